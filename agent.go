@@ -1,0 +1,195 @@
+package perdure
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+)
+
+// Agent wraps one service or resource and executes the runs that ask for it. The same value works in
+// a node's own process and against a server far away.
+type Agent struct {
+	Name  string
+	Slots int // runs at once in one process; 0: DefaultSlots
+
+	actions map[string]Handler
+	any     Handler
+}
+
+// DefaultSlots is how many runs an agent works on at once where it does not say.
+const DefaultSlots = 16
+
+// Handler executes one run. The context ends when the run is no longer the agent's: at its ultimatum,
+// when it is no longer wanted, or when a drain has lasted too long. What is returned after that is
+// not reported.
+type Handler func(ctx context.Context, run *Run) (output json.RawMessage, err error)
+
+// NewAgent makes an agent without actions.
+func NewAgent(name string) *Agent {
+	return &Agent{Name: name, actions: map[string]Handler{}}
+}
+
+// HandleAny sets what executes the actions that have no handler of their own, in both directions.
+func (a *Agent) HandleAny(h Handler) { a.any = h }
+
+// HandleRaw sets what executes one action, in both directions.
+func (a *Agent) HandleRaw(action string, h Handler) { a.actions[action] = h }
+
+// Execute runs the handler of the run's action. An action without one is rejected.
+func (a *Agent) Execute(ctx context.Context, run *Run) (json.RawMessage, error) {
+	h := a.actions[run.Action]
+	if h == nil {
+		h = a.any
+	}
+	if h == nil {
+		return nil, NoEffect(Rejected(fmt.Errorf("agent %s has no action %q", a.Name, run.Action), "noAction"))
+	}
+	return h(ctx, run)
+}
+
+// Op pairs the two directions of an action, so that forgetting one shows and their types cannot drift.
+type Op[In, Out any] struct {
+	Do   func(context.Context, In) (Out, error)
+	Undo func(context.Context, In, Out) error // nil: nothing to undo
+}
+
+// Handle gives an agent an action. Inputs that do not fit In are rejected without effect.
+func Handle[In, Out any](a *Agent, action string, op Op[In, Out]) {
+	if op.Do == nil {
+		panic("perdure.Handle: " + action + " without Do (" + reflect.TypeFor[Op[In, Out]]().String() + ")")
+	}
+	a.HandleRaw(action, func(ctx context.Context, run *Run) (json.RawMessage, error) {
+		var in In
+		if err := json.Unmarshal(orNull(run.Input), &in); err != nil {
+			return nil, NoEffect(Rejected(fmt.Errorf("input: %w", err), "input"))
+		}
+		if run.Direction == Undo {
+			if op.Undo == nil {
+				return nil, nil
+			}
+			var out Out
+			if err := json.Unmarshal(orNull(run.Output), &out); err != nil {
+				return nil, Rejected(fmt.Errorf("output of the do run: %w", err), "output")
+			}
+			return nil, op.Undo(ctx, in, out)
+		}
+		out, err := op.Do(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(out)
+	})
+}
+
+func orNull(b json.RawMessage) json.RawMessage {
+	if len(b) == 0 {
+		return json.RawMessage("null")
+	}
+	return b
+}
+
+// Failure is an error that says more than that a run failed.
+type Failure struct {
+	Err      error
+	Code     string
+	Reject   bool          // pointless to retry
+	NoEffect bool          // nothing was changed
+	After    time.Duration // not before so much time has passed
+}
+
+func (f *Failure) Error() string { return f.Err.Error() }
+func (f *Failure) Unwrap() error { return f.Err }
+
+func with(err error, set func(*Failure)) error {
+	f := &Failure{Err: err}
+	if prev := (*Failure)(nil); errors.As(err, &prev) {
+		*f = *prev
+		f.Err = err
+	}
+	set(f)
+	return f
+}
+
+// Rejected says that trying again is pointless: the next rung of the ladder that acts is next.
+func Rejected(err error, code string) error {
+	return with(err, func(f *Failure) { f.Reject, f.Code = true, code })
+}
+
+// Failed gives a failure a code, by which `retry.notOn` knows it.
+func Failed(err error, code string) error { return with(err, func(f *Failure) { f.Code = code }) }
+
+// RetryAfter says that the next attempt should not come before d has passed.
+func RetryAfter(d time.Duration, err error) error {
+	return with(err, func(f *Failure) { f.After = d })
+}
+
+// NoEffect says that the run changed nothing, so that the step is where it was before.
+func NoEffect(err error) error { return with(err, func(f *Failure) { f.NoEffect = true }) }
+
+// ReportOf is the report that a handler's answer makes.
+func ReportOf(run *Run, output json.RawMessage, err error) Report {
+	r := Report{Job: run.Job, Step: run.Step, Run: run.Run, Outcome: OutcomeDone, Output: output}
+	if err == nil {
+		if len(output) <= MaxPayloadBytes {
+			return r
+		}
+		err = Failed(fmt.Errorf("output of %d bytes is over %d", len(output), MaxPayloadBytes), "outputTooLarge")
+	}
+	r.Output, r.Outcome = nil, OutcomeFailed
+	r.Error = &RunError{Message: clip(err.Error(), MaxReasonBytes)}
+	var f *Failure
+	if errors.As(err, &f) {
+		r.Error.Code = f.Code
+		r.Error.RetryAfter = Duration(f.After)
+		if f.Reject {
+			r.Outcome = OutcomeRejected
+		}
+		if f.NoEffect {
+			r.Effect = EffectNone
+		}
+	}
+	return r
+}
+
+// clip shortens s to at most n bytes, at a rune's edge.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && s[n]&0xC0 == 0x80 {
+		n--
+	}
+	return s[:n]
+}
+
+type runKey struct{}
+type progressKey struct{}
+
+// WithRun puts a run, and where its progress goes, into a handler's context: what an agent host does.
+func WithRun(ctx context.Context, run *Run, progress func(json.RawMessage)) context.Context {
+	return context.WithValue(context.WithValue(ctx, runKey{}, run), progressKey{}, progress)
+}
+
+// RunOf is the run that a handler's context belongs to; nil outside of one.
+func RunOf(ctx context.Context) *Run {
+	run, _ := ctx.Value(runKey{}).(*Run)
+	return run
+}
+
+// Progress sends v, as JSON of at most MaxProgressBytes, with the next heartbeat.
+func Progress(ctx context.Context, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if len(b) > MaxProgressBytes {
+		return Refuse(CodeTooLarge, "progress of %d bytes is over %d", len(b), MaxProgressBytes)
+	}
+	if send, ok := ctx.Value(progressKey{}).(func(json.RawMessage)); ok {
+		send(b)
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+package perdure
+
+// Changes are what the rules made of what was loaded: all of it is written, or none.
+type Changes struct {
+	NewJobs  []NewJob
+	Jobs     []JobChange
+	Steps    []StepChange
+	Payloads []PayloadChange
+	// CloseAlerts come before Alerts: what a step raises anew stays open.
+	CloseAlerts []CloseAlerts
+	Alerts      []Alert // ID is given by the store
+	History     []Entry
+}
+
+// Empty says that there is nothing to write.
+func (c *Changes) Empty() bool {
+	return len(c.NewJobs)+len(c.Jobs)+len(c.Steps)+len(c.Payloads)+len(c.CloseAlerts)+len(c.Alerts)+len(c.History) == 0
+}
+
+// NewJob is an accepted submission: the job, its definition and all its steps.
+type NewJob struct {
+	Job        *Job
+	Definition []byte
+	Steps      []*Step
+}
+
+// JobChange is a row as it shall be, and as it was when it was loaded. The store compares the latter's
+// Current, Desired, Phase and counts.
+type JobChange struct{ Now, Was *Job }
+
+// StepChange is a row as it shall be, and as it was when it was loaded. The store compares the
+// latter's Run, Phase, Current and Desired.
+type StepChange struct{ Now, Was *Step }
+
+// PayloadChange writes those of a step's two large values that are set.
+type PayloadChange struct {
+	StepRef
+	SetInput, SetOutput bool
+	Input, Output       []byte // nil clears
+}
+
+// CloseAlerts closes the open alerts of a step, or of a whole job.
+type CloseAlerts struct {
+	Job JobID
+	// Step closes those of this step that Hold it; empty: of the job, as Kinds says.
+	Step  string
+	Kinds []AlertKind
+	By    string
+}

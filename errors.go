@@ -1,0 +1,73 @@
+package perdure
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Code is the stable, documented name of a kind of refusal (docs/errors.md).
+type Code string
+
+const (
+	CodeInvalid     Code = "invalid"     // the request or definition is wrong; see Fields
+	CodeMalformed   Code = "malformed"   // not even readable
+	CodeTooLarge    Code = "tooLarge"    // over one of the bounds
+	CodeNotFound    Code = "notFound"    //
+	CodeConflict    Code = "conflict"    // the rules refuse it as things stand
+	CodeBacklogFull Code = "backlogFull" // try again later
+	CodeForbidden   Code = "forbidden"   //
+	CodeUnavailable Code = "unavailable" // the store is not reachable, or the node is draining
+	CodeSchema      Code = "schema"      // the store's schema is missing, older or newer
+	CodeInUse       Code = "inUse"       // another process has the store
+)
+
+// Error is a refusal: nothing was changed. It says where, what, and how to mend it.
+type Error struct {
+	Code    Code
+	Message string
+	Hint    string
+	Fields  []FieldError
+}
+
+// FieldError is one fault of a definition or request. Line and Column count from 1 and are 0 where
+// there is no text to point into; Pointer is an RFC 6901 JSON pointer.
+type FieldError struct {
+	Pointer string `json:"pointer"`
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+func (e *Error) Error() string {
+	s := e.Message
+	if len(e.Fields) == 1 && s == "" {
+		s = e.Fields[0].Message
+	}
+	if e.Hint != "" {
+		s += " (" + e.Hint + ")"
+	}
+	return s
+}
+
+// Refuse makes an Error with a formatted message.
+func Refuse(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// CodeOf is the code of a refusal, or "" for any other error.
+func CodeOf(err error) Code {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+var (
+	// ErrStale says that a guarded write met another run number or state than was loaded. The whole
+	// transaction is tried again on fresh rows.
+	ErrStale = errors.New("row changed since it was loaded")
+	// ErrUnknown says that the answer to a COMMIT was lost: it must be looked up, never guessed (F006).
+	ErrUnknown = errors.New("the outcome of the commit is not known")
+)

@@ -1,0 +1,3 @@
+module perdure
+
+go 1.26

@@ -1,0 +1,187 @@
+package perdure
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// JobID is a UUID of version 7, so that ids sort by the time of submission.
+type JobID [16]byte
+
+const jobIDPrefix = "job_"
+
+func (id JobID) String() string { return jobIDPrefix + hex.EncodeToString(id[:]) }
+func (id JobID) IsZero() bool   { return id == JobID{} }
+
+func (id JobID) MarshalText() ([]byte, error)        { return []byte(id.String()), nil }
+func (id *JobID) UnmarshalText(b []byte) (err error) { *id, err = ParseJobID(string(b)); return err }
+
+// ParseJobID reads what String prints.
+func ParseJobID(s string) (id JobID, err error) {
+	digits, ok := strings.CutPrefix(s, jobIDPrefix)
+	if !ok || len(digits) != 32 || strings.ToLower(digits) != digits {
+		return id, fmt.Errorf("%q is not a job id", s)
+	}
+	if _, err := hex.Decode(id[:], []byte(digits)); err != nil {
+		return id, fmt.Errorf("%q is not a job id", s)
+	}
+	return id, nil
+}
+
+// Job is one accepted definition on its way. The counts are of its own steps, so that what one
+// report costs depends on the step's neighbours and never on the size of the job.
+type Job struct {
+	ID       JobID
+	Key      string // empty: none
+	Type     string
+	Priority int
+	Labels   map[string]string
+	States   *StateNames
+	Hash     [32]byte // the definition's fingerprint
+
+	Current  State // Unsure from the first let-out of a turn round until nothing is unsettled
+	Desired  State
+	Phase    Phase // derived from the counts; see phaseOf
+	Then     bool  // restart: going back, and to turn to Done again after that
+	Restarts int   // over the job's life
+	Permit   bool  // holds one of limit job:TYPE: from the first let-out until rest
+
+	Unsettled int // steps not settled
+	Running   int // steps let out
+	Active    int // steps ready, or waiting for a time
+
+	CompleteBy time.Time // the job's own ultimatum; zero: none
+	ParkedAt   time.Time // since when the ultimatum stands still
+	Overdue    bool      // its passing has been acted upon
+
+	GivenUpBy, GivenUpReason string // only undo or redo opens it again
+
+	CreatedAt, UpdatedAt, SettledAt time.Time
+}
+
+// GivenUp says whether an operator closed the job as it was.
+func (j *Job) GivenUp() bool { return j.GivenUpBy != "" }
+
+// AtRest says whether nothing moves unless a person acts.
+func (j *Job) AtRest() bool { return j.Phase == Settled || j.Phase == Parked }
+
+// StepRef names a step: its job, and its place in the definition.
+type StepRef struct {
+	Job   JobID
+	Index int
+}
+
+// Step is one unit of a job's work. What is large (input, output) is a Payload apart.
+type Step struct {
+	StepRef
+	Name     string
+	Type     string // of the job: ready steps are found by agent and type
+	Priority int    // of the job
+
+	Current   State
+	Desired   State
+	Phase     Phase
+	Skipped   bool      // settled as far as doing goes
+	Run       int64     // number of the latest run: the fencing token, never reused
+	Direction Direction // which way that run was let out
+	Was       State     // Current before that run
+	Turn      int       // times let out in another direction than before, from 1
+
+	Agent       string // who may claim it, while it is ready or running
+	LockedBy    string // the holder of the run
+	Request     string // the claim's requestId: repeated, it returns the same runs
+	CompleteBy  time.Time
+	LockedUntil time.Time     // outlives the run where its holder died before its time
+	Heartbeat   time.Duration // promised by the holder; 0: none
+
+	Failures    int // since the ladder last started over
+	Rung        int // where on the ladder
+	Waits       int // rounds spent on a wait rung
+	Returns     int // given back in a row
+	AvailableAt time.Time
+
+	Outcome   Outcome // of the latest run
+	ErrorCode string
+	LastError string
+	Progress  string // JSON, as the latest heartbeat had it
+	HasOutput bool   // a payload's output is there (null counts)
+	OwnInput  bool   // a payload's input is there: rendered from outputs, or edited
+	Edited    bool   // that input came from an operator and is not rendered again
+	GivenUp   bool
+
+	Blockers int // neighbours still waited for, in the direction desired
+
+	ReadyAt, StartedAt, EndedAt, UpdatedAt time.Time
+}
+
+// Handle names a run: job, step and number.
+func (s *Step) Handle() string { return fmt.Sprintf("%s/%s/%d", s.Job, s.Name, s.Run) }
+
+// Key is the stable key of a turn of the step: what the remote side deduplicates by.
+func (s *Step) Key() string { return fmt.Sprintf("%s/%s/%d", s.Job, s.Name, s.Turn) }
+
+// DoKey is, in an undo turn, the key of the turn that it undoes.
+func (s *Step) DoKey() string { return fmt.Sprintf("%s/%s/%d", s.Job, s.Name, s.Turn-1) }
+
+// wants is the direction in which the step would be let out next. An undo whose run was let out and
+// whose outcome is not known is finished first, under its key, even if Done is desired again.
+func (s *Step) wants() Direction {
+	if s.Desired == Done && s.Current == Unsure && s.Run > 0 && s.Direction == Undo {
+		return Undo
+	}
+	return toward(s.Desired)
+}
+
+// active says that time or an agent will move the step on.
+func (s *Step) active() bool {
+	return s.Phase == Ready || s.Phase == Waiting && !s.AvailableAt.IsZero()
+}
+
+// Payload is what is large about a step: the input it was let out with, where that cannot be
+// rendered again from the definition alone, and the output of its latest do run.
+type Payload struct {
+	StepRef
+	Input, Output []byte
+}
+
+// Alert asks for a person's attention. A parked step's is closed only by what unparks it.
+type Alert struct {
+	ID       int64
+	Job      JobID
+	Step     string // empty: the job
+	Kind     AlertKind
+	Name     string // of an alert rung
+	Message  string
+	RaisedAt time.Time
+	ClosedAt time.Time
+	ClosedBy string
+}
+
+// AlertKind says what raised an alert.
+type AlertKind string
+
+const (
+	AlertParked   AlertKind = "parked"   // closed by what unparks
+	AlertApproval AlertKind = "approval" // waits for a person; closed as parked is
+	AlertWaiting  AlertKind = "waiting"  // on a wait rung; this and the rest close when the job settles
+	AlertUndo     AlertKind = "undo"
+	AlertRestart  AlertKind = "restart"
+	AlertNamed    AlertKind = "alert"
+	AlertOverdue  AlertKind = "overdue"
+)
+
+// Holds says whether the alert stands for a step that only a person can move.
+func (k AlertKind) Holds() bool { return k == AlertParked || k == AlertApproval }
+
+// Entry is one line of a job's history: what did not go the happy way, and who acted.
+type Entry struct {
+	Job    JobID
+	Step   string // empty: the job
+	Run    int64
+	At     time.Time
+	Event  string // failed, rejected, returned, expired; undo, redo, resume, …
+	Author string // the holder of the run, or who acted
+	Detail string // cause, code and message, or reason
+}

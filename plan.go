@@ -1,0 +1,140 @@
+package perdure
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Plan is a definition made ready to run: names resolved to indexes, expressions compiled. It is
+// immutable, so that any number of jobs and goroutines may share it.
+type Plan struct {
+	Definition *Definition
+	Canonical  []byte // the definition as the store keeps it
+	Hash       [32]byte
+	Steps      []PlanStep
+	Index      map[string]int // step name → index in Steps
+}
+
+// PlanStep is one step of a plan. After and Before are its direct neighbours, as indexes.
+type PlanStep struct {
+	*StepDefinition
+	After  []int
+	Before []int
+	Test   Condition // when; nil: always
+	Do     Template
+	Revert Template // the undo's input; nil: no undo, or the do run's input
+	Form   StepForm
+}
+
+// StepForm tells steps that agents run from those that the rules alone move.
+type StepForm uint8
+
+const (
+	ByAgent StepForm = iota
+	BySleep
+	ByApproval
+)
+
+// Names of the agents that are rules, not programs (never let out).
+const (
+	AgentSleep    = "sleep"
+	AgentApproval = "approval"
+)
+
+// Scope is what an expression may see.
+type Scope struct {
+	Job     *Job
+	Input   json.RawMessage            // the job's input
+	Outputs map[string]json.RawMessage // by step name; a step that is absent or nil is null
+	Output  json.RawMessage            // undo: of the step's do run, null if unknown
+	Key     string                     // undo: the key of this turn
+	DoKey   string                     // undo: the key of the turn that is undone
+}
+
+// Condition is a compiled `when`.
+type Condition interface {
+	Eval(*Scope) (bool, error)
+	Refs() []int // steps whose outputs it reads
+}
+
+// Template is a compiled `with`.
+type Template interface {
+	Render(*Scope) (json.RawMessage, error)
+	Refs() []int // steps whose outputs it reads
+}
+
+// Compiler makes a plan from a definition as the store keeps it.
+type Compiler interface {
+	Compile(canonical []byte) (*Plan, error)
+}
+
+// agentOf is who is asked to run a step in a direction, and for what.
+func (p *PlanStep) agentOf(d Direction) (agent, action string) {
+	agent, action = p.Agent, p.Action
+	if action == "" {
+		action = p.Name
+	}
+	if d == Undo && p.Undo != nil {
+		if p.Undo.Agent != "" {
+			agent = p.Undo.Agent
+		}
+		if p.Undo.Action != "" {
+			action = p.Undo.Action
+		}
+	}
+	return agent, action
+}
+
+func (p *PlanStep) completeWithin(d Direction) time.Duration {
+	if d == Undo && p.Undo != nil && p.Undo.CompleteWithin > 0 {
+		return time.Duration(p.Undo.CompleteWithin)
+	}
+	if p.CompleteWithin > 0 {
+		return time.Duration(p.CompleteWithin)
+	}
+	return DefaultCompleteWithin
+}
+
+func (p *PlanStep) retry(d Direction) Retry {
+	r := Retry{}
+	if p.Retry != nil {
+		r = *p.Retry
+	}
+	if d == Undo && p.Undo != nil && p.Undo.Retry != nil {
+		r = *p.Undo.Retry
+	}
+	if r.Attempts == 0 {
+		r.Attempts = DefaultAttempts
+	}
+	if r.Backoff == 0 {
+		r.Backoff = Duration(DefaultBackoff)
+	}
+	if r.MaxBackoff == 0 {
+		r.MaxBackoff = max(Duration(DefaultMaxBackoff), r.Backoff)
+	}
+	return r
+}
+
+// ladder is the step's own, or the job's.
+func (p *Plan) ladder(i int) Ladder {
+	if l := p.Steps[i].OnFailure; len(l) > 0 {
+		return l
+	}
+	return p.Definition.OnFailure
+}
+
+// waitsFor are the neighbours that must be settled before step i moves toward s; opens are those
+// that wait for it.
+func (p *Plan) waitsFor(i int, s State) []int {
+	if s == Done {
+		return p.Steps[i].After
+	}
+	return p.Steps[i].Before
+}
+
+func (p *Plan) opens(i int, s State) []int {
+	if s == Done {
+		return p.Steps[i].Before
+	}
+	return p.Steps[i].After
+}

@@ -1,0 +1,142 @@
+package perdure
+
+import (
+	"context"
+	"time"
+)
+
+// Store is the only truth. It loads, locks and saves in bulk; it holds no rules.
+type Store interface {
+	// Update runs fn in one write transaction and commits it. Where rows turn out to be stale, or the
+	// database asks for it (deadlock, serialization), the whole of fn is run again on fresh rows, so fn
+	// must start from nothing each time. ErrUnknown: the answer to the commit was lost.
+	Update(ctx context.Context, fn func(Tx) error) error
+	Reader
+	Registry
+	Close() error
+}
+
+// Tx is one write transaction. A job's row is the lock of all its steps.
+type Tx interface {
+	Locker
+	Finder
+	// Save writes what the rules changed. Each row is compared with what was loaded (run, phase,
+	// current, desired); ErrStale where it differs.
+	Save(*Changes) error
+	// PutLimit and DeleteLimit change a limit; it takes hold at once.
+	PutLimit(name string, max int) error
+	DeleteLimit(name string) (bool, error)
+	// CloseAlert closes one alert by hand.
+	CloseAlert(id int64, by string, at time.Time) error
+}
+
+// Locker loads rows under their locks. What is not there is left out of the answer.
+type Locker interface {
+	// LockJobs waits for the rows' locks, in the order of ids.
+	LockJobs([]JobID) ([]*Job, error)
+	// TryLockJobs leaves out the rows that another transaction has locked.
+	TryLockJobs([]JobID) ([]*Job, error)
+	// LockLimits locks the limits' rows and counts who holds them.
+	LockLimits(names []string) ([]Limit, error)
+	// Now is the store's clock, read after the locks taken so far. It never runs back.
+	Now() (time.Time, error)
+
+	// These read rows of jobs that are locked.
+	Steps([]StepRef) ([]*Step, error)
+	StepsOf(JobID) ([]*Step, error)
+	StepIndex(job JobID, name string) (int, bool, error)
+	Payloads([]StepRef) ([]Payload, error)
+	Definitions([]JobID) (map[JobID][]byte, error)
+}
+
+// Finder looks for rows that may want an event. Its answers are hints: whoever acts on one locks the
+// job and looks again.
+type Finder interface {
+	JobsByKey(keys []string) (map[string]JobID, error)
+	// JobByHash is an unsettled job without a key whose definition has this fingerprint.
+	JobByHash(hash [32]byte) (JobID, bool, error)
+	Limits() ([]Limit, error) // Used is not counted
+	Alert(id int64) (*Alert, error)
+	// Ready are steps that the agent may claim, by priority and then by age of the job. Of the types in
+	// full, only those whose job holds its permit already.
+	Ready(agent string, max int, full []string) ([]StepRef, error)
+	// Due are steps whose time has come; Expired are runs whose lock has passed; Overdue are jobs past
+	// their ultimatum and not yet acted upon.
+	Due(now time.Time, max int) ([]StepRef, error)
+	Expired(now time.Time, max int) ([]StepRef, error)
+	Overdue(now time.Time, max int) ([]JobID, error)
+	// HeldBy are the valid runs of a holder; with a request, those let out by that claim.
+	HeldBy(holder, agent, request string, max int) ([]StepRef, error)
+	// EmbeddedHolders are the holders of runs that live inside a node ("@…").
+	EmbeddedHolders() ([]string, error)
+}
+
+// Reader answers screens. Nothing is decided on what it says.
+type Reader interface {
+	Now(context.Context) (time.Time, error)
+	Job(context.Context, JobID) (*Job, error)
+	Definition(context.Context, JobID) ([]byte, error)
+	// FindJobs are the jobs that ref may mean: a key, or the start of an id; at most max.
+	FindJobs(ctx context.Context, ref string, max int) ([]JobID, error)
+	ListJobs(context.Context, JobFilter) ([]*Job, error)
+	StepsOf(context.Context, JobID) ([]*Step, error)
+	Payloads(context.Context, JobID) ([]Payload, error)
+	Alerts(context.Context, AlertFilter) ([]Alert, error)
+	History(ctx context.Context, job JobID, max int) ([]Entry, error)
+	// LimitUse counts and names the holders of a limit, at most max of them. Both are 0 of what nobody holds.
+	LimitUse(ctx context.Context, name string, max int) (used int, holders []LimitHolder, err error)
+	ListLimits(context.Context) ([]Limit, error)
+	// NextLook is the earliest time at which a step is due, a run expires or a job is overdue.
+	NextLook(context.Context) (at time.Time, ok bool, err error)
+	// Backlog counts unsettled jobs, up to max.
+	Backlog(ctx context.Context, max int) (int, error)
+}
+
+// Registry keeps who is there: nodes, and who asks for work.
+type Registry interface {
+	PutNode(context.Context, Node) error
+	Nodes(context.Context) ([]Node, error)
+	PutSeen(context.Context, []Seen) error
+	Seen(context.Context) ([]Seen, error)
+}
+
+// Node is one process of the grid.
+type Node struct {
+	ID      string    `json:"id"`
+	Host    string    `json:"host"`
+	PID     int       `json:"pid"`
+	Version string    `json:"version"`
+	Listen  string    `json:"listen,omitempty"`
+	Agents  []string  `json:"agents"`
+	Since   time.Time `json:"since"`
+	SeenAt  time.Time `json:"seenAt"`
+}
+
+// Seen is when a holder last asked for an agent's work.
+type Seen struct {
+	Agent  string    `json:"agent"`
+	Holder string    `json:"holder"`
+	At     time.Time `json:"at"`
+}
+
+// JobFilter selects jobs for a list, newest first.
+type JobFilter struct {
+	Phase     *Phase
+	Type      string
+	Current   *State
+	Desired   *State
+	Key       string
+	Labels    map[string]string
+	Before    JobID // only jobs older than this one; zero: from the newest
+	After     JobID // only jobs newer; with Ascending, for walks over all
+	Ascending bool
+	Limit     int
+}
+
+// AlertFilter selects alerts, newest first.
+type AlertFilter struct {
+	Job    JobID // zero: all
+	Closed bool  // closed ones too
+	Before int64 // only ids below; 0: from the newest
+	Limit  int
+}
