@@ -79,8 +79,10 @@ type Reader interface {
 	// FindJobs are the jobs that ref may mean: a key, or the start of an id; at most max.
 	FindJobs(ctx context.Context, ref string, max int) ([]JobID, error)
 	ListJobs(context.Context, JobFilter) ([]*Job, error)
-	StepsOf(context.Context, JobID) ([]*Step, error)
-	Payloads(context.Context, JobID) ([]Payload, error)
+	// StepsOf are the job's steps in order; with since, only those written at that time or later.
+	StepsOf(ctx context.Context, job JobID, since time.Time) ([]*Step, error)
+	// Payloads are the job's inputs and outputs in order of the steps, until maxBytes of them are read.
+	Payloads(ctx context.Context, job JobID, maxBytes int) ([]Payload, error)
 	Alerts(context.Context, AlertFilter) ([]Alert, error)
 	History(ctx context.Context, job JobID, max int) ([]Entry, error)
 	// LimitUse counts and names the holders of a limit, at most max of them. Both are 0 of what nobody holds.

@@ -1,0 +1,86 @@
+package perdure
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+)
+
+// Service is all that the outside can ask. A node answers it near; package client answers it far.
+// A job is named by ref: its id, a prefix of one that is unique, its key, or @latest.
+type Service interface {
+	Jobs
+	Operations
+	Exchange
+}
+
+// Jobs takes definitions and follows what became of them.
+type Jobs interface {
+	// Submit stores the one definition in body (mediaType application/json or application/yaml) before
+	// it answers. created is false where the same key and body were submitted before.
+	Submit(ctx context.Context, body []byte, mediaType string) (job *JobView, created bool, err error)
+	// Job answers when the job is at rest, or as it is after wait.
+	Job(ctx context.Context, ref string, wait time.Duration) (*JobView, error)
+	ListJobs(context.Context, JobQuery) (*Page[JobView], error)
+	// Follow calls see with the whole job first and then, as it moves, with what changed of it (only the
+	// steps that moved), until the job is at rest, see returns an error, or ctx ends.
+	Follow(ctx context.Context, ref string, see func(*JobView) error) error
+	History(ctx context.Context, ref string) ([]EntryView, error)
+	Act(ctx context.Context, ref string, act Act) (*JobView, error)
+}
+
+// Operations is what operators look at and change.
+type Operations interface {
+	ListAlerts(context.Context, AlertQuery) (*Page[AlertView], error)
+	CloseAlert(ctx context.Context, id int64, by string) (*AlertView, error)
+	ListLimits(context.Context) ([]LimitView, error)
+	GetLimit(ctx context.Context, name string) (*LimitView, error)
+	PutLimit(ctx context.Context, name string, max int) (*LimitView, error)
+	DeleteLimit(ctx context.Context, name string) error
+	ListNodes(context.Context) ([]Node, error)
+}
+
+// JobQuery selects jobs, newest first. A nil or empty field does not select.
+type JobQuery struct {
+	Phase   *Phase
+	Type    string
+	Current *State
+	Desired *State
+	Key     string
+	Labels  map[string]string
+	Limit   int    // 0: DefaultListLimit
+	Cursor  string // NextCursor of the page before
+}
+
+// AlertQuery selects alerts, newest first.
+type AlertQuery struct {
+	Job    string // ref; empty: all
+	Closed bool   // closed ones too
+	Limit  int
+	Cursor string
+}
+
+// Verb is what an operator can do to a job or step.
+type Verb string
+
+const (
+	VerbUndo   Verb = "undo"
+	VerbRedo   Verb = "redo"
+	VerbResume Verb = "resume" // a job's parked steps, or one of them
+	VerbGiveUp Verb = "giveUp"
+	VerbSettle Verb = "settle"
+	VerbSkip   Verb = "skip"
+	VerbEdit   Verb = "edit"
+)
+
+// Act is one act of an operator, audited with author and reason.
+type Act struct {
+	Verb   Verb            `json:"-"`
+	Step   string          `json:"-"` // settle, skip, edit; resume of one step
+	Author string          `json:"-"`
+	Reason string          `json:"reason,omitempty"`
+	As     *State          `json:"as,omitempty"`     // settle: done or undone
+	Output json.RawMessage `json:"output,omitempty"` // settle as done
+	Input  json.RawMessage `json:"input,omitempty"`  // edit, resume of one step
+	NewKey bool            `json:"newKey,omitempty"` // edit, resume of one step: no earlier run had an effect
+}

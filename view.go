@@ -1,0 +1,179 @@
+package perdure
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// JobView is a job as the outside sees it: REST, command line and console show the same one.
+type JobView struct {
+	ID          JobID             `json:"id"`
+	Key         string            `json:"key,omitempty"`
+	Type        string            `json:"type"`
+	Priority    int               `json:"priority"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	States      *StateNames       `json:"states,omitempty"` // the user's names for the poles
+	Current     State             `json:"current"`
+	Desired     State             `json:"desired"`
+	Phase       Phase             `json:"phase"`
+	Then        *State            `json:"then,omitempty"` // restart: where it turns once it is back
+	Restarts    int               `json:"restarts,omitempty"`
+	Unsettled   int               `json:"unsettled"`
+	CompleteBy  time.Time         `json:"completeBy,omitzero"`
+	GivenUp     *Mark             `json:"givenUp,omitempty"`
+	SubmittedAt time.Time         `json:"submittedAt"`
+	UpdatedAt   time.Time         `json:"updatedAt"`
+	SettledAt   time.Time         `json:"settledAt,omitzero"`
+	Input       json.RawMessage   `json:"input,omitempty"`
+	Alerts      []AlertView       `json:"alerts,omitempty"` // open ones; not in lists
+	Steps       StepViews         `json:"steps,omitempty"`  // not in lists; complete, save in an event that says so
+}
+
+// Mark is who did a thing, and why.
+type Mark struct {
+	By     string `json:"by"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// StepView is a step as the outside sees it. Why says, of an unsettled one, why it is not running.
+type StepView struct {
+	Name        string          `json:"-"`
+	Agent       string          `json:"agent"`
+	Action      string          `json:"action"`
+	After       []string        `json:"after,omitempty"`
+	Current     State           `json:"current"`
+	Desired     State           `json:"desired"`
+	Phase       Phase           `json:"phase"`
+	Skipped     bool            `json:"skipped,omitempty"`
+	GivenUp     bool            `json:"givenUp,omitempty"`
+	Run         int64           `json:"run"`
+	Direction   Direction       `json:"direction"`
+	Was         State           `json:"was"`
+	Turn        int             `json:"turn"`
+	Key         string          `json:"key"`
+	LockedBy    string          `json:"lockedBy,omitempty"`
+	LockedUntil time.Time       `json:"lockedUntil,omitzero"`
+	CompleteBy  time.Time       `json:"completeBy,omitzero"`
+	Failures    int             `json:"failures"`
+	Rung        int             `json:"rung,omitempty"`
+	Waits       int             `json:"waits,omitempty"`
+	Returns     int             `json:"returns,omitempty"`
+	AvailableAt time.Time       `json:"availableAt,omitzero"`
+	Outcome     Outcome         `json:"outcome,omitempty"`
+	Output      json.RawMessage `json:"output,omitempty"`
+	LastError   *RunError       `json:"lastError,omitempty"`
+	Progress    json.RawMessage `json:"progress,omitempty"`
+	ReadyAt     time.Time       `json:"readyAt,omitzero"`
+	StartedAt   time.Time       `json:"startedAt,omitzero"`
+	EndedAt     time.Time       `json:"endedAt,omitzero"`
+	Why         *Reason         `json:"why,omitempty"`
+}
+
+// StepViews are in the order of the definition; as JSON they are an object in that order.
+type StepViews []StepView
+
+// Get finds a step by name; nil if there is none.
+func (v StepViews) Get(name string) *StepView {
+	for i := range v {
+		if v[i].Name == name {
+			return &v[i]
+		}
+	}
+	return nil
+}
+
+func (v StepViews) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i := range v {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		body, err := json.Marshal(&v[i])
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&b, "%q:", v[i].Name) // step names are plain identifiers
+		b.Write(body)
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+func (v *StepViews) UnmarshalJSON(data []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if _, err := dec.Token(); err != nil {
+		return err
+	}
+	*v = StepViews{}
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		var s StepView
+		if err := dec.Decode(&s); err != nil {
+			return err
+		}
+		s.Name, _ = name.(string)
+		*v = append(*v, s)
+	}
+	return nil
+}
+
+// AlertView is an alert as the outside sees it.
+type AlertView struct {
+	ID       int64     `json:"id"`
+	Job      JobID     `json:"job"`
+	Step     string    `json:"step,omitempty"`
+	Kind     AlertKind `json:"kind"`
+	Name     string    `json:"name,omitempty"`
+	Message  string    `json:"message"`
+	RaisedAt time.Time `json:"raisedAt"`
+	ClosedAt time.Time `json:"closedAt,omitzero"`
+	ClosedBy string    `json:"closedBy,omitempty"`
+}
+
+// EntryView is a line of a job's history as the outside sees it.
+type EntryView struct {
+	Step   string    `json:"step,omitempty"`
+	Run    int64     `json:"run,omitempty"`
+	At     time.Time `json:"at"`
+	Event  string    `json:"event"`
+	Author string    `json:"author,omitempty"`
+	Detail string    `json:"detail,omitempty"`
+}
+
+// LimitView is a limit with who holds its permits (the first hundred of them).
+type LimitView struct {
+	Name    string       `json:"name"`
+	Max     int          `json:"max"`
+	Used    int          `json:"used"`
+	Holders []HolderView `json:"holders"`
+}
+
+// HolderView names the row that holds a permit: a job, or a run.
+type HolderView struct {
+	Job  JobID  `json:"job"`
+	Step string `json:"step,omitempty"`
+	Run  int64  `json:"run,omitempty"`
+}
+
+// MaxHoldersShown bounds LimitView.Holders.
+const MaxHoldersShown = 100
+
+// Page is one page of a list. No NextCursor: it was the last.
+type Page[T any] struct {
+	Items      []T    `json:"items"`
+	NextCursor string `json:"nextCursor,omitempty"`
+}
+
+// Finding is what a consistency check found wrong.
+type Finding struct {
+	Job     JobID  `json:"job"`
+	Step    string `json:"step,omitempty"`
+	Rule    string `json:"rule"` // the invariant, as faults.md numbers them
+	Message string `json:"message"`
+}

@@ -1,0 +1,198 @@
+package perdure
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Reason says why an unsettled step is not running, or since when it is. It is made here alone, so
+// that API, command line and console say the same.
+type Reason struct {
+	Kind    ReasonKind   `json:"reason"`
+	Text    string       `json:"text"`
+	Steps   []string     `json:"steps,omitempty"` // afterSteps: the first ten of them
+	Count   int          `json:"count,omitempty"` // afterSteps: how many
+	Agent   string       `json:"agent,omitempty"`
+	Limit   string       `json:"limit,omitempty"`
+	Max     *int         `json:"max,omitempty"`
+	Used    int          `json:"used,omitempty"`
+	Holders []HolderView `json:"holders,omitempty"`
+	Until   time.Time    `json:"until,omitzero"`
+	Since   time.Time    `json:"since,omitzero"`
+	Code    string       `json:"code,omitempty"`
+}
+
+// ReasonKind is the closed list of reasons.
+type ReasonKind string
+
+const (
+	WhyAfterSteps ReasonKind = "afterSteps" // neighbours are not settled
+	WhyNoAgent    ReasonKind = "noAgent"    // nobody has asked for this agent's work lately
+	WhyAgentBusy  ReasonKind = "agentBusy"  // ready; whoever asks for this agent's work has not come to it yet
+	WhyLimit      ReasonKind = "limit"      // a limit is full
+	WhyBackoff    ReasonKind = "backoff"    // again later, after a failure
+	WhyNotYet     ReasonKind = "notYet"     // sleeps
+	WhyHeld       ReasonKind = "held"       // an earlier run, whose holder is dead, may still act
+	WhyApproval   ReasonKind = "approval"   // waits for a person
+	WhyRunning    ReasonKind = "running"
+	WhyExpired    ReasonKind = "expired" // the run's time is up; the supervisor looks within its period
+	WhyParked     ReasonKind = "parked"
+	WhyDeadline   ReasonKind = "deadline" // the job's ultimatum has passed
+)
+
+// Facts are what the rows of one job do not tell.
+type Facts struct {
+	Now    time.Time
+	Seen   map[string]time.Time // by agent: when somebody last asked for its work
+	Limits map[string]LimitView // by name, of the limits that are there
+}
+
+// NotSeenFor is how long nobody must have asked for an agent's work to be told as noAgent.
+const NotSeenFor = 90 * time.Second
+
+const maxReasonSteps = 10
+
+// Why is the reason for step s, nil where it is settled. open says which of the job's steps are not.
+func Why(j *Job, s *Step, plan *Plan, open func(index int) bool, f *Facts) *Reason {
+	ps := &plan.Steps[s.Index]
+	switch {
+	case s.Phase == Settled:
+		return nil
+	case s.Phase == Running && f.Now.Before(s.LockedUntil):
+		return &Reason{Kind: WhyRunning, Until: s.LockedUntil, Since: s.StartedAt,
+			Text: fmt.Sprintf("run %d by %s, %s left", s.Run, s.LockedBy, span(s.LockedUntil.Sub(f.Now)))}
+	case s.Phase == Running:
+		return &Reason{Kind: WhyExpired, Until: s.LockedUntil,
+			Text: fmt.Sprintf("run %d by %s was due %s ago; the supervisor looks within its period", s.Run, s.LockedBy, span(f.Now.Sub(s.LockedUntil)))}
+	case s.Phase == Parked:
+		return parkedReason(j, s)
+	case s.Blockers > 0:
+		return afterReason(s, plan, open)
+	case !s.AvailableAt.IsZero():
+		return timeReason(s, ps, f)
+	case ps.Form == ByApproval && s.Phase == Waiting:
+		return &Reason{Kind: WhyApproval, Since: s.StartedAt, Text: "waits for a person: settle it as done, or undo the job"}
+	}
+	return readyReason(j, s, f)
+}
+
+func parkedReason(j *Job, s *Step) *Reason {
+	try := "resume, skip, settle, or undo the job"
+	if s.Desired == Undone {
+		try = "resume, settle, or redo the job"
+	}
+	text := fmt.Sprintf("parked after %s", plural(s.Failures, "failure"))
+	if j.Overdue && s.Failures == 0 {
+		text = "parked: the job's completeWithin has passed"
+	}
+	if s.LastError != "" {
+		text += ", last: " + oneLine(s.LastError)
+	}
+	return &Reason{Kind: WhyParked, Code: s.ErrorCode, Text: text + "; try: " + try}
+}
+
+func afterReason(s *Step, plan *Plan, open func(int) bool) *Reason {
+	r := &Reason{Kind: WhyAfterSteps, Count: s.Blockers}
+	for _, i := range plan.waitsFor(s.Index, s.Desired) {
+		if open(i) {
+			r.Steps = append(r.Steps, plan.Steps[i].Name)
+			if len(r.Steps) == maxReasonSteps {
+				break
+			}
+		}
+	}
+	r.Text = "waits for " + strings.Join(r.Steps, ", ")
+	if r.Count > len(r.Steps) {
+		r.Text += fmt.Sprintf(" and %d more", r.Count-len(r.Steps))
+	}
+	return r
+}
+
+func timeReason(s *Step, ps *PlanStep, f *Facts) *Reason {
+	r := &Reason{Until: s.AvailableAt}
+	in := span(s.AvailableAt.Sub(f.Now))
+	switch {
+	case ps.Form == BySleep && s.wants() == Do && s.Failures == 0:
+		r.Kind, r.Text = WhyNotYet, "sleeps for another "+in
+	case ps.Form == ByApproval && s.wants() == Do && s.Failures == 0:
+		r.Kind, r.Text = WhyApproval, "waits for a person for another "+in+": settle it as done, or undo the job"
+	case s.AvailableAt.Equal(s.LockedUntil):
+		r.Kind, r.Text = WhyHeld, fmt.Sprintf("run %d may still act for %s, though its holder is gone", s.Run, in)
+	default:
+		r.Kind, r.Code = WhyBackoff, s.ErrorCode
+		r.Text = fmt.Sprintf("again in %s, after %s", in, plural(s.Failures, "failure"))
+		if s.Returns > 0 {
+			r.Text = fmt.Sprintf("again in %s, after it was given back %s", in, plural(s.Returns, "time"))
+		}
+		if s.LastError != "" {
+			r.Text += ", last: " + oneLine(s.LastError)
+		}
+	}
+	return r
+}
+
+func readyReason(j *Job, s *Step, f *Facts) *Reason {
+	if j.Desired == Done && !j.CompleteBy.IsZero() && !f.Now.Before(j.CompleteBy) {
+		return &Reason{Kind: WhyDeadline, Until: j.CompleteBy, Text: "the job's completeWithin has passed; the supervisor looks within its period"}
+	}
+	for _, name := range []string{AgentLimit(s.Agent), JobLimit(j.Type)} {
+		l, ok := f.Limits[name]
+		if !ok || l.Used < l.Max || name == JobLimit(j.Type) && j.Permit {
+			continue
+		}
+		return &Reason{Kind: WhyLimit, Agent: s.Agent, Limit: name, Max: &l.Max, Used: l.Used, Holders: l.Holders,
+			Text: fmt.Sprintf("limit %s is full (%d of %d)%s", name, l.Used, l.Max, heldBy(l.Holders))}
+	}
+	seen, ok := f.Seen[s.Agent]
+	if !ok {
+		return &Reason{Kind: WhyNoAgent, Agent: s.Agent, Text: fmt.Sprintf("no agent %s has asked for work yet", s.Agent)}
+	}
+	if gone := f.Now.Sub(seen); gone > NotSeenFor {
+		return &Reason{Kind: WhyNoAgent, Agent: s.Agent, Since: seen, Text: fmt.Sprintf("no agent %s has asked for work for %s", s.Agent, span(gone))}
+	}
+	return &Reason{Kind: WhyAgentBusy, Agent: s.Agent, Since: s.ReadyAt, Text: fmt.Sprintf("ready; agent %s has no slot free for it yet", s.Agent)}
+}
+
+func heldBy(holders []HolderView) string {
+	if len(holders) == 0 {
+		return ""
+	}
+	h := holders[0]
+	s := ": held by " + h.Job.String()
+	if h.Step != "" {
+		s += fmt.Sprintf("/%s/%d", h.Step, h.Run)
+	}
+	if len(holders) > 1 {
+		s += ", …"
+	}
+	return s
+}
+
+// span prints a duration in the one or two units that matter.
+func span(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return Duration(d.Round(time.Second)).String()
+	}
+	return Duration(d.Round(time.Minute)).String()
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func oneLine(s string) string {
+	s, _, more := strings.Cut(strings.TrimSpace(s), "\n")
+	if c := clip(s, 200); more || len(c) < len(s) {
+		s = c + " …"
+	}
+	return s
+}
