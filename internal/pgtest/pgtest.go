@@ -1,0 +1,89 @@
+// Package pgtest gives tests a PostgreSQL of their own.
+//
+// The first Start of a test process makes a throw-away server in a temporary directory, or takes the
+// one that PERDURE_TEST_POSTGRES names; each call gets a fresh database on it. Where there is neither
+// a server nor its programs the test is skipped, unless PERDURE_TEST_REQUIRE_POSTGRES=1 says that it
+// must not be (CI).
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	envServer  = "PERDURE_TEST_POSTGRES"
+	envRequire = "PERDURE_TEST_REQUIRE_POSTGRES"
+)
+
+// shared is the server of this process. It goes when the process does, however that dies.
+var shared = sync.OnceValues(func() (string, error) {
+	if given := os.Getenv(envServer); given != "" {
+		return given, nil
+	}
+	s, err := newServer(false)
+	if err != nil {
+		return "", err
+	}
+	return s.url, nil
+})
+
+// Start gives the URL of a fresh, empty database, which is dropped when the test ends.
+func Start(t testing.TB) string {
+	t.Helper()
+	server, err := shared()
+	if err != nil {
+		missing(t, err)
+	}
+	name := "perdure_" + strings.ToLower(rand.Text()[:12])
+	if err := admin(server, "create database "+name+" template template0 encoding 'UTF8'"); err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := admin(server, "drop database "+name+" with (force)"); err != nil {
+			t.Logf("pgtest: %v", err)
+		}
+	})
+	return withDatabase(server, name)
+}
+
+// missing ends a test that cannot have its server.
+func missing(t testing.TB, err error) {
+	t.Helper()
+	if os.Getenv(envRequire) == "1" {
+		t.Fatalf("pgtest: %s=1, and %v", envRequire, err)
+	}
+	t.Skipf("pgtest: %v (set %s to the URL of a server)", err, envServer)
+}
+
+func admin(server, sql string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, server)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, sql); err != nil {
+		return fmt.Errorf("%s: %w", sql, err)
+	}
+	return nil
+}
+
+func withDatabase(server, name string) string {
+	u, err := url.Parse(server)
+	if err != nil {
+		return server
+	}
+	u.Path = "/" + name
+	return u.String()
+}

@@ -1,0 +1,289 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Server is a server that one test has to itself, to stop, freeze and start again.
+type Server struct {
+	URL string // of an empty database
+	s   *server
+	t   testing.TB
+}
+
+// NewServer starts a server for this test alone. Durable says that it syncs to disk.
+func NewServer(t testing.TB, durable bool) *Server {
+	t.Helper()
+	s, err := newServer(durable)
+	if err != nil {
+		missing(t, err)
+	}
+	t.Cleanup(s.remove)
+	return &Server{URL: s.url, s: s, t: t}
+}
+
+// Stop ends the server; kill says that it gets no time to put things in order.
+func (s *Server) Stop(kill bool) {
+	s.t.Helper()
+	word := "fast"
+	if kill {
+		word = "kill"
+	}
+	if err := s.s.stop(word); err != nil {
+		s.t.Fatalf("pgtest: %v", err)
+	}
+}
+
+// Start starts a stopped server again, on the same data and port.
+func (s *Server) Start() {
+	s.t.Helper()
+	if err := s.s.start(); err != nil {
+		s.t.Fatalf("pgtest: %v", err)
+	}
+}
+
+// Freeze stops all of the server's processes where they are, and Thaw lets them go on.
+func (s *Server) Freeze() { s.s.signal(syscall.SIGSTOP) }
+func (s *Server) Thaw()   { s.s.signal(syscall.SIGCONT) }
+
+// server is a postgres under a shell that watches a pipe from this process. When the pipe breaks,
+// because the process has ended in whatever way, the shell kills the server and removes its files.
+type server struct {
+	bin, dir string
+	port     int
+	durable  bool
+	url      string
+	cred     *syscall.Credential // PostgreSQL refuses to run as root
+	cmd      *exec.Cmd
+	watch    io.WriteCloser
+}
+
+// keeper is that shell's program: $1 is the directory, the rest is the server's command line.
+const keeper = `
+dir=$1; shift
+"$@" </dev/null & pid=$!
+word=gone; read -r word
+case "$word" in
+fast) kill -INT $pid; wait $pid ;;
+kill) kill -QUIT $pid; wait $pid ;;
+*) kill -CONT 0; kill -QUIT $pid; wait $pid; rm -rf "$dir" ;;
+esac
+`
+
+func newServer(durable bool) (*server, error) {
+	bin, err := programs()
+	if err != nil {
+		return nil, err
+	}
+	s := &server{bin: bin, durable: durable}
+	if s.cred, err = unprivileged(); err != nil {
+		return nil, err
+	}
+	if s.dir, err = os.MkdirTemp("", "perdure-pg-"); err != nil {
+		return nil, err
+	}
+	if s.cred != nil {
+		if err := os.Chown(s.dir, int(s.cred.Uid), int(s.cred.Gid)); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.create(); err != nil {
+		os.RemoveAll(s.dir)
+		return nil, err
+	}
+	return s, nil
+}
+
+// create makes the data directory and starts the server on a free port.
+func (s *server) create() error {
+	initdb := s.command(filepath.Join(s.bin, "initdb"), "--no-sync", "--auth=trust", "--username=postgres",
+		"--encoding=UTF8", "--locale=C", "--pgdata="+s.data())
+	if out, err := initdb.CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w\n%s", err, out)
+	}
+	var err error
+	for range 3 { // another process may take the port first
+		if s.port, err = freePort(); err != nil {
+			return err
+		}
+		s.url = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", s.port)
+		if err = s.start(); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+func (s *server) data() string { return filepath.Join(s.dir, "data") }
+
+func (s *server) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = s.dir
+	// A group of its own, so that the terminal's interrupt ends the tests first.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.cred, Setpgid: true}
+	return cmd
+}
+
+func (s *server) start() error {
+	args := []string{"-c", keeper, "keeper", s.dir, filepath.Join(s.bin, "postgres"), "-D", s.data(),
+		"-p", strconv.Itoa(s.port), "-k", s.dir, "-c", "listen_addresses=127.0.0.1",
+		"-c", "max_connections=200", "-c", "shared_buffers=64MB", "-c", "max_wal_size=256MB"}
+	if !s.durable {
+		args = append(args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
+	}
+	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	s.cmd = s.command("/bin/sh", args...)
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	if s.watch, err = s.cmd.StdinPipe(); err != nil {
+		return err
+	}
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	if err := s.await(); err != nil {
+		_ = s.stop("kill")
+		text, _ := os.ReadFile(log.Name())
+		return fmt.Errorf("postgres does not start: %w\n%s", err, text)
+	}
+	return nil
+}
+
+// await waits until the server answers.
+func (s *server) await() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	for ctx.Err() == nil {
+		var conn *pgx.Conn
+		if conn, err = pgx.Connect(ctx, s.url); err == nil {
+			return conn.Close(ctx)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return err
+}
+
+func (s *server) stop(word string) error {
+	s.signal(syscall.SIGCONT)
+	if _, err := io.WriteString(s.watch, word+"\n"); err != nil {
+		return err
+	}
+	s.watch.Close()
+	var exit *exec.ExitError
+	if err := s.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		return err
+	}
+	return nil
+}
+
+func (s *server) remove() {
+	s.signal(syscall.SIGCONT)
+	s.watch.Close()
+	_ = s.cmd.Wait()
+	os.RemoveAll(s.dir)
+}
+
+// signal reaches the server and, as each of its processes leads a group of its own, these one by one.
+func (s *server) signal(sig syscall.Signal) {
+	for _, pid := range children(s.cmd.Process.Pid) {
+		_ = syscall.Kill(pid, sig)
+		for _, backend := range children(pid) {
+			_ = syscall.Kill(backend, sig)
+		}
+	}
+}
+
+// children are the processes whose parent is pid (Linux).
+func children(pid int) (pids []int) {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		var child, parent int
+		var state string
+		// pid (name) state ppid …; the name may hold blanks.
+		end := len(text) - 1
+		for end > 0 && text[end] != ')' {
+			end--
+		}
+		if n, _ := fmt.Sscan(string(text[end+1:]), &state, &parent); n == 2 && parent == pid {
+			if child, err = strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+				pids = append(pids, child)
+			}
+		}
+	}
+	return pids
+}
+
+// programs finds the newest directory that holds initdb and postgres.
+func programs() (string, error) {
+	if path, err := exec.LookPath("initdb"); err == nil {
+		if dir := filepath.Dir(path); executable(filepath.Join(dir, "postgres")) {
+			return dir, nil
+		}
+	}
+	best, version := "", 0
+	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
+	for _, dir := range dirs {
+		v, _ := strconv.Atoi(filepath.Base(filepath.Dir(dir)))
+		if v > version && executable(filepath.Join(dir, "initdb")) && executable(filepath.Join(dir, "postgres")) {
+			best, version = dir, v
+		}
+	}
+	if best == "" {
+		return "", errors.New("no PostgreSQL on this machine")
+	}
+	return best, nil
+}
+
+func executable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode()&0o111 != 0
+}
+
+// unprivileged is another user than root, where the tests are run by root.
+func unprivileged() (*syscall.Credential, error) {
+	if os.Getuid() != 0 {
+		return nil, nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err1 == nil && err2 == nil {
+			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+		}
+	}
+	return nil, errors.New("PostgreSQL does not run as root, and there is no user postgres or nobody")
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
