@@ -1,0 +1,88 @@
+package memory
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"perdure"
+)
+
+// data is the tables.
+type data struct {
+	jobs        map[perdure.JobID]*perdure.Job
+	keys        map[string]perdure.JobID
+	definitions map[perdure.JobID][]byte
+	steps       map[perdure.StepRef]*perdure.Step
+	order       map[perdure.JobID][]perdure.StepRef // a job's steps, by index
+	open        map[perdure.StepRef]*perdure.Step   // the steps that are not settled: all that a Finder looks at
+	payloads    map[perdure.StepRef]perdure.Payload
+	alerts      map[int64]perdure.Alert
+	lastAlert   int64
+	history     map[perdure.JobID][]perdure.Entry
+	limits      map[string]int
+	nodes       map[string]perdure.Node
+	seen        map[seenBy]time.Time
+}
+
+type seenBy struct{ agent, holder string }
+
+func newData() data {
+	return data{
+		jobs:        map[perdure.JobID]*perdure.Job{},
+		keys:        map[string]perdure.JobID{},
+		definitions: map[perdure.JobID][]byte{},
+		steps:       map[perdure.StepRef]*perdure.Step{},
+		order:       map[perdure.JobID][]perdure.StepRef{},
+		open:        map[perdure.StepRef]*perdure.Step{},
+		payloads:    map[perdure.StepRef]perdure.Payload{},
+		alerts:      map[int64]perdure.Alert{},
+		history:     map[perdure.JobID][]perdure.Entry{},
+		limits:      map[string]int{},
+		nodes:       map[string]perdure.Node{},
+		seen:        map[seenBy]time.Time{},
+	}
+}
+
+// at is t as a store keeps it: to the microsecond, in UTC.
+func at(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return time.UnixMicro(t.UnixMicro()).UTC()
+}
+
+func copyJob(j *perdure.Job) *perdure.Job {
+	c := *j
+	c.Labels = maps.Clone(j.Labels)
+	if j.States != nil {
+		names := *j.States
+		c.States = &names
+	}
+	for _, t := range []*time.Time{&c.CompleteBy, &c.ParkedAt, &c.CreatedAt, &c.UpdatedAt, &c.SettledAt} {
+		*t = at(*t)
+	}
+	return &c
+}
+
+func copyStep(s *perdure.Step) *perdure.Step {
+	c := *s
+	c.Heartbeat = s.Heartbeat.Truncate(time.Microsecond)
+	for _, t := range []*time.Time{
+		&c.CompleteBy, &c.LockedUntil, &c.AvailableAt, &c.ReadyAt, &c.StartedAt, &c.EndedAt, &c.UpdatedAt,
+	} {
+		*t = at(*t)
+	}
+	return &c
+}
+
+func copyPayload(p perdure.Payload) perdure.Payload {
+	p.Input, p.Output = slices.Clone(p.Input), slices.Clone(p.Output)
+	return p
+}
+
+func copyNode(n perdure.Node) perdure.Node {
+	n.Agents = slices.Clone(n.Agents)
+	n.Since, n.SeenAt = at(n.Since), at(n.SeenAt)
+	return n
+}

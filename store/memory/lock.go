@@ -1,0 +1,120 @@
+package memory
+
+import (
+	"bytes"
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"perdure"
+)
+
+// The whole store is locked while a tx is open, so that to lock is to load.
+
+func (tx *tx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
+	var jobs []*perdure.Job
+	for _, id := range unique(ids, compareIDs) {
+		if j, ok := tx.jobs[id]; ok {
+			jobs = append(jobs, copyJob(j))
+		}
+	}
+	return jobs, nil
+}
+
+func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*perdure.Job, error) { return tx.LockJobs(ids) }
+
+func (tx *tx) LockLimits(names []string) ([]perdure.Limit, error) {
+	var limits []perdure.Limit
+	for _, name := range unique(names, cmp.Compare[string]) {
+		if max, ok := tx.limits[name]; ok {
+			limits = append(limits, perdure.Limit{Name: name, Max: max, Used: len(tx.holders(name))})
+		}
+	}
+	return limits, nil
+}
+
+func (tx *tx) Now() (time.Time, error) { return tx.clock.now(), nil }
+
+func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
+	var steps []*perdure.Step
+	for _, ref := range unique(refs, compareRefs) {
+		if s, ok := tx.steps[ref]; ok {
+			steps = append(steps, copyStep(s))
+		}
+	}
+	return steps, nil
+}
+
+func (tx *tx) StepsOf(job perdure.JobID) ([]*perdure.Step, error) { return tx.stepsOf(job), nil }
+
+func (tx *tx) StepIndex(job perdure.JobID, name string) (int, bool, error) {
+	for _, ref := range tx.order[job] {
+		if tx.steps[ref].Name == name {
+			return ref.Index, true, nil
+		}
+	}
+	return 0, false, nil
+}
+
+func (tx *tx) Payloads(refs []perdure.StepRef) ([]perdure.Payload, error) {
+	return tx.payloadsOf(unique(refs, compareRefs)), nil
+}
+
+func (tx *tx) Definitions(ids []perdure.JobID) (map[perdure.JobID][]byte, error) {
+	found := map[perdure.JobID][]byte{}
+	for _, id := range ids {
+		if d, ok := tx.definitions[id]; ok {
+			found[id] = slices.Clone(d)
+		}
+	}
+	return found, nil
+}
+
+func (d *data) stepsOf(job perdure.JobID) []*perdure.Step {
+	var steps []*perdure.Step
+	for _, ref := range d.order[job] {
+		steps = append(steps, copyStep(d.steps[ref]))
+	}
+	return steps
+}
+
+func (d *data) payloadsOf(refs []perdure.StepRef) []perdure.Payload {
+	var found []perdure.Payload
+	for _, ref := range refs {
+		if p := d.payloads[ref]; p.Input != nil || p.Output != nil {
+			found = append(found, copyPayload(p))
+		}
+	}
+	return found
+}
+
+// holders are the rows that hold a permit of a limit.
+func (d *data) holders(limit string) []perdure.LimitHolder {
+	var holders []perdure.LimitHolder
+	switch kind, of, _ := perdure.SplitLimit(limit); kind {
+	case "job":
+		for _, id := range slices.SortedFunc(maps.Keys(d.jobs), compareIDs) {
+			if j := d.jobs[id]; j.Permit && j.Type == of {
+				holders = append(holders, perdure.LimitHolder{Job: id})
+			}
+		}
+	case "agent":
+		for _, s := range d.pick(compareSteps, func(s *perdure.Step) bool { return s.Phase == perdure.Running && s.Agent == of }) {
+			holders = append(holders, perdure.LimitHolder{Job: s.Job, Step: s.Name, Run: s.Run})
+		}
+	}
+	return holders
+}
+
+func unique[T comparable](of []T, compare func(a, b T) int) []T {
+	return slices.Compact(slices.SortedFunc(slices.Values(of), compare))
+}
+
+func compareIDs(a, b perdure.JobID) int { return bytes.Compare(a[:], b[:]) }
+
+func compareRefs(a, b perdure.StepRef) int {
+	return cmp.Or(compareIDs(a.Job, b.Job), cmp.Compare(a.Index, b.Index))
+}
+
+func compareSteps(a, b *perdure.Step) int { return compareRefs(a.StepRef, b.StepRef) }

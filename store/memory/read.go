@@ -1,0 +1,181 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"perdure"
+)
+
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	return view(ctx, s, s.clock.now)
+}
+
+func (s *Store) Job(ctx context.Context, id perdure.JobID) (*perdure.Job, error) {
+	return view(ctx, s, func() *perdure.Job {
+		if j, ok := s.jobs[id]; ok {
+			return copyJob(j)
+		}
+		return nil
+	})
+}
+
+func (s *Store) Definition(ctx context.Context, id perdure.JobID) ([]byte, error) {
+	return view(ctx, s, func() []byte { return slices.Clone(s.definitions[id]) })
+}
+
+func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.JobID, error) {
+	return view(ctx, s, func() []perdure.JobID {
+		var ids []perdure.JobID
+		if id, ok := s.keys[ref]; ok {
+			ids = append(ids, id)
+		}
+		prefix := "job_" + strings.TrimPrefix(ref, "job_")
+		for _, id := range slices.SortedFunc(maps.Keys(s.jobs), compareIDs) {
+			if prefix != "job_" && strings.HasPrefix(id.String(), prefix) && !slices.Contains(ids, id) {
+				ids = append(ids, id)
+			}
+		}
+		return first(max, ids)
+	})
+}
+
+func (s *Store) ListJobs(ctx context.Context, f perdure.JobFilter) ([]*perdure.Job, error) {
+	return view(ctx, s, func() []*perdure.Job {
+		ids := slices.SortedFunc(maps.Keys(s.jobs), compareIDs)
+		if !f.Ascending {
+			slices.Reverse(ids)
+		}
+		var jobs []*perdure.Job
+		for _, id := range ids {
+			if j := s.jobs[id]; fits(j, f) && len(jobs) < cmp.Or(f.Limit, perdure.DefaultListLimit) {
+				jobs = append(jobs, copyJob(j))
+			}
+		}
+		return jobs
+	})
+}
+
+func fits(j *perdure.Job, f perdure.JobFilter) bool {
+	for name, value := range f.Labels {
+		if have, ok := j.Labels[name]; !ok || have != value {
+			return false
+		}
+	}
+	return (f.Phase == nil || j.Phase == *f.Phase) &&
+		(f.Current == nil || j.Current == *f.Current) &&
+		(f.Desired == nil || j.Desired == *f.Desired) &&
+		(f.Type == "" || j.Type == f.Type) &&
+		(f.Key == "" || j.Key == f.Key) &&
+		(f.Before.IsZero() || compareIDs(j.ID, f.Before) < 0) &&
+		(f.After.IsZero() || compareIDs(j.ID, f.After) > 0)
+}
+
+func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) ([]*perdure.Step, error) {
+	return view(ctx, s, func() []*perdure.Step {
+		return slices.DeleteFunc(s.stepsOf(job), func(s *perdure.Step) bool { return s.UpdatedAt.Before(since) })
+	})
+}
+
+func (s *Store) Payloads(ctx context.Context, job perdure.JobID, maxBytes int) ([]perdure.Payload, error) {
+	return view(ctx, s, func() []perdure.Payload {
+		var found []perdure.Payload
+		read := 0
+		for _, p := range s.payloadsOf(s.order[job]) {
+			if read >= maxBytes {
+				break
+			}
+			found = append(found, p)
+			read += len(p.Input) + len(p.Output)
+		}
+		return found
+	})
+}
+
+func (s *Store) Alerts(ctx context.Context, f perdure.AlertFilter) ([]perdure.Alert, error) {
+	return view(ctx, s, func() []perdure.Alert {
+		var alerts []perdure.Alert
+		for _, id := range slices.Backward(slices.Sorted(maps.Keys(s.alerts))) {
+			a := s.alerts[id]
+			if (f.Job.IsZero() || a.Job == f.Job) && (f.Closed || a.ClosedAt.IsZero()) && (f.Before == 0 || id < f.Before) {
+				alerts = append(alerts, a)
+			}
+		}
+		return first(cmp.Or(f.Limit, perdure.DefaultListLimit), alerts)
+	})
+}
+
+func (s *Store) History(ctx context.Context, job perdure.JobID, max int) ([]perdure.Entry, error) {
+	return view(ctx, s, func() []perdure.Entry {
+		all := s.history[job]
+		return slices.Clone(all[len(all)-min(len(all), maxZero(max)):])
+	})
+}
+
+func (s *Store) LimitUse(ctx context.Context, name string, max int) (int, []perdure.LimitHolder, error) {
+	all, err := view(ctx, s, func() []perdure.LimitHolder { return s.holders(name) })
+	return len(all), first(max, all), err
+}
+
+func (s *Store) ListLimits(ctx context.Context) ([]perdure.Limit, error) {
+	return view(ctx, s, s.listLimits)
+}
+
+func (d *data) listLimits() []perdure.Limit {
+	var limits []perdure.Limit
+	for _, name := range slices.Sorted(maps.Keys(d.limits)) {
+		limits = append(limits, perdure.Limit{Name: name, Max: d.limits[name]})
+	}
+	return limits
+}
+
+func (s *Store) NextLook(ctx context.Context) (time.Time, bool, error) {
+	next, err := view(ctx, s, func() (next time.Time) {
+		look := func(t time.Time) {
+			if next.IsZero() || t.Before(next) {
+				next = t
+			}
+		}
+		for _, s := range s.open {
+			switch {
+			case s.Phase == perdure.Running:
+				look(s.LockedUntil)
+			case s.Phase == perdure.Waiting && !s.AvailableAt.IsZero():
+				look(s.AvailableAt)
+			}
+		}
+		for _, j := range s.jobs {
+			if hasUltimatum(j) {
+				look(j.CompleteBy)
+			}
+		}
+		return next
+	})
+	return next, !next.IsZero(), err
+}
+
+func (s *Store) Backlog(ctx context.Context, max int) (int, error) {
+	return view(ctx, s, func() (n int) {
+		for _, j := range s.jobs {
+			if j.Phase != perdure.Settled {
+				n++
+			}
+		}
+		return min(n, maxZero(max))
+	})
+}
+
+// view reads under the lock that readers share.
+func view[T any](ctx context.Context, s *Store, read func() T) (T, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if err := s.usable(ctx); err != nil {
+		var none T
+		return none, err
+	}
+	return read(), nil
+}

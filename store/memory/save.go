@@ -1,0 +1,124 @@
+package memory
+
+import (
+	"cmp"
+	"slices"
+
+	"perdure"
+)
+
+// Save writes in the order of the fields of Changes.
+func (tx *tx) Save(c *perdure.Changes) error {
+	err := tx.save(c)
+	tx.failed = cmp.Or(tx.failed, err)
+	return err
+}
+
+func (tx *tx) save(c *perdure.Changes) error {
+	for _, n := range c.NewJobs {
+		if err := tx.insert(n); err != nil {
+			return err
+		}
+	}
+	for _, ch := range c.Jobs {
+		if j, ok := tx.jobs[ch.Was.ID]; !ok || !sameJob(j, ch.Was) {
+			return perdure.ErrStale
+		}
+		set(tx, tx.jobs, ch.Now.ID, copyJob(ch.Now))
+	}
+	for _, ch := range c.Steps {
+		if s, ok := tx.steps[ch.Was.StepRef]; !ok || !sameStep(s, ch.Was) {
+			return perdure.ErrStale
+		}
+		tx.putStep(ch.Now)
+	}
+	for _, ch := range c.Payloads {
+		tx.putPayload(ch)
+	}
+	for _, ch := range c.CloseAlerts {
+		tx.closeAlerts(ch)
+	}
+	for _, a := range c.Alerts {
+		tx.raise(a)
+	}
+	for _, e := range c.History {
+		e.At = at(e.At)
+		set(tx, tx.history, e.Job, append(slices.Clip(tx.history[e.Job]), e))
+	}
+	return nil
+}
+
+// insert stores a submission. A key that is taken means that somebody was faster: the transaction is
+// tried again and then finds the key.
+func (tx *tx) insert(n perdure.NewJob) error {
+	j := copyJob(n.Job)
+	_, taken := tx.keys[j.Key]
+	if _, known := tx.jobs[j.ID]; known || taken {
+		return perdure.ErrStale
+	}
+	set(tx, tx.jobs, j.ID, j)
+	if j.Key != "" {
+		set(tx, tx.keys, j.Key, j.ID)
+	}
+	set(tx, tx.definitions, j.ID, slices.Clone(n.Definition))
+	refs := make([]perdure.StepRef, len(n.Steps))
+	for i, s := range n.Steps {
+		refs[i] = s.StepRef
+		tx.putStep(s)
+	}
+	slices.SortFunc(refs, compareRefs)
+	set(tx, tx.order, j.ID, refs)
+	return nil
+}
+
+func (tx *tx) putStep(s *perdure.Step) {
+	s = copyStep(s)
+	set(tx, tx.steps, s.StepRef, s)
+	if s.Phase == perdure.Settled {
+		remove(tx, tx.open, s.StepRef)
+	} else {
+		set(tx, tx.open, s.StepRef, s)
+	}
+}
+
+func (tx *tx) putPayload(ch perdure.PayloadChange) {
+	p := tx.payloads[ch.StepRef]
+	p.StepRef = ch.StepRef
+	if ch.SetInput {
+		p.Input = slices.Clone(ch.Input)
+	}
+	if ch.SetOutput {
+		p.Output = slices.Clone(ch.Output)
+	}
+	set(tx, tx.payloads, ch.StepRef, p)
+}
+
+// closeAlerts closes alerts of a step, or of a job and all its steps, that are of the kinds named; of
+// a step, those that hold it where none is named.
+func (tx *tx) closeAlerts(ch perdure.CloseAlerts) {
+	now := tx.clock.now()
+	for id, a := range tx.alerts {
+		meant := slices.Contains(ch.Kinds, a.Kind) || ch.Step != "" && len(ch.Kinds) == 0 && a.Kind.Holds()
+		if meant && a.Job == ch.Job && (ch.Step == "" || a.Step == ch.Step) && a.ClosedAt.IsZero() {
+			a.ClosedBy, a.ClosedAt = ch.By, now
+			set(tx, tx.alerts, id, a)
+		}
+	}
+}
+
+func (tx *tx) raise(a perdure.Alert) {
+	last := tx.lastAlert
+	tx.remember(func() { tx.lastAlert = last })
+	tx.lastAlert++
+	a.ID, a.RaisedAt, a.ClosedAt = tx.lastAlert, at(a.RaisedAt), at(a.ClosedAt)
+	set(tx, tx.alerts, a.ID, a)
+}
+
+func sameJob(a, b *perdure.Job) bool {
+	return a.Current == b.Current && a.Desired == b.Desired && a.Phase == b.Phase &&
+		a.Unsettled == b.Unsettled && a.Running == b.Running && a.Active == b.Active
+}
+
+func sameStep(a, b *perdure.Step) bool {
+	return a.Run == b.Run && a.Phase == b.Phase && a.Current == b.Current && a.Desired == b.Desired
+}

@@ -1,0 +1,58 @@
+package memory
+
+import "time"
+
+// tx writes at once and remembers how to take it back.
+type tx struct {
+	*Store
+	undo   []func()
+	failed error // Save refused: what is here is half a change
+}
+
+func (tx *tx) rollback() {
+	for i := len(tx.undo) - 1; i >= 0; i-- {
+		tx.undo[i]()
+	}
+}
+
+func set[K comparable, V any](tx *tx, m map[K]V, k K, v V) {
+	tx.remember(restore(m, k))
+	m[k] = v
+}
+
+func remove[K comparable, V any](tx *tx, m map[K]V, k K) {
+	tx.remember(restore(m, k))
+	delete(m, k)
+}
+
+func restore[K comparable, V any](m map[K]V, k K) func() {
+	old, had := m[k]
+	return func() {
+		if had {
+			m[k] = old
+		} else {
+			delete(m, k)
+		}
+	}
+}
+
+func (tx *tx) remember(undo func()) { tx.undo = append(tx.undo, undo) }
+
+func (tx *tx) PutLimit(name string, max int) error {
+	set(tx, tx.limits, name, max)
+	return nil
+}
+
+func (tx *tx) DeleteLimit(name string) (bool, error) {
+	_, had := tx.limits[name]
+	remove(tx, tx.limits, name)
+	return had, nil
+}
+
+func (tx *tx) CloseAlert(id int64, by string, when time.Time) error {
+	if a, ok := tx.alerts[id]; ok && a.ClosedAt.IsZero() {
+		a.ClosedBy, a.ClosedAt = by, at(when)
+		set(tx, tx.alerts, id, a)
+	}
+	return nil
+}
