@@ -108,7 +108,7 @@ type Step struct {
 	Progress  string // JSON, as the latest heartbeat had it
 	HasOutput bool   // a payload's output is there (null counts)
 	OwnInput  bool   // a payload's input is there: rendered from outputs, or edited
-	Edited    bool   // that input came from an operator and is not rendered again
+	Edited    Edited // that input came from an operator, for this direction
 	GivenUp   bool
 
 	Blockers int // neighbours still waited for, in the direction desired
@@ -171,6 +171,8 @@ const (
 	AlertNamed    AlertKind = "alert"
 	AlertOverdue  AlertKind = "overdue"
 )
+
+var allAlerts = []AlertKind{AlertParked, AlertApproval, AlertWaiting, AlertUndo, AlertRestart, AlertNamed, AlertOverdue}
 
 // Holds says whether the alert stands for a step that only a person can move.
 func (k AlertKind) Holds() bool { return k == AlertParked || k == AlertApproval }

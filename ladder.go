@@ -1,0 +1,158 @@
+package perdure
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// policyAuthor is the author of what a definition's policy did.
+const policyAuthor = "policy"
+
+// failure is why a run did not bring about its pole.
+type failure struct {
+	event      string // failed, rejected, expired
+	code       string
+	message    string
+	retryAfter time.Duration
+	pointless  bool // to try again
+}
+
+func failureOf(rep *Report) failure {
+	f := failure{event: rep.Outcome.String(), pointless: rep.Outcome == OutcomeRejected}
+	if rep.Error != nil {
+		f.code, f.message = rep.Error.Code, clip(rep.Error.Message, MaxReasonBytes)
+		f.retryAfter = min(time.Duration(rep.Error.RetryAfter), MaxRetryAfter)
+	}
+	return f
+}
+
+// fail counts a failure of the run that has just ended and lets the ladder decide. One of a direction
+// that is no longer wanted is recorded, and the step turns round at once.
+func (w *Workset) fail(e *entry, r *row, f failure, author string) {
+	r.ErrorCode, r.LastError = f.code, f.message
+	r.Returns = 0
+	w.note(e, r.Name, r.Run, f.event, author, errorText(&RunError{Code: f.code, Message: f.message}))
+	if r.wants() != r.Direction || r.Current == r.Desired {
+		r.startOver()
+		w.next(e, r)
+		return
+	}
+	r.Failures++
+	w.decide(e, r, f)
+}
+
+// stumble: an expression failed when the step would have been let out. It counts as a rejected run
+// without effect, and spends no run number.
+func (w *Workset) stumble(e *entry, r *row, err error) {
+	f := failure{event: "rejected", code: "expression", message: clip(err.Error(), MaxReasonBytes), pointless: true}
+	r.ErrorCode, r.LastError = f.code, f.message
+	w.note(e, r.Name, 0, f.event, policyAuthor, errorText(&RunError{Code: f.code, Message: f.message}))
+	r.Failures++
+	w.decide(e, r, f)
+}
+
+func (w *Workset) decide(e *entry, r *row, f failure) {
+	ps := &e.plan.Steps[r.Index]
+	if e.job.Overdue && r.Desired == Done {
+		w.park(e, r, "")
+		return
+	}
+	retry := ps.retry(r.wants())
+	if !f.pointless && r.Failures < retry.Attempts && (f.code == "" || !slices.Contains(retry.NotOn, f.code)) {
+		d := w.jitter(time.Duration(retry.Backoff), time.Duration(retry.MaxBackoff), r.Failures)
+		w.place(e, r, Waiting, w.now.Add(max(d, f.retryAfter)))
+		return
+	}
+	w.climb(e, r, f.pointless)
+}
+
+// jitter is the wait before attempt n+1: full jitter under a doubling bound.
+func (w *Workset) jitter(base, most time.Duration, n int) time.Duration {
+	d := base
+	for ; n > 1 && d < most; n-- {
+		d *= 2
+	}
+	return time.Duration(w.chance() * float64(min(d, most))).Round(time.Microsecond)
+}
+
+// climb goes down the ladder to the next rung that acts. In the undo direction only wait, alert and park
+// mean anything; every ladder that does not end, ends in park.
+func (w *Workset) climb(e *entry, r *row, pointless bool) {
+	ladder := e.plan.ladder(r.Index)
+	back := r.wants() == Undo
+	for ; r.Rung < len(ladder); r.Rung++ {
+		rung := ladder[r.Rung]
+		switch rung.Kind {
+		case RungAlert:
+			w.alert(e, r.Name, AlertNamed, rung.Name, w.failedText(r))
+			continue
+		case RungWait:
+			if pointless || r.Waits >= max(rung.Times, 1) {
+				r.Waits = 0
+				continue
+			}
+			w.waitLong(e, r, rung)
+			return
+		case RungUndo:
+			if !back {
+				w.alert(e, r.Name, AlertUndo, "", "the job is undone: "+w.failedText(r))
+				w.turnBack(e, r, flip{to: Undone, kind: flipByPolicy, by: policyAuthor})
+				return
+			}
+		case RungRestart:
+			if !back && e.job.Restarts >= rung.Times {
+				continue
+			}
+			if !back {
+				e.job.Restarts++
+				w.alert(e, r.Name, AlertRestart, "", fmt.Sprintf("the job is undone and done again (%d of %d): %s", e.job.Restarts, rung.Times, w.failedText(r)))
+				w.turnBack(e, r, flip{to: Undone, kind: flipRestart, by: policyAuthor})
+				return
+			}
+		case RungSkip:
+			if !back {
+				r.Skipped = true
+				w.note(e, r.Name, r.Run, "skip", policyAuthor, w.failedText(r))
+				w.next(e, r)
+				return
+			}
+		}
+		break // park, or what reads as park on the way back
+	}
+	w.park(e, r, w.failedText(r))
+}
+
+// waitLong: again much later, alerting once; then retry starts over.
+func (w *Workset) waitLong(e *entry, r *row, rung Rung) {
+	if r.Waits == 0 {
+		w.alert(e, r.Name, AlertWaiting, "", fmt.Sprintf("waits %s before it tries again: %s", rung.For, w.failedText(r)))
+	}
+	r.Waits++
+	r.Failures = 0
+	w.place(e, r, Waiting, w.now.Add(time.Duration(rung.For)))
+}
+
+// turnBack turns the whole job because of step r, which waits meanwhile like all the others.
+func (w *Workset) turnBack(e *entry, r *row, f flip) {
+	w.note(e, r.Name, r.Run, string(VerbUndo), policyAuthor, w.failedText(r))
+	w.place(e, r, Waiting, time.Time{})
+	w.agenda = append(w.agenda, task{entry: e, kind: taskFlip, flip: f})
+}
+
+// park takes the step out of the loop until a person acts. Without a message the job has an alert
+// that says why.
+func (w *Workset) park(e *entry, r *row, message string) {
+	if message != "" {
+		w.alert(e, r.Name, AlertParked, "", message)
+	}
+	w.place(e, r, Parked, time.Time{})
+}
+
+func (w *Workset) failedText(r *row) string {
+	text := fmt.Sprintf("step %s, %s: %s", r.Name, r.wants(), plural(r.Failures, "failure"))
+	if r.LastError != "" {
+		text += ", last: " + oneLine(errorText(&RunError{Code: r.ErrorCode, Message: r.LastError}))
+	}
+	return text
+}

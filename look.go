@@ -1,0 +1,98 @@
+package perdure
+
+import "time"
+
+// What the supervisor asks to be looked at again: every unsettled step has a time, a neighbour, a
+// limit or an open alert that will move it, and these are the times.
+
+// Due looks at a step whose time to wait is over.
+func (w *Workset) Due(ref StepRef) bool {
+	e := w.jobs[ref.Job]
+	r := e.steps[ref.Index]
+	if r.Phase != Waiting || r.AvailableAt.IsZero() || w.now.Before(r.AvailableAt) {
+		return false
+	}
+	w.later(e, taskLook, ref.Index)
+	w.touch(e)
+	return true
+}
+
+// Cause is why a run expired.
+type Cause string
+
+const (
+	CauseTime Cause = "expired" // its lock has passed
+	CauseLost Cause = "lost"    // its holder is known to be dead
+)
+
+// Expire ends a run that nobody reported on: a failure, and the step stays unsure. Where the holder
+// is dead before its time, a run in the other direction still waits for the old lock.
+func (w *Workset) Expire(ref StepRef, holder string, cause Cause) bool {
+	e := w.jobs[ref.Job]
+	r := e.steps[ref.Index]
+	if r.Phase != Running {
+		return false
+	}
+	passed := !w.now.Before(r.LockedUntil)
+	if cause == CauseTime && !passed || cause == CauseLost && r.LockedBy != holder {
+		return false
+	}
+	until, author := r.LockedUntil, r.LockedBy
+	w.land(r, OutcomeExpired)
+	f := failure{event: "expired", code: string(cause), message: "no report before its lock passed"}
+	if cause == CauseLost {
+		f.message = "its holder died"
+		if !passed {
+			r.LockedUntil = until
+		}
+	}
+	w.fail(e, r, f, author)
+	w.touch(e)
+	return true
+}
+
+// OverdueNow acts on a job whose own ultimatum has passed, once: on the way to done the job's policy
+// turns it back or parks it, on the way back an alert tells.
+func (w *Workset) OverdueNow(id JobID) bool {
+	e := w.jobs[id]
+	j := e.job
+	if j.Overdue || j.AtRest() || j.CompleteBy.IsZero() || w.now.Before(j.CompleteBy) {
+		return false
+	}
+	j.Overdue, e.dirty = true, true
+	back := ladderHas(e.plan.Definition.OnFailure, RungUndo)
+	w.note(e, "", 0, "overdue", policyAuthor, "completeWithin "+e.plan.Definition.CompleteWithin.String()+" has passed")
+	switch {
+	case j.Desired == Undone:
+		if back {
+			j.Then = false // it was to be done again: too late for that
+		}
+		w.alert(e, "", AlertOverdue, "", "the job's completeWithin passed while it is being undone")
+	case back:
+		w.alert(e, "", AlertUndo, "", "the job is undone: its completeWithin has passed")
+		w.agenda = append(w.agenda, task{entry: e, kind: taskFlip, flip: flip{to: Undone, kind: flipByPolicy, by: policyAuthor}})
+	default:
+		w.alert(e, "", AlertParked, "", "the job's completeWithin has passed; resume gives it that long again")
+		w.agenda = append(w.agenda, task{entry: e, kind: taskHalt})
+	}
+	w.touch(e)
+	return true
+}
+
+// halt parks what would move by itself.
+func (w *Workset) halt(e *entry) {
+	for i := range e.plan.Steps {
+		if r := e.steps[i]; r.active() {
+			w.place(e, r, Parked, time.Time{})
+		}
+	}
+}
+
+func ladderHas(l Ladder, kind RungKind) bool {
+	for _, r := range l {
+		if r.Kind == kind {
+			return true
+		}
+	}
+	return false
+}

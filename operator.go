@@ -1,0 +1,282 @@
+package perdure
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// The operator's verbs. Each is audited with author and reason; one that already holds changes
+// nothing; one that the rules refuse is a conflict that says what to do instead.
+
+// Edited says for which direction an operator has given a step an input of its own.
+type Edited uint8
+
+const (
+	notEdited Edited = iota
+	editedDo
+	editedUndo
+)
+
+func editedFor(d Direction) Edited {
+	if d == Undo {
+		return editedUndo
+	}
+	return editedDo
+}
+
+// NeedsWhole says whether an act looks at all of a job's steps.
+func (a *Act) NeedsWhole() bool {
+	return a.Verb == VerbUndo || a.Verb == VerbRedo || a.Verb == VerbGiveUp || a.Verb == VerbResume && a.Step == ""
+}
+
+// Act folds an operator's act in. index is the step's place, where the act names one.
+func (w *Workset) Act(id JobID, index int, a *Act) error {
+	e := w.jobs[id]
+	if a.Author == "" {
+		return Refuse(CodeInvalid, "an act needs an author")
+	}
+	switch a.Verb {
+	case VerbUndo:
+		return w.flipBy(e, Undone, a)
+	case VerbRedo:
+		return w.flipBy(e, Done, a)
+	case VerbGiveUp:
+		return w.giveUp(e, a)
+	}
+	if e.job.GivenUp() {
+		return Refuse(CodeConflict, "the job was given up by %s: undo or redo opens it again", e.job.GivenUpBy)
+	}
+	if a.Verb == VerbResume && a.Step == "" {
+		return w.resumeAll(e, a)
+	}
+	r := e.steps[index]
+	if err := w.free(e, r); err != nil {
+		return err
+	}
+	switch a.Verb {
+	case VerbResume:
+		return w.resumeOne(e, r, a)
+	case VerbSettle:
+		return w.settleBy(e, r, a)
+	case VerbSkip:
+		return w.skipBy(e, r, a)
+	case VerbEdit:
+		return w.editBy(e, r, a)
+	}
+	return Refuse(CodeInvalid, "unknown act %q", a.Verb)
+}
+
+// free ends a run whose lock has passed, and refuses where one is valid.
+func (w *Workset) free(e *entry, r *row) error {
+	w.Expire(r.StepRef, "", CauseTime)
+	if r.Phase == Running {
+		return Refuse(CodeConflict, "run %d of step %s is valid until %s: wait for it, or for its end",
+			r.Run, r.Name, r.LockedUntil.Format(time.RFC3339))
+	}
+	return nil
+}
+
+func (w *Workset) flipBy(e *entry, to State, a *Act) error {
+	j := e.job
+	if j.Desired == to && !j.GivenUp() {
+		if to == Undone && j.Then { // it was on its way back only to be done again
+			j.Then, e.dirty = false, true
+			w.note(e, "", 0, string(a.Verb), a.Author, a.Reason)
+			w.touch(e)
+		}
+		return nil
+	}
+	w.note(e, "", 0, string(a.Verb), a.Author, a.Reason)
+	w.agenda = append(w.agenda, task{entry: e, kind: taskFlip, flip: flip{to: to, kind: flipByOperator, by: a.Author}})
+	w.touch(e)
+	return nil
+}
+
+func (w *Workset) resumeAll(e *entry, a *Act) error {
+	var parked []*row
+	for i := range e.plan.Steps {
+		if e.steps[i].Phase == Parked {
+			parked = append(parked, e.steps[i])
+		}
+	}
+	if len(parked) == 0 {
+		return Refuse(CodeConflict, "nothing is parked in this job")
+	}
+	w.closeAlerts(e, "", a.Author, AlertParked)
+	w.resume(e, a, parked)
+	return nil
+}
+
+func (w *Workset) resumeOne(e *entry, r *row, a *Act) error {
+	if r.Phase != Parked {
+		return Refuse(CodeConflict, "step %s is not parked, it is %s", r.Name, r.Phase)
+	}
+	if a.Input != nil || a.NewKey {
+		if err := w.edit(e, r, a); err != nil {
+			return err
+		}
+	}
+	w.closeAlerts(e, r.Name, a.Author, AlertParked)
+	w.resume(e, a, []*row{r})
+	return nil
+}
+
+func (w *Workset) resume(e *entry, a *Act, parked []*row) {
+	w.renewUltimatum(e)
+	for _, r := range parked {
+		r.startOver()
+		w.note(e, r.Name, r.Run, string(VerbResume), a.Author, a.Reason)
+		w.place(e, r, Waiting, time.Time{})
+		w.later(e, taskLook, r.Index)
+	}
+	w.touch(e)
+}
+
+// renewUltimatum gives the job its full completeWithin from now on.
+func (w *Workset) renewUltimatum(e *entry) {
+	j := e.job
+	j.Overdue, j.ParkedAt, e.dirty = false, time.Time{}, true
+	if d := time.Duration(e.plan.Definition.CompleteWithin); d > 0 {
+		j.CompleteBy = w.now.Add(d)
+	}
+}
+
+// settleBy records what a person knows about a step.
+func (w *Workset) settleBy(e *entry, r *row, a *Act) error {
+	if a.As == nil || *a.As == Unsure {
+		return Refuse(CodeInvalid, "settle says as what: done or undone")
+	}
+	if a.Output != nil && *a.As != Done {
+		return Refuse(CodeInvalid, "an output goes with as: done")
+	}
+	if err := checkPayload("output", a.Output); err != nil {
+		return err
+	}
+	if r.Phase == Settled && r.Current == *a.As {
+		return nil
+	}
+	if r.Phase == Settled {
+		return Refuse(CodeConflict, "step %s is settled as %s: undo or redo the job", r.Name, r.Current)
+	}
+	w.note(e, r.Name, r.Run, string(VerbSettle), a.Author, "as "+a.As.String()+reasonText(a.Reason))
+	r.Current, r.EndedAt = *a.As, w.now
+	r.LockedUntil = time.Time{}
+	if a.Output != nil {
+		w.setOutput(e, r, meaningful(a.Output))
+	}
+	e.job.Current = Unsure
+	w.release(e, r, a.Author)
+	return nil
+}
+
+// skipBy settles a step as far as doing goes.
+func (w *Workset) skipBy(e *entry, r *row, a *Act) error {
+	switch {
+	case r.Phase == Settled && r.Skipped:
+		return nil
+	case r.Phase == Settled:
+		return Refuse(CodeConflict, "step %s is settled as %s", r.Name, r.Current)
+	case r.wants() == Undo:
+		return Refuse(CodeConflict, "step %s is being undone, and an undo is not skipped: settle it instead", r.Name)
+	}
+	w.note(e, r.Name, r.Run, string(VerbSkip), a.Author, a.Reason)
+	r.Skipped = true
+	w.release(e, r, a.Author)
+	return nil
+}
+
+// release takes a step out of whatever it waited for and looks at it anew.
+func (w *Workset) release(e *entry, r *row, author string) {
+	if r.Phase == Parked || e.plan.Steps[r.Index].Form == ByApproval {
+		w.closeAlerts(e, r.Name, author, AlertParked, AlertApproval)
+	}
+	if e.plan.Steps[r.Index].Form != ByAgent {
+		r.StartedAt = time.Time{}
+	}
+	r.startOver()
+	w.place(e, r, Waiting, time.Time{})
+	w.later(e, taskLook, r.Index)
+	w.touch(e)
+}
+
+func (w *Workset) editBy(e *entry, r *row, a *Act) error {
+	if a.Input == nil && !a.NewKey {
+		return Refuse(CodeInvalid, "edit gives an input, or newKey")
+	}
+	if r.Phase == Settled {
+		return Refuse(CodeConflict, "step %s is settled: undo or redo the job first", r.Name)
+	}
+	return w.edit(e, r, a)
+}
+
+// edit gives the step another input under the same key, or says that no earlier run had an effect.
+func (w *Workset) edit(e *entry, r *row, a *Act) error {
+	if e.plan.Steps[r.Index].Form != ByAgent {
+		return Refuse(CodeConflict, "step %s is a rule, not an agent's: settle or skip it", r.Name)
+	}
+	if err := checkPayload("input", a.Input); err != nil {
+		return err
+	}
+	if a.NewKey && r.wants() == Undo {
+		return Refuse(CodeConflict, "step %s is being undone, under the key of that turn: newKey is for doing", r.Name)
+	}
+	w.note(e, r.Name, r.Run, string(VerbEdit), a.Author, a.Reason)
+	if a.Input != nil {
+		r.Edited = editedFor(r.wants())
+		w.setInput(e, r, a.Input)
+	}
+	if a.NewKey {
+		if r.Run > 0 && r.Direction == Do {
+			r.Turn++
+		}
+		r.Current, r.dirty = Undone, true
+	}
+	return nil
+}
+
+// giveUp closes a job as it is: open steps keep their current, marked.
+func (w *Workset) giveUp(e *entry, a *Act) error {
+	j := e.job
+	if j.GivenUp() {
+		return nil
+	}
+	if j.Phase == Settled {
+		return Refuse(CodeConflict, "the job is settled: nothing is open")
+	}
+	for i := range e.plan.Steps {
+		if err := w.free(e, e.steps[i]); err != nil {
+			return err
+		}
+	}
+	w.dropAgenda(e)
+	for i := range e.plan.Steps {
+		if r := e.steps[i]; r.Phase != Settled {
+			r.GivenUp = true
+			w.place(e, r, Settled, time.Time{})
+		}
+	}
+	w.note(e, "", 0, string(VerbGiveUp), a.Author, a.Reason)
+	w.closeAlerts(e, "", a.Author, allAlerts...)
+	j.GivenUpBy, j.GivenUpReason = a.Author, a.Reason
+	j.Current, j.Phase, j.Then, j.Permit = Unsure, Settled, false, false
+	j.SettledAt, j.CompleteBy, j.ParkedAt, j.Overdue = w.now, time.Time{}, time.Time{}, false
+	e.dirty = true
+	return nil
+}
+
+func checkPayload(what string, b json.RawMessage) error {
+	if len(b) > MaxPayloadBytes {
+		return Refuse(CodeTooLarge, "%s of %d bytes is over %d", what, len(b), MaxPayloadBytes)
+	}
+	if err := CheckJSON(b); err != nil {
+		return Refuse(CodeInvalid, "%s: %v", what, err)
+	}
+	return nil
+}
+
+func reasonText(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
+}

@@ -1,0 +1,278 @@
+package perdure
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// look decides what a step does next that is not out and not parked: it settles, becomes ready, or
+// waits for a neighbour, a time or a person.
+func (w *Workset) look(e *entry, r *row) {
+	if r.Phase == Running || r.Phase == Parked || r.Phase == Settled {
+		return
+	}
+	if r.Blockers > 0 {
+		w.place(e, r, Waiting, time.Time{})
+		return
+	}
+	if r.Current == r.Desired || r.Desired == Done && r.Skipped {
+		w.settle(e, r)
+		return
+	}
+	d := r.wants()
+	if r.Run > 0 && d != r.Direction && w.now.Before(r.LockedUntil) {
+		// The holder is known dead, but what it set going may still act: the other way must wait.
+		w.place(e, r, Waiting, r.LockedUntil)
+		return
+	}
+	if w.now.Before(r.AvailableAt) {
+		return
+	}
+	if d == Undo {
+		w.lookBack(e, r)
+		return
+	}
+	w.lookForward(e, r)
+}
+
+// lookBack: what has nothing to undo settles without a run.
+func (w *Workset) lookBack(e *entry, r *row) {
+	ps := &e.plan.Steps[r.Index]
+	if ps.Undo == nil || ps.Form != ByAgent {
+		r.Current = Undone
+		w.look(e, r) // settled, or, where an undo had to be finished first, on to the do
+		return
+	}
+	w.makeReady(e, r, Undo)
+}
+
+func (w *Workset) lookForward(e *entry, r *row) {
+	ps := &e.plan.Steps[r.Index]
+	if e.job.Overdue {
+		w.park(e, r, "") // the job's alert says why
+		return
+	}
+	if ps.Test != nil && r.Current == Undone {
+		yes, err := ps.Test.Eval(e.scope(r, Do, ps.Test.Refs()))
+		if err != nil {
+			w.stumble(e, r, fmt.Errorf("when: %w", err))
+			return
+		}
+		if !yes {
+			r.Skipped = true
+			w.settle(e, r)
+			return
+		}
+	}
+	switch ps.Form {
+	case BySleep:
+		w.sleep(e, r, ps)
+	case ByApproval:
+		w.await(e, r, ps)
+	default:
+		w.makeReady(e, r, Do)
+	}
+}
+
+func (w *Workset) makeReady(e *entry, r *row, d Direction) {
+	r.Agent, _ = e.plan.Steps[r.Index].agentOf(d)
+	w.place(e, r, Ready, time.Time{})
+}
+
+// sleep waits until the time that the step's input tells. It holds no slot and is never let out.
+func (w *Workset) sleep(e *entry, r *row, ps *PlanStep) {
+	if r.StartedAt.IsZero() {
+		until, err := w.wakeTime(e, r, ps)
+		if err != nil {
+			w.stumble(e, r, err)
+			return
+		}
+		r.StartedAt = w.now
+		if w.now.Before(until) {
+			w.place(e, r, Waiting, until)
+			return
+		}
+	}
+	r.Current, r.EndedAt = Done, w.now
+	w.settle(e, r)
+}
+
+func (w *Workset) wakeTime(e *entry, r *row, ps *PlanStep) (time.Time, error) {
+	in, err := w.renderDo(e, r, ps)
+	if err != nil {
+		return time.Time{}, err
+	}
+	var arg struct {
+		For   string    `json:"for"`
+		Until time.Time `json:"until"`
+	}
+	if err := json.Unmarshal(in, &arg); err != nil {
+		return time.Time{}, fmt.Errorf("sleep: %w", err)
+	}
+	if arg.For == "" {
+		return arg.Until, nil
+	}
+	d, err := ParseDuration(arg.For)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("sleep: for: %w", err)
+	}
+	return w.now.Add(d), nil
+}
+
+// await waits for a person. With a completeWithin of its own the step fails when that has passed.
+func (w *Workset) await(e *entry, r *row, ps *PlanStep) {
+	var until time.Time
+	switch {
+	case r.StartedAt.IsZero():
+		r.StartedAt = w.now
+		if ps.CompleteWithin > 0 {
+			until = w.now.Add(time.Duration(ps.CompleteWithin))
+		}
+		w.alert(e, r.Name, AlertApproval, "", fmt.Sprintf("step %s waits for a person: settle it as done, or undo the job", r.Name))
+		w.place(e, r, Waiting, until)
+	case r.AvailableAt.IsZero(): // looked at again: still waiting
+		w.place(e, r, Waiting, until)
+	default:
+		r.StartedAt = time.Time{}
+		w.closeAlerts(e, r.Name, policyAuthor, AlertApproval)
+		r.Failures++
+		r.ErrorCode, r.LastError = "expired", "nobody approved it in time"
+		w.note(e, r.Name, 0, "expired", policyAuthor, r.LastError)
+		w.climb(e, r, false)
+	}
+}
+
+// settle: nothing is left to do, and those who waited for this step wait for one less.
+func (w *Workset) settle(e *entry, r *row) {
+	w.place(e, r, Settled, time.Time{})
+	r.Agent = ""
+	if e.plan.Steps[r.Index].Form == ByApproval && !r.StartedAt.IsZero() {
+		w.closeAlerts(e, r.Name, "", AlertApproval)
+	}
+	for _, i := range e.plan.opens(r.Index, r.Desired) {
+		w.later(e, taskUnblock, i)
+	}
+}
+
+// flip is the turning of a whole job.
+type flip struct {
+	to   State
+	kind flipKind
+	by   string
+}
+
+type flipKind uint8
+
+const (
+	flipByOperator flipKind = iota
+	flipByPolicy
+	flipRestart // by policy, and to turn again once it is back
+	flipThen    // the second half of a restart
+)
+
+// turn makes a job desire to; every step follows. Runs in flight go on to their report or their
+// lock's end and then turn round.
+func (w *Workset) turn(e *entry, f flip) {
+	j := e.job
+	w.dropAgenda(e)
+	w.setUltimatum(e, f)
+	j.Desired, j.Then = f.to, f.kind == flipRestart
+	j.GivenUpBy, j.GivenUpReason = "", ""
+	j.SettledAt = time.Time{}
+	e.dirty = true
+	for i := range e.plan.Steps {
+		w.turnStep(e, e.steps[i], f.to)
+	}
+	w.closeAlerts(e, "", f.by, AlertParked, AlertApproval)
+	for i := range e.plan.Steps {
+		if e.steps[i].Blockers == 0 {
+			w.later(e, taskLook, i)
+		}
+	}
+}
+
+// dropAgenda forgets what was still to be looked at: a turn recounts everything.
+func (w *Workset) dropAgenda(e *entry) {
+	ofThis := func(t task) bool { return t.entry == e }
+	w.agenda = slices.DeleteFunc(w.agenda, ofThis)
+	w.blocked = slices.DeleteFunc(w.blocked, ofThis)
+}
+
+// setUltimatum: it is set at redo, forgotten at the undo of a job that had met it, and kept otherwise.
+func (w *Workset) setUltimatum(e *entry, f flip) {
+	j := e.job
+	switch {
+	case f.kind == flipThen:
+		j.Overdue = false // passed while it went back: the supervisor acts on it now
+	case f.to == Undone && j.Phase == Settled:
+		j.CompleteBy, j.Overdue = time.Time{}, false
+	case f.to == Done:
+		w.renewUltimatum(e)
+	}
+}
+
+// turnStep starts the ladder over and counts the neighbours anew: all of them, since each takes its
+// turn and tells.
+func (w *Workset) turnStep(e *entry, r *row, to State) {
+	r.Desired, r.GivenUp = to, false
+	r.startOver()
+	r.Blockers = len(e.plan.waitsFor(r.Index, to))
+	if to == Done {
+		r.Skipped = false
+	}
+	if e.plan.Steps[r.Index].Form != ByAgent {
+		r.StartedAt = time.Time{}
+	}
+	if r.Phase == Running {
+		r.dirty = true
+		return
+	}
+	w.place(e, r, Waiting, time.Time{})
+}
+
+// startOver puts a step on the first rung, as if it had never failed.
+func (r *row) startOver() {
+	r.Failures, r.Rung, r.Waits, r.Returns = 0, 0, 0, 0
+	r.dirty = true
+}
+
+// rest brings the job's own row in line with the counts of its steps.
+func (w *Workset) rest(e *entry) {
+	j := e.job
+	before := j.Phase
+	if j.GivenUp() {
+		j.Phase = Settled
+		return
+	}
+	if j.Unsettled == 0 && j.Then {
+		w.agenda = append(w.agenda, task{entry: e, kind: taskFlip, flip: flip{to: Done, kind: flipThen, by: policyAuthor}})
+	}
+	j.Phase = phaseOf(j)
+	if j.Then && j.Phase == Settled {
+		j.Phase = Waiting // not at rest: it turns once more
+	}
+	if j.Phase == before && j.Phase != Settled {
+		return
+	}
+	e.dirty = true
+	if j.Phase == Settled && before != Settled || j.Phase == Settled && j.Current != j.Desired {
+		j.Current, j.SettledAt, j.Permit = j.Desired, w.now, false
+		w.closeAlerts(e, "", "", allAlerts...)
+	}
+	w.standStill(j, before)
+}
+
+// standStill: a parked job holds no permit, and its ultimatum does not come nearer.
+func (w *Workset) standStill(j *Job, before Phase) {
+	switch {
+	case j.Phase == Parked && before != Parked:
+		j.Permit, j.ParkedAt = false, w.now
+	case before == Parked && j.Phase != Parked:
+		if !j.CompleteBy.IsZero() && !j.ParkedAt.IsZero() {
+			j.CompleteBy = j.CompleteBy.Add(w.now.Sub(j.ParkedAt))
+		}
+		j.ParkedAt = time.Time{}
+	}
+}

@@ -1,0 +1,434 @@
+package perdure
+
+import (
+	"slices"
+	"time"
+)
+
+// Workset is the part of some jobs that one transaction has loaded under lock. Events are folded into
+// it by its methods, which are the only code that changes a state; Changes says what must be written.
+//
+// A rule may come upon a row that was not loaded (a neighbour's neighbour, the whole job for a flip).
+// Then it stops there: Missing names what has to be added before Go can carry on. An event is complete,
+// and the next one may be folded in, when nothing is missing.
+type Workset struct {
+	now    time.Time
+	chance func() float64 // in [0,1), for jitter alone
+
+	jobs    map[JobID]*entry
+	order   []*entry
+	woken   map[string]bool // agents with a step made ready
+	changes Changes
+
+	agenda   []task
+	blocked  []task // tasks that wait for rows
+	missing  Missing
+	restless []*entry // jobs to be brought in line with their steps
+}
+
+// Missing is what the rules wait for.
+type Missing struct {
+	Steps    []StepRef
+	Whole    []JobID // all steps of these
+	Payloads []StepRef
+}
+
+// Empty says that nothing is missing.
+func (m *Missing) Empty() bool { return len(m.Steps)+len(m.Whole)+len(m.Payloads) == 0 }
+
+// entry is one job in a workset.
+type entry struct {
+	job      *Job
+	was      *Job // as loaded; nil: new
+	dirty    bool
+	plan     *Plan
+	steps    map[int]*row
+	whole    bool
+	payloads map[int]*Payload
+	canon    []byte
+	restless bool
+}
+
+// row is one step in a workset.
+type row struct {
+	*Step
+	was     *Step // as loaded; nil: new
+	dirty   bool
+	payload PayloadChange
+}
+
+// task is a step or job to look at, once the rows that it needs are there.
+type task struct {
+	entry *entry
+	kind  taskKind
+	index int
+	flip  flip
+}
+
+type taskKind uint8
+
+const (
+	taskUnblock taskKind = iota // a neighbour of step index was settled
+	taskLook                    // look at step index
+	taskFlip                    // turn the whole job
+	taskHalt                    // park what is active
+)
+
+// NewWorkset makes an empty one. now is the store's clock, read after the locks were taken.
+func NewWorkset(now time.Time, chance func() float64) *Workset {
+	return &Workset{now: now, chance: chance, jobs: map[JobID]*entry{}, woken: map[string]bool{}}
+}
+
+// Now is the time at which the events of this workset happen.
+func (w *Workset) Now() time.Time { return w.now }
+
+// AddJob adds a job that was loaded under its lock.
+func (w *Workset) AddJob(j *Job, plan *Plan) {
+	was := *j
+	w.add(&entry{job: j, was: &was, plan: plan})
+}
+
+func (w *Workset) add(e *entry) {
+	e.steps, e.payloads = map[int]*row{}, map[int]*Payload{}
+	w.jobs[e.job.ID] = e
+	w.order = append(w.order, e)
+}
+
+// Has says whether the job is there.
+func (w *Workset) Has(id JobID) bool { return w.jobs[id] != nil }
+
+// Job is a job of the workset as it stands; nil if it is not there. It must not be changed.
+func (w *Workset) Job(id JobID) *Job {
+	if e := w.jobs[id]; e != nil {
+		return e.job
+	}
+	return nil
+}
+
+// Plan is a job's plan.
+func (w *Workset) Plan(id JobID) *Plan { return w.jobs[id].plan }
+
+// HasStep says whether a step's row is there.
+func (w *Workset) HasStep(ref StepRef) bool {
+	e := w.jobs[ref.Job]
+	return e != nil && e.steps[ref.Index] != nil
+}
+
+// Step is a step as it stands; nil if it is not there. It must not be changed.
+func (w *Workset) Step(ref StepRef) *Step {
+	if e := w.jobs[ref.Job]; e != nil && e.steps[ref.Index] != nil {
+		return e.steps[ref.Index].Step
+	}
+	return nil
+}
+
+// AddSteps adds steps of jobs that are there. A step that is there already stays as it is.
+func (w *Workset) AddSteps(steps []*Step) {
+	for _, s := range steps {
+		e := w.jobs[s.Job]
+		if e.steps[s.Index] == nil {
+			was := *s
+			e.steps[s.Index] = &row{Step: s, was: &was}
+		}
+	}
+}
+
+// AddWhole adds all steps of a job.
+func (w *Workset) AddWhole(id JobID, steps []*Step) {
+	w.AddSteps(steps)
+	w.jobs[id].whole = true
+}
+
+// AddPayloads adds inputs and outputs; a step of refs that found leaves out has neither.
+func (w *Workset) AddPayloads(refs []StepRef, found []Payload) {
+	add := func(p *Payload) {
+		if e := w.jobs[p.Job]; e.payloads[p.Index] == nil {
+			e.payloads[p.Index] = p
+		}
+	}
+	for i := range found {
+		add(&found[i])
+	}
+	for _, ref := range refs {
+		add(&Payload{StepRef: ref})
+	}
+}
+
+// Missing says what to add before Go; it is empty when all events so far are complete.
+func (w *Workset) Missing() *Missing {
+	w.missing.Steps = uniqueRefs(w.missing.Steps)
+	w.missing.Payloads = uniqueRefs(w.missing.Payloads)
+	return &w.missing
+}
+
+func uniqueRefs(refs []StepRef) []StepRef {
+	slices.SortFunc(refs, compareRefs)
+	return slices.Compact(refs)
+}
+
+func compareRefs(a, b StepRef) int {
+	if c := slices.Compare(a.Job[:], b.Job[:]); c != 0 {
+		return c
+	}
+	return a.Index - b.Index
+}
+
+// Go carries on with what is on the agenda, as far as the rows are there, and then brings the jobs in
+// line with their steps.
+func (w *Workset) Go() {
+	w.missing = Missing{}
+	w.agenda, w.blocked = append(w.blocked, w.agenda...), nil
+	for len(w.agenda) > 0 || len(w.restless) > 0 {
+		for len(w.agenda) > 0 {
+			t := w.agenda[0]
+			w.agenda = w.agenda[1:]
+			if w.ready(t) {
+				w.perform(t)
+			} else {
+				w.blocked = append(w.blocked, t)
+			}
+		}
+		w.restAll()
+	}
+}
+
+// restAll closes the events of the jobs for which nothing is missing. Before that their counts say
+// nothing.
+func (w *Workset) restAll() {
+	moved := w.restless
+	w.restless = nil
+	for _, e := range moved {
+		e.restless = false
+		if !slices.ContainsFunc(w.blocked, func(t task) bool { return t.entry == e }) {
+			w.rest(e)
+		}
+	}
+}
+
+// touch says that something about the job moved, and carries on.
+func (w *Workset) touch(e *entry) {
+	w.moved(e)
+	w.Go()
+}
+
+func (w *Workset) moved(e *entry) {
+	if !e.restless {
+		e.restless = true
+		w.restless = append(w.restless, e)
+	}
+}
+
+// ready says whether what the task touches is loaded, and notes what is missing.
+func (w *Workset) ready(t task) bool {
+	if t.kind == taskFlip || t.kind == taskHalt {
+		if !t.entry.whole {
+			w.missing.Whole = append(w.missing.Whole, t.entry.job.ID)
+		}
+		return t.entry.whole
+	}
+	if t.entry.steps[t.index] == nil {
+		w.missing.Steps = append(w.missing.Steps, StepRef{t.entry.job.ID, t.index})
+		return false
+	}
+	return w.haveOutputs(t.entry, t.entry.lookRefs(t.index))
+}
+
+// haveOutputs says whether the outputs of these steps are there, and notes those that are missing.
+func (w *Workset) haveOutputs(e *entry, refs []int) bool {
+	ok := true
+	for _, i := range refs {
+		if e.payloads[i] == nil {
+			w.missing.Payloads = append(w.missing.Payloads, StepRef{e.job.ID, i})
+			ok = false
+		}
+	}
+	return ok
+}
+
+func (w *Workset) perform(t task) {
+	switch t.kind {
+	case taskUnblock:
+		r := t.entry.steps[t.index]
+		r.dirty = true
+		if r.Blockers--; r.Blockers <= 0 {
+			w.look(t.entry, r)
+		}
+	case taskLook:
+		w.look(t.entry, t.entry.steps[t.index])
+	case taskFlip:
+		w.turn(t.entry, t.flip)
+	case taskHalt:
+		w.halt(t.entry)
+	}
+	w.moved(t.entry)
+}
+
+func (w *Workset) later(e *entry, kind taskKind, index int) {
+	w.agenda = append(w.agenda, task{entry: e, kind: kind, index: index})
+}
+
+// place is the only way into a phase: it keeps the job's counts.
+func (w *Workset) place(e *entry, r *row, p Phase, at time.Time) {
+	e.count(r.Step, -1)
+	if p == Ready && r.Phase != Ready {
+		r.ReadyAt = w.now
+	}
+	r.Phase, r.AvailableAt = p, at
+	e.count(r.Step, +1)
+	r.dirty, e.dirty = true, true
+	if p == Ready {
+		w.woken[r.Agent] = true
+	}
+}
+
+func (e *entry) count(s *Step, by int) {
+	if s.Phase != Settled {
+		e.job.Unsettled += by
+	}
+	if s.Phase == Running {
+		e.job.Running += by
+	}
+	if s.active() {
+		e.job.Active += by
+	}
+}
+
+// phaseOf is what the job's counts say.
+func phaseOf(j *Job) Phase {
+	switch {
+	case j.Unsettled == 0:
+		return Settled
+	case j.Running > 0:
+		return Running
+	case j.Active == 0:
+		return Parked
+	}
+	return Waiting
+}
+
+// setOutput keeps the output of a do run; nil clears it.
+func (w *Workset) setOutput(e *entry, r *row, out []byte) {
+	if out == nil && !r.HasOutput {
+		e.payload(r.Index).Output = nil
+		return
+	}
+	r.HasOutput, r.dirty = out != nil, true
+	r.payload.SetOutput, r.payload.Output = true, out
+	e.payload(r.Index).Output = out
+}
+
+// setInput keeps an input that cannot be rendered again from the definition alone; nil clears it.
+func (w *Workset) setInput(e *entry, r *row, in []byte) {
+	if in == nil && !r.OwnInput {
+		return
+	}
+	r.OwnInput, r.dirty = in != nil, true
+	r.payload.SetInput, r.payload.Input = true, in
+	e.payload(r.Index).Input = in
+}
+
+func (e *entry) payload(i int) *Payload {
+	p := e.payloads[i]
+	if p == nil {
+		p = &Payload{StepRef: StepRef{e.job.ID, i}}
+		e.payloads[i] = p
+	}
+	return p
+}
+
+func (w *Workset) alert(e *entry, step string, kind AlertKind, name, message string) {
+	w.changes.Alerts = append(w.changes.Alerts, Alert{Job: e.job.ID, Step: step, Kind: kind, Name: name,
+		Message: clip(message, MaxReasonBytes), RaisedAt: w.now})
+}
+
+func (w *Workset) closeAlerts(e *entry, step, by string, kinds ...AlertKind) {
+	kept := w.changes.Alerts[:0]
+	for _, a := range w.changes.Alerts { // raised in this same workset: never there at all
+		if a.Job != e.job.ID || a.Step != step && step != "" || !slices.Contains(kinds, a.Kind) {
+			kept = append(kept, a)
+		}
+	}
+	w.changes.Alerts = kept
+	w.changes.CloseAlerts = append(w.changes.CloseAlerts, CloseAlerts{Job: e.job.ID, Step: step, Kinds: kinds, By: by})
+}
+
+func (w *Workset) note(e *entry, step string, run int64, event, author, detail string) {
+	w.changes.History = append(w.changes.History, Entry{Job: e.job.ID, Step: step, Run: run, At: w.now,
+		Event: event, Author: author, Detail: clip(detail, MaxReasonBytes)})
+}
+
+// Woken are the agents for which steps were made ready since the last call.
+func (w *Workset) Woken() []string {
+	var names []string
+	for a := range w.woken {
+		names = append(names, a)
+	}
+	clear(w.woken)
+	slices.Sort(names)
+	return names
+}
+
+// Changes is what must be written; the workset then holds the rows as written. It must not be called
+// while anything is missing.
+func (w *Workset) Changes() *Changes {
+	c := w.changes
+	w.changes = Changes{}
+	for _, e := range w.order {
+		if e.was == nil {
+			w.collectNew(e, &c)
+			continue
+		}
+		if e.dirty {
+			e.job.UpdatedAt = w.now
+			now := *e.job
+			c.Jobs = append(c.Jobs, JobChange{Now: &now, Was: e.was})
+			was := now
+			e.was, e.dirty = &was, false
+		}
+		for _, i := range e.touched() {
+			r := e.steps[i]
+			r.UpdatedAt = w.now
+			now := *r.Step
+			c.Steps = append(c.Steps, StepChange{Now: &now, Was: r.was})
+			was := now
+			r.was, r.dirty = &was, false
+			r.collectPayload(&c)
+		}
+	}
+	return &c
+}
+
+func (w *Workset) collectNew(e *entry, c *Changes) {
+	job := *e.job
+	n := NewJob{Job: &job, Definition: e.canon}
+	was := job
+	e.was, e.dirty = &was, false
+	for i := range e.plan.Steps {
+		r := e.steps[i]
+		now, was := *r.Step, *r.Step
+		n.Steps = append(n.Steps, &now)
+		r.was, r.dirty = &was, false
+		r.collectPayload(c)
+	}
+	c.NewJobs = append(c.NewJobs, n)
+}
+
+func (r *row) collectPayload(c *Changes) {
+	if r.payload.SetInput || r.payload.SetOutput {
+		r.payload.StepRef = r.StepRef
+		c.Payloads = append(c.Payloads, r.payload)
+		r.payload = PayloadChange{}
+	}
+}
+
+// touched are the indexes of the changed steps, in order.
+func (e *entry) touched() []int {
+	var is []int
+	for i, r := range e.steps {
+		if r.dirty {
+			is = append(is, i)
+		}
+	}
+	slices.Sort(is)
+	return is
+}
