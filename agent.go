@@ -1,11 +1,13 @@
 package perdure
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 )
 
@@ -22,9 +24,9 @@ type Agent struct {
 // DefaultSlots is how many runs an agent works on at once where it does not say.
 const DefaultSlots = 16
 
-// Handler executes one run. The context ends when the run is no longer the agent's: at its ultimatum,
-// when it is no longer wanted, or when a drain has lasted too long. What is returned after that is
-// not reported.
+// Handler executes one run. The context ends at the run's ultimatum (its Deadline), or earlier: when
+// the run is no longer the agent's, when it is no longer wanted, or when a drain has lasted too long.
+// What is returned once the time of the run has passed is not reported.
 type Handler func(ctx context.Context, run *Run) (output json.RawMessage, err error)
 
 // NewAgent makes an agent without actions.
@@ -129,21 +131,21 @@ func RetryAfter(d time.Duration, err error) error {
 // NoEffect says that the run changed nothing, so that the step is where it was before.
 func NoEffect(err error) error { return with(err, func(f *Failure) { f.NoEffect = true }) }
 
-// ReportOf is the report that a handler's answer makes.
+// ReportOf is the report that a handler's answer makes. It is one that every store takes: an output
+// that is no JSON, or over a bound, makes a failed report; the texts of an error are cut to size.
 func ReportOf(run *Run, output json.RawMessage, err error) Report {
-	r := Report{Job: run.Job, Step: run.Step, Run: run.Run, Outcome: OutcomeDone, Output: output}
+	r := Report{Job: run.Job, Step: run.Step, Run: run.Run, Outcome: OutcomeDone}
 	if err == nil {
-		if len(output) <= MaxPayloadBytes {
+		if r.Output, err = payload(output); err == nil {
 			return r
 		}
-		err = Failed(fmt.Errorf("output of %d bytes is over %d", len(output), MaxPayloadBytes), "outputTooLarge")
 	}
 	r.Output, r.Outcome = nil, OutcomeFailed
-	r.Error = &RunError{Message: clip(err.Error(), MaxReasonBytes)}
+	r.Error = &RunError{Message: clip(text(err.Error()), MaxReasonBytes)}
 	var f *Failure
 	if errors.As(err, &f) {
-		r.Error.Code = f.Code
-		r.Error.RetryAfter = Duration(f.After)
+		r.Error.Code = clip(text(f.Code), MaxCodeLength)
+		r.Error.RetryAfter = Duration(min(max(f.After, 0), MaxRetryAfter))
 		if f.Reject {
 			r.Outcome = OutcomeRejected
 		}
@@ -152,6 +154,31 @@ func ReportOf(run *Run, output json.RawMessage, err error) Report {
 		}
 	}
 	return r
+}
+
+// payload brings an output into the form in which it travels and is measured: compact, and valid
+// UTF-8. One broken output must not spoil the call that carries it with others.
+func payload(output json.RawMessage) (json.RawMessage, error) {
+	if len(output) == 0 {
+		return nil, nil
+	}
+	b, err := json.Marshal(output)
+	if err == nil {
+		b = bytes.ToValidUTF8(b, []byte("\uFFFD"))
+		err = CheckJSON(b)
+	}
+	if err != nil {
+		return nil, Failed(fmt.Errorf("output: %w", err), "outputInvalid")
+	}
+	if len(b) > MaxPayloadBytes {
+		return nil, Failed(fmt.Errorf("output of %d bytes is over %d", len(b), MaxPayloadBytes), "outputTooLarge")
+	}
+	return b, nil
+}
+
+// text is s as every store can keep it: valid UTF-8 without NUL.
+func text(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
 // clip shortens s to at most n bytes, at a rune's edge.

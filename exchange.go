@@ -37,8 +37,11 @@ type Run struct {
 	LockedUntil time.Time       `json:"lockedUntil"`
 	CompleteBy  time.Time       `json:"completeBy"`
 	RemainingMs int64           `json:"remainingMs"` // until LockedUntil, by the store's clock
-	Priority    int             `json:"priority"`
-	Traceparent string          `json:"traceparent,omitempty"`
+	// WaitedMs is how long the claim had waited when RemainingMs was read, by the scheduler's own
+	// clock. Who counts the remaining time from when the claim was sent, plus this, errs early only.
+	WaitedMs    int64  `json:"waitedMs,omitempty"`
+	Priority    int    `json:"priority"`
+	Traceparent string `json:"traceparent,omitempty"`
 }
 
 // Report tells how a run ended.

@@ -1,0 +1,143 @@
+package agenthost
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"perdure"
+)
+
+// beatLoop beats for all live runs every third of what was promised: one beat may be lost, and the
+// next still comes in time.
+func (h *Host) beatLoop() {
+	t := time.NewTicker(h.cfg.Heartbeat / 3)
+	defer t.Stop()
+	for {
+		select {
+		case <-h.life.Done():
+			return
+		case <-t.C:
+			h.beatAll()
+		}
+	}
+}
+
+func (h *Host) beatAll() {
+	h.mu.Lock()
+	all := make([]*live, 0, len(h.live))
+	for _, l := range h.live {
+		if !l.lost {
+			all = append(all, l)
+		}
+	}
+	h.mu.Unlock()
+	var calls sync.WaitGroup
+	for batch := range slices.Chunk(all, perdure.MaxBatch) {
+		calls.Go(func() { h.beat(batch) })
+	}
+	calls.Wait()
+}
+
+// beat makes one call. It gives up early enough for another to come before the locks pass.
+func (h *Host) beat(batch []*live) {
+	beats := make([]perdure.Beat, len(batch))
+	sending := make([]*json.RawMessage, len(batch))
+	h.mu.Lock()
+	for i, l := range batch {
+		beats[i] = perdure.Beat{Job: l.run.Job, Step: l.run.Step, Run: l.run.Run}
+		if sending[i] = l.progress; l.progress != nil {
+			beats[i].Progress = *l.progress
+		}
+	}
+	h.mu.Unlock()
+	ctx, cancel := context.WithTimeout(h.life, h.cfg.Heartbeat*2/3)
+	defer cancel()
+	sent := h.now()
+	results, err := h.cfg.Exchange.Heartbeat(ctx, h.cfg.Holder, beats)
+	if err != nil {
+		if h.life.Err() == nil {
+			h.log.Warn("heartbeat failed", "runs", len(beats), "err", err)
+		}
+		return
+	}
+	h.mu.Lock()
+	defer h.unlock()
+	for i, l := range batch {
+		if l.progress == sending[i] {
+			l.progress = nil
+		}
+	}
+	for i := range results {
+		r := &results[i]
+		if l := h.live[handle{r.Job, r.Step, r.Run}]; l != nil && !l.lost {
+			h.heed(l, r, sent)
+		}
+	}
+}
+
+// heed does what the answer to a heartbeat says. Called under mu. A run that is lost is never revived
+// (F042), and no beat reaches past the ultimatum (F043).
+func (h *Host) heed(l *live, r *perdure.BeatResult, sent instant) {
+	switch {
+	case !r.Stop:
+		t := termOf(l.run, sent, r.RemainingMs, r.LockedUntil)
+		l.ultimatum = later(l.ultimatum, t.ultimatum)
+		l.lock = earlier(later(l.lock, t.lock), l.ultimatum)
+	case l.report != nil:
+		// It has ended here; the answer to its report is what counts.
+	case unwanted(r.Reason):
+		// Still ours: what the handler says about it is reported, so that the step can turn at once.
+		h.say(slog.LevelInfo, "run told to stop", l.agent, l.run, "reason", r.Reason)
+		l.cancel(errStopped)
+	default:
+		h.lose(l, errNotOurs)
+	}
+}
+
+// unwanted tells a run that is valid, but whose direction is no longer desired, from one that is not
+// valid any more.
+func unwanted(reason string) bool {
+	return reason == perdure.Undo.String() || reason == perdure.Do.String() || reason == "redo"
+}
+
+// confirm asks by heartbeat how the open ones of the runs that have just arrived stand. Without an
+// answer they keep the terms that they have.
+func (h *Host) confirm(a *hosted, runs []perdure.Run, terms []term, open []int) {
+	ctx, cancel := context.WithTimeout(h.life, claimMargin)
+	defer cancel()
+	beats := make([]perdure.Beat, len(open))
+	at := make(map[handle]int, len(open))
+	for i, j := range open {
+		beats[i] = perdure.Beat{Job: runs[j].Job, Step: runs[j].Step, Run: runs[j].Run}
+		at[handleOf(&runs[j])] = j
+	}
+	sent := h.now()
+	results, err := h.cfg.Exchange.Heartbeat(ctx, h.cfg.Holder, beats)
+	if err != nil {
+		h.log.Debug("heartbeat before the start failed", "agent", a.Name, "runs", len(beats), "err", err)
+		return
+	}
+	for i := range results {
+		r := &results[i]
+		j, ok := at[handle{r.Job, r.Step, r.Run}]
+		switch {
+		case !ok:
+		case !r.Stop:
+			terms[j] = termOf(&runs[j], sent, r.RemainingMs, r.LockedUntil)
+		case !unwanted(r.Reason):
+			terms[j].over = true
+			h.log.Warn("run discarded: it is not ours any more", "agent", a.Name, "run", runs[j].Run, "reason", r.Reason)
+		}
+	}
+}
+
+// keepProgress keeps a handler's progress for the next heartbeat.
+func (h *Host) keepProgress(l *live, p json.RawMessage) {
+	h.mu.Lock()
+	defer h.unlock()
+	l.progress = &p
+}

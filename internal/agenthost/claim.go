@@ -1,0 +1,145 @@
+package agenthost
+
+import (
+	"context"
+	"crypto/rand"
+	"time"
+
+	"perdure"
+)
+
+const (
+	claimMargin  = 15 * time.Second // how much longer than its wait a claim may take
+	fruitless    = time.Second      // a claim that started nothing and took less is not repeated at once
+	retrieveTime = 2 * time.Second  // for asking, in a drain, what a lost claim has brought
+)
+
+// claimLoop asks for as many runs as there are free slots, for as long as the host claims.
+func (h *Host) claimLoop(a *hosted) {
+	defer func() {
+		h.mu.Lock()
+		defer h.unlock()
+		h.claimers--
+		h.left.ring()
+	}()
+	idle := backoff{base: 20 * time.Millisecond, most: fruitless}
+	req := perdure.ClaimRequest{
+		Agent:     a.Name,
+		Holder:    h.cfg.Holder,
+		Wait:      h.cfg.ClaimWait,
+		Heartbeat: max(h.cfg.Heartbeat, 0),
+	}
+	for {
+		if !h.await(h.claiming, &a.freed, func() bool { req.Max = a.free(); return req.Max > 0 }) || h.claiming.Err() != nil {
+			return
+		}
+		req.RequestID = rand.Text()
+		began := time.Now()
+		got, ok := h.claim(a, req)
+		if !ok {
+			h.retrieve(a, req)
+			return
+		}
+		if h.start(a, got) > 0 || time.Since(began) >= fruitless {
+			idle.reset()
+			continue
+		}
+		// An exchange that does not wait, or brings again what is known: never a busy loop.
+		if !idle.pause(h.claiming) {
+			return
+		}
+	}
+}
+
+// arrival is the answer to a claim, and the bounds between which the scheduler gave it.
+type arrival struct {
+	runs        []perdure.Run
+	sent, ended instant
+}
+
+// claim asks until it has an answer: under one requestId, so that the runs of an answer that was lost
+// come again (F019). False if the host stops claiming before that.
+func (h *Host) claim(a *hosted, req perdure.ClaimRequest) (got arrival, ok bool) {
+	retry := backoff{base: 100 * time.Millisecond, most: 5 * time.Second}
+	for failed := 0; ; failed++ {
+		ctx, cancel := context.WithTimeout(h.claiming, req.Wait+claimMargin)
+		got.sent = h.now()
+		runs, err := h.cfg.Exchange.Claim(ctx, req)
+		cancel()
+		got.runs, got.ended = runs, h.now()
+		if err == nil {
+			if failed > 0 {
+				h.log.Info("claims are answered again", "agent", a.Name, "failed", failed)
+			}
+			return got, true
+		}
+		if h.claiming.Err() != nil {
+			return got, false
+		}
+		if failed == 0 {
+			h.log.Warn("claim failed, and is repeated", "agent", a.Name, "err", err)
+		}
+		if !retry.pause(h.claiming) {
+			return got, false
+		}
+	}
+}
+
+// retrieve asks what a claim whose answer is not known has brought, so that it can be given back at
+// once instead of expiring. If it has brought nothing, this may claim one run anew, which is given
+// back the same way.
+func (h *Host) retrieve(a *hosted, req perdure.ClaimRequest) {
+	ctx, cancel := context.WithTimeout(h.life, retrieveTime)
+	defer cancel()
+	req.Max, req.Wait = 1, 0
+	got := arrival{sent: h.now()}
+	runs, err := h.cfg.Exchange.Claim(ctx, req)
+	if err != nil {
+		h.log.Debug("claim at the begin of the drain: answer not known", "agent", a.Name, "err", err)
+		return
+	}
+	got.runs, got.ended = runs, h.now()
+	h.start(a, got)
+}
+
+// start admits what a claim has brought, and says how many runs it started.
+//
+// When the answer was given is known only between bounds: not before the claim was sent, nor before
+// it had waited for as long as the answer says. Time counts from there. Where that leaves open much of
+// the time that a run has, because the answer was slow or does not say how long it waited, a
+// heartbeat tells how the run stands (F022).
+func (h *Host) start(a *hosted, got arrival) (started int) {
+	terms := make([]term, len(got.runs))
+	var open []int
+	for i := range got.runs {
+		run := &got.runs[i]
+		took := got.ended.mono.Sub(got.sent.mono)
+		waited := min(millis(run.WaitedMs), took)
+		terms[i] = termOf(run, got.sent.add(waited), run.RemainingMs, run.LockedUntil)
+		if took-waited > millis(run.RemainingMs)/10 {
+			open = append(open, i)
+		}
+	}
+	if len(open) > 0 {
+		h.confirm(a, got.runs, terms, open)
+	}
+	for i := range got.runs {
+		if !terms[i].over && h.admit(a, &got.runs[i], terms[i].lock, terms[i].ultimatum) {
+			started++
+		}
+	}
+	return started
+}
+
+// term is until when a run is ours, and how far that can be moved.
+type term struct {
+	lock, ultimatum instant
+	over            bool // it is not ours any more
+}
+
+// termOf counts the remaining time from an instant at or before the scheduler's own reading.
+func termOf(run *perdure.Run, from instant, remainingMs int64, lockedUntil time.Time) term {
+	lock := from.add(millis(remainingMs))
+	beyond := min(max(run.CompleteBy.Sub(lockedUntil), 0), perdure.MaxDuration)
+	return term{lock: lock, ultimatum: lock.add(beyond)}
+}

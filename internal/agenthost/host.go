@@ -1,0 +1,231 @@
+// Package agenthost is the part of a process that carries agents: it claims runs from an Exchange,
+// executes each within the time that it has, and reports how it ended. Whether the Exchange is the
+// scheduler of the same process or a client of a server far away, it does not know.
+//
+//	claim.go    one loop per agent: as many runs as there are free slots
+//	live.go     a run from its arrival to the answer to its report
+//	instant.go  until when a run is ours, on two clocks
+//	beat.go     heartbeats, for all live runs at once
+//	report.go   reports, as many in a call as are ready
+//	drain.go    the way out
+//
+// One rule is above all others: once the time of a run has passed, the host says nothing about it
+// any more. Time is counted from before the question was asked, so that the host errs early only.
+package agenthost
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"perdure"
+)
+
+const (
+	defaultHeartbeat = 10 * time.Second
+	defaultClaimWait = 20 * time.Second
+)
+
+// Config says what a host runs, and for whom.
+type Config struct {
+	Exchange perdure.Exchange
+	Holder   string // names this incarnation of the process; never used again (F119)
+	Agents   []*perdure.Agent
+
+	// Heartbeat is promised with every claim: a run is the host's for so long after each beat, and
+	// beats come every third of it. 0: 10s. Negative: none, a run is the host's until its ultimatum;
+	// then nothing tells it to stop, and its progress goes nowhere.
+	Heartbeat time.Duration
+	// ClaimWait is how long a claim waits for work. 0: 20s; at most perdure.MaxClaimWait.
+	ClaimWait time.Duration
+
+	Log *slog.Logger // nil: none
+
+	wall func() time.Time // the wall clock, for tests; nil: time.Now
+}
+
+// Host carries agents. Its methods may be called from any goroutine.
+type Host struct {
+	cfg    Config
+	log    *slog.Logger
+	agents []*hosted
+
+	life     context.Context // ends with the host; every run's context is its child
+	end      context.CancelCauseFunc
+	claiming context.Context // ends when a drain begins
+	stop     context.CancelFunc
+	started  atomic.Bool
+
+	mu       sync.Mutex
+	notes    []note // for the log, once mu is free: a log that blocks must not hold it (F127)
+	live     map[handle]*live
+	recent   remembered
+	outbox   []*live    // reports that no sender has taken yet
+	ready    *sync.Cond // on mu: the outbox has grown, or life has ended
+	claimers int        // claim loops that have not ended
+	left     bell       // a run or a claim loop has gone
+}
+
+// hosted is an agent and how much of it is in use. What changes is guarded by Host.mu.
+type hosted struct {
+	*perdure.Agent
+	slots int
+	busy  int  // handlers that work on a run that is ours
+	held  int  // runs in Host.live: busy, unreported, or past their time and still not back
+	freed bell // busy or held has fallen
+}
+
+// free is how many runs may be claimed. Runs that have left their slot (because they wait for their
+// report to be answered, or because their handler goes on after their time, F050) do not stop the agent
+// unless they pile up to as many again.
+func (a *hosted) free() int {
+	return min(a.slots-a.busy, 2*a.slots-a.held, perdure.MaxBatch)
+}
+
+// New makes a host. It panics where the wiring is wrong: no Exchange, no Holder, or two agents of one
+// name.
+func New(cfg Config) *Host {
+	if cfg.Exchange == nil || cfg.Holder == "" {
+		panic("agenthost.New: Exchange and Holder are required")
+	}
+	if cfg.Heartbeat == 0 {
+		cfg.Heartbeat = defaultHeartbeat
+	}
+	if cfg.ClaimWait <= 0 {
+		cfg.ClaimWait = defaultClaimWait
+	}
+	cfg.ClaimWait = min(cfg.ClaimWait, perdure.MaxClaimWait)
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.wall == nil {
+		cfg.wall = time.Now
+	}
+	h := &Host{cfg: cfg, log: cfg.Log, live: map[handle]*live{}}
+	h.ready = sync.NewCond(&h.mu)
+	h.life, h.end = context.WithCancelCause(context.Background())
+	h.claiming, h.stop = context.WithCancel(h.life)
+	names := map[string]bool{}
+	for _, a := range cfg.Agents {
+		if names[a.Name] {
+			panic("agenthost.New: two agents named " + a.Name)
+		}
+		names[a.Name] = true
+		slots := a.Slots
+		if slots <= 0 {
+			slots = perdure.DefaultSlots
+		}
+		h.agents = append(h.agents, &hosted{Agent: a, slots: slots})
+	}
+	return h
+}
+
+// senders is how many calls with reports may be under way at once: more than one, so that a slow call
+// does not hold up what became ready after it; few, so that under load each call carries many.
+const senders = 4
+
+// abandoned is how long Run waits for handlers after its context has died.
+const abandoned = time.Second
+
+// Run claims, executes and reports until a Drain is through (nil) or ctx ends (its cause). The latter
+// is as a crash is: running handlers see their contexts end, and nothing more is said about their
+// runs. Run may be called once.
+func (h *Host) Run(ctx context.Context) error {
+	if h.started.Swap(true) {
+		panic("agenthost: Run called twice")
+	}
+	defer context.AfterFunc(ctx, func() { h.end(context.Cause(ctx)) })()
+	defer context.AfterFunc(h.life, func() {
+		h.mu.Lock()
+		defer h.unlock()
+		h.ready.Broadcast()
+	})()
+
+	var loops sync.WaitGroup
+	h.mu.Lock()
+	h.claimers = len(h.agents)
+	h.mu.Unlock()
+	for _, a := range h.agents {
+		loops.Go(func() { h.claimLoop(a) })
+	}
+	for range senders {
+		loops.Go(h.sendLoop)
+	}
+	loops.Go(h.watchLoop)
+	if h.cfg.Heartbeat > 0 {
+		loops.Go(h.beatLoop)
+	}
+	<-h.life.Done()
+	loops.Wait()
+	wait, cancel := context.WithTimeout(context.Background(), abandoned)
+	defer cancel()
+	h.await(wait, &h.left, func() bool { return h.handlers() == 0 })
+	if context.Cause(h.life) == errDrained {
+		return nil
+	}
+	return context.Cause(h.life)
+}
+
+// AgentStats is how much of an agent is in use.
+type AgentStats struct {
+	Agent      string
+	Slots      int
+	Busy       int // slots with a run in them
+	Unreported int // runs that have ended, and whose report is not answered yet
+	Overdue    int // handlers that go on although the time of their run has passed
+}
+
+// Stats is a picture of the moment, in the order of Config.Agents.
+func (h *Host) Stats() []AgentStats {
+	h.mu.Lock()
+	defer h.unlock()
+	stats := make([]AgentStats, len(h.agents))
+	at := make(map[*hosted]*AgentStats, len(h.agents))
+	for i, a := range h.agents {
+		stats[i] = AgentStats{Agent: a.Name, Slots: a.slots, Busy: a.busy}
+		at[a] = &stats[i]
+	}
+	for _, l := range h.live {
+		switch {
+		case l.report != nil:
+			at[l.agent].Unreported++
+		case l.lost:
+			at[l.agent].Overdue++
+		}
+	}
+	return stats
+}
+
+// bell wakes everyone who waits for a condition to look at it again. Guarded by Host.mu.
+type bell struct{ ch chan struct{} }
+
+func (b *bell) ring() {
+	if b.ch != nil {
+		close(b.ch)
+		b.ch = nil
+	}
+}
+
+// await returns true once ok, called under mu, has said so; false if ctx ended first.
+func (h *Host) await(ctx context.Context, b *bell, ok func() bool) bool {
+	h.mu.Lock()
+	defer h.unlock()
+	for !ok() {
+		if b.ch == nil {
+			b.ch = make(chan struct{})
+		}
+		rung := b.ch
+		h.mu.Unlock()
+		select {
+		case <-rung:
+		case <-ctx.Done():
+		}
+		h.mu.Lock()
+		if ctx.Err() != nil {
+			return ok()
+		}
+	}
+	return true
+}

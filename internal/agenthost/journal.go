@@ -1,0 +1,37 @@
+package agenthost
+
+import (
+	"context"
+	"log/slog"
+
+	"perdure"
+)
+
+// note is one line for the log about a run.
+type note struct {
+	level   slog.Level
+	message string
+	about   []any
+}
+
+// say notes something about a run; unlock writes it. Called under mu.
+func (h *Host) say(level slog.Level, message string, a *hosted, r *perdure.Run, more ...any) {
+	if h.log.Enabled(context.Background(), level) {
+		h.notes = append(h.notes, note{level, message, about(a, r, more...)})
+	}
+}
+
+// unlock frees mu and writes what was noted under it.
+func (h *Host) unlock() {
+	notes := h.notes
+	h.notes = nil
+	h.mu.Unlock()
+	for _, n := range notes {
+		h.log.Log(context.Background(), n.level, n.message, n.about...)
+	}
+}
+
+func about(a *hosted, r *perdure.Run, more ...any) []any {
+	return append([]any{"agent", a.Name, "job", r.Job.String(), "step", r.Step,
+		"run", r.Run, "direction", r.Direction.String()}, more...)
+}
