@@ -1,0 +1,134 @@
+package scheduler
+
+import (
+	"context"
+
+	"perdure"
+)
+
+// Act carries an operator's act out.
+func (s *Scheduler) Act(ctx context.Context, id perdure.JobID, act perdure.Act) error {
+	return s.do(ctx, &acting{id: id, act: act}, 1)
+}
+
+type acting struct {
+	id  perdure.JobID
+	act perdure.Act
+}
+
+func (o *acting) jobs() []perdure.JobID { return []perdure.JobID{o.id} }
+
+func (o *acting) refs(b *batch) []perdure.StepRef {
+	if ref, ok := b.ref(o.id, o.act.Step); ok {
+		return b.w.ReportRefs(ref)
+	}
+	return nil
+}
+
+func (o *acting) apply(b *batch) error {
+	if err := b.job(o.id); err != nil {
+		return err
+	}
+	index := 0
+	if o.act.Step != "" {
+		ref, ok := b.ref(o.id, o.act.Step)
+		if !ok {
+			return perdure.Refuse(perdure.CodeNotFound, "job %s has no step %s", o.id, o.act.Step)
+		}
+		index = ref.Index
+	}
+	if o.act.NeedsWhole() {
+		if err := b.loadWhole(o.id); err != nil {
+			return err
+		}
+	}
+	var refusal error
+	if err := b.fold(o.id, func() { refusal = b.w.Act(o.id, index, &o.act) }); err != nil {
+		return err
+	}
+	return refusal
+}
+
+// CloseAlert closes an alert by hand. One that a parked step has is closed by what unparks the step.
+func (s *Scheduler) CloseAlert(ctx context.Context, id int64, by string) (*perdure.Alert, error) {
+	var alert *perdure.Alert
+	err := s.cfg.Store.Update(ctx, func(tx perdure.Tx) error {
+		now, err := tx.Now()
+		if err != nil {
+			return err
+		}
+		if alert, err = tx.Alert(id); err != nil {
+			return err
+		}
+		switch {
+		case alert == nil:
+			return perdure.Refuse(perdure.CodeNotFound, "there is no alert %d", id)
+		case !alert.ClosedAt.IsZero():
+			return nil
+		case alert.Kind.Holds():
+			return perdure.Refuse(perdure.CodeConflict, "alert %d stands for something that waits for a person: resume, settle, skip, undo or redo closes it", id)
+		}
+		alert.ClosedAt, alert.ClosedBy = now, by
+		return tx.CloseAlert(id, by, now)
+	})
+	return alert, err
+}
+
+// PutLimit sets a limit; it takes hold at once. One that is lowered kills nothing.
+func (s *Scheduler) PutLimit(ctx context.Context, name string, max int) error {
+	if err := checkLimit(name, max); err != nil {
+		return err
+	}
+	err := s.cfg.Store.Update(ctx, func(tx perdure.Tx) error {
+		all, err := tx.Limits()
+		if err != nil {
+			return err
+		}
+		known := false
+		for _, l := range all {
+			known = known || l.Name == name
+		}
+		if !known && len(all) >= perdure.MaxLimits {
+			return perdure.Refuse(perdure.CodeConflict, "there are %d limits already, and no more than that", len(all))
+		}
+		return tx.PutLimit(name, max)
+	})
+	s.queue.wakeAll()
+	return err
+}
+
+func checkLimit(name string, max int) error {
+	_, of, ok := perdure.SplitLimit(name)
+	if !ok || len(of) > perdure.MaxNameLength {
+		return &perdure.Error{Code: perdure.CodeInvalid, Message: "limit name \"" + name + "\" is not of the form job:TYPE or agent:NAME"}
+	}
+	if max < 0 || max > perdure.MaxLimit {
+		return perdure.Refuse(perdure.CodeInvalid, "max is 0 to %d", perdure.MaxLimit)
+	}
+	return nil
+}
+
+// DeleteLimit takes a limit away.
+func (s *Scheduler) DeleteLimit(ctx context.Context, name string) error {
+	if err := checkLimit(name, 0); err != nil {
+		return err
+	}
+	err := s.cfg.Store.Update(ctx, func(tx perdure.Tx) error {
+		found, err := tx.DeleteLimit(name)
+		if err == nil && !found {
+			return perdure.Refuse(perdure.CodeNotFound, "there is no limit %s", name)
+		}
+		return err
+	})
+	s.queue.wakeAll()
+	return err
+}
+
+// FindSame is an unsettled job without a key that was made of the same definition.
+func (s *Scheduler) FindSame(ctx context.Context, hash [32]byte) (id perdure.JobID, found bool, err error) {
+	err = s.cfg.Store.Update(ctx, func(tx perdure.Tx) error {
+		id, found, err = tx.JobByHash(hash)
+		return err
+	})
+	return id, found, err
+}

@@ -1,0 +1,361 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"perdure"
+)
+
+// operation is what a request wants of a transaction. Its methods may be called again from the start
+// when the transaction is retried, so they set their answer anew each time.
+type operation interface {
+	// jobs are those to be locked before the clock is read.
+	jobs() []perdure.JobID
+	// refs are the steps to be loaded, once the jobs are there.
+	refs(*batch) []perdure.StepRef
+	// apply folds the operation into the workset. A refusal is its own; any other error ends the
+	// transaction.
+	apply(*batch) error
+}
+
+// batch is one transaction in the making.
+type batch struct {
+	s    *Scheduler
+	tx   perdure.Tx
+	w    *perdure.Workset
+	keys map[string]perdure.JobID // of this batch's submissions, and those found in the store
+
+	granted map[*waiter][]perdure.Run
+	starved map[string]bool // agents whose candidates were locked by others: look again soon
+	limited map[string]bool // agents looked for, and whether a limit ended the look
+	freed   bool            // runs ended or jobs came to rest: a limit may have room
+	moved   map[perdure.JobID]bool
+	soonest time.Time // the earliest time that a step was made to wait for
+	notes   []func(Meter)
+}
+
+// commit carries requests and claims out in one transaction, and answers.
+func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*waiter) {
+	began := time.Now()
+	var b *batch
+	var results []error
+	poison := map[operation]error{}
+	for try := 0; ; try++ {
+		err := s.cfg.Store.Update(ctx, func(tx perdure.Tx) error {
+			b = s.newBatch(tx)
+			var err error
+			results, err = b.run(requests, &claims, poison)
+			return err
+		})
+		var p *poisoned
+		switch {
+		case errors.As(err, &p) && try < maxPoisoned:
+			s.log.Error("the rules failed; what made them fail is taken out", "job", p.job, "error", p.err, "stack", p.stack)
+			if p.op != nil {
+				poison[p.op] = p.err
+			} else {
+				s.isolate(p.job, p.err)
+			}
+			continue
+		case errors.Is(err, perdure.ErrUnknown) && try < maxUnknown && ctx.Err() == nil:
+			// Asking again finds what is there: jobs by their ids, reports by their outcome, claims by
+			// their request (F006, F063).
+			for _, w := range claims {
+				w.again = true
+			}
+			continue
+		}
+		s.answer(b, requests, claims, results, err)
+		s.meter.Committed(len(requests)+len(b.granted), time.Since(began))
+		return
+	}
+}
+
+// maxUnknown bounds how often a commit with a lost answer is asked about, maxPoisoned how many operations
+// and jobs may be taken out of one transaction.
+const (
+	maxUnknown  = 20
+	maxPoisoned = maxBatchRequests + 100
+)
+
+// poisoned is an operation, or a job at its claim, that made the rules panic. It is taken out, and the
+// others go on.
+type poisoned struct {
+	op    operation
+	job   perdure.JobID
+	err   error
+	stack string
+}
+
+func (p *poisoned) Error() string { return p.err.Error() }
+
+func (s *Scheduler) newBatch(tx perdure.Tx) *batch {
+	return &batch{s: s, tx: tx, keys: map[string]perdure.JobID{}, granted: map[*waiter][]perdure.Run{},
+		starved: map[string]bool{}, limited: map[string]bool{}, moved: map[perdure.JobID]bool{}}
+}
+
+// run is the order of a transaction: lock, read the clock, load, apply, save; then let out, also to those
+// who wait for what this transaction has made ready.
+func (b *batch) run(requests []*request, claims *[]*waiter, poison map[operation]error) ([]error, error) {
+	results := make([]error, len(requests))
+	if err := b.lock(requests); err != nil {
+		return nil, err
+	}
+	var refs []perdure.StepRef
+	for i, r := range requests {
+		if results[i] = poison[r.op]; results[i] == nil {
+			refs = append(refs, r.op.refs(b)...)
+		}
+	}
+	if err := b.loadSteps(refs); err != nil {
+		return nil, err
+	}
+	for i, r := range requests {
+		if results[i] != nil {
+			continue
+		}
+		err := b.guarded(r.op)
+		if err != nil && perdure.CodeOf(err) == "" {
+			return nil, err
+		}
+		results[i] = err
+	}
+	if err := b.save(); err != nil {
+		return nil, err
+	}
+	*claims = append(*claims, b.s.queue.takeWaiting(b.w.Woken())...)
+	if err := b.letOut(*claims); err != nil {
+		return nil, err
+	}
+	return results, b.save()
+}
+
+func (b *batch) guarded(op operation) (err error) {
+	defer recovered(&err, &poisoned{op: op})
+	if err := op.apply(b); err != nil {
+		return err
+	}
+	return b.complete()
+}
+
+// fold runs a rule on one job. If it fails, the job is taken out.
+func (b *batch) fold(job perdure.JobID, rule func()) (err error) {
+	defer recovered(&err, &poisoned{job: job})
+	rule()
+	return b.complete()
+}
+
+// recovered turns a panic of the rules into the error that takes its cause out (F126).
+func recovered(err *error, as *poisoned) {
+	if p := recover(); p != nil {
+		as.err, as.stack = fmt.Errorf("internal error: %v", p), string(debug.Stack())
+		*err = as
+	}
+}
+
+// lock takes the rows' locks in one order, and only then reads the clock.
+func (b *batch) lock(requests []*request) error {
+	seen := map[perdure.JobID]bool{}
+	var ids []perdure.JobID
+	for _, r := range requests {
+		for _, id := range r.op.jobs() {
+			if !seen[id] {
+				seen[id] = true
+				ids = append(ids, id)
+			}
+		}
+	}
+	var jobs []*perdure.Job
+	var err error
+	if len(ids) > 0 {
+		if jobs, err = b.tx.LockJobs(ids); err != nil {
+			return err
+		}
+	}
+	now, err := b.tx.Now()
+	if err != nil {
+		return err
+	}
+	b.w = perdure.NewWorkset(now, rand.Float64)
+	return b.addJobs(jobs)
+}
+
+// addJobs puts locked jobs into the workset, with their plans.
+func (b *batch) addJobs(jobs []*perdure.Job) error {
+	jobs = slices.DeleteFunc(jobs, func(j *perdure.Job) bool { _, bad := b.s.quarantine.Load(j.ID); return bad })
+	plans := make([]*perdure.Plan, len(jobs))
+	var unknown []perdure.JobID
+	for i, j := range jobs {
+		if plans[i] = b.s.plans.get(j.ID); plans[i] == nil {
+			unknown = append(unknown, j.ID)
+		}
+	}
+	var texts map[perdure.JobID][]byte
+	if len(unknown) > 0 {
+		var err error
+		if texts, err = b.tx.Definitions(unknown); err != nil {
+			return err
+		}
+	}
+	for i, j := range jobs {
+		if plans[i] == nil {
+			var err error
+			if plans[i], err = b.s.plans.compile(j.ID, texts[j.ID]); err != nil {
+				b.s.log.Error("a job is left alone: its definition cannot be read", "job", j.ID, "error", err)
+				b.s.isolate(j.ID, err)
+				continue
+			}
+		}
+		b.w.AddJob(j, plans[i])
+	}
+	return nil
+}
+
+// lockMore adds jobs that were found on the way, leaving out those that others have locked.
+func (b *batch) lockMore(ids []perdure.JobID) (skipped bool, err error) {
+	seen := map[perdure.JobID]bool{}
+	var more []perdure.JobID
+	for _, id := range ids {
+		if !seen[id] && !b.w.Has(id) {
+			seen[id] = true
+			more = append(more, id)
+		}
+	}
+	if len(more) == 0 {
+		return false, nil
+	}
+	jobs, err := b.tx.TryLockJobs(more)
+	if err != nil {
+		return false, err
+	}
+	skipped = len(jobs) < len(more)
+	return skipped, b.addJobs(jobs)
+}
+
+// loadSteps adds the steps that are not there yet.
+func (b *batch) loadSteps(refs []perdure.StepRef) error {
+	seen := map[perdure.StepRef]bool{}
+	var missing []perdure.StepRef
+	for _, ref := range refs {
+		if !seen[ref] && !b.w.HasStep(ref) {
+			seen[ref] = true
+			missing = append(missing, ref)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	steps, err := b.tx.Steps(missing)
+	if err != nil {
+		return err
+	}
+	b.w.AddSteps(steps)
+	return nil
+}
+
+func (b *batch) loadPayloads(refs []perdure.StepRef) error {
+	if len(refs) == 0 {
+		return nil
+	}
+	found, err := b.tx.Payloads(refs)
+	if err != nil {
+		return err
+	}
+	b.w.AddPayloads(refs, found)
+	return nil
+}
+
+// complete loads what the rules came upon, until the event is done.
+func (b *batch) complete() error {
+	for {
+		m := b.w.Missing()
+		if m.Empty() {
+			return nil
+		}
+		for _, id := range m.Whole {
+			if err := b.loadWhole(id); err != nil {
+				return err
+			}
+		}
+		if err := b.loadSteps(m.Steps); err != nil {
+			return err
+		}
+		if err := b.loadPayloads(m.Payloads); err != nil {
+			return err
+		}
+		b.w.Go()
+	}
+}
+
+func (b *batch) loadWhole(id perdure.JobID) error {
+	steps, err := b.tx.StepsOf(id)
+	if err != nil {
+		return err
+	}
+	b.w.AddWhole(id, steps)
+	return nil
+}
+
+func (b *batch) save() error {
+	c := b.w.Changes()
+	if c.Empty() {
+		return nil
+	}
+	b.observe(c)
+	return b.tx.Save(c)
+}
+
+// answer tells everybody how it went, and wakes whom it concerns.
+func (s *Scheduler) answer(b *batch, requests []*request, claims []*waiter, results []error, err error) {
+	for i, r := range requests {
+		if err != nil {
+			r.done <- unavailable(err)
+		} else {
+			r.done <- results[i]
+		}
+	}
+	s.answerClaims(b, claims, err)
+	if err != nil {
+		s.log.Warn("a transaction failed", "requests", len(requests), "claims", len(claims), "error", err)
+		return
+	}
+	for _, note := range b.notes {
+		note(s.meter)
+	}
+	s.hub.tell(b.moved)
+	if !b.soonest.IsZero() {
+		s.sooner.tell(b.soonest.Sub(b.w.Now()))
+	}
+}
+
+// isolate leaves a job alone until the node starts again: it cannot be read, or makes the rules fail (F077).
+func (s *Scheduler) isolate(id perdure.JobID, why error) {
+	if _, known := s.quarantine.Swap(id, why); !known {
+		s.isolated.Add(1)
+	}
+}
+
+// job says why a job is not there, or nil where it is.
+func (b *batch) job(id perdure.JobID) error {
+	if b.w.Has(id) {
+		return nil
+	}
+	if why, bad := b.s.quarantine.Load(id); bad {
+		return perdure.Refuse(perdure.CodeConflict, "job %s is left alone: %v", id, why)
+	}
+	return perdure.Refuse(perdure.CodeNotFound, "there is no job %s", id)
+}
+
+// unavailable is a store's error as the outside gets it.
+func unavailable(err error) error {
+	if perdure.CodeOf(err) != "" {
+		return err
+	}
+	return &perdure.Error{Code: perdure.CodeUnavailable, Message: "the store did not answer: " + err.Error(), Hint: "try again later"}
+}

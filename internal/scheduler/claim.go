@@ -1,0 +1,328 @@
+package scheduler
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"perdure"
+)
+
+// Claim lets out up to c.Max runs, waiting up to c.Wait for the first. The answer is empty where there
+// were none, and when the node drains.
+func (s *Scheduler) Claim(ctx context.Context, c perdure.ClaimRequest) ([]perdure.Run, error) {
+	w := &waiter{req: c, since: time.Now(), answered: make(chan answer, 1), named: c.RequestID != "", again: c.RequestID != ""}
+	if c.RequestID == "" {
+		w.req.RequestID = uuid.NewString() // by it the claim is found again if the commit's answer is lost
+	}
+	s.seen.note(c.Agent, c.Holder)
+	if err := s.queue.wait(w); err != nil {
+		return nil, err
+	}
+	var timeout <-chan time.Time // a claim that does not wait is answered after one look
+	if c.Wait > 0 {
+		timer := time.NewTimer(c.Wait)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	select {
+	case a := <-w.answered:
+		return a.runs, a.err
+	case <-timeout:
+		a := s.leave(w)
+		return a.runs, a.err
+	case <-ctx.Done(): // nobody is there to take them (F020)
+		s.giveBack(w, s.leave(w).runs)
+		return nil, ctx.Err()
+	}
+}
+
+// leave ends the waiting: with nothing, or with what is just being let out.
+func (s *Scheduler) leave(w *waiter) answer {
+	if s.queue.leave(w) {
+		return answer{}
+	}
+	return <-w.answered
+}
+
+// giveBack returns runs that were let out to somebody who has gone.
+func (s *Scheduler) giveBack(w *waiter, runs []perdure.Run) {
+	if len(runs) == 0 || w.named {
+		return // by its requestId the claim can be repeated
+	}
+	reports := make([]perdure.Report, len(runs))
+	for i, r := range runs {
+		reports[i] = perdure.Report{Job: r.Job, Step: r.Step, Run: r.Run, Outcome: perdure.OutcomeReturned,
+			Error: &perdure.RunError{Message: "the claim's caller had gone"}}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if _, err := s.Report(ctx, w.req.Holder, reports); err != nil {
+		s.log.Warn("runs of a claim whose caller had gone could not be given back", "runs", len(runs), "error", err)
+	}
+}
+
+// letOut serves the waiting claims, agent by agent.
+func (b *batch) letOut(claims []*waiter) error {
+	if len(claims) == 0 {
+		return nil
+	}
+	if err := b.repeat(claims); err != nil {
+		return err
+	}
+	limits, err := b.tx.Limits()
+	if err != nil {
+		return err
+	}
+	defined := make(map[string]bool, len(limits))
+	for _, l := range limits {
+		defined[l.Name] = true
+	}
+	admission := perdure.Admission{}
+	for len(claims) > 0 {
+		agent := claims[0].req.Agent
+		n := 1
+		for n < len(claims) && claims[n].req.Agent == agent {
+			n++
+		}
+		if err := b.letOutFor(agent, claims[:n], defined, admission); err != nil {
+			return err
+		}
+		claims = claims[n:]
+	}
+	return nil
+}
+
+// repeat answers the claims that were made before with what they were given.
+func (b *batch) repeat(claims []*waiter) error {
+	for _, w := range claims {
+		if !w.again {
+			continue
+		}
+		refs, err := b.tx.HeldBy(w.req.Holder, w.req.Agent, w.req.RequestID, perdure.MaxBatch)
+		if err != nil || len(refs) == 0 {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if refs, _, err = b.loadCandidates(refs); err != nil {
+			return err
+		}
+		for _, ref := range refs {
+			if run := b.w.Again(ref, &w.req); run != nil {
+				b.granted[w] = append(b.granted[w], *run)
+			}
+		}
+	}
+	return nil
+}
+
+// letOutFor lets out to the claims of one agent what is ready for it, by priority and age. What waits
+// for a limit of its job's type does not stand in front of others.
+func (b *batch) letOutFor(agent string, claims []*waiter, defined map[string]bool, limits perdure.Admission) error {
+	open := slices.DeleteFunc(slices.Clone(claims), func(w *waiter) bool { return len(b.granted[w]) > 0 })
+	want := 0
+	for _, w := range open {
+		want += w.req.Max
+	}
+	b.limited[agent] = false
+	if name := perdure.AgentLimit(agent); defined[name] && want > 0 {
+		if err := b.lockLimits(limits, name); err != nil {
+			return err
+		}
+		if l := limits[name]; l != nil && l.Max-l.Used < want {
+			want, b.limited[agent] = l.Max-l.Used, true
+		}
+	}
+	var full []string
+	passed := map[perdure.StepRef]bool{} // looked at, and not to be let out now
+	for want > 0 && len(passed) < maxPassed {
+		ask := min(want, perdure.MaxBatch) + len(passed)
+		refs, err := b.tx.Ready(agent, ask, full)
+		if err != nil {
+			return err
+		}
+		last := len(refs) < ask
+		refs = slices.DeleteFunc(refs, func(ref perdure.StepRef) bool { return passed[ref] })
+		granted, err := b.grantOf(agent, &open, refs, defined, limits)
+		if err != nil {
+			return err
+		}
+		for _, ref := range refs {
+			if s := b.w.Step(ref); s == nil || s.Phase == perdure.Ready {
+				passed[ref] = true
+			}
+		}
+		known := len(full)
+		full = b.fullTypes(refs, limits, full)
+		b.limited[agent] = b.limited[agent] || len(full) > 0
+		if last && len(full) == known || len(refs) == 0 {
+			return nil
+		}
+		want -= granted
+	}
+	return nil
+}
+
+// maxPassed bounds how many candidates that cannot be let out now are looked past.
+const maxPassed = 10_000
+
+// grantOf locks and loads the candidates, lets out those that may be, and saves, so that the next look does
+// not find them again.
+func (b *batch) grantOf(agent string, open *[]*waiter, refs []perdure.StepRef, defined map[string]bool, limits perdure.Admission) (int, error) {
+	refs, skipped, err := b.loadCandidates(slices.Clone(refs))
+	if err != nil {
+		return 0, err
+	}
+	if skipped {
+		b.starved[agent] = true
+	}
+	if err := b.lockTypes(refs, defined, limits); err != nil {
+		return 0, err
+	}
+	granted, err := b.grant(open, refs, limits)
+	if err != nil || granted == 0 {
+		return 0, err
+	}
+	return granted, b.save()
+}
+
+// loadCandidates locks the jobs of what was found and loads what letting out needs. Those whose job
+// another transaction has locked are left out.
+func (b *batch) loadCandidates(refs []perdure.StepRef) (loaded []perdure.StepRef, skipped bool, err error) {
+	ids := make([]perdure.JobID, len(refs))
+	for i, ref := range refs {
+		ids[i] = ref.Job
+	}
+	if skipped, err = b.lockMore(ids); err != nil {
+		return nil, false, err
+	}
+	refs = slices.DeleteFunc(refs, func(ref perdure.StepRef) bool { return !b.w.Has(ref.Job) })
+	if err := b.loadSteps(refs); err != nil {
+		return nil, false, err
+	}
+	refs = slices.DeleteFunc(refs, func(ref perdure.StepRef) bool { return !b.w.HasStep(ref) })
+	var payloads []perdure.StepRef
+	for _, ref := range refs {
+		payloads = append(payloads, b.w.ClaimRefs(ref)...)
+	}
+	return refs, skipped, b.loadPayloads(payloads)
+}
+
+// lockTypes locks and counts the limits of the candidates' types, in the order of their names.
+func (b *batch) lockTypes(refs []perdure.StepRef, defined map[string]bool, limits perdure.Admission) error {
+	var names []string
+	for _, ref := range refs {
+		name := perdure.JobLimit(b.w.Job(ref.Job).Type)
+		if _, locked := limits[name]; defined[name] && !locked {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return b.lockLimits(limits, slices.Compact(names)...)
+}
+
+func (b *batch) lockLimits(limits perdure.Admission, names ...string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	counted, err := b.tx.LockLimits(names)
+	if err != nil {
+		return err
+	}
+	for i := range counted {
+		if _, ok := limits[counted[i].Name]; !ok {
+			limits[counted[i].Name] = &counted[i]
+		}
+	}
+	return nil
+}
+
+// grant lets candidates out to those who wait, first come first served.
+func (b *batch) grant(open *[]*waiter, refs []perdure.StepRef, limits perdure.Admission) (granted int, err error) {
+	for _, ref := range refs {
+		if len(*open) == 0 {
+			return granted, nil
+		}
+		w := (*open)[0]
+		run, err := b.claimOne(ref, &w.req, limits)
+		if err != nil {
+			return granted, err
+		}
+		if run == nil {
+			continue
+		}
+		granted++
+		b.granted[w] = append(b.granted[w], *run)
+		if len(b.granted[w]) >= w.req.Max {
+			*open = (*open)[1:]
+		}
+	}
+	return granted, nil
+}
+
+// claimOne lets one step out. A job over which the rules fail is taken out, and does not stop the others.
+func (b *batch) claimOne(ref perdure.StepRef, c *perdure.ClaimRequest, limits perdure.Admission) (run *perdure.Run, err error) {
+	err = b.fold(ref.Job, func() { run = b.w.Claim(ref, c, limits) })
+	return run, err
+}
+
+// fullTypes adds the types whose limit has no room left.
+func (b *batch) fullTypes(refs []perdure.StepRef, limits perdure.Admission, full []string) []string {
+	for _, ref := range refs {
+		j := b.w.Job(ref.Job)
+		if j == nil {
+			continue
+		}
+		typ := j.Type
+		if l := limits[perdure.JobLimit(typ)]; l != nil && l.Used >= l.Max && !slices.Contains(full, typ) {
+			full = append(full, typ)
+		}
+	}
+	return full
+}
+
+// answerClaims hands out what was let out and puts back who got nothing and may wait.
+func (s *Scheduler) answerClaims(b *batch, claims []*waiter, err error) {
+	back := map[string][]*waiter{}
+	for _, w := range claims {
+		switch runs := b.granted[w]; {
+		case err == nil && len(runs) > 0:
+			w.answered <- answer{runs: runs}
+		case w.req.Wait > 0:
+			back[w.req.Agent] = append(back[w.req.Agent], w)
+		case err != nil:
+			w.answered <- answer{err: unavailable(err)}
+		default:
+			w.answered <- answer{}
+		}
+	}
+	for agent, ws := range back {
+		s.queue.putBack(agent, ws)
+	}
+	if err != nil {
+		s.lookAgain(slices.Collect(maps.Keys(back)), failedPause)
+		return
+	}
+	s.queue.setLimited(b.limited)
+	if b.freed {
+		s.queue.wakeLimited()
+	}
+	s.queue.wakeAgents(b.w.Woken())
+	s.lookAgain(slices.Collect(maps.Keys(b.starved)), lockedPause)
+}
+
+const (
+	lockedPause = 20 * time.Millisecond // others' transactions are over soon
+	failedPause = 500 * time.Millisecond
+)
+
+func (s *Scheduler) lookAgain(agents []string, after time.Duration) {
+	if len(agents) > 0 {
+		time.AfterFunc(after, func() { s.queue.wakeAgents(agents) })
+	}
+}

@@ -1,0 +1,60 @@
+package scheduler
+
+import (
+	"perdure"
+)
+
+// observe notes whom a change concerns, for when it is committed.
+func (b *batch) observe(c *perdure.Changes) {
+	for i := range c.NewJobs {
+		j := c.NewJobs[i].Job
+		b.notes = append(b.notes, func(m Meter) {
+			b.s.plans.put(j.ID, b.w.Plan(j.ID))
+			m.Submitted(j.Type)
+			if j.Phase == perdure.Settled {
+				b.s.settled(m, j)
+			}
+		})
+	}
+	for i := range c.Jobs {
+		b.observeJob(&c.Jobs[i])
+	}
+	for i := range c.Steps {
+		b.observeStep(&c.Steps[i])
+	}
+}
+
+func (b *batch) observeJob(c *perdure.JobChange) {
+	now, was := c.Now, c.Was
+	b.moved[now.ID] = true
+	b.freed = b.freed || was.Permit && !now.Permit
+	b.notes = append(b.notes, func(m Meter) {
+		switch {
+		case now.Phase == perdure.Settled && was.Phase != perdure.Settled:
+			b.s.settled(m, now)
+		case now.Phase != perdure.Settled && was.Phase == perdure.Settled:
+			b.s.backlog.add(1)
+		}
+	})
+}
+
+func (b *batch) observeStep(c *perdure.StepChange) {
+	now, was := c.Now, c.Was
+	b.moved[now.Job] = true
+	if at := now.AvailableAt; !at.IsZero() && (b.soonest.IsZero() || at.Before(b.soonest)) {
+		b.soonest = at
+	}
+	switch {
+	case now.Phase == perdure.Running && (was.Phase != perdure.Running || was.Run != now.Run):
+		b.notes = append(b.notes, func(m Meter) { m.LetOut(now.Agent, now.Direction) })
+	case was.Phase == perdure.Running && now.Phase != perdure.Running:
+		b.freed = true
+		took := now.EndedAt.Sub(now.StartedAt)
+		b.notes = append(b.notes, func(m Meter) { m.Reported(was.Agent, now.Direction, now.Outcome.String(), took) })
+	}
+}
+
+func (s *Scheduler) settled(m Meter, j *perdure.Job) {
+	s.backlog.add(-1)
+	m.Settled(j.Type, j.Current, j.SettledAt.Sub(j.CreatedAt))
+}

@@ -1,0 +1,71 @@
+package scheduler
+
+import (
+	"container/list"
+	"fmt"
+	"sync"
+
+	"perdure"
+)
+
+// planCacheBytes bounds what compiled plans may take, roughly: a hint, made again from the store.
+const planCacheBytes = 32 << 20
+
+// planCache keeps the plans of the jobs met last.
+type planCache struct {
+	compiler perdure.Compiler
+
+	mu    sync.Mutex
+	plans map[perdure.JobID]*list.Element
+	order *list.List // of *cached, latest first
+	size  int
+}
+
+type cached struct {
+	id   perdure.JobID
+	plan *perdure.Plan
+	size int
+}
+
+func newPlanCache(c perdure.Compiler) *planCache {
+	return &planCache{compiler: c, plans: map[perdure.JobID]*list.Element{}, order: list.New()}
+}
+
+func (c *planCache) get(id perdure.JobID) *perdure.Plan {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.plans[id]
+	if e == nil {
+		return nil
+	}
+	c.order.MoveToFront(e)
+	return e.Value.(*cached).plan
+}
+
+func (c *planCache) put(id perdure.JobID, p *perdure.Plan) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.plans[id] != nil {
+		return
+	}
+	// A plan takes some eight times its text.
+	size := 8*len(p.Canonical) + 1024
+	c.plans[id] = c.order.PushFront(&cached{id, p, size})
+	c.size += size
+	for c.size > planCacheBytes && c.order.Len() > 1 {
+		last := c.order.Remove(c.order.Back()).(*cached)
+		delete(c.plans, last.id)
+		c.size -= last.size
+	}
+}
+
+// compile makes a job's plan from its stored definition. One that cannot be compiled concerns its own
+// job alone (F077).
+func (c *planCache) compile(id perdure.JobID, definition []byte) (*perdure.Plan, error) {
+	p, err := c.compiler.Compile(definition)
+	if err != nil {
+		return nil, fmt.Errorf("the stored definition of %s: %w", id, err)
+	}
+	c.put(id, p)
+	return p, nil
+}

@@ -1,0 +1,138 @@
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"perdure"
+)
+
+// Report folds reports in and answers each of them, in their order.
+func (s *Scheduler) Report(ctx context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error) {
+	op := &reporting{holder: holder, reports: reports}
+	if err := s.do(ctx, op, len(reports)); err != nil {
+		return nil, err
+	}
+	for i := range op.results {
+		if !op.results[i].Accepted {
+			s.meter.Refused(op.results[i].Reason)
+		}
+	}
+	return op.results, nil
+}
+
+type reporting struct {
+	holder  string
+	reports []perdure.Report
+	results []perdure.ReportResult
+}
+
+func (o *reporting) jobs() []perdure.JobID {
+	ids := make([]perdure.JobID, len(o.reports))
+	for i := range o.reports {
+		ids[i] = o.reports[i].Job
+	}
+	return ids
+}
+
+func (o *reporting) refs(b *batch) (refs []perdure.StepRef) {
+	for i := range o.reports {
+		if ref, ok := b.ref(o.reports[i].Job, o.reports[i].Step); ok {
+			refs = append(refs, b.w.ReportRefs(ref)...)
+		}
+	}
+	return refs
+}
+
+// ref finds a step by its name.
+func (b *batch) ref(id perdure.JobID, step string) (perdure.StepRef, bool) {
+	if !b.w.Has(id) {
+		return perdure.StepRef{}, false
+	}
+	i, ok := b.w.Plan(id).Index[step]
+	return perdure.StepRef{Job: id, Index: i}, ok
+}
+
+func (o *reporting) apply(b *batch) error {
+	o.results = make([]perdure.ReportResult, len(o.reports))
+	for i := range o.reports {
+		var err error
+		if o.results[i], err = o.one(b, &o.reports[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *reporting) one(b *batch, rep *perdure.Report) (perdure.ReportResult, error) {
+	if err := rep.Check(); err != nil {
+		return perdure.ReportResult{Reason: perdure.RefusedInvalid, Message: err.Error()}, nil
+	}
+	ref, ok := b.ref(rep.Job, rep.Step)
+	if !ok {
+		return perdure.ReportResult{Reason: perdure.RefusedUnknown, Message: "there is no step " + rep.Step + " in job " + rep.Job.String()}, nil
+	}
+	if err := b.loadSteps(b.w.ReportRefs(ref)); err != nil {
+		return perdure.ReportResult{}, err
+	}
+	var res perdure.ReportResult
+	err := b.fold(ref.Job, func() { res = b.w.Report(ref, o.holder, rep) })
+	return res, err
+}
+
+// Heartbeat moves the locks of the holder's runs on, and says which of them to stop.
+func (s *Scheduler) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
+	op := &beating{holder: holder, beats: beats}
+	if err := s.do(ctx, op, len(beats)); err != nil {
+		return nil, err
+	}
+	return op.results, nil
+}
+
+type beating struct {
+	holder  string
+	beats   []perdure.Beat
+	results []perdure.BeatResult
+}
+
+func (o *beating) jobs() []perdure.JobID {
+	ids := make([]perdure.JobID, len(o.beats))
+	for i := range o.beats {
+		ids[i] = o.beats[i].Job
+	}
+	return ids
+}
+
+func (o *beating) refs(b *batch) (refs []perdure.StepRef) {
+	for i := range o.beats {
+		if ref, ok := b.ref(o.beats[i].Job, o.beats[i].Step); ok {
+			refs = append(refs, ref)
+		}
+	}
+	return refs
+}
+
+func (o *beating) apply(b *batch) error {
+	o.results = make([]perdure.BeatResult, len(o.beats))
+	for i := range o.beats {
+		beat := &o.beats[i]
+		ref, ok := b.ref(beat.Job, beat.Step)
+		if !ok || !b.w.HasStep(ref) {
+			o.results[i] = perdure.BeatResult{Job: beat.Job, Step: beat.Step, Run: beat.Run, Stop: true, Reason: string(perdure.RefusedUnknown)}
+			continue
+		}
+		if checkProgress(beat.Progress) != nil {
+			beat.Progress = nil // a progress that cannot be kept does not cost the run its lock
+		}
+		o.results[i] = b.w.Beat(ref, o.holder, beat)
+	}
+	return nil
+}
+
+func checkProgress(p json.RawMessage) error {
+	if len(p) > perdure.MaxProgressBytes {
+		return errors.New("too large")
+	}
+	return perdure.CheckJSON(p)
+}

@@ -1,0 +1,147 @@
+// Package scheduler is the pattern's Scheduler: it takes submissions, lets steps out, applies reports
+// and carries out what operators and the supervisor ask. It decides nothing itself and keeps nothing
+// between calls: the rules are in package perdure, the truth is in the store. What it adds is the way
+// between the two: many events of many jobs are folded into one transaction (group commit).
+package scheduler
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"perdure"
+)
+
+// Config is what a scheduler is made of. Store and Compiler are required.
+type Config struct {
+	Store    perdure.Store
+	Compiler perdure.Compiler
+	Log      *slog.Logger
+	Meter    Meter
+
+	Writers    int           // transactions in flight at once; 0: 1
+	Poll       time.Duration // how often waiting claims look for work that other nodes made ready; 0: never
+	MaxBacklog int           // unsettled jobs above which a submission is refused; 0: perdure.DefaultMaxBacklog
+}
+
+// Bounds of one transaction.
+const (
+	maxBatchRequests = 1000
+	maxBatchWeight   = 20_000 // steps written, more or less
+	maxQueued        = 100_000
+)
+
+// Scheduler is safe for concurrent use. Run must be running for its methods to answer.
+type Scheduler struct {
+	cfg     Config
+	log     *slog.Logger
+	meter   Meter
+	plans   *planCache
+	queue   *queue
+	hub     *hub
+	seen    *seen
+	backlog *backlog
+
+	sooner     *sooner
+	quarantine sync.Map // JobID → error: jobs that cannot be read or make the rules fail
+	isolated   atomic.Int64
+}
+
+// New makes a scheduler; Run starts it.
+func New(cfg Config) *Scheduler {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Meter == nil {
+		cfg.Meter = noMeter{}
+	}
+	if cfg.Writers <= 0 {
+		cfg.Writers = 1
+	}
+	if cfg.MaxBacklog <= 0 {
+		cfg.MaxBacklog = perdure.DefaultMaxBacklog
+	}
+	return &Scheduler{cfg: cfg, log: cfg.Log, meter: cfg.Meter, plans: newPlanCache(cfg.Compiler),
+		queue: newQueue(), hub: newHub(), sooner: newSooner(), seen: newSeen(), backlog: &backlog{store: cfg.Store, max: cfg.MaxBacklog}}
+}
+
+// Run commits what is asked until ctx ends; then what is queued is refused, and it returns.
+func (s *Scheduler) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for range s.cfg.Writers {
+		wg.Go(func() { s.write(ctx) })
+	}
+	if s.cfg.Poll > 0 {
+		wg.Go(func() { s.poll(ctx) })
+	}
+	<-ctx.Done()
+	s.queue.close()
+	wg.Wait()
+}
+
+func (s *Scheduler) write(ctx context.Context) {
+	for {
+		requests, claims, ok := s.queue.take()
+		if !ok {
+			return
+		}
+		s.commit(ctx, requests, claims)
+	}
+}
+
+// poll wakes the waiting claims now and then: wake-ups from other nodes are hints that may be lost (F068).
+func (s *Scheduler) poll(ctx context.Context) {
+	for {
+		pause := s.cfg.Poll/2 + rand.N(s.cfg.Poll)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+			s.queue.wakeAll()
+		}
+	}
+}
+
+// Hint says that another node has made steps ready.
+func (s *Scheduler) Hint() { s.queue.wakeAll() }
+
+// errDraining answers what comes after the end.
+var errDraining = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node is draining", Hint: "ask another node, or again later"}
+
+// do queues one request and waits for its commit. A caller who goes away leaves the request in the
+// queue: it is carried out all the same (F011).
+func (s *Scheduler) do(ctx context.Context, op operation, weight int) error {
+	r := &request{op: op, weight: weight, done: make(chan error, 1)}
+	if err := s.queue.put(r); err != nil {
+		return err
+	}
+	select {
+	case err := <-r.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Meter counts what happens; a nil one counts nothing. Labels are bounded by the agents and types
+// that definitions name.
+type Meter interface {
+	Submitted(typ string)
+	LetOut(agent string, d perdure.Direction)
+	Reported(agent string, d perdure.Direction, outcome string, took time.Duration)
+	Refused(reason perdure.RefusalReason)
+	Settled(typ string, as perdure.State, took time.Duration)
+	Committed(requests int, took time.Duration)
+}
+
+type noMeter struct{}
+
+func (noMeter) Submitted(string)                                          {}
+func (noMeter) LetOut(string, perdure.Direction)                          {}
+func (noMeter) Reported(string, perdure.Direction, string, time.Duration) {}
+func (noMeter) Refused(perdure.RefusalReason)                             {}
+func (noMeter) Settled(string, perdure.State, time.Duration)              {}
+func (noMeter) Committed(int, time.Duration)                              {}
