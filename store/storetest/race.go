@@ -1,0 +1,199 @@
+package storetest
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"perdure"
+)
+
+var racing = []check{
+	{"Race/OneJob", raceOneJob},
+	{"Race/SameKey", raceSameKey},
+	{"Race/CrossedLocks", raceCrossedLocks},
+	{"Race/NowAfterLock", raceNowAfterLock},
+	{"Race/TryLock", raceTryLock},
+	{"Race/Limit", raceLimit},
+}
+
+// together runs n of fn at once, and waits for them.
+func (s *suite) together(n int, fn func(i int) error) {
+	s.Helper()
+	var wg sync.WaitGroup
+	errs := make([]error, n)
+	for i := range n {
+		wg.Go(func() { errs[i] = fn(i) })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		s.must(err)
+	}
+}
+
+// Whoever holds the lock is alone with the row: no update is lost.
+func raceOneJob(s *suite) {
+	s.submit(newJob(1, 1))
+	const goroutines, each = 8, 10
+	s.together(goroutines, func(int) error {
+		for range each {
+			err := s.store.Update(ctx, func(tx perdure.Tx) error {
+				jobs, err := tx.LockJobs(ids(1))
+				if err != nil {
+					return err
+				}
+				return tx.Save(&perdure.Changes{
+					Jobs:    []perdure.JobChange{editJob(jobs[0], func(j *perdure.Job) { j.Unsettled++ })},
+					History: []perdure.Entry{{Job: id(1), At: at(0), Event: "failed"}},
+				})
+			})
+			if err != nil {
+				return err
+			}
+			if j, err := s.store.Job(ctx, id(1)); err != nil || j.Unsettled < 2 {
+				return fmt.Errorf("read %+v, %v", j, err)
+			}
+		}
+		return nil
+	})
+	s.equal("count", s.job(1).Unsettled, 1+goroutines*each)
+	entries, err := s.store.History(ctx, id(1), 1000)
+	s.must(err)
+	s.equal("entries", len(entries), goroutines*each)
+}
+
+// Equal submissions at the same time make one job (F002).
+func raceSameKey(s *suite) {
+	const n = 8
+	answers := make([]perdure.JobID, n)
+	s.together(n, func(i int) error {
+		return s.store.Update(ctx, func(tx perdure.Tx) error {
+			known, err := tx.JobsByKey([]string{"k"})
+			if err != nil || !known["k"].IsZero() {
+				answers[i] = known["k"]
+				return err
+			}
+			answers[i] = id(i)
+			return tx.Save(&perdure.Changes{NewJobs: []perdure.NewJob{newJob(i, 1, keyed("k"))}})
+		})
+	})
+	for _, a := range answers {
+		s.equal("answer", a, answers[0])
+	}
+	jobs, err := s.store.ListJobs(ctx, perdure.JobFilter{})
+	s.must(err)
+	s.equal("jobs", len(jobs), 1)
+}
+
+// A deadlock never reaches the caller (F101).
+func raceCrossedLocks(s *suite) {
+	s.submit(newJob(1, 1), newJob(2, 1))
+	s.together(6, func(i int) error {
+		for range 5 {
+			err := s.store.Update(ctx, func(tx perdure.Tx) error {
+				for _, n := range []int{1 + i%2, 2 - i%2} {
+					jobs, err := tx.LockJobs(ids(n))
+					if err != nil {
+						return err
+					}
+					if err := tx.Save(&perdure.Changes{Jobs: []perdure.JobChange{editJob(jobs[0], func(j *perdure.Job) { j.Active++ })}}); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	s.equal("one", s.job(1).Active, 1+30)
+	s.equal("two", s.job(2).Active, 1+30)
+}
+
+// Who had to wait for a lock reads a time after the one before him had it (F058).
+func raceNowAfterLock(s *suite) {
+	s.submit(newJob(1, 1))
+	held := make(chan struct{})
+	var first time.Time
+	s.together(2, func(i int) error {
+		if i == 1 {
+			<-held
+		}
+		return s.store.Update(ctx, func(tx perdure.Tx) error {
+			if _, err := tx.LockJobs(ids(1)); err != nil {
+				return err
+			}
+			if i == 0 {
+				close(held)
+				time.Sleep(50 * time.Millisecond)
+			}
+			now, err := tx.Now()
+			if i == 0 {
+				first = now
+			} else if now.Before(first) {
+				s.Errorf("%v, after it was locked until %v", now, first)
+			}
+			return err
+		})
+	})
+}
+
+// TryLockJobs has a row or does without; it never has one that somebody else has.
+func raceTryLock(s *suite) {
+	s.submit(newJob(1, 1), newJob(2, 1))
+	held := make(chan struct{})
+	var freed atomic.Bool
+	s.together(2, func(i int) error {
+		if i == 1 {
+			<-held
+		}
+		return s.store.Update(ctx, func(tx perdure.Tx) error {
+			if i == 0 {
+				_, err := tx.LockJobs(ids(1))
+				close(held)
+				time.Sleep(50 * time.Millisecond)
+				freed.Store(true)
+				return err
+			}
+			jobs, err := tx.TryLockJobs(ids(1, 2))
+			if err != nil {
+				return err
+			}
+			if len(jobs) == 0 || jobs[len(jobs)-1].ID != id(2) || len(jobs) == 2 && !freed.Load() {
+				return fmt.Errorf("got %d jobs; the lock was let go: %v", len(jobs), freed.Load())
+			}
+			return nil
+		})
+	})
+}
+
+// Under the limit's lock nothing is admitted above it (I12).
+func raceLimit(s *suite) {
+	const jobs, most = 12, 3
+	var c perdure.Changes
+	for i := range jobs {
+		c.NewJobs = append(c.NewJobs, newJob(i, 1))
+	}
+	s.save(&c)
+	s.update(func(tx perdure.Tx) { s.must(tx.PutLimit("agent:http", most)) })
+	s.together(jobs, func(i int) error {
+		return s.store.Update(ctx, func(tx perdure.Tx) error {
+			if _, err := tx.LockJobs(ids(i)); err != nil {
+				return err
+			}
+			limits, err := tx.LockLimits([]string{"agent:http"})
+			if err != nil || limits[0].Used >= limits[0].Max {
+				return err
+			}
+			steps, err := tx.Steps(refs(i, 0))
+			if err != nil {
+				return err
+			}
+			return tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(steps[0], run("h", "", at(time.Minute)))}})
+		})
+	})
+	s.use("agent:http", 0, most)
+}

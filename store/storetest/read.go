@@ -1,0 +1,185 @@
+package storetest
+
+import (
+	"strings"
+	"time"
+
+	"perdure"
+)
+
+var reading = []check{
+	{"Read/ListJobs", listJobs},
+	{"Read/ListJobsLabels", listJobsLabels},
+	{"Read/ListJobsPaging", listJobsPaging},
+	{"Read/FindJobs", findJobs},
+	{"Read/StepsSince", stepsSince},
+	{"Read/NextLook", nextLook},
+	{"Read/Backlog", backlog},
+}
+
+func (s *suite) list(what string, f perdure.JobFilter, want ...int) {
+	s.Helper()
+	jobs, err := s.store.ListJobs(ctx, f)
+	s.must(err)
+	var got []perdure.JobID
+	for _, j := range jobs {
+		got = append(got, j.ID)
+	}
+	s.equal(what, got, ids(want...))
+}
+
+// Newest first; every field of the filter narrows it.
+func listJobs(s *suite) {
+	s.submit(newJob(3, 1, typed("a"), keyed("k")), newJob(1, 1, typed("a")), newJob(2, 1, typed("b")),
+		newJob(4, 1, typed("a"), func(j *perdure.Job) { j.Desired, j.Current = perdure.Undone, perdure.Unsure }),
+		newJob(5, 1, typed("a"), settleJob))
+	waiting, settled, parked := perdure.Waiting, perdure.Settled, perdure.Parked
+	undone, done, unsure := perdure.Undone, perdure.Done, perdure.Unsure
+	s.list("all", perdure.JobFilter{}, 5, 4, 3, 2, 1)
+	s.list("type", perdure.JobFilter{Type: "a"}, 5, 4, 3, 1)
+	s.list("key", perdure.JobFilter{Key: "k"}, 3)
+	s.list("phase", perdure.JobFilter{Phase: &waiting}, 4, 3, 2, 1)
+	s.list("phase settled", perdure.JobFilter{Phase: &settled}, 5)
+	s.list("phase parked", perdure.JobFilter{Phase: &parked})
+	s.list("desired", perdure.JobFilter{Desired: &undone}, 4)
+	s.list("current", perdure.JobFilter{Current: &undone}, 3, 2, 1)
+	s.list("current done", perdure.JobFilter{Current: &done}, 5)
+	s.list("all at once", perdure.JobFilter{
+		Type: "a", Phase: &waiting, Current: &unsure, Desired: &undone, After: id(3), Before: id(5), Limit: 7,
+	}, 4)
+	s.list("none", perdure.JobFilter{Type: "b", Key: "k"})
+	jobs, err := s.store.ListJobs(ctx, perdure.JobFilter{Key: "k"})
+	s.must(err)
+	s.equal("whole rows", jobs, []*perdure.Job{newJob(3, 1, typed("a"), keyed("k")).Job})
+}
+
+func listJobsLabels(s *suite) {
+	s.submit(newJob(1, 1, labelled("customer", "c-77", "zone", "eu")), newJob(2, 1, labelled("customer", "c-77", "zone", "us")),
+		newJob(3, 1, labelled("customer", "c-7")), newJob(4, 1), newJob(5, 1, labelled("empty", "", "a.b\"c", "%")))
+	label := func(kv ...string) perdure.JobFilter {
+		return perdure.JobFilter{Labels: newJob(0, 0, labelled(kv...)).Job.Labels}
+	}
+	s.list("one", label("customer", "c-77"), 2, 1)
+	s.list("two", label("customer", "c-77", "zone", "eu"), 1)
+	s.list("no prefix", label("customer", "c-"))
+	s.list("an empty value", label("empty", ""), 5)
+	s.list("not an absent one", label("zone", ""))
+	s.list("an odd name", label("a.b\"c", "%"), 5)
+	s.list("none", label(), 5, 4, 3, 2, 1)
+	f := label("customer", "c-77")
+	f.Before = id(2)
+	s.list("paged", f, 1)
+	f.Before, f.Type = perdure.JobID{}, "other"
+	s.list("of a type", f)
+}
+
+func listJobsPaging(s *suite) {
+	const n = perdure.DefaultListLimit + 10
+	var c perdure.Changes
+	for i := range n {
+		c.NewJobs = append(c.NewJobs, newJob(i, 1))
+	}
+	s.save(&c)
+	jobs, err := s.store.ListJobs(ctx, perdure.JobFilter{})
+	s.must(err)
+	s.equal("unless told otherwise", len(jobs), perdure.DefaultListLimit)
+	s.list("first page", perdure.JobFilter{Limit: 2}, n-1, n-2)
+	s.list("next page", perdure.JobFilter{Limit: 2, Before: id(n - 2)}, n-3, n-4)
+	s.list("last page", perdure.JobFilter{Limit: 2, Before: id(1)}, 0)
+	s.list("over the end", perdure.JobFilter{Limit: 2, Before: id(0)})
+	s.list("upwards", perdure.JobFilter{Limit: 3, Ascending: true}, 0, 1, 2)
+	s.list("on from there", perdure.JobFilter{Limit: 3, Ascending: true, After: id(2)}, 3, 4, 5)
+	s.list("newer", perdure.JobFilter{Limit: 2, After: id(5)}, n-1, n-2)
+	s.list("between", perdure.JobFilter{After: id(5), Before: id(8)}, 7, 6)
+}
+
+// A key, or the start of an id, with or without "job_".
+func findJobs(s *suite) {
+	hex := func(n int) string { return strings.TrimPrefix(id(n).String(), "job_") }
+	s.submit(newJob(1, 1, keyed("order-1")), newJob(2, 1), newJob(700, 1), newJob(3, 1, keyed(hex(2)[:12])), newJob(4, 1, keyed("%")))
+	for _, c := range []struct {
+		what, ref string
+		max       int
+		want      []perdure.JobID
+	}{
+		{"key", "order-1", 2, ids(1)},
+		{"start of a key", "order-", 2, nil},
+		{"a wild card", "%", 9, ids(4)},
+		{"whole id", id(2).String(), 2, ids(2)},
+		{"whole id without job_", hex(2), 2, ids(2)},
+		{"unique start", "job_" + hex(700)[:12], 2, ids(700)},
+		{"odd number of digits", hex(700)[:11], 2, ids(700)},
+		{"common start", "job_" + hex(1)[:9], 9, ids(1, 2, 3, 4, 700)},
+		{"common start, bounded", "job_" + hex(1)[:9], 2, ids(1, 2)},
+		{"one digit", hex(1)[:1], 9, ids(1, 2, 3, 4, 700)},
+		{"key first, then ids", hex(2)[:12], 9, ids(3, 2)},
+		{"an id is never a key", "job_" + hex(2)[:12], 9, ids(2)},
+		{"upper case", "job_" + strings.ToUpper(hex(2)), 9, nil},
+		{"too long", id(2).String() + "0", 9, nil},
+		{"not hex", "job_xyz", 9, nil},
+		{"no digit", "job_", 9, nil},
+		{"empty", "", 9, nil},
+		{"none asked for", "order-1", 0, nil},
+	} {
+		got, err := s.store.FindJobs(ctx, c.ref, c.max)
+		s.must(err)
+		s.equal(c.what, got, c.want)
+	}
+}
+
+// A watcher asks for what was written since it last looked.
+func stepsSince(s *suite) {
+	s.submit(newJob(1, 4))
+	for i, t := range []time.Duration{3, 1, 2} {
+		s.changeStep(ref(1, i), func(st *perdure.Step) { st.UpdatedAt = at(t * time.Second) })
+	}
+	for since, want := range map[time.Duration][]int{4: nil, 3: {0}, 2: {0, 2}, 1: {0, 1, 2}, 0: {0, 1, 2, 3}} {
+		steps, err := s.store.StepsOf(ctx, id(1), at(since*time.Second))
+		s.must(err)
+		var got []int
+		for _, st := range steps {
+			got = append(got, st.Index)
+		}
+		s.equal(since.String(), got, want)
+	}
+}
+
+// The earliest of what time will move: a step, a run, a job.
+func nextLook(s *suite) {
+	next := func(what string, want time.Time) {
+		s.Helper()
+		got, ok, err := s.store.NextLook(ctx)
+		s.must(err)
+		if ok != !want.IsZero() || !got.Equal(want) {
+			s.Errorf("%s: got %v, %v; want %v", what, got, ok, want)
+		}
+	}
+	next("nothing", time.Time{})
+	s.submit(newJob(1, 3), newJob(2, 1))
+	next("nothing by time", time.Time{})
+	s.changeJob(2, func(j *perdure.Job) { j.CompleteBy = at(time.Hour) })
+	next("a job", at(time.Hour))
+	s.changeStep(ref(1, 0), waitUntil(at(time.Minute)))
+	next("a step", at(time.Minute))
+	s.changeStep(ref(1, 1), run("h", "", at(time.Second)))
+	next("a run", at(time.Second))
+	s.changeStep(ref(1, 1), settle)
+	next("a step again", at(time.Minute))
+	s.changeStep(ref(1, 0), settle)
+	next("a job again", at(time.Hour))
+	s.changeJob(2, func(j *perdure.Job) { j.Overdue = true })
+	next("nothing again", time.Time{})
+}
+
+func backlog(s *suite) {
+	for i := range 5 {
+		s.submit(newJob(i, 1))
+	}
+	s.changeJob(0, settleJob)
+	s.changeJob(1, func(j *perdure.Job) { j.Phase = perdure.Parked })
+	for max, want := range map[int]int{0: 0, 3: 3, 4: 4, 100: 4} {
+		got, err := s.store.Backlog(ctx, max)
+		s.must(err)
+		s.equal("backlog", got, want)
+	}
+}

@@ -1,0 +1,380 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"perdure"
+)
+
+var saving = []check{
+	{"Save/Guards", saveGuards},
+	{"Save/GuardTakesAllBack", saveGuardTakesAllBack},
+	{"Save/RefusedAndIgnored", saveRefusedAndIgnored},
+	{"Save/Many", saveMany},
+	{"Save/Payloads", savePayloads},
+	{"Save/Times", saveTimes},
+	{"Save/Copies", saveCopies},
+	{"Update/Rollback", updateRollback},
+	{"Update/Panic", updatePanic},
+	{"Update/TriesAgain", updateTriesAgain},
+	{"Update/Cancelled", updateCancelled},
+	{"Update/ReadsItsOwnWrites", updateReadsItsOwnWrites},
+}
+
+// A row that is not as it was loaded refuses the change (F072).
+func saveGuards(s *suite) {
+	s.submit(newJob(1, 1))
+	steps := map[string]func(*perdure.Step){
+		"run":     func(st *perdure.Step) { st.Run++ },
+		"phase":   func(st *perdure.Step) { st.Phase = perdure.Parked },
+		"current": func(st *perdure.Step) { st.Current = perdure.Unsure },
+		"desired": func(st *perdure.Step) { st.Desired = perdure.Undone },
+		"gone":    func(st *perdure.Step) { st.Index = 7 },
+	}
+	for what, differs := range steps {
+		was := s.steps(1)[0]
+		differs(was)
+		s.refused("step "+what, &perdure.Changes{Steps: []perdure.StepChange{editStep(was, settle)}})
+	}
+	jobs := map[string]func(*perdure.Job){
+		"current":   func(j *perdure.Job) { j.Current = perdure.Unsure },
+		"desired":   func(j *perdure.Job) { j.Desired = perdure.Undone },
+		"phase":     func(j *perdure.Job) { j.Phase = perdure.Parked },
+		"unsettled": func(j *perdure.Job) { j.Unsettled++ },
+		"running":   func(j *perdure.Job) { j.Running++ },
+		"active":    func(j *perdure.Job) { j.Active++ },
+		"gone":      func(j *perdure.Job) { j.ID = id(9) },
+	}
+	for what, differs := range jobs {
+		was := s.job(1)
+		differs(was)
+		s.refused("job "+what, &perdure.Changes{Jobs: []perdure.JobChange{editJob(was, settleJob)}})
+	}
+	s.equal("job", s.job(1), newJob(1, 1).Job)
+	s.equal("steps", s.steps(1), newJob(1, 1).Steps)
+}
+
+func (s *suite) refused(what string, c *perdure.Changes) {
+	s.Helper()
+	err := s.store.Update(ctx, func(tx perdure.Tx) error { return tx.Save(c) })
+	if !errors.Is(err, perdure.ErrStale) {
+		s.Errorf("%s: got %v, want ErrStale", what, err)
+	}
+}
+
+// One stale row refuses all that the transaction wrote, before it and in the same call.
+func saveGuardTakesAllBack(s *suite) {
+	s.submit(newJob(1, 2))
+	stale := s.steps(1)[1]
+	stale.Run = 5
+	err := s.store.Update(ctx, func(tx perdure.Tx) error {
+		s.must(tx.Save(&perdure.Changes{NewJobs: []perdure.NewJob{newJob(2, 1)}}))
+		s.must(tx.PutLimit("agent:http", 3))
+		return tx.Save(&perdure.Changes{
+			NewJobs:  []perdure.NewJob{newJob(3, 1, keyed("k"))},
+			Jobs:     []perdure.JobChange{editJob(s.jobIn(tx, 1), settleJob)},
+			Steps:    []perdure.StepChange{editStep(s.one(ref(1, 0), tx), settle), editStep(stale, settle)},
+			Payloads: []perdure.PayloadChange{{StepRef: ref(1, 0), SetInput: true, Input: []byte("1")}},
+			Alerts:   []perdure.Alert{{Job: id(1), Kind: perdure.AlertNamed, RaisedAt: at(0)}},
+			History:  []perdure.Entry{{Job: id(1), At: at(0), Event: "failed"}},
+		})
+	})
+	if !errors.Is(err, perdure.ErrStale) {
+		s.Errorf("got %v, want ErrStale", err)
+	}
+	s.untouched(1, 2)
+}
+
+// untouched says that the store holds job n as newJob made it, and nothing else.
+func (s *suite) untouched(n, steps int) {
+	s.Helper()
+	s.equal("job", s.job(n), newJob(n, steps).Job)
+	s.equal("steps", s.steps(n), newJob(n, steps).Steps)
+	jobs, err := s.store.ListJobs(ctx, perdure.JobFilter{})
+	s.must(err)
+	s.equal("jobs", len(jobs), 1)
+	payloads, err := s.store.Payloads(ctx, id(n), 1<<20)
+	s.must(err)
+	s.equal("payloads", payloads, nil)
+	alerts, err := s.store.Alerts(ctx, perdure.AlertFilter{Closed: true})
+	s.must(err)
+	s.equal("alerts", alerts, nil)
+	history, err := s.store.History(ctx, id(n), 10)
+	s.must(err)
+	s.equal("history", history, nil)
+	limits, err := s.store.ListLimits(ctx)
+	s.must(err)
+	s.equal("limits", limits, nil)
+}
+
+func (s *suite) jobIn(tx perdure.Tx, n int) *perdure.Job {
+	s.Helper()
+	jobs, err := tx.LockJobs(ids(n))
+	s.must(err)
+	return jobs[0]
+}
+
+// After Save has refused there is nothing left to commit, whatever fn makes of it.
+func saveRefusedAndIgnored(s *suite) {
+	s.submit(newJob(1, 1))
+	stale := s.steps(1)[0]
+	stale.Run = 5
+	err := s.store.Update(ctx, func(tx perdure.Tx) error {
+		_ = tx.Save(&perdure.Changes{
+			Jobs:  []perdure.JobChange{editJob(s.jobIn(tx, 1), settleJob)},
+			Steps: []perdure.StepChange{editStep(stale, settle)},
+		})
+		return nil
+	})
+	if !errors.Is(err, perdure.ErrStale) {
+		s.Errorf("got %v, want ErrStale", err)
+	}
+	s.untouched(1, 1)
+}
+
+// One Save holds the events of many jobs (group commit).
+func saveMany(s *suite) {
+	const n = 1200
+	var c perdure.Changes
+	for i := range n {
+		c.NewJobs = append(c.NewJobs, newJob(i, 2))
+	}
+	s.save(&c)
+	var all []perdure.JobID
+	var firsts []perdure.StepRef
+	for i := range n {
+		all, firsts = append(all, id(i)), append(firsts, ref(i, 0))
+	}
+	s.update(func(tx perdure.Tx) {
+		jobs, err := tx.LockJobs(all)
+		s.must(err)
+		steps, err := tx.Steps(firsts)
+		s.must(err)
+		var c perdure.Changes
+		for _, j := range jobs {
+			c.Jobs = append(c.Jobs, editJob(j, func(j *perdure.Job) { j.Unsettled, j.Active = 1, 1 }))
+		}
+		for _, st := range steps {
+			c.Steps = append(c.Steps, editStep(st, settle))
+			c.Payloads = append(c.Payloads, perdure.PayloadChange{StepRef: st.StepRef, SetOutput: true, Output: fmt.Appendf(nil, "%d", st.Index)})
+			c.History = append(c.History, perdure.Entry{Job: st.Job, Step: st.Name, At: at(0), Event: "failed"})
+		}
+		s.must(tx.Save(&c))
+	})
+	s.update(func(tx perdure.Tx) {
+		steps, err := tx.Steps(firsts)
+		s.must(err)
+		jobs, err := tx.LockJobs(all)
+		s.must(err)
+		payloads, err := tx.Payloads(firsts)
+		s.must(err)
+		if len(steps) != n || len(jobs) != n || len(payloads) != n {
+			s.Fatalf("%d steps, %d jobs, %d payloads", len(steps), len(jobs), len(payloads))
+		}
+		for i := range n {
+			if steps[i].Job != id(i) || steps[i].Phase != perdure.Settled || jobs[i].ID != id(i) || jobs[i].Unsettled != 1 || payloads[i].Job != id(i) {
+				s.Fatalf("row %d: %+v %+v", i, steps[i], jobs[i])
+			}
+		}
+	})
+}
+
+// A payload's two values are set and cleared apart; null is a value; bytes are kept as they are (I8).
+func savePayloads(s *suite) {
+	s.submit(newJob(1, 5))
+	big := append(append([]byte(`"`), bytes.Repeat([]byte("x"), perdure.MaxPayloadBytes-2)...), '"')
+	odd := []byte("{ \"b\":1.0,\n\t\"a\" : \"\\u00e4ä\", \"a\":12345678901234567890 }")
+	s.save(&perdure.Changes{Payloads: []perdure.PayloadChange{
+		{StepRef: ref(1, 3), SetInput: true, Input: big, SetOutput: true, Output: []byte("null")},
+		{StepRef: ref(1, 0), SetInput: true, Input: odd, Output: []byte("not set")},
+		{StepRef: ref(1, 1), SetOutput: true, Output: odd},
+		{StepRef: ref(1, 2), SetInput: true, Input: nil},
+	}})
+	s.save(&perdure.Changes{Payloads: []perdure.PayloadChange{
+		{StepRef: ref(1, 1), SetInput: true, Input: []byte("7")},
+		{StepRef: ref(1, 3), SetOutput: true},
+	}})
+	want := []perdure.Payload{
+		{StepRef: ref(1, 0), Input: odd},
+		{StepRef: ref(1, 1), Input: []byte("7"), Output: odd},
+		{StepRef: ref(1, 3), Input: big},
+	}
+	found(s, "payloads", want, func(tx perdure.Tx) ([]perdure.Payload, error) {
+		return tx.Payloads(refs(1, 3, 1, 0, 1, 1, 1, 2, 1, 4, 2, 0, 1, 0))
+	})
+	read := func(max int) []perdure.Payload {
+		got, err := s.store.Payloads(ctx, id(1), max)
+		s.must(err)
+		return got
+	}
+	s.equal("all", read(4<<20), want)
+	s.equal("until some bytes are read", read(len(odd)), want[:1])
+	s.equal("until one more is read", read(len(odd)+1), want[:2])
+	s.equal("no bytes", read(0), nil)
+	s.save(&perdure.Changes{Payloads: []perdure.PayloadChange{{StepRef: ref(1, 0), SetInput: true}}})
+	s.equal("a cleared one is not there", read(4<<20), want[1:])
+}
+
+// Times are kept to the microsecond, in UTC, far ones too (F085); a zero time stays zero.
+func saveTimes(s *suite) {
+	zone := time.FixedZone("elsewhere", -3*3600)
+	times := []time.Time{
+		{},
+		time.Unix(0, 0),
+		at(0).Add(1999 * time.Nanosecond).In(zone),
+		time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC),
+		time.Date(1969, 12, 31, 23, 59, 59, 999_999_999, time.UTC),
+	}
+	for i, t := range times {
+		nj := newJob(i, 1, func(j *perdure.Job) { j.CompleteBy = t })
+		nj.Steps[0].AvailableAt = t
+		s.submit(nj)
+		got, step := s.job(i).CompleteBy, s.steps(i)[0].AvailableAt
+		want := t
+		if !t.IsZero() {
+			want = time.UnixMicro(t.UnixMicro())
+		}
+		if !got.Equal(want) || got.IsZero() != t.IsZero() || !step.Equal(want) || got.Location() != time.UTC || step.Location() != time.UTC {
+			s.Errorf("%v: got %v and %v", t, got, step)
+		}
+	}
+}
+
+// What is handed in or out is nobody else's: to change it changes nothing that is stored.
+func saveCopies(s *suite) {
+	nj := newJob(1, 1, labelled("a", "b"))
+	in := []byte("123")
+	s.submit(nj)
+	s.save(&perdure.Changes{Payloads: []perdure.PayloadChange{{StepRef: ref(1, 0), SetInput: true, Input: in}}})
+	nj.Job.Type, nj.Steps[0].Name, nj.Definition[0], in[0] = "changed", "changed", 'x', 'x'
+	nj.Job.Labels["a"] = "changed"
+	s.job(1).Labels["a"] = "changed"
+	s.steps(1)[0].Name = "changed"
+	s.equal("job", s.job(1), newJob(1, 1, labelled("a", "b")).Job)
+	s.equal("steps", s.steps(1), newJob(1, 1).Steps)
+	payloads, err := s.store.Payloads(ctx, id(1), 100)
+	s.must(err)
+	s.equal("payload", payloads, []perdure.Payload{{StepRef: ref(1, 0), Input: []byte("123")}})
+}
+
+var errOops = errors.New("oops")
+
+// An error of fn takes everything back, and comes back as it is.
+func updateRollback(s *suite) {
+	s.submit(newJob(1, 1))
+	err := s.store.Update(ctx, func(tx perdure.Tx) error {
+		s.writeAll(tx)
+		return errOops
+	})
+	if !errors.Is(err, errOops) {
+		s.Errorf("got %v", err)
+	}
+	s.untouched(1, 1)
+	s.writeAllKept()
+}
+
+func (s *suite) writeAll(tx perdure.Tx) {
+	s.Helper()
+	s.must(tx.PutLimit("job:order", 1))
+	s.must(tx.Save(&perdure.Changes{
+		NewJobs:  []perdure.NewJob{newJob(2, 1, keyed("k"), labelled("a", "b"))},
+		Jobs:     []perdure.JobChange{editJob(s.jobIn(tx, 1), settleJob)},
+		Steps:    []perdure.StepChange{editStep(s.one(ref(1, 0), tx), settle)},
+		Payloads: []perdure.PayloadChange{{StepRef: ref(1, 0), SetInput: true, Input: []byte("1")}},
+		Alerts:   []perdure.Alert{{Job: id(1), Step: "s0", Kind: perdure.AlertParked, RaisedAt: at(0)}},
+		History:  []perdure.Entry{{Job: id(1), At: at(0), Event: "failed"}},
+	}))
+}
+
+// writeAllKept says that the same writes are taken after all: the refused ones left nothing in the way.
+func (s *suite) writeAllKept() {
+	s.Helper()
+	s.update(s.writeAll)
+	s.equal("new job", s.job(2) != nil, true)
+	s.equal("phase", s.job(1).Phase, perdure.Settled)
+}
+
+// A panic of fn takes everything back too, and the store goes on.
+func updatePanic(s *suite) {
+	s.submit(newJob(1, 1))
+	func() {
+		defer func() {
+			if r := recover(); r != "boom" {
+				s.Errorf("recovered %v", r)
+			}
+		}()
+		_ = s.store.Update(ctx, func(tx perdure.Tx) error {
+			s.writeAll(tx)
+			panic("boom")
+		})
+	}()
+	s.untouched(1, 1)
+	s.writeAllKept()
+}
+
+// A stale transaction is run again on fresh rows, but not for ever.
+func updateTriesAgain(s *suite) {
+	s.submit(newJob(1, 1))
+	calls := 0
+	s.must(s.store.Update(ctx, func(tx perdure.Tx) error {
+		calls++
+		was := s.one(ref(1, 0), tx)
+		if calls == 1 {
+			was.Run = 99
+		}
+		return tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(was, settle)}})
+	}))
+	s.equal("calls", calls, 2)
+	calls = 0
+	err := s.store.Update(ctx, func(perdure.Tx) error { calls++; return fmt.Errorf("as ever: %w", perdure.ErrStale) })
+	if !errors.Is(err, perdure.ErrStale) || calls < 2 {
+		s.Errorf("%v after %d calls", err, calls)
+	}
+}
+
+// A caller that has gone away leaves nothing behind, before and in the transaction.
+func updateCancelled(s *suite) {
+	s.submit(newJob(1, 1))
+	gone, cancel := context.WithCancel(ctx)
+	err := s.store.Update(gone, func(tx perdure.Tx) error {
+		s.writeAll(tx)
+		cancel()
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		s.Errorf("cancelled inside: %v", err)
+	}
+	err = s.store.Update(gone, func(perdure.Tx) error { s.Error("fn was run"); return nil })
+	if !errors.Is(err, context.Canceled) {
+		s.Errorf("cancelled before: %v", err)
+	}
+	if _, err := s.store.Job(gone, id(1)); !errors.Is(err, context.Canceled) {
+		s.Errorf("a read: %v", err)
+	}
+	s.untouched(1, 1)
+	s.writeAllKept()
+}
+
+// Inside a transaction the writes so far are seen; outside it none is before the commit.
+func updateReadsItsOwnWrites(s *suite) {
+	s.submit(newJob(1, 2))
+	s.update(func(tx perdure.Tx) {
+		s.must(tx.Save(&perdure.Changes{
+			NewJobs: []perdure.NewJob{newJob(2, 1, keyed("k"))},
+			Steps:   []perdure.StepChange{editStep(s.one(ref(1, 0), tx), run("h", "", at(time.Minute)))},
+		}))
+		s.equal("step", s.one(ref(1, 0), tx).Phase, perdure.Running)
+		known, err := tx.JobsByKey([]string{"k"})
+		s.must(err)
+		s.equal("key", known, map[string]perdure.JobID{"k": id(2)})
+		ready, err := tx.Ready("http", 10, nil)
+		s.must(err)
+		s.equal("ready", ready, refs(1, 1, 2, 0))
+		s.must(tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(s.one(ref(1, 0), tx), settle)}}))
+	})
+	s.equal("after", s.steps(1)[0].Phase, perdure.Settled)
+}

@@ -1,0 +1,172 @@
+package storetest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"perdure"
+)
+
+var submitting = []check{
+	{"Submit/Whole", submitWhole},
+	{"Submit/EveryField", submitEveryField},
+	{"Submit/Large", submitLarge},
+	{"Submit/KeyTaken", submitKeyTaken},
+	{"Submit/KeyTakenWithin", submitKeyTakenWithin},
+	{"Submit/Nothing", submitNothing},
+}
+
+// A submission is job, definition and steps, in one transaction (F005).
+func submitWhole(s *suite) {
+	want := newJob(1, 3, keyed("order-1"))
+	s.submit(want, newJob(2, 1))
+	s.equal("job", s.job(1), want.Job)
+	s.equal("steps", s.steps(1), want.Steps)
+	body, err := s.store.Definition(ctx, id(1))
+	s.must(err)
+	s.equal("definition, byte for byte", string(body), string(want.Definition))
+	s.equal("steps of the other", len(s.steps(2)), 1)
+
+	none, err := s.store.Job(ctx, id(3))
+	if none != nil || err != nil {
+		s.Errorf("a job that is not there: %v, %v; want nil and no error", none, err)
+	}
+	if body, err := s.store.Definition(ctx, id(3)); body != nil || err != nil {
+		s.Errorf("its definition: %v, %v; want nil and no error", body, err)
+	}
+	s.equal("its steps", s.steps(3), nil)
+}
+
+// fullJob and fullStep have no field at its zero value, so that a store that forgets one is found out.
+func fullJob(n int) *perdure.Job {
+	return &perdure.Job{
+		ID: id(n), Key: "schlüssel-1 %_'\"", Type: "order", Priority: 9,
+		Labels: map[string]string{"customer": "c-77", "ü": "a\"b\\c", "empty": ""},
+		States: &perdure.StateNames{Undone: "disabled", Done: "active"},
+		Hash:   [32]byte{0: 1, 15: 0xff, 31: 2},
+
+		Current: perdure.Unsure, Desired: perdure.Done, Phase: perdure.Parked, Then: true, Restarts: 3, Permit: true,
+		Unsettled: 2, Running: 1, Active: 7,
+		CompleteBy: at(1 * time.Hour), ParkedAt: at(2 * time.Hour), Overdue: true,
+		GivenUpBy: "anna", GivenUpReason: "no use\n— really",
+		CreatedAt: at(3 * time.Hour), UpdatedAt: at(4 * time.Hour), SettledAt: at(5*time.Hour + time.Microsecond),
+	}
+}
+
+func fullStep(job, i int) *perdure.Step {
+	return &perdure.Step{
+		StepRef: ref(job, i), Name: fmt.Sprintf("step_%d", i), Type: "order", Priority: 9,
+		Current: perdure.Unsure, Desired: perdure.Done, Phase: perdure.Parked, Skipped: true,
+		Run: 1 << 40, Direction: perdure.Undo, Was: perdure.Done, Turn: 3,
+		Agent: "payments", LockedBy: "@node-1", Request: "r-1",
+		CompleteBy: at(time.Second), LockedUntil: at(2 * time.Second), Heartbeat: 15*time.Second + time.Microsecond,
+		Failures: 4, Rung: 5, Waits: 6, Returns: 7, AvailableAt: at(3 * time.Second),
+		Outcome: perdure.OutcomeExpired, ErrorCode: "card_declined", LastError: "it said: 'no' \U0001f600",
+		Progress: `{"percent": 50}`, HasOutput: true, OwnInput: true, Edited: 2, GivenUp: true, Blockers: 8,
+		ReadyAt: at(4 * time.Second), StartedAt: at(5 * time.Second), EndedAt: at(6 * time.Second), UpdatedAt: at(7 * time.Second),
+	}
+}
+
+// Every field comes back as it went in, from a new row and from a changed one.
+func submitEveryField(s *suite) {
+	allSet(s.T, *fullJob(1))
+	allSet(s.T, *fullStep(1, 1))
+	s.submit(perdure.NewJob{Job: fullJob(1), Steps: []*perdure.Step{fullStep(1, 0), fullStep(1, 1)}, Definition: []byte("{}")})
+	s.equal("new job", s.job(1), fullJob(1))
+	s.equal("new steps", s.steps(1), []*perdure.Step{fullStep(1, 0), fullStep(1, 1)})
+
+	s.submit(newJob(2, 1, func(j *perdure.Job) {
+		f := fullJob(2)
+		j.Key, j.Type, j.Priority, j.Labels, j.States, j.Hash, j.CreatedAt =
+			"other", f.Type, f.Priority, f.Labels, f.States, f.Hash, f.CreatedAt
+	}))
+	s.changeJob(2, func(j *perdure.Job) { *j = *fullJob(2); j.Key = "other" })
+	s.changeStep(ref(2, 0), func(st *perdure.Step) { *st = *fullStep(2, 0); st.Name = "s0" })
+	changed := fullJob(2)
+	changed.Key = "other"
+	s.equal("changed job", s.job(2), changed)
+	step := fullStep(2, 0)
+	step.Name = "s0"
+	s.equal("changed step", s.steps(2), []*perdure.Step{step})
+
+	// And back: what is cleared is gone.
+	s.changeJob(2, func(j *perdure.Job) {
+		j.CompleteBy, j.ParkedAt, j.SettledAt, j.GivenUpBy, j.GivenUpReason = time.Time{}, time.Time{}, time.Time{}, "", ""
+	})
+	s.changeStep(ref(2, 0), func(st *perdure.Step) {
+		*st = perdure.Step{StepRef: st.StepRef, Name: "s0", Type: st.Type, Priority: st.Priority}
+	})
+	if j := s.job(2); !j.CompleteBy.IsZero() || !j.ParkedAt.IsZero() || !j.SettledAt.IsZero() || j.GivenUp() {
+		s.Errorf("a cleared job kept something: %+v", j)
+	}
+	s.equal("cleared step", s.steps(2), []*perdure.Step{{StepRef: ref(2, 0), Name: "s0", Type: "order", Priority: 9}})
+}
+
+func allSet(t *testing.T, row any) {
+	t.Helper()
+	v := reflect.ValueOf(row)
+	for i := range v.NumField() {
+		if v.Field(i).IsZero() {
+			t.Fatalf("the suite leaves %s.%s out: give it a value, and see that each store keeps it", v.Type(), v.Type().Field(i).Name)
+		}
+	}
+}
+
+// Ten thousand steps are ordinary, and so is a definition of some megabytes.
+func submitLarge(s *suite) {
+	nj := newJob(1, perdure.MaxSteps)
+	nj.Definition = append(append([]byte(`"`), bytes.Repeat([]byte("ä"), 2<<20)...), '"')
+	s.submit(nj)
+	steps := s.steps(1)
+	if len(steps) != perdure.MaxSteps {
+		s.Fatalf("%d steps", len(steps))
+	}
+	for i, st := range steps {
+		if st.Index != i {
+			s.Fatalf("step %d stands at %d", st.Index, i)
+		}
+	}
+	body, err := s.store.Definition(ctx, id(1))
+	s.must(err)
+	if !bytes.Equal(body, nj.Definition) {
+		s.Error("the definition came back otherwise")
+	}
+}
+
+// The same key twice is stale: the transaction is tried again, and then finds the key (F002).
+func submitKeyTaken(s *suite) {
+	s.submit(newJob(1, 1, keyed("k")), newJob(2, 1), newJob(3, 1))
+	calls := 0
+	err := s.store.Update(ctx, func(tx perdure.Tx) error {
+		calls++
+		if calls > 1 { // a second time, it looks before it leaps
+			known, err := tx.JobsByKey([]string{"k"})
+			s.equal("known", known, map[string]perdure.JobID{"k": id(1)})
+			return err
+		}
+		return tx.Save(&perdure.Changes{NewJobs: []perdure.NewJob{newJob(4, 1), newJob(5, 1, keyed("k"))}})
+	})
+	s.must(err)
+	s.equal("calls", calls, 2)
+	if s.job(4) != nil || s.job(5) != nil {
+		s.Error("the refused transaction left something")
+	}
+}
+
+func submitKeyTakenWithin(s *suite) {
+	err := s.store.Update(ctx, func(tx perdure.Tx) error {
+		return tx.Save(&perdure.Changes{NewJobs: []perdure.NewJob{newJob(1, 1, keyed("k")), newJob(2, 1, keyed("k"))}})
+	})
+	if !errors.Is(err, perdure.ErrStale) {
+		s.Errorf("got %v", err)
+	}
+	if s.job(1) != nil || s.job(2) != nil || s.steps(1) != nil {
+		s.Error("the refused transaction left something")
+	}
+}
+
+func submitNothing(s *suite) { s.save(&perdure.Changes{}) }
