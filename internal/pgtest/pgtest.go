@@ -25,25 +25,23 @@ const (
 	envRequire = "PERDURE_TEST_REQUIRE_POSTGRES"
 )
 
-// shared is the server of this process. It goes when the process does, however that dies.
-var shared = sync.OnceValues(func() (string, error) {
+// shared is the server of this process. It goes when the process does, however that dies; until then
+// it is held here, as it ends with the pipe to it.
+var shared = sync.OnceValues(func() (*server, error) {
 	if given := os.Getenv(envServer); given != "" {
-		return given, nil
+		return &server{url: given}, nil
 	}
-	s, err := newServer(false)
-	if err != nil {
-		return "", err
-	}
-	return s.url, nil
+	return newServer(false)
 })
 
 // Start gives the URL of a fresh, empty database, which is dropped when the test ends.
 func Start(t testing.TB) string {
 	t.Helper()
-	server, err := shared()
+	s, err := shared()
 	if err != nil {
 		missing(t, err)
 	}
+	server := s.url
 	name := "perdure_" + strings.ToLower(rand.Text()[:12])
 	if err := admin(server, "create database "+name+" template template0 encoding 'UTF8'"); err != nil {
 		t.Fatalf("pgtest: %v", err)

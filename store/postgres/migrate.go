@@ -1,0 +1,161 @@
+package postgres
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"perdure"
+)
+
+// The migrations are files named NNNN_what.sql, each applied once, in a transaction of its own. The
+// version of a schema is the number of the last one.
+//
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+type migration struct {
+	version int
+	name    string
+	sql     string
+}
+
+// known are this program's migrations, in order.
+func known() []migration {
+	files, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		panic(err)
+	}
+	slices.Sort(files)
+	list := make([]migration, len(files))
+	for i, file := range files {
+		name := strings.TrimSuffix(strings.TrimPrefix(file, "migrations/"), ".sql")
+		number, _, _ := strings.Cut(name, "_")
+		version, err := strconv.Atoi(number)
+		if err != nil || version != i+1 {
+			panic("migrations are numbered from 0001 on: " + file)
+		}
+		sql, err := migrations.ReadFile(file)
+		if err != nil {
+			panic(err)
+		}
+		list[i] = migration{version, name, string(sql)}
+	}
+	return list
+}
+
+// Schema is the version of the schema that this program works with.
+var Schema = len(known())
+
+// While one process migrates, the others wait for it.
+const (
+	migrationLock  = "select pg_advisory_xact_lock(8098991089)"
+	createVersions = `create schema if not exists perdure; create table if not exists perdure.migration (
+		version int primary key, name text not null, applied_at timestamptz not null default clock_timestamp())`
+	versionSQL      = "select coalesce(max(version), 0) from perdure.migration"
+	migrateTime     = 10 * time.Minute
+	migrateLockTime = time.Minute
+)
+
+// Migrate brings the schema of the database at url to the version that this program knows. It may be
+// called by any number of processes at once, again, and after one that was cut off.
+func Migrate(ctx context.Context, url string) (from, to int, err error) {
+	cfg, err := configure(url, nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, migrateTime)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
+	if err != nil {
+		return 0, 0, perdure.Refuse(perdure.CodeUnavailable, "PostgreSQL is not reachable: %s", oneLine(err))
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	from = -1
+	for {
+		have, done, err := migrateOne(ctx, conn)
+		if err != nil {
+			return max(from, 0), have, err
+		}
+		if from < 0 {
+			from = have
+		}
+		if done {
+			return from, have, nil
+		}
+	}
+}
+
+// migrateOne applies the next migration, if there is one. have is the version before it.
+func migrateOne(ctx context.Context, conn *pgx.Conn) (have int, done bool, err error) {
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: fmt.Sprintf(
+		"begin isolation level read committed; set local statement_timeout = '%ds'; set local lock_timeout = '%ds'",
+		int(migrateTime.Seconds()), int(migrateLockTime.Seconds()))})
+	if err != nil {
+		return 0, false, err
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx))
+	if _, err := tx.Exec(ctx, migrationLock); err != nil {
+		return 0, false, fmt.Errorf("waiting for another migration: %w", err)
+	}
+	if _, err := tx.Exec(ctx, createVersions); err != nil {
+		return 0, false, err
+	}
+	if err := tx.QueryRow(ctx, versionSQL).Scan(&have); err != nil {
+		return 0, false, err
+	}
+	list := known()
+	switch {
+	case have > len(list):
+		return have, false, newer(have)
+	case have == len(list):
+		return have, true, nil
+	}
+	next := list[have]
+	if _, err := tx.Exec(ctx, next.sql); err != nil {
+		return have, false, fmt.Errorf("migration %s: %w", next.name, err)
+	}
+	if _, err := tx.Exec(ctx, "insert into perdure.migration (version, name) values ($1, $2)", next.version, next.name); err != nil {
+		return have, false, err
+	}
+	return have, false, tx.Commit(ctx)
+}
+
+// checkSchema refuses a database whose schema is not that of this program.
+func (s *Store) checkSchema(ctx context.Context) error {
+	have, err := first(query(ctx, s, pgx.RowTo[int], versionSQL))
+	var pe *pgconn.PgError
+	switch {
+	case perdure.CodeOf(err) == perdure.CodeSchema:
+		return older("has no schema perdure")
+	case errors.As(err, &pe) && pe.Code == "42501": // insufficient_privilege
+		return perdure.Refuse(perdure.CodeSchema, "the schema perdure is there, and this user may not read it: %s", pe.Message)
+	case err != nil:
+		return err
+	case have > Schema:
+		return newer(have)
+	case have < Schema:
+		return older(fmt.Sprintf("has version %d of the schema perdure, and this program needs %d", have, Schema))
+	}
+	return nil
+}
+
+func older(how string) error {
+	return &perdure.Error{Code: perdure.CodeSchema, Message: "the database " + how,
+		Hint: "run `perdure migrate`, or start with --migrate"}
+}
+
+func newer(have int) error {
+	return &perdure.Error{Code: perdure.CodeSchema,
+		Message: fmt.Sprintf("the database has version %d of the schema perdure, and this program knows none after %d", have, Schema),
+		Hint:    "use a newer perdure; a schema does not go back"}
+}

@@ -1,0 +1,156 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"perdure"
+)
+
+// kind says what a failed transaction, which has changed nothing, calls for.
+type kind uint8
+
+const (
+	final kind = iota // nothing helps
+	again             // the same on fresh rows: deadlock, serialization, lock timeout, stale
+	lost              // another connection: this one, or the server behind it, is gone
+	busy              // the server is there and cannot: full, overloaded, too slow
+)
+
+// fault is an error of the database, and what it calls for.
+type fault struct {
+	kind kind
+	err  error
+}
+
+func (f *fault) Error() string { return f.err.Error() }
+func (f *fault) Unwrap() error { return f.err }
+
+// SQLSTATE codes and classes (two letters) that call for something.
+var kinds = map[string]kind{
+	"40001": again, // serialization_failure
+	"40P01": again, // deadlock_detected
+	"55P03": again, // lock_not_available
+	"25006": lost,  // read_only_sql_transaction: a standby, after a failover
+	"57P01": lost,  // admin_shutdown
+	"57P02": lost,  // crash_shutdown
+	"57P03": lost,  // cannot_connect_now
+	"25P03": lost,  // idle_in_transaction_session_timeout
+	"08":    lost,  // connection exceptions
+	"53":    busy,  // insufficient resources: disk, memory, connections
+	"57014": busy,  // query_canceled, by statement_timeout
+	"58":    busy,  // system errors: input, output
+}
+
+// judge makes a fault of what an operation on conn has failed with.
+func judge(err error, conn *pgxpool.Conn) error {
+	var known *fault
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
+	if errors.Is(err, perdure.ErrStale) {
+		return &fault{again, err}
+	}
+	var pe *pgconn.PgError
+	if errors.As(err, &pe) {
+		for _, code := range []string{pe.Code, pe.Code[:min(2, len(pe.Code))]} {
+			if k, ok := kinds[code]; ok {
+				return &fault{k, err}
+			}
+		}
+		switch pe.Code {
+		case "42P01", "42703", "3F000": // undefined table, column, schema
+			return perdure.Refuse(perdure.CodeSchema, "the database does not have the schema of this program: %s", pe.Message)
+		}
+	}
+	if conn != nil && conn.Conn().IsClosed() { // the driver closes what it cannot go on with
+		return &fault{lost, err}
+	}
+	return &fault{final, err}
+}
+
+// How often a transaction is tried in all. What is lost is tried less often: a caller may wait for
+// one broken connection, not for a server that is down.
+const (
+	maxTries     = 12
+	maxLostTries = 4
+	firstPause   = 4 * time.Millisecond
+	maxPause     = 500 * time.Millisecond
+)
+
+// retry runs op until it succeeds, or fails in a way that another try does not mend.
+func (s *Store) retry(ctx context.Context, op func(context.Context) error) error {
+	losses, start := 0, time.Now()
+	for try := 1; ; try++ {
+		err := op(ctx)
+		var f *fault
+		switch {
+		case !errors.As(err, &f): // also nil
+			return err
+		case ctx.Err() != nil:
+			return fmt.Errorf("postgres: %w", context.Cause(ctx))
+		case f.kind == final:
+			return f.err
+		case f.kind == lost:
+			losses++
+			s.pool.Reset() // its other idle connections are likely to be gone as well
+		}
+		tired := try == maxTries || losses == maxLostTries || time.Since(start) > s.limits.Transaction
+		if f.kind == busy || tired {
+			return giveUp(f)
+		}
+		if err := pause(ctx, try+4*losses); err != nil {
+			return err
+		}
+	}
+}
+
+// giveUp is what the caller sees of a fault that outlived all tries.
+func giveUp(f *fault) error {
+	switch {
+	case errors.Is(f.err, perdure.ErrStale):
+		return f.err
+	case f.kind == lost:
+		return perdure.Refuse(perdure.CodeUnavailable, "PostgreSQL is not reachable: %s", oneLine(f.err))
+	}
+	return perdure.Refuse(perdure.CodeUnavailable, "PostgreSQL cannot do it now: %s", oneLine(f.err))
+}
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
+// pause waits with full jitter, longer with each try.
+func pause(ctx context.Context, try int) error {
+	t := time.NewTimer(rand.N(min(firstPause<<min(try, 16), maxPause)))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("postgres: %w", context.Cause(ctx))
+	}
+}
+
+// acquire takes a connection from the pool, within bounds.
+func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.limits.Acquire)
+	defer cancel()
+	conn, err := s.pool.Acquire(ctx)
+	var pe *pgconn.PgError
+	var ce *pgconn.ConnectError
+	switch {
+	case err == nil:
+		return conn, nil
+	case errors.As(err, &pe) && (pe.Code[:2] == "28" || pe.Code == "3D000"): // a wrong password, no such database
+		return nil, perdure.Refuse(perdure.CodeUnavailable, "PostgreSQL does not let this program in: %s", pe.Message)
+	case errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &ce):
+		return nil, &fault{busy, fmt.Errorf("no connection within %v: %w", s.limits.Acquire, err)}
+	}
+	return nil, &fault{lost, err}
+}

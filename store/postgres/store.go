@@ -1,0 +1,160 @@
+// Package postgres is a perdure.Store on PostgreSQL 14 or later: any number of identical nodes share
+// one database. It loads, locks and saves, in sets; it holds no rules.
+//
+// Everything lives in the schema perdure. The base tables are packed and may change; the views
+// perdure.jobs, steps, alerts, history, limits, nodes and holders are the documented interface
+// (see migrations/).
+//
+// A session keeps no state: what a transaction needs is set for it alone, so that poolers in
+// transaction mode (PgBouncer) may stand in between. One that does not know prepared statements needs
+// default_query_exec_mode=exec in the URL.
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"perdure"
+)
+
+// Store is a database that holds jobs.
+type Store struct {
+	pool     *pgxpool.Pool
+	limits   Limits
+	settings string // SQL that makes them so for one transaction
+	clock    clock
+	hints    hints
+	close    sync.Once
+}
+
+var _ perdure.Store = (*Store)(nil)
+
+// Limits bound what a call may take, so that nothing waits for ever on a database that does not answer.
+type Limits struct {
+	Connect     time.Duration // for a new connection; the URL's connect_timeout goes before it
+	Acquire     time.Duration // for a free connection
+	Lock        time.Duration // for one row's lock
+	Statement   time.Duration // for one statement
+	Idle        time.Duration // between two statements: a node that is paused lets go of its locks
+	Transaction time.Duration // for the whole of one try
+}
+
+// DefaultLimits suit a database next door. They are well above what any statement takes.
+var DefaultLimits = Limits{
+	Connect:     3 * time.Second,
+	Acquire:     5 * time.Second,
+	Lock:        2 * time.Second,
+	Statement:   10 * time.Second,
+	Idle:        5 * time.Second,
+	Transaction: 20 * time.Second,
+}
+
+const defaultMaxConns = 10
+
+// Option sets what Open leaves to the caller.
+type Option func(*config)
+
+type config struct {
+	*pgxpool.Config
+	limits Limits
+}
+
+// WithLimits replaces DefaultLimits.
+func WithLimits(l Limits) Option { return func(c *config) { c.limits = l } }
+
+// WithMaxConns bounds the connections of this process; the URL's pool_max_conns does the same.
+func WithMaxConns(n int) Option { return func(c *config) { c.MaxConns = int32(n) } }
+
+// Open connects to the database at url and checks that its schema is the one that this program knows.
+func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
+	cfg, err := configure(url, opts)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg.Config)
+	if err != nil {
+		return nil, perdure.Refuse(perdure.CodeInvalid, "postgres: %v", err)
+	}
+	s := &Store{pool: pool, limits: cfg.limits, settings: cfg.settings()}
+	s.hints.start(s)
+	if err := s.checkSchema(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close ends the connections, after the calls that are under way.
+func (s *Store) Close() error {
+	s.close.Do(func() {
+		s.hints.stop()
+		s.pool.Close()
+	})
+	return nil
+}
+
+func configure(dsn string, opts []Option) (*config, error) {
+	pc, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, perdure.Refuse(perdure.CodeInvalid, "not the URL of a PostgreSQL database: %s", redact(err, dsn))
+	}
+	c := &config{Config: pc, limits: DefaultLimits}
+	if !strings.Contains(dsn, "pool_max_conns") {
+		c.MaxConns = max(c.MaxConns, defaultMaxConns)
+	}
+	for _, opt := range opts {
+		opt(c)
+	}
+	if !strings.Contains(dsn, "connect_timeout") {
+		c.ConnConfig.ConnectTimeout = c.limits.Connect
+	}
+	c.PingTimeout = c.limits.Connect
+	if _, ok := c.ConnConfig.RuntimeParams["application_name"]; !ok {
+		c.ConnConfig.RuntimeParams["application_name"] = "perdure"
+	}
+	return c, nil
+}
+
+// settings are those of every transaction. The time limits yield to those in the URL.
+//
+// The planner is held to walking along indexes: every statement here is meant to, and a plan that was
+// prepared while a table was empty, or by statistics of another hour, must not turn into a scan of all
+// its rows (a queue's statistics are always of another hour).
+func (c *config) settings() string {
+	var b strings.Builder
+	set := func(name, value string) {
+		if _, ok := c.ConnConfig.RuntimeParams[name]; !ok {
+			fmt.Fprintf(&b, ", set_config('%s', '%s', true)", name, value)
+		}
+	}
+	ms := func(d time.Duration) string { return fmt.Sprint(d.Milliseconds()) }
+	set("statement_timeout", ms(c.limits.Statement))
+	set("lock_timeout", ms(c.limits.Lock))
+	set("idle_in_transaction_session_timeout", ms(c.limits.Idle))
+	for _, way := range []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_material", "jit"} {
+		set(way, "off")
+	}
+	return "select " + strings.TrimPrefix(b.String(), ", ")
+}
+
+func (s *Store) begin() pgx.TxOptions {
+	return pgx.TxOptions{BeginQuery: "begin isolation level read committed; " + s.settings}
+}
+
+// redact is err's text without the URL's password.
+func redact(err error, dsn string) string {
+	text := err.Error()
+	if u, perr := url.Parse(dsn); perr == nil {
+		if password, ok := u.User.Password(); ok && password != "" {
+			text = strings.ReplaceAll(text, password, "xxxxx")
+		}
+	}
+	return text
+}

@@ -1,0 +1,34 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"perdure"
+	"perdure/internal/pgtest"
+	"perdure/store/postgres"
+	"perdure/store/storetest"
+)
+
+func TestContract(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) perdure.Store { return open(t, fresh(t)) })
+}
+
+// fresh is the URL of an empty database with the schema.
+func fresh(t *testing.T) string {
+	t.Helper()
+	url := pgtest.Start(t)
+	if _, _, err := postgres.Migrate(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	return url
+}
+
+func open(t *testing.T, url string, opts ...postgres.Option) *postgres.Store {
+	t.Helper()
+	s, err := postgres.Open(t.Context(), url, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
