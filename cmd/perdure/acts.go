@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"perdure"
+)
+
+// drainGrace is how long runs in flight have to end when a node of our own leaves.
+const drainGrace = 10 * time.Second
+
+// waitFlags say whether a command that changes a job follows it to rest, too.
+type waitFlags struct {
+	wait, noWait bool
+	agents       agentFlags
+}
+
+func (w *waitFlags) register(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&w.wait, "wait", false, "follow to rest and exit by the state (with --store: unless --no-wait)")
+	cmd.Flags().BoolVar(&w.noWait, "no-wait", false, "with --store: record the intent and leave the work to the next node")
+	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
+	w.agents.register(cmd, "http,shell")
+}
+
+// asked says whether to wait: through a server others do the work, so only if it is asked for; on a
+// store of our own nobody else would.
+func (w *waitFlags) asked(t *target) bool { return w.wait || !t.far() && !w.noWait }
+
+// withActor is withTarget for commands that change or drive jobs.
+func (a *app) withActor(cmd *cobra.Command, agents agentFlags, fn func(context.Context, *target) error) error {
+	if err := agents.check(); err != nil {
+		return err
+	}
+	ctx, stop := a.interruptible(cmd.Context())
+	defer stop()
+	t, err := a.dial(ctx, cmd, agents)
+	if err != nil {
+		return reason(ctx, err)
+	}
+	return errors.Join(reason(ctx, fn(ctx, t)), t.close())
+}
+
+// act records what an operator wants and, where asked, follows the job to rest.
+func (a *app) act(cmd *cobra.Command, w waitFlags, ref string, act perdure.Act) error {
+	return a.withActor(cmd, w.agents, func(ctx context.Context, t *target) error {
+		act.Author = author()
+		v, err := t.Act(ctx, ref, act)
+		if err != nil {
+			return err
+		}
+		want := perdure.Done
+		switch act.Verb {
+		case perdure.VerbUndo:
+			want = perdure.Undone
+		case perdure.VerbRedo:
+		default:
+			want = wanted(ctx, t, v)
+		}
+		job := newTracker(v, want, time.Now())
+		job.note = string(act.Verb)
+		if !w.asked(t) || act.Verb == perdure.VerbGiveUp {
+			return a.printAct(job, act)
+		}
+		err = a.drive(ctx, t, []*tracker{job}, a.displayFor(), drainGrace)
+		return a.finish(t, []*tracker{job}, err, a.watchCommand(job, t))
+	})
+}
+
+// printAct says where the job stands, the act being recorded.
+func (a *app) printAct(t *tracker, act perdure.Act) error {
+	if a.json() {
+		return a.object(&t.view)
+	}
+	what := string(act.Verb)
+	if act.Step != "" {
+		what += " " + act.Step
+	}
+	a.printf("%s %s: %s, %s\n", plain(t.view.Type), t.name(), stateText(a.st, &t.view), t.progress())
+	a.talk("%s is recorded", what)
+	return nil
+}
+
+func (a *app) watchCommand(t *tracker, to *target) string {
+	return "perdure watch " + refOf(&t.view) + to.where
+}
+
+// stepArgs reads JOB STEP or JOB/STEP.
+func stepArgs(args []string) (job, step string, err error) {
+	if len(args) == 2 {
+		return args[0], args[1], nil
+	}
+	job, step, ok := strings.Cut(args[0], "/")
+	if !ok || job == "" || step == "" {
+		return "", "", &usageError{msg: fmt.Sprintf("%q names no step", args[0]), hint: "write JOB STEP or JOB/STEP"}
+	}
+	return job, step, nil
+}
+
+func (a *app) undoCmd() *cobra.Command {
+	return a.jobVerb(perdure.VerbUndo, &cobra.Command{
+		Use:        "undo JOB",
+		SuggestFor: []string{"rollback", "revert", "compensate"},
+		Short:      "Take back all that a job did",
+		Long: `Records that the job is wanted undone. Everything that was done, or may have been, is then driven
+back in reverse order of dependency. At any time: midway, or a month after the job finished. Runs in
+flight end first.`,
+		Example: `  perdure undo order-1042 --reason 'customer called'
+  perdure undo order-1042 --wait --timeout 5m
+  perdure undo @latest --store sqlite:perdure.db`,
+	})
+}
+
+func (a *app) redoCmd() *cobra.Command {
+	return a.jobVerb(perdure.VerbRedo, &cobra.Command{
+		Use:        "redo JOB",
+		SuggestFor: []string{"rerun", "replay", "restart"},
+		Short:      "Bring a job that was undone to done after all",
+		Long:       `Records that the job is wanted done again. What is being undone right now is undone first.`,
+		Example: `  perdure redo order-1042
+  perdure redo order-1042 --wait`,
+	})
+}
+
+func (a *app) giveUpCmd() *cobra.Command {
+	return a.jobVerb(perdure.VerbGiveUp, &cobra.Command{
+		Use:        "give-up JOB",
+		Aliases:    []string{"giveup"},
+		SuggestFor: []string{"abandon", "terminate"},
+		Short:      "Close a job as it is, neither done nor undone",
+		Long: `Closes the job in whatever state its steps are, under your name. It is refused while a run is valid.
+Only undo or redo opens the job again.`,
+		Example: `  perdure give-up order-1042 --reason 'settled by phone, ticket 881'`,
+	})
+}
+
+// jobVerb makes the command of a verb that a whole job takes.
+func (a *app) jobVerb(verb perdure.Verb, cmd *cobra.Command) *cobra.Command {
+	var why string
+	var w waitFlags
+	cmd.Long += "\n\n" + waitHelp
+	if verb == perdure.VerbGiveUp {
+		cmd.Long = strings.TrimSuffix(cmd.Long, "\n\n"+waitHelp)
+	} else {
+		w.register(cmd)
+	}
+	cmd.Args = argsOf(1, 1, "one JOB")
+	cmd.ValidArgsFunction = a.completeJob
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.act(cmd, w, args[0], perdure.Act{Verb: verb, Reason: why})
+	}
+	cmd.Flags().StringVar(&why, "reason", "", "why, for the audit")
+	usesForAct(cmd, verb)
+	return cmd
+}
+
+func usesForAct(cmd *cobra.Command, verb perdure.Verb) {
+	if verb == perdure.VerbGiveUp {
+		uses(cmd, "server", "store", "output")
+		return
+	}
+	uses(cmd, "server", "store", "output", "timeout")
+}
+
+const waitHelp = `Through a server it returns as soon as the act is recorded; --wait follows the job to rest and exits
+by its state. With --store an embedded node drives the job to rest, unless --no-wait.`

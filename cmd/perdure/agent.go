@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) agentCmd() *cobra.Command {
+	var (
+		agents agentFlags
+		name   string
+		beat   = duration(15 * time.Second)
+		grace  = duration(30 * time.Second)
+		log    logFlags
+	)
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Run the built-in agents against a server",
+		Long: `Claims runs of the built-in agents from a node, executes them here and reports. Any number of these
+may run, anywhere the server is reachable from. SIGTERM or SIGINT drains within --grace; runs that
+have not begun are given back.`,
+		Example: `  perdure agent --agents shell --server http://perdure.internal:7420
+  perdure agent --agents http,shell --slots shell=2 --name build-7`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := agents.check(); err != nil {
+				return err
+			}
+			ctx, stop := a.interruptible(cmd.Context())
+			defer stop()
+			a.talk("agents %s for %s", strings.Join(agents.all(), ", "), a.server)
+			err := runAgents(ctx, a.server, agentHost{
+				agents: agents, name: name, heartbeat: time.Duration(beat), grace: time.Duration(grace), log: a.logger(log.level, log.format),
+			})
+			if errors.Is(err, context.Canceled) || errors.Is(err, errInterrupted) {
+				return nil // drained, as asked
+			}
+			return err
+		},
+	}
+	uses(cmd, "server")
+	agents.register(cmd, "http,shell")
+	f := cmd.Flags()
+	f.StringVar(&name, "name", "", "the `HOLDER` that claims (default: host, process and a number)")
+	f.Var(&beat, "heartbeat", "how soon a run is another's if this process dies")
+	f.Var(&grace, "grace", "how long a drain may take")
+	log.register(cmd)
+	return cmd
+}

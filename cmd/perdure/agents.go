@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"perdure"
+)
+
+// agentFlags choose the built-in agents.
+type agentFlags struct {
+	names   []string
+	slots   []string
+	private bool
+}
+
+var (
+	builtIn = []string{"http", "shell"}
+	always  = []string{perdure.AgentSleep, perdure.AgentApproval} // rules, not programs
+)
+
+func (f *agentFlags) register(cmd *cobra.Command, def string) {
+	cmd.Flags().StringSliceVar(&f.names, "agents", strings.Split(def, ","), "the built-in agents to run, as a `LIST` of http, shell; or none")
+	cmd.Flags().StringSliceVar(&f.slots, "slots", nil, "runs at once: `N` for each agent, or NAME=N (may be repeated)")
+	cmd.Flags().BoolVar(&f.private, "allow-private-targets", true, "let the agent http reach loopback and link-local addresses")
+	_ = cmd.RegisterFlagCompletionFunc("agents", cobra.FixedCompletions(append(slices.Clone(builtIn), "none"), cobra.ShellCompDirectiveNoFileComp))
+}
+
+// check refuses names and numbers that mean nothing.
+func (f *agentFlags) check() error {
+	for _, name := range f.names {
+		name = strings.TrimSpace(name)
+		switch {
+		case name == "none" && len(f.names) > 1:
+			return usagef("--agents: none goes alone")
+		case name == "none", name == "", slices.Contains(builtIn, name), slices.Contains(always, name):
+		default:
+			u := &usageError{msg: fmt.Sprintf("--agents: there is no built-in agent %q", name), hint: "one or more of http, shell; or none"}
+			if near := nearest(name, append(slices.Clone(builtIn), always...)); near != "" {
+				u.hint = "did you mean " + near + "?"
+			}
+			return u
+		}
+	}
+	for _, s := range f.slots {
+		name, n, named := strings.Cut(s, "=")
+		if !named {
+			n = s
+		} else if !slices.Contains(builtIn, name) {
+			return usagef("--slots %s: there is no built-in agent %q", s, name)
+		}
+		if v, err := strconv.Atoi(n); err != nil || v < 1 || v > perdure.MaxBatch {
+			return usagef("--slots %s: not a number of 1 to %d", s, perdure.MaxBatch)
+		}
+	}
+	return nil
+}
+
+// programs are the agents that run: none for none.
+func (f *agentFlags) programs() []string {
+	var names []string
+	for _, n := range f.names {
+		if n = strings.TrimSpace(n); slices.Contains(builtIn, n) && !slices.Contains(names, n) {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+// all are the agents as people see them, with those that are always on.
+func (f *agentFlags) all() []string { return append(f.programs(), always...) }
+
+// slotsOf is how many runs of an agent go on at once; 0 if nothing is said. What names it counts more.
+func (f *agentFlags) slotsOf(agent string) int {
+	n, named := 0, false
+	for _, s := range f.slots {
+		name, count, ok := strings.Cut(s, "=")
+		switch {
+		case ok && name == agent:
+			n, _ = strconv.Atoi(count)
+			named = true
+		case !ok && !named:
+			n, _ = strconv.Atoi(s)
+		}
+	}
+	return n
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"perdure"
+)
+
+// Completion asks the live server, and would rather say nothing than let a person wait.
+const completeWithin = 500 * time.Millisecond
+
+// ask runs fn against whoever the flags and the environment mean; false if nobody answers in time.
+func (a *app) ask(cmd *cobra.Command, fn func(context.Context, *target) error) bool {
+	if settleFlags(cmd) != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), completeWithin)
+	defer cancel()
+	a.quiet = true
+	cmd.SetContext(ctx)
+	t, err := a.connect(cmd)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = t.close() }()
+	return fn(ctx, t) == nil
+}
+
+func (a *app) completeJob(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 && !strings.Contains(cmd.Use, "…") {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.jobRefs(cmd), cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) jobRefs(cmd *cobra.Command) []string {
+	words := []string{"@latest\tthe newest job"}
+	a.ask(cmd, func(ctx context.Context, t *target) error {
+		page, err := t.ListJobs(ctx, perdure.JobQuery{Limit: perdure.DefaultListLimit})
+		if err != nil {
+			return err
+		}
+		for i := range page.Items {
+			v := &page.Items[i]
+			ref := v.Key
+			if ref == "" {
+				ref = v.ID.String()
+			}
+			words = append(words, ref+"\t"+plain(v.Type)+", "+stateText(style{}, v))
+		}
+		return nil
+	})
+	return words
+}
+
+// completeStep offers jobs, and then those of the job's steps that are in one of the phases.
+func (a *app) completeStep(phases ...string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		switch len(args) {
+		case 0:
+			return a.jobRefs(cmd), cobra.ShellCompDirectiveNoFileComp
+		case 1:
+			var words []string
+			a.ask(cmd, func(ctx context.Context, t *target) error {
+				v, err := t.Job(ctx, args[0], 0)
+				if err != nil {
+					return err
+				}
+				for i := range v.Steps {
+					if s := &v.Steps[i]; slices.Contains(phases, s.Phase.String()) {
+						words = append(words, s.Name+"\t"+rowOf(v, s, time.Time{}).word)
+					}
+				}
+				return nil
+			})
+			return words, cobra.ShellCompDirectiveNoFileComp
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func (a *app) completeLimit(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var words []string
+	if len(args) == 0 {
+		a.ask(cmd, func(ctx context.Context, t *target) error {
+			limits, err := t.ListLimits(ctx)
+			for i := range limits {
+				words = append(words, fmt.Sprintf("%s\t%d of %d", limits[i].Name, limits[i].Used, limits[i].Max))
+			}
+			return err
+		})
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) completeAlert(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var words []string
+	a.ask(cmd, func(ctx context.Context, t *target) error {
+		page, err := t.ListAlerts(ctx, perdure.AlertQuery{})
+		if err != nil {
+			return err
+		}
+		for i := range page.Items {
+			al := &page.Items[i]
+			words = append(words, strconv.FormatInt(al.ID, 10)+"\t"+string(al.Kind)+" "+al.Job.String()+alertStep(al))
+		}
+		return nil
+	})
+	return words, cobra.ShellCompDirectiveNoFileComp
+}

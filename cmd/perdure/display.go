@@ -1,0 +1,227 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"perdure"
+)
+
+// display shows jobs as they move. It is called from one goroutine.
+type display interface {
+	begin(jobs []*tracker)
+	moved(t *tracker, v *perdure.JobView, changes []change)
+	say(line string) // talk that must not tear the picture
+	tick()
+	end()
+}
+
+// redrawEvery bounds how often the live picture is drawn.
+const redrawEvery = 100 * time.Millisecond
+
+// displayFor picks the live picture for a terminal, lines elsewhere, nothing where nobody asked.
+func (a *app) displayFor() display {
+	switch {
+	case a.json() || a.quiet:
+		return silent{a}
+	case a.tty != nil && os.Getenv("TERM") != "dumb":
+		return &live{a: a}
+	}
+	return &plainLines{a: a}
+}
+
+// silent shows nothing but what is said.
+type silent struct{ a *app }
+
+func (silent) begin([]*tracker)                           {}
+func (silent) moved(*tracker, *perdure.JobView, []change) {}
+func (d silent) say(line string)                          { d.a.talk("%s", line) }
+func (silent) tick()                                      {}
+func (silent) end()                                       {}
+
+// stream prints each piece of news as an object.
+type stream struct{ silent }
+
+func (d stream) begin(jobs []*tracker) {
+	for _, t := range jobs {
+		if t.atRest() { // there will be no news of it
+			_ = d.a.object(&t.view)
+		}
+	}
+}
+
+func (d stream) moved(_ *tracker, v *perdure.JobView, _ []change) { _ = d.a.object(v) }
+
+// plainLines prints a line for each change of a step.
+type plainLines struct {
+	a    *app
+	many bool
+}
+
+func (d *plainLines) begin(jobs []*tracker) {
+	d.many = len(jobs) > 1
+	for _, t := range jobs {
+		note := t.note
+		if note != "" {
+			note = ", " + note
+		}
+		if t.atRest() {
+			for _, l := range t.lines(d.a.st, time.Now(), 0, 0, -1) {
+				d.a.printf("%s\n", l)
+			}
+			continue
+		}
+		d.line(t, fmt.Sprintf("%s%s: %s", stateText(d.a.st, &t.view), note, t.progress()))
+		for _, i := range t.order {
+			s := &t.view.Steps[i]
+			switch {
+			case s.Phase == perdure.Running:
+				d.step(t, s.Name, started(s))
+			case s.Phase == perdure.Parked:
+				d.step(t, s.Name, word("parked", whyText(s, time.Time{})))
+			case s.Why != nil && waitsAnew(&perdure.StepView{}, s):
+				d.step(t, s.Name, word(s.Phase.String(), toward(s)+whyText(s, time.Time{})))
+			}
+		}
+	}
+}
+
+func (d *plainLines) moved(t *tracker, _ *perdure.JobView, changes []change) {
+	for _, c := range changes {
+		for _, what := range happened(&t.view, c) {
+			d.step(t, c.after.Name, what)
+		}
+	}
+}
+
+func (d *plainLines) step(t *tracker, step, what string) {
+	if d.many {
+		step = t.name() + "/" + step
+	}
+	d.a.printf("%s  %s  %s\n", d.a.st.dim(time.Now().Format(time.TimeOnly)), pad(step, 16), what)
+}
+
+func (d *plainLines) line(t *tracker, what string) {
+	d.a.printf("%s  %s  %s\n", d.a.st.dim(time.Now().Format(time.TimeOnly)), plain(t.view.Type)+" "+t.name()+" ("+t.view.ID.String()+")", what)
+}
+
+func (d *plainLines) say(line string) { d.a.talk("%s", line) }
+func (d *plainLines) tick()           {}
+func (d *plainLines) end()            {}
+
+// live redraws one picture in place.
+type live struct {
+	a     *app
+	jobs  []*tracker
+	drawn []string // the lines that are on the screen
+	dirty bool
+	last  time.Time
+	frame int
+}
+
+const (
+	hideCursor = "\x1b[?25l\x1b[?7l" // and no wrapping, so that a line is a line whatever its width
+	showCursor = "\x1b[?25h\x1b[?7h"
+	clearDown  = "\x1b[J"
+)
+
+// cursor puts the terminal back in order, from wherever the process ends.
+var cursor struct {
+	sync.Mutex
+	restore func()
+}
+
+func restoreTerminal() {
+	cursor.Lock()
+	defer cursor.Unlock()
+	if cursor.restore != nil {
+		cursor.restore()
+		cursor.restore = nil
+	}
+}
+
+func (d *live) begin(jobs []*tracker) {
+	d.jobs = jobs
+	tty := d.a.tty
+	cursor.Lock()
+	cursor.restore = func() { fmt.Fprint(tty, showCursor) }
+	cursor.Unlock()
+	d.a.printf(hideCursor)
+	d.draw()
+}
+
+func (d *live) moved(*tracker, *perdure.JobView, []change) { d.dirty = true }
+
+// tick draws what has changed, and once a second in any case: the time left goes on.
+func (d *live) tick() {
+	d.frame++
+	if d.dirty || d.running() || time.Since(d.last) >= time.Second {
+		d.draw()
+	}
+}
+
+func (d *live) running() bool {
+	for _, t := range d.jobs {
+		if t.view.Phase == perdure.Running {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *live) draw() {
+	width, height, err := term.GetSize(int(d.a.tty.Fd()))
+	if err != nil || width <= 0 || height <= 0 {
+		width, height = 80, 24
+	}
+	lines := screen(d.jobs, d.a.st, time.Now(), width, height-1, d.frame)
+	d.paint(lines)
+	d.dirty, d.last = false, time.Now()
+}
+
+// paint replaces the lines on the screen, in one write.
+func (d *live) paint(lines []string) {
+	var b strings.Builder
+	if n := len(d.drawn); n > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA", n)
+	}
+	b.WriteString("\r" + clearDown)
+	for _, l := range lines {
+		b.WriteString(l + "\r\n")
+	}
+	d.drawn = lines
+	_, _ = d.a.out.Write([]byte(b.String()))
+}
+
+// say prints a line above the picture.
+func (d *live) say(line string) {
+	d.paint(nil)
+	d.a.talk("%s", line)
+	d.draw()
+}
+
+// end leaves the whole last picture on the screen.
+func (d *live) end() {
+	var lines []string
+	for _, t := range d.jobs {
+		if len(d.jobs) > 1 && len(d.jobs)*2+len(t.order) > 200 {
+			break // the endings say it
+		}
+		lines = append(lines, t.lines(d.a.st, time.Now(), 0, endHeight(len(t.order)), -1)...)
+	}
+	d.paint(lines)
+	restoreTerminal()
+}
+
+// endHeight keeps the last picture of a large job to what a person scrolls back to.
+func endHeight(steps int) int {
+	if steps > 200 {
+		return 50
+	}
+	return 0
+}

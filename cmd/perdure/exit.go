@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"perdure"
+)
+
+// The exit codes. They are part of the interface: scripts branch on them.
+const (
+	exitOK          = 0
+	exitOther       = 1 // the job ended the other way, or an error without a code of its own
+	exitUsage       = 2
+	exitUnreachable = 3
+	exitForbidden   = 4
+	exitParked      = 5
+	exitTimeout     = 6
+	exitNotFound    = 7
+	exitConflict    = 8
+	exitInterrupted = 130
+)
+
+const exitHelp = `Exit codes:
+  0    the job is in the state asked for; or what was asked is done
+  1    the job ended the other way; or an error without a code of its own
+  2    input or usage wrong
+  3    server or store not reachable, or in use
+  4    not allowed
+  5    parked: a person is needed
+  6    --timeout passed while waiting; the job goes on
+  7    not found
+  8    conflict
+  130  interrupted; the job goes on
+  With several jobs the highest counts.`
+
+// exit ends the command with a code. All that there is to say was said already.
+type exit int
+
+func (e exit) Error() string { return fmt.Sprintf("exit %d", int(e)) }
+
+// quietly is nil for exit 0.
+func quietly(code int) error {
+	if code == exitOK {
+		return nil
+	}
+	return exit(code)
+}
+
+// usageError is a wrong call, as against a wrong job.
+type usageError struct {
+	msg  string
+	hint string
+}
+
+func (e *usageError) Error() string { return e.msg }
+
+func usagef(format string, args ...any) error { return &usageError{msg: fmt.Sprintf(format, args...)} }
+
+// codeOf is the exit code for an error that ended a command.
+func codeOf(err error) int {
+	var code exit
+	var usage *usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &code):
+		return int(code)
+	case errors.As(err, &usage):
+		return exitUsage
+	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
+		return exitInterrupted
+	case errors.Is(err, errTimeout):
+		return exitTimeout
+	}
+	switch perdure.CodeOf(err) {
+	case perdure.CodeInvalid, perdure.CodeMalformed, perdure.CodeTooLarge:
+		return exitUsage
+	case perdure.CodeUnavailable, perdure.CodeSchema, perdure.CodeInUse, perdure.CodeBacklogFull:
+		return exitUnreachable
+	case perdure.CodeForbidden:
+		return exitForbidden
+	case perdure.CodeNotFound:
+		return exitNotFound
+	case perdure.CodeConflict:
+		return exitConflict
+	}
+	return exitOther
+}
+
+var (
+	errTimeout     = errors.New("the timeout has passed")
+	errInterrupted = errors.New("interrupted")
+)
+
+// complain prints an error the way a person reads it: what, then how to mend it.
+func complain(w io.Writer, st style, err error) {
+	var code exit
+	var usage *usageError
+	var refusal *perdure.Error
+	switch {
+	case err == nil, errors.As(err, &code):
+	case errors.As(err, &refusal):
+		complainRefusal(w, st, err, refusal)
+	case errors.As(err, &usage):
+		fmt.Fprintf(w, "%s %s\n", st.bad("perdure:"), usage.msg)
+		if usage.hint != "" {
+			fmt.Fprintf(w, "  hint: %s\n", usage.hint)
+		}
+	default:
+		fmt.Fprintf(w, "%s %v\n", st.bad("perdure:"), err)
+	}
+}
+
+func complainRefusal(w io.Writer, st style, err error, e *perdure.Error) {
+	msg := err.Error()
+	if e.Hint != "" { // on a line of its own, as below
+		msg = strings.Replace(msg, " ("+e.Hint+")", "", 1)
+	}
+	if msg == "" {
+		msg = string(e.Code)
+	}
+	fmt.Fprintf(w, "%s %s\n", st.bad("perdure:"), msg)
+	for _, f := range e.Fields {
+		fmt.Fprintf(w, "  %s%s\n", place(f), f.Message)
+		if f.Hint != "" {
+			fmt.Fprintf(w, "    hint: %s\n", f.Hint)
+		}
+	}
+	if e.Hint != "" {
+		fmt.Fprintf(w, "  hint: %s\n", e.Hint)
+	}
+}
+
+func place(f perdure.FieldError) string {
+	switch {
+	case f.Line > 0:
+		return fmt.Sprintf("%d:%d: ", f.Line, f.Column)
+	case f.Pointer != "":
+		return f.Pointer + ": "
+	}
+	return ""
+}
+
+// stateCode is the exit code of a job at rest, for somebody who asked for state want.
+func stateCode(v *perdure.JobView, want perdure.State) int {
+	switch {
+	case v.Phase == perdure.Parked:
+		return exitParked
+	case v.Phase == perdure.Settled && v.GivenUp == nil && v.Current == want:
+		return exitOK
+	}
+	return exitOther
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"perdure"
+)
+
+const (
+	mediaJSON = "application/json"
+	mediaYAML = "application/yaml"
+)
+
+// document is one definition of a file.
+type document struct {
+	file  string
+	nth   int // of the file's documents, from 1
+	of    int
+	plan  *perdure.Plan
+	taken map[perdure.JobID]bool // jobs that a document of this call stands for already
+}
+
+func (d *document) name() string {
+	if d.of == 1 {
+		return d.file
+	}
+	return fmt.Sprintf("%s (document %d)", d.file, d.nth)
+}
+
+// inputFlags change the input of every definition before it is read.
+type inputFlags struct {
+	values []string
+	file   string
+}
+
+func (f *inputFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVarP(&f.values, "set", "i", nil, "`NAME=VALUE` in the input; VALUE is JSON, or else a string (may be repeated)")
+	cmd.Flags().StringVar(&f.file, "input", "", "take the input from this JSON `FILE` (- is stdin); -i changes it further")
+}
+
+// read gives what the flags say: base replaces the definition's input (nil: keep it), set changes
+// fields of it.
+func (f *inputFlags) read(stdin io.Reader) (base json.RawMessage, set map[string]json.RawMessage, err error) {
+	if f.file != "" {
+		if base, err = readFile(f.file, stdin); err != nil {
+			return nil, nil, err
+		}
+		if !json.Valid(base) {
+			return nil, nil, usagef("%s: not JSON", f.file)
+		}
+	}
+	for _, kv := range f.values {
+		name, value, ok := strings.Cut(kv, "=")
+		if !ok || name == "" {
+			return nil, nil, &usageError{msg: fmt.Sprintf("-i %q: not of the form NAME=VALUE", kv)}
+		}
+		if set == nil {
+			set = map[string]json.RawMessage{}
+		}
+		set[name] = jsonOrString(value)
+	}
+	return base, set, nil
+}
+
+// jsonOrString takes a word for what it says: 42 and true are themselves, tea-12 is a string.
+func jsonOrString(s string) json.RawMessage {
+	if json.Valid([]byte(s)) {
+		return json.RawMessage(s)
+	}
+	b, _ := json.Marshal(s)
+	return b
+}
+
+// load reads and validates all documents of all files. It says all that is wrong with them.
+func (a *app) load(files []string, input inputFlags) ([]document, error) {
+	base, set, err := input.read(a.in)
+	if err != nil {
+		return nil, err
+	}
+	taken := map[perdure.JobID]bool{}
+	var docs []document
+	var wrong error
+	for _, file := range files {
+		src, err := readFile(file, a.in)
+		if err != nil {
+			complain(a.err, a.errSt, err)
+			wrong = exit(exitUsage)
+			continue
+		}
+		plans, err := parse(file, src, base, set)
+		if err != nil {
+			fmt.Fprint(a.err, faults(file, src, err))
+			wrong = exit(exitUsage)
+			continue
+		}
+		for i, p := range plans {
+			docs = append(docs, document{file: file, nth: i + 1, of: len(plans), plan: p, taken: taken})
+		}
+	}
+	if wrong == nil && len(docs) == 0 {
+		return nil, usagef("no definition in %s", strings.Join(files, ", "))
+	}
+	return docs, wrong
+}
+
+// readFile reads a file whole, - being stdin. Nothing over the bound of a definition file is read.
+func readFile(name string, stdin io.Reader) ([]byte, error) {
+	var r io.Reader = stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, usagef("%s", strings.TrimPrefix(err.Error(), "open "))
+		}
+		defer f.Close()
+		r = f
+	}
+	const most = 4 * perdure.MaxDefinitionBytes // a file may hold several
+	b, err := io.ReadAll(io.LimitReader(r, most+1))
+	var perr *os.PathError
+	switch {
+	case errors.As(err, &perr):
+		return nil, usagef("%s: %v", name, perr.Err)
+	case err != nil:
+		return nil, usagef("%s: %v", name, err)
+	case len(b) > most:
+		return nil, usagef("%s: over %d bytes", name, most)
+	}
+	return b, nil
+}
+
+// jsonArg is a value on the command line: JSON, @FILE, or - for stdin.
+func (a *app) jsonArg(flag, s string) (json.RawMessage, error) {
+	b := []byte(s)
+	if name, ok := strings.CutPrefix(s, "@"); ok || s == "-" {
+		if !ok {
+			name = s
+		}
+		var err error
+		if b, err = readFile(name, a.in); err != nil {
+			return nil, err
+		}
+	}
+	if !json.Valid(b) {
+		return nil, &usageError{msg: fmt.Sprintf("--%s is not JSON", flag), hint: `a string is written '"so"'; @FILE and - are read`}
+	}
+	return b, nil
+}
+
+func completeFiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return []string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
+}

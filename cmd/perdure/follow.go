@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"perdure"
+)
+
+// interruptible gives a context that ends with the first SIGINT or SIGTERM. The second ends the
+// process at once: whatever it was doing is safe in the store.
+func (a *app) interruptible(parent context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() {
+		for first := true; ; first = false {
+			select {
+			case <-signals:
+			case <-done:
+				return
+			}
+			if !first {
+				restoreTerminal()
+				os.Exit(exitInterrupted)
+			}
+			cancel(errInterrupted)
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(done)
+		cancel(nil)
+	}
+}
+
+// bounded is ctx, and --timeout.
+func (a *app) bounded(ctx context.Context) (context.Context, func()) {
+	if a.timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, time.Duration(a.timeout), errTimeout)
+}
+
+// news is what one follower has to tell.
+type news struct {
+	t     *tracker
+	view  *perdure.JobView // nil: no view
+	lost  error            // the server is gone for the moment
+	ended bool
+	err   error
+}
+
+// follow shows the jobs until all are at rest. The error is errTimeout, errInterrupted, or what went wrong.
+func (a *app) follow(ctx context.Context, svc perdure.Jobs, jobs []*tracker, show display) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	in := make(chan news)
+	open := 0
+	for _, t := range jobs {
+		if !t.atRest() {
+			open++
+			go followOne(ctx, svc, t, in)
+		}
+	}
+	show.begin(jobs)
+	defer show.end()
+	ticker := time.NewTicker(redrawEvery)
+	defer ticker.Stop()
+	var failed error
+	for open > 0 {
+		select {
+		case n := <-in:
+			switch {
+			case n.view != nil:
+				show.moved(n.t, n.view, n.t.take(n.view))
+			case n.lost != nil:
+				show.say(fmt.Sprintf("%v; trying again", n.lost))
+			}
+			if n.ended {
+				open--
+				failed = worse(failed, n.err)
+			}
+		case <-ticker.C:
+			show.tick()
+		case <-ctx.Done():
+			return worse(failed, context.Cause(ctx))
+		}
+	}
+	return failed
+}
+
+const lostFor = time.Minute // how long a server may be gone before its followers give up
+
+// followOne follows one job to rest. A server that goes away for a while is asked again.
+func followOne(ctx context.Context, svc perdure.Jobs, t *tracker, out chan<- news) {
+	ref := t.view.ID.String()
+	send := func(n news) error {
+		n.t = t
+		select {
+		case out <- n:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	last := time.Now() // when it was last heard of
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		err := svc.Follow(ctx, ref, func(v *perdure.JobView) error {
+			last, pause = time.Now(), 100*time.Millisecond
+			return send(news{view: v})
+		})
+		if err == nil {
+			var v *perdure.JobView
+			if v, err = svc.Job(ctx, ref, 0); err == nil { // whole: with outputs and alerts
+				if send(news{view: v}) != nil {
+					return
+				}
+				if v.Phase == perdure.Settled || v.Phase == perdure.Parked {
+					_ = send(news{ended: true})
+					return
+				}
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+		case perdure.CodeOf(err) != perdure.CodeUnavailable || time.Since(last) > lostFor:
+			_ = send(news{ended: true, err: err})
+			return
+		default:
+			_ = send(news{lost: err})
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// worse is the error with the higher exit code.
+func worse(a, b error) error {
+	if codeOf(b) > codeOf(a) {
+		return b
+	}
+	return a
+}
+
+// drive starts the target's node, if it has one, and follows the jobs to rest. Whatever way it ends,
+// the node is drained before it returns.
+func (a *app) drive(ctx context.Context, t *target, jobs []*tracker, show display, grace time.Duration) error {
+	ctx, cancel := a.bounded(ctx)
+	defer cancel()
+	if t.far() {
+		return a.follow(ctx, t, jobs, show)
+	}
+	if err := t.node.Start(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	err := a.follow(ctx, t, jobs, show)
+	if errors.Is(err, errInterrupted) {
+		a.talk("draining; once more to leave at once")
+	}
+	drain, cancelDrain := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancelDrain()
+	if serr := t.node.Stop(drain); serr != nil && !errors.Is(serr, context.DeadlineExceeded) {
+		err = worse(err, serr)
+	}
+	return err
+}
+
+// finish prints how the jobs ended and what to do next, and is the exit code as an error. again is
+// the command that goes on with them.
+func (a *app) finish(t *target, jobs []*tracker, err error, again string) error {
+	now := time.Now()
+	code := codeOf(err)
+	for _, j := range jobs {
+		if a.json() {
+			if oerr := a.object(&j.view); oerr != nil {
+				return oerr
+			}
+		} else {
+			a.printf("%s\n", j.ending(a.st, now))
+		}
+		if j.atRest() {
+			code = max(code, stateCode(&j.view, j.want))
+			for _, line := range advice(&j.view, t.where) {
+				a.talk("  %s", line)
+			}
+		}
+	}
+	switch {
+	case errors.Is(err, errInterrupted), errors.Is(err, errTimeout):
+		a.goOn(t, jobs, err, again)
+	case err != nil:
+		complain(a.err, a.errSt, err)
+	}
+	return quietly(code)
+}
+
+// goOn tells a person who left early that nothing is lost.
+func (a *app) goOn(t *target, jobs []*tracker, err error, again string) {
+	goes := "goes on"
+	if !t.far() {
+		goes = "is safe in " + t.place
+	}
+	what := "the job"
+	var open *tracker
+	for _, j := range jobs {
+		if !j.atRest() {
+			if open != nil {
+				what, goes = "the jobs", strings.Replace(strings.Replace(goes, "goes", "go", 1), "is ", "are ", 1)
+			}
+			open = j
+		}
+	}
+	a.talk("%v: %s %s", err, what, goes)
+	if open == nil {
+		return
+	}
+	ref := refOf(&open.view)
+	if again != "" {
+		a.talk("  go on:    %s", again)
+	}
+	a.talk("  look:     perdure get %s%s", ref, t.where)
+	a.talk("  go back:  perdure undo %s%s", ref, t.where)
+}

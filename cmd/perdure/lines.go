@@ -1,0 +1,194 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"perdure"
+)
+
+// happened says what a change of a step means, as words; "" where nothing happened that a person
+// would want a line for.
+func happened(v *perdure.JobView, c change) []string {
+	var said []string
+	b, s := &c.before, &c.after
+	if line := ended(b, s); line != "" {
+		said = append(said, line)
+	}
+	switch {
+	case s.Phase == perdure.Running && (b.Phase != perdure.Running || b.Run != s.Run):
+		said = append(said, started(s))
+	case s.Phase == perdure.Settled && b.Phase != perdure.Settled:
+		said = append(said, settledLine(v, s))
+	case s.Phase == perdure.Parked && b.Phase != perdure.Parked:
+		said = append(said, word("parked", whyText(s, time.Time{})))
+	case (s.Phase == perdure.Waiting || s.Phase == perdure.Ready) && waitsAnew(b, s):
+		said = append(said, word(s.Phase.String(), toward(s)+whyText(s, time.Time{})))
+	}
+	return said
+}
+
+// ended is how a run ended that did not end well: a good end is told by where the step is now.
+func ended(b, s *perdure.StepView) string {
+	news := s.Run > b.Run || s.Run == b.Run && b.Outcome != s.Outcome || s.Failures > b.Failures
+	switch s.Outcome {
+	case perdure.OutcomeFailed, perdure.OutcomeRejected, perdure.OutcomeExpired, perdure.OutcomeReturned:
+	default:
+		return ""
+	}
+	if !news {
+		return ""
+	}
+	detail := fmt.Sprintf("run %d", s.Run)
+	if s.LastError != nil {
+		detail += ": " + errorText(s.LastError)
+	}
+	return word(s.Outcome.String(), detail)
+}
+
+func errorText(e *perdure.RunError) string {
+	if e.Code != "" && !strings.Contains(e.Message, e.Code) {
+		return plain(e.Code + ": " + e.Message)
+	}
+	return plain(e.Message)
+}
+
+func started(s *perdure.StepView) string {
+	what := "running"
+	if s.Direction == perdure.Undo {
+		what = "undoing"
+	}
+	detail := fmt.Sprintf("run %d", s.Run)
+	if s.LockedBy != "" {
+		detail += " by " + plain(s.LockedBy)
+	}
+	if !s.CompleteBy.IsZero() && !s.StartedAt.IsZero() {
+		detail += ", for at most " + span(s.CompleteBy.Sub(s.StartedAt))
+	}
+	return word(what, detail)
+}
+
+func settledLine(v *perdure.JobView, s *perdure.StepView) string {
+	r := settledRow(v, s)
+	return word(r.word, r.detail)
+}
+
+// waitsAnew says whether a waiting step's reason is worth a line: one that was not there before, and
+// not the mere order of things.
+func waitsAnew(b, s *perdure.StepView) bool {
+	if s.Why == nil || b.Why != nil && b.Why.Kind == s.Why.Kind && b.Failures == s.Failures {
+		return false
+	}
+	switch s.Why.Kind {
+	case perdure.WhyAfterSteps, perdure.WhyAgentBusy, perdure.WhyRunning, perdure.WhyExpired:
+		return false
+	}
+	return true
+}
+
+func word(w, detail string) string {
+	if detail == "" {
+		return w
+	}
+	return pad(w, 8) + " " + detail
+}
+
+// ending is the last line about a job: where it came to rest, and of one that went back, why.
+func (t *tracker) ending(st style, now time.Time) string {
+	v := &t.view
+	who := plain(v.Type) + " " + t.name()
+	if v.Key != "" {
+		who += " (" + v.ID.String() + ")"
+	} else {
+		who = plain(v.Type) + " " + v.ID.String()
+	}
+	counts := t.progress()
+	if v.Phase == perdure.Settled {
+		counts += ", " + t.clock(now)
+	}
+	switch {
+	case v.GivenUp != nil:
+		return fmt.Sprintf("%s %s: %s by %s%s", st.bad("×"), st.bad("given up"), who, plain(v.GivenUp.By), because(v.GivenUp.Reason))
+	case v.Phase == perdure.Parked:
+		return fmt.Sprintf("%s %s: %s, %s", st.bad("■"), st.bad("parked"), who, counts)
+	case v.Phase == perdure.Settled && v.Current == perdure.Done:
+		return fmt.Sprintf("%s %s: %s, %s", st.good("✓"), st.good(v.States.Name(v.Current)), who, counts)
+	case v.Phase == perdure.Settled:
+		return fmt.Sprintf("%s %s: %s, %s%s", st.warn("↺"), st.warn(v.States.Name(v.Current)), who, counts, t.cause())
+	}
+	return fmt.Sprintf("%s %s: %s, %s", st.busy("●"), v.Phase, who, counts)
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + plain(reason)
+}
+
+// cause is the step's error that sent a job back, as far as the steps still tell.
+func (t *tracker) cause() string {
+	for _, i := range t.order {
+		if s := &t.view.Steps[i]; s.LastError != nil && t.want == perdure.Done {
+			return "; " + s.Name + ": " + fit(errorText(s.LastError), 200)
+		}
+	}
+	return ""
+}
+
+// advice is what to type next for a job that waits for a person, each line with what it is for.
+func advice(v *perdure.JobView, where string) []string {
+	ref := refOf(v)
+	var cmds, why []string
+	add := func(purpose, format string, args ...any) {
+		cmds = append(cmds, "perdure "+fmt.Sprintf(format, args...)+where)
+		why = append(why, purpose)
+	}
+	parked := 0
+	for i := range v.Steps {
+		s := &v.Steps[i]
+		step := ref + "/" + s.Name
+		switch {
+		case s.Phase == perdure.Parked && s.Desired == perdure.Done:
+			if parked++; parked > 1 { // the same again for each would bury it
+				continue
+			}
+			add("try "+s.Name+" again", "resume %s", step)
+			add("try it again with another input", "resume %s --input '{…}'", step)
+			add("it was done by hand", "settle %s --as done --reason '…'", step)
+			add("go on without it", "skip %s --reason '…'", step)
+		case s.Phase == perdure.Parked:
+			if parked++; parked > 1 {
+				continue
+			}
+			add("try to undo "+s.Name+" again", "resume %s", step)
+			add("it was undone by hand", "settle %s --as undone --reason '…'", step)
+		case s.Why != nil && s.Why.Kind == perdure.WhyApproval:
+			add("approve "+s.Name, "settle %s --as done --reason '…'", step)
+		}
+	}
+	if len(cmds) > 0 && v.Desired == perdure.Done {
+		add("take everything back", "undo %s", ref)
+	} else if len(cmds) > 0 {
+		add("go forward again", "redo %s", ref)
+	}
+	width := 0
+	for _, c := range cmds {
+		width = max(width, len(c))
+	}
+	for i := range cmds {
+		cmds[i] = pad(cmds[i], width) + "  # " + why[i]
+	}
+	return cmds
+}
+
+// quoted is s as a shell takes it.
+func quoted(s string) string {
+	for _, r := range s {
+		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+:,.%@", r) {
+			return "'" + strings.ReplaceAll(plain(s), "'", `'\''`) + "'"
+		}
+	}
+	return s
+}

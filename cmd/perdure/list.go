@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"perdure"
+)
+
+type listFlags struct {
+	phase, typ, current, desired, key, cursor string
+	labels                                    []string
+	limit                                     int
+	all                                       bool
+}
+
+func (a *app) listCmd() *cobra.Command {
+	var o listFlags
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List jobs, newest first",
+		Long: `Lists jobs, newest first, a page at a time. Where there are more, the cursor of the next page is
+said on stderr; --all walks through all pages.`,
+		Example: `  perdure list --phase parked
+  perdure list --type order --label customer=c-77 --limit 10
+  perdure ls --all -o json | jq -r .id`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			q, err := o.query()
+			if err != nil {
+				return err
+			}
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error { return a.list(ctx, t, q, o.all) })
+		},
+	}
+	uses(cmd, "server", "store", "output")
+	f := cmd.Flags()
+	f.StringVar(&o.phase, "phase", "", "only jobs that are `PHASE`: waiting, running, parked, settled")
+	f.StringVar(&o.typ, "type", "", "only jobs of this `TYPE`")
+	f.StringVar(&o.current, "current", "", "only jobs that are `STATE`: undone, done, unsure")
+	f.StringVar(&o.desired, "desired", "", "only jobs that are to be `STATE`: undone, done")
+	f.StringVar(&o.key, "key", "", "only the job with this `KEY`")
+	f.StringArrayVarP(&o.labels, "label", "l", nil, "only jobs with this `NAME=VALUE` (may be repeated)")
+	f.IntVar(&o.limit, "limit", perdure.DefaultListLimit, fmt.Sprintf("jobs per page, at most %d", perdure.MaxListLimit))
+	f.StringVar(&o.cursor, "cursor", "", "the page after the one that named this `CURSOR`")
+	f.BoolVar(&o.all, "all", false, "all pages")
+	for name, words := range map[string][]string{
+		"phase":   {"waiting", "running", "parked", "settled"},
+		"current": {"undone", "done", "unsure"},
+		"desired": {"undone", "done"},
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+	}
+	return cmd
+}
+
+func (o *listFlags) query() (perdure.JobQuery, error) {
+	q := perdure.JobQuery{Type: o.typ, Key: o.key, Cursor: o.cursor, Limit: o.limit}
+	if o.limit < 1 || o.limit > perdure.MaxListLimit {
+		return q, usagef("--limit must be 1 to %d", perdure.MaxListLimit)
+	}
+	if o.phase != "" {
+		q.Phase = new(perdure.Phase)
+		words := []string{"waiting", "running", "parked", "settled"}
+		if err := q.Phase.UnmarshalText([]byte(o.phase)); err != nil || !slices.Contains(words, o.phase) {
+			return q, usagef("--phase must be one of %s", strings.Join(words, ", "))
+		}
+	}
+	for _, s := range []struct {
+		flag, word string
+		to         **perdure.State
+	}{{"current", o.current, &q.Current}, {"desired", o.desired, &q.Desired}} {
+		if s.word == "" {
+			continue
+		}
+		state, err := parseState(s.flag, s.word)
+		if err != nil {
+			return q, err
+		}
+		*s.to = &state
+	}
+	for _, kv := range o.labels {
+		name, value, ok := strings.Cut(kv, "=")
+		if !ok {
+			return q, usagef("--label %q: not of the form NAME=VALUE", kv)
+		}
+		if q.Labels == nil {
+			q.Labels = map[string]string{}
+		}
+		q.Labels[name] = value
+	}
+	return q, nil
+}
+
+func parseState(flag, word string) (s perdure.State, err error) {
+	err = s.UnmarshalText([]byte(word))
+	if err != nil || s == perdure.Unsure && flag != "current" {
+		return s, usagef("--%s must be done or undone", flag)
+	}
+	return s, nil
+}
+
+func (a *app) list(ctx context.Context, t *target, q perdure.JobQuery, all bool) error {
+	for first := true; ; first = false {
+		page, err := t.ListJobs(ctx, q)
+		if err != nil {
+			return err
+		}
+		if a.json() {
+			for i := range page.Items {
+				if err := a.object(&page.Items[i]); err != nil {
+					return err
+				}
+			}
+		} else {
+			a.printList(page.Items, first)
+		}
+		if page.NextCursor == "" || a.out.broken() {
+			return nil
+		}
+		if !all {
+			a.talk("more: --cursor %s", quoted(page.NextCursor))
+			return nil
+		}
+		q.Cursor = page.NextCursor
+	}
+}
+
+func (a *app) printList(jobs []perdure.JobView, first bool) {
+	tb := table{st: a.st}
+	if first {
+		tb.head("ID", "TYPE", "KEY", "STATE", "OPEN", "AGE")
+	}
+	now := time.Now()
+	for i := range jobs {
+		v := &jobs[i]
+		tb.row(v.ID.String(), plain(v.Type), plain(v.Key), stateText(a.st, v), fmt.Sprint(v.Unsettled), span(now.Sub(v.SubmittedAt)))
+	}
+	tb.print(a.out)
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// app is one call of the program.
+type app struct {
+	globals
+	in      io.Reader
+	out     *printer // results
+	err     io.Writer
+	tty     *os.File // stdout, where it is a terminal; else nil
+	st      style    // of stdout
+	errSt   style    // of stderr
+	started bool     // past the flags: what goes wrong from here is not a wrong call
+}
+
+func run(args []string, in io.Reader, stdout, stderr *os.File) int {
+	// With a handler a write to a broken pipe is an error like any other, which printer keeps to itself.
+	// (Ignoring the signal instead would be inherited by the shell agent's children.)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	a := &app{in: in, out: &printer{w: stdout}, err: stderr}
+	if term.IsTerminal(int(stdout.Fd())) {
+		a.tty = stdout
+	}
+	root := a.tree()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(a.out)
+	root.SetErr(stderr)
+
+	a.errSt = styleFor("auto", stderr)
+	err := root.ExecuteContext(context.Background())
+	var known *usageError
+	if err != nil && !a.started && !errors.As(err, &known) {
+		err = asUsage(err)
+	}
+	complain(stderr, a.errSt, err)
+	if err == nil && a.out.failed() {
+		complain(stderr, a.errSt, fmt.Errorf("writing the result: %w", a.out.err))
+		return exitOther
+	}
+	return codeOf(err)
+}
+
+// asUsage splits cobra's complaint into what and how to mend it.
+func asUsage(err error) error {
+	msg, rest, _ := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
+	u := &usageError{msg: msg, hint: `see "perdure --help"`}
+	if near := strings.Fields(rest); len(near) > 0 {
+		u.hint = "did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return u
+}
+
+const rootHelp = `Perdure brings every accepted job to its end: all of its steps done, or all of them undone,
+whatever dies in between.
+
+  perdure run FILE        runs a job here, with a node of its own and an SQLite file
+  perdure serve           is a node that others talk to
+  perdure submit FILE     hands a job to a node
+
+JOB is an id, a unique prefix of one, a key, or @latest. Every flag may be set by an environment
+variable; a flag counts more. Commands that take --server and --store talk to the server, unless a
+store is named: then they open it themselves.
+
+` + exitHelp
+
+func (a *app) tree() *cobra.Command {
+	root := &cobra.Command{
+		Use:               "perdure",
+		Short:             "A durable job orchestrator: every job ends done or undone",
+		Long:              rootHelp,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		Args:              noArgs,
+		Version:           version(),
+		PersistentPreRunE: a.begin,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetVersionTemplate("perdure {{.Version}}\n")
+	root.SetFlagErrorFunc(unknownFlag)
+	root.SuggestionsMinimumDistance = 2
+	a.register(root.PersistentFlags())
+	uses(root)
+
+	group := func(id, title string, cmds ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: id, Title: title})
+		for _, c := range cmds {
+			c.GroupID = id
+			root.AddCommand(c)
+		}
+	}
+	group("jobs", "Jobs:", a.runCmd(), a.submitCmd(), a.getCmd(), a.listCmd(), a.watchCmd(), a.historyCmd(), a.validateCmd())
+	group("acts", "What an operator does:", a.undoCmd(), a.redoCmd(), a.resumeCmd(), a.settleCmd(), a.skipCmd(), a.editCmd(), a.giveUpCmd(),
+		a.alertsCmd(), a.limitsCmd())
+	group("nodes", "Nodes and stores:", a.serveCmd(), a.agentCmd(), a.nodesCmd(), a.checkCmd(), a.sweepCmd(), a.migrateCmd())
+	group("other", "Other:", a.schemaCmd(), a.versionCmd())
+	root.SetCompletionCommandGroupID("other")
+	root.SetHelpCommandGroupID("other")
+	root.CompletionOptions.DisableDescriptions = false
+	root.AddCommand(cancelCmd())
+	root.InitDefaultCompletionCmd("completion")
+
+	a.wrap(root)
+	documentEnv(root)
+	hideUnused(root)
+	return root
+}
+
+// begin runs once the flags are parsed, before any command.
+func (a *app) begin(cmd *cobra.Command, _ []string) error {
+	if err := settleFlags(cmd); err != nil {
+		return err
+	}
+	a.st = style{}
+	if a.tty != nil || a.color == "always" {
+		a.st = styleFor(a.color, a.tty)
+	}
+	if f, ok := a.err.(*os.File); ok {
+		a.errSt = styleFor(a.color, f)
+	}
+	return nil
+}
+
+// wrap notes when a command starts, so that its errors are not taken for those of the call.
+func (a *app) wrap(cmd *cobra.Command) {
+	if inner := cmd.RunE; inner != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			a.started = true
+			return inner(cmd, args)
+		}
+	}
+	for _, c := range cmd.Commands() {
+		a.wrap(c)
+	}
+}
+
+// hideUnused keeps out of a command's help what that command refuses.
+func hideUnused(root *cobra.Command) {
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		for _, name := range []string{"server", "store", "output", "timeout"} {
+			root.PersistentFlags().Lookup(name).Hidden = cmd != root && !takes(cmd, name)
+		}
+		help(cmd, args)
+	})
+}
+
+// noArgs refuses arguments as a slip in the name of a command.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	u := &usageError{msg: fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath()), hint: fmt.Sprintf("see %q", cmd.CommandPath()+" --help")}
+	if !cmd.HasSubCommands() {
+		u.msg = fmt.Sprintf("%q takes no arguments, but there is %q", cmd.CommandPath(), args[0])
+	} else if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		u.hint = "did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return u
+}
+
+// argsOf checks the number of arguments and says which ones are meant.
+func argsOf(low, high int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < low || high >= 0 && len(args) > high {
+			return &usageError{
+				msg:  fmt.Sprintf("%q takes %s; there are %d arguments", cmd.CommandPath(), what, len(args)),
+				hint: cmd.UseLine(),
+			}
+		}
+		return nil
+	}
+}
+
+func cancelCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "cancel", Aliases: []string{"abort", "stop", "kill", "park"}, Hidden: true, DisableFlagParsing: true,
+		Short: "Says what to use instead",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return &usageError{
+				msg:  fmt.Sprintf("there is no %q: the word means several things", cmd.CalledAs()),
+				hint: `did you mean "perdure undo" (take back what was done) or "perdure give-up" (leave it as it is, and close it)?`,
+			}
+		},
+	}
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"perdure"
+)
+
+func (a *app) runCmd() *cobra.Command {
+	var (
+		input   inputFlags
+		agents  agentFlags
+		migrate bool
+		grace   = duration(10 * time.Second)
+	)
+	cmd := &cobra.Command{
+		Use:   "run FILE…",
+		Short: "Submit jobs and bring them to their end, right here",
+		Long: `Submits the jobs of all files and follows them to rest, with a node of its own on --store. Nothing
+else has to run. All definitions are validated first; none is submitted if one is wrong. - is stdin.
+
+A file without a key goes on with the unsettled job of the same definition in that store, if there is
+one; the same key is the same job. So after a crash, a kill or Ctrl-C the same command goes on. Of a
+key that is at rest, run prints the job and exits by its state.
+
+Ctrl-C once drains and leaves the job safe in the store; twice leaves at once.
+
+` + exitHelp,
+		Example: `  perdure run examples/hello.yaml
+  perdure run order.yaml -i sku=tea-12 -i amount=4200
+  perdure run *.yaml --store postgres://localhost/perdure --timeout 10m
+  generate | perdure run - --output json`,
+		Args: argsOf(1, -1, "one or more files"),
+		RunE: func(cmd *cobra.Command, files []string) error {
+			docs, err := a.load(files, input)
+			if err != nil {
+				return err
+			}
+			if err := agents.check(); err != nil {
+				return err
+			}
+			ctx, stop := a.interruptible(cmd.Context())
+			defer stop()
+			t, err := a.open(ctx, storeUse{agents: agents, create: true, migrate: migrate})
+			if err != nil {
+				return reason(ctx, err)
+			}
+			err = a.runAll(ctx, t, docs, time.Duration(grace))
+			return errors.Join(err, t.close())
+		},
+	}
+	uses(cmd, "store", "output", "timeout")
+	input.register(cmd)
+	agents.register(cmd, "http,shell")
+	cmd.Flags().BoolVar(&migrate, "migrate", false, "bring a PostgreSQL store's schema up to date first")
+	cmd.Flags().Var(&grace, "grace", "how long runs in flight have to end after Ctrl-C")
+	cmd.ValidArgsFunction = completeFiles
+	return cmd
+}
+
+// runAll submits and follows. A submission that is refused does not keep the others from their end.
+func (a *app) runAll(ctx context.Context, t *target, docs []document, grace time.Duration) error {
+	jobs, refused := a.submitAll(ctx, docs, func(ctx context.Context, d *document) (*perdure.JobView, string, error) {
+		return takeUp(ctx, t.node, d)
+	})
+	if len(jobs) == 0 {
+		return reason(ctx, refused)
+	}
+	err := a.drive(ctx, t, jobs, a.displayFor(), grace)
+	return worse(a.finish(t, jobs, err, sameCommand()), refused)
+}
+
+// takeUp submits a document, or finds the job that it stands for already.
+func takeUp(ctx context.Context, n engine, d *document) (v *perdure.JobView, note string, err error) {
+	if d.plan.Definition.Key == "" {
+		id, ok, err := n.FindSame(ctx, d.plan)
+		if err != nil {
+			return nil, "", err
+		}
+		if ok && !d.taken[id] {
+			d.taken[id] = true
+			v, err := n.Job(ctx, id.String(), 0)
+			return v, "going on with it", err
+		}
+	}
+	v, created, err := n.Submit(ctx, d.plan.Canonical, mediaJSON)
+	if err != nil {
+		return nil, "", err
+	}
+	d.taken[v.ID] = true
+	if created {
+		return v, "submitted", nil
+	}
+	return v, "submitted before", nil
+}
+
+// submitAll submits each document and says of each one that is refused which it was. Its error has
+// the highest of their exit codes, everything being said.
+func (a *app) submitAll(ctx context.Context, docs []document,
+	submit func(context.Context, *document) (*perdure.JobView, string, error)) (jobs []*tracker, refused error) {
+	seen := map[perdure.JobID]bool{}
+	for i := range docs {
+		v, note, err := submit(ctx, &docs[i])
+		if err != nil {
+			if ctx.Err() != nil {
+				return jobs, context.Cause(ctx)
+			}
+			complain(a.err, a.errSt, fmt.Errorf("%s: %w", docs[i].name(), err))
+			refused = worse(refused, exit(codeOf(err)))
+			if codeOf(err) == exitUnreachable {
+				break
+			}
+			continue
+		}
+		if seen[v.ID] { // two documents of one key and body are one job
+			continue
+		}
+		seen[v.ID] = true
+		t := newTracker(v, perdure.Done, time.Now())
+		t.note = note
+		jobs = append(jobs, t)
+	}
+	return jobs, refused
+}
+
+// sameCommand is how this process was called.
+func sameCommand() string {
+	args := make([]string, len(os.Args))
+	for i, s := range os.Args {
+		args[i] = quoted(s)
+	}
+	args[0] = "perdure"
+	return strings.Join(args, " ")
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"perdure"
+)
+
+type serveFlags struct {
+	listen     string
+	agents     agentFlags
+	migrate    bool
+	name       string
+	period     duration
+	batch      int
+	maxBacklog int
+	grace      duration
+	log        logFlags
+}
+
+func (a *app) serveCmd() *cobra.Command {
+	o := serveFlags{grace: duration(30 * time.Second), period: duration(time.Second)}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Be a node: REST, scheduler, supervisor, built-in agents",
+		Long: `Serves the REST interface on --listen, and does the work of the jobs in --store: lets steps out,
+applies reports, looks after what nobody reports on. On PostgreSQL any number of nodes share a store.
+
+SIGTERM or SIGINT drains: /readyz turns 503, long polls end, the agents' runs end or are given back,
+and the process exits 0 within --grace. A second signal ends it at once. Nothing is lost either way.
+
+The agent shell runs commands of whoever may submit a job; it is off unless it is listed. sleep and
+approval are always on.`,
+		Example: `  perdure serve
+  perdure serve --store postgres://localhost/perdure --migrate --listen :7420
+  perdure serve --agents http,shell --slots http=64
+  perdure serve --agents none`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), &o) },
+	}
+	uses(cmd, "store")
+	o.agents.register(cmd, "http")
+	f := cmd.Flags()
+	f.StringVar(&o.listen, "listen", "127.0.0.1:7420", "listen on `ADDRESS`; port 0 takes a free one")
+	f.BoolVar(&o.migrate, "migrate", false, "bring a PostgreSQL store's schema up to date first")
+	f.StringVar(&o.name, "name", "", "the node's `NAME` (default: host, process and a number)")
+	f.Var(&o.period, "sweep-period", "how often the supervisor looks")
+	f.IntVar(&o.batch, "sweep-batch", 0, "how many rows the supervisor takes up at a time (default: the node's)")
+	f.IntVar(&o.maxBacklog, "max-backlog", perdure.DefaultMaxBacklog, "refuse submissions above so many unsettled jobs")
+	f.Var(&o.grace, "grace", "how long a drain may take")
+	o.log.register(cmd)
+	return cmd
+}
+
+func (a *app) serve(ctx context.Context, o *serveFlags) error {
+	if err := o.agents.check(); err != nil {
+		return err
+	}
+	ctx, stop := a.interruptible(ctx)
+	defer stop()
+	store, err := openStore(ctx, a.store, storeUse{create: true, migrate: o.migrate})
+	if err != nil {
+		return reason(ctx, err)
+	}
+	listener, err := net.Listen("tcp", o.listen)
+	if err != nil {
+		return errors.Join(notListening(o.listen, err), store.Close())
+	}
+	defer listener.Close()
+	log := a.logger(o.log.level, o.log.format)
+	n, err := newNode(store, nodeOptions{agents: o.agents, log: log, name: o.name, listen: listener.Addr().String(), serve: o})
+	if err != nil {
+		return errors.Join(err, store.Close())
+	}
+	if err := n.Start(context.WithoutCancel(ctx)); err != nil {
+		return errors.Join(err, store.Close())
+	}
+	err = a.answer(ctx, n, listener, o, log)
+	return errors.Join(err, store.Close())
+}
+
+// answer serves until ctx ends, and drains.
+func (a *app) answer(ctx context.Context, n engine, listener net.Listener, o *serveFlags, log *slog.Logger) error {
+	polls, endPolls := context.WithCancel(context.Background())
+	defer endPolls()
+	server := newServer(n, polls, log)
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	fmt.Fprintf(a.err, "listening on http://%s, store %s, agents %s\n", listener.Addr(), redacted(a.store), strings.Join(o.agents.all(), ", "))
+
+	var err error
+	select {
+	case <-ctx.Done():
+		log.Info("draining", "grace", o.grace.String())
+	case err = <-failed:
+		log.Error("serving has ended", "error", err)
+	}
+	drain, cancel := context.WithTimeout(context.Background(), time.Duration(o.grace))
+	defer cancel()
+	// The node first: from here on /readyz says 503, while agents elsewhere may still report. Polls
+	// end with it, not before, so that nobody is sent away by a node that still looks ready.
+	stopped := make(chan error, 1)
+	go func() { stopped <- n.Stop(drain) }()
+	endPolls()
+	if serr := <-stopped; serr != nil && !errors.Is(serr, context.DeadlineExceeded) {
+		err = errors.Join(err, serr)
+	}
+	if server.Shutdown(drain) != nil {
+		_ = server.Close()
+	}
+	return err
+}
+
+func notListening(addr string, err error) error {
+	e := perdure.Refuse(perdure.CodeUnavailable, "cannot listen on %s: %v", addr, errors.Unwrap(err))
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		e.Message, e.Hint = fmt.Sprintf("cannot listen on %s: the address is in use", addr), "is a node running already? --listen takes another"
+	case errors.As(err, new(*net.AddrError)), errors.As(err, new(*net.DNSError)):
+		return usagef("--listen %s: %v", addr, errors.Unwrap(err))
+	}
+	return e
+}
+
+// redacted is a URL without its password.
+func redacted(url string) string {
+	head, tail, ok := strings.Cut(url, "@")
+	if i := strings.LastIndexByte(head, ':'); ok && i > strings.Index(head, "//")+1 {
+		return head[:i] + ":…@" + tail
+	}
+	return url
+}
+
+type logFlags struct{ level, format string }
+
+func (l *logFlags) register(cmd *cobra.Command) {
+	l.level, l.format = "info", "text"
+	cmd.Flags().Var(&choice{&l.level, []string{"debug", "info", "warn", "error"}}, "log-level", "log from this `LEVEL` on: debug, info, warn, error")
+	cmd.Flags().Var(&choice{&l.format, []string{"text", "json"}}, "log-format", "`FORMAT` of the log on stderr: text, json")
+}
+
+// logger writes to stderr; --quiet leaves only errors.
+func (a *app) logger(level, format string) *slog.Logger {
+	var l slog.Level
+	_ = l.UnmarshalText([]byte(level))
+	if a.quiet {
+		l = slog.LevelError
+	}
+	o := &slog.HandlerOptions{Level: l}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(a.err, o))
+	}
+	return slog.New(slog.NewTextHandler(a.err, o))
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"perdure"
+)
+
+// withStore runs fn with a node on --store that is not started.
+func (a *app) withStore(cmd *cobra.Command, fn func(context.Context, *target) error) error {
+	ctx, stop := a.interruptible(cmd.Context())
+	defer stop()
+	t, err := a.open(ctx, storeUse{agents: agentFlags{names: []string{"none"}}})
+	if err != nil {
+		return reason(ctx, err)
+	}
+	return errors.Join(reason(ctx, fn(ctx, t)), t.close())
+}
+
+func (a *app) checkCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Look for what must never be in a store",
+		Long: `Runs the consistency queries over the whole store and prints what it finds, a line each: the
+invariant, the job and step, and what is wrong. Exits 1 on a finding, 0 if there is none. It changes
+nothing.`,
+		Example: `  perdure check --store postgres://localhost/perdure
+  perdure check -o json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withStore(cmd, func(ctx context.Context, t *target) error {
+				found := 0
+				err := t.node.Check(ctx, func(f perdure.Finding) {
+					found++
+					if a.json() {
+						_ = a.object(&f)
+						return
+					}
+					where := f.Job.String()
+					if f.Step != "" {
+						where += "/" + f.Step
+					}
+					a.printf("%s  %s  %s\n", a.st.bad(plain(f.Rule)), where, plain(f.Message))
+				})
+				if err != nil {
+					return err
+				}
+				if found > 0 {
+					a.talk("%s in %s", plural(found, "finding"), redacted(a.store))
+					return exit(exitOther)
+				}
+				a.talk("nothing found in %s", redacted(a.store))
+				return nil
+			})
+		},
+	}
+	uses(cmd, "store", "output")
+	return cmd
+}
+
+func (a *app) sweepCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "sweep",
+		Short: "One round of the supervisor",
+		Long: `Looks once at what nobody reports on: runs whose time is up, steps whose time has come, jobs past
+their ultimatum. A node does this by itself; this is for those who start it from a scheduler of
+their own.`,
+		Example: `  perdure sweep --store postgres://localhost/perdure`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withStore(cmd, func(ctx context.Context, t *target) error {
+				swept, err := sweep(ctx, t.node)
+				if err != nil {
+					return err
+				}
+				if a.json() {
+					return a.object(swept)
+				}
+				a.printf("%s\n", sweptText(swept))
+				return nil
+			})
+		},
+	}
+	uses(cmd, "store", "output")
+	return cmd
+}
+
+func (a *app) migrateCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Bring a PostgreSQL store's schema up to date",
+		Long: `Makes or updates the schema, under a lock, as often as you like. On SQLite there is nothing to do:
+the file is brought up to date when it is opened.`,
+		Example: `  perdure migrate --store postgres://localhost/perdure`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := a.interruptible(cmd.Context())
+			defer stop()
+			if err := migrate(ctx, a.store); err != nil {
+				return reason(ctx, err)
+			}
+			if strings.HasPrefix(a.store, "sqlite:") {
+				a.talk("nothing to do: an SQLite store is brought up to date when it is opened")
+				return nil
+			}
+			a.talk("the schema of %s is up to date", redacted(a.store))
+			return nil
+		},
+	}
+	uses(cmd, "store")
+	return cmd
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"perdure"
+)
+
+// printer writes results. Its first error is kept: of what goes into a broken pipe nobody wants to hear.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) Write(b []byte) (int, error) {
+	if p.err == nil {
+		_, p.err = p.w.Write(b)
+	}
+	return len(b), nil
+}
+
+func (p *printer) broken() bool { return p.err != nil }
+func (p *printer) failed() bool { return p.err != nil && !errors.Is(p.err, syscall.EPIPE) }
+
+func (a *app) printf(format string, args ...any) { fmt.Fprintf(a.out, format, args...) }
+
+// talk says on stderr what is not the result.
+func (a *app) talk(format string, args ...any) {
+	if !a.quiet {
+		fmt.Fprintf(a.err, format+"\n", args...)
+	}
+}
+
+func (a *app) json() bool { return a.format == "json" }
+
+// object prints v as one line of JSON.
+func (a *app) object(v any) error {
+	enc := json.NewEncoder(a.out)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// style colors text, or leaves it alone. Color never says what a word doesn't.
+type style struct{ on bool }
+
+func styleFor(when string, f *os.File) style {
+	switch {
+	case when == "always":
+		return style{on: true}
+	case when == "never" || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb":
+		return style{}
+	}
+	return style{on: f != nil && term.IsTerminal(int(f.Fd()))}
+}
+
+func (s style) sgr(code, text string) string {
+	if !s.on || text == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+func (s style) bad(t string) string  { return s.sgr("31", t) }
+func (s style) good(t string) string { return s.sgr("32", t) }
+func (s style) warn(t string) string { return s.sgr("33", t) }
+func (s style) busy(t string) string { return s.sgr("36", t) }
+func (s style) dim(t string) string  { return s.sgr("2", t) }
+func (s style) bold(t string) string { return s.sgr("1", t) }
+
+// plain makes text of others safe for a terminal: one line, no control characters.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || r == '\r':
+			return ' '
+		case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r):
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}
+
+// fit cuts s to width runes; width 0 is as wide as it takes.
+func fit(s string, width int) string {
+	if width <= 0 || utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	r := []rune(s)
+	return string(r[:max(width-1, 0)]) + "…"
+}
+
+func pad(s string, width int) string {
+	if n := width - utf8.RuneCountInString(s); n > 0 {
+		return s + strings.Repeat(" ", n)
+	}
+	return s
+}
+
+// span prints a duration in the units that matter to a person.
+func span(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return "0s"
+	case d < time.Millisecond:
+		return "1ms"
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return perdure.Duration(d.Round(time.Second)).String()
+	case d < 48*time.Hour:
+		return perdure.Duration(d.Round(time.Minute)).String()
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

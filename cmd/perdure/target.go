@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/user"
+
+	"github.com/spf13/cobra"
+
+	"perdure"
+)
+
+// engine is what the commands ask of an embedded node beside what any Service answers.
+type engine interface {
+	perdure.Service
+	Start(context.Context) error
+	Stop(context.Context) error
+	Ready(context.Context) error
+	Check(context.Context, func(perdure.Finding)) error
+	FindSame(context.Context, *perdure.Plan) (perdure.JobID, bool, error)
+	Metrics() http.Handler
+}
+
+// target is who a command speaks to: a server, or a store that it opens itself.
+type target struct {
+	perdure.Service
+	node  engine // of a store; nil: a server
+	where string // what to add to a command so that it speaks to the same
+	place string // for people
+	close func() error
+}
+
+// far says that others drive the jobs.
+func (t *target) far() bool { return t.node == nil }
+
+// dial finds out who is meant, and is ready to ask him. A flag counts more than the environment, and
+// a server more than a store.
+func (a *app) dial(ctx context.Context, cmd *cobra.Command, agents agentFlags) (*target, error) {
+	server, serverFlag := given(cmd, "server")
+	store, storeFlag := given(cmd, "store")
+	switch {
+	case serverFlag && storeFlag:
+		return nil, &usageError{msg: "--server and --store exclude each other", hint: "a store in use is reached through its server"}
+	case store && takes(cmd, "store") && (storeFlag || !server):
+		return a.open(ctx, storeUse{agents: agents})
+	}
+	svc, err := newClient(a.server)
+	if err != nil {
+		return nil, err
+	}
+	t := &target{Service: svc, place: a.server, close: func() error { return nil }}
+	if serverFlag {
+		t.where = " --server " + quoted(a.server)
+	}
+	return t, nil
+}
+
+// storeUse says for what a store is opened.
+type storeUse struct {
+	agents  agentFlags
+	create  bool // a missing SQLite file is made
+	migrate bool
+}
+
+// open makes a node on --store. It is not started: it answers, and lets nothing out.
+func (a *app) open(ctx context.Context, use storeUse) (*target, error) {
+	store, err := openStore(ctx, a.store, use)
+	if err != nil {
+		return nil, err
+	}
+	n, err := newNode(store, nodeOptions{agents: use.agents, log: a.logger("warn", "text")})
+	if err != nil {
+		_ = store.Close()
+		return nil, err
+	}
+	t := &target{Service: n, node: n, place: a.store, close: store.Close}
+	if os.Getenv(envName("store")) != a.store || os.Getenv(envName("server")) != "" {
+		t.where = " --store " + quoted(a.store)
+	}
+	return t, nil
+}
+
+// author is who acts, for the audit.
+func author() string {
+	name := os.Getenv("USER")
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		name = u.Username
+	}
+	if name == "" {
+		name = "somebody"
+	}
+	if host, err := os.Hostname(); err == nil {
+		name += "@" + host
+	}
+	return name
+}
+
+// connect is dial for the commands that only ask.
+func (a *app) connect(cmd *cobra.Command) (*target, error) {
+	return a.dial(cmd.Context(), cmd, agentFlags{names: []string{"none"}})
+}
+
+// withTarget runs fn against whoever is meant.
+func (a *app) withTarget(cmd *cobra.Command, fn func(context.Context, *target) error) error {
+	ctx, stop := a.interruptible(cmd.Context())
+	defer stop()
+	t, err := a.connect(cmd)
+	if err != nil {
+		return err
+	}
+	err = fn(ctx, t)
+	if cerr := t.close(); err == nil && cerr != nil {
+		err = fmt.Errorf("closing %s: %w", t.place, cerr)
+	}
+	return reason(ctx, err)
+}
+
+// reason is why the context ended, where that is why err is there.
+func reason(ctx context.Context, err error) error {
+	var said exit
+	if err != nil && ctx.Err() != nil && !errors.As(err, &said) {
+		return context.Cause(ctx)
+	}
+	return err
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"slices"
+	"time"
+
+	"perdure"
+)
+
+// tracker keeps the whole view of one job while news of parts of it come in.
+type tracker struct {
+	view  perdure.JobView
+	want  perdure.State // what the person asked for
+	since time.Time     // from when on the work took place that is being watched
+	note  string        // how it came to be followed: submitted, going on, undo, …
+
+	order []int          // steps in order of dependency, as indexes into view.Steps
+	index map[string]int // step name → index
+}
+
+// newTracker starts from a whole view.
+func newTracker(v *perdure.JobView, want perdure.State, now time.Time) *tracker {
+	t := &tracker{want: want, since: v.SubmittedAt}
+	if v.Desired == perdure.Undone || !v.SettledAt.IsZero() {
+		t.since = now // it was submitted long ago, perhaps; this turn is what is watched
+	}
+	t.whole(v)
+	return t
+}
+
+func (t *tracker) whole(v *perdure.JobView) {
+	t.view = *v
+	t.view.Steps = slices.Clone(v.Steps)
+	t.index = make(map[string]int, len(v.Steps))
+	for i := range v.Steps {
+		t.index[v.Steps[i].Name] = i
+	}
+	t.order = inOrder(v.Steps, t.index)
+}
+
+// change is a step before and after.
+type change struct{ before, after perdure.StepView }
+
+// take merges news and returns which steps moved, in order of dependency.
+func (t *tracker) take(v *perdure.JobView) []change {
+	if len(t.index) == 0 {
+		t.whole(v)
+		return nil
+	}
+	moved := map[int]perdure.StepView{}
+	steps := t.view.Steps
+	for i := range v.Steps {
+		at, ok := t.index[v.Steps[i].Name]
+		if !ok {
+			continue
+		}
+		moved[at] = steps[at]
+		steps[at] = v.Steps[i]
+	}
+	input := t.view.Input
+	t.view = *v
+	t.view.Steps = steps
+	if t.view.Input == nil {
+		t.view.Input = input
+	}
+	var changes []change
+	for _, i := range t.order {
+		if before, ok := moved[i]; ok {
+			changes = append(changes, change{before, steps[i]})
+		}
+	}
+	return changes
+}
+
+func (t *tracker) atRest() bool {
+	return t.view.Phase == perdure.Settled || t.view.Phase == perdure.Parked
+}
+
+// name is how a person calls the job: its key, or the short id.
+func (t *tracker) name() string { return nameOf(&t.view) }
+
+func nameOf(v *perdure.JobView) string {
+	if v.Key != "" {
+		return plain(v.Key)
+	}
+	return shortID(v.ID)
+}
+
+// refOf is what to type to mean this job.
+func refOf(v *perdure.JobView) string {
+	if v.Key != "" {
+		return quoted(v.Key)
+	}
+	return v.ID.String()
+}
+
+// shortID is as much of an id as is unique among jobs that were not submitted in bulk.
+func shortID(id perdure.JobID) string { return id.String()[:len("job_")+16] }
+
+// inOrder sorts the steps so that each comes after all that it waits for, and stays near the file's order.
+func inOrder(steps perdure.StepViews, index map[string]int) []int {
+	order := make([]int, 0, len(steps))
+	state := make([]uint8, len(steps)) // 0: not seen; 1: on the stack; 2: placed
+	stack := make([]int, 0, 16)
+	for i := range steps {
+		stack = append(stack, i)
+		for len(stack) > 0 {
+			top := stack[len(stack)-1]
+			if state[top] != 0 {
+				stack = stack[:len(stack)-1]
+				if state[top] == 1 {
+					state[top] = 2
+					order = append(order, top)
+				}
+				continue
+			}
+			state[top] = 1
+			for _, name := range slices.Backward(steps[top].After) {
+				if at, ok := index[name]; ok && state[at] == 0 {
+					stack = append(stack, at)
+				}
+			}
+		}
+	}
+	return order
+}
+
+// tally counts the steps by the word that is shown for them, in the order of urgency.
+func (t *tracker) tally(rows []int) []count {
+	n := map[string]int{}
+	rank := map[string]int{}
+	for _, i := range rows {
+		r := rowOf(&t.view, &t.view.Steps[i], time.Time{})
+		n[r.word]++
+		rank[r.word] = r.rank
+	}
+	counts := make([]count, 0, len(n))
+	for word, c := range n {
+		counts = append(counts, count{word, c, rank[word]})
+	}
+	slices.SortFunc(counts, func(a, b count) int { return a.rank - b.rank })
+	return counts
+}
+
+type count struct {
+	word string
+	n    int
+	rank int
+}
+
+// settled is how many steps are where they are wanted.
+func (t *tracker) settled() int { return len(t.view.Steps) - t.view.Unsettled }

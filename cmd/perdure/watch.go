@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) watchCmd() *cobra.Command {
+	var agents agentFlags
+	cmd := &cobra.Command{
+		Use:   "watch JOB…",
+		Short: "Follow jobs to rest",
+		Long: `Follows jobs until they are at rest, and exits by their state: 0 if it is the one that was last asked
+for. On a terminal it redraws a picture; elsewhere it prints a line per change; with -o json an object
+per change (the whole job first, then what moved).
+
+With --store an embedded node drives the jobs meanwhile, as run does.`,
+		Example: `  perdure watch order-1042
+  perdure watch @latest --timeout 10m && echo done
+  perdure watch order-1042 --store sqlite:perdure.db`,
+		Args:              argsOf(1, -1, "one or more JOBs"),
+		ValidArgsFunction: a.completeJob,
+		RunE: func(cmd *cobra.Command, refs []string) error {
+			return a.withActor(cmd, agents, func(ctx context.Context, t *target) error {
+				var jobs []*tracker
+				for _, ref := range refs {
+					v, err := t.Job(ctx, ref, 0)
+					if err != nil {
+						return err
+					}
+					jobs = append(jobs, newTracker(v, wanted(ctx, t, v), time.Now()))
+				}
+				if a.json() {
+					return a.stream(ctx, t, jobs)
+				}
+				err := a.drive(ctx, t, jobs, a.displayFor(), drainGrace)
+				return a.finish(t, jobs, err, sameCommand())
+			})
+		},
+	}
+	uses(cmd, "server", "store", "output", "timeout")
+	agents.register(cmd, "http,shell")
+	return cmd
+}
+
+// stream prints what moves as it moves; the last object of a job is whole again.
+func (a *app) stream(ctx context.Context, t *target, jobs []*tracker) error {
+	err := a.drive(ctx, t, jobs, stream{silent{a}}, drainGrace)
+	code := codeOf(err)
+	for _, j := range jobs {
+		if j.atRest() {
+			code = max(code, stateCode(&j.view, j.want))
+		}
+	}
+	if errors.Is(err, errInterrupted) || errors.Is(err, errTimeout) {
+		a.goOn(t, jobs, err, sameCommand())
+	} else {
+		complain(a.err, a.errSt, err)
+	}
+	return quietly(code)
+}
