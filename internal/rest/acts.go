@@ -1,0 +1,147 @@
+package rest
+
+import (
+	"net/http"
+	"reflect"
+	"slices"
+
+	"perdure"
+)
+
+// verb is an operator's act as a call.
+type verb struct {
+	perdure.Verb
+	step    bool     // it names a step
+	fields  []string // of its body
+	of      reflect.Type
+	summary string
+	doc     string
+	example string
+}
+
+// The bodies of acts, for the documentation; they are read field by field.
+type (
+	reasonBody struct {
+		Reason string `json:"reason,omitempty" maxLength:"4096" doc:"For the history"`
+	}
+	inputBody struct {
+		Reason string `json:"reason,omitempty" maxLength:"4096" doc:"For the history"`
+		Input  any    `json:"input,omitempty" doc:"Takes the place of the step's input; the key stays"`
+		NewKey bool   `json:"newKey,omitempty" doc:"Says that no earlier run had an effect: the step starts over under a new key"`
+	}
+	settleBody struct {
+		Reason string `json:"reason,omitempty" maxLength:"4096" doc:"For the history"`
+		As     string `json:"as" enum:"done,undone" doc:"Where the step is"`
+		Output any    `json:"output,omitempty" doc:"As if its run had reported it; with as: done"`
+	}
+)
+
+var (
+	onlyReason = []string{"reason"}
+	withInput  = []string{"reason", "input", "newKey"}
+	withOutput = []string{"reason", "as", "output"}
+)
+
+var verbs = []verb{
+	{Verb: perdure.VerbUndo, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Undo a job", doc: "Desires undone: every step that may have had an effect is driven back.", example: reasonExample},
+	{Verb: perdure.VerbRedo, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Redo a job", doc: "Desires done again.", example: reasonExample},
+	{Verb: perdure.VerbResume, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Resume a job", doc: "Lets all of its parked steps try again.", example: reasonExample},
+	{Verb: perdure.VerbGiveUp, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Give a job up", doc: "Closes it as it is. Only undo or redo opens it again.", example: reasonExample},
+	{Verb: perdure.VerbResume, step: true, fields: withInput, of: reflect.TypeFor[inputBody](), summary: "Resume a step", doc: "Lets a parked step try again.", example: inputExample},
+	{Verb: perdure.VerbSettle, step: true, fields: withOutput, of: reflect.TypeFor[settleBody](), summary: "Settle a step", doc: "Says where the step is, as a person has found out.", example: settleExample},
+	{Verb: perdure.VerbSkip, step: true, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Skip a step", doc: "Settles it as far as doing goes.", example: reasonExample},
+	{Verb: perdure.VerbEdit, step: true, fields: withInput, of: reflect.TypeFor[inputBody](), summary: "Edit a step", doc: "Gives it another input.", example: inputExample},
+}
+
+func (a *api) actRoutes() []route {
+	routes := make([]route, len(verbs))
+	for i, v := range verbs {
+		rt := route{
+			method: http.MethodPost, path: "/v1/jobs/{id}/" + string(v.Verb), id: string(v.Verb) + "Job", tag: "acts",
+			summary: v.summary, doc: v.doc + " Repeated where it already holds, it changes nothing.", headers: authorParam,
+			body:    &media{of: v.of, optional: v.Verb != perdure.VerbSettle, example: v.example},
+			results: []result{{status: http.StatusOK, doc: "The job after it", of: reflect.TypeFor[perdure.JobView](), example: jobExample}},
+			problems: []int{http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge,
+				http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity},
+			do: func(c *call) error { return c.act(&v) },
+		}
+		if v.step {
+			rt.path, rt.id = "/v1/jobs/{id}/steps/{name}/"+string(v.Verb), string(v.Verb)+"Step"
+		}
+		routes[i] = rt
+	}
+	return routes
+}
+
+func (c *call) act(v *verb) error {
+	ref, err := c.path("id")
+	if err != nil {
+		return err
+	}
+	act := perdure.Act{Verb: v.Verb}
+	if v.step {
+		if act.Step, err = c.path("name"); err != nil {
+			return err
+		}
+	}
+	if act.Author, err = c.author(); err != nil {
+		return err
+	}
+	doc, err := c.document(maxActBody, true)
+	if err != nil {
+		return err
+	}
+	if v.read(doc, &act); doc.err() != nil {
+		return doc.err()
+	}
+	job, err := c.Service.Act(c.ctx(), ref, act)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, utcJob(job))
+}
+
+func (v *verb) read(doc *document, act *perdure.Act) {
+	root := doc.root()
+	for name, field := range root.fields() {
+		if !slices.Contains(v.fields, name) {
+			field.unknown(v.fields...)
+			continue
+		}
+		switch name {
+		case "reason":
+			act.Reason = field.prose(perdure.MaxReasonBytes)
+		case "as":
+			act.As = field.pole()
+		case "output":
+			act.Output = field.payload()
+		case "input":
+			act.Input = field.payload()
+		case "newKey":
+			act.NewKey = field.boolean()
+		}
+	}
+	if v.Verb == perdure.VerbSettle {
+		root.need("as", act.As != nil)
+	}
+}
+
+// pole reads done or undone.
+func (v value) pole() *perdure.State {
+	var s perdure.State
+	if v.null() {
+		return nil
+	}
+	if err := s.UnmarshalText([]byte(v.string())); err != nil || s == perdure.Unsure {
+		v.fault("must be done or undone")
+	}
+	return &s
+}
+
+// payload is a value that is stored as it was sent.
+func (v value) payload() []byte {
+	if err := perdure.CheckJSON(v.text); err != nil {
+		v.fault("is %v", err)
+	}
+	return v.text
+}

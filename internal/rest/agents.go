@@ -1,0 +1,172 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"strings"
+	"time"
+
+	"perdure"
+)
+
+// The bodies of the three calls that an agent is, for the documentation; they are read field by field.
+type (
+	claimBody struct {
+		Holder    string `json:"holder" minLength:"1" maxLength:"200" pattern:"^[^@]" doc:"Who will hold the runs: this process, by a name of its own. A name that starts with @ is a node's"`
+		Max       int    `json:"max,omitempty" minimum:"1" maximum:"1000" default:"1" doc:"How many runs at most"`
+		Wait      string `json:"wait,omitempty" default:"0s" doc:"How long to wait for work, at most 60s"`
+		Heartbeat string `json:"heartbeat,omitempty" doc:"Promised: a run is the holder's for so long after each heartbeat. Nothing: until completeBy"`
+		RequestID string `json:"requestId,omitempty" maxLength:"128" doc:"Repeated, it returns the same runs while they are valid and unreported"`
+	}
+	claimAnswer struct {
+		Runs []perdure.Run `json:"runs"`
+	}
+	reportsBody struct {
+		Holder  string           `json:"holder" minLength:"1" maxLength:"200" pattern:"^[^@]"`
+		Reports []perdure.Report `json:"reports" maxItems:"1000"`
+	}
+	reportsAnswer struct {
+		Results []perdure.ReportResult `json:"results" doc:"One for each report, in the same order"`
+	}
+	beatsBody struct {
+		Holder string         `json:"holder" minLength:"1" maxLength:"200" pattern:"^[^@]"`
+		Runs   []perdure.Beat `json:"runs" maxItems:"1000"`
+	}
+	beatsAnswer struct {
+		Runs []beatResult `json:"runs" doc:"One for each heartbeat, in the same order"`
+	}
+)
+
+const minHeartbeat = 100 * time.Millisecond
+
+func (a *api) agentRoutes() []route {
+	problems := []int{http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity}
+	return []route{
+		{
+			method: http.MethodPost, path: "/v1/agents/{agent}/claim", id: "claim", tag: "agents", do: (*call).claim,
+			summary: "Claim runs", doc: "Waits for work if asked to. An empty list says that there was none.",
+			body:    &media{of: reflect.TypeFor[claimBody](), example: claimExample},
+			results: []result{{status: http.StatusOK, doc: "The runs let out to the holder", of: reflect.TypeFor[claimAnswer](), example: runsExample}}, problems: problems,
+		},
+		{
+			method: http.MethodPost, path: "/v1/reports", id: "report", tag: "agents", do: (*call).report,
+			summary: "Report how runs ended", doc: "Each report is answered for itself. One that was accepted before is accepted again.",
+			body:    &media{of: reflect.TypeFor[reportsBody](), example: reportsExample},
+			results: []result{{status: http.StatusOK, doc: "What became of each", of: reflect.TypeFor[reportsAnswer](), example: resultsExample}}, problems: problems,
+		},
+		{
+			method: http.MethodPost, path: "/v1/heartbeats", id: "heartbeat", tag: "agents", do: (*call).heartbeat,
+			summary: "Keep runs", doc: "Moves lockedUntil on, never past completeBy, and says which runs to stop.",
+			body:    &media{of: reflect.TypeFor[beatsBody](), example: beatsExample},
+			results: []result{{status: http.StatusOK, doc: "Where each stands", of: reflect.TypeFor[beatsAnswer](), example: beatResultsExample}}, problems: problems,
+		},
+	}
+}
+
+func (c *call) claim() error {
+	agent, err := c.path("agent")
+	if err != nil {
+		return err
+	}
+	if len(agent) > perdure.MaxNameLength {
+		return badPart("path", "agent", "is longer than "+itoa(perdure.MaxNameLength)+" characters")
+	}
+	doc, err := c.document(maxSmallBody, false)
+	if err != nil {
+		return err
+	}
+	req := readClaim(doc)
+	if err := doc.err(); err != nil {
+		return err
+	}
+	req.Agent = agent
+	runs, err := c.waitForRuns(req)
+	if err != nil {
+		return err
+	}
+	for i := range runs {
+		runs[i].LockedUntil, runs[i].CompleteBy = runs[i].LockedUntil.UTC(), runs[i].CompleteBy.UTC()
+	}
+	return c.json(http.StatusOK, claimAnswer{listOf(runs)})
+}
+
+func readClaim(doc *document) perdure.ClaimRequest {
+	req := perdure.ClaimRequest{Max: 1}
+	root := doc.root()
+	for name, field := range root.fields() {
+		switch name {
+		case "holder":
+			req.Holder = field.holder()
+		case "max":
+			if !field.null() {
+				req.Max = int(field.integer(1, perdure.MaxBatch))
+			}
+		case "wait":
+			req.Wait = field.duration(0, perdure.MaxClaimWait)
+		case "heartbeat":
+			req.Heartbeat = field.duration(minHeartbeat, perdure.MaxDuration)
+		case "requestId":
+			if !field.null() {
+				req.RequestID = field.name(perdure.MaxRequestIDLength)
+			}
+		default:
+			field.unknown("holder", "max", "wait", "heartbeat", "requestId")
+		}
+	}
+	root.need("holder", req.Holder != "")
+	return req
+}
+
+// holder reads who holds runs. The hosts inside of nodes have names that start with @: nobody outside
+// can pass for one.
+func (v value) holder() string {
+	if v.null() {
+		return ""
+	}
+	s := v.name(perdure.MaxHolderLength)
+	if strings.HasPrefix(s, "@") {
+		v.fault("must not start with @")
+	}
+	return s
+}
+
+// waitForRuns comes back empty when the node shuts down.
+func (c *call) waitForRuns(req perdure.ClaimRequest) ([]perdure.Run, error) {
+	ctx := c.ctx()
+	if c.shuttingDown() {
+		req.Wait = 0
+	} else if req.Wait > 0 {
+		poll, cancel := c.longPoll()
+		defer cancel()
+		ctx = poll
+	}
+	runs, err := c.Service.Claim(ctx, req)
+	switch {
+	case c.gone():
+		c.giveBack(&req, runs)
+		return nil, ctx.Err()
+	case err != nil && ctx.Err() != nil:
+		return nil, nil
+	}
+	return runs, err
+}
+
+const giveBackTimeout = 5 * time.Second
+
+// giveBack returns runs that nobody is there to take any more (F020). Where the claim had a requestId
+// they are kept: the client will ask for them again (F019).
+func (c *call) giveBack(req *perdure.ClaimRequest, runs []perdure.Run) {
+	if len(runs) == 0 || req.RequestID != "" {
+		return
+	}
+	reports := make([]perdure.Report, len(runs))
+	for i, run := range runs {
+		reports[i] = perdure.Report{Job: run.Job, Step: run.Step, Run: run.Run, Outcome: perdure.OutcomeReturned}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx()), giveBackTimeout)
+	defer cancel()
+	if _, err := c.Service.Report(ctx, req.Holder, reports); err != nil {
+		c.Log.WarnContext(ctx, "runs could not be given back; they wait for their locks to pass", "agent", req.Agent, "runs", len(runs), "error", err)
+	}
+}

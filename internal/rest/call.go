@@ -1,0 +1,155 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"perdure"
+)
+
+// call is one request on its way through a route.
+type call struct {
+	*api
+	w     *answer
+	r     *http.Request
+	query url.Values
+}
+
+func (c *call) ctx() context.Context { return c.r.Context() }
+
+// longPoll is a context that also ends with the node's shutdown.
+func (c *call) longPoll() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(c.ctx())
+	stop := context.AfterFunc(c.Shutdown, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// shuttingDown says that nobody should be kept waiting any more.
+func (c *call) shuttingDown() bool { return c.Shutdown.Err() != nil }
+
+// gone says that the client is no longer there.
+func (c *call) gone() bool { return c.ctx().Err() != nil }
+
+// path is a part of the path that names something: printable, not too long.
+func (c *call) path(name string) (string, error) {
+	s := c.r.PathValue(name)
+	if why := misnamed(s, perdure.MaxKeyLength); why != "" {
+		return "", badPart("path", name, why)
+	}
+	return s, nil
+}
+
+const (
+	authorHeader  = "Perdure-Author"
+	defaultAuthor = "rest"
+)
+
+// author is who acts, as the history will name them.
+func (c *call) author() (string, error) {
+	s := c.r.Header.Get(authorHeader)
+	if s == "" {
+		return defaultAuthor, nil
+	}
+	if why := misnamed(s, perdure.MaxHolderLength); why != "" {
+		return "", badPart("header", authorHeader, why)
+	}
+	return s, nil
+}
+
+// misnamed says why s cannot name anything; empty where it can.
+func misnamed(s string, most int) string {
+	switch {
+	case s == "":
+		return "is empty"
+	case !utf8.ValidString(s):
+		return "is not UTF-8"
+	case utf8.RuneCountInString(s) > most:
+		return "is longer than " + itoa(most) + " characters"
+	case strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return "holds a character that cannot be printed"
+	}
+	return ""
+}
+
+// printable is s, made fit for a message.
+func printable(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, s)
+	return clip(s, 200)
+}
+
+// clip shortens s to at most n bytes, at a rune's edge.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// badPart refuses a part of the request that is not the body.
+func badPart(part, name, message string) badParameter {
+	return badParameter{&perdure.Error{Code: perdure.CodeInvalid, Message: name + " " + message,
+		Fields: []perdure.FieldError{{Pointer: "/" + part + "/" + escapePointer(name), Message: message}}}}
+}
+
+// How long a client may take to fetch an answer: a while, and what a slow line needs for its size.
+const (
+	writeTimeout = 30 * time.Second
+	slowestLine  = 64 << 10 // bytes in a second
+)
+
+func lineTime(size int64) time.Duration {
+	return writeTimeout + time.Duration(size/slowestLine)*time.Second
+}
+
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// A larger buffer is left to the collector.
+const maxPooledBuffer = 1 << 20
+
+// json answers with v.
+func (c *call) json(status int, v any) error {
+	b := buffers.Get().(*bytes.Buffer)
+	b.Reset()
+	if err := encodeJSON(b, v); err != nil {
+		return err
+	}
+	writeBody(c.w, status, "application/json", b.Bytes())
+	if b.Cap() <= maxPooledBuffer {
+		buffers.Put(b)
+	}
+	return nil
+}
+
+func encodeJSON(b *bytes.Buffer, v any) error {
+	enc := json.NewEncoder(b)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// writeBody sends a whole answer. An error of writing is the client's loss alone.
+func writeBody(w http.ResponseWriter, status int, mediaType string, body []byte) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(lineTime(int64(len(body)))))
+	h := w.Header()
+	h.Set("Content-Type", mediaType)
+	h.Set("Content-Length", itoa(len(body)))
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}

@@ -1,0 +1,132 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"perdure"
+)
+
+const (
+	mediaEvents  = "text/event-stream"
+	commentEvery = 15 * time.Second
+)
+
+// events streams a job until it is at rest, the client leaves, or the node shuts down: then the stream
+// just ends, and a client that comes again is told the whole job first.
+func (c *call) events() error {
+	ref, err := c.path("id")
+	if err != nil {
+		return err
+	}
+	if c.r.Method == http.MethodHead || c.shuttingDown() {
+		return c.noEvents(ref)
+	}
+	ctx, cancel := c.longPoll()
+	s := &stream{w: c.w, control: http.NewResponseController(c.w)}
+	defer s.idle.Wait() // nothing writes once the call has returned
+	defer cancel()
+	var last perdure.JobView
+	err = c.Service.Follow(ctx, ref, func(job *perdure.JobView) error {
+		last = *job
+		last.Steps, last.Alerts = nil, nil
+		s.keepAlive.Do(func() { s.start(ctx) })
+		return s.send("job", utcJob(job))
+	})
+	switch {
+	case ctxEnded(err) && (c.gone() || c.shuttingDown()), s.broken:
+		return nil
+	case err != nil && !s.begun:
+		return err
+	case err != nil:
+		_ = s.send("problem", problemOf(c.r, err))
+		return err // logged where it should be; the answer has begun
+	case last.Phase == perdure.Settled || last.Phase == perdure.Parked:
+		return s.send("rest", utcJob(&last))
+	}
+	return nil
+}
+
+func ctxEnded(err error) bool {
+	return err == nil || errors.Is(err, context.Canceled)
+}
+
+// noEvents answers as a stream would begin, and ends it.
+func (c *call) noEvents(ref string) error {
+	if _, err := c.Service.Job(c.ctx(), ref, 0); err != nil {
+		return err
+	}
+	streamHeaders(c.w)
+	return nil
+}
+
+func streamHeaders(w *answer) {
+	h := w.Header()
+	h.Set("Content-Type", mediaEvents)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // nginx would wait for more
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(http.StatusOK)
+}
+
+// stream writes events, and a comment when there has been none for a while: so that whoever stands
+// between sees life, and we see a client that is gone.
+type stream struct {
+	w         *answer
+	control   *http.ResponseController
+	keepAlive sync.Once
+	idle      sync.WaitGroup
+
+	mu     sync.Mutex
+	buf    bytes.Buffer
+	begun  bool
+	broken bool // the client no longer reads
+}
+
+func (s *stream) start(ctx context.Context) {
+	streamHeaders(s.w)
+	s.begun = true
+	s.idle.Go(func() {
+		tick := time.NewTicker(commentEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				_ = s.write(func(b *bytes.Buffer) error { b.WriteString(":\n\n"); return nil })
+			}
+		}
+	})
+}
+
+func (s *stream) send(event string, data any) error {
+	return s.write(func(b *bytes.Buffer) error {
+		b.WriteString("event: " + event + "\ndata: ")
+		if err := encodeJSON(b, data); err != nil { // one line, with its end
+			return err
+		}
+		b.WriteByte('\n')
+		return nil
+	})
+}
+
+func (s *stream) write(fill func(*bytes.Buffer) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.buf.Reset()
+	if err := fill(&s.buf); err != nil {
+		return err
+	}
+	_ = s.control.SetWriteDeadline(time.Now().Add(lineTime(int64(s.buf.Len()))))
+	_, err := s.w.Write(s.buf.Bytes())
+	if err == nil {
+		err = s.control.Flush()
+	}
+	s.broken = s.broken || err != nil
+	return err
+}

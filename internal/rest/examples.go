@@ -1,0 +1,52 @@
+package rest
+
+// Examples of the OpenAPI document. A test holds them against their schemas.
+const (
+	definitionExample = `{"type":"order","key":"order-1042","input":{"amount":4200},"onFailure":"undo",
+"steps":{"charge":{"agent":"payments","with":{"amount":"${input.amount}"},"undo":{},"completeWithin":"30s"}}}`
+
+	jobExample = `{"id":"job_0190a6b7c8d97e0f8123456789abcdef","key":"order-1042","type":"order","priority":5,
+"current":"unsure","desired":"done","phase":"running","unsettled":1,
+"submittedAt":"2026-01-02T15:04:05Z","updatedAt":"2026-01-02T15:04:06Z","input":{"amount":4200},
+"steps":{"charge":{"agent":"payments","action":"charge","current":"unsure","desired":"done","phase":"running","run":1,"direction":"do","was":"undone",
+"turn":1,"key":"job_0190a6b7c8d97e0f8123456789abcdef/charge/1","lockedBy":"payments@h3","lockedUntil":"2026-01-02T15:04:36Z","completeBy":"2026-01-02T15:04:36Z","failures":0,
+"why":{"reason":"running","text":"run 1 by payments@h3, 29s left","until":"2026-01-02T15:04:36Z","since":"2026-01-02T15:04:06Z"}}}}`
+
+	pageExample = `{"items":[{"id":"job_0190a6b7c8d97e0f8123456789abcdef","key":"order-1042","type":"order","priority":5,
+"current":"done","desired":"done","phase":"settled","unsettled":0,
+"submittedAt":"2026-01-02T15:04:05Z","updatedAt":"2026-01-02T15:04:07Z","settledAt":"2026-01-02T15:04:07Z"}]}`
+
+	historyExample = `{"items":[{"step":"charge","run":1,"at":"2026-01-02T15:04:06Z","event":"failed","author":"payments@h3","detail":"503: try later"},
+{"at":"2026-01-02T15:14:06Z","event":"undo","author":"anna","detail":"ordered twice"}]}`
+
+	reasonExample = `{"reason":"ordered twice"}`
+	inputExample  = `{"reason":"wrong card","input":{"amount":4200,"card":"c-2"}}`
+	settleExample = `{"reason":"seen on the bank's page","as":"done","output":{"id":"ch-9"}}`
+
+	claimExample = `{"holder":"payments@h3","max":8,"wait":"20s","heartbeat":"15s","requestId":"h3-000042"}`
+	runsExample  = `{"runs":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","action":"charge","run":1,"direction":"do",
+"input":{"amount":4200},"key":"job_0190a6b7c8d97e0f8123456789abcdef/charge/1",
+"lockedUntil":"2026-01-02T15:04:36Z","completeBy":"2026-01-02T15:04:36Z","remainingMs":30000,"priority":5}]}`
+
+	reportsExample = `{"holder":"payments@h3","reports":[
+{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","run":1,"outcome":"done","output":{"id":"ch-9"}},
+{"job":"job_0190a6b7c8d97e0f8123456789abcdee","step":"charge","run":3,"outcome":"failed","error":{"code":"503","message":"try later","retryAfter":"30s"},"effect":"none"}]}`
+	resultsExample = `{"results":[{"accepted":true},{"accepted":false,"reason":"stale","message":"run 4 of step charge was let out after run 3"}]}`
+
+	beatsExample       = `{"holder":"payments@h3","runs":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","run":1,"progress":{"done":3,"total":10}}]}`
+	beatResultsExample = `{"runs":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","run":1,"lockedUntil":"2026-01-02T15:04:51Z","remainingMs":15000,"stop":false}]}`
+
+	maxExample    = `{"max":10}`
+	limitExample  = `{"name":"agent:payments","max":10,"used":1,"holders":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","run":1}]}`
+	limitsExample = `{"items":[{"name":"agent:payments","max":10,"used":0,"holders":[]}]}`
+
+	alertExample = `{"id":12,"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","kind":"waiting","message":"charge waits for 1h after 5 failures",
+"raisedAt":"2026-01-02T15:04:06Z","closedAt":"2026-01-02T15:24:06Z","closedBy":"anna"}`
+	alertsExample = `{"items":[{"id":12,"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","kind":"parked","message":"charge is parked after 5 failures",
+"raisedAt":"2026-01-02T15:04:06Z"}]}`
+
+	nodesExample = `{"items":[{"id":"n1","host":"h3","pid":4711,"version":"0.1.0","listen":"127.0.0.1:7420","agents":["http","shell"],
+"since":"2026-01-02T15:00:00Z","seenAt":"2026-01-02T15:04:06Z"}]}`
+
+	healthExample = `{"status":"ok","version":"0.1.0"}`
+)

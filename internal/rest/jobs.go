@@ -1,0 +1,161 @@
+package rest
+
+import (
+	"bytes"
+	"net/http"
+	"reflect"
+	"time"
+
+	"perdure"
+)
+
+func (a *api) jobRoutes() []route {
+	job, page := reflect.TypeFor[perdure.JobView](), reflect.TypeFor[perdure.Page[perdure.JobView]]()
+	return []route{
+		{
+			method: http.MethodPost, path: "/v1/jobs", id: "submitJob", tag: "jobs", do: (*call).submit,
+			summary: "Submit a job",
+			doc:     "Stores the definition before it answers. The same key with the same definition is the same job; with another definition it is a conflict.",
+			body:    &media{types: []string{mediaJSON, mediaYAML}, of: reflect.TypeFor[definitionBody](), example: definitionExample},
+			results: []result{
+				{status: http.StatusCreated, doc: "The job was stored", of: job, example: jobExample, headers: map[string]string{"Location": "Where the job is"}},
+				{status: http.StatusOK, doc: "The key was submitted before, with the same definition", of: job, example: jobExample},
+			},
+			problems: []int{http.StatusConflict, http.StatusTooManyRequests, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity},
+		},
+		{
+			method: http.MethodGet, path: "/v1/jobs", id: "listJobs", tag: "jobs", do: (*call).listJobs,
+			summary: "List jobs", doc: "Newest first, without steps.",
+			params: append([]param{
+				{name: "phase", doc: "waiting, running, parked or settled", example: "parked"},
+				{name: "type", doc: "The job's type", example: "order"},
+				{name: "current", doc: "undone, done or unsure", example: "unsure"},
+				{name: "desired", doc: "undone or done", example: "done"},
+				{name: "key", doc: "The job's key", example: "order-1042"},
+				{name: "label", doc: "A label as NAME=VALUE; several must all hold", example: "customer=c-77", repeated: true},
+			}, pageParams...),
+			results: []result{{status: http.StatusOK, doc: "A page of jobs", of: page, example: pageExample}},
+		},
+		{
+			method: http.MethodGet, path: "/v1/jobs/{id}", id: "getJob", tag: "jobs", do: (*call).job,
+			summary: "Get a job", doc: "With its steps and, for each that is unsettled, why it is not running.",
+			params:  []param{{name: "wait", doc: "Answer when the job is at rest, or after so long; at most 5m, more counts as 5m", example: "30s"}},
+			results: []result{{status: http.StatusOK, doc: "The job", of: job, example: jobExample}}, problems: []int{http.StatusNotFound},
+		},
+		{
+			method: http.MethodGet, path: "/v1/jobs/{id}/events", id: "followJob", tag: "jobs", do: (*call).events,
+			summary: "Follow a job",
+			doc:     "Server-sent events. A first event `job` has the whole job; those that follow have the job with the steps that moved. A last event `rest` says that nothing moves any more unless a person acts. An event `problem` says why the stream ends early.",
+			results: []result{{status: http.StatusOK, doc: "The stream", types: []string{mediaEvents}, of: reflect.TypeFor[string]()}}, problems: []int{http.StatusNotFound},
+		},
+		{
+			method: http.MethodGet, path: "/v1/jobs/{id}/history", id: "getHistory", tag: "jobs", do: (*call).history,
+			summary: "Get a job's history", doc: "What did not go the happy way, and who acted.",
+			results: []result{{status: http.StatusOK, doc: "The entries, oldest first", of: reflect.TypeFor[list[perdure.EntryView]](), example: historyExample}}, problems: []int{http.StatusNotFound},
+		},
+	}
+}
+
+func (c *call) submit() error {
+	if err := c.encoded(); err != nil {
+		return err
+	}
+	mediaType := c.mediaType()
+	if mediaType == "" {
+		return c.wrongMedia(mediaJSON, mediaYAML)
+	}
+	// Silence would let a caller believe that a repeated request makes one job.
+	if c.r.Header.Get("Idempotency-Key") != "" {
+		return badPart("header", "Idempotency-Key", "is not read").hint("give the definition a key: the same key is the same job")
+	}
+	body, err := c.read(perdure.MaxDefinitionBytes)
+	if err != nil {
+		return err
+	}
+	if len(bytes.TrimSpace(body)) == 0 {
+		return perdure.Refuse(perdure.CodeMalformed, "the body is empty; a definition is expected")
+	}
+	job, created, err := c.Service.Submit(c.ctx(), body, mediaType)
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+		c.w.Header().Set("Location", "/v1/jobs/"+job.ID.String())
+	}
+	return c.json(status, utcJob(job))
+}
+
+func (c *call) listJobs() error {
+	q := reader{query: c.query}
+	query := perdure.JobQuery{
+		Phase:   one[perdure.Phase](&q, "phase", "waiting", "running", "parked", "settled"),
+		Type:    q.name("type", perdure.MaxNameLength),
+		Current: one[perdure.State](&q, "current", "undone", "done", "unsure"),
+		Desired: one[perdure.State](&q, "desired", "undone", "done"),
+		Key:     q.name("key", perdure.MaxKeyLength),
+		Labels:  q.labels(),
+		Limit:   q.limit(),
+		Cursor:  q.cursor(),
+	}
+	if q.err != nil {
+		return q.err
+	}
+	page, err := c.Service.ListJobs(c.ctx(), query)
+	if err != nil {
+		return err
+	}
+	out := perdure.Page[perdure.JobView]{Items: make([]perdure.JobView, len(page.Items)), NextCursor: page.NextCursor}
+	for i := range page.Items {
+		out.Items[i] = *utcJob(&page.Items[i])
+	}
+	return c.json(http.StatusOK, &out)
+}
+
+func (c *call) job() error {
+	q := reader{query: c.query}
+	wait := q.wait(perdure.MaxJobWait)
+	if q.err != nil {
+		return q.err
+	}
+	ref, err := c.path("id")
+	if err != nil {
+		return err
+	}
+	job, err := c.waitForJob(ref, wait)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, utcJob(job))
+}
+
+// waitForJob answers early, with the job as it is, when the node shuts down.
+func (c *call) waitForJob(ref string, wait time.Duration) (*perdure.JobView, error) {
+	if wait > 0 && !c.shuttingDown() {
+		ctx, cancel := c.longPoll()
+		defer cancel()
+		job, err := c.Service.Job(ctx, ref, wait)
+		if err == nil || c.gone() || !c.shuttingDown() {
+			return job, err
+		}
+	}
+	return c.Service.Job(c.ctx(), ref, 0)
+}
+
+func (c *call) history() error {
+	ref, err := c.path("id")
+	if err != nil {
+		return err
+	}
+	entries, err := c.Service.History(c.ctx(), ref)
+	if err != nil {
+		return err
+	}
+	out := list[perdure.EntryView]{Items: make([]perdure.EntryView, len(entries))}
+	for i, e := range entries {
+		e.At = e.At.UTC()
+		out.Items[i] = e
+	}
+	return c.json(http.StatusOK, &out)
+}

@@ -1,0 +1,211 @@
+package rest
+
+import (
+	"encoding/json"
+	"net/http"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"perdure"
+)
+
+// describe makes the OpenAPI document of the table of calls. Schemas are made by huma from the very
+// types that are written and read.
+func describe(routes []route, version string) []byte {
+	schemas := newSchemas()
+	doc := &huma.OpenAPI{
+		OpenAPI: "3.1.0",
+		Info: &huma.Info{Title: "Perdure", Version: orElse(version, "dev"),
+			Description: "A durable job orchestrator. A job is a set of steps against things that fail; it ends with all of them done, or all of them undone.",
+			License:     nil},
+		Tags: []*huma.Tag{
+			{Name: "jobs", Description: "Submit jobs and follow what becomes of them"},
+			{Name: "acts", Description: "What an operator can do to a job or step"},
+			{Name: "agents", Description: "All that an agent is: three calls, in any language"},
+			{Name: "operations", Description: "Limits, alerts, nodes"},
+			{Name: "process", Description: "This process"},
+		},
+		Components: &huma.Components{Schemas: schemas},
+	}
+	for i := range routes {
+		doc.AddOperation(routes[i].operation(schemas))
+	}
+	noNulls(schemas)
+	b, err := json.Marshal(doc)
+	if err != nil {
+		panic(err) // the table is ours
+	}
+	return b
+}
+
+func orElse(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+func (rt *route) operation(schemas huma.Registry) *huma.Operation {
+	op := &huma.Operation{
+		Method: rt.method, Path: rt.path, OperationID: rt.id, Tags: []string{rt.tag},
+		Summary: rt.summary, Description: rt.doc,
+		Parameters: rt.parameters(), Responses: map[string]*huma.Response{},
+	}
+	if rt.body != nil {
+		op.RequestBody = &huma.RequestBody{Required: !rt.body.optional,
+			Content: content(schemas, rt.body.types, rt.body.of, rt.body.example)}
+	}
+	for _, res := range rt.results {
+		r := &huma.Response{Description: res.doc}
+		if res.of != nil {
+			r.Content = content(schemas, res.types, res.of, res.example)
+		}
+		for name, says := range res.headers {
+			r.Headers = map[string]*huma.Header{name: {Description: says, Schema: &huma.Schema{Type: huma.TypeString}}}
+		}
+		op.Responses[strconv.Itoa(res.status)] = r
+	}
+	problem := content(schemas, []string{problemType}, reflect.TypeFor[Problem](), "")
+	for _, status := range append([]int{http.StatusBadRequest, http.StatusInternalServerError, http.StatusServiceUnavailable}, rt.problems...) {
+		op.Responses[strconv.Itoa(status)] = &huma.Response{Description: http.StatusText(status), Content: problem}
+	}
+	return op
+}
+
+func content(schemas huma.Registry, types []string, of reflect.Type, example string) map[string]*huma.MediaType {
+	if len(types) == 0 {
+		types = []string{mediaJSON}
+	}
+	m := &huma.MediaType{Schema: schemas.Schema(of, true, "")}
+	if example != "" {
+		m.Example = json.RawMessage(example)
+	}
+	out := map[string]*huma.MediaType{}
+	for _, t := range types {
+		out[t] = m
+	}
+	return out
+}
+
+var pathParam = regexp.MustCompile(`\{(\w+)\}`)
+
+// pathDocs say what a part of a path means; by tag, where the same word means different things.
+var pathDocs = map[string]param{
+	"id":              {doc: "The job: its id, its key, the start of an id, or @latest", example: "order-1042"},
+	"operations/id":   {doc: "The alert's number", example: "12"},
+	"name":            {doc: "The step", example: "charge"},
+	"agent":           {doc: "The agent", example: "payments"},
+	"operations/name": {doc: "job:TYPE or agent:NAME", example: "agent:payments"},
+}
+
+func (rt *route) parameters() []*huma.Param {
+	var params []*huma.Param
+	add := func(in string, p param, schema *huma.Schema) {
+		out := &huma.Param{Name: p.name, In: in, Description: p.doc, Required: in == "path", Schema: schema}
+		if p.example != "" {
+			out.Example = p.example
+		}
+		params = append(params, out)
+	}
+	text := &huma.Schema{Type: huma.TypeString}
+	for _, m := range pathParam.FindAllStringSubmatch(rt.path, -1) {
+		p, ok := pathDocs[rt.tag+"/"+m[1]]
+		if !ok {
+			p = pathDocs[m[1]]
+		}
+		p.name = m[1]
+		add("path", p, text)
+	}
+	for _, p := range rt.params {
+		if p.repeated {
+			add("query", p, &huma.Schema{Type: huma.TypeArray, Items: text})
+			params[len(params)-1].Example = []string{p.example}
+			continue
+		}
+		add("query", p, text)
+	}
+	for _, p := range rt.headers {
+		add("header", p, text)
+	}
+	return params
+}
+
+// newSchemas knows the nouns that write themselves as words.
+func newSchemas() huma.Registry {
+	r := huma.NewMapRegistry("#/components/schemas/", func(t reflect.Type, hint string) string {
+		return strings.ReplaceAll(huma.DefaultSchemaNamer(t, hint), "View", "")
+	})
+	for noun, alias := range map[reflect.Type]reflect.Type{
+		reflect.TypeFor[perdure.State]():         reflect.TypeFor[stateWord](),
+		reflect.TypeFor[perdure.Phase]():         reflect.TypeFor[phaseWord](),
+		reflect.TypeFor[perdure.Direction]():     reflect.TypeFor[directionWord](),
+		reflect.TypeFor[perdure.Outcome]():       reflect.TypeFor[outcomeWord](),
+		reflect.TypeFor[perdure.RefusalReason](): reflect.TypeFor[refusalWord](),
+		reflect.TypeFor[perdure.ReasonKind]():    reflect.TypeFor[whyWord](),
+		reflect.TypeFor[perdure.JobID]():         reflect.TypeFor[jobIDWord](),
+		reflect.TypeFor[perdure.Duration]():      reflect.TypeFor[durationWord](),
+		reflect.TypeFor[perdure.StepViews]():     reflect.TypeFor[map[string]perdure.StepView](),
+	} {
+		r.RegisterTypeAlias(noun, alias)
+	}
+	return r
+}
+
+type (
+	stateWord      string
+	phaseWord      string
+	directionWord  string
+	outcomeWord    string
+	refusalWord    string
+	whyWord        string
+	jobIDWord      string
+	durationWord   string
+	definitionBody struct{}
+)
+
+func words(list ...any) *huma.Schema { return &huma.Schema{Type: huma.TypeString, Enum: list} }
+
+func (stateWord) Schema(huma.Registry) *huma.Schema { return words("undone", "done", "unsure") }
+func (phaseWord) Schema(huma.Registry) *huma.Schema {
+	return words("settled", "waiting", "ready", "running", "parked")
+}
+func (directionWord) Schema(huma.Registry) *huma.Schema { return words("do", "undo") }
+func (outcomeWord) Schema(huma.Registry) *huma.Schema {
+	return words("done", "failed", "rejected", "returned", "expired")
+}
+func (refusalWord) Schema(huma.Registry) *huma.Schema {
+	return words(perdure.RefusedLate, perdure.RefusedStale, perdure.RefusedConflict, perdure.RefusedUnknown, perdure.RefusedInvalid, perdure.RefusedForbidden)
+}
+func (whyWord) Schema(huma.Registry) *huma.Schema {
+	return words(perdure.WhyAfterSteps, perdure.WhyNoAgent, perdure.WhyAgentBusy, perdure.WhyLimit, perdure.WhyBackoff, perdure.WhyNotYet,
+		perdure.WhyHeld, perdure.WhyApproval, perdure.WhyRunning, perdure.WhyExpired, perdure.WhyParked, perdure.WhyDeadline)
+}
+func (jobIDWord) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Pattern: "^job_[0-9a-f]{32}$"}
+}
+func (durationWord) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Description: "Go's syntax, and d for days", Examples: []any{"1m30s"}}
+}
+func (definitionBody) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true, Required: []string{"steps", "type"},
+		Description: "A definition, as /v1/schema/job.json has it",
+		Properties: map[string]*huma.Schema{
+			"type":  {Type: huma.TypeString},
+			"steps": {Type: huma.TypeObject, AdditionalProperties: true},
+		}}
+}
+
+// noNulls takes back what huma supposes of Go's slices: here an empty list is [].
+func noNulls(schemas huma.Registry) {
+	for _, s := range schemas.Map() {
+		for _, p := range s.Properties {
+			if p.Type == huma.TypeArray {
+				p.Nullable = false
+			}
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package rest
+
+import (
+	"net/http"
+	"reflect"
+	"strconv"
+
+	"perdure"
+)
+
+type limitBody struct {
+	Max int `json:"max" minimum:"0" maximum:"1000000000" doc:"How many may be out at once; 0: none"`
+}
+
+func (a *api) operationRoutes() []route {
+	limit, alert := reflect.TypeFor[perdure.LimitView](), reflect.TypeFor[perdure.AlertView]()
+	const name = "/v1/limits/{name}"
+	return []route{
+		{
+			method: http.MethodGet, path: "/v1/limits", id: "listLimits", tag: "operations", do: (*call).listLimits,
+			summary: "List limits", results: []result{{status: http.StatusOK, doc: "All limits", of: reflect.TypeFor[list[perdure.LimitView]](), example: limitsExample}},
+		},
+		{
+			method: http.MethodGet, path: name, id: "getLimit", tag: "operations", do: (*call).getLimit,
+			summary: "Get a limit", doc: "With its first hundred holders.",
+			results: []result{{status: http.StatusOK, doc: "The limit", of: limit, example: limitExample}}, problems: []int{http.StatusNotFound},
+		},
+		{
+			method: http.MethodPut, path: name, id: "putLimit", tag: "operations", do: (*call).putLimit,
+			summary: "Set a limit", doc: "job:TYPE bounds the jobs of a type, agent:NAME the runs of an agent. It takes hold at once; what is out stays out.",
+			headers: authorParam, body: &media{of: reflect.TypeFor[limitBody](), example: maxExample},
+			results:  []result{{status: http.StatusOK, doc: "The limit", of: limit, example: limitExample}},
+			problems: []int{http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity},
+		},
+		{
+			method: http.MethodDelete, path: name, id: "deleteLimit", tag: "operations", do: (*call).deleteLimit,
+			summary: "Remove a limit", headers: authorParam, results: []result{{status: http.StatusNoContent, doc: "It is gone"}}, problems: []int{http.StatusNotFound},
+		},
+		{
+			method: http.MethodGet, path: "/v1/alerts", id: "listAlerts", tag: "operations", do: (*call).listAlerts,
+			summary: "List alerts", doc: "Newest first.",
+			params: append([]param{
+				{name: "job", doc: "Of this job: an id, a key, the start of an id, or @latest", example: "order-1042"},
+				{name: "closed", doc: "true: closed ones too", example: "true"},
+			}, pageParams...),
+			results: []result{{status: http.StatusOK, doc: "A page of alerts", of: reflect.TypeFor[perdure.Page[perdure.AlertView]](), example: alertsExample}},
+		},
+		{
+			method: http.MethodPost, path: "/v1/alerts/{id}/close", id: "closeAlert", tag: "operations", do: (*call).closeAlert,
+			summary: "Close an alert", doc: "That of a parked step is closed by what unparks it, and by nothing else.",
+			headers: authorParam, body: &media{of: reflect.TypeFor[reasonBody](), optional: true, example: reasonExample},
+			results:  []result{{status: http.StatusOK, doc: "The alert", of: alert, example: alertExample}},
+			problems: []int{http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity},
+		},
+		{
+			method: http.MethodGet, path: "/v1/nodes", id: "listNodes", tag: "operations", do: (*call).listNodes,
+			summary: "List nodes", results: []result{{status: http.StatusOK, doc: "The processes of the grid", of: reflect.TypeFor[list[perdure.Node]](), example: nodesExample}},
+		},
+	}
+}
+
+func (c *call) listLimits() error {
+	limits, err := c.Service.ListLimits(c.ctx())
+	if err != nil {
+		return err
+	}
+	out := list[perdure.LimitView]{Items: make([]perdure.LimitView, len(limits))}
+	for i := range limits {
+		out.Items[i] = shownLimit(&limits[i])
+	}
+	return c.json(http.StatusOK, &out)
+}
+
+func (c *call) getLimit() error {
+	name, err := c.path("name")
+	if err != nil {
+		return err
+	}
+	limit, err := c.Service.GetLimit(c.ctx(), name)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, shownLimit(limit))
+}
+
+func (c *call) putLimit() error {
+	name, err := c.path("name")
+	if err != nil {
+		return err
+	}
+	if _, of, ok := perdure.SplitLimit(name); !ok || len(of) > perdure.MaxNameLength {
+		return badPart("path", "name", "must be job:TYPE or agent:NAME")
+	}
+	author, err := c.author()
+	if err != nil {
+		return err
+	}
+	doc, err := c.document(maxSmallBody, false)
+	if err != nil {
+		return err
+	}
+	most := readLimit(doc)
+	if err := doc.err(); err != nil {
+		return err
+	}
+	limit, err := c.Service.PutLimit(c.ctx(), name, most)
+	if err != nil {
+		return err
+	}
+	c.Log.InfoContext(c.ctx(), "limit set", "limit", name, "max", most, "by", author)
+	return c.json(http.StatusOK, shownLimit(limit))
+}
+
+func readLimit(doc *document) (most int) {
+	root, there := doc.root(), false
+	for name, field := range root.fields() {
+		if name != "max" {
+			field.unknown("max")
+			continue
+		}
+		there = !field.null()
+		most = int(field.integer(0, perdure.MaxLimit))
+	}
+	root.need("max", there)
+	return most
+}
+
+func (c *call) deleteLimit() error {
+	name, err := c.path("name")
+	if err != nil {
+		return err
+	}
+	author, err := c.author()
+	if err != nil {
+		return err
+	}
+	if err := c.Service.DeleteLimit(c.ctx(), name); err != nil {
+		return err
+	}
+	c.Log.InfoContext(c.ctx(), "limit removed", "limit", name, "by", author)
+	c.w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func shownLimit(l *perdure.LimitView) perdure.LimitView {
+	shown := *l
+	shown.Holders = listOf(l.Holders)
+	return shown
+}
+
+func (c *call) listAlerts() error {
+	q := reader{query: c.query}
+	query := perdure.AlertQuery{
+		Job: q.name("job", perdure.MaxKeyLength), Closed: q.flag("closed"), Limit: q.limit(), Cursor: q.cursor(),
+	}
+	if q.err != nil {
+		return q.err
+	}
+	page, err := c.Service.ListAlerts(c.ctx(), query)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, perdure.Page[perdure.AlertView]{Items: utcAlerts(page.Items), NextCursor: page.NextCursor})
+}
+
+func (c *call) closeAlert() error {
+	id, err := strconv.ParseInt(c.r.PathValue("id"), 10, 64)
+	if err != nil || id < 1 {
+		return badPart("path", "id", "must be an alert's number")
+	}
+	by, err := c.author()
+	if err != nil {
+		return err
+	}
+	doc, err := c.document(maxSmallBody, true)
+	if err != nil {
+		return err
+	}
+	for name, field := range doc.root().fields() {
+		if name != "reason" {
+			field.unknown("reason")
+		} else if reason := field.prose(perdure.MaxReasonBytes); reason != "" {
+			by += ": " + reason // an alert has one field for both
+		}
+	}
+	if err := doc.err(); err != nil {
+		return err
+	}
+	alert, err := c.Service.CloseAlert(c.ctx(), id, by)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, utcAlert(*alert))
+}
+
+func (c *call) listNodes() error {
+	nodes, err := c.Service.ListNodes(c.ctx())
+	if err != nil {
+		return err
+	}
+	out := list[perdure.Node]{Items: make([]perdure.Node, len(nodes))}
+	for i, n := range nodes {
+		n.Since, n.SeenAt, n.Agents = n.Since.UTC(), n.SeenAt.UTC(), listOf(n.Agents)
+		out.Items[i] = n
+	}
+	return c.json(http.StatusOK, &out)
+}

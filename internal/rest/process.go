@@ -1,0 +1,98 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"time"
+
+	"perdure"
+)
+
+// readyTimeout is how long the store may take to answer before the node counts as not ready.
+const readyTimeout = 2 * time.Second
+
+type healthAnswer struct {
+	Status  string `json:"status" example:"ok"`
+	Version string `json:"version,omitempty"`
+}
+
+// processRoutes are about this process, for those who run and watch it.
+func (a *api) processRoutes() []route {
+	health, text := reflect.TypeFor[healthAnswer](), reflect.TypeFor[string]()
+	routes := []route{
+		{
+			method: http.MethodGet, path: "/healthz", id: "health", tag: "process", anyQuery: true, do: (*call).healthz,
+			summary: "Is the process serving?", results: []result{{status: http.StatusOK, doc: "It is", of: health, example: healthExample}},
+		},
+		{
+			method: http.MethodGet, path: "/readyz", id: "ready", tag: "process", anyQuery: true, do: (*call).readyz,
+			summary: "Does the node take work?", doc: "Not while it drains, nor while its store is away or has another schema.",
+			results: []result{{status: http.StatusOK, doc: "It does", of: health, example: healthExample}},
+		},
+		{
+			method: http.MethodGet, path: "/openapi.json", id: "openapi", tag: "process", anyQuery: true,
+			summary: "This document", results: []result{{status: http.StatusOK, doc: "OpenAPI 3.1", of: reflect.TypeFor[map[string]any]()}},
+			do: func(c *call) error {
+				writeBody(c.w, http.StatusOK, mediaJSON, c.openapi)
+				return nil
+			},
+		},
+	}
+	if a.Metrics != nil {
+		routes = append(routes, route{
+			method: http.MethodGet, path: "/metrics", id: "metrics", tag: "process", anyQuery: true,
+			summary: "Metrics for Prometheus", results: []result{{status: http.StatusOK, doc: "In the text format", types: []string{"text/plain"}, of: text}},
+			do: func(c *call) error {
+				c.Metrics.ServeHTTP(c.w, c.r)
+				return nil
+			},
+		})
+	}
+	if a.JobSchema != nil {
+		routes = append(routes, route{
+			method: http.MethodGet, path: "/v1/schema/job.json", id: "jobSchema", tag: "jobs", anyQuery: true,
+			summary: "The JSON Schema of a definition", results: []result{{status: http.StatusOK, doc: "For editors", types: []string{mediaSchema}, of: reflect.TypeFor[map[string]any]()}},
+			do: func(c *call) error {
+				writeBody(c.w, http.StatusOK, mediaSchema, c.JobSchema)
+				return nil
+			},
+		})
+	}
+	return routes
+}
+
+const mediaSchema = "application/schema+json"
+
+func (c *call) healthz() error {
+	return c.json(http.StatusOK, healthAnswer{"ok", c.Version})
+}
+
+func (c *call) readyz() error {
+	if c.shuttingDown() {
+		return perdure.Refuse(perdure.CodeUnavailable, "the node is shutting down")
+	}
+	if c.Ready != nil {
+		ctx, cancel := context.WithTimeout(c.ctx(), readyTimeout)
+		defer cancel()
+		if err := askReady(ctx, c.Ready); err != nil {
+			return err
+		}
+	}
+	return c.json(http.StatusOK, healthAnswer{"ok", c.Version})
+}
+
+// askReady comes back in time even where a driver does not heed its context.
+func askReady(ctx context.Context, ready func(context.Context) error) error {
+	answered := make(chan error, 1)
+	go func() { answered <- ready(ctx) }()
+	select {
+	case err := <-answered:
+		if err != nil && perdure.CodeOf(err) == "" {
+			return perdure.Refuse(perdure.CodeUnavailable, "the store does not answer as it should")
+		}
+		return err
+	case <-ctx.Done():
+		return perdure.Refuse(perdure.CodeUnavailable, "the store did not answer within %s", readyTimeout)
+	}
+}

@@ -1,0 +1,114 @@
+package rest
+
+import (
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+
+	"perdure"
+)
+
+// route is one call: how it is routed, what it is documented as, and what it does.
+type route struct {
+	method, path string
+	id           string // operationId
+	tag          string
+	summary, doc string
+	params       []param
+	headers      []param
+	body         *media
+	results      []result
+	problems     []int // statuses beside those that every call may answer with
+	anyQuery     bool  // load balancers and scrapers add parameters of their own
+	do           func(*call) error
+}
+
+// media documents a body: the type whose schema it has, and an example.
+type media struct {
+	types    []string // application/json if nothing is said
+	of       reflect.Type
+	optional bool
+	example  string
+}
+
+// result documents an answer that is not a problem.
+type result struct {
+	status  int
+	doc     string
+	types   []string
+	of      reflect.Type
+	example string
+	headers map[string]string // name: what it says
+}
+
+// routes are all calls, in the order of the documentation.
+func (a *api) routes() []route {
+	return slices.Concat(a.jobRoutes(), a.actRoutes(), a.agentRoutes(), a.operationRoutes(), a.processRoutes())
+}
+
+// mount puts the calls on the router, and a problem behind every path and method that is none.
+func (a *api) mount(routes []route) {
+	methods := map[string][]string{}
+	for _, rt := range routes {
+		methods[rt.path] = append(methods[rt.path], rt.method)
+		a.mux.Handle(rt.method+" "+rt.path, a.handler(rt))
+	}
+	for path, allowed := range methods {
+		if slices.Contains(allowed, http.MethodGet) {
+			allowed = append(allowed, http.MethodHead)
+		}
+		slices.Sort(allowed)
+		a.mux.Handle(path, a.handler(route{anyQuery: true, do: notAllowed(allowed)}))
+	}
+	a.mux.Handle("/", a.handler(route{anyQuery: true, do: func(c *call) error { return noSuchPath(c.r) }}))
+}
+
+func (a *api) handler(rt route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := &call{api: a, w: w.(*answer), r: r}
+		if err := c.run(&rt); err != nil {
+			a.fail(c.w, r, err)
+		}
+	})
+}
+
+func (c *call) run(rt *route) (err error) {
+	if !rt.anyQuery && c.r.URL.RawQuery != "" {
+		if c.query, err = parseQuery(c.r.URL.RawQuery, rt.params); err != nil {
+			return err
+		}
+	}
+	return rt.do(c)
+}
+
+func notAllowed(allowed []string) func(*call) error {
+	list := strings.Join(allowed, ", ")
+	return func(c *call) error {
+		c.w.Header().Set("Allow", list)
+		e := perdure.Refuse(codeMethod, "%s does not take %s", printable(c.r.URL.Path), printable(c.r.Method))
+		e.Hint = "it takes " + list
+		return e
+	}
+}
+
+// pageParams are what every list takes.
+var pageParams = []param{
+	{name: "limit", doc: "How many at most, 1 to 500; 50 if nothing is said", example: "50"},
+	{name: "cursor", doc: "nextCursor of the page before"},
+}
+
+var authorParam = []param{{name: authorHeader, doc: "Who acts, for the history; \"rest\" if nothing is said", example: "anna"}}
+
+// list is a list that has no pages.
+type list[T any] struct {
+	Items []T `json:"items"`
+}
+
+// listOf makes sure that an empty list is [].
+func listOf[T any](items []T) []T {
+	if items == nil {
+		return []T{}
+	}
+	return items
+}

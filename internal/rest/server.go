@@ -1,0 +1,157 @@
+// Package rest answers HTTP for a perdure.Service: the calls of design.md section 4, an OpenAPI
+// document of them, and a problem (RFC 9457) for whatever goes wrong.
+//
+//	Server     an http.Server with limits fit for strangers and for long polls
+//	server.go  the layers that every request passes: panics, metrics, browsers, tidy paths
+//	route.go   the one table of calls; it feeds the router and the OpenAPI document
+//	call.go    one request: its parameters, body and answer
+//	fields.go  strict reading of JSON, with a place for every fault
+//
+// It decides nothing: what it refuses is what no Service could understand.
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"perdure"
+)
+
+// Config is what the handler needs. Only Service is required.
+type Config struct {
+	Service   perdure.Service
+	Ready     func(context.Context) error // nil: always; asked by /readyz, which allows it two seconds
+	Metrics   http.Handler                // answers /metrics; nil: there is none
+	Registry  prometheus.Registerer       // requests are counted there; nil: they are not
+	JobSchema []byte                      // the definition's JSON Schema; nil: it is not served
+	Log       *slog.Logger                // nil: slog.Default
+	Version   string
+	Shutdown  context.Context // its end ends long polls and streams early, and well; nil: never
+}
+
+// The server's patience. There is no limit on writing as such, since a long poll may take minutes:
+// each answer sets its own when it is written.
+const (
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 2 * time.Minute
+	maxHeaderBytes    = 32 << 10
+)
+
+// Server makes the http.Server that New's handler is meant for.
+func Server(addr string, h http.Handler, log *slog.Logger) *http.Server {
+	if log == nil {
+		log = slog.Default()
+	}
+	return &http.Server{
+		Addr:              addr,
+		Handler:           h,
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+// api is the handler.
+type api struct {
+	Config
+	mux      *http.ServeMux
+	browsers *http.CrossOriginProtection
+	requests *requestMetrics
+	openapi  []byte
+}
+
+// New makes the handler. It panics where the table of calls contradicts itself, which no
+// configuration can cause.
+func New(cfg Config) http.Handler {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.Shutdown == nil {
+		cfg.Shutdown = context.Background()
+	}
+	a := &api{Config: cfg, mux: http.NewServeMux(), browsers: http.NewCrossOriginProtection(), requests: newRequestMetrics(cfg.Registry)}
+	routes := a.routes()
+	a.openapi = describe(routes, cfg.Version)
+	a.mount(routes)
+	return a
+}
+
+// ServeHTTP leads a request through the layers to its call.
+func (a *api) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	w := &answer{ResponseWriter: rw}
+	begin := time.Now()
+	defer func() {
+		if p := recover(); p != nil {
+			a.panicked(w, r, p)
+		}
+		took := time.Since(begin)
+		a.requests.count(r.Pattern, w.status, took)
+		a.Log.LogAttrs(r.Context(), slog.LevelDebug, "request", slog.String("method", r.Method),
+			slog.String("path", r.URL.Path), slog.Int("status", w.status), slog.Duration("took", took))
+	}()
+	// A deadline that an earlier request of the connection set is not this one's.
+	_ = http.NewResponseController(rw).SetWriteDeadline(time.Time{})
+	if err := a.admit(r); err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	a.mux.ServeHTTP(w, r)
+}
+
+// admit refuses what the router should not see: requests that another site's page makes a browser
+// send, and paths that the router would answer with a redirect.
+func (a *api) admit(r *http.Request) error {
+	if err := a.browsers.Check(r); err != nil {
+		return perdure.Refuse(perdure.CodeForbidden, "refused as %v", err)
+	}
+	p := r.URL.EscapedPath()
+	if tidy := path.Clean(p); !strings.HasPrefix(p, "/") || tidy != p && tidy+"/" != p {
+		return noSuchPath(r)
+	}
+	return nil
+}
+
+// panicked answers for a call that fell over. What it says goes to the log alone.
+func (a *api) panicked(w *answer, r *http.Request, p any) {
+	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(http.ErrAbortHandler)
+	}
+	a.Log.ErrorContext(r.Context(), "panic", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	if w.status != 0 {
+		panic(http.ErrAbortHandler) // half an answer is out: cut the connection
+	}
+	writeProblem(w, problemOf(r, errInternal))
+}
+
+// answer remembers what was answered.
+type answer struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *answer) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *answer) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController through.
+func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }

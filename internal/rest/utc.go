@@ -1,0 +1,50 @@
+package rest
+
+import (
+	"slices"
+	"time"
+
+	"perdure"
+)
+
+// Whatever zone a store's driver puts its times in, what leaves here is UTC. Views may be shared
+// between requests, so they are copied, never changed.
+
+func utcJob(j *perdure.JobView) *perdure.JobView {
+	out := *j
+	utc(&out.CompleteBy, &out.SubmittedAt, &out.UpdatedAt, &out.SettledAt)
+	out.Alerts = nil
+	if len(j.Alerts) > 0 {
+		out.Alerts = utcAlerts(j.Alerts)
+	}
+	out.Steps = slices.Clone(j.Steps)
+	for i := range out.Steps {
+		s := &out.Steps[i]
+		utc(&s.LockedUntil, &s.CompleteBy, &s.AvailableAt, &s.ReadyAt, &s.StartedAt, &s.EndedAt)
+		if s.Why != nil {
+			why := *s.Why
+			utc(&why.Until, &why.Since)
+			s.Why = &why
+		}
+	}
+	return &out
+}
+
+func utcAlerts(alerts []perdure.AlertView) []perdure.AlertView {
+	out := make([]perdure.AlertView, len(alerts))
+	for i := range alerts {
+		out[i] = utcAlert(alerts[i])
+	}
+	return out
+}
+
+func utcAlert(a perdure.AlertView) perdure.AlertView {
+	utc(&a.RaisedAt, &a.ClosedAt)
+	return a
+}
+
+func utc(times ...*time.Time) {
+	for _, t := range times {
+		*t = t.UTC()
+	}
+}
