@@ -24,7 +24,6 @@ type waitFlags struct {
 func (w *waitFlags) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&w.wait, "wait", false, "follow to rest and exit by the state (with --store: unless --no-wait)")
 	cmd.Flags().BoolVar(&w.noWait, "no-wait", false, "with --store: record the intent and leave the work to the next node")
-	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
 	w.agents.register(cmd, "http,shell")
 }
 
@@ -32,14 +31,21 @@ func (w *waitFlags) register(cmd *cobra.Command) {
 // store of our own nobody else would.
 func (w *waitFlags) asked(t *target) bool { return w.wait || !t.far() && !w.noWait }
 
+func (w *waitFlags) check() error {
+	if w.wait && w.noWait {
+		return usagef("--wait and --no-wait exclude each other")
+	}
+	return w.agents.check()
+}
+
 // withActor is withTarget for commands that change or drive jobs.
-func (a *app) withActor(cmd *cobra.Command, agents agentFlags, fn func(context.Context, *target) error) error {
-	if err := agents.check(); err != nil {
+func (a *app) withActor(cmd *cobra.Command, w waitFlags, fn func(context.Context, *target) error) error {
+	if err := w.check(); err != nil {
 		return err
 	}
 	ctx, stop := a.interruptible(cmd.Context())
 	defer stop()
-	t, err := a.dial(ctx, cmd, agents)
+	t, err := a.dial(ctx, cmd, w.agents)
 	if err != nil {
 		return reason(ctx, err)
 	}
@@ -48,7 +54,7 @@ func (a *app) withActor(cmd *cobra.Command, agents agentFlags, fn func(context.C
 
 // act records what an operator wants and, where asked, follows the job to rest.
 func (a *app) act(cmd *cobra.Command, w waitFlags, ref string, act perdure.Act) error {
-	return a.withActor(cmd, w.agents, func(ctx context.Context, t *target) error {
+	return a.withActor(cmd, w, func(ctx context.Context, t *target) error {
 		act.Author = author()
 		v, err := t.Act(ctx, ref, act)
 		if err != nil {

@@ -28,7 +28,7 @@ With --wait it follows the jobs to rest and exits by their state.`,
 			if err != nil {
 				return err
 			}
-			return a.withActor(cmd, wait.agents, func(ctx context.Context, t *target) error {
+			return a.withActor(cmd, wait, func(ctx context.Context, t *target) error {
 				jobs, refused := a.submitAll(ctx, docs, func(ctx context.Context, d *document) (*perdure.JobView, string, error) {
 					v, created, err := t.Submit(ctx, d.plan.Canonical, mediaJSON)
 					if created {

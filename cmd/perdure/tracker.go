@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"perdure"
@@ -138,7 +140,9 @@ func (t *tracker) tally(rows []int) []count {
 	for word, c := range n {
 		counts = append(counts, count{word, c, rank[word]})
 	}
-	slices.SortFunc(counts, func(a, b count) int { return a.rank - b.rank })
+	slices.SortFunc(counts, func(a, b count) int {
+		return cmp.Or(a.rank-b.rank, b.n-a.n, strings.Compare(a.word, b.word))
+	})
 	return counts
 }
 
