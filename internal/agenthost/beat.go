@@ -82,26 +82,31 @@ func (h *Host) beat(batch []*live) {
 // heed does what the answer to a heartbeat says. Called under mu. A run that is lost is never revived
 // (F042), and no beat reaches past the ultimatum (F043).
 func (h *Host) heed(l *live, r *perdure.BeatResult, sent instant) {
-	switch {
-	case !r.Stop:
-		t := termOf(l.run, sent, r.RemainingMs, r.LockedUntil)
-		l.ultimatum = later(l.ultimatum, t.ultimatum)
-		l.lock = earlier(later(l.lock, t.lock), l.ultimatum)
-	case l.report != nil:
-		// It has ended here; the answer to its report is what counts.
-	case unwanted(r.Reason):
+	if r.Stop && invalid(r.Reason) {
+		if l.report == nil { // else the answer to its report is what counts
+			h.lose(l, errNotOurs)
+		}
+		return
+	}
+	t := termOf(l.run, sent, r.RemainingMs, r.LockedUntil)
+	l.ultimatum = later(l.ultimatum, t.ultimatum)
+	l.lock = earlier(later(l.lock, t.lock), l.ultimatum)
+	if r.Stop && l.report == nil && l.ctx.Err() == nil {
 		// Still ours: what the handler says about it is reported, so that the step can turn at once.
 		h.say(slog.LevelInfo, "run told to stop", l.agent, l.run, "reason", r.Reason)
 		l.cancel(errStopped)
-	default:
-		h.lose(l, errNotOurs)
 	}
 }
 
-// unwanted tells a run that is valid, but whose direction is no longer desired, from one that is not
-// valid any more.
-func unwanted(reason string) bool {
-	return reason == perdure.Undo.String() || reason == perdure.Do.String() || reason == "redo"
+// invalid tells a run that is not ours any more from one that is, but whose direction is no longer
+// desired.
+func invalid(reason string) bool {
+	switch perdure.RefusalReason(reason) {
+	case perdure.RefusedLate, perdure.RefusedStale, perdure.RefusedUnknown, perdure.RefusedForbidden,
+		perdure.RefusedInvalid, perdure.RefusedConflict:
+		return true
+	}
+	return false
 }
 
 // confirm asks by heartbeat how the open ones of the runs that have just arrived stand. Without an
@@ -126,11 +131,12 @@ func (h *Host) confirm(a *hosted, runs []perdure.Run, terms []term, open []int) 
 		j, ok := at[handle{r.Job, r.Step, r.Run}]
 		switch {
 		case !ok:
-		case !r.Stop:
-			terms[j] = termOf(&runs[j], sent, r.RemainingMs, r.LockedUntil)
-		case !unwanted(r.Reason):
+		case r.Stop && invalid(r.Reason):
 			terms[j].over = true
-			h.log.Warn("run discarded: it is not ours any more", "agent", a.Name, "run", runs[j].Run, "reason", r.Reason)
+			h.log.Warn("run discarded: it is not ours any more", about(a, &runs[j], "reason", r.Reason)...)
+		default:
+			terms[j] = termOf(&runs[j], sent, r.RemainingMs, r.LockedUntil)
+			terms[j].unwanted = r.Stop
 		}
 	}
 }

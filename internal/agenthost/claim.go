@@ -124,7 +124,7 @@ func (h *Host) start(a *hosted, got arrival) (started int) {
 		h.confirm(a, got.runs, terms, open)
 	}
 	for i := range got.runs {
-		if !terms[i].over && h.admit(a, &got.runs[i], terms[i].lock, terms[i].ultimatum) {
+		if !terms[i].over && h.admit(a, &got.runs[i], terms[i]) {
 			started++
 		}
 	}
@@ -135,6 +135,7 @@ func (h *Host) start(a *hosted, got arrival) (started int) {
 type term struct {
 	lock, ultimatum instant
 	over            bool // it is not ours any more
+	unwanted        bool // it is ours, and the job has turned meanwhile
 }
 
 // termOf counts the remaining time from an instant at or before the scheduler's own reading.

@@ -47,9 +47,10 @@ var (
 	errDrained  = errors.New("the host has drained")
 )
 
-// admit starts a run that has arrived, unless it is known, its time is used up, or it came to a host
-// that drains or has no slot for it: those are given back. It says whether the run was started.
-func (h *Host) admit(a *hosted, run *perdure.Run, lock, ultimatum instant) bool {
+// admit starts a run that has arrived, unless it is known, or its time is used up, or nothing will
+// come of it here (the job has turned, the host drains, no slot is free): then it is given back. It
+// says whether the run was started.
+func (h *Host) admit(a *hosted, run *perdure.Run, t term) bool {
 	h.mu.Lock()
 	defer h.unlock()
 	id := handleOf(run)
@@ -57,22 +58,22 @@ func (h *Host) admit(a *hosted, run *perdure.Run, lock, ultimatum instant) bool 
 		h.say(slog.LevelWarn, "run arrived again, not started again", a, run)
 		return false
 	}
-	if lock.reached(h.now()) {
+	if t.lock.reached(h.now()) {
 		h.discard(a, run)
 		return false
 	}
-	l := &live{run: run, agent: a, lock: lock, ultimatum: ultimatum}
+	l := &live{run: run, agent: a, lock: t.lock, ultimatum: t.ultimatum}
 	h.live[id] = l
 	a.held++
-	l.timer = time.AfterFunc(time.Until(lock.mono), func() { h.lapse(l) })
-	if h.claiming.Err() != nil || a.busy >= a.slots {
+	l.timer = time.AfterFunc(time.Until(t.lock.mono), func() { h.lapse(l) })
+	if t.unwanted || h.claiming.Err() != nil || a.busy >= a.slots {
 		h.giveBack(l)
 		return false
 	}
 	a.busy++
 	l.running = true
 	ctx, cancel := context.WithCancelCause(h.life)
-	ctx, free := context.WithDeadline(ctx, ultimatum.mono)
+	ctx, free := context.WithDeadline(ctx, t.ultimatum.mono)
 	l.ctx = perdure.WithRun(ctx, run, func(p json.RawMessage) { h.keepProgress(l, p) })
 	l.cancel = func(cause error) { cancel(cause); free() }
 	go h.execute(l)
@@ -173,7 +174,7 @@ func reportOf(run *perdure.Run, output json.RawMessage, err, cause error) perdur
 		} else {
 			r.Effect = ""
 		}
-		r.Outcome, r.Error = perdure.OutcomeReturned, nil
+		r.Outcome, r.Error = perdure.OutcomeReturned, &perdure.RunError{Message: "cut short by a drain of its host"}
 	case errors.Is(cause, errStopped) && r.Error.Code == "":
 		r.Error.Code = "stopped"
 	}

@@ -1,0 +1,196 @@
+package http
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"perdure"
+)
+
+// exchange is one request and its answer.
+type exchange struct {
+	in   *Input
+	run  *perdure.Run
+	stop func()      // ends the context of the request
+	sent atomic.Bool // a connection was had, so that something may have got through
+}
+
+// request builds what is sent.
+func (x *exchange) request(ctx context.Context) (*http.Request, error) {
+	body, contentType, err := x.in.payload()
+	if err != nil {
+		return nil, err
+	}
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { x.sent.Store(true) },
+	})
+	ctx = context.WithValue(ctx, exchangeKey{}, x)
+	req, err := http.NewRequestWithContext(ctx, x.in.Method, x.in.target.String(), body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("User-Agent", "perdure")
+	req.Header.Set("Idempotency-Key", x.run.Key)
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	if x.run.Traceparent != "" {
+		req.Header.Set("Traceparent", x.run.Traceparent)
+	}
+	for name, v := range x.in.Headers {
+		req.Header.Del(name)
+		for _, s := range v {
+			req.Header.Add(name, s)
+		}
+	}
+	if host := req.Header.Get("Host"); host != "" {
+		req.Host = host
+		req.Header.Del("Host")
+	}
+	identify(ctx, req.Header, x.run)
+	return req, nil
+}
+
+// identify tells the other side on whose behalf this is.
+func identify(ctx context.Context, h http.Header, run *perdure.Run) {
+	h.Set("Perdure-Job", run.Job.String())
+	h.Set("Perdure-Step", run.Step)
+	h.Set("Perdure-Run", strconv.FormatInt(run.Run, 10))
+	h.Set("Perdure-Direction", run.Direction.String())
+	if run.DoKey != "" {
+		h.Set("Perdure-Do-Key", run.DoKey)
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		h.Set("Perdure-Remaining-Ms", strconv.FormatInt(max(time.Until(deadline).Milliseconds(), 0), 10))
+	}
+}
+
+// payload is the body as it is sent, and its type where the input does not name one.
+func (in *Input) payload() (io.Reader, string, error) {
+	if in.Body == nil {
+		return nil, "", nil
+	}
+	if in.Body[0] == '"' {
+		var s string
+		if err := json.Unmarshal(in.Body, &s); err != nil {
+			return nil, "", fmt.Errorf("body: %w", err)
+		}
+		return strings.NewReader(s), "text/plain; charset=utf-8", nil
+	}
+	return bytes.NewReader(in.Body), "application/json", nil
+}
+
+// do sends the request and says what came of it. failing means that the other side is in trouble:
+// what a circuit breaker counts.
+func (x *exchange) do(client *http.Client, req *http.Request) (out json.RawMessage, failing health, err error) {
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, x.healthOf(err), x.failure(req.Context(), err)
+	}
+	defer resp.Body.Close()
+	failing = well
+	if resp.StatusCode >= 500 {
+		failing = ill
+	}
+	outcome := x.in.Expect.of(resp.StatusCode, x.run.Direction)
+	if outcome == perdure.OutcomeDone {
+		out, err = output(resp)
+		if err != nil && !errors.Is(err, errTooLarge) {
+			return nil, x.healthOf(err), x.failure(req.Context(), err)
+		}
+		return out, failing, err
+	}
+	err = fmt.Errorf("%s%s", status{resp.StatusCode, resp.StatusCode, false}.text(), x.excerpt(resp.Body))
+	code := "http_" + strconv.Itoa(resp.StatusCode)
+	if outcome == perdure.OutcomeRejected {
+		return nil, failing, perdure.Rejected(err, code)
+	}
+	err = perdure.Failed(err, code)
+	if after := retryAfter(resp.Header, time.Now()); after > 0 {
+		err = perdure.RetryAfter(after, err)
+	}
+	return nil, failing, err
+}
+
+func (s status) text() string {
+	return strings.TrimSpace(strconv.Itoa(s.from) + " " + http.StatusText(s.from))
+}
+
+// failure names why there was no answer.
+func (x *exchange) failure(ctx context.Context, err error) error {
+	var forbidden *forbiddenError
+	var verification *tls.CertificateVerificationError
+	if u := (*url.Error)(nil); errors.As(err, &u) {
+		err = u.Err // url.Error repeats the URL, with what is secret in it
+	}
+	switch {
+	case errors.As(err, &forbidden):
+		err = perdure.Rejected(forbidden, "forbiddenTarget")
+	case errors.Is(err, errScheme):
+		err = perdure.Rejected(err, "redirect")
+	case ctx.Err() != nil || isTimeout(err) && x.sent.Load():
+		err = perdure.Failed(fmt.Errorf("no answer in time: %w", err), "timeout")
+	case errors.As(err, &verification):
+		err = perdure.Failed(err, "tls")
+	case !x.sent.Load():
+		err = perdure.Failed(err, "connect")
+	default:
+		err = perdure.Failed(err, "disconnected")
+	}
+	if !x.sent.Load() {
+		err = perdure.NoEffect(err)
+	}
+	return err
+}
+
+// healthOf is what no answer has shown of the other side. Slow is not ill: how much time there was is
+// the step's own affair.
+func (x *exchange) healthOf(err error) health {
+	var forbidden *forbiddenError
+	switch {
+	case errors.As(err, &forbidden), errors.Is(err, errScheme), errors.Is(err, context.Canceled):
+		return unclear
+	case x.sent.Load() && isTimeout(err):
+		return unclear
+	}
+	return ill
+}
+
+func isTimeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// retryAfter reads a Retry-After of seconds or of a date. A date is compared with the answer's own
+// Date, so that the two clocks need not agree.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	v := strings.TrimSpace(h.Get("Retry-After"))
+	if n, err := strconv.ParseUint(v, 10, 32); err == nil {
+		return min(time.Duration(n)*time.Second, perdure.MaxRetryAfter)
+	}
+	at, err := http.ParseTime(v)
+	if err != nil {
+		return 0
+	}
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		now = date
+	}
+	return min(max(at.Sub(now), 0), perdure.MaxRetryAfter)
+}
+
+// shown is a URL without what may be secret in it: user, password and query.
+func shown(u *url.URL) string {
+	return u.Scheme + "://" + u.Host + u.EscapedPath()
+}

@@ -1,0 +1,109 @@
+package http
+
+import (
+	"fmt"
+	"strconv"
+
+	"perdure"
+	"perdure/agents/internal/with"
+)
+
+// expect says which statuses mean what, where the defaults do not.
+type expect struct {
+	Done     []status `json:"done"`
+	Failed   []status `json:"failed"`
+	Rejected []status `json:"rejected"`
+}
+
+// status is one status (404), or a class of them ("4xx": from 400 to 499).
+type status struct {
+	from, to int
+	open     bool // an expression
+}
+
+func (s *status) UnmarshalJSON(b []byte) error {
+	word, ok := with.Scalar(b)
+	if b[0] == '"' && with.Expression(word) {
+		s.open = true
+		return nil
+	}
+	if ok && len(word) == 3 && word[1:] == "xx" && word[0] >= '2' && word[0] <= '5' {
+		s.from = int(word[0]-'0') * 100
+		s.to = s.from + 99
+		return nil
+	}
+	n, err := strconv.Atoi(word)
+	if !ok || err != nil || n < 200 || n > 599 {
+		return fmt.Errorf(`a status from 200 to 599, or a class like "2xx", not %s`, with.Brief(b))
+	}
+	s.from, s.to = n, n
+	return nil
+}
+
+// lists are the three in the order in which they are looked at.
+func (e *expect) lists() map[perdure.Outcome][]status {
+	return map[perdure.Outcome][]status{
+		perdure.OutcomeDone:     e.Done,
+		perdure.OutcomeFailed:   e.Failed,
+		perdure.OutcomeRejected: e.Rejected,
+	}
+}
+
+// check refuses what would mean two things at once.
+func (e *expect) check(draft bool) error {
+	seen := map[status]perdure.Outcome{}
+	for outcome, list := range e.lists() {
+		for _, s := range list {
+			if s.open {
+				if !draft {
+					return fmt.Errorf("an expression was not evaluated")
+				}
+				continue
+			}
+			if other, ok := seen[s]; ok && other != outcome {
+				return fmt.Errorf("%s cannot mean both %s and %s", s, min(other, outcome), max(other, outcome))
+			}
+			seen[s] = outcome
+		}
+	}
+	return nil
+}
+
+func (s status) String() string {
+	if s.from != s.to {
+		return strconv.Itoa(s.from/100) + "xx"
+	}
+	return strconv.Itoa(s.from)
+}
+
+// of is what a status means: as expected by number, else by class, else by default.
+func (e *expect) of(code int, d perdure.Direction) perdure.Outcome {
+	class := perdure.NoOutcome
+	for outcome, list := range e.lists() {
+		for _, s := range list {
+			switch {
+			case code < s.from || code > s.to:
+			case s.from == s.to:
+				return outcome
+			default:
+				class = outcome
+			}
+		}
+	}
+	if class != perdure.NoOutcome {
+		return class
+	}
+	return byDefault(code, d)
+}
+
+func byDefault(code int, d perdure.Direction) perdure.Outcome {
+	switch {
+	case code >= 200 && code < 300:
+		return perdure.OutcomeDone
+	case d == perdure.Undo && (code == 404 || code == 410):
+		return perdure.OutcomeDone // nothing there, or not any more: that is what an undo wants
+	case code == 408 || code == 425 || code == 429 || code >= 500:
+		return perdure.OutcomeFailed
+	}
+	return perdure.OutcomeRejected
+}

@@ -1,0 +1,117 @@
+// Package with reads what a step hands to a built-in agent (`with`), strictly, and writes texts so
+// that every store keeps them.
+package with
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Decode reads one JSON object into the struct that to points to. A name that the struct's tags do not
+// have, in exactly that spelling, is an error, and so is a second value. Errors name the place.
+func Decode(b json.RawMessage, to any) error {
+	if b = bytes.TrimSpace(b); len(b) == 0 || b[0] != '{' {
+		return fmt.Errorf("an object is needed, not %s", Brief(b))
+	}
+	var names map[string]json.RawMessage
+	d := json.NewDecoder(bytes.NewReader(b))
+	if err := d.Decode(&names); err != nil {
+		return fmt.Errorf("not JSON: %w", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("more than one JSON value")
+	}
+	v := reflect.ValueOf(to).Elem()
+	known := make([]string, v.NumField())
+	for i := range known {
+		known[i] = v.Type().Field(i).Tag.Get("json")
+		raw, ok := names[known[i]]
+		if !ok || known[i] == "" {
+			continue
+		}
+		delete(names, known[i])
+		if err := json.Unmarshal(raw, v.Field(i).Addr().Interface()); err != nil {
+			return fmt.Errorf("%s: %w", known[i], readable(err))
+		}
+	}
+	for name := range names {
+		return fmt.Errorf("unknown field %q (there are %s)", name, strings.Join(slices.DeleteFunc(known, empty), ", "))
+	}
+	return nil
+}
+
+func empty(s string) bool { return s == "" }
+
+// readable takes Go's own words out of a decoding error.
+func readable(err error) error {
+	if typ := (*json.UnmarshalTypeError)(nil); errors.As(err, &typ) {
+		return fmt.Errorf("%s does not fit here", article(typ.Value))
+	}
+	return err
+}
+
+func article(noun string) string {
+	noun, _, _ = strings.Cut(noun, " ")
+	switch noun {
+	case "object", "array":
+		return "an " + noun
+	case "bool":
+		return "a boolean"
+	}
+	return "a " + noun
+}
+
+// Scalar is the text of a JSON string, number, boolean or null; digits are kept. False for objects and
+// arrays.
+func Scalar(b json.RawMessage) (string, bool) {
+	switch b[0] {
+	case '"':
+		var s string
+		return s, json.Unmarshal(b, &s) == nil
+	case '{', '[':
+		return "", false
+	}
+	return string(b), true
+}
+
+// IsNull says whether there is nothing, or null.
+func IsNull(b json.RawMessage) bool {
+	b = bytes.TrimSpace(b)
+	return len(b) == 0 || string(b) == "null"
+}
+
+// Brief is b, cut short, for an error's text.
+func Brief(b []byte) string {
+	switch {
+	case len(b) == 0:
+		return "nothing"
+	case len(b) > 40:
+		return Plain(string(b[:40])) + "…"
+	}
+	return Plain(string(b))
+}
+
+// Expression says whether a string of a definition holds a ${…} that will be replaced. $${…} is a
+// literal one.
+func Expression(s string) bool {
+	for i := 0; i+1 < len(s); i++ {
+		switch {
+		case strings.HasPrefix(s[i:], "$${"):
+			i += 2
+		case s[i] == '$' && s[i+1] == '{':
+			return true
+		}
+	}
+	return false
+}
+
+// Plain is s as every store can keep it: UTF-8 without NUL. What is neither becomes U+FFFD.
+func Plain(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}

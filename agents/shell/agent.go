@@ -1,0 +1,159 @@
+// Package shell is the agent that runs one program per run.
+//
+//	func main() {
+//		if shell.MaybeReaper() {
+//			return
+//		}
+//		…
+//		agent := shell.New(shell.Config{})
+//
+// The input of a step (`with`) names the program and its arguments; see Input. No shell reads them: a
+// `;` or `$(…)` in an argument is a few characters like others. How the program ends is how the run
+// ends:
+//
+//	exit 0                    done; output is stdout where that is one JSON value, else {"stdout": "…"}
+//	one of rejectedCodes      rejected, "exit_3"
+//	any other exit            failed, "exit_1" (75, EX_TEMPFAIL, included), with the end of stderr
+//	killed by a signal        failed, "signal_TERM"
+//	not done in time          failed, "timeout"; it is killed before the run's time is over
+//	too much on stdout        failed, "outputTooLarge"; it is killed
+//	no such program or dir    rejected without effect, "notFound"; "notExecutable" alike
+//	input wrong               rejected without effect, "input"
+//	cannot be started now     failed without effect, "start"
+//
+// A program has a process group of its own, and whatever is left in that group when the program is
+// over is killed: what must live on has to leave the group (setsid). The group dies too when the run is
+// cut short (TERM, and KILL a little later; at the run's ultimatum KILL at once), and when this process
+// dies, however it dies; see MaybeReaper.
+//
+// The program sees the environment of this process, without its PERDURE_… settings except
+// PERDURE_SERVER; over that `env` of the input; and over that its run: PERDURE_KEY (stable over the
+// runs of a turn: what the far side deduplicates by), PERDURE_RUN (the fencing token), PERDURE_JOB,
+// PERDURE_STEP, PERDURE_DIRECTION (do or undo), PERDURE_REMAINING_MS, and in an undo PERDURE_DO_KEY.
+package shell
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"time"
+
+	"perdure"
+	"perdure/agents/internal/with"
+)
+
+// Name is what the agent is called where Config does not say.
+const Name = "shell"
+
+// Bounds of one run.
+const (
+	MaxStdout = perdure.MaxPayloadBytes
+	MaxStderr = 8 << 10 // the end of it is kept; at most 3 KiB of that go into an error's message
+)
+
+// Config is how the agent works; the zero value is fine.
+type Config struct {
+	Name  string        // default "shell"
+	Slots int           // runs at once; 0: perdure.DefaultSlots
+	Grace time.Duration // between TERM and KILL; 0: 1s
+}
+
+type agent struct{ grace time.Duration }
+
+// New makes the agent.
+func New(cfg Config) *perdure.Agent {
+	if cfg.Name == "" {
+		cfg.Name = Name
+	}
+	if cfg.Grace <= 0 {
+		cfg.Grace = time.Second
+	}
+	a := perdure.NewAgent(cfg.Name)
+	a.Slots = cfg.Slots
+	a.HandleAny((&agent{grace: cfg.Grace}).run)
+	return a
+}
+
+func (a *agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
+	in, err := parse(run.Input, false)
+	if err != nil {
+		return nil, perdure.NoEffect(perdure.Rejected(err, "input"))
+	}
+	t := timesOf(ctx)
+	p := newProcess(in, environ(os.Environ(), in, run, time.Until(t.term)))
+	if err := ctx.Err(); err != nil {
+		return nil, perdure.NoEffect(context.Cause(ctx))
+	}
+	if err := p.start(); err != nil {
+		return nil, notStarted(in, err)
+	}
+	if cut := p.wait(ctx, t, a.grace); cut != nil {
+		return nil, p.stderr.after(cut)
+	}
+	return p.outcome(in)
+}
+
+// notStarted says why there is no process: because the input is wrong, or because the machine is
+// short of something.
+func notStarted(in *Input, err error) error {
+	if in.Dir != "" {
+		if st, serr := os.Stat(in.Dir); serr != nil || !st.IsDir() {
+			return perdure.NoEffect(perdure.Rejected(fmt.Errorf("dir: %s is not there", in.Dir), "notFound"))
+		}
+	}
+	if e := (*fs.PathError)(nil); errors.As(err, &e) {
+		err = e.Err
+	}
+	if e := (*exec.Error)(nil); errors.As(err, &e) {
+		err = e.Err
+	}
+	code := startCode(err)
+	err = fmt.Errorf("%s: %w", in.Command[0], err)
+	if code == "start" {
+		return perdure.NoEffect(perdure.Failed(err, code))
+	}
+	return perdure.NoEffect(perdure.Rejected(err, code))
+}
+
+// outcome is what the end of a process that was left alone means.
+func (p *process) outcome(in *Input) (json.RawMessage, error) {
+	state := p.cmd.ProcessState
+	code := state.ExitCode()
+	if code == 0 {
+		return outputOf(p.stdout.buf.Bytes())
+	}
+	if sig, ok := signalOf(state); ok {
+		return nil, perdure.Failed(p.stderr.after(fmt.Errorf("killed by %s", sig)), "signal_"+sig)
+	}
+	err := p.stderr.after(fmt.Errorf("exit code %d", code))
+	name := fmt.Sprintf("exit_%d", code)
+	if in.rejects(code) {
+		return nil, perdure.Rejected(err, name)
+	}
+	return nil, perdure.Failed(err, name)
+}
+
+// outputOf is stdout as the steps after this one see it.
+func outputOf(stdout []byte) (json.RawMessage, error) {
+	if len(stdout) > 0 && perdure.CheckJSON(stdout) == nil {
+		return stdout, nil
+	}
+	return json.Marshal(map[string]string{"stdout": with.Plain(string(stdout))})
+}
+
+// times are when a process is told to end, and when it is made to, so that this can still be reported
+// before the run's ultimatum (F041).
+type times struct{ term, kill time.Time }
+
+func timesOf(ctx context.Context) times {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(perdure.MaxDuration)
+	}
+	margin := min(time.Until(deadline)/10, 2*time.Second)
+	return times{term: deadline.Add(-margin), kill: deadline.Add(-margin / 2)}
+}

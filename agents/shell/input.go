@@ -1,0 +1,142 @@
+package shell
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"perdure"
+	"perdure/agents/internal/with"
+)
+
+// Input is what the agent is asked for: `with` of a step.
+//
+//	command: [./charge.sh, --amount, 4200]   # required: the program and its arguments
+//	dir: /srv/shop                           # where it runs; default: where this process does
+//	env: {REGION: eu}                        # added to the environment
+//	stdin: {sku: tea-12}                     # a string as it is, anything else as JSON; default: nothing
+//	rejectedCodes: [2, 64]                   # exit codes that mean: pointless to try again
+//
+// The program is looked for in PATH of this process if its name has no slash, and from dir if it
+// begins with a dot. Arguments and values of env that are no strings are passed as JSON text.
+type Input struct {
+	Command       []text          `json:"command"`
+	Dir           string          `json:"dir"`
+	Env           map[string]text `json:"env"`
+	Stdin         json.RawMessage `json:"stdin"`
+	RejectedCodes []exitCode      `json:"rejectedCodes"`
+}
+
+// text is a string, or the JSON of anything else.
+type text string
+
+func (t *text) UnmarshalJSON(b []byte) error {
+	if b[0] != '"' {
+		*t = text(b)
+		return nil
+	}
+	return json.Unmarshal(b, (*string)(t))
+}
+
+// exitCode is 1 to 255; 0 is an expression in a draft.
+type exitCode int
+
+func (c *exitCode) UnmarshalJSON(b []byte) error {
+	word, ok := with.Scalar(b)
+	if b[0] == '"' && with.Expression(word) {
+		return nil
+	}
+	n, err := strconv.Atoi(word)
+	if !ok || err != nil || n < 1 || n > 255 {
+		return fmt.Errorf("an exit code from 1 to 255, not %s", with.Brief(b))
+	}
+	*c = exitCode(n)
+	return nil
+}
+
+func (in *Input) rejects(code int) bool { return slices.Contains(in.RejectedCodes, exitCode(code)) }
+
+// Check says what is wrong with `with` as it stands in a definition, where strings with a ${…} in them
+// stand for anything. Nil if nothing is.
+func Check(with json.RawMessage) error {
+	_, err := parse(with, true)
+	return err
+}
+
+// parse reads an input strictly. In a draft, strings that hold expressions pass for anything.
+func parse(b json.RawMessage, draft bool) (*Input, error) {
+	in := &Input{}
+	if err := with.Decode(b, in); err != nil {
+		return nil, err
+	}
+	if len(in.Command) == 0 || in.Command[0] == "" {
+		return nil, errors.New("command is missing: a list of the program and its arguments")
+	}
+	for i, arg := range in.Command {
+		if strings.Contains(string(arg), "\x00") {
+			return nil, fmt.Errorf("command: argument %d holds a NUL", i)
+		}
+	}
+	if strings.Contains(in.Dir, "\x00") {
+		return nil, errors.New("dir: holds a NUL")
+	}
+	for name, v := range in.Env {
+		switch {
+		case name == "" || strings.ContainsAny(name, "=\x00"):
+			return nil, fmt.Errorf("env: %q is not a name", name)
+		case strings.Contains(string(v), "\x00"):
+			return nil, fmt.Errorf("env: %s holds a NUL", name)
+		}
+	}
+	if !draft && slices.Contains(in.RejectedCodes, 0) {
+		return nil, errors.New("rejectedCodes: a string does not fit here")
+	}
+	if with.IsNull(in.Stdin) {
+		in.Stdin = nil
+	}
+	return in, nil
+}
+
+// stdin is what the program reads; false: nothing.
+func (in *Input) stdin() (string, bool) {
+	if in.Stdin == nil {
+		return "", false
+	}
+	if in.Stdin[0] == '"' {
+		return with.Scalar(in.Stdin)
+	}
+	return string(in.Stdin), true
+}
+
+// own are the settings of this process, which may hold secrets (the store's URL, tokens) and would
+// make a program that is itself Perdure's behave as if it were this node.
+const own = "PERDURE_"
+
+// shared says which server to speak to, and no more.
+const shared = "PERDURE_SERVER="
+
+// environ is the program's environment. Of a name that is there twice, the last counts.
+func environ(parent []string, in *Input, run *perdure.Run, remaining time.Duration) []string {
+	env := slices.DeleteFunc(slices.Clone(parent), func(s string) bool {
+		return strings.HasPrefix(s, own) && !strings.HasPrefix(s, shared)
+	})
+	for name, v := range in.Env {
+		env = append(env, name+"="+string(v))
+	}
+	env = append(env,
+		"PERDURE_KEY="+run.Key,
+		"PERDURE_RUN="+strconv.FormatInt(run.Run, 10),
+		"PERDURE_JOB="+run.Job.String(),
+		"PERDURE_STEP="+run.Step,
+		"PERDURE_DIRECTION="+run.Direction.String(),
+		"PERDURE_REMAINING_MS="+strconv.FormatInt(max(remaining.Milliseconds(), 0), 10),
+	)
+	if run.DoKey != "" {
+		env = append(env, "PERDURE_DO_KEY="+run.DoKey)
+	}
+	return env
+}

@@ -1,0 +1,168 @@
+package shell
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"perdure"
+	"perdure/agents/internal/with"
+)
+
+// waitDelay is how long the pipes of a program that is over are waited for: something it started has
+// left its group and holds them open.
+const waitDelay = time.Second
+
+// process is one program on its way.
+type process struct {
+	cmd    *exec.Cmd
+	stdout head
+	stderr tail
+	done   chan struct{} // closed once it is over, its group is killed, and its output read
+
+	mu   sync.Mutex
+	over bool // its number may be another's from here on: it must not be signalled
+}
+
+func newProcess(in *Input, env []string) *process {
+	args := make([]string, len(in.Command))
+	for i, arg := range in.Command {
+		args[i] = string(arg)
+	}
+	p := &process{cmd: exec.Command(args[0], args[1:]...), done: make(chan struct{})}
+	p.stdout = head{max: MaxStdout, flood: make(chan struct{})}
+	p.cmd.Dir, p.cmd.Env = in.Dir, env
+	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	if text, ok := in.stdin(); ok {
+		p.cmd.Stdin = strings.NewReader(text)
+	}
+	p.cmd.WaitDelay = waitDelay
+	group(p.cmd)
+	return p
+}
+
+// start returns once the program runs, and its group is known to the reaper.
+func (p *process) start() error {
+	if err := startTied(p.cmd); err != nil {
+		return err
+	}
+	groups.add(p.cmd.Process.Pid)
+	go func() {
+		defer close(p.done)
+		peeked := peek(p.cmd.Process.Pid)
+		p.mu.Lock()
+		if peeked {
+			// Not reaped yet: until it is, its number, which is its group's too, is nobody else's.
+			signalGroup(p.cmd, killSignal)
+		}
+		p.over = true
+		p.mu.Unlock()
+		_ = p.cmd.Wait() // what counts is in ProcessState
+		groups.remove(p.cmd.Process.Pid)
+	}()
+	return nil
+}
+
+var errFlood = perdure.Failed(fmt.Errorf("more than %d bytes on stdout", MaxStdout), "outputTooLarge")
+
+// wait returns when the process is over: nil if it was left alone, else why it was cut short.
+func (p *process) wait(ctx context.Context, t times, grace time.Duration) error {
+	late := time.NewTimer(time.Until(t.term))
+	defer late.Stop()
+	var cut error
+	select {
+	case <-p.done:
+	case <-p.stdout.flood:
+		cut, grace = errFlood, 0
+	case <-late.C:
+		cut, grace = perdure.Failed(errors.New("not done in time, killed"), "timeout"), time.Until(t.kill)
+	case <-ctx.Done():
+		cut = fmt.Errorf("killed: %w", context.Cause(ctx))
+		if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+			grace = 0 // the run is over: nothing of it may act any more
+		}
+	}
+	if cut == nil || !p.end(grace, t.kill) {
+		<-p.done
+		select {
+		case <-p.stdout.flood: // it was over before the flood was seen
+			return errFlood
+		default:
+			return nil
+		}
+	}
+	<-p.done
+	return cut
+}
+
+// end asks the group to end, and makes it end after the grace. False if it was over by itself.
+func (p *process) end(grace time.Duration, latest time.Time) bool {
+	if grace = min(grace, time.Until(latest)); grace <= 0 {
+		return p.signal(killSignal)
+	}
+	if !p.signal(termSignal) {
+		return false
+	}
+	t := time.NewTimer(grace)
+	defer t.Stop()
+	select {
+	case <-p.done:
+	case <-t.C:
+		p.signal(killSignal)
+	}
+	return true
+}
+
+// signal reaches the whole group; false if the process is over.
+func (p *process) signal(s sysSignal) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return false
+	}
+	signalGroup(p.cmd, s)
+	return true
+}
+
+// head keeps what is written until that is too much.
+type head struct {
+	buf   bytes.Buffer
+	max   int
+	flood chan struct{} // closed then
+}
+
+func (h *head) Write(b []byte) (int, error) {
+	if h.buf.Len()+len(b) > h.max {
+		close(h.flood) // once: exec stops writing at the first error
+		return 0, errFlood
+	}
+	return h.buf.Write(b)
+}
+
+// tail keeps the last MaxStderr bytes of what is written.
+type tail struct{ buf []byte }
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.buf = append(t.buf, b[max(0, len(b)-MaxStderr):]...)
+	if len(t.buf) > 2*MaxStderr {
+		t.buf = append(t.buf[:0], t.buf[len(t.buf)-MaxStderr:]...)
+	}
+	return len(b), nil
+}
+
+// messageBytes leaves room in an error's message for what else it says.
+const messageBytes = perdure.MaxReasonBytes - 1<<10
+
+// after puts the end of stderr behind an error.
+func (t *tail) after(err error) error {
+	said := with.Plain(string(t.buf[max(0, len(t.buf)-messageBytes):]))
+	if said = strings.TrimSpace(said); said == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, said)
+}

@@ -1,0 +1,164 @@
+//go:build unix
+
+package shell
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// reaperMark is in the environment of a reaper, and of no other process.
+const reaperMark = "PERDURE_REAPER"
+
+// MaybeReaper must be the first thing that main does. If it returns true, this process was a reaper,
+// whose work is done: main returns.
+//
+// A process that is killed with KILL cannot end what it has started. So each process that runs
+// programs has a helper: the same binary once more, started with the first program, in a session of
+// its own. It is told of each process group through a pipe; when the pipe breaks, because the process
+// has died however it died, it kills those that are left, with all grandchildren (F052). Where main does
+// not call MaybeReaper, or no helper can be started, the programs themselves still die on Linux,
+// but what they have started does not.
+func MaybeReaper() bool {
+	if os.Getenv(reaperMark) == "" {
+		groups.allow()
+		return false
+	}
+	reap(os.Stdin)
+	return true
+}
+
+// reap reads GROUP and -GROUP until the other end is gone, then kills the groups that are left.
+func reap(from io.Reader) {
+	// Whoever wants to end this process means the one that it watches over, and its end is seen.
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	left := map[int]bool{}
+	lines := bufio.NewScanner(from)
+	for lines.Scan() {
+		n, err := strconv.Atoi(lines.Text())
+		switch {
+		case err != nil:
+		case n > 1:
+			left[n] = true
+		case n < -1:
+			delete(left, -n)
+		}
+	}
+	for n := range left {
+		_ = syscall.Kill(-n, syscall.SIGKILL)
+	}
+}
+
+// groups are the process groups that this process has started and that are not over.
+var groups watched
+
+type watched struct {
+	mu       sync.Mutex
+	allowed  bool // main calls MaybeReaper, so that this binary may be started again
+	live     map[int]bool
+	pipe     *os.File  // to the reaper; nil: there is none
+	notUntil time.Time // after a failure
+}
+
+const (
+	reaperPatience = time.Second      // a reaper that does not read for so long is replaced
+	reaperRetry    = 10 * time.Second // after it could not be started
+)
+
+func (w *watched) allow() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.allowed = true
+}
+
+func (w *watched) add(group int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.live == nil {
+		w.live = map[int]bool{}
+	}
+	w.live[group] = true
+	if w.pipe != nil && w.tell(group) == nil {
+		return
+	}
+	w.renew()
+}
+
+func (w *watched) remove(group int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.live, group)
+	if w.pipe != nil && w.tell(-group) != nil {
+		w.renew()
+	}
+}
+
+// tell writes one line. A pipe takes so little whole or not at all.
+func (w *watched) tell(n int) error {
+	_ = w.pipe.SetWriteDeadline(time.Now().Add(reaperPatience))
+	_, err := w.pipe.Write(append(strconv.AppendInt(nil, int64(n), 10), '\n'))
+	return err
+}
+
+// renew starts a reaper in the place of one that is gone, and tells it all there is to know.
+func (w *watched) renew() {
+	if w.pipe != nil {
+		_ = w.pipe.Close()
+		w.pipe = nil
+	}
+	if !w.allowed || time.Now().Before(w.notUntil) {
+		return
+	}
+	var err error
+	if w.pipe, err = startReaper(); err == nil {
+		for group := range w.live {
+			if err = w.tell(group); err != nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		if w.pipe != nil {
+			_ = w.pipe.Close()
+			w.pipe = nil
+		}
+		w.notUntil = time.Now().Add(reaperRetry)
+	}
+}
+
+func startReaper() (*os.File, error) {
+	binary := "/proc/self/exe" // the binary that runs, even if another has taken its place since
+	if runtime.GOOS != "linux" {
+		var err error
+		if binary, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	cmd := &exec.Cmd{
+		Path:        binary,
+		Args:        []string{"perdure-reaper"},
+		Env:         []string{reaperMark + "=1", "GOMAXPROCS=1"},
+		Dir:         "/",
+		Stdin:       r,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	go func() { _ = cmd.Wait() }()
+	return w, nil
+}
