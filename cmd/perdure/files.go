@@ -34,39 +34,39 @@ func (d *document) name() string {
 	return fmt.Sprintf("%s (document %d)", d.file, d.nth)
 }
 
-// inputFlags change the input of every definition before it is read.
+// inputFlags change definitions before they are checked.
 type inputFlags struct {
 	values []string
 	file   string
+	key    string
 }
 
 func (f *inputFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVarP(&f.values, "set", "i", nil, "`NAME=VALUE` in the input; VALUE is JSON, or else a string (may be repeated)")
-	cmd.Flags().StringVar(&f.file, "input", "", "take the input from this JSON `FILE` (- is stdin); -i changes it further")
+	cmd.Flags().StringVar(&f.file, "input", "", "take fields of the input from this JSON `FILE` (- is stdin); -i counts more")
+	cmd.Flags().StringVar(&f.key, "key", "", "the job's `KEY`, whatever the definition says")
 }
 
-// read gives what the flags say: base replaces the definition's input (nil: keep it), set changes
-// fields of it.
-func (f *inputFlags) read(stdin io.Reader) (base json.RawMessage, set map[string]json.RawMessage, err error) {
+// read gives the fields of the input that the flags set.
+func (f *inputFlags) read(stdin io.Reader) (map[string]json.RawMessage, error) {
+	set := map[string]json.RawMessage{}
 	if f.file != "" {
-		if base, err = readFile(f.file, stdin); err != nil {
-			return nil, nil, err
+		b, err := readFile(f.file, stdin)
+		if err != nil {
+			return nil, err
 		}
-		if !json.Valid(base) {
-			return nil, nil, usagef("%s: not JSON", f.file)
+		if err := json.Unmarshal(b, &set); err != nil || set == nil {
+			return nil, usagef("%s: not a JSON object", f.file)
 		}
 	}
 	for _, kv := range f.values {
 		name, value, ok := strings.Cut(kv, "=")
 		if !ok || name == "" {
-			return nil, nil, &usageError{msg: fmt.Sprintf("-i %q: not of the form NAME=VALUE", kv)}
-		}
-		if set == nil {
-			set = map[string]json.RawMessage{}
+			return nil, usagef("-i %q: not of the form NAME=VALUE", kv)
 		}
 		set[name] = jsonOrString(value)
 	}
-	return base, set, nil
+	return set, nil
 }
 
 // jsonOrString takes a word for what it says: 42 and true are themselves, tea-12 is a string.
@@ -80,7 +80,7 @@ func jsonOrString(s string) json.RawMessage {
 
 // load reads and validates all documents of all files. It says all that is wrong with them.
 func (a *app) load(files []string, input inputFlags) ([]document, error) {
-	base, set, err := input.read(a.in)
+	set, err := input.read(a.in)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (a *app) load(files []string, input inputFlags) ([]document, error) {
 			wrong = exit(exitUsage)
 			continue
 		}
-		plans, err := parse(file, src, base, set)
+		plans, err := parse(file, src, set, input.key)
 		if err != nil {
 			fmt.Fprint(a.err, faults(file, src, err))
 			wrong = exit(exitUsage)
@@ -104,8 +104,8 @@ func (a *app) load(files []string, input inputFlags) ([]document, error) {
 			docs = append(docs, document{file: file, nth: i + 1, of: len(plans), plan: p, taken: taken})
 		}
 	}
-	if wrong == nil && len(docs) == 0 {
-		return nil, usagef("no definition in %s", strings.Join(files, ", "))
+	if wrong == nil && len(docs) > 1 && input.key != "" {
+		wrong = usagef("--key is for one definition, not %d", len(docs))
 	}
 	return docs, wrong
 }

@@ -77,9 +77,20 @@ func envName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
+// ofRun are the flags whose variables a program that the shell agent runs finds set to its run's
+// identities. In there they are no settings.
+var ofRun = []string{"job", "step", "key", "run", "direction"}
+
+func lookupEnv(flag string) string {
+	if slices.Contains(ofRun, flag) && os.Getenv("PERDURE_RUN") != "" {
+		return ""
+	}
+	return os.Getenv(envName(flag))
+}
+
 func fromEnv(f *pflag.Flag) error {
-	value, ok := os.LookupEnv(envName(f.Name))
-	if !ok || value == "" {
+	value := lookupEnv(f.Name)
+	if value == "" {
 		return nil
 	}
 	if err := f.Value.Set(value); err != nil {
@@ -94,7 +105,7 @@ func given(cmd *cobra.Command, name string) (said, flag bool) {
 	if f == nil {
 		return false, false
 	}
-	return f.Changed || os.Getenv(envName(name)) != "", f.Changed
+	return f.Changed || lookupEnv(name) != "", f.Changed
 }
 
 // documentEnv ends every flag's usage with the variable that sets it.

@@ -101,7 +101,7 @@ const lostFor = time.Minute // how long a server may be gone before its follower
 
 // followOne follows one job to rest. A server that goes away for a while is asked again.
 func followOne(ctx context.Context, svc perdure.Jobs, t *tracker, out chan<- news) {
-	ref := t.view.ID.String()
+	ref, steps := t.view.ID.String(), len(t.view.Steps)
 	send := func(n news) error {
 		n.t = t
 		select {
@@ -111,28 +111,24 @@ func followOne(ctx context.Context, svc perdure.Jobs, t *tracker, out chan<- new
 			return ctx.Err()
 		}
 	}
-	last := time.Now() // when it was last heard of
+	last, whole := time.Now(), false // when it was last heard of, and whether all of it
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		err := svc.Follow(ctx, ref, func(v *perdure.JobView) error {
-			last, pause = time.Now(), 100*time.Millisecond
+			last, pause, whole = time.Now(), 100*time.Millisecond, len(v.Steps) == steps
 			return send(news{view: v})
 		})
-		if err == nil {
+		if err == nil && !whole { // the last picture is to have all outputs and alerts
 			var v *perdure.JobView
-			if v, err = svc.Job(ctx, ref, 0); err == nil { // whole: with outputs and alerts
-				if send(news{view: v}) != nil {
-					return
-				}
-				if v.Phase == perdure.Settled || v.Phase == perdure.Parked {
-					_ = send(news{ended: true})
-					return
-				}
+			if v, err = svc.Job(ctx, ref, 0); err == nil {
+				err = send(news{view: v})
 			}
 		}
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err == nil:
+			_ = send(news{ended: true})
+			return
 		case perdure.CodeOf(err) != perdure.CodeUnavailable || time.Since(last) > lostFor:
 			_ = send(news{ended: true, err: err})
 			return
@@ -169,12 +165,7 @@ func (a *app) drive(ctx context.Context, t *target, jobs []*tracker, show displa
 	if errors.Is(err, errInterrupted) {
 		a.talk("draining; once more to leave at once")
 	}
-	drain, cancelDrain := context.WithTimeout(context.WithoutCancel(ctx), grace)
-	defer cancelDrain()
-	if serr := t.node.Stop(drain); serr != nil && !errors.Is(serr, context.DeadlineExceeded) {
-		err = worse(err, serr)
-	}
-	return err
+	return worse(err, t.stop(grace))
 }
 
 // finish prints how the jobs ended and what to do next, and is the exit code as an error. again is

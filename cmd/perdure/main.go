@@ -13,6 +13,8 @@ import (
 )
 
 func main() {
-	reap() // a child that outlives us is ended by a process of its own: this one, started again
+	if reaper() { // it ends what the shell agent of a process that was killed has left behind
+		return
+	}
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

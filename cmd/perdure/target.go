@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/user"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -30,7 +31,35 @@ type target struct {
 	node  engine // of a store; nil: a server
 	where string // what to add to a command so that it speaks to the same
 	place string // for people
-	close func() error
+
+	store   perdure.Store
+	stopped bool
+}
+
+// stop drains the node, for as long as grace.
+func (t *target) stop(grace time.Duration) error {
+	if t.far() || t.stopped {
+		return nil
+	}
+	t.stopped = true
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	if err := t.node.Stop(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+// close lets go of the store.
+func (t *target) close() error {
+	if t.far() {
+		return nil
+	}
+	err := t.stop(drainGrace)
+	if cerr := t.store.Close(); cerr != nil {
+		err = errors.Join(err, fmt.Errorf("closing %s: %w", t.place, cerr))
+	}
+	return err
 }
 
 // far says that others drive the jobs.
@@ -51,7 +80,7 @@ func (a *app) dial(ctx context.Context, cmd *cobra.Command, agents agentFlags) (
 	if err != nil {
 		return nil, err
 	}
-	t := &target{Service: svc, place: a.server, close: func() error { return nil }}
+	t := &target{Service: svc, place: a.server}
 	if serverFlag {
 		t.where = " --server " + quoted(a.server)
 	}
@@ -76,9 +105,9 @@ func (a *app) open(ctx context.Context, use storeUse) (*target, error) {
 		_ = store.Close()
 		return nil, err
 	}
-	t := &target{Service: n, node: n, place: a.store, close: store.Close}
+	t := &target{Service: n, node: n, place: redacted(a.store), store: store}
 	if os.Getenv(envName("store")) != a.store || os.Getenv(envName("server")) != "" {
-		t.where = " --store " + quoted(a.store)
+		t.where = " --store " + quoted(redacted(a.store))
 	}
 	return t, nil
 }
@@ -111,11 +140,7 @@ func (a *app) withTarget(cmd *cobra.Command, fn func(context.Context, *target) e
 	if err != nil {
 		return err
 	}
-	err = fn(ctx, t)
-	if cerr := t.close(); err == nil && cerr != nil {
-		err = fmt.Errorf("closing %s: %w", t.place, cerr)
-	}
-	return reason(ctx, err)
+	return errors.Join(reason(ctx, fn(ctx, t)), t.close())
 }
 
 // reason is why the context ended, where that is why err is there.

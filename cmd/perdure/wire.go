@@ -30,7 +30,7 @@ type agentHost struct {
 	log              *slog.Logger
 }
 
-func reap() {}
+func reaper() bool { return false }
 
 func openStore(ctx context.Context, url string, use storeUse) (perdure.Store, error) {
 	return nil, errNotWired
@@ -44,7 +44,7 @@ func sweep(ctx context.Context, n engine) (any, error)                         {
 func sweptText(any) string                                                     { return "" }
 func jobSchema() []byte                                                        { return nil }
 
-func parse(file string, src []byte, base json.RawMessage, set map[string]json.RawMessage) ([]*perdure.Plan, error) {
+func parse(file string, src []byte, set map[string]json.RawMessage, key string) ([]*perdure.Plan, error) {
 	return nil, errNotWired
 }
 

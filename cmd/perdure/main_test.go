@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// The scripts in testdata/script run this very binary, as a person would.
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"perdure": main})
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: filepath.Join("testdata", "script"),
+		Setup: func(env *testscript.Env) error {
+			for _, kv := range os.Environ() { // a developer's own settings
+				if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, envPrefix) {
+					env.Setenv(name, "")
+				}
+			}
+			env.Setenv("USER", "anna")
+			env.Setenv("EXAMPLES", examples(env.T().(interface{ Fatal(...any) })))
+			env.Values["background"] = map[string]*background{}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": exitsCmd, "start": startCmd, "says": saysCmd, "kill": killCmd, "ends": endsCmd, "waitfile": waitFileCmd,
+		},
+	})
+}
+
+func examples(t interface{ Fatal(...any) }) string {
+	dir, err := filepath.Abs(filepath.Join("..", "..", "examples"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// exits CODE COMMAND… runs a command, which must end with this code.
+func exitsCmd(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND…")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	if got := exitCode(err); strconv.Itoa(got) != args[0] {
+		ts.Fatalf("exit %d, not %s (%v)", got, args[0], err)
+	}
+}
+
+func exitCode(err error) int {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	}
+	return -1
+}
+
+// background is a process that a script has started.
+type background struct {
+	cmd   *exec.Cmd
+	lines chan string
+	done  chan struct{}
+	err   error
+	said  []string
+}
+
+// start NAME COMMAND… starts a process whose stderr and stdout `says` reads. A node's address goes
+// into PERDURE_SERVER.
+func startCmd(ts *testscript.TestScript, _ bool, args []string) {
+	path, err := exec.LookPath(args[1])
+	if args[1] == "perdure" {
+		path, err = filepath.Join(filepath.SplitList(ts.Getenv("PATH"))[0], "perdure"), nil
+	}
+	ts.Check(err)
+	b := &background{cmd: exec.Command(path, args[2:]...), lines: make(chan string, 10_000), done: make(chan struct{})}
+	b.cmd.Dir = ts.MkAbs(".")
+	b.cmd.Env = append(os.Environ(), "HOME="+ts.Getenv("HOME"), "PATH="+ts.Getenv("PATH"), "USER=anna", "PERDURE_SERVER="+ts.Getenv("PERDURE_SERVER"))
+	r, w, err := os.Pipe()
+	ts.Check(err)
+	b.cmd.Stdout, b.cmd.Stderr = w, w
+	ts.Check(b.cmd.Start())
+	_ = w.Close()
+	go func() {
+		for scan := bufio.NewScanner(r); scan.Scan(); {
+			b.lines <- scan.Text()
+		}
+		_ = r.Close()
+	}()
+	go func() { b.err = b.cmd.Wait(); close(b.done) }()
+	ts.Value("background").(map[string]*background)[args[0]] = b
+	ts.Defer(func() { _ = b.cmd.Process.Kill(); <-b.done })
+	if len(args) > 2 && args[2] == "serve" {
+		line := b.await(ts, `listening on http://`)
+		url := strings.TrimSuffix(strings.Fields(line)[2], ",")
+		ts.Setenv("PERDURE_SERVER", url)
+		ts.Setenv("ADDR", strings.TrimPrefix(url, "http://"))
+	}
+}
+
+// says NAME PATTERN waits for a line.
+func saysCmd(ts *testscript.TestScript, _ bool, args []string) { named(ts, args[0]).await(ts, args[1]) }
+
+// kill NAME SIGNAL sends INT, TERM or KILL.
+func killCmd(ts *testscript.TestScript, _ bool, args []string) {
+	signals := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}
+	ts.Check(named(ts, args[0]).cmd.Process.Signal(signals[args[1]]))
+}
+
+// ends NAME CODE waits for a process to end.
+func endsCmd(ts *testscript.TestScript, _ bool, args []string) {
+	b := named(ts, args[0])
+	select {
+	case <-b.done:
+	case <-time.After(patience):
+		ts.Fatalf("%s does not end; it has said:\n%s", args[0], b.all())
+	}
+	if got := exitCode(b.err); strconv.Itoa(got) != args[1] {
+		ts.Fatalf("%s: exit %d, not %s; it has said:\n%s", args[0], got, args[1], b.all())
+	}
+}
+
+// waitfile FILE waits until a file is there.
+func waitFileCmd(ts *testscript.TestScript, _ bool, args []string) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if _, err := os.Stat(ts.MkAbs(args[0])); err == nil {
+			return
+		}
+	}
+	ts.Fatalf("%s is not there", args[0])
+}
+
+const patience = 30 * time.Second
+
+func named(ts *testscript.TestScript, name string) *background {
+	b := ts.Value("background").(map[string]*background)[name]
+	if b == nil {
+		ts.Fatalf("nothing was started as %s", name)
+	}
+	return b
+}
+
+func (b *background) await(ts *testscript.TestScript, pattern string) string {
+	re := regexp.MustCompile(pattern)
+	end := time.After(patience)
+	for {
+		select {
+		case line := <-b.lines:
+			b.said = append(b.said, line)
+			if re.MatchString(line) {
+				return line
+			}
+		case <-end:
+			ts.Fatalf("nothing like %q was said, but:\n%s", pattern, b.all())
+		}
+	}
+}
+
+func (b *background) all() string {
+	for {
+		select {
+		case line := <-b.lines:
+			b.said = append(b.said, line)
+		default:
+			return fmt.Sprintln(strings.Join(b.said, "\n"))
+		}
+	}
+}
