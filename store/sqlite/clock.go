@@ -1,0 +1,69 @@
+package sqlite
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// clock never runs back, not over a restart either (F081). Where the wall clock does, it goes on from
+// the latest time that it gave, at the pace of the monotonic clock. The latest time is kept with every
+// commit that changes something: a time that only a reader was told is in no row.
+type clock struct {
+	mu    sync.Mutex
+	wall  func() time.Time
+	last  time.Time // the wall clock's latest answer, with its monotonic reading
+	mark  time.Time // the latest time given
+	saved time.Time // the latest mark that is in the file
+}
+
+// markEvery is how old the mark in the file may become while the time is told and nothing changes.
+const markEvery = 10 * time.Second
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.wall()
+	if passed := t.Sub(c.last); !c.mark.IsZero() && passed > 0 {
+		c.mark = c.mark.Add(passed)
+	}
+	c.last = t
+	if t = t.Round(0).UTC(); t.After(c.mark) { // Round drops the monotonic reading
+		c.mark = t
+	}
+	return c.mark.Truncate(time.Microsecond)
+}
+
+// unsaved is how far the file's mark is behind.
+func (c *clock) unsaved() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mark.Sub(c.saved)
+}
+
+// saveClock writes the mark. It runs in the transaction whose time it keeps.
+func (s *Store) saveClock(ctx context.Context, c *conn) error {
+	s.clock.mu.Lock()
+	mark := s.clock.mark
+	s.clock.mu.Unlock()
+	_, err := c.exec(ctx, `UPDATE clock SET mark = ? WHERE one = 1 AND mark < ?`, mark.UnixMicro()+1, mark.UnixMicro()+1)
+	if err == nil {
+		s.clock.mu.Lock()
+		s.clock.saved = mark // if the commit fails, the next change writes it all the same
+		s.clock.mu.Unlock()
+	}
+	return err
+}
+
+func (s *Store) loadClock(ctx context.Context) error {
+	us, err := one(ctx, s.read, (*row).num, `SELECT mark FROM clock WHERE one = 1`)
+	if err != nil {
+		return err
+	}
+	s.clock.mu.Lock()
+	defer s.clock.mu.Unlock()
+	s.clock.last = s.clock.wall()
+	s.clock.saved = time.UnixMicro(us).UTC()
+	s.clock.mark = s.clock.saved
+	return nil
+}

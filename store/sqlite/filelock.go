@@ -1,0 +1,93 @@
+package sqlite
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"perdure"
+)
+
+// fileLock keeps other processes out. The lock is the kernel's and goes with the process, however that
+// ends; what is written into the file only tells the next one who has it.
+type fileLock struct{ file *os.File }
+
+// owner is who has the lock.
+type owner struct {
+	PID   int       `json:"pid"`
+	Host  string    `json:"host"`
+	Since time.Time `json:"since"`
+}
+
+var errLocked = errors.New("locked")
+
+// lockPatience is how long a lock is asked for again whose owner is dead: the kernel may still be
+// clearing up after it.
+const lockPatience = 2 * time.Second
+
+func lockFile(path string) (*fileLock, error) {
+	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		f, err := tryLock(path)
+		if err == nil {
+			l := &fileLock{f}
+			return l, l.sign()
+		}
+		if !errors.Is(err, errLocked) {
+			return nil, perdure.Refuse(perdure.CodeUnavailable, "the store cannot be locked: %v", err)
+		}
+		by := readOwner(path)
+		if by.alive() || time.Since(start) > lockPatience {
+			return nil, by.inUse(path)
+		}
+	}
+}
+
+// sign says whose the lock is.
+func (l *fileLock) sign() error {
+	host, _ := os.Hostname()
+	text, err := json.Marshal(owner{PID: os.Getpid(), Host: host, Since: time.Now().UTC().Truncate(time.Second)})
+	if err != nil {
+		return err
+	}
+	if err := l.file.Truncate(0); err != nil {
+		return err
+	}
+	_, err = l.file.WriteAt(append(text, '\n'), 0)
+	return err
+}
+
+func (l *fileLock) release() error {
+	_ = l.file.Truncate(0)
+	return l.file.Close()
+}
+
+// readOwner reads what the owner wrote; nothing, if it is just about to.
+func readOwner(path string) (by owner) {
+	text, err := os.ReadFile(path)
+	if err == nil {
+		_ = json.Unmarshal(text, &by)
+	}
+	return by
+}
+
+// alive says that the lock has an owner whose end is not in sight. One of another host, on a shared
+// disk, is taken to be alive.
+func (o owner) alive() bool {
+	host, _ := os.Hostname()
+	return o.PID != 0 && (o.Host != host || processAlive(o.PID))
+}
+
+func (o owner) inUse(path string) error {
+	e := &perdure.Error{Code: perdure.CodeInUse, Hint: "one process at a time: stop the first, speak to it (--server), or use PostgreSQL"}
+	switch {
+	case o.PID == 0:
+		e.Message = fmt.Sprintf("the store is in use: %s is locked", path)
+	case o.PID == os.Getpid():
+		e.Message = fmt.Sprintf("the store is in use by this same process (pid %d) since %s", o.PID, o.Since.Format(time.RFC3339))
+	default:
+		e.Message = fmt.Sprintf("the store is in use by pid %d on %s since %s", o.PID, o.Host, o.Since.Format(time.RFC3339))
+	}
+	return e
+}

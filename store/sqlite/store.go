@@ -1,0 +1,258 @@
+// Package sqlite keeps everything in one SQLite file: the store of a single process, without a server
+// and without cgo.
+//
+// One connection writes, in transactions that are immediate and one at a time; some others read
+// beside it (WAL). A commit is on the disk when it is answered (synchronous=FULL): that bounds the
+// store to some thousands of commits a second, so that callers put many events into one.
+// A second process is refused by a lock beside the file.
+//
+// The tables and the views to read them with are in migrations/.
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver
+
+	"perdure"
+)
+
+// Store is an open file.
+type Store struct {
+	path  string
+	lock  *fileLock
+	clock clock
+
+	turn   chan struct{} // whoever has put something in may write
+	closed atomic.Bool
+	broken atomic.Pointer[perdure.Error] // the disk failed to sync: nothing is written any more
+
+	write *conn // synchronous=FULL
+	hints *conn // synchronous=NORMAL: who is there is not worth a sync
+	read  *conn // a pool that cannot write
+}
+
+var _ perdure.Store = (*Store)(nil)
+
+// Option sets what Open leaves to the caller.
+type Option func(*Store)
+
+// WithClock replaces the wall clock, for tests and simulations.
+func WithClock(wall func() time.Time) Option {
+	return func(s *Store) { s.clock.wall = wall }
+}
+
+const (
+	readers = 4
+	// A busy database can only be a program that does not know of our lock, or a backup.
+	busyTimeout = 5 * time.Second
+	// The write-ahead log is copied into the file every so many pages of 4 KiB (16 MiB), and cut back
+	// to twice that after a burst.
+	checkpointPages = 4096
+	walLimit        = 32 << 20
+	// tries is how often fn is run in all where Save finds rows that have changed.
+	tries = 8
+)
+
+// ParseURL is the path that a URL such as sqlite:perdure.db or sqlite:///var/lib/perdure.db names. A
+// plain path is taken as it is.
+func ParseURL(text string) (path string, err error) {
+	path, ok := strings.CutPrefix(text, "sqlite:")
+	if rest, slashes := strings.CutPrefix(path, "//"); ok && slashes {
+		if path = rest; !strings.HasPrefix(path, "/") {
+			return "", perdure.Refuse(perdure.CodeInvalid, "%q names a host; write sqlite:FILE or sqlite:///PATH", text)
+		}
+	}
+	switch {
+	case path == "":
+		return "", perdure.Refuse(perdure.CodeInvalid, "%q names no file; write sqlite:FILE", text)
+	case strings.Contains(path, ":memory:"):
+		return "", perdure.Refuse(perdure.CodeInvalid, "%q is not kept: a durable store needs a file", text)
+	case ok && strings.ContainsAny(path, "?#"):
+		return "", perdure.Refuse(perdure.CodeInvalid, "%q has parameters, of which there are none", text)
+	}
+	return path, nil
+}
+
+// Open opens the file that a path or URL names, makes it if it is not there, and brings its schema
+// up to date. It refuses a file that another process has open (CodeInUse), one whose schema is newer
+// than this program (CodeSchema), and one that is damaged.
+func Open(path string, opts ...Option) (*Store, error) {
+	path, err := ParseURL(path)
+	if err != nil {
+		return nil, err
+	}
+	if path, err = real(path); err != nil {
+		return nil, err
+	}
+	s := &Store{path: path, turn: make(chan struct{}, 1), clock: clock{wall: time.Now}}
+	for _, opt := range opts {
+		opt(s)
+	}
+	if s.lock, err = lockFile(path + ".lock"); err != nil {
+		return nil, err
+	}
+	if err := s.open(context.Background()); err != nil {
+		_ = s.Close()
+		return nil, s.wrap(err)
+	}
+	return s, nil
+}
+
+// real is where the path leads in the end, so that two names of one file have one lock. The file is
+// made here if it is not there: nobody else is to read what jobs carry.
+func real(path string) (string, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", perdure.Refuse(perdure.CodeUnavailable, "the store cannot be opened: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		return "", err
+	}
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return "", err
+	}
+	return filepath.Abs(path)
+}
+
+func (s *Store) open(ctx context.Context) (err error) {
+	if s.write, err = connect(ctx, s.dsn("FULL", false), 1); err != nil {
+		return err
+	}
+	if err := s.probe(ctx); err != nil {
+		return err
+	}
+	if err := migrate(ctx, s.write, s.clock.now()); err != nil {
+		return err
+	}
+	if s.hints, err = connect(ctx, s.dsn("NORMAL", false), 1); err != nil {
+		return err
+	}
+	if s.read, err = connect(ctx, s.dsn("FULL", true), readers); err != nil {
+		return err
+	}
+	return s.loadClock(ctx)
+}
+
+// dsn says how a connection is set up.
+func (s *Store) dsn(synchronous string, queryOnly bool) string {
+	slashed := filepath.ToSlash(s.path)
+	if !strings.HasPrefix(slashed, "/") {
+		slashed = "/" + slashed // C:/…
+	}
+	pragmas := []string{
+		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()),
+		"journal_mode(WAL)",
+		fmt.Sprintf("synchronous(%s)", synchronous),
+		fmt.Sprintf("wal_autocheckpoint(%d)", checkpointPages),
+		fmt.Sprintf("journal_size_limit(%d)", walLimit),
+		"temp_store(MEMORY)",
+		"cache_size(-16000)",
+	}
+	if queryOnly {
+		pragmas = append(pragmas, "query_only(1)")
+	}
+	return "file:" + (&url.URL{Path: slashed}).EscapedPath() + "?" + url.Values{"_pragma": pragmas}.Encode()
+}
+
+// checkUpTo is the size of a file that is read through at opening: some tenths of a second. Damage to
+// a larger one is found by Check, or where it is met.
+const checkUpTo = 32 << 20
+
+// probe refuses what is not a whole database in WAL mode (F111).
+func (s *Store) probe(ctx context.Context) error {
+	mode, err := one(ctx, s.write, (*row).text, `PRAGMA journal_mode`)
+	if err != nil {
+		return err
+	}
+	if mode != "wal" {
+		return perdure.Refuse(perdure.CodeUnavailable, "%s is on a file system without shared memory: journal mode %s instead of wal", s.path, mode)
+	}
+	if info, err := os.Stat(s.path); err != nil || info.Size() > checkUpTo {
+		return err
+	}
+	faults, err := all(ctx, s.write, (*row).text, `PRAGMA quick_check(3)`)
+	if err == nil && (len(faults) != 1 || faults[0] != "ok") {
+		err = s.damaged(strings.Join(faults, "; "))
+	}
+	return err
+}
+
+// Check reads the whole file and says what is wrong with it; nothing, if it is sound.
+func (s *Store) Check(ctx context.Context) ([]string, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	faults, err := all(ctx, s.read, (*row).text, `PRAGMA integrity_check(100)`)
+	if len(faults) == 1 && faults[0] == "ok" {
+		faults = nil
+	}
+	return faults, s.wrap(err)
+}
+
+// Close waits for the transaction that is open, and lets the file go.
+func (s *Store) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
+	var errs []error
+	if s.read != nil && s.broken.Load() == nil {
+		errs = append(errs, s.saveClock(context.Background(), s.write))
+	}
+	for _, c := range []*conn{s.read, s.hints, s.write} { // the last one to go checkpoints
+		if c != nil {
+			errs = append(errs, c.close())
+		}
+	}
+	return errors.Join(append(errs, s.lock.release())...)
+}
+
+// usable says whether the store may be used at all.
+func (s *Store) usable(ctx context.Context) error {
+	if s.closed.Load() {
+		return perdure.Refuse(perdure.CodeUnavailable, "the store is closed")
+	}
+	return ctx.Err()
+}
+
+// enter waits until nobody else writes.
+func (s *Store) enter(ctx context.Context) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	err := s.usable(ctx)
+	if broken := s.broken.Load(); err == nil && broken != nil {
+		err = broken
+	}
+	if err != nil {
+		s.leave()
+	}
+	return err
+}
+
+func (s *Store) leave() { <-s.turn }
+
+// begin opens a transaction. Deferred ones would meet SQLITE_BUSY at their first write (F107).
+func begin(ctx context.Context, c *conn) error {
+	_, err := c.exec(ctx, `BEGIN IMMEDIATE`)
+	return err
+}
+
+// rollback takes everything back. Where SQLite has done so itself, after a failed write, it only says
+// that there is nothing to take back.
+func rollback(ctx context.Context, c *conn) { _, _ = c.exec(ctx, `ROLLBACK`) }
