@@ -1,0 +1,291 @@
+package definition
+
+import (
+	"crypto/sha256"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"perdure"
+)
+
+// normalize leaves out what a definition would mean anyway, so that equal meaning is equal bytes.
+func (d *decoder) normalize() {
+	def := d.def
+	if len(def.Labels) == 0 {
+		def.Labels = nil
+	}
+	def.OnFailure = plainLadder(def.OnFailure)
+	if isPark(def.OnFailure) {
+		def.OnFailure = nil
+	}
+	if s := def.States; s != nil {
+		if s.Undone == perdure.Undone.String() {
+			s.Undone = ""
+		}
+		if s.Done == perdure.Done.String() {
+			s.Done = ""
+		}
+		if *s == (perdure.StateNames{}) {
+			def.States = nil
+		}
+	}
+	for i := range def.Steps {
+		normalizeStep(&def.Steps[i], def.OnFailure)
+	}
+}
+
+func normalizeStep(s *perdure.StepDefinition, job perdure.Ladder) {
+	if s.Action == s.Name {
+		s.Action = ""
+	}
+	within := perdure.Duration(perdure.DefaultCompleteWithin)
+	// An approval without completeWithin waits for ever; 5m is a word of its own there.
+	if s.CompleteWithin == within && s.Agent != perdure.AgentApproval {
+		s.CompleteWithin = 0
+	}
+	if s.CompleteWithin != 0 {
+		within = s.CompleteWithin
+	}
+	retry := plainRetry(s.Retry)
+	if s.Retry = &retry; sameRetry(retry, perdure.Retry{}) {
+		s.Retry = nil
+	}
+	s.OnFailure = plainLadder(s.OnFailure)
+	if slices.Equal(s.OnFailure, job) || isPark(s.OnFailure) && len(job) == 0 {
+		s.OnFailure = nil
+	}
+	u := s.Undo
+	if u == nil {
+		return
+	}
+	if u.Agent == s.Agent {
+		u.Agent = ""
+	}
+	if u.Action == s.Action || s.Action == "" && u.Action == s.Name {
+		u.Action = ""
+	}
+	if u.CompleteWithin == within {
+		u.CompleteWithin = 0
+	}
+	if u.Retry != nil {
+		own := plainRetry(u.Retry)
+		if u.Retry = &own; sameRetry(own, retry) {
+			u.Retry = nil
+		}
+	}
+}
+
+// plainRetry sets what equals the default to zero.
+func plainRetry(r *perdure.Retry) perdure.Retry {
+	if r == nil {
+		return perdure.Retry{}
+	}
+	p := *r
+	if p.Attempts == perdure.DefaultAttempts {
+		p.Attempts = 0
+	}
+	longest := max(perdure.Duration(perdure.DefaultMaxBackoff), p.Backoff)
+	if p.MaxBackoff == longest {
+		p.MaxBackoff = 0
+	}
+	if time.Duration(p.Backoff) == perdure.DefaultBackoff {
+		p.Backoff = 0
+	}
+	if len(p.NotOn) == 0 {
+		p.NotOn = nil
+	}
+	return p
+}
+
+func sameRetry(a, b perdure.Retry) bool {
+	return a.Attempts == b.Attempts && a.Backoff == b.Backoff && a.MaxBackoff == b.MaxBackoff && slices.Equal(a.NotOn, b.NotOn)
+}
+
+// plainLadder leaves out a last park, which every ladder that does not end has anyway.
+func plainLadder(l perdure.Ladder) perdure.Ladder {
+	if n := len(l); n > 1 && l[n-1].Kind == perdure.RungPark {
+		return l[:n-1]
+	}
+	return l
+}
+
+func isPark(l perdure.Ladder) bool { return len(l) == 1 && l[0].Kind == perdure.RungPark }
+
+// finish writes the canonical text and its hash.
+func (d *decoder) finish() *perdure.Plan {
+	plan := d.plan
+	plan.Canonical = appendDefinition(make([]byte, 0, 256+256*len(d.def.Steps)), d.def, nil)
+	// The fingerprint is that of the text with its steps in the order of their names.
+	order := make([]int, len(d.def.Steps))
+	for i := range order {
+		order[i] = i
+	}
+	byName := func(a, b int) int { return strings.Compare(d.def.Steps[a].Name, d.def.Steps[b].Name) }
+	if slices.IsSortedFunc(order, byName) {
+		plan.Hash = sha256.Sum256(plan.Canonical)
+		return plan
+	}
+	slices.SortFunc(order, byName)
+	plan.Hash = sha256.Sum256(appendDefinition(make([]byte, 0, len(plan.Canonical)), d.def, order))
+	return plan
+}
+
+// appendDefinition writes what json.Marshal(def) does, several times faster; order is that of the
+// steps, nil for their own. A test holds the two together.
+func appendDefinition(b []byte, def *perdure.Definition, order []int) []byte {
+	b = append(b, `{"type":`...)
+	b = appendString(b, def.Type)
+	b = appendText(b, `,"key":`, def.Key)
+	if def.Priority != 0 {
+		b = strconv.AppendInt(append(b, `,"priority":`...), int64(def.Priority), 10)
+	}
+	if len(def.Labels) > 0 {
+		b = append(b, `,"labels":{`...)
+		names := make([]string, 0, len(def.Labels))
+		for name := range def.Labels {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		for i, name := range names {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(appendString(b, name), ':')
+			b = appendString(b, def.Labels[name])
+		}
+		b = append(b, '}')
+	}
+	b = appendRaw(b, `,"input":`, def.Input)
+	b = appendLadder(b, def.OnFailure)
+	b = appendDuration(b, `,"completeWithin":`, def.CompleteWithin)
+	if s := def.States; s != nil {
+		b = append(b, `,"states":`...)
+		fields := len(b)
+		b = appendText(b, `,"undone":`, s.Undone)
+		b = braced(appendText(b, `,"done":`, s.Done), fields)
+	}
+	b = append(b, `,"steps":{`...)
+	for i := range def.Steps {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		s := &def.Steps[i]
+		if order != nil {
+			s = &def.Steps[order[i]]
+		}
+		b = append(appendString(b, s.Name), ':')
+		b = appendStep(b, s)
+	}
+	return append(b, '}', '}')
+}
+
+func appendStep(b []byte, s *perdure.StepDefinition) []byte {
+	b = append(b, `{"agent":`...)
+	b = appendString(b, s.Agent)
+	b = appendText(b, `,"action":`, s.Action)
+	b = appendTexts(b, `,"after":`, s.After)
+	b = appendText(b, `,"when":`, s.When)
+	b = appendRaw(b, `,"with":`, s.With)
+	if u := s.Undo; u != nil {
+		b = append(b, `,"undo":`...)
+		fields := len(b)
+		b = appendText(b, `,"agent":`, u.Agent)
+		b = appendText(b, `,"action":`, u.Action)
+		b = appendRaw(b, `,"with":`, u.With)
+		b = appendDuration(b, `,"completeWithin":`, u.CompleteWithin)
+		b = braced(appendRetry(b, u.Retry), fields)
+	}
+	b = appendDuration(b, `,"completeWithin":`, s.CompleteWithin)
+	b = appendRetry(b, s.Retry)
+	return append(appendLadder(b, s.OnFailure), '}')
+}
+
+func appendRetry(b []byte, r *perdure.Retry) []byte {
+	if r == nil {
+		return b
+	}
+	b = append(b, `,"retry":`...)
+	fields := len(b)
+	if r.Attempts != 0 {
+		b = strconv.AppendInt(append(b, `,"attempts":`...), int64(r.Attempts), 10)
+	}
+	b = appendDuration(b, `,"backoff":`, r.Backoff)
+	b = appendDuration(b, `,"maxBackoff":`, r.MaxBackoff)
+	return braced(appendTexts(b, `,"notOn":`, r.NotOn), fields)
+}
+
+func appendLadder(b []byte, l perdure.Ladder) []byte {
+	if len(l) == 0 {
+		return b
+	}
+	b = append(b, `,"onFailure":`...)
+	if len(l) > 1 {
+		b = append(b, '[')
+	}
+	for i, r := range l {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		switch r.Kind {
+		case perdure.RungWait:
+			b = strconv.AppendInt(append(b, `{"times":`...), int64(r.Times), 10)
+			b = append(appendDuration(b, `,"wait":`, r.For), '}')
+		case perdure.RungRestart:
+			b = append(strconv.AppendInt(append(b, `{"restart":`...), int64(r.Times), 10), '}')
+		case perdure.RungAlert:
+			b = append(appendString(append(b, `{"alert":`...), r.Name), '}')
+		default:
+			b = appendString(b, string(r.Kind))
+		}
+	}
+	if len(l) > 1 {
+		b = append(b, ']')
+	}
+	return b
+}
+
+// braced puts braces around the fields written since from; the first comma becomes the opening one.
+func braced(b []byte, from int) []byte {
+	if len(b) == from {
+		return append(b, '{', '}')
+	}
+	b[from] = '{'
+	return append(b, '}')
+}
+
+func appendText(b []byte, name, s string) []byte {
+	if s == "" {
+		return b
+	}
+	return appendString(append(b, name...), s)
+}
+
+func appendRaw(b []byte, name string, raw []byte) []byte {
+	if len(raw) == 0 {
+		return b
+	}
+	return append(append(b, name...), raw...)
+}
+
+func appendDuration(b []byte, name string, d perdure.Duration) []byte {
+	if d == 0 {
+		return b
+	}
+	return appendText(b, name, d.String())
+}
+
+func appendTexts(b []byte, name string, list []string) []byte {
+	if len(list) == 0 {
+		return b
+	}
+	b = append(append(b, name...), '[')
+	for i, s := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(b, s)
+	}
+	return append(b, ']')
+}

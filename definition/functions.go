@@ -1,0 +1,472 @@
+package definition
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/expr-lang/expr/builtin"
+	"github.com/expr-lang/expr/conf"
+	"github.com/expr-lang/expr/vm/runtime"
+
+	"perdure"
+)
+
+// predicates are expr's own functions that loop; the rest of what it brings is disabled, and offered
+// again where it is pure, deterministic and pays for its work.
+var predicates = []string{"all", "any", "count", "filter", "find", "findIndex", "findLast", "findLastIndex",
+	"groupBy", "map", "none", "one", "reduce", "sortBy", "sum"}
+
+// arity is how many arguments a function takes.
+type arity struct{ least, most int }
+
+func (a arity) String() string {
+	switch {
+	case a.least == a.most && a.least == 1:
+		return "1 argument"
+	case a.least == a.most:
+		return fmt.Sprintf("%d arguments", a.least)
+	case a.most == math.MaxInt:
+		return fmt.Sprintf("%d or more arguments", a.least)
+	}
+	return fmt.Sprintf("%d to %d arguments", a.least, a.most)
+}
+
+// arities of the functions that an expression may call.
+var arities = map[string]arity{
+	"abs": {1, 1}, "ceil": {1, 1}, "floor": {1, 1}, "round": {1, 1}, "int": {1, 1}, "float": {1, 1},
+	"max": {1, math.MaxInt}, "min": {1, math.MaxInt}, "mean": {1, math.MaxInt}, "median": {1, math.MaxInt},
+	"len": {1, 1}, "type": {1, 1}, "string": {1, 1},
+	"trim": {1, 2}, "trimPrefix": {2, 2}, "trimSuffix": {2, 2}, "upper": {1, 1}, "lower": {1, 1},
+	"split": {2, 3}, "join": {1, 2}, "replace": {3, 3}, "indexOf": {2, 2}, "lastIndexOf": {2, 2},
+	"hasPrefix": {2, 2}, "hasSuffix": {2, 2},
+	"first": {1, 1}, "last": {1, 1}, "take": {2, 2}, "reverse": {1, 1}, "concat": {1, math.MaxInt}, "sort": {1, 2},
+	"keys": {1, 1}, "values": {1, 1}, "get": {2, 2},
+	"toJSON": {1, 1}, "fromJSON": {1, 1}, "toBase64": {1, 1}, "fromBase64": {1, 1},
+}
+
+var functionNames = func() []string {
+	names := make([]string, 0, len(arities))
+	for name := range arities {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}()
+
+// disabled is all that expr would offer of itself.
+var disabled = func() map[string]bool {
+	m := make(map[string]bool)
+	for _, f := range builtin.Builtins {
+		if !slices.Contains(predicates, f.Name) {
+			m[f.Name] = true
+		}
+	}
+	return m
+}()
+
+// functions is the table that expr compiles calls against. The first argument of each is the
+// *evaluation, but for @get.
+var functions = func() conf.FunctionsTable {
+	t := conf.FunctionsTable{}
+	add := func(name string, f func(...any) (any, error), signature any) {
+		t[name] = &builtin.Function{Name: name, Func: f}
+		if signature != nil {
+			t[name].Types = []reflect.Type{reflect.TypeOf(signature)}
+		}
+	}
+	for name := range arities {
+		if f, ok := own[name]; ok {
+			add(name, charged(f), nil)
+		} else {
+			add(name, charged(borrowed(name)), nil)
+		}
+	}
+	for name, f := range map[string]func(a, b any) any{
+		"@add": exact('+', runtime.Add), "@subtract": exact('-', runtime.Subtract), "@multiply": exact('*', runtime.Multiply),
+		"@divide": func(a, b any) any { return runtime.Divide(a, b) }, "@modulo": modulo,
+		"@power": func(a, b any) any { return runtime.Exponent(a, b) },
+	} {
+		add(name, charged(func(args []any) (any, error) { return f(args[0], args[1]), nil }), nil)
+	}
+	for name, f := range map[string]func(a, b any) bool{"@equal": runtime.Equal, "@in": runtime.In,
+		"@unequal": func(a, b any) bool { return !runtime.Equal(a, b) },
+		"@less":    runtime.Less, "@lessOrEqual": runtime.LessOrEqual, "@more": runtime.More, "@moreOrEqual": runtime.MoreOrEqual,
+		"@contains": onText(strings.Contains), "@startsWith": onText(strings.HasPrefix), "@endsWith": onText(strings.HasSuffix),
+		"@matches": matches} {
+		add(name, deep(func(args []any) (any, error) { return f(args[0], args[1]), nil }),
+			(func(e, a, b any) bool)(nil))
+	}
+	add("@path", func(args ...any) (any, error) { return args[0].(*evaluation).lookup(args[1].(int), false) }, nil)
+	add("@lax", func(args ...any) (any, error) { return args[0].(*evaluation).lookup(args[1].(int), true) }, nil)
+	add("@get", func(args ...any) (any, error) { return get(args[0], args[1], false) }, nil)
+	add("@getLax", func(args ...any) (any, error) { return get(args[0], args[1], true) }, nil)
+	add("@scan", func(args ...any) (any, error) { return args[1], args[0].(*evaluation).spend(shallow(args[1])) }, nil)
+	add("@tick", func(args ...any) (any, error) {
+		e := args[0].(*evaluation)
+		n, err := size(args[1], e.work)
+		if err != nil {
+			return nil, err
+		}
+		return args[1], e.spend(n)
+	}, nil)
+	return t
+}()
+
+// lookup is the value of the expression's ith path.
+func (e *evaluation) lookup(i int, lax bool) (any, error) {
+	if _, not := e.seen[i].(unseen); !not {
+		return e.seen[i], nil
+	}
+	raw, err := e.expr.paths[i].find(e.scope, lax)
+	if err != nil {
+		return nil, err
+	}
+	v, err := fromJSON(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%s is %w", &e.expr.paths[i], err)
+	}
+	e.seen[i] = v
+	return v, nil
+}
+
+// charged makes a function pay for its arguments and its result, each by its length.
+func charged(f func(args []any) (any, error)) func(...any) (any, error) {
+	return func(args ...any) (any, error) {
+		e, n := args[0].(*evaluation), 1
+		for _, a := range args[1:] {
+			n += shallow(a)
+		}
+		if err := e.spend(n); err != nil {
+			return nil, err
+		}
+		v, err := f(args[1:])
+		if err != nil {
+			return nil, err
+		}
+		return v, e.spend(shallow(v))
+	}
+}
+
+// deep makes a comparison pay for all that is in its arguments.
+func deep(f func(args []any) (any, error)) func(...any) (any, error) {
+	return func(args ...any) (any, error) {
+		e := args[0].(*evaluation)
+		for _, a := range args[1:] {
+			n, err := size(a, e.work)
+			if err == nil {
+				err = e.spend(n)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		return f(args[1:])
+	}
+}
+
+// shallow is the work of going once through v.
+func shallow(v any) int {
+	switch v := v.(type) {
+	case nil, bool, int, float64, digits:
+		return 1
+	case string:
+		return 1 + len(v)/8
+	case []any:
+		return 1 + len(v)
+	case map[string]any:
+		return 1 + len(v)
+	case *regexp.Regexp:
+		return 1
+	}
+	if r := reflect.ValueOf(v); r.Kind() == reflect.Slice || r.Kind() == reflect.Map {
+		return 1 + r.Len()
+	}
+	return 1
+}
+
+// size is the work of going through v and all that is in it, counted no further than most.
+func size(v any, most int) (int, error) {
+	n := shallow(v)
+	each := func(w any) error {
+		m, err := size(w, most-n)
+		n += m
+		return err
+	}
+	if n > most {
+		return n, errWork
+	}
+	switch v := v.(type) {
+	case []any:
+		for _, w := range v {
+			if err := each(w); err != nil {
+				return n, err
+			}
+		}
+	case map[string]any:
+		for _, w := range v {
+			if err := each(w); err != nil {
+				return n, err
+			}
+		}
+	case nil, bool, int, float64, string, digits, *regexp.Regexp:
+	default:
+		r := reflect.ValueOf(v)
+		switch {
+		case r.Kind() == reflect.Slice && r.Type().Elem().Kind() == reflect.Interface:
+			for i := range r.Len() {
+				if err := each(r.Index(i).Interface()); err != nil {
+					return n, err
+				}
+			}
+		case r.Kind() == reflect.Map:
+			for it := r.MapRange(); it.Next(); {
+				if err := each(it.Value().Interface()); err != nil {
+					return n, err
+				}
+			}
+		}
+	}
+	return n, nil
+}
+
+// get picks a member or an entry of a value.
+func get(from, what any, lax bool) (any, error) {
+	if from == nil && lax {
+		return nil, nil
+	}
+	switch v := from.(type) {
+	case map[string]any:
+		name, ok := what.(string)
+		if !ok {
+			return nil, fmt.Errorf("an object has fields by name, not by %s", kindOfValue(what))
+		}
+		x, ok := v[name]
+		if !ok && !lax {
+			return nil, noField(name, "this object", sortedKeys(v))
+		}
+		return x, nil
+	case nil:
+		return nil, fmt.Errorf("this is null, there is no %v in it; write ?. for what may be missing", what)
+	case bool, int, float64, string, digits:
+		return nil, fmt.Errorf("this is %s, there is no %v in it", kindOfValue(v), what)
+	}
+	i, isInt := what.(int)
+	r := reflect.ValueOf(from)
+	switch {
+	case r.Kind() == reflect.Slice && isInt:
+		n := i
+		if i < 0 {
+			n = r.Len() + i
+		}
+		if n < 0 || n >= r.Len() {
+			if lax {
+				return nil, nil
+			}
+			return nil, fmt.Errorf("no entry [%d] in a list of %d", i, r.Len())
+		}
+		return r.Index(n).Interface(), nil
+	case r.Kind() == reflect.Slice:
+		return nil, fmt.Errorf("a list has entries by number, not by %s", kindOfValue(what))
+	case r.Kind() == reflect.Map: // what groupBy made
+		if x := r.MapIndex(reflect.ValueOf(&what).Elem()); x.IsValid() {
+			return x.Interface(), nil
+		}
+		return nil, nil
+	}
+	return nil, fmt.Errorf("there is no %v in this", what)
+}
+
+// exact keeps arithmetic on whole numbers from wrapping round, and text joined by + within a payload.
+func exact(op byte, f func(a, b any) any) func(a, b any) any {
+	return func(a, b any) any {
+		switch x := a.(type) {
+		case int:
+			if y, ok := b.(int); ok && wraps(op, x, y) {
+				panic(errors.New("the whole number does not fit 64 bits"))
+			}
+		case string:
+			if y, ok := b.(string); ok && len(x)+len(y) > perdure.MaxPayloadBytes {
+				panic(fmt.Errorf("the text is longer than %d bytes", perdure.MaxPayloadBytes))
+			}
+		}
+		return f(a, b)
+	}
+}
+
+func wraps(op byte, x, y int) bool {
+	switch op {
+	case '+':
+		return y > 0 && x > math.MaxInt-y || y < 0 && x < math.MinInt-y
+	case '-':
+		return y < 0 && x > math.MaxInt+y || y > 0 && x < math.MinInt+y
+	}
+	return x != 0 && y != 0 && ((x*y)/y != x || x == -1 && y == math.MinInt || y == -1 && x == math.MinInt)
+}
+
+func modulo(a, b any) any {
+	if b == 0 {
+		panic(errors.New("division by zero"))
+	}
+	return runtime.Modulo(a, b)
+}
+
+// onText applies f to two strings; null is in nothing.
+func onText(f func(s, t string) bool) func(a, b any) bool {
+	return func(a, b any) bool {
+		if a == nil || b == nil {
+			return false
+		}
+		s, ok1 := a.(string)
+		t, ok2 := b.(string)
+		if !ok1 || !ok2 {
+			panic(errors.New("this compares text with text"))
+		}
+		return f(s, t)
+	}
+}
+
+func matches(a, b any) bool {
+	if a == nil || b == nil {
+		return false
+	}
+	s, ok := a.(string)
+	if !ok {
+		panic(errors.New("only text matches a regular expression"))
+	}
+	re, ok := b.(*regexp.Regexp)
+	if !ok {
+		pattern, ok := b.(string)
+		if !ok || len(pattern) > perdure.MaxExpressionBytes {
+			panic(errors.New("not a regular expression"))
+		}
+		var err error
+		if re, err = regexp.Compile(pattern); err != nil {
+			panic(err)
+		}
+	}
+	return re.MatchString(s)
+}
+
+// borrowed is one of expr's own functions.
+func borrowed(name string) func(args []any) (any, error) {
+	f := builtin.Builtins[builtin.Index[name]]
+	switch {
+	case f.Fast != nil:
+		return func(args []any) (any, error) { return f.Fast(args[0]), nil }
+	case f.Safe != nil:
+		return func(args []any) (any, error) { v, _, err := f.Safe(args...); return v, err }
+	}
+	return func(args []any) (any, error) { return f.Func(args...) }
+}
+
+// own are the functions that expr has otherwise, or not bounded.
+var own = map[string]func(args []any) (any, error){
+	"string": func(args []any) (any, error) { return inText(args[0]) },
+	"toJSON": func(args []any) (any, error) {
+		b, err := appendValue(nil, args[0])
+		return string(b), err
+	},
+	"fromJSON": func(args []any) (any, error) {
+		s, err := asText(args[0])
+		if err != nil {
+			return nil, err
+		}
+		return fromJSON([]byte(s))
+	},
+	"toBase64": func(args []any) (any, error) {
+		s, err := asText(args[0])
+		return base64.StdEncoding.EncodeToString([]byte(s)), err
+	},
+	"fromBase64": func(args []any) (any, error) {
+		s, err := asText(args[0])
+		if err != nil {
+			return nil, err
+		}
+		b, err := base64.StdEncoding.DecodeString(s)
+		return string(b), err
+	},
+	"keys": func(args []any) (any, error) {
+		return members(args[0], func(_ map[string]any, k string) any { return k })
+	},
+	"values": func(args []any) (any, error) {
+		return members(args[0], func(m map[string]any, k string) any { return m[k] })
+	},
+	"get":  func(args []any) (any, error) { return get(args[0], args[1], true) },
+	"join": join,
+	"replace": func(args []any) (any, error) {
+		var s [3]string
+		for i := range s {
+			var err error
+			if s[i], err = asText(args[i]); err != nil {
+				return nil, err
+			}
+		}
+		if n := strings.Count(s[0], s[1]) * (len(s[2]) - len(s[1])); len(s[0])+n > perdure.MaxPayloadBytes {
+			return nil, fmt.Errorf("the text is longer than %d bytes", perdure.MaxPayloadBytes)
+		}
+		return strings.ReplaceAll(s[0], s[1], s[2]), nil
+	},
+}
+
+// inText is a value as it goes into a longer text: strings as they are, others as compact JSON.
+func inText(v any) (string, error) {
+	if s, ok := v.(string); ok {
+		return s, nil
+	}
+	b, err := appendValue(nil, v)
+	return string(b), err
+}
+
+func asText(v any) (string, error) {
+	s, ok := v.(string)
+	if !ok {
+		return "", fmt.Errorf("this takes text, not %s", kindOfValue(v))
+	}
+	return s, nil
+}
+
+func members(v any, f func(m map[string]any, k string) any) (any, error) {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("only an object has keys and values, this is %s", kindOfValue(v))
+	}
+	list := make([]any, 0, len(m))
+	for _, k := range sortedKeys(m) {
+		list = append(list, f(m, k))
+	}
+	return list, nil
+}
+
+func join(args []any) (any, error) {
+	sep := ""
+	if len(args) == 2 {
+		var err error
+		if sep, err = asText(args[1]); err != nil {
+			return nil, err
+		}
+	}
+	r := reflect.ValueOf(args[0])
+	if r.Kind() != reflect.Slice {
+		return nil, errors.New("join takes a list")
+	}
+	var b strings.Builder
+	for i := range r.Len() {
+		if i > 0 {
+			b.WriteString(sep)
+		}
+		s, err := inText(r.Index(i).Interface())
+		if err != nil {
+			return nil, err
+		}
+		if b.WriteString(s); b.Len() > perdure.MaxPayloadBytes {
+			return nil, fmt.Errorf("the text is longer than %d bytes", perdure.MaxPayloadBytes)
+		}
+	}
+	return b.String(), nil
+}

@@ -1,0 +1,337 @@
+package definition
+
+import (
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// jsonReader reads one JSON text (RFC 8259) into a node. Digits are kept as written; duplicate names
+// are refused.
+type jsonReader struct {
+	src   []byte
+	pos   int
+	tally tally
+	// lenient takes what agents may have sent: of a name that is there twice the last counts, and NUL
+	// is let through.
+	lenient bool
+	keys    []key  // stacks of the members and items of the collections that are open,
+	kids    []node // so that each collection is allocated once, at its size
+}
+
+// readJSON reads the one document of src, which is valid UTF-8.
+func readJSON(src []byte) (node, *fault) {
+	r := jsonReader{src: src}
+	r.space()
+	n, f := r.value(0)
+	if f != nil {
+		return n, f
+	}
+	if r.space(); r.pos < len(src) {
+		return n, r.fault("unexpected %s after the end of the definition", r.found()).
+			hinted("one JSON document is one definition; several go into one YAML file, separated by ---")
+	}
+	return n, nil
+}
+
+func (r *jsonReader) fault(format string, args ...any) *fault {
+	return malformed(r.pos, format, args...)
+}
+
+// found describes what stands at the reading place.
+func (r *jsonReader) found() string { return describe(r.src[min(r.pos, len(r.src)):]) }
+
+func (r *jsonReader) space() {
+	for r.pos < len(r.src) {
+		switch r.src[r.pos] {
+		case ' ', '\t', '\n', '\r':
+			r.pos++
+		default:
+			return
+		}
+	}
+}
+
+func (r *jsonReader) peek() byte {
+	if r.pos < len(r.src) {
+		return r.src[r.pos]
+	}
+	return 0
+}
+
+func (r *jsonReader) value(depth int) (n node, f *fault) {
+	at := r.pos
+	switch c := r.peek(); {
+	case c == '{' || c == '[':
+		if depth >= maxDepth {
+			return n, tooLarge(at, errDepth)
+		}
+		if c == '{' {
+			return r.object(depth)
+		}
+		return r.list(depth)
+	case c == '"':
+		s, f := r.string()
+		if f != nil {
+			return n, f
+		}
+		n = scalar(kindString, at, s)
+	case c == '-' || '0' <= c && c <= '9':
+		s, f := r.number()
+		if f != nil {
+			return n, f
+		}
+		n = scalar(kindNumber, at, s)
+	case r.word("true"), r.word("false"):
+		n = scalar(kindBool, at, string(r.src[at:r.pos]))
+	case r.word("null"):
+		n = scalar(kindNull, at, "")
+	default:
+		return n, r.fault("expected a value, found %s", r.found())
+	}
+	return n, r.count(&n, depth)
+}
+
+// count adds a leaf, or the shell of a collection, to the tally.
+func (r *jsonReader) count(n *node, depth int) *fault {
+	if err := r.tally.add(n, depth); err != nil {
+		return tooLarge(int(n.at), err)
+	}
+	return nil
+}
+
+func (r *jsonReader) word(w string) bool {
+	if string(r.src[r.pos:min(r.pos+len(w), len(r.src))]) != w {
+		return false
+	}
+	r.pos += len(w)
+	return true
+}
+
+func (r *jsonReader) object(depth int) (n node, f *fault) {
+	n = scalar(kindObject, r.pos, "")
+	if f := r.count(&n, depth); f != nil {
+		return n, f
+	}
+	keys, kids := len(r.keys), len(r.kids)
+	r.pos++
+	for first := true; ; first = false {
+		r.space()
+		if r.peek() == '}' && first {
+			break
+		}
+		if r.peek() != '"' {
+			return n, r.fault("expected a field name in double quotes, found %s", r.found())
+		}
+		at := r.pos
+		name, f := r.string()
+		if f != nil {
+			return n, f
+		}
+		r.tally.bytes += len(name)
+		if r.space(); r.peek() != ':' {
+			return n, r.fault("expected `:` after the field name, found %s", r.found())
+		}
+		r.pos++
+		r.space()
+		kid, f := r.value(depth + 1)
+		if f != nil {
+			return n, f
+		}
+		r.keys, r.kids = append(r.keys, key{name, int32(at)}), append(r.kids, kid)
+		if r.space(); r.peek() == ',' {
+			r.pos++
+			continue
+		}
+		if r.peek() != '}' {
+			return n, r.fault("expected `,` or `}`, found %s", r.found())
+		}
+		break
+	}
+	r.pos++
+	n.keys, n.kids = append([]key(nil), r.keys[keys:]...), append([]node(nil), r.kids[kids:]...)
+	r.keys, r.kids = r.keys[:keys], r.kids[:kids]
+	if i := duplicate(n.keys); i >= 0 && !r.lenient {
+		return n, duplicateKey(n.keys, i)
+	}
+	n.adopt()
+	return n, nil
+}
+
+func (r *jsonReader) list(depth int) (n node, f *fault) {
+	n = scalar(kindList, r.pos, "")
+	if f := r.count(&n, depth); f != nil {
+		return n, f
+	}
+	kids := len(r.kids)
+	r.pos++
+	for first := true; ; first = false {
+		if r.space(); r.peek() == ']' && first {
+			break
+		}
+		kid, f := r.value(depth + 1)
+		if f != nil {
+			return n, f
+		}
+		r.kids = append(r.kids, kid)
+		if r.space(); r.peek() == ',' {
+			r.pos++
+			continue
+		}
+		if r.peek() != ']' {
+			return n, r.fault("expected `,` or `]`, found %s", r.found())
+		}
+		break
+	}
+	r.pos++
+	n.kids = append([]node(nil), r.kids[kids:]...)
+	r.kids = r.kids[:kids]
+	n.adopt()
+	return n, nil
+}
+
+// number reads -?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?
+func (r *jsonReader) number() (string, *fault) {
+	start := r.pos
+	n := jsonNumber(r.src[r.pos:])
+	if n == 0 {
+		return "", r.fault("%s is not a number", describe(r.src[r.pos:]))
+	}
+	r.pos += n
+	if c := r.peek(); c == '.' || '0' <= c && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' {
+		r.pos = start
+		return "", r.fault("not a number as JSON writes them: no leading zero, digits on both sides of a point")
+	}
+	return string(r.src[start:r.pos]), nil
+}
+
+// jsonNumber is the length of the JSON number that b starts with, or 0.
+func jsonNumber(b []byte) int {
+	i := 0
+	digits := func() bool {
+		start := i
+		for i < len(b) && '0' <= b[i] && b[i] <= '9' {
+			i++
+		}
+		return i > start
+	}
+	if i < len(b) && b[i] == '-' {
+		i++
+	}
+	if i < len(b) && b[i] == '0' {
+		i++
+	} else if !digits() {
+		return 0
+	}
+	end := i
+	if i < len(b) && b[i] == '.' {
+		if i++; !digits() {
+			return end
+		}
+		end = i
+	}
+	if i < len(b) && b[i]|0x20 == 'e' {
+		i++
+		if i < len(b) && (b[i] == '+' || b[i] == '-') {
+			i++
+		}
+		if !digits() {
+			return end
+		}
+		end = i
+	}
+	return end
+}
+
+// string reads a quoted string.
+func (r *jsonReader) string() (string, *fault) {
+	start := r.pos + 1
+	for i := start; i < len(r.src); i++ {
+		switch c := r.src[i]; {
+		case c == '"':
+			r.pos = i + 1
+			return string(r.src[start:i]), nil
+		case c == '\\':
+			return r.escaped(start, i)
+		case c < 0x20:
+			r.pos = i
+			return "", r.fault("control character in a string: write it as an escape, such as \\n")
+		}
+	}
+	return "", r.fault("this string is never closed")
+}
+
+// escaped goes on with the string that began at start, from its first backslash at i.
+func (r *jsonReader) escaped(start, i int) (string, *fault) {
+	out := append(make([]byte, 0, i-start+32), r.src[start:i]...)
+	for i < len(r.src) {
+		c := r.src[i]
+		switch {
+		case c == '"':
+			r.pos = i + 1
+			return string(out), nil
+		case c < 0x20:
+			r.pos = i
+			return "", r.fault("control character in a string: write it as an escape, such as \\n")
+		case c != '\\':
+			out = append(out, c)
+			i++
+			continue
+		}
+		r.pos = i
+		if i+1 >= len(r.src) {
+			break
+		}
+		if k := strings.IndexByte(`"\/bfnrt`, r.src[i+1]); k >= 0 {
+			out = append(out, "\"\\/\b\f\n\r\t"[k])
+			i += 2
+			continue
+		}
+		if r.src[i+1] != 'u' {
+			return "", r.fault("unknown escape %s in a string", describe(r.src[i:min(i+2, len(r.src))]))
+		}
+		c1, ok := hex(r.src, i+2, 4)
+		i += 6
+		if utf16.IsSurrogate(c1) && ok {
+			var c2 rune
+			if c2, ok = 0, false; i+1 < len(r.src) && r.src[i] == '\\' && r.src[i+1] == 'u' {
+				c2, ok = hex(r.src, i+2, 4)
+			}
+			c1 = utf16.DecodeRune(c1, c2)
+			ok = ok && c1 != utf8.RuneError
+			i += 6
+		}
+		if !ok || c1 == 0 && !r.lenient {
+			return "", r.fault("%s", badEscape(c1, ok))
+		}
+		out = utf8.AppendRune(out, c1)
+	}
+	r.pos = start - 1
+	return "", r.fault("this string is never closed")
+}
+
+func badEscape(c rune, ok bool) string {
+	if ok && c == 0 {
+		return "NUL in a string: no store and no process can carry it"
+	}
+	return "this escape is no character: \\u takes four hexadecimal digits, and a surrogate needs its other half"
+}
+
+// hex reads n hexadecimal digits at i.
+func hex(b []byte, i, n int) (rune, bool) {
+	if i+n > len(b) {
+		return 0, false
+	}
+	var v rune
+	for _, c := range b[i : i+n] {
+		switch {
+		case '0' <= c && c <= '9':
+			v = v<<4 | rune(c-'0')
+		case 'a' <= c|0x20 && c|0x20 <= 'f':
+			v = v<<4 | rune(c|0x20-'a'+10)
+		default:
+			return 0, false
+		}
+	}
+	return v, true
+}

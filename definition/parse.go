@@ -1,0 +1,164 @@
+package definition
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+
+	"perdure"
+)
+
+// Format is how a definition is written.
+type Format uint8
+
+const (
+	YAML Format = iota // any number of documents; JSON is YAML, too
+	JSON               // one document; much faster
+)
+
+// Options change what a text says before it is checked.
+type Options struct {
+	Input map[string]json.RawMessage // replaces fields of the input, or adds them
+	Key   string                     // replaces the key, and is no template
+}
+
+// Compiler makes plans of definitions, and keeps the expressions that it has compiled. The zero value
+// is ready; it is safe for concurrent use.
+type Compiler struct {
+	cache cache
+}
+
+var _ perdure.Compiler = (*Compiler)(nil)
+
+// Parse reads the definitions in data, checks them, and evaluates what depends on their input alone.
+// There is at least one.
+//
+// The error is a *perdure.Error: malformed if data is not readable at all, tooLarge if it is over one
+// of perdure's bounds, invalid otherwise, with a FieldError for each fault up to 20 of a document.
+func Parse(data []byte, format Format, opts Options) ([]*perdure.Plan, error) {
+	return new(Compiler).Parse(data, format, opts)
+}
+
+// FromDefinition is Parse for a definition that was built in Go. Its faults have pointers and no lines.
+func FromDefinition(d *perdure.Definition) (*perdure.Plan, error) {
+	return new(Compiler).FromDefinition(d)
+}
+
+// Parse is the function of that name, with the compiler's memory.
+func (c *Compiler) Parse(data []byte, format Format, opts Options) ([]*perdure.Plan, error) {
+	fs := faults{text: text{data}}
+	docs, f := read(data, format)
+	if f != nil {
+		fs.put(f)
+		return nil, fs.err()
+	}
+	if len(docs) == 0 {
+		return nil, perdure.Refuse(perdure.CodeMalformed, "there is no definition in it")
+	}
+	plans := make([]*perdure.Plan, 0, len(docs))
+	for i := range docs {
+		d := decoder{faults: faults{text: fs.text}, cache: &c.cache, opts: opts}
+		plan := d.decode(&docs[i])
+		if fs.list = append(fs.list, d.list...); len(fs.list) == 0 {
+			plans = append(plans, plan)
+		}
+	}
+	if err := fs.err(); err != nil {
+		return nil, err
+	}
+	return plans, nil
+}
+
+// read makes trees of a text, after the checks that both formats need.
+func read(data []byte, format Format) ([]node, *fault) {
+	if len(data) > perdure.MaxDefinitionBytes {
+		return nil, tooLarge(perdure.MaxDefinitionBytes, fmt.Errorf("larger than %d MiB", perdure.MaxDefinitionBytes>>20))
+	}
+	if f := readable(data); f != nil {
+		return nil, f
+	}
+	if bom := []byte("\uFEFF"); bytes.HasPrefix(data, bom) {
+		data = append([]byte("   "), data[len(bom):]...)[len(bom):]
+	}
+	if format == JSON {
+		n, f := readJSON(data)
+		if f != nil {
+			return nil, f
+		}
+		return []node{n}, nil
+	}
+	return readYAML(data)
+}
+
+// readable refuses what is not text in UTF-8: other encodings, NUL, control characters.
+func readable(data []byte) *fault {
+	if bytes.HasPrefix(data, []byte{0xff, 0xfe}) || bytes.HasPrefix(data, []byte{0xfe, 0xff}) {
+		return malformed(0, "this is UTF-16").hinted("save it as UTF-8")
+	}
+	for i := 0; i < len(data); {
+		c := data[i]
+		if c < utf8.RuneSelf {
+			if c < 0x20 && c != '\n' && c != '\t' && c != '\r' || c == 0x7f {
+				what := fmt.Sprintf("control character U+%04X", c)
+				if c == 0 {
+					what = "a NUL byte"
+				}
+				return malformed(i, "%s: this is not text", what)
+			}
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRune(data[i:])
+		if r == utf8.RuneError && size == 1 {
+			return malformed(i, "byte 0x%02X is not valid UTF-8", c).hinted("save it as UTF-8")
+		}
+		i += size
+	}
+	return nil
+}
+
+// Compile makes the plan of a definition as the store keeps it: Canonical of an earlier plan. It was
+// checked before it was stored, so that only what would make no plan at all is refused here.
+func (c *Compiler) Compile(canonical []byte) (*perdure.Plan, error) {
+	n, f := readJSON(canonical)
+	d := decoder{faults: faults{text: text{canonical}}, cache: &c.cache, stored: true}
+	if f != nil {
+		d.put(f)
+		return nil, d.err()
+	}
+	plan := d.decode(&n)
+	if err := d.err(); err != nil {
+		return nil, err
+	}
+	return plan, nil
+}
+
+// FromDefinition is the function of that name, with the compiler's memory.
+func (c *Compiler) FromDefinition(d *perdure.Definition) (*perdure.Plan, error) {
+	body, err := json.Marshal(d)
+	if err != nil {
+		return nil, &perdure.Error{Code: perdure.CodeMalformed, Message: "the definition is not JSON: " + err.Error()}
+	}
+	plans, err := c.Parse(body, JSON, Options{})
+	if err != nil {
+		if e, ok := err.(*perdure.Error); ok {
+			unplaced(e)
+		}
+		return nil, err
+	}
+	return plans[0], nil
+}
+
+// unplaced takes lines and columns off an error whose text nobody has seen.
+func unplaced(e *perdure.Error) {
+	for i := range e.Fields {
+		e.Fields[i].Line, e.Fields[i].Column = 0, 0
+	}
+	if len(e.Fields) > 0 {
+		e.Message = e.Fields[0].Message
+		if p := e.Fields[0].Pointer; p != "" {
+			e.Message = p + ": " + e.Message
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package definition
+
+import (
+	"fmt"
+	"testing"
+)
+
+const order = `type: order                       # limits, metrics and lists go by type
+key: order-1042                   # optional; the same key is the same job
+priority: 5                       # 0..9, 9 first
+labels: {customer: c-77}
+input: {sku: tea-12, amount: 4200}
+onFailure: undo                   # default for the steps
+completeWithin: 1h                # the job's own ultimatum
+steps:
+  reserve:
+    agent: http
+    with:
+      method: POST
+      url: http://127.0.0.1:9001/reservations
+      body: {sku: "${input.sku}"}
+    undo:
+      with:
+        method: DELETE
+        url: "http://127.0.0.1:9001/reservations/by-key/${doKey}"    # works even if the do was never answered; output is there too, null if unknown
+    completeWithin: 30s
+    retry: {attempts: 5, backoff: 1s, maxBackoff: 1m}
+  charge:
+    agent: payments               # somebody's own agent
+    action: charge                # what is asked of it; the step's name if nothing is said
+    after: [reserve]
+    with: {amount: "${input.amount}"}
+    undo: {}                      # same agent; it is handed the input and the output of the do run
+  ship:
+    after: [charge]
+    agent: shell
+    with: {command: ["./ship.sh", "${job.key}"]}
+    when: input.amount > 0        # an expression, as inside ${…}
+`
+
+func TestOrder(t *testing.T) {
+	plans, err := Parse([]byte(order), YAML, Options{})
+	if err != nil {
+		t.Fatal(FormatError("order.yaml", []byte(order), err))
+	}
+	fmt.Println(string(plans[0].Canonical))
+	again, err := new(Compiler).Compile(plans[0].Canonical)
+	if err != nil {
+		t.Fatal(FormatError("order.yaml", []byte(order), err))
+	}
+	if string(again.Canonical) != string(plans[0].Canonical) || again.Hash != plans[0].Hash {
+		t.Fatal(string(again.Canonical))
+	}
+	fp, _ := plans[0].Definition.Fingerprint()
+	if fp != plans[0].Hash {
+		t.Fatal("hash")
+	}
+}

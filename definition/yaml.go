@@ -1,0 +1,578 @@
+package definition
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+
+	"perdure"
+)
+
+// yamlReader reads YAML 1.2 into nodes: block and flow collections, all five styles of scalar,
+// anchors, aliases, merge keys, tags of the core schema, several documents. It refuses what JSON
+// cannot say (keys that are no strings, .inf), what YAML 1.1 and 1.2 read differently (0777, 1_000),
+// and tabs as indentation. It reads each byte a bounded number of times.
+//
+// Indentation is the column of a collection's first key or dash; parent is that of the collection
+// around, -1 at the top.
+type yamlReader struct {
+	src       []byte
+	pos       int
+	lineStart int
+	tally     tally
+	anchors   map[string]node
+	kids      []node // stacks of the collections that are open, as in jsonReader
+	keys      []key
+}
+
+// readYAML reads all documents of src, which is valid UTF-8. Empty documents are left out.
+func readYAML(src []byte) (docs []node, f *fault) {
+	y := yamlReader{src: src}
+	for y.skip() && f == nil {
+		var more bool
+		if more, f = y.prologue(); f != nil || !more {
+			continue
+		}
+		if len(docs) == perdure.MaxDocuments {
+			return nil, tooLarge(y.pos, fmt.Errorf("more than %d documents in one file", perdure.MaxDocuments))
+		}
+		y.tally, y.anchors = tally{}, nil
+		var n node
+		if f = y.tab(); f == nil {
+			n, f = y.value(-1, 0, compactCollections)
+		}
+		if f != nil {
+			return nil, f
+		}
+		if y.skip() && !y.marker() {
+			return nil, y.fault("unexpected %s: it belongs to nothing above it", y.found()).
+				hinted("a field starts in the column of the fields around it")
+		}
+		docs = append(docs, n)
+	}
+	return docs, f
+}
+
+func (y *yamlReader) fault(format string, args ...any) *fault {
+	return malformed(y.pos, format, args...)
+}
+
+func (y *yamlReader) found() string { return describe(y.src[min(y.pos, len(y.src)):]) }
+
+func (y *yamlReader) peek() byte { return y.at(y.pos) }
+
+func (y *yamlReader) at(i int) byte {
+	if i < len(y.src) {
+		return y.src[i]
+	}
+	return 0
+}
+
+// column of the reading place, from 0. Only spaces and dashes can stand before a collection, so
+// that bytes do.
+func (y *yamlReader) column() int { return y.pos - y.lineStart }
+
+func (y *yamlReader) eol() bool {
+	return y.pos >= len(y.src) || y.src[y.pos] == '\n' || y.src[y.pos] == '\r'
+}
+
+// newline steps over a line's end.
+func (y *yamlReader) newline() {
+	if y.peek() == '\r' && y.at(y.pos+1) == '\n' {
+		y.pos++
+	}
+	if y.pos < len(y.src) {
+		y.pos++
+	}
+	y.lineStart = y.pos
+}
+
+func blank(c byte) bool { return c == ' ' || c == '\t' }
+
+// ends says that c ends a word: a blank, a line's end or the end of the text.
+func ends(c byte) bool { return blank(c) || c == '\n' || c == '\r' || c == 0 }
+
+func (y *yamlReader) blanks() {
+	for blank(y.peek()) {
+		y.pos++
+	}
+}
+
+// rest steps over blanks and a comment up to the line's end, and says whether it got there.
+func (y *yamlReader) rest() bool {
+	start := y.pos
+	y.blanks()
+	if y.peek() == '#' && (y.pos > start || y.pos == y.lineStart || blank(y.src[y.pos-1])) {
+		for !y.eol() {
+			y.pos++
+		}
+	}
+	return y.eol()
+}
+
+// skip goes on to the next content, over blanks, comments and empty lines; false at the end.
+func (y *yamlReader) skip() bool {
+	for y.rest() {
+		if y.pos >= len(y.src) {
+			return false
+		}
+		y.newline()
+	}
+	return true
+}
+
+// marker says that a line starts with --- or ... here.
+func (y *yamlReader) marker() bool {
+	if y.column() != 0 || y.pos+3 > len(y.src) || !ends(y.at(y.pos+3)) {
+		return false
+	}
+	m := string(y.src[y.pos : y.pos+3])
+	return m == "---" || m == "..."
+}
+
+// prologue reads directives and the marker before a document; false if none follows.
+func (y *yamlReader) prologue() (bool, *fault) {
+	directives := false
+	for y.column() == 0 && y.peek() == '%' {
+		line := y.src[y.pos:]
+		if i := bytes.IndexByte(line, '\n'); i >= 0 {
+			line = line[:i]
+		}
+		if !bytes.HasPrefix(line, []byte("%YAML 1.")) {
+			return false, y.fault("directive %s is not understood", y.found())
+		}
+		y.pos += len(line)
+		directives = true
+		if !y.skip() {
+			break
+		}
+	}
+	if y.pos < len(y.src) && y.marker() {
+		end := y.peek() == '.'
+		y.pos += 3
+		if end || !y.skip() {
+			return false, nil
+		}
+		return !y.marker(), nil
+	}
+	if directives {
+		return false, y.fault("expected --- after the directives")
+	}
+	return true, nil
+}
+
+// compact says which collections may begin on the line of what came before.
+type compact uint8
+
+const (
+	noCollections      compact = iota // after `key:`
+	compactCollections                // after `-`, and on a line of their own
+)
+
+// properties of a node: &anchor and !tag.
+type properties struct {
+	at          int
+	anchor, tag string
+}
+
+// value reads what follows a key, a dash or the document's start: on this line, or on later ones
+// that are indented deeper than parent. After a key (noCollections) a list may also stand in the
+// key's own column.
+func (y *yamlReader) value(parent, depth int, where compact) (n node, f *fault) {
+	if depth > maxDepth {
+		return n, tooLarge(y.pos, errDepth)
+	}
+	p, fresh, f := y.properties()
+	if f != nil {
+		return n, f
+	}
+	// Properties may end their line, and go on with the next: `key: &a`, then the value below.
+	for y.rest() {
+		at := y.pos
+		if !y.skip() || y.marker() || y.outside(parent, where) {
+			return y.finish(p, scalar(kindNull, at, ""), depth)
+		}
+		if f := y.tab(); f != nil {
+			return n, f
+		}
+		var more properties
+		if more, fresh, f = y.properties(); f == nil {
+			p, f = merge(p, more)
+		}
+		if f != nil {
+			return n, f
+		}
+		where = compactCollections
+		if !fresh {
+			continue
+		}
+		break
+	}
+	return y.content(p, parent, depth, where, fresh)
+}
+
+// outside says that the content here belongs to a collection further out.
+func (y *yamlReader) outside(parent int, where compact) bool {
+	if where == noCollections && y.column() == parent {
+		return !y.dash()
+	}
+	return y.column() <= parent
+}
+
+// dash says that a list's entry begins here.
+func (y *yamlReader) dash() bool { return y.peek() == '-' && ends(y.at(y.pos+1)) }
+
+// tab refuses a tab before the content of this line.
+func (y *yamlReader) tab() *fault {
+	if i := bytes.IndexByte(y.src[y.lineStart:y.pos], '\t'); i >= 0 {
+		return malformed(y.lineStart+i, "a tab indents this line").hinted("YAML indents with spaces")
+	}
+	return nil
+}
+
+// properties reads anchors and tags; fresh says that there were none.
+func (y *yamlReader) properties() (p properties, fresh bool, f *fault) {
+	y.blanks()
+	p = properties{at: y.pos}
+	for {
+		c := y.peek()
+		if c != '&' && c != '!' {
+			return p, p.anchor == "" && p.tag == "", nil
+		}
+		at := y.pos
+		word := y.word()
+		switch {
+		case c == '&' && (p.anchor != "" || word == "&"), c == '!' && p.tag != "":
+			y.pos = at
+			return p, false, y.fault("unexpected %s", y.found())
+		case c == '&':
+			p.anchor = word[1:]
+		default:
+			p.tag = word
+		}
+		y.blanks()
+	}
+}
+
+// word reads up to a blank or, as a flow's commas and brackets end it everywhere, one of those.
+func (y *yamlReader) word() string {
+	start := y.pos
+	for !ends(y.peek()) && !flowIndicator(y.peek()) {
+		y.pos++
+	}
+	return string(y.src[start:y.pos])
+}
+
+func flowIndicator(c byte) bool {
+	return c == ',' || c == '[' || c == ']' || c == '{' || c == '}'
+}
+
+// merge joins the properties before a line's end with those after it.
+func merge(p, q properties) (properties, *fault) {
+	if p.anchor != "" && q.anchor != "" || p.tag != "" && q.tag != "" {
+		return p, malformed(q.at, "a second anchor or tag for one value")
+	}
+	if q.anchor != "" {
+		p.anchor = q.anchor
+	}
+	if q.tag != "" {
+		p.tag = q.tag
+	}
+	return p, nil
+}
+
+// content reads the node that starts here.
+func (y *yamlReader) content(p properties, parent, depth int, where compact, fresh bool) (n node, f *fault) {
+	switch c := y.peek(); {
+	case y.dash():
+		if where == noCollections || !fresh {
+			return n, y.fault("a list does not begin on this line").hinted("put its first `-` on a line of its own")
+		}
+		n, f = y.list(y.column(), depth)
+	case c == '?' && ends(y.at(y.pos+1)):
+		return n, y.fault("keys that are collections are not understood: a field name is one word")
+	case c == '|' || c == '>':
+		n, f = y.block(parent)
+	case c == '*':
+		return y.alias(p, depth)
+	default:
+		if y.isKey() {
+			if where == noCollections {
+				return n, y.fault("a second `: ` on this line").hinted(
+					"quote the value if the colon is a part of it, or put the field on a line of its own")
+			}
+			if !fresh {
+				return n, y.fault("an anchor or tag stands before a field name").hinted("put it on the line above")
+			}
+			n, f = y.object(y.column(), depth)
+			break
+		}
+		switch c {
+		case '[', '{':
+			n, f = y.flow(depth)
+		case '"', '\'':
+			at := y.pos
+			var s string
+			if s, f = y.quoted(); f == nil {
+				n = scalar(kindString, at, s)
+			}
+		default:
+			return y.plainNode(p, parent, depth)
+		}
+	}
+	if f != nil {
+		return n, f
+	}
+	return y.finish(p, n, depth)
+}
+
+// plainNode reads a plain scalar and resolves it, as its tag says if it has one.
+func (y *yamlReader) plainNode(p properties, parent, depth int) (n node, f *fault) {
+	at := y.pos
+	s, f := y.plain(parent, false)
+	if f != nil {
+		return n, f
+	}
+	if p.tag != "" {
+		return y.finish(p, scalar(kindString, at, s), depth)
+	}
+	if n, f = resolve(at, s); f != nil {
+		return n, f
+	}
+	return y.finish(p, n, depth)
+}
+
+// finish applies the tag, counts the node and remembers its anchor.
+func (y *yamlReader) finish(p properties, n node, depth int) (node, *fault) {
+	if p.tag != "" {
+		var f *fault
+		if n, f = retag(p, n); f != nil {
+			return n, f
+		}
+	}
+	if len(n.kids) == 0 { // collections have been counted as they grew
+		if err := y.tally.add(&n, depth); err != nil {
+			return n, tooLarge(int(n.at), err)
+		}
+	}
+	if p.anchor != "" {
+		if y.anchors == nil {
+			y.anchors = map[string]node{}
+		}
+		y.anchors[p.anchor] = n
+	}
+	return n, nil
+}
+
+// alias shares what its anchor names, and counts all of it again.
+func (y *yamlReader) alias(p properties, depth int) (n node, f *fault) {
+	at := y.pos
+	name := y.word()[1:]
+	if p.anchor != "" || p.tag != "" {
+		return n, malformed(at, "an alias takes no anchor and no tag")
+	}
+	n, ok := y.anchors[name]
+	if !ok {
+		return n, malformed(at, "no anchor &%s stands above this alias", name).hinted("%s", suggest(name, slices.Sorted(maps.Keys(y.anchors))))
+	}
+	if err := y.tally.add(&n, depth); err != nil {
+		return n, tooLarge(at, err)
+	}
+	return n, nil
+}
+
+// open counts the shell of a collection.
+func (y *yamlReader) open(n *node, depth int) *fault {
+	if depth >= maxDepth {
+		return tooLarge(y.pos, errDepth)
+	}
+	if err := y.tally.add(n, depth); err != nil {
+		return tooLarge(y.pos, err)
+	}
+	return nil
+}
+
+// list reads a block sequence whose dashes are in column col.
+func (y *yamlReader) list(col, depth int) (n node, f *fault) {
+	n = scalar(kindList, y.pos, "")
+	if f := y.open(&n, depth); f != nil {
+		return n, f
+	}
+	base := len(y.kids)
+	for {
+		y.pos++ // the dash
+		kid, f := y.value(col, depth+1, compactCollections)
+		if f != nil {
+			return n, f
+		}
+		y.kids = append(y.kids, kid)
+		more, f := y.next(col)
+		if f != nil {
+			return n, f
+		}
+		if !more || !y.dash() {
+			break
+		}
+	}
+	n.kids = append([]node(nil), y.kids[base:]...)
+	y.kids = y.kids[:base]
+	n.adopt()
+	return n, nil
+}
+
+// lineBegins says that nothing of this line has been read yet: what came before ended above it.
+func (y *yamlReader) lineBegins() bool {
+	return len(bytes.TrimLeft(y.src[y.lineStart:y.pos], " \t")) == 0
+}
+
+// next goes to the following line of a collection in column col; false if that ends it.
+func (y *yamlReader) next(col int) (bool, *fault) {
+	if !y.lineBegins() && !y.rest() {
+		return false, y.fault("unexpected %s after the value", y.found()).
+			hinted("quote the whole value if this is a part of it")
+	}
+	if !y.skip() || y.marker() || y.column() < col && !bytes.ContainsRune(y.src[y.lineStart:y.pos], '\t') {
+		return false, nil
+	}
+	if f := y.tab(); f != nil {
+		return false, f
+	}
+	if y.column() > col {
+		return false, y.fault("indented deeper than the lines it follows").
+			hinted("column %d would be that of its neighbours", col+1)
+	}
+	return true, nil
+}
+
+// object reads a block mapping whose keys are in column col.
+func (y *yamlReader) object(col, depth int) (n node, f *fault) {
+	n = scalar(kindObject, y.pos, "")
+	if f := y.open(&n, depth); f != nil {
+		return n, f
+	}
+	keys, kids := len(y.keys), len(y.kids)
+	var merges []node
+	for {
+		k, f := y.key()
+		if f != nil {
+			return n, f
+		}
+		kid, f := y.value(col, depth+1, noCollections)
+		if f != nil {
+			return n, f
+		}
+		if k.name == mergeKey && y.src[k.at] == '<' {
+			merges = append(merges, kid)
+		} else {
+			y.keys, y.kids = append(y.keys, k), append(y.kids, kid)
+			y.tally.bytes += len(k.name)
+		}
+		more, f := y.next(col)
+		if f != nil {
+			return n, f
+		}
+		if !more {
+			break
+		}
+	}
+	return n, y.close(&n, keys, kids, merges, depth)
+}
+
+const mergeKey = "<<"
+
+// close makes the object of the members above keys and kids on the stacks.
+func (y *yamlReader) close(n *node, keys, kids int, merges []node, depth int) *fault {
+	n.keys, n.kids = append([]key(nil), y.keys[keys:]...), append([]node(nil), y.kids[kids:]...)
+	y.keys, y.kids = y.keys[:keys], y.kids[:kids]
+	if i := duplicate(n.keys); i >= 0 {
+		return duplicateKey(n.keys, i)
+	}
+	if len(merges) > 0 {
+		if f := y.merge(n, merges, depth); f != nil {
+			return f
+		}
+	}
+	n.adopt()
+	return nil
+}
+
+// merge adds to n what the objects after its << have and it has not.
+func (y *yamlReader) merge(n *node, merges []node, depth int) *fault {
+	var sources []node
+	for _, m := range merges {
+		if m.kind == kindList {
+			sources = append(sources, m.kids...)
+		} else {
+			sources = append(sources, m)
+		}
+	}
+	have := make(map[string]bool, len(n.keys))
+	for _, k := range n.keys {
+		have[k.name] = true
+	}
+	for _, s := range sources {
+		if s.kind != kindObject {
+			return malformed(int(s.at), "<< takes an object or a list of them, not %s", s.kind)
+		}
+		for i, k := range s.keys {
+			if have[k.name] {
+				continue
+			}
+			have[k.name] = true
+			if err := y.tally.add(&s.kids[i], depth+1); err != nil {
+				return tooLarge(int(s.at), err)
+			}
+			n.keys, n.kids = append(n.keys, k), append(n.kids, s.kids[i])
+		}
+	}
+	return nil
+}
+
+// key reads a field's name and its colon.
+func (y *yamlReader) key() (k key, f *fault) {
+	k.at = int32(y.pos)
+	switch c := y.peek(); {
+	case y.dash():
+		return k, y.fault("a list entry among fields").hinted("indent it deeper than the field it belongs to")
+	case c == '?' && ends(y.at(y.pos+1)):
+		return k, y.fault("keys that are collections are not understood: a field name is one word")
+	case c == '"' || c == '\'':
+		if k.name, f = y.quoted(); f != nil {
+			return k, f
+		}
+		y.blanks()
+	case c == '*' || c == '&' || c == '!':
+		return k, y.fault("a field name cannot be an alias, and takes no anchor and no tag")
+	default:
+		k.name = y.plainLine(false)
+	}
+	if y.peek() != ':' || !ends(y.at(y.pos+1)) {
+		y.pos = int(k.at)
+		if i := bytes.IndexByte(y.src[y.pos:y.pos+len(k.name)], ':'); i > 0 && len(k.name) > i {
+			return k, malformed(y.pos+i, "expected a space after the `:`")
+		}
+		return k, y.fault("expected `field: value`, found %s", y.found())
+	}
+	y.pos++
+	return k, nil
+}
+
+// isKey says whether the scalar on this line is followed by a colon: a field of an object.
+func (y *yamlReader) isKey() bool {
+	saved := *y
+	defer func() { *y = saved }()
+	switch c := y.peek(); c {
+	case '"', '\'':
+		line := y.lineStart
+		if _, f := y.quoted(); f != nil || y.lineStart != line {
+			return false
+		}
+		y.blanks()
+	case '[', '{', '#', 0:
+		return false
+	default:
+		y.plainLine(false)
+	}
+	return y.peek() == ':' && ends(y.at(y.pos+1))
+}

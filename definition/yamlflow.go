@@ -1,0 +1,168 @@
+package definition
+
+// flow reads a [list] or an {object} in brackets.
+func (y *yamlReader) flow(depth int) (n node, f *fault) {
+	open := y.pos
+	n = scalar(kindList, open, "")
+	closing := byte(']')
+	if y.peek() == '{' {
+		n.kind, closing = kindObject, '}'
+	}
+	if f := y.open(&n, depth); f != nil {
+		return n, f
+	}
+	keys, kids := len(y.keys), len(y.kids)
+	var merges []node
+	y.pos++
+	for {
+		if f := y.flowSkip(open); f != nil {
+			return n, f
+		}
+		if y.peek() == closing {
+			y.pos++
+			break
+		}
+		if n.kind == kindObject {
+			f = y.member(depth, &merges)
+		} else {
+			f = y.item(depth)
+		}
+		if f == nil {
+			f = y.flowSkip(open)
+		}
+		if f != nil {
+			return n, f
+		}
+		if c := y.peek(); c == ',' {
+			y.pos++
+		} else if c != closing {
+			return n, y.flowFault(closing)
+		}
+	}
+	if n.kind == kindObject {
+		return n, y.close(&n, keys, kids, merges, depth)
+	}
+	n.kids = append([]node(nil), y.kids[kids:]...)
+	y.kids = y.kids[:kids]
+	n.adopt()
+	return n, nil
+}
+
+// flowFault says what is wrong where a comma or the closing bracket should be.
+func (y *yamlReader) flowFault(closing byte) *fault {
+	f := y.fault("expected `,` or `%c`, found %s", closing, y.found())
+	if c := y.peek(); c == '{' && y.pos > 0 && y.src[y.pos-1] == '$' {
+		f.message = "a bare ${…} inside brackets"
+		f.at--
+		return f.hinted(`quote it: "${…}"`)
+	}
+	return f
+}
+
+// flowSkip goes on to the next content inside brackets.
+func (y *yamlReader) flowSkip(open int) *fault {
+	if !y.skip() || y.marker() {
+		return malformed(open, "this %c is never closed", y.src[open])
+	}
+	return nil
+}
+
+// item reads one entry of a list in brackets; `a: b` is an object of one field.
+func (y *yamlReader) item(depth int) *fault {
+	at := y.pos
+	if c := y.peek(); c == ',' {
+		return y.fault("expected a value, found `,`")
+	}
+	kid, f := y.flowValue(depth + 1)
+	if f != nil {
+		return f
+	}
+	if y.blanks(); y.peek() == ':' {
+		y.pos = at
+		return y.fault("a field inside a list").hinted("put it in braces: [{name: value}]")
+	}
+	y.kids = append(y.kids, kid)
+	return nil
+}
+
+// member reads one field of an object in braces. One without a value is null.
+func (y *yamlReader) member(depth int, merges *[]node) *fault {
+	k := key{at: int32(y.pos)}
+	var f *fault
+	tight := false // after a quoted name the colon needs no space, as in JSON
+	switch c := y.peek(); c {
+	case '"', '\'':
+		if k.name, f = y.quoted(); f != nil {
+			return f
+		}
+		tight = true
+	case '&', '*', '!', '[', '{', ',':
+		return y.fault("expected a field name, found %s", y.found())
+	default:
+		if k.name = y.plainLine(true); k.name == "" && y.peek() != ':' {
+			return y.fault("expected a field name, found %s", y.found())
+		}
+	}
+	if f := y.flowSkip(int(k.at)); f != nil {
+		return f
+	}
+	kid := scalar(kindNull, y.pos, "")
+	if y.peek() == ':' && (tight || ends(y.at(y.pos+1)) || flowIndicator(y.at(y.pos+1))) {
+		y.pos++
+		if f := y.flowSkip(int(k.at)); f != nil {
+			return f
+		}
+		if kid, f = y.flowValue(depth + 1); f != nil {
+			return f
+		}
+	} else if c := y.peek(); c != ',' && c != '}' {
+		return y.flowFault('}')
+	}
+	if k.name == mergeKey && y.src[k.at] == '<' {
+		*merges = append(*merges, kid)
+		return nil
+	}
+	y.keys, y.kids = append(y.keys, k), append(y.kids, kid)
+	y.tally.bytes += len(k.name)
+	return nil
+}
+
+// flowValue reads one value inside brackets.
+func (y *yamlReader) flowValue(depth int) (n node, f *fault) {
+	p, _, f := y.properties()
+	if f != nil {
+		return n, f
+	}
+	if f := y.flowSkip(p.at); f != nil {
+		return n, f
+	}
+	switch c := y.peek(); {
+	case c == ',' || c == ']' || c == '}':
+		n = scalar(kindNull, y.pos, "")
+	case c == '[' || c == '{':
+		n, f = y.flow(depth)
+	case c == '*':
+		return y.alias(p, depth)
+	case c == '"' || c == '\'':
+		at := y.pos
+		var s string
+		if s, f = y.quoted(); f == nil {
+			n = scalar(kindString, at, s)
+		}
+	case y.dash():
+		return n, y.fault("a `-` inside brackets").hinted("entries are separated by commas here")
+	default:
+		at := y.pos
+		var s string
+		if s, f = y.plain(-1, true); f != nil {
+			return n, f
+		}
+		if n = scalar(kindString, at, s); p.tag == "" {
+			n, f = resolve(at, s)
+		}
+	}
+	if f != nil {
+		return n, f
+	}
+	return y.finish(p, n, depth)
+}
