@@ -97,6 +97,20 @@ func (s *Scheduler) Seen(now time.Time) (news []perdure.Seen) {
 	return news
 }
 
+// SeenNow are all holders that have asked this node for work, with the time of the last asking.
+func (s *Scheduler) SeenNow(now time.Time) (all []perdure.Seen) {
+	waiting := s.queue.waiters()
+	s.seen.mu.Lock()
+	defer s.seen.mu.Unlock()
+	for k, at := range s.seen.at {
+		all = append(all, perdure.Seen{Agent: k[0], Holder: k[1], At: now.Add(-time.Since(at))})
+	}
+	for _, w := range waiting {
+		all = append(all, perdure.Seen{Agent: w[0], Holder: w[1], At: now})
+	}
+	return all
+}
+
 // backlog bounds the unsettled jobs. It counts them now and then, and in between by what this node
 // sees: exact on one node, near enough on a grid.
 type backlog struct {

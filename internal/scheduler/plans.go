@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"container/list"
+	"context"
 	"fmt"
 	"sync"
 
@@ -57,6 +58,21 @@ func (c *planCache) put(id perdure.JobID, p *perdure.Plan) {
 		delete(c.plans, last.id)
 		c.size -= last.size
 	}
+}
+
+// Plan is a job's plan, read from the store where it is not at hand; not found where the job is not there.
+func (s *Scheduler) Plan(ctx context.Context, id perdure.JobID) (*perdure.Plan, error) {
+	if p := s.plans.get(id); p != nil {
+		return p, nil
+	}
+	text, err := s.cfg.Store.Definition(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if text == nil {
+		return nil, perdure.Refuse(perdure.CodeNotFound, "there is no job %s", id)
+	}
+	return s.plans.compile(id, text)
 }
 
 // compile makes a job's plan from its stored definition. One that cannot be compiled concerns its own

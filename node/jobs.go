@@ -1,0 +1,217 @@
+package node
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"time"
+
+	"perdure"
+	"perdure/definition"
+)
+
+var _ perdure.Service = (*Node)(nil)
+
+// Submit implements perdure.Jobs.
+func (n *Node) Submit(ctx context.Context, body []byte, mediaType string) (*perdure.JobView, bool, error) {
+	format := definition.YAML
+	if mediaType == "application/json" {
+		format = definition.JSON
+	}
+	plans, err := n.plans.Parse(body, format, definition.Options{})
+	if err != nil {
+		return nil, false, err
+	}
+	if len(plans) != 1 {
+		return nil, false, perdure.Refuse(perdure.CodeMalformed, "one definition per call, not %d", len(plans))
+	}
+	return n.SubmitPlan(ctx, plans[0])
+}
+
+// SubmitPlan submits a definition that was parsed here.
+func (n *Node) SubmitPlan(ctx context.Context, plan *perdure.Plan) (*perdure.JobView, bool, error) {
+	if n.draining.Load() {
+		return nil, false, n.Ready(ctx)
+	}
+	id, created, err := n.scheduler.Submit(ctx, plan)
+	if err != nil {
+		return nil, false, err
+	}
+	view, err := n.view(ctx, id)
+	return view, created, err
+}
+
+// FindSame is an unsettled job without a key that was made of the same definition.
+func (n *Node) FindSame(ctx context.Context, plan *perdure.Plan) (perdure.JobID, bool, error) {
+	return n.scheduler.FindSame(ctx, plan.Hash)
+}
+
+// followPoll is how often a job is looked at that other nodes may move.
+const followPoll = 500 * time.Millisecond
+
+// Job implements perdure.Jobs.
+func (n *Node) Job(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error) {
+	id, err := n.resolve(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if wait > 0 {
+		limited, cancel := context.WithTimeout(ctx, min(wait, perdure.MaxJobWait))
+		defer cancel()
+		if err := n.untilRest(limited, id); err != nil && limited.Err() == nil {
+			return nil, unreachable(err)
+		}
+		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.Canceled) {
+			return nil, ctx.Err()
+		}
+		ctx = context.WithoutCancel(ctx) // a shutdown ends the wait, not the answer
+	}
+	return n.view(ctx, id)
+}
+
+// untilRest waits for the job to be at rest, or for ctx.
+func (n *Node) untilRest(ctx context.Context, id perdure.JobID) error {
+	moved, stop := n.scheduler.Follow(id)
+	defer stop()
+	for {
+		j, err := n.store.Job(ctx, id)
+		if err != nil || j == nil || j.AtRest() {
+			return err
+		}
+		if err := n.pause(ctx, moved); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits until the job may have moved.
+func (n *Node) pause(ctx context.Context, moved <-chan struct{}) error {
+	poll := 10 * followPoll
+	if !n.alone() {
+		poll = followPoll
+	}
+	timer := time.NewTimer(poll)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-moved:
+	case <-timer.C:
+	}
+	return nil
+}
+
+// resolve finds the job that ref names.
+func (n *Node) resolve(ctx context.Context, ref string) (id perdure.JobID, err error) {
+	if ref == "@latest" {
+		jobs, err := n.store.ListJobs(ctx, perdure.JobFilter{Limit: 1})
+		if err != nil {
+			return id, unreachable(err)
+		}
+		if len(jobs) == 0 {
+			return id, perdure.Refuse(perdure.CodeNotFound, "there are no jobs yet")
+		}
+		return jobs[0].ID, nil
+	}
+	ids, err := n.store.FindJobs(ctx, ref, 2)
+	switch {
+	case err != nil:
+		return id, unreachable(err)
+	case len(ids) == 0:
+		return id, perdure.Refuse(perdure.CodeNotFound, "there is no job %q", ref)
+	case len(ids) > 1:
+		return id, perdure.Refuse(perdure.CodeConflict, "%q is the start of more than one job's id: %s, %s, …", ref, ids[0], ids[1])
+	}
+	return ids[0], nil
+}
+
+// ListJobs implements perdure.Jobs.
+func (n *Node) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
+	f := perdure.JobFilter{Phase: q.Phase, Type: q.Type, Current: q.Current, Desired: q.Desired, Key: q.Key, Labels: q.Labels}
+	if q.Cursor != "" {
+		raw, err := hex.DecodeString(q.Cursor)
+		if err != nil || len(raw) != len(f.Before) {
+			return nil, &perdure.Error{Code: perdure.CodeInvalid, Message: "the cursor is not one that a list has given"}
+		}
+		copy(f.Before[:], raw)
+	}
+	limit := pageSize(q.Limit)
+	f.Limit = limit + 1
+	jobs, err := n.store.ListJobs(ctx, f)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	page := &perdure.Page[perdure.JobView]{Items: []perdure.JobView{}}
+	for i, j := range jobs {
+		if i == limit {
+			last := jobs[i-1].ID
+			page.NextCursor = hex.EncodeToString(last[:])
+			break
+		}
+		page.Items = append(page.Items, jobView(j))
+	}
+	return page, nil
+}
+
+func pageSize(limit int) int {
+	if limit <= 0 {
+		return perdure.DefaultListLimit
+	}
+	return min(limit, perdure.MaxListLimit)
+}
+
+// maxHistory bounds the entries of a job's history that are shown.
+const maxHistory = 10_000
+
+// History implements perdure.Jobs.
+func (n *Node) History(ctx context.Context, ref string) ([]perdure.EntryView, error) {
+	id, err := n.resolve(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := n.store.History(ctx, id, maxHistory)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	views := make([]perdure.EntryView, len(entries))
+	for i, e := range entries {
+		views[i] = perdure.EntryView{Step: e.Step, Run: e.Run, At: e.At, Event: e.Event, Author: e.Author, Detail: e.Detail}
+	}
+	return views, nil
+}
+
+// Act implements perdure.Jobs.
+func (n *Node) Act(ctx context.Context, ref string, act perdure.Act) (*perdure.JobView, error) {
+	if len(act.Reason) > perdure.MaxReasonBytes {
+		return nil, perdure.Refuse(perdure.CodeTooLarge, "the reason is over %d bytes", perdure.MaxReasonBytes)
+	}
+	id, err := n.resolve(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.inherit(ctx); err != nil {
+		return nil, err
+	}
+	if err := n.scheduler.Act(ctx, id, act); err != nil {
+		return nil, err
+	}
+	return n.view(ctx, id)
+}
+
+// Claim implements perdure.Exchange.
+func (n *Node) Claim(ctx context.Context, c perdure.ClaimRequest) ([]perdure.Run, error) {
+	if n.draining.Load() {
+		return nil, nil
+	}
+	return n.scheduler.Claim(ctx, c)
+}
+
+// Report implements perdure.Exchange.
+func (n *Node) Report(ctx context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error) {
+	return n.scheduler.Report(ctx, holder, reports)
+}
+
+// Heartbeat implements perdure.Exchange.
+func (n *Node) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
+	return n.scheduler.Heartbeat(ctx, holder, beats)
+}

@@ -1,0 +1,279 @@
+// Package node puts one process of Perdure together: the scheduler, the supervisor, the agents that live
+// here and the registrar, on one store. It wires, answers the outside (perdure.Service) and decides
+// nothing.
+//
+//	service        runs                                    needs
+//	scheduler      from New to Stop                        store
+//	agent host     from Start to Stop, where there are     scheduler (as perdure.Exchange)
+//	               agents
+//	supervisor     from Start to Stop                      scheduler, store
+//	registrar      from Start to Stop                      store
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"perdure"
+	"perdure/definition"
+	"perdure/internal/agenthost"
+	"perdure/internal/scheduler"
+	"perdure/internal/supervisor"
+)
+
+// Config is how a node is made. The zero value is a node that schedules and supervises, and runs no
+// agents of its own.
+type Config struct {
+	Agents  []*perdure.Agent
+	Listen  string // where it is reached, for the list of nodes
+	Version string
+	Log     *slog.Logger
+
+	SweepPeriod time.Duration // how long the supervisor looks away at most; 0: 1s
+	SweepBatch  int           // rows in one of its transactions; 0: 500
+	Heartbeat   time.Duration // of the agents here; 0: 10s
+	MaxBacklog  int           // unsettled jobs above which a submission is refused; 0: 1,000,000
+	Writers     int           // transactions in flight at once; 0: what suits the store
+}
+
+// Node is one process of the grid. Its methods may be called from any goroutine.
+type Node struct {
+	cfg   Config
+	id    string
+	log   *slog.Logger
+	store perdure.Store
+	meter *meter
+	plans *definition.Compiler
+
+	scheduler  *scheduler.Scheduler
+	supervisor *supervisor.Supervisor
+	host       *agenthost.Host // nil: no agents here
+	since      time.Time
+
+	life     context.Context // of the scheduler
+	end      context.CancelFunc
+	watch    context.Context // of supervisor and registrar
+	unwatch  context.CancelFunc
+	running  sync.WaitGroup
+	watching sync.WaitGroup
+	started  atomic.Bool
+	draining atomic.Bool
+	takeBack sync.Mutex
+	tookBack bool
+}
+
+// shared is what a store says that several processes may use at once.
+type shared interface {
+	// Hints gives a token whenever another node may have made steps ready; a hint may be lost.
+	Hints(context.Context) <-chan struct{}
+}
+
+const (
+	sharedPoll    = 250 * time.Millisecond
+	sharedWriters = 3
+)
+
+// New makes a node on a store. It answers from now on, and lets nothing out by itself before Start. Stop
+// ends it; the store is the caller's to close after that.
+func New(store perdure.Store, cfg Config) *Node {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	n := &Node{cfg: cfg, id: "node_" + uuid.NewString()[:13], log: cfg.Log, store: store, meter: newMeter(cfg.Version),
+		plans: &definition.Compiler{}, since: time.Now()}
+	sc := scheduler.Config{Store: store, Compiler: n.plans, Log: cfg.Log, Meter: n.meter,
+		Writers: cfg.Writers, MaxBacklog: cfg.MaxBacklog}
+	if !n.alone() {
+		sc.Poll = sharedPoll
+		if sc.Writers == 0 {
+			sc.Writers = sharedWriters
+		}
+	}
+	n.scheduler = scheduler.New(sc)
+	n.supervisor = supervisor.New(supervisor.Config{Scheduler: n.scheduler, Store: store,
+		Period: cfg.SweepPeriod, Batch: cfg.SweepBatch, Log: cfg.Log})
+	if len(cfg.Agents) > 0 {
+		n.host = agenthost.New(agenthost.Config{Exchange: n.scheduler, Holder: n.holder(), Agents: cfg.Agents,
+			Heartbeat: cfg.Heartbeat, Log: cfg.Log})
+		n.meter.watchAgents(n.host)
+	}
+	n.life, n.end = context.WithCancel(context.Background())
+	n.watch, n.unwatch = context.WithCancel(n.life)
+	n.running.Go(func() { n.scheduler.Run(n.life) })
+	return n
+}
+
+// alone says that no other process can have the store open.
+func (n *Node) alone() bool {
+	_, others := n.store.(shared)
+	return !others
+}
+
+// holder is the name under which the agents here hold runs. A leading @ is kept for hosts that live
+// and die with their node.
+func (n *Node) holder() string { return "@" + n.id }
+
+// ID names this incarnation of the process (F119).
+func (n *Node) ID() string { return n.id }
+
+// Start makes the node work. On a store that no other process can have open, the runs of the node before
+// are first taken back: its agents have died with it.
+func (n *Node) Start(ctx context.Context) error {
+	if err := n.inherit(ctx); err != nil {
+		return err
+	}
+	if n.started.Swap(true) {
+		return errors.New("node: started twice")
+	}
+	n.watching.Go(func() { n.supervisor.Run(n.watch) })
+	n.watching.Go(func() { n.register(n.watch) })
+	if hints, ok := n.store.(shared); ok {
+		n.watching.Go(func() { n.heed(hints.Hints(n.watch)) })
+	}
+	if n.host != nil {
+		n.running.Go(func() {
+			if err := n.host.Run(n.life); err != nil && n.life.Err() == nil {
+				n.log.Error("the agent host ended", "error", err)
+			}
+		})
+	}
+	return nil
+}
+
+// inherit takes back the runs that the dead node's own agents held.
+func (n *Node) inherit(ctx context.Context) error {
+	if !n.alone() {
+		return nil
+	}
+	n.takeBack.Lock()
+	defer n.takeBack.Unlock()
+	if n.tookBack {
+		return nil
+	}
+	holders, err := n.scheduler.EmbeddedHolders(ctx)
+	if err != nil {
+		return err
+	}
+	for _, h := range holders {
+		if h == n.holder() {
+			continue
+		}
+		total := 0
+		for {
+			did, err := n.scheduler.SweepLost(ctx, h, supervisor.DefaultBatch)
+			if err != nil {
+				return err
+			}
+			if total += did; did == 0 {
+				break
+			}
+		}
+		n.log.Info("took back the runs of a dead node", "holder", h, "runs", total)
+	}
+	n.tookBack = true
+	return nil
+}
+
+func (n *Node) heed(hints <-chan struct{}) {
+	for range hints {
+		n.scheduler.Hint()
+	}
+}
+
+// Stop ends the node: it takes no more, gives back what has not started, waits for what runs until ctx ends,
+// and lets everything that was accepted be written (L6).
+func (n *Node) Stop(ctx context.Context) error {
+	n.draining.Store(true)
+	n.unwatch()
+	n.watching.Wait()
+	var err error
+	if n.host != nil && n.started.Load() {
+		err = n.host.Drain(ctx)
+	}
+	n.end()
+	n.running.Wait()
+	return err
+}
+
+// Ready says whether the node takes work: the store answers, and it is not draining.
+func (n *Node) Ready(ctx context.Context) error {
+	if n.draining.Load() {
+		return &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node is draining", Hint: "ask another node"}
+	}
+	if !n.started.Load() {
+		return &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node has not started yet"}
+	}
+	if _, err := n.store.Now(ctx); err != nil {
+		return unreachable(err)
+	}
+	return nil
+}
+
+// Sweep is one round of the supervisor, for those who start it from a scheduler of their own.
+func (n *Node) Sweep(ctx context.Context) (supervisor.Swept, error) {
+	if err := n.inherit(ctx); err != nil {
+		return supervisor.Swept{}, err
+	}
+	return n.supervisor.Sweep(ctx)
+}
+
+const (
+	registerEvery = 10 * time.Second
+	seenEvery     = 5 * time.Second
+)
+
+// register writes down that this node is there, and who has asked it for work.
+func (n *Node) register(ctx context.Context) {
+	tick := time.NewTicker(seenEvery)
+	defer tick.Stop()
+	var last time.Time
+	for {
+		if time.Since(last) >= registerEvery {
+			if err := n.enlist(ctx); err == nil {
+				last = time.Now()
+			} else if ctx.Err() == nil {
+				n.log.Debug("could not register", "error", err)
+			}
+		}
+		if news := n.scheduler.Seen(time.Now()); len(news) > 0 {
+			if err := n.store.PutSeen(ctx, news); err != nil && ctx.Err() == nil {
+				n.log.Debug("could not write down who asks for work", "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (n *Node) enlist(ctx context.Context) error {
+	host, _ := os.Hostname()
+	now, err := n.store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	names := make([]string, len(n.cfg.Agents))
+	for i, a := range n.cfg.Agents {
+		names[i] = a.Name
+	}
+	return n.store.PutNode(ctx, perdure.Node{ID: n.id, Host: host, PID: os.Getpid(), Version: n.cfg.Version,
+		Listen: n.cfg.Listen, Agents: names, Since: n.since.UTC(), SeenAt: now})
+}
+
+// unreachable is a store's error as the outside gets it.
+func unreachable(err error) error {
+	if perdure.CodeOf(err) != "" || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return &perdure.Error{Code: perdure.CodeUnavailable, Message: fmt.Sprintf("the store does not answer: %v", err), Hint: "try again later"}
+}

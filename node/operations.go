@@ -1,0 +1,140 @@
+package node
+
+import (
+	"context"
+	"strconv"
+
+	"perdure"
+)
+
+// openAlertsShown bounds the alerts that a job's view carries.
+const openAlertsShown = 100
+
+func (n *Node) openAlerts(ctx context.Context, id perdure.JobID) ([]perdure.AlertView, error) {
+	alerts, err := n.store.Alerts(ctx, perdure.AlertFilter{Job: id, Limit: openAlertsShown})
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	views := make([]perdure.AlertView, len(alerts))
+	for i, a := range alerts {
+		views[i] = alertView(a)
+	}
+	return views, nil
+}
+
+func alertView(a perdure.Alert) perdure.AlertView {
+	return perdure.AlertView{ID: a.ID, Job: a.Job, Step: a.Step, Kind: a.Kind, Name: a.Name, Message: a.Message,
+		RaisedAt: a.RaisedAt, ClosedAt: a.ClosedAt, ClosedBy: a.ClosedBy}
+}
+
+// ListAlerts implements perdure.Operations.
+func (n *Node) ListAlerts(ctx context.Context, q perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error) {
+	f := perdure.AlertFilter{Closed: q.Closed}
+	if q.Job != "" {
+		id, err := n.resolve(ctx, q.Job)
+		if err != nil {
+			return nil, err
+		}
+		f.Job = id
+	}
+	if q.Cursor != "" {
+		before, err := strconv.ParseInt(q.Cursor, 36, 64)
+		if err != nil || before <= 0 {
+			return nil, &perdure.Error{Code: perdure.CodeInvalid, Message: "the cursor is not one that a list has given"}
+		}
+		f.Before = before
+	}
+	limit := pageSize(q.Limit)
+	f.Limit = limit + 1
+	alerts, err := n.store.Alerts(ctx, f)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	page := &perdure.Page[perdure.AlertView]{Items: []perdure.AlertView{}}
+	for i, a := range alerts {
+		if i == limit {
+			page.NextCursor = strconv.FormatInt(alerts[i-1].ID, 36)
+			break
+		}
+		page.Items = append(page.Items, alertView(a))
+	}
+	return page, nil
+}
+
+// CloseAlert implements perdure.Operations.
+func (n *Node) CloseAlert(ctx context.Context, id int64, by string) (*perdure.AlertView, error) {
+	a, err := n.scheduler.CloseAlert(ctx, id, by)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	v := alertView(*a)
+	return &v, nil
+}
+
+// ListLimits implements perdure.Operations.
+func (n *Node) ListLimits(ctx context.Context) ([]perdure.LimitView, error) {
+	limits, err := n.store.ListLimits(ctx)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	views := make([]perdure.LimitView, len(limits))
+	for i, l := range limits {
+		if views[i], err = n.limitView(ctx, l); err != nil {
+			return nil, err
+		}
+	}
+	return views, nil
+}
+
+func (n *Node) limitView(ctx context.Context, l perdure.Limit) (perdure.LimitView, error) {
+	v := perdure.LimitView{Name: l.Name, Max: l.Max, Holders: []perdure.HolderView{}}
+	used, holders, err := n.store.LimitUse(ctx, l.Name, perdure.MaxHoldersShown)
+	if err != nil {
+		return v, unreachable(err)
+	}
+	v.Used = used
+	for _, h := range holders {
+		v.Holders = append(v.Holders, perdure.HolderView{Job: h.Job, Step: h.Step, Run: h.Run})
+	}
+	return v, nil
+}
+
+// GetLimit implements perdure.Operations.
+func (n *Node) GetLimit(ctx context.Context, name string) (*perdure.LimitView, error) {
+	limits, err := n.store.ListLimits(ctx)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	for _, l := range limits {
+		if l.Name == name {
+			v, err := n.limitView(ctx, l)
+			return &v, err
+		}
+	}
+	return nil, perdure.Refuse(perdure.CodeNotFound, "there is no limit %q", name)
+}
+
+// PutLimit implements perdure.Operations.
+func (n *Node) PutLimit(ctx context.Context, name string, max int) (*perdure.LimitView, error) {
+	if err := n.scheduler.PutLimit(ctx, name, max); err != nil {
+		return nil, unreachable(err)
+	}
+	return n.GetLimit(ctx, name)
+}
+
+// DeleteLimit implements perdure.Operations.
+func (n *Node) DeleteLimit(ctx context.Context, name string) error {
+	if err := n.scheduler.DeleteLimit(ctx, name); err != nil {
+		return unreachable(err)
+	}
+	return nil
+}
+
+// ListNodes implements perdure.Operations.
+func (n *Node) ListNodes(ctx context.Context) ([]perdure.Node, error) {
+	nodes, err := n.store.Nodes(ctx)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	return nodes, nil
+}
