@@ -41,12 +41,21 @@ func (l *list) sql(selectFrom, order string, limit int) string {
 	if len(l.where) > 0 {
 		where = strings.Join(l.where, " and ")
 	}
-	return fmt.Sprintf("%s where %s order by %s limit %d", selectFrom, where, order, cmp.Or(limit, perdure.DefaultListLimit))
+	l.args = append(l.args, cmp.Or(limit, perdure.DefaultListLimit))
+	return fmt.Sprintf("%s where %s order by %s limit $%d", selectFrom, where, order, len(l.args))
 }
 
-// ListJobs walks the table by id; the open ones by an index of their own; those with a label by the
-// labels.
 func (s *Store) ListJobs(ctx context.Context, f perdure.JobFilter) ([]*perdure.Job, error) {
+	sql, args, err := listJobs(f)
+	if err != nil {
+		return nil, err
+	}
+	return query(ctx, s, scanJob, sql, args...)
+}
+
+// listJobs walks the table by id; the open ones by an index of their own; those with a label by the
+// labels.
+func listJobs(f perdure.JobFilter) (sql string, args []any, err error) {
 	l := &list{}
 	from, id := " from perdure.job j", "j.id"
 	if labels := slices.Sorted(maps.Keys(f.Labels)); len(labels) > 0 {
@@ -55,7 +64,7 @@ func (s *Store) ListJobs(ctx context.Context, f perdure.JobFilter) ([]*perdure.J
 		if len(labels) > 1 {
 			all, err := json.Marshal(f.Labels)
 			if err != nil {
-				return nil, err
+				return "", nil, err
 			}
 			l.and("j.labels @> ?::jsonb", string(all))
 		}
@@ -89,22 +98,29 @@ func (s *Store) ListJobs(ctx context.Context, f perdure.JobFilter) ([]*perdure.J
 	if f.Ascending {
 		order = id
 	}
-	return query(ctx, s, scanJob, l.sql("select "+names(jobColumns, "j.")+from, order, f.Limit), l.args...)
+	sql = l.sql("select "+names(jobColumns, "j.")+from, order, f.Limit)
+	return sql, l.args, nil
 }
 
 func (s *Store) Alerts(ctx context.Context, f perdure.AlertFilter) ([]perdure.Alert, error) {
+	sql, args := listAlerts(f)
+	return query(ctx, s, func(row pgx.CollectableRow) (perdure.Alert, error) {
+		a, err := scanAlert(row)
+		return *a, err
+	}, sql, args...)
+}
+
+func listAlerts(f perdure.AlertFilter) (sql string, args []any) {
 	l := &list{}
 	if !f.Job.IsZero() {
 		l.and("job = ?", [16]byte(f.Job))
 	}
 	if !f.Closed {
-		l.and("closed_at is null")
+		l.and("closed_at is null and id > 0")
 	}
 	if f.Before != 0 {
 		l.and("id < ?", f.Before)
 	}
-	return query(ctx, s, func(row pgx.CollectableRow) (perdure.Alert, error) {
-		a, err := scanAlert(row)
-		return *a, err
-	}, l.sql("select "+alertFields+" from perdure.alert", "id desc", f.Limit), l.args...)
+	sql = l.sql("select "+alertFields+" from perdure.alert", "id desc", f.Limit)
+	return sql, l.args
 }

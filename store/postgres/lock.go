@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"slices"
+
 	"github.com/jackc/pgx/v5"
 
 	"perdure"
@@ -36,7 +38,14 @@ const (
 )
 
 func (tx *tx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
-	return tx.lockJobs(lockJobsSQL, ids)
+	tx.asked = append(tx.asked, ids...)
+	if len(tx.before) == 0 {
+		return tx.lockJobs(lockJobsSQL, ids)
+	}
+	more := slices.Concat(ids, tx.before)
+	tx.before = nil
+	jobs, err := tx.lockJobs(lockJobsSQL, more)
+	return slices.DeleteFunc(jobs, func(j *perdure.Job) bool { return !slices.Contains(ids, j.ID) }), err
 }
 
 func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
@@ -100,7 +109,7 @@ func scanLimit(row pgx.CollectableRow) (l perdure.Limit, err error) {
 // into collects the rows of a query in a batch.
 func into[T any](all *[]T, scan pgx.RowToFunc[T]) func(pgx.Rows) error {
 	return func(r pgx.Rows) (err error) {
-		*all, err = pgx.CollectRows(r, scan)
+		*all, err = collect(r, scan)
 		return err
 	}
 }

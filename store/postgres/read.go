@@ -28,11 +28,13 @@ const (
 		order by id`
 	listLimitsSQL = `select name, max, 0 from perdure."limit" order by name`
 	useSQL        = "select used from (select $1::text collate \"C\" as name) l cross join lateral (" + usedSQL + ") u"
-	jobHoldersSQL = `select id, '', 0::bigint from perdure.job where permit and type = $1 order by id limit $2`
+	jobHoldersSQL = `select id, '', 0::bigint from (
+			select id from perdure.job where permit and type = $1 offset 0) j
+		order by id limit $2`
 	runHoldersSQL = `select job, name, run from perdure.step where phase = 3 and agent = $1 order by job, idx limit $2`
 	nextLookSQL   = `select least(
 		(select available_at from perdure.step where phase = 1 and available_at is not null order by available_at limit 1),
-		(select locked_until from perdure.step where phase = 3 order by locked_until limit 1),
+		(select locked_until from perdure.step where phase = 3 and locked_until is not null order by locked_until limit 1),
 		(select complete_by from perdure.job where open and not overdue and parked_at is null and complete_by is not null
 			order by complete_by limit 1))`
 	backlogSQL = "select count(*) from (select from perdure.job where open limit $1) j"

@@ -79,10 +79,11 @@ func judge(err error, conn *pgxpool.Conn) error {
 // How often a transaction is tried in all. What is lost is tried less often: a caller may wait for
 // one broken connection, not for a server that is down.
 const (
-	maxTries     = 12
+	maxTries     = 10
 	maxLostTries = 4
-	firstPause   = 4 * time.Millisecond
-	maxPause     = 500 * time.Millisecond
+	firstPause   = 2 * time.Millisecond
+	maxPause     = 50 * time.Millisecond
+	lostPause    = 250 * time.Millisecond
 )
 
 // retry runs op until it succeeds, or fails in a way that another try does not mend.
@@ -106,7 +107,11 @@ func (s *Store) retry(ctx context.Context, op func(context.Context) error) error
 		if f.kind == busy || tired {
 			return giveUp(f)
 		}
-		if err := pause(ctx, try+4*losses); err != nil {
+		wait := min(firstPause<<try, maxPause)
+		if f.kind == lost {
+			wait = lostPause * time.Duration(losses)
+		}
+		if err := pause(ctx, wait); err != nil {
 			return err
 		}
 	}
@@ -125,9 +130,9 @@ func giveUp(f *fault) error {
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// pause waits with full jitter, longer with each try.
-func pause(ctx context.Context, try int) error {
-	t := time.NewTimer(rand.N(min(firstPause<<min(try, 16), maxPause)))
+// pause waits with full jitter.
+func pause(ctx context.Context, most time.Duration) error {
+	t := time.NewTimer(rand.N(most))
 	defer t.Stop()
 	select {
 	case <-t.C:

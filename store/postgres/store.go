@@ -50,7 +50,7 @@ type Limits struct {
 var DefaultLimits = Limits{
 	Connect:     3 * time.Second,
 	Acquire:     5 * time.Second,
-	Lock:        2 * time.Second,
+	Lock:        500 * time.Millisecond,
 	Statement:   10 * time.Second,
 	Idle:        5 * time.Second,
 	Transaction: 20 * time.Second,
@@ -138,9 +138,10 @@ func (c *config) settings() string {
 	set("statement_timeout", ms(c.limits.Statement))
 	set("lock_timeout", ms(c.limits.Lock))
 	set("idle_in_transaction_session_timeout", ms(c.limits.Idle))
-	for _, way := range []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_material", "jit"} {
-		set(way, "off")
+	for _, way := range []string{"seqscan", "bitmapscan", "hashjoin", "mergejoin", "material"} {
+		set("enable_"+way, "off")
 	}
+	set("jit", "off")
 	return "select " + strings.TrimPrefix(b.String(), ", ")
 }
 

@@ -16,12 +16,24 @@ import (
 
 // Update runs fn in a transaction: READ COMMITTED, so that each statement sees what was committed
 // before it, and what is read after a lock is what the lock's last holder left.
+//
+// Where transactions lock jobs in several calls, two of them may wait for each other. The one that is
+// tried again locks all that it asked for before at its first call, in the order of ids, and so cannot
+// run into that a second time.
 func (s *Store) Update(ctx context.Context, fn func(perdure.Tx) error) error {
-	return s.retry(ctx, func(ctx context.Context) error { return s.update(ctx, fn) })
+	var asked []perdure.JobID
+	return s.retry(ctx, func(ctx context.Context) error {
+		tx := &tx{clock: &s.clock, before: asked}
+		err := s.update(ctx, tx, fn)
+		if len(tx.asked) > len(asked) {
+			asked = tx.asked
+		}
+		return err
+	})
 }
 
 // update is one try.
-func (s *Store) update(ctx context.Context, fn func(perdure.Tx) error) error {
+func (s *Store) update(ctx context.Context, tx *tx, fn func(perdure.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.Transaction)
 	defer cancel()
 	conn, err := s.acquire(ctx)
@@ -33,7 +45,7 @@ func (s *Store) update(ctx context.Context, fn func(perdure.Tx) error) error {
 	if err != nil {
 		return judge(err, conn)
 	}
-	tx := &tx{ctx: ctx, Tx: ptx, conn: conn, clock: &s.clock}
+	tx.ctx, tx.Tx, tx.conn = ctx, ptx, conn
 	defer tx.rollback()
 	if err := fn(tx); err != nil {
 		// What the transaction failed with comes before what fn made of it.
@@ -63,11 +75,13 @@ type tx struct {
 	pgx.Tx
 	conn    *pgxpool.Conn // nil in somebody's own transaction
 	clock   *clock
-	read    reading // the clock, if it was read with the latest lock and not yet asked for
-	told    reading // the latest that was asked for
-	wrote   bool    // Save had something to write
-	failed  error   // the first failure: nothing works after it
-	stirred bool    // there is something to claim, or to look at
+	asked   []perdure.JobID // to be locked, in this try
+	before  []perdure.JobID // and in the one before, where none has been locked yet in this one
+	read    reading         // the clock, if it was read with the latest lock and not yet asked for
+	told    reading         // the latest that was asked for
+	wrote   bool            // Save had something to write
+	failed  error           // the first failure: nothing works after it
+	stirred bool            // there is something to claim, or to look at
 }
 
 // Within joins a transaction of the caller's own, so that a job and a row of the caller's land
@@ -97,6 +111,9 @@ func (tx *tx) commit() error {
 	if err := tx.ctx.Err(); err != nil {
 		return tx.fail(err)
 	}
+	if tx.Conn().IsClosed() {
+		return tx.fail(errors.New("connection lost before COMMIT"))
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tx.ctx), commitTime)
 	defer cancel()
 	err := tx.Commit(ctx)
@@ -104,11 +121,11 @@ func (tx *tx) commit() error {
 	switch {
 	case err == nil:
 		return nil
-	case pgconn.SafeToRetry(err): // nothing was sent
-		return &fault{lost, err}
 	case errors.Is(err, pgx.ErrTxCommitRollback), errors.As(err, &pe) && pe.Severity == "ERROR":
 		return judge(err, tx.conn) // the server has said no
 	}
+	// Also where pgconn.SafeToRetry says that nothing was sent: of a connection that breaks while the
+	// answer is awaited it says so, too.
 	return fmt.Errorf("%w: %w", perdure.ErrUnknown, err)
 }
 
@@ -138,8 +155,13 @@ func rows[T any](tx *tx, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, e
 	if err != nil {
 		return nil, tx.fail(err)
 	}
-	found, err := pgx.CollectRows(r, scan)
+	found, err := collect(r, scan)
 	return found, tx.fail(err)
+}
+
+// collect is nil where there is nothing.
+func collect[T any](r pgx.Rows, scan pgx.RowToFunc[T]) ([]T, error) {
+	return pgx.AppendRows([]T(nil), r, scan)
 }
 
 // one runs a query that answers with a row, or none.

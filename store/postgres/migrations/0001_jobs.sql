@@ -112,10 +112,13 @@ create table perdure.step (
 	autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_limit = 2000
 );
 
-create unique index step_name on perdure.step (job, name);
+-- Where a table was empty when a plan was made, all of its indexes look equally good. So no query may
+-- fit a worse index than its own: name comes first here, and some conditions below say what is
+-- always true (plan_test.go).
+create unique index step_name on perdure.step (name, job);
 create index step_ready on perdure.step (agent, type, priority desc, job, idx) where phase = 2;
 create index step_due on perdure.step (available_at) where phase = 1 and available_at is not null;
-create index step_expiry on perdure.step (locked_until) where phase = 3;
+create index step_expiry on perdure.step (locked_until) where phase = 3 and locked_until is not null;
 -- Who holds what: an agent's permits are counted by it, and the runs of a holder are found.
 create index step_held on perdure.step (agent, locked_by, request) where phase = 3;
 
@@ -141,7 +144,7 @@ create table perdure.alert (
 );
 
 create index alert_job on perdure.alert (job, id);
-create index alert_open on perdure.alert (id) where closed_at is null;
+create index alert_open on perdure.alert (id) where closed_at is null and id > 0;
 
 create table perdure.entry (
 	id     bigint generated always as identity primary key,

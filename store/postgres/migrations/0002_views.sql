@@ -65,11 +65,11 @@ select id, perdure.job_text(job) as job, nullif(step, '') as step, nullif(run, 0
 from perdure.entry;
 
 create view perdure.limits as
-select name, max, case
-	when name like 'job:%' then (select count(*) from perdure.job j where j.permit and j.type = substr(name, 5))
-	else (select count(*) from perdure.step s where s.phase = 3 and s.agent = substr(name, 7))
+select l.name, l.max, case
+	when l.name like 'job:%' then (select count(*) from perdure.job j where j.permit and j.type = substr(l.name, 5))
+	else (select count(*) from perdure.step s where s.phase = 3 and s.agent = substr(l.name, 7))
 	end as used
-from perdure."limit";
+from perdure."limit" l;
 
 create view perdure.nodes as
 select id, host, pid, version, nullif(listen, '') as listen, agents, since, seen_at from perdure.node;

@@ -1,0 +1,353 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"perdure"
+	"perdure/internal/pgtest"
+	"perdure/store/postgres"
+)
+
+// job is a small submission.
+func job(n int, key string) perdure.NewJob {
+	now := time.Now().Truncate(time.Microsecond).UTC()
+	j := &perdure.Job{
+		ID: perdure.JobID{0: 1, 6: 0x70, 8: 0x80, 14: byte(n >> 8), 15: byte(n)}, Key: key, Type: "order", Priority: 5,
+		Desired: perdure.Done, Phase: perdure.Waiting, Unsettled: 1, Active: 1, CreatedAt: now, UpdatedAt: now,
+	}
+	return perdure.NewJob{Job: j, Definition: []byte("{}"), Steps: []*perdure.Step{{
+		StepRef: perdure.StepRef{Job: j.ID}, Name: "only", Type: j.Type, Priority: j.Priority,
+		Desired: perdure.Done, Phase: perdure.Ready, Turn: 1, Agent: "http", ReadyAt: now, UpdatedAt: now,
+	}}}
+}
+
+func submit(ctx context.Context, s *postgres.Store, jobs ...perdure.NewJob) error {
+	return s.Update(ctx, func(tx perdure.Tx) error { return tx.Save(&perdure.Changes{NewJobs: jobs}) })
+}
+
+func mustSubmit(t *testing.T, s *postgres.Store, jobs ...perdure.NewJob) {
+	t.Helper()
+	if err := submit(t.Context(), s, jobs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// letOut makes a step running until then.
+func letOut(tx perdure.Tx, id perdure.JobID, until time.Time) error {
+	steps, err := tx.StepsOf(id)
+	if err != nil {
+		return err
+	}
+	now := *steps[0]
+	now.Phase, now.Current, now.Run, now.LockedBy, now.LockedUntil = perdure.Running, perdure.Unsure, now.Run+1, "h", until
+	return tx.Save(&perdure.Changes{Steps: []perdure.StepChange{{Now: &now, Was: steps[0]}}})
+}
+
+// A report that waited for the job's lock until after locked_until reads a clock that says so (F058).
+func TestLateReportStraddlesTheLock(t *testing.T) {
+	url := fresh(t)
+	a, b := open(t, url), open(t, url)
+	n := job(1, "")
+	mustSubmit(t, a, n)
+	var until time.Time
+	if err := a.Update(t.Context(), func(tx perdure.Tx) error {
+		if _, err := tx.LockJobs([]perdure.JobID{n.Job.ID}); err != nil {
+			return err
+		}
+		now, err := tx.Now()
+		until = now.Add(150 * time.Millisecond)
+		return errors.Join(err, letOut(tx, n.Job.ID, until))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	held := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := a.Update(t.Context(), func(tx perdure.Tx) error {
+			_, err := tx.LockJobs([]perdure.JobID{n.Job.ID})
+			close(held)
+			time.Sleep(300 * time.Millisecond)
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+	<-held
+	if err := b.Update(t.Context(), func(tx perdure.Tx) error {
+		if _, err := tx.LockJobs([]perdure.JobID{n.Job.ID}); err != nil {
+			return err
+		}
+		now, err := tx.Now()
+		if now.Before(until) {
+			t.Errorf("%v, after a wait until %v", now, until)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+}
+
+// Two that let out the same step find it as the other left it, not as it was when they began to wait.
+func TestLockedRowsAreFresh(t *testing.T) {
+	url := fresh(t)
+	n := job(1, "")
+	stores := []*postgres.Store{open(t, url), open(t, url)}
+	mustSubmit(t, stores[0], n)
+	var wg sync.WaitGroup
+	for _, s := range stores {
+		wg.Go(func() {
+			for range 20 {
+				if err := s.Update(t.Context(), func(tx perdure.Tx) error {
+					jobs, err := tx.LockJobs([]perdure.JobID{n.Job.ID})
+					if err != nil {
+						return err
+					}
+					steps, err := tx.StepsOf(n.Job.ID)
+					if err != nil {
+						return err
+					}
+					if int64(jobs[0].Restarts) != steps[0].Run {
+						return fmt.Errorf("the job says %d, its step %d", jobs[0].Restarts, steps[0].Run)
+					}
+					j, st := *jobs[0], *steps[0]
+					j.Restarts++
+					st.Run++
+					return tx.Save(&perdure.Changes{
+						Jobs:  []perdure.JobChange{{Now: &j, Was: jobs[0]}},
+						Steps: []perdure.StepChange{{Now: &st, Was: steps[0]}},
+					})
+				}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if j, err := stores[0].Job(t.Context(), n.Job.ID); err != nil || j.Restarts != 40 {
+		t.Errorf("%+v, %v", j, err)
+	}
+}
+
+// A limit takes hold at once: who has let out without seeing it is committed before it is.
+func TestLimitWaitsForThoseUnderWay(t *testing.T) {
+	url := fresh(t)
+	a, b := open(t, url), open(t, url)
+	n := job(1, "")
+	mustSubmit(t, a, n)
+	seen := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := a.Update(t.Context(), func(tx perdure.Tx) error {
+			if limits, err := tx.Limits(); err != nil || len(limits) != 0 {
+				return fmt.Errorf("limits %v, %w", limits, err)
+			}
+			close(seen)
+			time.Sleep(200 * time.Millisecond)
+			return letOut(tx, n.Job.ID, time.Now().Add(time.Minute))
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+	<-seen
+	if err := b.Update(t.Context(), func(tx perdure.Tx) error { return tx.PutLimit("agent:http", 0) }); err != nil {
+		t.Fatal(err)
+	}
+	if used, _, err := b.LimitUse(t.Context(), "agent:http", 10); err != nil || used != 1 {
+		t.Errorf("the limit was there before what it did not hold back: %d, %v", used, err)
+	}
+	wg.Wait()
+}
+
+// backend is the server's process of a transaction.
+func killOthers(t *testing.T, url string) {
+	t.Helper()
+	exec(t, url, `select pg_terminate_backend(pid) from pg_stat_activity
+		where datname = current_database() and pid <> pg_backend_pid() and application_name = 'perdure'`)
+}
+
+// A connection that is lost before COMMIT costs another try, not an error (F097).
+func TestKilledBackendIsTriedAgain(t *testing.T) {
+	url := fresh(t)
+	s := open(t, url)
+	tries := 0
+	err := s.Update(t.Context(), func(tx perdure.Tx) error {
+		if tries++; tries == 1 {
+			killOthers(t, url)
+		}
+		return tx.Save(&perdure.Changes{NewJobs: []perdure.NewJob{job(1, "k")}})
+	})
+	if err != nil || tries != 2 {
+		t.Errorf("%d tries: %v", tries, err)
+	}
+	killOthers(t, url)
+	if ids, err := s.FindJobs(t.Context(), "k", 2); err != nil || len(ids) != 1 {
+		t.Errorf("a read after it: %v, %v", ids, err)
+	}
+}
+
+// A connection that is lost in COMMIT leaves the outcome unknown, and says so (F006, F063).
+func TestKilledInCommitIsUnknown(t *testing.T) {
+	server := pgtest.NewServer(t, true)
+	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, server.URL)
+	// A standby that never comes: a COMMIT waits for it.
+	exec(t, server.URL, "alter system set synchronous_standby_names = 'nobody'")
+	exec(t, server.URL, "select pg_reload_conf()")
+	time.Sleep(200 * time.Millisecond)
+	failed := make(chan error, 1)
+	tries := 0
+	go func() {
+		failed <- s.Update(t.Context(), func(tx perdure.Tx) error {
+			tries++
+			return tx.Save(&perdure.Changes{NewJobs: []perdure.NewJob{job(1, "k")}})
+		})
+	}()
+	await(t, server.URL, "select exists (select from pg_stat_activity where wait_event = 'SyncRep')")
+	killOthers(t, server.URL)
+	if err := <-failed; !errors.Is(err, perdure.ErrUnknown) || tries != 1 {
+		t.Errorf("%d tries: %v", tries, err)
+	}
+	if ids, err := s.FindJobs(t.Context(), "k", 2); err != nil || len(ids) != 1 {
+		t.Errorf("it was committed, and is not found: %v, %v", ids, err)
+	}
+}
+
+func await(t *testing.T, url, sql string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(10 * time.Millisecond) {
+		var yes bool
+		if err := conn.QueryRow(t.Context(), sql).Scan(&yes); err != nil {
+			t.Fatal(err)
+		} else if yes {
+			return
+		}
+	}
+	t.Fatalf("never: %s", sql)
+}
+
+// While the server is down a call is refused soon; when it is back, the same store works again (F009,
+// F097).
+func TestServerDownAndBack(t *testing.T) {
+	server := pgtest.NewServer(t, true)
+	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, server.URL)
+	for i, kill := range []bool{false, true} {
+		mustSubmit(t, s, job(10+i, ""))
+		server.Stop(kill)
+		start := time.Now()
+		if err := submit(t.Context(), s, job(20+i, "")); perdure.CodeOf(err) != perdure.CodeUnavailable {
+			t.Errorf("down: %v", err)
+		}
+		if _, err := s.Job(t.Context(), perdure.JobID{}); perdure.CodeOf(err) != perdure.CodeUnavailable {
+			t.Errorf("down, read: %v", err)
+		}
+		if took := time.Since(start); took > 6*time.Second {
+			t.Errorf("refused after %v", took)
+		}
+		server.Start()
+		mustSubmit(t, s, job(30+i, ""))
+		if j, err := s.Job(t.Context(), job(10+i, "").Job.ID); err != nil || j == nil {
+			t.Errorf("what was accepted before is gone: %v", err)
+		}
+	}
+}
+
+// A server that is frozen holds nobody for ever, and work goes on when it thaws (F099).
+func TestServerFrozen(t *testing.T) {
+	server := pgtest.NewServer(t, false)
+	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
+		t.Fatal(err)
+	}
+	limits := postgres.DefaultLimits
+	limits.Connect, limits.Acquire, limits.Transaction = 200*time.Millisecond, 400*time.Millisecond, 500*time.Millisecond
+	s := open(t, server.URL, postgres.WithLimits(limits))
+	mustSubmit(t, s, job(1, ""))
+	server.Freeze()
+	start := time.Now()
+	if err := submit(t.Context(), s, job(2, "")); perdure.CodeOf(err) != perdure.CodeUnavailable {
+		t.Errorf("frozen: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := s.Now(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the caller's own deadline: %v", err)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("refused after %v", took)
+	}
+	server.Thaw()
+	mustSubmit(t, s, job(3, ""))
+}
+
+// A pool that is left with connections to a standby gives them up (F098). What stands for the standby
+// here is a role whose transactions are read-only.
+func TestReadOnlyServerIsLeft(t *testing.T) {
+	url := fresh(t)
+	s := open(t, url)
+	exec(t, url, `do $$ begin execute format('alter database %I set default_transaction_read_only = on', current_database()); end $$`)
+	killOthers(t, url)
+	if err := submit(t.Context(), s, job(1, "")); perdure.CodeOf(err) != perdure.CodeUnavailable {
+		t.Errorf("read-only: %v", err)
+	}
+	exec(t, url+"&default_transaction_read_only=off", `do $$ begin execute format('alter database %I reset default_transaction_read_only', current_database()); end $$`)
+	mustSubmit(t, s, job(2, ""))
+}
+
+// A row that somebody holds is waited for in bounds (F101), and a node that was paused within a
+// transaction loses it.
+func TestHeldRow(t *testing.T) {
+	url := fresh(t)
+	limits := postgres.DefaultLimits
+	limits.Lock, limits.Idle = 50*time.Millisecond, 300*time.Millisecond
+	paused, s := open(t, url, postgres.WithLimits(limits)), open(t, url, postgres.WithLimits(limits))
+	n := job(1, "")
+	mustSubmit(t, s, n)
+	held, gone := make(chan struct{}), make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tries := 0
+		if err := paused.Update(t.Context(), func(tx perdure.Tx) error {
+			tries++
+			if _, err := tx.LockJobs([]perdure.JobID{n.Job.ID}); err != nil {
+				return err
+			}
+			if tries == 1 {
+				close(held)
+				<-gone
+			}
+			_, err := tx.StepsOf(n.Job.ID)
+			return err
+		}); err != nil || tries != 2 {
+			t.Errorf("%d tries: %v", tries, err)
+		}
+	})
+	<-held
+	if err := s.Update(t.Context(), func(tx perdure.Tx) error {
+		jobs, err := tx.LockJobs([]perdure.JobID{n.Job.ID})
+		if len(jobs) != 1 {
+			err = errors.Join(err, errors.New("no lock"))
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+	close(gone)
+	wg.Wait()
+}

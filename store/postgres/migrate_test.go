@@ -1,0 +1,111 @@
+package postgres_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"perdure"
+	"perdure/internal/pgtest"
+	"perdure/store/postgres"
+)
+
+// exec runs SQL beside the store.
+func exec(t *testing.T, url, sql string, args ...any) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	if _, err := conn.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// Any number of processes migrate at once; one does it, and all find it done (F105).
+func TestMigrateAtOnce(t *testing.T) {
+	url := pgtest.Start(t)
+	var wg sync.WaitGroup
+	froms := make([]int, 4)
+	for i := range froms {
+		wg.Go(func() {
+			from, to, err := postgres.Migrate(t.Context(), url)
+			if err != nil || to != postgres.Schema {
+				t.Errorf("from %d to %d: %v", from, to, err)
+			}
+			froms[i] = from
+		})
+	}
+	wg.Wait()
+	if from, to, err := postgres.Migrate(t.Context(), url); err != nil || from != postgres.Schema || to != from {
+		t.Errorf("again: from %d to %d: %v", from, to, err)
+	}
+	open(t, url)
+}
+
+// One that was cut off is taken up where it stood (F105).
+func TestMigrateGoesOn(t *testing.T) {
+	url := fresh(t)
+	exec(t, url, `drop schema perdure cascade`)
+	if _, err := postgres.Open(t.Context(), url); perdure.CodeOf(err) != perdure.CodeSchema {
+		t.Errorf("no schema: %v", err)
+	}
+	if _, _, err := postgres.Migrate(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, url, `drop view perdure.jobs, perdure.steps, perdure.alerts, perdure.history, perdure.limits, perdure.nodes, perdure.holders;
+		drop function perdure.state, perdure.phase, perdure.direction, perdure.outcome, perdure.job_text, perdure.job_id, perdure.json_text;
+		delete from perdure.migration where version = 2`)
+	if _, err := postgres.Open(t.Context(), url); perdure.CodeOf(err) != perdure.CodeSchema || !strings.Contains(err.Error(), "perdure migrate") {
+		t.Errorf("an older schema: %v", err)
+	}
+	if from, to, err := postgres.Migrate(t.Context(), url); err != nil || from != 1 || to != postgres.Schema {
+		t.Errorf("from %d to %d: %v", from, to, err)
+	}
+	open(t, url)
+}
+
+func TestOpenRefuses(t *testing.T) {
+	tests := []struct {
+		name string
+		url  func(t *testing.T) string
+		code perdure.Code
+		text string
+	}{
+		{"no schema", func(t *testing.T) string { return pgtest.Start(t) }, perdure.CodeSchema, "perdure migrate"},
+		{"a newer schema", func(t *testing.T) string {
+			url := fresh(t)
+			exec(t, url, "insert into perdure.migration (version, name) values (99, 'later')")
+			return url
+		}, perdure.CodeSchema, "version 99"},
+		{"nobody there", func(*testing.T) string { return "postgres://u:secret@127.0.0.1:1/d" }, perdure.CodeUnavailable, "not reachable"},
+		{"no such database", func(t *testing.T) string { return pgtest.Start(t) + "&dbname=nowhere" }, perdure.CodeUnavailable, "nowhere"},
+		{"no URL", func(*testing.T) string { return "postgres://u:secret@h:port/d" }, perdure.CodeInvalid, "not the URL"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, err := postgres.Open(t.Context(), tt.url(t))
+			if err == nil {
+				s.Close()
+			}
+			if perdure.CodeOf(err) != tt.code || !strings.Contains(err.Error(), tt.text) {
+				t.Errorf("got %q: %v", perdure.CodeOf(err), err)
+			}
+			if err != nil && strings.Contains(err.Error(), "secret") {
+				t.Errorf("tells the password: %v", err)
+			}
+		})
+	}
+}
+
+// A newer schema is not migrated back.
+func TestMigrateNewer(t *testing.T) {
+	url := fresh(t)
+	exec(t, url, "insert into perdure.migration (version, name) values (99, 'later')")
+	if _, _, err := postgres.Migrate(t.Context(), url); perdure.CodeOf(err) != perdure.CodeSchema {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,99 @@
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"perdure"
+)
+
+// The views say what is wanted, what is so, and who owns it until when.
+func TestViews(t *testing.T) {
+	url := fresh(t)
+	s := open(t, url)
+	n := job(1, "order-1")
+	n.Job.Labels = map[string]string{"customer": "c-77"}
+	mustSubmit(t, s, n)
+	until := time.Now().Add(time.Hour).Truncate(time.Second).UTC()
+	if err := s.Update(t.Context(), func(tx perdure.Tx) error {
+		if err := letOut(tx, n.Job.ID, until); err != nil {
+			return err
+		}
+		if err := tx.PutLimit("agent:http", 7); err != nil {
+			return err
+		}
+		return tx.Save(&perdure.Changes{
+			Payloads: []perdure.PayloadChange{{StepRef: n.Steps[0].StepRef, SetInput: true, Input: []byte(`{"n":1.0}`), SetOutput: true, Output: []byte{0xff}}},
+			Alerts:   []perdure.Alert{{Job: n.Job.ID, Step: "only", Kind: perdure.AlertParked, Message: "look", RaisedAt: until}},
+			History:  []perdure.Entry{{Job: n.Job.ID, Step: "only", Run: 1, At: until, Event: "failed", Author: "h"}},
+		})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	id := n.Job.ID.String()
+	for sql, want := range map[string]string{
+		"select job, name, current, desired, phase, locked_by, locked_until from perdure.steps where current <> desired": fmt.Sprint(
+			[]any{id, "only", "unsure", "done", "running", "h", until}),
+		"select run, direction, was, turn, failures, outcome, output, input, edited from perdure.steps where job_id = perdure.job_id('" + id + "')": fmt.Sprint(
+			[]any{int64(1), "do", "undone", int32(1), int32(0), nil, `\377`, `{"n":1.0}`, nil}),
+		`select job, key, "then", phase, labels ->> 'customer', definition from perdure.jobs`: fmt.Sprint(
+			[]any{id, "order-1", nil, "waiting", "c-77", "{}"}),
+		"select job, step, kind, message, closed_at from perdure.alerts": fmt.Sprint([]any{id, "only", "parked", "look", nil}),
+		"select job, step, run, event, author, detail from perdure.history": fmt.Sprint(
+			[]any{id, "only", int64(1), "failed", "h", nil}),
+		"select name, max, used from perdure.limits": fmt.Sprint([]any{"agent:http", int32(7), int64(1)}),
+	} {
+		if got := fmt.Sprint(row(t, url, sql)); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", sql, got, want)
+		}
+	}
+}
+
+// The words of the views are those of the program.
+func TestWords(t *testing.T) {
+	url := fresh(t)
+	for _, tt := range []struct {
+		function string
+		n        int
+		word     func(int) string
+	}{
+		{"state", 3, func(i int) string { return perdure.State(i).String() }},
+		{"phase", 5, func(i int) string { return perdure.Phase(i).String() }},
+		{"direction", 2, func(i int) string { return perdure.Direction(i).String() }},
+		{"outcome", 6, func(i int) string { return perdure.Outcome(i).String() }},
+	} {
+		for i := range tt.n {
+			got := row(t, url, fmt.Sprintf("select coalesce(perdure.%s(%d::smallint), '')", tt.function, i))[0]
+			if got != tt.word(i) {
+				t.Errorf("%s %d is %q, not %q", tt.function, i, got, tt.word(i))
+			}
+		}
+	}
+}
+
+// row is the only row of a query.
+func row(t *testing.T, url, sql string) []any {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	rows, err := conn.Query(t.Context(), sql)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) ([]any, error) { return r.Values() })
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%s: %d rows, %v", sql, len(all), err)
+	}
+	for i, v := range all[0] {
+		if at, ok := v.(time.Time); ok {
+			all[0][i] = at.UTC()
+		}
+	}
+	return all[0]
+}
