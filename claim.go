@@ -77,6 +77,10 @@ func (w *Workset) letOut(e *entry, r *row, d Direction, c *ClaimRequest) {
 			w.setOutput(e, r, nil)
 		}
 	}
+	var held time.Time // the holder of an earlier run is dead: what it set going may still act
+	if w.now.Before(r.LockedUntil) {
+		held = r.LockedUntil
+	}
 	r.Was, r.Current = r.Current, Unsure
 	r.Run++
 	r.Direction, r.Outcome, r.Progress = d, NoOutcome, ""
@@ -87,7 +91,7 @@ func (w *Workset) letOut(e *entry, r *row, d Direction, c *ClaimRequest) {
 	}
 	r.LockedUntil = r.lockEnd(w.now)
 	r.StartedAt, r.EndedAt = w.now, time.Time{}
-	w.place(e, r, Running, time.Time{})
+	w.place(e, r, Running, held)
 	e.job.Current = Unsure
 }
 
@@ -123,7 +127,8 @@ func (w *Workset) runOf(e *entry, r *row, input json.RawMessage) *Run {
 		Input: input, Key: r.Key(), LockedUntil: r.LockedUntil, CompleteBy: r.CompleteBy,
 		RemainingMs: r.LockedUntil.Sub(w.now).Milliseconds(), Priority: r.Priority}
 	if r.Direction == Undo {
-		run.Output, run.DoKey = orNull(e.payload(r.Index).Output), r.DoKey()
+		out, _ := e.output(r.Index)
+		run.Output, run.DoKey = orNull(out), r.DoKey()
 	}
 	return run
 }
@@ -138,11 +143,11 @@ func (e *entry) inputRefs(s *Step) []int {
 		d = s.Direction
 	}
 	switch {
-	case s.Edited == editedFor(d):
+	case s.Edited.holds(d):
 		return nil
 	case d == Undo && ps.Revert != nil:
 		return ps.Revert.Refs()
-	case d == Undo && s.OwnInput || ps.Do == nil:
+	case d == Undo && s.OwnInput && s.Edited != editedDo || ps.Do == nil:
 		return nil
 	}
 	return ps.Do.Refs()
@@ -170,22 +175,19 @@ func (e *entry) lookRefs(i int) []int {
 func (w *Workset) renderInput(e *entry, r *row, d Direction) (json.RawMessage, error) {
 	ps := &e.plan.Steps[r.Index]
 	switch {
-	case r.Edited == editedFor(d):
-		return e.payload(r.Index).Input, nil
+	case r.Edited.holds(d):
+		return e.input(r), nil
 	case d == Undo && ps.Revert != nil:
 		return bounded(ps.Revert.Render(e.scope(r, Undo, ps.Revert.Refs())))
-	case d == Undo && r.OwnInput && r.Edited != editedUndo:
-		return e.payload(r.Index).Input, nil
+	case d == Undo && r.OwnInput && r.Edited != editedDo:
+		return e.input(r), nil
 	case r.Phase == Running && d == Do && r.OwnInput:
-		return e.payload(r.Index).Input, nil
+		return e.input(r), nil
 	}
-	return w.renderDo(e, r, ps)
+	return renderDo(e, r, ps)
 }
 
-func (w *Workset) renderDo(e *entry, r *row, ps *PlanStep) (json.RawMessage, error) {
-	if r.Edited == editedDo {
-		return e.payload(r.Index).Input, nil
-	}
+func renderDo(e *entry, r *row, ps *PlanStep) (json.RawMessage, error) {
 	if ps.Do == nil {
 		return json.RawMessage("null"), nil
 	}
@@ -203,7 +205,11 @@ func bounded(b json.RawMessage, err error) (json.RawMessage, error) {
 // undo comes.
 func (w *Workset) keepInput(e *entry, r *row, d Direction, input json.RawMessage) {
 	ps := &e.plan.Steps[r.Index]
-	if d == Undo || r.Edited == editedDo {
+	switch {
+	case d == Undo:
+		return
+	case r.Edited.holds(Do):
+		r.Edited = editedDone
 		return
 	}
 	r.Edited = notEdited
@@ -218,8 +224,8 @@ func (w *Workset) keepInput(e *entry, r *row, d Direction, input json.RawMessage
 func (e *entry) scope(r *row, d Direction, refs []int) *Scope {
 	s := &Scope{Job: e.job, Input: e.plan.Definition.Input, Outputs: make(map[string]json.RawMessage, len(refs))}
 	for _, i := range refs {
-		if p := e.payloads[i]; p != nil && p.Output != nil {
-			s.Outputs[e.plan.Steps[i].Name] = p.Output
+		if out, _ := e.output(i); out != nil {
+			s.Outputs[e.plan.Steps[i].Name] = out
 		}
 	}
 	if d == Undo {
@@ -227,7 +233,8 @@ func (e *entry) scope(r *row, d Direction, refs []int) *Scope {
 		if r.Direction != Undo {
 			turn.Turn++ // the run that is about to be let out begins it
 		}
-		s.Output, s.Key, s.DoKey = orNull(e.payload(r.Index).Output), turn.Key(), turn.DoKey()
+		out, _ := e.output(r.Index)
+		s.Output, s.Key, s.DoKey = orNull(out), turn.Key(), turn.DoKey()
 	}
 	return s
 }

@@ -30,10 +30,9 @@ func failureOf(rep *Report) failure {
 // fail counts a failure of the run that has just ended and lets the ladder decide. One of a direction
 // that is no longer wanted is recorded, and the step turns round at once.
 func (w *Workset) fail(e *entry, r *row, f failure, author string) {
-	r.ErrorCode, r.LastError = f.code, f.message
+	w.record(e, r, r.Run, f, author)
 	r.Returns = 0
-	w.note(e, r.Name, r.Run, f.event, author, errorText(&RunError{Code: f.code, Message: f.message}))
-	if r.wants() != r.Direction || r.Current == r.Desired {
+	if r.turns() {
 		r.startOver()
 		w.next(e, r)
 		return
@@ -46,11 +45,19 @@ func (w *Workset) fail(e *entry, r *row, f failure, author string) {
 // without effect, and spends no run number.
 func (w *Workset) stumble(e *entry, r *row, err error) {
 	f := failure{event: "rejected", code: "expression", message: clip(err.Error(), MaxReasonBytes), pointless: true}
-	r.ErrorCode, r.LastError = f.code, f.message
-	w.note(e, r.Name, 0, f.event, policyAuthor, errorText(&RunError{Code: f.code, Message: f.message}))
+	w.record(e, r, 0, f, policyAuthor)
 	r.Failures++
 	w.decide(e, r, f)
 }
+
+// record keeps what is known of a failure, on the step and in the job's history.
+func (w *Workset) record(e *entry, r *row, run int64, f failure, author string) {
+	r.ErrorCode, r.LastError = f.code, f.message
+	w.note(e, r.Name, run, f.event, author, errorText(&RunError{Code: f.code, Message: f.message}))
+}
+
+// turns says whether the direction of the latest run is no longer wanted.
+func (s *Step) turns() bool { return s.wants() != s.Direction }
 
 func (w *Workset) decide(e *entry, r *row, f failure) {
 	ps := &e.plan.Steps[r.Index]
@@ -137,7 +144,7 @@ func (w *Workset) waitLong(e *entry, r *row, rung Rung) {
 func (w *Workset) turnBack(e *entry, r *row, f flip) {
 	w.note(e, r.Name, r.Run, string(VerbUndo), policyAuthor, w.failedText(r))
 	w.place(e, r, Waiting, time.Time{})
-	w.agenda = append(w.agenda, task{entry: e, kind: taskFlip, flip: f})
+	w.turnLater(e, f)
 }
 
 // park takes the step out of the loop until a person acts. Without a message the job has an alert

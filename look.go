@@ -37,18 +37,24 @@ func (w *Workset) Expire(ref StepRef, holder string, cause Cause) bool {
 	if cause == CauseTime && !passed || cause == CauseLost && r.LockedBy != holder {
 		return false
 	}
-	until, author := r.LockedUntil, r.LockedBy
-	w.land(r, OutcomeExpired)
-	f := failure{event: "expired", code: string(cause), message: "no report before its lock passed"}
-	if cause == CauseLost {
-		f.message = "its holder died"
-		if !passed {
-			r.LockedUntil = until
-		}
-	}
+	f, author := w.lapse(r, cause)
 	w.fail(e, r, f, author)
 	w.touch(e)
 	return true
+}
+
+// lapse ends a run that nobody reported on. Where its holder died before its time, the lock outlives it.
+func (w *Workset) lapse(r *row, cause Cause) (f failure, holder string) {
+	f = failure{event: "expired", code: string(cause), message: "no report before its lock passed"}
+	until, holder := r.LockedUntil, r.LockedBy
+	w.land(r, OutcomeExpired)
+	if cause == CauseLost {
+		f.message = "its holder died"
+	}
+	if w.now.Before(until) && r.LockedUntil.Before(until) {
+		r.LockedUntil = until
+	}
+	return f, holder
 }
 
 // OverdueNow acts on a job whose own ultimatum has passed, once: on the way to done the job's policy
@@ -70,21 +76,27 @@ func (w *Workset) OverdueNow(id JobID) bool {
 		w.alert(e, "", AlertOverdue, "", "the job's completeWithin passed while it is being undone")
 	case back:
 		w.alert(e, "", AlertUndo, "", "the job is undone: its completeWithin has passed")
-		w.agenda = append(w.agenda, task{entry: e, kind: taskFlip, flip: flip{to: Undone, kind: flipByPolicy, by: policyAuthor}})
+		w.turnLater(e, flip{to: Undone, kind: flipByPolicy, by: policyAuthor})
 	default:
 		w.alert(e, "", AlertParked, "", "the job's completeWithin has passed; resume gives it that long again")
-		w.agenda = append(w.agenda, task{entry: e, kind: taskHalt})
+		w.later(e, taskHalt, 0)
 	}
 	w.touch(e)
 	return true
 }
 
-// halt parks what would move by itself.
+// halt parks what would move by itself. The job's alert says why.
 func (w *Workset) halt(e *entry) {
 	for i := range e.plan.Steps {
-		if r := e.steps[i]; r.active() {
-			w.place(e, r, Parked, time.Time{})
+		r := e.steps[i]
+		if !r.active() {
+			continue
 		}
+		if e.plan.Steps[i].Form == ByApproval && !r.StartedAt.IsZero() { // resumed, it asks anew
+			r.StartedAt = time.Time{}
+			w.closeAlerts(e, r.Name, policyAuthor, AlertApproval)
+		}
+		w.park(e, r, "")
 	}
 }
 

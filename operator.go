@@ -12,9 +12,10 @@ import (
 type Edited uint8
 
 const (
-	notEdited Edited = iota
-	editedDo
-	editedUndo
+	notEdited  Edited = iota
+	editedDo          // for the next do run
+	editedUndo        // for the next undo run
+	editedDone        // a do run was let out with it: the undo is handed it too
 )
 
 func editedFor(d Direction) Edited {
@@ -24,9 +25,14 @@ func editedFor(d Direction) Edited {
 	return editedDo
 }
 
+// holds says whether the next run in direction d is handed the operator's input.
+func (ed Edited) holds(d Direction) bool {
+	return ed == editedFor(d) || ed == editedDone && d == Do
+}
+
 // NeedsWhole says whether an act looks at all of a job's steps.
 func (a *Act) NeedsWhole() bool {
-	return a.Verb == VerbUndo || a.Verb == VerbRedo || a.Verb == VerbGiveUp || a.Verb == VerbResume && a.Step == ""
+	return a.Verb == VerbUndo || a.Verb == VerbRedo || a.Verb == VerbGiveUp || a.Verb == VerbResume
 }
 
 // Act folds an operator's act in. index is the step's place, where the act names one.
@@ -50,8 +56,8 @@ func (w *Workset) Act(id JobID, index int, a *Act) error {
 		return w.resumeAll(e, a)
 	}
 	r := e.steps[index]
-	if err := w.free(e, r); err != nil {
-		return err
+	if w.out(r) {
+		return w.isOut(r)
 	}
 	switch a.Verb {
 	case VerbResume:
@@ -66,14 +72,20 @@ func (w *Workset) Act(id JobID, index int, a *Act) error {
 	return Refuse(CodeInvalid, "unknown act %q", a.Verb)
 }
 
-// free ends a run whose lock has passed, and refuses where one is valid.
-func (w *Workset) free(e *entry, r *row) error {
-	w.Expire(r.StepRef, "", CauseTime)
+// out says whether a run of the step is valid.
+func (w *Workset) out(r *row) bool { return r.Phase == Running && w.now.Before(r.LockedUntil) }
+
+func (w *Workset) isOut(r *row) error {
+	return Refuse(CodeConflict, "run %d of step %s is valid until %s: wait for it, or for its end",
+		r.Run, r.Name, r.LockedUntil.Format(time.RFC3339))
+}
+
+// end ends a run whose lock has passed. What comes next the act decides, not the ladder.
+func (w *Workset) end(e *entry, r *row) {
 	if r.Phase == Running {
-		return Refuse(CodeConflict, "run %d of step %s is valid until %s: wait for it, or for its end",
-			r.Run, r.Name, r.LockedUntil.Format(time.RFC3339))
+		f, holder := w.lapse(r, CauseTime)
+		w.record(e, r, r.Run, f, holder)
 	}
-	return nil
 }
 
 func (w *Workset) flipBy(e *entry, to State, a *Act) error {
@@ -87,22 +99,16 @@ func (w *Workset) flipBy(e *entry, to State, a *Act) error {
 		return nil
 	}
 	w.note(e, "", 0, string(a.Verb), a.Author, a.Reason)
-	w.agenda = append(w.agenda, task{entry: e, kind: taskFlip, flip: flip{to: to, kind: flipByOperator, by: a.Author}})
+	w.turnLater(e, flip{to: to, kind: flipByOperator, by: a.Author})
 	w.touch(e)
 	return nil
 }
 
 func (w *Workset) resumeAll(e *entry, a *Act) error {
-	var parked []*row
-	for i := range e.plan.Steps {
-		if e.steps[i].Phase == Parked {
-			parked = append(parked, e.steps[i])
-		}
-	}
+	parked := e.parked()
 	if len(parked) == 0 {
 		return Refuse(CodeConflict, "nothing is parked in this job")
 	}
-	w.closeAlerts(e, "", a.Author, AlertParked)
 	w.resume(e, a, parked)
 	return nil
 }
@@ -116,18 +122,31 @@ func (w *Workset) resumeOne(e *entry, r *row, a *Act) error {
 			return err
 		}
 	}
-	w.closeAlerts(e, r.Name, a.Author, AlertParked)
 	w.resume(e, a, []*row{r})
 	return nil
 }
 
-func (w *Workset) resume(e *entry, a *Act, parked []*row) {
+func (e *entry) parked() []*row {
+	var parked []*row
+	for i := range e.plan.Steps {
+		if e.steps[i].Phase == Parked {
+			parked = append(parked, e.steps[i])
+		}
+	}
+	return parked
+}
+
+func (w *Workset) resume(e *entry, a *Act, rows []*row) {
 	w.renewUltimatum(e)
-	for _, r := range parked {
+	for _, r := range rows {
+		w.closeAlerts(e, r.Name, a.Author, AlertParked)
 		r.startOver()
 		w.note(e, r.Name, r.Run, string(VerbResume), a.Author, a.Reason)
 		w.place(e, r, Waiting, time.Time{})
 		w.later(e, taskLook, r.Index)
+	}
+	if len(e.parked()) == 0 {
+		w.closeAlerts(e, "", a.Author, AlertParked) // the job's own, that held several
 	}
 	w.touch(e)
 }
@@ -135,7 +154,10 @@ func (w *Workset) resume(e *entry, a *Act, parked []*row) {
 // renewUltimatum gives the job its full completeWithin from now on.
 func (w *Workset) renewUltimatum(e *entry) {
 	j := e.job
-	j.Overdue, j.ParkedAt, e.dirty = false, time.Time{}, true
+	j.Overdue, e.dirty = false, true
+	if !j.ParkedAt.IsZero() {
+		j.ParkedAt = w.now
+	}
 	if d := time.Duration(e.plan.Definition.CompleteWithin); d > 0 {
 		j.CompleteBy = w.now.Add(d)
 	}
@@ -158,6 +180,7 @@ func (w *Workset) settleBy(e *entry, r *row, a *Act) error {
 	if r.Phase == Settled {
 		return Refuse(CodeConflict, "step %s is settled as %s: undo or redo the job", r.Name, r.Current)
 	}
+	w.end(e, r)
 	w.note(e, r.Name, r.Run, string(VerbSettle), a.Author, "as "+a.As.String()+reasonText(a.Reason))
 	r.Current, r.EndedAt = *a.As, w.now
 	r.LockedUntil = time.Time{}
@@ -172,13 +195,14 @@ func (w *Workset) settleBy(e *entry, r *row, a *Act) error {
 // skipBy settles a step as far as doing goes.
 func (w *Workset) skipBy(e *entry, r *row, a *Act) error {
 	switch {
-	case r.Phase == Settled && r.Skipped:
+	case r.Skipped && r.Desired == Done:
 		return nil
 	case r.Phase == Settled:
 		return Refuse(CodeConflict, "step %s is settled as %s", r.Name, r.Current)
 	case r.wants() == Undo:
 		return Refuse(CodeConflict, "step %s is being undone, and an undo is not skipped: settle it instead", r.Name)
 	}
+	w.end(e, r)
 	w.note(e, r.Name, r.Run, string(VerbSkip), a.Author, a.Reason)
 	r.Skipped = true
 	w.release(e, r, a.Author)
@@ -206,7 +230,11 @@ func (w *Workset) editBy(e *entry, r *row, a *Act) error {
 	if r.Phase == Settled {
 		return Refuse(CodeConflict, "step %s is settled: undo or redo the job first", r.Name)
 	}
-	return w.edit(e, r, a)
+	if err := w.edit(e, r, a); err != nil {
+		return err
+	}
+	w.Expire(r.StepRef, "", CauseTime)
+	return nil
 }
 
 // edit gives the step another input under the same key, or says that no earlier run had an effect.
@@ -220,15 +248,17 @@ func (w *Workset) edit(e *entry, r *row, a *Act) error {
 	if a.NewKey && r.wants() == Undo {
 		return Refuse(CodeConflict, "step %s is being undone, under the key of that turn: newKey is for doing", r.Name)
 	}
+	if a.NewKey && r.Phase != Running && w.now.Before(r.LockedUntil) {
+		return Refuse(CodeConflict, "run %d of step %s, whose holder died, may still act until %s under the old key",
+			r.Run, r.Name, r.LockedUntil.Format(time.RFC3339))
+	}
 	w.note(e, r.Name, r.Run, string(VerbEdit), a.Author, a.Reason)
 	if a.Input != nil {
 		r.Edited = editedFor(r.wants())
 		w.setInput(e, r, a.Input)
 	}
 	if a.NewKey {
-		if r.Run > 0 && r.Direction == Do {
-			r.Turn++
-		}
+		r.Turn++
 		r.Current, r.dirty = Undone, true
 	}
 	return nil
@@ -244,13 +274,13 @@ func (w *Workset) giveUp(e *entry, a *Act) error {
 		return Refuse(CodeConflict, "the job is settled: nothing is open")
 	}
 	for i := range e.plan.Steps {
-		if err := w.free(e, e.steps[i]); err != nil {
-			return err
+		if r := e.steps[i]; w.out(r) {
+			return w.isOut(r)
 		}
 	}
-	w.dropAgenda(e)
 	for i := range e.plan.Steps {
 		if r := e.steps[i]; r.Phase != Settled {
+			w.end(e, r)
 			r.GivenUp = true
 			w.place(e, r, Settled, time.Time{})
 		}

@@ -37,6 +37,9 @@ func (w *Workset) Report(ref StepRef, holder string, rep *Report) ReportResult {
 		if r.Direction == Do {
 			w.setOutput(e, r, meaningful(rep.Output))
 		}
+		if r.Current != r.Desired {
+			r.startOver() // it turns round
+		}
 		w.next(e, r)
 	case OutcomeReturned:
 		w.giveBack(e, r, holder, rep)
@@ -78,7 +81,7 @@ func (w *Workset) refuse(r *row, holder string, run int64, outcome Outcome) (no 
 func (w *Workset) land(r *row, o Outcome) {
 	r.Outcome, r.EndedAt = o, w.now
 	r.LockedBy, r.Request, r.Heartbeat = "", "", 0
-	r.CompleteBy, r.LockedUntil = time.Time{}, time.Time{}
+	r.CompleteBy, r.LockedUntil = time.Time{}, r.AvailableAt
 	r.dirty = true
 }
 
@@ -99,9 +102,14 @@ func (w *Workset) giveBack(e *entry, r *row, holder string, rep *Report) {
 	if rep.Effect != EffectUnknown {
 		r.Current = r.Was
 	}
-	r.Returns++
 	w.note(e, r.Name, r.Run, "returned", holder, errorText(rep.Error))
-	if r.Returns > freeReturns && r.wants() == r.Direction {
+	if r.turns() {
+		r.startOver()
+		w.next(e, r)
+		return
+	}
+	r.Returns++
+	if r.Returns > freeReturns {
 		w.place(e, r, Waiting, w.now.Add(w.jitter(returnBackoff, maxReturnWait, r.Returns-freeReturns)))
 		return
 	}
@@ -124,18 +132,10 @@ func (w *Workset) Beat(ref StepRef, holder string, b *Beat) BeatResult {
 		r.Progress, r.dirty = string(b.Progress), true
 	}
 	res.LockedUntil, res.RemainingMs = r.LockedUntil, r.LockedUntil.Sub(w.now).Milliseconds()
-	if r.wantsNow() != r.Direction {
-		res.Stop, res.Reason = true, "the job desires "+r.Desired.String()
+	if r.turns() {
+		res.Stop, res.Reason = true, string(VerbUndo)
 	}
 	return res
-}
-
-// wantsNow is the direction wanted of a step that is out: a do run of a job that turned to undo is not.
-func (s *Step) wantsNow() Direction {
-	if s.Direction == Undo {
-		return Undo // finished first, whatever is desired
-	}
-	return toward(s.Desired)
 }
 
 // Check says what is wrong with a report in itself; nil where nothing is.

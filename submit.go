@@ -21,7 +21,6 @@ func (w *Workset) Submit(id JobID, plan *Plan) {
 			Desired: Done, Phase: Waiting, Turn: 1, Blockers: len(ps.After), UpdatedAt: w.now}
 		rows[i] = row{Step: &steps[i]}
 		e.steps[i] = &rows[i]
-		e.payloads[i] = &Payload{StepRef: steps[i].StepRef}
 		e.count(&steps[i], +1)
 		if steps[i].Blockers == 0 {
 			w.later(e, taskLook, i)

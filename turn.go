@@ -3,7 +3,6 @@ package perdure
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -27,14 +26,15 @@ func (w *Workset) look(e *entry, r *row) {
 		w.place(e, r, Waiting, r.LockedUntil)
 		return
 	}
-	if w.now.Before(r.AvailableAt) {
-		return
-	}
-	if d == Undo {
+	switch {
+	case w.now.Before(r.AvailableAt):
+	case e.job.Overdue && r.Desired == Done:
+		w.park(e, r, "") // the job's alert says why
+	case d == Undo:
 		w.lookBack(e, r)
-		return
+	default:
+		w.lookForward(e, r)
 	}
-	w.lookForward(e, r)
 }
 
 // lookBack: what has nothing to undo settles without a run.
@@ -42,7 +42,7 @@ func (w *Workset) lookBack(e *entry, r *row) {
 	ps := &e.plan.Steps[r.Index]
 	if ps.Undo == nil || ps.Form != ByAgent {
 		r.Current = Undone
-		w.look(e, r) // settled, or, where an undo had to be finished first, on to the do
+		w.settle(e, r)
 		return
 	}
 	w.makeReady(e, r, Undo)
@@ -50,10 +50,6 @@ func (w *Workset) lookBack(e *entry, r *row) {
 
 func (w *Workset) lookForward(e *entry, r *row) {
 	ps := &e.plan.Steps[r.Index]
-	if e.job.Overdue {
-		w.park(e, r, "") // the job's alert says why
-		return
-	}
 	if ps.Test != nil && r.Current == Undone {
 		yes, err := ps.Test.Eval(e.scope(r, Do, ps.Test.Refs()))
 		if err != nil {
@@ -83,24 +79,26 @@ func (w *Workset) makeReady(e *entry, r *row, d Direction) {
 
 // sleep waits until the time that the step's input tells. It holds no slot and is never let out.
 func (w *Workset) sleep(e *entry, r *row, ps *PlanStep) {
-	if r.StartedAt.IsZero() {
-		until, err := w.wakeTime(e, r, ps)
-		if err != nil {
-			w.stumble(e, r, err)
-			return
-		}
-		r.StartedAt = w.now
-		if w.now.Before(until) {
-			w.place(e, r, Waiting, until)
-			return
-		}
+	since := r.StartedAt
+	if since.IsZero() {
+		since = w.now
+	}
+	until, err := wakeTime(e, r, ps, since)
+	if err != nil {
+		w.stumble(e, r, err)
+		return
+	}
+	r.StartedAt = since
+	if w.now.Before(until) {
+		w.place(e, r, Waiting, until)
+		return
 	}
 	r.Current, r.EndedAt = Done, w.now
 	w.settle(e, r)
 }
 
-func (w *Workset) wakeTime(e *entry, r *row, ps *PlanStep) (time.Time, error) {
-	in, err := w.renderDo(e, r, ps)
+func wakeTime(e *entry, r *row, ps *PlanStep, since time.Time) (time.Time, error) {
+	in, err := renderDo(e, r, ps)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -118,7 +116,7 @@ func (w *Workset) wakeTime(e *entry, r *row, ps *PlanStep) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, fmt.Errorf("sleep: for: %w", err)
 	}
-	return w.now.Add(d), nil
+	return since.Add(d), nil
 }
 
 // await waits for a person. With a completeWithin of its own the step fails when that has passed.
@@ -148,9 +146,6 @@ func (w *Workset) await(e *entry, r *row, ps *PlanStep) {
 func (w *Workset) settle(e *entry, r *row) {
 	w.place(e, r, Settled, time.Time{})
 	r.Agent = ""
-	if e.plan.Steps[r.Index].Form == ByApproval && !r.StartedAt.IsZero() {
-		w.closeAlerts(e, r.Name, "", AlertApproval)
-	}
 	for _, i := range e.plan.opens(r.Index, r.Desired) {
 		w.later(e, taskUnblock, i)
 	}
@@ -176,7 +171,10 @@ const (
 // lock's end and then turn round.
 func (w *Workset) turn(e *entry, f flip) {
 	j := e.job
-	w.dropAgenda(e)
+	e.turning = false
+	if f.kind == flipThen {
+		w.note(e, "", 0, string(VerbRedo), policyAuthor, "restart")
+	}
 	w.setUltimatum(e, f)
 	j.Desired, j.Then = f.to, f.kind == flipRestart
 	j.GivenUpBy, j.GivenUpReason = "", ""
@@ -191,13 +189,6 @@ func (w *Workset) turn(e *entry, f flip) {
 			w.later(e, taskLook, i)
 		}
 	}
-}
-
-// dropAgenda forgets what was still to be looked at: a turn recounts everything.
-func (w *Workset) dropAgenda(e *entry) {
-	ofThis := func(t task) bool { return t.entry == e }
-	w.agenda = slices.DeleteFunc(w.agenda, ofThis)
-	w.blocked = slices.DeleteFunc(w.blocked, ofThis)
 }
 
 // setUltimatum: it is set at redo, forgotten at the undo of a job that had met it, and kept otherwise.
@@ -241,25 +232,25 @@ func (r *row) startOver() {
 // rest brings the job's own row in line with the counts of its steps.
 func (w *Workset) rest(e *entry) {
 	j := e.job
-	before := j.Phase
 	if j.GivenUp() {
-		j.Phase = Settled
 		return
 	}
-	if j.Unsettled == 0 && j.Then {
-		w.agenda = append(w.agenda, task{entry: e, kind: taskFlip, flip: flip{to: Done, kind: flipThen, by: policyAuthor}})
+	if j.Unsettled == 0 && j.Then { // not at rest: it turns once more
+		w.turnLater(e, flip{to: Done, kind: flipThen, by: policyAuthor})
+		return
 	}
+	before := j.Phase
 	j.Phase = phaseOf(j)
-	if j.Then && j.Phase == Settled {
-		j.Phase = Waiting // not at rest: it turns once more
-	}
-	if j.Phase == before && j.Phase != Settled {
+	if j.Phase == before && (j.Phase != Settled || j.Current == j.Desired) {
 		return
 	}
 	e.dirty = true
-	if j.Phase == Settled && before != Settled || j.Phase == Settled && j.Current != j.Desired {
+	switch j.Phase {
+	case Settled:
 		j.Current, j.SettledAt, j.Permit = j.Desired, w.now, false
-		w.closeAlerts(e, "", "", allAlerts...)
+		w.closeAlerts(e, "", policyAuthor, allAlerts...)
+	case Parked:
+		w.closeAlerts(e, "", policyAuthor, AlertUndo, AlertRestart)
 	}
 	w.standStill(j, before)
 }

@@ -1,6 +1,7 @@
 package perdure
 
 import (
+	"encoding/json"
 	"slices"
 	"time"
 )
@@ -47,6 +48,7 @@ type entry struct {
 	payloads map[int]*Payload
 	canon    []byte
 	restless bool
+	turning  bool // a flip is on the agenda: it looks at everything anew
 }
 
 // row is one step in a workset.
@@ -142,8 +144,13 @@ func (w *Workset) AddWhole(id JobID, steps []*Step) {
 // AddPayloads adds inputs and outputs; a step of refs that found leaves out has neither.
 func (w *Workset) AddPayloads(refs []StepRef, found []Payload) {
 	add := func(p *Payload) {
-		if e := w.jobs[p.Job]; e.payloads[p.Index] == nil {
-			e.payloads[p.Index] = p
+		e := w.jobs[p.Job]
+		if e.payloads[p.Index] != nil {
+			return
+		}
+		e.payloads[p.Index] = p
+		if r := e.steps[p.Index]; r != nil {
+			r.payload.onto(p)
 		}
 	}
 	for i := range found {
@@ -237,7 +244,7 @@ func (w *Workset) ready(t task) bool {
 func (w *Workset) haveOutputs(e *entry, refs []int) bool {
 	ok := true
 	for _, i := range refs {
-		if e.payloads[i] == nil {
+		if _, known := e.output(i); !known {
 			w.missing.Payloads = append(w.missing.Payloads, StepRef{e.job.ID, i})
 			ok = false
 		}
@@ -264,7 +271,25 @@ func (w *Workset) perform(t task) {
 }
 
 func (w *Workset) later(e *entry, kind taskKind, index int) {
-	w.agenda = append(w.agenda, task{entry: e, kind: kind, index: index})
+	if !e.turning {
+		w.agenda = append(w.agenda, task{entry: e, kind: kind, index: index})
+	}
+}
+
+// turnLater puts the turning of a whole job on the agenda in place of all else.
+func (w *Workset) turnLater(e *entry, f flip) {
+	if !e.turning {
+		w.dropAgenda(e)
+		e.turning = true
+		w.agenda = append(w.agenda, task{entry: e, kind: taskFlip, flip: f})
+	}
+}
+
+// dropAgenda forgets what was still to be looked at.
+func (w *Workset) dropAgenda(e *entry) {
+	ofThis := func(t task) bool { return t.entry == e }
+	w.agenda = slices.DeleteFunc(w.agenda, ofThis)
+	w.blocked = slices.DeleteFunc(w.blocked, ofThis)
 }
 
 // place is the only way into a phase: it keeps the job's counts.
@@ -309,12 +334,11 @@ func phaseOf(j *Job) Phase {
 // setOutput keeps the output of a do run; nil clears it.
 func (w *Workset) setOutput(e *entry, r *row, out []byte) {
 	if out == nil && !r.HasOutput {
-		e.payload(r.Index).Output = nil
 		return
 	}
 	r.HasOutput, r.dirty = out != nil, true
 	r.payload.SetOutput, r.payload.Output = true, out
-	e.payload(r.Index).Output = out
+	e.refresh(r)
 }
 
 // setInput keeps an input that cannot be rendered again from the definition alone; nil clears it.
@@ -324,16 +348,48 @@ func (w *Workset) setInput(e *entry, r *row, in []byte) {
 	}
 	r.OwnInput, r.dirty = in != nil, true
 	r.payload.SetInput, r.payload.Input = true, in
-	e.payload(r.Index).Input = in
+	e.refresh(r)
 }
 
-func (e *entry) payload(i int) *Payload {
-	p := e.payloads[i]
-	if p == nil {
-		p = &Payload{StepRef: StepRef{e.job.ID, i}}
-		e.payloads[i] = p
+func (e *entry) refresh(r *row) {
+	if p := e.payloads[r.Index]; p != nil {
+		r.payload.onto(p)
 	}
-	return p
+}
+
+// onto brings what was loaded up to what has been set since.
+func (c *PayloadChange) onto(p *Payload) {
+	if c.SetInput {
+		p.Input = c.Input
+	}
+	if c.SetOutput {
+		p.Output = c.Output
+	}
+}
+
+// output is what step i put out, nil for null; known is false where it has to be loaded first.
+func (e *entry) output(i int) (out json.RawMessage, known bool) {
+	r, p := e.steps[i], e.payloads[i]
+	switch {
+	case r != nil && r.payload.SetOutput:
+		return r.payload.Output, true
+	case r != nil && !r.HasOutput:
+		return nil, true
+	case p != nil:
+		return p.Output, true
+	}
+	return nil, false
+}
+
+// input is the one kept apart from the definition; its payload is there (ClaimRefs), or it was just set.
+func (e *entry) input(r *row) json.RawMessage {
+	if r.payload.SetInput {
+		return r.payload.Input
+	}
+	if p := e.payloads[r.Index]; p != nil {
+		return p.Input
+	}
+	return nil
 }
 
 func (w *Workset) alert(e *entry, step string, kind AlertKind, name, message string) {
