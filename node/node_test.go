@@ -1,0 +1,167 @@
+package node_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/internal/pgtest"
+	"perdure/node"
+	"perdure/store/memory"
+	"perdure/store/postgres"
+	"perdure/store/sqlite"
+)
+
+// onAll runs a test on each store.
+func onAll(t *testing.T, test func(t *testing.T, store perdure.Store)) {
+	t.Run("memory", func(t *testing.T) { test(t, memory.New()) })
+	t.Run("sqlite", func(t *testing.T) {
+		store, err := sqlite.Open(t.TempDir() + "/p.db")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { store.Close() })
+		test(t, store)
+	})
+	t.Run("postgres", func(t *testing.T) {
+		url := pgtest.Start(t)
+		if _, _, err := postgres.Migrate(t.Context(), url); err != nil {
+			t.Fatal(err)
+		}
+		store, err := postgres.Open(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { store.Close() })
+		test(t, store)
+	})
+}
+
+// ledger is what the agents of a test did, in order.
+type ledger struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *ledger) add(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, fmt.Sprintf(format, args...))
+}
+
+func (l *ledger) agent(name string, fail func(*perdure.Run) error) *perdure.Agent {
+	a := perdure.NewAgent(name)
+	a.HandleAny(func(_ context.Context, run *perdure.Run) (json.RawMessage, error) {
+		l.add("%s %s", run.Direction, run.Step)
+		if fail != nil {
+			if err := fail(run); err != nil {
+				return nil, err
+			}
+		}
+		return json.RawMessage(`{"by":"` + run.Step + `"}`), nil
+	})
+	return a
+}
+
+func start(t *testing.T, store perdure.Store, cfg node.Config) *node.Node {
+	t.Helper()
+	n := node.New(store, cfg)
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		n.Stop(ctx)
+	})
+	return n
+}
+
+func submit(t *testing.T, n *node.Node, body string) *perdure.JobView {
+	t.Helper()
+	v, _, err := n.Submit(t.Context(), []byte(body), "application/yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func rest(t *testing.T, n *node.Node, ref string) *perdure.JobView {
+	t.Helper()
+	v, err := n.Job(t.Context(), ref, 20*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.Phase != perdure.Settled && v.Phase != perdure.Parked {
+		b, _ := json.MarshalIndent(v, "", " ")
+		t.Fatalf("not at rest: %s", b)
+	}
+	return v
+}
+
+func consistent(t *testing.T, n *node.Node) {
+	t.Helper()
+	if err := n.Check(t.Context(), func(f perdure.Finding) { t.Errorf("check: %+v", f) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const order = `
+type: order
+key: order-1
+flow: chain
+input: {sku: tea}
+onFailure: undo
+steps:
+  reserve: {agent: a, with: {sku: "${input.sku}"}, undo: {}}
+  charge: {agent: a, with: {by: "${steps.reserve.output.by}"}, undo: {}, retry: {attempts: 2, backoff: 10ms}}
+  ship: {agent: a, undo: {}, retry: {attempts: 2, backoff: 10ms}}
+`
+
+func TestDoneThenUndoneThenDone(t *testing.T) {
+	onAll(t, func(t *testing.T, store perdure.Store) {
+		var l ledger
+		n := start(t, store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
+		submit(t, n, order)
+		if v := rest(t, n, "order-1"); v.Current != perdure.Done {
+			t.Fatalf("%+v", v)
+		}
+		for _, verb := range []perdure.Verb{perdure.VerbUndo, perdure.VerbRedo} {
+			if _, err := n.Act(t.Context(), "order-1", perdure.Act{Verb: verb, Author: "me"}); err != nil {
+				t.Fatal(err)
+			}
+			rest(t, n, "order-1")
+		}
+		want := "[do reserve do charge do ship undo ship undo charge undo reserve do reserve do charge do ship]"
+		if got := fmt.Sprint(l.lines); got != want {
+			t.Errorf("got %s", got)
+		}
+		consistent(t, n)
+	})
+}
+
+func TestFailureUndoes(t *testing.T) {
+	onAll(t, func(t *testing.T, store perdure.Store) {
+		var l ledger
+		n := start(t, store, node.Config{Agents: []*perdure.Agent{l.agent("a", func(run *perdure.Run) error {
+			if run.Step == "ship" && run.Direction == perdure.Do {
+				return errors.New("no van")
+			}
+			return nil
+		})}})
+		submit(t, n, order)
+		if v := rest(t, n, "order-1"); v.Current != perdure.Undone || v.Phase != perdure.Settled {
+			t.Fatalf("%+v", v)
+		}
+		want := "[do reserve do charge do ship do ship undo ship undo charge undo reserve]"
+		if got := fmt.Sprint(l.lines); got != want {
+			t.Errorf("got %s", got)
+		}
+		consistent(t, n)
+	})
+}
