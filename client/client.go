@@ -1,0 +1,243 @@
+// Package client is a perdure.Service far away: it asks a server over REST. It needs nothing but the
+// standard library, so that a program that carries an agent stays small.
+//
+//	svc, err := client.New("http://127.0.0.1:7420", client.Author("anna"))
+//	job, _, err := svc.Submit(ctx, body, "application/yaml")
+//
+// What a server refuses comes back as the *perdure.Error that it was there. A server that cannot be
+// reached is one too, with perdure.CodeUnavailable. The end of the caller's own context is its own error.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"perdure"
+)
+
+// How long a server may take: to accept a connection, to answer beyond what it was asked to wait, and
+// to say anything at all on a stream, where it comments every 15 seconds.
+const (
+	connectTimeout = 5 * time.Second
+	answerTimeout  = 30 * time.Second
+	silentTimeout  = 50 * time.Second
+	idleConns      = 64 // claims, reports and heartbeats of many agents go side by side
+)
+
+// Reading is tried again where the server is away for a moment; what changes something is the caller's
+// to repeat.
+const (
+	attempts     = 3
+	firstPause   = 100 * time.Millisecond
+	longestPause = 2 * time.Second
+)
+
+// Client asks one server. It may be used by many goroutines.
+type Client struct {
+	base   string // without a slash at its end
+	shown  string // base without a password
+	http   *http.Client
+	author string
+}
+
+var _ perdure.Service = (*Client)(nil)
+
+// Option changes how a Client asks.
+type Option func(*Client)
+
+// Author is who acts where an act does not say.
+func Author(name string) Option { return func(c *Client) { c.author = name } }
+
+// HTTPClient replaces what sends requests. Its Timeout must be 0, or long polls break.
+func HTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
+
+// New makes a client of the server at baseURL. It does not connect yet.
+func New(baseURL string, options ...Option) (*Client, error) {
+	u, err := url.Parse(baseURL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		e := perdure.Refuse(perdure.CodeInvalid, "%q is not the URL of a server", redacted(u, baseURL))
+		e.Hint = "http://HOST:PORT"
+		return nil, e
+	}
+	c := &Client{base: strings.TrimRight(u.String(), "/"), shown: strings.TrimRight(u.Redacted(), "/")}
+	for _, set := range options {
+		set(c)
+	}
+	if c.http == nil {
+		c.http = &http.Client{Transport: transport(), CheckRedirect: noRedirect}
+	}
+	return c, nil
+}
+
+func redacted(u *url.URL, raw string) string {
+	if u == nil {
+		return raw
+	}
+	return u.Redacted()
+}
+
+func transport() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DialContext = (&net.Dialer{Timeout: connectTimeout, KeepAlive: 15 * time.Second}).DialContext
+	t.TLSHandshakeTimeout = connectTimeout
+	t.MaxIdleConns, t.MaxIdleConnsPerHost = idleConns, idleConns
+	return t
+}
+
+// noRedirect: a POST that is redirected may arrive as a GET, or somewhere it should not.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// CloseIdleConnections closes what is kept for the next request.
+func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
+
+// request is one question to the server.
+type request struct {
+	method    string
+	path      string // escaped
+	query     url.Values
+	body      []byte
+	mediaType string // of the body; JSON if nothing is said
+	author    string
+	wait      time.Duration // for how long the server is asked to wait
+}
+
+// ask sends the request and reads the answer into out, if there is any to be had.
+func (c *Client) ask(ctx context.Context, req *request, out any) (status int, err error) {
+	for try := 1; ; try++ {
+		status, err = c.once(ctx, req, out)
+		if err == nil || req.method != http.MethodGet || try == attempts ||
+			perdure.CodeOf(err) != perdure.CodeUnavailable || req.wait > 0 {
+			return status, err
+		}
+		if err := sleep(ctx, pause(try)); err != nil {
+			return status, err
+		}
+	}
+}
+
+func pause(try int) time.Duration {
+	d := min(firstPause<<(2*(try-1)), longestPause)
+	return d/2 + rand.N(d)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *Client) once(ctx context.Context, req *request, out any) (status int, err error) {
+	limit := answerTimeout + req.wait
+	timed, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	resp, err := c.send(timed, req)
+	if err != nil {
+		return 0, c.unreachable(ctx, err, limit)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= 300 {
+		return resp.StatusCode, c.refused(resp)
+	}
+	if out == nil || resp.StatusCode == http.StatusNoContent {
+		return resp.StatusCode, nil
+	}
+	if !isJSON(resp) {
+		return resp.StatusCode, c.stranger(resp)
+	}
+	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		return resp.StatusCode, c.unreachable(ctx, fmt.Errorf("the answer cannot be read: %w", err), limit)
+	}
+	_, _ = io.CopyN(io.Discard, resp.Body, 1<<10) // its end, so that the connection is kept
+	return resp.StatusCode, nil
+}
+
+const authorHeader = "Perdure-Author"
+
+func (c *Client) send(ctx context.Context, req *request) (*http.Response, error) {
+	target := c.base + req.path
+	if len(req.query) > 0 {
+		target += "?" + req.query.Encode()
+	}
+	r, err := http.NewRequestWithContext(ctx, req.method, target, bytes.NewReader(req.body))
+	if err != nil {
+		return nil, perdure.Refuse(perdure.CodeInvalid, "%v", err)
+	}
+	if req.body != nil {
+		r.Header.Set("Content-Type", orElse(req.mediaType, "application/json"))
+	}
+	if author := orElse(req.author, c.author); author != "" {
+		if strings.ContainsFunc(author, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			return nil, perdure.Refuse(perdure.CodeInvalid, "author %q holds a character that cannot be printed", author)
+		}
+		r.Header.Set(authorHeader, author)
+	}
+	return c.http.Do(r)
+}
+
+func orElse(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// unreachable says why there was no answer. If it was the caller who gave up, it says just that.
+func (c *Client) unreachable(ctx context.Context, err error, limit time.Duration) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if perdure.CodeOf(err) != "" {
+		return err
+	}
+	e := perdure.Refuse(perdure.CodeUnavailable, "%s cannot be reached: %v", c.shown, cause(err))
+	if errors.Is(err, context.DeadlineExceeded) {
+		e.Message = fmt.Sprintf("%s did not answer within %s", c.shown, limit)
+	}
+	e.Hint = "is a server running there? perdure serve starts one"
+	return e
+}
+
+// cause is what net/http wraps in the method and the URL, which are said already.
+func cause(err error) error {
+	if u := (*url.Error)(nil); errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}
+
+// segment escapes one part of a path. A router tidies dots away that are not escaped.
+func segment(s string) string {
+	if s == "." || s == ".." {
+		return strings.ReplaceAll(s, ".", "%2E")
+	}
+	return url.PathEscape(s)
+}
+
+func number(n int) string { return strconv.Itoa(n) }
+
+// encode is JSON with the bytes of inputs and outputs as they are.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, perdure.Refuse(perdure.CodeInvalid, "cannot be sent: %v", err)
+	}
+	return b.Bytes(), nil
+}

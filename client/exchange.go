@@ -1,0 +1,106 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"perdure"
+)
+
+// maxCall is how much one call carries; what is more goes in several. A server takes 32 MiB.
+const maxCall = 16 << 20
+
+type claim struct {
+	Holder    string `json:"holder"`
+	Max       int    `json:"max,omitempty"`
+	Wait      string `json:"wait,omitempty"`
+	Heartbeat string `json:"heartbeat,omitempty"`
+	RequestID string `json:"requestId,omitempty"`
+}
+
+// Claim implements perdure.Exchange. When ctx ends first, the server takes back what it has let out.
+func (c *Client) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
+	body, err := encode(claim{req.Holder, req.Max, duration(req.Wait), duration(req.Heartbeat), req.RequestID})
+	if err != nil {
+		return nil, err
+	}
+	var out struct {
+		Runs []perdure.Run `json:"runs"`
+	}
+	path := "/v1/agents/" + segment(req.Agent) + "/claim"
+	_, err = c.ask(ctx, &request{method: http.MethodPost, path: path, body: body, wait: max(req.Wait, 0)}, &out)
+	return out.Runs, err
+}
+
+func duration(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return d.String()
+}
+
+// Report implements perdure.Exchange.
+func (c *Client) Report(ctx context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error) {
+	return inCalls(reports, func(set []json.RawMessage) ([]perdure.ReportResult, error) {
+		body, err := encode(struct {
+			Holder  string            `json:"holder"`
+			Reports []json.RawMessage `json:"reports"`
+		}{holder, set})
+		if err != nil {
+			return nil, err
+		}
+		var out struct {
+			Results []perdure.ReportResult `json:"results"`
+		}
+		_, err = c.ask(ctx, &request{method: http.MethodPost, path: "/v1/reports", body: body}, &out)
+		return out.Results, err
+	})
+}
+
+// Heartbeat implements perdure.Exchange.
+func (c *Client) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
+	return inCalls(beats, func(set []json.RawMessage) ([]perdure.BeatResult, error) {
+		body, err := encode(struct {
+			Holder string            `json:"holder"`
+			Runs   []json.RawMessage `json:"runs"`
+		}{holder, set})
+		if err != nil {
+			return nil, err
+		}
+		var out struct {
+			Runs []perdure.BeatResult `json:"runs"`
+		}
+		_, err = c.ask(ctx, &request{method: http.MethodPost, path: "/v1/heartbeats", body: body}, &out)
+		return out.Runs, err
+	})
+}
+
+// inCalls sends many in sets that a server takes. An error of one set is an error of all: each is
+// safe to send again.
+func inCalls[In, Out any](all []In, call func([]json.RawMessage) ([]Out, error)) ([]Out, error) {
+	var out []Out
+	for rest := all; len(rest) > 0; {
+		set, size := make([]json.RawMessage, 0, min(len(rest), perdure.MaxBatch)), 0
+		for i := range rest {
+			b, err := encode(&rest[i])
+			if err != nil {
+				return nil, err
+			}
+			if size += len(b); i > 0 && (i == perdure.MaxBatch || size > maxCall) {
+				break
+			}
+			set = append(set, b)
+		}
+		answers, err := call(set)
+		if err != nil {
+			return nil, err
+		}
+		if len(answers) != len(set) {
+			return nil, perdure.Refuse(perdure.CodeUnavailable, "%d answers came to %d questions", len(answers), len(set))
+		}
+		out, rest = append(out, answers...), rest[len(set):]
+	}
+	return out, nil
+}

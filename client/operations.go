@@ -1,0 +1,74 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"perdure"
+)
+
+// ListAlerts implements perdure.Operations.
+func (c *Client) ListAlerts(ctx context.Context, q perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error) {
+	query := url.Values{}
+	set(query, "job", q.Job)
+	if q.Closed {
+		query.Set("closed", "true")
+	}
+	setPage(query, q.Limit, q.Cursor)
+	page := new(perdure.Page[perdure.AlertView])
+	_, err := c.ask(ctx, &request{method: http.MethodGet, path: "/v1/alerts", query: query}, page)
+	return page, err
+}
+
+// CloseAlert implements perdure.Operations.
+func (c *Client) CloseAlert(ctx context.Context, id int64, by string) (*perdure.AlertView, error) {
+	alert := new(perdure.AlertView)
+	path := "/v1/alerts/" + strconv.FormatInt(id, 10) + "/close"
+	if _, err := c.ask(ctx, &request{method: http.MethodPost, path: path, author: by}, alert); err != nil {
+		return nil, err
+	}
+	return alert, nil
+}
+
+// ListLimits implements perdure.Operations.
+func (c *Client) ListLimits(ctx context.Context) ([]perdure.LimitView, error) {
+	var out items[perdure.LimitView]
+	_, err := c.ask(ctx, &request{method: http.MethodGet, path: "/v1/limits"}, &out)
+	return out.Items, err
+}
+
+// GetLimit implements perdure.Operations.
+func (c *Client) GetLimit(ctx context.Context, name string) (*perdure.LimitView, error) {
+	return c.limit(ctx, &request{method: http.MethodGet, path: limitPath(name)})
+}
+
+// PutLimit implements perdure.Operations.
+func (c *Client) PutLimit(ctx context.Context, name string, max int) (*perdure.LimitView, error) {
+	body := []byte(`{"max":` + strconv.Itoa(max) + `}`)
+	return c.limit(ctx, &request{method: http.MethodPut, path: limitPath(name), body: body})
+}
+
+// DeleteLimit implements perdure.Operations.
+func (c *Client) DeleteLimit(ctx context.Context, name string) error {
+	_, err := c.ask(ctx, &request{method: http.MethodDelete, path: limitPath(name)}, nil)
+	return err
+}
+
+func limitPath(name string) string { return "/v1/limits/" + segment(name) }
+
+func (c *Client) limit(ctx context.Context, req *request) (*perdure.LimitView, error) {
+	limit := new(perdure.LimitView)
+	if _, err := c.ask(ctx, req, limit); err != nil {
+		return nil, err
+	}
+	return limit, nil
+}
+
+// ListNodes implements perdure.Operations.
+func (c *Client) ListNodes(ctx context.Context) ([]perdure.Node, error) {
+	var out items[perdure.Node]
+	_, err := c.ask(ctx, &request{method: http.MethodGet, path: "/v1/nodes"}, &out)
+	return out.Items, err
+}
