@@ -86,17 +86,17 @@ func (v StepViews) Get(name string) *StepView {
 
 func (v StepViews) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // or outputs would change; whoever encodes the whole may still escape it
 	b.WriteByte('{')
 	for i := range v {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		body, err := json.Marshal(&v[i])
-		if err != nil {
+		fmt.Fprintf(&b, "%q:", v[i].Name) // step names are plain identifiers
+		if err := enc.Encode(&v[i]); err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(&b, "%q:", v[i].Name) // step names are plain identifiers
-		b.Write(body)
 	}
 	b.WriteByte('}')
 	return b.Bytes(), nil
