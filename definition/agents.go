@@ -96,9 +96,9 @@ func (d *decoder) ruled(s *perdure.StepDefinition, src *stepSource, form perdure
 	if form == perdure.BySleep {
 		none = append(none, "completeWithin")
 	}
-	for _, name := range none {
-		if at, ok := src.fields[name]; ok {
-			d.add(src.pointer.member(name), at, "`%s` takes no `%s`", s.Agent, name).hinted("it is never let out: time or a person settles it")
+	for _, k := range src.node.keys {
+		if name := k.name; slices.Contains(none, name) {
+			d.add(src.pointer.member(name), k.at, "`%s` takes no `%s`", s.Agent, name).hinted("it is never let out: time or a person settles it")
 		}
 	}
 }

@@ -24,7 +24,7 @@ type decoder struct {
 	steps []stepSource
 	index map[string]int
 	plan  *perdure.Plan
-	early perdure.Scope // what is known at submission
+	early view // what is known at submission
 }
 
 // stepSource is a step and the places it was read from.
@@ -34,7 +34,7 @@ type stepSource struct {
 	after            []place
 	when, with, undo *node // undo: the undo's with
 	undoAt           int32
-	fields           map[string]int32 // what was said, and where
+	node             *node
 }
 
 // place is a name and where it stands.
@@ -155,11 +155,10 @@ func (d *decoder) step(s *perdure.StepDefinition, src *stepSource, n *node) {
 		d.wrong(n, src.pointer, "an object with an agent")
 		return
 	}
-	src.fields = make(map[string]int32, len(n.keys))
+	src.node = n
 	for i := range n.keys {
 		k, v := n.keys[i], &n.kids[i]
 		p := src.pointer.member(k.name)
-		src.fields[k.name] = k.at
 		switch k.name {
 		case "agent":
 			s.Agent = d.name(v, p)
@@ -188,7 +187,7 @@ func (d *decoder) step(s *perdure.StepDefinition, src *stepSource, n *node) {
 			d.unknown(stepFields, "a step", k, p)
 		}
 	}
-	if _, ok := src.fields["agent"]; !ok {
+	if n.get("agent") == nil {
 		d.add(src.pointer, src.at, "step %s has no agent", quote(s.Name)).hinted("agent: http, shell, sleep, approval, or one of your own")
 	}
 }

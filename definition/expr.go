@@ -58,7 +58,7 @@ func compileExpr(src string, truth bool) (*expression, *misfit) {
 }
 
 func compileProgram(src string, truth bool) (*expression, *misfit) {
-	c := newConfig(truth)
+	c := newConfig()
 	tree, err := parser.ParseWithConfig(src, c)
 	if err != nil {
 		return nil, misfitOf(src, err)
@@ -68,8 +68,12 @@ func compileProgram(src string, truth bool) (*expression, *misfit) {
 	if r.bad != nil {
 		return nil, r.bad
 	}
-	if _, err := checker.Check(tree, c); err != nil {
+	gives, err := checker.Check(tree, c)
+	if err != nil {
 		return nil, misfitOf(src, err)
+	}
+	if truth && gives.Kind() != reflect.Bool && gives.Kind() != reflect.Interface {
+		return nil, &misfit{message: "a condition must be true or false, this is " + goKind(gives), hint: "compare it with something: input.amount > 0"}
 	}
 	prog, err := compiler.Compile(tree, c)
 	if err != nil {
@@ -83,18 +87,14 @@ const evalName = "@"
 
 // newConfig is expr's configuration: of its own functions only those that loop over a predicate, and
 // beside them ours.
-func newConfig(truth bool) *conf.Config {
+func newConfig() *conf.Config {
 	c := &conf.Config{
 		ShortCircuit: true,
 		MaxNodes:     maxExprNodes,
-		Builtins:     nil,
 		Functions:    functions,
 		Disabled:     disabled,
 	}
 	c.WithEnv(types.Map{evalName: types.Any})
-	if truth {
-		c.Expect, c.ExpectAny = reflect.Bool, true
-	}
 	return c
 }
 
@@ -106,14 +106,30 @@ func misfitOf(src string, err error) *misfit {
 	}
 	m := &misfit{at: runeOffset(src, e.From), message: "this expression does not compile: " + plainWords(e.Message)}
 	switch {
-	case strings.Contains(e.Message, "expected bool"):
-		m.message = "a condition must be true or false: " + plainWords(e.Message)
-	case m.at < len(src) && src[m.at] == '$':
-		m.hint = "the whole of it is an expression already: leave out ${ and }"
-	case strings.Contains(src, "&&&") || strings.Contains(src, "==="):
-		m.hint = "equal is ==, and is &&"
+	case strings.HasSuffix(e.Message, "unexpected token EOF"):
+		m.at, m.message = len(src), "this expression does not compile: it ends too early"
+	case m.at > 0 && src[m.at-1] == '$':
+		m.at--
+		m.hint = "all of this is an expression already: leave out ${ and }"
+	case strings.Contains(src, "==="):
+		m.hint = "equal is =="
 	}
 	return m
+}
+
+// goKind names the type of a literal or of a function's result.
+func goKind(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Int, reflect.Float64:
+		return kindNumber.String()
+	case reflect.String:
+		return kindString.String()
+	case reflect.Slice:
+		return kindList.String()
+	case reflect.Map:
+		return kindObject.String()
+	}
+	return t.String()
 }
 
 // runeOffset is the byte offset of the nth rune.
@@ -129,52 +145,50 @@ func runeOffset(s string, n int) int {
 	return at
 }
 
-// plainWords puts expr's messages, which speak of Go, into the words of JSON.
+// plainWords puts expr's messages, which speak of Go and of tokens, into the words of JSON.
 func plainWords(s string) string {
-	return strings.NewReplacer("interface {}", "a value", "map[string]a value", "an object", "[]a value", "a list",
-		"<nil>", "null", "map[string]interface {}", "an object", "[]interface {}", "a list",
-		"definition.digits", "a number beyond 64 bits", "float64", "a number", "runtime error: ", "").Replace(s)
+	if kind, rest, ok := strings.Cut(s, `("`); ok && strings.HasPrefix(kind, "unexpected token ") && strings.HasSuffix(rest, `")`) {
+		return "unexpected " + quote(strings.TrimSuffix(rest, `")`))
+	}
+	return words.Replace(s)
 }
 
+var words = strings.NewReplacer("map[string]interface {}", "an object", "[]interface {}", "a list", "interface {}", "a value",
+	"<nil>", "null", "definition.digits", "a number beyond 64 bits", "float64", "a number", "runtime error: ", "",
+	"memory budget exceeded", errWork.Error())
+
 // evaluation is one run of an expression: what it sees, what it has looked up, and how much work it
-// may still do.
+// may still do of what its view allows for all.
 type evaluation struct {
-	scope *perdure.Scope
-	expr  *expression
-	seen  []any // values of expr.paths; unseen until looked up
-	work  int
+	view *view
+	expr *expression
+	seen []any // values of expr.paths; unseen until looked up
+	work int
 }
 
 type unseen struct{}
 
-// maxWork bounds one evaluation: values and, eight at a time, bytes that it may go through. It takes
-// some tens of milliseconds to use up.
-const maxWork = 4 << 20
-
-var errWork = errors.New("the expression takes too much work; let an agent compute this")
-
-// spend pays for n units of work.
 func (e *evaluation) spend(n int) error {
-	if e.work -= n; e.work < 0 || n < 0 {
+	if e.work -= n; e.work < 0 {
 		return errWork
 	}
-	return nil
+	return e.view.spend(n)
 }
 
 // raw evaluates to JSON. A path gives what it finds as it stands.
-func (x *expression) raw(s *perdure.Scope) (json.RawMessage, error) {
+func (x *expression) raw(v *view) (json.RawMessage, error) {
 	if x.prog == nil {
-		raw, err := x.paths[0].find(s, false)
+		raw, err := x.paths[0].find(v, false)
 		if err != nil {
 			return nil, x.failed(err)
 		}
 		return compacted(raw), nil
 	}
-	v, err := x.value(s)
+	result, err := x.value(v)
 	if err != nil {
 		return nil, err
 	}
-	b, err := appendValue(nil, v)
+	b, err := appendValue(nil, result)
 	if err == nil && len(b) > perdure.MaxPayloadBytes {
 		err = fmt.Errorf("the result is larger than %d bytes", perdure.MaxPayloadBytes)
 	}
@@ -185,9 +199,9 @@ func (x *expression) raw(s *perdure.Scope) (json.RawMessage, error) {
 }
 
 // truth evaluates a condition.
-func (x *expression) truth(s *perdure.Scope) (bool, error) {
+func (x *expression) truth(v *view) (bool, error) {
 	if x.prog == nil {
-		raw, err := x.paths[0].find(s, false)
+		raw, err := x.paths[0].find(v, false)
 		switch {
 		case err != nil:
 			return false, x.failed(err)
@@ -196,28 +210,28 @@ func (x *expression) truth(s *perdure.Scope) (bool, error) {
 		}
 		return string(raw) == "true", nil
 	}
-	v, err := x.value(s)
+	result, err := x.value(v)
 	if err != nil {
 		return false, err
 	}
-	yes, ok := v.(bool)
+	yes, ok := result.(bool)
 	if !ok {
-		return false, x.failed(fmt.Errorf("a condition must be true or false, this is %s", kindOfValue(v)))
+		return false, x.failed(fmt.Errorf("a condition must be true or false, this is %s", kindOfValue(result)))
 	}
 	return yes, nil
 }
 
 // value runs the program.
-func (x *expression) value(s *perdure.Scope) (any, error) {
-	e := &evaluation{scope: s, expr: x, work: maxWork, seen: make([]any, len(x.paths))}
+func (x *expression) value(v *view) (any, error) {
+	e := &evaluation{view: v, expr: x, work: exprWork, seen: make([]any, len(x.paths))}
 	for i := range e.seen {
 		e.seen[i] = unseen{}
 	}
-	v, err := vm.Run(x.prog, map[string]any{evalName: e})
+	result, err := vm.Run(x.prog, map[string]any{evalName: e})
 	if err != nil {
 		return nil, x.failed(err)
 	}
-	return v, nil
+	return result, nil
 }
 
 // failed words an error of evaluation.

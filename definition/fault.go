@@ -1,6 +1,7 @@
 package definition
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -118,7 +119,7 @@ func FormatError(file string, src []byte, err error) string {
 // excerpt writes the line and a caret under the column, cut to what fits a terminal.
 func excerpt(b *strings.Builder, src []byte, line, column int) {
 	const width = 100
-	rest := strings.ToValidUTF8(string(src), "\uFFFD")
+	rest := strings.ToValidUTF8(string(bytes.TrimPrefix(src, byteOrderMark)), "\uFFFD")
 	for range line - 1 {
 		_, after, ok := strings.Cut(rest, "\n")
 		if !ok {

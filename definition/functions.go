@@ -123,7 +123,10 @@ func (e *evaluation) lookup(i int, lax bool) (any, error) {
 	if _, not := e.seen[i].(unseen); !not {
 		return e.seen[i], nil
 	}
-	raw, err := e.expr.paths[i].find(e.scope, lax)
+	raw, err := e.expr.paths[i].find(e.view, lax)
+	if err == nil {
+		err = e.spend(len(raw) / 8)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -47,6 +47,7 @@ func FromDefinition(d *perdure.Definition) (*perdure.Plan, error) {
 
 // Parse is the function of that name, with the compiler's memory.
 func (c *Compiler) Parse(data []byte, format Format, opts Options) ([]*perdure.Plan, error) {
+	data = bytes.TrimPrefix(data, byteOrderMark)
 	fs := faults{text: text{data}}
 	docs, f := read(data, format)
 	if f != nil {
@@ -70,6 +71,9 @@ func (c *Compiler) Parse(data []byte, format Format, opts Options) ([]*perdure.P
 	return plans, nil
 }
 
+// byteOrderMark may begin a text in UTF-8 and has no column.
+var byteOrderMark = []byte("\uFEFF")
+
 // read makes trees of a text, after the checks that both formats need.
 func read(data []byte, format Format) ([]node, *fault) {
 	if len(data) > perdure.MaxDefinitionBytes {
@@ -77,9 +81,6 @@ func read(data []byte, format Format) ([]node, *fault) {
 	}
 	if f := readable(data); f != nil {
 		return nil, f
-	}
-	if bom := []byte("\uFEFF"); bytes.HasPrefix(data, bom) {
-		data = append([]byte("   "), data[len(bom):]...)[len(bom):]
 	}
 	if format == JSON {
 		n, f := readJSON(data)

@@ -1,7 +1,10 @@
 package definition
 
 import (
+	"encoding/json"
 	"fmt"
+
+	"perdure"
 	"testing"
 )
 
@@ -55,4 +58,13 @@ func TestOrder(t *testing.T) {
 	if fp != plans[0].Hash {
 		t.Fatal("hash")
 	}
+}
+
+func scopeOf(p *perdure.Plan, outputs map[string]string) *perdure.Scope {
+	s := &perdure.Scope{Job: &perdure.Job{Key: p.Definition.Key, Type: p.Definition.Type, Labels: p.Definition.Labels},
+		Input: p.Definition.Input, Outputs: map[string]json.RawMessage{}}
+	for name, out := range outputs {
+		s.Outputs[name] = json.RawMessage(out)
+	}
+	return s
 }

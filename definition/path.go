@@ -1,6 +1,7 @@
 package definition
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -146,23 +147,26 @@ func (p *path) takeStep() bool {
 
 // find looks the path up. What is not there is an error, or null where the path or the caller
 // (lax: the left side of ??) says that it may be missing.
-func (p *path) find(s *perdure.Scope, lax bool) (json.RawMessage, error) {
-	raw, pick := p.start(s)
+func (p *path) find(v *view, lax bool) (json.RawMessage, error) {
+	raw, pick := p.start(v.scope)
 	done := len(p.pick) - len(pick)
-	for i, k := range pick {
+	for i := range pick {
+		k := &pick[i]
 		raw = trimSpace(raw)
 		if string(raw) == "null" && (k.optional || lax) {
 			return null, nil
 		}
-		next, err := k.from(raw)
-		if err == nil {
+		next, err := v.pick(raw, k)
+		switch {
+		case err == nil:
 			raw = next
-			continue
-		}
-		if k.optional || lax {
+		case err == errWork:
+			return nil, err
+		case k.optional || lax:
 			return null, nil
+		default:
+			return nil, p.missing(done+i, raw, err)
 		}
-		return nil, p.missing(done+i, raw, err)
 	}
 	return trimSpace(raw), nil
 }
@@ -218,44 +222,6 @@ func orNull(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// from picks the member or entry of raw; the error is a short reason.
-func (k *pick) from(raw json.RawMessage) (json.RawMessage, error) {
-	if len(raw) == 0 {
-		return nil, errNothing
-	}
-	switch {
-	case !k.list && raw[0] == '{':
-		var found json.RawMessage
-		walk(raw, func(name, value []byte) {
-			if nameIs(name, k.name) {
-				found = value
-			}
-		})
-		if found == nil {
-			return nil, errNothing
-		}
-		return found, nil
-	case k.list && raw[0] == '[':
-		i := k.index
-		if i < 0 {
-			n := 0
-			walk(raw, func(_, _ []byte) { n++ })
-			i += n
-		}
-		var found json.RawMessage
-		walk(raw, func(_, value []byte) {
-			if i--; i == -1 {
-				found = value
-			}
-		})
-		if found == nil {
-			return nil, errNothing
-		}
-		return found, nil
-	}
-	return nil, errKind
-}
-
 var (
 	errNothing = fmt.Errorf("not there")
 	errKind    = fmt.Errorf("another kind of value")
@@ -284,9 +250,8 @@ func (p *path) missing(i int, raw json.RawMessage, why error) error {
 	}
 	var names []string
 	walk(raw, func(name, _ []byte) {
-		var s string
-		if json.Unmarshal(name, &s) == nil && len(names) < 100 {
-			names = append(names, s)
+		if len(names) < 100 {
+			names = append(names, unquote(name))
 		}
 	})
 	return noField(k.name, whole, names)
@@ -326,11 +291,17 @@ func nameIs(quoted []byte, name string) bool {
 	if len(quoted) == len(name)+2 && string(quoted[1:len(quoted)-1]) == name {
 		return true
 	}
-	if !strings.Contains(string(quoted), `\`) {
-		return false
+	return bytes.IndexByte(quoted, '\\') >= 0 && unquote(quoted) == name
+}
+
+// unquote is the text of a JSON string.
+func unquote(quoted []byte) string {
+	if len(quoted) >= 2 && bytes.IndexByte(quoted, '\\') < 0 {
+		return string(quoted[1 : len(quoted)-1])
 	}
 	var s string
-	return json.Unmarshal(quoted, &s) == nil && s == name
+	_ = json.Unmarshal(quoted, &s) // what is no string matches nothing
+	return s
 }
 
 // walk calls f with each member (name in quotes) or entry (name nil) of a JSON object or list. It

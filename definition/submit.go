@@ -18,7 +18,8 @@ func (d *decoder) submission() {
 			d.large((*pointer)(nil).member("input"), n.at, "an input of %d bytes; at most %d", len(d.def.Input), perdure.MaxPayloadBytes)
 		}
 	}
-	d.early = perdure.Scope{Job: &perdure.Job{Type: d.def.Type, Labels: d.def.Labels}, Input: d.def.Input}
+	job := &perdure.Job{Type: d.def.Type, Labels: d.def.Labels}
+	d.early = view{scope: &perdure.Scope{Job: job, Input: d.def.Input}, work: submitWork}
 	see := &sight{d: d, step: -1}
 	if d.key != nil {
 		d.readKey(d.key, see)
@@ -30,8 +31,7 @@ func (d *decoder) submission() {
 	if d.prio != nil {
 		d.readPriority(d.prio, see)
 	}
-	d.early.Job.Key = d.def.Key
-	d.early.Job.Priority = d.def.Priority
+	job.Key, job.Priority = d.def.Key, d.def.Priority
 }
 
 func (d *decoder) placeOf(n *node) int32 {

@@ -31,12 +31,13 @@ func (t *template) Render(s *perdure.Scope) (json.RawMessage, error) {
 	if len(t.parts) == 0 {
 		return t.tail, nil
 	}
+	v := &view{scope: s, work: renderWork}
 	b := make([]byte, 0, 2*len(t.tail)+64*len(t.parts))
 	for i := range t.parts {
 		p := &t.parts[i]
 		b = append(b, p.before...)
 		var err error
-		if b, err = p.fill(b, s); err != nil {
+		if b, err = p.fill(b, v); err != nil {
 			return nil, fmt.Errorf("%s: %w", p.pointer, err)
 		}
 		if len(b) > perdure.MaxPayloadBytes {
@@ -47,8 +48,8 @@ func (t *template) Render(s *perdure.Scope) (json.RawMessage, error) {
 }
 
 // fill appends the value of one part.
-func (p *part) fill(b []byte, s *perdure.Scope) ([]byte, error) {
-	raw, err := p.expr.raw(s)
+func (p *part) fill(b []byte, v *view) ([]byte, error) {
+	raw, err := p.expr.raw(v)
 	switch {
 	case err != nil:
 		return b, err
@@ -74,7 +75,7 @@ type condition struct {
 
 // Eval says whether the step is to be done.
 func (c *condition) Eval(s *perdure.Scope) (bool, error) {
-	yes, err := c.expr.truth(s)
+	yes, err := c.expr.truth(&view{scope: s, work: renderWork})
 	if err != nil {
 		return false, fmt.Errorf("when: %w", err)
 	}
@@ -249,9 +250,9 @@ func (t *templater) string(n *node, p *pointer) {
 }
 
 // fill evaluates one string of a template to JSON.
-func fill(pieces []piece, s *perdure.Scope) (json.RawMessage, error) {
+func fill(pieces []piece, v *view) (json.RawMessage, error) {
 	if len(pieces) == 1 && pieces[0].expr != nil {
-		return pieces[0].expr.raw(s)
+		return pieces[0].expr.raw(v)
 	}
 	b := []byte{'"'}
 	for _, p := range pieces {
@@ -259,7 +260,7 @@ func fill(pieces []piece, s *perdure.Scope) (json.RawMessage, error) {
 			b = appendEscaped(b, p.text)
 			continue
 		}
-		raw, err := p.expr.raw(s)
+		raw, err := p.expr.raw(v)
 		if err != nil {
 			return nil, err
 		}

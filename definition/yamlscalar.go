@@ -31,6 +31,7 @@ func (y *yamlReader) plain(parent int, flow bool) (string, *fault) {
 		f := y.fault("a value cannot start with %s", quote(string(rune(c))))
 		return "", f.hinted("quote it")
 	}
+	start := y.pos
 	line := y.plainLine(flow)
 	if line == "" {
 		return "", y.fault("expected a value, found %s", y.found())
@@ -54,6 +55,9 @@ func (y *yamlReader) plain(parent int, flow bool) (string, *fault) {
 		b.WriteString(y.plainLine(flow))
 		if !flow && y.peek() == ':' {
 			y.pos = at
+			if colon := strings.IndexByte(line, ':'); colon > 0 && identifier(line[:colon]) {
+				return "", malformed(start+colon, "expected a space after the `:`")
+			}
 			return "", y.fault("unexpected field: the value above goes on here, or this line is indented too deep")
 		}
 	}

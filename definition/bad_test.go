@@ -1,0 +1,271 @@
+package definition
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"perdure"
+)
+
+// bad is a text that is refused at the place marked §, with a message or hint that has want in it.
+type bad struct{ name, text, want string }
+
+// in puts a fragment into a job of one step.
+func in(step string) string {
+	return "type: t\ninput: {a: 1, s: x, n: null, l: [1, 2]}\nsteps:\n  one: {agent: x}\n  two:\n" + step
+}
+
+var badYAML = []bad{
+	// the text
+	{"empty", "§", "no definition"},
+	{"comment only", "§# nothing\n", "no definition"},
+	{"nul", "type: §\x00", "NUL"},
+	{"control", "type: a§\x01b", "control character U+0001"},
+	{"bad utf-8", "type: é§\xff\n", "not valid UTF-8"},
+	{"utf-16", "§\xff\xfet\x00", "UTF-16"},
+	{"utf-16 be", "§\xfe\xff\x00t", "UTF-16"},
+	{"tab", "type: t\nsteps:\n§\ta: {agent: x}\n", "tab"},
+	{"tab in indent", "type: t\nsteps:\n  a:\n  §\tagent: x\n", "tab"},
+	{"unclosed quote", "type: §\"t\nsteps: {}\n", "never closed"},
+	{"unclosed single quote", "type: §'t\nsteps: {}\n", "never closed"},
+	{"unclosed brace", "type: t\nsteps: §{a: {agent: x}\n", "never closed"},
+	{"unclosed list", "type: t\nsteps: {a: {agent: x, after: [b§}}\n", "expected `,` or `]`"},
+	{"bad escape", "type: \"§\\q\"\n", "unknown escape"},
+	{"bad hex", "type: \"§\\xZZ\"\n", "hexadecimal"},
+	{"lone surrogate", "type: \"§\\ud800\"\n", "surrogate"},
+	{"escaped nul", "type: \"§\\0\"\n", "NUL"},
+	{"no colon", "type: t\n§steps\n  a: 1\n", "expected `field: value`"},
+	{"no space after colon", "type§:t\nsteps: {}\n", "space after"},
+	{"deeper", "type: t\n  §steps: {}\n", "the value above goes on"},
+	{"dedent", "type: t\nsteps:\n    a: {agent: x}\n  §b: {agent: x}\n", "deeper"},
+	{"two colons", "type: t\nsteps: §a: b\n", "second `: `"},
+	{"list in value", "type: t\nsteps: §- a\n", "list does not begin on this line"},
+	{"text after quote", "type: \"a\" §b\n", "after the value"},
+	{"bare expression in flow", "type: t\nsteps: {a: {agent: x, with: {u: §${input.a}}}}\n", "quote it"},
+	{"unknown anchor", "type: §*t\n", "no anchor"},
+	{"anchor inside itself", "type: t\ninput: &a [1, §*a]\n", "no anchor"},
+	{"unknown tag", "type: §!!binary aGk=\n", "tag"},
+	{"custom tag", "type: §!mine t\n", "tag"},
+	{"complex key", "type: t\n§? a\n: b\n", "collections"},
+	{"octal of 1.1", "type: t\ninput: {a: §0777}\n", "YAML 1.1"},
+	{"underscores", "type: t\ninput: {a: §1_000}\n", "YAML 1.1"},
+	{"inf", "type: t\ninput: {a: §.inf}\n", "no number"},
+	{"nan", "type: t\ninput: {a: §.NaN}\n", "no number"},
+	{"duplicate key", "type: t\n§type: u\n", "twice"},
+	{"duplicate key in flow", "type: t\nsteps: {a: {agent: x}, §a: {agent: y}}\n", "twice"},
+	{"duplicate quoted", "type: t\n§\"type\": u\n", "twice"},
+	{"duplicate deep", "type: t\ninput:\n  a: {b: 1, §b: 2}\n", "twice"},
+	{"reserved", "type: §@x\n", "cannot start"},
+	{"bad directive", "§%TAG ! x\n---\ntype: t\n", "directive"},
+	{"block header", "type: |§x\n  t\n", "unexpected"},
+	{"merge of a scalar", "type: t\ninput:\n  <<: §5\n", "<<"},
+	{"second document", "type: t\nsteps: {a: {agent: x}}\n---\ntype: u\nsteps: {a: {agent: x}}\n§stepz: 1\n", "unknown field"},
+
+	// the job
+	{"a list", "§- a\n", "a definition is an object"},
+	{"a scalar", "§hello\n", "a definition is an object"},
+	{"no type", "§steps: {a: {agent: x}}\n", "`type` is missing"},
+	{"no steps", "§type: t\n", "`steps` is missing"},
+	{"empty steps", "type: t\nsteps: §{}\n", "no steps"},
+	{"null steps", "type: t\nsteps:§\n", "found nothing"},
+	{"steps as a list", "type: t\nsteps:\n  §- agent: x\n", "object of steps"},
+	{"misspelled", "type: t\n§step: {}\nsteps: {a: {agent: x}}\n", "did you mean `steps`?"},
+	{"case", "type: t\n§onfailure: undo\nsteps: {a: {agent: x}}\n", "did you mean `onFailure`?"},
+	{"bad type", "type: §a b\nsteps: {a: {agent: x}}\n", "is no name"},
+	{"type a number", "type: §5\nsteps: {a: {agent: x}}\n", "quote it"},
+	{"type an expression", "type: §${input.a}\nsteps: {a: {agent: x}}\n", "cannot be computed"},
+	{"long type", "type: §" + strings.Repeat("x", 129) + "\nsteps: {a: {agent: x}}\n", "129 characters; at most 128"},
+	{"empty key", "type: t\nkey: §\"\"\nsteps: {a: {agent: x}}\n", "empty"},
+	{"key like an id", "type: t\nkey: §job_x\nsteps: {a: {agent: x}}\n", "job_"},
+	{"key with @", "type: t\nkey: §\"@latest\"\nsteps: {a: {agent: x}}\n", "@"},
+	{"key with slash", "type: t\nkey: §a/b\nsteps: {a: {agent: x}}\n", "/"},
+	{"key not printable", "type: t\nkey: §\"a\\nb\"\nsteps: {a: {agent: x}}\n", "printable"},
+	{"long key", "type: t\nkey: §" + strings.Repeat("é", 201) + "\nsteps: {a: {agent: x}}\n", "201 characters; at most 200"},
+	{"computed key", "type: t\ninput: {a: x/y}\nkey: §k-${input.a}\nsteps: {a: {agent: x}}\n", "/"},
+	{"key of nothing", "type: t\nkey: k-${§input.a}\nsteps: {a: {agent: x}}\n", "the job has no input"},
+	{"key of a step", "type: t\nkey: k-${§steps.a.output}\nsteps: {a: {agent: x}}\n", "no step has run"},
+	{"key of the id", "type: t\nkey: k-${§job.id}\nsteps: {a: {agent: x}}\n", "not known here"},
+	{"priority", "type: t\npriority: §10\nsteps: {a: {agent: x}}\n", "between 0 and 9"},
+	{"priority negative", "type: t\npriority: §-1\nsteps: {a: {agent: x}}\n", "between 0 and 9"},
+	{"priority word", "type: t\npriority: §high\nsteps: {a: {agent: x}}\n", "whole number"},
+	{"priority fraction", "type: t\npriority: §1.5\nsteps: {a: {agent: x}}\n", "whole number"},
+	{"priority computed", "type: t\ninput: {a: 50}\npriority: §${input.a}\nsteps: {a: {agent: x}}\n", "between 0 and 9"},
+	{"labels", "type: t\nlabels: §[a]\nsteps: {a: {agent: x}}\n", "object of text"},
+	{"label number", "type: t\nlabels: {n: §5}\nsteps: {a: {agent: x}}\n", "quote it: \"5\""},
+	{"label expression", "type: t\nlabels: {n: §\"${input.a}\"}\nsteps: {a: {agent: x}}\n", "not built yet"},
+	{"long label", "type: t\nlabels: {n: §" + strings.Repeat("x", 257) + "}\nsteps: {a: {agent: x}}\n", "256"},
+	{"flow", "type: t\nflow: §chained\nsteps: {a: {agent: x}}\n", "flow"},
+	{"states", "type: t\nstates: {undone: §done}\nsteps: {a: {agent: x}}\n", "another state"},
+	{"states equal", "type: t\nstates: §{undone: x, done: x}\nsteps: {a: {agent: x}}\n", "both"},
+	{"states field", "type: t\nstates: {§unsure: x}\nsteps: {a: {agent: x}}\n", "unknown field"},
+	{"notify", "type: t\n§notify: []\nsteps: {a: {agent: x}}\n", "not built yet"},
+	{"schedule", "type: t\n§schedule: {}\nsteps: {a: {agent: x}}\n", "not built yet"},
+	{"input schema", "type: t\n§inputSchema: {}\nsteps: {a: {agent: x}}\n", "not built yet"},
+	{"bad duration", "type: t\ncompleteWithin: §5 minutes\nsteps: {a: {agent: x}}\n", "duration"},
+	{"duration without unit", "type: t\ncompleteWithin: §30\nsteps: {a: {agent: x}}\n", "30s, say"},
+	{"zero duration", "type: t\ncompleteWithin: §0s\nsteps: {a: {agent: x}}\n", "above 0"},
+	{"negative duration", "type: t\ncompleteWithin: §-5s\nsteps: {a: {agent: x}}\n", "duration"},
+	{"long duration", "type: t\ncompleteWithin: §3651d\nsteps: {a: {agent: x}}\n", "duration"},
+
+	// the steps
+	{"no agent", "type: t\nsteps:\n  §a: {with: 1}\n", "has no agent"},
+	{"step name", "type: t\nsteps:\n  §a-b: {agent: x}\n", "is no step name"},
+	{"step name digit", "type: t\nsteps:\n  §1a: {agent: x}\n", "is no step name"},
+	{"step null", "type: t\nsteps:\n  a:§\n", "an object with an agent"},
+	{"step misspelled", in("    agent: x\n    §afer: [one]\n"), "did you mean `after`?"},
+	{"forEach", in("    agent: x\n    §forEach: ${input.l}\n"), "not built yet"},
+	{"heartbeat", in("    agent: x\n    §heartbeat: 10s\n"), "not built yet"},
+	{"step limits", in("    agent: x\n    §limits: []\n"), "not built yet"},
+	{"after word", in("    agent: x\n    after: §one\n"), "list of steps"},
+	{"after nowhere", in("    agent: x\n    after: [§won]\n"), "there is no step `won`"},
+	{"after suggestion", in("    agent: x\n    after: [§ones]\n"), "did you mean `one`?"},
+	{"after itself", in("    agent: x\n    after: [§two]\n"), "itself"},
+	{"after twice", in("    agent: x\n    after: [one, §one]\n"), "twice"},
+	{"cycle", "type: t\nsteps:\n  a: {agent: x, after: [§c]}\n  b: {agent: x, after: [a]}\n  c: {agent: x, after: [b]}\n", "a → b → c → a"},
+	{"cycle apart", "type: t\nsteps:\n  z: {agent: x}\n  a: {agent: x, after: [z, §b]}\n  b: {agent: x, after: [a]}\n", "a → b → a"},
+	{"undo null", in("    agent: x\n    undo:§\n"), "undo: {}"},
+	{"undo word", in("    agent: x\n    undo: §true\n"), "undo: {}"},
+	{"undo field", in("    agent: x\n    undo: {§wiht: {}}\n"), "did you mean `with`?"},
+	{"undo with null", in("    agent: x\n    undo:\n      with: §null\n"), "is empty"},
+	{"attempts", in("    agent: x\n    retry: {attempts: §0}\n"), "between 1 and"},
+	{"backoff", in("    agent: x\n    retry: {backoff: 5s, maxBackoff: §1s}\n"), "below"},
+	{"backoff default", in("    agent: x\n    retry: {maxBackoff: §500ms}\n"), "below"},
+	{"retry field", in("    agent: x\n    retry: {§attempt: 1}\n"), "did you mean `attempts`?"},
+	{"notOn", in("    agent: x\n    retry: {notOn: §no_seat}\n"), "list"},
+	{"ladder word", in("    agent: x\n    onFailure: §skp\n"), "did you mean `skip`?"},
+	{"ladder unreachable", in("    agent: x\n    onFailure: [undo, §{alert: ops}]\n"), "never reached"},
+	{"ladder empty", in("    agent: x\n    onFailure: §[]\n"), "without rungs"},
+	{"ladder wait bare", in("    agent: x\n    onFailure: §wait\n"), "needs a value"},
+	{"ladder times alone", in("    agent: x\n    onFailure: [{§times: 3}]\n"), "without `wait`"},
+	{"ladder two words", in("    agent: x\n    onFailure: [{wait: 1h, §alert: x}]\n"), "two words"},
+	{"ladder restart", in("    agent: x\n    onFailure: {restart: §1001}\n"), "between 1 and 1000"},
+	{"ladder wait", in("    agent: x\n    onFailure: {wait: §soon}\n"), "duration"},
+
+	// expressions
+	{"unclosed", in("    agent: x\n    with: {v: \"a §${input.a\"}\n"), "never closed"},
+	{"empty expression", in("    agent: x\n    with: {v: \"${§}\"}\n"), "empty"},
+	{"missing field", in("    agent: x\n    with: {v: \"${§input.b}\"}\n"), "no field b in input; there are a, l, n, s"},
+	{"missing entry", in("    agent: x\n    with: {v: \"${§input.l[2]}\"}\n"), "no entry [2]"},
+	{"field of null", in("    agent: x\n    with: {v: \"${§input.n.x}\"}\n"), "is null"},
+	{"field of text", in("    agent: x\n    with: {v: \"${§input.s.x}\"}\n"), "not an object"},
+	{"unknown name", in("    agent: x\n    with: {v: \"${1 + §inptu}\"}\n"), "did you mean `input`?"},
+	{"unknown function", in("    agent: x\n    with: {v: \"${§uper(input.s)}\"}\n"), "did you mean `upper`?"},
+	{"clock", in("    agent: x\n    with: {v: \"${§now()}\"}\n"), "no function `now`"},
+	{"arguments", in("    agent: x\n    with: {v: \"${§upper()}\"}\n"), "1 argument"},
+	{"syntax", in("    agent: x\n    with: {v: \"${1 +§}\"}\n"), "does not compile"},
+	{"let", in("    agent: x\n    with: {v: \"${let §a = 1; a}\"}\n"), "let"},
+	{"method", in("    agent: x\n    with: {v: \"${input.s.§ToUpper()}\"}\n"), "no methods"},
+	{"not an ancestor", in("    agent: x\n    with: {v: \"${§steps.one.output}\"}\n"), "does not come after `one`"},
+	{"unknown step", in("    agent: x\n    after: [one]\n    with: {v: \"${§steps.on.output}\"}\n"), "did you mean `one`?"},
+	{"own output", in("    agent: x\n    with: {v: \"${§steps.two.output}\"}\n"), "own output"},
+	{"undo of itself", in("    agent: x\n    undo: {with: {v: \"${§steps.two.output}\"}}\n"), "`output`"},
+	{"steps alone", in("    agent: x\n    after: [one]\n    with: {v: \"${len(§steps)}\"}\n"), "steps.NAME.output"},
+	{"step without output", in("    agent: x\n    after: [one]\n    with: {v: \"${§steps.one.current}\"}\n"), "steps.NAME.output"},
+	{"output in a do", in("    agent: x\n    with: {v: \"${§output.id}\"}\n"), "undo only"},
+	{"doKey in a do", in("    agent: x\n    with: {v: \"${§doKey}\"}\n"), "undo only"},
+	{"job field", in("    agent: x\n    with: {v: \"${§job.tpye}\"}\n"), "did you mean `type`?"},
+	{"division", in("    agent: x\n    with: {v: \"${§input.a / 0}\"}\n"), "no number"},
+	{"modulo", in("    agent: x\n    with: {v: \"${§input.a % 0}\"}\n"), "division by zero"},
+	{"overflow", in("    agent: x\n    with: {v: \"${§9223372036854775807 + input.a}\"}\n"), "64 bits"},
+	{"types", in("    agent: x\n    with: {v: \"${§input.s + 1}\"}\n"), "invalid operation"},
+	{"when no truth", in("    agent: x\n    when: §input.a\n"), "true or false"},
+	{"when syntax", in("    agent: x\n    when: input.a >§\n"), "does not compile"},
+	{"when dollar", in("    agent: x\n    when: input.a > §${input.a}\n"), "leave out ${"},
+	{"when number", in("    agent: x\n    when: §1 + 1\n"), "true or false"},
+	{"when literal", in("    agent: x\n    when: \"§1\"\n"), "true or false"},
+	{"long expression", in("    agent: x\n    when: §" + strings.Repeat("a", 2049) + "\n"), "2049 bytes; at most 2048"},
+	{"name computed", in("    agent: x\n    with: {§\"${input.s}\": 1}\n"), "field name"},
+	{"work", in("    agent: x\n    with: {v: \"${§all(1..3000, all(1..3000, # > 0))}\"}\n"), "too much work"},
+	{"range", in("    agent: x\n    with: {v: \"${§len(1..100000000)}\"}\n"), "too much work"},
+	{"doubling", in("    agent: x\n    with: {v: \"${§reduce(1..100, #acc + #acc, input.s)}\"}\n"), "too much work"},
+
+	// agents
+	{"http without with", "type: t\nsteps:\n  §a: {agent: http}\n", "needs `url`"},
+	{"http without url", "type: t\nsteps:\n  a: {agent: http, with: §{method: GET}}\n", "needs `url`"},
+	{"http field", "type: t\nsteps:\n  a: {agent: http, with: {url: \"http://x\", §boddy: 1}}\n", "did you mean `body`?"},
+	{"http url", "type: t\nsteps:\n  a: {agent: http, with: {url: §ftp://x}}\n", "http://"},
+	{"http host", "type: t\nsteps:\n  a: {agent: http, with: {url: §\"http://\"}}\n", "no host"},
+	{"http url computed", "type: t\ninput: {u: nowhere}\nsteps:\n  a: {agent: http, with: {url: §\"${input.u}\"}}\n", "http://"},
+	{"http method", "type: t\nsteps:\n  a: {agent: http, with: {url: \"http://x\", method: §\"GO GET\"}}\n", "not a method"},
+	{"http header", "type: t\nsteps:\n  a: {agent: http, with: {url: \"http://x\", headers: {§\"a b\": x}}}\n", "no header name"},
+	{"http reserved header", "type: t\nsteps:\n  a: {agent: http, with: {url: \"http://x\", headers: {§Content-Length: 5}}}\n", "cannot be set"},
+	{"http header object", "type: t\nsteps:\n  a: {agent: http, with: {url: \"http://x\", headers: {X: §{a: 1}}}}\n", "expected text"},
+	{"http status", "type: t\nsteps:\n  a: {agent: http, with: {url: \"http://x\", expect: {done: [§999]}}}\n", "200 to 599"},
+	{"http status twice", "type: t\nsteps:\n  a: {agent: http, with: {url: \"http://x\", expect: {done: [404], failed: [§404]}}}\n", "cannot mean both"},
+	{"http expect", "type: t\nsteps:\n  a: {agent: http, with: {url: \"http://x\", expect: {§ok: [404]}}}\n", "unknown field"},
+	{"http redirects", "type: t\nsteps:\n  a: {agent: http, with: {url: \"http://x\", followRedirects: §11}}\n", "between 0 and 10"},
+	{"http undo", "type: t\nsteps:\n  a: {agent: http, with: {url: \"http://x\"}, undo: §{}}\n", "`with` of its own"},
+	{"http undo url", "type: t\nsteps:\n  a: {agent: http, with: {url: \"http://x\"}, undo: {with: §{method: DELETE}}}\n", "needs `url`"},
+	{"shell without command", "type: t\nsteps:\n  a: {agent: shell, with: §{dir: /tmp}}\n", "needs `command`"},
+	{"shell word", "type: t\nsteps:\n  a: {agent: shell, with: {command: §ls -l}}\n", "is a list"},
+	{"shell empty", "type: t\nsteps:\n  a: {agent: shell, with: {command: §[]}}\n", "empty"},
+	{"shell code", "type: t\nsteps:\n  a: {agent: shell, with: {command: [x], rejectedCodes: [§0]}}\n", "between 1 and 255"},
+	{"shell output", "type: t\nsteps:\n  a: {agent: shell, with: {command: [x], §maxOutput: 5}}\n", "no parameter"},
+	{"sleep without with", "type: t\nsteps:\n  §a: {agent: sleep}\n", "sleep needs"},
+	{"sleep empty", "type: t\nsteps:\n  a: {agent: sleep, with: §{}}\n", "`for` or `until`"},
+	{"sleep both", "type: t\nsteps:\n  a: {agent: sleep, with: {for: 1s, until: §\"2031-01-01T00:00:00Z\"}}\n", "both"},
+	{"sleep duration", "type: t\nsteps:\n  a: {agent: sleep, with: {for: §long}}\n", "duration"},
+	{"sleep time", "type: t\nsteps:\n  a: {agent: sleep, with: {until: §2031-01-01}}\n", "RFC 3339"},
+	{"sleep undo", "type: t\nsteps:\n  a: {agent: sleep, with: {for: 1s}, §undo: {}}\n", "takes no `undo`"},
+	{"approval undo", "type: t\nsteps:\n  a: {agent: approval, §undo: {}}\n", "takes no `undo`"},
+	{"approval field", "type: t\nsteps:\n  a: {agent: approval, with: {§rule: x}}\n", "did you mean `role`?"},
+	{"approval role", "type: t\nsteps:\n  a: {agent: approval, with: {role: §5}}\n", "expected text"},
+}
+
+var badJSON = []bad{
+	{"empty", "§", "expected a value"},
+	{"cut off", "{\"type\":§", "the end of the text"},
+	{"trailing comma", "{\"type\":\"t\",§}", "field name"},
+	{"single quotes", "{§'type':\"t\"}", "double quotes"},
+	{"two documents", "{\"type\":\"t\"} §{}", "after the end"},
+	{"duplicate", "{\"type\":\"t\",§\"type\":\"u\"}", "twice"},
+	{"duplicate escaped", "{\"type\":\"t\",§\"\\u0074ype\":\"u\"}", "twice"},
+	{"leading zero", "{\"type\":§01}", "leading zero"},
+	{"plus", "{\"type\":§+1}", "expected a value"},
+	{"bare word", "{\"type\":§yes}", "expected a value"},
+	{"nan", "{\"type\":§NaN}", "expected a value"},
+	{"newline in a string", "{\"type\":\"a§\nb\"}", "control character"},
+	{"unclosed string", "{\"type\":§\"a", "never closed"},
+	{"bad escape", "{\"type\":\"§\\x41\"}", "unknown escape"},
+	{"nul", "{\"type\":\"§\\u0000\"}", "NUL"},
+	{"surrogate", "{\"type\":\"§\\ud800x\"}", "surrogate"},
+	{"no colon", "{\"type\" §\"t\"}", "expected `:`"},
+	{"no comma", "{\"type\":\"t\" §\"steps\":{}}", "expected `,`"},
+	{"comment", "{§/* no */}", "field name"},
+	{"unknown field", "{\"type\":\"t\",\n \"steps\":{\"a\":{\"agent\":\"x\"}},\n  §\"stpes\":{}}", "did you mean `steps`?"},
+	{"bom is no fault of place", "\uFEFF{\"type\":§5,\"steps\":{\"a\":{\"agent\":\"x\"}}}", "expected text"},
+}
+
+func TestBad(t *testing.T) {
+	for format, cases := range map[Format][]bad{YAML: badYAML, JSON: badJSON} {
+		for _, c := range cases {
+			t.Run(fmt.Sprintf("%s %s", map[Format]string{YAML: "yaml", JSON: "json"}[format], c.name), func(t *testing.T) { refused(t, c, format) })
+		}
+	}
+}
+
+func refused(t *testing.T, c bad, format Format) {
+	mark := strings.Index(c.text, "§")
+	src := []byte(strings.Replace(c.text, "§", "", 1))
+	line := 1 + strings.Count(c.text[:mark], "\n")
+	column := 1 + len([]rune(strings.TrimPrefix(c.text[strings.LastIndex(c.text[:mark], "\n")+1:mark], "\uFEFF")))
+	plans, err := Parse(src, format, Options{})
+	var e *perdure.Error
+	if !errors.As(err, &e) || plans != nil {
+		t.Fatalf("accepted, or another error: %v\n%s", err, src)
+	}
+	shown := FormatError("f", src, err)
+	if !strings.Contains(shown, c.want) {
+		t.Errorf("does not say %q:\n%s", c.want, shown)
+	}
+	for _, f := range e.Fields {
+		if f.Line == line && f.Column == column && (strings.Contains(f.Message, c.want) || strings.Contains(f.Hint, c.want)) {
+			return
+		}
+	}
+	if len(e.Fields) > 0 || line != 1 {
+		t.Errorf("wanted at %d:%d:\n%s", line, column, shown)
+	}
+}

@@ -1,0 +1,122 @@
+package definition
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Schema is the JSON Schema (2020-12) of a definition, made of the tables that the decoder checks by.
+// Editors complete and check with it; what it cannot say (references, cycles, expressions) Parse does.
+func Schema() []byte {
+	var b strings.Builder
+	b.WriteString(`{"$schema":"https://json-schema.org/draft/2020-12/schema","title":"Perdure job","description":"What is asked of Perdure: a job of steps, done all or undone all.",`)
+	b.WriteString(objectOf(jobFields, "type", "steps"))
+	b.WriteString(`,"$defs":{`)
+	b.WriteString(definitions)
+	b.WriteString(`,"undo":{` + objectOf(undoFields) + `},"retry":{` + objectOf(retryFields) + `},"states":{` + objectOf(stateFields) + `}`)
+	b.WriteString(`,"step":{` + objectOf(stepFields, "agent") + `,"allOf":[` + agentRules() + `]}`)
+	for _, agent := range slices.Sorted(maps.Keys(builtins)) {
+		b.WriteString(`,"with.` + agent + `":` + withOf(agent))
+	}
+	b.WriteString(`}}`)
+	return indented(b.String())
+}
+
+// definitions are the shapes that fields share.
+const definitions = `
+"name":{"type":"string","pattern":"^[a-zA-Z0-9][a-zA-Z0-9._-]*$","maxLength":128},
+"duration":{"type":"string","pattern":"^([0-9.]+(d|h|ms|m|s|us|µs|ns))+$","examples":["30s","5m","1h30m","2d"],"description":"Go's syntax, and d for days; above 0, at most 10 years."},
+"expression":{"type":"string","pattern":"\\$\\{"},
+"values":{"anyOf":[{"type":"object","additionalProperties":{"type":["string","number","boolean","null","array"]}},{"$ref":"#/$defs/expression"}]},
+"statuses":{"anyOf":[{"type":"array","items":{"anyOf":[{"type":"integer","minimum":200,"maximum":599},{"type":"string","pattern":"^[2-5](xx|[0-9][0-9])$"},{"$ref":"#/$defs/expression"}]}},{"$ref":"#/$defs/expression"}]},
+"rung":{"anyOf":[
+ {"enum":["park","undo","skip"],"description":"park: out of the loop, with an alert. undo: the whole job. skip: the step was optional."},
+ {"type":"object","properties":{"wait":{"$ref":"#/$defs/duration"},"times":{"type":"integer","minimum":1,"maximum":1000000,"default":1}},"required":["wait"],"additionalProperties":false,"description":"Again much later; alerts once."},
+ {"type":"object","properties":{"restart":{"type":"integer","minimum":1,"maximum":1000}},"required":["restart"],"additionalProperties":false,"description":"Undo the job, then do it again."},
+ {"type":"object","properties":{"alert":{"$ref":"#/$defs/name"}},"required":["alert"],"additionalProperties":false,"description":"Tell somebody."}]},
+"ladder":{"anyOf":[{"$ref":"#/$defs/rung"},{"type":"array","items":{"$ref":"#/$defs/rung"},"minItems":1,"maxItems":16}],"default":"park","description":"Read from the top to the bottom; one that does not end, ends in park."}`
+
+// objectOf is the schema of an object with those fields and no others.
+func objectOf(fields []field, required ...string) string {
+	var b strings.Builder
+	b.WriteString(`"type":"object","additionalProperties":false,"properties":{`)
+	first := true
+	for _, f := range fields {
+		if f.later {
+			continue
+		}
+		if !first {
+			b.WriteByte(',')
+		}
+		first = false
+		b.WriteString(strconv.Quote(f.name) + ":" + described(f.schema, f.doc))
+	}
+	b.WriteByte('}')
+	if len(required) > 0 {
+		names, _ := json.Marshal(required) // strings never fail
+		b.WriteString(`,"required":` + string(names))
+	}
+	return b.String()
+}
+
+// described adds a description to a schema.
+func described(schema, doc string) string {
+	text, _ := json.Marshal(doc)
+	if schema == "true" {
+		return `{"description":` + string(text) + `}`
+	}
+	return `{"description":` + string(text) + `,` + schema[1:]
+}
+
+// withOf is the schema of a built-in agent's parameters.
+func withOf(agent string) string {
+	var fields []field
+	var required []string
+	for _, p := range builtins[agent] {
+		fields = append(fields, field{name: p.name, schema: p.schema, doc: p.doc})
+		if p.required {
+			required = append(required, p.name)
+		}
+	}
+	object := objectOf(fields, required...)
+	if agent == "sleep" {
+		object += `,"minProperties":1,"maxProperties":1`
+	}
+	return `{"anyOf":[{` + object + `},{"$ref":"#/$defs/expression"}]}`
+}
+
+// agentRules say which parameters go with which agent.
+func agentRules() string {
+	var rules []string
+	for _, agent := range slices.Sorted(maps.Keys(builtins)) {
+		needs := `["agent"]`
+		then := `{"properties":{"with":{"$ref":"#/$defs/with.` + agent + `"}`
+		switch agent {
+		case "http", "shell":
+			needs = `["agent","with"]`
+			own := `{"if":{"not":{"required":["agent"]}},"then":{"required":["with"],"properties":{"with":{"$ref":"#/$defs/with.` + agent + `"}}}}`
+			then += `,"undo":` + own
+		case "sleep":
+			needs = `["agent","with"]`
+			then += `,"undo":false,"retry":false,"action":false,"completeWithin":false`
+		case "approval":
+			then += `,"undo":false,"retry":false,"action":false`
+		}
+		rules = append(rules, `{"if":{"properties":{"agent":{"const":"`+agent+`"}},"required":["agent"]},"then":`+then+`},"required":`+needs+`}}`)
+	}
+	return strings.Join(rules, ",")
+}
+
+// indented prints JSON for people; the tables are checked by a test, so that it cannot fail.
+func indented(s string) []byte {
+	var b bytes.Buffer
+	if err := json.Indent(&b, []byte(s), "", "  "); err != nil {
+		panic("definition: the schema's tables are not JSON: " + err.Error())
+	}
+	b.WriteByte('\n')
+	return b.Bytes()
+}
