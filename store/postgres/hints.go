@@ -1,7 +1,139 @@
 package postgres
 
-type hints struct{}
+import (
+	"context"
+	"sync"
+	"time"
 
-func (h *hints) start(*Store) {}
-func (h *hints) stop()        {}
-func (h *hints) note(bool)    {}
+	"github.com/jackc/pgx/v5"
+)
+
+// Hints shorten the wait for the next poll, and are no more than that: they may be late, doubled or
+// lost, and a pooler in transaction mode lets none through. They say nothing but "look".
+//
+// They are sent after the commit and not with it, since PostgreSQL lets only one transaction at a time
+// commit a NOTIFY (F069); and not for each commit, but at most once in hintEvery.
+const (
+	hintEvery   = 20 * time.Millisecond
+	hintTime    = 2 * time.Second
+	listenCheck = 20 * time.Second // how long silence is believed (F100)
+	listenRetry = time.Second
+
+	notifySQL = "select set_config('synchronous_commit', 'off', true), pg_notify('perdure', '')"
+)
+
+type hints struct {
+	ctx    context.Context // until the store is closed
+	cancel context.CancelFunc
+	noted  chan struct{}
+	wg     sync.WaitGroup
+}
+
+func (h *hints) start(s *Store) {
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.noted = make(chan struct{}, 1)
+	h.wg.Go(func() {
+		for h.wait(h.noted) {
+			_ = h.tell(s) // a hint that is lost is one poll's delay
+			pause := time.NewTimer(hintEvery)
+			select {
+			case <-pause.C:
+			case <-h.ctx.Done():
+				pause.Stop()
+			}
+		}
+	})
+}
+
+func (h *hints) stop() {
+	h.cancel()
+	h.wg.Wait()
+}
+
+func (h *hints) wait(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	case <-h.ctx.Done():
+		return false
+	}
+}
+
+// note asks for a hint to be sent; it never waits.
+func (h *hints) note(stirred bool) {
+	if stirred {
+		nudge(h.noted)
+	}
+}
+
+func nudge(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // one is on its way already
+	}
+}
+
+func (h *hints) tell(s *Store) error {
+	ctx, cancel := context.WithTimeout(h.ctx, hintTime)
+	defer cancel()
+	_, err := s.pool.Exec(ctx, notifySQL)
+	return err
+}
+
+// Hints gives a sign when another process, or this one, has committed something that somebody may be
+// waiting for: a step that is ready, a job that is at rest. It holds a connection of its own, and makes
+// a new one where that breaks. The channel is closed when ctx or the store ends.
+func (s *Store) Hints(ctx context.Context) <-chan struct{} {
+	signs := make(chan struct{}, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	unhook := context.AfterFunc(s.hints.ctx, cancel)
+	s.hints.wg.Go(func() {
+		defer close(signs)
+		defer cancel()
+		defer unhook()
+		for ctx.Err() == nil {
+			_ = s.listen(ctx, signs)
+			select {
+			case <-time.After(listenRetry):
+			case <-ctx.Done():
+			}
+		}
+	})
+	return signs
+}
+
+// listen passes signs on until the connection breaks.
+func (s *Store) listen(ctx context.Context, signs chan struct{}) error {
+	conn, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hintTime)
+		defer cancel()
+		_ = conn.Close(ctx)
+	}()
+	if _, err := conn.Exec(ctx, "listen perdure"); err != nil {
+		return err
+	}
+	nudge(signs) // for what was missed before
+	for {
+		wait, cancel := context.WithTimeout(ctx, listenCheck)
+		_, err := conn.WaitForNotification(wait)
+		quiet := wait.Err() != nil && ctx.Err() == nil
+		cancel()
+		switch {
+		case err == nil:
+			nudge(signs)
+		case !quiet:
+			return err
+		default:
+			ping, cancel := context.WithTimeout(ctx, hintTime)
+			err := conn.Ping(ping)
+			cancel()
+			if err != nil {
+				return err
+			}
+		}
+	}
+}

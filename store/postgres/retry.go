@@ -38,6 +38,7 @@ var kinds = map[string]kind{
 	"40001": again, // serialization_failure
 	"40P01": again, // deadlock_detected
 	"55P03": again, // lock_not_available
+	"0A000": again, // "cached plan must not change result type", after a migration
 	"25006": lost,  // read_only_sql_transaction: a standby, after a failover
 	"57P01": lost,  // admin_shutdown
 	"57P02": lost,  // crash_shutdown
@@ -68,6 +69,9 @@ func judge(err error, conn *pgxpool.Conn) error {
 		switch pe.Code {
 		case "42P01", "42703", "3F000": // undefined table, column, schema
 			return perdure.Refuse(perdure.CodeSchema, "the database does not have the schema of this program: %s", pe.Message)
+		case "26000", "42P05": // invalid statement name, duplicate prepared statement
+			return &perdure.Error{Code: perdure.CodeUnavailable, Message: "a pooler mixes prepared statements up: " + pe.Message,
+				Hint: "add default_query_exec_mode=exec to the URL"}
 		}
 	}
 	if conn != nil && conn.Conn().IsClosed() { // the driver closes what it cannot go on with

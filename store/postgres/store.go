@@ -116,6 +116,12 @@ func configure(dsn string, opts []Option) (*config, error) {
 		c.ConnConfig.ConnectTimeout = c.limits.Connect
 	}
 	c.PingTimeout = c.limits.Connect
+	c.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		// For modes in which the server is not asked what type a parameter has.
+		conn.TypeMap().RegisterDefaultPgType([16]byte{}, "uuid")
+		conn.TypeMap().RegisterDefaultPgType([][16]byte{}, "_uuid")
+		return nil
+	}
 	if _, ok := c.ConnConfig.RuntimeParams["application_name"]; !ok {
 		c.ConnConfig.RuntimeParams["application_name"] = "perdure"
 	}

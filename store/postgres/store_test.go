@@ -13,6 +13,16 @@ func TestContract(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) perdure.Store { return open(t, fresh(t)) })
 }
 
+// Behind a pooler that keeps no prepared statements, by the URL's parameter (F104).
+func TestContractWithoutPreparedStatements(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the contract once more")
+	}
+	storetest.Run(t, func(t *testing.T) perdure.Store {
+		return open(t, fresh(t)+"&default_query_exec_mode=exec")
+	})
+}
+
 // fresh is the URL of an empty database with the schema.
 func fresh(t *testing.T) string {
 	t.Helper()
