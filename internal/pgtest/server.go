@@ -72,8 +72,11 @@ type server struct {
 	watch    io.WriteCloser
 }
 
-// keeper is that shell's program: $1 is the directory, the rest is the server's command line.
+// keeper is that shell's program: $1 is the directory, the rest is the server's command line. The
+// kernel hangs up on it where the process dies while the server is frozen (an orphaned group with a
+// stopped member).
 const keeper = `
+trap : HUP
 dir=$1; shift
 "$@" </dev/null & pid=$!
 word=gone; read -r word
