@@ -13,7 +13,7 @@ import (
 )
 
 // drainGrace is how long runs in flight have to end when a node of our own leaves.
-const drainGrace = 10 * time.Second
+const drainGrace = 3 * time.Second
 
 // waitFlags say whether a command that changes a job follows it to rest, too.
 type waitFlags struct {
@@ -55,6 +55,11 @@ func (a *app) withActor(cmd *cobra.Command, w waitFlags, fn func(context.Context
 // act records what an operator wants and, where asked, follows the job to rest.
 func (a *app) act(cmd *cobra.Command, w waitFlags, ref string, act perdure.Act) error {
 	return a.withActor(cmd, w, func(ctx context.Context, t *target) error {
+		if w.asked(t) && act.Verb != perdure.VerbGiveUp {
+			if err := t.start(ctx); err != nil {
+				return err
+			}
+		}
 		act.Author = author()
 		v, err := t.Act(ctx, ref, act)
 		if err != nil {
@@ -69,7 +74,7 @@ func (a *app) act(cmd *cobra.Command, w waitFlags, ref string, act perdure.Act) 
 			want = wanted(ctx, t, v)
 		}
 		job := newTracker(v, want, time.Now())
-		job.note = string(act.Verb)
+		job.note, job.since = string(act.Verb), time.Now()
 		if !w.asked(t) || act.Verb == perdure.VerbGiveUp {
 			return a.printAct(job, act)
 		}

@@ -32,7 +32,7 @@ have not begun are given back.`,
 			}
 			ctx, stop := a.interruptible(cmd.Context())
 			defer stop()
-			a.talk("agents %s for %s", strings.Join(agents.all(), ", "), a.server)
+			a.talk("agents %s for %s", strings.Join(agents.programs(), ", "), redacted(a.server))
 			err := runAgents(ctx, a.server, agentHost{
 				agents: agents, name: name, heartbeat: time.Duration(beat), grace: time.Duration(grace), log: a.logger(log.level, log.format),
 			})

@@ -61,7 +61,17 @@ func (d stream) moved(_ *tracker, v *perdure.JobView, _ []change) { _ = d.a.obje
 type plainLines struct {
 	a    *app
 	many bool
+	late []lateLine
 }
+
+// lateLine is for a step that wants an agent: worth a line only if none comes in a moment.
+type lateLine struct {
+	t    *tracker
+	step int
+	at   time.Time
+}
+
+const agentMayCome = time.Second
 
 func (d *plainLines) begin(jobs []*tracker) {
 	d.many = len(jobs) > 1
@@ -84,6 +94,8 @@ func (d *plainLines) begin(jobs []*tracker) {
 				d.step(t, s.Name, started(s))
 			case s.Phase == perdure.Parked:
 				d.step(t, s.Name, word("parked", whyText(s, time.Time{})))
+			case wantsAgent(s):
+				d.later(t, i)
 			case s.Why != nil && waitsAnew(&perdure.StepView{}, s):
 				d.step(t, s.Name, word(s.Phase.String(), toward(s)+whyText(s, time.Time{})))
 			}
@@ -93,6 +105,9 @@ func (d *plainLines) begin(jobs []*tracker) {
 
 func (d *plainLines) moved(t *tracker, _ *perdure.JobView, changes []change) {
 	for _, c := range changes {
+		if wantsAgent(&c.after) {
+			d.later(t, t.index[c.after.Name])
+		}
 		for _, what := range happened(&t.view, c) {
 			d.step(t, c.after.Name, what)
 		}
@@ -107,12 +122,32 @@ func (d *plainLines) step(t *tracker, step, what string) {
 }
 
 func (d *plainLines) line(t *tracker, what string) {
-	d.a.printf("%s  %s  %s\n", d.a.st.dim(time.Now().Format(time.TimeOnly)), plain(t.view.Type)+" "+t.name()+" ("+t.view.ID.String()+")", what)
+	d.a.printf("%s  %s  %s\n", d.a.st.dim(time.Now().Format(time.TimeOnly)), t.title(), what)
 }
 
 func (d *plainLines) say(line string) { d.a.talk("%s", line) }
-func (d *plainLines) tick()           {}
 func (d *plainLines) end()            {}
+
+func (d *plainLines) later(t *tracker, step int) {
+	for _, l := range d.late {
+		if l.t == t && l.step == step {
+			return
+		}
+	}
+	d.late = append(d.late, lateLine{t, step, time.Now()})
+}
+
+func (d *plainLines) tick() {
+	for len(d.late) > 0 && time.Since(d.late[0].at) >= agentMayCome {
+		l := d.late[0]
+		d.late = d.late[1:]
+		if s := &l.t.view.Steps[l.step]; wantsAgent(s) {
+			d.step(l.t, s.Name, word(s.Phase.String(), whyText(s, time.Time{})))
+		}
+	}
+}
+
+func wantsAgent(s *perdure.StepView) bool { return s.Why != nil && s.Why.Kind == perdure.WhyNoAgent }
 
 // live redraws one picture in place.
 type live struct {

@@ -158,14 +158,17 @@ func (a *app) drive(ctx context.Context, t *target, jobs []*tracker, show displa
 	if t.far() {
 		return a.follow(ctx, t, jobs, show)
 	}
-	if err := t.node.Start(context.WithoutCancel(ctx)); err != nil {
+	if err := t.start(ctx); err != nil {
 		return err
 	}
 	err := a.follow(ctx, t, jobs, show)
 	if errors.Is(err, errInterrupted) {
-		a.talk("draining; once more to leave at once")
+		a.talk("draining, for at most %s; once more to leave at once", span(grace))
 	}
-	return worse(err, t.stop(grace))
+	if serr := t.stop(grace); serr != nil {
+		a.talk("the drain was cut short: %v", serr)
+	}
+	return err
 }
 
 // finish prints how the jobs ended and what to do next, and is the exit code as an error. again is

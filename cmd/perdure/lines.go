@@ -19,7 +19,7 @@ func happened(v *perdure.JobView, c change) []string {
 	switch {
 	case s.Phase == perdure.Running && (b.Phase != perdure.Running || b.Run != s.Run):
 		said = append(said, started(s))
-	case s.Phase == perdure.Settled && b.Phase != perdure.Settled:
+	case s.Phase == perdure.Settled && (b.Phase != s.Phase || b.Current != s.Current || b.Run != s.Run || b.Skipped != s.Skipped || b.GivenUp != s.GivenUp):
 		said = append(said, settledLine(v, s))
 	case s.Phase == perdure.Parked && b.Phase != perdure.Parked:
 		said = append(said, word("parked", whyText(s, time.Time{})))
@@ -59,10 +59,7 @@ func started(s *perdure.StepView) string {
 	if s.Direction == perdure.Undo {
 		what = "undoing"
 	}
-	detail := fmt.Sprintf("run %d", s.Run)
-	if s.LockedBy != "" {
-		detail += " by " + plain(s.LockedBy)
-	}
+	detail := fmt.Sprintf("run %d", s.Run) + holder(s)
 	if !s.CompleteBy.IsZero() && !s.StartedAt.IsZero() {
 		detail += ", for at most " + span(s.CompleteBy.Sub(s.StartedAt))
 	}
@@ -81,7 +78,7 @@ func waitsAnew(b, s *perdure.StepView) bool {
 		return false
 	}
 	switch s.Why.Kind {
-	case perdure.WhyAfterSteps, perdure.WhyAgentBusy, perdure.WhyRunning, perdure.WhyExpired:
+	case perdure.WhyAfterSteps, perdure.WhyAgentBusy, perdure.WhyNoAgent, perdure.WhyRunning, perdure.WhyExpired:
 		return false
 	}
 	return true
@@ -97,12 +94,7 @@ func word(w, detail string) string {
 // ending is the last line about a job: where it came to rest, and of one that went back, why.
 func (t *tracker) ending(st style, now time.Time) string {
 	v := &t.view
-	who := plain(v.Type) + " " + t.name()
-	if v.Key != "" {
-		who += " (" + v.ID.String() + ")"
-	} else {
-		who = plain(v.Type) + " " + v.ID.String()
-	}
+	who := t.title()
 	counts := t.progress()
 	if v.Phase == perdure.Settled {
 		counts += ", " + t.clock(now)

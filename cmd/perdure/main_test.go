@@ -38,7 +38,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exitsCmd, "start": startCmd, "says": saysCmd, "kill": killCmd, "ends": endsCmd, "waitfile": waitFileCmd,
+			"exits": exitsCmd, "start": startCmd, "says": saysCmd, "sig": killCmd, "ends": endsCmd, "waitfile": waitFileCmd,
 		},
 	})
 }
@@ -118,7 +118,7 @@ func startCmd(ts *testscript.TestScript, _ bool, args []string) {
 // says NAME PATTERN waits for a line.
 func saysCmd(ts *testscript.TestScript, _ bool, args []string) { named(ts, args[0]).await(ts, args[1]) }
 
-// kill NAME SIGNAL sends INT, TERM or KILL.
+// sig NAME SIGNAL sends INT, TERM or KILL.
 func killCmd(ts *testscript.TestScript, _ bool, args []string) {
 	signals := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}
 	ts.Check(named(ts, args[0]).cmd.Process.Signal(signals[args[1]]))

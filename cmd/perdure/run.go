@@ -18,7 +18,7 @@ func (a *app) runCmd() *cobra.Command {
 		input   inputFlags
 		agents  agentFlags
 		migrate bool
-		grace   = duration(10 * time.Second)
+		grace   = duration(drainGrace)
 	)
 	cmd := &cobra.Command{
 		Use:   "run FILE…",
@@ -67,6 +67,9 @@ Ctrl-C once drains and leaves the job safe in the store; twice leaves at once.
 
 // runAll submits and follows. A submission that is refused does not keep the others from their end.
 func (a *app) runAll(ctx context.Context, t *target, docs []document, grace time.Duration) error {
+	if err := t.start(ctx); err != nil {
+		return err
+	}
 	jobs, refused := a.submitAll(ctx, docs, func(ctx context.Context, d *document) (*perdure.JobView, string, error) {
 		return takeUp(ctx, t.node, d)
 	})

@@ -19,7 +19,6 @@ type serveFlags struct {
 	listen     string
 	agents     agentFlags
 	migrate    bool
-	name       string
 	period     duration
 	batch      int
 	maxBacklog int
@@ -52,7 +51,6 @@ approval are always on.`,
 	f := cmd.Flags()
 	f.StringVar(&o.listen, "listen", "127.0.0.1:7420", "listen on `ADDRESS`; port 0 takes a free one")
 	f.BoolVar(&o.migrate, "migrate", false, "bring a PostgreSQL store's schema up to date first")
-	f.StringVar(&o.name, "name", "", "the node's `NAME` (default: host, process and a number)")
 	f.Var(&o.period, "sweep-period", "how often the supervisor looks")
 	f.IntVar(&o.batch, "sweep-batch", 0, "how many rows the supervisor takes up at a time (default: the node's)")
 	f.IntVar(&o.maxBacklog, "max-backlog", perdure.DefaultMaxBacklog, "refuse submissions above so many unsettled jobs")
@@ -77,10 +75,7 @@ func (a *app) serve(ctx context.Context, o *serveFlags) error {
 	}
 	defer listener.Close()
 	log := a.logger(o.log.level, o.log.format)
-	n, err := newNode(store, nodeOptions{agents: o.agents, log: log, name: o.name, listen: listener.Addr().String(), serve: o})
-	if err != nil {
-		return errors.Join(err, store.Close())
-	}
+	n := newNode(store, nodeOptions{agents: o.agents, log: log, listen: listener.Addr().String(), serve: o})
 	if err := n.Start(context.WithoutCancel(ctx)); err != nil {
 		return errors.Join(err, store.Close())
 	}
@@ -111,8 +106,8 @@ func (a *app) answer(ctx context.Context, n engine, listener net.Listener, o *se
 	stopped := make(chan error, 1)
 	go func() { stopped <- n.Stop(drain) }()
 	endPolls()
-	if serr := <-stopped; serr != nil && !errors.Is(serr, context.DeadlineExceeded) {
-		err = errors.Join(err, serr)
+	if serr := <-stopped; serr != nil { // nothing is lost: what was not told expires, and is let out again
+		log.Warn("the drain was cut short", "error", serr)
 	}
 	if server.Shutdown(drain) != nil {
 		_ = server.Close()

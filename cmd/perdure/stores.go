@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -73,14 +72,14 @@ their own.`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withStore(cmd, func(ctx context.Context, t *target) error {
-				swept, err := sweep(ctx, t.node)
+				text, swept, err := sweep(ctx, t.node)
 				if err != nil {
 					return err
 				}
 				if a.json() {
 					return a.object(swept)
 				}
-				a.printf("%s\n", sweptText(swept))
+				a.printf("%s\n", text)
 				return nil
 			})
 		},
@@ -103,7 +102,7 @@ the file is brought up to date when it is opened.`,
 			if err := migrate(ctx, a.store); err != nil {
 				return reason(ctx, err)
 			}
-			if strings.HasPrefix(a.store, "sqlite:") {
+			if !isPostgres(a.store) {
 				a.talk("nothing to do: an SQLite store is brought up to date when it is opened")
 				return nil
 			}

@@ -33,7 +33,18 @@ type target struct {
 	place string // for people
 
 	store   perdure.Store
+	started bool
 	stopped bool
+}
+
+// start makes the node work, if it is ours. It does so before anything is submitted or looked at, so
+// that no step is seen to want an agent that is only just about to come.
+func (t *target) start(ctx context.Context) error {
+	if t.far() || t.started {
+		return nil
+	}
+	t.started = true
+	return t.node.Start(context.WithoutCancel(ctx))
 }
 
 // stop drains the node, for as long as grace.
@@ -44,10 +55,7 @@ func (t *target) stop(grace time.Duration) error {
 	t.stopped = true
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
-	if err := t.node.Stop(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	return nil
+	return t.node.Stop(ctx)
 }
 
 // close lets go of the store.
@@ -100,11 +108,7 @@ func (a *app) open(ctx context.Context, use storeUse) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := newNode(store, nodeOptions{agents: use.agents, log: a.logger("warn", "text")})
-	if err != nil {
-		_ = store.Close()
-		return nil, err
-	}
+	n := newNode(store, nodeOptions{agents: use.agents, log: a.logger("error", "text")})
 	t := &target{Service: n, node: n, place: redacted(a.store), store: store}
 	if os.Getenv(envName("store")) != a.store || os.Getenv(envName("server")) != "" {
 		t.where = " --store " + quoted(redacted(a.store))

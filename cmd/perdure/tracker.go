@@ -43,7 +43,7 @@ func (t *tracker) whole(v *perdure.JobView) {
 // change is a step before and after.
 type change struct{ before, after perdure.StepView }
 
-// take merges news and returns which steps moved, in order of dependency.
+// take merges news and returns which steps moved, in the order in which they move.
 func (t *tracker) take(v *perdure.JobView) []change {
 	if len(t.index) == 0 {
 		t.whole(v)
@@ -71,6 +71,9 @@ func (t *tracker) take(v *perdure.JobView) []change {
 			changes = append(changes, change{before, steps[i]})
 		}
 	}
+	if v.Desired == perdure.Undone {
+		slices.Reverse(changes)
+	}
 	return changes
 }
 
@@ -86,6 +89,15 @@ func nameOf(v *perdure.JobView) string {
 		return plain(v.Key)
 	}
 	return shortID(v.ID)
+}
+
+// title is all of the job's names.
+func (t *tracker) title() string {
+	v := &t.view
+	if v.Key != "" {
+		return plain(v.Type) + " " + plain(v.Key) + " (" + v.ID.String() + ")"
+	}
+	return plain(v.Type) + " " + v.ID.String()
 }
 
 // refOf is what to type to mean this job.

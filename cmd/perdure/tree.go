@@ -72,9 +72,7 @@ func runningRow(s *perdure.StepView, now time.Time) row {
 	if s.Direction == perdure.Undo {
 		r.glyph, r.word = "◐", "undoing"
 	}
-	if s.LockedBy != "" {
-		r.detail += " by " + plain(s.LockedBy)
-	}
+	r.detail += holder(s)
 	if s.Why != nil && s.Why.Kind == perdure.WhyExpired {
 		r.detail = plain(s.Why.Text)
 	} else if !s.CompleteBy.IsZero() && !now.IsZero() {
@@ -84,6 +82,14 @@ func runningRow(s *perdure.StepView, now time.Time) row {
 		r.detail += ", " + p
 	}
 	return r
+}
+
+// holder names who has the run, where that is not a node itself.
+func holder(s *perdure.StepView) string {
+	if s.LockedBy == "" || s.LockedBy[0] == '@' {
+		return ""
+	}
+	return " by " + plain(s.LockedBy)
 }
 
 // toward says that a step that waits does so on the way back.

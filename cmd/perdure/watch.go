@@ -25,6 +25,9 @@ With --store an embedded node drives the jobs meanwhile, as run does.`,
 		ValidArgsFunction: a.completeJob,
 		RunE: func(cmd *cobra.Command, refs []string) error {
 			return a.withActor(cmd, waitFlags{agents: agents}, func(ctx context.Context, t *target) error {
+				if err := t.start(ctx); err != nil {
+					return err
+				}
 				var jobs []*tracker
 				for _, ref := range refs {
 					v, err := t.Job(ctx, ref, 0)

@@ -2,25 +2,136 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"os"
+	"strings"
 	"time"
 
 	"perdure"
+	agenthttp "perdure/agents/http"
+	"perdure/agents/shell"
+	"perdure/client"
+	"perdure/definition"
+	"perdure/internal/agenthost"
+	"perdure/internal/rest"
+	"perdure/node"
+	"perdure/store/postgres"
+	"perdure/store/sqlite"
 )
 
 // This file is the only place that picks a concrete store, and that puts a node together.
 
-var errNotWired = errors.New("not wired yet")
+// reaper says that this process was started only to end others, and has.
+func reaper() bool { return shell.MaybeReaper() }
+
+const storeHint = "sqlite:FILE or postgres://USER@HOST/DATABASE"
+
+func isSQLite(store string) bool { return strings.HasPrefix(store, "sqlite:") }
+
+func isPostgres(store string) bool {
+	return strings.HasPrefix(store, "postgres://") || strings.HasPrefix(store, "postgresql://")
+}
+
+// openStore opens the store at a URL.
+func openStore(ctx context.Context, store string, use storeUse) (perdure.Store, error) {
+	switch {
+	case isSQLite(store):
+		path, err := sqlite.ParseURL(store)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := os.Stat(path); err != nil && !use.create {
+			e := perdure.Refuse(perdure.CodeUnavailable, "there is no store at %s", path)
+			e.Hint = `"perdure run" and "perdure serve" make one`
+			return nil, e
+		}
+		return sqlite.Open(path)
+	case isPostgres(store):
+		if use.migrate {
+			if err := migrate(ctx, store); err != nil {
+				return nil, err
+			}
+		}
+		return postgres.Open(ctx, store)
+	}
+	return nil, &usageError{msg: fmt.Sprintf("--store %s is no store's URL", redacted(store)), hint: storeHint}
+}
+
+// migrate brings the schema of a store up to date. SQLite does that when it is opened.
+func migrate(ctx context.Context, store string) error {
+	if isSQLite(store) {
+		_, err := sqlite.ParseURL(store)
+		return err
+	}
+	if !isPostgres(store) {
+		return &usageError{msg: fmt.Sprintf("--store %s is no store's URL", redacted(store)), hint: storeHint}
+	}
+	_, _, err := postgres.Migrate(ctx, store)
+	return err
+}
 
 type nodeOptions struct {
-	agents       agentFlags
-	log          *slog.Logger
-	name, listen string
-	serve        *serveFlags
+	agents agentFlags
+	log    *slog.Logger
+	listen string
+	serve  *serveFlags // nil: an embedded node
+}
+
+func newNode(store perdure.Store, o nodeOptions) engine {
+	cfg := node.Config{Agents: makeAgents(o.agents), Listen: o.listen, Version: version(), Log: o.log}
+	if o.serve != nil {
+		cfg.SweepPeriod, cfg.SweepBatch, cfg.MaxBacklog = time.Duration(o.serve.period), o.serve.batch, o.serve.maxBacklog
+	}
+	return node.New(store, cfg)
+}
+
+// makeAgents makes the built-in agents that were asked for.
+func makeAgents(f agentFlags) []*perdure.Agent {
+	var agents []*perdure.Agent
+	for _, name := range f.programs() {
+		switch name {
+		case agenthttp.Name:
+			agents = append(agents, agenthttp.New(agenthttp.Config{Slots: f.slotsOf(name), ForbidPrivate: !f.private}))
+		case shell.Name:
+			agents = append(agents, shell.New(shell.Config{Slots: f.slotsOf(name)}))
+		}
+	}
+	return agents
+}
+
+// newServer serves the REST interface of a node. The end of polls ends what waits.
+func newServer(n engine, polls context.Context, log *slog.Logger) *http.Server {
+	cfg := rest.Config{Service: n, Ready: n.Ready, Metrics: n.Metrics(), JobSchema: definition.Schema(),
+		Log: log, Version: version(), Shutdown: polls}
+	if own, ok := n.(*node.Node); ok {
+		cfg.Registry = own.Registry()
+	}
+	return rest.Server("", rest.New(cfg), log)
+}
+
+func newClient(server string) (perdure.Service, error) {
+	u, err := url.Parse(server)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, &usageError{msg: fmt.Sprintf("--server %s is no server's URL", redacted(server)), hint: "http://HOST:PORT"}
+	}
+	return client.New(server, client.Author(author()))
+}
+
+// sweep is one round of the supervisor, as text and as an object.
+func sweep(ctx context.Context, n engine) (string, any, error) {
+	own, ok := n.(*node.Node)
+	if !ok {
+		return "", nil, errors.ErrUnsupported
+	}
+	s, err := own.Sweep(ctx)
+	return fmt.Sprintf("%s expired, %s moved on, %s overdue", plural(s.Expired, "run"), plural(s.Due, "step"), plural(s.Overdue, "job")), s, err
 }
 
 type agentHost struct {
@@ -30,22 +141,56 @@ type agentHost struct {
 	log              *slog.Logger
 }
 
-func reaper() bool { return false }
-
-func openStore(ctx context.Context, url string, use storeUse) (perdure.Store, error) {
-	return nil, errNotWired
+// runAgents carries agents against a server until ctx ends, and drains.
+func runAgents(ctx context.Context, server string, h agentHost) error {
+	svc, err := newClient(server)
+	if err != nil {
+		return err
+	}
+	if _, err := svc.ListNodes(ctx); err != nil { // a wrong address is better told now than never
+		return err
+	}
+	host := agenthost.New(agenthost.Config{Exchange: svc, Holder: h.holder(), Agents: makeAgents(h.agents), Heartbeat: h.heartbeat, Log: h.log})
+	ended := make(chan error, 1)
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	go func() { ended <- host.Run(life) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(life, h.grace)
+	defer cancel()
+	if err := host.Drain(drain); err != nil {
+		h.log.Warn("the drain was cut short", "error", err)
+	}
+	end()
+	<-ended
+	return context.Cause(ctx)
 }
-func migrate(ctx context.Context, url string) error                            { return errNotWired }
-func newNode(store perdure.Store, o nodeOptions) (engine, error)               { return nil, errNotWired }
-func newClient(url string) (perdure.Service, error)                            { return nil, errNotWired }
-func newServer(n engine, polls context.Context, log *slog.Logger) *http.Server { return nil }
-func runAgents(ctx context.Context, server string, h agentHost) error          { return errNotWired }
-func sweep(ctx context.Context, n engine) (any, error)                         { return nil, errNotWired }
-func sweptText(any) string                                                     { return "" }
-func jobSchema() []byte                                                        { return nil }
 
+// holder names this incarnation of the process: --name with something that no other has.
+func (h *agentHost) holder() string {
+	var b [4]byte
+	_, _ = rand.Read(b[:])
+	name := h.name
+	if name == "" {
+		name, _ = os.Hostname()
+	}
+	return fmt.Sprintf("%s-%d-%s", name, os.Getpid(), hex.EncodeToString(b[:]))
+}
+
+// parse reads the definitions of a file, and validates them.
 func parse(file string, src []byte, set map[string]json.RawMessage, key string) ([]*perdure.Plan, error) {
-	return nil, errNotWired
+	format := definition.YAML
+	if strings.HasSuffix(file, ".json") {
+		format = definition.JSON
+	}
+	return definition.Parse(src, format, definition.Options{Input: set, Key: key})
 }
 
-func faults(file string, src []byte, err error) string { return fmt.Sprintf("%s: %v\n", file, err) }
+// faults are what is wrong with a file, for people.
+func faults(file string, src []byte, err error) string { return definition.FormatError(file, src, err) }
+
+func jobSchema() []byte { return definition.Schema() }
