@@ -1,0 +1,352 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"perdure"
+	"perdure/client"
+)
+
+// Demo runs the whole shop: it starts the processes, sends customers, kills, waits until every order is at
+// rest, stops everything, and audits the ledgers.
+type Demo struct {
+	Orders  int
+	Seed    uint64
+	Dir     string
+	Perdure string
+	Rate    float64
+	Timeout time.Duration
+	Calm    bool
+	NoKills bool
+
+	keeper *Keeper
+	node   perdure.Service
+	front  string
+	screen *screen
+}
+
+func demoCommand(f *flag.FlagSet) func(context.Context) error {
+	d := &Demo{}
+	f.IntVar(&d.Orders, "orders", 200, "how many `orders`")
+	f.Uint64Var(&d.Seed, "seed", 1, "the same `number` does the same mischief to the same orders")
+	f.StringVar(&d.Dir, "dir", "", "the `directory` for all files (default: a new one)")
+	f.StringVar(&d.Perdure, "perdure", "", "the `binary` (default: beside this one, or in PATH)")
+	f.Float64Var(&d.Rate, "rate", 8, "orders in a second")
+	f.DurationVar(&d.Timeout, "timeout", 110*time.Second, "give up after this long")
+	f.BoolVar(&d.Calm, "calm", false, "services behave")
+	f.BoolVar(&d.NoKills, "no-kills", false, "nothing is killed")
+	return d.Run
+}
+
+// Run returns nil only if every order ended well.
+func (d *Demo) Run(ctx context.Context) error {
+	d.screen = newScreen(os.Stdout)
+	orders := makeOrders(d.Orders, d.Seed)
+	if err := d.prepare(orders); err != nil {
+		return err
+	}
+	d.screen.line("%d orders, seed %d, files in %s", d.Orders, d.Seed, d.Dir)
+	d.keeper = NewKeeper(filepath.Join(d.Dir, "logs"), 400*time.Millisecond)
+	defer d.keeper.Stop(10 * time.Second)
+	if err := d.open(ctx); err != nil {
+		return err
+	}
+	ends, err := d.trade(ctx, orders)
+	if err != nil {
+		return err
+	}
+	d.keeper.Stop(10 * time.Second)
+	return d.judge(ctx, ends)
+}
+
+// prepare makes the directory, and writes down what the customers are going to ask for.
+func (d *Demo) prepare(orders []Order) (err error) {
+	if d.Perdure, err = findPerdure(d.Perdure); err != nil {
+		return err
+	}
+	if d.Dir == "" {
+		if d.Dir, err = os.MkdirTemp("", "perdure-shop-"); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Stat(customersFile(d.Dir)); err == nil {
+		return fmt.Errorf("%s has a shop in it already: take another directory", d.Dir)
+	}
+	if err := os.MkdirAll(filepath.Join(d.Dir, "logs"), 0o755); err != nil {
+		return err
+	}
+	return writeCustomers(d.Dir, orders)
+}
+
+func findPerdure(path string) (string, error) {
+	if path == "" {
+		if self, err := os.Executable(); err == nil {
+			path = filepath.Join(filepath.Dir(self), "perdure")
+		}
+		if _, err := os.Stat(path); err != nil {
+			path = "perdure"
+		}
+	}
+	path, err := exec.LookPath(path)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	return path, err
+}
+
+// open starts every process of the shop, and waits until all of them answer.
+func (d *Demo) open(ctx context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	at, err := freeAddresses(5)
+	if err != nil {
+		return err
+	}
+	node, front, stockAt, paymentAt, shippingAt := at[0], at[1], at[2], at[3], at[4]
+	d.front = "http://" + front
+	if d.node, err = client.New("http://" + node); err != nil {
+		return err
+	}
+	service := func(name, listen string) []string {
+		return []string{self, name, "--dir", d.Dir, "--listen", listen, "--orders", d.front,
+			"--seed", strconv.FormatUint(d.Seed, 10), "--calm=" + strconv.FormatBool(d.Calm)}
+	}
+	store := "sqlite:" + filepath.Join(d.Dir, "perdure.db")
+	processes := map[string][]string{
+		nodeName:      {d.Perdure, "serve", "--store", store, "--listen", node, "--agents", "http", "--slots", "http=32"},
+		"orders":      {self, "orders", "--dir", d.Dir, "--listen", front},
+		stock.Name:    service(stock.Name, stockAt),
+		payment.Name:  service(payment.Name, paymentAt),
+		shipping.Name: service(shipping.Name, shippingAt),
+		agentName:     {self, "payment-agent", "--server", "http://" + node, "--payment", "http://" + paymentAt},
+		"submit":      {self, "submit", "--dir", d.Dir, "--server", "http://" + node, "--stock", "http://" + stockAt, "--shipping", "http://" + shippingAt},
+	}
+	for name, argv := range processes {
+		if err := d.keeper.Keep(name, argv...); err != nil {
+			return err
+		}
+	}
+	for _, address := range at {
+		if err := d.answers(ctx, address); err != nil {
+			return err
+		}
+	}
+	d.screen.line("the node is http://%s: ask it what you like while this goes on", node)
+	return nil
+}
+
+// freeAddresses finds ports that nobody listens on now.
+func freeAddresses(n int) (addresses []string, err error) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		addresses = append(addresses, l.Addr().String())
+	}
+	return addresses, nil
+}
+
+// answers waits until something listens at address.
+func (d *Demo) answers(ctx context.Context, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	for {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, d.keeper.Failed(), fmt.Errorf("see %s", d.keeper.Logs))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// trade sends the customers, kills by plan, and returns when every order is at rest: how each ended, as
+// Perdure has it.
+func (d *Demo) trade(ctx context.Context, orders []Order) (map[string]perdure.State, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
+	defer cancel()
+	sent := make(chan int, len(orders))
+	go d.send(ctx, orders, sent)
+	var plan []kill
+	if !d.NoKills {
+		plan = makeKills(d.Seed)
+	}
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return nil, d.giveUp(ctx)
+		case <-tick.C:
+		}
+		if err := d.keeper.Failed(); err != nil {
+			return nil, err
+		}
+		p, err := d.progress(ctx)
+		if err != nil {
+			continue // the node is away: we have killed it
+		}
+		p.sent = len(sent)
+		if n%4 == 0 && p.rest() < d.Orders {
+			d.screen.progress(p, d)
+		}
+		if p.rest() == d.Orders {
+			d.screen.progress(p, d)
+			return p.ends, d.alarm(ctx, p)
+		}
+		for len(plan) > 0 && float64(p.rest()) >= plan[0].at*float64(d.Orders) && d.keeper.Kill(plan[0].name) {
+			d.screen.line("kill -9 %s", plan[0].name)
+			plan = plan[1:]
+		}
+	}
+}
+
+// send puts the orders into the shop's queue. Each is sent until the front has taken it: twice is once.
+func (d *Demo) send(ctx context.Context, orders []Order, sent chan<- int) {
+	tick := time.NewTicker(time.Duration(float64(time.Second) / d.Rate))
+	defer tick.Stop()
+	for i, o := range orders {
+		body, err := json.Marshal(o)
+		if err != nil {
+			panic(err)
+		}
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			resp, err := http.Post(d.front+"/orders", "application/json", bytes.NewReader(body))
+			if err != nil {
+				continue
+			}
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusAccepted {
+				break
+			}
+		}
+		sent <- i
+	}
+}
+
+// progress asks the node how far it is.
+func (d *Demo) progress(ctx context.Context) (p progress, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	p.ends = map[string]perdure.State{}
+	query := perdure.JobQuery{Type: "order", Limit: perdure.MaxListLimit}
+	for {
+		page, err := d.node.ListJobs(ctx, query)
+		if err != nil {
+			return p, err
+		}
+		for _, job := range page.Items {
+			switch {
+			case job.Phase == perdure.Parked:
+				p.parked++
+			case job.Phase != perdure.Settled:
+				p.open++
+			case job.Current == perdure.Done:
+				p.done++
+				p.ends[job.Key] = perdure.Done
+			default:
+				p.undone++
+				p.ends[job.Key] = job.Current
+			}
+		}
+		if query.Cursor = page.NextCursor; query.Cursor == "" {
+			return p, nil
+		}
+	}
+}
+
+// alarm is for orders that came to rest because only a person can move them. There must be none.
+func (d *Demo) alarm(ctx context.Context, p progress) error {
+	if p.parked == 0 {
+		return nil
+	}
+	alerts, err := d.node.ListAlerts(ctx, perdure.AlertQuery{Limit: perdure.MaxListLimit})
+	if err != nil {
+		return err
+	}
+	for _, a := range alerts.Items {
+		d.screen.line("alert: job %s, step %s: %s", a.Job, a.Step, a.Message)
+	}
+	return fmt.Errorf("%d orders are parked: a person is needed. The files are in %s", p.parked, d.Dir)
+}
+
+// giveUp tells what was still open when the time was up.
+func (d *Demo) giveUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	for _, phase := range []perdure.Phase{perdure.Waiting, perdure.Running} {
+		page, err := d.node.ListJobs(ctx, perdure.JobQuery{Phase: &phase, Limit: 20})
+		if err != nil {
+			d.screen.line("the node does not answer: %v", err)
+			break
+		}
+		for _, open := range page.Items {
+			if job, err := d.node.Job(ctx, open.ID.String(), 0); err == nil {
+				d.screen.line("%s", describe(job))
+			}
+		}
+	}
+	return fmt.Errorf("not every order was at rest after %s. The files are in %s", d.Timeout, d.Dir)
+}
+
+// describe says where a job is.
+func describe(job *perdure.JobView) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s, to be %s, %s;", job.Key, job.Current, job.Desired, job.Phase)
+	for _, s := range job.Steps {
+		fmt.Fprintf(&b, " %s %s %s", s.Name, s.Current, s.Phase)
+		if s.Phase != perdure.Settled {
+			fmt.Fprintf(&b, " (run %d, %d failures)", s.Run, s.Failures)
+		}
+	}
+	return b.String()
+}
+
+// judge audits the ledgers, and then compares what they say with what Perdure says.
+func (d *Demo) judge(ctx context.Context, ends map[string]perdure.State) error {
+	records, err := readRecords(ctx, d.Dir)
+	if err != nil {
+		return err
+	}
+	findings := Audit(records)
+	fmt.Println()
+	well := printAudit(os.Stdout, records, findings)
+	for _, f := range findings {
+		if says := ends[f.Order]; (says == perdure.Done) != (f.End == Processed) || says == perdure.Unsure {
+			well = false
+			fmt.Printf("%s: Perdure says %s, the ledgers say %s\n", f.Order, says, f.End)
+		}
+	}
+	killed, died := d.keeper.Count()
+	fmt.Printf("Processes killed with SIGKILL: %d; died by their own mischief: %d. It took %s. The files are in %s\n",
+		killed, died, d.screen.elapsed(), d.Dir)
+	if !well {
+		return errWrong
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"errors"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"perdure"
+	"perdure/client"
+	"perdure/internal/agenthost"
+)
+
+//go:embed order.yaml
+var orderYAML string
+
+// runOrders is the front.
+func runOrders(ctx context.Context, dir, listen string) error {
+	db, err := OpenDatabase(databaseFile(dir))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	listener, err := net.Listen("tcp", listen)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, listener, db.Handler())
+}
+
+// runSubmit is the submission process.
+func runSubmit(ctx context.Context, dir, server, stockURL, shippingURL string) error {
+	db, err := OpenDatabase(databaseFile(dir))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	jobs, err := client.New(server)
+	if err != nil {
+		return err
+	}
+	template := strings.NewReplacer(stock.Home, stockURL, shipping.Home, shippingURL).Replace(orderYAML)
+	s := &Submission{DB: db, Jobs: jobs, Template: template, Log: log.Default()}
+	return s.Run(ctx)
+}
+
+// runService is stock, payment or shipping.
+func runService(ctx context.Context, trade Trade, dir, listen, orders string, mischief Mischief) error {
+	// The address first: who has it is the only one of its name, and may write the ledger.
+	listener, err := net.Listen("tcp", listen)
+	if err != nil {
+		return err
+	}
+	book, err := OpenBook(ledgerFile(dir, trade.Name))
+	if err != nil {
+		return err
+	}
+	defer book.Close()
+	s := &Service{Trade: trade, Book: book, Mischief: mischief, Orders: orderClient{orders}}
+	return serve(ctx, listener, s.Handler())
+}
+
+// runPaymentAgent claims from the node, executes and reports, until ctx ends.
+func runPaymentAgent(ctx context.Context, server, payment string) error {
+	node, err := client.New(server)
+	if err != nil {
+		return err
+	}
+	host := agenthost.New(agenthost.Config{
+		Exchange:  node,
+		Holder:    "payment-agent-" + rand.Text(), // another one each time: what a dead one held is not ours
+		Agents:    []*perdure.Agent{newPaymentAgent(payment)},
+		Heartbeat: time.Second, // if this process dies, its runs are another's so much later
+		Log:       slog.Default(),
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- host.Run(context.Background()) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return host.Drain(drain)
+}
+
+// runAudit reads a directory, and nothing else.
+func runAudit(ctx context.Context, dir string) error {
+	records, err := readRecords(ctx, dir)
+	if err != nil {
+		return err
+	}
+	if !printAudit(os.Stdout, records, Audit(records)) {
+		return errWrong
+	}
+	return nil
+}
+
+// serve answers until ctx ends, and until what was asked by then is answered.
+func serve(ctx context.Context, listener net.Listener, h http.Handler) error {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	log.Printf("listening on %s", listener.Addr())
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	if err := server.Shutdown(grace); !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil // who was slow on purpose has nobody left to answer
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"log"
+	"strings"
+	"time"
+
+	"perdure"
+)
+
+// Submission takes orders from the queue and sees to it that each becomes a job.
+//
+// It works in two strokes, since the shop's database and the node's store are two:
+//
+//	take   in one transaction: the order leaves the queue, becomes a row of orders, and the job that it
+//	       needs becomes a row of the outbox
+//	send   submits what is in the outbox under the order's key until a node acknowledges it
+//
+// Killed at any moment it goes on where it was. Sending twice does no harm: the same key is the same job.
+// Where shop and node share a PostgreSQL database, or one process, SubmitTx will make this one stroke.
+type Submission struct {
+	DB       *Database
+	Jobs     submitter
+	Template string // order.yaml, with the addresses of the services put in
+	Log      *log.Logger
+}
+
+// submitter is all that this process needs of perdure.Service.
+type submitter interface {
+	Submit(ctx context.Context, body []byte, mediaType string) (*perdure.JobView, bool, error)
+}
+
+// templateOrder stands in order.yaml where the id of an order goes.
+const templateOrder = "order-0001"
+
+const (
+	atOnce = 20 // orders taken, or jobs sent, in one go
+	pause  = 100 * time.Millisecond
+)
+
+// Run goes on until ctx ends.
+func (s *Submission) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		taken, err := s.take(ctx)
+		if err == nil {
+			var sent int
+			sent, err = s.send(ctx)
+			taken += sent
+		}
+		if err != nil && ctx.Err() == nil {
+			s.Log.Printf("%v; again soon", err)
+		}
+		if taken == 0 || err != nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
+			}
+		}
+	}
+	return nil
+}
+
+// take moves orders from the queue to the outbox, in one transaction.
+func (s *Submission) take(ctx context.Context) (taken int, err error) {
+	err = s.DB.inTx(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, `delete from queue where place in (select place from queue order by place limit ?)
+			returning id, body`, atOnce)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		var orders []Order
+		for rows.Next() {
+			var id, body string
+			var o Order
+			if err := rows.Scan(&id, &body); err != nil {
+				return err
+			}
+			if err := json.Unmarshal([]byte(body), &o); err != nil {
+				return fmt.Errorf("order %s: %w", id, err)
+			}
+			orders = append(orders, o)
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		for _, o := range orders {
+			body, err := json.Marshal(o)
+			if err != nil {
+				return err
+			}
+			if _, err := tx.ExecContext(ctx, `insert into orders (id, body) values (?, ?)`, o.ID, body); err != nil {
+				return err
+			}
+			definition := strings.ReplaceAll(s.Template, templateOrder, o.ID)
+			if _, err := tx.ExecContext(ctx, `insert into outbox (key, definition) values (?, ?)`, o.ID, definition); err != nil {
+				return err
+			}
+		}
+		taken = len(orders)
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("taking orders: %w", err)
+	}
+	return taken, nil
+}
+
+// send submits what no node has acknowledged yet.
+func (s *Submission) send(ctx context.Context) (sent int, err error) {
+	unsent, err := s.DB.list(ctx, fmt.Sprintf(`select key from outbox where job is null and refused is null order by key limit %d`, atOnce))
+	if err != nil {
+		return 0, err
+	}
+	for _, key := range unsent {
+		var definition string
+		if err := s.DB.db.QueryRowContext(ctx, `select definition from outbox where key = ?`, key).Scan(&definition); err != nil {
+			return sent, err
+		}
+		try, cancel := context.WithTimeout(ctx, 10*time.Second)
+		job, _, err := s.Jobs.Submit(try, []byte(definition), "application/yaml")
+		cancel()
+		if refusedForGood(err) {
+			// A person has to look at this one; the others go on.
+			s.Log.Printf("submitting %s: refused for good: %v", key, err)
+			if _, err := s.DB.db.ExecContext(ctx, `update outbox set refused = ? where key = ?`, err.Error(), key); err != nil {
+				return sent, err
+			}
+			continue
+		}
+		if err != nil {
+			// Perhaps it was stored, and only the answer is lost. It stays in the outbox: asking again
+			// under the same key tells.
+			return sent, fmt.Errorf("submitting %s: %w", key, err)
+		}
+		if _, err := s.DB.db.ExecContext(ctx, `update outbox set job = ? where key = ?`, job.ID.String(), key); err != nil {
+			return sent, err
+		}
+		sent++
+	}
+	return sent, nil
+}
+
+// refusedForGood tells a definition that will never be taken from a node that cannot be reached now.
+func refusedForGood(err error) bool {
+	switch perdure.CodeOf(err) {
+	case perdure.CodeInvalid, perdure.CodeMalformed, perdure.CodeConflict, perdure.CodeTooLarge, perdure.CodeForbidden:
+		return true
+	}
+	return false
+}
