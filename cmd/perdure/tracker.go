@@ -165,4 +165,14 @@ type count struct {
 }
 
 // settled is how many steps are where they are wanted.
-func (t *tracker) settled() int { return len(t.view.Steps) - t.view.Unsettled }
+func (t *tracker) settled() int {
+	n := len(t.view.Steps) - t.view.Unsettled
+	if t.view.GivenUp != nil { // settled, but not where they are wanted
+		for i := range t.view.Steps {
+			if t.view.Steps[i].GivenUp {
+				n--
+			}
+		}
+	}
+	return n
+}
