@@ -2,6 +2,7 @@ package memory
 
 import (
 	"testing"
+	"time"
 
 	"perdure"
 	"perdure/store/storetest"
@@ -9,4 +10,8 @@ import (
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(*testing.T) perdure.Store { return New() })
+}
+
+func TestClock(t *testing.T) {
+	storetest.Clock(t, func(_ *testing.T, wall func() time.Time) perdure.Store { return New(WithClock(wall)) })
 }

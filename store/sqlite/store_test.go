@@ -1,10 +1,13 @@
 package sqlite
 
 import (
+	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"perdure"
+	"perdure/store/memory"
 	"perdure/store/storetest"
 )
 
@@ -24,4 +27,33 @@ func open(t testing.TB, path string, opts ...Option) *Store {
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) perdure.Store { return open(t, filepath.Join(t.TempDir(), "perdure.db")) })
+}
+
+func BenchmarkStore(b *testing.B) {
+	storetest.Benchmark(b, func(b *testing.B) perdure.Store {
+		s, err := Open(filepath.Join(b.TempDir(), "perdure.db"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		return s
+	})
+}
+
+func TestDifferential(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			storetest.Differential(t, seed, 1500, memory.New(), open(t, filepath.Join(t.TempDir(), "perdure.db")))
+		})
+	}
+}
+
+func TestClock(t *testing.T) {
+	storetest.Clock(t, func(t *testing.T, wall func() time.Time) perdure.Store {
+		return open(t, filepath.Join(t.TempDir(), "perdure.db"), WithClock(wall))
+	})
+}
+
+func TestReopen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "perdure.db")
+	storetest.Reopen(t, func(t *testing.T, wall func() time.Time) perdure.Store { return open(t, path, WithClock(wall)) })
 }

@@ -1,0 +1,246 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"perdure"
+)
+
+// Differential does the same random things to each store: all have to give the answers of the first.
+// Each kind of thing must have come to something at least once, or the test has not tested it.
+func Differential(t *testing.T, seed uint64, steps int, stores ...perdure.Store) {
+	t.Helper()
+	d := &differ{T: t, rnd: rand.New(rand.NewPCG(seed, 0)), stores: stores, did: map[string]int{}}
+	for n := range steps {
+		op := operations[d.rnd.IntN(len(operations))]
+		d.do(n, op.name, op.make(d))
+		if t.Failed() {
+			t.Fatalf("seed %d, step %d of %d: %s", seed, n, steps, op.name)
+		}
+	}
+	for _, op := range operations {
+		if d.did[op.name] == 0 {
+			t.Errorf("seed %d: %s came to nothing in %d steps", seed, op.name, steps)
+		}
+	}
+}
+
+type differ struct {
+	*testing.T
+	rnd    *rand.Rand
+	stores []perdure.Store
+	jobs   int // made so far
+	did    map[string]int
+}
+
+// act does one thing to one store. It draws no chance: all stores are to do the same.
+type act func(perdure.Store) (answer any, err error)
+
+func (d *differ) do(n int, name string, act act) {
+	var want any
+	var wantErr error
+	for i, store := range d.stores {
+		got, err := act(store)
+		got = plain(got)
+		if i == 0 {
+			want, wantErr = got, err
+			if err != nil && !errors.Is(err, perdure.ErrStale) && !errors.Is(err, errOops) {
+				d.Fatalf("step %d, %s: %v", n, name, err)
+			}
+			if something(got, err) {
+				d.did[name]++
+			}
+			continue
+		}
+		for _, known := range []error{perdure.ErrStale, errOops, nil} {
+			if errors.Is(wantErr, known) != errors.Is(err, known) {
+				d.Errorf("%s: store %d (%T) says %v, the first %v", name, i, store, err, wantErr)
+			}
+		}
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), asWhole); diff != "" {
+			d.Errorf("%s: store %d (%T) answers otherwise (-first +this):\n%s", name, i, store, diff)
+		}
+	}
+}
+
+// something says that an operation came to something: rows found, a change made or rightly refused.
+func something(answer any, err error) bool {
+	if err != nil || answer == nil {
+		return true
+	}
+	switch v := reflect.ValueOf(answer); v.Kind() {
+	case reflect.Slice, reflect.Map:
+		return v.Len() > 0
+	default:
+		return !v.IsZero()
+	}
+}
+
+// plain leaves out what stores may differ in: ids of alerts, and when by its clock one was closed.
+func plain(answer any) any {
+	if alerts, ok := answer.([]perdure.Alert); ok {
+		for i := range alerts {
+			alerts[i].ID = 0
+			if !alerts[i].ClosedAt.IsZero() {
+				alerts[i].ClosedAt = epoch
+			}
+		}
+	}
+	return answer
+}
+
+// in makes an act of what is done in one transaction.
+func in[T any](fn func(perdure.Tx) (T, error)) act {
+	return func(store perdure.Store) (any, error) {
+		var answer T
+		err := store.Update(ctx, func(tx perdure.Tx) (err error) {
+			answer, err = fn(tx)
+			return err
+		})
+		return answer, err
+	}
+}
+
+func reads[T any](fn func(perdure.Store) (T, error)) act {
+	return func(store perdure.Store) (any, error) { return fn(store) }
+}
+
+func saves(fn func(perdure.Tx) (*perdure.Changes, error)) act {
+	return func(store perdure.Store) (any, error) {
+		return nil, store.Update(ctx, func(tx perdure.Tx) error {
+			c, err := fn(tx)
+			if err != nil {
+				return err
+			}
+			return tx.Save(c)
+		})
+	}
+}
+
+func (d *differ) pick(of ...string) string { return of[d.rnd.IntN(len(of))] }
+func (d *differ) chance(percent int) bool  { return d.rnd.IntN(100) < percent }
+func (d *differ) time() time.Time          { return at(time.Duration(d.rnd.IntN(100)) * time.Second) }
+func (d *differ) agent() string            { return d.pick("http", "shell", "ftp") }
+func (d *differ) typ() string              { return d.pick("order", "import", "a") }
+func (d *differ) holder() string           { return d.pick("h1", "h2", "@n1", "@n2/x") }
+func (d *differ) request() string          { return d.pick("", "r1", "r2") }
+func (d *differ) limit() string            { return d.pick("job:", "agent:") + d.pick("order", "http", "shell") }
+func (d *differ) max() int                 { return []int{0, 1, 3, 1000}[d.rnd.IntN(4)] }
+
+// maybe is t or no time.
+func (d *differ) maybe(t time.Time) time.Time {
+	if d.chance(40) {
+		return time.Time{}
+	}
+	return t
+}
+
+// some is one of the jobs made so far, or rarely one that is not there.
+func (d *differ) some() int {
+	if d.jobs == 0 || d.chance(3) {
+		return 9999
+	}
+	return d.rnd.IntN(d.jobs)
+}
+
+func (d *differ) someRefs() []perdure.StepRef {
+	var refs []perdure.StepRef
+	for range d.rnd.IntN(20) {
+		refs = append(refs, ref(d.some(), d.rnd.IntN(4)))
+	}
+	return refs
+}
+
+func (d *differ) someIDs() []perdure.JobID {
+	var all []perdure.JobID
+	for range d.rnd.IntN(20) {
+		all = append(all, id(d.some()))
+	}
+	return all
+}
+
+// newJob is a submission with anything in it that a store might trip over.
+func (d *differ) newJob() perdure.NewJob {
+	n := d.jobs
+	d.jobs++
+	nj := newJob(n, 0, typed(d.typ()), priority(d.rnd.IntN(10)), labelled("zone", d.pick("eu", "us", ""), "n", fmt.Sprint(n%3)))
+	if d.chance(50) {
+		nj.Job.Key = fmt.Sprintf("key-%d", n)
+	}
+	nj.Job.Hash = [32]byte{byte(d.rnd.IntN(4))}
+	d.turnJob(nj.Job)
+	for i := range 1 + d.rnd.IntN(4) {
+		st := &perdure.Step{StepRef: ref(n, i), Name: fmt.Sprintf("s%d", i), Type: nj.Job.Type, Priority: nj.Job.Priority}
+		if d.chance(70) {
+			st.Desired, st.Phase, st.Turn, st.Agent, st.ReadyAt = perdure.Done, perdure.Ready, 1, d.agent(), d.time()
+		} else {
+			d.turnStep(st)
+		}
+		nj.Steps = append(nj.Steps, st)
+	}
+	return nj
+}
+
+// turnJob gives a job any state at all.
+func (d *differ) turnJob(j *perdure.Job) {
+	j.Current, j.Desired, j.Phase = perdure.State(d.rnd.IntN(3)), perdure.State(d.rnd.IntN(2)), perdure.Phase(d.rnd.IntN(5))
+	j.Then, j.Restarts, j.Permit, j.Overdue = d.chance(20), d.rnd.IntN(3), d.chance(40), d.chance(30)
+	j.Unsettled, j.Running, j.Active = d.rnd.IntN(5), d.rnd.IntN(5), d.rnd.IntN(5)
+	j.CompleteBy, j.ParkedAt, j.UpdatedAt, j.SettledAt = d.maybe(d.time()), d.maybe(d.time()), d.time(), d.maybe(d.time())
+	j.GivenUpBy, j.GivenUpReason = d.pick("", "anna"), d.pick("", "so")
+}
+
+// turnStep gives a step any state at all, as the rules never would.
+func (d *differ) turnStep(s *perdure.Step) {
+	s.Current, s.Desired, s.Phase = perdure.State(d.rnd.IntN(3)), perdure.State(d.rnd.IntN(2)), perdure.Phase(d.rnd.IntN(5))
+	s.Skipped, s.Run, s.Direction, s.Was, s.Turn = d.chance(10), s.Run+int64(d.rnd.IntN(2)), perdure.Direction(d.rnd.IntN(2)), perdure.State(d.rnd.IntN(3)), d.rnd.IntN(4)
+	s.Agent, s.LockedBy, s.Request = d.agent(), d.holder(), d.request()
+	s.CompleteBy, s.LockedUntil, s.Heartbeat = d.maybe(d.time()), d.time(), time.Duration(d.rnd.IntN(3))*time.Second
+	s.Failures, s.Rung, s.Waits, s.Returns, s.AvailableAt = d.rnd.IntN(5), d.rnd.IntN(3), d.rnd.IntN(3), d.rnd.IntN(3), d.maybe(d.time())
+	s.Outcome, s.ErrorCode, s.LastError, s.Progress = perdure.Outcome(d.rnd.IntN(6)), d.pick("", "503"), d.pick("", "no\nway"), d.pick("", `{"p": 1}`)
+	s.HasOutput, s.OwnInput, s.Edited, s.GivenUp, s.Blockers = d.chance(50), d.chance(50), perdure.Edited(d.rnd.IntN(3)), d.chance(5), d.rnd.IntN(3)
+	s.ReadyAt, s.StartedAt, s.EndedAt, s.UpdatedAt = d.maybe(d.time()), d.maybe(d.time()), d.maybe(d.time()), d.time()
+}
+
+// A random edit is drawn once, into a row of its own, and put into each store's row from there.
+
+func jobEdit(from *perdure.Job) func(*perdure.Job) {
+	return func(to *perdure.Job) {
+		fixed := *to
+		*to = *from
+		to.ID, to.Key, to.Type, to.Priority, to.Labels, to.States, to.Hash, to.CreatedAt =
+			fixed.ID, fixed.Key, fixed.Type, fixed.Priority, fixed.Labels, fixed.States, fixed.Hash, fixed.CreatedAt
+	}
+}
+
+func stepEdit(from *perdure.Step) func(*perdure.Step) {
+	return func(to *perdure.Step) {
+		fixed := *to
+		*to = *from
+		to.StepRef, to.Name, to.Type, to.Priority, to.Run = fixed.StepRef, fixed.Name, fixed.Type, fixed.Priority, fixed.Run+from.Run
+	}
+}
+
+// alertAt is the id of a store's n-th alert from the newest.
+func alertAt(store perdure.Store, n int) (int64, error) {
+	alerts, err := store.Alerts(ctx, perdure.AlertFilter{Closed: true, Limit: n + 1})
+	if len(alerts) == 0 {
+		return 0, err
+	}
+	return alerts[min(n, len(alerts)-1)].ID, err
+}
+
+// kinds is a random choice of the kinds of alert.
+func (d *differ) kinds() []perdure.AlertKind {
+	all := []perdure.AlertKind{perdure.AlertParked, perdure.AlertApproval, perdure.AlertWaiting, perdure.AlertUndo, perdure.AlertNamed}
+	return slices.DeleteFunc(all, func(perdure.AlertKind) bool { return d.chance(50) })
+}

@@ -1,0 +1,366 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"perdure"
+)
+
+// operation is a kind of thing that Differential does: make draws the chance, once for all stores.
+type operation struct {
+	name string
+	make func(*differ) act
+}
+
+var operations = []operation{
+	{"submit", func(d *differ) act {
+		var jobs []perdure.NewJob
+		for range 1 + d.rnd.IntN(3) {
+			jobs = append(jobs, d.newJob())
+		}
+		return saves(func(perdure.Tx) (*perdure.Changes, error) { return &perdure.Changes{NewJobs: jobs}, nil })
+	}},
+	{"submit a key that is taken", func(d *differ) act {
+		n := d.some()
+		nj := newJob(10_000+n, 1)
+		return saves(func(tx perdure.Tx) (*perdure.Changes, error) {
+			jobs, err := tx.LockJobs(ids(n))
+			if err != nil || len(jobs) == 0 || jobs[0].Key == "" {
+				return &perdure.Changes{}, err
+			}
+			nj.Job.Key = jobs[0].Key
+			return &perdure.Changes{NewJobs: []perdure.NewJob{nj}}, nil
+		})
+	}},
+	{"change", func(d *differ) act {
+		var all, wanted = d.someIDs(), d.someRefs()
+		var job perdure.Job
+		var step perdure.Step
+		d.turnJob(&job)
+		d.turnStep(&step)
+		return saves(func(tx perdure.Tx) (*perdure.Changes, error) {
+			jobs, err := tx.LockJobs(all)
+			if err != nil {
+				return nil, err
+			}
+			steps, err := tx.Steps(wanted)
+			var c perdure.Changes
+			for _, j := range jobs {
+				c.Jobs = append(c.Jobs, editJob(j, jobEdit(&job)))
+			}
+			for _, st := range steps {
+				c.Steps = append(c.Steps, editStep(st, stepEdit(&step)))
+			}
+			return &c, err
+		})
+	}},
+	{"change a stale step", func(d *differ) act {
+		r := ref(d.some(), 0)
+		return saves(func(tx perdure.Tx) (*perdure.Changes, error) {
+			steps, err := tx.Steps([]perdure.StepRef{r})
+			c := &perdure.Changes{Alerts: []perdure.Alert{{Job: r.Job, Kind: perdure.AlertNamed, RaisedAt: at(0)}}}
+			for _, st := range steps {
+				st.Run++
+				c.Steps = append(c.Steps, editStep(st, settle))
+			}
+			return c, err
+		})
+	}},
+	{"roll back", func(d *differ) act {
+		nj, r := d.newJob(), ref(d.some(), 0)
+		d.jobs--
+		return saves(func(tx perdure.Tx) (*perdure.Changes, error) {
+			c := &perdure.Changes{NewJobs: []perdure.NewJob{nj}, History: []perdure.Entry{{Job: r.Job, At: at(0), Event: "x"}}}
+			steps, err := tx.Steps([]perdure.StepRef{r})
+			for _, st := range steps {
+				c.Steps = append(c.Steps, editStep(st, settle))
+			}
+			if err == nil {
+				err = tx.Save(c)
+			}
+			if err == nil {
+				err = errOops
+			}
+			return nil, err
+		})
+	}},
+	{"write payloads", func(d *differ) act {
+		var c perdure.Changes
+		for _, r := range d.someRefs() {
+			ch := perdure.PayloadChange{StepRef: r, SetInput: d.chance(60), SetOutput: d.chance(60)}
+			if d.chance(70) {
+				ch.Input = fmt.Appendf(nil, `{ "n":%d.0 }`, d.rnd.IntN(1000))
+			}
+			if d.chance(70) {
+				ch.Output = []byte(d.pick("null", `"ä"`, "1e3"))
+			}
+			c.Payloads = append(c.Payloads, ch)
+		}
+		return saves(func(tx perdure.Tx) (*perdure.Changes, error) {
+			var there perdure.Changes
+			for _, ch := range c.Payloads {
+				steps, err := tx.Steps([]perdure.StepRef{ch.StepRef})
+				if err != nil {
+					return nil, err
+				}
+				if len(steps) > 0 {
+					there.Payloads = append(there.Payloads, ch)
+				}
+			}
+			return &there, nil
+		})
+	}},
+	{"raise alerts", func(d *differ) act {
+		var c perdure.Changes
+		for _, k := range d.kinds() {
+			c.Alerts = append(c.Alerts, perdure.Alert{Job: id(d.some()), Step: d.pick("", "s0", "s1"), Kind: k, Name: d.pick("", "duty"), Message: "m", RaisedAt: d.time()})
+		}
+		return saves(func(perdure.Tx) (*perdure.Changes, error) { return &c, nil })
+	}},
+	{"close alerts", func(d *differ) act {
+		var c perdure.Changes
+		for range 1 + d.rnd.IntN(3) {
+			c.CloseAlerts = append(c.CloseAlerts, perdure.CloseAlerts{Job: id(d.some()), Step: d.pick("", "s0", "s1"), Kinds: d.kinds(), By: d.pick("", "anna")})
+		}
+		return saves(func(perdure.Tx) (*perdure.Changes, error) { return &c, nil })
+	}},
+	{"close an alert", func(d *differ) act {
+		n, when := d.rnd.IntN(20), d.time()
+		return func(store perdure.Store) (any, error) {
+			id, err := alertAt(store, n)
+			if err != nil {
+				return nil, err
+			}
+			return in(func(tx perdure.Tx) ([]perdure.Alert, error) {
+				if err := tx.CloseAlert(id, "bert", when); err != nil {
+					return nil, err
+				}
+				a, err := tx.Alert(id)
+				if a == nil {
+					return nil, err
+				}
+				return []perdure.Alert{*a}, err
+			})(store)
+		}
+	}},
+	{"write history", func(d *differ) act {
+		var c perdure.Changes
+		for range 1 + d.rnd.IntN(3) {
+			c.History = append(c.History, perdure.Entry{Job: id(d.some()), Step: d.pick("", "s0"), Run: int64(d.rnd.IntN(3)), At: d.time(), Event: d.pick("failed", "undo"), Author: "anna", Detail: d.pick("", "x")})
+		}
+		return saves(func(perdure.Tx) (*perdure.Changes, error) { return &c, nil })
+	}},
+	{"put a limit", func(d *differ) act {
+		name, most := d.limit(), d.rnd.IntN(5)
+		return in(func(tx perdure.Tx) (any, error) { return nil, tx.PutLimit(name, most) })
+	}},
+	{"delete a limit", func(d *differ) act {
+		name := d.limit()
+		return in(func(tx perdure.Tx) (bool, error) { return tx.DeleteLimit(name) })
+	}},
+	{"LockJobs", func(d *differ) act {
+		all := d.someIDs()
+		return in(func(tx perdure.Tx) ([]*perdure.Job, error) { return tx.LockJobs(all) })
+	}},
+	{"TryLockJobs", func(d *differ) act {
+		all := d.someIDs()
+		return in(func(tx perdure.Tx) ([]*perdure.Job, error) { return tx.TryLockJobs(all) })
+	}},
+	{"LockLimits", func(d *differ) act {
+		names := []string{d.limit(), d.limit(), d.limit()}
+		return in(func(tx perdure.Tx) ([]perdure.Limit, error) { return tx.LockLimits(names) })
+	}},
+	{"Steps", func(d *differ) act {
+		wanted := d.someRefs()
+		return in(func(tx perdure.Tx) ([]*perdure.Step, error) { return tx.Steps(wanted) })
+	}},
+	{"StepsOf", func(d *differ) act {
+		n := d.some()
+		return in(func(tx perdure.Tx) ([]*perdure.Step, error) { return tx.StepsOf(id(n)) })
+	}},
+	{"StepIndex", func(d *differ) act {
+		n, name := d.some(), d.pick("s0", "s1", "s3", "none")
+		return in(func(tx perdure.Tx) (int, error) {
+			i, ok, err := tx.StepIndex(id(n), name)
+			if !ok {
+				i = -1
+			}
+			return i, err
+		})
+	}},
+	{"Payloads", func(d *differ) act {
+		wanted := d.someRefs()
+		return in(func(tx perdure.Tx) ([]perdure.Payload, error) { return tx.Payloads(wanted) })
+	}},
+	{"Definitions", func(d *differ) act {
+		all := d.someIDs()
+		return in(func(tx perdure.Tx) (map[perdure.JobID][]byte, error) { return tx.Definitions(all) })
+	}},
+	{"JobsByKey", func(d *differ) act {
+		wanted := []string{fmt.Sprintf("key-%d", d.some()), fmt.Sprintf("key-%d", d.some()), "none"}
+		return in(func(tx perdure.Tx) (map[string]perdure.JobID, error) { return tx.JobsByKey(wanted) })
+	}},
+	{"JobByHash", func(d *differ) act {
+		hash := [32]byte{byte(d.rnd.IntN(5))}
+		return in(func(tx perdure.Tx) (perdure.JobID, error) {
+			id, _, err := tx.JobByHash(hash)
+			return id, err
+		})
+	}},
+	{"Limits", func(*differ) act { return in(perdure.Tx.Limits) }},
+	{"Ready", func(d *differ) act {
+		agent, most := d.agent(), d.max()
+		var full []string
+		for _, typ := range []string{"order", "import", "a"} {
+			if d.chance(40) {
+				full = append(full, typ)
+			}
+		}
+		return in(func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.Ready(agent, most, full) })
+	}},
+	{"Due", func(d *differ) act {
+		now, most := d.time(), d.max()
+		return in(func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.Due(now, most) })
+	}},
+	{"Expired", func(d *differ) act {
+		now, most := d.time(), d.max()
+		return in(func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.Expired(now, most) })
+	}},
+	{"Overdue", func(d *differ) act {
+		now, most := d.time(), d.max()
+		return in(func(tx perdure.Tx) ([]perdure.JobID, error) { return tx.Overdue(now, most) })
+	}},
+	{"HeldBy", func(d *differ) act {
+		holder, agent, request, most := d.holder(), d.pick("", d.agent()), d.request(), d.max()
+		return in(func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.HeldBy(holder, agent, request, most) })
+	}},
+	{"EmbeddedHolders", func(*differ) act { return in(perdure.Tx.EmbeddedHolders) }},
+	{"Job", func(d *differ) act {
+		n := d.some()
+		return reads(func(s perdure.Store) (*perdure.Job, error) { return s.Job(ctx, id(n)) })
+	}},
+	{"Definition", func(d *differ) act {
+		n := d.some()
+		return reads(func(s perdure.Store) ([]byte, error) { return s.Definition(ctx, id(n)) })
+	}},
+	{"FindJobs", func(d *differ) act {
+		n, most := d.some(), d.max()
+		name := d.pick(fmt.Sprintf("key-%d", n), id(n).String(), id(n).String()[:15], id(n).String()[4:16], "none")
+		return reads(func(s perdure.Store) ([]perdure.JobID, error) { return s.FindJobs(ctx, name, most) })
+	}},
+	{"ListJobs", func(d *differ) act {
+		f := d.filter()
+		return reads(func(s perdure.Store) ([]*perdure.Job, error) { return s.ListJobs(ctx, f) })
+	}},
+	{"steps since", func(d *differ) act {
+		n, since := d.some(), d.maybe(d.time())
+		return reads(func(s perdure.Store) ([]*perdure.Step, error) { return s.StepsOf(ctx, id(n), since) })
+	}},
+	{"payloads of a job", func(d *differ) act {
+		n, most := d.some(), d.rnd.IntN(50)
+		return reads(func(s perdure.Store) ([]perdure.Payload, error) { return s.Payloads(ctx, id(n), most) })
+	}},
+	{"Alerts", func(d *differ) act {
+		f := perdure.AlertFilter{Closed: d.chance(50), Limit: d.rnd.IntN(5)}
+		if d.chance(50) {
+			f.Job = id(d.some())
+		}
+		before, n := d.chance(30), d.rnd.IntN(20)
+		return reads(func(s perdure.Store) (_ []perdure.Alert, err error) {
+			f := f
+			if before {
+				if f.Before, err = alertAt(s, n); err != nil {
+					return nil, err
+				}
+			}
+			return s.Alerts(ctx, f)
+		})
+	}},
+	{"History", func(d *differ) act {
+		n, most := d.some(), d.max()
+		return reads(func(s perdure.Store) ([]perdure.Entry, error) { return s.History(ctx, id(n), most) })
+	}},
+	{"LimitUse", func(d *differ) act {
+		name, most := d.limit(), d.max()
+		return reads(func(s perdure.Store) (string, error) {
+			used, holders, err := s.LimitUse(ctx, name, most)
+			return fmt.Sprint(used, holders), err
+		})
+	}},
+	{"ListLimits", func(*differ) act {
+		return reads(func(s perdure.Store) ([]perdure.Limit, error) { return s.ListLimits(ctx) })
+	}},
+	{"NextLook", func(*differ) act {
+		return reads(func(s perdure.Store) (time.Time, error) {
+			next, _, err := s.NextLook(ctx)
+			return next, err
+		})
+	}},
+	{"Backlog", func(d *differ) act {
+		most := d.max()
+		return reads(func(s perdure.Store) (int, error) { return s.Backlog(ctx, most) })
+	}},
+	{"PutNode", func(d *differ) act {
+		n := perdure.Node{ID: d.pick("n1", "n2", "n3"), Host: "h", PID: d.rnd.IntN(100), Version: "v", Agents: []string{d.agent()}, Since: d.time(), SeenAt: d.seenAt()}
+		return reads(func(s perdure.Store) ([]perdure.Node, error) {
+			if err := s.PutNode(ctx, n); err != nil {
+				return nil, err
+			}
+			return s.Nodes(ctx)
+		})
+	}},
+	{"PutSeen", func(d *differ) act {
+		seen := []perdure.Seen{{Agent: d.agent(), Holder: d.holder(), At: d.seenAt()}, {Agent: d.agent(), Holder: "both", At: d.seenAt()}}
+		return reads(func(s perdure.Store) ([]perdure.Seen, error) {
+			if err := s.PutSeen(ctx, seen); err != nil {
+				return nil, err
+			}
+			return s.Seen(ctx)
+		})
+	}},
+}
+
+// seenAt is mostly of one day, and sometimes of the next, by which the others are forgotten.
+func (d *differ) seenAt() time.Time {
+	if d.chance(10) {
+		return d.time().Add(24 * time.Hour)
+	}
+	return d.time()
+}
+
+// filter is a list's filter, with each of its fields set now and then.
+func (d *differ) filter() perdure.JobFilter {
+	f := perdure.JobFilter{Limit: d.rnd.IntN(6), Ascending: d.chance(30)}
+	if d.chance(20) {
+		p := perdure.Phase(d.rnd.IntN(5))
+		f.Phase = &p
+	}
+	if d.chance(20) {
+		s := perdure.State(d.rnd.IntN(3))
+		f.Current = &s
+	}
+	if d.chance(20) {
+		s := perdure.State(d.rnd.IntN(2))
+		f.Desired = &s
+	}
+	if d.chance(20) {
+		f.Type = d.typ()
+	}
+	if d.chance(5) {
+		f.Key = fmt.Sprintf("key-%d", d.some())
+	}
+	if d.chance(20) {
+		f.Labels = map[string]string{"zone": d.pick("eu", "us", "")}
+	}
+	if d.chance(20) {
+		f.Labels = map[string]string{"zone": d.pick("eu", "us", ""), "n": d.pick("0", "1", "2")}
+	}
+	if d.chance(20) {
+		f.Before = id(d.some())
+	}
+	if d.chance(20) {
+		f.After = id(d.some())
+	}
+	return f
+}
