@@ -39,11 +39,10 @@ type PayloadChange struct {
 	Input, Output       []byte // nil clears
 }
 
-// CloseAlerts closes the open alerts of a step, or of a whole job.
+// CloseAlerts closes the open alerts of the Kinds named, of a step or of a whole job and all its steps.
 type CloseAlerts struct {
-	Job JobID
-	// Step closes those of this step that Hold it; empty: of the job, as Kinds says.
-	Step  string
-	Kinds []AlertKind
+	Job   JobID
+	Step  string      // empty: the job and all its steps
+	Kinds []AlertKind // of a step, none means those that Hold it
 	By    string
 }

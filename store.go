@@ -5,11 +5,16 @@ import (
 	"time"
 )
 
-// Store is the only truth. It loads, locks and saves in bulk; it holds no rules.
+// Store is the only truth. It loads, locks and saves in bulk; it holds no rules. Package storetest is
+// its contract.
+//
+// What is not there is nil, or left out, without an error. A max of 0 finds nothing. Times are kept to
+// the microsecond.
 type Store interface {
 	// Update runs fn in one write transaction and commits it. Where rows turn out to be stale, or the
 	// database asks for it (deadlock, serialization), the whole of fn is run again on fresh rows, so fn
-	// must start from nothing each time. ErrUnknown: the answer to the commit was lost.
+	// must start from nothing each time; ErrStale comes back after some tries in vain. ErrUnknown: the
+	// answer to the commit was lost.
 	Update(ctx context.Context, fn func(Tx) error) error
 	Reader
 	Registry
@@ -21,12 +26,13 @@ type Tx interface {
 	Locker
 	Finder
 	// Save writes what the rules changed. Each row is compared with what was loaded (run, phase,
-	// current, desired); ErrStale where it differs.
+	// current, desired); ErrStale where it differs, and where a new job's key is taken. After an error
+	// nothing of the transaction can be committed.
 	Save(*Changes) error
 	// PutLimit and DeleteLimit change a limit; it takes hold at once.
 	PutLimit(name string, max int) error
 	DeleteLimit(name string) (bool, error)
-	// CloseAlert closes one alert by hand.
+	// CloseAlert closes one alert by hand, if it is open.
 	CloseAlert(id int64, by string, at time.Time) error
 }
 
@@ -53,7 +59,7 @@ type Locker interface {
 // job and looks again.
 type Finder interface {
 	JobsByKey(keys []string) (map[string]JobID, error)
-	// JobByHash is an unsettled job without a key whose definition has this fingerprint.
+	// JobByHash is the newest unsettled job without a key whose definition has this fingerprint.
 	JobByHash(hash [32]byte) (JobID, bool, error)
 	Limits() ([]Limit, error) // Used is not counted
 	Alert(id int64) (*Alert, error)
@@ -65,7 +71,7 @@ type Finder interface {
 	Due(now time.Time, max int) ([]StepRef, error)
 	Expired(now time.Time, max int) ([]StepRef, error)
 	Overdue(now time.Time, max int) ([]JobID, error)
-	// HeldBy are the valid runs of a holder; with a request, those let out by that claim.
+	// HeldBy are the runs of a holder; with an agent or a request, those of that agent or claim.
 	HeldBy(holder, agent, request string, max int) ([]StepRef, error)
 	// EmbeddedHolders are the holders of runs that live inside a node ("@…").
 	EmbeddedHolders() ([]string, error)
@@ -76,7 +82,8 @@ type Reader interface {
 	Now(context.Context) (time.Time, error)
 	Job(context.Context, JobID) (*Job, error)
 	Definition(context.Context, JobID) ([]byte, error)
-	// FindJobs are the jobs that ref may mean: a key, or the start of an id; at most max.
+	// FindJobs are the jobs that ref may mean: a key, or the start of an id with or without "job_"; the
+	// key first, at most max.
 	FindJobs(ctx context.Context, ref string, max int) ([]JobID, error)
 	ListJobs(context.Context, JobFilter) ([]*Job, error)
 	// StepsOf are the job's steps in order; with since, only those written at that time or later.
@@ -84,6 +91,7 @@ type Reader interface {
 	// Payloads are the job's inputs and outputs in order of the steps, until maxBytes of them are read.
 	Payloads(ctx context.Context, job JobID, maxBytes int) ([]Payload, error)
 	Alerts(context.Context, AlertFilter) ([]Alert, error)
+	// History is the latest max entries, in the order in which they were written.
 	History(ctx context.Context, job JobID, max int) ([]Entry, error)
 	// LimitUse counts and names the holders of a limit, at most max of them. Both are 0 of what nobody holds.
 	LimitUse(ctx context.Context, name string, max int) (used int, holders []LimitHolder, err error)
@@ -94,7 +102,8 @@ type Reader interface {
 	Backlog(ctx context.Context, max int) (int, error)
 }
 
-// Registry keeps who is there: nodes, and who asks for work.
+// Registry keeps who is there: nodes, and who asks for work. Rows more than a day older than what is
+// put are forgotten.
 type Registry interface {
 	PutNode(context.Context, Node) error
 	Nodes(context.Context) ([]Node, error)
@@ -132,7 +141,7 @@ type JobFilter struct {
 	Before    JobID // only jobs older than this one; zero: from the newest
 	After     JobID // only jobs newer; with Ascending, for walks over all
 	Ascending bool
-	Limit     int
+	Limit     int // 0: DefaultListLimit
 }
 
 // AlertFilter selects alerts, newest first.
@@ -140,5 +149,5 @@ type AlertFilter struct {
 	Job    JobID // zero: all
 	Closed bool  // closed ones too
 	Before int64 // only ids below; 0: from the newest
-	Limit  int
+	Limit  int   // 0: DefaultListLimit
 }
