@@ -150,7 +150,30 @@ func plainWords(s string) string {
 	if kind, rest, ok := strings.Cut(s, `("`); ok && strings.HasPrefix(kind, "unexpected token ") && strings.HasSuffix(rest, `")`) {
 		return "unexpected " + quote(strings.TrimSuffix(rest, `")`))
 	}
+	if conversion, ok := strings.CutPrefix(s, "interface conversion: interface {} is "); ok {
+		if is, not, ok := strings.Cut(conversion, ", not "); ok {
+			return "this is " + plainType(is) + ", not " + plainType(not)
+		}
+	}
 	return words.Replace(s)
+}
+
+func plainType(name string) string {
+	switch name {
+	case "int", "float64", "definition.digits":
+		return kindNumber.String()
+	case "string":
+		return kindString.String()
+	case "bool":
+		return kindBool.String()
+	case "nil":
+		return kindNull.String()
+	case "[]interface {}", "[]int":
+		return kindList.String()
+	case "map[string]interface {}":
+		return kindObject.String()
+	}
+	return words.Replace(name)
 }
 
 var words = strings.NewReplacer("map[string]interface {}", "an object", "[]interface {}", "a list", "interface {}", "a value",
@@ -236,15 +259,12 @@ func (x *expression) value(v *view) (any, error) {
 
 // failed words an error of evaluation.
 func (x *expression) failed(err error) error {
+	message := err.Error()
 	var e *file.Error
 	if errors.As(err, &e) {
-		if e.Prev != nil {
-			err = e.Prev
-		} else {
-			err = errors.New(plainWords(e.Message))
-		}
+		message = plainWords(e.Message)
 	}
-	return fmt.Errorf("%s: %w", quote(x.src), err)
+	return fmt.Errorf("%s: %s", quote(x.src), message)
 }
 
 func kindOfValue(v any) kind {

@@ -371,6 +371,7 @@ func borrowed(name string) func(args []any) (any, error) {
 // own are the functions that expr has otherwise, or not bounded.
 var own = map[string]func(args []any) (any, error){
 	"string": func(args []any) (any, error) { return inText(args[0]) },
+	"type":   func(args []any) (any, error) { return typeName(args[0]), nil },
 	"toJSON": func(args []any) (any, error) {
 		b, err := appendValue(nil, args[0])
 		return string(b), err
@@ -415,6 +416,17 @@ var own = map[string]func(args []any) (any, error){
 		}
 		return strings.ReplaceAll(s[0], s[1], s[2]), nil
 	},
+}
+
+// typeName is what expr says of a value, for those that it knows.
+func typeName(v any) string {
+	if d, ok := v.(digits); ok {
+		if strings.ContainsAny(d.text, ".eE") {
+			return "float"
+		}
+		return "int"
+	}
+	return fmt.Sprint(builtin.Type(v))
 }
 
 // inText is a value as it goes into a longer text: strings as they are, others as compact JSON.
