@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""An agent without any library: `python3 agent.py [SERVER]`. It works for agent.yaml.
+
+Three POSTs are the whole protocol. Run as many of these as you like, and kill them as you like.
+"""
+import json, sys, threading, time, urllib.request, uuid
+
+SERVER = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:7420"
+HOLDER = f"python-{uuid.uuid4()}"  # never used again: what a dead agent held is not ours
+
+def post(path, **body):
+    body = json.dumps({"holder": HOLDER, **body}).encode()
+    request = urllib.request.Request(SERVER + path, body, {"Content-Type": "application/json"})
+    return json.load(urllib.request.urlopen(request, timeout=30))
+
+def insist(path, **body):  # repeating a claim by its requestId, or a report, does no harm
+    while True:
+        try: return post(path, **body)
+        except OSError as e: print(path, e, flush=True); time.sleep(1)
+
+def work(run, stop):  # where this has an effect elsewhere, it goes under run["key"]: the same in every try
+    for _ in range(10):
+        if stop.wait(0.3): raise InterruptedError("not ours any more, or not wanted")
+    return {"text": f"Hello, {run['input']['name']}!"} if run["direction"] == "do" else None
+
+def beat(handle, ours, stop):  # beats get through: the run stays ours. They do not: it is another's
+    while not stop.wait(2):
+        try: asked, answer = time.monotonic(), post("/v1/heartbeats", runs=[handle])["runs"][0]
+        except OSError: answer = {"stop": time.monotonic() > ours}
+        else: ours = asked + answer["remainingMs"] / 1000
+        if answer["stop"]: stop.set()
+
+while True:
+    for run in insist("/v1/agents/python/claim", wait="20s", heartbeat="8s", requestId=str(uuid.uuid4()))["runs"]:
+        handle, stop = {k: run[k] for k in ("job", "step", "run")}, threading.Event()
+        threading.Thread(target=beat, args=(handle, time.monotonic() + 8, stop), daemon=True).start()
+        try: report = {"outcome": "done", "output": work(run, stop)}
+        except Exception as e: report = {"outcome": "failed", "error": {"code": type(e).__name__, "message": str(e)}}
+        stop.set()
+        print(handle, run["direction"], report, insist("/v1/reports", reports=[{**handle, **report}])["results"], flush=True)

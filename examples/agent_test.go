@@ -1,0 +1,138 @@
+// Package examples has tests that run the examples as a newcomer would.
+package examples
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/client"
+)
+
+// build makes a binary of a package of this module.
+func build(t *testing.T, pkg string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), filepath.Base(pkg))
+	cmd := exec.Command("go", "build", "-o", path, pkg)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build %s: %v\n%s", pkg, err, out)
+	}
+	return path
+}
+
+// start runs a process until the test ends.
+func start(t *testing.T, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := exec.Command(name, args...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-ended:
+		case <-time.After(10 * time.Second):
+			_ = cmd.Process.Kill()
+			<-ended
+		}
+		if t.Failed() {
+			t.Logf("%s:\n%s", filepath.Base(name), out.String())
+		}
+	})
+	return cmd
+}
+
+// serve starts a node and waits until it answers.
+func serve(t *testing.T, binary string) (url string, svc perdure.Service) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	start(t, binary, "serve", "--listen", address, "--store", "sqlite:"+filepath.Join(t.TempDir(), "perdure.db"))
+	svc, err = client.New("http://" + address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		if _, err := svc.ListNodes(t.Context()); err == nil {
+			return "http://" + address, svc
+		} else if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The agent in Python works, dies at its work, is replaced by another, and undoes.
+func TestPythonAgent(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs processes for some seconds")
+	}
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("there is no python3")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	url, svc := serve(t, build(t, "perdure/cmd/perdure"))
+	definition, err := os.ReadFile("agent.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	job, _, err := svc.Submit(ctx, definition, "application/yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := job.ID.String()
+
+	first := start(t, python, "agent.py", url)
+	for job.Steps.Get("greet").Phase != perdure.Running {
+		time.Sleep(50 * time.Millisecond)
+		if job, err = svc.Job(ctx, ref, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	key := job.Steps.Get("greet").Key
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	start(t, python, "agent.py", url)
+
+	if job, err = svc.Job(ctx, ref, 40*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	greet := job.Steps.Get("greet")
+	if job.Phase != perdure.Settled || job.Current != perdure.Done {
+		t.Fatalf("the job is %s, %s; greet: %+v", job.Current, job.Phase, greet)
+	}
+	if greet.Run < 2 || greet.Key != key {
+		t.Errorf("run %d under key %s; the agent that died had %s", greet.Run, greet.Key, key)
+	}
+	if out := string(job.Steps.Get("again").Output); !strings.Contains(out, "Hello, world!") {
+		t.Errorf("the second step says %s", out)
+	}
+
+	if _, err := svc.Act(ctx, ref, perdure.Act{Verb: perdure.VerbUndo, Author: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	if job, err = svc.Job(ctx, ref, 30*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if job.Phase != perdure.Settled || job.Current != perdure.Undone {
+		t.Errorf("after the undo the job is %s, %s", job.Current, job.Phase)
+	}
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"perdure"
+)
+
+// fakeNode keeps jobs by key, as a node does, and can lose its answers.
+type fakeNode struct {
+	jobs   map[string]string // key: definition
+	err    error             // instead of storing
+	lose   int               // so many answers after storing
+	refuse string            // this key is refused for good
+}
+
+func (n *fakeNode) Submit(_ context.Context, body []byte, _ string) (*perdure.JobView, bool, error) {
+	_, after, _ := strings.Cut(string(body), "\nkey: ")
+	key, _, _ := strings.Cut(after, " ")
+	if n.err != nil {
+		return nil, false, n.err
+	}
+	if key == n.refuse {
+		return nil, false, perdure.Refuse(perdure.CodeInvalid, "no")
+	}
+	_, known := n.jobs[key]
+	n.jobs[key] = string(body)
+	if n.lose > 0 {
+		n.lose--
+		return nil, false, errors.New("the answer is lost")
+	}
+	return &perdure.JobView{Key: key}, !known, nil
+}
+
+func newSubmission(t *testing.T, n *fakeNode) *Submission {
+	db, err := OpenDatabase(filepath.Join(t.TempDir(), "orders.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return &Submission{DB: db, Jobs: n, Template: orderYAML, Log: log.New(io.Discard, "", 0)}
+}
+
+func TestSubmissionGoesOn(t *testing.T) {
+	n := &fakeNode{jobs: map[string]string{}, err: errors.New("away")}
+	s := newSubmission(t, n)
+	ctx := t.Context()
+	for _, o := range makeOrders(3, 1) {
+		for range 2 { // a customer who does not hear back asks again
+			if err := s.DB.Enqueue(ctx, o); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if taken, err := s.take(ctx); taken != 3 || err != nil {
+		t.Fatalf("took %d, %v", taken, err)
+	}
+	if sent, err := s.send(ctx); sent != 0 || err == nil {
+		t.Fatalf("sent %d to a node that is away, %v", sent, err)
+	}
+	n.err, n.lose = nil, 1
+	if sent, err := s.send(ctx); sent != 0 || err == nil { // F006: stored, and nobody knows
+		t.Fatalf("sent %d although the answer was lost, %v", sent, err)
+	}
+	if sent, err := s.send(ctx); sent != 3 || err != nil {
+		t.Fatalf("sent %d, %v", sent, err)
+	}
+	if sent, err := s.send(ctx); sent != 0 || err != nil {
+		t.Fatalf("sent %d again, %v", sent, err)
+	}
+	orders, queued, err := s.DB.Taken(ctx)
+	if len(orders) != 3 || len(queued) != 0 || len(n.jobs) != 3 || err != nil {
+		t.Errorf("orders %v, queue %v, jobs %d, %v", orders, queued, len(n.jobs), err)
+	}
+	// Only the id of an order travels.
+	if def := n.jobs["order-0002"]; !strings.Contains(def, "order: order-0002") || strings.Contains(def, templateOrder) {
+		t.Errorf("the definition of order-0002 is\n%s", def)
+	}
+	// A customer whose order was taken on, and who asks once more.
+	if err := s.DB.Enqueue(ctx, makeOrders(1, 1)[0]); err != nil {
+		t.Fatal(err)
+	}
+	if taken, err := s.take(ctx); taken != 0 || err != nil {
+		t.Errorf("took an order twice: %d, %v", taken, err)
+	}
+}
+
+func TestOneBadOrderHoldsUpNobody(t *testing.T) {
+	n := &fakeNode{jobs: map[string]string{}, refuse: "order-0001"}
+	s := newSubmission(t, n)
+	for _, o := range makeOrders(3, 1) {
+		if err := s.DB.Enqueue(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.take(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := s.send(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(n.jobs) != 2 {
+		t.Errorf("%d jobs", len(n.jobs))
+	}
+}
