@@ -221,10 +221,11 @@ func (v value) duration(least, most time.Duration) time.Duration {
 	if v.null() {
 		return 0
 	}
-	d, err := parseWait(v.string())
+	s, _ := unquote(v.text)
+	d, err := parseWait(s)
 	switch {
 	case err != nil:
-		v.fault("must be a duration, such as 20s")
+		v.fault("must be a duration as a string, such as \"20s\"")
 	case d < least || d > most:
 		v.fault("must be from %s to %s", perdure.Duration(least), perdure.Duration(most))
 	}

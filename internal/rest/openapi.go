@@ -167,7 +167,13 @@ type (
 	definitionBody struct{}
 )
 
-func words(list ...any) *huma.Schema { return &huma.Schema{Type: huma.TypeString, Enum: list} }
+func words[T ~string](list ...T) *huma.Schema {
+	s := &huma.Schema{Type: huma.TypeString}
+	for _, w := range list {
+		s.Enum = append(s.Enum, string(w))
+	}
+	return s
+}
 
 func (stateWord) Schema(huma.Registry) *huma.Schema { return words("undone", "done", "unsure") }
 func (phaseWord) Schema(huma.Registry) *huma.Schema {

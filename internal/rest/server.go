@@ -115,7 +115,7 @@ func (a *api) admit(r *http.Request) error {
 		return perdure.Refuse(perdure.CodeForbidden, "refused as %v", err)
 	}
 	p := r.URL.EscapedPath()
-	if tidy := path.Clean(p); !strings.HasPrefix(p, "/") || tidy != p && tidy+"/" != p {
+	if !strings.HasPrefix(p, "/") || path.Clean(p) != strings.TrimSuffix(p, "/") && p != "/" {
 		return noSuchPath(r)
 	}
 	return nil

@@ -1,0 +1,38 @@
+package rest
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"perdure/internal/rest/resttest"
+)
+
+// What a call costs beside the service.
+func BenchmarkCalls(b *testing.B) {
+	reports := make([]string, 100)
+	for i := range reports {
+		reports[i] = fmt.Sprintf(`{"job":"%s","step":"charge","run":%d,"outcome":"done","output":{"id":"ch-9","amount":4200}}`, someJob, i+1)
+	}
+	for name, call := range map[string][2]string{
+		"claim":   {"/v1/agents/payments/claim", claimExample},
+		"report":  {"/v1/reports", `{"holder":"h","reports":[` + reports[0] + `]}`},
+		"reports": {"/v1/reports", `{"holder":"h","reports":[` + strings.Join(reports, ",") + `]}`},
+		"beat":    {"/v1/heartbeats", beatsExample},
+		"submit":  {"/v1/jobs", definitionExample},
+	} {
+		b.Run(name, func(b *testing.B) {
+			h := handler(resttest.Full())
+			b.ReportAllocs()
+			for b.Loop() {
+				r := httptest.NewRequest("POST", call[0], strings.NewReader(call[1]))
+				r.Header.Set("Content-Type", "application/json")
+				w := httptest.NewRecorder()
+				if h.ServeHTTP(w, r); w.Code/100 != 2 {
+					b.Fatal(w.Body)
+				}
+			}
+		})
+	}
+}

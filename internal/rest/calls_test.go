@@ -1,0 +1,261 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"perdure"
+	"perdure/internal/rest/resttest"
+)
+
+func TestSubmit(t *testing.T) {
+	for _, test := range []struct {
+		contentType, mediaType string
+		created                bool
+		status                 int
+	}{
+		{"application/json", mediaJSON, true, 201},
+		{"Application/JSON; charset=UTF-8", mediaJSON, true, 201},
+		{"application/yaml", mediaYAML, false, 200},
+		{"text/yaml", mediaYAML, true, 201},
+		{"application/x-yaml", mediaYAML, true, 201},
+	} {
+		svc := resttest.Full()
+		svc.OnSubmit = func(_ context.Context, body []byte, mediaType string) (*perdure.JobView, bool, error) {
+			if string(body) != " type: a\r\n" || mediaType != test.mediaType {
+				t.Errorf("%q as %s", body, mediaType)
+			}
+			return resttest.Job(), test.created, nil
+		}
+		w := exchange(handler(svc), "POST /v1/jobs", " type: a\r\n", "Content-Type: "+test.contentType)
+		wantLocation := ""
+		if test.created {
+			wantLocation = "/v1/jobs/" + resttest.ID.String()
+		}
+		if w.Code != test.status || w.Header().Get("Location") != wantLocation {
+			t.Errorf("%d, Location %q", w.Code, w.Header().Get("Location"))
+		}
+	}
+}
+
+// Outputs are not touched: digits and characters stay. Times are UTC. Steps keep their order.
+func TestJobAsJSON(t *testing.T) {
+	w := exchange(full(), "GET /v1/jobs/order-1042", "")
+	body := w.Body.String()
+	for _, want := range []string{
+		`"input":{"amount":12345678901234567890.10,"text":"<b>&"}`, `"output":{"html":"<b>&</b>","n":1.50}`,
+		`"submittedAt":"2026-01-02T15:04:05.123456Z"`, `"lockedUntil":"2026-01-02T15:04:05.123456Z"`,
+		`"until":"2026-01-02T15:04:05.123456Z"`, `"raisedAt":"2026-01-02T15:04:05.123456Z"`, `"retryAfter":"30s"`,
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	if strings.Contains(body, "+02:00") || strings.Index(body, `"reserve":{`) > strings.Index(body, `"charge":{`) {
+		t.Errorf("zone or order: %s", body)
+	}
+	if w.Code != 200 || w.Header().Get("Content-Type") != "application/json" {
+		t.Error(w.Code, w.Header())
+	}
+}
+
+func TestEmptyListsAreLists(t *testing.T) {
+	svc := resttest.Full()
+	svc.OnListJobs = func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
+		return new(perdure.Page[perdure.JobView]), nil
+	}
+	svc.OnListAlerts = func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error) {
+		return new(perdure.Page[perdure.AlertView]), nil
+	}
+	svc.OnHistory = func(context.Context, string) ([]perdure.EntryView, error) { return nil, nil }
+	svc.OnListLimits = func(context.Context) ([]perdure.LimitView, error) { return nil, nil }
+	svc.OnGetLimit = func(context.Context, string) (*perdure.LimitView, error) {
+		return &perdure.LimitView{Name: "job:a"}, nil
+	}
+	svc.OnListNodes = func(context.Context) ([]perdure.Node, error) { return nil, nil }
+	svc.OnClaim = func(context.Context, perdure.ClaimRequest) ([]perdure.Run, error) { return nil, nil }
+	for call, want := range map[string]string{
+		"GET /v1/jobs": `{"items":[]}`, "GET /v1/alerts": `{"items":[]}`, "GET /v1/jobs/j/history": `{"items":[]}`,
+		"GET /v1/limits": `{"items":[]}`, "GET /v1/nodes": `{"items":[]}`,
+		"GET /v1/limits/job:a": `{"name":"job:a","max":0,"used":0,"holders":[]}`,
+	} {
+		if got := strings.TrimSpace(exchange(handler(svc), call, "").Body.String()); got != want {
+			t.Errorf("%s: %s", call, got)
+		}
+	}
+	for call, want := range map[string]string{
+		goodClaim + ` {"holder":"h"}`: `{"runs":[]}`, goodReport + ` {"holder":"h","reports":[]}`: `{"results":[]}`, goodBeat + ` {"holder":"h","runs":[]}`: `{"runs":[]}`,
+	} {
+		at := strings.Index(call, " {")
+		if got := strings.TrimSpace(exchange(handler(svc), call[:at], call[at+1:]).Body.String()); got != want {
+			t.Errorf("%s: %s", call, got)
+		}
+	}
+}
+
+func TestListQuery(t *testing.T) {
+	svc := resttest.Full()
+	var got perdure.JobQuery
+	svc.OnListJobs = func(_ context.Context, q perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
+		got = q
+		return &perdure.Page[perdure.JobView]{NextCursor: "n"}, nil
+	}
+	phase, current, desired := perdure.Parked, perdure.Unsure, perdure.Undone
+	for query, want := range map[string]perdure.JobQuery{
+		"":         {},
+		"?cursor=": {},
+		"?phase=parked&current=unsure&desired=undone&type=a%20b&key=k%C3%A9y&label=a=b=c&label=d=&limit=500&cursor=xyz": {
+			Phase: &phase, Current: &current, Desired: &desired, Type: "a b", Key: "kéy",
+			Labels: map[string]string{"a": "b=c", "d": ""}, Limit: 500, Cursor: "xyz"},
+	} {
+		w := exchange(handler(svc), "GET /v1/jobs"+query, "")
+		if !reflect.DeepEqual(got, want) || strings.TrimSpace(w.Body.String()) != `{"items":[],"nextCursor":"n"}` {
+			t.Errorf("%s: %+v\n%s", query, got, w.Body)
+		}
+	}
+}
+
+// A job is named in a URL by its id, its key or @latest, whatever characters a key has.
+func TestRefs(t *testing.T) {
+	for escaped, want := range map[string]string{
+		someJob: someJob, "job_0190": "job_0190", "@latest": "@latest", "order-1042": "order-1042", "a%20b": "a b", "%C3%A9": "é",
+		"a%3Fb%23c%25d": "a?b#c%d", "%2E": ".", "%2e%2e": "..", "a;b": "a;b", "a:b@c": "a:b@c", "undo": "undo", "a+b": "a+b",
+	} {
+		svc, got := resttest.Full(), ""
+		svc.OnJob = func(_ context.Context, ref string, _ time.Duration) (*perdure.JobView, error) {
+			got = ref
+			return resttest.Job(), nil
+		}
+		if w := exchange(handler(svc), "GET /v1/jobs/"+escaped, ""); w.Code != 200 || got != want {
+			t.Errorf("%s: %d %q", escaped, w.Code, got)
+		}
+	}
+}
+
+func TestWaitIsClamped(t *testing.T) {
+	for query, want := range map[string]time.Duration{"": 0, "?wait=0s": 0, "?wait=0": 0, "?wait=30s": 30 * time.Second, "?wait=1h": 5 * time.Minute, "?wait=2d": 5 * time.Minute} {
+		svc := resttest.Full()
+		svc.OnJob = func(_ context.Context, _ string, wait time.Duration) (*perdure.JobView, error) {
+			if wait != want {
+				t.Errorf("%s: %s", query, wait)
+			}
+			return resttest.Job(), nil
+		}
+		if w := exchange(handler(svc), "GET /v1/jobs/j"+query, ""); w.Code != 200 {
+			t.Errorf("%s: %d", query, w.Code)
+		}
+	}
+}
+
+func TestActs(t *testing.T) {
+	done := perdure.Done
+	for _, test := range []struct {
+		call, body string
+		want       perdure.Act
+	}{
+		{"undo", "", perdure.Act{Verb: "undo"}},
+		{"redo", "{}", perdure.Act{Verb: "redo"}},
+		{"resume", `{"reason":null}`, perdure.Act{Verb: "resume"}},
+		{"giveUp", `{"reason":"lost\nfor good"}`, perdure.Act{Verb: "giveUp", Reason: "lost\nfor good"}},
+		{"steps/charge/resume", `{"input":{"a":1.0},"newKey":true}`, perdure.Act{Verb: "resume", Step: "charge", Input: []byte(`{"a":1.0}`), NewKey: true}},
+		{"steps/charge/settle", `{"as":"done","output":null,"reason":"r"}`, perdure.Act{Verb: "settle", Step: "charge", As: &done, Output: []byte("null"), Reason: "r"}},
+		{"steps/charge/skip", " ", perdure.Act{Verb: "skip", Step: "charge"}},
+		{"steps/charge/edit", `{"input": [1, 2]}`, perdure.Act{Verb: "edit", Step: "charge", Input: []byte("[1, 2]")}},
+	} {
+		for _, author := range []string{"", "Zoë"} {
+			svc := resttest.Full()
+			var got perdure.Act
+			svc.OnAct = func(_ context.Context, ref string, act perdure.Act) (*perdure.JobView, error) {
+				got = act
+				return resttest.Job(), nil
+			}
+			w := exchange(handler(svc), "POST /v1/jobs/j/"+test.call, test.body, "Perdure-Author: "+author)
+			want := test.want
+			if want.Author = author; author == "" {
+				want.Author = "rest"
+			}
+			if w.Code != 200 || !reflect.DeepEqual(got, want) {
+				t.Errorf("%s %s: %d %+v", test.call, test.body, w.Code, got)
+			}
+		}
+	}
+}
+
+func TestOperations(t *testing.T) {
+	for call, want := range map[string]string{
+		`PUT /v1/limits/agent%3Apayments {"max":0}`:   `200 {"name":"agent:payments","max":0,"used":1,"holders":[{"job":"` + someJob + `","step":"charge","run":3}]}`,
+		`GET /v1/limits/job:order`:                    `200 {"name":"job:order","max":3,"used":1,"holders":[{"job":"` + someJob + `","step":"charge","run":3}]}`,
+		`DELETE /v1/limits/job:order`:                 `204 `,
+		`POST /v1/alerts/7/close {"reason":"mended"}`: `"id":7,`,
+		`POST /v1/alerts/8/close`:                     `"closedBy":"rest"`,
+		`GET /v1/alerts?closed&job=@latest&limit=1`:   `"nextCursor":"next"`,
+		`GET /healthz?probe=1`:                        `200 {"status":"ok"}`,
+		`GET /readyz`:                                 `200 {"status":"ok"}`,
+		`GET /v1/schema/job.json`:                     `200 {}`,
+	} {
+		line, body, _ := strings.Cut(call, " {")
+		if body != "" {
+			body = "{" + body
+		}
+		w := exchange(full(), line, body)
+		got := strings.TrimSuffix(w.Result().Status[:4]+w.Body.String(), "\n")
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: %s", call, got)
+		}
+	}
+	if w := exchange(full(), "POST /v1/alerts/7/close", `{"reason":"mended"}`); !strings.Contains(w.Body.String(), `"closedBy":"rest: mended"`) {
+		t.Error(w.Body)
+	}
+}
+
+func TestReady(t *testing.T) {
+	over, stop := context.WithCancel(t.Context())
+	stop()
+	for name, test := range map[string]struct {
+		cfg  Config
+		want string
+	}{
+		"no":       {Config{Ready: func(context.Context) error { return io.EOF }}, "unavailable"},
+		"schema":   {Config{Ready: func(context.Context) error { return perdure.Refuse(perdure.CodeSchema, "older") }}, "schema"},
+		"hangs":    {Config{Ready: func(context.Context) error { time.Sleep(readyTimeout + 1); return nil }}, "unavailable"},
+		"shutdown": {Config{Shutdown: over}, "unavailable"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			begin := time.Now()
+			test.cfg.Log = quiet
+			w := exchange(New(test.cfg), "GET /readyz", "")
+			if p := problemIn(t, w); w.Code != 503 || string(p.Code) != test.want || time.Since(begin) > readyTimeout {
+				t.Errorf("%s: %d %s", name, w.Code, p.Code)
+			}
+			time.Sleep(1) // for the one that does not heed its context
+		})
+	}
+}
+
+// F012: a body over the bound is 413, however it is sent and however long it goes on.
+func TestTooLargeOverTheWire(t *testing.T) {
+	server := httptest.NewServer(handler(&resttest.Service{}))
+	defer server.Close()
+	big := bytes.Repeat([]byte("a"), perdure.MaxDefinitionBytes+1)
+	for name, body := range map[string]io.Reader{"length": bytes.NewReader(big), "chunks": io.MultiReader(bytes.NewReader(big))} {
+		resp, err := http.Post(server.URL+"/v1/jobs", "application/json", body)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		var p Problem
+		if err := json.NewDecoder(resp.Body).Decode(&p); err != nil || resp.StatusCode != 413 || p.Code != perdure.CodeTooLarge {
+			t.Error(name, resp.Status, err)
+		}
+		resp.Body.Close()
+	}
+	http.DefaultClient.CloseIdleConnections()
+}

@@ -1,0 +1,152 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"perdure"
+	"perdure/internal/rest/resttest"
+)
+
+func decode(t *testing.T, w *httptest.ResponseRecorder, to any) {
+	t.Helper()
+	if err := json.Unmarshal(w.Body.Bytes(), to); err != nil {
+		t.Fatalf("%v: %s", err, w.Body)
+	}
+}
+
+// eventNames are the names of a stream's events, "#" for a comment.
+func eventNames(stream string) (names []string) {
+	for line := range strings.Lines(stream) {
+		if name, ok := strings.CutPrefix(line, "event: "); ok {
+			names = append(names, strings.TrimSpace(name))
+		} else if strings.HasPrefix(line, ":") {
+			names = append(names, "#")
+		}
+	}
+	return names
+}
+
+func TestEvents(t *testing.T) {
+	w := exchange(full(), "GET /v1/jobs/j/events", "")
+	body := w.Body.String()
+	if got := strings.Join(eventNames(body), " "); got != "job job rest" {
+		t.Errorf("%s in\n%s", got, body)
+	}
+	if h := w.Header(); w.Code != 200 || h.Get("Content-Type") != "text/event-stream" || h.Get("X-Accel-Buffering") != "no" || !w.Flushed {
+		t.Error(w.Code, h)
+	}
+	if !strings.HasSuffix(body, "\n\n") || strings.Contains(body, "+02:00") {
+		t.Error(body)
+	}
+}
+
+func TestEventsOfNoJob(t *testing.T) {
+	svc := resttest.Full()
+	svc.OnFollow = func(context.Context, string, func(*perdure.JobView) error) error {
+		return perdure.Refuse(perdure.CodeNotFound, "no such job")
+	}
+	if w := exchange(handler(svc), "GET /v1/jobs/j/events", ""); w.Code != 404 || problemIn(t, w).Code != perdure.CodeNotFound {
+		t.Error(w.Code)
+	}
+}
+
+func TestEventsThatBreak(t *testing.T) {
+	svc := resttest.Full()
+	svc.OnFollow = func(_ context.Context, _ string, see func(*perdure.JobView) error) error {
+		_ = see(resttest.Job())
+		return io.ErrUnexpectedEOF
+	}
+	body := exchange(handler(svc), "GET /v1/jobs/j/events", "").Body.String()
+	if got := strings.Join(eventNames(body), " "); got != "job problem" || !strings.Contains(body, `"code":"unavailable"`) {
+		t.Error(body)
+	}
+}
+
+// page is a ResponseRecorder that may be read while it is written.
+type page struct {
+	mu sync.Mutex
+	*httptest.ResponseRecorder
+}
+
+func (p *page) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ResponseRecorder.Write(b)
+}
+
+// While nothing happens, a comment says that the stream is alive. A shutdown ends it (F117).
+func TestEventsOfAQuietJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shutdown, stop := context.WithCancel(t.Context())
+		svc := resttest.Full()
+		svc.OnFollow = func(ctx context.Context, _ string, see func(*perdure.JobView) error) error {
+			_ = see(resttest.Job())
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		h := New(Config{Service: svc, Log: quiet, Shutdown: shutdown})
+		time.AfterFunc(50*time.Second, stop)
+		w := &page{ResponseRecorder: httptest.NewRecorder()}
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/v1/jobs/j/events", nil))
+		if got := strings.Join(eventNames(w.Body.String()), " "); got != "job # # #" {
+			t.Error(got)
+		}
+	})
+}
+
+// F117: what waits is answered when the node shuts down, and well.
+func TestShutdownEndsLongPolls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shutdown, stop := context.WithCancel(t.Context())
+		svc := resttest.Full()
+		svc.OnJob = func(ctx context.Context, _ string, wait time.Duration) (*perdure.JobView, error) {
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-time.After(wait):
+				return resttest.Job(), nil
+			}
+		}
+		svc.OnClaim = func(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-time.After(req.Wait):
+				return nil, nil
+			}
+		}
+		h := New(Config{Service: svc, Log: quiet, Shutdown: shutdown})
+		begin := time.Now()
+		time.AfterFunc(10*time.Second, stop)
+		var all sync.WaitGroup
+		all.Go(func() {
+			if w := exchange(h, goodClaim, `{"holder":"h","wait":"60s"}`); w.Code != 200 || strings.TrimSpace(w.Body.String()) != `{"runs":[]}` {
+				t.Error(w.Code, w.Body)
+			}
+		})
+		all.Go(func() {
+			if w := exchange(h, "GET /v1/jobs/j?wait=5m", ""); w.Code != 200 || !strings.Contains(w.Body.String(), someJob) {
+				t.Error(w.Code, w.Body)
+			}
+		})
+		all.Wait()
+		if took := time.Since(begin); took != 10*time.Second {
+			t.Errorf("took %s", took)
+		}
+		// Whoever comes after that does not wait at all.
+		if w := exchange(h, goodClaim, `{"holder":"h","wait":"60s"}`); w.Code != 200 || time.Since(begin) != 10*time.Second {
+			t.Error(w.Code, time.Since(begin))
+		}
+		if w := exchange(h, "GET /v1/jobs/j/events", ""); w.Code != 200 || w.Body.Len() != 0 {
+			t.Error(w.Code, w.Body)
+		}
+	})
+}

@@ -1,0 +1,60 @@
+package rest
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"perdure"
+	"perdure/internal/rest/resttest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// handler is an API over svc.
+func handler(svc perdure.Service) http.Handler {
+	return New(Config{Service: svc, Log: quiet, JobSchema: []byte(`{}`), Metrics: http.NotFoundHandler()})
+}
+
+// exchange is one request as a test writes it: "METHOD target", headers as "Name: value", and a body.
+func exchange(h http.Handler, line, body string, headers ...string) *httptest.ResponseRecorder {
+	method, target, _ := strings.Cut(line, " ")
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for _, header := range headers {
+		name, value, _ := strings.Cut(header, ": ")
+		r.Header.Set(name, value)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// problemIn reads an answer as a problem and checks what every problem has.
+func problemIn(t *testing.T, w *httptest.ResponseRecorder) Problem {
+	t.Helper()
+	var p Problem
+	body, _ := io.ReadAll(w.Body)
+	if err := json.Unmarshal(body, &p); err != nil {
+		t.Fatalf("not a problem: %v\n%s", err, body)
+	}
+	if got := w.Header().Get("Content-Type"); got != problemType {
+		t.Errorf("Content-Type %q", got)
+	}
+	if p.Status != w.Code || p.Code == "" || p.Title == "" || p.Detail == "" || !strings.HasSuffix(p.Type, string(p.Code)) || p.Errors == nil {
+		t.Errorf("incomplete problem: %s", body)
+	}
+	return p
+}
+
+func full() http.Handler { return handler(resttest.Full()) }

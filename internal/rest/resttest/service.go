@@ -1,0 +1,93 @@
+// Package resttest has a perdure.Service made of functions, for the tests of both ends of REST.
+package resttest
+
+import (
+	"context"
+	"time"
+
+	"perdure"
+)
+
+// Service calls the function of each method. One that is not there is not expected to be called.
+type Service struct {
+	OnSubmit      func(ctx context.Context, body []byte, mediaType string) (*perdure.JobView, bool, error)
+	OnJob         func(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error)
+	OnListJobs    func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error)
+	OnFollow      func(ctx context.Context, ref string, see func(*perdure.JobView) error) error
+	OnHistory     func(ctx context.Context, ref string) ([]perdure.EntryView, error)
+	OnAct         func(ctx context.Context, ref string, act perdure.Act) (*perdure.JobView, error)
+	OnListAlerts  func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error)
+	OnCloseAlert  func(ctx context.Context, id int64, by string) (*perdure.AlertView, error)
+	OnListLimits  func(context.Context) ([]perdure.LimitView, error)
+	OnGetLimit    func(ctx context.Context, name string) (*perdure.LimitView, error)
+	OnPutLimit    func(ctx context.Context, name string, max int) (*perdure.LimitView, error)
+	OnDeleteLimit func(ctx context.Context, name string) error
+	OnListNodes   func(context.Context) ([]perdure.Node, error)
+	OnClaim       func(context.Context, perdure.ClaimRequest) ([]perdure.Run, error)
+	OnReport      func(ctx context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error)
+	OnHeartbeat   func(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error)
+}
+
+var _ perdure.Service = (*Service)(nil)
+
+func (s *Service) Submit(ctx context.Context, body []byte, mediaType string) (*perdure.JobView, bool, error) {
+	return s.OnSubmit(ctx, body, mediaType)
+}
+
+func (s *Service) Job(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error) {
+	return s.OnJob(ctx, ref, wait)
+}
+
+func (s *Service) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
+	return s.OnListJobs(ctx, q)
+}
+
+func (s *Service) Follow(ctx context.Context, ref string, see func(*perdure.JobView) error) error {
+	return s.OnFollow(ctx, ref, see)
+}
+
+func (s *Service) History(ctx context.Context, ref string) ([]perdure.EntryView, error) {
+	return s.OnHistory(ctx, ref)
+}
+
+func (s *Service) Act(ctx context.Context, ref string, act perdure.Act) (*perdure.JobView, error) {
+	return s.OnAct(ctx, ref, act)
+}
+
+func (s *Service) ListAlerts(ctx context.Context, q perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error) {
+	return s.OnListAlerts(ctx, q)
+}
+
+func (s *Service) CloseAlert(ctx context.Context, id int64, by string) (*perdure.AlertView, error) {
+	return s.OnCloseAlert(ctx, id, by)
+}
+
+func (s *Service) ListLimits(ctx context.Context) ([]perdure.LimitView, error) {
+	return s.OnListLimits(ctx)
+}
+
+func (s *Service) GetLimit(ctx context.Context, name string) (*perdure.LimitView, error) {
+	return s.OnGetLimit(ctx, name)
+}
+
+func (s *Service) PutLimit(ctx context.Context, name string, max int) (*perdure.LimitView, error) {
+	return s.OnPutLimit(ctx, name, max)
+}
+
+func (s *Service) DeleteLimit(ctx context.Context, name string) error {
+	return s.OnDeleteLimit(ctx, name)
+}
+
+func (s *Service) ListNodes(ctx context.Context) ([]perdure.Node, error) { return s.OnListNodes(ctx) }
+
+func (s *Service) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
+	return s.OnClaim(ctx, req)
+}
+
+func (s *Service) Report(ctx context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error) {
+	return s.OnReport(ctx, holder, reports)
+}
+
+func (s *Service) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
+	return s.OnHeartbeat(ctx, holder, beats)
+}

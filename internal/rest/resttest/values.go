@@ -1,0 +1,116 @@
+package resttest
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"perdure"
+)
+
+// ID is the job that Full knows.
+var ID = func() perdure.JobID {
+	id, err := perdure.ParseJobID("job_0190a6b7c8d97e0f8123456789abcdef")
+	if err != nil {
+		panic(err)
+	}
+	return id
+}()
+
+// At is a time in a zone that is not UTC.
+var At = time.Date(2026, 1, 2, 17, 4, 5, 123456000, time.FixedZone("there", 2*60*60))
+
+// Job is a job with two steps, of which every field has a value.
+func Job() *perdure.JobView {
+	limit := 3
+	done := perdure.Done
+	return &perdure.JobView{
+		ID: ID, Key: "order-1042", Type: "order", Priority: 5, Labels: map[string]string{"customer": "c-77"},
+		States:  &perdure.StateNames{Undone: "disabled", Done: "active"},
+		Current: perdure.Unsure, Desired: perdure.Undone, Phase: perdure.Running, Then: &done, Restarts: 1, Unsettled: 2,
+		CompleteBy: At, GivenUp: &perdure.Mark{By: "anna", Reason: "lost"}, SubmittedAt: At, UpdatedAt: At, SettledAt: At,
+		Input:  json.RawMessage(`{"amount":12345678901234567890.10,"text":"<b>&"}`),
+		Alerts: []perdure.AlertView{Alert()},
+		Steps: perdure.StepViews{
+			{
+				Name: "reserve", Agent: "http", Action: "reserve", Current: perdure.Done, Desired: perdure.Undone, Phase: perdure.Ready,
+				Skipped: true, GivenUp: true, Run: 7, Direction: perdure.Undo, Was: perdure.Done, Turn: 2, Key: "k/reserve/2",
+				LockedBy: "h", LockedUntil: At, CompleteBy: At, Failures: 1, Rung: 1, Waits: 1, Returns: 1, AvailableAt: At,
+				Outcome: perdure.OutcomeFailed, Output: json.RawMessage(`{"html":"<b>&</b>","n":1.50}`),
+				LastError: &perdure.RunError{Code: "503", Message: "later", RetryAfter: perdure.Duration(30 * time.Second)},
+				Progress:  json.RawMessage(`{"done":3}`), ReadyAt: At, StartedAt: At, EndedAt: At,
+				Why: &perdure.Reason{Kind: perdure.WhyLimit, Text: "full", Limit: "agent:http", Max: &limit, Used: 3, Until: At, Since: At,
+					Holders: []perdure.HolderView{{Job: ID, Step: "other", Run: 1}}},
+			},
+			{Name: "charge", Agent: "payments", Action: "charge", After: []string{"reserve"}, Turn: 1, Key: "k/charge/1"},
+		},
+	}
+}
+
+// Alert is an alert of which every field has a value.
+func Alert() perdure.AlertView {
+	return perdure.AlertView{ID: 12, Job: ID, Step: "charge", Kind: perdure.AlertParked, Name: "ops", Message: "parked", RaisedAt: At, ClosedAt: At, ClosedBy: "anna"}
+}
+
+// Run is a run of which every field has a value.
+func Run() perdure.Run {
+	return perdure.Run{Job: ID, Step: "charge", Action: "charge", Run: 3, Direction: perdure.Undo, Input: json.RawMessage(`{"amount":1.0}`),
+		Output: json.RawMessage(`null`), DoKey: "k/1", Key: "k/2", LockedUntil: At, CompleteBy: At, RemainingMs: 30000, WaitedMs: 5, Priority: 9, Traceparent: "00-1-2-01"}
+}
+
+// Full answers every call with as much as there can be.
+func Full() *Service {
+	job := func() (*perdure.JobView, error) { return Job(), nil }
+	limit := func(name string, max int) (*perdure.LimitView, error) {
+		return &perdure.LimitView{Name: name, Max: max, Used: 1, Holders: []perdure.HolderView{{Job: ID, Step: "charge", Run: 3}}}, nil
+	}
+	return &Service{
+		OnSubmit: func(context.Context, []byte, string) (*perdure.JobView, bool, error) { return Job(), true, nil },
+		OnJob:    func(context.Context, string, time.Duration) (*perdure.JobView, error) { return job() },
+		OnListJobs: func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
+			return &perdure.Page[perdure.JobView]{Items: []perdure.JobView{*Job()}, NextCursor: "next"}, nil
+		},
+		OnFollow: func(_ context.Context, _ string, see func(*perdure.JobView) error) error {
+			v := Job()
+			if err := see(v); err != nil {
+				return err
+			}
+			last := *v
+			last.Phase, last.Steps = perdure.Settled, v.Steps[1:]
+			return see(&last)
+		},
+		OnHistory: func(context.Context, string) ([]perdure.EntryView, error) {
+			return []perdure.EntryView{{Step: "charge", Run: 1, At: At, Event: "failed", Author: "h", Detail: "503"}}, nil
+		},
+		OnAct: func(context.Context, string, perdure.Act) (*perdure.JobView, error) { return job() },
+		OnListAlerts: func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error) {
+			return &perdure.Page[perdure.AlertView]{Items: []perdure.AlertView{Alert()}, NextCursor: "next"}, nil
+		},
+		OnCloseAlert: func(_ context.Context, id int64, by string) (*perdure.AlertView, error) {
+			a := Alert()
+			a.ID, a.ClosedBy = id, by
+			return &a, nil
+		},
+		OnListLimits: func(context.Context) ([]perdure.LimitView, error) {
+			l, err := limit("agent:http", 3)
+			return []perdure.LimitView{*l}, err
+		},
+		OnGetLimit:    func(_ context.Context, name string) (*perdure.LimitView, error) { return limit(name, 3) },
+		OnPutLimit:    func(_ context.Context, name string, max int) (*perdure.LimitView, error) { return limit(name, max) },
+		OnDeleteLimit: func(context.Context, string) error { return nil },
+		OnListNodes: func(context.Context) ([]perdure.Node, error) {
+			return []perdure.Node{{ID: "n1", Host: "h3", PID: 1, Version: "v", Listen: ":1", Agents: []string{"http"}, Since: At, SeenAt: At}}, nil
+		},
+		OnClaim: func(context.Context, perdure.ClaimRequest) ([]perdure.Run, error) { return []perdure.Run{Run()}, nil },
+		OnReport: func(_ context.Context, _ string, reports []perdure.Report) ([]perdure.ReportResult, error) {
+			return make([]perdure.ReportResult, len(reports)), nil
+		},
+		OnHeartbeat: func(_ context.Context, _ string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
+			out := make([]perdure.BeatResult, len(beats))
+			for i, b := range beats {
+				out[i] = perdure.BeatResult{Job: b.Job, Step: b.Step, Run: b.Run, LockedUntil: At, RemainingMs: 1, Stop: true, Reason: "undo"}
+			}
+			return out, nil
+		},
+	}
+}
