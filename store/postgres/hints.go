@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"crypto/rand"
 	"sync"
 	"time"
 
@@ -19,19 +20,21 @@ const (
 	listenCheck = 20 * time.Second // how long silence is believed (F100)
 	listenRetry = time.Second
 
-	notifySQL = "select set_config('synchronous_commit', 'off', true), pg_notify('perdure', '')"
+	notifySQL = "select set_config('synchronous_commit', 'off', true), pg_notify('perdure', $1)"
 )
 
 type hints struct {
 	ctx    context.Context // until the store is closed
 	cancel context.CancelFunc
 	noted  chan struct{}
+	sender string // this store, which need not hear of itself
 	wg     sync.WaitGroup
 }
 
 func (h *hints) start(s *Store) {
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.noted = make(chan struct{}, 1)
+	h.sender = rand.Text()
 	h.wg.Go(func() {
 		for h.wait(h.noted) {
 			_ = h.tell(s) // a hint that is lost is one poll's delay
@@ -76,11 +79,11 @@ func nudge(c chan struct{}) {
 func (h *hints) tell(s *Store) error {
 	ctx, cancel := context.WithTimeout(h.ctx, hintTime)
 	defer cancel()
-	_, err := s.pool.Exec(ctx, notifySQL)
+	_, err := s.pool.Exec(ctx, notifySQL, h.sender)
 	return err
 }
 
-// Hints gives a sign when another process, or this one, has committed something that somebody may be
+// Hints gives a sign when another process has committed something that somebody may be
 // waiting for: a step that is ready, a job that is at rest. It holds a connection of its own, and makes
 // a new one where that breaks. The channel is closed when ctx or the store ends.
 func (s *Store) Hints(ctx context.Context) <-chan struct{} {
@@ -119,12 +122,13 @@ func (s *Store) listen(ctx context.Context, signs chan struct{}) error {
 	nudge(signs) // for what was missed before
 	for {
 		wait, cancel := context.WithTimeout(ctx, listenCheck)
-		_, err := conn.WaitForNotification(wait)
+		n, err := conn.WaitForNotification(wait)
 		quiet := wait.Err() != nil && ctx.Err() == nil
 		cancel()
 		switch {
-		case err == nil:
+		case err == nil && n.Payload != s.hints.sender:
 			nudge(signs)
+		case err == nil: // our own
 		case !quiet:
 			return err
 		default:

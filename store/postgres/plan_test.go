@@ -128,7 +128,7 @@ func genericPlan(ctx context.Context, t *testing.T, conn *pgx.Conn, settings, sq
 	if most > 0 {
 		call += "(" + strings.TrimPrefix(strings.Repeat(", null", most), ", ") + ")"
 	}
-	for _, s := range []string{settings, "set local plan_cache_mode = force_generic_plan", "prepare q as " + sql} {
+	for _, s := range []string{settings, "prepare q as " + sql} {
 		if _, err := tx.Exec(ctx, s); err != nil {
 			t.Fatalf("%s: %v", s, err)
 		}

@@ -40,33 +40,6 @@ const (
 	backlogSQL = "select count(*) from (select from perdure.job where open limit $1) j"
 )
 
-// query reads outside of transactions, in one round trip with the settings of this one statement.
-func query[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, err error) {
-	err = s.retry(ctx, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, s.limits.Transaction)
-		defer cancel()
-		conn, err := s.acquire(ctx)
-		if err != nil {
-			return err
-		}
-		defer conn.Release()
-		b := &pgx.Batch{}
-		b.Queue(s.settings)
-		b.Queue(sql, args...).Query(into(&found, scan))
-		return judge(conn.SendBatch(ctx, b).Close(), conn)
-	})
-	return found, err
-}
-
-// first is the only row that a query has, or nothing.
-func first[T any](all []T, err error) (T, error) {
-	if err != nil || len(all) == 0 {
-		var none T
-		return none, err
-	}
-	return all[0], nil
-}
-
 func (s *Store) Job(ctx context.Context, id perdure.JobID) (*perdure.Job, error) {
 	return first(query(ctx, s, scanJob, jobSQL, [16]byte(id)))
 }

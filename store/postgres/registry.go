@@ -34,7 +34,7 @@ func (s *Store) PutNode(ctx context.Context, n perdure.Node) error {
 	if agents == nil {
 		agents = []string{}
 	}
-	return s.put(ctx, func(b *pgx.Batch) {
+	return s.send(ctx, func(b *pgx.Batch) {
 		b.Queue(putNodeSQL, n.ID, n.Host, n.PID, n.Version, n.Listen, agents, notZero(&n.Since), notZero(&n.SeenAt))
 		b.Queue(forgetNodesSQL, n.SeenAt.Add(-forgetAfter))
 	})
@@ -55,7 +55,7 @@ func (s *Store) PutSeen(ctx context.Context, seen []perdure.Seen) error {
 	for _, n := range seen {
 		latest = later(latest, n.At)
 	}
-	return s.put(ctx, func(b *pgx.Batch) {
+	return s.send(ctx, func(b *pgx.Batch) {
 		b.Queue(putSeenSQL,
 			gather(seen, func(n perdure.Seen) string { return n.Agent }),
 			gather(seen, func(n perdure.Seen) string { return n.Holder }),
@@ -68,21 +68,4 @@ func (s *Store) Seen(ctx context.Context) ([]perdure.Seen, error) {
 	return query(ctx, s, func(row pgx.CollectableRow) (n perdure.Seen, err error) {
 		return n, row.Scan(&n.Agent, &n.Holder, instant{&n.At})
 	}, seenSQL)
-}
-
-// put writes in one round trip, outside of jobs. Losing it does no harm: it is put again and again.
-func (s *Store) put(ctx context.Context, queue func(*pgx.Batch)) error {
-	return s.retry(ctx, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, s.limits.Transaction)
-		defer cancel()
-		conn, err := s.acquire(ctx)
-		if err != nil {
-			return err
-		}
-		defer conn.Release()
-		b := &pgx.Batch{}
-		b.Queue(s.settings)
-		queue(b)
-		return judge(conn.SendBatch(ctx, b).Close(), conn)
-	})
 }

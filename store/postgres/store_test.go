@@ -23,8 +23,13 @@ func TestContractWithoutPreparedStatements(t *testing.T) {
 	})
 }
 
+// On a server that does not sync; PERDURE_TEST_POSTGRES names another.
+func Benchmark(b *testing.B) {
+	storetest.Benchmark(b, func(b *testing.B) perdure.Store { return open(b, fresh(b)) })
+}
+
 // fresh is the URL of an empty database with the schema.
-func fresh(t *testing.T) string {
+func fresh(t testing.TB) string {
 	t.Helper()
 	url := pgtest.Start(t)
 	if _, _, err := postgres.Migrate(t.Context(), url); err != nil {
@@ -33,7 +38,7 @@ func fresh(t *testing.T) string {
 	return url
 }
 
-func open(t *testing.T, url string, opts ...postgres.Option) *postgres.Store {
+func open(t testing.TB, url string, opts ...postgres.Option) *postgres.Store {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), url, opts...)
 	if err != nil {

@@ -1,12 +1,8 @@
 package postgres
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -80,47 +76,6 @@ func judge(err error, conn *pgxpool.Conn) error {
 	return &fault{final, err}
 }
 
-// How often a transaction is tried in all. What is lost is tried less often: a caller may wait for
-// one broken connection, not for a server that is down.
-const (
-	maxTries     = 10
-	maxLostTries = 4
-	firstPause   = 2 * time.Millisecond
-	maxPause     = 50 * time.Millisecond
-	lostPause    = 250 * time.Millisecond
-)
-
-// retry runs op until it succeeds, or fails in a way that another try does not mend.
-func (s *Store) retry(ctx context.Context, op func(context.Context) error) error {
-	losses, start := 0, time.Now()
-	for try := 1; ; try++ {
-		err := op(ctx)
-		var f *fault
-		switch {
-		case !errors.As(err, &f): // also nil
-			return err
-		case ctx.Err() != nil:
-			return fmt.Errorf("postgres: %w", context.Cause(ctx))
-		case f.kind == final:
-			return f.err
-		case f.kind == lost:
-			losses++
-			s.pool.Reset() // its other idle connections are likely to be gone as well
-		}
-		tired := try == maxTries || losses == maxLostTries || time.Since(start) > s.limits.Transaction
-		if f.kind == busy || tired {
-			return giveUp(f)
-		}
-		wait := min(firstPause<<try, maxPause)
-		if f.kind == lost {
-			wait = lostPause * time.Duration(losses)
-		}
-		if err := pause(ctx, wait); err != nil {
-			return err
-		}
-	}
-}
-
 // giveUp is what the caller sees of a fault that outlived all tries.
 func giveUp(f *fault) error {
 	switch {
@@ -133,33 +88,3 @@ func giveUp(f *fault) error {
 }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
-
-// pause waits with full jitter.
-func pause(ctx context.Context, most time.Duration) error {
-	t := time.NewTimer(rand.N(most))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("postgres: %w", context.Cause(ctx))
-	}
-}
-
-// acquire takes a connection from the pool, within bounds.
-func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.limits.Acquire)
-	defer cancel()
-	conn, err := s.pool.Acquire(ctx)
-	var pe *pgconn.PgError
-	var ce *pgconn.ConnectError
-	switch {
-	case err == nil:
-		return conn, nil
-	case errors.As(err, &pe) && (pe.Code[:2] == "28" || pe.Code == "3D000"): // a wrong password, no such database
-		return nil, perdure.Refuse(perdure.CodeUnavailable, "PostgreSQL does not let this program in: %s", pe.Message)
-	case errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &ce):
-		return nil, &fault{busy, fmt.Errorf("no connection within %v: %w", s.limits.Acquire, err)}
-	}
-	return nil, &fault{lost, err}
-}

@@ -1,0 +1,118 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"perdure"
+)
+
+// How often a transaction is tried in all. What is lost is tried less often: a caller may wait for
+// one broken connection, not for a server that is down.
+const (
+	maxTries     = 10
+	maxLostTries = 4
+	firstPause   = 2 * time.Millisecond
+	maxPause     = 50 * time.Millisecond
+	lostPause    = 250 * time.Millisecond
+)
+
+// retry runs op until it succeeds, or fails in a way that another try does not mend.
+func (s *Store) retry(ctx context.Context, op func(context.Context) error) error {
+	losses, start := 0, time.Now()
+	for try := 1; ; try++ {
+		err := op(ctx)
+		var f *fault
+		switch {
+		case !errors.As(err, &f): // also nil
+			return err
+		case ctx.Err() != nil:
+			return fmt.Errorf("postgres: %w", context.Cause(ctx))
+		case f.kind == final:
+			return f.err
+		case f.kind == lost:
+			losses++
+			s.pool.Reset() // its other idle connections are likely to be gone as well
+		}
+		tired := try == maxTries || losses == maxLostTries || time.Since(start) > s.limits.Transaction
+		if f.kind == busy || tired {
+			return giveUp(f)
+		}
+		wait := min(firstPause<<try, maxPause)
+		if f.kind == lost {
+			wait = lostPause * time.Duration(losses)
+		}
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits with full jitter.
+func pause(ctx context.Context, most time.Duration) error {
+	t := time.NewTimer(rand.N(most))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("postgres: %w", context.Cause(ctx))
+	}
+}
+
+// acquire takes a connection from the pool, within bounds.
+func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.limits.Acquire)
+	defer cancel()
+	conn, err := s.pool.Acquire(ctx)
+	var pe *pgconn.PgError
+	var ce *pgconn.ConnectError
+	switch {
+	case err == nil:
+		return conn, nil
+	case errors.As(err, &pe) && (pe.Code[:2] == "28" || pe.Code == "3D000"): // a wrong password, no such database
+		return nil, perdure.Refuse(perdure.CodeUnavailable, "PostgreSQL does not let this program in: %s", pe.Message)
+	case errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &ce):
+		return nil, &fault{busy, fmt.Errorf("no connection within %v: %w", s.limits.Acquire, err)}
+	}
+	return nil, &fault{lost, err}
+}
+
+// send runs a batch outside of transactions, in one round trip and with the settings of this one alone.
+func (s *Store) send(ctx context.Context, queue func(*pgx.Batch)) error {
+	return s.retry(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, s.limits.Transaction)
+		defer cancel()
+		conn, err := s.acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		b := &pgx.Batch{}
+		b.Queue(s.settings)
+		queue(b)
+		return judge(conn.SendBatch(ctx, b).Close(), conn)
+	})
+}
+
+// query reads rows outside of transactions.
+func query[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, err error) {
+	err = s.send(ctx, func(b *pgx.Batch) { b.Queue(sql, args...).Query(into(&found, scan)) })
+	return found, err
+}
+
+// first is the only row that a query has, or nothing.
+func first[T any](all []T, err error) (T, error) {
+	if err != nil || len(all) == 0 {
+		var none T
+		return none, err
+	}
+	return all[0], nil
+}
