@@ -65,8 +65,14 @@ type watched struct {
 	mu       sync.Mutex
 	allowed  bool // main calls MaybeReaper, so that this binary may be started again
 	live     map[int]bool
-	pipe     *os.File  // to the reaper; nil: there is none
+	reaper   *reaper
 	notUntil time.Time // after a failure
+}
+
+// reaper is the helper, as this process sees it.
+type reaper struct {
+	pipe    *os.File
+	process *os.Process
 }
 
 const (
@@ -87,55 +93,61 @@ func (w *watched) add(group int) {
 		w.live = map[int]bool{}
 	}
 	w.live[group] = true
-	if w.pipe != nil && w.tell(group) == nil {
-		return
+	if w.reaper == nil || w.reaper.tell(group) != nil {
+		w.renew()
 	}
-	w.renew()
 }
 
 func (w *watched) remove(group int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.live, group)
-	if w.pipe != nil && w.tell(-group) != nil {
+	if w.reaper != nil && w.reaper.tell(-group) != nil {
 		w.renew()
 	}
 }
 
-// tell writes one line. A pipe takes so little whole or not at all.
-func (w *watched) tell(n int) error {
-	_ = w.pipe.SetWriteDeadline(time.Now().Add(reaperPatience))
-	_, err := w.pipe.Write(append(strconv.AppendInt(nil, int64(n), 10), '\n'))
-	return err
-}
-
-// renew starts a reaper in the place of one that is gone, and tells it all there is to know.
+// renew starts a reaper in the place of one that is gone or does not read, and tells it all there is
+// to know.
 func (w *watched) renew() {
-	if w.pipe != nil {
-		_ = w.pipe.Close()
-		w.pipe = nil
-	}
+	w.reaper.dismiss()
+	w.reaper = nil
 	if !w.allowed || time.Now().Before(w.notUntil) {
 		return
 	}
-	var err error
-	if w.pipe, err = startReaper(); err == nil {
+	r, err := startReaper()
+	if err == nil {
 		for group := range w.live {
-			if err = w.tell(group); err != nil {
+			if err = r.tell(group); err != nil {
 				break
 			}
 		}
 	}
 	if err != nil {
-		if w.pipe != nil {
-			_ = w.pipe.Close()
-			w.pipe = nil
-		}
+		r.dismiss()
 		w.notUntil = time.Now().Add(reaperRetry)
+		return
 	}
+	w.reaper = r
 }
 
-func startReaper() (*os.File, error) {
+// tell writes one line. A pipe takes so little whole or not at all.
+func (r *reaper) tell(n int) error {
+	_ = r.pipe.SetWriteDeadline(time.Now().Add(reaperPatience))
+	_, err := r.pipe.Write(append(strconv.AppendInt(nil, int64(n), 10), '\n'))
+	return err
+}
+
+// dismiss ends a reaper before its pipe breaks: or it would kill what is alive and well.
+func (r *reaper) dismiss() {
+	if r == nil {
+		return
+	}
+	_ = r.process.Kill()
+	_ = r.pipe.Close()
+}
+
+func startReaper() (*reaper, error) {
 	binary := "/proc/self/exe" // the binary that runs, even if another has taken its place since
 	if runtime.GOOS != "linux" {
 		var err error
@@ -143,22 +155,22 @@ func startReaper() (*os.File, error) {
 			return nil, err
 		}
 	}
-	r, w, err := os.Pipe()
+	in, out, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close()
+	defer in.Close()
 	cmd := &exec.Cmd{
 		Path:        binary,
 		Args:        []string{"perdure-reaper"},
 		Env:         []string{reaperMark + "=1", "GOMAXPROCS=1"},
 		Dir:         "/",
-		Stdin:       r,
+		Stdin:       in,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, errors.Join(err, w.Close())
+		return nil, errors.Join(err, out.Close())
 	}
 	go func() { _ = cmd.Wait() }()
-	return w, nil
+	return &reaper{pipe: out, process: cmd.Process}, nil
 }

@@ -89,7 +89,9 @@ func (h *Host) heed(l *live, r *perdure.BeatResult, sent instant) {
 		return
 	}
 	t := termOf(l.run, sent, r.RemainingMs, r.LockedUntil)
-	l.ultimatum = later(l.ultimatum, t.ultimatum)
+	if !r.LockedUntil.IsZero() {
+		l.ultimatum = later(l.ultimatum, t.ultimatum) // both err early: the later one is nearer
+	}
 	l.lock = earlier(later(l.lock, t.lock), l.ultimatum)
 	if r.Stop && l.report == nil && l.ctx.Err() == nil {
 		// Still ours: what the handler says about it is reported, so that the step can turn at once.

@@ -138,9 +138,14 @@ type term struct {
 	unwanted        bool // it is ours, and the job has turned meanwhile
 }
 
-// termOf counts the remaining time from an instant at or before the scheduler's own reading.
+// termOf counts the remaining time from an instant at or before the scheduler's own reading. How far
+// the ultimatum is from the lock's end is the scheduler's to say; a lock beyond the ultimatum is none.
 func termOf(run *perdure.Run, from instant, remainingMs int64, lockedUntil time.Time) term {
 	lock := from.add(millis(remainingMs))
-	beyond := min(max(run.CompleteBy.Sub(lockedUntil), 0), perdure.MaxDuration)
-	return term{lock: lock, ultimatum: lock.add(beyond)}
+	if lockedUntil.IsZero() || run.CompleteBy.IsZero() {
+		return term{lock: lock, ultimatum: lock}
+	}
+	beyond := run.CompleteBy.Sub(lockedUntil)
+	ultimatum := lock.add(min(max(beyond, -perdure.MaxDuration), perdure.MaxDuration))
+	return term{lock: earlier(lock, ultimatum), ultimatum: ultimatum}
 }

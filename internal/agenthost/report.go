@@ -37,11 +37,11 @@ func (h *Host) take() (batch []*live) {
 	h.mu.Lock()
 	defer h.unlock()
 	for len(batch) == 0 {
-		for len(h.outbox) == 0 {
-			if h.life.Err() != nil {
-				return nil
-			}
+		for len(h.outbox) == 0 && h.life.Err() == nil {
 			h.ready.Wait()
+		}
+		if h.life.Err() != nil {
+			return nil
 		}
 		n, bytes := 0, 0
 		for ; n < len(h.outbox) && len(batch) < perdure.MaxBatch; n++ {
@@ -69,7 +69,7 @@ func (h *Host) deliver(batch []*live) {
 	retry := backoff{base: 50 * time.Millisecond, most: 2 * time.Second}
 	for failed := 0; ; failed++ {
 		reports := h.ours(&batch)
-		if len(batch) == 0 {
+		if len(batch) == 0 || h.life.Err() != nil {
 			return
 		}
 		ctx, cancel := context.WithTimeout(h.life, reportTimeout)

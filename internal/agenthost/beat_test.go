@@ -1,0 +1,142 @@
+package agenthost
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"perdure"
+)
+
+// F042, F043: beats keep a run alive, and not past its ultimatum.
+func TestHeartbeats(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		x.beat = extend(10 * time.Second) // would grant more than there is
+		carry(t, x, Config{}, 4, func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
+			if run.Run == 1 {
+				return lasting(25*time.Second)(ctx, run)
+			}
+			began := time.Now()
+			<-ctx.Done()
+			if d := time.Since(began); d != 40*time.Second {
+				t.Errorf("ended after %s", d)
+			}
+			return nil, nil
+		})
+		x.offer(1, 10*time.Second, time.Minute)
+		x.offer(2, 10*time.Second, 40*time.Second)
+		time.Sleep(time.Minute)
+		x.expect(t, "1 done")
+		if _, _, n := x.counts(); n < 7+11 || n > 7+12 { // every 3⅓s for 25s and 40s
+			t.Errorf("%d beats", n)
+		}
+	})
+}
+
+// F042: beats that are lost extend nothing, and a run that was lost is not revived by a late one.
+func TestLostHeartbeats(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		x.beat = func(b []perdure.Beat) ([]perdure.BeatResult, error) {
+			time.Sleep(6 * time.Second)
+			return extend(10 * time.Second)(b)
+		}
+		carry(t, x, Config{}, 1, func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
+			began := time.Now()
+			<-ctx.Done()
+			if d := time.Since(began); d != 5*time.Second {
+				t.Errorf("ended after %s", d)
+			}
+			time.Sleep(30 * time.Second)
+			return nil, nil
+		})
+		x.offer(1, 5*time.Second, time.Minute)
+		time.Sleep(time.Minute)
+		x.expect(t)
+	})
+}
+
+// F060: the answer to a beat says that a run is to stop.
+func TestStop(t *testing.T) {
+	stop := func(reason string) func([]perdure.Beat) ([]perdure.BeatResult, error) {
+		return func(b []perdure.Beat) ([]perdure.BeatResult, error) {
+			results, err := extend(10 * time.Second)(b)
+			results[0].Stop, results[0].Reason = true, reason
+			return results, err
+		}
+	}
+	for reason, want := range map[string][]string{
+		"the job desires undone": {"1 failed stopped"}, // still ours: the outcome lets the step turn at once
+		"stale":                  nil,
+		"late":                   nil,
+		"forbidden":              nil,
+	} {
+		t.Run(reason, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				x := newExchange()
+				x.beat = stop(reason)
+				h := carry(t, x, Config{}, 1, lasting(30*time.Second))
+				x.offer(1, 10*time.Second, time.Minute)
+				time.Sleep(4 * time.Second)
+				x.expect(t, want...)
+				if s := h.Stats()[0]; s.Busy+s.Overdue+s.Unreported != 0 {
+					t.Errorf("stats %+v", s)
+				}
+			})
+		})
+	}
+}
+
+// A thousand and more runs beat in calls of bounded size.
+func TestBeatsGoInBatches(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		var sizes []int
+		x.beat = func(b []perdure.Beat) ([]perdure.BeatResult, error) {
+			x.mu.Lock()
+			sizes = append(sizes, len(b))
+			x.mu.Unlock()
+			return extend(10 * time.Second)(b)
+		}
+		carry(t, x, Config{}, 1500, lasting(5*time.Second))
+		for i := range 1500 {
+			x.offer(int64(i+1), 10*time.Second, time.Minute)
+		}
+		time.Sleep(4 * time.Second)
+		if synctest.Wait(); len(sizes) != 2 || slices.Max(sizes) != perdure.MaxBatch {
+			t.Errorf("batches %v", sizes)
+		}
+	})
+}
+
+// Progress goes with the next beat, and again if that was lost.
+func TestProgress(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		var got []string
+		x.beat = func(b []perdure.Beat) ([]perdure.BeatResult, error) {
+			got = append(got, string(b[0].Progress))
+			if len(got) == 1 {
+				return nil, errLost
+			}
+			return extend(10 * time.Second)(b)
+		}
+		carry(t, x, Config{}, 1, func(ctx context.Context, _ *perdure.Run) (json.RawMessage, error) {
+			if err := perdure.Progress(ctx, map[string]int{"percent": 40}); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(12 * time.Second)
+			return nil, nil
+		})
+		x.offer(1, 10*time.Second, time.Minute)
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if want := []string{`{"percent":40}`, `{"percent":40}`, ``}; !slices.Equal(got, want) {
+			t.Errorf("progress %q", got)
+		}
+	})
+}

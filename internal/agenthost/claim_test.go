@@ -1,0 +1,274 @@
+package agenthost
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"perdure"
+)
+
+func TestARunIsExecutedAndReported(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		carry(t, x, Config{}, 2, func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
+			if got := perdure.RunOf(ctx); got == nil || got.Run != run.Run {
+				t.Errorf("run in the context: %v", got)
+			}
+			if at, ok := ctx.Deadline(); !ok || time.Until(at) != time.Minute {
+				t.Errorf("the context's deadline is in %s, want the ultimatum", time.Until(at))
+			}
+			return json.RawMessage(`{ "ok": true }`), nil
+		})
+		x.offer(1, 10*time.Second, time.Minute)
+		x.expect(t, "1 done")
+		if got := string(x.reports[0].Output); got != `{"ok":true}` {
+			t.Errorf("output %s", got)
+		}
+		if c := x.claims[0]; c.Agent != "payments" || c.Holder != "host-1" || c.Max != 2 || c.Heartbeat != 10*time.Second || c.Wait != 20*time.Second || c.RequestID == "" {
+			t.Errorf("claim %+v", c)
+		}
+	})
+}
+
+// F019: the claim was committed and its answer lost. The same requestId brings the same runs.
+func TestALostClaimIsRepeatedUnderItsRequestID(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		given := map[string][]perdure.Run{}
+		x.claim = func(ctx context.Context, n int, req perdure.ClaimRequest) ([]perdure.Run, error) {
+			if runs, ok := given[req.RequestID]; ok {
+				return runs, nil
+			}
+			runs, err := x.wait(ctx, req)
+			if given[req.RequestID] = runs; n == 1 && err == nil {
+				return nil, errLost
+			}
+			return runs, err
+		}
+		carry(t, x, Config{}, 1, done)
+		x.offer(1, time.Minute, time.Minute)
+		time.Sleep(time.Second)
+		x.expect(t, "1 done")
+		if x.claims[0].RequestID != x.claims[1].RequestID {
+			t.Error("the lost claim was repeated under another requestId")
+		}
+		if x.claims[1].RequestID == x.claims[2].RequestID {
+			t.Error("a new claim under an old requestId")
+		}
+	})
+}
+
+// F021: a claim's answer is doubled, within itself and in a later one.
+func TestARunIsStartedOnce(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		one := lettingOut(1, time.Minute, time.Minute)
+		x.claim = func(ctx context.Context, n int, req perdure.ClaimRequest) ([]perdure.Run, error) {
+			if n <= 3 {
+				return []perdure.Run{one, one}, nil
+			}
+			return x.wait(ctx, req)
+		}
+		var started atomic.Int32
+		carry(t, x, Config{}, 4, func(context.Context, *perdure.Run) (json.RawMessage, error) {
+			started.Add(1)
+			return nil, nil
+		})
+		time.Sleep(10 * time.Second)
+		x.expect(t, "1 done")
+		if started.Load() != 1 {
+			t.Errorf("started %d times", started.Load())
+		}
+	})
+}
+
+// F022: the answer to a claim is delayed until after the lock's end.
+func TestARunThatArrivesTooLateIsDiscarded(t *testing.T) {
+	slow := func(x *exchange) func(context.Context, int, perdure.ClaimRequest) ([]perdure.Run, error) {
+		return func(ctx context.Context, _ int, req perdure.ClaimRequest) ([]perdure.Run, error) {
+			runs, err := x.wait(ctx, req)
+			if len(runs) > 0 {
+				time.Sleep(6 * time.Second)
+			}
+			return runs, err
+		}
+	}
+	t.Run("no beat tells", func(t *testing.T) {
+		virtual(t, func(t *testing.T) {
+			x := newExchange()
+			x.claim = slow(x)
+			carry(t, x, Config{}, 1, done)
+			x.offer(1, 5*time.Second, time.Minute)
+			time.Sleep(time.Minute)
+			x.expect(t)
+		})
+	})
+	t.Run("a beat tells that it is late", func(t *testing.T) {
+		virtual(t, func(t *testing.T) {
+			x := newExchange()
+			x.claim = slow(x)
+			x.beat = func(b []perdure.Beat) ([]perdure.BeatResult, error) {
+				return []perdure.BeatResult{{Job: b[0].Job, Step: b[0].Step, Run: b[0].Run, Stop: true, Reason: "late"}}, nil
+			}
+			carry(t, x, Config{}, 1, done)
+			x.offer(1, 5*time.Second, time.Minute)
+			time.Sleep(time.Minute)
+			x.expect(t)
+		})
+	})
+	t.Run("a beat tells that it is unwanted", func(t *testing.T) {
+		virtual(t, func(t *testing.T) {
+			x := newExchange()
+			x.claim = slow(x)
+			x.beat = func(b []perdure.Beat) ([]perdure.BeatResult, error) {
+				return []perdure.BeatResult{{Job: b[0].Job, Step: b[0].Step, Run: b[0].Run,
+					RemainingMs: 5000, Stop: true, Reason: "the job desires undone"}}, nil
+			}
+			carry(t, x, Config{}, 1, done)
+			x.offer(1, 20*time.Second, time.Minute)
+			time.Sleep(time.Minute)
+			x.expect(t, "1 returned")
+		})
+	})
+}
+
+// The time that a claim waits for work is not the run's.
+func TestALongPollCostsTheRunNothing(t *testing.T) {
+	t.Run("told how long it was", func(t *testing.T) {
+		virtual(t, func(t *testing.T) {
+			x := newExchange()
+			carry(t, x, Config{}, 1, func(ctx context.Context, _ *perdure.Run) (json.RawMessage, error) {
+				if at, _ := ctx.Deadline(); time.Until(at) != 30*time.Second {
+					t.Errorf("ends in %s", time.Until(at))
+				}
+				return nil, nil
+			})
+			time.Sleep(15 * time.Second)
+			x.offer(1, 10*time.Second, 30*time.Second)
+			x.expect(t, "1 done")
+			if _, _, n := x.counts(); n != 0 {
+				t.Errorf("%d beats before the start", n)
+			}
+		})
+	})
+	t.Run("not told, so a beat tells", func(t *testing.T) {
+		virtual(t, func(t *testing.T) {
+			x := newExchange()
+			x.beat = extend(10 * time.Second)
+			x.claim = func(ctx context.Context, _ int, req perdure.ClaimRequest) ([]perdure.Run, error) {
+				runs, err := x.wait(ctx, req)
+				for i := range runs {
+					runs[i].WaitedMs = 0
+				}
+				return runs, err
+			}
+			carry(t, x, Config{}, 1, done)
+			time.Sleep(15 * time.Second)
+			x.offer(1, 10*time.Second, 30*time.Second)
+			x.expect(t, "1 done")
+			if _, _, n := x.counts(); n != 1 {
+				t.Errorf("%d beats before the start", n)
+			}
+		})
+	})
+}
+
+// F023: between its arrival and its start, a run's time is used up.
+func TestTimeIsCheckedAtTheStart(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		h := carry(t, x, Config{}, 1, done)
+		run := lettingOut(1, time.Second, time.Second)
+		l := &live{run: &run, agent: h.agents[0], lock: h.now(), running: true, cancel: func(error) {}}
+		h.agents[0].busy++
+		if h.begin(l) {
+			t.Error("a run without time was started")
+		}
+		if !l.lost || h.agents[0].busy != 0 {
+			t.Errorf("lost %v, busy %d", l.lost, h.agents[0].busy)
+		}
+	})
+}
+
+// F028: no more is claimed than there are slots, and a slot that gets free is used.
+func TestSlots(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		var now, most atomic.Int32
+		h := carry(t, x, Config{}, 3, func(context.Context, *perdure.Run) (json.RawMessage, error) {
+			most.Store(max(most.Load(), now.Add(1)))
+			time.Sleep(time.Second)
+			now.Add(-1)
+			return nil, nil
+		})
+		for i := range 10 {
+			x.offer(int64(i+1), time.Minute, time.Minute)
+		}
+		synctest.Wait()
+		if s := h.Stats(); len(s) != 1 || s[0] != (AgentStats{Agent: "payments", Slots: 3, Busy: 3}) {
+			t.Errorf("stats %+v", s)
+		}
+		time.Sleep(4 * time.Second)
+		if synctest.Wait(); len(x.told()) != 10 || most.Load() != 3 {
+			t.Errorf("%d runs in four rounds, %d at once", len(x.told()), most.Load())
+		}
+	})
+}
+
+// An answer may not bring more than was asked for; if it does, the rest goes back.
+func TestSurplusIsGivenBack(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		var all []perdure.Run
+		for i := range 3 {
+			all = append(all, lettingOut(int64(i+1), time.Minute, time.Minute))
+		}
+		x.claim = func(ctx context.Context, n int, req perdure.ClaimRequest) ([]perdure.Run, error) {
+			if n == 1 {
+				return all, nil
+			}
+			return x.wait(ctx, req)
+		}
+		carry(t, x, Config{}, 1, deaf(time.Second))
+		synctest.Wait()
+		got := x.told()
+		slices.Sort(got)
+		if fmt.Sprint(got) != "[2 returned 3 returned]" {
+			t.Errorf("reports %q", got)
+		}
+	})
+}
+
+// An exchange that fails, or answers at once with nothing, is not asked in a busy loop; once it is well
+// again, so is the host, within ten seconds (L4).
+func TestNeverABusyLoop(t *testing.T) {
+	for name, answer := range map[string]error{"fails": errLost, "does not wait": nil} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				x := newExchange()
+				var well atomic.Bool
+				x.claim = func(ctx context.Context, _ int, req perdure.ClaimRequest) ([]perdure.Run, error) {
+					if !well.Load() {
+						return nil, answer
+					}
+					return x.wait(ctx, req)
+				}
+				carry(t, x, Config{}, 1, done)
+				time.Sleep(5 * time.Minute)
+				if n, _, _ := x.counts(); n < 30 || n > 700 {
+					t.Errorf("%d claims in five minutes", n)
+				}
+				well.Store(true)
+				time.Sleep(10 * time.Second)
+				x.offer(1, time.Minute, time.Minute)
+				x.expect(t, "1 done")
+			})
+		})
+	}
+}

@@ -1,0 +1,216 @@
+package agenthost
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"perdure"
+)
+
+// drain drains with a grace of 20s, and says how long that took.
+func drain(h *Host) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	began := time.Now()
+	err := h.Drain(ctx)
+	return time.Since(began), err
+}
+
+// F117, L6: an idle host drains at once; its long poll ends.
+func TestDrainIdle(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		h := carry(t, x, Config{}, 1, done)
+		synctest.Wait()
+		if d, err := drain(h); d > 0 || err != nil {
+			t.Errorf("%s, %v", d, err)
+		}
+	})
+}
+
+func TestRunReturnsNilAfterADrain(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		h := New(Config{Exchange: newExchange(), Holder: "host-1", Agents: []*perdure.Agent{perdure.NewAgent("a")}})
+		ended := make(chan error)
+		go func() { ended <- h.Run(t.Context()) }()
+		synctest.Wait()
+		if _, err := drain(h); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+func TestRunReturnsTheCauseOfADeadContext(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		a := perdure.NewAgent("payments")
+		a.HandleAny(lasting(time.Hour))
+		h := New(Config{Exchange: x, Holder: "host-1", Agents: []*perdure.Agent{a}})
+		ctx, cancel := context.WithCancelCause(context.Background())
+		ended := make(chan error)
+		go func() { ended <- h.Run(ctx) }()
+		x.offer(1, time.Minute, time.Minute)
+		synctest.Wait()
+		cancel(errLost)
+		if err := <-ended; !errors.Is(err, errLost) {
+			t.Errorf("Run: %v", err)
+		}
+		x.expect(t) // as a crash: nothing is said
+	})
+}
+
+// L6: runs that end within the grace are reported as they end; those that do not are cut short, which
+// counts no failure.
+func TestDrainWaitsThenCutsShort(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		x.beat = extend(10 * time.Second)
+		h := carry(t, x, Config{}, 3, func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
+			switch run.Run {
+			case 1:
+				return lasting(5*time.Second)(ctx, run)
+			case 2:
+				return lasting(time.Hour)(ctx, run)
+			}
+			_, err := lasting(time.Hour)(ctx, run)
+			return nil, perdure.NoEffect(err)
+		})
+		for i := range 3 {
+			x.offer(int64(i+1), 10*time.Second, 2*time.Hour)
+			synctest.Wait()
+		}
+		d, err := drain(h)
+		if d != 17*time.Second || err != nil {
+			t.Errorf("%s, %v", d, err)
+		}
+		synctest.Wait()
+		got := map[string]bool{}
+		for _, s := range x.told() {
+			got[s] = true
+		}
+		if len(got) != 3 || !got["1 done"] || !got["2 returned effect unknown"] || !got["3 returned"] {
+			t.Errorf("reports %q", x.told())
+		}
+	})
+}
+
+// F050: a handler that does not heed its context may still act: nothing is said about its run, and the
+// drain does not wait for it longer than it may.
+func TestDrainWithADeafHandler(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		x.beat = extend(10 * time.Second)
+		h := carry(t, x, Config{}, 1, deaf(time.Hour))
+		x.offer(1, 10*time.Second, 2*time.Hour)
+		synctest.Wait()
+		if d, err := drain(h); d != 19*time.Second || err == nil {
+			t.Errorf("%s, %v", d, err)
+		}
+		x.expect(t)
+		time.Sleep(2 * time.Hour)
+		x.expect(t)
+	})
+}
+
+// F117: a run that arrives when the drain has begun is given back.
+func TestDrainGivesBackWhatArrives(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		x.claim = func(ctx context.Context, n int, req perdure.ClaimRequest) ([]perdure.Run, error) {
+			if n == 1 {
+				<-ctx.Done() // answers nevertheless
+			}
+			return x.wait(context.WithoutCancel(ctx), req)
+		}
+		h := carry(t, x, Config{}, 1, func(context.Context, *perdure.Run) (json.RawMessage, error) {
+			t.Error("started")
+			return nil, nil
+		})
+		synctest.Wait()
+		x.offer(1, time.Minute, time.Minute)
+		if _, err := drain(h); err != nil {
+			t.Error(err)
+		}
+		x.expect(t, "1 returned")
+	})
+}
+
+// F019, F020: the drain cut a claim that had been committed: what it brought is asked for, under its
+// requestId, and given back.
+func TestDrainRetrievesALostClaim(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		var committed string
+		run := lettingOut(1, time.Minute, time.Minute)
+		x.claim = func(ctx context.Context, n int, req perdure.ClaimRequest) ([]perdure.Run, error) {
+			if n == 1 {
+				<-ctx.Done()
+				committed = req.RequestID
+				return nil, ctx.Err()
+			}
+			if req.RequestID != committed || req.Wait != 0 {
+				t.Errorf("claim %+v", req)
+			}
+			return []perdure.Run{run}, nil
+		}
+		h := carry(t, x, Config{}, 1, done)
+		synctest.Wait()
+		if _, err := drain(h); err != nil {
+			t.Error(err)
+		}
+		x.expect(t, "1 returned")
+	})
+}
+
+// All reports are out before Drain returns, but it does not wait for ever.
+func TestDrainFlushes(t *testing.T) {
+	for name, c := range map[string]struct {
+		outage, took time.Duration
+		ok           bool
+	}{
+		"short outage": {outage: 6 * time.Second, ok: true},
+		"long outage":  {outage: time.Hour, took: 20 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				x := newExchange()
+				began := time.Now()
+				x.report = func(int, []perdure.Report) ([]perdure.ReportResult, error) {
+					if time.Since(began) < c.outage {
+						return nil, errLost
+					}
+					return nil, nil
+				}
+				h := carry(t, x, Config{Heartbeat: -1}, 1, done)
+				x.offer(1, time.Minute, time.Minute)
+				synctest.Wait()
+				d, err := drain(h)
+				if (err == nil) != c.ok || c.took > 0 && d != c.took {
+					t.Errorf("%s, %v", d, err)
+				}
+				if c.ok {
+					x.expect(t, "1 done")
+				}
+			})
+		})
+	}
+}
+
+func TestDrainBeforeRun(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		h := New(Config{Exchange: newExchange(), Holder: "host-1"})
+		if err := h.Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := h.Run(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

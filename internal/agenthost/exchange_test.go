@@ -1,0 +1,215 @@
+package agenthost
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"perdure"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errLost = errors.New("connection reset")
+
+// exchange is a scheduler that does as it is told. Its answers to claims come from claim, or from what
+// was offered. The hooks are set before a host knows it.
+type exchange struct {
+	mu      sync.Mutex
+	offers  []perdure.Run
+	arrived chan struct{} // closed and made anew with each offer
+
+	claims  []perdure.ClaimRequest
+	reports []perdure.Report
+	calls   []int // reports per call
+	beats   []perdure.Beat
+
+	claim  func(ctx context.Context, n int, req perdure.ClaimRequest) ([]perdure.Run, error)
+	report func(n int, reports []perdure.Report) ([]perdure.ReportResult, error)
+	beat   func(beats []perdure.Beat) ([]perdure.BeatResult, error)
+}
+
+func newExchange() *exchange { return &exchange{arrived: make(chan struct{})} }
+
+// lettingOut is a run that has lock until its lock ends and total until its ultimatum.
+func lettingOut(number int64, lock, total time.Duration) perdure.Run {
+	now := time.Now()
+	return perdure.Run{
+		Job: perdure.JobID{15: byte(number)}, Step: "charge", Action: "charge", Run: number, Key: fmt.Sprint("key", number),
+		Input: json.RawMessage(`{}`), LockedUntil: now.Add(lock), CompleteBy: now.Add(total), RemainingMs: lock.Milliseconds(),
+	}
+}
+
+// offer makes a run claimable.
+func (x *exchange) offer(number int64, lock, total time.Duration) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.offers = append(x.offers, lettingOut(number, lock, total))
+	close(x.arrived)
+	x.arrived = make(chan struct{})
+}
+
+func (x *exchange) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
+	x.mu.Lock()
+	x.claims = append(x.claims, req)
+	n := len(x.claims)
+	x.mu.Unlock()
+	if x.claim != nil {
+		return x.claim(ctx, n, req)
+	}
+	return x.wait(ctx, req)
+}
+
+// wait is a long poll.
+func (x *exchange) wait(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
+	began, over := time.Now(), time.After(req.Wait)
+	for {
+		x.mu.Lock()
+		if n := min(len(x.offers), req.Max); n > 0 {
+			runs := slices.Clone(x.offers[:n])
+			x.offers = x.offers[n:]
+			x.mu.Unlock()
+			for i := range runs {
+				runs[i].WaitedMs = time.Since(began).Milliseconds()
+			}
+			return runs, nil
+		}
+		arrived := x.arrived
+		x.mu.Unlock()
+		select {
+		case <-arrived:
+		case <-over:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (x *exchange) Report(_ context.Context, _ string, reports []perdure.Report) ([]perdure.ReportResult, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.calls = append(x.calls, len(reports))
+	if x.report != nil {
+		if results, err := x.report(len(x.calls), reports); results != nil || err != nil {
+			return results, err
+		}
+	}
+	x.reports = append(x.reports, reports...)
+	results := make([]perdure.ReportResult, len(reports))
+	for i := range results {
+		results[i].Accepted = true
+	}
+	return results, nil
+}
+
+func (x *exchange) Heartbeat(_ context.Context, _ string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
+	x.mu.Lock()
+	x.beats = append(x.beats, beats...)
+	x.mu.Unlock()
+	if x.beat == nil {
+		return nil, errLost
+	}
+	return x.beat(beats)
+}
+
+// extend answers beats as a scheduler does that grants d with each.
+func extend(d time.Duration) func([]perdure.Beat) ([]perdure.BeatResult, error) {
+	return func(beats []perdure.Beat) ([]perdure.BeatResult, error) {
+		var results []perdure.BeatResult
+		for _, b := range beats {
+			results = append(results, perdure.BeatResult{Job: b.Job, Step: b.Step, Run: b.Run,
+				LockedUntil: time.Now().Add(d), RemainingMs: d.Milliseconds()})
+		}
+		return results, nil
+	}
+}
+
+// counts says how often each call was made; beats are counted singly.
+func (x *exchange) counts() (claims, reports, beats int) {
+	synctest.Wait()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.claims), len(x.calls), len(x.beats)
+}
+
+// told are the reports so far, as "run outcome".
+func (x *exchange) told() []string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var s []string
+	for _, r := range x.reports {
+		line := fmt.Sprint(r.Run, " ", r.Outcome)
+		if r.Error != nil && r.Error.Code != "" {
+			line += " " + r.Error.Code
+		}
+		if r.Effect != "" {
+			line += " effect " + r.Effect
+		}
+		s = append(s, line)
+	}
+	return s
+}
+
+func (x *exchange) expect(t *testing.T, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	if got := x.told(); !slices.Equal(got, want) {
+		t.Errorf("reports %q, want %q", got, want)
+	}
+}
+
+// carry runs a host with one agent until the test is over.
+func carry(t *testing.T, x *exchange, cfg Config, slots int, handler perdure.Handler) *Host {
+	a := perdure.NewAgent("payments")
+	a.Slots = slots
+	a.HandleAny(handler)
+	cfg.Exchange, cfg.Holder, cfg.Agents = x, "host-1", []*perdure.Agent{a}
+	cfg.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	h := New(cfg)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- h.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	return h
+}
+
+// virtual runs a test in virtual time.
+func virtual(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, test)
+}
+
+// done is a handler that has nothing to do.
+func done(context.Context, *perdure.Run) (json.RawMessage, error) {
+	return json.RawMessage(`{"ok":true}`), nil
+}
+
+// lasting is a handler that takes d and heeds its context.
+func lasting(d time.Duration) perdure.Handler {
+	return func(ctx context.Context, _ *perdure.Run) (json.RawMessage, error) {
+		select {
+		case <-time.After(d):
+			return nil, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// deaf is a handler that takes d whatever its context says.
+func deaf(d time.Duration) perdure.Handler {
+	return func(context.Context, *perdure.Run) (json.RawMessage, error) {
+		time.Sleep(d)
+		return nil, nil
+	}
+}

@@ -1,0 +1,148 @@
+package agenthost
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"perdure"
+)
+
+// F055: a report is repeated until it is answered.
+func TestLostReportsAreRepeated(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		x.report = func(n int, _ []perdure.Report) ([]perdure.ReportResult, error) {
+			switch {
+			case n < 5:
+				return nil, errLost
+			case n == 5:
+				return []perdure.ReportResult{}, nil // an answer of another size is none
+			}
+			return nil, nil
+		}
+		carry(t, x, Config{Heartbeat: -1}, 1, done)
+		x.offer(1, time.Minute, time.Minute)
+		time.Sleep(20 * time.Second)
+		x.expect(t, "1 done")
+		if _, n, _ := x.counts(); n != 6 {
+			t.Errorf("%d calls", n)
+		}
+	})
+}
+
+// F038, F055: but only for as long as the run is ours.
+func TestAReportIsDroppedWithItsLock(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		began := time.Now()
+		var last time.Duration
+		x.report = func(int, []perdure.Report) ([]perdure.ReportResult, error) {
+			last = time.Since(began)
+			return nil, errLost
+		}
+		h := carry(t, x, Config{Heartbeat: -1}, 1, done)
+		x.offer(1, 20*time.Second, 20*time.Second)
+		time.Sleep(time.Minute)
+		if synctest.Wait(); last >= 20*time.Second || last < 15*time.Second {
+			t.Errorf("last said after %s", last)
+		}
+		if s := h.Stats()[0]; s.Unreported != 0 {
+			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
+// While a report cannot get through, beats keep its run alive.
+func TestUnreportedRunsBeat(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		x.beat = extend(10 * time.Second)
+		began := time.Now()
+		x.report = func(int, []perdure.Report) ([]perdure.ReportResult, error) {
+			if time.Since(began) < 30*time.Second {
+				return nil, errLost
+			}
+			return nil, nil
+		}
+		carry(t, x, Config{}, 1, done)
+		x.offer(1, 10*time.Second, time.Minute)
+		time.Sleep(40 * time.Second)
+		x.expect(t, "1 done")
+	})
+}
+
+// F044, F045, F057: a refusal is final, and is not the next run's affair.
+func TestRefusedReportsAreNotRepeated(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		x.report = func(n int, r []perdure.Report) ([]perdure.ReportResult, error) {
+			if r[0].Run == 1 {
+				return []perdure.ReportResult{{Reason: perdure.RefusedStale, Message: "run 2 was let out"}}, nil
+			}
+			return nil, nil
+		}
+		carry(t, x, Config{}, 1, done)
+		x.offer(1, time.Minute, time.Minute)
+		time.Sleep(time.Minute)
+		x.offer(2, time.Minute, time.Minute)
+		x.expect(t, "2 done")
+		if _, n, _ := x.counts(); n != 2 {
+			t.Errorf("%d calls", n)
+		}
+	})
+}
+
+// F047: one report that spoils the call is found out, and the others get through.
+func TestAPoisonousReport(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		x.report = func(n int, r []perdure.Report) ([]perdure.ReportResult, error) {
+			if slices.ContainsFunc(r, func(r perdure.Report) bool { return r.Run == 2 }) {
+				return nil, perdure.Refuse(perdure.CodeTooLarge, "body too large")
+			}
+			return nil, nil
+		}
+		h := carry(t, x, Config{}, 8, func(context.Context, *perdure.Run) (json.RawMessage, error) {
+			time.Sleep(time.Second)
+			return nil, nil
+		})
+		for i := range 8 {
+			x.offer(int64(i+1), time.Minute, time.Minute)
+		}
+		time.Sleep(10 * time.Second)
+		if synctest.Wait(); len(x.told()) != 7 {
+			t.Errorf("reports %q", x.told())
+		}
+		if s := h.Stats()[0]; s.Unreported != 0 {
+			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
+// F033: what becomes ready while calls are under way goes in one.
+func TestReportsAreBatched(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		gate := make(chan struct{})
+		x.report = func(n int, _ []perdure.Report) ([]perdure.ReportResult, error) {
+			x.mu.Unlock()
+			<-gate
+			x.mu.Lock()
+			return nil, nil
+		}
+		carry(t, x, Config{Heartbeat: -1}, 200, done)
+		for i := range 300 {
+			x.offer(int64(i+1), time.Minute, time.Minute)
+			synctest.Wait()
+		}
+		close(gate)
+		synctest.Wait()
+		if len(x.told()) != 300 || len(x.calls) > 2*senders {
+			t.Errorf("%d reports in %d calls", len(x.told()), len(x.calls))
+		}
+	})
+}
