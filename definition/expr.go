@@ -38,12 +38,13 @@ const maxExprNodes = 1000
 type misfit struct {
 	at            int
 	message, hint string
+	large         bool // over a bound
 }
 
 // compileExpr compiles src; truth says that it must give true or false.
 func compileExpr(src string, truth bool) (*expression, *misfit) {
 	if len(src) > perdure.MaxExpressionBytes {
-		return nil, &misfit{message: fmt.Sprintf("an expression of %d bytes; at most %d", len(src), perdure.MaxExpressionBytes),
+		return nil, &misfit{large: true, message: fmt.Sprintf("an expression of %d bytes; at most %d", len(src), perdure.MaxExpressionBytes),
 			hint: "let an agent compute what takes that many words"}
 	}
 	trimmed := strings.TrimSpace(src)

@@ -2,7 +2,6 @@ package definition
 
 import (
 	"encoding/json"
-	"fmt"
 
 	"perdure"
 	"testing"
@@ -46,7 +45,6 @@ func TestOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(FormatError("order.yaml", []byte(order), err))
 	}
-	fmt.Println(string(plans[0].Canonical))
 	again, err := new(Compiler).Compile(plans[0].Canonical)
 	if err != nil {
 		t.Fatal(FormatError("order.yaml", []byte(order), err))

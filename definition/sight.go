@@ -3,6 +3,8 @@ package definition
 import (
 	"slices"
 	"strings"
+
+	"perdure"
 )
 
 // sight is what the expressions of one place may refer to.
@@ -64,6 +66,9 @@ func (x *expression) early() bool {
 // misfit records the fault of an expression that begins at byte at of the text of n.
 func (d *decoder) misfit(p *pointer, n *node, at int, m *misfit) {
 	f := d.add(p, d.inside(n, at+m.at), "%s", m.message)
+	if m.large {
+		f.code = perdure.CodeTooLarge
+	}
 	if m.hint != "" {
 		f.hinted("%s", m.hint)
 	}

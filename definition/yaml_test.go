@@ -169,7 +169,7 @@ func TestBombs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
 			_, err := Parse([]byte(src), YAML, Options{})
-			if took := time.Since(began); took > 2*time.Second {
+			if took := time.Since(began); took > 10*time.Second {
 				t.Errorf("took %s", took)
 			}
 			if perdure.CodeOf(err) != perdure.CodeTooLarge && name != "anchors" {
@@ -217,7 +217,7 @@ func TestLinear(t *testing.T) {
 			return best
 		}
 		small, large := measure(1<<18), measure(1<<20)
-		if large > 12*small+50*time.Millisecond {
+		if large > 12*small+300*time.Millisecond {
 			t.Errorf("%s: 256 KiB take %s, 1 MiB %s", name, small, large)
 		}
 	}

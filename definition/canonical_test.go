@@ -1,0 +1,320 @@
+package definition
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"perdure"
+)
+
+func parseOne(t testing.TB, src string, format Format, opts Options) *perdure.Plan {
+	t.Helper()
+	plans, err := Parse([]byte(src), format, opts)
+	if err != nil {
+		t.Fatal("\n" + FormatError("test", []byte(src), err) + src)
+	}
+	return plans[0]
+}
+
+// same are definitions that mean the same: all have one canonical text but for the order of steps,
+// and one hash.
+var same = [][]string{
+	{
+		"type: t\nsteps: {a: {agent: x}, b: {agent: y, after: [a]}}",
+		"steps: {b: {after: [a], agent: y}, a: {agent: x}}\ntype: t\n",
+		"type: t\nflow: chain\nsteps: {a: {agent: x}, b: {agent: y}}",
+		"type: t\nflow: chain\nsteps: {a: {agent: x}, b: {agent: y, after: [a]}}",
+		"type: t\npriority: 0\nlabels: {}\ninput: null\nonFailure: park\nstates: {undone: undone, done: done}\nsteps:\n  a: {agent: x, action: a, with: null, completeWithin: 5m, retry: {attempts: 5, backoff: 1s, maxBackoff: 1m, notOn: []}, onFailure: [park]}\n  b: {agent: y, after: [a], retry: {}, onFailure: park}",
+		`{"steps":{"a":{"agent":"x","completeWithin":"300s"},"b":{"after":["a"],"agent":"y"}},"type":"t"}`,
+	},
+	{
+		"type: t\nonFailure: undo\nsteps: {a: {agent: x, onFailure: undo}}",
+		"type: t\nonFailure: [undo]\nsteps: {a: {agent: x}}",
+	},
+	{
+		"type: t\nonFailure: [{wait: 1h}, park]\nsteps: {a: {agent: x}}",
+		"type: t\nonFailure: {wait: 60m, times: 1}\nsteps: {a: {agent: x}}",
+	},
+	{
+		"type: t\nsteps: {a: {agent: x, undo: {}}}",
+		"type: t\nsteps: {a: {agent: x, undo: {agent: x, action: a, completeWithin: 5m, retry: {}}}}",
+	},
+	{
+		"type: t\nsteps: {a: {agent: x, action: go, retry: {attempts: 2, backoff: 2m, maxBackoff: 2m, notOn: [b, a, b]}, undo: {action: go, retry: {backoff: 2m, notOn: [a, b], attempts: 2}}}}",
+		"type: t\nsteps: {a: {agent: x, action: go, retry: {attempts: 2, backoff: 120s, notOn: [a, b]}, undo: {}}}",
+	},
+	{
+		"type: t\ninput: {b: [1, {d: 2, c: 3}], a: 1.0}\nsteps: {a: {agent: x, when: ' ${ input.a > 0 } '}}",
+		`{"type":"t","input":{"a":1.0,"b":[1,{"c":3,"d":2}]},"steps":{"a":{"agent":"x","when":"input.a > 0"}}}`,
+	},
+	{
+		"type: t\nkey: k-${input.n}\npriority: ${input.n}\ninput: {n: 7}\nsteps: {a: {agent: x}}",
+		"type: t\nkey: k-7\npriority: 7\ninput: {n: 7}\nsteps: {a: {agent: x}}",
+	},
+}
+
+func TestSameMeaning(t *testing.T) {
+	for _, group := range same {
+		first := parseOne(t, group[0], YAML, Options{})
+		for _, src := range group[1:] {
+			if p := parseOne(t, src, YAML, Options{}); p.Hash != first.Hash {
+				t.Errorf("%s\nis not\n%s", p.Canonical, first.Canonical)
+			}
+		}
+	}
+}
+
+// TestOtherMeaning: what looks like a default and is none.
+func TestOtherMeaning(t *testing.T) {
+	differ := []string{
+		"type: t\nsteps: {a: {agent: approval}}",
+		"type: t\nsteps: {a: {agent: approval, completeWithin: 5m}}",
+		"type: t\nsteps: {a: {agent: x}}",
+		"type: t\nsteps: {a: {agent: x, undo: {}}}",
+		"type: t\nsteps: {a: {agent: x, undo: {with: {}}}}",
+		"type: t\nonFailure: undo\nsteps: {a: {agent: x}}",
+		"type: t\nonFailure: undo\nsteps: {a: {agent: x, onFailure: park}}",
+		"type: t\nsteps: {a: {agent: x, retry: {attempts: 3}, undo: {}}}",
+		"type: t\nsteps: {a: {agent: x, retry: {attempts: 3}, undo: {retry: {}}}}",
+		"type: t\nsteps: {a: {agent: x, completeWithin: 1m, undo: {}}}",
+		"type: t\nsteps: {a: {agent: x, completeWithin: 1m, undo: {completeWithin: 5m}}}",
+		"type: t\ninput: 1\nsteps: {a: {agent: x}}",
+		"type: t\ninput: 1.0\nsteps: {a: {agent: x}}",
+		"type: t\ninput: 1e0\nsteps: {a: {agent: x}}",
+		"type: t\ninput: '1'\nsteps: {a: {agent: x}}",
+		"type: t\ninput: 123456789012345678901\nsteps: {a: {agent: x}}",
+		"type: t\ninput: 123456789012345678902\nsteps: {a: {agent: x}}",
+		"type: t\ninput: [1, 2]\nsteps: {a: {agent: x}}",
+		"type: t\ninput: [2, 1]\nsteps: {a: {agent: x}}",
+	}
+	seen := map[[32]byte]string{}
+	for _, src := range differ {
+		p := parseOne(t, src, YAML, Options{})
+		if other, ok := seen[p.Hash]; ok {
+			t.Errorf("the same:\n%s\n%s", src, other)
+		}
+		seen[p.Hash] = src
+	}
+}
+
+// check holds a plan against what must be true of each.
+func check(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, p *perdure.Plan) {
+	t.Helper()
+	body, err := json.Marshal(p.Definition)
+	if err != nil || string(body) != string(p.Canonical) {
+		t.Fatalf("canonical is not the definition's JSON: %v\n%s\n%s", err, body, p.Canonical)
+	}
+	if h, err := p.Definition.Fingerprint(); err != nil || h != p.Hash {
+		t.Fatalf("hash is not the fingerprint: %v\n%s", err, p.Canonical)
+	}
+	c := &Compiler{}
+	again, err := c.Compile(p.Canonical)
+	if err != nil {
+		t.Fatalf("cannot read its own text: %v\n%s", err, p.Canonical)
+	}
+	if string(again.Canonical) != string(p.Canonical) || again.Hash != p.Hash {
+		t.Fatalf("another text:\n%s\n%s", again.Canonical, p.Canonical)
+	}
+	if d := cmp.Diff(p.Definition, again.Definition); d != "" {
+		t.Fatalf("another definition: %s", d)
+	}
+	for i := range p.Steps {
+		a, b := &p.Steps[i], &again.Steps[i]
+		if !reflect.DeepEqual(a.After, b.After) || !reflect.DeepEqual(a.Before, b.Before) || a.Form != b.Form ||
+			(a.Test == nil) != (b.Test == nil) || (a.Do == nil) != (b.Do == nil) || (a.Revert == nil) != (b.Revert == nil) {
+			t.Fatalf("another step %s", a.Name)
+		}
+		if a.Do != nil && !slices.Equal(a.Do.Refs(), b.Do.Refs()) {
+			t.Fatalf("other refs in %s", a.Name)
+		}
+	}
+}
+
+func TestCanonicalRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		def := anyDefinition().Draw(t, "definition")
+		p, err := FromDefinition(def)
+		if err != nil {
+			body, _ := json.Marshal(def)
+			t.Fatalf("%v\n%s", FormatError("", nil, err), body)
+		}
+		check(t, p)
+		again, err := Parse(p.Canonical, JSON, Options{})
+		if err != nil || again[0].Hash != p.Hash {
+			t.Fatalf("parsed again: %v", err)
+		}
+		inYAML, err := Parse(p.Canonical, YAML, Options{})
+		if err != nil || inYAML[0].Hash != p.Hash {
+			t.Fatalf("read as YAML: %v\n%s", err, p.Canonical)
+		}
+	})
+}
+
+// anyDefinition is a definition that is accepted.
+func anyDefinition() *rapid.Generator[*perdure.Definition] {
+	return rapid.Custom(func(t *rapid.T) *perdure.Definition {
+		d := &perdure.Definition{Type: "t", Input: json.RawMessage(`{"a":1,"s":"x","big":12345678901234567890,"l":[1.10]}`)}
+		name := rapid.StringMatching(`[a-z][a-z0-9.-]{0,5}`)
+		d.Key = rapid.StringMatching(`([A-Za-z0-9<&"é -]{1,20})?`).Draw(t, "key")
+		if strings.HasPrefix(d.Key, "job_") {
+			d.Key = ""
+		}
+		d.Priority = rapid.IntRange(0, 9).Draw(t, "priority")
+		d.Labels = rapid.MapOfN(name, rapid.StringMatching(`[ -~é]{0,9}`).Filter(func(s string) bool { return !strings.Contains(s, "${") }), 0, 3).Draw(t, "labels")
+		d.OnFailure = anyLadder(t)
+		d.CompleteWithin = anyDuration(t)
+		if rapid.Bool().Draw(t, "states") {
+			d.States = &perdure.StateNames{Undone: rapid.SampledFrom([]string{"", "free", "undone"}).Draw(t, "undone"), Done: rapid.SampledFrom([]string{"", "booked", "done"}).Draw(t, "done")}
+		}
+		withs := []string{`{"a":"${input.a}"}`, `["${input.big}","x ${input.l[0]} <&> ${job.id}"]`, `"${[input.s, input.big]}"`, `{"z":1.0,"a":[null,true,"$${x}"]}`, `5`}
+		for i := range rapid.IntRange(1, 6).Draw(t, "steps") {
+			s := perdure.StepDefinition{Name: fmt.Sprintf("%c%d", 'z'-i, i), Agent: rapid.SampledFrom([]string{"x", "y", "approval"}).Draw(t, "agent"),
+				CompleteWithin: anyDuration(t), OnFailure: anyLadder(t)}
+			for j := range i {
+				if rapid.Bool().Draw(t, "after") {
+					s.After = append(s.After, d.Steps[j].Name)
+				}
+			}
+			own := withs
+			if len(s.After) > 0 {
+				own = append(slices.Clone(withs), `"${steps.`+s.After[0]+`.output}"`)
+			}
+			s.When = rapid.SampledFrom([]string{"", "input.a > 0", "${input.s == 'x'}"}).Draw(t, "when")
+			if s.Agent != "approval" {
+				s.With = json.RawMessage(rapid.SampledFrom(append(own, "null")).Draw(t, "with"))
+				s.Action = rapid.SampledFrom([]string{"", s.Name, "act"}).Draw(t, "action")
+				s.Retry = anyRetry(t)
+				if rapid.Bool().Draw(t, "undo") {
+					s.Undo = &perdure.UndoDefinition{Agent: rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "undoAgent"),
+						Action: rapid.SampledFrom([]string{"", s.Name, "act"}).Draw(t, "undoAction"), CompleteWithin: anyDuration(t), Retry: anyRetry(t)}
+					if rapid.Bool().Draw(t, "undoWith") {
+						s.Undo.With = json.RawMessage(rapid.SampledFrom(append(own, `{"k":"${doKey} ${output?.id}"}`)).Draw(t, "undoWith"))
+					}
+				}
+			}
+			d.Steps = append(d.Steps, s)
+		}
+		return d
+	})
+}
+
+func anyDuration(t *rapid.T) perdure.Duration {
+	return perdure.Duration(rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute, 5 * time.Minute, 90 * time.Minute, 36 * time.Hour, 1500 * time.Microsecond}).Draw(t, "duration"))
+}
+
+func anyRetry(t *rapid.T) *perdure.Retry {
+	if rapid.Bool().Draw(t, "noRetry") {
+		return nil
+	}
+	r := &perdure.Retry{Attempts: rapid.SampledFrom([]int{0, 1, 5, 9}).Draw(t, "attempts"),
+		Backoff: perdure.Duration(rapid.SampledFrom([]time.Duration{0, time.Second, 2 * time.Minute}).Draw(t, "backoff")),
+		NotOn:   rapid.SampledFrom([][]string{nil, {"b", "a"}, {"a", "a"}}).Draw(t, "notOn")}
+	r.MaxBackoff = perdure.Duration(rapid.SampledFrom([]time.Duration{0, 2 * time.Minute, time.Hour}).Draw(t, "maxBackoff"))
+	return r
+}
+
+func anyLadder(t *rapid.T) perdure.Ladder {
+	var l perdure.Ladder
+	for range rapid.IntRange(0, 2).Draw(t, "rungs") {
+		l = append(l, rapid.SampledFrom([]perdure.Rung{{Kind: perdure.RungWait, For: perdure.Duration(time.Hour), Times: 2},
+			{Kind: perdure.RungAlert, Name: "ops"}, {Kind: perdure.RungRestart, Times: 3}}).Draw(t, "rung"))
+	}
+	if end := rapid.SampledFrom([]perdure.RungKind{"", perdure.RungPark, perdure.RungUndo, perdure.RungSkip}).Draw(t, "end"); end != "" {
+		l = append(l, perdure.Rung{Kind: end})
+	}
+	return l
+}
+
+func TestOptions(t *testing.T) {
+	src := "type: t\nkey: k-${input.n}\ninput: {n: 1, keep: x}\nsteps: {a: {agent: http, with: {url: \"${input.url}\"}}}"
+	p := parseOne(t, src, YAML, Options{Input: map[string]json.RawMessage{"n": json.RawMessage(`2.0`), "url": json.RawMessage(`"http://x"`)}})
+	if got := string(p.Definition.Input); got != `{"keep":"x","n":2.0,"url":"http://x"}` || p.Definition.Key != "k-2.0" {
+		t.Error(got, p.Definition.Key)
+	}
+	p = parseOne(t, "type: t\nsteps: {a: {agent: x}}", YAML, Options{Input: map[string]json.RawMessage{"n": json.RawMessage(`1`)}, Key: "mine"})
+	if got := string(p.Definition.Input); got != `{"n":1}` || p.Definition.Key != "mine" {
+		t.Error(got, p.Definition.Key)
+	}
+	for _, o := range []Options{{Key: "a/b"}, {Input: map[string]json.RawMessage{"n": json.RawMessage(`{`)}}, {Input: map[string]json.RawMessage{"url": json.RawMessage(`5`)}}} {
+		if _, err := Parse([]byte(src), YAML, o); perdure.CodeOf(err) != perdure.CodeInvalid {
+			t.Errorf("%v: %v", o, err)
+		}
+	}
+}
+
+func TestFromDefinition(t *testing.T) {
+	_, err := FromDefinition(&perdure.Definition{Type: "t", Steps: perdure.StepDefinitions{{Name: "a", Agent: "x", After: []string{"b"}}}})
+	e, ok := err.(*perdure.Error)
+	if !ok || len(e.Fields) != 1 || e.Fields[0].Pointer != "/steps/a/after/0" || e.Fields[0].Line != 0 {
+		t.Fatalf("%#v", err)
+	}
+	if !strings.Contains(err.Error(), "/steps/a/after/0: there is no step `b`") {
+		t.Error(err)
+	}
+	if _, err := FromDefinition(&perdure.Definition{Type: "t", Input: json.RawMessage("{")}); perdure.CodeOf(err) != perdure.CodeMalformed {
+		t.Error(err)
+	}
+}
+
+// TestSizes: the bounds of bounds.go, from both sides.
+func TestSizes(t *testing.T) {
+	job := func(input, with string) string {
+		return `{"type":"t","input":"` + input + `","steps":{"a":{"agent":"x","with":"` + with + `"}}}`
+	}
+	x := strings.Repeat("x", perdure.MaxPayloadBytes-2)
+	parseOne(t, job(x, x), JSON, Options{})
+	parseOne(t, many(perdure.MaxSteps), YAML, Options{})
+	parseOne(t, "type: "+strings.Repeat("x", 128)+"\nkey: "+strings.Repeat("é", 200)+"\nsteps: {"+strings.Repeat("x", 128)+": {agent: x}}", YAML, Options{})
+	for name, src := range map[string]string{
+		"input":      job(x+"x", ""),
+		"with":       job("", x+"x"),
+		"steps":      many(perdure.MaxSteps + 1),
+		"definition": job("", "") + strings.Repeat(" ", perdure.MaxDefinitionBytes),
+		"name":       "type: t\nsteps: {" + strings.Repeat("x", 129) + ": {agent: x}}",
+		"depth":      `{"type":"t","input":` + strings.Repeat("[", 70) + strings.Repeat("]", 70) + `,"steps":{"a":{"agent":"x"}}}`,
+		"values":     `{"type":"t","input":[` + strings.Repeat("0,", 3<<20) + `0],"steps":{"a":{"agent":"x"}}}`,
+		"expression": "type: t\nsteps: {a: {agent: x, when: '" + strings.Repeat("1+", 1024) + "1 > 0'}}",
+	} {
+		for _, f := range []Format{YAML, JSON} {
+			if src[0] != '{' && f == JSON {
+				continue
+			}
+			_, err := Parse([]byte(src), f, Options{})
+			if perdure.CodeOf(err) != perdure.CodeTooLarge {
+				t.Errorf("%s: %.200v", name, err)
+			}
+		}
+	}
+}
+
+// TestWideJoins: a thousand steps that all come after a thousand others.
+func TestWideJoins(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("type: t\nsteps:\n")
+	var names []string
+	for i := range 1000 {
+		fmt.Fprintf(&b, "  a%d: {agent: x}\n", i)
+		names = append(names, fmt.Sprintf("a%d", i))
+	}
+	all := strings.Join(names, ", ")
+	for i := range 1000 {
+		fmt.Fprintf(&b, "  b%d: {agent: x, after: [%s], with: '${steps.a999.output}'}\n", i, all)
+	}
+	began := time.Now()
+	p := parseOne(t, b.String(), YAML, Options{})
+	t.Log(time.Since(began), b.Len())
+	if len(p.Steps[0].Before) != 1000 || len(p.Steps[1999].After) != 1000 {
+		t.Error("joins are wrong")
+	}
+}

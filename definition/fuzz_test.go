@@ -1,0 +1,69 @@
+package definition
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"perdure"
+)
+
+// FuzzParse: whatever the text, there is a plan that reads its own canonical text, or a refusal with
+// places inside the text; never a panic.
+func FuzzParse(f *testing.F) {
+	for _, c := range badYAML {
+		f.Add([]byte(strings.Replace(c.text, "§", "", 1)))
+	}
+	for _, c := range badJSON {
+		f.Add([]byte(strings.Replace(c.text, "§", "", 1)))
+	}
+	for _, c := range yamlCases {
+		f.Add([]byte(c.text))
+	}
+	for _, src := range good() {
+		f.Add([]byte(src))
+	}
+	f.Add([]byte(order))
+	f.Add([]byte(small))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 1<<14 {
+			return
+		}
+		for _, format := range []Format{YAML, JSON} {
+			plans, err := Parse(data, format, Options{})
+			if err == nil {
+				for _, p := range plans {
+					check(t, p)
+				}
+				continue
+			}
+			var e *perdure.Error
+			if !errors.As(err, &e) {
+				t.Fatalf("no refusal: %v", err)
+			}
+			lines := strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(data)), "\n")
+			for _, fe := range e.Fields {
+				if fe.Line < 1 || fe.Line > len(lines) || fe.Column < 1 || fe.Column > len(lines[fe.Line-1])+1 || fe.Message == "" {
+					t.Fatalf("no such place: %+v in %q", fe, data)
+				}
+			}
+			FormatError("f", data, err)
+		}
+	})
+}
+
+// FuzzTemplate: whatever the expression, it renders JSON or says why not.
+func FuzzTemplate(f *testing.F) {
+	for _, src := range []string{"${input.a}", "x ${input.l[0]} $${y}", "${map(input.items, .p + #index) ?? [nil]}", "${input?.a.b?.c[0]}",
+		"${steps.one.output.ns | filter(# > 1)}", "${job.labels[\"a b\"] + string(input.o)}", "${not (input.a in [1, 2.5]) ? 'x' : `y`}"} {
+		f.Add(src)
+	}
+	f.Fuzz(func(t *testing.T, src string) {
+		if len(src) > 3000 {
+			return
+		}
+		if out, err := render(src); err != nil && strings.Contains(err.Error(), "not JSON") {
+			t.Fatalf("%q gives %q", src, out)
+		}
+	})
+}

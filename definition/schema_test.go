@@ -1,0 +1,250 @@
+package definition
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// TestSchema: the schema takes what Parse takes, and finds what a schema can.
+func TestSchema(t *testing.T) {
+	var schema map[string]any
+	if err := json.Unmarshal(Schema(), &schema); err != nil {
+		t.Fatal(err)
+	}
+	s := validator{schema}
+	for _, src := range append(good(), order) {
+		docs, f := readYAML([]byte(src))
+		if f != nil {
+			t.Fatal(f.message)
+		}
+		if bad := s.check(schema, docs[0].value()); bad != "" {
+			t.Errorf("refuses: %s\n%s", bad, src)
+		}
+	}
+	found := 0
+	for _, c := range badYAML {
+		docs, f := readYAML([]byte(strings.Replace(c.text, "§", "", 1)))
+		if f == nil && len(docs) > 0 && s.check(schema, docs[len(docs)-1].value()) != "" {
+			found++
+		}
+	}
+	if found < 60 {
+		t.Errorf("finds only %d of the bad examples", found)
+	}
+}
+
+// good are definitions that are accepted.
+func good() []string {
+	var all []string
+	for _, group := range same {
+		all = append(all, group...)
+	}
+	return append(all,
+		"type: t\nsteps: {a: {agent: sleep, with: {for: '${input.a}'}}}\ninput: {a: 5m}\n",
+		"type: t\nsteps: {a: {agent: sleep, with: {until: 2031-01-01T08:00:00+02:00}}}\n",
+		"type: t\nsteps: {a: {agent: approval, with: {role: manager, message: Well?}, completeWithin: 24h, onFailure: undo}}\n",
+		"type: t\nsteps: {a: {agent: http, with: {url: 'http://x/${job.id}', query: {a: [1, b], c: null}, headers: {X-A: '${job.key}', Accept: a/b}, body: text, expect: {done: [404, 2xx, '410'], rejected: [4xx]}, followRedirects: 3}}}\n",
+		"type: t\nsteps: {a: {agent: shell, with: {command: [sh, -c, 'echo $1', 5, '${job.id}'], dir: /tmp, env: {A: 1}, stdin: {a: 1}, rejectedCodes: [2, 64]}, undo: {with: {command: [undo, '${doKey}']}}}}\n",
+		"type: t\nsteps: {a: {agent: http, with: {url: http://x}, undo: {agent: other}}}\n",
+		"type: t\nsteps: {a: {agent: other, undo: {agent: http, with: {url: http://x, method: DELETE}}}}\n",
+		"type: t\nstates: {undone: free, done: booked}\nonFailure: [{alert: ops}, {wait: 15m, times: 4}, {restart: 2}, undo]\nsteps: {a: {agent: x}}\n",
+		"type: t\nsteps: {a: {agent: http, with: '${input.call}'}}\ninput: {call: {url: http://x}}\n",
+	)
+}
+
+func TestGood(t *testing.T) {
+	for _, src := range append(good(), order, many(20)) {
+		check(t, parseOne(t, src, YAML, Options{}))
+	}
+}
+
+// TestSchemaOnlyUsesWhatIsTested: the validator below knows every keyword of the schema.
+func TestSchemaOnlyUsesWhatIsTested(t *testing.T) {
+	known := strings.Fields("$schema $defs $ref title description default examples type properties additionalProperties required anyOf allOf if then not const enum pattern minimum maximum minLength maxLength minItems maxItems minProperties maxProperties uniqueItems items propertyNames")
+	var walk func(v any, names bool)
+	walk = func(v any, names bool) {
+		m, ok := v.(map[string]any)
+		if !ok {
+			return
+		}
+		for k, w := range m {
+			if !names && !slices.Contains(known, k) {
+				t.Errorf("keyword %s", k)
+			}
+			switch list, _ := w.([]any); {
+			case k == "default" || k == "examples" || k == "enum" || k == "const":
+			case list != nil:
+				for _, x := range list {
+					walk(x, false)
+				}
+			default:
+				walk(w, !names && (k == "properties" || k == "$defs"))
+			}
+		}
+	}
+	var schema any
+	if err := json.Unmarshal(Schema(), &schema); err != nil {
+		t.Fatal(err)
+	}
+	walk(schema, false)
+}
+
+// validator is as much of JSON Schema as the schema uses.
+type validator struct{ root map[string]any }
+
+// check says what is wrong with v; "" if nothing is.
+func (c validator) check(schema, v any) string {
+	if yes, ok := schema.(bool); ok {
+		if yes {
+			return ""
+		}
+		return "not allowed"
+	}
+	s := schema.(map[string]any)
+	for _, f := range []func(map[string]any, any) string{c.logic, c.scalar, c.list, c.object} {
+		if bad := f(s, v); bad != "" {
+			return bad
+		}
+	}
+	return ""
+}
+
+func (c validator) logic(s map[string]any, v any) string {
+	if ref, ok := s["$ref"].(string); ok {
+		def := c.root["$defs"].(map[string]any)[strings.TrimPrefix(ref, "#/$defs/")]
+		if bad := c.check(def, v); bad != "" {
+			return bad
+		}
+	}
+	if any, ok := s["anyOf"].([]any); ok && !slices.ContainsFunc(any, func(x interface{}) bool { return c.check(x, v) == "" }) {
+		return fmt.Sprintf("%v is none of %v", v, any)
+	}
+	if all, ok := s["allOf"].([]any); ok {
+		for _, x := range all {
+			if bad := c.check(x, v); bad != "" {
+				return bad
+			}
+		}
+	}
+	if cond, ok := s["if"]; ok && c.check(cond, v) == "" {
+		if bad := c.check(s["then"], v); bad != "" {
+			return bad
+		}
+	}
+	if not, ok := s["not"]; ok && c.check(not, v) == "" {
+		return fmt.Sprintf("%v is what it must not be", v)
+	}
+	if x, ok := s["const"]; ok && !reflect.DeepEqual(x, v) {
+		return fmt.Sprintf("%v is not %v", v, x)
+	}
+	if x, ok := s["enum"].([]any); ok && !slices.Contains(x, v) {
+		return fmt.Sprintf("%v is not in %v", v, x)
+	}
+	return ""
+}
+
+func (c validator) scalar(s map[string]any, v any) string {
+	if want := s["type"]; want != nil {
+		names, ok := want.([]any)
+		if !ok {
+			names = []any{want}
+		}
+		if !slices.ContainsFunc(names, func(n any) bool { return isType(n.(string), v) }) {
+			return fmt.Sprintf("%v is no %v", v, want)
+		}
+	}
+	text, isText := v.(string)
+	n := float64(utf8.RuneCountInString(text))
+	i, isInt := v.(int)
+	switch {
+	case isText && s["pattern"] != nil && !regexp.MustCompile(s["pattern"].(string)).MatchString(text):
+		return fmt.Sprintf("%q does not match %v", text, s["pattern"])
+	case isText && s["maxLength"] != nil && n > s["maxLength"].(float64), isText && s["minLength"] != nil && n < s["minLength"].(float64):
+		return fmt.Sprintf("%q has a wrong length", text)
+	case isInt && s["minimum"] != nil && float64(i) < s["minimum"].(float64), isInt && s["maximum"] != nil && float64(i) > s["maximum"].(float64):
+		return fmt.Sprintf("%d is out of bounds", i)
+	}
+	return ""
+}
+
+func isType(name string, v any) bool {
+	switch v.(type) {
+	case nil:
+		return name == "null"
+	case bool:
+		return name == "boolean"
+	case int, digits:
+		return name == "integer" || name == "number"
+	case float64:
+		return name == "number"
+	case string:
+		return name == "string"
+	case []any:
+		return name == "array"
+	}
+	return name == "object"
+}
+
+func (c validator) list(s map[string]any, v any) string {
+	list, ok := v.([]any)
+	if !ok {
+		return ""
+	}
+	n := float64(len(list))
+	if s["minItems"] != nil && n < s["minItems"].(float64) || s["maxItems"] != nil && n > s["maxItems"].(float64) {
+		return "a list of a wrong length"
+	}
+	for i, x := range list {
+		if s["uniqueItems"] == true && slices.ContainsFunc(list[:i], func(y any) bool { return reflect.DeepEqual(x, y) }) {
+			return "an entry twice"
+		}
+		if items := s["items"]; items != nil {
+			if bad := c.check(items, x); bad != "" {
+				return bad
+			}
+		}
+	}
+	return ""
+}
+
+func (c validator) object(s map[string]any, v any) string {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return ""
+	}
+	n := float64(len(m))
+	if s["minProperties"] != nil && n < s["minProperties"].(float64) || s["maxProperties"] != nil && n > s["maxProperties"].(float64) {
+		return "an object of a wrong size"
+	}
+	required, _ := s["required"].([]any)
+	for _, name := range required {
+		if _, ok := m[name.(string)]; !ok {
+			return fmt.Sprintf("%v is missing", name)
+		}
+	}
+	properties, _ := s["properties"].(map[string]any)
+	for name, x := range m {
+		rule, ok := properties[name]
+		if !ok {
+			rule = s["additionalProperties"]
+		}
+		if names := s["propertyNames"]; names != nil {
+			if bad := c.check(names, name); bad != "" {
+				return bad
+			}
+		}
+		if rule == nil {
+			continue
+		}
+		if bad := c.check(rule, x); bad != "" {
+			return name + ": " + bad
+		}
+	}
+	return ""
+}
