@@ -185,8 +185,8 @@ CREATE TABLE clock (
 
 INSERT INTO clock VALUES (1, 0);
 
--- The interface. Times are RFC 3339 in UTC, so that they compare as they read and as SQLite's own
--- functions take them; what is not there is NULL.
+-- The interface. Times are UTC in SQLite's own form, so that they compare with its functions:
+-- locked_until < datetime('now'). What is not there is NULL.
 
 CREATE VIEW jobs AS SELECT
 	'job_' || lower(hex(id)) AS job, key, type, priority, labels, states,
@@ -195,14 +195,14 @@ CREATE VIEW jobs AS SELECT
 	CASE phase WHEN 0 THEN 'settled' WHEN 1 THEN 'waiting' WHEN 2 THEN 'ready' WHEN 3 THEN 'running' ELSE 'parked' END AS phase,
 	iif("then", 'done', NULL) AS "then",
 	restarts, permit, unsettled, running, active,
-	strftime('%Y-%m-%dT%H:%M:%S', complete_by / 1000000, 'unixepoch') || printf('.%06dZ', complete_by % 1000000) AS complete_by,
-	strftime('%Y-%m-%dT%H:%M:%S', parked_at / 1000000, 'unixepoch') || printf('.%06dZ', parked_at % 1000000) AS parked_at,
+	strftime('%Y-%m-%d %H:%M:%S', complete_by / 1000000, 'unixepoch') || printf('.%06d', complete_by % 1000000) AS complete_by,
+	strftime('%Y-%m-%d %H:%M:%S', parked_at / 1000000, 'unixepoch') || printf('.%06d', parked_at % 1000000) AS parked_at,
 	overdue,
 	nullif(given_up_by, '') AS given_up_by,
 	nullif(given_up_reason, '') AS given_up_reason,
-	strftime('%Y-%m-%dT%H:%M:%S', created_at / 1000000, 'unixepoch') || printf('.%06dZ', created_at % 1000000) AS created_at,
-	strftime('%Y-%m-%dT%H:%M:%S', updated_at / 1000000, 'unixepoch') || printf('.%06dZ', updated_at % 1000000) AS updated_at,
-	strftime('%Y-%m-%dT%H:%M:%S', settled_at / 1000000, 'unixepoch') || printf('.%06dZ', settled_at % 1000000) AS settled_at
+	strftime('%Y-%m-%d %H:%M:%S', created_at / 1000000, 'unixepoch') || printf('.%06d', created_at % 1000000) AS created_at,
+	strftime('%Y-%m-%d %H:%M:%S', updated_at / 1000000, 'unixepoch') || printf('.%06d', updated_at % 1000000) AS updated_at,
+	strftime('%Y-%m-%d %H:%M:%S', settled_at / 1000000, 'unixepoch') || printf('.%06d', settled_at % 1000000) AS settled_at
 FROM job;
 
 CREATE VIEW definitions AS SELECT 'job_' || lower(hex(job)) AS job, body AS definition FROM definition;
@@ -221,11 +221,11 @@ CREATE VIEW steps AS SELECT
 	nullif(s.agent, '') AS agent,
 	nullif(s.locked_by, '') AS locked_by,
 	nullif(s.request, '') AS request,
-	strftime('%Y-%m-%dT%H:%M:%S', s.complete_by / 1000000, 'unixepoch') || printf('.%06dZ', s.complete_by % 1000000) AS complete_by,
-	strftime('%Y-%m-%dT%H:%M:%S', s.locked_until / 1000000, 'unixepoch') || printf('.%06dZ', s.locked_until % 1000000) AS locked_until,
+	strftime('%Y-%m-%d %H:%M:%S', s.complete_by / 1000000, 'unixepoch') || printf('.%06d', s.complete_by % 1000000) AS complete_by,
+	strftime('%Y-%m-%d %H:%M:%S', s.locked_until / 1000000, 'unixepoch') || printf('.%06d', s.locked_until % 1000000) AS locked_until,
 	iif(s.heartbeat = 0, NULL, s.heartbeat / 1e6) AS heartbeat_seconds,
 	s.failures, s.rung, s.waits, s.returns,
-	strftime('%Y-%m-%dT%H:%M:%S', s.available_at / 1000000, 'unixepoch') || printf('.%06dZ', s.available_at % 1000000) AS available_at,
+	strftime('%Y-%m-%d %H:%M:%S', s.available_at / 1000000, 'unixepoch') || printf('.%06d', s.available_at % 1000000) AS available_at,
 	CASE s.outcome WHEN 1 THEN 'done' WHEN 2 THEN 'failed' WHEN 3 THEN 'rejected' WHEN 4 THEN 'returned' WHEN 5 THEN 'expired' END AS outcome,
 	nullif(s.error_code, '') AS error_code,
 	nullif(s.last_error, '') AS last_error,
@@ -233,41 +233,41 @@ CREATE VIEW steps AS SELECT
 	p.input, p.output,
 	CASE s.edited WHEN 1 THEN 'do' WHEN 2 THEN 'undo' END AS edited,
 	s.given_up, s.blockers,
-	strftime('%Y-%m-%dT%H:%M:%S', s.ready_at / 1000000, 'unixepoch') || printf('.%06dZ', s.ready_at % 1000000) AS ready_at,
-	strftime('%Y-%m-%dT%H:%M:%S', s.started_at / 1000000, 'unixepoch') || printf('.%06dZ', s.started_at % 1000000) AS started_at,
-	strftime('%Y-%m-%dT%H:%M:%S', s.ended_at / 1000000, 'unixepoch') || printf('.%06dZ', s.ended_at % 1000000) AS ended_at,
-	strftime('%Y-%m-%dT%H:%M:%S', s.updated_at / 1000000, 'unixepoch') || printf('.%06dZ', s.updated_at % 1000000) AS updated_at
+	strftime('%Y-%m-%d %H:%M:%S', s.ready_at / 1000000, 'unixepoch') || printf('.%06d', s.ready_at % 1000000) AS ready_at,
+	strftime('%Y-%m-%d %H:%M:%S', s.started_at / 1000000, 'unixepoch') || printf('.%06d', s.started_at % 1000000) AS started_at,
+	strftime('%Y-%m-%d %H:%M:%S', s.ended_at / 1000000, 'unixepoch') || printf('.%06d', s.ended_at % 1000000) AS ended_at,
+	strftime('%Y-%m-%d %H:%M:%S', s.updated_at / 1000000, 'unixepoch') || printf('.%06d', s.updated_at % 1000000) AS updated_at
 FROM step s LEFT JOIN payload p ON p.job = s.job AND p.idx = s.idx;
 
 CREATE VIEW alerts AS SELECT
 	id, 'job_' || lower(hex(job)) AS job, nullif(step, '') AS step, kind, nullif(name, '') AS name, message,
-	strftime('%Y-%m-%dT%H:%M:%S', raised_at / 1000000, 'unixepoch') || printf('.%06dZ', raised_at % 1000000) AS raised_at,
-	strftime('%Y-%m-%dT%H:%M:%S', closed_at / 1000000, 'unixepoch') || printf('.%06dZ', closed_at % 1000000) AS closed_at,
+	strftime('%Y-%m-%d %H:%M:%S', raised_at / 1000000, 'unixepoch') || printf('.%06d', raised_at % 1000000) AS raised_at,
+	strftime('%Y-%m-%d %H:%M:%S', closed_at / 1000000, 'unixepoch') || printf('.%06d', closed_at % 1000000) AS closed_at,
 	nullif(closed_by, '') AS closed_by
 FROM alert;
 
 CREATE VIEW history AS SELECT
 	id, 'job_' || lower(hex(job)) AS job, nullif(step, '') AS step, nullif(run, 0) AS run,
-	strftime('%Y-%m-%dT%H:%M:%S', at / 1000000, 'unixepoch') || printf('.%06dZ', at % 1000000) AS at,
+	strftime('%Y-%m-%d %H:%M:%S', at / 1000000, 'unixepoch') || printf('.%06d', at % 1000000) AS at,
 	event, nullif(author, '') AS author, nullif(detail, '') AS detail
 FROM entry;
 
 -- Permits are the rows that hold one, counted here as they are wherever it matters.
 CREATE VIEW limits AS SELECT
-	name, max,
-	CASE substr(name, 1, instr(name, ':') - 1)
-	WHEN 'job' THEN (SELECT count(*) FROM job WHERE permit = 1 AND type = substr(name, 5))
-	ELSE (SELECT count(*) FROM step WHERE phase = 3 AND agent = substr(name, 7))
+	l.name, l.max,
+	CASE substr(l.name, 1, instr(l.name, ':') - 1)
+	WHEN 'job' THEN (SELECT count(*) FROM job WHERE permit = 1 AND type = substr(l.name, 5))
+	ELSE (SELECT count(*) FROM step WHERE phase = 3 AND agent = substr(l.name, 7))
 	END AS used
-FROM "limit";
+FROM "limit" l;
 
 CREATE VIEW nodes AS SELECT
 	id, host, pid, version, nullif(listen, '') AS listen, agents,
-	strftime('%Y-%m-%dT%H:%M:%S', since / 1000000, 'unixepoch') || printf('.%06dZ', since % 1000000) AS since,
-	strftime('%Y-%m-%dT%H:%M:%S', seen_at / 1000000, 'unixepoch') || printf('.%06dZ', seen_at % 1000000) AS seen_at
+	strftime('%Y-%m-%d %H:%M:%S', since / 1000000, 'unixepoch') || printf('.%06d', since % 1000000) AS since,
+	strftime('%Y-%m-%d %H:%M:%S', seen_at / 1000000, 'unixepoch') || printf('.%06d', seen_at % 1000000) AS seen_at
 FROM node;
 
 CREATE VIEW holders AS SELECT
 	agent, holder,
-	strftime('%Y-%m-%dT%H:%M:%S', at / 1000000, 'unixepoch') || printf('.%06dZ', at % 1000000) AS seen_at
+	strftime('%Y-%m-%d %H:%M:%S', at / 1000000, 'unixepoch') || printf('.%06d', at % 1000000) AS seen_at
 FROM seen;

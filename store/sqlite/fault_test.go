@@ -1,0 +1,176 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"perdure"
+)
+
+var ctx = context.Background()
+
+// big is a submission that needs more pages than a full disk has.
+func big(n byte) *perdure.Changes {
+	id := perdure.JobID{15: n}
+	return &perdure.Changes{NewJobs: []perdure.NewJob{{
+		Job:        &perdure.Job{ID: id, Type: "t", Phase: perdure.Waiting},
+		Definition: []byte(strings.Repeat("x", 1<<20)),
+		Steps:      []*perdure.Step{{StepRef: perdure.StepRef{Job: id}, Name: "s"}},
+	}}}
+}
+
+func save(s *Store, c *perdure.Changes) error {
+	return s.Update(ctx, func(tx perdure.Tx) error { return tx.Save(c) })
+}
+
+// A full disk refuses what is new, cleanly, and nothing else; when there is room again it goes on
+// without being opened anew (F010).
+func TestDiskFull(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
+	if err := save(s, big(1)); err != nil {
+		t.Fatal(err)
+	}
+	limit := func(pages string) {
+		if _, err := s.write.only.ExecContext(ctx, `PRAGMA max_page_count = `+pages); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit("10") // as many as there are
+	for range 2 {
+		err := save(s, big(2))
+		if perdure.CodeOf(err) != perdure.CodeUnavailable || !strings.Contains(err.Error(), "no space") {
+			t.Fatalf("got %v", err)
+		}
+	}
+	if j, err := s.Job(ctx, perdure.JobID{15: 1}); err != nil || j == nil {
+		t.Errorf("a read: %v, %v", j, err)
+	}
+	if j, err := s.Job(ctx, perdure.JobID{15: 2}); err != nil || j != nil {
+		t.Errorf("half a job: %v, %v", j, err)
+	}
+	if faults, err := s.Check(ctx); len(faults) > 0 || err != nil {
+		t.Errorf("%v, %v", faults, err)
+	}
+	limit("1000000")
+	if err := save(s, big(2)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What is no database, or a damaged one, is refused with a word on what to do (F111).
+func TestDamaged(t *testing.T) {
+	dir := t.TempDir()
+	whole := filepath.Join(dir, "whole.db")
+	s, err := Open(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range byte(20) {
+		if err := save(s, big(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	body, err := os.ReadFile(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	overwritten := append([]byte{}, body...)
+	copy(overwritten[4096*3:], strings.Repeat("\xff", 4096*8))
+	for name, content := range map[string][]byte{
+		"text":        []byte(strings.Repeat("this is no database\n", 1000)),
+		"cut off":     body[:len(body)/2],
+		"overwritten": overwritten,
+	} {
+		path := filepath.Join(dir, name+".db")
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Open(path)
+		if perdure.CodeOf(err) != perdure.CodeUnavailable || !strings.Contains(err.Error(), "restore a backup") || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if after, _ := os.ReadFile(path); string(after) != string(content) {
+			t.Errorf("%s: the damaged file was changed", name)
+		}
+	}
+}
+
+func TestNotOpened(t *testing.T) {
+	dir := t.TempDir()
+	for _, path := range []string{filepath.Join(dir, "none", "perdure.db"), dir} {
+		if _, err := Open(path); perdure.CodeOf(err) != perdure.CodeUnavailable {
+			t.Errorf("%s: got %v", path, err)
+		}
+	}
+}
+
+// After a failed sync nothing is written any more: a second sync that succeeds proves nothing (F110).
+func TestBroken(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
+	if err := save(s, big(1)); err != nil {
+		t.Fatal(err)
+	}
+	s.broken.Store(&perdure.Error{Code: perdure.CodeUnavailable, Message: "the disk failed to sync"})
+	if err := save(s, big(2)); perdure.CodeOf(err) != perdure.CodeUnavailable {
+		t.Errorf("got %v", err)
+	}
+	if j, err := s.Job(ctx, perdure.JobID{15: 1}); err != nil || j == nil {
+		t.Errorf("a read: %v, %v", j, err)
+	}
+}
+
+func TestClosed(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, read := s.Job(ctx, perdure.JobID{})
+	_, check := s.Check(ctx)
+	for _, err := range []error{save(s, big(1)), read, check, s.PutNode(ctx, perdure.Node{})} {
+		if perdure.CodeOf(err) != perdure.CodeUnavailable {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+// A caller does not wait for its turn longer than it wants to.
+func TestWaitsNoLonger(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
+	started, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		_ = s.Update(ctx, func(perdure.Tx) error { close(started); <-done; return nil })
+	}()
+	<-started
+	defer close(done)
+	short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	if err := s.Update(short, func(perdure.Tx) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// The write-ahead log is cut back, also after a large transaction (F109).
+func TestWALIsBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "perdure.db")
+	s := open(t, path)
+	for n := range byte(120) {
+		if err := save(s, big(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info, err := os.Stat(path + "-wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size() > walLimit+checkpointPages*4096 {
+		t.Errorf("%d MiB", info.Size()>>20)
+	}
+}

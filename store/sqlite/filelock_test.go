@@ -1,0 +1,135 @@
+package sqlite
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"perdure"
+)
+
+// TestMain is also the other process of the tests that need one: it opens the store, says so, and
+// stays until it is killed.
+func TestMain(m *testing.M) {
+	if path := os.Getenv("PERDURE_TEST_HOLD"); path != "" {
+		if _, err := Open(path); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println("open")
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// hold opens the store in another process.
+func hold(t *testing.T, path string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "PERDURE_TEST_HOLD="+path)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "open\n" {
+		t.Fatalf("the other process says %q", line)
+	}
+	return cmd
+}
+
+// A second process is refused, and told who the first one is (F106); when that one is killed, the
+// store is there for the next at once.
+func TestSecondProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "perdure.db")
+	other := hold(t, path)
+	start := time.Now()
+	_, err := Open(path)
+	if perdure.CodeOf(err) != perdure.CodeInUse || !strings.Contains(err.Error(), "pid "+strconv.Itoa(other.Process.Pid)) ||
+		!strings.Contains(err.Error(), "since 20") {
+		t.Errorf("got %v", err)
+	}
+	if d := time.Since(start); d > lockPatience/2 {
+		t.Errorf("refused only after %v", d)
+	}
+	if err := other.Process.Kill(); err != nil { // and not waited for: a zombie still has its pid
+		t.Fatal(err)
+	}
+	_ = other.Wait()
+	open(t, path)
+}
+
+// Neither a second opener in the same process nor another name of the file gets by.
+func TestSecondOpener(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "perdure.db")
+	s := open(t, path)
+	if err := os.Symlink(path, filepath.Join(dir, "other.db")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{path, "sqlite:" + path, filepath.Join(dir, ".", "other.db")} {
+		if _, err := Open(name); perdure.CodeOf(err) != perdure.CodeInUse || !strings.Contains(err.Error(), "this same process") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	open(t, filepath.Join(dir, "other.db"))
+}
+
+// What an owner that is gone has written does not keep anybody out.
+func TestStaleLockFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "perdure.db")
+	if err := os.WriteFile(path+".lock", []byte(`{"pid":1,"host":"elsewhere","since":"2026-01-01T00:00:00Z"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open(t, path)
+}
+
+func TestParseURL(t *testing.T) {
+	for text, want := range map[string]string{
+		"sqlite:perdure.db":         "perdure.db",
+		"sqlite:/var/lib/p.db":      "/var/lib/p.db",
+		"sqlite:///var/lib/p.db":    "/var/lib/p.db",
+		"perdure.db":                "perdure.db",
+		"/tmp/odd name?#%20.db":     "/tmp/odd name?#%20.db",
+		"sqlite:":                   "",
+		"":                          "",
+		"sqlite://host/p.db":        "",
+		"sqlite::memory:":           "",
+		":memory:":                  "",
+		"sqlite:perdure.db?mode=ro": "",
+	} {
+		got, err := ParseURL(text)
+		if got != want || (err == nil) != (want != "") || err != nil && perdure.CodeOf(err) != perdure.CodeInvalid {
+			t.Errorf("%q: got %q, %v", text, got, err)
+		}
+	}
+	odd := filepath.Join(t.TempDir(), "odd name?#%20&.db")
+	open(t, odd)
+	if _, err := os.Stat(odd + "-wal"); err != nil {
+		t.Error(err)
+	}
+}

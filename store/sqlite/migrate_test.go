@@ -1,0 +1,41 @@
+package sqlite
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"perdure"
+)
+
+// A store that a newer program has used is refused, and left as it is (F105).
+func TestNewerSchema(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "perdure.db")
+	s := open(t, path)
+	if _, err := s.write.only.ExecContext(ctx, `INSERT INTO migration VALUES (99, '0099_later', '')`); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(path)
+	if perdure.CodeOf(err) != perdure.CodeSchema || !strings.Contains(err.Error(), "version 99") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A migration that is broken off leaves nothing, and is begun again.
+func TestMigrationBrokenOff(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
+	m := migration{version: 2, name: "0002_bad", sql: `CREATE TABLE more (x INTEGER); CREATE TABLE job (x INTEGER);`}
+	if err := m.apply(ctx, s.write, s.clock.now()); err == nil {
+		t.Fatal("it was taken")
+	}
+	if v, err := schemaVersion(ctx, s.write); v != 1 || err != nil {
+		t.Errorf("version %d, %v", v, err)
+	}
+	m.sql = `CREATE TABLE more (x INTEGER)`
+	if err := m.apply(ctx, s.write, s.clock.now()); err != nil {
+		t.Error(err)
+	}
+}

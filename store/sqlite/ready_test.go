@@ -1,0 +1,64 @@
+package sqlite
+
+import (
+	"encoding/binary"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"perdure"
+)
+
+// A full lane of a hundred thousand steps costs nobody anything: neither those of other types, nor
+// those of its own jobs that hold a permit.
+func TestReadyPastAFullLane(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a hundred thousand steps")
+	}
+	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
+	n := 0
+	submit := func(typ string, jobs, steps, priority int, permit bool) {
+		var c perdure.Changes
+		for range jobs {
+			n++
+			j := &perdure.Job{Type: typ, Priority: priority, Permit: permit, Desired: perdure.Done, Phase: perdure.Waiting}
+			binary.BigEndian.PutUint32(j.ID[12:], uint32(n))
+			nj := perdure.NewJob{Job: j}
+			for i := range steps {
+				nj.Steps = append(nj.Steps, &perdure.Step{StepRef: perdure.StepRef{Job: j.ID, Index: i}, Name: fmt.Sprint(i),
+					Type: typ, Priority: priority, Desired: perdure.Done, Phase: perdure.Ready, Agent: "http"})
+			}
+			c.NewJobs = append(c.NewJobs, nj)
+		}
+		if err := save(s, &c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	submit("full", 10, 10_000, 9, false)
+	submit("full", 3, 2, 5, true)
+	submit("other", 50, 2, 1, false)
+	ready := func(full ...string) (refs []perdure.StepRef, took time.Duration) {
+		start := time.Now()
+		err := s.Update(ctx, func(tx perdure.Tx) (err error) {
+			refs, err = tx.Ready("http", 20, full)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return refs, time.Since(start)
+	}
+	refs, took := ready("full")
+	if len(refs) != 20 || binary.BigEndian.Uint32(refs[0].Job[12:]) != 11 || binary.BigEndian.Uint32(refs[6].Job[12:]) != 14 {
+		t.Errorf("got %v", refs)
+	}
+	free, took2 := ready()
+	if len(free) != 20 || binary.BigEndian.Uint32(free[0].Job[12:]) != 1 {
+		t.Errorf("got %v", free)
+	}
+	t.Logf("past a full lane %v, with none full %v", took, took2)
+	if took > 50*time.Millisecond || took2 > 50*time.Millisecond {
+		t.Errorf("past a full lane %v, with none full %v", took, took2)
+	}
+}

@@ -1,0 +1,91 @@
+package sqlite
+
+import (
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"perdure"
+)
+
+var words = regexp.MustCompile(`([a-z])([A-Z])`)
+
+// snake is a Go field's name as SQL has it.
+func snake(name string) string {
+	return strings.ToLower(words.ReplaceAllString(name, `${1}_${2}`))
+}
+
+// Each field of a job and of a step is a column of its view.
+func TestViewsShowEveryField(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
+	other := map[string]string{
+		"id": "job", "step_ref": "job", "heartbeat": "heartbeat_seconds",
+		"hash": "", "has_output": "output", "own_input": "input",
+	}
+	for view, fields := range map[string]any{"jobs": perdure.Job{}, "steps": perdure.Step{}, "alerts": perdure.Alert{}, "history": perdure.Entry{}, "limits": perdure.Limit{}, "nodes": perdure.Node{}} {
+		columns, err := all(ctx, s.read, (*row).text, `SELECT name FROM pragma_table_info(?)`, view)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range reflect.TypeOf(fields).NumField() {
+			name := snake(reflect.TypeOf(fields).Field(i).Name)
+			if as, ok := other[name]; ok && !(name == "id" && slices.Contains(columns, "id")) {
+				name = as
+			}
+			if name != "" && !slices.Contains(columns, name) {
+				t.Errorf("%s has no %s, but %v", view, name, columns)
+			}
+		}
+	}
+}
+
+// The documented question: what is wanted, what is so, who owns it until when.
+func TestViewsAreReadable(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
+	id := perdure.JobID{0: 1, 15: 0xab}
+	until := time.Date(2026, 3, 1, 12, 0, 0, 5000, time.UTC)
+	job := &perdure.Job{ID: id, Key: "order-1", Type: "order", Current: perdure.Unsure, Desired: perdure.Done, Phase: perdure.Running, Unsettled: 1}
+	steps := []*perdure.Step{
+		{StepRef: perdure.StepRef{Job: id}, Name: "reserve", Current: perdure.Done, Desired: perdure.Done, Outcome: perdure.OutcomeDone},
+		{StepRef: perdure.StepRef{Job: id, Index: 1}, Name: "charge", Current: perdure.Unsure, Desired: perdure.Done, Phase: perdure.Running,
+			Run: 2, Agent: "payments", LockedBy: "host-1", LockedUntil: until},
+	}
+	err := s.Update(ctx, func(tx perdure.Tx) error {
+		if err := tx.PutLimit("agent:payments", 3); err != nil {
+			return err
+		}
+		return tx.Save(&perdure.Changes{
+			NewJobs:  []perdure.NewJob{{Job: job, Steps: steps, Definition: []byte(`{"type":"order"}`)}},
+			Payloads: []perdure.PayloadChange{{StepRef: steps[0].StepRef, SetOutput: true, Output: []byte(`{"id":7}`)}},
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "job_010000000000000000000000000000ab"
+	for query, want := range map[string]string{
+		`select job, name, current, desired, phase, locked_by, locked_until from steps where current <> desired`: name + "|charge|unsure|done|running|host-1|2026-03-01 12:00:00.000005",
+		`select name, outcome, output ->> 'id' from steps where outcome = 'done'`:                                "reserve|done|7",
+		`select key, current, desired, phase, settled_at is null from jobs`:                                      "order-1|unsure|done|running|1",
+		`select definition ->> 'type' from definitions where job = '` + name + `'`:                               "order",
+		`select name, max, used from limits`:                                                                     "agent:payments|3|1",
+		`select count(*) from steps where locked_until > datetime('2026-03-01T12:00:00Z')`:                       "1",
+		`select count(*) from history`:                                                                           "0", `select count(*) from alerts`: "0", `select count(*) from nodes`: "0", `select count(*) from holders`: "0",
+	} {
+		got, err := once(ctx, s.read, func(r *row) string {
+			var cells []string
+			for _, v := range r.values {
+				cells = append(cells, fmt.Sprint(v))
+			}
+			return strings.Join(cells, "|")
+		}, query)
+		if err != nil || len(got) != 1 || got[0] != want {
+			t.Errorf("%s\n got %q, %v\nwant %q", query, got, err, want)
+		}
+	}
+}
