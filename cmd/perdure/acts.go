@@ -31,16 +31,22 @@ func (w *waitFlags) register(cmd *cobra.Command) {
 // store of our own nobody else would.
 func (w *waitFlags) asked(t *target) bool { return w.wait || !t.far() && !w.noWait }
 
-func (w *waitFlags) check() error {
-	if w.wait && w.noWait {
+// settle makes sense of the flags together: who says how long to wait, waits.
+func (w *waitFlags) settle(cmd *cobra.Command) error {
+	bounded := cmd.Flags().Changed("timeout")
+	switch {
+	case w.wait && w.noWait:
 		return usagef("--wait and --no-wait exclude each other")
+	case bounded && w.noWait:
+		return usagef("--timeout and --no-wait exclude each other")
 	}
+	w.wait = w.wait || bounded
 	return w.agents.check()
 }
 
 // withActor is withTarget for commands that change or drive jobs.
-func (a *app) withActor(cmd *cobra.Command, w waitFlags, fn func(context.Context, *target) error) error {
-	if err := w.check(); err != nil {
+func (a *app) withActor(cmd *cobra.Command, w *waitFlags, fn func(context.Context, *target) error) error {
+	if err := w.settle(cmd); err != nil {
 		return err
 	}
 	ctx, stop := a.interruptible(cmd.Context())
@@ -54,13 +60,14 @@ func (a *app) withActor(cmd *cobra.Command, w waitFlags, fn func(context.Context
 
 // act records what an operator wants and, where asked, follows the job to rest.
 func (a *app) act(cmd *cobra.Command, w waitFlags, ref string, act perdure.Act) error {
-	return a.withActor(cmd, w, func(ctx context.Context, t *target) error {
+	return a.withActor(cmd, &w, func(ctx context.Context, t *target) error {
 		if w.asked(t) && act.Verb != perdure.VerbGiveUp {
 			if err := t.start(ctx); err != nil {
 				return err
 			}
 		}
 		act.Author = author()
+		begun := time.Now()
 		v, err := t.Act(ctx, ref, act)
 		if err != nil {
 			return err
@@ -74,7 +81,7 @@ func (a *app) act(cmd *cobra.Command, w waitFlags, ref string, act perdure.Act) 
 			want = wanted(ctx, t, v)
 		}
 		job := newTracker(v, want, time.Now())
-		job.note, job.since = string(act.Verb), time.Now()
+		job.note, job.since = string(act.Verb), begun
 		if !w.asked(t) || act.Verb == perdure.VerbGiveUp {
 			return a.printAct(job, act)
 		}
@@ -178,5 +185,5 @@ func usesForAct(cmd *cobra.Command, verb perdure.Verb) {
 	uses(cmd, "server", "store", "output", "timeout")
 }
 
-const waitHelp = `Through a server it returns as soon as the act is recorded; --wait follows the job to rest and exits
-by its state. With --store an embedded node drives the job to rest, unless --no-wait.`
+const waitHelp = `Through a server it returns as soon as the act is recorded; --wait (or --timeout) follows the job to
+rest and exits by its state. With --store an embedded node drives the job to rest, unless --no-wait.`

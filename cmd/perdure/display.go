@@ -162,6 +162,7 @@ type live struct {
 const (
 	hideCursor = "\x1b[?25l\x1b[?7l" // and no wrapping, so that a line is a line whatever its width
 	showCursor = "\x1b[?25h\x1b[?7h"
+	clearLine  = "\x1b[K"
 	clearDown  = "\x1b[J"
 )
 
@@ -225,10 +226,11 @@ func (d *live) paint(lines []string) {
 	if n := len(d.drawn); n > 0 {
 		fmt.Fprintf(&b, "\x1b[%dA", n)
 	}
-	b.WriteString("\r" + clearDown)
-	for _, l := range lines {
-		b.WriteString(l + "\r\n")
+	b.WriteByte('\r')
+	for _, l := range lines { // overwritten in place, so that nothing flickers
+		b.WriteString(l + clearLine + "\n")
 	}
+	b.WriteString(clearDown)
 	d.drawn = lines
 	_, _ = d.a.out.Write([]byte(b.String()))
 }
@@ -242,6 +244,7 @@ func (d *live) say(line string) {
 
 // end leaves the whole last picture on the screen.
 func (d *live) end() {
+	restoreTerminal() // first, so that long lines wrap and nothing of them is lost
 	var lines []string
 	for _, t := range d.jobs {
 		if len(d.jobs) > 1 && len(d.jobs)*2+len(t.order) > 200 {
@@ -250,7 +253,6 @@ func (d *live) end() {
 		lines = append(lines, t.lines(d.a.st, time.Now(), 0, endHeight(len(t.order)), -1)...)
 	}
 	d.paint(lines)
-	restoreTerminal()
 }
 
 // endHeight keeps the last picture of a large job to what a person scrolls back to.

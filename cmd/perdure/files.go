@@ -80,6 +80,15 @@ func jsonOrString(s string) json.RawMessage {
 
 // load reads and validates all documents of all files. It says all that is wrong with them.
 func (a *app) load(files []string, input inputFlags) ([]document, error) {
+	stdin := 0
+	for _, name := range append(files[:len(files):len(files)], input.file) {
+		if name == "-" {
+			stdin++
+		}
+	}
+	if stdin > 1 {
+		return nil, usagef("stdin can be read once")
+	}
 	set, err := input.read(a.in)
 	if err != nil {
 		return nil, err

@@ -178,7 +178,7 @@ func advice(v *perdure.JobView, where string) []string {
 // quoted is s as a shell takes it.
 func quoted(s string) string {
 	for _, r := range s {
-		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+:,.%@", r) {
+		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+:,.%@/", r) {
 			return "'" + strings.ReplaceAll(plain(s), "'", `'\''`) + "'"
 		}
 	}

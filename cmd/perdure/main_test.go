@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"perdure/internal/pgtest"
 )
 
 // The scripts in testdata/script run this very binary, as a person would.
@@ -23,9 +25,14 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"perdure": main})
 }
 
-func TestScripts(t *testing.T) {
+func TestScripts(t *testing.T) { runScripts(t, "script", "") }
+
+// The scripts in testdata/postgres have an empty database at $PG.
+func TestPostgresScripts(t *testing.T) { runScripts(t, "postgres", pgtest.Start(t)) }
+
+func runScripts(t *testing.T, dir, database string) {
 	testscript.Run(t, testscript.Params{
-		Dir: filepath.Join("testdata", "script"),
+		Dir: filepath.Join("testdata", dir),
 		Setup: func(env *testscript.Env) error {
 			for _, kv := range os.Environ() { // a developer's own settings
 				if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, envPrefix) {
@@ -33,6 +40,7 @@ func TestScripts(t *testing.T) {
 				}
 			}
 			env.Setenv("USER", "anna")
+			env.Setenv("PG", database)
 			env.Setenv("EXAMPLES", examples(env.T().(interface{ Fatal(...any) })))
 			env.Values["background"] = map[string]*background{}
 			return nil

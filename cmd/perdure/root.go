@@ -108,10 +108,14 @@ func (a *app) tree() *cobra.Command {
 	group("nodes", "Nodes and stores:", a.serveCmd(), a.agentCmd(), a.nodesCmd(), a.checkCmd(), a.sweepCmd(), a.migrateCmd())
 	group("other", "Other:", a.schemaCmd(), a.versionCmd())
 	root.SetCompletionCommandGroupID("other")
+	root.SetHelpCommand(helpCmd())
 	root.SetHelpCommandGroupID("other")
 	root.CompletionOptions.DisableDescriptions = false
 	root.AddCommand(cancelCmd())
 	root.InitDefaultCompletionCmd("completion")
+	if c, _, err := root.Find([]string{"completion"}); err == nil && c != root {
+		c.Args, c.RunE = noArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
 
 	a.wrap(root)
 	documentEnv(root)
@@ -182,6 +186,33 @@ func argsOf(low, high int, what string) cobra.PositionalArgs {
 			}
 		}
 		return nil
+	}
+}
+
+// helpCmd is cobra's, but for the exit code of a topic that there is not.
+func helpCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Help about any command",
+		Long:  "Prints what a command does, with its flags, their variables and examples.",
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+			if at, _, err := cmd.Root().Find(args); err == nil {
+				for _, c := range at.Commands() {
+					if c.IsAvailableCommand() {
+						names = append(names, c.Name()+"\t"+c.Short)
+					}
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			topic, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 && topic == cmd.Root() {
+				return usagef("there is no command %q", strings.Join(args, " "))
+			}
+			topic.InitDefaultHelpFlag()
+			return topic.Help()
+		},
 	}
 }
 

@@ -18,7 +18,7 @@ func (a *app) submitCmd() *cobra.Command {
 first; none is submitted if one is wrong. - is stdin. The same key and definition is the same job;
 the same key with another definition is a conflict (exit 8).
 
-With --wait it follows the jobs to rest and exits by their state.`,
+With --wait (or --timeout) it follows the jobs to rest and exits by their state.`,
 		Example: `  perdure submit order.yaml
   JOB=$(perdure submit order.yaml -i sku=tea-12)
   perdure submit order.yaml --wait --timeout 5m`,
@@ -28,7 +28,7 @@ With --wait it follows the jobs to rest and exits by their state.`,
 			if err != nil {
 				return err
 			}
-			return a.withActor(cmd, wait, func(ctx context.Context, t *target) error {
+			return a.withActor(cmd, &wait, func(ctx context.Context, t *target) error {
 				jobs, refused := a.submitAll(ctx, docs, func(ctx context.Context, d *document) (*perdure.JobView, string, error) {
 					v, created, err := t.Submit(ctx, d.plan.Canonical, mediaJSON)
 					if created {

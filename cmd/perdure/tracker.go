@@ -105,10 +105,11 @@ func refOf(v *perdure.JobView) string {
 	if v.Key != "" {
 		return quoted(v.Key)
 	}
-	return v.ID.String()
+	return shortID(v.ID)
 }
 
-// shortID is as much of an id as is unique among jobs that were not submitted in bulk.
+// shortID is as much of an id as is unique among the jobs of one node: its time to a quarter of a
+// microsecond, which a node never uses twice.
 func shortID(id perdure.JobID) string { return id.String()[:len("job_")+16] }
 
 // inOrder sorts the steps so that each comes after all that it waits for, and stays near the file's order.

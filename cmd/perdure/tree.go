@@ -244,8 +244,8 @@ func (t *tracker) line(st style, s *perdure.StepView, now time.Time, names, widt
 	return strings.Replace(left, glyph, r.tone(st, glyph), 1) + st.dim(detail)
 }
 
-// choose picks the steps that fit into n lines: all in order, or the most urgent of them and a line
-// that counts the rest.
+// choose picks the steps that fit into n lines: all in order, or the most urgent of those that are not
+// settled, and a line that counts the rest.
 func (t *tracker) choose(n int) (shown, rest []int) {
 	if n < 0 || len(t.order) <= n {
 		return t.order, nil
@@ -257,6 +257,9 @@ func (t *tracker) choose(n int) (shown, rest []int) {
 	}
 	slices.SortStableFunc(urgent, func(a, b int) int { return rank[a] - rank[b] })
 	n = max(n-1, 0)
+	for n > 0 && rank[urgent[n-1]] == rankSettled { // what is over is counted, not shown
+		n--
+	}
 	shown, rest = urgent[:n], urgent[n:]
 	place := make([]int, len(t.view.Steps))
 	for at, i := range t.order {
@@ -360,7 +363,7 @@ func crowded(jobs []*tracker, st style, now time.Time, width, height, frame int)
 				parts = append(parts, fmt.Sprintf("%d %s", by[p], p))
 			}
 		}
-		out = append(out, clip(st.dim(fmt.Sprintf("… %s more: %s", plural(len(moving)-n, "job"), strings.Join(parts, ", "))), width))
+		out = append(out, clip(st.dim(fmt.Sprintf("… %s: %s", plural(len(moving)-n, "more job"), strings.Join(parts, ", "))), width))
 	}
 	return out
 }

@@ -97,7 +97,7 @@ func TestManyJobsShareTheScreen(t *testing.T) {
 	if len(lines) > 24 {
 		t.Errorf("%d lines on a screen of 24", len(lines))
 	}
-	if last := lines[len(lines)-1]; !strings.Contains(last, "more: ") || !strings.Contains(last, "10 settled") {
+	if last := lines[len(lines)-1]; !strings.Contains(last, " more jobs: ") || !strings.Contains(last, "10 settled") {
 		t.Errorf("the last line counts the rest: %q", last)
 	}
 }

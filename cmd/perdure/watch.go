@@ -24,7 +24,7 @@ With --store an embedded node drives the jobs meanwhile, as run does.`,
 		Args:              argsOf(1, -1, "one or more JOBs"),
 		ValidArgsFunction: a.completeJob,
 		RunE: func(cmd *cobra.Command, refs []string) error {
-			return a.withActor(cmd, waitFlags{agents: agents}, func(ctx context.Context, t *target) error {
+			return a.withActor(cmd, &waitFlags{agents: agents}, func(ctx context.Context, t *target) error {
 				if err := t.start(ctx); err != nil {
 					return err
 				}
