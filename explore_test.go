@@ -309,6 +309,25 @@ func (x *explored) truthful() {
 	}
 }
 
+// reasonable: every step that is not settled has a reason, and one that is not ready has another than those of the ready.
+func (x *explored) reasonable() {
+	for _, s := range x.steps {
+		r := Why(x.job, s, x.plan, func(i int) bool { return x.steps[i].Phase != Settled }, &Facts{Now: x.now})
+		switch {
+		case s.Phase == Settled:
+			if r != nil {
+				x.t.Fatalf("%s is settled, and why: %s", s.Name, r.Text)
+			}
+		case r == nil || r.Text == "":
+			x.t.Fatalf("no reason for %s, which is %s", s.Name, s.Phase)
+		case s.Phase != Ready && slices.Contains([]ReasonKind{WhyNoAgent, WhyAgentBusy, WhyLimit, WhyDeadline}, r.Kind):
+			x.t.Fatalf("%s is %s because of %s", s.Name, s.Phase, r.Kind)
+		case r.Kind == WhyAfterSteps && len(r.Steps) == 0:
+			x.t.Fatalf("%s waits for nobody", s.Name)
+		}
+	}
+}
+
 // still: a job at its end changes by an operator's undo or redo alone (I3).
 func (x *explored) still(before *world, name string) {
 	if before.job != nil && before.job.Phase == Settled && name != "undo" && name != "redo" && x.job != before.job {
@@ -341,7 +360,7 @@ var walks = []small{
 	{"a undo; p after a approval; b after p", "undo,redo,settle as done,skip,resume,give up", 20_000},
 	{"p approval lasts or wait:1,undo; q after p approval lasts or skip", "undo,redo,settle as done,resume", 20_000},
 	{"onFailure undo; within 30s; a undo; b after a undo", "undo,redo,resume", 20_000},
-	{"within 30s; a undo; s after a sleep; p after s approval lasts", "undo,redo,resume,resume step,settle as done,skip", 40_000},
+	{"within 30s; a undo attempts 2; s after a sleep; p after s approval lasts", "undo,redo,resume,resume step,settle as done,skip", 40_000},
 	{"onFailure restart:1,undo; within 30s; a undo; b after a", "redo,resume", 20_000},
 }
 
@@ -486,6 +505,7 @@ func (k *walk) meet(x *explored, parent int32, by event) int32 {
 	for _, f := range CheckJob(x.job, x.plan, x.steps, x.alerts, x.now) {
 		x.t.Fatalf("%s: step %q: %s", f.Rule, f.Step, f.Message)
 	}
+	x.reasonable()
 	k.queue = append(k.queue, x)
 	return id
 }

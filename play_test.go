@@ -156,6 +156,8 @@ func (w *world) tryAct(verb Verb, step string, set ...func(*Act)) error {
 	}
 	if err != nil {
 		text += " → refused: " + err.Error()
+	} else if c.Empty() {
+		text += " → it is so already"
 	}
 	w.tell(c, "%s", text)
 	return err
@@ -229,11 +231,10 @@ func (w *world) tell(c *Changes, format string, args ...any) {
 	for _, ch := range c.Steps {
 		w.moved(ch.Was, ch.Now)
 	}
-	for _, ch := range c.CloseAlerts {
-		if ch.Step != "" {
-			fmt.Fprintf(w.lines, "           alerts of %s closed: %v\n", ch.Step, ch.Kinds)
-		}
+	for _, a := range w.closed {
+		fmt.Fprintf(w.lines, "           alert %s of %s closed\n", a.Kind, cmpOr(a.Step, "the job"))
 	}
+	w.closed = nil
 	for _, a := range c.Alerts {
 		fmt.Fprintf(w.lines, "           ALERT %s: %s\n", a.Kind, a.Message)
 	}
@@ -247,14 +248,13 @@ func (w *world) moved(was, now *Step) {
 	if was.Current != now.Current {
 		text += fmt.Sprintf(", %s → %s", was.Current, now.Current)
 	}
-	if was.Phase != now.Phase {
+	switch {
+	case now.Phase == Waiting && now.Blockers > 0 && (was.Blockers != now.Blockers || was.Phase != now.Phase):
+		text += ", waiting for " + plural(now.Blockers, "neighbour")
+	case now.Phase == Waiting && !now.AvailableAt.Equal(was.AvailableAt):
+		text += ", waiting " + span(now.AvailableAt.Sub(w.now))
+	case was.Phase != now.Phase:
 		text += ", " + now.Phase.String()
-	}
-	if now.Phase == Waiting && now.Blockers > 0 && (was.Blockers != now.Blockers || was.Phase != now.Phase) {
-		text += fmt.Sprintf(" for %s", plural(now.Blockers, "neighbour"))
-	}
-	if now.Phase == Waiting && !now.AvailableAt.IsZero() {
-		text += " " + span(now.AvailableAt.Sub(w.now))
 	}
 	if was.Skipped != now.Skipped {
 		text += fmt.Sprintf(", skipped: %v", now.Skipped)

@@ -57,6 +57,31 @@ func TestRule01AnUndoThatWasLetOutIsFinishedFirst(t *testing.T) { // F091
 	w.that(w.step("charge").Failures == 0, "the ladder of the undo goes on in the do")
 }
 
+func TestRule01TheLadderStartsOverWhenItTurns(t *testing.T) {
+	w := submit(t, "a undo attempts 3")
+	w.run("a")
+	w.undo()
+	w.claim("a")
+	w.redo()
+	w.report("a", failed)
+	w.wait(tick)
+	w.run("a") // the undo is finished first
+	w.is("a", "undone ready")
+	w.that(w.step("a").Failures == 0, "%d failures of the undo count for the do", w.step("a").Failures)
+
+	w = submit(t, "a undo")
+	for range 3 {
+		w.claim("a")
+		w.report("a", returned, cutShort)
+	}
+	w.wait(tick)
+	w.claim("a")
+	w.undo()
+	w.report("a", returned, cutShort)
+	w.is("a", "unsure ready")
+	w.that(w.step("a").Returns == 0, "%d returns of the do count for the undo", w.step("a").Returns)
+}
+
 func TestRule02AnUndoCarriesWhatTheDoHad(t *testing.T) {
 	w := submit(t, order)
 	w.run("reserve")
@@ -67,6 +92,18 @@ func TestRule02AnUndoCarriesWhatTheDoHad(t *testing.T) {
 	back := w.claim("charge")
 	w.that(string(back.Input) == string(do.Input), "input %s, not %s", back.Input, do.Input)
 	w.that(string(back.Output) == `{"receipt":7}` && back.DoKey == do.Key, "output %s, doKey %s", back.Output, back.DoKey)
+}
+
+func TestRule02TheOutputOfAnEarlierTurnIsForgotten(t *testing.T) {
+	w := submit(t, "a undo")
+	w.run("a")
+	w.undo()
+	w.run("a")
+	w.redo()
+	w.claim("a")
+	w.undo()
+	w.wait(tick)
+	w.that(string(w.claim("a").Output) == "null", "the undo of turn 3 is handed the output of turn 1")
 }
 
 func TestRule02TheOutputOfWhatWasNeverAnsweredIsNull(t *testing.T) {
@@ -132,6 +169,23 @@ func TestRule03WhatWasLetOutAndThenSkippedIsUndone(t *testing.T) {
 	w.report("a", done)
 	w.jobIs("undone settled")
 	w.that(w.step("b").Run == 0, "b was let out")
+	w.redo()
+	w.that(w.claim("a").Direction == Do, "what was skipped once is not tried again")
+	w.report("a", done, output(`1`))
+	w.is("b", "undone ready") // its when is asked again
+}
+
+func TestRule03ASkipHoldsUntilTheJobIsDoneAgain(t *testing.T) {
+	w := submit(t, "a; b after a undo")
+	w.act(VerbSkip, "b")
+	w.act(VerbSkip, "b") // it is so already
+	w.is("b", "undone waiting")
+	w.run("a")
+	w.jobIs("done settled")
+	w.undo()
+	w.redo()
+	w.run("a")
+	w.is("b", "undone ready")
 }
 
 func TestRule04AFailureInADirectionNoLongerWanted(t *testing.T) { // F066
@@ -304,6 +358,29 @@ func TestRule09Restart(t *testing.T) {
 	w.that(w.job.Restarts == 1, "%d restarts", w.job.Restarts)
 }
 
+func TestRule09ARestartThatIsOverdue(t *testing.T) {
+	w := submit(t, "within 5s; a undo; b after a or restart:1")
+	w.run("a")
+	w.claim("b")
+	w.report("b", failed)
+	w.wait(5 * time.Second)
+	w.that(slices.Contains(w.open(""), AlertOverdue) && w.job.Then, "alerts %v", w.alerts)
+	w.run("a")
+	w.is("a", "undone ready") // it turned again, and is overdue
+	w.cannotClaim("a")
+	w.sweep()
+	w.is("a", "undone parked")
+
+	w = submit(t, "onFailure restart:1,undo; within 5s; a undo; b after a")
+	w.run("a")
+	w.claim("b")
+	w.report("b", failed)
+	w.wait(5 * time.Second)
+	w.that(!w.job.Then, "onFailure is undo, and its time is up: it is not done again")
+	w.run("a")
+	w.jobIs("undone settled")
+}
+
 func TestRule09AnOperatorsFlipClearsThen(t *testing.T) {
 	for _, verb := range []Verb{VerbUndo, VerbRedo} {
 		w := submit(t, "a undo; b after a undo or restart:1")
@@ -362,17 +439,16 @@ func TestRule10NothingIsLetOutPastTheUltimatum(t *testing.T) {
 }
 
 func TestRule10AnUndoToBeFinishedParksToo(t *testing.T) {
-	w := submit(t, "within 15s; a undo; b after a")
+	w := submit(t, "within 5s; a undo")
 	w.run("a")
 	w.undo()
 	w.claim("a")
 	w.redo()
-	w.wait(5 * time.Second)
+	w.wait(5 * time.Second) // the job's time is up, the run's is not
 	w.report("a", returned, cutShort)
-	w.wait(tick)
 	w.is("a", "unsure parked") // and not ready for ever
 	w.resume()
-	w.run("a", "a", "b")
+	w.run("a", "a")
 	w.jobIs("done settled")
 }
 

@@ -79,8 +79,11 @@ func Why(j *Job, s *Step, plan *Plan, open func(index int) bool, f *Facts) *Reas
 
 func parkedReason(j *Job, s *Step) *Reason {
 	try := "resume, skip, settle, or undo the job"
-	if s.Desired == Undone {
+	switch {
+	case s.Desired == Undone:
 		try = "resume, settle, or redo the job"
+	case s.wants() == Undo: // an undo is finished first, and is not skipped
+		try = "resume, settle, or undo the job"
 	}
 	text := fmt.Sprintf("parked after %s", plural(s.Failures, "failure"))
 	if j.Overdue && s.Failures == 0 {
@@ -113,17 +116,20 @@ func timeReason(s *Step, ps *PlanStep, f *Facts) *Reason {
 	r := &Reason{Until: s.AvailableAt}
 	in := span(s.AvailableAt.Sub(f.Now))
 	switch {
-	case ps.Form == BySleep && s.wants() == Do && s.Failures == 0:
+	case ps.Form == BySleep:
 		r.Kind, r.Text = WhyNotYet, "sleeps for another "+in
-	case ps.Form == ByApproval && s.wants() == Do && s.Failures == 0:
+	case ps.Form == ByApproval && !s.StartedAt.IsZero():
 		r.Kind, r.Text = WhyApproval, "waits for a person for another "+in+": settle it as done, or undo the job"
-	case s.AvailableAt.Equal(s.LockedUntil):
+	case s.turns() && s.AvailableAt.Equal(s.LockedUntil):
 		r.Kind, r.Text = WhyHeld, fmt.Sprintf("run %d may still act for %s, though its holder is gone", s.Run, in)
 	default:
 		r.Kind, r.Code = WhyBackoff, s.ErrorCode
-		r.Text = fmt.Sprintf("again in %s, after %s", in, plural(s.Failures, "failure"))
-		if s.Returns > 0 {
-			r.Text = fmt.Sprintf("again in %s, after it was given back %s", in, plural(s.Returns, "time"))
+		r.Text = "again in " + in
+		switch {
+		case s.Returns > 0:
+			r.Text += ", after it was given back " + plural(s.Returns, "time")
+		case s.Failures > 0: // on a wait rung they are counted anew
+			r.Text += ", after " + plural(s.Failures, "failure")
 		}
 		if s.LastError != "" {
 			r.Text += ", last: " + oneLine(s.LastError)

@@ -19,6 +19,7 @@ type world struct {
 	steps   []*Step
 	kept    []Payload
 	alerts  []Alert // the open ones
+	closed  []Alert // since the last line
 	past    []Entry
 	now     time.Time
 	limits  Admission
@@ -135,7 +136,11 @@ func (w *world) write(c *Changes) {
 	}
 	for _, ch := range c.CloseAlerts {
 		w.alerts = slices.DeleteFunc(slices.Clone(w.alerts), func(a Alert) bool {
-			return (ch.Step == "" || ch.Step == a.Step) && slices.Contains(ch.Kinds, a.Kind)
+			closes := (ch.Step == "" || ch.Step == a.Step) && slices.Contains(ch.Kinds, a.Kind)
+			if closes && w.lines != nil {
+				w.closed = append(w.closed, a)
+			}
+			return closes
 		})
 	}
 	w.alerts = append(slices.Clip(w.alerts), c.Alerts...)
