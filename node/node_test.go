@@ -10,37 +10,9 @@ import (
 	"time"
 
 	"perdure"
-	"perdure/internal/pgtest"
+	"perdure/internal/everystore"
 	"perdure/node"
-	"perdure/store/memory"
-	"perdure/store/postgres"
-	"perdure/store/sqlite"
 )
-
-// onAll runs a test on each store.
-func onAll(t *testing.T, test func(t *testing.T, store perdure.Store)) {
-	t.Run("memory", func(t *testing.T) { test(t, memory.New()) })
-	t.Run("sqlite", func(t *testing.T) {
-		store, err := sqlite.Open(t.TempDir() + "/p.db")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { store.Close() })
-		test(t, store)
-	})
-	t.Run("postgres", func(t *testing.T) {
-		url := pgtest.Start(t)
-		if _, _, err := postgres.Migrate(t.Context(), url); err != nil {
-			t.Fatal(err)
-		}
-		store, err := postgres.Open(t.Context(), url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { store.Close() })
-		test(t, store)
-	})
-}
 
 // ledger is what the agents of a test did, in order.
 type ledger struct {
@@ -124,7 +96,7 @@ steps:
 `
 
 func TestDoneThenUndoneThenDone(t *testing.T) {
-	onAll(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
 		var l ledger
 		n := start(t, store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
 		submit(t, n, order)
@@ -146,7 +118,7 @@ func TestDoneThenUndoneThenDone(t *testing.T) {
 }
 
 func TestFailureUndoes(t *testing.T) {
-	onAll(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
 		var l ledger
 		n := start(t, store, node.Config{Agents: []*perdure.Agent{l.agent("a", func(run *perdure.Run) error {
 			if run.Step == "ship" && run.Direction == perdure.Do {

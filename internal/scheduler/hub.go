@@ -125,11 +125,13 @@ const recountEvery = 30 * time.Second
 
 func (b *backlog) add(n int64) { b.count.Add(n) }
 
+// admit counts one more job in, or refuses it.
 func (b *backlog) admit(ctx context.Context) error {
 	if err := b.recount(ctx); err != nil {
 		return unavailable(err)
 	}
-	if n := b.count.Load(); n >= int64(b.max) {
+	if n := b.count.Add(1) - 1; n >= int64(b.max) {
+		b.add(-1)
 		e := perdure.Refuse(perdure.CodeBacklogFull, "%d jobs are not settled, and no more than %d may be", n, b.max)
 		e.Hint = "try again later"
 		return e

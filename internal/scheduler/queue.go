@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ type waiter struct {
 	answered chan answer // buffered
 	named    bool        // the caller gave the requestId, and can repeat the claim
 	again    bool        // look up what this request was given before
+	leaving  bool        // its time is over: it is answered, and not put back
 }
 
 type answer struct {
@@ -73,7 +75,8 @@ func (q *queue) wait(w *waiter) error {
 	return nil
 }
 
-// leave takes a waiter out, and says whether it was still there: else it is being answered.
+// leave takes a waiter out, and says whether it was still there: else it is being answered, now or as soon
+// as it is put back.
 func (q *queue) leave(w *waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -87,6 +90,7 @@ func (q *queue) leave(w *waiter) bool {
 			return true
 		}
 	}
+	w.leaving = true
 	return false
 }
 
@@ -97,10 +101,14 @@ func (q *queue) putBack(agent string, ws []*waiter) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		for _, w := range ws {
+	ws = slices.DeleteFunc(ws, func(w *waiter) bool {
+		gone := w.leaving || q.closed
+		if gone {
 			w.answered <- answer{}
 		}
+		return gone
+	})
+	if len(ws) == 0 {
 		return
 	}
 	q.waiting[agent] = append(ws[:len(ws):len(ws)], q.waiting[agent]...)

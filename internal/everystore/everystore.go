@@ -1,0 +1,44 @@
+// Package everystore runs a test on each store: what the outside sees must not depend on which it is.
+package everystore
+
+import (
+	"testing"
+
+	"perdure"
+	"perdure/internal/pgtest"
+	"perdure/store/memory"
+	"perdure/store/postgres"
+	"perdure/store/sqlite"
+)
+
+// Run runs test on a fresh store of each kind.
+func Run(t *testing.T, test func(t *testing.T, store perdure.Store)) {
+	t.Run("memory", func(t *testing.T) { test(t, memory.New()) })
+	t.Run("sqlite", func(t *testing.T) { test(t, SQLite(t, t.TempDir()+"/perdure.db")) })
+	t.Run("postgres", func(t *testing.T) { test(t, Postgres(t, pgtest.Start(t))) })
+}
+
+// SQLite opens a file.
+func SQLite(t *testing.T, path string) perdure.Store {
+	t.Helper()
+	store, err := sqlite.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return store
+}
+
+// Postgres opens a database, with its schema.
+func Postgres(t *testing.T, url string) perdure.Store {
+	t.Helper()
+	if _, _, err := postgres.Migrate(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	store, err := postgres.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return store
+}

@@ -1,0 +1,402 @@
+package scheduler_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/definition"
+	"perdure/internal/everystore"
+	"perdure/internal/pgtest"
+	"perdure/internal/scheduler"
+)
+
+// desk is a scheduler that runs, for a test to talk to.
+type desk struct {
+	*scheduler.Scheduler
+	t     *testing.T
+	store perdure.Store
+}
+
+func open(t *testing.T, store perdure.Store, cfg scheduler.Config) *desk {
+	cfg.Store, cfg.Compiler = store, &definition.Compiler{}
+	s := scheduler.New(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { s.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	return &desk{s, t, store}
+}
+
+func plan(t *testing.T, body string) *perdure.Plan {
+	t.Helper()
+	plans, err := definition.Parse([]byte(body), definition.YAML, definition.Options{})
+	if err != nil {
+		t.Fatal(definition.FormatError("body", []byte(body), err))
+	}
+	return plans[0]
+}
+
+func (d *desk) submit(body string) perdure.JobID {
+	d.t.Helper()
+	id, _, err := d.Submit(d.t.Context(), plan(d.t, body))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return id
+}
+
+func (d *desk) claim(c perdure.ClaimRequest) []perdure.Run {
+	d.t.Helper()
+	if c.Max == 0 {
+		c.Max = 1
+	}
+	runs, err := d.Claim(d.t.Context(), c)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return runs
+}
+
+func (d *desk) report(holder string, run perdure.Run, o perdure.Outcome) perdure.ReportResult {
+	d.t.Helper()
+	res, err := d.Report(d.t.Context(), holder, []perdure.Report{{Job: run.Job, Step: run.Step, Run: run.Run, Outcome: o}})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return res[0]
+}
+
+func (d *desk) job(id perdure.JobID) *perdure.Job {
+	d.t.Helper()
+	j, err := d.store.Job(d.t.Context(), id)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return j
+}
+
+const one = "type: t\nsteps:\n  s: {agent: a}\n"
+
+// I2, F002, F003.
+func TestSameKey(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		d := open(t, store, scheduler.Config{})
+		body := "key: k\n" + one
+		var all sync.WaitGroup
+		ids := make([]perdure.JobID, 20)
+		for i := range ids {
+			all.Go(func() { ids[i], _, _ = d.Submit(context.Background(), plan(t, body)) })
+		}
+		all.Wait()
+		for _, id := range ids {
+			if id != ids[0] || id.IsZero() {
+				t.Fatalf("equal submissions made several jobs: %v", ids)
+			}
+		}
+		if _, _, err := d.Submit(t.Context(), plan(t, "key: k\npriority: 1\n"+one)); perdure.CodeOf(err) != perdure.CodeConflict {
+			t.Fatalf("another body: %v", err)
+		}
+		jobs, _ := store.ListJobs(t.Context(), perdure.JobFilter{Limit: 10})
+		if len(jobs) != 1 {
+			t.Fatalf("%d jobs", len(jobs))
+		}
+	})
+}
+
+// F019: an answer that was lost holds nothing up.
+func TestClaimRepeated(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		d := open(t, store, scheduler.Config{})
+		for range 3 {
+			d.submit(one)
+		}
+		c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2, RequestID: "r1"}
+		first := d.claim(c)
+		again := d.claim(c)
+		if len(first) != 2 || len(again) != 2 || again[0].Job != first[0].Job || again[1].Run != first[1].Run || again[0].Key != first[0].Key {
+			t.Fatalf("first %v, again %v", first, again)
+		}
+		c.Holder = "other"
+		if other := d.claim(c); len(other) != 1 || other[0].Job == first[0].Job || other[0].Job == first[1].Job {
+			t.Fatalf("another holder's request of that name: %v", other)
+		}
+		c.Holder = "h"
+		d.report("h", first[0], perdure.OutcomeDone)
+		if left := d.claim(c); len(left) != 1 || left[0].Job != first[1].Job {
+			t.Fatalf("after one report: %v", left)
+		}
+		d.report("h", first[1], perdure.OutcomeDone)
+		if none := d.claim(c); len(none) != 0 {
+			t.Fatalf("after both: %v", none)
+		}
+	})
+}
+
+// I7, I8, F044 to F046, F056, F057.
+func TestReportsThatChangeNothing(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		d := open(t, store, scheduler.Config{})
+		d.submit("type: t\nsteps:\n  s: {agent: a, completeWithin: 150ms, retry: {attempts: 3, backoff: 1ms}}\n")
+		run := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})[0]
+		is := func(what string, got perdure.ReportResult, want perdure.RefusalReason) {
+			t.Helper()
+			if got.Reason != want || got.Accepted != (want == "") {
+				t.Errorf("%s: %+v", what, got)
+			}
+		}
+		is("foreign holder", d.report("x", run, perdure.OutcomeDone), perdure.RefusedForbidden)
+		future := run
+		future.Run = 7
+		is("never let out", d.report("h", future, perdure.OutcomeDone), perdure.RefusedUnknown)
+		time.Sleep(160 * time.Millisecond)
+		is("late, and not swept yet", d.report("h", run, perdure.OutcomeDone), perdure.RefusedLate)
+		if n, err := d.SweepExpired(t.Context(), 10); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		is("late, and swept", d.report("h", run, perdure.OutcomeDone), perdure.RefusedLate)
+		time.Sleep(5 * time.Millisecond)
+		d.SweepDue(t.Context(), 10)
+		second := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Second})[0]
+		if second.Key != run.Key || second.Run <= run.Run {
+			t.Errorf("second run %+v after %+v", second, run)
+		}
+		is("stale", d.report("h", run, perdure.OutcomeDone), perdure.RefusedStale)
+		is("in time", d.report("h", second, perdure.OutcomeDone), "")
+		is("repeated", d.report("h", second, perdure.OutcomeDone), "")
+		is("another outcome", d.report("h", second, perdure.OutcomeFailed), perdure.RefusedConflict)
+	})
+}
+
+// I12, F029: what waits for a limit does not stand in front of others, and a permit is free at rest.
+func TestLimits(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		d := open(t, store, scheduler.Config{})
+		if err := d.PutLimit(t.Context(), "job:full", 2); err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			d.submit("type: full\npriority: 9\nflow: chain\nsteps:\n  s: {agent: a}\n  r: {agent: a}\n")
+		}
+		d.submit("type: other\nsteps:\n  s: {agent: a}\n")
+		types := func(runs []perdure.Run) string {
+			var ts []string
+			for _, r := range runs {
+				ts = append(ts, d.job(r.Job).Type)
+			}
+			return strings.Join(ts, " ")
+		}
+		runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 10})
+		if got := types(runs); got != "full full other" {
+			t.Fatalf("let out: %s", got)
+		}
+		d.report("h", runs[0], perdure.OutcomeDone)
+		runs = d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 10})
+		if len(runs) != 1 || runs[0].Step != "r" {
+			t.Fatalf("the job that holds the permit goes on, and no other: %+v", runs)
+		}
+		d.report("h", runs[0], perdure.OutcomeDone)
+		if runs = d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 10}); len(runs) != 1 || runs[0].Step != "s" {
+			t.Fatalf("a permit is free again: %+v", runs)
+		}
+		if err := d.PutLimit(t.Context(), "agent:a", 3); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.DeleteLimit(t.Context(), "job:full"); err != nil {
+			t.Fatal(err)
+		}
+		if runs = d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 10}); len(runs) != 0 {
+			t.Fatalf("three are out, and three are allowed: %+v", runs)
+		}
+		if err := d.PutLimit(t.Context(), "agent:a", 5); err != nil {
+			t.Fatal(err)
+		}
+		if runs = d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 10}); len(runs) != 2 {
+			t.Fatalf("raised by two: %d", len(runs))
+		}
+	})
+}
+
+// I12 with two nodes on one database that claim as fast as they can.
+func TestLimitOnGrid(t *testing.T) {
+	url := pgtest.Start(t)
+	nodes := []*desk{open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3}), open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})}
+	const limit, jobs = 4, 60
+	if err := nodes[0].PutLimit(t.Context(), "agent:a", limit); err != nil {
+		t.Fatal(err)
+	}
+	for range jobs {
+		nodes[0].submit(one)
+	}
+	var mu sync.Mutex
+	out, most, done := 0, 0, 0
+	var workers sync.WaitGroup
+	for i := range 12 {
+		d := nodes[i%2]
+		workers.Go(func() {
+			holder := fmt.Sprint("h", i)
+			for {
+				runs, err := d.Claim(context.Background(), perdure.ClaimRequest{Agent: "a", Holder: holder, Max: 2, Wait: 50 * time.Millisecond})
+				mu.Lock()
+				out += len(runs)
+				most = max(most, out)
+				finished := done == jobs
+				mu.Unlock()
+				if finished {
+					return
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, r := range runs {
+					mu.Lock()
+					out-- // counted as back before the report, so that the count errs low only for others
+					mu.Unlock()
+					if res := d.report(holder, r, perdure.OutcomeDone); !res.Accepted {
+						t.Errorf("%+v", res)
+					}
+					mu.Lock()
+					done++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	workers.Wait()
+	if most > limit || most == 0 {
+		t.Errorf("%d were out at once, %d allowed", most, limit)
+	}
+}
+
+func TestPriorityAndAge(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		d := open(t, store, scheduler.Config{})
+		for _, p := range []int{0, 9, 5, 9} {
+			d.submit(fmt.Sprintf("priority: %d\n%s", p, one))
+		}
+		var got []int
+		var jobs []perdure.JobID
+		for _, r := range d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 10}) {
+			got, jobs = append(got, r.Priority), append(jobs, r.Job)
+		}
+		if fmt.Sprint(got) != "[9 9 5 0]" || strings.Compare(jobs[0].String(), jobs[1].String()) >= 0 {
+			t.Errorf("%v %v", got, jobs)
+		}
+	})
+}
+
+func TestBacklogBound(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		d := open(t, store, scheduler.Config{MaxBacklog: 3})
+		for range 3 {
+			d.submit(one)
+		}
+		_, _, err := d.Submit(t.Context(), plan(t, one))
+		if perdure.CodeOf(err) != perdure.CodeBacklogFull {
+			t.Fatalf("the fourth: %v", err)
+		}
+		run := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})[0]
+		d.report("h", run, perdure.OutcomeDone)
+		d.submit(one)
+	})
+}
+
+// A holder known to be dead: its runs are let out again at once in the same direction, and a run in the
+// other direction waits for the old lock.
+func TestLostHolder(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		d := open(t, store, scheduler.Config{})
+		id := d.submit("type: t\nsteps:\n  s: {agent: a, undo: {}, completeWithin: 400ms, retry: {backoff: 1ms}}\n")
+		d.claim(perdure.ClaimRequest{Agent: "a", Holder: "@dead"})
+		holders, err := d.EmbeddedHolders(t.Context())
+		if err != nil || len(holders) != 1 || holders[0] != "@dead" {
+			t.Fatal(holders, err)
+		}
+		if n, err := d.SweepLost(t.Context(), "@dead", 10); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		if err := d.Act(t.Context(), id, perdure.Act{Verb: perdure.VerbUndo, Author: "me"}); err != nil {
+			t.Fatal(err)
+		}
+		if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"}); len(runs) != 0 {
+			t.Fatalf("the undo did not wait: %+v", runs)
+		}
+		time.Sleep(400 * time.Millisecond)
+		d.SweepDue(t.Context(), 10)
+		if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"}); len(runs) != 1 || runs[0].Direction != perdure.Undo {
+			t.Fatalf("%+v", runs)
+		}
+	})
+}
+
+// F020: runs let out to a caller who has gone are given back at once.
+func TestClaimantGone(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		d := open(t, store, scheduler.Config{})
+		for range 20 {
+			ctx, cancel := context.WithCancel(t.Context())
+			var claimant sync.WaitGroup
+			var got []perdure.Run
+			claimant.Go(func() {
+				got, _ = d.Claim(ctx, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: time.Second})
+			})
+			id := d.submit(one)
+			cancel()
+			claimant.Wait()
+			if len(got) == 0 {
+				got = d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Second})
+			}
+			if len(got) != 1 || got[0].Job != id {
+				t.Fatalf("%+v", got)
+			}
+			d.report("h", got[0], perdure.OutcomeDone)
+		}
+	})
+}
+
+// F034, F062: what one report costs does not depend on the size of the job.
+func TestJoin(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		d := open(t, store, scheduler.Config{})
+		var b strings.Builder
+		b.WriteString("type: t\nsteps:\n")
+		var names []string
+		for i := range 300 {
+			names = append(names, fmt.Sprint("s", i))
+			fmt.Fprintf(&b, "  s%d: {agent: a}\n", i)
+		}
+		fmt.Fprintf(&b, "  join: {agent: a, after: [%s]}\n", strings.Join(names, ", "))
+		id := d.submit(b.String())
+		runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1000})
+		if len(runs) != 300 {
+			t.Fatalf("%d let out", len(runs))
+		}
+		var reporters sync.WaitGroup
+		for part := range 30 {
+			reports := make([]perdure.Report, 0, 10)
+			for _, r := range runs[part*10 : part*10+10] {
+				reports = append(reports, perdure.Report{Job: r.Job, Step: r.Step, Run: r.Run, Outcome: perdure.OutcomeDone, Output: json.RawMessage(`1`)})
+			}
+			reporters.Go(func() {
+				if res, err := d.Report(context.Background(), "h", reports); err != nil || !res[9].Accepted {
+					t.Error(res, err)
+				}
+			})
+		}
+		reporters.Wait()
+		last := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Second})
+		if len(last) != 1 || last[0].Step != "join" {
+			t.Fatalf("%+v", last)
+		}
+		d.report("h", last[0], perdure.OutcomeDone)
+		if j := d.job(id); j.Phase != perdure.Settled || j.Current != perdure.Done {
+			t.Errorf("%+v", j)
+		}
+	})
+}
