@@ -13,7 +13,8 @@ import (
 type Records struct {
 	Asked   []string           // the orders that customers have placed
 	Taken   []string           // the orders that the shop has taken on
-	Queued  []string           // those that wait to be
+	Done    []string           // of which the shop was told that they are done
+	Undone  []string           // of which the shop was told that they are undone
 	Ledgers map[string][]Entry // by service, oldest first
 }
 
@@ -37,13 +38,13 @@ type Finding struct {
 // Audit follows every order through the ledgers.
 func Audit(r Records) []Finding {
 	a := auditor{orders: map[string]*trail{}}
-	for _, id := range slices.Concat(r.Asked, r.Taken, r.Queued) {
+	for _, id := range slices.Concat(r.Asked, r.Taken, r.Done, r.Undone) {
 		a.trail(id)
 	}
 	for _, t := range trades {
 		a.read(t.Name, r.Ledgers[t.Name])
 	}
-	asked, taken := count(r.Asked), count(r.Taken)
+	asked, taken, done, undone := count(r.Asked), count(r.Taken), count(r.Done), count(r.Undone)
 	findings := make([]Finding, 0, len(a.orders))
 	for id, t := range a.orders {
 		if asked[id] != 1 {
@@ -52,7 +53,18 @@ func Audit(r Records) []Finding {
 		if taken[id] != 1 {
 			t.fault("taken on %d times", taken[id])
 		}
-		findings = append(findings, Finding{Order: id, End: t.end(), Faults: t.faults})
+		if done[id]+undone[id] != 1 {
+			t.fault("the shop was told %d times how it ended", done[id]+undone[id])
+		}
+		end := t.end()
+		if end == TakenBack && !t.touched && undone[id] == 0 {
+			end = Lost
+			t.fault("lost: no service has ever heard of it, and nobody has said that it will not be")
+		}
+		if done[id] == 1 && end != Processed || undone[id] == 1 && end != TakenBack {
+			t.fault("the shop was told otherwise")
+		}
+		findings = append(findings, Finding{Order: id, End: end, Faults: t.faults})
 	}
 	slices.SortFunc(findings, func(x, y Finding) int { return cmp.Compare(x.Order, y.Order) })
 	return findings
@@ -73,11 +85,11 @@ type auditor struct {
 
 // trail is what is known of one order.
 type trail struct {
-	done   map[string]time.Time // by service: when the effect was had
-	undone map[string]time.Time // by service: when it was taken back
-	stands map[string]int       // by service: effects that were not taken back
-	said   bool                 // a service has refused it, or was asked to undo it
-	faults []string
+	done    map[string]time.Time // by service: when the effect was had
+	undone  map[string]time.Time // by service: when it was taken back
+	stands  map[string]int       // by service: effects that were not taken back
+	touched bool                 // a service has refused it, done it, or was asked to undo it
+	faults  []string
 }
 
 func (a *auditor) trail(order string) *trail {
@@ -131,10 +143,9 @@ func (a *auditor) read(service string, ledger []Entry) {
 			t.undone[service] = e.At
 			t.stands[service]--
 		case Tombstone:
-			k.barred, t.said = true, true
-		case Refused:
-			t.said = true
+			k.barred = true
 		}
+		t.touched = t.touched || e.Kind != Asked && e.Kind != TooLate
 	}
 }
 
@@ -160,11 +171,8 @@ func (t *trail) end() End {
 		}
 		return Processed
 	case len(stands) > 0:
-		t.fault("half done: %s stands, %s does not", strings.Join(stands, " and "), strings.Join(missing, " and "))
+		t.fault("half done: with %s, without %s", strings.Join(stands, " and "), strings.Join(missing, " and "))
 		return Half
-	case len(t.undone) == 0 && !t.said:
-		t.fault("lost: no service has ever refused it, done it or undone it")
-		return Lost
 	}
 	return TakenBack
 }

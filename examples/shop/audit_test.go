@@ -8,9 +8,21 @@ import (
 	"time"
 )
 
-// story is a shop's records in short: one line "service kind order turn" after another, as time goes by.
+// story is a shop's records in short: who asked for what, what the shop has taken on and was told of ("a+"
+// is done, "a-" undone), and one line "service kind order turn" after another, as time goes by.
 func story(asked, taken string, lines ...string) Records {
-	r := Records{Asked: strings.Fields(asked), Taken: strings.Fields(taken), Ledgers: map[string][]Entry{}}
+	r := Records{Asked: strings.Fields(asked), Ledgers: map[string][]Entry{}}
+	for _, id := range strings.Fields(taken) {
+		id, done := strings.CutSuffix(id, "+")
+		id, undone := strings.CutSuffix(id, "-")
+		r.Taken = append(r.Taken, id)
+		if done {
+			r.Done = append(r.Done, id)
+		}
+		if undone {
+			r.Undone = append(r.Undone, id)
+		}
+	}
 	for i, line := range lines {
 		var service, kind, order string
 		turn := 1
@@ -32,26 +44,30 @@ func TestAudit(t *testing.T) {
 		end    End
 		faults string // a part of each, in order, divided by |
 	}{
-		{"processed", story("a", "a", whole...), Processed, ""},
-		{"undone", story("a", "a", "stock effect a", "payment effect a", "shipping tombstone a", "payment undone a", "stock undone a"), TakenBack, ""},
-		{"refused at once", story("a", "a", "stock refused a"), TakenBack, ""},
-		{"overtaken by its undo", story("a", "a", "stock asked a", "stock tombstone a", "stock tooLate a"), TakenBack, ""},
+		{"processed", story("a", "a+", whole...), Processed, ""},
+		{"undone", story("a", "a-", "stock effect a", "payment effect a", "shipping tombstone a", "payment undone a", "stock undone a"), TakenBack, ""},
+		{"refused at once", story("a", "a-", "stock refused a"), TakenBack, ""},
+		{"overtaken by its undo", story("a", "a-", "stock asked a", "stock tombstone a", "stock tooLate a"), TakenBack, ""},
 
-		{"missing undo", story("a", "a", "stock effect a", "payment effect a", "payment undone a"), Half, "half done: stock stands, payment and shipping does not"},
-		{"missing step", story("a", "a", "stock effect a", "payment effect a"), Half, "half done: stock and payment stands"},
-		{"double effect", story("a", "a", append(whole, "payment effect a")...), Processed, "2 effects under key|payment: 2 effects stand"},
-		{"two keys, two effects", story("a", "a", append(whole, "payment effect a 3")...), Processed, "payment: 2 effects stand"},
+		{"missing undo", story("a", "a-", "stock effect a", "payment effect a", "payment undone a"), Half, "half done: with stock, without payment and shipping|told otherwise"},
+		{"missing step", story("a", "a-", "stock effect a", "payment effect a"), Half, "half done: with stock and payment"},
+		{"double effect", story("a", "a+", append(whole, "payment effect a")...), Processed, "2 effects under key|payment: 2 effects stand"},
+		{"two keys, two effects", story("a", "a+", append(whole, "payment effect a 3")...), Processed, "payment: 2 effects stand"},
 		{"lost before it was taken on", story("a", "", ""), Lost, "taken on 0 times|lost"},
-		{"lost afterwards", story("a", "a", "stock asked a"), Lost, "lost"},
+		{"lost afterwards", story("a", "a", "stock asked a"), Lost, "the shop was told 0 times|lost"},
+		{"never reached anyone", story("a", "a-", "stock asked a"), TakenBack, ""},
+		{"said to be done", story("a", "a+", "stock asked a"), Lost, "lost|told otherwise"},
+		{"said to be undone", story("a", "a-", whole...), Processed, "told otherwise"},
+		{"nobody said", story("a", "a", whole...), Processed, "the shop was told 0 times"},
 		{"extra", story("", "", whole...), Processed, "asked for 0 times|taken on 0 times"},
-		{"taken on twice", story("a", "a a", whole...), Processed, "taken on 2 times"},
-		{"effect after undo", story("a", "a", "stock effect a", "stock undone a", "stock effect a"), Half, "2 effects under key|effect after its undo|half done"},
-		{"effect after tombstone", story("a", "a", "stock tombstone a", "stock effect a"), Half, "effect after its undo|half done"},
-		{"undone twice", story("a", "a", "stock effect a", "stock undone a", "stock undone a"), Half, "undone 2 times|stock: -1 effects stand|half done"},
-		{"undone without effect", story("a", "a", "stock undone a"), Half, "undone without an effect|stock: -1 effects stand|half done"},
-		{"processed and undone", story("a", "a", append(whole, "payment undone a", "payment effect a 3")...), Processed, "although something of it was undone"},
-		{"wrong order", story("a", "a", "payment effect a", "stock effect a", "shipping effect a"), Processed, "payment happened before stock"},
-		{"wrong order back", story("a", "a", "stock effect a", "payment effect a", "stock undone a", "payment undone a"), TakenBack, "stock was undone before payment"},
+		{"taken on twice", story("a", "a+ a+", whole...), Processed, "taken on 2 times"},
+		{"effect after undo", story("a", "a-", "stock effect a", "stock undone a", "stock effect a"), Half, "2 effects under key|effect after its undo|half done"},
+		{"effect after tombstone", story("a", "a-", "stock tombstone a", "stock effect a"), Half, "effect after its undo|half done"},
+		{"undone twice", story("a", "a-", "stock effect a", "stock undone a", "stock undone a"), Half, "undone 2 times|stock: -1 effects stand|half done"},
+		{"undone without effect", story("a", "a-", "stock undone a"), Half, "undone without an effect|stock: -1 effects stand|half done"},
+		{"processed and undone", story("a", "a+", append(whole, "payment undone a", "payment effect a 3")...), Processed, "although something of it was undone"},
+		{"wrong order", story("a", "a+", "payment effect a", "stock effect a", "shipping effect a"), Processed, "payment happened before stock"},
+		{"wrong order back", story("a", "a-", "stock effect a", "payment effect a", "stock undone a", "payment undone a"), TakenBack, "stock was undone before payment"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			findings := Audit(c.r)
@@ -88,7 +104,7 @@ func TestAuditOfNothing(t *testing.T) {
 }
 
 func TestAuditKeepsKeysApart(t *testing.T) {
-	r := story("a b", "a b", append(whole, "stock effect b", "payment refused b", "stock undone b")...)
+	r := story("a b", "a+ b-", append(whole, "stock effect b", "payment refused b", "stock undone b")...)
 	r.Ledgers["stock"][1].Key = r.Ledgers["stock"][0].Key // of b, under a's
 	if printAudit(io.Discard, r, Audit(r)) {
 		t.Error("two orders under one key, and all is well?")

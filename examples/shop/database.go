@@ -27,9 +27,12 @@ create table if not exists outbox (       -- the job that each order needs
   key        text primary key,            -- of the job: the same key is the same job, however often it is sent
   definition text not null,
   job        text,                        -- its id, once a node has acknowledged it
-  refused    text                         -- why no node will ever take it
+  refused    text,                        -- why no node will ever take it
+  looks      integer not null default 0,  -- how often we have asked how it stands
+  ended      text                         -- how it ended: what the customer is told
 );
-create index if not exists unsent on outbox (key) where job is null and refused is null;`
+create index if not exists unsent on outbox (key) where job is null and refused is null;
+create index if not exists open on outbox (looks, key) where job is not null and ended is null;`
 
 // OpenDatabase opens or makes the database.
 func OpenDatabase(path string) (*Database, error) {

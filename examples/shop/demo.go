@@ -64,12 +64,14 @@ func (d *Demo) Run(ctx context.Context) error {
 	if err := d.open(ctx); err != nil {
 		return err
 	}
-	ends, err := d.trade(ctx, orders)
-	if err != nil {
+	if err := d.trade(ctx, orders); err != nil {
+		return err
+	}
+	if err := d.close(ctx); err != nil {
 		return err
 	}
 	d.keeper.Stop(10 * time.Second)
-	return d.judge(ctx, ends)
+	return d.judge(ctx)
 }
 
 // prepare makes the directory, and writes down what the customers are going to ask for.
@@ -180,9 +182,8 @@ func (d *Demo) answers(ctx context.Context, address string) error {
 	}
 }
 
-// trade sends the customers, kills by plan, and returns when every order is at rest: how each ended, as
-// Perdure has it.
-func (d *Demo) trade(ctx context.Context, orders []Order) (map[string]perdure.State, error) {
+// trade sends the customers, kills by plan, and returns when every order is at rest.
+func (d *Demo) trade(ctx context.Context, orders []Order) error {
 	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 	defer cancel()
 	sent := make(chan int, len(orders))
@@ -196,11 +197,11 @@ func (d *Demo) trade(ctx context.Context, orders []Order) (map[string]perdure.St
 	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
-			return nil, d.giveUp(ctx)
+			return d.giveUp(ctx)
 		case <-tick.C:
 		}
 		if err := d.keeper.Failed(); err != nil {
-			return nil, err
+			return err
 		}
 		p, err := d.progress(ctx)
 		if err != nil {
@@ -212,11 +213,33 @@ func (d *Demo) trade(ctx context.Context, orders []Order) (map[string]perdure.St
 		}
 		if p.rest() == d.Orders {
 			d.screen.progress(p, d)
-			return p.ends, d.alarm(ctx, p)
+			return d.alarm(ctx, p)
 		}
 		for len(plan) > 0 && float64(p.rest()) >= plan[0].at*float64(d.Orders) && d.keeper.Kill(plan[0].name) {
 			d.screen.line("kill -9 %s", plan[0].name)
 			plan = plan[1:]
+		}
+	}
+}
+
+// close waits until the shop has heard how every order ended, and lets nothing new happen meanwhile.
+func (d *Demo) close(ctx context.Context) error {
+	db, err := OpenDatabase(databaseFile(d.Dir))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
+		open, err := db.list(ctx, `select key from outbox where ended is null and refused is null`)
+		if len(open) == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the shop has not heard how %d orders ended, %s the first of them", len(open), open[0])
+		case <-time.After(pause):
 		}
 	}
 }
@@ -253,7 +276,6 @@ func (d *Demo) send(ctx context.Context, orders []Order, sent chan<- int) {
 func (d *Demo) progress(ctx context.Context) (p progress, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	p.ends = map[string]perdure.State{}
 	query := perdure.JobQuery{Type: "order", Limit: perdure.MaxListLimit}
 	for {
 		page, err := d.node.ListJobs(ctx, query)
@@ -268,10 +290,8 @@ func (d *Demo) progress(ctx context.Context) (p progress, err error) {
 				p.open++
 			case job.Current == perdure.Done:
 				p.done++
-				p.ends[job.Key] = perdure.Done
 			default:
 				p.undone++
-				p.ends[job.Key] = job.Current
 			}
 		}
 		if query.Cursor = page.NextCursor; query.Cursor == "" {
@@ -327,26 +347,12 @@ func describe(job *perdure.JobView) string {
 	return b.String()
 }
 
-// judge audits the ledgers, and then compares what they say with what Perdure says.
-func (d *Demo) judge(ctx context.Context, ends map[string]perdure.State) error {
-	records, err := readRecords(ctx, d.Dir)
-	if err != nil {
-		return err
-	}
-	findings := Audit(records)
+// judge audits what everybody has written down.
+func (d *Demo) judge(ctx context.Context) error {
 	fmt.Println()
-	well := printAudit(os.Stdout, records, findings)
-	for _, f := range findings {
-		if says := ends[f.Order]; (says == perdure.Done) != (f.End == Processed) || says == perdure.Unsure {
-			well = false
-			fmt.Printf("%s: Perdure says %s, the ledgers say %s\n", f.Order, says, f.End)
-		}
-	}
+	err := runAudit(ctx, d.Dir)
 	killed, died := d.keeper.Count()
 	fmt.Printf("Processes killed with SIGKILL: %d; died by their own mischief: %d. It took %s. The files are in %s\n",
 		killed, died, d.screen.elapsed(), d.Dir)
-	if !well {
-		return errWrong
-	}
-	return nil
+	return err
 }

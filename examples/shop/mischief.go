@@ -37,7 +37,7 @@ var chances = []struct {
 	{ErrorBefore, 7}, {ErrorAfter, 7},
 	{SlowBefore, 4}, {SlowAfter, 4},
 	{DropBefore, 4}, {DropAfter, 4},
-	{DieBefore, 1.5}, {DieAfter, 1.5},
+	{DieBefore, 1}, {DieAfter, 1},
 }
 
 // mischiefTries is how many requests of one key and direction may go wrong. Trouble that ends is what
@@ -45,8 +45,8 @@ var chances = []struct {
 const mischiefTries = 3
 
 const (
-	refusedPercent  = 4   // of the orders, in each service
-	hopelessPercent = 1.5 // of the orders, in each service: every do is slow, however often it is tried
+	refusedPercent  = 4 // of the orders, in each service
+	hopelessPercent = 1 // of the orders, in each service: every do is slow, however often it is tried
 )
 
 // Fate of the nth request for an order in a direction.

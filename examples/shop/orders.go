@@ -62,16 +62,18 @@ func (d *Database) Order(ctx context.Context, id string) (o Order, err error) {
 	return o, err
 }
 
-// Taken lists the ids of the orders that were taken on, and of those still in the queue.
-func (d *Database) Taken(ctx context.Context) (orders, queued []string, err error) {
-	if orders, err = d.list(ctx, `select id from orders order by id`); err == nil {
-		queued, err = d.list(ctx, `select id from queue order by place`)
-	}
-	return orders, queued, err
+// Taken lists the ids of the orders that were taken on.
+func (d *Database) Taken(ctx context.Context) ([]string, error) {
+	return d.list(ctx, `select id from orders order by id`)
 }
 
-func (d *Database) list(ctx context.Context, query string) (ids []string, err error) {
-	rows, err := d.db.QueryContext(ctx, query)
+// Ended lists the ids of the orders that ended in a state: done or undone.
+func (d *Database) Ended(ctx context.Context, state string) ([]string, error) {
+	return d.list(ctx, `select key from outbox where ended = ? order by key`, state)
+}
+
+func (d *Database) list(ctx context.Context, query string, args ...any) (ids []string, err error) {
+	rows, err := d.db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}

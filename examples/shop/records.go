@@ -47,7 +47,13 @@ func readRecords(ctx context.Context, dir string) (r Records, err error) {
 			return r, err
 		}
 		defer db.Close()
-		if r.Taken, r.Queued, err = db.Taken(ctx); err != nil {
+		if r.Taken, err = db.Taken(ctx); err != nil {
+			return r, err
+		}
+		if r.Done, err = db.Ended(ctx, "done"); err != nil {
+			return r, err
+		}
+		if r.Undone, err = db.Ended(ctx, "undone"); err != nil {
 			return r, err
 		}
 	}

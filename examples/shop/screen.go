@@ -5,14 +5,11 @@ import (
 	"os"
 	"strings"
 	"time"
-
-	"perdure"
 )
 
 // progress is how far the orders are.
 type progress struct {
 	sent, open, parked, done, undone int
-	ends                             map[string]perdure.State // of those that are settled, by key
 }
 
 // rest is how many orders are at rest.

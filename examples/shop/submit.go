@@ -12,53 +12,50 @@ import (
 	"perdure"
 )
 
-// Submission takes orders from the queue and sees to it that each becomes a job.
+// Submission takes orders from the queue, sees to it that each becomes a job, and hears how it ended.
 //
-// It works in two strokes, since the shop's database and the node's store are two:
+// It works in three strokes, since the shop's database and the node's store are two:
 //
 //	take   in one transaction: the order leaves the queue, becomes a row of orders, and the job that it
 //	       needs becomes a row of the outbox
 //	send   submits what is in the outbox under the order's key until a node acknowledges it
+//	close  asks how the jobs stand, and writes down how each ended
 //
 // Killed at any moment it goes on where it was. Sending twice does no harm: the same key is the same job.
-// Where shop and node share a PostgreSQL database, or one process, SubmitTx will make this one stroke.
+// Where shop and node share a PostgreSQL database, or one process, SubmitTx will make take and send one
+// stroke; and a webhook will be told instead of asking.
 type Submission struct {
 	DB       *Database
-	Jobs     submitter
+	Jobs     jobs
 	Template string // order.yaml, with the addresses of the services put in
 	Log      *log.Logger
 }
 
-// submitter is all that this process needs of perdure.Service.
-type submitter interface {
+// jobs is all that this process needs of perdure.Service.
+type jobs interface {
 	Submit(ctx context.Context, body []byte, mediaType string) (*perdure.JobView, bool, error)
+	Job(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error)
 }
 
 // templateOrder stands in order.yaml where the id of an order goes.
 const templateOrder = "order-0001"
 
 const (
-	atOnce = 20 // orders taken, or jobs sent, in one go
-	pause  = 100 * time.Millisecond
+	atOnce = 50 // orders taken, jobs sent, or jobs asked about in one go
+	pause  = 200 * time.Millisecond
 )
 
 // Run goes on until ctx ends.
 func (s *Submission) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		taken, err := s.take(ctx)
-		if err == nil {
-			var sent int
-			sent, err = s.send(ctx)
-			taken += sent
-		}
-		if err != nil && ctx.Err() == nil {
-			s.Log.Printf("%v; again soon", err)
-		}
-		if taken == 0 || err != nil {
-			select {
-			case <-ctx.Done():
-			case <-time.After(pause):
+		for _, stroke := range []func(context.Context) (int, error){s.take, s.send, s.close} {
+			if _, err := stroke(ctx); err != nil && ctx.Err() == nil {
+				s.Log.Printf("%v; again soon", err)
 			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
 		}
 	}
 	return nil
@@ -121,9 +118,7 @@ func (s *Submission) send(ctx context.Context) (sent int, err error) {
 		if err := s.DB.db.QueryRowContext(ctx, `select definition from outbox where key = ?`, key).Scan(&definition); err != nil {
 			return sent, err
 		}
-		try, cancel := context.WithTimeout(ctx, 10*time.Second)
-		job, _, err := s.Jobs.Submit(try, []byte(definition), "application/yaml")
-		cancel()
+		job, _, err := s.Jobs.Submit(ctx, []byte(definition), "application/yaml")
 		if refusedForGood(err) {
 			// A person has to look at this one; the others go on.
 			s.Log.Printf("submitting %s: refused for good: %v", key, err)
@@ -143,6 +138,31 @@ func (s *Submission) send(ctx context.Context) (sent int, err error) {
 		sent++
 	}
 	return sent, nil
+}
+
+// close writes down how jobs have ended. Those that were asked about least come first, so that one which
+// takes long does not keep the shop from hearing of the others.
+func (s *Submission) close(ctx context.Context) (closed int, err error) {
+	open, err := s.DB.list(ctx, fmt.Sprintf(`select key from outbox where job is not null and ended is null order by looks, key limit %d`, atOnce))
+	if err != nil {
+		return 0, err
+	}
+	for _, key := range open {
+		job, err := s.Jobs.Job(ctx, key, 0)
+		if err != nil {
+			return closed, fmt.Errorf("asking for %s: %w", key, err)
+		}
+		var ended *string
+		if job.Phase == perdure.Settled {
+			state := job.Current.String()
+			ended = &state
+			closed++
+		}
+		if _, err := s.DB.db.ExecContext(ctx, `update outbox set looks = looks + 1, ended = ? where key = ?`, ended, key); err != nil {
+			return closed, err
+		}
+	}
+	return closed, nil
 }
 
 // refusedForGood tells a definition that will never be taken from a node that cannot be reached now.

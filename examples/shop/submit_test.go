@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"perdure"
 )
@@ -18,6 +19,7 @@ type fakeNode struct {
 	err    error             // instead of storing
 	lose   int               // so many answers after storing
 	refuse string            // this key is refused for good
+	slow   string            // this one takes its time
 }
 
 func (n *fakeNode) Submit(_ context.Context, body []byte, _ string) (*perdure.JobView, bool, error) {
@@ -36,6 +38,17 @@ func (n *fakeNode) Submit(_ context.Context, body []byte, _ string) (*perdure.Jo
 		return nil, false, errors.New("the answer is lost")
 	}
 	return &perdure.JobView{Key: key}, !known, nil
+}
+
+func (n *fakeNode) Job(_ context.Context, key string, _ time.Duration) (*perdure.JobView, error) {
+	if _, ok := n.jobs[key]; !ok {
+		return nil, perdure.Refuse(perdure.CodeNotFound, "no job %q", key)
+	}
+	job := &perdure.JobView{Key: key, Phase: perdure.Settled, Current: perdure.Done}
+	if key == n.slow {
+		job.Phase = perdure.Running
+	}
+	return job, nil
 }
 
 func newSubmission(t *testing.T, n *fakeNode) *Submission {
@@ -74,9 +87,9 @@ func TestSubmissionGoesOn(t *testing.T) {
 	if sent, err := s.send(ctx); sent != 0 || err != nil {
 		t.Fatalf("sent %d again, %v", sent, err)
 	}
-	orders, queued, err := s.DB.Taken(ctx)
-	if len(orders) != 3 || len(queued) != 0 || len(n.jobs) != 3 || err != nil {
-		t.Errorf("orders %v, queue %v, jobs %d, %v", orders, queued, len(n.jobs), err)
+	orders, err := s.DB.Taken(ctx)
+	if len(orders) != 3 || len(n.jobs) != 3 || err != nil {
+		t.Errorf("orders %v, jobs %d, %v", orders, len(n.jobs), err)
 	}
 	// Only the id of an order travels.
 	if def := n.jobs["order-0002"]; !strings.Contains(def, "order: order-0002") || strings.Contains(def, templateOrder) {
@@ -88,6 +101,30 @@ func TestSubmissionGoesOn(t *testing.T) {
 	}
 	if taken, err := s.take(ctx); taken != 0 || err != nil {
 		t.Errorf("took an order twice: %d, %v", taken, err)
+	}
+}
+
+func TestSubmissionHearsHowItEnded(t *testing.T) {
+	n := &fakeNode{jobs: map[string]string{}, slow: "order-0001"}
+	s := newSubmission(t, n)
+	for _, o := range makeOrders(atOnce+1, 1) {
+		if err := s.DB.Enqueue(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		for _, stroke := range []func(context.Context) (int, error){s.take, s.send, s.close} {
+			if _, err := stroke(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if done, err := s.DB.Ended(t.Context(), "done"); len(done) != atOnce || err != nil {
+		t.Errorf("heard of %d, %v", len(done), err)
+	}
+	n.slow = ""
+	if closed, err := s.close(t.Context()); closed != 1 || err != nil {
+		t.Errorf("the last one: %d, %v", closed, err)
 	}
 }
 
