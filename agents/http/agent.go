@@ -73,6 +73,11 @@ type agent struct {
 
 // New makes the agent.
 func New(cfg Config) *perdure.Agent {
+	a, _ := build(cfg)
+	return a
+}
+
+func build(cfg Config) (*perdure.Agent, *agent) {
 	if cfg.Name == "" {
 		cfg.Name = Name
 	}
@@ -87,7 +92,7 @@ func New(cfg Config) *perdure.Agent {
 	a := perdure.NewAgent(cfg.Name)
 	a.Slots = cfg.Slots
 	a.HandleAny(h.run)
-	return a
+	return a, h
 }
 
 func (a *agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {

@@ -15,6 +15,13 @@ type expect struct {
 	Rejected []status `json:"rejected"`
 }
 
+func (e *expect) UnmarshalJSON(b []byte) error {
+	if with.IsNull(b) {
+		return nil
+	}
+	return with.Decode(b, e)
+}
+
 // status is one status (404), or a class of them ("4xx": from 400 to 499).
 type status struct {
 	from, to int

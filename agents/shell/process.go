@@ -48,6 +48,7 @@ func newProcess(in *Input, env []string) *process {
 
 // start returns once the program runs, and its group is known to the reaper.
 func (p *process) start() error {
+	groups.prepare()
 	if err := startTied(p.cmd); err != nil {
 		return err
 	}

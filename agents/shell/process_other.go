@@ -41,5 +41,6 @@ var groups noGroups
 
 type noGroups struct{}
 
+func (noGroups) prepare()   {}
 func (noGroups) add(int)    {}
 func (noGroups) remove(int) {}

@@ -286,15 +286,17 @@ func TestTheReaperIsReplaced(t *testing.T) {
 // reaperOf finds the helper of a process.
 func reaperOf(t *testing.T, parent int) int {
 	t.Helper()
-	out, err := exec.Command("ps", "-A", "-o", "pid=,ppid=,args=").Output()
-	if err != nil {
-		t.Skip("no ps here")
-	}
-	for lines := bufio.NewScanner(strings.NewReader(string(out))); lines.Scan(); {
-		var pid, ppid int
-		var args string
-		if _, err := fmt.Sscan(lines.Text(), &pid, &ppid, &args); err == nil && ppid == parent && args == "perdure-reaper" {
-			return pid
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		out, err := exec.Command("ps", "-A", "-o", "pid=,ppid=,args=").Output()
+		if err != nil {
+			t.Skip("no ps here")
+		}
+		for lines := bufio.NewScanner(strings.NewReader(string(out))); lines.Scan(); {
+			var pid, ppid int
+			var args string
+			if _, err := fmt.Sscan(lines.Text(), &pid, &ppid, &args); err == nil && ppid == parent && args == "perdure-reaper" && !dead(pid) {
+				return pid
+			}
 		}
 	}
 	t.Fatalf("process %d has no helper", parent)

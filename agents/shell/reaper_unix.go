@@ -86,6 +86,15 @@ func (w *watched) allow() {
 	w.allowed = true
 }
 
+// prepare sees to it that there is a reaper before there is a group for it.
+func (w *watched) prepare() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.reaper == nil {
+		w.renew()
+	}
+}
+
 func (w *watched) add(group int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,7 +102,7 @@ func (w *watched) add(group int) {
 		w.live = map[int]bool{}
 	}
 	w.live[group] = true
-	if w.reaper == nil || w.reaper.tell(group) != nil {
+	if w.reaper != nil && w.reaper.tell(group) != nil {
 		w.renew()
 	}
 }

@@ -1,0 +1,106 @@
+//go:build failsafe
+
+package http
+
+import (
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"perdure"
+)
+
+func TestACircuitOpensAndCloses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreakers()
+		call := func(h health) error {
+			verdict, err := b.enter("shop.example")
+			if err == nil {
+				verdict(h)
+			}
+			return err
+		}
+		for range 200 { // half of them failing is not enough
+			if call(well) != nil || call(ill) != nil {
+				t.Fatal("opened")
+			}
+		}
+		time.Sleep(2 * breakerPeriod)
+		for range breakerCalls {
+			if err := call(ill); err != nil {
+				t.Fatal("opened too early")
+			}
+		}
+		err := call(well)
+		if verdict(err) != "failed circuitOpen none" {
+			t.Fatalf("%s: %v", verdict(err), err)
+		}
+		if r := perdure.ReportOf(aRun(nil), nil, err); time.Duration(r.Error.RetryAfter) != breakerDelay {
+			t.Errorf("retryAfter %s", r.Error.RetryAfter)
+		}
+		if err := b.probe("other.example"); err != nil {
+			t.Error("another host's circuit is open")
+		}
+		time.Sleep(breakerDelay)
+		try, err := b.enter("shop.example")
+		if err != nil {
+			t.Fatal("nobody may try")
+		}
+		if call(well) == nil {
+			t.Error("two may try at once")
+		}
+		try(unclear)
+		if call(well) == nil {
+			t.Error("a try that showed nothing has closed it")
+		}
+		time.Sleep(breakerDelay)
+		if call(well) != nil || call(well) != nil {
+			t.Error("a try that went well has not closed it")
+		}
+	})
+}
+
+func (b *breakers) probe(host string) error {
+	_, err := b.enter(host)
+	return err
+}
+
+func TestBreakersAreBounded(t *testing.T) {
+	b := newBreakers()
+	for i := range 3 * maxBreakerHosts {
+		b.of(fmt.Sprint("host-", i))
+	}
+	if n := len(b.byHost); n != maxBreakerHosts {
+		t.Errorf("%d hosts", n)
+	}
+}
+
+// A server that is down is left alone; one that says 429 is well.
+func TestWhatCounts(t *testing.T) {
+	var asked, status atomic.Int32
+	url, a := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(int(status.Load()))
+	})
+	for _, c := range []struct{ status, asked int32 }{{429, 60}, {404, 60}, {200, 60}} {
+		asked.Store(0)
+		status.Store(c.status)
+		for range 60 {
+			_, _ = execute(t, a, aRun(m{"url": url}))
+		}
+		if asked.Load() != c.asked {
+			t.Errorf("%d: asked %d times", c.status, asked.Load())
+		}
+	}
+	url, a = serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) { asked.Add(1); w.WriteHeader(503) })
+	asked.Store(0)
+	for range 60 {
+		_, _ = execute(t, a, aRun(m{"url": url}))
+	}
+	if asked.Load() != breakerCalls {
+		t.Errorf("503: asked %d times", asked.Load())
+	}
+}
