@@ -136,6 +136,8 @@ func (s *server) data() string { return filepath.Join(s.dir, "data") }
 func (s *server) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = s.dir
+	// The test may have taken the path away, and the keeper needs rm.
+	cmd.Env = append(os.Environ(), "PATH=/usr/bin:/bin:"+os.Getenv("PATH"))
 	// A group of its own, so that the terminal's interrupt ends the tests first.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.cred, Setpgid: true}
 	return cmd
