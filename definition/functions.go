@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -81,27 +80,27 @@ var functions = func() conf.FunctionsTable {
 		}
 	}
 	for name := range arities {
-		if f, ok := own[name]; ok {
-			add(name, charged(f), nil)
-		} else {
-			add(name, charged(borrowed(name)), nil)
+		f, ok := own[name]
+		if !ok {
+			f = borrowed(name)
 		}
+		add(name, charged(f, glance[name]), nil)
 	}
 	for name, f := range map[string]func(a, b any) any{
 		"@add": exact('+', runtime.Add), "@subtract": exact('-', runtime.Subtract), "@multiply": exact('*', runtime.Multiply),
 		"@divide": func(a, b any) any { return runtime.Divide(a, b) }, "@modulo": modulo,
 		"@power": func(a, b any) any { return runtime.Exponent(a, b) },
 	} {
-		add(name, charged(func(args []any) (any, error) { return f(args[0], args[1]), nil }), nil)
+		add(name, charged(func(args []any) (any, error) { return f(args[0], args[1]), nil }, true), nil)
 	}
 	for name, f := range map[string]func(a, b any) bool{"@equal": runtime.Equal, "@in": runtime.In,
 		"@unequal": func(a, b any) bool { return !runtime.Equal(a, b) },
 		"@less":    runtime.Less, "@lessOrEqual": runtime.LessOrEqual, "@more": runtime.More, "@moreOrEqual": runtime.MoreOrEqual,
-		"@contains": onText(strings.Contains), "@startsWith": onText(strings.HasPrefix), "@endsWith": onText(strings.HasSuffix),
-		"@matches": matches} {
-		add(name, deep(func(args []any) (any, error) { return f(args[0], args[1]), nil }),
+		"@contains": onText(strings.Contains), "@startsWith": onText(strings.HasPrefix), "@endsWith": onText(strings.HasSuffix)} {
+		add(name, charged(func(args []any) (any, error) { return f(args[0], args[1]), nil }, false),
 			(func(e, a, b any) bool)(nil))
 	}
+	add("@matches", matches, (func(e, s, p any) bool)(nil))
 	add("@path", func(args ...any) (any, error) { return args[0].(*evaluation).lookup(args[1].(int), false) }, nil)
 	add("@lax", func(args ...any) (any, error) { return args[0].(*evaluation).lookup(args[1].(int), true) }, nil)
 	add("@get", func(args ...any) (any, error) { return get(args[0], args[1], false) }, nil)
@@ -136,106 +135,6 @@ func (e *evaluation) lookup(i int, lax bool) (any, error) {
 	}
 	e.seen[i] = v
 	return v, nil
-}
-
-// charged makes a function pay for its arguments and its result, each by its length.
-func charged(f func(args []any) (any, error)) func(...any) (any, error) {
-	return func(args ...any) (any, error) {
-		e, n := args[0].(*evaluation), 1
-		for _, a := range args[1:] {
-			n += shallow(a)
-		}
-		if err := e.spend(n); err != nil {
-			return nil, err
-		}
-		v, err := f(args[1:])
-		if err != nil {
-			return nil, err
-		}
-		return v, e.spend(shallow(v))
-	}
-}
-
-// deep makes a comparison pay for all that is in its arguments.
-func deep(f func(args []any) (any, error)) func(...any) (any, error) {
-	return func(args ...any) (any, error) {
-		e := args[0].(*evaluation)
-		for _, a := range args[1:] {
-			n, err := size(a, e.work)
-			if err == nil {
-				err = e.spend(n)
-			}
-			if err != nil {
-				return nil, err
-			}
-		}
-		return f(args[1:])
-	}
-}
-
-// shallow is the work of going once through v.
-func shallow(v any) int {
-	switch v := v.(type) {
-	case nil, bool, int, float64, digits:
-		return 1
-	case string:
-		return 1 + len(v)/8
-	case []any:
-		return 1 + len(v)
-	case map[string]any:
-		return 1 + len(v)
-	case *regexp.Regexp:
-		return 1
-	}
-	if r := reflect.ValueOf(v); r.Kind() == reflect.Slice || r.Kind() == reflect.Map {
-		return 1 + r.Len()
-	}
-	return 1
-}
-
-// size is the work of going through v and all that is in it, counted no further than most.
-func size(v any, most int) (int, error) {
-	n := shallow(v)
-	each := func(w any) error {
-		m, err := size(w, most-n)
-		n += m
-		return err
-	}
-	if n > most {
-		return n, errWork
-	}
-	switch v := v.(type) {
-	case []any:
-		for _, w := range v {
-			if err := each(w); err != nil {
-				return n, err
-			}
-		}
-	case map[string]any:
-		for _, w := range v {
-			if err := each(w); err != nil {
-				return n, err
-			}
-		}
-	case nil, bool, int, float64, string, digits, *regexp.Regexp:
-	default:
-		r := reflect.ValueOf(v)
-		switch {
-		case r.Kind() == reflect.Slice && r.Type().Elem().Kind() == reflect.Interface:
-			for i := range r.Len() {
-				if err := each(r.Index(i).Interface()); err != nil {
-					return n, err
-				}
-			}
-		case r.Kind() == reflect.Map:
-			for it := r.MapRange(); it.Next(); {
-				if err := each(it.Value().Interface()); err != nil {
-					return n, err
-				}
-			}
-		}
-	}
-	return n, nil
 }
 
 // get picks a member or an entry of a value.
@@ -332,28 +231,6 @@ func onText(f func(s, t string) bool) func(a, b any) bool {
 		}
 		return f(s, t)
 	}
-}
-
-func matches(a, b any) bool {
-	if a == nil || b == nil {
-		return false
-	}
-	s, ok := a.(string)
-	if !ok {
-		panic(errors.New("only text matches a regular expression"))
-	}
-	re, ok := b.(*regexp.Regexp)
-	if !ok {
-		pattern, ok := b.(string)
-		if !ok || len(pattern) > perdure.MaxExpressionBytes {
-			panic(errors.New("not a regular expression"))
-		}
-		var err error
-		if re, err = regexp.Compile(pattern); err != nil {
-			panic(err)
-		}
-	}
-	return re.MatchString(s)
 }
 
 // borrowed is one of expr's own functions.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"perdure"
@@ -16,6 +17,14 @@ const (
 	YAML Format = iota // any number of documents; JSON is YAML, too
 	JSON               // one document; much faster
 )
+
+// FormatOf is the format of a file by its name: JSON for .json, YAML for all else.
+func FormatOf(file string) Format {
+	if strings.HasSuffix(strings.ToLower(file), ".json") {
+		return JSON
+	}
+	return YAML
+}
 
 // Options change what a text says before it is checked.
 type Options struct {
@@ -59,6 +68,9 @@ func (c *Compiler) Parse(data []byte, format Format, opts Options) ([]*perdure.P
 	}
 	plans := make([]*perdure.Plan, 0, len(docs))
 	for i := range docs {
+		if fs.full() {
+			break
+		}
 		d := decoder{faults: faults{text: fs.text}, cache: &c.cache, opts: opts}
 		plan := d.decode(&docs[i])
 		if fs.list = append(fs.list, d.list...); len(fs.list) == 0 {

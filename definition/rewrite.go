@@ -2,7 +2,6 @@ package definition
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -158,7 +157,7 @@ func (r *rewriter) identifier(x *ast.IdentifierNode) {
 		r.refuse(x, "steps is not a value of its own", "write steps.NAME.output")
 		return
 	}
-	hint := "text is quoted; names are " + strings.Join(rootNames, ", ")
+	hint := "names are " + strings.Join(rootNames, ", ") + "; text is quoted; a literal ${ is written $${"
 	if near := nearest(x.Value, rootNames); near != "" {
 		hint = "did you mean " + quote(near) + "?"
 	}
@@ -196,14 +195,17 @@ func (r *rewriter) binary(n *ast.Node, x *ast.BinaryNode) {
 	r.rewrite(&x.Left, x.Operator == "??")
 	r.rewrite(&x.Right, false)
 	if x.Operator == "matches" {
-		if s, ok := pattern.(*ast.StringNode); ok {
-			re, err := regexp.Compile(s.Value)
-			if err != nil {
-				r.refuse(pattern, "not a regular expression: "+err.Error(), "")
-				return
-			}
-			x.Right = &ast.ConstantNode{Value: re}
+		s, ok := pattern.(*ast.StringNode)
+		if !ok {
+			r.refuse(pattern, "a regular expression is written out, not computed", `input.name matches "^a"`)
+			return
 		}
+		re, err := compileRegexp(s.Value)
+		if err != nil {
+			r.refuse(pattern, "not a regular expression: "+err.Error(), "")
+			return
+		}
+		x.Right = &ast.ConstantNode{Value: re}
 	}
 	if name, ok := operators[x.Operator]; ok {
 		call(n, name, self(), x.Left, x.Right)

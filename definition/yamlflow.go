@@ -99,7 +99,8 @@ func (y *yamlReader) member(depth int, merges *[]node) *fault {
 	case '&', '*', '!', '[', '{', ',':
 		return y.fault("expected a field name, found %s", y.found())
 	default:
-		if k.name = y.plainLine(true); k.name == "" && y.peek() != ':' {
+		if k.name = y.plainLine(true); k.name == "" || c == '?' && ends(y.at(int(k.at)+1)) {
+			y.pos = int(k.at)
 			return y.fault("expected a field name, found %s", y.found())
 		}
 	}

@@ -1,0 +1,200 @@
+package definition
+
+import "bytes"
+
+// open counts the shell of a collection.
+func (y *yamlReader) open(n *node, depth int) *fault {
+	if depth >= maxDepth {
+		return tooLarge(y.pos, errDepth)
+	}
+	if err := y.tally.add(n, depth); err != nil {
+		return tooLarge(y.pos, err)
+	}
+	return nil
+}
+
+// list reads a block sequence whose dashes are in column col.
+func (y *yamlReader) list(col, depth int) (n node, f *fault) {
+	n = scalar(kindList, y.pos, "")
+	if f := y.open(&n, depth); f != nil {
+		return n, f
+	}
+	base := len(y.kids)
+	for {
+		y.pos++ // the dash
+		kid, f := y.value(col, depth+1, compactCollections)
+		if f != nil {
+			return n, f
+		}
+		y.kids = append(y.kids, kid)
+		more, f := y.next(col)
+		if f != nil {
+			return n, f
+		}
+		if !more || !y.dash() {
+			break
+		}
+	}
+	n.kids = append([]node(nil), y.kids[base:]...)
+	y.kids = y.kids[:base]
+	n.adopt()
+	return n, nil
+}
+
+// lineBegins says that nothing of this line has been read yet: what came before ended above it.
+func (y *yamlReader) lineBegins() bool {
+	return len(bytes.TrimLeft(y.src[y.lineStart:y.pos], " \t")) == 0
+}
+
+// next goes to the following line of a collection in column col; false if that ends it.
+func (y *yamlReader) next(col int) (bool, *fault) {
+	if !y.lineBegins() && !y.rest() {
+		return false, y.fault("unexpected %s after the value", y.found()).
+			hinted("quote the whole value if this is a part of it")
+	}
+	if !y.skip() || y.marker() || y.column() < col && !bytes.ContainsRune(y.src[y.lineStart:y.pos], '\t') {
+		return false, nil
+	}
+	if f := y.tab(); f != nil {
+		return false, f
+	}
+	if y.column() > col {
+		return false, y.fault("indented deeper than the lines it follows").
+			hinted("column %d would be that of its neighbours", col+1)
+	}
+	return true, nil
+}
+
+// object reads a block mapping whose keys are in column col.
+func (y *yamlReader) object(col, depth int) (n node, f *fault) {
+	n = scalar(kindObject, y.pos, "")
+	if f := y.open(&n, depth); f != nil {
+		return n, f
+	}
+	keys, kids := len(y.keys), len(y.kids)
+	var merges []node
+	for {
+		k, f := y.key()
+		if f != nil {
+			return n, f
+		}
+		kid, f := y.value(col, depth+1, noCollections)
+		if f != nil {
+			return n, f
+		}
+		if k.name == mergeKey && y.src[k.at] == '<' {
+			merges = append(merges, kid)
+		} else {
+			y.keys, y.kids = append(y.keys, k), append(y.kids, kid)
+			y.tally.bytes += len(k.name)
+		}
+		more, f := y.next(col)
+		if f != nil {
+			return n, f
+		}
+		if !more {
+			break
+		}
+	}
+	return n, y.close(&n, keys, kids, merges, depth)
+}
+
+const mergeKey = "<<"
+
+// close makes the object of the members above keys and kids on the stacks.
+func (y *yamlReader) close(n *node, keys, kids int, merges []node, depth int) *fault {
+	n.keys, n.kids = append([]key(nil), y.keys[keys:]...), append([]node(nil), y.kids[kids:]...)
+	y.keys, y.kids = y.keys[:keys], y.kids[:kids]
+	if i := duplicate(n.keys); i >= 0 {
+		return duplicateKey(n.keys, i)
+	}
+	if len(merges) > 0 {
+		if f := y.merge(n, merges, depth); f != nil {
+			return f
+		}
+	}
+	n.adopt()
+	return nil
+}
+
+// merge adds to n what the objects after its << have and it has not.
+func (y *yamlReader) merge(n *node, merges []node, depth int) *fault {
+	var sources []node
+	for _, m := range merges {
+		if m.kind == kindList {
+			sources = append(sources, m.kids...)
+		} else {
+			sources = append(sources, m)
+		}
+	}
+	have := make(map[string]bool, len(n.keys))
+	for _, k := range n.keys {
+		have[k.name] = true
+	}
+	for _, s := range sources {
+		if s.kind != kindObject {
+			return malformed(int(s.at), "<< takes an object or a list of them, not %s", s.kind)
+		}
+		for i, k := range s.keys {
+			if have[k.name] {
+				continue
+			}
+			have[k.name] = true
+			if err := y.tally.add(&s.kids[i], depth+1); err != nil {
+				return tooLarge(int(s.at), err)
+			}
+			n.keys, n.kids = append(n.keys, k), append(n.kids, s.kids[i])
+		}
+	}
+	return nil
+}
+
+// key reads a field's name and its colon.
+func (y *yamlReader) key() (k key, f *fault) {
+	k.at = int32(y.pos)
+	switch c := y.peek(); {
+	case y.dash():
+		return k, y.fault("a list entry among fields").hinted("indent it deeper than the field it belongs to")
+	case c == '?' && ends(y.at(y.pos+1)):
+		return k, y.fault("keys that are collections are not understood: a field name is one word")
+	case c == '"' || c == '\'':
+		if k.name, f = y.quoted(); f != nil {
+			return k, f
+		}
+		y.blanks()
+	case c == '*' || c == '&' || c == '!':
+		return k, y.fault("a field name cannot be an alias, and takes no anchor and no tag")
+	default:
+		if k.name = y.plainLine(false); k.name == "" {
+			return k, y.fault("expected a field name, found %s", y.found())
+		}
+	}
+	if y.peek() != ':' || !ends(y.at(y.pos+1)) {
+		y.pos = int(k.at)
+		if i := bytes.IndexByte(y.src[y.pos:y.pos+len(k.name)], ':'); i > 0 && len(k.name) > i {
+			return k, malformed(y.pos+i, "expected a space after the `:`")
+		}
+		return k, y.fault("expected `field: value`, found %s", y.found())
+	}
+	y.pos++
+	return k, nil
+}
+
+// isKey says whether the scalar on this line is followed by a colon: a field of an object.
+func (y *yamlReader) isKey() bool {
+	saved := *y
+	defer func() { *y = saved }()
+	switch c := y.peek(); c {
+	case '"', '\'':
+		line := y.lineStart
+		if _, f := y.quoted(); f != nil || y.lineStart != line {
+			return false
+		}
+		y.blanks()
+	case '[', '{', '#', 0:
+		return false
+	default:
+		y.plainLine(false)
+	}
+	return y.peek() == ':' && ends(y.at(y.pos+1))
+}
