@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -57,4 +58,5 @@ func problemIn(t *testing.T, w *httptest.ResponseRecorder) Problem {
 	return p
 }
 
-func full() http.Handler { return handler(resttest.Full()) }
+// full answers every call with as much as there can be.
+var full = sync.OnceValue(func() http.Handler { return handler(resttest.Full()) })

@@ -25,6 +25,7 @@ func TestBadRequests(t *testing.T) {
 	notFound, tooLarge := string(perdure.CodeNotFound), string(perdure.CodeTooLarge)
 	method, media := string(codeMethod), string(codeMedia)
 	long := strings.Repeat("x", 300)
+	h := handler(&resttest.Service{})
 	for _, test := range []struct {
 		line, body string
 		status     int
@@ -222,7 +223,7 @@ func TestBadRequests(t *testing.T) {
 			name = name[:60]
 		}
 		t.Run(fmt.Sprintf("%s %.40s", name, test.body), func(t *testing.T) {
-			w := exchange(handler(&resttest.Service{}), test.line, test.body, test.headers...)
+			w := exchange(h, test.line, test.body, test.headers...)
 			p := problemIn(t, w)
 			if w.Code != test.status || string(p.Code) != test.code {
 				t.Errorf("%d %s, want %d %s: %s", w.Code, p.Code, test.status, test.code, p.Detail)

@@ -115,7 +115,11 @@ func (a *api) admit(r *http.Request) error {
 		return perdure.Refuse(perdure.CodeForbidden, "refused as %v", err)
 	}
 	p := r.URL.EscapedPath()
-	if !strings.HasPrefix(p, "/") || path.Clean(p) != strings.TrimSuffix(p, "/") && p != "/" {
+	tidy := path.Clean(p)
+	if strings.HasSuffix(p, "/") && tidy != "/" {
+		tidy += "/"
+	}
+	if p != tidy || p[0] != '/' {
 		return noSuchPath(r)
 	}
 	return nil
