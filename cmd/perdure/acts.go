@@ -86,7 +86,7 @@ func (a *app) act(cmd *cobra.Command, w waitFlags, ref string, act perdure.Act) 
 			return a.printAct(job, act)
 		}
 		err = a.drive(ctx, t, []*tracker{job}, a.displayFor(), drainGrace)
-		return a.finish(t, []*tracker{job}, err, a.watchCommand(job, t))
+		return a.finish(t, []*tracker{job}, err, watchCommand([]*tracker{job}, t))
 	})
 }
 
@@ -104,8 +104,15 @@ func (a *app) printAct(t *tracker, act perdure.Act) error {
 	return nil
 }
 
-func (a *app) watchCommand(t *tracker, to *target) string {
-	return "perdure watch " + refOf(&t.view) + to.where
+// watchCommand follows the jobs from where somebody has left.
+func watchCommand(jobs []*tracker, t *target) string {
+	words := "perdure watch"
+	for _, j := range jobs {
+		if !j.atRest() {
+			words += " " + refOf(&j.view)
+		}
+	}
+	return words + t.where
 }
 
 // stepArgs reads JOB STEP or JOB/STEP.

@@ -111,10 +111,10 @@ func followOne(ctx context.Context, svc perdure.Jobs, t *tracker, out chan<- new
 			return ctx.Err()
 		}
 	}
-	last, whole := time.Now(), false // when it was last heard of, and whether all of it
+	last, whole, said := time.Now(), false, false // when it was last heard of, whether all of it; a loss was told
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		err := svc.Follow(ctx, ref, func(v *perdure.JobView) error {
-			last, pause, whole = time.Now(), 100*time.Millisecond, len(v.Steps) == steps
+			last, pause, whole, said = time.Now(), 100*time.Millisecond, len(v.Steps) == steps, false
 			return send(news{view: v})
 		})
 		if err == nil && !whole { // the last picture is to have all outputs and alerts
@@ -132,8 +132,9 @@ func followOne(ctx context.Context, svc perdure.Jobs, t *tracker, out chan<- new
 		case perdure.CodeOf(err) != perdure.CodeUnavailable || time.Since(last) > lostFor:
 			_ = send(news{ended: true, err: err})
 			return
-		default:
+		case !said: // once is enough
 			_ = send(news{lost: err})
+			said = true
 		}
 		select {
 		case <-time.After(pause):

@@ -109,7 +109,7 @@ func (t *tracker) ending(st style, now time.Time) string {
 	case v.Phase == perdure.Settled:
 		return fmt.Sprintf("%s %s: %s, %s%s", st.warn("↺"), st.warn(v.States.Name(v.Current)), who, counts, t.cause())
 	}
-	return fmt.Sprintf("%s %s: %s, %s", st.busy("●"), v.Phase, who, counts)
+	return fmt.Sprintf("%s %s: %s, %s", st.busy("●"), "open", who, counts)
 }
 
 func because(reason string) string {

@@ -1,16 +1,17 @@
 // Command perdure is Perdure's command line: a node, an agent, and all that an operator asks of them.
 //
-//	main.go root.go          the process and the command tree
-//	flags.go exit.go         what every command shares: flags, environment, exit codes
-//	wire.go target.go        the only place that picks a concrete store; server or store
-//	follow.go drive.go       following jobs to rest, with or without a node of our own
-//	tracker.go tree.go lines.go style.go   a job as text: live, line by line, at rest
-//	run.go serve.go get.go … one file per command
+//	main.go root.go           the process and the command tree
+//	flags.go exit.go          what every command shares: flags, environment, exit codes
+//	wire.go                   the only place that picks a concrete store
+//	target.go                 who is spoken to: a server, or a store of our own
+//	follow.go tracker.go      following jobs to rest, with or without a node of our own
+//	row.go tree.go screen.go lines.go   a step, a job, many jobs as text: pure functions
+//	display.go style.go table.go        how that gets to the screen
+//	acts.go steps.go          the operator's verbs for jobs, and for steps
+//	run.go serve.go get.go …  the other commands
 package main
 
-import (
-	"os"
-)
+import "os"
 
 func main() {
 	if reaper() { // it ends what the shell agent of a process that was killed has left behind

@@ -28,7 +28,12 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) { runScripts(t, "script", "") }
 
 // The scripts in testdata/postgres have an empty database at $PG.
-func TestPostgresScripts(t *testing.T) { runScripts(t, "postgres", pgtest.Start(t)) }
+func TestPostgresScripts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a PostgreSQL")
+	}
+	runScripts(t, "postgres", pgtest.Start(t))
+}
 
 func runScripts(t *testing.T, dir, database string) {
 	testscript.Run(t, testscript.Params{

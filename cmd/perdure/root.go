@@ -73,7 +73,7 @@ whatever dies in between.
 
 JOB is an id, a unique prefix of one, a key, or @latest. Every flag may be set by an environment
 variable; a flag counts more. Commands that take --server and --store talk to the server, unless a
-store is named: then they open it themselves.
+store is named: then they open it themselves. (Of variables, PERDURE_SERVER counts more.)
 
 ` + exitHelp
 
@@ -85,7 +85,7 @@ func (a *app) tree() *cobra.Command {
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		Args:              noArgs,
-		Version:           version(),
+		Version:           buildVersion(),
 		PersistentPreRunE: a.begin,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

@@ -59,8 +59,18 @@ approval are always on.`,
 	return cmd
 }
 
+func (o *serveFlags) check() error {
+	switch {
+	case o.maxBacklog < 1:
+		return usagef("--max-backlog must be 1 or more")
+	case o.batch < 0 || o.batch > perdure.MaxSteps:
+		return usagef("--sweep-batch must be 1 to %d", perdure.MaxSteps)
+	}
+	return o.agents.check()
+}
+
 func (a *app) serve(ctx context.Context, o *serveFlags) error {
-	if err := o.agents.check(); err != nil {
+	if err := o.check(); err != nil {
 		return err
 	}
 	ctx, stop := a.interruptible(ctx)

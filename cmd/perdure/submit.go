@@ -43,7 +43,7 @@ With --wait (or --timeout) it follows the jobs to rest and exits by their state.
 					return refused
 				}
 				err := a.drive(ctx, t, jobs, a.displayFor(), drainGrace)
-				return worse(a.finish(t, jobs, err, ""), refused)
+				return worse(a.finish(t, jobs, err, watchCommand(jobs, t)), refused)
 			})
 		},
 	}

@@ -40,7 +40,7 @@ With --store an embedded node drives the jobs meanwhile, as run does.`,
 					return a.stream(ctx, t, jobs)
 				}
 				err := a.drive(ctx, t, jobs, a.displayFor(), drainGrace)
-				return a.finish(t, jobs, err, sameCommand())
+				return a.finish(t, jobs, err, watchCommand(jobs, t))
 			})
 		},
 	}
@@ -59,7 +59,7 @@ func (a *app) stream(ctx context.Context, t *target, jobs []*tracker) error {
 		}
 	}
 	if errors.Is(err, errInterrupted) || errors.Is(err, errTimeout) {
-		a.goOn(t, jobs, err, sameCommand())
+		a.goOn(t, jobs, err, watchCommand(jobs, t))
 	} else {
 		complain(a.err, a.errSt, err)
 	}

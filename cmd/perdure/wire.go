@@ -85,7 +85,7 @@ type nodeOptions struct {
 }
 
 func newNode(store perdure.Store, o nodeOptions) engine {
-	cfg := node.Config{Agents: makeAgents(o.agents), Listen: o.listen, Version: version(), Log: o.log}
+	cfg := node.Config{Agents: makeAgents(o.agents), Listen: o.listen, Version: buildVersion(), Log: o.log}
 	if o.serve != nil {
 		cfg.SweepPeriod, cfg.SweepBatch, cfg.MaxBacklog = time.Duration(o.serve.period), o.serve.batch, o.serve.maxBacklog
 	}
@@ -109,7 +109,7 @@ func makeAgents(f agentFlags) []*perdure.Agent {
 // newServer serves the REST interface of a node. The end of polls ends what waits.
 func newServer(n engine, polls context.Context, log *slog.Logger) *http.Server {
 	cfg := rest.Config{Service: n, Ready: n.Ready, Metrics: n.Metrics(), JobSchema: definition.Schema(),
-		Log: log, Version: version(), Shutdown: polls}
+		Log: log, Version: buildVersion(), Shutdown: polls}
 	if own, ok := n.(*node.Node); ok {
 		cfg.Registry = own.Registry()
 	}

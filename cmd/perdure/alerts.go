@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"perdure"
+)
+
+func (a *app) alertsCmd() *cobra.Command {
+	var q perdure.AlertQuery
+	list := func(cmd *cobra.Command, _ []string) error {
+		return a.withTarget(cmd, func(ctx context.Context, t *target) error { return a.listAlerts(ctx, t, q) })
+	}
+	flags := func(cmd *cobra.Command) *cobra.Command {
+		uses(cmd, "server", "store", "output")
+		cmd.Flags().StringVar(&q.Job, "job", "", "only those of this `JOB`")
+		cmd.Flags().BoolVar(&q.Closed, "closed", false, "closed ones, too")
+		cmd.Flags().IntVar(&q.Limit, "limit", perdure.DefaultListLimit, fmt.Sprintf("alerts per page, at most %d", perdure.MaxListLimit))
+		cmd.Flags().StringVar(&q.Cursor, "cursor", "", "the page after the one that named this `CURSOR`")
+		_ = cmd.RegisterFlagCompletionFunc("job", a.completeJob)
+		return cmd
+	}
+	cmd := flags(&cobra.Command{
+		Use: "alerts", Aliases: []string{"alert"}, Short: "What waits for a person: list, close", Args: noArgs, RunE: list,
+		Long: `Lists open alerts, newest first. A parked step's alert is closed by what unparks the step: resume,
+skip, settle, undo, redo. The others may be closed by hand.`,
+		Example: "  perdure alerts\n  perdure alerts --job order-1042 --closed\n  perdure alerts close 12",
+	})
+	cmd.AddCommand(
+		flags(&cobra.Command{
+			Use: "list", Aliases: []string{"ls"}, Short: "List alerts, newest first", Args: noArgs, RunE: list,
+			Long: `Lists open alerts, newest first; with --closed those that are closed, too.`, Example: "  perdure alerts list -o json",
+		}),
+		a.closeAlertCmd())
+	return cmd
+}
+
+func (a *app) listAlerts(ctx context.Context, t *target, q perdure.AlertQuery) error {
+	if q.Limit < 1 || q.Limit > perdure.MaxListLimit {
+		return usagef("--limit must be 1 to %d", perdure.MaxListLimit)
+	}
+	page, err := t.ListAlerts(ctx, q)
+	if err != nil {
+		return err
+	}
+	tb := table{st: a.st}
+	tb.head("ID", "KIND", "JOB", "STEP", "SINCE", "MESSAGE")
+	for i := range page.Items {
+		al := &page.Items[i]
+		if a.json() {
+			if err := a.object(al); err != nil {
+				return err
+			}
+			continue
+		}
+		message := plain(al.Message)
+		if !al.ClosedAt.IsZero() {
+			message = "closed by " + plain(al.ClosedBy) + ": " + message
+		}
+		if al.Name != "" {
+			message = plain(al.Name) + ": " + message
+		}
+		tb.row(strconv.FormatInt(al.ID, 10), string(al.Kind), al.Job.String(), orDash(al.Step), al.RaisedAt.Local().Format(time.DateTime), message)
+	}
+	if !a.json() {
+		tb.print(a.out)
+	}
+	if page.NextCursor != "" {
+		a.talk("more: --cursor %s", quoted(page.NextCursor))
+	}
+	return nil
+}
+
+func (a *app) closeAlertCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "close ID…",
+		Short:   "Close alerts by hand",
+		Long:    `Closes alerts under your name. That of a parked step is refused (exit 8): it is closed by what unparks the step.`,
+		Example: "  perdure alerts close 12",
+		Args:    argsOf(1, -1, "the ids of alerts"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ids := make([]int64, len(args))
+			for i, s := range args {
+				var err error
+				if ids[i], err = strconv.ParseInt(strings.TrimPrefix(s, "#"), 10, 64); err != nil {
+					return usagef("%q is not the id of an alert", s)
+				}
+			}
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+				for _, id := range ids {
+					al, err := t.CloseAlert(ctx, id, author())
+					if err != nil {
+						return err
+					}
+					if a.json() {
+						if err := a.object(al); err != nil {
+							return err
+						}
+						continue
+					}
+					a.printf("alert %d is closed\n", al.ID)
+				}
+				return nil
+			})
+		},
+		ValidArgsFunction: a.completeAlert,
+	}
+	uses(cmd, "server", "store", "output")
+	return cmd
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"perdure"
+)
+
+// A step as one row of text: what the live tree, the lines and `get` say of it is the same.
+
+// row is one step as text. Its rank is its urgency: what a person must see comes first.
+type row struct {
+	glyph, word, detail string
+	tone                func(style, string) string
+	rank                int
+}
+
+const (
+	rankParked = iota
+	rankRunning
+	rankFailing
+	rankReady
+	rankWaiting
+	rankSettled
+)
+
+func rowOf(v *perdure.JobView, s *perdure.StepView, now time.Time) row {
+	switch s.Phase {
+	case perdure.Settled:
+		return settledRow(v, s)
+	case perdure.Parked:
+		return row{"■", "parked", whyText(s, now), style.bad, rankParked}
+	case perdure.Running:
+		return runningRow(s, now)
+	case perdure.Ready:
+		return row{"◌", "ready", toward(s) + whyText(s, now), style.busy, rankReady}
+	}
+	r := row{"○", "waiting", toward(s) + whyText(s, now), style.dim, rankWaiting}
+	switch {
+	case s.Failures > 0 && s.Why != nil && s.Why.Kind == perdure.WhyBackoff:
+		r.glyph, r.tone, r.rank = "↻", style.warn, rankFailing
+	case s.Why != nil && s.Why.Kind == perdure.WhyApproval:
+		r.glyph, r.tone, r.rank = "?", style.warn, rankParked
+	}
+	return r
+}
+
+func settledRow(v *perdure.JobView, s *perdure.StepView) row {
+	r := row{"✓", v.States.Name(s.Current), ranFor(s), style.good, rankSettled}
+	switch {
+	case s.GivenUp:
+		r.glyph, r.word, r.tone = "×", "given up", style.bad
+	case s.Skipped:
+		r.glyph, r.word, r.tone = "–", "skipped", style.dim
+	case s.Current == perdure.Undone && s.Run > 0:
+		r.glyph, r.tone = "↺", style.warn
+	case s.Current == perdure.Undone:
+		r.glyph, r.tone = "·", style.dim
+	case s.Current == perdure.Unsure:
+		r.glyph, r.tone = "?", style.bad
+	}
+	return r
+}
+
+func runningRow(s *perdure.StepView, now time.Time) row {
+	r := row{"●", "running", fmt.Sprintf("run %d", s.Run), style.busy, rankRunning}
+	if s.Direction == perdure.Undo {
+		r.glyph, r.word = "◐", "undoing"
+	}
+	r.detail += holder(s)
+	if s.Why != nil && s.Why.Kind == perdure.WhyExpired {
+		r.detail = plain(s.Why.Text)
+	} else if !s.CompleteBy.IsZero() && !now.IsZero() {
+		r.detail += ", " + span(s.CompleteBy.Sub(now)) + " left"
+	}
+	if p := progressText(s.Progress); p != "" {
+		r.detail += ", " + p
+	}
+	return r
+}
+
+// holder names who has the run, where that is not a node itself.
+func holder(s *perdure.StepView) string {
+	if s.LockedBy == "" || s.LockedBy[0] == '@' {
+		return ""
+	}
+	return " by " + plain(s.LockedBy)
+}
+
+// toward says that a step that waits does so on the way back.
+func toward(s *perdure.StepView) string {
+	if s.Desired == perdure.Undone && s.Current != perdure.Undone {
+		return "to be undone: "
+	}
+	return ""
+}
+
+// whyText is the rules' own sentence, with the time left as of now.
+func whyText(s *perdure.StepView, now time.Time) string {
+	w := s.Why
+	if w == nil {
+		return ""
+	}
+	if !w.Until.IsZero() && !now.IsZero() {
+		switch w.Kind {
+		case perdure.WhyBackoff:
+			_, rest, _ := strings.Cut(w.Text, ", ")
+			return plain("again in " + span(w.Until.Sub(now)) + ", " + rest)
+		case perdure.WhyNotYet:
+			return "sleeps for another " + span(w.Until.Sub(now))
+		}
+	}
+	return plain(w.Text)
+}
+
+func ranFor(s *perdure.StepView) string {
+	if s.Run == 0 {
+		return ""
+	}
+	d := fmt.Sprintf("run %d", s.Run)
+	if !s.EndedAt.IsZero() && !s.StartedAt.IsZero() {
+		d += ", " + span(s.EndedAt.Sub(s.StartedAt))
+	}
+	return d
+}
+
+// progressText reads {done, total, message}, any of which may be missing; other shapes are not shown.
+func progressText(raw json.RawMessage) string {
+	var p struct {
+		Done, Total json.Number
+		Message     string
+	}
+	if len(raw) == 0 || json.Unmarshal(raw, &p) != nil {
+		return ""
+	}
+	var parts []string
+	switch {
+	case p.Done != "" && p.Total != "":
+		parts = append(parts, p.Done.String()+"/"+p.Total.String())
+	case p.Done != "":
+		parts = append(parts, p.Done.String())
+	}
+	if p.Message != "" {
+		parts = append(parts, plain(p.Message))
+	}
+	return strings.Join(parts, " ")
+}
