@@ -1,0 +1,319 @@
+package agenthost
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"perdure"
+)
+
+// storm is a scheduler with rules of its own (locks, expiry, requestIds) behind a network that loses
+// and delays calls and answers. It fails the test when the host breaks its word.
+type storm struct {
+	t    *testing.T
+	mu   sync.Mutex
+	rand *rand.Rand
+	calm bool
+
+	open    []int64                // steps to be let out
+	out     map[int64]*perdure.Run // by step: the valid run
+	request map[int64]string       // by step: of the claim that it was let out to
+	last    map[int64]int64        // by step: the latest run number
+	done    map[int64]bool
+	started map[handle]bool
+	expired int
+}
+
+const stormHeartbeat = 6 * time.Second
+
+func newStorm(t *testing.T, seed uint64, steps int) *storm {
+	s := &storm{t: t, rand: rand.New(rand.NewPCG(seed, 1)), out: map[int64]*perdure.Run{}, request: map[int64]string{},
+		last: map[int64]int64{}, done: map[int64]bool{}, started: map[handle]bool{}}
+	for i := range steps {
+		s.open = append(s.open, int64(i))
+	}
+	return s
+}
+
+// weather delays a call and says whether it is lost.
+func (s *storm) weather(ctx context.Context) error {
+	s.mu.Lock()
+	lost, slow := !s.calm && s.rand.IntN(4) == 0, time.Duration(0)
+	if !s.calm {
+		slow = time.Duration(s.rand.IntN(300)) * time.Millisecond
+		if s.rand.IntN(10) == 0 {
+			slow = time.Duration(s.rand.IntN(8000)) * time.Millisecond
+		}
+	}
+	s.mu.Unlock()
+	select {
+	case <-time.After(slow):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if lost {
+		return errLost
+	}
+	return nil
+}
+
+// expire takes back what is past its lock. Called under mu.
+func (s *storm) expire() {
+	for step, run := range s.out {
+		if !time.Now().Before(run.LockedUntil) {
+			delete(s.out, step)
+			s.open = append(s.open, step)
+			s.expired++
+		}
+	}
+}
+
+func (s *storm) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
+	if err := s.weather(ctx); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	var runs []perdure.Run
+	for len(runs) == 0 && time.Since(began) < req.Wait && ctx.Err() == nil {
+		s.mu.Lock()
+		s.expire()
+		for step, run := range s.out {
+			if s.request[step] == req.RequestID {
+				runs = append(runs, *run)
+			}
+		}
+		for again := len(runs) > 0; !again && len(runs) < req.Max && len(s.open) > 0; s.open = s.open[1:] {
+			runs = append(runs, s.letOut(s.open[0], req.RequestID))
+		}
+		for i := range runs {
+			runs[i].RemainingMs = time.Until(runs[i].LockedUntil).Milliseconds()
+			runs[i].WaitedMs = time.Since(began).Milliseconds()
+		}
+		s.mu.Unlock()
+		if len(runs) == 0 {
+			time.Sleep(500 * time.Millisecond)
+		}
+	}
+	if err := s.weather(ctx); err != nil {
+		return nil, err
+	}
+	return runs, nil
+}
+
+func (s *storm) letOut(step int64, request string) perdure.Run {
+	s.last[step]++
+	run := &perdure.Run{Job: perdure.JobID{14: byte(step >> 8), 15: byte(step)}, Step: fmt.Sprint(step), Run: s.last[step],
+		LockedUntil: time.Now().Add(stormHeartbeat), CompleteBy: time.Now().Add(20 * time.Second)}
+	s.out[step], s.request[step] = run, request
+	return *run
+}
+
+// valid is the run that a report or beat speaks of, if it is still out. Called under mu.
+func (s *storm) valid(step string, number int64) *perdure.Run {
+	var n int64
+	_, _ = fmt.Sscan(step, &n)
+	s.expire()
+	if run := s.out[n]; run != nil && run.Run == number {
+		return run
+	}
+	return nil
+}
+
+func (s *storm) Report(ctx context.Context, _ string, reports []perdure.Report) ([]perdure.ReportResult, error) {
+	s.mu.Lock()
+	for _, r := range reports {
+		// At the moment it speaks, the run is its own, or was reported before: its locks err early only.
+		if s.valid(r.Step, r.Run) == nil && !s.reported(r) {
+			s.t.Errorf("step %s, run %d: %s is said too late", r.Step, r.Run, r.Outcome)
+		}
+	}
+	s.mu.Unlock()
+	if err := s.weather(ctx); err != nil {
+		return nil, err
+	}
+	results := make([]perdure.ReportResult, len(reports))
+	s.mu.Lock()
+	for i, r := range reports {
+		run := s.valid(r.Step, r.Run)
+		switch {
+		case run != nil && r.Outcome == perdure.OutcomeDone:
+			s.settle(run)
+			results[i].Accepted = true
+		case run != nil:
+			s.t.Errorf("step %s, run %d: %s", r.Step, r.Run, r.Outcome)
+		default:
+			results[i].Accepted = s.reported(r)
+			results[i].Reason = perdure.RefusedLate
+		}
+	}
+	s.mu.Unlock()
+	if err := s.weather(ctx); err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+func (s *storm) settle(run *perdure.Run) {
+	var n int64
+	_, _ = fmt.Sscan(run.Step, &n)
+	delete(s.out, n)
+	if s.done[n] {
+		s.t.Errorf("step %d is done twice", n)
+	}
+	s.done[n] = true
+}
+
+func (s *storm) reported(r perdure.Report) bool {
+	var n int64
+	_, _ = fmt.Sscan(r.Step, &n)
+	return s.done[n] && s.last[n] == r.Run
+}
+
+func (s *storm) Heartbeat(ctx context.Context, _ string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
+	if err := s.weather(ctx); err != nil {
+		return nil, err
+	}
+	results := make([]perdure.BeatResult, len(beats))
+	s.mu.Lock()
+	for i, b := range beats {
+		results[i] = perdure.BeatResult{Job: b.Job, Step: b.Step, Run: b.Run}
+		run := s.valid(b.Step, b.Run)
+		if run == nil {
+			results[i].Stop, results[i].Reason = true, "stale"
+			continue
+		}
+		if until := time.Now().Add(stormHeartbeat); until.Before(run.CompleteBy) {
+			run.LockedUntil = until
+		} else {
+			run.LockedUntil = run.CompleteBy
+		}
+		results[i].LockedUntil, results[i].RemainingMs = run.LockedUntil, time.Until(run.LockedUntil).Milliseconds()
+	}
+	s.mu.Unlock()
+	if err := s.weather(ctx); err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// begin checks that a run is started once, and while it is the host's (F021, F022, F023).
+func (s *storm) begin(run *perdure.Run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.started[handleOf(run)] {
+		s.t.Errorf("step %s, run %d is started twice", run.Step, run.Run)
+	}
+	s.started[handleOf(run)] = true
+	if s.valid(run.Step, run.Run) == nil {
+		s.t.Errorf("step %s, run %d is started too late", run.Step, run.Run)
+	}
+}
+
+// F019, F021, F022, F023, F038, F042, F055, F056: whatever is lost or late, no run is started twice or
+// after its time, nothing is said after it, and every step gets done.
+func TestStorm(t *testing.T) {
+	const steps = 60
+	expired := 0
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := newStorm(t, seed, steps)
+				a := perdure.NewAgent("payments")
+				a.Slots = 5
+				a.HandleAny(func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
+					s.begin(run)
+					s.mu.Lock()
+					d := time.Duration(s.rand.IntN(12_000)) * time.Millisecond
+					s.mu.Unlock()
+					if d%5 == 0 {
+						time.Sleep(d) // whatever the context says
+						return nil, nil
+					}
+					return lasting(d)(ctx, run)
+				})
+				h := New(Config{Exchange: s, Holder: "host-1", Agents: []*perdure.Agent{a}, Heartbeat: stormHeartbeat})
+				ended := make(chan error, 1)
+				go func() { ended <- h.Run(t.Context()) }()
+				time.Sleep(5 * time.Minute)
+				s.mu.Lock()
+				s.calm = true
+				s.mu.Unlock()
+				time.Sleep(10 * time.Minute)
+				if d, err := drain(h); err != nil {
+					t.Errorf("drain: %v after %s", err, d)
+				}
+				<-ended
+				if len(s.done) != steps {
+					t.Errorf("%d of %d steps are done", len(s.done), steps)
+				}
+				expired += s.expired
+			})
+		})
+	}
+	if expired == 0 {
+		t.Error("the storm was too mild: nothing expired")
+	}
+	t.Logf("%d runs expired", expired)
+}
+
+// instantly answers everything at once: what is left is the host's own cost.
+type instantly struct {
+	mu   sync.Mutex
+	left int
+	done chan struct{}
+	told int
+}
+
+func (x *instantly) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
+	x.mu.Lock()
+	n := min(req.Max, x.left)
+	first := x.left
+	x.left -= n
+	x.mu.Unlock()
+	if n == 0 {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	runs := make([]perdure.Run, n)
+	for i := range runs {
+		runs[i] = perdure.Run{Step: "s", Run: int64(first - i), RemainingMs: 60_000}
+	}
+	return runs, nil
+}
+
+func (x *instantly) Report(_ context.Context, _ string, r []perdure.Report) ([]perdure.ReportResult, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.told -= len(r); x.told == 0 {
+		close(x.done)
+	}
+	results := make([]perdure.ReportResult, len(r))
+	for i := range results {
+		results[i].Accepted = true
+	}
+	return results, nil
+}
+
+func (x *instantly) Heartbeat(context.Context, string, []perdure.Beat) ([]perdure.BeatResult, error) {
+	return nil, nil
+}
+
+func BenchmarkHost(b *testing.B) {
+	x := &instantly{left: b.N, told: b.N, done: make(chan struct{})}
+	a := perdure.NewAgent("payments")
+	a.Slots = 64
+	a.HandleAny(done)
+	h := New(Config{Exchange: x, Holder: "host-1", Agents: []*perdure.Agent{a}})
+	b.ReportAllocs()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- h.Run(ctx) }()
+	<-x.done
+	cancel()
+	<-ended
+}
