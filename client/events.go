@@ -14,7 +14,7 @@ import (
 )
 
 // idleStreams is how many streams in a row may end without having said anything.
-const idleStreams = 4
+const idleStreams = 3
 
 // errEnded: the stream is over and the job is not at rest.
 var errEnded = errors.New("the stream ended early")
@@ -37,7 +37,7 @@ func (c *Client) Follow(ctx context.Context, ref string, see func(*perdure.JobVi
 		if idle == idleStreams {
 			return c.unreachable(ctx, err, 0)
 		}
-		if err := sleep(ctx, pause(1+idle)); err != nil {
+		if err := sleep(ctx, pause(max(idle, 1))); err != nil {
 			return err
 		}
 	}

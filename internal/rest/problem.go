@@ -129,11 +129,12 @@ func storeTrouble(err error) bool {
 
 // fail answers a request that came to nothing.
 func (a *api) fail(w *answer, r *http.Request, err error) {
+	p := problemOf(r, err)
 	if r.Context().Err() != nil && w.status == 0 {
-		w.status = statusGone // nobody is there to be told
+		writeProblem(w, p) // most likely nobody is there to read it
+		w.status = statusGone
 		return
 	}
-	p := problemOf(r, err)
 	if p.Status >= http.StatusInternalServerError {
 		a.Log.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", r.URL.Path, "code", p.Code, "error", err)
 	}

@@ -43,7 +43,7 @@ type Config struct {
 const (
 	readHeaderTimeout = 10 * time.Second
 	idleTimeout       = 2 * time.Minute
-	maxHeaderBytes    = 32 << 10
+	maxHeaderBytes    = 64 << 10
 )
 
 // Server makes the http.Server that New's handler is meant for.

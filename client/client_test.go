@@ -1,0 +1,207 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/client"
+	"perdure/internal/rest"
+	"perdure/internal/rest/resttest"
+)
+
+func TestURLs(t *testing.T) {
+	for _, url := range []string{"", "localhost:7420", "ftp://h", "http://", "http://h?a=b", "http://h#x", "://", "http://[::1"} {
+		_, err := client.New(url)
+		code(t, err, perdure.CodeInvalid)
+	}
+	// A server may be behind a path.
+	at := serve(t, rest.Config{Service: resttest.Full()})
+	proxy := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, at+strings.TrimPrefix(r.URL.Path, "/perdure"), http.StatusTemporaryRedirect)
+	}))
+	_, err := connect(t, proxy+"/perdure/").ListLimits(t.Context())
+	code(t, err, perdure.CodeUnavailable)
+	if !strings.Contains(fmt.Sprint(err), at) {
+		t.Errorf("does not say where it points: %v", err)
+	}
+}
+
+func TestNobodyThere(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + l.Addr().String()
+	l.Close()
+	c := connect(t, strings.Replace(url, "http://", "http://anna:secret@", 1))
+	for name, call := range map[string]func() error{
+		"read":   func() error { _, err := c.Job(t.Context(), "j", 0); return err },
+		"wait":   func() error { _, err := c.Job(t.Context(), "j", time.Minute); return err },
+		"write":  func() error { _, _, err := c.Submit(t.Context(), nil, "application/json"); return err },
+		"follow": func() error { return c.Follow(t.Context(), "j", nil) },
+		"claim": func() error {
+			_, err := c.Claim(t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "h"})
+			return err
+		},
+	} {
+		err := call()
+		code(t, err, perdure.CodeUnavailable)
+		if s := fmt.Sprint(err); !strings.Contains(s, l.Addr().String()) || !strings.Contains(s, "refused") || strings.Contains(s, "secret") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What answers is not a Perdure server.
+func TestStrangers(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"page":      func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>hello") },
+		"not found": http.NotFound,
+		"gateway":   func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "bad gateway", 502) },
+		"redirect":  func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/login", 302) },
+		"json": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(500)
+			fmt.Fprint(w, `{"error":"x"}`)
+		},
+		"cut": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"id":`)
+		},
+		"abort": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := connect(t, listen(t, answer))
+			_, _, err := c.Submit(t.Context(), []byte("{}"), "application/json")
+			code(t, err, perdure.CodeUnavailable)
+			if name != "page" && name != "cut" {
+				code(t, c.DeleteLimit(t.Context(), "job:a"), perdure.CodeUnavailable)
+			}
+		})
+	}
+}
+
+// Reading is tried again while the server is away for a moment; writing is not.
+func TestRepeats(t *testing.T) {
+	var calls atomic.Int32
+	svc := resttest.Full()
+	svc.OnJob = func(context.Context, string, time.Duration) (*perdure.JobView, error) {
+		if calls.Add(1) < 3 {
+			return nil, perdure.Refuse(perdure.CodeUnavailable, "away")
+		}
+		return resttest.Job(), nil
+	}
+	svc.OnAct = func(context.Context, string, perdure.Act) (*perdure.JobView, error) {
+		calls.Add(1)
+		return nil, perdure.Refuse(perdure.CodeUnavailable, "away")
+	}
+	c := far(t, svc)
+	if _, err := c.Job(t.Context(), "j", 0); err != nil || calls.Load() != 3 {
+		t.Error(err, calls.Load())
+	}
+	calls.Store(0)
+	_, err := c.Act(t.Context(), "j", perdure.Act{Verb: perdure.VerbUndo})
+	if code(t, err, perdure.CodeUnavailable); calls.Load() != 1 {
+		t.Errorf("%d calls", calls.Load())
+	}
+}
+
+// The caller's own end is its own error, and reaches the server.
+func TestCallerLeaves(t *testing.T) {
+	left := make(chan struct{}, 3)
+	svc := resttest.Full()
+	svc.OnClaim = func(ctx context.Context, _ perdure.ClaimRequest) ([]perdure.Run, error) {
+		<-ctx.Done()
+		left <- struct{}{}
+		return nil, ctx.Err()
+	}
+	svc.OnJob = func(ctx context.Context, _ string, _ time.Duration) (*perdure.JobView, error) {
+		<-ctx.Done()
+		left <- struct{}{}
+		return nil, ctx.Err()
+	}
+	svc.OnFollow = func(ctx context.Context, _ string, see func(*perdure.JobView) error) error {
+		_ = see(resttest.Job())
+		<-ctx.Done()
+		left <- struct{}{}
+		return ctx.Err()
+	}
+	c := far(t, svc)
+	_, claimed := c.Claim(within(t, 50*time.Millisecond), perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Minute})
+	_, waited := c.Job(within(t, 50*time.Millisecond), "j", time.Hour)
+	followed := c.Follow(within(t, 50*time.Millisecond), "j", func(*perdure.JobView) error { return nil })
+	for _, err := range []error{claimed, waited, followed} {
+		if !errors.Is(err, context.DeadlineExceeded) || perdure.CodeOf(err) != "" {
+			t.Error(err)
+		}
+		select {
+		case <-left:
+		case <-time.After(5 * time.Second):
+			t.Fatal("the server did not see it")
+		}
+	}
+}
+
+// A wait is longer than what the server waits at once, and survives its shutdown.
+func TestLongWait(t *testing.T) {
+	var calls atomic.Int32
+	svc := resttest.Full()
+	svc.OnJob = func(_ context.Context, _ string, wait time.Duration) (*perdure.JobView, error) {
+		job := resttest.Job()
+		if wait <= 0 || wait > perdure.MaxJobWait {
+			t.Errorf("asked to wait for %s", wait)
+		}
+		if calls.Add(1) == 3 {
+			job.Phase = perdure.Parked
+		}
+		return job, nil
+	}
+	job, err := far(t, svc).Job(t.Context(), "j", time.Hour)
+	if err != nil || job.Phase != perdure.Parked || calls.Load() != 3 {
+		t.Error(err, job.Phase, calls.Load())
+	}
+}
+
+// What is too much for one call goes in several, and the answers keep their order.
+func TestManyReports(t *testing.T) {
+	var calls atomic.Int32
+	svc := resttest.Full()
+	svc.OnReport = func(_ context.Context, _ string, reports []perdure.Report) ([]perdure.ReportResult, error) {
+		calls.Add(1)
+		out := make([]perdure.ReportResult, len(reports))
+		for i, r := range reports {
+			out[i].Message = fmt.Sprint(r.Run)
+		}
+		return out, nil
+	}
+	c := far(t, svc)
+	big := json.RawMessage(`"` + strings.Repeat("x", perdure.MaxPayloadBytes-2) + `"`)
+	for _, test := range []struct {
+		n, calls int
+		output   json.RawMessage
+	}{{0, 0, nil}, {1000, 1, nil}, {2001, 3, nil}, {20, 2, big}} {
+		calls.Store(0)
+		reports := make([]perdure.Report, test.n)
+		for i := range reports {
+			reports[i] = perdure.Report{Job: resttest.ID, Step: "s", Run: int64(i + 1), Outcome: perdure.OutcomeDone, Output: test.output}
+		}
+		results, err := c.Report(t.Context(), "h", reports)
+		if err != nil || len(results) != test.n || int(calls.Load()) != test.calls {
+			t.Fatalf("%d reports: %v, %d results, %d calls", test.n, err, len(results), calls.Load())
+		}
+		for i, r := range results {
+			if r.Message != fmt.Sprint(i+1) {
+				t.Fatalf("answer %d is of %s", i, r.Message)
+			}
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"perdure"
+	"perdure/client"
+	"perdure/internal/rest"
+	"perdure/internal/rest/resttest"
+)
+
+// Every method of perdure.Service is the same far as near: what goes in, and what comes out.
+func TestRoundTrip(t *testing.T) {
+	phase, unsure, done := perdure.Parked, perdure.Unsure, perdure.Done
+	const ref = "a?b#c %&é"
+	query := perdure.JobQuery{Phase: &phase, Type: "order", Current: &unsure, Desired: &done, Key: "k",
+		Labels: map[string]string{"a": "b=&c", "d": ""}, Limit: 7, Cursor: "c/+="}
+	alerts := perdure.AlertQuery{Job: "@latest", Closed: true, Limit: 3, Cursor: "x"}
+	act := perdure.Act{Verb: perdure.VerbSettle, Step: "charge", Author: "Zoë", Reason: "seen <it>", As: &done, Output: json.RawMessage(`{"s":"<&>","n":1.50}`)}
+	flip := perdure.Act{Verb: perdure.VerbUndo, Author: "anna"}
+	claim := perdure.ClaimRequest{Agent: "pay ments", Holder: "h", Max: 3, Wait: time.Second, Heartbeat: 15 * time.Second, RequestID: "r"}
+	reports := []perdure.Report{
+		{Job: resttest.ID, Step: "s", Run: 3, Outcome: perdure.OutcomeDone, Output: json.RawMessage(`{"s":"<&>","n":12345678901234567890.10}`)},
+		{Job: resttest.ID, Step: "s", Run: 4, Outcome: perdure.OutcomeFailed, Effect: "none", Error: &perdure.RunError{Code: "c", Message: "m<", RetryAfter: perdure.Duration(90 * time.Second)}},
+	}
+	beats := []perdure.Beat{{Job: resttest.ID, Step: "s", Run: 3, Progress: json.RawMessage(`{"done":1}`)}, {Job: resttest.ID, Step: "t", Run: 4}}
+	limit := &perdure.LimitView{Name: "agent:http", Max: 3, Used: 1, Holders: []perdure.HolderView{{Job: resttest.ID, Step: "charge", Run: 3}}}
+	alert := resttest.Alert()
+	job, last := resttest.Job(), resttest.Job()
+	last.Phase, last.Steps = perdure.Settled, last.Steps[1:]
+	type all = []any
+
+	for _, test := range []struct {
+		name string
+		call func(context.Context, perdure.Service) (all, error)
+		in   all
+		out  all
+	}{
+		{"Submit", func(ctx context.Context, s perdure.Service) (all, error) {
+			job, created, err := s.Submit(ctx, []byte(" a: <b>\r\n"), "application/yaml")
+			return all{job, created}, err
+		}, all{" a: <b>\r\n", "application/yaml"}, all{job, true}},
+		{"Job", func(ctx context.Context, s perdure.Service) (all, error) {
+			job, err := s.Job(ctx, ref, 0)
+			return all{job}, err
+		}, all{ref, time.Duration(0)}, all{job}},
+		{"Job of two dots", func(ctx context.Context, s perdure.Service) (all, error) {
+			job, err := s.Job(ctx, "..", 0)
+			return all{job}, err
+		}, all{"..", time.Duration(0)}, all{job}},
+		{"ListJobs", func(ctx context.Context, s perdure.Service) (all, error) {
+			page, err := s.ListJobs(ctx, query)
+			return all{page}, err
+		}, all{query}, all{&perdure.Page[perdure.JobView]{Items: []perdure.JobView{*job}, NextCursor: "next"}}},
+		{"Follow", func(ctx context.Context, s perdure.Service) (out all, err error) {
+			err = s.Follow(ctx, ref, func(j *perdure.JobView) error { out = append(out, j); return nil })
+			return out, err
+		}, all{ref}, all{job, last}},
+		{"History", func(ctx context.Context, s perdure.Service) (all, error) {
+			entries, err := s.History(ctx, ref)
+			return all{entries}, err
+		}, all{ref}, all{[]perdure.EntryView{{Step: "charge", Run: 1, At: resttest.At, Event: "failed", Author: "h", Detail: "503"}}}},
+		{"Act on a step", func(ctx context.Context, s perdure.Service) (all, error) {
+			job, err := s.Act(ctx, ref, act)
+			return all{job}, err
+		}, all{ref, act}, all{job}},
+		{"Act on a job", func(ctx context.Context, s perdure.Service) (all, error) {
+			job, err := s.Act(ctx, ref, flip)
+			return all{job}, err
+		}, all{ref, flip}, all{job}},
+		{"ListAlerts", func(ctx context.Context, s perdure.Service) (all, error) {
+			page, err := s.ListAlerts(ctx, alerts)
+			return all{page}, err
+		}, all{alerts}, all{&perdure.Page[perdure.AlertView]{Items: []perdure.AlertView{alert}, NextCursor: "next"}}},
+		{"CloseAlert", func(ctx context.Context, s perdure.Service) (all, error) {
+			a, err := s.CloseAlert(ctx, 12, "anna")
+			return all{a}, err
+		}, all{int64(12), "anna"}, all{&alert}},
+		{"ListLimits", func(ctx context.Context, s perdure.Service) (all, error) {
+			limits, err := s.ListLimits(ctx)
+			return all{limits}, err
+		}, nil, all{[]perdure.LimitView{*limit}}},
+		{"GetLimit", func(ctx context.Context, s perdure.Service) (all, error) {
+			l, err := s.GetLimit(ctx, "agent:http")
+			return all{l}, err
+		}, all{"agent:http"}, all{limit}},
+		{"PutLimit", func(ctx context.Context, s perdure.Service) (all, error) {
+			l, err := s.PutLimit(ctx, "agent:http", 3)
+			return all{l}, err
+		}, all{"agent:http", 3}, all{limit}},
+		{"DeleteLimit", func(ctx context.Context, s perdure.Service) (all, error) {
+			return nil, s.DeleteLimit(ctx, "agent:http")
+		}, all{"agent:http"}, nil},
+		{"ListNodes", func(ctx context.Context, s perdure.Service) (all, error) {
+			nodes, err := s.ListNodes(ctx)
+			return all{nodes}, err
+		}, nil, all{[]perdure.Node{{ID: "n1", Host: "h3", PID: 1, Version: "v", Listen: ":1", Agents: []string{"http"}, Since: resttest.At, SeenAt: resttest.At}}}},
+		{"Claim", func(ctx context.Context, s perdure.Service) (all, error) {
+			runs, err := s.Claim(ctx, claim)
+			return all{runs}, err
+		}, all{claim}, all{[]perdure.Run{resttest.Run()}}},
+		{"Report", func(ctx context.Context, s perdure.Service) (all, error) {
+			results, err := s.Report(ctx, "h", reports)
+			return all{results}, err
+		}, all{"h", reports}, all{make([]perdure.ReportResult, 2)}},
+		{"Heartbeat", func(ctx context.Context, s perdure.Service) (all, error) {
+			results, err := s.Heartbeat(ctx, "h", beats)
+			return all{results}, err
+		}, all{"h", beats}, all{[]perdure.BeatResult{
+			{Job: resttest.ID, Step: "s", Run: 3, LockedUntil: resttest.At, RemainingMs: 1, Stop: true, Reason: "undo"},
+			{Job: resttest.ID, Step: "t", Run: 4, LockedUntil: resttest.At, RemainingMs: 1, Stop: true, Reason: "undo"},
+		}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var seen all
+			out, err := test.call(t.Context(), far(t, noting(&seen)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.in, seen); diff != "" {
+				t.Errorf("what arrived: %s", diff)
+			}
+			if diff := cmp.Diff(test.out, out); diff != "" {
+				t.Errorf("what came back: %s", diff)
+			}
+		})
+	}
+}
+
+// noting is resttest.Full, noting the arguments of the call. It wraps each method by reflection, so that
+// one which is added to perdure.Service is not forgotten.
+func noting(seen *[]any) *resttest.Service {
+	svc := resttest.Full()
+	v := reflect.ValueOf(svc).Elem()
+	for i := range v.NumField() {
+		inner := reflect.ValueOf(v.Field(i).Interface())
+		v.Field(i).Set(reflect.MakeFunc(inner.Type(), func(args []reflect.Value) []reflect.Value {
+			for _, a := range args[1:] {
+				switch arg := a.Interface().(type) {
+				case []byte:
+					*seen = append(*seen, string(arg))
+				case func(*perdure.JobView) error:
+				default:
+					*seen = append(*seen, arg)
+				}
+			}
+			return inner.Call(args)
+		}))
+	}
+	return svc
+}
+
+// A refusal is the same error far as near.
+func TestErrorsComeBack(t *testing.T) {
+	for _, want := range []*perdure.Error{
+		{Code: perdure.CodeInvalid, Message: "two faults", Hint: "mend them", Fields: []perdure.FieldError{
+			{Pointer: "/steps/a", Line: 3, Column: 5, Message: "is a cycle", Hint: "break it"}, {Message: "no place"}}},
+		{Code: perdure.CodeNotFound, Message: "no such job"}, {Code: perdure.CodeConflict, Message: "busy", Hint: "wait"},
+		{Code: perdure.CodeBacklogFull, Message: "full"}, {Code: perdure.CodeMalformed, Message: "what?"}, {Code: perdure.CodeForbidden, Message: "no"},
+		{Code: perdure.CodeTooLarge, Message: "big"}, {Code: perdure.CodeSchema, Message: "old"}, {Code: perdure.CodeInUse, Message: "taken"},
+		{Code: perdure.CodeUnavailable, Message: "away"},
+	} {
+		svc := resttest.Full()
+		svc.OnSubmit = func(context.Context, []byte, string) (*perdure.JobView, bool, error) { return nil, false, want }
+		svc.OnFollow = func(context.Context, string, func(*perdure.JobView) error) error { return want }
+		c := far(t, svc)
+		_, _, err := c.Submit(t.Context(), []byte("{}"), "application/json")
+		if diff := cmp.Diff(error(want), err); diff != "" {
+			t.Errorf("%s: %s", want.Code, diff)
+		}
+		if err := c.Follow(t.Context(), "j", nil); perdure.CodeOf(err) != want.Code {
+			t.Errorf("Follow: %v", err)
+		}
+	}
+}
+
+func TestAuthor(t *testing.T) {
+	var seen []any
+	c := connect(t, serve(t, rest.Config{Service: noting(&seen)}), client.Author("anna"))
+	for _, author := range []string{"", "Zoë"} {
+		seen = nil
+		if _, err := c.Act(t.Context(), "j", perdure.Act{Verb: perdure.VerbRedo, Author: author}); err != nil {
+			t.Fatal(err)
+		}
+		want := author
+		if want == "" {
+			want = "anna"
+		}
+		if got := seen[1].(perdure.Act).Author; got != want {
+			t.Errorf("author %q, want %q", got, want)
+		}
+	}
+	_, err := c.Act(t.Context(), "j", perdure.Act{Verb: perdure.VerbRedo, Author: "a\nb"})
+	code(t, err, perdure.CodeInvalid)
+}
