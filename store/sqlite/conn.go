@@ -39,6 +39,8 @@ func connect(ctx context.Context, dsn string, size int) (*conn, error) {
 }
 
 func (c *conn) close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var errs []error
 	for _, stmt := range c.stmts {
 		errs = append(errs, stmt.Close())

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -141,6 +142,31 @@ func TestClosed(t *testing.T) {
 	}
 }
 
+// Whoever is in the middle of something when the store is closed is told so, or gets what it wanted.
+func TestClosedMeanwhile(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for n := range byte(200) {
+				_, read := s.ListJobs(ctx, perdure.JobFilter{})
+				_, job := s.Job(ctx, perdure.JobID{15: n})
+				write := s.Update(ctx, func(tx perdure.Tx) error { return tx.PutLimit("agent:a", int(n)) })
+				for _, err := range []error{read, job, write} {
+					if err != nil && perdure.CodeOf(err) != perdure.CodeUnavailable {
+						t.Errorf("got %v", err)
+					}
+				}
+			}
+		})
+	}
+	time.Sleep(20 * time.Millisecond)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+}
+
 // A caller does not wait for its turn longer than it wants to.
 func TestWaitsNoLonger(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
@@ -159,9 +185,12 @@ func TestWaitsNoLonger(t *testing.T) {
 
 // The write-ahead log is cut back, also after a large transaction (F109).
 func TestWALIsBounded(t *testing.T) {
+	if testing.Short() || race {
+		t.Skip("a hundred megabytes")
+	}
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	s := open(t, path)
-	for n := range byte(120) {
+	for n := range byte(100) {
 		if err := save(s, big(n)); err != nil {
 			t.Fatal(err)
 		}

@@ -17,8 +17,8 @@ import (
 	"perdure"
 )
 
-// TestMain is also the other process of the tests that need one: it opens the store, says so, and
-// stays until it is killed.
+// TestMain is also the other process of the tests that need one. One opens the store, says so, and
+// stays until it is killed; the other writes until it is.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("PERDURE_TEST_HOLD"); path != "" {
 		if _, err := Open(path); err != nil {
@@ -28,6 +28,9 @@ func TestMain(m *testing.M) {
 		fmt.Println("open")
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
+	}
+	if path := os.Getenv("PERDURE_TEST_CRASH"); path != "" {
+		crashLoop(path)
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -25,7 +25,15 @@ func view[T any](ctx context.Context, s *Store, read func(*row) T, query string,
 		return nil, err
 	}
 	found, err := all(ctx, s.read, read, query, args...)
-	return found, s.wrap(err)
+	return found, s.readFailed(err)
+}
+
+// readFailed is what a reader is told: readers do not wait for their turn, and may be overtaken by Close.
+func (s *Store) readFailed(err error) error {
+	if err != nil && s.closed.Load() {
+		return errClosed
+	}
+	return s.wrap(err)
 }
 
 // viewOne reads one value; the zero one, if there is no row.
@@ -83,7 +91,7 @@ func (s *Store) ListJobs(ctx context.Context, f perdure.JobFilter) ([]*perdure.J
 	}
 	query, args := listJobs(f)
 	jobs, err := once(ctx, s.read, readJob, query, args...)
-	return jobs, s.wrap(err)
+	return jobs, s.readFailed(err)
 }
 
 func listJobs(f perdure.JobFilter) (string, []any) {
@@ -192,7 +200,7 @@ func (s *Store) LimitUse(ctx context.Context, name string, max int) (int, []perd
 	}
 	used, err := countHolders(ctx, s.read, name)
 	if err != nil || used == 0 {
-		return 0, nil, s.wrap(err)
+		return 0, nil, s.readFailed(err)
 	}
 	kind, of, _ := perdure.SplitLimit(name)
 	if kind == "job" {

@@ -13,7 +13,7 @@ import (
 // A full lane of a hundred thousand steps costs nobody anything: neither those of other types, nor
 // those of its own jobs that hold a permit.
 func TestReadyPastAFullLane(t *testing.T) {
-	if testing.Short() {
+	if testing.Short() || race {
 		t.Skip("a hundred thousand steps")
 	}
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))

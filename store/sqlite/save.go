@@ -83,31 +83,64 @@ func (tx *tx) insert(n *perdure.NewJob) error {
 	if _, err := tx.exec(`INSERT INTO definition (job, body) VALUES (?,?)`, j.ID[:], string(n.Definition)); err != nil {
 		return err
 	}
-	for _, s := range n.Steps {
-		if err := tx.insertStep(s); err != nil {
+	return tx.insertSteps(n.Steps)
+}
+
+// insertSteps stores new steps. Most of their fields are as the table has them by default, and to bind
+// values is what an insert costs; so is the statement, which therefore takes many rows at once.
+func (tx *tx) insertSteps(steps []*perdure.Step) error {
+	for len(steps) > 0 {
+		n := 0
+		for n < len(steps) && n < stepsAtOnce && fresh(steps[n]) {
+			n++
+		}
+		var err error
+		switch {
+		case n == 0:
+			n, err = 1, tx.insertStep(steps[0])
+		case n == stepsAtOnce:
+			err = tx.insertFresh(steps[:n])
+		default:
+			n, err = 1, tx.insertFresh(steps[:1])
+		}
+		if err != nil {
 			return err
 		}
+		steps = steps[n:]
 	}
 	return nil
 }
 
-// insertStep stores a new step. Most of its fields are as the table has them by default, and binding
-// is what an insert costs.
+const stepsAtOnce = 16
+
 func (tx *tx) insertStep(s *perdure.Step) error {
-	if !fresh(s) {
-		_, err := tx.exec(`INSERT INTO step (`+stepColumns+`) VALUES (`+places(37)+`)`,
-			append([]any{s.Job[:], num(s.Index), s.Name, s.Type, num(s.Priority)}, stepValues(s)...)...)
-		return err
-	}
-	_, err := tx.exec(`
-		INSERT INTO step (job, idx, name, type, priority, current, desired, phase, turn, agent, available_at, blockers, ready_at, updated_at)
-		VALUES (`+places(14)+`)`,
-		s.Job[:], num(s.Index), s.Name, s.Type, num(s.Priority), num(s.Current), num(s.Desired), num(s.Phase), num(s.Turn),
-		s.Agent, micros(s.AvailableAt), num(s.Blockers), micros(s.ReadyAt), micros(s.UpdatedAt))
+	_, err := tx.exec(`INSERT INTO step (`+stepColumns+`) VALUES (`+places(37)+`)`,
+		append([]any{s.Job[:], num(s.Index), s.Name, s.Type, num(s.Priority)}, stepValues(s)...)...)
 	return err
 }
 
-// fresh says whether nothing is set but what the short insert of a step carries.
+func (tx *tx) insertFresh(steps []*perdure.Step) error {
+	args := make([]any, 0, len(steps)*14)
+	for _, s := range steps {
+		args = append(args, s.Job[:], num(s.Index), s.Name, s.Type, num(s.Priority),
+			num(s.Current), num(s.Desired), num(s.Phase), num(s.Turn), s.Agent,
+			micros(s.AvailableAt), num(s.Blockers), micros(s.ReadyAt), micros(s.UpdatedAt))
+	}
+	query := insertOne
+	if len(steps) > 1 {
+		query = insertMany
+	}
+	_, err := tx.exec(query, args...)
+	return err
+}
+
+var (
+	insertOne = `INSERT INTO step (job, idx, name, type, priority, current, desired, phase, turn, agent,
+		available_at, blockers, ready_at, updated_at) VALUES (` + places(14) + `)`
+	insertMany = insertOne + strings.Repeat(`,(`+places(14)+`)`, stepsAtOnce-1)
+)
+
+// fresh says whether nothing of a new step is set but what insertFresh carries.
 func fresh(s *perdure.Step) bool {
 	rest := perdure.Step{
 		StepRef: s.StepRef, Name: s.Name, Type: s.Type, Priority: s.Priority,

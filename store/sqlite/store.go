@@ -90,7 +90,7 @@ func Open(path string, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if path, err = real(path); err != nil {
+	if path, err = resolve(path); err != nil {
 		return nil, err
 	}
 	s := &Store{path: path, turn: make(chan struct{}, 1), clock: clock{wall: time.Now}}
@@ -107,9 +107,9 @@ func Open(path string, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// real is where the path leads in the end, so that two names of one file have one lock. The file is
+// resolve says where the path leads in the end, so that two names of one file have one lock. The file is
 // made here if it is not there: nobody else is to read what jobs carry.
-func real(path string) (string, error) {
+func resolve(path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return "", perdure.Refuse(perdure.CodeUnavailable, "the store cannot be opened: %v", err)
@@ -217,10 +217,12 @@ func (s *Store) Close() error {
 	return errors.Join(append(errs, s.lock.release())...)
 }
 
+var errClosed = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the store is closed"}
+
 // usable says whether the store may be used at all.
 func (s *Store) usable(ctx context.Context) error {
 	if s.closed.Load() {
-		return perdure.Refuse(perdure.CodeUnavailable, "the store is closed")
+		return errClosed
 	}
 	return ctx.Err()
 }

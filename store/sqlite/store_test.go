@@ -40,9 +40,13 @@ func BenchmarkStore(b *testing.B) {
 }
 
 func TestDifferential(t *testing.T) {
-	for seed := range uint64(4) {
+	seeds := uint64(4)
+	if race {
+		seeds = 1
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			storetest.Differential(t, seed, 1500, memory.New(), open(t, filepath.Join(t.TempDir(), "perdure.db")))
+			storetest.Differential(t, seed, 1200, memory.New(), open(t, filepath.Join(t.TempDir(), "perdure.db")))
 		})
 	}
 }

@@ -1,0 +1,88 @@
+package sqlite
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"perdure"
+)
+
+// crashLoop submits for ever, and says each number once its commit was answered.
+func crashLoop(path string) {
+	s, err := Open(path)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	for n := uint32(1); ; n++ {
+		j := &perdure.Job{Type: "t", Phase: perdure.Waiting, Unsettled: 3}
+		binary.BigEndian.PutUint32(j.ID[:], n)
+		nj := perdure.NewJob{Job: j, Definition: []byte("{}")}
+		for i := range 3 {
+			nj.Steps = append(nj.Steps, &perdure.Step{StepRef: perdure.StepRef{Job: j.ID, Index: i}, Name: strconv.Itoa(i)})
+		}
+		if err := save(s, &perdure.Changes{NewJobs: []perdure.NewJob{nj}}); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println(n)
+	}
+}
+
+// Killed at any instant, all that was acknowledged is there, whole, and nothing of the rest is there
+// in part (F005, F007, F116).
+func TestKilled(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "perdure.db")
+	for round := range 3 {
+		_ = os.Remove(path)
+		_ = os.Remove(path + "-wal")
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "PERDURE_TEST_CRASH="+path)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		last := 0
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			if last, err = strconv.Atoi(lines.Text()); err != nil {
+				t.Fatal(lines.Text())
+			}
+			if last == 20 {
+				time.AfterFunc(time.Duration(round*7)*time.Millisecond, func() { _ = cmd.Process.Kill() })
+			}
+		}
+		_ = cmd.Wait()
+		checkKilled(t, path, last)
+	}
+}
+
+func checkKilled(t *testing.T, path string, last int) {
+	t.Helper()
+	s, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if faults, err := s.Check(ctx); len(faults) > 0 || err != nil {
+		t.Fatalf("%v, %v", faults, err)
+	}
+	jobs, err := one(ctx, s.read, (*row).int, `SELECT count(*) FROM job`)
+	if err != nil || jobs < last || jobs > last+1 {
+		t.Fatalf("%d jobs, %v, after %d were acknowledged", jobs, err, last)
+	}
+	steps, err := one(ctx, s.read, (*row).int, `SELECT count(*) FROM step`)
+	if err != nil || steps != 3*jobs {
+		t.Fatalf("%d steps of %d jobs, %v", steps, jobs, err)
+	}
+}
