@@ -1,6 +1,7 @@
 package perdure
 
-// Changes are what the rules made of what was loaded: all of it is written, or none.
+// Changes are what the rules made of what was loaded: all of it is written, or none. Nobody writes to
+// the rows in it: the workset goes on to compare with them.
 type Changes struct {
 	NewJobs  []NewJob
 	Jobs     []JobChange

@@ -222,7 +222,10 @@ func (w *Workset) keepInput(e *entry, r *row, d Direction, input json.RawMessage
 
 // scope is what an expression of the step may see.
 func (e *entry) scope(r *row, d Direction, refs []int) *Scope {
-	s := &Scope{Job: e.job, Input: e.plan.Definition.Input, Outputs: make(map[string]json.RawMessage, len(refs))}
+	s := &Scope{Job: e.job, Input: e.plan.Definition.Input}
+	if len(refs) > 0 {
+		s.Outputs = make(map[string]json.RawMessage, len(refs))
+	}
 	for _, i := range refs {
 		if out, _ := e.output(i); out != nil {
 			s.Outputs[e.plan.Steps[i].Name] = out

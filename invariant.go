@@ -53,6 +53,7 @@ func (c *check) not(ok bool, s *Step, rule, message string) {
 
 func (c *check) step(s *Step) {
 	c.not(s.Desired == c.job.Desired, s, "I11", "desires other than its job")
+	c.not(!s.GivenUp || c.job.GivenUp(), s, "I3", "given up, and its job is not")
 	c.run(s)
 	c.order(s)
 	switch s.Phase {

@@ -183,7 +183,6 @@ func (w *Workset) settleBy(e *entry, r *row, a *Act) error {
 	w.end(e, r)
 	w.note(e, r.Name, r.Run, string(VerbSettle), a.Author, "as "+a.As.String()+reasonText(a.Reason))
 	r.Current, r.EndedAt = *a.As, w.now
-	r.LockedUntil = time.Time{}
 	if a.Output != nil {
 		w.setOutput(e, r, meaningful(a.Output))
 	}

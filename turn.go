@@ -171,7 +171,6 @@ const (
 // lock's end and then turn round.
 func (w *Workset) turn(e *entry, f flip) {
 	j := e.job
-	e.turning = false
 	if f.kind == flipThen {
 		w.note(e, "", 0, string(VerbRedo), policyAuthor, "restart")
 	}

@@ -48,7 +48,6 @@ type entry struct {
 	payloads map[int]*Payload
 	canon    []byte
 	restless bool
-	turning  bool // a flip is on the agenda: it looks at everything anew
 }
 
 // row is one step in a workset.
@@ -78,7 +77,7 @@ const (
 
 // NewWorkset makes an empty one. now is the store's clock, read after the locks were taken.
 func NewWorkset(now time.Time, chance func() float64) *Workset {
-	return &Workset{now: now, chance: chance, jobs: map[JobID]*entry{}, woken: map[string]bool{}}
+	return &Workset{now: now, chance: chance, jobs: map[JobID]*entry{}}
 }
 
 // Now is the time at which the events of this workset happen.
@@ -91,7 +90,7 @@ func (w *Workset) AddJob(j *Job, plan *Plan) {
 }
 
 func (w *Workset) add(e *entry) {
-	e.steps, e.payloads = map[int]*row{}, map[int]*Payload{}
+	e.steps = map[int]*row{}
 	w.jobs[e.job.ID] = e
 	w.order = append(w.order, e)
 }
@@ -126,11 +125,13 @@ func (w *Workset) Step(ref StepRef) *Step {
 
 // AddSteps adds steps of jobs that are there. A step that is there already stays as it is.
 func (w *Workset) AddSteps(steps []*Step) {
-	for _, s := range steps {
+	rows, loaded := make([]row, len(steps)), make([]Step, len(steps))
+	for i, s := range steps {
 		e := w.jobs[s.Job]
 		if e.steps[s.Index] == nil {
-			was := *s
-			e.steps[s.Index] = &row{Step: s, was: &was}
+			loaded[i] = *s
+			rows[i] = row{Step: s, was: &loaded[i]}
+			e.steps[s.Index] = &rows[i]
 		}
 	}
 }
@@ -147,6 +148,9 @@ func (w *Workset) AddPayloads(refs []StepRef, found []Payload) {
 		e := w.jobs[p.Job]
 		if e.payloads[p.Index] != nil {
 			return
+		}
+		if e.payloads == nil {
+			e.payloads = map[int]*Payload{}
 		}
 		e.payloads[p.Index] = p
 		if r := e.steps[p.Index]; r != nil {
@@ -271,25 +275,16 @@ func (w *Workset) perform(t task) {
 }
 
 func (w *Workset) later(e *entry, kind taskKind, index int) {
-	if !e.turning {
-		w.agenda = append(w.agenda, task{entry: e, kind: kind, index: index})
-	}
+	w.agenda = append(w.agenda, task{entry: e, kind: kind, index: index})
 }
 
-// turnLater puts the turning of a whole job on the agenda in place of all else.
+// turnLater puts the turning of a whole job on the agenda, in place of all that was still to be looked
+// at: a turn looks at everything anew.
 func (w *Workset) turnLater(e *entry, f flip) {
-	if !e.turning {
-		w.dropAgenda(e)
-		e.turning = true
-		w.agenda = append(w.agenda, task{entry: e, kind: taskFlip, flip: f})
-	}
-}
-
-// dropAgenda forgets what was still to be looked at.
-func (w *Workset) dropAgenda(e *entry) {
 	ofThis := func(t task) bool { return t.entry == e }
 	w.agenda = slices.DeleteFunc(w.agenda, ofThis)
 	w.blocked = slices.DeleteFunc(w.blocked, ofThis)
+	w.agenda = append(w.agenda, task{entry: e, kind: taskFlip, flip: f})
 }
 
 // place is the only way into a phase: it keeps the job's counts.
@@ -302,8 +297,15 @@ func (w *Workset) place(e *entry, r *row, p Phase, at time.Time) {
 	e.count(r.Step, +1)
 	r.dirty, e.dirty = true, true
 	if p == Ready {
-		w.woken[r.Agent] = true
+		w.wake(r.Agent)
 	}
+}
+
+func (w *Workset) wake(agent string) {
+	if w.woken == nil {
+		w.woken = map[string]bool{}
+	}
+	w.woken[agent] = true
 }
 
 func (e *entry) count(s *Step, by int) {
@@ -438,16 +440,14 @@ func (w *Workset) Changes() *Changes {
 			e.job.UpdatedAt = w.now
 			now := *e.job
 			c.Jobs = append(c.Jobs, JobChange{Now: &now, Was: e.was})
-			was := now
-			e.was, e.dirty = &was, false
+			e.was, e.dirty = &now, false
 		}
 		for _, i := range e.touched() {
 			r := e.steps[i]
 			r.UpdatedAt = w.now
 			now := *r.Step
 			c.Steps = append(c.Steps, StepChange{Now: &now, Was: r.was})
-			was := now
-			r.was, r.dirty = &was, false
+			r.was, r.dirty = &now, false
 			r.collectPayload(&c)
 		}
 	}
@@ -456,14 +456,14 @@ func (w *Workset) Changes() *Changes {
 
 func (w *Workset) collectNew(e *entry, c *Changes) {
 	job := *e.job
-	n := NewJob{Job: &job, Definition: e.canon}
-	was := job
-	e.was, e.dirty = &was, false
+	n := NewJob{Job: &job, Definition: e.canon, Steps: make([]*Step, len(e.plan.Steps))}
+	e.was, e.dirty = &job, false
+	stored := make([]Step, len(e.plan.Steps))
 	for i := range e.plan.Steps {
 		r := e.steps[i]
-		now, was := *r.Step, *r.Step
-		n.Steps = append(n.Steps, &now)
-		r.was, r.dirty = &was, false
+		stored[i] = *r.Step
+		n.Steps[i] = &stored[i]
+		r.was, r.dirty = &stored[i], false
 		r.collectPayload(c)
 	}
 	c.NewJobs = append(c.NewJobs, n)
