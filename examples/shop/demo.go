@@ -148,7 +148,7 @@ func (d *Demo) open(ctx context.Context) error {
 			return err
 		}
 	}
-	d.screen.line("the node is http://%s: ask it what you like while this goes on", node)
+	d.screen.line("ask the node what you like while this goes on: --server http://%s", node)
 	return nil
 }
 

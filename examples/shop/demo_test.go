@@ -28,7 +28,7 @@ func TestDemo(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	demo := exec.CommandContext(ctx, shop, "demo", "--perdure", node, "--orders", "20", "--seed", "3", "--dir", dir)
+	demo := exec.CommandContext(ctx, shop, "demo", "--perdure", node, "--orders", "20", "--seed", "4", "--dir", dir)
 	demo.Cancel = func() error { return demo.Process.Signal(syscall.SIGTERM) } // it ends its processes
 	demo.WaitDelay = 20 * time.Second
 	out, err := demo.CombinedOutput()
