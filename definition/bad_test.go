@@ -48,6 +48,12 @@ var badYAML = []bad{
 	{"anchor inside itself", "type: t\ninput: &a [1, §*a]\n", "no anchor"},
 	{"unknown tag", "type: §!!binary aGk=\n", "tag"},
 	{"custom tag", "type: §!mine t\n", "tag"},
+	{"nameless key", "type: t\n§: x\n", "expected a field name"},
+	{"nameless key in flow", "type: t\ninput: {§: x}\n", "expected a field name"},
+	{"complex key in flow", "type: t\ninput: {§? a: 1}\n", "expected a field name"},
+	{"field in a list", "type: t\ninput: [§a: 1]\n", "braces"},
+	{"computed pattern", "type: t\ninput: {a: x}\nsteps: {a: {agent: x, when: input.a matches §input.a}}\n", "written out"},
+	{"large pattern", "type: t\ninput: {a: x}\nsteps: {a: {agent: x, when: 'input.a matches §\"((abcdef){100}){9}\"'}}\n", "too many"},
 	{"complex key", "type: t\n§? a\n: b\n", "collections"},
 	{"octal of 1.1", "type: t\ninput: {a: §0777}\n", "YAML 1.1"},
 	{"underscores", "type: t\ninput: {a: §1_000}\n", "YAML 1.1"},
@@ -267,5 +273,51 @@ func refused(t *testing.T, c bad, format Format) {
 	}
 	if len(e.Fields) > 0 || line != 1 {
 		t.Errorf("wanted at %d:%d:\n%s", line, column, shown)
+	}
+}
+
+// TestFormatError: what a person at a terminal sees.
+func TestFormatError(t *testing.T) {
+	src := "type: order\nsteps:\n  a: {agent: x}\n  b:\n    agent: x\n    afer: [a]\n    when: steps.a.output.n >\n"
+	_, err := Parse([]byte(src), YAML, Options{})
+	const want = `order.yaml:6:5: unknown field ` + "`afer`" + ` in a step
+        afer: [a]
+        ^
+    did you mean ` + "`after`" + `?
+order.yaml:7:29: this expression does not compile: it ends too early
+        when: steps.a.output.n >
+                                ^
+`
+	if got := FormatError("order.yaml", []byte(src), err); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	if got := FormatError("x", nil, errors.New("no such file")); got != "x: no such file\n" {
+		t.Error(got)
+	}
+	if err.Error() != "line 6, column 5: unknown field `afer` in a step (and 1 more) (did you mean `after`?)" {
+		t.Error(err)
+	}
+	var e *perdure.Error
+	if errors.As(err, &e); e.Fields[0].Pointer != "/steps/b/afer" || e.Code != perdure.CodeInvalid {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestManyFaults: one answer has as many as can be read, in the order of the text.
+func TestManyFaults(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("type: t\nsteps:\n")
+	for i := range 100 {
+		fmt.Fprintf(&b, "  s%d: {agnt: x}\n", i)
+	}
+	_, err := Parse([]byte(b.String()), YAML, Options{})
+	var e *perdure.Error
+	if !errors.As(err, &e) || len(e.Fields) != 20 {
+		t.Fatal(err)
+	}
+	for i := 1; i < len(e.Fields); i++ {
+		if e.Fields[i].Line < e.Fields[i-1].Line {
+			t.Error("out of order")
+		}
 	}
 }

@@ -269,6 +269,7 @@ func TestFromDefinition(t *testing.T) {
 
 // TestSizes: the bounds of bounds.go, from both sides.
 func TestSizes(t *testing.T) {
+	heavy(t)
 	job := func(input, with string) string {
 		return `{"type":"t","input":"` + input + `","steps":{"a":{"agent":"x","with":"` + with + `"}}}`
 	}
@@ -300,6 +301,7 @@ func TestSizes(t *testing.T) {
 
 // TestWideJoins: a thousand steps that all come after a thousand others.
 func TestWideJoins(t *testing.T) {
+	heavy(t)
 	var b strings.Builder
 	b.WriteString("type: t\nsteps:\n")
 	var names []string

@@ -181,9 +181,7 @@ func TestRenderErrors(t *testing.T) {
 		} else if err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s does not say %q: %v", src, want, err)
 		}
-		if took := time.Since(began); took > time.Second {
-			t.Errorf("%s takes %s", src, took)
-		}
+		quick(t, began, 5*time.Second)
 		if err != nil && (strings.Contains(err.Error(), "interface {}") || strings.Contains(err.Error(), "goroutine")) {
 			t.Errorf("%s speaks of Go: %v", src, err)
 		}
@@ -264,6 +262,7 @@ func TestConcurrent(t *testing.T) {
 
 // TestManyReferences: a megabyte that is referred to a thousand times is not gone through a thousand times.
 func TestManyReferences(t *testing.T) {
+	heavy(t)
 	input := `{"large":"` + strings.Repeat("x", 1<<19) + `","small":1}`
 	with := strings.Repeat(`"${input.small}",`, 20_000) + `1`
 	src := `{"type":"t","input":` + input + `,"steps":{"a":{"agent":"x","with":[` + with + `]}}}`
@@ -275,13 +274,12 @@ func TestManyReferences(t *testing.T) {
 	if _, err := plans[0].Steps[0].Do.Render(scopeOf(plans[0], nil)); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(began); took > time.Second {
-		t.Errorf("took %s", took)
-	}
+	quick(t, began, 5*time.Second)
 }
 
 // TestSubmissionWork: what a definition asks to be evaluated at submission is bounded as a whole.
 func TestSubmissionWork(t *testing.T) {
+	heavy(t)
 	var b strings.Builder
 	b.WriteString("type: t\nsteps:\n")
 	for i := range 2000 {
@@ -292,7 +290,5 @@ func TestSubmissionWork(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "too much work") {
 		t.Error(err)
 	}
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("took %s", took)
-	}
+	quick(t, began, 20*time.Second)
 }

@@ -5,6 +5,7 @@ import (
 
 	"perdure"
 	"testing"
+	"time"
 )
 
 const order = `type: order                       # limits, metrics and lists go by type
@@ -65,4 +66,20 @@ func scopeOf(p *perdure.Plan, outputs map[string]string) *perdure.Scope {
 		s.Outputs[name] = json.RawMessage(out)
 	}
 	return s
+}
+
+// quick fails a test that has taken longer than it may, which the race detector does not judge.
+func quick(t *testing.T, began time.Time, most time.Duration) {
+	t.Helper()
+	if took := time.Since(began); took > most && !raceDetector {
+		t.Errorf("took %s", took)
+	}
+}
+
+// heavy skips what takes seconds, and many more under the race detector.
+func heavy(t *testing.T) {
+	t.Helper()
+	if testing.Short() || raceDetector {
+		t.Skip("heavy")
+	}
 }

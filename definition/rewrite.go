@@ -197,7 +197,7 @@ func (r *rewriter) binary(n *ast.Node, x *ast.BinaryNode) {
 	if x.Operator == "matches" {
 		s, ok := pattern.(*ast.StringNode)
 		if !ok {
-			r.refuse(pattern, "a regular expression is written out, not computed", `input.name matches "^a"`)
+			r.refuse(start(pattern), "a regular expression is written out, not computed", `input.name matches "^a"`)
 			return
 		}
 		re, err := compileRegexp(s.Value)

@@ -165,13 +165,12 @@ func deepAlias() string {
 }
 
 func TestBombs(t *testing.T) {
+	heavy(t)
 	for name, src := range bombs() {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
 			_, err := Parse([]byte(src), YAML, Options{})
-			if took := time.Since(began); took > 10*time.Second {
-				t.Errorf("took %s", took)
-			}
+			quick(t, began, 10*time.Second)
 			if perdure.CodeOf(err) != perdure.CodeTooLarge && name != "anchors" {
 				t.Errorf("not refused as too large: %v", err)
 			}
@@ -182,9 +181,7 @@ func TestBombs(t *testing.T) {
 // TestLinear reads texts that were slow in other readers, at two sizes: four times the text is to
 // take about four times as long.
 func TestLinear(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	heavy(t)
 	for name, text := range map[string]func(n int) string{
 		"keys":         func(n int) string { return "type: t\ninput:\n" + blockKeys(n/12) },
 		"flow keys":    func(n int) string { return "input: {" + wide(n/10) + "}" },
