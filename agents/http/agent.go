@@ -1,4 +1,4 @@
-// Package http is the agent that makes one HTTP request per run. It is imported for its New:
+// Package http is the agent that makes one HTTP request per run:
 //
 //	agent := http.New(http.Config{})
 //

@@ -135,7 +135,8 @@ func (h *Host) begin(l *live) bool {
 	return true
 }
 
-// finish turns what the handler returned into a report, if the run is still ours to report on.
+// finish turns what the handler returned into a report, if the run is still ours. Whether it is then
+// too, when the report can be sent, is looked at there (F038).
 func (h *Host) finish(l *live, output json.RawMessage, err error, took time.Duration) {
 	cause := context.Cause(l.ctx)
 	l.cancel(nil)
@@ -145,9 +146,6 @@ func (h *Host) finish(l *live, output json.RawMessage, err error, took time.Dura
 	defer h.unlock()
 	if !l.running { // given back before it began
 		return
-	}
-	if !l.lost && l.lock.reached(h.now()) { // woken up before the timer was (F038)
-		h.lose(l, errTimeUp)
 	}
 	l.running = false
 	if l.lost {

@@ -101,21 +101,29 @@ func TestAPoisonousReport(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		x.report = func(n int, r []perdure.Report) ([]perdure.ReportResult, error) {
-			if slices.ContainsFunc(r, func(r perdure.Report) bool { return r.Run == 2 }) {
+			if n <= senders { // the rest has time to gather behind these
+				x.mu.Unlock()
+				time.Sleep(5 * time.Second)
+				x.mu.Lock()
+			}
+			if slices.ContainsFunc(r, func(r perdure.Report) bool { return r.Run == 10 }) {
 				return nil, perdure.Refuse(perdure.CodeTooLarge, "body too large")
 			}
 			return nil, nil
 		}
-		h := carry(t, x, Config{}, 8, func(context.Context, *perdure.Run) (json.RawMessage, error) {
-			time.Sleep(time.Second)
+		h := carry(t, x, Config{}, 12, func(_ context.Context, run *perdure.Run) (json.RawMessage, error) {
+			if run.Run > senders {
+				time.Sleep(time.Second)
+			}
 			return nil, nil
 		})
-		for i := range 8 {
+		for i := range 12 {
 			x.offer(int64(i+1), time.Minute, time.Minute)
+			synctest.Wait()
 		}
 		time.Sleep(10 * time.Second)
-		if synctest.Wait(); len(x.told()) != 7 {
-			t.Errorf("reports %q", x.told())
+		if synctest.Wait(); len(x.told()) != 11 || x.calls[senders] != 8 {
+			t.Errorf("reports %q in calls of %d", x.told(), x.calls)
 		}
 		if s := h.Stats()[0]; s.Unreported != 0 {
 			t.Errorf("stats %+v", s)
