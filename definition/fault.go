@@ -30,6 +30,10 @@ func malformed(at int, format string, args ...any) *fault {
 	return &fault{code: perdure.CodeMalformed, at: int32(at), message: fmt.Sprintf(format, args...)}
 }
 
+func invalid(at int, format string, args ...any) *fault {
+	return &fault{code: perdure.CodeInvalid, at: int32(at), message: fmt.Sprintf(format, args...)}
+}
+
 func tooLarge(at int, err error) *fault {
 	return &fault{code: perdure.CodeTooLarge, at: int32(at), message: err.Error()}
 }
@@ -40,8 +44,7 @@ func (f *fault) hinted(format string, args ...any) *fault {
 }
 
 func duplicateKey(keys []key, i int) *fault {
-	return &fault{code: perdure.CodeInvalid, at: keys[i].at,
-		message: fmt.Sprintf("%s is there twice", quote(keys[i].name)), hint: "keep one of the two"}
+	return invalid(int(keys[i].at), "%s is there twice", quote(keys[i].name)).hinted("keep one of the two")
 }
 
 // faults collects what is wrong with a text.

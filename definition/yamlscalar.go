@@ -347,7 +347,7 @@ func resolveNumber(at int, s string) (node, *fault) {
 	}
 	switch strings.ToLower(body) {
 	case ".inf", ".nan":
-		return node{}, malformed(at, "%s is no number that JSON can carry", quote(s)).hinted("quote it if it is text")
+		return node{}, invalid(at, "%s is no number that JSON can carry", quote(s)).hinted("quote it if it is text")
 	}
 	if body == "" {
 		return scalar(kindString, at, s), nil
@@ -376,7 +376,7 @@ func resolveNumber(at int, s string) (node, *fault) {
 		return scalar(kindNumber, at, n), nil
 	}
 	if ambiguous(body) {
-		return node{}, malformed(at, "%s is one number in YAML 1.1 and another thing in 1.2", quote(s)).
+		return node{}, invalid(at, "%s is one number in YAML 1.1 and another thing in 1.2", quote(s)).
 			hinted("write the digits alone, 0o for octal, or quote it if it is text")
 	}
 	return scalar(kindString, at, s), nil
