@@ -21,7 +21,8 @@ func describe(routes []route, version string) []byte {
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{Title: "Perdure", Version: orElse(version, "dev"),
 			Description: "A durable job orchestrator. A job is a set of steps against things that fail; it ends with all of them done, or all of them undone.",
-			License:     nil},
+			License:     &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"}},
+		Security: []map[string][]string{}, // whoever reaches the port may ask
 		Tags: []*huma.Tag{
 			{Name: "jobs", Description: "Submit jobs and follow what becomes of them"},
 			{Name: "acts", Description: "What an operator can do to a job or step"},
