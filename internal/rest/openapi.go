@@ -22,6 +22,7 @@ func describe(routes []route, version string) []byte {
 		Info: &huma.Info{Title: "Perdure", Version: orElse(version, "dev"),
 			Description: "A durable job orchestrator. A job is a set of steps against things that fail; it ends with all of them done, or all of them undone.",
 			License:     &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"}},
+		Servers:  []*huma.Server{{URL: "/"}},
 		Security: []map[string][]string{}, // whoever reaches the port may ask
 		Tags: []*huma.Tag{
 			{Name: "jobs", Description: "Submit jobs and follow what becomes of them"},
