@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -368,6 +369,14 @@ var walks = []small{
 	{"onFailure restart:1,undo; within 30s; a undo; b after a", "redo,resume", 20_000},
 }
 
+// wide are walked through where PERDURE_WIDE is set: minutes.
+var wide = []small{
+	{"onFailure undo; a undo; b after a undo; c after a undo; d after b c undo", "undo,redo,holder lost,resume", 400_000},
+	{"a undo; b after a undo; c after b undo", "undo,redo,settle as done,settle as undone,skip,resume step,returned", 400_000},
+	{"onFailure restart:1; a undo; b after a undo; c after a", "undo,redo,resume,holder lost,returned", 400_000},
+	{"within 30s; a undo attempts 2; b after a undo", "undo,redo,resume,resume step,returned,holder lost,settle as undone", 400_000},
+}
+
 // always are tried in every world, refusals in some: they lead nowhere.
 const (
 	always   = "claim,done,failed,failed without effect,expired,due,overdue,time"
@@ -378,7 +387,11 @@ const (
 func TestEveryOrderOfEvents(t *testing.T) { // I3 to I12, L1; F018 F025 F042 F044 F045 F046 F056 F057 F066 F084 F087 F090 F093 F094 F096
 	succeeded := map[string]int{}
 	states, events := 0, 0
-	for _, s := range walks {
+	all := walks
+	if os.Getenv("PERDURE_WIDE") != "" {
+		all = slices.Concat(walks, wide)
+	}
+	for _, s := range all {
 		t.Run(s.definition, func(t *testing.T) {
 			began := time.Now()
 			walk := &walk{t: t, small: s, known: map[uint64]int32{}, did: succeeded}

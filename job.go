@@ -96,11 +96,11 @@ type Step struct {
 	LockedUntil time.Time     // outlives the run where its holder died before its time
 	Heartbeat   time.Duration // promised by the holder; 0: none
 
-	Failures    int // since the ladder last started over
-	Rung        int // where on the ladder
-	Waits       int // rounds spent on a wait rung
-	Returns     int // given back in a row
-	AvailableAt time.Time
+	Failures    int       // since the ladder last started over
+	Rung        int       // where on the ladder
+	Waits       int       // rounds spent on a wait rung
+	Returns     int       // given back in a row
+	AvailableAt time.Time // not before; of a running step: not the other way before (see LockedUntil)
 
 	Outcome   Outcome // of the latest run
 	ErrorCode string
@@ -165,9 +165,9 @@ type AlertKind string
 const (
 	AlertParked   AlertKind = "parked"   // closed by what unparks
 	AlertApproval AlertKind = "approval" // waits for a person; closed as parked is
+	AlertUndo     AlertKind = "undo"     // by policy; closes when the job rests
+	AlertRestart  AlertKind = "restart"  // as undo
 	AlertWaiting  AlertKind = "waiting"  // on a wait rung; this and the rest close when the job settles
-	AlertUndo     AlertKind = "undo"
-	AlertRestart  AlertKind = "restart"
 	AlertNamed    AlertKind = "alert"
 	AlertOverdue  AlertKind = "overdue"
 )

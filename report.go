@@ -77,7 +77,8 @@ func (w *Workset) refuse(r *row, holder string, run int64, outcome Outcome) (no 
 	return nil, false
 }
 
-// land ends the run: nobody holds the step any more.
+// land ends the run: nobody holds the step any more. An earlier run, whose holder died before its time,
+// may still act.
 func (w *Workset) land(r *row, o Outcome) {
 	r.Outcome, r.EndedAt = o, w.now
 	r.LockedBy, r.Request, r.Heartbeat = "", "", 0

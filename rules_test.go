@@ -301,6 +301,7 @@ func TestRule07GiveUp(t *testing.T) {
 	w.act(VerbGiveUp, "") // it is
 	w.redo()              // the pole already desired, and yet it opens the job
 	w.is("b", "unsure ready")
+	w.that(!w.step("b").GivenUp && !w.job.GivenUp(), "still marked")
 	w.run("b", "c")
 	w.jobIs("done settled")
 	w.conflict(w.tryAct(VerbGiveUp, ""))
@@ -473,6 +474,9 @@ func TestRule11Permits(t *testing.T) { // F029 F134 F135
 	w.claim("a")
 	w.that(w.job.Permit && w.limits[JobLimit("order")].Used == 1, "no permit is taken")
 	w.limits[JobLimit("order")].Max = 0 // lowered: kills nothing
+	w.report("a", returned)
+	w.claim("a") // with the permit that it holds
+	w.that(w.limits[JobLimit("order")].Used == 1, "a second permit is taken")
 	w.report("a", failed)
 	w.that(!w.job.Permit, "a parked job holds a permit")
 	w.undo()
