@@ -90,6 +90,9 @@ func (a *app) follow(ctx context.Context, svc perdure.Jobs, jobs []*tracker, sho
 			}
 		case <-ticker.C:
 			show.tick()
+			if t, ok := svc.(*target); ok && t.far() && a.out.broken() {
+				return worse(failed, exit(exitInterrupted)) // nobody reads what is said, and the job goes on without us
+			}
 		case <-ctx.Done():
 			return worse(failed, context.Cause(ctx))
 		}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+func TestEveryCommandIsDocumented(t *testing.T) {
+	root := new(app).tree()
+	var visit func(*cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		for _, c := range cmd.Commands() {
+			if c.Name() == "completion" || c.Hidden { // cobra's own
+				continue
+			}
+			if c.Short == "" || c.Long == "" || c.Example == "" && c.Name() != "help" {
+				t.Errorf("%s: without Short, Long or Example", c.CommandPath())
+			}
+			if strings.HasSuffix(c.Short, ".") || len(c.Short) > 70 {
+				t.Errorf("%s: Short is a phrase of at most 70 letters: %q", c.CommandPath(), c.Short)
+			}
+			if c.Args == nil && c.Name() != "help" {
+				t.Errorf("%s: says nothing of its arguments", c.CommandPath())
+			}
+			c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+				if f.Name != "help" && !strings.Contains(f.Usage, "$"+envName(f.Name)) {
+					t.Errorf("%s --%s: its variable is not in the help", c.CommandPath(), f.Name)
+				}
+			})
+			visit(c)
+		}
+	}
+	visit(root)
+}
+
+// The environment of a step is no settings: PERDURE_KEY there is the run's key.
+func TestAStepsEnvironmentSetsNoFlags(t *testing.T) {
+	t.Setenv("PERDURE_KEY", "job_1/charge/1")
+	if lookupEnv("key") == "" {
+		t.Error("outside of a step PERDURE_KEY sets --key")
+	}
+	t.Setenv("PERDURE_RUN", "1")
+	if got := lookupEnv("key"); got != "" {
+		t.Errorf("inside of a step --key is %q", got)
+	}
+}
