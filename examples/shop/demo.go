@@ -44,7 +44,7 @@ func demoCommand(f *flag.FlagSet) func(context.Context) error {
 	f.Uint64Var(&d.Seed, "seed", 1, "the same `number` does the same mischief to the same orders")
 	f.StringVar(&d.Dir, "dir", "", "the `directory` for all files (default: a new one)")
 	f.StringVar(&d.Perdure, "perdure", "", "the `binary` (default: beside this one, or in PATH)")
-	f.Float64Var(&d.Rate, "rate", 8, "orders in a second")
+	f.Float64Var(&d.Rate, "rate", 10, "orders in a second")
 	f.DurationVar(&d.Timeout, "timeout", 110*time.Second, "give up after this long")
 	f.BoolVar(&d.Calm, "calm", false, "services behave")
 	f.BoolVar(&d.NoKills, "no-kills", false, "nothing is killed")
@@ -186,8 +186,7 @@ func (d *Demo) answers(ctx context.Context, address string) error {
 func (d *Demo) trade(ctx context.Context, orders []Order) error {
 	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 	defer cancel()
-	sent := make(chan int, len(orders))
-	go d.send(ctx, orders, sent)
+	go d.send(ctx, orders)
 	var plan []kill
 	if !d.NoKills {
 		plan = makeKills(d.Seed)
@@ -197,6 +196,9 @@ func (d *Demo) trade(ctx context.Context, orders []Order) error {
 	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
+			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return fmt.Errorf("interrupted. The files are in %s", d.Dir)
+			}
 			return d.giveUp(ctx)
 		case <-tick.C:
 		}
@@ -207,7 +209,6 @@ func (d *Demo) trade(ctx context.Context, orders []Order) error {
 		if err != nil {
 			continue // the node is away: we have killed it
 		}
-		p.sent = len(sent)
 		if n%4 == 0 && p.rest() < d.Orders {
 			d.screen.progress(p, d)
 		}
@@ -245,10 +246,10 @@ func (d *Demo) close(ctx context.Context) error {
 }
 
 // send puts the orders into the shop's queue. Each is sent until the front has taken it: twice is once.
-func (d *Demo) send(ctx context.Context, orders []Order, sent chan<- int) {
+func (d *Demo) send(ctx context.Context, orders []Order) {
 	tick := time.NewTicker(time.Duration(float64(time.Second) / d.Rate))
 	defer tick.Stop()
-	for i, o := range orders {
+	for _, o := range orders {
 		body, err := json.Marshal(o)
 		if err != nil {
 			panic(err)
@@ -268,7 +269,6 @@ func (d *Demo) send(ctx context.Context, orders []Order, sent chan<- int) {
 				break
 			}
 		}
-		sent <- i
 	}
 }
 
@@ -349,7 +349,7 @@ func describe(job *perdure.JobView) string {
 
 // judge audits what everybody has written down.
 func (d *Demo) judge(ctx context.Context) error {
-	fmt.Println()
+	d.screen.end()
 	err := runAudit(ctx, d.Dir)
 	killed, died := d.keeper.Count()
 	fmt.Printf("Processes killed with SIGKILL: %d; died by their own mischief: %d. It took %s. The files are in %s\n",

@@ -9,7 +9,7 @@ import (
 
 // progress is how far the orders are.
 type progress struct {
-	sent, open, parked, done, undone int
+	open, parked, done, undone int
 }
 
 // rest is how many orders are at rest.
@@ -39,12 +39,12 @@ func (s *screen) line(format string, args ...any) {
 	fmt.Fprintf(s.out, "%4s  %s\n", s.elapsed(), fmt.Sprintf(format, args...))
 }
 
-const barWidth = 30
+const barWidth = 10 // so that the whole line fits into 80 columns
 
 func (s *screen) progress(p progress, d *Demo) {
 	killed, died := d.keeper.Count()
-	text := fmt.Sprintf("[%s] %d processed, %d undone, %d under way, %d in the queue, %d to come; %d killed, %d died",
-		bar(p, d.Orders), p.done, p.undone, p.open, max(p.sent-p.open-p.rest(), 0), d.Orders-p.sent, killed, died)
+	text := fmt.Sprintf("[%s] %d done, %d undone, %d open, %d to come; %d killed, %d died",
+		bar(p, d.Orders), p.done, p.undone, p.open, d.Orders-p.open-p.rest(), killed, died)
 	if p.parked > 0 {
 		text += fmt.Sprintf("; %d PARKED", p.parked)
 	}
@@ -60,4 +60,13 @@ func (s *screen) progress(p progress, d *Demo) {
 func bar(p progress, of int) string {
 	done, undone := p.done*barWidth/of, p.undone*barWidth/of
 	return strings.Repeat("#", done) + strings.Repeat("-", undone) + strings.Repeat(".", max(barWidth-done-undone, 0))
+}
+
+// end leaves the moving line as it is, and begins a new part.
+func (s *screen) end() {
+	if s.bar {
+		fmt.Fprintln(s.out)
+		s.bar = false
+	}
+	fmt.Fprintln(s.out)
 }
