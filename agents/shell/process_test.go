@@ -237,6 +237,7 @@ func TestKillingTheNodeKillsTheFamily(t *testing.T) {
 	if err := node.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = node.Process.Kill() })
 	pids := pidsIn(t, path, 3)
 	for _, pid := range pids {
 		if dead(pid) {
