@@ -33,7 +33,7 @@ def beat(handle, ours, stop):  # beats get through: the run stays ours. They do 
 while True:
     for run in insist("/v1/agents/python/claim", wait="20s", heartbeat="8s", requestId=str(uuid.uuid4()))["runs"]:
         handle, stop = {k: run[k] for k in ("job", "step", "run")}, threading.Event()
-        threading.Thread(target=beat, args=(handle, time.monotonic() + 8, stop), daemon=True).start()
+        threading.Thread(target=beat, args=(handle, time.monotonic() + run["remainingMs"] / 1000, stop), daemon=True).start()
         try: report = {"outcome": "done", "output": work(run, stop)}
         except Exception as e: report = {"outcome": "failed", "error": {"code": type(e).__name__, "message": str(e)}}
         stop.set()

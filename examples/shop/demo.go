@@ -130,7 +130,7 @@ func (d *Demo) open(ctx context.Context) error {
 	}
 	store := "sqlite:" + filepath.Join(d.Dir, "perdure.db")
 	processes := map[string][]string{
-		nodeName:      {d.Perdure, "serve", "--store", store, "--listen", node, "--agents", "http", "--slots", "http=32"},
+		nodeName:      {d.Perdure, "serve", "--store", store, "--listen", node, "--agents", "http", "--slots", "http=32", "--allow-private-targets"},
 		"orders":      {self, "orders", "--dir", d.Dir, "--listen", front},
 		stock.Name:    service(stock.Name, stockAt),
 		payment.Name:  service(payment.Name, paymentAt),
