@@ -1,4 +1,3 @@
-//go:build failsafe
 
 package http
 

@@ -24,7 +24,7 @@ type waitFlags struct {
 func (w *waitFlags) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&w.wait, "wait", false, "follow to rest and exit by the state (with --store: unless --no-wait)")
 	cmd.Flags().BoolVar(&w.noWait, "no-wait", false, "with --store: record the intent and leave the work to the next node")
-	w.agents.register(cmd, "http,shell")
+	w.agents.register(cmd, "http,shell", true)
 }
 
 // asked says whether to wait: through a server others do the work, so only if it is asked for; on a

@@ -43,7 +43,7 @@ have not begun are given back.`,
 		},
 	}
 	uses(cmd, "server")
-	agents.register(cmd, "http,shell")
+	agents.register(cmd, "http,shell", false)
 	f := cmd.Flags()
 	f.StringVar(&name, "name", "", "the `HOLDER` that claims (default: host, process and a number)")
 	f.Var(&beat, "heartbeat", "how soon a run is another's if this process dies")

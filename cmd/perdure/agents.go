@@ -23,10 +23,12 @@ var (
 	always  = []string{perdure.AgentSleep, perdure.AgentApproval} // rules, not programs
 )
 
-func (f *agentFlags) register(cmd *cobra.Command, def string) {
+// register adds the flags. A process that runs the jobs of whoever may submit them (serve, agent) does not
+// let the agent http reach this machine unless it is told to; one that runs its own user's jobs does.
+func (f *agentFlags) register(cmd *cobra.Command, def string, private bool) {
 	cmd.Flags().StringSliceVar(&f.names, "agents", strings.Split(def, ","), "the built-in agents to run, as a `LIST` of http, shell; or none")
 	cmd.Flags().StringSliceVar(&f.slots, "slots", nil, "runs at once: `N` for each agent, or NAME=N (may be repeated)")
-	cmd.Flags().BoolVar(&f.private, "allow-private-targets", true, "let the agent http reach loopback and link-local addresses")
+	cmd.Flags().BoolVar(&f.private, "allow-private-targets", private, "let the agent http reach loopback and link-local addresses")
 	_ = cmd.RegisterFlagCompletionFunc("agents", cobra.FixedCompletions(append(slices.Clone(builtIn), "none"), cobra.ShellCompDirectiveNoFileComp))
 }
 

@@ -58,7 +58,7 @@ Ctrl-C once drains and leaves the job safe in the store; twice leaves at once.
 	}
 	uses(cmd, "store", "output", "timeout")
 	input.register(cmd)
-	agents.register(cmd, "http,shell")
+	agents.register(cmd, "http,shell", true)
 	cmd.Flags().BoolVar(&migrate, "migrate", false, "bring a PostgreSQL store's schema up to date first")
 	cmd.Flags().Var(&grace, "grace", "how long runs in flight have to end after Ctrl-C")
 	cmd.ValidArgsFunction = completeFiles

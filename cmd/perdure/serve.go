@@ -47,7 +47,7 @@ approval are always on.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), &o) },
 	}
 	uses(cmd, "store")
-	o.agents.register(cmd, "http")
+	o.agents.register(cmd, "http", false)
 	f := cmd.Flags()
 	f.StringVar(&o.listen, "listen", "127.0.0.1:7420", "listen on `ADDRESS`; port 0 takes a free one")
 	f.BoolVar(&o.migrate, "migrate", false, "bring a PostgreSQL store's schema up to date first")

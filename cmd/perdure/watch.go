@@ -45,7 +45,7 @@ With --store an embedded node drives the jobs meanwhile, as run does.`,
 		},
 	}
 	uses(cmd, "server", "store", "output", "timeout")
-	agents.register(cmd, "http,shell")
+	agents.register(cmd, "http,shell", true)
 	return cmd
 }
 

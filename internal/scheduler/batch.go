@@ -26,10 +26,11 @@ type operation interface {
 
 // batch is one transaction in the making.
 type batch struct {
-	s    *Scheduler
-	tx   perdure.Tx
-	w    *perdure.Workset
-	keys map[string]perdure.JobID // of this batch's submissions, and those found in the store
+	s     *Scheduler
+	tx    perdure.Tx
+	w     *perdure.Workset
+	began time.Time                // by this node's clock, before the store's was read
+	keys  map[string]perdure.JobID // of this batch's submissions, and those found in the store
 
 	granted map[*waiter][]perdure.Run
 	starved map[string]bool // agents whose candidates were locked by others: look again soon
@@ -96,7 +97,7 @@ type poisoned struct {
 func (p *poisoned) Error() string { return p.err.Error() }
 
 func (s *Scheduler) newBatch(tx perdure.Tx) *batch {
-	return &batch{s: s, tx: tx, keys: map[string]perdure.JobID{}, granted: map[*waiter][]perdure.Run{},
+	return &batch{s: s, tx: tx, began: time.Now(), keys: map[string]perdure.JobID{}, granted: map[*waiter][]perdure.Run{},
 		starved: map[string]bool{}, limited: map[string]bool{}, moved: map[perdure.JobID]bool{}}
 }
 

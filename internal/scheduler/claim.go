@@ -114,7 +114,7 @@ func (b *batch) repeat(claims []*waiter) error {
 		}
 		for _, ref := range refs {
 			if run := b.w.Again(ref, &w.req); run != nil {
-				b.granted[w] = append(b.granted[w], *run)
+				b.give(w, run)
 			}
 		}
 	}
@@ -257,12 +257,19 @@ func (b *batch) grant(open *[]*waiter, refs []perdure.StepRef, limits perdure.Ad
 			continue
 		}
 		granted++
-		b.granted[w] = append(b.granted[w], *run)
+		b.give(w, run)
 		if len(b.granted[w]) >= w.req.Max {
 			*open = (*open)[1:]
 		}
 	}
 	return granted, nil
+}
+
+// give notes a run for the claim's answer, with how long the claim had waited when the run's remaining time
+// was read: what is left of a claim's duration is the way, and counts against the run.
+func (b *batch) give(w *waiter, run *perdure.Run) {
+	run.WaitedMs = max(0, b.began.Sub(w.since)).Milliseconds()
+	b.granted[w] = append(b.granted[w], *run)
 }
 
 // claimOne lets one step out. A job over which the rules fail is taken out, and does not stop the others.
