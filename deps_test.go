@@ -1,0 +1,165 @@
+package perdure_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// arrow says what a package may import: of this module, and of others'. What is not named here is not
+// imported; a package that is not named here fails the test until somebody has said what it is for.
+// Files of tests are free.
+type arrow struct {
+	pkg    string
+	ours   []string // "" is the root
+	theirs []string // modules
+	kit    bool     // for tests alone: nothing that ships imports it
+	why    string
+}
+
+var arrows = []arrow{
+	{pkg: "", why: "the nouns and rules are pure: who carries an agent or reads the rules pays for the standard library alone"},
+	{pkg: "client", ours: []string{"", "internal/agenthost"}, why: "agents live elsewhere with it: the standard library is all that they need"},
+	{pkg: "definition", ours: []string{""}, theirs: []string{"github.com/expr-lang/expr"},
+		why: "whatever reading and expressions need stays out of the root, behind perdure.Compiler"},
+
+	{pkg: "store/memory", ours: []string{""}, why: "the model by which the others are judged has nothing to hide behind"},
+	{pkg: "store/sqlite", ours: []string{""}, theirs: []string{"modernc.org/sqlite"}, why: "a store holds no rules: it loads, locks and saves"},
+	{pkg: "store/postgres", ours: []string{""}, theirs: []string{"github.com/jackc/pgx/v5"}, why: "as sqlite"},
+
+	{pkg: "agents/http", ours: []string{"", "agents/internal/with"}, theirs: []string{"github.com/failsafe-go/failsafe-go"},
+		why: "an agent is a handler: it knows no scheduler and no store"},
+	{pkg: "agents/shell", ours: []string{"", "agents/internal/with"}, theirs: []string{"golang.org/x/sys"}, why: "as http"},
+	{pkg: "agents/internal/with", ours: []string{""}, why: "what the two agents read their inputs with"},
+
+	// The actors. What passes between them passes through the store, or through an interface that node hands in.
+	{pkg: "internal/scheduler", ours: []string{""}, theirs: []string{"github.com/google/uuid"}, why: "rules between load and save"},
+	{pkg: "internal/supervisor", ours: []string{""}, why: "it decides nothing: it asks the scheduler, whose interface it declares itself"},
+	{pkg: "internal/agenthost", ours: []string{""}, why: "whether its Exchange is near or far it does not know"},
+	{pkg: "internal/rest", ours: []string{""}, theirs: []string{"github.com/danielgtaylor/huma/v2", "github.com/prometheus/client_golang"},
+		why: "it answers for a perdure.Service, whichever that is"},
+
+	{pkg: "node", ours: []string{"", "definition", "internal/agenthost", "internal/scheduler", "internal/supervisor"},
+		theirs: []string{"github.com/google/uuid", "github.com/prometheus/client_golang"},
+		why:    "it wires, and takes the store as an interface: an embedded node must not bring the drivers of both"},
+	{pkg: "cmd/perdure", ours: []string{"", "agents/http", "agents/shell", "client", "definition", "internal/agenthost", "internal/rest", "node", "store/postgres", "store/sqlite"},
+		theirs: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"},
+		why:    "the only place that picks a concrete store"},
+
+	{pkg: "store/storetest", kit: true, ours: []string{""}, theirs: []string{"github.com/google/go-cmp"}, why: "the stores' contract"},
+	{pkg: "internal/everystore", kit: true, ours: []string{"", "internal/pgtest", "store/memory", "store/postgres", "store/sqlite"},
+		why: "tests that run on each store"},
+	{pkg: "internal/pgtest", kit: true, theirs: []string{"github.com/jackc/pgx/v5"}, why: "a PostgreSQL of the tests' own"},
+	{pkg: "internal/rest/resttest", kit: true, ours: []string{""}, why: "a Service with known answers"},
+
+	{pkg: "examples/shop", ours: []string{"", "client", "internal/agenthost"}, theirs: []string{"modernc.org/sqlite"},
+		why: "a user's program: it knows a server and the root"},
+}
+
+// impure is what the root may not import of the standard library either.
+var impure = []string{"crypto/rand", "database", "io", "log", "math/rand", "net", "os", "runtime", "sync", "syscall"}
+
+// outside are directories that are no part of what ships: pins of modules, and other modules.
+var outside = []string{"internal/deps", "tools", "bench"}
+
+func TestWhoMayImportWhom(t *testing.T) {
+	module := modulePath(t)
+	rules := map[string]*arrow{}
+	for i := range arrows {
+		rules[arrows[i].pkg] = &arrows[i]
+	}
+	seen := map[string]bool{}
+	for file, imports := range importsOf(t) {
+		pkg := packageOf(file)
+		rule := rules[pkg]
+		if rule == nil {
+			t.Errorf("%s: nobody has said what package %s may import, and why: add it to the arrows of deps_test.go", file, pkg)
+			continue
+		}
+		seen[pkg] = true
+		for _, imp := range imports {
+			ours, mine := strings.CutPrefix(imp+"/", module+"/")
+			ours = strings.TrimSuffix(ours, "/")
+			switch {
+			case mine && rules[ours] != nil && rules[ours].kit && !rule.kit:
+				t.Errorf("%s imports %s, which is for tests alone", file, imp)
+			case mine && !slices.Contains(rule.ours, ours):
+				t.Errorf("%s imports %s; it does not, because: %s", file, imp, rule.why)
+			case mine:
+			case strings.Contains(strings.SplitN(imp, "/", 2)[0], "."):
+				if !within(imp, rule.theirs) {
+					t.Errorf("%s imports %s; it does not, because: %s", file, imp, rule.why)
+				}
+			case pkg == "" && within(imp, impure):
+				t.Errorf("%s imports %s; the root does no I/O, starts nothing, and reads neither clock nor chance", file, imp)
+			}
+		}
+	}
+	for _, a := range arrows {
+		if !seen[a.pkg] {
+			t.Errorf("there is no package %q any more: take it out of the arrows", a.pkg)
+		}
+	}
+}
+
+func within(imp string, list []string) bool {
+	return slices.ContainsFunc(list, func(m string) bool { return imp == m || strings.HasPrefix(imp, m+"/") })
+}
+
+func packageOf(file string) string {
+	if dir := path.Dir(file); dir != "." {
+		return dir
+	}
+	return ""
+}
+
+func modulePath(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(b), "\n")
+	return strings.TrimSpace(strings.TrimPrefix(first, "module "))
+}
+
+// importsOf reads the imports of every file that is no test's, whatever its build constraints say.
+func importsOf(t *testing.T) map[string][]string {
+	t.Helper()
+	found := map[string][]string{}
+	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
+		file = filepath.ToSlash(file)
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && file != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || slices.Contains(outside, file)):
+			return fs.SkipDir
+		case d.IsDir(), !strings.HasSuffix(file, ".go"), strings.HasSuffix(file, "_test.go"):
+			return nil
+		}
+		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		found[file] = []string{}
+		for _, spec := range tree.Imports {
+			imp, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			found[file] = append(found[file], imp)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
