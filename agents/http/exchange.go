@@ -42,7 +42,6 @@ func (x *exchange) request(ctx context.Context) (*http.Request, error) {
 		return nil, err
 	}
 	req.Header.Set("User-Agent", "perdure")
-	req.Header.Set("Idempotency-Key", x.run.Key)
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)
 	}
@@ -59,6 +58,7 @@ func (x *exchange) request(ctx context.Context) (*http.Request, error) {
 		req.Host = host
 		req.Header.Del("Host")
 	}
+	x.setKey(req.Header)
 	identify(ctx, req.Header, x.run)
 	return req, nil
 }
@@ -193,4 +193,18 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 // shown is a URL without what may be secret in it: user, password and query.
 func shown(u *url.URL) string {
 	return u.Scheme + "://" + u.Host + u.EscapedPath()
+}
+
+// quietKey is Idempotency-Key in a case that net/http does not know. Under its canonical name the transport
+// repeats a request by itself when a reused connection breaks, and one run must not be two requests.
+const quietKey = "idempotency-key"
+
+// setKey sends the stable key, unless the step's headers have one of their own.
+func (x *exchange) setKey(h http.Header) {
+	own := h.Values("Idempotency-Key")
+	if len(own) == 0 {
+		own = []string{x.run.Key}
+	}
+	h.Del("Idempotency-Key")
+	h[quietKey] = own
 }

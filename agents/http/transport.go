@@ -55,7 +55,8 @@ func redirect(req *http.Request, via []*http.Request) error {
 				req.Header.Del(n)
 			}
 		}
-		req.Header.Set("Idempotency-Key", x.run.Key)
+		delete(req.Header, quietKey)
+		x.setKey(req.Header)
 	}
 	return nil
 }

@@ -1,12 +1,12 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"perdure/client"
 )
 
 func (a *app) agentCmd() *cobra.Command {
@@ -33,13 +33,9 @@ have not begun are given back.`,
 			ctx, stop := a.interruptible(cmd.Context())
 			defer stop()
 			a.talk("agents %s for %s", strings.Join(agents.programs(), ", "), redacted(a.server))
-			err := runAgents(ctx, a.server, agentHost{
-				agents: agents, name: name, heartbeat: time.Duration(beat), grace: time.Duration(grace), log: a.logger(log.level, log.format),
+			return runAgents(ctx, a.server, agents, client.ServeConfig{
+				Name: name, Heartbeat: time.Duration(beat), Grace: time.Duration(grace), Log: a.logger(log.level, log.format),
 			})
-			if errors.Is(err, context.Canceled) || errors.Is(err, errInterrupted) {
-				return nil // drained, as asked
-			}
-			return err
 		},
 	}
 	uses(cmd, "server")

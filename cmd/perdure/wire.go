@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,7 +17,6 @@ import (
 	"perdure/agents/shell"
 	"perdure/client"
 	"perdure/definition"
-	"perdure/internal/agenthost"
 	"perdure/internal/rest"
 	"perdure/node"
 	"perdure/store/postgres"
@@ -134,51 +131,16 @@ func sweep(ctx context.Context, n engine) (string, any, error) {
 	return fmt.Sprintf("%s expired, %s moved on, %s overdue", plural(s.Expired, "run"), plural(s.Due, "step"), plural(s.Overdue, "job")), s, err
 }
 
-type agentHost struct {
-	agents           agentFlags
-	name             string
-	heartbeat, grace time.Duration
-	log              *slog.Logger
-}
-
 // runAgents carries agents against a server until ctx ends, and drains.
-func runAgents(ctx context.Context, server string, h agentHost) error {
-	svc, err := newClient(server)
+func runAgents(ctx context.Context, server string, agents agentFlags, cfg client.ServeConfig) error {
+	c, err := client.New(server, client.Author(author()))
 	if err != nil {
+		return &usageError{msg: err.Error()}
+	}
+	if _, err := c.ListNodes(ctx); err != nil { // a wrong address is better told now than never
 		return err
 	}
-	if _, err := svc.ListNodes(ctx); err != nil { // a wrong address is better told now than never
-		return err
-	}
-	host := agenthost.New(agenthost.Config{Exchange: svc, Holder: h.holder(), Agents: makeAgents(h.agents), Heartbeat: h.heartbeat, Log: h.log})
-	ended := make(chan error, 1)
-	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
-	go func() { ended <- host.Run(life) }()
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	drain, cancel := context.WithTimeout(life, h.grace)
-	defer cancel()
-	if err := host.Drain(drain); err != nil {
-		h.log.Warn("the drain was cut short", "error", err)
-	}
-	end()
-	<-ended
-	return context.Cause(ctx)
-}
-
-// holder names this incarnation of the process: --name with something that no other has.
-func (h *agentHost) holder() string {
-	var b [4]byte
-	_, _ = rand.Read(b[:])
-	name := h.name
-	if name == "" {
-		name, _ = os.Hostname()
-	}
-	return fmt.Sprintf("%s-%d-%s", name, os.Getpid(), hex.EncodeToString(b[:]))
+	return c.Serve(ctx, cfg, makeAgents(agents)...)
 }
 
 // parse reads the definitions of a file, and validates them.

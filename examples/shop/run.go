@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	_ "embed"
 	"errors"
 	"log"
@@ -13,9 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
 	"perdure/client"
-	"perdure/internal/agenthost"
 )
 
 //go:embed order.yaml
@@ -73,23 +70,12 @@ func runPaymentAgent(ctx context.Context, server, payment string) error {
 	if err != nil {
 		return err
 	}
-	host := agenthost.New(agenthost.Config{
-		Exchange:  node,
-		Holder:    "payment-agent-" + rand.Text(), // another one each time: what a dead one held is not ours
-		Agents:    []*perdure.Agent{newPaymentAgent(payment)},
+	return node.Serve(ctx, client.ServeConfig{
+		Name:      "payment-agent",
 		Heartbeat: time.Second, // if this process dies, its runs are another's so much later
+		Grace:     5 * time.Second,
 		Log:       slog.Default(),
-	})
-	ended := make(chan error, 1)
-	go func() { ended <- host.Run(context.Background()) }()
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	drain, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	return host.Drain(drain)
+	}, newPaymentAgent(payment))
 }
 
 // runAudit reads a directory, and nothing else.
