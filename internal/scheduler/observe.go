@@ -8,6 +8,9 @@ import (
 func (b *batch) observe(c *perdure.Changes) {
 	for i := range c.NewJobs {
 		j := c.NewJobs[i].Job
+		for _, step := range c.NewJobs[i].Steps {
+			b.observeWait(step)
+		}
 		b.notes = append(b.notes, func(m Meter) {
 			b.s.plans.put(j.ID, b.w.Plan(j.ID))
 			m.Submitted(j.Type)
@@ -41,9 +44,7 @@ func (b *batch) observeJob(c *perdure.JobChange) {
 func (b *batch) observeStep(c *perdure.StepChange) {
 	now, was := c.Now, c.Was
 	b.moved[now.Job] = true
-	if at := now.AvailableAt; !at.IsZero() && (b.soonest.IsZero() || at.Before(b.soonest)) {
-		b.soonest = at
-	}
+	b.observeWait(now)
 	switch {
 	case now.Phase == perdure.Running && (was.Phase != perdure.Running || was.Run != now.Run):
 		b.notes = append(b.notes, func(m Meter) { m.LetOut(now.Agent, now.Direction) })
@@ -51,6 +52,13 @@ func (b *batch) observeStep(c *perdure.StepChange) {
 		b.freed = true
 		took := now.EndedAt.Sub(now.StartedAt)
 		b.notes = append(b.notes, func(m Meter) { m.Reported(was.Agent, now.Direction, now.Outcome.String(), took) })
+	}
+}
+
+// observeWait keeps the earliest time for which a step was made to wait.
+func (b *batch) observeWait(s *perdure.Step) {
+	if at := s.AvailableAt; !at.IsZero() && (b.soonest.IsZero() || at.Before(b.soonest)) {
+		b.soonest = at
 	}
 }
 
