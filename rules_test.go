@@ -681,3 +681,47 @@ func TestRetriesEndAndDoNotStartEarly(t *testing.T) { // F085
 	w.report("a", failed, code("NO"))
 	w.is("a", "unsure parked")
 }
+
+// One transaction holds many events: a later one sees what an earlier one made, whether it was loaded before or
+// after, and whether or not the changes were taken in between.
+func TestManyEventsInOneWorkset(t *testing.T) {
+	for _, taken := range []bool{false, true} {
+		for _, loadedFirst := range []bool{false, true} {
+			w := submit(t, "a undo; b after a undo reads a")
+			w.claim("a")
+			ws := NewWorkset(w.now, func() float64 { return 1 })
+			job := *w.job
+			ws.AddJob(&job, w.plan)
+			ws.AddWhole(job.ID, w.load(w.all()...))
+			load := func() { ws.AddPayloads(w.all(), w.payloads(w.all())) }
+			take := func() {
+				if taken {
+					w.write(ws.Changes())
+				}
+			}
+			if loadedFirst {
+				load()
+			}
+			report := func(i int, run int64, out string) {
+				res := ws.Report(w.ref(i), "host", &Report{Run: run, Outcome: OutcomeDone, Output: []byte(out)})
+				w.that(res.Accepted && ws.Missing().Empty(), "%+v, missing %+v", res, ws.Missing())
+			}
+			claim := func(i int) *Run { return ws.Claim(w.ref(i), &ClaimRequest{Agent: "ag", Holder: "host"}, nil) }
+			report(0, 1, `1`)
+			load() // what the store has is older
+			take()
+			do := claim(1)
+			w.that(string(do.Input) == `"b a=1"`, "input %s", do.Input)
+			take()
+			report(1, 1, `2`)
+			take()
+			must(t, ws.Act(job.ID, -1, &Act{Verb: VerbUndo, Author: "ann"}))
+			take()
+			back := claim(1)
+			w.that(string(back.Input) == `"b a=1"` && string(back.Output) == `2`, "taken %v, loaded %v: %+v", taken, loadedFirst, back)
+			w.write(ws.Changes())
+			w.compare(ws)
+			w.tell(&Changes{}, "all of it")
+		}
+	}
+}
