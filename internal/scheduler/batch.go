@@ -314,21 +314,21 @@ func (b *batch) save() error {
 
 // answer tells everybody how it went, and wakes whom it concerns.
 func (s *Scheduler) answer(b *batch, requests []*request, claims []*waiter, results []error, err error) {
-	for i, r := range requests {
-		if err != nil {
-			r.done <- unavailable(err)
-		} else {
-			r.done <- results[i]
-		}
-	}
-	s.answerClaims(b, claims, err)
 	if err != nil {
+		for _, r := range requests {
+			r.done <- unavailable(err)
+		}
+		s.answerClaims(b, claims, err)
 		s.log.Warn("a transaction failed", "requests", len(requests), "claims", len(claims), "error", err)
 		return
 	}
-	for _, note := range b.notes {
+	for _, note := range b.notes { // before the answers: whoever has one finds the counts right
 		note(s.meter)
 	}
+	for i, r := range requests {
+		r.done <- results[i]
+	}
+	s.answerClaims(b, claims, nil)
 	s.hub.tell(b.moved)
 	if !b.soonest.IsZero() {
 		s.sooner.tell(b.soonest.Sub(b.w.Now()))
