@@ -276,7 +276,7 @@ func (y *yamlReader) blockLines(parent, indent int) (lines []string, f *fault) {
 // one newline, with none (-), or with all that were there (+).
 func chomped(lines []string, folded bool, chomp byte) string {
 	last := len(lines)
-	for last > 0 && strings.Trim(lines[last-1], " ") == "" {
+	for last > 0 && lines[last-1] == "" {
 		last--
 	}
 	var b strings.Builder
