@@ -19,6 +19,7 @@ import (
 	"perdure/definition"
 	"perdure/internal/rest"
 	"perdure/node"
+	"perdure/store/memory"
 	"perdure/store/postgres"
 	"perdure/store/sqlite"
 )
@@ -31,6 +32,9 @@ func reaper() bool { return shell.MaybeReaper() }
 const storeHint = "sqlite:FILE or postgres://USER@HOST/DATABASE"
 
 func isSQLite(store string) bool { return strings.HasPrefix(store, "sqlite:") }
+
+// memoryURL keeps nothing: the reference store, for trying things and for tests.
+const memoryURL = "memory:"
 
 func isPostgres(store string) bool {
 	return strings.HasPrefix(store, "postgres://") || strings.HasPrefix(store, "postgresql://")
@@ -50,6 +54,8 @@ func openStore(ctx context.Context, store string, use storeUse) (perdure.Store, 
 			return nil, e
 		}
 		return sqlite.Open(path)
+	case store == memoryURL:
+		return memory.New(), nil
 	case isPostgres(store):
 		if use.migrate {
 			if err := migrate(ctx, store); err != nil {
@@ -66,6 +72,9 @@ func migrate(ctx context.Context, store string) error {
 	if isSQLite(store) {
 		_, err := sqlite.ParseURL(store)
 		return err
+	}
+	if store == memoryURL {
+		return nil
 	}
 	if !isPostgres(store) {
 		return &usageError{msg: fmt.Sprintf("--store %s is no store's URL", redacted(store)), hint: storeHint}

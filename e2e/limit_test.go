@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// nginxConfig refuses the eleventh request at once with 503, and takes a while for each.
+const nginxConfig = `
+worker_processes 1; daemon off; error_log %[1]s/error.log; pid %[1]s/pid;
+events { worker_connections 1024; }
+http {
+	access_log %[1]s/access.log;
+	client_body_temp_path %[1]s/b; proxy_temp_path %[1]s/p; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
+	limit_conn_zone $server_name zone=z:1m;
+	server {
+		listen %[2]s;
+		location / { limit_conn z 10; limit_conn_status 503; limit_rate 400k; root %[1]s/www; }
+	}
+}
+`
+
+func startNginx(t *testing.T) (url, accessLog string) {
+	t.Helper()
+	nginx, err := exec.LookPath("nginx")
+	if err != nil {
+		nginx = "/usr/sbin/nginx"
+		if _, err := os.Stat(nginx); err != nil {
+			if os.Getenv("PERDURE_TEST_REQUIRE_NGINX") != "" {
+				t.Fatal("nginx is required and not there")
+			}
+			t.Skip("nginx is not there")
+		}
+	}
+	dir, err := os.MkdirTemp("", "perdure-nginx-") // its workers are another user, who must get in
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	for _, err := range []error{
+		os.Chmod(dir, 0o755),
+		os.Mkdir(dir+"/www", 0o755),
+		os.WriteFile(dir+"/www/f", make([]byte, 20_000), 0o644),
+		os.WriteFile(dir+"/nginx.conf", fmt.Appendf(nil, nginxConfig, dir, addr), 0o644),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(nginx, "-c", dir+"/nginx.conf")
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Signal(os.Interrupt); cmd.Wait() })
+	eventually(t, "nginx answers", func() bool {
+		c, err := net.DialTimeout("tcp", addr, time.Second)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+	return "http://" + addr + "/f", dir + "/access.log"
+}
+
+// I12: a limit of 10 on an agent, 500 steps that wait, and a server that refuses the eleventh at once.
+func TestLimitInFrontOfNginx(t *testing.T) {
+	target, log := startNginx(t)
+	store := "sqlite:" + filepath.Join(t.TempDir(), "perdure.db")
+	url, _ := serve(t, "--store", store, "--agents", "http", "--allow-private-targets", "--slots", "200")
+	must(t, "limits", "set", "agent:http", "10", "--server", url)
+	steps := map[string]any{}
+	const n = 500
+	for i := range n {
+		steps[fmt.Sprint("s", i)] = object{"agent": "http", "with": object{"url": target}, "retry": object{"attempts": 1}}
+	}
+	body, err := json.Marshal(object{"type": "many", "key": "many", "steps": steps})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "many.json")
+	if err := os.WriteFile(file, body, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	must(t, "submit", file, "--wait", "--timeout", "2m", "--server", url)
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok := strings.Count(string(text), `" 200 `); ok != n || strings.Contains(string(text), `" 503 `) {
+		t.Errorf("%d of %d calls were answered 200, %d were refused", ok, n, strings.Count(string(text), `" 503 `))
+	}
+}
