@@ -50,7 +50,6 @@ type Locker interface {
 	// These read rows of jobs that are locked.
 	Steps([]StepRef) ([]*Step, error)
 	StepsOf(JobID) ([]*Step, error)
-	StepIndex(job JobID, name string) (int, bool, error)
 	Payloads([]StepRef) ([]Payload, error)
 	Definitions([]JobID) (map[JobID][]byte, error)
 }

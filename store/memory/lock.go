@@ -48,15 +48,6 @@ func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
 
 func (tx *tx) StepsOf(job perdure.JobID) ([]*perdure.Step, error) { return tx.stepsOf(job), nil }
 
-func (tx *tx) StepIndex(job perdure.JobID, name string) (int, bool, error) {
-	for _, ref := range tx.order[job] {
-		if tx.steps[ref].Name == name {
-			return ref.Index, true, nil
-		}
-	}
-	return 0, false, nil
-}
-
 func (tx *tx) Payloads(refs []perdure.StepRef) ([]perdure.Payload, error) {
 	return tx.payloadsOf(unique(refs, compareRefs)), nil
 }

@@ -20,8 +20,7 @@ var (
 )
 
 const (
-	stepIndexSQL = "select idx from perdure.step where job = $1 and name = $2"
-	payloadsSQL  = `select p.job, p.idx, p.input, p.output
+	payloadsSQL = `select p.job, p.idx, p.input, p.output
 		from (select distinct * from unnest($1::uuid[], $2::int[]) as u (job, idx)) r
 		join perdure.payload p on p.job = r.job and p.idx = r.idx
 		where p.input is not null or p.output is not null order by p.job, p.idx`
@@ -79,10 +78,6 @@ func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
 
 func (tx *tx) StepsOf(job perdure.JobID) ([]*perdure.Step, error) {
 	return rows(tx, scanStep, stepsOfSQL, [16]byte(job))
-}
-
-func (tx *tx) StepIndex(job perdure.JobID, name string) (int, bool, error) {
-	return one(tx, pgx.RowTo[int], stepIndexSQL, [16]byte(job), name)
 }
 
 func (tx *tx) Payloads(refs []perdure.StepRef) ([]perdure.Payload, error) {

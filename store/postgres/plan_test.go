@@ -40,7 +40,6 @@ func TestPlansWalkAlongIndexes(t *testing.T) {
 		{"countLimits", countLimitsSQL, []string{"limit_pkey", "job_permit", "step_held"}},
 		{"Steps", stepsSQL, []string{"step_pkey"}},
 		{"StepsOf", stepsOfSQL, []string{"step_pkey"}},
-		{"StepIndex", stepIndexSQL, []string{"step_name"}},
 		{"Payloads", payloadsSQL, []string{"payload_pkey"}},
 		{"Definitions", definitionsSQL, []string{"definition_pkey"}},
 		{"JobsByKey", jobsByKeySQL, []string{"job_key"}},

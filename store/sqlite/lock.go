@@ -44,14 +44,6 @@ func (tx *tx) StepsOf(job perdure.JobID) ([]*perdure.Step, error) {
 	return all(tx.ctx, tx.c, readStep, `SELECT `+stepColumns+` FROM step WHERE job = ? ORDER BY idx`, job[:])
 }
 
-func (tx *tx) StepIndex(job perdure.JobID, name string) (int, bool, error) {
-	found, err := all(tx.ctx, tx.c, (*row).int, `SELECT idx FROM step WHERE job = ? AND name = ?`, job[:], name)
-	if len(found) == 0 {
-		return 0, false, err
-	}
-	return found[0], true, nil
-}
-
 func (tx *tx) Payloads(refs []perdure.StepRef) ([]perdure.Payload, error) {
 	payloads, err := many(tx.ctx, tx.c, readPayload, `
 		SELECT job, idx, input, output FROM payload

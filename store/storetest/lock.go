@@ -40,18 +40,6 @@ func lockSteps(s *suite) {
 	found(s, "no steps", nil, func(tx perdure.Tx) ([]*perdure.Step, error) { return tx.Steps(nil) })
 	found(s, "steps of a job", one.Steps, func(tx perdure.Tx) ([]*perdure.Step, error) { return tx.StepsOf(id(1)) })
 	found(s, "steps of no job", nil, func(tx perdure.Tx) ([]*perdure.Step, error) { return tx.StepsOf(id(9)) })
-	s.update(func(tx perdure.Tx) {
-		for name, want := range map[string]int{"s0": 0, "s11": 11, "s2": 2, "S2": -1, "s12": -1, "": -1} {
-			i, ok, err := tx.StepIndex(id(1), name)
-			s.must(err)
-			if ok != (want >= 0) || ok && i != want {
-				s.Errorf("StepIndex(%q) = %d, %v; want %d", name, i, ok, want)
-			}
-		}
-		_, ok, err := tx.StepIndex(id(9), "s0")
-		s.must(err)
-		s.equal("a step of no job", ok, false)
-	})
 }
 
 func lockDefinitions(s *suite) {

@@ -179,16 +179,6 @@ var operations = []operation{
 		n := d.some()
 		return in(func(tx perdure.Tx) ([]*perdure.Step, error) { return tx.StepsOf(id(n)) })
 	}},
-	{"StepIndex", func(d *differ) act {
-		n, name := d.some(), d.pick("s0", "s1", "s3", "none")
-		return in(func(tx perdure.Tx) (int, error) {
-			i, ok, err := tx.StepIndex(id(n), name)
-			if !ok {
-				i = -1
-			}
-			return i, err
-		})
-	}},
 	{"Payloads", func(d *differ) act {
 		wanted := d.someRefs()
 		return in(func(tx perdure.Tx) ([]perdure.Payload, error) { return tx.Payloads(wanted) })

@@ -113,9 +113,7 @@ create table perdure.step (
 );
 
 -- Where a table was empty when a plan was made, all of its indexes look equally good. So no query may
--- fit a worse index than its own: name comes first here, and some conditions below say what is
--- always true (plan_test.go).
-create unique index step_name on perdure.step (name, job);
+-- fit a worse index than its own: some conditions below say what is always true (plan_test.go).
 create index step_ready on perdure.step (agent, type, priority desc, job, idx) where phase = 2;
 create index step_due on perdure.step (available_at) where phase = 1 and available_at is not null;
 create index step_expiry on perdure.step (locked_until) where phase = 3 and locked_until is not null;

@@ -105,7 +105,6 @@ CREATE TABLE step (
 	PRIMARY KEY (job, idx)
 ) STRICT, WITHOUT ROWID;
 
-CREATE UNIQUE INDEX step_name ON step (job, name); -- reports come by name
 -- One per question that is asked of all steps; none holds what is settled. Ready steps are kept in
 -- lanes of agent and type, so that a type whose limit is full is stepped over.
 CREATE INDEX step_ready   ON step (agent, type, priority DESC, job, idx) WHERE phase = 2;
