@@ -33,12 +33,12 @@ func (n *Node) SubmitPlan(ctx context.Context, plan *perdure.Plan) (*perdure.Job
 	if n.draining.Load() {
 		return nil, false, n.Ready(ctx)
 	}
-	id, created, err := n.scheduler.Submit(ctx, plan)
+	did, err := n.scheduler.Submit(ctx, plan)
 	if err != nil {
 		return nil, false, err
 	}
-	view, err := n.view(ctx, id)
-	return view, created, err
+	view, err := n.viewOf(ctx, &did, plan)
+	return view, did.Created, err
 }
 
 // FindSame is an unsettled job without a key that was made of the same definition.

@@ -46,12 +46,13 @@ type Config struct {
 
 // Node is one process of the grid. Its methods may be called from any goroutine.
 type Node struct {
-	cfg   Config
-	id    string
-	log   *slog.Logger
-	store perdure.Store
-	meter *meter
-	plans *definition.Compiler
+	cfg    Config
+	id     string
+	log    *slog.Logger
+	store  perdure.Store
+	meter  *meter
+	plans  *definition.Compiler
+	recent recent
 
 	scheduler  *scheduler.Scheduler
 	supervisor *supervisor.Supervisor

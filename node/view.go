@@ -3,9 +3,11 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"sync"
 	"time"
 
 	"perdure"
+	"perdure/internal/scheduler"
 )
 
 // shownPayload bounds the outputs that one view of a job carries.
@@ -18,6 +20,57 @@ func (n *Node) view(ctx context.Context, id perdure.JobID) (*perdure.JobView, er
 		return nil, unreachable(err)
 	}
 	return p.whole(ctx)
+}
+
+// viewOf draws a job that was just submitted, from what was stored: its rows need not be read again.
+func (n *Node) viewOf(ctx context.Context, did *scheduler.Submitted, plan *perdure.Plan) (*perdure.JobView, error) {
+	if did.Made == nil {
+		return n.view(ctx, did.ID)
+	}
+	j, steps := did.Made.Job, did.Made.Steps
+	f := &perdure.Facts{Now: j.CreatedAt}
+	if err := n.recent.fill(ctx, n, f); err != nil {
+		return nil, err
+	}
+	v := jobView(j)
+	v.Input = plan.Definition.Input
+	v.Steps = make(perdure.StepViews, len(steps))
+	for i, s := range steps {
+		v.Steps[i] = stepView(s, plan)
+		v.Steps[i].Why = perdure.Why(j, s, plan, func(i int) bool { return steps[i].Phase != perdure.Settled }, f)
+	}
+	return &v, nil
+}
+
+// recent is what the answers to submissions say of agents and limits: up to a second old, so that a
+// thousand submissions a second do not ask for it a thousand times.
+type recent struct {
+	mu sync.Mutex
+	at time.Time
+	f  perdure.Facts
+}
+
+const recentFor = time.Second
+
+func (r *recent) fill(ctx context.Context, n *Node, f *perdure.Facts) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.at) > recentFor {
+		fresh := perdure.Facts{Now: f.Now, Seen: map[string]time.Time{}, Limits: map[string]perdure.LimitView{}}
+		if err := n.seen(ctx, &fresh); err != nil {
+			return err
+		}
+		limits, err := n.ListLimits(ctx)
+		if err != nil {
+			return err
+		}
+		for _, l := range limits {
+			fresh.Limits[l.Name] = l
+		}
+		r.f, r.at = fresh, time.Now()
+	}
+	f.Seen, f.Limits = r.f.Seen, r.f.Limits
+	return nil
 }
 
 // picture is what is known of a job while it is followed: enough to draw what has changed since.

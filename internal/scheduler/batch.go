@@ -32,6 +32,8 @@ type batch struct {
 	began time.Time                // by this node's clock, before the store's was read
 	keys  map[string]perdure.JobID // of this batch's submissions, and those found in the store
 
+	submitted map[perdure.JobID]*submission // those that made a job
+
 	granted map[*waiter][]perdure.Run
 	starved map[string]bool // agents whose candidates were locked by others: look again soon
 	limited map[string]bool // agents looked for, and whether a limit ended the look
@@ -97,7 +99,7 @@ type poisoned struct {
 func (p *poisoned) Error() string { return p.err.Error() }
 
 func (s *Scheduler) newBatch(tx perdure.Tx) *batch {
-	return &batch{s: s, tx: tx, began: time.Now(), keys: map[string]perdure.JobID{}, granted: map[*waiter][]perdure.Run{},
+	return &batch{s: s, tx: tx, began: time.Now(), keys: map[string]perdure.JobID{}, submitted: map[perdure.JobID]*submission{}, granted: map[*waiter][]perdure.Run{},
 		starved: map[string]bool{}, limited: map[string]bool{}, moved: map[perdure.JobID]bool{}}
 }
 

@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"slices"
+
 	"perdure"
 )
 
@@ -8,6 +10,9 @@ import (
 func (b *batch) observe(c *perdure.Changes) {
 	for i := range c.NewJobs {
 		j := c.NewJobs[i].Job
+		if o := b.submitted[j.ID]; o != nil && !slices.ContainsFunc(c.Alerts, func(a perdure.Alert) bool { return a.Job == j.ID }) {
+			o.answer.Made = &c.NewJobs[i]
+		}
 		for _, step := range c.NewJobs[i].Steps {
 			b.observeWait(step)
 		}

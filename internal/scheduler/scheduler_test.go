@@ -44,11 +44,11 @@ func plan(t *testing.T, body string) *perdure.Plan {
 
 func (d *desk) submit(body string) perdure.JobID {
 	d.t.Helper()
-	id, _, err := d.Submit(d.t.Context(), plan(d.t, body))
+	did, err := d.Submit(d.t.Context(), plan(d.t, body))
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return id
+	return did.ID
 }
 
 func (d *desk) claim(c perdure.ClaimRequest) []perdure.Run {
@@ -91,7 +91,10 @@ func TestSameKey(t *testing.T) {
 		var all sync.WaitGroup
 		ids := make([]perdure.JobID, 20)
 		for i := range ids {
-			all.Go(func() { ids[i], _, _ = d.Submit(context.Background(), plan(t, body)) })
+			all.Go(func() {
+				did, _ := d.Submit(context.Background(), plan(t, body))
+				ids[i] = did.ID
+			})
 		}
 		all.Wait()
 		for _, id := range ids {
@@ -99,7 +102,7 @@ func TestSameKey(t *testing.T) {
 				t.Fatalf("equal submissions made several jobs: %v", ids)
 			}
 		}
-		if _, _, err := d.Submit(t.Context(), plan(t, "key: k\npriority: 1\n"+one)); perdure.CodeOf(err) != perdure.CodeConflict {
+		if _, err := d.Submit(t.Context(), plan(t, "key: k\npriority: 1\n"+one)); perdure.CodeOf(err) != perdure.CodeConflict {
 			t.Fatalf("another body: %v", err)
 		}
 		jobs, _ := store.ListJobs(t.Context(), perdure.JobFilter{Limit: 10})
@@ -297,7 +300,7 @@ func TestBacklogBound(t *testing.T) {
 		for range 3 {
 			d.submit(one)
 		}
-		_, _, err := d.Submit(t.Context(), plan(t, one))
+		_, err := d.Submit(t.Context(), plan(t, one))
 		if perdure.CodeOf(err) != perdure.CodeBacklogFull {
 			t.Fatalf("the fourth: %v", err)
 		}

@@ -8,32 +8,40 @@ import (
 	"perdure"
 )
 
-// Submit stores a job before it answers. The same key and definition is the same job (created is false);
-// the same key with another is a conflict.
-func (s *Scheduler) Submit(ctx context.Context, plan *perdure.Plan) (id perdure.JobID, created bool, err error) {
+// Submitted is the answer to a submission.
+type Submitted struct {
+	ID      perdure.JobID
+	Created bool
+	// Made is the job as it was stored, to be looked at and not written to. It is nil where there is more
+	// to tell (alerts), or where the job was there before.
+	Made *perdure.NewJob
+}
+
+// Submit stores a job before it answers. The same key and definition is the same job; the same key with
+// another is a conflict.
+func (s *Scheduler) Submit(ctx context.Context, plan *perdure.Plan) (Submitted, error) {
 	if err := s.backlog.admit(ctx); err != nil {
-		return id, false, err
+		return Submitted{}, err
 	}
-	u, err := uuid.NewV7()
+	id, err := uuid.NewV7()
 	if err != nil {
-		return id, false, err
+		return Submitted{}, err
 	}
-	op := &submission{id: perdure.JobID(u), plan: plan}
+	op := &submission{id: perdure.JobID(id), plan: plan}
 	err = s.do(ctx, op, len(plan.Steps))
-	if err != nil || !op.created {
+	if err != nil || !op.answer.Created {
 		s.backlog.add(-1)
 	}
 	if err != nil {
-		return id, false, err
+		return Submitted{}, err
 	}
-	return op.got, op.created, nil
+	return op.answer, nil
 }
 
 type submission struct {
-	id      perdure.JobID
-	plan    *perdure.Plan
-	got     perdure.JobID
-	created bool
+	id     perdure.JobID
+	plan   *perdure.Plan
+	answer Submitted
 }
 
 // jobs: the own id, which is there already where the answer to a commit was lost.
@@ -42,7 +50,7 @@ func (o *submission) jobs() []perdure.JobID { return []perdure.JobID{o.id} }
 func (o *submission) refs(*batch) []perdure.StepRef { return nil }
 
 func (o *submission) apply(b *batch) error {
-	o.got, o.created = o.id, true
+	o.answer = Submitted{ID: o.id, Created: true}
 	if b.w.Has(o.id) {
 		return nil
 	}
@@ -54,6 +62,7 @@ func (o *submission) apply(b *batch) error {
 		b.keys[key] = o.id
 	}
 	b.w.Submit(o.id, o.plan)
+	b.submitted[o.id] = o
 	return nil
 }
 
@@ -87,6 +96,6 @@ func (o *submission) byKey(b *batch, key string) (bool, error) {
 			Message: "key " + key + " belongs to " + id.String() + ", which was submitted with another definition",
 			Hint:    "use another key, or submit the same definition"}
 	}
-	o.got, o.created = id, false
+	o.answer = Submitted{ID: id}
 	return true, nil
 }
