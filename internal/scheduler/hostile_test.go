@@ -33,7 +33,7 @@ func TestStoreAway(t *testing.T) {
 	store := &down{Store: memory.New()}
 	d := open(t, store, scheduler.Config{})
 	store.off.Store(true)
-	if _, _, err := d.Submit(t.Context(), plan(t, one)); perdure.CodeOf(err) != perdure.CodeUnavailable {
+	if _, err := d.Submit(t.Context(), plan(t, one)); perdure.CodeOf(err) != perdure.CodeUnavailable {
 		t.Errorf("submit: %v", err)
 	}
 	if _, err := d.Claim(t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1}); perdure.CodeOf(err) != perdure.CodeUnavailable {
