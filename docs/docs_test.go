@@ -1,0 +1,289 @@
+// Package docs has tests that hold the documentation against the code.
+package docs
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"perdure"
+	"perdure/definition"
+)
+
+func pages(t *testing.T) []string {
+	t.Helper()
+	found, err := filepath.Glob("../*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, ".md") {
+			found = append(found, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+var complete = regexp.MustCompile("(?s)<!-- complete -->\n```yaml\n(.*?)```")
+
+// Every block that says that it is complete is a definition that would be accepted.
+func TestDefinitionsAreValid(t *testing.T) {
+	n := 0
+	for _, page := range pages(t) {
+		for _, m := range complete.FindAllStringSubmatch(read(t, page), -1) {
+			n++
+			_, err := definition.Parse([]byte(m[1]), definition.YAML, definition.Options{})
+			var refused *perdure.Error
+			if errors.As(err, &refused) {
+				t.Errorf("%s:\n%s%v", page, m[1], definition.FormatError(page, []byte(m[1]), err))
+			} else if err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+		}
+	}
+	if n < 5 {
+		t.Fatalf("only %d complete definitions: is the mark spelled otherwise?", n)
+	}
+}
+
+var (
+	view     = regexp.MustCompile(`(?is)create view (?:perdure\.)?(\w+) as\s+select\b(.*?);`)
+	comment  = regexp.MustCompile(`(?m)--.*$`)
+	lastWord = regexp.MustCompile(`(\w+)"?\s*$`)
+)
+
+// columnsOf are the names that a select list gives: the last word of each of its items.
+func columnsOf(list string) []string {
+	var columns []string
+	depth, start := 0, 0
+	quoted := false
+	item := func(text string) {
+		if m := lastWord.FindStringSubmatch(text); m != nil {
+			columns = append(columns, m[1])
+		}
+	}
+	for i, c := range list {
+		switch {
+		case c == '\'':
+			quoted = !quoted
+		case quoted:
+		case c == '(' || c == '[':
+			depth++
+		case c == ')' || c == ']':
+			depth--
+		case c == ',' && depth == 0:
+			item(list[start:i])
+			start = i + 1
+		}
+	}
+	item(list[start:])
+	return columns
+}
+
+// topLevelFrom cuts a select at its own from.
+func topLevelFrom(body string) string {
+	depth, quoted := 0, false
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; {
+		case c == '\'':
+			quoted = !quoted
+		case quoted:
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		case depth == 0 && i > 0 && strings.ContainsAny(body[i-1:i], " \n\t") && len(body) > i+4 && strings.EqualFold(body[i:i+4], "from"):
+			return body[:i]
+		}
+	}
+	return body
+}
+
+// Every column of every view of both stores is in schema.md, in the section of its view.
+func TestSchemaIsDocumented(t *testing.T) {
+	sections := map[string]string{}
+	for _, s := range strings.Split(read(t, "schema.md"), "\n## ")[1:] {
+		name, text, _ := strings.Cut(s, "\n")
+		sections[strings.TrimSpace(name)] = text
+	}
+	files, err := filepath.Glob("../store/*/migrations/*.sql")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no migrations", err)
+	}
+	seen := map[string]bool{}
+	for _, file := range files {
+		for _, m := range view.FindAllStringSubmatch(comment.ReplaceAllString(read(t, file), ""), -1) {
+			name := m[1]
+			seen[name] = true
+			section, ok := sections[name]
+			if !ok {
+				t.Errorf("%s: view %s has no section in schema.md", file, name)
+				continue
+			}
+			if name == "steps" || name == "alerts" || name == "history" {
+				section += sections["jobs"][:strings.Index(sections["jobs"], "| `key`")] // job_id is told there, for all
+			}
+			columns := columnsOf(topLevelFrom(m[2]))
+			if len(columns) < 2 {
+				t.Errorf("%s: view %s: read only the columns %v", file, name, columns)
+			}
+			for _, c := range columns {
+				if !strings.Contains(section, "`"+c+"`") {
+					t.Errorf("%s: column %s of view %s is not in schema.md", file, c, name)
+				}
+			}
+		}
+	}
+	for _, want := range []string{"jobs", "steps", "alerts", "history", "limits", "nodes"} {
+		if !seen[want] {
+			t.Errorf("no migration makes the view %s", want)
+		}
+	}
+}
+
+// Every code is in errors.md, every reason and every refusal of a report in rest.md.
+func TestWordsAreDocumented(t *testing.T) {
+	for _, c := range []struct{ page, source, pattern string }{
+		{"errors.md", "../errors.go", `Code = "(\w+)"`},
+		{"errors.md", "../internal/rest/problem.go", `code\w+ +perdure\.Code = "(\w+)"`},
+		{"rest.md", "../why.go", `ReasonKind = "(\w+)"`},
+		{"rest.md", "../exchange.go", `RefusalReason = "(\w+)"`},
+		{"schema.md", "../job.go", `AlertKind = "(\w+)"`},
+		{"operations.md", "../job.go", `AlertKind = "(\w+)"`},
+	} {
+		words := regexp.MustCompile(c.pattern).FindAllStringSubmatch(read(t, c.source), -1)
+		if len(words) < 3 {
+			t.Errorf("%s: found only %d words in it", c.source, len(words))
+		}
+		text := read(t, c.page)
+		for _, w := range words {
+			if !strings.Contains(text, "`"+w[1]+"`") {
+				t.Errorf("%s of %s is not in %s", w[1], c.source, c.page)
+			}
+		}
+	}
+}
+
+// Every metric is in operations.md.
+func TestMetricsAreDocumented(t *testing.T) {
+	text := read(t, "operations.md")
+	source := read(t, "../node/metrics.go") + read(t, "../internal/rest/metrics.go")
+	names := regexp.MustCompile(`(?:counter|histogram)\("(\w+)"|"perdure_(\w+)"`).FindAllStringSubmatch(source, -1)
+	n := 0
+	for _, m := range names {
+		name := m[1] + m[2]
+		if name == "" {
+			continue
+		}
+		if n++; !strings.Contains(text, "`perdure_"+name+"`") {
+			t.Errorf("metric perdure_%s is not in operations.md", name)
+		}
+	}
+	if n < 10 {
+		t.Errorf("found only %d metrics", n)
+	}
+}
+
+var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+
+// Every link to a file leads to one, and to a heading that is there.
+func TestLinksLead(t *testing.T) {
+	for _, page := range pages(t) {
+		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
+			target, fragment, _ := strings.Cut(m[1], "#")
+			if strings.Contains(target, ":") {
+				continue
+			}
+			file := page
+			if target != "" {
+				file = filepath.Join(filepath.Dir(page), target)
+			}
+			if _, err := os.Stat(file); err != nil {
+				t.Errorf("%s: %s leads nowhere", page, m[1])
+				continue
+			}
+			if fragment != "" && !slices.Contains(anchors(read(t, file)), fragment) {
+				t.Errorf("%s: %s has no heading #%s", page, file, fragment)
+			}
+		}
+	}
+}
+
+var heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+
+// anchors are the headings of a page, as a link names them.
+func anchors(text string) []string {
+	var list []string
+	for _, m := range heading.FindAllStringSubmatch(text, -1) {
+		name := strings.ReplaceAll(strings.ToLower(strings.TrimSpace(m[1])), " ", "-")
+		list = append(list, regexp.MustCompile(`[^\p{L}\p{N}_-]`).ReplaceAllString(name, ""))
+	}
+	return list
+}
+
+// Every direct dependency is in dependencies.md, and nothing else is.
+func TestDependenciesAreExplained(t *testing.T) {
+	text := read(t, "dependencies.md")
+	var direct []string
+	for _, line := range strings.Split(read(t, "../go.mod"), "\n") {
+		fields := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require "))
+		if len(fields) >= 2 && strings.HasPrefix(fields[1], "v") && !strings.Contains(line, "// indirect") {
+			direct = append(direct, fields[0])
+		}
+	}
+	for _, module := range direct {
+		if !strings.Contains(text, "`"+module+"`") {
+			t.Errorf("%s is in go.mod, and dependencies.md does not say why", module)
+		}
+	}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+/[^`]+)`").FindAllStringSubmatch(text, -1) {
+		if !slices.Contains(direct, m[1]) {
+			t.Errorf("dependencies.md explains %s, which is not in go.mod", m[1])
+		}
+	}
+}
+
+// Every command is in cli.md, with the exit codes.
+func TestCommandsAreDocumented(t *testing.T) {
+	text := read(t, "cli.md")
+	files, err := filepath.Glob("../cmd/perdure/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	use := regexp.MustCompile(`Use:\s+"([\w-]+)`)
+	flag := regexp.MustCompile(`(?:StringVar|BoolVar|IntVar|Var|VarP|StringVarP|StringArrayVarP|BoolVarP|StringSliceVar)\((?:&?[^,"]*(?:\{[^}]*\}(?:\})?)?), "([\w-]+)"`)
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		source := read(t, file)
+		for _, m := range use.FindAllStringSubmatch(source, -1) {
+			if name := m[1]; name != "perdure" && name != "cancel" && name != "help" && !strings.Contains(text, name) {
+				t.Errorf("%s: command %s is not in cli.md", file, name)
+			}
+		}
+		for _, m := range flag.FindAllStringSubmatch(source, -1) {
+			if !strings.Contains(text, "--"+m[1]) && m[1] != "set" {
+				t.Errorf("%s: flag --%s is not in cli.md", file, m[1])
+			}
+		}
+	}
+}
