@@ -49,7 +49,7 @@ var arrows = []arrow{
 	{pkg: "node", ours: []string{"", "definition", "internal/agenthost", "internal/scheduler", "internal/supervisor"},
 		theirs: []string{"github.com/google/uuid", "github.com/prometheus/client_golang"},
 		why:    "it wires, and takes the store as an interface: an embedded node must not bring the drivers of both"},
-	{pkg: "cmd/perdure", ours: []string{"", "agents/http", "agents/shell", "client", "definition", "internal/agenthost", "internal/rest", "node", "store/postgres", "store/sqlite"},
+	{pkg: "cmd/perdure", ours: []string{"", "agents/http", "agents/shell", "client", "definition", "internal/rest", "node", "store/memory", "store/postgres", "store/sqlite"},
 		theirs: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"},
 		why:    "the only place that picks a concrete store"},
 
@@ -59,7 +59,7 @@ var arrows = []arrow{
 	{pkg: "internal/pgtest", kit: true, theirs: []string{"github.com/jackc/pgx/v5"}, why: "a PostgreSQL of the tests' own"},
 	{pkg: "internal/rest/resttest", kit: true, ours: []string{""}, why: "a Service with known answers"},
 
-	{pkg: "examples/shop", ours: []string{"", "client", "internal/agenthost"}, theirs: []string{"modernc.org/sqlite"},
+	{pkg: "examples/shop", ours: []string{"", "client"}, theirs: []string{"modernc.org/sqlite"},
 		why: "a user's program: it knows a server and the root"},
 }
 

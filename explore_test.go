@@ -277,7 +277,7 @@ func act(a Act) func(*explored, int) bool {
 		if i >= 0 {
 			a.Step = x.steps[i].Name
 		}
-		err, c := x.actAs(a)
+		c, err := x.actAs(a)
 		if err != nil {
 			if CodeOf(err) != CodeConflict || !c.Empty() {
 				x.t.Fatalf("%s: %v, changes %+v", a.Verb, err, *c)

@@ -144,7 +144,7 @@ func (w *world) tryAct(verb Verb, step string, set ...func(*Act)) error {
 	for _, s := range set {
 		s(&a)
 	}
-	err, c := w.actAs(a)
+	c, err := w.actAs(a)
 	text := strings.TrimSpace(fmt.Sprintf("ann: %s %s", verb, step))
 	switch {
 	case a.As != nil:

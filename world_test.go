@@ -253,7 +253,7 @@ func (w *world) overdue() (ok bool, c *Changes) {
 	return ok, c
 }
 
-func (w *world) actAs(a Act) (err error, c *Changes) {
+func (w *world) actAs(a Act) (c *Changes, err error) {
 	i := -1
 	if a.Step != "" {
 		i = w.index(a.Step)
@@ -267,7 +267,7 @@ func (w *world) actAs(a Act) (err error, c *Changes) {
 		}
 		err = ws.Act(w.job.ID, i, &a)
 	})
-	return err, c
+	return c, err
 }
 
 // next is the earliest instant at which time alone moves something.

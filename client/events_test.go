@@ -50,7 +50,7 @@ func TestFollowEnds(t *testing.T) {
 	c := far(t, svc)
 	code(t, c.Follow(t.Context(), "j", func(*perdure.JobView) error { return nil }), perdure.CodeConflict)
 	enough := errors.New("enough")
-	if err := c.Follow(t.Context(), "j", func(*perdure.JobView) error { return enough }); err != enough {
+	if err := c.Follow(t.Context(), "j", func(*perdure.JobView) error { return enough }); !errors.Is(err, enough) {
 		t.Error(err)
 	}
 }

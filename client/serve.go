@@ -44,7 +44,7 @@ func (c *Client) Serve(ctx context.Context, cfg ServeConfig, agents ...*perdure.
 	defer cancel()
 	err := host.Drain(drain)
 	end()
-	<-ended
+	_ = <-ended // that it was ended
 	return err
 }
 

@@ -2,6 +2,7 @@ package definition
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -255,8 +256,8 @@ func TestOptions(t *testing.T) {
 
 func TestFromDefinition(t *testing.T) {
 	_, err := FromDefinition(&perdure.Definition{Type: "t", Steps: perdure.StepDefinitions{{Name: "a", Agent: "x", After: []string{"b"}}}})
-	e, ok := err.(*perdure.Error)
-	if !ok || len(e.Fields) != 1 || e.Fields[0].Pointer != "/steps/a/after/0" || e.Fields[0].Line != 0 {
+	var e *perdure.Error
+	if !errors.As(err, &e) || len(e.Fields) != 1 || e.Fields[0].Pointer != "/steps/a/after/0" || e.Fields[0].Line != 0 {
 		t.Fatalf("%#v", err)
 	}
 	if !strings.Contains(err.Error(), "/steps/a/after/0: there is no step `b`") {

@@ -3,6 +3,7 @@ package definition
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -155,7 +156,7 @@ func (c *Compiler) FromDefinition(d *perdure.Definition) (*perdure.Plan, error) 
 	}
 	plans, err := c.Parse(body, JSON, Options{})
 	if err != nil {
-		if e, ok := err.(*perdure.Error); ok {
+		if e := (*perdure.Error)(nil); errors.As(err, &e) {
 			unplaced(e)
 		}
 		return nil, err

@@ -2,6 +2,7 @@ package definition
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -159,7 +160,7 @@ func (p *path) find(v *view, lax bool) (json.RawMessage, error) {
 		switch {
 		case err == nil:
 			raw = next
-		case err == errWork:
+		case errors.Is(err, errWork):
 			return nil, err
 		case k.optional || lax:
 			return null, nil
@@ -235,7 +236,7 @@ func (p *path) missing(i int, raw json.RawMessage, why error) error {
 		}
 		return fmt.Errorf("%s is null; write ?. for what may be missing", whole)
 	}
-	if why == errKind {
+	if errors.Is(why, errKind) {
 		want := "a list"
 		if !k.list {
 			want = "an object"

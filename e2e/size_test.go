@@ -1,43 +1,11 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 )
-
-// fan is rounds of n parallel steps, each round between two joins; nothing happens in a step.
-func fan(t *testing.T, key string, rounds, n int) (file string, steps int) {
-	all := map[string]any{}
-	step := func(name string, after []string) {
-		all[name] = map[string]any{"agent": "noop", "after": after}
-		steps++
-	}
-	last := []string{}
-	for r := range rounds {
-		var round []string
-		for i := range n {
-			name := fmt.Sprintf("r%d_%d", r, i)
-			step(name, last)
-			round = append(round, name)
-		}
-		join := fmt.Sprintf("join%d", r)
-		step(join, round)
-		last = []string{join}
-	}
-	body, err := json.Marshal(map[string]any{"type": "fan", "key": key, "steps": all})
-	if err != nil {
-		t.Fatal(err)
-	}
-	file = filepath.Join(t.TempDir(), key+".json")
-	if err := os.WriteFile(file, body, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file, steps
-}
 
 // A recorded scientific workflow has joins of a thousand and more; here is one of that shape, done and
 // undone in order.

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"sync/atomic"
@@ -55,7 +56,7 @@ func TestACircuitOpensAndCloses(t *testing.T) {
 			t.Error("a try that showed nothing has closed it")
 		}
 		time.Sleep(breakerDelay)
-		if call(well) != nil || call(well) != nil {
+		if err := errors.Join(call(well), call(well)); err != nil {
 			t.Error("a try that went well has not closed it")
 		}
 	})

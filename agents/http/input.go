@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -60,7 +61,7 @@ func (in *Input) check(draft bool) error {
 	case open(in.Method):
 	case !token(in.Method):
 		return fmt.Errorf("method: %q is not a method", in.Method)
-	case in.Method == "CONNECT" || in.Method == "TRACE":
+	case in.Method == http.MethodConnect || in.Method == http.MethodTrace:
 		return fmt.Errorf("method: %s is not supported", in.Method)
 	}
 	if !open(in.URL) {

@@ -168,7 +168,7 @@ func startReaper() (*reaper, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer in.Close()
+	defer func() { _ = in.Close() }()
 	cmd := &exec.Cmd{
 		Path:        binary,
 		Args:        []string{"perdure-reaper"},

@@ -127,7 +127,7 @@ func readFile(name string, stdin io.Reader) ([]byte, error) {
 		if err != nil {
 			return nil, usagef("%s", strings.TrimPrefix(err.Error(), "open "))
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }()
 		r = f
 	}
 	const most = 4 * perdure.MaxDefinitionBytes // a file may hold several

@@ -52,7 +52,7 @@ func (k *Keeper) Keep(name string, argv ...string) error {
 	k.order = append(k.order, name)
 	k.mu.Unlock()
 	k.loops.Go(func() {
-		defer log.Close()
+		defer func() { _ = log.Close() }()
 		k.loop(p)
 	})
 	return nil

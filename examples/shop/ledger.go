@@ -56,7 +56,7 @@ func OpenLedger(path string, replay func(Entry)) (*Ledger, error) {
 		_, err = file.Seek(whole, io.SeekStart)
 	}
 	if err != nil {
-		file.Close()
+		_ = file.Close()
 		return nil, fmt.Errorf("ledger %s: %w", path, err)
 	}
 	return &Ledger{file: file}, nil
@@ -72,7 +72,7 @@ func ReadLedger(path string, see func(Entry)) error {
 	if err != nil {
 		return err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	if _, err = readEntries(file, see); err != nil {
 		err = fmt.Errorf("ledger %s: %w", path, err)
 	}

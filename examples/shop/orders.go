@@ -35,7 +35,7 @@ func (d *Database) Handler() http.Handler {
 		case err != nil:
 			say(w, http.StatusServiceUnavailable, err.Error())
 		default:
-			json.NewEncoder(w).Encode(o)
+			_ = json.NewEncoder(w).Encode(o)
 		}
 	})
 	return mux

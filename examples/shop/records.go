@@ -46,7 +46,7 @@ func readRecords(ctx context.Context, dir string) (r Records, err error) {
 		if err != nil {
 			return r, err
 		}
-		defer db.Close()
+		defer func() { _ = db.Close() }()
 		if r.Taken, err = db.Taken(ctx); err != nil {
 			return r, err
 		}
@@ -117,5 +117,5 @@ func printLedgers(w io.Writer, r Records) {
 			fates[ErrorBefore]+fates[ErrorAfter], fates[SlowBefore]+fates[SlowAfter],
 			fates[DropBefore]+fates[DropAfter], fates[DieBefore]+fates[DieAfter])
 	}
-	t.Flush()
+	_ = t.Flush()
 }

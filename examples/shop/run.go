@@ -24,7 +24,7 @@ func runOrders(ctx context.Context, dir, listen string) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func runSubmit(ctx context.Context, dir, server, stockURL, shippingURL string) e
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	jobs, err := client.New(server)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func runService(ctx context.Context, trade Trade, dir, listen, orders string, mi
 	if err != nil {
 		return err
 	}
-	defer book.Close()
+	defer func() { _ = book.Close() }()
 	s := &Service{Trade: trade, Book: book, Mischief: mischief, Orders: orderClient{orders}}
 	return serve(ctx, listener, s.Handler())
 }

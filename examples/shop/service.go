@@ -147,7 +147,7 @@ func runOf(r *http.Request) int64 {
 func say(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(map[string]string{"message": text})
+	_ = json.NewEncoder(w).Encode(map[string]string{"message": text})
 }
 
 // nobody hears what is said.

@@ -15,6 +15,7 @@ package agenthost
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -162,7 +163,7 @@ func (h *Host) Run(ctx context.Context) error {
 	wait, cancel := context.WithTimeout(context.Background(), abandoned)
 	defer cancel()
 	h.await(wait, &h.left, func() bool { return h.handlers() == 0 })
-	if context.Cause(h.life) == errDrained {
+	if errors.Is(context.Cause(h.life), errDrained) {
 		return nil
 	}
 	return context.Cause(h.life)

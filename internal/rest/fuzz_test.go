@@ -2,7 +2,6 @@ package rest
 
 import (
 	"encoding/json"
-	"net/url"
 	"reflect"
 	"strings"
 	"testing"
@@ -114,6 +113,6 @@ func FuzzQuery(f *testing.F) {
 		if q.err == nil && (limit > perdure.MaxListLimit || limit < 0 || wait < 0 || wait > perdure.MaxJobWait || !utf8.ValidString(cursor)) {
 			t.Error(limit, cursor, wait)
 		}
-		_ = url.Values(values).Encode()
+		_ = values.Encode()
 	})
 }

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,8 +23,8 @@ func newRequestMetrics(registry prometheus.Registerer) *requestMetrics {
 		Buckets: []float64{.001, .005, .025, .1, .5, 2.5, 10, 60},
 	}, []string{"route", "status"})
 	if err := registry.Register(seconds); err != nil {
-		already, ok := err.(prometheus.AlreadyRegisteredError)
-		if !ok {
+		var already prometheus.AlreadyRegisteredError
+		if !errors.As(err, &already) {
 			panic(err)
 		}
 		seconds = already.ExistingCollector.(*prometheus.HistogramVec)

@@ -149,7 +149,7 @@ func writeProblem(w *answer, p *Problem) {
 		w.Header().Set("Retry-After", strconv.Itoa(p.retryAfter))
 	}
 	var b bytes.Buffer
-	encodeJSON(&b, p)
+	_ = encodeJSON(&b, p) // texts and numbers: it cannot fail
 	writeBody(w, p.Status, problemType, b.Bytes())
 }
 

@@ -95,7 +95,7 @@ func TestPanicHalfway(t *testing.T) {
 		panic("late")
 	}
 	defer func() {
-		if recover() != http.ErrAbortHandler {
+		if err, _ := recover().(error); !errors.Is(err, http.ErrAbortHandler) {
 			t.Error("the connection was not cut")
 		}
 	}()

@@ -52,7 +52,7 @@ func raceOneJob(s *suite) {
 				return err
 			}
 			if j, err := s.store.Job(ctx, id(1)); err != nil || j.Unsettled < 2 {
-				return fmt.Errorf("read %+v, %v", j, err)
+				return fmt.Errorf("read %+v, %w", j, err)
 			}
 		}
 		return nil
