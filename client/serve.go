@@ -44,7 +44,9 @@ func (c *Client) Serve(ctx context.Context, cfg ServeConfig, agents ...*perdure.
 	defer cancel()
 	err := host.Drain(drain)
 	end()
-	_ = <-ended // that it was ended
+	if ran := <-ended; err == nil {
+		err = ran
+	}
 	return err
 }
 

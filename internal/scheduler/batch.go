@@ -46,10 +46,11 @@ type batch struct {
 // commit carries requests and claims out in one transaction, and answers.
 func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*waiter) {
 	began := time.Now()
-	var b *batch
+	b := s.newBatch(nil) // for a transaction that does not even begin
+	var doubtful []*batch
 	var results []error
 	poison := map[operation]error{}
-	for try := 0; ; try++ {
+	for {
 		err := s.cfg.Store.Update(ctx, func(tx perdure.Tx) error {
 			b = s.newBatch(tx)
 			var err error
@@ -58,7 +59,7 @@ func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*w
 		})
 		var p *poisoned
 		switch {
-		case errors.As(err, &p) && try < maxPoisoned:
+		case errors.As(err, &p):
 			s.log.Error("the rules failed; what made them fail is taken out", "job", p.job, "error", p.err, "stack", p.stack)
 			if p.op != nil {
 				poison[p.op] = p.err
@@ -66,26 +67,47 @@ func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*w
 				s.isolate(p.job, p.err)
 			}
 			continue
-		case errors.Is(err, perdure.ErrUnknown) && try < maxUnknown && ctx.Err() == nil:
-			// Asking again finds what is there: jobs by their ids, reports by their outcome, claims by
-			// their request (F006, F063).
-			for _, w := range claims {
-				w.again = true
+		case errors.Is(err, perdure.ErrUnknown) && len(doubtful) < maxUnknown && ctx.Err() == nil:
+			doubtful = append(doubtful, b)
+			doubt(requests, claims)
+			continue
+		case len(requests) > 1 && spoiled(err):
+			for _, r := range requests { // alone, only the one that spoils it fails
+				s.commit(ctx, []*request{r}, nil)
 			}
+			requests = nil
 			continue
 		}
 		s.answer(b, requests, claims, results, err)
+		for _, d := range doubtful {
+			s.wake(d) // whether or not it was committed: these are hints
+		}
 		s.meter.Committed(len(requests)+len(b.granted), time.Since(began))
 		return
 	}
 }
 
-// maxUnknown bounds how often a commit with a lost answer is asked about, maxPoisoned how many operations
-// and jobs may be taken out of one transaction.
-const (
-	maxUnknown  = 20
-	maxPoisoned = maxBatchRequests + 100
-)
+// maxUnknown bounds how often a commit with a lost answer is asked about.
+const maxUnknown = 20
+
+// doubt prepares for asking again after a commit whose answer was lost (F006, F063). That finds what is
+// there: jobs by their ids, claims by their request; acts and reports remember what they have met.
+func doubt(requests []*request, claims []*waiter) {
+	for _, r := range requests {
+		if o, ok := r.op.(interface{ doubt() }); ok {
+			o.doubt()
+		}
+	}
+	for _, w := range claims {
+		w.again = true
+	}
+}
+
+// spoiled tells an error that something in a transaction may have caused from one of the store's own.
+func spoiled(err error) bool {
+	return err != nil && perdure.CodeOf(err) == "" && !errors.Is(err, perdure.ErrUnknown) && !errors.Is(err, perdure.ErrStale) &&
+		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+}
 
 // poisoned is an operation, or a job at its claim, that made the rules panic. It is taken out, and the
 // others go on.
