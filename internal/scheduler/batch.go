@@ -35,6 +35,7 @@ type batch struct {
 	submitted map[perdure.JobID]*submission // those that made a job
 
 	granted map[*waiter][]perdure.Run
+	woken   []string        // agents for which steps were made ready
 	starved map[string]bool // agents whose candidates were locked by others: look again soon
 	limited map[string]bool // agents looked for, and whether a limit ended the look
 	freed   bool            // runs ended or jobs came to rest: a limit may have room
@@ -50,7 +51,7 @@ func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*w
 	var doubtful []*batch
 	var results []error
 	poison := map[operation]error{}
-	for {
+	for out := 0; ; {
 		err := s.cfg.Store.Update(ctx, func(tx perdure.Tx) error {
 			b = s.newBatch(tx)
 			var err error
@@ -59,7 +60,8 @@ func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*w
 		})
 		var p *poisoned
 		switch {
-		case errors.As(err, &p):
+		case errors.As(err, &p) && out < maxPoisoned:
+			out++
 			s.log.Error("the rules failed; what made them fail is taken out", "job", p.job, "error", p.err, "stack", p.stack)
 			if p.op != nil {
 				poison[p.op] = p.err
@@ -80,15 +82,20 @@ func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*w
 		}
 		s.answer(b, requests, claims, results, err)
 		for _, d := range doubtful {
-			s.wake(d) // whether or not it was committed: these are hints
+			s.hint(d) // whether or not it was committed
+			s.queue.bringBack(&look{woken: d.woken, freed: d.freed})
 		}
 		s.meter.Committed(len(requests)+len(b.granted), time.Since(began))
 		return
 	}
 }
 
-// maxUnknown bounds how often a commit with a lost answer is asked about.
-const maxUnknown = 20
+// maxUnknown bounds how often a commit with a lost answer is asked about, maxPoisoned how many operations
+// and jobs may be taken out of one transaction.
+const (
+	maxUnknown  = 20
+	maxPoisoned = maxBatchRequests + 100
+)
 
 // doubt prepares for asking again after a commit whose answer was lost (F006, F063). That finds what is
 // there: jobs by their ids, claims by their request; acts and reports remember what they have met.
@@ -134,8 +141,16 @@ func (b *batch) run(requests []*request, claims *[]*waiter, poison map[operation
 	}
 	var refs []perdure.StepRef
 	for i, r := range requests {
-		if results[i] = poison[r.op]; results[i] == nil {
+		if results[i] = poison[r.op]; results[i] != nil {
+			continue
+		}
+		err := func() (err error) {
+			defer recovered(&err, &poisoned{op: r.op})
 			refs = append(refs, r.op.refs(b)...)
+			return nil
+		}()
+		if err != nil {
+			return nil, err
 		}
 	}
 	if err := b.loadSteps(refs); err != nil {
@@ -154,10 +169,12 @@ func (b *batch) run(requests []*request, claims *[]*waiter, poison map[operation
 	if err := b.save(); err != nil {
 		return nil, err
 	}
-	*claims = append(*claims, b.s.queue.takeWaiting(b.w.Woken())...)
+	b.woken = b.w.Woken()
+	*claims = append(*claims, b.s.queue.takeWaiting(b.woken)...)
 	if err := b.letOut(*claims); err != nil {
 		return nil, err
 	}
+	b.woken = append(b.woken, b.w.Woken()...)
 	return results, b.save()
 }
 
@@ -353,6 +370,11 @@ func (s *Scheduler) answer(b *batch, requests []*request, claims []*waiter, resu
 		r.done <- results[i]
 	}
 	s.answerClaims(b, claims, nil)
+	s.hint(b)
+}
+
+// hint tells those who follow the jobs and the supervisor what a transaction has moved.
+func (s *Scheduler) hint(b *batch) {
 	s.hub.tell(b.moved)
 	if !b.soonest.IsZero() {
 		s.sooner.tell(b.soonest.Sub(b.w.Now()))
@@ -361,9 +383,7 @@ func (s *Scheduler) answer(b *batch, requests []*request, claims []*waiter, resu
 
 // isolate leaves a job alone until the node starts again: it cannot be read, or makes the rules fail (F077).
 func (s *Scheduler) isolate(id perdure.JobID, why error) {
-	if _, known := s.quarantine.Swap(id, why); !known {
-		s.isolated.Add(1)
-	}
+	s.quarantine.Store(id, why)
 }
 
 // job says why a job is not there, or nil where it is.

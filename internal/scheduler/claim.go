@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -82,6 +83,8 @@ func (b *batch) letOut(claims []*waiter) error {
 		defined[l.Name] = true
 	}
 	admission := perdure.Admission{}
+	// In the order of agents, so that limits are locked in one order; who came first stays first.
+	claims = slices.SortedStableFunc(slices.Values(claims), func(a, b *waiter) int { return strings.Compare(a.req.Agent, b.req.Agent) })
 	for len(claims) > 0 {
 		agent := claims[0].req.Agent
 		n := 1
@@ -113,8 +116,13 @@ func (b *batch) repeat(claims []*waiter) error {
 			return err
 		}
 		for _, ref := range refs {
-			if run := b.w.Again(ref, &w.req); run != nil {
-				b.give(w, run)
+			err := b.fold(ref.Job, func() {
+				if run := b.w.Again(ref, &w.req); run != nil {
+					b.give(w, run)
+				}
+			})
+			if err != nil {
+				return err
 			}
 		}
 	}
@@ -141,7 +149,7 @@ func (b *batch) letOutFor(agent string, claims []*waiter, defined map[string]boo
 	var full []string
 	passed := map[perdure.StepRef]bool{} // looked at, and not to be let out now
 	for want > 0 && len(passed) < maxPassed {
-		ask := min(want, perdure.MaxBatch) + len(passed)
+		ask := max(min(want, perdure.MaxBatch), len(passed)) + len(passed)
 		refs, err := b.tx.Ready(agent, ask, full)
 		if err != nil {
 			return err
@@ -168,8 +176,9 @@ func (b *batch) letOutFor(agent string, claims []*waiter, defined map[string]boo
 	return nil
 }
 
-// maxPassed bounds how many candidates that cannot be let out now are looked past.
-const maxPassed = 10_000
+// maxPassed bounds how many candidates that cannot be let out now are looked past: several of the largest
+// jobs that are locked by others, or left alone (F078).
+const maxPassed = 5 * perdure.MaxSteps
 
 // grantOf locks and loads the candidates, lets out those that may be, and saves, so that the next look does
 // not find them again.
@@ -185,10 +194,10 @@ func (b *batch) grantOf(agent string, open *[]*waiter, refs []perdure.StepRef, d
 		return 0, err
 	}
 	granted, err := b.grant(open, refs, limits)
-	if err != nil || granted == 0 {
+	if err != nil {
 		return 0, err
 	}
-	return granted, b.save()
+	return granted, b.save() // also of those whose input failed (F032)
 }
 
 // loadCandidates locks the jobs of what was found and loads what letting out needs. Those whose job
@@ -208,7 +217,9 @@ func (b *batch) loadCandidates(refs []perdure.StepRef) (loaded []perdure.StepRef
 	refs = slices.DeleteFunc(refs, func(ref perdure.StepRef) bool { return !b.w.HasStep(ref) })
 	var payloads []perdure.StepRef
 	for _, ref := range refs {
-		payloads = append(payloads, b.w.ClaimRefs(ref)...)
+		if err := b.fold(ref.Job, func() { payloads = append(payloads, b.w.ClaimRefs(ref)...) }); err != nil {
+			return nil, false, err
+		}
 	}
 	return refs, skipped, b.loadPayloads(payloads)
 }
@@ -308,18 +319,12 @@ func (s *Scheduler) answerClaims(b *batch, claims []*waiter, err error) {
 			w.answered <- answer{}
 		}
 	}
-	for agent, ws := range back {
-		s.queue.putBack(agent, ws)
-	}
 	if err != nil {
+		s.queue.bringBack(&look{back: back})
 		s.lookAgain(slices.Collect(maps.Keys(back)), failedPause)
 		return
 	}
-	s.queue.setLimited(b.limited)
-	if b.freed {
-		s.queue.wakeLimited()
-	}
-	s.queue.wakeAgents(b.w.Woken())
+	s.queue.bringBack(&look{back: back, limited: b.limited, woken: b.woken, freed: b.freed})
 	s.lookAgain(slices.Collect(maps.Keys(b.starved)), lockedPause)
 }
 

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ type waiter struct {
 	named    bool        // the caller gave the requestId, and can repeat the claim
 	again    bool        // look up what this request was given before
 	leaving  bool        // its time is over: it is answered, and not put back
+	looked   int         // queue.clock when the look began that it has seen, or is out for
 }
 
 type answer struct {
@@ -32,6 +34,10 @@ type answer struct {
 
 // queue holds what is to be done and the claims that wait. It is a hint in memory: what is lost with
 // it was never acknowledged.
+//
+// A writer takes claims out to look for work, and brings back those that got none. A step that another
+// writer makes ready meanwhile may have escaped that look: so each look and each piece of news has its
+// time on the queue's clock, and who comes back from a look that is older than the news looks again.
 type queue struct {
 	mu       sync.Mutex
 	wake     sync.Cond
@@ -40,10 +46,15 @@ type queue struct {
 	hot      map[string]bool      // agents for which there may be work
 	limited  map[string]bool      // agents whose last look ended at a limit
 	closed   bool
+
+	clock int            // counts looks and news
+	news  map[string]int // by agent: when there was the latest
+	all   int            // when there was the latest news for everybody
+	freed int            // when a limit may have got room the latest
 }
 
 func newQueue() *queue {
-	q := &queue{waiting: map[string][]*waiter{}, hot: map[string]bool{}, limited: map[string]bool{}}
+	q := &queue{waiting: map[string][]*waiter{}, hot: map[string]bool{}, limited: map[string]bool{}, news: map[string]int{}}
 	q.wake.L = &q.mu
 	return q
 }
@@ -86,6 +97,7 @@ func (q *queue) leave(w *waiter) bool {
 			q.waiting[agent] = append(q.waiting[agent][:i:i], q.waiting[agent][i+1:]...)
 			if len(q.waiting[agent]) == 0 {
 				delete(q.waiting, agent)
+				delete(q.hot, agent)
 			}
 			return true
 		}
@@ -94,14 +106,43 @@ func (q *queue) leave(w *waiter) bool {
 	return false
 }
 
-// putBack returns waiters that got nothing, ahead of those who came later.
-func (q *queue) putBack(agent string, ws []*waiter) {
-	if len(ws) == 0 {
-		return
-	}
+// look is how a transaction's look for work ended.
+type look struct {
+	back    map[string][]*waiter // claims, by agent, that got nothing and may wait
+	limited map[string]bool      // agents looked for, and whether a limit ended that
+	woken   []string             // agents for which the transaction made steps ready
+	freed   bool                 // a limit may have got room by it
+}
+
+// bringBack returns waiters from a look, ahead of those who came later, and spreads its news.
+func (q *queue) bringBack(l *look) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.clock++
+	for agent, ws := range l.back {
+		q.putBack(agent, ws, l.limited[agent])
+	}
+	for agent, limited := range l.limited {
+		if limited {
+			q.limited[agent] = true
+		} else {
+			delete(q.limited, agent)
+		}
+	}
+	q.tell(l.woken)
+	if l.freed {
+		q.freed = q.clock
+		for agent := range q.limited {
+			q.tell([]string{agent})
+		}
+	}
+}
+
+func (q *queue) putBack(agent string, ws []*waiter, limited bool) {
+	missed := false
 	ws = slices.DeleteFunc(ws, func(w *waiter) bool {
+		missed = missed || max(q.all, q.news[agent]) > w.looked || limited && q.freed > w.looked
+		w.looked = q.clock
 		gone := w.leaving || q.closed
 		if gone {
 			w.answered <- answer{}
@@ -112,22 +153,47 @@ func (q *queue) putBack(agent string, ws []*waiter) {
 		return
 	}
 	q.waiting[agent] = append(ws[:len(ws):len(ws)], q.waiting[agent]...)
-	if q.hot[agent] {
+	if missed {
+		q.hot[agent] = true
 		q.wake.Signal()
+	}
+}
+
+// maxNews bounds the agents of whom it is remembered when there was news.
+const maxNews = 10_000
+
+// tell spreads news, as of now: to those who wait, and to those who are out for an older look.
+func (q *queue) tell(agents []string) {
+	for _, a := range agents {
+		if len(q.news) >= maxNews {
+			clear(q.news)
+			q.all = q.clock
+		}
+		q.news[a] = q.clock
+		if slices.ContainsFunc(q.waiting[a], func(w *waiter) bool { return w.looked < q.clock }) {
+			q.hot[a] = true
+			q.wake.Signal()
+		}
 	}
 }
 
 // wakeAgents says that there may be work for these.
 func (q *queue) wakeAgents(agents []string) {
-	if len(agents) == 0 {
-		return
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, a := range agents {
-		q.hot[a] = true
+	q.clock++
+	q.tell(agents)
+}
+
+// wakeAll says that there may be work for everybody.
+func (q *queue) wakeAll() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.clock++
+	q.all = q.clock
+	for a := range q.waiting {
+		q.tell([]string{a})
 	}
-	q.wake.Signal()
 }
 
 // takeWaiting hands over the claims that wait for these agents, to be served in the transaction that
@@ -138,43 +204,21 @@ func (q *queue) takeWaiting(agents []string) (claims []*waiter) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.clock++
 	for _, a := range agents {
-		claims = append(claims, q.waiting[a]...)
-		delete(q.waiting, a)
+		claims = append(claims, q.takeOf(a)...)
 	}
 	return claims
 }
 
-// setLimited remembers which agents' looks ended at a limit; wakeLimited looks again for those, since a
-// limit may have room.
-func (q *queue) setLimited(agents map[string]bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for a, limited := range agents {
-		if limited {
-			q.limited[a] = true
-		} else {
-			delete(q.limited, a)
-		}
+func (q *queue) takeOf(agent string) []*waiter {
+	ws := q.waiting[agent]
+	delete(q.waiting, agent)
+	delete(q.hot, agent)
+	for _, w := range ws {
+		w.looked = q.clock
 	}
-}
-
-func (q *queue) wakeLimited() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for a := range q.limited {
-		q.hot[a] = true
-	}
-	q.wake.Signal()
-}
-
-func (q *queue) wakeAll() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for a := range q.waiting {
-		q.hot[a] = true
-	}
-	q.wake.Signal()
+	return ws
 }
 
 // take waits for something to do: requests up to the bounds of one transaction, and all waiting claims
@@ -182,7 +226,7 @@ func (q *queue) wakeAll() {
 func (q *queue) take() (requests []*request, claims []*waiter, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for !q.closed && len(q.requests) == 0 && !q.anyHot() {
+	for !q.closed && len(q.requests) == 0 && len(q.hot) == 0 {
 		q.wake.Wait()
 	}
 	if q.closed {
@@ -196,26 +240,14 @@ func (q *queue) take() (requests []*request, claims []*waiter, ok bool) {
 	}
 	requests = q.requests[:n:n]
 	q.requests = q.requests[n:]
+	q.clock++
 	for a := range q.hot {
-		claims = append(claims, q.waiting[a]...)
-		delete(q.waiting, a)
+		claims = append(claims, q.takeOf(a)...)
 	}
-	// An agent nobody waits for stays cold: whoever comes next looks for himself.
-	clear(q.hot)
 	if len(q.requests) > 0 {
 		q.wake.Signal()
 	}
 	return requests, claims, true
-}
-
-func (q *queue) anyHot() bool {
-	for a := range q.hot {
-		if len(q.waiting[a]) > 0 {
-			return true
-		}
-		delete(q.hot, a)
-	}
-	return false
 }
 
 func (q *queue) close() {
@@ -236,6 +268,14 @@ func (q *queue) refuseAll() {
 		}
 		delete(q.waiting, a)
 	}
+	clear(q.hot)
+}
+
+// agents are those for which claims wait.
+func (q *queue) agents() []string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Collect(maps.Keys(q.waiting))
 }
 
 // waiters are the agents and holders of the claims that wait.

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"perdure"
@@ -47,7 +46,6 @@ type Scheduler struct {
 
 	sooner     *sooner
 	quarantine sync.Map // JobID → error: jobs that cannot be read or make the rules fail
-	isolated   atomic.Int64
 }
 
 // New makes a scheduler; Run starts it.

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"slices"
 
 	"perdure"
 )
@@ -58,12 +59,35 @@ type sweeping struct {
 func (o *sweeping) jobs() []perdure.JobID         { return nil }
 func (o *sweeping) refs(*batch) []perdure.StepRef { return nil }
 
+// apply looks past pages full of rows that cannot be acted upon: locked by others, or of jobs that are
+// left alone (F078).
 func (o *sweeping) apply(b *batch) error {
 	o.found = 0
-	refs, err := o.find(b, o.max+int(b.s.isolated.Load())) // past the jobs that are left alone
-	if err != nil || len(refs) == 0 {
-		return err
+	passed := map[perdure.StepRef]bool{}
+	for o.found == 0 && len(passed) < maxPassed {
+		ask := max(o.max, len(passed)) + len(passed)
+		refs, err := o.find(b, ask)
+		if err != nil {
+			return err
+		}
+		last := len(refs) < ask
+		refs = slices.DeleteFunc(refs, func(ref perdure.StepRef) bool { return passed[ref] })
+		for some := range slices.Chunk(refs, o.max) {
+			if err := o.act(b, some); err != nil || o.found >= o.max {
+				return err
+			}
+			for _, ref := range some {
+				passed[ref] = true
+			}
+		}
+		if last {
+			return nil
+		}
 	}
+	return nil
+}
+
+func (o *sweeping) act(b *batch, refs []perdure.StepRef) error {
 	ids := make([]perdure.JobID, len(refs))
 	for i, ref := range refs {
 		ids[i] = ref.Job
@@ -73,8 +97,11 @@ func (o *sweeping) apply(b *batch) error {
 	}
 	var steps []perdure.StepRef
 	for _, ref := range refs {
-		if b.w.Has(ref.Job) {
-			steps = append(steps, b.w.ReportRefs(ref)...)
+		if !b.w.Has(ref.Job) {
+			continue
+		}
+		if err := b.fold(ref.Job, func() { steps = append(steps, b.w.ReportRefs(ref)...) }); err != nil {
+			return err
 		}
 	}
 	if err := b.loadSteps(steps); err != nil {
