@@ -95,8 +95,8 @@ type Reader interface {
 	// LimitUse counts and names the holders of a limit, at most max of them. Both are 0 of what nobody holds.
 	LimitUse(ctx context.Context, name string, max int) (used int, holders []LimitHolder, err error)
 	ListLimits(context.Context) ([]Limit, error)
-	// NextLook is the earliest time at which a step is due, a run expires or a job is overdue.
-	NextLook(context.Context) (at time.Time, ok bool, err error)
+	// Look says what there is to be done, and when: it is asked often, and is one query at most.
+	Look(ctx context.Context, agents []string) (Look, error)
 	// Backlog counts unsettled jobs, up to max.
 	Backlog(ctx context.Context, max int) (int, error)
 }
@@ -105,9 +105,25 @@ type Reader interface {
 // put are forgotten.
 type Registry interface {
 	PutNode(context.Context, Node) error
+	DropNode(ctx context.Context, id string) error
 	Nodes(context.Context) ([]Node, error)
 	PutSeen(context.Context, []Seen) error
 	Seen(context.Context) ([]Seen, error)
+}
+
+// Look is what time will bring, and what may be claimed.
+type Look struct {
+	Now   time.Time
+	Next  time.Time // the earliest at which a step is due, a run expires or a job is overdue; zero: never
+	Ready []string  // of the agents asked about, those with a step that is ready, in order
+}
+
+// In says how long it is until something is to be done; far off where nothing will be.
+func (l *Look) In() time.Duration {
+	if l.Next.IsZero() {
+		return MaxDuration
+	}
+	return l.Next.Sub(l.Now)
 }
 
 // Node is one process of the grid.

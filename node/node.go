@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -75,9 +76,13 @@ type Node struct {
 type shared interface {
 	// Hints gives a token whenever another node may have made steps ready; a hint may be lost.
 	Hints(context.Context) <-chan struct{}
+	// Heard says that hints do come through.
+	Heard() bool
 }
 
 const (
+	// sharedPoll is how often it is looked for the work of other nodes where no hints come through (a
+	// pooler drops them). Where they do, the supervisor's look finds what was lost.
 	sharedPoll    = 250 * time.Millisecond
 	sharedWriters = 3
 )
@@ -92,11 +97,8 @@ func New(store perdure.Store, cfg Config) *Node {
 		plans: &definition.Compiler{}, since: time.Now()}
 	sc := scheduler.Config{Store: store, Compiler: n.plans, Log: cfg.Log, Meter: n.meter,
 		Writers: cfg.Writers, MaxBacklog: cfg.MaxBacklog}
-	if !n.alone() {
-		sc.Poll = sharedPoll
-		if sc.Writers == 0 {
-			sc.Writers = sharedWriters
-		}
+	if sc.Writers == 0 && !n.alone() {
+		sc.Writers = sharedWriters
 	}
 	n.scheduler = scheduler.New(sc)
 	n.supervisor = supervisor.New(supervisor.Config{Scheduler: n.scheduler, Store: store,
@@ -136,8 +138,8 @@ func (n *Node) Start(ctx context.Context) error {
 	}
 	n.watching.Go(func() { n.supervisor.Run(n.watch) })
 	n.watching.Go(func() { n.register(n.watch) })
-	if hints, ok := n.store.(shared); ok {
-		n.watching.Go(func() { n.heed(hints.Hints(n.watch)) })
+	if store, ok := n.store.(shared); ok {
+		n.watching.Go(func() { n.heed(n.watch, store) })
 	}
 	if n.host != nil {
 		n.running.Go(func() {
@@ -183,9 +185,25 @@ func (n *Node) inherit(ctx context.Context) error {
 	return nil
 }
 
-func (n *Node) heed(hints <-chan struct{}) {
-	for range hints {
-		n.scheduler.Hint()
+// heed looks for work that other nodes have made ready, when they say so or, where that is not heard,
+// now and then.
+func (n *Node) heed(ctx context.Context, store shared) {
+	hints := store.Hints(ctx)
+	for ctx.Err() == nil {
+		poll := time.NewTimer(sharedPoll/2 + rand.N(sharedPoll))
+		select {
+		case _, more := <-hints:
+			if !more {
+				return
+			}
+		case <-poll.C:
+			if store.Heard() {
+				continue
+			}
+		case <-ctx.Done():
+		}
+		poll.Stop()
+		n.scheduler.Hint(ctx)
 	}
 }
 

@@ -7,7 +7,6 @@ package scheduler
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -21,9 +20,8 @@ type Config struct {
 	Log      *slog.Logger
 	Meter    Meter
 
-	Writers    int           // transactions in flight at once; 0: 1
-	Poll       time.Duration // how often waiting claims look for work that other nodes made ready; 0: never
-	MaxBacklog int           // unsettled jobs above which a submission is refused; 0: perdure.DefaultMaxBacklog
+	Writers    int // transactions in flight at once; 0: 1
+	MaxBacklog int // unsettled jobs above which a submission is refused; 0: perdure.DefaultMaxBacklog
 }
 
 // Bounds of one transaction.
@@ -72,9 +70,6 @@ func (s *Scheduler) Run(ctx context.Context) {
 	for range s.cfg.Writers {
 		wg.Go(func() { s.write(ctx) })
 	}
-	if s.cfg.Poll > 0 {
-		wg.Go(func() { s.poll(ctx) })
-	}
 	<-ctx.Done()
 	s.queue.close()
 	wg.Wait()
@@ -90,21 +85,24 @@ func (s *Scheduler) write(ctx context.Context) {
 	}
 }
 
-// poll wakes the waiting claims now and then: wake-ups from other nodes are hints that may be lost (F068).
-func (s *Scheduler) poll(ctx context.Context) {
-	for {
-		pause := s.cfg.Poll/2 + rand.N(s.cfg.Poll)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-			s.queue.wakeAll()
-		}
-	}
-}
+// Waiting are the agents for which claims wait.
+func (s *Scheduler) Waiting() []string { return s.queue.agents() }
 
-// Hint says that another node has made steps ready.
-func (s *Scheduler) Hint() { s.queue.wakeAll() }
+// Wake says that there is work for these agents.
+func (s *Scheduler) Wake(agents []string) { s.queue.wakeAgents(agents) }
+
+// Hint says that another node may have made steps ready, and looks for whom.
+func (s *Scheduler) Hint(ctx context.Context) {
+	agents := s.queue.agents()
+	if len(agents) == 0 {
+		return
+	}
+	look, err := s.cfg.Store.Look(ctx, agents)
+	if err != nil {
+		return // a hint, and the supervisor looks every so often
+	}
+	s.Wake(look.Ready)
+}
 
 // errDraining answers what comes after the end.
 var errDraining = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node is draining", Hint: "ask another node, or again later"}

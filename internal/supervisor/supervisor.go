@@ -7,6 +7,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"perdure"
 )
 
 // Scheduler is what it asks. Each sweep handles at most max rows and says how many it did.
@@ -16,12 +18,14 @@ type Scheduler interface {
 	SweepOverdue(ctx context.Context, max int) (int, error)
 	// Sooner gives the time at which a step, just made to wait, becomes due.
 	Sooner() <-chan time.Time
+	// Waiting are the agents for which claims wait; Wake says that there is work for these.
+	Waiting() []string
+	Wake(agents []string)
 }
 
-// Store tells when there will be something to do.
+// Store tells what there is to be done, and when.
 type Store interface {
-	Now(context.Context) (time.Time, error)
-	NextLook(context.Context) (at time.Time, ok bool, err error)
+	Look(ctx context.Context, agents []string) (perdure.Look, error)
 }
 
 // Config is what a supervisor is made of.
@@ -64,23 +68,38 @@ type Swept struct {
 
 // Run sweeps until ctx ends: at every period, and whenever something becomes due before that.
 func (s *Supervisor) Run(ctx context.Context) {
+	failed := false
 	for ctx.Err() == nil {
-		pause := s.cfg.Period
-		if _, err := s.Sweep(ctx); err != nil {
-			s.warn(ctx, err)
-		} else if next, err := s.nextLook(ctx); err != nil {
-			s.warn(ctx, err)
-		} else {
-			pause = min(pause, max(next, 0))
+		pause, err := s.round(ctx)
+		if err != nil && !failed && ctx.Err() == nil {
+			s.cfg.Log.Warn("the supervisor cannot look, and tries again", "error", err)
 		}
+		if err == nil && failed {
+			s.cfg.Log.Info("the supervisor can look again")
+		}
+		failed = err != nil
 		s.sleep(ctx, pause)
 	}
 }
 
-func (s *Supervisor) warn(ctx context.Context, err error) {
-	if ctx.Err() == nil {
-		s.cfg.Log.Warn("the supervisor could not look", "error", err)
+// round looks once and does what is there to be done. It says how long to look away. What is due and
+// cannot be had (locked by another supervisor, left alone as broken) does not keep it busy.
+func (s *Supervisor) round(ctx context.Context) (pause time.Duration, err error) {
+	look, err := s.cfg.Store.Look(ctx, s.cfg.Scheduler.Waiting())
+	if err != nil {
+		return s.cfg.Period, err
 	}
+	// A claim that waits although there is work has missed its wake-up: the news came from another node
+	// and was lost (F068).
+	s.cfg.Scheduler.Wake(look.Ready)
+	if in := look.In(); in > 0 {
+		return min(in, s.cfg.Period), nil
+	}
+	did, err := s.sweepAll(ctx)
+	if err != nil || did == (Swept{}) {
+		return s.cfg.Period, err
+	}
+	return 0, nil
 }
 
 // sleep waits for d, or less where something is made due earlier.
@@ -103,21 +122,16 @@ func (s *Supervisor) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (s *Supervisor) nextLook(ctx context.Context) (time.Duration, error) {
-	at, ok, err := s.cfg.Store.NextLook(ctx)
-	if err != nil || !ok {
-		return s.cfg.Period, err
+// Sweep is one round on demand: all that is there to be done now.
+func (s *Supervisor) Sweep(ctx context.Context) (Swept, error) {
+	look, err := s.cfg.Store.Look(ctx, nil)
+	if err != nil || look.In() > 0 {
+		return Swept{}, err
 	}
-	now, err := s.cfg.Store.Now(ctx)
-	return at.Sub(now), err
+	return s.sweepAll(ctx)
 }
 
-// Sweep is one round: all that is there to be done now.
-func (s *Supervisor) Sweep(ctx context.Context) (Swept, error) {
-	var did Swept
-	if next, err := s.nextLook(ctx); err != nil || next > 0 {
-		return did, err
-	}
+func (s *Supervisor) sweepAll(ctx context.Context) (did Swept, err error) {
 	for _, part := range []struct {
 		did   *int
 		sweep func(context.Context, int) (int, error)

@@ -133,19 +133,23 @@ func (d *data) listLimits() []perdure.Limit {
 	return limits
 }
 
-func (s *Store) NextLook(ctx context.Context) (time.Time, bool, error) {
-	next, err := view(ctx, s, func() (next time.Time) {
+func (s *Store) Look(ctx context.Context, agents []string) (perdure.Look, error) {
+	return view(ctx, s, func() perdure.Look {
+		l := perdure.Look{Now: s.clock.now()}
 		look := func(t time.Time) {
-			if next.IsZero() || t.Before(next) {
-				next = t
+			if l.Next.IsZero() || t.Before(l.Next) {
+				l.Next = t
 			}
 		}
+		ready := map[string]bool{}
 		for _, s := range s.open {
 			switch {
 			case s.Phase == perdure.Running:
 				look(s.LockedUntil)
 			case s.Phase == perdure.Waiting && !s.AvailableAt.IsZero():
 				look(s.AvailableAt)
+			case s.Phase == perdure.Ready && slices.Contains(agents, s.Agent):
+				ready[s.Agent] = true
 			}
 		}
 		for _, j := range s.jobs {
@@ -153,9 +157,9 @@ func (s *Store) NextLook(ctx context.Context) (time.Time, bool, error) {
 				look(j.CompleteBy)
 			}
 		}
-		return next
+		l.Ready = slices.Sorted(maps.Keys(ready))
+		return l
 	})
-	return next, !next.IsZero(), err
 }
 
 func (s *Store) Backlog(ctx context.Context, max int) (int, error) {

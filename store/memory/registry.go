@@ -26,6 +26,16 @@ func (s *Store) PutNode(ctx context.Context, n perdure.Node) error {
 	return nil
 }
 
+func (s *Store) DropNode(ctx context.Context, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	delete(s.nodes, id)
+	return nil
+}
+
 func (s *Store) Nodes(ctx context.Context) ([]perdure.Node, error) {
 	return view(ctx, s, func() []perdure.Node {
 		var nodes []perdure.Node

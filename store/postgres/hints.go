@@ -3,10 +3,13 @@ package postgres
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Hints shorten the wait for the next poll, and are no more than that: they may be late, doubled or
@@ -19,6 +22,7 @@ const (
 	hintTime    = 2 * time.Second
 	listenCheck = 20 * time.Second // how long silence is believed (F100)
 	listenRetry = time.Second
+	deafRetry   = time.Minute // where a connection has never heard anything
 
 	notifySQL = "select set_config('synchronous_commit', 'off', true), pg_notify('perdure', $1)"
 )
@@ -28,6 +32,7 @@ type hints struct {
 	cancel context.CancelFunc
 	noted  chan struct{}
 	sender string // this store, which need not hear of itself
+	heard  atomic.Bool
 	wg     sync.WaitGroup
 }
 
@@ -37,8 +42,12 @@ func (h *hints) start(s *Store) {
 	h.sender = rand.Text()
 	h.wg.Go(func() {
 		for h.wait(h.noted) {
-			_ = h.tell(s) // a hint that is lost is one poll's delay
-			pause := time.NewTimer(hintEvery)
+			rest := hintEvery
+			if h.tell(s) != nil { // again, or the others would not hear before they look by themselves
+				rest = listenRetry
+				nudge(h.noted)
+			}
+			pause := time.NewTimer(rest)
 			select {
 			case <-pause.C:
 			case <-h.ctx.Done():
@@ -83,6 +92,10 @@ func (h *hints) tell(s *Store) error {
 	return err
 }
 
+// Heard says that what is sent arrives here: it is tried at the beginning and in every silence, since a
+// pooler may take LISTEN and let nothing through (F104).
+func (s *Store) Heard() bool { return s.hints.heard.Load() }
+
 // Hints gives a sign when another process has committed something that somebody may be
 // waiting for: a step that is ready, a job that is at rest. It holds a connection of its own, and makes
 // a new one where that breaks. The channel is closed when ctx or the store ends.
@@ -95,9 +108,13 @@ func (s *Store) Hints(ctx context.Context) <-chan struct{} {
 		defer cancel()
 		defer unhook()
 		for ctx.Err() == nil {
-			_ = s.listen(ctx, signs)
+			pause := listenRetry
+			if err := s.listen(ctx, signs); errors.Is(err, errDeaf) {
+				pause = deafRetry
+			}
+			s.hints.heard.Store(false)
 			select {
-			case <-time.After(listenRetry):
+			case <-time.After(pause):
 			case <-ctx.Done():
 			}
 		}
@@ -120,24 +137,40 @@ func (s *Store) listen(ctx context.Context, signs chan struct{}) error {
 		return err
 	}
 	nudge(signs) // for what was missed before
+	wait := time.Duration(0)
 	for {
-		wait, cancel := context.WithTimeout(ctx, listenCheck)
-		n, err := conn.WaitForNotification(wait)
-		quiet := wait.Err() != nil && ctx.Err() == nil
-		cancel()
-		switch {
-		case err == nil && n.Payload != s.hints.sender:
-			nudge(signs)
-		case err == nil: // our own
-		case !quiet:
+		n, err := s.hear(ctx, conn, wait)
+		if err != nil {
 			return err
-		default:
-			ping, cancel := context.WithTimeout(ctx, hintTime)
-			err := conn.Ping(ping)
-			cancel()
-			if err != nil {
-				return err
-			}
+		}
+		s.hints.heard.Store(true)
+		if wait = listenCheck; n.Payload != s.hints.sender {
+			nudge(signs)
 		}
 	}
+}
+
+var errDeaf = errors.New("what was sent did not arrive")
+
+// hear waits for a notification; after so long a silence it sends one itself.
+func (s *Store) hear(ctx context.Context, conn *pgx.Conn, silence time.Duration) (*pgconn.Notification, error) {
+	if silence > 0 {
+		quiet, cancel := context.WithTimeout(ctx, silence)
+		n, err := conn.WaitForNotification(quiet)
+		over := quiet.Err() != nil && ctx.Err() == nil
+		cancel()
+		if !over || err == nil {
+			return n, err
+		}
+	}
+	if err := s.hints.tell(s); err != nil {
+		return nil, err
+	}
+	echo, cancel := context.WithTimeout(ctx, hintTime)
+	defer cancel()
+	n, err := conn.WaitForNotification(echo)
+	if err != nil && echo.Err() != nil && ctx.Err() == nil {
+		return nil, errDeaf
+	}
+	return n, err
 }

@@ -55,7 +55,7 @@ func TestPlansWalkAlongIndexes(t *testing.T) {
 		{"updateJobs", updateJobsSQL, []string{"job_pkey"}},
 		{"updateSteps", updateStepsSQL, []string{"step_pkey"}},
 		{"closeAlerts", closeAlertsSQL, []string{"alert_job"}},
-		{"NextLook", nextLookSQL, []string{"step_due", "step_expiry", "job_overdue"}},
+		{"Look", lookSQL, []string{"step_due", "step_expiry", "job_overdue", "step_ready"}},
 		{"Backlog", backlogSQL, []string{"job_open"}},
 		{"History", historySQL, []string{"entry_job"}},
 		{"job holders", jobHoldersSQL, []string{"job_permit"}},

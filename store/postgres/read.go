@@ -32,11 +32,14 @@ const (
 			select id from perdure.job where permit and type = $1 offset 0) j
 		order by id limit $2`
 	runHoldersSQL = `select job, name, run from perdure.step where phase = 3 and agent = $1 order by job, idx limit $2`
-	nextLookSQL   = `select least(
+	lookSQL       = `select clock_timestamp(), mark, ahead, least(
 		(select available_at from perdure.step where phase = 1 and available_at is not null order by available_at limit 1),
 		(select locked_until from perdure.step where phase = 3 and locked_until is not null order by locked_until limit 1),
 		(select complete_by from perdure.job where open and not overdue and parked_at is null and complete_by is not null
-			order by complete_by limit 1))`
+			order by complete_by limit 1)),
+		array(select agent from unnest($1::text[]) as a (agent)
+			where exists (select from perdure.step s where s.phase = 2 and s.agent = a.agent collate "C") order by agent collate "C")
+		from perdure.clock where one`
 	backlogSQL = "select count(*) from (select from perdure.job where open limit $1) j"
 )
 
@@ -117,11 +120,16 @@ func (s *Store) ListLimits(ctx context.Context) ([]perdure.Limit, error) {
 	return query(ctx, s, scanLimit, listLimitsSQL)
 }
 
-func (s *Store) NextLook(ctx context.Context) (time.Time, bool, error) {
-	at, err := first(query(ctx, s, func(row pgx.CollectableRow) (t time.Time, err error) {
-		return t, row.Scan(instant{&t})
-	}, nextLookSQL))
-	return at, !at.IsZero(), err
+func (s *Store) Look(ctx context.Context, agents []string) (perdure.Look, error) {
+	if agents == nil {
+		agents = []string{}
+	}
+	return first(query(ctx, s, func(row pgx.CollectableRow) (l perdure.Look, err error) {
+		var r reading
+		err = row.Scan(instant{&r.server}, instant{&r.mark}, micros{&r.ahead}, instant{&l.Next}, &l.Ready)
+		l.Now = s.clock.tell(r).now
+		return l, err
+	}, lookSQL, agents))
 }
 
 func (s *Store) Backlog(ctx context.Context, max int) (int, error) {

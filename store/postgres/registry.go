@@ -18,6 +18,7 @@ const (
 		on conflict (id) do update set host = excluded.host, pid = excluded.pid, version = excluded.version,
 			listen = excluded.listen, agents = excluded.agents, since = excluded.since, seen_at = excluded.seen_at`
 	forgetNodesSQL = "delete from perdure.node where seen_at < $1"
+	dropNodeSQL    = "delete from perdure.node where id = $1"
 	nodesSQL       = "select id, host, pid, version, listen, agents, since, seen_at from perdure.node order by id"
 
 	// In their order, so that two nodes that put the same ones do not wait for each other.
@@ -38,6 +39,10 @@ func (s *Store) PutNode(ctx context.Context, n perdure.Node) error {
 		b.Queue(putNodeSQL, n.ID, n.Host, n.PID, n.Version, n.Listen, agents, notZero(&n.Since), notZero(&n.SeenAt))
 		b.Queue(forgetNodesSQL, n.SeenAt.Add(-forgetAfter))
 	})
+}
+
+func (s *Store) DropNode(ctx context.Context, id string) error {
+	return s.send(ctx, func(b *pgx.Batch) { b.Queue(dropNodeSQL, id) })
 }
 
 func (s *Store) Nodes(ctx context.Context) ([]perdure.Node, error) {

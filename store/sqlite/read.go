@@ -218,9 +218,10 @@ func (s *Store) ListLimits(ctx context.Context) ([]perdure.Limit, error) {
 	return view(ctx, s, readLimit, `SELECT name, max FROM "limit" ORDER BY name`)
 }
 
-// NextLook asks the three indexes that are kept by time for their first.
-func (s *Store) NextLook(ctx context.Context) (time.Time, bool, error) {
-	var next time.Time
+// Look asks the three indexes that are kept by time for their first, and the one of ready steps for each
+// agent.
+func (s *Store) Look(ctx context.Context, agents []string) (perdure.Look, error) {
+	var l perdure.Look
 	for _, query := range []string{
 		`SELECT min(available_at) FROM step WHERE phase = 1 AND available_at IS NOT NULL`,
 		`SELECT min(locked_until) FROM step WHERE phase = 3`,
@@ -228,13 +229,23 @@ func (s *Store) NextLook(ctx context.Context) (time.Time, bool, error) {
 	} {
 		at, err := viewOne(ctx, s, (*row).time, query)
 		if err != nil {
-			return time.Time{}, false, err
+			return l, err
 		}
-		if next.IsZero() || !at.IsZero() && at.Before(next) {
-			next = at
+		if l.Next.IsZero() || !at.IsZero() && at.Before(l.Next) {
+			l.Next = at
 		}
 	}
-	return next, !next.IsZero(), nil
+	for _, agent := range slices.Sorted(slices.Values(agents)) {
+		ready, err := viewOne(ctx, s, (*row).flag, `SELECT EXISTS (SELECT 1 FROM step WHERE phase = 2 AND agent = ?)`, agent)
+		if err != nil {
+			return l, err
+		}
+		if ready {
+			l.Ready = append(l.Ready, agent)
+		}
+	}
+	l.Now = s.clock.now()
+	return l, nil
 }
 
 func (s *Store) Backlog(ctx context.Context, max int) (int, error) {

@@ -27,6 +27,13 @@ func (s *Store) PutNode(ctx context.Context, n perdure.Node) error {
 	})
 }
 
+func (s *Store) DropNode(ctx context.Context, id string) error {
+	return s.note(ctx, func(ctx context.Context) error {
+		_, err := s.hints.exec(ctx, `DELETE FROM node WHERE id = ?`, id)
+		return err
+	})
+}
+
 func (s *Store) Nodes(ctx context.Context) ([]perdure.Node, error) {
 	return view(ctx, s, func(r *row) perdure.Node {
 		n := perdure.Node{ID: r.text(), Host: r.text(), PID: r.int(), Version: r.text(), Listen: r.text()}

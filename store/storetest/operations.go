@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"perdure"
@@ -281,10 +282,12 @@ var operations = []operation{
 	{"ListLimits", func(*differ) act {
 		return reads(func(s perdure.Store) ([]perdure.Limit, error) { return s.ListLimits(ctx) })
 	}},
-	{"NextLook", func(*differ) act {
-		return reads(func(s perdure.Store) (time.Time, error) {
-			next, _, err := s.NextLook(ctx)
-			return next, err
+	{"Look", func(d *differ) act {
+		agents := []string{d.agent(), d.agent()}
+		return reads(func(s perdure.Store) (perdure.Look, error) {
+			l, err := s.Look(ctx, slices.Compact(agents))
+			l.Now, l.Ready = time.Time{}, append([]string{}, l.Ready...)
+			return l, err
 		})
 	}},
 	{"Backlog", func(d *differ) act {
@@ -295,6 +298,15 @@ var operations = []operation{
 		n := perdure.Node{ID: d.pick("n1", "n2", "n3"), Host: "h", PID: d.rnd.IntN(100), Version: "v", Agents: []string{d.agent()}, Since: d.time(), SeenAt: d.seenAt()}
 		return reads(func(s perdure.Store) ([]perdure.Node, error) {
 			if err := s.PutNode(ctx, n); err != nil {
+				return nil, err
+			}
+			return s.Nodes(ctx)
+		})
+	}},
+	{"DropNode", func(d *differ) act {
+		name := d.pick("n1", "n2", "n3")
+		return reads(func(s perdure.Store) ([]perdure.Node, error) {
+			if err := s.DropNode(ctx, name); err != nil {
 				return nil, err
 			}
 			return s.Nodes(ctx)

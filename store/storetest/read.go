@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +14,7 @@ var reading = []check{
 	{"Read/ListJobsPaging", listJobsPaging},
 	{"Read/FindJobs", findJobs},
 	{"Read/StepsSince", stepsSince},
-	{"Read/NextLook", nextLook},
+	{"Read/Look", look},
 	{"Read/Backlog", backlog},
 }
 
@@ -145,13 +146,13 @@ func stepsSince(s *suite) {
 }
 
 // The earliest of what time will move: a step, a run, a job.
-func nextLook(s *suite) {
+func look(s *suite) {
 	next := func(what string, want time.Time) {
 		s.Helper()
-		got, ok, err := s.store.NextLook(ctx)
+		got, err := s.store.Look(ctx, nil)
 		s.must(err)
-		if ok != !want.IsZero() || !got.Equal(want) {
-			s.Errorf("%s: got %v, %v; want %v", what, got, ok, want)
+		if !got.Next.Equal(want) || got.Now.IsZero() || got.Ready != nil && len(got.Ready) > 0 {
+			s.Errorf("%s: got %+v; want %v", what, got, want)
 		}
 	}
 	next("nothing", time.Time{})
@@ -169,6 +170,21 @@ func nextLook(s *suite) {
 	next("a job again", at(time.Hour))
 	s.changeJob(2, func(j *perdure.Job) { j.Overdue = true })
 	next("nothing again", time.Time{})
+	ready := func(want ...string) {
+		s.Helper()
+		got, err := s.store.Look(ctx, []string{"shell", "none", "http"})
+		s.must(err)
+		if !slices.Equal(got.Ready, want) {
+			s.Errorf("ready are %v; want %v", got.Ready, want)
+		}
+	}
+	ready("http")
+	s.changeStep(ref(1, 2), func(st *perdure.Step) { st.Agent = "shell" })
+	ready("http", "shell")
+	s.changeStep(ref(2, 0), run("h", "", at(time.Second)))
+	ready("shell")
+	s.changeStep(ref(1, 2), settle)
+	ready()
 }
 
 func backlog(s *suite) {

@@ -33,6 +33,9 @@ func nodes(s *suite) {
 	three.SeenAt = three.SeenAt.Add(time.Microsecond) // two was last seen more than a day before: forgotten
 	s.must(s.store.PutNode(ctx, three))
 	list(three, one)
+	s.must(s.store.DropNode(ctx, "n1"))
+	s.must(s.store.DropNode(ctx, "n9"))
+	list(three)
 }
 
 func seen(s *suite) {
