@@ -201,7 +201,14 @@ func checkURL(c *inputCheck, n *node, p *pointer) {
 		c.d.add(p, n.at, "a URL begins with http:// or https:// here")
 	case u.Hostname() == "":
 		c.d.add(p, n.at, "this URL names no host")
+	case u.Port() != "" && !port(u.Port()):
+		c.d.add(p, n.at, "%s is no port", u.Port()).hinted("1 to 65535, or none")
 	}
+}
+
+func port(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0
 }
 
 func checkMethod(c *inputCheck, n *node, p *pointer) {

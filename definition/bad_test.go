@@ -185,6 +185,8 @@ var badYAML = []bad{
 	{"name computed", in("    agent: x\n    with: {§\"${input.s}\": 1}\n"), "field name"},
 	{"work", in("    agent: x\n    with: {v: \"${§all(1..3000, all(1..3000, # > 0))}\"}\n"), "too much work"},
 	{"range", in("    agent: x\n    with: {v: \"${§len(1..100000000)}\"}\n"), "too much work"},
+	{"large when filled in", "type: t\ninput: {a: " + strings.Repeat("x", 600_000) + "}\nsteps: {a: {agent: x, with: §{u: \"${input.a}\", v: \"${input.a}\"}}}\n", "or more; at most 1048576"},
+	{"large undo when filled in", "type: t\ninput: {a: " + strings.Repeat("x", 600_000) + "}\nsteps: {a: {agent: x, undo: {with: §[\"a ${input.a}${input.a} b ${output}\"]}}}\n", "or more; at most 1048576"},
 	{"doubling", in("    agent: x\n    with: {v: \"${§reduce(1..100, #acc + #acc, input.s)}\"}\n"), "too much work"},
 
 	// agents
@@ -193,6 +195,8 @@ var badYAML = []bad{
 	{"http field", "type: t\nsteps:\n  a: {agent: http, with: {url: \"http://x\", §boddy: 1}}\n", "did you mean `body`?"},
 	{"http url", "type: t\nsteps:\n  a: {agent: http, with: {url: §ftp://x}}\n", "http://"},
 	{"http host", "type: t\nsteps:\n  a: {agent: http, with: {url: §\"http://\"}}\n", "no host"},
+	{"http port", "type: t\nsteps:\n  a: {agent: http, with: {url: §\"http://x:65536/\"}}\n", "65536 is no port"},
+	{"http port of a computed host", "type: t\ninput: {h: x}\nsteps:\n  a: {agent: http, with: {url: §\"http://${input.h}:0/\"}}\n", "0 is no port"},
 	{"http url computed", "type: t\ninput: {u: nowhere}\nsteps:\n  a: {agent: http, with: {url: §\"${input.u}\"}}\n", "http://"},
 	{"http method", "type: t\nsteps:\n  a: {agent: http, with: {url: \"http://x\", method: §\"GO GET\"}}\n", "not a method"},
 	{"http header", "type: t\nsteps:\n  a: {agent: http, with: {url: \"http://x\", headers: {§\"a b\": x}}}\n", "no header name"},

@@ -131,7 +131,7 @@ func TestRender(t *testing.T) {
 func render(src string) (string, error) {
 	d := decoder{cache: &cache{}, stored: true, index: map[string]int{"one": 0, "skipped": 1}}
 	n := scalar(kindString, 0, src)
-	t, _ := d.template(&n, nil, &sight{d: &d})
+	t, _, _ := d.template(&n, nil, &sight{d: &d})
 	if err := d.err(); err != nil {
 		return "", err
 	}

@@ -1,6 +1,7 @@
 package definition
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -16,41 +17,38 @@ type sight struct {
 }
 
 // expression compiles one ${…} of n, or all of its text where s covers it, checks what it refers to,
-// and evaluates it where it depends on the input alone. Nil if there were faults.
-func (d *decoder) expression(n *node, p *pointer, s span, truth bool, see *sight) *expression {
+// and evaluates it where it depends on the input alone: then its value is known. Nil if there were faults.
+func (d *decoder) expression(n *node, p *pointer, s span, truth bool, see *sight) (x *expression, known json.RawMessage) {
 	x, bad := d.cache.compile(s.expr, truth)
 	if bad != nil {
 		d.misfit(p, n, s.at, bad)
-		return nil
+		return nil, nil
 	}
 	if d.stored {
-		return x
+		return x, nil
 	}
 	for i := range x.paths {
 		if bad := see.check(&x.paths[i]); bad != nil {
 			bad.at = x.paths[i].at
 			d.misfit(p, n, s.at, bad)
-			return nil
+			return nil, nil
 		}
 	}
-	if x.early() && !d.evaluates(x, n, p, s, truth) {
-		return nil
+	if !x.early() {
+		return x, nil
 	}
-	return x
-}
-
-// evaluates evaluates what is known at submission, so that its errors are refusals.
-func (d *decoder) evaluates(x *expression, n *node, p *pointer, s span, truth bool) bool {
+	// What is known at submission is evaluated now, so that its errors are refusals.
 	var err error
 	if truth {
 		_, err = x.truth(&d.early)
 	} else {
-		_, err = x.raw(&d.early)
+		known, err = x.raw(&d.early)
 	}
 	if err != nil {
 		d.misfit(p, n, s.at, &misfit{message: err.Error()})
+		return nil, nil
 	}
-	return err == nil
+	return x, known
 }
 
 // early says that all it reads is known at submission.

@@ -98,7 +98,7 @@ func (d *decoder) computed(n *node, p *pointer, see *sight) (node, bool) {
 		return *n, true
 	}
 	before := len(d.list)
-	_, made := d.template(n, p, see)
+	_, made, _ := d.template(n, p, see)
 	if len(d.list) > before {
 		return *n, false
 	}
@@ -220,13 +220,9 @@ func formOf(agent string) perdure.StepForm {
 
 // with compiles the input of a run.
 func (d *decoder) with(n *node, p *pointer, see *sight) (*template, templates) {
-	t, made := d.template(n, p, see)
-	size := len(t.tail)
-	for i := range t.parts {
-		size += len(t.parts[i].before)
-	}
+	t, made, size := d.template(n, p, see)
 	if size > perdure.MaxPayloadBytes {
-		d.large(p, n.at, "an input of %d bytes; at most %d", size, perdure.MaxPayloadBytes)
+		d.large(p, n.at, "with its values filled in, an input of %d bytes or more; at most %d", size, perdure.MaxPayloadBytes)
 	}
 	return t, made
 }
@@ -243,7 +239,7 @@ func (d *decoder) condition(s *perdure.StepDefinition, src *stepSource, see *sig
 		text = strings.TrimSpace(text)
 	}
 	s.When = text
-	x := d.expression(n, p, span{expr: text, at: at}, true, see)
+	x, _ := d.expression(n, p, span{expr: text, at: at}, true, see)
 	if x == nil {
 		return nil
 	}

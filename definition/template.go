@@ -157,6 +157,7 @@ type templater struct {
 	out  template
 	text []byte // since the last part
 	made templates
+	size int // of the values that are known
 }
 
 // templates are the strings of a `with` that hold expressions, so that what an agent checks can be
@@ -169,12 +170,17 @@ type piece struct {
 	expr *expression
 }
 
-// template compiles n. Faults are recorded; what comes back is of use only if there were none.
-func (d *decoder) template(n *node, p *pointer, see *sight) (*template, templates) {
+// template compiles n. Faults are recorded; what comes back is of use only if there were none. Size is
+// how large the filled-in JSON is at least.
+func (d *decoder) template(n *node, p *pointer, see *sight) (out *template, made templates, size int) {
 	t := templater{d: d, see: see}
 	t.node(n, p)
 	t.out.tail = t.text
-	return &t.out, t.made
+	size = t.size + len(t.text)
+	for i := range t.out.parts {
+		size += len(t.out.parts[i].before)
+	}
+	return &t.out, t.made, size
 }
 
 func (t *templater) node(n *node, p *pointer) {
@@ -231,9 +237,14 @@ func (t *templater) string(n *node, p *pointer) {
 			pieces = append(pieces, piece{text: s.text})
 			continue
 		}
-		x := t.d.expression(n, p, s, false, t.see)
-		if x == nil {
+		x, known := t.d.expression(n, p, s, false, t.see)
+		switch {
+		case x == nil:
 			continue
+		case !lone && len(known) > 0 && known[0] == '"':
+			t.size += len(known) - len(`""`)
+		default:
+			t.size += len(known)
 		}
 		t.out.parts = append(t.out.parts, part{before: t.text, expr: x, inText: !lone, pointer: p})
 		t.text = nil
