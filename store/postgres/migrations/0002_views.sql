@@ -1,7 +1,7 @@
 -- The documented interface: the same rows in words.
 --
 --	select job, name, current, desired, phase, locked_by, locked_until
---	from perdure.steps where current <> desired;
+--	from perdure.steps where phase <> 'settled';
 
 create function perdure.state(smallint) returns text language sql immutable strict parallel safe
 	return (array['undone', 'done', 'unsure'])[$1 + 1];
@@ -43,14 +43,14 @@ select perdure.job_text(s.job) as job, s.name, s.idx, s.type, s.priority,
 	perdure.state(s.current) as current, perdure.state(s.desired) as desired, perdure.phase(s.phase) as phase,
 	s.skipped, s.run, case when s.run > 0 then perdure.direction(s.direction) end as direction,
 	case when s.run > 0 then perdure.state(s.was) end as was, s.turn,
-	s.agent, nullif(s.locked_by, '') as locked_by, s.complete_by, s.locked_until,
-	make_interval(secs => nullif(s.heartbeat, 0) / 1e6::double precision) as heartbeat,
+	nullif(s.agent, '') as agent, nullif(s.locked_by, '') as locked_by, s.complete_by, s.locked_until,
+	nullif(s.heartbeat, 0) / 1e6::double precision as heartbeat_seconds,
 	nullif(s.request, '') as request,
 	s.failures, s.rung, s.waits, s.returns, s.available_at, s.blockers,
 	perdure.outcome(s.outcome) as outcome, nullif(s.error_code, '') as error_code,
 	nullif(s.last_error, '') as last_error, nullif(s.progress, '') as progress,
 	perdure.json_text(p.input) as input, perdure.json_text(p.output) as output,
-	s.own_input, (array[null, 'do', 'undo'])[s.edited + 1] as edited, s.has_output, s.given_up,
+	s.own_input, (array[null, 'do', 'undo', 'do'])[s.edited + 1] as edited, s.has_output, s.given_up,
 	s.ready_at, s.started_at, s.ended_at, s.updated_at, s.job as job_id
 from perdure.step s left join perdure.payload p on p.job = s.job and p.idx = s.idx;
 

@@ -188,7 +188,7 @@ INSERT INTO clock VALUES (1, 0);
 -- locked_until < datetime('now'). What is not there is NULL.
 
 CREATE VIEW jobs AS SELECT
-	'job_' || lower(hex(id)) AS job, key, type, priority, labels, states,
+	'job_' || lower(hex(j.id)) AS job, key, type, priority, labels, states,
 	CASE current WHEN 0 THEN 'undone' WHEN 1 THEN 'done' ELSE 'unsure' END AS current,
 	CASE desired WHEN 0 THEN 'undone' ELSE 'done' END AS desired,
 	CASE phase WHEN 0 THEN 'settled' WHEN 1 THEN 'waiting' WHEN 2 THEN 'ready' WHEN 3 THEN 'running' ELSE 'parked' END AS phase,
@@ -201,13 +201,12 @@ CREATE VIEW jobs AS SELECT
 	nullif(given_up_reason, '') AS given_up_reason,
 	strftime('%Y-%m-%d %H:%M:%S', created_at / 1000000, 'unixepoch') || printf('.%06d', created_at % 1000000) AS created_at,
 	strftime('%Y-%m-%d %H:%M:%S', updated_at / 1000000, 'unixepoch') || printf('.%06d', updated_at % 1000000) AS updated_at,
-	strftime('%Y-%m-%d %H:%M:%S', settled_at / 1000000, 'unixepoch') || printf('.%06d', settled_at % 1000000) AS settled_at
-FROM job;
-
-CREATE VIEW definitions AS SELECT 'job_' || lower(hex(job)) AS job, body AS definition FROM definition;
+	strftime('%Y-%m-%d %H:%M:%S', settled_at / 1000000, 'unixepoch') || printf('.%06d', settled_at % 1000000) AS settled_at,
+	lower(hex(hash)) AS hash, d.body AS definition, j.id AS job_id
+FROM job j LEFT JOIN definition d ON d.job = j.id;
 
 -- What is wanted, what is so, and who owns it until when:
---   SELECT job, name, current, desired, phase, locked_by, locked_until FROM steps WHERE current <> desired
+--   SELECT job, name, current, desired, phase, locked_by, locked_until FROM steps WHERE phase <> 'settled'
 CREATE VIEW steps AS SELECT
 	'job_' || lower(hex(s.job)) AS job, s.idx, s.name, s.type, s.priority,
 	CASE s.current WHEN 0 THEN 'undone' WHEN 1 THEN 'done' ELSE 'unsure' END AS current,
@@ -230,25 +229,26 @@ CREATE VIEW steps AS SELECT
 	nullif(s.last_error, '') AS last_error,
 	nullif(s.progress, '') AS progress,
 	p.input, p.output,
-	CASE s.edited WHEN 1 THEN 'do' WHEN 2 THEN 'undo' END AS edited,
+	s.own_input, CASE s.edited WHEN 1 THEN 'do' WHEN 2 THEN 'undo' WHEN 3 THEN 'do' END AS edited, s.has_output,
 	s.given_up, s.blockers,
 	strftime('%Y-%m-%d %H:%M:%S', s.ready_at / 1000000, 'unixepoch') || printf('.%06d', s.ready_at % 1000000) AS ready_at,
 	strftime('%Y-%m-%d %H:%M:%S', s.started_at / 1000000, 'unixepoch') || printf('.%06d', s.started_at % 1000000) AS started_at,
 	strftime('%Y-%m-%d %H:%M:%S', s.ended_at / 1000000, 'unixepoch') || printf('.%06d', s.ended_at % 1000000) AS ended_at,
-	strftime('%Y-%m-%d %H:%M:%S', s.updated_at / 1000000, 'unixepoch') || printf('.%06d', s.updated_at % 1000000) AS updated_at
+	strftime('%Y-%m-%d %H:%M:%S', s.updated_at / 1000000, 'unixepoch') || printf('.%06d', s.updated_at % 1000000) AS updated_at,
+	s.job AS job_id
 FROM step s LEFT JOIN payload p ON p.job = s.job AND p.idx = s.idx;
 
 CREATE VIEW alerts AS SELECT
 	id, 'job_' || lower(hex(job)) AS job, nullif(step, '') AS step, kind, nullif(name, '') AS name, message,
 	strftime('%Y-%m-%d %H:%M:%S', raised_at / 1000000, 'unixepoch') || printf('.%06d', raised_at % 1000000) AS raised_at,
 	strftime('%Y-%m-%d %H:%M:%S', closed_at / 1000000, 'unixepoch') || printf('.%06d', closed_at % 1000000) AS closed_at,
-	nullif(closed_by, '') AS closed_by
+	nullif(closed_by, '') AS closed_by, job AS job_id
 FROM alert;
 
 CREATE VIEW history AS SELECT
 	id, 'job_' || lower(hex(job)) AS job, nullif(step, '') AS step, nullif(run, 0) AS run,
 	strftime('%Y-%m-%d %H:%M:%S', at / 1000000, 'unixepoch') || printf('.%06d', at % 1000000) AS at,
-	event, nullif(author, '') AS author, nullif(detail, '') AS detail
+	event, nullif(author, '') AS author, nullif(detail, '') AS detail, job AS job_id
 FROM entry;
 
 -- Permits are the rows that hold one, counted here as they are wherever it matters.
