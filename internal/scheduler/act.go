@@ -2,6 +2,8 @@ package scheduler
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"perdure"
 )
@@ -14,6 +16,10 @@ func (s *Scheduler) Act(ctx context.Context, id perdure.JobID, act perdure.Act) 
 type acting struct {
 	id  perdure.JobID
 	act perdure.Act
+
+	doubtful bool      // a commit's answer was lost
+	before   time.Time // when the row was written last, as the latest try met it
+	wrote    time.Time // the time of that try
 }
 
 func (o *acting) jobs() []perdure.JobID { return []perdure.JobID{o.id} }
@@ -24,6 +30,8 @@ func (o *acting) refs(b *batch) []perdure.StepRef {
 	}
 	return nil
 }
+
+func (o *acting) doubt() { o.doubtful = true }
 
 func (o *acting) apply(b *batch) error {
 	if err := b.job(o.id); err != nil {
@@ -37,6 +45,9 @@ func (o *acting) apply(b *batch) error {
 		}
 		index = ref.Index
 	}
+	if landed, err := o.landed(b, index); landed || err != nil {
+		return err
+	}
 	if o.act.NeedsWhole() {
 		if err := b.loadWhole(o.id); err != nil {
 			return err
@@ -49,10 +60,37 @@ func (o *acting) apply(b *batch) error {
 	return refusal
 }
 
+// landed says whether the try whose answer was lost was committed: the row bears its time. Acts that only
+// bring about what is then so can simply be repeated. The others must not be (a key would be changed
+// twice), so that where the row was written by somebody else meanwhile, nobody knows (F006).
+func (o *acting) landed(b *batch, index int) (bool, error) {
+	var step perdure.Step
+	at := b.w.Job(o.id).UpdatedAt
+	if o.act.Step != "" {
+		step = *b.w.Step(perdure.StepRef{Job: o.id, Index: index})
+		at = step.UpdatedAt
+	}
+	before, wrote := o.before, o.wrote
+	o.before, o.wrote = at, b.w.Now()
+	switch o.act.Verb {
+	case perdure.VerbResume, perdure.VerbSettle, perdure.VerbEdit:
+	default:
+		return false, nil
+	}
+	switch {
+	case !o.doubtful || at.Equal(before):
+		return false, nil
+	case at.Equal(wrote), step.ReadyAt.Equal(wrote), step.EndedAt.Equal(wrote):
+		o.before, o.wrote = before, wrote
+		return true, nil
+	}
+	return false, perdure.Refuse(perdure.CodeUnavailable, "the answer of the store was lost, and the job has moved since: look whether the %s has taken hold", o.act.Verb)
+}
+
 // CloseAlert closes an alert by hand. One that a parked step has is closed by what unparks the step.
 func (s *Scheduler) CloseAlert(ctx context.Context, id int64, by string) (*perdure.Alert, error) {
 	var alert *perdure.Alert
-	err := s.cfg.Store.Update(ctx, func(tx perdure.Tx) error {
+	err := s.update(ctx, func(tx perdure.Tx) error {
 		now, err := tx.Now()
 		if err != nil {
 			return err
@@ -79,7 +117,7 @@ func (s *Scheduler) PutLimit(ctx context.Context, name string, max int) error {
 	if err := checkLimit(name, max); err != nil {
 		return err
 	}
-	err := s.cfg.Store.Update(ctx, func(tx perdure.Tx) error {
+	err := s.update(ctx, func(tx perdure.Tx) error {
 		all, err := tx.Limits()
 		if err != nil {
 			return err
@@ -113,9 +151,11 @@ func (s *Scheduler) DeleteLimit(ctx context.Context, name string) error {
 	if err := checkLimit(name, 0); err != nil {
 		return err
 	}
-	err := s.cfg.Store.Update(ctx, func(tx perdure.Tx) error {
+	tries := 0
+	err := s.update(ctx, func(tx perdure.Tx) error {
+		tries++
 		found, err := tx.DeleteLimit(name)
-		if err == nil && !found {
+		if err == nil && !found && tries == 1 { // else it may have been there the first time
 			return perdure.Refuse(perdure.CodeNotFound, "there is no limit %s", name)
 		}
 		return err
@@ -126,9 +166,19 @@ func (s *Scheduler) DeleteLimit(ctx context.Context, name string) error {
 
 // FindSame is an unsettled job without a key that was made of the same definition.
 func (s *Scheduler) FindSame(ctx context.Context, hash [32]byte) (id perdure.JobID, found bool, err error) {
-	err = s.cfg.Store.Update(ctx, func(tx perdure.Tx) error {
+	err = s.update(ctx, func(tx perdure.Tx) error {
 		id, found, err = tx.JobByHash(hash)
 		return err
 	})
 	return id, found, err
+}
+
+// update is for what may be repeated as it is where the answer to a commit was lost.
+func (s *Scheduler) update(ctx context.Context, fn func(perdure.Tx) error) (err error) {
+	for range maxUnknown {
+		if err = s.cfg.Store.Update(ctx, fn); !errors.Is(err, perdure.ErrUnknown) || ctx.Err() != nil {
+			break
+		}
+	}
+	return err
 }

@@ -357,7 +357,7 @@ func (b *batch) save() error {
 func (s *Scheduler) answer(b *batch, requests []*request, claims []*waiter, results []error, err error) {
 	if err != nil {
 		for _, r := range requests {
-			r.done <- unavailable(err)
+			r.answer(unavailable(err))
 		}
 		s.answerClaims(b, claims, err)
 		s.log.Warn("a transaction failed", "requests", len(requests), "claims", len(claims), "error", err)
@@ -367,7 +367,7 @@ func (s *Scheduler) answer(b *batch, requests []*request, claims []*waiter, resu
 		note(s.meter)
 	}
 	for i, r := range requests {
-		r.done <- results[i]
+		r.answer(results[i])
 	}
 	s.answerClaims(b, claims, nil)
 	s.hint(b)

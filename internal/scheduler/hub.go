@@ -1,9 +1,7 @@
 package scheduler
 
 import (
-	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"perdure"
@@ -110,54 +108,6 @@ func (s *Scheduler) SeenNow(now time.Time) (all []perdure.Seen) {
 	}
 	return all
 }
-
-// backlog bounds the unsettled jobs. It counts them now and then, and in between by what this node
-// sees: exact on one node, near enough on a grid.
-type backlog struct {
-	store   perdure.Store
-	max     int
-	count   atomic.Int64
-	counted atomic.Int64 // unix nanoseconds; 0: never
-	mu      sync.Mutex
-}
-
-const recountEvery = 30 * time.Second
-
-func (b *backlog) add(n int64) { b.count.Add(n) }
-
-// admit counts one more job in, or refuses it.
-func (b *backlog) admit(ctx context.Context) error {
-	if err := b.recount(ctx); err != nil {
-		return unavailable(err)
-	}
-	if n := b.count.Add(1) - 1; n >= int64(b.max) {
-		b.add(-1)
-		e := perdure.Refuse(perdure.CodeBacklogFull, "%d jobs are not settled, and no more than %d may be", n, b.max)
-		e.Hint = "try again later"
-		return e
-	}
-	return nil
-}
-
-func (b *backlog) recount(ctx context.Context) error {
-	if fresh(b.counted.Load()) {
-		return nil
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if fresh(b.counted.Load()) {
-		return nil
-	}
-	n, err := b.store.Backlog(ctx, b.max+1)
-	if err != nil {
-		return err
-	}
-	b.count.Store(int64(n))
-	b.counted.Store(time.Now().UnixNano())
-	return nil
-}
-
-func fresh(at int64) bool { return at != 0 && time.Since(time.Unix(0, at)) < recountEvery }
 
 // sooner tells the supervisor that a step has been made to wait for a time before its next look.
 type sooner struct{ at chan time.Time }

@@ -20,7 +20,7 @@ func (b *batch) observe(c *perdure.Changes) {
 			b.s.plans.put(j.ID, b.w.Plan(j.ID))
 			m.Submitted(j.Type)
 			if j.Phase == perdure.Settled {
-				b.s.settled(m, j)
+				b.settled(m, j)
 			}
 		})
 	}
@@ -39,9 +39,9 @@ func (b *batch) observeJob(c *perdure.JobChange) {
 	b.notes = append(b.notes, func(m Meter) {
 		switch {
 		case now.Phase == perdure.Settled && was.Phase != perdure.Settled:
-			b.s.settled(m, now)
+			b.settled(m, now)
 		case now.Phase != perdure.Settled && was.Phase == perdure.Settled:
-			b.s.backlog.add(1)
+			b.s.backlog.reopened()
 		}
 	})
 }
@@ -67,7 +67,7 @@ func (b *batch) observeWait(s *perdure.Step) {
 	}
 }
 
-func (s *Scheduler) settled(m Meter, j *perdure.Job) {
-	s.backlog.add(-1)
+func (b *batch) settled(m Meter, j *perdure.Job) {
+	b.s.backlog.settled(b.began)
 	m.Settled(j.Type, j.Current, j.SettledAt.Sub(j.CreatedAt))
 }

@@ -16,6 +16,14 @@ type request struct {
 	done   chan error // buffered: the writer never waits
 }
 
+// answer ends a request.
+func (r *request) answer(err error) {
+	if o, ok := r.op.(*submission); ok {
+		o.answered(err)
+	}
+	r.done <- err
+}
+
 // waiter is a claim that waits for work.
 type waiter struct {
 	req      perdure.ClaimRequest
@@ -259,7 +267,7 @@ func (q *queue) close() {
 
 func (q *queue) refuseAll() {
 	for _, r := range q.requests {
-		r.done <- errDraining
+		r.answer(errDraining)
 	}
 	q.requests = nil
 	for a, ws := range q.waiting {

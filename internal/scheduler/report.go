@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
+	"time"
 
 	"perdure"
 )
@@ -26,7 +28,12 @@ type reporting struct {
 	holder  string
 	reports []perdure.Report
 	results []perdure.ReportResult
+
+	doubted []perdure.ReportResult // of the latest try whose commit's answer was lost
+	tried   []time.Time            // when it was tried
 }
+
+func (o *reporting) doubt() { o.doubted = o.results }
 
 func (o *reporting) jobs() []perdure.JobID {
 	ids := make([]perdure.JobID, len(o.reports))
@@ -61,8 +68,19 @@ func (o *reporting) apply(b *batch) error {
 		if o.results[i], err = o.one(b, &o.reports[i]); err != nil {
 			return err
 		}
+		if o.doubted != nil && o.doubted[i].Accepted && o.landed(b, i) {
+			o.results[i] = o.doubted[i]
+		}
 	}
+	o.tried = append(o.tried, b.w.Now())
 	return nil
+}
+
+// landed says whether a report, now stale, was accepted by the try whose answer was lost: the step, which
+// was let out again since, was made ready by it (F063).
+func (o *reporting) landed(b *batch, i int) bool {
+	ref, ok := b.ref(o.reports[i].Job, o.reports[i].Step)
+	return ok && o.results[i].Reason == perdure.RefusedStale && slices.ContainsFunc(o.tried, b.w.Step(ref).ReadyAt.Equal)
 }
 
 func (o *reporting) one(b *batch, rep *perdure.Report) (perdure.ReportResult, error) {

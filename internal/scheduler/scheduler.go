@@ -61,7 +61,7 @@ func New(cfg Config) *Scheduler {
 		cfg.MaxBacklog = perdure.DefaultMaxBacklog
 	}
 	return &Scheduler{cfg: cfg, log: cfg.Log, meter: cfg.Meter, plans: newPlanCache(cfg.Compiler),
-		queue: newQueue(), hub: newHub(), sooner: newSooner(), seen: newSeen(), backlog: &backlog{store: cfg.Store, max: cfg.MaxBacklog}}
+		queue: newQueue(), hub: newHub(), sooner: newSooner(), seen: newSeen(), backlog: newBacklog(cfg.Store, cfg.MaxBacklog)}
 }
 
 // Run commits what is asked until ctx ends; then what is queued is refused, and it returns.
@@ -112,7 +112,7 @@ var errDraining = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the no
 func (s *Scheduler) do(ctx context.Context, op operation, weight int) error {
 	r := &request{op: op, weight: weight, done: make(chan error, 1)}
 	if err := s.queue.put(r); err != nil {
-		return err
+		r.answer(err)
 	}
 	select {
 	case err := <-r.done:

@@ -23,16 +23,9 @@ func (s *Scheduler) Submit(ctx context.Context, plan *perdure.Plan) (Submitted, 
 	if err := s.backlog.admit(ctx); err != nil {
 		return Submitted{}, err
 	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return Submitted{}, err
-	}
-	op := &submission{id: perdure.JobID(id), plan: plan}
-	err = s.do(ctx, op, len(plan.Steps))
-	if err != nil || !op.answer.Created {
-		s.backlog.add(-1)
-	}
-	if err != nil {
+	op := &submission{id: perdure.JobID(uuid.Must(uuid.NewV7())), plan: plan}
+	op.answered = func(err error) { s.backlog.answered(err == nil && op.answer.Created) }
+	if err := s.do(ctx, op, len(plan.Steps)); err != nil {
 		return Submitted{}, err
 	}
 	return op.answer, nil
@@ -42,6 +35,8 @@ type submission struct {
 	id     perdure.JobID
 	plan   *perdure.Plan
 	answer Submitted
+
+	answered func(error) // also where the caller has gone
 }
 
 // jobs: the own id, which is there already where the answer to a commit was lost.

@@ -124,7 +124,7 @@ func (o *sweeping) act(b *batch, refs []perdure.StepRef) error {
 
 // EmbeddedHolders are the holders of runs that live inside a node.
 func (s *Scheduler) EmbeddedHolders(ctx context.Context) (holders []string, err error) {
-	err = s.cfg.Store.Update(ctx, func(tx perdure.Tx) error {
+	err = s.update(ctx, func(tx perdure.Tx) error {
 		holders, err = tx.EmbeddedHolders()
 		return err
 	})

@@ -1,0 +1,116 @@
+package scheduler
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"perdure"
+)
+
+// backlog bounds the unsettled jobs. It counts them now and then, and in between by what this node
+// sees: never too few on one node, near enough on a grid.
+type backlog struct {
+	store perdure.Store
+	max   int
+	turn  chan struct{} // whoever has put something in counts
+
+	mu      sync.Mutex
+	stored  int // unsettled jobs
+	coming  int // submissions that were admitted and are not answered
+	made    int // jobs that were seen to come, ever
+	counted time.Time
+}
+
+const recountEvery = 30 * time.Second
+
+func newBacklog(store perdure.Store, max int) *backlog {
+	return &backlog{store: store, max: max, turn: make(chan struct{}, 1)}
+}
+
+// admit lets one more submission in, or refuses it. Who was let in must answer.
+func (b *backlog) admit(ctx context.Context) error {
+	if err := b.recount(ctx); err != nil {
+		return unavailable(err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := b.stored + b.coming; n >= b.max {
+		e := perdure.Refuse(perdure.CodeBacklogFull, "%d jobs are not settled, and no more than %d may be", n, b.max)
+		e.Hint = "try again later"
+		return e
+	}
+	b.coming++
+	return nil
+}
+
+// answered ends a submission, which has made a job or not.
+func (b *backlog) answered(made bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.coming--
+	if made {
+		b.stored++
+		b.made++
+	}
+}
+
+// reopened: a job that was settled is not any more.
+func (b *backlog) reopened() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stored++
+	b.made++
+}
+
+// settled: a job is, by a transaction that began then. What began before the count may be in it already.
+func (b *backlog) settled(began time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if began.After(b.counted) {
+		b.stored--
+	}
+}
+
+// recount asks the store, unless it was asked lately. Where there is a figure, one that is old will do
+// while somebody else counts, or where the store does not answer.
+func (b *backlog) recount(ctx context.Context) error {
+	at, made := b.latest()
+	if time.Since(at) < recountEvery {
+		return nil
+	}
+	select {
+	case b.turn <- struct{}{}:
+	default:
+		if !at.IsZero() {
+			return nil
+		}
+		select {
+		case b.turn <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	defer func() { <-b.turn }()
+	if at, made = b.latest(); time.Since(at) < recountEvery {
+		return nil
+	}
+	n, err := b.store.Backlog(ctx, b.max+1)
+	if err != nil && !at.IsZero() {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stored = n + b.made - made // those made meanwhile may be missing in n
+	b.counted = time.Now()
+	return nil
+}
+
+func (b *backlog) latest() (counted time.Time, made int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.counted, b.made
+}
