@@ -12,7 +12,7 @@ import (
 )
 
 // Definition is what is asked for: the request from which a job is made. Its JSON is the canonical
-// form, with defaults filled in, keys sorted and numbers in the digits they came in; it is what a
+// form, without what equals a default, keys sorted and numbers in the digits they came in; it is what a
 // store keeps and what package definition reads back.
 type Definition struct {
 	Type           string            `json:"type"`

@@ -2,6 +2,7 @@ package perdure
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 )
 
@@ -251,15 +252,18 @@ func (w *Workset) edit(e *entry, r *row, a *Act) error {
 		return Refuse(CodeConflict, "run %d of step %s, whose holder died, may still act until %s under the old key",
 			r.Run, r.Name, r.LockedUntil.Format(time.RFC3339))
 	}
-	w.note(e, r.Name, r.Run, string(VerbEdit), a.Author, a.Reason)
+	var did []string
 	if a.Input != nil {
 		r.Edited = editedFor(r.wants())
 		w.setInput(e, r, a.Input)
+		did = append(did, "another input")
 	}
 	if a.NewKey {
 		r.Turn++
 		r.Current, r.dirty = Undone, true
+		did = append(did, "new key "+r.Key())
 	}
+	w.note(e, r.Name, r.Run, string(VerbEdit), a.Author, strings.Join(did, ", ")+reasonText(a.Reason))
 	return nil
 }
 

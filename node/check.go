@@ -11,9 +11,23 @@ const (
 	checkTries = 5 // of a job that moves while it is looked at
 )
 
+// checkable is a store that can look at itself.
+type checkable interface {
+	Check(context.Context) ([]string, error)
+}
+
 // Check looks at every job in the store and tells what agrees neither with itself nor with the
-// invariants.
+// invariants; and what the store finds wrong with itself (F111).
 func (n *Node) Check(ctx context.Context, tell func(perdure.Finding)) error {
+	if s, ok := n.store.(checkable); ok {
+		faults, err := s.Check(ctx)
+		if err != nil {
+			return unreachable(err)
+		}
+		for _, f := range faults {
+			tell(perdure.Finding{Rule: "F111", Message: "the store: " + f})
+		}
+	}
 	var after perdure.JobID
 	for {
 		jobs, err := n.store.ListJobs(ctx, perdure.JobFilter{After: after, Ascending: true, Limit: checkPage})

@@ -201,7 +201,7 @@ func (n *Node) Act(ctx context.Context, ref string, act perdure.Act) (*perdure.J
 // Claim implements perdure.Exchange.
 func (n *Node) Claim(ctx context.Context, c perdure.ClaimRequest) ([]perdure.Run, error) {
 	if n.draining.Load() {
-		return nil, nil
+		return nil, n.Ready(ctx) // an empty answer at once would have agents ask in a loop
 	}
 	return n.scheduler.Claim(ctx, c)
 }

@@ -65,7 +65,7 @@ func redirect(req *http.Request, via []*http.Request) error {
 type forbiddenError struct{ addr netip.Addr }
 
 func (e *forbiddenError) Error() string {
-	return fmt.Sprintf("%s is not an allowed target", e.addr)
+	return fmt.Sprintf("%s is on this machine or its link, and not an allowed target (serve and agent have --allow-private-targets)", e.addr)
 }
 
 // permit looks at an address that is about to be dialled: after all names are resolved, so that no
