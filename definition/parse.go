@@ -65,7 +65,8 @@ func (c *Compiler) Parse(data []byte, format Format, opts Options) ([]*perdure.P
 		return nil, fs.err()
 	}
 	if len(docs) == 0 {
-		return nil, perdure.Refuse(perdure.CodeMalformed, "there is no definition in it")
+		fs.put(malformed(0, "there is no definition in it").hinted("a job has a type and steps: perdure schema describes it"))
+		return nil, fs.err()
 	}
 	plans := make([]*perdure.Plan, 0, len(docs))
 	for i := range docs {
