@@ -479,7 +479,7 @@ var badCalls = []badCall{
 	{"POST", "/v1/reports", `{"holder":"h","reports":[` + strings.Repeat("{},", 20_000) + `{}]}`, 422},
 	{"POST", "/v1/heartbeats", `{"holder":"h"}`, 422},
 	{"POST", "/v1/heartbeats", `{"runs":[]}`, 422},
-	{"POST", "/v1/heartbeats", "{\"holder\":\"\xff\",\"runs\":[]}", 400},
+	{"POST", "/v1/heartbeats", "{\"holder\":\"\xff\",\"runs\":[]}", 422},
 }
 
 func (c badCall) refused(t *testing.T, url, job string) string {
