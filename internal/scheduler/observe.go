@@ -69,5 +69,6 @@ func (b *batch) observeWait(s *perdure.Step) {
 
 func (b *batch) settled(m Meter, j *perdure.Job) {
 	b.s.backlog.settled(b.began)
+	b.s.plans.drop(j.ID)
 	m.Settled(j.Type, j.Current, j.SettledAt.Sub(j.CreatedAt))
 }

@@ -49,14 +49,26 @@ func (c *planCache) put(id perdure.JobID, p *perdure.Plan) {
 	if c.plans[id] != nil {
 		return
 	}
-	// A plan takes some eight times its text.
-	size := 8*len(p.Canonical) + 1024
+	size := planSize(p)
 	c.plans[id] = c.order.PushFront(&cached{id, p, size})
 	c.size += size
 	for c.size > planCacheBytes && c.order.Len() > 1 {
 		last := c.order.Remove(c.order.Back()).(*cached)
 		delete(c.plans, last.id)
 		c.size -= last.size
+	}
+}
+
+// planSize is about what a plan takes: its text, the tree made of it, and programs for each step.
+func planSize(p *perdure.Plan) int { return 8*len(p.Canonical) + 4096 + 4096*len(p.Steps) }
+
+// drop forgets the plan of a job that has settled: the next that needs it is a person, and rare.
+func (c *planCache) drop(id perdure.JobID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.plans[id]; e != nil {
+		c.size -= c.order.Remove(e).(*cached).size
+		delete(c.plans, id)
 	}
 }
 
