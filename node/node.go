@@ -219,6 +219,13 @@ func (n *Node) Stop(ctx context.Context) error {
 	}
 	n.end()
 	n.running.Wait()
+	if n.started.Load() { // nobody is to look for it, until its row is a day old
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if err := n.store.DropNode(ctx, n.id); err != nil {
+			n.log.Debug("could not leave the list of nodes", "error", err)
+		}
+	}
 	return err
 }
 

@@ -137,3 +137,28 @@ func TestFailureUndoes(t *testing.T) {
 		consistent(t, n)
 	})
 }
+
+// TestStoppedNodeIsNotListed: who lists the nodes finds those that are there, and those that died.
+func TestStoppedNodeIsNotListed(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		n := start(t, store, node.Config{})
+		listed := func() int {
+			nodes, err := n.ListNodes(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(nodes)
+		}
+		for deadline := time.Now().Add(10 * time.Second); listed() != 1; time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("never listed")
+			}
+		}
+		if err := n.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if listed() != 0 {
+			t.Error("still listed")
+		}
+	})
+}

@@ -119,6 +119,6 @@ func (a *app) removeLimitCmd() *cobra.Command {
 			})
 		},
 	}
-	uses(cmd, "server", "store")
+	uses(cmd, "server", "store", "output") // which is empty
 	return cmd
 }

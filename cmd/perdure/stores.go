@@ -110,6 +110,6 @@ the file is brought up to date when it is opened.`,
 			return nil
 		},
 	}
-	uses(cmd, "store")
+	uses(cmd, "store", "output") // which is empty
 	return cmd
 }

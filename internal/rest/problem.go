@@ -135,7 +135,11 @@ func (a *api) fail(w *answer, r *http.Request, err error) {
 		w.status = statusGone
 		return
 	}
-	if p.Status >= http.StatusInternalServerError {
+	switch {
+	case p.Status < http.StatusInternalServerError:
+	case r.URL.Path == "/readyz": // asked every second by whoever balances load: the 503 is the news
+		a.Log.DebugContext(r.Context(), "not ready", "error", err)
+	default:
 		a.Log.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", r.URL.Path, "code", p.Code, "error", err)
 	}
 	if w.status != 0 {

@@ -88,6 +88,16 @@ func TestPanic(t *testing.T) {
 	}
 }
 
+// A node that is drained or waits for its store is asked /readyz all the time: each is no error of its own.
+func TestNotReadyIsNoError(t *testing.T) {
+	var log bytes.Buffer
+	h := New(Config{Service: resttest.Full(), Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Ready: func(context.Context) error { return perdure.Refuse(perdure.CodeUnavailable, "draining") }})
+	if w := exchange(h, "GET /readyz", ""); w.Code != http.StatusServiceUnavailable || log.Len() > 0 {
+		t.Errorf("%d, and in the log: %s", w.Code, &log)
+	}
+}
+
 func TestPanicHalfway(t *testing.T) {
 	svc := resttest.Full()
 	svc.OnFollow = func(_ context.Context, _ string, see func(*perdure.JobView) error) error {
