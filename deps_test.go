@@ -56,6 +56,7 @@ var arrows = []arrow{
 	{pkg: "store/storetest", kit: true, ours: []string{""}, theirs: []string{"github.com/google/go-cmp"}, why: "the stores' contract"},
 	{pkg: "internal/everystore", kit: true, ours: []string{"", "internal/pgtest", "store/memory", "store/postgres", "store/sqlite"},
 		why: "tests that run on each store"},
+	{pkg: "internal/faultystore", kit: true, ours: []string{""}, why: "a store that fails in all ways, by a seed"},
 	{pkg: "internal/pgtest", kit: true, theirs: []string{"github.com/jackc/pgx/v5"}, why: "a PostgreSQL of the tests' own"},
 	{pkg: "internal/rest/resttest", kit: true, ours: []string{""}, why: "a Service with known answers"},
 

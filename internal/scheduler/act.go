@@ -175,7 +175,7 @@ func (s *Scheduler) FindSame(ctx context.Context, hash [32]byte) (id perdure.Job
 
 // update is for what may be repeated as it is where the answer to a commit was lost.
 func (s *Scheduler) update(ctx context.Context, fn func(perdure.Tx) error) (err error) {
-	for range maxUnknown {
+	for range maxAsked {
 		if err = s.cfg.Store.Update(ctx, fn); !errors.Is(err, perdure.ErrUnknown) || ctx.Err() != nil {
 			break
 		}

@@ -47,73 +47,103 @@ type batch struct {
 // commit carries requests and claims out in one transaction, and answers.
 func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*waiter) {
 	began := time.Now()
-	b := s.newBatch(nil) // for a transaction that does not even begin
-	var doubtful []*batch
-	var results []error
-	poison := map[operation]error{}
-	for out := 0; ; {
-		err := s.cfg.Store.Update(ctx, func(tx perdure.Tx) error {
-			b = s.newBatch(tx)
-			var err error
-			results, err = b.run(requests, &claims, poison)
-			return err
-		})
-		var p *poisoned
-		switch {
-		case errors.As(err, &p) && out < maxPoisoned:
-			out++
-			s.log.Error("the rules failed; what made them fail is taken out", "job", p.job, "error", p.err, "stack", p.stack)
-			if p.op != nil {
-				poison[p.op] = p.err
-			} else {
-				s.isolate(p.job, p.err)
-			}
-			continue
-		case errors.Is(err, perdure.ErrUnknown) && len(doubtful) < maxUnknown && ctx.Err() == nil:
-			doubtful = append(doubtful, b)
-			doubt(requests, claims)
-			continue
-		case len(requests) > 1 && spoiled(err):
-			for _, r := range requests { // alone, only the one that spoils it fails
-				s.commit(ctx, []*request{r}, nil)
-			}
-			requests = nil
-			continue
-		}
-		s.answer(b, requests, claims, results, err)
-		for _, d := range doubtful {
-			s.hint(d) // whether or not it was committed
-			s.queue.bringBack(&look{woken: d.woken, freed: d.freed})
-		}
-		s.meter.Committed(len(requests)+len(b.granted), time.Since(began))
-		return
+	a := &attempt{s: s, requests: requests, claims: claims, b: s.newBatch(nil), poison: map[operation]error{}}
+	err := a.try(ctx)
+	for a.again(ctx, err) {
+		err = a.try(ctx)
 	}
+	s.answer(a.b, a.requests, a.claims, a.results, err)
+	for _, d := range a.doubtful { // whether or not it was committed
+		s.hint(d)
+		s.queue.bringBack(&look{woken: d.woken, freed: d.freed})
+	}
+	s.meter.Committed(len(a.requests)+len(a.b.granted), time.Since(began))
 }
 
-// maxUnknown bounds how often a commit with a lost answer is asked about, maxPoisoned how many operations
-// and jobs may be taken out of one transaction.
+// attempt is what it takes until a transaction is through, or is not to be had.
+type attempt struct {
+	s        *Scheduler
+	requests []*request
+	claims   []*waiter
+	b        *batch // of the latest try
+	results  []error
+	poison   map[operation]error
+	out      int      // operations and jobs that were taken out
+	doubtful []*batch // tries whose commit's answer was lost
+	asked    int      // how often after that
+}
+
+func (a *attempt) try(ctx context.Context) error {
+	return a.s.cfg.Store.Update(ctx, func(tx perdure.Tx) (err error) {
+		a.b = a.s.newBatch(tx)
+		a.results, err = a.b.run(a.requests, &a.claims, a.poison)
+		return err
+	})
+}
+
+// maxAsked bounds how often it is asked what became of a commit with a lost answer, maxPoisoned how many
+// operations and jobs may be taken out of one transaction.
 const (
-	maxUnknown  = 20
+	maxAsked    = 20
 	maxPoisoned = maxBatchRequests + 100
+	askPause    = 20 * time.Millisecond
 )
+
+// again says whether what failed is to be tried once more, and prepares it.
+func (a *attempt) again(ctx context.Context, err error) bool {
+	var p *poisoned
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return false
+	case errors.As(err, &p) && a.out < maxPoisoned:
+		a.out++
+		a.s.takeOut(p, a.poison)
+		return true
+	case errors.Is(err, perdure.ErrUnknown) && a.asked < maxAsked:
+		a.doubt()
+		return true
+	case len(a.doubtful) > 0 && a.asked < maxAsked && !errors.As(err, &p):
+		a.asked++
+		time.Sleep(askPause) // what is not known now will be known soon
+		return true
+	case len(a.requests) > 1 && spoiled(err):
+		for _, r := range a.requests { // alone, only the one that spoils it fails
+			a.s.commit(ctx, []*request{r}, nil)
+		}
+		a.requests = nil
+		return true
+	}
+	return false
+}
 
 // doubt prepares for asking again after a commit whose answer was lost (F006, F063). That finds what is
 // there: jobs by their ids, claims by their request; acts and reports remember what they have met.
-func doubt(requests []*request, claims []*waiter) {
-	for _, r := range requests {
+func (a *attempt) doubt() {
+	a.asked++
+	a.doubtful = append(a.doubtful, a.b)
+	for _, r := range a.requests {
 		if o, ok := r.op.(interface{ doubt() }); ok {
 			o.doubt()
 		}
 	}
-	for _, w := range claims {
+	for _, w := range a.claims {
 		w.again = true
 	}
 }
 
 // spoiled tells an error that something in a transaction may have caused from one of the store's own.
 func spoiled(err error) bool {
-	return err != nil && perdure.CodeOf(err) == "" && !errors.Is(err, perdure.ErrUnknown) && !errors.Is(err, perdure.ErrStale) &&
+	return perdure.CodeOf(err) == "" && !errors.Is(err, perdure.ErrUnknown) && !errors.Is(err, perdure.ErrStale) &&
 		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+}
+
+func (s *Scheduler) takeOut(p *poisoned, poison map[operation]error) {
+	s.log.Error("the rules failed; what made them fail is taken out", "job", p.job, "error", p.err, "stack", p.stack)
+	if p.op != nil {
+		poison[p.op] = p.err
+	} else {
+		s.isolate(p.job, p.err)
+	}
 }
 
 // poisoned is an operation, or a job at its claim, that made the rules panic. It is taken out, and the

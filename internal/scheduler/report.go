@@ -76,11 +76,18 @@ func (o *reporting) apply(b *batch) error {
 	return nil
 }
 
-// landed says whether a report, now stale, was accepted by the try whose answer was lost: the step, which
-// was let out again since, was made ready by it (F063).
+// landed says whether a report, now stale, was accepted by the try whose answer was lost (F063). The step
+// was let out again since: it was made ready by that try, or has turned round from what was reported done.
+// A failure, where neither is so, is called stale: nothing was taken from it.
 func (o *reporting) landed(b *batch, i int) bool {
-	ref, ok := b.ref(o.reports[i].Job, o.reports[i].Step)
-	return ok && o.results[i].Reason == perdure.RefusedStale && slices.ContainsFunc(o.tried, b.w.Step(ref).ReadyAt.Equal)
+	rep := &o.reports[i]
+	ref, ok := b.ref(rep.Job, rep.Step)
+	if !ok || o.results[i].Reason != perdure.RefusedStale {
+		return false
+	}
+	s := b.w.Step(ref)
+	turned := rep.Outcome == perdure.OutcomeDone && s.Run == rep.Run+1 && s.Was != perdure.Unsure && s.Was != s.Direction.Pole()
+	return turned || slices.ContainsFunc(o.tried, s.ReadyAt.Equal)
 }
 
 func (o *reporting) one(b *batch, rep *perdure.Report) (perdure.ReportResult, error) {

@@ -1,0 +1,188 @@
+// Package faultystore is a perdure.Store whose calls fail, by a seed, in all the ways in which a
+// database's do (F115): before anything happened, after all of it did, with an answer that says neither,
+// slowly, or because the caller has lost patience.
+package faultystore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"perdure"
+)
+
+// Fault is what happens to a call.
+type Fault int
+
+const (
+	None       Fault = iota
+	Before           // an error, and nothing was done
+	Transient        // the same, by name: the store does not answer
+	LostDone         // committed, and the answer is lost
+	LostUndone       // not committed, and the answer is lost
+	Stale            // rows had changed: the whole of fn is run again
+	Slow             // it takes long
+	Cancelled        // the caller's context ends in the middle
+	Faults           // how many there are
+)
+
+// Store passes calls on to another, or not.
+type Store struct {
+	perdure.Store
+	pace time.Duration // what a call takes
+
+	mu   sync.Mutex
+	rand *rand.Rand
+	rate float64
+	Hits [Faults]int // how often each fault was met
+}
+
+// New wraps a store. One call in so many fails; pace is what each takes.
+func New(store perdure.Store, seed uint64, rate float64, pace time.Duration) *Store {
+	return &Store{Store: store, rand: rand.New(rand.NewPCG(seed, 0)), rate: rate, pace: pace}
+}
+
+// Calm ends the faults.
+func (s *Store) Calm() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rate = 0
+}
+
+// draw chooses the fault of a call, and how long it takes.
+func (s *Store) draw(reads bool) (Fault, time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f, takes := None, time.Duration(0)
+	if s.pace > 0 {
+		takes = s.pace/2 + time.Duration(s.rand.Int64N(int64(s.pace)))
+	}
+	if s.rand.Float64() < s.rate {
+		f = Fault(1 + s.rand.IntN(int(Faults)-1))
+		if reads && (f == LostDone || f == LostUndone || f == Stale) {
+			f = Before
+		}
+	}
+	if f == Slow {
+		takes = takes*100 + 20*time.Millisecond
+	}
+	s.Hits[f]++
+	return f, takes
+}
+
+var (
+	errBefore    = errors.New("faultystore: an error")
+	errTransient = perdure.Refuse(perdure.CodeUnavailable, "faultystore: no answer")
+	errAgain     = errors.New("faultystore: rolled back to be run again")
+)
+
+// Update implements perdure.Store.
+func (s *Store) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+	f, takes := s.draw(false)
+	if err := sleep(ctx, takes); err != nil {
+		return err
+	}
+	switch f {
+	case Before:
+		return errBefore
+	case Transient:
+		return errTransient
+	case LostDone:
+		if err := s.Store.Update(ctx, fn); err != nil {
+			return err
+		}
+		return fmt.Errorf("faultystore, done: %w", perdure.ErrUnknown)
+	case LostUndone, Stale, Cancelled:
+		err := s.Store.Update(ctx, func(tx perdure.Tx) error {
+			if err := fn(tx); err != nil {
+				return err
+			}
+			return errAgain
+		})
+		switch {
+		case !errors.Is(err, errAgain):
+			return err
+		case f == LostUndone:
+			return fmt.Errorf("faultystore, not done: %w", perdure.ErrUnknown)
+		case f == Cancelled:
+			return context.DeadlineExceeded
+		}
+	}
+	return s.Store.Update(ctx, fn)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// read is the weather of a read.
+func (s *Store) read(ctx context.Context) error {
+	f, takes := s.draw(true)
+	if err := sleep(ctx, takes); err != nil {
+		return err
+	}
+	switch f {
+	case Before:
+		return errBefore
+	case Transient:
+		return errTransient
+	case Cancelled:
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+func (s *Store) Now(ctx context.Context) (t time.Time, err error) {
+	if err = s.read(ctx); err == nil {
+		t, err = s.Store.Now(ctx)
+	}
+	return t, err
+}
+
+func (s *Store) Look(ctx context.Context, agents []string) (l perdure.Look, err error) {
+	if err = s.read(ctx); err == nil {
+		l, err = s.Store.Look(ctx, agents)
+	}
+	return l, err
+}
+
+func (s *Store) Job(ctx context.Context, id perdure.JobID) (j *perdure.Job, err error) {
+	if err = s.read(ctx); err == nil {
+		j, err = s.Store.Job(ctx, id)
+	}
+	return j, err
+}
+
+func (s *Store) Definition(ctx context.Context, id perdure.JobID) (b []byte, err error) {
+	if err = s.read(ctx); err == nil {
+		b, err = s.Store.Definition(ctx, id)
+	}
+	return b, err
+}
+
+func (s *Store) StepsOf(ctx context.Context, id perdure.JobID, since time.Time) (steps []*perdure.Step, err error) {
+	if err = s.read(ctx); err == nil {
+		steps, err = s.Store.StepsOf(ctx, id, since)
+	}
+	return steps, err
+}
+
+func (s *Store) Backlog(ctx context.Context, max int) (n int, err error) {
+	if err = s.read(ctx); err == nil {
+		n, err = s.Store.Backlog(ctx, max)
+	}
+	return n, err
+}
