@@ -17,11 +17,11 @@ import (
 	"perdure"
 	"perdure/definition"
 	"perdure/internal/agenthost"
-	"perdure/internal/everystore"
 	"perdure/internal/faultystore"
 	"perdure/internal/scheduler"
 	"perdure/internal/supervisor"
 	"perdure/store/memory"
+	"perdure/store/sqlite"
 )
 
 var (
@@ -467,12 +467,17 @@ func ticking() func() time.Time {
 	}
 }
 
-// The same on a file, in real time.
+// The same on a file: its clock is virtual, its disk is not.
 func TestWholeJobsOnSQLite(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	for seed := range uint64(3) {
-		play(t, seed+1, everystore.SQLite(t, t.TempDir()+"/f.db"), 0.1, 0, 8, time.Minute)
+	for seed := range uint64(max(*seeds/30, 2)) {
+		dir := t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			store, err := sqlite.Open(dir+"/f.db", sqlite.WithClock(ticking()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer store.Close()
+			play(t, seed+1, store, 0.02+0.3*float64(seed%7)/6, time.Millisecond, 6, time.Hour)
+		})
 	}
 }
