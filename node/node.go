@@ -78,6 +78,8 @@ type shared interface {
 	Hints(context.Context) <-chan struct{}
 	// Heard says that hints do come through.
 	Heard() bool
+	// CheckSchema refuses the store once somebody has given it another schema.
+	CheckSchema(context.Context) error
 }
 
 const (
@@ -237,7 +239,11 @@ func (n *Node) Ready(ctx context.Context) error {
 	if !n.started.Load() {
 		return &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node has not started yet"}
 	}
-	if _, err := n.store.Now(ctx); err != nil {
+	_, err := n.store.Now(ctx)
+	if store, ok := n.store.(shared); ok && err == nil {
+		err = store.CheckSchema(ctx)
+	}
+	if err != nil {
 		return unreachable(err)
 	}
 	return nil

@@ -9,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"perdure"
 	"perdure/internal/everystore"
+	"perdure/internal/pgtest"
 	"perdure/node"
 )
 
@@ -161,4 +164,24 @@ func TestStoppedNodeIsNotListed(t *testing.T) {
 			t.Error("still listed")
 		}
 	})
+}
+
+// TestReadyHeedsTheSchema: a newer program may give the database another schema under a node's feet.
+func TestReadyHeedsTheSchema(t *testing.T) {
+	url := pgtest.Start(t)
+	n := start(t, everystore.Postgres(t, url), node.Config{})
+	if err := n.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	db, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close(context.Background())
+	if _, err := db.Exec(t.Context(), "insert into perdure.migration (version, name) values (999, 'of the future')"); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Ready(t.Context()); perdure.CodeOf(err) != perdure.CodeSchema {
+		t.Errorf("ready: %v", err)
+	}
 }

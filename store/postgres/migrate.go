@@ -130,8 +130,8 @@ func migrateOne(ctx context.Context, conn *pgx.Conn) (have int, done bool, err e
 	return have, false, tx.Commit(ctx)
 }
 
-// checkSchema refuses a database whose schema is not that of this program.
-func (s *Store) checkSchema(ctx context.Context) error {
+// CheckSchema refuses a database whose schema is not that of this program.
+func (s *Store) CheckSchema(ctx context.Context) error {
 	have, err := first(query(ctx, s, pgx.RowTo[int], versionSQL))
 	var pe *pgconn.PgError
 	switch {

@@ -84,7 +84,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	}
 	s := &Store{pool: pool, limits: cfg.limits, settings: cfg.settings()}
 	s.hints.start(s)
-	if err := s.checkSchema(ctx); err != nil {
+	if err := s.CheckSchema(ctx); err != nil {
 		_ = s.Close()
 		return nil, err
 	}
