@@ -1,0 +1,324 @@
+package scheduler_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/definition"
+	"perdure/internal/everystore"
+	"perdure/internal/scheduler"
+	"perdure/internal/supervisor"
+	"perdure/store/memory"
+)
+
+// evil is a compiler after whose update stored definitions of some types are not what they were.
+type evil struct{ definition.Compiler }
+
+type boom struct{}
+
+func (boom) Eval(*perdure.Scope) (bool, error)              { panic("boom") }
+func (boom) Render(*perdure.Scope) (json.RawMessage, error) { panic("boom") }
+func (boom) Refs() []int                                    { return nil }
+
+func (e *evil) Compile(text []byte) (*perdure.Plan, error) {
+	p, err := e.Compiler.Compile(text)
+	if err != nil {
+		return nil, err
+	}
+	switch p.Definition.Type {
+	case "unreadable":
+		return nil, errors.New("what is this")
+	case "fewer":
+		p.Steps, p.Index = p.Steps[:1], map[string]int{p.Steps[0].Name: 0}
+	case "panics":
+		for i := range p.Steps {
+			p.Steps[i].Do, p.Steps[i].Test = boom{}, boom{}
+		}
+	}
+	return p, nil
+}
+
+// counting counts what is asked of a store, and the lines of a log.
+type counting struct {
+	perdure.Store
+	slog.Handler
+	calls, lines atomic.Int64
+}
+
+func (c *counting) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+	c.calls.Add(1)
+	return c.Store.Update(ctx, fn)
+}
+
+func (c *counting) Look(ctx context.Context, agents []string) (perdure.Look, error) {
+	c.calls.Add(1)
+	return c.Store.Look(ctx, agents)
+}
+
+func (c *counting) Enabled(context.Context, slog.Level) bool { return true }
+func (c *counting) Handle(context.Context, slog.Record) error {
+	c.lines.Add(1)
+	return nil
+}
+
+// F077, F078, F126: jobs that cannot be read, or make the rules panic, in front of all others and in every
+// phase. The others go on, and those cost next to nothing.
+func TestPoisonJobs(t *testing.T) {
+	c := &counting{Store: memory.New()}
+	before := open(t, c, scheduler.Config{})
+	body := "type: %s\npriority: %d\nflow: chain\nsteps:\n  a: {agent: a, completeWithin: 40ms, retry: {backoff: 1ms, attempts: 100}}\n  b: {agent: a, completeWithin: 40ms, retry: {backoff: 1ms, attempts: 100}}\n  c: {agent: a}\n"
+	var ids []perdure.JobID
+	for _, typ := range []string{"unreadable", "fewer", "panics"} {
+		for range 4 { // a ready; a running, soon expired; b ready; b running
+			ids = append(ids, before.submit(fmt.Sprintf(body, typ, 9)))
+		}
+		runs := before.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 3})
+		before.report("h", runs[1], perdure.OutcomeDone)
+		before.report("h", runs[2], perdure.OutcomeDone)
+		before.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1})
+	}
+	wide := "type: unreadable\npriority: 9\nsteps:\n"
+	for i := range 700 { // more than one page of a sweep, all expired
+		wide += fmt.Sprintf("  s%d: {agent: a, completeWithin: 40ms}\n", i)
+	}
+	before.submit(wide)
+	for len(before.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1000})) > 0 {
+	}
+	for range 10 {
+		before.submit(fmt.Sprintf(body, "healthy", 0))
+	}
+	time.Sleep(50 * time.Millisecond)
+
+	after := scheduler.New(scheduler.Config{Store: c, Compiler: &evil{}, Log: slog.New(c)})
+	sup := supervisor.New(supervisor.Config{Scheduler: after, Store: c, Period: 100 * time.Millisecond, Log: slog.New(c)})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go after.Run(ctx)
+	go sup.Run(ctx)
+	for done := 0; done < 30; {
+		runs, err := after.Claim(ctx, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: 2 * time.Second})
+		if err != nil || len(runs) == 0 {
+			t.Fatalf("after %d healthy runs: %v, %v", done, runs, err)
+		}
+		if typ := before.job(runs[0].Job).Type; typ != "healthy" {
+			continue // the first step of one that has fewer
+		}
+		time.Sleep(time.Millisecond)
+		if _, err := after.Report(ctx, "h", []perdure.Report{{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Run, Outcome: perdure.OutcomeDone}}); err != nil {
+			t.Fatal(err)
+		}
+		done++
+	}
+	for _, id := range ids { // an operator is told, not struck
+		_ = after.Act(ctx, id, perdure.Act{Verb: perdure.VerbUndo, Author: "me"})
+	}
+	c.calls.Store(0)
+	lines := c.lines.Load()
+	time.Sleep(time.Second)
+	if n := c.calls.Load(); n > 60 {
+		t.Errorf("%d calls of the store in a second over jobs that are left alone", n)
+	}
+	if n := c.lines.Load(); n > 100 || n > lines {
+		t.Errorf("%d lines in the log, %d of them in the last second", n, n-lines)
+	}
+}
+
+// F006: an act of which the store's answer was lost is carried out once, and says so.
+func TestActInDoubt(t *testing.T) {
+	for _, done := range []bool{true, false} {
+		for verb, act := range map[string]perdure.Act{
+			"newKey":  {Verb: perdure.VerbEdit, Step: "s", NewKey: true},
+			"resume":  {Verb: perdure.VerbResume, Step: "s", NewKey: true},
+			"all":     {Verb: perdure.VerbResume},
+			"settle":  {Verb: perdure.VerbSettle, Step: "s", As: new(perdure.Undone)},
+			"undo":    {Verb: perdure.VerbUndo},
+			"skip":    {Verb: perdure.VerbSkip, Step: "s"},
+			"give up": {Verb: perdure.VerbGiveUp},
+		} {
+			t.Run(fmt.Sprint(verb, done), func(t *testing.T) {
+				store := &doubtful{Store: memory.New(memory.WithClock(ticking())), done: done}
+				d := open(t, store, scheduler.Config{})
+				id := d.submit("type: t\nsteps:\n  s: {agent: a, undo: {}, retry: {attempts: 1}}\n")
+				d.report("h", d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})[0], perdure.OutcomeFailed)
+				next := make(chan []perdure.Run)
+				go func() { // takes the step in the very transaction of the act
+					runs, _ := d.Claim(context.Background(), perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: 300 * time.Millisecond})
+					next <- runs
+				}()
+				time.Sleep(20 * time.Millisecond)
+				store.lose.Store(true)
+				act.Author = "me"
+				if err := d.Act(t.Context(), id, act); err != nil {
+					t.Errorf("%v", err)
+				}
+				runs := <-next
+				history, _ := store.History(t.Context(), id, 100)
+				var events []string
+				for _, e := range history {
+					if e.Author == "me" {
+						events = append(events, e.Event)
+					}
+				}
+				want := map[string]string{"newKey": "edit", "resume": "edit resume", "all": "resume", "give up": "giveUp"}[verb]
+				if want == "" {
+					want = verb
+				}
+				if got := strings.Join(events, " "); got != want {
+					t.Errorf("history %q, want %q", got, want)
+				}
+				turn := 1
+				if strings.Contains(want, "edit") || verb == "undo" {
+					turn = 2
+				}
+				steps, _ := store.StepsOf(t.Context(), id, time.Time{})
+				if steps[0].Turn != turn {
+					t.Errorf("turn %d, want %d", steps[0].Turn, turn)
+				}
+				if out := verb == "resume" || verb == "all" || verb == "settle" || verb == "undo"; out != (len(runs) == 1) {
+					t.Errorf("let out: %+v", runs)
+				}
+			})
+		}
+	}
+}
+
+// doubtful loses the answer of one commit, which was done or not.
+type doubtful struct {
+	perdure.Store
+	done bool
+	lose atomic.Bool
+}
+
+var errUndone = errors.New("not done")
+
+func (s *doubtful) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+	if !s.lose.CompareAndSwap(true, false) {
+		return s.Store.Update(ctx, fn)
+	}
+	err := s.Store.Update(ctx, func(tx perdure.Tx) error {
+		if err := fn(tx); err != nil || s.done {
+			return err
+		}
+		return errUndone
+	})
+	if err != nil && !errors.Is(err, errUndone) {
+		return err
+	}
+	return perdure.ErrUnknown
+}
+
+// ticking is a wall clock that never gives a time twice.
+func ticking() func() time.Time {
+	var last atomic.Int64
+	return func() time.Time {
+		for {
+			was := last.Load()
+			now := max(time.Now().UnixMicro(), was+1)
+			if last.CompareAndSwap(was, now) {
+				return time.UnixMicro(now)
+			}
+		}
+	}
+}
+
+// F068: no wake-up is lost between several writers. Nobody looks a second time here, and a claim waits for
+// longer than the test may take.
+func TestNoWakeUpIsLost(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		d := open(t, store, scheduler.Config{Writers: 3})
+		if err := d.PutLimit(t.Context(), "agent:b", 2); err != nil {
+			t.Fatal(err)
+		}
+		const jobs, hands = 30, 6
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
+		defer cancel()
+		var left atomic.Int64
+		left.Store(jobs * 4)
+		for i := range 2 * hands {
+			go func() {
+				agent, holder := string("ab"[i%2]), fmt.Sprint("h", i)
+				for left.Load() > 0 {
+					runs, err := d.Claim(ctx, perdure.ClaimRequest{Agent: agent, Holder: holder, Max: 2, Wait: time.Minute})
+					for _, r := range runs {
+						res, err := d.Report(ctx, holder, []perdure.Report{{Job: r.Job, Step: r.Step, Run: r.Run, Outcome: perdure.OutcomeDone}})
+						if err == nil && res[0].Accepted && left.Add(-1) == 0 {
+							cancel()
+						}
+					}
+					if err != nil {
+						return
+					}
+				}
+			}()
+		}
+		for range jobs {
+			go func() {
+				_, _ = d.Submit(ctx, plan(t, "type: t\nflow: chain\nsteps:\n  p: {agent: a}\n  q: {agent: b}\n  r: {agent: a}\n  s: {agent: b}\n"))
+			}()
+		}
+		<-ctx.Done()
+		if n := left.Load(); n > 0 {
+			t.Errorf("%d runs are left, and nobody has woken those who wait for them", n)
+		}
+		t.Log("took", time.Since(began))
+	})
+}
+
+// The bound is exact on one node, however many submit, and whoever has gone meanwhile.
+func TestBacklogIsExact(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		const bound = 100
+		d := open(t, store, scheduler.Config{MaxBacklog: bound})
+		submit := func() (accepted int64) {
+			var n atomic.Int64
+			done := make(chan bool)
+			for i := range 64 {
+				go func() {
+					for try := range 5 {
+						ctx, cancel := context.WithCancel(context.Background())
+						if (i+try)%7 == 0 {
+							cancel() // the job is made all the same, or is not
+						}
+						if did, err := d.Submit(ctx, plan(t, one)); err == nil && did.Created {
+							n.Add(1)
+						}
+						cancel()
+					}
+					done <- true
+				}()
+			}
+			for range 64 {
+				<-done
+			}
+			return n.Load()
+		}
+		count := func() int {
+			n, err := store.Backlog(t.Context(), 10*bound)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		submit()
+		if n := count(); n != bound {
+			t.Errorf("%d jobs, and %d may be", n, bound)
+		}
+		for range 3 {
+			for _, r := range d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 10}) {
+				d.report("h", r, perdure.OutcomeDone)
+			}
+			if submit(); count() != bound {
+				t.Errorf("%d jobs, and %d may be", count(), bound)
+			}
+		}
+	})
+}
