@@ -20,14 +20,21 @@ func (s *Scheduler) Claim(ctx context.Context, c perdure.ClaimRequest) ([]perdur
 		w.req.RequestID = uuid.NewString() // by it the claim is found again if the commit's answer is lost
 	}
 	s.seen.note(c.Agent, c.Holder)
-	if err := s.queue.wait(w); err != nil {
-		return nil, err
-	}
 	var timeout <-chan time.Time // a claim that does not wait is answered after one look
 	if c.Wait > 0 {
 		timer := time.NewTimer(c.Wait)
 		defer timer.Stop()
 		timeout = timer.C
+	}
+	if w.named {
+		name := claimName{c.Agent, c.Holder, c.RequestID}
+		if !s.turns.take(name, timeout, ctx.Done()) {
+			return nil, ctx.Err()
+		}
+		defer s.turns.end(name)
+	}
+	if err := s.queue.wait(w); err != nil {
+		return nil, err
 	}
 	select {
 	case a := <-w.answered:

@@ -19,6 +19,7 @@ type Config struct {
 	Compiler perdure.Compiler
 	Log      *slog.Logger
 	Meter    Meter
+	Broken   func(error) // told when the store says perdure.ErrBroken; nil: nobody
 
 	Writers    int // transactions in flight at once; 0: 1
 	MaxBacklog int // unsettled jobs above which a submission is refused; 0: perdure.DefaultMaxBacklog
@@ -41,6 +42,7 @@ type Scheduler struct {
 	hub     *hub
 	seen    *seen
 	backlog *backlog
+	turns   *turns
 
 	sooner     *sooner
 	quarantine sync.Map // JobID → error: jobs that cannot be read or make the rules fail
@@ -54,6 +56,9 @@ func New(cfg Config) *Scheduler {
 	if cfg.Meter == nil {
 		cfg.Meter = noMeter{}
 	}
+	if cfg.Broken == nil {
+		cfg.Broken = func(error) {}
+	}
 	if cfg.Writers <= 0 {
 		cfg.Writers = 1
 	}
@@ -61,7 +66,8 @@ func New(cfg Config) *Scheduler {
 		cfg.MaxBacklog = perdure.DefaultMaxBacklog
 	}
 	return &Scheduler{cfg: cfg, log: cfg.Log, meter: cfg.Meter, plans: newPlanCache(cfg.Compiler),
-		queue: newQueue(), hub: newHub(), sooner: newSooner(), seen: newSeen(), backlog: newBacklog(cfg.Store, cfg.MaxBacklog)}
+		queue: newQueue(), hub: newHub(), sooner: newSooner(), seen: newSeen(), backlog: newBacklog(cfg.Store, cfg.MaxBacklog),
+		turns: newTurns()}
 }
 
 // Run commits what is asked until ctx ends; then what is queued is refused, and it returns.

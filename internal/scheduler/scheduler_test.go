@@ -141,6 +141,42 @@ func TestClaimRepeated(t *testing.T) {
 	})
 }
 
+// A claim is repeated while the first still waits: its connection broke, and nobody has told the node.
+func TestClaimRepeatedWhileItWaits(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		d := open(t, store, scheduler.Config{Writers: 4})
+		c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2, RequestID: "r1", Wait: 10 * time.Second}
+		var answers [3][]perdure.Run
+		var waiting sync.WaitGroup
+		for i := range answers {
+			waiting.Go(func() { answers[i], _ = d.Claim(t.Context(), c) })
+		}
+		time.Sleep(50 * time.Millisecond)
+		for range 6 {
+			d.submit(one)
+		}
+		waiting.Wait()
+		c.Wait = 0
+		for _, got := range append(answers[:], d.claim(c)) {
+			if len(got) == 0 || len(got) > c.Max || got[0].Job != answers[0][0].Job || len(got) != len(answers[0]) {
+				t.Errorf("answers %v and %v", answers[0], got)
+			}
+		}
+		// One that gives up waiting for its turn leaves the others alone.
+		c.RequestID, c.Agent, c.Wait = "r2", "idle", 300*time.Millisecond
+		var first, second []perdure.Run
+		waiting.Go(func() { first = d.claim(c) })
+		time.Sleep(50 * time.Millisecond)
+		short := c
+		short.Wait = 50 * time.Millisecond
+		second = d.claim(short)
+		waiting.Wait()
+		if len(first)+len(second)+len(d.claim(c)) > 0 {
+			t.Error("runs of nothing")
+		}
+	})
+}
+
 // I7, I8, F044 to F046, F056, F057.
 func TestReportsThatChangeNothing(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store perdure.Store) {
