@@ -68,6 +68,9 @@ var (
 	// ErrStale says that a guarded write met another run number or state than was loaded. The whole
 	// transaction is tried again on fresh rows.
 	ErrStale = errors.New("row changed since it was loaded")
+	// ErrBroken says that the store must not be used any more: what it has written may not be there. The
+	// process is to end, loudly (F110).
+	ErrBroken = errors.New("the store cannot be relied upon any more")
 	// ErrUnknown says that the answer to a COMMIT was lost: it must be looked up, never guessed (F006).
 	ErrUnknown = errors.New("the outcome of the commit is not known")
 )

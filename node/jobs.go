@@ -58,7 +58,7 @@ func (n *Node) Job(ctx context.Context, ref string, wait time.Duration) (*perdur
 	if wait > 0 {
 		limited, cancel := context.WithTimeout(ctx, min(wait, perdure.MaxJobWait))
 		defer cancel()
-		if err := n.untilRest(limited, id); err != nil && limited.Err() == nil {
+		if err := n.untilRest(limited, id); err != nil && limited.Err() == nil && err != errStopped {
 			return nil, unreachable(err)
 		}
 		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.Canceled) {
@@ -95,6 +95,8 @@ func (n *Node) pause(ctx context.Context, moved <-chan struct{}) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
+	case <-n.life.Done():
+		return context.Cause(n.life)
 	case <-moved:
 	case <-timer.C:
 	}

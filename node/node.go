@@ -60,14 +60,16 @@ type Node struct {
 	host       *agenthost.Host // nil: no agents here
 	since      time.Time
 
-	life     context.Context // of the scheduler
-	end      context.CancelFunc
+	life     context.Context // of the scheduler, and of whoever waits for a job
+	end      context.CancelCauseFunc
+	failed   chan struct{}   // closed where the store cannot be relied upon any more
 	watch    context.Context // of supervisor and registrar
 	unwatch  context.CancelFunc
 	running  sync.WaitGroup
 	watching sync.WaitGroup
 	started  atomic.Bool
 	draining atomic.Bool
+	ending   sync.Mutex
 	takeBack sync.Mutex
 	tookBack bool
 }
@@ -96,9 +98,9 @@ func New(store perdure.Store, cfg Config) *Node {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	n := &Node{cfg: cfg, id: "node_" + uuid.NewString()[:13], log: cfg.Log, store: store, meter: newMeter(cfg.Version),
-		plans: &definition.Compiler{}, since: time.Now()}
+		plans: &definition.Compiler{}, since: time.Now(), failed: make(chan struct{})}
 	sc := scheduler.Config{Store: store, Compiler: n.plans, Log: cfg.Log, Meter: n.meter,
-		Writers: cfg.Writers, MaxBacklog: cfg.MaxBacklog}
+		Broken: n.fail, Writers: cfg.Writers, MaxBacklog: cfg.MaxBacklog}
 	if sc.Writers == 0 && !n.alone() {
 		sc.Writers = sharedWriters
 	}
@@ -110,7 +112,7 @@ func New(store perdure.Store, cfg Config) *Node {
 			Heartbeat: cfg.Heartbeat, Log: cfg.Log})
 		n.meter.watchAgents(n.host)
 	}
-	n.life, n.end = context.WithCancel(context.Background())
+	n.life, n.end = context.WithCancelCause(context.Background())
 	n.watch, n.unwatch = context.WithCancel(n.life)
 	n.running.Go(func() { n.scheduler.Run(n.life) })
 	return n
@@ -134,6 +136,9 @@ func (n *Node) ID() string { return n.id }
 func (n *Node) Start(ctx context.Context) error {
 	if err := n.inherit(ctx); err != nil {
 		return err
+	}
+	if n.draining.Load() {
+		return n.Ready(ctx)
 	}
 	if n.started.Swap(true) {
 		return errors.New("node: started twice")
@@ -209,30 +214,69 @@ func (n *Node) heed(ctx context.Context, store shared) {
 	}
 }
 
+// errStopped is why nothing works after Stop.
+var errStopped = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node has stopped", Hint: "ask another node"}
+
+// lastMoment is how long Stop waits for what should be over, beyond the time that it was given.
+const lastMoment = 2 * time.Second
+
 // Stop ends the node: it takes no more, gives back what has not started, waits for what runs until ctx ends,
 // and lets everything that was accepted be written (L6).
 func (n *Node) Stop(ctx context.Context) error {
 	n.draining.Store(true)
 	n.unwatch()
-	n.watching.Wait()
 	var err error
 	if n.host != nil && n.started.Load() {
 		err = n.host.Drain(ctx)
 	}
-	n.end()
-	n.running.Wait()
+	n.end(errStopped)
+	over := make(chan struct{})
+	go func() {
+		n.watching.Wait()
+		n.running.Wait()
+		close(over)
+	}()
+	select {
+	case <-over:
+	case <-time.After(lastMoment): // a store that does not answer holds nobody up
+		return errors.Join(err, errors.New("the store has not answered to the last"))
+	}
 	if n.started.Load() { // nobody is to look for it, until its row is a day old
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		if err := n.store.DropNode(ctx, n.id); err != nil {
-			n.log.Debug("could not leave the list of nodes", "error", err)
-		}
+		n.unlist(ctx)
 	}
 	return err
 }
 
+func (n *Node) unlist(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if err := n.store.DropNode(ctx, n.id); err != nil {
+		n.log.Debug("could not leave the list of nodes", "error", err)
+	}
+}
+
+// fail ends everything at once: what the store has acknowledged may not be on the disk, and nothing may be
+// built upon it (F110).
+func (n *Node) fail(why error) {
+	n.ending.Lock()
+	defer n.ending.Unlock()
+	if n.life.Err() == nil {
+		n.log.Error("the node has ended: start it anew once the cause is mended", "error", why)
+		n.draining.Store(true)
+		n.end(why)
+		close(n.failed)
+	}
+}
+
+// Failed is closed when the node has ended by itself, because its store cannot be relied upon any more.
+// The program is to end then, too.
+func (n *Node) Failed() <-chan struct{} { return n.failed }
+
 // Ready says whether the node takes work: the store answers, and it is not draining.
 func (n *Node) Ready(ctx context.Context) error {
+	if why := context.Cause(n.life); why != nil {
+		return unreachable(why)
+	}
 	if n.draining.Load() {
 		return &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node is draining", Hint: "ask another node"}
 	}

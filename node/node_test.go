@@ -29,6 +29,12 @@ func (l *ledger) add(format string, args ...any) {
 	l.lines = append(l.lines, fmt.Sprintf(format, args...))
 }
 
+func (l *ledger) read() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string{}, l.lines...)
+}
+
 func (l *ledger) agent(name string, fail func(*perdure.Run) error) *perdure.Agent {
 	a := perdure.NewAgent(name)
 	a.HandleAny(func(_ context.Context, run *perdure.Run) (json.RawMessage, error) {

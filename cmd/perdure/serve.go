@@ -108,6 +108,8 @@ func (a *app) answer(ctx context.Context, n engine, listener net.Listener, o *se
 		log.Info("draining", "grace", o.grace.String())
 	case err = <-failed:
 		log.Error("serving has ended", "error", err)
+	case <-n.Failed():
+		err = n.Ready(ctx) // says why
 	}
 	drain, cancel := context.WithTimeout(context.Background(), time.Duration(o.grace))
 	defer cancel()

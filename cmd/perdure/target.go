@@ -20,6 +20,7 @@ type engine interface {
 	Start(context.Context) error
 	Stop(context.Context) error
 	Ready(context.Context) error
+	Failed() <-chan struct{}
 	Check(context.Context, func(perdure.Finding)) error
 	FindSame(context.Context, *perdure.Plan) (perdure.JobID, bool, error)
 	Metrics() http.Handler

@@ -52,6 +52,9 @@ func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*w
 	for a.again(ctx, err) {
 		err = a.try(ctx)
 	}
+	if errors.Is(err, perdure.ErrBroken) {
+		s.cfg.Broken(err)
+	}
 	s.answer(a.b, a.requests, a.claims, a.results, err)
 	for _, d := range a.doubtful { // whether or not it was committed
 		s.hint(d)
@@ -93,7 +96,7 @@ const (
 func (a *attempt) again(ctx context.Context, err error) bool {
 	var p *poisoned
 	switch {
-	case err == nil || ctx.Err() != nil:
+	case err == nil, ctx.Err() != nil, errors.Is(err, perdure.ErrBroken):
 		return false
 	case errors.As(err, &p) && a.out < maxPoisoned:
 		a.out++

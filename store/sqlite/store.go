@@ -239,7 +239,7 @@ func (s *Store) enter(ctx context.Context) error {
 	}
 	err := s.usable(ctx)
 	if broken := s.broken.Load(); err == nil && broken != nil {
-		err = broken
+		err = fmt.Errorf("%w: %w", perdure.ErrBroken, broken)
 	}
 	if err != nil {
 		s.leave()

@@ -1,0 +1,193 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/internal/everystore"
+	"perdure/node"
+	"perdure/store/memory"
+)
+
+// brittle is a store whose disk fails to sync at some time.
+type brittle struct {
+	perdure.Store
+	broken atomic.Bool
+}
+
+var errSync = perdure.Refuse(perdure.CodeUnavailable, "the disk failed to sync")
+
+func (b *brittle) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+	if b.broken.Load() {
+		return fmt.Errorf("%w: %w", perdure.ErrBroken, errSync)
+	}
+	return b.Store.Update(ctx, fn)
+}
+
+const lone = "type: t\nsteps:\n  s: {agent: nobody}\n"
+
+// F110: after a sync that failed the node ends by itself, and says so to everybody who waits.
+func TestDiskFails(t *testing.T) {
+	store := &brittle{Store: memory.New()}
+	var l ledger
+	n := start(t, store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
+	job := submit(t, n, lone)
+	ended := make(chan error, 2)
+	go func() {
+		_, err := n.Job(context.Background(), job.ID.String(), time.Minute)
+		ended <- err
+	}()
+	go func() {
+		ended <- n.Follow(context.Background(), job.ID.String(), func(*perdure.JobView) error { return nil })
+	}()
+	time.Sleep(20 * time.Millisecond)
+	store.broken.Store(true)
+	if _, _, err := n.Submit(t.Context(), []byte(lone), "application/yaml"); perdure.CodeOf(err) != perdure.CodeUnavailable {
+		t.Errorf("submit: %v", err)
+	}
+	select {
+	case <-n.Failed():
+	case <-time.After(5 * time.Second):
+		t.Fatal("the node goes on")
+	}
+	for range 2 {
+		select {
+		case err := <-ended:
+			if perdure.CodeOf(err) != perdure.CodeUnavailable {
+				t.Errorf("who waits is told %v", err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatal("somebody waits on")
+		}
+	}
+	if err := n.Ready(t.Context()); !errors.Is(err, perdure.ErrBroken) {
+		t.Errorf("ready: %v", err)
+	}
+}
+
+// F117: Stop ends waits with the job as it is, follows with an error, and is bounded where the store hangs.
+func TestStop(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		n := start(t, store, node.Config{})
+		job := submit(t, n, lone)
+		var waiting sync.WaitGroup
+		for range 100 {
+			waiting.Go(func() {
+				v, err := n.Job(context.Background(), job.ID.String(), time.Minute)
+				if err != nil || v.Phase == perdure.Settled {
+					t.Errorf("wait: %+v, %v", v, err)
+				}
+			})
+			waiting.Go(func() {
+				if err := n.Follow(context.Background(), job.ID.String(), func(*perdure.JobView) error { return nil }); perdure.CodeOf(err) != perdure.CodeUnavailable {
+					t.Errorf("follow: %v", err)
+				}
+			})
+		}
+		time.Sleep(50 * time.Millisecond)
+		for range 2 { // the second time as well
+			if err := n.Stop(t.Context()); err != nil {
+				t.Errorf("stop: %v", err)
+			}
+		}
+		waiting.Wait()
+		if err := n.Start(t.Context()); perdure.CodeOf(err) != perdure.CodeUnavailable {
+			t.Errorf("start after the end: %v", err)
+		}
+		if _, _, err := n.Submit(t.Context(), []byte(lone), "application/yaml"); perdure.CodeOf(err) != perdure.CodeUnavailable {
+			t.Errorf("submit after the end: %v", err)
+		}
+		if nodes, err := store.Nodes(t.Context()); len(nodes) != 0 || err != nil {
+			t.Errorf("left behind: %v, %v", nodes, err)
+		}
+	})
+}
+
+// A node that never started: acts, stops, and is not ready.
+func TestNeverStarted(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		var l ledger
+		n := node.New(store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
+		if err := n.Ready(t.Context()); perdure.CodeOf(err) != perdure.CodeUnavailable {
+			t.Errorf("ready: %v", err)
+		}
+		job := submit(t, n, lone)
+		if v, err := n.Act(t.Context(), job.ID.String(), perdure.Act{Verb: perdure.VerbUndo, Author: "me"}); err != nil || v.Phase != perdure.Settled {
+			t.Errorf("act: %+v, %v", v, err)
+		}
+		if err := n.Stop(t.Context()); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+	})
+}
+
+// hanging is a store that stops answering, whatever its caller's patience.
+type hanging struct {
+	perdure.Store
+	hangs chan struct{}
+	on    atomic.Bool
+}
+
+func (h *hanging) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+	if h.on.Load() {
+		<-h.hangs
+	}
+	return h.Store.Update(ctx, fn)
+}
+
+// F099, L6: Stop is bounded where the store hangs.
+func TestStopWhileStoreHangs(t *testing.T) {
+	store := &hanging{Store: memory.New(), hangs: make(chan struct{})}
+	defer close(store.hangs)
+	var l ledger
+	n := node.New(store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	store.on.Store(true)
+	go n.Submit(context.Background(), []byte(lone), "application/yaml")
+	time.Sleep(20 * time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	began := time.Now()
+	if err := n.Stop(ctx); err == nil {
+		t.Error("all is well?")
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("took %v", took)
+	}
+}
+
+// L1: killed with runs in flight, the next node on the file takes them back at once.
+func TestInherit(t *testing.T) {
+	path := t.TempDir() + "/f.db"
+	body := "type: t\nkey: k\nsteps:\n  s: {agent: a, completeWithin: 1h, retry: {backoff: 1ms}}\n"
+	first := everystore.SQLite(t, path)
+	var l ledger
+	stuck := make(chan struct{})
+	n := node.New(first, node.Config{Agents: []*perdure.Agent{l.agent("a", func(*perdure.Run) error { <-stuck; return nil })}})
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	submit(t, n, body)
+	for len(l.read()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	first.Close() // as if killed
+	second := everystore.SQLite(t, path)
+	next := start(t, second, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
+	if v := rest(t, next, "k"); v.Current != perdure.Done {
+		t.Errorf("%+v", v)
+	}
+	consistent(t, next)
+	close(stuck)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_ = n.Stop(ctx)
+}
