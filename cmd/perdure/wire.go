@@ -29,7 +29,7 @@ import (
 // reaper says that this process was started only to end others, and has.
 func reaper() bool { return shell.MaybeReaper() }
 
-const storeHint = "sqlite:FILE or postgres://USER@HOST/DATABASE"
+const storeHint = "sqlite:FILE or postgres://USER@HOST/DATABASE (or memory:, which keeps nothing)"
 
 func isSQLite(store string) bool { return strings.HasPrefix(store, "sqlite:") }
 
