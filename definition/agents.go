@@ -82,7 +82,7 @@ func (d *decoder) builtin(s *perdure.StepDefinition, src *stepSource, made, undo
 		d.add(p.member("agent"), src.undoAt, "%s cannot undo anything", agent)
 	case builtins[agent] == nil:
 	case src.undo == nil:
-		d.add(p, src.undoAt, "the undo of an %s step needs a `with` of its own", agent).
+		d.add(p, src.undoAt, "the undo of agent %s needs a `with` of its own", agent).
 			hinted("the input of the do run would do the same again")
 	default:
 		c := inputCheck{d, undone}
