@@ -1,0 +1,90 @@
+package node_test
+
+import (
+	"context"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/internal/everystore"
+	"perdure/internal/pgtest"
+	"perdure/node"
+	"perdure/store/memory"
+)
+
+// A node with nothing to do costs next to nothing: of its own processor time, and of the database's calls.
+func TestIdle(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 7s for each store")
+	}
+	const watch = 5 * time.Second
+	idle := func(t *testing.T, store perdure.Store, calls func() int64) {
+		var l ledger
+		n := start(t, store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil), l.agent("b", nil)}})
+		submit(t, n, "type: t\nsteps:\n  s: {agent: nobody}\n")
+		time.Sleep(2 * time.Second)
+		before, asked := processor(t), calls()
+		time.Sleep(watch)
+		used, rate := processor(t)-before, float64(calls()-asked)/watch.Seconds()
+		t.Logf("%.2f%% of a core, %.1f calls in a second", 100*used.Seconds()/watch.Seconds(), rate)
+		if used > watch/100 || rate > 2 {
+			t.Errorf("%v of processor time in %v, %.1f calls in a second", used, watch, rate)
+		}
+	}
+	none := func() int64 { return 0 }
+	t.Run("memory", func(t *testing.T) { idle(t, memory.New(), none) })
+	t.Run("sqlite", func(t *testing.T) { idle(t, everystore.SQLite(t, t.TempDir()+"/f.db"), none) })
+	t.Run("postgres", func(t *testing.T) {
+		store := &counted{sharedStore: everystore.Postgres(t, pgtest.Start(t)).(sharedStore)}
+		idle(t, store, store.calls.Load)
+	})
+}
+
+func processor(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+type sharedStore interface {
+	perdure.Store
+	Hints(context.Context) <-chan struct{}
+	Heard() bool
+	CheckSchema(context.Context) error
+}
+
+// counted counts the calls of which a node without work may make some.
+type counted struct {
+	sharedStore
+	calls atomic.Int64
+}
+
+func (c *counted) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+	c.calls.Add(1)
+	return c.sharedStore.Update(ctx, fn)
+}
+
+func (c *counted) Look(ctx context.Context, agents []string) (perdure.Look, error) {
+	c.calls.Add(1)
+	return c.sharedStore.Look(ctx, agents)
+}
+
+func (c *counted) Now(ctx context.Context) (time.Time, error) {
+	c.calls.Add(1)
+	return c.sharedStore.Now(ctx)
+}
+
+func (c *counted) PutNode(ctx context.Context, n perdure.Node) error {
+	c.calls.Add(1)
+	return c.sharedStore.PutNode(ctx, n)
+}
+
+func (c *counted) PutSeen(ctx context.Context, seen []perdure.Seen) error {
+	c.calls.Add(1)
+	return c.sharedStore.PutSeen(ctx, seen)
+}
