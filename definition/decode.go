@@ -65,6 +65,8 @@ func (d *decoder) job(n *node) {
 		k, v := n.keys[i], &n.kids[i]
 		p := (*pointer)(nil).member(k.name)
 		switch k.name {
+		case "$schema": // for editors
+			d.string(v, p)
 		case "type":
 			seen |= 1
 			d.def.Type = d.name(v, p)

@@ -9,6 +9,7 @@ type field struct {
 }
 
 var jobFields = []field{
+	{name: "$schema", schema: `{"type":"string"}`, doc: "Where an editor finds this schema. It means nothing to the job."},
 	{name: "type", schema: `{"$ref":"#/$defs/name","examples":["order"]}`, doc: "Limits, metrics and lists go by it."},
 	{name: "key", schema: `{"type":"string","minLength":1,"examples":["order-1042","order-${input.id}"]}`,
 		doc: "The same key is the same job: 1 to 200 printable characters, not starting with job_ or @, no /. May be computed from the input."},

@@ -41,6 +41,19 @@ steps:
     when: input.amount > 0        # an expression, as inside ${…}
 `
 
+// An editor's line is no part of the definition.
+func TestSchemaLine(t *testing.T) {
+	const job = `"type":"t","steps":{"s":{"agent":"a"}}}`
+	with, err := Parse([]byte(`{"$schema":"https://example.com/job.schema.json",`+job), JSON, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	without, err := Parse([]byte(`{`+job), JSON, Options{})
+	if err != nil || with[0].Hash != without[0].Hash {
+		t.Errorf("%v: another job", err)
+	}
+}
+
 func TestOrder(t *testing.T) {
 	plans, err := Parse([]byte(order), YAML, Options{})
 	if err != nil {

@@ -13,12 +13,15 @@ import (
 	"perdure"
 )
 
-// interruptible gives a context that ends with the first SIGINT or SIGTERM. The second ends the
+// interruptible gives a context that ends with the first SIGINT, SIGTERM or SIGHUP. The second ends the
 // process at once: whatever it was doing is safe in the store.
 func (a *app) interruptible(parent context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // a terminal that is closed; under nohup it is meant to go on
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	done := make(chan struct{})
 	go func() {
 		for first := true; ; first = false {
