@@ -58,7 +58,7 @@ func (n *Node) Job(ctx context.Context, ref string, wait time.Duration) (*perdur
 	if wait > 0 {
 		limited, cancel := context.WithTimeout(ctx, min(wait, perdure.MaxJobWait))
 		defer cancel()
-		if err := n.untilRest(limited, id); err != nil && limited.Err() == nil && err != errStopped {
+		if err := n.untilRest(limited, id); err != nil && limited.Err() == nil && !errors.Is(err, errStopped) {
 			return nil, unreachable(err)
 		}
 		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.Canceled) {

@@ -75,7 +75,7 @@ func (b *backlog) settled(began time.Time) {
 // recount asks the store, unless it was asked lately. Where there is a figure, one that is old will do
 // while somebody else counts, or where the store does not answer.
 func (b *backlog) recount(ctx context.Context) error {
-	at, made := b.latest()
+	at, _ := b.latest()
 	if time.Since(at) < recountEvery {
 		return nil
 	}
@@ -92,7 +92,8 @@ func (b *backlog) recount(ctx context.Context) error {
 		}
 	}
 	defer func() { <-b.turn }()
-	if at, made = b.latest(); time.Since(at) < recountEvery {
+	at, made := b.latest() // somebody may have counted while this waited
+	if time.Since(at) < recountEvery {
 		return nil
 	}
 	n, err := b.store.Backlog(ctx, b.max+1)

@@ -72,7 +72,7 @@ func TestViewsAreReadable(t *testing.T) {
 		`select job, name, current, desired, phase, locked_by, locked_until from steps where current <> desired`: name + "|charge|unsure|done|running|host-1|2026-03-01 12:00:00.000005",
 		`select name, outcome, output ->> 'id' from steps where outcome = 'done'`:                                "reserve|done|7",
 		`select key, current, desired, phase, settled_at is null from jobs`:                                      "order-1|unsure|done|running|1",
-		`select definition ->> 'type' from jobs where job = '` + name + `'`:                               "order",
+		`select definition ->> 'type' from jobs where job = '` + name + `'`:                                      "order",
 		`select name, max, used from limits`:                                                                     "agent:payments|3|1",
 		`select count(*) from steps where locked_until > datetime('2026-03-01T12:00:00Z')`:                       "1",
 		`select count(*) from history`:                                                                           "0", `select count(*) from alerts`: "0", `select count(*) from nodes`: "0", `select count(*) from holders`: "0",

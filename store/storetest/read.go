@@ -151,7 +151,7 @@ func look(s *suite) {
 		s.Helper()
 		got, err := s.store.Look(ctx, nil)
 		s.must(err)
-		if !got.Next.Equal(want) || got.Now.IsZero() || got.Ready != nil && len(got.Ready) > 0 {
+		if !got.Next.Equal(want) || got.Now.IsZero() || len(got.Ready) > 0 {
 			s.Errorf("%s: got %+v; want %v", what, got, want)
 		}
 	}
