@@ -177,6 +177,35 @@ func TestClaimRepeatedWhileItWaits(t *testing.T) {
 	})
 }
 
+// F019 on two nodes at once.
+func TestClaimRepeatedOnGrid(t *testing.T) {
+	url := pgtest.Start(t)
+	nodes := []*desk{open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3}), open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})}
+	for i := range 20 {
+		for range 6 {
+			nodes[0].submit(one)
+		}
+		var got [2][]perdure.Run
+		var both sync.WaitGroup
+		for n, d := range nodes {
+			both.Go(func() {
+				got[n], _ = d.Claim(context.Background(), perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 3, Wait: time.Second, RequestID: fmt.Sprint("r", i)})
+			})
+		}
+		both.Wait()
+		if len(got[0]) != 3 || len(got[1]) != 3 {
+			t.Fatalf("%d and %d runs", len(got[0]), len(got[1]))
+		}
+		out := map[perdure.JobID]bool{}
+		for _, r := range append(got[0], got[1]...) {
+			out[r.Job] = true
+		}
+		if len(out) != 3 {
+			t.Fatalf("one claim was given %d runs", len(out))
+		}
+	}
+}
+
 // I7, I8, F044 to F046, F056, F057.
 func TestReportsThatChangeNothing(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store perdure.Store) {

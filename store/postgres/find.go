@@ -120,8 +120,15 @@ func (tx *tx) HeldBy(holder, agent, request string, max int) ([]perdure.StepRef,
 	case request == "":
 		return rows(tx, scanRef, heldBySQL, holder, agent, max)
 	}
+	// The same claim, repeated on two nodes at once, must not find nothing on both: the later waits here
+	// until the earlier has let out, and finds that.
+	if _, err := tx.exec(claimTurn, holder, agent, request); err != nil {
+		return nil, err
+	}
 	return rows(tx, scanRef, heldByRequestSQL, holder, agent, max, request)
 }
+
+const claimTurn = "select pg_advisory_xact_lock(hashtextextended(jsonb_build_array($1::text, $2::text, $3::text)::text, 8098991087))"
 
 func (tx *tx) EmbeddedHolders() ([]string, error) {
 	return rows(tx, pgx.RowTo[string], embeddedSQL)
