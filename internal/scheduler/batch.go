@@ -34,6 +34,7 @@ type batch struct {
 
 	submitted map[perdure.JobID]*submission // those that made a job
 
+	limits  limits
 	granted map[*waiter][]perdure.Run
 	woken   []string        // agents for which steps were made ready
 	starved map[string]bool // agents whose candidates were locked by others: look again soon
@@ -95,12 +96,17 @@ const (
 // again says whether what failed is to be tried once more, and prepares it.
 func (a *attempt) again(ctx context.Context, err error) bool {
 	var p *poisoned
+	var d *disorder
 	switch {
 	case err == nil, ctx.Err() != nil, errors.Is(err, perdure.ErrBroken):
 		return false
 	case errors.As(err, &p) && a.out < maxPoisoned:
 		a.out++
 		a.s.takeOut(p, a.poison)
+		return true
+	case errors.As(err, &d) && a.out < maxPoisoned:
+		a.out++
+		a.s.needed.heed(d)
 		return true
 	case errors.Is(err, perdure.ErrUnknown) && a.asked < maxAsked:
 		a.doubt()

@@ -81,29 +81,61 @@ func (b *batch) letOut(claims []*waiter) error {
 	if err := b.repeat(claims); err != nil {
 		return err
 	}
-	limits, err := b.tx.Limits()
-	if err != nil {
-		return err
-	}
-	defined := make(map[string]bool, len(limits))
-	for _, l := range limits {
-		defined[l.Name] = true
-	}
-	admission := perdure.Admission{}
-	// In the order of agents, so that limits are locked in one order; who came first stays first.
+	// In the order of agents; who came first stays first.
 	claims = slices.SortedStableFunc(slices.Values(claims), func(a, b *waiter) int { return strings.Compare(a.req.Agent, b.req.Agent) })
+	var counters []*counter
 	for len(claims) > 0 {
 		agent := claims[0].req.Agent
 		n := 1
 		for n < len(claims) && claims[n].req.Agent == agent {
 			n++
 		}
-		if err := b.letOutFor(agent, claims[:n], defined, admission); err != nil {
+		c, err := b.counter(agent, claims[:n])
+		if err != nil {
 			return err
+		}
+		if len(c.first) > 0 {
+			counters = append(counters, c)
 		}
 		claims = claims[n:]
 	}
+	if len(counters) == 0 {
+		return nil
+	}
+	if err := b.limits.open(b, counters); err != nil {
+		return err
+	}
+	for _, c := range counters {
+		if err := b.serve(c); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// counter is where the claims of one agent stand.
+type counter struct {
+	agent string
+	open  []*waiter // in the order in which they came
+	want  int
+	first []perdure.StepRef // candidates, before any limit is known
+	all   bool              // there are no more than these
+}
+
+func (b *batch) counter(agent string, claims []*waiter) (*counter, error) {
+	c := &counter{agent: agent, open: slices.DeleteFunc(slices.Clone(claims), func(w *waiter) bool { return len(b.granted[w]) > 0 })}
+	for _, w := range c.open {
+		c.want += w.req.Max
+	}
+	b.limited[agent] = false
+	if c.want == 0 {
+		return c, nil
+	}
+	var err error
+	ask := min(c.want, perdure.MaxBatch)
+	c.first, err = b.tx.Ready(agent, ask, nil)
+	c.all = len(c.first) < ask
+	return c, err
 }
 
 // repeat answers the claims that were made before with what they were given.
@@ -136,34 +168,16 @@ func (b *batch) repeat(claims []*waiter) error {
 	return nil
 }
 
-// letOutFor lets out to the claims of one agent what is ready for it, by priority and age. What waits
-// for a limit of its job's type does not stand in front of others.
-func (b *batch) letOutFor(agent string, claims []*waiter, defined map[string]bool, limits perdure.Admission) error {
-	open := slices.DeleteFunc(slices.Clone(claims), func(w *waiter) bool { return len(b.granted[w]) > 0 })
-	want := 0
-	for _, w := range open {
-		want += w.req.Max
-	}
-	b.limited[agent] = false
-	if name := perdure.AgentLimit(agent); defined[name] && want > 0 {
-		if err := b.lockLimits(limits, name); err != nil {
-			return err
-		}
-		if l := limits[name]; l != nil && l.Max-l.Used < want {
-			want, b.limited[agent] = l.Max-l.Used, true
-		}
+// serve lets out to the claims of one agent what is ready for it, by priority and age. What waits for a
+// limit of its job's type does not stand in front of others.
+func (b *batch) serve(c *counter) error {
+	if room := b.limits.room(perdure.AgentLimit(c.agent)); room < c.want {
+		c.want, b.limited[c.agent] = room, true
 	}
 	var full []string
 	passed := map[perdure.StepRef]bool{} // looked at, and not to be let out now
-	for want > 0 && len(passed) < maxPassed {
-		ask := max(min(want, perdure.MaxBatch), len(passed)) + len(passed)
-		refs, err := b.tx.Ready(agent, ask, full)
-		if err != nil {
-			return err
-		}
-		last := len(refs) < ask
-		refs = slices.DeleteFunc(refs, func(ref perdure.StepRef) bool { return passed[ref] })
-		granted, err := b.grantOf(agent, &open, refs, defined, limits)
+	for refs, last := c.first, c.all; c.want > 0 && len(passed) < maxPassed; {
+		granted, err := b.grantOf(c, refs)
 		if err != nil {
 			return err
 		}
@@ -172,13 +186,21 @@ func (b *batch) letOutFor(agent string, claims []*waiter, defined map[string]boo
 				passed[ref] = true
 			}
 		}
+		c.want -= granted
 		known := len(full)
-		full = b.fullTypes(refs, limits, full)
-		b.limited[agent] = b.limited[agent] || len(full) > 0
-		if last && len(full) == known || len(refs) == 0 {
+		full = b.fullTypes(refs, full)
+		b.limited[c.agent] = b.limited[c.agent] || len(full) > 0
+		if last && len(full) == known {
 			return nil
 		}
-		want -= granted
+		ask := max(min(c.want, perdure.MaxBatch), len(passed)) + len(passed)
+		if refs, err = b.tx.Ready(c.agent, ask, full); err != nil {
+			return err
+		}
+		last = len(refs) < ask
+		if refs = slices.DeleteFunc(refs, func(ref perdure.StepRef) bool { return passed[ref] }); len(refs) == 0 {
+			return nil
+		}
 	}
 	return nil
 }
@@ -189,18 +211,18 @@ const maxPassed = 5 * perdure.MaxSteps
 
 // grantOf locks and loads the candidates, lets out those that may be, and saves, so that the next look does
 // not find them again.
-func (b *batch) grantOf(agent string, open *[]*waiter, refs []perdure.StepRef, defined map[string]bool, limits perdure.Admission) (int, error) {
+func (b *batch) grantOf(c *counter, refs []perdure.StepRef) (int, error) {
 	refs, skipped, err := b.loadCandidates(slices.Clone(refs))
 	if err != nil {
 		return 0, err
 	}
 	if skipped {
-		b.starved[agent] = true
+		b.starved[c.agent] = true
 	}
-	if err := b.lockTypes(refs, defined, limits); err != nil {
+	if err := b.limits.lockTypes(b, c.agent, refs); err != nil {
 		return 0, err
 	}
-	granted, err := b.grant(open, refs, limits)
+	granted, err := b.grant(&c.open, refs, b.limits.counted)
 	if err != nil {
 		return 0, err
 	}
@@ -229,35 +251,6 @@ func (b *batch) loadCandidates(refs []perdure.StepRef) (loaded []perdure.StepRef
 		}
 	}
 	return refs, skipped, b.loadPayloads(payloads)
-}
-
-// lockTypes locks and counts the limits of the candidates' types, in the order of their names.
-func (b *batch) lockTypes(refs []perdure.StepRef, defined map[string]bool, limits perdure.Admission) error {
-	var names []string
-	for _, ref := range refs {
-		name := perdure.JobLimit(b.w.Job(ref.Job).Type)
-		if _, locked := limits[name]; defined[name] && !locked {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return b.lockLimits(limits, slices.Compact(names)...)
-}
-
-func (b *batch) lockLimits(limits perdure.Admission, names ...string) error {
-	if len(names) == 0 {
-		return nil
-	}
-	counted, err := b.tx.LockLimits(names)
-	if err != nil {
-		return err
-	}
-	for i := range counted {
-		if _, ok := limits[counted[i].Name]; !ok {
-			limits[counted[i].Name] = &counted[i]
-		}
-	}
-	return nil
 }
 
 // grant lets candidates out to those who wait, first come first served.
@@ -297,14 +290,14 @@ func (b *batch) claimOne(ref perdure.StepRef, c *perdure.ClaimRequest, limits pe
 }
 
 // fullTypes adds the types whose limit has no room left.
-func (b *batch) fullTypes(refs []perdure.StepRef, limits perdure.Admission, full []string) []string {
+func (b *batch) fullTypes(refs []perdure.StepRef, full []string) []string {
 	for _, ref := range refs {
 		j := b.w.Job(ref.Job)
 		if j == nil {
 			continue
 		}
 		typ := j.Type
-		if l := limits[perdure.JobLimit(typ)]; l != nil && l.Used >= l.Max && !slices.Contains(full, typ) {
+		if l := b.limits.counted[perdure.JobLimit(typ)]; l != nil && l.Used >= l.Max && !slices.Contains(full, typ) {
 			full = append(full, typ)
 		}
 	}
@@ -331,6 +324,7 @@ func (s *Scheduler) answerClaims(b *batch, claims []*waiter, err error) {
 		s.lookAgain(slices.Collect(maps.Keys(back)), failedPause)
 		return
 	}
+	s.needed.learn(&b.limits)
 	s.queue.bringBack(&look{back: back, limited: b.limited, woken: b.woken, freed: b.freed})
 	s.lookAgain(slices.Collect(maps.Keys(b.starved)), lockedPause)
 }

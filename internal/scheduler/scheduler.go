@@ -44,6 +44,7 @@ type Scheduler struct {
 	backlog *backlog
 	turns   *turns
 
+	needed     needed
 	sooner     *sooner
 	quarantine sync.Map // JobID → error: jobs that cannot be read or make the rules fail
 }

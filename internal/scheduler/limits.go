@@ -1,0 +1,137 @@
+package scheduler
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+
+	"perdure"
+)
+
+// limits are those that a transaction has locked. All transactions lock them in the order of their names,
+// or they would wait for each other in a circle. Which ones it takes is known only on the way; so each
+// begins with those that were needed the last time, and one that comes upon a name that it has passed
+// begins anew with that.
+type limits struct {
+	defined map[string]bool
+	counted perdure.Admission
+	top     string // the last one locked
+	used    map[string]map[string]bool
+}
+
+// disorder says which limits a transaction should have locked earlier.
+type disorder struct {
+	agent string
+	names []string
+}
+
+func (d *disorder) Error() string { return fmt.Sprintf("limits %v are needed earlier", d.names) }
+
+// open locks the limits that the agents need, as far as that is known.
+func (l *limits) open(b *batch, counters []*counter) error {
+	all, err := b.tx.Limits()
+	if err != nil {
+		return err
+	}
+	l.defined, l.counted, l.used = map[string]bool{}, perdure.Admission{}, map[string]map[string]bool{}
+	for _, one := range all {
+		l.defined[one.Name] = true
+	}
+	names := map[string]bool{}
+	for _, c := range counters {
+		names[perdure.AgentLimit(c.agent)] = true
+		for _, name := range b.s.needed.of(c.agent) {
+			names[name] = true
+		}
+	}
+	_, err = l.lock(b, slices.Collect(maps.Keys(names)))
+	return err
+}
+
+// room is how many more permits there are of a limit that is locked; no bound where there is none.
+func (l *limits) room(name string) int {
+	if one := l.counted[name]; one != nil {
+		return max(one.Max-one.Used, 0)
+	}
+	return math.MaxInt
+}
+
+// lockTypes locks and counts the limits of the candidates' types.
+func (l *limits) lockTypes(b *batch, agent string, refs []perdure.StepRef) error {
+	used := l.used[agent]
+	if used == nil {
+		used = map[string]bool{}
+		l.used[agent] = used
+	}
+	var names []string
+	for _, ref := range refs {
+		if name := perdure.JobLimit(b.w.Job(ref.Job).Type); l.defined[name] && !used[name] {
+			used[name] = true
+			names = append(names, name)
+		}
+	}
+	passed, err := l.lock(b, names)
+	if len(passed) > 0 {
+		return &disorder{agent, passed}
+	}
+	return err
+}
+
+// lock locks and counts those that are there and not locked yet, unless some of them were passed.
+func (l *limits) lock(b *batch, names []string) (passed []string, err error) {
+	names = slices.DeleteFunc(names, func(name string) bool { return !l.defined[name] || l.counted[name] != nil })
+	if len(names) == 0 {
+		return nil, nil
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if name < l.top {
+			passed = append(passed, name)
+		}
+	}
+	if len(passed) > 0 {
+		return passed, nil
+	}
+	l.top = names[len(names)-1]
+	counted, err := b.tx.LockLimits(names)
+	for i := range counted {
+		l.counted[counted[i].Name] = &counted[i]
+	}
+	return nil, err
+}
+
+// needed remembers which limits of types the latest look of each agent took: a hint.
+type needed struct {
+	mu    sync.Mutex
+	types map[string][]string
+}
+
+// maxNeeded bounds the agents remembered.
+const maxNeeded = 1000
+
+func (n *needed) of(agent string) []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.types[agent]
+}
+
+func (n *needed) set(agent string, types []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.types == nil || len(n.types) >= maxNeeded {
+		n.types = map[string][]string{}
+	}
+	n.types[agent] = types
+}
+
+// learn keeps what a transaction has taken.
+func (n *needed) learn(l *limits) {
+	for agent, used := range l.used {
+		n.set(agent, slices.Collect(maps.Keys(used)))
+	}
+}
+
+// heed adds what a transaction should have taken.
+func (n *needed) heed(d *disorder) { n.set(d.agent, append(slices.Clone(n.of(d.agent)), d.names...)) }
