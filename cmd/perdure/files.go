@@ -24,7 +24,7 @@ type document struct {
 	nth   int // of the file's documents, from 1
 	of    int
 	plan  *perdure.Plan
-	taken map[perdure.JobID]bool // jobs that a document of this call stands for already
+	taken map[[32]byte]perdure.JobID // by fingerprint: jobs that documents of this call stand for already
 }
 
 func (d *document) name() string {
@@ -93,7 +93,7 @@ func (a *app) load(files []string, input inputFlags) ([]document, error) {
 	if err != nil {
 		return nil, err
 	}
-	taken := map[perdure.JobID]bool{}
+	taken := map[[32]byte]perdure.JobID{}
 	var docs []document
 	var wrong error
 	for _, file := range files {

@@ -80,15 +80,18 @@ func (a *app) runAll(ctx context.Context, t *target, docs []document, grace time
 	return worse(a.finish(t, jobs, err, sameCommand()), refused)
 }
 
-// takeUp submits a document, or finds the job that it stands for already.
+// takeUp submits a document, or finds the job that it stands for already. Of documents without a key, equal
+// ones are one job, in this call as in those that were interrupted before.
 func takeUp(ctx context.Context, n engine, d *document) (v *perdure.JobView, note string, err error) {
 	if d.plan.Definition.Key == "" {
-		id, ok, err := n.FindSame(ctx, d.plan)
-		if err != nil {
-			return nil, "", err
+		id, ok := d.taken[d.plan.Hash]
+		if !ok {
+			if id, ok, err = n.FindSame(ctx, d.plan); err != nil {
+				return nil, "", err
+			}
 		}
-		if ok && !d.taken[id] {
-			d.taken[id] = true
+		if ok {
+			d.taken[d.plan.Hash] = id
 			v, err := n.Job(ctx, id.String(), 0)
 			return v, "going on with it", err
 		}
@@ -97,7 +100,7 @@ func takeUp(ctx context.Context, n engine, d *document) (v *perdure.JobView, not
 	if err != nil {
 		return nil, "", err
 	}
-	d.taken[v.ID] = true
+	d.taken[d.plan.Hash] = v.ID
 	if created {
 		return v, "submitted", nil
 	}
