@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 
 	"perdure"
 )
@@ -78,6 +79,9 @@ func (n *Node) findings(ctx context.Context, id perdure.JobID) (*perdure.Job, []
 	}
 	plan, err := n.scheduler.Plan(ctx, id)
 	if err != nil {
+		if _, err := n.store.Definition(ctx, id); err != nil {
+			return j, nil, err // it is the store that does not answer
+		}
 		return j, []perdure.Finding{{Job: id, Rule: "F077", Message: err.Error()}}, nil
 	}
 	steps, err := n.store.StepsOf(ctx, id, j.CreatedAt.AddDate(-1, 0, 0))
@@ -89,5 +93,38 @@ func (n *Node) findings(ctx context.Context, id perdure.JobID) (*perdure.Job, []
 		return j, nil, err
 	}
 	now, err := n.store.Now(ctx)
-	return j, perdure.CheckJob(j, plan, steps, alerts, now), err
+	if err != nil {
+		return j, nil, err
+	}
+	found := perdure.CheckJob(j, plan, steps, alerts, now)
+	if plan.Hash != j.Hash {
+		found = append(found, perdure.Finding{Job: id, Rule: "I1", Message: "its definition is not the one that was submitted"})
+	}
+	lost, err := n.lostPayloads(ctx, id, steps)
+	return j, append(found, lost...), err
+}
+
+// lostPayloads are inputs and outputs that steps should have, as far as they fit in one look.
+func (n *Node) lostPayloads(ctx context.Context, id perdure.JobID, steps []*perdure.Step) (found []perdure.Finding, err error) {
+	if !slices.ContainsFunc(steps, func(s *perdure.Step) bool { return s.HasOutput || s.OwnInput }) {
+		return nil, nil
+	}
+	payloads, err := n.store.Payloads(ctx, id, shownPayload)
+	if err != nil {
+		return nil, err
+	}
+	there, bytes := map[int]perdure.Payload{}, 0
+	for _, p := range payloads {
+		there[p.Index] = p
+		bytes += len(p.Input) + len(p.Output)
+	}
+	if bytes >= shownPayload {
+		return nil, nil // there are more
+	}
+	for _, s := range steps {
+		if p := there[s.Index]; s.HasOutput && p.Output == nil || s.OwnInput && p.Input == nil {
+			found = append(found, perdure.Finding{Job: id, Step: s.Name, Rule: "I8", Message: "its input or output is not there"})
+		}
+	}
+	return found, nil
 }

@@ -3,7 +3,6 @@ package scheduler
 import (
 	"container/list"
 	"context"
-	"fmt"
 	"sync"
 
 	"perdure"
@@ -92,7 +91,7 @@ func (s *Scheduler) Plan(ctx context.Context, id perdure.JobID) (*perdure.Plan, 
 func (c *planCache) compile(id perdure.JobID, definition []byte) (*perdure.Plan, error) {
 	p, err := c.compiler.Compile(definition)
 	if err != nil {
-		return nil, fmt.Errorf("the stored definition of %s: %w", id, err)
+		return nil, perdure.Refuse(perdure.CodeUnavailable, "the stored definition of %s cannot be read: %v", id, err)
 	}
 	c.put(id, p)
 	return p, nil

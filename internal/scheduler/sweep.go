@@ -45,8 +45,10 @@ func (s *Scheduler) SweepOverdue(ctx context.Context, max int) (int, error) {
 }
 
 func (s *Scheduler) sweep(ctx context.Context, op *sweeping) (int, error) {
-	err := s.do(ctx, op, op.max)
-	return op.found, err
+	if err := s.do(ctx, op, op.max); err != nil {
+		return 0, err // it may be under way still
+	}
+	return op.found, nil
 }
 
 type sweeping struct {
