@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
@@ -399,8 +400,15 @@ func (s *Scheduler) answer(b *batch, requests []*request, claims []*waiter, resu
 			r.answer(unavailable(err))
 		}
 		s.answerClaims(b, claims, err)
-		s.log.Warn("a transaction failed", "requests", len(requests), "claims", len(claims), "error", err)
+		level := slog.LevelWarn
+		if s.failing.Swap(true) {
+			level = slog.LevelDebug // an outage is told once
+		}
+		s.log.Log(context.Background(), level, "a transaction failed", "requests", len(requests), "claims", len(claims), "error", err)
 		return
+	}
+	if s.failing.Swap(false) {
+		s.log.Info("transactions go through again")
 	}
 	for _, note := range b.notes { // before the answers: whoever has one finds the counts right
 		note(s.meter)

@@ -326,11 +326,23 @@ func (s *Scheduler) answerClaims(b *batch, claims []*waiter, err error) {
 	}
 	s.needed.learn(&b.limits)
 	s.queue.bringBack(&look{back: back, limited: b.limited, woken: b.woken, freed: b.freed})
-	s.lookAgain(slices.Collect(maps.Keys(b.starved)), lockedPause)
+	s.lookAgain(slices.DeleteFunc(slices.Collect(maps.Keys(b.limited)), func(agent string) bool { return !s.impatient(agent, b.starved[agent]) }), lockedPause)
+}
+
+// impatient says whether to look again soon for an agent: where others hold the locks of what it could
+// have, and have not done so for long. After that the supervisor's look is often enough.
+func (s *Scheduler) impatient(agent string, starved bool) bool {
+	if !starved {
+		s.starving.Delete(agent)
+		return false
+	}
+	since, _ := s.starving.LoadOrStore(agent, time.Now())
+	return time.Since(since.(time.Time)) < lockedLong
 }
 
 const (
 	lockedPause = 20 * time.Millisecond // others' transactions are over soon
+	lockedLong  = time.Second           // or they are not
 	failedPause = 500 * time.Millisecond
 )
 

@@ -8,6 +8,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"perdure"
@@ -46,7 +47,9 @@ type Scheduler struct {
 
 	needed     needed
 	sooner     *sooner
-	quarantine sync.Map // JobID → error: jobs that cannot be read or make the rules fail
+	failing    atomic.Bool // the latest transaction failed
+	starving   sync.Map    // agent → time.Time: since when its candidates have been locked by others
+	quarantine sync.Map    // JobID → error: jobs that cannot be read or make the rules fail
 }
 
 // New makes a scheduler; Run starts it.

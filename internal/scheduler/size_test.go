@@ -1,0 +1,63 @@
+package scheduler_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/internal/everystore"
+	"perdure/internal/scheduler"
+)
+
+// F033, F034: a job of ten thousand steps beside small ones, and claims of a thousand, hold nobody up.
+func TestLargeBesideSmall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		d := open(t, store, scheduler.Config{})
+		var b strings.Builder
+		b.WriteString("type: large\nsteps:\n")
+		for i := range perdure.MaxSteps {
+			fmt.Fprintf(&b, "  s%d: {agent: a}\n", i)
+		}
+		large := plan(t, b.String())
+		var all sync.WaitGroup
+		var slowest time.Duration
+		var mu sync.Mutex
+		all.Go(func() {
+			if _, err := d.Submit(t.Context(), large); err != nil {
+				t.Error(err)
+			}
+		})
+		for range 50 {
+			all.Go(func() {
+				began := time.Now()
+				if _, err := d.Submit(t.Context(), plan(t, one)); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				slowest = max(slowest, time.Since(began))
+			})
+		}
+		all.Wait()
+		left, longest := perdure.MaxSteps+50, time.Duration(0)
+		for left > 0 {
+			began := time.Now()
+			runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: perdure.MaxBatch})
+			longest = max(longest, time.Since(began))
+			if len(runs) == 0 {
+				t.Fatalf("%d are left", left)
+			}
+			left -= len(runs)
+		}
+		t.Logf("slowest small submission %v, longest claim of a thousand %v", slowest, longest)
+		if slowest > 10*time.Second || longest > 5*time.Second {
+			t.Errorf("slowest small submission %v, longest claim of a thousand %v", slowest, longest)
+		}
+	})
+}
