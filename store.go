@@ -57,7 +57,8 @@ type Locker interface {
 // Finder looks for rows that may want an event. Its answers are hints: whoever acts on one locks the
 // job and looks again.
 type Finder interface {
-	JobsByKey(keys []string) (map[string]JobID, error)
+	// JobsByKey needs no lock: a job's key and fingerprint never change.
+	JobsByKey(keys []string) (map[string]Keyed, error)
 	// JobByHash is the newest unsettled job without a key whose definition has this fingerprint.
 	JobByHash(hash [32]byte) (JobID, bool, error)
 	Limits() ([]Limit, error) // Used is not counted
@@ -74,6 +75,12 @@ type Finder interface {
 	HeldBy(holder, agent, request string, max int) ([]StepRef, error)
 	// EmbeddedHolders are the holders of runs that live inside a node ("@…").
 	EmbeddedHolders() ([]string, error)
+}
+
+// Keyed is the job that has a key, and the fingerprint of its definition.
+type Keyed struct {
+	ID   JobID
+	Hash [32]byte
 }
 
 // Reader answers screens. Nothing is decided on what it says.

@@ -31,7 +31,7 @@ type batch struct {
 	tx    perdure.Tx
 	w     *perdure.Workset
 	began time.Time                // by this node's clock, before the store's was read
-	keys  map[string]perdure.JobID // of this batch's submissions, and those found in the store
+	keys  map[string]perdure.Keyed // of this batch's submissions, and those found in the store
 
 	submitted map[perdure.JobID]*submission // those that made a job
 
@@ -168,7 +168,7 @@ type poisoned struct {
 func (p *poisoned) Error() string { return p.err.Error() }
 
 func (s *Scheduler) newBatch(tx perdure.Tx) *batch {
-	return &batch{s: s, tx: tx, began: time.Now(), keys: map[string]perdure.JobID{}, submitted: map[perdure.JobID]*submission{}, granted: map[*waiter][]perdure.Run{},
+	return &batch{s: s, tx: tx, began: time.Now(), submitted: map[perdure.JobID]*submission{}, granted: map[*waiter][]perdure.Run{},
 		starved: map[string]bool{}, limited: map[string]bool{}, moved: map[perdure.JobID]bool{}}
 }
 
@@ -177,6 +177,9 @@ func (s *Scheduler) newBatch(tx perdure.Tx) *batch {
 func (b *batch) run(requests []*request, claims *[]*waiter, poison map[operation]error) ([]error, error) {
 	results := make([]error, len(requests))
 	if err := b.lock(requests); err != nil {
+		return nil, err
+	}
+	if err := b.findKeys(requests); err != nil {
 		return nil, err
 	}
 	var refs []perdure.StepRef

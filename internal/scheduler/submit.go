@@ -54,43 +54,40 @@ func (o *submission) apply(b *batch) error {
 		if there || err != nil {
 			return err
 		}
-		b.keys[key] = o.id
+		b.keys[key] = perdure.Keyed{ID: o.id, Hash: o.plan.Hash}
 	}
 	b.w.Submit(o.id, o.plan)
 	b.submitted[o.id] = o
 	return nil
 }
 
-// byKey finds the job that has the key, in this transaction or in the store.
+// byKey finds the job that has the key, in this transaction or in the store. It is not locked, and need not
+// be: what is compared never changes.
 func (o *submission) byKey(b *batch, key string) (bool, error) {
-	id, ok := b.keys[key]
+	job, ok := b.keys[key]
 	if !ok {
-		found, err := b.tx.JobsByKey([]string{key})
-		if err != nil {
-			return false, err
-		}
-		if id, ok = found[key]; !ok {
-			return false, nil
-		}
-		b.keys[key] = id
+		return false, nil
 	}
-	if !b.w.Has(id) {
-		jobs, err := b.tx.LockJobs([]perdure.JobID{id})
-		if err != nil {
-			return false, err
-		}
-		if err := b.addJobs(jobs); err != nil {
-			return false, err
-		}
-	}
-	if err := b.job(id); err != nil {
-		return false, err
-	}
-	if b.w.Job(id).Hash != o.plan.Hash {
+	if job.Hash != o.plan.Hash {
 		return false, &perdure.Error{Code: perdure.CodeConflict,
-			Message: "key " + key + " belongs to " + id.String() + ", which was submitted with another definition",
+			Message: "key " + key + " belongs to " + job.ID.String() + ", which was submitted with another definition",
 			Hint:    "use another key, or submit the same definition"}
 	}
-	o.answer = Submitted{ID: id}
+	o.answer = Submitted{ID: job.ID}
 	return true, nil
+}
+
+// findKeys looks up the jobs that have the keys of this batch's submissions.
+func (b *batch) findKeys(requests []*request) (err error) {
+	var keys []string
+	for _, r := range requests {
+		if o, ok := r.op.(*submission); ok && o.plan.Definition.Key != "" {
+			keys = append(keys, o.plan.Definition.Key)
+		}
+	}
+	b.keys = map[string]perdure.Keyed{}
+	if len(keys) > 0 {
+		b.keys, err = b.tx.JobsByKey(keys)
+	}
+	return err
 }

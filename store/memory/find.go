@@ -10,11 +10,11 @@ import (
 	"perdure"
 )
 
-func (tx *tx) JobsByKey(keys []string) (map[string]perdure.JobID, error) {
-	found := map[string]perdure.JobID{}
+func (tx *tx) JobsByKey(keys []string) (map[string]perdure.Keyed, error) {
+	found := map[string]perdure.Keyed{}
 	for _, key := range keys {
 		if id, ok := tx.keys[key]; ok {
-			found[key] = id
+			found[key] = perdure.Keyed{ID: id, Hash: tx.jobs[id].Hash}
 		}
 	}
 	return found, nil

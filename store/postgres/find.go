@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	jobsByKeySQL = "select key, id from perdure.job where key = any($1) and key <> ''"
+	jobsByKeySQL = "select key, id, hash from perdure.job where key = any($1) and key <> ''"
 	jobByHashSQL = "select id from perdure.job where hash = $1 and open and key = '' order by id desc limit 1"
 	limitsSQL    = `select name, max, 0 from perdure."limit" order by name`
 	alertSQL     = "select " + alertFields + " from perdure.alert where id = $1"
@@ -65,13 +65,15 @@ select job, idx from (
 		where phase = 3 and locked_by like '@%' order by locked_by`
 )
 
-func (tx *tx) JobsByKey(keys []string) (map[string]perdure.JobID, error) {
-	found := map[string]perdure.JobID{}
+func (tx *tx) JobsByKey(keys []string) (map[string]perdure.Keyed, error) {
+	found := map[string]perdure.Keyed{}
 	_, err := rows(tx, func(row pgx.CollectableRow) (struct{}, error) {
 		var key string
-		var id perdure.JobID
-		err := row.Scan(&key, (*[16]byte)(&id))
-		found[key] = id
+		var hash []byte
+		var job perdure.Keyed
+		err := row.Scan(&key, (*[16]byte)(&job.ID), &hash)
+		copy(job.Hash[:], hash)
+		found[key] = job
 		return struct{}{}, err
 	}, jobsByKeySQL, keys)
 	return found, err

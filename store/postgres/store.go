@@ -50,7 +50,7 @@ type Limits struct {
 var DefaultLimits = Limits{
 	Connect:     3 * time.Second,
 	Acquire:     5 * time.Second,
-	Lock:        500 * time.Millisecond,
+	Lock:        2 * time.Second,
 	Statement:   10 * time.Second,
 	Idle:        5 * time.Second,
 	Transaction: 20 * time.Second,

@@ -8,12 +8,14 @@ import (
 	"perdure"
 )
 
-func (tx *tx) JobsByKey(keys []string) (map[string]perdure.JobID, error) {
-	found := map[string]perdure.JobID{}
+func (tx *tx) JobsByKey(keys []string) (map[string]perdure.Keyed, error) {
+	found := map[string]perdure.Keyed{}
 	_, err := many(tx.ctx, tx.c, func(r *row) struct{} {
-		found[r.text()] = r.id()
+		key, job := r.text(), perdure.Keyed{ID: r.id()}
+		r.blob(job.Hash[:])
+		found[key] = job
 		return struct{}{}
-	}, `SELECT key, id FROM job WHERE key IN (%s)`, "?", keys, bindText)
+	}, `SELECT key, id, hash FROM job WHERE key IN (%s)`, "?", keys, bindText)
 	return found, err
 }
 

@@ -22,10 +22,16 @@ var finding = []check{
 func findJobsByKey(s *suite) {
 	s.submit(newJob(1, 1, keyed("a")), newJob(2, 1, keyed("A")), newJob(3, 1), newJob(4, 1, keyed("b"), typed("other")))
 	s.changeJob(4, settleJob) // keys are unique over all types and all retained jobs
-	found(s, "by key", map[string]perdure.JobID{"a": id(1), "A": id(2), "b": id(4)},
-		func(tx perdure.Tx) (map[string]perdure.JobID, error) {
+	found(s, "by key", map[string]perdure.Keyed{"a": keyedJob(1), "A": keyedJob(2), "b": keyedJob(4)},
+		func(tx perdure.Tx) (map[string]perdure.Keyed, error) {
 			return tx.JobsByKey([]string{"b", "a", "A", "c", "", "a"})
 		})
+}
+
+// keyedJob is what JobsByKey tells of job n.
+func keyedJob(n int) perdure.Keyed {
+	j := newJob(n, 1).Job
+	return perdure.Keyed{ID: j.ID, Hash: j.Hash}
 }
 
 // The newest unsettled job without a key.

@@ -190,7 +190,7 @@ var operations = []operation{
 	}},
 	{"JobsByKey", func(d *differ) act {
 		wanted := []string{fmt.Sprintf("key-%d", d.some()), fmt.Sprintf("key-%d", d.some()), "none"}
-		return in(func(tx perdure.Tx) (map[string]perdure.JobID, error) { return tx.JobsByKey(wanted) })
+		return in(func(tx perdure.Tx) (map[string]perdure.Keyed, error) { return tx.JobsByKey(wanted) })
 	}},
 	{"JobByHash", func(d *differ) act {
 		hash := [32]byte{byte(d.rnd.IntN(5))}

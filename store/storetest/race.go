@@ -70,8 +70,8 @@ func raceSameKey(s *suite) {
 	s.together(n, func(i int) error {
 		return s.store.Update(ctx, func(tx perdure.Tx) error {
 			known, err := tx.JobsByKey([]string{"k"})
-			if err != nil || !known["k"].IsZero() {
-				answers[i] = known["k"]
+			if err != nil || !known["k"].ID.IsZero() {
+				answers[i] = known["k"].ID
 				return err
 			}
 			answers[i] = id(i)

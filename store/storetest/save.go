@@ -370,7 +370,7 @@ func updateReadsItsOwnWrites(s *suite) {
 		s.equal("step", s.one(ref(1, 0), tx).Phase, perdure.Running)
 		known, err := tx.JobsByKey([]string{"k"})
 		s.must(err)
-		s.equal("key", known, map[string]perdure.JobID{"k": id(2)})
+		s.equal("key", known, map[string]perdure.Keyed{"k": keyedJob(2)})
 		ready, err := tx.Ready("http", 10, nil)
 		s.must(err)
 		s.equal("ready", ready, refs(1, 1, 2, 0))

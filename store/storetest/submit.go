@@ -145,7 +145,7 @@ func submitKeyTaken(s *suite) {
 		calls++
 		if calls > 1 { // a second time, it looks before it leaps
 			known, err := tx.JobsByKey([]string{"k"})
-			s.equal("known", known, map[string]perdure.JobID{"k": id(1)})
+			s.equal("known", known, map[string]perdure.Keyed{"k": keyedJob(1)})
 			return err
 		}
 		return tx.Save(&perdure.Changes{NewJobs: []perdure.NewJob{newJob(4, 1), newJob(5, 1, keyed("k"))}})
