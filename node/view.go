@@ -37,7 +37,7 @@ func (n *Node) viewOf(ctx context.Context, did *scheduler.Submitted, plan *perdu
 	v.Steps = make(perdure.StepViews, len(steps))
 	for i, s := range steps {
 		v.Steps[i] = stepView(s, plan)
-		v.Steps[i].Why = perdure.Why(j, s, plan, func(i int) bool { return steps[i].Phase != perdure.Settled }, f)
+		explain(&v.Steps[i], perdure.Why(j, s, plan, func(i int) bool { return steps[i].Phase != perdure.Settled }, f))
 	}
 	return &v, nil
 }
@@ -160,7 +160,7 @@ func (p *picture) steps(ctx context.Context, j *perdure.Job, steps []*perdure.St
 	hasOutput := false
 	for i, s := range steps {
 		views[i] = stepView(s, p.plan)
-		views[i].Why = perdure.Why(j, s, p.plan, func(i int) bool { return p.open[i] }, facts)
+		explain(&views[i], perdure.Why(j, s, p.plan, func(i int) bool { return p.open[i] }, facts))
 		at[s.Index] = &views[i]
 		hasOutput = hasOutput || s.HasOutput
 	}
@@ -214,6 +214,15 @@ func stepView(s *perdure.Step, plan *perdure.Plan) perdure.StepView {
 		v.Progress = json.RawMessage(s.Progress)
 	}
 	return v
+}
+
+// explain adds the reason. A step that only a limit holds back is ready in its row, so that whoever claims
+// finds it, and waits for those who look.
+func explain(v *perdure.StepView, why *perdure.Reason) {
+	v.Why = why
+	if why != nil && why.Kind == perdure.WhyLimit {
+		v.Phase = perdure.Waiting
+	}
 }
 
 // facts reads what the reasons of a job's ready steps depend on.
