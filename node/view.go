@@ -99,7 +99,7 @@ func (p *picture) whole(ctx context.Context) (*perdure.JobView, error) {
 // slack is how far the time of a change may lie before its commit.
 const slack = 5 * time.Second
 
-// news draws the job with the steps that have changed since the last time; nil where nothing has.
+// news draws the job with those of its steps alone that have changed since the last time.
 func (p *picture) news(ctx context.Context) (*perdure.JobView, error) {
 	return p.draw(ctx, p.read.Add(-slack))
 }

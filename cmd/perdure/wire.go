@@ -154,11 +154,7 @@ func runAgents(ctx context.Context, server string, agents agentFlags, cfg client
 
 // parse reads the definitions of a file, and validates them.
 func parse(file string, src []byte, set map[string]json.RawMessage, key string) ([]*perdure.Plan, error) {
-	format := definition.YAML
-	if strings.HasSuffix(file, ".json") {
-		format = definition.JSON
-	}
-	return definition.Parse(src, format, definition.Options{Input: set, Key: key})
+	return definition.Parse(src, definition.FormatOf(file), definition.Options{Input: set, Key: key})
 }
 
 // faults are what is wrong with a file, for people.

@@ -69,9 +69,6 @@ type config struct {
 // WithLimits replaces DefaultLimits.
 func WithLimits(l Limits) Option { return func(c *config) { c.limits = l } }
 
-// WithMaxConns bounds the connections of this process; the URL's pool_max_conns does the same.
-func WithMaxConns(n int) Option { return func(c *config) { c.MaxConns = int32(n) } }
-
 // Open connects to the database at url and checks that its schema is the one that this program knows.
 func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	cfg, err := configure(url, opts)

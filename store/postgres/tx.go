@@ -73,7 +73,7 @@ func judgeOwn(err error) error {
 type tx struct {
 	ctx context.Context
 	pgx.Tx
-	conn    *pgxpool.Conn // nil in somebody's own transaction
+	conn    *pgxpool.Conn
 	clock   *clock
 	asked   []perdure.JobID // to be locked, in this try
 	before  []perdure.JobID // and in the one before, where none has been locked yet in this one
@@ -82,12 +82,6 @@ type tx struct {
 	wrote   bool            // Save had something to write
 	failed  error           // the first failure: nothing works after it
 	stirred bool            // there is something to claim, or to look at
-}
-
-// Within joins a transaction of the caller's own, so that a job and a row of the caller's land
-// together. The caller commits, and tries again where that is called for; the schema must be there.
-func Within(ctx context.Context, ptx pgx.Tx) perdure.Tx {
-	return &tx{ctx: ctx, Tx: ptx, clock: new(clock)}
 }
 
 // fail remembers the first failure. In PostgreSQL the transaction is over with it.
