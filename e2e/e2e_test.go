@@ -131,7 +131,7 @@ type graph struct {
 	ledger string
 }
 
-const ledgerScript = `echo "$1 start $2 $PERDURE_RUN" >> "$3"; sleep "$4"; echo "$1 end $2 $PERDURE_RUN" >> "$3"`
+const ledgerScript = `echo "$1 start $2 $PERDURE_RUN" >> "$3"; eval "sleep $4"; echo "$1 end $2 $PERDURE_RUN" >> "$3"`
 
 // write makes the job's file.
 func (g *graph) write(t *testing.T, nap func(i int) string) string {

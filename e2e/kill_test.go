@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -89,15 +91,26 @@ func TestNodeKilledOnPostgres(t *testing.T) {
 	}
 	url := pgtest.Start(t)
 	must(t, "migrate", "--store", url)
-	first, doomed := serve(t, "--store", url, "--agents", "shell")
-	second, _ := serve(t, "--store", url, "--agents", "shell")
-	g := random(t, rand.New(rand.NewPCG(1, 2)), 150)
-	must(t, "submit", g.write(t, func(int) string { return "0.1" }), "--server", first)
-	time.Sleep(700 * time.Millisecond)
+	first, doomed := serve(t, "--store", url, "--agents", "shell", "--slots", "2")
+	g := random(t, rand.New(rand.NewPCG(1, 2)), 80)
+	gate := filepath.Join(t.TempDir(), "open")
+	must(t, "submit", g.write(t, func(int) string { return "0.1; until [ -e " + gate + " ]; do sleep 0.05; done" }), "--server", first)
+	started := func(n int) func() bool {
+		return func() bool {
+			text, err := os.ReadFile(g.ledger)
+			return err == nil && bytes.Count(text, []byte{'\n'}) == n
+		}
+	}
+	eventually(t, "two runs are with the first node", started(2))
+	second, _ := serve(t, "--store", url, "--agents", "shell", "--slots", "2")
+	eventually(t, "two more are with the second", started(4))
 	kill(t, doomed)
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	must(t, "watch", g.key, "--server", second, "--timeout", "90s")
-	if g.audit(t, "do") == 0 {
-		t.Error("the dead node held nothing: this shows nothing")
+	if repeats := g.audit(t, "do"); repeats != 2 {
+		t.Errorf("%d runs were repeated, the dead node held 2", repeats)
 	}
 	must(t, "undo", g.key, "--wait", "--server", second, "--timeout", "90s")
 	g.audit(t, "undo")
