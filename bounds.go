@@ -10,6 +10,7 @@ const (
 	MaxNodes           = 2 << 20  // values in one definition after its aliases are expanded
 	MaxSteps           = 10_000
 	MaxPayloadBytes    = 1 << 20 // one input or one output
+	MaxInlineInput     = 2 << 10 // a job's input that is read with its row
 	MaxNameLength      = 128     // type, step, agent, action, state and alert names
 	MaxKeyLength       = 200
 	MaxLabels          = 64

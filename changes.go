@@ -18,11 +18,11 @@ func (c *Changes) Empty() bool {
 	return len(c.NewJobs)+len(c.Jobs)+len(c.Steps)+len(c.Payloads)+len(c.CloseAlerts)+len(c.Alerts)+len(c.History) == 0
 }
 
-// NewJob is an accepted submission: the job, its definition and all its steps.
+// NewJob is an accepted submission: the job, the text of its shape and all its steps.
 type NewJob struct {
-	Job        *Job
-	Definition []byte
-	Steps      []*Step
+	Job   *Job
+	Shape []byte
+	Steps []*Step
 }
 
 // JobChange is a row as it shall be, and as it was when it was loaded. The store compares the latter's

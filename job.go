@@ -2,6 +2,7 @@ package perdure
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -40,6 +41,9 @@ type Job struct {
 	Labels   map[string]string
 	States   *StateNames
 	Hash     [32]byte // the definition's fingerprint
+	Shape    ShapeID
+	Input    json.RawMessage // nil: none, or Apart
+	Apart    bool            // the input is over MaxInlineInput, and read by Inputs only
 
 	Current  State // Unsure from the first let-out of a turn round until nothing is unsettled
 	Desired  State
@@ -55,6 +59,8 @@ type Job struct {
 	CompleteBy time.Time // the job's own ultimatum; zero: none
 	ParkedAt   time.Time // since when the ultimatum stands still
 	Overdue    bool      // its passing has been acted upon
+
+	Alerted bool // an alert was raised since the job last settled: one may be open
 
 	GivenUpBy, GivenUpReason string // only undo or redo opens it again
 

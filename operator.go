@@ -290,6 +290,7 @@ func (w *Workset) giveUp(e *entry, a *Act) error {
 	}
 	w.note(e, "", 0, string(VerbGiveUp), a.Author, a.Reason)
 	w.closeAlerts(e, "", a.Author, allAlerts...)
+	j.Alerted = false
 	j.GivenUpBy, j.GivenUpReason = a.Author, a.Reason
 	j.Current, j.Phase, j.Then, j.Permit = Unsure, Settled, false, false
 	j.SettledAt, j.CompleteBy, j.ParkedAt, j.Overdue = w.now, time.Time{}, time.Time{}, false

@@ -5,14 +5,32 @@ import (
 	"time"
 )
 
-// Plan is a definition made ready to run: names resolved to indexes, expressions compiled. It is
-// immutable, so that any number of jobs and goroutines may share it.
+// Shape is what the jobs of one definition have in common: all but its key, priority, labels and
+// input, with names resolved to indexes and expressions compiled. It is immutable, so that any number of
+// jobs and goroutines may share it; a store keeps its text once.
+type Shape struct {
+	ID     ShapeID
+	Text   []byte      // the definition without those four, in canonical form
+	Common *Definition // what Text says
+	Steps  []PlanStep
+	Index  map[string]int // step name → index in Steps
+}
+
+// ShapeID is the beginning of the SHA-256 of the shape's text.
+type ShapeID [16]byte
+
+// Plan is a definition made ready to run.
 type Plan struct {
+	*Shape
 	Definition *Definition
-	Canonical  []byte // the definition as the store keeps it
-	Hash       [32]byte
-	Steps      []PlanStep
-	Index      map[string]int // step name → index in Steps
+	Hash       [32]byte // the definition's fingerprint
+}
+
+// PlanOf is the plan of a job that was made of this shape.
+func (s *Shape) PlanOf(j *Job) *Plan {
+	d := *s.Common
+	d.Key, d.Priority, d.Labels, d.Input = j.Key, j.Priority, j.Labels, j.Input
+	return &Plan{Shape: s, Definition: &d, Hash: j.Hash}
 }
 
 // PlanStep is one step of a plan. After and Before are its direct neighbours, as indexes.
@@ -63,9 +81,9 @@ type Template interface {
 	Refs() []int // steps whose outputs it reads
 }
 
-// Compiler makes a plan from a definition as the store keeps it.
+// Compiler makes a shape of its text again.
 type Compiler interface {
-	Compile(canonical []byte) (*Plan, error)
+	Compile(text []byte) (*Shape, error)
 }
 
 // agentOf is who is asked to run a step in a direction, and for what.

@@ -2,6 +2,7 @@ package perdure
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 )
 
@@ -51,7 +52,10 @@ type Locker interface {
 	Steps([]StepRef) ([]*Step, error)
 	StepsOf(JobID) ([]*Step, error)
 	Payloads([]StepRef) ([]Payload, error)
-	Definitions([]JobID) (map[JobID][]byte, error)
+	// Inputs are those of jobs whose input is apart.
+	Inputs([]JobID) (map[JobID]json.RawMessage, error)
+	// Shapes need no lock: their texts never change.
+	Shapes([]ShapeID) (map[ShapeID][]byte, error)
 }
 
 // Finder looks for rows that may want an event. Its answers are hints: whoever acts on one locks the
@@ -59,8 +63,9 @@ type Locker interface {
 type Finder interface {
 	// JobsByKey needs no lock: a job's key and fingerprint never change.
 	JobsByKey(keys []string) (map[string]Keyed, error)
-	// JobByHash is the newest unsettled job without a key whose definition has this fingerprint.
-	JobByHash(hash [32]byte) (JobID, bool, error)
+	// JobByHash is the newest unsettled job of this type without a key whose definition has this
+	// fingerprint.
+	JobByHash(typ string, hash [32]byte) (JobID, bool, error)
 	Limits() ([]Limit, error) // Used is not counted
 	Alert(id int64) (*Alert, error)
 	// Ready are steps that the agent may claim, by priority and then by age of the job. Of the types in
@@ -87,7 +92,9 @@ type Keyed struct {
 type Reader interface {
 	Now(context.Context) (time.Time, error)
 	Job(context.Context, JobID) (*Job, error)
-	Definition(context.Context, JobID) ([]byte, error)
+	Shape(context.Context, ShapeID) ([]byte, error)
+	// Input is the job's input, wherever it is kept.
+	Input(context.Context, JobID) (json.RawMessage, error)
 	// FindJobs are the jobs that ref may mean: a key, or the start of an id with or without "job_"; the
 	// key first, at most max.
 	FindJobs(ctx context.Context, ref string, max int) ([]JobID, error)

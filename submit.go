@@ -7,11 +7,11 @@ import "time"
 func (w *Workset) Submit(id JobID, plan *Plan) {
 	d := plan.Definition
 	j := &Job{ID: id, Key: d.Key, Type: d.Type, Priority: d.Priority, Labels: d.Labels, States: d.States,
-		Hash: plan.Hash, Current: Undone, Desired: Done, CreatedAt: w.now, UpdatedAt: w.now}
+		Hash: plan.Hash, Shape: plan.ID, Input: d.Input, Current: Undone, Desired: Done, CreatedAt: w.now, UpdatedAt: w.now}
 	if d.CompleteWithin > 0 {
 		j.CompleteBy = w.now.Add(time.Duration(d.CompleteWithin))
 	}
-	e := &entry{job: j, plan: plan, canon: plan.Canonical, whole: true}
+	e := &entry{job: j, plan: plan, whole: true}
 	w.add(e)
 	rows := make([]row, len(plan.Steps))
 	steps := make([]Step, len(plan.Steps))

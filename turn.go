@@ -248,6 +248,7 @@ func (w *Workset) rest(e *entry) {
 	case Settled:
 		j.Current, j.SettledAt, j.Permit = j.Desired, w.now, false
 		w.closeAlerts(e, "", policyAuthor, allAlerts...)
+		j.Alerted = false
 	case Parked:
 		w.closeAlerts(e, "", policyAuthor, AlertUndo, AlertRestart)
 	}

@@ -46,7 +46,6 @@ type entry struct {
 	steps    map[int]*row
 	whole    bool
 	payloads map[int]*Payload
-	canon    []byte
 	restless bool
 }
 
@@ -395,11 +394,15 @@ func (e *entry) input(r *row) json.RawMessage {
 }
 
 func (w *Workset) alert(e *entry, step string, kind AlertKind, name, message string) {
+	e.job.Alerted, e.dirty = true, true
 	w.changes.Alerts = append(w.changes.Alerts, Alert{Job: e.job.ID, Step: step, Kind: kind, Name: name,
 		Message: clip(message, MaxReasonBytes), RaisedAt: w.now})
 }
 
 func (w *Workset) closeAlerts(e *entry, step, by string, kinds ...AlertKind) {
+	if !e.job.Alerted {
+		return
+	}
 	kept := w.changes.Alerts[:0]
 	for _, a := range w.changes.Alerts { // raised in this same workset: never there at all
 		if a.Job != e.job.ID || a.Step != step && step != "" || !slices.Contains(kinds, a.Kind) {
@@ -456,7 +459,7 @@ func (w *Workset) Changes() *Changes {
 
 func (w *Workset) collectNew(e *entry, c *Changes) {
 	job := *e.job
-	n := NewJob{Job: &job, Definition: e.canon, Steps: make([]*Step, len(e.plan.Steps))}
+	n := NewJob{Job: &job, Shape: e.plan.Text, Steps: make([]*Step, len(e.plan.Steps))}
 	e.was, e.dirty = &job, false
 	stored := make([]Step, len(e.plan.Steps))
 	for i := range e.plan.Steps {

@@ -298,7 +298,7 @@ func (w *world) next() (at time.Time, ok bool) {
 // sleep · approval · lasts (an approval that ends) · attempts N · or RUNG,RUNG.
 func words(t testing.TB, text string) *Plan {
 	d := &Definition{Type: "order"}
-	p := &Plan{Definition: d, Canonical: []byte(text), Index: map[string]int{}}
+	p := &Plan{Definition: d, Shape: &Shape{Text: []byte(text), Common: d, Index: map[string]int{}}}
 	for _, part := range strings.Split(text, ";") {
 		f := strings.Fields(part)
 		switch f[0] {

@@ -29,7 +29,7 @@ func BenchmarkCompile(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := c.Compile(plans[0].Canonical); err != nil {
+		if _, err := c.Compile(plans[0].Text); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -113,24 +113,29 @@ func plainLadder(l perdure.Ladder) perdure.Ladder {
 
 func isPark(l perdure.Ladder) bool { return len(l) == 1 && l[0].Kind == perdure.RungPark }
 
-// finish writes the canonical text and its hash.
+// finish writes the canonical texts: the shape's, to be kept, and that of the whole, for its fingerprint.
 func (d *decoder) finish() *perdure.Plan {
 	plan := d.plan
-	plan.Canonical = appendDefinition(make([]byte, 0, 256+256*len(d.def.Steps)), d.def, nil)
+	common := *d.def
+	common.Key, common.Priority, common.Labels, common.Input = "", 0, nil, nil
+	plan.Common = &common
+	room := 256 + 256*len(d.def.Steps)
+	plan.Text = appendDefinition(make([]byte, 0, room), &common, nil)
+	sum := sha256.Sum256(plan.Text)
+	plan.ID = perdure.ShapeID(sum[:len(plan.ID)])
 	// The fingerprint is that of the text with its steps in the order of their names.
 	order := make([]int, len(d.def.Steps))
 	for i := range order {
 		order[i] = i
 	}
-	byName := func(a, b int) int { return strings.Compare(d.def.Steps[a].Name, d.def.Steps[b].Name) }
-	if slices.IsSortedFunc(order, byName) {
-		plan.Hash = sha256.Sum256(plan.Canonical)
-		return plan
-	}
-	slices.SortFunc(order, byName)
-	plan.Hash = sha256.Sum256(appendDefinition(make([]byte, 0, len(plan.Canonical)), d.def, order))
+	slices.SortFunc(order, func(a, b int) int { return strings.Compare(d.def.Steps[a].Name, d.def.Steps[b].Name) })
+	plan.Hash = sha256.Sum256(appendDefinition(make([]byte, 0, room+len(d.def.Input)), d.def, order))
 	return plan
 }
+
+// Canonical is the whole definition in canonical form: what it says beside the defaults, keys sorted and
+// numbers in the digits they came in.
+func Canonical(p *perdure.Plan) []byte { return appendDefinition(nil, p.Definition, nil) }
 
 // appendDefinition writes what json.Marshal(def) does, several times faster; order is that of the
 // steps, nil for their own. A test holds the two together.

@@ -245,7 +245,7 @@ func TestConcurrent(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 200 {
-				if _, err := c.Compile(plans[0].Canonical); err != nil {
+				if _, err := c.Compile(plans[0].Text); err != nil {
 					t.Error(err)
 				}
 				if out, err := plans[0].Steps[1].Do.Render(s); err != nil || string(out) != `{"id":1,"note":"for tea-12"}` {

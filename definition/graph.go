@@ -11,7 +11,7 @@ import (
 // nowhere and cycles.
 func (d *decoder) link() {
 	defs := d.def.Steps
-	d.plan = &perdure.Plan{Definition: d.def, Steps: make([]perdure.PlanStep, len(defs)), Index: d.index}
+	d.plan = &perdure.Plan{Definition: d.def, Shape: &perdure.Shape{Steps: make([]perdure.PlanStep, len(defs)), Index: d.index}}
 	ends := make([]int, 0, len(defs)) // one allocation for the many short lists
 	for i := range defs {
 		if d.full() {

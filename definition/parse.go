@@ -133,11 +133,11 @@ func readable(data []byte) *fault {
 	return nil
 }
 
-// Compile makes the plan of a definition as the store keeps it: Canonical of an earlier plan. It was
-// checked before it was stored, so that only what would make no plan at all is refused here.
-func (c *Compiler) Compile(canonical []byte) (*perdure.Plan, error) {
-	n, f := readJSON(canonical)
-	d := decoder{faults: faults{text: text{canonical}}, cache: &c.cache, stored: true}
+// Compile makes a shape of the text that the store keeps. It was checked before it was stored, so that
+// only what would make no plan at all is refused here.
+func (c *Compiler) Compile(stored []byte) (*perdure.Shape, error) {
+	n, f := readJSON(stored)
+	d := decoder{faults: faults{text: text{stored}}, cache: &c.cache, stored: true}
 	if f != nil {
 		d.put(f)
 		return nil, d.err()
@@ -146,7 +146,7 @@ func (c *Compiler) Compile(canonical []byte) (*perdure.Plan, error) {
 	if err := d.err(); err != nil {
 		return nil, err
 	}
-	return plan, nil
+	return plan.Shape, nil
 }
 
 // FromDefinition is the function of that name, with the compiler's memory.

@@ -59,12 +59,12 @@ func TestOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(FormatError("order.yaml", []byte(order), err))
 	}
-	again, err := new(Compiler).Compile(plans[0].Canonical)
+	again, err := new(Compiler).Compile(plans[0].Text)
 	if err != nil {
 		t.Fatal(FormatError("order.yaml", []byte(order), err))
 	}
-	if string(again.Canonical) != string(plans[0].Canonical) || again.Hash != plans[0].Hash {
-		t.Fatal(string(again.Canonical))
+	if string(again.Text) != string(plans[0].Text) || again.ID != plans[0].ID {
+		t.Fatal(string(again.Text))
 	}
 	fp, _ := plans[0].Definition.Fingerprint()
 	if fp != plans[0].Hash {

@@ -77,9 +77,9 @@ func (n *Node) findings(ctx context.Context, id perdure.JobID) (*perdure.Job, []
 	if err != nil || j == nil {
 		return j, nil, err
 	}
-	plan, err := n.scheduler.Plan(ctx, id)
+	plan, err := n.scheduler.Plan(ctx, j)
 	if err != nil {
-		if _, err := n.store.Definition(ctx, id); err != nil {
+		if _, err := n.store.Shape(ctx, j.Shape); err != nil {
 			return j, nil, err // it is the store that does not answer
 		}
 		return j, []perdure.Finding{{Job: id, Rule: "F077", Message: err.Error()}}, nil
@@ -97,7 +97,7 @@ func (n *Node) findings(ctx context.Context, id perdure.JobID) (*perdure.Job, []
 		return j, nil, err
 	}
 	found := perdure.CheckJob(j, plan, steps, alerts, now)
-	if plan.Hash != j.Hash {
+	if hash, err := plan.Definition.Fingerprint(); err != nil || hash != j.Hash {
 		found = append(found, perdure.Finding{Job: id, Rule: "I1", Message: "its definition is not the one that was submitted"})
 	}
 	lost, err := n.lostPayloads(ctx, id, steps)

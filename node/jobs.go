@@ -43,7 +43,7 @@ func (n *Node) SubmitPlan(ctx context.Context, plan *perdure.Plan) (*perdure.Job
 
 // FindSame is an unsettled job without a key that was made of the same definition.
 func (n *Node) FindSame(ctx context.Context, plan *perdure.Plan) (perdure.JobID, bool, error) {
-	return n.scheduler.FindSame(ctx, plan.Hash)
+	return n.scheduler.FindSame(ctx, plan)
 }
 
 // followPoll is how often a job is looked at that other nodes may move.

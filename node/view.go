@@ -84,7 +84,14 @@ type picture struct {
 }
 
 func (n *Node) look(ctx context.Context, id perdure.JobID) (*picture, error) {
-	plan, err := n.scheduler.Plan(ctx, id)
+	j, err := n.store.Job(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if j == nil {
+		return nil, perdure.Refuse(perdure.CodeNotFound, "there is no job %s", id)
+	}
+	plan, err := n.scheduler.Plan(ctx, j)
 	if err != nil {
 		return nil, err
 	}

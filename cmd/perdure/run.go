@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"perdure"
+	"perdure/definition"
 )
 
 func (a *app) runCmd() *cobra.Command {
@@ -96,7 +97,7 @@ func takeUp(ctx context.Context, n engine, d *document) (v *perdure.JobView, not
 			return v, "going on with it", err
 		}
 	}
-	v, created, err := n.Submit(ctx, d.plan.Canonical, mediaJSON)
+	v, created, err := n.Submit(ctx, definition.Canonical(d.plan), mediaJSON)
 	if err != nil {
 		return nil, "", err
 	}
@@ -143,5 +144,6 @@ func sameCommand() string {
 		args[i] = quoted(s)
 	}
 	args[0] = "perdure"
+	"perdure/definition"
 	return strings.Join(args, " ")
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"perdure"
+	"perdure/definition"
 )
 
 func (a *app) submitCmd() *cobra.Command {
@@ -30,7 +31,7 @@ With --wait (or --timeout) it follows the jobs to rest and exits by their state.
 			}
 			return a.withActor(cmd, &wait, func(ctx context.Context, t *target) error {
 				jobs, refused := a.submitAll(ctx, docs, func(ctx context.Context, d *document) (*perdure.JobView, string, error) {
-					v, created, err := t.Submit(ctx, d.plan.Canonical, mediaJSON)
+					v, created, err := t.Submit(ctx, definition.Canonical(d.plan), mediaJSON)
 					if created {
 						return v, "submitted", err
 					}

@@ -5,6 +5,7 @@ package faultystore
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -166,9 +167,16 @@ func (s *Store) Job(ctx context.Context, id perdure.JobID) (j *perdure.Job, err 
 	return j, err
 }
 
-func (s *Store) Definition(ctx context.Context, id perdure.JobID) (b []byte, err error) {
+func (s *Store) Shape(ctx context.Context, id perdure.ShapeID) (b []byte, err error) {
 	if err = s.read(ctx); err == nil {
-		b, err = s.Store.Definition(ctx, id)
+		b, err = s.Store.Shape(ctx, id)
+	}
+	return b, err
+}
+
+func (s *Store) Input(ctx context.Context, id perdure.JobID) (b json.RawMessage, err error) {
+	if err = s.read(ctx); err == nil {
+		b, err = s.Store.Input(ctx, id)
 	}
 	return b, err
 }

@@ -165,9 +165,9 @@ func (s *Scheduler) DeleteLimit(ctx context.Context, name string) error {
 }
 
 // FindSame is an unsettled job without a key that was made of the same definition.
-func (s *Scheduler) FindSame(ctx context.Context, hash [32]byte) (id perdure.JobID, found bool, err error) {
+func (s *Scheduler) FindSame(ctx context.Context, plan *perdure.Plan) (id perdure.JobID, found bool, err error) {
 	err = s.update(ctx, func(tx perdure.Tx) error {
-		id, found, err = tx.JobByHash(hash)
+		id, found, err = tx.JobByHash(plan.Definition.Type, plan.Hash)
 		return err
 	})
 	return id, found, err

@@ -274,30 +274,14 @@ func (b *batch) lock(requests []*request) error {
 // addJobs puts locked jobs into the workset, with their plans.
 func (b *batch) addJobs(jobs []*perdure.Job) error {
 	jobs = slices.DeleteFunc(jobs, func(j *perdure.Job) bool { _, bad := b.s.quarantine.Load(j.ID); return bad })
-	plans := make([]*perdure.Plan, len(jobs))
-	var unknown []perdure.JobID
-	for i, j := range jobs {
-		if plans[i] = b.s.plans.get(j.ID); plans[i] == nil {
-			unknown = append(unknown, j.ID)
-		}
+	parts, err := b.parts(jobs)
+	if err != nil {
+		return err
 	}
-	var texts map[perdure.JobID][]byte
-	if len(unknown) > 0 {
-		var err error
-		if texts, err = b.tx.Definitions(unknown); err != nil {
-			return err
+	for _, j := range jobs {
+		if plan := b.plan(j, parts); plan != nil {
+			b.w.AddJob(j, plan)
 		}
-	}
-	for i, j := range jobs {
-		if plans[i] == nil {
-			var err error
-			if plans[i], err = b.s.plans.compile(j.ID, texts[j.ID]); err != nil {
-				b.s.log.Error("a job is left alone: its definition cannot be read", "job", j.ID, "error", err)
-				b.s.isolate(j.ID, err)
-				continue
-			}
-		}
-		b.w.AddJob(j, plans[i])
 	}
 	return nil
 }

@@ -17,7 +17,8 @@ func (b *batch) observe(c *perdure.Changes) {
 			b.observeWait(step)
 		}
 		b.notes = append(b.notes, func(m Meter) {
-			b.s.plans.put(j.ID, b.w.Plan(j.ID))
+			shape := b.w.Plan(j.ID).Shape
+			b.s.plans.shapes.put(shape.ID, shape)
 			m.Submitted(j.Type)
 			if j.Phase == perdure.Settled {
 				b.settled(m, j)
@@ -69,6 +70,5 @@ func (b *batch) observeWait(s *perdure.Step) {
 
 func (b *batch) settled(m Meter, j *perdure.Job) {
 	b.s.backlog.settled(b.began)
-	b.s.plans.drop(j.ID)
 	m.Settled(j.Type, j.Current, j.SettledAt.Sub(j.CreatedAt))
 }

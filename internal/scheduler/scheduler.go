@@ -38,7 +38,7 @@ type Scheduler struct {
 	cfg     Config
 	log     *slog.Logger
 	meter   Meter
-	plans   *planCache
+	plans   *plans
 	queue   *queue
 	hub     *hub
 	seen    *seen
@@ -69,7 +69,7 @@ func New(cfg Config) *Scheduler {
 	if cfg.MaxBacklog <= 0 {
 		cfg.MaxBacklog = perdure.DefaultMaxBacklog
 	}
-	return &Scheduler{cfg: cfg, log: cfg.Log, meter: cfg.Meter, plans: newPlanCache(cfg.Compiler),
+	return &Scheduler{cfg: cfg, log: cfg.Log, meter: cfg.Meter, plans: newPlans(cfg.Compiler),
 		queue: newQueue(), hub: newHub(), sooner: newSooner(), seen: newSeen(), backlog: newBacklog(cfg.Store, cfg.MaxBacklog),
 		turns: newTurns()}
 }

@@ -10,37 +10,37 @@ import (
 
 // data is the tables.
 type data struct {
-	jobs        map[perdure.JobID]*perdure.Job
-	keys        map[string]perdure.JobID
-	definitions map[perdure.JobID][]byte
-	steps       map[perdure.StepRef]*perdure.Step
-	order       map[perdure.JobID][]perdure.StepRef // a job's steps, by index
-	open        map[perdure.StepRef]*perdure.Step   // the steps that are not settled: all that a Finder looks at
-	payloads    map[perdure.StepRef]perdure.Payload
-	alerts      map[int64]perdure.Alert
-	lastAlert   int64
-	history     map[perdure.JobID][]perdure.Entry
-	limits      map[string]int
-	nodes       map[string]perdure.Node
-	seen        map[seenBy]time.Time
+	jobs      map[perdure.JobID]*perdure.Job
+	keys      map[string]perdure.JobID
+	shapes    map[perdure.ShapeID][]byte
+	steps     map[perdure.StepRef]*perdure.Step
+	order     map[perdure.JobID][]perdure.StepRef // a job's steps, by index
+	open      map[perdure.StepRef]*perdure.Step   // the steps that are not settled: all that a Finder looks at
+	payloads  map[perdure.StepRef]perdure.Payload
+	alerts    map[int64]perdure.Alert
+	lastAlert int64
+	history   map[perdure.JobID][]perdure.Entry
+	limits    map[string]int
+	nodes     map[string]perdure.Node
+	seen      map[seenBy]time.Time
 }
 
 type seenBy struct{ agent, holder string }
 
 func newData() data {
 	return data{
-		jobs:        map[perdure.JobID]*perdure.Job{},
-		keys:        map[string]perdure.JobID{},
-		definitions: map[perdure.JobID][]byte{},
-		steps:       map[perdure.StepRef]*perdure.Step{},
-		order:       map[perdure.JobID][]perdure.StepRef{},
-		open:        map[perdure.StepRef]*perdure.Step{},
-		payloads:    map[perdure.StepRef]perdure.Payload{},
-		alerts:      map[int64]perdure.Alert{},
-		history:     map[perdure.JobID][]perdure.Entry{},
-		limits:      map[string]int{},
-		nodes:       map[string]perdure.Node{},
-		seen:        map[seenBy]time.Time{},
+		jobs:     map[perdure.JobID]*perdure.Job{},
+		keys:     map[string]perdure.JobID{},
+		shapes:   map[perdure.ShapeID][]byte{},
+		steps:    map[perdure.StepRef]*perdure.Step{},
+		order:    map[perdure.JobID][]perdure.StepRef{},
+		open:     map[perdure.StepRef]*perdure.Step{},
+		payloads: map[perdure.StepRef]perdure.Payload{},
+		alerts:   map[int64]perdure.Alert{},
+		history:  map[perdure.JobID][]perdure.Entry{},
+		limits:   map[string]int{},
+		nodes:    map[string]perdure.Node{},
+		seen:     map[seenBy]time.Time{},
 	}
 }
 
@@ -54,7 +54,7 @@ func at(t time.Time) time.Time {
 
 func copyJob(j *perdure.Job) *perdure.Job {
 	c := *j
-	c.Labels = maps.Clone(j.Labels)
+	c.Labels, c.Input = maps.Clone(j.Labels), slices.Clone(j.Input)
 	if j.States != nil {
 		names := *j.States
 		c.States = &names
@@ -63,6 +63,15 @@ func copyJob(j *perdure.Job) *perdure.Job {
 		*t = at(*t)
 	}
 	return &c
+}
+
+// row is a job as its row is read: without a large input.
+func row(j *perdure.Job) *perdure.Job {
+	j = copyJob(j)
+	if j.Apart = len(j.Input) > perdure.MaxInlineInput; j.Apart {
+		j.Input = nil
+	}
+	return j
 }
 
 func copyStep(s *perdure.Step) *perdure.Step {

@@ -20,9 +20,9 @@ func (tx *tx) JobsByKey(keys []string) (map[string]perdure.Keyed, error) {
 	return found, nil
 }
 
-func (tx *tx) JobByHash(hash [32]byte) (newest perdure.JobID, ok bool, err error) {
+func (tx *tx) JobByHash(typ string, hash [32]byte) (newest perdure.JobID, ok bool, err error) {
 	for id, j := range tx.jobs {
-		if j.Hash == hash && j.Key == "" && j.Phase != perdure.Settled && compareIDs(id, newest) > 0 {
+		if j.Type == typ && j.Hash == hash && j.Key == "" && j.Phase != perdure.Settled && compareIDs(id, newest) > 0 {
 			newest, ok = id, true
 		}
 	}

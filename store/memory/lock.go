@@ -3,6 +3,7 @@ package memory
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"maps"
 	"slices"
 	"time"
@@ -16,7 +17,7 @@ func (tx *tx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
 	var jobs []*perdure.Job
 	for _, id := range unique(ids, compareIDs) {
 		if j, ok := tx.jobs[id]; ok {
-			jobs = append(jobs, copyJob(j))
+			jobs = append(jobs, row(j))
 		}
 	}
 	return jobs, nil
@@ -52,11 +53,21 @@ func (tx *tx) Payloads(refs []perdure.StepRef) ([]perdure.Payload, error) {
 	return tx.payloadsOf(unique(refs, compareRefs)), nil
 }
 
-func (tx *tx) Definitions(ids []perdure.JobID) (map[perdure.JobID][]byte, error) {
-	found := map[perdure.JobID][]byte{}
+func (tx *tx) Inputs(ids []perdure.JobID) (map[perdure.JobID]json.RawMessage, error) {
+	found := map[perdure.JobID]json.RawMessage{}
 	for _, id := range ids {
-		if d, ok := tx.definitions[id]; ok {
-			found[id] = slices.Clone(d)
+		if j, ok := tx.jobs[id]; ok && j.Input != nil {
+			found[id] = slices.Clone(j.Input)
+		}
+	}
+	return found, nil
+}
+
+func (tx *tx) Shapes(ids []perdure.ShapeID) (map[perdure.ShapeID][]byte, error) {
+	found := map[perdure.ShapeID][]byte{}
+	for _, id := range ids {
+		if text, ok := tx.shapes[id]; ok {
+			found[id] = slices.Clone(text)
 		}
 	}
 	return found, nil

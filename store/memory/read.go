@@ -3,6 +3,7 @@ package memory
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -18,14 +19,23 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 func (s *Store) Job(ctx context.Context, id perdure.JobID) (*perdure.Job, error) {
 	return view(ctx, s, func() *perdure.Job {
 		if j, ok := s.jobs[id]; ok {
-			return copyJob(j)
+			return row(j)
 		}
 		return nil
 	})
 }
 
-func (s *Store) Definition(ctx context.Context, id perdure.JobID) ([]byte, error) {
-	return view(ctx, s, func() []byte { return slices.Clone(s.definitions[id]) })
+func (s *Store) Shape(ctx context.Context, id perdure.ShapeID) ([]byte, error) {
+	return view(ctx, s, func() []byte { return slices.Clone(s.shapes[id]) })
+}
+
+func (s *Store) Input(ctx context.Context, id perdure.JobID) (json.RawMessage, error) {
+	return view(ctx, s, func() json.RawMessage {
+		if j, ok := s.jobs[id]; ok {
+			return slices.Clone(j.Input)
+		}
+		return nil
+	})
 }
 
 func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.JobID, error) {
@@ -53,7 +63,7 @@ func (s *Store) ListJobs(ctx context.Context, f perdure.JobFilter) ([]*perdure.J
 		var jobs []*perdure.Job
 		for _, id := range ids {
 			if j := s.jobs[id]; fits(j, f) && len(jobs) < cmp.Or(f.Limit, perdure.DefaultListLimit) {
-				jobs = append(jobs, copyJob(j))
+				jobs = append(jobs, row(j))
 			}
 		}
 		return jobs

@@ -21,10 +21,13 @@ func (tx *tx) save(c *perdure.Changes) error {
 		}
 	}
 	for _, ch := range c.Jobs {
-		if j, ok := tx.jobs[ch.Was.ID]; !ok || !sameJob(j, ch.Was) {
+		j, ok := tx.jobs[ch.Was.ID]
+		if !ok || !sameJob(j, ch.Was) {
 			return perdure.ErrStale
 		}
-		set(tx, tx.jobs, ch.Now.ID, copyJob(ch.Now))
+		now := copyJob(ch.Now)
+		now.Input = j.Input // never changes, and may not have been read
+		set(tx, tx.jobs, ch.Now.ID, now)
 	}
 	for _, ch := range c.Steps {
 		if s, ok := tx.steps[ch.Was.StepRef]; !ok || !sameStep(s, ch.Was) {
@@ -60,7 +63,9 @@ func (tx *tx) insert(n perdure.NewJob) error {
 	if j.Key != "" {
 		set(tx, tx.keys, j.Key, j.ID)
 	}
-	set(tx, tx.definitions, j.ID, slices.Clone(n.Definition))
+	if _, known := tx.shapes[j.Shape]; !known {
+		set(tx, tx.shapes, j.Shape, slices.Clone(n.Shape))
+	}
 	refs := make([]perdure.StepRef, len(n.Steps))
 	for i, s := range n.Steps {
 		refs[i] = s.StepRef

@@ -69,7 +69,8 @@ func (m *mill) submit() {
 		nj := newJob(m.made, 0)
 		binary.BigEndian.PutUint32(nj.Job.ID[12:], uint32(m.made))
 		binary.BigEndian.PutUint32(nj.Job.Hash[4:], uint32(m.made))
-		nj.Definition = []byte(`{"type":"order","input":{"amount":4200,"sku":"tea-12"},"steps":{"s0":{"agent":"http","with":{"url":"http://127.0.0.1:9001"}}}}`)
+		nj.Job.Input = []byte(`{"amount":4200,"sku":"tea-12"}`)
+		nj.Shape = []byte(`{"type":"order","steps":{"s0":{"agent":"http","with":{"url":"http://127.0.0.1:9001"}}}}`)
 		nj.Job.Unsettled, nj.Job.Active = m.steps, m.steps
 		for i := range m.steps {
 			nj.Steps = append(nj.Steps, &perdure.Step{

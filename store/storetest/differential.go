@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -177,6 +178,10 @@ func (d *differ) newJob() perdure.NewJob {
 		nj.Job.Key = fmt.Sprintf("key-%d", n)
 	}
 	nj.Job.Hash = [32]byte{byte(d.rnd.IntN(4))}
+	nj.Job.Shape = perdure.ShapeID{byte(d.rnd.IntN(5))}
+	if d.chance(60) {
+		nj.Job.Input = bytes.Repeat([]byte("7"), 1+d.rnd.IntN(perdure.MaxInlineInput+500))
+	}
 	d.turnJob(nj.Job)
 	for i := range 1 + d.rnd.IntN(4) {
 		st := &perdure.Step{StepRef: ref(n, i), Name: fmt.Sprintf("s%d", i), Type: nj.Job.Type, Priority: nj.Job.Priority}
@@ -193,6 +198,7 @@ func (d *differ) newJob() perdure.NewJob {
 // turnJob gives a job any state at all.
 func (d *differ) turnJob(j *perdure.Job) {
 	j.Current, j.Desired, j.Phase = perdure.State(d.rnd.IntN(3)), perdure.State(d.rnd.IntN(2)), perdure.Phase(d.rnd.IntN(5))
+	j.Alerted = d.chance(30)
 	j.Then, j.Restarts, j.Permit, j.Overdue = d.chance(20), d.rnd.IntN(3), d.chance(40), d.chance(30)
 	j.Unsettled, j.Running, j.Active = d.rnd.IntN(5), d.rnd.IntN(5), d.rnd.IntN(5)
 	j.CompleteBy, j.ParkedAt, j.UpdatedAt, j.SettledAt = d.maybe(d.time()), d.maybe(d.time()), d.time(), d.maybe(d.time())
@@ -217,8 +223,9 @@ func jobEdit(from *perdure.Job) func(*perdure.Job) {
 	return func(to *perdure.Job) {
 		fixed := *to
 		*to = *from
-		to.ID, to.Key, to.Type, to.Priority, to.Labels, to.States, to.Hash, to.CreatedAt =
-			fixed.ID, fixed.Key, fixed.Type, fixed.Priority, fixed.Labels, fixed.States, fixed.Hash, fixed.CreatedAt
+		to.ID, to.Key, to.Type, to.Priority, to.Labels, to.States, to.Hash, to.Shape, to.CreatedAt =
+			fixed.ID, fixed.Key, fixed.Type, fixed.Priority, fixed.Labels, fixed.States, fixed.Hash, fixed.Shape, fixed.CreatedAt
+		to.Input, to.Apart = fixed.Input, fixed.Apart
 	}
 }
 

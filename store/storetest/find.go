@@ -37,22 +37,22 @@ func keyedJob(n int) perdure.Keyed {
 // The newest unsettled job without a key.
 func findJobByHash(s *suite) {
 	hash := func(j *perdure.Job) { j.Hash = [32]byte{7} }
-	s.submit(newJob(1, 1, hash), newJob(2, 1, hash), newJob(3, 1, hash, keyed("k")), newJob(4, 1, hash), newJob(5, 1))
+	s.submit(newJob(1, 1, hash), newJob(2, 1, hash), newJob(3, 1, hash, keyed("k")), newJob(4, 1, hash), newJob(5, 1), newJob(6, 1, hash, typed("other")))
 	s.changeJob(4, settleJob)
 	s.update(func(tx perdure.Tx) {
-		newest, ok, err := tx.JobByHash([32]byte{7})
+		newest, ok, err := tx.JobByHash("order", [32]byte{7})
 		s.must(err)
 		if newest != id(2) || !ok {
 			s.Errorf("got %v, %v", newest, ok)
 		}
-		_, ok, err = tx.JobByHash([32]byte{8})
+		_, ok, err = tx.JobByHash("order", [32]byte{8})
 		s.must(err)
 		s.equal("unknown", ok, false)
 	})
 	s.changeJob(2, settleJob)
 	s.changeJob(1, func(j *perdure.Job) { j.Phase = perdure.Parked }) // unsettled too
 	s.update(func(tx perdure.Tx) {
-		newest, ok, err := tx.JobByHash([32]byte{7})
+		newest, ok, err := tx.JobByHash("order", [32]byte{7})
 		s.must(err)
 		if newest != id(1) || !ok {
 			s.Errorf("got %v, %v", newest, ok)

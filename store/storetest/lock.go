@@ -9,7 +9,7 @@ import (
 var locking = []check{
 	{"Lock/Jobs", lockJobs},
 	{"Lock/Steps", lockSteps},
-	{"Lock/Definitions", lockDefinitions},
+	{"Lock/Shapes", lockShapes},
 	{"Lock/Limits", lockLimits},
 	{"Lock/LimitsCount", lockLimitsCount},
 	{"Lock/Now", lockNow},
@@ -42,11 +42,13 @@ func lockSteps(s *suite) {
 	found(s, "steps of no job", nil, func(tx perdure.Tx) ([]*perdure.Step, error) { return tx.StepsOf(id(9)) })
 }
 
-func lockDefinitions(s *suite) {
+func lockShapes(s *suite) {
 	one, two := newJob(1, 1), newJob(2, 1)
-	s.submit(one, two, newJob(3, 1))
-	found(s, "definitions", map[perdure.JobID][]byte{id(1): one.Definition, id(2): two.Definition},
-		func(tx perdure.Tx) (map[perdure.JobID][]byte, error) { return tx.Definitions(ids(2, 9, 1)) })
+	s.submit(one, two)
+	found(s, "shapes", map[perdure.ShapeID][]byte{one.Job.Shape: one.Shape, two.Job.Shape: two.Shape},
+		func(tx perdure.Tx) (map[perdure.ShapeID][]byte, error) {
+			return tx.Shapes([]perdure.ShapeID{two.Job.Shape, {9, 9}, one.Job.Shape})
+		})
 }
 
 // A limit takes hold at once, and is there until it is deleted.

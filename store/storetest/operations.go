@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -184,18 +185,34 @@ var operations = []operation{
 		wanted := d.someRefs()
 		return in(func(tx perdure.Tx) ([]perdure.Payload, error) { return tx.Payloads(wanted) })
 	}},
-	{"Definitions", func(d *differ) act {
+	{"Shapes", func(d *differ) act {
+		all := []perdure.ShapeID{{byte(d.rnd.IntN(6))}, {byte(d.rnd.IntN(6))}}
+		return in(func(tx perdure.Tx) (map[perdure.ShapeID][]byte, error) { return tx.Shapes(all) })
+	}},
+	{"Inputs", func(d *differ) act {
 		all := d.someIDs()
-		return in(func(tx perdure.Tx) (map[perdure.JobID][]byte, error) { return tx.Definitions(all) })
+		return in(func(tx perdure.Tx) (map[perdure.JobID]json.RawMessage, error) {
+			jobs, err := tx.LockJobs(all)
+			if err != nil {
+				return nil, err
+			}
+			var apart []perdure.JobID
+			for _, j := range jobs {
+				if j.Apart {
+					apart = append(apart, j.ID)
+				}
+			}
+			return tx.Inputs(apart)
+		})
 	}},
 	{"JobsByKey", func(d *differ) act {
 		wanted := []string{fmt.Sprintf("key-%d", d.some()), fmt.Sprintf("key-%d", d.some()), "none"}
 		return in(func(tx perdure.Tx) (map[string]perdure.Keyed, error) { return tx.JobsByKey(wanted) })
 	}},
 	{"JobByHash", func(d *differ) act {
-		hash := [32]byte{byte(d.rnd.IntN(5))}
+		typ, hash := d.typ(), [32]byte{byte(d.rnd.IntN(5))}
 		return in(func(tx perdure.Tx) (perdure.JobID, error) {
-			id, _, err := tx.JobByHash(hash)
+			id, _, err := tx.JobByHash(typ, hash)
 			return id, err
 		})
 	}},
@@ -231,9 +248,13 @@ var operations = []operation{
 		n := d.some()
 		return reads(func(s perdure.Store) (*perdure.Job, error) { return s.Job(ctx, id(n)) })
 	}},
-	{"Definition", func(d *differ) act {
+	{"Shape", func(d *differ) act {
+		shape := perdure.ShapeID{byte(d.rnd.IntN(6))}
+		return reads(func(s perdure.Store) ([]byte, error) { return s.Shape(ctx, shape) })
+	}},
+	{"Input", func(d *differ) act {
 		n := d.some()
-		return reads(func(s perdure.Store) ([]byte, error) { return s.Definition(ctx, id(n)) })
+		return reads(func(s perdure.Store) (json.RawMessage, error) { return s.Input(ctx, id(n)) })
 	}},
 	{"FindJobs", func(d *differ) act {
 		n, most := d.some(), d.max()

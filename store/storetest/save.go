@@ -250,7 +250,7 @@ func saveCopies(s *suite) {
 	in := []byte("123")
 	s.submit(nj)
 	s.save(&perdure.Changes{Payloads: []perdure.PayloadChange{{StepRef: ref(1, 0), SetInput: true, Input: in}}})
-	nj.Job.Type, nj.Steps[0].Name, nj.Definition[0], in[0] = "changed", "changed", 'x', 'x'
+	nj.Job.Type, nj.Steps[0].Name, nj.Shape[0], in[0] = "changed", "changed", 'x', 'x'
 	nj.Job.Labels["a"] = "changed"
 	s.job(1).Labels["a"] = "changed"
 	s.steps(1)[0].Name = "changed"

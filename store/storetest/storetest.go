@@ -92,7 +92,8 @@ func newJob(n, steps int, edits ...func(*perdure.Job)) perdure.NewJob {
 	for _, edit := range edits {
 		edit(j)
 	}
-	nj := perdure.NewJob{Job: j, Definition: fmt.Appendf(nil, `{"type":"order", "n":%d}`, n)}
+	j.Shape = perdure.ShapeID{byte(n), byte(n >> 8)}
+	nj := perdure.NewJob{Job: j, Shape: fmt.Appendf(nil, `{"type":"order", "n":%d}`, n)}
 	for i := range steps {
 		nj.Steps = append(nj.Steps, &perdure.Step{
 			StepRef: perdure.StepRef{Job: j.ID, Index: i},

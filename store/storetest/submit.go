@@ -13,6 +13,8 @@ import (
 
 var submitting = []check{
 	{"Submit/Whole", submitWhole},
+	{"Submit/Shape", submitShape},
+	{"Submit/Input", submitInput},
 	{"Submit/EveryField", submitEveryField},
 	{"Submit/Large", submitLarge},
 	{"Submit/KeyTaken", submitKeyTaken},
@@ -20,23 +22,78 @@ var submitting = []check{
 	{"Submit/Nothing", submitNothing},
 }
 
-// A submission is job, definition and steps, in one transaction (F005).
+// Jobs of one shape keep its text once; the first that was stored stays.
+func submitShape(s *suite) {
+	one, two := newJob(1, 1), newJob(2, 1)
+	two.Job.Shape = one.Job.Shape
+	s.submit(one)
+	s.submit(two)
+	three := newJob(3, 1)
+	three.Job.Shape = one.Job.Shape
+	four := newJob(4, 1)
+	s.submit(three, four)
+	found(s, "shapes", map[perdure.ShapeID][]byte{one.Job.Shape: one.Shape, four.Job.Shape: four.Shape},
+		func(tx perdure.Tx) (map[perdure.ShapeID][]byte, error) {
+			return tx.Shapes([]perdure.ShapeID{four.Job.Shape, one.Job.Shape, {0xff}, one.Job.Shape})
+		})
+	s.equal("of the second", s.job(2).Shape, one.Job.Shape)
+}
+
+// A small input comes with its job's row, a large one is kept apart; neither changes with the row.
+func submitInput(s *suite) {
+	small := []byte(fmt.Sprintf(`{"b":1,  "a":%q}`, bytes.Repeat([]byte("x"), 100)))
+	edge := bytes.Repeat([]byte("1"), perdure.MaxInlineInput)
+	large := append(bytes.Clone(edge), '1')
+	inputs := [][]byte{nil, small, edge, large}
+	for i, in := range inputs {
+		nj := newJob(i+1, 1)
+		nj.Job.Input = bytes.Clone(in)
+		s.submit(nj)
+	}
+	for range 2 {
+		for i, in := range inputs {
+			n, apart := i+1, len(in) > perdure.MaxInlineInput
+			j := s.job(n)
+			s.equal(fmt.Sprintf("apart %d", n), j.Apart, apart)
+			if !apart {
+				s.equal(fmt.Sprintf("with the row %d", n), string(j.Input), string(in))
+			}
+			got, err := s.store.Input(ctx, id(n))
+			s.must(err)
+			s.equal(fmt.Sprintf("input %d", n), string(got), string(in))
+			s.changeJob(n, func(j *perdure.Job) { j.Restarts++ })
+		}
+	}
+	s.update(func(tx perdure.Tx) {
+		_, err := tx.LockJobs(ids(1, 2, 3, 4))
+		s.must(err)
+		got, err := tx.Inputs(ids(4, 9))
+		s.must(err)
+		s.equal("inputs", len(got), 1)
+		s.equal("the large one", string(got[id(4)]), string(large))
+	})
+}
+
+// A submission is job, shape and steps, in one transaction (F005).
 func submitWhole(s *suite) {
 	want := newJob(1, 3, keyed("order-1"))
 	s.submit(want, newJob(2, 1))
 	s.equal("job", s.job(1), want.Job)
 	s.equal("steps", s.steps(1), want.Steps)
-	body, err := s.store.Definition(ctx, id(1))
+	body, err := s.store.Shape(ctx, want.Job.Shape)
 	s.must(err)
-	s.equal("definition, byte for byte", string(body), string(want.Definition))
+	s.equal("shape, byte for byte", string(body), string(want.Shape))
 	s.equal("steps of the other", len(s.steps(2)), 1)
 
 	none, err := s.store.Job(ctx, id(3))
 	if none != nil || err != nil {
 		s.Errorf("a job that is not there: %v, %v; want nil and no error", none, err)
 	}
-	if body, err := s.store.Definition(ctx, id(3)); body != nil || err != nil {
-		s.Errorf("its definition: %v, %v; want nil and no error", body, err)
+	if body, err := s.store.Shape(ctx, perdure.ShapeID{9}); body != nil || err != nil {
+		s.Errorf("a shape that is not there: %v, %v; want nil and no error", body, err)
+	}
+	if in, err := s.store.Input(ctx, id(3)); in != nil || err != nil {
+		s.Errorf("its input: %v, %v; want nil and no error", in, err)
 	}
 	s.equal("its steps", s.steps(3), nil)
 }
@@ -47,7 +104,8 @@ func fullJob(n int) *perdure.Job {
 		ID: id(n), Key: "schlüssel-1 %_'\"", Type: "order", Priority: 9,
 		Labels: map[string]string{"customer": "c-77", "ü": "a\"b\\c", "empty": ""},
 		States: &perdure.StateNames{Undone: "disabled", Done: "active"},
-		Hash:   [32]byte{0: 1, 15: 0xff, 31: 2},
+		Hash:   [32]byte{0: 1, 15: 0xff, 31: 2}, Shape: perdure.ShapeID{0: 3, 15: 0xfe},
+		Input: []byte(`{"b":1.0, "a":"ü"}`), Alerted: true,
 
 		Current: perdure.Unsure, Desired: perdure.Done, Phase: perdure.Parked, Then: true, Restarts: 3, Permit: true,
 		Unsettled: 2, Running: 1, Active: 7,
@@ -73,16 +131,18 @@ func fullStep(job, i int) *perdure.Step {
 
 // Every field comes back as it went in, from a new row and from a changed one.
 func submitEveryField(s *suite) {
-	allSet(s.T, *fullJob(1))
+	full := *fullJob(1)
+	full.Apart = true // see submitInput
+	allSet(s.T, full)
 	allSet(s.T, *fullStep(1, 1))
-	s.submit(perdure.NewJob{Job: fullJob(1), Steps: []*perdure.Step{fullStep(1, 0), fullStep(1, 1)}, Definition: []byte("{}")})
+	s.submit(perdure.NewJob{Job: fullJob(1), Steps: []*perdure.Step{fullStep(1, 0), fullStep(1, 1)}, Shape: []byte("{}")})
 	s.equal("new job", s.job(1), fullJob(1))
 	s.equal("new steps", s.steps(1), []*perdure.Step{fullStep(1, 0), fullStep(1, 1)})
 
 	s.submit(newJob(2, 1, func(j *perdure.Job) {
 		f := fullJob(2)
-		j.Key, j.Type, j.Priority, j.Labels, j.States, j.Hash, j.CreatedAt =
-			"other", f.Type, f.Priority, f.Labels, f.States, f.Hash, f.CreatedAt
+		j.Key, j.Type, j.Priority, j.Labels, j.States, j.Hash, j.Shape, j.Input, j.CreatedAt =
+			"other", f.Type, f.Priority, f.Labels, f.States, f.Hash, f.Shape, f.Input, f.CreatedAt
 	}))
 	s.changeJob(2, func(j *perdure.Job) { *j = *fullJob(2); j.Key = "other" })
 	s.changeStep(ref(2, 0), func(st *perdure.Step) { *st = *fullStep(2, 0); st.Name = "s0" })
@@ -119,7 +179,7 @@ func allSet(t *testing.T, row any) {
 // Ten thousand steps are ordinary, and so is a definition of some megabytes.
 func submitLarge(s *suite) {
 	nj := newJob(1, perdure.MaxSteps)
-	nj.Definition = append(append([]byte(`"`), bytes.Repeat([]byte("ä"), 2<<20)...), '"')
+	nj.Shape = append(append([]byte(`"`), bytes.Repeat([]byte("ä"), 2<<20)...), '"')
 	s.submit(nj)
 	steps := s.steps(1)
 	if len(steps) != perdure.MaxSteps {
@@ -130,9 +190,9 @@ func submitLarge(s *suite) {
 			s.Fatalf("step %d stands at %d", st.Index, i)
 		}
 	}
-	body, err := s.store.Definition(ctx, id(1))
+	body, err := s.store.Shape(ctx, nj.Job.Shape)
 	s.must(err)
-	if !bytes.Equal(body, nj.Definition) {
+	if !bytes.Equal(body, nj.Shape) {
 		s.Error("the definition came back otherwise")
 	}
 }
