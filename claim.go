@@ -26,11 +26,13 @@ func (w *Workset) ClaimRefs(ref StepRef) []StepRef {
 	e := w.jobs[ref.Job]
 	s := e.steps[ref.Index]
 	var refs []StepRef
-	if s.OwnInput || s.HasOutput {
+	if _, known := e.output(ref.Index); !known || !e.inputKnown(s) {
 		refs = append(refs, ref)
 	}
 	for _, i := range e.inputRefs(s.Step) {
-		refs = append(refs, StepRef{ref.Job, i})
+		if _, known := e.output(i); !known {
+			refs = append(refs, StepRef{ref.Job, i})
+		}
 	}
 	return refs
 }

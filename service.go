@@ -40,6 +40,14 @@ type Operations interface {
 	ListNodes(context.Context) ([]Node, error)
 }
 
+// Submitted is what became of one job of several that were submitted at once.
+type Submitted struct {
+	ID      JobID
+	Key     string
+	Created bool  // false where the same key and definition were submitted before
+	Err     error // why it was not taken; then there is no ID
+}
+
 // JobQuery selects jobs, newest first. A nil or empty field does not select.
 type JobQuery struct {
 	Phase   *Phase

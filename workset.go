@@ -18,7 +18,7 @@ type Workset struct {
 
 	jobs    map[JobID]*entry
 	order   []*entry
-	woken   map[string]bool // agents with a step made ready
+	readied []StepRef // made ready since the last call of Readied
 	changes Changes
 
 	agenda   []task
@@ -296,15 +296,8 @@ func (w *Workset) place(e *entry, r *row, p Phase, at time.Time) {
 	e.count(r.Step, +1)
 	r.dirty, e.dirty = true, true
 	if p == Ready {
-		w.wake(r.Agent)
+		w.readied = append(w.readied, r.StepRef)
 	}
-}
-
-func (w *Workset) wake(agent string) {
-	if w.woken == nil {
-		w.woken = map[string]bool{}
-	}
-	w.woken[agent] = true
 }
 
 func (e *entry) count(s *Step, by int) {
@@ -382,6 +375,11 @@ func (e *entry) output(i int) (out json.RawMessage, known bool) {
 	return nil, false
 }
 
+// inputKnown says whether the step's own input, if there is one, is there.
+func (e *entry) inputKnown(r *row) bool {
+	return !r.OwnInput || r.payload.SetInput || e.payloads[r.Index] != nil
+}
+
 // input is the one kept apart from the definition; its payload is there (ClaimRefs), or it was just set.
 func (e *entry) input(r *row) json.RawMessage {
 	if r.payload.SetInput {
@@ -418,15 +416,11 @@ func (w *Workset) note(e *entry, step string, run int64, event, author, detail s
 		Event: event, Author: author, Detail: clip(detail, MaxReasonBytes)})
 }
 
-// Woken are the agents for which steps were made ready since the last call.
-func (w *Workset) Woken() []string {
-	var names []string
-	for a := range w.woken {
-		names = append(names, a)
-	}
-	clear(w.woken)
-	slices.Sort(names)
-	return names
+// Readied are the steps that were made ready since the last call and still are.
+func (w *Workset) Readied() []StepRef {
+	refs := slices.DeleteFunc(w.readied, func(ref StepRef) bool { return w.Step(ref).Phase != Ready })
+	w.readied = nil
+	return refs
 }
 
 // Changes is what must be written; the workset then holds the rows as written. It must not be called

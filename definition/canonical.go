@@ -129,7 +129,8 @@ func (d *decoder) finish() *perdure.Plan {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int { return strings.Compare(d.def.Steps[a].Name, d.def.Steps[b].Name) })
-	plan.Hash = sha256.Sum256(appendDefinition(make([]byte, 0, room+len(d.def.Input)), d.def, order))
+	d.rest = appendCommon(make([]byte, 0, room), d.def, order)
+	plan.Hash = sha256.Sum256(append(appendValues(make([]byte, 0, room+len(d.def.Input)), d.def), d.rest...))
 	return plan
 }
 
@@ -140,6 +141,11 @@ func Canonical(p *perdure.Plan) []byte { return appendDefinition(nil, p.Definiti
 // appendDefinition writes what json.Marshal(def) does, several times faster; order is that of the
 // steps, nil for their own. A test holds the two together.
 func appendDefinition(b []byte, def *perdure.Definition, order []int) []byte {
+	return appendCommon(appendValues(b, def), def, order)
+}
+
+// appendValues writes the type and the four fields of the one job; appendCommon the rest.
+func appendValues(b []byte, def *perdure.Definition) []byte {
 	b = append(b, `{"type":`...)
 	b = appendString(b, def.Type)
 	b = appendText(b, `,"key":`, def.Key)
@@ -162,7 +168,10 @@ func appendDefinition(b []byte, def *perdure.Definition, order []int) []byte {
 		}
 		b = append(b, '}')
 	}
-	b = appendRaw(b, `,"input":`, def.Input)
+	return appendRaw(b, `,"input":`, def.Input)
+}
+
+func appendCommon(b []byte, def *perdure.Definition, order []int) []byte {
 	b = appendLadder(b, def.OnFailure)
 	b = appendDuration(b, `,"completeWithin":`, def.CompleteWithin)
 	if s := def.States; s != nil {

@@ -18,7 +18,10 @@ type decoder struct {
 	steps []stepSource
 	index map[string]int
 	plan  *perdure.Plan
-	early view // what is known at submission
+
+	early   view    // what is known at submission,
+	earlies []early // and the expressions that depend on no more than that
+	rest    []byte  // see memo
 }
 
 // stepSource is a step and the places it was read from.

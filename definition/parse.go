@@ -37,6 +37,7 @@ type Options struct {
 // is ready; it is safe for concurrent use.
 type Compiler struct {
 	cache cache
+	memos memos
 }
 
 var _ perdure.Compiler = (*Compiler)(nil)
@@ -73,9 +74,8 @@ func (c *Compiler) Parse(data []byte, format Format, opts Options) ([]*perdure.P
 		if fs.full() {
 			break
 		}
-		d := decoder{faults: faults{text: fs.text}, cache: &c.cache, opts: opts}
-		plan := d.decode(&docs[i])
-		if fs.list = append(fs.list, d.list...); len(fs.list) == 0 {
+		plan, found := c.plan(&docs[i], fs.text, opts)
+		if fs.list = append(fs.list, found...); len(fs.list) == 0 {
 			plans = append(plans, plan)
 		}
 	}
@@ -83,6 +83,23 @@ func (c *Compiler) Parse(data []byte, format Format, opts Options) ([]*perdure.P
 		return nil, err
 	}
 	return plans, nil
+}
+
+// plan makes the plan of one document, or finds its faults.
+func (c *Compiler) plan(doc *node, src text, opts Options) (*perdure.Plan, []*fault) {
+	written := common(doc)
+	if known := c.memos.of(written); known != nil {
+		d := decoder{cache: &c.cache, opts: opts}
+		if plan, ok := d.again(doc, known); ok {
+			return plan, nil
+		}
+	}
+	d := decoder{faults: faults{text: src}, cache: &c.cache, opts: opts}
+	plan := d.decode(doc)
+	if len(d.list) == 0 && written != nil {
+		d.remember(&c.memos, written, plan)
+	}
+	return plan, d.list
 }
 
 // byteOrderMark may begin a text in UTF-8 and has no column.

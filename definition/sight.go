@@ -38,6 +38,7 @@ func (d *decoder) expression(n *node, p *pointer, s span, truth bool, see *sight
 		return x, nil
 	}
 	// What is known at submission is evaluated now, so that its errors are refusals.
+	d.earlies = append(d.earlies, early{x, truth})
 	var err error
 	if truth {
 		_, err = x.truth(&d.early)

@@ -41,6 +41,23 @@ func (n *Node) SubmitPlan(ctx context.Context, plan *perdure.Plan) (*perdure.Job
 	return view, did.Created, err
 }
 
+// SubmitPlans submits many jobs at once, in as few transactions as that takes. Each is answered for itself:
+// one that is refused does not take the others down. An error says that nothing is known of any of them.
+func (n *Node) SubmitPlans(ctx context.Context, plans []*perdure.Plan) ([]perdure.Submitted, error) {
+	if n.draining.Load() {
+		return nil, n.Ready(ctx)
+	}
+	did, err := n.scheduler.SubmitAll(ctx, plans)
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]perdure.Submitted, len(did))
+	for i := range did {
+		answers[i] = perdure.Submitted{ID: did[i].ID, Key: plans[i].Definition.Key, Created: did[i].Created, Err: did[i].Err}
+	}
+	return answers, nil
+}
+
 // FindSame is an unsettled job without a key that was made of the same definition.
 func (n *Node) FindSame(ctx context.Context, plan *perdure.Plan) (perdure.JobID, bool, error) {
 	return n.scheduler.FindSame(ctx, plan)

@@ -1,10 +1,13 @@
 package scheduler
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
@@ -37,7 +40,7 @@ type batch struct {
 
 	limits  limits
 	granted map[*waiter][]perdure.Run
-	woken   []string        // agents for which steps were made ready
+	woken   []string        // agents for which steps were made ready, and are left so
 	starved map[string]bool // agents whose candidates were locked by others: look again soon
 	limited map[string]bool // agents looked for, and whether a limit ended the look
 	freed   bool            // runs ended or jobs came to rest: a limit may have room
@@ -172,8 +175,8 @@ func (s *Scheduler) newBatch(tx perdure.Tx) *batch {
 		starved: map[string]bool{}, limited: map[string]bool{}, moved: map[perdure.JobID]bool{}}
 }
 
-// run is the order of a transaction: lock, read the clock, load, apply, save; then let out, also to those
-// who wait for what this transaction has made ready.
+// run is the order of a transaction: lock, read the clock, load, apply; let out, also to those who wait for
+// what this transaction has made ready; save.
 func (b *batch) run(requests []*request, claims *[]*waiter, poison map[operation]error) ([]error, error) {
 	results := make([]error, len(requests))
 	if err := b.lock(requests); err != nil {
@@ -209,16 +212,42 @@ func (b *batch) run(requests []*request, claims *[]*waiter, poison map[operation
 		}
 		results[i] = err
 	}
-	if err := b.save(); err != nil {
+	fresh := b.readied()
+	*claims = append(*claims, b.s.queue.takeWaiting(slices.Collect(maps.Keys(fresh)))...)
+	if err := b.letOut(*claims, fresh); err != nil {
 		return nil, err
 	}
-	b.woken = b.w.Woken()
-	*claims = append(*claims, b.s.queue.takeWaiting(b.woken)...)
-	if err := b.letOut(*claims); err != nil {
-		return nil, err
+	for agent, refs := range fresh {
+		if slices.ContainsFunc(refs, func(ref perdure.StepRef) bool { return b.w.Step(ref).Phase == perdure.Ready }) {
+			b.woken = append(b.woken, agent)
+		}
 	}
-	b.woken = append(b.woken, b.w.Woken()...)
+	for agent := range b.readied() {
+		b.woken = append(b.woken, agent)
+	}
 	return results, b.save()
+}
+
+// readied are the steps that were made ready and still are, by agent, in the order in which they are claimed.
+func (b *batch) readied() map[string][]perdure.StepRef {
+	fresh := map[string][]perdure.StepRef{}
+	for _, ref := range b.w.Readied() {
+		if _, bad := b.s.quarantine.Load(ref.Job); bad {
+			continue
+		}
+		agent := b.w.Step(ref).Agent
+		fresh[agent] = append(fresh[agent], ref)
+	}
+	for agent, refs := range fresh {
+		slices.SortFunc(refs, b.byClaim)
+		fresh[agent] = slices.Compact(refs)
+	}
+	return fresh
+}
+
+// byClaim is the order in which steps are claimed: by priority, then by age of the job.
+func (b *batch) byClaim(x, y perdure.StepRef) int {
+	return cmp.Or(cmp.Compare(b.w.Step(y).Priority, b.w.Step(x).Priority), bytes.Compare(x.Job[:], y.Job[:]), cmp.Compare(x.Index, y.Index))
 }
 
 func (b *batch) guarded(op operation) (err error) {

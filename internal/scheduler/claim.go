@@ -73,8 +73,8 @@ func (s *Scheduler) giveBack(w *waiter, runs []perdure.Run) {
 	}
 }
 
-// letOut serves the waiting claims, agent by agent.
-func (b *batch) letOut(claims []*waiter) error {
+// letOut serves the waiting claims, agent by agent. fresh are the steps made ready in this transaction.
+func (b *batch) letOut(claims []*waiter, fresh map[string][]perdure.StepRef) error {
 	if len(claims) == 0 {
 		return nil
 	}
@@ -90,11 +90,11 @@ func (b *batch) letOut(claims []*waiter) error {
 		for n < len(claims) && claims[n].req.Agent == agent {
 			n++
 		}
-		c, err := b.counter(agent, claims[:n])
+		c, err := b.counter(agent, claims[:n], fresh[agent])
 		if err != nil {
 			return err
 		}
-		if len(c.first) > 0 {
+		if len(c.first)+len(c.stored) > 0 {
 			counters = append(counters, c)
 		}
 		claims = claims[n:]
@@ -115,26 +115,35 @@ func (b *batch) letOut(claims []*waiter) error {
 
 // counter is where the claims of one agent stand.
 type counter struct {
-	agent string
-	open  []*waiter // in the order in which they came
-	want  int
-	first []perdure.StepRef // candidates, before any limit is known
-	all   bool              // there are no more than these
+	agent  string
+	open   []*waiter // in the order in which they came
+	want   int
+	first  []perdure.StepRef // candidates, before any limit is known: made ready in this transaction,
+	stored []perdure.StepRef // and before it
+	all    bool              // there are no more than these
 }
 
-func (b *batch) counter(agent string, claims []*waiter) (*counter, error) {
+// counter finds the first candidates. Claims that have just looked and found nothing need no look: there
+// is what this transaction has made ready, and nothing else.
+func (b *batch) counter(agent string, claims []*waiter, fresh []perdure.StepRef) (*counter, error) {
 	c := &counter{agent: agent, open: slices.DeleteFunc(slices.Clone(claims), func(w *waiter) bool { return len(b.granted[w]) > 0 })}
+	idle := true
 	for _, w := range c.open {
 		c.want += w.req.Max
+		idle = idle && w.idle
 	}
 	b.limited[agent] = false
 	if c.want == 0 {
 		return c, nil
 	}
+	if c.first = fresh; idle {
+		c.all = true
+		return c, nil
+	}
 	var err error
 	ask := min(c.want, perdure.MaxBatch)
-	c.first, err = b.tx.Ready(agent, ask, nil)
-	c.all = len(c.first) < ask
+	c.stored, err = b.tx.Ready(agent, ask, nil)
+	c.all = len(c.stored) < ask
 	return c, err
 }
 
@@ -176,29 +185,33 @@ func (b *batch) serve(c *counter) error {
 	}
 	var full []string
 	passed := map[perdure.StepRef]bool{} // looked at, and not to be let out now
-	for refs, last := c.first, c.all; c.want > 0 && len(passed) < maxPassed; {
-		granted, err := b.grantOf(c, refs)
+	found, last := append(c.stored, c.first...), c.all
+	for c.want > 0 && len(passed) < maxPassed {
+		granted, err := b.grantOf(c, found)
 		if err != nil {
 			return err
 		}
-		for _, ref := range refs {
+		for _, ref := range found {
 			if s := b.w.Step(ref); s == nil || s.Phase == perdure.Ready {
 				passed[ref] = true
 			}
 		}
 		c.want -= granted
 		known := len(full)
-		full = b.fullTypes(refs, full)
+		full = b.fullTypes(found, full)
 		b.limited[c.agent] = b.limited[c.agent] || len(full) > 0
 		if last && len(full) == known {
 			return nil
 		}
-		ask := max(min(c.want, perdure.MaxBatch), len(passed)) + len(passed)
-		if refs, err = b.tx.Ready(c.agent, ask, full); err != nil {
+		if err := b.save(); err != nil { // so that the next look does not find them again
 			return err
 		}
-		last = len(refs) < ask
-		if refs = slices.DeleteFunc(refs, func(ref perdure.StepRef) bool { return passed[ref] }); len(refs) == 0 {
+		ask := max(min(c.want, perdure.MaxBatch), len(passed)) + len(passed)
+		if found, err = b.tx.Ready(c.agent, ask, full); err != nil {
+			return err
+		}
+		last = len(found) < ask
+		if found = slices.DeleteFunc(found, func(ref perdure.StepRef) bool { return passed[ref] }); len(found) == 0 {
 			return nil
 		}
 	}
@@ -209,24 +222,23 @@ func (b *batch) serve(c *counter) error {
 // jobs that are locked by others, or left alone (F078).
 const maxPassed = 5 * perdure.MaxSteps
 
-// grantOf locks and loads the candidates, lets out those that may be, and saves, so that the next look does
-// not find them again.
-func (b *batch) grantOf(c *counter, refs []perdure.StepRef) (int, error) {
-	refs, skipped, err := b.loadCandidates(slices.Clone(refs))
+// grantOf locks and loads the candidates and lets out those that may be. What was found in the store may
+// have been moved on by this transaction, which has not saved yet.
+func (b *batch) grantOf(c *counter, found []perdure.StepRef) (int, error) {
+	refs, skipped, err := b.loadCandidates(slices.Clone(found))
 	if err != nil {
 		return 0, err
 	}
 	if skipped {
 		b.starved[c.agent] = true
 	}
+	refs = slices.DeleteFunc(refs, func(ref perdure.StepRef) bool { return b.w.Step(ref).Phase != perdure.Ready })
+	slices.SortFunc(refs, b.byClaim)
+	refs = slices.Compact(refs)
 	if err := b.limits.lockTypes(b, c.agent, refs); err != nil {
 		return 0, err
 	}
-	granted, err := b.grant(&c.open, refs, b.limits.counted)
-	if err != nil {
-		return 0, err
-	}
-	return granted, b.save() // also of those whose input failed (F032)
+	return b.grant(&c.open, refs, b.limits.counted)
 }
 
 // loadCandidates locks the jobs of what was found and loads what letting out needs. Those whose job

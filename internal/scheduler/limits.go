@@ -95,6 +95,9 @@ func (l *limits) lock(b *batch, names []string) (passed []string, err error) {
 		return passed, nil
 	}
 	l.top = names[len(names)-1]
+	if err := b.save(); err != nil { // the permits that this transaction frees count as free
+		return nil, err
+	}
 	counted, err := b.tx.LockLimits(names)
 	for i := range counted {
 		l.counted[counted[i].Name] = &counted[i]

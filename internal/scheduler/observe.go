@@ -15,6 +15,9 @@ func (b *batch) observe(c *perdure.Changes) {
 		}
 		for _, step := range c.NewJobs[i].Steps {
 			b.observeWait(step)
+			if step.Phase == perdure.Running {
+				b.observeRun(step)
+			}
 		}
 		b.notes = append(b.notes, func(m Meter) {
 			shape := b.w.Plan(j.ID).Shape
@@ -53,12 +56,17 @@ func (b *batch) observeStep(c *perdure.StepChange) {
 	b.observeWait(now)
 	switch {
 	case now.Phase == perdure.Running && (was.Phase != perdure.Running || was.Run != now.Run):
-		b.notes = append(b.notes, func(m Meter) { m.LetOut(now.Agent, now.Direction) })
+		b.observeRun(now)
 	case was.Phase == perdure.Running && now.Phase != perdure.Running:
 		b.freed = true
 		took := now.EndedAt.Sub(now.StartedAt)
 		b.notes = append(b.notes, func(m Meter) { m.Reported(was.Agent, now.Direction, now.Outcome.String(), took) })
 	}
+}
+
+func (b *batch) observeRun(s *perdure.Step) {
+	agent, d := s.Agent, s.Direction
+	b.notes = append(b.notes, func(m Meter) { m.LetOut(agent, d) })
 }
 
 // observeWait keeps the earliest time for which a step was made to wait.

@@ -13,7 +13,8 @@ import (
 type request struct {
 	op     operation
 	weight int
-	done   chan error // buffered: the writer never waits
+	err    error         // its answer, once it is done
+	done   chan struct{} // buffered: the writer never waits
 }
 
 // answer ends a request.
@@ -21,7 +22,8 @@ func (r *request) answer(err error) {
 	if o, ok := r.op.(*submission); ok {
 		o.answered(err)
 	}
-	r.done <- err
+	r.err = err
+	r.done <- struct{}{}
 }
 
 // waiter is a claim that waits for work.
@@ -33,6 +35,7 @@ type waiter struct {
 	again    bool        // look up what this request was given before
 	leaving  bool        // its time is over: it is answered, and not put back
 	looked   int         // queue.clock when the look began that it has seen, or is out for
+	idle     bool        // that look found nothing, and nothing was heard since
 }
 
 type answer struct {
@@ -67,16 +70,17 @@ func newQueue() *queue {
 	return q
 }
 
-func (q *queue) put(r *request) error {
+// put takes all of them, or none.
+func (q *queue) put(rs []*request) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
 		return errDraining
 	}
-	if len(q.requests) >= maxQueued {
+	if len(q.requests)+len(rs) > maxQueued {
 		return &perdure.Error{Code: perdure.CodeBacklogFull, Message: "too many requests are queued", Hint: "try again later"}
 	}
-	q.requests = append(q.requests, r)
+	q.requests = append(q.requests, rs...)
 	q.wake.Signal()
 	return nil
 }
@@ -221,10 +225,11 @@ func (q *queue) takeWaiting(agents []string) (claims []*waiter) {
 
 func (q *queue) takeOf(agent string) []*waiter {
 	ws := q.waiting[agent]
+	idle := !q.hot[agent] && !q.limited[agent]
 	delete(q.waiting, agent)
 	delete(q.hot, agent)
 	for _, w := range ws {
-		w.looked = q.clock
+		w.looked, w.idle = q.clock, idle
 	}
 	return ws
 }

@@ -120,16 +120,28 @@ var errDraining = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the no
 // do queues one request and waits for its commit. A caller who goes away leaves the request in the
 // queue: it is carried out all the same (F011).
 func (s *Scheduler) do(ctx context.Context, op operation, weight int) error {
-	r := &request{op: op, weight: weight, done: make(chan error, 1)}
-	if err := s.queue.put(r); err != nil {
-		r.answer(err)
-	}
-	select {
-	case err := <-r.done:
+	r := &request{op: op, weight: weight, done: make(chan struct{}, 1)}
+	if err := s.doAll(ctx, []*request{r}, r.done); err != nil {
 		return err
-	case <-ctx.Done():
-		return ctx.Err()
 	}
+	return r.err
+}
+
+// doAll is do for requests that share a channel with room for all of their answers.
+func (s *Scheduler) doAll(ctx context.Context, requests []*request, done <-chan struct{}) error {
+	if err := s.queue.put(requests); err != nil {
+		for _, r := range requests {
+			r.answer(err)
+		}
+	}
+	for range requests {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // Meter counts what happens; a nil one counts nothing. Labels are bounded by the agents and types

@@ -15,32 +15,68 @@ type Submitted struct {
 	// Made is the job as it was stored, to be looked at and not written to. It is nil where there is more
 	// to tell (alerts), or where the job was there before.
 	Made *perdure.NewJob
+	Err  error // why the job was not taken
 }
 
 // Submit stores a job before it answers. The same key and definition is the same job; the same key with
 // another is a conflict.
 func (s *Scheduler) Submit(ctx context.Context, plan *perdure.Plan) (Submitted, error) {
-	if err := s.backlog.admit(ctx); err != nil {
+	all, err := s.SubmitAll(ctx, []*perdure.Plan{plan})
+	if err != nil {
 		return Submitted{}, err
 	}
-	op := &submission{id: perdure.JobID(uuid.Must(uuid.NewV7())), plan: plan}
-	op.answered = func(err error) { s.backlog.answered(err == nil && op.answer.Created) }
-	if err := s.do(ctx, op, len(plan.Steps)); err != nil {
-		return Submitted{}, err
+	return all[0], all[0].Err
+}
+
+// SubmitAll is Submit for many, in as few transactions as that takes; each is answered for itself. An error
+// says that nothing is known of any of them.
+func (s *Scheduler) SubmitAll(ctx context.Context, plans []*perdure.Plan) ([]Submitted, error) {
+	answers := make([]Submitted, len(plans))
+	ops := make([]submission, len(plans))
+	requests := make([]*request, 0, len(plans))
+	done := make(chan struct{}, len(plans))
+	for i, plan := range plans {
+		if answers[i].Err = s.backlog.admit(ctx); answers[i].Err != nil {
+			continue
+		}
+		ops[i] = submission{id: perdure.JobID(uuid.Must(uuid.NewV7())), plan: plan, backlog: s.backlog}
+		requests = append(requests, &request{op: &ops[i], weight: len(plan.Steps), done: done})
 	}
-	return op.answer, nil
+	if err := s.doAll(ctx, requests, done); err != nil {
+		return nil, err
+	}
+	next := 0
+	for i := range answers {
+		if answers[i].Err == nil {
+			answers[i] = ops[i].answer
+			answers[i].Err = requests[next].err
+			next++
+		}
+	}
+	return answers, nil
 }
 
 type submission struct {
-	id     perdure.JobID
-	plan   *perdure.Plan
-	answer Submitted
+	id      perdure.JobID
+	plan    *perdure.Plan
+	answer  Submitted
+	doubted bool // the answer to a commit was lost
 
-	answered func(error) // also where the caller has gone
+	backlog *backlog
 }
 
-// jobs: the own id, which is there already where the answer to a commit was lost.
-func (o *submission) jobs() []perdure.JobID { return []perdure.JobID{o.id} }
+// answered ends it, also where the caller has gone.
+func (o *submission) answered(err error) { o.backlog.answered(err == nil && o.answer.Created) }
+
+func (o *submission) doubt() { o.doubted = true }
+
+// jobs: the own id, which may be there already where the answer to a commit was lost.
+func (o *submission) jobs() []perdure.JobID {
+	if o.doubted {
+		return []perdure.JobID{o.id}
+	}
+	return nil
+}
 
 func (o *submission) refs(*batch) []perdure.StepRef { return nil }
 

@@ -1,0 +1,201 @@
+package definition
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"strconv"
+	"sync"
+
+	"perdure"
+)
+
+// A thousand jobs of one definition differ in key, priority, labels and input alone. What their common part
+// came to is remembered, so that only those four are read and checked again.
+
+// memo is what the common part of a definition came to, when it was found without fault.
+type memo struct {
+	shape *perdure.Shape
+	early []early
+	rest  []byte // of the canonical text with the steps in the order of their names: from after the values
+}
+
+// early is an expression that depends on the input alone: its errors are refusals.
+type early struct {
+	expr  *expression
+	truth bool
+}
+
+// Bounds of the memory.
+const (
+	maxMemos     = 1000
+	maxMemoBytes = 64 << 10 // of one definition's text
+)
+
+type memos struct {
+	mu      sync.Mutex
+	byText  map[string]*memo // by the common part as it was written
+	byShape map[perdure.ShapeID]*memo
+}
+
+func (m *memos) of(text []byte) *memo {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.byText[string(text)]
+}
+
+func (m *memos) ofShape(id perdure.ShapeID) *memo {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.byShape[id]
+}
+
+func (m *memos) keep(text []byte, k *memo) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.byText == nil || len(m.byText) >= maxMemos {
+		m.byText, m.byShape = map[string]*memo{}, map[perdure.ShapeID]*memo{}
+	}
+	m.byText[string(text)], m.byShape[k.shape.ID] = k, k
+}
+
+// common writes what is not a value of the one job, as it stands; nil where that is too large to remember,
+// or where key or priority are computed.
+func common(n *node) []byte {
+	if n.kind != kindObject || int(n.bytes)+8*int(n.size) > maxMemoBytes {
+		return nil
+	}
+	b := make([]byte, 0, 512)
+	for i := range n.keys {
+		switch n.keys[i].name {
+		case "labels", "input":
+		case "key", "priority":
+			if spans, bad := split(n.kids[i].text); n.kids[i].kind == kindString && (spans != nil || bad != nil) {
+				return nil
+			}
+		default:
+			b = append(appendString(b, n.keys[i].name), ':')
+			b = append(appendAsIs(b, &n.kids[i]), ',')
+		}
+	}
+	return b
+}
+
+// appendAsIs is appendNode with members in the order in which they were written.
+func appendAsIs(b []byte, n *node) []byte {
+	switch n.kind {
+	case kindList:
+		b = append(b, '[')
+		for i := range n.kids {
+			b = append(appendAsIs(b, &n.kids[i]), ',')
+		}
+		return append(b, ']')
+	case kindObject:
+		b = append(b, '{')
+		for i := range n.kids {
+			b = append(appendString(b, n.keys[i].name), ':')
+			b = append(appendAsIs(b, &n.kids[i]), ',')
+		}
+		return append(b, '}')
+	}
+	return appendNode(b, n)
+}
+
+// again makes the plan of one more job of a shape that is known. False where anything is wrong with it: then
+// the whole way tells what.
+func (d *decoder) again(n *node, k *memo) (*perdure.Plan, bool) {
+	def := *k.shape.Common
+	d.def = &def
+	for i := range n.keys {
+		v, p := &n.kids[i], (*pointer)(nil).member(n.keys[i].name)
+		switch n.keys[i].name {
+		case "key":
+			d.key = v
+		case "priority":
+			d.prio = v
+		case "labels":
+			d.def.Labels = d.labels(v, p)
+		case "input":
+			d.input = v
+		}
+	}
+	d.submission()
+	// Values that are filled in many times over could be too large together.
+	if len(d.list) > 0 || (1+len(k.early))*len(def.Input) > perdure.MaxPayloadBytes/4 {
+		return nil, false
+	}
+	for _, e := range k.early {
+		var err error
+		if e.truth {
+			_, err = e.expr.truth(&d.early)
+		} else {
+			_, err = e.expr.raw(&d.early)
+		}
+		if err != nil {
+			return nil, false
+		}
+	}
+	if len(def.Labels) == 0 {
+		def.Labels = nil
+	}
+	text := appendValues(make([]byte, 0, 256+len(def.Input)+len(k.rest)), &def)
+	return &perdure.Plan{Shape: k.shape, Definition: &def, Hash: sha256.Sum256(append(text, k.rest...))}, true
+}
+
+// remember keeps what the document came to, if jobs of its kind can be made again from that.
+func (d *decoder) remember(memos *memos, text []byte, plan *perdure.Plan) {
+	for i := range plan.Steps {
+		s := &plan.Steps[i]
+		_, known := builtins[s.Agent]
+		if s.Undo != nil && !known {
+			_, known = builtins[s.Undo.Agent]
+		}
+		if known && len(d.earlies) > 0 || s.Form != perdure.ByAgent {
+			return // agents of ours check their values, too
+		}
+	}
+	memos.keep(text, &memo{shape: plan.Shape, early: d.earlies, rest: d.rest})
+}
+
+// Values are what one job has of its own.
+type Values struct {
+	Key      string
+	Priority int
+	Labels   map[string]string
+	Input    json.RawMessage
+}
+
+// With makes the plan of another job of the same definition. It is the way to many jobs: of the definition
+// nothing is read or compiled again.
+func (c *Compiler) With(p *perdure.Plan, v Values) (*perdure.Plan, error) {
+	n := scalar(kindObject, 0, "")
+	if v.Priority != 0 {
+		n.set("priority", scalar(kindNumber, 0, strconv.Itoa(v.Priority)))
+	}
+	if len(v.Labels) > 0 {
+		labels := scalar(kindObject, 0, "")
+		for name, value := range v.Labels {
+			labels.set(name, scalar(kindString, 0, value))
+		}
+		n.set("labels", labels)
+	}
+	if len(v.Input) > 0 {
+		f := readable(v.Input)
+		in := node{}
+		if f == nil {
+			in, f = readJSON(v.Input)
+		}
+		if f != nil {
+			return nil, perdure.Refuse(perdure.CodeInvalid, "the input is not JSON: %s", f.message)
+		}
+		n.set("input", in)
+	}
+	if k := c.memos.ofShape(p.ID); k != nil {
+		d := decoder{cache: &c.cache, opts: Options{Key: v.Key}}
+		if plan, ok := d.again(&n, k); ok {
+			return plan, nil
+		}
+	}
+	def := *p.Definition
+	def.Key, def.Priority, def.Labels, def.Input = v.Key, v.Priority, v.Labels, v.Input
+	return c.FromDefinition(&def)
+}

@@ -1,0 +1,96 @@
+package definition
+
+import (
+	"encoding/json"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"perdure"
+)
+
+// What is remembered of a definition changes nothing about what the next one comes to.
+func TestMemory(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		def := anyDefinition().Draw(t, "definition")
+		c := &Compiler{}
+		first, err := c.FromDefinition(def)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := c.FromDefinition(def)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, second)
+		if second.Hash != first.Hash || second.ID != first.ID {
+			t.Fatalf("another plan:\n%s\n%s", Canonical(first), Canonical(second))
+		}
+		other := *def
+		other.Key, other.Priority, other.Labels = "other", 3, map[string]string{"a": "b"}
+		want, err := FromDefinition(&other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.With(first, Values{Key: "other", Priority: 3, Labels: other.Labels, Input: def.Input})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, got)
+		if got.Hash != want.Hash || got.ID != want.ID {
+			t.Fatalf("With: another plan:\n%s\n%s", Canonical(want), Canonical(got))
+		}
+	})
+}
+
+// Faults of a job of a known shape are told as those of the first.
+func TestMemoryRefuses(t *testing.T) {
+	const steps = `"steps":{"a":{"agent":"x","with":{"n":"${input.n}"}},"b":{"agent":"x","after":["a"],"when":"input.n > 1","with":{"o":"${steps.a.output}"}}}`
+	c := &Compiler{}
+	if _, err := c.Parse([]byte(`{"type":"t","input":{"n":1},`+steps+`}`), JSON, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, values := range []string{
+		``, `"input":{},`, `"input":{"n":"x"},`, `"key":"a/b","input":{"n":1},`, `"key":"","input":{"n":1},`, `"key":7,"input":{"n":1},`,
+		`"priority":10,"input":{"n":1},`, `"priority":"${input.n}","input":{"n":11},`, `"labels":{"":"x"},"input":{"n":1},`, `"labels":7,"input":{"n":1},`,
+		`"key":"${input.m}","input":{"n":1},`, `"key":"${","input":{"n":1},`, `"wrong":1,"input":{"n":1},`,
+	} {
+		body := []byte(`{"type":"t",` + values + steps + `}`)
+		_, fresh := Parse(body, JSON, Options{})
+		_, warm := c.Parse(body, JSON, Options{})
+		if fresh == nil || warm == nil || FormatError("f", body, fresh) != FormatError("f", body, warm) {
+			t.Errorf("%s\nfresh: %v\nknown: %v", values, fresh, warm)
+		}
+	}
+	for _, v := range []Values{{}, {Input: json.RawMessage(`{"n":"x"}`)}, {Input: json.RawMessage(`{`)}, {Input: json.RawMessage("{\"n\":1}\x00")},
+		{Key: "@a", Input: json.RawMessage(`{"n":1}`)}, {Priority: -1, Input: json.RawMessage(`{"n":1}`)}} {
+		first, _ := c.Parse([]byte(`{"type":"t","input":{"n":1},`+steps+`}`), JSON, Options{})
+		if _, err := c.With(first[0], v); perdure.CodeOf(err) == "" {
+			t.Errorf("With(%+v): %v", v, err)
+		}
+	}
+}
+
+func BenchmarkParseKnown(b *testing.B) {
+	c := &Compiler{}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.Parse([]byte(`{"type":"one","input":{"n":1},"steps":{"s":{"agent":"a","with":{"n":"${input.n}"}}}}`), JSON, Options{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkWith(b *testing.B) {
+	c := &Compiler{}
+	plans, err := c.Parse([]byte(`{"type":"one","input":{"n":1},"steps":{"s":{"agent":"a","with":{"n":"${input.n}"}}}}`), JSON, Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.With(plans[0], Values{Input: json.RawMessage(`{"n":1}`)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
