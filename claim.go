@@ -24,7 +24,7 @@ func (a Admission) take(name string) {
 // its input reads, and its own.
 func (w *Workset) ClaimRefs(ref StepRef) []StepRef {
 	e := w.jobs[ref.Job]
-	s := e.steps[ref.Index]
+	s := e.steps.at(ref.Index)
 	var refs []StepRef
 	if _, known := e.output(ref.Index); !known || !e.inputKnown(s) {
 		refs = append(refs, ref)
@@ -42,7 +42,7 @@ func (w *Workset) ClaimRefs(ref StepRef) []StepRef {
 // it may not.
 func (w *Workset) Claim(ref StepRef, c *ClaimRequest, limits Admission) *Run {
 	e := w.jobs[ref.Job]
-	r := e.steps[ref.Index]
+	r := e.steps.at(ref.Index)
 	if r.Phase != Ready || r.Agent != c.Agent || w.pastUltimatum(e.job) {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (s *Step) lockEnd(now time.Time) time.Time {
 // payloads of ClaimRefs must be there. The answer is nil where the run is no longer valid.
 func (w *Workset) Again(ref StepRef, c *ClaimRequest) *Run {
 	e := w.jobs[ref.Job]
-	r := e.steps[ref.Index]
+	r := e.steps.at(ref.Index)
 	if r.Phase != Running || r.LockedBy != c.Holder || r.Agent != c.Agent || r.Request != c.RequestID || !w.now.Before(r.LockedUntil) {
 		return nil
 	}
@@ -158,7 +158,7 @@ func (e *entry) inputRefs(s *Step) []int {
 // lookRefs are the steps whose outputs a look at step i may read.
 func (e *entry) lookRefs(i int) []int {
 	ps := &e.plan.Steps[i]
-	s := e.steps[i].Step
+	s := e.steps.at(i).Step
 	if s.Desired != Done || s.Blockers > 1 || s.Phase == Running || s.Phase == Parked {
 		return nil
 	}

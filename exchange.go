@@ -21,6 +21,7 @@ type ClaimRequest struct {
 	Wait      time.Duration // how long to wait for work; 0: not at all
 	Heartbeat time.Duration // promised: a run is the holder's for so long after each heartbeat; 0: until completeBy
 	RequestID string        // repeated, it returns the same runs while they are valid and unreported
+	First     bool          // no claim had this RequestID before: there is nothing to be found by it
 }
 
 // Run is one numbered letting-out of a step, as its agent gets it.

@@ -8,7 +8,7 @@ import "time"
 // Due looks at a step whose time to wait is over.
 func (w *Workset) Due(ref StepRef) bool {
 	e := w.jobs[ref.Job]
-	r := e.steps[ref.Index]
+	r := e.steps.at(ref.Index)
 	if r.Phase != Waiting || r.AvailableAt.IsZero() || w.now.Before(r.AvailableAt) {
 		return false
 	}
@@ -29,7 +29,7 @@ const (
 // is dead before its time, a run in the other direction still waits for the old lock.
 func (w *Workset) Expire(ref StepRef, holder string, cause Cause) bool {
 	e := w.jobs[ref.Job]
-	r := e.steps[ref.Index]
+	r := e.steps.at(ref.Index)
 	if r.Phase != Running {
 		return false
 	}
@@ -88,7 +88,7 @@ func (w *Workset) OverdueNow(id JobID) bool {
 // halt parks what would move by itself. The job's alert says why.
 func (w *Workset) halt(e *entry) {
 	for i := range e.plan.Steps {
-		r := e.steps[i]
+		r := e.steps.at(i)
 		if !r.active() {
 			continue
 		}

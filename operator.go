@@ -56,7 +56,7 @@ func (w *Workset) Act(id JobID, index int, a *Act) error {
 	if a.Verb == VerbResume && a.Step == "" {
 		return w.resumeAll(e, a)
 	}
-	r := e.steps[index]
+	r := e.steps.at(index)
 	if w.out(r) {
 		return w.isOut(r)
 	}
@@ -130,8 +130,8 @@ func (w *Workset) resumeOne(e *entry, r *row, a *Act) error {
 func (e *entry) parked() []*row {
 	var parked []*row
 	for i := range e.plan.Steps {
-		if e.steps[i].Phase == Parked {
-			parked = append(parked, e.steps[i])
+		if e.steps.at(i).Phase == Parked {
+			parked = append(parked, e.steps.at(i))
 		}
 	}
 	return parked
@@ -277,12 +277,12 @@ func (w *Workset) giveUp(e *entry, a *Act) error {
 		return Refuse(CodeConflict, "the job is settled: nothing is open")
 	}
 	for i := range e.plan.Steps {
-		if r := e.steps[i]; w.out(r) {
+		if r := e.steps.at(i); w.out(r) {
 			return w.isOut(r)
 		}
 	}
 	for i := range e.plan.Steps {
-		if r := e.steps[i]; r.Phase != Settled {
+		if r := e.steps.at(i); r.Phase != Settled {
 			w.end(e, r)
 			r.GivenUp = true
 			w.place(e, r, Settled, time.Time{})

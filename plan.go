@@ -28,9 +28,14 @@ type Plan struct {
 
 // PlanOf is the plan of a job that was made of this shape.
 func (s *Shape) PlanOf(j *Job) *Plan {
-	d := *s.Common
+	made := &struct { // one allocation
+		Plan
+		Definition
+	}{Plan{Shape: s, Hash: j.Hash}, *s.Common}
+	d := &made.Definition
 	d.Key, d.Priority, d.Labels, d.Input = j.Key, j.Priority, j.Labels, j.Input
-	return &Plan{Shape: s, Definition: &d, Hash: j.Hash}
+	made.Plan.Definition = d
+	return &made.Plan
 }
 
 // PlanStep is one step of a plan. After and Before are its direct neighbours, as indexes.

@@ -23,7 +23,7 @@ func (w *Workset) ReportRefs(ref StepRef) []StepRef {
 // before its lock has passed changes nothing, and says why.
 func (w *Workset) Report(ref StepRef, holder string, rep *Report) ReportResult {
 	e := w.jobs[ref.Job]
-	r := e.steps[ref.Index]
+	r := e.steps.at(ref.Index)
 	if refusal, repeated := w.refuse(r, holder, rep.Run, rep.Outcome); refusal != nil {
 		return *refusal
 	} else if repeated {
@@ -80,6 +80,7 @@ func (w *Workset) refuse(r *row, holder string, run int64, outcome Outcome) (no 
 // land ends the run: nobody holds the step any more. An earlier run, whose holder died before its time,
 // may still act.
 func (w *Workset) land(r *row, o Outcome) {
+	w.landed = append(w.landed, Landing{Agent: r.Agent, Direction: r.Direction, Outcome: o, Took: w.now.Sub(r.StartedAt)})
 	r.Outcome, r.EndedAt = o, w.now
 	r.LockedBy, r.Request, r.Heartbeat = "", "", 0
 	r.CompleteBy, r.LockedUntil = time.Time{}, r.AvailableAt
@@ -120,7 +121,7 @@ func (w *Workset) giveBack(e *entry, r *row, holder string, rep *Report) {
 // Beat folds a heartbeat in: it moves the lock on, never past the ultimatum, and never revives.
 func (w *Workset) Beat(ref StepRef, holder string, b *Beat) BeatResult {
 	e := w.jobs[ref.Job]
-	r := e.steps[ref.Index]
+	r := e.steps.at(ref.Index)
 	res := BeatResult{Job: b.Job, Step: b.Step, Run: b.Run}
 	if no, _ := w.refuse(r, holder, b.Run, NoOutcome); no != nil {
 		res.Stop, res.Reason = true, string(no.Reason)

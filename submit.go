@@ -20,7 +20,7 @@ func (w *Workset) Submit(id JobID, plan *Plan) {
 		steps[i] = Step{StepRef: StepRef{id, i}, Name: ps.Name, Type: d.Type, Priority: d.Priority,
 			Desired: Done, Phase: Waiting, Turn: 1, Blockers: len(ps.After), UpdatedAt: w.now}
 		rows[i] = row{Step: &steps[i]}
-		e.steps[i] = &rows[i]
+		e.steps.put(i, &rows[i])
 		e.count(&steps[i], +1)
 		if steps[i].Blockers == 0 {
 			w.later(e, taskLook, i)

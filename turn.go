@@ -180,11 +180,11 @@ func (w *Workset) turn(e *entry, f flip) {
 	j.SettledAt = time.Time{}
 	e.dirty = true
 	for i := range e.plan.Steps {
-		w.turnStep(e, e.steps[i], f.to)
+		w.turnStep(e, e.steps.at(i), f.to)
 	}
 	w.closeAlerts(e, "", f.by, AlertParked, AlertApproval)
 	for i := range e.plan.Steps {
-		if e.steps[i].Blockers == 0 {
+		if e.steps.at(i).Blockers == 0 {
 			w.later(e, taskLook, i)
 		}
 	}

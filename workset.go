@@ -19,9 +19,11 @@ type Workset struct {
 	jobs    map[JobID]*entry
 	order   []*entry
 	readied []StepRef // made ready since the last call of Readied
+	landed  []Landing // since the last call of Landed
 	changes Changes
 
 	agenda   []task
+	done     int    // tasks of the agenda that were performed
 	blocked  []task // tasks that wait for rows
 	missing  Missing
 	restless []*entry // jobs to be brought in line with their steps
@@ -43,7 +45,7 @@ type entry struct {
 	was      *Job // as loaded; nil: new
 	dirty    bool
 	plan     *Plan
-	steps    map[int]*row
+	steps    rows
 	whole    bool
 	payloads map[int]*Payload
 	restless bool
@@ -89,7 +91,7 @@ func (w *Workset) AddJob(j *Job, plan *Plan) {
 }
 
 func (w *Workset) add(e *entry) {
-	e.steps = map[int]*row{}
+	e.steps.expect(len(e.plan.Steps))
 	w.jobs[e.job.ID] = e
 	w.order = append(w.order, e)
 }
@@ -111,13 +113,13 @@ func (w *Workset) Plan(id JobID) *Plan { return w.jobs[id].plan }
 // HasStep says whether a step's row is there.
 func (w *Workset) HasStep(ref StepRef) bool {
 	e := w.jobs[ref.Job]
-	return e != nil && e.steps[ref.Index] != nil
+	return e != nil && e.steps.at(ref.Index) != nil
 }
 
 // Step is a step as it stands; nil if it is not there. It must not be changed.
 func (w *Workset) Step(ref StepRef) *Step {
-	if e := w.jobs[ref.Job]; e != nil && e.steps[ref.Index] != nil {
-		return e.steps[ref.Index].Step
+	if e := w.jobs[ref.Job]; e != nil && e.steps.at(ref.Index) != nil {
+		return e.steps.at(ref.Index).Step
 	}
 	return nil
 }
@@ -127,10 +129,10 @@ func (w *Workset) AddSteps(steps []*Step) {
 	rows, loaded := make([]row, len(steps)), make([]Step, len(steps))
 	for i, s := range steps {
 		e := w.jobs[s.Job]
-		if e.steps[s.Index] == nil {
+		if e.steps.at(s.Index) == nil {
 			loaded[i] = *s
 			rows[i] = row{Step: s, was: &loaded[i]}
-			e.steps[s.Index] = &rows[i]
+			e.steps.put(s.Index, &rows[i])
 		}
 	}
 }
@@ -152,7 +154,7 @@ func (w *Workset) AddPayloads(refs []StepRef, found []Payload) {
 			e.payloads = map[int]*Payload{}
 		}
 		e.payloads[p.Index] = p
-		if r := e.steps[p.Index]; r != nil {
+		if r := e.steps.at(p.Index); r != nil {
 			r.payload.onto(p)
 		}
 	}
@@ -187,17 +189,20 @@ func compareRefs(a, b StepRef) int {
 // line with their steps.
 func (w *Workset) Go() {
 	w.missing = Missing{}
-	w.agenda, w.blocked = append(w.blocked, w.agenda...), nil
+	if len(w.blocked) > 0 {
+		w.agenda, w.blocked = append(w.blocked, w.agenda...), nil
+	}
 	for len(w.agenda) > 0 || len(w.restless) > 0 {
-		for len(w.agenda) > 0 {
-			t := w.agenda[0]
-			w.agenda = w.agenda[1:]
+		for w.done < len(w.agenda) {
+			t := w.agenda[w.done]
+			w.done++
 			if w.ready(t) {
 				w.perform(t)
 			} else {
 				w.blocked = append(w.blocked, t)
 			}
 		}
+		w.agenda, w.done = w.agenda[:0], 0
 		w.restAll()
 	}
 }
@@ -205,14 +210,14 @@ func (w *Workset) Go() {
 // restAll closes the events of the jobs for which nothing is missing. Before that their counts say
 // nothing.
 func (w *Workset) restAll() {
-	moved := w.restless
-	w.restless = nil
-	for _, e := range moved {
+	moved := len(w.restless) // more may come, and are seen to next
+	for _, e := range w.restless[:moved] {
 		e.restless = false
 		if !slices.ContainsFunc(w.blocked, func(t task) bool { return t.entry == e }) {
 			w.rest(e)
 		}
 	}
+	w.restless = slices.Delete(w.restless, 0, moved)
 }
 
 // touch says that something about the job moved, and carries on.
@@ -236,7 +241,7 @@ func (w *Workset) ready(t task) bool {
 		}
 		return t.entry.whole
 	}
-	if t.entry.steps[t.index] == nil {
+	if t.entry.steps.at(t.index) == nil {
 		w.missing.Steps = append(w.missing.Steps, StepRef{t.entry.job.ID, t.index})
 		return false
 	}
@@ -258,13 +263,13 @@ func (w *Workset) haveOutputs(e *entry, refs []int) bool {
 func (w *Workset) perform(t task) {
 	switch t.kind {
 	case taskUnblock:
-		r := t.entry.steps[t.index]
+		r := t.entry.steps.at(t.index)
 		r.dirty = true
 		if r.Blockers--; r.Blockers <= 0 {
 			w.look(t.entry, r)
 		}
 	case taskLook:
-		w.look(t.entry, t.entry.steps[t.index])
+		w.look(t.entry, t.entry.steps.at(t.index))
 	case taskFlip:
 		w.turn(t.entry, t.flip)
 	case taskHalt:
@@ -281,7 +286,8 @@ func (w *Workset) later(e *entry, kind taskKind, index int) {
 // at: a turn looks at everything anew.
 func (w *Workset) turnLater(e *entry, f flip) {
 	ofThis := func(t task) bool { return t.entry == e }
-	w.agenda = slices.DeleteFunc(w.agenda, ofThis)
+	w.agenda = slices.DeleteFunc(slices.Delete(w.agenda, 0, w.done), ofThis)
+	w.done = 0
 	w.blocked = slices.DeleteFunc(w.blocked, ofThis)
 	w.agenda = append(w.agenda, task{entry: e, kind: taskFlip, flip: f})
 }
@@ -363,7 +369,7 @@ func (c *PayloadChange) onto(p *Payload) {
 
 // output is what step i put out, nil for null; known is false where it has to be loaded first.
 func (e *entry) output(i int) (out json.RawMessage, known bool) {
-	r, p := e.steps[i], e.payloads[i]
+	r, p := e.steps.at(i), e.payloads[i]
 	switch {
 	case r != nil && r.payload.SetOutput:
 		return r.payload.Output, true
@@ -423,6 +429,21 @@ func (w *Workset) Readied() []StepRef {
 	return refs
 }
 
+// Landing is the end of a run.
+type Landing struct {
+	Agent     string
+	Direction Direction
+	Outcome   Outcome
+	Took      time.Duration
+}
+
+// Landed are the runs that have ended since the last call.
+func (w *Workset) Landed() []Landing {
+	landed := w.landed
+	w.landed = nil
+	return landed
+}
+
 // Changes is what must be written; the workset then holds the rows as written. It must not be called
 // while anything is missing.
 func (w *Workset) Changes() *Changes {
@@ -440,7 +461,7 @@ func (w *Workset) Changes() *Changes {
 			e.was, e.dirty = &now, false
 		}
 		for _, i := range e.touched() {
-			r := e.steps[i]
+			r := e.steps.at(i)
 			r.UpdatedAt = w.now
 			now := *r.Step
 			c.Steps = append(c.Steps, StepChange{Now: &now, Was: r.was})
@@ -457,7 +478,7 @@ func (w *Workset) collectNew(e *entry, c *Changes) {
 	e.was, e.dirty = &job, false
 	stored := make([]Step, len(e.plan.Steps))
 	for i := range e.plan.Steps {
-		r := e.steps[i]
+		r := e.steps.at(i)
 		stored[i] = *r.Step
 		n.Steps[i] = &stored[i]
 		r.was, r.dirty = &stored[i], false
@@ -477,11 +498,62 @@ func (r *row) collectPayload(c *Changes) {
 // touched are the indexes of the changed steps, in order.
 func (e *entry) touched() []int {
 	var is []int
-	for i, r := range e.steps {
+	for i, r := range e.steps.all {
 		if r.dirty {
 			is = append(is, i)
 		}
 	}
 	slices.Sort(is)
 	return is
+}
+
+// rows are the steps of a job that are there, by index: a list where the job has few steps, so that a
+// small job costs no map.
+type rows struct {
+	few  []*row
+	many map[int]*row
+	one  [1]*row
+}
+
+const fewSteps = 64
+
+func (rs *rows) expect(steps int) {
+	switch {
+	case steps == 1:
+		rs.few = rs.one[:]
+	case steps <= fewSteps:
+		rs.few = make([]*row, steps)
+	}
+}
+
+// at is nil where the step is not there.
+func (rs *rows) at(i int) *row {
+	if i < len(rs.few) {
+		return rs.few[i]
+	}
+	return rs.many[i]
+}
+
+func (rs *rows) put(i int, r *row) {
+	if i < len(rs.few) {
+		rs.few[i] = r
+		return
+	}
+	if rs.many == nil {
+		rs.many = map[int]*row{}
+	}
+	rs.many[i] = r
+}
+
+func (rs *rows) all(yield func(int, *row) bool) {
+	for i, r := range rs.few {
+		if r != nil && !yield(i, r) {
+			return
+		}
+	}
+	for i, r := range rs.many {
+		if !yield(i, r) {
+			return
+		}
+	}
 }

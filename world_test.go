@@ -153,7 +153,7 @@ func (w *world) compare(ws *Workset) {
 	if !sameJob(e.job, w.job) {
 		w.t.Fatalf("the job was changed without a word:\n%+v\n%+v", e.job, w.job)
 	}
-	for i, r := range e.steps {
+	for i, r := range e.steps.all {
 		if *r.Step != *w.steps[i] {
 			w.t.Fatalf("step %s was changed without a word:\n%+v\n%+v", r.Name, *r.Step, *w.steps[i])
 		}

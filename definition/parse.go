@@ -172,18 +172,15 @@ func (c *Compiler) FromDefinition(d *perdure.Definition) (*perdure.Plan, error) 
 	if err != nil {
 		return nil, &perdure.Error{Code: perdure.CodeMalformed, Message: "the definition is not JSON: " + err.Error()}
 	}
-	plans, err := c.Parse(body, JSON, Options{})
-	if err != nil {
-		if e := (*perdure.Error)(nil); errors.As(err, &e) {
-			unplaced(e)
-		}
-		return nil, err
-	}
-	return plans[0], nil
+	return c.unseen(body)
 }
 
-// unplaced takes lines and columns off an error whose text nobody has seen.
-func unplaced(e *perdure.Error) {
+// unplaced takes lines and columns off a refusal of a text that nobody has seen.
+func unplaced(err error) error {
+	var e *perdure.Error
+	if !errors.As(err, &e) {
+		return err
+	}
 	for i := range e.Fields {
 		e.Fields[i].Line, e.Fields[i].Column = 0, 0
 	}
@@ -193,4 +190,5 @@ func unplaced(e *perdure.Error) {
 			e.Message = p + ": " + e.Message
 		}
 	}
+	return err
 }

@@ -30,7 +30,7 @@ func (h *Host) claimLoop(a *hosted) {
 		Heartbeat: max(h.cfg.Heartbeat, 0),
 	}
 	for {
-		if !h.await(h.claiming, &a.freed, func() bool { req.Max = a.free(); return req.Max > 0 }) || h.claiming.Err() != nil {
+		if !h.await(h.claiming, &a.freed, func() bool { req.Max = a.ask(); return req.Max > 0 }) || h.claiming.Err() != nil {
 			return
 		}
 		req.RequestID = rand.Text()
@@ -42,13 +42,19 @@ func (h *Host) claimLoop(a *hosted) {
 		}
 		if h.start(a, got) > 0 || time.Since(began) >= fruitless {
 			idle.reset()
-			continue
-		}
-		// An exchange that does not wait, or brings again what is known: never a busy loop.
-		if !idle.pause(h.claiming) {
+		} else if !idle.pause(h.claiming) { // an exchange that does not wait, or brings again what is known: never a busy loop
 			return
 		}
+		h.came(a, req.Max)
 	}
+}
+
+// came ends a claim: what it has brought counts as busy from here on.
+func (h *Host) came(a *hosted, asked int) {
+	h.mu.Lock()
+	defer h.unlock()
+	a.asked -= asked
+	a.freed.ring()
 }
 
 // arrival is the answer to a claim, and the bounds between which the scheduler gave it.
@@ -62,6 +68,7 @@ type arrival struct {
 func (h *Host) claim(a *hosted, req perdure.ClaimRequest) (got arrival, ok bool) {
 	retry := backoff{base: 100 * time.Millisecond, most: 5 * time.Second}
 	for failed := 0; ; failed++ {
+		req.First = failed == 0
 		ctx, cancel := context.WithTimeout(h.claiming, req.Wait+claimMargin)
 		got.sent = h.now()
 		runs, err := h.cfg.Exchange.Claim(ctx, req)
@@ -91,7 +98,7 @@ func (h *Host) claim(a *hosted, req perdure.ClaimRequest) (got arrival, ok bool)
 func (h *Host) retrieve(a *hosted, req perdure.ClaimRequest) {
 	ctx, cancel := context.WithTimeout(h.life, retrieveTime)
 	defer cancel()
-	req.Max, req.Wait = 1, 0
+	req.Max, req.Wait, req.First = 1, 0, false
 	got := arrival{sent: h.now()}
 	runs, err := h.cfg.Exchange.Claim(ctx, req)
 	if err != nil {

@@ -75,14 +75,29 @@ type hosted struct {
 	slots int
 	busy  int  // handlers that work on a run that is ours
 	held  int  // runs in Host.live: busy, unreported, or past their time and still not back
-	freed bell // busy or held has fallen
+	asked int  // runs that claims under way may bring
+	freed bell // one of the three has fallen
 }
 
 // free is how many runs may be claimed. Runs that have left their slot (because they wait for their
 // report to be answered, or because their handler goes on after their time, F050) do not stop the agent
 // unless they pile up to as many again.
 func (a *hosted) free() int {
-	return min(a.slots-a.busy, 2*a.slots-a.held, perdure.MaxBatch)
+	return min(a.slots-a.busy-a.asked, 2*a.slots-a.held-a.asked, perdure.MaxBatch)
+}
+
+// claimsAtOnce is how many claims of one agent may be under way. What was free when a claim set out is soon
+// a small part of what is free: it is not to wait for that claim's answer.
+const claimsAtOnce = 3
+
+// ask says how many runs a further claim may bring; 0: none is to set out now.
+func (a *hosted) ask() int {
+	n := a.free()
+	if n <= 0 || a.asked > 0 && n < a.slots/4 {
+		return 0
+	}
+	a.asked += n
+	return n
 }
 
 // New makes a host. It panics where the wiring is wrong: no Exchange, no Holder, or two agents of one
@@ -146,10 +161,12 @@ func (h *Host) Run(ctx context.Context) error {
 
 	var loops sync.WaitGroup
 	h.mu.Lock()
-	h.claimers = len(h.agents)
+	h.claimers = len(h.agents) * claimsAtOnce
 	h.mu.Unlock()
 	for _, a := range h.agents {
-		loops.Go(func() { h.claimLoop(a) })
+		for range claimsAtOnce {
+			loops.Go(func() { h.claimLoop(a) })
+		}
 	}
 	for range senders {
 		loops.Go(h.sendLoop)

@@ -46,7 +46,7 @@ type batch struct {
 	freed   bool            // runs ended or jobs came to rest: a limit may have room
 	moved   map[perdure.JobID]bool
 	soonest time.Time // the earliest time that a step was made to wait for
-	notes   []func(Meter)
+	notes   []note
 }
 
 // commit carries requests and claims out in one transaction, and answers.
@@ -191,7 +191,7 @@ func (b *batch) run(requests []*request, claims *[]*waiter, poison map[operation
 			continue
 		}
 		err := func() (err error) {
-			defer recovered(&err, &poisoned{op: r.op})
+			defer recovered(&err, r.op, perdure.JobID{})
 			refs = append(refs, r.op.refs(b)...)
 			return nil
 		}()
@@ -251,7 +251,7 @@ func (b *batch) byClaim(x, y perdure.StepRef) int {
 }
 
 func (b *batch) guarded(op operation) (err error) {
-	defer recovered(&err, &poisoned{op: op})
+	defer recovered(&err, op, perdure.JobID{})
 	if err := op.apply(b); err != nil {
 		return err
 	}
@@ -260,31 +260,25 @@ func (b *batch) guarded(op operation) (err error) {
 
 // fold runs a rule on one job. If it fails, the job is taken out.
 func (b *batch) fold(job perdure.JobID, rule func()) (err error) {
-	defer recovered(&err, &poisoned{job: job})
+	defer recovered(&err, nil, job)
 	rule()
 	return b.complete()
 }
 
 // recovered turns a panic of the rules into the error that takes its cause out (F126).
-func recovered(err *error, as *poisoned) {
+func recovered(err *error, op operation, job perdure.JobID) {
 	if p := recover(); p != nil {
-		as.err, as.stack = fmt.Errorf("internal error: %v", p), string(debug.Stack())
-		*err = as
+		*err = &poisoned{op: op, job: job, err: fmt.Errorf("internal error: %v", p), stack: string(debug.Stack())}
 	}
 }
 
 // lock takes the rows' locks in one order, and only then reads the clock.
 func (b *batch) lock(requests []*request) error {
-	seen := map[perdure.JobID]bool{}
 	var ids []perdure.JobID
 	for _, r := range requests {
-		for _, id := range r.op.jobs() {
-			if !seen[id] {
-				seen[id] = true
-				ids = append(ids, id)
-			}
-		}
+		ids = append(ids, r.op.jobs()...)
 	}
+	ids = unknown(ids, func(perdure.JobID) bool { return false })
 	var jobs []*perdure.Job
 	var err error
 	if len(ids) > 0 {
@@ -317,14 +311,7 @@ func (b *batch) addJobs(jobs []*perdure.Job) error {
 
 // lockMore adds jobs that were found on the way, leaving out those that others have locked.
 func (b *batch) lockMore(ids []perdure.JobID) (skipped bool, err error) {
-	seen := map[perdure.JobID]bool{}
-	var more []perdure.JobID
-	for _, id := range ids {
-		if !seen[id] && !b.w.Has(id) {
-			seen[id] = true
-			more = append(more, id)
-		}
-	}
+	more := unknown(ids, b.w.Has)
 	if len(more) == 0 {
 		return false, nil
 	}
@@ -336,16 +323,25 @@ func (b *batch) lockMore(ids []perdure.JobID) (skipped bool, err error) {
 	return skipped, b.addJobs(jobs)
 }
 
+// unknown are those of all that are not there, each once.
+func unknown[T comparable](all []T, there func(T) bool) (missing []T) {
+	var seen map[T]bool
+	for _, one := range all {
+		switch {
+		case there(one), seen[one]:
+			continue
+		case seen == nil:
+			seen = make(map[T]bool, len(all))
+		}
+		seen[one] = true
+		missing = append(missing, one)
+	}
+	return missing
+}
+
 // loadSteps adds the steps that are not there yet.
 func (b *batch) loadSteps(refs []perdure.StepRef) error {
-	seen := map[perdure.StepRef]bool{}
-	var missing []perdure.StepRef
-	for _, ref := range refs {
-		if !seen[ref] && !b.w.HasStep(ref) {
-			seen[ref] = true
-			missing = append(missing, ref)
-		}
-	}
+	missing := unknown(refs, b.w.HasStep)
 	if len(missing) == 0 {
 		return nil
 	}
@@ -426,9 +422,7 @@ func (s *Scheduler) answer(b *batch, requests []*request, claims []*waiter, resu
 	if s.failing.Swap(false) {
 		s.log.Info("transactions go through again")
 	}
-	for _, note := range b.notes { // before the answers: whoever has one finds the counts right
-		note(s.meter)
-	}
+	b.tell()
 	for i, r := range requests {
 		r.answer(results[i])
 	}

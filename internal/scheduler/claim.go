@@ -15,7 +15,7 @@ import (
 // Claim lets out up to c.Max runs, waiting up to c.Wait for the first. The answer is empty where there
 // were none, and when the node drains.
 func (s *Scheduler) Claim(ctx context.Context, c perdure.ClaimRequest) ([]perdure.Run, error) {
-	w := &waiter{req: c, since: time.Now(), answered: make(chan answer, 1), named: c.RequestID != "", again: c.RequestID != ""}
+	w := &waiter{req: c, since: time.Now(), answered: make(chan answer, 1), named: c.RequestID != "", again: c.RequestID != "" && !c.First}
 	if c.RequestID == "" {
 		w.req.RequestID = uuid.NewString() // by it the claim is found again if the commit's answer is lost
 	}

@@ -2,31 +2,39 @@ package scheduler
 
 import (
 	"slices"
+	"time"
 
 	"perdure"
 )
 
+// note is something to be told once it is committed.
+type note struct {
+	kind    noteKind
+	job     *perdure.Job // of submitted, settled and reopened
+	agent   string       // of letOut and reported
+	way     perdure.Direction
+	outcome perdure.Outcome
+	took    time.Duration
+}
+
+type noteKind uint8
+
+const (
+	noteSubmitted noteKind = iota
+	noteSettled
+	noteReopened
+	noteLetOut
+	noteReported
+)
+
 // observe notes whom a change concerns, for when it is committed.
 func (b *batch) observe(c *perdure.Changes) {
+	b.notes = slices.Grow(b.notes, 2*len(c.NewJobs)+len(c.Jobs)+len(c.Steps))
+	for _, l := range b.w.Landed() {
+		b.notes = append(b.notes, note{kind: noteReported, agent: l.Agent, way: l.Direction, outcome: l.Outcome, took: l.Took})
+	}
 	for i := range c.NewJobs {
-		j := c.NewJobs[i].Job
-		if o := b.submitted[j.ID]; o != nil && !slices.ContainsFunc(c.Alerts, func(a perdure.Alert) bool { return a.Job == j.ID }) {
-			o.answer.Made = &c.NewJobs[i]
-		}
-		for _, step := range c.NewJobs[i].Steps {
-			b.observeWait(step)
-			if step.Phase == perdure.Running {
-				b.observeRun(step)
-			}
-		}
-		b.notes = append(b.notes, func(m Meter) {
-			shape := b.w.Plan(j.ID).Shape
-			b.s.plans.shapes.put(shape.ID, shape)
-			m.Submitted(j.Type)
-			if j.Phase == perdure.Settled {
-				b.settled(m, j)
-			}
-		})
+		b.observeNew(c, &c.NewJobs[i])
 	}
 	for i := range c.Jobs {
 		b.observeJob(&c.Jobs[i])
@@ -36,37 +44,50 @@ func (b *batch) observe(c *perdure.Changes) {
 	}
 }
 
+func (b *batch) observeNew(c *perdure.Changes, n *perdure.NewJob) {
+	j := n.Job
+	if o := b.submitted[j.ID]; o != nil && !(j.Alerted && slices.ContainsFunc(c.Alerts, func(a perdure.Alert) bool { return a.Job == j.ID })) {
+		o.answer.Made = n
+	}
+	b.notes = append(b.notes, note{kind: noteSubmitted, job: j})
+	if j.Phase == perdure.Settled {
+		b.notes = append(b.notes, note{kind: noteSettled, job: j})
+	}
+	for _, step := range n.Steps {
+		b.observeWait(step)
+		if step.Phase == perdure.Running {
+			b.observeRun(step)
+		}
+	}
+}
+
 func (b *batch) observeJob(c *perdure.JobChange) {
 	now, was := c.Now, c.Was
 	b.moved[now.ID] = true
 	b.freed = b.freed || was.Permit && !now.Permit
-	b.notes = append(b.notes, func(m Meter) {
-		switch {
-		case now.Phase == perdure.Settled && was.Phase != perdure.Settled:
-			b.settled(m, now)
-		case now.Phase != perdure.Settled && was.Phase == perdure.Settled:
-			b.s.backlog.reopened()
-		}
-	})
+	switch {
+	case now.Phase == perdure.Settled && was.Phase != perdure.Settled:
+		b.notes = append(b.notes, note{kind: noteSettled, job: now})
+	case now.Phase != perdure.Settled && was.Phase == perdure.Settled:
+		b.notes = append(b.notes, note{kind: noteReopened, job: now})
+	}
 }
 
 func (b *batch) observeStep(c *perdure.StepChange) {
 	now, was := c.Now, c.Was
 	b.moved[now.Job] = true
 	b.observeWait(now)
-	switch {
-	case now.Phase == perdure.Running && (was.Phase != perdure.Running || was.Run != now.Run):
-		b.observeRun(now)
-	case was.Phase == perdure.Running && now.Phase != perdure.Running:
+	ran, runs := was.Phase == perdure.Running, now.Phase == perdure.Running
+	if ran && (!runs || was.Run != now.Run) {
 		b.freed = true
-		took := now.EndedAt.Sub(now.StartedAt)
-		b.notes = append(b.notes, func(m Meter) { m.Reported(was.Agent, now.Direction, now.Outcome.String(), took) })
+	}
+	if runs && (!ran || was.Run != now.Run) {
+		b.observeRun(now)
 	}
 }
 
 func (b *batch) observeRun(s *perdure.Step) {
-	agent, d := s.Agent, s.Direction
-	b.notes = append(b.notes, func(m Meter) { m.LetOut(agent, d) })
+	b.notes = append(b.notes, note{kind: noteLetOut, agent: s.Agent, way: s.Direction})
 }
 
 // observeWait keeps the earliest time for which a step was made to wait.
@@ -76,7 +97,25 @@ func (b *batch) observeWait(s *perdure.Step) {
 	}
 }
 
-func (b *batch) settled(m Meter, j *perdure.Job) {
-	b.s.backlog.settled(b.began)
-	m.Settled(j.Type, j.Current, j.SettledAt.Sub(j.CreatedAt))
+// tell passes the notes on, before anybody is answered: whoever has an answer finds the counts right.
+func (b *batch) tell() {
+	m, backlog := b.s.meter, b.s.backlog
+	for i := range b.notes {
+		n := &b.notes[i]
+		switch n.kind {
+		case noteSubmitted:
+			shape := b.w.Plan(n.job.ID).Shape
+			b.s.plans.shapes.put(shape.ID, shape)
+			m.Submitted(n.job.Type)
+		case noteSettled:
+			backlog.settled(b.began)
+			m.Settled(n.job.Type, n.job.Current, n.job.SettledAt.Sub(n.job.CreatedAt))
+		case noteReopened:
+			backlog.reopened()
+		case noteLetOut:
+			m.LetOut(n.agent, n.way)
+		case noteReported:
+			m.Reported(n.agent, n.way, n.outcome.String(), n.took)
+		}
+	}
 }
