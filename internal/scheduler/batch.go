@@ -1,8 +1,6 @@
 package scheduler
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -238,16 +236,7 @@ func (b *batch) readied() map[string][]perdure.StepRef {
 		agent := b.w.Step(ref).Agent
 		fresh[agent] = append(fresh[agent], ref)
 	}
-	for agent, refs := range fresh {
-		slices.SortFunc(refs, b.byClaim)
-		fresh[agent] = slices.Compact(refs)
-	}
 	return fresh
-}
-
-// byClaim is the order in which steps are claimed: by priority, then by age of the job.
-func (b *batch) byClaim(x, y perdure.StepRef) int {
-	return cmp.Or(cmp.Compare(b.w.Step(y).Priority, b.w.Step(x).Priority), bytes.Compare(x.Job[:], y.Job[:]), cmp.Compare(x.Index, y.Index))
 }
 
 func (b *batch) guarded(op operation) (err error) {

@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -232,13 +234,31 @@ func (b *batch) grantOf(c *counter, found []perdure.StepRef) (int, error) {
 	if skipped {
 		b.starved[c.agent] = true
 	}
-	refs = slices.DeleteFunc(refs, func(ref perdure.StepRef) bool { return b.w.Step(ref).Phase != perdure.Ready })
-	slices.SortFunc(refs, b.byClaim)
-	refs = slices.Compact(refs)
+	refs = b.inOrder(refs)
 	if err := b.limits.lockTypes(b, c.agent, refs); err != nil {
 		return 0, err
 	}
 	return b.grant(&c.open, refs, b.limits.counted)
+}
+
+// inOrder are those that are ready, each once, in the order in which they are claimed: by priority, then by
+// age of the job.
+func (b *batch) inOrder(refs []perdure.StepRef) []perdure.StepRef {
+	steps := make([]*perdure.Step, 0, len(refs))
+	for _, ref := range refs {
+		if s := b.w.Step(ref); s.Phase == perdure.Ready {
+			steps = append(steps, s)
+		}
+	}
+	slices.SortFunc(steps, func(x, y *perdure.Step) int {
+		return cmp.Or(cmp.Compare(y.Priority, x.Priority), bytes.Compare(x.Job[:], y.Job[:]), cmp.Compare(x.Index, y.Index))
+	})
+	steps = slices.Compact(steps)
+	refs = refs[:len(steps)]
+	for i, s := range steps {
+		refs[i] = s.StepRef
+	}
+	return refs
 }
 
 // loadCandidates locks the jobs of what was found and loads what letting out needs. Those whose job
