@@ -1,0 +1,99 @@
+//go:build !race
+
+package node_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/definition"
+	"perdure/internal/everystore"
+	"perdure/node"
+)
+
+// budget is what the whole way of a job's step may cost, from submission to the last report, in allocations
+// and bytes of this process: about half as much again as it does. Time says nothing on a machine that others
+// use; these figures are the same everywhere, and a gross regression shows in them.
+var budget = map[string]map[string]struct{ allocs, bytes float64 }{
+	"one":   {"memory": {130, 22_000}, "sqlite": {200, 26_000}, "postgres": {220, 30_000}},
+	"three": {"memory": {100, 20_000}, "sqlite": {170, 24_000}, "postgres": {190, 28_000}},
+	"wide":  {"memory": {90, 20_000}, "sqlite": {150, 24_000}, "postgres": {170, 28_000}},
+}
+
+func TestBudget(t *testing.T) {
+	shapes := map[string]string{
+		"one":   `{"type":"one","input":{"n":1},"steps":{"s":{"agent":"a","with":{"n":"${input.n}"}}}}`,
+		"three": `{"type":"three","flow":"chain","steps":{"a":{"agent":"a"},"b":{"agent":"a"},"c":{"agent":"a"}}}`,
+		"wide":  wide(500),
+	}
+	for name, text := range shapes {
+		t.Run(name, func(t *testing.T) {
+			everystore.Run(t, func(t *testing.T, store perdure.Store) {
+				of := strings.TrimPrefix(t.Name(), "TestBudget/"+name+"/")
+				max := budget[name][of]
+				allocs, bytes := cost(t, store, text)
+				t.Logf("%.0f allocations and %.0f bytes a step", allocs, bytes)
+				if allocs > max.allocs || bytes > max.bytes {
+					t.Errorf("%.0f allocations and %.0f bytes a step; the budget is %.0f and %.0f", allocs, bytes, max.allocs, max.bytes)
+				}
+			})
+		})
+	}
+}
+
+// wide is n parallel steps and a join.
+func wide(n int) string {
+	var steps, names []string
+	for i := range n {
+		steps = append(steps, fmt.Sprintf(`"s%d":{"agent":"a"}`, i))
+		names = append(names, fmt.Sprintf(`"s%d"`, i))
+	}
+	return `{"type":"wide","steps":{` + strings.Join(steps, ",") + `,"join":{"agent":"a","after":[` + strings.Join(names, ",") + `]}}}`
+}
+
+// cost runs some thousand steps in jobs of this shape, in sets, and counts.
+func cost(t *testing.T, store perdure.Store, text string) (allocs, bytes float64) {
+	a := perdure.NewAgent("a")
+	a.Slots = 1000
+	a.HandleAny(func(context.Context, *perdure.Run) (json.RawMessage, error) { return nil, nil })
+	n := start(t, store, node.Config{Agents: []*perdure.Agent{a}})
+	compiler := &definition.Compiler{}
+	plans, err := compiler.Parse([]byte(text), definition.JSON, definition.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs := 4000/len(plans[0].Steps) + 1
+	round := func() {
+		set := make([]*perdure.Plan, jobs)
+		for i := range set {
+			if set[i], err = compiler.With(plans[0], definition.Values{Input: json.RawMessage(`{"n":7}`)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for len(set) > 0 {
+			part := min(500, len(set))
+			if _, err := n.SubmitPlans(t.Context(), set[:part]); err != nil {
+				t.Fatal(err)
+			}
+			set = set[part:]
+		}
+		for left := 1; left > 0; time.Sleep(5 * time.Millisecond) {
+			if left, err = store.Backlog(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	round() // what is kept from then on
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	round()
+	runtime.ReadMemStats(&after)
+	steps := float64(jobs * len(plans[0].Steps))
+	return float64(after.Mallocs-before.Mallocs) / steps, float64(after.TotalAlloc-before.TotalAlloc) / steps
+}
