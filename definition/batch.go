@@ -8,10 +8,12 @@ import (
 	"perdure"
 )
 
-// valueFields are the fields that a job of a batch may have of its own.
-var valueFields = slices.DeleteFunc(slices.Clone(jobFields), func(f field) bool {
-	return !slices.Contains([]string{"key", "priority", "labels", "input"}, f.name)
-})
+// isValue says that a job of a batch may have a field of its own.
+func isValue(name string) bool {
+	return name == "key" || name == "priority" || name == "labels" || name == "input"
+}
+
+var valueFields = slices.DeleteFunc(slices.Clone(jobFields), func(f field) bool { return !isValue(f.name) })
 
 // ParseAll makes a plan of each of jobs, or says why not: of two at the same index, one is nil. Each is a
 // definition in JSON; or, where there is a base, the values of one job of that definition, which replace
@@ -21,9 +23,11 @@ var valueFields = slices.DeleteFunc(slices.Clone(jobFields), func(f field) bool 
 // has seen it.
 func (c *Compiler) ParseAll(base []byte, jobs []json.RawMessage) ([]*perdure.Plan, []error) {
 	plans, errs := make([]*perdure.Plan, len(jobs)), make([]error, len(jobs))
-	plan := c.unseen
+	b := &batch{c: c}
+	plan := b.listed
 	if len(base) > 0 {
-		plan = c.batch(base).plan
+		b.take(base)
+		plan = b.merged
 	}
 	for i, job := range jobs {
 		plans[i], errs[i] = plan(job)
@@ -31,125 +35,139 @@ func (c *Compiler) ParseAll(base []byte, jobs []json.RawMessage) ([]*perdure.Pla
 	return plans, errs
 }
 
-// unseen is Parse for one definition in JSON, without lines.
-func (c *Compiler) unseen(body json.RawMessage) (*perdure.Plan, error) {
-	plans, err := c.Parse(body, JSON, Options{})
-	if err != nil {
-		return nil, unplaced(err)
-	}
-	return plans[0], nil
-}
-
-// batch makes the plans of many jobs of one definition, which is read once.
+// batch makes the plans of many jobs. A definition that they have in common is read once.
 type batch struct {
-	c    *Compiler
-	base node
-	err  error // why the base cannot be read
+	c *Compiler
+
+	base   node
+	err    error // why it cannot be read
+	values node  // those of the base that a job may replace
 
 	common  []byte // of the base; nil: nothing is remembered of it
 	known   *memo
 	learned bool
+
+	// Used for one job after the other: no plan keeps anything of them.
+	reader jsonReader
+	own    node // the values of the job
+	d      decoder
 }
 
-func (c *Compiler) batch(text []byte) *batch {
-	b := &batch{c: c}
-	base, f := readObject(text, "a definition is an object with a type and steps")
+const definitionIs = "a definition is an object with a type and steps"
+
+// listed makes the plan of a job that is written out.
+func (b *batch) listed(job json.RawMessage) (*perdure.Plan, error) {
+	doc, f := b.object(job, definitionIs)
+	if f != nil {
+		return nil, refusal(f)
+	}
+	plan, found := b.c.plan(&doc, text{}, Options{})
+	return plan, refusal(found...)
+}
+
+// take reads the definition that the jobs have in common.
+func (b *batch) take(base []byte) {
+	n, f := b.object(base, definitionIs)
 	if f != nil {
 		b.err = refusal(f)
-		return b
+		return
 	}
-	b.base = base
-	bare := base.without("key", "priority", "labels", "input")
+	b.base, b.values = n, n.only(isValue)
+	bare := n.only(func(name string) bool { return !isValue(name) })
 	b.common = common(&bare)
-	b.known = c.memos.of(b.common)
-	return b
+	b.known = b.c.memos.of(b.common)
 }
 
-// plan makes the plan of the job that has these values.
-func (b *batch) plan(values json.RawMessage) (*perdure.Plan, error) {
+// merged makes the plan of the job that has these values.
+func (b *batch) merged(values json.RawMessage) (*perdure.Plan, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
-	doc, found := b.merge(values)
-	if len(found) > 0 {
+	if found := b.merge(values); len(found) > 0 {
 		return nil, refusal(found...)
 	}
 	if b.known != nil {
-		d := decoder{cache: &b.c.cache}
-		if plan, ok := d.again(&doc, b.known); ok {
+		b.d = decoder{cache: &b.c.cache}
+		if plan, ok := b.d.again(&b.own, b.known); ok {
 			return plan, nil
 		}
+	}
+	return b.whole()
+}
+
+// merge puts the values of a job in place of the base's. They stand where those stood, so that faults keep
+// an order.
+func (b *batch) merge(values json.RawMessage) []*fault {
+	given, f := b.object(values, "the values of a job are an object")
+	if f != nil {
+		return []*fault{f}
+	}
+	own := &b.own
+	own.keys, own.kids = append(own.keys[:0], b.values.keys...), append(own.kids[:0], b.values.kids...)
+	var wrong decoder
+	for i, k := range given.keys {
+		if !isValue(k.name) {
+			wrong.unknown(valueFields, "the values of a job", k, (*pointer)(nil).member(k.name))
+			continue
+		}
+		at := b.base.at
+		if there := b.values.get(k.name); there != nil {
+			at = there.at
+		}
+		given.kids[i].move(at)
+		own.set(k.name, given.kids[i])
+	}
+	return wrong.list
+}
+
+// whole makes the plan of a job with nothing known, and looks what is known after the first of which that
+// can be said.
+func (b *batch) whole() (*perdure.Plan, error) {
+	doc := b.base.with(&b.own)
+	if err := new(tally).add(&doc, 0); err != nil {
+		return nil, refusal(tooLarge(0, err))
 	}
 	plan, found := b.c.plan(&doc, text{}, Options{})
 	if len(found) > 0 {
 		return nil, refusal(found...)
 	}
-	b.learn(&doc)
+	if !b.learned && b.common != nil {
+		b.learn(&doc)
+	}
 	return plan, nil
 }
 
-// merge puts the values of a job in place of the base's. They stand where those stood, so that faults keep
-// an order.
-func (b *batch) merge(values json.RawMessage) (node, []*fault) {
-	own, f := readObject(values, "the values of a job are an object")
-	if f != nil {
-		return node{}, []*fault{f}
-	}
-	doc := b.base
-	doc.keys = append(make([]key, 0, len(doc.keys)+len(own.keys)), doc.keys...)
-	doc.kids = append(make([]node, 0, len(doc.kids)+len(own.kids)), doc.kids...)
-	d := decoder{}
-	for i, k := range own.keys {
-		if !slices.ContainsFunc(valueFields, func(f field) bool { return f.name == k.name }) {
-			d.unknown(valueFields, "the values of a job", k, (*pointer)(nil).member(k.name))
-			continue
-		}
-		kid, at := own.kids[i], doc.at
-		if there := doc.get(k.name); there != nil {
-			at = there.at
-		}
-		kid.move(at)
-		doc.set(k.name, kid)
-	}
-	doc.adopt()
-	if err := new(tally).add(&doc, 0); err != nil {
-		d.put(tooLarge(0, err))
-	}
-	return doc, d.list
-}
-
-// learn looks what is known of the base after a first job of it was found without fault. Of one whose key or
-// priority is computed nothing was remembered: it is made once more without them.
+// learn finds what is known of the base once a job of it was found without fault. Nothing was remembered of
+// one whose key or priority is computed: it is made once more without them.
 func (b *batch) learn(doc *node) {
-	if b.learned || b.common == nil {
-		return
-	}
 	b.learned = true
 	if common(doc) == nil {
-		bare := doc.without("key", "priority")
+		bare := doc.only(func(name string) bool { return name != "key" && name != "priority" })
 		b.c.plan(&bare, text{}, Options{})
 	}
 	b.known = b.c.memos.of(b.common)
 }
 
-// readObject reads one object in JSON; what says that it has to be one.
-func readObject(data []byte, what string) (node, *fault) {
-	docs, f := read(bytes.TrimPrefix(data, byteOrderMark), JSON)
-	if f != nil {
+// object reads one object in JSON; what says that it has to be one.
+func (b *batch) object(data []byte, what string) (node, *fault) {
+	data = bytes.TrimPrefix(data, byteOrderMark)
+	if f := acceptable(data); f != nil {
 		return node{}, f
 	}
-	if n := docs[0]; n.kind != kindObject {
-		return n, invalid(0, "%s, not %s", what, n.kind)
+	b.reader = jsonReader{src: data, keys: b.reader.keys[:0], kids: b.reader.kids[:0]}
+	n, f := b.reader.document()
+	if f == nil && n.kind != kindObject {
+		f = invalid(0, "%s, not %s", what, n.kind)
 	}
-	return docs[0], nil
+	return n, f
 }
 
-// without is an object without the members of these names.
-func (n *node) without(names ...string) node {
+// only is an object with those members alone that keep says.
+func (n *node) only(keep func(name string) bool) node {
 	out := *n
 	out.keys, out.kids = nil, nil
 	for i, k := range n.keys {
-		if !slices.Contains(names, k.name) {
+		if keep(k.name) {
 			out.keys, out.kids = append(out.keys, k), append(out.kids, n.kids[i])
 		}
 	}
@@ -157,7 +175,18 @@ func (n *node) without(names ...string) node {
 	return out
 }
 
-// refusal is what faults amount to in a text that nobody has seen as it was read.
+// with is an object with the members of another in place of its own, or beside them.
+func (n *node) with(others *node) node {
+	out := *n
+	out.keys, out.kids = slices.Clone(n.keys), slices.Clone(n.kids)
+	for i, k := range others.keys {
+		out.set(k.name, others.kids[i])
+	}
+	out.adopt()
+	return out
+}
+
+// refusal is what faults amount to in a text that nobody has seen as it was read; nil if there are none.
 func refusal(found ...*fault) error {
 	fs := faults{list: found}
 	return unplaced(fs.err())

@@ -22,12 +22,16 @@ type jsonReader struct {
 // readJSON reads the one document of src, which is valid UTF-8.
 func readJSON(src []byte) (node, *fault) {
 	r := jsonReader{src: src}
+	return r.document()
+}
+
+func (r *jsonReader) document() (node, *fault) {
 	r.space()
 	n, f := r.value(0)
 	if f != nil {
 		return n, f
 	}
-	if r.space(); r.pos < len(src) {
+	if r.space(); r.pos < len(r.src) {
 		return n, r.fault("unexpected %s after the end of the definition", r.found()).
 			hinted("one JSON document is one definition; several go into one YAML file, separated by ---")
 	}

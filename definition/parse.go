@@ -107,10 +107,7 @@ var byteOrderMark = []byte("\uFEFF")
 
 // read makes trees of a text, after the checks that both formats need.
 func read(data []byte, format Format) ([]node, *fault) {
-	if len(data) > perdure.MaxDefinitionBytes {
-		return nil, tooLarge(perdure.MaxDefinitionBytes, fmt.Errorf("larger than %d MiB", perdure.MaxDefinitionBytes>>20))
-	}
-	if f := readable(data); f != nil {
+	if f := acceptable(data); f != nil {
 		return nil, f
 	}
 	if format == JSON {
@@ -121,6 +118,14 @@ func read(data []byte, format Format) ([]node, *fault) {
 		return []node{n}, nil
 	}
 	return readYAML(data)
+}
+
+// acceptable refuses what is too large or no text, before anything looks into it.
+func acceptable(data []byte) *fault {
+	if len(data) > perdure.MaxDefinitionBytes {
+		return tooLarge(perdure.MaxDefinitionBytes, fmt.Errorf("larger than %d MiB", perdure.MaxDefinitionBytes>>20))
+	}
+	return readable(data)
 }
 
 // readable refuses what is not text in UTF-8: other encodings, NUL, control characters.
@@ -172,7 +177,11 @@ func (c *Compiler) FromDefinition(d *perdure.Definition) (*perdure.Plan, error) 
 	if err != nil {
 		return nil, &perdure.Error{Code: perdure.CodeMalformed, Message: "the definition is not JSON: " + err.Error()}
 	}
-	return c.unseen(body)
+	plans, err := c.Parse(body, JSON, Options{})
+	if err != nil {
+		return nil, unplaced(err)
+	}
+	return plans[0], nil
 }
 
 // unplaced takes lines and columns off a refusal of a text that nobody has seen.
