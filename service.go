@@ -19,6 +19,11 @@ type Jobs interface {
 	// Submit stores the one definition in body (mediaType application/json or application/yaml) before
 	// it answers. created is false where the same key and body were submitted before.
 	Submit(ctx context.Context, body []byte, mediaType string) (job *JobView, created bool, err error)
+	// SubmitAll is Submit for many jobs, in JSON, each of which is answered for itself, in order: one that is
+	// refused does not take the others down. Where there is a base, it is the definition of all of them, and
+	// each of jobs has values of its own, which replace the base's: key, priority, labels, input. An error
+	// says that nothing is known of any of them.
+	SubmitAll(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]Submitted, error)
 	// Job answers when the job is at rest, or as it is after wait.
 	Job(ctx context.Context, ref string, wait time.Duration) (*JobView, error)
 	ListJobs(context.Context, JobQuery) (*Page[JobView], error)

@@ -30,6 +30,8 @@ func TestRoundTrip(t *testing.T) {
 		{Job: resttest.ID, Step: "s", Run: 4, Outcome: perdure.OutcomeFailed, Effect: "none", Error: &perdure.RunError{Code: "c", Message: "m<", RetryAfter: perdure.Duration(90 * time.Second)}},
 	}
 	beats := []perdure.Beat{{Job: resttest.ID, Step: "s", Run: 3, Progress: json.RawMessage(`{"done":1}`)}, {Job: resttest.ID, Step: "t", Run: 4}}
+	definitions := []json.RawMessage{json.RawMessage(`{"s":"<&>","n":12345678901234567890.10}`), json.RawMessage("[ 1,\n2 ]"), json.RawMessage(`{"a":1,"a":2}`)}
+	submitted := []perdure.Submitted{resttest.Submitted(0), resttest.Submitted(1), resttest.Submitted(2)}
 	limit := &perdure.LimitView{Name: "agent:http", Max: 3, Used: 1, Holders: []perdure.HolderView{{Job: resttest.ID, Step: "charge", Run: 3}}}
 	alert := resttest.Alert()
 	job, last := resttest.Job(), resttest.Job()
@@ -46,6 +48,14 @@ func TestRoundTrip(t *testing.T) {
 			job, created, err := s.Submit(ctx, []byte(" a: <b>\r\n"), "application/yaml")
 			return all{job, created}, err
 		}, all{" a: <b>\r\n", "application/yaml"}, all{job, true}},
+		{"SubmitAll", func(ctx context.Context, s perdure.Service) (all, error) {
+			did, err := s.SubmitAll(ctx, nil, definitions)
+			return all{did}, err
+		}, all{json.RawMessage(nil), definitions}, all{submitted}},
+		{"SubmitAll of one definition", func(ctx context.Context, s perdure.Service) (all, error) {
+			did, err := s.SubmitAll(ctx, definitions[0], definitions)
+			return all{did}, err
+		}, all{definitions[0], definitions}, all{submitted}},
 		{"Job", func(ctx context.Context, s perdure.Service) (all, error) {
 			job, err := s.Job(ctx, ref, 0)
 			return all{job}, err

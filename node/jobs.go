@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -56,6 +57,46 @@ func (n *Node) SubmitPlans(ctx context.Context, plans []*perdure.Plan) ([]perdur
 		answers[i] = perdure.Submitted{ID: did[i].ID, Key: plans[i].Definition.Key, Created: did[i].Created, Err: did[i].Err}
 	}
 	return answers, nil
+}
+
+// SubmitAll implements perdure.Jobs.
+func (n *Node) SubmitAll(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {
+	parsed, errs := n.plans.ParseAll(base, jobs)
+	answers := make([]perdure.Submitted, len(jobs))
+	plans, places := make([]*perdure.Plan, 0, len(jobs)), make([]int, 0, len(jobs))
+	for i, err := range errs {
+		if err != nil {
+			answers[i].Err = err
+			continue
+		}
+		plans, places = append(plans, parsed[i]), append(places, i)
+	}
+	if len(plans) == 0 {
+		return answers, nil
+	}
+	did, err := n.SubmitPlans(ctx, plans)
+	if err != nil {
+		return nil, err
+	}
+	for i, at := range places {
+		if answers[at] = did[i]; did[i].Err != nil {
+			answers[at] = perdure.Submitted{Err: did[i].Err}
+		}
+	}
+	if err := turnedAway(answers); err != nil {
+		return nil, err
+	}
+	return answers, nil
+}
+
+// turnedAway is the error of a call of which nothing was taken, and all of it may be later.
+func turnedAway(answers []perdure.Submitted) error {
+	for i := range answers {
+		if code := perdure.CodeOf(answers[i].Err); code != perdure.CodeBacklogFull && code != perdure.CodeUnavailable {
+			return nil
+		}
+	}
+	return answers[0].Err
 }
 
 // FindSame is an unsettled job without a key that was made of the same definition.

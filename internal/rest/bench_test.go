@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"perdure"
 	"perdure/internal/rest/resttest"
 )
 
@@ -15,12 +16,17 @@ func BenchmarkCalls(b *testing.B) {
 	for i := range reports {
 		reports[i] = fmt.Sprintf(`{"job":"%s","step":"charge","run":%d,"outcome":"done","output":{"id":"ch-9","amount":4200}}`, someJob, i+1)
 	}
+	jobs := make([]string, perdure.MaxBatch)
+	for i := range jobs {
+		jobs[i] = fmt.Sprintf(`{"key":"order-%d","input":{"amount":4200,"sku":"tea-12"}}`, i)
+	}
 	for name, call := range map[string][2]string{
 		"claim":   {"/v1/agents/payments/claim", claimExample},
 		"report":  {"/v1/reports", `{"holder":"h","reports":[` + reports[0] + `]}`},
 		"reports": {"/v1/reports", `{"holder":"h","reports":[` + strings.Join(reports, ",") + `]}`},
 		"beat":    {"/v1/heartbeats", beatsExample},
 		"submit":  {"/v1/jobs", definitionExample},
+		"batch":   {"/v1/batches/submit", `{"definition":` + definitionExample + `,"jobs":[` + strings.Join(jobs, ",") + `]}`},
 	} {
 		b.Run(name, func(b *testing.B) {
 			h := handler(resttest.Full())

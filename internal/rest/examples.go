@@ -12,6 +12,14 @@ const (
 "turn":1,"key":"job_0190a6b7c8d97e0f8123456789abcdef/charge/1","lockedBy":"payments@h3","lockedUntil":"2026-01-02T15:04:36Z","completeBy":"2026-01-02T15:04:36Z","failures":0,
 "why":{"reason":"running","text":"run 1 by payments@h3, 29s left","until":"2026-01-02T15:04:36Z","since":"2026-01-02T15:04:06Z"}}}}`
 
+	batchExample = `{"definition":{"type":"order","onFailure":"undo",
+"steps":{"charge":{"agent":"payments","with":{"amount":"${input.amount}"},"undo":{},"completeWithin":"30s"}}},
+"jobs":[{"key":"order-1042","input":{"amount":4200}},{"key":"order-1043","input":{"amount":1250},"priority":9},{"key":"order-1044","input":{}}]}`
+	batchResultsExample = `{"results":[{"id":"job_0190a6b7c8d97e0f8123456789abcdef","key":"order-1042","created":true},
+{"id":"job_0190a6b7c8d97e0f8123456789abcdee","key":"order-1043","created":false},
+{"error":{"code":"invalid","detail":"/steps/charge/with/amount: ` + "`input.amount`: no field amount in input; it is empty" + `",
+"errors":[{"pointer":"/steps/charge/with/amount","message":"` + "`input.amount`: no field amount in input; it is empty" + `"}]}}]}`
+
 	pageExample = `{"items":[{"id":"job_0190a6b7c8d97e0f8123456789abcdef","key":"order-1042","type":"order","priority":5,
 "current":"done","desired":"done","phase":"settled","unsettled":0,
 "submittedAt":"2026-01-02T15:04:05Z","updatedAt":"2026-01-02T15:04:07Z","settledAt":"2026-01-02T15:04:07Z"}]}`

@@ -11,7 +11,7 @@ import (
 )
 
 var corpus = []string{
-	claimExample, reportsExample, beatsExample, settleExample, inputExample, maxExample,
+	claimExample, reportsExample, beatsExample, settleExample, inputExample, maxExample, batchExample,
 	`{}`, `[]`, `null`, `""`, `{"a":[{"b":"\"\\"},[],{}],"c":-1.5e+3,"d":"\u00e9\ud83d\ude00"}`, ` { "a" : [ 1 , 2 ] , "b" : { } } `, `{"a":1,"a":2}`,
 }
 
@@ -82,6 +82,10 @@ func FuzzBodies(f *testing.F) {
 			verbs[i].read(&document{text: doc.text}, new(perdure.Act))
 		}
 		readLimit(&document{text: doc.text})
+		batch := &document{text: doc.text}
+		if base, jobs := readBatch(batch); batch.err() == nil && (len(jobs) == 0 || len(jobs) > perdure.MaxBatch || base != nil && base[0] != '{') {
+			t.Errorf("%d jobs of %q", len(jobs), base)
+		}
 		for _, name := range []string{"reports", "runs"} {
 			set := &document{text: doc.text}
 			_, items := readSet(set, name)

@@ -64,9 +64,8 @@ func (c *call) submit() error {
 	if mediaType == "" {
 		return c.wrongMedia(mediaJSON, mediaYAML)
 	}
-	// Silence would let a caller believe that a repeated request makes one job.
-	if c.r.Header.Get("Idempotency-Key") != "" {
-		return badPart("header", "Idempotency-Key", "is not read").hint("give the definition a key: the same key is the same job")
+	if err := c.unrepeatable(); err != nil {
+		return err
 	}
 	body, err := c.read(perdure.MaxDefinitionBytes)
 	if err != nil {
@@ -85,6 +84,15 @@ func (c *call) submit() error {
 		c.w.Header().Set("Location", "/v1/jobs/"+job.ID.String())
 	}
 	return c.json(status, utcJob(job))
+}
+
+// unrepeatable refuses a header that is not heeded: silence would let a caller believe that a repeated
+// request makes one job.
+func (c *call) unrepeatable() error {
+	if c.r.Header.Get("Idempotency-Key") == "" {
+		return nil
+	}
+	return badPart("header", "Idempotency-Key", "is not read").hint("give the definition a key: the same key is the same job")
 }
 
 func (c *call) listJobs() error {

@@ -15,6 +15,7 @@ const (
 	goodClaim  = "POST /v1/agents/payments/claim"
 	goodReport = "POST /v1/reports"
 	goodBeat   = "POST /v1/heartbeats"
+	goodBatch  = "POST /v1/batches/submit"
 	settleCall = "POST /v1/jobs/j/steps/s/settle"
 )
 
@@ -50,6 +51,8 @@ func TestBadRequests(t *testing.T) {
 		{"PUT /v1/jobs", "{}", 405, method, "", nil},
 		{"DELETE /v1/jobs/j", "", 405, method, "", nil},
 		{"GET /v1/reports", "", 405, method, "", nil},
+		{"GET /v1/batches/submit", "", 405, method, "", nil},
+		{"POST /v1/batches", "{}", 404, notFound, "", nil},
 		{"POST /v1/limits", "{}", 405, method, "", nil},
 		{"PATCH /v1/limits/job:a", "{}", 405, method, "", nil},
 		{"POST /healthz", "", 405, method, "", nil},
@@ -66,6 +69,8 @@ func TestBadRequests(t *testing.T) {
 		{"POST /v1/jobs", "{}", 415, media, "", []string{"Content-Encoding: gzip"}},
 		{goodClaim, `{"holder":"h"}`, 415, media, "", []string{"Content-Type: application/yaml"}},
 		{goodReport, `{}`, 415, media, "", []string{"Content-Type: text/plain"}},
+		{goodBatch, `jobs: []`, 415, media, "", []string{"Content-Type: application/yaml"}},
+		{goodBatch, `{"jobs":[{}]}`, 415, media, "", []string{"Content-Encoding: gzip"}},
 		{goodBeat, `{}`, 415, media, "", []string{"Content-Encoding: br"}},
 		{"POST /v1/jobs/j/undo", `reason=x`, 415, media, "", []string{"Content-Type: application/x-www-form-urlencoded"}},
 
@@ -102,6 +107,7 @@ func TestBadRequests(t *testing.T) {
 		{"GET /v1/jobs/j?until=rest", "", 400, invalid, "/query/until", nil},
 		{"GET /v1/jobs/j/events?wait=1s", "", 400, invalid, "/query/wait", nil},
 		{"GET /v1/jobs/j/history?limit=1", "", 400, invalid, "/query/limit", nil},
+		{goodBatch + "?dryRun=true", `{"jobs":[{}]}`, 400, invalid, "/query/dryRun", nil},
 		{"POST /v1/jobs?dryRun=true", "{}", 400, invalid, "/query/dryRun", nil},
 		{"POST /v1/jobs/j/undo?reason=x", "", 400, invalid, "/query/reason", nil},
 		{"GET /v1/alerts?closed=maybe", "", 400, invalid, "/query/closed", nil},
@@ -128,6 +134,7 @@ func TestBadRequests(t *testing.T) {
 		{"POST /v1/jobs/j/undo", "", 400, invalid, "/header/Perdure-Author", []string{"Perdure-Author: " + long}},
 		{"POST /v1/jobs/j/undo", "", 400, invalid, "/header/Perdure-Author", []string{"Perdure-Author: \xff"}},
 		{"POST /v1/jobs", "{}", 400, invalid, "/header/Idempotency-Key", []string{"Idempotency-Key: k"}},
+		{goodBatch, `{"jobs":[{}]}`, 400, invalid, "/header/Idempotency-Key", []string{"Idempotency-Key: k"}},
 
 		// Bodies that cannot be read.
 		{"POST /v1/jobs", " \n", 400, malformed, "", nil},
@@ -139,6 +146,11 @@ func TestBadRequests(t *testing.T) {
 		{goodReport, "nonsense", 400, malformed, "-", nil},
 		{goodReport, strings.Repeat("[", 20000), 400, malformed, "-", nil},
 		{goodBeat, `{"holder":'h'}`, 400, malformed, "-", nil},
+		{goodBatch, "", 400, malformed, "", nil},
+		{goodBatch, " \n", 400, malformed, "", nil},
+		{goodBatch, `{"jobs":[{}]`, 400, malformed, "-", nil},
+		{goodBatch, `{"jobs":[{},]}`, 400, malformed, "-", nil},
+		{goodBatch, `{"jobs":[{}]} {}`, 400, malformed, "-", nil},
 		{"POST /v1/jobs/j/undo", "{]", 400, malformed, "-", nil},
 		{"PUT /v1/limits/job:a", "10,", 400, malformed, "-", nil},
 
@@ -146,6 +158,27 @@ func TestBadRequests(t *testing.T) {
 		{goodClaim, `{"holder":"` + strings.Repeat("h", maxSmallBody) + `"}`, 413, tooLarge, "", nil},
 		{"PUT /v1/limits/job:a", `{"max":1` + strings.Repeat(" ", maxSmallBody) + `}`, 413, tooLarge, "", nil},
 		{"POST /v1/jobs/j/undo", `{"reason":"` + strings.Repeat("h", maxActBody) + `"}`, 413, tooLarge, "", nil},
+
+		{goodBatch, `{"jobs":[{` + strings.Repeat(" ", perdure.MaxDefinitionBytes) + `}]}`, 413, tooLarge, "", nil},
+		{goodBatch, `{"definition":{` + strings.Repeat(" ", perdure.MaxDefinitionBytes/1000) + `},"jobs":[{}` + strings.Repeat(",{}", 999) + `]}`, 413, tooLarge, "", nil},
+
+		// Batches.
+		{goodBatch, `{}`, 422, invalid, "/jobs", nil},
+		{goodBatch, `[]`, 422, invalid, "-", nil},
+		{goodBatch, `null`, 422, invalid, "-", nil},
+		{goodBatch, `{"jobs":null}`, 422, invalid, "/jobs", nil},
+		{goodBatch, `{"jobs":{}}`, 422, invalid, "/jobs", nil},
+		{goodBatch, `{"jobs":"all"}`, 422, invalid, "/jobs", nil},
+		{goodBatch, `{"jobs":[]}`, 422, invalid, "/jobs", nil},
+		{goodBatch, `{"jobs":[ ],"definition":{}}`, 422, invalid, "/jobs", nil},
+		{goodBatch, `{"jobs":[{}` + strings.Repeat(",{}", 1000) + `]}`, 422, invalid, "/jobs", nil},
+		{goodBatch, `{"jobs":[{}],"jobs":[{}]}`, 422, invalid, "/jobs", nil},
+		{goodBatch, `{"jobs":[{}],"more":1}`, 422, invalid, "/more", nil},
+		{goodBatch, `{"jobs":[{}],"Definition":{}}`, 422, invalid, "/Definition", nil},
+		{goodBatch, `{"definition":{}}`, 422, invalid, "/jobs", nil},
+		{goodBatch, `{"definition":null,"jobs":[{}]}`, 422, invalid, "/definition", nil},
+		{goodBatch, `{"definition":[],"jobs":[{}]}`, 422, invalid, "/definition", nil},
+		{goodBatch, `{"definition":"type: a","jobs":[{}]}`, 422, invalid, "/definition", nil},
 
 		// Claims.
 		{goodClaim, `{}`, 422, invalid, "/holder", nil},

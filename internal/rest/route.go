@@ -44,7 +44,7 @@ type result struct {
 
 // routes are all calls, in the order of the documentation.
 func (a *api) routes() []route {
-	return slices.Concat(a.jobRoutes(), a.actRoutes(), a.agentRoutes(), a.operationRoutes(), a.processRoutes())
+	return slices.Concat(a.jobRoutes(), a.batchRoutes(), a.actRoutes(), a.agentRoutes(), a.operationRoutes(), a.processRoutes())
 }
 
 // mount puts the calls on the router, and a problem behind every path and method that is none.

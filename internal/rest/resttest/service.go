@@ -3,6 +3,7 @@ package resttest
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"perdure"
@@ -11,6 +12,7 @@ import (
 // Service calls the function of each method. One that is not there is not expected to be called.
 type Service struct {
 	OnSubmit      func(ctx context.Context, body []byte, mediaType string) (*perdure.JobView, bool, error)
+	OnSubmitAll   func(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error)
 	OnJob         func(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error)
 	OnListJobs    func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error)
 	OnFollow      func(ctx context.Context, ref string, see func(*perdure.JobView) error) error
@@ -32,6 +34,10 @@ var _ perdure.Service = (*Service)(nil)
 
 func (s *Service) Submit(ctx context.Context, body []byte, mediaType string) (*perdure.JobView, bool, error) {
 	return s.OnSubmit(ctx, body, mediaType)
+}
+
+func (s *Service) SubmitAll(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {
+	return s.OnSubmitAll(ctx, base, jobs)
 }
 
 func (s *Service) Job(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error) {

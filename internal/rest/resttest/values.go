@@ -47,6 +47,19 @@ func Job() *perdure.JobView {
 	}
 }
 
+// Submitted is what becomes of the job that comes as number i of several: the first is made, the second was
+// there, the third is refused.
+func Submitted(i int) perdure.Submitted {
+	switch i % 3 {
+	case 0:
+		return perdure.Submitted{ID: ID, Key: "order-1042", Created: true}
+	case 1:
+		return perdure.Submitted{ID: ID}
+	}
+	return perdure.Submitted{Err: &perdure.Error{Code: perdure.CodeInvalid, Message: "/steps/a: is a <cycle>", Hint: "break it",
+		Fields: []perdure.FieldError{{Pointer: "/steps/a", Message: "is a <cycle>", Hint: "break it"}, {Message: "no place"}}}}
+}
+
 // Alert is an alert of which every field has a value.
 func Alert() perdure.AlertView {
 	return perdure.AlertView{ID: 12, Job: ID, Step: "charge", Kind: perdure.AlertParked, Name: "ops", Message: "parked", RaisedAt: At, ClosedAt: At, ClosedBy: "anna"}
@@ -66,7 +79,14 @@ func Full() *Service {
 	}
 	return &Service{
 		OnSubmit: func(context.Context, []byte, string) (*perdure.JobView, bool, error) { return Job(), true, nil },
-		OnJob:    func(context.Context, string, time.Duration) (*perdure.JobView, error) { return job() },
+		OnSubmitAll: func(_ context.Context, _ json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {
+			out := make([]perdure.Submitted, len(jobs))
+			for i := range out {
+				out[i] = Submitted(i)
+			}
+			return out, nil
+		},
+		OnJob: func(context.Context, string, time.Duration) (*perdure.JobView, error) { return job() },
 		OnListJobs: func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
 			return &perdure.Page[perdure.JobView]{Items: []perdure.JobView{*Job()}, NextCursor: "next"}, nil
 		},

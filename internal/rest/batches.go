@@ -1,0 +1,145 @@
+package rest
+
+import (
+	"encoding/json"
+	"net/http"
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"perdure"
+)
+
+// Many jobs in one call. The body is read as far as to tell its jobs apart; each is handed on as it came,
+// and answered for itself.
+
+// The bodies, for the documentation; they are read field by field.
+type (
+	batchBody struct {
+		Definition *definitionBody `json:"definition,omitempty" doc:"What all of the jobs have in common; each then has values of its own only"`
+		Jobs       []batchJob      `json:"jobs" minItems:"1" maxItems:"1000" doc:"Definitions; or, beside a definition, the values of each job"`
+	}
+	batchJob    struct{}
+	batchValues struct {
+		Key      string            `json:"key,omitempty"`
+		Priority any               `json:"priority,omitempty"`
+		Labels   map[string]string `json:"labels,omitempty"`
+		Input    any               `json:"input,omitempty"`
+	}
+	batchAnswer struct {
+		Results []batchResult `json:"results" doc:"One for each job, in the same order"`
+	}
+	batchResult struct {
+		ID      perdure.JobID `json:"id,omitzero" doc:"The job; not there where it was refused"`
+		Key     string        `json:"key,omitempty"`
+		Created *bool         `json:"created,omitempty" doc:"false where the key was submitted before, with the same definition"`
+		Error   *itemProblem  `json:"error,omitempty" doc:"Why it was refused"`
+	}
+	itemProblem struct {
+		Code   perdure.Code         `json:"code" doc:"As a problem's"`
+		Detail string               `json:"detail" doc:"What is wrong with this job"`
+		Hint   string               `json:"hint,omitempty" doc:"How to mend it"`
+		Errors []perdure.FieldError `json:"errors" doc:"Each fault with its pointer into the job's one definition"`
+	}
+)
+
+func (batchJob) Schema(r huma.Registry) *huma.Schema {
+	return &huma.Schema{AnyOf: []*huma.Schema{
+		r.Schema(reflect.TypeFor[definitionBody](), true, ""), r.Schema(reflect.TypeFor[batchValues](), true, ""),
+	}}
+}
+
+func (a *api) batchRoutes() []route {
+	return []route{{
+		method: http.MethodPost, path: "/v1/batches/submit", id: "submitBatch", tag: "jobs", do: (*call).submitBatch,
+		summary: "Submit many jobs",
+		doc:     "Up to 1000 definitions; or one, and the values of up to 1000 jobs of it, which replace its own. Each job is answered for itself, once it is stored: one that is refused does not take the others down. Written out, the definitions are at most 16 MiB together.",
+		body:    &media{of: reflect.TypeFor[batchBody](), example: batchExample},
+		results: []result{{status: http.StatusOK, doc: "What became of each", of: reflect.TypeFor[batchAnswer](), example: batchResultsExample}},
+		problems: []int{http.StatusTooManyRequests, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
+			http.StatusUnprocessableEntity},
+	}}
+}
+
+func (c *call) submitBatch() error {
+	if err := c.unrepeatable(); err != nil {
+		return err
+	}
+	doc, err := c.document(perdure.MaxDefinitionBytes, false)
+	if err != nil {
+		return err
+	}
+	base, jobs := readBatch(doc)
+	if err := doc.err(); err != nil {
+		return err
+	}
+	// A small body must not stand for a work that no body may ask for.
+	if n := len(base) * len(jobs); n > perdure.MaxDefinitionBytes {
+		e := perdure.Refuse(perdure.CodeTooLarge, "%d jobs of a definition of %d bytes are over %d bytes when they are written out",
+			len(jobs), len(base), perdure.MaxDefinitionBytes)
+		e.Hint = "send fewer jobs in a call"
+		return e
+	}
+	did, err := c.Service.SubmitAll(c.ctx(), base, jobs)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, batchAnswer{c.batchResults(did)})
+}
+
+func readBatch(doc *document) (base json.RawMessage, jobs []json.RawMessage) {
+	root, there := doc.root(), false
+	for name, v := range root.fields() {
+		switch name {
+		case "definition":
+			if base = v.raw(); v.text[0] != '{' {
+				v.fault("must be an object")
+			}
+		case "jobs":
+			there = !v.null()
+			jobs = v.jobs()
+		default:
+			v.unknown("definition", "jobs")
+		}
+	}
+	root.need("jobs", there)
+	return base, jobs
+}
+
+func (v value) jobs() []json.RawMessage {
+	before := len(v.doc.faults)
+	items := v.set()
+	if len(items) == 0 && !v.null() && len(v.doc.faults) == before {
+		v.fault("has no job in it")
+	}
+	jobs := make([]json.RawMessage, len(items))
+	for i := range items {
+		jobs[i] = items[i].raw()
+	}
+	return jobs
+}
+
+var yes, no = true, false
+
+func (c *call) batchResults(did []perdure.Submitted) []batchResult {
+	results, troubles := make([]batchResult, len(did)), 0
+	var trouble error
+	for i := range did {
+		d, res := &did[i], &results[i]
+		if d.Err != nil {
+			p := problemOf(c.r, d.Err)
+			res.Error = &itemProblem{p.Code, p.Detail, p.Hint, p.Errors}
+			if p.Status >= http.StatusInternalServerError {
+				trouble, troubles = d.Err, troubles+1
+			}
+			continue
+		}
+		if res.ID, res.Key, res.Created = d.ID, d.Key, &no; d.Created {
+			res.Created = &yes
+		}
+	}
+	if troubles > 0 {
+		c.Log.ErrorContext(c.ctx(), "jobs of a batch failed", "jobs", troubles, "of", len(did), "error", trouble)
+	}
+	return results
+}

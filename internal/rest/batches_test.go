@@ -1,0 +1,103 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"strings"
+	"testing"
+
+	"perdure"
+	"perdure/internal/rest/resttest"
+)
+
+// batchOf is a service that answers a batch with these, and notes what it was asked.
+func batchOf(did []perdure.Submitted, err error) (svc *resttest.Service, asked *[]string) {
+	svc, asked = resttest.Full(), new([]string)
+	svc.OnSubmitAll = func(_ context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {
+		*asked = append(*asked, string(base))
+		for _, job := range jobs {
+			*asked = append(*asked, string(job))
+		}
+		return did, err
+	}
+	return svc, asked
+}
+
+// What was sent reaches the service as it was written, and what it says of each comes back in order.
+func TestBatch(t *testing.T) {
+	did := []perdure.Submitted{resttest.Submitted(0), resttest.Submitted(1), resttest.Submitted(2)}
+	const answer = `{"results":[{"id":"` + someJob + `","key":"order-1042","created":true},{"id":"` + someJob + `","created":false},` +
+		`{"error":{"code":"invalid","detail":"/steps/a: is a <cycle>","hint":"break it",` +
+		`"errors":[{"pointer":"/steps/a","message":"is a <cycle>","hint":"break it"},{"pointer":"","message":"no place"}]}}]}`
+	for body, want := range map[string][]string{
+		`{"jobs":[{"type":"a"},{"n":1.10, "s":"<\u00e9>" },[]]}`:             {"", `{"type":"a"}`, `{"n":1.10, "s":"<\u00e9>" }`, "[]"},
+		` { "jobs" : [ {} , null , 7 ] , "definition" : { "type" : "a" } } `: {`{ "type" : "a" }`, "{}", "null", "7"},
+		`{"definition":{},"jobs":["]","}\"",{"a":1,"a":2}]}`:                 {"{}", `"]"`, `"}\""`, `{"a":1,"a":2}`},
+	} {
+		svc, asked := batchOf(did, nil)
+		w := exchange(handler(svc), goodBatch, body)
+		if got := strings.TrimSpace(w.Body.String()); w.Code != 200 || got != answer {
+			t.Errorf("%s: %d %s", body, w.Code, got)
+		}
+		if !reflect.DeepEqual(*asked, want) {
+			t.Errorf("%s was heard as %q", body, *asked)
+		}
+	}
+}
+
+// A thousand jobs are taken, and a definition that just fits when it is written out for each.
+func TestBatchAtItsBounds(t *testing.T) {
+	jobs := `"jobs":[{}` + strings.Repeat(",{}", perdure.MaxBatch-1) + `]}`
+	base := `{` + strings.Repeat(" ", perdure.MaxDefinitionBytes/perdure.MaxBatch-2) + `}`
+	whole := `{"jobs":[{` + strings.Repeat(" ", perdure.MaxDefinitionBytes-len(`{"jobs":[{}]}`)) + `}]}`
+	for body, n := range map[string]int{`{` + jobs: perdure.MaxBatch, `{"definition":` + base + `,` + jobs: perdure.MaxBatch, whole: 1} {
+		svc, asked := batchOf(make([]perdure.Submitted, n), nil)
+		if w := exchange(handler(svc), goodBatch, body); w.Code != 200 || len(*asked) != 1+n {
+			t.Errorf("%.40s: %d %.200s, %d", body, w.Code, w.Body, len(*asked))
+		}
+	}
+}
+
+// Whatever befalls one job is its own: also what would be 429 or 503 of a call, and what is not told.
+func TestBatchOfRefusals(t *testing.T) {
+	refusals := map[string]error{
+		"conflict":    fmt.Errorf("wrapped: %w", perdure.Refuse(perdure.CodeConflict, "no")),
+		"backlogFull": perdure.Refuse(perdure.CodeBacklogFull, "full"),
+		"tooLarge":    perdure.Refuse(perdure.CodeTooLarge, "big"),
+		"unavailable": perdure.ErrUnknown,
+		"internal":    errors.New("password=secret"),
+	}
+	for code, err := range refusals {
+		var log bytes.Buffer
+		svc, _ := batchOf([]perdure.Submitted{{Err: err}, resttest.Submitted(0), {Err: err}}, nil)
+		w := exchange(New(Config{Service: svc, Log: slog.New(slog.NewTextHandler(&log, nil))}), goodBatch, `{"jobs":[{},{},{}]}`)
+		if w.Code != 200 || w.Header().Get("Retry-After") != "" || strings.Contains(w.Body.String(), "secret") {
+			t.Errorf("%s: %d %v %s", code, w.Code, w.Header(), w.Body)
+		}
+		var out batchAnswer
+		decode(t, w, &out)
+		if len(out.Results) != 3 || out.Results[0].Error == nil || string(out.Results[0].Error.Code) != code || out.Results[0].Error.Errors == nil ||
+			out.Results[1].Error != nil || out.Results[1].ID != resttest.ID || out.Results[2].Error == nil {
+			t.Errorf("%s: %s", code, w.Body)
+		}
+		if told := strings.Count(log.String(), "jobs of a batch failed"); (told == 1) != (code == "internal" || code == "unavailable") || told > 1 {
+			t.Errorf("%s: in the log: %s", code, &log)
+		}
+	}
+}
+
+// A call that came to nothing says when to come again.
+func TestBatchTurnedAway(t *testing.T) {
+	for code, want := range map[perdure.Code]string{perdure.CodeBacklogFull: "429 5", perdure.CodeUnavailable: "503 1"} {
+		svc, _ := batchOf(nil, perdure.Refuse(code, "not now"))
+		w := exchange(handler(svc), goodBatch, `{"jobs":[{}]}`)
+		if got := fmt.Sprint(w.Code, " ", w.Header().Get("Retry-After")); got != want || problemIn(t, w).Code != code {
+			t.Errorf("%s: %s", code, got)
+		}
+	}
+}

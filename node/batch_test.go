@@ -1,0 +1,92 @@
+package node_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"perdure"
+	"perdure/internal/everystore"
+	"perdure/node"
+)
+
+const anyOrder = `{"type":"order","key":"order-${input.n}","steps":{"charge":{"agent":"a","with":{"amount":"${input.n}"},"undo":{}}}}`
+
+func texts(list ...string) []json.RawMessage {
+	out := make([]json.RawMessage, len(list))
+	for i, s := range list {
+		out[i] = json.RawMessage(s)
+	}
+	return out
+}
+
+// outcomes are the answers in a word each.
+func outcomes(did []perdure.Submitted) string {
+	words := make([]string, len(did))
+	for i, d := range did {
+		switch {
+		case d.Err != nil && d != (perdure.Submitted{Err: d.Err}):
+			words[i] = fmt.Sprintf("refused, and yet %+v", d)
+		case d.Err != nil:
+			words[i] = string(perdure.CodeOf(d.Err))
+		case d.Created:
+			words[i] = "created"
+		default:
+			words[i] = "known"
+		}
+	}
+	return fmt.Sprint(words)
+}
+
+// Many are submitted at once, and each is answered for itself, in order.
+func TestSubmitAll(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		var l ledger
+		n := start(t, store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
+		did, err := n.SubmitAll(t.Context(), json.RawMessage(anyOrder), texts(
+			`{"input":{"n":1}}`, `{"input":{}}`, `{"input":{"n":2}}`, `{"input":{"n":1}}`, `{"key":"order-2","input":{"n":3}}`,
+			`{"inptu":{}}`, `[]`, `{"key":"own","input":{"n":4},"priority":9}`))
+		if want := "[created invalid created known conflict invalid invalid created]"; err != nil || outcomes(did) != want {
+			t.Fatalf("%v, %s, want %s", err, outcomes(did), want)
+		}
+		if did[0].Key != "order-1" || did[7].Key != "own" || did[3].ID != did[0].ID || did[2].ID == did[0].ID {
+			t.Errorf("%+v", did)
+		}
+		again, err := n.SubmitAll(t.Context(), nil, texts(`{"type":"x"}`,
+			`{"type":"order","key":"order-2","input":{"n":2},"steps":{"charge":{"agent":"a","with":{"amount":"${input.n}"},"undo":{}}}}`))
+		if err != nil || outcomes(again) != "[invalid known]" || again[1].ID != did[2].ID {
+			t.Errorf("%v, %s", err, outcomes(again))
+		}
+		for _, key := range []string{"order-1", "order-2", "own"} {
+			if v := rest(t, n, key); v.Current != perdure.Done {
+				t.Errorf("%+v", v)
+			}
+		}
+		consistent(t, n)
+	})
+}
+
+// Where the backlog takes a part, that part is taken; where nothing is taken that may be later, the call is
+// refused as one.
+func TestSubmitAllAboveTheBacklog(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		n := start(t, store, node.Config{MaxBacklog: 2})
+		jobs := texts(`{"input":{"n":1}}`, `{"input":{"n":2}}`, `{}`, `{"input":{"n":3}}`)
+		did, err := n.SubmitAll(t.Context(), json.RawMessage(anyOrder), jobs)
+		if want := "[created created invalid backlogFull]"; err != nil || outcomes(did) != want {
+			t.Fatalf("%v, %s, want %s", err, outcomes(did), want)
+		}
+		if did, err = n.SubmitAll(t.Context(), json.RawMessage(anyOrder), jobs[2:]); err != nil || outcomes(did) != "[invalid backlogFull]" {
+			t.Errorf("%v, %s", err, outcomes(did))
+		}
+		if did, err = n.SubmitAll(t.Context(), json.RawMessage(anyOrder), jobs[3:]); perdure.CodeOf(err) != perdure.CodeBacklogFull || did != nil {
+			t.Errorf("%v, %s", err, outcomes(did))
+		}
+		if err := n.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err = n.SubmitAll(t.Context(), json.RawMessage(anyOrder), jobs); perdure.CodeOf(err) != perdure.CodeUnavailable {
+			t.Error(err)
+		}
+	})
+}
