@@ -31,7 +31,7 @@ var arrows = []arrow{
 		why: "whatever reading and expressions need stays out of the root, behind perdure.Compiler"},
 
 	{pkg: "store/memory", ours: []string{""}, why: "the model by which the others are judged has nothing to hide behind"},
-	{pkg: "store/sqlite", ours: []string{""}, theirs: []string{"modernc.org/sqlite"}, why: "a store holds no rules: it loads, locks and saves"},
+	{pkg: "store/sqlite", ours: []string{""}, theirs: []string{"modernc.org/sqlite", "zombiezen.com/go/sqlite"}, why: "a store holds no rules: it loads, locks and saves"},
 	{pkg: "store/postgres", ours: []string{""}, theirs: []string{"github.com/jackc/pgx/v5"}, why: "as sqlite"},
 
 	{pkg: "agents/http", ours: []string{"", "agents/internal/with"}, theirs: []string{"github.com/failsafe-go/failsafe-go"},

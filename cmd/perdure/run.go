@@ -144,6 +144,5 @@ func sameCommand() string {
 		args[i] = quoted(s)
 	}
 	args[0] = "perdure"
-	"perdure/definition"
 	return strings.Join(args, " ")
 }

@@ -352,7 +352,7 @@ func (w *world) check(ctx context.Context) {
 }
 
 func (w *world) checkJob(ctx context.Context, j *perdure.Job) {
-	plan, err := w.s.Plan(ctx, j.ID)
+	plan, err := w.s.Plan(ctx, j)
 	if err != nil {
 		w.t.Fatal(err)
 	}

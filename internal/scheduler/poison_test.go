@@ -28,12 +28,12 @@ func (boom) Eval(*perdure.Scope) (bool, error)              { panic("boom") }
 func (boom) Render(*perdure.Scope) (json.RawMessage, error) { panic("boom") }
 func (boom) Refs() []int                                    { return nil }
 
-func (e *evil) Compile(text []byte) (*perdure.Plan, error) {
+func (e *evil) Compile(text []byte) (*perdure.Shape, error) {
 	p, err := e.Compiler.Compile(text)
 	if err != nil {
 		return nil, err
 	}
-	switch p.Definition.Type {
+	switch p.Common.Type {
 	case "unreadable":
 		return nil, errors.New("what is this")
 	case "fewer":
