@@ -21,34 +21,34 @@ import (
 var corruptions = []struct{ job, sql string }{
 	{"done", "UPDATE step SET phase = 1 WHERE job = ? AND idx = 1"},
 	{"done", "UPDATE step SET current = 0 WHERE job = ? AND idx = 0"},
-	{"done", "UPDATE job SET unsettled = 1 WHERE id = ?"},
-	{"done", "UPDATE job SET permit = 1 WHERE id = ?"},
-	{"done", "UPDATE job SET current = 2 WHERE id = ?"},
+	{"done", "UPDATE step SET unsettled = 1 WHERE job = ? AND idx = 0"},
+	{"done", "UPDATE step SET permit = 1 WHERE job = ? AND idx = 0"},
+	{"done", "UPDATE step SET job_current = 2 WHERE job = ? AND idx = 0"},
 	{"done", "DELETE FROM step WHERE job = ? AND idx = 1"},
-	{"done", "DELETE FROM definition WHERE job = ?"},
-	{"done", "UPDATE definition SET body = '{\"what\":1}' WHERE job = ?"},
-	{"done", "UPDATE definition SET body = replace(body, '\"b\"', '\"c\"') WHERE job = ?"},
+	{"done", "DELETE FROM shape WHERE id = (SELECT shape FROM step WHERE job = ? AND idx = 0)"},
+	{"done", "UPDATE shape SET text = '{\"what\":1}' WHERE id = (SELECT shape FROM step WHERE job = ? AND idx = 0)"},
+	{"done", "UPDATE shape SET text = replace(text, '\"b\"', '\"c\"') WHERE id = (SELECT shape FROM step WHERE job = ? AND idx = 0)"},
 	{"done", "UPDATE step SET locked_by = 'h' WHERE job = ? AND idx = 0"},
 	{"done", "UPDATE step SET outcome = 0 WHERE job = ? AND idx = 0"},
 	{"done", "UPDATE step SET run = 0 WHERE job = ? AND idx = 0"},
 	{"done", "DELETE FROM payload WHERE job = ?"},
 	{"undone", "UPDATE step SET turn = 1 WHERE job = ? AND idx = 0"},
 	{"undone", "UPDATE step SET current = 1 WHERE job = ? AND idx = 0"},
-	{"undone", `UPDATE job SET "then" = 1 WHERE id = ?`},
+	{"undone", `UPDATE step SET job_then = 1 WHERE job = ? AND idx = 0`},
 	{"runs", "UPDATE step SET locked_until = NULL WHERE job = ? AND idx = 0"},
 	{"runs", "UPDATE step SET locked_until = complete_by + 1 WHERE job = ? AND idx = 0"},
 	{"runs", "UPDATE step SET blockers = 0 WHERE job = ? AND idx = 1"},
-	{"runs", "UPDATE job SET running = 0 WHERE id = ?"},
-	{"runs", "UPDATE job SET permit = 0 WHERE id = ?"},
+	{"runs", "UPDATE step SET running = 0 WHERE job = ? AND idx = 0"},
+	{"runs", "UPDATE step SET permit = 0 WHERE job = ? AND idx = 0"},
 	{"runs", "UPDATE step SET desired = 0 WHERE job = ? AND idx = 0"},
 	{"runs", "UPDATE step SET phase = 2, blockers = 0, agent = 'a' WHERE job = ? AND idx = 1"},
 	{"waits", "UPDATE step SET phase = 1 WHERE job = ? AND idx = 0"},
 	{"waits", "UPDATE step SET agent = 'other' WHERE job = ? AND idx = 0"},
-	{"waits", "UPDATE job SET phase = 0 WHERE id = ?"},
+	{"waits", "UPDATE step SET job_phase = 0 WHERE job = ? AND idx = 0"},
 	{"parked", "DELETE FROM alert WHERE job = ?"},
 	{"parked", "UPDATE alert SET closed_at = 1 WHERE job = ?"},
-	{"parked", "UPDATE job SET parked_at = NULL WHERE id = ?"},
-	{"parked", "UPDATE job SET phase = 1 WHERE id = ?"},
+	{"parked", "UPDATE step SET parked_at = NULL WHERE job = ? AND idx = 0"},
+	{"parked", "UPDATE step SET job_phase = 1 WHERE job = ? AND idx = 0"},
 }
 
 func TestCheckFinds(t *testing.T) {
@@ -81,7 +81,7 @@ func TestCheckFinds(t *testing.T) {
 		case "parked":
 			action = "fail"
 		}
-		ids[i] = submit(t, n, fmt.Sprintf("type: t\nkey: k%d\nflow: chain\nsteps:\n  a: {agent: %s, action: %s, undo: {}, completeWithin: 1h, retry: {attempts: 1}}\n  b: {agent: a}\n", i, agent, action)).ID
+		ids[i] = submit(t, n, fmt.Sprintf("type: t%[1]d\nkey: k%[1]d\nflow: chain\nsteps:\n  a: {agent: %[2]s, action: %[3]s, undo: {}, completeWithin: 1h, retry: {attempts: 1}}\n  b: {agent: a}\n", i, agent, action)).ID
 	}
 	for i, c := range corruptions {
 		switch c.job {
