@@ -57,6 +57,9 @@ type row struct {
 	was     *Step // as loaded; nil: new
 	dirty   bool
 	payload PayloadChange
+
+	fresh       bool      // made ready since it was loaded, and not let out yet
+	readyBefore time.Time // ReadyAt before that
 }
 
 // task is a step or job to look at, once the rows that it needs are there.
@@ -295,9 +298,13 @@ func (w *Workset) turnLater(e *entry, f flip) {
 // place is the only way into a phase: it keeps the job's counts.
 func (w *Workset) place(e *entry, r *row, p Phase, at time.Time) {
 	e.count(r.Step, -1)
-	if p == Ready && r.Phase != Ready {
-		r.ReadyAt = w.now
+	switch {
+	case p == Ready && r.Phase != Ready:
+		r.readyBefore, r.ReadyAt, r.fresh = r.ReadyAt, w.now, true
+	case p != Ready && p != Running && r.fresh: // for nothing: the job has turned since, in the same event
+		r.ReadyAt = r.readyBefore
 	}
+	r.fresh = p == Ready && r.fresh
 	r.Phase, r.AvailableAt = p, at
 	e.count(r.Step, +1)
 	r.dirty, e.dirty = true, true
