@@ -32,6 +32,19 @@ func (s *Scheduler) Submit(ctx context.Context, plan *perdure.Plan) (Submitted, 
 // says that nothing is known of any of them.
 func (s *Scheduler) SubmitAll(ctx context.Context, plans []*perdure.Plan) ([]Submitted, error) {
 	answers := make([]Submitted, len(plans))
+	for from := 0; from < len(plans); from += maxSet {
+		to := min(from+maxSet, len(plans))
+		if err := s.submitSet(ctx, plans[from:to], answers[from:to]); err != nil {
+			return nil, err
+		}
+	}
+	return answers, nil
+}
+
+// maxSet is how many submissions of one caller are queued at once: others are to have room, too.
+const maxSet = maxQueued / 10
+
+func (s *Scheduler) submitSet(ctx context.Context, plans []*perdure.Plan, answers []Submitted) error {
 	ops := make([]submission, len(plans))
 	requests := make([]*request, 0, len(plans))
 	done := make(chan struct{}, len(plans))
@@ -43,17 +56,21 @@ func (s *Scheduler) SubmitAll(ctx context.Context, plans []*perdure.Plan) ([]Sub
 		requests = append(requests, &request{op: &ops[i], weight: len(plan.Steps), done: done})
 	}
 	if err := s.doAll(ctx, requests, done); err != nil {
-		return nil, err
+		return err
 	}
 	next := 0
 	for i := range answers {
-		if answers[i].Err == nil {
-			answers[i] = ops[i].answer
-			answers[i].Err = requests[next].err
-			next++
+		if answers[i].Err != nil {
+			continue
 		}
+		if err := requests[next].err; err != nil {
+			answers[i].Err = err
+		} else {
+			answers[i] = ops[i].answer
+		}
+		next++
 	}
-	return answers, nil
+	return nil
 }
 
 type submission struct {
