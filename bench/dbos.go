@@ -10,6 +10,7 @@ import (
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 	_ "github.com/dbos-inc/dbos-transact-golang/dbos/driver/sqlite"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -43,6 +44,7 @@ type dbosApp struct {
 	sqlite bool
 
 	pool  *pgxpool.Pool
+	db    *sql.DB
 	queue dbos.Queue
 	ctx   dbos.Context
 	look  *look
@@ -87,12 +89,17 @@ func (d *dbosApp) Open(ctx context.Context) (err error) {
 	cfg := dbos.Config{AppName: "bench", Logger: slog.New(slog.DiscardHandler), ApplicationVersion: "1"}
 	if d.sqlite {
 		path := filepath.Join(d.env.Dir, "dbos.db")
-		cfg.DatabaseURL = "sqlite:" + path
-		defer func() {
-			if err == nil {
-				d.look, err = lookAtSQLite(path)
-			}
-		}()
+		// The settings that DBOS gives a file that it opens itself; the handle is needed for batches.
+		d.db, err = sql.Open("sqlite", "file:"+path+"?_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)&_pragma=foreign_keys(ON)&_pragma=synchronous(NORMAL)")
+		if err != nil {
+			return err
+		}
+		d.db.SetMaxOpenConns(8)
+		d.db.SetMaxIdleConns(8)
+		cfg.SQLiteSystemDB = d.db
+		if d.look, err = lookAtSQLite(path); err != nil {
+			return err
+		}
 	} else {
 		pc, err := pgxpool.ParseConfig(d.env.Postgres)
 		if err != nil {
@@ -138,12 +145,15 @@ func (d *dbosApp) Close() {
 	if d.pool != nil {
 		d.pool.Close()
 	}
+	if d.db != nil {
+		d.db.Close()
+	}
 	d.look.close()
 }
 
 // SubmitBatch enqueues in one transaction.
-func (d *dbosApp) SubmitBatch(ctx context.Context, n int) (err error) {
-	enqueue := func(tx any) error {
+func (d *dbosApp) SubmitBatch(ctx context.Context, n int) error {
+	return d.inTx(ctx, func(tx any) error {
 		for range n {
 			if _, err := dbos.Enqueue[int](d.ctx, d.queue.GetName(), dbosFlow, dbosJob{payload: nextPayload(), Steps: 1},
 				dbos.WithEnqueueTransaction(tx)); err != nil {
@@ -151,23 +161,23 @@ func (d *dbosApp) SubmitBatch(ctx context.Context, n int) (err error) {
 			}
 		}
 		return nil
+	})
+}
+
+func (d *dbosApp) inTx(ctx context.Context, f func(tx any) error) error {
+	if !d.sqlite {
+		return pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error { return f(tx) })
 	}
-	if d.sqlite {
-		return errNotHere
-	}
-	tx, err := d.pool.Begin(ctx)
+	tx, err := d.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx))
-	if err := enqueue(tx); err != nil {
+	defer tx.Rollback()
+	if err := f(tx); err != nil {
 		return err
 	}
-	return tx.Commit(ctx)
+	return tx.Commit()
 }
-
-var errNotHere = fmt.Errorf("not with this store")
-var _ *sql.DB
 
 func (d *dbosApp) run(n, goroutines int, job dbosJob) error {
 	return spread(context.Background(), n, goroutines, func(context.Context) error {
