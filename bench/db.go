@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -54,7 +55,7 @@ func startPostgres(ctx context.Context, parent string, more ...string) (*postgre
 	data, log := filepath.Join(dir, "data"), filepath.Join(parent, filepath.Base(dir)+".log")
 	initdb := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "--auth=trust", "--username=postgres",
 		"--encoding=UTF8", "--locale=C", "--pgdata="+data)
-	initdb.SysProcAttr = credentials(cred)
+	initdb.SysProcAttr = &syscall.SysProcAttr{Credential: cred}
 	initdb.Dir = dir
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initdb: %w\n%s", err, out)

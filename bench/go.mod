@@ -14,6 +14,7 @@ require (
 	github.com/riverqueue/river/riverdriver/riversqlite v0.47.0
 	modernc.org/sqlite v1.60.1
 	perdure v0.0.0
+	zombiezen.com/go/sqlite v1.4.2
 )
 
 require (

@@ -96,8 +96,11 @@ func (r *runner) provide(ctx context.Context) (err error) {
 		k, _ := kindOf(name)
 		if k.Missing != nil {
 			if why := k.Missing(&r.env); why != "" {
-				if more, ok := r.missing[name]; ok {
-					why += ": " + more
+				for system, cause := range r.missing {
+					if strings.HasPrefix(name, system) {
+						why += ": " + cause
+						break
+					}
 				}
 				r.missing[name] = why
 				progress("%s is left out: %s", name, why)
