@@ -1,5 +1,0 @@
-package main
-
-import "context"
-
-func buildTemporal(context.Context, *runner) error { return nil }
