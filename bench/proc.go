@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -89,8 +90,8 @@ func (c *child) stop() {
 // tail is the end of what the program has written.
 func (c *child) tail() string {
 	b, _ := os.ReadFile(c.log)
-	if len(b) > 2000 {
-		b = b[len(b)-2000:]
+	if len(b) > 600 {
+		b = b[len(b)-600:]
 	}
 	return strings.TrimSpace(string(b))
 }
@@ -122,13 +123,19 @@ func dialable(addr string) func(context.Context) error {
 	}
 }
 
+// freePort is below those that the system gives to clients: nobody takes it in between, and a program that
+// keeps ports as 16 bits with a sign can have it.
 func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+	var err error
+	for range 100 {
+		var l net.Listener
+		port := 20_000 + rand.N(12_000)
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			l.Close()
+			return port, nil
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return 0, err
 }
 
 // unprivileged is another user than root where this is run by root: PostgreSQL refuses root.
