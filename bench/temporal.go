@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	temporalShards  = 4
+	temporalShards  = 128
 	temporalPollers = 16
 )
 

@@ -88,8 +88,11 @@ var workloads = []Workload{
 	},
 	{
 		Name: "fan", Title: "1,000 parallel steps and a join", Unit: "steps/s",
-		Size: func(k Kind, quick bool) int { k.Pace = k.Pace/fanWidth + 1; return sized(30, 20, 8)(k, quick) },
-		Can:  func(s System) bool { _, ok := s.(fanner); return ok },
+		Size: func(k Kind, quick bool) int { // steps of a slow system are about twice as many a second as its jobs
+			full := sized(30, 20, 8)(k, quick)
+			return max(min(full, 20*k.Pace/fanWidth), 1)
+		},
+		Can: func(s System) bool { _, ok := s.(fanner); return ok },
 		Run: func(ctx context.Context, m *measure) error {
 			if err := m.ready(ctx); err != nil {
 				return err
