@@ -22,8 +22,8 @@ const (
 
 func init() {
 	common := []string{
-		"jobs that are submitted to run at once: RunWorkflow, which starts them in process without a queue",
-		fmt.Sprintf("backlog: enqueued in transactions of %d (WithEnqueueTransaction), queue polled every %v, %d workers", batchSize, dbosPoll, dbosWorkers),
+		fmt.Sprintf("batches and chains: enqueued in transactions of %d (WithEnqueueTransaction), queue polled every %v, %d workers", batchSize, dbosPoll, dbosWorkers),
+		"one by one, fans and at idle: RunWorkflow, which starts in process without a queue",
 		"each step a RunAsStep, parallel ones by Go",
 	}
 	kinds = append(kinds, Kind{
@@ -151,12 +151,16 @@ func (d *dbosApp) Close() {
 	d.look.close()
 }
 
-// SubmitBatch enqueues in one transaction.
 func (d *dbosApp) SubmitBatch(ctx context.Context, n int) error {
+	return d.enqueue(ctx, n, dbosJob{Steps: 1})
+}
+
+// enqueue stores jobs in one transaction, for the queue.
+func (d *dbosApp) enqueue(ctx context.Context, n int, job dbosJob) error {
 	return d.inTx(ctx, func(tx any) error {
 		for range n {
-			if _, err := dbos.Enqueue[int](d.ctx, d.queue.GetName(), dbosFlow, dbosJob{payload: nextPayload(), Steps: 1},
-				dbos.WithEnqueueTransaction(tx)); err != nil {
+			job.payload = nextPayload()
+			if _, err := dbos.Enqueue[int](d.ctx, d.queue.GetName(), dbosFlow, job, dbos.WithEnqueueTransaction(tx)); err != nil {
 				return err
 			}
 		}
@@ -190,8 +194,15 @@ func (d *dbosApp) run(n, goroutines int, job dbosJob) error {
 
 func (d *dbosApp) Submit(context.Context) error { return d.run(1, 1, dbosJob{Steps: 1}) }
 
-func (d *dbosApp) SubmitChains(_ context.Context, n, steps int) error {
-	return d.run(n, submitters, dbosJob{Steps: steps})
+func (d *dbosApp) SubmitChains(ctx context.Context, n, steps int) error {
+	for n > 0 {
+		k := min(n, batchSize)
+		if err := d.enqueue(ctx, k, dbosJob{Steps: steps}); err != nil {
+			return err
+		}
+		n -= k
+	}
+	return nil
 }
 
 func (d *dbosApp) SubmitFans(_ context.Context, n, width int) error {

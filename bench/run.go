@@ -251,7 +251,7 @@ func (r *runner) plotted(ctx context.Context) {
 				if ctx.Err() != nil {
 					return
 				}
-				if _, not := r.missing[name]; not || !w.Can(k.New(&r.env)) || n > p.most(k) {
+				if _, not := r.missing[name]; not || !w.Can(k.New(&r.env)) || n > p.most(k) || r.quick && n > 10_000 {
 					continue
 				}
 				r.add(r.measure(ctx, k, w, n, 0))
