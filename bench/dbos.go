@@ -206,7 +206,7 @@ func (d *dbosApp) SubmitChains(ctx context.Context, n, steps int) error {
 }
 
 func (d *dbosApp) SubmitFans(_ context.Context, n, width int) error {
-	return d.run(n, 4, dbosJob{Width: width, Steps: 1})
+	return d.run(n, fanSubmitters(width), dbosJob{Width: width, Steps: 1})
 }
 
 func (d *dbosApp) RunOne(context.Context) error {

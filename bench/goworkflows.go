@@ -158,7 +158,7 @@ func (g *goWorkflows) SubmitChains(ctx context.Context, n, steps int) error {
 }
 
 func (g *goWorkflows) SubmitFans(ctx context.Context, n, width int) error {
-	return spread(ctx, n, 4, func(ctx context.Context) error {
+	return spread(ctx, n, fanSubmitters(width), func(ctx context.Context) error {
 		_, err := g.create(ctx, 1, width)
 		return err
 	})

@@ -160,7 +160,7 @@ func (p *perdureServer) SubmitChains(ctx context.Context, n, steps int) error {
 }
 
 func (p *perdureServer) SubmitFans(ctx context.Context, n, width int) error {
-	return p.submit(ctx, fanOf(width), n, 4)
+	return p.submit(ctx, fanOf(width), n, fanSubmitters(width))
 }
 
 func (p *perdureServer) RunOne(ctx context.Context) error {

@@ -219,7 +219,7 @@ func (r *restateServer) SubmitChains(ctx context.Context, n, steps int) error {
 }
 
 func (r *restateServer) SubmitFans(ctx context.Context, n, width int) error {
-	return spread(ctx, n, 4, func(ctx context.Context) error { return r.send(ctx, "/send", 1, width) })
+	return spread(ctx, n, fanSubmitters(width), func(ctx context.Context) error { return r.send(ctx, "/send", 1, width) })
 }
 
 // RunOne calls and waits for the answer.

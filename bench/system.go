@@ -122,6 +122,9 @@ func spread(ctx context.Context, n, goroutines int, f func(context.Context) erro
 	return context.Cause(ctx)
 }
 
+// fanSubmitters is how many goroutines submit jobs of many parallel steps: so many that enough is in flight.
+func fanSubmitters(width int) int { return max(4, submitters/width) }
+
 // finished waits until so many jobs are done, durably. The count of handlers tells when it is worth asking
 // the database, so that asking costs the system nothing while it works.
 func finished(ctx context.Context, s System, jobs, handlers int64) error {

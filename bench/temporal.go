@@ -321,7 +321,7 @@ func (t *temporalServer) SubmitChains(ctx context.Context, n, steps int) error {
 }
 
 func (t *temporalServer) SubmitFans(ctx context.Context, n, width int) error {
-	return spread(ctx, n, 4, func(ctx context.Context) error {
+	return spread(ctx, n, fanSubmitters(width), func(ctx context.Context) error {
 		_, err := t.run(ctx, 1, width)
 		return err
 	})
