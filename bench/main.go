@@ -63,7 +63,15 @@ const usageText = `Usage: bench [flags]         the full run: all systems, all w
 Flags:
 `
 
+// order is that of the report: ours first, then as they compare.
+var order = []string{"perdure", "river", "dbos", "restate", "goworkflows", "asynq", "temporal"}
+
 func main() {
+	place := func(k Kind) int {
+		name, _, _ := strings.Cut(k.Name, "-")
+		return slices.Index(order, name)
+	}
+	slices.SortStableFunc(kinds, func(a, b Kind) int { return place(a) - place(b) })
 	if err := run(os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)

@@ -45,6 +45,7 @@ type measure struct {
 
 	look  *look
 	began mark
+	spent mark // before the clock started, on the jobs that are measured
 }
 
 // mark is where the counters stood.
@@ -52,6 +53,10 @@ type mark struct {
 	at       time.Time
 	own, srv float64 // processor seconds of this process and of PostgreSQL
 	wal      int64
+}
+
+func (k mark) minus(o mark) mark {
+	return mark{own: k.own - o.own, srv: k.srv - o.srv, wal: k.wal - o.wal}
 }
 
 // carryOut measures what the order says. It is run in a process of its own, so that no system sees another's
@@ -177,11 +182,11 @@ func (m *measure) mark(ctx context.Context) (k mark) {
 
 // count notes what a job has cost since from.
 func (m *measure) count(ctx context.Context, jobs int) {
-	k := m.mark(ctx)
-	m.Extra["own µs/job"] = 1e6 * (k.own - m.began.own) / float64(jobs)
+	k := m.mark(ctx).minus(m.began)
+	m.Extra["own µs/job"] = 1e6 * (k.own + m.spent.own) / float64(jobs)
 	if m.look != nil {
-		m.Extra["PostgreSQL µs/job"] = 1e6 * (k.srv - m.began.srv) / float64(jobs)
-		m.Extra["WAL bytes/job"] = float64(k.wal-m.began.wal) / float64(jobs)
+		m.Extra["PostgreSQL µs/job"] = 1e6 * (k.srv + m.spent.srv) / float64(jobs)
+		m.Extra["WAL bytes/job"] = float64(k.wal+m.spent.wal) / float64(jobs)
 	}
 }
 

@@ -18,7 +18,7 @@ type curve struct {
 var points = []curve{
 	{"drain", "backlog.svg", "Rate against backlog", "jobs waiting", "jobs/s", []int{1000, 10_000, 100_000, 1_000_000},
 		func(k Kind) int { return 100 * k.Pace }},
-	{"chain", "chain.svg", "What a step costs, in a row", "steps of a job", "µs per step", []int{1, 3, 10, 30, 100},
+	{"chain", "chain.svg", "What a step costs, in a row", "steps of a job", "µs per step", []int{1, 3, 10, 30, 100, 1000},
 		func(k Kind) int { return k.Pace }},
 	{"width", "width.svg", "What a step costs, beside each other", "parallel steps of a job", "µs per step", []int{1, 10, 100, 1000, 9999},
 		func(k Kind) int { return 10 * k.Pace }},
@@ -77,11 +77,11 @@ func draw(title, xName, yName string, lines []line) string {
 	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="#fff"/><text x="%d" y="28" font-size="16">%s</text>`+"\n", left, html.EscapeString(title))
 	for _, d := range x.decades() {
 		fmt.Fprintf(&b, `<path d="M%.1f %dV%d" stroke="#ddd"/><text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n",
-			x.at(d), topEdge, plotHeight-baseEdge, x.at(d), plotHeight-baseEdge+18, figure(d))
+			x.at(d), topEdge, plotHeight-baseEdge, x.at(d), plotHeight-baseEdge+18, power(d))
 	}
 	for _, d := range y.decades() {
 		fmt.Fprintf(&b, `<path d="M%d %.1fH%d" stroke="#ddd"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n",
-			left, y.at(d), plotWidth-right, left-8, y.at(d)+4, figure(d))
+			left, y.at(d), plotWidth-right, left-8, y.at(d)+4, power(d))
 	}
 	fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle">%s</text>`+"\n", (left+plotWidth-right)/2, plotHeight-18, html.EscapeString(xName))
 	fmt.Fprintf(&b, `<text transform="translate(20 %d) rotate(-90)" text-anchor="middle">%s</text>`+"\n", plotHeight/2, html.EscapeString(yName))
@@ -123,4 +123,12 @@ func (a axis) decades() (all []float64) {
 		all = append(all, math.Pow(10, d))
 	}
 	return all
+}
+
+// power writes a power of ten.
+func power(v float64) string {
+	if v >= 1 {
+		return strings.TrimSuffix(figure(1000*v), ",000")
+	}
+	return fmt.Sprint(v)
 }

@@ -231,7 +231,7 @@ func (r *runner) beside(b *strings.Builder) {
 		}
 	}
 	if len(lines) > 0 {
-		b.WriteString("## What a job costs\n\nProcessor time of the process that submits and works, and of PostgreSQL; WAL, after a checkpoint. In `backlog` it is the\ndraining alone.\n\n" +
+		b.WriteString("## What a job costs\n\nFrom its submission to its end: processor time of the process that submits and works, and of PostgreSQL; WAL, the checkpoint\nbefore.\n\n" +
 			"| | | own µs | PostgreSQL µs | WAL bytes | inserted/s |\n|---|---|---|---|---|---|\n" + strings.Join(lines, "\n") + "\n\n")
 	}
 }
