@@ -1,0 +1,218 @@
+// Command bench measures Perdure and its peers on the same workloads, on the same machine, in one run whose
+// rounds are interleaved, and prints a table.
+//
+//	main.go      what can be asked for
+//	run.go       rounds: every measurement is a process of its own, on an empty database
+//	measure.go   one measurement: warm up, measure, check that no job was lost
+//	workload.go  the columns of the table, and the curves that are plotted
+//	ours.go      what only Perdure is asked: memory, a million jobs, a snapshot held open, Nebula's size
+//	system.go    what a system must be able to do; one file for each of them
+//	floor.go     what the machine could do at all
+//	db.go, proc.go  databases and other programs, started here and ended with this process
+//	report.go, plot.go  Markdown, JSON, SVG
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Options are the sizes of the long workloads.
+type Options struct {
+	Held     time.Duration // how long the old transaction is held open
+	Waiting  int           // jobs that wait
+	Finished int           // jobs that are done
+	Settle   time.Duration // how long an idle node is watched
+}
+
+// asked is what the command line says.
+type asked struct {
+	quick     bool
+	list      bool
+	rounds    int
+	systems   []string
+	workloads []string
+	out       string
+	dir       string
+	perdure   string
+	within    time.Duration
+	scale     float64
+	floor     bool
+	curves    bool
+	options   Options
+}
+
+const usageText = `Usage: bench [flags]         the full run: all systems, all workloads, five rounds (hours)
+       bench quick [flags]   about five minutes: Perdure, River, DBOS, three rounds
+
+  bench quick
+  bench quick --systems perdure-pg,river-pg --workloads batch,single
+  bench --systems perdure-pg --workloads held --held 5m
+  bench --workloads batch,three --rounds 7 --out /tmp/results
+  bench --list
+
+Flags:
+`
+
+// order is that of the report: ours first, then as they compare.
+var order = []string{"perdure", "river", "dbos", "restate", "goworkflows", "asynq", "temporal"}
+
+func main() {
+	place := func(k Kind) int {
+		name, _, _ := strings.Cut(k.Name, "-")
+		return slices.Index(order, name)
+	}
+	slices.SortStableFunc(kinds, func(a, b Kind) int { return place(a) - place(b) })
+	if err := run(os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if len(args) > 0 {
+		switch args[0] { // what this program starts itself as
+		case "-measure":
+			return carryOutOrder(ctx, args[1])
+		case "-agent":
+			return serveAgent(ctx, args[1:])
+		case "-node":
+			return serveNode(ctx, args[1:])
+		}
+	}
+	a, err := parse(args, os.Stderr)
+	if err != nil {
+		return err
+	}
+	if a.list {
+		list(os.Stdout)
+		return nil
+	}
+	return newRunner(a).run(ctx)
+}
+
+func parse(args []string, out io.Writer) (a asked, err error) {
+	if len(args) > 0 && args[0] == "quick" {
+		a.quick, args = true, args[1:]
+	}
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.SetOutput(out)
+	f.Usage = func() { fmt.Fprint(out, usageText); f.PrintDefaults() }
+	var systems, works string
+	rounds := 5
+	if a.quick {
+		rounds = 3
+	}
+	f.IntVar(&a.rounds, "rounds", rounds, "rounds of each workload")
+	f.StringVar(&systems, "systems", "", "which, separated by commas (--list); a prefix takes all that begin so")
+	f.StringVar(&works, "workloads", "", "which, separated by commas (--list)")
+	f.StringVar(&a.out, "out", "results", "directory for report.md, results.json and the plots")
+	f.StringVar(&a.dir, "dir", "", "directory for the databases: on the disk that is to be measured (default: the system's for temporary files)")
+	f.StringVar(&a.perdure, "perdure", "", "the perdure program (default: it is built)")
+	f.DurationVar(&a.within, "timeout", 5*time.Minute, "of one measurement; the long ones take what they need on top")
+	f.Float64Var(&a.scale, "scale", 1, "multiplies the sizes of the workloads")
+	f.BoolVar(&a.floor, "floor", true, "measure what the machine could do at all")
+	f.BoolVar(&a.curves, "curves", !a.quick, "measure the curves for the plots")
+	f.DurationVar(&a.options.Held, "held", 5*time.Minute, "how long workload held holds its transaction open")
+	f.IntVar(&a.options.Waiting, "waiting", 1_000_000, "jobs that wait, for workloads memory and million")
+	f.IntVar(&a.options.Finished, "finished", 5_000_000, "jobs that are done, for workload million")
+	f.DurationVar(&a.options.Settle, "watch", 20*time.Second, "how long workload rest watches an idle node")
+	f.BoolVar(&a.list, "list", false, "list systems and workloads")
+	if err := f.Parse(args); err != nil {
+		return a, err
+	}
+	if f.NArg() > 0 {
+		return a, fmt.Errorf("%q is not understood: bench --help", f.Arg(0))
+	}
+	if a.systems, err = choose(systems, quickSystems(a.quick), systemNames()); err != nil {
+		return a, err
+	}
+	a.workloads, err = choose(works, usualWorkloads(a.quick), workloadNames())
+	return a, err
+}
+
+func systemNames() (names []string) {
+	for _, k := range kinds {
+		names = append(names, k.Name)
+	}
+	return names
+}
+
+func workloadNames() (names []string) {
+	for _, w := range workloads {
+		names = append(names, w.Name)
+	}
+	return names
+}
+
+func quickSystems(quick bool) []string {
+	if !quick {
+		return systemNames()
+	}
+	return slices.DeleteFunc(systemNames(), func(name string) bool {
+		return !strings.HasPrefix(name, "perdure-") && !strings.HasPrefix(name, "river-") && !strings.HasPrefix(name, "dbos-")
+	})
+}
+
+func usualWorkloads(quick bool) (names []string) {
+	for _, w := range workloads {
+		if !quick || !w.Long {
+			names = append(names, w.Name)
+		}
+	}
+	return names
+}
+
+// choose takes the names that were asked for, or that begin so; all of usual where none were.
+func choose(said string, usual, all []string) ([]string, error) {
+	if said == "" {
+		return usual, nil
+	}
+	var chosen []string
+	for name := range strings.SplitSeq(said, ",") {
+		name = strings.TrimSpace(name)
+		found := slices.Contains(all, name)
+		if found {
+			chosen = append(chosen, name)
+			continue
+		}
+		for _, one := range all {
+			if name != "" && strings.HasPrefix(one, name) {
+				chosen, found = append(chosen, one), true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("there is no %q: %s", name, strings.Join(all, ", "))
+		}
+	}
+	return chosen, nil
+}
+
+func list(out io.Writer) {
+	fmt.Fprintln(out, "systems:")
+	for _, k := range kinds {
+		fmt.Fprintf(out, "  %-16s %s\n", k.Name, strings.Join(k.Settings, "; "))
+	}
+	fmt.Fprintln(out, "\nworkloads:")
+	for _, w := range workloads {
+		more := ""
+		if w.Ours {
+			more = " (Perdure alone)"
+		}
+		if w.Long {
+			more += " (not in quick)"
+		}
+		fmt.Fprintf(out, "  %-16s %s, %s%s\n", w.Name, w.Title, w.Unit, more)
+	}
+}

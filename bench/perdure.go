@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"perdure"
+	"perdure/definition"
+	"perdure/node"
+	pgstore "perdure/store/postgres"
+	"perdure/store/sqlite"
+)
+
+func init() {
+	for _, store := range []string{"PostgreSQL", "SQLite"} {
+		kinds = append(kinds, Kind{
+			Name: "perdure-" + short(store), Store: store, Ours: true, Pace: 60_000,
+			Settings: []string{"a node and an agent of 1,000 slots in process; else as it comes", durabilityOf(store)},
+			New:      func(env *Env) System { return &perdureNode{env: env, store: store} },
+		})
+	}
+}
+
+func short(store string) string {
+	if store == "PostgreSQL" {
+		return "pg"
+	}
+	return strings.ToLower(store)
+}
+
+func durabilityOf(store string) string {
+	if store == "SQLite" {
+		return "synchronous=FULL, WAL"
+	}
+	return "synchronous_commit=on"
+}
+
+// perdureNode is a node in this process, with an agent whose handler does nothing.
+type perdureNode struct {
+	handled
+	env   *Env
+	store string
+
+	kept  perdure.Store
+	node  *node.Node
+	look  *look
+	agent *perdure.Agent
+	slots int                                 // 0: 1,000
+	work  func(context.Context, *perdure.Run) // what the handler does; nil: nothing
+}
+
+func (p *perdureNode) Open(ctx context.Context) (err error) {
+	if p.kept, p.look, err = openStore(ctx, p.env, p.store); err != nil {
+		return err
+	}
+	p.agent = perdure.NewAgent("bench")
+	if p.agent.Slots = p.slots; p.slots == 0 {
+		p.agent.Slots = 1000
+	}
+	p.agent.HandleAny(func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
+		if p.work != nil {
+			p.work(ctx, run)
+		}
+		p.n.Add(1)
+		return nil, nil
+	})
+	p.node = node.New(p.kept, node.Config{Agents: []*perdure.Agent{p.agent}, MaxBacklog: 20_000_000})
+	return nil
+}
+
+// openStore opens Perdure's store in an empty database, and a connection beside it.
+func openStore(ctx context.Context, env *Env, kind string) (perdure.Store, *look, error) {
+	if kind == "SQLite" {
+		path := filepath.Join(env.Dir, "perdure.db")
+		s, err := sqlite.Open(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		l, err := lookAtSQLite(path)
+		return s, l, err
+	}
+	if _, _, err := pgstore.Migrate(ctx, env.Postgres); err != nil {
+		return nil, nil, err
+	}
+	s, err := pgstore.Open(ctx, env.Postgres)
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := lookAtPostgres(ctx, env.Postgres)
+	return s, l, err
+}
+
+func (p *perdureNode) Work(ctx context.Context) error { return p.node.Start(ctx) }
+
+func (p *perdureNode) Left(ctx context.Context) (bool, error) {
+	n, err := p.kept.Backlog(ctx, 1)
+	return n > 0, err
+}
+
+func (p *perdureNode) Done(ctx context.Context) (int64, error) { return doneJobs(ctx, p.look) }
+
+// doneJobs counts with the view that users count with.
+func doneJobs(ctx context.Context, l *look) (int64, error) {
+	return l.number(ctx, "select count(*) from "+jobsView(l)+" where phase = 'settled' and current = 'done'")
+}
+
+func jobsView(l *look) string {
+	if l.pg != nil {
+		return "perdure.jobs"
+	}
+	return "jobs"
+}
+
+func (p *perdureNode) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_ = p.node.Stop(ctx)
+	_ = p.kept.Close()
+	p.look.close()
+}
+
+// submit is how many jobs of one definition are submitted: the one place to change where the node learns a
+// better way.
+func (p *perdureNode) submit(ctx context.Context, def *template, n int) error {
+	return spread(ctx, n, min(n, 1000), func(ctx context.Context) error {
+		plan, err := def.plan()
+		if err != nil {
+			return err
+		}
+		_, _, err = p.node.SubmitPlan(ctx, plan)
+		return err
+	})
+}
+
+func (p *perdureNode) SubmitBatch(ctx context.Context, n int) error {
+	return p.submit(ctx, oneStep, n)
+}
+
+func (p *perdureNode) Submit(ctx context.Context) error { return p.submit(ctx, oneStep, 1) }
+
+func (p *perdureNode) SubmitChains(ctx context.Context, n, steps int) error {
+	return p.submit(ctx, chainOf(steps), n)
+}
+
+func (p *perdureNode) SubmitFans(ctx context.Context, n, width int) error {
+	return p.submit(ctx, fanOf(width), n)
+}
+
+func (p *perdureNode) RunOne(ctx context.Context) error {
+	plan, err := oneStep.plan()
+	if err != nil {
+		return err
+	}
+	job, _, err := p.node.SubmitPlan(ctx, plan)
+	if err != nil {
+		return err
+	}
+	job, err = p.node.Job(ctx, job.ID.String(), 10*time.Second)
+	if err == nil && job.Current != perdure.Done {
+		err = fmt.Errorf("%s is %v after 10 s", job.ID, job.Current)
+	}
+	return err
+}
+
+// template is a definition of which many jobs are made, each with an input of its own.
+type template struct {
+	head, tail string // of the document, around the input
+	compiler   definition.Compiler
+}
+
+func templateOf(typ, steps string) *template {
+	return &template{head: `{"type":"` + typ + `","input":`, tail: `,"steps":{` + steps + `}}`}
+}
+
+// text is the document of one job.
+func (t *template) text() []byte {
+	in, err := json.Marshal(nextPayload())
+	if err != nil {
+		panic(err) // it is ours
+	}
+	b := make([]byte, 0, len(t.head)+len(in)+len(t.tail))
+	b = append(b, t.head...)
+	b = append(b, in...)
+	return append(b, t.tail...)
+}
+
+func (t *template) plan() (*perdure.Plan, error) {
+	plans, err := t.compiler.Parse(t.text(), definition.JSON, definition.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return plans[0], nil
+}
+
+// step is one step. It is given the job's input, as the peers' workers are given theirs.
+func step(name string, after ...string) string {
+	s := `"` + name + `":{"agent":"bench","action":"work","with":"${input}"`
+	if len(after) > 0 {
+		s += `,"after":["` + strings.Join(after, `","`) + `"]`
+	}
+	return s + "}"
+}
+
+var oneStep = templateOf("one", step("s1"))
+
+// chainOf is a definition of steps in a row.
+func chainOf(steps int) *template {
+	var all []string
+	for i := range steps {
+		if i == 0 {
+			all = append(all, step("s1"))
+		} else {
+			all = append(all, step(fmt.Sprintf("s%d", i+1), fmt.Sprintf("s%d", i)))
+		}
+	}
+	return templateOf(fmt.Sprintf("chain%d", steps), strings.Join(all, ","))
+}
+
+// fanOf is a definition of steps beside each other, and one after all of them.
+func fanOf(width int) *template {
+	var all, names []string
+	for i := range width {
+		names = append(names, fmt.Sprintf("s%d", i+1))
+		all = append(all, step(names[i]))
+	}
+	return templateOf(fmt.Sprintf("fan%d", width), strings.Join(append(all, step("join", names...)), ","))
+}
