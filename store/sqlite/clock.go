@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"context"
 	"sync"
 	"time"
 )
@@ -43,11 +42,11 @@ func (c *clock) unsaved() time.Duration {
 }
 
 // saveClock writes the mark. It runs in the transaction whose time it keeps.
-func (s *Store) saveClock(ctx context.Context, c *conn) error {
+func (s *Store) saveClock(c *conn) error {
 	s.clock.mu.Lock()
 	mark := s.clock.mark
 	s.clock.mu.Unlock()
-	_, err := c.exec(ctx, `UPDATE clock SET mark = ? WHERE one = 1 AND mark < ?`, mark.UnixMicro(), mark.UnixMicro())
+	err := c.exec(`UPDATE clock SET mark = ? WHERE one = 1 AND mark < ?`, mark.UnixMicro(), mark.UnixMicro())
 	if err == nil {
 		s.clock.mu.Lock()
 		s.clock.saved = mark // if the commit fails, the next change writes it all the same
@@ -56,8 +55,8 @@ func (s *Store) saveClock(ctx context.Context, c *conn) error {
 	return err
 }
 
-func (s *Store) loadClock(ctx context.Context) error {
-	us, err := one(ctx, s.read, (*row).num, `SELECT mark FROM clock WHERE one = 1`)
+func (s *Store) loadClock() error {
+	us, err := one(s.write, (*row).num, `SELECT mark FROM clock WHERE one = 1`)
 	if err != nil {
 		return err
 	}

@@ -1,146 +1,210 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
-	"database/sql"
 	"errors"
+	"fmt"
 	"strings"
-	"sync"
+
+	driver "zombiezen.com/go/sqlite"
 )
 
-// conn is a connection, or a pool of them, with its statements prepared once each.
+// conn is a connection. One goroutine at a time has it.
 type conn struct {
-	db      *sql.DB
-	prepare func(context.Context, string) (*sql.Stmt, error)
-	only    *sql.Conn // the one connection of those who write; nil: a pool
+	db    *driver.Conn
+	stmts map[string]*driver.Stmt // prepared once each
+	words words
 
-	mu    sync.Mutex
-	stmts map[string]*sql.Stmt
+	insertOne, insertMany, updates texts // of those who write
 }
 
-func connect(ctx context.Context, dsn string, size int) (*conn, error) {
-	db, err := sql.Open("sqlite", dsn)
+// connect opens a connection and sets it up.
+func connect(path string, pragmas ...string) (*conn, error) {
+	db, err := driver.OpenConn(path, driver.OpenReadWrite|driver.OpenCreate)
 	if err != nil {
 		return nil, err
 	}
-	db.SetMaxOpenConns(size)
-	db.SetMaxIdleConns(size)
-	c := &conn{db: db, prepare: db.PrepareContext, stmts: map[string]*sql.Stmt{}}
-	if size > 1 {
-		err = db.PingContext(ctx)
-	} else if c.only, err = db.Conn(ctx); err == nil {
-		c.prepare = c.only.PrepareContext
-	}
-	if err != nil {
-		_ = db.Close()
-		return nil, err
+	c := &conn{db: db, stmts: map[string]*driver.Stmt{}, words: words{},
+		insertOne: textsOf(insertText(1)), insertMany: textsOf(insertText(rowsAtOnce)), updates: textsOf(updateText)}
+	db.SetBusyTimeout(busyTimeout)
+	for _, p := range pragmas {
+		if err := c.once(`PRAGMA ` + p); err != nil {
+			return nil, errors.Join(err, db.Close())
+		}
 	}
 	return c, nil
 }
 
-func (c *conn) close() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var errs []error
-	for _, stmt := range c.stmts {
-		errs = append(errs, stmt.Close())
-	}
-	if c.only != nil {
-		errs = append(errs, c.only.Close())
-	}
-	return errors.Join(append(errs, c.db.Close())...)
-}
+func (c *conn) close() error { return c.db.Close() }
 
-func (c *conn) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if stmt, ok := c.stmts[query]; ok {
-		return stmt, nil
+// stmt is the prepared statement of a text, of which there are not many.
+func (c *conn) stmt(query string) (*driver.Stmt, error) {
+	if s := c.stmts[query]; s != nil {
+		return s, nil
 	}
-	stmt, err := c.prepare(ctx, query)
+	s, err := c.db.Prepare(query)
 	if err == nil {
-		c.stmts[query] = stmt
+		c.stmts[query] = s
 	}
-	return stmt, err
+	return s, err
 }
 
-// exec runs a statement and says how many rows it changed.
-func (c *conn) exec(ctx context.Context, query string, args ...any) (int64, error) {
-	stmt, err := c.stmt(ctx, query)
+// exec runs a statement that has no answer.
+func (c *conn) exec(query string, args ...any) error {
+	s, err := c.stmt(query)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	result, err := stmt.ExecContext(ctx, args...)
-	if err != nil {
-		return 0, err
+	bind(s, args)
+	return run(s)
+}
+
+// changed runs a statement and says how many rows it changed.
+func (c *conn) changed(query string, args ...any) (int, error) {
+	err := c.exec(query, args...)
+	return c.db.Changes(), err
+}
+
+// run takes a statement whose values are bound to its end.
+func run(s *driver.Stmt) error {
+	for {
+		more, err := s.Step()
+		if err != nil {
+			return err // it was reset
+		}
+		if !more {
+			return s.Reset()
+		}
 	}
-	return result.RowsAffected()
+}
+
+// once runs statements that are not kept.
+func (c *conn) once(script string) error {
+	for script != "" {
+		s, rest, err := c.db.PrepareTransient(script)
+		if err != nil {
+			return err
+		}
+		script = strings.TrimSpace(script[len(script)-rest:])
+		if s.BindParamCount() > 0 {
+			return errors.Join(fmt.Errorf("%d values are missing", s.BindParamCount()), s.Finalize())
+		}
+		if err := errors.Join(run(s), s.Finalize()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // all reads all rows of a query.
-func all[T any](ctx context.Context, c *conn, read func(*row) T, query string, args ...any) ([]T, error) {
-	stmt, err := c.stmt(ctx, query)
+func all[T any](c *conn, read func(*row) T, query string, args ...any) ([]T, error) {
+	s, err := c.stmt(query)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := stmt.QueryContext(ctx, args...)
-	return collect(rows, err, read)
+	bind(s, args)
+	return collect(c, s, read)
 }
 
-// once is all for a query that is put together as it is needed: there are too many of them to be kept.
-func once[T any](ctx context.Context, c *conn, read func(*row) T, query string, args ...any) ([]T, error) {
-	rows, err := c.db.QueryContext(ctx, query, args...)
-	return collect(rows, err, read)
+// transient is all for a query that is put together as it is needed: there are too many of them to be kept.
+func transient[T any](c *conn, read func(*row) T, query string, args ...any) ([]T, error) {
+	s, _, err := c.db.PrepareTransient(query)
+	if err != nil {
+		return nil, err
+	}
+	bind(s, args)
+	found, err := collect(c, s, read)
+	return found, errors.Join(err, s.Finalize())
+}
+
+// each reads the rows of a query one after the other.
+func each(c *conn, fn func(*row) error, query string) error {
+	var failed error
+	_, err := transient(c, func(r *row) struct{} {
+		if failed == nil {
+			failed = fn(r)
+		}
+		r.err = cmp.Or(r.err, failed)
+		return struct{}{}
+	}, query)
+	return cmp.Or(failed, err)
 }
 
 // one reads the first row of a query; the zero value, if there is none.
-func one[T any](ctx context.Context, c *conn, read func(*row) T, query string, args ...any) (first T, err error) {
-	found, err := all(ctx, c, read, query, args...)
+func one[T any](c *conn, read func(*row) T, query string, args ...any) (first T, err error) {
+	found, err := all(c, read, query, args...)
 	if len(found) > 0 {
 		first = found[0]
 	}
 	return first, err
 }
 
-func collect[T any](rows *sql.Rows, err error, read func(*row) T) ([]T, error) {
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var found []T
-	var r row
-	for rows.Next() {
-		if err := r.scan(rows); err != nil {
-			return nil, err
-		}
-		found = append(found, read(&r))
-		if r.err != nil {
-			return nil, r.err
-		}
-	}
-	return found, rows.Err()
-}
-
-// many is all for as many keys as there are, of width values each. The query's %s becomes a list of
-// places for them: in few sizes, so that few statements are prepared, and filled up with the last key.
-func many[K, T any](ctx context.Context, c *conn, read func(*row) T, query, place string, keys []K, bind func([]any, K) []any) ([]T, error) {
-	var found []T
-	for len(keys) > 0 {
-		size := 1
-		for size < len(keys) && size < 512 {
-			size *= 8
-		}
-		var args []any
-		for i := range size {
-			args = bind(args, keys[min(i, len(keys)-1)])
-		}
-		keys = keys[min(size, len(keys)):]
-		places := strings.Repeat(place+",", size-1) + place
-		part, err := all(ctx, c, read, strings.Replace(query, "%s", places, 1), args...)
+func collect[T any](c *conn, s *driver.Stmt, read func(*row) T) (found []T, err error) {
+	r := row{s: s, words: c.words}
+	for {
+		more, err := s.Step()
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, part...)
+		if !more {
+			return found, s.Reset()
+		}
+		r.next = 0
+		found = append(found, read(&r))
+		if r.err != nil {
+			return nil, errors.Join(r.err, s.Reset())
+		}
 	}
-	return found, nil
+}
+
+// pool is connections for whoever comes.
+type pool struct {
+	free chan *conn
+	size int
+	gone chan struct{} // closed with it
+}
+
+func openPool(size int, open func() (*conn, error)) (*pool, error) {
+	p := &pool{free: make(chan *conn, size), gone: make(chan struct{})}
+	for range size {
+		c, err := open()
+		if err != nil {
+			return nil, errors.Join(err, p.close())
+		}
+		p.size++
+		p.free <- c
+	}
+	return p, nil
+}
+
+// with lends a connection to fn, whose statements are broken off when ctx ends.
+func (p *pool) with(ctx context.Context, fn func(*conn) error) error {
+	select {
+	case c := <-p.free:
+		defer func() {
+			c.db.SetInterrupt(nil)
+			p.free <- c
+		}()
+		c.db.SetInterrupt(ctx.Done())
+		err := fn(c)
+		if err != nil && driver.ErrCode(err) == driver.ResultInterrupt && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return err
+	case <-p.gone:
+		return errClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// close waits for those that are lent.
+func (p *pool) close() error {
+	close(p.gone)
+	var errs []error
+	for range p.size {
+		errs = append(errs, (<-p.free).close())
+	}
+	return errors.Join(errs...)
 }

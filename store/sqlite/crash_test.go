@@ -24,7 +24,7 @@ func crashLoop(path string) {
 	for n := uint32(1); ; n++ {
 		j := &perdure.Job{Type: "t", Phase: perdure.Waiting, Unsettled: 3}
 		binary.BigEndian.PutUint32(j.ID[:], n)
-		nj := perdure.NewJob{Job: j, Definition: []byte("{}")}
+		nj := perdure.NewJob{Job: j, Shape: []byte("{}")}
 		for i := range 3 {
 			nj.Steps = append(nj.Steps, &perdure.Step{StepRef: perdure.StepRef{Job: j.ID, Index: i}, Name: strconv.Itoa(i)})
 		}
@@ -77,11 +77,11 @@ func checkKilled(t *testing.T, path string, last int) {
 	if faults, err := s.Check(ctx); len(faults) > 0 || err != nil {
 		t.Fatalf("%v, %v", faults, err)
 	}
-	jobs, err := one(ctx, s.read, (*row).int, `SELECT count(*) FROM job`)
+	jobs, err := one(s.write, (*row).int, `SELECT count(*) FROM jobs`)
 	if err != nil || jobs < last || jobs > last+1 {
 		t.Fatalf("%d jobs, %v, after %d were acknowledged", jobs, err, last)
 	}
-	steps, err := one(ctx, s.read, (*row).int, `SELECT count(*) FROM step`)
+	steps, err := one(s.write, (*row).int, `SELECT count(*) FROM step`)
 	if err != nil || steps != 3*jobs {
 		t.Fatalf("%d steps of %d jobs, %v", steps, jobs, err)
 	}

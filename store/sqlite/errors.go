@@ -1,11 +1,9 @@
 package sqlite
 
 import (
-	"errors"
 	"fmt"
 
-	driver "modernc.org/sqlite"
-	lib "modernc.org/sqlite/lib"
+	driver "zombiezen.com/go/sqlite"
 
 	"perdure"
 )
@@ -13,21 +11,19 @@ import (
 // wrap turns what SQLite says into what a user can act upon. The transaction was rolled back; reads go
 // on, and writes too once the cause is gone (F010).
 func (s *Store) wrap(err error) error {
-	var e *driver.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	switch e.Code() & 0xff {
-	case lib.SQLITE_FULL:
+	switch driver.ErrCode(err).ToPrimary() {
+	case driver.ResultFull:
 		return &perdure.Error{Code: perdure.CodeUnavailable, Message: fmt.Sprintf("no space is left for %s: nothing was stored", s.path),
 			Hint: "make room; nothing has to be restarted"}
-	case lib.SQLITE_IOERR, lib.SQLITE_READONLY, lib.SQLITE_CANTOPEN, lib.SQLITE_PERM:
-		return perdure.Refuse(perdure.CodeUnavailable, "%s cannot be read or written: %v", s.path, e)
-	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED:
+	case driver.ResultIOErr, driver.ResultReadOnly, driver.ResultCantOpen, driver.ResultPerm:
+		return perdure.Refuse(perdure.CodeUnavailable, "%s cannot be read or written: %v", s.path, err)
+	case driver.ResultBusy, driver.ResultLocked:
 		return &perdure.Error{Code: perdure.CodeUnavailable, Message: fmt.Sprintf("%s is locked by another program", s.path),
 			Hint: "a tool that has it open in a transaction"}
-	case lib.SQLITE_CORRUPT, lib.SQLITE_NOTADB:
-		return s.damaged(e.Error())
+	case driver.ResultCorrupt, driver.ResultNotADB:
+		return s.damaged(err.Error())
+	case driver.ResultOK, driver.ResultError: // of a statement that is wrong, or not of SQLite at all
+		return err
 	}
 	return fmt.Errorf("%s: %w", s.path, err)
 }
@@ -42,12 +38,11 @@ func (s *Store) damaged(how string) error {
 // knows what is on the disk, and a second sync that succeeds proves nothing: nothing more is written
 // until the file is opened anew (F110).
 func (s *Store) commitFailed(err error) error {
-	var e *driver.Error
-	if !errors.As(err, &e) || e.Code() != lib.SQLITE_IOERR_FSYNC && e.Code() != lib.SQLITE_IOERR_DIR_FSYNC {
+	if code := driver.ErrCode(err); code != driver.ResultIOErrFsync && code != driver.ResultIOErrDirFsync {
 		return s.wrap(err)
 	}
 	s.broken.Store(&perdure.Error{Code: perdure.CodeUnavailable,
-		Message: fmt.Sprintf("the disk of %s failed to sync: %v", s.path, e),
+		Message: fmt.Sprintf("the disk of %s failed to sync: %v", s.path, err),
 		Hint:    "look at the disk, then start anew"})
 	return fmt.Errorf("%w: %w", perdure.ErrUnknown, err)
 }

@@ -19,9 +19,9 @@ var ctx = context.Background()
 func big(n byte) *perdure.Changes {
 	id := perdure.JobID{15: n}
 	return &perdure.Changes{NewJobs: []perdure.NewJob{{
-		Job:        &perdure.Job{ID: id, Type: "t", Phase: perdure.Waiting},
-		Definition: []byte(strings.Repeat("x", 1<<20)),
-		Steps:      []*perdure.Step{{StepRef: perdure.StepRef{Job: id}, Name: "s"}},
+		Job:   &perdure.Job{ID: id, Type: "t", Phase: perdure.Waiting, Shape: perdure.ShapeID{n}},
+		Shape: []byte(strings.Repeat("x", 1<<20)),
+		Steps: []*perdure.Step{{StepRef: perdure.StepRef{Job: id}, Name: "s"}},
 	}}}
 }
 
@@ -37,7 +37,7 @@ func TestDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	limit := func(pages string) {
-		if _, err := s.write.only.ExecContext(ctx, `PRAGMA max_page_count = `+pages); err != nil {
+		if err := s.write.once(`PRAGMA max_page_count = ` + pages); err != nil {
 			t.Fatal(err)
 		}
 	}

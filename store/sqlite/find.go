@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -10,27 +11,36 @@ import (
 
 func (tx *tx) JobsByKey(keys []string) (map[string]perdure.Keyed, error) {
 	found := map[string]perdure.Keyed{}
-	_, err := many(tx.ctx, tx.c, func(r *row) struct{} {
-		key, job := r.text(), perdure.Keyed{ID: r.id()}
-		r.blob(job.Hash[:])
-		found[key] = job
-		return struct{}{}
-	}, `SELECT key, id, hash FROM job WHERE key IN (%s)`, "?", keys, bindText)
-	return found, err
+	for _, key := range keys {
+		jobs, err := all(tx.c, func(r *row) perdure.Keyed {
+			job := perdure.Keyed{ID: r.id()}
+			r.blob(job.Hash[:])
+			return job
+		}, `SELECT job, hash FROM step WHERE job_key = ?`, key)
+		if err != nil {
+			return nil, err
+		}
+		if len(jobs) > 0 {
+			found[key] = jobs[0]
+		}
+	}
+	return found, nil
 }
 
-func (tx *tx) JobByHash(hash [32]byte) (perdure.JobID, bool, error) {
-	id, err := one(tx.ctx, tx.c, (*row).id,
-		`SELECT id FROM job WHERE hash = ? AND phase <> 0 AND key IS NULL ORDER BY id DESC LIMIT 1`, hash[:])
+// JobByHash walks the unsettled jobs, newest first.
+func (tx *tx) JobByHash(typ string, hash [32]byte) (perdure.JobID, bool, error) {
+	id, err := one(tx.c, (*row).id, `
+		SELECT job FROM step INDEXED BY step_open
+		WHERE open = 1 AND hash = ? AND type = ? AND job_key IS NULL ORDER BY job DESC LIMIT 1`, hash[:], typ)
 	return id, !id.IsZero(), err
 }
 
 func (tx *tx) Limits() ([]perdure.Limit, error) {
-	return all(tx.ctx, tx.c, readLimit, `SELECT name, max FROM "limit" ORDER BY name`)
+	return all(tx.c, readLimit, `SELECT name, max FROM "limit" ORDER BY name`)
 }
 
 func (tx *tx) Alert(id int64) (*perdure.Alert, error) {
-	found, err := all(tx.ctx, tx.c, readAlert, `SELECT `+alertColumns+` FROM alert WHERE id = ?`, id)
+	found, err := all(tx.c, readAlert, `SELECT `+alertColumns+` FROM alert WHERE id = ?`, id)
 	if len(found) == 0 {
 		return nil, err
 	}
@@ -39,11 +49,15 @@ func (tx *tx) Alert(id int64) (*perdure.Alert, error) {
 
 // candidate is a ready step, with what it is ranked by.
 type candidate struct {
-	ref      perdure.StepRef
-	priority int
+	ref  perdure.StepRef
+	rank int
 }
 
 func readCandidate(r *row) candidate { return candidate{r.ref(), r.int()} }
+
+func compareCandidates(a, b candidate) int {
+	return cmp.Or(cmp.Compare(a.rank, b.rank), compareRefs(a.ref, b.ref))
+}
 
 // Ready walks the agent's lanes, one per type of job, and takes the best of each. Those of a full type
 // are reached from the jobs that hold a permit, so that however many others there are, none of them is
@@ -58,20 +72,21 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]perdure.StepRef, er
 	}
 	var ready []candidate
 	for _, typ := range lanes {
-		query := readyFree
+		var best []candidate
 		if slices.Contains(full, typ) {
-			query = readyPermitted
+			best, err = tx.readyPermitted(agent, typ)
+		} else {
+			best, err = all(tx.c, readCandidate, `
+				SELECT job, idx, ready FROM step WHERE agent = ? AND type = ? AND ready IS NOT NULL
+				ORDER BY ready, job, idx LIMIT ?`, agent, typ, max)
 		}
-		best, err := all(tx.ctx, tx.c, readCandidate, query, agent, typ, num(max))
 		if err != nil {
 			return nil, err
 		}
 		ready = append(ready, best...)
 	}
-	if len(lanes) > 1 {
-		slices.SortFunc(ready, func(a, b candidate) int {
-			return cmp.Or(-cmp.Compare(a.priority, b.priority), compareRefs(a.ref, b.ref))
-		})
+	if !slices.IsSortedFunc(ready, compareCandidates) {
+		slices.SortFunc(ready, compareCandidates)
 	}
 	refs := make([]perdure.StepRef, min(max, len(ready)))
 	for i := range refs {
@@ -80,68 +95,129 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]perdure.StepRef, er
 	return refs, nil
 }
 
-const (
-	readyFree = `
-		SELECT job, idx, priority FROM step WHERE phase = 2 AND agent = ? AND type = ?
-		ORDER BY priority DESC, job, idx LIMIT ?`
-	readyPermitted = `
-		SELECT s.job, s.idx, s.priority
-		FROM job j CROSS JOIN step s
-			ON s.phase = 2 AND s.agent = ? AND s.type = j.type AND s.priority = j.priority AND s.job = j.id
-		WHERE j.permit = 1 AND j.type = ?
-		ORDER BY j.priority DESC, j.id, s.idx LIMIT ?`
-)
+// readyPermitted are the ready steps of the jobs that hold a permit of their type's limit: no more jobs than
+// that allows.
+func (tx *tx) readyPermitted(agent, typ string) ([]candidate, error) {
+	limit := perdure.JobLimit(typ)
+	defined, err := tx.limits()
+	if err != nil {
+		return nil, err
+	}
+	query := `SELECT job, idx FROM permit WHERE name = ?`
+	jobs, err := all(tx.c, (*row).ref, query, limit)
+	if !defined[limit] {
+		jobs, err = holders(tx.c, limit)
+	}
+	var ready []candidate
+	for _, job := range jobs {
+		if err != nil {
+			break
+		}
+		var steps []candidate
+		steps, err = all(tx.c, readCandidate, `
+			SELECT s.job, s.idx, s.ready FROM step j CROSS JOIN step s
+			ON s.agent = ? AND s.type = j.type AND s.ready = 9 - j.priority AND s.job = j.job
+			WHERE j.job = ? AND j.idx = 0`, agent, job.Job[:])
+		ready = append(ready, steps...)
+	}
+	return ready, err
+}
 
 // lanes are the types of which the agent has ready steps: one leap of the index each.
 func (tx *tx) lanes(agent string) ([]string, error) {
-	return all(tx.ctx, tx.c, (*row).text, `
+	return all(tx.c, (*row).word, `
 		WITH RECURSIVE lane (agent, type) AS (
-			SELECT ?, (SELECT min(type) FROM step WHERE phase = 2 AND agent = ?)
+			SELECT ?1, (SELECT min(type) FROM step WHERE ready IS NOT NULL AND agent = ?1)
 			UNION ALL
-			SELECT agent, (SELECT min(s.type) FROM step s WHERE s.phase = 2 AND s.agent = lane.agent AND s.type > lane.type)
+			SELECT agent, (SELECT min(s.type) FROM step s WHERE s.ready IS NOT NULL AND s.agent = lane.agent AND s.type > lane.type)
 			FROM lane WHERE type IS NOT NULL
 		)
-		SELECT type FROM lane WHERE type IS NOT NULL`, agent, agent)
+		SELECT type FROM lane WHERE type IS NOT NULL`, agent)
 }
 
 func (tx *tx) Due(now time.Time, max int) ([]perdure.StepRef, error) {
-	return tx.refs(max, `
-		SELECT job, idx FROM step WHERE phase = 1 AND available_at IS NOT NULL AND available_at <= ?
-		ORDER BY available_at, job, idx LIMIT ?`, micros(now))
+	return all(tx.c, (*row).ref, `
+		SELECT job, idx FROM step WHERE due_at <= ? ORDER BY due_at, job, idx LIMIT ?`, micros(now), atMost(max))
 }
 
+// Expired walks the sets whose time has come, until those that come after can hold nothing earlier. Sets
+// that turn out to have more time are put to that of the earliest run in them.
 func (tx *tx) Expired(now time.Time, max int) ([]perdure.StepRef, error) {
-	return tx.refs(max, `
-		SELECT job, idx FROM step WHERE phase = 3 AND locked_until <= ?
-		ORDER BY locked_until, job, idx LIMIT ?`, micros(now))
+	if max <= 0 {
+		return nil, nil
+	}
+	var late, runs []member
+	var moved []written
+	after, more := written{until: math.MinInt64}, true
+	for more {
+		page, err := all(tx.c, readSet, `
+			SELECT id, until_at, steps FROM out WHERE (until_at, id) > (?, ?) AND until_at <= ?
+			ORDER BY until_at, id LIMIT ?`, after.until, after.id, now.UnixMicro(), setsAtOnce)
+		if err != nil {
+			return nil, err
+		}
+		more = len(page) == setsAtOnce
+		for _, after = range page {
+			if enough(late, max, after.until) {
+				more = false
+				break
+			}
+			if runs, err = after.members(tx.c, runs[:0]); err != nil {
+				return nil, err
+			}
+			if after.earliest(runs) {
+				moved = append(moved, after)
+			}
+			for _, m := range runs {
+				if !m.until.After(now) {
+					late = append(late, m)
+				}
+			}
+		}
+	}
+	for _, w := range moved { // not before: they would be met again
+		if err := tx.retime(w); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(late, compareMembers)
+	refs := make([]perdure.StepRef, min(max, len(late)))
+	for i := range refs {
+		refs[i] = late[i].ref
+	}
+	return refs, nil
+}
+
+// enough says whether the first max are known: the sets to come begin at a later time.
+func enough(late []member, max int, until int64) bool {
+	if len(late) < max {
+		return false
+	}
+	slices.SortFunc(late, compareMembers)
+	return late[max-1].until.UnixMicro() < until
 }
 
 func (tx *tx) Overdue(now time.Time, max int) ([]perdure.JobID, error) {
-	return all(tx.ctx, tx.c, (*row).id, `
-		SELECT id FROM job
-		WHERE phase <> 0 AND overdue = 0 AND parked_at IS NULL AND complete_by IS NOT NULL AND complete_by <= ?
-		ORDER BY complete_by, id LIMIT ?`, micros(now), atMost(max))
+	return all(tx.c, (*row).id, `
+		SELECT job FROM step WHERE look_at <= ? ORDER BY look_at, job LIMIT ?`, micros(now), atMost(max))
 }
 
 func (tx *tx) HeldBy(holder, agent, request string, max int) ([]perdure.StepRef, error) {
-	query, args := `SELECT job, idx FROM step WHERE phase = 3 AND locked_by = ?`, []any{holder}
+	where, args := `WHERE locked_by = ?`, []any{holder}
 	if request != "" {
-		query, args = query+` AND request = ?`, append(args, request)
+		where, args = where+` AND request = ?`, append(args, request)
 	}
 	if agent != "" {
-		query, args = query+` AND agent = ?`, append(args, agent)
+		where, args = where+` AND agent = ?`, append(args, agent)
 	}
-	return tx.refs(max, query+` ORDER BY job, idx LIMIT ?`, args...)
+	runs, err := members(tx.c, where, args...)
+	refs := refsOf(runs)
+	return refs[:min(len(refs), int(atMost(max)))], err
 }
 
 func (tx *tx) EmbeddedHolders() ([]string, error) {
-	return all(tx.ctx, tx.c, (*row).text,
-		`SELECT DISTINCT locked_by FROM step WHERE phase = 3 AND locked_by >= '@' AND locked_by < 'A' ORDER BY locked_by`)
-}
-
-// refs are the steps of a query whose last place is for how many.
-func (tx *tx) refs(max int, query string, args ...any) ([]perdure.StepRef, error) {
-	return all(tx.ctx, tx.c, (*row).ref, query, append(args, atMost(max))...)
+	return all(tx.c, (*row).text,
+		`SELECT DISTINCT locked_by FROM out WHERE locked_by >= '@' AND locked_by < 'A' ORDER BY locked_by`)
 }
 
 // atMost is a LIMIT, of which a negative one would be none.

@@ -3,82 +3,230 @@ package sqlite
 import (
 	"bytes"
 	"cmp"
-	"context"
+	"encoding/json"
+	"maps"
 	"slices"
+
+	driver "zombiezen.com/go/sqlite"
 
 	"perdure"
 )
 
-// A transaction that writes has the whole file, so that to lock is to load.
+// A transaction that writes has the whole file, so that to lock is to load. What it has loaded stays as it
+// is until it writes it, and need not be read again.
 
 func (tx *tx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
-	jobs, err := many(tx.ctx, tx.c, readJob, `SELECT `+jobColumns+` FROM job WHERE id IN (%s) ORDER BY id`,
-		"?", unique(ids, compareIDs), bindID)
-	return jobs, err
+	s, err := tx.c.stmt(selectFirst)
+	if err != nil {
+		return nil, err
+	}
+	ids = unique(ids, compareIDs)
+	jobs := make([]*perdure.Job, 0, len(ids))
+	var copies slab[perdure.Job]
+	for _, id := range ids {
+		k, err := tx.load(s, perdure.StepRef{Job: id})
+		if err != nil {
+			return nil, err
+		}
+		if k != nil {
+			j := copies.next()
+			*j = *k.job
+			j.Labels = maps.Clone(j.Labels)
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs, nil
 }
 
 func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*perdure.Job, error) { return tx.LockJobs(ids) }
 
 func (tx *tx) LockLimits(names []string) ([]perdure.Limit, error) {
-	limits, err := many(tx.ctx, tx.c, readLimit, `SELECT name, max FROM "limit" WHERE name IN (%s) ORDER BY name`,
-		"?", unique(names, cmp.Compare[string]), bindText)
-	if err != nil {
-		return nil, err
-	}
-	for i := range limits {
-		if limits[i].Used, err = countHolders(tx.ctx, tx.c, limits[i].Name); err != nil {
+	var limits []perdure.Limit
+	for _, name := range unique(names, cmp.Compare[string]) {
+		found, err := all(tx.c, func(r *row) perdure.Limit { return perdure.Limit{Name: r.text(), Max: r.int(), Used: r.int()} }, `
+			SELECT name, max, (SELECT count(*) FROM permit p WHERE p.name = l.name) FROM "limit" l WHERE name = ?`, name)
+		if err != nil {
 			return nil, err
 		}
+		limits = append(limits, found...)
 	}
 	return limits, nil
 }
 
 func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
-	steps, err := many(tx.ctx, tx.c, readStep, `SELECT `+stepColumns+` FROM step WHERE (job, idx) IN (VALUES %s)`,
-		"(?,?)", unique(refs, compareRefs), bindRef)
-	slices.SortFunc(steps, func(a, b *perdure.Step) int { return compareRefs(a.StepRef, b.StepRef) })
-	return steps, err
+	first, err := tx.c.stmt(selectFirst)
+	if err != nil {
+		return nil, err
+	}
+	other, err := tx.c.stmt(selectOther)
+	if err != nil {
+		return nil, err
+	}
+	refs = unique(refs, compareRefs)
+	steps := make([]*perdure.Step, 0, len(refs))
+	var copies slab[perdure.Step]
+	for _, ref := range refs {
+		s := other
+		if ref.Index == 0 {
+			s = first
+		}
+		k, err := tx.load(s, ref)
+		if err != nil {
+			return nil, err
+		}
+		if k != nil {
+			st := copies.next()
+			*st = k.step
+			steps = append(steps, st)
+		}
+	}
+	return steps, nil
 }
 
 func (tx *tx) StepsOf(job perdure.JobID) ([]*perdure.Step, error) {
-	return all(tx.ctx, tx.c, readStep, `SELECT `+stepColumns+` FROM step WHERE job = ? ORDER BY idx`, job[:])
+	steps, err := all(tx.c, func(r *row) *perdure.Step {
+		k := &kept{}
+		readKept(r, k)
+		ref := k.step.StepRef
+		if there := tx.rows[ref]; there != nil {
+			k = there
+		} else if ref.Index > 0 { // the first has more to it
+			tx.rows[ref] = k
+		}
+		st := k.step
+		return &st
+	}, `SELECT `+stepSelect+` FROM step WHERE job = ? ORDER BY idx`, job[:])
+	return steps, err
+}
+
+var (
+	selectFirst = `SELECT ` + bothSelect + ` FROM step WHERE job = ? AND idx = 0`
+	selectOther = `SELECT ` + stepSelect + ` FROM step WHERE job = ? AND idx = ?`
+)
+
+// load is the row as it stands; nil if it is not there.
+func (tx *tx) load(s *driver.Stmt, ref perdure.StepRef) (*kept, error) {
+	if k := tx.rows[ref]; k != nil {
+		return k, nil
+	}
+	if ref.Index == 0 {
+		if k := tx.store.take(ref.Job); k != nil {
+			tx.rows[ref] = k
+			return k, nil
+		}
+		if compareIDs(ref.Job, tx.store.newest) > 0 { // it is about to be submitted, as a rule
+			return nil, nil
+		}
+	}
+	s.BindBytes(1, ref.Job[:])
+	if ref.Index != 0 {
+		s.BindInt64(2, int64(ref.Index))
+	}
+	more, err := s.Step()
+	if err != nil || !more {
+		return nil, cmp.Or(err, s.Reset())
+	}
+	k := tx.kept.next()
+	if ref.Index == 0 {
+		k.job = tx.jobs.next()
+	}
+	r := row{s: s, words: tx.c.words}
+	readKept(&r, k)
+	if err := cmp.Or(r.err, s.Reset()); err != nil {
+		return nil, err
+	}
+	tx.rows[ref] = k
+	return k, nil
+}
+
+// row is load of one row.
+func (tx *tx) row(ref perdure.StepRef) (*kept, error) {
+	if k := tx.rows[ref]; k != nil {
+		return k, nil
+	}
+	query := selectFirst
+	if ref.Index != 0 {
+		query = selectOther
+	}
+	s, err := tx.c.stmt(query)
+	if err != nil {
+		return nil, err
+	}
+	return tx.load(s, ref)
 }
 
 func (tx *tx) Payloads(refs []perdure.StepRef) ([]perdure.Payload, error) {
-	payloads, err := many(tx.ctx, tx.c, readPayload, `
-		SELECT job, idx, input, output FROM payload
-		WHERE (job, idx) IN (VALUES %s) AND (input IS NOT NULL OR output IS NOT NULL)`,
-		"(?,?)", unique(refs, compareRefs), bindRef)
-	slices.SortFunc(payloads, func(a, b perdure.Payload) int { return compareRefs(a.StepRef, b.StepRef) })
-	return payloads, err
-}
-
-func (tx *tx) Definitions(ids []perdure.JobID) (map[perdure.JobID][]byte, error) {
-	found := map[perdure.JobID][]byte{}
-	_, err := many(tx.ctx, tx.c, func(r *row) struct{} {
-		found[r.id()] = r.bytes()
-		return struct{}{}
-	}, `SELECT job, body FROM definition WHERE job IN (%s)`, "?", unique(ids, compareIDs), bindID)
-	return found, err
-}
-
-// countHolders counts the rows that hold a permit of a limit.
-func countHolders(ctx context.Context, c *conn, limit string) (int, error) {
-	switch kind, of, _ := perdure.SplitLimit(limit); kind {
-	case "job":
-		return one(ctx, c, (*row).int, `SELECT count(*) FROM job WHERE type = ? AND permit = 1`, of)
-	case "agent":
-		return one(ctx, c, (*row).int, `SELECT count(*) FROM step WHERE agent = ? AND phase = 3`, of)
+	var payloads []perdure.Payload
+	for _, ref := range unique(refs, compareRefs) {
+		found, err := all(tx.c, readPayload, `
+			SELECT job, idx, input, output FROM payload
+			WHERE job = ? AND idx = ? AND (input IS NOT NULL OR output IS NOT NULL)`, ref.Job[:], ref.Index)
+		if err != nil {
+			return nil, err
+		}
+		payloads = append(payloads, found...)
 	}
-	return 0, nil
+	return payloads, nil
 }
 
-func bindID(args []any, id perdure.JobID) []any     { return append(args, id[:]) }
-func bindRef(args []any, ref perdure.StepRef) []any { return append(args, ref.Job[:], num(ref.Index)) }
-func bindText(args []any, s string) []any           { return append(args, s) }
+func (tx *tx) Inputs(ids []perdure.JobID) (map[perdure.JobID]json.RawMessage, error) {
+	found := map[perdure.JobID]json.RawMessage{}
+	for _, id := range ids {
+		in, err := one(tx.c, (*row).bytes, selectInput, id[:])
+		if err != nil {
+			return nil, err
+		}
+		if in != nil {
+			found[id] = in
+		}
+	}
+	return found, nil
+}
 
+const selectInput = `SELECT coalesce(input, (SELECT input FROM payload p WHERE p.job = s.job AND p.idx = -1)) FROM step s WHERE job = ? AND idx = 0`
+
+func (tx *tx) Shapes(ids []perdure.ShapeID) (map[perdure.ShapeID][]byte, error) {
+	found := map[perdure.ShapeID][]byte{}
+	for _, id := range ids {
+		text, err := one(tx.c, (*row).bytes, selectShape, id[:])
+		if err != nil {
+			return nil, err
+		}
+		if text != nil {
+			found[id] = text
+		}
+	}
+	return found, nil
+}
+
+const selectShape = `SELECT text FROM shape WHERE id = ?`
+
+// slab gives out values that are made some at a time, and more from time to time.
+type slab[T any] struct {
+	free []T
+	made int
+}
+
+const slabSize = 64
+
+func (s *slab[T]) next() *T {
+	if len(s.free) == 0 {
+		s.made = max(1, min(2*s.made, slabSize))
+		s.free = make([]T, s.made)
+	}
+	v := &s.free[0]
+	s.free = s.free[1:]
+	return v
+}
+
+// unique is each once, in order.
 func unique[T comparable](of []T, compare func(a, b T) int) []T {
-	return slices.Compact(slices.SortedFunc(slices.Values(of), compare))
+	for i := 1; i < len(of); i++ {
+		if compare(of[i-1], of[i]) >= 0 {
+			return slices.Compact(slices.SortedFunc(slices.Values(of), compare))
+		}
+	}
+	return of
 }
 
 func compareIDs(a, b perdure.JobID) int { return bytes.Compare(a[:], b[:]) }

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"context"
 	"embed"
 	"fmt"
 	"path"
@@ -45,12 +44,12 @@ func allMigrations() ([]migration, error) {
 
 // migrate brings the schema up to this program's, each version in a transaction of its own, so that
 // one that is broken off is simply begun again (F105).
-func migrate(ctx context.Context, c *conn, now time.Time) error {
+func migrate(c *conn, now time.Time) error {
 	steps, err := allMigrations()
 	if err != nil {
 		return err
 	}
-	version, err := schemaVersion(ctx, c)
+	version, err := schemaVersion(c)
 	if err != nil {
 		return err
 	}
@@ -60,40 +59,39 @@ func migrate(ctx context.Context, c *conn, now time.Time) error {
 			Hint:    "it was used by a newer perdure: use that one"}
 	}
 	for _, m := range steps[version:] {
-		if err := m.apply(ctx, c, now); err != nil {
+		if err := m.apply(c, now); err != nil {
 			return fmt.Errorf("migration %s: %w", m.name, err)
 		}
 	}
 	return nil
 }
 
-func schemaVersion(ctx context.Context, c *conn) (int, error) {
-	there, err := one(ctx, c, (*row).flag, `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'migration'`)
+func schemaVersion(c *conn) (int, error) {
+	there, err := one(c, (*row).flag, `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'migration'`)
 	if err != nil || !there {
 		return 0, err
 	}
-	return one(ctx, c, (*row).int, `SELECT coalesce(max(version), 0) FROM migration`)
+	return one(c, (*row).int, `SELECT coalesce(max(version), 0) FROM migration`)
 }
 
-func (m *migration) apply(ctx context.Context, c *conn, now time.Time) (err error) {
-	if err := begin(ctx, c); err != nil {
+func (m *migration) apply(c *conn, now time.Time) (err error) {
+	if err := begin(c); err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			rollback(ctx, c)
+			rollback(c)
 		}
 	}()
-	if _, err := c.only.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS migration (
+	if err := c.once(`CREATE TABLE IF NOT EXISTS migration (
 		version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL) STRICT`); err != nil {
 		return err
 	}
-	if _, err := c.only.ExecContext(ctx, m.sql); err != nil {
+	if err := c.once(m.sql); err != nil {
 		return err
 	}
-	if _, err := c.only.ExecContext(ctx, `INSERT INTO migration VALUES (?, ?, ?)`, m.version, m.name, now.Format(time.RFC3339Nano)); err != nil {
+	if err := c.exec(`INSERT INTO migration VALUES (?, ?, ?)`, m.version, m.name, now.Format(time.RFC3339Nano)); err != nil {
 		return err
 	}
-	_, err = c.exec(ctx, `COMMIT`)
-	return err
+	return c.exec(`COMMIT`)
 }

@@ -1,10 +1,9 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"encoding/hex"
-	"maps"
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -20,20 +19,20 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 }
 
 // view reads rows beside whoever writes.
-func view[T any](ctx context.Context, s *Store, read func(*row) T, query string, args ...any) ([]T, error) {
-	if err := s.usable(ctx); err != nil {
-		return nil, err
-	}
-	found, err := all(ctx, s.read, read, query, args...)
-	return found, s.readFailed(err)
+func view[T any](ctx context.Context, s *Store, read func(*row) T, query string, args ...any) (found []T, err error) {
+	err = s.with(ctx, func(c *conn) error {
+		found, err = all(c, read, query, args...)
+		return err
+	})
+	return found, err
 }
 
-// readFailed is what a reader is told: readers do not wait for their turn, and may be overtaken by Close.
-func (s *Store) readFailed(err error) error {
-	if err != nil && s.closed.Load() {
-		return errClosed
+// with reads on a connection that has all to itself.
+func (s *Store) with(ctx context.Context, fn func(*conn) error) error {
+	if err := s.usable(ctx); err != nil {
+		return err
 	}
-	return s.wrap(err)
+	return s.wrap(s.read.with(ctx, fn))
 }
 
 // viewOne reads one value; the zero one, if there is no row.
@@ -46,20 +45,24 @@ func viewOne[T any](ctx context.Context, s *Store, read func(*row) T, query stri
 }
 
 func (s *Store) Job(ctx context.Context, id perdure.JobID) (*perdure.Job, error) {
-	return viewOne(ctx, s, readJob, `SELECT `+jobColumns+` FROM job WHERE id = ?`, id[:])
+	return viewOne(ctx, s, readJob, `SELECT `+jobSelect+` FROM step j WHERE job = ? AND idx = 0`, id[:])
 }
 
-func (s *Store) Definition(ctx context.Context, id perdure.JobID) ([]byte, error) {
-	return viewOne(ctx, s, (*row).bytes, `SELECT body FROM definition WHERE job = ?`, id[:])
+func (s *Store) Shape(ctx context.Context, id perdure.ShapeID) ([]byte, error) {
+	return viewOne(ctx, s, (*row).bytes, selectShape, id[:])
+}
+
+func (s *Store) Input(ctx context.Context, id perdure.JobID) (json.RawMessage, error) {
+	return viewOne(ctx, s, (*row).bytes, selectInput, id[:])
 }
 
 func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.JobID, error) {
-	ids, err := view(ctx, s, (*row).id, `SELECT id FROM job WHERE key = ?`, ref)
+	ids, err := view(ctx, s, (*row).id, `SELECT job FROM step WHERE job_key = ?`, ref)
 	if err != nil {
 		return nil, err
 	}
 	if from, to, ok := idsFrom(ref); ok {
-		started, err := view(ctx, s, (*row).id, `SELECT id FROM job WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?`, from[:], to[:], atMost(max))
+		started, err := view(ctx, s, (*row).id, `SELECT job FROM step WHERE job BETWEEN ? AND ? AND idx = 0 ORDER BY job LIMIT ?`, from[:], to[:], atMost(max))
 		if err != nil {
 			return nil, err
 		}
@@ -83,79 +86,8 @@ func idsFrom(ref string) (from, to perdure.JobID, ok bool) {
 	return from, to, err1 == nil && err2 == nil
 }
 
-// ListJobs walks the jobs by id, or those with the first label, of the type, or unsettled by index,
-// until there are enough.
-func (s *Store) ListJobs(ctx context.Context, f perdure.JobFilter) ([]*perdure.Job, error) {
-	if err := s.usable(ctx); err != nil {
-		return nil, err
-	}
-	query, args := listJobs(f)
-	jobs, err := once(ctx, s.read, readJob, query, args...)
-	return jobs, s.readFailed(err)
-}
-
-func listJobs(f perdure.JobFilter) (string, []any) {
-	q := filter{from: "job", id: "id"}
-	for i, name := range slices.Sorted(maps.Keys(f.Labels)) {
-		if i == 0 { // leads the walk; the rest are looked up
-			q.from, q.id = "label CROSS JOIN job ON job.id = label.job", "label.job"
-			q.and(`label.name = ? AND label.value = ?`, name, f.Labels[name])
-		} else {
-			q.and(`EXISTS (SELECT 1 FROM label l WHERE l.name = ? AND l.value = ? AND l.job = job.id)`, name, f.Labels[name])
-		}
-	}
-	if f.Key != "" {
-		q.and(`key = ?`, f.Key)
-	}
-	if f.Type != "" {
-		q.and(`type = ?`, f.Type)
-	}
-	if f.Phase != nil {
-		q.and(`phase = ?`, num(*f.Phase))
-		if *f.Phase != perdure.Settled {
-			q.and(`phase <> 0`) // what the index of the unsettled ones is made by
-		}
-	}
-	if f.Current != nil {
-		q.and(`current = ?`, num(*f.Current))
-	}
-	if f.Desired != nil {
-		q.and(`desired = ?`, num(*f.Desired))
-	}
-	if !f.Before.IsZero() {
-		q.and(q.id+` < ?`, f.Before[:])
-	}
-	if !f.After.IsZero() {
-		q.and(q.id+` > ?`, f.After[:])
-	}
-	order := q.id + ` DESC`
-	if f.Ascending {
-		order = q.id
-	}
-	return q.query(jobColumns, order, f.Limit)
-}
-
-// filter is a query in the making.
-type filter struct {
-	from, id string
-	where    []string
-	args     []any
-}
-
-func (q *filter) and(condition string, args ...any) {
-	q.where, q.args = append(q.where, condition), append(q.args, args...)
-}
-
-func (q *filter) query(columns, order string, limit int) (string, []any) {
-	query := `SELECT ` + columns + ` FROM ` + q.from
-	if len(q.where) > 0 {
-		query += ` WHERE ` + strings.Join(q.where, ` AND `)
-	}
-	return query + ` ORDER BY ` + order + ` LIMIT ?`, append(q.args, atMost(cmp.Or(limit, perdure.DefaultListLimit)))
-}
-
 func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) ([]*perdure.Step, error) {
-	query, args := `SELECT `+stepColumns+` FROM step WHERE job = ?`, []any{job[:]}
+	query, args := `SELECT `+stepSelect+` FROM step WHERE job = ?`, []any{job[:]}
 	if !since.IsZero() {
 		query, args = query+` AND updated_at >= ?`, append(args, micros(since))
 	}
@@ -168,8 +100,8 @@ func (s *Store) Payloads(ctx context.Context, job perdure.JobID, maxBytes int) (
 		SELECT job, idx, input, output FROM (
 			SELECT job, idx, input, output, sum(coalesce(octet_length(input), 0) + coalesce(octet_length(output), 0))
 				OVER (ORDER BY idx) - coalesce(octet_length(input), 0) - coalesce(octet_length(output), 0) AS before
-			FROM payload WHERE job = ? AND (input IS NOT NULL OR output IS NOT NULL)
-		) WHERE before < ? ORDER BY idx`, job[:], num(maxBytes))
+			FROM payload WHERE job = ? AND idx >= 0 AND (input IS NOT NULL OR output IS NOT NULL)
+		) WHERE before < ? ORDER BY idx`, job[:], maxBytes)
 }
 
 func (s *Store) Alerts(ctx context.Context, f perdure.AlertFilter) ([]perdure.Alert, error) {
@@ -194,60 +126,96 @@ func (s *Store) History(ctx context.Context, job perdure.JobID, max int) ([]perd
 	return entries, err
 }
 
-func (s *Store) LimitUse(ctx context.Context, name string, max int) (int, []perdure.LimitHolder, error) {
-	if err := s.usable(ctx); err != nil {
-		return 0, nil, err
+// LimitUse counts the permits of a limit that is defined; of any other, who would hold one.
+func (s *Store) LimitUse(ctx context.Context, name string, max int) (used int, named []perdure.LimitHolder, err error) {
+	err = s.with(ctx, func(c *conn) error {
+		defined, err := one(c, (*row).flag, `SELECT count(*) FROM "limit" WHERE name = ?`, name)
+		if err != nil {
+			return err
+		}
+		var found []perdure.StepRef
+		if defined {
+			if used, err = one(c, (*row).int, `SELECT count(*) FROM permit WHERE name = ?`, name); err == nil {
+				found, err = all(c, (*row).ref, `SELECT job, idx FROM permit WHERE name = ? ORDER BY job, idx LIMIT ?`, name, atMost(max))
+			}
+		} else {
+			found, err = holders(c, name)
+			used = len(found)
+		}
+		if err != nil {
+			return err
+		}
+		kind, _, _ := perdure.SplitLimit(name)
+		named, err = nameHolders(c, kind, found[:min(len(found), int(atMost(max)))])
+		return err
+	})
+	return used, named, err
+}
+
+func nameHolders(c *conn, kind string, refs []perdure.StepRef) ([]perdure.LimitHolder, error) {
+	var named []perdure.LimitHolder
+	for _, ref := range refs {
+		if kind == "job" {
+			named = append(named, perdure.LimitHolder{Job: ref.Job})
+			continue
+		}
+		found, err := all(c, func(r *row) perdure.LimitHolder {
+			return perdure.LimitHolder{Job: ref.Job, Step: r.text(), Run: r.num()}
+		}, `SELECT name, run FROM step WHERE job = ? AND idx = ?`, ref.Job[:], ref.Index)
+		if err != nil {
+			return nil, err
+		}
+		named = append(named, found...)
 	}
-	used, err := countHolders(ctx, s.read, name)
-	if err != nil || used == 0 {
-		return 0, nil, s.readFailed(err)
-	}
-	kind, of, _ := perdure.SplitLimit(name)
-	if kind == "job" {
-		holders, err := view(ctx, s, func(r *row) perdure.LimitHolder { return perdure.LimitHolder{Job: r.id()} },
-			`SELECT id FROM job WHERE type = ? AND permit = 1 ORDER BY id LIMIT ?`, of, atMost(max))
-		return used, holders, err
-	}
-	holders, err := view(ctx, s, func(r *row) perdure.LimitHolder {
-		return perdure.LimitHolder{Job: r.id(), Step: r.text(), Run: r.num()}
-	}, `SELECT job, name, run FROM step WHERE agent = ? AND phase = 3 ORDER BY job, idx LIMIT ?`, of, atMost(max))
-	return used, holders, err
+	return named, nil
 }
 
 func (s *Store) ListLimits(ctx context.Context) ([]perdure.Limit, error) {
 	return view(ctx, s, readLimit, `SELECT name, max FROM "limit" ORDER BY name`)
 }
 
-// Look asks the three indexes that are kept by time for their first, and the one of ready steps for each
-// agent.
-func (s *Store) Look(ctx context.Context, agents []string) (perdure.Look, error) {
-	var l perdure.Look
-	for _, query := range []string{
-		`SELECT min(available_at) FROM step WHERE phase = 1 AND available_at IS NOT NULL`,
-		`SELECT min(locked_until) FROM step WHERE phase = 3`,
-		`SELECT min(complete_by) FROM job WHERE phase <> 0 AND overdue = 0 AND parked_at IS NULL AND complete_by IS NOT NULL`,
-	} {
-		at, err := viewOne(ctx, s, (*row).time, query)
+// Look asks the indexes that are kept by time for their first, and the one of ready steps for each agent.
+func (s *Store) Look(ctx context.Context, agents []string) (l perdure.Look, err error) {
+	err = s.with(ctx, func(c *conn) error {
+		for _, query := range []string{
+			`SELECT min(due_at) FROM step WHERE due_at IS NOT NULL`,
+			`SELECT min(look_at) FROM step WHERE look_at IS NOT NULL`,
+		} {
+			at, err := one(c, (*row).time, query)
+			if err != nil {
+				return err
+			}
+			l.Next = earlier(l.Next, at)
+		}
+		expiry, err := nextExpiry(c, l.Next)
 		if err != nil {
-			return l, err
+			return err
 		}
-		if l.Next.IsZero() || !at.IsZero() && at.Before(l.Next) {
-			l.Next = at
+		l.Next = earlier(l.Next, expiry)
+		for _, agent := range slices.Sorted(slices.Values(agents)) {
+			ready, err := one(c, (*row).flag, `SELECT EXISTS (SELECT 1 FROM step WHERE ready IS NOT NULL AND agent = ?)`, agent)
+			if err != nil {
+				return err
+			}
+			if ready {
+				l.Ready = append(l.Ready, agent)
+			}
 		}
+		l.Now = s.clock.now()
+		return nil
+	})
+	return l, err
+}
+
+// earlier is the earlier of two times, of which either may be none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
 	}
-	for _, agent := range slices.Sorted(slices.Values(agents)) {
-		ready, err := viewOne(ctx, s, (*row).flag, `SELECT EXISTS (SELECT 1 FROM step WHERE phase = 2 AND agent = ?)`, agent)
-		if err != nil {
-			return l, err
-		}
-		if ready {
-			l.Ready = append(l.Ready, agent)
-		}
-	}
-	l.Now = s.clock.now()
-	return l, nil
+	return a
 }
 
 func (s *Store) Backlog(ctx context.Context, max int) (int, error) {
-	return viewOne(ctx, s, (*row).int, `SELECT count(*) FROM (SELECT 1 FROM job WHERE phase <> 0 LIMIT ?)`, atMost(max))
+	return viewOne(ctx, s, (*row).int, `
+		SELECT count(*) FROM (SELECT 1 FROM step WHERE open = 1 LIMIT ?)`, atMost(max))
 }

@@ -16,21 +16,19 @@ func (s *Store) PutNode(ctx context.Context, n perdure.Node) error {
 	if err != nil {
 		return err
 	}
-	return s.note(ctx, func(ctx context.Context) error {
-		if _, err := s.hints.exec(ctx, `
+	return s.note(ctx, func() error {
+		if err := s.hints.exec(`
 			INSERT OR REPLACE INTO node (id, host, pid, version, listen, agents, since, seen_at) VALUES (?,?,?,?,?,?,?,?)`,
-			n.ID, n.Host, num(n.PID), n.Version, n.Listen, string(agents), micros(n.Since), micros(n.SeenAt)); err != nil {
+			n.ID, n.Host, n.PID, n.Version, n.Listen, string(agents), micros(n.Since), micros(n.SeenAt)); err != nil {
 			return err
 		}
-		_, err := s.hints.exec(ctx, `DELETE FROM node WHERE seen_at < ?`, micros(n.SeenAt.Add(-forgetAfter)))
-		return err
+		return s.hints.exec(`DELETE FROM node WHERE seen_at < ?`, micros(n.SeenAt.Add(-forgetAfter)))
 	})
 }
 
 func (s *Store) DropNode(ctx context.Context, id string) error {
-	return s.note(ctx, func(ctx context.Context) error {
-		_, err := s.hints.exec(ctx, `DELETE FROM node WHERE id = ?`, id)
-		return err
+	return s.note(ctx, func() error {
+		return s.hints.exec(`DELETE FROM node WHERE id = ?`, id)
 	})
 }
 
@@ -47,18 +45,17 @@ func (s *Store) PutSeen(ctx context.Context, seen []perdure.Seen) error {
 	if len(seen) == 0 {
 		return nil
 	}
-	return s.note(ctx, func(ctx context.Context) error {
+	return s.note(ctx, func() error {
 		var latest time.Time
 		for _, n := range seen {
-			if _, err := s.hints.exec(ctx, `INSERT OR REPLACE INTO seen (agent, holder, at) VALUES (?,?,?)`, n.Agent, n.Holder, micros(n.At)); err != nil {
+			if err := s.hints.exec(`INSERT OR REPLACE INTO seen (agent, holder, at) VALUES (?,?,?)`, n.Agent, n.Holder, micros(n.At)); err != nil {
 				return err
 			}
 			if n.At.After(latest) {
 				latest = n.At
 			}
 		}
-		_, err := s.hints.exec(ctx, `DELETE FROM seen WHERE at < ?`, micros(latest.Add(-forgetAfter)))
-		return err
+		return s.hints.exec(`DELETE FROM seen WHERE at < ?`, micros(latest.Add(-forgetAfter)))
 	})
 }
 
@@ -68,21 +65,22 @@ func (s *Store) Seen(ctx context.Context) ([]perdure.Seen, error) {
 }
 
 // note writes a hint, in a transaction that does not wait for the disk.
-func (s *Store) note(ctx context.Context, write func(context.Context) error) error {
+func (s *Store) note(ctx context.Context, write func() error) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
 	defer s.leave()
-	ctx = context.WithoutCancel(ctx)
-	if err := begin(ctx, s.hints); err != nil {
+	if err := begin(s.hints); err != nil {
 		return s.wrap(err)
 	}
-	err := write(ctx)
-	if err == nil {
-		_, err = s.hints.exec(ctx, `COMMIT`)
-	}
+	err := s.expect(func() error {
+		if err := write(); err != nil {
+			return err
+		}
+		return s.hints.exec(`COMMIT`)
+	})
 	if err != nil {
-		rollback(ctx, s.hints)
+		rollback(s.hints)
 	}
 	return s.wrap(err)
 }

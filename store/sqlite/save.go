@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"strings"
 
+	driver "zombiezen.com/go/sqlite"
+
 	"perdure"
 )
 
@@ -15,20 +17,16 @@ func (tx *tx) Save(c *perdure.Changes) error {
 }
 
 func (tx *tx) save(c *perdure.Changes) error {
-	for i := range c.NewJobs {
-		if err := tx.insert(&c.NewJobs[i]); err != nil {
+	if len(c.NewJobs) > 0 {
+		if err := tx.insertJobs(c.NewJobs); err != nil {
 			return err
 		}
 	}
-	for _, ch := range c.Jobs {
-		if err := tx.updateJob(ch.Now, ch.Was); err != nil {
-			return err
-		}
+	if err := tx.change(c.Jobs, c.Steps); err != nil {
+		return err
 	}
-	for _, ch := range c.Steps {
-		if err := tx.updateStep(ch.Now, ch.Was); err != nil {
-			return err
-		}
+	if err := tx.saveSets(); err != nil {
+		return err
 	}
 	for _, ch := range c.Payloads {
 		if err := tx.putPayload(ch); err != nil {
@@ -41,13 +39,13 @@ func (tx *tx) save(c *perdure.Changes) error {
 		}
 	}
 	for _, a := range c.Alerts {
-		if _, err := tx.exec(`INSERT INTO alert (job, step, kind, name, message, raised_at, closed_at, closed_by) VALUES (?,?,?,?,?,?,?,?)`,
+		if err := tx.exec(`INSERT INTO alert (job, step, kind, name, message, raised_at, closed_at, closed_by) VALUES (?,?,?,?,?,?,?,?)`,
 			a.Job[:], a.Step, string(a.Kind), a.Name, a.Message, micros(a.RaisedAt), micros(a.ClosedAt), a.ClosedBy); err != nil {
 			return err
 		}
 	}
 	for _, e := range c.History {
-		if _, err := tx.exec(`INSERT INTO entry (job, step, run, at, event, author, detail) VALUES (?,?,?,?,?,?,?)`,
+		if err := tx.exec(`INSERT INTO entry (job, step, run, at, event, author, detail) VALUES (?,?,?,?,?,?,?)`,
 			e.Job[:], e.Step, e.Run, micros(e.At), e.Event, e.Author, e.Detail); err != nil {
 			return err
 		}
@@ -55,161 +53,150 @@ func (tx *tx) save(c *perdure.Changes) error {
 	return nil
 }
 
-// insert stores a submission. A key that is taken means that somebody was faster: the transaction is
-// tried again and then finds the key.
-func (tx *tx) insert(n *perdure.NewJob) error {
-	j := n.Job
-	labels, err := jsonOrNull(j.Labels, len(j.Labels) > 0)
-	if err != nil {
-		return err
-	}
-	states, err := jsonOrNull(j.States, j.States != nil)
-	if err != nil {
-		return err
-	}
-	if err := tx.guarded(`INSERT INTO job (`+jobColumns+`) VALUES (`+places(24)+`) ON CONFLICT DO NOTHING`,
-		j.ID[:], textOrNull(j.Key), j.Type, num(j.Priority), labels, states, j.Hash[:], micros(j.CreatedAt),
-		num(j.Current), num(j.Desired), num(j.Phase), j.Then, num(j.Restarts), j.Permit,
-		num(j.Unsettled), num(j.Running), num(j.Active),
-		micros(j.CompleteBy), micros(j.ParkedAt), j.Overdue, j.GivenUpBy, j.GivenUpReason,
-		micros(j.UpdatedAt), micros(j.SettledAt)); err != nil {
-		return err
-	}
-	for name, value := range j.Labels {
-		if _, err := tx.exec(`INSERT INTO label (name, value, job) VALUES (?,?,?)`, name, value, j.ID[:]); err != nil {
-			return err
-		}
-	}
-	if _, err := tx.exec(`INSERT INTO definition (job, body) VALUES (?,?)`, j.ID[:], string(n.Definition)); err != nil {
-		return err
-	}
-	return tx.insertSteps(n.Steps)
-}
-
-// insertSteps stores new steps. Most of their fields are as the table has them by default, and to bind
-// values is what an insert costs; so is the statement, which therefore takes many rows at once.
-func (tx *tx) insertSteps(steps []*perdure.Step) error {
-	for len(steps) > 0 {
-		n := 0
-		for n < len(steps) && n < stepsAtOnce && fresh(steps[n]) {
-			n++
-		}
-		var err error
-		switch {
-		case n == 0:
-			n, err = 1, tx.insertStep(steps[0])
-		case n == stepsAtOnce:
-			err = tx.insertFresh(steps[:n])
-		default:
-			n, err = 1, tx.insertFresh(steps[:1])
-		}
+// change writes jobs and steps. A job and its first step are one row, and written at once. A row that is
+// not as it was loaded refuses the change: nobody else writes meanwhile, so that it is enough to look at what
+// the transaction knows of it.
+func (tx *tx) change(jobs []perdure.JobChange, steps []perdure.StepChange) error {
+	for i := range jobs {
+		now, was := jobs[i].Now, jobs[i].Was
+		k, err := tx.toChange(perdure.StepRef{Job: was.ID}, func(k *kept) bool { return k.newJob != nil })
 		if err != nil {
 			return err
 		}
-		steps = steps[n:]
+		if !sameJob(k.job, was) {
+			return perdure.ErrStale
+		}
+		k.newJob = now
 	}
+	for i := range steps {
+		now, was := steps[i].Now, steps[i].Was
+		k, err := tx.toChange(was.StepRef, func(k *kept) bool { return k.newStep != nil })
+		if err != nil {
+			return err
+		}
+		if !sameStep(&k.step, was) {
+			return perdure.ErrStale
+		}
+		k.newStep = now
+	}
+	for _, k := range tx.dirty {
+		if err := tx.write(k); err != nil {
+			return err
+		}
+	}
+	tx.dirty = tx.dirty[:0]
 	return nil
 }
 
-const stepsAtOnce = 16
-
-func (tx *tx) insertStep(s *perdure.Step) error {
-	_, err := tx.exec(`INSERT INTO step (`+stepColumns+`) VALUES (`+places(37)+`)`,
-		append([]any{s.Job[:], num(s.Index), s.Name, s.Type, num(s.Priority)}, stepValues(s)...)...)
-	return err
-}
-
-func (tx *tx) insertFresh(steps []*perdure.Step) error {
-	args := make([]any, 0, len(steps)*14)
-	for _, s := range steps {
-		args = append(args, s.Job[:], num(s.Index), s.Name, s.Type, num(s.Priority),
-			num(s.Current), num(s.Desired), num(s.Phase), num(s.Turn), s.Agent,
-			micros(s.AvailableAt), num(s.Blockers), micros(s.ReadyAt), micros(s.UpdatedAt))
+// toChange is a row that is about to be changed. What is to be changed twice is written in between.
+func (tx *tx) toChange(ref perdure.StepRef, twice func(*kept) bool) (*kept, error) {
+	k, err := tx.row(ref)
+	if err != nil {
+		return nil, err
 	}
-	query := insertOne
-	if len(steps) > 1 {
-		query = insertMany
+	if k == nil {
+		return nil, perdure.ErrStale
 	}
-	_, err := tx.exec(query, args...)
-	return err
-}
-
-var (
-	insertOne = `INSERT INTO step (job, idx, name, type, priority, current, desired, phase, turn, agent,
-		available_at, blockers, ready_at, updated_at) VALUES (` + places(14) + `)`
-	insertMany = insertOne + strings.Repeat(`,(`+places(14)+`)`, stepsAtOnce-1)
-)
-
-// fresh says whether nothing of a new step is set but what insertFresh carries.
-func fresh(s *perdure.Step) bool {
-	rest := perdure.Step{
-		StepRef: s.StepRef, Name: s.Name, Type: s.Type, Priority: s.Priority,
-		Current: s.Current, Desired: s.Desired, Phase: s.Phase, Turn: s.Turn, Agent: s.Agent,
-		AvailableAt: s.AvailableAt, Blockers: s.Blockers, ReadyAt: s.ReadyAt, UpdatedAt: s.UpdatedAt,
+	if twice(k) {
+		if err := tx.write(k); err != nil {
+			return nil, err
+		}
 	}
-	return *s == rest
-}
-
-// updateJob writes what of a job can change, if it is as it was loaded.
-func (tx *tx) updateJob(now, was *perdure.Job) error {
-	return tx.guarded(`
-		UPDATE job SET
-			current = ?, desired = ?, phase = ?, "then" = ?, restarts = ?, permit = ?,
-			unsettled = ?, running = ?, active = ?, complete_by = ?, parked_at = ?, overdue = ?,
-			given_up_by = ?, given_up_reason = ?, updated_at = ?, settled_at = ?
-		WHERE id = ? AND current = ? AND desired = ? AND phase = ? AND unsettled = ? AND running = ? AND active = ?`,
-		num(now.Current), num(now.Desired), num(now.Phase), now.Then, num(now.Restarts), now.Permit,
-		num(now.Unsettled), num(now.Running), num(now.Active), micros(now.CompleteBy), micros(now.ParkedAt), now.Overdue,
-		now.GivenUpBy, now.GivenUpReason, micros(now.UpdatedAt), micros(now.SettledAt),
-		was.ID[:], num(was.Current), num(was.Desired), num(was.Phase), num(was.Unsettled), num(was.Running), num(was.Active))
-}
-
-// updateStep writes what of a step can change, if it is as it was loaded.
-func (tx *tx) updateStep(now, was *perdure.Step) error {
-	return tx.guarded(`
-		UPDATE step SET
-			current = ?, desired = ?, phase = ?, skipped = ?, run = ?, direction = ?, was = ?, turn = ?,
-			agent = ?, locked_by = ?, request = ?, complete_by = ?, locked_until = ?, heartbeat = ?,
-			failures = ?, rung = ?, waits = ?, returns = ?, available_at = ?,
-			outcome = ?, error_code = ?, last_error = ?, progress = ?, has_output = ?, own_input = ?, edited = ?, given_up = ?,
-			blockers = ?, ready_at = ?, started_at = ?, ended_at = ?, updated_at = ?
-		WHERE job = ? AND idx = ? AND run = ? AND phase = ? AND current = ? AND desired = ?`,
-		append(stepValues(now),
-			was.Job[:], num(was.Index), was.Run, num(was.Phase), num(was.Current), num(was.Desired))...)
-}
-
-// stepValues are the values of stepColumns from current on.
-func stepValues(s *perdure.Step) []any {
-	return append(make([]any, 0, 38), // six more are to come
-		num(s.Current), num(s.Desired), num(s.Phase), s.Skipped, s.Run, num(s.Direction), num(s.Was), num(s.Turn),
-		s.Agent, s.LockedBy, s.Request, micros(s.CompleteBy), micros(s.LockedUntil), s.Heartbeat.Microseconds(),
-		num(s.Failures), num(s.Rung), num(s.Waits), num(s.Returns), micros(s.AvailableAt),
-		num(s.Outcome), s.ErrorCode, s.LastError, s.Progress, s.HasOutput, s.OwnInput, num(s.Edited), s.GivenUp,
-		num(s.Blockers), micros(s.ReadyAt), micros(s.StartedAt), micros(s.EndedAt), micros(s.UpdatedAt))
-}
-
-// guarded writes one row or refuses.
-func (tx *tx) guarded(query string, args ...any) error {
-	n, err := tx.exec(query, args...)
-	if err == nil && n == 0 {
-		err = perdure.ErrStale
+	if k.newJob == nil && k.newStep == nil {
+		tx.dirty = append(tx.dirty, k)
 	}
-	return err
+	return k, nil
+}
+
+func sameJob(a, b *perdure.Job) bool {
+	return a.Current == b.Current && a.Desired == b.Desired && a.Phase == b.Phase &&
+		a.Unsettled == b.Unsettled && a.Running == b.Running && a.Active == b.Active
+}
+
+func sameStep(a, b *perdure.Step) bool {
+	return a.Run == b.Run && a.Phase == b.Phase && a.Current == b.Current && a.Desired == b.Desired
+}
+
+// write writes what of a row has changed.
+func (tx *tx) write(k *kept) error {
+	var c columns
+	had := holds(&k.step, k.job)
+	if k.newJob != nil {
+		was := *k.job
+		k.setJob(k.newJob)
+		k.newJob = nil
+		c |= diffJobs(&was, k.job)
+	}
+	if k.newStep != nil {
+		was := k.step
+		k.setStep(k.newStep)
+		k.newStep = nil
+		c |= diffSteps(&was, &k.step) | tx.joinOrQuit(k, &was, &k.step)
+	}
+	if c == 0 {
+		return nil
+	}
+	s, err := tx.c.updates.of(tx.c, c)
+	if err != nil {
+		return err
+	}
+	n, err := k.bind(s, 1, c)
+	if err != nil {
+		return err
+	}
+	s.BindInt64(n, k.id)
+	tx.wrote = true
+	if err := run(s); err != nil {
+		return err
+	}
+	return tx.permits(k.step.StepRef, had, holds(&k.step, k.job))
+}
+
+func updateText(c columns) string {
+	return `UPDATE step SET ` + c.list(` = ?`)[2:] + ` WHERE id = ?`
+}
+
+// texts are the prepared statements for sets of columns, up to so many.
+type texts struct {
+	text  func(columns) string
+	stmts map[columns]*driver.Stmt
+}
+
+const maxTexts = 500
+
+func textsOf(text func(columns) string) texts { return texts{text, map[columns]*driver.Stmt{}} }
+
+func (t *texts) of(c *conn, cols columns) (*driver.Stmt, error) {
+	if s := t.stmts[cols]; s != nil {
+		return s, nil
+	}
+	if len(t.stmts) >= maxTexts {
+		for cols, s := range t.stmts {
+			if err := s.Finalize(); err != nil {
+				return nil, err
+			}
+			delete(t.stmts, cols)
+		}
+	}
+	s, err := c.db.Prepare(t.text(cols))
+	if err == nil {
+		t.stmts[cols] = s
+	}
+	return s, err
 }
 
 func (tx *tx) putPayload(ch perdure.PayloadChange) error {
-	input, output := bytesOrNull(ch.Input), bytesOrNull(ch.Output)
+	input, output := textOrNull(ch.Input), textOrNull(ch.Output)
 	if !ch.SetInput {
 		input = nil
 	}
 	if !ch.SetOutput {
 		output = nil
 	}
-	_, err := tx.exec(`
+	return tx.exec(`
 		INSERT INTO payload (job, idx, input, output) VALUES (?,?,?,?)
 		ON CONFLICT DO UPDATE SET input = iif(?, excluded.input, input), output = iif(?, excluded.output, output)`,
-		ch.Job[:], num(ch.Index), input, output, ch.SetInput, ch.SetOutput)
-	return err
+		ch.Job[:], ch.Index, input, output, ch.SetInput, ch.SetOutput)
 }
 
 // closeAlerts closes alerts of a step, or of a job and all its steps, that are of the kinds named; of
@@ -230,8 +217,7 @@ func (tx *tx) closeAlerts(ch perdure.CloseAlerts) error {
 	if ch.Step != "" {
 		query, args = query+` AND step = ?`, append(args, ch.Step)
 	}
-	_, err := tx.exec(query, args...)
-	return err
+	return tx.exec(query, args...)
 }
 
 func places(n int) string { return strings.Repeat("?,", n-1) + "?" }

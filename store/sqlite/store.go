@@ -13,14 +13,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
-
-	_ "modernc.org/sqlite" // the driver
 
 	"perdure"
 )
@@ -37,7 +34,9 @@ type Store struct {
 
 	write *conn // synchronous=FULL
 	hints *conn // synchronous=NORMAL: who is there is not worth a sync
-	read  *conn // a pool that cannot write
+	read  *pool // cannot write
+
+	known // touched by whoever writes
 }
 
 var _ perdure.Store = (*Store)(nil)
@@ -100,7 +99,7 @@ func Open(path string, opts ...Option) (*Store, error) {
 	if s.lock, err = lockFile(path + ".lock"); err != nil {
 		return nil, err
 	}
-	if err := s.open(context.Background()); err != nil {
+	if err := s.open(); err != nil {
 		_ = s.Close()
 		return nil, s.wrap(err)
 	}
@@ -123,44 +122,33 @@ func resolve(path string) (string, error) {
 	return filepath.Abs(path)
 }
 
-func (s *Store) open(ctx context.Context) (err error) {
-	if s.write, err = connect(ctx, s.dsn("FULL", false), 1); err != nil {
+func (s *Store) open() (err error) {
+	if s.write, err = s.connect("synchronous = FULL"); err != nil {
 		return err
 	}
-	if err := s.probe(ctx); err != nil {
+	if err := s.probe(); err != nil {
 		return err
 	}
-	if err := migrate(ctx, s.write, s.clock.now()); err != nil {
+	if err := migrate(s.write, s.clock.now()); err != nil {
 		return err
 	}
-	if s.hints, err = connect(ctx, s.dsn("NORMAL", false), 1); err != nil {
+	if s.hints, err = s.connect("synchronous = NORMAL"); err != nil {
 		return err
 	}
-	if s.read, err = connect(ctx, s.dsn("FULL", true), readers); err != nil {
+	if s.read, err = openPool(readers, func() (*conn, error) { return s.connect("query_only = 1") }); err != nil {
 		return err
 	}
-	return s.loadClock(ctx)
+	return s.loadClock()
 }
 
-// dsn says how a connection is set up.
-func (s *Store) dsn(synchronous string, queryOnly bool) string {
-	slashed := filepath.ToSlash(s.path)
-	if !strings.HasPrefix(slashed, "/") {
-		slashed = "/" + slashed // C:/…
-	}
-	pragmas := []string{
-		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()),
-		"journal_mode(WAL)",
-		fmt.Sprintf("synchronous(%s)", synchronous),
-		fmt.Sprintf("wal_autocheckpoint(%d)", checkpointPages),
-		fmt.Sprintf("journal_size_limit(%d)", walLimit),
-		"temp_store(MEMORY)",
-		"cache_size(-16000)",
-	}
-	if queryOnly {
-		pragmas = append(pragmas, "query_only(1)")
-	}
-	return "file:" + (&url.URL{Path: slashed}).EscapedPath() + "?" + url.Values{"_pragma": pragmas}.Encode()
+func (s *Store) connect(pragma string) (*conn, error) {
+	return connect(s.path,
+		"journal_mode = WAL",
+		fmt.Sprintf("wal_autocheckpoint = %d", checkpointPages),
+		fmt.Sprintf("journal_size_limit = %d", walLimit),
+		"temp_store = MEMORY",
+		"cache_size = -16000",
+		pragma)
 }
 
 // checkUpTo is the size of a file that is read through at opening: some tenths of a second. Damage to
@@ -168,8 +156,8 @@ func (s *Store) dsn(synchronous string, queryOnly bool) string {
 const checkUpTo = 32 << 20
 
 // probe refuses what is not a whole database in WAL mode (F111).
-func (s *Store) probe(ctx context.Context) error {
-	mode, err := one(ctx, s.write, (*row).text, `PRAGMA journal_mode`)
+func (s *Store) probe() error {
+	mode, err := one(s.write, (*row).text, `PRAGMA journal_mode`)
 	if err != nil {
 		return err
 	}
@@ -179,23 +167,11 @@ func (s *Store) probe(ctx context.Context) error {
 	if info, err := os.Stat(s.path); err != nil || info.Size() > checkUpTo {
 		return err
 	}
-	faults, err := all(ctx, s.write, (*row).text, `PRAGMA quick_check(3)`)
+	faults, err := all(s.write, (*row).text, `PRAGMA quick_check(3)`)
 	if err == nil && (len(faults) != 1 || faults[0] != "ok") {
 		err = s.damaged(strings.Join(faults, "; "))
 	}
 	return err
-}
-
-// Check reads the whole file and says what is wrong with it; nothing, if it is sound.
-func (s *Store) Check(ctx context.Context) ([]string, error) {
-	if err := s.usable(ctx); err != nil {
-		return nil, err
-	}
-	faults, err := all(ctx, s.read, (*row).text, `PRAGMA integrity_check(100)`)
-	if len(faults) == 1 && faults[0] == "ok" {
-		faults = nil
-	}
-	return faults, s.wrap(err)
 }
 
 // Close waits for the transaction that is open, and lets the file go.
@@ -207,9 +183,12 @@ func (s *Store) Close() error {
 	defer func() { <-s.turn }()
 	var errs []error
 	if s.read != nil && s.broken.Load() == nil {
-		errs = append(errs, s.saveClock(context.Background(), s.write))
+		errs = append(errs, s.saveClock(s.write))
 	}
-	for _, c := range []*conn{s.read, s.hints, s.write} { // the last one to go checkpoints
+	if s.read != nil {
+		errs = append(errs, s.read.close())
+	}
+	for _, c := range []*conn{s.hints, s.write} { // the last one to go checkpoints
 		if c != nil {
 			errs = append(errs, c.close())
 		}
@@ -250,11 +229,8 @@ func (s *Store) enter(ctx context.Context) error {
 func (s *Store) leave() { <-s.turn }
 
 // begin opens a transaction. Deferred ones would meet SQLITE_BUSY at their first write (F107).
-func begin(ctx context.Context, c *conn) error {
-	_, err := c.exec(ctx, `BEGIN IMMEDIATE`)
-	return err
-}
+func begin(c *conn) error { return c.exec(`BEGIN IMMEDIATE`) }
 
 // rollback takes everything back. Where SQLite has done so itself, after a failed write, it only says
 // that there is nothing to take back.
-func rollback(ctx context.Context, c *conn) { _, _ = c.exec(ctx, `ROLLBACK`) }
+func rollback(c *conn) { _ = c.exec(`ROLLBACK`) }

@@ -14,10 +14,18 @@ import (
 type tx struct {
 	store  *Store
 	c      *conn
-	ctx    context.Context // never cancelled
 	wrote  bool
 	told   bool  // the time
 	failed error // Save refused: what is here is half a change
+
+	rows    map[perdure.StepRef]*kept // as they stand in the file: nobody else writes
+	kept    slab[kept]
+	jobs    slab[perdure.Job]
+	dirty   []*kept // of this Save, not written yet
+	fresh   *inserts
+	sets    sets
+	shapes  map[perdure.ShapeID]bool // that are stored now
+	defined map[string]bool          // the limits; nil: not read yet
 }
 
 // Update runs fn in one immediate transaction, while nobody else writes.
@@ -36,16 +44,19 @@ func (s *Store) update(ctx context.Context, fn func(perdure.Tx) error) error {
 		return err
 	}
 	defer s.leave()
-	tx := &tx{store: s, c: s.write, ctx: context.WithoutCancel(ctx)}
-	if err := begin(tx.ctx, tx.c); err != nil {
+	tx := &tx{store: s, c: s.write, rows: map[perdure.StepRef]*kept{}}
+	if err := begin(tx.c); err != nil {
 		return s.wrap(err)
 	}
 	kept := false
 	defer func() { // also where fn panics
 		if !kept {
-			rollback(tx.ctx, tx.c)
+			rollback(tx.c)
 		}
 	}()
+	if err := s.know(tx.c); err != nil {
+		return s.wrap(err)
+	}
 	if err := fn(tx); err != nil {
 		return s.wrap(err)
 	}
@@ -59,26 +70,33 @@ func (s *Store) update(ctx context.Context, fn func(perdure.Tx) error) error {
 		return err
 	}
 	kept = true
+	tx.remember()
 	return nil
 }
 
 // commit keeps the latest time with what was written at it.
 func (tx *tx) commit() error {
 	if tx.wrote || tx.told && tx.store.clock.unsaved() > markEvery {
-		if err := tx.store.saveClock(tx.ctx, tx.c); err != nil {
+		if err := tx.store.saveClock(tx.c); err != nil {
 			return tx.store.wrap(err)
 		}
 	}
-	if _, err := tx.c.exec(tx.ctx, `COMMIT`); err != nil {
+	if err := tx.c.exec(`COMMIT`); err != nil {
 		return tx.store.commitFailed(err)
 	}
 	return nil
 }
 
-// exec changes rows, and says how many.
-func (tx *tx) exec(query string, args ...any) (int64, error) {
+// exec changes rows.
+func (tx *tx) exec(query string, args ...any) error {
 	tx.wrote = true
-	return tx.c.exec(tx.ctx, query, args...)
+	return tx.c.exec(query, args...)
+}
+
+// changed changes rows, and says how many.
+func (tx *tx) changed(query string, args ...any) (int, error) {
+	tx.wrote = true
+	return tx.c.changed(query, args...)
 }
 
 func (tx *tx) Now() (time.Time, error) {
@@ -86,17 +104,31 @@ func (tx *tx) Now() (time.Time, error) {
 	return tx.store.clock.now(), nil
 }
 
+// PutLimit finds who holds a permit of a limit that is new. From then on each Save says it.
 func (tx *tx) PutLimit(name string, max int) error {
-	_, err := tx.exec(`INSERT INTO "limit" (name, max) VALUES (?, ?) ON CONFLICT DO UPDATE SET max = excluded.max`, name, num(max))
-	return err
+	defined, err := tx.limits()
+	if err != nil {
+		return err
+	}
+	if err := tx.exec(`INSERT INTO "limit" (name, max) VALUES (?, ?) ON CONFLICT DO UPDATE SET max = excluded.max`, name, max); err != nil {
+		return err
+	}
+	if defined[name] {
+		return nil
+	}
+	defined[name] = true
+	return tx.fillPermits(name)
 }
 
 func (tx *tx) DeleteLimit(name string) (bool, error) {
-	n, err := tx.exec(`DELETE FROM "limit" WHERE name = ?`, name)
-	return n > 0, err
+	n, err := tx.changed(`DELETE FROM "limit" WHERE name = ?`, name)
+	if n == 0 || err != nil {
+		return false, err
+	}
+	tx.defined = nil
+	return true, tx.exec(`DELETE FROM permit WHERE name = ?`, name)
 }
 
 func (tx *tx) CloseAlert(id int64, by string, at time.Time) error {
-	_, err := tx.exec(`UPDATE alert SET closed_at = ?, closed_by = ? WHERE id = ? AND closed_at IS NULL`, micros(at), by, id)
-	return err
+	return tx.exec(`UPDATE alert SET closed_at = ?, closed_by = ? WHERE id = ? AND closed_at IS NULL`, micros(at), by, id)
 }

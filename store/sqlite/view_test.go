@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"fmt"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -13,11 +12,11 @@ import (
 	"perdure"
 )
 
-var words = regexp.MustCompile(`([a-z])([A-Z])`)
+var humps = regexp.MustCompile(`([a-z])([A-Z])`)
 
 // snake is a Go field's name as SQL has it.
 func snake(name string) string {
-	return strings.ToLower(words.ReplaceAllString(name, `${1}_${2}`))
+	return strings.ToLower(humps.ReplaceAllString(name, `${1}_${2}`))
 }
 
 // Each field of a job and of a step is a column of its view.
@@ -25,10 +24,10 @@ func TestViewsShowEveryField(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	other := map[string]string{
 		"id": "job", "step_ref": "job", "heartbeat": "heartbeat_seconds",
-		"hash": "", "has_output": "output", "own_input": "input",
+		"hash": "", "has_output": "output", "own_input": "input", "shape": "definition", "apart": "input", "alerted": "",
 	}
 	for view, fields := range map[string]any{"jobs": perdure.Job{}, "steps": perdure.Step{}, "alerts": perdure.Alert{}, "history": perdure.Entry{}, "limits": perdure.Limit{}, "nodes": perdure.Node{}} {
-		columns, err := all(ctx, s.read, (*row).text, `SELECT name FROM pragma_table_info(?)`, view)
+		columns, err := all(s.write, (*row).text, `SELECT name FROM pragma_table_info(?)`, view)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +59,7 @@ func TestViewsAreReadable(t *testing.T) {
 			return err
 		}
 		return tx.Save(&perdure.Changes{
-			NewJobs:  []perdure.NewJob{{Job: job, Steps: steps, Definition: []byte(`{"type":"order"}`)}},
+			NewJobs:  []perdure.NewJob{{Job: job, Steps: steps, Shape: []byte(`{"type":"order"}`)}},
 			Payloads: []perdure.PayloadChange{{StepRef: steps[0].StepRef, SetOutput: true, Output: []byte(`{"id":7}`)}},
 		})
 	})
@@ -77,10 +76,10 @@ func TestViewsAreReadable(t *testing.T) {
 		`select count(*) from steps where locked_until > datetime('2026-03-01T12:00:00Z')`:                       "1",
 		`select count(*) from history`:                                                                           "0", `select count(*) from alerts`: "0", `select count(*) from nodes`: "0", `select count(*) from holders`: "0",
 	} {
-		got, err := once(ctx, s.read, func(r *row) string {
+		got, err := transient(s.write, func(r *row) string {
 			var cells []string
-			for _, v := range r.values {
-				cells = append(cells, fmt.Sprint(v))
+			for range r.s.ColumnCount() {
+				cells = append(cells, r.text())
 			}
 			return strings.Join(cells, "|")
 		}, query)

@@ -28,6 +28,9 @@ func Differential(t *testing.T, seed uint64, steps int, stores ...perdure.Store)
 			t.Fatalf("seed %d, step %d of %d: %s", seed, n, steps, op.name)
 		}
 	}
+	for _, store := range stores {
+		(&suite{T: t, store: store}).sound()
+	}
 	for _, op := range operations {
 		if d.did[op.name] == 0 {
 			t.Errorf("seed %d: %s came to nothing in %d steps", seed, op.name, steps)
@@ -195,11 +198,12 @@ func (d *differ) newJob() perdure.NewJob {
 	return nj
 }
 
-// turnJob gives a job any state at all.
+// turnJob gives a job any state at all, but for a permit at rest.
 func (d *differ) turnJob(j *perdure.Job) {
 	j.Current, j.Desired, j.Phase = perdure.State(d.rnd.IntN(3)), perdure.State(d.rnd.IntN(2)), perdure.Phase(d.rnd.IntN(5))
 	j.Alerted = d.chance(30)
-	j.Then, j.Restarts, j.Permit, j.Overdue = d.chance(20), d.rnd.IntN(3), d.chance(40), d.chance(30)
+	j.Then, j.Restarts, j.Overdue = d.chance(20), d.rnd.IntN(3), d.chance(30)
+	j.Permit = d.chance(40) && j.Phase != perdure.Settled // permits are looked for among unsettled jobs
 	j.Unsettled, j.Running, j.Active = d.rnd.IntN(5), d.rnd.IntN(5), d.rnd.IntN(5)
 	j.CompleteBy, j.ParkedAt, j.UpdatedAt, j.SettledAt = d.maybe(d.time()), d.maybe(d.time()), d.time(), d.maybe(d.time())
 	j.GivenUpBy, j.GivenUpReason = d.pick("", "anna"), d.pick("", "so")

@@ -22,7 +22,7 @@ import (
 
 // Run is the contract. open gives a store with nothing in it; the suite closes it.
 func Run(t *testing.T, open func(t *testing.T) perdure.Store) {
-	for _, c := range slices.Concat(submitting, saving, locking, finding, alerting, reading, registering, racing) {
+	for _, c := range slices.Concat(submitting, saving, locking, finding, alerting, reading, registering, keeping, racing) {
 		t.Run(c.name, func(t *testing.T) {
 			store := open(t)
 			t.Cleanup(func() {
@@ -30,7 +30,9 @@ func Run(t *testing.T, open func(t *testing.T) perdure.Store) {
 					t.Errorf("Close: %v", err)
 				}
 			})
-			c.run(&suite{T: t, store: store})
+			s := &suite{T: t, store: store}
+			c.run(s)
+			s.sound()
 		})
 	}
 }
@@ -87,12 +89,11 @@ func newJob(n, steps int, edits ...func(*perdure.Job)) perdure.NewJob {
 		ID: id(n), Type: "order", Priority: 5,
 		Hash:    [32]byte{byte(n), byte(n >> 8), 1},
 		Desired: perdure.Done, Phase: perdure.Waiting, Unsettled: steps, Active: steps,
-		CreatedAt: at(0), UpdatedAt: at(0),
+		CreatedAt: at(0), UpdatedAt: at(0), Shape: perdure.ShapeID{byte(n), byte(n >> 8)},
 	}
 	for _, edit := range edits {
 		edit(j)
 	}
-	j.Shape = perdure.ShapeID{byte(n), byte(n >> 8)}
 	nj := perdure.NewJob{Job: j, Shape: fmt.Appendf(nil, `{"type":"order", "n":%d}`, n)}
 	for i := range steps {
 		nj.Steps = append(nj.Steps, &perdure.Step{

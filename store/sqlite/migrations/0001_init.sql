@@ -1,52 +1,134 @@
 -- The tables of Perdure on SQLite.
 --
 -- The names in the singular are how rows are kept: numbers for words, microseconds since 1970 for
--- times, 16 bytes for a job's id. The views in the plural, at the end, are the interface that is
--- documented: the words of design.md, for reading with plain SQL.
+-- times, 16 bytes for a job's id, NULL for whatever is at its zero value, so that it takes neither room
+-- nor time to write. The views in the plural, at the end, are the interface that is documented: the
+-- words of design.md, for reading with plain SQL.
 --
--- Types are written in upper case because the driver would otherwise make them so, for each column
--- of each query. Rows are found through their keys alone, so that none but one tree is kept for a
--- table (WITHOUT ROWID). Nothing refers to a row that could go away under it, so there are no
--- foreign keys to be looked up at every insert.
+-- Nothing refers to a row that could go away under it, so there are no foreign keys to be looked up at
+-- every insert.
 
--- What is accepted and wanted, and how far it has come. It is written with every event, so what is
--- large and never changes is kept elsewhere (definition).
-CREATE TABLE job (
-	id              BLOB    NOT NULL PRIMARY KEY CHECK (length(id) = 16), -- UUIDv7: ids sort by age
-	key             TEXT,
-	type            TEXT    NOT NULL,
-	priority        INTEGER NOT NULL,
-	labels          TEXT,                                 -- JSON
-	states          TEXT,                                 -- JSON
-	hash            BLOB    NOT NULL,                     -- of the definition
-	created_at      INTEGER,
+-- One row for a step: all that is durable about what is let out, to whom and until when. The job's own
+-- columns stand on the row of its first step (idx = 0), and are NULL on all others: a job of one step is
+-- one row. That row is the lock of the job, and what is written with every event is in one place.
+-- Rows have a number (id), by which they are found again without looking at a key.
+CREATE TABLE step (
+	id              INTEGER PRIMARY KEY,
+	job             BLOB    NOT NULL,          -- UUIDv7: ids sort by age
+	idx             INTEGER NOT NULL,          -- place in the definition
+	name            TEXT    NOT NULL,
+	type            TEXT    NOT NULL,          -- of the job
+	priority        INTEGER NOT NULL,          -- of the job
 
-	current         INTEGER NOT NULL CHECK (current BETWEEN 0 AND 2), -- undone, done, unsure
-	desired         INTEGER NOT NULL CHECK (desired BETWEEN 0 AND 1),
-	phase           INTEGER NOT NULL CHECK (phase BETWEEN 0 AND 4),   -- settled, waiting, ready, running, parked
-	"then"          INTEGER NOT NULL,
-	restarts        INTEGER NOT NULL,
-	permit          INTEGER NOT NULL,
-	unsettled       INTEGER NOT NULL,
-	running         INTEGER NOT NULL,
-	active          INTEGER NOT NULL,
+	current         INTEGER,                   -- undone, done, unsure
+	desired         INTEGER,
+	phase           INTEGER,                   -- settled, waiting, ready, running, parked
+	run             INTEGER,
+	direction       INTEGER,                   -- do, undo
+	was             INTEGER,
+	turn            INTEGER,
+	agent           TEXT,
+	locked_by       TEXT,
+	request         TEXT,                      -- the claim's requestId
 	complete_by     INTEGER,
-	parked_at       INTEGER,
-	overdue         INTEGER NOT NULL,
-	given_up_by     TEXT    NOT NULL,
-	given_up_reason TEXT    NOT NULL,
+	locked_until    INTEGER,
+	heartbeat       INTEGER,                   -- microseconds promised between two
+	out             INTEGER,                   -- of a running step: the row of out that it is found by
+	available_at    INTEGER,
+	outcome         INTEGER,                   -- none, done, failed, rejected, returned, expired
+	has_output      INTEGER,
+	own_input       INTEGER,
+	blockers        INTEGER,                   -- neighbours still waited for
+	ready_at        INTEGER,
+	started_at      INTEGER,
+	ended_at        INTEGER,
 	updated_at      INTEGER,
-	settled_at      INTEGER
+	skipped         INTEGER,
+	failures        INTEGER,
+	rung            INTEGER,
+	waits           INTEGER,
+	returns         INTEGER,
+	error_code      TEXT,
+	last_error      TEXT,
+	progress        TEXT,                      -- JSON
+	edited          INTEGER,                   -- not, for the do, for the undo
+	given_up        INTEGER,
+
+	job_current     INTEGER,
+	job_desired     INTEGER,
+	job_phase       INTEGER,
+	unsettled       INTEGER,
+	running         INTEGER,
+	active          INTEGER,
+	permit          INTEGER,
+	job_complete_by INTEGER,
+	parked_at       INTEGER,
+	overdue         INTEGER,
+	alerted         INTEGER,
+	job_then        INTEGER,
+	restarts        INTEGER,
+	given_up_by     TEXT,
+	given_up_reason TEXT,
+	job_updated_at  INTEGER,
+	settled_at      INTEGER,
+
+	created_at      INTEGER,
+	hash            BLOB,                      -- of the definition
+	shape           BLOB,
+	input           TEXT,                      -- where it is small
+	apart           INTEGER,                   -- the input is not: payload has it, under idx -1
+	job_key         TEXT,
+	labels          TEXT,                      -- JSON
+	states          TEXT,                      -- JSON
+
+	-- What rows are found by that are not settled; NULL where they are not to be found.
+	ready           INTEGER,                   -- of a step that is: 9 - priority
+	due_at          INTEGER,                   -- of one that waits for a time: available_at
+	open            INTEGER,                   -- 1: the job is not settled
+	look_at         INTEGER                    -- its ultimatum, until that is acted upon or stands still
+) STRICT;
+
+CREATE UNIQUE INDEX step_job ON step (job, idx);
+CREATE UNIQUE INDEX step_key ON step (job_key) WHERE job_key IS NOT NULL;
+CREATE INDEX step_type ON step (type, job) WHERE idx = 0;
+-- One per question that is asked of all rows; none holds what is settled. They have columns of their own, for
+-- an update touches those indexes whose columns it writes: what a running step goes through touches none.
+-- Ready steps are kept in lanes of agent and type, so that a type whose limit is full is stepped over.
+CREATE INDEX step_ready ON step (agent, type, ready, job, idx) WHERE ready IS NOT NULL;
+CREATE INDEX step_due   ON step (due_at, job, idx)             WHERE due_at IS NOT NULL;
+CREATE INDEX step_open  ON step (open, job)                    WHERE open IS NOT NULL;
+CREATE INDEX step_look  ON step (look_at, job)                 WHERE look_at IS NOT NULL;
+
+-- What jobs of one definition have in common, word for word in its canonical form.
+CREATE TABLE shape (
+	id   BLOB NOT NULL PRIMARY KEY,
+	text TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
-CREATE UNIQUE INDEX job_key ON job (key) WHERE key IS NOT NULL;
-CREATE INDEX job_type ON job (type, id);
--- The others hold what is not settled, so that finished jobs cost nothing.
-CREATE INDEX job_open ON job (id) WHERE phase <> 0;
-CREATE INDEX job_hash ON job (hash, id) WHERE phase <> 0 AND key IS NULL;
-CREATE INDEX job_permit ON job (type, priority DESC, id) WHERE permit = 1;
-CREATE INDEX job_overdue ON job (complete_by, id)
-	WHERE phase <> 0 AND overdue = 0 AND parked_at IS NULL AND complete_by IS NOT NULL;
+-- The runs that were let out together: by one agent's holder, under one request, until one time. They are
+-- found by it; what is so stands on the steps' rows, each of which names the one it is in. A heartbeat moves
+-- the step's locked_until alone, so until_at is that of the earliest of them or before it. The row goes
+-- when the last of its runs ends.
+CREATE TABLE out (
+	id        INTEGER PRIMARY KEY,
+	until_at  INTEGER NOT NULL,
+	agent     TEXT    NOT NULL,
+	locked_by TEXT    NOT NULL,
+	request   TEXT    NOT NULL,
+	steps     BLOB    NOT NULL              -- their ids, 8 bytes each
+) STRICT;
+
+CREATE INDEX out_until  ON out (until_at);
+CREATE INDEX out_holder ON out (locked_by, request);
+
+-- Who holds a permit of a limit that is defined: for job:TYPE the job, as its first step, for agent:NAME
+-- the running step. It is written with the row that says so.
+CREATE TABLE permit (
+	name TEXT    NOT NULL,
+	job  BLOB    NOT NULL,
+	idx  INTEGER NOT NULL,
+	PRIMARY KEY (name, job, idx)
+) STRICT, WITHOUT ROWID;
 
 -- The labels again, to be found by.
 CREATE TABLE label (
@@ -56,65 +138,8 @@ CREATE TABLE label (
 	PRIMARY KEY (name, value, job)
 ) STRICT, WITHOUT ROWID;
 
--- What was asked for, word for word in its canonical form.
-CREATE TABLE definition (
-	job  BLOB NOT NULL PRIMARY KEY,
-	body TEXT NOT NULL
-) STRICT, WITHOUT ROWID;
-
--- One row is all that is durable about what is let out, to whom and until when.
-CREATE TABLE step (
-	job          BLOB    NOT NULL,
-	idx          INTEGER NOT NULL,          -- place in the definition
-	name         TEXT    NOT NULL,
-	type         TEXT    NOT NULL,          -- of the job
-	priority     INTEGER NOT NULL,          -- of the job
-
-	current      INTEGER NOT NULL DEFAULT 0 CHECK (current BETWEEN 0 AND 2),
-	desired      INTEGER NOT NULL DEFAULT 0 CHECK (desired BETWEEN 0 AND 1),
-	phase        INTEGER NOT NULL DEFAULT 0 CHECK (phase BETWEEN 0 AND 4),
-	skipped      INTEGER NOT NULL DEFAULT 0,
-	run          INTEGER NOT NULL DEFAULT 0,
-	direction    INTEGER NOT NULL DEFAULT 0 CHECK (direction BETWEEN 0 AND 1), -- do, undo
-	was          INTEGER NOT NULL DEFAULT 0 CHECK (was BETWEEN 0 AND 2),
-	turn         INTEGER NOT NULL DEFAULT 0,
-	agent        TEXT    NOT NULL,
-	locked_by    TEXT    NOT NULL DEFAULT '',
-	request      TEXT    NOT NULL DEFAULT '', -- the claim's requestId
-	complete_by  INTEGER,
-	locked_until INTEGER,
-	heartbeat    INTEGER NOT NULL DEFAULT 0,  -- microseconds promised between two
-	failures     INTEGER NOT NULL DEFAULT 0,
-	rung         INTEGER NOT NULL DEFAULT 0,
-	waits        INTEGER NOT NULL DEFAULT 0,
-	returns      INTEGER NOT NULL DEFAULT 0,
-	available_at INTEGER,
-	outcome      INTEGER NOT NULL DEFAULT 0 CHECK (outcome BETWEEN 0 AND 5), -- none, done, failed, rejected, returned, expired
-	error_code   TEXT    NOT NULL DEFAULT '',
-	last_error   TEXT    NOT NULL DEFAULT '',
-	progress     TEXT    NOT NULL DEFAULT '', -- JSON
-	has_output   INTEGER NOT NULL DEFAULT 0,
-	own_input    INTEGER NOT NULL DEFAULT 0,
-	edited       INTEGER NOT NULL DEFAULT 0,  -- not, for the do, for the undo
-	given_up     INTEGER NOT NULL DEFAULT 0,
-	blockers     INTEGER NOT NULL DEFAULT 0,  -- neighbours still waited for
-	ready_at     INTEGER,
-	started_at   INTEGER,
-	ended_at     INTEGER,
-	updated_at   INTEGER,
-	PRIMARY KEY (job, idx)
-) STRICT, WITHOUT ROWID;
-
--- One per question that is asked of all steps; none holds what is settled. Ready steps are kept in
--- lanes of agent and type, so that a type whose limit is full is stepped over.
-CREATE INDEX step_ready   ON step (agent, type, priority DESC, job, idx) WHERE phase = 2;
-CREATE INDEX step_due     ON step (available_at, job, idx)               WHERE phase = 1 AND available_at IS NOT NULL;
-CREATE INDEX step_running ON step (locked_until, job, idx)               WHERE phase = 3;
-CREATE INDEX step_holder  ON step (locked_by, request, job, idx)         WHERE phase = 3;
-CREATE INDEX step_agent   ON step (agent, job, idx)                      WHERE phase = 3;
-
 -- What is large about a step: input where the definition alone does not tell it, output of the
--- latest do run.
+-- latest do run. Under idx -1: the job's input, where it is large.
 CREATE TABLE payload (
 	job    BLOB    NOT NULL,
 	idx    INTEGER NOT NULL,
@@ -188,49 +213,42 @@ INSERT INTO clock VALUES (1, 0);
 -- locked_until < datetime('now'). What is not there is NULL.
 
 CREATE VIEW jobs AS SELECT
-	'job_' || lower(hex(j.id)) AS job, key, type, priority, labels, states,
-	CASE current WHEN 0 THEN 'undone' WHEN 1 THEN 'done' ELSE 'unsure' END AS current,
-	CASE desired WHEN 0 THEN 'undone' ELSE 'done' END AS desired,
-	CASE phase WHEN 0 THEN 'settled' WHEN 1 THEN 'waiting' WHEN 2 THEN 'ready' WHEN 3 THEN 'running' ELSE 'parked' END AS phase,
-	iif("then", 'done', NULL) AS "then",
-	restarts, permit, unsettled, running, active,
-	strftime('%Y-%m-%d %H:%M:%S', complete_by / 1000000, 'unixepoch') || printf('.%06d', complete_by % 1000000) AS complete_by,
-	strftime('%Y-%m-%d %H:%M:%S', parked_at / 1000000, 'unixepoch') || printf('.%06d', parked_at % 1000000) AS parked_at,
-	overdue,
-	nullif(given_up_by, '') AS given_up_by,
-	nullif(given_up_reason, '') AS given_up_reason,
-	strftime('%Y-%m-%d %H:%M:%S', created_at / 1000000, 'unixepoch') || printf('.%06d', created_at % 1000000) AS created_at,
-	strftime('%Y-%m-%d %H:%M:%S', updated_at / 1000000, 'unixepoch') || printf('.%06d', updated_at % 1000000) AS updated_at,
-	strftime('%Y-%m-%d %H:%M:%S', settled_at / 1000000, 'unixepoch') || printf('.%06d', settled_at % 1000000) AS settled_at,
-	lower(hex(hash)) AS hash, d.body AS definition, j.id AS job_id
-FROM job j LEFT JOIN definition d ON d.job = j.id;
+	'job_' || lower(hex(s.job)) AS job, s.job_key AS key, s.type, s.priority, s.labels, s.states,
+	CASE s.job_current WHEN 1 THEN 'done' WHEN 2 THEN 'unsure' ELSE 'undone' END AS current,
+	CASE s.job_desired WHEN 1 THEN 'done' ELSE 'undone' END AS desired,
+	CASE s.job_phase WHEN 1 THEN 'waiting' WHEN 2 THEN 'ready' WHEN 3 THEN 'running' WHEN 4 THEN 'parked' ELSE 'settled' END AS phase,
+	iif(s.job_then, 'done', NULL) AS "then",
+	coalesce(s.restarts, 0) AS restarts, coalesce(s.permit, 0) AS permit, coalesce(s.unsettled, 0) AS unsettled, coalesce(s.running, 0) AS running, coalesce(s.active, 0) AS active,
+	strftime('%Y-%m-%d %H:%M:%S', s.job_complete_by / 1000000, 'unixepoch') || printf('.%06d', s.job_complete_by % 1000000) AS complete_by,
+	strftime('%Y-%m-%d %H:%M:%S', s.parked_at / 1000000, 'unixepoch') || printf('.%06d', s.parked_at % 1000000) AS parked_at,
+	coalesce(s.overdue, 0) AS overdue, s.given_up_by, s.given_up_reason,
+	strftime('%Y-%m-%d %H:%M:%S', s.created_at / 1000000, 'unixepoch') || printf('.%06d', s.created_at % 1000000) AS created_at,
+	strftime('%Y-%m-%d %H:%M:%S', s.job_updated_at / 1000000, 'unixepoch') || printf('.%06d', s.job_updated_at % 1000000) AS updated_at,
+	strftime('%Y-%m-%d %H:%M:%S', s.settled_at / 1000000, 'unixepoch') || printf('.%06d', s.settled_at % 1000000) AS settled_at,
+	lower(hex(s.hash)) AS hash, d.text AS definition, coalesce(s.input, p.input) AS input, s.job AS job_id
+FROM step s LEFT JOIN shape d ON d.id = s.shape LEFT JOIN payload p ON s.apart AND p.job = s.job AND p.idx = -1
+WHERE s.idx = 0;
 
 -- What is wanted, what is so, and who owns it until when:
 --   SELECT job, name, current, desired, phase, locked_by, locked_until FROM steps WHERE phase <> 'settled'
 CREATE VIEW steps AS SELECT
 	'job_' || lower(hex(s.job)) AS job, s.idx, s.name, s.type, s.priority,
-	CASE s.current WHEN 0 THEN 'undone' WHEN 1 THEN 'done' ELSE 'unsure' END AS current,
-	CASE s.desired WHEN 0 THEN 'undone' ELSE 'done' END AS desired,
-	CASE s.phase WHEN 0 THEN 'settled' WHEN 1 THEN 'waiting' WHEN 2 THEN 'ready' WHEN 3 THEN 'running' ELSE 'parked' END AS phase,
-	s.skipped, s.run,
-	CASE WHEN s.run = 0 THEN NULL WHEN s.direction = 0 THEN 'do' ELSE 'undo' END AS direction,
-	CASE WHEN s.run = 0 THEN NULL WHEN s.was = 0 THEN 'undone' WHEN s.was = 1 THEN 'done' ELSE 'unsure' END AS was,
-	s.turn,
-	nullif(s.agent, '') AS agent,
-	nullif(s.locked_by, '') AS locked_by,
-	nullif(s.request, '') AS request,
+	CASE s.current WHEN 1 THEN 'done' WHEN 2 THEN 'unsure' ELSE 'undone' END AS current,
+	CASE s.desired WHEN 1 THEN 'done' ELSE 'undone' END AS desired,
+	CASE s.phase WHEN 1 THEN 'waiting' WHEN 2 THEN 'ready' WHEN 3 THEN 'running' WHEN 4 THEN 'parked' ELSE 'settled' END AS phase,
+	coalesce(s.skipped, 0) AS skipped, coalesce(s.run, 0) AS run,
+	CASE WHEN s.run IS NULL THEN NULL WHEN s.direction = 1 THEN 'undo' ELSE 'do' END AS direction,
+	CASE WHEN s.run IS NULL THEN NULL WHEN s.was = 1 THEN 'done' WHEN s.was = 2 THEN 'unsure' ELSE 'undone' END AS was,
+	coalesce(s.turn, 0) AS turn, s.agent, s.locked_by, s.request,
 	strftime('%Y-%m-%d %H:%M:%S', s.complete_by / 1000000, 'unixepoch') || printf('.%06d', s.complete_by % 1000000) AS complete_by,
 	strftime('%Y-%m-%d %H:%M:%S', s.locked_until / 1000000, 'unixepoch') || printf('.%06d', s.locked_until % 1000000) AS locked_until,
-	iif(s.heartbeat = 0, NULL, s.heartbeat / 1e6) AS heartbeat_seconds,
-	s.failures, s.rung, s.waits, s.returns,
+	s.heartbeat / 1e6 AS heartbeat_seconds,
+	coalesce(s.failures, 0) AS failures, coalesce(s.rung, 0) AS rung, coalesce(s.waits, 0) AS waits, coalesce(s.returns, 0) AS returns,
 	strftime('%Y-%m-%d %H:%M:%S', s.available_at / 1000000, 'unixepoch') || printf('.%06d', s.available_at % 1000000) AS available_at,
 	CASE s.outcome WHEN 1 THEN 'done' WHEN 2 THEN 'failed' WHEN 3 THEN 'rejected' WHEN 4 THEN 'returned' WHEN 5 THEN 'expired' END AS outcome,
-	nullif(s.error_code, '') AS error_code,
-	nullif(s.last_error, '') AS last_error,
-	nullif(s.progress, '') AS progress,
-	p.input, p.output,
-	s.own_input, CASE s.edited WHEN 1 THEN 'do' WHEN 2 THEN 'undo' WHEN 3 THEN 'do' END AS edited, s.has_output,
-	s.given_up, s.blockers,
+	s.error_code, s.last_error, s.progress, p.input, p.output,
+	coalesce(s.own_input, 0) AS own_input, CASE s.edited WHEN 1 THEN 'do' WHEN 2 THEN 'undo' WHEN 3 THEN 'do' END AS edited, coalesce(s.has_output, 0) AS has_output,
+	coalesce(s.given_up, 0) AS given_up, coalesce(s.blockers, 0) AS blockers,
 	strftime('%Y-%m-%d %H:%M:%S', s.ready_at / 1000000, 'unixepoch') || printf('.%06d', s.ready_at % 1000000) AS ready_at,
 	strftime('%Y-%m-%d %H:%M:%S', s.started_at / 1000000, 'unixepoch') || printf('.%06d', s.started_at % 1000000) AS started_at,
 	strftime('%Y-%m-%d %H:%M:%S', s.ended_at / 1000000, 'unixepoch') || printf('.%06d', s.ended_at % 1000000) AS ended_at,
@@ -252,13 +270,7 @@ CREATE VIEW history AS SELECT
 FROM entry;
 
 -- Permits are the rows that hold one, counted here as they are wherever it matters.
-CREATE VIEW limits AS SELECT
-	l.name, l.max,
-	CASE substr(l.name, 1, instr(l.name, ':') - 1)
-	WHEN 'job' THEN (SELECT count(*) FROM job WHERE permit = 1 AND type = substr(l.name, 5))
-	ELSE (SELECT count(*) FROM step WHERE phase = 3 AND agent = substr(l.name, 7))
-	END AS used
-FROM "limit" l;
+CREATE VIEW limits AS SELECT name, max, (SELECT count(*) FROM permit p WHERE p.name = l.name) AS used FROM "limit" l;
 
 CREATE VIEW nodes AS SELECT
 	id, host, pid, version, nullif(listen, '') AS listen, agents,

@@ -1,0 +1,565 @@
+package sqlite
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	driver "zombiezen.com/go/sqlite"
+
+	"perdure"
+)
+
+// columns is a set of the columns of step that may be written. A row is inserted with those that are not at
+// their zero value, and updated with those that differ: what is bound and what is not is most of the
+// price of a write. Events come in few kinds, so that there are few such sets, and a prepared statement for
+// each of them.
+type columns uint64
+
+// In the order in which they are read (readStep, readJob).
+const (
+	colCurrent columns = 1 << iota
+	colDesired
+	colPhase
+	colRun
+	colDirection
+	colWas
+	colTurn
+	colAgent
+	colLockedBy
+	colRequest
+	colCompleteBy
+	colLockedUntil
+	colHeartbeat
+	colOut
+	colAvailableAt
+	colOutcome
+	colHasOutput
+	colOwnInput
+	colBlockers
+	colReadyAt
+	colStartedAt
+	colEndedAt
+	colUpdatedAt
+	colSkipped
+	colFailures
+	colRung
+	colWaits
+	colReturns
+	colErrorCode
+	colLastError
+	colProgress
+	colEdited
+	colGivenUp
+
+	// The job's, on its first row.
+	colJobCurrent
+	colJobDesired
+	colJobPhase
+	colUnsettled
+	colRunning
+	colActive
+	colPermit
+	colJobCompleteBy
+	colParkedAt
+	colOverdue
+	colAlerted
+	colJobThen
+	colRestarts
+	colGivenUpBy
+	colGivenUpReason
+	colJobUpdatedAt
+	colSettledAt
+
+	// These never change.
+	colCreatedAt
+	colHash
+	colShape
+	colInput
+	colApart
+	colJobKey
+	colLabels
+	colStates
+
+	// What rows are found by (see migrations).
+	colReady
+	colDueAt
+	colOpen
+	colLookAt
+)
+
+var columnNames = [...]string{
+	"current", "desired", "phase", "run", "direction", "was", "turn", "agent",
+	"locked_by", "request", "complete_by", "locked_until", "heartbeat", "out", "available_at", "outcome",
+	"has_output", "own_input", "blockers", "ready_at", "started_at", "ended_at", "updated_at", "skipped",
+	"failures", "rung", "waits", "returns", "error_code", "last_error", "progress", "edited",
+	"given_up", "job_current", "job_desired", "job_phase", "unsettled", "running", "active", "permit",
+	"job_complete_by", "parked_at", "overdue", "alerted", "job_then", "restarts", "given_up_by", "given_up_reason",
+	"job_updated_at", "settled_at", "created_at", "hash", "shape", "input", "apart", "job_key",
+	"labels", "states",
+	"ready", "due_at", "open", "look_at",
+}
+
+// stepColumns and jobColumns are those of a step, and of the job on its first step's row.
+const (
+	stepColumns = colJobCurrent - 1
+	jobColumns  = ^stepColumns & (colStates<<1 - 1)
+)
+
+// list is the columns' names, each with a comma before it; with what comes after each.
+func (c columns) list(after ...string) string {
+	var b strings.Builder
+	for i, name := range columnNames {
+		if c&(1<<i) != 0 {
+			b.WriteString(", ")
+			b.WriteString(name)
+			b.WriteString(strings.Join(after, ""))
+		}
+	}
+	return b.String()
+}
+
+// kept is a row of step as it stands in the file, or is about to.
+type kept struct {
+	id   int64
+	out  int64 // of a running step: the set that it is found by
+	step perdure.Step
+	job  *perdure.Job // of a first row
+
+	newStep *perdure.Step // as they are about to be written
+	newJob  *perdure.Job
+}
+
+// setStep takes on what of a step can change, as it is kept.
+func (k *kept) setStep(now *perdure.Step) {
+	ref, name, typ, priority := k.step.StepRef, k.step.Name, k.step.Type, k.step.Priority
+	k.step = *now
+	s := &k.step
+	s.StepRef, s.Name, s.Type, s.Priority = ref, name, typ, priority
+	s.Heartbeat = s.Heartbeat.Truncate(time.Microsecond)
+	for _, t := range [...]*time.Time{&s.CompleteBy, &s.LockedUntil, &s.AvailableAt, &s.ReadyAt, &s.StartedAt, &s.EndedAt, &s.UpdatedAt} {
+		*t = at(*t)
+	}
+}
+
+// setJob takes on what of a job can change.
+func (k *kept) setJob(now *perdure.Job) {
+	was, j := *k.job, k.job
+	*j = *now
+	j.ID, j.Key, j.Type, j.Priority, j.Labels, j.States = was.ID, was.Key, was.Type, was.Priority, was.Labels, was.States
+	j.Hash, j.Shape, j.Input, j.Apart, j.CreatedAt = was.Hash, was.Shape, was.Input, was.Apart, was.CreatedAt
+	for _, t := range [...]*time.Time{&j.CompleteBy, &j.ParkedAt, &j.UpdatedAt, &j.SettledAt} {
+		*t = at(*t)
+	}
+}
+
+// newJobOf takes on all of a job that is new.
+func (k *kept) newJobOf(j *perdure.Job) {
+	*k.job = *j
+	k.job.CreatedAt, k.job.Labels, k.job.Input = at(j.CreatedAt), maps.Clone(j.Labels), slices.Clone(j.Input)
+	if k.job.Apart = apart(j); k.job.Apart {
+		k.job.Input = nil
+	}
+	k.setJob(j)
+}
+
+var (
+	noStep perdure.Step
+	noJob  perdure.Job
+)
+
+// set are the columns that a new row needs.
+func (k *kept) set() columns {
+	c := diffSteps(&k.step, &noStep)
+	if k.out != 0 {
+		c |= colOut
+	}
+	j := k.job
+	if j == nil {
+		return c
+	}
+	c |= diffJobs(j, &noJob) | colHash | colShape
+	if !j.CreatedAt.IsZero() {
+		c |= colCreatedAt
+	}
+	if j.Input != nil {
+		c |= colInput
+	}
+	if j.Apart {
+		c |= colApart
+	}
+	if j.Key != "" {
+		c |= colJobKey
+	}
+	if len(j.Labels) > 0 {
+		c |= colLabels
+	}
+	if j.States != nil {
+		c |= colStates
+	}
+	return c
+}
+
+// diffSteps are the columns in which two states of a step differ.
+func diffSteps(a, b *perdure.Step) (c columns) {
+	if a.Current != b.Current {
+		c |= colCurrent
+	}
+	if a.Desired != b.Desired {
+		c |= colDesired
+	}
+	if a.Phase != b.Phase {
+		c |= colPhase
+	}
+	if a.Run != b.Run {
+		c |= colRun
+	}
+	if a.Direction != b.Direction {
+		c |= colDirection
+	}
+	if a.Was != b.Was {
+		c |= colWas
+	}
+	if a.Turn != b.Turn {
+		c |= colTurn
+	}
+	if a.Agent != b.Agent {
+		c |= colAgent
+	}
+	if a.LockedBy != b.LockedBy {
+		c |= colLockedBy
+	}
+	if a.Request != b.Request {
+		c |= colRequest
+	}
+	if !a.CompleteBy.Equal(b.CompleteBy) {
+		c |= colCompleteBy
+	}
+	if !a.LockedUntil.Equal(b.LockedUntil) {
+		c |= colLockedUntil
+	}
+	if a.Heartbeat != b.Heartbeat {
+		c |= colHeartbeat
+	}
+	if !a.AvailableAt.Equal(b.AvailableAt) {
+		c |= colAvailableAt
+	}
+	if a.Outcome != b.Outcome {
+		c |= colOutcome
+	}
+	if a.HasOutput != b.HasOutput {
+		c |= colHasOutput
+	}
+	if a.OwnInput != b.OwnInput {
+		c |= colOwnInput
+	}
+	if a.Blockers != b.Blockers {
+		c |= colBlockers
+	}
+	if !a.ReadyAt.Equal(b.ReadyAt) {
+		c |= colReadyAt
+	}
+	if !a.StartedAt.Equal(b.StartedAt) {
+		c |= colStartedAt
+	}
+	if !a.EndedAt.Equal(b.EndedAt) {
+		c |= colEndedAt
+	}
+	if !a.UpdatedAt.Equal(b.UpdatedAt) {
+		c |= colUpdatedAt
+	}
+	if a.Skipped != b.Skipped {
+		c |= colSkipped
+	}
+	if a.Failures != b.Failures {
+		c |= colFailures
+	}
+	if a.Rung != b.Rung {
+		c |= colRung
+	}
+	if a.Waits != b.Waits {
+		c |= colWaits
+	}
+	if a.Returns != b.Returns {
+		c |= colReturns
+	}
+	if a.ErrorCode != b.ErrorCode {
+		c |= colErrorCode
+	}
+	if a.LastError != b.LastError {
+		c |= colLastError
+	}
+	if a.Progress != b.Progress {
+		c |= colProgress
+	}
+	if a.Edited != b.Edited {
+		c |= colEdited
+	}
+	if a.GivenUp != b.GivenUp {
+		c |= colGivenUp
+	}
+	if (a.Phase == perdure.Ready) != (b.Phase == perdure.Ready) {
+		c |= colReady
+	}
+	if !dueAt(a).Equal(dueAt(b)) {
+		c |= colDueAt
+	}
+	return c
+}
+
+// diffJobs are those in which two states of a job do.
+func diffJobs(a, b *perdure.Job) (c columns) {
+	if a.Current != b.Current {
+		c |= colJobCurrent
+	}
+	if a.Desired != b.Desired {
+		c |= colJobDesired
+	}
+	if a.Phase != b.Phase {
+		c |= colJobPhase
+	}
+	if a.Unsettled != b.Unsettled {
+		c |= colUnsettled
+	}
+	if a.Running != b.Running {
+		c |= colRunning
+	}
+	if a.Active != b.Active {
+		c |= colActive
+	}
+	if a.Permit != b.Permit {
+		c |= colPermit
+	}
+	if !a.CompleteBy.Equal(b.CompleteBy) {
+		c |= colJobCompleteBy
+	}
+	if !a.ParkedAt.Equal(b.ParkedAt) {
+		c |= colParkedAt
+	}
+	if a.Overdue != b.Overdue {
+		c |= colOverdue
+	}
+	if a.Alerted != b.Alerted {
+		c |= colAlerted
+	}
+	if a.Then != b.Then {
+		c |= colJobThen
+	}
+	if a.Restarts != b.Restarts {
+		c |= colRestarts
+	}
+	if a.GivenUpBy != b.GivenUpBy {
+		c |= colGivenUpBy
+	}
+	if a.GivenUpReason != b.GivenUpReason {
+		c |= colGivenUpReason
+	}
+	if !a.UpdatedAt.Equal(b.UpdatedAt) {
+		c |= colJobUpdatedAt
+	}
+	if !a.SettledAt.Equal(b.SettledAt) {
+		c |= colSettledAt
+	}
+	if (a.Phase != perdure.Settled) != (b.Phase != perdure.Settled) {
+		c |= colOpen
+	}
+	if !lookAt(a).Equal(lookAt(b)) {
+		c |= colLookAt
+	}
+	return c
+}
+
+// bind puts in the values of the columns, in their order, from place at on.
+func (k *kept) bind(s *driver.Stmt, at int, c columns) (next int, err error) {
+	st, j := &k.step, k.job
+	for ; c != 0; c &= c - 1 {
+		switch c & -c { // the lowest
+		case colCurrent:
+			bindNum(s, at, int64(st.Current))
+		case colDesired:
+			bindNum(s, at, int64(st.Desired))
+		case colPhase:
+			bindNum(s, at, int64(st.Phase))
+		case colRun:
+			bindNum(s, at, int64(st.Run))
+		case colDirection:
+			bindNum(s, at, int64(st.Direction))
+		case colWas:
+			bindNum(s, at, int64(st.Was))
+		case colTurn:
+			bindNum(s, at, int64(st.Turn))
+		case colAgent:
+			bindText(s, at, st.Agent)
+		case colLockedBy:
+			bindText(s, at, st.LockedBy)
+		case colRequest:
+			bindText(s, at, st.Request)
+		case colCompleteBy:
+			bindTime(s, at, st.CompleteBy)
+		case colLockedUntil:
+			bindTime(s, at, st.LockedUntil)
+		case colHeartbeat:
+			bindNum(s, at, st.Heartbeat.Microseconds())
+		case colOut:
+			bindNum(s, at, k.out)
+		case colAvailableAt:
+			bindTime(s, at, st.AvailableAt)
+		case colOutcome:
+			bindNum(s, at, int64(st.Outcome))
+		case colHasOutput:
+			bindFlag(s, at, st.HasOutput)
+		case colOwnInput:
+			bindFlag(s, at, st.OwnInput)
+		case colBlockers:
+			bindNum(s, at, int64(st.Blockers))
+		case colReadyAt:
+			bindTime(s, at, st.ReadyAt)
+		case colStartedAt:
+			bindTime(s, at, st.StartedAt)
+		case colEndedAt:
+			bindTime(s, at, st.EndedAt)
+		case colUpdatedAt:
+			bindTime(s, at, st.UpdatedAt)
+		case colSkipped:
+			bindFlag(s, at, st.Skipped)
+		case colFailures:
+			bindNum(s, at, int64(st.Failures))
+		case colRung:
+			bindNum(s, at, int64(st.Rung))
+		case colWaits:
+			bindNum(s, at, int64(st.Waits))
+		case colReturns:
+			bindNum(s, at, int64(st.Returns))
+		case colErrorCode:
+			bindText(s, at, st.ErrorCode)
+		case colLastError:
+			bindText(s, at, st.LastError)
+		case colProgress:
+			bindText(s, at, st.Progress)
+		case colEdited:
+			bindNum(s, at, int64(st.Edited))
+		case colGivenUp:
+			bindFlag(s, at, st.GivenUp)
+		case colJobCurrent:
+			bindNum(s, at, int64(j.Current))
+		case colJobDesired:
+			bindNum(s, at, int64(j.Desired))
+		case colJobPhase:
+			bindNum(s, at, int64(j.Phase))
+		case colUnsettled:
+			bindNum(s, at, int64(j.Unsettled))
+		case colRunning:
+			bindNum(s, at, int64(j.Running))
+		case colActive:
+			bindNum(s, at, int64(j.Active))
+		case colPermit:
+			bindFlag(s, at, j.Permit)
+		case colJobCompleteBy:
+			bindTime(s, at, j.CompleteBy)
+		case colParkedAt:
+			bindTime(s, at, j.ParkedAt)
+		case colOverdue:
+			bindFlag(s, at, j.Overdue)
+		case colAlerted:
+			bindFlag(s, at, j.Alerted)
+		case colJobThen:
+			bindFlag(s, at, j.Then)
+		case colRestarts:
+			bindNum(s, at, int64(j.Restarts))
+		case colGivenUpBy:
+			bindText(s, at, j.GivenUpBy)
+		case colGivenUpReason:
+			bindText(s, at, j.GivenUpReason)
+		case colJobUpdatedAt:
+			bindTime(s, at, j.UpdatedAt)
+		case colSettledAt:
+			bindTime(s, at, j.SettledAt)
+		case colCreatedAt:
+			bindTime(s, at, j.CreatedAt)
+		case colHash:
+			s.BindBytes(at, j.Hash[:])
+		case colShape:
+			s.BindBytes(at, j.Shape[:])
+		case colInput:
+			s.BindText(at, textOf(j.Input))
+		case colApart:
+			s.BindBool(at, j.Apart)
+		case colJobKey:
+			bindText(s, at, j.Key)
+		case colLabels:
+			err = bindJSON(s, at, j.Labels)
+		case colStates:
+			err = bindJSON(s, at, j.States)
+		case colReady:
+			if st.Phase == perdure.Ready {
+				s.BindInt64(at, int64(perdure.MaxPriority-st.Priority))
+			} else {
+				s.BindNull(at)
+			}
+		case colDueAt:
+			bindTime(s, at, dueAt(st))
+		case colOpen:
+			bindFlag(s, at, j.Phase != perdure.Settled)
+		case colLookAt:
+			bindTime(s, at, lookAt(j))
+		}
+		at++
+	}
+	return at, err
+}
+
+// dueAt is when a step's time to wait is over; zero, where it does not wait for a time.
+func dueAt(s *perdure.Step) time.Time {
+	if s.Phase != perdure.Waiting {
+		return time.Time{}
+	}
+	return s.AvailableAt
+}
+
+// lookAt is when a job is overdue; zero, where it has no ultimatum that is still to come.
+func lookAt(j *perdure.Job) time.Time {
+	if j.Phase == perdure.Settled || j.Overdue || !j.ParkedAt.IsZero() {
+		return time.Time{}
+	}
+	return j.CompleteBy
+}
+
+func bindNum(s *driver.Stmt, at int, n int64) {
+	if n == 0 {
+		s.BindNull(at)
+	} else {
+		s.BindInt64(at, n)
+	}
+}
+
+func bindFlag(s *driver.Stmt, at int, b bool) {
+	if b {
+		s.BindInt64(at, 1)
+	} else {
+		s.BindNull(at)
+	}
+}
+
+func bindText(s *driver.Stmt, at int, text string) {
+	if text == "" {
+		s.BindNull(at)
+	} else {
+		s.BindText(at, text)
+	}
+}
+
+func bindTime(s *driver.Stmt, at int, t time.Time) {
+	if t.IsZero() {
+		s.BindNull(at)
+	} else {
+		s.BindInt64(at, t.UnixMicro())
+	}
+}
+
+func bindJSON(s *driver.Stmt, at int, v any) error {
+	b, err := json.Marshal(v)
+	s.BindText(at, string(b))
+	return err
+}

@@ -1,0 +1,111 @@
+package sqlite
+
+import (
+	"bytes"
+
+	"perdure"
+)
+
+// known is what the one process that has the file need not look up: no more than a saving, put together again
+// where it is lost. A transaction takes from it and gives back when it is committed; one that is not leaves it
+// poorer, never wrong.
+type known struct {
+	version int64                        // of the file, when this was so
+	rows    map[perdure.JobID]*kept      // first rows of jobs that are under way
+	newest  perdure.JobID                // the latest id of a job
+	lastOut int64                        // the latest number of a set
+	left    map[int64]int                // runs that are left in a set
+	shapes  map[perdure.ShapeID]struct{} // that are stored
+}
+
+// How much is kept at most.
+const (
+	maxRows   = 16_384
+	maxSets   = 1_000_000
+	maxShapes = 100_000
+)
+
+// know looks whether somebody else has written to the file: a tool, for no other process has it open. What was
+// known is then forgotten.
+func (s *Store) know(c *conn) error {
+	version, err := versionOf(c)
+	if err != nil || version == s.version && s.rows != nil {
+		return err
+	}
+	k := known{version: version, rows: map[perdure.JobID]*kept{}, left: map[int64]int{}, shapes: map[perdure.ShapeID]struct{}{}}
+	if k.newest, err = one(c, (*row).id, `SELECT max(job) FROM step`); err != nil {
+		return err
+	}
+	if k.lastOut, err = one(c, (*row).num, `SELECT max(id) FROM out`); err != nil {
+		return err
+	}
+	s.known = k
+	return nil
+}
+
+// expect lets a write of our own by another connection pass for what it is: it touches nothing that is known.
+func (s *Store) expect(write func() error) error {
+	before, err := versionOf(s.write)
+	if err != nil {
+		return err
+	}
+	if err := write(); err != nil {
+		return err
+	}
+	after, err := versionOf(s.write)
+	if err == nil && before == s.version {
+		s.version = after
+	}
+	return err
+}
+
+// versionOf changes where another connection than this one has written.
+func versionOf(c *conn) (int64, error) { return one(c, (*row).num, `PRAGMA data_version`) }
+
+// take gives a job's first row to the transaction, which may change it; nil if it is not known.
+func (k *known) take(id perdure.JobID) *kept {
+	row := k.rows[id]
+	if row != nil {
+		delete(k.rows, id)
+	}
+	return row
+}
+
+// remember keeps what is known now that it is committed.
+func (tx *tx) remember() {
+	k := &tx.store.known
+	for ref, row := range tx.rows {
+		if ref.Index != 0 || row.job == nil {
+			continue
+		}
+		if bytes.Compare(k.newest[:], ref.Job[:]) < 0 {
+			k.newest = ref.Job
+		}
+		if row.job.Permit { // from the first run until it rests
+			k.rows[ref.Job] = row
+		}
+	}
+	shrink(k.rows, maxRows)
+	for id := range tx.shapes {
+		k.shapes[id] = struct{}{}
+	}
+	shrink(k.shapes, maxShapes)
+	for id, n := range tx.sets.left {
+		if n > 0 {
+			k.left[id] = n
+		} else {
+			delete(k.left, id)
+		}
+	}
+	shrink(k.left, maxSets)
+}
+
+// shrink forgets some where there are too many.
+func shrink[K comparable, V any](m map[K]V, most int) {
+	for key := range m {
+		if len(m) <= most {
+			return
+		}
+		delete(m, key)
+	}
+}

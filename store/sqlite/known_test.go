@@ -1,0 +1,117 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"perdure"
+)
+
+// first reads a job's first step as a transaction has it.
+func first(t *testing.T, s *Store, job byte) (st *perdure.Step) {
+	t.Helper()
+	err := s.Update(ctx, func(tx perdure.Tx) error {
+		if _, err := tx.LockJobs([]perdure.JobID{{15: job}}); err != nil {
+			return err
+		}
+		steps, err := tx.Steps([]perdure.StepRef{{Job: perdure.JobID{15: job}}})
+		if len(steps) > 0 {
+			st = steps[0]
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// What a transaction has changed in vain is not what the next one is told.
+func TestKnownAfterRollback(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
+	if err := save(s, &perdure.Changes{NewJobs: []perdure.NewJob{runsOf(1, 1, "h")}}); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.rows) != 1 {
+		t.Fatalf("%d rows are known", len(s.rows))
+	}
+	oops := errors.New("oops")
+	err := s.Update(ctx, func(tx perdure.Tx) error {
+		steps, err := tx.Steps([]perdure.StepRef{{Job: perdure.JobID{15: 1}}})
+		if err != nil {
+			return err
+		}
+		now := *steps[0]
+		now.Failures = 7
+		if err := tx.Save(&perdure.Changes{Steps: []perdure.StepChange{{Was: steps[0], Now: &now}}}); err != nil {
+			return err
+		}
+		steps[0].Failures = 9 // the caller's own
+		return oops
+	})
+	if !errors.Is(err, oops) {
+		t.Fatal(err)
+	}
+	if st := first(t, s, 1); st.Failures != 0 {
+		t.Errorf("%d failures", st.Failures)
+	}
+	edit(t, s, 1, settle, 0)
+	if first(t, s, 1).Phase != perdure.Settled || first(t, s, 2) != nil {
+		t.Error("the row is not as it was written")
+	}
+}
+
+// What somebody else writes to the file is seen. What the store itself writes beside makes it forget nothing.
+func TestKnownIsForgotten(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
+	if err := save(s, &perdure.Changes{NewJobs: []perdure.NewJob{runsOf(1, 2, "h")}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.PutNode(ctx, perdure.Node{ID: "n", SeenAt: noon}); err != nil {
+		t.Fatal(err)
+	}
+	first(t, s, 2)
+	if len(s.rows) != 1 {
+		t.Errorf("%d rows are known after a node was noted", len(s.rows))
+	}
+	tool, err := connect(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tool.close()
+	if err := tool.once(`UPDATE step SET failures = 5`); err != nil {
+		t.Fatal(err)
+	}
+	if st := first(t, s, 1); st.Failures != 5 {
+		t.Errorf("%d failures", st.Failures)
+	}
+}
+
+// A reader does not read on when nobody waits for it any more, and its connection is as good as new.
+func TestReaderGivesUp(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
+	for range 2 * readers {
+		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		_, err := view(short, s, (*row).int, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n`)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("got %v", err)
+		}
+		if _, err := s.Backlog(ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A job's row is its first step's: without one there is none.
+func TestNoFirstStep(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
+	nj := runsOf(1, 2, "h")
+	nj.Steps = nj.Steps[1:]
+	if err := save(s, &perdure.Changes{NewJobs: []perdure.NewJob{nj}}); err == nil {
+		t.Error("it was taken")
+	}
+}

@@ -1,0 +1,87 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"perdure"
+)
+
+// ListJobs walks the jobs by id, or those with the first label, of the type, or unsettled by index,
+// until there are enough.
+func (s *Store) ListJobs(ctx context.Context, f perdure.JobFilter) (jobs []*perdure.Job, err error) {
+	query, args := listJobs(f)
+	err = s.with(ctx, func(c *conn) error {
+		jobs, err = transient(c, readJob, query, args...)
+		return err
+	})
+	return jobs, err
+}
+
+func listJobs(f perdure.JobFilter) (string, []any) {
+	q := filter{from: "step j", id: "j.job"}
+	for i, name := range slices.Sorted(maps.Keys(f.Labels)) {
+		if i == 0 { // leads the walk; the rest are looked up
+			q.from, q.id = "label CROSS JOIN step j ON j.job = label.job", "label.job"
+			q.and(`label.name = ? AND label.value = ?`, name, f.Labels[name])
+		} else {
+			q.and(`EXISTS (SELECT 1 FROM label l WHERE l.name = ? AND l.value = ? AND l.job = j.job)`, name, f.Labels[name])
+		}
+	}
+	q.and(`j.idx = 0`)
+	if f.Key != "" {
+		q.and(`job_key = ?`, f.Key)
+	}
+	open := f.Phase != nil && *f.Phase != perdure.Settled
+	switch {
+	case f.Type != "" && open:
+		q.and(`+type = ?`, f.Type) // there are fewer that are open
+	case f.Type != "":
+		q.and(`type = ?`, f.Type)
+	}
+	if f.Phase != nil {
+		q.and(`coalesce(job_phase, 0) = ?`, int(*f.Phase))
+	}
+	if open {
+		q.and(`open = 1`)
+	}
+	if f.Current != nil {
+		q.and(`coalesce(job_current, 0) = ?`, int(*f.Current))
+	}
+	if f.Desired != nil {
+		q.and(`coalesce(job_desired, 0) = ?`, int(*f.Desired))
+	}
+	if !f.Before.IsZero() {
+		q.and(q.id+` < ?`, f.Before[:])
+	}
+	if !f.After.IsZero() {
+		q.and(q.id+` > ?`, f.After[:])
+	}
+	order := q.id + ` DESC`
+	if f.Ascending {
+		order = q.id
+	}
+	return q.query(jobSelect, order, f.Limit)
+}
+
+// filter is a query in the making.
+type filter struct {
+	from, id string
+	where    []string
+	args     []any
+}
+
+func (q *filter) and(condition string, args ...any) {
+	q.where, q.args = append(q.where, condition), append(q.args, args...)
+}
+
+func (q *filter) query(columns, order string, limit int) (string, []any) {
+	query := `SELECT ` + columns + ` FROM ` + q.from
+	if len(q.where) > 0 {
+		query += ` WHERE ` + strings.Join(q.where, ` AND `)
+	}
+	return query + ` ORDER BY ` + order + ` LIMIT ?`, append(q.args, atMost(cmp.Or(limit, perdure.DefaultListLimit)))
+}

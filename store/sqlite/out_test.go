@@ -1,0 +1,169 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"perdure"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// runsOf is a job with so many runs that are out.
+func runsOf(n byte, runs int, holder string) perdure.NewJob {
+	j := &perdure.Job{ID: perdure.JobID{15: n}, Type: "t", Permit: true, Phase: perdure.Running, Unsettled: runs, Running: runs}
+	nj := perdure.NewJob{Job: j}
+	for i := range runs {
+		nj.Steps = append(nj.Steps, &perdure.Step{StepRef: perdure.StepRef{Job: j.ID, Index: i}, Name: fmt.Sprint(i), Type: "t",
+			Phase: perdure.Running, Run: 1, Agent: "a", LockedBy: holder, LockedUntil: noon})
+	}
+	return nj
+}
+
+// edit changes steps of a job, in one Save.
+func edit(t *testing.T, s *Store, job byte, change func(*perdure.Step), idxs ...int) {
+	t.Helper()
+	err := s.Update(ctx, func(tx perdure.Tx) error {
+		var c perdure.Changes
+		for _, i := range idxs {
+			steps, err := tx.Steps([]perdure.StepRef{{Job: perdure.JobID{15: job}, Index: i}})
+			if err != nil {
+				return err
+			}
+			now := *steps[0]
+			change(&now)
+			c.Steps = append(c.Steps, perdure.StepChange{Was: steps[0], Now: &now})
+		}
+		return tx.Save(&c)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func settle(st *perdure.Step) { st.Phase = perdure.Settled }
+
+// outs are the sets: seconds after noon, holder, runs listed.
+func outs(t *testing.T, s *Store) []string {
+	t.Helper()
+	got, err := all(s.write, func(r *row) string { return fmt.Sprint(r.num(), " ", r.text(), " ", r.num()) },
+		`SELECT (until_at - ?) / 1000000, locked_by, length(steps) / 8 FROM out ORDER BY until_at, locked_by`, noon.UnixMicro())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func want(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: got %q, want %q", what, got, want)
+	}
+}
+
+// What is let out together is one row, which a heartbeat does not touch; a look at what has expired puts it right,
+// and the last run takes it away, also where nothing of it is remembered.
+func TestSets(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "perdure.db")
+	s := open(t, path)
+	if err := save(s, &perdure.Changes{NewJobs: []perdure.NewJob{runsOf(1, 3, "h"), runsOf(2, 2, "h"), runsOf(3, 1, "k")}}); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "let out", outs(t, s), "0 h 5", "0 k 1")
+	later := func(st *perdure.Step) { st.LockedUntil = noon.Add(30 * time.Second) }
+	edit(t, s, 1, later, 0, 1, 2)
+	edit(t, s, 2, later, 0)
+	want(t, "heartbeats", outs(t, s), "0 h 5", "0 k 1")
+	sweep := func(found int) {
+		t.Helper()
+		err := s.Update(ctx, func(tx perdure.Tx) error {
+			refs, err := tx.Expired(noon.Add(time.Second), 10)
+			if len(refs) != found {
+				t.Errorf("got %v", refs)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	sweep(2)
+	edit(t, s, 2, settle, 1)
+	edit(t, s, 3, settle, 0)
+	want(t, "the last is gone", outs(t, s), "0 h 5")
+	sweep(0)
+	want(t, "put right", outs(t, s), "30 h 5")
+	s.left = map[int64]int{} // forgotten
+	edit(t, s, 1, settle, 0)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, path)
+	edit(t, s, 1, settle, 1, 2)
+	want(t, "one is left", outs(t, s), "30 h 5")
+	edit(t, s, 2, func(st *perdure.Step) { st.LockedUntil = noon }, 0)
+	want(t, "sooner", outs(t, s), "0 h 1")
+	edit(t, s, 2, settle, 0)
+	want(t, "none is left", outs(t, s))
+	if faults, err := s.Check(ctx); len(faults) > 0 || err != nil {
+		t.Errorf("%v, %v", faults, err)
+	}
+}
+
+// Check finds what is missing beside the rows, and what is there too much.
+func TestCheckFinds(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
+	err := s.Update(ctx, func(tx perdure.Tx) error {
+		for _, name := range []string{"agent:a", "job:t", "agent:b"} {
+			if err := tx.PutLimit(name, 5); err != nil {
+				return err
+			}
+		}
+		ready := runsOf(2, 1, "k")
+		ready.Steps[0].Phase = perdure.Ready
+		return tx.Save(&perdure.Changes{NewJobs: []perdure.NewJob{runsOf(1, 2, "h"), ready}})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if faults, err := s.Check(ctx); len(faults) > 0 || err != nil {
+		t.Fatalf("%v, %v", faults, err)
+	}
+	for sql, want := range map[string]string{
+		`DELETE FROM out`: "is not there",
+		`UPDATE out SET steps = substr(steps, 1, 8)`:             "is not in its set",
+		`UPDATE out SET locked_by = 'else'`:                      "is of a else",
+		`UPDATE out SET until_at = until_at + 1`:                 "too late",
+		`UPDATE step SET phase = 4 WHERE phase = 3`:              "none of them is out",
+		`UPDATE step SET out = 99 WHERE phase = 3`:               "set 99 is not there",
+		`DELETE FROM permit WHERE name = 'agent:a'`:              "permit of agent:a",
+		`DELETE FROM permit WHERE name = 'job:t'`:                "is not counted",
+		`INSERT INTO permit VALUES ('agent:b', zeroblob(16), 0)`: "holds none",
+		`INSERT INTO permit VALUES ('agent:c', zeroblob(16), 0)`: "permit of agent:c",
+		`DELETE FROM "limit" WHERE name = 'job:t'`:               "holds none",
+		`UPDATE step SET ready = NULL WHERE phase = 2`:           "not found by what it is",
+		`UPDATE step SET ready = 3 WHERE phase = 3`:              "not found by what it is",
+		`UPDATE step SET open = NULL WHERE idx = 0`:              "not found by what it is",
+		`UPDATE step SET look_at = 1 WHERE idx = 0`:              "not found by what it is",
+		`UPDATE step SET due_at = 1 WHERE idx = 0`:               "not found by what it is",
+		`UPDATE step SET permit = NULL WHERE permit = 1`:         "holds none",
+		`UPDATE step SET phase = 3 WHERE phase = 2`:              "set 0 is not there",
+		`UPDATE step SET agent = 'b' WHERE phase = 3`:            "permit of agent:b",
+		`UPDATE step SET locked_until = 1 WHERE phase = 3`:       "too late",
+	} {
+		if err := errors.Join(begin(s.write), s.write.once(sql)); err != nil {
+			t.Fatal(err)
+		}
+		var faults []string
+		err := checkSides(s.write, &faults)
+		rollback(s.write)
+		if err != nil || !strings.Contains(strings.Join(faults, "\n"), want) {
+			t.Errorf("%s\n\tfinds %q, %v; want %q", sql, faults, err, want)
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package sqlite
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+	"unsafe"
+
+	driver "zombiezen.com/go/sqlite"
+
+	"perdure"
+)
+
+// row is one row of an answer, read column by column. NULL reads as the zero value.
+type row struct {
+	s     *driver.Stmt
+	words words
+	next  int
+	err   error // the first value that could not be read
+}
+
+func (r *row) take() int {
+	r.next++
+	return r.next - 1
+}
+
+func (r *row) num() int64 { return r.s.ColumnInt64(r.take()) }
+func (r *row) int() int   { return int(r.num()) }
+func (r *row) flag() bool { return r.num() != 0 }
+
+func (r *row) text() string { return r.s.ColumnText(r.take()) }
+
+// word is a text of which there are few: it is kept once.
+func (r *row) word() string {
+	var b [64]byte
+	i := r.take()
+	n := r.s.ColumnLen(i)
+	switch {
+	case n == 0:
+		return ""
+	case n > len(b):
+		return r.s.ColumnText(i)
+	}
+	r.s.ColumnBytes(i, b[:n])
+	return r.words.of(b[:n])
+}
+
+// bytes is a text as bytes; nil where there is none.
+func (r *row) bytes() []byte {
+	i := r.take()
+	b := make([]byte, r.s.ColumnLen(i))
+	if r.s.ColumnBytes(i, b) == 0 && r.s.ColumnIsNull(i) {
+		return nil
+	}
+	return b
+}
+
+func (r *row) time() time.Time {
+	i := r.take()
+	us := r.s.ColumnInt64(i)
+	if us == 0 && r.s.ColumnIsNull(i) {
+		return time.Time{}
+	}
+	return time.UnixMicro(us).UTC()
+}
+
+func (r *row) id() (id perdure.JobID) {
+	r.blob(id[:])
+	return id
+}
+
+// blob reads what has a length of its own; where there is none, nothing.
+func (r *row) blob(into []byte) {
+	i := r.take()
+	if n := r.s.ColumnBytes(i, into); (n != len(into) || r.s.ColumnLen(i) != n) && !r.s.ColumnIsNull(i) && r.err == nil {
+		r.err = fmt.Errorf("%d bytes where %d were expected", r.s.ColumnLen(i), len(into))
+	}
+}
+
+// json reads what is there into v.
+func (r *row) json(v any) {
+	if b := r.bytes(); b != nil {
+		if err := json.Unmarshal(b, v); err != nil && r.err == nil {
+			r.err = err
+		}
+	}
+}
+
+func (r *row) ref() perdure.StepRef { return perdure.StepRef{Job: r.id(), Index: r.int()} }
+
+// words are texts that come again and again. They are forgotten when there are too many.
+type words map[string]string
+
+const maxWords = 4096
+
+func (w words) of(b []byte) string {
+	if s, ok := w[string(b)]; ok {
+		return s
+	}
+	if len(w) >= maxWords {
+		clear(w)
+	}
+	s := string(b)
+	w[s] = s
+	return s
+}
+
+func readPayload(r *row) perdure.Payload {
+	return perdure.Payload{StepRef: r.ref(), Input: r.bytes(), Output: r.bytes()}
+}
+
+func readLimit(r *row) perdure.Limit { return perdure.Limit{Name: r.text(), Max: r.int()} }
+
+const alertColumns = `id, job, step, kind, name, message, raised_at, closed_at, closed_by`
+
+func readAlert(r *row) perdure.Alert {
+	return perdure.Alert{
+		ID: r.num(), Job: r.id(), Step: r.text(), Kind: perdure.AlertKind(r.text()), Name: r.text(), Message: r.text(),
+		RaisedAt: r.time(), ClosedAt: r.time(), ClosedBy: r.text(),
+	}
+}
+
+func readEntry(r *row) perdure.Entry {
+	return perdure.Entry{
+		Job: r.id(), Step: r.text(), Run: r.num(), At: r.time(), Event: r.text(), Author: r.text(), Detail: r.text(),
+	}
+}
+
+// What goes the other way.
+
+// bind puts in what a statement asks for.
+func bind(s *driver.Stmt, args []any) {
+	for i, v := range args {
+		switch v := v.(type) {
+		case nil:
+			s.BindNull(i + 1)
+		case int64:
+			s.BindInt64(i+1, v)
+		case int:
+			s.BindInt64(i+1, int64(v))
+		case bool:
+			s.BindBool(i+1, v)
+		case string:
+			s.BindText(i+1, v)
+		case []byte:
+			s.BindBytes(i+1, v)
+		default:
+			panic(fmt.Sprintf("%T cannot be bound", v))
+		}
+	}
+}
+
+// micros is a time as it is kept; NULL for none.
+func micros(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.UnixMicro()
+}
+
+// textOf is bytes as text, to be read by people. It is copied when it is bound.
+func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// textOrNull is the same; NULL for none.
+func textOrNull(b []byte) any {
+	if b == nil {
+		return nil
+	}
+	return textOf(b)
+}
+
+// at is t as it is kept: to the microsecond, in UTC.
+func at(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return time.UnixMicro(t.UnixMicro()).UTC()
+}

@@ -1,0 +1,417 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"perdure"
+)
+
+// A store may keep what is let out together together, and find it by that; and it may keep who holds a permit.
+// What these checks ask is that nobody can tell.
+var keeping = []check{
+	{"Out/AsSubmitted", outAsSubmitted},
+	{"Out/Heartbeats", outHeartbeats},
+	{"Out/Sooner", outSooner},
+	{"Out/Handed", outHanded},
+	{"Out/Again", outAgain},
+	{"Out/Many", outMany},
+	{"Permits/LimitComesLater", permitsLimitComesLater},
+	{"Permits/LimitGoes", permitsLimitGoes},
+	{"Permits/OneTransaction", permitsOneTransaction},
+	{"Permits/Moved", permitsMoved},
+	{"Save/FirstRow", saveFirstRow},
+	{"Save/FirstRowGuards", saveFirstRowGuards},
+	{"Save/Twice", saveTwice},
+}
+
+// checkable is a store that can look at itself.
+type checkable interface {
+	Check(context.Context) ([]string, error)
+}
+
+// sound says that a store which can look at itself finds nothing.
+func (s *suite) sound() {
+	s.Helper()
+	if c, ok := s.store.(checkable); ok {
+		faults, err := c.Check(ctx)
+		s.must(err)
+		s.equal("faults", faults, nil)
+	}
+}
+
+// changeSteps edits stored steps in one Save.
+func (s *suite) changeSteps(edit func(*perdure.Step), of ...perdure.StepRef) {
+	s.Helper()
+	s.update(func(tx perdure.Tx) {
+		var c perdure.Changes
+		for _, r := range of {
+			c.Steps = append(c.Steps, editStep(s.one(r, tx), edit))
+		}
+		s.must(tx.Save(&c))
+	})
+}
+
+func (s *suite) expired(now time.Duration, max int, want ...int) {
+	s.Helper()
+	found(s, "expired at "+now.String(), refs(want...), func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.Expired(at(now), max) })
+}
+
+func (s *suite) held(holder, agent, request string, want ...int) {
+	s.Helper()
+	found(s, "held by "+holder, refs(want...), func(tx perdure.Tx) ([]perdure.StepRef, error) {
+		return tx.HeldBy(holder, agent, request, 1000)
+	})
+}
+
+func (s *suite) next(want time.Time) {
+	s.Helper()
+	l, err := s.store.Look(ctx, nil)
+	s.must(err)
+	s.equal("next", l.Next, want)
+}
+
+func until(t time.Duration) func(*perdure.Step) {
+	return func(st *perdure.Step) { st.LockedUntil = at(t) }
+}
+
+// A job may be let out as it is submitted.
+func outAsSubmitted(s *suite) {
+	s.update(func(tx perdure.Tx) { s.must(tx.PutLimit("agent:http", 9)); s.must(tx.PutLimit("job:order", 9)) })
+	var jobs []perdure.NewJob
+	for n := range 40 {
+		nj := newJob(n, 1+n%2, permitted)
+		nj.Job.Phase, nj.Job.Running = perdure.Running, 1
+		run("h", "r", at(time.Minute))(nj.Steps[0])
+		jobs = append(jobs, nj)
+	}
+	s.submit(jobs...)
+	s.equal("job", s.job(7), jobs[7].Job)
+	s.equal("steps", s.steps(7), jobs[7].Steps)
+	s.next(at(time.Minute))
+	s.expired(time.Minute, 3, 0, 0, 1, 0, 2, 0)
+	s.ready("the second steps", "http", 2, nil, refs(1, 1, 3, 1))
+	n, _, err := s.store.LimitUse(ctx, "agent:http", 0)
+	s.must(err)
+	s.equal("used", n, 40)
+	n, _, err = s.store.LimitUse(ctx, "job:order", 0)
+	s.must(err)
+	s.equal("used", n, 40)
+	s.update(func(tx perdure.Tx) {
+		var c perdure.Changes
+		for n := range 40 {
+			c.Jobs = append(c.Jobs, editJob(s.jobIn(tx, n), func(j *perdure.Job) { settleJob(j); j.Running, j.Permit = 0, false }))
+			c.Steps = append(c.Steps, editStep(s.one(ref(n, 0), tx), settle))
+		}
+		s.must(tx.Save(&c))
+	})
+	s.expired(time.Hour, 3)
+	s.next(time.Time{})
+	s.use("agent:http", 9, 0)
+	s.use("job:order", 9, 0)
+}
+
+// Runs that were let out together live on one by one.
+func outHeartbeats(s *suite) {
+	s.submit(newJob(1, 4), newJob(2, 1))
+	s.changeSteps(run("@h", "r", at(time.Second)), ref(1, 0), ref(1, 1), ref(1, 2))
+	s.changeSteps(run("@h", "r", at(9*time.Second)), ref(2, 0))
+	s.changeSteps(until(5*time.Second), ref(1, 1))
+	s.changeSteps(until(7*time.Second), ref(1, 2))
+	s.next(at(time.Second))
+	s.expired(4*time.Second, 9, 1, 0)
+	s.changeSteps(settle, ref(1, 0))
+	s.next(at(5 * time.Second))
+	s.expired(4*time.Second, 9)
+	s.next(at(5 * time.Second))
+	s.expired(6*time.Second, 9, 1, 1)
+	s.expired(time.Minute, 9, 1, 1, 1, 2, 2, 0)
+	s.expired(time.Minute, 2, 1, 1, 1, 2)
+	s.changeSteps(until(20*time.Second), ref(1, 1), ref(1, 2)) // later than what was let out after them
+	s.next(at(9 * time.Second))
+	s.expired(time.Minute, 1, 2, 0)
+	s.expired(time.Minute, 9, 2, 0, 1, 1, 1, 2)
+	s.held("@h", "", "r", 1, 1, 1, 2, 2, 0)
+	s.changeSteps(settle, ref(1, 1), ref(2, 0))
+	s.held("@h", "", "", 1, 2)
+	s.next(at(20 * time.Second))
+	found(s, "holders", []string{"@h"}, perdure.Tx.EmbeddedHolders)
+	s.changeSteps(settle, ref(1, 2))
+	found(s, "no holders", nil, perdure.Tx.EmbeddedHolders)
+	s.next(time.Time{})
+}
+
+// A lock that ends sooner than it did is seen in time.
+func outSooner(s *suite) {
+	s.submit(newJob(1, 3))
+	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0), ref(1, 1))
+	s.changeSteps(until(time.Second), ref(1, 1))
+	s.next(at(time.Second))
+	s.expired(time.Second, 9, 1, 1)
+	s.held("h", "http", "r", 1, 0, 1, 1)
+	s.changeSteps(settle, ref(1, 1))
+	s.next(at(time.Minute))
+	s.expired(time.Minute, 9, 1, 0)
+}
+
+// Who holds a run, for which agent and under which request, may change while it is out.
+func outHanded(s *suite) {
+	s.submit(newJob(1, 3))
+	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0), ref(1, 1), ref(1, 2))
+	s.changeSteps(func(st *perdure.Step) { st.LockedBy = "@k" }, ref(1, 0))
+	s.changeSteps(func(st *perdure.Step) { st.Request = "q" }, ref(1, 1))
+	s.changeSteps(func(st *perdure.Step) { st.Agent = "ftp" }, ref(1, 2))
+	s.held("h", "", "", 1, 1, 1, 2)
+	s.held("h", "", "r", 1, 2)
+	s.held("h", "", "q", 1, 1)
+	s.held("h", "http", "", 1, 1)
+	s.held("h", "ftp", "", 1, 2)
+	s.held("@k", "http", "r", 1, 0)
+	found(s, "holders", []string{"@k"}, perdure.Tx.EmbeddedHolders)
+	s.expired(time.Minute, 9, 1, 0, 1, 1, 1, 2)
+	s.use("agent:http", 9, 2, perdure.LimitHolder{Job: id(1), Step: "s0", Run: 1}, perdure.LimitHolder{Job: id(1), Step: "s1", Run: 1})
+	s.use("agent:ftp", 9, 1, perdure.LimitHolder{Job: id(1), Step: "s2", Run: 1})
+}
+
+// What was let out, came back and is let out again is out once.
+func outAgain(s *suite) {
+	s.submit(newJob(1, 2))
+	s.changeSteps(run("h", "r1", at(time.Minute)), ref(1, 0), ref(1, 1))
+	s.changeSteps(func(st *perdure.Step) { st.Phase = perdure.Ready }, ref(1, 0))
+	s.changeSteps(run("h", "r2", at(time.Second)), ref(1, 0))
+	s.expired(time.Hour, 9, 1, 0, 1, 1)
+	s.held("h", "", "", 1, 0, 1, 1)
+	s.held("h", "", "r1", 1, 1)
+	s.held("h", "", "r2", 1, 0)
+	s.update(func(tx perdure.Tx) { // ended and let out within one transaction
+		s.must(tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(s.one(ref(1, 1), tx), settle)}}))
+		s.must(tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(s.one(ref(1, 1), tx), run("k", "r3", at(time.Hour)))}}))
+		s.must(tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(s.one(ref(1, 0), tx), settle)}}))
+		held, err := tx.HeldBy("k", "", "", 9)
+		s.must(err)
+		s.equal("within", held, refs(1, 1))
+	})
+	s.held("h", "", "")
+	s.held("k", "http", "r3", 1, 1)
+	s.next(at(time.Hour))
+}
+
+// More are let out at once than a store may want to keep together.
+func outMany(s *suite) {
+	const n = 2300
+	s.submit(newJob(1, n))
+	var all []perdure.StepRef
+	for i := range n {
+		all = append(all, ref(1, i))
+	}
+	s.changeSteps(run("h", "r", at(time.Minute)), all...)
+	for max, want := range map[int]int{1: 1, 1500: 1500, 5000: n} {
+		found(s, "expired", all[:want], func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.Expired(at(time.Hour), max) })
+		found(s, "held", all[:want], func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.HeldBy("h", "", "r", max) })
+	}
+	s.changeSteps(settle, all[:n-1]...)
+	s.expired(time.Hour, 9, 1, n-1)
+	s.held("h", "", "", 1, n-1)
+	s.next(at(time.Minute))
+	s.changeSteps(settle, all[n-1])
+	s.expired(time.Hour, 9)
+	s.next(time.Time{})
+}
+
+func (s *suite) limit(name string, most int) {
+	s.Helper()
+	s.update(func(tx perdure.Tx) { s.must(tx.PutLimit(name, most)) })
+}
+
+// used is what LockLimits counts; LimitUse says the same.
+func (s *suite) used(name string, want int) {
+	s.Helper()
+	s.update(func(tx perdure.Tx) {
+		limits, err := tx.LockLimits([]string{name})
+		s.must(err)
+		if len(limits) != 1 || limits[0].Used != want {
+			s.Errorf("%s: got %+v; want %d used", name, limits, want)
+		}
+	})
+	n, _, err := s.store.LimitUse(ctx, name, 0)
+	s.must(err)
+	s.equal(name, n, want)
+}
+
+// A limit that is defined finds who holds a permit already.
+func permitsLimitComesLater(s *suite) {
+	s.submit(newJob(1, 2, permitted), newJob(2, 1, permitted, typed("other")), newJob(3, 1))
+	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0), ref(1, 1), ref(2, 0))
+	s.changeSteps(func(st *perdure.Step) { st.Phase = perdure.Parked }, ref(1, 1))
+	s.limit("job:order", 1)
+	s.limit("agent:http", 1)
+	s.used("job:order", 1)
+	s.used("agent:http", 2)
+	s.limit("agent:http", 5) // not anew
+	s.used("agent:http", 2)
+	s.changeSteps(run("h", "r", at(time.Minute)), ref(3, 0))
+	s.changeJob(3, permitted)
+	s.used("job:order", 2)
+	s.used("agent:http", 3)
+	s.changeSteps(settle, ref(1, 0), ref(2, 0))
+	s.changeJob(1, func(j *perdure.Job) { j.Permit = false })
+	s.used("job:order", 1)
+	s.used("agent:http", 1)
+	s.ready("full", "http", 9, []string{"order"}, nil)
+}
+
+// A limit that is taken away and comes back counts what holds a permit then.
+func permitsLimitGoes(s *suite) {
+	s.limit("agent:http", 5)
+	s.submit(newJob(1, 4))
+	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0), ref(1, 1))
+	s.used("agent:http", 2)
+	s.update(func(tx perdure.Tx) {
+		had, err := tx.DeleteLimit("agent:http")
+		s.must(err)
+		s.equal("had", had, true)
+	})
+	s.changeSteps(settle, ref(1, 0))
+	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 2), ref(1, 3))
+	n, _, err := s.store.LimitUse(ctx, "agent:http", 0)
+	s.must(err)
+	s.equal("counted all the same", n, 3)
+	s.limit("agent:http", 5)
+	s.used("agent:http", 3)
+}
+
+// What a transaction writes before and after it defines a limit counts, and a limit that is taken back leaves
+// nothing.
+func permitsOneTransaction(s *suite) {
+	s.submit(newJob(1, 4))
+	out := func(tx perdure.Tx, i int) {
+		s.must(tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(s.one(ref(1, i), tx), run("h", "r", at(time.Minute)))}}))
+	}
+	both := func(tx perdure.Tx) {
+		out(tx, 0)
+		s.must(tx.PutLimit("agent:http", 5))
+		out(tx, 1)
+		limits, err := tx.LockLimits([]string{"agent:http"})
+		s.must(err)
+		s.equal("within", limits, []perdure.Limit{{Name: "agent:http", Max: 5, Used: 2}})
+	}
+	err := s.store.Update(ctx, func(tx perdure.Tx) error { both(tx); return errOops })
+	s.equal("refused", err == nil, false)
+	s.use("agent:http", 9, 0)
+	s.update(both)
+	s.used("agent:http", 2)
+	s.update(func(tx perdure.Tx) {
+		_, err := tx.DeleteLimit("agent:http")
+		s.must(err)
+		out(tx, 2)
+		s.must(tx.PutLimit("agent:http", 1))
+		out(tx, 3)
+	})
+	s.used("agent:http", 4)
+}
+
+// A permit moves with what it is of.
+func permitsMoved(s *suite) {
+	s.limit("agent:http", 5)
+	s.limit("agent:ftp", 5)
+	s.submit(newJob(1, 2))
+	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0), ref(1, 1))
+	s.changeSteps(func(st *perdure.Step) { st.Agent = "ftp" }, ref(1, 0))
+	s.used("agent:http", 1)
+	s.used("agent:ftp", 1)
+	s.changeSteps(until(time.Hour), ref(1, 0), ref(1, 1))
+	s.used("agent:http", 1)
+	s.used("agent:ftp", 1)
+}
+
+// A job and its first step may be one row: what changes one leaves the other as it is.
+func saveFirstRow(s *suite) {
+	nj := newJob(1, 2, keyed("k"), labelled("a", "b"))
+	nj.Job.Input = []byte(`{"n":1}`)
+	s.submit(nj)
+	want, steps := *nj.Job, []*perdure.Step{nj.Steps[0], nj.Steps[1]}
+	same := func(what string) {
+		s.Helper()
+		s.equal(what+": job", s.job(1), &want)
+		s.equal(what+": steps", s.steps(1), steps)
+	}
+	grow := func(j *perdure.Job) { j.Restarts++; j.UpdatedAt = j.UpdatedAt.Add(time.Second) }
+	fail := func(st *perdure.Step) { st.Failures++; st.UpdatedAt = st.UpdatedAt.Add(time.Second) }
+	s.changeJob(1, grow)
+	grow(&want)
+	same("the job alone")
+	s.changeSteps(fail, ref(1, 0))
+	fail(steps[0])
+	same("the step alone")
+	both := func(tx perdure.Tx) *perdure.Changes {
+		return &perdure.Changes{
+			Jobs:  []perdure.JobChange{editJob(s.jobIn(tx, 1), grow)},
+			Steps: []perdure.StepChange{editStep(s.one(ref(1, 0), tx), fail), editStep(s.one(ref(1, 1), tx), fail)},
+		}
+	}
+	for range 2 {
+		s.update(func(tx perdure.Tx) { s.must(tx.Save(both(tx))) })
+		grow(&want)
+		fail(steps[0])
+		fail(steps[1])
+		same("both")
+	}
+	s.update(func(tx perdure.Tx) {
+		c := both(tx)
+		s.must(tx.Save(&perdure.Changes{Steps: c.Steps}))
+		s.must(tx.Save(&perdure.Changes{Jobs: c.Jobs}))
+	})
+	grow(&want)
+	fail(steps[0])
+	fail(steps[1])
+	same("one after the other")
+}
+
+// The one that is stale refuses the other too.
+func saveFirstRowGuards(s *suite) {
+	s.submit(newJob(1, 1))
+	job, step := s.job(1), s.steps(1)[0]
+	wrongJob, wrongStep := *job, *step
+	wrongJob.Unsettled++
+	wrongStep.Run++
+	s.refused("job", &perdure.Changes{
+		Jobs:  []perdure.JobChange{editJob(&wrongJob, settleJob)},
+		Steps: []perdure.StepChange{editStep(step, settle)},
+	})
+	s.refused("step", &perdure.Changes{
+		Jobs:  []perdure.JobChange{editJob(job, settleJob)},
+		Steps: []perdure.StepChange{editStep(&wrongStep, settle)},
+	})
+	s.untouched(1, 1)
+}
+
+// A transaction may save what it has saved before, as long as it says so.
+func saveTwice(s *suite) {
+	s.submit(newJob(1, 3), newJob(2, 1))
+	s.update(func(tx perdure.Tx) {
+		was := s.one(ref(1, 0), tx)
+		out := editStep(was, run("h", "r", at(time.Minute)))
+		s.must(tx.Save(&perdure.Changes{Steps: []perdure.StepChange{out}}))
+		done := editStep(out.Now, settle)
+		s.must(tx.Save(&perdure.Changes{Steps: []perdure.StepChange{done}}))
+		s.equal("as it stands", s.one(ref(1, 0), tx), done.Now)
+		all, err := tx.StepsOf(id(1))
+		s.must(err)
+		s.equal("all of them", all[0], done.Now)
+		s.equal("all of them", len(all), 3)
+	})
+	s.equal("kept", s.steps(1)[0].Phase, perdure.Settled)
+	err := s.store.Update(ctx, func(tx perdure.Tx) error {
+		was := s.one(ref(1, 1), tx)
+		if err := tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(was, run("h", "r", at(time.Minute)))}}); err != nil {
+			return err
+		}
+		return cmp.Or(tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(was, settle)}}), errOops)
+	})
+	s.equal("what was before is stale", err.Error(), perdure.ErrStale.Error())
+	if i := slices.IndexFunc(s.steps(1), func(st *perdure.Step) bool { return st.Phase == perdure.Running }); i >= 0 {
+		s.Errorf("step %d is out", i)
+	}
+}
