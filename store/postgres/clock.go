@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // The store's time is the server's clock_timestamp(), read in a statement of its own after the locks:
@@ -38,9 +36,8 @@ type reading struct {
 	lifted bool          // ahead has to be kept, or time would stand still
 }
 
-func scanReading(row pgx.CollectableRow) (r reading, err error) {
-	err = row.Scan(instant{&r.server}, instant{&r.mark}, micros{&r.ahead})
-	return r, err
+func scanReading(r *reader) reading {
+	return reading{server: r.time(), mark: r.time(), ahead: time.Duration(r.int64()) * time.Microsecond}
 }
 
 // clock is this process's part: the latest time that it has told.
@@ -76,15 +73,24 @@ func later(a, b time.Time) time.Time {
 // Now is the time that was read with the latest lock, or is read now.
 func (tx *tx) Now() (time.Time, error) {
 	if tx.read.server.IsZero() {
-		r, _, err := one(tx, scanReading, clockSQL)
-		if err != nil {
+		if err := tx.run(tx.readClock()); err != nil {
 			return time.Time{}, err
 		}
-		tx.read = r
 	}
 	tx.told, tx.read = tx.clock.tell(tx.read), reading{}
 	return tx.told.now, nil
 }
+
+// readClock keeps a reading for the next call of Now.
+func (tx *tx) readClock() *statement {
+	return q(clockSQL).each(func(r *reader) error {
+		tx.read = scanReading(r)
+		return nil
+	})
+}
+
+const raiseMarkSQL = `update perdure.clock set mark = $1, ahead = $2
+	where one in (select one from perdure.clock where mark <= $1 for update skip locked)`
 
 // raiseMark keeps the time at which this transaction wrote, if the mark is well behind it. It waits
 // for nobody: whoever holds the row raises it.
@@ -93,15 +99,12 @@ func (tx *tx) raiseMark() error {
 	if !t.lifted && (!tx.wrote || t.now.Sub(t.mark) < markEvery) {
 		return nil
 	}
-	_, err := tx.exec(`update perdure.clock set mark = $1, ahead = $2
-		where one in (select one from perdure.clock where mark <= $1 for update skip locked)`,
-		t.now, t.ahead.Microseconds())
-	return err
+	return tx.run(q(raiseMarkSQL).time(t.now).int64(t.ahead.Microseconds()))
 }
 
 // Now is the same clock outside of transactions.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
-	all, err := query(ctx, s, scanReading, clockSQL)
+	all, err := query(ctx, s, q(clockSQL), scanReading)
 	if err != nil || len(all) == 0 {
 		return time.Time{}, err
 	}

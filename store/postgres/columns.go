@@ -1,201 +1,650 @@
 package postgres
 
 import (
+	"bytes"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgtype"
+	"perdure"
 )
 
-// column ties a column of a table to a field of a row R, both ways. Rows are written in sets: a
-// column of all of them is one array parameter.
-type column[R any] struct {
-	name  string
-	typ   string // in SQL
-	fixed bool   // written once, with the row
-	array func([]R) any
-	dest  func(R) any // where a scan puts it
+// column is one of the table step, in its order. This file is the only one that says which column keeps
+// which field: here, in diffs, in cell and in scan.
+type column uint8
+
+const (
+	cJob column = iota
+	cIndex
+	cPriority
+	cApart
+	cCreatedAt
+	cShape
+	cHash
+	cName
+	cType
+	cKey
+	cInput
+	cLabels
+	cStates
+
+	// From here on it is what changes.
+	cRun
+	cStartedAt
+	cReadyAt
+	cTurn
+	cDirection
+	cWas
+	cLockedBy
+	cRequest
+	cAgent
+	cCompleteBy
+	cLockedUntil
+	cHeartbeat
+	cUpdatedAt
+	cEndedAt
+	cJobUpdatedAt
+	cSettledAt
+	cUnsettled
+	cRunning
+	cActive
+	cCurrent
+	cDesired
+	cPhase
+	cOutcome
+	cJobCurrent
+	cJobDesired
+	cJobPhase
+	cPermit
+	cHasOutput
+	cAvailableAt
+	cJobCompleteBy
+	cParkedAt
+	cBlockers
+	cFailures
+	cRung
+	cWaits
+	cReturns
+	cRestarts
+	cEdited
+	cSkipped
+	cOwnInput
+	cGivenUp
+	cThen
+	cOverdue
+	cAlerted
+	cErrorCode
+	cLastError
+	cProgress
+	cGivenUpBy
+	cGivenUpReason
+
+	allColumns
+)
+
+// columns are in two parts: the job's, which only a first row has, and the step's. What both have is the
+// same for a job and all its steps.
+var columns = [allColumns]struct {
+	name      string
+	typ       *sqlType
+	job, step bool
+}{
+	cJob:           {"job", tUUID, true, true},
+	cIndex:         {"idx", tInt4, false, true},
+	cPriority:      {"priority", tInt2, true, true},
+	cApart:         {"apart", tBool, true, false},
+	cCreatedAt:     {"created_at", tTime, true, false},
+	cShape:         {"shape", tUUID, true, false},
+	cHash:          {"hash", tBytea, true, false},
+	cName:          {"name", tText, false, true},
+	cType:          {"type", tText, true, true},
+	cKey:           {"job_key", tText, true, false},
+	cInput:         {"input", tBytea, true, false},
+	cLabels:        {"labels", tJSON, true, false},
+	cStates:        {"states", tJSON, true, false},
+	cRun:           {"run", tInt8, false, true},
+	cStartedAt:     {"started_at", tTime, false, true},
+	cReadyAt:       {"ready_at", tTime, false, true},
+	cTurn:          {"turn", tInt4, false, true},
+	cDirection:     {"direction", tInt2, false, true},
+	cWas:           {"was", tInt2, false, true},
+	cLockedBy:      {"locked_by", tText, false, true},
+	cRequest:       {"request", tText, false, true},
+	cAgent:         {"agent", tText, false, true},
+	cCompleteBy:    {"complete_by", tTime, false, true},
+	cLockedUntil:   {"locked_until", tTime, false, true},
+	cHeartbeat:     {"heartbeat", tInt8, false, true},
+	cUpdatedAt:     {"updated_at", tTime, false, true},
+	cEndedAt:       {"ended_at", tTime, false, true},
+	cJobUpdatedAt:  {"job_updated_at", tTime, true, false},
+	cSettledAt:     {"settled_at", tTime, true, false},
+	cUnsettled:     {"unsettled", tInt4, true, false},
+	cRunning:       {"running", tInt4, true, false},
+	cActive:        {"active", tInt4, true, false},
+	cCurrent:       {"current", tInt2, false, true},
+	cDesired:       {"desired", tInt2, false, true},
+	cPhase:         {"phase", tInt2, false, true},
+	cOutcome:       {"outcome", tInt2, false, true},
+	cJobCurrent:    {"job_current", tInt2, true, false},
+	cJobDesired:    {"job_desired", tInt2, true, false},
+	cJobPhase:      {"job_phase", tInt2, true, false},
+	cPermit:        {"permit", tBool, true, false},
+	cHasOutput:     {"has_output", tBool, false, true},
+	cAvailableAt:   {"available_at", tTime, false, true},
+	cJobCompleteBy: {"job_complete_by", tTime, true, false},
+	cParkedAt:      {"parked_at", tTime, true, false},
+	cBlockers:      {"blockers", tInt4, false, true},
+	cFailures:      {"failures", tInt4, false, true},
+	cRung:          {"rung", tInt4, false, true},
+	cWaits:         {"waits", tInt4, false, true},
+	cReturns:       {"returns", tInt4, false, true},
+	cRestarts:      {"restarts", tInt4, true, false},
+	cEdited:        {"edited", tInt2, false, true},
+	cSkipped:       {"skipped", tBool, false, true},
+	cOwnInput:      {"own_input", tBool, false, true},
+	cGivenUp:       {"given_up", tBool, false, true},
+	cThen:          {"turn_back", tBool, true, false},
+	cOverdue:       {"overdue", tBool, true, false},
+	cAlerted:       {"alerted", tBool, true, false},
+	cErrorCode:     {"error_code", tText, false, true},
+	cLastError:     {"last_error", tText, false, true},
+	cProgress:      {"progress", tText, false, true},
+	cGivenUpBy:     {"given_up_by", tText, true, false},
+	cGivenUpReason: {"given_up_reason", tText, true, false},
 }
 
-// fixed marks columns that no update writes.
-func fixed[R any](columns ...column[R]) []column[R] {
-	for i := range columns {
-		columns[i].fixed = true
+var (
+	rowColumns  = those(true, true) // of a first row
+	jobColumns  = those(true, false)
+	stepColumns = those(false, true)
+)
+
+func those(job, step bool) (list []column) {
+	for c := range allColumns {
+		if job && columns[c].job || step && columns[c].step {
+			list = append(list, c)
+		}
 	}
-	return columns
+	return list
 }
 
-// field is a column of a type that the driver knows.
-func field[R, V any](name, typ string, at func(R) *V) column[R] {
-	return column[R]{
-		name: name, typ: typ,
-		array: func(rows []R) any { return gather(rows, func(r R) V { return *at(r) }) },
-		dest:  func(r R) any { return at(r) },
+// names lists columns for a select, a COPY.
+func names(list []column, prefix string) string {
+	words := make([]string, len(list))
+	for i, c := range list {
+		words[i] = prefix + columns[c].name
 	}
+	return strings.Join(words, ", ")
 }
 
-// uid is a column of ids.
-func uid[R any](name string, at func(R) *[16]byte) column[R] { return field(name, "uuid", at) }
+// mask is a set of columns.
+type mask uint64
 
-// text, count and flag are never null: an empty text means none.
-func text[R any](name string, at func(R) *string) column[R] { return field(name, "text", at) }
-func count[R any](name string, at func(R) *int) column[R]   { return field(name, "int", at) }
-func flag[R any](name string, at func(R) *bool) column[R]   { return field(name, "boolean", at) }
+func (m mask) has(c column) bool { return m&(1<<c) != 0 }
 
-// enum is one of a few constants, by its number.
-func enum[R any](name string, at func(R) *uint8) column[R] {
-	c := field(name, "smallint", at)
-	c.array = func(rows []R) any { return gather(rows, func(r R) int16 { return int16(*at(r)) }) }
-	return c
-}
+// jobDiff and stepDiff say which columns a change writes.
+func jobDiff(now, was *perdure.Job) (m mask) {
 
-// moment is a time, null where it is zero.
-func moment[R any](name string, at func(R) *time.Time) column[R] {
-	return column[R]{
-		name: name, typ: "timestamptz",
-		array: func(rows []R) any { return gather(rows, func(r R) *time.Time { return notZero(at(r)) }) },
-		dest:  func(r R) any { return instant{at(r)} },
+	if !now.UpdatedAt.Equal(was.UpdatedAt) {
+		m |= 1 << cJobUpdatedAt
 	}
-}
-
-// document is a value kept as JSON, null where there is none.
-func document[R, V any](name string, at func(R) *V, none func(V) bool) column[R] {
-	return column[R]{
-		name: name, typ: "jsonb",
-		array: func(rows []R) any {
-			return gather(rows, func(r R) *string {
-				if none(*at(r)) {
-					return nil
-				}
-				b, err := json.Marshal(at(r))
-				if err != nil {
-					return nil // maps and structs of strings always marshal
-				}
-				s := string(b)
-				return &s
-			})
-		},
-		dest: func(r R) any { return at(r) },
+	if !now.SettledAt.Equal(was.SettledAt) {
+		m |= 1 << cSettledAt
 	}
-}
-
-func gather[R, V any](rows []R, of func(R) V) []V {
-	values := make([]V, len(rows))
-	for i, r := range rows {
-		values[i] = of(r)
+	if now.Unsettled != was.Unsettled {
+		m |= 1 << cUnsettled
 	}
-	return values
-}
-
-func notZero(t *time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
+	if now.Running != was.Running {
+		m |= 1 << cRunning
 	}
-	return t
+	if now.Active != was.Active {
+		m |= 1 << cActive
+	}
+	if now.Current != was.Current {
+		m |= 1 << cJobCurrent
+	}
+	if now.Desired != was.Desired {
+		m |= 1 << cJobDesired
+	}
+	if now.Phase != was.Phase {
+		m |= 1 << cJobPhase
+	}
+	if now.Permit != was.Permit {
+		m |= 1 << cPermit
+	}
+	if !now.CompleteBy.Equal(was.CompleteBy) {
+		m |= 1 << cJobCompleteBy
+	}
+	if !now.ParkedAt.Equal(was.ParkedAt) {
+		m |= 1 << cParkedAt
+	}
+	if now.Restarts != was.Restarts {
+		m |= 1 << cRestarts
+	}
+	if now.Then != was.Then {
+		m |= 1 << cThen
+	}
+	if now.Overdue != was.Overdue {
+		m |= 1 << cOverdue
+	}
+	if now.Alerted != was.Alerted {
+		m |= 1 << cAlerted
+	}
+	if now.GivenUpBy != was.GivenUpBy {
+		m |= 1 << cGivenUpBy
+	}
+	if now.GivenUpReason != was.GivenUpReason {
+		m |= 1 << cGivenUpReason
+	}
+	return m
 }
 
-// instant scans a time in UTC, or null as the zero time.
-type instant struct{ to *time.Time }
+func stepDiff(now, was *perdure.Step) (m mask) {
+	if now.Run != was.Run {
+		m |= 1 << cRun
+	}
+	if !now.StartedAt.Equal(was.StartedAt) {
+		m |= 1 << cStartedAt
+	}
+	if !now.ReadyAt.Equal(was.ReadyAt) {
+		m |= 1 << cReadyAt
+	}
+	if now.Turn != was.Turn {
+		m |= 1 << cTurn
+	}
+	if now.Direction != was.Direction {
+		m |= 1 << cDirection
+	}
+	if now.Was != was.Was {
+		m |= 1 << cWas
+	}
+	if now.LockedBy != was.LockedBy {
+		m |= 1 << cLockedBy
+	}
+	if now.Request != was.Request {
+		m |= 1 << cRequest
+	}
+	if now.Agent != was.Agent {
+		m |= 1 << cAgent
+	}
+	if !now.CompleteBy.Equal(was.CompleteBy) {
+		m |= 1 << cCompleteBy
+	}
+	if !now.LockedUntil.Equal(was.LockedUntil) {
+		m |= 1 << cLockedUntil
+	}
+	if now.Heartbeat != was.Heartbeat {
+		m |= 1 << cHeartbeat
+	}
+	if !now.UpdatedAt.Equal(was.UpdatedAt) {
+		m |= 1 << cUpdatedAt
+	}
+	if !now.EndedAt.Equal(was.EndedAt) {
+		m |= 1 << cEndedAt
+	}
+	if now.Current != was.Current {
+		m |= 1 << cCurrent
+	}
+	if now.Desired != was.Desired {
+		m |= 1 << cDesired
+	}
+	if now.Phase != was.Phase {
+		m |= 1 << cPhase
+	}
+	if now.Outcome != was.Outcome {
+		m |= 1 << cOutcome
+	}
+	if now.HasOutput != was.HasOutput {
+		m |= 1 << cHasOutput
+	}
+	if !now.AvailableAt.Equal(was.AvailableAt) {
+		m |= 1 << cAvailableAt
+	}
+	if now.Blockers != was.Blockers {
+		m |= 1 << cBlockers
+	}
+	if now.Failures != was.Failures {
+		m |= 1 << cFailures
+	}
+	if now.Rung != was.Rung {
+		m |= 1 << cRung
+	}
+	if now.Waits != was.Waits {
+		m |= 1 << cWaits
+	}
+	if now.Returns != was.Returns {
+		m |= 1 << cReturns
+	}
+	if now.Edited != was.Edited {
+		m |= 1 << cEdited
+	}
+	if now.Skipped != was.Skipped {
+		m |= 1 << cSkipped
+	}
+	if now.OwnInput != was.OwnInput {
+		m |= 1 << cOwnInput
+	}
+	if now.GivenUp != was.GivenUp {
+		m |= 1 << cGivenUp
+	}
+	if now.ErrorCode != was.ErrorCode {
+		m |= 1 << cErrorCode
+	}
+	if now.LastError != was.LastError {
+		m |= 1 << cLastError
+	}
+	if now.Progress != was.Progress {
+		m |= 1 << cProgress
+	}
+	return m
+}
 
-func (i instant) ScanTimestamptz(v pgtype.Timestamptz) error {
-	*i.to = time.Time{}
-	if v.Valid {
-		*i.to = v.Time.UTC()
+// cell adds a column's cell to b. The job may be nil where the column is the step's, and the step where it
+// is the job's.
+func (c column) cell(b []byte, j *perdure.Job, s *perdure.Step) []byte {
+	switch c {
+	case cJob:
+		if s != nil {
+			return cellUUID(b, s.Job)
+		}
+		return cellUUID(b, j.ID)
+	case cIndex:
+		return cellInt4(b, s.Index)
+	case cPriority:
+		return cellInt2(b, s.Priority)
+	case cApart:
+		return nullBool(b, apart(j))
+	case cCreatedAt:
+		return nullTime(b, j.CreatedAt)
+	case cShape:
+		return cellUUID(b, j.Shape)
+	case cHash:
+		return cellBytes(b, j.Hash[:])
+	case cName:
+		return cellText(b, s.Name)
+	case cType:
+		return cellText(b, s.Type)
+	case cKey:
+		return nullText(b, j.Key)
+	case cInput:
+		if apart(j) {
+			return cellNull(b)
+		}
+		return nullBytes(b, j.Input)
+	case cLabels:
+		if len(j.Labels) == 0 {
+			return cellNull(b)
+		}
+		return cellJSON(b, marshal(j.Labels))
+	case cStates:
+		if j.States == nil {
+			return cellNull(b)
+		}
+		return cellJSON(b, marshal(j.States))
+	case cRun:
+		return cellInt8(b, s.Run)
+	case cStartedAt:
+		return nullTime(b, s.StartedAt)
+	case cReadyAt:
+		return nullTime(b, s.ReadyAt)
+	case cTurn:
+		return nullInt4(b, s.Turn)
+	case cDirection:
+		return nullInt2(b, int(s.Direction))
+	case cWas:
+		return nullInt2(b, int(s.Was))
+	case cLockedBy:
+		return nullText(b, s.LockedBy)
+	case cRequest:
+		return nullText(b, s.Request)
+	case cAgent:
+		return nullText(b, s.Agent)
+	case cCompleteBy:
+		return nullTime(b, s.CompleteBy)
+	case cLockedUntil:
+		return nullTime(b, s.LockedUntil)
+	case cHeartbeat:
+		return nullInt8(b, s.Heartbeat.Microseconds())
+	case cUpdatedAt:
+		return nullTime(b, s.UpdatedAt)
+	case cEndedAt:
+		return nullTime(b, s.EndedAt)
+	case cJobUpdatedAt:
+		return nullTime(b, j.UpdatedAt)
+	case cSettledAt:
+		return nullTime(b, j.SettledAt)
+	case cUnsettled:
+		return cellInt4(b, j.Unsettled)
+	case cRunning:
+		return cellInt4(b, j.Running)
+	case cActive:
+		return cellInt4(b, j.Active)
+	case cCurrent:
+		return cellInt2(b, int(s.Current))
+	case cDesired:
+		return cellInt2(b, int(s.Desired))
+	case cPhase:
+		return cellInt2(b, int(s.Phase))
+	case cOutcome:
+		return nullInt2(b, int(s.Outcome))
+	case cJobCurrent:
+		return cellInt2(b, int(j.Current))
+	case cJobDesired:
+		return cellInt2(b, int(j.Desired))
+	case cJobPhase:
+		return cellInt2(b, int(j.Phase))
+	case cPermit:
+		return nullBool(b, j.Permit)
+	case cHasOutput:
+		return nullBool(b, s.HasOutput)
+	case cAvailableAt:
+		return nullTime(b, s.AvailableAt)
+	case cJobCompleteBy:
+		return nullTime(b, j.CompleteBy)
+	case cParkedAt:
+		return nullTime(b, j.ParkedAt)
+	case cBlockers:
+		return nullInt4(b, s.Blockers)
+	case cFailures:
+		return nullInt4(b, s.Failures)
+	case cRung:
+		return nullInt4(b, s.Rung)
+	case cWaits:
+		return nullInt4(b, s.Waits)
+	case cReturns:
+		return nullInt4(b, s.Returns)
+	case cRestarts:
+		return nullInt4(b, j.Restarts)
+	case cEdited:
+		return nullInt2(b, int(s.Edited))
+	case cSkipped:
+		return nullBool(b, s.Skipped)
+	case cOwnInput:
+		return nullBool(b, s.OwnInput)
+	case cGivenUp:
+		return nullBool(b, s.GivenUp)
+	case cThen:
+		return nullBool(b, j.Then)
+	case cOverdue:
+		return nullBool(b, j.Overdue)
+	case cAlerted:
+		return nullBool(b, j.Alerted)
+	case cErrorCode:
+		return nullText(b, s.ErrorCode)
+	case cLastError:
+		return nullText(b, s.LastError)
+	case cProgress:
+		return nullText(b, s.Progress)
+	case cGivenUpBy:
+		return nullText(b, j.GivenUpBy)
+	case cGivenUpReason:
+		return nullText(b, j.GivenUpReason)
+	}
+	return cellNull(b)
+}
+
+// apart says whether the job's input is kept apart from its row.
+func apart(j *perdure.Job) bool { return len(j.Input) > perdure.MaxInlineInput }
+
+// marshal is for maps and structs of strings, which always do.
+func marshal(v any) []byte {
+	b, _ := json.Marshal(v)
+	return b
+}
+
+// scan reads these columns into a job, a step or both. The rows are new: a null is left as it is, zero.
+func (r *reader) scan(list []column, j *perdure.Job, s *perdure.Step) error {
+	for _, c := range list {
+		if v := r.next(); v != nil {
+			if err := r.put(c, v, j, s); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
 
-// names lists columns for a select, an insert.
-func names[R any](columns []column[R], prefix string) string {
-	list := make([]string, len(columns))
-	for i, c := range columns {
-		list[i] = prefix + c.name
-	}
-	return strings.Join(list, ", ")
-}
-
-// arrays are the parameters $first, $first+1, … that carry the columns, as arguments of unnest.
-func arrays[R any](columns []column[R], first int) string {
-	list := make([]string, len(columns))
-	for i, c := range columns {
-		list[i] = fmt.Sprintf("$%d::%s[]", first+i, c.typ)
-	}
-	return strings.Join(list, ", ")
-}
-
-func args[R any](columns []column[R], rows []R) []any {
-	list := make([]any, len(columns))
-	for i, c := range columns {
-		list[i] = c.array(rows)
-	}
-	return list
-}
-
-func dests[R any](columns []column[R], row R) []any {
-	list := make([]any, len(columns))
-	for i, c := range columns {
-		list[i] = c.dest(row)
-	}
-	return list
-}
-
-// only are the columns of these names, in this order.
-func only[R any](columns []column[R], wanted ...string) []column[R] {
-	var list []column[R]
-	for _, name := range wanted {
-		for _, c := range columns {
-			if c.name == name {
-				list = append(list, c)
-			}
+func (r *reader) put(c column, v []byte, j *perdure.Job, s *perdure.Step) error {
+	switch c {
+	case cJob:
+		if j != nil {
+			j.ID = perdure.JobID(v)
 		}
-	}
-	return list
-}
-
-// insertSQL writes rows from the arrays of their columns.
-func insertSQL[R any](table string, columns []column[R]) string {
-	return fmt.Sprintf("insert into perdure.%s (%s)\nselect * from unnest(%s) as u (%s)",
-		table, names(columns, ""), arrays(columns, 1), names(columns, ""))
-}
-
-// updateSQL writes the columns that are not fixed to the rows of these keys, where the guards still
-// have the values that were loaded. The parameters are all columns' arrays, and then the guards'.
-func updateSQL[R any](table string, columns []column[R], keys, guards []string) string {
-	guarded := only(columns, guards...)
-	var set, where []string
-	for _, c := range columns {
-		if !c.fixed {
-			set = append(set, fmt.Sprintf("%s = u.%s", c.name, c.name))
+		if s != nil {
+			s.Job = perdure.JobID(v)
 		}
-	}
-	for _, k := range keys {
-		where = append(where, fmt.Sprintf("t.%s = u.%s", k, k))
-	}
-	for _, g := range guards {
-		where = append(where, fmt.Sprintf("t.%s = u.was_%s", g, g))
-	}
-	written := only(columns, append(keys, changing(columns)...)...)
-	return fmt.Sprintf("update perdure.%s t set %s\nfrom unnest(%s, %s) as u (%s, %s)\nwhere %s",
-		table, strings.Join(set, ", "),
-		arrays(written, 1), arrays(guarded, len(written)+1), names(written, ""), names(guarded, "was_"),
-		strings.Join(where, " and "))
-}
-
-// updateArgs are the parameters of updateSQL: the keys and what changes, as it is now, and the guards
-// as they were.
-func updateArgs[R any](columns []column[R], keys, guards []string, now, was []R) []any {
-	written := only(columns, append(keys, changing(columns)...)...)
-	return append(args(written, now), args(only(columns, guards...), was)...)
-}
-
-func changing[R any](columns []column[R]) []string {
-	var list []string
-	for _, c := range columns {
-		if !c.fixed {
-			list = append(list, c.name)
+	case cIndex:
+		s.Index = int(toInt(v))
+	case cPriority:
+		if j != nil {
+			j.Priority = int(toInt(v))
 		}
+		if s != nil {
+			s.Priority = int(toInt(v))
+		}
+	case cApart:
+		j.Apart = v[0] != 0
+	case cCreatedAt:
+		j.CreatedAt = toTime(v)
+	case cShape:
+		j.Shape = perdure.ShapeID(v)
+	case cHash:
+		copy(j.Hash[:], v)
+	case cName:
+		s.Name = r.words.of(v)
+	case cType:
+		if j != nil {
+			j.Type = r.words.of(v)
+		}
+		if s != nil {
+			s.Type = r.words.of(v)
+		}
+	case cKey:
+		j.Key = string(v)
+	case cInput:
+		j.Input = bytes.Clone(v)
+	case cLabels:
+		return json.Unmarshal(v[1:], &j.Labels)
+	case cStates:
+		return json.Unmarshal(v[1:], &j.States)
+	case cRun:
+		s.Run = toInt(v)
+	case cStartedAt:
+		s.StartedAt = toTime(v)
+	case cReadyAt:
+		s.ReadyAt = toTime(v)
+	case cTurn:
+		s.Turn = int(toInt(v))
+	case cDirection:
+		s.Direction = perdure.Direction(toInt(v))
+	case cWas:
+		s.Was = perdure.State(toInt(v))
+	case cLockedBy:
+		s.LockedBy = r.words.of(v)
+	case cRequest:
+		s.Request = r.words.of(v)
+	case cAgent:
+		s.Agent = r.words.of(v)
+	case cCompleteBy:
+		s.CompleteBy = toTime(v)
+	case cLockedUntil:
+		s.LockedUntil = toTime(v)
+	case cHeartbeat:
+		s.Heartbeat = time.Duration(toInt(v)) * time.Microsecond
+	case cUpdatedAt:
+		s.UpdatedAt = toTime(v)
+	case cEndedAt:
+		s.EndedAt = toTime(v)
+	case cJobUpdatedAt:
+		j.UpdatedAt = toTime(v)
+	case cSettledAt:
+		j.SettledAt = toTime(v)
+	case cUnsettled:
+		j.Unsettled = int(toInt(v))
+	case cRunning:
+		j.Running = int(toInt(v))
+	case cActive:
+		j.Active = int(toInt(v))
+	case cCurrent:
+		s.Current = perdure.State(toInt(v))
+	case cDesired:
+		s.Desired = perdure.State(toInt(v))
+	case cPhase:
+		s.Phase = perdure.Phase(toInt(v))
+	case cOutcome:
+		s.Outcome = perdure.Outcome(toInt(v))
+	case cJobCurrent:
+		j.Current = perdure.State(toInt(v))
+	case cJobDesired:
+		j.Desired = perdure.State(toInt(v))
+	case cJobPhase:
+		j.Phase = perdure.Phase(toInt(v))
+	case cPermit:
+		j.Permit = v[0] != 0
+	case cHasOutput:
+		s.HasOutput = v[0] != 0
+	case cAvailableAt:
+		s.AvailableAt = toTime(v)
+	case cJobCompleteBy:
+		j.CompleteBy = toTime(v)
+	case cParkedAt:
+		j.ParkedAt = toTime(v)
+	case cBlockers:
+		s.Blockers = int(toInt(v))
+	case cFailures:
+		s.Failures = int(toInt(v))
+	case cRung:
+		s.Rung = int(toInt(v))
+	case cWaits:
+		s.Waits = int(toInt(v))
+	case cReturns:
+		s.Returns = int(toInt(v))
+	case cRestarts:
+		j.Restarts = int(toInt(v))
+	case cEdited:
+		s.Edited = perdure.Edited(toInt(v))
+	case cSkipped:
+		s.Skipped = v[0] != 0
+	case cOwnInput:
+		s.OwnInput = v[0] != 0
+	case cGivenUp:
+		s.GivenUp = v[0] != 0
+	case cThen:
+		j.Then = v[0] != 0
+	case cOverdue:
+		j.Overdue = v[0] != 0
+	case cAlerted:
+		j.Alerted = v[0] != 0
+	case cErrorCode:
+		s.ErrorCode = string(v)
+	case cLastError:
+		s.LastError = string(v)
+	case cProgress:
+		s.Progress = string(v)
+	case cGivenUpBy:
+		j.GivenUpBy = string(v)
+	case cGivenUpReason:
+		j.GivenUpReason = string(v)
 	}
-	return list
+	return nil
 }

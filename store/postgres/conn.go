@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -85,8 +84,9 @@ func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	return nil, &fault{lost, err}
 }
 
-// send runs a batch outside of transactions, in one round trip and with the settings of this one alone.
-func (s *Store) send(ctx context.Context, queue func(*pgx.Batch)) error {
+// send runs statements outside of transactions, in one round trip and with the settings of this one alone.
+// make is called for each try.
+func (s *Store) send(ctx context.Context, make func() []*statement) error {
 	return s.retry(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, s.limits.Transaction)
 		defer cancel()
@@ -95,16 +95,16 @@ func (s *Store) send(ctx context.Context, queue func(*pgx.Batch)) error {
 			return err
 		}
 		defer conn.Release()
-		b := &pgx.Batch{}
-		b.Queue(s.settings)
-		queue(b)
-		return judge(conn.SendBatch(ctx, b).Close(), conn)
+		return judge(roundTrip(ctx, conn.Conn(), append([]*statement{q(s.settings)}, make()...)...), conn)
 	})
 }
 
 // query reads rows outside of transactions.
-func query[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, err error) {
-	err = s.send(ctx, func(b *pgx.Batch) { b.Queue(sql, args...).Query(into(&found, scan)) })
+func query[T any](ctx context.Context, s *Store, st *statement, scan func(*reader) T) (found []T, err error) {
+	err = s.send(ctx, func() []*statement {
+		found = nil
+		return []*statement{into(st, &found, scan)}
+	})
 	return found, err
 }
 

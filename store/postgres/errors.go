@@ -88,3 +88,12 @@ func giveUp(f *fault) error {
 }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
+// giveUpOn is giveUp for what is tried once.
+func giveUpOn(err error) error {
+	var f *fault
+	if errors.As(err, &f) && f.kind != final {
+		return giveUp(f)
+	}
+	return err
+}

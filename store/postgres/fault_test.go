@@ -22,7 +22,7 @@ func job(n int, key string) perdure.NewJob {
 		ID: perdure.JobID{0: 1, 6: 0x70, 8: 0x80, 14: byte(n >> 8), 15: byte(n)}, Key: key, Type: "order", Priority: 5,
 		Desired: perdure.Done, Phase: perdure.Waiting, Unsettled: 1, Active: 1, CreatedAt: now, UpdatedAt: now,
 	}
-	return perdure.NewJob{Job: j, Definition: []byte("{}"), Steps: []*perdure.Step{{
+	return perdure.NewJob{Job: j, Shape: []byte("{}"), Steps: []*perdure.Step{{
 		StepRef: perdure.StepRef{Job: j.ID}, Name: "only", Type: j.Type, Priority: j.Priority,
 		Desired: perdure.Done, Phase: perdure.Ready, Turn: 1, Agent: "http", ReadyAt: now, UpdatedAt: now,
 	}}}

@@ -3,124 +3,128 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/jackc/pgx/v5"
 
 	"perdure"
 )
 
 const alertFields = "id, job, step, kind, name, message, raised_at, closed_at, closed_by"
 
-func scanAlert(row pgx.CollectableRow) (*perdure.Alert, error) {
-	a := &perdure.Alert{}
-	return a, row.Scan(append([]any{&a.ID}, dests(alertColumns, a)...)...)
+func scanAlert(r *reader) perdure.Alert {
+	return perdure.Alert{ID: r.int64(), Job: r.uuid(), Step: r.text(), Kind: perdure.AlertKind(r.text()), Name: r.text(),
+		Message: r.text(), RaisedAt: r.time(), ClosedAt: r.time(), ClosedBy: r.text()}
 }
 
 // list is a query in the making.
 type list struct {
+	*statement
 	where []string
-	args  []any
 }
 
-// and adds a condition; each ? in it is the next of the values.
-func (l *list) and(condition string, values ...any) {
-	for _, v := range values {
-		l.args = append(l.args, v)
-		condition = strings.Replace(condition, "?", fmt.Sprintf("$%d", len(l.args)), 1)
-	}
-	l.where = append(l.where, condition)
+// and adds a condition; ? in it is the parameter that was added last.
+func (l *list) and(condition string) {
+	l.where = append(l.where, strings.ReplaceAll(condition, "?", fmt.Sprintf("$%d", len(l.oids))))
 }
 
-func (l *list) sql(selectFrom, order string, limit int) string {
+// finish makes the text of the statement.
+func (l *list) finish(selectFrom, order string, limit int) *statement {
 	where := "true"
 	if len(l.where) > 0 {
 		where = strings.Join(l.where, " and ")
 	}
-	l.args = append(l.args, cmp.Or(limit, perdure.DefaultListLimit))
-	return fmt.Sprintf("%s where %s order by %s limit $%d", selectFrom, where, order, len(l.args))
+	l.int(cmp.Or(limit, perdure.DefaultListLimit))
+	l.sql = fmt.Sprintf("%s where %s order by %s limit $%d", selectFrom, where, order, len(l.oids))
+	return l.statement
 }
 
 func (s *Store) ListJobs(ctx context.Context, f perdure.JobFilter) ([]*perdure.Job, error) {
-	sql, args, err := listJobs(f)
-	if err != nil {
-		return nil, err
-	}
-	return query(ctx, s, scanJob, sql, args...)
+	return query(ctx, s, listJobs(f), scanJob)
 }
 
-// listJobs walks the table by id; the open ones by an index of their own; those with a label by the
-// labels.
-func listJobs(f perdure.JobFilter) (sql string, args []any, err error) {
-	l := &list{}
-	from, id := " from perdure.job j", "j.id"
-	if labels := slices.Sorted(maps.Keys(f.Labels)); len(labels) > 0 {
-		from, id = " from perdure.label l join perdure.job j on j.id = l.job", "l.job"
-		l.and("l.name = ? and l.value = ?", labels[0], f.Labels[labels[0]])
+// listJobs walks the jobs by id, or those of a type; the open ones by the table that has no others; those
+// with a label by the labels.
+func listJobs(f perdure.JobFilter) *statement {
+	l := &list{statement: &statement{}}
+	from, id, order := " from perdure.step s", "s.job", ""
+	labels := slices.Sorted(maps.Keys(f.Labels))
+	switch {
+	case len(labels) > 0:
+		from, id = " from perdure.label l cross join lateral (select * from perdure.step where job = l.job and idx = 0 offset 0) s", "l.job"
+		l.text(labels[0]).text(f.Labels[labels[0]])
+		l.where = append(l.where, "l.name = $1 and l.value = $2")
 		if len(labels) > 1 {
-			all, err := json.Marshal(f.Labels)
-			if err != nil {
-				return "", nil, err
-			}
-			l.and("j.labels @> ?::jsonb", string(all))
+			l.json(marshal(f.Labels))
+			l.and("s.labels @> ?")
 		}
+	case f.Key != "":
+		l.text(f.Key)
+		l.and("s.job_key = ? and s.job_key is not null")
+		order = "s.job_key" // there is one at most
+	case f.Phase != nil && *f.Phase != perdure.Settled:
+		from, id = " from perdure.open o"+firstOfOpenSQL, "o.job"
+	case f.Type != "":
+		l.and("s.shape is not null")
 	}
-	// Constants of the program, written out so that the partial indexes are seen to fit.
+	if len(l.where) == 0 && id == "s.job" {
+		l.and("s.idx = 0")
+	}
 	if f.Phase != nil {
-		l.and(fmt.Sprintf("j.phase = %d", *f.Phase))
-		if *f.Phase != perdure.Settled {
-			l.and("j.open")
-		}
+		l.int(int(*f.Phase))
+		l.and("s.job_phase = ?")
 	}
 	if f.Current != nil {
-		l.and(fmt.Sprintf("j.current = %d", *f.Current))
+		l.int(int(*f.Current))
+		l.and("s.job_current = ?")
 	}
 	if f.Desired != nil {
-		l.and(fmt.Sprintf("j.desired = %d", *f.Desired))
+		l.int(int(*f.Desired))
+		l.and("s.job_desired = ?")
 	}
 	if f.Type != "" {
-		l.and("j.type = ?", f.Type)
+		l.text(f.Type)
+		l.and("s.type = ?")
 	}
-	if f.Key != "" {
-		l.and("j.key = ? and j.key <> ''", f.Key)
+	if f.Key != "" && len(labels) > 0 {
+		l.text(f.Key)
+		l.and("s.job_key = ?")
 	}
 	if !f.Before.IsZero() {
-		l.and(id+" < ?", [16]byte(f.Before))
+		l.uuid(f.Before)
+		l.and(id + " < ?")
 	}
 	if !f.After.IsZero() {
-		l.and(id+" > ?", [16]byte(f.After))
+		l.uuid(f.After)
+		l.and(id + " > ?")
 	}
-	order := id + " desc"
-	if f.Ascending {
+	switch {
+	case order != "":
+	case f.Ascending:
 		order = id
+	default:
+		order = id + " desc"
 	}
-	sql = l.sql("select "+names(jobColumns, "j.")+from, order, f.Limit)
-	return sql, l.args, nil
+	return l.finish("select "+names(jobColumns, "s.")+from, order, f.Limit)
 }
 
 func (s *Store) Alerts(ctx context.Context, f perdure.AlertFilter) ([]perdure.Alert, error) {
-	sql, args := listAlerts(f)
-	return query(ctx, s, func(row pgx.CollectableRow) (perdure.Alert, error) {
-		a, err := scanAlert(row)
-		return *a, err
-	}, sql, args...)
+	return query(ctx, s, listAlerts(f), scanAlert)
 }
 
-func listAlerts(f perdure.AlertFilter) (sql string, args []any) {
-	l := &list{}
+func listAlerts(f perdure.AlertFilter) *statement {
+	l := &list{statement: &statement{}}
 	if !f.Job.IsZero() {
-		l.and("job = ?", [16]byte(f.Job))
+		l.uuid(f.Job)
+		l.and("job = ?")
 	}
 	if !f.Closed {
 		l.and("closed_at is null and id > 0")
 	}
 	if f.Before != 0 {
-		l.and("id < ?", f.Before)
+		l.int64(f.Before)
+		l.and("id < ?")
 	}
-	sql = l.sql("select "+alertFields+" from perdure.alert", "id desc", f.Limit)
-	return sql, l.args
+	return l.finish("select "+alertFields+" from perdure.alert", "id desc", f.Limit)
 }

@@ -1,39 +1,40 @@
 package postgres
 
 import (
+	"bytes"
+	"encoding/json"
 	"slices"
-
-	"github.com/jackc/pgx/v5"
 
 	"perdure"
 )
 
+// Rows are looked up one by one by their key in a lateral subquery (offset 0), or in a join that compares the
+// first column of the key with any(array[…]): so the planner knows no other way, whatever it thinks of the
+// table's size.
+//
 // A statement that locks is followed, in the same round trip, by one that reads the clock.
 
 var (
-	lockJobsSQL = "select " + names(jobColumns, "") + " from perdure.job where id = any($1) order by id for update"
+	// lockJobsSQL reads the whole of the first rows: a report of a job with one step needs no more.
+	lockJobsSQL = "select ctid, " + names(rowColumns, "") + " from perdure.step where job = any($1) and idx = 0 order by job for update"
 
-	stepsSQL = "select " + names(stepColumns, "s.") + `
-		from (select distinct * from unnest($1::uuid[], $2::int[]) as u (job, idx)) r
-		join perdure.step s on s.job = r.job and s.idx = r.idx order by s.job, s.idx`
+	stepsSQL = "select s.* from (select distinct * from unnest($1::uuid[], $2::int[]) as u (job, idx)) r" +
+		" cross join lateral (select " + names(stepColumns, "") + ` from perdure.step
+			where job = r.job and idx = r.idx offset 0) s order by s.job, s.idx`
 	stepsOfSQL = "select " + names(stepColumns, "") + " from perdure.step where job = $1 order by idx"
 )
 
 const (
-	payloadsSQL = `select p.job, p.idx, p.input, p.output
-		from (select distinct * from unnest($1::uuid[], $2::int[]) as u (job, idx)) r
-		join perdure.payload p on p.job = r.job and p.idx = r.idx
-		where p.input is not null or p.output is not null order by p.job, p.idx`
-	definitionsSQL = "select job, body from perdure.definition where job = any($1)"
+	payloadsSQL = `select p.* from (select distinct * from unnest($1::uuid[], $2::int[]) as u (job, idx)) r
+		cross join lateral (select job, idx, input, output from perdure.payload
+			where job = r.job and idx = r.idx and (input is not null or output is not null) offset 0) p
+		order by p.job, p.idx`
+	inputsSQL = "select job, input from perdure.payload where job = any($1) and idx = -1"
+	shapesSQL = "select id, text from perdure.shape where id = any($1)"
 
 	lockLimitsSQL  = `select name from perdure."limit" where name = any($1) order by name for update`
-	countLimitsSQL = `select name, max, used from perdure."limit" l cross join lateral (` + usedSQL + `) u
-		where name = any($1) order by name`
-	// usedSQL counts the rows that hold a permit of l.
-	usedSQL = `select case when l.name like 'job:%'
-		then (select count(*) from perdure.job j where j.permit and j.type = substr(l.name, 5))
-		else (select count(*) from perdure.step s where s.phase = 3 and s.agent = substr(l.name, 7))
-		end as used`
+	countLimitsSQL = `select name, max, (select count(*) from perdure.permit p where p.name = l.name)
+		from perdure."limit" l where name = any($1) order by name`
 )
 
 func (tx *tx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
@@ -51,71 +52,129 @@ func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
 	return tx.lockJobs(lockJobsSQL+" skip locked", ids)
 }
 
+// firstRow is a job and its first step, as one row has them. While it is locked and not yet written, it
+// stays where it is.
+type firstRow struct {
+	job   perdure.Job
+	step  perdure.Step
+	at    tid
+	asked bool // the step is the caller's already
+}
+
 // lockJobs gives the rows as they are once they are locked: where a lock was waited for, PostgreSQL
 // reads that row again.
-func (tx *tx) lockJobs(sql string, ids []perdure.JobID) (jobs []*perdure.Job, err error) {
-	b := &pgx.Batch{}
-	b.Queue(sql, uuids(ids)).Query(into(&jobs, scanJob))
-	b.Queue(clockSQL).Query(tx.readClock)
-	return jobs, tx.send(b)
+func (tx *tx) lockJobs(sql string, ids []perdure.JobID) ([]*perdure.Job, error) {
+	jobs := make([]*perdure.Job, 0, len(ids))
+	var room []firstRow
+	lock := q(sql).uuids(ids).each(func(r *reader) error {
+		if len(room) == 0 {
+			room = make([]firstRow, min(cap(jobs)-len(jobs), 100))
+		}
+		row := &room[0]
+		room = room[1:]
+		row.at = tid(r.next())
+		if err := r.scan(rowColumns, &row.job, &row.step); err != nil {
+			return err
+		}
+		jobs = append(jobs, &row.job)
+		tx.firsts[row.job.ID] = row
+		return nil
+	})
+	if err := tx.run(lock, tx.readClock()); err != nil {
+		return nil, err
+	}
+	return jobs, nil
 }
 
 // LockLimits takes the rows one after the other, in the order of names, and counts in a later
 // statement, which sees what the rows' last holders have let out.
 func (tx *tx) LockLimits(names []string) (limits []perdure.Limit, err error) {
-	b := &pgx.Batch{}
-	b.Queue(shareGate)
-	b.Queue(lockLimitsSQL, names)
-	b.Queue(countLimitsSQL, names).Query(into(&limits, scanLimit))
-	b.Queue(clockSQL).Query(tx.readClock)
-	return limits, tx.send(b)
+	count := q(countLimitsSQL).texts(names).each(func(r *reader) error {
+		limits = append(limits, perdure.Limit{Name: r.text(), Max: r.int(), Used: r.int()})
+		return nil
+	})
+	return limits, tx.run(q(lockLimitsSQL).texts(names), count, tx.readClock())
 }
 
+// Steps gives those that were read with their jobs once: they are the caller's then.
 func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
-	jobs, indexes := pairs(refs)
-	return rows(tx, scanStep, stepsSQL, jobs, indexes)
+	steps := make([]*perdure.Step, 0, len(refs))
+	var missing []perdure.StepRef
+	for _, ref := range refs {
+		if row := tx.firsts[ref.Job]; row != nil && ref.Index == 0 && !row.asked {
+			steps = append(steps, &row.step)
+			row.asked = true
+		} else {
+			missing = append(missing, ref)
+		}
+	}
+	if len(missing) > 0 {
+		if err := tx.run(q(stepsSQL).refs(missing).each(intoSteps(&steps))); err != nil {
+			return nil, err
+		}
+	}
+	byRef := func(a, b *perdure.Step) int { return compareRefs(a.StepRef, b.StepRef) }
+	if !slices.IsSortedFunc(steps, byRef) {
+		slices.SortFunc(steps, byRef)
+	}
+	// One that was asked for twice was read once more.
+	return slices.CompactFunc(steps, func(a, b *perdure.Step) bool { return a.StepRef == b.StepRef }), nil
 }
 
 func (tx *tx) StepsOf(job perdure.JobID) ([]*perdure.Step, error) {
-	return rows(tx, scanStep, stepsOfSQL, [16]byte(job))
+	var steps []*perdure.Step
+	return steps, tx.run(q(stepsOfSQL).uuid(job).each(intoSteps(&steps)))
 }
 
-func (tx *tx) Payloads(refs []perdure.StepRef) ([]perdure.Payload, error) {
-	jobs, indexes := pairs(refs)
-	return rows(tx, scanPayload, payloadsSQL, jobs, indexes)
-}
-
-func (tx *tx) Definitions(ids []perdure.JobID) (map[perdure.JobID][]byte, error) {
-	found := map[perdure.JobID][]byte{}
-	_, err := rows(tx, func(row pgx.CollectableRow) (struct{}, error) {
-		var id perdure.JobID
-		var body []byte
-		err := row.Scan((*[16]byte)(&id), &body)
-		found[id] = body
-		return struct{}{}, err
-	}, definitionsSQL, uuids(ids))
-	return found, err
-}
-
-func scanLimit(row pgx.CollectableRow) (l perdure.Limit, err error) {
-	return l, row.Scan(&l.Name, &l.Max, &l.Used)
-}
-
-// into collects the rows of a query in a batch.
-func into[T any](all *[]T, scan pgx.RowToFunc[T]) func(pgx.Rows) error {
-	return func(r pgx.Rows) (err error) {
-		*all, err = collect(r, scan)
-		return err
+func intoSteps(steps *[]*perdure.Step) func(*reader) error {
+	return func(r *reader) error {
+		s := &perdure.Step{}
+		*steps = append(*steps, s)
+		return r.scan(stepColumns, nil, s)
 	}
 }
 
-// readClock keeps a reading for the next call of Now.
-func (tx *tx) readClock(r pgx.Rows) (err error) {
-	tx.read, err = pgx.CollectExactlyOneRow(r, scanReading)
-	return err
+func (tx *tx) Payloads(refs []perdure.StepRef) ([]perdure.Payload, error) {
+	var found []perdure.Payload
+	err := tx.run(into(q(payloadsSQL).refs(refs), &found, scanPayload))
+	return found, err
 }
 
-// send runs a batch in one round trip.
-func (tx *tx) send(b *pgx.Batch) error {
-	return tx.fail(tx.SendBatch(tx.ctx, b).Close())
+func (tx *tx) Inputs(ids []perdure.JobID) (map[perdure.JobID]json.RawMessage, error) {
+	found := map[perdure.JobID]json.RawMessage{}
+	err := tx.run(q(inputsSQL).uuids(ids).each(func(r *reader) error {
+		id := r.uuid()
+		found[id] = r.bytes()
+		return nil
+	}))
+	return found, err
+}
+
+func (tx *tx) Shapes(ids []perdure.ShapeID) (map[perdure.ShapeID][]byte, error) {
+	found := map[perdure.ShapeID][]byte{}
+	var wanted cells
+	for _, id := range ids {
+		wanted.uuid(id)
+	}
+	err := tx.run(q(shapesSQL).array(tUUID, len(ids), wanted).each(func(r *reader) error {
+		id := r.uuid()
+		found[id] = r.bytes()
+		return nil
+	}))
+	return found, err
+}
+
+func scanLimit(r *reader) perdure.Limit { return perdure.Limit{Name: r.text(), Max: r.int()} }
+
+func scanPayload(r *reader) perdure.Payload {
+	return perdure.Payload{StepRef: scanRef(r), Input: r.bytes(), Output: r.bytes()}
+}
+
+func compareIDs(a, b perdure.JobID) int { return bytes.Compare(a[:], b[:]) }
+
+func compareRefs(a, b perdure.StepRef) int {
+	if c := compareIDs(a.Job, b.Job); c != 0 {
+		return c
+	}
+	return a.Index - b.Index
 }

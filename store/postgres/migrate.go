@@ -132,7 +132,7 @@ func migrateOne(ctx context.Context, conn *pgx.Conn) (have int, done bool, err e
 
 // CheckSchema refuses a database whose schema is not that of this program.
 func (s *Store) CheckSchema(ctx context.Context) error {
-	have, err := first(query(ctx, s, pgx.RowTo[int], versionSQL))
+	have, err := first(query(ctx, s, q(versionSQL), (*reader).int))
 	var pe *pgconn.PgError
 	switch {
 	case perdure.CodeOf(err) == perdure.CodeSchema:

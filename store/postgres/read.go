@@ -1,63 +1,91 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
+	"encoding/json"
+	"slices"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"perdure"
 )
 
-var jobSQL = "select " + names(jobColumns, "") + " from perdure.job where id = $1"
+var jobSQL = "select " + names(jobColumns, "") + " from perdure.step where job = $1 and idx = 0"
 
 const (
-	definitionSQL = "select body from perdure.definition where job = $1"
-	findKeySQL    = "select id from perdure.job where key = $1 and key <> ''"
-	findIDsSQL    = "select id from perdure.job where id between $1::uuid and $2::uuid order by id limit $3"
+	shapeSQL = "select text from perdure.shape where id = $1"
+	inputSQL = `select coalesce(s.input, p.input) from perdure.step s
+		left join perdure.payload p on p.job = s.job and p.idx = -1 where s.job = $1 and s.idx = 0`
+	findKeySQL = "select job from perdure.step where job_key = $1 and job_key is not null"
+	findIDsSQL = "select job from perdure.step where job between $1 and $2 and idx = 0 order by job limit $3"
 	// readPayloadsSQL stops once $2 bytes have been read: the sum is of the rows before.
 	readPayloadsSQL = `select job, idx, input, output from (
 			select *, coalesce(sum(coalesce(octet_length(input), 0) + coalesce(octet_length(output), 0))
 				over (order by idx rows between unbounded preceding and 1 preceding), 0) as before
-			from perdure.payload where job = $1 and (input is not null or output is not null)) p
+			from perdure.payload where job = $1 and idx >= 0 and (input is not null or output is not null)) p
 		where before < $2 order by idx`
 	historySQL = `select job, step, run, at, event, author, detail from (
 			select * from perdure.entry where job = $1 order by id desc limit $2) e
 		order by id`
-	listLimitsSQL = `select name, max, 0 from perdure."limit" order by name`
-	useSQL        = "select used from (select $1::text collate \"C\" as name) l cross join lateral (" + usedSQL + ") u"
-	jobHoldersSQL = `select id, '', 0::bigint from (
-			select id from perdure.job where permit and type = $1 offset 0) j
-		order by id limit $2`
-	runHoldersSQL = `select job, name, run from perdure.step where phase = 3 and agent = $1 order by job, idx limit $2`
-	lookSQL       = `select clock_timestamp(), mark, ahead, least(
-		(select available_at from perdure.step where phase = 1 and available_at is not null order by available_at limit 1),
-		(select locked_until from perdure.step where phase = 3 and locked_until is not null order by locked_until limit 1),
-		(select complete_by from perdure.job where open and not overdue and parked_at is null and complete_by is not null
-			order by complete_by limit 1)),
+
+	// What holds a limit: where there is none of the name, and no permits are kept, what would.
+	jobHoldersSQL = `with held as (
+			select job from perdure.permit where name = $1
+			union all
+			select o.job from perdure.open o` + firstOfOpenSQL + `
+			where s.type = $2 and s.permit and not exists (select from perdure."limit" where name = $1))
+		select job, '', 0::bigint, n from (select job from held order by job limit $3) h
+			right join (select count(*) as n from held) c on true order by job`
+	runHoldersSQL = `with held as (
+			select job, idx from perdure.permit where name = $1
+			union all
+			select distinct s.job, s.idx from perdure.out o` + membersSQL + `
+			where o.agent = $2 and s.agent = $2 and s.phase = 3
+				and not exists (select from perdure."limit" where name = $1))
+		select h.job, s.name, s.run, n from (select job, idx from held order by job, idx limit $3) h
+			join perdure.step s on s.job = h.job and s.idx = h.idx
+			right join (select count(*) as n from held) c on true order by h.job, h.idx`
+
+	// lookSQL begins at marks where full looks at a lane are slow (see lanes).
+	lookSQL = `select clock_timestamp(), mark, ahead, least(
+		(select at from perdure.due order by at limit 1),
+		(select until_at from perdure.out order by until_at limit 1),
+		(select look_at from perdure.open where look_at is not null order by look_at limit 1)),
 		array(select agent from unnest($1::text[]) as a (agent)
-			where exists (select from perdure.step s where s.phase = 2 and s.agent = a.agent collate "C") order by agent collate "C")
+			where exists (select from perdure.ready r where r.agent = a.agent collate "C")
+			union
+			select agent from unnest($2::text[], $3::text[], $4::smallint[], $5::uuid[], $6::int[]) as l (agent, type, rank, job, idx)
+			where exists (select from perdure.ready r where r.agent = l.agent collate "C" and r.type = l.type collate "C"
+				and (r.rank, r.job, r.idx) >= (l.rank, l.job, l.idx)))
 		from perdure.clock where one`
-	backlogSQL = "select count(*) from (select from perdure.job where open limit $1) j"
+	backlogSQL = "select count(*) from (select from perdure.open limit $1) j"
 )
 
-func (s *Store) Job(ctx context.Context, id perdure.JobID) (*perdure.Job, error) {
-	return first(query(ctx, s, scanJob, jobSQL, [16]byte(id)))
+func scanJob(r *reader) *perdure.Job {
+	j := &perdure.Job{}
+	r.failed = r.scan(jobColumns, j, nil)
+	return j
 }
 
-func (s *Store) Definition(ctx context.Context, id perdure.JobID) ([]byte, error) {
-	return first(query(ctx, s, pgx.RowTo[[]byte], definitionSQL, [16]byte(id)))
+func (s *Store) Job(ctx context.Context, id perdure.JobID) (*perdure.Job, error) {
+	return first(query(ctx, s, q(jobSQL).uuid(id), scanJob))
+}
+
+func (s *Store) Shape(ctx context.Context, id perdure.ShapeID) ([]byte, error) {
+	return first(query(ctx, s, q(shapeSQL).uuid(id), (*reader).bytes))
+}
+
+func (s *Store) Input(ctx context.Context, id perdure.JobID) (json.RawMessage, error) {
+	return first(query(ctx, s, q(inputSQL).uuid(id), (*reader).bytes))
 }
 
 func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.JobID, error) {
-	ids, err := query(ctx, s, scanID, findKeySQL, ref)
+	ids, err := query(ctx, s, q(findKeySQL).text(ref), scanID)
 	if err != nil {
 		return nil, err
 	}
 	if low, high, ok := idRange(strings.TrimPrefix(ref, "job_")); ok {
-		more, err := query(ctx, s, scanID, findIDsSQL, low, high, max)
+		more, err := query(ctx, s, q(findIDsSQL).uuid(low).uuid(high).int(max), scanID)
 		if err != nil {
 			return nil, err
 		}
@@ -70,68 +98,90 @@ func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.Jo
 	return ids[:min(len(ids), max)], nil
 }
 
-// idRange is the range of uuids that start with these digits.
-func idRange(digits string) (low, high string, ok bool) {
-	if digits == "" || len(digits) > 32 || strings.Trim(digits, "0123456789abcdef") != "" {
-		return "", "", false
+// idRange is the range of ids that start with these digits.
+func idRange(digits string) (low, high perdure.JobID, ok bool) {
+	if digits == "" || len(digits) > 32 {
+		return low, high, false
 	}
 	rest := 32 - len(digits)
-	return digits + strings.Repeat("0", rest), digits + strings.Repeat("f", rest), true
+	low, err := perdure.ParseJobID("job_" + digits + strings.Repeat("0", rest))
+	if err != nil {
+		return low, high, false
+	}
+	high, err = perdure.ParseJobID("job_" + digits + strings.Repeat("f", rest))
+	return low, high, err == nil
 }
 
+var stepsSinceSQL = "select " + names(stepColumns, "") + " from perdure.step where job = $1 and updated_at >= $2 order by idx"
+
 func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) ([]*perdure.Step, error) {
-	if since.IsZero() {
-		return query(ctx, s, scanStep, stepsOfSQL, [16]byte(job))
+	st := q(stepsOfSQL).uuid(job)
+	if !since.IsZero() {
+		st = q(stepsSinceSQL).uuid(job).time(since)
 	}
-	sql := "select " + names(stepColumns, "") + " from perdure.step where job = $1 and updated_at >= $2 order by idx"
-	return query(ctx, s, scanStep, sql, [16]byte(job), since)
+	return query(ctx, s, st, func(r *reader) *perdure.Step {
+		s := &perdure.Step{}
+		r.failed = r.scan(stepColumns, nil, s)
+		return s
+	})
 }
 
 func (s *Store) Payloads(ctx context.Context, job perdure.JobID, maxBytes int) ([]perdure.Payload, error) {
-	return query(ctx, s, scanPayload, readPayloadsSQL, [16]byte(job), maxBytes)
+	return query(ctx, s, q(readPayloadsSQL).uuid(job).int(maxBytes), scanPayload)
 }
 
 func (s *Store) History(ctx context.Context, job perdure.JobID, max int) ([]perdure.Entry, error) {
-	return query(ctx, s, func(row pgx.CollectableRow) (perdure.Entry, error) {
-		e, err := scan(row, entryColumns)
-		return *e, err
-	}, historySQL, [16]byte(job), max)
+	return query(ctx, s, q(historySQL).uuid(job).int(max), func(r *reader) perdure.Entry {
+		return perdure.Entry{Job: r.uuid(), Step: r.text(), Run: r.int64(), At: r.time(), Event: r.text(), Author: r.text(), Detail: r.text()}
+	})
 }
 
-func (s *Store) LimitUse(ctx context.Context, name string, max int) (int, []perdure.LimitHolder, error) {
+func (s *Store) LimitUse(ctx context.Context, name string, max int) (used int, holders []perdure.LimitHolder, err error) {
 	kind, of, _ := perdure.SplitLimit(name)
 	sql := map[string]string{"job": jobHoldersSQL, "agent": runHoldersSQL}[kind]
 	if sql == "" {
 		return 0, nil, nil
 	}
-	holders, err := query(ctx, s, scanHolder, sql, of, max)
-	if err != nil || len(holders) < max {
-		return len(holders), holders, err
-	}
-	used, err := first(query(ctx, s, pgx.RowTo[int], useSQL, name))
-	return cmp.Or(used, len(holders)), holders, err
-}
-
-func scanHolder(row pgx.CollectableRow) (h perdure.LimitHolder, err error) {
-	return h, row.Scan((*[16]byte)(&h.Job), &h.Step, &h.Run)
+	err = s.send(ctx, func() []*statement {
+		holders = nil
+		return []*statement{q(sql).text(name).text(of).int(max).each(func(r *reader) error {
+			job := r.next()
+			h := perdure.LimitHolder{Step: r.text(), Run: r.int64()}
+			used = r.int()
+			if job != nil {
+				h.Job = perdure.JobID(job)
+				holders = append(holders, h)
+			}
+			return nil
+		})}
+	})
+	return used, holders, err
 }
 
 func (s *Store) ListLimits(ctx context.Context) ([]perdure.Limit, error) {
-	return query(ctx, s, scanLimit, listLimitsSQL)
+	return query(ctx, s, q(limitsSQL), scanLimit)
 }
 
 func (s *Store) Look(ctx context.Context, agents []string) (perdure.Look, error) {
-	if agents == nil {
-		agents = []string{}
+	full, marks := s.lanes.slow(agents)
+	var names, types, ranks, jobs, idxs cells
+	for _, m := range marks {
+		names.text(m.agent)
+		types.text(m.typ)
+		ranks.int2(m.rank)
+		jobs.uuid(m.Job)
+		idxs.int4(m.Index)
 	}
-	return first(query(ctx, s, func(row pgx.CollectableRow) (l perdure.Look, err error) {
-		var r reading
-		err = row.Scan(instant{&r.server}, instant{&r.mark}, micros{&r.ahead}, instant{&l.Next}, &l.Ready)
-		l.Now = s.clock.tell(r).now
-		return l, err
-	}, lookSQL, agents))
+	n := len(marks)
+	st := q(lookSQL).texts(full).array(tText, n, names).array(tText, n, types).array(tInt2, n, ranks).array(tUUID, n, jobs).array(tInt4, n, idxs)
+	return first(query(ctx, s, st, func(r *reader) (l perdure.Look) {
+		l.Now = s.clock.tell(scanReading(r)).now
+		l.Next, l.Ready = r.time(), r.texts()
+		slices.Sort(l.Ready)
+		return l
+	}))
 }
 
 func (s *Store) Backlog(ctx context.Context, max int) (int, error) {
-	return first(query(ctx, s, pgx.RowTo[int], backlogSQL, max))
+	return first(query(ctx, s, q(backlogSQL).int(max), (*reader).int))
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"perdure"
 )
 
@@ -31,25 +29,23 @@ const (
 )
 
 func (s *Store) PutNode(ctx context.Context, n perdure.Node) error {
-	agents := n.Agents
-	if agents == nil {
-		agents = []string{}
-	}
-	return s.send(ctx, func(b *pgx.Batch) {
-		b.Queue(putNodeSQL, n.ID, n.Host, n.PID, n.Version, n.Listen, agents, notZero(&n.Since), notZero(&n.SeenAt))
-		b.Queue(forgetNodesSQL, n.SeenAt.Add(-forgetAfter))
+	return s.send(ctx, func() []*statement {
+		return []*statement{
+			q(putNodeSQL).text(n.ID).text(n.Host).int(n.PID).text(n.Version).text(n.Listen).texts(n.Agents).time(n.Since).time(n.SeenAt),
+			q(forgetNodesSQL).time(n.SeenAt.Add(-forgetAfter)),
+		}
 	})
 }
 
 func (s *Store) DropNode(ctx context.Context, id string) error {
-	return s.send(ctx, func(b *pgx.Batch) { b.Queue(dropNodeSQL, id) })
+	return s.send(ctx, func() []*statement { return []*statement{q(dropNodeSQL).text(id)} })
 }
 
 func (s *Store) Nodes(ctx context.Context) ([]perdure.Node, error) {
-	return query(ctx, s, func(row pgx.CollectableRow) (n perdure.Node, err error) {
-		err = row.Scan(&n.ID, &n.Host, &n.PID, &n.Version, &n.Listen, &n.Agents, instant{&n.Since}, instant{&n.SeenAt})
-		return n, err
-	}, nodesSQL)
+	return query(ctx, s, q(nodesSQL), func(r *reader) perdure.Node {
+		return perdure.Node{ID: r.text(), Host: r.text(), PID: r.int(), Version: r.text(), Listen: r.text(), Agents: r.texts(),
+			Since: r.time(), SeenAt: r.time()}
+	})
 }
 
 func (s *Store) PutSeen(ctx context.Context, seen []perdure.Seen) error {
@@ -60,17 +56,22 @@ func (s *Store) PutSeen(ctx context.Context, seen []perdure.Seen) error {
 	for _, n := range seen {
 		latest = later(latest, n.At)
 	}
-	return s.send(ctx, func(b *pgx.Batch) {
-		b.Queue(putSeenSQL,
-			gather(seen, func(n perdure.Seen) string { return n.Agent }),
-			gather(seen, func(n perdure.Seen) string { return n.Holder }),
-			gather(seen, func(n perdure.Seen) time.Time { return n.At }))
-		b.Queue(forgetSeenSQL, latest.Add(-forgetAfter))
+	var agents, holders, times cells
+	for _, n := range seen {
+		agents.text(n.Agent)
+		holders.text(n.Holder)
+		times.moment(n.At)
+	}
+	return s.send(ctx, func() []*statement {
+		return []*statement{
+			q(putSeenSQL).array(tText, len(seen), agents).array(tText, len(seen), holders).array(tTime, len(seen), times),
+			q(forgetSeenSQL).time(latest.Add(-forgetAfter)),
+		}
 	})
 }
 
 func (s *Store) Seen(ctx context.Context) ([]perdure.Seen, error) {
-	return query(ctx, s, func(row pgx.CollectableRow) (n perdure.Seen, err error) {
-		return n, row.Scan(&n.Agent, &n.Holder, instant{&n.At})
-	}, seenSQL)
+	return query(ctx, s, q(seenSQL), func(r *reader) perdure.Seen {
+		return perdure.Seen{Agent: r.text(), Holder: r.text(), At: r.time()}
+	})
 }

@@ -1,149 +1,169 @@
 package postgres
 
 import (
+	"cmp"
 	"slices"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"perdure"
 )
 
-// What a row is found by, and what of it must still be as it was loaded.
-var (
-	jobKeys    = []string{"id"}
-	jobGuards  = []string{"current", "desired", "phase", "unsettled", "running", "active"}
-	stepKeys   = []string{"job", "idx"}
-	stepGuards = []string{"run", "phase", "current", "desired"}
-)
+// An alert of a step is closed if it is of the kinds named or, where none is, holds the step.
+const closeAlertsSQL = `update perdure.alert a set closed_at = coalesce($5, clock_timestamp()), closed_by = $4
+	where a.job = $1 and a.closed_at is null and ($2 = '' or a.step = $2)
+	and (a.kind = any ($3::text[]) or $2 <> '' and cardinality($3::text[]) = 0 and a.kind in ('parked', 'approval'))`
 
-var (
-	// Keys are inserted in their order, so that two who submit the same ones do not wait for each other.
-	insertJobsSQL    = insertSQL("job", jobColumns) + " order by key, id on conflict do nothing"
-	insertStepsSQL   = insertSQL("step", stepColumns)
-	insertAlertsSQL  = insertSQL("alert", alertColumns)
-	insertEntriesSQL = insertSQL("entry", entryColumns)
-	updateJobsSQL    = updateSQL("job", jobColumns, jobKeys, jobGuards)
-	updateStepsSQL   = updateSQL("step", stepColumns, stepKeys, stepGuards)
-)
-
-const (
-	insertDefinitionsSQL = "insert into perdure.definition (job, body) select * from unnest($1::uuid[], $2::bytea[])"
-	insertLabelsSQL      = `insert into perdure.label (name, value, job)
-		select * from unnest($1::text[], $2::text[], $3::uuid[])`
-	putPayloadsSQL = `insert into perdure.payload as p (job, idx, input, output)
-		select job, idx, input, output
-		from unnest($1::uuid[], $2::int[], $3::bytea[], $4::bytea[]) as u (job, idx, input, output)
-		on conflict (job, idx) do update set `
-	// An alert of a step is closed if it is of the kinds named or, where none is, holds the step.
-	closeAlertsSQL = `update perdure.alert a set closed_at = coalesce($5, clock_timestamp()), closed_by = $4
-		where a.job = $1 and a.closed_at is null and ($2 = '' or a.step = $2)
-		and (a.kind = any ($3::text[]) or $2 <> '' and cardinality($3::text[]) = 0 and a.kind in ('parked', 'approval'))`
-)
-
-// Save sends everything in one round trip, in the order of the fields of Changes, and then compares
-// how many rows there were with how many there should have been.
+// Save writes new jobs by COPY and all the rest in one round trip, in the order of the fields of Changes,
+// and compares how many rows were met with how many there should have been.
 func (tx *tx) Save(c *perdure.Changes) error {
 	if c.Empty() {
 		return nil
 	}
 	tx.wrote = true
-	w := &writing{}
-	w.newJobs(c.NewJobs)
-	w.jobs(c.Jobs)
-	w.steps(c.Steps)
+	tx.stirred = tx.stirred || stirs(c)
+	if err := tx.start(); err != nil { // the limits that there are have to be known
+		return err
+	}
+	w := &writing{tx: tx, sides: sides{tx: tx}}
+	if err := w.newJobs(c.NewJobs); err != nil {
+		return err
+	}
+	w.changes(c.Jobs, c.Steps)
 	w.payloads(c.Payloads)
 	for _, ch := range c.CloseAlerts {
-		w.closeAlerts(ch, tx)
+		w.closeAlerts(ch)
 	}
 	w.alerts(c.Alerts)
 	w.history(c.History)
-	tx.stirred = tx.stirred || stirs(c)
-	return tx.send(&w.Batch)
+	w.list = append(w.list, w.sides.statements()...)
+	return tx.run(w.list...)
 }
 
-// writing is a batch of statements, each of which must meet as many rows as it names.
-type writing struct{ pgx.Batch }
-
-func (w *writing) exact(n int, sql string, args ...any) {
-	w.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error {
-		if tag.RowsAffected() != int64(n) {
-			return perdure.ErrStale
-		}
-		return nil
-	})
+// writing is the statements of a Save.
+type writing struct {
+	tx    *tx
+	sides sides
+	list  []*statement
 }
+
+func (w *writing) add(s *statement) { w.list = append(w.list, s) }
 
 // newJobs writes submissions. A key that is taken means that somebody was faster: the transaction is
 // tried again and then finds the key.
-func (w *writing) newJobs(all []perdure.NewJob) {
+func (w *writing) newJobs(all []perdure.NewJob) error {
 	if len(all) == 0 {
-		return
+		return nil
 	}
-	var steps []*perdure.Step
-	var labels [2][]string
-	var labelled [][16]byte
+	w.shapes(all)
+	// In the order of keys, so that two who submit the same ones do not wait for each other.
+	all = slices.SortedFunc(slices.Values(all), func(a, b perdure.NewJob) int {
+		return cmp.Or(cmp.Compare(a.Job.Key, b.Job.Key), compareIDs(a.Job.ID, b.Job.ID))
+	})
+	if err := w.tx.copySteps(all); err != nil {
+		return err
+	}
+	labels := newGrid(field{"name", tText}, field{"value", tText}, field{"job", tUUID})
+	inputs := newGrid(field{"job", tUUID}, field{"idx", tInt4}, field{"input", tBytea})
 	for _, n := range all {
-		steps = append(steps, n.Steps...)
 		for name, value := range n.Job.Labels {
-			labels[0], labels[1] = append(labels[0], name), append(labels[1], value)
-			labelled = append(labelled, n.Job.ID)
+			labels.row()
+			labels.at(0).text(name)
+			labels.at(1).text(value)
+			labels.at(2).uuid(n.Job.ID)
+		}
+		if apart(n.Job) {
+			inputs.row()
+			inputs.at(0).uuid(n.Job.ID)
+			inputs.at(1).int4(-1)
+			inputs.at(2).bytes(n.Job.Input)
+		}
+		w.sides.job(nil, n.Job)
+		for _, s := range n.Steps {
+			w.sides.step(nil, s)
 		}
 	}
-	jobs := gather(all, func(n perdure.NewJob) *perdure.Job { return n.Job })
-	ids := gather(all, func(n perdure.NewJob) [16]byte { return n.Job.ID })
-	w.exact(len(all), insertJobsSQL, args(jobColumns, jobs)...)
-	w.exact(len(all), insertDefinitionsSQL, ids, gather(all, func(n perdure.NewJob) []byte { return n.Definition }))
-	if len(labelled) > 0 {
-		w.exact(len(labelled), insertLabelsSQL, labels[0], labels[1], labelled)
+	if labels.rows > 0 {
+		w.add(labels.insert("label", "").exact(labels.rows))
 	}
-	for part := range slices.Chunk(steps, maxRows) {
-		w.exact(len(part), insertStepsSQL, args(stepColumns, part)...)
+	if inputs.rows > 0 {
+		w.add(inputs.insert("payload", "").exact(inputs.rows))
 	}
+	return nil
 }
 
-// maxRows bounds the parameters of one statement, which are in memory on both sides.
-const maxRows = 5000
-
-func (w *writing) jobs(all []perdure.JobChange) {
-	for part := range slices.Chunk(all, maxRows) {
-		now := gather(part, func(c perdure.JobChange) *perdure.Job { return c.Now })
-		was := gather(part, func(c perdure.JobChange) *perdure.Job { return c.Was })
-		w.exact(len(part), updateJobsSQL, updateArgs(jobColumns, jobKeys, jobGuards, now, was)...)
+// shapes writes those that are not known to be there; the first of its id stays.
+func (w *writing) shapes(all []perdure.NewJob) {
+	fresh := map[perdure.ShapeID][]byte{}
+	var order []perdure.ShapeID
+	for _, n := range all {
+		if _, met := fresh[n.Job.Shape]; !met && !w.tx.store.shapes.has(n.Job.Shape) {
+			fresh[n.Job.Shape] = n.Shape
+			order = append(order, n.Job.Shape)
+		}
 	}
-}
-
-func (w *writing) steps(all []perdure.StepChange) {
-	for part := range slices.Chunk(all, maxRows) {
-		now := gather(part, func(c perdure.StepChange) *perdure.Step { return c.Now })
-		was := gather(part, func(c perdure.StepChange) *perdure.Step { return c.Was })
-		w.exact(len(part), updateStepsSQL, updateArgs(stepColumns, stepKeys, stepGuards, now, was)...)
+	if len(order) == 0 {
+		return
 	}
+	slices.SortFunc(order, func(a, b perdure.ShapeID) int { return slices.Compare(a[:], b[:]) })
+	w.tx.shapes = append(w.tx.shapes, order...)
+	g := newGrid(field{"id", tUUID}, field{"text", tBytea})
+	for _, id := range order {
+		g.row()
+		g.at(0).uuid(id)
+		g.at(1).bytes(fresh[id])
+	}
+	w.add(g.insert("shape", " on conflict do nothing"))
 }
 
 // payloads writes by what is set, so that the value that is not stays as it is.
 func (w *writing) payloads(all []perdure.PayloadChange) {
+	all = onePerStep(all)
 	for _, set := range []struct {
 		input, output bool
-		sql           string
+		then          string
 	}{
 		{true, false, "input = excluded.input"},
 		{false, true, "output = excluded.output"},
 		{true, true, "input = excluded.input, output = excluded.output"},
 	} {
-		var refs []perdure.StepRef
-		var inputs, outputs [][]byte
+		g := newGrid(field{"job", tUUID}, field{"idx", tInt4}, field{"input", tBytea}, field{"output", tBytea})
 		for _, ch := range all {
-			if ch.SetInput == set.input && ch.SetOutput == set.output {
-				refs = append(refs, ch.StepRef)
-				inputs, outputs = append(inputs, kept(ch.SetInput, ch.Input)), append(outputs, kept(ch.SetOutput, ch.Output))
+			if ch.SetInput != set.input || ch.SetOutput != set.output {
+				continue
 			}
+			g.row()
+			g.at(0).uuid(ch.Job)
+			g.at(1).int4(ch.Index)
+			g.at(2).nullBytes(kept(ch.SetInput, ch.Input))
+			g.at(3).nullBytes(kept(ch.SetOutput, ch.Output))
 		}
-		if len(refs) > 0 {
-			jobs, indexes := pairs(refs)
-			w.exact(len(refs), putPayloadsSQL+set.sql, jobs, indexes, inputs, outputs)
+		if g.rows > 0 {
+			w.add(g.insert("payload", " on conflict (job, idx) do update set "+set.then).exact(g.rows))
 		}
 	}
+}
+
+// onePerStep makes one change of those of the same step: what comes later goes before.
+func onePerStep(all []perdure.PayloadChange) []perdure.PayloadChange {
+	if len(all) < 2 {
+		return all
+	}
+	at := make(map[perdure.StepRef]int, len(all))
+	one := make([]perdure.PayloadChange, 0, len(all))
+	for _, ch := range all {
+		i, met := at[ch.StepRef]
+		if !met {
+			at[ch.StepRef] = len(one)
+			one = append(one, ch)
+			continue
+		}
+		if ch.SetInput {
+			one[i].SetInput, one[i].Input = true, ch.Input
+		}
+		if ch.SetOutput {
+			one[i].SetOutput, one[i].Output = true, ch.Output
+		}
+	}
+	return one
 }
 
 func kept(set bool, b []byte) []byte {
@@ -153,32 +173,51 @@ func kept(set bool, b []byte) []byte {
 	return b
 }
 
-func (w *writing) closeAlerts(ch perdure.CloseAlerts, tx *tx) {
+func (w *writing) closeAlerts(ch perdure.CloseAlerts) {
 	kinds := make([]string, len(ch.Kinds))
 	for i, k := range ch.Kinds {
 		kinds[i] = string(k)
 	}
-	w.Queue(closeAlertsSQL, [16]byte(ch.Job), ch.Step, kinds, ch.By, notZero(&tx.told.now))
+	w.add(q(closeAlertsSQL).uuid(ch.Job).text(ch.Step).texts(kinds).text(ch.By).time(w.tx.told.now))
 }
 
 func (w *writing) alerts(all []perdure.Alert) {
-	if len(all) > 0 {
-		w.exact(len(all), insertAlertsSQL, args(alertColumns, pointers(all))...)
+	if len(all) == 0 {
+		return
 	}
+	g := newGrid(field{"job", tUUID}, field{"step", tText}, field{"kind", tText}, field{"name", tText}, field{"message", tText},
+		field{"raised_at", tTime}, field{"closed_at", tTime}, field{"closed_by", tText})
+	for _, a := range all {
+		g.row()
+		g.at(0).uuid(a.Job)
+		g.at(1).text(a.Step)
+		g.at(2).text(string(a.Kind))
+		g.at(3).text(a.Name)
+		g.at(4).text(a.Message)
+		g.at(5).time(a.RaisedAt)
+		g.at(6).time(a.ClosedAt)
+		g.at(7).text(a.ClosedBy)
+	}
+	w.add(g.insert("alert", "").exact(g.rows))
 }
 
 func (w *writing) history(all []perdure.Entry) {
-	if len(all) > 0 {
-		w.exact(len(all), insertEntriesSQL, args(entryColumns, pointers(all))...)
+	if len(all) == 0 {
+		return
 	}
-}
-
-func pointers[T any](all []T) []*T {
-	list := make([]*T, len(all))
-	for i := range all {
-		list[i] = &all[i]
+	g := newGrid(field{"job", tUUID}, field{"step", tText}, field{"run", tInt8}, field{"at", tTime},
+		field{"event", tText}, field{"author", tText}, field{"detail", tText})
+	for _, e := range all {
+		g.row()
+		g.at(0).uuid(e.Job)
+		g.at(1).text(e.Step)
+		g.at(2).int8(e.Run)
+		g.at(3).time(e.At)
+		g.at(4).text(e.Event)
+		g.at(5).text(e.Author)
+		g.at(6).text(e.Detail)
 	}
-	return list
+	w.add(g.insert("entry", "").exact(g.rows))
 }
 
 // stirs says whether somebody may be waiting for these changes: an agent for work, or a caller for a

@@ -18,7 +18,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"perdure"
@@ -32,6 +31,10 @@ type Store struct {
 	clock    clock
 	hints    hints
 	close    sync.Once
+
+	shapes shapes // what this process knows of what is stored
+	sets   *sets
+	lanes  lanes
 }
 
 var _ perdure.Store = (*Store)(nil)
@@ -79,7 +82,8 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, perdure.Refuse(perdure.CodeInvalid, "postgres: %v", err)
 	}
-	s := &Store{pool: pool, limits: cfg.limits, settings: cfg.settings()}
+	s := &Store{pool: pool, limits: cfg.limits, settings: cfg.settings(), sets: newSets(),
+		lanes: lanes{quick: quickLook, rest: fullRest}}
 	s.hints.start(s)
 	if err := s.CheckSchema(ctx); err != nil {
 		_ = s.Close()
@@ -113,12 +117,6 @@ func configure(dsn string, opts []Option) (*config, error) {
 		c.ConnConfig.ConnectTimeout = c.limits.Connect
 	}
 	c.PingTimeout = c.limits.Connect
-	c.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
-		// For modes in which the server is not asked what type a parameter has.
-		conn.TypeMap().RegisterDefaultPgType([16]byte{}, "uuid")
-		conn.TypeMap().RegisterDefaultPgType([][16]byte{}, "_uuid")
-		return nil
-	}
 	if _, ok := c.ConnConfig.RuntimeParams["application_name"]; !ok {
 		c.ConnConfig.RuntimeParams["application_name"] = "perdure"
 	}
@@ -148,10 +146,6 @@ func (c *config) settings() string {
 	set("jit", "off")
 	set("plan_cache_mode", "force_generic_plan")
 	return "select " + strings.TrimPrefix(b.String(), ", ")
-}
-
-func (s *Store) begin() pgx.TxOptions {
-	return pgx.TxOptions{BeginQuery: "begin isolation level read committed; " + s.settings}
 }
 
 // redact is err's text without the URL's password.

@@ -1,16 +1,29 @@
 package postgres_test
 
 import (
+	"fmt"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"perdure"
 	"perdure/internal/pgtest"
+	"perdure/store/memory"
 	"perdure/store/postgres"
 	"perdure/store/storetest"
 )
 
 func TestContract(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) perdure.Store { return open(t, fresh(t)) })
+}
+
+// All stores give the answers of the simplest one.
+func TestDifferential(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			storetest.Differential(t, seed, 1500, memory.New(), open(t, fresh(t)))
+		})
+	}
 }
 
 // Behind a pooler that keeps no prepared statements, by the URL's parameter (F104).
@@ -23,9 +36,25 @@ func TestContractWithoutPreparedStatements(t *testing.T) {
 	})
 }
 
-// On a server that does not sync; PERDURE_TEST_POSTGRES names another.
+// On a server that does not sync; PERDURE_TEST_POSTGRES names another. Its log must be nobody else's, and
+// has whole pages in it only where full_page_writes is on.
 func Benchmark(b *testing.B) {
-	storetest.Benchmark(b, func(b *testing.B) perdure.Store { return open(b, fresh(b)) })
+	var url string
+	storetest.Benchmark(b, func(b *testing.B) perdure.Store {
+		url = fresh(b)
+		return open(b, url)
+	}, func(b *testing.B) int64 {
+		conn, err := pgx.Connect(b.Context(), url)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer conn.Close(b.Context())
+		var bytes int64
+		if err := conn.QueryRow(b.Context(), "select (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&bytes); err != nil {
+			b.Fatal(err)
+		}
+		return bytes
+	})
 }
 
 // fresh is the URL of an empty database with the schema.

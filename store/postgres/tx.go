@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -23,7 +23,8 @@ import (
 func (s *Store) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 	var asked []perdure.JobID
 	return s.retry(ctx, func(ctx context.Context) error {
-		tx := &tx{clock: &s.clock, before: asked}
+		tx := &tx{store: s, clock: &s.clock, before: asked, firsts: map[perdure.JobID]*firstRow{},
+			sets: setsTx{store: s.sets}, lanes: lanesTx{store: &s.lanes}}
 		err := s.update(ctx, tx, fn)
 		if len(tx.asked) > len(asked) {
 			asked = tx.asked
@@ -41,12 +42,9 @@ func (s *Store) update(ctx context.Context, tx *tx, fn func(perdure.Tx) error) e
 		return err
 	}
 	defer conn.Release()
-	ptx, err := conn.BeginTx(ctx, s.begin())
-	if err != nil {
-		return judge(err, conn)
-	}
-	tx.ctx, tx.Tx, tx.conn = ctx, ptx, conn
-	defer tx.rollback()
+	tx.ctx, tx.conn = ctx, conn
+	outcome := rolledBack
+	defer func() { tx.end(outcome) }() // also where fn panics
 	if err := fn(tx); err != nil {
 		// What the transaction failed with comes before what fn made of it.
 		return cmp.Or(tx.failed, judgeOwn(err))
@@ -54,12 +52,21 @@ func (s *Store) update(ctx context.Context, tx *tx, fn func(perdure.Tx) error) e
 	if tx.failed != nil {
 		return tx.failed
 	}
-	if err := tx.commit(); err != nil {
+	if outcome, err = tx.commit(); err != nil {
 		return err
 	}
 	s.hints.note(tx.stirred)
 	return nil
 }
+
+// outcome is how a transaction ended.
+type outcome uint8
+
+const (
+	rolledBack outcome = iota
+	committed
+	unknown
+)
 
 // judgeOwn is for errors that fn came to itself.
 func judgeOwn(err error) error {
@@ -69,12 +76,13 @@ func judgeOwn(err error) error {
 	return err
 }
 
-// tx is one try of an Update, or a part of somebody's own transaction.
+// tx is one try of an Update. It begins on the server with its first statement.
 type tx struct {
-	ctx context.Context
-	pgx.Tx
+	ctx     context.Context
+	store   *Store
 	conn    *pgxpool.Conn
 	clock   *clock
+	begun   bool
 	asked   []perdure.JobID // to be locked, in this try
 	before  []perdure.JobID // and in the one before, where none has been locked yet in this one
 	read    reading         // the clock, if it was read with the latest lock and not yet asked for
@@ -82,7 +90,54 @@ type tx struct {
 	wrote   bool            // Save had something to write
 	failed  error           // the first failure: nothing works after it
 	stirred bool            // there is something to claim, or to look at
+
+	firsts map[perdure.JobID]*firstRow // locked, and not written since
+	limits []perdure.Limit             // those that there are
+	shapes []perdure.ShapeID           // written by this transaction
+	sets   setsTx
+	lanes  lanesTx
 }
+
+const beginSQL = "begin isolation level read committed"
+
+// begin are the statements before the first one. Each transaction shares the limits' gate and knows which
+// there are (see PutLimit), or closes it.
+func (tx *tx) begin(gate string) []*statement {
+	tx.begun = true
+	return []*statement{q(beginSQL), q(tx.store.settings), q(gate), tx.readLimits()}
+}
+
+func (tx *tx) readLimits() *statement {
+	tx.limits = nil
+	return into(q(limitsSQL), &tx.limits, scanLimit)
+}
+
+// limited says whether there is a limit of this name.
+func (tx *tx) limited(name string) bool {
+	_, found := slices.BinarySearchFunc(tx.limits, name, func(l perdure.Limit, name string) int { return cmp.Compare(l.Name, name) })
+	return found
+}
+
+// start begins the transaction, if nothing has.
+func (tx *tx) start() error {
+	if tx.begun {
+		return nil
+	}
+	return tx.run()
+}
+
+// run sends statements in one round trip, with what begins the transaction if nothing has yet.
+func (tx *tx) run(list ...*statement) error {
+	if !tx.begun {
+		list = append(tx.begin(shareGate), list...)
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return tx.fail(roundTrip(tx.ctx, tx.conn.Conn(), list...))
+}
+
+func (tx *tx) pg() *pgconn.PgConn { return tx.conn.Conn().PgConn() }
 
 // fail remembers the first failure. In PostgreSQL the transaction is over with it.
 func (tx *tx) fail(err error) error {
@@ -98,32 +153,56 @@ func (tx *tx) fail(err error) error {
 // outcome is known wherever it can be.
 const commitTime = 10 * time.Second
 
-func (tx *tx) commit() error {
+func (tx *tx) commit() (outcome, error) {
+	if err := tx.ctx.Err(); err != nil {
+		return rolledBack, tx.fail(err)
+	}
+	if !tx.begun {
+		return rolledBack, nil
+	}
 	if err := tx.raiseMark(); err != nil {
-		return err
+		return rolledBack, err
 	}
 	if err := tx.ctx.Err(); err != nil {
-		return tx.fail(err)
+		return rolledBack, tx.fail(err)
 	}
-	if tx.Conn().IsClosed() {
-		return tx.fail(errors.New("connection lost before COMMIT"))
+	if tx.pg().IsClosed() {
+		return rolledBack, tx.fail(errors.New("connection lost before COMMIT"))
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tx.ctx), commitTime)
 	defer cancel()
-	err := tx.Commit(ctx)
+	results, err := tx.pg().Exec(ctx, "commit").ReadAll()
 	var pe *pgconn.PgError
 	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, pgx.ErrTxCommitRollback), errors.As(err, &pe) && pe.Severity == "ERROR":
-		return judge(err, tx.conn) // the server has said no
+	case err == nil && len(results) == 1 && results[0].CommandTag.String() == "COMMIT":
+		return committed, nil
+	case err == nil: // a transaction that has failed is rolled back
+		return rolledBack, judge(errors.New("COMMIT was answered by a rollback"), tx.conn)
+	case errors.As(err, &pe) && pe.Severity == "ERROR":
+		return rolledBack, judge(err, tx.conn) // the server has said no
 	}
 	// Also where pgconn.SafeToRetry says that nothing was sent: of a connection that breaks while the
 	// answer is awaited it says so, too.
-	return fmt.Errorf("%w: %w", perdure.ErrUnknown, err)
+	return unknown, fmt.Errorf("%w: %w", perdure.ErrUnknown, err)
 }
 
-// rollback undoes what was not committed, or gives the connection up.
+// end undoes what was not committed, or gives the connection up, and makes memory of what was.
+func (tx *tx) end(how outcome) {
+	if how == rolledBack && tx.begun {
+		tx.rollback()
+	}
+	switch how {
+	case committed:
+		tx.sets.committed()
+		tx.store.shapes.add(tx.shapes)
+	case unknown:
+		tx.sets.unknown()
+	case rolledBack:
+		tx.sets.rolledBack()
+	}
+	tx.lanes.end(how == committed)
+}
+
 func (tx *tx) rollback() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tx.ctx), time.Second)
 	defer cancel()
@@ -132,68 +211,72 @@ func (tx *tx) rollback() {
 		_ = tx.conn.Conn().Close(ctx) // a standby's connection is whole, and of no use
 		return
 	}
-	if err := tx.Rollback(ctx); err != nil && !errors.Is(err, pgx.ErrTxClosed) {
+	if tx.pg().IsClosed() || tx.pg().TxStatus() == 'I' {
+		return
+	}
+	if _, err := tx.pg().Exec(ctx, "rollback").ReadAll(); err != nil {
 		_ = tx.conn.Conn().Close(ctx)
 	}
 }
 
-// exec runs one statement and tells how many rows it met.
-func (tx *tx) exec(sql string, args ...any) (int64, error) {
-	tag, err := tx.Exec(tx.ctx, sql, args...)
-	return tag.RowsAffected(), tx.fail(err)
-}
-
-// rows runs one query.
-func rows[T any](tx *tx, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	r, err := tx.Query(tx.ctx, sql, args...)
-	if err != nil {
-		return nil, tx.fail(err)
-	}
-	found, err := collect(r, scan)
-	return found, tx.fail(err)
-}
-
-// collect is nil where there is nothing.
-func collect[T any](r pgx.Rows, scan pgx.RowToFunc[T]) ([]T, error) {
-	return pgx.AppendRows([]T(nil), r, scan)
-}
-
-// one runs a query that answers with a row, or none.
-func one[T any](tx *tx, scan pgx.RowToFunc[T], sql string, args ...any) (found T, ok bool, err error) {
-	all, err := rows(tx, scan, sql, args...)
-	if err != nil || len(all) == 0 {
-		return found, false, err
-	}
-	return all[0], true, nil
-}
-
-// The limits' gate is an advisory lock: shared by all who read which limits there are and let steps
-// out by that, taken alone by who changes one. So a limit takes hold at once: nobody who has not seen
-// it is still under way when its change is committed.
+// The limits' gate is an advisory lock: shared by every transaction from its beginning, as it lets out and
+// keeps permits by what limits there are; taken alone by who changes one. So a limit takes hold at once:
+// nobody who has not seen it is still under way when its change is committed.
 const (
 	shareGate = "select pg_advisory_xact_lock_shared(8098991088)"
 	closeGate = "select pg_advisory_xact_lock(8098991088)"
 )
 
+const (
+	putLimitSQL = `insert into perdure."limit" (name, max) values ($1, $2)
+		on conflict (name) do update set max = excluded.max`
+	deleteLimitSQL = `delete from perdure."limit" where name = $1`
+
+	// Whoever writes permits shares the gate: behind it, what is committed is all that there is.
+	fillJobPermitsSQL = `insert into perdure.permit (name, job, idx)
+		select $1, o.job, 0 from perdure.open o` + firstOfOpenSQL + `
+		where s.type = $2 and s.permit`
+	fillRunPermitsSQL = `insert into perdure.permit (name, job, idx)
+		select distinct $1, s.job, s.idx from perdure.out o` + membersSQL + `
+		where o.agent = $2 and s.agent = $2 and s.phase = 3`
+	emptyPermitsSQL = "delete from perdure.permit where name = $1"
+)
+
+// PutLimit also counts, for a limit that is new, who would hold it.
 func (tx *tx) PutLimit(name string, max int) error {
-	if _, err := tx.exec(closeGate); err != nil {
+	if err := tx.closeGate(); err != nil {
 		return err
 	}
-	_, err := tx.exec(`insert into perdure."limit" (name, max) values ($1, $2)
-		on conflict (name) do update set max = excluded.max`, name, max)
-	return err
+	list := []*statement{q(putLimitSQL).text(name).int(max)}
+	if kind, of, _ := perdure.SplitLimit(name); !tx.limited(name) {
+		switch kind {
+		case "job":
+			list = append(list, q(fillJobPermitsSQL).text(name).text(of))
+		case "agent":
+			list = append(list, q(fillRunPermitsSQL).text(name).text(of))
+		}
+	}
+	return tx.run(append(list, tx.readLimits())...)
 }
 
 func (tx *tx) DeleteLimit(name string) (bool, error) {
-	if _, err := tx.exec(closeGate); err != nil {
+	if err := tx.closeGate(); err != nil {
 		return false, err
 	}
-	n, err := tx.exec(`delete from perdure."limit" where name = $1`, name)
-	return n > 0, err
+	had := tx.limited(name)
+	return had, tx.run(q(deleteLimitSQL).text(name), q(emptyPermitsSQL).text(name), tx.readLimits())
 }
 
+// closeGate waits for all that are under way, and keeps others out.
+func (tx *tx) closeGate() error {
+	if !tx.begun {
+		return tx.fail(roundTrip(tx.ctx, tx.conn.Conn(), tx.begin(closeGate)...))
+	}
+	return tx.run(q(closeGate), tx.readLimits())
+}
+
+const closeAlertSQL = "update perdure.alert set closed_at = $3, closed_by = $2 where id = $1 and closed_at is null"
+
 func (tx *tx) CloseAlert(id int64, by string, at time.Time) error {
-	_, err := tx.exec(`update perdure.alert set closed_at = $3, closed_by = $2
-		where id = $1 and closed_at is null`, id, by, at)
-	return err
+	return tx.run(q(closeAlertSQL).int64(id).text(by).time(at))
 }

@@ -30,7 +30,6 @@ func TestStore(t *testing.T) {
 }
 
 func BenchmarkStore(b *testing.B) { storetest.Benchmark(b, openBench) }
-func BenchmarkWays(b *testing.B)  { storetest.BenchmarkWays(b, openBench) }
 
 func openBench(b *testing.B) perdure.Store {
 	s, err := Open(filepath.Join(b.TempDir(), "perdure.db"))

@@ -9,19 +9,13 @@ import (
 	"perdure"
 )
 
-// Benchmark measures jobs of one step through a store, so many in a transaction; ns/op is for one job.
-func Benchmark(b *testing.B, open func(b *testing.B) perdure.Store) {
+// Benchmark measures jobs of one step through a store, so many in a transaction; ns/op is for one job. A
+// store that keeps a log tells its length by logged, and has the bytes of one job told, too.
+func Benchmark(b *testing.B, open func(b *testing.B) perdure.Store, logged ...func(b *testing.B) int64) {
 	for _, size := range []int{1, 100, 1000} {
-		b.Run(fmt.Sprintf("submit/%d", size), func(b *testing.B) { bench(b, open, size, func(m *mill) { m.submit() }) })
-		b.Run(fmt.Sprintf("update/%d", size), func(b *testing.B) {
-			bench(b, open, size, func(m *mill) {
-				b.StopTimer()
-				m.submit()
-				b.StartTimer()
-				m.claim()
-				m.report()
-			})
-		})
+		for _, way := range ways {
+			b.Run(fmt.Sprintf("%s/%d", way.name, size), func(b *testing.B) { bench(b, open, logged, size, way.round) })
+		}
 	}
 	b.Run("submit/steps=10000", func(b *testing.B) {
 		store := open(b)
@@ -34,16 +28,40 @@ func Benchmark(b *testing.B, open func(b *testing.B) perdure.Store) {
 	})
 }
 
-func bench(b *testing.B, open func(b *testing.B) perdure.Store, size int, round func(*mill)) {
+// ways are those that a job goes: only in; let out when it is submitted, and reported; put into the queue,
+// let out from there, and reported.
+var ways = []struct {
+	name  string
+	round func(*mill)
+}{
+	{"submit", func(m *mill) { m.submit() }},
+	{"at-once", func(m *mill) { m.out = true; m.submit(); m.report() }},
+	{"backlog", func(m *mill) { m.submit(); m.claim(); m.report() }},
+}
+
+func bench(b *testing.B, open func(b *testing.B) perdure.Store, logged []func(b *testing.B) int64, size int, round func(*mill)) {
 	store := open(b)
 	defer store.Close()
 	m := &mill{b: b, store: store, steps: 1, size: size}
-	b.ReportAllocs()
-	b.ResetTimer()
-	for done := 0; done < b.N; done += size {
+	for range 3 { // plans are made, pages there
 		round(m)
 	}
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+	var log int64
+	for _, l := range logged {
+		log = -l(b)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	done := 0
+	for ; done < b.N; done += size {
+		round(m)
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(done)/b.Elapsed().Seconds(), "jobs/s")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(done), "ns/job")
+	for _, l := range logged {
+		b.ReportMetric(float64(log+l(b))/float64(done), "log-B/job")
+	}
 }
 
 // mill pushes jobs through a store, size at a time: submit, claim, report done.
@@ -51,6 +69,7 @@ type mill struct {
 	b           *testing.B
 	store       perdure.Store
 	steps, size int
+	out         bool // let out with the submission
 	made        int
 	batch       []perdure.JobID
 }
@@ -71,12 +90,16 @@ func (m *mill) submit() {
 		binary.BigEndian.PutUint32(nj.Job.Hash[4:], uint32(m.made))
 		nj.Job.Input = []byte(`{"amount":4200,"sku":"tea-12"}`)
 		nj.Shape = []byte(`{"type":"order","steps":{"s0":{"agent":"http","with":{"url":"http://127.0.0.1:9001"}}}}`)
+		nj.Job.Shape = perdure.ShapeID{1} // one definition
 		nj.Job.Unsettled, nj.Job.Active = m.steps, m.steps
 		for i := range m.steps {
 			nj.Steps = append(nj.Steps, &perdure.Step{
 				StepRef: perdure.StepRef{Job: nj.Job.ID, Index: i}, Name: fmt.Sprintf("s%d", i), Type: "order", Priority: 5,
 				Desired: perdure.Done, Phase: perdure.Ready, Turn: 1, Agent: "http", ReadyAt: at(0), UpdatedAt: at(0),
 			})
+		}
+		if m.out {
+			letOut(nj.Job, nj.Steps[0], at(0))
 		}
 		m.batch = append(m.batch, nj.Job.ID)
 		c.NewJobs = append(c.NewJobs, nj)
@@ -95,12 +118,14 @@ func (m *mill) claim() {
 		for i, r := range refs {
 			ids[i] = r.Job
 		}
-		return m.move(tx, ids, refs, func(j *perdure.Job, st *perdure.Step, now time.Time) {
-			run("host-1", "request-1", now.Add(time.Minute))(st)
-			st.StartedAt, st.UpdatedAt = now, now
-			j.Current, j.Phase, j.Active, j.Running, j.Permit, j.UpdatedAt = perdure.Unsure, perdure.Running, 0, 1, true, now
-		})
+		return m.move(tx, ids, refs, letOut)
 	})
+}
+
+func letOut(j *perdure.Job, st *perdure.Step, now time.Time) {
+	run("host-1", "request-1", now.Add(time.Minute))(st)
+	st.StartedAt, st.UpdatedAt = now, now
+	j.Current, j.Phase, j.Active, j.Running, j.Permit, j.UpdatedAt = perdure.Unsure, perdure.Running, 0, 1, true, now
 }
 
 // report ends the batch's runs, in one transaction.
@@ -112,9 +137,10 @@ func (m *mill) report() {
 		}
 		return m.move(tx, m.batch, refs, func(j *perdure.Job, st *perdure.Step, now time.Time) {
 			settle(st)
-			st.Outcome, st.LockedBy, st.EndedAt, st.UpdatedAt = perdure.OutcomeDone, "", now, now
+			st.Outcome, st.LockedBy, st.Request, st.Agent, st.EndedAt, st.UpdatedAt = perdure.OutcomeDone, "", "", "", now, now
+			st.CompleteBy, st.LockedUntil = time.Time{}, time.Time{}
 			settleJob(j)
-			j.Running, j.Permit, j.UpdatedAt = 0, false, now
+			j.Running, j.Permit, j.UpdatedAt, j.SettledAt = 0, false, now, now
 		})
 	})
 }

@@ -29,7 +29,7 @@ func Differential(t *testing.T, seed uint64, steps int, stores ...perdure.Store)
 		}
 	}
 	for _, store := range stores {
-		(&suite{T: t, store: store}).sound()
+		sound(t, store)
 	}
 	for _, op := range operations {
 		if d.did[op.name] == 0 {

@@ -1,57 +1,163 @@
 -- Perdure on PostgreSQL 14 and later.
 --
 -- Base tables are in the singular and packed: enumerations are numbers in the order of package
--- perdure's constants, ids are uuids, an empty text means "none". The views in the plural are the
--- documented interface: they show the same rows in words.
+-- perdure's constants, ids are uuids, and what is at its zero value is null, so that it takes no room.
+-- The views in the plural are the documented interface: they show the same rows in words.
 --
 -- Text is compared by bytes (collate "C"): nothing is sorted for people here, and an operating
 -- system that changes its collations cannot break an index.
 --
--- Every index that only unfinished work needs is partial, so that finished rows cost nothing. There
--- are no foreign keys: rows of a job are written in the transaction that writes the job.
+-- There are no foreign keys: rows of a job are written in the transaction that writes the job.
 
--- job: the row that is the lock of all its steps. Its counts change with every report; no index
--- mentions them, nor phase itself (open changes once a turn), so that most updates stay on their page
--- (HOT), for which the fillfactor leaves room.
-create table perdure.job (
-	id              uuid primary key,
-	created_at      timestamptz,
-	updated_at      timestamptz,
-	settled_at      timestamptz,
-	complete_by     timestamptz,
-	parked_at       timestamptz,
-	unsettled       int      not null,
-	running         int      not null,
-	active          int      not null,
-	restarts        int      not null,
+-- step: jobs and steps. What is the job's own stands on the row of its first step (idx 0), and is null on
+-- the others; that row is the lock of the job and of all its steps.
+--
+-- What is written once comes first, then what changes, and of that what changes together stands together:
+-- of an update the log gets what lies between the first byte that differs and the last. No index mentions
+-- anything that changes on the happy path, and the fillfactor leaves room, so that a new version of a row
+-- stays on its page (HOT). What has to be found while it moves is in the narrow tables below.
+create table perdure.step (
+	job             uuid     not null,
+	idx             int      not null,
 	priority        smallint not null,
+	apart           boolean, -- the job's input is in payload, under idx -1
+	created_at      timestamptz,
+	shape           uuid,
+	hash            bytea,
+	name            text     collate "C" not null,
+	type            text     collate "C" not null,
+	job_key         text     collate "C",
+	input           bytea,
+	labels          jsonb,
+	states          jsonb,
+
+	run             bigint   not null,
+	started_at      timestamptz,
+	ready_at        timestamptz,
+	turn            int,
+	direction       smallint,
+	was             smallint,
+
+	locked_by       text     collate "C",
+	request         text     collate "C",
+	agent           text     collate "C",
+	complete_by     timestamptz,
+	locked_until    timestamptz,
+	heartbeat       bigint, -- microseconds
+	updated_at      timestamptz,
+	ended_at        timestamptz,
+	job_updated_at  timestamptz,
+	settled_at      timestamptz,
+	unsettled       int,
+	running         int,
+	active          int,
 	current         smallint not null,
 	desired         smallint not null,
 	phase           smallint not null,
-	turn_back       boolean  not null, -- "then": going back, and to turn to done again after that
-	permit          boolean  not null,
-	overdue         boolean  not null,
-	open            boolean  not null generated always as (phase <> 0) stored,
-	hash            bytea    not null,
-	type            text     collate "C" not null,
-	key             text     collate "C" not null,
-	given_up_by     text     not null,
-	given_up_reason text     not null,
-	states          jsonb,
-	labels          jsonb
+	outcome         smallint,
+	job_current     smallint,
+	job_desired     smallint,
+	job_phase       smallint,
+	permit          boolean,
+	has_output      boolean,
+
+	available_at    timestamptz,
+	job_complete_by timestamptz,
+	parked_at       timestamptz,
+	blockers        int,
+	failures        int,
+	rung            int,
+	waits           int,
+	returns         int,
+	restarts        int,
+	edited          smallint, -- an operator gave the input, for this direction
+	skipped         boolean,
+	own_input       boolean,
+	given_up        boolean,
+	turn_back       boolean, -- "then": going back, and to turn to done again after that
+	overdue         boolean,
+	alerted         boolean,
+	error_code      text,
+	last_error      text,
+	progress        text,
+	given_up_by     text,
+	given_up_reason text,
+	primary key (job, idx)
 ) with (
-	fillfactor = 70,
+	fillfactor = 60,
 	autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
 	autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_limit = 2000
 );
 
-create unique index job_key on perdure.job (key) where key <> '';
-create index job_type on perdure.job (type, id);
-create index job_open on perdure.job (id) where open;
-create index job_permit on perdure.job (type, priority desc, id) where permit;
-create index job_overdue on perdure.job (complete_by)
-	where open and not overdue and parked_at is null and complete_by is not null;
-create index job_hash on perdure.job (hash) where open and key = '';
+create unique index step_key on perdure.step (job_key) where job_key is not null;
+-- Where a table was empty when a plan was made, all of its indexes look equally good. So no query may fit a
+-- worse index than its own (plan_test.go): this one, of first rows, says so by what only lists of a type say.
+create index step_type on perdure.step (type, job) where shape is not null;
+
+-- shape: the text that the jobs of one definition have in common, kept as it came.
+create table perdure.shape (
+	id   uuid primary key,
+	text bytea not null
+);
+
+-- Side tables: what is found without its job's name. Each row is written with the row of step that it
+-- speaks of, in one transaction, and can be made again from that.
+
+-- open: the jobs that are not settled; look_at is when one is overdue, where time will tell.
+create table perdure.open (
+	job     uuid primary key,
+	look_at timestamptz
+) with (
+	fillfactor = 90,
+	autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_limit = 2000
+);
+
+create index open_look on perdure.open (look_at, job) where look_at is not null;
+
+-- ready: what may be claimed, in the order in which it is; rank is 9 - priority.
+create table perdure.ready (
+	agent text collate "C" not null,
+	type  text collate "C" not null,
+	rank  smallint not null,
+	job   uuid not null,
+	idx   int  not null,
+	primary key (agent, type, rank, job, idx)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_limit = 2000);
+
+-- due: the steps that wait for a time.
+create table perdure.due (
+	at  timestamptz not null,
+	job uuid not null,
+	idx int  not null,
+	primary key (at, job, idx)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_limit = 2000);
+
+-- out: the runs that were let out together, one row for all of them. It says where to look: a member may
+-- have ended since, or its lock have moved on; what is so stands on the step's row. until_at is never after
+-- the lock's end of a member that is still out.
+create table perdure.out (
+	until_at  timestamptz not null,
+	id        bigint not null,
+	agent     text collate "C" not null,
+	locked_by text collate "C" not null,
+	request   text collate "C" not null,
+	jobs      uuid[] not null,
+	idxs      int[]  not null,
+	primary key (until_at, id)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_cost_limit = 2000);
+
+-- Ids do not get smaller.
+alter table perdure.out alter column jobs set storage external, alter column idxs set storage external;
+
+create index out_holder on perdure.out (locked_by, agent, request);
+
+-- permit: who holds one, of the limits that there are: a job of job:TYPE under idx 0, a run of agent:NAME.
+create table perdure.permit (
+	name text collate "C" not null,
+	job  uuid not null,
+	idx  int  not null,
+	primary key (name, job, idx)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_limit = 2000);
 
 -- label: the labels of jobs once more, in the order in which lists ask for them.
 create table perdure.label (
@@ -61,66 +167,8 @@ create table perdure.label (
 	primary key (name, value, job)
 );
 
--- definition: apart from the job's row, which stays small and hot. The bytes are kept as they came.
-create table perdure.definition (
-	job  uuid primary key,
-	body bytea not null
-);
-
-create table perdure.step (
-	job          uuid     not null,
-	run          bigint   not null,
-	heartbeat    bigint   not null, -- microseconds
-	complete_by  timestamptz,
-	locked_until timestamptz,
-	available_at timestamptz,
-	ready_at     timestamptz,
-	started_at   timestamptz,
-	ended_at     timestamptz,
-	updated_at   timestamptz,
-	idx          int      not null,
-	turn         int      not null,
-	failures     int      not null,
-	rung         int      not null,
-	waits        int      not null,
-	returns      int      not null,
-	blockers     int      not null,
-	priority     smallint not null,
-	current      smallint not null,
-	desired      smallint not null,
-	phase        smallint not null,
-	was          smallint not null,
-	direction    smallint not null,
-	outcome      smallint not null,
-	edited       smallint not null, -- an operator gave the input, for this direction
-	skipped      boolean  not null,
-	has_output   boolean  not null,
-	own_input    boolean  not null,
-	given_up     boolean  not null,
-	name         text     collate "C" not null,
-	type         text     collate "C" not null,
-	agent        text     collate "C" not null,
-	locked_by    text     collate "C" not null,
-	request      text     collate "C" not null,
-	error_code   text     not null,
-	last_error   text     not null,
-	progress     text     not null,
-	primary key (job, idx)
-) with (
-	fillfactor = 85,
-	autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
-	autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_limit = 2000
-);
-
--- Where a table was empty when a plan was made, all of its indexes look equally good. So no query may
--- fit a worse index than its own: some conditions below say what is always true (plan_test.go).
-create index step_ready on perdure.step (agent, type, priority desc, job, idx) where phase = 2;
-create index step_due on perdure.step (available_at) where phase = 1 and available_at is not null;
-create index step_expiry on perdure.step (locked_until) where phase = 3 and locked_until is not null;
--- Who holds what: an agent's permits are counted by it, and the runs of a holder are found.
-create index step_held on perdure.step (agent, locked_by, request) where phase = 3;
-
--- payload: what is large about a step, as the bytes that came. Most steps have none until they end.
+-- payload: what is large about a step, as the bytes that came. Most steps have none until they end. Under
+-- idx -1, a job's input that is too large for its row.
 create table perdure.payload (
 	job    uuid not null,
 	idx    int  not null,

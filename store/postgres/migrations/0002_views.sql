@@ -28,29 +28,34 @@ exception when data_exception then
 end $$;
 
 create view perdure.jobs as
-select perdure.job_text(j.id) as job, nullif(j.key, '') as key, j.type, j.priority,
-	perdure.state(j.current) as current, perdure.state(j.desired) as desired, perdure.phase(j.phase) as phase,
-	case when j.turn_back then 'done' end as "then", j.restarts, j.permit,
-	j.unsettled, j.running, j.active,
-	j.complete_by, j.parked_at, j.overdue,
-	nullif(j.given_up_by, '') as given_up_by, nullif(j.given_up_reason, '') as given_up_reason,
-	j.labels, j.states, j.created_at, j.updated_at, j.settled_at,
-	encode(j.hash, 'hex') as hash, perdure.json_text(d.body) as definition, j.id as job_id
-from perdure.job j left join perdure.definition d on d.job = j.id;
+select perdure.job_text(s.job) as job, s.job_key as key, s.type, s.priority,
+	perdure.state(s.job_current) as current, perdure.state(s.job_desired) as desired, perdure.phase(s.job_phase) as phase,
+	case when s.turn_back then 'done' end as "then", coalesce(s.restarts, 0) as restarts,
+	coalesce(s.permit, false) as permit, s.unsettled, s.running, s.active,
+	s.job_complete_by as complete_by, s.parked_at, coalesce(s.overdue, false) as overdue,
+	s.given_up_by, s.given_up_reason,
+	s.labels, s.states, s.created_at, s.job_updated_at as updated_at, s.settled_at,
+	encode(s.hash, 'hex') as hash, perdure.json_text(h.text) as definition,
+	perdure.json_text(coalesce(s.input, p.input)) as input, s.job as job_id
+from perdure.step s
+	left join perdure.shape h on h.id = s.shape
+	left join perdure.payload p on s.apart and p.job = s.job and p.idx = -1
+where s.idx = 0;
 
 create view perdure.steps as
 select perdure.job_text(s.job) as job, s.name, s.idx, s.type, s.priority,
 	perdure.state(s.current) as current, perdure.state(s.desired) as desired, perdure.phase(s.phase) as phase,
-	s.skipped, s.run, case when s.run > 0 then perdure.direction(s.direction) end as direction,
-	case when s.run > 0 then perdure.state(s.was) end as was, s.turn,
-	nullif(s.agent, '') as agent, nullif(s.locked_by, '') as locked_by, s.complete_by, s.locked_until,
-	nullif(s.heartbeat, 0) / 1e6::double precision as heartbeat_seconds,
-	nullif(s.request, '') as request,
-	s.failures, s.rung, s.waits, s.returns, s.available_at, s.blockers,
-	perdure.outcome(s.outcome) as outcome, nullif(s.error_code, '') as error_code,
-	nullif(s.last_error, '') as last_error, nullif(s.progress, '') as progress,
+	coalesce(s.skipped, false) as skipped, s.run,
+	case when s.run > 0 then perdure.direction(coalesce(s.direction, 0::smallint)) end as direction,
+	case when s.run > 0 then perdure.state(coalesce(s.was, 0::smallint)) end as was, coalesce(s.turn, 0) as turn,
+	s.agent, s.locked_by, s.complete_by, s.locked_until,
+	s.heartbeat / 1e6::double precision as heartbeat_seconds, s.request,
+	coalesce(s.failures, 0) as failures, coalesce(s.rung, 0) as rung, coalesce(s.waits, 0) as waits,
+	coalesce(s.returns, 0) as returns, s.available_at, coalesce(s.blockers, 0) as blockers,
+	perdure.outcome(s.outcome) as outcome, s.error_code, s.last_error, s.progress,
 	perdure.json_text(p.input) as input, perdure.json_text(p.output) as output,
-	s.own_input, (array[null, 'do', 'undo', 'do'])[s.edited + 1] as edited, s.has_output, s.given_up,
+	coalesce(s.own_input, false) as own_input, (array['do', 'undo', 'do'])[s.edited] as edited,
+	coalesce(s.has_output, false) as has_output, coalesce(s.given_up, false) as given_up,
 	s.ready_at, s.started_at, s.ended_at, s.updated_at, s.job as job_id
 from perdure.step s left join perdure.payload p on p.job = s.job and p.idx = s.idx;
 
@@ -65,10 +70,7 @@ select id, perdure.job_text(job) as job, nullif(step, '') as step, nullif(run, 0
 from perdure.entry;
 
 create view perdure.limits as
-select l.name, l.max, case
-	when l.name like 'job:%' then (select count(*) from perdure.job j where j.permit and j.type = substr(l.name, 5))
-	else (select count(*) from perdure.step s where s.phase = 3 and s.agent = substr(l.name, 7))
-	end as used
+select l.name, l.max, (select count(*) from perdure.permit p where p.name = l.name) as used
 from perdure."limit" l;
 
 create view perdure.nodes as

@@ -1,0 +1,107 @@
+package postgres_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/store/postgres"
+)
+
+// checkJobs are four jobs of one step: ready, running under limits, waiting for a time, settled; all with
+// labels, a large input, and an ultimatum.
+func checkJobs(t *testing.T, s *postgres.Store) {
+	t.Helper()
+	at := time.Now().Add(time.Hour)
+	if err := s.Update(t.Context(), func(tx perdure.Tx) error {
+		for _, name := range []string{"agent:http", "job:order"} {
+			if err := tx.PutLimit(name, 10); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var all []perdure.NewJob
+	for n := range 4 {
+		nj := job(n+1, fmt.Sprint("key-", n))
+		nj.Job.Labels, nj.Job.Input, nj.Job.CompleteBy = map[string]string{"zone": "eu"}, []byte(strings.Repeat("1", 5000)), at
+		switch st := nj.Steps[0]; n {
+		case 1:
+			st.Phase, st.Run, st.LockedBy, st.Request, st.LockedUntil = perdure.Running, 1, "h", "r", at
+			nj.Job.Permit = true
+		case 2:
+			st.Phase, st.AvailableAt = perdure.Waiting, at
+		case 3:
+			st.Phase, nj.Job.Phase = perdure.Settled, perdure.Settled
+		}
+		all = append(all, nj)
+	}
+	mustSubmit(t, s, all...)
+}
+
+// What is missing in a side table, or is too much there, is told (F111).
+func TestCheckFinds(t *testing.T) {
+	const stray = "'01000000-0000-7000-8000-000000000004'" // the settled one
+	for sql, want := range map[string]string{
+		"select 1":                 "",
+		"delete from perdure.open": "missing in open",
+		"update perdure.open set look_at = now()":                                 "missing in open, or has another time",
+		"delete from perdure.ready":                                               "missing in ready",
+		"update perdure.ready set rank = 1":                                       "missing in ready",
+		"delete from perdure.due":                                                 "missing in due",
+		"delete from perdure.out":                                                 "missing in out",
+		"update perdure.out set request = 'other'":                                "missing in out",
+		"update perdure.out set until_at = 'infinity'":                            "missing in out",
+		"delete from perdure.permit where name = 'job:order'":                     "holds a permit that is missing",
+		"delete from perdure.permit where name = 'agent:http'":                    "is running, and is missing in permit",
+		"delete from perdure.shape":                                               "has lost its shape",
+		"delete from perdure.payload":                                             "has lost its input",
+		"delete from perdure.label":                                               "missing in label",
+		"insert into perdure.open values (" + stray + ")":                         "is in open, and is settled",
+		"insert into perdure.ready values ('http', 'order', 4, " + stray + ", 0)": "is in ready, and is not",
+		"update perdure.ready set agent = 'ftp'":                                  "is in ready, and is not",
+		"insert into perdure.due values (now(), " + stray + ", 0)":                "is in due",
+		"insert into perdure.permit values ('job:order', " + stray + ", 0)":       "is in permit, and holds none of job:order",
+		"insert into perdure.permit values ('agent:ftp', " + stray + ", 0)":       "is in permit, and holds none of agent:ftp",
+		"insert into perdure.label values ('zone', 'us', " + stray + ")":          "is in label, and has no zone=us",
+		"update perdure.step set phase = 2 where phase = 0":                       "is ready, and is missing",
+		"update perdure.step set agent = 'ftp' where phase = 2":                   "is in ready, and is not",
+	} {
+		t.Run(sql, func(t *testing.T) {
+			url := fresh(t)
+			s := open(t, url)
+			checkJobs(t, s)
+			exec(t, url, sql)
+			faults, err := s.Check(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found := strings.Join(faults, "\n"); !strings.Contains(found, want) || want == "" && found != "" {
+				t.Errorf("%q, not %q", found, want)
+			}
+		})
+	}
+}
+
+// More rows than a page has, and more faults than are told.
+func TestCheckPages(t *testing.T) {
+	url := fresh(t)
+	s := open(t, url)
+	var all []perdure.NewJob
+	for n := range 6000 {
+		all = append(all, job(n, ""))
+	}
+	mustSubmit(t, s, all...)
+	if faults, err := s.Check(t.Context()); err != nil || len(faults) > 0 {
+		t.Errorf("%v: %d faults", err, len(faults))
+	}
+	exec(t, url, "delete from perdure.ready")
+	faults, err := s.Check(t.Context())
+	if err != nil || len(faults) != 1001 || faults[1000] != "and more" {
+		t.Errorf("%v: %d faults", err, len(faults))
+	}
+}

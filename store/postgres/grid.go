@@ -1,0 +1,164 @@
+package postgres
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// grid is rows on their way into a statement, by columns. A column that has the same value in all rows is
+// one parameter; only what varies is an array, and goes through unnest.
+type grid struct {
+	columns []gridColumn
+	rows    int
+	keyed   string // the first column of the table's key
+}
+
+// field is a column of a table.
+type field struct {
+	name string
+	typ  *sqlType
+}
+
+func newGrid(fields ...field) *grid {
+	g := &grid{columns: make([]gridColumn, len(fields))}
+	for i, f := range fields {
+		g.columns[i].field = f
+	}
+	return g
+}
+
+type gridColumn struct {
+	field
+	cells cells
+	start int  // of the latest cell
+	first int  // length of the first, once it is whole
+	vary  bool // some cell is not as the first
+	text  string
+}
+
+// row begins a row; its cells are then appended to at(0), at(1), …
+func (g *grid) row() { g.rows++ }
+
+func (g *grid) at(i int) *cells {
+	c := &g.columns[i]
+	c.close()
+	c.start = len(c.cells)
+	return &c.cells
+}
+
+// close compares the latest cell with the first.
+func (c *gridColumn) close() {
+	switch {
+	case c.first == 0:
+		c.first = len(c.cells)
+	case !c.vary:
+		c.vary = !bytes.Equal(c.cells[c.start:], c.cells[:c.first])
+	}
+}
+
+// into adds the parameters to a statement. A value is then written as text: as a parameter, or as a column
+// of what comes from unnest, which is told where anything varies.
+func (g *grid) into(s *statement) (from string) {
+	var arrays, names []string
+	for i := range g.columns {
+		c := &g.columns[i]
+		c.close()
+		if !c.vary && (g.rows == 1 || i > 0) {
+			s.oids, s.buf = append(s.oids, c.typ.oid), append(s.buf, c.cells[:c.first]...)
+			c.text = fmt.Sprintf("$%d::%s", len(s.oids), c.typ.name)
+			continue
+		}
+		s.array(c.typ, g.rows, c.cells)
+		arrays = append(arrays, fmt.Sprintf("$%d::%s[]", len(s.oids), c.typ.name))
+		names = append(names, asName(c.name))
+		c.text = "u." + asName(c.name)
+	}
+	if len(arrays) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("unnest(%s) as u (%s)", strings.Join(arrays, ", "), strings.Join(names, ", "))
+}
+
+func (g *grid) value(i int) string { return g.columns[i].text }
+
+// match is how the rows that are meant are found, by the first keys columns: a list of tables, if one is
+// needed, and a condition.
+//
+// No plan may take a condition on a part of the key for a good one, and walk along all rows that fit it; nor
+// all rows in their order, where a table seems small. So either only the first column of the key varies, and
+// any() does; or the whole of the key is compared with columns that the planner cannot look into (offset 0),
+// the first of them in a way of which it knows nothing but how to look it up in an index (any(array[…])).
+func (g *grid) match(keys int, from string) (tables, where string) {
+	var list, names []string
+	single := from == "" || g.keyed == g.columns[0].name && g.only(0)
+	for i, c := range g.columns[:keys] {
+		name, value := c.name, c.text
+		switch {
+		case single && i == 0 && from != "":
+			value = "any($1)"
+		case !single:
+			list = append(list, fmt.Sprintf("%s as %s", value, asName(name)))
+			value = "u." + asName(name)
+			if name == g.keyed && name != "ctid" {
+				value = "any(array[" + value + "])"
+			}
+		}
+		names = append(names, fmt.Sprintf("t.%s = %s", name, value))
+	}
+	where = strings.Join(names, " and ")
+	if single {
+		return "", where
+	}
+	for _, c := range g.columns[keys:] {
+		if strings.HasPrefix(c.text, "u.") {
+			list = append(list, c.text)
+		}
+	}
+	return fmt.Sprintf("(select %s from %s offset 0) u", strings.Join(list, ", "), from), where
+}
+
+// A column of u cannot be called ctid.
+func asName(name string) string {
+	if name == "ctid" {
+		return "at"
+	}
+	return name
+}
+
+// only says whether column i alone varies.
+func (g *grid) only(i int) bool {
+	for n, c := range g.columns {
+		if strings.HasPrefix(c.text, "u.") != (n == i) {
+			return false
+		}
+	}
+	return true
+}
+
+// insert writes the rows to a table; more is what comes after it.
+func (g *grid) insert(table, more string) *statement {
+	s := &statement{}
+	from := g.into(s)
+	var names, values []string
+	for i := range g.columns {
+		names, values = append(names, g.columns[i].name), append(values, g.value(i))
+	}
+	if from != "" {
+		from = " from " + from
+	}
+	s.sql = fmt.Sprintf("insert into perdure.%s (%s) select %s%s%s",
+		table, strings.Join(names, ", "), strings.Join(values, ", "), from, more)
+	return s
+}
+
+// remove deletes the rows that have these values, which are the table's key.
+func (g *grid) remove(table string) *statement {
+	s := &statement{}
+	from, where := g.match(len(g.columns), g.into(s))
+	if from != "" {
+		from = " using " + from
+	}
+	s.sql = fmt.Sprintf("delete from perdure.%s t%s where %s", table, from, where)
+	return s
+}

@@ -1,0 +1,207 @@
+package postgres
+
+import (
+	"bytes"
+	"cmp"
+	"sync"
+	"time"
+
+	"perdure"
+)
+
+// lanes remembers, for each agent and type, from where on there are steps that are ready. What has been
+// claimed leaves dead entries at the head of the index, and they stay while somebody holds an old snapshot
+// open: to walk over them at each claim would make a queue slower with every step that leaves it.
+//
+// As long as a look from the start of all lanes is quick, that is what each look is. Where it is not, looks
+// begin at the marks, and what another process has made ready below one is found by a full look, now and
+// then.
+type lanes struct {
+	quick time.Duration // a full look that takes less need not be saved
+	rest  time.Duration // between those that are not quick, at least
+
+	mu     sync.Mutex
+	agents map[string]*agentLanes
+}
+
+type agentLanes struct {
+	types map[string]*lane
+	took  time.Duration // the latest full look
+	next  time.Time     // when there shall be another; zero: there was none
+}
+
+// lane is the steps of one agent and type. This process knows of none that is ready before from.
+type lane struct {
+	from  spot
+	looks map[*look]bool // under way
+}
+
+// spot is a place in a lane; the zero one is the start.
+type spot struct {
+	rank int
+	perdure.StepRef
+}
+
+func (a spot) compare(b spot) int {
+	return cmp.Or(cmp.Compare(a.rank, b.rank), bytes.Compare(a.Job[:], b.Job[:]), cmp.Compare(a.Index, b.Index))
+}
+
+const (
+	maxLanes  = 10_000 // of one agent, and agents
+	quickLook = 5 * time.Millisecond
+	fullRest  = time.Second // or
+	fullShare = 20          // so many times what the latest took
+)
+
+// look is one at the lanes of an agent, by a transaction. It moves marks only with the commit: what the
+// transaction has claimed may come back.
+type look struct {
+	agent string
+	full  bool
+	from  map[string]spot // where it began
+	first map[string]spot // what it found first
+	below map[string]spot // the lowest that this process has made ready meanwhile
+}
+
+// lanesTx is one transaction's part.
+type lanesTx struct {
+	store *lanes
+	own   []readyRow // made ready by it
+	looks []*look
+}
+
+// made notes steps that this transaction makes ready.
+func (t *lanesTx) made(rows []readyRow) { t.own = append(t.own, rows...) }
+
+// begin says where to look.
+func (t *lanesTx) begin(agent string) *look {
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	a := t.store.agent(agent)
+	l := &look{agent: agent, full: a.full(t.store.quick), from: map[string]spot{}, first: map[string]spot{}, below: map[string]spot{}}
+	for typ, lane := range a.types {
+		l.from[typ] = lane.from
+		lane.looks[l] = true
+	}
+	for _, r := range t.own {
+		if from, ok := l.from[r.typ]; r.agent == agent && (!ok || r.spot().compare(from) < 0) {
+			l.from[r.typ] = r.spot()
+		}
+	}
+	t.looks = append(t.looks, l)
+	return l
+}
+
+func (r *readyRow) spot() spot { return spot{r.rank, r.StepRef} }
+
+// full says whether to look from the start.
+func (a *agentLanes) full(quick time.Duration) bool {
+	return a.took < quick || !time.Now().Before(a.next)
+}
+
+func (l *lanes) agent(name string) *agentLanes {
+	a := l.agents[name]
+	if a == nil {
+		if l.agents == nil || len(l.agents) >= maxLanes {
+			l.agents = map[string]*agentLanes{}
+		}
+		a = &agentLanes{types: map[string]*lane{}}
+		l.agents[name] = a
+	}
+	return a
+}
+
+// found notes what a look came upon.
+func (l *look) found(typ string, at spot) {
+	if _, known := l.first[typ]; !known {
+		l.first[typ] = at
+	}
+}
+
+// took notes how long a full look lasted.
+func (t *lanesTx) took(l *look, took time.Duration) {
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	a := t.store.agent(l.agent)
+	a.took, a.next = took, time.Now().Add(max(t.store.rest, fullShare*took))
+}
+
+// end moves the marks: down to what was made ready, however the transaction ended, and up to what was found
+// if it was committed.
+func (t *lanesTx) end(committed bool) {
+	if len(t.own)+len(t.looks) == 0 {
+		return
+	}
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	for i := range t.own {
+		t.store.lower(&t.own[i])
+	}
+	for _, l := range t.looks {
+		a := t.store.agent(l.agent)
+		for typ := range l.from {
+			if lane := a.types[typ]; lane != nil && lane.looks[l] {
+				delete(lane.looks, l)
+				lane.raise(l, typ, committed)
+			}
+		}
+		for typ, first := range l.first {
+			if a.types[typ] == nil && committed && len(a.types) < maxLanes {
+				a.types[typ] = &lane{from: first, looks: map[*look]bool{}}
+			}
+		}
+	}
+}
+
+// lower makes a lane begin no later than at this step, and tells those who look at it.
+func (l *lanes) lower(r *readyRow) {
+	a := l.agent(r.agent)
+	of := a.types[r.typ]
+	if of == nil {
+		if len(a.types) >= maxLanes {
+			return
+		}
+		of = &lane{from: r.spot(), looks: map[*look]bool{}}
+		a.types[r.typ] = of
+	}
+	at := r.spot()
+	if at.compare(of.from) < 0 {
+		of.from = at
+	}
+	for look := range of.looks {
+		if below, ok := look.below[r.typ]; !ok || at.compare(below) < 0 {
+			look.below[r.typ] = at
+		}
+	}
+}
+
+// raise makes a lane begin where a look has found its first step, or stay where it found none.
+func (of *lane) raise(l *look, typ string, committed bool) {
+	first, ok := l.first[typ]
+	if !ok || !committed {
+		return
+	}
+	if below, ok := l.below[typ]; ok && below.compare(first) < 0 {
+		first = below
+	}
+	if first.compare(of.from) > 0 {
+		of.from = first
+	}
+}
+
+// slow are the lanes of those agents for which a full look is not due, and the agents for which it is.
+func (l *lanes) slow(agents []string) (full []string, marks []readyRow) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, name := range agents {
+		a := l.agents[name]
+		if a == nil || a.full(l.quick) {
+			full = append(full, name)
+			continue
+		}
+		for typ, lane := range a.types {
+			marks = append(marks, readyRow{name, typ, lane.from.rank, lane.from.StepRef})
+		}
+	}
+	return full, marks
+}

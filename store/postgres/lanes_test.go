@@ -1,0 +1,166 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/internal/pgtest"
+	"perdure/store/memory"
+	"perdure/store/storetest"
+)
+
+// slowLanes is a store to which every look at a whole lane is slow: it begins at its marks.
+func slowLanes(t *testing.T, url string, rest time.Duration) *Store {
+	t.Helper()
+	if _, _, err := Migrate(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	s.lanes.quick, s.lanes.rest = 0, rest
+	return s
+}
+
+// What one process makes ready itself, it finds from its marks on.
+func TestDifferentialFromMarks(t *testing.T) {
+	for seed := range uint64(2) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			storetest.Differential(t, 100+seed, 1500, memory.New(), slowLanes(t, pgtest.Start(t), time.Hour))
+		})
+	}
+}
+
+func laneJob(n, priority int) perdure.NewJob {
+	j := &perdure.Job{ID: perdure.JobID{0: 1, 6: 0x70, 8: 0x80, 14: byte(n >> 8), 15: byte(n)}, Type: "t", Priority: priority,
+		Phase: perdure.Waiting, Unsettled: 1, Active: 1}
+	return perdure.NewJob{Job: j, Shape: []byte("{}"), Steps: []*perdure.Step{{StepRef: perdure.StepRef{Job: j.ID}, Name: "s",
+		Type: "t", Priority: priority, Phase: perdure.Ready, Agent: "a"}}}
+}
+
+func submitLane(t *testing.T, s *Store, jobs ...perdure.NewJob) {
+	t.Helper()
+	if err := s.Update(t.Context(), func(tx perdure.Tx) error { return tx.Save(&perdure.Changes{NewJobs: jobs}) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// claimLane lets out what it finds, and ends it; then fails as it is told.
+func claimLane(s *Store, most int, fail error) (found []perdure.StepRef, err error) {
+	err = s.Update(context.Background(), func(tx perdure.Tx) error {
+		if found, err = tx.Ready("a", most, nil); err != nil {
+			return err
+		}
+		steps, err := tx.Steps(found)
+		if err != nil {
+			return err
+		}
+		var c perdure.Changes
+		for _, was := range steps {
+			now := *was
+			now.Phase = perdure.Settled
+			c.Steps = append(c.Steps, perdure.StepChange{Now: &now, Was: was})
+		}
+		return errors.Join(tx.Save(&c), fail)
+	})
+	return found, err
+}
+
+func numbers(refs []perdure.StepRef) (ns []int) {
+	for _, r := range refs {
+		ns = append(ns, int(r.Job[14])<<8|int(r.Job[15]))
+	}
+	return ns
+}
+
+// The marks of a transaction that is rolled back, or under way, take nothing away from others.
+func TestLanesRollBack(t *testing.T) {
+	s := slowLanes(t, pgtest.Start(t), time.Hour)
+	submitLane(t, s, laneJob(1, 5), laneJob(2, 5), laneJob(3, 5))
+	claim := func(most int, fail error, want ...int) {
+		t.Helper()
+		found, err := claimLane(s, most, fail)
+		if !errors.Is(err, fail) || !slices.Equal(numbers(found), want) {
+			t.Errorf("found %v, %v; want %v", numbers(found), err, want)
+		}
+	}
+	oops := errors.New("oops")
+	claim(1, nil, 1) // a full look
+	claim(2, oops, 2, 3)
+	claim(9, oops, 2, 3)
+	if err := s.Update(t.Context(), func(tx perdure.Tx) error {
+		found, err := tx.Ready("a", 9, nil)
+		if err != nil || len(found) != 2 {
+			return fmt.Errorf("%v: %v", err, numbers(found))
+		}
+		submitLane(t, s, laneJob(0, 5), laneJob(7, 9)) // below what was found
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	claim(9, nil, 7, 0, 2, 3)
+	if l, err := s.Look(t.Context(), []string{"a"}); err != nil || len(l.Ready) > 0 {
+		t.Errorf("%v, %v", l.Ready, err)
+	}
+	submitLane(t, s, laneJob(8, 5))
+	if l, err := s.Look(t.Context(), []string{"a", "b"}); err != nil || !slices.Equal(l.Ready, []string{"a"}) {
+		t.Errorf("%v, %v", l.Ready, err)
+	}
+	claim(9, nil, 8)
+}
+
+// What another process makes ready below a mark is found by a full look, soon.
+func TestLanesOfOthers(t *testing.T) {
+	url := pgtest.Start(t)
+	s, other := slowLanes(t, url, 300*time.Millisecond), slowLanes(t, url, time.Hour)
+	submitLane(t, s, laneJob(100, 5), laneJob(101, 5))
+	if _, err := claimLane(s, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := claimLane(s, 1, nil); err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	submitLane(t, other, laneJob(102, 5)) // above the mark: at once
+	if found, err := claimLane(s, 9, nil); err != nil || !slices.Equal(numbers(found), []int{102}) {
+		t.Error(numbers(found), err)
+	}
+	submitLane(t, other, laneJob(1, 9))
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		found, err := claimLane(s, 9, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(found) > 0 {
+			break
+		}
+		if time.Since(began) > 5*time.Second {
+			t.Fatal("never found")
+		}
+	}
+}
+
+// A mark follows what is claimed, at most one claim behind: no look walks over what left long ago.
+func TestLanesFollow(t *testing.T) {
+	s := slowLanes(t, pgtest.Start(t), time.Hour)
+	const rounds, each = 5, 20
+	for round := range rounds {
+		var jobs []perdure.NewJob
+		for i := range each {
+			jobs = append(jobs, laneJob(round*each+i, 5))
+		}
+		submitLane(t, s, jobs...)
+		if found, err := claimLane(s, each, nil); err != nil || len(found) != each {
+			t.Fatal(len(found), err)
+		}
+	}
+	if from := s.lanes.agents["a"].types["t"].from; numbers([]perdure.StepRef{from.StepRef})[0] < (rounds-1)*each {
+		t.Errorf("the lane begins at %v", from)
+	}
+}

@@ -1,0 +1,219 @@
+package postgres
+
+import (
+	"bytes"
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"perdure"
+)
+
+// What the rows of out say is checked against the rows of step: a member may have ended, or be held
+// otherwise by now.
+const (
+	membersSQL = ` cross join lateral unnest(o.jobs, o.idxs) as m (job, idx)
+		join perdure.step s on s.job = any(array[m.job]) and s.idx = m.idx `
+
+	heldBySQL = `select distinct s.job, s.idx from perdure.out o` + membersSQL + `
+		where o.locked_by = $1 and s.locked_by = $1 and s.phase = 3
+		order by s.job, s.idx limit $2`
+	heldByAgentSQL = `select distinct s.job, s.idx from perdure.out o` + membersSQL + `
+		where o.locked_by = $1 and o.agent = $3 and s.locked_by = $1 and s.agent = $3 and s.phase = 3
+		order by s.job, s.idx limit $2`
+	heldByRequestSQL = `select distinct s.job, s.idx from perdure.out o` + membersSQL + `
+		where o.locked_by = $1 and o.agent = $3 and o.request = $4
+		and s.locked_by = $1 and s.agent = $3 and s.request = $4 and s.phase = 3
+		order by s.job, s.idx limit $2`
+	heldByAnyRequestSQL = `select distinct s.job, s.idx from perdure.out o` + membersSQL + `
+		where o.locked_by = $1 and o.request = $3 and s.locked_by = $1 and s.request = $3 and s.phase = 3
+		order by s.job, s.idx limit $2`
+
+	// embeddedSQL goes from one holder to the next, of those that begin with "@", and sees whether one of
+	// its sets has a member that is out.
+	embeddedSQL = `
+with recursive holder (name) as (
+	(select locked_by from perdure.out where locked_by >= '@' and locked_by < 'A' order by locked_by limit 1)
+	union all
+	select (select o.locked_by from perdure.out o where o.locked_by > holder.name and o.locked_by < 'A'
+		order by o.locked_by limit 1)
+	from holder where holder.name is not null
+)
+select h.name from holder h where h.name is not null and exists (
+	select from perdure.out o` + membersSQL + ` where o.locked_by = h.name and s.locked_by = h.name and s.phase = 3)
+order by h.name`
+
+	// expiredSQL is a page of the sets whose time has come, each with its members that are still out.
+	expiredSQL = `
+select o.until_at, o.id, m.job, m.idx, m.locked_until from (
+	select * from perdure.out where until_at <= $1 and (until_at, id) > ($2, $3)
+	order by until_at, id limit $4) o
+left join lateral (
+	select s.job, s.idx, s.locked_until
+	from unnest(o.jobs, o.idxs) as m (job, idx) join perdure.step s on s.job = any(array[m.job]) and s.idx = m.idx
+	where s.phase = 3) m on true
+order by o.until_at, o.id`
+
+	retimeSQL = `update perdure.out o set until_at = u.new from (
+			select l.until_at, l.id, u.new
+			from unnest($1::timestamptz[], $2::bigint[], $3::timestamptz[]) as u (old, id, new)
+			join perdure.out l on l.until_at = any(array[u.old]) and l.id = u.id for update of l skip locked) u
+		where o.until_at = any(array[u.until_at]) and o.id = u.id`
+)
+
+// HeldBy goes by the sets of the holder.
+func (tx *tx) HeldBy(holder, agent, request string, max int) ([]perdure.StepRef, error) {
+	if max <= 0 {
+		return nil, nil
+	}
+	var found []perdure.StepRef
+	var list []*statement
+	held := func(sql string) *statement {
+		s := into(q(sql).text(holder).int(max), &found, scanRef)
+		list = append(list, s)
+		return s
+	}
+	switch {
+	case agent == "" && request == "":
+		held(heldBySQL)
+	case agent == "":
+		held(heldByAnyRequestSQL).text(request)
+	case request == "":
+		held(heldByAgentSQL).text(agent)
+	default:
+		// The same claim, repeated on two nodes at once, must not find nothing on both: the later waits here
+		// until the earlier has let out, and finds that.
+		list = append(list, q(claimTurn).text(holder).text(agent).text(request))
+		held(heldByRequestSQL).text(agent).text(request)
+	}
+	err := tx.run(list...)
+	return found, err
+}
+
+const claimTurn = "select pg_advisory_xact_lock(hashtextextended(jsonb_build_array($1::text, $2::text, $3::text)::text, 8098991087))"
+
+func (tx *tx) EmbeddedHolders() ([]string, error) {
+	var found []string
+	err := tx.run(into(q(embeddedSQL), &found, (*reader).text))
+	return found, err
+}
+
+// due is a set whose time has come.
+type dueSet struct {
+	until time.Time
+	id    int64
+	alive bool      // somebody is out,
+	next  time.Time // and this is when the first lock ends
+}
+
+// expiredRun is a member that is out, and until when.
+type expiredRun struct {
+	until time.Time
+	perdure.StepRef
+}
+
+// expiredPage is how many sets are looked at at once.
+const expiredPage = 20
+
+// Expired goes through the sets whose time has come, and keeps them in order on the way: a set whose members
+// live on is looked at again when the first of their locks ends, and one without members is deleted.
+func (tx *tx) Expired(now time.Time, max int) ([]perdure.StepRef, error) {
+	if max <= 0 {
+		return nil, nil
+	}
+	var late []expiredRun
+	var sets []dueSet
+	var list []*statement
+	last := dueSet{id: math.MinInt64}
+	for more := true; more && !enough(late, max, last.until); {
+		page, runs, err := tx.expiredPage(now, last)
+		if err != nil {
+			return nil, err
+		}
+		late, sets = append(late, runs...), append(sets, page...)
+		if more = len(page) == expiredPage; len(page) > 0 {
+			last = page[len(page)-1]
+		}
+	}
+	if list = tx.sets.keep(sets); len(list) > 0 {
+		if err := tx.run(list...); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(late, compareRuns)
+	late = slices.CompactFunc(late, func(a, b expiredRun) bool { return a.StepRef == b.StepRef })
+	refs := make([]perdure.StepRef, min(max, len(late)))
+	for i := range refs {
+		refs[i] = late[i].StepRef
+	}
+	return refs, nil
+}
+
+// enough says whether no later set can have anything that comes before the first max of these.
+func enough(late []expiredRun, max int, until time.Time) bool {
+	n := 0
+	for _, r := range late {
+		if r.until.Before(until) {
+			n++
+		}
+	}
+	return n >= 2*max // a run may be in two sets
+}
+
+func compareRuns(a, b expiredRun) int {
+	return cmp.Or(a.until.Compare(b.until), bytes.Compare(a.Job[:], b.Job[:]), cmp.Compare(a.Index, b.Index))
+}
+
+func (tx *tx) expiredPage(now time.Time, after dueSet) (page []dueSet, late []expiredRun, err error) {
+	s := q(expiredSQL).time(now).moment(after.until).int64(after.id).int(expiredPage).each(func(r *reader) error {
+		set := dueSet{until: r.time(), id: r.int64()}
+		if n := len(page); n == 0 || page[n-1].id != set.id || !page[n-1].until.Equal(set.until) {
+			page = append(page, set)
+		}
+		job := r.next()
+		if job == nil {
+			return nil
+		}
+		run := expiredRun{StepRef: perdure.StepRef{Job: perdure.JobID(job), Index: r.int()}, until: r.time()}
+		of := &page[len(page)-1]
+		if !of.alive || run.until.Before(of.next) {
+			of.alive, of.next = true, run.until
+		}
+		if !run.until.After(now) {
+			late = append(late, run)
+		}
+		return nil
+	})
+	return page, late, tx.run(s)
+}
+
+// keep writes what has changed about sets.
+func (t *setsTx) keep(all []dueSet) (list []*statement) {
+	var gone []*set
+	var old, ids, next cells
+	n := 0
+	for _, s := range all {
+		switch {
+		case !s.alive:
+			gone = append(gone, &set{id: s.id, until: s.until})
+			t.gone = append(t.gone, s.id)
+		case s.next.After(s.until):
+			old.moment(s.until)
+			ids.int8(s.id)
+			next.moment(s.next)
+			n++
+			if t.retimed == nil {
+				t.retimed = map[int64]time.Time{}
+			}
+			t.retimed[s.id] = s.next
+		}
+	}
+	if len(gone) > 0 {
+		list = append(list, deleteSets(gone))
+	}
+	if n > 0 {
+		list = append(list, q(retimeSQL).array(tTime, n, old).array(tInt8, n, ids).array(tTime, n, next))
+	}
+	return list
+}

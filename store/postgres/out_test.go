@@ -1,0 +1,143 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/store/postgres"
+)
+
+// runTogether lets out steps of these jobs at once.
+func runTogether(t *testing.T, s *postgres.Store, until time.Time, jobs ...perdure.NewJob) {
+	t.Helper()
+	changeSteps(t, s, func(st *perdure.Step) {
+		st.Phase, st.Run, st.LockedBy, st.Request, st.LockedUntil = perdure.Running, st.Run+1, "h", "r", until
+	}, jobs...)
+}
+
+func changeSteps(t *testing.T, s *postgres.Store, edit func(*perdure.Step), jobs ...perdure.NewJob) {
+	t.Helper()
+	if err := s.Update(t.Context(), func(tx perdure.Tx) error {
+		var c perdure.Changes
+		for _, nj := range jobs {
+			if _, err := tx.LockJobs([]perdure.JobID{nj.Job.ID}); err != nil {
+				return err
+			}
+			steps, err := tx.StepsOf(nj.Job.ID)
+			if err != nil {
+				return err
+			}
+			now := *steps[0]
+			edit(&now)
+			c.Steps = append(c.Steps, perdure.StepChange{Now: &now, Was: steps[0]})
+		}
+		return tx.Save(&c)
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func ended(st *perdure.Step) { st.Phase = perdure.Settled }
+
+func sets(t *testing.T, url string) string {
+	t.Helper()
+	return fmt.Sprint(row(t, url, "select count(*), coalesce(sum(cardinality(jobs)), 0)::int, min(until_at) from perdure.out")...)
+}
+
+func sweep(t *testing.T, s *postgres.Store, now time.Time) (found int) {
+	t.Helper()
+	if err := s.Update(t.Context(), func(tx perdure.Tx) error {
+		refs, err := tx.Expired(now, 1000)
+		found = len(refs)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// What is let out together is one row. The process that wrote it deletes it with its last run; what another
+// one ended is deleted when its time has come; and it is timed anew where somebody in it lives on.
+func TestSets(t *testing.T) {
+	url := fresh(t)
+	a, b := open(t, url), open(t, url)
+	at := time.Now().Add(time.Hour).Truncate(time.Second).UTC()
+	want := func(what string, n, members int, until any) {
+		t.Helper()
+		if got, want := sets(t, url), fmt.Sprint(n, members, until); got != want {
+			t.Errorf("%s: %s; want %s", what, got, want)
+		}
+	}
+	jobs := []perdure.NewJob{job(1, ""), job(2, ""), job(3, "")}
+	mustSubmit(t, a, jobs...)
+	want("before", 0, 0, nil)
+	runTogether(t, a, at, jobs...)
+	want("out", 1, 3, at)
+	changeSteps(t, a, ended, jobs[0], jobs[1])
+	want("one is left", 1, 3, at)
+	changeSteps(t, a, ended, jobs[2])
+	want("none is left", 0, 0, nil)
+
+	again := func(st *perdure.Step) { st.Phase = perdure.Ready }
+	changeSteps(t, a, again, jobs...)
+	runTogether(t, a, at, jobs...)
+	changeSteps(t, b, func(st *perdure.Step) { st.LockedUntil = at.Add(time.Minute) }, jobs[0])
+	changeSteps(t, b, ended, jobs[1], jobs[2])
+	want("another has ended them", 1, 3, at)
+	if n := sweep(t, b, at.Add(-time.Second)); n != 0 {
+		t.Errorf("%d expired", n)
+	}
+	want("its time has not come", 1, 3, at)
+	if n := sweep(t, b, at); n != 0 {
+		t.Errorf("%d expired", n)
+	}
+	want("timed anew", 1, 3, at.Add(time.Minute))
+	changeSteps(t, b, ended, jobs[0])
+	want("nobody is left", 1, 3, at.Add(time.Minute))
+	sweep(t, a, at.Add(time.Hour))
+	want("swept", 0, 0, nil)
+}
+
+// Whoever's transaction inserts a key first has it; who waited for that finds it, or has it if the first
+// gave up (F002).
+func TestKeyOfAnotherTransaction(t *testing.T) {
+	url := fresh(t)
+	a, b := open(t, url), open(t, url)
+	for n, fail := range []error{nil, errors.New("oops")} {
+		key := fmt.Sprint("key-", n)
+		one, two := job(10*n+1, key), job(10*n+2, key)
+		inserted := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			err := a.Update(t.Context(), func(tx perdure.Tx) error {
+				err := tx.Save(&perdure.Changes{NewJobs: []perdure.NewJob{one}})
+				close(inserted)
+				time.Sleep(100 * time.Millisecond)
+				return errors.Join(err, fail)
+			})
+			if !errors.Is(err, fail) {
+				t.Error(err)
+			}
+		})
+		<-inserted
+		tries := 0
+		var known map[string]perdure.Keyed
+		if err := b.Update(t.Context(), func(tx perdure.Tx) (err error) {
+			if tries++; tries > 1 {
+				known, err = tx.JobsByKey([]string{key})
+				return err
+			}
+			return tx.Save(&perdure.Changes{NewJobs: []perdure.NewJob{job(10*n+3, ""), two}})
+		}); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		if fail == nil && (tries != 2 || known[key].ID != one.Job.ID) || fail != nil && tries != 1 {
+			t.Errorf("%d tries, %v", tries, known)
+		}
+	}
+}

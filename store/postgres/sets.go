@@ -1,0 +1,193 @@
+package postgres
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"perdure"
+)
+
+// sets is this process's memory of the rows of out that it wrote: which runs are in them, and how many are
+// still out, so that whoever ends the last one deletes the row. It is a mere shortcut. What is forgotten,
+// or was ended by another process, stays until its time has come: then the sweep finds nobody in it.
+type sets struct {
+	mu    sync.Mutex
+	of    map[perdure.StepRef]*set
+	byID  map[int64]*set
+	spent []*set // nobody is left, and the row is there still: two transactions ended the last ones at once
+}
+
+type set struct {
+	id    int64
+	until time.Time
+	left  int
+}
+
+const (
+	maxMembers = 1 << 20 // remembered
+	maxSet     = 1000    // members of one row
+)
+
+func newSets() *sets { return &sets{of: map[perdure.StepRef]*set{}, byID: map[int64]*set{}} }
+
+// setsTx is what one transaction does with sets. It becomes memory with the commit.
+type setsTx struct {
+	store   *sets
+	joined  map[perdure.StepRef]*set
+	left    []membership
+	ended   map[*set]int // how many in this transaction
+	deleted map[*set]bool
+	retimed map[int64]time.Time
+	gone    []int64 // deleted by the sweep
+}
+
+type membership struct {
+	perdure.StepRef
+	*set
+}
+
+// together is what runs have in common that are let out together.
+type together struct {
+	agent, holder, request string
+	until                  int64
+}
+
+const (
+	insertSetSQL = `insert into perdure.out (until_at, id, agent, locked_by, request, jobs, idxs)
+		values ($1, $2, $3, $4, $5, $6, $7)`
+	// Whoever has locked a set is sweeping it: it is left to him.
+	deleteSetsSQL = `delete from perdure.out where ctid = any (array(
+		select o.ctid from unnest($1::timestamptz[], $2::bigint[]) as u (until_at, id)
+		join perdure.out o on o.until_at = any(array[u.until_at]) and o.id = u.id for update of o skip locked))`
+)
+
+// statements write the sets of those who come, and delete those whose last member goes.
+func (t *setsTx) statements(come []*perdure.Step, go_ []perdure.StepRef) (list []*statement) {
+	if spent := t.leave(go_); len(spent) > 0 {
+		list = append(list, deleteSets(spent))
+	}
+	groups := map[together][]*perdure.Step{}
+	var order []together
+	for _, s := range come {
+		key := together{s.Agent, s.LockedBy, s.Request, s.LockedUntil.UnixMicro()}
+		if groups[key] == nil {
+			order = append(order, key)
+		}
+		groups[key] = append(groups[key], s)
+	}
+	for _, key := range order {
+		for members := range slices.Chunk(groups[key], maxSet) {
+			list = append(list, t.join(key, members))
+		}
+	}
+	return list
+}
+
+// join makes a set.
+func (t *setsTx) join(key together, members []*perdure.Step) *statement {
+	made := &set{id: rand.Int64(), until: time.UnixMicro(key.until), left: len(members)}
+	if t.joined == nil {
+		t.joined = make(map[perdure.StepRef]*set, len(members))
+	}
+	refs := make([]perdure.StepRef, len(members))
+	for i, s := range members {
+		refs[i] = s.StepRef
+		t.joined[s.StepRef] = made
+	}
+	return q(insertSetSQL).moment(made.until).int64(made.id).text(key.agent).text(key.holder).text(key.request).refs(refs)
+}
+
+// leave counts those who go, and gives the sets in which nobody is left.
+func (t *setsTx) leave(refs []perdure.StepRef) (spent []*set) {
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	if t.ended == nil {
+		t.ended, t.deleted = map[*set]int{}, map[*set]bool{}
+	}
+	for _, of := range t.store.spent {
+		t.deleted[of] = true
+		spent = append(spent, of)
+	}
+	t.store.spent = nil
+	for _, ref := range refs {
+		of := t.joined[ref]
+		if of != nil {
+			delete(t.joined, ref)
+		} else if of = t.store.of[ref]; of == nil {
+			continue
+		}
+		t.left = append(t.left, membership{ref, of})
+		if t.ended[of]++; t.ended[of] == of.left && !t.deleted[of] {
+			t.deleted[of] = true
+			spent = append(spent, of)
+		}
+	}
+	return spent
+}
+
+func deleteSets(spent []*set) *statement {
+	var until, ids cells
+	for _, s := range spent {
+		until.moment(s.until)
+		ids.int8(s.id)
+	}
+	return q(deleteSetsSQL).array(tTime, len(spent), until).array(tInt8, len(spent), ids)
+}
+
+// committed makes memory of what the transaction did.
+func (t *setsTx) committed() {
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	m := t.store
+	for _, l := range t.left {
+		if m.of[l.StepRef] == l.set {
+			delete(m.of, l.StepRef)
+		}
+	}
+	for of, n := range t.ended {
+		if of.left -= n; of.left <= 0 {
+			delete(m.byID, of.id)
+			if !t.deleted[of] {
+				m.spent = append(m.spent, of)
+			}
+		}
+	}
+	for _, id := range t.gone {
+		delete(m.byID, id)
+	}
+	for id, until := range t.retimed {
+		if of := m.byID[id]; of != nil {
+			of.until = until
+		}
+	}
+	if len(m.of)+len(t.joined) > maxMembers {
+		m.of, m.byID = map[perdure.StepRef]*set{}, map[int64]*set{}
+	}
+	for ref, of := range t.joined {
+		m.of[ref] = of
+		m.byID[of.id] = of
+	}
+}
+
+// rolledBack leaves memory as it was.
+func (t *setsTx) rolledBack() {
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	for of := range t.deleted {
+		if of.left <= 0 && t.ended[of] == 0 { // was spent before
+			t.store.spent = append(t.store.spent, of)
+		}
+	}
+}
+
+// unknown forgets whatever the transaction may have changed.
+func (t *setsTx) unknown() {
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	for _, l := range t.left {
+		delete(t.store.of, l.StepRef)
+		delete(t.store.byID, l.id)
+	}
+}

@@ -1,0 +1,242 @@
+package postgres
+
+import (
+	"time"
+
+	"perdure"
+)
+
+// sides gathers what a Save changes in the side tables: for each row of step, what it was in before and
+// what it is in now. A row that is in none of them costs nothing here.
+type sides struct {
+	tx *tx
+
+	bornOpen       []openRow // with their jobs
+	opened, closed []openRow // or moved
+	bornReady      []readyRow
+	ready, unready []readyRow
+	due, undue     []dueRow
+	taken, freed   []permitRow
+	out            []*perdure.Step // let out, or held otherwise than before
+	in             []perdure.StepRef
+}
+
+type openRow struct {
+	job  perdure.JobID
+	look time.Time
+}
+
+type readyRow struct {
+	agent, typ string
+	rank       int
+	perdure.StepRef
+}
+
+type dueRow struct {
+	at time.Time
+	perdure.StepRef
+}
+
+type permitRow struct {
+	name string
+	perdure.StepRef
+}
+
+// lookAt is when a job is overdue, if time alone will tell.
+func lookAt(j *perdure.Job) time.Time {
+	if j.Overdue || !j.ParkedAt.IsZero() {
+		return time.Time{}
+	}
+	return j.CompleteBy
+}
+
+// job notes what a job's row changes; was is nil where it is new.
+func (d *sides) job(was, now *perdure.Job) {
+	wasOpen, open := was != nil && was.Phase != perdure.Settled, now.Phase != perdure.Settled
+	switch {
+	case open && was == nil:
+		d.bornOpen = append(d.bornOpen, openRow{now.ID, lookAt(now)})
+	case open && !wasOpen, open && !lookAt(was).Equal(lookAt(now)):
+		d.opened = append(d.opened, openRow{now.ID, lookAt(now)})
+	case wasOpen && !open:
+		d.closed = append(d.closed, openRow{job: now.ID})
+	}
+	if had := was != nil && was.Permit; had != now.Permit {
+		d.permit(perdure.JobLimit(now.Type), perdure.StepRef{Job: now.ID}, now.Permit)
+	}
+}
+
+// permit notes who takes or frees one. Permits are kept of the limits that there are.
+func (d *sides) permit(name string, ref perdure.StepRef, takes bool) {
+	switch {
+	case !d.tx.limited(name):
+	case takes:
+		d.taken = append(d.taken, permitRow{name, ref})
+	default:
+		d.freed = append(d.freed, permitRow{name, ref})
+	}
+}
+
+// step notes what a step's row changes.
+func (d *sides) step(was, now *perdure.Step) {
+	isReady := now.Phase == perdure.Ready
+	if was == nil {
+		was = &perdure.Step{} // in nothing
+		if isReady {
+			d.bornReady = append(d.bornReady, readyOf(now))
+			return
+		}
+	}
+	if wasReady := was.Phase == perdure.Ready; wasReady != isReady || isReady && was.Agent != now.Agent {
+		if wasReady {
+			d.unready = append(d.unready, readyOf(was))
+		}
+		if isReady {
+			d.ready = append(d.ready, readyOf(now))
+		}
+	}
+	wasAt, at := dueAt(was), dueAt(now)
+	if wasAt.UnixMicro() != at.UnixMicro() {
+		if !wasAt.IsZero() {
+			d.undue = append(d.undue, dueRow{wasAt, now.StepRef})
+		}
+		if !at.IsZero() {
+			d.due = append(d.due, dueRow{at, now.StepRef})
+		}
+	}
+	wasOut, out := was.Phase == perdure.Running, now.Phase == perdure.Running
+	if !wasOut && !out {
+		return
+	}
+	if wasOut != out || was.Agent != now.Agent {
+		if wasOut {
+			d.permit(perdure.AgentLimit(was.Agent), now.StepRef, false)
+		}
+		if out {
+			d.permit(perdure.AgentLimit(now.Agent), now.StepRef, true)
+		}
+	}
+	if wasOut && out && sameSet(was, now) {
+		return
+	}
+	if wasOut {
+		d.in = append(d.in, now.StepRef)
+	}
+	if out {
+		d.out = append(d.out, now)
+	}
+}
+
+func readyOf(s *perdure.Step) readyRow {
+	return readyRow{s.Agent, s.Type, rank(s.Priority), s.StepRef}
+}
+
+func rank(priority int) int { return 9 - priority }
+
+func dueAt(s *perdure.Step) time.Time {
+	if s.Phase != perdure.Waiting {
+		return time.Time{}
+	}
+	return s.AvailableAt
+}
+
+// sameSet says whether a run that is still out is found by the set that it is in: a lock that moves on does
+// not need another one.
+func sameSet(was, now *perdure.Step) bool {
+	return was.Agent == now.Agent && was.LockedBy == now.LockedBy && was.Request == now.Request &&
+		!now.LockedUntil.Before(was.LockedUntil)
+}
+
+// statements take out what has left before they put in what has come. What is there already, or gone, is
+// as it should be: the side tables follow the rows, and an error in them mends itself.
+func (d *sides) statements() (list []*statement) {
+	if len(d.closed) > 0 {
+		list = append(list, openGrid(d.closed, false).remove("open"))
+	}
+	if len(d.unready) > 0 {
+		list = append(list, readyGrid(d.unready).remove("ready"))
+	}
+	if len(d.undue) > 0 {
+		list = append(list, dueGrid(d.undue).remove("due"))
+	}
+	if len(d.freed) > 0 {
+		list = append(list, permitGrid(d.freed).remove("permit"))
+	}
+	const there = " on conflict do nothing"
+	if len(d.bornOpen) > 0 {
+		list = append(list, openGrid(d.bornOpen, true).insert("open", ""))
+	}
+	if len(d.bornReady) > 0 {
+		d.tx.lanes.made(d.bornReady)
+		list = append(list, readyGrid(d.bornReady).insert("ready", ""))
+	}
+	if len(d.opened) > 0 {
+		list = append(list, openGrid(d.opened, true).insert("open", " on conflict (job) do update set look_at = excluded.look_at"))
+	}
+	if len(d.ready) > 0 {
+		d.tx.lanes.made(d.ready)
+		list = append(list, readyGrid(d.ready).insert("ready", there))
+	}
+	if len(d.due) > 0 {
+		list = append(list, dueGrid(d.due).insert("due", there))
+	}
+	if len(d.taken) > 0 {
+		list = append(list, permitGrid(d.taken).insert("permit", there))
+	}
+	return append(list, d.tx.sets.statements(d.out, d.in)...)
+}
+
+func openGrid(rows []openRow, whole bool) *grid {
+	fields := []field{{"job", tUUID}, {"look_at", tTime}}
+	if !whole {
+		fields = fields[:1]
+	}
+	g := newGrid(fields...)
+	g.keyed = "job"
+	for _, r := range rows {
+		g.row()
+		g.at(0).uuid(r.job)
+		if whole {
+			g.at(1).time(r.look)
+		}
+	}
+	return g
+}
+
+func readyGrid(rows []readyRow) *grid {
+	g := newGrid(field{"job", tUUID}, field{"idx", tInt4}, field{"agent", tText}, field{"type", tText}, field{"rank", tInt2})
+	g.keyed = "agent"
+	for _, r := range rows {
+		g.row()
+		g.at(0).uuid(r.Job)
+		g.at(1).int4(r.Index)
+		g.at(2).text(r.agent)
+		g.at(3).text(r.typ)
+		g.at(4).int2(r.rank)
+	}
+	return g
+}
+
+func dueGrid(rows []dueRow) *grid {
+	g := newGrid(field{"job", tUUID}, field{"idx", tInt4}, field{"at", tTime})
+	g.keyed = "at"
+	for _, r := range rows {
+		g.row()
+		g.at(0).uuid(r.Job)
+		g.at(1).int4(r.Index)
+		g.at(2).time(r.at)
+	}
+	return g
+}
+
+func permitGrid(rows []permitRow) *grid {
+	g := newGrid(field{"job", tUUID}, field{"idx", tInt4}, field{"name", tText})
+	g.keyed = "name"
+	for _, r := range rows {
+		g.row()
+		g.at(0).uuid(r.Job)
+		g.at(1).int4(r.Index)
+		g.at(2).text(r.name)
+	}
+	return g
+}

@@ -1,0 +1,303 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"perdure"
+)
+
+// Statements go to the server in a pipeline: any number of them in one round trip, each with its values in
+// binary and prepared once per connection. That is done on the driver's lower layer: what encodes and scans
+// by reflection costs more here than all of the server's work.
+
+// statement is one, with its parameters, and what is done with its answer.
+type statement struct {
+	sql  string
+	oids []uint32
+	buf  []byte // the parameters' cells
+
+	row  func(*reader) error // for each row of the answer
+	done func(n int64) error // with the number of rows that it met
+}
+
+func q(sql string) *statement { return &statement{sql: sql} }
+
+func (s *statement) uuid(v [16]byte) *statement {
+	s.oids, s.buf = append(s.oids, tUUID.oid), cellUUID(s.buf, v)
+	return s
+}
+
+func (s *statement) int(v int) *statement {
+	s.oids, s.buf = append(s.oids, tInt4.oid), cellInt4(s.buf, v)
+	return s
+}
+
+func (s *statement) int64(v int64) *statement {
+	s.oids, s.buf = append(s.oids, tInt8.oid), cellInt8(s.buf, v)
+	return s
+}
+
+func (s *statement) text(v string) *statement {
+	s.oids, s.buf = append(s.oids, tText.oid), cellText(s.buf, v)
+	return s
+}
+
+func (s *statement) bytes(v []byte) *statement {
+	s.oids, s.buf = append(s.oids, tBytea.oid), cellBytes(s.buf, v)
+	return s
+}
+
+func (s *statement) json(v []byte) *statement {
+	s.oids, s.buf = append(s.oids, tJSON.oid), cellJSON(s.buf, v)
+	return s
+}
+
+// time is null where it is zero.
+func (s *statement) time(t time.Time) *statement {
+	s.oids, s.buf = append(s.oids, tTime.oid), nullTime(s.buf, t)
+	return s
+}
+
+// moment is never null.
+func (s *statement) moment(t time.Time) *statement {
+	s.oids, s.buf = append(s.oids, tTime.oid), cellTime(s.buf, t)
+	return s
+}
+
+// array is one of n elements, whose cells are there.
+func (s *statement) array(t *sqlType, n int, cells []byte) *statement {
+	s.oids = append(s.oids, t.array)
+	s.buf = append(arrayHead(s.buf, t, n, len(cells)), cells...)
+	return s
+}
+
+func (s *statement) uuids(ids []perdure.JobID) *statement {
+	s.oids, s.buf = append(s.oids, tUUID.array), arrayHead(s.buf, tUUID, len(ids), 20*len(ids))
+	for _, id := range ids {
+		s.buf = cellUUID(s.buf, id)
+	}
+	return s
+}
+
+// refs are two arrays: of jobs, and of places.
+func (s *statement) refs(refs []perdure.StepRef) *statement {
+	s.oids = append(s.oids, tUUID.array, tInt4.array)
+	s.buf = arrayHead(s.buf, tUUID, len(refs), 20*len(refs))
+	for _, r := range refs {
+		s.buf = cellUUID(s.buf, r.Job)
+	}
+	s.buf = arrayHead(s.buf, tInt4, len(refs), 8*len(refs))
+	for _, r := range refs {
+		s.buf = cellInt4(s.buf, r.Index)
+	}
+	return s
+}
+
+func (s *statement) texts(list []string) *statement {
+	var cells []byte
+	for _, v := range list {
+		cells = cellText(cells, v)
+	}
+	return s.array(tText, len(list), cells)
+}
+
+func (s *statement) each(row func(*reader) error) *statement {
+	s.row = row
+	return s
+}
+
+// exact makes the statement fail as stale where it does not meet n rows.
+func (s *statement) exact(n int) *statement {
+	s.done = func(met int64) error {
+		if met != int64(n) {
+			return perdure.ErrStale
+		}
+		return nil
+	}
+	return s
+}
+
+// into collects the rows of a query.
+func into[T any](s *statement, all *[]T, scan func(*reader) T) *statement {
+	return s.each(func(r *reader) error {
+		*all = append(*all, scan(r))
+		return r.failed
+	})
+}
+
+// params are the cells without their lengths.
+func (s *statement) params(values [][]byte) [][]byte {
+	for b := s.buf; len(b) > 0; {
+		n := int(int32(uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])))
+		b = b[4:]
+		if n < 0 {
+			values = append(values, nil)
+			continue
+		}
+		values = append(values, b[:n:n])
+		b = b[n:]
+	}
+	return values
+}
+
+// wire is a connection's memory: which statements are prepared on it.
+type wire struct {
+	known map[string]*prepared
+	made  int // names are never used twice
+	used  int // counts calls, to tell what was not used for long
+	words words
+}
+
+type prepared struct {
+	name string
+	desc *pgconn.StatementDescription // nil: not yet confirmed
+	used int
+}
+
+// maxPrepared bounds what is prepared on a connection. The program has fewer texts that come often: the
+// others are updates of columns that rarely change together.
+const maxPrepared = 250
+
+const wireKey = "perdure"
+
+func wireOf(conn *pgx.Conn) *wire {
+	data := conn.PgConn().CustomData()
+	w, ok := data[wireKey].(*wire)
+	if !ok {
+		w = &wire{known: map[string]*prepared{}}
+		data[wireKey] = w
+	}
+	return w
+}
+
+var binaryFormat = []int16{1}
+
+// roundTrip sends the statements and takes their answers. What comes first of what fails is told, and the
+// server carries out nothing after it.
+func roundTrip(ctx context.Context, conn *pgx.Conn, list ...*statement) error {
+	w := wireOf(conn)
+	p := conn.PgConn().StartPipeline(ctx)
+	prepares := conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
+	fresh := make([]*prepared, len(list)) // to be prepared with the statement
+	var values [][]byte
+	for i, s := range list {
+		values = s.params(values[:0])
+		if !prepares {
+			p.SendQueryParams(s.sql, values, s.oids, binaryFormat, binaryFormat)
+			continue
+		}
+		w.used++
+		known := w.known[s.sql]
+		if known == nil {
+			w.forget(p)
+			w.made++
+			known = &prepared{name: fmt.Sprintf("perdure_%d", w.made)}
+			w.known[s.sql], fresh[i] = known, known
+			p.SendPrepare(known.name, s.sql, s.oids)
+		}
+		known.used = w.used
+		if known.desc != nil {
+			p.SendQueryStatement(known.desc, values, binaryFormat, binaryFormat)
+		} else {
+			p.SendQueryPrepared(known.name, values, binaryFormat, binaryFormat)
+		}
+	}
+	err := p.Sync()
+	for i, s := range list {
+		if err == nil {
+			err = s.answer(p, w, fresh[i])
+		}
+	}
+	if cerr := p.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		w.doubt(err)
+	}
+	return err
+}
+
+// answer takes the answer to one statement.
+func (s *statement) answer(p *pgconn.Pipeline, w *wire, fresh *prepared) error {
+	if fresh != nil {
+		got, err := skipped(p)
+		if err != nil {
+			return err
+		}
+		desc, ok := got.(*pgconn.StatementDescription)
+		if !ok {
+			return fmt.Errorf("prepare was answered by %T", got)
+		}
+		desc.Name = fresh.name
+		fresh.desc = desc
+	}
+	got, err := skipped(p)
+	if err != nil {
+		return err
+	}
+	result, ok := got.(*pgconn.ResultReader)
+	if !ok {
+		return fmt.Errorf("a statement was answered by %T", got)
+	}
+	var failed error
+	r := reader{words: &w.words}
+	for result.NextRow() {
+		if s.row != nil && failed == nil {
+			r.values = result.Values()
+			failed = s.row(&r)
+		}
+	}
+	tag, err := result.Close()
+	if err == nil {
+		err = failed
+	}
+	if err == nil && s.done != nil {
+		err = s.done(tag.RowsAffected())
+	}
+	return err
+}
+
+// skipped is the next answer that is not one to a Close of a prepared statement.
+func skipped(p *pgconn.Pipeline) (any, error) {
+	for {
+		got, err := p.GetResults()
+		if _, closed := got.(*pgconn.CloseComplete); !closed || err != nil {
+			return got, err
+		}
+	}
+}
+
+// forget makes room for one more.
+func (w *wire) forget(p *pgconn.Pipeline) {
+	if len(w.known) < maxPrepared {
+		return
+	}
+	var oldest string
+	for sql, known := range w.known {
+		if known.desc != nil && (oldest == "" || known.used < w.known[oldest].used) {
+			oldest = sql
+		}
+	}
+	if oldest != "" {
+		p.SendDeallocate(w.known[oldest].name)
+		delete(w.known, oldest)
+	}
+}
+
+// doubt forgets what may not be prepared after all. Where the server does not know what was, or knows
+// something else, all of it is prepared anew.
+func (w *wire) doubt(err error) {
+	var pe *pgconn.PgError
+	all := errors.As(err, &pe) && (pe.Code == "26000" || pe.Code == "0A000")
+	for sql, known := range w.known {
+		if all || known.desc == nil {
+			delete(w.known, sql)
+		}
+	}
+}
