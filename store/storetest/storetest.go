@@ -103,7 +103,7 @@ func newJob(n, steps int, edits ...func(*perdure.Job)) perdure.NewJob {
 		Hash:    [32]byte{byte(n), byte(n >> 8), 1},
 		Shape:   perdure.ShapeID{byte(n), byte(n >> 8)},
 		Desired: perdure.Done, Phase: perdure.Waiting, Unsettled: steps, Active: steps,
-		CreatedAt: at(0), UpdatedAt: at(0), Shape: perdure.ShapeID{byte(n), byte(n >> 8)},
+		CreatedAt: at(0), UpdatedAt: at(0),
 	}
 	for _, edit := range edits {
 		edit(j)
