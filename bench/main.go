@@ -110,9 +110,9 @@ func parse(args []string, out io.Writer) (a asked, err error) {
 	f.SetOutput(out)
 	f.Usage = func() { fmt.Fprint(out, usageText); f.PrintDefaults() }
 	var systems, works string
-	rounds := 5
+	rounds, watch := 5, 30*time.Second
 	if a.quick {
-		rounds = 3
+		rounds, watch = 3, 5*time.Second
 	}
 	f.IntVar(&a.rounds, "rounds", rounds, "rounds of each workload")
 	f.StringVar(&systems, "systems", "", "which, separated by commas (--list); a prefix takes all that begin so")
@@ -127,7 +127,7 @@ func parse(args []string, out io.Writer) (a asked, err error) {
 	f.DurationVar(&a.options.Held, "held", 5*time.Minute, "how long workload held holds its transaction open")
 	f.IntVar(&a.options.Waiting, "waiting", 1_000_000, "jobs that wait, for workloads memory and million")
 	f.IntVar(&a.options.Finished, "finished", 5_000_000, "jobs that are done, for workload million")
-	f.DurationVar(&a.options.Settle, "watch", 20*time.Second, "how long workload rest watches an idle node")
+	f.DurationVar(&a.options.Settle, "watch", watch, "how long workload rest watches an idle node")
 	f.BoolVar(&a.list, "list", false, "list systems and workloads")
 	if err := f.Parse(args); err != nil {
 		return a, err

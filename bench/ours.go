@@ -94,7 +94,7 @@ func rest(ctx context.Context, m *measure) error {
 		return err
 	}
 	defer p.stop()
-	if err := pause(ctx, 5*time.Second); err != nil {
+	if err := pause(ctx, 3*time.Second); err != nil { // its start is not rest
 		return err
 	}
 	if m.look != nil {

@@ -69,36 +69,40 @@ func rival(k Kind, peer Kind, workload string) bool {
 	return peer.Store != "SQLite"
 }
 
-// ratios compares a system of ours with the best peer, round by round: more than 1 is better, whatever the
-// unit. Only rounds count in which both were measured.
+// ratios compares a system of ours with the best peer of each round: more than 1 is better, whatever the
+// unit. best is who that was over all rounds.
 func (r *runner) ratios(k Kind, w Workload) (ratio summary, best string) {
-	top := 0.0
+	better := func(a, b float64) bool { return w.Lower && a < b || !w.Lower && a > b }
+	byRound, top := map[int]float64{}, 0.0
 	for _, peer := range kinds {
-		v := summarise(all(r.values(peer.Name, w.Name, "")))
-		if v.n == 0 || !rival(k, peer, w.Name) {
+		if !rival(k, peer, w.Name) {
 			continue
 		}
-		if best == "" || w.Lower && v.median < top || !w.Lower && v.median > top {
-			best, top = peer.Name, v.median
-		}
-	}
-	if best == "" {
-		return ratio, ""
-	}
-	ours, theirs := r.values(k.Name, w.Name, ""), r.values(best, w.Name, "")
-	var by []float64
-	for round, v := range ours {
-		t, ok := theirs[round]
-		if !ok || t == 0 || v == 0 {
+		theirs := r.values(peer.Name, w.Name, "")
+		if len(theirs) == 0 {
 			continue
 		}
-		if w.Lower {
-			by = append(by, t/v)
-		} else {
-			by = append(by, v/t)
+		if v := summarise(all(theirs)).median; best == "" || better(v, top) {
+			best, top = peer.Name, v
+		}
+		for round, v := range theirs {
+			if was, ok := byRound[round]; !ok || better(v, was) {
+				byRound[round] = v
+			}
 		}
 	}
-	return summarise(by), best
+	var times []float64
+	for round, v := range r.values(k.Name, w.Name, "") {
+		t, ok := byRound[round]
+		switch {
+		case !ok || t == 0 || v == 0:
+		case w.Lower:
+			times = append(times, t/v)
+		default:
+			times = append(times, v/t)
+		}
+	}
+	return summarise(times), best
 }
 
 // report writes everything down, and prints the text.

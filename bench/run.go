@@ -132,12 +132,15 @@ func (r *runner) round(ctx context.Context, round int) {
 				continue
 			}
 			n := w.Size(k, r.quick)
-			r.add(r.measure(ctx, k, w, max(int(float64(n)*r.scale), 1), round))
+			r.add(ctx, r.measure(ctx, k, w, max(int(float64(n)*r.scale), 1), round))
 		}
 	}
 }
 
-func (r *runner) add(res Result) {
+func (r *runner) add(ctx context.Context, res Result) {
+	if ctx.Err() != nil {
+		return // it was broken off, and says nothing
+	}
 	r.results = append(r.results, res)
 	if res.Fault != "" {
 		progress("%d %-8s %-14s FAULT %s", res.Round+1, res.Workload, res.System, res.Fault)
@@ -254,7 +257,7 @@ func (r *runner) plotted(ctx context.Context) {
 				if _, not := r.missing[name]; not || !w.Can(k.New(&r.env)) || n > p.most(k) || r.quick && n > 10_000 {
 					continue
 				}
-				r.add(r.measure(ctx, k, w, n, 0))
+				r.add(ctx, r.measure(ctx, k, w, n, 0))
 			}
 		}
 	}

@@ -28,17 +28,18 @@ const (
 	warmUp     = 500 // jobs before the clock starts: connections, plans, pages
 )
 
-// sized is the number of jobs by store, cut to what a slow system does in about ten seconds.
+// sized is the number of jobs by store, cut to what a slow system does in about ten seconds, or four.
 func sized(pg, sqlite, quick int) func(Kind, bool) int {
 	return func(k Kind, isQuick bool) int {
 		n := pg
 		if k.Store == "SQLite" {
 			n = sqlite
 		}
+		seconds := 10
 		if isQuick {
-			n = min(n, quick)
+			n, seconds = min(n, quick), 4
 		}
-		return max(min(n, 10*k.Pace), 1)
+		return max(min(n, seconds*k.Pace), 1)
 	}
 }
 
@@ -108,7 +109,7 @@ var workloads = []Workload{
 		Name: "idle", Title: "one job at idle, submit to done, p50", Unit: "ms", Lower: true,
 		Size: func(k Kind, quick bool) int {
 			if quick {
-				return 50
+				return 30
 			}
 			return 200
 		},
