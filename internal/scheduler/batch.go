@@ -41,6 +41,7 @@ type batch struct {
 	woken   []string        // agents for which steps were made ready, and are left so
 	starved map[string]bool // agents whose candidates were locked by others: look again soon
 	limited map[string]bool // agents looked for, and whether a limit ended the look
+	behind  map[string]bool // and whether more was ready than was let out
 	freed   bool            // runs ended or jobs came to rest: a limit may have room
 	moved   map[perdure.JobID]bool
 	soonest time.Time // the earliest time that a step was made to wait for
@@ -58,7 +59,9 @@ func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*w
 	if errors.Is(err, perdure.ErrBroken) {
 		s.cfg.Broken(err)
 	}
+	served := serves(a.claims)
 	s.answer(a.b, a.requests, a.claims, a.results, err)
+	s.queue.release(served)
 	for _, d := range a.doubtful { // whether or not it was committed
 		s.hint(d)
 		s.queue.bringBack(&look{woken: d.woken, freed: d.freed})
@@ -170,7 +173,7 @@ func (p *poisoned) Error() string { return p.err.Error() }
 
 func (s *Scheduler) newBatch(tx perdure.Tx) *batch {
 	return &batch{s: s, tx: tx, began: time.Now(), submitted: map[perdure.JobID]*submission{}, granted: map[*waiter][]perdure.Run{},
-		starved: map[string]bool{}, limited: map[string]bool{}, moved: map[perdure.JobID]bool{}}
+		starved: map[string]bool{}, limited: map[string]bool{}, behind: map[string]bool{}, moved: map[perdure.JobID]bool{}}
 }
 
 // run is the order of a transaction: lock, read the clock, load, apply; let out, also to those who wait for

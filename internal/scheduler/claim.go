@@ -96,7 +96,9 @@ func (b *batch) letOut(claims []*waiter, fresh map[string][]perdure.StepRef) err
 		if err != nil {
 			return err
 		}
-		if len(c.first)+len(c.stored) > 0 {
+		if len(c.first)+len(c.stored) == 0 && c.want > 0 {
+			b.behind[agent] = false
+		} else if c.want > 0 {
 			counters = append(counters, c)
 		}
 		claims = claims[n:]
@@ -188,6 +190,7 @@ func (b *batch) serve(c *counter) error {
 	var full []string
 	passed := map[perdure.StepRef]bool{} // looked at, and not to be let out now
 	found, last := append(c.stored, c.first...), c.all
+	b.behind[c.agent] = true
 	for c.want > 0 && len(passed) < maxPassed {
 		granted, err := b.grantOf(c, found)
 		if err != nil {
@@ -203,6 +206,7 @@ func (b *batch) serve(c *counter) error {
 		full = b.fullTypes(found, full)
 		b.limited[c.agent] = b.limited[c.agent] || len(full) > 0
 		if last && len(full) == known {
+			b.behind[c.agent] = c.want <= 0
 			return nil
 		}
 		if err := b.save(); err != nil { // so that the next look does not find them again
@@ -214,6 +218,7 @@ func (b *batch) serve(c *counter) error {
 		}
 		last = len(found) < ask
 		if found = slices.DeleteFunc(found, func(ref perdure.StepRef) bool { return passed[ref] }); len(found) == 0 {
+			b.behind[c.agent] = false
 			return nil
 		}
 	}
@@ -357,7 +362,7 @@ func (s *Scheduler) answerClaims(b *batch, claims []*waiter, err error) {
 		return
 	}
 	s.needed.learn(&b.limits)
-	s.queue.bringBack(&look{back: back, limited: b.limited, woken: b.woken, freed: b.freed})
+	s.queue.bringBack(&look{back: back, limited: b.limited, behind: b.behind, woken: b.woken, freed: b.freed})
 	s.lookAgain(slices.DeleteFunc(slices.Collect(maps.Keys(b.limited)), func(agent string) bool { return !s.impatient(agent, b.starved[agent]) }), lockedPause)
 }
 

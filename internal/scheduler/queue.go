@@ -35,7 +35,8 @@ type waiter struct {
 	again    bool        // look up what this request was given before
 	leaving  bool        // its time is over: it is answered, and not put back
 	looked   int         // queue.clock when the look began that it has seen, or is out for
-	idle     bool        // that look found nothing, and nothing was heard since
+	idle     bool        // nothing is ready but what the transaction itself makes so, as far as is known
+	serves   bool        // its agent is served by the writer that took it, and by no other until then
 }
 
 type answer struct {
@@ -56,6 +57,8 @@ type queue struct {
 	waiting  map[string][]*waiter // by agent, in the order in which they came
 	hot      map[string]bool      // agents for which there may be work
 	limited  map[string]bool      // agents whose last look ended at a limit
+	behind   map[string]bool      // agents of which there was more than their last look let out
+	served   map[string]bool      // agents that a writer is looking for: two would find the same steps
 	closed   bool
 
 	clock int            // counts looks and news
@@ -65,7 +68,8 @@ type queue struct {
 }
 
 func newQueue() *queue {
-	q := &queue{waiting: map[string][]*waiter{}, hot: map[string]bool{}, limited: map[string]bool{}, news: map[string]int{}}
+	q := &queue{waiting: map[string][]*waiter{}, hot: map[string]bool{}, limited: map[string]bool{},
+		behind: map[string]bool{}, served: map[string]bool{}, news: map[string]int{}}
 	q.wake.L = &q.mu
 	return q
 }
@@ -122,6 +126,7 @@ func (q *queue) leave(w *waiter) bool {
 type look struct {
 	back    map[string][]*waiter // claims, by agent, that got nothing and may wait
 	limited map[string]bool      // agents looked for, and whether a limit ended that
+	behind  map[string]bool      // and whether more was ready than was let out
 	woken   []string             // agents for which the transaction made steps ready
 	freed   bool                 // a limit may have got room by it
 }
@@ -139,6 +144,13 @@ func (q *queue) bringBack(l *look) {
 			q.limited[agent] = true
 		} else {
 			delete(q.limited, agent)
+		}
+	}
+	for agent, more := range l.behind {
+		if more {
+			q.behind[agent] = true
+		} else {
+			delete(q.behind, agent)
 		}
 	}
 	q.tell(l.woken)
@@ -218,18 +230,25 @@ func (q *queue) takeWaiting(agents []string) (claims []*waiter) {
 	defer q.mu.Unlock()
 	q.clock++
 	for _, a := range agents {
-		claims = append(claims, q.takeOf(a)...)
+		if !q.served[a] || !q.behind[a] && !q.limited[a] {
+			claims = append(claims, q.takeOf(a)...)
+		}
 	}
 	return claims
 }
 
 func (q *queue) takeOf(agent string) []*waiter {
 	ws := q.waiting[agent]
-	idle := !q.hot[agent] && !q.limited[agent]
+	// While another writer looks for this agent, it finds what there was.
+	idle := (!q.hot[agent] || q.served[agent]) && !q.limited[agent] && !q.behind[agent]
+	serves := !q.served[agent] && len(ws) > 0
+	if serves {
+		q.served[agent] = true
+	}
 	delete(q.waiting, agent)
 	delete(q.hot, agent)
-	for _, w := range ws {
-		w.looked, w.idle = q.clock, idle
+	for i, w := range ws {
+		w.looked, w.idle, w.serves = q.clock, idle, serves && i == 0
 	}
 	return ws
 }
@@ -239,7 +258,7 @@ func (q *queue) takeOf(agent string) []*waiter {
 func (q *queue) take() (requests []*request, claims []*waiter, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for !q.closed && len(q.requests) == 0 && len(q.hot) == 0 {
+	for !q.closed && len(q.requests) == 0 && !q.mayLook() {
 		q.wake.Wait()
 	}
 	if q.closed {
@@ -255,12 +274,46 @@ func (q *queue) take() (requests []*request, claims []*waiter, ok bool) {
 	q.requests = q.requests[n:]
 	q.clock++
 	for a := range q.hot {
-		claims = append(claims, q.takeOf(a)...)
+		if !q.served[a] {
+			claims = append(claims, q.takeOf(a)...)
+		}
 	}
 	if len(q.requests) > 0 {
 		q.wake.Signal()
 	}
 	return requests, claims, true
+}
+
+// mayLook says whether there is an agent to look for that nobody looks for.
+func (q *queue) mayLook() bool {
+	for a := range q.hot {
+		if !q.served[a] {
+			return true
+		}
+	}
+	return false
+}
+
+// serves are the agents that a writer serves, by the claims that it has taken and not brought back yet.
+func serves(claims []*waiter) (agents []string) {
+	for _, w := range claims {
+		if w.serves {
+			agents = append(agents, w.req.Agent)
+		}
+	}
+	return agents
+}
+
+// release lets other writers serve these agents.
+func (q *queue) release(agents []string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, a := range agents {
+		delete(q.served, a)
+		if q.hot[a] {
+			q.wake.Signal()
+		}
+	}
 }
 
 func (q *queue) close() {
