@@ -64,6 +64,7 @@ func plansWalkAlongIndexes(t *testing.T, rows int) {
 		{"time sets anew", retimeSQL, []string{"out_pkey"}},
 		{"closeAlerts", closeAlertsSQL, []string{"alert_job"}},
 		{"Look", lookSQL, []string{"due_pkey", "out_pkey", "open_look", "ready_pkey"}},
+		{"Look at sets", nextSQL, []string{"out_pkey", "step_pkey"}},
 		{"Backlog", backlogSQL, []string{"open_pkey"}},
 		{"History", historySQL, []string{"entry_job"}},
 		{"job holders", jobHoldersSQL, []string{"permit_pkey", "open_pkey", "step_pkey"}},

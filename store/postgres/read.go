@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"strings"
 	"time"
 
@@ -46,18 +45,6 @@ const (
 			join perdure.step s on s.job = h.job and s.idx = h.idx
 			right join (select count(*) as n from held) c on true order by h.job, h.idx`
 
-	// lookSQL begins at marks where full looks at a lane are slow (see lanes).
-	lookSQL = `select clock_timestamp(), mark, ahead, least(
-		(select at from perdure.due order by at limit 1),
-		(select until_at from perdure.out order by until_at limit 1),
-		(select look_at from perdure.open where look_at is not null order by look_at limit 1)),
-		array(select agent from unnest($1::text[]) as a (agent)
-			where exists (select from perdure.ready r where r.agent = a.agent collate "C")
-			union
-			select agent from unnest($2::text[], $3::text[], $4::smallint[], $5::uuid[], $6::int[]) as l (agent, type, rank, job, idx)
-			where exists (select from perdure.ready r where r.agent = l.agent collate "C" and r.type = l.type collate "C"
-				and (r.rank, r.job, r.idx) >= (l.rank, l.job, l.idx)))
-		from perdure.clock where one`
 	backlogSQL = "select count(*) from (select from perdure.open limit $1) j"
 )
 
@@ -160,26 +147,6 @@ func (s *Store) LimitUse(ctx context.Context, name string, max int) (used int, h
 
 func (s *Store) ListLimits(ctx context.Context) ([]perdure.Limit, error) {
 	return query(ctx, s, q(limitsSQL), scanLimit)
-}
-
-func (s *Store) Look(ctx context.Context, agents []string) (perdure.Look, error) {
-	full, marks := s.lanes.slow(agents)
-	var names, types, ranks, jobs, idxs cells
-	for _, m := range marks {
-		names.text(m.agent)
-		types.text(m.typ)
-		ranks.int2(m.rank)
-		jobs.uuid(m.Job)
-		idxs.int4(m.Index)
-	}
-	n := len(marks)
-	st := q(lookSQL).texts(full).array(tText, n, names).array(tText, n, types).array(tInt2, n, ranks).array(tUUID, n, jobs).array(tInt4, n, idxs)
-	return first(query(ctx, s, st, func(r *reader) (l perdure.Look) {
-		l.Now = s.clock.tell(scanReading(r)).now
-		l.Next, l.Ready = r.time(), r.texts()
-		slices.Sort(l.Ready)
-		return l
-	}))
 }
 
 func (s *Store) Backlog(ctx context.Context, max int) (int, error) {

@@ -2,8 +2,6 @@ package sqlite
 
 import (
 	"encoding/json"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -119,87 +117,6 @@ func (c columns) list(after ...string) string {
 		}
 	}
 	return b.String()
-}
-
-// kept is a row of step as it stands in the file, or is about to.
-type kept struct {
-	id   int64
-	out  int64 // of a running step: the set that it is found by
-	step perdure.Step
-	job  *perdure.Job // of a first row
-
-	newStep *perdure.Step // as they are about to be written
-	newJob  *perdure.Job
-}
-
-// setStep takes on what of a step can change, as it is kept.
-func (k *kept) setStep(now *perdure.Step) {
-	ref, name, typ, priority := k.step.StepRef, k.step.Name, k.step.Type, k.step.Priority
-	k.step = *now
-	s := &k.step
-	s.StepRef, s.Name, s.Type, s.Priority = ref, name, typ, priority
-	s.Heartbeat = s.Heartbeat.Truncate(time.Microsecond)
-	for _, t := range [...]*time.Time{&s.CompleteBy, &s.LockedUntil, &s.AvailableAt, &s.ReadyAt, &s.StartedAt, &s.EndedAt, &s.UpdatedAt} {
-		*t = at(*t)
-	}
-}
-
-// setJob takes on what of a job can change.
-func (k *kept) setJob(now *perdure.Job) {
-	was, j := *k.job, k.job
-	*j = *now
-	j.ID, j.Key, j.Type, j.Priority, j.Labels, j.States = was.ID, was.Key, was.Type, was.Priority, was.Labels, was.States
-	j.Hash, j.Shape, j.Input, j.Apart, j.CreatedAt = was.Hash, was.Shape, was.Input, was.Apart, was.CreatedAt
-	for _, t := range [...]*time.Time{&j.CompleteBy, &j.ParkedAt, &j.UpdatedAt, &j.SettledAt} {
-		*t = at(*t)
-	}
-}
-
-// newJobOf takes on all of a job that is new.
-func (k *kept) newJobOf(j *perdure.Job) {
-	*k.job = *j
-	k.job.CreatedAt, k.job.Labels, k.job.Input = at(j.CreatedAt), maps.Clone(j.Labels), slices.Clone(j.Input)
-	if k.job.Apart = apart(j); k.job.Apart {
-		k.job.Input = nil
-	}
-	k.setJob(j)
-}
-
-var (
-	noStep perdure.Step
-	noJob  perdure.Job
-)
-
-// set are the columns that a new row needs.
-func (k *kept) set() columns {
-	c := diffSteps(&k.step, &noStep)
-	if k.out != 0 {
-		c |= colOut
-	}
-	j := k.job
-	if j == nil {
-		return c
-	}
-	c |= diffJobs(j, &noJob) | colHash | colShape
-	if !j.CreatedAt.IsZero() {
-		c |= colCreatedAt
-	}
-	if j.Input != nil {
-		c |= colInput
-	}
-	if j.Apart {
-		c |= colApart
-	}
-	if j.Key != "" {
-		c |= colJobKey
-	}
-	if len(j.Labels) > 0 {
-		c |= colLabels
-	}
-	if j.States != nil {
-		c |= colStates
-	}
-	return c
 }
 
 // diffSteps are the columns in which two states of a step differ.
@@ -383,7 +300,7 @@ func (k *kept) bind(s *driver.Stmt, at int, c columns) (next int, err error) {
 		case colPhase:
 			bindNum(s, at, int64(st.Phase))
 		case colRun:
-			bindNum(s, at, int64(st.Run))
+			bindNum(s, at, st.Run)
 		case colDirection:
 			bindNum(s, at, int64(st.Direction))
 		case colWas:
@@ -508,22 +425,6 @@ func (k *kept) bind(s *driver.Stmt, at int, c columns) (next int, err error) {
 		at++
 	}
 	return at, err
-}
-
-// dueAt is when a step's time to wait is over; zero, where it does not wait for a time.
-func dueAt(s *perdure.Step) time.Time {
-	if s.Phase != perdure.Waiting {
-		return time.Time{}
-	}
-	return s.AvailableAt
-}
-
-// lookAt is when a job is overdue; zero, where it has no ultimatum that is still to come.
-func lookAt(j *perdure.Job) time.Time {
-	if j.Phase == perdure.Settled || j.Overdue || !j.ParkedAt.IsZero() {
-		return time.Time{}
-	}
-	return j.CompleteBy
 }
 
 func bindNum(s *driver.Stmt, at int, n int64) {

@@ -87,8 +87,7 @@ func (tx *tx) insertStep(j *perdure.Job, st *perdure.Step) error {
 	}
 	k := &f.rest[f.n]
 	if st.Index == 0 {
-		k = tx.kept.next()
-		k.job = tx.jobs.next()
+		k = newKept(st.StepRef)
 		k.newJobOf(j)
 		tx.rows[st.StepRef] = k // it may well be let out in this same transaction
 	} else {

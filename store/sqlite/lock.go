@@ -31,7 +31,7 @@ func (tx *tx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
 		if k != nil {
 			j := copies.next()
 			*j = *k.job
-			j.Labels = maps.Clone(j.Labels)
+			j.Labels, j.States = maps.Clone(j.Labels), clone(j.States) // the input is the same: nobody writes to one
 			jobs = append(jobs, j)
 		}
 	}
@@ -126,10 +126,7 @@ func (tx *tx) load(s *driver.Stmt, ref perdure.StepRef) (*kept, error) {
 	if err != nil || !more {
 		return nil, cmp.Or(err, s.Reset())
 	}
-	k := tx.kept.next()
-	if ref.Index == 0 {
-		k.job = tx.jobs.next()
-	}
+	k := newKept(ref)
 	r := row{s: s, words: tx.c.words}
 	readKept(&r, k)
 	if err := cmp.Or(r.err, s.Reset()); err != nil {

@@ -61,7 +61,7 @@ func (tx *tx) movePermit(ref perdure.StepRef, from, to string) error {
 		}
 	}
 	if tx.defined[to] {
-		return tx.exec(`INSERT INTO permit (name, job, idx) VALUES (?, ?, ?)`, to, ref.Job[:], ref.Index)
+		return tx.exec(`INSERT OR IGNORE INTO permit (name, job, idx) VALUES (?, ?, ?)`, to, ref.Job[:], ref.Index)
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func (tx *tx) fillPermits(name string) error {
 	holders, err := holders(tx.c, name)
 	for _, ref := range holders {
 		if err == nil {
-			err = tx.exec(`INSERT INTO permit (name, job, idx) VALUES (?, ?, ?)`, name, ref.Job[:], ref.Index)
+			err = tx.exec(`INSERT OR IGNORE INTO permit (name, job, idx) VALUES (?, ?, ?)`, name, ref.Job[:], ref.Index)
 		}
 	}
 	return err

@@ -162,7 +162,7 @@ type texts struct {
 	stmts map[columns]*driver.Stmt
 }
 
-const maxTexts = 500
+const maxTexts = 200
 
 func textsOf(text func(columns) string) texts { return texts{text, map[columns]*driver.Stmt{}} }
 

@@ -29,14 +29,14 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) perdure.Store { return open(t, filepath.Join(t.TempDir(), "perdure.db")) })
 }
 
-func BenchmarkStore(b *testing.B) { storetest.Benchmark(b, openBench) }
-
-func openBench(b *testing.B) perdure.Store {
-	s, err := Open(filepath.Join(b.TempDir(), "perdure.db"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	return s
+func BenchmarkStore(b *testing.B) {
+	storetest.Benchmark(b, func(b *testing.B) perdure.Store {
+		s, err := Open(filepath.Join(b.TempDir(), "perdure.db"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		return s
+	})
 }
 
 func TestDifferential(t *testing.T) {

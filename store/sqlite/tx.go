@@ -19,9 +19,7 @@ type tx struct {
 	failed error // Save refused: what is here is half a change
 
 	rows    map[perdure.StepRef]*kept // as they stand in the file: nobody else writes
-	kept    slab[kept]
-	jobs    slab[perdure.Job]
-	dirty   []*kept // of this Save, not written yet
+	dirty   []*kept                   // of this Save, not written yet
 	fresh   *inserts
 	sets    sets
 	shapes  map[perdure.ShapeID]bool // that are stored now

@@ -29,7 +29,7 @@ func Differential(t *testing.T, seed uint64, steps int, stores ...perdure.Store)
 		}
 	}
 	for _, store := range stores {
-		sound(t, store)
+		(&suite{T: t, store: store}).sound()
 	}
 	for _, op := range operations {
 		if d.did[op.name] == 0 {
@@ -198,12 +198,12 @@ func (d *differ) newJob() perdure.NewJob {
 	return nj
 }
 
-// turnJob gives a job any state at all, but for a permit at rest.
+// turnJob gives a job any state at all.
 func (d *differ) turnJob(j *perdure.Job) {
 	j.Current, j.Desired, j.Phase = perdure.State(d.rnd.IntN(3)), perdure.State(d.rnd.IntN(2)), perdure.Phase(d.rnd.IntN(5))
 	j.Alerted = d.chance(30)
-	j.Then, j.Restarts, j.Overdue = d.chance(20), d.rnd.IntN(3), d.chance(30)
-	j.Permit = d.chance(40) && j.Phase != perdure.Settled // permits are looked for among unsettled jobs
+	j.Then, j.Restarts, j.Permit, j.Overdue = d.chance(20), d.rnd.IntN(3), d.chance(40), d.chance(30)
+	j.Permit = j.Permit && j.Phase != perdure.Settled // until rest: a store may look for holders among the unsettled
 	j.Unsettled, j.Running, j.Active = d.rnd.IntN(5), d.rnd.IntN(5), d.rnd.IntN(5)
 	j.CompleteBy, j.ParkedAt, j.UpdatedAt, j.SettledAt = d.maybe(d.time()), d.maybe(d.time()), d.time(), d.maybe(d.time())
 	j.GivenUpBy, j.GivenUpReason = d.pick("", "anna"), d.pick("", "so")

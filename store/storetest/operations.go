@@ -306,10 +306,6 @@ var operations = []operation{
 	{"Look", func(d *differ) act {
 		agents := []string{d.agent(), d.agent()}
 		return reads(func(s perdure.Store) (perdure.Look, error) {
-			// Next may be early where the lock of a run was moved on, until somebody has looked at what is late.
-			if err := s.Update(ctx, func(tx perdure.Tx) error { _, err := tx.Expired(at(24*time.Hour), 10_000); return err }); err != nil {
-				return perdure.Look{}, err
-			}
 			l, err := s.Look(ctx, slices.Compact(agents))
 			l.Now, l.Ready = time.Time{}, append([]string{}, l.Ready...)
 			return l, err

@@ -22,7 +22,7 @@ import (
 
 // Run is the contract. open gives a store with nothing in it; the suite closes it.
 func Run(t *testing.T, open func(t *testing.T) perdure.Store) {
-	for _, c := range slices.Concat(submitting, saving, locking, finding, outing, alerting, reading, registering, keeping, racing) {
+	for _, c := range slices.Concat(submitting, saving, locking, finding, alerting, reading, registering, keeping, sharing, racing) {
 		t.Run(c.name, func(t *testing.T) {
 			store := open(t)
 			t.Cleanup(func() {
@@ -30,23 +30,10 @@ func Run(t *testing.T, open func(t *testing.T) perdure.Store) {
 					t.Errorf("Close: %v", err)
 				}
 			})
-			c.run(&suite{T: t, store: store})
-			sound(t, store)
+			s := &suite{T: t, store: store}
+			c.run(s)
+			s.sound()
 		})
-	}
-}
-
-// sound says that a store that can look at itself finds nothing wrong.
-func sound(t *testing.T, store perdure.Store) {
-	t.Helper()
-	s, ok := store.(interface {
-		Check(context.Context) ([]string, error)
-	})
-	if !ok {
-		return
-	}
-	if faults, err := s.Check(ctx); err != nil || len(faults) > 0 {
-		t.Errorf("the store finds wrong with itself: %q, %v", faults, err)
 	}
 }
 

@@ -1,0 +1,101 @@
+package postgres
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"perdure"
+)
+
+const (
+	// lookSQL begins at marks where full looks at a lane are slow (see lanes).
+	lookSQL = `select clock_timestamp(), mark, ahead, least(
+		(select at from perdure.due order by at limit 1),
+		(select look_at from perdure.open where look_at is not null order by look_at limit 1)),
+		(select until_at from perdure.out order by until_at limit 1),
+		array(select agent from unnest($1::text[]) as a (agent)
+			where exists (select from perdure.ready r where r.agent = a.agent collate "C")
+			union
+			select agent from unnest($2::text[], $3::text[], $4::smallint[], $5::uuid[], $6::int[]) as l (agent, type, rank, job, idx)
+			where exists (select from perdure.ready r where r.agent = l.agent collate "C" and r.type = l.type collate "C"
+				and (r.rank, r.job, r.idx) >= (l.rank, l.job, l.idx)))
+		from perdure.clock where one`
+
+	// nextSQL is a page of the sets, and the earliest end of a lock of each, null where nobody is out.
+	nextSQL = `
+select o.until_at, o.id, m.next from (
+	select * from perdure.out where (until_at, id) > ($1, $2) order by until_at, id limit $3) o
+cross join lateral (
+	select min(s.locked_until) as next
+	from unnest(o.jobs, o.idxs) as m (job, idx) join perdure.step s on s.job = any(array[m.job]) and s.idx = m.idx
+	where s.phase = 3) m
+order by o.until_at, o.id`
+)
+
+// Look is one query. Only where a set's time has come, and a sweep has not been there yet, its runs are looked
+// at: it may be that all of them live on.
+func (s *Store) Look(ctx context.Context, agents []string) (perdure.Look, error) {
+	full, marks := s.lanes.slow(agents)
+	var names, types, ranks, jobs, idxs cells
+	for _, m := range marks {
+		names.text(m.agent)
+		types.text(m.typ)
+		ranks.int2(m.rank)
+		jobs.uuid(m.Job)
+		idxs.int4(m.Index)
+	}
+	n := len(marks)
+	st := q(lookSQL).texts(full).array(tText, n, names).array(tText, n, types).array(tInt2, n, ranks).array(tUUID, n, jobs).array(tInt4, n, idxs)
+	var out time.Time
+	l, err := first(query(ctx, s, st, func(r *reader) (l perdure.Look) {
+		l.Now = s.clock.tell(scanReading(r)).now
+		l.Next, out = r.time(), r.time()
+		l.Ready = r.texts()
+		slices.Sort(l.Ready)
+		return l
+	}))
+	if err == nil && !out.IsZero() && !out.After(l.Now) {
+		out, err = s.nextOut(ctx)
+	}
+	if !out.IsZero() && (l.Next.IsZero() || out.Before(l.Next)) {
+		l.Next = out
+	}
+	return l, err
+}
+
+// maxLookPages bounds what a look may cost; it is early then, and a sweep comes and puts things in order.
+const maxLookPages = 10
+
+// nextOut is when the first lock of a run ends: no set has one before its own time.
+func (s *Store) nextOut(ctx context.Context) (next time.Time, err error) {
+	type end struct {
+		dueSet
+		some bool
+	}
+	last := dueSet{id: math.MinInt64}
+	for range maxLookPages {
+		page, err := query(ctx, s, q(nextSQL).moment(last.until).int64(last.id).int(expiredPage), func(r *reader) (e end) {
+			e.until, e.id = r.time(), r.int64()
+			v := r.next()
+			e.some, e.next = v != nil, toTime(v)
+			return e
+		})
+		if err != nil {
+			return next, err
+		}
+		for _, e := range page {
+			if !next.IsZero() && !e.until.Before(next) {
+				return next, nil
+			}
+			if last = e.dueSet; e.some && (next.IsZero() || e.next.Before(next)) {
+				next = e.next
+			}
+		}
+		if len(page) < expiredPage {
+			return next, nil
+		}
+	}
+	return last.until, nil
+}

@@ -1,0 +1,128 @@
+package sqlite
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"perdure"
+)
+
+// kept is a row of step as it stands in the file, or is about to.
+type kept struct {
+	id   int64
+	out  int64 // of a running step: the set that it is found by
+	step perdure.Step
+	job  *perdure.Job // of a first row
+
+	newStep *perdure.Step // as they are about to be written
+	newJob  *perdure.Job
+}
+
+// newKept is an empty row. Each is a value of its own: one that is kept on keeps no others.
+func newKept(ref perdure.StepRef) *kept {
+	if ref.Index != 0 {
+		return &kept{}
+	}
+	var first struct {
+		kept
+		j perdure.Job
+	}
+	first.job = &first.j
+	return &first.kept
+}
+
+// setStep takes on what of a step can change, as it is kept.
+func (k *kept) setStep(now *perdure.Step) {
+	ref, name, typ, priority := k.step.StepRef, k.step.Name, k.step.Type, k.step.Priority
+	k.step = *now
+	s := &k.step
+	s.StepRef, s.Name, s.Type, s.Priority = ref, name, typ, priority
+	s.Heartbeat = s.Heartbeat.Truncate(time.Microsecond)
+	for _, t := range [...]*time.Time{&s.CompleteBy, &s.LockedUntil, &s.AvailableAt, &s.ReadyAt, &s.StartedAt, &s.EndedAt, &s.UpdatedAt} {
+		*t = at(*t)
+	}
+}
+
+// setJob takes on what of a job can change.
+func (k *kept) setJob(now *perdure.Job) {
+	was, j := *k.job, k.job
+	*j = *now
+	j.ID, j.Key, j.Type, j.Priority, j.Labels, j.States = was.ID, was.Key, was.Type, was.Priority, was.Labels, was.States
+	j.Hash, j.Shape, j.Input, j.Apart, j.CreatedAt = was.Hash, was.Shape, was.Input, was.Apart, was.CreatedAt
+	for _, t := range [...]*time.Time{&j.CompleteBy, &j.ParkedAt, &j.UpdatedAt, &j.SettledAt} {
+		*t = at(*t)
+	}
+}
+
+// newJobOf takes on all of a job that is new.
+func (k *kept) newJobOf(j *perdure.Job) {
+	*k.job = *j
+	k.job.CreatedAt, k.job.Labels, k.job.Input = at(j.CreatedAt), maps.Clone(j.Labels), slices.Clone(j.Input)
+	if k.job.Apart = apart(j); k.job.Apart {
+		k.job.Input = nil
+	}
+	k.job.States = clone(j.States)
+	k.setJob(j)
+}
+
+func clone[T any](v *T) *T {
+	if v == nil {
+		return nil
+	}
+	c := *v
+	return &c
+}
+
+var (
+	noStep perdure.Step
+	noJob  perdure.Job
+)
+
+// set are the columns that a new row needs.
+func (k *kept) set() columns {
+	c := diffSteps(&k.step, &noStep)
+	if k.out != 0 {
+		c |= colOut
+	}
+	j := k.job
+	if j == nil {
+		return c
+	}
+	c |= diffJobs(j, &noJob) | colHash | colShape
+	if !j.CreatedAt.IsZero() {
+		c |= colCreatedAt
+	}
+	if j.Input != nil {
+		c |= colInput
+	}
+	if j.Apart {
+		c |= colApart
+	}
+	if j.Key != "" {
+		c |= colJobKey
+	}
+	if len(j.Labels) > 0 {
+		c |= colLabels
+	}
+	if j.States != nil {
+		c |= colStates
+	}
+	return c
+}
+
+// dueAt is when a step's time to wait is over; zero, where it does not wait for a time.
+func dueAt(s *perdure.Step) time.Time {
+	if s.Phase != perdure.Waiting {
+		return time.Time{}
+	}
+	return s.AvailableAt
+}
+
+// lookAt is when a job is overdue; zero, where it has no ultimatum that is still to come.
+func lookAt(j *perdure.Job) time.Time {
+	if j.Phase == perdure.Settled || j.Overdue || !j.ParkedAt.IsZero() {
+		return time.Time{}
+	}
+	return j.CompleteBy
+}
