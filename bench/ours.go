@@ -373,7 +373,7 @@ func nebula(ctx context.Context, m *measure) error {
 		return err
 	}
 	jobs := max(m.n, 2*most) // three steps each: there is work until after the last look
-	if err := p.submit(ctx, chainOf(3), jobs, 4*submitters); err != nil {
+	if err := p.submit(ctx, chainOf(3), jobs); err != nil {
 		return err
 	}
 	var busy, ran atomic.Int64

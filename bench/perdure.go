@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"perdure"
@@ -123,17 +125,32 @@ func (p *perdureNode) Close() {
 	p.look.close()
 }
 
-// submit is how many jobs of one definition are submitted: the one place to change where the node learns a
-// better way.
+// submit is how many jobs of one definition are submitted.
 func (p *perdureNode) submit(ctx context.Context, def *template, n int) error {
-	return spread(ctx, n, min(n, 1000), func(ctx context.Context) error {
-		plan, err := def.plan()
-		if err != nil {
+	base, err := def.plan()
+	if err != nil {
+		return err
+	}
+	plans := make([]*perdure.Plan, n)
+	for i := range plans {
+		if plans[i], err = def.compiler.With(base, definition.Values{Input: input()}); err != nil {
 			return err
 		}
-		_, _, err = p.node.SubmitPlan(ctx, plan)
-		return err
-	})
+	}
+	jobs, err := p.node.SubmitPlans(ctx, plans)
+	for i := range jobs {
+		err = errors.Join(err, jobs[i].Err)
+	}
+	return err
+}
+
+// input is another job's.
+func input() json.RawMessage {
+	in, err := json.Marshal(nextPayload())
+	if err != nil {
+		panic(err) // it is ours
+	}
+	return in
 }
 
 func (p *perdureNode) SubmitBatch(ctx context.Context, n int) error {
@@ -151,7 +168,11 @@ func (p *perdureNode) SubmitFans(ctx context.Context, n, width int) error {
 }
 
 func (p *perdureNode) RunOne(ctx context.Context) error {
-	plan, err := oneStep.plan()
+	base, err := oneStep.plan()
+	if err != nil {
+		return err
+	}
+	plan, err := oneStep.compiler.With(base, definition.Values{Input: input()})
 	if err != nil {
 		return err
 	}
@@ -170,31 +191,32 @@ func (p *perdureNode) RunOne(ctx context.Context) error {
 type template struct {
 	head, tail string // of the document, around the input
 	compiler   definition.Compiler
+	once       func() (*perdure.Plan, error)
 }
 
 func templateOf(typ, steps string) *template {
-	return &template{head: `{"type":"` + typ + `","input":`, tail: `,"steps":{` + steps + `}}`}
+	t := &template{head: `{"type":"` + typ + `","input":`, tail: `,"steps":{` + steps + `}}`}
+	t.once = sync.OnceValues(func() (*perdure.Plan, error) {
+		plans, err := t.compiler.Parse(t.text(), definition.JSON, definition.Options{})
+		if err != nil {
+			return nil, err
+		}
+		return plans[0], nil
+	})
+	return t
 }
 
 // text is the document of one job.
 func (t *template) text() []byte {
-	in, err := json.Marshal(nextPayload())
-	if err != nil {
-		panic(err) // it is ours
-	}
+	in := input()
 	b := make([]byte, 0, len(t.head)+len(in)+len(t.tail))
 	b = append(b, t.head...)
 	b = append(b, in...)
 	return append(b, t.tail...)
 }
 
-func (t *template) plan() (*perdure.Plan, error) {
-	plans, err := t.compiler.Parse(t.text(), definition.JSON, definition.Options{})
-	if err != nil {
-		return nil, err
-	}
-	return plans[0], nil
-}
+// plan is the definition, read once.
+func (t *template) plan() (*perdure.Plan, error) { return t.once() }
 
 // step is one step. It is given the job's input, as the peers' workers are given theirs.
 func step(name string, after ...string) string {

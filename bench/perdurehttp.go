@@ -137,30 +137,38 @@ func (p *perdureServer) Close() {
 	p.look.close()
 }
 
-// submit is how many jobs of one definition are submitted over HTTP: the one place to change where the client
-// learns a better way.
-func (p *perdureServer) submit(ctx context.Context, def *template, n, goroutines int) error {
-	return spread(ctx, n, min(n, goroutines), func(ctx context.Context) error {
-		_, _, err := p.client.Submit(ctx, def.text(), "application/json")
-		if err == nil {
+// submit is how many jobs of one definition are submitted over HTTP.
+func (p *perdureServer) submit(ctx context.Context, def *template, n int) error {
+	jobs := make([]json.RawMessage, n)
+	for i := range jobs {
+		jobs[i] = json.RawMessage(`{"input":` + string(input()) + `}`)
+	}
+	answers, err := p.client.SubmitAll(ctx, def.text(), jobs)
+	for i := range answers {
+		if answers[i].Err == nil {
 			p.sent.Add(1)
 		}
-		return err
-	})
+		err = errors.Join(err, answers[i].Err)
+	}
+	return err
 }
 
-func (p *perdureServer) SubmitBatch(ctx context.Context, n int) error {
-	return p.submit(ctx, oneStep, n, submitters)
-}
+func (p *perdureServer) SubmitBatch(ctx context.Context, n int) error { return p.submit(ctx, oneStep, n) }
 
-func (p *perdureServer) Submit(ctx context.Context) error { return p.submit(ctx, oneStep, 1, 1) }
+func (p *perdureServer) Submit(ctx context.Context) error {
+	_, _, err := p.client.Submit(ctx, oneStep.text(), "application/json")
+	if err == nil {
+		p.sent.Add(1)
+	}
+	return err
+}
 
 func (p *perdureServer) SubmitChains(ctx context.Context, n, steps int) error {
-	return p.submit(ctx, chainOf(steps), n, 4*submitters)
+	return p.submit(ctx, chainOf(steps), n)
 }
 
 func (p *perdureServer) SubmitFans(ctx context.Context, n, width int) error {
-	return p.submit(ctx, fanOf(width), n, fanSubmitters(width))
+	return p.submit(ctx, fanOf(width), n)
 }
 
 func (p *perdureServer) RunOne(ctx context.Context) error {
