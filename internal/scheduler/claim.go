@@ -96,7 +96,7 @@ func (b *batch) letOut(claims []*waiter, fresh map[string][]perdure.StepRef) err
 		if err != nil {
 			return err
 		}
-		if len(c.first)+len(c.stored) == 0 && c.want > 0 {
+		if len(c.first)+len(c.stored)+len(c.full) == 0 && c.want > 0 {
 			b.behind[agent] = false
 		} else if c.want > 0 {
 			counters = append(counters, c)
@@ -125,6 +125,7 @@ type counter struct {
 	first  []perdure.StepRef // candidates, before any limit is known: made ready in this transaction,
 	stored []perdure.StepRef // and before it
 	all    bool              // there are no more than these
+	full   []string          // types left out of stored: at the latest look their limit had no room
 }
 
 // counter finds the first candidates. Claims that have just looked and found nothing need no look: there
@@ -146,7 +147,8 @@ func (b *batch) counter(agent string, claims []*waiter, fresh []perdure.StepRef)
 	}
 	var err error
 	ask := min(c.want, perdure.MaxBatch)
-	c.stored, err = b.tx.Ready(agent, ask, nil)
+	c.full = b.s.needed.full(agent)
+	c.stored, err = b.tx.Ready(agent, ask, c.full)
 	c.all = len(c.stored) < ask
 	return c, err
 }
@@ -187,10 +189,12 @@ func (b *batch) serve(c *counter) error {
 	if room := b.limits.room(perdure.AgentLimit(c.agent)); room < c.want {
 		c.want, b.limited[c.agent] = room, true
 	}
-	var full []string
+	full := b.limits.still(c.full)
+	b.limited[c.agent] = b.limited[c.agent] || len(full) > 0
 	passed := map[perdure.StepRef]bool{} // looked at, and not to be let out now
-	found, last := append(c.stored, c.first...), c.all
+	found, last := append(c.stored, c.first...), c.all && len(full) == len(c.full)
 	b.behind[c.agent] = true
+	defer func() { b.limits.full[c.agent] = full }()
 	for c.want > 0 && len(passed) < maxPassed {
 		granted, err := b.grantOf(c, found)
 		if err != nil {

@@ -19,6 +19,7 @@ type limits struct {
 	counted perdure.Admission
 	top     string // the last one locked
 	used    map[string]map[string]bool
+	full    map[string][]string // by agent: types whose limit had no room at the end of the look
 }
 
 // disorder says which limits a transaction should have locked earlier.
@@ -36,6 +37,7 @@ func (l *limits) open(b *batch, counters []*counter) error {
 		return err
 	}
 	l.defined, l.counted, l.used = map[string]bool{}, perdure.Admission{}, map[string]map[string]bool{}
+	l.full = map[string][]string{}
 	for _, one := range all {
 		l.defined[one.Name] = true
 	}
@@ -45,9 +47,22 @@ func (l *limits) open(b *batch, counters []*counter) error {
 		for _, name := range b.s.needed.of(c.agent) {
 			names[name] = true
 		}
+		for _, typ := range c.full {
+			names[perdure.JobLimit(typ)] = true
+		}
 	}
 	_, err = l.lock(b, slices.Collect(maps.Keys(names)))
 	return err
+}
+
+// still are those of the types whose limit has no room now.
+func (l *limits) still(types []string) (full []string) {
+	for _, typ := range types {
+		if one := l.counted[perdure.JobLimit(typ)]; one != nil && one.Used >= one.Max {
+			full = append(full, typ)
+		}
+	}
+	return full
 }
 
 // room is how many more permits there are of a limit that is locked; no bound where there is none.
@@ -105,10 +120,12 @@ func (l *limits) lock(b *batch, names []string) (passed []string, err error) {
 	return nil, err
 }
 
-// needed remembers which limits of types the latest look of each agent took: a hint.
+// needed remembers which limits of types the latest look of each agent took, and which types had no room at
+// its end: hints.
 type needed struct {
-	mu    sync.Mutex
-	types map[string][]string
+	mu     sync.Mutex
+	types  map[string][]string
+	filled map[string][]string
 }
 
 // maxNeeded bounds the agents remembered.
@@ -118,6 +135,13 @@ func (n *needed) of(agent string) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.types[agent]
+}
+
+// full are types that are not worth looking at, until it is known better.
+func (n *needed) full(agent string) []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.filled[agent]
 }
 
 func (n *needed) set(agent string, types []string) {
@@ -133,6 +157,14 @@ func (n *needed) set(agent string, types []string) {
 func (n *needed) learn(l *limits) {
 	for agent, used := range l.used {
 		n.set(agent, slices.Collect(maps.Keys(used)))
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for agent, full := range l.full {
+		if n.filled == nil || len(n.filled) >= maxNeeded {
+			n.filled = map[string][]string{}
+		}
+		n.filled[agent] = full
 	}
 }
 
