@@ -182,160 +182,68 @@ type mask uint64
 
 func (m mask) has(c column) bool { return m&(1<<c) != 0 }
 
+func (m *mask) add(c column, is bool) {
+	if is {
+		*m |= 1 << c
+	}
+}
+
 // jobDiff and stepDiff say which columns a change writes.
 func jobDiff(now, was *perdure.Job) (m mask) {
 
-	if !now.UpdatedAt.Equal(was.UpdatedAt) {
-		m |= 1 << cJobUpdatedAt
-	}
-	if !now.SettledAt.Equal(was.SettledAt) {
-		m |= 1 << cSettledAt
-	}
-	if now.Unsettled != was.Unsettled {
-		m |= 1 << cUnsettled
-	}
-	if now.Running != was.Running {
-		m |= 1 << cRunning
-	}
-	if now.Active != was.Active {
-		m |= 1 << cActive
-	}
-	if now.Current != was.Current {
-		m |= 1 << cJobCurrent
-	}
-	if now.Desired != was.Desired {
-		m |= 1 << cJobDesired
-	}
-	if now.Phase != was.Phase {
-		m |= 1 << cJobPhase
-	}
-	if now.Permit != was.Permit {
-		m |= 1 << cPermit
-	}
-	if !now.CompleteBy.Equal(was.CompleteBy) {
-		m |= 1 << cJobCompleteBy
-	}
-	if !now.ParkedAt.Equal(was.ParkedAt) {
-		m |= 1 << cParkedAt
-	}
-	if now.Restarts != was.Restarts {
-		m |= 1 << cRestarts
-	}
-	if now.Then != was.Then {
-		m |= 1 << cThen
-	}
-	if now.Overdue != was.Overdue {
-		m |= 1 << cOverdue
-	}
-	if now.Alerted != was.Alerted {
-		m |= 1 << cAlerted
-	}
-	if now.GivenUpBy != was.GivenUpBy {
-		m |= 1 << cGivenUpBy
-	}
-	if now.GivenUpReason != was.GivenUpReason {
-		m |= 1 << cGivenUpReason
-	}
+	m.add(cJobUpdatedAt, !now.UpdatedAt.Equal(was.UpdatedAt))
+	m.add(cSettledAt, !now.SettledAt.Equal(was.SettledAt))
+	m.add(cUnsettled, now.Unsettled != was.Unsettled)
+	m.add(cRunning, now.Running != was.Running)
+	m.add(cActive, now.Active != was.Active)
+	m.add(cJobCurrent, now.Current != was.Current)
+	m.add(cJobDesired, now.Desired != was.Desired)
+	m.add(cJobPhase, now.Phase != was.Phase)
+	m.add(cPermit, now.Permit != was.Permit)
+	m.add(cJobCompleteBy, !now.CompleteBy.Equal(was.CompleteBy))
+	m.add(cParkedAt, !now.ParkedAt.Equal(was.ParkedAt))
+	m.add(cRestarts, now.Restarts != was.Restarts)
+	m.add(cThen, now.Then != was.Then)
+	m.add(cOverdue, now.Overdue != was.Overdue)
+	m.add(cAlerted, now.Alerted != was.Alerted)
+	m.add(cGivenUpBy, now.GivenUpBy != was.GivenUpBy)
+	m.add(cGivenUpReason, now.GivenUpReason != was.GivenUpReason)
 	return m
 }
 
 func stepDiff(now, was *perdure.Step) (m mask) {
-	if now.Run != was.Run {
-		m |= 1 << cRun
-	}
-	if !now.StartedAt.Equal(was.StartedAt) {
-		m |= 1 << cStartedAt
-	}
-	if !now.ReadyAt.Equal(was.ReadyAt) {
-		m |= 1 << cReadyAt
-	}
-	if now.Turn != was.Turn {
-		m |= 1 << cTurn
-	}
-	if now.Direction != was.Direction {
-		m |= 1 << cDirection
-	}
-	if now.Was != was.Was {
-		m |= 1 << cWas
-	}
-	if now.LockedBy != was.LockedBy {
-		m |= 1 << cLockedBy
-	}
-	if now.Request != was.Request {
-		m |= 1 << cRequest
-	}
-	if now.Agent != was.Agent {
-		m |= 1 << cAgent
-	}
-	if !now.CompleteBy.Equal(was.CompleteBy) {
-		m |= 1 << cCompleteBy
-	}
-	if !now.LockedUntil.Equal(was.LockedUntil) {
-		m |= 1 << cLockedUntil
-	}
-	if now.Heartbeat != was.Heartbeat {
-		m |= 1 << cHeartbeat
-	}
-	if !now.UpdatedAt.Equal(was.UpdatedAt) {
-		m |= 1 << cUpdatedAt
-	}
-	if !now.EndedAt.Equal(was.EndedAt) {
-		m |= 1 << cEndedAt
-	}
-	if now.Current != was.Current {
-		m |= 1 << cCurrent
-	}
-	if now.Desired != was.Desired {
-		m |= 1 << cDesired
-	}
-	if now.Phase != was.Phase {
-		m |= 1 << cPhase
-	}
-	if now.Outcome != was.Outcome {
-		m |= 1 << cOutcome
-	}
-	if now.HasOutput != was.HasOutput {
-		m |= 1 << cHasOutput
-	}
-	if !now.AvailableAt.Equal(was.AvailableAt) {
-		m |= 1 << cAvailableAt
-	}
-	if now.Blockers != was.Blockers {
-		m |= 1 << cBlockers
-	}
-	if now.Failures != was.Failures {
-		m |= 1 << cFailures
-	}
-	if now.Rung != was.Rung {
-		m |= 1 << cRung
-	}
-	if now.Waits != was.Waits {
-		m |= 1 << cWaits
-	}
-	if now.Returns != was.Returns {
-		m |= 1 << cReturns
-	}
-	if now.Edited != was.Edited {
-		m |= 1 << cEdited
-	}
-	if now.Skipped != was.Skipped {
-		m |= 1 << cSkipped
-	}
-	if now.OwnInput != was.OwnInput {
-		m |= 1 << cOwnInput
-	}
-	if now.GivenUp != was.GivenUp {
-		m |= 1 << cGivenUp
-	}
-	if now.ErrorCode != was.ErrorCode {
-		m |= 1 << cErrorCode
-	}
-	if now.LastError != was.LastError {
-		m |= 1 << cLastError
-	}
-	if now.Progress != was.Progress {
-		m |= 1 << cProgress
-	}
+	m.add(cRun, now.Run != was.Run)
+	m.add(cStartedAt, !now.StartedAt.Equal(was.StartedAt))
+	m.add(cReadyAt, !now.ReadyAt.Equal(was.ReadyAt))
+	m.add(cTurn, now.Turn != was.Turn)
+	m.add(cDirection, now.Direction != was.Direction)
+	m.add(cWas, now.Was != was.Was)
+	m.add(cLockedBy, now.LockedBy != was.LockedBy)
+	m.add(cRequest, now.Request != was.Request)
+	m.add(cAgent, now.Agent != was.Agent)
+	m.add(cCompleteBy, !now.CompleteBy.Equal(was.CompleteBy))
+	m.add(cLockedUntil, !now.LockedUntil.Equal(was.LockedUntil))
+	m.add(cHeartbeat, now.Heartbeat != was.Heartbeat)
+	m.add(cUpdatedAt, !now.UpdatedAt.Equal(was.UpdatedAt))
+	m.add(cEndedAt, !now.EndedAt.Equal(was.EndedAt))
+	m.add(cCurrent, now.Current != was.Current)
+	m.add(cDesired, now.Desired != was.Desired)
+	m.add(cPhase, now.Phase != was.Phase)
+	m.add(cOutcome, now.Outcome != was.Outcome)
+	m.add(cHasOutput, now.HasOutput != was.HasOutput)
+	m.add(cAvailableAt, !now.AvailableAt.Equal(was.AvailableAt))
+	m.add(cBlockers, now.Blockers != was.Blockers)
+	m.add(cFailures, now.Failures != was.Failures)
+	m.add(cRung, now.Rung != was.Rung)
+	m.add(cWaits, now.Waits != was.Waits)
+	m.add(cReturns, now.Returns != was.Returns)
+	m.add(cEdited, now.Edited != was.Edited)
+	m.add(cSkipped, now.Skipped != was.Skipped)
+	m.add(cOwnInput, now.OwnInput != was.OwnInput)
+	m.add(cGivenUp, now.GivenUp != was.GivenUp)
+	m.add(cErrorCode, now.ErrorCode != was.ErrorCode)
+	m.add(cLastError, now.LastError != was.LastError)
+	m.add(cProgress, now.Progress != was.Progress)
 	return m
 }
 

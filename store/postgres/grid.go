@@ -28,12 +28,14 @@ func newGrid(fields ...field) *grid {
 	return g
 }
 
+// gridColumn keeps one cell as long as all are the same.
 type gridColumn struct {
 	field
 	cells cells
 	start int  // of the latest cell
-	first int  // length of the first, once it is whole
-	vary  bool // some cell is not as the first
+	first int  // length of the first
+	same  int  // how many are as the first, until one is not
+	vary  bool // one is not
 	text  string
 }
 
@@ -49,12 +51,33 @@ func (g *grid) at(i int) *cells {
 
 // close compares the latest cell with the first.
 func (c *gridColumn) close() {
+	latest := c.cells[c.start:]
 	switch {
-	case c.first == 0:
-		c.first = len(c.cells)
-	case !c.vary:
-		c.vary = !bytes.Equal(c.cells[c.start:], c.cells[:c.first])
+	case c.vary || len(latest) == 0:
+	case c.same == 0:
+		c.first, c.same = len(latest), 1
+	case bytes.Equal(latest, c.cells[:c.first]):
+		c.cells = c.cells[:c.start]
+		c.same++
+	default:
+		latest = bytes.Clone(latest)
+		for c.cells = c.cells[:c.first]; c.same > 1; c.same-- {
+			c.cells = append(c.cells, c.cells[:c.first]...)
+		}
+		c.cells, c.vary = append(c.cells, latest...), true
 	}
+	c.start = len(c.cells)
+}
+
+// all is the cells of n rows.
+func (c *gridColumn) all(n int) cells {
+	if !c.vary {
+		for range n - 1 {
+			c.cells = append(c.cells, c.cells[:c.first]...)
+		}
+		c.vary = true
+	}
+	return c.cells
 }
 
 // into adds the parameters to a statement. A value is then written as text: as a parameter, or as a column
@@ -69,7 +92,7 @@ func (g *grid) into(s *statement) (from string) {
 			c.text = fmt.Sprintf("$%d::%s", len(s.oids), c.typ.name)
 			continue
 		}
-		s.array(c.typ, g.rows, c.cells)
+		s.array(c.typ, g.rows, c.all(g.rows))
 		arrays = append(arrays, fmt.Sprintf("$%d::%s[]", len(s.oids), c.typ.name))
 		names = append(names, asName(c.name))
 		c.text = "u." + asName(c.name)

@@ -119,12 +119,17 @@ func writes() (list []struct {
 		var ready []readyRow
 		var due []dueRow
 		var permits []permitRow
+		queued := queuedGrid()
 		for i := range n {
 			was, now := &perdure.Job{ID: perdure.JobID{byte(i)}}, &perdure.Job{ID: perdure.JobID{byte(i)}, Phase: perdure.Parked, Restarts: i}
 			from := &perdure.Step{StepRef: perdure.StepRef{Job: was.ID}}
 			to := &perdure.Step{StepRef: from.StepRef, Run: int64(1 + i), Progress: "{}"}
 			job, step := &perdure.JobChange{Now: now, Was: was}, &perdure.StepChange{Now: to, Was: from}
 			jobs, steps, both = append(jobs, change{job: job}), append(steps, change{step: step}), append(both, change{job: job, step: step})
+			queued.row()
+			queued.at(0).tid(tid{5: byte(1 + i)})
+			queued.at(1).uuid(was.ID)
+			queued.at(2).int4(0)
 			open = append(open, openRow{job: now.ID})
 			ready = append(ready, readyOf(to))
 			due = append(due, dueRow{StepRef: to.StepRef})
@@ -140,6 +145,7 @@ func writes() (list []struct {
 			list = append(list, plan{fmt.Sprintf("update %s by place, %d", what, n), sql, nil})
 		}
 		list = append(list,
+			plan{fmt.Sprintf("no longer ready, found, %d", n), queued.remove("ready").sql, nil},
 			plan{fmt.Sprintf("close jobs, %d", n), openGrid(open, false).remove("open").sql, []string{"open_pkey"}},
 			plan{fmt.Sprintf("no longer ready, %d", n), readyGrid(ready).remove("ready").sql, []string{"ready_pkey"}},
 			plan{fmt.Sprintf("no longer due, %d", n), dueGrid(due).remove("due").sql, []string{"due_pkey"}},

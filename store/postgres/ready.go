@@ -18,17 +18,17 @@ with recursive lane (type) as (
 	select (select r.type from perdure.ready r where r.agent = $1 and r.type > lane.type order by r.type limit 1)
 	from lane where lane.type is not null
 )
-select r.type, r.rank, r.job, r.idx from lane cross join lateral (
-	select r.type, r.rank, r.job, r.idx from perdure.ready r
+select r.ctid, r.type, r.rank, r.job, r.idx from lane cross join lateral (
+	select r.ctid, r.type, r.rank, r.job, r.idx from perdure.ready r
 	where r.agent = $1 and r.type = lane.type order by r.rank, r.job, r.idx limit $2) r
 where lane.type <> all ($3::text[])
 order by r.rank, r.job, r.idx limit $2`
 
 	// readyFromSQL begins at marks.
 	readyFromSQL = `
-select r.type, r.rank, r.job, r.idx
+select r.ctid, r.type, r.rank, r.job, r.idx
 from unnest($3::text[], $4::smallint[], $5::uuid[], $6::int[]) as lane (type, rank, job, idx) cross join lateral (
-	select r.type, r.rank, r.job, r.idx from perdure.ready r
+	select r.ctid, r.type, r.rank, r.job, r.idx from perdure.ready r
 	where r.agent = $1 and r.type = lane.type and (r.rank, r.job, r.idx) >= (lane.rank, lane.job, lane.idx)
 	order by r.rank, r.job, r.idx limit $2) r
 order by r.rank, r.job, r.idx limit $2`
@@ -36,11 +36,11 @@ order by r.rank, r.job, r.idx limit $2`
 	// readyHeldSQL comes from the other side, from the jobs of the types in $3 that hold a permit of their
 	// limit; these are no more than it allows.
 	readyHeldSQL = `
-select r.type, r.rank, r.job, r.idx from unnest($3::text[]) as f (type) cross join lateral (
-	select r.type, r.rank, r.job, r.idx
+select r.ctid, r.type, r.rank, r.job, r.idx from unnest($3::text[]) as f (type) cross join lateral (
+	select r.ctid, r.type, r.rank, r.job, r.idx
 	from perdure.permit p cross join lateral (
 		select priority from perdure.step where job = p.job and idx = 0 offset 0) s cross join lateral (
-		select r.type, r.rank, r.job, r.idx from perdure.ready r
+		select r.ctid, r.type, r.rank, r.job, r.idx from perdure.ready r
 		where r.agent = $1 and r.type = f.type and r.rank = 9 - s.priority and r.job = p.job
 		order by r.idx limit $2) r
 	where p.name = 'job:' || f.type) r
@@ -48,8 +48,8 @@ order by r.rank, r.job, r.idx limit $2`
 
 	// readyUnheldSQL is for types without a limit, of which no permits are kept: it walks the lane.
 	readyUnheldSQL = `
-select r.type, r.rank, r.job, r.idx from unnest($3::text[]) as f (type) cross join lateral (
-	select r.type, r.rank, r.job, r.idx
+select r.ctid, r.type, r.rank, r.job, r.idx from unnest($3::text[]) as f (type) cross join lateral (
+	select r.ctid, r.type, r.rank, r.job, r.idx
 	from perdure.ready r cross join lateral (
 		select permit from perdure.step where job = r.job and idx = 0 offset 0) s
 	where r.agent = $1 and r.type = f.type and s.permit
@@ -86,7 +86,10 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]perdure.StepRef, er
 // looks are the queries of one look.
 func (tx *tx) looks(l *look, max int, full []string, found *[]readyRow) (list []*statement) {
 	scan := func(r *reader) readyRow {
-		return readyRow{l.agent, r.word(), r.int(), perdure.StepRef{Job: r.uuid(), Index: r.int()}}
+		at := tid(r.next())
+		row := readyRow{l.agent, r.word(), r.int(), scanRef(r)}
+		tx.queued[row.StepRef] = at
+		return row
 	}
 	ask := func(sql string) *statement {
 		s := into(q(sql).text(l.agent).int(max), found, scan)

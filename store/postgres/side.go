@@ -153,9 +153,7 @@ func (d *sides) statements() (list []*statement) {
 	if len(d.closed) > 0 {
 		list = append(list, openGrid(d.closed, false).remove("open"))
 	}
-	if len(d.unready) > 0 {
-		list = append(list, readyGrid(d.unready).remove("ready"))
-	}
+	list = append(list, d.leave()...)
 	if len(d.undue) > 0 {
 		list = append(list, dueGrid(d.undue).remove("due"))
 	}
@@ -184,6 +182,36 @@ func (d *sides) statements() (list []*statement) {
 		list = append(list, permitGrid(d.taken).insert("permit", there))
 	}
 	return append(list, d.tx.sets.statements(d.out, d.in)...)
+}
+
+// leave takes steps out of the queue: those that this transaction has found there where they are, the others
+// by their key. Where one has moved, the transaction is tried again.
+func (d *sides) leave() (list []*statement) {
+	var others []readyRow
+	g := queuedGrid()
+	for _, r := range d.unready {
+		at, found := d.tx.queued[r.StepRef]
+		if !found {
+			others = append(others, r)
+			continue
+		}
+		delete(d.tx.queued, r.StepRef)
+		g.row()
+		g.at(0).tid(at)
+		g.at(1).uuid(r.Job)
+		g.at(2).int4(r.Index)
+	}
+	if g.rows > 0 {
+		list = append(list, g.remove("ready").exact(g.rows))
+	}
+	if len(others) > 0 {
+		list = append(list, readyGrid(others).remove("ready"))
+	}
+	return list
+}
+
+func queuedGrid() *grid {
+	return newGrid(field{"ctid", tTID}, field{"job", tUUID}, field{"idx", tInt4})
 }
 
 func openGrid(rows []openRow, whole bool) *grid {

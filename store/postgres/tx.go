@@ -23,7 +23,7 @@ import (
 func (s *Store) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 	var asked []perdure.JobID
 	return s.retry(ctx, func(ctx context.Context) error {
-		tx := &tx{store: s, clock: &s.clock, before: asked, firsts: map[perdure.JobID]*firstRow{},
+		tx := &tx{store: s, clock: &s.clock, before: asked, firsts: map[perdure.JobID]*firstRow{}, queued: map[perdure.StepRef]tid{},
 			sets: setsTx{store: s.sets}, lanes: lanesTx{store: &s.lanes}}
 		err := s.update(ctx, tx, fn)
 		if len(tx.asked) > len(asked) {
@@ -92,6 +92,7 @@ type tx struct {
 	stirred bool            // there is something to claim, or to look at
 
 	firsts map[perdure.JobID]*firstRow // locked, and not written since
+	queued map[perdure.StepRef]tid     // rows of ready that were found
 	limits []perdure.Limit             // those that there are
 	shapes []perdure.ShapeID           // written by this transaction
 	sets   setsTx

@@ -3,12 +3,15 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	driver "zombiezen.com/go/sqlite"
 
 	"perdure"
 )
@@ -125,6 +128,32 @@ func TestBroken(t *testing.T) {
 	}
 	if j, err := s.Job(ctx, perdure.JobID{15: 1}); err != nil || j == nil {
 		t.Errorf("a read: %v, %v", j, err)
+	}
+}
+
+// A commit of which nobody knows whether it is on the disk is told from one that did not happen (F006, F110).
+func TestCommitFailed(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
+	for code, want := range map[driver.ResultCode]string{
+		driver.ResultIOErrWrite: "cannot be read or written", driver.ResultFull: "no space is left",
+		driver.ResultBusy: "locked by another program", driver.ResultReadOnly: "cannot be read or written",
+		driver.ResultCorrupt: "restore a backup",
+	} {
+		err := s.commitFailed(fmt.Errorf("sqlite: step: %w", code.ToError()))
+		if perdure.CodeOf(err) != perdure.CodeUnavailable || errors.Is(err, perdure.ErrUnknown) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: got %v", code, err)
+		}
+	}
+	if err := save(s, big(1)); err != nil {
+		t.Fatal(err)
+	}
+	for _, code := range []driver.ResultCode{driver.ResultIOErrFsync, driver.ResultIOErrDirFsync} {
+		if err := s.commitFailed(fmt.Errorf("sqlite: step: %w", code.ToError())); !errors.Is(err, perdure.ErrUnknown) {
+			t.Errorf("%v: got %v", code, err)
+		}
+		if err := save(s, big(2)); !errors.Is(err, perdure.ErrBroken) {
+			t.Errorf("after %v: got %v", code, err)
+		}
 	}
 }
 

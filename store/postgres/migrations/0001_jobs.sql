@@ -84,7 +84,7 @@ create table perdure.step (
 	given_up_reason text,
 	primary key (job, idx)
 ) with (
-	fillfactor = 60,
+	fillfactor = 45,
 	autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
 	autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_limit = 2000
 );
