@@ -17,7 +17,7 @@ const (
 
 // Follow implements perdure.Jobs.
 func (n *Node) Follow(ctx context.Context, ref string, see func(*perdure.JobView) error) error {
-	id, err := n.resolve(ctx, ref)
+	id, err := n.named(ctx, ref)
 	if err != nil {
 		return err
 	}

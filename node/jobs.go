@@ -109,7 +109,7 @@ const followPoll = 500 * time.Millisecond
 
 // Job implements perdure.Jobs.
 func (n *Node) Job(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error) {
-	id, err := n.resolve(ctx, ref)
+	id, err := n.named(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -159,6 +159,14 @@ func (n *Node) pause(ctx context.Context, moved <-chan struct{}) error {
 	case <-timer.C:
 	}
 	return nil
+}
+
+// named is resolve for those who look at the job themselves: a whole id need not be looked up.
+func (n *Node) named(ctx context.Context, ref string) (perdure.JobID, error) {
+	if id, err := perdure.ParseJobID(ref); err == nil {
+		return id, nil
+	}
+	return n.resolve(ctx, ref)
 }
 
 // resolve finds the job that ref names.
@@ -245,7 +253,7 @@ func (n *Node) Act(ctx context.Context, ref string, act perdure.Act) (*perdure.J
 	if len(act.Reason) > perdure.MaxReasonBytes {
 		return nil, perdure.Refuse(perdure.CodeTooLarge, "the reason is over %d bytes", perdure.MaxReasonBytes)
 	}
-	id, err := n.resolve(ctx, ref)
+	id, err := n.named(ctx, ref)
 	if err != nil {
 		return nil, err
 	}

@@ -78,6 +78,7 @@ type picture struct {
 	n     *Node
 	plan  *perdure.Plan
 	id    perdure.JobID
+	job   *perdure.Job // as it was just read; nil once it was drawn
 	open  []bool // by index: not settled
 	drawn []time.Time
 	read  time.Time // when the rows were read last, by the store's clock
@@ -95,7 +96,7 @@ func (n *Node) look(ctx context.Context, id perdure.JobID) (*picture, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &picture{n: n, plan: plan, id: id, open: make([]bool, len(plan.Steps)), drawn: make([]time.Time, len(plan.Steps))}, nil
+	return &picture{n: n, plan: plan, id: id, job: j, open: make([]bool, len(plan.Steps)), drawn: make([]time.Time, len(plan.Steps))}, nil
 }
 
 // whole draws all of the job.
@@ -111,18 +112,31 @@ func (p *picture) news(ctx context.Context) (*perdure.JobView, error) {
 	return p.draw(ctx, p.read.Add(-slack))
 }
 
+// reread is the job as it is now.
+func (p *picture) reread(ctx context.Context) (*perdure.Job, error) {
+	j := p.job
+	if p.job = nil; j != nil {
+		return j, nil
+	}
+	j, err := p.n.store.Job(ctx, p.id)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	if j == nil {
+		return nil, perdure.Refuse(perdure.CodeNotFound, "there is no job %s", p.id)
+	}
+	return j, nil
+}
+
 func (p *picture) draw(ctx context.Context, since time.Time) (*perdure.JobView, error) {
 	store := p.n.store
 	now, err := store.Now(ctx)
 	if err != nil {
 		return nil, unreachable(err)
 	}
-	j, err := store.Job(ctx, p.id)
+	j, err := p.reread(ctx)
 	if err != nil {
-		return nil, unreachable(err)
-	}
-	if j == nil {
-		return nil, perdure.Refuse(perdure.CodeNotFound, "there is no job %s", p.id)
+		return nil, err
 	}
 	steps, err := store.StepsOf(ctx, p.id, since)
 	if err != nil {
@@ -132,7 +146,9 @@ func (p *picture) draw(ctx context.Context, since time.Time) (*perdure.JobView, 
 	v := jobView(j)
 	if since.IsZero() {
 		v.Input = p.plan.Definition.Input
-		if v.Alerts, err = p.n.openAlerts(ctx, p.id); err != nil {
+		if !j.Alerted {
+			v.Alerts = []perdure.AlertView{}
+		} else if v.Alerts, err = p.n.openAlerts(ctx, p.id); err != nil {
 			return nil, err
 		}
 	} else {

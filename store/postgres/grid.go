@@ -7,7 +7,8 @@ import (
 )
 
 // grid is rows on their way into a statement, by columns. A column that has the same value in all rows is
-// one parameter; only what varies is an array, and goes through unnest.
+// one parameter; only what varies is an array, and goes through unnest. Columns of one class are arrays all
+// together, or there would be as many texts as there are ways to vary.
 type grid struct {
 	columns []gridColumn
 	rows    int
@@ -34,9 +35,18 @@ type gridColumn struct {
 	cells cells
 	start int  // of the latest cell
 	first int  // length of the first
+	class int  // 0: of its own
 	same  int  // how many are as the first, until one is not
 	vary  bool // one is not
 	text  string
+}
+
+// classes puts all columns from the i-th on into one class.
+func (g *grid) classes(from int) *grid {
+	for i := from; i < len(g.columns); i++ {
+		g.columns[i].class = 1
+	}
+	return g
 }
 
 // row begins a row; its cells are then appended to at(0), at(1), …
@@ -84,10 +94,15 @@ func (c *gridColumn) all(n int) cells {
 // of what comes from unnest, which is told where anything varies.
 func (g *grid) into(s *statement) (from string) {
 	var arrays, names []string
+	vary := map[int]bool{}
 	for i := range g.columns {
 		c := &g.columns[i]
 		c.close()
-		if !c.vary && (g.rows == 1 || i > 0) {
+		vary[c.class] = vary[c.class] || c.class > 0 && c.vary
+	}
+	for i := range g.columns {
+		c := &g.columns[i]
+		if !c.vary && !vary[c.class] && (g.rows == 1 || i > 0) {
 			s.oids, s.buf = append(s.oids, c.typ.oid), append(s.buf, c.cells[:c.first]...)
 			c.text = fmt.Sprintf("$%d::%s", len(s.oids), c.typ.name)
 			continue

@@ -98,7 +98,7 @@ func TestLanesRollBack(t *testing.T) {
 	if err := s.Update(t.Context(), func(tx perdure.Tx) error {
 		found, err := tx.Ready("a", 9, nil)
 		if err != nil || len(found) != 2 {
-			return fmt.Errorf("%v: %v", err, numbers(found))
+			return errors.Join(err, fmt.Errorf("found %v", numbers(found)))
 		}
 		submitLane(t, s, laneJob(0, 5), laneJob(7, 9)) // below what was found
 		return nil

@@ -210,7 +210,7 @@ func (t *setsTx) keep(all []dueSet) (list []*statement) {
 		}
 	}
 	if len(gone) > 0 {
-		list = append(list, deleteSets(gone))
+		list = append(list, forSets(deleteSetsSQL, gone))
 	}
 	if n > 0 {
 		list = append(list, q(retimeSQL).array(tTime, n, old).array(tInt8, n, ids).array(tTime, n, next))

@@ -61,6 +61,7 @@ func plansWalkAlongIndexes(t *testing.T, rows int) {
 		{"HeldBy, any agent's request's", heldByAnyRequestSQL, []string{"out_holder", "step_pkey"}},
 		{"EmbeddedHolders", embeddedSQL, []string{"out_holder", "step_pkey"}},
 		{"delete sets", deleteSetsSQL, []string{"out_pkey"}},
+		{"delete empty sets", deleteEmptySQL, []string{"out_pkey", "step_pkey"}},
 		{"time sets anew", retimeSQL, []string{"out_pkey"}},
 		{"closeAlerts", closeAlertsSQL, []string{"alert_job"}},
 		{"Look", lookSQL, []string{"due_pkey", "out_pkey", "open_look", "ready_pkey"}},

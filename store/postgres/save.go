@@ -186,7 +186,7 @@ func (w *writing) alerts(all []perdure.Alert) {
 		return
 	}
 	g := newGrid(field{"job", tUUID}, field{"step", tText}, field{"kind", tText}, field{"name", tText}, field{"message", tText},
-		field{"raised_at", tTime}, field{"closed_at", tTime}, field{"closed_by", tText})
+		field{"raised_at", tTime}, field{"closed_at", tTime}, field{"closed_by", tText}).classes(1)
 	for _, a := range all {
 		g.row()
 		g.at(0).uuid(a.Job)
@@ -206,7 +206,7 @@ func (w *writing) history(all []perdure.Entry) {
 		return
 	}
 	g := newGrid(field{"job", tUUID}, field{"step", tText}, field{"run", tInt8}, field{"at", tTime},
-		field{"event", tText}, field{"author", tText}, field{"detail", tText})
+		field{"event", tText}, field{"author", tText}, field{"detail", tText}).classes(1)
 	for _, e := range all {
 		g.row()
 		g.at(0).uuid(e.Job)

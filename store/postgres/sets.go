@@ -10,27 +10,37 @@ import (
 )
 
 // sets is this process's memory of the rows of out that it wrote: which runs are in them, and how many are
-// still out, so that whoever ends the last one deletes the row. It is a mere shortcut. What is forgotten,
-// or was ended by another process, stays until its time has come: then the sweep finds nobody in it.
+// still out, so that whoever ends the last one deletes the row. It is a mere shortcut. Where other processes
+// end runs, too, a set is looked at now and then whether anybody is left in it; and what is forgotten stays
+// until its time has come: then the sweep finds nobody.
 type sets struct {
+	patience time.Duration // between looks at a set
+
 	mu    sync.Mutex
 	of    map[perdure.StepRef]*set
 	byID  map[int64]*set
 	spent []*set // nobody is left, and the row is there still: two transactions ended the last ones at once
+	old   []*set // to be looked at, in the order of their times
 }
 
 type set struct {
-	id    int64
-	until time.Time
-	left  int
+	id      int64
+	until   time.Time
+	left    int
+	members []perdure.StepRef
+	look    time.Time // not before
 }
 
 const (
-	maxMembers = 1 << 20 // remembered
-	maxSet     = 1000    // members of one row
+	maxMembers  = 1 << 20 // remembered
+	maxSet      = 1000    // members of one row
+	maxLooks    = 2       // at old sets, with one Save
+	setPatience = 30 * time.Second
 )
 
-func newSets() *sets { return &sets{of: map[perdure.StepRef]*set{}, byID: map[int64]*set{}} }
+func newSets() *sets {
+	return &sets{patience: setPatience, of: map[perdure.StepRef]*set{}, byID: map[int64]*set{}}
+}
 
 // setsTx is what one transaction does with sets. It becomes memory with the commit.
 type setsTx struct {
@@ -40,7 +50,7 @@ type setsTx struct {
 	ended   map[*set]int // how many in this transaction
 	deleted map[*set]bool
 	retimed map[int64]time.Time
-	gone    []int64 // deleted by the sweep
+	gone    []int64 // deleted because nobody was left
 }
 
 type membership struct {
@@ -61,12 +71,22 @@ const (
 	deleteSetsSQL = `delete from perdure.out where ctid = any (array(
 		select o.ctid from unnest($1::timestamptz[], $2::bigint[]) as u (until_at, id)
 		join perdure.out o on o.until_at = any(array[u.until_at]) and o.id = u.id for update of o skip locked))`
+	deleteEmptySQL = `delete from perdure.out where ctid = any (array(
+		select o.ctid from unnest($1::timestamptz[], $2::bigint[]) as u (until_at, id)
+		join perdure.out o on o.until_at = any(array[u.until_at]) and o.id = u.id
+		where not exists (select from unnest(o.jobs, o.idxs) as m (job, idx)
+			join perdure.step s on s.job = any(array[m.job]) and s.idx = m.idx where s.phase = 3)
+		for update of o skip locked)) returning id`
 )
 
 // statements write the sets of those who come, and delete those whose last member goes.
 func (t *setsTx) statements(come []*perdure.Step, go_ []perdure.StepRef) (list []*statement) {
-	if spent := t.leave(go_); len(spent) > 0 {
-		list = append(list, deleteSets(spent))
+	spent, old := t.leave(go_)
+	if len(spent) > 0 {
+		list = append(list, forSets(deleteSetsSQL, spent))
+	}
+	if len(old) > 0 {
+		list = append(list, into(forSets(deleteEmptySQL, old), &t.gone, (*reader).int64))
 	}
 	groups := map[together][]*perdure.Step{}
 	var order []together
@@ -87,11 +107,11 @@ func (t *setsTx) statements(come []*perdure.Step, go_ []perdure.StepRef) (list [
 
 // join makes a set.
 func (t *setsTx) join(key together, members []*perdure.Step) *statement {
-	made := &set{id: rand.Int64(), until: time.UnixMicro(key.until), left: len(members)}
+	refs := make([]perdure.StepRef, len(members))
+	made := &set{id: rand.Int64(), until: time.UnixMicro(key.until), left: len(members), members: refs}
 	if t.joined == nil {
 		t.joined = make(map[perdure.StepRef]*set, len(members))
 	}
-	refs := make([]perdure.StepRef, len(members))
 	for i, s := range members {
 		refs[i] = s.StepRef
 		t.joined[s.StepRef] = made
@@ -99,8 +119,8 @@ func (t *setsTx) join(key together, members []*perdure.Step) *statement {
 	return q(insertSetSQL).moment(made.until).int64(made.id).text(key.agent).text(key.holder).text(key.request).refs(refs)
 }
 
-// leave counts those who go, and gives the sets in which nobody is left.
-func (t *setsTx) leave(refs []perdure.StepRef) (spent []*set) {
+// leave counts those who go, and gives the sets in which nobody is left, and some in which that may be so.
+func (t *setsTx) leave(refs []perdure.StepRef) (spent, old []*set) {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	if t.ended == nil {
@@ -124,16 +144,30 @@ func (t *setsTx) leave(refs []perdure.StepRef) (spent []*set) {
 			spent = append(spent, of)
 		}
 	}
-	return spent
+	return spent, t.store.aged()
 }
 
-func deleteSets(spent []*set) *statement {
+// aged are some sets that have not been looked at for long.
+func (m *sets) aged() (old []*set) {
+	for now := time.Now(); len(m.old) > 0 && len(old) < maxLooks && !now.Before(m.old[0].look); {
+		of := m.old[0]
+		m.old = m.old[1:]
+		if m.byID[of.id] == of {
+			of.look = now.Add(m.patience)
+			m.old = append(m.old, of)
+			old = append(old, of)
+		}
+	}
+	return old
+}
+
+func forSets(sql string, which []*set) *statement {
 	var until, ids cells
-	for _, s := range spent {
+	for _, s := range which {
 		until.moment(s.until)
 		ids.int8(s.id)
 	}
-	return q(deleteSetsSQL).array(tTime, len(spent), until).array(tInt8, len(spent), ids)
+	return q(sql).array(tTime, len(which), until).array(tInt8, len(which), ids)
 }
 
 // committed makes memory of what the transaction did.
@@ -155,7 +189,7 @@ func (t *setsTx) committed() {
 		}
 	}
 	for _, id := range t.gone {
-		delete(m.byID, id)
+		m.forget(m.byID[id])
 	}
 	for id, until := range t.retimed {
 		if of := m.byID[id]; of != nil {
@@ -163,11 +197,27 @@ func (t *setsTx) committed() {
 		}
 	}
 	if len(m.of)+len(t.joined) > maxMembers {
-		m.of, m.byID = map[perdure.StepRef]*set{}, map[int64]*set{}
+		m.of, m.byID, m.old = map[perdure.StepRef]*set{}, map[int64]*set{}, nil
 	}
 	for ref, of := range t.joined {
 		m.of[ref] = of
-		m.byID[of.id] = of
+		if m.byID[of.id] == nil {
+			m.byID[of.id] = of
+			of.look = time.Now().Add(m.patience)
+			m.old = append(m.old, of)
+		}
+	}
+}
+
+func (m *sets) forget(of *set) {
+	if of == nil {
+		return
+	}
+	delete(m.byID, of.id)
+	for _, ref := range of.members {
+		if m.of[ref] == of {
+			delete(m.of, ref)
+		}
 	}
 }
 
@@ -187,7 +237,6 @@ func (t *setsTx) unknown() {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	for _, l := range t.left {
-		delete(t.store.of, l.StepRef)
-		delete(t.store.byID, l.id)
+		t.store.forget(l.set)
 	}
 }

@@ -106,6 +106,9 @@ func update(k shape, rows []change) *statement {
 	}
 	g := newGrid(fields...)
 	g.keyed = fields[0].name
+	for i := keys; i < len(fields); i++ {
+		g.columns[i].class = classOf(i-keys < len(guards), fields[i].typ)
+	}
 	for i := range rows {
 		g.row()
 		g.change(&rows[i], keys, guards, set)
@@ -137,6 +140,23 @@ func (tx *tx) move(id perdure.JobID) *tid {
 	}
 	delete(tx.firsts, id)
 	return &row.at
+}
+
+// Classes of what an update carries: what is compared, times, and the rest.
+const (
+	classGuard = 1 + iota
+	classTime
+	classRest
+)
+
+func classOf(guard bool, typ *sqlType) int {
+	switch {
+	case guard:
+		return classGuard
+	case typ == tTime:
+		return classTime
+	}
+	return classRest
 }
 
 func guardsOf(k shape) (guards []column) {

@@ -15,7 +15,7 @@ func TestViews(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
 	n := job(1, "order-1")
-	n.Job.Labels = map[string]string{"customer": "c-77"}
+	n.Job.Labels, n.Job.Input = map[string]string{"customer": "c-77"}, []byte(`{"a":1}`)
 	mustSubmit(t, s, n)
 	until := time.Now().Add(time.Hour).Truncate(time.Second).UTC()
 	if err := s.Update(t.Context(), func(tx perdure.Tx) error {
@@ -39,8 +39,8 @@ func TestViews(t *testing.T) {
 			[]any{id, "only", "unsure", "done", "running", "h", until}),
 		"select run, direction, was, turn, failures, outcome, output, input, edited from perdure.steps where job_id = perdure.job_id('" + id + "')": fmt.Sprint(
 			[]any{int64(1), "do", "undone", int32(1), int32(0), nil, `\377`, `{"n":1.0}`, nil}),
-		`select job, key, "then", phase, labels ->> 'customer', definition from perdure.jobs`: fmt.Sprint(
-			[]any{id, "order-1", nil, "waiting", "c-77", "{}"}),
+		`select job, key, "then", phase, labels ->> 'customer', definition, input from perdure.jobs`: fmt.Sprint(
+			[]any{id, "order-1", nil, "waiting", "c-77", "{}", `{"a":1}`}),
 		"select job, step, kind, message, closed_at from perdure.alerts": fmt.Sprint([]any{id, "only", "parked", "look", nil}),
 		"select job, step, run, event, author, detail from perdure.history": fmt.Sprint(
 			[]any{id, "only", int64(1), "failed", "h", nil}),

@@ -1,0 +1,72 @@
+package postgres
+
+import (
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/internal/pgtest"
+)
+
+// A set whose runs were all ended by another process is found and deleted by the one that wrote it, long
+// before its time; one in which somebody is left stays.
+func TestSetsThatOthersEnd(t *testing.T) {
+	url := pgtest.Start(t)
+	s, other := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
+	s.sets.patience = 0
+	submitLane(t, s, laneJob(1, 5), laneJob(2, 5), laneJob(3, 5), laneJob(4, 5))
+	change := func(of *Store, edit func(*perdure.Step), ns ...int) {
+		t.Helper()
+		if err := of.Update(t.Context(), func(tx perdure.Tx) error {
+			var c perdure.Changes
+			for _, n := range ns {
+				id := laneJob(n, 5).Job.ID
+				if _, err := tx.LockJobs([]perdure.JobID{id}); err != nil {
+					return err
+				}
+				steps, err := tx.Steps([]perdure.StepRef{{Job: id}})
+				if err != nil {
+					return err
+				}
+				now := *steps[0]
+				edit(&now)
+				c.Steps = append(c.Steps, perdure.StepChange{Now: &now, Was: steps[0]})
+			}
+			return tx.Save(&c)
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func() (n int) {
+		t.Helper()
+		n, err := first(query(t.Context(), s, q("select count(*)::int from perdure.out"), (*reader).int))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	until := time.Now().Add(time.Hour)
+	run := func(st *perdure.Step) {
+		st.Phase, st.LockedBy, st.LockedUntil = perdure.Running, "h", until
+	}
+	end := func(st *perdure.Step) { st.Phase = perdure.Settled }
+	touch := func(st *perdure.Step) { st.Failures++ }
+	change(s, run, 1, 2)
+	change(s, run, 3)
+	change(other, end, 1, 2)
+	if n := count(); n != 2 {
+		t.Errorf("%d sets", n)
+	}
+	for range 3 {
+		time.Sleep(20 * time.Millisecond)
+		change(s, touch, 4)
+	}
+	if n := count(); n != 1 || len(s.sets.of) != 1 || len(s.sets.byID) != 1 {
+		t.Errorf("%d sets, %d members and %d sets remembered", n, len(s.sets.of), len(s.sets.byID))
+	}
+	change(s, end, 3)
+	change(s, touch, 4)
+	if n := count(); n != 0 || len(s.sets.of)+len(s.sets.byID) != 0 {
+		t.Errorf("%d sets, and memory of %v %v", n, s.sets.of, s.sets.byID)
+	}
+}
