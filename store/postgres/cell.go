@@ -6,7 +6,7 @@ import (
 )
 
 // A value travels as a cell: its length in four bytes, and its bytes in PostgreSQL's binary format; a null
-// is a length of -1. Parameters, elements of arrays and columns of COPY all are cells.
+// is a length of -1. Parameters and elements of arrays are cells.
 
 // kind of a value, in SQL.
 type sqlType struct {

@@ -168,7 +168,7 @@ func those(job, step bool) (list []column) {
 	return list
 }
 
-// names lists columns for a select, a COPY.
+// names lists columns for a select.
 func names(list []column, prefix string) string {
 	words := make([]string, len(list))
 	for i, c := range list {

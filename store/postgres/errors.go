@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -61,6 +62,9 @@ func judge(err error, conn *pgxpool.Conn) error {
 			if k, ok := kinds[code]; ok {
 				return &fault{k, err}
 			}
+		}
+		if pe.Code == "23505" && pe.TableName == "step" { // a key, or an id, is taken
+			return &fault{again, fmt.Errorf("%w: %s", perdure.ErrStale, pe.Message)}
 		}
 		switch pe.Code {
 		case "42P01", "42703", "3F000": // undefined table, column, schema

@@ -12,8 +12,8 @@ const closeAlertsSQL = `update perdure.alert a set closed_at = coalesce($5, cloc
 	where a.job = $1 and a.closed_at is null and ($2 = '' or a.step = $2)
 	and (a.kind = any ($3::text[]) or $2 <> '' and cardinality($3::text[]) = 0 and a.kind in ('parked', 'approval'))`
 
-// Save writes new jobs by COPY and all the rest in one round trip, in the order of the fields of Changes,
-// and compares how many rows were met with how many there should have been.
+// Save sends everything in one round trip, in the order of the fields of Changes, and compares how many rows
+// were met with how many there should have been.
 func (tx *tx) Save(c *perdure.Changes) error {
 	if c.Empty() {
 		return nil
@@ -24,9 +24,7 @@ func (tx *tx) Save(c *perdure.Changes) error {
 		return err
 	}
 	w := &writing{tx: tx, sides: sides{tx: tx}}
-	if err := w.newJobs(c.NewJobs); err != nil {
-		return err
-	}
+	w.newJobs(c.NewJobs)
 	w.changes(c.Jobs, c.Steps)
 	w.payloads(c.Payloads)
 	for _, ch := range c.CloseAlerts {
@@ -49,18 +47,16 @@ func (w *writing) add(s *statement) { w.list = append(w.list, s) }
 
 // newJobs writes submissions. A key that is taken means that somebody was faster: the transaction is
 // tried again and then finds the key.
-func (w *writing) newJobs(all []perdure.NewJob) error {
+func (w *writing) newJobs(all []perdure.NewJob) {
 	if len(all) == 0 {
-		return nil
+		return
 	}
 	w.shapes(all)
 	// In the order of keys, so that two who submit the same ones do not wait for each other.
 	all = slices.SortedFunc(slices.Values(all), func(a, b perdure.NewJob) int {
 		return cmp.Or(cmp.Compare(a.Job.Key, b.Job.Key), compareIDs(a.Job.ID, b.Job.ID))
 	})
-	if err := w.tx.copySteps(all); err != nil {
-		return err
-	}
+	w.insertSteps(all)
 	labels := newGrid(field{"name", tText}, field{"value", tText}, field{"job", tUUID})
 	inputs := newGrid(field{"job", tUUID}, field{"idx", tInt4}, field{"input", tBytea})
 	for _, n := range all {
@@ -87,7 +83,6 @@ func (w *writing) newJobs(all []perdure.NewJob) error {
 	if inputs.rows > 0 {
 		w.add(inputs.insert("payload", "").exact(inputs.rows))
 	}
-	return nil
 }
 
 // shapes writes those that are not known to be there; the first of its id stays.

@@ -142,9 +142,10 @@ func (tx *tx) move(id perdure.JobID) *tid {
 	return &row.at
 }
 
-// Classes of what an update carries: what is compared, times, and the rest.
+// Classes of what is written: what is compared, what a job has of its own, times, and the rest.
 const (
 	classGuard = 1 + iota
+	classOwn
 	classTime
 	classRest
 )
