@@ -153,7 +153,9 @@ func (p *perdureServer) submit(ctx context.Context, def *template, n int) error 
 	return err
 }
 
-func (p *perdureServer) SubmitBatch(ctx context.Context, n int) error { return p.submit(ctx, oneStep, n) }
+func (p *perdureServer) SubmitBatch(ctx context.Context, n int) error {
+	return p.submit(ctx, oneStep, n)
+}
 
 func (p *perdureServer) Submit(ctx context.Context) error {
 	_, _, err := p.client.Submit(ctx, oneStep.text(), "application/json")

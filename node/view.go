@@ -79,7 +79,7 @@ type picture struct {
 	plan  *perdure.Plan
 	id    perdure.JobID
 	job   *perdure.Job // as it was just read; nil once it was drawn
-	open  []bool // by index: not settled
+	open  []bool       // by index: not settled
 	drawn []time.Time
 	read  time.Time // when the rows were read last, by the store's clock
 }
