@@ -92,6 +92,9 @@ func (s *Supervisor) round(ctx context.Context) (pause time.Duration, err error)
 	// A claim that waits although there is work has missed its wake-up: the news came from another node
 	// and was lost (F068).
 	s.cfg.Scheduler.Wake(look.Ready)
+	if look.Next.IsZero() && len(look.Ready) == 0 {
+		return s.cfg.Period * 3 / 2, nil // nothing is out and nothing waits: what is let out from now on has its time before it
+	}
 	if in := look.In(); in > 0 {
 		return min(in, s.cfg.Period), nil
 	}
