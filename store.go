@@ -109,7 +109,8 @@ type Reader interface {
 	// LimitUse counts and names the holders of a limit, at most max of them. Both are 0 of what nobody holds.
 	LimitUse(ctx context.Context, name string, max int) (used int, holders []LimitHolder, err error)
 	ListLimits(context.Context) ([]Limit, error)
-	// Look says what there is to be done, and when: it is asked often, and is one query at most.
+	// Look says what there is to be done, and when: it is asked often, and is one query unless something
+	// is due.
 	Look(ctx context.Context, agents []string) (Look, error)
 	// Backlog counts unsettled jobs, up to max.
 	Backlog(ctx context.Context, max int) (int, error)

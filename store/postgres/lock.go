@@ -37,9 +37,21 @@ const (
 		from perdure."limit" l where name = any($1) order by name`
 )
 
+// crossTime is how long a transaction that has locked jobs waits for others: less than PostgreSQL does before
+// it looks for a deadlock, or whoever locks in order would be ended as often as who does not. Tried again, it
+// locks all that it asked for at once.
+const (
+	crossTime      = "200ms"
+	lockTimeoutSQL = "select set_config('lock_timeout', $1, true)"
+)
+
 func (tx *tx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
+	crossing := len(tx.asked) > 0
 	tx.asked = append(tx.asked, ids...)
-	if len(tx.before) == 0 {
+	switch {
+	case crossing:
+		return tx.lockJobs(lockJobsSQL, ids, q(lockTimeoutSQL).text(crossTime), q(lockTimeoutSQL).text(tx.store.lockTimeout))
+	case len(tx.before) == 0:
 		return tx.lockJobs(lockJobsSQL, ids)
 	}
 	more := slices.Concat(ids, tx.before)
@@ -62,8 +74,8 @@ type firstRow struct {
 }
 
 // lockJobs gives the rows as they are once they are locked: where a lock was waited for, PostgreSQL
-// reads that row again.
-func (tx *tx) lockJobs(sql string, ids []perdure.JobID) ([]*perdure.Job, error) {
+// reads that row again. Around it, settings may be changed.
+func (tx *tx) lockJobs(sql string, ids []perdure.JobID, around ...*statement) ([]*perdure.Job, error) {
 	jobs := make([]*perdure.Job, 0, len(ids))
 	var room []firstRow
 	lock := q(sql).uuids(ids).each(func(r *reader) error {
@@ -80,7 +92,11 @@ func (tx *tx) lockJobs(sql string, ids []perdure.JobID) ([]*perdure.Job, error) 
 		tx.firsts[row.job.ID] = row
 		return nil
 	})
-	if err := tx.run(lock, tx.readClock()); err != nil {
+	list := []*statement{lock, tx.readClock()}
+	if len(around) == 2 {
+		list = []*statement{around[0], lock, around[1], tx.readClock()}
+	}
+	if err := tx.run(list...); err != nil {
 		return nil, err
 	}
 	return jobs, nil

@@ -25,12 +25,13 @@ import (
 
 // Store is a database that holds jobs.
 type Store struct {
-	pool     *pgxpool.Pool
-	limits   Limits
-	settings string // SQL that makes them so for one transaction
-	clock    clock
-	hints    hints
-	close    sync.Once
+	pool        *pgxpool.Pool
+	limits      Limits
+	settings    string // SQL that makes them so for one transaction
+	lockTimeout string // as they are, or the URL
+	clock       clock
+	hints       hints
+	close       sync.Once
 
 	shapes shapes // what this process knows of what is stored
 	sets   *sets
@@ -82,7 +83,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, perdure.Refuse(perdure.CodeInvalid, "postgres: %v", err)
 	}
-	s := &Store{pool: pool, limits: cfg.limits, settings: cfg.settings(), sets: newSets(),
+	s := &Store{pool: pool, limits: cfg.limits, settings: cfg.settings(), lockTimeout: cfg.lockTimeout(), sets: newSets(),
 		lanes: lanes{quick: quickLook, rest: fullRest}}
 	s.hints.start(s)
 	if err := s.CheckSchema(ctx); err != nil {
@@ -121,6 +122,14 @@ func configure(dsn string, opts []Option) (*config, error) {
 		c.ConnConfig.RuntimeParams["application_name"] = "perdure"
 	}
 	return c, nil
+}
+
+// lockTimeout is that of every transaction.
+func (c *config) lockTimeout() string {
+	if given, ok := c.ConnConfig.RuntimeParams["lock_timeout"]; ok {
+		return given
+	}
+	return fmt.Sprint(c.limits.Lock.Milliseconds())
 }
 
 // settings are those of every transaction. The time limits yield to those in the URL.
