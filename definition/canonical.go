@@ -123,6 +123,9 @@ func (d *decoder) finish() *perdure.Plan {
 	plan.Text = appendDefinition(make([]byte, 0, room), &common, nil)
 	sum := sha256.Sum256(plan.Text)
 	plan.ID = perdure.ShapeID(sum[:len(plan.ID)])
+	if d.stored {
+		return plan // of which the shape alone is wanted
+	}
 	// The fingerprint is that of the text with its steps in the order of their names.
 	order := make([]int, len(d.def.Steps))
 	for i := range order {

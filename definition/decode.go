@@ -73,14 +73,8 @@ func (d *decoder) job(n *node) {
 		case "type":
 			seen |= 1
 			d.def.Type = d.name(v, p)
-		case "key":
-			d.key = v
-		case "priority":
-			d.prio = v
-		case "labels":
-			d.def.Labels = d.labels(v, p)
-		case "input":
-			d.input = v
+		case "key", "priority", "labels", "input":
+			d.value(k.name, v)
 		case "flow":
 			if d.string(v, p) && v.text != "chain" {
 				d.add(p, v.at, "unknown flow %s", quote(v.text)).hinted("flow: chain makes each step come after the one before it")
@@ -104,6 +98,20 @@ func (d *decoder) job(n *node) {
 	}
 	if seen&2 == 0 {
 		d.add(nil, n.at, "`steps` is missing").hinted("a job has at least one step with an agent")
+	}
+}
+
+// value reads a field that one job has of its own; others are not its concern (see isValue).
+func (d *decoder) value(name string, v *node) {
+	switch name {
+	case "key":
+		d.key = v
+	case "priority":
+		d.prio = v
+	case "labels":
+		d.def.Labels = d.labels(v, (*pointer)(nil).member(name))
+	case "input":
+		d.input = v
 	}
 }
 

@@ -106,17 +106,7 @@ func (d *decoder) again(n *node, k *memo) (*perdure.Plan, bool) {
 	def := *k.shape.Common
 	d.def = &def
 	for i := range n.keys {
-		v, p := &n.kids[i], (*pointer)(nil).member(n.keys[i].name)
-		switch n.keys[i].name {
-		case "key":
-			d.key = v
-		case "priority":
-			d.prio = v
-		case "labels":
-			d.def.Labels = d.labels(v, p)
-		case "input":
-			d.input = v
-		}
+		d.value(n.keys[i].name, &n.kids[i])
 	}
 	d.submission()
 	// Values that are filled in many times over could be too large together.

@@ -139,25 +139,24 @@ func (q *queue) bringBack(l *look) {
 	for agent, ws := range l.back {
 		q.putBack(agent, ws, l.limited[agent])
 	}
-	for agent, limited := range l.limited {
-		if limited {
-			q.limited[agent] = true
-		} else {
-			delete(q.limited, agent)
-		}
-	}
-	for agent, more := range l.behind {
-		if more {
-			q.behind[agent] = true
-		} else {
-			delete(q.behind, agent)
-		}
-	}
+	learn(q.limited, l.limited)
+	learn(q.behind, l.behind)
 	q.tell(l.woken)
 	if l.freed {
 		q.freed = q.clock
 		for agent := range q.limited {
 			q.tell([]string{agent})
+		}
+	}
+}
+
+// learn brings a set up to what was found of some agents.
+func learn(set, found map[string]bool) {
+	for agent, is := range found {
+		if is {
+			set[agent] = true
+		} else {
+			delete(set, agent)
 		}
 	}
 }

@@ -190,7 +190,6 @@ func (m *mask) add(c column, is bool) {
 
 // jobDiff and stepDiff say which columns a change writes.
 func jobDiff(now, was *perdure.Job) (m mask) {
-
 	m.add(cJobUpdatedAt, !now.UpdatedAt.Equal(was.UpdatedAt))
 	m.add(cSettledAt, !now.SettledAt.Equal(was.SettledAt))
 	m.add(cUnsettled, now.Unsettled != was.Unsettled)

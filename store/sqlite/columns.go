@@ -119,172 +119,73 @@ func (c columns) list(after ...string) string {
 	return b.String()
 }
 
+// add puts one in, if it is to be.
+func (c *columns) add(one columns, is bool) {
+	if is {
+		*c |= one
+	}
+}
+
 // diffSteps are the columns in which two states of a step differ.
 func diffSteps(a, b *perdure.Step) (c columns) {
-	if a.Current != b.Current {
-		c |= colCurrent
-	}
-	if a.Desired != b.Desired {
-		c |= colDesired
-	}
-	if a.Phase != b.Phase {
-		c |= colPhase
-	}
-	if a.Run != b.Run {
-		c |= colRun
-	}
-	if a.Direction != b.Direction {
-		c |= colDirection
-	}
-	if a.Was != b.Was {
-		c |= colWas
-	}
-	if a.Turn != b.Turn {
-		c |= colTurn
-	}
-	if a.Agent != b.Agent {
-		c |= colAgent
-	}
-	if a.LockedBy != b.LockedBy {
-		c |= colLockedBy
-	}
-	if a.Request != b.Request {
-		c |= colRequest
-	}
-	if !a.CompleteBy.Equal(b.CompleteBy) {
-		c |= colCompleteBy
-	}
-	if !a.LockedUntil.Equal(b.LockedUntil) {
-		c |= colLockedUntil
-	}
-	if a.Heartbeat != b.Heartbeat {
-		c |= colHeartbeat
-	}
-	if !a.AvailableAt.Equal(b.AvailableAt) {
-		c |= colAvailableAt
-	}
-	if a.Outcome != b.Outcome {
-		c |= colOutcome
-	}
-	if a.HasOutput != b.HasOutput {
-		c |= colHasOutput
-	}
-	if a.OwnInput != b.OwnInput {
-		c |= colOwnInput
-	}
-	if a.Blockers != b.Blockers {
-		c |= colBlockers
-	}
-	if !a.ReadyAt.Equal(b.ReadyAt) {
-		c |= colReadyAt
-	}
-	if !a.StartedAt.Equal(b.StartedAt) {
-		c |= colStartedAt
-	}
-	if !a.EndedAt.Equal(b.EndedAt) {
-		c |= colEndedAt
-	}
-	if !a.UpdatedAt.Equal(b.UpdatedAt) {
-		c |= colUpdatedAt
-	}
-	if a.Skipped != b.Skipped {
-		c |= colSkipped
-	}
-	if a.Failures != b.Failures {
-		c |= colFailures
-	}
-	if a.Rung != b.Rung {
-		c |= colRung
-	}
-	if a.Waits != b.Waits {
-		c |= colWaits
-	}
-	if a.Returns != b.Returns {
-		c |= colReturns
-	}
-	if a.ErrorCode != b.ErrorCode {
-		c |= colErrorCode
-	}
-	if a.LastError != b.LastError {
-		c |= colLastError
-	}
-	if a.Progress != b.Progress {
-		c |= colProgress
-	}
-	if a.Edited != b.Edited {
-		c |= colEdited
-	}
-	if a.GivenUp != b.GivenUp {
-		c |= colGivenUp
-	}
-	if (a.Phase == perdure.Ready) != (b.Phase == perdure.Ready) {
-		c |= colReady
-	}
-	if !dueAt(a).Equal(dueAt(b)) {
-		c |= colDueAt
-	}
+	c.add(colCurrent, a.Current != b.Current)
+	c.add(colDesired, a.Desired != b.Desired)
+	c.add(colPhase, a.Phase != b.Phase)
+	c.add(colRun, a.Run != b.Run)
+	c.add(colDirection, a.Direction != b.Direction)
+	c.add(colWas, a.Was != b.Was)
+	c.add(colTurn, a.Turn != b.Turn)
+	c.add(colAgent, a.Agent != b.Agent)
+	c.add(colLockedBy, a.LockedBy != b.LockedBy)
+	c.add(colRequest, a.Request != b.Request)
+	c.add(colCompleteBy, !a.CompleteBy.Equal(b.CompleteBy))
+	c.add(colLockedUntil, !a.LockedUntil.Equal(b.LockedUntil))
+	c.add(colHeartbeat, a.Heartbeat != b.Heartbeat)
+	c.add(colAvailableAt, !a.AvailableAt.Equal(b.AvailableAt))
+	c.add(colOutcome, a.Outcome != b.Outcome)
+	c.add(colHasOutput, a.HasOutput != b.HasOutput)
+	c.add(colOwnInput, a.OwnInput != b.OwnInput)
+	c.add(colBlockers, a.Blockers != b.Blockers)
+	c.add(colReadyAt, !a.ReadyAt.Equal(b.ReadyAt))
+	c.add(colStartedAt, !a.StartedAt.Equal(b.StartedAt))
+	c.add(colEndedAt, !a.EndedAt.Equal(b.EndedAt))
+	c.add(colUpdatedAt, !a.UpdatedAt.Equal(b.UpdatedAt))
+	c.add(colSkipped, a.Skipped != b.Skipped)
+	c.add(colFailures, a.Failures != b.Failures)
+	c.add(colRung, a.Rung != b.Rung)
+	c.add(colWaits, a.Waits != b.Waits)
+	c.add(colReturns, a.Returns != b.Returns)
+	c.add(colErrorCode, a.ErrorCode != b.ErrorCode)
+	c.add(colLastError, a.LastError != b.LastError)
+	c.add(colProgress, a.Progress != b.Progress)
+	c.add(colEdited, a.Edited != b.Edited)
+	c.add(colGivenUp, a.GivenUp != b.GivenUp)
+	c.add(colReady, (a.Phase == perdure.Ready) != (b.Phase == perdure.Ready))
+	c.add(colDueAt, !dueAt(a).Equal(dueAt(b)))
 	return c
 }
 
 // diffJobs are those in which two states of a job do.
 func diffJobs(a, b *perdure.Job) (c columns) {
-	if a.Current != b.Current {
-		c |= colJobCurrent
-	}
-	if a.Desired != b.Desired {
-		c |= colJobDesired
-	}
-	if a.Phase != b.Phase {
-		c |= colJobPhase
-	}
-	if a.Unsettled != b.Unsettled {
-		c |= colUnsettled
-	}
-	if a.Running != b.Running {
-		c |= colRunning
-	}
-	if a.Active != b.Active {
-		c |= colActive
-	}
-	if a.Permit != b.Permit {
-		c |= colPermit
-	}
-	if !a.CompleteBy.Equal(b.CompleteBy) {
-		c |= colJobCompleteBy
-	}
-	if !a.ParkedAt.Equal(b.ParkedAt) {
-		c |= colParkedAt
-	}
-	if a.Overdue != b.Overdue {
-		c |= colOverdue
-	}
-	if a.Alerted != b.Alerted {
-		c |= colAlerted
-	}
-	if a.Then != b.Then {
-		c |= colJobThen
-	}
-	if a.Restarts != b.Restarts {
-		c |= colRestarts
-	}
-	if a.GivenUpBy != b.GivenUpBy {
-		c |= colGivenUpBy
-	}
-	if a.GivenUpReason != b.GivenUpReason {
-		c |= colGivenUpReason
-	}
-	if !a.UpdatedAt.Equal(b.UpdatedAt) {
-		c |= colJobUpdatedAt
-	}
-	if !a.SettledAt.Equal(b.SettledAt) {
-		c |= colSettledAt
-	}
-	if (a.Phase != perdure.Settled) != (b.Phase != perdure.Settled) {
-		c |= colOpen
-	}
-	if !lookAt(a).Equal(lookAt(b)) {
-		c |= colLookAt
-	}
+	c.add(colJobCurrent, a.Current != b.Current)
+	c.add(colJobDesired, a.Desired != b.Desired)
+	c.add(colJobPhase, a.Phase != b.Phase)
+	c.add(colUnsettled, a.Unsettled != b.Unsettled)
+	c.add(colRunning, a.Running != b.Running)
+	c.add(colActive, a.Active != b.Active)
+	c.add(colPermit, a.Permit != b.Permit)
+	c.add(colJobCompleteBy, !a.CompleteBy.Equal(b.CompleteBy))
+	c.add(colParkedAt, !a.ParkedAt.Equal(b.ParkedAt))
+	c.add(colOverdue, a.Overdue != b.Overdue)
+	c.add(colAlerted, a.Alerted != b.Alerted)
+	c.add(colJobThen, a.Then != b.Then)
+	c.add(colRestarts, a.Restarts != b.Restarts)
+	c.add(colGivenUpBy, a.GivenUpBy != b.GivenUpBy)
+	c.add(colGivenUpReason, a.GivenUpReason != b.GivenUpReason)
+	c.add(colJobUpdatedAt, !a.UpdatedAt.Equal(b.UpdatedAt))
+	c.add(colSettledAt, !a.SettledAt.Equal(b.SettledAt))
+	c.add(colOpen, (a.Phase != perdure.Settled) != (b.Phase != perdure.Settled))
+	c.add(colLookAt, !lookAt(a).Equal(lookAt(b)))
 	return c
 }
 
