@@ -5,7 +5,7 @@ export CGO_ENABLED ?= 0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-short lint bench bench-quick bench-micro fmt clean
+.PHONY: help build demo test test-short sim sim-campaign mutants chaos soak lint bench bench-quick bench-micro fmt clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -20,11 +20,40 @@ demo: build ## 200 orders through the shop, killed in the middle, audited from t
 test: ## everything, on SQLite and PostgreSQL, with the race detector; installs what it needs
 	scripts/setup
 	$(GO) vet ./...
-	CGO_ENABLED=1 PERDURE_TEST_REQUIRE_POSTGRES=1 PERDURE_TEST_REQUIRE_NGINX=1 $(GO) test -race -timeout 30m ./...
+	CGO_ENABLED=1 PERDURE_TEST_REQUIRE_POSTGRES=1 PERDURE_TEST_REQUIRE_PGBOUNCER=1 PERDURE_TEST_REQUIRE_NGINX=1 \
+		PERDURE_TEST_REQUIRE_SPIN=1 PERDURE_TEST_REQUIRE_PYTHON=1 PERDURE_TEST_REQUIRE_NODE=1 $(GO) test -race -timeout 30m ./...
 	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -run Budget ./node
+	$(MAKE) sim
+
+sim: ## 20,000 schedules of a simulated grid, each from a seed, and some on SQLite and PostgreSQL (minutes)
+	$(GO) build -o bin/perdure-sim ./cmd/perdure-sim
+	bin/perdure-sim --schedules 20000 --rows
+	bin/perdure-sim --schedules 2000 --store sqlite
+	bin/perdure-sim --schedules 200 --store postgres
+
+SEED ?= 1000001
+SCHEDULES ?= 1000000
+sim-campaign: ## a million schedules, from SEED on (hours); the figures of docs/reliability.md
+	$(GO) build -o bin/perdure-sim ./cmd/perdure-sim
+	bin/perdure-sim --seed $(SEED) --schedules $(SCHEDULES) --rows
+	bin/perdure-sim --seed $(SEED) --schedules 20000 --store sqlite
+	bin/perdure-sim --seed $(SEED) --schedules 2000 --store postgres
 
 test-short: ## what needs no database server and no minute
 	$(GO) test -short ./...
+
+mutants: ## known bugs, put in one at a time, each of which the tests must notice (some minutes)
+	scripts/setup
+	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) run ./internal/mutants
+
+FOR ?= 5m
+chaos: ## a grid of real processes under fire, for FOR=5m; as root also with full disks
+	scripts/setup
+	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -timeout 0 -v ./e2e/chaos -for $(FOR)
+
+soak: ## steady load on both stores, for FOR=20m: what grows?
+	scripts/setup
+	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -timeout 0 -v ./e2e -run Soak -soak $(FOR)
 
 lint: ## golangci-lint with the rules of .golangci.yaml
 	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...

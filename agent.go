@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 )
@@ -34,11 +36,23 @@ func NewAgent(name string) *Agent {
 	return &Agent{Name: name, actions: map[string]Handler{}}
 }
 
-// HandleAny sets what executes the actions that have no handler of their own, in both directions.
-func (a *Agent) HandleAny(h Handler) { a.any = h }
+// HandleAny sets what executes the actions that have no handler of their own, in both directions. A second one
+// is a mistake of the program, and panics.
+func (a *Agent) HandleAny(h Handler) {
+	if a.any != nil {
+		panic(fmt.Sprintf("perdure: agent %s has two handlers for any action", a.Name))
+	}
+	a.any = h
+}
 
-// HandleRaw sets what executes one action, in both directions.
-func (a *Agent) HandleRaw(action string, h Handler) { a.actions[action] = h }
+// HandleRaw sets what executes one action, in both directions. A second handler for it is a mistake of the
+// program, and panics.
+func (a *Agent) HandleRaw(action string, h Handler) {
+	if a.actions[action] != nil {
+		panic(fmt.Sprintf("perdure: agent %s has two handlers for %q", a.Name, action))
+	}
+	a.actions[action] = h
+}
 
 // Execute runs the handler of the run's action. An action without one is rejected.
 func (a *Agent) Execute(ctx context.Context, run *Run) (json.RawMessage, error) {
@@ -47,18 +61,35 @@ func (a *Agent) Execute(ctx context.Context, run *Run) (json.RawMessage, error) 
 		h = a.any
 	}
 	if h == nil {
-		return nil, NoEffect(Rejected(fmt.Errorf("agent %s has no action %q", a.Name, run.Action), "noAction"))
+		return nil, NoEffect(Rejected(fmt.Errorf("agent %s has no action %q; it has %s", a.Name, run.Action, a.knows()), "noAction"))
 	}
 	return h(ctx, run)
+}
+
+// maxActionsNamed is how many of an agent's actions an error names.
+const maxActionsNamed = 10
+
+// knows is the agent's actions, for an error.
+func (a *Agent) knows() string {
+	names := slices.Sorted(maps.Keys(a.actions))
+	switch more := len(names) - maxActionsNamed; {
+	case len(names) == 0:
+		return "none"
+	case more > 0:
+		names = append(names[:maxActionsNamed], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
 }
 
 // Op pairs the two directions of an action, so that forgetting one shows and their types cannot drift.
 type Op[In, Out any] struct {
 	Do   func(context.Context, In) (Out, error)
-	Undo func(context.Context, In, Out) error // nil: nothing to undo
+	Undo func(context.Context, In, Out) error // nil: no step of this action may have an undo in its definition
 }
 
-// Handle gives an agent an action. Inputs that do not fit In are rejected without effect.
+// Handle gives an agent an action. Inputs that do not fit In are rejected without effect; so is an undo where there is
+// no Undo, for what was done would stay although the job would be called undone. A second handler for an
+// action is a mistake of the program, and panics.
 func Handle[In, Out any](a *Agent, action string, op Op[In, Out]) {
 	if op.Do == nil {
 		panic("perdure.Handle: " + action + " without Do (" + reflect.TypeFor[Op[In, Out]]().String() + ")")
@@ -70,7 +101,7 @@ func Handle[In, Out any](a *Agent, action string, op Op[In, Out]) {
 		}
 		if run.Direction == Undo {
 			if op.Undo == nil {
-				return nil, nil
+				return nil, noUndo(a.Name, action)
 			}
 			var out Out
 			if err := json.Unmarshal(orNull(run.Output), &out); err != nil {
@@ -84,6 +115,13 @@ func Handle[In, Out any](a *Agent, action string, op Op[In, Out]) {
 		}
 		return json.Marshal(out)
 	})
+}
+
+// noUndo parks the step: nobody but a person knows whether there is something to undo.
+func noUndo(agent, action string) error {
+	return NoEffect(Rejected(fmt.Errorf("agent %s has no undo for %q, and the step's definition asks for one: "+
+		"give the handler an undo (one that does nothing, if nothing is to be undone) and resume the job; or settle the step by hand, and leave undo out of the definition",
+		agent, action), "noUndo"))
 }
 
 func orNull(b json.RawMessage) json.RawMessage {
@@ -106,6 +144,9 @@ func (f *Failure) Error() string { return f.Err.Error() }
 func (f *Failure) Unwrap() error { return f.Err }
 
 func with(err error, set func(*Failure)) error {
+	if err == nil {
+		return nil
+	}
 	f := &Failure{Err: err}
 	if prev := (*Failure)(nil); errors.As(err, &prev) {
 		*f = *prev
@@ -115,9 +156,15 @@ func with(err error, set func(*Failure)) error {
 	return f
 }
 
-// Rejected says that trying again is pointless: the next rung of the ladder that acts is next.
-func Rejected(err error, code string) error {
-	return with(err, func(f *Failure) { f.Reject, f.Code = true, code })
+// Rejected says that trying again is pointless: the next rung of the ladder that acts is next. A code tells
+// programs why. Of no error this makes none, as do the others here.
+func Rejected(err error, code ...string) error {
+	return with(err, func(f *Failure) {
+		f.Reject = true
+		for _, c := range code {
+			f.Code = c
+		}
+	})
 }
 
 // Failed gives a failure a code, by which `retry.notOn` knows it.
@@ -134,7 +181,7 @@ func NoEffect(err error) error { return with(err, func(f *Failure) { f.NoEffect 
 // ReportOf is the report that a handler's answer makes. It is one that every store takes: an output
 // that is no JSON, or over a bound, makes a failed report; the texts of an error are cut to size.
 func ReportOf(run *Run, output json.RawMessage, err error) Report {
-	r := Report{Job: run.Job, Step: run.Step, Run: run.Run, Outcome: OutcomeDone}
+	r := Report{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: OutcomeDone}
 	if err == nil {
 		if r.Output, err = payload(output); err == nil {
 			return r
@@ -195,9 +242,40 @@ func clip(s string, n int) string {
 type runKey struct{}
 type progressKey struct{}
 
-// WithRun puts a run, and where its progress goes, into a handler's context: what an agent host does.
-func WithRun(ctx context.Context, run *Run, progress func(json.RawMessage)) context.Context {
-	return context.WithValue(context.WithValue(ctx, runKey{}, run), progressKey{}, progress)
+// runContext is one layer for all that a handler's context has over its parent: a layer of package context
+// for each would cost more than all else that is done to start a run.
+type runContext struct {
+	context.Context
+	run      *Run
+	until    time.Time
+	progress func(json.RawMessage)
+}
+
+// WithRun puts a run, until when its host lets it go on, and where its progress goes into a handler's
+// context: what an agent host does. That ctx ends by then is the host's to see to.
+func WithRun(ctx context.Context, run *Run, until time.Time, progress func(json.RawMessage)) context.Context {
+	return &runContext{ctx, run, until, progress}
+}
+
+func (c *runContext) Deadline() (time.Time, bool) { return c.until, true }
+
+// Err tells the end of the time from any other.
+func (c *runContext) Err() error {
+	err := c.Context.Err()
+	if err != nil && errors.Is(context.Cause(c.Context), context.DeadlineExceeded) {
+		return context.DeadlineExceeded
+	}
+	return err
+}
+
+func (c *runContext) Value(key any) any {
+	switch key.(type) {
+	case runKey:
+		return c.run
+	case progressKey:
+		return c.progress
+	}
+	return c.Context.Value(key)
 }
 
 // RunOf is the run that a handler's context belongs to; nil outside of one.
@@ -215,7 +293,7 @@ func Progress(ctx context.Context, v any) error {
 	if len(b) > MaxProgressBytes {
 		return Refuse(CodeTooLarge, "progress of %d bytes is over %d", len(b), MaxProgressBytes)
 	}
-	if send, ok := ctx.Value(progressKey{}).(func(json.RawMessage)); ok {
+	if send, ok := ctx.Value(progressKey{}).(func(json.RawMessage)); ok && send != nil {
 		send(b)
 	}
 	return nil

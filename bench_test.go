@@ -61,10 +61,10 @@ func happyPath(plan *Plan, req *ClaimRequest) *Job {
 		save(w.Changes())
 		w = NewWorkset(now, chance)
 		w.AddJob(job, plan)
-		for _, r := range w.ReportRefs(ref) {
+		for _, r := range w.ReportRefs(nil, ref) {
 			w.AddSteps(steps[r.Index : r.Index+1])
 		}
-		w.Report(ref, "host", &Report{Job: id, Step: run.Step, Run: run.Run, Outcome: OutcomeDone, Output: out})
+		w.Report(ref, "host", &Report{Job: id, Step: run.Step, Run: run.Number, Outcome: OutcomeDone, Output: out})
 		save(w.Changes())
 	}
 	return job

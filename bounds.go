@@ -35,6 +35,7 @@ const (
 	MaxListLimit     = 500
 	DefaultListLimit = 50
 	MaxJobWait       = 5 * time.Minute
+	MaxPosted        = 10_000 // submissions that lie in an inbox at once, untaken
 	MaxClaimWait     = time.Minute
 )
 

@@ -8,14 +8,19 @@ import (
 // Admission is what a claim knows of the limits: those that are there, locked and counted.
 type Admission map[string]*Limit
 
-// room says whether one more permit of the limit may be taken.
-func (a Admission) room(name string) bool {
-	l := a[name]
-	return l == nil || l.Used < l.Max
+// of is the limit of a kind, an agent's or a job type's, by the prefix of such names; nil where there is none.
+func (a Admission) of(prefix, name string) *Limit {
+	if len(a) == 0 {
+		return nil
+	}
+	return a[prefix+name]
 }
 
-func (a Admission) take(name string) {
-	if l := a[name]; l != nil {
+// room says whether one more permit may be taken.
+func (l *Limit) room() bool { return l == nil || l.Used < l.Max }
+
+func (l *Limit) take() {
+	if l != nil {
 		l.Used++
 	}
 }
@@ -46,7 +51,8 @@ func (w *Workset) Claim(ref StepRef, c *ClaimRequest, limits Admission) *Run {
 	if r.Phase != Ready || r.Agent != c.Agent || w.pastUltimatum(e.job) {
 		return nil
 	}
-	if !limits.room(AgentLimit(c.Agent)) || !e.job.Permit && !limits.room(JobLimit(e.job.Type)) {
+	ofAgent, ofType := limits.of(agentLimitPrefix, c.Agent), limits.of(jobLimitPrefix, e.job.Type)
+	if !ofAgent.room() || !e.job.Permit && !ofType.room() {
 		return nil
 	}
 	d := r.wants()
@@ -58,9 +64,9 @@ func (w *Workset) Claim(ref StepRef, c *ClaimRequest, limits Admission) *Run {
 	}
 	if !e.job.Permit {
 		e.job.Permit = true
-		limits.take(JobLimit(e.job.Type))
+		ofType.take()
 	}
-	limits.take(AgentLimit(c.Agent))
+	ofAgent.take()
 	w.letOut(e, r, d, c)
 	w.keepInput(e, r, d, input)
 	w.touch(e)
@@ -84,7 +90,7 @@ func (w *Workset) letOut(e *entry, r *row, d Direction, c *ClaimRequest) {
 		held = r.LockedUntil
 	}
 	r.Was, r.Current = r.Current, Unsure
-	r.Run++
+	r.Run = max(r.Run+1, w.fence)
 	r.Direction, r.Outcome, r.Progress = d, NoOutcome, ""
 	r.LockedBy, r.Request, r.Heartbeat = c.Holder, c.RequestID, c.Heartbeat
 	r.CompleteBy = w.now.Add(e.plan.Steps[r.Index].completeWithin(d))
@@ -125,7 +131,7 @@ func (w *Workset) Again(ref StepRef, c *ClaimRequest) *Run {
 
 func (w *Workset) runOf(e *entry, r *row, input json.RawMessage) *Run {
 	_, action := e.plan.Steps[r.Index].agentOf(r.Direction)
-	run := &Run{Job: e.job.ID, Step: r.Name, Action: action, Run: r.Run, Direction: r.Direction,
+	run := &Run{Job: e.job.ID, Step: r.Name, Action: action, Number: r.Run, Direction: r.Direction,
 		Input: input, Key: r.Key(), LockedUntil: r.LockedUntil, CompleteBy: r.CompleteBy,
 		RemainingMs: r.LockedUntil.Sub(w.now).Milliseconds(), Priority: r.Priority}
 	if r.Direction == Undo {

@@ -26,40 +26,57 @@ type arrow struct {
 
 var arrows = []arrow{
 	{pkg: "", why: "the nouns and rules are pure: who carries an agent or reads the rules pays for the standard library alone"},
-	{pkg: "client", ours: []string{"", "internal/agenthost"}, why: "agents live elsewhere with it: the standard library is all that they need"},
+	{pkg: "internal/crashpoint", why: "names of instants at which a test may kill the program; empty in what ships, so that whoever writes or sends may call it"},
+	{pkg: "client", ours: []string{"", "internal/agenthost", "internal/crashpoint"}, why: "agents live elsewhere with it: the standard library is all that they need"},
 	{pkg: "definition", ours: []string{""}, theirs: []string{"github.com/expr-lang/expr"},
 		why: "whatever reading and expressions need stays out of the root, behind perdure.Compiler"},
 
+	{pkg: "store", ours: []string{"", "store/memory", "store/postgres", "store/sqlite"}, why: "the one place that picks a store by its URL; who does not want the drivers of both leaves it alone"},
 	{pkg: "store/memory", ours: []string{""}, why: "the model by which the others are judged has nothing to hide behind"},
-	{pkg: "store/sqlite", ours: []string{""}, theirs: []string{"modernc.org/sqlite", "zombiezen.com/go/sqlite"}, why: "a store holds no rules: it loads, locks and saves"},
-	{pkg: "store/postgres", ours: []string{""}, theirs: []string{"github.com/jackc/pgx/v5"}, why: "as sqlite"},
+	{pkg: "store/sqlite", ours: []string{"", "internal/crashpoint"}, theirs: []string{"github.com/google/uuid", "modernc.org/sqlite", "zombiezen.com/go/sqlite"}, why: "a store holds no rules: it loads, locks and saves"},
+	{pkg: "store/postgres", ours: []string{"", "internal/crashpoint"}, theirs: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}, why: "as sqlite"},
 
 	{pkg: "agents/http", ours: []string{"", "agents/internal/with"}, theirs: []string{"github.com/failsafe-go/failsafe-go"},
 		why: "an agent is a handler: it knows no scheduler and no store"},
 	{pkg: "agents/shell", ours: []string{"", "agents/internal/with"}, theirs: []string{"golang.org/x/sys"}, why: "as http"},
 	{pkg: "agents/internal/with", ours: []string{""}, why: "what the two agents read their inputs with"},
 
+	{pkg: "guard", ours: []string{""}, why: "it goes into the handlers of those who carry an agent: the standard library is all that they need"},
+	{pkg: "guard/pgxguard", ours: []string{"guard"}, theirs: []string{"github.com/jackc/pgx/v5"}, why: "the same for who has pgx already"},
+
 	// The actors. What passes between them passes through the store, or through an interface that node hands in.
-	{pkg: "internal/scheduler", ours: []string{""}, theirs: []string{"github.com/google/uuid"}, why: "rules between load and save"},
-	{pkg: "internal/supervisor", ours: []string{""}, why: "it decides nothing: it asks the scheduler, whose interface it declares itself"},
-	{pkg: "internal/agenthost", ours: []string{""}, why: "whether its Exchange is near or far it does not know"},
-	{pkg: "internal/rest", ours: []string{""}, theirs: []string{"github.com/danielgtaylor/huma/v2", "github.com/prometheus/client_golang"},
+	{pkg: "internal/env", why: "time, chance and goroutines as the actors take them, so that a simulation can give them others"},
+	{pkg: "internal/scheduler", ours: []string{"", "internal/crashpoint", "internal/env"}, theirs: []string{"github.com/google/uuid"}, why: "rules between load and save"},
+	{pkg: "internal/supervisor", ours: []string{"", "internal/crashpoint", "internal/env"}, why: "it decides nothing: it asks the scheduler, whose interface it declares itself"},
+	{pkg: "internal/election", ours: []string{"", "internal/crashpoint", "internal/env"}, why: "who leads a role, and not what the role does: that is handed in"},
+	{pkg: "internal/agenthost", ours: []string{"", "internal/crashpoint", "internal/env"}, why: "whether its Exchange is near or far it does not know"},
+	{pkg: "internal/rest", ours: []string{"", "internal/crashpoint"}, theirs: []string{"github.com/danielgtaylor/huma/v2", "github.com/prometheus/client_golang"},
 		why: "it answers for a perdure.Service, whichever that is"},
 
-	{pkg: "node", ours: []string{"", "definition", "internal/agenthost", "internal/scheduler", "internal/supervisor"},
+	{pkg: "internal/chaos", ours: []string{""}, why: "it stands between agents and a server, and knows no more of either than what passes"},
+
+	{pkg: "node", ours: []string{"", "definition", "internal/agenthost", "internal/crashpoint", "internal/election", "internal/scheduler", "internal/supervisor"},
 		theirs: []string{"github.com/google/uuid", "github.com/prometheus/client_golang"},
 		why:    "it wires, and takes the store as an interface: an embedded node must not bring the drivers of both"},
-	{pkg: "cmd/perdure", ours: []string{"", "agents/http", "agents/shell", "client", "definition", "internal/rest", "node", "store/memory", "store/postgres", "store/sqlite"},
+	{pkg: "cmd/perdure", ours: []string{"", "agents/http", "agents/shell", "client", "definition", "internal/chaos", "internal/crashpoint", "internal/rest", "node", "store", "store/sqlite"},
 		theirs: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"},
-		why:    "the only place that picks a concrete store"},
+		why:    "the command line: flags, words on the screen, and a node of every part"},
 
 	{pkg: "store/storetest", kit: true, ours: []string{""}, theirs: []string{"github.com/google/go-cmp"}, why: "the stores' contract"},
 	{pkg: "internal/everystore", kit: true, ours: []string{"", "internal/pgtest", "store/memory", "store/postgres", "store/sqlite"},
 		why: "tests that run on each store"},
 	{pkg: "internal/faultystore", kit: true, ours: []string{""}, why: "a store that fails in all ways, by a seed"},
+	{pkg: "internal/ledger", kit: true, why: "a service for steps to act on, by which tests judge from outside"},
+	{pkg: "internal/mutants", kit: true, why: "a program that tests the tests"},
+	{pkg: "internal/sim", kit: true, ours: []string{"", "definition", "internal/agenthost", "internal/election", "internal/env", "internal/faultystore", "internal/scheduler", "internal/supervisor"},
+		why: "it plays the actors against each other, on whichever store it is given"},
+	{pkg: "cmd/perdure-sim", kit: true, ours: []string{"", "internal/faultystore", "internal/pgtest", "internal/sim", "store/memory", "store/postgres", "store/sqlite"}, theirs: []string{"github.com/jackc/pgx/v5"},
+		why: "the simulation as a program, for campaigns"},
 	{pkg: "internal/pgtest", kit: true, theirs: []string{"github.com/jackc/pgx/v5"}, why: "a PostgreSQL of the tests' own"},
 	{pkg: "internal/rest/resttest", kit: true, ours: []string{""}, why: "a Service with known answers"},
 
+	{pkg: "perduretest", ours: []string{"", "definition", "internal/agenthost", "node", "store/memory"}, why: "a node and an agent host in virtual time, for the tests of users"},
+	{pkg: "examples/embed", ours: []string{"", "node", "store"}, why: "three imports start everything"},
 	{pkg: "examples/shop", ours: []string{"", "client"}, theirs: []string{"modernc.org/sqlite"},
 		why: "a user's program: it knows a server and the root"},
 }

@@ -18,7 +18,8 @@
 //	Workset   the part of some jobs that one transaction has loaded; events are folded into it
 //	claim.go  report.go  turn.go  ladder.go  operator.go  look.go   the rules, one noun of event each
 //	agent.go  what a program that carries an agent needs: handlers, and the three verbs of Exchange
-//	store.go  what a store must do
+//	store.go  what a store must do; inbox.go, where others write submissions in transactions of their own
+//	build.go  follow.go   for programs: a Definition built in Go; to submit, wait, watch and list, near and far
 //
 // The idea is the Scheduler-Agent-Supervisor pattern (Clemens Vasters; Microsoft's cloud patterns),
 // with the typed limits of eBay's Nebula on the same store.

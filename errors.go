@@ -1,8 +1,11 @@
 package perdure
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 )
 
 // Code is the stable, documented name of a kind of refusal (docs/errors.md).
@@ -53,6 +56,45 @@ func (e *Error) Error() string {
 // Refuse makes an Error with a formatted message.
 func Refuse(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// maxFaultsTold is how many faults the message of a refusal tells.
+const maxFaultsTold = 5
+
+// Unplaced is a refusal of a definition that was built in a program, and so has no lines and columns: places are
+// JSON pointers. All faults are in the message, those that are deepest in the definition first: they say most.
+func Unplaced(err error) error {
+	var e *Error
+	if !errors.As(err, &e) || len(e.Fields) == 0 {
+		return err
+	}
+	u := &Error{Code: e.Code, Fields: slices.Clone(e.Fields)}
+	for i := range u.Fields {
+		u.Fields[i].Line, u.Fields[i].Column = 0, 0
+	}
+	deepest := slices.Clone(u.Fields)
+	slices.SortStableFunc(deepest, func(a, b FieldError) int {
+		return cmp.Compare(strings.Count(b.Pointer, "/"), strings.Count(a.Pointer, "/"))
+	})
+	var told []string
+	for _, f := range deepest[:min(len(deepest), maxFaultsTold)] {
+		s := f.Message
+		if f.Pointer != "" {
+			s = f.Pointer + ": " + s
+		}
+		switch {
+		case len(u.Fields) == 1:
+			u.Hint = f.Hint
+		case f.Hint != "":
+			s += " (" + f.Hint + ")"
+		}
+		told = append(told, s)
+	}
+	u.Message = strings.Join(told, "; ")
+	if more := len(u.Fields) - len(told); more > 0 {
+		u.Message += fmt.Sprintf("; and %d more", more)
+	}
+	return u
 }
 
 // CodeOf is the code of a refusal, or "" for any other error.

@@ -29,7 +29,7 @@ type Run struct {
 	Job         JobID           `json:"job"`
 	Step        string          `json:"step"`
 	Action      string          `json:"action"`
-	Run         int64           `json:"run"`
+	Number      int64           `json:"run"`
 	Direction   Direction       `json:"direction"`
 	Input       json.RawMessage `json:"input"`
 	Output      json.RawMessage `json:"output,omitempty"` // undo: of the do run, null if unknown

@@ -148,8 +148,8 @@ func claim(req ClaimRequest) func(*explored, int) bool {
 // orderly: I4, I6, I9, I10, as the far side sees them when a run is let out.
 func (x *explored) orderly(job *Job, was *Step, run *Run) {
 	s := x.steps[was.Index]
-	if run.Run != was.Run+1 || s.Run != run.Run {
-		x.t.Fatalf("I6: run %d came after run %d", run.Run, was.Run)
+	if run.Number != was.Run+1 || s.Run != run.Number {
+		x.t.Fatalf("I6: run %d came after run %d", run.Number, was.Run)
 	}
 	turned := was.Run > 0 && run.Direction != was.Direction
 	switch {

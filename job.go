@@ -1,9 +1,12 @@
 package perdure
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -13,8 +16,17 @@ type JobID [16]byte
 
 const jobIDPrefix = "job_"
 
-func (id JobID) String() string { return jobIDPrefix + hex.EncodeToString(id[:]) }
-func (id JobID) IsZero() bool   { return id == JobID{} }
+func (id JobID) String() string {
+	var room [len(jobIDPrefix) + 2*len(id)]byte
+	return string(id.append(room[:0]))
+}
+
+func (id JobID) append(b []byte) []byte { return hex.AppendEncode(append(b, jobIDPrefix...), id[:]) }
+
+func (id JobID) IsZero() bool { return id == JobID{} }
+
+// Compare is by age, as ids begin with the time.
+func (id JobID) Compare(o JobID) int { return bytes.Compare(id[:], o[:]) }
 
 func (id JobID) MarshalText() ([]byte, error)        { return []byte(id.String()), nil }
 func (id *JobID) UnmarshalText(b []byte) (err error) { *id, err = ParseJobID(string(b)); return err }
@@ -79,6 +91,11 @@ type StepRef struct {
 	Index int
 }
 
+// Compare is by job, and then by place.
+func (r StepRef) Compare(o StepRef) int {
+	return cmp.Or(r.Job.Compare(o.Job), cmp.Compare(r.Index, o.Index))
+}
+
 // Step is one unit of a job's work. What is large (input, output) is a Payload apart.
 type Step struct {
 	StepRef
@@ -123,13 +140,19 @@ type Step struct {
 }
 
 // Handle names a run: job, step and number.
-func (s *Step) Handle() string { return fmt.Sprintf("%s/%s/%d", s.Job, s.Name, s.Run) }
+func (s *Step) Handle() string { return s.path(s.Run) }
 
 // Key is the stable key of a turn of the step: what the remote side deduplicates by.
-func (s *Step) Key() string { return fmt.Sprintf("%s/%s/%d", s.Job, s.Name, s.Turn) }
+func (s *Step) Key() string { return s.path(int64(s.Turn)) }
 
 // DoKey is, in an undo turn, the key of the turn that it undoes.
-func (s *Step) DoKey() string { return fmt.Sprintf("%s/%s/%d", s.Job, s.Name, s.Turn-1) }
+func (s *Step) DoKey() string { return s.path(int64(s.Turn) - 1) }
+
+func (s *Step) path(n int64) string {
+	var room [64 + MaxNameLength]byte
+	b := append(append(s.Job.append(room[:0]), '/'), s.Name...)
+	return string(strconv.AppendInt(append(b, '/'), n, 10))
+}
 
 // wants is the direction in which the step would be let out next. An undo whose run was let out and
 // whose outcome is not known is finished first, under its key, even if Done is desired again.
@@ -176,6 +199,8 @@ const (
 	AlertWaiting  AlertKind = "waiting"  // on a wait rung; this and the rest close when the job settles
 	AlertNamed    AlertKind = "alert"
 	AlertOverdue  AlertKind = "overdue"
+	AlertRefused  AlertKind = "refused" // a posted submission that is no job; closed by hand
+	AlertSetback  AlertKind = "setback" // no job's: the store has lost what it had; closed by hand
 )
 
 var allAlerts = []AlertKind{AlertParked, AlertApproval, AlertWaiting, AlertUndo, AlertRestart, AlertNamed, AlertOverdue}

@@ -48,7 +48,7 @@ func (w *world) claimBeating(step string, every time.Duration) *Run {
 	if run.Direction == Undo {
 		extra = fmt.Sprintf(" · of %s, output %s", tail(run.DoKey), run.Output)
 	}
-	w.tell(c, "claim %s → run %d %s, key %s, input %s%s", step, run.Run, run.Direction, tail(run.Key), run.Input, extra)
+	w.tell(c, "claim %s → run %d %s, key %s, input %s%s", step, run.Number, run.Direction, tail(run.Key), run.Input, extra)
 	return run
 }
 

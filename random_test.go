@@ -126,14 +126,20 @@ func (x *explored) anyStep(t *rapid.T, name string) int {
 	return rapid.SampledFrom(steps).Draw(t, "step")
 }
 
+// same says how two worlds differ. In which order one event has raised alerts and written history depends on
+// the order in which rows were loaded.
 func (x *explored) same(y *explored) string {
-	d := differ(x.job, y.job) + differ(x.kept, y.kept) + differ(x.alerts, y.alerts) + differ(x.past, y.past)
+	d := differ(x.job, y.job) + differ(x.kept, y.kept) + differ(inOrder(x.alerts), inOrder(y.alerts)) + differ(inOrder(x.past), inOrder(y.past))
 	for i := range x.steps {
 		if *x.steps[i] != *y.steps[i] {
 			d += cmp.Diff(x.steps[i], y.steps[i])
 		}
 	}
 	return d
+}
+
+func inOrder[T any](all []T) []T {
+	return slices.SortedFunc(slices.Values(all), func(a, b T) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 }
 
 func differ(a, b any) string {

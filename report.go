@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// ReportRefs are the steps that a report on the step touches: itself, and those that wait for it.
-func (w *Workset) ReportRefs(ref StepRef) []StepRef {
+// ReportRefs adds the steps that a report on the step touches: itself, and those that wait for it.
+func (w *Workset) ReportRefs(refs []StepRef, ref StepRef) []StepRef {
 	e := w.jobs[ref.Job]
-	refs := []StepRef{ref}
+	refs = append(refs, ref)
 	for _, i := range e.plan.opens(ref.Index, e.job.Desired) {
 		refs = append(refs, StepRef{ref.Job, i})
 	}

@@ -1,6 +1,7 @@
 package perdure
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -34,7 +35,7 @@ func TestRule01ARedoBeforeTheUndoWasLetOutIsTheOldTurn(t *testing.T) {
 	w.is("charge", "unsure ready")
 	w.redo()
 	again := w.claim("charge")
-	w.that(again.Direction == Do && again.Key == first.Key && again.Run == 2, "it acts under key %s after %s", again.Key, first.Key)
+	w.that(again.Direction == Do && again.Key == first.Key && again.Number == 2, "it acts under key %s after %s", again.Key, first.Key)
 }
 
 func TestRule01AnUndoThatWasLetOutIsFinishedFirst(t *testing.T) { // F091
@@ -565,7 +566,7 @@ func TestRule14Edit(t *testing.T) {
 	w.that(w.step("a").Turn == 2, "turn %d", w.step("a").Turn)
 	w.resume()
 	third := w.claim("a")
-	w.that(third.Key != first.Key && third.Run == 3 && string(third.Input) == `"mended"`, "%+v", third)
+	w.that(third.Key != first.Key && third.Number == 3 && string(third.Input) == `"mended"`, "%+v", third)
 	w.report("a", done)
 	w.undo()
 	back := w.claim("a")
@@ -662,7 +663,7 @@ func TestAClaimIsGivenAgainWhileItsRunIsValid(t *testing.T) { // F019
 	}
 	w.now = w.now.Add(time.Second)
 	got := again(req)
-	w.that(got != nil && got.Key == run.Key && got.Run == run.Run && string(got.Input) == string(run.Input) &&
+	w.that(got != nil && got.Key == run.Key && got.Number == run.Number && string(got.Input) == string(run.Input) &&
 		got.RemainingMs == run.RemainingMs-1000, "%+v, not %+v", got, run)
 	w.that(again(ClaimRequest{Agent: "ag", Holder: "host", RequestID: "r2"}) == nil, "another request gets it")
 	w.report("b", done)
@@ -722,6 +723,32 @@ func TestManyEventsInOneWorkset(t *testing.T) {
 			w.write(ws.Changes())
 			w.compare(ws)
 			w.tell(&Changes{}, "all of it")
+		}
+	}
+}
+
+// unwell is a condition that cannot be evaluated.
+type unwell struct{}
+
+func (unwell) Refs() []int               { return nil }
+func (unwell) Eval(*Scope) (bool, error) { return false, errors.New("bad") }
+
+// A job that turns back in the event that made it, or that turned it, comes to rest like any other: its
+// alerts are closed, and it is known when. (Found by the simulation: they stayed open for ever.)
+func TestTurnsBackAtOnce(t *testing.T) { // I11
+	w := newWorld(t, "onFailure undo; a")
+	w.plan.Steps[0].Test = unwell{}
+	w.accept()
+	for _, act := range []string{"the submission", "a redo"} {
+		if w.job.Phase != Settled || w.job.Current != Undone || w.job.SettledAt != w.now || len(w.alerts) > 0 {
+			t.Errorf("after %s: %s as %s at %s, open alerts %+v", act, w.job.Phase, w.job.Current, w.job.SettledAt, w.alerts)
+		}
+		for _, f := range CheckJob(w.job, w.plan, w.steps, w.alerts, w.now) {
+			t.Errorf("after %s: %+v", act, f)
+		}
+		w.now = w.now.Add(tick)
+		if _, err := w.actAs(Act{Verb: VerbRedo}); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -42,7 +42,7 @@ type Operations interface {
 	GetLimit(ctx context.Context, name string) (*LimitView, error)
 	PutLimit(ctx context.Context, name string, max int) (*LimitView, error)
 	DeleteLimit(ctx context.Context, name string) error
-	ListNodes(context.Context) ([]Node, error)
+	ListNodes(context.Context) ([]NodeView, error)
 }
 
 // Submitted is what became of one job of several that were submitted at once.

@@ -27,15 +27,25 @@ type Tx interface {
 	Locker
 	Finder
 	// Save writes what the rules changed. Each row is compared with what was loaded (run, phase,
-	// current, desired); ErrStale where it differs, and where a new job's key is taken. After an error
-	// nothing of the transaction can be committed.
+	// current, desired); ErrStale where it differs, and where a new job's key is taken. A store may tell
+	// that no sooner than at its next call or at the commit. After an error nothing of the transaction can
+	// be committed.
 	Save(*Changes) error
 	// PutLimit and DeleteLimit change a limit; it takes hold at once.
 	PutLimit(name string, max int) error
 	DeleteLimit(name string) (bool, error)
 	// CloseAlert closes one alert by hand, if it is open.
 	CloseAlert(id int64, by string, at time.Time) error
+	// RaiseFence raises the fence, never lowers it, and raises an alert that is no job's: a person should
+	// know that something may be missing.
+	RaiseFence(fence int64, a Alert) error
+	// SaveRoles writes what an election has changed. Each row is compared with what was loaded (epoch,
+	// leader, standby); ErrStale where it differs.
+	SaveRoles([]RoleChange) error
 }
+
+// RoleChange is a role as it was loaded and as it shall be.
+type RoleChange struct{ Now, Was Role }
 
 // Locker loads rows under their locks. What is not there is left out of the answer.
 type Locker interface {
@@ -45,8 +55,17 @@ type Locker interface {
 	TryLockJobs([]JobID) ([]*Job, error)
 	// LockLimits locks the limits' rows and counts who holds them.
 	LockLimits(names []string) ([]Limit, error)
+	// LockRoles waits for the locks of the roles' rows, in the order of names, and gives all of them: one
+	// that nobody has had yet is there without anybody.
+	LockRoles(names []string) ([]Role, error)
+	// ShareRole keeps a role as it is until the transaction is over; any number may do so at once.
+	ShareRole(name string) (Role, error)
 	// Now is the store's clock, read after the locks taken so far. It never runs back.
 	Now() (time.Time, error)
+	// Fence is the least number that a run may have which is let out now, as it was when Now was read. It is
+	// raised above all numbers that there were where the store turns out to be an older one: after a failover
+	// that has lost commits, after a backup was restored (F016, F112).
+	Fence() (int64, error)
 
 	// These read rows of jobs that are locked.
 	Steps([]StepRef) ([]*Step, error)
@@ -116,14 +135,30 @@ type Reader interface {
 	Backlog(ctx context.Context, max int) (int, error)
 }
 
-// Registry keeps who is there: nodes, and who asks for work. Rows more than a day older than what is
-// put are forgotten.
+// Registry keeps who is there: nodes, what roles they have, and who asks for work.
 type Registry interface {
-	PutNode(context.Context, Node) error
+	// Attend says that a node is there, and what it has seen. The places that it has in roles, and that have
+	// not lapsed, are its own for so much longer. It is asked often, and costs one statement.
+	Attend(context.Context, Presence) (Roll, error)
 	DropNode(ctx context.Context, id string) error
 	Nodes(context.Context) ([]Node, error)
-	PutSeen(context.Context, []Seen) error
+	Roles(context.Context) ([]Role, error)
 	Seen(context.Context) ([]Seen, error)
+}
+
+// Presence is what a node says of itself.
+type Presence struct {
+	Node   Node // SeenAt is the store's to say
+	Seen   []Seen
+	TTL    time.Duration // for how long it keeps its places in roles
+	Forget bool          // also forget who has not been seen for more than a day
+}
+
+// Roll is what a node is told: the time, and all roles as they are now, in the order of names.
+type Roll struct {
+	Now   time.Time
+	Fence int64 // see Locker
+	Roles []Role
 }
 
 // Look is what time will bring, and what may be claimed.
@@ -149,6 +184,7 @@ type Node struct {
 	Version string    `json:"version"`
 	Listen  string    `json:"listen,omitempty"`
 	Agents  []string  `json:"agents"`
+	Slots   []int     `json:"slots"` // of each of the agents: runs that it takes at once
 	Since   time.Time `json:"since"`
 	SeenAt  time.Time `json:"seenAt"`
 }

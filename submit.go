@@ -6,23 +6,22 @@ import "time"
 // desired. The id is new; that the key is too, the caller has made sure of under the store's lock.
 func (w *Workset) Submit(id JobID, plan *Plan) {
 	d := plan.Definition
-	j := &Job{ID: id, Key: d.Key, Type: d.Type, Priority: d.Priority, Labels: d.Labels, States: d.States,
+	j, e := w.made.jobs.next(), w.made.entries.next()
+	*j = Job{ID: id, Key: d.Key, Type: d.Type, Priority: d.Priority, Labels: d.Labels, States: d.States,
 		Hash: plan.Hash, Shape: plan.ID, Input: d.Input, Current: Undone, Desired: Done, CreatedAt: w.now, UpdatedAt: w.now}
 	if d.CompleteWithin > 0 {
 		j.CompleteBy = w.now.Add(time.Duration(d.CompleteWithin))
 	}
-	e := &entry{job: j, plan: plan, whole: true}
+	e.job, e.plan, e.whole = j, plan, true
 	w.add(e)
-	rows := make([]row, len(plan.Steps))
-	steps := make([]Step, len(plan.Steps))
 	for i := range plan.Steps {
-		ps := &plan.Steps[i]
-		steps[i] = Step{StepRef: StepRef{id, i}, Name: ps.Name, Type: d.Type, Priority: d.Priority,
+		ps, s, r := &plan.Steps[i], w.made.steps.next(), w.made.rows.next()
+		*s = Step{StepRef: StepRef{id, i}, Name: ps.Name, Type: d.Type, Priority: d.Priority,
 			Desired: Done, Phase: Waiting, Turn: 1, Blockers: len(ps.After), UpdatedAt: w.now}
-		rows[i] = row{Step: &steps[i]}
-		e.steps.put(i, &rows[i])
-		e.count(&steps[i], +1)
-		if steps[i].Blockers == 0 {
+		r.Step = s
+		e.steps.put(i, r)
+		e.count(s, +1)
+		if s.Blockers == 0 {
 			w.later(e, taskLook, i)
 		}
 	}

@@ -240,7 +240,8 @@ func (w *Workset) rest(e *entry) {
 	}
 	before := j.Phase
 	j.Phase = phaseOf(j)
-	if j.Phase == before && (j.Phase != Settled || j.Current == j.Desired) {
+	// What turned and came back to rest in one event has come to rest all the same: it has no SettledAt.
+	if j.Phase == before && (j.Phase != Settled || j.Current == j.Desired && !j.SettledAt.IsZero()) {
 		return
 	}
 	e.dirty = true

@@ -126,7 +126,7 @@ func (v *StepViews) UnmarshalJSON(data []byte) error {
 // AlertView is an alert as the outside sees it.
 type AlertView struct {
 	ID       int64     `json:"id"`
-	Job      JobID     `json:"job"`
+	Job      JobID     `json:"job,omitzero"` // none: it is the whole store's
 	Step     string    `json:"step,omitempty"`
 	Kind     AlertKind `json:"kind"`
 	Name     string    `json:"name,omitempty"`
@@ -134,6 +134,28 @@ type AlertView struct {
 	RaisedAt time.Time `json:"raisedAt"`
 	ClosedAt time.Time `json:"closedAt,omitzero"`
 	ClosedBy string    `json:"closedBy,omitempty"`
+}
+
+// NodeView is a process of the grid as the outside sees it, with the roles that it has.
+type NodeView struct {
+	ID       string         `json:"id"`
+	Host     string         `json:"host"`
+	PID      int            `json:"pid"`
+	Version  string         `json:"version"`
+	Listen   string         `json:"listen,omitempty"`
+	Agents   []string       `json:"agents"`
+	Slots    map[string]int `json:"slots"`    // of each agent: runs that it takes at once here
+	Leads    []Place        `json:"leads"`    // the roles that it leads
+	StandsBy []Place        `json:"standsBy"` // and those that it would take over
+	Since    time.Time      `json:"since"`
+	SeenAt   time.Time      `json:"seenAt"`
+}
+
+// Place is what a node has in a role. The epoch is that of the role's leader.
+type Place struct {
+	Role  string    `json:"role"`
+	Epoch int64     `json:"epoch"`
+	Until time.Time `json:"until"` // unless it is heard of before
 }
 
 // EntryView is a line of a job's history as the outside sees it.

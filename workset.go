@@ -2,6 +2,8 @@ package perdure
 
 import (
 	"encoding/json"
+	"iter"
+	"maps"
 	"slices"
 	"time"
 )
@@ -15,9 +17,11 @@ import (
 type Workset struct {
 	now    time.Time
 	chance func() float64 // in [0,1), for jitter alone
+	fence  int64          // no run that is let out has a lower number
 
 	jobs    map[JobID]*entry
 	order   []*entry
+	made    slabs
 	readied []StepRef // made ready since the last call of Readied
 	landed  []Landing // since the last call of Landed
 	changes Changes
@@ -84,13 +88,18 @@ func NewWorkset(now time.Time, chance func() float64) *Workset {
 	return &Workset{now: now, chance: chance, jobs: map[JobID]*entry{}}
 }
 
+// LetOutFrom sets the least number that a run may have which is let out here.
+func (w *Workset) LetOutFrom(least int64) { w.fence = least }
+
 // Now is the time at which the events of this workset happen.
 func (w *Workset) Now() time.Time { return w.now }
 
 // AddJob adds a job that was loaded under its lock.
 func (w *Workset) AddJob(j *Job, plan *Plan) {
-	was := *j
-	w.add(&entry{job: j, was: &was, plan: plan})
+	e := w.made.entries.next()
+	e.job, e.was, e.plan = j, w.made.jobs.next(), plan
+	*e.was = *j
+	w.add(e)
 }
 
 func (w *Workset) add(e *entry) {
@@ -129,13 +138,13 @@ func (w *Workset) Step(ref StepRef) *Step {
 
 // AddSteps adds steps of jobs that are there. A step that is there already stays as it is.
 func (w *Workset) AddSteps(steps []*Step) {
-	rows, loaded := make([]row, len(steps)), make([]Step, len(steps))
-	for i, s := range steps {
+	for _, s := range steps {
 		e := w.jobs[s.Job]
 		if e.steps.at(s.Index) == nil {
-			loaded[i] = *s
-			rows[i] = row{Step: s, was: &loaded[i]}
-			e.steps.put(s.Index, &rows[i])
+			r := w.made.rows.next()
+			r.Step, r.was = s, w.made.steps.next()
+			*r.was = *s
+			e.steps.put(s.Index, r)
 		}
 	}
 }
@@ -177,15 +186,8 @@ func (w *Workset) Missing() *Missing {
 }
 
 func uniqueRefs(refs []StepRef) []StepRef {
-	slices.SortFunc(refs, compareRefs)
+	slices.SortFunc(refs, StepRef.Compare)
 	return slices.Compact(refs)
-}
-
-func compareRefs(a, b StepRef) int {
-	if c := slices.Compare(a.Job[:], b.Job[:]); c != 0 {
-		return c
-	}
-	return a.Index - b.Index
 }
 
 // Go carries on with what is on the agenda, as far as the rows are there, and then brings the jobs in
@@ -463,16 +465,17 @@ func (w *Workset) Changes() *Changes {
 		}
 		if e.dirty {
 			e.job.UpdatedAt = w.now
-			now := *e.job
-			c.Jobs = append(c.Jobs, JobChange{Now: &now, Was: e.was})
-			e.was, e.dirty = &now, false
+			now := w.made.jobs.next()
+			*now = *e.job
+			c.Jobs = append(c.Jobs, JobChange{Now: now, Was: e.was})
+			e.was, e.dirty = now, false
 		}
-		for _, i := range e.touched() {
-			r := e.steps.at(i)
+		for r := range e.touched() {
 			r.UpdatedAt = w.now
-			now := *r.Step
-			c.Steps = append(c.Steps, StepChange{Now: &now, Was: r.was})
-			r.was, r.dirty = &now, false
+			now := w.made.steps.next()
+			*now = *r.Step
+			c.Steps = append(c.Steps, StepChange{Now: now, Was: r.was})
+			r.was, r.dirty = now, false
 			r.collectPayload(&c)
 		}
 	}
@@ -480,15 +483,14 @@ func (w *Workset) Changes() *Changes {
 }
 
 func (w *Workset) collectNew(e *entry, c *Changes) {
-	job := *e.job
-	n := NewJob{Job: &job, Shape: e.plan.Text, Steps: make([]*Step, len(e.plan.Steps))}
-	e.was, e.dirty = &job, false
-	stored := make([]Step, len(e.plan.Steps))
+	e.was, e.dirty = w.made.jobs.next(), false
+	*e.was = *e.job
+	n := NewJob{Job: e.was, Shape: e.plan.Text, Steps: make([]*Step, len(e.plan.Steps))}
 	for i := range e.plan.Steps {
 		r := e.steps.at(i)
-		stored[i] = *r.Step
-		n.Steps[i] = &stored[i]
-		r.was, r.dirty = &stored[i], false
+		r.was, r.dirty = w.made.steps.next(), false
+		*r.was = *r.Step
+		n.Steps[i] = r.was
 		r.collectPayload(c)
 	}
 	c.NewJobs = append(c.NewJobs, n)
@@ -502,16 +504,50 @@ func (r *row) collectPayload(c *Changes) {
 	}
 }
 
-// touched are the indexes of the changed steps, in order.
-func (e *entry) touched() []int {
-	var is []int
-	for i, r := range e.steps.all {
-		if r.dirty {
-			is = append(is, i)
+// touched are the changed steps, in order.
+func (e *entry) touched() iter.Seq[*row] {
+	return func(yield func(*row) bool) {
+		for _, r := range e.steps.few {
+			if r != nil && r.dirty && !yield(r) {
+				return
+			}
+		}
+		if len(e.steps.many) == 0 {
+			return
+		}
+		for _, i := range slices.Sorted(maps.Keys(e.steps.many)) {
+			if r := e.steps.many[i]; r.dirty && !yield(r) {
+				return
+			}
 		}
 	}
-	slices.Sort(is)
-	return is
+}
+
+// slabs are where a workset's rows come from: many small values at a time, as thousands of them come and go
+// together.
+type slabs struct {
+	entries slab[entry]
+	rows    slab[row]
+	jobs    slab[Job]
+	steps   slab[Step]
+}
+
+type slab[T any] struct {
+	left []T
+	size int
+}
+
+// maxSlab bounds what one value that is kept for long keeps with it.
+const maxSlab = 64
+
+func (s *slab[T]) next() *T {
+	if len(s.left) == 0 {
+		s.size = min(max(1, 2*s.size), maxSlab)
+		s.left = make([]T, s.size)
+	}
+	one := &s.left[0]
+	s.left = s.left[1:]
+	return one
 }
 
 // rows are the steps of a job that are there, by index: a list where the job has few steps, so that a

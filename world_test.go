@@ -215,7 +215,7 @@ func (w *world) reportAs(i int, holder string, rep Report) (res ReportResult, c 
 	c = w.event(func(ws *Workset) {
 		w.need(ws, i)
 		if !w.partial {
-			for _, ref := range ws.ReportRefs(w.ref(i)) {
+			for _, ref := range ws.ReportRefs(nil, w.ref(i)) {
 				w.need(ws, ref.Index)
 			}
 		}

@@ -20,6 +20,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -44,6 +45,7 @@ type asked struct {
 	out       string
 	dir       string
 	perdure   string
+	profile   string
 	within    time.Duration
 	scale     float64
 	floor     bool
@@ -78,12 +80,17 @@ func main() {
 	}
 }
 
+// gcPercent is set for the process of every system alike: their live heap is small, and is else swept many
+// times a second.
+const gcPercent = 300
+
 func run(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if len(args) > 0 {
 		switch args[0] { // what this program starts itself as
 		case "-measure":
+			debug.SetGCPercent(gcPercent)
 			return carryOutOrder(ctx, args[1])
 		case "-agent":
 			return serveAgent(ctx, args[1:])
@@ -128,6 +135,7 @@ func parse(args []string, out io.Writer) (a asked, err error) {
 	f.IntVar(&a.options.Waiting, "waiting", 1_000_000, "jobs that wait, for workloads memory and million")
 	f.IntVar(&a.options.Finished, "finished", 5_000_000, "jobs that are done, for workload million")
 	f.DurationVar(&a.options.Settle, "watch", watch, "how long workload rest watches an idle node")
+	f.StringVar(&a.profile, "profile", "", "directory for profiles of processor time and allocations, of what measures a rate")
 	f.BoolVar(&a.list, "list", false, "list systems and workloads")
 	if err := f.Parse(args); err != nil {
 		return a, err

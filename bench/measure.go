@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime"
 	"syscall"
 	"time"
@@ -19,6 +20,7 @@ type Order struct {
 	Within           time.Duration
 	Env              Env
 	Options          Options
+	Profile          string // directory for profiles; "": none
 }
 
 type Result struct {
@@ -40,8 +42,10 @@ type measure struct {
 	env  Env
 	opts Options
 	n    int
-	done int64 // jobs that were done before the clock started
-	ran  int64 // and handlers
+
+	profile string // where profiles go, less their ends
+	done    int64  // jobs that were done before the clock started
+	ran     int64  // and handlers
 
 	look  *look
 	began mark
@@ -73,6 +77,9 @@ func carryOut(ctx context.Context, o Order) (r Result) {
 		return m.Result
 	}
 	m.kind, m.Unit = kind, w.Unit
+	if o.Profile != "" {
+		m.profile = filepath.Join(o.Profile, o.System+"-"+o.Workload)
+	}
 	m.sys = kind.New(&m.env)
 	defer func() {
 		if p := recover(); p != nil {
@@ -148,6 +155,10 @@ func (m *measure) settle(ctx context.Context) error {
 
 // rate measures how long it takes until so many jobs are done, from the moment that f starts.
 func (m *measure) rate(ctx context.Context, jobs, handlers int, f func(context.Context) error) error {
+	profiled, err := startProfile(m.profile)
+	if err != nil {
+		return err
+	}
 	m.from()
 	if err := f(ctx); err != nil {
 		return err
@@ -157,6 +168,9 @@ func (m *measure) rate(ctx context.Context, jobs, handlers int, f func(context.C
 		return err
 	}
 	took := m.since()
+	if err := profiled(); err != nil {
+		return err
+	}
 	m.Value = float64(jobs) / took
 	m.Extra["seconds"] = took
 	m.Extra["submitted after"] = submitted

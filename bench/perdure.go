@@ -21,7 +21,7 @@ func init() {
 	for _, store := range []string{"PostgreSQL", "SQLite"} {
 		kinds = append(kinds, Kind{
 			Name: "perdure-" + short(store), Store: store, Ours: true, Pace: 60_000,
-			Settings: []string{"a node and an agent of 1,000 slots in process; else as it comes", durabilityOf(store)},
+			Settings: []string{fmt.Sprintf("a node and an agent of %d slots in process; else as it comes", benchSlots), durabilityOf(store)},
 			New:      func(env *Env) System { return &perdureNode{env: env, store: store} },
 		})
 	}
@@ -41,6 +41,10 @@ func durabilityOf(store string) string {
 	return "synchronous_commit=on"
 }
 
+// benchSlots is how many runs the agent takes at once: as many as four submitters bring in batches, as
+// docs/performance.md advises for runs of microseconds.
+const benchSlots = 4 * batchSize
+
 // perdureNode is a node in this process, with an agent whose handler does nothing.
 type perdureNode struct {
 	handled
@@ -51,7 +55,7 @@ type perdureNode struct {
 	node  *node.Node
 	look  *look
 	agent *perdure.Agent
-	slots int                                 // 0: 1,000
+	slots int                                 // 0: benchSlots
 	work  func(context.Context, *perdure.Run) // what the handler does; nil: nothing
 }
 
@@ -61,7 +65,7 @@ func (p *perdureNode) Open(ctx context.Context) (err error) {
 	}
 	p.agent = perdure.NewAgent("bench")
 	if p.agent.Slots = p.slots; p.slots == 0 {
-		p.agent.Slots = 1000
+		p.agent.Slots = benchSlots
 	}
 	p.agent.HandleAny(func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
 		if p.work != nil {

@@ -23,7 +23,7 @@ func init() {
 	for _, store := range []string{"PostgreSQL", "SQLite"} {
 		kinds = append(kinds, Kind{
 			Name: "perdure-http-" + short(store), Store: store, Ours: true, Pace: 40_000,
-			Settings: []string{"`perdure serve` in a process of its own, an agent of 1,000 slots in another, both spoken to with package client", durabilityOf(store)},
+			Settings: []string{fmt.Sprintf("`perdure serve` in a process of its own, an agent of %d slots in another, both spoken to with package client", benchSlots), durabilityOf(store)},
 			Missing: func(env *Env) string {
 				if env.Perdure == "" {
 					return "there is no perdure program"
@@ -80,7 +80,7 @@ func (p *perdureServer) Open(ctx context.Context) error {
 }
 
 func (p *perdureServer) Work(context.Context) (err error) {
-	p.agent, err = start(program{path: p.env.Self, args: []string{"-agent", p.url(), "1000"}, dir: p.env.Dir, log: filepath.Join(p.env.Dir, "agent.log")})
+	p.agent, err = start(program{path: p.env.Self, args: []string{"-agent", p.url(), strconv.Itoa(benchSlots)}, dir: p.env.Dir, log: filepath.Join(p.env.Dir, "agent.log")})
 	return err
 }
 

@@ -291,8 +291,8 @@ func (r *runner) floorTable(b *strings.Builder) {
 }
 
 func (r *runner) settings(b *strings.Builder) {
-	fmt.Fprintf(b, "## Settings\n\nPostgreSQL, for all: %s. Jobs carry %d bytes of input. Batches are of %d jobs, by %d goroutines.\n\n",
-		strings.Join(pgSettings, ", "), len(note)+30, batchSize, batchers)
+	fmt.Fprintf(b, "## Settings\n\nPostgreSQL, for all: %s. Jobs carry %d bytes of input. Batches are of %d jobs, by %d goroutines. GOGC=%d for the process of every Go system.\n\n",
+		strings.Join(pgSettings, ", "), len(note)+30, batchSize, batchers, gcPercent)
 	versions := versionsOfModules()
 	for _, k := range kinds {
 		if !slices.Contains(r.systems, k.Name) {

@@ -165,7 +165,7 @@ func (r *runner) ask(ctx context.Context, k Kind, w Workload, n int) (res Result
 		return res, err
 	}
 	defer os.RemoveAll(dir)
-	o := Order{System: k.Name, Workload: w.Name, N: n, Within: r.within, Env: r.env, Options: r.options}
+	o := Order{System: k.Name, Workload: w.Name, N: n, Within: r.within, Env: r.env, Options: r.options, Profile: r.profile}
 	if w.Long {
 		o.Within += 2*r.options.Held + time.Duration(r.options.Waiting+r.options.Finished)*time.Millisecond
 	}

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"perdure"
+	"perdure/internal/crashpoint"
 )
 
 // How long a server may take: to accept a connection, to answer beyond what it was asked to wait, and
@@ -187,7 +188,10 @@ func (c *Client) send(ctx context.Context, req *request) (*http.Response, error)
 		}
 		r.Header.Set(authorHeader, author)
 	}
-	return c.http.Do(r)
+	crashpoint.Here(crashpoint.ClientSend)
+	resp, err := c.http.Do(r)
+	crashpoint.Here(crashpoint.ClientReceived)
+	return resp, err
 }
 
 func orElse(s, other string) string {

@@ -40,7 +40,7 @@ func (c *Client) Job(ctx context.Context, ref string, wait time.Duration) (*perd
 		case err != nil:
 			return nil, err
 		}
-		if atRest(job) || time.Since(begin) >= wait {
+		if job.AtRest() || time.Since(begin) >= wait {
 			return job, nil
 		}
 		if time.Since(asked) < firstPause {
@@ -49,10 +49,6 @@ func (c *Client) Job(ctx context.Context, ref string, wait time.Duration) (*perd
 			}
 		}
 	}
-}
-
-func atRest(job *perdure.JobView) bool {
-	return job.Phase == perdure.Settled || job.Phase == perdure.Parked
 }
 
 func (c *Client) jobOnce(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error) {

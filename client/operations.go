@@ -67,8 +67,8 @@ func (c *Client) limit(ctx context.Context, req *request) (*perdure.LimitView, e
 }
 
 // ListNodes implements perdure.Operations.
-func (c *Client) ListNodes(ctx context.Context) ([]perdure.Node, error) {
-	var out items[perdure.Node]
+func (c *Client) ListNodes(ctx context.Context) ([]perdure.NodeView, error) {
+	var out items[perdure.NodeView]
 	_, err := c.ask(ctx, &request{method: http.MethodGet, path: "/v1/nodes"}, &out)
 	return out.Items, err
 }

@@ -110,7 +110,7 @@ func TestRoundTrip(t *testing.T) {
 		{"ListNodes", func(ctx context.Context, s perdure.Service) (all, error) {
 			nodes, err := s.ListNodes(ctx)
 			return all{nodes}, err
-		}, nil, all{[]perdure.Node{{ID: "n1", Host: "h3", PID: 1, Version: "v", Listen: ":1", Agents: []string{"http"}, Since: resttest.At, SeenAt: resttest.At}}}},
+		}, nil, all{resttest.Nodes()}},
 		{"Claim", func(ctx context.Context, s perdure.Service) (all, error) {
 			runs, err := s.Claim(ctx, claim)
 			return all{runs}, err

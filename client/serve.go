@@ -26,6 +26,9 @@ const defaultGrace = 30 * time.Second
 // not started is given back, what runs may finish within the grace. The error is nil after a drain in
 // which all was told. The same agents run in a node's own process unchanged (node.Config.Agents).
 func (c *Client) Serve(ctx context.Context, cfg ServeConfig, agents ...*perdure.Agent) error {
+	if len(agents) == 0 {
+		return perdure.Refuse(perdure.CodeInvalid, "there is no agent to carry")
+	}
 	if cfg.Grace <= 0 {
 		cfg.Grace = defaultGrace
 	}

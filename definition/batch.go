@@ -189,5 +189,5 @@ func (n *node) with(others *node) node {
 // refusal is what faults amount to in a text that nobody has seen as it was read; nil if there are none.
 func refusal(found ...*fault) error {
 	fs := faults{list: found}
-	return unplaced(fs.err())
+	return perdure.Unplaced(fs.err())
 }

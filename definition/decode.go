@@ -19,7 +19,9 @@ type decoder struct {
 	index map[string]int
 	plan  *perdure.Plan
 
-	early   view    // what is known at submission,
+	made    perdure.Job // as far as is known at submission,
+	scope   perdure.Scope
+	early   view
 	earlies []early // and the expressions that depend on no more than that
 	rest    []byte  // see memo
 }

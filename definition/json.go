@@ -2,6 +2,7 @@ package definition
 
 import (
 	"strings"
+	"sync"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -10,6 +11,7 @@ import (
 // are refused.
 type jsonReader struct {
 	src   []byte
+	text  string // src once more, where what is read may keep all of it alive; else empty
 	pos   int
 	tally tally
 	// lenient takes what agents may have sent: of a name that is there twice the last counts, and NUL
@@ -23,6 +25,32 @@ type jsonReader struct {
 func readJSON(src []byte) (node, *fault) {
 	r := jsonReader{src: src}
 	return r.document()
+}
+
+// readBriefly is readJSON for what is not kept: small values that cost little garbage.
+func readBriefly(src []byte) (node, *fault) {
+	s := spare.Get().(*stacks)
+	r := jsonReader{src: src, text: string(src), keys: s.keys[:0], kids: s.kids[:0]}
+	n, f := r.document()
+	*s = stacks{}
+	spare.Put(s)
+	return n, f
+}
+
+// stacks are what a reader works with; nothing that is read stays in them.
+type stacks struct {
+	keys [16]key
+	kids [16]node
+}
+
+var spare = sync.Pool{New: func() any { return new(stacks) }}
+
+// between is what stands there.
+func (r *jsonReader) between(from, to int) string {
+	if r.text != "" {
+		return r.text[from:to]
+	}
+	return string(r.src[from:to])
 }
 
 func (r *jsonReader) document() (node, *fault) {
@@ -87,7 +115,7 @@ func (r *jsonReader) value(depth int) (n node, f *fault) {
 		}
 		n = scalar(kindNumber, at, s)
 	case r.word("true"), r.word("false"):
-		n = scalar(kindBool, at, string(r.src[at:r.pos]))
+		n = scalar(kindBool, at, r.between(at, r.pos))
 	case r.word("null"):
 		n = scalar(kindNull, at, "")
 	default:
@@ -206,7 +234,7 @@ func (r *jsonReader) number() (string, *fault) {
 		r.pos = start
 		return "", r.fault("not a number as JSON writes them: no leading zero, digits on both sides of a point")
 	}
-	return string(r.src[start:r.pos]), nil
+	return r.between(start, r.pos), nil
 }
 
 // jsonNumber is the length of the JSON number that b starts with, or 0.
@@ -254,7 +282,7 @@ func (r *jsonReader) string() (string, *fault) {
 		switch c := r.src[i]; {
 		case c == '"':
 			r.pos = i + 1
-			return string(r.src[start:i]), nil
+			return r.between(start, i), nil
 		case c == '\\':
 			return r.escaped(start, i)
 		case c < 0x20:

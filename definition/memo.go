@@ -103,8 +103,12 @@ func appendAsIs(b []byte, n *node) []byte {
 // again makes the plan of one more job of a shape that is known. False where anything is wrong with it: then
 // the whole way tells what.
 func (d *decoder) again(n *node, k *memo) (*perdure.Plan, bool) {
-	def := *k.shape.Common
-	d.def = &def
+	made := &struct {
+		plan perdure.Plan
+		def  perdure.Definition
+	}{def: *k.shape.Common}
+	def := &made.def
+	d.def = def
 	for i := range n.keys {
 		d.value(n.keys[i].name, &n.kids[i])
 	}
@@ -127,8 +131,10 @@ func (d *decoder) again(n *node, k *memo) (*perdure.Plan, bool) {
 	if len(def.Labels) == 0 {
 		def.Labels = nil
 	}
-	text := appendValues(make([]byte, 0, 256+len(def.Input)+len(k.rest)), &def)
-	return &perdure.Plan{Shape: k.shape, Definition: &def, Hash: sha256.Sum256(append(text, k.rest...))}, true
+	var room [1024]byte
+	text := append(appendValues(room[:0], def), k.rest...)
+	made.plan = perdure.Plan{Shape: k.shape, Definition: def, Hash: sha256.Sum256(text)}
+	return &made.plan, true
 }
 
 // remember keeps what the document came to, if jobs of its kind can be made again from that.
@@ -172,7 +178,7 @@ func (c *Compiler) With(p *perdure.Plan, v Values) (*perdure.Plan, error) {
 		f := readable(v.Input)
 		in := node{}
 		if f == nil {
-			in, f = readJSON(v.Input)
+			in, f = readBriefly(v.Input)
 		}
 		if f != nil {
 			return nil, perdure.Refuse(perdure.CodeInvalid, "the input is not JSON: %s", f.message)

@@ -3,7 +3,6 @@ package definition
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -51,8 +50,8 @@ func Parse(data []byte, format Format, opts Options) ([]*perdure.Plan, error) {
 	return new(Compiler).Parse(data, format, opts)
 }
 
-// FromDefinition is Parse for a definition that was built in Go. Its faults have pointers and no lines.
-func FromDefinition(d *perdure.Definition) (*perdure.Plan, error) {
+// FromDefinition is Parse for a job that was built in Go. Its faults have pointers and no lines.
+func FromDefinition(d perdure.Definable) (*perdure.Plan, error) {
 	return new(Compiler).FromDefinition(d)
 }
 
@@ -172,32 +171,21 @@ func (c *Compiler) Compile(stored []byte) (*perdure.Shape, error) {
 }
 
 // FromDefinition is the function of that name, with the compiler's memory.
-func (c *Compiler) FromDefinition(d *perdure.Definition) (*perdure.Plan, error) {
-	body, err := json.Marshal(d)
+func (c *Compiler) FromDefinition(d perdure.Definable) (*perdure.Plan, error) {
+	if d == nil {
+		return nil, perdure.Refuse(perdure.CodeInvalid, "there is no definition: it is nil")
+	}
+	built, err := d.Define()
+	if err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(built)
 	if err != nil {
 		return nil, &perdure.Error{Code: perdure.CodeMalformed, Message: "the definition is not JSON: " + err.Error()}
 	}
 	plans, err := c.Parse(body, JSON, Options{})
 	if err != nil {
-		return nil, unplaced(err)
+		return nil, perdure.Unplaced(err)
 	}
 	return plans[0], nil
-}
-
-// unplaced takes lines and columns off a refusal of a text that nobody has seen.
-func unplaced(err error) error {
-	var e *perdure.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	for i := range e.Fields {
-		e.Fields[i].Line, e.Fields[i].Column = 0, 0
-	}
-	if len(e.Fields) > 0 {
-		e.Message = e.Fields[0].Message
-		if p := e.Fields[0].Pointer; p != "" {
-			e.Message = p + ": " + e.Message
-		}
-	}
-	return err
 }

@@ -13,13 +13,15 @@ import (
 func (d *decoder) submission() {
 	d.mergeInput()
 	if n := d.input; n != nil && n.kind != kindNull {
-		d.def.Input = appendNode(nil, n)
+		d.def.Input = appendNode(make([]byte, 0, int(n.bytes)+6*int(n.size)), n)
 		if len(d.def.Input) > perdure.MaxPayloadBytes {
 			d.large((*pointer)(nil).member("input"), n.at, "an input of %d bytes; at most %d", len(d.def.Input), perdure.MaxPayloadBytes)
 		}
 	}
-	job := &perdure.Job{Type: d.def.Type, Labels: d.def.Labels}
-	d.early = view{scope: &perdure.Scope{Job: job, Input: d.def.Input}, work: submitWork}
+	job := &d.made
+	*job = perdure.Job{Type: d.def.Type, Labels: d.def.Labels}
+	d.scope = perdure.Scope{Job: job, Input: d.def.Input}
+	d.early = view{scope: &d.scope, work: submitWork}
 	see := &sight{d: d, step: -1}
 	if d.key != nil {
 		d.readKey(d.key, see)

@@ -257,8 +257,14 @@ func appendNode(b []byte, n *node) []byte {
 	return append(b, '}')
 }
 
-// order is the members' indexes, sorted by name.
+// asWritten is the order of members that are sorted already.
+var asWritten = [16]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+
+// order is the members' indexes, sorted by name; nobody writes to it.
 func (n *node) order() []int {
+	if len(n.keys) <= len(asWritten) && slices.IsSortedFunc(n.keys, func(a, b key) int { return strings.Compare(a.name, b.name) }) {
+		return asWritten[:len(n.keys)]
+	}
 	order := make([]int, len(n.keys))
 	for i := range order {
 		order[i] = i
@@ -267,9 +273,25 @@ func (n *node) order() []int {
 	return order
 }
 
+// spaced says whether valid JSON has white space outside of its strings.
+func spaced(raw []byte) bool {
+	text := false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case c == '"':
+			text = !text
+		case c == '\\' && text:
+			i++
+		case !text && (c == ' ' || c == '\t' || c == '\r' || c == '\n'):
+			return true
+		}
+	}
+	return false
+}
+
 // compacted is raw without white space; most of what is stored has none.
 func compacted(raw json.RawMessage) json.RawMessage {
-	if !bytes.ContainsAny(raw, " \t\r\n") {
+	if !spaced(raw) {
 		return raw
 	}
 	var b bytes.Buffer

@@ -94,23 +94,31 @@ func begin(t *testing.T, args ...string) *exec.Cmd {
 // serve starts a node and waits until it is ready.
 func serve(t *testing.T, args ...string) (url string, cmd *exec.Cmd) {
 	t.Helper()
+	addr := freeAddress(t)
+	cmd = begin(t, append([]string{"serve", "--listen", addr}, args...)...)
+	url = "http://" + addr
+	eventually(t, "the node is ready", func() bool { return ready(url) })
+	return url, cmd
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := l.Addr().String()
-	l.Close()
-	cmd = begin(t, append([]string{"serve", "--listen", addr}, args...)...)
-	url = "http://" + addr
-	eventually(t, "the node is ready", func() bool {
-		resp, err := http.Get(url + "/readyz")
-		if err != nil {
-			return false
-		}
-		resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
-	})
-	return url, cmd
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func ready(url string) bool {
+	c := http.Client{Timeout: time.Second}
+	resp, err := c.Get(url + "/readyz")
+	if err != nil {
+		return false
+	}
+	resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
 }
 
 func eventually(t *testing.T, what string, ok func() bool) {

@@ -44,12 +44,7 @@ func startNginx(t *testing.T) (url, accessLog string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := freeAddress(t)
 	for _, err := range []error{
 		os.Chmod(dir, 0o755),
 		os.Mkdir(dir+"/www", 0o755),

@@ -86,9 +86,9 @@ func TestPythonAgent(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no python3")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
 	url, svc := serve(t, build(t, "perdure/cmd/perdure"))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
 	definition, err := os.ReadFile("agent.yaml")
 	if err != nil {
 		t.Fatal(err)

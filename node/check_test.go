@@ -19,36 +19,36 @@ import (
 // Each of these is what a bug, a bad disk or a hand in the tables may leave behind. All jobs are chains of
 // two steps, a and b: one is done, one undone, one runs a, one waits for an agent, one is parked.
 var corruptions = []struct{ job, sql string }{
-	{"done", "UPDATE step SET phase = 1 WHERE job = ? AND idx = 1"},
-	{"done", "UPDATE step SET current = 0 WHERE job = ? AND idx = 0"},
-	{"done", "UPDATE step SET unsettled = 1 WHERE job = ? AND idx = 0"},
-	{"done", "UPDATE step SET permit = 1 WHERE job = ? AND idx = 0"},
-	{"done", "UPDATE step SET job_current = 2 WHERE job = ? AND idx = 0"},
-	{"done", "DELETE FROM step WHERE job = ? AND idx = 1"},
-	{"done", "DELETE FROM shape WHERE id = (SELECT shape FROM step WHERE job = ? AND idx = 0)"},
-	{"done", "UPDATE shape SET text = '{\"what\":1}' WHERE id = (SELECT shape FROM step WHERE job = ? AND idx = 0)"},
-	{"done", "UPDATE shape SET text = replace(text, '\"b\"', '\"c\"') WHERE id = (SELECT shape FROM step WHERE job = ? AND idx = 0)"},
-	{"done", "UPDATE step SET locked_by = 'h' WHERE job = ? AND idx = 0"},
-	{"done", "UPDATE step SET outcome = 0 WHERE job = ? AND idx = 0"},
-	{"done", "UPDATE step SET run = 0 WHERE job = ? AND idx = 0"},
-	{"done", "DELETE FROM payload WHERE job = ?"},
-	{"undone", "UPDATE step SET turn = 1 WHERE job = ? AND idx = 0"},
-	{"undone", "UPDATE step SET current = 1 WHERE job = ? AND idx = 0"},
-	{"undone", `UPDATE step SET job_then = 1 WHERE job = ? AND idx = 0`},
-	{"runs", "UPDATE step SET locked_until = NULL WHERE job = ? AND idx = 0"},
-	{"runs", "UPDATE step SET locked_until = complete_by + 1 WHERE job = ? AND idx = 0"},
-	{"runs", "UPDATE step SET blockers = 0 WHERE job = ? AND idx = 1"},
-	{"runs", "UPDATE step SET running = 0 WHERE job = ? AND idx = 0"},
-	{"runs", "UPDATE step SET permit = 0 WHERE job = ? AND idx = 0"},
-	{"runs", "UPDATE step SET desired = 0 WHERE job = ? AND idx = 0"},
-	{"runs", "UPDATE step SET phase = 2, blockers = 0, agent = 'a' WHERE job = ? AND idx = 1"},
-	{"waits", "UPDATE step SET phase = 1 WHERE job = ? AND idx = 0"},
-	{"waits", "UPDATE step SET agent = 'other' WHERE job = ? AND idx = 0"},
-	{"waits", "UPDATE step SET job_phase = 0 WHERE job = ? AND idx = 0"},
-	{"parked", "DELETE FROM alert WHERE job = ?"},
-	{"parked", "UPDATE alert SET closed_at = 1 WHERE job = ?"},
-	{"parked", "UPDATE step SET parked_at = NULL WHERE job = ? AND idx = 0"},
-	{"parked", "UPDATE step SET job_phase = 1 WHERE job = ? AND idx = 0"},
+	{"done", "UPDATE perdure_step SET phase = 1 WHERE job = ? AND idx = 1"},
+	{"done", "UPDATE perdure_step SET current = 0 WHERE job = ? AND idx = 0"},
+	{"done", "UPDATE perdure_step SET unsettled = 1 WHERE job = ? AND idx = 0"},
+	{"done", "UPDATE perdure_step SET permit = 1 WHERE job = ? AND idx = 0"},
+	{"done", "UPDATE perdure_step SET job_current = 2 WHERE job = ? AND idx = 0"},
+	{"done", "DELETE FROM perdure_step WHERE job = ? AND idx = 1"},
+	{"done", "DELETE FROM perdure_shape WHERE id = (SELECT shape FROM perdure_step WHERE job = ? AND idx = 0)"},
+	{"done", "UPDATE perdure_shape SET text = '{\"what\":1}' WHERE id = (SELECT shape FROM perdure_step WHERE job = ? AND idx = 0)"},
+	{"done", "UPDATE perdure_shape SET text = replace(text, '\"b\"', '\"c\"') WHERE id = (SELECT shape FROM perdure_step WHERE job = ? AND idx = 0)"},
+	{"done", "UPDATE perdure_step SET locked_by = 'h' WHERE job = ? AND idx = 0"},
+	{"done", "UPDATE perdure_step SET outcome = 0 WHERE job = ? AND idx = 0"},
+	{"done", "UPDATE perdure_step SET run = 0 WHERE job = ? AND idx = 0"},
+	{"done", "DELETE FROM perdure_payload WHERE job = ?"},
+	{"undone", "UPDATE perdure_step SET turn = 1 WHERE job = ? AND idx = 0"},
+	{"undone", "UPDATE perdure_step SET current = 1 WHERE job = ? AND idx = 0"},
+	{"undone", `UPDATE perdure_step SET job_then = 1 WHERE job = ? AND idx = 0`},
+	{"runs", "UPDATE perdure_step SET locked_until = NULL WHERE job = ? AND idx = 0"},
+	{"runs", "UPDATE perdure_step SET locked_until = complete_by + 1 WHERE job = ? AND idx = 0"},
+	{"runs", "UPDATE perdure_step SET blockers = 0 WHERE job = ? AND idx = 1"},
+	{"runs", "UPDATE perdure_step SET running = 0 WHERE job = ? AND idx = 0"},
+	{"runs", "UPDATE perdure_step SET permit = 0 WHERE job = ? AND idx = 0"},
+	{"runs", "UPDATE perdure_step SET desired = 0 WHERE job = ? AND idx = 0"},
+	{"runs", "UPDATE perdure_step SET phase = 2, blockers = 0, agent = 'a' WHERE job = ? AND idx = 1"},
+	{"waits", "UPDATE perdure_step SET phase = 1 WHERE job = ? AND idx = 0"},
+	{"waits", "UPDATE perdure_step SET agent = 'other' WHERE job = ? AND idx = 0"},
+	{"waits", "UPDATE perdure_step SET job_phase = 0 WHERE job = ? AND idx = 0"},
+	{"parked", "DELETE FROM perdure_alert WHERE job = ?"},
+	{"parked", "UPDATE perdure_alert SET closed_at = 1 WHERE job = ?"},
+	{"parked", "UPDATE perdure_step SET parked_at = NULL WHERE job = ? AND idx = 0"},
+	{"parked", "UPDATE perdure_step SET job_phase = 1 WHERE job = ? AND idx = 0"},
 }
 
 func TestCheckFinds(t *testing.T) {
@@ -136,7 +136,7 @@ func TestCheckUnderLoad(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store perdure.Store) {
 		var l ledger
 		n := start(t, store, node.Config{Agents: []*perdure.Agent{l.agent("a", func(run *perdure.Run) error {
-			if run.Run == 1 {
+			if run.Number == 1 {
 				return errors.New("the first time")
 			}
 			return nil

@@ -17,13 +17,14 @@ const (
 
 // Follow implements perdure.Jobs.
 func (n *Node) Follow(ctx context.Context, ref string, see func(*perdure.JobView) error) error {
-	id, err := n.named(ctx, ref)
-	if err != nil {
-		return err
-	}
-	moved, stop := n.scheduler.Follow(id)
-	defer stop()
-	p, err := n.look(ctx, id)
+	var moved <-chan struct{}
+	stop := func() {}
+	p, err := arrived(ctx, n, ref, 0, func(ctx context.Context, id perdure.JobID) (*picture, error) {
+		stop()
+		moved, stop = n.scheduler.Follow(id) // before the job is read
+		return n.look(ctx, id)
+	})
+	defer func() { stop() }()
 	if err != nil {
 		return unreachable(err)
 	}
@@ -32,21 +33,20 @@ func (n *Node) Follow(ctx context.Context, ref string, see func(*perdure.JobView
 		if err != nil {
 			return err
 		}
-		if err := see(view); err != nil || atRest(view) {
+		if err := see(view); err != nil || view.AtRest() {
 			return err
 		}
-		if view, err = n.nextNews(ctx, p, moved); err == nil && atRest(view) {
+		if view, err = n.nextNews(ctx, p, moved); err == nil && view.AtRest() {
 			view, err = p.whole(ctx) // with the last outputs and alerts
 		}
 	}
 }
 
-func atRest(v *perdure.JobView) bool { return v.Phase == perdure.Settled || v.Phase == perdure.Parked }
-
 // nextNews waits for the job to move, and for as long as reading it costs.
 func (n *Node) nextNews(ctx context.Context, p *picture, moved <-chan struct{}) (*perdure.JobView, error) {
-	for last := p.read; ; {
-		if err := n.pause(ctx, moved); err != nil {
+	last := p.read
+	for look := 0; ; look++ {
+		if err := n.pause(ctx, moved, look); err != nil {
 			return nil, err
 		}
 		began := time.Now()
@@ -55,7 +55,7 @@ func (n *Node) nextNews(ctx context.Context, p *picture, moved <-chan struct{}) 
 			return nil, err
 		}
 		rest := max(followPause, followShare*time.Since(began))
-		if len(view.Steps) > 0 || atRest(view) || view.UpdatedAt.After(last) {
+		if len(view.Steps) > 0 || view.AtRest() || view.UpdatedAt.After(last) {
 			sleep(ctx, rest)
 			return view, ctx.Err()
 		}

@@ -29,7 +29,8 @@ func TestIdle(t *testing.T) {
 		time.Sleep(watch)
 		used, rate := processor(t)-before, float64(calls()-asked)/watch.Seconds()
 		t.Logf("%.2f%% of a core, %.1f calls in a second", 100*used.Seconds()/watch.Seconds(), rate)
-		if used > watch/100 || rate > 2 {
+		// Two statements each. Of the time a fifth at most is the node's: the rest is the race detector's, and others'.
+		if used > watch/20 || rate > 1.3 {
 			t.Errorf("%v of processor time in %v, %.1f calls in a second", used, watch, rate)
 		}
 	}
@@ -55,6 +56,7 @@ type sharedStore interface {
 	perdure.Store
 	Hints(context.Context) <-chan struct{}
 	Heard() bool
+	RoleHints() <-chan struct{}
 	CheckSchema(context.Context) error
 }
 
@@ -79,12 +81,7 @@ func (c *counted) Now(ctx context.Context) (time.Time, error) {
 	return c.sharedStore.Now(ctx)
 }
 
-func (c *counted) PutNode(ctx context.Context, n perdure.Node) error {
+func (c *counted) Attend(ctx context.Context, p perdure.Presence) (perdure.Roll, error) {
 	c.calls.Add(1)
-	return c.sharedStore.PutNode(ctx, n)
-}
-
-func (c *counted) PutSeen(ctx context.Context, seen []perdure.Seen) error {
-	c.calls.Add(1)
-	return c.sharedStore.PutSeen(ctx, seen)
+	return c.sharedStore.Attend(ctx, p)
 }

@@ -34,6 +34,9 @@ func (n *Node) SubmitPlan(ctx context.Context, plan *perdure.Plan) (*perdure.Job
 	if n.draining.Load() {
 		return nil, false, n.Ready(ctx)
 	}
+	if err := perdure.CheckPlans(plan); err != nil {
+		return nil, false, err
+	}
 	did, err := n.scheduler.Submit(ctx, plan)
 	if err != nil {
 		return nil, false, err
@@ -47,6 +50,9 @@ func (n *Node) SubmitPlan(ctx context.Context, plan *perdure.Plan) (*perdure.Job
 func (n *Node) SubmitPlans(ctx context.Context, plans []*perdure.Plan) ([]perdure.Submitted, error) {
 	if n.draining.Load() {
 		return nil, n.Ready(ctx)
+	}
+	if err := perdure.CheckPlans(plans...); err != nil {
+		return nil, err
 	}
 	did, err := n.scheduler.SubmitAll(ctx, plans)
 	if err != nil {
@@ -104,49 +110,78 @@ func (n *Node) FindSame(ctx context.Context, plan *perdure.Plan) (perdure.JobID,
 	return n.scheduler.FindSame(ctx, plan)
 }
 
-// followPoll is how often a job is looked at that other nodes may move.
-const followPoll = 500 * time.Millisecond
+// A job that other nodes may move is looked at soon, then after twice as long, and so on: who waits for a quick one
+// is told soon, and who waits long asks seldom.
+const (
+	followFirst = 20 * time.Millisecond
+	followPoll  = 500 * time.Millisecond // at most
+)
 
 // Job implements perdure.Jobs.
 func (n *Node) Job(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error) {
-	id, err := n.named(ctx, ref)
-	if err != nil {
-		return nil, err
-	}
+	return arrived(ctx, n, ref, min(wait, perdure.MaxJobWait), func(ctx context.Context, id perdure.JobID) (*perdure.JobView, error) {
+		return n.atRest(ctx, id, wait)
+	})
+}
+
+// atRest is the job at rest, or as it is after wait, or when the node stops meanwhile. One that has stopped does not
+// wait any more, and says so: who asks again and again (perdure.Wait) would never be told.
+func (n *Node) atRest(ctx context.Context, id perdure.JobID, wait time.Duration) (*perdure.JobView, error) {
+	var job *perdure.Job
+	var err error
+	stopped := n.life.Err() != nil
 	if wait > 0 {
 		limited, cancel := context.WithTimeout(ctx, min(wait, perdure.MaxJobWait))
 		defer cancel()
-		if err := n.untilRest(limited, id); err != nil && limited.Err() == nil && !errors.Is(err, errStopped) {
+		if job, err = n.untilRest(limited, id); err != nil && limited.Err() == nil && (stopped || !errors.Is(err, errStopped)) {
 			return nil, unreachable(err)
 		}
 		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.Canceled) {
 			return nil, ctx.Err()
 		}
-		ctx = context.WithoutCancel(ctx) // a shutdown ends the wait, not the answer
+		var done context.CancelFunc
+		ctx, done = context.WithTimeout(context.WithoutCancel(ctx), answerTime) // a shutdown ends the wait, not the answer
+		defer done()
 	}
-	return n.view(ctx, id)
+	if job == nil {
+		return n.view(ctx, id)
+	}
+	p, err := n.picture(ctx, job)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	return p.whole(ctx)
 }
+
+// answerTime is for reading the answer to a wait that is over.
+const answerTime = 5 * time.Second
 
 // untilRest waits for the job to be at rest, or for ctx.
-func (n *Node) untilRest(ctx context.Context, id perdure.JobID) error {
+func (n *Node) untilRest(ctx context.Context, id perdure.JobID) (*perdure.Job, error) {
 	moved, stop := n.scheduler.Follow(id)
 	defer stop()
-	for {
+	for look := 0; ; look++ {
 		j, err := n.store.Job(ctx, id)
-		if err != nil || j == nil || j.AtRest() {
-			return err
+		if err != nil {
+			return nil, err
 		}
-		if err := n.pause(ctx, moved); err != nil {
-			return err
+		if j == nil { // it may be there in a moment, and is not at rest then
+			return nil, noJob(id)
+		}
+		if j.AtRest() {
+			return j, nil
+		}
+		if err := n.pause(ctx, moved, look); err != nil {
+			return nil, err
 		}
 	}
 }
 
-// pause waits until the job may have moved.
-func (n *Node) pause(ctx context.Context, moved <-chan struct{}) error {
+// pause waits until the job may have moved, after so many looks that have found nothing new.
+func (n *Node) pause(ctx context.Context, moved <-chan struct{}, look int) error {
 	poll := 10 * followPoll
 	if !n.alone() {
-		poll = followPoll
+		poll = min(followFirst<<min(look, 8), followPoll)
 	}
 	timer := time.NewTimer(poll)
 	defer timer.Stop()
@@ -233,19 +268,20 @@ const maxHistory = 10_000
 
 // History implements perdure.Jobs.
 func (n *Node) History(ctx context.Context, ref string) ([]perdure.EntryView, error) {
-	id, err := n.resolve(ctx, ref)
-	if err != nil {
-		return nil, err
-	}
-	entries, err := n.store.History(ctx, id, maxHistory)
-	if err != nil {
-		return nil, unreachable(err)
-	}
-	views := make([]perdure.EntryView, len(entries))
-	for i, e := range entries {
-		views[i] = perdure.EntryView{Step: e.Step, Run: e.Run, At: e.At, Event: e.Event, Author: e.Author, Detail: e.Detail}
-	}
-	return views, nil
+	return arrived(ctx, n, ref, 0, func(ctx context.Context, id perdure.JobID) ([]perdure.EntryView, error) {
+		if _, err := n.resolve(ctx, id.String()); err != nil { // a job without entries, or none at all
+			return nil, err
+		}
+		entries, err := n.store.History(ctx, id, maxHistory)
+		if err != nil {
+			return nil, unreachable(err)
+		}
+		views := make([]perdure.EntryView, len(entries))
+		for i, e := range entries {
+			views[i] = perdure.EntryView{Step: e.Step, Run: e.Run, At: e.At, Event: e.Event, Author: e.Author, Detail: e.Detail}
+		}
+		return views, nil
+	})
 }
 
 // Act implements perdure.Jobs.
@@ -253,17 +289,15 @@ func (n *Node) Act(ctx context.Context, ref string, act perdure.Act) (*perdure.J
 	if len(act.Reason) > perdure.MaxReasonBytes {
 		return nil, perdure.Refuse(perdure.CodeTooLarge, "the reason is over %d bytes", perdure.MaxReasonBytes)
 	}
-	id, err := n.named(ctx, ref)
-	if err != nil {
-		return nil, err
-	}
 	if err := n.inherit(ctx); err != nil {
 		return nil, err
 	}
-	if err := n.scheduler.Act(ctx, id, act); err != nil {
-		return nil, err
-	}
-	return n.view(ctx, id)
+	return arrived(ctx, n, ref, 0, func(ctx context.Context, id perdure.JobID) (*perdure.JobView, error) {
+		if err := n.scheduler.Act(ctx, id, act); err != nil {
+			return nil, err
+		}
+		return n.view(ctx, id)
+	})
 }
 
 // Claim implements perdure.Exchange.

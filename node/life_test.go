@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -185,9 +186,44 @@ func TestInherit(t *testing.T) {
 	if v := rest(t, next, "k"); v.Current != perdure.Done {
 		t.Errorf("%+v", v)
 	}
+	history, err := next.History(t.Context(), "k")
+	if err != nil || len(history) != 1 || !strings.Contains(history[0].Detail, "its holder died") {
+		t.Errorf("it was waited for the lock's end: %+v, %v", history, err)
+	}
 	consistent(t, next)
 	close(stuck)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_ = n.Stop(ctx)
+}
+
+// Who waits at a node that stops is told so, and does not ask it for ever.
+func TestWaitAtAStoppedNode(t *testing.T) {
+	n := node.New(memory.New(), node.Config{})
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := perdure.Submit(t.Context(), n, perdure.Define("t").Key("k").Step("s", "nobody")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	waited := make(chan error, 1)
+	go func() {
+		_, err := perdure.Wait(ctx, n, "k")
+		waited <- err
+	}()
+	time.Sleep(10 * time.Millisecond) // before, or after: it is all the same
+	if err := n.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waited; perdure.CodeOf(err) != perdure.CodeUnavailable {
+		t.Error(err)
+	}
+	if _, err := perdure.Wait(ctx, n, "k"); perdure.CodeOf(err) != perdure.CodeUnavailable {
+		t.Error(err)
+	}
+	if v, err := n.Job(ctx, "k", 0); err != nil || v.Key != "k" { // what does not wait is answered
+		t.Error(v, err)
+	}
 }

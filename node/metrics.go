@@ -10,6 +10,7 @@ import (
 
 	"perdure"
 	"perdure/internal/agenthost"
+	"perdure/internal/supervisor"
 )
 
 // meter counts what the scheduler does. Labels are types and agents, which definitions name; never
@@ -23,8 +24,16 @@ type meter struct {
 	runs      *prometheus.CounterVec
 	runTime   *prometheus.HistogramVec
 	refused   *prometheus.CounterVec
+	delivered *prometheus.CounterVec
 	batch     prometheus.Histogram
 	commit    prometheus.Histogram
+	leading   *prometheus.GaugeVec
+	refusals  *prometheus.CounterVec
+	rollCall  prometheus.Histogram
+	fence     prometheus.Gauge
+	late      prometheus.Gauge
+	swept     *prometheus.CounterVec
+	oldest    prometheus.Gauge
 }
 
 func newMeter(version string) *meter {
@@ -48,8 +57,24 @@ func newMeter(version string) *meter {
 	m.runs = counter("runs_total", "Runs ended.", "agent", "direction", "outcome")
 	m.runTime = histogram("step_run_seconds", "From let-out to report.", seconds, "agent", "direction", "outcome")
 	m.refused = counter("reports_refused_total", "Reports that changed nothing.", "reason")
+	m.delivered = counter("submissions_collected_total", "Submissions out of the inbox, that were made inside a caller's transaction.", "outcome")
 	m.batch = histogram("commit_batch_size", "Requests and claims in one transaction.", prometheus.ExponentialBuckets(1, 4, 6)).WithLabelValues().(prometheus.Histogram)
 	m.commit = histogram("store_seconds", "Duration of a transaction.", seconds).WithLabelValues().(prometheus.Histogram)
+	m.leading = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "perdure_role_leads", Help: "1: this node leads the role."}, []string{"role"})
+	m.registry.MustRegister(m.leading)
+	m.refusals = counter("role_refused_total", "Writes under a role that were refused, since another node leads.", "role")
+	m.rollCall = histogram("roll_call_seconds", "How long the store took to answer that this node is there.", seconds).WithLabelValues().(prometheus.Histogram)
+	m.fence = prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_store_fence", Help: "The least number of a run that is let out; it rises when the store turns out to be an older one."})
+	m.registry.MustRegister(m.fence)
+	m.late = prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_supervisor_late_seconds", Help: "How long the oldest of what is due had been due at the supervisor's latest look."})
+	m.swept = counter("supervisor_swept_total", "What the supervisor has found due and moved on.", "what")
+	m.oldest = prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_store_oldest_transaction_seconds",
+		Help: "Age of the oldest transaction that keeps PostgreSQL from clearing away what is dead, as the leader of the supervisors sees it."})
+	m.registry.MustRegister(m.late, m.oldest)
+	for _, role := range []string{perdure.RoleSupervisor} {
+		m.leading.WithLabelValues(role)
+		m.refusals.WithLabelValues(role)
+	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_build_info", Help: "1.", ConstLabels: prometheus.Labels{"version": version}})
 	info.Set(1)
 	m.registry.MustRegister(info)
@@ -65,6 +90,17 @@ func (m *meter) watchAgents(h *agenthost.Host) {
 			out <- prometheus.MustNewConstMetric(slots, prometheus.GaugeValue, float64(s.Slots), s.Agent)
 			out <- prometheus.MustNewConstMetric(busy, prometheus.GaugeValue, float64(s.Busy), s.Agent)
 		}
+	}))
+}
+
+// watchHints adds whether what other nodes commit is heard of at once.
+func (m *meter) watchHints(heard func() bool) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "perdure_hints_heard",
+		Help: "1: the store's notifications come through; 0: it is polled."}, func() float64 {
+		if heard() {
+			return 1
+		}
+		return 0
 	}))
 }
 
@@ -91,6 +127,26 @@ func (m *meter) Settled(typ string, as perdure.State, took time.Duration) {
 func (m *meter) Committed(requests int, took time.Duration) {
 	m.batch.Observe(float64(requests))
 	m.commit.Observe(took.Seconds())
+}
+
+func (m *meter) leads(role string, leads bool) {
+	is := 0.0
+	if leads {
+		is = 1
+	}
+	m.leading.WithLabelValues(role).Set(is)
+}
+
+func (m *meter) Deposed(role string) { m.refusals.WithLabelValues(role).Inc() }
+
+func (m *meter) attended(took time.Duration) { m.rollCall.Observe(took.Seconds()) }
+
+func (m *meter) looked(late time.Duration) { m.late.Set(late.Seconds()) }
+
+func (m *meter) sweptBy(did supervisor.Swept) {
+	m.swept.WithLabelValues("expired").Add(float64(did.Expired))
+	m.swept.WithLabelValues("due").Add(float64(did.Due))
+	m.swept.WithLabelValues("overdue").Add(float64(did.Overdue))
 }
 
 // Metrics answers a Prometheus scrape.

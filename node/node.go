@@ -1,5 +1,5 @@
 // Package node puts one process of Perdure together: the scheduler, the supervisor, the agents that live
-// here and the registrar, on one store. It wires, answers the outside (perdure.Service) and decides
+// here and the elector, on one store. It wires, answers the outside (perdure.Service) and decides
 // nothing.
 //
 //	service        runs                                    needs
@@ -7,7 +7,9 @@
 //	agent host     from Start to Stop, where there are     scheduler (as perdure.Exchange)
 //	               agents
 //	supervisor     from Start to Stop                      scheduler, store
-//	registrar      from Start to Stop                      store
+//	elector        from Start to Stop                      store
+//	collector      from Start to Stop, where the store     scheduler, store
+//	               has an inbox
 package node
 
 import (
@@ -16,7 +18,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,8 @@ import (
 	"perdure"
 	"perdure/definition"
 	"perdure/internal/agenthost"
+	"perdure/internal/crashpoint"
+	"perdure/internal/election"
 	"perdure/internal/scheduler"
 	"perdure/internal/supervisor"
 )
@@ -40,9 +43,13 @@ type Config struct {
 
 	SweepPeriod time.Duration // how long the supervisor looks away at most; 0: 1s
 	SweepBatch  int           // rows in one of its transactions; 0: 500
-	Heartbeat   time.Duration // of the agents here; 0: 10s
-	MaxBacklog  int           // unsettled jobs above which a submission is refused; 0: 1,000,000
-	Writers     int           // transactions in flight at once; 0: what suits the store
+	// OldTransaction is the age from which on the log tells of a transaction that keeps PostgreSQL from
+	// clearing away what is dead; 0: DefaultOldTransaction.
+	OldTransaction time.Duration
+	RoleTTL        time.Duration // how long it leads, or stands by, after it was last heard of; 0: perdure.DefaultRoleTTL
+	Heartbeat      time.Duration // of the agents here; 0: 10s
+	MaxBacklog     int           // unsettled jobs above which a submission is refused; 0: 1,000,000
+	Writers        int           // transactions in flight at once; 0: what suits the store
 }
 
 // Node is one process of the grid. Its methods may be called from any goroutine.
@@ -54,16 +61,19 @@ type Node struct {
 	meter  *meter
 	plans  *definition.Compiler
 	recent recent
+	woken  chan struct{} // somebody has posted
 
 	scheduler  *scheduler.Scheduler
 	supervisor *supervisor.Supervisor
+	elector    *election.Elector
+	roll       roll
 	host       *agenthost.Host // nil: no agents here
 	since      time.Time
 
 	life     context.Context // of the scheduler, and of whoever waits for a job
 	end      context.CancelCauseFunc
 	failed   chan struct{}   // closed where the store cannot be relied upon any more
-	watch    context.Context // of supervisor and registrar
+	watch    context.Context // of supervisor and elector
 	unwatch  context.CancelFunc
 	running  sync.WaitGroup
 	watching sync.WaitGroup
@@ -80,6 +90,8 @@ type shared interface {
 	Hints(context.Context) <-chan struct{}
 	// Heard says that hints do come through.
 	Heard() bool
+	// RoleHints gives a token whenever somebody's place in a role has changed; it may be lost.
+	RoleHints() <-chan struct{}
 	// CheckSchema refuses the store once somebody has given it another schema.
 	CheckSchema(context.Context) error
 }
@@ -98,15 +110,20 @@ func New(store perdure.Store, cfg Config) *Node {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	n := &Node{cfg: cfg, id: "node_" + uuid.NewString()[:13], log: cfg.Log, store: store, meter: newMeter(cfg.Version),
-		plans: &definition.Compiler{}, since: time.Now(), failed: make(chan struct{})}
+		plans: &definition.Compiler{}, since: time.Now(), failed: make(chan struct{}),
+		woken: make(chan struct{}, 1)}
 	sc := scheduler.Config{Store: store, Compiler: n.plans, Log: cfg.Log, Meter: n.meter,
-		Broken: n.fail, Writers: cfg.Writers, MaxBacklog: cfg.MaxBacklog}
+		Broken: n.fail, Sooner: func(at time.Time) { n.supervisor.Sooner(at) }, Writers: cfg.Writers, MaxBacklog: cfg.MaxBacklog}
 	if sc.Writers == 0 && !n.alone() {
 		sc.Writers = sharedWriters
 	}
 	n.scheduler = scheduler.New(sc)
 	n.supervisor = supervisor.New(supervisor.Config{Scheduler: n.scheduler, Store: store,
-		Period: cfg.SweepPeriod, Batch: cfg.SweepBatch, Log: cfg.Log})
+		Period: cfg.SweepPeriod, Batch: cfg.SweepBatch, Deposed: n.deposed, Looked: n.meter.looked, Swept: n.meter.sweptBy, Log: cfg.Log})
+	n.elector = election.New(n.candidacy())
+	if store, ok := store.(shared); ok {
+		n.meter.watchHints(store.Heard)
+	}
 	if len(cfg.Agents) > 0 {
 		n.host = agenthost.New(agenthost.Config{Exchange: n.scheduler, Holder: n.holder(), Agents: cfg.Agents,
 			Heartbeat: cfg.Heartbeat, Log: cfg.Log})
@@ -134,9 +151,11 @@ func (n *Node) ID() string { return n.id }
 // Start makes the node work. On a store that no other process can have open, the runs of the node before
 // are first taken back: its agents have died with it.
 func (n *Node) Start(ctx context.Context) error {
+	crashpoint.Here(crashpoint.NodeStart)
 	if err := n.inherit(ctx); err != nil {
 		return err
 	}
+	crashpoint.Here(crashpoint.NodeInherited)
 	if n.draining.Load() {
 		return n.Ready(ctx)
 	}
@@ -144,9 +163,12 @@ func (n *Node) Start(ctx context.Context) error {
 		return errors.New("node: started twice")
 	}
 	n.watching.Go(func() { n.supervisor.Run(n.watch) })
-	n.watching.Go(func() { n.register(n.watch) })
+	n.watching.Go(func() { n.elector.Run(n.watch) })
 	if store, ok := n.store.(shared); ok {
 		n.watching.Go(func() { n.heed(n.watch, store) })
+	}
+	if box, ok := n.store.(perdure.Inbox); ok {
+		n.watching.Go(func() { n.collect(n.watch, box) })
 	}
 	if n.host != nil {
 		n.running.Go(func() {
@@ -155,6 +177,7 @@ func (n *Node) Start(ctx context.Context) error {
 			}
 		})
 	}
+	crashpoint.Here(crashpoint.NodeStarted)
 	return nil
 }
 
@@ -196,7 +219,9 @@ func (n *Node) inherit(ctx context.Context) error {
 // now and then.
 func (n *Node) heed(ctx context.Context, store shared) {
 	hints := store.Hints(ctx)
+	ear := ear{log: n.log, since: time.Now(), hears: true}
 	for ctx.Err() == nil {
+		ear.note(store.Heard())
 		poll := time.NewTimer(sharedPoll/2 + rand.N(sharedPoll))
 		select {
 		case _, more := <-hints:
@@ -214,6 +239,29 @@ func (n *Node) heed(ctx context.Context, store shared) {
 	}
 }
 
+// ear tells when hints do not come through, and when they do again.
+type ear struct {
+	log   *slog.Logger
+	since time.Time // of the latest change, or of the beginning
+	hears bool
+}
+
+// deafAfter is how long hints may be missing before that is told: a connection is made anew, and tried.
+const deafAfter = 5 * time.Second
+
+func (e *ear) note(hears bool) {
+	switch {
+	case hears && !e.hears:
+		e.hears = true
+		e.log.Info("the store's notifications are heard again")
+	case hears:
+		e.since = time.Now()
+	case e.hears && time.Since(e.since) > deafAfter:
+		e.hears = false
+		e.log.Warn("the store's notifications are not heard: is a pooler in transaction mode in between? It is polled instead", "every", sharedPoll.String())
+	}
+}
+
 // errStopped is why nothing works after Stop.
 var errStopped = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node has stopped", Hint: "ask another node"}
 
@@ -223,12 +271,14 @@ const lastMoment = 2 * time.Second
 // Stop ends the node: it takes no more, gives back what has not started, waits for what runs until ctx ends,
 // and lets everything that was accepted be written (L6).
 func (n *Node) Stop(ctx context.Context) error {
+	crashpoint.Here(crashpoint.NodeStop)
 	n.draining.Store(true)
 	n.unwatch()
 	var err error
 	if n.host != nil && n.started.Load() {
 		err = n.host.Drain(ctx)
 	}
+	crashpoint.Here(crashpoint.NodeDrained)
 	n.end(errStopped)
 	over := make(chan struct{})
 	go func() {
@@ -242,8 +292,10 @@ func (n *Node) Stop(ctx context.Context) error {
 		return errors.Join(err, errors.New("the store has not answered to the last"))
 	}
 	if n.started.Load() { // nobody is to look for it, until its row is a day old
+		crashpoint.Here(crashpoint.NodeUnlist)
 		n.unlist(ctx)
 	}
+	crashpoint.Here(crashpoint.NodeStopped)
 	return err
 }
 
@@ -299,51 +351,6 @@ func (n *Node) Sweep(ctx context.Context) (supervisor.Swept, error) {
 		return supervisor.Swept{}, err
 	}
 	return n.supervisor.Sweep(ctx)
-}
-
-const (
-	registerEvery = 10 * time.Second
-	seenEvery     = 5 * time.Second
-)
-
-// register writes down that this node is there, and who has asked it for work.
-func (n *Node) register(ctx context.Context) {
-	tick := time.NewTicker(seenEvery)
-	defer tick.Stop()
-	var last time.Time
-	for {
-		if time.Since(last) >= registerEvery {
-			if err := n.enlist(ctx); err == nil {
-				last = time.Now()
-			} else if ctx.Err() == nil {
-				n.log.Debug("could not register", "error", err)
-			}
-		}
-		if news := n.scheduler.Seen(time.Now()); len(news) > 0 {
-			if err := n.store.PutSeen(ctx, news); err != nil && ctx.Err() == nil {
-				n.log.Debug("could not write down who asks for work", "error", err)
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
-}
-
-func (n *Node) enlist(ctx context.Context) error {
-	host, _ := os.Hostname()
-	now, err := n.store.Now(ctx)
-	if err != nil {
-		return err
-	}
-	names := make([]string, len(n.cfg.Agents))
-	for i, a := range n.cfg.Agents {
-		names[i] = a.Name
-	}
-	return n.store.PutNode(ctx, perdure.Node{ID: n.id, Host: host, PID: os.Getpid(), Version: n.cfg.Version,
-		Listen: n.cfg.Listen, Agents: names, Since: n.since.UTC(), SeenAt: now})
 }
 
 // unreachable is a store's error as the outside gets it.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,9 +13,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"perdure"
+	"perdure/definition"
 	"perdure/internal/everystore"
 	"perdure/internal/pgtest"
 	"perdure/node"
+	"perdure/store/memory"
 )
 
 // ledger is what the agents of a test did, in order.
@@ -189,5 +192,19 @@ func TestReadyHeedsTheSchema(t *testing.T) {
 	}
 	if err := n.Ready(t.Context()); perdure.CodeOf(err) != perdure.CodeSchema {
 		t.Errorf("ready: %v", err)
+	}
+}
+
+// What is nil because nobody has looked at an error is an error once more, and no crash.
+func TestNothingToSubmit(t *testing.T) {
+	n := start(t, memory.New(), node.Config{})
+	_, _, one := n.SubmitPlan(t.Context(), nil)
+	_, many := n.SubmitPlans(t.Context(), []*perdure.Plan{nil})
+	_, _, job := perdure.Submit(t.Context(), n, nil)
+	_, plan := definition.FromDefinition(nil)
+	for _, err := range []error{one, many, job, plan} {
+		if perdure.CodeOf(err) != perdure.CodeInvalid || !strings.Contains(err.Error(), "there is no ") {
+			t.Errorf("%v", err)
+		}
 	}
 }

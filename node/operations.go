@@ -129,12 +129,3 @@ func (n *Node) DeleteLimit(ctx context.Context, name string) error {
 	}
 	return nil
 }
-
-// ListNodes implements perdure.Operations.
-func (n *Node) ListNodes(ctx context.Context) ([]perdure.Node, error) {
-	nodes, err := n.store.Nodes(ctx)
-	if err != nil {
-		return nil, unreachable(err)
-	}
-	return nodes, nil
-}

@@ -25,7 +25,7 @@ func (n *Node) view(ctx context.Context, id perdure.JobID) (*perdure.JobView, er
 // viewOf draws a job that was just submitted, from what was stored: its rows need not be read again.
 func (n *Node) viewOf(ctx context.Context, did *scheduler.Submitted, plan *perdure.Plan) (*perdure.JobView, error) {
 	if did.Made == nil {
-		return n.view(ctx, did.ID)
+		return n.Job(ctx, did.ID.String(), 0) // it may lie in the inbox yet
 	}
 	j, steps := did.Made.Job, did.Made.Steps
 	f := &perdure.Facts{Now: j.CreatedAt}
@@ -84,19 +84,28 @@ type picture struct {
 	read  time.Time // when the rows were read last, by the store's clock
 }
 
+func noJob(id perdure.JobID) error {
+	return perdure.Refuse(perdure.CodeNotFound, "there is no job %s", id)
+}
+
 func (n *Node) look(ctx context.Context, id perdure.JobID) (*picture, error) {
 	j, err := n.store.Job(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if j == nil {
-		return nil, perdure.Refuse(perdure.CodeNotFound, "there is no job %s", id)
+		return nil, noJob(id)
 	}
+	return n.picture(ctx, j)
+}
+
+// picture begins with a job that was just read.
+func (n *Node) picture(ctx context.Context, j *perdure.Job) (*picture, error) {
 	plan, err := n.scheduler.Plan(ctx, j)
 	if err != nil {
 		return nil, err
 	}
-	return &picture{n: n, plan: plan, id: id, job: j, open: make([]bool, len(plan.Steps)), drawn: make([]time.Time, len(plan.Steps))}, nil
+	return &picture{n: n, plan: plan, id: j.ID, job: j, open: make([]bool, len(plan.Steps)), drawn: make([]time.Time, len(plan.Steps))}, nil
 }
 
 // whole draws all of the job.
@@ -123,15 +132,18 @@ func (p *picture) reread(ctx context.Context) (*perdure.Job, error) {
 		return nil, unreachable(err)
 	}
 	if j == nil {
-		return nil, perdure.Refuse(perdure.CodeNotFound, "there is no job %s", p.id)
+		return nil, noJob(p.id)
 	}
 	return j, nil
 }
 
 func (p *picture) draw(ctx context.Context, since time.Time) (*perdure.JobView, error) {
 	store := p.n.store
-	now, err := store.Now(ctx)
-	if err != nil {
+	var now time.Time
+	var err error
+	if j := p.job; j != nil && j.Phase == perdure.Settled {
+		now = j.UpdatedAt // there is nothing to be said of time
+	} else if now, err = store.Now(ctx); err != nil {
 		return nil, unreachable(err)
 	}
 	j, err := p.reread(ctx)

@@ -29,7 +29,7 @@ func aRun(input any) *perdure.Run {
 	if err != nil {
 		panic(err)
 	}
-	return &perdure.Run{Job: perdure.JobID{1}, Step: "reserve", Action: "reserve", Run: 7, Key: "job/reserve/1", Input: b}
+	return &perdure.Run{Job: perdure.JobID{1}, Step: "reserve", Action: "reserve", Number: 7, Key: "job/reserve/1", Input: b}
 }
 
 // serve starts a server and an agent that are gone with the test.

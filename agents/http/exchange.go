@@ -67,7 +67,7 @@ func (x *exchange) request(ctx context.Context) (*http.Request, error) {
 func identify(ctx context.Context, h http.Header, run *perdure.Run) {
 	h.Set("Perdure-Job", run.Job.String())
 	h.Set("Perdure-Step", run.Step)
-	h.Set("Perdure-Run", strconv.FormatInt(run.Run, 10))
+	h.Set("Perdure-Run", strconv.FormatInt(run.Number, 10))
 	h.Set("Perdure-Direction", run.Direction.String())
 	if run.DoKey != "" {
 		h.Set("Perdure-Do-Key", run.DoKey)

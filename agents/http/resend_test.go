@@ -26,7 +26,7 @@ func TestNoResendWithinRun(t *testing.T) {
 		agent := New(Config{NoBreaker: true})
 		call := func() error {
 			in, _ := json.Marshal(map[string]any{"method": method, "url": server.URL, "body": map[string]int{"a": 1}})
-			_, err := agent.Execute(context.Background(), &perdure.Run{Step: "s", Action: "s", Run: 1, Key: "k", Input: in})
+			_, err := agent.Execute(context.Background(), &perdure.Run{Step: "s", Action: "s", Number: 1, Key: "k", Input: in})
 			return err
 		}
 		if err := call(); err != nil {

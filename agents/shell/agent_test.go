@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 }
 
 func aRun(input string) *perdure.Run {
-	return &perdure.Run{Job: perdure.JobID{1}, Step: "ship", Action: "ship", Run: 7, Key: "job/ship/1", Input: json.RawMessage(input)}
+	return &perdure.Run{Job: perdure.JobID{1}, Step: "ship", Action: "ship", Number: 7, Key: "job/ship/1", Input: json.RawMessage(input)}
 }
 
 // execute runs an input for at most d.

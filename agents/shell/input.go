@@ -129,7 +129,7 @@ func environ(parent []string, in *Input, run *perdure.Run, remaining time.Durati
 	}
 	env = append(env,
 		"PERDURE_KEY="+run.Key,
-		"PERDURE_RUN="+strconv.FormatInt(run.Run, 10),
+		"PERDURE_RUN="+strconv.FormatInt(run.Number, 10),
 		"PERDURE_JOB="+run.Job.String(),
 		"PERDURE_STEP="+run.Step,
 		"PERDURE_DIRECTION="+run.Direction.String(),

@@ -30,6 +30,7 @@ have not begun are given back.`,
 			if err := agents.check(); err != nil {
 				return err
 			}
+			defer a.unblock()()
 			ctx, stop := a.interruptible(cmd.Context())
 			defer stop()
 			a.talk("agents %s for %s", strings.Join(agents.programs(), ", "), redacted(a.server))

@@ -66,7 +66,7 @@ func (a *app) listAlerts(ctx context.Context, t *target, q perdure.AlertQuery) e
 		if al.Name != "" {
 			message = plain(al.Name) + ": " + message
 		}
-		tb.row(strconv.FormatInt(al.ID, 10), string(al.Kind), al.Job.String(), orDash(al.Step), al.RaisedAt.Local().Format(time.DateTime), message)
+		tb.row(strconv.FormatInt(al.ID, 10), string(al.Kind), jobOf(al), orDash(al.Step), al.RaisedAt.Local().Format(time.DateTime), message)
 	}
 	if !a.json() {
 		tb.print(a.out)
@@ -75,6 +75,14 @@ func (a *app) listAlerts(ctx context.Context, t *target, q perdure.AlertQuery) e
 		a.talk("more: --cursor %s", quoted(page.NextCursor))
 	}
 	return nil
+}
+
+// jobOf is the job of an alert; one that is the whole store's has none.
+func jobOf(al *perdure.AlertView) string {
+	if al.Job == (perdure.JobID{}) {
+		return "-"
+	}
+	return al.Job.String()
 }
 
 func (a *app) closeAlertCmd() *cobra.Command {

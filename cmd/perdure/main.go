@@ -11,11 +11,20 @@
 //	run.go serve.go get.go …  the other commands
 package main
 
-import "os"
+import (
+	"fmt"
+	"os"
+
+	"perdure/internal/crashpoint"
+)
 
 func main() {
 	if reaper() { // it ends what the shell agent of a process that was killed has left behind
 		return
+	}
+	if err := crashpoint.Check(); err != nil {
+		fmt.Fprintln(os.Stderr, "perdure:", err)
+		os.Exit(exitUsage)
 	}
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

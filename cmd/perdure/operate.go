@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -59,42 +58,4 @@ func orDash(s string) string {
 		return "-"
 	}
 	return s
-}
-
-func (a *app) nodesCmd() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "nodes",
-		Short:   "List the nodes that share the store",
-		Long:    `Lists the processes that work on the store: where they are, what agents they run, and when they were last seen.`,
-		Example: `  perdure nodes -o json`,
-		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
-				nodes, err := t.ListNodes(ctx)
-				if err != nil {
-					return err
-				}
-				tb := table{st: a.st}
-				tb.head("NODE", "HOST", "PID", "VERSION", "LISTEN", "AGENTS", "SINCE", "SEEN")
-				now := time.Now()
-				for i := range nodes {
-					n := &nodes[i]
-					if a.json() {
-						if err := a.object(n); err != nil {
-							return err
-						}
-						continue
-					}
-					tb.row(plain(n.ID), plain(n.Host), strconv.Itoa(n.PID), plain(n.Version), orDash(plain(n.Listen)),
-						orDash(plain(strings.Join(n.Agents, ","))), span(now.Sub(n.Since)), span(now.Sub(n.SeenAt))+" ago")
-				}
-				if !a.json() {
-					tb.print(a.out)
-				}
-				return nil
-			})
-		},
-	}
-	uses(cmd, "server", "store", "output")
-	return cmd
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"perdure"
+	"perdure/internal/crashpoint"
 )
 
 type serveFlags struct {
@@ -23,13 +24,14 @@ type serveFlags struct {
 	migrate    bool
 	period     duration
 	batch      int
+	roleTTL    duration
 	maxBacklog int
 	grace      duration
 	log        logFlags
 }
 
 func (a *app) serveCmd() *cobra.Command {
-	o := serveFlags{grace: duration(30 * time.Second), period: duration(time.Second)}
+	o := serveFlags{grace: duration(30 * time.Second), period: duration(time.Second), roleTTL: duration(perdure.DefaultRoleTTL)}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Be a node: REST, scheduler, supervisor, built-in agents",
@@ -55,6 +57,7 @@ approval are always on.`,
 	f.BoolVar(&o.migrate, "migrate", false, "bring a PostgreSQL store's schema up to date first")
 	f.Var(&o.period, "sweep-period", "how often the supervisor looks")
 	f.IntVar(&o.batch, "sweep-batch", 0, "how many rows the supervisor takes up at a time (default: the node's)")
+	f.Var(&o.roleTTL, "role-ttl", "how long the node leads a role, or stands by, after it was last heard of")
 	f.IntVar(&o.maxBacklog, "max-backlog", perdure.DefaultMaxBacklog, "refuse submissions above so many unsettled jobs")
 	f.Var(&o.grace, "grace", "how long a drain may take")
 	o.log.register(cmd)
@@ -67,9 +70,18 @@ func (o *serveFlags) check() error {
 		return usagef("--max-backlog must be 1 or more")
 	case o.batch < 0 || o.batch > perdure.MaxSteps:
 		return usagef("--sweep-batch must be 1 to %d", perdure.MaxSteps)
+	case time.Duration(o.roleTTL) < leastRoleTTL || time.Duration(o.roleTTL) > mostRoleTTL:
+		return usagef("--role-ttl must be %v to %v", leastRoleTTL, mostRoleTTL)
 	}
 	return o.agents.check()
 }
+
+// A shorter one makes leaders of those who are merely slow, and costs statements; a longer one leaves what
+// only a leader does soon undone for too long.
+const (
+	leastRoleTTL = 2 * time.Second
+	mostRoleTTL  = 5 * time.Minute
+)
 
 // serveGCPercent lets a node's heap grow to four times what is live before it is collected: what is live is
 // some megabytes, and a tenth of a busy node's time went into collecting it.
@@ -82,6 +94,7 @@ func (a *app) serve(ctx context.Context, o *serveFlags) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(serveGCPercent)
 	}
+	defer a.unblock()()
 	ctx, stop := a.interruptible(ctx)
 	defer stop()
 	store, err := openStore(ctx, a.store, storeUse{create: true, migrate: o.migrate})
@@ -99,7 +112,10 @@ func (a *app) serve(ctx context.Context, o *serveFlags) error {
 		return errors.Join(err, store.Close())
 	}
 	err = a.answer(ctx, n, listener, o, log)
-	return errors.Join(err, store.Close())
+	crashpoint.Here(crashpoint.ServeClose)
+	err = errors.Join(err, store.Close())
+	crashpoint.Here(crashpoint.ServeClosed)
+	return err
 }
 
 // answer serves until ctx ends, and drains.
@@ -107,6 +123,7 @@ func (a *app) answer(ctx context.Context, n engine, listener net.Listener, o *se
 	polls, endPolls := context.WithCancel(context.Background())
 	defer endPolls()
 	server := newServer(n, polls, log)
+	crashpoint.Here(crashpoint.ServeListen)
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	fmt.Fprintf(a.err, "listening on http://%s, store %s, agents %s\n", listener.Addr(), redacted(a.store), strings.Join(o.agents.all(), ", "))

@@ -21,6 +21,7 @@ type engine interface {
 	Stop(context.Context) error
 	Ready(context.Context) error
 	Failed() <-chan struct{}
+	RaiseFence(ctx context.Context, author, reason string) (int64, error)
 	Check(context.Context, func(perdure.Finding)) error
 	FindSame(context.Context, *perdure.Plan) (perdure.JobID, bool, error)
 	Metrics() http.Handler

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strings"
 	"time"
 
 	"perdure"
@@ -19,68 +18,55 @@ import (
 	"perdure/definition"
 	"perdure/internal/rest"
 	"perdure/node"
-	"perdure/store/memory"
-	"perdure/store/postgres"
+	stores "perdure/store"
 	"perdure/store/sqlite"
 )
 
-// This file is the only place that picks a concrete store, and that puts a node together.
+// This file is the only place that opens a store, and that puts a node together.
 
 // reaper says that this process was started only to end others, and has.
 func reaper() bool { return shell.MaybeReaper() }
 
 const storeHint = "sqlite:FILE or postgres://USER@HOST/DATABASE (or memory:, which keeps nothing)"
 
-func isSQLite(store string) bool { return strings.HasPrefix(store, "sqlite:") }
-
-// memoryURL keeps nothing: the reference store, for trying things and for tests.
-const memoryURL = "memory:"
-
-func isPostgres(store string) bool {
-	return strings.HasPrefix(store, "postgres://") || strings.HasPrefix(store, "postgresql://")
-}
+func isSQLite(store string) bool   { return stores.IsSQLite(store) }
+func isPostgres(store string) bool { return stores.IsPostgres(store) }
 
 // openStore opens the store at a URL.
 func openStore(ctx context.Context, store string, use storeUse) (perdure.Store, error) {
-	switch {
-	case isSQLite(store):
-		path, err := sqlite.ParseURL(store)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := os.Stat(path); err != nil && !use.create {
+	if err := checkStore(store); err != nil {
+		return nil, err
+	}
+	if path, err := sqlite.ParseURL(store); err == nil && isSQLite(store) && !use.create {
+		if _, err := os.Stat(path); err != nil {
 			e := perdure.Refuse(perdure.CodeUnavailable, "there is no store at %s", path)
 			e.Hint = `"perdure run" and "perdure serve" make one`
 			return nil, e
 		}
-		return sqlite.Open(path)
-	case store == memoryURL:
-		return memory.New(), nil
-	case isPostgres(store):
-		if use.migrate {
-			if err := migrate(ctx, store); err != nil {
-				return nil, err
-			}
-		}
-		return postgres.Open(ctx, store)
 	}
-	return nil, &usageError{msg: fmt.Sprintf("--store %s is no store's URL", redacted(store)), hint: storeHint}
+	if use.migrate {
+		return stores.Open(ctx, store, stores.Migrated)
+	}
+	return stores.Open(ctx, store)
 }
 
 // migrate brings the schema of a store up to date. SQLite does that when it is opened.
 func migrate(ctx context.Context, store string) error {
-	if isSQLite(store) {
-		_, err := sqlite.ParseURL(store)
+	if err := checkStore(store); err != nil {
 		return err
 	}
-	if store == memoryURL {
+	return stores.Migrated(ctx, store)
+}
+
+func checkStore(store string) error {
+	switch {
+	case isSQLite(store):
+		_, err := sqlite.ParseURL(store)
+		return err
+	case isPostgres(store), store == stores.Memory:
 		return nil
 	}
-	if !isPostgres(store) {
-		return &usageError{msg: fmt.Sprintf("--store %s is no store's URL", redacted(store)), hint: storeHint}
-	}
-	_, _, err := postgres.Migrate(ctx, store)
-	return err
+	return &usageError{msg: fmt.Sprintf("--store %s is no store's URL", redacted(store)), hint: storeHint}
 }
 
 type nodeOptions struct {
@@ -94,6 +80,7 @@ func newNode(store perdure.Store, o nodeOptions) engine {
 	cfg := node.Config{Agents: makeAgents(o.agents), Listen: o.listen, Version: buildVersion(), Log: o.log}
 	if o.serve != nil {
 		cfg.SweepPeriod, cfg.SweepBatch, cfg.MaxBacklog = time.Duration(o.serve.period), o.serve.batch, o.serve.maxBacklog
+		cfg.RoleTTL = time.Duration(o.serve.roleTTL)
 	}
 	return node.New(store, cfg)
 }

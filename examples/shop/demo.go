@@ -31,6 +31,8 @@ type Demo struct {
 	Timeout time.Duration
 	Calm    bool
 	NoKills bool
+	// Agent is the command line of another payment agent than ours; it is given --server and --payment.
+	Agent string
 
 	keeper *Keeper
 	node   perdure.Service
@@ -48,6 +50,7 @@ func demoCommand(f *flag.FlagSet) func(context.Context) error {
 	f.DurationVar(&d.Timeout, "timeout", 110*time.Second, "give up after this long")
 	f.BoolVar(&d.Calm, "calm", false, "services behave")
 	f.BoolVar(&d.NoKills, "no-kills", false, "nothing is killed")
+	f.StringVar(&d.Agent, "payment-agent", "", "the `command` of a payment agent in another language, as \"python3 payments.py\"; it is given --server and --payment (default: the one in Go)")
 	return d.Run
 }
 
@@ -128,6 +131,10 @@ func (d *Demo) open(ctx context.Context) error {
 		return []string{self, name, "--dir", d.Dir, "--listen", listen, "--orders", d.front,
 			"--seed", strconv.FormatUint(d.Seed, 10), "--calm=" + strconv.FormatBool(d.Calm)}
 	}
+	agent := []string{self, "payment-agent"}
+	if d.Agent != "" {
+		agent = strings.Fields(d.Agent)
+	}
 	store := "sqlite:" + filepath.Join(d.Dir, "perdure.db")
 	processes := map[string][]string{
 		nodeName:      {d.Perdure, "serve", "--store", store, "--listen", node, "--agents", "http", "--slots", "http=32", "--allow-private-targets"},
@@ -135,7 +142,7 @@ func (d *Demo) open(ctx context.Context) error {
 		stock.Name:    service(stock.Name, stockAt),
 		payment.Name:  service(payment.Name, paymentAt),
 		shipping.Name: service(shipping.Name, shippingAt),
-		agentName:     {self, "payment-agent", "--server", "http://" + node, "--payment", "http://" + paymentAt},
+		agentName:     append(agent, "--server", "http://"+node, "--payment", "http://"+paymentAt),
 		"submit":      {self, "submit", "--dir", d.Dir, "--server", "http://" + node, "--stock", "http://" + stockAt, "--shipping", "http://" + shippingAt},
 	}
 	for name, argv := range processes {

@@ -51,8 +51,8 @@ func ask(ctx context.Context, method, url string, body []byte, into any) error {
 		return err
 	}
 	run := perdure.RunOf(ctx)
-	req.Header.Set("Idempotency-Key", run.Key)                    // the same in every run of this turn: for deduplication
-	req.Header.Set("Perdure-Run", strconv.FormatInt(run.Run, 10)) // grows with every run: the fence
+	req.Header.Set("Idempotency-Key", run.Key)                       // the same in every run of this turn: for deduplication
+	req.Header.Set("Perdure-Run", strconv.FormatInt(run.Number, 10)) // grows with every run: the fence
 	if deadline, ok := ctx.Deadline(); ok {
 		req.Header.Set("Perdure-Remaining-Ms", strconv.FormatInt(time.Until(deadline).Milliseconds(), 10))
 	}

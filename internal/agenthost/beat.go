@@ -1,27 +1,24 @@
 package agenthost
 
 import (
-	"context"
 	"encoding/json"
 	"log/slog"
 	"slices"
-	"sync"
-	"time"
 
 	"perdure"
+	"perdure/internal/crashpoint"
+	"perdure/internal/env"
 )
 
 // beatLoop beats for all live runs every third of what was promised: one beat may be lost, and the
 // next still comes in time.
 func (h *Host) beatLoop() {
-	t := time.NewTicker(h.cfg.Heartbeat / 3)
-	defer t.Stop()
-	for {
-		select {
-		case <-h.life.Done():
-			return
-		case <-t.C:
-			h.beatAll()
+	every := h.cfg.Heartbeat / 3
+	next := h.env.Now().Add(every)
+	for env.Sleep(h.env, h.life, next.Sub(h.env.Now())) {
+		h.beatAll()
+		if next = next.Add(every); next.Before(h.env.Now()) {
+			next = h.env.Now() // one that took long is followed by the next at once
 		}
 	}
 }
@@ -35,11 +32,11 @@ func (h *Host) beatAll() {
 		}
 	}
 	h.mu.Unlock()
-	var calls sync.WaitGroup
+	var calls []func()
 	for batch := range slices.Chunk(all, perdure.MaxBatch) {
-		calls.Go(func() { h.beat(batch) })
+		calls = append(calls, func() { h.beat(batch) })
 	}
-	calls.Wait()
+	env.Start(h.env, calls...)()
 }
 
 // beat makes one call. It gives up early enough for another to come before the locks pass.
@@ -48,16 +45,18 @@ func (h *Host) beat(batch []*live) {
 	sending := make([]*json.RawMessage, len(batch))
 	h.mu.Lock()
 	for i, l := range batch {
-		beats[i] = perdure.Beat{Job: l.run.Job, Step: l.run.Step, Run: l.run.Run}
+		beats[i] = perdure.Beat{Job: l.run.Job, Step: l.run.Step, Run: l.run.Number}
 		if sending[i] = l.progress; l.progress != nil {
 			beats[i].Progress = *l.progress
 		}
 	}
 	h.mu.Unlock()
-	ctx, cancel := context.WithTimeout(h.life, h.cfg.Heartbeat*2/3)
+	ctx, cancel := env.WithTimeout(h.env, h.life, h.cfg.Heartbeat*2/3)
 	defer cancel()
 	sent := h.now()
+	crashpoint.Here(crashpoint.AgentBeat)
 	results, err := h.cfg.Exchange.Heartbeat(ctx, h.cfg.Holder, beats)
+	crashpoint.Here(crashpoint.AgentBeaten)
 	if err != nil {
 		if h.life.Err() == nil {
 			h.log.Warn("heartbeat failed", "runs", len(beats), "err", err)
@@ -114,12 +113,12 @@ func invalid(reason string) bool {
 // confirm asks by heartbeat how the open ones of the runs that have just arrived stand. Without an
 // answer they keep the terms that they have.
 func (h *Host) confirm(a *hosted, runs []perdure.Run, terms []term, open []int) {
-	ctx, cancel := context.WithTimeout(h.life, claimMargin)
+	ctx, cancel := env.WithTimeout(h.env, h.life, claimMargin)
 	defer cancel()
 	beats := make([]perdure.Beat, len(open))
 	at := make(map[handle]int, len(open))
 	for i, j := range open {
-		beats[i] = perdure.Beat{Job: runs[j].Job, Step: runs[j].Step, Run: runs[j].Run}
+		beats[i] = perdure.Beat{Job: runs[j].Job, Step: runs[j].Step, Run: runs[j].Number}
 		at[handleOf(&runs[j])] = j
 	}
 	sent := h.now()

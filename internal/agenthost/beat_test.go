@@ -17,7 +17,7 @@ func TestHeartbeats(t *testing.T) {
 		x := newExchange()
 		x.beat = extend(10 * time.Second) // would grant more than there is
 		carry(t, x, Config{}, 4, func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
-			if run.Run == 1 {
+			if run.Number == 1 {
 				return lasting(25*time.Second)(ctx, run)
 			}
 			began := time.Now()

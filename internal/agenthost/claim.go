@@ -1,11 +1,12 @@
 package agenthost
 
 import (
-	"context"
 	"crypto/rand"
 	"time"
 
 	"perdure"
+	"perdure/internal/crashpoint"
+	"perdure/internal/env"
 )
 
 const (
@@ -22,7 +23,7 @@ func (h *Host) claimLoop(a *hosted) {
 		h.claimers--
 		h.left.ring()
 	}()
-	idle := backoff{base: 20 * time.Millisecond, most: fruitless}
+	idle := backoff{env: h.env, base: 20 * time.Millisecond, most: fruitless}
 	req := perdure.ClaimRequest{
 		Agent:     a.Name,
 		Holder:    h.cfg.Holder,
@@ -34,13 +35,13 @@ func (h *Host) claimLoop(a *hosted) {
 			return
 		}
 		req.RequestID = rand.Text()
-		began := time.Now()
+		began := h.env.Now()
 		got, ok := h.claim(a, req)
 		if !ok {
 			h.retrieve(a, req)
 			return
 		}
-		if h.start(a, got) > 0 || time.Since(began) >= fruitless {
+		if h.start(a, got) > 0 || h.env.Now().Sub(began) >= fruitless {
 			idle.reset()
 		} else if !idle.pause(h.claiming) { // an exchange that does not wait, or brings again what is known: never a busy loop
 			return
@@ -66,13 +67,15 @@ type arrival struct {
 // claim asks until it has an answer: under one requestId, so that the runs of an answer that was lost
 // come again (F019). False if the host stops claiming before that.
 func (h *Host) claim(a *hosted, req perdure.ClaimRequest) (got arrival, ok bool) {
-	retry := backoff{base: 100 * time.Millisecond, most: 5 * time.Second}
+	retry := backoff{env: h.env, base: 100 * time.Millisecond, most: 5 * time.Second}
 	for failed := 0; ; failed++ {
 		req.First = failed == 0
-		ctx, cancel := context.WithTimeout(h.claiming, req.Wait+claimMargin)
+		ctx, cancel := env.WithTimeout(h.env, h.claiming, req.Wait+claimMargin)
 		got.sent = h.now()
+		crashpoint.Here(crashpoint.AgentClaim)
 		runs, err := h.cfg.Exchange.Claim(ctx, req)
 		cancel()
+		crashpoint.Here(crashpoint.AgentClaimed)
 		got.runs, got.ended = runs, h.now()
 		if err == nil {
 			if failed > 0 {
@@ -96,8 +99,9 @@ func (h *Host) claim(a *hosted, req perdure.ClaimRequest) (got arrival, ok bool)
 // once instead of expiring. If it has brought nothing, this may claim one run anew, which is given
 // back the same way.
 func (h *Host) retrieve(a *hosted, req perdure.ClaimRequest) {
-	ctx, cancel := context.WithTimeout(h.life, retrieveTime)
+	ctx, cancel := env.WithTimeout(h.env, h.life, retrieveTime)
 	defer cancel()
+	crashpoint.Here(crashpoint.AgentRetrieve)
 	req.Max, req.Wait, req.First = 1, 0, false
 	got := arrival{sent: h.now()}
 	runs, err := h.cfg.Exchange.Claim(ctx, req)
@@ -106,6 +110,7 @@ func (h *Host) retrieve(a *hosted, req perdure.ClaimRequest) {
 		return
 	}
 	got.runs, got.ended = runs, h.now()
+	crashpoint.Here(crashpoint.AgentRetrieved)
 	h.start(a, got)
 }
 

@@ -17,7 +17,7 @@ func TestARunIsExecutedAndReported(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		carry(t, x, Config{}, 2, func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
-			if got := perdure.RunOf(ctx); got == nil || got.Run != run.Run {
+			if got := perdure.RunOf(ctx); got == nil || got.Number != run.Number {
 				t.Errorf("run in the context: %v", got)
 			}
 			if at, ok := ctx.Deadline(); !ok || time.Until(at) != time.Minute {
@@ -70,7 +70,11 @@ func TestARunIsStartedOnce(t *testing.T) {
 		x := newExchange()
 		one := lettingOut(1, time.Minute, time.Minute)
 		x.claim = func(ctx context.Context, n int, req perdure.ClaimRequest) ([]perdure.Run, error) {
-			if n <= 3 {
+			switch {
+			case n <= 3:
+				return []perdure.Run{one, one}, nil
+			case n == 4: // when it is over
+				time.Sleep(time.Second)
 				return []perdure.Run{one, one}, nil
 			}
 			return x.wait(ctx, req)

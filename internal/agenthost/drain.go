@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"perdure/internal/crashpoint"
 )
 
 // Drain ends the host in an orderly way (L6): it claims no more; gives back what has not started;
@@ -17,19 +19,22 @@ import (
 // expires (F050). The error says how many of those there were, and how many reports were not
 // answered; nil if all is told. Run returns after that.
 func (h *Host) Drain(ctx context.Context) error {
+	crashpoint.Here(crashpoint.AgentDrain)
 	h.stop()
 	defer h.end(errDrained)
 	if !h.started.Load() {
 		return nil
 	}
-	grace, wind, cancel := portions(ctx)
+	grace, wind, cancel := h.portions(ctx)
 	defer cancel()
 	idle := func() bool { return h.claimers == 0 && h.handlers() == 0 }
 	if !h.await(grace, &h.left, idle) {
+		crashpoint.Here(crashpoint.AgentCutShort)
 		h.cutShort()
 		h.await(wind, &h.left, idle)
 	}
 	h.await(ctx, &h.left, func() bool { return h.unreported() == 0 })
+	crashpoint.Here(crashpoint.AgentDrained)
 
 	h.mu.Lock()
 	defer h.unlock()
@@ -42,14 +47,14 @@ func (h *Host) Drain(ctx context.Context) error {
 
 // portions divides the time until ctx ends: the grace, and the time in which handlers whose contexts
 // have ended may return. What is left is for reports.
-func portions(ctx context.Context) (grace, wind context.Context, cancel func()) {
+func (h *Host) portions(ctx context.Context) (grace, wind context.Context, cancel func()) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return ctx, ctx, func() {}
 	}
-	tail := min(time.Until(deadline)/4, 3*time.Second)
-	grace, cancelGrace := context.WithDeadline(ctx, deadline.Add(-tail))
-	wind, cancelWind := context.WithDeadline(ctx, deadline.Add(-tail/3))
+	tail := min(deadline.Sub(h.env.Now())/4, 3*time.Second)
+	grace, cancelGrace := h.env.WithDeadline(ctx, deadline.Add(-tail))
+	wind, cancelWind := h.env.WithDeadline(ctx, deadline.Add(-tail/3))
 	return grace, wind, func() { cancelGrace(); cancelWind() }
 }
 

@@ -73,7 +73,7 @@ func TestDrainWaitsThenCutsShort(t *testing.T) {
 		x := newExchange()
 		x.beat = extend(10 * time.Second)
 		h := carry(t, x, Config{}, 3, func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
-			switch run.Run {
+			switch run.Number {
 			case 1:
 				return lasting(5*time.Second)(ctx, run)
 			case 2:

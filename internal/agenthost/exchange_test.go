@@ -44,7 +44,7 @@ func newExchange() *exchange { return &exchange{arrived: make(chan struct{})} }
 func lettingOut(number int64, lock, total time.Duration) perdure.Run {
 	now := time.Now()
 	return perdure.Run{
-		Job: perdure.JobID{15: byte(number)}, Step: "charge", Action: "charge", Run: number, Key: fmt.Sprint("key", number),
+		Job: perdure.JobID{15: byte(number)}, Step: "charge", Action: "charge", Number: number, Key: fmt.Sprint("key", number),
 		Input: json.RawMessage(`{}`), LockedUntil: now.Add(lock), CompleteBy: now.Add(total), RemainingMs: lock.Milliseconds(),
 	}
 }

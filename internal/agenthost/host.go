@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"perdure"
+	"perdure/internal/env"
 )
 
 const (
@@ -44,16 +45,17 @@ type Config struct {
 
 	Log *slog.Logger // nil: none
 
-	wall func() time.Time // the wall clock, for tests; nil: time.Now
+	Env env.Env // nil: env.Real
 }
 
 // Host carries agents. Its methods may be called from any goroutine.
 type Host struct {
 	cfg    Config
+	env    env.Env
 	log    *slog.Logger
 	agents []*hosted
 
-	life     context.Context // ends with the host; every run's context is its child
+	life     context.Context // ends with the host, and every run's context with it (cut)
 	end      context.CancelCauseFunc
 	claiming context.Context // ends when a drain begins
 	stop     context.CancelFunc
@@ -116,10 +118,10 @@ func New(cfg Config) *Host {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.wall == nil {
-		cfg.wall = time.Now
+	if cfg.Env == nil {
+		cfg.Env = env.Real{}
 	}
-	h := &Host{cfg: cfg, log: cfg.Log, live: map[handle]*live{}}
+	h := &Host{cfg: cfg, env: cfg.Env, log: cfg.Log, live: map[handle]*live{}}
 	h.ready = sync.NewCond(&h.mu)
 	h.life, h.end = context.WithCancelCause(context.Background())
 	h.claiming, h.stop = context.WithCancel(h.life)
@@ -152,32 +154,28 @@ func (h *Host) Run(ctx context.Context) error {
 	if h.started.Swap(true) {
 		panic("agenthost: Run called twice")
 	}
-	defer context.AfterFunc(ctx, func() { h.end(context.Cause(ctx)) })()
-	defer context.AfterFunc(h.life, func() {
-		h.mu.Lock()
-		defer h.unlock()
-		h.ready.Broadcast()
-	})()
-
-	var loops sync.WaitGroup
+	var loops []func()
 	h.mu.Lock()
 	h.claimers = len(h.agents) * claimsAtOnce
 	h.mu.Unlock()
 	for _, a := range h.agents {
 		for range claimsAtOnce {
-			loops.Go(func() { h.claimLoop(a) })
+			loops = append(loops, func() { h.claimLoop(a) })
 		}
 	}
 	for range senders {
-		loops.Go(h.sendLoop)
+		loops = append(loops, h.sendLoop)
 	}
-	loops.Go(h.watchLoop)
+	loops = append(loops, h.watchLoop)
 	if h.cfg.Heartbeat > 0 {
-		loops.Go(h.beatLoop)
+		loops = append(loops, h.beatLoop)
 	}
-	<-h.life.Done()
-	loops.Wait()
-	wait, cancel := context.WithTimeout(context.Background(), abandoned)
+	ended := env.Start(h.env, loops...)
+	h.env.Wait(h.life, env.Forever, ctx.Done())
+	h.end(context.Cause(ctx)) // unless a drain has
+	h.cut()
+	ended()
+	wait, cancel := env.WithTimeout(h.env, context.Background(), abandoned)
 	defer cancel()
 	h.await(wait, &h.left, func() bool { return h.handlers() == 0 })
 	if errors.Is(context.Cause(h.life), errDrained) {
@@ -227,23 +225,17 @@ func (b *bell) ring() {
 }
 
 // await returns true once ok, called under mu, has said so; false if ctx ended first.
-func (h *Host) await(ctx context.Context, b *bell, ok func() bool) bool {
+func (h *Host) await(ctx context.Context, b *bell, ok func() bool) (did bool) {
 	h.mu.Lock()
-	defer h.unlock()
-	for !ok() {
+	for did = ok(); !did && ctx.Err() == nil; did = ok() {
 		if b.ch == nil {
 			b.ch = make(chan struct{})
 		}
 		rung := b.ch
 		h.mu.Unlock()
-		select {
-		case <-rung:
-		case <-ctx.Done():
-		}
+		h.env.Wait(ctx, env.Forever, rung)
 		h.mu.Lock()
-		if ctx.Err() != nil {
-			return ok()
-		}
 	}
-	return true
+	h.unlock()
+	return did
 }

@@ -2,22 +2,22 @@ package agenthost
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 
 	"perdure"
+	"perdure/internal/env"
 )
 
 // instant is a moment on two clocks. The monotonic one cannot be set, and stands still while the
 // machine is suspended; the wall clock goes on then. What comes due does so on whichever clock is
 // first (F039).
 type instant struct {
-	mono time.Time // as time.Now gives it
+	mono time.Time // as Env.Now gives it
 	wall time.Time // without a monotonic reading
 }
 
 func (h *Host) now() instant {
-	return instant{mono: time.Now(), wall: h.cfg.wall().Round(0)}
+	return instant{mono: h.env.Now(), wall: h.env.Wall().Round(0)}
 }
 
 func (i instant) add(d time.Duration) instant {
@@ -58,6 +58,7 @@ func millis(ms int64) time.Duration {
 // backoff grows from base to most by doubling, and is drawn between half of that and all of it, so
 // that hosts which failed together do not come back together.
 type backoff struct {
+	env        env.Env
 	base, most time.Duration
 	next       time.Duration
 }
@@ -67,12 +68,5 @@ func (b *backoff) reset() { b.next = 0 }
 // pause sleeps; false if ctx ended meanwhile.
 func (b *backoff) pause(ctx context.Context) bool {
 	b.next = min(max(2*b.next, b.base), b.most)
-	t := time.NewTimer(b.next/2 + rand.N(b.next/2+1))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return env.Sleep(b.env, ctx, b.next/2+time.Duration(b.env.Float64()*float64(b.next/2)))
 }

@@ -33,5 +33,5 @@ func (h *Host) unlock() {
 
 func about(a *hosted, r *perdure.Run, more ...any) []any {
 	return append([]any{"agent", a.Name, "job", r.Job.String(), "step", r.Step,
-		"run", r.Run, "direction", r.Direction.String()}, more...)
+		"run", r.Number, "direction", r.Direction.String()}, more...)
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"perdure"
+	"perdure/internal/crashpoint"
+	"perdure/internal/env"
 )
 
 // handle names a run: it is started at most once (F021).
@@ -19,7 +21,7 @@ type handle struct {
 	run  int64
 }
 
-func handleOf(r *perdure.Run) handle { return handle{r.Job, r.Step, r.Run} }
+func handleOf(r *perdure.Run) handle { return handle{r.Job, r.Step, r.Number} }
 
 // live is a run that this host has to do with: from its arrival until its report is answered, or
 // until its time has passed and its handler is back.
@@ -30,11 +32,11 @@ type live struct {
 	cancel context.CancelCauseFunc
 
 	// Guarded by Host.mu.
-	lock      instant     // the run is ours until then, and never after
-	ultimatum instant     // lock never moves past it
-	timer     *time.Timer // at lock, or earlier: it looks again
-	running   bool        // the handler has not returned
-	lost      bool        // no longer ours: nothing is said about it
+	lock      instant   // the run is ours until then, and never after
+	ultimatum instant   // lock never moves past it
+	timer     env.Timer // at lock, or earlier: it looks again
+	running   bool      // the handler has not returned
+	lost      bool      // no longer ours: nothing is said about it
 	report    *perdure.Report
 	progress  *json.RawMessage // not sent yet
 }
@@ -65,18 +67,16 @@ func (h *Host) admit(a *hosted, run *perdure.Run, t term) bool {
 	l := &live{run: run, agent: a, lock: t.lock, ultimatum: t.ultimatum}
 	h.live[id] = l
 	a.held++
-	l.timer = time.AfterFunc(time.Until(t.lock.mono), func() { h.lapse(l) })
+	l.timer = h.env.AfterFunc(t.lock.mono.Sub(h.env.Now()), func() { h.lapse(l) })
 	if t.unwanted || h.claiming.Err() != nil || a.busy >= a.slots {
 		h.giveBack(l)
 		return false
 	}
 	a.busy++
 	l.running = true
-	ctx, cancel := context.WithCancelCause(h.life)
-	ctx, free := context.WithDeadline(ctx, t.ultimatum.mono)
-	l.ctx = perdure.WithRun(ctx, run, func(p json.RawMessage) { h.keepProgress(l, p) })
-	l.cancel = func(cause error) { cancel(cause); free() }
-	go h.execute(l)
+	l.ctx, l.cancel = context.WithCancelCause(context.Background()) // cut ends it with the host
+	l.ctx = perdure.WithRun(l.ctx, run, t.ultimatum.mono, func(p json.RawMessage) { h.keepProgress(l, p) })
+	h.env.Go(func() { h.execute(l) })
 	return true
 }
 
@@ -89,15 +89,16 @@ func (h *Host) discard(a *hosted, run *perdure.Run) {
 
 // giveBack queues the report of a run that never started. Called under mu.
 func (h *Host) giveBack(l *live) {
+	crashpoint.Here(crashpoint.AgentGiveBack)
 	h.say(slog.LevelInfo, "run given back unstarted", l.agent, l.run)
-	h.post(l, perdure.Report{Job: l.run.Job, Step: l.run.Step, Run: l.run.Run, Outcome: perdure.OutcomeReturned})
+	h.post(l, perdure.Report{Job: l.run.Job, Step: l.run.Step, Run: l.run.Number, Outcome: perdure.OutcomeReturned})
 }
 
 // execute runs the handler, on a goroutine of its own, and takes down how that ended.
 func (h *Host) execute(l *live) {
 	var output json.RawMessage
 	var err error
-	began, back := time.Now(), false
+	began, back := h.env.Now(), false
 	defer func() {
 		if !back { // a panic, or the handler has ended its goroutine: others must not feel it (F126)
 			v := recover()
@@ -107,10 +108,12 @@ func (h *Host) execute(l *live) {
 			h.log.Error("panic in a handler", about(l.agent, l.run, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))...)
 			output, err = nil, perdure.Failed(fmt.Errorf("panic: %v", v), "panic")
 		}
-		h.finish(l, output, err, time.Since(began))
+		h.finish(l, output, err, h.env.Now().Sub(began))
 	}()
 	if h.begin(l) {
+		crashpoint.Here(crashpoint.AgentExecute)
 		output, err = l.agent.Execute(l.ctx, l.run)
+		crashpoint.Here(crashpoint.AgentExecuted)
 	}
 	back = true
 }
@@ -153,7 +156,9 @@ func (h *Host) finish(l *live, output json.RawMessage, err error, took time.Dura
 		return
 	}
 	h.vacate(l.agent)
-	h.say(slog.LevelDebug, "run ended", l.agent, l.run, "outcome", report.Outcome.String(), "took", took)
+	if h.log.Enabled(context.Background(), slog.LevelDebug) {
+		h.say(slog.LevelDebug, "run ended", l.agent, l.run, "outcome", report.Outcome.String(), "took", took)
+	}
 	h.post(l, report)
 }
 
@@ -209,6 +214,18 @@ func (h *Host) lose(l *live, cause error) {
 	l.cancel(cause)
 }
 
+// cut ends the contexts of all handlers with that of the host.
+func (h *Host) cut() {
+	h.mu.Lock()
+	defer h.unlock()
+	for _, l := range h.live {
+		if l.running {
+			l.cancel(context.Cause(h.life))
+		}
+	}
+	h.ready.Broadcast()
+}
+
 // vacate frees a slot. Called under mu.
 func (h *Host) vacate(a *hosted) {
 	a.busy--
@@ -229,14 +246,7 @@ func (h *Host) forget(l *live) {
 
 // watchLoop looks at the wall clock, which timers don't follow (F039).
 func (h *Host) watchLoop() {
-	t := time.NewTicker(time.Second)
-	defer t.Stop()
-	for {
-		select {
-		case <-h.life.Done():
-			return
-		case <-t.C:
-		}
+	for env.Sleep(h.env, h.life, time.Second) {
 		h.mu.Lock()
 		now := h.now()
 		for _, l := range h.live {

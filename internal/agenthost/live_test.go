@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"perdure"
+	"perdure/internal/env"
 )
 
 // F038, F050: once a run's time has passed, its context is over, its slot is free, and the host says
@@ -20,7 +21,7 @@ func TestSilenceAfterTheDeadline(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		h := carry(t, x, Config{Heartbeat: -1}, 1, func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
-			if run.Run > 1 {
+			if run.Number > 1 {
 				return nil, nil
 			}
 			began := time.Now()
@@ -88,12 +89,20 @@ func TestTheClockCountsNotTheTimer(t *testing.T) {
 	})
 }
 
+// suspendable is a process whose wall clock has gone on by some nanoseconds while it was suspended.
+type suspendable struct {
+	env.Real
+	by *atomic.Int64
+}
+
+func (s suspendable) Wall() time.Time { return time.Now().Add(time.Duration(s.by.Load())) }
+
 // F039: the machine was suspended: the monotonic clock stood still, the wall clock went on.
 func TestTheWallClockCountsToo(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		var suspended atomic.Int64
-		cfg := Config{Heartbeat: -1, wall: func() time.Time { return time.Now().Add(time.Duration(suspended.Load())) }}
+		cfg := Config{Heartbeat: -1, Env: suspendable{by: &suspended}}
 		ended := make(chan time.Duration, 1)
 		carry(t, x, cfg, 1, func(ctx context.Context, _ *perdure.Run) (json.RawMessage, error) {
 			began := time.Now()
@@ -116,7 +125,7 @@ func TestPanic(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		carry(t, x, Config{}, 3, func(_ context.Context, run *perdure.Run) (json.RawMessage, error) {
-			switch run.Run {
+			switch run.Number {
 			case 1:
 				panic("no such customer")
 			case 2:
@@ -145,7 +154,7 @@ func TestOutputs(t *testing.T) {
 		x := newExchange()
 		outputs := []string{``, `null`, `{"n":12345678901234567890.10}`, `{`, `"` + strings.Repeat("x", perdure.MaxPayloadBytes) + `"`, strings.Repeat("[", 100) + strings.Repeat("]", 100), "\"\xff\""}
 		carry(t, x, Config{}, 1, func(_ context.Context, run *perdure.Run) (json.RawMessage, error) {
-			return json.RawMessage(outputs[run.Run-1]), nil
+			return json.RawMessage(outputs[run.Number-1]), nil
 		})
 		for i := range outputs {
 			x.offer(int64(i+1), time.Minute, time.Minute)

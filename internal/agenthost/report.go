@@ -1,12 +1,13 @@
 package agenthost
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"perdure"
+	"perdure/internal/crashpoint"
+	"perdure/internal/env"
 )
 
 const (
@@ -38,7 +39,7 @@ func (h *Host) take() (batch []*live) {
 	defer h.unlock()
 	for len(batch) == 0 {
 		for len(h.outbox) == 0 && h.life.Err() == nil {
-			h.ready.Wait()
+			h.env.WaitCond(h.ready)
 		}
 		if h.life.Err() != nil {
 			return nil
@@ -66,14 +67,16 @@ func (h *Host) take() (batch []*live) {
 // deliver repeats a call until it is answered, or until none of its runs is ours any more (F055). The
 // same report twice does no harm.
 func (h *Host) deliver(batch []*live) {
-	retry := backoff{base: 50 * time.Millisecond, most: 2 * time.Second}
+	retry := backoff{env: h.env, base: 50 * time.Millisecond, most: 2 * time.Second}
 	for failed := 0; ; failed++ {
 		reports := h.ours(&batch)
 		if len(batch) == 0 || h.life.Err() != nil {
 			return
 		}
-		ctx, cancel := context.WithTimeout(h.life, reportTimeout)
+		ctx, cancel := env.WithTimeout(h.env, h.life, reportTimeout)
+		crashpoint.Here(crashpoint.AgentReport)
 		results, err := h.cfg.Exchange.Report(ctx, h.cfg.Holder, reports)
+		crashpoint.Here(crashpoint.AgentReported)
 		cancel()
 		if err == nil && len(results) != len(reports) {
 			err = fmt.Errorf("%d answers to %d reports", len(results), len(reports))

@@ -112,7 +112,7 @@ func TestAPoisonousReport(t *testing.T) {
 			return nil, nil
 		}
 		h := carry(t, x, Config{}, 12, func(_ context.Context, run *perdure.Run) (json.RawMessage, error) {
-			if run.Run > senders {
+			if run.Number > senders {
 				time.Sleep(time.Second)
 			}
 			return nil, nil

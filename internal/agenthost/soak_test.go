@@ -107,7 +107,7 @@ func (s *storm) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.
 
 func (s *storm) letOut(step int64, request string) perdure.Run {
 	s.last[step]++
-	run := &perdure.Run{Job: perdure.JobID{14: byte(step >> 8), 15: byte(step)}, Step: fmt.Sprint(step), Run: s.last[step],
+	run := &perdure.Run{Job: perdure.JobID{14: byte(step >> 8), 15: byte(step)}, Step: fmt.Sprint(step), Number: s.last[step],
 		LockedUntil: time.Now().Add(stormHeartbeat), CompleteBy: time.Now().Add(20 * time.Second)}
 	s.out[step], s.request[step] = run, request
 	return *run
@@ -118,7 +118,7 @@ func (s *storm) valid(step string, number int64) *perdure.Run {
 	var n int64
 	_, _ = fmt.Sscan(step, &n)
 	s.expire()
-	if run := s.out[n]; run != nil && run.Run == number {
+	if run := s.out[n]; run != nil && run.Number == number {
 		return run
 	}
 	return nil
@@ -206,11 +206,11 @@ func (s *storm) begin(run *perdure.Run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.started[handleOf(run)] {
-		s.t.Errorf("step %s, run %d is started twice", run.Step, run.Run)
+		s.t.Errorf("step %s, run %d is started twice", run.Step, run.Number)
 	}
 	s.started[handleOf(run)] = true
-	if s.valid(run.Step, run.Run) == nil {
-		s.t.Errorf("step %s, run %d is started too late", run.Step, run.Run)
+	if s.valid(run.Step, run.Number) == nil {
+		s.t.Errorf("step %s, run %d is started too late", run.Step, run.Number)
 	}
 }
 
@@ -281,7 +281,7 @@ func (x *instantly) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perd
 	}
 	runs := make([]perdure.Run, n)
 	for i := range runs {
-		runs[i] = perdure.Run{Step: "s", Run: int64(first - i), RemainingMs: 60_000}
+		runs[i] = perdure.Run{Step: "s", Number: int64(first - i), RemainingMs: 60_000}
 	}
 	return runs, nil
 }

@@ -34,6 +34,8 @@ const (
 type Store struct {
 	perdure.Store
 	pace time.Duration // what a call takes
+	// Sleep lets time pass; a simulation has its own.
+	Sleep func(context.Context, time.Duration) error
 
 	mu   sync.Mutex
 	rand *rand.Rand
@@ -43,7 +45,7 @@ type Store struct {
 
 // New wraps a store. One call in so many fails; pace is what each takes.
 func New(store perdure.Store, seed uint64, rate float64, pace time.Duration) *Store {
-	return &Store{Store: store, rand: rand.New(rand.NewPCG(seed, 0)), rate: rate, pace: pace}
+	return &Store{Store: store, Sleep: sleep, rand: rand.New(rand.NewPCG(seed, 0)), rate: rate, pace: pace}
 }
 
 // Calm ends the faults.
@@ -83,7 +85,7 @@ var (
 // Update implements perdure.Store.
 func (s *Store) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 	f, takes := s.draw(false)
-	if err := sleep(ctx, takes); err != nil {
+	if err := s.Sleep(ctx, takes); err != nil {
 		return err
 	}
 	switch f {
@@ -132,7 +134,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // read is the weather of a read.
 func (s *Store) read(ctx context.Context) error {
 	f, takes := s.draw(true)
-	if err := sleep(ctx, takes); err != nil {
+	if err := s.Sleep(ctx, takes); err != nil {
 		return err
 	}
 	switch f {
@@ -193,4 +195,31 @@ func (s *Store) Backlog(ctx context.Context, max int) (n int, err error) {
 		n, err = s.Store.Backlog(ctx, max)
 	}
 	return n, err
+}
+
+func (s *Store) Attend(ctx context.Context, p perdure.Presence) (r perdure.Roll, err error) {
+	f, takes := s.draw(false)
+	if err = s.Sleep(ctx, takes); err != nil {
+		return r, err
+	}
+	switch f {
+	case Before, LostUndone:
+		return r, errBefore
+	case Transient:
+		return r, errTransient
+	case Cancelled:
+		return r, context.DeadlineExceeded
+	}
+	r, err = s.Store.Attend(ctx, p)
+	if f == LostDone && err == nil { // it was heard, and does not know
+		return perdure.Roll{}, errTransient
+	}
+	return r, err
+}
+
+func (s *Store) Roles(ctx context.Context) (roles []perdure.Role, err error) {
+	if err = s.read(ctx); err == nil {
+		roles, err = s.Store.Roles(ctx)
+	}
+	return roles, err
 }

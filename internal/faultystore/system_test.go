@@ -110,12 +110,12 @@ func (l *ledger) begin(agent string, run *perdure.Run) {
 	defer l.mu.Unlock()
 	e := l.of(run.Job, run.Step)
 	if e.active != 0 {
-		l.errorf("I6: run %d of %s/%s begins while run %d is under way", run.Run, run.Job, run.Step, e.active)
+		l.errorf("I6: run %d of %s/%s begins while run %d is under way", run.Number, run.Job, run.Step, e.active)
 	}
-	if run.Run <= e.run {
-		l.errorf("I6: run %d of %s/%s after run %d", run.Run, run.Job, run.Step, e.run)
+	if run.Number <= e.run {
+		l.errorf("I6: run %d of %s/%s after run %d", run.Number, run.Job, run.Step, e.run)
 	}
-	e.run, e.active = max(e.run, run.Run), run.Run
+	e.run, e.active = max(e.run, run.Number), run.Number
 	l.active[agent]++
 	if agent == "y" && l.active[agent] > limitOfY {
 		l.errorf("I12: %d runs of agent y at once", l.active[agent])
@@ -194,7 +194,7 @@ func (w *world) agent(name string) *perdure.Agent {
 		if w.chance(0.03) {
 			return nil, perdure.Rejected(errors.New("no"), "no")
 		}
-		return json.RawMessage(`{"run":` + fmt.Sprint(run.Run) + `}`), nil
+		return json.RawMessage(`{"run":` + fmt.Sprint(run.Number) + `}`), nil
 	})
 	return a
 }

@@ -54,6 +54,19 @@ func Start(t testing.TB) string {
 	return withDatabase(server, name)
 }
 
+// Temporary is a server for a program that is no test. stop ends it, as does the end of the program.
+func Temporary() (url string, stop func(), err error) {
+	s, err := shared()
+	if err != nil {
+		return "", nil, err
+	}
+	return s.url, func() {
+		if s.watch != nil {
+			s.remove()
+		}
+	}, nil
+}
+
 // missing ends a test that cannot have its server.
 func missing(t testing.TB, err error) {
 	t.Helper()

@@ -60,12 +60,33 @@ func (s *Server) Start() {
 func (s *Server) Freeze() { s.s.signal(syscall.SIGSTOP) }
 func (s *Server) Thaw()   { s.s.signal(syscall.SIGCONT) }
 
+// Copy starts a standby with what this server has now. It does not follow on: what is committed from here on,
+// it never gets.
+func (s *Server) Copy() *Server {
+	s.t.Helper()
+	c, err := s.s.copy()
+	if err != nil {
+		s.t.Fatalf("pgtest: %v", err)
+	}
+	s.t.Cleanup(c.remove)
+	return &Server{URL: c.url, s: c, t: s.t}
+}
+
+// Promote makes a standby the primary of a timeline of its own.
+func (s *Server) Promote() {
+	s.t.Helper()
+	if err := admin(s.URL, "select pg_promote()"); err != nil {
+		s.t.Fatalf("pgtest: %v", err)
+	}
+}
+
 // server is a postgres under a shell that watches a pipe from this process. When the pipe breaks,
 // because the process has ended in whatever way, the shell kills the server and removes its files.
 type server struct {
 	bin, dir string
 	port     int
 	durable  bool
+	options  []string // of the command line, beside those of all
 	url      string
 	cred     *syscall.Credential // PostgreSQL refuses to run as root
 	cmd      *exec.Cmd
@@ -88,6 +109,32 @@ esac
 `
 
 func newServer(durable bool) (*server, error) {
+	s, err := newDirectory(durable)
+	if err != nil {
+		return nil, err
+	}
+	initdb := s.command(filepath.Join(s.bin, "initdb"), "--no-sync", "--auth=trust", "--username=postgres",
+		"--encoding=UTF8", "--locale=C", "--pgdata="+s.data())
+	if err := s.create(initdb); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *server) copy() (*server, error) {
+	c, err := newDirectory(s.durable)
+	if err != nil {
+		return nil, err
+	}
+	backup := c.command(filepath.Join(c.bin, "pg_basebackup"), "--no-sync", "--checkpoint=fast", "--wal-method=stream",
+		"--dbname="+s.url, "--pgdata="+c.data(), "--write-recovery-conf")
+	if err := c.create(backup, "-c", "primary_conninfo="); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func newDirectory(durable bool) (*server, error) {
 	bin, err := programs()
 	if err != nil {
 		return nil, err
@@ -104,21 +151,20 @@ func newServer(durable bool) (*server, error) {
 			return nil, err
 		}
 	}
-	if err := s.create(); err != nil {
-		os.RemoveAll(s.dir)
-		return nil, err
-	}
 	return s, nil
 }
 
-// create makes the data directory and starts the server on a free port.
-func (s *server) create() error {
-	initdb := s.command(filepath.Join(s.bin, "initdb"), "--no-sync", "--auth=trust", "--username=postgres",
-		"--encoding=UTF8", "--locale=C", "--pgdata="+s.data())
-	if out, err := initdb.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w\n%s", err, out)
+// create has a program make the data directory, and starts the server on a free port.
+func (s *server) create(make *exec.Cmd, options ...string) (err error) {
+	s.options = options
+	defer func() {
+		if err != nil {
+			os.RemoveAll(s.dir)
+		}
+	}()
+	if out, err := make.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", make.Path, err, out)
 	}
-	var err error
 	for range 3 { // another process may take the port first
 		if s.port, err = freePort(); err != nil {
 			return err
@@ -150,6 +196,7 @@ func (s *server) start() error {
 	if !s.durable {
 		args = append(args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
 	}
+	args = append(args, s.options...)
 	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
@@ -242,6 +289,9 @@ func children(pid int) (pids []int) {
 // programs finds the newest directory that holds initdb and postgres.
 func programs() (string, error) {
 	if path, err := exec.LookPath("initdb"); err == nil {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			path = real // a link to it may have no others beside it
+		}
 		if dir := filepath.Dir(path); executable(filepath.Join(dir, "postgres")) {
 			return dir, nil
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"perdure"
+	"perdure/internal/crashpoint"
 )
 
 // verb is an operator's act as a call.
@@ -94,10 +95,12 @@ func (c *call) act(v *verb) error {
 	if v.read(doc, &act); doc.err() != nil {
 		return doc.err()
 	}
+	crashpoint.Here(crashpoint.RestAct)
 	job, err := c.Service.Act(c.ctx(), ref, act)
 	if err != nil {
 		return err
 	}
+	crashpoint.Here(crashpoint.RestActAnswer)
 	return c.json(http.StatusOK, utcJob(job))
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"perdure"
+	"perdure/internal/crashpoint"
 )
 
 // The bodies of the three calls that an agent is, for the documentation; they are read field by field.
@@ -81,6 +82,7 @@ func (c *call) claim() error {
 		return err
 	}
 	req.Agent = agent
+	crashpoint.Here(crashpoint.RestClaim)
 	runs, err := c.waitForRuns(req)
 	if err != nil {
 		return err
@@ -88,6 +90,7 @@ func (c *call) claim() error {
 	for i := range runs {
 		runs[i].LockedUntil, runs[i].CompleteBy = runs[i].LockedUntil.UTC(), runs[i].CompleteBy.UTC()
 	}
+	crashpoint.Here(crashpoint.RestClaimAnswer)
 	return c.json(http.StatusOK, claimAnswer{listOf(runs)})
 }
 
@@ -137,7 +140,7 @@ func (c *call) waitForRuns(req perdure.ClaimRequest) ([]perdure.Run, error) {
 	if c.shuttingDown() {
 		req.Wait = 0
 	} else if req.Wait > 0 {
-		poll, cancel := c.longPoll()
+		poll, cancel := c.longPoll(req.Wait)
 		defer cancel()
 		ctx = poll
 	}
@@ -146,7 +149,7 @@ func (c *call) waitForRuns(req perdure.ClaimRequest) ([]perdure.Run, error) {
 	case c.gone():
 		c.giveBack(&req, runs)
 		return nil, ctx.Err()
-	case err != nil && ctx.Err() != nil:
+	case err != nil && c.shuttingDown():
 		return nil, nil
 	}
 	return runs, err
@@ -162,7 +165,7 @@ func (c *call) giveBack(req *perdure.ClaimRequest, runs []perdure.Run) {
 	}
 	reports := make([]perdure.Report, len(runs))
 	for i, run := range runs {
-		reports[i] = perdure.Report{Job: run.Job, Step: run.Step, Run: run.Run, Outcome: perdure.OutcomeReturned}
+		reports[i] = perdure.Report{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: perdure.OutcomeReturned}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx()), giveBackTimeout)
 	defer cancel()

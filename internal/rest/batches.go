@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"perdure"
+	"perdure/internal/crashpoint"
 )
 
 // Many jobs in one call. The body is read as far as to tell its jobs apart; each is handed on as it came,
@@ -80,10 +81,12 @@ func (c *call) submitBatch() error {
 		e.Hint = "send fewer jobs in a call"
 		return e
 	}
+	crashpoint.Here(crashpoint.RestBatch)
 	did, err := c.Service.SubmitAll(c.ctx(), base, jobs)
 	if err != nil {
 		return err
 	}
+	crashpoint.Here(crashpoint.RestBatchAnswer)
 	return c.json(http.StatusOK, batchAnswer{c.batchResults(did)})
 }
 

@@ -21,14 +21,37 @@ type call struct {
 	w     *answer
 	r     *http.Request
 	query url.Values
+	asks  context.Context // what is asked of the service
+	over  context.CancelFunc
 }
 
-func (c *call) ctx() context.Context { return c.r.Context() }
+// serviceTime is how long the service may take, beside what the client wants to wait: a store that does not
+// answer is a 503 in time, and not a client's own timeout (F009, F099).
+const serviceTime = 10 * time.Second
 
-// longPoll is a context that also ends with the node's shutdown.
-func (c *call) longPoll() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(c.ctx())
+// ctx is for asking the service. Its time begins when it is first used, after the body was read.
+func (c *call) ctx() context.Context {
+	if c.asks == nil {
+		c.asks, c.over = context.WithTimeout(c.r.Context(), serviceTime)
+	}
+	return c.asks
+}
+
+// done lets go of what the call has made.
+func (c *call) done() {
+	if c.over != nil {
+		c.over()
+	}
+}
+
+// longPoll is a context that also ends with the node's shutdown, and after that wait; 0: there is none.
+func (c *call) longPoll(wait time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(c.r.Context())
 	stop := context.AfterFunc(c.Shutdown, cancel)
+	if wait > 0 {
+		limited, end := context.WithTimeout(ctx, wait+serviceTime)
+		return limited, func() { stop(); end(); cancel() }
+	}
 	return ctx, func() { stop(); cancel() }
 }
 
@@ -36,7 +59,7 @@ func (c *call) longPoll() (context.Context, context.CancelFunc) {
 func (c *call) shuttingDown() bool { return c.Shutdown.Err() != nil }
 
 // gone says that the client is no longer there.
-func (c *call) gone() bool { return c.ctx().Err() != nil }
+func (c *call) gone() bool { return c.r.Context().Err() != nil }
 
 // path is a part of the path that names something: printable, not too long.
 func (c *call) path(name string) (string, error) {

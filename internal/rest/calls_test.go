@@ -81,7 +81,7 @@ func TestEmptyListsAreLists(t *testing.T) {
 	svc.OnGetLimit = func(context.Context, string) (*perdure.LimitView, error) {
 		return &perdure.LimitView{Name: "job:a"}, nil
 	}
-	svc.OnListNodes = func(context.Context) ([]perdure.Node, error) { return nil, nil }
+	svc.OnListNodes = func(context.Context) ([]perdure.NodeView, error) { return nil, nil }
 	svc.OnClaim = func(context.Context, perdure.ClaimRequest) ([]perdure.Run, error) { return nil, nil }
 	for call, want := range map[string]string{
 		"GET /v1/jobs": `{"items":[]}`, "GET /v1/alerts": `{"items":[]}`, "GET /v1/jobs/j/history": `{"items":[]}`,

@@ -26,7 +26,7 @@ func (c *call) events() error {
 	if c.r.Method == http.MethodHead || c.shuttingDown() {
 		return c.noEvents(ref)
 	}
-	ctx, cancel := c.longPoll()
+	ctx, cancel := c.longPoll(0)
 	s := &stream{w: c.w, control: http.NewResponseController(c.w)}
 	defer s.idle.Wait() // nothing writes once the call has returned
 	defer cancel()

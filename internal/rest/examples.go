@@ -54,6 +54,7 @@ const (
 "raisedAt":"2026-01-02T15:04:06Z"}]}`
 
 	nodesExample = `{"items":[{"id":"n1","host":"h3","pid":4711,"version":"0.1.0","listen":"127.0.0.1:7420","agents":["http","shell"],
+"slots":{"http":16,"shell":4},"leads":[{"role":"supervisor","epoch":3,"until":"2026-01-02T15:04:16Z"}],"standsBy":[],
 "since":"2026-01-02T15:00:00Z","seenAt":"2026-01-02T15:04:06Z"}]}`
 
 	healthExample = `{"status":"ok","version":"0.1.0"}`

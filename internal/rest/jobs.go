@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"perdure"
+	"perdure/internal/crashpoint"
 )
 
 func (a *api) jobRoutes() []route {
@@ -74,10 +75,12 @@ func (c *call) submit() error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return perdure.Refuse(perdure.CodeMalformed, "the body is empty; a definition is expected")
 	}
+	crashpoint.Here(crashpoint.RestSubmit)
 	job, created, err := c.Service.Submit(c.ctx(), body, mediaType)
 	if err != nil {
 		return err
 	}
+	crashpoint.Here(crashpoint.RestSubmitAnswer)
 	status := http.StatusOK
 	if created {
 		status = http.StatusCreated
@@ -141,7 +144,7 @@ func (c *call) job() error {
 // waitForJob answers early, with the job as it is, when the node shuts down.
 func (c *call) waitForJob(ref string, wait time.Duration) (*perdure.JobView, error) {
 	if wait > 0 && !c.shuttingDown() {
-		ctx, cancel := c.longPoll()
+		ctx, cancel := c.longPoll(wait)
 		defer cancel()
 		job, err := c.Service.Job(ctx, ref, wait)
 		if err == nil || c.gone() || !c.shuttingDown() {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"perdure"
+	"perdure/internal/crashpoint"
 )
 
 type limitBody struct {
@@ -54,7 +55,8 @@ func (a *api) operationRoutes() []route {
 		},
 		{
 			method: http.MethodGet, path: "/v1/nodes", id: "listNodes", tag: "operations", do: (*call).listNodes,
-			summary: "List nodes", results: []result{{status: http.StatusOK, doc: "The processes of the grid", of: reflect.TypeFor[list[perdure.Node]](), example: nodesExample}},
+			summary: "List nodes", doc: "With the roles that each leads or stands by for.",
+			results: []result{{status: http.StatusOK, doc: "The processes of the grid", of: reflect.TypeFor[list[perdure.NodeView]](), example: nodesExample}},
 		},
 	}
 }
@@ -103,10 +105,12 @@ func (c *call) putLimit() error {
 	if err := doc.err(); err != nil {
 		return err
 	}
+	crashpoint.Here(crashpoint.RestLimit)
 	limit, err := c.Service.PutLimit(c.ctx(), name, most)
 	if err != nil {
 		return err
 	}
+	crashpoint.Here(crashpoint.RestLimitAnswer)
 	c.Log.InfoContext(c.ctx(), "limit set", "limit", name, "max", most, "by", author)
 	return c.json(http.StatusOK, shownLimit(limit))
 }
@@ -198,10 +202,9 @@ func (c *call) listNodes() error {
 	if err != nil {
 		return err
 	}
-	out := list[perdure.Node]{Items: make([]perdure.Node, len(nodes))}
+	out := list[perdure.NodeView]{Items: make([]perdure.NodeView, len(nodes))}
 	for i, n := range nodes {
-		n.Since, n.SeenAt, n.Agents = n.Since.UTC(), n.SeenAt.UTC(), listOf(n.Agents)
-		out.Items[i] = n
+		out.Items[i] = utcNode(n)
 	}
 	return c.json(http.StatusOK, &out)
 }

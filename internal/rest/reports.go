@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"perdure"
+	"perdure/internal/crashpoint"
 )
 
 // Reports and heartbeats come in sets. Each is read and answered for itself: one that is wrong does
@@ -32,6 +33,7 @@ func (c *call) report() error {
 		reports, places = append(reports, rep), append(places, i)
 	}
 	if len(reports) > 0 {
+		crashpoint.Here(crashpoint.RestReport)
 		answers, err := c.Service.Report(c.ctx(), holder, reports)
 		if err != nil {
 			return err
@@ -40,6 +42,7 @@ func (c *call) report() error {
 			results[at] = answers[i]
 		}
 	}
+	crashpoint.Here(crashpoint.RestReportAnswer)
 	return c.json(http.StatusOK, reportsAnswer{results})
 }
 
@@ -177,6 +180,7 @@ func (c *call) heartbeat() error {
 		}
 	}
 	if len(beats) > 0 {
+		crashpoint.Here(crashpoint.RestHeartbeat)
 		answers, err := c.Service.Heartbeat(c.ctx(), holder, beats)
 		if err != nil {
 			return err
@@ -185,6 +189,7 @@ func (c *call) heartbeat() error {
 			results[at].fill(&answers[i])
 		}
 	}
+	crashpoint.Here(crashpoint.RestHeartbeatAnswer)
 	return c.json(http.StatusOK, beatsAnswer{results})
 }
 

@@ -67,6 +67,7 @@ func (a *api) mount(routes []route) {
 func (a *api) handler(rt route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := &call{api: a, w: w.(*answer), r: r}
+		defer c.done()
 		if err := c.run(&rt); err != nil {
 			a.fail(c.w, r, err)
 		}

@@ -48,3 +48,21 @@ func utc(times ...*time.Time) {
 		*t = t.UTC()
 	}
 }
+
+func utcNode(n perdure.NodeView) perdure.NodeView {
+	n.Since, n.SeenAt, n.Agents = n.Since.UTC(), n.SeenAt.UTC(), listOf(n.Agents)
+	n.Leads, n.StandsBy = utcPlaces(n.Leads), utcPlaces(n.StandsBy)
+	if n.Slots == nil {
+		n.Slots = map[string]int{}
+	}
+	return n
+}
+
+func utcPlaces(places []perdure.Place) []perdure.Place {
+	shown := make([]perdure.Place, len(places))
+	for i, p := range places {
+		p.Until = p.Until.UTC()
+		shown[i] = p
+	}
+	return shown
+}

@@ -6,11 +6,15 @@ import (
 	"time"
 
 	"perdure"
+	"perdure/internal/crashpoint"
 )
 
 // Act carries an operator's act out.
 func (s *Scheduler) Act(ctx context.Context, id perdure.JobID, act perdure.Act) error {
-	return s.do(ctx, &acting{id: id, act: act}, 1)
+	crashpoint.Here(crashpoint.ActQueue)
+	err := s.do(ctx, &acting{id: id, act: act}, 1)
+	crashpoint.Here(crashpoint.ActDone)
+	return err
 }
 
 type acting struct {
@@ -26,7 +30,7 @@ func (o *acting) jobs() []perdure.JobID { return []perdure.JobID{o.id} }
 
 func (o *acting) refs(b *batch) []perdure.StepRef {
 	if ref, ok := b.ref(o.id, o.act.Step); ok {
-		return b.w.ReportRefs(ref)
+		return b.w.ReportRefs(nil, ref)
 	}
 	return nil
 }
@@ -175,6 +179,8 @@ func (s *Scheduler) FindSame(ctx context.Context, plan *perdure.Plan) (id perdur
 
 // update is for what may be repeated as it is where the answer to a commit was lost.
 func (s *Scheduler) update(ctx context.Context, fn func(perdure.Tx) error) (err error) {
+	crashpoint.Here(crashpoint.UpdateBegin)
+	defer crashpoint.Here(crashpoint.UpdateDone)
 	for range maxAsked {
 		if err = s.cfg.Store.Update(ctx, fn); !errors.Is(err, perdure.ErrUnknown) || ctx.Err() != nil {
 			break

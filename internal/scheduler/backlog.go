@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"perdure"
+	"perdure/internal/env"
 )
 
 // backlog bounds the unsettled jobs. It counts them now and then, and in between by what this node
@@ -13,7 +14,8 @@ import (
 type backlog struct {
 	store perdure.Store
 	max   int
-	turn  chan struct{} // whoever has put something in counts
+	env   env.Env
+	turn  chan struct{} // whoever has taken the token counts
 
 	mu      sync.Mutex
 	stored  int // unsettled jobs
@@ -24,8 +26,10 @@ type backlog struct {
 
 const recountEvery = 30 * time.Second
 
-func newBacklog(store perdure.Store, max int) *backlog {
-	return &backlog{store: store, max: max, turn: make(chan struct{}, 1)}
+func newBacklog(e env.Env, store perdure.Store, max int) *backlog {
+	b := &backlog{env: e, store: store, max: max, turn: make(chan struct{}, 1)}
+	b.turn <- struct{}{}
+	return b
 }
 
 // admit lets one more submission in, or refuses it. Who was let in must answer.
@@ -76,24 +80,22 @@ func (b *backlog) settled(began time.Time) {
 // while somebody else counts, or where the store does not answer.
 func (b *backlog) recount(ctx context.Context) error {
 	at, _ := b.latest()
-	if time.Since(at) < recountEvery {
+	if b.env.Now().Sub(at) < recountEvery {
 		return nil
 	}
 	select {
-	case b.turn <- struct{}{}:
+	case <-b.turn:
 	default:
 		if !at.IsZero() {
 			return nil
 		}
-		select {
-		case b.turn <- struct{}{}:
-		case <-ctx.Done():
+		if b.env.Wait(ctx, env.Forever, b.turn) == env.Gone {
 			return ctx.Err()
 		}
 	}
-	defer func() { <-b.turn }()
+	defer func() { b.turn <- struct{}{} }()
 	at, made := b.latest() // somebody may have counted while this waited
-	if time.Since(at) < recountEvery {
+	if b.env.Now().Sub(at) < recountEvery {
 		return nil
 	}
 	n, err := b.store.Backlog(ctx, b.max+1)
@@ -106,7 +108,7 @@ func (b *backlog) recount(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stored = n + b.made - made // those made meanwhile may be missing in n
-	b.counted = time.Now()
+	b.counted = b.env.Now()
 	return nil
 }
 

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"runtime/debug"
 	"slices"
 	"time"
 
 	"perdure"
+	"perdure/internal/crashpoint"
+	"perdure/internal/env"
 )
 
 // operation is what a request wants of a transaction. Its methods may be called again from the start
@@ -34,7 +35,12 @@ type batch struct {
 	began time.Time                // by this node's clock, before the store's was read
 	keys  map[string]perdure.Keyed // of this batch's submissions, and those found in the store
 
-	submitted map[perdure.JobID]*submission // those that made a job
+	submitted []*submission     // those that made a job, and whose answer does not have it yet
+	touched   []perdure.StepRef // by the report at hand
+
+	mail     map[perdure.JobID]bool // submissions that were taken out of the inbox, and not looked at yet
+	closed   []perdure.ClosedPost
+	refusals []perdure.Alert
 
 	limits  limits
 	granted map[*waiter][]perdure.Run
@@ -43,14 +49,15 @@ type batch struct {
 	limited map[string]bool // agents looked for, and whether a limit ended the look
 	behind  map[string]bool // and whether more was ready than was let out
 	freed   bool            // runs ended or jobs came to rest: a limit may have room
-	moved   map[perdure.JobID]bool
-	soonest time.Time // the earliest time that a step was made to wait for
+	moved   []perdure.JobID // some of them more than once
+	soonest time.Time       // the earliest time that a step was made to wait for
 	notes   []note
 }
 
 // commit carries requests and claims out in one transaction, and answers.
 func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*waiter) {
-	began := time.Now()
+	crashpoint.Here(crashpoint.BatchTaken)
+	began := s.env.Now()
 	a := &attempt{s: s, requests: requests, claims: claims, b: s.newBatch(nil), poison: map[operation]error{}}
 	err := a.try(ctx)
 	for a.again(ctx, err) {
@@ -59,14 +66,16 @@ func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*w
 	if errors.Is(err, perdure.ErrBroken) {
 		s.cfg.Broken(err)
 	}
+	crashpoint.Here(crashpoint.BatchCommitted)
 	served := serves(a.claims)
 	s.answer(a.b, a.requests, a.claims, a.results, err)
+	crashpoint.Here(crashpoint.BatchAnswered)
 	s.queue.release(served)
 	for _, d := range a.doubtful { // whether or not it was committed
 		s.hint(d)
 		s.queue.bringBack(&look{woken: d.woken, freed: d.freed})
 	}
-	s.meter.Committed(len(a.requests)+len(a.b.granted), time.Since(began))
+	s.meter.Committed(len(a.requests)+len(a.b.granted), s.env.Now().Sub(began))
 }
 
 // attempt is what it takes until a transaction is through, or is not to be had.
@@ -118,7 +127,7 @@ func (a *attempt) again(ctx context.Context, err error) bool {
 		return true
 	case len(a.doubtful) > 0 && a.asked < maxAsked && !errors.As(err, &p):
 		a.asked++
-		time.Sleep(askPause) // what is not known now will be known soon
+		env.Sleep(a.s.env, ctx, askPause) // what is not known now will be known soon
 		return true
 	case len(a.requests) > 1 && spoiled(err):
 		for _, r := range a.requests { // alone, only the one that spoils it fails
@@ -172,8 +181,8 @@ type poisoned struct {
 func (p *poisoned) Error() string { return p.err.Error() }
 
 func (s *Scheduler) newBatch(tx perdure.Tx) *batch {
-	return &batch{s: s, tx: tx, began: time.Now(), submitted: map[perdure.JobID]*submission{}, granted: map[*waiter][]perdure.Run{},
-		starved: map[string]bool{}, limited: map[string]bool{}, behind: map[string]bool{}, moved: map[perdure.JobID]bool{}}
+	return &batch{s: s, tx: tx, began: s.env.Now(), granted: map[*waiter][]perdure.Run{},
+		starved: map[string]bool{}, limited: map[string]bool{}, behind: map[string]bool{}}
 }
 
 // run is the order of a transaction: lock, read the clock, load, apply; let out, also to those who wait for
@@ -181,6 +190,10 @@ func (s *Scheduler) newBatch(tx perdure.Tx) *batch {
 func (b *batch) run(requests []*request, claims *[]*waiter, poison map[operation]error) ([]error, error) {
 	results := make([]error, len(requests))
 	if err := b.lock(requests); err != nil {
+		return nil, err
+	}
+	crashpoint.Here(crashpoint.BatchLocked)
+	if err := b.takeMail(requests); err != nil {
 		return nil, err
 	}
 	if err := b.findKeys(requests); err != nil {
@@ -213,11 +226,14 @@ func (b *batch) run(requests []*request, claims *[]*waiter, poison map[operation
 		}
 		results[i] = err
 	}
+	crashpoint.Here(crashpoint.BatchApplied)
 	fresh := b.readied()
 	*claims = append(*claims, b.s.queue.takeWaiting(slices.Collect(maps.Keys(fresh)))...)
 	if err := b.letOut(*claims, fresh); err != nil {
 		return nil, err
 	}
+	crashpoint.Here(crashpoint.BatchLetOut)
+	b.spare(claims)
 	for agent, refs := range fresh {
 		if slices.ContainsFunc(refs, func(ref perdure.StepRef) bool { return b.w.Step(ref).Phase == perdure.Ready }) {
 			b.woken = append(b.woken, agent)
@@ -270,7 +286,7 @@ func (b *batch) lock(requests []*request) error {
 	for _, r := range requests {
 		ids = append(ids, r.op.jobs()...)
 	}
-	ids = unknown(ids, func(perdure.JobID) bool { return false })
+	ids = unknown(ids, perdure.JobID.Compare, func(perdure.JobID) bool { return false })
 	var jobs []*perdure.Job
 	var err error
 	if len(ids) > 0 {
@@ -282,7 +298,12 @@ func (b *batch) lock(requests []*request) error {
 	if err != nil {
 		return err
 	}
-	b.w = perdure.NewWorkset(now, rand.Float64)
+	fence, err := b.tx.Fence()
+	if err != nil {
+		return err
+	}
+	b.w = perdure.NewWorkset(now, b.s.env.Float64)
+	b.w.LetOutFrom(fence)
 	return b.addJobs(jobs)
 }
 
@@ -303,7 +324,7 @@ func (b *batch) addJobs(jobs []*perdure.Job) error {
 
 // lockMore adds jobs that were found on the way, leaving out those that others have locked.
 func (b *batch) lockMore(ids []perdure.JobID) (skipped bool, err error) {
-	more := unknown(ids, b.w.Has)
+	more := unknown(ids, perdure.JobID.Compare, b.w.Has)
 	if len(more) == 0 {
 		return false, nil
 	}
@@ -315,25 +336,22 @@ func (b *batch) lockMore(ids []perdure.JobID) (skipped bool, err error) {
 	return skipped, b.addJobs(jobs)
 }
 
-// unknown are those of all that are not there, each once.
-func unknown[T comparable](all []T, there func(T) bool) (missing []T) {
-	var seen map[T]bool
-	for _, one := range all {
-		switch {
-		case there(one), seen[one]:
-			continue
-		case seen == nil:
-			seen = make(map[T]bool, len(all))
+// unknown are those of all that are not there, each once, in order.
+func unknown[T comparable](all []T, compare func(a, b T) int, there func(T) bool) (missing []T) {
+	for i, one := range all {
+		if !there(one) {
+			missing = append(slices.Grow(missing, len(all)-i), one)
 		}
-		seen[one] = true
-		missing = append(missing, one)
 	}
-	return missing
+	if !slices.IsSortedFunc(missing, compare) {
+		slices.SortFunc(missing, compare)
+	}
+	return slices.Compact(missing)
 }
 
 // loadSteps adds the steps that are not there yet.
 func (b *batch) loadSteps(refs []perdure.StepRef) error {
-	missing := unknown(refs, b.w.HasStep)
+	missing := unknown(refs, perdure.StepRef.Compare, b.w.HasStep)
 	if len(missing) == 0 {
 		return nil
 	}
@@ -389,12 +407,18 @@ func (b *batch) loadWhole(id perdure.JobID) error {
 }
 
 func (b *batch) save() error {
+	if err := b.closeMail(); err != nil {
+		return err
+	}
 	c := b.w.Changes()
+	c.Alerts = append(c.Alerts, b.refusals...)
 	if c.Empty() {
 		return nil
 	}
 	b.observe(c)
-	return b.tx.Save(c)
+	err := b.tx.Save(c)
+	crashpoint.Here(crashpoint.BatchSaved)
+	return err
 }
 
 // answer tells everybody how it went, and wakes whom it concerns.
@@ -426,7 +450,7 @@ func (s *Scheduler) answer(b *batch, requests []*request, claims []*waiter, resu
 func (s *Scheduler) hint(b *batch) {
 	s.hub.tell(b.moved)
 	if !b.soonest.IsZero() {
-		s.sooner.tell(b.soonest.Sub(b.w.Now()))
+		s.cfg.Sooner(s.env.Now().Add(b.soonest.Sub(b.w.Now())))
 	}
 }
 

@@ -12,50 +12,81 @@ import (
 	"github.com/google/uuid"
 
 	"perdure"
+	"perdure/internal/crashpoint"
+	"perdure/internal/env"
 )
 
 // Claim lets out up to c.Max runs, waiting up to c.Wait for the first. The answer is empty where there
 // were none, and when the node drains.
 func (s *Scheduler) Claim(ctx context.Context, c perdure.ClaimRequest) ([]perdure.Run, error) {
-	w := &waiter{req: c, since: time.Now(), answered: make(chan answer, 1), named: c.RequestID != "", again: c.RequestID != "" && !c.First}
+	w := &waiter{req: c, since: s.env.Now(), answered: make(chan struct{}, 1), named: c.RequestID != "", again: c.RequestID != "" && !c.First}
 	if c.RequestID == "" {
 		w.req.RequestID = uuid.NewString() // by it the claim is found again if the commit's answer is lost
 	}
 	s.seen.note(c.Agent, c.Holder)
-	var timeout <-chan time.Time // a claim that does not wait is answered after one look
+	patience := env.Forever // a claim that does not wait is answered after one look
 	if c.Wait > 0 {
-		timer := time.NewTimer(c.Wait)
-		defer timer.Stop()
-		timeout = timer.C
+		patience = c.Wait
 	}
 	if w.named {
 		name := claimName{c.Agent, c.Holder, c.RequestID}
-		if !s.turns.take(name, timeout, ctx.Done()) {
-			return nil, ctx.Err()
+		if !s.turns.take(ctx, name, patience) {
+			return nil, cmp.Or(ctx.Err(), error(errUnderWay))
 		}
 		defer s.turns.end(name)
+		if c.Wait > 0 {
+			patience = max(c.Wait-s.env.Now().Sub(w.since), 0)
+		}
 	}
+	crashpoint.Here(crashpoint.ClaimQueue)
 	if err := s.queue.wait(w); err != nil {
 		return nil, err
 	}
-	select {
-	case a := <-w.answered:
-		return a.runs, a.err
-	case <-timeout:
+	switch s.env.Wait(ctx, patience, w.answered) {
+	case env.Late:
 		a := s.leave(w)
 		return a.runs, a.err
-	case <-ctx.Done(): // nobody is there to take them (F020)
+	case env.Gone: // nobody is there to take them (F020)
 		s.giveBack(w, s.leave(w).runs)
 		return nil, ctx.Err()
 	}
+	crashpoint.Here(crashpoint.ClaimDone)
+	return w.answer.runs, w.answer.err
 }
 
-// leave ends the waiting: with nothing, or with what is just being let out.
-func (s *Scheduler) leave(w *waiter) answer {
-	if s.queue.leave(w) {
-		return answer{}
+const (
+	leaveTime = 8 * time.Second        // how long who leaves waits for what is just being let out for him
+	lookTime  = 500 * time.Millisecond // in which somebody looks for a claim, or the store does not answer
+)
+
+var (
+	errAway = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the store does not answer", Hint: "ask another node, or again later"}
+	// Nobody may be told that there was nothing while it is not known what the other was given (F019).
+	errUnderWay = &perdure.Error{Code: perdure.CodeUnavailable, Message: "a claim with this requestId is under way", Hint: "ask another node, or again later"}
+)
+
+// leave ends the waiting: with nothing, or with what is just being let out. That there was nothing can be said
+// only by who has looked: a claim that is repeated may have been given something, and others than a node that
+// is cut off from its store may have work (F019, F120).
+func (s *Scheduler) leave(w *waiter) (a answer) {
+	switch {
+	case s.queue.leave(w):
+		if a.err = w.failed; a.err == nil && w.looked == 0 && s.env.Now().Sub(w.since) >= lookTime {
+			a.err = errAway // no writer has come to it: all of them wait for the store
+		}
+	case s.env.Wait(context.Background(), leaveTime, w.answered) == env.Late:
+		s.env.Go(func() {
+			s.env.Wait(context.Background(), env.Forever, w.answered)
+			s.giveBack(w, w.answer.runs)
+		})
+		return answer{err: errAway}
+	default:
+		a = w.answer
 	}
-	return <-w.answered
+	if len(a.runs) == 0 && a.err == nil && s.failing.Load() {
+		a.err = errAway
+	}
+	return a
 }
 
 // giveBack returns runs that were let out to somebody who has gone.
@@ -65,10 +96,10 @@ func (s *Scheduler) giveBack(w *waiter, runs []perdure.Run) {
 	}
 	reports := make([]perdure.Report, len(runs))
 	for i, r := range runs {
-		reports[i] = perdure.Report{Job: r.Job, Step: r.Step, Run: r.Run, Outcome: perdure.OutcomeReturned,
+		reports[i] = perdure.Report{Job: r.Job, Step: r.Step, Run: r.Number, Outcome: perdure.OutcomeReturned,
 			Error: &perdure.RunError{Message: "the claim's caller had gone"}}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := env.WithTimeout(s.env, context.Background(), 5*time.Second)
 	defer cancel()
 	if _, err := s.Report(ctx, w.req.Holder, reports); err != nil {
 		s.log.Warn("runs of a claim whose caller had gone could not be given back", "runs", len(runs), "error", err)
@@ -172,7 +203,7 @@ func (b *batch) repeat(claims []*waiter) error {
 		for _, ref := range refs {
 			err := b.fold(ref.Job, func() {
 				if run := b.w.Again(ref, &w.req); run != nil {
-					b.give(w, run)
+					b.give(w, run, len(refs))
 				}
 			})
 			if err != nil {
@@ -192,7 +223,11 @@ func (b *batch) serve(c *counter) error {
 	full := b.limits.still(c.full)
 	b.limited[c.agent] = b.limited[c.agent] || len(full) > 0
 	passed := map[perdure.StepRef]bool{} // looked at, and not to be let out now
-	found, last := append(c.stored, c.first...), c.all && len(full) == len(c.full)
+	found, err := b.candidates(c)
+	if err != nil {
+		return err
+	}
+	last := c.all && len(full) == len(c.full)
 	b.behind[c.agent] = true
 	defer func() { b.limits.full[c.agent] = full }()
 	for c.want > 0 && len(passed) < maxPassed {
@@ -209,7 +244,7 @@ func (b *batch) serve(c *counter) error {
 		known := len(full)
 		full = b.fullTypes(found, full)
 		b.limited[c.agent] = b.limited[c.agent] || len(full) > 0
-		if last && len(full) == known {
+		if c.want <= 0 || last && len(full) == known {
 			b.behind[c.agent] = c.want <= 0
 			return nil
 		}
@@ -250,8 +285,34 @@ func (b *batch) grantOf(c *counter, found []perdure.StepRef) (int, error) {
 	return b.grant(&c.open, refs, b.limits.counted)
 }
 
-// inOrder are those that are ready, each once, in the order in which they are claimed: by priority, then by
-// age of the job.
+// candidates are what was found in the store, and what this transaction has made ready. Where there is more in
+// the store than was found, that stands before whatever comes after the last one that was.
+func (b *batch) candidates(c *counter) ([]perdure.StepRef, error) {
+	if c.all || len(c.first) == 0 {
+		return append(c.stored, c.first...), nil
+	}
+	loaded, _, err := b.loadCandidates(slices.Clone(c.stored))
+	if err != nil {
+		return nil, err
+	}
+	var end *perdure.Step
+	for _, ref := range loaded {
+		if s := b.w.Step(ref); end == nil || claimOrder(s, end) > 0 {
+			end = s
+		}
+	}
+	first := slices.DeleteFunc(slices.Clone(c.first), func(ref perdure.StepRef) bool {
+		return end == nil || claimOrder(b.w.Step(ref), end) > 0
+	})
+	return append(c.stored, first...), nil
+}
+
+// claimOrder is that in which steps are let out: by priority, then by age of the job.
+func claimOrder(x, y *perdure.Step) int {
+	return cmp.Or(cmp.Compare(y.Priority, x.Priority), bytes.Compare(x.Job[:], y.Job[:]), cmp.Compare(x.Index, y.Index))
+}
+
+// inOrder are those that are ready, each once, in the order in which they are let out.
 func (b *batch) inOrder(refs []perdure.StepRef) []perdure.StepRef {
 	steps := make([]*perdure.Step, 0, len(refs))
 	for _, ref := range refs {
@@ -259,9 +320,7 @@ func (b *batch) inOrder(refs []perdure.StepRef) []perdure.StepRef {
 			steps = append(steps, s)
 		}
 	}
-	slices.SortFunc(steps, func(x, y *perdure.Step) int {
-		return cmp.Or(cmp.Compare(y.Priority, x.Priority), bytes.Compare(x.Job[:], y.Job[:]), cmp.Compare(x.Index, y.Index))
-	})
+	slices.SortFunc(steps, claimOrder)
 	steps = slices.Compact(steps)
 	refs = refs[:len(steps)]
 	for i, s := range steps {
@@ -309,7 +368,7 @@ func (b *batch) grant(open *[]*waiter, refs []perdure.StepRef, limits perdure.Ad
 			continue
 		}
 		granted++
-		b.give(w, run)
+		b.give(w, run, len(refs))
 		if len(b.granted[w]) >= w.req.Max {
 			*open = (*open)[1:]
 		}
@@ -319,9 +378,14 @@ func (b *batch) grant(open *[]*waiter, refs []perdure.StepRef, limits perdure.Ad
 
 // give notes a run for the claim's answer, with how long the claim had waited when the run's remaining time
 // was read: what is left of a claim's duration is the way, and counts against the run.
-func (b *batch) give(w *waiter, run *perdure.Run) {
+// At most so many may come in all.
+func (b *batch) give(w *waiter, run *perdure.Run, most int) {
 	run.WaitedMs = max(0, b.began.Sub(w.since)).Milliseconds()
-	b.granted[w] = append(b.granted[w], *run)
+	runs := b.granted[w]
+	if runs == nil {
+		runs = make([]perdure.Run, 0, min(most, w.req.Max))
+	}
+	b.granted[w] = append(runs, *run)
 }
 
 // claimOne lets one step out. A job over which the rules fail is taken out, and does not stop the others.
@@ -345,19 +409,41 @@ func (b *batch) fullTypes(refs []perdure.StepRef, full []string) []string {
 	return full
 }
 
+// spare returns the claims that got nothing as soon as that is known: while this transaction is being saved,
+// another may make steps ready, and has to find them waiting. The one by which an agent is served stays; so do
+// all where a limit or a lock was in the way: that this is over is told to those only of whom it is known.
+func (b *batch) spare(claims *[]*waiter) {
+	back := map[string][]*waiter{}
+	*claims = slices.DeleteFunc(*claims, func(w *waiter) bool {
+		agent := w.req.Agent
+		if w.serves || w.req.Wait <= 0 || len(b.granted[w]) > 0 || b.limited[agent] || b.starved[agent] {
+			return false
+		}
+		w.failed = nil
+		back[agent] = append(back[agent], w)
+		return true
+	})
+	if len(back) > 0 {
+		b.s.queue.bringBack(&look{back: back})
+	}
+}
+
 // answerClaims hands out what was let out and puts back who got nothing and may wait.
 func (s *Scheduler) answerClaims(b *batch, claims []*waiter, err error) {
 	back := map[string][]*waiter{}
 	for _, w := range claims {
+		if w.failed = nil; err != nil {
+			w.failed = unavailable(err)
+		}
 		switch runs := b.granted[w]; {
 		case err == nil && len(runs) > 0:
-			w.answered <- answer{runs: runs}
+			w.tell(answer{runs: runs})
 		case w.req.Wait > 0:
 			back[w.req.Agent] = append(back[w.req.Agent], w)
 		case err != nil:
-			w.answered <- answer{err: unavailable(err)}
+			w.tell(answer{err: w.failed})
 		default:
-			w.answered <- answer{}
+			w.tell(answer{})
 		}
 	}
 	if err != nil {
@@ -377,8 +463,8 @@ func (s *Scheduler) impatient(agent string, starved bool) bool {
 		s.starving.Delete(agent)
 		return false
 	}
-	since, _ := s.starving.LoadOrStore(agent, time.Now())
-	return time.Since(since.(time.Time)) < lockedLong
+	since, _ := s.starving.LoadOrStore(agent, s.env.Now())
+	return s.env.Now().Sub(since.(time.Time)) < lockedLong
 }
 
 const (
@@ -389,6 +475,6 @@ const (
 
 func (s *Scheduler) lookAgain(agents []string, after time.Duration) {
 	if len(agents) > 0 {
-		time.AfterFunc(after, func() { s.queue.wakeAgents(agents) })
+		s.env.AfterFunc(after, func() { s.queue.wakeAgents(agents) })
 	}
 }

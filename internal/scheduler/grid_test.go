@@ -67,7 +67,7 @@ func TestGrid(t *testing.T) {
 		})
 		for h := range 9 {
 			work.Go(func() {
-				c := perdure.ClaimRequest{Agent: string("abc"[h%3]), Holder: fmt.Sprint(i, "-", h), Max: 10, Wait: 500 * time.Millisecond}
+				c := perdure.ClaimRequest{Agent: string("abc"[h%3]), Holder: fmt.Sprint(i, "-", h), Max: 10, Wait: 3 * time.Second}
 				for left.Load() > 0 && ctx.Err() == nil {
 					runs, err := d.Claim(ctx, c)
 					if err != nil {
@@ -76,7 +76,7 @@ func TestGrid(t *testing.T) {
 					}
 					for _, r := range runs {
 						work.Go(func() {
-							res, err := grid[(i+1)%nodes].Report(ctx, c.Holder, []perdure.Report{{Job: r.Job, Step: r.Step, Run: r.Run, Outcome: perdure.OutcomeDone, Output: json.RawMessage(`1`)}})
+							res, err := grid[(i+1)%nodes].Report(ctx, c.Holder, []perdure.Report{{Job: r.Job, Step: r.Step, Run: r.Number, Outcome: perdure.OutcomeDone, Output: json.RawMessage(`1`)}})
 							if err != nil || !res[0].Accepted {
 								t.Errorf("report: %+v, %v", res, err)
 							}

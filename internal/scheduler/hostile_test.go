@@ -5,9 +5,11 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"perdure"
+	"perdure/definition"
 	"perdure/internal/everystore"
 	"perdure/internal/scheduler"
 	"perdure/store/memory"
@@ -43,6 +45,50 @@ func TestStoreAway(t *testing.T) {
 	d.submit(one)
 	if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Second}); len(runs) != 1 {
 		t.Errorf("%+v", runs)
+	}
+}
+
+// F019: a claim that is repeated at a node which is cut off from the store, and then ends, is not told either that
+// there is nothing for it. (Found by the simulation.)
+func TestNodeEndsWhileAClaimWaitsForTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &down{Store: memory.New()}
+		other := open(t, store.Store, scheduler.Config{})
+		other.submit(one)
+		claim := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute, RequestID: "r"}
+		other.claim(claim) // and the answer is lost
+		store.off.Store(true)
+		s := scheduler.New(scheduler.Config{Store: store, Compiler: &definition.Compiler{}})
+		ctx, end := context.WithCancel(t.Context())
+		go s.Run(ctx)
+		told := make(chan error, 1)
+		go func() {
+			_, err := s.Claim(t.Context(), claim)
+			told <- err
+		}()
+		time.Sleep(5 * time.Second)
+		end()
+		if err := <-told; perdure.CodeOf(err) != perdure.CodeUnavailable {
+			t.Errorf("told %v", err)
+		}
+	})
+}
+
+// F019, F120: a claim that is repeated at a node which is cut off from the store is not told that there is
+// nothing for it, however long it has waited. (Found by the simulation.)
+func TestStoreAwayWhileAClaimWaits(t *testing.T) {
+	store := &down{Store: memory.New()}
+	d, other := open(t, store, scheduler.Config{}), open(t, store.Store, scheduler.Config{})
+	other.submit(one)
+	claim := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: 20 * time.Millisecond, RequestID: "r"}
+	first := other.claim(claim) // and the answer is lost
+	store.off.Store(true)
+	if runs, err := d.Claim(t.Context(), claim); perdure.CodeOf(err) != perdure.CodeUnavailable {
+		t.Errorf("%+v, %v", runs, err)
+	}
+	store.off.Store(false)
+	if again := d.claim(claim); len(again) != 1 || again[0].Number != first[0].Number {
+		t.Errorf("%+v, and was given %+v", again, first)
 	}
 }
 

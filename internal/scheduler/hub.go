@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"perdure"
+	"perdure/internal/env"
 )
 
 // hub tells those who follow a job that it has moved: an identity and no more; they read it fresh.
@@ -34,13 +35,13 @@ func (s *Scheduler) Follow(id perdure.JobID) (moved <-chan struct{}, stop func()
 	}
 }
 
-func (h *hub) tell(moved map[perdure.JobID]bool) {
+func (h *hub) tell(moved []perdure.JobID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.followers) == 0 {
 		return
 	}
-	for id := range moved {
+	for _, id := range moved {
 		for ch := range h.followers[id] {
 			select {
 			case ch <- struct{}{}:
@@ -52,6 +53,7 @@ func (h *hub) tell(moved map[perdure.JobID]bool) {
 
 // seen notes who asks for work.
 type seen struct {
+	env   env.Env
 	mu    sync.Mutex
 	at    map[[2]string]time.Time // agent, holder
 	wrote map[[2]string]time.Time
@@ -62,8 +64,8 @@ const (
 	seenEvery = 5 * time.Second // how often the same holder's asking is written down
 )
 
-func newSeen() *seen {
-	return &seen{at: map[[2]string]time.Time{}, wrote: map[[2]string]time.Time{}}
+func newSeen(e env.Env) *seen {
+	return &seen{env: e, at: map[[2]string]time.Time{}, wrote: map[[2]string]time.Time{}}
 }
 
 func (s *seen) note(agent, holder string) {
@@ -74,7 +76,7 @@ func (s *seen) note(agent, holder string) {
 		clear(s.at)
 		clear(s.wrote)
 	}
-	s.at[k] = time.Now()
+	s.at[k] = s.env.Now()
 }
 
 // Seen are the holders that have asked for work since they were last given here, at most every
@@ -85,12 +87,12 @@ func (s *Scheduler) Seen(now time.Time) (news []perdure.Seen) {
 	for k, at := range s.seen.at {
 		if at.Sub(s.seen.wrote[k]) >= seenEvery {
 			s.seen.wrote[k] = at
-			news = append(news, perdure.Seen{Agent: k[0], Holder: k[1], At: now.Add(-time.Since(at))})
+			news = append(news, perdure.Seen{Agent: k[0], Holder: k[1], At: now.Add(-s.env.Now().Sub(at))})
 		}
 	}
 	// Those who wait in a long poll are still asking.
 	for _, w := range s.queue.waiters() {
-		s.seen.at[w] = time.Now()
+		s.seen.at[w] = s.env.Now()
 	}
 	return news
 }
@@ -101,37 +103,10 @@ func (s *Scheduler) SeenNow(now time.Time) (all []perdure.Seen) {
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
 	for k, at := range s.seen.at {
-		all = append(all, perdure.Seen{Agent: k[0], Holder: k[1], At: now.Add(-time.Since(at))})
+		all = append(all, perdure.Seen{Agent: k[0], Holder: k[1], At: now.Add(-s.env.Now().Sub(at))})
 	}
 	for _, w := range waiting {
 		all = append(all, perdure.Seen{Agent: w[0], Holder: w[1], At: now})
 	}
 	return all
 }
-
-// sooner tells the supervisor that a step has been made to wait for a time before its next look.
-type sooner struct{ at chan time.Time }
-
-func newSooner() *sooner { return &sooner{at: make(chan time.Time, 1)} }
-
-// tell keeps the earliest of what was not taken yet.
-func (s *sooner) tell(in time.Duration) {
-	at := time.Now().Add(in)
-	for {
-		select {
-		case s.at <- at:
-			return
-		default:
-		}
-		select {
-		case other := <-s.at:
-			if other.Before(at) {
-				at = other
-			}
-		default:
-		}
-	}
-}
-
-// Sooner gives the time, by this node's clock, at which a step that was just made to wait becomes due.
-func (s *Scheduler) Sooner() <-chan time.Time { return s.sooner.at }

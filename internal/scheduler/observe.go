@@ -12,6 +12,7 @@ type note struct {
 	kind    noteKind
 	job     *perdure.Job // of submitted, settled and reopened
 	agent   string       // of letOut and reported
+	role    string       // of deposed
 	way     perdure.Direction
 	outcome perdure.Outcome
 	took    time.Duration
@@ -25,6 +26,7 @@ const (
 	noteReopened
 	noteLetOut
 	noteReported
+	noteDeposed
 )
 
 // observe notes whom a change concerns, for when it is committed.
@@ -46,7 +48,9 @@ func (b *batch) observe(c *perdure.Changes) {
 
 func (b *batch) observeNew(c *perdure.Changes, n *perdure.NewJob) {
 	j := n.Job
-	if o := b.submitted[j.ID]; o != nil && !(j.Alerted && slices.ContainsFunc(c.Alerts, func(a perdure.Alert) bool { return a.Job == j.ID })) {
+	o := b.submitted[0] // new jobs are written in the order in which they were submitted
+	b.submitted = b.submitted[1:]
+	if !j.Alerted || !slices.ContainsFunc(c.Alerts, func(a perdure.Alert) bool { return a.Job == j.ID }) {
 		o.answer.Made = n
 	}
 	b.notes = append(b.notes, note{kind: noteSubmitted, job: j})
@@ -63,7 +67,7 @@ func (b *batch) observeNew(c *perdure.Changes, n *perdure.NewJob) {
 
 func (b *batch) observeJob(c *perdure.JobChange) {
 	now, was := c.Now, c.Was
-	b.moved[now.ID] = true
+	b.moved = append(b.moved, now.ID)
 	b.freed = b.freed || was.Permit && !now.Permit
 	switch {
 	case now.Phase == perdure.Settled && was.Phase != perdure.Settled:
@@ -75,7 +79,7 @@ func (b *batch) observeJob(c *perdure.JobChange) {
 
 func (b *batch) observeStep(c *perdure.StepChange) {
 	now, was := c.Now, c.Was
-	b.moved[now.Job] = true
+	b.moved = append(b.moved, now.Job)
 	b.observeWait(now)
 	ran, runs := was.Phase == perdure.Running, now.Phase == perdure.Running
 	if ran && (!runs || was.Run != now.Run) {
@@ -112,6 +116,8 @@ func (b *batch) tell() {
 			m.Settled(n.job.Type, n.job.Current, n.job.SettledAt.Sub(n.job.CreatedAt))
 		case noteReopened:
 			backlog.reopened()
+		case noteDeposed:
+			m.Deposed(n.role)
 		case noteLetOut:
 			m.LetOut(n.agent, n.way)
 		case noteReported:

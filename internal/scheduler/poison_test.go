@@ -112,7 +112,7 @@ func TestPoisonJobs(t *testing.T) {
 			continue // the first step of one that has fewer
 		}
 		time.Sleep(time.Millisecond)
-		if _, err := after.Report(ctx, "h", []perdure.Report{{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Run, Outcome: perdure.OutcomeDone}}); err != nil {
+		if _, err := after.Report(ctx, "h", []perdure.Report{{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Number, Outcome: perdure.OutcomeDone}}); err != nil {
 			t.Fatal(err)
 		}
 		done++
@@ -190,6 +190,25 @@ func TestActInDoubt(t *testing.T) {
 	}
 }
 
+// F006, F007: a submission of which the store's answer was lost makes one job, with a key and without.
+func TestSubmissionInDoubt(t *testing.T) {
+	for _, done := range []bool{true, false} {
+		for _, body := range []string{one, "key: k\n" + one} {
+			store := &doubtful{Store: memory.New(), done: done}
+			d := open(t, store, scheduler.Config{})
+			store.lose.Store(true)
+			did, err := d.Submit(t.Context(), plan(t, body))
+			if err != nil || !did.Created {
+				t.Fatalf("%+v, %v", did, err)
+			}
+			jobs, err := store.ListJobs(t.Context(), perdure.JobFilter{Limit: 10})
+			if err != nil || len(jobs) != 1 || jobs[0].ID != did.ID {
+				t.Errorf("committed: %v: %d jobs, %v", done, len(jobs), err)
+			}
+		}
+	}
+}
+
 // doubtful loses the answer of one commit, which was done or not.
 type doubtful struct {
 	perdure.Store
@@ -249,7 +268,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 				for left.Load() > 0 {
 					runs, err := d.Claim(ctx, perdure.ClaimRequest{Agent: agent, Holder: holder, Max: 2, Wait: time.Minute})
 					for _, r := range runs {
-						res, err := d.Report(ctx, holder, []perdure.Report{{Job: r.Job, Step: r.Step, Run: r.Run, Outcome: perdure.OutcomeDone}})
+						res, err := d.Report(ctx, holder, []perdure.Report{{Job: r.Job, Step: r.Step, Run: r.Number, Outcome: perdure.OutcomeDone}})
 						if err == nil && res[0].Accepted && left.Add(-1) == 0 {
 							cancel()
 						}

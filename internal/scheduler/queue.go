@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"perdure"
+	"perdure/internal/env"
 )
 
 // request is one thing asked of the scheduler, on its way into a transaction.
@@ -15,11 +16,14 @@ type request struct {
 	weight int
 	err    error         // its answer, once it is done
 	done   chan struct{} // buffered: the writer never waits
+
+	agent string    // a submission that may be held for this agent's claims
+	since time.Time // when it was held first
 }
 
 // answer ends a request.
 func (r *request) answer(err error) {
-	if o, ok := r.op.(*submission); ok {
+	if o, ok := r.op.(interface{ answered(error) }); ok {
 		o.answered(err)
 	}
 	r.err = err
@@ -30,18 +34,25 @@ func (r *request) answer(err error) {
 type waiter struct {
 	req      perdure.ClaimRequest
 	since    time.Time
-	answered chan answer // buffered
-	named    bool        // the caller gave the requestId, and can repeat the claim
-	again    bool        // look up what this request was given before
-	leaving  bool        // its time is over: it is answered, and not put back
-	looked   int         // queue.clock when the look began that it has seen, or is out for
-	idle     bool        // nothing is ready but what the transaction itself makes so, as far as is known
-	serves   bool        // its agent is served by the writer that took it, and by no other until then
+	answered chan struct{} // buffered: the answer is there
+	answer   answer
+	named    bool  // the caller gave the requestId, and can repeat the claim
+	again    bool  // look up what this request was given before
+	failed   error // why its latest look came to nothing: the store did not answer
+	leaving  bool  // its time is over: it is answered, and not put back
+	looked   int   // queue.clock when the look began that it has seen, or is out for
+	idle     bool  // nothing is ready but what the transaction itself makes so, as far as is known
+	serves   bool  // its agent is served by the writer that took it, and by no other until then
 }
 
 type answer struct {
 	runs []perdure.Run
 	err  error
+}
+
+func (w *waiter) tell(a answer) {
+	w.answer = a
+	w.answered <- struct{}{}
 }
 
 // queue holds what is to be done and the claims that wait. It is a hint in memory: what is lost with
@@ -51,6 +62,7 @@ type answer struct {
 // writer makes ready meanwhile may have escaped that look: so each look and each piece of news has its
 // time on the queue's clock, and who comes back from a look that is older than the news looks again.
 type queue struct {
+	env      env.Env
 	mu       sync.Mutex
 	wake     sync.Cond
 	requests []*request
@@ -59,6 +71,8 @@ type queue struct {
 	limited  map[string]bool      // agents whose last look ended at a limit
 	behind   map[string]bool      // agents of which there was more than their last look let out
 	served   map[string]bool      // agents that a writer is looking for: two would find the same steps
+	paces    map[string]*pace     // by agent: how claims come, and the submissions held for them
+	held     int                  // how many those are
 	closed   bool
 
 	clock int            // counts looks and news
@@ -67,9 +81,9 @@ type queue struct {
 	freed int            // when a limit may have got room the latest
 }
 
-func newQueue() *queue {
-	q := &queue{waiting: map[string][]*waiter{}, hot: map[string]bool{}, limited: map[string]bool{},
-		behind: map[string]bool{}, served: map[string]bool{}, news: map[string]int{}}
+func newQueue(e env.Env) *queue {
+	q := &queue{env: e, waiting: map[string][]*waiter{}, hot: map[string]bool{}, limited: map[string]bool{},
+		behind: map[string]bool{}, paces: map[string]*pace{}, served: map[string]bool{}, news: map[string]int{}}
 	q.wake.L = &q.mu
 	return q
 }
@@ -81,7 +95,7 @@ func (q *queue) put(rs []*request) error {
 	if q.closed {
 		return errDraining
 	}
-	if len(q.requests)+len(rs) > maxQueued {
+	if len(q.requests)+q.held+len(rs) > maxQueued {
 		return &perdure.Error{Code: perdure.CodeBacklogFull, Message: "too many requests are queued", Hint: "try again later"}
 	}
 	q.requests = append(q.requests, rs...)
@@ -98,6 +112,7 @@ func (q *queue) wait(w *waiter) error {
 	agent := w.req.Agent
 	q.waiting[agent] = append(q.waiting[agent], w)
 	q.hot[agent] = true
+	q.claimed(agent)
 	q.wake.Signal()
 	return nil
 }
@@ -141,6 +156,9 @@ func (q *queue) bringBack(l *look) {
 	}
 	learn(q.limited, l.limited)
 	learn(q.behind, l.behind)
+	for agent := range l.behind {
+		q.letIn(agent)
+	}
 	q.tell(l.woken)
 	if l.freed {
 		q.freed = q.clock
@@ -168,7 +186,7 @@ func (q *queue) putBack(agent string, ws []*waiter, limited bool) {
 		w.looked = q.clock
 		gone := w.leaving || q.closed
 		if gone {
-			w.answered <- answer{}
+			w.tell(answer{err: w.failed})
 		}
 		return gone
 	})
@@ -245,7 +263,9 @@ func (q *queue) takeOf(agent string) []*waiter {
 		q.served[agent] = true
 	}
 	delete(q.waiting, agent)
-	delete(q.hot, agent)
+	if serves || len(ws) == 0 {
+		delete(q.hot, agent) // else there is still to be looked, once the other writer is through
+	}
 	for i, w := range ws {
 		w.looked, w.idle, w.serves = q.clock, idle, serves && i == 0
 	}
@@ -257,23 +277,23 @@ func (q *queue) takeOf(agent string) []*waiter {
 func (q *queue) take() (requests []*request, claims []*waiter, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for !q.closed && len(q.requests) == 0 && !q.mayLook() {
-		q.wake.Wait()
-	}
-	if q.closed {
-		q.refuseAll()
-		return nil, nil, false
-	}
-	n, weight := 0, 0
-	for n < len(q.requests) && n < maxBatchRequests && (n == 0 || weight+q.requests[n].weight <= maxBatchWeight) {
-		weight += q.requests[n].weight
-		n++
-	}
-	requests = q.requests[:n:n]
-	q.requests = q.requests[n:]
-	q.clock++
-	for a := range q.hot {
-		if !q.served[a] {
+	for len(requests) == 0 && len(claims) == 0 {
+		for !q.closed && len(q.requests) == 0 && !q.mayLook() {
+			q.env.WaitCond(&q.wake)
+		}
+		if q.closed {
+			q.refuseAll()
+			return nil, nil, false
+		}
+		var wanted map[string]int
+		requests, wanted = q.pick()
+		q.clock++
+		for a := range q.hot {
+			if !q.served[a] {
+				claims = append(claims, q.takeOf(a)...)
+			}
+		}
+		for a := range wanted {
 			claims = append(claims, q.takeOf(a)...)
 		}
 	}
@@ -281,6 +301,39 @@ func (q *queue) take() (requests []*request, claims []*waiter, ok bool) {
 		q.wake.Signal()
 	}
 	return requests, claims, true
+}
+
+// pick takes as many requests as one transaction carries, but for those that are held. wanted are the agents
+// whose waiting claims are to be served in it.
+func (q *queue) pick() (picked []*request, wanted map[string]int) {
+	all, now := q.requests, q.env.Now()
+	n, weight := 0, 0
+	for ; n < len(all) && len(picked) < maxBatchRequests && (len(picked) == 0 || weight+all[n].weight <= maxBatchWeight); n++ {
+		r := all[n]
+		if r.agent != "" && q.hasNoRoom(r.agent, &wanted) && q.hold(r, now) {
+			continue
+		}
+		weight += r.weight
+		picked = append(all[:len(picked)], r)
+	}
+	q.requests = all[n:]
+	return picked[:len(picked):len(picked)], wanted
+}
+
+// hasNoRoom says whether the waiting claims of an agent have no room for one more, and keeps account of that.
+func (q *queue) hasNoRoom(agent string, left *map[string]int) bool {
+	room, known := (*left)[agent]
+	if !known {
+		room = q.room(agent)
+	}
+	if room == 0 {
+		return true
+	}
+	if *left == nil {
+		*left = map[string]int{}
+	}
+	(*left)[agent] = room - 1
+	return false
 }
 
 // mayLook says whether there is an agent to look for that nobody looks for.
@@ -323,13 +376,20 @@ func (q *queue) close() {
 }
 
 func (q *queue) refuseAll() {
+	for _, p := range q.paces {
+		q.front(p, len(p.held))
+	}
 	for _, r := range q.requests {
 		r.answer(errDraining)
 	}
 	q.requests = nil
 	for a, ws := range q.waiting {
 		for _, w := range ws {
-			w.answered <- answer{}
+			err := w.failed
+			if w.again && w.looked == 0 { // it may have been given something, and nobody has looked (F019)
+				err = errDraining
+			}
+			w.tell(answer{err: err})
 		}
 		delete(q.waiting, a)
 	}

@@ -8,14 +8,17 @@ import (
 	"time"
 
 	"perdure"
+	"perdure/internal/crashpoint"
 )
 
 // Report folds reports in and answers each of them, in their order.
 func (s *Scheduler) Report(ctx context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error) {
 	op := &reporting{holder: holder, reports: reports}
+	crashpoint.Here(crashpoint.ReportQueue)
 	if err := s.do(ctx, op, len(reports)); err != nil {
 		return nil, err
 	}
+	crashpoint.Here(crashpoint.ReportDone)
 	for i := range op.results {
 		if !op.results[i].Accepted {
 			s.meter.Refused(op.results[i].Reason)
@@ -46,7 +49,7 @@ func (o *reporting) jobs() []perdure.JobID {
 func (o *reporting) refs(b *batch) (refs []perdure.StepRef) {
 	for i := range o.reports {
 		if ref, ok := b.ref(o.reports[i].Job, o.reports[i].Step); ok {
-			refs = append(refs, b.w.ReportRefs(ref)...)
+			refs = b.w.ReportRefs(slices.Grow(refs, len(o.reports)-i), ref)
 		}
 	}
 	return refs
@@ -98,7 +101,8 @@ func (o *reporting) one(b *batch, rep *perdure.Report) (perdure.ReportResult, er
 	if !ok {
 		return perdure.ReportResult{Reason: perdure.RefusedUnknown, Message: "there is no step " + rep.Step + " in job " + rep.Job.String()}, nil
 	}
-	if err := b.loadSteps(b.w.ReportRefs(ref)); err != nil {
+	b.touched = b.w.ReportRefs(b.touched[:0], ref) // since they were loaded the job may have turned
+	if err := b.loadSteps(b.touched); err != nil {
 		return perdure.ReportResult{}, err
 	}
 	var res perdure.ReportResult
@@ -109,9 +113,11 @@ func (o *reporting) one(b *batch, rep *perdure.Report) (perdure.ReportResult, er
 // Heartbeat moves the locks of the holder's runs on, and says which of them to stop.
 func (s *Scheduler) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
 	op := &beating{holder: holder, beats: beats}
+	crashpoint.Here(crashpoint.HeartbeatQueue)
 	if err := s.do(ctx, op, len(beats)); err != nil {
 		return nil, err
 	}
+	crashpoint.Here(crashpoint.HeartbeatDone)
 	return op.results, nil
 }
 

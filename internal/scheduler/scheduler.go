@@ -7,11 +7,15 @@ package scheduler
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+
 	"perdure"
+	"perdure/internal/env"
 )
 
 // Config is what a scheduler is made of. Store and Compiler are required.
@@ -20,10 +24,15 @@ type Config struct {
 	Compiler perdure.Compiler
 	Log      *slog.Logger
 	Meter    Meter
-	Broken   func(error) // told when the store says perdure.ErrBroken; nil: nobody
+	Broken   func(error)     // told when the store says perdure.ErrBroken; nil: nobody
+	Sooner   func(time.Time) // told when a step is made to wait: until then, by this process' clock; nil: nobody
 
 	Writers    int // transactions in flight at once; 0: 1
 	MaxBacklog int // unsettled jobs above which a submission is refused; 0: perdure.DefaultMaxBacklog
+	HoldFrom   int // submissions of one caller at once from which on they may be held for a claim; 0: 100
+
+	Env   env.Env              // nil: env.Real
+	NewID func() perdure.JobID // ids that grow with time; nil: UUIDs of version 7
 }
 
 // Bounds of one transaction.
@@ -36,6 +45,7 @@ const (
 // Scheduler is safe for concurrent use. Run must be running for its methods to answer.
 type Scheduler struct {
 	cfg     Config
+	env     env.Env
 	log     *slog.Logger
 	meter   Meter
 	plans   *plans
@@ -46,7 +56,6 @@ type Scheduler struct {
 	turns   *turns
 
 	needed     needed
-	sooner     *sooner
 	failing    atomic.Bool // the latest transaction failed
 	starving   sync.Map    // agent → time.Time: since when its candidates have been locked by others
 	quarantine sync.Map    // JobID → error: jobs that cannot be read or make the rules fail
@@ -63,26 +72,36 @@ func New(cfg Config) *Scheduler {
 	if cfg.Broken == nil {
 		cfg.Broken = func(error) {}
 	}
+	if cfg.Sooner == nil {
+		cfg.Sooner = func(time.Time) {}
+	}
 	if cfg.Writers <= 0 {
 		cfg.Writers = 1
+	}
+	if cfg.HoldFrom <= 0 {
+		cfg.HoldFrom = holdSet
 	}
 	if cfg.MaxBacklog <= 0 {
 		cfg.MaxBacklog = perdure.DefaultMaxBacklog
 	}
-	return &Scheduler{cfg: cfg, log: cfg.Log, meter: cfg.Meter, plans: newPlans(cfg.Compiler),
-		queue: newQueue(), hub: newHub(), sooner: newSooner(), seen: newSeen(), backlog: newBacklog(cfg.Store, cfg.MaxBacklog),
-		turns: newTurns()}
+	if cfg.Env == nil {
+		cfg.Env = env.Real{}
+	}
+	if cfg.NewID == nil {
+		cfg.NewID = func() perdure.JobID { return perdure.JobID(uuid.Must(uuid.NewV7())) }
+	}
+	return &Scheduler{cfg: cfg, env: cfg.Env, log: cfg.Log, meter: cfg.Meter, plans: newPlans(cfg.Compiler),
+		queue: newQueue(cfg.Env), hub: newHub(), seen: newSeen(cfg.Env),
+		backlog: newBacklog(cfg.Env, cfg.Store, cfg.MaxBacklog), turns: newTurns(cfg.Env)}
 }
 
 // Run commits what is asked until ctx ends; then what is queued is refused, and it returns.
 func (s *Scheduler) Run(ctx context.Context) {
-	var wg sync.WaitGroup
-	for range s.cfg.Writers {
-		wg.Go(func() { s.write(ctx) })
-	}
-	<-ctx.Done()
+	writers := slices.Repeat([]func(){func() { s.write(ctx) }}, s.cfg.Writers)
+	wait := env.Start(s.env, writers...)
+	s.env.Wait(ctx, env.Forever, nil)
 	s.queue.close()
-	wg.Wait()
+	wait()
 }
 
 func (s *Scheduler) write(ctx context.Context) {
@@ -135,9 +154,7 @@ func (s *Scheduler) doAll(ctx context.Context, requests []*request, done <-chan 
 		}
 	}
 	for range requests {
-		select {
-		case <-done:
-		case <-ctx.Done():
+		if s.env.Wait(ctx, env.Forever, done) == env.Gone {
 			return ctx.Err()
 		}
 	}
@@ -151,6 +168,7 @@ type Meter interface {
 	LetOut(agent string, d perdure.Direction)
 	Reported(agent string, d perdure.Direction, outcome string, took time.Duration)
 	Refused(reason perdure.RefusalReason)
+	Deposed(role string) // something was refused that was asked for under a role
 	Settled(typ string, as perdure.State, took time.Duration)
 	Committed(requests int, took time.Duration)
 }
@@ -161,5 +179,6 @@ func (noMeter) Submitted(string)                                          {}
 func (noMeter) LetOut(string, perdure.Direction)                          {}
 func (noMeter) Reported(string, perdure.Direction, string, time.Duration) {}
 func (noMeter) Refused(perdure.RefusalReason)                             {}
+func (noMeter) Deposed(string)                                            {}
 func (noMeter) Settled(string, perdure.State, time.Duration)              {}
 func (noMeter) Committed(int, time.Duration)                              {}

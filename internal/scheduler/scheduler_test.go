@@ -65,7 +65,7 @@ func (d *desk) claim(c perdure.ClaimRequest) []perdure.Run {
 
 func (d *desk) report(holder string, run perdure.Run, o perdure.Outcome) perdure.ReportResult {
 	d.t.Helper()
-	res, err := d.Report(d.t.Context(), holder, []perdure.Report{{Job: run.Job, Step: run.Step, Run: run.Run, Outcome: o}})
+	res, err := d.Report(d.t.Context(), holder, []perdure.Report{{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: o}})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestClaimRepeated(t *testing.T) {
 		c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2, RequestID: "r1"}
 		first := d.claim(c)
 		again := d.claim(c)
-		if len(first) != 2 || len(again) != 2 || again[0].Job != first[0].Job || again[1].Run != first[1].Run || again[0].Key != first[0].Key {
+		if len(first) != 2 || len(again) != 2 || again[0].Job != first[0].Job || again[1].Number != first[1].Number || again[0].Key != first[0].Key {
 			t.Fatalf("first %v, again %v", first, again)
 		}
 		c.Holder = "other"
@@ -162,16 +162,19 @@ func TestClaimRepeatedWhileItWaits(t *testing.T) {
 				t.Errorf("answers %v and %v", answers[0], got)
 			}
 		}
-		// One that gives up waiting for its turn leaves the others alone.
+		// F019: one that gives up waiting for its turn leaves the others alone, and is not told that there
+		// was nothing: nobody knows yet.
 		c.RequestID, c.Agent, c.Wait = "r2", "idle", 300*time.Millisecond
-		var first, second []perdure.Run
+		var first []perdure.Run
 		waiting.Go(func() { first = d.claim(c) })
 		time.Sleep(50 * time.Millisecond)
 		short := c
 		short.Wait = 50 * time.Millisecond
-		second = d.claim(short)
+		if second, err := d.Claim(t.Context(), short); len(second) > 0 || perdure.CodeOf(err) != perdure.CodeUnavailable {
+			t.Errorf("while another has the turn: %v %v", second, err)
+		}
 		waiting.Wait()
-		if len(first)+len(second)+len(d.claim(c)) > 0 {
+		if len(first)+len(d.claim(c)) > 0 {
 			t.Error("runs of nothing")
 		}
 	})
@@ -220,7 +223,7 @@ func TestReportsThatChangeNothing(t *testing.T) {
 		}
 		is("foreign holder", d.report("x", run, perdure.OutcomeDone), perdure.RefusedForbidden)
 		future := run
-		future.Run = 7
+		future.Number = 7
 		is("never let out", d.report("h", future, perdure.OutcomeDone), perdure.RefusedUnknown)
 		time.Sleep(160 * time.Millisecond)
 		is("late, and not swept yet", d.report("h", run, perdure.OutcomeDone), perdure.RefusedLate)
@@ -231,7 +234,7 @@ func TestReportsThatChangeNothing(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 		d.SweepDue(t.Context(), 10)
 		second := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Second})[0]
-		if second.Key != run.Key || second.Run <= run.Run {
+		if second.Key != run.Key || second.Number <= run.Number {
 			t.Errorf("second run %+v after %+v", second, run)
 		}
 		is("stale", d.report("h", run, perdure.OutcomeDone), perdure.RefusedStale)
@@ -403,6 +406,29 @@ func TestLostHolder(t *testing.T) {
 	})
 }
 
+// F134: what a run held that nobody reported on is free as soon as the run is ended, and not before.
+func TestPermitsOfTheDead(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		d := open(t, store, scheduler.Config{})
+		if err := d.PutLimit(t.Context(), "agent:a", 1); err != nil {
+			t.Fatal(err)
+		}
+		d.submit("type: t\nsteps:\n  s: {agent: a, completeWithin: 300ms, retry: {backoff: 1h, maxBackoff: 1h}}\n")
+		d.claim(perdure.ClaimRequest{Agent: "a", Holder: "dead"})
+		second := d.submit(one)
+		if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"}); len(runs) != 0 {
+			t.Fatalf("above the limit: %+v", runs)
+		}
+		time.Sleep(300 * time.Millisecond)
+		if n, err := d.SweepExpired(t.Context(), 10); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Second}); len(runs) != 1 || runs[0].Job != second {
+			t.Errorf("the permit was not given back: %+v", runs)
+		}
+	})
+}
+
 // F020: runs let out to a caller who has gone are given back at once.
 func TestClaimantGone(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store perdure.Store) {
@@ -449,7 +475,7 @@ func TestJoin(t *testing.T) {
 		for part := range 30 {
 			reports := make([]perdure.Report, 0, 10)
 			for _, r := range runs[part*10 : part*10+10] {
-				reports = append(reports, perdure.Report{Job: r.Job, Step: r.Step, Run: r.Run, Outcome: perdure.OutcomeDone, Output: json.RawMessage(`1`)})
+				reports = append(reports, perdure.Report{Job: r.Job, Step: r.Step, Run: r.Number, Outcome: perdure.OutcomeDone, Output: json.RawMessage(`1`)})
 			}
 			reporters.Go(func() {
 				if res, err := d.Report(context.Background(), "h", reports); err != nil || !res[9].Accepted {

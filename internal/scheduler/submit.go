@@ -3,9 +3,8 @@ package scheduler
 import (
 	"context"
 
-	"github.com/google/uuid"
-
 	"perdure"
+	"perdure/internal/crashpoint"
 )
 
 // Submitted is the answer to a submission.
@@ -52,12 +51,18 @@ func (s *Scheduler) submitSet(ctx context.Context, plans []*perdure.Plan, answer
 		if answers[i].Err = s.backlog.admit(ctx); answers[i].Err != nil {
 			continue
 		}
-		ops[i] = submission{id: perdure.JobID(uuid.Must(uuid.NewV7())), plan: plan, backlog: s.backlog}
-		requests = append(requests, &request{op: &ops[i], weight: len(plan.Steps), done: done})
+		ops[i] = submission{id: s.cfg.NewID(), plan: plan, backlog: s.backlog}
+		r := &request{op: &ops[i], weight: len(plan.Steps), done: done}
+		if len(plans) >= s.cfg.HoldFrom {
+			r.agent = claimer(plan)
+		}
+		requests = append(requests, r)
 	}
+	crashpoint.Here(crashpoint.SubmitQueue)
 	if err := s.doAll(ctx, requests, done); err != nil {
 		return err
 	}
+	crashpoint.Here(crashpoint.SubmitDone)
 	next := 0
 	for i := range answers {
 		if answers[i].Err != nil {
@@ -110,15 +115,23 @@ func (o *submission) apply(b *batch) error {
 		b.keys[key] = perdure.Keyed{ID: o.id, Hash: o.plan.Hash}
 	}
 	b.w.Submit(o.id, o.plan)
-	b.submitted[o.id] = o
+	b.submitted = append(b.submitted, o)
 	return nil
+}
+
+// key is the job's; empty where it has none, or is refused before that is asked.
+func (o *submission) key() string {
+	if o.plan == nil {
+		return ""
+	}
+	return o.plan.Definition.Key
 }
 
 // byKey finds the job that has the key, in this transaction or in the store. It is not locked, and need not
 // be: what is compared never changes.
 func (o *submission) byKey(b *batch, key string) (bool, error) {
 	job, ok := b.keys[key]
-	if !ok {
+	if !ok || job.ID == o.id { // it lies in the inbox, and is delivered now
 		return false, nil
 	}
 	if job.Hash != o.plan.Hash {
@@ -134,8 +147,8 @@ func (o *submission) byKey(b *batch, key string) (bool, error) {
 func (b *batch) findKeys(requests []*request) (err error) {
 	var keys []string
 	for _, r := range requests {
-		if o, ok := r.op.(*submission); ok && o.plan.Definition.Key != "" {
-			keys = append(keys, o.plan.Definition.Key)
+		if o, ok := r.op.(interface{ key() string }); ok && o.key() != "" {
+			keys = append(keys, o.key())
 		}
 	}
 	b.keys = map[string]perdure.Keyed{}

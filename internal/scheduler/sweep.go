@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"perdure"
+	"perdure/internal/crashpoint"
 )
 
 // Sweeps are what the supervisor asks for. Each looks for rows whose time has come, folds that in, and
@@ -44,10 +45,16 @@ func (s *Scheduler) SweepOverdue(ctx context.Context, max int) (int, error) {
 	}, fold: func(b *batch, ref perdure.StepRef) bool { return b.w.OverdueNow(ref.Job) }})
 }
 
+// A sweep that is asked for with a leader's context is carried out under the leader's mandate, or refused.
 func (s *Scheduler) sweep(ctx context.Context, op *sweeping) (int, error) {
+	crashpoint.Here(crashpoint.SweepQueue)
+	if m, ok := perdure.MandateOf(ctx); ok {
+		op.under = &m
+	}
 	if err := s.do(ctx, op, op.max); err != nil {
 		return 0, err // it may be under way still
 	}
+	crashpoint.Here(crashpoint.SweepDone)
 	return op.found, nil
 }
 
@@ -55,6 +62,7 @@ type sweeping struct {
 	max   int
 	find  func(*batch, int) ([]perdure.StepRef, error)
 	fold  func(*batch, perdure.StepRef) bool
+	under *perdure.Mandate // nil: it needs none
 	found int
 }
 
@@ -65,6 +73,9 @@ func (o *sweeping) refs(*batch) []perdure.StepRef { return nil }
 // left alone (F078).
 func (o *sweeping) apply(b *batch) error {
 	o.found = 0
+	if err := b.admit(o.under); err != nil {
+		return err
+	}
 	passed := map[perdure.StepRef]bool{}
 	for o.found == 0 && len(passed) < maxPassed {
 		ask := max(o.max, len(passed)) + len(passed)
@@ -89,6 +100,26 @@ func (o *sweeping) apply(b *batch) error {
 	return nil
 }
 
+// admit refuses what a former leader asks for: its role's row says who leads, and stays as it is until this
+// transaction is over.
+func (b *batch) admit(m *perdure.Mandate) error {
+	if m == nil {
+		return nil
+	}
+	role, err := b.tx.ShareRole(m.Role)
+	if err != nil {
+		return err
+	}
+	now, err := b.tx.Now()
+	if err != nil {
+		return err
+	}
+	if err = role.Admit(*m, now); err != nil {
+		b.notes = append(b.notes, note{kind: noteDeposed, role: m.Role})
+	}
+	return err
+}
+
 func (o *sweeping) act(b *batch, refs []perdure.StepRef) error {
 	ids := make([]perdure.JobID, len(refs))
 	for i, ref := range refs {
@@ -102,7 +133,7 @@ func (o *sweeping) act(b *batch, refs []perdure.StepRef) error {
 		if !b.w.Has(ref.Job) {
 			continue
 		}
-		if err := b.fold(ref.Job, func() { steps = append(steps, b.w.ReportRefs(ref)...) }); err != nil {
+		if err := b.fold(ref.Job, func() { steps = b.w.ReportRefs(steps, ref) }); err != nil {
 			return err
 		}
 	}

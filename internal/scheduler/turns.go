@@ -1,14 +1,18 @@
 package scheduler
 
 import (
+	"context"
 	"sync"
 	"time"
+
+	"perdure/internal/env"
 )
 
 // turns makes claims of one name take turns on this node. A caller whose connection broke repeats its claim
 // while the first still waits: let both look, and each would be given runs of its own, of which one answer is
 // read by nobody. The one that comes second finds what the first was given.
 type turns struct {
+	env   env.Env
 	mu    sync.Mutex
 	taken map[claimName]*turn
 }
@@ -21,14 +25,11 @@ type turn struct {
 	users int           // who has it, or waits for it
 }
 
-func newTurns() *turns { return &turns{taken: map[claimName]*turn{}} }
+func newTurns(e env.Env) *turns { return &turns{env: e, taken: map[claimName]*turn{}} }
 
-// oneLook is how long a claim that does not wait for work waits for its turn: the other may be at its look.
-const oneLook = 500 * time.Millisecond
-
-// take waits for the turn, at most until one of the two channels says that it is over; a nil timeout is
-// oneLook. It must be ended if it was had.
-func (t *turns) take(name claimName, timeout <-chan time.Time, gone <-chan struct{}) (had bool) {
+// take waits for the turn, for as long as the claim has patience; where that is for one look only, it is
+// lookTime: the other may be at its look. It must be ended if it was had.
+func (t *turns) take(ctx context.Context, name claimName, patience time.Duration) (had bool) {
 	t.mu.Lock()
 	own := t.taken[name]
 	if own == nil {
@@ -38,16 +39,11 @@ func (t *turns) take(name claimName, timeout <-chan time.Time, gone <-chan struc
 	}
 	own.users++
 	t.mu.Unlock()
-	if timeout == nil {
-		timer := time.NewTimer(oneLook)
-		defer timer.Stop()
-		timeout = timer.C
+	if patience == env.Forever {
+		patience = lookTime
 	}
-	select {
-	case <-own.free:
+	if t.env.Wait(ctx, patience, own.free) == env.Got {
 		return true
-	case <-timeout:
-	case <-gone:
 	}
 	t.forget(name, own)
 	return false

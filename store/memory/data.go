@@ -21,7 +21,9 @@ type data struct {
 	lastAlert int64
 	history   map[perdure.JobID][]perdure.Entry
 	limits    map[string]int
+	fence     int64
 	nodes     map[string]perdure.Node
+	roles     map[string]perdure.Role
 	seen      map[seenBy]time.Time
 }
 
@@ -40,6 +42,7 @@ func newData() data {
 		history:  map[perdure.JobID][]perdure.Entry{},
 		limits:   map[string]int{},
 		nodes:    map[string]perdure.Node{},
+		roles:    map[string]perdure.Role{},
 		seen:     map[seenBy]time.Time{},
 	}
 }
@@ -91,7 +94,7 @@ func copyPayload(p perdure.Payload) perdure.Payload {
 }
 
 func copyNode(n perdure.Node) perdure.Node {
-	n.Agents = slices.Clone(n.Agents)
+	n.Agents, n.Slots = slices.Clone(n.Agents), slices.Clone(n.Slots)
 	n.Since, n.SeenAt = at(n.Since), at(n.SeenAt)
 	return n
 }

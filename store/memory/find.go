@@ -22,7 +22,7 @@ func (tx *tx) JobsByKey(keys []string) (map[string]perdure.Keyed, error) {
 
 func (tx *tx) JobByHash(typ string, hash [32]byte) (newest perdure.JobID, ok bool, err error) {
 	for id, j := range tx.jobs {
-		if j.Type == typ && j.Hash == hash && j.Key == "" && j.Phase != perdure.Settled && compareIDs(id, newest) > 0 {
+		if j.Type == typ && j.Hash == hash && j.Key == "" && j.Phase != perdure.Settled && id.Compare(newest) > 0 {
 			newest, ok = id, true
 		}
 	}
@@ -68,7 +68,7 @@ func (tx *tx) Overdue(now time.Time, max int) ([]perdure.JobID, error) {
 		}
 	}
 	slices.SortFunc(late, func(a, b *perdure.Job) int {
-		return cmp.Or(a.CompleteBy.Compare(b.CompleteBy), compareIDs(a.ID, b.ID))
+		return cmp.Or(a.CompleteBy.Compare(b.CompleteBy), a.ID.Compare(b.ID))
 	})
 	var ids []perdure.JobID
 	for _, j := range first(max, late) {

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"maps"
@@ -15,7 +14,7 @@ import (
 
 func (tx *tx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
 	var jobs []*perdure.Job
-	for _, id := range unique(ids, compareIDs) {
+	for _, id := range unique(ids, perdure.JobID.Compare) {
 		if j, ok := tx.jobs[id]; ok {
 			jobs = append(jobs, row(j))
 		}
@@ -39,7 +38,7 @@ func (tx *tx) Now() (time.Time, error) { return tx.clock.now(), nil }
 
 func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
 	var steps []*perdure.Step
-	for _, ref := range unique(refs, compareRefs) {
+	for _, ref := range unique(refs, perdure.StepRef.Compare) {
 		if s, ok := tx.steps[ref]; ok {
 			steps = append(steps, copyStep(s))
 		}
@@ -50,7 +49,7 @@ func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
 func (tx *tx) StepsOf(job perdure.JobID) ([]*perdure.Step, error) { return tx.stepsOf(job), nil }
 
 func (tx *tx) Payloads(refs []perdure.StepRef) ([]perdure.Payload, error) {
-	return tx.payloadsOf(unique(refs, compareRefs)), nil
+	return tx.payloadsOf(unique(refs, perdure.StepRef.Compare)), nil
 }
 
 func (tx *tx) Inputs(ids []perdure.JobID) (map[perdure.JobID]json.RawMessage, error) {
@@ -96,7 +95,7 @@ func (d *data) holders(limit string) []perdure.LimitHolder {
 	var holders []perdure.LimitHolder
 	switch kind, of, _ := perdure.SplitLimit(limit); kind {
 	case "job":
-		for _, id := range slices.SortedFunc(maps.Keys(d.jobs), compareIDs) {
+		for _, id := range slices.SortedFunc(maps.Keys(d.jobs), perdure.JobID.Compare) {
 			if j := d.jobs[id]; j.Permit && j.Type == of {
 				holders = append(holders, perdure.LimitHolder{Job: id})
 			}
@@ -113,10 +112,4 @@ func unique[T comparable](of []T, compare func(a, b T) int) []T {
 	return slices.Compact(slices.SortedFunc(slices.Values(of), compare))
 }
 
-func compareIDs(a, b perdure.JobID) int { return bytes.Compare(a[:], b[:]) }
-
-func compareRefs(a, b perdure.StepRef) int {
-	return cmp.Or(compareIDs(a.Job, b.Job), cmp.Compare(a.Index, b.Index))
-}
-
-func compareSteps(a, b *perdure.Step) int { return compareRefs(a.StepRef, b.StepRef) }
+func compareSteps(a, b *perdure.Step) int { return a.StepRef.Compare(b.StepRef) }

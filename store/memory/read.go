@@ -45,7 +45,7 @@ func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.Jo
 			ids = append(ids, id)
 		}
 		prefix := "job_" + strings.TrimPrefix(ref, "job_")
-		for _, id := range slices.SortedFunc(maps.Keys(s.jobs), compareIDs) {
+		for _, id := range slices.SortedFunc(maps.Keys(s.jobs), perdure.JobID.Compare) {
 			if prefix != "job_" && strings.HasPrefix(id.String(), prefix) && !slices.Contains(ids, id) {
 				ids = append(ids, id)
 			}
@@ -56,7 +56,7 @@ func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.Jo
 
 func (s *Store) ListJobs(ctx context.Context, f perdure.JobFilter) ([]*perdure.Job, error) {
 	return view(ctx, s, func() []*perdure.Job {
-		ids := slices.SortedFunc(maps.Keys(s.jobs), compareIDs)
+		ids := slices.SortedFunc(maps.Keys(s.jobs), perdure.JobID.Compare)
 		if !f.Ascending {
 			slices.Reverse(ids)
 		}
@@ -81,8 +81,8 @@ func fits(j *perdure.Job, f perdure.JobFilter) bool {
 		(f.Desired == nil || j.Desired == *f.Desired) &&
 		(f.Type == "" || j.Type == f.Type) &&
 		(f.Key == "" || j.Key == f.Key) &&
-		(f.Before.IsZero() || compareIDs(j.ID, f.Before) < 0) &&
-		(f.After.IsZero() || compareIDs(j.ID, f.After) > 0)
+		(f.Before.IsZero() || j.ID.Compare(f.Before) < 0) &&
+		(f.After.IsZero() || j.ID.Compare(f.After) > 0)
 }
 
 func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) ([]*perdure.Step, error) {

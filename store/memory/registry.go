@@ -13,17 +13,31 @@ import (
 // What has not been seen for so long is forgotten, or the registry would grow with every restart.
 const forgetAfter = 24 * time.Hour
 
-func (s *Store) PutNode(ctx context.Context, n perdure.Node) error {
+func (s *Store) Attend(ctx context.Context, p perdure.Presence) (perdure.Roll, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(ctx); err != nil {
-		return err
+		return perdure.Roll{}, err
 	}
-	s.nodes[n.ID] = copyNode(n)
-	maps.DeleteFunc(s.nodes, func(_ string, old perdure.Node) bool {
-		return old.SeenAt.Before(n.SeenAt.Add(-forgetAfter))
-	})
-	return nil
+	now := s.clock.now()
+	n := copyNode(p.Node)
+	n.SeenAt = now
+	s.nodes[n.ID] = n
+	for _, seen := range p.Seen {
+		s.seen[seenBy{seen.Agent, seen.Holder}] = at(seen.At)
+	}
+	if p.Forget {
+		s.forget(now.Add(-forgetAfter))
+	}
+	for name, r := range s.roles {
+		s.roles[name] = renewed(r, n.ID, now, p.TTL)
+	}
+	return perdure.Roll{Now: now, Fence: s.fence, Roles: s.rolesByName()}, nil
+}
+
+func (s *Store) forget(before time.Time) {
+	maps.DeleteFunc(s.nodes, func(_ string, old perdure.Node) bool { return old.SeenAt.Before(before) })
+	maps.DeleteFunc(s.seen, func(_ seenBy, old time.Time) bool { return old.Before(before) })
 }
 
 func (s *Store) DropNode(ctx context.Context, id string) error {
@@ -44,23 +58,6 @@ func (s *Store) Nodes(ctx context.Context) ([]perdure.Node, error) {
 		}
 		return nodes
 	})
-}
-
-func (s *Store) PutSeen(ctx context.Context, seen []perdure.Seen) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.usable(ctx); err != nil {
-		return err
-	}
-	var latest time.Time
-	for _, n := range seen {
-		s.seen[seenBy{n.Agent, n.Holder}] = at(n.At)
-		if n.At.After(latest) {
-			latest = n.At
-		}
-	}
-	maps.DeleteFunc(s.seen, func(_ seenBy, old time.Time) bool { return old.Before(latest.Add(-forgetAfter)) })
-	return nil
 }
 
 func (s *Store) Seen(ctx context.Context) ([]perdure.Seen, error) {

@@ -71,7 +71,7 @@ func (tx *tx) insert(n perdure.NewJob) error {
 		refs[i] = s.StepRef
 		tx.putStep(s)
 	}
-	slices.SortFunc(refs, compareRefs)
+	slices.SortFunc(refs, perdure.StepRef.Compare)
 	set(tx, tx.order, j.ID, refs)
 	return nil
 }

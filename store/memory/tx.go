@@ -1,6 +1,10 @@
 package memory
 
-import "time"
+import (
+	"time"
+
+	"perdure"
+)
 
 // tx writes at once and remembers how to take it back.
 type tx struct {
@@ -47,6 +51,15 @@ func (tx *tx) DeleteLimit(name string) (bool, error) {
 	_, had := tx.limits[name]
 	remove(tx, tx.limits, name)
 	return had, nil
+}
+
+func (tx *tx) Fence() (int64, error) { return tx.fence, nil }
+
+func (tx *tx) RaiseFence(fence int64, a perdure.Alert) error {
+	was := tx.fence
+	tx.remember(func() { tx.fence = was })
+	tx.fence = max(was, fence)
+	return tx.Save(&perdure.Changes{Alerts: []perdure.Alert{a}})
 }
 
 func (tx *tx) CloseAlert(id int64, by string, when time.Time) error {

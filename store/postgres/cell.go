@@ -183,8 +183,16 @@ func (r *reader) bytes() []byte {
 	return append(make([]byte, 0, len(v)), v...)
 }
 
-func (r *reader) texts() (list []string) {
-	v := r.next()
+func (r *reader) texts() []string {
+	return elements(r.next(), func(v []byte) string { return string(v) })
+}
+
+func (r *reader) ints() []int {
+	return elements(r.next(), func(v []byte) int { return int(toInt(v)) })
+}
+
+// elements reads an array without nulls.
+func elements[T any](v []byte, read func([]byte) T) (list []T) {
 	if len(v) < 20 {
 		return nil
 	}
@@ -192,7 +200,7 @@ func (r *reader) texts() (list []string) {
 	v = v[20:]
 	for range n {
 		size := int(binary.BigEndian.Uint32(v))
-		list = append(list, string(v[4:4+size]))
+		list = append(list, read(v[4:4+size]))
 		v = v[4+size:]
 	}
 	return list

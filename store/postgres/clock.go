@@ -25,7 +25,10 @@ const (
 	caughtUp = 2 * time.Second
 )
 
-const clockSQL = "select clock_timestamp(), mark, ahead from perdure.clock"
+const (
+	readingSQL = "clock_timestamp(), mark, ahead, fence, pg_postmaster_start_time()"
+	clockSQL   = "select " + readingSQL + " from perdure.clock where one"
+)
 
 // reading is one look at the clock.
 type reading struct {
@@ -34,16 +37,19 @@ type reading struct {
 	ahead  time.Duration // how far our time runs ahead of the server's clock
 	now    time.Time     // our time
 	lifted bool          // ahead has to be kept, or time would stand still
+	fence  int64         // see fence.go
+	start  time.Time     // of the server
 }
 
 func scanReading(r *reader) reading {
-	return reading{server: r.time(), mark: r.time(), ahead: time.Duration(r.int64()) * time.Microsecond}
+	return reading{server: r.time(), mark: r.time(), ahead: time.Duration(r.int64()) * time.Microsecond, fence: r.int64(), start: r.time()}
 }
 
 // clock is this process's part: the latest time that it has told.
 type clock struct {
-	mu   sync.Mutex
-	last time.Time
+	mu    sync.Mutex
+	last  time.Time
+	known acquaintance
 }
 
 // tell makes our time of what was read.
@@ -78,13 +84,14 @@ func (tx *tx) Now() (time.Time, error) {
 		}
 	}
 	tx.told, tx.read = tx.clock.tell(tx.read), reading{}
-	return tx.told.now, nil
+	return tx.told.now, tx.guard()
 }
 
 // readClock keeps a reading for the next call of Now.
 func (tx *tx) readClock() *statement {
 	return q(clockSQL).each(func(r *reader) error {
 		tx.read = scanReading(r)
+		tx.memory.server = tx.read.start
 		return nil
 	})
 }
@@ -92,19 +99,19 @@ func (tx *tx) readClock() *statement {
 const raiseMarkSQL = `update perdure.clock set mark = $1, ahead = $2
 	where one in (select one from perdure.clock where mark <= $1 for update skip locked)`
 
-// raiseMark keeps the time at which this transaction wrote, if the mark is well behind it. It waits
-// for nobody: whoever holds the row raises it.
-func (tx *tx) raiseMark() error {
+// raiseMark keeps the time at which this transaction wrote, if the mark is well behind it; else it is nil. It
+// waits for nobody: whoever holds the row raises it.
+func (tx *tx) raiseMark() *statement {
 	t := tx.told
 	if !t.lifted && (!tx.wrote || t.now.Sub(t.mark) < markEvery) {
 		return nil
 	}
-	return tx.run(q(raiseMarkSQL).time(t.now).int64(t.ahead.Microseconds()))
+	return q(raiseMarkSQL).time(t.now).int64(t.ahead.Microseconds())
 }
 
 // Now is the same clock outside of transactions.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
-	all, err := query(ctx, s, q(clockSQL), scanReading)
+	all, err := queryAtOnce(ctx, s, q(clockSQL), scanReading)
 	if err != nil || len(all) == 0 {
 		return time.Time{}, err
 	}

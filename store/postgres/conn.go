@@ -85,8 +85,26 @@ func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 }
 
 // send runs statements outside of transactions, in one round trip and with the settings of this one alone.
-// make is called for each try.
+// make is called for each try. However many ask at once, some connections are left to those who let out, take
+// reports and keep their places in roles: these come in through update and sendAtOnce (F102).
 func (s *Store) send(ctx context.Context, make func() []*statement) error {
+	timer := time.NewTimer(s.limits.Acquire)
+	defer timer.Stop()
+	select {
+	case s.readers <- struct{}{}:
+		defer func() { <-s.readers }()
+	case <-timer.C:
+		return perdure.Refuse(perdure.CodeUnavailable, "PostgreSQL cannot do it now: %d reads are under way, and none has ended for %v", cap(s.readers), s.limits.Acquire)
+	case <-ctx.Done():
+		return fmt.Errorf("postgres: %w", context.Cause(ctx))
+	}
+	return s.sendAtOnce(ctx, make)
+}
+
+// reserve is how many connections are kept from readers: a node has three writers, and its roll call.
+const reserve = 4
+
+func (s *Store) sendAtOnce(ctx context.Context, make func() []*statement) error {
 	return s.retry(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, s.limits.Transaction)
 		defer cancel()
@@ -100,8 +118,17 @@ func (s *Store) send(ctx context.Context, make func() []*statement) error {
 }
 
 // query reads rows outside of transactions.
-func query[T any](ctx context.Context, s *Store, st *statement, scan func(*reader) T) (found []T, err error) {
-	err = s.send(ctx, func() []*statement {
+func query[T any](ctx context.Context, s *Store, st *statement, scan func(*reader) T) ([]T, error) {
+	return ask(ctx, s.send, st, scan)
+}
+
+// queryAtOnce is for those whose work waits for the answer, and not a screen.
+func queryAtOnce[T any](ctx context.Context, s *Store, st *statement, scan func(*reader) T) ([]T, error) {
+	return ask(ctx, s.sendAtOnce, st, scan)
+}
+
+func ask[T any](ctx context.Context, send func(context.Context, func() []*statement) error, st *statement, scan func(*reader) T) (found []T, err error) {
+	err = send(ctx, func() []*statement {
 		found = nil
 		return []*statement{into(st, &found, scan)}
 	})

@@ -66,6 +66,9 @@ func judge(err error, conn *pgxpool.Conn) error {
 		if pe.Code == "23505" && pe.TableName == "step" { // a key, or an id, is taken
 			return &fault{again, fmt.Errorf("%w: %s", perdure.ErrStale, pe.Message)}
 		}
+		if pe.Code == "22012" { // see strictly
+			return &fault{again, perdure.ErrStale}
+		}
 		switch pe.Code {
 		case "42P01", "42703", "3F000": // undefined table, column, schema
 			return perdure.Refuse(perdure.CodeSchema, "the database does not have the schema of this program: %s", pe.Message)

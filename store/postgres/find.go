@@ -11,7 +11,12 @@ const (
 	// firstOfOpenSQL joins a job's first row in a way that leaves the planner no choice: from here to there.
 	firstOfOpenSQL = " cross join lateral (select * from perdure.step where job = o.job and idx = 0 offset 0) s "
 
-	jobsByKeySQL = "select job_key, job, hash from perdure.step where job_key = any($1) and job_key is not null"
+	// What lies in the inbox counts: it is a job that is about to be. Where its fingerprint is not known, the rules
+	// will tell.
+	jobsByKeySQL = `select job_key, job, hash from perdure.step where job_key = any($1) and job_key is not null
+		union all
+		select key, id, hash from perdure.inbox where key = any($1) and key is not null and refusal is null
+		and hash is not null and ` + stillWaiting
 	jobByHashSQL = `select o.job from perdure.open o` + firstOfOpenSQL + `
 		where s.type = $1 and s.hash = $2 and s.job_key is null order by o.job desc limit 1`
 	limitsSQL = `select name, max from perdure."limit" order by name`
@@ -30,7 +35,9 @@ func (tx *tx) JobsByKey(keys []string) (map[string]perdure.Keyed, error) {
 		key := r.text()
 		job.ID = r.uuid()
 		copy(job.Hash[:], r.next())
-		found[key] = job
+		if _, there := found[key]; !there { // the job comes before what lies in the inbox
+			found[key] = job
+		}
 		return nil
 	}))
 	return found, err

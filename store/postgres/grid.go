@@ -13,6 +13,7 @@ type grid struct {
 	columns []gridColumn
 	rows    int
 	keyed   string // the first column of the table's key
+	set     mask   // of step: which columns these are
 }
 
 // field is a column of a table.
@@ -24,7 +25,7 @@ type field struct {
 func newGrid(fields ...field) *grid {
 	g := &grid{columns: make([]gridColumn, len(fields))}
 	for i, f := range fields {
-		g.columns[i].field = f
+		g.columns[i].field, g.columns[i].cells = f, takeBuffer()
 	}
 	return g
 }
@@ -38,7 +39,7 @@ type gridColumn struct {
 	class int  // 0: of its own
 	same  int  // how many are as the first, until one is not
 	vary  bool // one is not
-	text  string
+	array bool // it is written as one
 }
 
 // classes puts all columns from the i-th on into one class.
@@ -90,27 +91,39 @@ func (c *gridColumn) all(n int) cells {
 	return c.cells
 }
 
-// into adds the parameters to a statement. A value is then written as text: as a parameter, or as a column
-// of what comes from unnest, which is told where anything varies.
-func (g *grid) into(s *statement) (from string) {
-	var arrays, names []string
-	vary := map[int]bool{}
+// into adds the parameters to a statement, one per column, and says which columns vary: they are arrays, and
+// the text takes them from unnest.
+func (g *grid) into(s *statement) (vary uint64) {
+	var classes uint64
 	for i := range g.columns {
 		c := &g.columns[i]
 		c.close()
-		vary[c.class] = vary[c.class] || c.class > 0 && c.vary
+		if c.vary && c.class > 0 {
+			classes |= 1 << c.class
+		}
 	}
 	for i := range g.columns {
 		c := &g.columns[i]
-		if !c.vary && !vary[c.class] && (g.rows == 1 || i > 0) {
+		if c.array = c.vary || classes&(1<<c.class) != 0 || g.rows > 1 && i == 0; c.array {
+			vary |= 1 << i
+			s.array(c.typ, g.rows, c.all(g.rows))
+		} else {
 			s.oids, s.buf = append(s.oids, c.typ.oid), append(s.buf, c.cells[:c.first]...)
-			c.text = fmt.Sprintf("$%d::%s", len(s.oids), c.typ.name)
-			continue
 		}
-		s.array(c.typ, g.rows, c.all(g.rows))
-		arrays = append(arrays, fmt.Sprintf("$%d::%s[]", len(s.oids), c.typ.name))
-		names = append(names, asName(c.name))
-		c.text = "u." + asName(c.name)
+		giveBuffer(c.cells)
+		c.cells = nil
+	}
+	return vary
+}
+
+// from is where the columns that vary come from; empty where none does.
+func (g *grid) from() string {
+	var arrays, names []string
+	for i := range g.columns {
+		if c := &g.columns[i]; c.array {
+			arrays = append(arrays, fmt.Sprintf("$%d::%s[]", i+1, c.typ.name))
+			names = append(names, asName(c.name))
+		}
 	}
 	if len(arrays) == 0 {
 		return ""
@@ -118,7 +131,14 @@ func (g *grid) into(s *statement) (from string) {
 	return fmt.Sprintf("unnest(%s) as u (%s)", strings.Join(arrays, ", "), strings.Join(names, ", "))
 }
 
-func (g *grid) value(i int) string { return g.columns[i].text }
+// value is a column in the text: a parameter, or a column of what comes from unnest.
+func (g *grid) value(i int) string {
+	c := &g.columns[i]
+	if c.array {
+		return "u." + asName(c.name)
+	}
+	return fmt.Sprintf("$%d::%s", i+1, c.typ.name)
+}
 
 // match is how the rows that are meant are found, by the first keys columns: a list of tables, if one is
 // needed, and a condition.
@@ -131,7 +151,7 @@ func (g *grid) match(keys int, from string) (tables, where string) {
 	var list, names []string
 	single := from == "" || g.keyed == g.columns[0].name && g.only(0)
 	for i, c := range g.columns[:keys] {
-		name, value := c.name, c.text
+		name, value := c.name, g.value(i)
 		switch {
 		case single && i == 0 && from != "":
 			value = "any($1)"
@@ -148,9 +168,9 @@ func (g *grid) match(keys int, from string) (tables, where string) {
 	if single {
 		return "", where
 	}
-	for _, c := range g.columns[keys:] {
-		if strings.HasPrefix(c.text, "u.") {
-			list = append(list, c.text)
+	for i, c := range g.columns[keys:] {
+		if c.array {
+			list = append(list, g.value(keys+i))
 		}
 	}
 	return fmt.Sprintf("(select %s from %s offset 0) u", strings.Join(list, ", "), from), where
@@ -167,7 +187,7 @@ func asName(name string) string {
 // only says whether column i alone varies.
 func (g *grid) only(i int) bool {
 	for n, c := range g.columns {
-		if strings.HasPrefix(c.text, "u.") != (n == i) {
+		if c.array != (n == i) {
 			return false
 		}
 	}
@@ -176,27 +196,31 @@ func (g *grid) only(i int) bool {
 
 // insert writes the rows to a table; more is what comes after it.
 func (g *grid) insert(table, more string) *statement {
-	s := &statement{}
-	from := g.into(s)
-	var names, values []string
-	for i := range g.columns {
-		names, values = append(names, g.columns[i].name), append(values, g.value(i))
-	}
-	if from != "" {
-		from = " from " + from
-	}
-	s.sql = fmt.Sprintf("insert into perdure.%s (%s) select %s%s%s",
-		table, strings.Join(names, ", "), strings.Join(values, ", "), from, more)
+	s := q("")
+	s.sql = textOf(textKey{op: "insert", table: table, more: more, columns: g.set, vary: g.into(s)}, func() string {
+		var names, values []string
+		for i := range g.columns {
+			names, values = append(names, g.columns[i].name), append(values, g.value(i))
+		}
+		from := g.from()
+		if from != "" {
+			from = " from " + from
+		}
+		return fmt.Sprintf("insert into perdure.%s (%s) select %s%s%s",
+			table, strings.Join(names, ", "), strings.Join(values, ", "), from, more)
+	})
 	return s
 }
 
 // remove deletes the rows that have these values, which are the table's key.
 func (g *grid) remove(table string) *statement {
-	s := &statement{}
-	from, where := g.match(len(g.columns), g.into(s))
-	if from != "" {
-		from = " using " + from
-	}
-	s.sql = fmt.Sprintf("delete from perdure.%s t%s where %s", table, from, where)
+	s := q("")
+	s.sql = textOf(textKey{op: "delete", table: table, more: g.columns[0].name, vary: g.into(s)}, func() string {
+		from, where := g.match(len(g.columns), g.from())
+		if from != "" {
+			from = " using " + from
+		}
+		return fmt.Sprintf("delete from perdure.%s t%s where %s", table, from, where)
+	})
 	return s
 }

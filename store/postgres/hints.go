@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"perdure/internal/crashpoint"
 )
 
 // Hints shorten the wait for the next poll, and are no more than that: they may be late, doubled or
@@ -24,6 +26,9 @@ const (
 	listenRetry = time.Second
 	deafRetry   = time.Minute // where a connection has never heard anything
 
+	rolesChannel = "perdure_role"
+	mailChannel  = "perdure_inbox" // told by who posts, with the commit
+
 	notifySQL = "select set_config('synchronous_commit', 'off', true), pg_notify('perdure', $1)"
 )
 
@@ -31,14 +36,16 @@ type hints struct {
 	ctx    context.Context // until the store is closed
 	cancel context.CancelFunc
 	noted  chan struct{}
-	sender string // this store, which need not hear of itself
+	mail   chan struct{} // something may have been posted
+	sender string        // this store, which need not hear of itself
 	heard  atomic.Bool
+	roles  chan struct{} // somebody's place in a role has changed
 	wg     sync.WaitGroup
 }
 
 func (h *hints) start(s *Store) {
 	h.ctx, h.cancel = context.WithCancel(context.Background())
-	h.noted = make(chan struct{}, 1)
+	h.noted, h.mail, h.roles = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	h.sender = rand.Text()
 	h.wg.Go(func() {
 		for h.wait(h.noted) {
@@ -88,13 +95,18 @@ func nudge(c chan struct{}) {
 func (h *hints) tell(s *Store) error {
 	ctx, cancel := context.WithTimeout(h.ctx, hintTime)
 	defer cancel()
+	crashpoint.Here(crashpoint.PostgresHint)
 	_, err := s.pool.Exec(ctx, notifySQL, h.sender)
+	crashpoint.Here(crashpoint.PostgresHinted)
 	return err
 }
 
 // Heard says that what is sent arrives here: it is tried at the beginning and in every silence, since a
 // pooler may take LISTEN and let nothing through (F104).
 func (s *Store) Heard() bool { return s.hints.heard.Load() }
+
+// RoleHints gives a sign when somebody's place in a role has changed, as far as Hints hears of it.
+func (s *Store) RoleHints() <-chan struct{} { return s.hints.roles }
 
 // Hints gives a sign when another process has committed something that somebody may be
 // waiting for: a step that is ready, a job that is at rest. It holds a connection of its own, and makes
@@ -133,10 +145,11 @@ func (s *Store) listen(ctx context.Context, signs chan struct{}) error {
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
-	if _, err := conn.Exec(ctx, "listen perdure"); err != nil {
+	if _, err := conn.Exec(ctx, "listen perdure; listen "+rolesChannel+"; listen "+mailChannel); err != nil {
 		return err
 	}
 	nudge(signs) // for what was missed before
+	nudge(s.hints.mail)
 	wait := time.Duration(0)
 	for {
 		n, err := s.hear(ctx, conn, wait)
@@ -144,7 +157,13 @@ func (s *Store) listen(ctx context.Context, signs chan struct{}) error {
 			return err
 		}
 		s.hints.heard.Store(true)
-		if wait = listenCheck; n.Payload != s.hints.sender {
+		wait = listenCheck
+		switch {
+		case n.Channel == mailChannel:
+			nudge(s.hints.mail)
+		case n.Channel == rolesChannel:
+			nudge(s.hints.roles)
+		case n.Payload != s.hints.sender:
 			nudge(signs)
 		}
 	}

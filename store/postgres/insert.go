@@ -49,6 +49,9 @@ func insertRows(rows []newRow) *statement {
 			*at = c.cell(*at, r.job, r.step)
 		}
 	}
+	for _, c := range list {
+		g.set.add(c, true)
+	}
 	return g.insert("step", "").exact(len(rows))
 }
 

@@ -1,8 +1,9 @@
 package postgres
 
 import (
-	"bytes"
+	"encoding/binary"
 	"encoding/json"
+	"maps"
 	"slices"
 
 	"perdure"
@@ -16,7 +17,11 @@ import (
 
 var (
 	// lockJobsSQL reads the whole of the first rows: a report of a job with one step needs no more.
-	lockJobsSQL = "select ctid, " + names(rowColumns, "") + " from perdure.step where job = any($1) and idx = 0 order by job for update"
+	lockJobsSQL = readJobsSQL + " for update"
+	readJobsSQL = "select ctid, " + names(rowColumns, "") + " from perdure.step where job = any($1) and idx = 0 order by job"
+
+	// holdJobsSQL is for those that are known.
+	holdJobsSQL = "select job, ctid, xmin from perdure.step where job = any($1) and idx = 0 order by job for update"
 
 	stepsSQL = "select s.* from (select distinct * from unnest($1::uuid[], $2::int[]) as u (job, idx)) r" +
 		" cross join lateral (select " + names(stepColumns, "") + ` from perdure.step
@@ -50,18 +55,18 @@ func (tx *tx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
 	tx.asked = append(tx.asked, ids...)
 	switch {
 	case crossing:
-		return tx.lockJobs(lockJobsSQL, ids, q(lockTimeoutSQL).text(crossTime), q(lockTimeoutSQL).text(tx.store.lockTimeout))
+		return tx.lockJobs("", ids, q(lockTimeoutSQL).text(crossTime), q(lockTimeoutSQL).text(tx.store.lockTimeout))
 	case len(tx.before) == 0:
-		return tx.lockJobs(lockJobsSQL, ids)
+		return tx.lockJobs("", ids)
 	}
 	more := slices.Concat(ids, tx.before)
 	tx.before = nil
-	jobs, err := tx.lockJobs(lockJobsSQL, more)
+	jobs, err := tx.lockJobs("", more)
 	return slices.DeleteFunc(jobs, func(j *perdure.Job) bool { return !slices.Contains(ids, j.ID) }), err
 }
 
 func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
-	return tx.lockJobs(lockJobsSQL+" skip locked", ids)
+	return tx.lockJobs(" skip locked", ids)
 }
 
 // firstRow is a job and its first step, as one row has them. While it is locked and not yet written, it
@@ -75,31 +80,128 @@ type firstRow struct {
 
 // lockJobs gives the rows as they are once they are locked: where a lock was waited for, PostgreSQL
 // reads that row again. Around it, settings may be changed.
-func (tx *tx) lockJobs(sql string, ids []perdure.JobID, around ...*statement) ([]*perdure.Job, error) {
-	jobs := make([]*perdure.Job, 0, len(ids))
-	var room []firstRow
-	lock := q(sql).uuids(ids).each(func(r *reader) error {
-		if len(room) == 0 {
-			room = make([]firstRow, min(cap(jobs)-len(jobs), 100))
+func (tx *tx) lockJobs(skip string, ids []perdure.JobID, around ...*statement) ([]*perdure.Job, error) {
+	l := &locking{tx: tx, taken: tx.memory.store.take(ids), jobs: make([]*perdure.Job, 0, len(ids))}
+	list := l.statements(skip, ids)
+	if len(around) == 2 {
+		list = append(append(list[:0:0], around[0]), append(list, around[1])...)
+	}
+	if err := tx.run(append(list, tx.readClock())...); err != nil {
+		return nil, err
+	}
+	if outdated := l.outdated(); len(outdated) > 0 {
+		if err := tx.run(l.read(readJobsSQL, outdated)); err != nil {
+			return nil, err
 		}
-		row := &room[0]
-		room = room[1:]
+	}
+	return l.all(), nil
+}
+
+// locking is the locking of some jobs, of which some may be known.
+type locking struct {
+	tx    *tx
+	taken map[perdure.JobID]*knownJob
+	held  map[perdure.JobID]version // locked, of those that were to be held
+	jobs  []*perdure.Job
+	room  []firstRow
+}
+
+// version is where a row is, and which transaction has written it.
+type version struct {
+	at   tid
+	xmin uint32
+}
+
+// statements lock all in one order. Where some are known, the others are read in a second statement.
+func (l *locking) statements(skip string, ids []perdure.JobID) []*statement {
+	if len(l.taken) == 0 {
+		return []*statement{l.read(lockJobsSQL+skip, ids)}
+	}
+	l.held = make(map[perdure.JobID]version, len(ids))
+	hold := q(holdJobsSQL + skip).uuids(ids).each(func(r *reader) error {
+		id := r.uuid()
+		l.held[id] = version{tid(r.next()), binary.BigEndian.Uint32(r.next())}
+		return nil
+	})
+	others := slices.DeleteFunc(slices.Clone(ids), func(id perdure.JobID) bool { return l.taken[id] != nil })
+	if len(others) == 0 {
+		return []*statement{hold}
+	}
+	return []*statement{hold, l.read(readJobsSQL, others)}
+}
+
+// read reads rows; those that are to be held, and are not, belong to others.
+func (l *locking) read(sql string, ids []perdure.JobID) *statement {
+	return q(sql).uuids(ids).each(func(r *reader) error {
+		row := l.blank()
 		row.at = tid(r.next())
 		if err := r.scan(rowColumns, &row.job, &row.step); err != nil {
 			return err
 		}
-		jobs = append(jobs, &row.job)
-		tx.firsts[row.job.ID] = row
+		if _, ours := l.held[row.job.ID]; l.held != nil && !ours {
+			*row = firstRow{}
+			return nil
+		}
+		l.keep(row)
 		return nil
 	})
-	list := []*statement{lock, tx.readClock()}
-	if len(around) == 2 {
-		list = []*statement{around[0], lock, around[1], tx.readClock()}
+}
+
+// outdated are the jobs that are locked, and are not as they were known. The others are taken.
+func (l *locking) outdated() (ids []perdure.JobID) {
+	m := &l.tx.memory
+	same := m.store.from(m.server)
+	for id, j := range l.taken {
+		v, held := l.held[id]
+		switch {
+		case !held:
+		case same && v.xmin == uint32(j.xid):
+			l.take(id, j, v.at)
+		default:
+			ids = append(ids, id)
+		}
 	}
-	if err := tx.run(list...); err != nil {
-		return nil, err
+	return ids
+}
+
+func (l *locking) take(id perdure.JobID, j *knownJob, at tid) {
+	if l.tx.memory.taken == nil {
+		l.tx.memory.taken = make(map[perdure.JobID]*knownJob, len(l.taken))
 	}
-	return jobs, nil
+	l.tx.memory.taken[id] = j
+	row := l.blank()
+	row.at, row.job = at, *j.job
+	row.job.Labels = maps.Clone(row.job.Labels)
+	if row.job.States != nil {
+		row.job.States = &perdure.StateNames{}
+		*row.job.States = *j.job.States
+	}
+	if s := l.tx.memory.step(perdure.StepRef{Job: id}); s != nil {
+		row.step = *s
+	} else {
+		row.asked = true
+	}
+	l.keep(row)
+}
+
+// blank is where the next row goes; it stays blank until it is kept.
+func (l *locking) blank() *firstRow {
+	if len(l.room) == 0 {
+		l.room = make([]firstRow, min(max(cap(l.jobs)-len(l.jobs), 1), 100))
+	}
+	return &l.room[0]
+}
+
+func (l *locking) keep(row *firstRow) {
+	l.room = l.room[1:]
+	l.jobs = append(l.jobs, &row.job)
+	l.tx.firsts[row.job.ID] = row
+}
+
+// all are the jobs, in the order of their ids.
+func (l *locking) all() []*perdure.Job {
+	slices.SortFunc(l.jobs, func(a, b *perdure.Job) int { return a.ID.Compare(b.ID) })
+	return l.jobs
 }
 
 // LockLimits takes the rows one after the other, in the order of names, and counts in a later
@@ -120,6 +222,9 @@ func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
 		if row := tx.firsts[ref.Job]; row != nil && ref.Index == 0 && !row.asked {
 			steps = append(steps, &row.step)
 			row.asked = true
+		} else if known := tx.memory.step(ref); known != nil && ref.Index > 0 {
+			s := *known
+			steps = append(steps, &s)
 		} else {
 			missing = append(missing, ref)
 		}
@@ -129,7 +234,7 @@ func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
 			return nil, err
 		}
 	}
-	byRef := func(a, b *perdure.Step) int { return compareRefs(a.StepRef, b.StepRef) }
+	byRef := func(a, b *perdure.Step) int { return a.StepRef.Compare(b.StepRef) }
 	if !slices.IsSortedFunc(steps, byRef) {
 		slices.SortFunc(steps, byRef)
 	}
@@ -184,13 +289,4 @@ func scanLimit(r *reader) perdure.Limit { return perdure.Limit{Name: r.text(), M
 
 func scanPayload(r *reader) perdure.Payload {
 	return perdure.Payload{StepRef: scanRef(r), Input: r.bytes(), Output: r.bytes()}
-}
-
-func compareIDs(a, b perdure.JobID) int { return bytes.Compare(a[:], b[:]) }
-
-func compareRefs(a, b perdure.StepRef) int {
-	if c := compareIDs(a.Job, b.Job); c != 0 {
-		return c
-	}
-	return a.Index - b.Index
 }

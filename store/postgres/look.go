@@ -11,7 +11,7 @@ import (
 
 const (
 	// lookSQL begins at marks where full looks at a lane are slow (see lanes).
-	lookSQL = `select clock_timestamp(), mark, ahead, least(
+	lookSQL = `select ` + readingSQL + `, least(
 		(select at from perdure.due order by at limit 1),
 		(select look_at from perdure.open where look_at is not null order by look_at limit 1)),
 		(select until_at from perdure.out order by until_at limit 1),
@@ -49,7 +49,7 @@ func (s *Store) Look(ctx context.Context, agents []string) (perdure.Look, error)
 	n := len(marks)
 	st := q(lookSQL).texts(full).array(tText, n, names).array(tText, n, types).array(tInt2, n, ranks).array(tUUID, n, jobs).array(tInt4, n, idxs)
 	var out time.Time
-	l, err := first(query(ctx, s, st, func(r *reader) (l perdure.Look) {
+	l, err := first(queryAtOnce(ctx, s, st, func(r *reader) (l perdure.Look) {
 		l.Now = s.clock.tell(scanReading(r)).now
 		l.Next, out = r.time(), r.time()
 		l.Ready = r.texts()
@@ -76,7 +76,7 @@ func (s *Store) nextOut(ctx context.Context) (next time.Time, err error) {
 	}
 	last := dueSet{id: math.MinInt64}
 	for range maxLookPages {
-		page, err := query(ctx, s, q(nextSQL).moment(last.until).int64(last.id).int(expiredPage), func(r *reader) (e end) {
+		page, err := queryAtOnce(ctx, s, q(nextSQL).moment(last.until).int64(last.id).int(expiredPage), func(r *reader) (e end) {
 			e.until, e.id = r.time(), r.int64()
 			v := r.next()
 			e.some, e.next = v != nil, toTime(v)

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"perdure"
+	"perdure/internal/crashpoint"
 )
 
 // The migrations are files named NNNN_what.sql, each applied once, in a transaction of its own. The
@@ -127,7 +128,10 @@ func migrateOne(ctx context.Context, conn *pgx.Conn) (have int, done bool, err e
 	if _, err := tx.Exec(ctx, "insert into perdure.migration (version, name) values ($1, $2)", next.version, next.name); err != nil {
 		return have, false, err
 	}
-	return have, false, tx.Commit(ctx)
+	crashpoint.Here(crashpoint.PostgresMigrate)
+	err = tx.Commit(ctx)
+	crashpoint.Here(crashpoint.PostgresMigrated)
+	return have, false, err
 }
 
 // CheckSchema refuses a database whose schema is not that of this program.

@@ -56,9 +56,10 @@ func TestMigrateGoesOn(t *testing.T) {
 	if _, _, err := postgres.Migrate(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
-	exec(t, url, `drop view perdure.jobs, perdure.steps, perdure.alerts, perdure.history, perdure.limits, perdure.nodes, perdure.holders;
+	exec(t, url, `drop table perdure.inbox cascade; drop function perdure.post, perdure.submit;
+		drop view perdure.jobs, perdure.steps, perdure.alerts, perdure.history, perdure.limits, perdure.nodes, perdure.roles, perdure.holders;
 		drop function perdure.state, perdure.phase, perdure.direction, perdure.outcome, perdure.job_text, perdure.job_id, perdure.json_text;
-		delete from perdure.migration where version = 2`)
+		delete from perdure.migration where version > 1`)
 	if _, err := postgres.Open(t.Context(), url); perdure.CodeOf(err) != perdure.CodeSchema || !strings.Contains(err.Error(), "perdure migrate") {
 		t.Errorf("an older schema: %v", err)
 	}

@@ -115,9 +115,10 @@ func TestKeyOfAnotherTransaction(t *testing.T) {
 		wg.Go(func() {
 			err := a.Update(t.Context(), func(tx perdure.Tx) error {
 				err := tx.Save(&perdure.Changes{NewJobs: []perdure.NewJob{one}})
+				_, sent := tx.StepsOf(one.Job.ID)
 				close(inserted)
 				time.Sleep(100 * time.Millisecond)
-				return errors.Join(err, fail)
+				return errors.Join(err, sent, fail)
 			})
 			if !errors.Is(err, fail) {
 				t.Error(err)

@@ -15,7 +15,9 @@ const (
 	shapeSQL = "select text from perdure.shape where id = $1"
 	inputSQL = `select coalesce(s.input, p.input) from perdure.step s
 		left join perdure.payload p on p.job = s.job and p.idx = -1 where s.job = $1 and s.idx = 0`
-	findKeySQL = "select job from perdure.step where job_key = $1 and job_key is not null"
+	findKeySQL = `select job from perdure.step where job_key = $1 and job_key is not null
+		union all
+		select id from perdure.inbox where key = $1 and key is not null and refusal is null and ` + stillWaiting + " limit 1"
 	findIDsSQL = "select job from perdure.step where job between $1 and $2 and idx = 0 order by job limit $3"
 	// readPayloadsSQL stops once $2 bytes have been read: the sum is of the rows before.
 	readPayloadsSQL = `select job, idx, input, output from (

@@ -2,39 +2,73 @@ package postgres
 
 import (
 	"context"
-	"time"
 
 	"perdure"
 )
 
-// What has not been seen for so long is forgotten, or the registry would grow with every restart.
-const forgetAfter = 24 * time.Hour
-
+// What has not been seen for a day is forgotten, or the registry would grow with every restart.
 const (
-	putNodeSQL = `insert into perdure.node (id, host, pid, version, listen, agents, since, seen_at)
-		values ($1, $2, $3, $4, $5, $6, $7, $8)
-		on conflict (id) do update set host = excluded.host, pid = excluded.pid, version = excluded.version,
-			listen = excluded.listen, agents = excluded.agents, since = excluded.since, seen_at = excluded.seen_at`
-	forgetNodesSQL = "delete from perdure.node where seen_at < $1"
-	dropNodeSQL    = "delete from perdure.node where id = $1"
-	nodesSQL       = "select id, host, pid, version, listen, agents, since, seen_at from perdure.node order by id"
+	// nowSQL is our time (see clock.go), to the last mark.
+	nowSQL = "select greatest(clock_timestamp() + ahead * interval '1 microsecond', mark) as now from perdure.clock where one"
 
-	// In their order, so that two nodes that put the same ones do not wait for each other.
-	putSeenSQL = `insert into perdure.seen (agent, holder, at)
-		select agent, holder, max(at) from unnest($1::text[], $2::text[], $3::timestamptz[]) as u (agent, holder, at)
-		group by agent, holder order by agent, holder
-		on conflict (agent, holder) do update set at = excluded.at`
-	forgetSeenSQL = "delete from perdure.seen where at < $1"
-	seenSQL       = "select agent, holder, at from perdure.seen order by agent, holder"
+	// attendSQL is one statement, as it is asked every few seconds by every node. What a node has in roles, and
+	// has not lapsed, moves on: by a time that is read before any lock is waited for, so that it is early. Rows
+	// of seen are taken in their order, so that two nodes that put the same ones do not wait for each other.
+	attendSQL = `
+with c as materialized (
+	` + nowSQL + `
+), r as (
+	update perdure.role r set
+		leader_until = case when r.leader = $1 and r.leader_until > c.now then c.now + $9::bigint * interval '1 microsecond' else r.leader_until end,
+		standby_until = case when r.standby = $1 and r.standby_until > c.now then c.now + $9::bigint * interval '1 microsecond' else r.standby_until end
+	from c where r.leader = $1 and r.leader_until > c.now or r.standby = $1 and r.standby_until > c.now
+	returning r.*
+), n as (
+	insert into perdure.node (id, host, pid, version, listen, agents, slots, since, seen_at)
+	select $1, $2, $3, $4, $5, $6, $7, $8, c.now from c
+	on conflict (id) do update set host = excluded.host, pid = excluded.pid, version = excluded.version, listen = excluded.listen,
+		agents = excluded.agents, slots = excluded.slots, since = excluded.since, seen_at = excluded.seen_at
+), s as (
+	insert into perdure.seen (agent, holder, at)
+	select agent, holder, max(at) from unnest($10::text[], $11::text[], $12::timestamptz[]) as u (agent, holder, at)
+	group by agent, holder order by agent, holder
+	on conflict (agent, holder) do update set at = excluded.at
+)
+select ` + readingSQL + `, a.name, a.epoch, a.leader, a.leader_until, a.standby, a.standby_until
+from perdure.clock k left join (
+	select * from r union all select * from perdure.role where name not in (select name from r)) a on true
+where k.one order by a.name`
+
+	forgetNodesSQL = "delete from perdure.node where seen_at < (" + nowSQL + ") - interval '1 day'"
+	forgetSeenSQL  = "delete from perdure.seen where at < (" + nowSQL + ") - interval '1 day'"
+	dropNodeSQL    = "delete from perdure.node where id = $1"
+	nodesSQL       = "select id, host, pid, version, listen, agents, slots, since, seen_at from perdure.node order by id"
+	seenSQL        = "select agent, holder, at from perdure.seen order by agent, holder"
 )
 
-func (s *Store) PutNode(ctx context.Context, n perdure.Node) error {
-	return s.send(ctx, func() []*statement {
-		return []*statement{
-			q(putNodeSQL).text(n.ID).text(n.Host).int(n.PID).text(n.Version).text(n.Listen).texts(n.Agents).time(n.Since).time(n.SeenAt),
-			q(forgetNodesSQL).time(n.SeenAt.Add(-forgetAfter)),
+func (s *Store) Attend(ctx context.Context, p perdure.Presence) (roll perdure.Roll, err error) {
+	n := p.Node
+	var slots, agents, holders, times cells
+	for _, of := range n.Slots {
+		slots.int4(of)
+	}
+	for _, seen := range p.Seen {
+		agents.text(seen.Agent)
+		holders.text(seen.Holder)
+		times.moment(seen.At)
+	}
+	most := len(p.Seen)
+	err = s.sendAtOnce(ctx, func() []*statement {
+		roll = perdure.Roll{}
+		list := []*statement{q(attendSQL).text(n.ID).text(n.Host).int(n.PID).text(n.Version).text(n.Listen).texts(n.Agents).
+			array(tInt4, len(n.Slots), slots).time(n.Since).int64(p.TTL.Microseconds()).
+			array(tText, most, agents).array(tText, most, holders).array(tTime, most, times).each(s.roll(&roll))}
+		if p.Forget {
+			list = append(list, q(forgetNodesSQL), q(forgetSeenSQL))
 		}
+		return list
 	})
+	return roll, err
 }
 
 func (s *Store) DropNode(ctx context.Context, id string) error {
@@ -43,30 +77,8 @@ func (s *Store) DropNode(ctx context.Context, id string) error {
 
 func (s *Store) Nodes(ctx context.Context) ([]perdure.Node, error) {
 	return query(ctx, s, q(nodesSQL), func(r *reader) perdure.Node {
-		return perdure.Node{ID: r.text(), Host: r.text(), PID: r.int(), Version: r.text(), Listen: r.text(), Agents: r.texts(),
+		return perdure.Node{ID: r.text(), Host: r.text(), PID: r.int(), Version: r.text(), Listen: r.text(), Agents: r.texts(), Slots: r.ints(),
 			Since: r.time(), SeenAt: r.time()}
-	})
-}
-
-func (s *Store) PutSeen(ctx context.Context, seen []perdure.Seen) error {
-	if len(seen) == 0 {
-		return nil
-	}
-	var latest time.Time
-	for _, n := range seen {
-		latest = later(latest, n.At)
-	}
-	var agents, holders, times cells
-	for _, n := range seen {
-		agents.text(n.Agent)
-		holders.text(n.Holder)
-		times.moment(n.At)
-	}
-	return s.send(ctx, func() []*statement {
-		return []*statement{
-			q(putSeenSQL).array(tText, len(seen), agents).array(tText, len(seen), holders).array(tTime, len(seen), times),
-			q(forgetSeenSQL).time(latest.Add(-forgetAfter)),
-		}
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"perdure"
+	"perdure/internal/crashpoint"
 )
 
 // An alert of a step is closed if it is of the kinds named or, where none is, holds the step.
@@ -12,7 +13,7 @@ const closeAlertsSQL = `update perdure.alert a set closed_at = coalesce($5, cloc
 	where a.job = $1 and a.closed_at is null and ($2 = '' or a.step = $2)
 	and (a.kind = any ($3::text[]) or $2 <> '' and cardinality($3::text[]) = 0 and a.kind in ('parked', 'approval'))`
 
-// Save sends everything in one round trip, in the order of the fields of Changes, and compares how many rows
+// Save sends everything in one round trip at most, in the order of the fields of Changes, and compares how many rows
 // were met with how many there should have been.
 func (tx *tx) Save(c *perdure.Changes) error {
 	if c.Empty() {
@@ -26,6 +27,7 @@ func (tx *tx) Save(c *perdure.Changes) error {
 	w := &writing{tx: tx, sides: sides{tx: tx}}
 	w.newJobs(c.NewJobs)
 	w.changes(c.Jobs, c.Steps)
+	w.remember(c)
 	w.payloads(c.Payloads)
 	for _, ch := range c.CloseAlerts {
 		w.closeAlerts(ch)
@@ -33,7 +35,32 @@ func (tx *tx) Save(c *perdure.Changes) error {
 	w.alerts(c.Alerts)
 	w.history(c.History)
 	w.list = append(w.list, w.sides.statements()...)
-	return tx.run(w.list...)
+	crashpoint.Here(crashpoint.PostgresSave)
+	// A few rows go with what comes next, which may be the commit. Of many it is better known before that that
+	// they were met, and the server has begun with them.
+	if len(c.NewJobs)+len(c.Jobs)+len(c.Steps) > maxSaved {
+		return tx.run(w.list...)
+	}
+	tx.saved = append(tx.saved, w.list...)
+	return nil
+}
+
+// maxSaved bounds the rows of one Save that waits.
+const maxSaved = 64
+
+// remember notes what the rows will be, and by which transaction.
+func (w *writing) remember(c *perdure.Changes) {
+	m := &w.tx.memory
+	for i := range c.NewJobs {
+		m.created(&c.NewJobs[i])
+	}
+	m.changed(c.Jobs, c.Steps)
+	if len(m.wrote) > 0 && m.xid == 0 {
+		w.add(q("select pg_current_xact_id()").each(func(r *reader) error {
+			m.xid = uint64(r.int64())
+			return nil
+		}))
+	}
 }
 
 // writing is the statements of a Save.
@@ -54,7 +81,7 @@ func (w *writing) newJobs(all []perdure.NewJob) {
 	w.shapes(all)
 	// In the order of keys, so that two who submit the same ones do not wait for each other.
 	all = slices.SortedFunc(slices.Values(all), func(a, b perdure.NewJob) int {
-		return cmp.Or(cmp.Compare(a.Job.Key, b.Job.Key), compareIDs(a.Job.ID, b.Job.ID))
+		return cmp.Or(cmp.Compare(a.Job.Key, b.Job.Key), a.Job.ID.Compare(b.Job.ID))
 	})
 	w.insertSteps(all)
 	labels := newGrid(field{"name", tText}, field{"value", tText}, field{"job", tUUID})

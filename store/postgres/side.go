@@ -62,13 +62,16 @@ func (d *sides) job(was, now *perdure.Job) {
 		d.closed = append(d.closed, openRow{job: now.ID})
 	}
 	if had := was != nil && was.Permit; had != now.Permit {
-		d.permit(perdure.JobLimit(now.Type), perdure.StepRef{Job: now.ID}, now.Permit)
+		d.permit(perdure.JobLimit, now.Type, perdure.StepRef{Job: now.ID}, now.Permit)
 	}
 }
 
 // permit notes who takes or frees one. Permits are kept of the limits that there are.
-func (d *sides) permit(name string, ref perdure.StepRef, takes bool) {
-	switch {
+func (d *sides) permit(limit func(string) string, of string, ref perdure.StepRef, takes bool) {
+	if len(d.tx.limits) == 0 {
+		return
+	}
+	switch name := limit(of); {
 	case !d.tx.limited(name):
 	case takes:
 		d.taken = append(d.taken, permitRow{name, ref})
@@ -110,10 +113,10 @@ func (d *sides) step(was, now *perdure.Step) {
 	}
 	if wasOut != out || was.Agent != now.Agent {
 		if wasOut {
-			d.permit(perdure.AgentLimit(was.Agent), now.StepRef, false)
+			d.permit(perdure.AgentLimit, was.Agent, now.StepRef, false)
 		}
 		if out {
-			d.permit(perdure.AgentLimit(now.Agent), now.StepRef, true)
+			d.permit(perdure.AgentLimit, now.Agent, now.StepRef, true)
 		}
 	}
 	if wasOut && out && sameSet(was, now) {

@@ -31,9 +31,11 @@ type Store struct {
 	lockTimeout string // as they are, or the URL
 	clock       clock
 	hints       hints
+	readers     chan struct{} // full: no more may read
 	close       sync.Once
 
-	shapes shapes // what this process knows of what is stored
+	known  rowMemory // what this process need not read again
+	shapes shapes
 	sets   *sets
 	lanes  lanes
 }
@@ -48,6 +50,7 @@ type Limits struct {
 	Statement   time.Duration // for one statement
 	Idle        time.Duration // between two statements: a node that is paused lets go of its locks
 	Transaction time.Duration // for the whole of one try
+	Silence     time.Duration // for the other side to confirm what was sent (TCP): a way that has died (F100)
 }
 
 // DefaultLimits suit a database next door. They are well above what any statement takes.
@@ -58,6 +61,7 @@ var DefaultLimits = Limits{
 	Statement:   10 * time.Second,
 	Idle:        5 * time.Second,
 	Transaction: 20 * time.Second,
+	Silence:     5 * time.Second,
 }
 
 const defaultMaxConns = 10
@@ -85,6 +89,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	}
 	s := &Store{pool: pool, limits: cfg.limits, settings: cfg.settings(), lockTimeout: cfg.lockTimeout(), sets: newSets(),
 		lanes: lanes{quick: quickLook, rest: fullRest}}
+	s.readers = make(chan struct{}, max(1, int(cfg.MaxConns)-reserve))
 	s.hints.start(s)
 	if err := s.CheckSchema(ctx); err != nil {
 		_ = s.Close()
@@ -118,6 +123,7 @@ func configure(dsn string, opts []Option) (*config, error) {
 		c.ConnConfig.ConnectTimeout = c.limits.Connect
 	}
 	c.PingTimeout = c.limits.Connect
+	c.ConnConfig.DialFunc = c.limits.dial
 	if _, ok := c.ConnConfig.RuntimeParams["application_name"]; !ok {
 		c.ConnConfig.RuntimeParams["application_name"] = "perdure"
 	}

@@ -26,16 +26,6 @@ func TestDifferential(t *testing.T) {
 	}
 }
 
-// Behind a pooler that keeps no prepared statements, by the URL's parameter (F104).
-func TestContractWithoutPreparedStatements(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the contract once more")
-	}
-	storetest.Run(t, func(t *testing.T) perdure.Store {
-		return open(t, fresh(t)+"&default_query_exec_mode=exec")
-	})
-}
-
 // On a server that does not sync; PERDURE_TEST_POSTGRES names another. Its log must be nobody else's, and
 // has whole pages in it only where full_page_writes is on.
 func Benchmark(b *testing.B) {

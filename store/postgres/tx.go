@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"perdure"
+	"perdure/internal/crashpoint"
 )
 
 // Update runs fn in a transaction: READ COMMITTED, so that each statement sees what was committed
@@ -24,7 +25,7 @@ func (s *Store) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 	var asked []perdure.JobID
 	return s.retry(ctx, func(ctx context.Context) error {
 		tx := &tx{store: s, clock: &s.clock, before: asked, firsts: map[perdure.JobID]*firstRow{}, queued: map[perdure.StepRef]tid{},
-			sets: setsTx{store: s.sets}, lanes: lanesTx{store: &s.lanes}}
+			memory: recall{store: &s.known}, sets: setsTx{store: s.sets}, lanes: lanesTx{store: &s.lanes}}
 		err := s.update(ctx, tx, fn)
 		if len(tx.asked) > len(asked) {
 			asked = tx.asked
@@ -89,8 +90,10 @@ type tx struct {
 	told    reading         // the latest that was asked for
 	wrote   bool            // Save had something to write
 	failed  error           // the first failure: nothing works after it
+	saved   []*statement    // that are to be sent with what comes next
 	stirred bool            // there is something to claim, or to look at
 
+	memory recall
 	firsts map[perdure.JobID]*firstRow // locked, and not written since
 	queued map[perdure.StepRef]tid     // rows of ready that were found
 	limits []perdure.Limit             // those that there are
@@ -127,10 +130,15 @@ func (tx *tx) start() error {
 	return tx.run()
 }
 
-// run sends statements in one round trip, with what begins the transaction if nothing has yet.
+// run sends statements in one round trip, with what was saved before them, and what begins the transaction
+// if nothing has yet.
 func (tx *tx) run(list ...*statement) error {
 	if !tx.begun {
 		list = append(tx.begin(shareGate), list...)
+	}
+	if len(tx.saved) > 0 {
+		list = append(tx.saved, list...)
+		tx.saved = nil
 	}
 	if len(list) == 0 {
 		return nil
@@ -161,26 +169,35 @@ func (tx *tx) commit() (outcome, error) {
 	if !tx.begun {
 		return rolledBack, nil
 	}
-	if err := tx.raiseMark(); err != nil {
-		return rolledBack, err
-	}
-	if err := tx.ctx.Err(); err != nil {
-		return rolledBack, tx.fail(err)
+	if mark := tx.raiseMark(); mark != nil {
+		tx.saved = append(tx.saved, mark)
 	}
 	if tx.pg().IsClosed() {
 		return rolledBack, tx.fail(errors.New("connection lost before COMMIT"))
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tx.ctx), commitTime)
 	defer cancel()
-	results, err := tx.pg().Exec(ctx, "commit").ReadAll()
+	// What was saved goes with it. PostgreSQL carries out nothing after what fails; so what must meet its rows
+	// fails there where it does not.
+	list, reached := tx.saved, len(tx.saved) == 0
+	for _, s := range list {
+		s.strictly()
+	}
+	if len(list) > 0 {
+		list[len(list)-1].then(func() { reached = true })
+	}
+	committing := q("commit")
+	crashpoint.Here(crashpoint.PostgresCommit)
+	err := roundTrip(ctx, tx.conn.Conn(), append(list, committing)...)
+	crashpoint.Here(crashpoint.PostgresCommitted)
 	var pe *pgconn.PgError
 	switch {
-	case err == nil && len(results) == 1 && results[0].CommandTag.String() == "COMMIT":
+	case err == nil && committing.tag == "COMMIT":
 		return committed, nil
 	case err == nil: // a transaction that has failed is rolled back
 		return rolledBack, judge(errors.New("COMMIT was answered by a rollback"), tx.conn)
-	case errors.As(err, &pe) && pe.Severity == "ERROR":
-		return rolledBack, judge(err, tx.conn) // the server has said no
+	case errors.As(err, &pe) && (pe.Severity == "ERROR" || !reached):
+		return rolledBack, tx.fail(err) // the server has said no
 	}
 	// Also where pgconn.SafeToRetry says that nothing was sent: of a connection that breaks while the
 	// answer is awaited it says so, too.
@@ -194,6 +211,7 @@ func (tx *tx) end(how outcome) {
 	}
 	switch how {
 	case committed:
+		tx.memory.committed()
 		tx.sets.committed()
 		tx.store.shapes.add(tx.shapes)
 	case unknown:

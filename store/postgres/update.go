@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -10,9 +11,17 @@ import (
 
 // What of a row must still be as it was loaded.
 var (
-	jobGuards  = []column{cJobCurrent, cJobDesired, cJobPhase, cUnsettled, cRunning, cActive}
-	stepGuards = []column{cRun, cPhase, cCurrent, cDesired}
+	jobGuards  = [...]column{cJobCurrent, cJobDesired, cJobPhase, cUnsettled, cRunning, cActive}
+	stepGuards = [...]column{cRun, cPhase, cCurrent, cDesired}
 )
+
+// guardNames are what is compared is called beside what it shall be.
+var guardNames = func() (names [allColumns]string) {
+	for _, c := range guardsOf(shape{job: true, step: true}) {
+		names[c] = "was_" + columns[c].name
+	}
+	return names
+}()
 
 // maxRows bounds the parameters of one statement, which are in memory on both sides.
 const maxRows = 5000
@@ -21,14 +30,18 @@ const maxRows = 5000
 type change struct {
 	job  *perdure.JobChange
 	step *perdure.StepChange
-	at   *tid // where the row is, if that is known
+	of   perdure.JobID // where it is neither: the first row is written as it is
+	at   *tid          // where the row is, if that is known
 }
 
 func (c *change) ref() perdure.StepRef {
-	if c.step != nil {
+	switch {
+	case c.step != nil:
 		return c.step.Was.StepRef
+	case c.job != nil:
+		return perdure.StepRef{Job: c.job.Was.ID}
 	}
-	return perdure.StepRef{Job: c.job.Was.ID}
+	return perdure.StepRef{Job: c.of}
 }
 
 // shape is all that the text of an update depends on, but for which values are the same in all rows.
@@ -50,7 +63,8 @@ func shapeOf(c *change) (k shape) {
 }
 
 // changes writes rows in groups of those that change the same columns, so that each writes no more than
-// what has changed.
+// what has changed. No row of a job is written without its first: by that, others see that something is new
+// (see known).
 func (w *writing) changes(jobs []perdure.JobChange, steps []perdure.StepChange) {
 	firsts := make(map[perdure.JobID]int, len(jobs)) // where a job's change is among rows
 	rows := make([]change, 0, len(jobs)+len(steps))
@@ -64,24 +78,50 @@ func (w *writing) changes(jobs []perdure.JobChange, steps []perdure.StepChange) 
 		w.sides.step(s.Was, s.Now)
 		if s.Was.Index > 0 {
 			rows = append(rows, change{step: s})
+			if _, ok := firsts[s.Was.Job]; !ok {
+				firsts[s.Was.Job] = len(rows)
+				rows = append(rows, change{of: s.Was.Job, at: w.tx.move(s.Was.Job)})
+			}
 		} else if at, ok := firsts[s.Was.Job]; ok && rows[at].step == nil {
 			rows[at].step = s
 		} else {
 			rows = append(rows, change{step: s, at: w.tx.move(s.Was.Job)})
 		}
 	}
-	groups := map[shape][]change{}
-	var order []shape
-	for _, c := range rows {
-		k := shapeOf(&c)
-		if groups[k] == nil {
-			order = append(order, k)
-		}
-		groups[k] = append(groups[k], c)
-	}
-	for _, k := range order {
-		for part := range slices.Chunk(groups[k], maxRows) {
+	for k, group := range grouped(rows) {
+		for part := range slices.Chunk(group, maxRows) {
 			w.add(update(k, part))
+		}
+	}
+}
+
+// grouped are the rows by what they change, in the order in which that comes first.
+func grouped(rows []change) iter.Seq2[shape, []change] {
+	return func(yield func(shape, []change) bool) {
+		at, sizes := map[shape]int{}, []int(nil)
+		of := make([]int, len(rows))
+		var order []shape
+		for i := range rows {
+			k := shapeOf(&rows[i])
+			n, met := at[k]
+			if !met {
+				n, at[k] = len(order), len(order)
+				order, sizes = append(order, k), append(sizes, 0)
+			}
+			of[i] = n
+			sizes[n]++
+		}
+		groups := make([][]change, len(order))
+		for n, size := range sizes {
+			groups[n] = make([]change, 0, size)
+		}
+		for i, n := range of {
+			groups[n] = append(groups[n], rows[i])
+		}
+		for n, k := range order {
+			if !yield(k, groups[n]) {
+				return
+			}
 		}
 	}
 }
@@ -89,15 +129,17 @@ func (w *writing) changes(jobs []perdure.JobChange, steps []perdure.StepChange) 
 // update is the statement for rows of one kind.
 func update(k shape, rows []change) *statement {
 	guards := guardsOf(k)
-	fields := []field{{"job", tUUID}, {"idx", tInt4}}
+	var room [2 + len(jobGuards) + len(stepGuards) + int(allColumns)]field
+	fields := append(room[:0], field{"job", tUUID}, field{"idx", tInt4})
 	if k.placed {
-		fields = []field{{"ctid", tTID}}
+		fields = append(room[:0], field{"ctid", tTID})
 	}
 	keys := len(fields)
 	for _, c := range guards {
-		fields = append(fields, field{"was_" + columns[c].name, columns[c].typ})
+		fields = append(fields, field{guardNames[c], columns[c].typ})
 	}
-	var set []column
+	var listed [allColumns]column
+	set := listed[:0]
 	for c := cRun; c < allColumns; c++ {
 		if k.set.has(c) {
 			set = append(set, c)
@@ -113,8 +155,13 @@ func update(k shape, rows []change) *statement {
 		g.row()
 		g.change(&rows[i], keys, guards, set)
 	}
-	s := &statement{}
-	from, where := g.match(keys, g.into(s))
+	s := q("")
+	s.sql = textOf(textKey{op: "update", of: k, vary: g.into(s)}, func() string { return updateText(g, keys, guards, set) })
+	return s.exact(len(rows))
+}
+
+func updateText(g *grid, keys int, guards, set []column) string {
+	from, where := g.match(keys, g.from())
 	if from != "" {
 		from = " from " + from
 	}
@@ -128,8 +175,7 @@ func update(k shape, rows []change) *statement {
 	if len(sets) == 0 { // nothing but to see that it is as it was
 		sets = append(sets, "run = t.run")
 	}
-	s.sql = fmt.Sprintf("update perdure.step t set %s%s where %s", strings.Join(sets, ", "), from, where)
-	return s.exact(len(rows))
+	return fmt.Sprintf("update perdure.step t set %s%s where %s", strings.Join(sets, ", "), from, where)
 }
 
 // move tells where a row that is locked is, once: it will be elsewhere when it has been written.
@@ -162,10 +208,10 @@ func classOf(guard bool, typ *sqlType) int {
 
 func guardsOf(k shape) (guards []column) {
 	if k.job {
-		guards = append(guards, jobGuards...)
+		guards = append(guards, jobGuards[:]...)
 	}
 	if k.step {
-		guards = append(guards, stepGuards...)
+		guards = append(guards, stepGuards[:]...)
 	}
 	return guards
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"perdure"
+	"perdure/internal/crashpoint"
 )
 
 // Statements go to the server in a pipeline: any number of them in one round trip, each with its values in
@@ -24,9 +25,12 @@ type statement struct {
 
 	row  func(*reader) error // for each row of the answer
 	done func(n int64) error // with the number of rows that it met
+	rows int                 // how many it must meet, where that is said
+	must bool
+	tag  string // what the server calls what it has done
 }
 
-func q(sql string) *statement { return &statement{sql: sql} }
+func q(sql string) *statement { return &statement{sql: sql, buf: takeBuffer()} }
 
 func (s *statement) uuid(v [16]byte) *statement {
 	s.oids, s.buf = append(s.oids, tUUID.oid), cellUUID(s.buf, v)
@@ -114,6 +118,7 @@ func (s *statement) each(row func(*reader) error) *statement {
 
 // exact makes the statement fail as stale where it does not meet n rows.
 func (s *statement) exact(n int) *statement {
+	s.must, s.rows = true, n
 	s.done = func(met int64) error {
 		if met != int64(n) {
 			return perdure.ErrStale
@@ -121,6 +126,31 @@ func (s *statement) exact(n int) *statement {
 		return nil
 	}
 	return s
+}
+
+// strictly lets the server itself fail what is exact, by a division by zero, which nothing else here can come
+// to: for what is sent before it is known.
+func (s *statement) strictly() {
+	if !s.must {
+		return
+	}
+	s.must, s.done = false, nil
+	s.sql = fmt.Sprintf("with w as (%s returning 1) select 1 / (count(*) = $%d)::int from w", s.sql, len(s.oids)+1)
+	s.int64(int64(s.rows))
+}
+
+// then calls f once the statement was answered without an error.
+func (s *statement) then(f func()) {
+	before := s.done
+	s.done = func(n int64) error {
+		if before != nil {
+			if err := before(n); err != nil {
+				return err
+			}
+		}
+		f()
+		return nil
+	}
 }
 
 // into collects the rows of a query.
@@ -181,13 +211,14 @@ var binaryFormat = []int16{1}
 // roundTrip sends the statements and takes their answers. What comes first of what fails is told, and the
 // server carries out nothing after it.
 func roundTrip(ctx context.Context, conn *pgx.Conn, list ...*statement) error {
+	crashpoint.Here(crashpoint.PostgresSend)
 	w := wireOf(conn)
 	p := conn.PgConn().StartPipeline(ctx)
 	prepares := conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
 	fresh := make([]*prepared, len(list)) // to be prepared with the statement
 	var values [][]byte
 	for i, s := range list {
-		values = s.params(values[:0])
+		values = s.params(values[:0]) // they are copied when they are sent
 		if !prepares {
 			p.SendQueryParams(s.sql, values, s.oids, binaryFormat, binaryFormat)
 			continue
@@ -214,13 +245,19 @@ func roundTrip(ctx context.Context, conn *pgx.Conn, list ...*statement) error {
 			err = s.answer(p, w, fresh[i])
 		}
 	}
+	crashpoint.Here(crashpoint.PostgresReceived)
 	if cerr := p.Close(); err == nil {
 		err = cerr
 	}
 	if err != nil {
-		w.doubt(err)
+		w.doubt(err) // and the statements may be sent again
+		return err
 	}
-	return err
+	for _, s := range list {
+		giveBuffer(s.buf)
+		s.buf = nil
+	}
+	return nil
 }
 
 // answer takes the answer to one statement.
@@ -257,6 +294,7 @@ func (s *statement) answer(p *pgconn.Pipeline, w *wire, fresh *prepared) error {
 	if err == nil {
 		err = failed
 	}
+	s.tag = tag.String()
 	if err == nil && s.done != nil {
 		err = s.done(tag.RowsAffected())
 	}

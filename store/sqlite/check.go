@@ -48,7 +48,7 @@ func checkFound(c *conn, fault func(string, ...any)) error {
 		ref := r.ref()
 		fault("%s/%d is not found by what it is", ref.Job, ref.Index)
 		return nil
-	}, `SELECT job, idx FROM step
+	}, `SELECT job, idx FROM perdure_step
 		WHERE ready IS NOT iif(phase = 2, 9 - priority, NULL)
 		OR due_at IS NOT iif(phase = 1, available_at, NULL)
 		OR open IS NOT iif(job_phase <> 0, 1, NULL)
@@ -68,7 +68,7 @@ func checkRuns(c *conn, fault func(string, ...any)) error {
 				w := readSet(r)
 				of = setOf{agent: r.text(), holder: r.text(), request: r.text()}
 				return w
-			}, `SELECT id, until_at, steps, agent, locked_by, request FROM out WHERE id = ?`, k.out)
+			}, `SELECT id, until_at, steps, agent, locked_by, request FROM perdure_out WHERE id = ?`, k.out)
 			if err != nil {
 				return err
 			}
@@ -88,7 +88,7 @@ func checkRuns(c *conn, fault func(string, ...any)) error {
 			fault("run of %s/%d: its set %d is looked at too late", st.Job, st.Index, k.out)
 		}
 		return nil
-	}, `SELECT id, out, job, idx, agent, locked_by, request, locked_until FROM step WHERE phase = 3`)
+	}, `SELECT id, out, job, idx, agent, locked_by, request, locked_until FROM perdure_step WHERE phase = 3`)
 }
 
 // checkSets: each set has a run that is out.
@@ -100,22 +100,22 @@ func checkSets(c *conn, fault func(string, ...any)) error {
 			fault("set %d of runs: none of them is out", w.id)
 		}
 		return err
-	}, `SELECT id, until_at, steps FROM out`)
+	}, `SELECT id, until_at, steps FROM perdure_out`)
 }
 
 // checkPermits: those of the limits that are defined are the rows that hold one.
 func checkPermits(c *conn, fault func(string, ...any)) error {
 	for _, q := range []struct{ what, query string }{
 		{"is not counted", `
-			SELECT l.name, s.job, s.idx FROM step s JOIN "limit" l ON l.name = 'job:' || s.type
-			WHERE s.permit = 1 AND NOT EXISTS (SELECT 1 FROM permit p WHERE p.name = l.name AND p.job = s.job AND p.idx = s.idx)
+			SELECT l.name, s.job, s.idx FROM perdure_step s JOIN perdure_limit l ON l.name = 'job:' || s.type
+			WHERE s.permit = 1 AND NOT EXISTS (SELECT 1 FROM perdure_permit p WHERE p.name = l.name AND p.job = s.job AND p.idx = s.idx)
 			UNION ALL
-			SELECT l.name, s.job, s.idx FROM step s JOIN "limit" l ON l.name = 'agent:' || s.agent
-			WHERE s.phase = 3 AND NOT EXISTS (SELECT 1 FROM permit p WHERE p.name = l.name AND p.job = s.job AND p.idx = s.idx)`},
+			SELECT l.name, s.job, s.idx FROM perdure_step s JOIN perdure_limit l ON l.name = 'agent:' || s.agent
+			WHERE s.phase = 3 AND NOT EXISTS (SELECT 1 FROM perdure_permit p WHERE p.name = l.name AND p.job = s.job AND p.idx = s.idx)`},
 		{"is counted, and holds none", `
-			SELECT p.name, p.job, p.idx FROM permit p
-			WHERE NOT EXISTS (SELECT 1 FROM "limit" l WHERE l.name = p.name) OR NOT EXISTS (
-				SELECT 1 FROM step s WHERE s.job = p.job AND s.idx = p.idx
+			SELECT p.name, p.job, p.idx FROM perdure_permit p
+			WHERE NOT EXISTS (SELECT 1 FROM perdure_limit l WHERE l.name = p.name) OR NOT EXISTS (
+				SELECT 1 FROM perdure_step s WHERE s.job = p.job AND s.idx = p.idx
 				AND (p.name = 'job:' || s.type AND s.permit = 1 OR p.name = 'agent:' || s.agent AND s.phase = 3))`},
 	} {
 		err := each(c, func(r *row) error {

@@ -46,7 +46,7 @@ func (s *Store) saveClock(c *conn) error {
 	s.clock.mu.Lock()
 	mark := s.clock.mark
 	s.clock.mu.Unlock()
-	err := c.exec(`UPDATE clock SET mark = ? WHERE one = 1 AND mark < ?`, mark.UnixMicro(), mark.UnixMicro())
+	err := c.exec(`UPDATE perdure_clock SET mark = ? WHERE one = 1 AND mark < ?`, mark.UnixMicro(), mark.UnixMicro())
 	if err == nil {
 		s.clock.mu.Lock()
 		s.clock.saved = mark // if the commit fails, the next change writes it all the same
@@ -56,7 +56,7 @@ func (s *Store) saveClock(c *conn) error {
 }
 
 func (s *Store) loadClock() error {
-	us, err := one(s.write, (*row).num, `SELECT mark FROM clock WHERE one = 1`)
+	us, err := one(s.write, (*row).num, `SELECT mark FROM perdure_clock WHERE one = 1`)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	driver "zombiezen.com/go/sqlite"
+
+	"perdure/internal/crashpoint"
 )
 
 // conn is a connection. One goroutine at a time has it.
@@ -19,8 +21,8 @@ type conn struct {
 	insertOne, insertMany, updates texts // of those who write
 }
 
-// connect opens a connection and sets it up.
-func connect(path string, pragmas ...string) (*conn, error) {
+// connect opens a connection. It changes nothing about the file.
+func connect(path string) (*conn, error) {
 	db, err := driver.OpenConn(path, driver.OpenReadWrite|driver.OpenCreate)
 	if err != nil {
 		return nil, err
@@ -28,12 +30,17 @@ func connect(path string, pragmas ...string) (*conn, error) {
 	c := &conn{db: db, stmts: map[string]*driver.Stmt{}, words: words{},
 		insertOne: textsOf(insertText(1)), insertMany: textsOf(insertText(rowsAtOnce)), updates: textsOf(updateText)}
 	db.SetBusyTimeout(busyTimeout)
+	return c, nil
+}
+
+// set sets it up.
+func (c *conn) set(pragmas ...string) error {
 	for _, p := range pragmas {
 		if err := c.once(`PRAGMA ` + p); err != nil {
-			return nil, errors.Join(err, db.Close())
+			return err
 		}
 	}
-	return c, nil
+	return nil
 }
 
 func (c *conn) close() error { return c.db.Close() }
@@ -68,6 +75,7 @@ func (c *conn) changed(query string, args ...any) (int, error) {
 
 // run takes a statement whose values are bound to its end.
 func run(s *driver.Stmt) error {
+	crashpoint.Here(crashpoint.SQLiteWrite)
 	for {
 		more, err := s.Step()
 		if err != nil {

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"bufio"
-	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,8 +9,6 @@ import (
 	"strconv"
 	"testing"
 	"time"
-
-	"perdure"
 )
 
 // crashLoop submits for ever, and says each number once its commit was answered.
@@ -22,13 +19,7 @@ func crashLoop(path string) {
 		os.Exit(1)
 	}
 	for n := uint32(1); ; n++ {
-		j := &perdure.Job{Type: "t", Phase: perdure.Waiting, Unsettled: 3}
-		binary.BigEndian.PutUint32(j.ID[:], n)
-		nj := perdure.NewJob{Job: j, Shape: []byte("{}")}
-		for i := range 3 {
-			nj.Steps = append(nj.Steps, &perdure.Step{StepRef: perdure.StepRef{Job: j.ID, Index: i}, Name: strconv.Itoa(i)})
-		}
-		if err := save(s, &perdure.Changes{NewJobs: []perdure.NewJob{nj}}); err != nil {
+		if err := save(s, numbered(n)); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
@@ -81,7 +72,7 @@ func checkKilled(t *testing.T, path string, last int) {
 	if err != nil || jobs < last || jobs > last+1 {
 		t.Fatalf("%d jobs, %v, after %d were acknowledged", jobs, err, last)
 	}
-	steps, err := one(s.write, (*row).int, `SELECT count(*) FROM step`)
+	steps, err := one(s.write, (*row).int, `SELECT count(*) FROM perdure_step`)
 	if err != nil || steps != 3*jobs {
 		t.Fatalf("%d steps of %d jobs, %v", steps, jobs, err)
 	}

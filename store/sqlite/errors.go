@@ -19,8 +19,11 @@ func (s *Store) wrap(err error) error {
 		return perdure.Refuse(perdure.CodeUnavailable, "%s cannot be read or written: %v", s.path, err)
 	case driver.ResultBusy, driver.ResultLocked:
 		return &perdure.Error{Code: perdure.CodeUnavailable, Message: fmt.Sprintf("%s is locked by another program", s.path),
-			Hint: "a tool that has it open in a transaction"}
-	case driver.ResultCorrupt, driver.ResultNotADB:
+			Hint: "a tool, or your own program, has written in a transaction that is still open: end that, and ask again"}
+	case driver.ResultNotADB:
+		return &perdure.Error{Code: perdure.CodeUnavailable, Message: fmt.Sprintf("%s is no SQLite database", s.path),
+			Hint: "name another file; if this was a store, its head is damaged: restore a backup"}
+	case driver.ResultCorrupt:
 		return s.damaged(err.Error())
 	case driver.ResultOK, driver.ResultError: // of a statement that is wrong, or not of SQLite at all
 		return err
@@ -30,7 +33,7 @@ func (s *Store) wrap(err error) error {
 
 func (s *Store) damaged(how string) error {
 	return &perdure.Error{Code: perdure.CodeUnavailable,
-		Message: fmt.Sprintf("%s is damaged, or no SQLite database: %s", s.path, how),
+		Message: fmt.Sprintf("%s is damaged: %s", s.path, how),
 		Hint:    "restore a backup, or save what can be read with: sqlite3 FILE .recover"}
 }
 

@@ -157,6 +157,11 @@ func TestCommitFailed(t *testing.T) {
 	}
 }
 
+func attend(s *Store) error {
+	_, err := s.Attend(ctx, perdure.Presence{Node: perdure.Node{ID: "n"}})
+	return err
+}
+
 func TestClosed(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	if err := s.Close(); err != nil {
@@ -164,7 +169,7 @@ func TestClosed(t *testing.T) {
 	}
 	_, read := s.Job(ctx, perdure.JobID{})
 	_, check := s.Check(ctx)
-	for _, err := range []error{save(s, big(1)), read, check, s.PutNode(ctx, perdure.Node{})} {
+	for _, err := range []error{save(s, big(1)), read, check, attend(s)} {
 		if perdure.CodeOf(err) != perdure.CodeUnavailable {
 			t.Errorf("got %v", err)
 		}

@@ -32,6 +32,13 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv("PERDURE_TEST_CRASH"); path != "" {
 		crashLoop(path)
 	}
+	if path := os.Getenv(envPower); path != "" {
+		if err := powerLoop(path); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -16,7 +16,8 @@ func (tx *tx) JobsByKey(keys []string) (map[string]perdure.Keyed, error) {
 			job := perdure.Keyed{ID: r.id()}
 			r.blob(job.Hash[:])
 			return job
-		}, `SELECT job, hash FROM step WHERE job_key = ?`, key)
+		}, `SELECT job, hash FROM perdure_step WHERE job_key = ?1 UNION ALL
+			SELECT id, hash FROM perdure_inbox WHERE key = ?1 AND key IS NOT NULL AND refusal IS NULL AND closed_at IS NULL AND hash IS NOT NULL`, key)
 		if err != nil {
 			return nil, err
 		}
@@ -30,17 +31,17 @@ func (tx *tx) JobsByKey(keys []string) (map[string]perdure.Keyed, error) {
 // JobByHash walks the unsettled jobs, newest first.
 func (tx *tx) JobByHash(typ string, hash [32]byte) (perdure.JobID, bool, error) {
 	id, err := one(tx.c, (*row).id, `
-		SELECT job FROM step INDEXED BY step_open
+		SELECT job FROM perdure_step INDEXED BY perdure_step_open
 		WHERE open = 1 AND hash = ? AND type = ? AND job_key IS NULL ORDER BY job DESC LIMIT 1`, hash[:], typ)
 	return id, !id.IsZero(), err
 }
 
 func (tx *tx) Limits() ([]perdure.Limit, error) {
-	return all(tx.c, readLimit, `SELECT name, max FROM "limit" ORDER BY name`)
+	return all(tx.c, readLimit, `SELECT name, max FROM perdure_limit ORDER BY name`)
 }
 
 func (tx *tx) Alert(id int64) (*perdure.Alert, error) {
-	found, err := all(tx.c, readAlert, `SELECT `+alertColumns+` FROM alert WHERE id = ?`, id)
+	found, err := all(tx.c, readAlert, `SELECT `+alertColumns+` FROM perdure_alert WHERE id = ?`, id)
 	if len(found) == 0 {
 		return nil, err
 	}
@@ -56,7 +57,7 @@ type candidate struct {
 func readCandidate(r *row) candidate { return candidate{r.ref(), r.int()} }
 
 func compareCandidates(a, b candidate) int {
-	return cmp.Or(cmp.Compare(a.rank, b.rank), compareRefs(a.ref, b.ref))
+	return cmp.Or(cmp.Compare(a.rank, b.rank), a.ref.Compare(b.ref))
 }
 
 // Ready walks the agent's lanes, one per type of job, and takes the best of each. Those of a full type
@@ -77,7 +78,7 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]perdure.StepRef, er
 			best, err = tx.readyPermitted(agent, typ)
 		} else {
 			best, err = all(tx.c, readCandidate, `
-				SELECT job, idx, ready FROM step WHERE agent = ? AND type = ? AND ready IS NOT NULL
+				SELECT job, idx, ready FROM perdure_step WHERE agent = ? AND type = ? AND ready IS NOT NULL
 				ORDER BY ready, job, idx LIMIT ?`, agent, typ, max)
 		}
 		if err != nil {
@@ -103,7 +104,7 @@ func (tx *tx) readyPermitted(agent, typ string) ([]candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	query := `SELECT job, idx FROM permit WHERE name = ?`
+	query := `SELECT job, idx FROM perdure_permit WHERE name = ?`
 	jobs, err := all(tx.c, (*row).ref, query, limit)
 	if !defined[limit] {
 		jobs, err = holders(tx.c, limit)
@@ -115,7 +116,7 @@ func (tx *tx) readyPermitted(agent, typ string) ([]candidate, error) {
 		}
 		var steps []candidate
 		steps, err = all(tx.c, readCandidate, `
-			SELECT s.job, s.idx, s.ready FROM step j CROSS JOIN step s
+			SELECT s.job, s.idx, s.ready FROM perdure_step j CROSS JOIN perdure_step s
 			ON s.agent = ? AND s.type = j.type AND s.ready = 9 - j.priority AND s.job = j.job
 			WHERE j.job = ? AND j.idx = 0`, agent, job.Job[:])
 		ready = append(ready, steps...)
@@ -127,9 +128,9 @@ func (tx *tx) readyPermitted(agent, typ string) ([]candidate, error) {
 func (tx *tx) lanes(agent string) ([]string, error) {
 	return all(tx.c, (*row).word, `
 		WITH RECURSIVE lane (agent, type) AS (
-			SELECT ?1, (SELECT min(type) FROM step WHERE ready IS NOT NULL AND agent = ?1)
+			SELECT ?1, (SELECT min(type) FROM perdure_step WHERE ready IS NOT NULL AND agent = ?1)
 			UNION ALL
-			SELECT agent, (SELECT min(s.type) FROM step s WHERE s.ready IS NOT NULL AND s.agent = lane.agent AND s.type > lane.type)
+			SELECT agent, (SELECT min(s.type) FROM perdure_step s WHERE s.ready IS NOT NULL AND s.agent = lane.agent AND s.type > lane.type)
 			FROM lane WHERE type IS NOT NULL
 		)
 		SELECT type FROM lane WHERE type IS NOT NULL`, agent)
@@ -137,7 +138,7 @@ func (tx *tx) lanes(agent string) ([]string, error) {
 
 func (tx *tx) Due(now time.Time, max int) ([]perdure.StepRef, error) {
 	return all(tx.c, (*row).ref, `
-		SELECT job, idx FROM step WHERE due_at <= ? ORDER BY due_at, job, idx LIMIT ?`, micros(now), atMost(max))
+		SELECT job, idx FROM perdure_step WHERE due_at <= ? ORDER BY due_at, job, idx LIMIT ?`, micros(now), atMost(max))
 }
 
 // Expired walks the sets whose time has come, until those that come after can hold nothing earlier. Sets
@@ -151,7 +152,7 @@ func (tx *tx) Expired(now time.Time, max int) ([]perdure.StepRef, error) {
 	after, more := written{until: math.MinInt64}, true
 	for more {
 		page, err := all(tx.c, readSet, `
-			SELECT id, until_at, steps FROM out WHERE (until_at, id) > (?, ?) AND until_at <= ?
+			SELECT id, until_at, steps FROM perdure_out WHERE (until_at, id) > (?, ?) AND until_at <= ?
 			ORDER BY until_at, id LIMIT ?`, after.until, after.id, now.UnixMicro(), setsAtOnce)
 		if err != nil {
 			return nil, err
@@ -199,7 +200,7 @@ func enough(late []member, max int, until int64) bool {
 
 func (tx *tx) Overdue(now time.Time, max int) ([]perdure.JobID, error) {
 	return all(tx.c, (*row).id, `
-		SELECT job FROM step WHERE look_at <= ? ORDER BY look_at, job LIMIT ?`, micros(now), atMost(max))
+		SELECT job FROM perdure_step WHERE look_at <= ? ORDER BY look_at, job LIMIT ?`, micros(now), atMost(max))
 }
 
 func (tx *tx) HeldBy(holder, agent, request string, max int) ([]perdure.StepRef, error) {
@@ -217,7 +218,7 @@ func (tx *tx) HeldBy(holder, agent, request string, max int) ([]perdure.StepRef,
 
 func (tx *tx) EmbeddedHolders() ([]string, error) {
 	return all(tx.c, (*row).text,
-		`SELECT DISTINCT locked_by FROM out WHERE locked_by >= '@' AND locked_by < 'A' ORDER BY locked_by`)
+		`SELECT DISTINCT locked_by FROM perdure_out WHERE locked_by >= '@' AND locked_by < 'A' ORDER BY locked_by`)
 }
 
 // atMost is a LIMIT, of which a negative one would be none.

@@ -42,18 +42,18 @@ func (tx *tx) putShape(n *perdure.NewJob) error {
 		tx.shapes = map[perdure.ShapeID]bool{}
 	}
 	tx.shapes[id] = true
-	return tx.exec(`INSERT INTO shape (id, text) VALUES (?, ?) ON CONFLICT DO NOTHING`, id[:], textOf(n.Shape))
+	return tx.exec(`INSERT INTO perdure_shape (id, text) VALUES (?, ?) ON CONFLICT DO NOTHING`, id[:], textOf(n.Shape))
 }
 
 // insertRest stores what of a job is not on its row.
 func (tx *tx) insertRest(j *perdure.Job) error {
 	if apart(j) {
-		if err := tx.exec(`INSERT INTO payload (job, idx, input) VALUES (?, -1, ?)`, j.ID[:], textOf(j.Input)); err != nil {
+		if err := tx.exec(`INSERT INTO perdure_payload (job, idx, input) VALUES (?, -1, ?)`, j.ID[:], textOf(j.Input)); err != nil {
 			return err
 		}
 	}
 	for name, value := range j.Labels {
-		if err := tx.exec(`INSERT INTO label (name, value, job) VALUES (?,?,?)`, name, value, j.ID[:]); err != nil {
+		if err := tx.exec(`INSERT INTO perdure_label (name, value, job) VALUES (?,?,?)`, name, value, j.ID[:]); err != nil {
 			return err
 		}
 	}
@@ -172,6 +172,6 @@ func insertText(rows int) func(columns) string {
 	return func(c columns) string {
 		names := `job, idx, name, type, priority` + c.list()
 		place := `(` + places(strings.Count(names, ",")+1) + `)`
-		return `INSERT INTO step (` + names + `) VALUES ` + strings.Repeat(place+`,`, rows-1) + place
+		return `INSERT INTO perdure_step (` + names + `) VALUES ` + strings.Repeat(place+`,`, rows-1) + place
 	}
 }

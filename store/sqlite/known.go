@@ -1,17 +1,13 @@
 package sqlite
 
-import (
-	"bytes"
-
-	"perdure"
-)
+import "perdure"
 
 // known is what the one process that has the file need not look up: no more than a saving, put together again
 // where it is lost. A transaction takes from it and gives back when it is committed; one that is not leaves it
 // poorer, never wrong.
 type known struct {
 	version int64                        // of the file, when this was so
-	rows    map[perdure.JobID]*kept      // first rows of jobs that are under way
+	rows    map[perdure.StepRef]*kept    // of jobs that are under way
 	newest  perdure.JobID                // the latest id of a job
 	lastOut int64                        // the latest number of a set
 	left    map[int64]int                // runs that are left in a set
@@ -32,11 +28,11 @@ func (s *Store) know(c *conn) error {
 	if err != nil || version == s.version && s.rows != nil {
 		return err
 	}
-	k := known{version: version, rows: map[perdure.JobID]*kept{}, left: map[int64]int{}, shapes: map[perdure.ShapeID]struct{}{}}
-	if k.newest, err = one(c, (*row).id, `SELECT max(job) FROM step`); err != nil {
+	k := known{version: version, rows: map[perdure.StepRef]*kept{}, left: map[int64]int{}, shapes: map[perdure.ShapeID]struct{}{}}
+	if k.newest, err = one(c, (*row).id, `SELECT max(job) FROM perdure_step`); err != nil {
 		return err
 	}
-	if k.lastOut, err = one(c, (*row).num, `SELECT max(id) FROM out`); err != nil {
+	if k.lastOut, err = one(c, (*row).num, `SELECT max(id) FROM perdure_out`); err != nil {
 		return err
 	}
 	s.known = k
@@ -62,11 +58,11 @@ func (s *Store) expect(write func() error) error {
 // versionOf changes where another connection than this one has written.
 func versionOf(c *conn) (int64, error) { return one(c, (*row).num, `PRAGMA data_version`) }
 
-// take gives a job's first row to the transaction, which may change it; nil if it is not known.
-func (k *known) take(id perdure.JobID) *kept {
-	row := k.rows[id]
+// take gives a row to the transaction, which may change it; nil if it is not known.
+func (k *known) take(ref perdure.StepRef) *kept {
+	row := k.rows[ref]
 	if row != nil {
-		delete(k.rows, id)
+		delete(k.rows, ref)
 	}
 	return row
 }
@@ -75,14 +71,15 @@ func (k *known) take(id perdure.JobID) *kept {
 func (tx *tx) remember() {
 	k := &tx.store.known
 	for ref, row := range tx.rows {
-		if ref.Index != 0 || row.job == nil {
-			continue
-		}
-		if bytes.Compare(k.newest[:], ref.Job[:]) < 0 {
+		if ref.Job.Compare(k.newest) > 0 {
 			k.newest = ref.Job
 		}
-		if row.job.Permit { // from the first run until it rests
-			k.rows[ref.Job] = row
+		underWay := row.step.Phase == perdure.Ready || row.step.Phase == perdure.Running
+		if row.job != nil {
+			underWay = row.job.Permit // from the first run until it rests
+		}
+		if underWay {
+			k.rows[ref] = row
 		}
 	}
 	shrink(k.rows, maxRows)

@@ -70,7 +70,7 @@ func TestKnownIsForgotten(t *testing.T) {
 	if err := save(s, &perdure.Changes{NewJobs: []perdure.NewJob{runsOf(1, 2, "h")}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.PutNode(ctx, perdure.Node{ID: "n", SeenAt: noon}); err != nil {
+	if err := attend(s); err != nil {
 		t.Fatal(err)
 	}
 	first(t, s, 2)
@@ -82,7 +82,7 @@ func TestKnownIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tool.close()
-	if err := tool.once(`UPDATE step SET failures = 5`); err != nil {
+	if err := tool.once(`UPDATE perdure_step SET failures = 5`); err != nil {
 		t.Fatal(err)
 	}
 	if st := first(t, s, 1); st.Failures != 5 {

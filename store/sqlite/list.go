@@ -22,13 +22,13 @@ func (s *Store) ListJobs(ctx context.Context, f perdure.JobFilter) (jobs []*perd
 }
 
 func listJobs(f perdure.JobFilter) (string, []any) {
-	q := filter{from: "step j", id: "j.job"}
+	q := filter{from: "perdure_step j", id: "j.job"}
 	for i, name := range slices.Sorted(maps.Keys(f.Labels)) {
 		if i == 0 { // leads the walk; the rest are looked up
-			q.from, q.id = "label CROSS JOIN step j ON j.job = label.job", "label.job"
-			q.and(`label.name = ? AND label.value = ?`, name, f.Labels[name])
+			q.from, q.id = "perdure_label CROSS JOIN perdure_step j ON j.job = perdure_label.job", "perdure_label.job"
+			q.and(`perdure_label.name = ? AND perdure_label.value = ?`, name, f.Labels[name])
 		} else {
-			q.and(`EXISTS (SELECT 1 FROM label l WHERE l.name = ? AND l.value = ? AND l.job = j.job)`, name, f.Labels[name])
+			q.and(`EXISTS (SELECT 1 FROM perdure_label l WHERE l.name = ? AND l.value = ? AND l.job = j.job)`, name, f.Labels[name])
 		}
 	}
 	q.and(`j.idx = 0`)

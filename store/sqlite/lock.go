@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"maps"
@@ -20,7 +19,7 @@ func (tx *tx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids = unique(ids, compareIDs)
+	ids = unique(ids, perdure.JobID.Compare)
 	jobs := make([]*perdure.Job, 0, len(ids))
 	var copies slab[perdure.Job]
 	for _, id := range ids {
@@ -44,7 +43,7 @@ func (tx *tx) LockLimits(names []string) ([]perdure.Limit, error) {
 	var limits []perdure.Limit
 	for _, name := range unique(names, cmp.Compare[string]) {
 		found, err := all(tx.c, func(r *row) perdure.Limit { return perdure.Limit{Name: r.text(), Max: r.int(), Used: r.int()} }, `
-			SELECT name, max, (SELECT count(*) FROM permit p WHERE p.name = l.name) FROM "limit" l WHERE name = ?`, name)
+			SELECT name, max, (SELECT count(*) FROM perdure_permit p WHERE p.name = l.name) FROM perdure_limit l WHERE name = ?`, name)
 		if err != nil {
 			return nil, err
 		}
@@ -62,7 +61,7 @@ func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	refs = unique(refs, compareRefs)
+	refs = unique(refs, perdure.StepRef.Compare)
 	steps := make([]*perdure.Step, 0, len(refs))
 	var copies slab[perdure.Step]
 	for _, ref := range refs {
@@ -91,17 +90,18 @@ func (tx *tx) StepsOf(job perdure.JobID) ([]*perdure.Step, error) {
 		if there := tx.rows[ref]; there != nil {
 			k = there
 		} else if ref.Index > 0 { // the first has more to it
+			tx.store.take(ref) // or it would be known as it was, once this transaction has changed it
 			tx.rows[ref] = k
 		}
 		st := k.step
 		return &st
-	}, `SELECT `+stepSelect+` FROM step WHERE job = ? ORDER BY idx`, job[:])
+	}, `SELECT `+stepSelect+` FROM perdure_step WHERE job = ? ORDER BY idx`, job[:])
 	return steps, err
 }
 
 var (
-	selectFirst = `SELECT ` + bothSelect + ` FROM step WHERE job = ? AND idx = 0`
-	selectOther = `SELECT ` + stepSelect + ` FROM step WHERE job = ? AND idx = ?`
+	selectFirst = `SELECT ` + bothSelect + ` FROM perdure_step WHERE job = ? AND idx = 0`
+	selectOther = `SELECT ` + stepSelect + ` FROM perdure_step WHERE job = ? AND idx = ?`
 )
 
 // load is the row as it stands; nil if it is not there.
@@ -109,14 +109,12 @@ func (tx *tx) load(s *driver.Stmt, ref perdure.StepRef) (*kept, error) {
 	if k := tx.rows[ref]; k != nil {
 		return k, nil
 	}
-	if ref.Index == 0 {
-		if k := tx.store.take(ref.Job); k != nil {
-			tx.rows[ref] = k
-			return k, nil
-		}
-		if compareIDs(ref.Job, tx.store.newest) > 0 { // it is about to be submitted, as a rule
-			return nil, nil
-		}
+	if k := tx.store.take(ref); k != nil {
+		tx.rows[ref] = k
+		return k, nil
+	}
+	if ref.Index == 0 && ref.Job.Compare(tx.store.newest) > 0 { // it is about to be submitted, as a rule
+		return nil, nil
 	}
 	s.BindBytes(1, ref.Job[:])
 	if ref.Index != 0 {
@@ -154,9 +152,9 @@ func (tx *tx) row(ref perdure.StepRef) (*kept, error) {
 
 func (tx *tx) Payloads(refs []perdure.StepRef) ([]perdure.Payload, error) {
 	var payloads []perdure.Payload
-	for _, ref := range unique(refs, compareRefs) {
+	for _, ref := range unique(refs, perdure.StepRef.Compare) {
 		found, err := all(tx.c, readPayload, `
-			SELECT job, idx, input, output FROM payload
+			SELECT job, idx, input, output FROM perdure_payload
 			WHERE job = ? AND idx = ? AND (input IS NOT NULL OR output IS NOT NULL)`, ref.Job[:], ref.Index)
 		if err != nil {
 			return nil, err
@@ -180,7 +178,7 @@ func (tx *tx) Inputs(ids []perdure.JobID) (map[perdure.JobID]json.RawMessage, er
 	return found, nil
 }
 
-const selectInput = `SELECT coalesce(input, (SELECT input FROM payload p WHERE p.job = s.job AND p.idx = -1)) FROM step s WHERE job = ? AND idx = 0`
+const selectInput = `SELECT coalesce(input, (SELECT input FROM perdure_payload p WHERE p.job = s.job AND p.idx = -1)) FROM perdure_step s WHERE job = ? AND idx = 0`
 
 func (tx *tx) Shapes(ids []perdure.ShapeID) (map[perdure.ShapeID][]byte, error) {
 	found := map[perdure.ShapeID][]byte{}
@@ -196,7 +194,7 @@ func (tx *tx) Shapes(ids []perdure.ShapeID) (map[perdure.ShapeID][]byte, error) 
 	return found, nil
 }
 
-const selectShape = `SELECT text FROM shape WHERE id = ?`
+const selectShape = `SELECT text FROM perdure_shape WHERE id = ?`
 
 // slab gives out values that are made some at a time, and more from time to time.
 type slab[T any] struct {
@@ -224,10 +222,4 @@ func unique[T comparable](of []T, compare func(a, b T) int) []T {
 		}
 	}
 	return of
-}
-
-func compareIDs(a, b perdure.JobID) int { return bytes.Compare(a[:], b[:]) }
-
-func compareRefs(a, b perdure.StepRef) int {
-	return cmp.Or(compareIDs(a.Job, b.Job), cmp.Compare(a.Index, b.Index))
 }

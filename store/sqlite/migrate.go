@@ -4,11 +4,13 @@ import (
 	"embed"
 	"fmt"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"perdure"
+	"perdure/internal/crashpoint"
 )
 
 //go:embed migrations/*.sql
@@ -19,6 +21,16 @@ type migration struct {
 	version int
 	name    string
 	sql     string
+}
+
+var viewName = regexp.MustCompile(`(?m)^CREATE VIEW ` + prefix + `(\w+)`)
+
+// views are those that it makes, without the prefix.
+func (m *migration) views() (names []string) {
+	for _, found := range viewName.FindAllStringSubmatch(m.sql, -1) {
+		names = append(names, found[1])
+	}
+	return names
 }
 
 func allMigrations() ([]migration, error) {
@@ -59,19 +71,21 @@ func migrate(c *conn, now time.Time) error {
 			Hint:    "it was used by a newer perdure: use that one"}
 	}
 	for _, m := range steps[version:] {
+		crashpoint.Here(crashpoint.SQLiteMigrate)
 		if err := m.apply(c, now); err != nil {
 			return fmt.Errorf("migration %s: %w", m.name, err)
 		}
+		crashpoint.Here(crashpoint.SQLiteMigrated)
 	}
 	return nil
 }
 
 func schemaVersion(c *conn) (int, error) {
-	there, err := one(c, (*row).flag, `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'migration'`)
+	there, err := one(c, (*row).flag, `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'perdure_migration'`)
 	if err != nil || !there {
 		return 0, err
 	}
-	return one(c, (*row).int, `SELECT coalesce(max(version), 0) FROM migration`)
+	return one(c, (*row).int, `SELECT coalesce(max(version), 0) FROM perdure_migration`)
 }
 
 func (m *migration) apply(c *conn, now time.Time) (err error) {
@@ -83,15 +97,42 @@ func (m *migration) apply(c *conn, now time.Time) (err error) {
 			rollback(c)
 		}
 	}()
-	if err := c.once(`CREATE TABLE IF NOT EXISTS migration (
+	if err := c.once(`CREATE TABLE IF NOT EXISTS perdure_migration (
 		version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL) STRICT`); err != nil {
+		return err
+	}
+	named := plain
+	if m.version == 1 {
+		named = alone // before there is anything of ours
+	}
+	short, err := named(c)
+	if err != nil {
 		return err
 	}
 	if err := c.once(m.sql); err != nil {
 		return err
 	}
-	if err := c.exec(`INSERT INTO migration VALUES (?, ?, ?)`, m.version, m.name, now.Format(time.RFC3339Nano)); err != nil {
+	if short {
+		if err := m.nameViews(c); err != nil {
+			return err
+		}
+	}
+	if err := c.exec(`INSERT INTO perdure_migration VALUES (?, ?, ?)`, m.version, m.name, now.Format(time.RFC3339Nano)); err != nil {
 		return err
 	}
 	return c.exec(`COMMIT`)
+}
+
+// nameViews gives the views their plain names. One that somebody has taken meanwhile is theirs.
+func (m *migration) nameViews(c *conn) error {
+	for _, name := range m.views() {
+		taken, err := one(c, (*row).flag, `SELECT count(*) FROM sqlite_schema WHERE name = ? COLLATE NOCASE`, name)
+		if err == nil && !taken {
+			err = c.once(plainView(name))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

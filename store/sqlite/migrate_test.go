@@ -12,7 +12,7 @@ import (
 func TestNewerSchema(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	s := open(t, path)
-	if err := s.write.once(`INSERT INTO migration VALUES (99, '0099_later', '')`); err != nil {
+	if err := s.write.once(`INSERT INTO perdure_migration VALUES (99, '0099_later', '')`); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -27,11 +27,15 @@ func TestNewerSchema(t *testing.T) {
 // A migration that is broken off leaves nothing, and is begun again.
 func TestMigrationBrokenOff(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
-	m := migration{version: 2, name: "0002_bad", sql: `CREATE TABLE more (x INTEGER); CREATE TABLE step (x INTEGER);`}
+	last, err := schemaVersion(s.write)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := migration{version: last + 1, name: "bad", sql: `CREATE TABLE more (x INTEGER); CREATE TABLE perdure_step (x INTEGER);`}
 	if err := m.apply(s.write, s.clock.now()); err == nil {
 		t.Fatal("it was taken")
 	}
-	if v, err := schemaVersion(s.write); v != 1 || err != nil {
+	if v, err := schemaVersion(s.write); v != last || err != nil {
 		t.Errorf("version %d, %v", v, err)
 	}
 	m.sql = `CREATE TABLE more (x INTEGER)`

@@ -112,7 +112,7 @@ func (s *sets) note(out int64, left int) {
 func (tx *tx) saveSets() error {
 	s := &tx.sets
 	for _, m := range s.made {
-		if err := tx.exec(`INSERT INTO out (id, until_at, agent, locked_by, request, steps) VALUES (?, ?, ?, ?, ?, ?)`,
+		if err := tx.exec(`INSERT INTO perdure_out (id, until_at, agent, locked_by, request, steps) VALUES (?, ?, ?, ?, ?, ?)`,
 			m.id, m.until, m.agent, m.holder, m.request, m.steps); err != nil {
 			return err
 		}
@@ -129,7 +129,7 @@ func (tx *tx) saveSets() error {
 			s.left[id] = len(left)
 		}
 		if s.left[id] == 0 {
-			if err := tx.exec(`DELETE FROM out WHERE id = ?`, id); err != nil {
+			if err := tx.exec(`DELETE FROM perdure_out WHERE id = ?`, id); err != nil {
 				return err
 			}
 		}
@@ -159,7 +159,7 @@ func readSet(r *row) written { return written{id: r.num(), until: r.num(), steps
 
 // members are the runs that are out, of the sets that fit.
 func members(c *conn, where string, args ...any) ([]member, error) {
-	found, err := all(c, readSet, `SELECT id, until_at, steps FROM out `+where, args...)
+	found, err := all(c, readSet, `SELECT id, until_at, steps FROM perdure_out `+where, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (w *written) members(c *conn, to []member) ([]member, error) {
 // member is the i-th run; nil where it is not out any more, or not of this set.
 func (w *written) member(c *conn, i int) (*member, error) {
 	found, err := all(c, func(r *row) member { return member{r.ref(), r.time()} },
-		`SELECT job, idx, locked_until FROM step WHERE id = ? AND phase = 3 AND out = ?`,
+		`SELECT job, idx, locked_until FROM perdure_step WHERE id = ? AND phase = 3 AND out = ?`,
 		w.step(i), w.id)
 	if len(found) == 0 {
 		return nil, err
@@ -224,13 +224,13 @@ func (w *written) earliest(runs []member) (moved bool) {
 func (tx *tx) retime(w written) error {
 	tx.sets.note(w.id, w.left)
 	if w.left == 0 {
-		return tx.exec(`DELETE FROM out WHERE id = ?`, w.id)
+		return tx.exec(`DELETE FROM perdure_out WHERE id = ?`, w.id)
 	}
-	return tx.exec(`UPDATE out SET until_at = ? WHERE id = ?`, w.until, w.id)
+	return tx.exec(`UPDATE perdure_out SET until_at = ? WHERE id = ?`, w.until, w.id)
 }
 
 func compareMembers(a, b member) int {
-	return cmp.Or(a.until.Compare(b.until), compareRefs(a.ref, b.ref))
+	return cmp.Or(a.until.Compare(b.until), a.ref.Compare(b.ref))
 }
 
 func refsOf(runs []member) []perdure.StepRef {
@@ -238,7 +238,7 @@ func refsOf(runs []member) []perdure.StepRef {
 	for i := range runs {
 		refs[i] = runs[i].ref
 	}
-	slices.SortFunc(refs, compareRefs)
+	slices.SortFunc(refs, perdure.StepRef.Compare)
 	return refs
 }
 
@@ -251,7 +251,7 @@ func nextExpiry(c *conn, before time.Time) (next time.Time, err error) {
 	read := 0
 	for after := (written{until: math.MinInt64}); ; {
 		found, err := all(c, readSet, `
-			SELECT id, until_at, steps FROM out WHERE (until_at, id) > (?, ?) ORDER BY until_at, id LIMIT 1`, after.until, after.id)
+			SELECT id, until_at, steps FROM perdure_out WHERE (until_at, id) > (?, ?) ORDER BY until_at, id LIMIT 1`, after.until, after.id)
 		if err != nil || len(found) == 0 {
 			return next, err
 		}

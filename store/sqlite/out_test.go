@@ -52,7 +52,7 @@ func settle(st *perdure.Step) { st.Phase = perdure.Settled }
 func outs(t *testing.T, s *Store) []string {
 	t.Helper()
 	got, err := all(s.write, func(r *row) string { return fmt.Sprint(r.num(), " ", r.text(), " ", r.num()) },
-		`SELECT (until_at - ?) / 1000000, locked_by, length(steps) / 8 FROM out ORDER BY until_at, locked_by`, noon.UnixMicro())
+		`SELECT (until_at - ?) / 1000000, locked_by, length(steps) / 8 FROM perdure_out ORDER BY until_at, locked_by`, noon.UnixMicro())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,26 +135,26 @@ func TestCheckFinds(t *testing.T) {
 		t.Fatalf("%v, %v", faults, err)
 	}
 	for sql, want := range map[string]string{
-		`DELETE FROM out`: "is not there",
-		`UPDATE out SET steps = substr(steps, 1, 8)`:             "is not in its set",
-		`UPDATE out SET locked_by = 'else'`:                      "is of a else",
-		`UPDATE out SET until_at = until_at + 1`:                 "too late",
-		`UPDATE step SET phase = 4 WHERE phase = 3`:              "none of them is out",
-		`UPDATE step SET out = 99 WHERE phase = 3`:               "set 99 is not there",
-		`DELETE FROM permit WHERE name = 'agent:a'`:              "permit of agent:a",
-		`DELETE FROM permit WHERE name = 'job:t'`:                "is not counted",
-		`INSERT INTO permit VALUES ('agent:b', zeroblob(16), 0)`: "holds none",
-		`INSERT INTO permit VALUES ('agent:c', zeroblob(16), 0)`: "permit of agent:c",
-		`DELETE FROM "limit" WHERE name = 'job:t'`:               "holds none",
-		`UPDATE step SET ready = NULL WHERE phase = 2`:           "not found by what it is",
-		`UPDATE step SET ready = 3 WHERE phase = 3`:              "not found by what it is",
-		`UPDATE step SET open = NULL WHERE idx = 0`:              "not found by what it is",
-		`UPDATE step SET look_at = 1 WHERE idx = 0`:              "not found by what it is",
-		`UPDATE step SET due_at = 1 WHERE idx = 0`:               "not found by what it is",
-		`UPDATE step SET permit = NULL WHERE permit = 1`:         "holds none",
-		`UPDATE step SET phase = 3 WHERE phase = 2`:              "set 0 is not there",
-		`UPDATE step SET agent = 'b' WHERE phase = 3`:            "permit of agent:b",
-		`UPDATE step SET locked_until = 1 WHERE phase = 3`:       "too late",
+		`DELETE FROM perdure_out`:                                        "is not there",
+		`UPDATE perdure_out SET steps = substr(steps, 1, 8)`:             "is not in its set",
+		`UPDATE perdure_out SET locked_by = 'else'`:                      "is of a else",
+		`UPDATE perdure_out SET until_at = until_at + 1`:                 "too late",
+		`UPDATE perdure_step SET phase = 4 WHERE phase = 3`:              "none of them is out",
+		`UPDATE perdure_step SET out = 99 WHERE phase = 3`:               "set 99 is not there",
+		`DELETE FROM perdure_permit WHERE name = 'agent:a'`:              "permit of agent:a",
+		`DELETE FROM perdure_permit WHERE name = 'job:t'`:                "is not counted",
+		`INSERT INTO perdure_permit VALUES ('agent:b', zeroblob(16), 0)`: "holds none",
+		`INSERT INTO perdure_permit VALUES ('agent:c', zeroblob(16), 0)`: "permit of agent:c",
+		`DELETE FROM perdure_limit WHERE name = 'job:t'`:                 "holds none",
+		`UPDATE perdure_step SET ready = NULL WHERE phase = 2`:           "not found by what it is",
+		`UPDATE perdure_step SET ready = 3 WHERE phase = 3`:              "not found by what it is",
+		`UPDATE perdure_step SET open = NULL WHERE idx = 0`:              "not found by what it is",
+		`UPDATE perdure_step SET look_at = 1 WHERE idx = 0`:              "not found by what it is",
+		`UPDATE perdure_step SET due_at = 1 WHERE idx = 0`:               "not found by what it is",
+		`UPDATE perdure_step SET permit = NULL WHERE permit = 1`:         "holds none",
+		`UPDATE perdure_step SET phase = 3 WHERE phase = 2`:              "set 0 is not there",
+		`UPDATE perdure_step SET agent = 'b' WHERE phase = 3`:            "permit of agent:b",
+		`UPDATE perdure_step SET locked_until = 1 WHERE phase = 3`:       "too late",
 	} {
 		if err := errors.Join(begin(s.write), s.write.once(sql)); err != nil {
 			t.Fatal(err)

@@ -10,7 +10,7 @@ func (tx *tx) limits() (map[string]bool, error) {
 	if tx.defined != nil {
 		return tx.defined, nil
 	}
-	names, err := all(tx.c, (*row).text, `SELECT name FROM "limit"`)
+	names, err := all(tx.c, (*row).text, `SELECT name FROM perdure_limit`)
 	if err != nil {
 		return nil, err
 	}
@@ -56,12 +56,12 @@ func holds(s *perdure.Step, j *perdure.Job) (h holding) {
 
 func (tx *tx) movePermit(ref perdure.StepRef, from, to string) error {
 	if tx.defined[from] {
-		if err := tx.exec(`DELETE FROM permit WHERE name = ? AND job = ? AND idx = ?`, from, ref.Job[:], ref.Index); err != nil {
+		if err := tx.exec(`DELETE FROM perdure_permit WHERE name = ? AND job = ? AND idx = ?`, from, ref.Job[:], ref.Index); err != nil {
 			return err
 		}
 	}
 	if tx.defined[to] {
-		return tx.exec(`INSERT OR IGNORE INTO permit (name, job, idx) VALUES (?, ?, ?)`, to, ref.Job[:], ref.Index)
+		return tx.exec(`INSERT OR IGNORE INTO perdure_permit (name, job, idx) VALUES (?, ?, ?)`, to, ref.Job[:], ref.Index)
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func (tx *tx) fillPermits(name string) error {
 	holders, err := holders(tx.c, name)
 	for _, ref := range holders {
 		if err == nil {
-			err = tx.exec(`INSERT OR IGNORE INTO permit (name, job, idx) VALUES (?, ?, ?)`, name, ref.Job[:], ref.Index)
+			err = tx.exec(`INSERT OR IGNORE INTO perdure_permit (name, job, idx) VALUES (?, ?, ?)`, name, ref.Job[:], ref.Index)
 		}
 	}
 	return err
@@ -83,7 +83,7 @@ func holders(c *conn, limit string) ([]perdure.StepRef, error) {
 	switch kind, of, _ := perdure.SplitLimit(limit); kind {
 	case "job":
 		return all(c, (*row).ref, `
-			SELECT job, 0 FROM step INDEXED BY step_open WHERE open = 1 AND permit = 1 AND type = ? ORDER BY job`, of)
+			SELECT job, 0 FROM perdure_step INDEXED BY perdure_step_open WHERE open = 1 AND permit = 1 AND type = ? ORDER BY job`, of)
 	case "agent":
 		found, err := members(c, `WHERE agent = ?`, of)
 		return refsOf(found), err

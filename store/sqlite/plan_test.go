@@ -13,13 +13,14 @@ import (
 )
 
 // scans are the ways of finding rows that look at more than they have to.
-var scans = regexp.MustCompile(`SCAN (step|shape|payload|label|alert|entry|out|permit|s|j|p)\b`)
+var scans = regexp.MustCompile(`SCAN (perdure_(step|shape|payload|label|alert|entry|out|permit|inbox)|s|j|p)\b`)
 
 // allowed are whole walks along an index that holds only what is meant, ended by a LIMIT.
 var allowed = []string{
-	"SCAN out", // by agent, when a limit is defined: as many rows as there were claims
-	"SCAN alert USING INDEX alert_open",
-	"SCAN alert", // by id, from the newest
+	"SCAN perdure_out", // by agent, when a limit is defined: as many rows as there were claims
+	"SCAN perdure_alert USING INDEX perdure_alert_open",
+	"SCAN perdure_inbox USING INDEX perdure_inbox_waiting", // what lies there, oldest first
+	"SCAN perdure_alert", // by id, from the newest
 }
 
 // Every statement that the contract makes the store run finds its rows through an index. They are
@@ -63,13 +64,13 @@ func TestListPlans(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	parked := perdure.Parked
 	for want, f := range map[string]perdure.JobFilter{
-		"SCAN j USING INDEX step_job":              {},
-		"USING INDEX step_type":                    {Type: "order"},
-		"USING INDEX step_key":                     {Key: "k"},
-		"USING INDEX step_open":                    {Phase: &parked},
-		"label USING PRIMARY KEY (name=? AND valu": {Labels: map[string]string{"a": "b", "c": "d"}},
-		"j USING INDEX step_job (job>?)":           {After: perdure.JobID{1}, Ascending: true},
-		"j USING INDEX step_job (job<?)":           {Before: perdure.JobID{1}},
+		"SCAN j USING INDEX perdure_step_job":              {},
+		"USING INDEX perdure_step_type":                    {Type: "order"},
+		"USING INDEX perdure_step_key":                     {Key: "k"},
+		"USING INDEX perdure_step_open":                    {Phase: &parked},
+		"perdure_label USING PRIMARY KEY (name=? AND valu": {Labels: map[string]string{"a": "b", "c": "d"}},
+		"j USING INDEX perdure_step_job (job>?)":           {After: perdure.JobID{1}, Ascending: true},
+		"j USING INDEX perdure_step_job (job<?)":           {Before: perdure.JobID{1}},
 	} {
 		query, _ := listJobs(f)
 		plan := s.plan(t, query)

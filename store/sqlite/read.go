@@ -45,7 +45,7 @@ func viewOne[T any](ctx context.Context, s *Store, read func(*row) T, query stri
 }
 
 func (s *Store) Job(ctx context.Context, id perdure.JobID) (*perdure.Job, error) {
-	return viewOne(ctx, s, readJob, `SELECT `+jobSelect+` FROM step j WHERE job = ? AND idx = 0`, id[:])
+	return viewOne(ctx, s, readJob, `SELECT `+jobSelect+` FROM perdure_step j WHERE job = ? AND idx = 0`, id[:])
 }
 
 func (s *Store) Shape(ctx context.Context, id perdure.ShapeID) ([]byte, error) {
@@ -57,12 +57,13 @@ func (s *Store) Input(ctx context.Context, id perdure.JobID) (json.RawMessage, e
 }
 
 func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.JobID, error) {
-	ids, err := view(ctx, s, (*row).id, `SELECT job FROM step WHERE job_key = ?`, ref)
+	ids, err := view(ctx, s, (*row).id, `SELECT job FROM perdure_step WHERE job_key = ?1 UNION ALL
+		SELECT id FROM perdure_inbox WHERE key = ?1 AND key IS NOT NULL AND refusal IS NULL AND closed_at IS NULL LIMIT 1`, ref)
 	if err != nil {
 		return nil, err
 	}
 	if from, to, ok := idsFrom(ref); ok {
-		started, err := view(ctx, s, (*row).id, `SELECT job FROM step WHERE job BETWEEN ? AND ? AND idx = 0 ORDER BY job LIMIT ?`, from[:], to[:], atMost(max))
+		started, err := view(ctx, s, (*row).id, `SELECT job FROM perdure_step WHERE job BETWEEN ? AND ? AND idx = 0 ORDER BY job LIMIT ?`, from[:], to[:], atMost(max))
 		if err != nil {
 			return nil, err
 		}
@@ -87,7 +88,7 @@ func idsFrom(ref string) (from, to perdure.JobID, ok bool) {
 }
 
 func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) ([]*perdure.Step, error) {
-	query, args := `SELECT `+stepSelect+` FROM step WHERE job = ?`, []any{job[:]}
+	query, args := `SELECT `+stepSelect+` FROM perdure_step WHERE job = ?`, []any{job[:]}
 	if !since.IsZero() {
 		query, args = query+` AND updated_at >= ?`, append(args, micros(since))
 	}
@@ -100,12 +101,12 @@ func (s *Store) Payloads(ctx context.Context, job perdure.JobID, maxBytes int) (
 		SELECT job, idx, input, output FROM (
 			SELECT job, idx, input, output, sum(coalesce(octet_length(input), 0) + coalesce(octet_length(output), 0))
 				OVER (ORDER BY idx) - coalesce(octet_length(input), 0) - coalesce(octet_length(output), 0) AS before
-			FROM payload WHERE job = ? AND idx >= 0 AND (input IS NOT NULL OR output IS NOT NULL)
+			FROM perdure_payload WHERE job = ? AND idx >= 0 AND (input IS NOT NULL OR output IS NOT NULL)
 		) WHERE before < ? ORDER BY idx`, job[:], maxBytes)
 }
 
 func (s *Store) Alerts(ctx context.Context, f perdure.AlertFilter) ([]perdure.Alert, error) {
-	q := filter{from: "alert"}
+	q := filter{from: "perdure_alert"}
 	if !f.Job.IsZero() {
 		q.and(`job = ?`, f.Job[:])
 	}
@@ -121,7 +122,7 @@ func (s *Store) Alerts(ctx context.Context, f perdure.AlertFilter) ([]perdure.Al
 
 func (s *Store) History(ctx context.Context, job perdure.JobID, max int) ([]perdure.Entry, error) {
 	entries, err := view(ctx, s, readEntry, `
-		SELECT job, step, run, at, event, author, detail FROM entry WHERE job = ? ORDER BY id DESC LIMIT ?`, job[:], atMost(max))
+		SELECT job, step, run, at, event, author, detail FROM perdure_entry WHERE job = ? ORDER BY id DESC LIMIT ?`, job[:], atMost(max))
 	slices.Reverse(entries)
 	return entries, err
 }
@@ -129,14 +130,14 @@ func (s *Store) History(ctx context.Context, job perdure.JobID, max int) ([]perd
 // LimitUse counts the permits of a limit that is defined; of any other, who would hold one.
 func (s *Store) LimitUse(ctx context.Context, name string, max int) (used int, named []perdure.LimitHolder, err error) {
 	err = s.with(ctx, func(c *conn) error {
-		defined, err := one(c, (*row).flag, `SELECT count(*) FROM "limit" WHERE name = ?`, name)
+		defined, err := one(c, (*row).flag, `SELECT count(*) FROM perdure_limit WHERE name = ?`, name)
 		if err != nil {
 			return err
 		}
 		var found []perdure.StepRef
 		if defined {
-			if used, err = one(c, (*row).int, `SELECT count(*) FROM permit WHERE name = ?`, name); err == nil {
-				found, err = all(c, (*row).ref, `SELECT job, idx FROM permit WHERE name = ? ORDER BY job, idx LIMIT ?`, name, atMost(max))
+			if used, err = one(c, (*row).int, `SELECT count(*) FROM perdure_permit WHERE name = ?`, name); err == nil {
+				found, err = all(c, (*row).ref, `SELECT job, idx FROM perdure_permit WHERE name = ? ORDER BY job, idx LIMIT ?`, name, atMost(max))
 			}
 		} else {
 			found, err = holders(c, name)
@@ -161,7 +162,7 @@ func nameHolders(c *conn, kind string, refs []perdure.StepRef) ([]perdure.LimitH
 		}
 		found, err := all(c, func(r *row) perdure.LimitHolder {
 			return perdure.LimitHolder{Job: ref.Job, Step: r.text(), Run: r.num()}
-		}, `SELECT name, run FROM step WHERE job = ? AND idx = ?`, ref.Job[:], ref.Index)
+		}, `SELECT name, run FROM perdure_step WHERE job = ? AND idx = ?`, ref.Job[:], ref.Index)
 		if err != nil {
 			return nil, err
 		}
@@ -171,15 +172,15 @@ func nameHolders(c *conn, kind string, refs []perdure.StepRef) ([]perdure.LimitH
 }
 
 func (s *Store) ListLimits(ctx context.Context) ([]perdure.Limit, error) {
-	return view(ctx, s, readLimit, `SELECT name, max FROM "limit" ORDER BY name`)
+	return view(ctx, s, readLimit, `SELECT name, max FROM perdure_limit ORDER BY name`)
 }
 
 // Look asks the indexes that are kept by time for their first, and the one of ready steps for each agent.
 func (s *Store) Look(ctx context.Context, agents []string) (l perdure.Look, err error) {
 	err = s.with(ctx, func(c *conn) error {
 		for _, query := range []string{
-			`SELECT min(due_at) FROM step WHERE due_at IS NOT NULL`,
-			`SELECT min(look_at) FROM step WHERE look_at IS NOT NULL`,
+			`SELECT min(due_at) FROM perdure_step WHERE due_at IS NOT NULL`,
+			`SELECT min(look_at) FROM perdure_step WHERE look_at IS NOT NULL`,
 		} {
 			at, err := one(c, (*row).time, query)
 			if err != nil {
@@ -193,7 +194,7 @@ func (s *Store) Look(ctx context.Context, agents []string) (l perdure.Look, err 
 		}
 		l.Next = earlier(l.Next, expiry)
 		for _, agent := range slices.Sorted(slices.Values(agents)) {
-			ready, err := one(c, (*row).flag, `SELECT EXISTS (SELECT 1 FROM step WHERE ready IS NOT NULL AND agent = ?)`, agent)
+			ready, err := one(c, (*row).flag, `SELECT EXISTS (SELECT 1 FROM perdure_step WHERE ready IS NOT NULL AND agent = ?)`, agent)
 			if err != nil {
 				return err
 			}
@@ -217,5 +218,5 @@ func earlier(a, b time.Time) time.Time {
 
 func (s *Store) Backlog(ctx context.Context, max int) (int, error) {
 	return viewOne(ctx, s, (*row).int, `
-		SELECT count(*) FROM (SELECT 1 FROM step WHERE open = 1 LIMIT ?)`, atMost(max))
+		SELECT count(*) FROM (SELECT 1 FROM perdure_step WHERE open = 1 LIMIT ?)`, atMost(max))
 }

@@ -6,29 +6,61 @@ import (
 	"time"
 
 	"perdure"
+	"perdure/internal/crashpoint"
 )
 
 // What has not been seen for so long is forgotten, or the registry would grow with every restart.
 const forgetAfter = 24 * time.Hour
 
-func (s *Store) PutNode(ctx context.Context, n perdure.Node) error {
+func (s *Store) Attend(ctx context.Context, p perdure.Presence) (roll perdure.Roll, err error) {
+	n := p.Node
 	agents, err := json.Marshal(n.Agents)
 	if err != nil {
-		return err
+		return roll, err
 	}
-	return s.note(ctx, func() error {
+	slots, err := json.Marshal(n.Slots)
+	if err != nil {
+		return roll, err
+	}
+	err = s.note(ctx, func() error {
+		roll.Now = s.clock.now()
 		if err := s.hints.exec(`
-			INSERT OR REPLACE INTO node (id, host, pid, version, listen, agents, since, seen_at) VALUES (?,?,?,?,?,?,?,?)`,
-			n.ID, n.Host, n.PID, n.Version, n.Listen, string(agents), micros(n.Since), micros(n.SeenAt)); err != nil {
+			INSERT OR REPLACE INTO perdure_node (id, host, pid, version, listen, agents, slots, since, seen_at) VALUES (?,?,?,?,?,?,?,?,?)`,
+			n.ID, n.Host, n.PID, n.Version, n.Listen, string(agents), string(slots), micros(n.Since), micros(roll.Now)); err != nil {
 			return err
 		}
-		return s.hints.exec(`DELETE FROM node WHERE seen_at < ?`, micros(n.SeenAt.Add(-forgetAfter)))
+		for _, seen := range p.Seen {
+			if err := s.hints.exec(`INSERT OR REPLACE INTO perdure_seen (agent, holder, at) VALUES (?,?,?)`, seen.Agent, seen.Holder, micros(seen.At)); err != nil {
+				return err
+			}
+		}
+		if p.Forget {
+			if err := s.forget(roll.Now.Add(-forgetAfter)); err != nil {
+				return err
+			}
+		}
+		if err := s.renew(n.ID, roll.Now, p.TTL); err != nil {
+			return err
+		}
+		if roll.Fence, err = one(s.hints, (*row).num, fenceSQL); err != nil {
+			return err
+		}
+		roll.Roles, err = all(s.hints, readRole, rolesSQL)
+		return err
 	})
+	return roll, err
+}
+
+func (s *Store) forget(before time.Time) error {
+	if err := s.hints.exec(`DELETE FROM perdure_node WHERE seen_at < ?`, micros(before)); err != nil {
+		return err
+	}
+	return s.hints.exec(`DELETE FROM perdure_seen WHERE at < ?`, micros(before))
 }
 
 func (s *Store) DropNode(ctx context.Context, id string) error {
 	return s.note(ctx, func() error {
-		return s.hints.exec(`DELETE FROM node WHERE id = ?`, id)
+		return s.hints.exec(`DELETE FROM perdure_node WHERE id = ?`, id)
 	})
 }
 
@@ -36,32 +68,15 @@ func (s *Store) Nodes(ctx context.Context) ([]perdure.Node, error) {
 	return view(ctx, s, func(r *row) perdure.Node {
 		n := perdure.Node{ID: r.text(), Host: r.text(), PID: r.int(), Version: r.text(), Listen: r.text()}
 		r.json(&n.Agents)
+		r.json(&n.Slots)
 		n.Since, n.SeenAt = r.time(), r.time()
 		return n
-	}, `SELECT id, host, pid, version, listen, agents, since, seen_at FROM node ORDER BY id`)
-}
-
-func (s *Store) PutSeen(ctx context.Context, seen []perdure.Seen) error {
-	if len(seen) == 0 {
-		return nil
-	}
-	return s.note(ctx, func() error {
-		var latest time.Time
-		for _, n := range seen {
-			if err := s.hints.exec(`INSERT OR REPLACE INTO seen (agent, holder, at) VALUES (?,?,?)`, n.Agent, n.Holder, micros(n.At)); err != nil {
-				return err
-			}
-			if n.At.After(latest) {
-				latest = n.At
-			}
-		}
-		return s.hints.exec(`DELETE FROM seen WHERE at < ?`, micros(latest.Add(-forgetAfter)))
-	})
+	}, `SELECT id, host, pid, version, listen, agents, slots, since, seen_at FROM perdure_node ORDER BY id`)
 }
 
 func (s *Store) Seen(ctx context.Context) ([]perdure.Seen, error) {
 	return view(ctx, s, func(r *row) perdure.Seen { return perdure.Seen{Agent: r.text(), Holder: r.text(), At: r.time()} },
-		`SELECT agent, holder, at FROM seen ORDER BY agent, holder`)
+		`SELECT agent, holder, at FROM perdure_seen ORDER BY agent, holder`)
 }
 
 // note writes a hint, in a transaction that does not wait for the disk.
@@ -77,8 +92,10 @@ func (s *Store) note(ctx context.Context, write func() error) error {
 		if err := write(); err != nil {
 			return err
 		}
+		crashpoint.Here(crashpoint.SQLiteNote)
 		return s.hints.exec(`COMMIT`)
 	})
+	crashpoint.Here(crashpoint.SQLiteNoted)
 	if err != nil {
 		rollback(s.hints)
 	}

@@ -7,11 +7,14 @@ import (
 	driver "zombiezen.com/go/sqlite"
 
 	"perdure"
+	"perdure/internal/crashpoint"
 )
 
 // Save writes in the order of the fields of Changes.
 func (tx *tx) Save(c *perdure.Changes) error {
+	crashpoint.Here(crashpoint.SQLiteSave)
 	err := tx.save(c)
+	crashpoint.Here(crashpoint.SQLiteSaved)
 	tx.failed = cmp.Or(tx.failed, err)
 	return err
 }
@@ -39,13 +42,13 @@ func (tx *tx) save(c *perdure.Changes) error {
 		}
 	}
 	for _, a := range c.Alerts {
-		if err := tx.exec(`INSERT INTO alert (job, step, kind, name, message, raised_at, closed_at, closed_by) VALUES (?,?,?,?,?,?,?,?)`,
+		if err := tx.exec(`INSERT INTO perdure_alert (job, step, kind, name, message, raised_at, closed_at, closed_by) VALUES (?,?,?,?,?,?,?,?)`,
 			a.Job[:], a.Step, string(a.Kind), a.Name, a.Message, micros(a.RaisedAt), micros(a.ClosedAt), a.ClosedBy); err != nil {
 			return err
 		}
 	}
 	for _, e := range c.History {
-		if err := tx.exec(`INSERT INTO entry (job, step, run, at, event, author, detail) VALUES (?,?,?,?,?,?,?)`,
+		if err := tx.exec(`INSERT INTO perdure_entry (job, step, run, at, event, author, detail) VALUES (?,?,?,?,?,?,?)`,
 			e.Job[:], e.Step, e.Run, micros(e.At), e.Event, e.Author, e.Detail); err != nil {
 			return err
 		}
@@ -153,7 +156,7 @@ func (tx *tx) write(k *kept) error {
 }
 
 func updateText(c columns) string {
-	return `UPDATE step SET ` + c.list(` = ?`)[2:] + ` WHERE id = ?`
+	return `UPDATE perdure_step SET ` + c.list(` = ?`)[2:] + ` WHERE id = ?`
 }
 
 // texts are the prepared statements for sets of columns, up to so many.
@@ -194,7 +197,7 @@ func (tx *tx) putPayload(ch perdure.PayloadChange) error {
 		output = nil
 	}
 	return tx.exec(`
-		INSERT INTO payload (job, idx, input, output) VALUES (?,?,?,?)
+		INSERT INTO perdure_payload (job, idx, input, output) VALUES (?,?,?,?)
 		ON CONFLICT DO UPDATE SET input = iif(?, excluded.input, input), output = iif(?, excluded.output, output)`,
 		ch.Job[:], ch.Index, input, output, ch.SetInput, ch.SetOutput)
 }
@@ -209,7 +212,7 @@ func (tx *tx) closeAlerts(ch perdure.CloseAlerts) error {
 	if len(kinds) == 0 {
 		return nil
 	}
-	query := `UPDATE alert SET closed_at = ?, closed_by = ? WHERE job = ? AND closed_at IS NULL AND kind IN (` + places(len(kinds)) + `)`
+	query := `UPDATE perdure_alert SET closed_at = ?, closed_by = ? WHERE job = ? AND closed_at IS NULL AND kind IN (` + places(len(kinds)) + `)`
 	args := []any{micros(tx.store.clock.now()), ch.By, ch.Job[:]}
 	for _, k := range kinds {
 		args = append(args, string(k))

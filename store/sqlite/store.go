@@ -6,7 +6,8 @@
 // store to some thousands of commits a second, so that callers put many events into one.
 // A second process is refused by a lock beside the file.
 //
-// The tables and the views to read them with are in migrations/.
+// The tables and the views to read them with are in migrations/. All have names that begin with perdure_; in a file
+// that has nothing else the views have plain names as well.
 package sqlite
 
 import (
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"perdure"
+	"perdure/internal/crashpoint"
 )
 
 // Store is an open file.
@@ -82,8 +84,9 @@ func ParseURL(text string) (path string, err error) {
 }
 
 // Open opens the file that a path or URL names, makes it if it is not there, and brings its schema
-// up to date. It refuses a file that another process has open (CodeInUse), one whose schema is newer
-// than this program (CodeSchema), and one that is damaged.
+// up to date. The file may be one that has tables of your own: each of ours begins with perdure_. It refuses a
+// file that another process has open (CodeInUse), one whose schema is newer than this program, or that has a
+// perdure_… which is not ours (CodeSchema), and one that is damaged.
 func Open(path string, opts ...Option) (*Store, error) {
 	path, err := ParseURL(path)
 	if err != nil {
@@ -123,7 +126,13 @@ func resolve(path string) (string, error) {
 }
 
 func (s *Store) open() (err error) {
-	if s.write, err = s.connect("synchronous = FULL"); err != nil {
+	if s.write, err = connect(s.path); err != nil {
+		return err
+	}
+	if err := s.refuseForeign(s.write); err != nil {
+		return err // before a pragma has changed the file
+	}
+	if err := s.write.set(pragmas("synchronous = FULL")...); err != nil {
 		return err
 	}
 	if err := s.probe(); err != nil {
@@ -142,13 +151,26 @@ func (s *Store) open() (err error) {
 }
 
 func (s *Store) connect(pragma string) (*conn, error) {
-	return connect(s.path,
+	c, err := connect(s.path)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.set(pragmas(pragma)...); err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return c, nil
+}
+
+// pragmas are what each connection is set to, and one of its own.
+func pragmas(own string) []string {
+	return []string{
 		"journal_mode = WAL",
 		fmt.Sprintf("wal_autocheckpoint = %d", checkpointPages),
 		fmt.Sprintf("journal_size_limit = %d", walLimit),
 		"temp_store = MEMORY",
 		"cache_size = -16000",
-		pragma)
+		own,
+	}
 }
 
 // checkUpTo is the size of a file that is read through at opening: some tenths of a second. Damage to
@@ -188,6 +210,7 @@ func (s *Store) Close() error {
 	if s.read != nil {
 		errs = append(errs, s.read.close())
 	}
+	crashpoint.Here(crashpoint.SQLiteClose)
 	for _, c := range []*conn{s.hints, s.write} { // the last one to go checkpoints
 		if c != nil {
 			errs = append(errs, c.close())

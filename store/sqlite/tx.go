@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"perdure"
+	"perdure/internal/crashpoint"
 )
 
 // tx is the write transaction. Its statements are not bound to the caller's context: they are short,
@@ -52,6 +53,7 @@ func (s *Store) update(ctx context.Context, fn func(perdure.Tx) error) error {
 			rollback(tx.c)
 		}
 	}()
+	crashpoint.Here(crashpoint.SQLiteBegun)
 	if err := s.know(tx.c); err != nil {
 		return s.wrap(err)
 	}
@@ -67,6 +69,7 @@ func (s *Store) update(ctx context.Context, fn func(perdure.Tx) error) error {
 	if err := tx.commit(); err != nil {
 		return err
 	}
+	crashpoint.Here(crashpoint.SQLiteCommitted)
 	kept = true
 	tx.remember()
 	return nil
@@ -79,6 +82,7 @@ func (tx *tx) commit() error {
 			return tx.store.wrap(err)
 		}
 	}
+	crashpoint.Here(crashpoint.SQLiteCommit)
 	if err := tx.c.exec(`COMMIT`); err != nil {
 		return tx.store.commitFailed(err)
 	}
@@ -108,7 +112,7 @@ func (tx *tx) PutLimit(name string, max int) error {
 	if err != nil {
 		return err
 	}
-	if err := tx.exec(`INSERT INTO "limit" (name, max) VALUES (?, ?) ON CONFLICT DO UPDATE SET max = excluded.max`, name, max); err != nil {
+	if err := tx.exec(`INSERT INTO perdure_limit (name, max) VALUES (?, ?) ON CONFLICT DO UPDATE SET max = excluded.max`, name, max); err != nil {
 		return err
 	}
 	if defined[name] {
@@ -119,14 +123,25 @@ func (tx *tx) PutLimit(name string, max int) error {
 }
 
 func (tx *tx) DeleteLimit(name string) (bool, error) {
-	n, err := tx.changed(`DELETE FROM "limit" WHERE name = ?`, name)
+	n, err := tx.changed(`DELETE FROM perdure_limit WHERE name = ?`, name)
 	if n == 0 || err != nil {
 		return false, err
 	}
 	tx.defined = nil
-	return true, tx.exec(`DELETE FROM permit WHERE name = ?`, name)
+	return true, tx.exec(`DELETE FROM perdure_permit WHERE name = ?`, name)
+}
+
+const fenceSQL = `SELECT fence FROM perdure_clock WHERE one = 1`
+
+func (tx *tx) Fence() (int64, error) { return one(tx.c, (*row).num, fenceSQL) }
+
+func (tx *tx) RaiseFence(fence int64, a perdure.Alert) error {
+	if err := tx.exec(`UPDATE perdure_clock SET fence = max(fence, ?) WHERE one = 1`, fence); err != nil {
+		return err
+	}
+	return tx.Save(&perdure.Changes{Alerts: []perdure.Alert{a}})
 }
 
 func (tx *tx) CloseAlert(id int64, by string, at time.Time) error {
-	return tx.exec(`UPDATE alert SET closed_at = ?, closed_by = ? WHERE id = ? AND closed_at IS NULL`, micros(at), by, id)
+	return tx.exec(`UPDATE perdure_alert SET closed_at = ?, closed_by = ? WHERE id = ? AND closed_at IS NULL`, micros(at), by, id)
 }

@@ -315,13 +315,49 @@ var operations = []operation{
 		most := d.max()
 		return reads(func(s perdure.Store) (int, error) { return s.Backlog(ctx, most) })
 	}},
-	{"PutNode", func(d *differ) act {
-		n := perdure.Node{ID: d.pick("n1", "n2", "n3"), Host: "h", PID: d.rnd.IntN(100), Version: "v", Agents: []string{d.agent()}, Since: d.time(), SeenAt: d.seenAt()}
-		return reads(func(s perdure.Store) ([]perdure.Node, error) {
-			if err := s.PutNode(ctx, n); err != nil {
+	{"Attend", func(d *differ) act {
+		p := perdure.Presence{Node: perdure.Node{ID: d.pick("n1", "n2", "n3"), Host: "h", PID: d.rnd.IntN(100), Version: "v", Agents: []string{d.agent()}, Slots: []int{d.rnd.IntN(9)}, Since: d.time()}, TTL: ttl}
+		if d.chance(50) {
+			p.Seen = []perdure.Seen{{Agent: d.agent(), Holder: d.holder(), At: d.time()}, {Agent: d.agent(), Holder: "both", At: d.time()}}
+		}
+		return reads(func(s perdure.Store) (string, error) {
+			roll, err := s.Attend(ctx, p)
+			if err != nil {
+				return "", err
+			}
+			nodes, err := s.Nodes(ctx)
+			if err != nil {
+				return "", err
+			}
+			for i := range nodes {
+				nodes[i].SeenAt = time.Time{}
+			}
+			seen, err := s.Seen(ctx)
+			return fmt.Sprint(timeless(roll.Roles), nodes, seen), err
+		})
+	}},
+	{"Elect", func(d *differ) act {
+		name, node, away := d.pick("r1", "r2"), d.pick("n1", "n2", "n3"), d.chance(40)
+		return reads(func(s perdure.Store) ([]perdure.Role, error) {
+			if err := s.Update(ctx, func(tx perdure.Tx) error {
+				roles, err := tx.LockRoles([]string{name})
+				if err != nil {
+					return err
+				}
+				now, err := tx.Now()
+				if err != nil {
+					return err
+				}
+				next := roles[0].Enlist(node, now, ttl)
+				if away {
+					next = roles[0].HandOver(node, now, ttl)
+				}
+				return tx.SaveRoles([]perdure.RoleChange{{Now: next, Was: roles[0]}})
+			}); err != nil {
 				return nil, err
 			}
-			return s.Nodes(ctx)
+			roles, err := s.Roles(ctx)
+			return timeless(roles), err
 		})
 	}},
 	{"DropNode", func(d *differ) act {
@@ -330,26 +366,22 @@ var operations = []operation{
 			if err := s.DropNode(ctx, name); err != nil {
 				return nil, err
 			}
-			return s.Nodes(ctx)
-		})
-	}},
-	{"PutSeen", func(d *differ) act {
-		seen := []perdure.Seen{{Agent: d.agent(), Holder: d.holder(), At: d.seenAt()}, {Agent: d.agent(), Holder: "both", At: d.seenAt()}}
-		return reads(func(s perdure.Store) ([]perdure.Seen, error) {
-			if err := s.PutSeen(ctx, seen); err != nil {
-				return nil, err
+			nodes, err := s.Nodes(ctx)
+			for i := range nodes {
+				nodes[i].SeenAt = time.Time{}
 			}
-			return s.Seen(ctx)
+			return nodes, err
 		})
 	}},
 }
 
-// seenAt is mostly of one day, and sometimes of the next, by which the others are forgotten.
-func (d *differ) seenAt() time.Time {
-	if d.chance(10) {
-		return d.time().Add(24 * time.Hour)
+// timeless are roles without the times at which they lapse, which each store's clock gives.
+func timeless(roles []perdure.Role) []perdure.Role {
+	roles = slices.Clone(roles)
+	for i := range roles {
+		roles[i].LeaderUntil, roles[i].StandbyUntil = time.Time{}, time.Time{}
 	}
-	return d.time()
+	return roles
 }
 
 // filter is a list's filter, with each of its fields set now and then.

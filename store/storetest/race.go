@@ -16,6 +16,7 @@ var racing = []check{
 	{"Race/NowAfterLock", raceNowAfterLock},
 	{"Race/TryLock", raceTryLock},
 	{"Race/Limit", raceLimit},
+	{"Race/LimitCountedAfterLock", raceLimitCountedAfterLock},
 }
 
 // together runs n of fn at once, and waits for them.
@@ -196,4 +197,45 @@ func raceLimit(s *suite) {
 		})
 	})
 	s.use("agent:http", 0, most)
+}
+
+// Who waits for a limit's lock counts what was let out meanwhile: he counts after he has it (I12).
+func raceLimitCountedAfterLock(s *suite) {
+	s.submit(newJob(1, 1))
+	s.update(func(tx perdure.Tx) { s.must(tx.PutLimit("agent:http", 1)) })
+	locked := make(chan struct{})
+	var once sync.Once
+	lock := func(tx perdure.Tx) (int, error) {
+		limits, err := tx.LockLimits([]string{"agent:http"})
+		if err != nil {
+			return 0, err
+		}
+		return limits[0].Used, nil
+	}
+	s.together(2, func(i int) error {
+		if i == 1 {
+			<-locked
+			return s.store.Update(ctx, func(tx perdure.Tx) error {
+				if used, err := lock(tx); err != nil || used != 1 {
+					return fmt.Errorf("%d are counted, and one is out (%w)", used, err)
+				}
+				return nil
+			})
+		}
+		return s.store.Update(ctx, func(tx perdure.Tx) error {
+			if _, err := tx.LockJobs(ids(1)); err != nil {
+				return err
+			}
+			if _, err := lock(tx); err != nil {
+				return err
+			}
+			once.Do(func() { close(locked) })
+			time.Sleep(100 * time.Millisecond) // the other one comes to the lock
+			steps, err := tx.Steps(refs(1, 0))
+			if err != nil {
+				return err
+			}
+			return tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(steps[0], run("h", "", at(time.Minute)))}})
+		})
+	})
 }

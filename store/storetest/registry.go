@@ -9,6 +9,15 @@ import (
 var registering = []check{
 	{"Registry/Nodes", nodes},
 	{"Registry/Seen", seen},
+	{"Registry/Forget", forget},
+}
+
+// attend is a node's roll call, at the store's time.
+func (s *suite) attend(p perdure.Presence) perdure.Roll {
+	s.Helper()
+	roll, err := s.store.Attend(ctx, p)
+	s.must(err)
+	return roll
 }
 
 func nodes(s *suite) {
@@ -16,26 +25,34 @@ func nodes(s *suite) {
 		s.Helper()
 		got, err := s.store.Nodes(ctx)
 		s.must(err)
+		for i := range got {
+			if i < len(want) {
+				want[i].SeenAt = got[i].SeenAt
+			}
+		}
 		s.equal("nodes", got, want)
 	}
 	list()
-	one := perdure.Node{ID: "n1", Host: "h", PID: 77, Version: "v1", Listen: "127.0.0.1:7420", Agents: []string{"http", "shell"}, Since: at(0), SeenAt: at(time.Second)}
-	two := perdure.Node{ID: "n2", Host: "h", SeenAt: at(time.Minute)}
-	s.must(s.store.PutNode(ctx, two))
-	s.must(s.store.PutNode(ctx, one))
+	one := perdure.Node{ID: "n1", Host: "h", PID: 77, Version: "v1", Listen: "127.0.0.1:7420", Agents: []string{"http", "shell"}, Slots: []int{16, 4}, Since: at(0)}
+	two := perdure.Node{ID: "n2", Host: "h"}
+	before, err := s.store.Now(ctx)
+	s.must(err)
+	s.attend(perdure.Presence{Node: two})
+	roll := s.attend(perdure.Presence{Node: one})
 	list(one, two)
-	one.SeenAt, one.Agents, one.Listen = at(time.Hour), nil, ""
-	s.must(s.store.PutNode(ctx, one))
+	got, err := s.store.Nodes(ctx)
+	s.must(err)
+	for _, n := range got {
+		if n.SeenAt.Before(before) || n.SeenAt.After(roll.Now.Add(time.Second)) {
+			s.Errorf("seen at %v, between %v and %v", n.SeenAt, before, roll.Now)
+		}
+	}
+	one.Agents, one.Slots, one.Listen = nil, nil, ""
+	s.attend(perdure.Presence{Node: one})
 	list(one, two)
-	three := perdure.Node{ID: "n0", SeenAt: at(24*time.Hour + time.Minute)}
-	s.must(s.store.PutNode(ctx, three))
-	list(three, one, two)
-	three.SeenAt = three.SeenAt.Add(time.Microsecond) // two was last seen more than a day before: forgotten
-	s.must(s.store.PutNode(ctx, three))
-	list(three, one)
 	s.must(s.store.DropNode(ctx, "n1"))
 	s.must(s.store.DropNode(ctx, "n9"))
-	list(three)
+	list(two)
 }
 
 func seen(s *suite) {
@@ -48,12 +65,38 @@ func seen(s *suite) {
 	row := func(agent, holder string, after time.Duration) perdure.Seen {
 		return perdure.Seen{Agent: agent, Holder: holder, At: at(after)}
 	}
+	put := func(seen ...perdure.Seen) {
+		s.Helper()
+		s.attend(perdure.Presence{Node: perdure.Node{ID: "n"}, Seen: seen})
+	}
 	list()
-	s.must(s.store.PutSeen(ctx, nil))
-	s.must(s.store.PutSeen(ctx, []perdure.Seen{row("shell", "b", 1), row("http", "b", time.Second), row("http", "a", 0)}))
+	put()
+	put(row("shell", "b", 1), row("http", "b", time.Second), row("http", "a", 0))
 	list(row("http", "a", 0), row("http", "b", time.Second), row("shell", "b", 0))
-	s.must(s.store.PutSeen(ctx, []perdure.Seen{row("http", "a", time.Minute)}))
+	put(row("http", "a", time.Minute))
 	list(row("http", "a", time.Minute), row("http", "b", time.Second), row("shell", "b", 0))
-	s.must(s.store.PutSeen(ctx, []perdure.Seen{row("ftp", "c", 24*time.Hour+time.Millisecond)}))
-	list(row("ftp", "c", 24*time.Hour+time.Millisecond), row("http", "a", time.Minute), row("http", "b", time.Second))
+}
+
+// What was seen more than a day ago goes, when it is asked.
+func forget(s *suite) {
+	now, err := s.store.Now(ctx)
+	s.must(err)
+	now = now.Truncate(time.Second)
+	seen := func(holder string, ago time.Duration) perdure.Seen {
+		return perdure.Seen{Agent: "a", Holder: holder, At: now.Add(-ago)}
+	}
+	old, young := seen("old", 25*time.Hour), seen("young", 23*time.Hour)
+	p := perdure.Presence{Node: perdure.Node{ID: "n"}, Seen: []perdure.Seen{old, young}}
+	s.attend(p)
+	got, err := s.store.Seen(ctx)
+	s.must(err)
+	s.equal("not asked to forget", got, []perdure.Seen{old, young})
+	p.Seen, p.Forget = nil, true
+	s.attend(p)
+	got, err = s.store.Seen(ctx)
+	s.must(err)
+	s.equal("forgotten", got, []perdure.Seen{young})
+	if nodes, err := s.store.Nodes(ctx); err != nil || len(nodes) != 1 {
+		s.Errorf("the node that asks is forgotten: %v, %v", nodes, err)
+	}
 }

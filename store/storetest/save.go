@@ -23,6 +23,7 @@ var saving = []check{
 	{"Update/TriesAgain", updateTriesAgain},
 	{"Update/Cancelled", updateCancelled},
 	{"Update/ReadsItsOwnWrites", updateReadsItsOwnWrites},
+	{"Update/WhatWasLoadedWhole", updateLoadedWhole},
 }
 
 // A row that is not as it was loaded refuses the change (F072).
@@ -377,4 +378,32 @@ func updateReadsItsOwnWrites(s *suite) {
 		s.must(tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(s.one(ref(1, 0), tx), settle)}}))
 	})
 	s.equal("after", s.steps(1)[0].Phase, perdure.Settled)
+}
+
+// A step that was changed by a transaction that had loaded its whole job is to the next one as it was changed,
+// however often it was looked at before. (Found by the simulation.)
+func updateLoadedWhole(s *suite) {
+	s.submit(newJob(1, 3, permitted))
+	s.changeJob(1, permitted)
+	for i := range 3 { // under way
+		s.changeStep(ref(1, i), func(st *perdure.Step) { st.Phase, st.Agent = perdure.Ready, "a" })
+	}
+	s.update(func(tx perdure.Tx) {
+		s.jobIn(tx, 1)
+		steps, err := tx.StepsOf(id(1))
+		s.must(err)
+		var c perdure.Changes
+		for _, st := range steps[1:] {
+			c.Steps = append(c.Steps, editStep(st, settle))
+		}
+		s.must(tx.Save(&c))
+	})
+	s.update(func(tx perdure.Tx) {
+		s.jobIn(tx, 1)
+		for i := 1; i < 3; i++ {
+			if st := s.one(ref(1, i), tx); st.Phase != perdure.Settled {
+				s.Errorf("step %d is %s", i, st.Phase)
+			}
+		}
+	})
 }

@@ -22,7 +22,7 @@ import (
 
 // Run is the contract. open gives a store with nothing in it; the suite closes it.
 func Run(t *testing.T, open func(t *testing.T) perdure.Store) {
-	for _, c := range slices.Concat(submitting, saving, locking, finding, alerting, reading, registering, keeping, sharing, racing) {
+	for _, c := range slices.Concat(submitting, saving, locking, finding, alerting, reading, registering, electing, fencing, keeping, sharing, racing) {
 		t.Run(c.name, func(t *testing.T) {
 			store := open(t)
 			t.Cleanup(func() {

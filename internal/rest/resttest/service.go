@@ -24,7 +24,7 @@ type Service struct {
 	OnGetLimit    func(ctx context.Context, name string) (*perdure.LimitView, error)
 	OnPutLimit    func(ctx context.Context, name string, max int) (*perdure.LimitView, error)
 	OnDeleteLimit func(ctx context.Context, name string) error
-	OnListNodes   func(context.Context) ([]perdure.Node, error)
+	OnListNodes   func(context.Context) ([]perdure.NodeView, error)
 	OnClaim       func(context.Context, perdure.ClaimRequest) ([]perdure.Run, error)
 	OnReport      func(ctx context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error)
 	OnHeartbeat   func(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error)
@@ -84,7 +84,9 @@ func (s *Service) DeleteLimit(ctx context.Context, name string) error {
 	return s.OnDeleteLimit(ctx, name)
 }
 
-func (s *Service) ListNodes(ctx context.Context) ([]perdure.Node, error) { return s.OnListNodes(ctx) }
+func (s *Service) ListNodes(ctx context.Context) ([]perdure.NodeView, error) {
+	return s.OnListNodes(ctx)
+}
 
 func (s *Service) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
 	return s.OnClaim(ctx, req)

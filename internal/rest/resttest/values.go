@@ -67,7 +67,7 @@ func Alert() perdure.AlertView {
 
 // Run is a run of which every field has a value.
 func Run() perdure.Run {
-	return perdure.Run{Job: ID, Step: "charge", Action: "charge", Run: 3, Direction: perdure.Undo, Input: json.RawMessage(`{"amount":1.0}`),
+	return perdure.Run{Job: ID, Step: "charge", Action: "charge", Number: 3, Direction: perdure.Undo, Input: json.RawMessage(`{"amount":1.0}`),
 		Output: json.RawMessage(`null`), DoKey: "k/1", Key: "k/2", LockedUntil: At, CompleteBy: At, RemainingMs: 30000, WaitedMs: 5, Priority: 9, Traceparent: "00-1-2-01"}
 }
 
@@ -118,8 +118,8 @@ func Full() *Service {
 		OnGetLimit:    func(_ context.Context, name string) (*perdure.LimitView, error) { return limit(name, 3) },
 		OnPutLimit:    func(_ context.Context, name string, max int) (*perdure.LimitView, error) { return limit(name, max) },
 		OnDeleteLimit: func(context.Context, string) error { return nil },
-		OnListNodes: func(context.Context) ([]perdure.Node, error) {
-			return []perdure.Node{{ID: "n1", Host: "h3", PID: 1, Version: "v", Listen: ":1", Agents: []string{"http"}, Since: At, SeenAt: At}}, nil
+		OnListNodes: func(context.Context) ([]perdure.NodeView, error) {
+			return Nodes(), nil
 		},
 		OnClaim: func(context.Context, perdure.ClaimRequest) ([]perdure.Run, error) { return []perdure.Run{Run()}, nil },
 		OnReport: func(_ context.Context, _ string, reports []perdure.Report) ([]perdure.ReportResult, error) {
@@ -133,4 +133,10 @@ func Full() *Service {
 			return out, nil
 		},
 	}
+}
+
+// Nodes is one that leads.
+func Nodes() []perdure.NodeView {
+	return []perdure.NodeView{{ID: "n1", Host: "h3", PID: 1, Version: "v", Listen: ":1", Agents: []string{"http"}, Slots: map[string]int{"http": 2},
+		Leads: []perdure.Place{{Role: "supervisor", Epoch: 3, Until: At}}, StandsBy: []perdure.Place{}, Since: At, SeenAt: At}}
 }

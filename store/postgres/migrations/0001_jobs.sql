@@ -217,9 +217,20 @@ create table perdure.node (
 	version text not null,
 	listen  text not null,
 	agents  text[] not null,
+	slots   int[]  not null, -- of each of the agents
 	since   timestamptz,
 	seen_at timestamptz
-);
+) with (fillfactor = 70);
+
+-- role: who leads, and who stands by; a session that writes under the role shares the row's lock.
+create table perdure.role (
+	name          text collate "C" primary key,
+	epoch         bigint not null default 0,
+	leader        text collate "C" not null default '',
+	leader_until  timestamptz,
+	standby       text collate "C" not null default '',
+	standby_until timestamptz
+) with (fillfactor = 10);
 
 create table perdure.seen (
 	agent  text collate "C" not null,
@@ -233,7 +244,21 @@ create table perdure.seen (
 create table perdure.clock (
 	one   boolean primary key default true check (one),
 	mark  timestamptz not null,
-	ahead bigint      not null default 0 -- microseconds
+	ahead bigint      not null default 0, -- microseconds
+	fence bigint      not null default 0, -- no run that is let out has a lower number
+	origin text       not null default '' -- the database that this is; see fence.go
 ) with (fillfactor = 10);
+
+-- origin names the database that answers: the cluster, and its timeline, which is a new one after each failover
+-- and after each restore to a point in time. 'standby' as long as it is one; empty where the server does not say.
+create function perdure.origin() returns text language plpgsql as $$
+begin
+	if pg_is_in_recovery() then
+		return 'standby';
+	end if;
+	return (select system_identifier from pg_control_system()) || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8);
+exception when others then
+	return '';
+end $$;
 
 insert into perdure.clock (mark) values (clock_timestamp());

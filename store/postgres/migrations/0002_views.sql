@@ -60,7 +60,7 @@ select perdure.job_text(s.job) as job, s.name, s.idx, s.type, s.priority,
 from perdure.step s left join perdure.payload p on p.job = s.job and p.idx = s.idx;
 
 create view perdure.alerts as
-select id, perdure.job_text(job) as job, nullif(step, '') as step, kind, nullif(name, '') as name, message,
+select id, perdure.job_text(nullif(job, '00000000-0000-0000-0000-000000000000')) as job, nullif(step, '') as step, kind, nullif(name, '') as name, message,
 	raised_at, closed_at, nullif(closed_by, '') as closed_by, job as job_id
 from perdure.alert;
 
@@ -74,7 +74,11 @@ select l.name, l.max, (select count(*) from perdure.permit p where p.name = l.na
 from perdure."limit" l;
 
 create view perdure.nodes as
-select id, host, pid, version, nullif(listen, '') as listen, agents, since, seen_at from perdure.node;
+select id, host, pid, version, nullif(listen, '') as listen, agents, slots, since, seen_at from perdure.node;
+
+create view perdure.roles as
+select name, epoch, nullif(leader, '') as leader, leader_until, nullif(standby, '') as standby, standby_until
+from perdure.role;
 
 create view perdure.holders as
 select agent, holder, at as seen_at from perdure.seen;

@@ -12,7 +12,7 @@
 -- columns stand on the row of its first step (idx = 0), and are NULL on all others: a job of one step is
 -- one row. That row is the lock of the job, and what is written with every event is in one place.
 -- Rows have a number (id), by which they are found again without looking at a key.
-CREATE TABLE step (
+CREATE TABLE perdure_step (
 	id              INTEGER PRIMARY KEY,
 	job             BLOB    NOT NULL,          -- UUIDv7: ids sort by age
 	idx             INTEGER NOT NULL,          -- place in the definition
@@ -88,19 +88,19 @@ CREATE TABLE step (
 	look_at         INTEGER                    -- its ultimatum, until that is acted upon or stands still
 ) STRICT;
 
-CREATE UNIQUE INDEX step_job ON step (job, idx);
-CREATE UNIQUE INDEX step_key ON step (job_key) WHERE job_key IS NOT NULL;
-CREATE INDEX step_type ON step (type, job) WHERE idx = 0;
+CREATE UNIQUE INDEX perdure_step_job ON perdure_step (job, idx);
+CREATE UNIQUE INDEX perdure_step_key ON perdure_step (job_key) WHERE job_key IS NOT NULL;
+CREATE INDEX perdure_step_type ON perdure_step (type, job) WHERE idx = 0;
 -- One per question that is asked of all rows; none holds what is settled. They have columns of their own, for
 -- an update touches those indexes whose columns it writes: what a running step goes through touches none.
 -- Ready steps are kept in lanes of agent and type, so that a type whose limit is full is stepped over.
-CREATE INDEX step_ready ON step (agent, type, ready, job, idx) WHERE ready IS NOT NULL;
-CREATE INDEX step_due   ON step (due_at, job, idx)             WHERE due_at IS NOT NULL;
-CREATE INDEX step_open  ON step (open, job)                    WHERE open IS NOT NULL;
-CREATE INDEX step_look  ON step (look_at, job)                 WHERE look_at IS NOT NULL;
+CREATE INDEX perdure_step_ready ON perdure_step (agent, type, ready, job, idx) WHERE ready IS NOT NULL;
+CREATE INDEX perdure_step_due   ON perdure_step (due_at, job, idx)             WHERE due_at IS NOT NULL;
+CREATE INDEX perdure_step_open  ON perdure_step (open, job)                    WHERE open IS NOT NULL;
+CREATE INDEX perdure_step_look  ON perdure_step (look_at, job)                 WHERE look_at IS NOT NULL;
 
 -- What jobs of one definition have in common, word for word in its canonical form.
-CREATE TABLE shape (
+CREATE TABLE perdure_shape (
 	id   BLOB NOT NULL PRIMARY KEY,
 	text TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
@@ -109,7 +109,7 @@ CREATE TABLE shape (
 -- found by it; what is so stands on the steps' rows, each of which names the one it is in. A heartbeat moves
 -- the step's locked_until alone, so until_at is that of the earliest of them or before it. The row goes
 -- when the last of its runs ends.
-CREATE TABLE out (
+CREATE TABLE perdure_out (
 	id        INTEGER PRIMARY KEY,
 	until_at  INTEGER NOT NULL,
 	agent     TEXT    NOT NULL,
@@ -118,12 +118,12 @@ CREATE TABLE out (
 	steps     BLOB    NOT NULL              -- their ids, 8 bytes each
 ) STRICT;
 
-CREATE INDEX out_until  ON out (until_at);
-CREATE INDEX out_holder ON out (locked_by, request);
+CREATE INDEX perdure_out_until  ON perdure_out (until_at);
+CREATE INDEX perdure_out_holder ON perdure_out (locked_by, request);
 
 -- Who holds a permit of a limit that is defined: for job:TYPE the job, as its first step, for agent:NAME
 -- the running step. It is written with the row that says so.
-CREATE TABLE permit (
+CREATE TABLE perdure_permit (
 	name TEXT    NOT NULL,
 	job  BLOB    NOT NULL,
 	idx  INTEGER NOT NULL,
@@ -131,7 +131,7 @@ CREATE TABLE permit (
 ) STRICT, WITHOUT ROWID;
 
 -- The labels again, to be found by.
-CREATE TABLE label (
+CREATE TABLE perdure_label (
 	name  TEXT NOT NULL,
 	value TEXT NOT NULL,
 	job   BLOB NOT NULL,
@@ -140,7 +140,7 @@ CREATE TABLE label (
 
 -- What is large about a step: input where the definition alone does not tell it, output of the
 -- latest do run. Under idx -1: the job's input, where it is large.
-CREATE TABLE payload (
+CREATE TABLE perdure_payload (
 	job    BLOB    NOT NULL,
 	idx    INTEGER NOT NULL,
 	input  TEXT,
@@ -148,7 +148,7 @@ CREATE TABLE payload (
 	PRIMARY KEY (job, idx)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE alert (
+CREATE TABLE perdure_alert (
 	id        INTEGER PRIMARY KEY AUTOINCREMENT, -- never given again
 	job       BLOB NOT NULL,
 	step      TEXT NOT NULL,
@@ -160,11 +160,11 @@ CREATE TABLE alert (
 	closed_by TEXT NOT NULL DEFAULT ''
 ) STRICT;
 
-CREATE INDEX alert_job ON alert (job, id);
-CREATE INDEX alert_open ON alert (id) WHERE closed_at IS NULL;
+CREATE INDEX perdure_alert_job ON perdure_alert (job, id);
+CREATE INDEX perdure_alert_open ON perdure_alert (id) WHERE closed_at IS NULL;
 
 -- What did not go the happy way, and who acted.
-CREATE TABLE entry (
+CREATE TABLE perdure_entry (
 	id     INTEGER PRIMARY KEY,
 	job    BLOB    NOT NULL,
 	step   TEXT    NOT NULL,
@@ -175,26 +175,37 @@ CREATE TABLE entry (
 	detail TEXT    NOT NULL
 ) STRICT;
 
-CREATE INDEX entry_job ON entry (job, id);
+CREATE INDEX perdure_entry_job ON perdure_entry (job, id);
 
-CREATE TABLE "limit" (
+CREATE TABLE perdure_limit (
 	name TEXT    NOT NULL PRIMARY KEY, -- job:TYPE or agent:NAME
 	max  INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- Who is there. A row that is a day old is dropped.
-CREATE TABLE node (
+CREATE TABLE perdure_node (
 	id      TEXT    NOT NULL PRIMARY KEY,
 	host    TEXT    NOT NULL,
 	pid     INTEGER NOT NULL,
 	version TEXT    NOT NULL,
 	listen  TEXT    NOT NULL,
 	agents  TEXT    NOT NULL, -- JSON
+	slots   TEXT    NOT NULL, -- JSON, of each of the agents
 	since   INTEGER,
 	seen_at INTEGER
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE seen (
+-- role: who leads, and who stands by.
+CREATE TABLE perdure_role (
+	name          TEXT    NOT NULL PRIMARY KEY,
+	epoch         INTEGER NOT NULL DEFAULT 0,
+	leader        TEXT    NOT NULL DEFAULT '',
+	leader_until  INTEGER,
+	standby       TEXT    NOT NULL DEFAULT '',
+	standby_until INTEGER
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE perdure_seen (
 	agent  TEXT NOT NULL,
 	holder TEXT NOT NULL,
 	at     INTEGER,
@@ -202,17 +213,18 @@ CREATE TABLE seen (
 ) STRICT, WITHOUT ROWID;
 
 -- The latest time that was written, so that no later process starts behind it.
-CREATE TABLE clock (
-	one  INTEGER PRIMARY KEY CHECK (one = 1),
-	mark INTEGER NOT NULL
+CREATE TABLE perdure_clock (
+	one   INTEGER PRIMARY KEY CHECK (one = 1),
+	mark  INTEGER NOT NULL,
+	fence INTEGER NOT NULL DEFAULT 0 -- no run that is let out has a lower number
 ) STRICT;
 
-INSERT INTO clock VALUES (1, 0);
+INSERT INTO perdure_clock (one, mark) VALUES (1, 0);
 
 -- The interface. Times are UTC in SQLite's own form, so that they compare with its functions:
 -- locked_until < datetime('now'). What is not there is NULL.
 
-CREATE VIEW jobs AS SELECT
+CREATE VIEW perdure_jobs AS SELECT
 	'job_' || lower(hex(s.job)) AS job, s.job_key AS key, s.type, s.priority, s.labels, s.states,
 	CASE s.job_current WHEN 1 THEN 'done' WHEN 2 THEN 'unsure' ELSE 'undone' END AS current,
 	CASE s.job_desired WHEN 1 THEN 'done' ELSE 'undone' END AS desired,
@@ -226,12 +238,12 @@ CREATE VIEW jobs AS SELECT
 	strftime('%Y-%m-%d %H:%M:%S', s.job_updated_at / 1000000, 'unixepoch') || printf('.%06d', s.job_updated_at % 1000000) AS updated_at,
 	strftime('%Y-%m-%d %H:%M:%S', s.settled_at / 1000000, 'unixepoch') || printf('.%06d', s.settled_at % 1000000) AS settled_at,
 	lower(hex(s.hash)) AS hash, d.text AS definition, coalesce(s.input, p.input) AS input, s.job AS job_id
-FROM step s LEFT JOIN shape d ON d.id = s.shape LEFT JOIN payload p ON s.apart AND p.job = s.job AND p.idx = -1
+FROM perdure_step s LEFT JOIN perdure_shape d ON d.id = s.shape LEFT JOIN perdure_payload p ON s.apart AND p.job = s.job AND p.idx = -1
 WHERE s.idx = 0;
 
 -- What is wanted, what is so, and who owns it until when:
---   SELECT job, name, current, desired, phase, locked_by, locked_until FROM steps WHERE phase <> 'settled'
-CREATE VIEW steps AS SELECT
+--   SELECT job, name, current, desired, phase, locked_by, locked_until FROM perdure_steps WHERE phase <> 'settled'
+CREATE VIEW perdure_steps AS SELECT
 	'job_' || lower(hex(s.job)) AS job, s.idx, s.name, s.type, s.priority,
 	CASE s.current WHEN 1 THEN 'done' WHEN 2 THEN 'unsure' ELSE 'undone' END AS current,
 	CASE s.desired WHEN 1 THEN 'done' ELSE 'undone' END AS desired,
@@ -254,31 +266,38 @@ CREATE VIEW steps AS SELECT
 	strftime('%Y-%m-%d %H:%M:%S', s.ended_at / 1000000, 'unixepoch') || printf('.%06d', s.ended_at % 1000000) AS ended_at,
 	strftime('%Y-%m-%d %H:%M:%S', s.updated_at / 1000000, 'unixepoch') || printf('.%06d', s.updated_at % 1000000) AS updated_at,
 	s.job AS job_id
-FROM step s LEFT JOIN payload p ON p.job = s.job AND p.idx = s.idx;
+FROM perdure_step s LEFT JOIN perdure_payload p ON p.job = s.job AND p.idx = s.idx;
 
-CREATE VIEW alerts AS SELECT
-	id, 'job_' || lower(hex(job)) AS job, nullif(step, '') AS step, kind, nullif(name, '') AS name, message,
+CREATE VIEW perdure_alerts AS SELECT
+	id, CASE WHEN job <> zeroblob(16) THEN 'job_' || lower(hex(job)) END AS job, nullif(step, '') AS step, kind, nullif(name, '') AS name, message,
 	strftime('%Y-%m-%d %H:%M:%S', raised_at / 1000000, 'unixepoch') || printf('.%06d', raised_at % 1000000) AS raised_at,
 	strftime('%Y-%m-%d %H:%M:%S', closed_at / 1000000, 'unixepoch') || printf('.%06d', closed_at % 1000000) AS closed_at,
 	nullif(closed_by, '') AS closed_by, job AS job_id
-FROM alert;
+FROM perdure_alert;
 
-CREATE VIEW history AS SELECT
+CREATE VIEW perdure_history AS SELECT
 	id, 'job_' || lower(hex(job)) AS job, nullif(step, '') AS step, nullif(run, 0) AS run,
 	strftime('%Y-%m-%d %H:%M:%S', at / 1000000, 'unixepoch') || printf('.%06d', at % 1000000) AS at,
 	event, nullif(author, '') AS author, nullif(detail, '') AS detail, job AS job_id
-FROM entry;
+FROM perdure_entry;
 
 -- Permits are the rows that hold one, counted here as they are wherever it matters.
-CREATE VIEW limits AS SELECT name, max, (SELECT count(*) FROM permit p WHERE p.name = l.name) AS used FROM "limit" l;
+CREATE VIEW perdure_limits AS SELECT name, max, (SELECT count(*) FROM perdure_permit p WHERE p.name = l.name) AS used FROM perdure_limit l;
 
-CREATE VIEW nodes AS SELECT
-	id, host, pid, version, nullif(listen, '') AS listen, agents,
+CREATE VIEW perdure_nodes AS SELECT
+	id, host, pid, version, nullif(listen, '') AS listen, agents, slots,
 	strftime('%Y-%m-%d %H:%M:%S', since / 1000000, 'unixepoch') || printf('.%06d', since % 1000000) AS since,
 	strftime('%Y-%m-%d %H:%M:%S', seen_at / 1000000, 'unixepoch') || printf('.%06d', seen_at % 1000000) AS seen_at
-FROM node;
+FROM perdure_node;
 
-CREATE VIEW holders AS SELECT
+CREATE VIEW perdure_roles AS SELECT
+	name, epoch, nullif(leader, '') AS leader,
+	strftime('%Y-%m-%d %H:%M:%S', leader_until / 1000000, 'unixepoch') || printf('.%06d', leader_until % 1000000) AS leader_until,
+	nullif(standby, '') AS standby,
+	strftime('%Y-%m-%d %H:%M:%S', standby_until / 1000000, 'unixepoch') || printf('.%06d', standby_until % 1000000) AS standby_until
+FROM perdure_role;
+
+CREATE VIEW perdure_holders AS SELECT
 	agent, holder,
 	strftime('%Y-%m-%d %H:%M:%S', at / 1000000, 'unixepoch') || printf('.%06d', at % 1000000) AS seen_at
-FROM seen;
+FROM perdure_seen;

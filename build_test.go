@@ -1,0 +1,117 @@
+package perdure_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/definition"
+)
+
+// What is built in Go is what the file says: the same plan, under the same fingerprint.
+func TestBuilderIsTheFile(t *testing.T) {
+	const file = `
+type: order
+key: order-1042
+priority: 7
+labels: {customer: c-77}
+input: {sku: tea-12, amount: 4200}
+onFailure: [{wait: 1h, times: 2}, {alert: duty}, undo]
+completeWithin: 1h
+states: {undone: open, done: closed}
+flow: chain
+steps:
+  reserve: {agent: stock, with: {sku: "${input.sku}"}, undo: {with: {by: "${doKey}"}}, completeWithin: 30s, retry: {attempts: 3, backoff: 1s, notOn: [gone]}}
+  charge: {agent: payments, action: pay, with: {amount: 4200}, undo: {}, onFailure: park}
+  ship: {agent: carrier, when: "input.amount > 0", with: {note: "$${raw}"}, undo: {agent: other, action: fetch}, onFailure: skip}
+  tell: {agent: mail, onFailure: {restart: 2}}
+`
+	job := perdure.Define("order").Key("order-1042").Priority(7).Label("customer", "c-77").
+		Input(map[string]any{"sku": "tea-12", "amount": 4200}).
+		OnFailure(perdure.WaitRung(time.Hour, 2), perdure.AlertRung("duty"), perdure.UndoRung()).
+		CompleteWithin(time.Hour).States("open", "closed").Chain().
+		Step("reserve", "stock").With(map[string]string{"sku": "${input.sku}"}).UndoWith(map[string]string{"by": "${doKey}"}).
+		CompleteWithin(30*time.Second).Retry(perdure.Retry{Attempts: 3, Backoff: perdure.Duration(time.Second), NotOn: []string{"gone"}}).
+		Step("charge", "payments").Action("pay").With(struct {
+		Amount int `json:"amount"`
+	}{4200}).Undo().OnFailure(perdure.ParkRung()).
+		Step("ship", "carrier").When("input.amount > 0").With(map[string]any{"note": perdure.Literal("${raw}")}).
+		UndoBy(perdure.UndoDefinition{Agent: "other", Action: "fetch"}).OnFailure(perdure.SkipRung()).
+		Step("tell", "mail").OnFailure(perdure.RestartRung(2))
+	plan, err := definition.FromDefinition(job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := definition.Parse([]byte(file), definition.YAML, definition.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plan.Hash != read[0].Hash {
+		built, _ := json.MarshalIndent(plan.Definition, "", " ")
+		said, _ := json.MarshalIndent(read[0].Definition, "", " ")
+		t.Errorf("built:\n%s\nread:\n%s", built, said)
+	}
+}
+
+// A job that is built wrong gets the errors of a file, and each has a place.
+func TestBuilderIsChecked(t *testing.T) {
+	for want, job := range map[string]perdure.Definable{
+		"/steps/a/after/0: ": perdure.Define("t").Step("a", "x").After("b"),
+		"/type: ":            perdure.Define("no type").Step("a", "x"),
+		"/steps: ":           perdure.Define("t"),
+		"/steps/a/with/n: ":  perdure.Define("t").Step("a", "x").With(map[string]string{"n": "${input.}"}),
+		"input of job type":  perdure.Define("t").Input(math.NaN()).Step("a", "x"),
+		"with of step a":     perdure.Define("t").Step("a", "x").With(func() {}),
+	} {
+		_, err := definition.FromDefinition(job)
+		if perdure.CodeOf(err) == "" || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+// Of several faults all are told, those that say most first, and none with a line of a text that nobody wrote.
+func TestBuilderTellsAllFaults(t *testing.T) {
+	job := perdure.Define("no type").Step("a", "x").After("b").Retry(perdure.Retry{Attempts: -1})
+	_, err := definition.FromDefinition(job)
+	deep, flat := strings.Index(err.Error(), "/steps/a/"), strings.Index(err.Error(), "/type: ")
+	if deep != 0 || flat < deep || strings.Contains(err.Error(), "line ") || strings.Count(err.Error(), "/steps/a/") != 2 {
+		t.Errorf("%v", err)
+	}
+	many := perdure.Define("t")
+	for i := range 9 {
+		many.Step(fmt.Sprint("s", i), "x").After("none")
+	}
+	if _, err := definition.FromDefinition(many); err == nil || !strings.HasSuffix(err.Error(), "; and 4 more") {
+		t.Errorf("%v", err)
+	}
+}
+
+// What a handler says of its failure is in the report, however it is wrapped; of no failure it makes none.
+func TestFailuresSayWhatTheyMean(t *testing.T) {
+	no := errors.New("no")
+	run := &perdure.Run{Step: "s", Number: 1}
+	for _, c := range []struct {
+		err  error
+		want perdure.Report
+	}{
+		{no, perdure.Report{Outcome: perdure.OutcomeFailed, Error: &perdure.RunError{Message: "no"}}},
+		{perdure.Rejected(no), perdure.Report{Outcome: perdure.OutcomeRejected, Error: &perdure.RunError{Message: "no"}}},
+		{perdure.NoEffect(perdure.Rejected(no, "declined")), perdure.Report{Outcome: perdure.OutcomeRejected, Effect: "none", Error: &perdure.RunError{Message: "no", Code: "declined"}}},
+		{perdure.RetryAfter(time.Minute, perdure.Failed(no, "busy")), perdure.Report{Outcome: perdure.OutcomeFailed, Error: &perdure.RunError{Message: "no", Code: "busy", RetryAfter: perdure.Duration(time.Minute)}}},
+		{perdure.Rejected(nil, "x"), perdure.Report{Outcome: perdure.OutcomeDone}},
+		{perdure.RetryAfter(time.Minute, nil), perdure.Report{Outcome: perdure.OutcomeDone}},
+	} {
+		c.want.Step, c.want.Run = "s", 1
+		got, _ := json.Marshal(perdure.ReportOf(run, nil, c.err))
+		want, _ := json.Marshal(c.want)
+		if string(got) != string(want) {
+			t.Errorf("%v: %s, want %s", c.err, got, want)
+		}
+	}
+}

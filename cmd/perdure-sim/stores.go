@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"perdure"
+	"perdure/store/memory"
+	"perdure/store/sqlite"
+)
+
+// storeKind makes stores, each empty and on the clock of a schedule.
+type storeKind struct {
+	slow  bool // its schedules are to be small
+	fresh func(worker int) func(clock func() time.Time) (perdure.Store, error)
+	close func()
+}
+
+func openKind(name, url string) (*storeKind, error) {
+	switch name {
+	case "memory":
+		return &storeKind{close: func() {}, fresh: func(int) func(func() time.Time) (perdure.Store, error) {
+			return func(clock func() time.Time) (perdure.Store, error) { return memory.New(memory.WithClock(clock)), nil }
+		}}, nil
+	case "sqlite":
+		return openSQLite()
+	case "postgres":
+		return openPostgres(url)
+	}
+	return nil, fmt.Errorf("no store is named %q: memory, sqlite or postgres", name)
+}
+
+// openSQLite keeps the files in memory where the system has a place for that: what a disk forgets is tested
+// elsewhere.
+func openSQLite() (*storeKind, error) {
+	place := "/dev/shm"
+	if _, err := os.Stat(place); err != nil {
+		place = ""
+	}
+	dir, err := os.MkdirTemp(place, "perdure-sim-")
+	if err != nil {
+		return nil, err
+	}
+	return &storeKind{slow: true, close: func() { _ = os.RemoveAll(dir) }, fresh: func(worker int) func(func() time.Time) (perdure.Store, error) {
+		path := filepath.Join(dir, fmt.Sprintf("%d.db", worker))
+		return func(clock func() time.Time) (perdure.Store, error) {
+			for _, end := range []string{"", "-wal", "-shm", ".lock"} {
+				if err := os.Remove(path + end); err != nil && !os.IsNotExist(err) {
+					return nil, err
+				}
+			}
+			return sqlite.Open(path, sqlite.WithClock(clock))
+		}
+	}}, nil
+}

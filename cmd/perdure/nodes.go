@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"perdure"
+)
+
+func (a *app) nodesCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "nodes",
+		Short: "List the nodes that share the store",
+		Long: `Lists the processes that work on the store: where they are, which roles they lead or would take over
+(with the epoch, which grows with every new leader), what agents they run with how many slots each, and
+when they were last seen.
+
+A role is what one node does for all of them. Nothing waits for a leader: where there is none, work goes
+on, and another leads soon.`,
+		Example: `  perdure nodes
+  perdure nodes -o json | jq -r 'select(.leads[].role == "supervisor").id'`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+				nodes, err := t.ListNodes(ctx)
+				if err != nil {
+					return err
+				}
+				return a.printNodes(nodes, time.Now())
+			})
+		},
+	}
+	uses(cmd, "server", "store", "output")
+	return cmd
+}
+
+func (a *app) printNodes(nodes []perdure.NodeView, now time.Time) error {
+	tb := table{st: a.st}
+	tb.head("NODE", "HOST", "PID", "VERSION", "LISTEN", "LEADS", "STANDS BY", "AGENTS", "SINCE", "SEEN")
+	for i := range nodes {
+		n := &nodes[i]
+		if a.json() {
+			if err := a.object(n); err != nil {
+				return err
+			}
+			continue
+		}
+		tb.row(plain(n.ID), plain(n.Host), strconv.Itoa(n.PID), plain(n.Version), orDash(plain(n.Listen)), places(n.Leads), places(n.StandsBy),
+			agentsAndSlots(n), span(now.Sub(n.Since)), span(max(now.Sub(n.SeenAt), 0))+" ago")
+	}
+	if !a.json() {
+		tb.print(a.out)
+	}
+	return nil
+}
+
+func places(places []perdure.Place) string {
+	var list []string
+	for _, p := range places {
+		list = append(list, fmt.Sprintf("%s (%d)", plain(p.Role), p.Epoch))
+	}
+	return orDash(strings.Join(list, ", "))
+}
+
+func agentsAndSlots(n *perdure.NodeView) string {
+	var list []string
+	for _, name := range n.Agents {
+		text := plain(name)
+		if slots := n.Slots[name]; slots > 0 {
+			text += "=" + strconv.Itoa(slots)
+		}
+		list = append(list, text)
+	}
+	return orDash(strings.Join(list, ","))
+}

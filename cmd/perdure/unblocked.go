@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// unblocked is what a node writes to in place of standard error: a pipe that nobody reads must not hold up
+// what logs (F127). What does not fit is lost, and counted.
+type unblocked struct {
+	out   io.Writer
+	lines chan []byte
+	lost  atomic.Int64
+	stop  chan struct{}
+	ended chan struct{}
+}
+
+const (
+	maxLogLines = 4096        // that wait to be written
+	lastLines   = time.Second // how long the end waits for them
+)
+
+// unblock puts one before a.err, until the function that it gives back is called.
+func (a *app) unblock() (end func()) {
+	u := &unblocked{out: a.err, lines: make(chan []byte, maxLogLines), stop: make(chan struct{}), ended: make(chan struct{})}
+	a.err = u
+	go u.write()
+	return func() {
+		a.err = u.out
+		close(u.stop)
+		select {
+		case <-u.ended:
+		case <-time.After(lastLines):
+		}
+	}
+}
+
+func (u *unblocked) Write(line []byte) (int, error) {
+	select {
+	case u.lines <- slices.Clone(line):
+	default:
+		u.lost.Add(1)
+	}
+	return len(line), nil
+}
+
+// write goes on until stop, and then writes what there is.
+func (u *unblocked) write() {
+	defer close(u.ended)
+	for {
+		select {
+		case line := <-u.lines:
+			u.put(line)
+			continue
+		default:
+		}
+		select {
+		case line := <-u.lines:
+			u.put(line)
+		case <-u.stop:
+			return
+		}
+	}
+}
+
+func (u *unblocked) put(line []byte) {
+	_, _ = u.out.Write(line)
+	if n := u.lost.Swap(0); n > 0 {
+		fmt.Fprintf(u.out, "%d lines of the log were lost here: nobody read them\n", n)
+	}
+}

@@ -1,0 +1,134 @@
+// Package guides is the code that the guides show. Everything in it runs.
+package guides
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/node"
+	"perdure/store/sqlite"
+)
+
+// show: types
+type Order struct {
+	SKU    string `json:"sku"`
+	Amount int    `json:"amount"` // cents
+}
+
+type Charge struct {
+	Amount int `json:"amount"`
+}
+
+type Receipt struct {
+	ID string `json:"id"`
+}
+
+// end
+
+type bank struct{ log []string }
+
+// show: agent
+func payments(b *bank) *perdure.Agent {
+	a := perdure.NewAgent("payments")
+	perdure.Handle(a, "charge", perdure.Op[Charge, Receipt]{
+		Do: func(ctx context.Context, in Charge) (Receipt, error) {
+			return b.Charge(ctx, in.Amount, perdure.RunOf(ctx).Key)
+		},
+		Undo: func(ctx context.Context, in Charge, out Receipt) error {
+			return b.Refund(ctx, perdure.RunOf(ctx).DoKey)
+		},
+	})
+	return a
+}
+
+// end
+
+// show: define
+func order(id string, o Order) perdure.Definable {
+	job := perdure.Define("order").Key(id).Input(o).OnFailure(perdure.UndoRung())
+	job.Step("reserve", "stock").With(map[string]string{"sku": "${input.sku}"}).Undo()
+	job.Step("charge", "payments").After("reserve").With(map[string]string{"amount": "${input.amount}"}).Undo()
+	return job
+}
+
+// end
+
+func (b *bank) Charge(_ context.Context, amount int, key string) (Receipt, error) {
+	b.log = append(b.log, fmt.Sprint("charge ", amount))
+	return Receipt{ID: key}, nil
+}
+
+func (b *bank) Refund(_ context.Context, key string) error {
+	b.log = append(b.log, "refund")
+	return nil
+}
+
+func stock(done func(string)) *perdure.Agent {
+	a := perdure.NewAgent("stock")
+	perdure.Handle(a, "reserve", perdure.Op[Order, string]{
+		Do:   func(_ context.Context, in Order) (string, error) { done("reserve " + in.SKU); return "shelf 7", nil },
+		Undo: func(_ context.Context, in Order, _ string) error { done("put back " + in.SKU); return nil },
+	})
+	return a
+}
+
+func TestFirstJob(t *testing.T) {
+	b := &bank{}
+	path, log := t.TempDir()+"/shop.db", slog.New(slog.DiscardHandler)
+	run := func(ctx context.Context) error {
+		// show: embed
+		db, err := sqlite.Open(path)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		n := node.New(db, node.Config{Log: log, Agents: []*perdure.Agent{payments(b), stock(b.note)}})
+		if err := n.Start(ctx); err != nil {
+			return err
+		}
+		defer func() {
+			grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+			defer cancel()
+			if err := n.Stop(grace); err != nil {
+				log.Error("not all was told", "error", err)
+			}
+		}()
+		// end
+		// show: submit
+		if _, _, err := perdure.Submit(ctx, n, order("order-1042", Order{SKU: "tea-12", Amount: 4200})); err != nil {
+			return err
+		}
+		done, err := perdure.Wait(ctx, n, "order-1042")
+		if err != nil {
+			return err
+		}
+		receipt, err := perdure.OutputOf[Receipt](done, "charge")
+		// end
+		if err != nil || receipt.ID == "" {
+			return fmt.Errorf("%+v, %w", receipt, err)
+		}
+		// show: undo
+		_, err = n.Act(ctx, "order-1042", perdure.Act{Verb: perdure.VerbUndo, Author: "anna", Reason: "changed her mind"})
+		if err != nil {
+			return err
+		}
+		undone, err := perdure.Wait(ctx, n, "order-1042")
+		// end
+		if err == nil && undone.Current != perdure.Undone {
+			err = fmt.Errorf("%+v", undone)
+		}
+		return err
+	}
+	if err := run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(b.log); got != "[reserve tea-12 charge 4200 refund put back tea-12]" {
+		t.Error(got)
+	}
+}
+
+func (b *bank) note(line string) { b.log = append(b.log, line) }

@@ -1,0 +1,94 @@
+package guides
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+
+	_ "modernc.org/sqlite"
+
+	"perdure"
+	"perdure/guard"
+	"perdure/perduretest"
+)
+
+type shelf struct{ db *sql.DB }
+
+type Reservation struct {
+	Shelf int `json:"shelf"`
+}
+
+// show: guarded
+func reservations(s *shelf) *perdure.Agent {
+	a := perdure.NewAgent("stock")
+	perdure.Handle(a, "reserve", perdure.Op[Order, Reservation]{
+		Do: func(ctx context.Context, in Order) (r Reservation, err error) {
+			return r, s.inTx(ctx, func(tx *sql.Tx) error {
+				r, err = guard.Do(ctx, guard.SQLite(tx), func() (Reservation, error) {
+					_, err := tx.ExecContext(ctx, "update shelf set free = free - 1 where sku = ? and free > 0", in.SKU)
+					return Reservation{Shelf: 7}, err
+				})
+				return err
+			})
+		},
+		Undo: func(ctx context.Context, in Order, _ Reservation) error {
+			return s.inTx(ctx, func(tx *sql.Tx) error {
+				return guard.Undo(ctx, guard.SQLite(tx), func(Reservation) error {
+					_, err := tx.ExecContext(ctx, "update shelf set free = free + 1 where sku = ?", in.SKU)
+					return err
+				})
+			})
+		},
+	})
+	return a
+}
+
+// end
+
+func (s *shelf) inTx(ctx context.Context, fn func(*sql.Tx) error) error {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := fn(tx); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return tx.Commit()
+}
+
+func (s *shelf) free(t *testing.T) (n int) {
+	t.Helper()
+	if err := s.db.QueryRow("select free from shelf").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// The handlers above, with the agent's process dying at the worst moments.
+func TestUndoAndIdempotency(t *testing.T) {
+	db, err := sql.Open("sqlite", "file:"+t.TempDir()+"/shop.db?_txlock=immediate&_pragma=busy_timeout(5000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	if _, err := db.Exec("create table shelf (sku text, free int); insert into shelf values ('tea-12', 10);" + guard.Schema); err != nil {
+		t.Fatal(err)
+	}
+	s := &shelf{db}
+	perduretest.Run(t, func(w *perduretest.World) {
+		w.Carry(reservations(s))
+		w.Inject("reserve", perduretest.CrashAfter, perduretest.OfRuns(1, 2))
+		w.Inject("reserve", perduretest.CrashAfter, perduretest.OfUndo)
+		job := w.Submit(perdure.Define("order").Step("reserve", "stock").With(Order{SKU: "tea-12"}).Undo())
+		job.Done()
+		if n := s.free(t); n != 9 {
+			t.Errorf("%d are free", n)
+		}
+		job.Undo().Undone()
+		if n := s.free(t); n != 10 {
+			t.Errorf("%d are free", n)
+		}
+	})
+}

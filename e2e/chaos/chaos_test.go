@@ -1,0 +1,265 @@
+// Package chaos sets a grid under fire: three nodes on one PostgreSQL and agents, real processes all of them, are
+// killed, frozen, cut off and given wrong clocks and full disks, under a load of three-step jobs. It is judged from
+// outside: by what was acknowledged, by the ledger of a service of the test's own, by what the grid says at the end,
+// and by `perdure check`.
+//
+//	make chaos FOR=10m
+package chaos
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"perdure/internal/ledger"
+)
+
+var (
+	lasts = flag.Duration("for", 40*time.Second, "how long the grid is under fire")
+	seed  = flag.Uint64("seed", 0, "repeats the order of faults, as far as processes can be repeated; 0: any")
+)
+
+var perdure string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	dir, err := os.MkdirTemp("", "perdure-chaos-")
+	if err != nil {
+		panic(err)
+	}
+	perdure = filepath.Join(dir, "perdure")
+	build := exec.Command("go", "build", "-o", perdure, "perdure/cmd/perdure")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "%s\n%v\n", out, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// locks is longer than any run may take here: who was frozen for so long has lost all that it held.
+const locks = 2500 * time.Millisecond
+
+// fault is something that happens to the grid, and ends by itself.
+type fault struct {
+	name string // and its rows of the matrix
+	does func(g *grid, rng *rand.Rand)
+}
+
+func (g *grid) node(rng *rand.Rand) int      { return rng.IntN(len(g.nodes)) }
+func (g *grid) agent(rng *rand.Rand) *member { return g.agents[rng.IntN(len(g.agents))] }
+
+func (g *grid) killed(m *member, sig syscall.Signal) {
+	m.end(sig)
+	g.must(m.start())
+}
+
+func frozen(m *member) {
+	m.signal(syscall.SIGSTOP)
+	time.Sleep(locks)
+	m.signal(syscall.SIGCONT)
+}
+
+var faults = []fault{
+	{"a node is killed (F116)", func(g *grid, rng *rand.Rand) { g.killed(g.nodes[g.node(rng)], syscall.SIGKILL) }},
+	{"a node is told to end (F117)", func(g *grid, rng *rand.Rand) { g.killed(g.nodes[g.node(rng)], syscall.SIGTERM) }},
+	{"a node is frozen past its locks (F026, F073, F082)", func(g *grid, rng *rand.Rand) { frozen(g.nodes[g.node(rng)]) }},
+	{"an agent is killed (F035, F036)", func(g *grid, rng *rand.Rand) { g.killed(g.agent(rng), syscall.SIGKILL) }},
+	{"an agent is told to end (L6)", func(g *grid, rng *rand.Rand) { g.killed(g.agent(rng), syscall.SIGTERM) }},
+	{"an agent is frozen past its locks (F038)", func(g *grid, rng *rand.Rand) { frozen(g.agent(rng)) }},
+	{"PostgreSQL is killed (F097)", func(g *grid, _ *rand.Rand) {
+		g.database(func() { g.pg.Stop(true); time.Sleep(300 * time.Millisecond); g.pg.Start() })
+	}},
+	{"PostgreSQL is frozen (F099)", func(g *grid, _ *rand.Rand) { g.pg.Freeze(); time.Sleep(locks); g.pg.Thaw() }},
+	{"a node's lines to PostgreSQL are cut (F063, F100)", func(g *grid, rng *rand.Rand) {
+		for range 5 {
+			g.lines[g.node(rng)].cut()
+			time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
+		}
+	}},
+	{"a node is cut off from PostgreSQL (F074, F120)", func(g *grid, rng *rand.Rand) {
+		line := g.lines[g.node(rng)]
+		line.down.Store(true)
+		line.cut()
+		time.Sleep(locks)
+		line.heal()
+	}},
+	{"a node's lines to PostgreSQL are stalled (F100)", func(g *grid, rng *rand.Rand) {
+		line := g.lines[g.node(rng)]
+		line.stalled.Store(true)
+		time.Sleep(locks)
+		line.heal()
+	}},
+	{"a node's lines to PostgreSQL are slow (F009)", func(g *grid, rng *rand.Rand) {
+		line := g.lines[g.node(rng)]
+		line.slow.Store(int64(100 * time.Millisecond))
+		time.Sleep(locks)
+		line.heal()
+	}},
+	{"an agent's lines are cut (F019, F055)", func(g *grid, rng *rand.Rand) {
+		for range 5 {
+			g.ways[rng.IntN(len(g.ways))].cut()
+			time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
+		}
+	}},
+	{"an agent is cut off (F040)", func(g *grid, rng *rand.Rand) {
+		way := g.ways[rng.IntN(len(g.ways))]
+		way.stalled.Store(true)
+		time.Sleep(locks)
+		way.heal()
+	}},
+	{"PostgreSQL's disk is full (F010)", func(g *grid, _ *rand.Rand) {
+		if g.disk == "" {
+			return
+		}
+		ballast := filepath.Join(g.disk, "ballast")
+		if exec.Command("dd", "if=/dev/zero", "of="+ballast, "bs=1M").Run() == nil { // until there is no room
+			g.t.Error("the disk is not full")
+		}
+		time.Sleep(time.Second)
+		g.must(os.Remove(ballast))
+		g.database(func() { g.pg.Stop(true); g.pg.Start() }) // it may have given up
+	}},
+	{"PostgreSQL's clock jumps forward (F080)", func(g *grid, _ *rand.Rand) { g.jump("+30") }},
+	{"PostgreSQL's clock jumps back (F081)", func(g *grid, _ *rand.Rand) { g.jump("-30") }},
+}
+
+func (g *grid) jump(offset string) {
+	if g.clock == "" {
+		return
+	}
+	g.setClock(offset)
+	time.Sleep(locks)
+	var behind float64
+	if conn, err := pgx.Connect(g.t.Context(), g.pg.URL); err == nil {
+		g.must(conn.QueryRow(g.t.Context(), "select abs(extract(epoch from clock_timestamp() - $1::timestamptz))", time.Now()).Scan(&behind))
+		conn.Close(g.t.Context())
+	}
+	if behind < 20 {
+		g.t.Errorf("the clock has not jumped, it is off by %.1fs", behind)
+	}
+	g.setClock("+0")
+}
+
+// possible says whether what a fault needs can be had here.
+func (g *grid) possible(f *fault) bool {
+	switch {
+	case g.disk == "" && f.name == "PostgreSQL's disk is full (F010)":
+		return false
+	case g.clock == "" && (f.name == "PostgreSQL's clock jumps forward (F080)" || f.name == "PostgreSQL's clock jumps back (F081)"):
+		return false
+	}
+	return true
+}
+
+// I1, I2, I5, I9 to I12, L1, L4: nothing acknowledged is lost, no effect is there twice under its key, in the wrong
+// order or of a run that another has overtaken, no limit is exceeded, and soon after the last fault all jobs are at rest.
+// F009, F010, F019, F026, F035, F036, F038, F040, F055, F063, F073, F074, F080, F081, F082, F097, F099, F100, F116, F117, F120.
+func TestChaos(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a minute")
+	}
+	if *seed == 0 {
+		*seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("seed %d", *seed)
+	g := newGrid(t)
+	book := ledger.New()
+	service := httptest.NewServer(book)
+	defer service.Close()
+	defer service.CloseClientConnections()
+	l, err := newLoad(g, book, service.URL)
+	g.must(err)
+	_, err = l.clients[0].PutLimit(t.Context(), "agent:http", limit)
+	g.must(err)
+
+	ctx, stop := context.WithTimeout(t.Context(), *lasts)
+	defer stop()
+	var hands, watch sync.WaitGroup
+	for i := range 4 {
+		hands.Go(func() { l.run(ctx, i, *seed) })
+	}
+	looks := 0
+	watching, unwatch := context.WithCancel(t.Context())
+	watch.Go(func() { looks = l.watch(watching) })
+	done := fire(ctx, g, rand.New(rand.NewPCG(*seed, 0)))
+	hands.Wait()
+	healed := time.Now()
+	for _, url := range g.urls {
+		g.ready(url)
+	}
+	back := time.Since(healed)
+	rest, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+	settled, undone := l.audit(rest)
+	took := time.Since(healed)
+	unwatch()
+	watch.Wait()
+	for _, m := range g.members() {
+		m.end(syscall.SIGTERM)
+		l.faults = append(l.faults, m.bad...)
+	}
+	if out, err := exec.Command(perdure, "check", "--store", g.pg.URL).CombinedOutput(); err != nil {
+		l.fault("perdure check: %v\n%s", err, out)
+	}
+
+	t.Log("what was done:")
+	for i := range faults {
+		how := fmt.Sprintf("%4d", done[i])
+		if !g.possible(&faults[i]) {
+			how = "   -" // cannot be had on this machine
+		}
+		t.Logf("  %s  %s", how, faults[i].name)
+	}
+	asked := book.Counts()
+	t.Logf("what was found: %d jobs acknowledged, %d done, %d undone; %d calls refused or unanswered; %d effects asked for, %d of them again, %d by a run that was overtaken; "+
+		"the limit was looked at %d times; all nodes ready %s after the last fault, all at rest after %s; %d faults",
+		len(l.acked), settled, undone, l.refused.Load(), asked.Calls, asked.Repeats, asked.Fenced, looks,
+		back.Round(100*time.Millisecond), took.Round(100*time.Millisecond), len(l.faults))
+	for _, f := range l.faults {
+		t.Error(f)
+	}
+	if len(l.acked) == 0 {
+		t.Error("nothing was done")
+	}
+	if t.Failed() {
+		for _, m := range g.members() {
+			t.Logf("--- %s\n%s", m.name, m.log.String())
+		}
+	}
+}
+
+// fire lets one fault follow another, each kind before any comes again, and says how often each was.
+func fire(ctx context.Context, g *grid, rng *rand.Rand) []int {
+	done := make([]int, len(faults))
+	for ctx.Err() == nil {
+		for _, i := range rng.Perm(len(faults)) {
+			if ctx.Err() != nil {
+				break
+			}
+			if !g.possible(&faults[i]) {
+				continue
+			}
+			faults[i].does(g, rng)
+			done[i]++
+			for _, m := range g.members() {
+				g.must(m.revive())
+			}
+			time.Sleep(time.Duration(rng.IntN(500)) * time.Millisecond)
+		}
+	}
+	return done
+}

@@ -1,0 +1,130 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	root "perdure"
+	"perdure/client"
+)
+
+// `perdure chaos` kills, freezes and misleads an agent, and says at the end that all jobs are at rest, as they are.
+func TestChaosCommand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some seconds")
+	}
+	server, _ := serve(t, "--store", "sqlite:"+filepath.Join(t.TempDir(), "perdure.db"), "--agents", "none")
+	c, err := client.New(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	s := newStage(ctx, "", "", t.TempDir(), crash{})
+	defer s.close()
+	if err := s.submit(c, s.chain("before", "a")); err != nil { // none of its business
+		t.Fatal(err)
+	}
+	rage := beginChaos(t, ctx, "--server", server, "--for", "5s", "--settle", "60s",
+		"--kill-every", "1s", "--freeze", "1200ms", "--lose", "0.1", "--cut", "0.1", "--double", "0.1", "--delay", "30ms",
+		"--", perdure, "agent", "--agents", "http", "--allow-private-targets", "--heartbeat", "900ms", "--log-level", "error")
+	const jobs = 40
+	go func() {
+		for n := range jobs {
+			_ = s.submit(c, s.chain(fmt.Sprint("job-", n), "a", []string{"b", "b:fail", "b:dawdle"}[n%3], "c"))
+			time.Sleep(100 * time.Millisecond)
+		}
+	}()
+	out, exit := rage.end(t)
+	if exit != 0 {
+		t.Fatalf("exit %d: %s", exit, out)
+	}
+	var report struct {
+		Calls struct{ Calls, Lost, Cut, Doubled int }
+		Crew  struct{ Starts, Kills, Freezes, Ends int }
+		Found struct {
+			Jobs, Done   int
+			Parked, Open []string
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Logf("%+v", report)
+	if report.Found.Jobs != jobs || report.Found.Done != jobs || len(report.Found.Open)+len(report.Found.Parked) > 0 {
+		t.Errorf("found %+v", report.Found)
+	}
+	if c := report.Calls; c.Calls == 0 || c.Lost+c.Cut+c.Doubled == 0 || report.Crew.Kills+report.Crew.Freezes == 0 || report.Crew.Ends > 0 {
+		t.Errorf("what was done: %+v, %+v", c, report.Crew)
+	}
+	for n := range jobs {
+		key := fmt.Sprint("job-", n)
+		if err := s.rests(c, key, root.Done); err != nil {
+			t.Error(err)
+		}
+		for _, f := range s.ledger.Audit(key, true, "a", "b", "c") {
+			t.Error(f)
+		}
+	}
+	for _, f := range s.ledger.Faults() {
+		t.Error(f)
+	}
+}
+
+// What is not at rest in the end is told, by exit code and by name.
+func TestChaosCommandFindsWhatIsLeft(t *testing.T) {
+	server, _ := serve(t, "--store", "sqlite:"+filepath.Join(t.TempDir(), "perdure.db"), "--agents", "none")
+	c, err := client.New(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rage := beginChaos(t, t.Context(), "--server", server, "--for", "1500ms", "--settle", "1s")
+	if _, _, err := c.Submit(t.Context(), []byte("type: t\nkey: left\nsteps:\n  a: {agent: nobody}\n"), "application/yaml"); err != nil {
+		t.Fatal(err)
+	}
+	out, exit := rage.end(t)
+	j, err := c.Job(t.Context(), "left", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var report struct{ Found struct{ Open []string } }
+	if err := json.Unmarshal([]byte(out), &report); err != nil || exit != 1 || len(report.Found.Open) != 1 || report.Found.Open[0] != j.ID.String() {
+		t.Errorf("exit %d, %v: %s", exit, err, out)
+	}
+	for _, args := range [][]string{{"--lose", "2"}, {"--lose", "0.6", "--cut", "0.6"}, {"my-agent"}, {"--", "/does/not/exist"}} {
+		if _, exit := run(t, append([]string{"chaos", "--server", server, "--listen", "127.0.0.1:0"}, args...)...); exit != 2 {
+			t.Errorf("%q: exit %d", args, exit)
+		}
+	}
+}
+
+// raging is a call of `perdure chaos`.
+type raging struct {
+	cmd       *exec.Cmd
+	out, talk record
+}
+
+// beginChaos starts it and waits until it is at work.
+func beginChaos(t *testing.T, ctx context.Context, args ...string) *raging {
+	t.Helper()
+	r := &raging{cmd: exec.CommandContext(ctx, perdure, append([]string{"chaos", "--listen", "127.0.0.1:0", "-o", "json"}, args...)...)}
+	r.cmd.Stdout, r.cmd.Stderr = &r.out, &r.talk
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is at work", func() bool { return strings.Contains(r.talk.tail(), "agents find") })
+	return r
+}
+
+func (r *raging) end(t *testing.T) (out string, exit int) {
+	t.Helper()
+	_ = r.cmd.Wait()
+	t.Log(r.talk.tail())
+	return r.out.tail(), r.cmd.ProcessState.ExitCode()
+}

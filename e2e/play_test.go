@@ -1,0 +1,422 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	root "perdure"
+	"perdure/client"
+	"perdure/internal/ledger"
+)
+
+// playNode kills the node. Its jobs between them make it do all that it does: run, fail and run again, expire,
+// wait for heartbeats, pass their ultimatum, park, be undone and resumed; and at last it is told to drain with
+// a run in its hands that does not end.
+func (s *stage) playNode() error {
+	addr, err := freePort()
+	if err != nil {
+		return err
+	}
+	node := s.begin(true, "serve", "--listen", addr, "--store", s.store, "--migrate", "--agents", "http",
+		"--allow-private-targets", "--slots", "http=4", "--grace", "1s", "--sweep-period", "200ms", "--log-level", "warn")
+	c, err := s.client("http://" + addr)
+	if err != nil {
+		return err
+	}
+	go s.far("http://" + addr)
+	if err := s.insist(func() error { _, err := c.PutLimit(s.ctx, "job:plain", 3); return err }); err != nil {
+		return err
+	}
+	jobs := []definition{
+		s.chain("plain", "a", "b"),
+		s.chain("flaky", "a:fail", "b:hang"),
+		s.chain("late", "a").with("completeWithin", "1s").add("b", map[string]any{"agent": "nobody", "after": []string{"a"}}),
+		s.chain("stubborn", "a:refuse"),
+		s.define("far").add("a", map[string]any{"agent": "far", "action": "work", "retry": patient, "completeWithin": "5s"}),
+	}
+	if err := errors.Join(s.submit(c, jobs[0]), s.submitAll(c, jobs[1:3]), s.submit(c, jobs[3]), s.submit(c, jobs[4])); err != nil {
+		return err
+	}
+	err = together(func() error {
+		return errors.Join(s.rests(c, "plain", root.Done), s.act(c, "plain", root.VerbUndo), s.rests(c, "plain", root.Undone))
+	}, func() error {
+		// What is lost with its host counts as a failure, of which it has one: then it is parked once more.
+		return s.until(c, "stubborn", func(j *root.JobView) bool {
+			if j.Phase == root.Parked {
+				s.ledger.Kind()
+				_ = s.act(c, "stubborn", root.VerbResume)
+			}
+			return j.Phase == root.Settled
+		})
+	}, func() error {
+		return errors.Join(s.rests(c, "flaky", root.Done), s.rests(c, "late", root.Undone), s.rests(c, "far", root.Done))
+	})
+	if err != nil {
+		return err
+	}
+	s.jobs = []expected{{"plain", false, []string{"a", "b"}}, {"flaky", true, []string{"a", "b"}}, {"late", false, []string{"a"}},
+		{"stubborn", true, []string{"a"}}, {"far", true, []string{"a"}}}
+	return s.drained(node, c)
+}
+
+// playAgent kills a process with agents, far from the node.
+func (s *stage) playAgent() error {
+	addr, err := freePort()
+	if err != nil {
+		return err
+	}
+	s.begin(false, "serve", "--listen", addr, "--store", s.store, "--migrate", "--agents", "none", "--sweep-period", "200ms", "--log-level", "warn")
+	way := newGateway("http://" + addr)
+	s.ends = append(s.ends, func() { way.CloseClientConnections(); way.Close() })
+	c, err := s.client("http://" + addr)
+	if err != nil {
+		return err
+	}
+	if err := s.insist(func() error { _, err := c.ListNodes(s.ctx); return err }); err != nil {
+		return err
+	}
+	agent := s.begin(true, "agent", "--server", way.URL, "--agents", "http", "--allow-private-targets", "--slots", "http=8",
+		"--heartbeat", "600ms", "--grace", "1s", "--log-level", "warn")
+	jobs := []definition{s.chain("plain", "a", "b:dawdle"), s.chain("flaky", "a:fail", "b:hang"), s.chain("last", "a")}
+	if err := errors.Join(s.submit(c, jobs[0]), s.submit(c, jobs[1])); err != nil {
+		return err
+	}
+	if err := errors.Join(s.rests(c, "plain", root.Done), s.act(c, "plain", root.VerbUndo),
+		s.rests(c, "plain", root.Undone), s.rests(c, "flaky", root.Done)); err != nil {
+		return err
+	}
+	s.jobs = []expected{{"plain", false, []string{"a", "b"}}, {"flaky", true, []string{"a", "b"}}, {"last", true, []string{"a"}}}
+	return s.drained(agent, c, func() error { // a claim's answer is under way when the drain begins
+		way.hold.Store(true)
+		defer way.hold.Store(false)
+		if err := s.submit(c, jobs[2]); err != nil {
+			return err
+		}
+		return s.happens("a claim is answered", func() bool { return way.held.Load() })
+	})
+}
+
+// drained ends the actor with a run that does not end by itself, and lets the next one end it.
+func (s *stage) drained(a *actor, c *client.Client, more ...func() error) error {
+	if err := s.submit(c, s.chain("gate", "a:gate")); err != nil {
+		return err
+	}
+	gate := ledger.Place{Job: "gate", Step: "a"}
+	if err := s.happens("the gate is reached", func() bool { return s.ledger.Seen(gate) > 0 }); err != nil {
+		return err
+	}
+	time.Sleep(250 * time.Millisecond) // a heartbeat, or two
+	for _, f := range more {
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	if err := a.replace(); err != nil {
+		return err
+	}
+	s.ledger.Open()
+	s.jobs = append(s.jobs, expected{"gate", true, []string{"a"}})
+	return nil
+}
+
+// playCommand kills the commands that submit a job and undo it, and calls them again.
+func (s *stage) playCommand() error {
+	addr, err := freePort()
+	if err != nil {
+		return err
+	}
+	s.begin(false, "serve", "--listen", addr, "--store", s.store, "--migrate", "--agents", "http", "--allow-private-targets", "--log-level", "warn")
+	c, err := s.client("http://" + addr)
+	if err != nil {
+		return err
+	}
+	if err := s.insist(func() error { _, err := c.ListNodes(s.ctx); return err }); err != nil {
+		return err
+	}
+	file := filepath.Join(s.dir, "job.json")
+	if err := os.WriteFile(file, s.chain("plain", "a", "b").body(), 0o600); err != nil {
+		return err
+	}
+	for _, args := range [][]string{{"submit", file}, {"watch", "plain"}, {"undo", "plain", "--wait"}} {
+		if err := s.repeated(append(args, "--server", "http://"+addr)...); err != nil {
+			return err
+		}
+	}
+	s.jobs = []expected{{"plain", false, []string{"a", "b"}}}
+	return nil
+}
+
+// repeated calls a command until it has got to its end.
+func (s *stage) repeated(args ...string) error {
+	for s.ctx.Err() == nil {
+		a := &actor{stage: s, args: args, armed: true}
+		cmd := exec.CommandContext(s.ctx, a.binary(), args...)
+		cmd.Env = a.environment()
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			return nil
+		}
+		status := cmd.ProcessState.Sys().(syscall.WaitStatus)
+		if !status.Signaled() || status.Signal() != syscall.SIGKILL {
+			return fmt.Errorf("perdure %s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+		s.mu.Lock()
+		s.died++
+		s.mu.Unlock()
+	}
+	return context.Cause(s.ctx)
+}
+
+// judge reads the ends: of the jobs, of the ledger, of the store.
+func (s *stage) judge() error {
+	addr := s.actors[0].args[slices.Index(s.actors[0].args, "--listen")+1]
+	c, err := s.client("http://" + addr)
+	if err != nil {
+		return err
+	}
+	var faults []string
+	for _, j := range s.jobs {
+		as := root.Undone
+		if j.done {
+			as = root.Done
+		}
+		if err := s.rests(c, j.key, as); err != nil {
+			return err
+		}
+		faults = append(faults, s.ledger.Audit(j.key, j.done, j.steps...)...)
+	}
+	faults = append(faults, s.ledger.Faults()...)
+	if len(faults) > 0 {
+		return errors.New(strings.Join(faults, "\n"))
+	}
+	if err := s.actors[0].replace(); err != nil {
+		return err
+	}
+	s.end(errors.New("the play is over"))
+	for _, a := range s.actors {
+		a.wg.Wait()
+	}
+	out, err := exec.Command(perdure, "check", "--store", s.store).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("perdure check: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// far carries an agent in this process, with heartbeats.
+func (s *stage) far(server string) {
+	c, err := client.New(server)
+	if err != nil {
+		panic(err)
+	}
+	agent := root.NewAgent("far")
+	agent.HandleRaw("work", func(ctx context.Context, run *root.Run) (json.RawMessage, error) {
+		call := ledger.Call{Place: ledger.Place{Job: "far", Step: run.Step}, Key: run.Key, Run: run.Number}
+		if s.ledger.Act(call) == ledger.Overtaken {
+			return nil, errors.New("overtaken")
+		}
+		select {
+		case <-time.After(400 * time.Millisecond):
+		case <-ctx.Done():
+		}
+		return nil, ctx.Err()
+	})
+	_ = c.Serve(s.ctx, client.ServeConfig{Name: "far", Heartbeat: 600 * time.Millisecond, Grace: time.Millisecond}, agent)
+}
+
+func (s *stage) client(server string) (*client.Client, error) {
+	return client.New(server, client.Author("play"), client.HTTPClient(&http.Client{Timeout: 5 * time.Second}))
+}
+
+// insist repeats a call until it is answered: who has no answer knows nothing.
+func (s *stage) insist(call func() error) error {
+	for {
+		err := call()
+		if err == nil || s.ctx.Err() == nil && root.CodeOf(err) != root.CodeUnavailable {
+			return err
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-s.ctx.Done():
+			return context.Cause(s.ctx)
+		}
+	}
+}
+
+// together runs all of them at once.
+func together(all ...func() error) error {
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, f := range all {
+		wg.Go(func() { errs[i] = f() })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (s *stage) happens(what string, ok func() bool) error {
+	for !ok() {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-s.ctx.Done():
+			return fmt.Errorf("%s: %w", what, context.Cause(s.ctx))
+		}
+	}
+	return nil
+}
+
+func (s *stage) submit(c *client.Client, d definition) error {
+	return s.insist(func() error { _, _, err := c.Submit(s.ctx, d.body(), "application/json"); return err })
+}
+
+func (s *stage) submitAll(c *client.Client, all []definition) error {
+	bodies := make([]json.RawMessage, len(all))
+	for i, d := range all {
+		bodies[i] = d.body()
+	}
+	return s.insist(func() error {
+		did, err := c.SubmitAll(s.ctx, nil, bodies)
+		for i := range did {
+			err = errors.Join(err, did[i].Err)
+		}
+		return err
+	})
+}
+
+// act repeats an act until it is answered. One that was carried out, and whose answer was lost, may be refused the
+// second time: nothing is parked any more.
+func (s *stage) act(c *client.Client, key string, verb root.Verb) error {
+	tries := 0
+	return s.insist(func() error {
+		tries++
+		_, err := c.Act(s.ctx, key, root.Act{Verb: verb})
+		if tries > 1 && root.CodeOf(err) == root.CodeConflict {
+			return nil
+		}
+		return err
+	})
+}
+
+func (s *stage) until(c *client.Client, key string, ok func(*root.JobView) bool) error {
+	var last *root.JobView
+	err := s.insist(func() error {
+		j, err := c.Job(s.ctx, key, 500*time.Millisecond)
+		if err != nil {
+			return err
+		}
+		if last = j; !ok(j) {
+			return root.Refuse(root.CodeUnavailable, "not yet")
+		}
+		return nil
+	})
+	if err != nil {
+		view, _ := json.Marshal(last)
+		return fmt.Errorf("job %s: %w: %s", key, err, view)
+	}
+	return nil
+}
+
+func (s *stage) rests(c *client.Client, key string, as root.State) error {
+	return s.until(c, key, func(j *root.JobView) bool { return j.Phase == root.Settled && j.Current == as })
+}
+
+// definition is a job in the making.
+type definition map[string]any
+
+var patient = map[string]any{"attempts": 1000, "backoff": "20ms", "maxBackoff": "200ms"}
+
+func (s *stage) define(key string) definition {
+	return definition{"type": key, "key": key, "onFailure": "undo", "steps": map[string]any{}}
+}
+
+func (d definition) with(name string, value any) definition {
+	d[name] = value
+	return d
+}
+
+func (d definition) add(step string, body map[string]any) definition {
+	d["steps"].(map[string]any)[step] = body
+	return d
+}
+
+func (d definition) body() []byte {
+	b, err := json.Marshal(d)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// chain is a job of steps on the ledger, each after the one before, given as NAME or NAME:MOOD.
+func (s *stage) chain(key string, steps ...string) definition {
+	d := s.define(key)
+	names := make([]string, len(steps))
+	for i, step := range steps {
+		names[i], _, _ = strings.Cut(step, ":")
+	}
+	for i, step := range steps {
+		_, mood, _ := strings.Cut(step, ":")
+		before, after := "", []string{}
+		if i > 0 {
+			before, after = names[i-1], names[i-1:i]
+		}
+		next := ""
+		if i < len(steps)-1 {
+			next = names[i+1]
+		}
+		call := func(before, mood string) map[string]any {
+			q := url.Values{"job": {key}, "step": {names[i]}, "before": {before}, "mood": {mood}}
+			return map[string]any{"method": "POST", "url": s.served.URL + "/?" + q.Encode()}
+		}
+		body := map[string]any{"agent": "http", "after": after, "with": call(before, mood), "completeWithin": "1s", "retry": patient,
+			"undo": map[string]any{"with": call(next, "")}}
+		switch mood {
+		case "hang":
+			body["completeWithin"] = "400ms"
+		case "refuse":
+			body["retry"], body["onFailure"] = map[string]any{"attempts": 1}, "park"
+		case "gate":
+			body["completeWithin"] = "20s"
+		}
+		d.add(names[i], body)
+	}
+	return d
+}
+
+// gateway is a way to the node on which the answer to a claim can be held up.
+type gateway struct {
+	*httptest.Server
+	hold, held atomic.Bool
+}
+
+func newGateway(to string) *gateway {
+	target, _ := url.Parse(to)
+	p := &gateway{}
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }
+	proxy.ModifyResponse = func(r *http.Response) error {
+		if !strings.HasSuffix(r.Request.URL.Path, "/claim") || r.ContentLength < int64(len(`{"runs":[]}`)+10) || !p.hold.CompareAndSwap(true, false) {
+			return nil
+		}
+		p.held.Store(true)
+		<-r.Request.Context().Done()
+		return r.Request.Context().Err()
+	}
+	p.Server = httptest.NewServer(proxy)
+	return p
+}

@@ -1,0 +1,274 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"perdure/internal/pgtest"
+)
+
+// roleTTL is long enough that a slow machine makes nobody late.
+const roleTTL = 6 * time.Second
+
+// peer is a node of a grid, and its process.
+type peer struct {
+	url string
+	cmd *exec.Cmd
+	id  string
+}
+
+// peers are some nodes on one database, of which each is known.
+type peers struct {
+	t   *testing.T
+	url string
+	db  *pgx.Conn
+	all []*peer
+}
+
+func startPeers(t *testing.T, url string, n int) *peers {
+	t.Helper()
+	must(t, "migrate", "--store", url)
+	db, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close(t.Context()) })
+	g := &peers{t: t, url: url, db: db}
+	for range n {
+		g.join()
+	}
+	return g
+}
+
+func (g *peers) join() *peer {
+	g.t.Helper()
+	p := &peer{}
+	p.url, p.cmd = serve(g.t, "--store", g.url, "--agents", "none", "--role-ttl", roleTTL.String())
+	g.all = append(g.all, p)
+	eventually(g.t, "the node is in the list", func() bool {
+		return g.db.QueryRow(g.t.Context(), "select id from perdure.nodes where pid = $1", p.cmd.Process.Pid).Scan(&p.id) == nil
+	})
+	return p
+}
+
+type seats struct {
+	leader, standby string
+	epoch           int64
+}
+
+func (g *peers) role() (r seats) {
+	g.t.Helper()
+	err := g.db.QueryRow(g.t.Context(), `select coalesce(leader, ''), coalesce(standby, ''), epoch from perdure.roles where name = 'supervisor'`).
+		Scan(&r.leader, &r.standby, &r.epoch)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		g.t.Fatal(err)
+	}
+	return r
+}
+
+// whole waits until there is a leader and a standby.
+func (g *peers) whole() (r seats, leader, standby *peer) {
+	g.t.Helper()
+	eventually(g.t, "there is a leader and a standby", func() bool {
+		r = g.role()
+		leader, standby = g.named(r.leader), g.named(r.standby)
+		return leader != nil && standby != nil && metric(g.t, leader.url, `perdure_role_leads{role="supervisor"}`) == 1
+	})
+	return r, leader, standby
+}
+
+func (g *peers) named(id string) *peer {
+	for _, p := range g.all {
+		if p.id == id && p.cmd.ProcessState == nil {
+			return p
+		}
+	}
+	return nil
+}
+
+// follows waits until the standby leads, and says how long that took.
+func (g *peers) follows(was seats) time.Duration {
+	g.t.Helper()
+	began := time.Now()
+	for deadline := began.Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if r := g.role(); r.leader == was.standby {
+			if r.epoch != was.epoch+1 {
+				g.t.Errorf("epoch %d after %d", r.epoch, was.epoch)
+			}
+			return time.Since(began)
+		}
+	}
+	g.t.Fatalf("nobody has taken over: %+v, was %+v", g.role(), was)
+	return 0
+}
+
+// metric is a number of a node's; -1 where it does not say.
+func metric(t *testing.T, url, name string) float64 {
+	t.Helper()
+	resp, err := http.Get(url + "/metrics")
+	if err != nil {
+		return -1
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return -1
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			var n float64
+			if _, err := fmt.Sscan(value, &n); err == nil {
+				return n
+			}
+		}
+	}
+	return -1
+}
+
+func signal(t *testing.T, p *peer, sig syscall.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// F074, F076: a role passes on at once where its leader stops in good order, within its time to live where it
+// dies, and is never without somebody to stand by for long.
+func TestRolePassesOn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	g := startPeers(t, pgtest.Start(t), 3)
+	was, leader, standby := g.whole()
+	shown(t, g, leader, standby, was)
+
+	signal(t, leader, syscall.SIGTERM)
+	took := g.follows(was)
+	t.Logf("SIGTERM: the standby leads after %v", took)
+	if took > 2*time.Second {
+		t.Errorf("the lease was not handed over: %v", took)
+	}
+	began := time.Now()
+	eventually(t, "it knows that it leads", func() bool {
+		return metric(t, standby.url, `perdure_role_leads{role="supervisor"}`) == 1
+	})
+	if knew := time.Since(began); knew > time.Second {
+		t.Errorf("it was not told: it knew after %v", knew)
+	}
+	leader.cmd.Wait()
+
+	was, leader, _ = g.whole()
+	kill(t, leader.cmd)
+	took = g.follows(was)
+	t.Logf("SIGKILL: the standby leads after %v", took)
+	if took > roleTTL+time.Second {
+		t.Errorf("it took %v, longer than the role's time to live", took)
+	}
+	g.join()
+	g.whole()
+	must(t, "check", "--store", g.url)
+}
+
+// shown: the command line and REST say who leads and who stands by.
+func shown(t *testing.T, g *peers, leader, standby *peer, was seats) {
+	t.Helper()
+	resp, err := http.Get(leader.url + "/v1/nodes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	type places []struct {
+		Role  string
+		Epoch int64
+	}
+	var list struct {
+		Items []struct {
+			ID              string
+			Leads, StandsBy places
+		}
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil || len(list.Items) != len(g.all) {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	for _, n := range list.Items {
+		if leads := len(n.Leads) == 1 && n.Leads[0].Role == "supervisor" && n.Leads[0].Epoch == was.epoch; leads != (n.ID == leader.id) {
+			t.Errorf("leader %s, and %+v", leader.id, n)
+		}
+		if stands := len(n.StandsBy) == 1 && n.StandsBy[0].Role == "supervisor"; stands != (n.ID == standby.id) {
+			t.Errorf("standby %s, and %+v", standby.id, n)
+		}
+	}
+	if text := must(t, "nodes", "--server", standby.url); strings.Count(text, fmt.Sprintf("supervisor (%d)", was.epoch)) != 2 {
+		t.Errorf("perdure nodes:\n%s", text)
+	}
+}
+
+// F038, F073, F075, F082: a leader that is stopped in the middle of a write under its role, past its time, and goes
+// on after another has taken over: it writes nothing.
+func TestStoppedLeaderWritesNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	g := startPeers(t, pgtest.Start(t), 2)
+	was, leader, standby := g.whole()
+	// Runs that nobody reports on expire one after the other, so that there is always something to sweep.
+	steps := map[string]any{}
+	for i := range 100 {
+		steps[fmt.Sprint("s", i)] = object{"agent": "nobody", "completeWithin": fmt.Sprintf("%dms", 1000+100*i), "retry": object{"attempts": 1}}
+	}
+	post(t, leader.url+"/v1/jobs", object{"type": "t", "key": "k", "steps": steps})
+	if out := post(t, leader.url+"/v1/agents/nobody/claim", object{"holder": "h", "max": 100, "wait": "5s"}); len(out["runs"].([]any)) != 100 {
+		t.Fatalf("%v", out)
+	}
+
+	lock, err := pgx.Connect(t.Context(), g.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close(t.Context())
+	must := func(conn *pgx.Conn, sql string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(lock, "begin")
+	must(lock, "select * from perdure.role for update")
+	eventually(t, "the leader is in the middle of a sweep", func() bool {
+		var n int
+		err := g.db.QueryRow(t.Context(), `select count(*) from pg_stat_activity where datname = current_database()
+			and wait_event_type = 'Lock' and query like '%from perdure.role%for share'`).Scan(&n)
+		return err == nil && n > 0
+	})
+	signal(t, leader, syscall.SIGSTOP)
+	stopped := time.Now()
+	must(lock, "commit")
+	took := g.follows(was)
+	t.Logf("stopped: the standby leads after %v", took)
+	// What the leader had locked it keeps until the server gives it up (DefaultLimits.Idle).
+	if took > roleTTL+6*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if refused := metric(t, standby.url, `perdure_role_refused_total{role="supervisor"}`); refused != 0 {
+		t.Errorf("the new leader was refused %v times", refused)
+	}
+	signal(t, leader, syscall.SIGCONT)
+	eventually(t, "the old leader is refused", func() bool {
+		return metric(t, leader.url, `perdure_role_refused_total{role="supervisor"}`) >= 1
+	})
+	t.Logf("refused after it was stopped for %v", time.Since(stopped))
+	eventually(t, "it stands by", func() bool { return g.role() == seats{standby.id, leader.id, was.epoch + 1} })
+	if leads := metric(t, leader.url, `perdure_role_leads{role="supervisor"}`); leads != 0 {
+		t.Errorf("it still takes itself for the leader: %v", leads)
+	}
+}

@@ -1,0 +1,232 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"perdure/internal/crashpoint"
+	"perdure/internal/ledger"
+)
+
+// stage is where a play is played: a store, a ledger, and processes of which one is killed.
+type stage struct {
+	ctx   context.Context
+	end   context.CancelCauseFunc
+	armed string // the binary
+	store string
+	dir   string
+	kill  crash
+
+	ledger *ledger.Ledger
+	served *httptest.Server
+	jobs   []expected
+	ends   []func()
+
+	mu     sync.Mutex
+	died   int
+	actors []*actor
+}
+
+// expected is how a job must end.
+type expected struct {
+	key   string
+	done  bool
+	steps []string
+}
+
+func newStage(ctx context.Context, armed, store, dir string, k crash) *stage {
+	s := &stage{armed: armed, store: store, dir: dir, kill: k, ledger: ledger.New()}
+	s.ctx, s.end = context.WithCancelCause(ctx)
+	s.served = httptest.NewServer(s.ledger)
+	return s
+}
+
+func (s *stage) close() {
+	s.end(nil)
+	s.ledger.Open()
+	for _, a := range s.actors {
+		a.wg.Wait()
+	}
+	for _, end := range s.ends {
+		end()
+	}
+	s.served.CloseClientConnections()
+	s.served.Close()
+}
+
+func (s *stage) deaths() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.died
+}
+
+func (s *stage) logs() string {
+	var b strings.Builder
+	for _, a := range s.actors {
+		fmt.Fprintf(&b, "--- %s\n%s\n", a.args[0], a.log.tail())
+	}
+	return b.String()
+}
+
+// actor is a process that is started again whenever it has died. The one that is killed is armed at its first
+// start and at the one after its first death, so that it dies on its way back, too.
+type actor struct {
+	*stage
+	args  []string
+	armed bool
+	log   record
+	wg    sync.WaitGroup
+
+	mu       sync.Mutex
+	process  *os.Process
+	starts   int
+	leaving  bool // SIGTERM was sent
+	replaced chan struct{}
+}
+
+// begin starts an actor.
+func (s *stage) begin(armed bool, args ...string) *actor {
+	a := &actor{stage: s, args: args, armed: armed}
+	s.actors = append(s.actors, a)
+	a.wg.Go(func() {
+		for s.ctx.Err() == nil {
+			if err := a.live(); err != nil {
+				s.end(fmt.Errorf("%s: %w", args[0], err))
+			}
+		}
+	})
+	return a
+}
+
+// live is one process, from its start to its end.
+func (a *actor) live() error {
+	cmd := exec.Command(a.binary(), a.args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Stdout, cmd.Stderr = &a.log, &a.log
+	cmd.Env = a.environment()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	a.starts++
+	a.process = cmd.Process
+	a.mu.Unlock()
+	stop := context.AfterFunc(a.ctx, func() { _ = cmd.Process.Kill() })
+	_ = cmd.Wait()
+	stop()
+	if a.ctx.Err() != nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	left := a.leaving
+	if a.leaving {
+		a.leaving, a.armed = false, false
+		close(a.replaced)
+	}
+	switch status := cmd.ProcessState.Sys().(syscall.WaitStatus); {
+	case status.Signaled() && status.Signal() == syscall.SIGKILL:
+		a.stage.mu.Lock()
+		a.stage.died++
+		a.stage.mu.Unlock()
+		return nil
+	case left, // also where not all could be told in time, which the exit code says
+		strings.Contains(a.log.tail(), "address is in use"):
+		return nil
+	}
+	return fmt.Errorf("it ended by itself: %s", cmd.ProcessState)
+}
+
+func (a *actor) binary() string {
+	if a.armed && (a.kill.n == 0 || a.deaths() < 2) {
+		return a.stage.armed
+	}
+	return perdure
+}
+
+func (a *actor) environment() []string {
+	env := os.Environ()
+	switch {
+	case a.binary() == perdure:
+	case a.kill.n == 0:
+		env = append(env, crashpoint.EnvLog+"="+filepath.Join(a.dir, "points"))
+	case a.deaths() == 0:
+		env = append(env, fmt.Sprintf("%s=%s", crashpoint.Env, a.kill))
+	default:
+		env = append(env, fmt.Sprintf("%s=%s", crashpoint.Env, a.kill.point))
+	}
+	return env
+}
+
+// replace sends SIGTERM, and returns when the process has gone. The next one is not armed.
+func (a *actor) replace() error {
+	a.mu.Lock()
+	a.leaving, a.replaced = true, make(chan struct{})
+	replaced := a.replaced
+	a.mu.Unlock()
+	var told *os.Process
+	for {
+		a.mu.Lock()
+		if a.process != told && a.leaving { // the first, or one that came after one that had died a moment before
+			told = a.process
+			_ = told.Signal(syscall.SIGTERM)
+		}
+		a.mu.Unlock()
+		select {
+		case <-replaced:
+			return nil
+		case <-a.ctx.Done():
+			return context.Cause(a.ctx)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// record keeps the end of what is written to it.
+type record struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+var _ io.Writer = (*record)(nil)
+
+func (r *record) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.buf.Write(b)
+}
+
+func (r *record) tail() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.buf.String()
+	return s[max(0, len(s)-1500):]
+}
+
+// Ports below those that the kernel gives to whoever calls: a node that comes back finds its own free.
+var nextPort atomic.Int32
+
+func init() { nextPort.Store(20000 + int32(os.Getpid()%5000)) }
+
+func freePort() (string, error) {
+	for range 100 {
+		addr := fmt.Sprintf("127.0.0.1:%d", nextPort.Add(1))
+		if l, err := net.Listen("tcp", addr); err == nil {
+			return addr, l.Close()
+		}
+	}
+	return "", errors.New("no free port")
+}

@@ -1,0 +1,158 @@
+package perdure
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+)
+
+// What a program asks of jobs, near or far: jobs is a node, or a client of a server. A job is named by ref: its
+// id, a prefix of one that is unique, its key, or @latest.
+
+// Submit stores a job that was built in Go. created is false where the same key and definition were submitted
+// before. What is wrong with the definition is refused with the errors that a file gets, whose places are JSON
+// pointers into the definition (Unplaced).
+func Submit(ctx context.Context, jobs Jobs, job Definable) (view *JobView, created bool, err error) {
+	if job == nil {
+		return nil, false, Refuse(CodeInvalid, "there is no job to submit: it is nil")
+	}
+	d, err := job.Define()
+	if err != nil {
+		return nil, false, err
+	}
+	body, err := json.Marshal(d)
+	if err != nil {
+		return nil, false, Refuse(CodeMalformed, "the definition is not JSON: %v", err)
+	}
+	view, created, err = jobs.Submit(ctx, body, "application/json")
+	return view, created, Unplaced(err)
+}
+
+// Wait waits until the job is at rest: settled, done or undone; or parked, for a person to look at it. Where ctx
+// ends before that, so does Wait: with its error, and with what the job waits for, such as an agent that no node runs.
+// The job goes on.
+func Wait(ctx context.Context, jobs Jobs, ref string) (*JobView, error) {
+	for {
+		v, err := jobs.Job(ctx, ref, MaxJobWait)
+		switch {
+		case ctx.Err() != nil && (err != nil || !v.AtRest()):
+			return nil, stillOpen(ctx, jobs, ref, err)
+		case err != nil:
+			return nil, err
+		case v.AtRest():
+			return v, nil
+		}
+	}
+}
+
+// lastLook is how long it may take to find out what a job waits for, once its caller does not wait any more.
+const lastLook = time.Second
+
+// stillOpen is the error of a ctx that ended before the job was at rest: it says why the job is not.
+func stillOpen(ctx context.Context, jobs Jobs, ref string, err error) error {
+	switch {
+	case err == nil:
+		err = ctx.Err()
+	case !errors.Is(err, ctx.Err()):
+		err = fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
+	defer cancel()
+	v, failed := jobs.Job(look, ref, 0)
+	if failed != nil || v.AtRest() {
+		return err
+	}
+	return fmt.Errorf("%w: job %s is not at rest%s", err, ref, v.whyOpen())
+}
+
+// maxReasonsTold is how many steps an error names.
+const maxReasonsTold = 3
+
+// whyOpen is why the first steps of a job are not running. Those that only wait for others say nothing new.
+func (v *JobView) whyOpen() string {
+	var told []string
+	for _, s := range v.Steps {
+		if s.Why == nil || s.Why.Kind == WhyAfterSteps {
+			continue
+		}
+		if len(told) == maxReasonsTold {
+			told = append(told, "…")
+			break
+		}
+		told = append(told, fmt.Sprintf("step %s: %s", s.Name, s.Why.Text))
+	}
+	if len(told) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(told, "; ")
+}
+
+// Watch is the moves of a job: first the whole of it, then what has changed (only the steps that moved), and
+// the whole again when it is at rest, which ends it. The last of all is an error, if there is one; where ctx has ended,
+// it says what the job waits for, as that of Wait.
+//
+//	for view, err := range perdure.Watch(ctx, node, "order-1042") { … }
+func Watch(ctx context.Context, jobs Jobs, ref string) iter.Seq2[*JobView, error] {
+	return func(yield func(*JobView, error) bool) {
+		enough := errors.New("enough")
+		err := jobs.Follow(ctx, ref, func(v *JobView) error {
+			if !yield(v, nil) {
+				return enough
+			}
+			return nil
+		})
+		switch {
+		case err == nil || errors.Is(err, enough):
+			return
+		case ctx.Err() != nil:
+			err = stillOpen(ctx, jobs, ref, err)
+		}
+		yield(nil, err)
+	}
+}
+
+// All is the jobs that a query selects, newest first, page by page. The last of all is an error, if there is one.
+func All(ctx context.Context, jobs Jobs, q JobQuery) iter.Seq2[*JobView, error] {
+	return func(yield func(*JobView, error) bool) {
+		for {
+			page, err := jobs.ListJobs(ctx, q)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for i := range page.Items {
+				if !yield(&page.Items[i], nil) {
+					return
+				}
+			}
+			if q.Cursor = page.NextCursor; q.Cursor == "" {
+				return
+			}
+		}
+	}
+}
+
+// AtRest says whether nothing moves unless a person acts.
+func (v *JobView) AtRest() bool { return v.Phase == Settled || v.Phase == Parked }
+
+// OutputOf reads what a step of the job has given. It is an error if the job is nil, or the step not there or not done.
+func OutputOf[T any](v *JobView, step string) (out T, err error) {
+	if v == nil {
+		return out, Refuse(CodeInvalid, "there is no job to read the output of step %s from: look at the error that came instead of it", step)
+	}
+	s := v.Steps.Get(step)
+	if s == nil {
+		return out, Refuse(CodeNotFound, "job %s has no step %q here", v.ID, step)
+	}
+	if s.Current != Done || s.Skipped {
+		return out, Refuse(CodeConflict, "step %s of job %s is %s, and has no output", step, v.ID, s.Current)
+	}
+	if err := json.Unmarshal(orNull(s.Output), &out); err != nil {
+		return out, fmt.Errorf("output of step %s: %w", step, err)
+	}
+	return out, nil
+}

@@ -1,0 +1,43 @@
+package guard
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+)
+
+// Postgres is a transaction of database/sql on PostgreSQL, by whichever driver.
+func Postgres(tx *sql.Tx) Tx { return of(tx, func(sql string) string { return sql }) }
+
+// SQLite is a transaction of database/sql on SQLite, by whichever driver.
+func SQLite(tx *sql.Tx) Tx {
+	return of(tx, func(sql string) string { return strings.ReplaceAll(sql, "$", "?") })
+}
+
+// of is nil where the transaction is: Do and Undo say so.
+func of(tx *sql.Tx, dialect func(string) string) Tx {
+	if tx == nil {
+		return nil
+	}
+	return std{tx, dialect}
+}
+
+type std struct {
+	tx      *sql.Tx
+	dialect func(string) string // parameters are $1 here
+}
+
+func (t std) Exec(ctx context.Context, sql string, args ...any) (int64, error) {
+	did, err := t.tx.ExecContext(ctx, t.dialect(sql), args...)
+	if err != nil {
+		return 0, err
+	}
+	return did.RowsAffected()
+}
+
+func (t std) QueryRow(ctx context.Context, sql string, args []any, into ...any) error {
+	return t.tx.QueryRowContext(ctx, t.dialect(sql), args...).Scan(into...)
+}
+
+func (t std) NoRows(err error) bool { return errors.Is(err, sql.ErrNoRows) }

@@ -1,0 +1,62 @@
+//go:build crashpoints
+
+package crashpoint
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+)
+
+var (
+	armed Point
+	left  atomic.Int64 // how often it is passed before it kills
+	log   *os.File
+	wrong error
+)
+
+func init() { wrong = arm(os.Getenv(Env), os.Getenv(EnvLog)) }
+
+func arm(point, path string) (err error) {
+	if path != "" {
+		if log, err = os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+			return err
+		}
+	}
+	if point == "" {
+		return nil
+	}
+	name, times, counted := strings.Cut(point, ":")
+	n := 1
+	if counted {
+		if n, err = strconv.Atoi(times); err != nil || n < 1 {
+			return fmt.Errorf("%s=%s: write NAME or NAME:N, with N from 1 on", Env, point)
+		}
+	}
+	if !slices.Contains(All, Point(name)) {
+		return fmt.Errorf("%s=%s: there is no such point", Env, point)
+	}
+	armed = Point(name)
+	left.Store(int64(n))
+	return nil
+}
+
+// Here is where the process dies, if it was told to.
+func Here(p Point) {
+	if log != nil {
+		_, _ = log.WriteString(string(p) + "\n")
+	}
+	if p != armed || left.Add(-1) != 0 {
+		return
+	}
+	fmt.Fprintf(os.Stderr, "crashpoint %s\n", p)
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) // no deferred work, no exit handlers
+	select {}
+}
+
+// Check says what is wrong with how the points were armed.
+func Check() error { return wrong }

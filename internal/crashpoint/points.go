@@ -1,0 +1,164 @@
+// Package crashpoint names the instants before and after every write and every send of this program, so that
+// a test can kill it at each of them (F116).
+//
+// In a build with the tag crashpoints a process that finds PERDURE_CRASHPOINT=NAME or NAME:N in its environment
+// kills itself with SIGKILL when it comes to that point for the N-th time. Without the tag, as in every build
+// that ships, Here is empty and costs nothing, and the program refuses to start with that variable set.
+package crashpoint
+
+import "slices"
+
+// Env arms a point; EnvLog names a file to which the name of each point is appended when it is come by.
+const (
+	Env    = "PERDURE_CRASHPOINT"
+	EnvLog = "PERDURE_CRASHPOINT_LOG"
+)
+
+// Point is an instant in the program, named after the part and what it is about to do, or has just done.
+type Point string
+
+// REST: a call was read and goes to the node; the node has answered, and the client has not been told.
+const (
+	RestSubmit          Point = "rest.submit"
+	RestSubmitAnswer    Point = "rest.submit.answer"
+	RestBatch           Point = "rest.batch"
+	RestBatchAnswer     Point = "rest.batch.answer"
+	RestClaim           Point = "rest.claim"
+	RestClaimAnswer     Point = "rest.claim.answer"
+	RestReport          Point = "rest.report"
+	RestReportAnswer    Point = "rest.report.answer"
+	RestHeartbeat       Point = "rest.heartbeat"
+	RestHeartbeatAnswer Point = "rest.heartbeat.answer"
+	RestAct             Point = "rest.act"
+	RestActAnswer       Point = "rest.act.answer"
+	RestLimit           Point = "rest.limit"
+	RestLimitAnswer     Point = "rest.limit.answer"
+)
+
+// Scheduler: what is asked of it before it is queued and after it is committed; and a transaction, from its
+// locks to its answers.
+const (
+	SubmitQueue    Point = "scheduler.submit.queue"
+	SubmitDone     Point = "scheduler.submit.done"
+	ClaimQueue     Point = "scheduler.claim.queue"
+	ClaimDone      Point = "scheduler.claim.done"
+	ReportQueue    Point = "scheduler.report.queue"
+	ReportDone     Point = "scheduler.report.done"
+	HeartbeatQueue Point = "scheduler.heartbeat.queue"
+	HeartbeatDone  Point = "scheduler.heartbeat.done"
+	ActQueue       Point = "scheduler.act.queue"
+	ActDone        Point = "scheduler.act.done"
+	SweepQueue     Point = "scheduler.sweep.queue"
+	SweepDone      Point = "scheduler.sweep.done"
+	UpdateBegin    Point = "scheduler.update.begin"
+	UpdateDone     Point = "scheduler.update.done"
+
+	BatchTaken     Point = "scheduler.batch.taken"
+	BatchLocked    Point = "scheduler.batch.locked"
+	BatchApplied   Point = "scheduler.batch.applied"
+	BatchLetOut    Point = "scheduler.batch.letOut"
+	BatchSaved     Point = "scheduler.batch.saved"
+	BatchCommitted Point = "scheduler.batch.committed"
+	BatchAnswered  Point = "scheduler.batch.answered"
+)
+
+// Supervisor: around its look, and around each of its sweeps.
+const (
+	SupervisorLook    Point = "supervisor.look"
+	SupervisorLooked  Point = "supervisor.looked"
+	SupervisorExpired Point = "supervisor.expired"
+	SupervisorDue     Point = "supervisor.due"
+	SupervisorOverdue Point = "supervisor.overdue"
+	SupervisorSwept   Point = "supervisor.swept"
+)
+
+// The agent host: around each call to its exchange and each handler, and on its way out.
+const (
+	AgentClaim     Point = "agent.claim"
+	AgentClaimed   Point = "agent.claimed"
+	AgentExecute   Point = "agent.execute"
+	AgentExecuted  Point = "agent.executed"
+	AgentReport    Point = "agent.report"
+	AgentReported  Point = "agent.reported"
+	AgentBeat      Point = "agent.beat"
+	AgentBeaten    Point = "agent.beaten"
+	AgentGiveBack  Point = "agent.giveBack"
+	AgentDrain     Point = "agent.drain"
+	AgentCutShort  Point = "agent.cutShort"
+	AgentDrained   Point = "agent.drained"
+	AgentRetrieve  Point = "agent.retrieve"
+	AgentRetrieved Point = "agent.retrieved"
+)
+
+// The client: around each request.
+const (
+	ClientSend     Point = "client.send"
+	ClientReceived Point = "client.received"
+)
+
+// The node and its program, from the start to the end.
+const (
+	NodeStart     Point = "node.start"
+	NodeInherited Point = "node.inherited"
+	NodeStarted   Point = "node.started"
+	NodeEnlist    Point = "node.enlist"
+	NodeEnlisted  Point = "node.enlisted"
+	RoleChange    Point = "role.change"
+	RoleChanged   Point = "role.changed"
+	InboxClear    Point = "inbox.clear"
+	InboxCleared  Point = "inbox.cleared"
+	NodeStop      Point = "node.stop"
+	NodeDrained   Point = "node.drained"
+	NodeUnlist    Point = "node.unlist"
+	NodeStopped   Point = "node.stopped"
+	ServeListen   Point = "serve.listen"
+	ServeClose    Point = "serve.close"
+	ServeClosed   Point = "serve.closed"
+)
+
+// SQLite: the statements that write, the commits, and what is written beside them.
+const (
+	SQLiteMigrate   Point = "sqlite.migrate"
+	SQLiteMigrated  Point = "sqlite.migrated"
+	SQLiteBegun     Point = "sqlite.begun"
+	SQLiteSave      Point = "sqlite.save"
+	SQLiteSaved     Point = "sqlite.saved"
+	SQLiteWrite     Point = "sqlite.write"
+	SQLiteCommit    Point = "sqlite.commit"
+	SQLiteCommitted Point = "sqlite.committed"
+	SQLiteNote      Point = "sqlite.note"
+	SQLiteNoted     Point = "sqlite.noted"
+	SQLiteClose     Point = "sqlite.close"
+)
+
+// PostgreSQL: the same, by round trips.
+const (
+	PostgresMigrate   Point = "postgres.migrate"
+	PostgresMigrated  Point = "postgres.migrated"
+	PostgresSend      Point = "postgres.send"
+	PostgresReceived  Point = "postgres.received"
+	PostgresSave      Point = "postgres.save"
+	PostgresCommit    Point = "postgres.commit"
+	PostgresCommitted Point = "postgres.committed"
+	PostgresHint      Point = "postgres.hint"
+	PostgresHinted    Point = "postgres.hinted"
+)
+
+// All are the points that there are. A test compares them with the constants, and with where they are called.
+var All = slices.Concat(
+	[]Point{RestSubmit, RestSubmitAnswer, RestBatch, RestBatchAnswer, RestClaim, RestClaimAnswer, RestReport, RestReportAnswer,
+		RestHeartbeat, RestHeartbeatAnswer, RestAct, RestActAnswer, RestLimit, RestLimitAnswer},
+	[]Point{SubmitQueue, SubmitDone, ClaimQueue, ClaimDone, ReportQueue, ReportDone, HeartbeatQueue, HeartbeatDone,
+		ActQueue, ActDone, SweepQueue, SweepDone, UpdateBegin, UpdateDone},
+	[]Point{BatchTaken, BatchLocked, BatchApplied, BatchLetOut, BatchSaved, BatchCommitted, BatchAnswered},
+	[]Point{SupervisorLook, SupervisorLooked, SupervisorExpired, SupervisorDue, SupervisorOverdue, SupervisorSwept},
+	[]Point{AgentClaim, AgentClaimed, AgentExecute, AgentExecuted, AgentReport, AgentReported, AgentBeat, AgentBeaten,
+		AgentGiveBack, AgentDrain, AgentCutShort, AgentDrained, AgentRetrieve, AgentRetrieved},
+	[]Point{ClientSend, ClientReceived},
+	[]Point{NodeStart, NodeInherited, NodeStarted, NodeEnlist, NodeEnlisted, RoleChange, RoleChanged, InboxClear, InboxCleared, NodeStop, NodeDrained, NodeUnlist, NodeStopped,
+		ServeListen, ServeClose, ServeClosed},
+	[]Point{SQLiteMigrate, SQLiteMigrated, SQLiteBegun, SQLiteSave, SQLiteSaved, SQLiteWrite, SQLiteCommit, SQLiteCommitted,
+		SQLiteNote, SQLiteNoted, SQLiteClose},
+	[]Point{PostgresMigrate, PostgresMigrated, PostgresSend, PostgresReceived, PostgresSave,
+		PostgresCommit, PostgresCommitted, PostgresHint, PostgresHinted},
+)

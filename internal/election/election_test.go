@@ -1,0 +1,435 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"perdure"
+	"perdure/internal/election"
+	"perdure/store/memory"
+)
+
+const (
+	role = "sweeper"
+	ttl  = 10 * time.Second
+)
+
+// grid is a store, its clock, and nodes that may be cut off from it, one by one.
+type grid struct {
+	t     *testing.T
+	store *memory.Store
+	mu    sync.Mutex
+	jump  time.Duration // of the store's clock
+}
+
+func newGrid(t *testing.T) *grid {
+	g := &grid{t: t}
+	g.store = memory.New(memory.WithClock(func() time.Time {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return time.Now().Add(g.jump)
+	}))
+	return g
+}
+
+func (g *grid) setJump(d time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.jump = d
+}
+
+// member is a node's elector, with what happened to it.
+type member struct {
+	g      *grid
+	name   string
+	e      *election.Elector
+	stop   context.CancelFunc
+	gone   chan struct{}
+	mu     sync.Mutex
+	cut    bool
+	ctx    context.Context // of what it leads, or has led last
+	terms  int
+	serves int // services of it that run
+}
+
+var errCut = errors.New("cut off")
+
+func (m *member) isCut() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cut
+}
+
+func (m *member) setCut(cut bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cut = cut
+}
+
+func (m *member) Attend(ctx context.Context, p perdure.Presence) (perdure.Roll, error) {
+	if m.isCut() {
+		return perdure.Roll{}, errCut
+	}
+	return m.g.store.Attend(ctx, p)
+}
+
+func (m *member) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+	if m.isCut() {
+		return errCut
+	}
+	return m.g.store.Update(ctx, fn)
+}
+
+func (m *member) leads() (context.Context, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ctx, m.ctx != nil && m.ctx.Err() == nil
+}
+
+// write is something that the node writes with a context: a limit of its name.
+func (m *member) write(ctx context.Context) error {
+	mandate, ok := perdure.MandateOf(ctx)
+	if !ok {
+		m.g.t.Errorf("%s leads without a mandate", m.name)
+	}
+	return m.g.store.Update(context.WithoutCancel(ctx), func(tx perdure.Tx) error {
+		r, err := tx.ShareRole(role)
+		if err != nil {
+			return err
+		}
+		now, err := tx.Now()
+		if err != nil {
+			return err
+		}
+		if err := r.Admit(mandate, now); err != nil {
+			return err
+		}
+		return tx.PutLimit("agent:"+m.name, int(mandate.Epoch))
+	})
+}
+
+func (g *grid) join(name string, edit ...func(*election.Config)) *member {
+	m := &member{g: g, name: name, gone: make(chan struct{})}
+	cfg := election.Config{Store: m, Node: name, TTL: ttl, Roles: map[string]election.Service{role: func(ctx context.Context) {
+		m.mu.Lock()
+		m.ctx = ctx
+		m.terms++
+		if m.serves++; m.serves > 1 {
+			g.t.Errorf("%s serves twice at once", name)
+		}
+		m.mu.Unlock()
+		<-ctx.Done()
+		m.mu.Lock()
+		m.serves--
+		m.mu.Unlock()
+	}}}
+	for _, e := range edit {
+		e(&cfg)
+	}
+	m.e = election.New(cfg)
+	var ctx context.Context
+	ctx, m.stop = context.WithCancel(context.Background())
+	go func() {
+		defer close(m.gone)
+		m.e.Run(ctx)
+	}()
+	synctest.Wait()
+	return m
+}
+
+// leave stops a member in good order.
+func (m *member) leave() {
+	m.stop()
+	<-m.gone
+}
+
+func (g *grid) role() perdure.Role {
+	g.t.Helper()
+	roles, err := g.store.Roles(context.Background())
+	if err != nil || len(roles) != 1 {
+		g.t.Fatalf("%v, %v", roles, err)
+	}
+	return roles[0]
+}
+
+func (g *grid) expect(leader, standby string, epoch int64) {
+	g.t.Helper()
+	if r := g.role(); r.Leader != leader || r.Standby != standby || r.Epoch != epoch {
+		g.t.Errorf("got %+v, want leader %q, standby %q, epoch %d", r, leader, standby, epoch)
+	}
+}
+
+// sleep lets virtual time pass, and watches that nobody takes himself for the leader whom the store does not.
+func (g *grid) sleep(d time.Duration, members ...*member) {
+	g.t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		time.Sleep(min(100*time.Millisecond, time.Until(end)))
+		synctest.Wait()
+		g.oneLeader(members...)
+	}
+}
+
+func (g *grid) oneLeader(members ...*member) {
+	g.t.Helper()
+	var leading []string
+	for _, m := range members {
+		if _, ok := m.leads(); ok {
+			leading = append(leading, m.name)
+		}
+	}
+	if len(leading) > 1 {
+		g.t.Fatalf("at %v: %v lead", time.Now(), leading)
+	}
+}
+
+// One leads, one stands by, and a third does neither, for as long as nothing happens.
+func TestElects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGrid(t)
+		a := g.join("a")
+		g.expect("a", "", 1)
+		b := g.join("b")
+		g.expect("a", "b", 1)
+		c := g.join("c")
+		g.sleep(5*time.Minute, a, b, c)
+		g.expect("a", "b", 1)
+		ctx, ok := a.leads()
+		if !ok || a.terms != 1 || b.terms+c.terms != 0 {
+			t.Errorf("%v, terms %d, %d, %d", ok, a.terms, b.terms, c.terms)
+		}
+		if err := a.write(ctx); err != nil {
+			t.Error(err)
+		}
+		// The grid's monitor: who is missing is replaced. Then the roles pass on, one by one.
+		b.leave()
+		g.expect("a", "", 1)
+		g.sleep(ttl, a, c)
+		g.expect("a", "c", 1)
+		for _, m := range []*member{a, c} {
+			m.leave()
+		}
+		g.expect("", "", 2)
+	})
+}
+
+// Who goes in good order hands the lease to the standby at once: there is no moment without a leader, and who
+// has been told leads at once, too.
+func TestCleanStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGrid(t)
+		hint := make(chan struct{}, 1)
+		a := g.join("a")
+		b := g.join("b", func(c *election.Config) { c.Hints = hint })
+		g.sleep(3*ttl, a, b)
+		before := time.Now()
+		ctx, _ := a.leads()
+		a.leave()
+		g.expect("b", "", 2)
+		if ctx.Err() == nil {
+			t.Error("what a led goes on")
+		}
+		if err := a.write(ctx); !errors.Is(err, perdure.ErrDeposed) {
+			t.Errorf("a writes on: %v", err)
+		}
+		hint <- struct{}{}
+		synctest.Wait()
+		if ctx, ok := b.leads(); !ok || time.Since(before) > time.Millisecond {
+			t.Errorf("b leads: %v, after %v", ok, time.Since(before))
+		} else if err := b.write(ctx); err != nil {
+			t.Error(err)
+		}
+		b.leave()
+	})
+}
+
+// Without a hint (a pooler lets none through) it learns of it at its next roll call.
+func TestCleanStopWithoutHints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGrid(t)
+		a, b := g.join("a"), g.join("b")
+		g.sleep(3*ttl, a, b)
+		a.leave()
+		g.sleep(ttl/2, b)
+		if _, ok := b.leads(); !ok {
+			t.Error("b does not lead")
+		}
+		b.leave()
+	})
+}
+
+// F074, F120: a leader that is cut off stops before its time is over in the store, and the standby takes over
+// within it.
+func TestCutOff(t *testing.T) {
+	for seed := range 8 {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGrid(t)
+			a, b := g.join("a"), g.join("b")
+			g.sleep(ttl+time.Duration(seed)*777*time.Millisecond, a, b)
+			ctx, _ := a.leads()
+			a.setCut(true)
+			cut := time.Now()
+			for ctx.Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
+			if until := g.role().LeaderUntil; !time.Now().Before(until) {
+				t.Errorf("a led until %v, the store had it until %v", time.Now(), until)
+			}
+			for g.role().Leader != "b" {
+				time.Sleep(time.Millisecond)
+			}
+			if took := time.Since(cut); took > ttl+100*time.Millisecond {
+				t.Errorf("b took over after %v", took)
+			}
+			g.expect("b", "", 2)
+			if err := a.write(ctx); !errors.Is(err, perdure.ErrDeposed) {
+				t.Errorf("a writes on: %v", err)
+			}
+			a.setCut(false) // it comes back, and stands by
+			g.sleep(ttl, a, b)
+			g.expect("b", "a", 2)
+			a.leave()
+			b.leave()
+		})
+	}
+}
+
+// F038, F073, F082: a leader that was paused wakes up, believes that it still leads, and writes nothing.
+func TestPaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGrid(t)
+		// The service of a is in the middle of something when all of it stands still: what it holds in its
+		// hands is a context that has not ended yet.
+		a, b := g.join("a"), g.join("b")
+		g.sleep(ttl, a, b)
+		held, _ := a.leads()
+		mandate, _ := perdure.MandateOf(held)
+		a.setCut(true)
+		g.sleep(2*ttl, a, b)
+		awake := perdure.WithMandate(context.Background(), mandate) // its timers have not come yet
+		if err := a.write(awake); !errors.Is(err, perdure.ErrDeposed) {
+			t.Errorf("a wrote: %v", err)
+		}
+		limits, err := g.store.ListLimits(t.Context())
+		if err != nil || len(limits) != 0 {
+			t.Errorf("written: %v, %v", limits, err)
+		}
+		a.setCut(false)
+		a.e.Deposed(mandate)
+		g.sleep(time.Second, a, b)
+		g.expect("b", "a", 2)
+		a.leave()
+		b.leave()
+	})
+}
+
+// What the store refuses ends the leadership at once; one refusal does not end a later epoch.
+func TestDeposed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGrid(t)
+		a := g.join("a")
+		first, _ := a.leads()
+		mandate, _ := perdure.MandateOf(first)
+		// Somebody has put it right by hand.
+		if err := g.store.Update(t.Context(), func(tx perdure.Tx) error {
+			roles, err := tx.LockRoles([]string{role})
+			return errors.Join(err, tx.SaveRoles([]perdure.RoleChange{{Now: roles[0].Vacate(), Was: roles[0]}}))
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.write(first); !errors.Is(err, perdure.ErrDeposed) {
+			t.Errorf("got %v", err)
+		}
+		a.e.Deposed(mandate)
+		if first.Err() == nil {
+			t.Error("it goes on")
+		}
+		synctest.Wait()
+		g.expect("a", "", 2)
+		second, ok := a.leads()
+		a.e.Deposed(mandate)
+		if !ok || second.Err() != nil || a.terms != 2 {
+			t.Errorf("the new epoch: %v, %v, %d terms", ok, second.Err(), a.terms)
+		}
+		a.leave()
+	})
+}
+
+// F080, F081: the store's clock jumps. Ahead, the lease is over there at once, and what the leader writes is
+// refused; back, time stands still for us and nothing is over early.
+func TestStoreClockJumps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGrid(t)
+		a, b := g.join("a"), g.join("b")
+		g.sleep(ttl, a, b)
+		ctx, _ := a.leads()
+		g.setJump(time.Hour)
+		if err := a.write(ctx); !errors.Is(err, perdure.ErrDeposed) {
+			t.Errorf("written in the new time: %v", err)
+		}
+		time.Sleep(2 * ttl)
+		r := g.role()
+		if r.Epoch != 2 || r.Leader == "" || r.Standby == "" || r.Leader == r.Standby {
+			t.Errorf("after a jump ahead: %+v", r)
+		}
+		g.setJump(0)
+		g.sleep(10*ttl, a, b)
+		if now := g.role(); now.Epoch != 2 || now.Leader != r.Leader || now.Standby != r.Standby {
+			t.Errorf("after a jump back: %+v, was %+v", now, r)
+		}
+		a.leave()
+		b.leave()
+	})
+}
+
+// All die at once, one by one of what is left: whoever comes finds the places free once they have lapsed.
+func TestAllDie(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGrid(t)
+		a, b := g.join("a"), g.join("b")
+		g.sleep(ttl, a, b)
+		a.setCut(true)
+		b.setCut(true)
+		c := g.join("c")
+		g.expect("a", "b", 1)
+		died := time.Now()
+		for g.role().Leader != "c" {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if took := time.Since(died); took > ttl+time.Second {
+			t.Errorf("c leads after %v", took)
+		}
+		for _, m := range []*member{a, b, c} {
+			m.leave()
+		}
+	})
+}
+
+// Where no other process can have the store, the dead are not waited for.
+func TestAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGrid(t)
+		a, b := g.join("a"), g.join("b")
+		a.setCut(true)
+		b.setCut(true)
+		c := g.join("c", func(cfg *election.Config) { cfg.Alone = true })
+		g.expect("c", "", 2)
+		for _, m := range []*member{a, b, c} {
+			m.leave()
+		}
+	})
+}
+
+// Nodes come, go, die, come back and see the clock jump as chance has it: never two that lead by the store,
+// each epoch has one leader, and soon after the end there is a leader and a standby.
+func TestRandomLife(t *testing.T) {
+	for seed := range uint64(10) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { randomLife(t, seed) })
+		})
+	}
+}

@@ -1,0 +1,64 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"perdure"
+	"perdure/internal/election"
+	"perdure/internal/faultystore"
+	"perdure/store/memory"
+)
+
+// F115, F006: most of what the electors ask of the store fails, before, after, or with an answer that says
+// neither. An epoch still has one leader, nobody writes under another's, and when it is over all is in order.
+func TestFaultyStore(t *testing.T) {
+	for seed := range uint64(5) {
+		synctest.Test(t, func(t *testing.T) {
+			inner := memory.New()
+			store := faultystore.New(inner, seed, 0.93, 40*time.Millisecond) // one that is slow is too late
+			ctx, cancel := context.WithCancel(t.Context())
+			led := make(chan perdure.Mandate, 1000)
+			var ended []chan struct{}
+			for _, name := range []string{"a", "b", "c"} {
+				e := election.New(election.Config{Store: store, Node: name, TTL: ttl, Roles: map[string]election.Service{role: func(ctx context.Context) {
+					m, _ := perdure.MandateOf(ctx)
+					led <- m
+					<-ctx.Done()
+				}}})
+				gone := make(chan struct{})
+				ended = append(ended, gone)
+				go func() { e.Run(ctx); close(gone) }()
+			}
+			leaders := map[int64]string{}
+			for range 400 {
+				time.Sleep(ttl / 2)
+				synctest.Wait()
+				for len(led) > 0 {
+					m := <-led
+					if was := leaders[m.Epoch]; was != "" && was != m.Node {
+						t.Fatalf("seed %d: epoch %d has two leaders: %s and %s", seed, m.Epoch, was, m.Node)
+					}
+					leaders[m.Epoch] = m.Node
+				}
+			}
+			store.Calm()
+			time.Sleep(3 * ttl)
+			roles, err := inner.Roles(t.Context())
+			now, nerr := inner.Now(t.Context())
+			if err := errors.Join(err, nerr); err != nil || len(roles) != 1 || !roles[0].Led(now) || !roles[0].StoodBy(now) {
+				t.Errorf("seed %d: %+v at %v, %v", seed, roles, now, err)
+			}
+			cancel()
+			for _, gone := range ended {
+				<-gone
+			}
+			if len(leaders) < 3 {
+				t.Errorf("seed %d: %d epochs: nobody was ever kept from his roll call", seed, len(leaders))
+			}
+		})
+	}
+}

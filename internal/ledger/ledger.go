@@ -1,0 +1,194 @@
+// Package ledger is a service such as steps act on, for tests that judge from outside: it knows an effect by
+// its key, refuses runs that a later one has overtaken, and takes down whatever should not have happened.
+package ledger
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// Place is a step of a job, by the job's key.
+type Place struct{ Job, Step string }
+
+// Call is one attempt on a step, as it arrives.
+type Call struct {
+	Place
+	Undo   bool
+	Key    string   // of this turn
+	DoKey  string   // of an undo: the key of what is to be undone
+	Run    int64    // the fence
+	Before []string // steps whose effects must be there; of an undo: must be gone
+}
+
+// Ledger is safe for concurrent use.
+type Ledger struct {
+	mu     sync.Mutex
+	places map[Place]*place
+	faults []string
+	opened chan struct{} // closed once the gate is open
+	kind   bool          // what is refused by mood is no more
+
+	counts Counts
+}
+
+// Counts is how much has been asked of a ledger.
+type Counts struct {
+	Calls, Repeats, Fenced int // attempts; of them, those whose effect was there already; those refused as overtaken
+}
+
+// Counts are those of now.
+func (l *Ledger) Counts() Counts {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.counts
+}
+
+type place struct {
+	fence   int64
+	effects map[string]bool // by key: whether it still holds
+	undone  map[string]bool // by doKey
+	calls   int
+}
+
+// New makes a ledger in which nothing has happened.
+func New() *Ledger {
+	return &Ledger{places: map[Place]*place{}, opened: make(chan struct{})}
+}
+
+// Answer is what became of a call.
+type Answer int
+
+const (
+	Acted     Answer = iota
+	Repeated         // it had been done before, under the same key
+	Overtaken        // a later run has been here
+)
+
+// Act carries a call out, if nothing speaks against it.
+func (l *Ledger) Act(c Call) Answer {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.at(c.Place)
+	l.counts.Calls++
+	switch {
+	case c.Run < p.fence:
+		l.counts.Fenced++
+		return Overtaken
+	case c.Run == p.fence && !p.known(&c):
+		l.fault("%v: run %d came under two keys", c.Place, c.Run)
+	}
+	p.fence = c.Run
+	if p.known(&c) {
+		l.counts.Repeats++
+		return Repeated
+	}
+	if c.Undo {
+		l.undo(p, &c)
+	} else {
+		l.do(p, &c)
+	}
+	return Acted
+}
+
+// known says whether what the call asks for has happened under its key.
+func (p *place) known(c *Call) bool {
+	if c.Undo {
+		return p.undone[c.DoKey]
+	}
+	_, done := p.effects[c.Key]
+	return done
+}
+
+func (l *Ledger) do(p *place, c *Call) {
+	if n := p.live(); n > 0 {
+		l.fault("%v: done under key %s, and %d other effects hold", c.Place, c.Key, n)
+	}
+	for _, step := range c.Before {
+		if l.at(Place{c.Job, step}).live() == 0 {
+			l.fault("%v: done before %s (I9)", c.Place, step)
+		}
+	}
+	p.effects[c.Key] = true
+}
+
+func (l *Ledger) undo(p *place, c *Call) {
+	for _, step := range c.Before {
+		if l.at(Place{c.Job, step}).live() > 0 {
+			l.fault("%v: undone before %s (I10)", c.Place, step)
+		}
+	}
+	p.effects[c.DoKey], p.undone[c.DoKey] = false, true // also what never arrived: from now on it is too late
+}
+
+func (p *place) live() (n int) {
+	for _, holds := range p.effects {
+		if holds {
+			n++
+		}
+	}
+	return n
+}
+
+func (l *Ledger) at(at Place) *place {
+	p := l.places[at]
+	if p == nil {
+		p = &place{effects: map[string]bool{}, undone: map[string]bool{}}
+		l.places[at] = p
+	}
+	return p
+}
+
+func (l *Ledger) fault(format string, args ...any) {
+	l.faults = append(l.faults, fmt.Sprintf(format, args...))
+}
+
+// Seen is how often a step was called in all.
+func (l *Ledger) Seen(at Place) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.at(at).calls
+}
+
+// Open lets go of all that waits at the gate, and Kind ends all refusals.
+func (l *Ledger) Open() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.opened:
+	default:
+		close(l.opened)
+	}
+}
+
+func (l *Ledger) Kind() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.kind = true
+}
+
+// Faults are what should never have happened, whatever the end.
+func (l *Ledger) Faults() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.faults)
+}
+
+// Audit compares a job at rest with what is in the ledger: of one that is done each of steps has exactly one
+// effect that holds, of one that is undone none of its steps has any.
+func (l *Ledger) Audit(job string, done bool, steps ...string) (faults []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, at := range slices.SortedFunc(maps.Keys(l.places), func(a, b Place) int { return cmpPlace(a, b) }) {
+		if n := l.places[at].live(); at.Job == job && !done && n > 0 {
+			faults = append(faults, fmt.Sprintf("%v: the job is undone, and %d effects hold", at, n))
+		}
+	}
+	for _, step := range steps {
+		if n := l.at(Place{job, step}).live(); done && n != 1 {
+			faults = append(faults, fmt.Sprintf("%v: the job is done, and %d effects hold", Place{job, step}, n))
+		}
+	}
+	return faults
+}

@@ -1,0 +1,208 @@
+// Command mutants tests the tests (make mutants): it puts one bug after the other into Perdure, each of which
+// somebody could write, and runs the tests that are there to notice. A bug that they do not notice is a test that
+// is missing.
+//
+// The files stay as they are: what is built in their place is handed to the compiler (go build's -overlay).
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+func all() []mutant { return slices.Concat(ofRules, ofActors, ofStores) }
+
+func main() {
+	only := flag.String("run", "", "only those whose name or file matches this `REGEXP`")
+	jobs := flag.Int("jobs", runtime.NumCPU(), "how many at once")
+	most := flag.Duration("timeout", 3*time.Minute, "how long the tests of one may take: who hangs was noticed")
+	flag.Usage = func() {
+		fmt.Fprintf(flag.CommandLine.Output(), "Puts known bugs into Perdure, one at a time, and demands that its tests notice.\n\n"+
+			"  go run ./internal/mutants\n  go run ./internal/mutants -run 'limit|sqlite'\n\n")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	if err := run(*only, *jobs, *most); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+func run(only string, jobs int, most time.Duration) error {
+	chosen, err := choose(only)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "perdure-mutants-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	began := time.Now()
+	verdicts := make([]verdict, len(chosen))
+	next := make(chan int, len(chosen))
+	for i := range chosen {
+		next <- i
+	}
+	close(next)
+	var wg sync.WaitGroup
+	for range max(jobs, 1) {
+		wg.Go(func() {
+			for i := range next {
+				verdicts[i] = chosen[i].judge(filepath.Join(dir, fmt.Sprint(i)), most)
+				fmt.Printf("%-9s %-22s %s (%s)\n", verdicts[i].word(), verdicts[i].by, chosen[i].name, chosen[i].file)
+			}
+		})
+	}
+	wg.Wait()
+	return report(chosen, verdicts, time.Since(began))
+}
+
+func choose(only string) ([]mutant, error) {
+	wanted, err := regexp.Compile(only)
+	if err != nil {
+		return nil, err
+	}
+	chosen := slices.DeleteFunc(all(), func(m mutant) bool { return !wanted.MatchString(m.name + " " + m.file) })
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("no mutant matches %q", only)
+	}
+	return chosen, nil
+}
+
+func report(chosen []mutant, verdicts []verdict, took time.Duration) error {
+	survived, broken := 0, 0
+	for i, v := range verdicts {
+		switch {
+		case v.err != nil:
+			broken++
+			fmt.Printf("\n%s (%s): %v\n", chosen[i].name, chosen[i].file, v.err)
+		case !v.killed:
+			survived++
+			fmt.Printf("\n%s (%s): go test -run '%s' ./%s did not notice\n", chosen[i].name, chosen[i].file, chosen[i].run, chosen[i].tests())
+		}
+	}
+	fmt.Printf("\n%d mutants in %s: %d noticed, %d not, %d could not be tried\n",
+		len(chosen), took.Round(time.Second), len(chosen)-survived-broken, survived, broken)
+	if survived+broken > 0 {
+		return errors.New("not every bug was noticed")
+	}
+	return nil
+}
+
+// verdict is what became of one.
+type verdict struct {
+	killed bool
+	by     string // the first test that failed
+	err    error  // it could not be tried
+}
+
+func (v verdict) word() string {
+	switch {
+	case v.err != nil:
+		return "ERROR"
+	case v.killed:
+		return "noticed"
+	}
+	return "SURVIVED"
+}
+
+// apply is the file with the bug in it.
+func (m *mutant) apply() ([]byte, error) {
+	text, err := os.ReadFile(filepath.FromSlash(m.file))
+	if err != nil {
+		return nil, err
+	}
+	if n := bytes.Count(text, []byte(m.old)); n != 1 || m.old == "" {
+		return nil, fmt.Errorf("it does not apply: what is to be replaced is there %d times", n)
+	}
+	return bytes.Replace(text, []byte(m.old), []byte(m.new), 1), nil
+}
+
+// tests are the package whose tests are to notice.
+func (m *mutant) tests() string {
+	if m.pkg != "" {
+		return m.pkg
+	}
+	return path.Dir(m.file)
+}
+
+func (m *mutant) judge(dir string, most time.Duration) verdict {
+	text, err := m.apply()
+	if err != nil {
+		return verdict{err: err}
+	}
+	overlay, err := m.overlay(dir, text)
+	if err != nil {
+		return verdict{err: err}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), most+time.Minute) // the build comes first
+	defer cancel()
+	args := []string{"test", "-overlay=" + overlay, "-vet=off", "-count=1", "-failfast", "-timeout=" + most.String()}
+	if m.run != "" {
+		args = append(args, "-run="+m.run)
+	}
+	args = append(args, "./"+m.tests())
+	if m.tests() == "." {
+		args = append(args, "-rapid.nofailfile") // or the tests would begin with the mutant's failures from then on
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	out, err := cmd.CombinedOutput()
+	switch {
+	case err == nil && bytes.Contains(out, []byte("no tests to run")):
+		return verdict{err: fmt.Errorf("there is no test %s in %s", m.run, m.tests())}
+	case err == nil:
+		return verdict{}
+	case bytes.Contains(out, []byte("[build failed]")), bytes.Contains(out, []byte("[setup failed]")):
+		return verdict{err: fmt.Errorf("it does not compile:\n%s", out)}
+	}
+	return verdict{killed: true, by: firstFailed(out)}
+}
+
+// overlay writes what the compiler is to read in place of the file.
+func (m *mutant) overlay(dir string, text []byte) (string, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	original, err := filepath.Abs(filepath.FromSlash(m.file))
+	if err != nil {
+		return "", err
+	}
+	changed := filepath.Join(dir, filepath.Base(m.file))
+	if err := os.WriteFile(changed, text, 0o600); err != nil {
+		return "", err
+	}
+	list, err := json.Marshal(map[string]any{"Replace": map[string]string{original: changed}})
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, "overlay.json")
+	return file, os.WriteFile(file, list, 0o600)
+}
+
+var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+
+func firstFailed(out []byte) string {
+	if m := failed.FindSubmatch(out); m != nil {
+		name, _, _ := strings.Cut(string(m[1]), "/")
+		return name
+	}
+	if bytes.Contains(out, []byte("test timed out")) {
+		return "(time)"
+	}
+	return "(panic)"
+}

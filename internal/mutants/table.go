@@ -1,0 +1,138 @@
+package main
+
+// mutant is a bug that somebody could write: one place in one file, and the tests that are there to notice.
+type mutant struct {
+	name string
+	file string // from the module's root
+	old  string // is in the file once
+	new  string
+	pkg  string // whose tests are run; "": the file's
+	run  string // which of them, as go test -run has it; "": all
+}
+
+// The rules: what a job does next.
+var ofRules = []mutant{
+	{name: "the run number is not compared", file: "report.go", old: "case run < r.Run:", new: "case false:", run: rules},
+	{name: "a late report counts", file: "report.go", old: "case !w.now.Before(r.LockedUntil):", new: "case false:", run: rules},
+	{name: "a report at the very end of the lock counts", file: "report.go", old: "case !w.now.Before(r.LockedUntil):",
+		new: "case w.now.After(r.LockedUntil):", run: rules},
+	{name: "anybody may report", file: "report.go", old: "case r.LockedBy != holder:", new: "case false:", run: rules},
+	{name: "a second answer that differs is accepted", file: "report.go", old: "case r.Phase != Running && r.Outcome == outcome && outcome != NoOutcome:",
+		new: "case r.Phase != Running && r.Outcome != NoOutcome && outcome != NoOutcome:", run: rules},
+	{name: "a repeated report is refused", file: "report.go", old: "case r.Phase != Running && r.Outcome == outcome && outcome != NoOutcome:",
+		new: "case false:", run: rules},
+	{name: "a heartbeat moves the lock past the ultimatum", file: "claim.go", old: "if until := now.Add(s.Heartbeat); until.Before(s.CompleteBy) {",
+		new: "if until := now.Add(s.Heartbeat); true {", run: rules},
+	{name: "failures are counted only when they are reported", file: "look.go", old: "	w.fail(e, r, f, author)\n	w.touch(e)\n	return true",
+		new: "	_ = author\n	w.record(e, r, r.Run, f, author)\n	w.next(e, r)\n	w.touch(e)\n	return true", run: rules},
+	{name: "what expired is taken for undone", file: "look.go", old: "	f, author := w.lapse(r, cause)", new: "	f, author := w.lapse(r, cause)\n	r.Current = r.Was", run: rules},
+	{name: "a run that has not expired is ended", file: "look.go", old: "cause == CauseTime && !passed || ", new: "cause == CauseTime && !passed && false || ", run: rules},
+	{name: "who was lost takes the others' runs along", file: "look.go", old: " || cause == CauseLost && r.LockedBy != holder", new: "", run: rules},
+	{name: "stale rescue: the other way does not wait for a dead holder's lock", file: "look.go",
+		old: "if w.now.Before(until) && r.LockedUntil.Before(until) {", new: "if false {", run: rules},
+	{name: "only what is known to be done is undone", file: "turn.go", old: "if ps.Undo == nil || ps.Form != ByAgent {",
+		new: "if ps.Undo == nil || ps.Form != ByAgent || r.Current == Unsure {", run: rules},
+	{name: "a step goes before the last it waits for", file: "turn.go", old: "	if r.Blockers > 0 {", new: "	if r.Blockers > 1 {", run: rules},
+	{name: "a run number is used again after a return", file: "claim.go", old: "	r.Was, r.Current = r.Current, Unsure\n",
+		new: "	r.Was, r.Current = r.Current, Unsure\n	if r.Outcome == OutcomeReturned {\n		r.Run--\n	}\n", run: rules},
+	{name: "each run has a key of its own", file: "claim.go", old: "	if d != r.Direction {\n		r.Turn++", new: "	{\n		r.Turn++", run: rules},
+	{name: "all turns have one key", file: "claim.go", old: "		r.Turn++\n		if d == Do {", new: "		if d == Do {", run: rules},
+	{name: "the output of an earlier turn stays", file: "claim.go", old: "		if d == Do {\n			w.setOutput(e, r, nil)\n		}", new: "", run: rules},
+	{name: "one more than the limit", file: "claim.go", old: "l.Used < l.Max", new: "l.Used <= l.Max", run: rules},
+	{name: "within one claim a type's limit is not counted", file: "claim.go", old: "		ofType.take()\n", new: "", run: rules},
+	{name: "a job at rest keeps its permit", file: "turn.go", old: "j.Current, j.SettledAt, j.Permit = j.Desired, w.now, false",
+		new: "j.Current, j.SettledAt = j.Desired, w.now", run: rules},
+	{name: "a parked job keeps its permit", file: "turn.go", old: "j.Permit, j.ParkedAt = false, w.now", new: "j.ParkedAt = w.now", run: rules},
+	{name: "without effect is believed of everybody", file: "report.go", old: "		if rep.Effect == EffectNone {", new: "		if true {", run: rules},
+	{name: "a return counts as a failure", file: "report.go", old: "	r.Returns++\n", new: "	r.Returns++\n	r.Failures++\n", run: rules},
+	{name: "a failure in a direction no longer wanted climbs the ladder", file: "ladder.go", old: "	if r.turns() {\n		r.startOver()\n		w.next(e, r)\n		return\n	}\n	r.Failures++",
+		new: "	r.Failures++", run: rules},
+	{name: "an operator's flip leaves the restart standing", file: "turn.go", old: "j.Desired, j.Then = f.to, f.kind == flipRestart",
+		new: "j.Desired, j.Then = f.to, j.Then || f.kind == flipRestart", run: rules},
+	{name: "a job past its ultimatum lets out", file: "claim.go", old: "r.Phase != Ready || r.Agent != c.Agent || w.pastUltimatum(e.job)",
+		new: "r.Phase != Ready || r.Agent != c.Agent", run: rules},
+	{name: "the ladder does not start over when a job turns", file: "turn.go", old: "	r.Desired, r.GivenUp = to, false\n	r.startOver()\n", new: "	r.Desired, r.GivenUp = to, false\n", run: rules},
+}
+
+const rules = "Rule|EveryOrder|ADead|Returned|AHeartbeat|AClaim|Retries|Transcripts|Property"
+
+// The scheduler and those around it: from the rules to a store, and back.
+var ofActors = []mutant{
+	{name: "a commit whose answer was lost has failed", file: "internal/scheduler/batch.go",
+		old: "case errors.Is(err, perdure.ErrUnknown) && a.asked < maxAsked:", new: "case false:", pkg: "internal/faultystore"},
+	{name: "a submission in doubt is made once more", file: "internal/scheduler/submit.go", old: "	if b.w.Has(o.id) {\n		return nil\n	}",
+		new: "	if b.w.Has(o.id) {\n		o.id = b.s.cfg.NewID()\n	}", pkg: "internal/scheduler", run: "InDoubt"},
+	{name: "a report in doubt is called stale", file: "internal/scheduler/report.go",
+		old: "if o.doubted != nil && o.doubted[i].Accepted && o.landed(b, i) {", new: "if false {", pkg: "internal/faultystore"},
+	{name: "who failed is told that all is well", file: "internal/scheduler/batch.go", old: "			r.answer(unavailable(err))", new: "			r.answer(nil)", pkg: "internal/faultystore"},
+	{name: "the same key with another body is the same job", file: "internal/scheduler/submit.go", old: "if job.Hash != o.plan.Hash {", new: "if false {", run: "SameKey"},
+	{name: "a claim is not repeated", file: "internal/scheduler/claim.go", old: "		if !w.again {\n			continue\n		}", new: "		if true {\n			continue\n		}", run: "ClaimRepeated"},
+	{name: "what a caller who has gone was given stays with him", file: "internal/scheduler/claim.go", old: "if len(runs) == 0 || w.named {", new: "if true {", run: "ClaimantGone"},
+	{name: "limits are locked as they come", file: "internal/scheduler/limits.go", old: "		if name < l.top {", new: "		if false {", pkg: "internal/scheduler", run: "Limit|Grid"},
+	{name: "a panic of the rules ends the node", file: "internal/scheduler/batch.go", old: "	if p := recover(); p != nil {", new: "	if p := any(nil); p != nil {", run: "Poison"},
+	{name: "wake-ups are lost while a writer looks", file: "internal/scheduler/queue.go",
+		old: "missed = missed || max(q.all, q.news[agent]) > w.looked || limited && q.freed > w.looked", new: "_ = limited", run: "NoWakeUp|News"},
+	{name: "who waits for the store when a node ends is told that there was nothing", file: "internal/scheduler/queue.go", old: "			err := w.failed\n", new: "			err := error(nil)\n", run: "NodeEnds"},
+	{name: "what was just made ready passes what is ready", file: "internal/scheduler/claim.go", old: "		return end == nil || claimOrder(b.w.Step(ref), end) > 0\n", new: "		return false\n", run: "OlderGoes"},
+	{name: "the youngest is served first", file: "internal/scheduler/claim.go", old: "bytes.Compare(x.Job[:], y.Job[:])", new: "bytes.Compare(y.Job[:], x.Job[:])",
+		pkg: "internal/sim", run: "Schedules"},
+	{name: "priority means nothing", file: "internal/scheduler/claim.go", old: "cmp.Or(cmp.Compare(y.Priority, x.Priority), ", new: "cmp.Or(",
+		pkg: "internal/sim", run: "Schedules"},
+	{name: "types that were full are never looked at again", file: "internal/scheduler/claim.go", old: "full := b.limits.still(c.full)", new: "full := c.full",
+		pkg: "internal/sim", run: "Schedules"},
+	{name: "a node that failed once goes on failing", file: "internal/scheduler/batch.go", old: "if s.failing.Swap(false) {", new: "if s.failing.Load() {",
+		pkg: "internal/sim", run: "Schedules"},
+	{name: "a node that cannot look stops looking", file: "internal/supervisor/supervisor.go", old: "		failed = err != nil\n		s.sleep(ctx, pause)",
+		new: "		if failed = err != nil; failed {\n			pause = time.Hour\n		}\n		s.sleep(ctx, pause)", pkg: "internal/sim", run: "Schedules"},
+	{name: "a former leader's sweeps are carried out", file: "internal/scheduler/sweep.go", old: "		b.notes = append(b.notes, note{kind: noteDeposed, role: m.Role})\n	}\n	return err",
+		new: "		b.notes = append(b.notes, note{kind: noteDeposed, role: m.Role})\n	}\n	return nil", pkg: "internal/sim", run: "Schedules"},
+	{name: "who leads is not asked for", file: "internal/scheduler/sweep.go", old: "	if m == nil {", new: "	if true {", pkg: "internal/sim", run: "Schedules"},
+	{name: "an epoch is not compared", file: "role.go", old: "r.Epoch != m.Epoch || r.Leader != m.Node || !r.Led(now)", new: "r.Leader == \"\"", pkg: "internal/sim", run: "Schedules"},
+	{name: "a leader is replaced before his time is over", file: "role.go", old: "led, stood := r.Led(now), r.StoodBy(now)", new: "led, stood := false, r.StoodBy(now)", pkg: "internal/sim", run: "Schedules"},
+	{name: "who stands by is passed over", file: "role.go", old: "(r.Leader == node || stood), stood && r.Standby != node:", new: "(r.Leader == node || stood):", run: "Enlist"},
+	{name: "a new leader has the epoch of the last", file: "role.go", old: "Epoch: r.Epoch + 1", new: "Epoch: max(r.Epoch, 1)", pkg: "internal/sim", run: "Schedules"},
+	{name: "who leaves hands nothing over", file: "role.go", old: "	case r.Leader == node && r.StoodBy(now):", new: "	case false:", pkg: "internal/sim", run: "Schedules"},
+	{name: "a roll call that fails is the last", file: "internal/election/election.go", old: "next = e.cfg.TTL / failedWait", new: "next = time.Hour", pkg: "internal/sim", run: "Schedules"},
+	{name: "the supervisor sweeps one batch", file: "internal/supervisor/supervisor.go", old: "		for range MaxRounds {", new: "		for range 1 {"},
+	{name: "the batch of a sweep does not grow", file: "internal/supervisor/supervisor.go", old: "			batch = min(2*batch, mostBatches*s.cfg.Batch)\n", new: ""},
+	{name: "the supervisor forgets what expired", file: "internal/supervisor/supervisor.go", old: "		{&did.Expired, s.cfg.Scheduler.SweepExpired, crashpoint.SupervisorExpired},\n", new: ""},
+	{name: "a node that comes back leaves its dead host's runs out", file: "node/node.go", old: "		total := 0\n		for {", new: "		total := 0\n		for false {", run: "Inherit"},
+
+	{name: "the host reports when its time is up", file: "internal/agenthost/report.go", old: "		if !l.lost && l.lock.reached(now) {", new: "		if !l.lost && l.lock.reached(now) && false {"},
+	{name: "a run that arrives twice is started twice", file: "internal/agenthost/live.go", old: "if h.live[id] != nil || h.recent.has(id) {", new: "if h.live[id] != nil {"},
+	{name: "a run whose time was used up while it waited is started", file: "internal/agenthost/live.go", old: "	case l.lock.reached(h.now()):\n		h.lose(l, errTimeUp)\n		return false", new: "	case false:\n		return false"},
+	{name: "a run's time is counted from the answer", file: "internal/agenthost/claim.go", old: "termOf(run, got.sent.add(waited)", new: "termOf(run, got.ended"},
+	{name: "a lost claim is asked for under another name", file: "internal/agenthost/claim.go", old: "		req.First = failed == 0\n", new: "		req.First = failed == 0\n		req.RequestID = rand.Text()\n"},
+	{name: "a drain that cuts short counts a failure", file: "internal/agenthost/live.go", old: "	case errors.Is(cause, errDraining):", new: "	case false:"},
+	{name: "a heartbeat revives what was lost", file: "internal/agenthost/beat.go", old: "l != nil && !l.lost {\n			h.heed(l, r, sent)", new: "l != nil {\n			l.lost = false\n			h.heed(l, r, sent)"},
+	{name: "a report that did not get through is not repeated", file: "internal/agenthost/report.go", old: "		if !retry.pause(h.life) {\n			return\n		}\n	}\n}\n\n// hopeless",
+		new: "		retry.pause(h.life)\n		return\n	}\n}\n\n// hopeless"},
+	{name: "what has no undo is called undone", file: "agent.go", old: "				return nil, noUndo(a.Name, action)", new: "				return nil, nil", run: "UndoThatIsNotThere"},
+	{name: "a second effect in one run is left out", file: "guard/guard.go", old: "	case was.run == run.Number && passed.has(run):\n		return out, ErrTwice\n", new: "", run: "Twice"},
+}
+
+// The stores: what is loaded, locked and saved.
+var ofStores = []mutant{
+	{name: "now() for clock_timestamp()", file: "store/postgres/clock.go", old: `"clock_timestamp(), mark`, new: `"now(), mark`, run: "LateReport|Clock|Contract$"},
+	{name: "time runs back with the server's clock", file: "store/postgres/clock.go", old: "	r.now = later(r.server.Add(r.ahead), r.mark)\n	c.mu.Lock()\n	defer c.mu.Unlock()\n	r.now = later(r.now, c.last)",
+		new: "	r.now = r.server\n	c.mu.Lock()\n	defer c.mu.Unlock()", run: "Time"},
+	{name: "rows are not compared when they are saved (PostgreSQL)", file: "store/postgres/update.go",
+		old: `		where += fmt.Sprintf(" and t.%s = %s", columns[c].name, g.value(keys+i))`, new: `		_, _ = i, c`, run: "Contract$"},
+	{name: "a commit that was lost was rolled back", file: "store/postgres/tx.go", old: `	return unknown, fmt.Errorf("%w: %w", perdure.ErrUnknown, err)`,
+		new: `	return rolledBack, judge(fmt.Errorf("lost: %w", err), tx.conn)`, run: "KilledInCommit"},
+	{name: "limits are counted before they are locked", file: "store/postgres/lock.go", old: "tx.run(q(lockLimitsSQL).texts(names), count, tx.readClock())",
+		new: "tx.run(count, q(lockLimitsSQL).texts(names), tx.readClock())", run: "Contract$/Race"},
+	{name: "a new limit does not wait for those under way", file: "store/postgres/tx.go", old: `	shareGate = "select pg_advisory_xact_lock_shared(8098991088)"`,
+		new: `	shareGate = "select 1"`, run: "Limit"},
+	{name: "rows are not compared when they are saved (SQLite)", file: "store/sqlite/save.go", old: "		if !sameStep(&k.step, was) {", new: "		if false {", run: "TestStore"},
+	{name: "jobs are not compared when they are saved", file: "store/sqlite/save.go", old: "		if !sameJob(k.job, was) {", new: "		if false {", run: "TestStore"},
+	{name: "the limiter is a counter: what ends by itself is never given back", file: "store/sqlite/permit.go",
+		old: "	if s.Phase == perdure.Running {\n		h.agent = s.Agent", new: "	if s.Phase == perdure.Running || s.Outcome == perdure.OutcomeExpired {\n		h.agent = s.Agent",
+		pkg: "internal/scheduler", run: "PermitsOfTheDead"},
+	{name: "SQLite's clock runs back over a restart", file: "store/sqlite/clock.go", old: "	s.clock.mark = s.clock.saved\n", new: "", run: "Clock|Reopen"},
+	{name: "what Save has refused is committed", file: "store/sqlite/tx.go", old: "	if tx.failed != nil { // fn went on after Save had refused", new: "	if false { // fn went on after Save had refused", run: "TestStore"},
+	{name: "a failed sync is passed over", file: "store/sqlite/errors.go", old: "	s.broken.Store(&perdure.Error{", new: "	_ = (&perdure.Error{", run: "Broken|CommitFailed"},
+	{name: "commits do not wait for the disk", file: "store/sqlite/store.go", old: `pragmas("synchronous = FULL")`, new: `pragmas("synchronous = NORMAL")`, run: "PowerCut"},
+	{name: "views take names that are the user's", file: "store/sqlite/owner.go", old: "	return !others, err", new: "	return others || !others, err", run: "SharedFile"},
+	{name: "somebody else's tables are taken for ours", file: "store/sqlite/owner.go", old: "		if isOurs(name) && name != guardTable {", new: "		if false {", run: "Foreign"},
+}

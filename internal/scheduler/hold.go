@@ -1,0 +1,123 @@
+package scheduler
+
+import (
+	"time"
+
+	"perdure"
+)
+
+// A job that is let out where it is stored costs two thirds of one that goes through the store's queue. So
+// submissions that come in sets, faster than an agent claims, are held until it claims again, if that is soon:
+// their callers wait, and what they wait for is done earlier. Where claims are rare, or an agent cannot keep
+// up at all, nothing is held.
+const (
+	holdSet    = 100                    // Config.HoldFrom, unless told otherwise
+	holdSteps  = 10                     // steps of a job up to which it may
+	holdTime   = 250 * time.Millisecond // for how long at most
+	holdLately = 250 * time.Millisecond // how long ago the agent's latest claim may be
+	holdVain   = 5 * time.Second        // how long nothing is held for an agent that did not take it in time
+	maxPaces   = 1000                   // agents for which anything is held
+)
+
+// pace is how an agent's claims come, and what is held for it.
+type pace struct {
+	claimed time.Time  // when the latest came
+	vain    time.Time  // nothing is held until then
+	held    []*request // in the order in which they came
+	timed   bool       // a timer runs for them
+}
+
+// claimed notes that a claim of an agent has come, and lets in what it has room for.
+func (q *queue) claimed(agent string) {
+	p := q.paces[agent]
+	if p == nil {
+		if len(q.paces) >= maxPaces {
+			return
+		}
+		p = &pace{}
+		q.paces[agent] = p
+	}
+	p.claimed = q.env.Now()
+	q.letIn(agent)
+}
+
+// room is how many runs the waiting claims of an agent would take of what a transaction makes ready.
+func (q *queue) room(agent string) (room int) {
+	if q.behind[agent] || q.limited[agent] {
+		return 0
+	}
+	for _, w := range q.waiting[agent] {
+		room += w.req.Max
+	}
+	return room
+}
+
+// hold keeps a submission back that no waiting claim has room for, if that is of use.
+func (q *queue) hold(r *request, now time.Time) bool {
+	p := q.paces[r.agent]
+	if p == nil || q.limited[r.agent] || now.Sub(p.claimed) > holdLately || now.Before(p.vain) {
+		return false
+	}
+	if r.since.IsZero() {
+		r.since = now
+	} else if now.Sub(r.since) >= holdTime {
+		p.vain = now.Add(holdVain)
+		return false
+	}
+	p.held = append(p.held, r)
+	q.held++
+	if !p.timed {
+		q.reviewLater(p)
+	}
+	return true
+}
+
+// letIn lets in what is held for an agent, as far as the waiting claims have room.
+func (q *queue) letIn(agent string) {
+	if p := q.paces[agent]; p != nil && len(p.held) > 0 {
+		q.front(p, min(q.room(agent), len(p.held)))
+	}
+}
+
+// front puts the first n that are held back to the head of the queue.
+func (q *queue) front(p *pace, n int) {
+	if n > 0 {
+		q.requests = append(p.held[:n:n], q.requests...)
+		p.held = p.held[n:]
+		q.held -= n
+		q.wake.Signal()
+	}
+}
+
+// review lets in what has been held for long enough, or for a claim that does not come.
+func (q *queue) review(p *pace) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.env.Now()
+	n := 0
+	for n < len(p.held) && (now.Sub(p.held[n].since) >= holdTime || now.Sub(p.claimed) > holdLately) {
+		n++
+	}
+	q.front(p, n)
+	if p.timed = false; len(p.held) > 0 {
+		q.reviewLater(p)
+	}
+}
+
+func (q *queue) reviewLater(p *pace) {
+	p.timed = true
+	q.env.AfterFunc(holdTime/4, func() { q.review(p) })
+}
+
+// claimer is the agent whose claims let out a job's first step; empty where the job is not to be held.
+func claimer(p *perdure.Plan) string {
+	if len(p.Steps) > holdSteps {
+		return ""
+	}
+	for i := range p.Steps {
+		if s := &p.Steps[i]; len(s.After) == 0 && s.Form == perdure.ByAgent {
+			return s.Agent
+		}
+	}
+	return ""
+}

@@ -1,0 +1,177 @@
+package scheduler_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"perdure"
+	"perdure/definition"
+	"perdure/internal/scheduler"
+	"perdure/store/memory"
+)
+
+// arrivals counts how new jobs are stored: let out at once, or ready for a later claim. Each transaction takes
+// a few milliseconds, so that more comes meanwhile.
+type arrivals struct {
+	perdure.Store
+	out, queued atomic.Int64
+}
+
+type arrivalsTx struct {
+	perdure.Tx
+	s *arrivals
+}
+
+func (s *arrivals) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+	time.Sleep(3 * time.Millisecond)
+	return s.Store.Update(ctx, func(tx perdure.Tx) error { return fn(arrivalsTx{tx, s}) })
+}
+
+func (tx arrivalsTx) Save(c *perdure.Changes) error {
+	for i := range c.NewJobs {
+		if c.NewJobs[i].Steps[0].Phase == perdure.Running {
+			tx.s.out.Add(1)
+		} else {
+			tx.s.queued.Add(1)
+		}
+	}
+	return tx.Tx.Save(c)
+}
+
+// held is a scheduler in a bubble, whose clock jumps.
+func held(t *testing.T, what func(t *testing.T, d *desk, s *arrivals)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &arrivals{Store: memory.New()}
+		what(t, open(t, s, scheduler.Config{Writers: 3}), s)
+	})
+}
+
+func (d *desk) submitSet(of int) {
+	set := make([]*perdure.Plan, of)
+	p := plan(d.t, one)
+	for i := range set {
+		set[i] = p
+	}
+	all, err := d.SubmitAll(d.t.Context(), set)
+	if err != nil {
+		d.t.Error(err)
+	}
+	for i := range all {
+		if all[i].Err != nil {
+			d.t.Error(all[i].Err)
+		}
+	}
+}
+
+// work claims and reports until so many runs are done.
+func (d *desk) work(most, total int, done *atomic.Int64, took time.Duration) {
+	for done.Load() < int64(total) {
+		runs, err := d.Claim(d.t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "h", Max: most, Wait: 100 * time.Millisecond})
+		if err != nil {
+			d.t.Error(err)
+			return
+		}
+		time.Sleep(took)
+		done.Add(int64(len(runs)))
+		reports := make([]perdure.Report, len(runs))
+		for i, r := range runs {
+			reports[i] = perdure.Report{Job: r.Job, Step: r.Step, Run: r.Number, Outcome: perdure.OutcomeDone}
+		}
+		if _, err := d.Report(d.t.Context(), "h", reports); err != nil {
+			d.t.Error(err)
+			return
+		}
+	}
+}
+
+// Four submit in sets, faster than the agent claims: most jobs are let out where they are stored.
+func TestSetsAreLetOutAtOnce(t *testing.T) {
+	held(t, func(t *testing.T, d *desk, s *arrivals) {
+		const sets, of = 40, 200
+		var left, done atomic.Int64
+		left.Store(sets)
+		var all sync.WaitGroup
+		for range 2 {
+			all.Go(func() { d.work(of, sets*of, &done, 5*time.Millisecond) })
+		}
+		for range 4 {
+			all.Go(func() {
+				for left.Add(-1) >= 0 {
+					d.submitSet(of)
+				}
+			})
+		}
+		all.Wait()
+		if out, queued := s.out.Load(), s.queued.Load(); out+queued != sets*of || queued > sets*of/10 {
+			t.Errorf("%d let out at once, %d queued", out, queued)
+		}
+	})
+}
+
+// Nobody waits for an agent that does not claim, or that cannot keep up: a moment once, and then not at all.
+func TestHeldInVain(t *testing.T) {
+	answered := func(d *desk, within time.Duration) {
+		d.t.Helper()
+		began := time.Now()
+		d.submitSet(300)
+		if took := time.Since(began); took > within {
+			d.t.Errorf("answered after %v", took)
+		}
+	}
+	const quick, most = 20 * time.Millisecond, 400 * time.Millisecond
+	held(t, func(t *testing.T, d *desk, _ *arrivals) {
+		answered(d, quick) // never heard of it
+		d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 400})
+		answered(d, most)
+		answered(d, quick) // its latest claim is long ago
+	})
+	held(t, func(t *testing.T, d *desk, _ *arrivals) {
+		var done atomic.Int64
+		const total = 2000
+		go d.work(10, total, &done, 30*time.Millisecond)
+		time.Sleep(time.Millisecond)
+		answered(d, most)
+		answered(d, quick)
+		for range 4 {
+			answered(d, quick)
+		}
+		done.Store(total)
+		time.Sleep(time.Second)
+	})
+}
+
+// What is held when the node stops is refused: its callers know that it is not stored (F117).
+func TestHeldAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &arrivals{Store: memory.New()}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		other := scheduler.New(scheduler.Config{Store: s, Compiler: &definition.Compiler{}})
+		var running sync.WaitGroup
+		running.Go(func() { other.Run(ctx) })
+		if _, err := other.Claim(ctx, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1}); err != nil {
+			t.Fatal(err)
+		}
+		set := make([]*perdure.Plan, 200)
+		for i := range set {
+			set[i] = plan(t, one)
+		}
+		var all []scheduler.Submitted
+		running.Go(func() { all, _ = other.SubmitAll(t.Context(), set) })
+		time.Sleep(20 * time.Millisecond)
+		stop()
+		running.Wait()
+		for i := range all {
+			if perdure.CodeOf(all[i].Err) != perdure.CodeUnavailable {
+				t.Fatalf("answer %d: %v", i, all[i])
+			}
+		}
+		if stored := s.out.Load() + s.queued.Load(); len(all) != len(set) || stored != 0 {
+			t.Errorf("%d answers, %d stored", len(all), stored)
+		}
+	})
+}

@@ -1,0 +1,90 @@
+package scheduler_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/internal/everystore"
+	"perdure/internal/scheduler"
+)
+
+// refusals counts what was refused under a role.
+type refusals struct{ n atomic.Int64 }
+
+func (r *refusals) Deposed(string)                                            { r.n.Add(1) }
+func (r *refusals) Submitted(string)                                          {}
+func (r *refusals) LetOut(string, perdure.Direction)                          {}
+func (r *refusals) Reported(string, perdure.Direction, string, time.Duration) {}
+func (r *refusals) Refused(perdure.RefusalReason)                             {}
+func (r *refusals) Settled(string, perdure.State, time.Duration)              {}
+func (r *refusals) Committed(int, time.Duration)                              {}
+
+// I15, F072, F073, F075: what a former leader asks for is refused and changes nothing, while what else goes into
+// the same transaction is carried out; the present leader's is carried out, and what needs no leader is, too.
+func TestSweepsUnderAMandate(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		meter := &refusals{}
+		d := open(t, store, scheduler.Config{Meter: meter})
+		elect := func(node string) context.Context {
+			t.Helper()
+			var m perdure.Mandate
+			if err := store.Update(t.Context(), func(tx perdure.Tx) error {
+				roles, err := tx.LockRoles([]string{perdure.RoleSupervisor})
+				if err != nil {
+					return err
+				}
+				now, err := tx.Now()
+				if err != nil {
+					return err
+				}
+				next := roles[0].Vacate().Enlist(node, now, time.Hour)
+				m = perdure.Mandate{Role: next.Name, Node: node, Epoch: next.Epoch}
+				return tx.SaveRoles([]perdure.RoleChange{{Now: next, Was: roles[0]}})
+			}); err != nil {
+				t.Fatal(err)
+			}
+			return perdure.WithMandate(t.Context(), m)
+		}
+		expired := func() perdure.JobID {
+			t.Helper()
+			id := d.submit("type: t\nsteps:\n  s: {agent: a, completeWithin: 1ms, retry: {attempts: 1}}\n")
+			if len(d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})) != 1 {
+				t.Fatal("nothing was let out")
+			}
+			time.Sleep(5 * time.Millisecond)
+			return id
+		}
+		former := elect("old")
+		leader := elect("new")
+		id := expired()
+		var others sync.WaitGroup
+		for range 20 {
+			others.Go(func() {
+				if _, err := d.Submit(t.Context(), plan(t, "type: t\nsteps:\n  s: {agent: nobody}\n")); err != nil {
+					t.Errorf("what stood beside it: %v", err)
+				}
+			})
+		}
+		for name, sweep := range map[string]func(context.Context, int) (int, error){"expired": d.SweepExpired, "due": d.SweepDue, "overdue": d.SweepOverdue} {
+			if n, err := sweep(former, 10); n != 0 || !errors.Is(err, perdure.ErrDeposed) {
+				t.Errorf("%s, by a former leader: %d, %v", name, n, err)
+			}
+		}
+		others.Wait()
+		if j := d.job(id); j.Phase == perdure.Parked || meter.n.Load() != 3 {
+			t.Errorf("%+v, %d refusals", j, meter.n.Load())
+		}
+		if n, err := d.SweepExpired(leader, 10); n != 1 || err != nil || d.job(id).Phase != perdure.Parked {
+			t.Errorf("by the leader: %d, %v, %+v", n, err, d.job(id))
+		}
+		id = expired()
+		if n, err := d.SweepExpired(t.Context(), 10); n != 1 || err != nil || d.job(id).Phase != perdure.Parked {
+			t.Errorf("by anybody: %d, %v", n, err)
+		}
+	})
+}

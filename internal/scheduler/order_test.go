@@ -1,0 +1,83 @@
+package scheduler_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"perdure"
+	"perdure/internal/scheduler"
+	"perdure/store/memory"
+)
+
+// gated is a store whose transactions wait at a gate, and which counts looks, those for no step at all apart.
+type gated struct {
+	perdure.Store
+	shut  chan struct{} // nil: it is open
+	vain  atomic.Int32
+	looks atomic.Int32
+}
+
+func (g *gated) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+	if g.shut != nil {
+		<-g.shut
+	}
+	return g.Store.Update(ctx, func(tx perdure.Tx) error { return fn(gatedTx{tx, g}) })
+}
+
+type gatedTx struct {
+	perdure.Tx
+	g *gated
+}
+
+func (tx gatedTx) Ready(agent string, max int, full []string) ([]perdure.StepRef, error) {
+	tx.g.looks.Add(1)
+	if max == 0 {
+		tx.g.vain.Add(1)
+	}
+	return tx.Tx.Ready(agent, max, full)
+}
+
+// L5: where a step that was found ready is moved on in the same transaction, the next older one gets its place,
+// and not one that the transaction has just made ready. (Found by the simulation.)
+func TestOlderGoesBeforeNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &gated{Store: memory.New()}
+		d := open(t, store, scheduler.Config{})
+		first, second := d.submit(one), d.submit(one)
+		store.shut = make(chan struct{})
+		var runs []perdure.Run
+		var all sync.WaitGroup
+		all.Go(func() { _, _ = d.Submit(t.Context(), plan(t, "type: u\nsteps:\n  s: {agent: b}\n")) }) // keeps the writer at the gate
+		synctest.Wait()
+		all.Go(func() { runs = d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Minute}) })
+		all.Go(func() { _ = d.Act(t.Context(), first, perdure.Act{Verb: perdure.VerbUndo, Author: "me"}) })
+		all.Go(func() { _, _ = d.Submit(t.Context(), plan(t, one)) })
+		synctest.Wait()
+		close(store.shut)
+		all.Wait()
+		if len(runs) != 1 || runs[0].Job != second || d.job(first).Phase != perdure.Settled {
+			t.Errorf("let out: %+v, and %s stands before all others", runs, second)
+		}
+	})
+}
+
+// A claim that has got all that it asked for does not look once more for what stands behind a full limit.
+func TestNoLookInVain(t *testing.T) {
+	store := &gated{Store: memory.New()}
+	d := open(t, store, scheduler.Config{})
+	if err := d.PutLimit(t.Context(), "job:t", 1); err != nil {
+		t.Fatal(err)
+	}
+	d.submit(one)
+	d.submit(one)
+	if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"}); len(runs) != 1 {
+		t.Fatalf("%+v", runs)
+	}
+	if n := store.looks.Load(); n != 1 || store.vain.Load() != 0 {
+		t.Errorf("%d looks, %d of them for nothing", n, store.vain.Load())
+	}
+}

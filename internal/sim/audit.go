@@ -1,0 +1,170 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"perdure"
+)
+
+// prompt: nothing that is due is left lying (L2, L3).
+func (w *world) prompt() {
+	now := w.storeNow()
+	for _, j := range w.known() {
+		if j.Phase == perdure.Settled {
+			continue
+		}
+		for _, s := range w.steps(j.ID) {
+			switch {
+			case s.Phase == perdure.Running && now.Sub(s.LockedUntil) > slack:
+				w.wrong("L2", "%s/%s: run %d has been over since %s, and nobody has looked", short(j.ID), s.Name, s.Run, now.Sub(s.LockedUntil))
+			case s.Phase == perdure.Waiting && !s.AvailableAt.IsZero() && now.Sub(s.AvailableAt) > slack:
+				w.wrong("L2", "%s/%s has been due since %s, and nobody has looked", short(j.ID), s.Name, now.Sub(s.AvailableAt))
+			case s.Phase == perdure.Ready && w.now > recovered && w.leftLying(j, s, now) > slack:
+				w.wrong("L3", "%s/%s has been ready since %s, and an agent has nothing to do", short(j.ID), s.Name, now.Sub(s.ReadyAt))
+			}
+		}
+	}
+}
+
+// leftLying is for how long a ready step could have been let out, and neither it nor another in its place was.
+func (w *world) leftLying(j *perdure.Job, s *perdure.Step, now time.Time) time.Duration {
+	if !w.mayRun(j, s, now) {
+		delete(w.order.lying, s.StepRef)
+		return 0
+	}
+	first, known := w.order.lying[s.StepRef]
+	if !known || first < max(w.order.out[perdure.AgentLimit(s.Agent)], w.order.out[perdure.JobLimit(j.Type)]) {
+		first = w.now
+		w.order.lying[s.StepRef] = first
+	}
+	return w.now - first
+}
+
+// recovery is the time in which every node works again, by itself, once its store answers (L4).
+const recovery = 10 * time.Second
+
+// revived asks each node for work when the faults have ended: it must have looked, and be able to say that there
+// is none.
+func (w *world) revived() {
+	for _, n := range w.nodes {
+		if n.life.Err() != nil {
+			continue // it was told to stop
+		}
+		proc, answer := n.proc, errors.New("no answer")
+		w.after(recovery-2*time.Second, proc, func() {
+			proc.Go(func() {
+				_, answer = n.sched.Claim(n.life, perdure.ClaimRequest{Agent: "nobody", Holder: "probe", Max: 1, Wait: time.Second})
+			})
+		})
+		w.after(recovery, nil, func() {
+			switch {
+			case n.proc != proc || proc.dead:
+				w.wrong("L4", "%s did not live to work again", proc.name)
+			case answer != nil:
+				w.wrong("L4", "%s says, %s after the last fault: %v", proc.name, recovery, answer)
+			case n.looked < w.healed:
+				w.wrong("L4", "%s has not looked for what is due since the last fault, for %s", proc.name, recovery)
+			}
+		})
+	}
+}
+
+// mayRun says whether nothing stands in a ready step's way: an agent has a slot, and the limits have room.
+func (w *world) mayRun(j *perdure.Job, s *perdure.Step, now time.Time) bool {
+	if !j.CompleteBy.IsZero() && !now.Before(j.CompleteBy) {
+		return false
+	}
+	names := []string{perdure.AgentLimit(s.Agent)}
+	if !j.Permit {
+		names = append(names, perdure.JobLimit(j.Type))
+	}
+	all, err := w.inner.ListLimits(context.Background())
+	w.must(err)
+	for _, l := range all {
+		if used, _, err := w.inner.LimitUse(context.Background(), l.Name, 1); err != nil || slices.Contains(names, l.Name) && used >= l.Max {
+			return false
+		}
+	}
+	for _, h := range w.everyHost() {
+		if slices.Contains(h.agents, s.Agent) && h.busy[s.Agent] < h.slots {
+			return true
+		}
+	}
+	return false
+}
+
+// recovered is when hosts that have met errors have stopped waiting before they ask again.
+const recovered = chaos + 30*time.Second
+
+// slack is the supervisor's period, a second, and what a round takes.
+const slack = 3 * time.Second
+
+// outputs: what is kept is what the holder of the latest do run said (I8).
+func (w *world) outputs(j *perdure.Job, steps []*perdure.Step) {
+	kept, err := w.inner.Payloads(context.Background(), j.ID, 1<<20)
+	w.must(err)
+	out := map[int]string{}
+	for _, p := range kept {
+		out[p.Index] = string(p.Output)
+	}
+	for _, s := range steps {
+		if s.Outcome != perdure.OutcomeDone || s.Direction != perdure.Do || w.ledger.of(j.ID, s.Name).hand {
+			continue
+		}
+		if want := string(output(j.ID, s.Name, s.Run)); out[s.Index] != want {
+			w.wrong("I8", "%s/%s run %d: what is kept is %s, and %s was said", short(j.ID), s.Name, s.Run, out[s.Index], want)
+		}
+	}
+}
+
+// audit is the end: everything that was accepted has ended as it should, out there, too.
+func (w *world) audit() {
+	jobs, now := w.known(), w.storeNow()
+	there := map[perdure.JobID]bool{}
+	for _, j := range jobs {
+		there[j.ID] = true
+		w.checkJob(j.ID, now)
+		plan := w.plan(j.ID)
+		if plan == nil || j.Hash != plan.Hash || j.Key != plan.Definition.Key {
+			w.wrong("I1", "%s is not what was submitted", j.ID)
+			continue
+		}
+		if j.Phase == perdure.Settled && !j.GivenUp() {
+			steps := w.steps(j.ID)
+			w.ledger.audit(j, plan, steps)
+			w.outputs(j, steps)
+		}
+		w.mix(uint64(j.Current), uint64(j.Desired), uint64(j.Phase))
+	}
+	for id, j := range w.book.jobs {
+		if j.acked && !there[id] {
+			w.wrong("I1", "%s was acknowledged, and is not there", id)
+		}
+	}
+	for _, h := range w.everyHost() {
+		for _, a := range h.real.Stats() {
+			if a.Busy+a.Unreported+a.Overdue > 0 {
+				w.wrong("L7", "%s: everything is at rest, and of %s's %d slots %d are busy, %d unreported, %d overdue", h.holder, a.Agent, a.Slots, a.Busy, a.Unreported, a.Overdue)
+			}
+		}
+	}
+	limits, err := w.inner.ListLimits(context.Background())
+	w.must(err)
+	for _, l := range limits {
+		if used, holders, err := w.inner.LimitUse(context.Background(), l.Name, 10); err != nil || used > 0 {
+			w.wrong("I12", "%s: %d are held at rest, by %v (%v)", l.Name, used, holders, err)
+		}
+	}
+	if store, ok := w.inner.(interface {
+		Check(context.Context) ([]string, error)
+	}); ok {
+		faults, err := store.Check(context.Background())
+		w.must(err)
+		for _, f := range faults {
+			w.wrong("check", "%s", f)
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package sim
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"perdure"
+)
+
+// book is what is known from outside: what was submitted and acknowledged, who said what, who lives.
+type book struct {
+	w        *world
+	jobs     map[perdure.JobID]*told
+	keys     map[string]perdure.JobID
+	alive    map[string]bool // holders
+	said     map[handle][]perdure.Outcome
+	keyOf    map[string]keyed // stable keys
+	runs     map[handle]string
+	begun    map[begin]bool
+	claims   map[string][]given // by request
+	without  map[passing]bool
+	held     map[string][]perdure.LimitHolder // by limit
+	limits   map[string]int
+	sent     map[[32]byte]int            // submissions that came to a node, by fingerprint
+	made     map[[32]byte]int            // jobs
+	lastDone map[perdure.JobID]time.Time // when a step of it was done last
+	poison   map[string]bool             // steps that kill their host, by name and type
+}
+
+// told is a job as it was submitted.
+type told struct {
+	plan  *perdure.Plan
+	acked bool
+}
+
+type handle struct {
+	job  perdure.JobID
+	step string
+	run  int64
+}
+
+// passing is a run that was let out while a step that it comes after was skipped.
+type passing struct {
+	handle
+	skipped string
+}
+
+// given is a run that a claim was answered with.
+type given struct {
+	handle
+	at time.Duration
+}
+
+type begin struct {
+	handle
+	holder string
+}
+
+// keyed is what a key stands for.
+type keyed struct {
+	job  perdure.JobID
+	step string
+	way  perdure.Direction
+}
+
+func newBook(w *world) book {
+	return book{w: w, jobs: map[perdure.JobID]*told{}, keys: map[string]perdure.JobID{}, alive: map[string]bool{},
+		said: map[handle][]perdure.Outcome{}, keyOf: map[string]keyed{}, runs: map[handle]string{}, begun: map[begin]bool{},
+		held: map[string][]perdure.LimitHolder{}, limits: map[string]int{}, poison: map[string]bool{}, lastDone: map[perdure.JobID]time.Time{}, sent: map[[32]byte]int{}, claims: map[string][]given{}, without: map[passing]bool{}, made: map[[32]byte]int{}}
+}
+
+// granted: a claim that is repeated gets the runs that it was given before, while they are valid (F019).
+func (b *book) granted(req *perdure.ClaimRequest, began time.Duration, runs []perdure.Run) {
+	now := b.w.storeNow()
+	for _, g := range b.claims[req.RequestID] {
+		if g.at >= began {
+			continue // they were under way side by side
+		}
+		s := b.w.steps(g.job)[b.w.plan(g.job).Index[g.step]]
+		valid := s.Run == g.run && s.Phase == perdure.Running && now.Add(time.Second).Before(s.LockedUntil)
+		if valid && !slices.ContainsFunc(runs, func(r perdure.Run) bool { return r.Job == g.job && r.Step == g.step && r.Number == g.run }) {
+			b.w.wrong("F019", "a claim that is repeated is not given %s/%s run %d again", short(g.job), g.step, g.run)
+		}
+	}
+	for i := range runs {
+		b.claims[req.RequestID] = append(b.claims[req.RequestID], given{handle{runs[i].Job, runs[i].Step, runs[i].Number}, b.w.now})
+	}
+}
+
+// acknowledged: the answer to a submission (I1, I2).
+func (b *book) acknowledged(id perdure.JobID, plan *perdure.Plan) {
+	if key := plan.Definition.Key; key != "" {
+		if other, known := b.keys[key]; known && other != id {
+			b.w.wrong("I2", "key %s is %s, and was %s", key, id, other)
+		}
+		b.keys[key] = id
+	}
+	if b.jobs[id] == nil {
+		b.w.wrong("I1", "%s was acknowledged, and never stored", id)
+		return
+	}
+	b.jobs[id].acked = true
+}
+
+// began: a handler has been given a run.
+func (b *book) began(h *host, run *perdure.Run) {
+	at := handle{run.Job, run.Step, run.Number}
+	if b.begun[begin{at, h.holder}] {
+		b.w.wrong("F021", "%s starts %s/%s run %d again", h.holder, run.Job, run.Step, run.Number)
+	}
+	b.begun[begin{at, h.holder}] = true
+	if key, known := b.runs[at]; known && key != run.Key {
+		b.w.wrong("I4", "%s/%s run %d has keys %s and %s", run.Job, run.Step, run.Number, key, run.Key)
+	}
+	b.runs[at] = run.Key
+	if b.jobs[run.Job] == nil {
+		b.w.wrong("I1", "a run of %s, which was never stored", run.Job)
+	}
+}
+
+func (b *book) says(holder string, rep *perdure.Report) {
+	at := handle{rep.Job, rep.Step, rep.Run}
+	if !slices.Contains(b.said[at], rep.Outcome) {
+		b.said[at] = append(b.said[at], rep.Outcome)
+	}
+}
+
+// poisoned says whether a run is one that kills its host.
+func (b *book) poisoned(run *perdure.Run) bool {
+	j := b.jobs[run.Job]
+	return j != nil && b.poison[j.plan.Definition.Type+"/"+run.Step] && run.Direction == perdure.Do
+}
+
+// heard: who says one thing is never told that he has contradicted himself (F063). Who is near, so that no
+// answer can be lost, and says that a run is done, is not told either that he was overtaken, unless some
+// clock has jumped or stood still.
+func (w *world) heard(near bool, reports []perdure.Report, results []perdure.ReportResult) {
+	for i := range results {
+		switch reason := results[i].Reason; {
+		case reason == "":
+			w.kept(&reports[i])
+		case reason == perdure.RefusedLate:
+			w.hit("F057", "F059")
+		case reason == perdure.RefusedStale && !(near && !w.untimely && reports[i].Outcome == perdure.OutcomeDone):
+			w.hit("F025")
+		default:
+			w.wrong("F063", "report %+v is told %+v", reports[i], results[i])
+		}
+	}
+}
+
+// kept: what was accepted is in the store by the time that anybody hears of it (I8).
+func (w *world) kept(rep *perdure.Report) {
+	s := w.steps(rep.Job)[w.plan(rep.Job).Index[rep.Step]]
+	if s.Run < rep.Run || s.Run == rep.Run && (s.Phase == perdure.Running || s.Outcome != rep.Outcome) {
+		w.wrong("I8", "%s/%s run %d: %s was accepted, and the store has run %d, %s %s", short(rep.Job), rep.Step, rep.Run, rep.Outcome, s.Run, s.Phase, s.Outcome)
+	}
+}
+
+// known is a plain look at all jobs there are.
+func (w *world) known() []*perdure.Job {
+	jobs, err := w.inner.ListJobs(context.Background(), perdure.JobFilter{Limit: perdure.MaxListLimit})
+	w.must(err)
+	return jobs
+}

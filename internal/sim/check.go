@@ -1,0 +1,362 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"perdure"
+)
+
+// committed looks at each transaction that a node has committed: at every transition on its own, and at the
+// jobs that it has left behind.
+func (w *world) committed(n *node, t *watchedTx) {
+	w.commits++
+	touched := map[perdure.JobID]bool{}
+	var order []perdure.JobID
+	touch := func(id perdure.JobID) {
+		if !touched[id] {
+			touched[id] = true
+			order = append(order, id)
+		}
+	}
+	admitted := t.limits
+	for _, c := range t.saved {
+		for i := range c.NewJobs {
+			touch(c.NewJobs[i].Job.ID)
+			w.stored(&c.NewJobs[i])
+		}
+		for i := range c.Jobs {
+			touch(c.Jobs[i].Now.ID)
+			w.jobMoved(&c.Jobs[i], c)
+			admitted = admitted || c.Jobs[i].Now.Permit != c.Jobs[i].Was.Permit
+		}
+		for i := range c.Steps {
+			touch(c.Steps[i].Now.Job)
+			w.stepMoved(n, &c.Steps[i], c, t.now)
+			admitted = admitted || (c.Steps[i].Now.Phase == perdure.Running) != (c.Steps[i].Was.Phase == perdure.Running) ||
+				c.Steps[i].Now.Run != c.Steps[i].Was.Run
+		}
+	}
+	for i := range t.roles {
+		w.roleMoved(n, &t.roles[i], t.now)
+	}
+	for i := range t.shares {
+		w.swept(n, &t.shares[i])
+	}
+	w.mix(uint64(len(order)), uint64(t.now.UnixMicro()))
+	for _, id := range order {
+		w.checkJob(id, t.now)
+	}
+	if admitted {
+		w.checkLimits()
+	}
+	w.queued(n, t)
+}
+
+// stored: a job is there, whole from the first moment.
+func (w *world) stored(n *perdure.NewJob) {
+	plan := w.clientsPlan(n.Job.Hash)
+	if plan == nil {
+		w.wrong("I1", "%s was stored, and nobody submitted it", n.Job.ID)
+		return
+	}
+	if key := n.Job.Key; key != "" {
+		for id, j := range w.book.jobs {
+			if j.plan.Definition.Key == key && id != n.Job.ID {
+				w.wrong("I2", "%s and %s have key %s", id, n.Job.ID, key)
+			}
+		}
+	}
+	if w.book.made[plan.Hash]++; w.book.made[plan.Hash] > w.book.sent[plan.Hash] && n.Job.Key == "" {
+		w.wrong("I2", "%d jobs were made of %d submissions", w.book.made[plan.Hash], w.book.sent[plan.Hash])
+	}
+	w.book.jobs[n.Job.ID] = &told{plan: plan}
+	w.say("stored %s %s, %d steps", short(n.Job.ID), n.Job.Type, len(n.Steps))
+}
+
+func entry(c *perdure.Changes, job perdure.JobID, step string, events ...string) *perdure.Entry {
+	for i := range c.History {
+		e := &c.History[i]
+		if e.Job == job && e.Step == step && slices.Contains(events, e.Event) {
+			return e
+		}
+	}
+	return nil
+}
+
+// jobMoved: at rest only a recorded act moves a job (I3), and every turn is recorded (I17).
+func (w *world) jobMoved(ch *perdure.JobChange, c *perdure.Changes) {
+	now, was := ch.Now, ch.Was
+	turned := now.Desired != was.Desired
+	recorded := slices.ContainsFunc(c.History, func(e perdure.Entry) bool {
+		return e.Job == now.ID && (e.Event == "undo" || e.Event == "redo" || e.Event == "overdue")
+	})
+	switch {
+	case was.Phase == perdure.Settled && now.Phase != perdure.Settled && !recorded:
+		w.wrong("I3", "%s was settled, and moves without an act", now.ID)
+	case turned && !recorded && now.Restarts == was.Restarts:
+		w.wrong("I17", "%s turned to %s, and nothing says why", now.ID, now.Desired)
+	}
+	if turned && was.Desired == perdure.Undone && was.Phase != perdure.Settled {
+		w.hit("F095")
+	}
+	for i := range c.History {
+		if e := &c.History[i]; e.Event == "rejected" && e.Run == 0 {
+			w.hit("F032")
+		}
+	}
+	if now.Phase != was.Phase || turned {
+		w.say("%s %s → %s, is %s, wants %s", short(now.ID), was.Phase, now.Phase, now.Current, now.Desired)
+		w.mix(uint64(now.Phase), uint64(now.Current), uint64(now.Desired))
+	}
+}
+
+// stepMoved: I4, I6, I7, I8, I17, of one step in one transaction.
+func (w *world) stepMoved(n *node, ch *perdure.StepChange, c *perdure.Changes, at time.Time) {
+	now, was := ch.Now, ch.Was
+	name := fmt.Sprintf("%s/%s", short(now.Job), now.Name)
+	said := w.book.said[handle{now.Job, now.Name, was.Run}]
+	w.mix(uint64(now.Index), uint64(now.Run), uint64(now.Phase), uint64(now.Current), uint64(now.Outcome), uint64(now.Failures))
+	if now.Phase != was.Phase || now.Run != was.Run || now.Current != was.Current {
+		w.say("%s %s %s run %d → %s %s run %d %s%s", name, was.Phase, was.Current, was.Run, now.Phase, now.Current, now.Run, now.Outcome, heldBy(now))
+	}
+	runs := was.Phase == perdure.Running
+	let := now.Run != was.Run
+	valid := runs && at.Before(was.LockedUntil)
+	dead := !w.book.alive[was.LockedBy]
+	switch {
+	case now.Run < was.Run || now.Run > was.Run+1:
+		w.wrong("I6", "%s: run %d came after run %d", name, now.Run, was.Run)
+	case let && valid && len(said) == 0 && !dead:
+		w.wrong("I6", "%s: run %d is let out while run %d of %s, who says nothing, is valid", name, now.Run, was.Run, was.LockedBy)
+	case let && !runs && was.Run > 0 && now.Direction != was.Direction && at.Before(was.LockedUntil):
+		w.wrong("I10", "%s turns round while run %d, whose holder died, may act", name, was.Run)
+	}
+	if let {
+		w.letOut(ch, c, name)
+		w.contested(n, now)
+	}
+	w.moves(ch)
+	if runs && !let && now.Phase != perdure.Running {
+		w.landed(ch, c, name, said, valid, dead)
+	}
+	if !runs && !let && was.Outcome != perdure.NoOutcome && now.Outcome != was.Outcome {
+		w.wrong("I8", "%s: the outcome of run %d was %s and is %s", name, now.Run, was.Outcome, now.Outcome)
+	}
+}
+
+func heldBy(s *perdure.Step) string {
+	if s.LockedBy == "" {
+		return ""
+	}
+	return " by " + s.LockedBy + " until " + s.LockedUntil.Format("15:04:05.000")
+}
+
+// contested: another node had claims that waited for the same (F018).
+func (w *world) contested(n *node, s *perdure.Step) {
+	for _, other := range w.nodes {
+		if other != n && !other.proc.dead && slices.Contains(other.sched.Waiting(), s.Agent) {
+			w.hit("F018")
+		}
+	}
+}
+
+// moves counts the rows of the matrix that a step's move may be an instance of.
+func (w *world) moves(ch *perdure.StepChange) {
+	now, was := ch.Now, ch.Was
+	if now.Phase == perdure.Ready && now.Agent == lateAgent && !w.calm {
+		w.hit("F015", "F054")
+	}
+	if was.Phase == perdure.Ready && now.Desired != was.Desired {
+		w.hit("F031")
+	}
+	if now.Phase == perdure.Settled && w.plan(now.Job).Steps[now.Index].Form == perdure.BySleep && now.Current == perdure.Done {
+		w.hit("F142")
+	}
+	if now.Phase == perdure.Settled && now.Outcome == perdure.OutcomeDone && was.Phase == perdure.Running {
+		if last, ok := w.book.lastDone[now.Job]; ok && now.EndedAt.Sub(last) < 20*time.Millisecond && w.job(now.Job).Phase == perdure.Settled {
+			w.hit("F065")
+		}
+		w.book.lastDone[now.Job] = now.EndedAt
+	}
+}
+
+// letOut: the key is that of the turn, and nobody else's (I4).
+func (w *world) letOut(ch *perdure.StepChange, c *perdure.Changes, name string) {
+	now, was := ch.Now, ch.Was
+	k := keyed{now.Job, now.Name, now.Direction}
+	if other, known := w.book.keyOf[now.Key()]; known && other != k {
+		w.wrong("I4", "%s: key %s stands for %+v, too", name, now.Key(), other)
+	}
+	w.book.keyOf[now.Key()] = k
+	if was.Run > 0 && now.Direction == was.Direction && now.Turn != was.Turn && entry(c, now.Job, now.Name, "edit") == nil {
+		w.wrong("I4", "%s: key %s became %s within a turn", name, was.Key(), now.Key())
+	}
+	w.inOrder(now, name)
+	if now.Direction == perdure.Undo {
+		w.hit("F088")
+	}
+	if was.Run > 0 && now.Direction == perdure.Undo && was.Outcome == perdure.OutcomeExpired {
+		w.hit("F090")
+	}
+}
+
+// inOrder: a step is let out when all that it waits for is settled as it should be (I9, I10).
+func (w *world) inOrder(s *perdure.Step, name string) {
+	plan, steps, j := w.plan(s.Job), w.steps(s.Job), w.job(s.Job)
+	ps := &plan.Steps[s.Index]
+	if s.Direction == perdure.Do {
+		if j.Desired == perdure.Undone {
+			return // it has turned in the same transaction, after that
+		}
+		for _, i := range ps.After {
+			o := steps[i]
+			if o.Phase != perdure.Settled || o.Current != perdure.Done && !o.Skipped {
+				w.wrong("I9", "%s is let out, and %s is %s and %s", name, o.Name, o.Current, o.Phase)
+			}
+			if o.Skipped {
+				w.book.without[passing{handle{s.Job, s.Name, s.Run}, o.Name}] = true
+			}
+		}
+		return
+	}
+	for _, i := range ps.Before {
+		o := steps[i]
+		if w.ledger.of(s.Job, o.Name).hand {
+			continue
+		}
+		if o.Phase == perdure.Running || j.Desired == perdure.Undone && (o.Phase != perdure.Settled || o.Current != perdure.Undone) {
+			w.wrong("I10", "%s is let out to be undone, and %s is %s and %s", name, o.Name, o.Current, o.Phase)
+		}
+		if len(ps.Before) > 1 {
+			w.hit("F093")
+		}
+	}
+}
+
+// landed: a run ends by what its holder says in time, or because its time is over, or its holder dead.
+func (w *world) landed(ch *perdure.StepChange, c *perdure.Changes, name string, said []perdure.Outcome, valid, dead bool) {
+	now, was := ch.Now, ch.Was
+	switch o := now.Outcome; {
+	case o == perdure.OutcomeExpired:
+		if valid && !dead {
+			w.wrong("I6", "%s: run %d expires before its time, and its holder lives", name, now.Run)
+		}
+	case !valid:
+		w.wrong("I7", "%s: run %d is answered after its lock has passed", name, now.Run)
+	case !slices.Contains(said, o):
+		w.wrong("I7", "%s: run %d is taken for %s, and its holder said %v", name, now.Run, o, said)
+	}
+	if now.Outcome != perdure.OutcomeDone && entry(c, now.Job, now.Name, now.Outcome.String()) == nil {
+		w.wrong("I17", "%s: run %d has %s, and nothing tells of it", name, now.Run, now.Outcome)
+	}
+	failed := now.Outcome == perdure.OutcomeFailed || now.Outcome == perdure.OutcomeRejected || now.Outcome == perdure.OutcomeExpired
+	same := now.Desired == was.Desired && was.Direction.Pole() == was.Desired && now.Phase != perdure.Settled
+	if failed && same && now.Failures <= was.Failures && now.Rung == was.Rung && now.Waits == was.Waits && now.Phase != perdure.Parked &&
+		!acted(c, now.Job) && !restarted(c, now.Job) {
+		w.wrong("I14", "%s: run %d has %s, and that is not counted", name, now.Run, now.Outcome)
+	}
+	w.landings(ch)
+}
+
+// acted: a person did something about the job in the same transaction.
+func acted(c *perdure.Changes, id perdure.JobID) bool {
+	return slices.ContainsFunc(c.History, func(e perdure.Entry) bool { return e.Job == id && e.Author == operator })
+}
+
+// restarted: a job may have turned back and forth in one transaction.
+func restarted(c *perdure.Changes, id perdure.JobID) bool {
+	return slices.ContainsFunc(c.Jobs, func(ch perdure.JobChange) bool { return ch.Now.ID == id && ch.Now.Restarts != ch.Was.Restarts })
+}
+
+// landings counts the rows of the matrix that the end of a run may be an instance of.
+func (w *world) landings(ch *perdure.StepChange) {
+	now, was := ch.Now, ch.Was
+	if was.Direction.Pole() != now.Desired && now.Outcome == perdure.OutcomeDone {
+		w.hit("F066", "F060")
+	}
+	if was.Direction == perdure.Undo && now.Outcome != perdure.OutcomeDone {
+		w.hit("F089")
+	}
+	if now.Phase == perdure.Parked || now.Outcome == perdure.OutcomeExpired && now.Failures == 0 {
+		w.hit("F084")
+	}
+	if now.Outcome == perdure.OutcomeExpired && !w.book.alive[was.LockedBy] && len(w.book.limits) > 0 {
+		w.hit("F134")
+	}
+}
+
+// torn counts what a transaction would have done that a crash has taken back.
+func (w *world) torn(saved []*perdure.Changes) {
+	w.hit("F005")
+	for _, c := range saved {
+		if len(c.NewJobs) == 0 && len(c.Steps) > 0 {
+			w.hit("F070")
+		}
+		for i := range c.Steps {
+			now, was := c.Steps[i].Now, c.Steps[i].Was
+			if was.Phase == perdure.Running && now.Phase != perdure.Running {
+				w.hit("F062", "F137")
+			}
+			if now.Phase == perdure.Running && now.Run != was.Run {
+				w.hit("F030")
+			}
+			if now.Direction == perdure.Undo {
+				w.hit("F088")
+			}
+		}
+		for i := range c.Jobs {
+			if c.Jobs[i].Now.Desired != c.Jobs[i].Was.Desired {
+				w.hit("F087")
+			}
+		}
+	}
+}
+
+// checkJob asks the rules what is wrong with the rows of a job.
+func (w *world) checkJob(id perdure.JobID, now time.Time) {
+	ctx := context.Background()
+	j, plan := w.job(id), w.plan(id)
+	if j == nil {
+		w.wrong("I1", "%s is not there", id)
+		return
+	}
+	w.checked++
+	var alerts []perdure.Alert
+	if j.Alerted || j.Phase == perdure.Settled {
+		var err error
+		alerts, err = w.inner.Alerts(ctx, perdure.AlertFilter{Job: id, Limit: perdure.MaxListLimit})
+		w.must(err)
+	}
+	for _, f := range perdure.CheckJob(j, plan, w.steps(id), alerts, now) {
+		w.wrong(f.Rule, "%s step %q: %s", short(id), f.Step, f.Message)
+	}
+}
+
+// checkLimits: nobody is let in where a limit has no room; one that was lowered drives nobody out (I12).
+func (w *world) checkLimits() {
+	ctx := context.Background()
+	all, err := w.inner.ListLimits(ctx)
+	w.must(err)
+	there := map[string]int{}
+	for _, l := range all {
+		there[l.Name], w.order.were[l.Name] = l.Max, true
+		used, holders, err := w.inner.LimitUse(ctx, l.Name, 1000)
+		w.must(err)
+		before, known := w.book.held[l.Name]
+		w.book.held[l.Name] = holders
+		if _, same := w.book.limits[l.Name]; !known || !same {
+			continue // it is new: it finds holders there
+		}
+		fresh := slices.ContainsFunc(holders, func(h perdure.LimitHolder) bool { return !slices.Contains(before, h) })
+		if used > l.Max && fresh {
+			w.wrong("I12", "%s: %d are out, and no more than %d may be", l.Name, used, l.Max)
+		}
+		if used >= l.Max {
+			w.hit("F029")
+		}
+	}
+	w.book.limits = there
+}

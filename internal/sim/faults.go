@@ -1,0 +1,232 @@
+package sim
+
+import (
+	"context"
+	"time"
+
+	"perdure"
+)
+
+// brew lets a mischief happen.
+func (w *world) brew(m mischief) {
+	if w.calm {
+		return
+	}
+	w.say("%s", m)
+	n := w.nodes[m.who%len(w.nodes)]
+	h := w.anyHost(m.who)
+	switch m.kind {
+	case "kill node":
+		if !n.proc.dead {
+			n.crash()
+		}
+	case "stop node":
+		n.stop()
+	case "kill node before", "kill node inside", "kill node after":
+		n.link.doom = m.kind[len("kill node "):]
+	case "freeze node", "suspend node":
+		if n.sweeping {
+			w.hit("F073")
+		}
+		w.hit("F082")
+		w.freezeFor(n.proc, m.kind == "suspend node", m.long)
+	case "freeze node after":
+		n.link.doom = "freeze"
+	case "cut node off store":
+		n.cutOff(m.long)
+	case "store away":
+		for _, n := range w.nodes {
+			n.cutOff(m.long)
+		}
+	case "clock forward":
+		w.hit("F080")
+		w.untimely = true
+		w.jumped += m.long
+	case "clock back":
+		w.leap(m.long)
+	case "node clock":
+		w.hit("F122")
+		n.proc.wall += m.long*100 - 20*time.Minute
+	default:
+		if h != nil {
+			w.brewHost(m, h)
+		}
+	}
+}
+
+// cutOff takes the store away from a node. What was in time when it was said may be late when it is heard.
+func (n *node) cutOff(long time.Duration) {
+	link := n.link
+	link.cut, n.w.untimely = true, true
+	n.w.after(long, nil, func() { link.cut = false })
+}
+
+func (w *world) brewHost(m mischief, h *host) {
+	p := h.proc
+	switch m.kind {
+	case "kill host":
+		if !p.dead {
+			if h.working() {
+				w.hit("F134")
+			}
+			h.crash()
+		}
+	case "drain host":
+		if !p.dead && h.in == nil {
+			h.drain()
+			if m.who%3 == 0 { // and not in time, for whoever waits for it
+				w.after(w.upTo(time.Second), nil, func() {
+					if !p.dead {
+						w.hit("F118")
+						h.crash()
+					}
+				})
+			}
+		}
+	case "freeze host", "suspend host":
+		if h.working() {
+			w.hit("F038")
+		}
+		if m.kind == "suspend host" {
+			w.hit("F039")
+		}
+		w.hit("F023")
+		w.freezeFor(p, m.kind == "suspend host", m.long)
+	case "cut host off nodes":
+		w.cutOff[p] = true
+		w.after(m.long, nil, func() { delete(w.cutOff, p) })
+	case "cut host off resource":
+		w.barren[p] = true
+		w.after(m.long, nil, func() { delete(w.barren, p) })
+	case "host clock":
+		w.hit("F122")
+		p.wall += m.long*100 - 20*time.Minute
+	}
+}
+
+func (w *world) anyHost(who int) *host {
+	if len(w.hosts) > 0 {
+		return w.hosts[who%len(w.hosts)]
+	}
+	return w.nodes[0].host
+}
+
+func (w *world) everyHost() (all []*host) {
+	all = append(all, w.hosts...)
+	for _, n := range w.nodes {
+		if n.host != nil {
+			all = append(all, n.host)
+		}
+	}
+	return all
+}
+
+func (w *world) freezeFor(p *process, suspend bool, d time.Duration) {
+	w.say("%s stands still", p.name)
+	w.untimely = true
+	w.freeze(p, suspend)
+	w.after(d, nil, func() {
+		w.say("%s goes on", p.name)
+		w.thaw(p)
+	})
+}
+
+// leap sets the store's wall clock back: its time must not run back (F081).
+func (w *world) leap(d time.Duration) {
+	w.hit("F081")
+	w.untimely = true
+	w.jumped -= d
+	w.storeNow()
+}
+
+// countCrash counts what a node that dies was in the middle of.
+func (n *node) countCrash() {
+	w := n.w
+	w.say("%s is killed", n.proc.name)
+	switch n.link.doom {
+	case "before":
+		w.hit("F004", "F061")
+	case "after":
+		w.hit("F007", "F064")
+	}
+	if n.sweeping {
+		w.hit("F070")
+	}
+	if n.leads != (perdure.Mandate{}) {
+		w.hit("F076")
+	}
+	for _, j := range w.known() {
+		if j.Phase == perdure.Settled {
+			continue
+		}
+		if j.Desired == perdure.Undone {
+			w.hit("F088")
+		}
+		for _, s := range w.steps(j.ID) {
+			if s.Phase == perdure.Ready {
+				w.hit("F017")
+			}
+		}
+	}
+}
+
+// unknown counts what a commit with a lost answer was about.
+func (w *world) unknown(t *watchedTx) {
+	w.hit("F115")
+	if t == nil {
+		return
+	}
+	for _, c := range t.saved {
+		if len(c.NewJobs) > 0 {
+			w.hit("F006")
+		}
+		for i := range c.Steps {
+			if was := c.Steps[i].Was; was.Phase == perdure.Running && c.Steps[i].Now.Run == was.Run {
+				w.hit("F063")
+			}
+		}
+	}
+}
+
+// heal ends all faults: what is dead lives, what is cut is mended, and everybody is well.
+func (w *world) heal() {
+	w.say("the faults end")
+	w.calm, w.healed = true, w.now
+	w.weather = weather{}
+	clear(w.cutOff)
+	clear(w.barren)
+	for _, n := range w.nodes {
+		n.link.cut, n.link.doom = false, ""
+		n.link.faulty.Calm()
+		w.thaw(n.proc)
+		if n.proc.dead {
+			n.boot()
+		}
+	}
+	for _, h := range w.hosts {
+		w.thaw(h.proc)
+		if h.proc.dead {
+			h.run()
+		}
+	}
+	w.revived()
+	late := w.newHost(nil)
+	late.agents = []string{lateAgent, agentNames[0], agentNames[1]}
+	late.run()
+	limits, err := w.inner.ListLimits(context.Background())
+	w.must(err)
+	for _, l := range limits {
+		w.clients.Go(func() { w.setLimit(l.Name, 1+l.Max) })
+	}
+	w.settle(w.clients)
+}
+
+// working says whether a handler is at work.
+func (h *host) working() bool {
+	for _, n := range h.busy {
+		if n > 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,258 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"perdure"
+	"perdure/internal/agenthost"
+	"perdure/internal/env"
+)
+
+// host is the real agent host, with agents that do what they are told, sometimes late, sometimes not, and
+// sometimes without saying so.
+type host struct {
+	w      *world
+	id     int
+	born   int
+	in     *node // nil: a process of its own
+	proc   *process
+	holder string
+	slots  int
+	agents []string
+	real   *agenthost.Host
+	busy   map[string]int // handlers at work, by agent
+}
+
+// newHost is one that has not run yet. One that lives in a node dies with it.
+func (w *world) newHost(in *node) *host {
+	w.hosted++
+	h := &host{w: w, id: w.hosted, in: in, slots: 1 + w.own.IntN(4), agents: agentNames}
+	if in == nil {
+		w.hosts = append(w.hosts, h)
+	}
+	return h
+}
+
+func (h *host) run() {
+	w := h.w
+	h.born++
+	h.busy = map[string]int{}
+	cfg := agenthost.Config{Heartbeat: w.swarm.heartbeat, ClaimWait: 5 * time.Second}
+	if h.in != nil {
+		h.proc, cfg.Exchange = h.in.proc, near{h}
+		h.holder = "@" + h.proc.name
+	} else {
+		h.proc, cfg.Exchange = w.spawn(fmt.Sprintf("host%d.%d", h.id, h.born)), far{h}
+		h.proc.rate = w.swarm.rates[h.id%len(w.swarm.rates)]
+		h.holder = h.proc.name // a new incarnation, a new name (F119)
+	}
+	if h.born > 1 {
+		w.hit("F119")
+	}
+	if h.proc.rate != 1 {
+		w.hit("F027")
+	}
+	w.book.alive[h.holder] = true
+	cfg.Holder, cfg.Env = h.holder, h.proc
+	for _, name := range h.agents {
+		a := perdure.NewAgent(name)
+		a.Slots = h.slots
+		a.HandleAny(func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) { return h.work(ctx, name, run) })
+		cfg.Agents = append(cfg.Agents, a)
+	}
+	h.real = agenthost.New(cfg)
+	run := h.real // this incarnation's
+	h.proc.Go(func() { _ = run.Run(context.Background()) })
+	if h.in == nil {
+		w.settle(h.proc)
+	}
+}
+
+// dies: nothing of it goes on but what it has sent.
+func (h *host) dies() {
+	h.w.book.alive[h.holder] = false
+}
+
+func (h *host) crash() {
+	if h.in != nil {
+		h.in.crash()
+		return
+	}
+	h.w.say("%s is killed", h.proc.name)
+	h.dies()
+	h.w.crash(h.proc)
+	h.w.after(100*time.Millisecond+h.w.upTo(6*time.Second), nil, func() {
+		if h.proc.dead {
+			h.run()
+		}
+	})
+}
+
+// drain ends it in an orderly way (L6), and starts it anew.
+func (h *host) drain() {
+	h.proc.Go(func() {
+		real, proc := h.real, h.proc
+		ctx, cancel := env.WithTimeout(proc, context.Background(), time.Second+h.w.upTo(8*time.Second))
+		defer cancel()
+		_ = real.Drain(ctx)
+		h.w.say("%s has drained", proc.name)
+		h.w.after(time.Second, nil, func() {
+			if !proc.dead {
+				h.dies()
+				h.w.crash(proc)
+				h.run()
+			}
+		})
+	})
+}
+
+// work is the handler of all agents.
+func (h *host) work(ctx context.Context, agent string, run *perdure.Run) (json.RawMessage, error) {
+	w := h.w
+	w.book.began(h, run)
+	busy := h.busy // of this incarnation
+	if busy[agent]++; busy[agent] == h.slots {
+		w.hit("F028")
+	}
+	defer func() { busy[agent]-- }()
+	took := w.drawn(2 * time.Second)
+	dice := w.mood.Float64()
+	odd := func(p float64) bool {
+		was := dice
+		dice -= p
+		return !w.calm && w.swarm.moody && was >= 0 && was < p
+	}
+	switch {
+	case w.book.poisoned(run) && !w.calm: // it kills its host, each time (F049)
+		w.hit("F049")
+		h.crash()
+		h.proc.park(nil)
+	case odd(0.03):
+		w.hit("F043")
+		took = time.Minute // hangs, and its heart beats
+	case odd(0.06):
+		return nil, perdure.NoEffect(errors.New("it could not begin"))
+	case odd(0.04):
+		_ = h.act(ctx, run)
+		return nil, errors.New("who knows what came of it")
+	case odd(0.03):
+		_ = h.act(ctx, run)
+		return nil, perdure.Rejected(errors.New("no"), "no")
+	case odd(0.03): // does not heed its end (F050)
+		w.hit("F050")
+		h.proc.Wait(context.Background(), took+w.drawn(20*time.Second), nil)
+		err := h.act(context.Background(), run)
+		return output(run.Job, run.Step, run.Number), err
+	case odd(0.02):
+		return nil, perdure.RetryAfter(w.drawn(3*time.Second), errors.New("not now"))
+	case odd(0.03) && h.in == nil:
+		w.hit("F035")
+		h.crash()
+		h.proc.park(nil)
+	case odd(0.03) && h.in == nil:
+		_ = h.act(ctx, run)
+		w.hit("F036")
+		h.crash()
+		h.proc.park(nil)
+	}
+	if !env.Sleep(h.proc, ctx, took/2) {
+		return nil, context.Cause(ctx)
+	}
+	if err := h.act(ctx, run); err != nil {
+		return nil, err
+	}
+	if !env.Sleep(h.proc, ctx, took/2) {
+		return nil, context.Cause(ctx)
+	}
+	return output(run.Job, run.Step, run.Number), nil
+}
+
+func output(job perdure.JobID, step string, run int64) json.RawMessage {
+	return json.RawMessage(fmt.Sprintf(`{"n":%d,"run":%d}`, (run*7+int64(step[1])+int64(job[15]))%10, run))
+}
+
+func (w *world) drawn(d time.Duration) time.Duration { return time.Duration(w.mood.Int64N(int64(d))) }
+
+// act asks the resource, over a way of its own. What was sent arrives, whatever becomes of the sender.
+func (h *host) act(ctx context.Context, run *perdure.Run) error {
+	w := h.w
+	for h.w.barren[h.proc] { // cut off from it: until it is there again, or the time is over (F041)
+		w.hit("F041")
+		if !env.Sleep(h.proc, ctx, 500*time.Millisecond) {
+			return perdure.NoEffect(errors.New("the resource was not to be reached"))
+		}
+	}
+	var err error
+	done := make(chan struct{}, 1)
+	late := w.latency()
+	if w.chanced(w.net, w.weather.slow) {
+		late += w.upTo(25 * time.Second)
+	}
+	proc := h.proc
+	w.after(late, nil, func() {
+		did := w.ledger.act(run)
+		w.say("the resource: %s %s/%s run %d: %v", run.Direction, short(run.Job), run.Step, run.Number, did)
+		w.after(w.latency(), proc, func() { err = did; done <- struct{}{} })
+	})
+	if h.proc.Wait(ctx, env.Forever, done) != env.Got {
+		return errors.New("no answer from the resource")
+	}
+	return err
+}
+
+// says keeps what the holders of runs say, to tell it from what others say for them.
+func (h *host) says(reports []perdure.Report) {
+	for i := range reports {
+		h.w.book.says(h.holder, &reports[i])
+	}
+}
+
+// contradict says now and then something else about runs that are reported (F045, F046).
+func (h *host) contradict(reports []perdure.Report, results []perdure.ReportResult) {
+	w := h.w
+	if !w.chanced(w.net, w.swarm.lies) {
+		return
+	}
+	other := slices.Clone(reports)
+	for i := range other {
+		other[i].Output, other[i].Error, other[i].Effect = nil, nil, ""
+		other[i].Outcome = perdure.OutcomeDone
+		if reports[i].Outcome == perdure.OutcomeDone {
+			other[i].Outcome = perdure.OutcomeFailed
+		}
+	}
+	proc, holder := h.proc, h.holder
+	proc.Go(func() {
+		got, err := ask(context.Background(), w, proc, callReport, func(ctx context.Context, n *node) ([]perdure.ReportResult, error) {
+			return n.sched.Report(ctx, holder, slices.Clone(other))
+		})
+		for i := range got {
+			if err == nil && results[i].Accepted && got[i].Accepted {
+				w.wrong("I8", "a second, other answer was accepted: %+v after %+v", other[i], reports[i])
+			}
+			if !got[i].Accepted {
+				w.hit("F045", "F046")
+			}
+		}
+	})
+}
+
+func short(id perdure.JobID) string {
+	s := id.String()
+	return "job" + strings.TrimLeft(s[len(s)-8:], "0")
+}
+
+func sortBeats(beats []perdure.Beat) {
+	slices.SortFunc(beats, func(a, b perdure.Beat) int {
+		if c := slices.Compare(a.Job[:], b.Job[:]); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Step, b.Step)
+	})
+}

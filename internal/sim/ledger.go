@@ -1,0 +1,133 @@
+package sim
+
+import (
+	"errors"
+
+	"perdure"
+)
+
+// ledger is the resource on which all agents act. It deduplicates by key and refuses what comes from a
+// lower run than it has seen, as docs/reliability.md asks of a resource, and notes what no resource should
+// ever be asked for (I5, I9, I10).
+type ledger struct {
+	w       *world
+	effects map[perdure.JobID]map[string]*effect
+}
+
+// effect is what the resource knows of a step.
+type effect struct {
+	fence  int64 // the highest run it has seen
+	there  bool  // there is an effect now
+	key    string
+	undone map[string]bool // keys whose effect was taken back, or never came
+	acted  map[string]int  // how often each key came to have an effect
+	hand   bool            // a person has said otherwise than is so: what follows is his affair
+}
+
+func (l *ledger) of(job perdure.JobID, step string) *effect {
+	steps := l.effects[job]
+	if steps == nil {
+		steps = map[string]*effect{}
+		l.effects[job] = steps
+	}
+	e := steps[step]
+	if e == nil {
+		e = &effect{undone: map[string]bool{}, acted: map[string]int{}}
+		steps[step] = e
+	}
+	return e
+}
+
+var errFenced = errors.New("a newer run has been here")
+
+// act takes effect once per key, or takes an effect back.
+func (l *ledger) act(run *perdure.Run) error {
+	e := l.of(run.Job, run.Step)
+	if run.Number < e.fence {
+		l.w.hit("F025", "F040")
+		if run.Direction == perdure.Do && e.undone[run.Key] {
+			l.w.hit("F091")
+		}
+		return errFenced
+	}
+	e.fence = run.Number
+	if run.Direction == perdure.Undo {
+		l.undo(e, run)
+		return nil
+	}
+	switch {
+	case e.hand:
+	case e.undone[run.Key]:
+		l.w.wrong("I10", "%s/%s is done under key %s, which was undone", run.Job, run.Step, run.Key)
+	case e.there && e.key != run.Key:
+		l.w.wrong("I5", "%s/%s has an effect under %s, and gets one under %s", run.Job, run.Step, e.key, run.Key)
+	}
+	l.inOrder(run)
+	if e.there {
+		l.w.hit("F036")
+		return nil
+	}
+	e.there, e.key = true, run.Key
+	if e.acted[run.Key]++; e.acted[run.Key] > 1 && !e.hand {
+		l.w.wrong("I5", "%s/%s has a second effect under %s", run.Job, run.Step, run.Key)
+	}
+	return nil
+}
+
+func (l *ledger) undo(e *effect, run *perdure.Run) {
+	if e.undone[run.DoKey] {
+		l.w.hit("F092")
+	}
+	if e.there && e.key != run.DoKey && !e.hand {
+		l.w.wrong("I10", "%s/%s was done under %s, and is undone under %s", run.Job, run.Step, e.key, run.DoKey)
+	}
+	plan := l.w.plan(run.Job)
+	for _, i := range plan.Steps[plan.Index[run.Step]].Before {
+		later := &plan.Steps[i]
+		if o := l.of(run.Job, later.Name); o.there && later.Undo != nil && !o.hand && !e.hand {
+			l.w.wrong("I10", "%s/%s is undone before %s, which came after it", run.Job, run.Step, later.Name)
+		}
+	}
+	if !e.there && !e.undone[run.DoKey] {
+		l.w.hit("F035") // let out, and never had an effect: undone all the same
+	}
+	e.undone[run.DoKey], e.there = true, false
+}
+
+// inOrder: the effect of a run that is current comes after those of what it comes after (I9), but for what was
+// skipped when it was let out: that may be done after all, meanwhile, if the job has turned twice.
+func (l *ledger) inOrder(run *perdure.Run) {
+	plan, steps := l.w.plan(run.Job), l.w.steps(run.Job)
+	i := plan.Index[run.Step]
+	if s := steps[i]; s.Run != run.Number || s.Phase != perdure.Running {
+		return // a run that is over: the fence decides
+	}
+	for _, b := range plan.Steps[i].After {
+		before := &plan.Steps[b]
+		if o := l.of(run.Job, before.Name); before.Form == perdure.ByAgent && !o.there && !o.hand && !steps[b].Skipped &&
+			!l.w.book.without[passing{handle{run.Job, run.Step, run.Number}, before.Name}] {
+			l.w.wrong("I9", "%s/%s is done before %s", run.Job, run.Step, before.Name)
+		}
+	}
+}
+
+// audit compares what is so with what the store says of a job that is settled.
+func (l *ledger) audit(j *perdure.Job, plan *perdure.Plan, steps []*perdure.Step) {
+	for _, s := range steps {
+		e, ps := l.of(j.ID, s.Name), &plan.Steps[s.Index]
+		switch {
+		case ps.Form != perdure.ByAgent || e.hand || s.GivenUp:
+		case s.Run == 0 && (e.fence > 0 || e.there):
+			l.w.wrong("I5", "%s/%s was never let out, and something came of it", j.ID, s.Name)
+		case s.Current == perdure.Done && !s.Skipped && !e.there:
+			l.w.wrong("I5", "%s/%s is done, and had no effect", j.ID, s.Name)
+		case s.Current == perdure.Done && !s.Skipped && s.Direction == perdure.Do && e.key != s.Key():
+			l.w.wrong("I4", "%s/%s is done under %s, and its key is %s", j.ID, s.Name, e.key, s.Key())
+		case s.Current == perdure.Undone && !s.Skipped && e.there && ps.Undo != nil:
+			l.w.wrong("I10", "%s/%s is undone, and its effect is there", j.ID, s.Name)
+		}
+		if s.Run == 0 && j.Current == perdure.Undone {
+			l.w.hit("F096")
+		}
+	}
+}

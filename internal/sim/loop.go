@@ -1,0 +1,333 @@
+package sim
+
+import (
+	"container/heap"
+	"context"
+	"iter"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"perdure/internal/env"
+)
+
+// loop is time and the only thread. What happens is an event, at a time; code that waits is a task, a
+// coroutine that is gone on with when what it waits for is there. Tasks of one process see each other's
+// memory; processes see each other through events alone.
+type loop struct {
+	now    time.Duration // since dawn
+	events events
+	seq    int
+	task   *task // the one that runs; nil: an event
+	failed func(format string, args ...any)
+	chance func() float64
+	ran    int // events
+}
+
+// event is something that happens, in a process or (nil) in the world.
+type event struct {
+	at   time.Duration
+	seq  int
+	proc *process
+	run  func()
+	mono time.Duration // of a timer: not before the process' clock says so
+}
+
+type events []*event
+
+func (e events) Len() int { return len(e) }
+func (e events) Less(i, j int) bool {
+	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].seq < e[j].seq
+}
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)   { *e = append(*e, x.(*event)) }
+func (e *events) Pop() any {
+	old := *e
+	x := old[len(old)-1]
+	*e = old[:len(old)-1]
+	return x
+}
+
+// after lets something happen in a process, if it lives then.
+func (l *loop) after(d time.Duration, p *process, run func()) *event {
+	l.seq++
+	e := &event{at: l.now + max(d, 0), seq: l.seq, proc: p, run: run}
+	heap.Push(&l.events, e)
+	return e
+}
+
+// step lets the next event happen; false: there is none before the time.
+func (l *loop) step(until time.Duration) bool {
+	if len(l.events) == 0 || l.events[0].at > until {
+		return false
+	}
+	e := heap.Pop(&l.events).(*event)
+	l.now = max(l.now, e.at)
+	switch p := e.proc; {
+	case e.run == nil: // stopped
+	case p == nil:
+		l.ran++
+		e.run()
+	case p.dead:
+	case p.frozen:
+		p.held = append(p.held, e)
+	case e.mono > 0 && p.mono() < e.mono: // the clock of the process stood still meanwhile, or is slow
+		e.at = l.now + max(time.Duration(float64(e.mono-p.mono())/p.rate), time.Microsecond)
+		heap.Push(&l.events, e)
+	default:
+		l.ran++
+		e.run()
+		l.settle(p)
+	}
+	return true
+}
+
+// process is what dies, or stands still, as one.
+type process struct {
+	*loop
+	name    string
+	dead    bool
+	frozen  bool
+	since   time.Duration // it was frozen
+	held    []*event      // what came meanwhile
+	tasks   []*task
+	rate    float64       // of its clock
+	asleep  time.Duration // how long its monotonic clock has stood still
+	wall    time.Duration // how far its wall clock is off
+	suspend bool          // frozen with its monotonic clock
+}
+
+func (l *loop) spawn(name string) *process { return &process{loop: l, name: name, rate: 1} }
+
+// task is a coroutine.
+type task struct {
+	proc   *process
+	next   func() (struct{}, bool)
+	stop   func()
+	yield  func(struct{}) bool
+	ready  func() bool // nil: at once
+	idle   bool        // waits for a sync.Cond: looks again after everything that happens in its process
+	killed bool
+	over   bool
+}
+
+type killed struct{}
+
+// Go implements env.Env.
+func (p *process) Go(f func()) {
+	if p.dead {
+		return
+	}
+	t := &task{proc: p}
+	t.next, t.stop = iter.Pull(func(yield func(struct{}) bool) {
+		t.yield = yield
+		defer func() {
+			if r := recover(); r != nil && r != (killed{}) {
+				p.failed("panic in %s: %v\n%s", p.name, r, debug.Stack())
+			}
+		}()
+		f()
+	})
+	p.tasks = append(p.tasks, t)
+}
+
+// park waits until ready says so.
+func (p *process) park(ready func() bool) {
+	t := p.task
+	if t == nil || t.proc != p {
+		panic("sim: something waits that is not a task of " + p.name)
+	}
+	t.ready = ready
+	if p.dead || t.killed || !t.yield(struct{}{}) {
+		t.killed = true
+		panic(killed{})
+	}
+}
+
+// busy is how often tasks may go on at one instant before that is a busy loop.
+const busy = 100_000
+
+// settle goes on with all that can.
+func (l *loop) settle(p *process) {
+	for more, rounds := true, 0; more; {
+		for l.goOn(p, false) {
+			if rounds++; rounds > busy {
+				l.failed("%s is busy for ever", p.name)
+				p.dead = true
+				break
+			}
+		}
+		l.goOn(p, true) // they look, and mostly find nothing
+		more = l.goOn(p, false)
+	}
+	if p.dead {
+		l.bury(p)
+	}
+}
+
+// goOn gives every task of a kind that can go on its turn, and says whether there was one.
+func (l *loop) goOn(p *process, idle bool) (did bool) {
+	for i := 0; i < len(p.tasks) && !p.dead && !p.frozen; i++ {
+		t := p.tasks[i]
+		if t.idle != idle || !idle && t.ready != nil && !t.ready() {
+			continue
+		}
+		did = true
+		t.idle = false
+		l.task = t
+		_, more := t.next()
+		t.over = !more
+		l.task = nil
+	}
+	kept := p.tasks[:0]
+	for _, t := range p.tasks {
+		if !t.over {
+			kept = append(kept, t)
+		}
+	}
+	clear(p.tasks[len(kept):])
+	p.tasks = kept
+	return did
+}
+
+// crash ends a process where it stands. What it has sent is on its way.
+func (l *loop) crash(p *process) {
+	p.dead = true
+	if l.task == nil || l.task.proc != p { // else it is buried as soon as it waits
+		l.bury(p)
+	}
+}
+
+// bury lets the stacks of a dead process go.
+func (l *loop) bury(p *process) {
+	runs := l.task
+	for _, t := range p.tasks {
+		t.killed = true
+		l.task = t
+		t.stop()
+	}
+	l.task = runs
+	p.tasks, p.held = nil, nil
+}
+
+// freeze stops a process (SIGSTOP), with its monotonic clock where the machine is suspended.
+func (l *loop) freeze(p *process, suspend bool) {
+	if !p.dead && !p.frozen {
+		p.frozen, p.since, p.suspend = true, l.now, suspend
+	}
+}
+
+// thaw lets it go on: everything that should have happened happens now.
+func (l *loop) thaw(p *process) {
+	if !p.frozen || p.dead {
+		return
+	}
+	p.frozen = false
+	if p.suspend {
+		p.asleep += l.now - p.since
+	}
+	for _, e := range p.held {
+		e.at = l.now
+		heap.Push(&l.events, e)
+	}
+	p.held = nil
+	l.settle(p)
+}
+
+// ——— env.Env ———
+
+var dawn = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func (p *process) mono() time.Duration {
+	return time.Duration(float64(p.loop.now-p.asleep) * p.rate)
+}
+
+func (p *process) Now() time.Time   { return dawn.Add(p.mono()) }
+func (p *process) Wall() time.Time  { return dawn.Add(p.loop.now + p.wall) }
+func (p *process) Float64() float64 { return p.chance() }
+
+// timer is an event by the clock of a process.
+type timer struct {
+	p *process
+	e *event
+	f func()
+}
+
+// AfterFunc implements env.Env.
+func (p *process) AfterFunc(d time.Duration, f func()) env.Timer {
+	t := &timer{p: p, f: f}
+	t.Reset(d)
+	return t
+}
+
+func (t *timer) Stop() bool {
+	had := t.e != nil && t.e.run != nil
+	if had {
+		t.e.run = nil
+	}
+	return had
+}
+
+func (t *timer) Reset(d time.Duration) bool {
+	had := t.Stop()
+	d = max(d, 0)
+	e := t.p.after(time.Duration(float64(d)/t.p.rate), t.p, nil)
+	e.mono = t.p.mono() + d
+	e.run = func() { t.Stop(); t.f() }
+	t.e = e
+	return had
+}
+
+// Wait implements env.Env.
+func (p *process) Wait(ctx context.Context, d time.Duration, ch <-chan struct{}) (why env.Waited) {
+	late := false
+	look := func() bool {
+		select {
+		case <-ch:
+			why = env.Got
+			return true
+		default:
+		}
+		switch {
+		case ctx.Err() != nil:
+			why = env.Gone
+		case late:
+			why = env.Late
+		default:
+			return false
+		}
+		return true
+	}
+	if look() {
+		return why
+	}
+	if d >= 0 {
+		t := p.AfterFunc(d, func() { late = true })
+		defer t.Stop()
+	}
+	p.park(look)
+	return why
+}
+
+// WaitCond implements env.Env.
+func (p *process) WaitCond(c *sync.Cond) {
+	c.L.Unlock()
+	defer c.L.Lock()
+	p.task.idle = true
+	p.park(nil)
+}
+
+// WithDeadline implements env.Env.
+func (p *process) WithDeadline(ctx context.Context, at time.Time) (context.Context, context.CancelFunc) {
+	inner, cancel := context.WithCancelCause(ctx)
+	t := p.AfterFunc(at.Sub(p.Now()), func() { cancel(context.DeadlineExceeded) })
+	return deadline{inner, at}, func() { t.Stop(); cancel(context.Canceled) }
+}
+
+// deadline is a context that ends by the clock of a process. Contexts made of it need no goroutine.
+type deadline struct {
+	context.Context
+	at time.Time
+}
+
+func (d deadline) Deadline() (time.Time, bool) { return d.at, true }

@@ -1,0 +1,37 @@
+package sim
+
+import "slices"
+
+// InScope are the rows of the fault matrix (docs/reliability.md) that a campaign must meet: one that none of
+// its schedules has met is not tested by it, and the campaign fails.
+var InScope = []string{
+	"F001", "F002", "F003", "F004", "F005", "F006", "F007", "F008", "F009", "F011", "F013", "F015",
+	"F017", "F018", "F019", "F020", "F021", "F022", "F023", "F025", "F026", "F027", "F028", "F029", "F030", "F031", "F032",
+	"F035", "F036", "F037", "F038", "F039", "F040", "F041", "F042", "F043", "F044", "F045", "F046", "F049", "F050", "F054",
+	"F055", "F056", "F057", "F059", "F060", "F061", "F062", "F063", "F064", "F065", "F066", "F068",
+	"F070", "F071", "F072", "F073", "F074", "F075", "F076", "F080", "F081", "F082", "F084",
+	"F087", "F088", "F089", "F090", "F091", "F092", "F093", "F095", "F096",
+	"F115", "F118", "F119", "F120", "F122", "F134", "F135", "F136", "F137", "F138", "F142",
+}
+
+// Missed are the rows in scope that were not met.
+func Missed(hits map[string]int) []string {
+	return slices.DeleteFunc(slices.Clone(InScope), func(row string) bool { return hits[row] > 0 })
+}
+
+// Shrink leaves out whatever a schedule does not need to fail, and says what that was.
+func Shrink(seed uint64, c Config, parts []string) (without []string) {
+	c.Lines = nil
+	fails := func(without []string) bool {
+		c.Without = without
+		res, err := Play(seed, c)
+		return err != nil || len(res.Violations) > 0
+	}
+	without = slices.Clone(c.Without)
+	for _, p := range parts {
+		if more := append(slices.Clone(without), p); fails(more) {
+			without = more
+		}
+	}
+	return without
+}

@@ -1,0 +1,218 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"perdure"
+	"perdure/internal/env"
+)
+
+// weather is what the network does to a message, by chance.
+type weather struct {
+	lose, double, slow float64
+}
+
+var (
+	errReset   = errors.New("connection reset")
+	errRefused = errors.New("connection refused")
+)
+
+// call asks a node for something, over the network: the question and the answer can be lost, doubled and
+// late, each for itself, and the node can die or be cut off meanwhile. rows are what that is called in the
+// matrix.
+type call struct {
+	kind   string // submit, claim, report, beat, act, limit
+	lost   []string
+	unsaid []string // the answer was lost
+	twice  []string
+}
+
+var (
+	callSubmit = &call{kind: "submit", lost: []string{"F001"}, unsaid: []string{"F008"}, twice: []string{"F002"}}
+	callClaim  = &call{kind: "claim", unsaid: []string{"F019"}, twice: []string{"F021"}}
+	callReport = &call{kind: "report", lost: []string{"F055"}, unsaid: []string{"F037"}, twice: []string{"F056", "F136"}}
+	callBeat   = &call{kind: "beat", lost: []string{"F042"}, unsaid: []string{"F042"}, twice: []string{"F042"}}
+	callAct    = &call{kind: "act"}
+)
+
+// open is a call that is under way.
+type open[T any] struct {
+	got  T
+	err  error
+	over bool
+	done chan struct{}
+}
+
+func (o *open[T]) answer(got T, err error) {
+	if !o.over {
+		o.got, o.err, o.over = got, err, true
+		o.done <- struct{}{}
+	}
+}
+
+// ask makes a call from a process. serve runs in the node that it gets to.
+func ask[T any](ctx context.Context, w *world, p *process, c *call, serve func(context.Context, *node) (T, error)) (T, error) {
+	var none T
+	o := &open[T]{done: make(chan struct{}, 1)}
+	n := w.anyNode()
+	p.Wait(ctx, w.latency(), nil)
+	if w.cutOff[p] {
+		w.hit("F040")
+		p.Wait(ctx, w.upTo(3*time.Second), nil)
+		return none, errReset
+	}
+	copies := 1
+	switch {
+	case w.chanced(w.net, w.weather.lose):
+		copies = 0
+		w.hit(c.lost...)
+		w.say("%s of %s is lost", c.kind, p.name)
+	case w.chanced(w.net, w.weather.double):
+		copies = 2
+		w.hit(c.twice...)
+		w.say("%s of %s is doubled", c.kind, p.name)
+	}
+	for i := range copies {
+		to := n
+		if i > 0 {
+			to = w.anyNode()
+		}
+		send(ctx, w, p, c, o, to, serve)
+	}
+	if copies == 0 && w.chanced(w.net, 0.7) {
+		w.after(w.latency(), p, func() { o.answer(none, errReset) })
+	}
+	if why := p.Wait(ctx, 2*time.Minute, o.done); why != env.Got {
+		if c == callSubmit {
+			w.hit("F011")
+		}
+		return none, context.DeadlineExceeded
+	}
+	return o.got, o.err
+}
+
+// send carries one copy of a question to a node, and its answer back.
+func send[T any](ctx context.Context, w *world, p *process, c *call, o *open[T], n *node, serve func(context.Context, *node) (T, error)) {
+	var none T
+	back := func(got T, err error) {
+		late := w.latency()
+		if w.chanced(w.net, w.weather.lose) {
+			w.hit(c.unsaid...)
+			w.say("the answer to a %s of %s is lost", c.kind, p.name)
+			if w.chanced(w.net, 0.5) {
+				return
+			}
+			got, err = none, errReset
+		} else if w.chanced(w.net, w.weather.slow) {
+			late += w.upTo(20 * time.Second)
+			if runs, ok := any(got).([]perdure.Run); ok && len(runs) > 0 && late.Milliseconds() > runs[0].RemainingMs {
+				w.hit("F022")
+			}
+		}
+		w.after(late, p, func() { o.answer(got, err) })
+	}
+	late := w.latency()
+	if w.chanced(w.net, w.weather.slow) {
+		late += w.upTo(10 * time.Second)
+	}
+	proc := n.proc
+	if proc.dead {
+		w.after(late, p, func() { o.answer(none, errRefused) })
+		return
+	}
+	w.after(late, proc, func() {
+		gone, leave := context.WithCancel(n.life)
+		proc.Go(func() {
+			answered := false
+			defer func() { // a connection breaks when its process dies, and mostly that is noticed
+				leave()
+				if !answered && w.chanced(w.net, 0.8) {
+					w.after(w.latency(), p, func() { o.answer(none, errReset) })
+				}
+			}()
+			got, err := serve(gone, n)
+			if proc.dead {
+				return
+			}
+			answered = true
+			back(got, err)
+		})
+		watch(w, p, proc, ctx, o, leave)
+	})
+}
+
+// watch tells the server now and then that its caller has gone (F020).
+func watch[T any](w *world, p, server *process, ctx context.Context, o *open[T], leave func()) {
+	w.after(2*time.Second, server, func() {
+		switch {
+		case o.over:
+		case ctx.Err() != nil || p.dead:
+			leave()
+		default:
+			watch(w, p, server, ctx, o, leave)
+		}
+	})
+}
+
+// far is the Exchange of a host that lives elsewhere.
+type far struct{ h *host }
+
+func (x far) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
+	w := x.h.w
+	req.First = false // that is not said over the network
+	return ask(ctx, w, x.h.proc, callClaim, func(ctx context.Context, n *node) ([]perdure.Run, error) {
+		began := w.now
+		runs, err := n.sched.Claim(ctx, req)
+		if ctx.Err() != nil {
+			w.hit("F020")
+		}
+		if err == nil && !n.proc.dead {
+			w.book.granted(&req, began, runs)
+		}
+		return runs, err
+	})
+}
+
+func (x far) Report(ctx context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error) {
+	w := x.h.w
+	x.h.says(reports)
+	results, err := ask(ctx, w, x.h.proc, callReport, func(ctx context.Context, n *node) ([]perdure.ReportResult, error) {
+		return n.sched.Report(ctx, holder, slices.Clone(reports))
+	})
+	if err == nil {
+		w.heard(false, reports, results)
+		x.h.contradict(reports, results)
+	}
+	return results, err
+}
+
+func (x far) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
+	sortBeats(beats)
+	return ask(ctx, x.h.w, x.h.proc, callBeat, func(ctx context.Context, n *node) ([]perdure.BeatResult, error) {
+		return n.sched.Heartbeat(ctx, holder, slices.Clone(beats))
+	})
+}
+
+// near is the Exchange of a host in its node's own process.
+type near struct{ h *host }
+
+func (x near) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
+	return x.h.in.sched.Claim(ctx, req)
+}
+
+func (x near) Report(ctx context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error) {
+	x.h.says(reports)
+	results, err := x.h.in.sched.Report(ctx, holder, reports)
+	if err == nil {
+		x.h.w.heard(true, reports, results)
+	}
+	return results, err
+}
+
+func (x near) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
+	sortBeats(beats)
+	return x.h.in.sched.Heartbeat(ctx, holder, beats)
+}

@@ -1,0 +1,125 @@
+package sim
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"time"
+
+	"perdure"
+)
+
+// order is who waits to be let out, as the transactions so far have left it, and since when others were
+// served before him (L5).
+type order struct {
+	ready map[perdure.StepRef]perdure.Step
+	typ   map[perdure.JobID]perdure.Job
+	since map[perdure.StepRef]time.Duration // when each was passed over first
+	lying map[perdure.StepRef]time.Duration // when each was seen first to be ready, with nothing in its way
+	out   map[string]time.Duration          // by limit: when a run was let out that counts for it, the latest
+	were  map[string]bool                   // limits that there are or were: a node may remember one as full
+}
+
+func newOrder() order {
+	return order{ready: map[perdure.StepRef]perdure.Step{}, typ: map[perdure.JobID]perdure.Job{}, since: map[perdure.StepRef]time.Duration{},
+		lying: map[perdure.StepRef]time.Duration{}, out: map[string]time.Duration{}, were: map[string]bool{}}
+}
+
+// before is the order in which steps of one agent are let out: by priority, then by age of the job.
+func before(x, y *perdure.Step) int {
+	return cmp.Or(cmp.Compare(y.Priority, x.Priority), bytes.Compare(x.Job[:], y.Job[:]), cmp.Compare(x.Index, y.Index))
+}
+
+// queued keeps the order, and finds in it those who were passed over by what a transaction has let out.
+func (w *world) queued(n *node, t *watchedTx) {
+	o := &w.order
+	touched, out := map[perdure.StepRef]bool{}, []*perdure.Step(nil)
+	took := map[perdure.JobID]bool{} // jobs that have got their type's permit
+	keep := func(s *perdure.Step) {
+		touched[s.StepRef] = true
+		delete(o.ready, s.StepRef)
+		if s.Phase == perdure.Ready {
+			o.ready[s.StepRef] = *s
+		}
+	}
+	for _, c := range t.saved {
+		for i := range c.NewJobs {
+			o.typ[c.NewJobs[i].Job.ID] = *c.NewJobs[i].Job
+			for _, s := range c.NewJobs[i].Steps {
+				keep(s)
+			}
+		}
+		for i := range c.Jobs {
+			now, was := c.Jobs[i].Now, c.Jobs[i].Was
+			o.typ[now.ID] = *now
+			if now.Permit && !was.Permit {
+				took[now.ID] = true
+			}
+		}
+		for i := range c.Steps {
+			now, was := c.Steps[i].Now, c.Steps[i].Was
+			keep(now)
+			if now.Phase == perdure.Running && now.Run != was.Run {
+				out = append(out, now)
+				o.out[perdure.AgentLimit(now.Agent)], o.out[perdure.JobLimit(o.typ[now.Job].Type)] = w.now, w.now
+			}
+		}
+	}
+	for ref := range o.since {
+		if s := o.ready[ref]; touched[ref] || len(out) > 0 && !w.hadRoom(&s, out, took, t.now) {
+			delete(o.since, ref)
+		}
+	}
+	for _, s := range out {
+		w.passes(n, t, s, out, touched, took)
+	}
+}
+
+// passes: nobody of its agent who could have been let out in place of s comes before it. A look shows all who
+// are ready but those of a type whose limit had no room the last time; and a transaction that has made s ready
+// by itself may not have heard of others yet. That, too, is over soon, where nothing fails.
+func (w *world) passes(n *node, t *watchedTx, s *perdure.Step, out []*perdure.Step, touched map[perdure.StepRef]bool, took map[perdure.JobID]bool) {
+	o := &w.order
+	var passed []perdure.Step
+	for ref, other := range o.ready {
+		if other.Agent == s.Agent && !touched[ref] && before(&other, s) < 0 && w.hadRoom(&other, out, took, t.now) {
+			passed = append(passed, other)
+		}
+	}
+	slices.SortFunc(passed, func(x, y perdure.Step) int { return before(&x, &y) })
+	for i := range passed {
+		other := &passed[i]
+		first, known := o.since[other.StepRef]
+		if !known {
+			first = w.now
+			o.since[other.StepRef] = first
+		}
+		job := o.typ[other.Job]
+		if t.looked[s.Agent] && (job.Permit && !took[other.Job] || !o.were[perdure.JobLimit(job.Type)]) || w.calm && w.now-max(first, w.healed) > slack {
+			w.wrong("L5", "%s lets out %s/%s (priority %d) and passes over %s/%s (priority %d), which is ready since %s", n.proc.name,
+				short(s.Job), s.Name, s.Priority, short(other.Job), other.Name, other.Priority, t.now.Sub(other.ReadyAt))
+		}
+	}
+}
+
+// hadRoom says whether a ready step could have been let out, had it been looked at before those that come after
+// it in the order: its job's time is not over, and its type's limit had room then.
+func (w *world) hadRoom(s *perdure.Step, out []*perdure.Step, took map[perdure.JobID]bool, now time.Time) bool {
+	job := w.order.typ[s.Job]
+	if job.Desired == perdure.Done && !job.CompleteBy.IsZero() && !now.Before(job.CompleteBy) {
+		return false
+	}
+	name := perdure.JobLimit(job.Type)
+	most, limited := w.book.limits[name]
+	if job.Permit || !limited {
+		return true
+	}
+	used := len(w.book.held[name])
+	for job := range took {
+		late := func(o *perdure.Step) bool { return o.Job == job && o.Agent == s.Agent && before(s, o) < 0 }
+		if w.order.typ[job].Type == w.order.typ[s.Job].Type && slices.ContainsFunc(out, late) {
+			used--
+		}
+	}
+	return used < most
+}

@@ -1,0 +1,218 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"perdure"
+	"perdure/internal/env"
+	"perdure/internal/scheduler"
+)
+
+// operator is the author of all acts.
+const operator = "operator"
+
+// submit is a client that wants a job, until it is told that it has it.
+func (w *world) submit(plan *perdure.Plan, tries int) {
+	for range tries {
+		ctx, cancel := env.WithTimeout(w.clients, context.Background(), 3*time.Second+w.upTo(5*time.Second))
+		did, err := ask(ctx, w, w.clients, callSubmit, func(ctx context.Context, n *node) (scheduler.Submitted, error) {
+			w.book.sent[plan.Hash]++
+			return n.sched.Submit(ctx, plan)
+		})
+		cancel()
+		if err == nil {
+			w.book.acknowledged(did.ID, plan)
+			return
+		}
+		if code := perdure.CodeOf(err); code != "" && code != perdure.CodeUnavailable {
+			w.wrong("F006", "a submission is refused: %v", err)
+		}
+		w.clients.Wait(context.Background(), w.upTo(2*time.Second), nil)
+	}
+}
+
+// clientsPlan is the plan that a client submitted, by its fingerprint.
+func (w *world) clientsPlan(hash [32]byte) *perdure.Plan { return w.plans[hash] }
+
+// otherBody submits something else under a key that is taken (F003).
+func (w *world) otherBody(plan *perdure.Plan) {
+	key := plan.Definition.Key
+	other, err := drawJob(w.own, 1000+w.own.IntN(1000))
+	if err != nil || key == "" || w.book.keys[key].IsZero() {
+		return
+	}
+	d := *other.Definition
+	d.Key = key
+	if other, err = compiler.FromDefinition(&d); err != nil {
+		w.wrong("sim", "%v", err)
+		return
+	}
+	w.plans[other.Hash] = other
+	_, err = ask(context.Background(), w, w.clients, callSubmit, func(ctx context.Context, n *node) (scheduler.Submitted, error) {
+		return n.sched.Submit(ctx, other)
+	})
+	if err == nil {
+		w.wrong("I2", "another definition was taken under key %s", key)
+	}
+	w.hit("F003")
+}
+
+// do carries out a deed.
+func (w *world) do(d deed) {
+	jobs := w.known()
+	if w.calm || len(jobs) == 0 {
+		return
+	}
+	j := jobs[d.pick%uint64(len(jobs))]
+	steps := w.steps(j.ID)
+	s := steps[(d.pick>>8)%uint64(len(steps))]
+	for _, other := range steps { // one to whom it means something
+		if s.Phase == perdure.Settled && other.Phase != perdure.Settled {
+			s = other
+		}
+	}
+	w.say("%s: %s %s/%s", d.name, d.kind, short(j.ID), s.Name)
+	limit := []string{"agent:x", "agent:y", "job:t0", "job:t1"}[(d.pick>>16)%4]
+	switch d.kind {
+	case "undo", "redo", "resume":
+		if d.pick>>28%3 == 0 { // another one, who wants something else
+			w.hit("F138")
+			w.clients.Go(func() { w.act(j.ID, perdure.Act{Verb: perdure.Verb([]string{"redo", "undo"}[d.pick>>30%2])}) })
+		}
+		w.act(j.ID, perdure.Act{Verb: perdure.Verb(d.kind)})
+	case "give up":
+		w.act(j.ID, perdure.Act{Verb: perdure.VerbGiveUp})
+	case "settle":
+		as := perdure.Done
+		if d.pick>>20%2 == 0 {
+			as = perdure.Undone
+		}
+		w.ledger.of(j.ID, s.Name).hand = true // he may be wrong
+		w.act(j.ID, perdure.Act{Verb: perdure.VerbSettle, Step: s.Name, As: &as})
+	case "skip":
+		w.act(j.ID, perdure.Act{Verb: perdure.VerbSkip, Step: s.Name})
+	case "edit":
+		w.act(j.ID, perdure.Act{Verb: perdure.VerbEdit, Step: s.Name, Input: json.RawMessage(`{"edited":true}`)})
+	case "limit":
+		w.setLimit(limit, int(d.pick>>24%3))
+	case "unlimit":
+		w.hit("F135")
+		_, _ = ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
+			return true, n.sched.DeleteLimit(ctx, limit)
+		})
+	case "lie":
+		w.lie(j.ID, s, d.pick)
+	case "lie beat":
+		w.lieBeat(j.ID, s)
+	case "other body":
+		if p := w.plan(j.ID); p != nil {
+			w.otherBody(p)
+		}
+	}
+}
+
+func (w *world) act(id perdure.JobID, a perdure.Act) {
+	a.Author = operator
+	_, err := ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
+		return true, n.sched.Act(ctx, id, a)
+	})
+	w.say("%s %s %s: %v", a.Verb, short(id), a.Step, err)
+}
+
+func (w *world) setLimit(name string, max int) {
+	w.hit("F135")
+	w.say("limit %s is %d", name, max)
+	_, _ = ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
+		return true, n.sched.PutLimit(ctx, name, max)
+	})
+}
+
+// lie reports a run that is somebody else's, of another number, or long over (F044).
+func (w *world) lie(id perdure.JobID, s *perdure.Step, pick uint64) {
+	rep := perdure.Report{Job: id, Step: s.Name, Run: s.Run + int64(pick>>32%3) - 1, Outcome: perdure.Outcome(1 + pick>>40%4)}
+	got, err := ask(context.Background(), w, w.clients, callReport, func(ctx context.Context, n *node) ([]perdure.ReportResult, error) {
+		return n.sched.Report(ctx, "liar", []perdure.Report{rep})
+	})
+	if err == nil && len(got) == 1 && !got[0].Accepted {
+		w.hit("F044")
+	}
+}
+
+func (w *world) lieBeat(id perdure.JobID, s *perdure.Step) {
+	got, err := ask(context.Background(), w, w.clients, callBeat, func(ctx context.Context, n *node) ([]perdure.BeatResult, error) {
+		return n.sched.Heartbeat(ctx, "liar", []perdure.Beat{{Job: id, Step: s.Name, Run: s.Run}})
+	})
+	if err == nil && len(got) == 1 && !got[0].Stop {
+		w.wrong("F044", "a heartbeat of somebody else's run %d of %s/%s was taken", s.Run, short(id), s.Name)
+	}
+}
+
+// tend is what a person does once the faults have ended: he resumes what is parked, and says of what cannot
+// go on that it is to be left out, or undone.
+func (w *world) tend() (open int) {
+	limits, err := w.inner.ListLimits(context.Background())
+	w.must(err)
+	for _, l := range limits {
+		if l.Max == 0 { // some were on their way when the faults ended
+			w.clients.Go(func() { w.setLimit(l.Name, 1) })
+		}
+	}
+	for _, j := range w.known() {
+		if j.Phase == perdure.Settled {
+			continue
+		}
+		open++
+		steps := w.steps(j.ID)
+		if j.Phase == perdure.Parked {
+			w.tended[j.ID]++
+			w.clients.Go(func() { w.unpark(j, steps, w.tended[j.ID]) })
+			continue
+		}
+		for _, s := range steps {
+			if w.plan(j.ID).Steps[s.Index].Form == perdure.ByApproval && s.Phase == perdure.Waiting && s.Blockers == 0 && j.Desired == perdure.Done {
+				w.clients.Go(func() { w.act(j.ID, perdure.Act{Verb: perdure.VerbSettle, Step: s.Name, As: new(perdure.Done)}) })
+			}
+		}
+	}
+	w.settle(w.clients)
+	return open
+}
+
+func (w *world) unpark(j *perdure.Job, steps []*perdure.Step, times int) {
+	switch {
+	case times <= 2:
+		w.act(j.ID, perdure.Act{Verb: perdure.VerbResume})
+	case times > 8 && j.Desired == perdure.Done:
+		w.act(j.ID, perdure.Act{Verb: perdure.VerbUndo})
+	default:
+		for _, s := range steps {
+			if s.Phase != perdure.Parked {
+				continue
+			}
+			a := perdure.Act{Verb: perdure.VerbSkip, Step: s.Name}
+			if j.Desired == perdure.Undone { // its undo cannot be asked for: he has seen to it himself
+				w.ledger.of(j.ID, s.Name).hand = true
+				a.Verb, a.As = perdure.VerbSettle, new(perdure.Undone)
+			}
+			w.act(j.ID, a)
+		}
+	}
+}
+
+func (w *world) openText() string {
+	text := ""
+	for _, j := range w.known() {
+		if j.Phase != perdure.Settled {
+			text += fmt.Sprintf(" %s (%s, wants %s)", short(j.ID), j.Phase, j.Desired)
+			for _, s := range w.steps(j.ID) {
+				if s.Phase != perdure.Settled {
+					text += fmt.Sprintf(" %s:%s/%s run %d, %d blockers", s.Name, s.Phase, s.Current, s.Run, s.Blockers)
+				}
+			}
+		}
+	}
+	return text
+}

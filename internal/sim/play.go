@@ -1,0 +1,187 @@
+// Package sim plays whole grids under a seed: the real scheduler, supervisor, agent hosts and rules, on a real
+// store, with everything that can go wrong between them, on one thread and on a clock of its own. The same
+// seed is the same schedule, event by event.
+//
+//	loop.go    time, events, and coroutines in place of goroutines: env.Env
+//	world.go   one schedule
+//	node.go    a node, its way to the store, and what was committed
+//	roles.go   which node's supervisor leads
+//	host.go    a host of agents, and what they do
+//	net.go     calls from one process to another
+//	swarm.go   what may go wrong: each seed has some of it
+//	faults.go  people.go   that it does, and what people do meanwhile
+//	order.go   who is let out before whom
+//	ledger.go  the resource that the agents act upon
+//	book.go    check.go  audit.go  what must be true, after every transaction and at the end
+//	play.go    from the first submission to the last audit
+//	matrix.go  the rows of the fault matrix that it must have met
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"perdure"
+)
+
+// Config is how a schedule is played.
+type Config struct {
+	Store   func(clock func() time.Time) (perdure.Store, error) // a fresh, empty one, on this clock
+	Small   bool                                                // less of everything: the store is slow
+	Without []string                                            // what of the swarm is left out
+	Lines   func(string)                                        // takes the transcript; nil: nobody
+}
+
+// Result is what came of a schedule.
+type Result struct {
+	Seed        uint64
+	Violations  []string
+	Hits        map[string]int // rows of the fault matrix, and other counts
+	Fingerprint uint64
+	Events      int
+	Commits     int
+	Jobs        int
+	Simulated   time.Duration
+	Swarm       string
+	Parts       []string // what can be left out
+}
+
+// patience is how long a grid without faults may take to bring everything to its end (L1).
+const patience = 30 * time.Minute
+
+// Play plays one schedule.
+func Play(seed uint64, c Config) (res Result, err error) {
+	stream := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, n)) }
+	w := &world{loop: &loop{}, cfg: c, seed: seed, net: stream(1), mood: stream(2), deeds: stream(3), own: stream(4),
+		cutOff: map[*process]bool{}, barren: map[*process]bool{}, hits: map[string]int{}, lines: c.Lines,
+		plans: map[[32]byte]*perdure.Plan{}, tended: map[perdure.JobID]int{}, reigns: map[int64]string{}, order: newOrder()}
+	chance := stream(5)
+	w.chance = chance.Float64
+	w.failed = func(format string, args ...any) { w.wrong("F126", format, args...) }
+	w.swarm = drawSwarm(stream(6), &c)
+	w.weather = w.swarm.weather
+	w.ledger = &ledger{w: w, effects: map[perdure.JobID]map[string]*effect{}}
+	w.book = newBook(w)
+	if w.inner, err = c.Store(w.wallClock); err != nil {
+		return res, err
+	}
+	defer func() { _ = w.inner.Close() }()
+	defer w.end()
+	if err := w.play(stream(7)); err != nil {
+		return res, err
+	}
+	for _, n := range w.nodes {
+		for f, hits := range n.link.faulty.Hits {
+			w.hits[fmt.Sprintf("store%d", f)] += hits
+		}
+	}
+	return Result{Seed: seed, Violations: w.faults, Hits: w.hits, Fingerprint: w.hash, Events: w.ran, Commits: w.commits,
+		Jobs: len(w.book.jobs), Simulated: w.now, Swarm: w.swarm.String(), Parts: w.swarm.names()}, nil
+}
+
+func (w *world) play(r *rand.Rand) error {
+	w.clients = w.spawn("clients")
+	for i := range w.swarm.nodes {
+		w.nodes = append(w.nodes, &node{w: w, id: i + 1})
+	}
+	for _, n := range w.nodes {
+		n.boot()
+	}
+	for range w.swarm.hosts {
+		w.newHost(nil).run()
+	}
+	for i := range w.swarm.jobs {
+		plan, err := drawJob(r, i)
+		if err != nil {
+			return err
+		}
+		w.plans[plan.Hash] = plan
+		if w.swarm.moody && r.IntN(25) == 0 {
+			w.book.poison[plan.Definition.Type+"/"+stepName(r.IntN(len(plan.Steps)))] = true
+		}
+		at := time.Duration(r.Int64N(int64(chaos / 2)))
+		w.after(at, w.clients, func() { w.clients.Go(func() { w.submit(plan, 8) }) })
+		if plan.Definition.Key != "" && r.IntN(3) == 0 { // the same, at the same time or later
+			w.after(at+time.Duration(r.IntN(2))*time.Duration(r.Int64N(int64(5*time.Second))), w.clients, func() { w.clients.Go(func() { w.submit(plan, 2) }) })
+		}
+	}
+	for _, m := range w.swarm.mischief {
+		w.after(m.at, nil, func() { w.brew(m) })
+	}
+	for _, d := range w.swarm.deeds {
+		w.after(d.at, w.clients, func() { w.clients.Go(func() { w.do(d) }) })
+	}
+	w.runUntil(chaos)
+	if len(w.faults) == 0 {
+		w.heal()
+		w.toRest()
+	}
+	if len(w.faults) == 0 && r.IntN(4) == 0 { // long after: everything is taken back
+		w.say("a month later")
+		for _, j := range w.known() {
+			if j.Current == perdure.Done {
+				w.clients.Go(func() { w.act(j.ID, perdure.Act{Verb: perdure.VerbUndo}) })
+			}
+		}
+		w.settle(w.clients)
+		w.runUntil(w.now + 2*time.Second)
+		w.toRest()
+	}
+	if len(w.faults) == 0 && r.IntN(4) == 0 {
+		w.succeed(r.IntN(2) == 0)
+	}
+	if len(w.faults) == 0 {
+		w.audit()
+	}
+	return nil
+}
+
+// runUntil lets time pass, until then or until something is wrong.
+func (w *world) runUntil(t time.Duration) {
+	for len(w.faults) == 0 && w.step(t) {
+	}
+	w.now = max(w.now, t)
+}
+
+// toRest waits until everything is at its end, and nothing is on its way any more.
+func (w *world) toRest() {
+	const look, calm = 2 * time.Second, 10 * time.Second
+	const late = chaos + 50*time.Second // until then something of before may be under way
+	began, quiet := w.now, time.Duration(0)
+	for tended := 0; len(w.faults) == 0; tended++ {
+		w.runUntil(w.now + look)
+		if tended > 2 {
+			w.prompt()
+		}
+		w.headed()
+		if quiet += look; w.tend() > 0 {
+			quiet = 0
+		}
+		if quiet >= calm && w.now > late {
+			return
+		}
+		if w.now-began > patience {
+			w.wrong("L1", "not everything has ended after %s without faults:%s", patience, w.openText())
+		}
+	}
+}
+
+// end lets go of all that is still there.
+func (w *world) end() {
+	for _, n := range w.nodes {
+		w.crashSilently(n.proc)
+	}
+	for _, h := range w.hosts {
+		w.crashSilently(h.proc)
+	}
+	w.crashSilently(w.clients)
+	w.events = nil
+}
+
+func (w *world) crashSilently(p *process) {
+	if p != nil && !p.dead {
+		p.frozen = false
+		w.crash(p)
+	}
+}

@@ -1,0 +1,167 @@
+package sim_test
+
+import (
+	"context"
+	"flag"
+	"strings"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/internal/sim"
+	"perdure/store/memory"
+)
+
+var (
+	seed  = flag.Uint64("seed", 0, "one schedule alone, with its transcript")
+	seeds = flag.Int("seeds", 60, "how many schedules on the store in memory; make sim plays many more")
+)
+
+func inMemory(clock func() time.Time) (perdure.Store, error) {
+	return memory.New(memory.WithClock(clock)), nil
+}
+
+// I1 to I12, I14, I15, I17, L1 to L5, over schedules of a whole grid. That the rows of the matrix are met is
+// the campaign's to see to (make sim).
+func TestSchedules(t *testing.T) {
+	if *seed != 0 {
+		res := play(t, *seed, sim.Config{Store: inMemory, Lines: func(line string) { t.Log(line) }})
+		t.Log(res.Swarm)
+		return
+	}
+	for i := range uint64(*seeds) {
+		play(t, i+1, sim.Config{Store: inMemory, Small: testing.Short()})
+	}
+}
+
+func play(t *testing.T, seed uint64, c sim.Config) sim.Result {
+	t.Helper()
+	res, err := sim.Play(seed, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range res.Violations {
+		t.Errorf("seed %d: %s\nonce more: go run ./cmd/perdure-sim --seed %d --transcript", seed, v, seed)
+	}
+	return res
+}
+
+// The same seed is the same schedule, event by event, also with somebody who listens.
+func TestTheSameSeedIsTheSameSchedule(t *testing.T) {
+	for seed := uint64(1); seed <= 20; seed++ {
+		var first, second strings.Builder
+		a := play(t, seed, sim.Config{Store: inMemory, Lines: func(line string) { first.WriteString(line + "\n") }})
+		b := play(t, seed, sim.Config{Store: inMemory, Lines: func(line string) { second.WriteString(line + "\n") }})
+		if a.Fingerprint != b.Fingerprint || a.Events != b.Events || first.String() != second.String() {
+			t.Errorf("seed %d came out as %x and %x, in %d and %d events", seed, a.Fingerprint, b.Fingerprint, a.Events, b.Events)
+		}
+		if c := play(t, seed, sim.Config{Store: inMemory}); c.Fingerprint != a.Fingerprint {
+			t.Errorf("seed %d comes out otherwise where nobody listens", seed)
+		}
+	}
+}
+
+// spoiled is a store with a fault that no store has.
+type spoiled struct {
+	perdure.Store
+	tx func(perdure.Tx) perdure.Tx
+}
+
+func (s *spoiled) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+	return s.Store.Update(ctx, func(tx perdure.Tx) error { return fn(s.tx(tx)) })
+}
+
+// countless counts no permits.
+type countless struct{ perdure.Tx }
+
+func (tx countless) LockLimits(names []string) ([]perdure.Limit, error) {
+	limits, err := tx.Tx.LockLimits(names)
+	for i := range limits {
+		limits[i].Used = 0
+	}
+	return limits, err
+}
+
+// timeless finds no run whose time is over.
+type timeless struct{ perdure.Tx }
+
+func (timeless) Expired(time.Time, int) ([]perdure.StepRef, error) { return nil, nil }
+
+// forgetful forgets what the far side was told: the number of the run.
+type forgetful struct{ perdure.Tx }
+
+func (tx forgetful) Save(c *perdure.Changes) error {
+	for i := range c.Steps {
+		if now := c.Steps[i].Now; now.Phase == perdure.Running && now.Run > 1 && c.Steps[i].Was.Run == now.Run-1 {
+			now.Run--
+		}
+	}
+	return tx.Tx.Save(c)
+}
+
+// mute writes no history.
+type mute struct{ perdure.Tx }
+
+func (tx mute) Save(c *perdure.Changes) error {
+	c.History = nil
+	return tx.Tx.Save(c)
+}
+
+// The simulation is tested, too: each of these faults is found, and soon.
+func TestFaultsAreFound(t *testing.T) {
+	for _, f := range []struct {
+		name, rule string
+		tx         func(perdure.Tx) perdure.Tx
+	}{
+		{"permits are not counted", "I12", func(tx perdure.Tx) perdure.Tx { return countless{tx} }},
+		{"nothing expires", "L", func(tx perdure.Tx) perdure.Tx { return timeless{tx} }},
+		{"run numbers come again", "", func(tx perdure.Tx) perdure.Tx { return forgetful{tx} }},
+		{"no history", "I17", func(tx perdure.Tx) perdure.Tx { return mute{tx} }},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			c := sim.Config{Store: func(clock func() time.Time) (perdure.Store, error) {
+				return &spoiled{memory.New(memory.WithClock(clock)), f.tx}, nil
+			}}
+			for seed := uint64(1); seed <= 60; seed++ {
+				res, err := sim.Play(seed, c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(res.Violations) == 0 {
+					continue
+				}
+				if !strings.HasPrefix(res.Violations[0], f.rule) {
+					t.Errorf("seed %d found %s", seed, res.Violations[0])
+				}
+				t.Logf("seed %d: %s", seed, res.Violations[0])
+				return
+			}
+			t.Errorf("not found in 60 schedules")
+		})
+	}
+}
+
+// A failure is told with no more of the swarm than it needs.
+func TestShrink(t *testing.T) {
+	c := sim.Config{Store: func(clock func() time.Time) (perdure.Store, error) {
+		return &spoiled{memory.New(memory.WithClock(clock)), func(tx perdure.Tx) perdure.Tx { return countless{tx} }}, nil
+	}}
+	for seed := uint64(1); seed <= 60; seed++ {
+		res, err := sim.Play(seed, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(res.Violations) == 0 {
+			continue
+		}
+		without := sim.Shrink(seed, c, res.Parts)
+		c.Without = without
+		if again, err := sim.Play(seed, c); err != nil || len(again.Violations) == 0 {
+			t.Errorf("seed %d does not fail without %v", seed, without)
+		}
+		if len(without) < len(res.Parts)/2 {
+			t.Errorf("seed %d: of %v only %v can be left out", seed, res.Parts, without)
+		}
+		return
+	}
+}

@@ -1,0 +1,138 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// swarm is what may go wrong in a schedule, and how much. Each seed has some of it: a fault that is always
+// there hides what others would show.
+type swarm struct {
+	alone     bool // one node, with agents of its own, on a store that nobody else can have open
+	nodes     int
+	hosts     int
+	jobs      int
+	writers   int
+	ttl       time.Duration // of places in roles
+	heartbeat time.Duration // negative: none
+	weather   weather
+	store     float64 // how many of the store's calls fail
+	deaf      float64 // how many hints are lost
+	lies      float64
+	moody     bool      // agents fail, dawdle and die
+	rates     []float64 // of the hosts' clocks
+	mischief  []mischief
+	deeds     []deed
+}
+
+// mischief is a fault of its own: to whom, when, and for how long.
+type mischief struct {
+	name string
+	at   time.Duration
+	kind string
+	who  int
+	long time.Duration
+}
+
+// deed is what an operator or a liar does.
+type deed struct {
+	name string
+	at   time.Duration
+	kind string
+	pick uint64
+}
+
+func (m mischief) String() string {
+	return fmt.Sprintf("%s: at %s %s %d for %s", m.name, m.at, m.kind, m.who, m.long)
+}
+
+var (
+	mischiefs = []string{"kill node", "kill node before", "kill node inside", "kill node after", "kill host", "kill host", "drain host", "stop node",
+		"freeze node", "suspend node", "freeze node after", "freeze host", "suspend host", "cut node off store", "store away", "cut host off nodes",
+		"cut host off resource", "clock forward", "clock back", "host clock", "node clock"}
+	deeds = []string{"undo", "undo", "redo", "resume", "settle", "skip", "edit", "give up", "limit", "limit", "unlimit", "lie", "lie", "lie beat", "other body"}
+)
+
+const chaos = 30 * time.Second // for how long things go wrong
+
+// drawSwarm chooses what a seed has.
+func drawSwarm(r *rand.Rand, c *Config) swarm {
+	some := func(p float64) float64 {
+		if r.IntN(2) == 0 {
+			return 0
+		}
+		return p * r.Float64()
+	}
+	s := swarm{alone: r.IntN(5) == 0, nodes: 1 + r.IntN(3), hosts: 1 + r.IntN(3), jobs: 2 + r.IntN(5), writers: 1 + r.IntN(2),
+		heartbeat: []time.Duration{-1, 3 * time.Second, 6 * time.Second}[r.IntN(3)],
+		weather:   weather{lose: some(0.2), double: some(0.2), slow: some(0.15)}, store: some(0.2), deaf: some(0.8), lies: some(0.5),
+		moody: r.IntN(3) > 0, rates: []float64{1}}
+	s.ttl = []time.Duration{3 * time.Second, 6 * time.Second, 10 * time.Second}[r.IntN(3)]
+	if s.alone {
+		s.nodes, s.hosts = 1, r.IntN(2)
+	}
+	if r.IntN(3) == 0 {
+		s.rates = []float64{1, 1.02, 0.98}
+	}
+	if c.Small {
+		s.jobs, s.nodes, s.hosts = min(s.jobs, 3), min(s.nodes, 2), min(s.hosts, 2)
+	}
+	kinds := slices.DeleteFunc(slices.Clone(mischiefs), func(string) bool { return r.IntN(2) == 0 })
+	for i := range r.IntN(8) * min(len(kinds), 1) {
+		s.mischief = append(s.mischief, mischief{name: fmt.Sprintf("m%d", i), at: time.Duration(r.Int64N(int64(chaos))), kind: kinds[r.IntN(len(kinds))],
+			who: r.IntN(100), long: time.Duration(r.Int64N(int64(25 * time.Second)))})
+	}
+	acts := slices.DeleteFunc(slices.Clone(deeds), func(string) bool { return r.IntN(3) == 0 })
+	for i := range r.IntN(12) * min(len(acts), 1) {
+		s.deeds = append(s.deeds, deed{name: fmt.Sprintf("d%d", i), at: time.Duration(r.Int64N(int64(chaos))), kind: acts[r.IntN(len(acts))], pick: r.Uint64()})
+	}
+	s.leaveOut(c.Without)
+	return s
+}
+
+// Parts of a swarm that can be left out by name, besides each mischief (m0, …) and deed (d0, …).
+var parts = []string{"lose", "double", "slow", "store", "deaf", "lies", "moods", "rates"}
+
+func (s *swarm) leaveOut(without []string) {
+	out := func(name string) bool { return slices.Contains(without, name) }
+	for name, p := range map[string]*float64{"lose": &s.weather.lose, "double": &s.weather.double, "slow": &s.weather.slow,
+		"store": &s.store, "deaf": &s.deaf, "lies": &s.lies} {
+		if out(name) {
+			*p = 0
+		}
+	}
+	s.moody = s.moody && !out("moods")
+	if out("rates") {
+		s.rates = []float64{1}
+	}
+	s.mischief = slices.DeleteFunc(s.mischief, func(m mischief) bool { return out(m.name) })
+	s.deeds = slices.DeleteFunc(s.deeds, func(d deed) bool { return out(d.name) })
+}
+
+// names are those of all that can be left out.
+func (s *swarm) names() []string {
+	all := slices.Clone(parts)
+	for _, m := range s.mischief {
+		all = append(all, m.name)
+	}
+	for _, d := range s.deeds {
+		all = append(all, d.name)
+	}
+	return all
+}
+
+func (s *swarm) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "alone %v, %d nodes with %d writers, roles for %s, %d hosts, heartbeat %s, %d jobs; %+v, store %.2f, deaf %.2f, lies %.2f, moods %v, clocks %v",
+		s.alone, s.nodes, s.writers, s.ttl, s.hosts, s.heartbeat, s.jobs, s.weather, s.store, s.deaf, s.lies, s.moody, s.rates)
+	for _, m := range s.mischief {
+		fmt.Fprintf(&b, "\n  %s", m)
+	}
+	for _, d := range s.deeds {
+		fmt.Fprintf(&b, "\n  %s: at %s %s", d.name, d.at, d.kind)
+	}
+	return b.String()
+}

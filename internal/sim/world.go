@@ -1,0 +1,149 @@
+package sim
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"time"
+
+	"perdure"
+)
+
+// world is one schedule: a grid, its clients, and all that goes wrong.
+type world struct {
+	*loop
+	cfg   Config
+	seed  uint64
+	swarm swarm
+
+	// Chance, a stream for each purpose, so that one may be left out without changing the others.
+	net, mood, deeds, own *rand.Rand
+
+	inner   perdure.Store // never fails
+	nodes   []*node
+	hosts   []*host
+	clients *process
+	weather weather
+	cutOff  map[*process]bool // from the nodes
+	barren  map[*process]bool // from the resource
+	calm    bool              // the faults have ended
+
+	untimely bool          // a clock has jumped or stood still
+	jumped   time.Duration // how far the store's wall clock is off
+	told     time.Time     // the latest time that it gave
+	toldAt   time.Duration
+	ids      uint64
+	hosted   int
+	book     book
+	ledger   *ledger
+	hits     map[string]int
+	faults   []string // what was wrong
+	hash     uint64
+	lines    func(string) // nil: nobody reads the transcript
+	plans    map[[32]byte]*perdure.Plan
+	tended   map[perdure.JobID]int
+	commits  int
+	checked  int
+	lastSeen time.Time
+	order    order
+	reigns   map[int64]string // by epoch: who was admitted to sweep
+	vacant   time.Duration    // since when a place in the role is nobody's, without faults; 0: it is somebody's
+	healed   time.Duration    // when the faults ended
+}
+
+// wrong notes a violation. The first is what counts.
+func (w *world) wrong(rule, format string, args ...any) {
+	text := rule + ": " + fmt.Sprintf(format, args...)
+	w.say("VIOLATED %s", text)
+	if len(w.faults) < 20 {
+		w.faults = append(w.faults, text)
+	}
+}
+
+// hit counts that a row of the matrix was met.
+func (w *world) hit(rows ...string) {
+	for _, r := range rows {
+		w.hits[r]++
+	}
+}
+
+// say writes a line of the transcript, and mixes it into the schedule's fingerprint.
+func (w *world) say(format string, args ...any) {
+	if w.lines != nil {
+		w.lines(fmt.Sprintf("%9.3fs  %s", w.now.Seconds(), fmt.Sprintf(format, args...)))
+	}
+}
+
+// mix makes a thing part of the schedule's fingerprint.
+func (w *world) mix(things ...uint64) {
+	h := fnv.New64a()
+	var b [8]byte
+	for _, t := range append(things, w.hash) {
+		binary.LittleEndian.PutUint64(b[:], t)
+		h.Write(b[:])
+	}
+	w.hash = h.Sum64()
+}
+
+func (w *world) chanced(r *rand.Rand, p float64) bool { return !w.calm && p > 0 && r.Float64() < p }
+func (w *world) latency() time.Duration {
+	return time.Millisecond + time.Duration(w.net.Int64N(int64(8*time.Millisecond)))
+}
+func (w *world) upTo(d time.Duration) time.Duration { return time.Duration(w.net.Int64N(int64(d))) }
+
+func (w *world) anyNode() *node { return w.nodes[w.net.IntN(len(w.nodes))] }
+
+// wallClock is the store's machine's. It gives no time twice. Set back, it goes on from the latest time that
+// it gave, at the pace of a monotonic clock: what Perdure's stores make of such a jump, which leap tests apart.
+func (w *world) wallClock() time.Time {
+	w.now += time.Microsecond
+	t := dawn.Add(w.now + w.jumped)
+	if !w.told.IsZero() && !t.After(w.told) {
+		t = w.told.Add(w.now - w.toldAt)
+	}
+	w.told, w.toldAt = t, w.now
+	return t
+}
+
+// newID gives ids that grow.
+func (w *world) newID() (id perdure.JobID) {
+	w.ids++
+	binary.BigEndian.PutUint64(id[:8], uint64(dawn.Add(w.now).UnixMicro()))
+	binary.BigEndian.PutUint64(id[8:], w.ids)
+	return id
+}
+
+// ——— what is so, by looks that never fail ———
+
+func (w *world) must(err error) {
+	if err != nil {
+		panic(fmt.Sprintf("sim: the store itself fails: %v", err))
+	}
+}
+
+func (w *world) job(id perdure.JobID) *perdure.Job {
+	j, err := w.inner.Job(context.Background(), id)
+	w.must(err)
+	return j
+}
+
+func (w *world) steps(id perdure.JobID) []*perdure.Step {
+	steps, err := w.inner.StepsOf(context.Background(), id, time.Time{})
+	w.must(err)
+	return steps
+}
+
+func (w *world) storeNow() time.Time {
+	t, err := w.inner.Now(context.Background())
+	w.must(err)
+	if t.Before(w.lastSeen) {
+		w.wrong("F081", "the store's time ran back, from %s to %s", w.lastSeen, t)
+	}
+	w.lastSeen = t
+	return t
+}
+
+// plan is that of a job which was submitted here.
+func (w *world) plan(id perdure.JobID) *perdure.Plan { return w.book.jobs[id].plan }

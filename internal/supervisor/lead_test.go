@@ -1,0 +1,169 @@
+package supervisor_test
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"perdure"
+	"perdure/internal/supervisor"
+)
+
+// desk is a scheduler and a store that only note what they are asked.
+type desk struct {
+	mu     sync.Mutex
+	looks  int
+	in     time.Duration // until something is due
+	sweeps []context.Context
+	refuse bool
+}
+
+func (d *desk) Look(context.Context, []string) (perdure.Look, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.looks++
+	now := time.Now()
+	return perdure.Look{Now: now, Next: now.Add(d.in)}, nil
+}
+
+func (d *desk) SweepExpired(ctx context.Context, _ int) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sweeps = append(d.sweeps, ctx)
+	if _, led := perdure.MandateOf(ctx); led && d.refuse {
+		return 0, perdure.ErrDeposed
+	}
+	return 0, nil
+}
+
+func (d *desk) SweepDue(context.Context, int) (int, error)     { return 0, nil }
+func (d *desk) SweepOverdue(context.Context, int) (int, error) { return 0, nil }
+func (d *desk) Waiting() []string                              { return nil }
+func (d *desk) Wake([]string)                                  {}
+
+// run lets a supervisor look for as long as test takes.
+func (d *desk) run(t *testing.T, test func(t *testing.T, s *supervisor.Supervisor, deposed *[]perdure.Mandate)) {
+	synctest.Test(t, func(t *testing.T) {
+		var deposed []perdure.Mandate // guarded by mu
+		s := supervisor.New(supervisor.Config{Scheduler: d, Store: d, Period: time.Second, Log: slog.New(slog.DiscardHandler),
+			Deposed: func(m perdure.Mandate) {
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				deposed = append(deposed, m)
+			}})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go s.Run(ctx)
+		synctest.Wait()
+		test(t, s, &deposed)
+	})
+}
+
+// during counts the looks over some time.
+func (d *desk) during(t time.Duration) int {
+	before := d.looked()
+	time.Sleep(t)
+	return d.looked() - before
+}
+
+func (d *desk) looked() int {
+	synctest.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.looks
+}
+
+// swept are the contexts of the sweeps over some time.
+func (d *desk) swept(t time.Duration) []context.Context {
+	synctest.Wait()
+	d.mu.Lock()
+	d.sweeps = nil
+	d.mu.Unlock()
+	time.Sleep(t)
+	synctest.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.sweeps
+}
+
+var mandate = perdure.Mandate{Role: perdure.RoleSupervisor, Node: "n", Epoch: 3}
+
+// Who leads looks at every period, from the moment at which it does; the others look, too, and less often.
+func TestLeaderLooksMoreOften(t *testing.T) {
+	d := &desk{in: time.Hour}
+	d.run(t, func(t *testing.T, s *supervisor.Supervisor, _ *[]perdure.Mandate) {
+		if n := d.during(20 * time.Second); n != 10 {
+			t.Errorf("one of many has looked %d times in 20s", n)
+		}
+		time.Sleep(100 * time.Millisecond)
+		ctx, end := context.WithCancel(perdure.WithMandate(t.Context(), mandate))
+		over := make(chan struct{})
+		before := d.looked()
+		go func() { s.Lead(ctx); close(over) }()
+		if n := d.looked() - before; n != 1 {
+			t.Errorf("a new leader has looked %d times at once", n)
+		}
+		if n := d.during(20 * time.Second); n != 20 {
+			t.Errorf("the leader has looked %d times in 20s", n)
+		}
+		end()
+		<-over
+		if n := d.during(20 * time.Second); n < 9 || n > 12 {
+			t.Errorf("one of many again, it has looked %d times in 20s", n)
+		}
+		// The second time as well.
+		ctx, end = context.WithCancel(perdure.WithMandate(t.Context(), mandate))
+		defer end()
+		go s.Lead(ctx)
+		if n := d.during(20 * time.Second); n < 20 {
+			t.Errorf("the leader has looked %d times in 20s", n)
+		}
+	})
+}
+
+// I15: what is due is swept with or without a leader; what a leader sweeps carries its mandate, and where that is
+// refused, it is told and all goes on.
+func TestMandateGoesWithTheSweep(t *testing.T) {
+	d := &desk{in: -time.Second}
+	d.run(t, func(t *testing.T, s *supervisor.Supervisor, deposed *[]perdure.Mandate) {
+		alone := d.swept(10 * time.Second)
+		for _, ctx := range alone {
+			if _, led := perdure.MandateOf(ctx); led {
+				t.Error("nobody leads")
+			}
+		}
+		if len(alone) < 5 {
+			t.Errorf("without a leader: %d sweeps in 10s", len(alone))
+		}
+		ctx, end := context.WithCancel(perdure.WithMandate(t.Context(), mandate))
+		go s.Lead(ctx)
+		led := d.swept(10 * time.Second)
+		for _, ctx := range led {
+			if m, ok := perdure.MandateOf(ctx); !ok || m != mandate {
+				t.Errorf("a leader's sweep goes by %+v", m)
+			}
+		}
+		if len(led) < 9 {
+			t.Errorf("with a leader: %d sweeps in 10s", len(led))
+		}
+		d.mu.Lock()
+		d.refuse = true
+		if len(*deposed) != 0 {
+			t.Errorf("nobody has refused anything: %v", *deposed)
+		}
+		d.mu.Unlock()
+		d.swept(2 * time.Second)
+		d.mu.Lock()
+		if len(*deposed) == 0 || (*deposed)[0] != mandate {
+			t.Errorf("it was not told that it was refused: %v", *deposed)
+		}
+		d.mu.Unlock()
+		end()
+		if again := d.swept(10 * time.Second); len(again) < 4 {
+			t.Errorf("without a leader again: %d sweeps in 10s", len(again))
+		}
+	})
+}

@@ -1,0 +1,71 @@
+package supervisor_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/internal/supervisor"
+)
+
+// pile is a scheduler and a store with so many rows whose time has come.
+type pile struct {
+	supervisor.Scheduler
+	expired, due, overdue int
+	since                 time.Duration // for how long they are due
+	asked                 []int         // the batches of what has expired
+}
+
+func (p *pile) Waiting() []string { return nil }
+func (p *pile) Wake([]string)     {}
+
+func take(n *int, most int) (int, error) {
+	took := min(*n, most)
+	*n -= took
+	return took, nil
+}
+
+func (p *pile) SweepExpired(_ context.Context, most int) (int, error) {
+	p.asked = append(p.asked, most)
+	return take(&p.expired, most)
+}
+func (p *pile) SweepDue(_ context.Context, most int) (int, error)     { return take(&p.due, most) }
+func (p *pile) SweepOverdue(_ context.Context, most int) (int, error) { return take(&p.overdue, most) }
+
+func (p *pile) Look(context.Context, []string) (perdure.Look, error) {
+	now := time.Now()
+	return perdure.Look{Now: now, Next: now.Add(-p.since)}, nil
+}
+
+// F083: while more is due than one transaction takes, they grow up to a bound; how late all of it is, and what was
+// done, is told for the metrics.
+func TestBacklog(t *testing.T) {
+	p := &pile{expired: 200, due: 3, since: time.Minute}
+	var late time.Duration
+	var did supervisor.Swept
+	s := supervisor.New(supervisor.Config{Scheduler: p, Store: p, Batch: 10, Looked: func(d time.Duration) { late = d }, Swept: func(d supervisor.Swept) { did = d }})
+	if pause, err := s.Round(t.Context()); pause != 0 || err != nil {
+		t.Errorf("looks away for %s, %v", pause, err)
+	}
+	if want := (supervisor.Swept{Expired: 200, Due: 3}); did != want || late < time.Minute || late > time.Minute+time.Second {
+		t.Errorf("told of %+v, late by %s", did, late)
+	}
+	if got, want := fmt.Sprint(p.asked), "[10 20 40 40 40 40 40]"; got != want {
+		t.Errorf("batches of %s, want %s", got, want)
+	}
+	p.since = -time.Hour
+	if _, err := s.Round(t.Context()); err != nil || late != 0 {
+		t.Errorf("nothing is due, and it is late by %s, %v", late, err)
+	}
+}
+
+// A round on demand does all that is there to be done, in however many batches.
+func TestSweepIsWhole(t *testing.T) {
+	p := &pile{expired: 25, due: 30, overdue: 7}
+	did, err := supervisor.New(supervisor.Config{Scheduler: p, Store: p, Batch: 10}).Sweep(t.Context())
+	if want := (supervisor.Swept{Expired: 25, Due: 30, Overdue: 7}); did != want || err != nil {
+		t.Errorf("got %+v, %v; want %+v", did, err, want)
+	}
+}

@@ -1,0 +1,68 @@
+package node_test
+
+import (
+	"strings"
+	"testing"
+
+	"perdure"
+	"perdure/internal/everystore"
+	"perdure/node"
+)
+
+// F112, I6: once the fence is raised, what is let out has a number above all before, and a run of before is
+// refused; the numbers go on from there.
+func TestFence(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		n := start(t, store, node.Config{})
+		submit(t, n, "type: t\nkey: k\nsteps:\n  s: {agent: a, undo: {}, retry: {attempts: 5, backoff: 1ms}}\n")
+		claim := func() perdure.Run {
+			t.Helper()
+			runs, err := n.Claim(t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: 10e9})
+			if err != nil || len(runs) != 1 {
+				t.Fatal(runs, err)
+			}
+			return runs[0]
+		}
+		report := func(r perdure.Run, number int64, outcome perdure.Outcome) perdure.ReportResult {
+			t.Helper()
+			got, err := n.Report(t.Context(), "h", []perdure.Report{{Job: r.Job, Step: r.Step, Run: number, Outcome: outcome}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got[0]
+		}
+		first := claim()
+		if first.Number != 1 || !report(first, 1, perdure.OutcomeFailed).Accepted {
+			t.Fatalf("%+v", first)
+		}
+		fence, err := n.RaiseFence(t.Context(), "anna", "restored")
+		if err != nil {
+			t.Fatal(err)
+		}
+		second := claim()
+		if second.Number != fence {
+			t.Errorf("run %d, the fence is at %d", second.Number, fence)
+		}
+		// Such a number was given before the restore, of which the store knows nothing.
+		if got := report(second, 2, perdure.OutcomeDone); got.Accepted || got.Reason != perdure.RefusedStale {
+			t.Errorf("a run of before: %+v", got)
+		}
+		if got := report(second, second.Number, perdure.OutcomeFailed); !got.Accepted {
+			t.Errorf("%+v", got)
+		}
+		third := claim()
+		if third.Number != fence+1 || third.Key != first.Key {
+			t.Errorf("%+v after %+v", third, second)
+		}
+		report(third, third.Number, perdure.OutcomeDone)
+		rest(t, n, "k")
+		page, err := n.ListAlerts(t.Context(), perdure.AlertQuery{})
+		if err != nil || len(page.Items) != 1 || page.Items[0].Kind != perdure.AlertSetback || !strings.Contains(page.Items[0].Message, "anna has raised the fence") {
+			t.Fatalf("%+v, %v", page, err)
+		}
+		if _, err := n.CloseAlert(t.Context(), page.Items[0].ID, "bert"); err != nil {
+			t.Error(err)
+		}
+		consistent(t, n)
+	})
+}

@@ -1,0 +1,736 @@
+package node_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite"
+
+	"perdure"
+	"perdure/definition"
+	"perdure/internal/everystore"
+	"perdure/internal/pgtest"
+	"perdure/node"
+	"perdure/store/postgres"
+	"perdure/store/sqlite"
+)
+
+// shop is a business database, and the store in it.
+type shop struct {
+	name  string
+	store perdure.Store
+	begin func(t *testing.T) shopTx
+	query func(sql string) (string, error) // one text
+}
+
+// shopTx is a transaction of the business.
+type shopTx interface {
+	insert(order string) error
+	submit(plan *perdure.Plan) (perdure.Submitted, error)
+	end(commit bool) error
+}
+
+type pgxTx struct {
+	ctx context.Context
+	pgx.Tx
+}
+
+func (tx pgxTx) insert(order string) error {
+	_, err := tx.Exec(tx.ctx, "insert into orders values ($1)", order)
+	return err
+}
+func (tx pgxTx) submit(plan *perdure.Plan) (perdure.Submitted, error) {
+	return postgres.SubmitTx(tx.ctx, tx.Tx, plan)
+}
+func (tx pgxTx) end(commit bool) error {
+	if commit {
+		return tx.Commit(tx.ctx)
+	}
+	return tx.Rollback(tx.ctx)
+}
+
+type sqlTx struct {
+	ctx context.Context
+	*sql.Tx
+	by func(context.Context, *sql.Tx, *perdure.Plan) (perdure.Submitted, error)
+}
+
+func (tx sqlTx) insert(order string) error {
+	_, err := tx.ExecContext(tx.ctx, "insert into orders values ($1)", order)
+	return err
+}
+func (tx sqlTx) submit(plan *perdure.Plan) (perdure.Submitted, error) {
+	return tx.by(tx.ctx, tx.Tx, plan)
+}
+func (tx sqlTx) end(commit bool) error {
+	if commit {
+		return tx.Commit()
+	}
+	return tx.Rollback()
+}
+
+// shops runs a test with each way to submit inside a transaction.
+func shops(t *testing.T, test func(t *testing.T, s shop)) {
+	std := func(t *testing.T, s shop, driver, dsn string, by func(context.Context, *sql.Tx, *perdure.Plan) (perdure.Submitted, error)) {
+		db, err := sql.Open(driver, dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { db.Close() })
+		if _, err := db.Exec("create table orders (id text primary key)"); err != nil {
+			t.Fatal(err)
+		}
+		s.begin = func(t *testing.T) shopTx {
+			tx, err := db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sqlTx{context.WithoutCancel(t.Context()), tx, by}
+		}
+		s.query = func(q string) (got string, err error) { err = db.QueryRow(q).Scan(&got); return got, err }
+		test(t, s)
+	}
+	t.Run("sqlite", func(t *testing.T) {
+		path := t.TempDir() + "/f.db"
+		std(t, shop{name: "sqlite", store: everystore.SQLite(t, path)}, "sqlite", "file:"+path+"?_txlock=immediate&_pragma=busy_timeout(10000)", sqlite.SubmitTx)
+	})
+	t.Run("stdlib", func(t *testing.T) {
+		url := pgtest.Start(t)
+		std(t, shop{name: "stdlib", store: everystore.Postgres(t, url)}, "pgx", url, postgres.SubmitSQLTx)
+	})
+	t.Run("pgx", func(t *testing.T) {
+		url := pgtest.Start(t)
+		s := shop{name: "pgx", store: everystore.Postgres(t, url)}
+		pool, err := pgxpool.New(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		if _, err := pool.Exec(t.Context(), "create table orders (id text primary key)"); err != nil {
+			t.Fatal(err)
+		}
+		s.begin = func(t *testing.T) shopTx {
+			tx, err := pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return pgxTx{context.WithoutCancel(t.Context()), tx}
+		}
+		s.query = func(q string) (got string, err error) {
+			err = pool.QueryRow(context.Background(), q).Scan(&got)
+			return got, err
+		}
+		test(t, s)
+	})
+}
+
+func orderPlan(t *testing.T, key string, n int) *perdure.Plan {
+	t.Helper()
+	return plan(t, fmt.Sprintf(`{"type":"order","key":%q,"input":{"n":%d},"steps":{"charge":{"agent":"a","with":{"amount":"${input.n}"},"undo":{}}}}`, key, n))
+}
+
+func plan(t *testing.T, text string) *perdure.Plan {
+	t.Helper()
+	plans, err := definition.Parse([]byte(text), definition.JSON, definition.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plans[0]
+}
+
+func must[T any](t *testing.T) func(v T, err error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// I1, I2: the business row and the job land together, or not at all; and a job in the inbox is found by its id
+// and its key before a node has taken it.
+func TestSubmitTx(t *testing.T) {
+	shops(t, func(t *testing.T, s shop) {
+		var l ledger
+		n := start(t, s.store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
+		for i, commit := range []bool{true, false} {
+			key := fmt.Sprintf("order-%d", i)
+			tx := s.begin(t)
+			if err := tx.insert(key); err != nil {
+				t.Fatal(err)
+			}
+			did := must[perdure.Submitted](t)(tx.submit(orderPlan(t, key, i)))
+			if !did.Created || did.Key != key || did.ID.IsZero() {
+				t.Fatalf("%+v", did)
+			}
+			if err := tx.end(commit); err != nil {
+				t.Fatal(err)
+			}
+			if !commit {
+				for _, ref := range []string{did.ID.String(), key} {
+					if v, err := n.Job(t.Context(), ref, 0); perdure.CodeOf(err) != perdure.CodeNotFound {
+						t.Errorf("rolled back, and yet %+v, %v", v, err)
+					}
+				}
+				continue
+			}
+			if v := rest(t, n, key); v.Current != perdure.Done || v.ID != did.ID {
+				t.Errorf("%+v", v)
+			}
+			if v := rest(t, n, did.ID.String()); v.Key != key {
+				t.Errorf("%+v", v)
+			}
+			if _, err := n.History(t.Context(), key); err != nil {
+				t.Error(err)
+			}
+		}
+		// Nobody has to wait for a node to have taken it before he follows the job, or turns it round.
+		tx := s.begin(t)
+		did := must[perdure.Submitted](t)(tx.submit(orderPlan(t, "followed", 7)))
+		if err := tx.end(true); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.History(t.Context(), did.ID.String()); err != nil {
+			t.Error(err)
+		}
+		var last *perdure.JobView
+		for v, err := range perdure.Watch(t.Context(), n, did.ID.String()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = v
+		}
+		if last == nil || last.Current != perdure.Done || last.Key != "followed" {
+			t.Errorf("%+v", last)
+		}
+		tx = s.begin(t)
+		must[perdure.Submitted](t)(tx.submit(orderPlan(t, "turned", 8)))
+		if err := tx.end(true); err != nil {
+			t.Fatal(err)
+		}
+		must[*perdure.JobView](t)(n.Act(t.Context(), "turned", perdure.Act{Verb: perdure.VerbUndo, Author: "me"}))
+		if v := rest(t, n, "turned"); v.Current != perdure.Undone {
+			t.Errorf("%+v", v)
+		}
+		if got := must[string](t)(s.query("select count(*) from " + submissions(s))); got != "3" {
+			t.Errorf("%s submissions", got)
+		}
+		consistent(t, n)
+	})
+}
+
+func submissions(s shop) string {
+	if s.name == "sqlite" {
+		return "submissions"
+	}
+	return "perdure.submissions"
+}
+
+// I2, F002, F003: inside a transaction the same key and definition is the same job, and the same key with
+// another is refused, whether the first one lies in the inbox, was taken, or was submitted to a node. What is
+// refused leaves the transaction as it was.
+func TestSubmitTxKeys(t *testing.T) {
+	shops(t, func(t *testing.T, s shop) {
+		var l ledger
+		n := node.New(s.store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
+		t.Cleanup(func() { n.Stop(context.Background()) })
+		same := func(want perdure.JobID) {
+			t.Helper()
+			tx := s.begin(t)
+			if did, err := tx.submit(orderPlan(t, "k", 1)); err != nil || did.Created || did.ID != want {
+				t.Errorf("again: %+v, %v, want %s", did, err, want)
+			}
+			if did, err := tx.submit(orderPlan(t, "k", 2)); perdure.CodeOf(err) != perdure.CodeConflict || did != (perdure.Submitted{}) {
+				t.Errorf("another: %+v, %v", did, err)
+			}
+			if err := tx.insert(fmt.Sprint("after ", want, time.Now().UnixNano())); err != nil {
+				t.Error("a refusal has spoiled the transaction: ", err)
+			}
+			if err := tx.end(true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tx := s.begin(t)
+		did := must[perdure.Submitted](t)(tx.submit(orderPlan(t, "k", 1)))
+		if did, err := tx.submit(orderPlan(t, "k", 1)); err != nil || did.Created {
+			t.Errorf("in the same transaction: %+v, %v", did, err)
+		}
+		if err := tx.end(true); err != nil {
+			t.Fatal(err)
+		}
+		same(did.ID) // it lies in the inbox
+		if _, err := n.SubmitPlans(t.Context(), []*perdure.Plan{orderPlan(t, "k", 2)}); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []perdure.Submitted{{ID: did.ID, Key: "k"}, {Key: "k", Err: perdure.Refuse(perdure.CodeConflict, "")}} {
+			got := must[[]perdure.Submitted](t)(n.SubmitPlans(t.Context(), []*perdure.Plan{orderPlan(t, "k", i+1)}))[0]
+			if got.ID != want.ID || got.Created || perdure.CodeOf(got.Err) != perdure.CodeOf(want.Err) {
+				t.Errorf("to a node, while it lies in the inbox: %+v", got)
+			}
+		}
+		if err := n.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if v := rest(t, n, did.ID.String()); v.ID != did.ID || v.Key != "k" {
+			t.Errorf("%+v", v)
+		}
+		same(did.ID) // it was taken
+		submit(t, n, "type: order\nkey: direct\ninput: {n: 1}\nsteps: {charge: {agent: a, with: {amount: '${input.n}'}, undo: {}}}\n")
+		tx = s.begin(t)
+		direct := must[*perdure.JobView](t)(n.Job(t.Context(), "direct", 0))
+		if did, err := tx.submit(orderPlan(t, "direct", 1)); err != nil || did.Created || did.ID != direct.ID {
+			t.Errorf("%+v, %v", did, err)
+		}
+		if _, err := tx.submit(orderPlan(t, "direct", 2)); perdure.CodeOf(err) != perdure.CodeConflict {
+			t.Error(err)
+		}
+		if err := tx.end(true); err != nil {
+			t.Fatal(err)
+		}
+		consistent(t, n)
+	})
+}
+
+// I2, F002: fifty transactions submit one key at once, half of them are rolled back, and there is one job.
+func TestSubmitTxRace(t *testing.T) {
+	shops(t, func(t *testing.T, s shop) {
+		var l ledger
+		n := start(t, s.store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
+		const keys, each = 5, 10
+		var mu sync.Mutex
+		ids := map[string]map[perdure.JobID]int{}
+		var wg sync.WaitGroup
+		for i := range keys * each {
+			wg.Go(func() {
+				key := fmt.Sprintf("k%d", i%keys)
+				tx := s.begin(t)
+				did, err := tx.submit(orderPlan(t, key, i%keys))
+				if err != nil {
+					t.Error(err)
+				}
+				if err := tx.end(i/keys%2 == 0); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if i/keys%2 == 0 {
+					if ids[key] == nil {
+						ids[key] = map[perdure.JobID]int{}
+					}
+					ids[key][did.ID]++
+				}
+			})
+		}
+		wg.Wait()
+		for key, of := range ids {
+			v := rest(t, n, key)
+			if len(of) != 1 || of[v.ID] != each/2 {
+				t.Errorf("%s is %s, and was answered as %v", key, v.ID, of)
+			}
+		}
+		if len(l.read()) != keys {
+			t.Errorf("%v", l.read())
+		}
+		consistent(t, n)
+	})
+}
+
+// F003: one key through two doors at once, with two definitions: in a transaction that is open, and to a node. On
+// PostgreSQL neither sees the other, both are told yes, and what was in the transaction is refused when it is taken,
+// with an alert (ADR 18). On SQLite the node waits for the transaction, and refuses.
+func TestOneKeyThroughTwoDoors(t *testing.T) {
+	shops(t, func(t *testing.T, s shop) {
+		var l ledger
+		n := start(t, s.store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
+		tx := s.begin(t)
+		posted := must[perdure.Submitted](t)(tx.submit(orderPlan(t, "k", 1)))
+		direct := make(chan perdure.Submitted, 1)
+		go func() {
+			did, err := n.SubmitPlans(t.Context(), []*perdure.Plan{orderPlan(t, "k", 2)})
+			if err != nil {
+				did = []perdure.Submitted{{Err: err}}
+			}
+			direct <- did[0]
+		}()
+		var told perdure.Submitted
+		if s.name != "sqlite" {
+			if told = <-direct; !posted.Created || !told.Created {
+				t.Fatalf("%+v, %+v", posted, told)
+			}
+		}
+		if err := tx.end(true); err != nil {
+			t.Fatal(err)
+		}
+		alerts := 1
+		if s.name == "sqlite" {
+			if told = <-direct; perdure.CodeOf(told.Err) != perdure.CodeConflict {
+				t.Errorf("%+v", told)
+			}
+			told.ID, alerts = posted.ID, 0
+		} else if _, err := n.Job(t.Context(), posted.ID.String(), 10*time.Second); perdure.CodeOf(err) != perdure.CodeConflict {
+			t.Errorf("%v", err)
+		}
+		if v := rest(t, n, "k"); v.ID != told.ID || v.Current != perdure.Done {
+			t.Errorf("%+v", v)
+		}
+		page := must[*perdure.Page[perdure.AlertView]](t)(n.ListAlerts(t.Context(), perdure.AlertQuery{}))
+		if len(page.Items) != alerts || alerts > 0 && (page.Items[0].Kind != perdure.AlertRefused || page.Items[0].Job != posted.ID) {
+			t.Errorf("%+v", page.Items)
+		}
+		consistent(t, n)
+	})
+}
+
+// What a newer or older program wrote, or a hand, is checked before it can run; what is refused is kept with
+// its reason, and told to who asks.
+func TestRefusedSubmission(t *testing.T) {
+	url := pgtest.Start(t)
+	n := start(t, everystore.Postgres(t, url), node.Config{})
+	conn := must[*pgx.Conn](t)(pgx.Connect(t.Context(), url))
+	defer conn.Close(context.Background())
+	var id string
+	if err := conn.QueryRow(t.Context(), `select perdure.submit('{"type":"t","key":"k","steps":{"a":{"agent":"x","after":["b"]}}}')`).Scan(&id); err != nil {
+		t.Fatal(err)
+	}
+	_, err := n.Job(t.Context(), id, 10*time.Second)
+	if perdure.CodeOf(err) != perdure.CodeInvalid || !strings.Contains(err.Error(), "b") {
+		t.Fatal(err)
+	}
+	var state, code, pointer string
+	if err := conn.QueryRow(t.Context(), `select state, refusal->>'code', refusal->'errors'->0->>'pointer' from perdure.submission($1)`, id).Scan(&state, &code, &pointer); err != nil {
+		t.Fatal(err)
+	}
+	if state != "refused" || code != "invalid" || pointer != "/steps/a/after/0" {
+		t.Error(state, code, pointer)
+	}
+	if _, err := n.History(t.Context(), id); perdure.CodeOf(err) != perdure.CodeInvalid {
+		t.Error("its history: ", err)
+	}
+	page := must[*perdure.Page[perdure.AlertView]](t)(n.ListAlerts(t.Context(), perdure.AlertQuery{}))
+	if len(page.Items) != 1 || page.Items[0].Kind != perdure.AlertRefused || page.Items[0].Job.String() != id {
+		t.Errorf("%+v", page.Items)
+	}
+	// The key is free again.
+	if err := conn.QueryRow(t.Context(), `select perdure.submit('{"type":"t","key":"k","steps":{"a":{"agent":"sleep","with":{"for":"1ms"}}}}')`).Scan(&id); err != nil {
+		t.Fatal(err)
+	}
+	if v := rest(t, n, id); v.Current != perdure.Done || v.Key != "k" {
+		t.Errorf("%+v", v)
+	}
+	consistent(t, n)
+}
+
+// Callers in any language: the same keys, the same answers, and refusals with a code of their own.
+func TestSubmitBySQL(t *testing.T) {
+	url := pgtest.Start(t)
+	var l ledger
+	n := node.New(everystore.Postgres(t, url), node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
+	t.Cleanup(func() { n.Stop(context.Background()) })
+	conn := must[*pgx.Conn](t)(pgx.Connect(t.Context(), url))
+	defer conn.Close(context.Background())
+	submit := func(args string) string {
+		t.Helper()
+		var id string
+		if err := conn.QueryRow(t.Context(), "select perdure.submit("+args+")").Scan(&id); err != nil {
+			var code interface{ SQLState() string }
+			if ok := asState(err, &code); ok {
+				return code.SQLState()
+			}
+			t.Fatal(err)
+		}
+		return id
+	}
+	const one, other = `'{"type":"order","key":"k1","steps":{"s":{"agent":"a"}}}'`, `'{"type":"order","key":"k1","steps":{"s":{"agent":"b"}}}'`
+	id := submit(one)
+	if _, err := perdure.ParseJobID(id); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		one: id,
+		`'{"steps": {"s":  {"agent":"a"}}, "key": "k1", "type":"order"}'`: id,
+		`'{"type":"order","steps":{"s":{"agent":"a"}}}', key => 'k1'`:     id,
+		other:  "PD409",
+		`'[]'`: "PD422",
+		`null`: "PD422",
+		`'{"type":"t","key":"k-${input.n}","steps":{}}'`: "PD422",
+		// What the JSON says of a key's type is not kept, and one that is empty by mistake must not be every job's.
+		`'{"type":"t","key":17,"steps":{}}'`:                              "PD422",
+		`'{"type":"t","key":{"a":1},"steps":{}}'`:                         "PD422",
+		`'{"type":"t","key":null,"steps":{}}'`:                            "PD422",
+		`'{"type":"t","key":"","steps":{}}'`:                              "PD422",
+		`'{"type":"t","steps":{}}', key => ''`:                            "PD422",
+		`'{"type":"t","key":"k2","steps":{}}', key => ''`:                 "PD422",
+		`jsonb_build_object('type', 't', 'x', repeat('y', 17*1024*1024))`: "PD413",
+	} {
+		if got := submit(args); got != want {
+			t.Errorf("submit(%.60s): %s, want %s", args, got, want)
+		}
+	}
+	// It takes no right but to see the schema.
+	for _, sql := range []string{"create role clerk_" + id[28:], "grant usage on schema perdure to clerk_" + id[28:], "set role clerk_" + id[28:]} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := submit(one); got != id {
+		t.Errorf("as a clerk: %s", got)
+	}
+	var state string
+	if err := conn.QueryRow(t.Context(), "select state from perdure.submission($1)", id).Scan(&state); err != nil || state != "waiting" {
+		t.Error(state, err)
+	}
+	if _, err := conn.Exec(t.Context(), "delete from perdure.inbox"); err == nil {
+		t.Error("a clerk may write to the inbox")
+	}
+	for _, sql := range []string{"reset role", "drop owned by clerk_" + id[28:], "drop role clerk_" + id[28:]} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Both doors: a key that lies in the inbox in words alone is not taken by a node, either.
+	unkeyed := submit(`'{"type":"order","steps":{"s":{"agent":"a"}}}'`)
+	direct := must[[]perdure.Submitted](t)(n.SubmitPlans(t.Context(), []*perdure.Plan{
+		plan(t, `{"type":"order","key":"k2","steps":{"s":{"agent":"a"}}}`), plan(t, `{"type":"order","key":"k3","steps":{"s":{"agent":"a"}}}`)}))
+	alias := submit(`'{"type":"order","key":"k2","steps":{"s":{"agent":"a"}}}'`)
+	clash := submit(`'{"type":"order","key":"k3","steps":{"s":{"agent":"b"}}}'`)
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range []string{id, unkeyed, alias} {
+		if v := rest(t, n, ref); v.Current != perdure.Done || ref == alias && v.ID != direct[0].ID {
+			t.Errorf("%s: %+v", ref, v)
+		}
+	}
+	if _, err := n.Job(t.Context(), clash, 10*time.Second); perdure.CodeOf(err) != perdure.CodeConflict {
+		t.Error(err)
+	}
+	if got := submit(one); got != id {
+		t.Errorf("after it was taken: %s, want %s", got, id)
+	}
+	if got := submit(`'{"type":"order","key":"k1","priority":5,"steps":{"s":{"agent":"a"}}}'`); got == "PD409" {
+		t.Error("other words are for the rules to judge")
+	}
+	consistent(t, n)
+}
+
+func asState(err error, into *interface{ SQLState() string }) bool {
+	for err != nil {
+		if s, ok := err.(interface{ SQLState() string }); ok {
+			*into = s
+			return true
+		}
+		u, ok := err.(interface{ Unwrap() error })
+		if !ok {
+			return false
+		}
+		err = u.Unwrap()
+	}
+	return false
+}
+
+// The inbox is bounded: what is too much is refused, and there is room again once a node has been there.
+func TestInboxIsBounded(t *testing.T) {
+	shops(t, func(t *testing.T, s shop) {
+		if s.name == "stdlib" {
+			t.Skip("as pgx")
+		}
+		var l ledger
+		n := node.New(s.store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
+		t.Cleanup(func() { n.Stop(context.Background()) })
+		fill := `insert into perdure.inbox (id, digest, body) select gen_random_uuid(), '', '{"type":"t","steps":{}}' from generate_series(1, 10000) returning 'x'`
+		if s.name == "sqlite" {
+			fill = `with recursive g(i) as (select 1 union all select i + 1 from g where i < 10000)
+				insert into perdure_inbox (id, body, posted_at) select randomblob(16), '{"type":"t","steps":{}}', 0 from g returning 'x'`
+		}
+		must[string](t)(s.query(fill))
+		tx := s.begin(t)
+		if _, err := tx.submit(orderPlan(t, "k", 1)); perdure.CodeOf(err) != perdure.CodeBacklogFull {
+			t.Fatal(err)
+		}
+		if err := tx.end(true); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+			tx := s.begin(t)
+			did, err := tx.submit(orderPlan(t, "k", 1))
+			if err := tx.end(true); err != nil {
+				t.Fatal(err)
+			}
+			if err == nil {
+				rest(t, n, did.ID.String())
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("the inbox is not emptied: ", err)
+			}
+		}
+	})
+}
+
+// F018, F071: any number of nodes look into one inbox; each submission is taken once.
+func TestManyNodesCollect(t *testing.T) {
+	url := pgtest.Start(t)
+	var l ledger
+	var nodes []*node.Node
+	for range 3 {
+		nodes = append(nodes, start(t, everystore.Postgres(t, url), node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}}))
+	}
+	pool := must[*pgxpool.Pool](t)(pgxpool.New(t.Context(), url))
+	defer pool.Close()
+	const posts = 300
+	var ids []perdure.JobID
+	for i := range posts / 3 {
+		if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			for k := range 3 {
+				key := ""
+				if k > 0 {
+					key = fmt.Sprintf("k%d-%d", i, k)
+				}
+				text := fmt.Sprintf(`{"type":"t","key":%q,"steps":{"s":{"agent":"a"}}}`, key)
+				if key == "" {
+					text = `{"type":"t","steps":{"s":{"agent":"a"}}}`
+				}
+				did, err := postgres.SubmitTx(t.Context(), tx, plan(t, text))
+				if err != nil {
+					return err
+				}
+				ids = append(ids, did.ID)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, id := range ids {
+		if v := rest(t, nodes[i%3], id.String()); v.ID != id || v.Current != perdure.Done {
+			t.Errorf("%+v", v)
+		}
+	}
+	if n := len(l.read()); n != posts {
+		t.Errorf("%d runs of %d jobs", n, posts)
+	}
+	consistent(t, nodes[0])
+}
+
+// shaken is a store with an inbox that loses the answers to some commits, done or not.
+type shaken struct {
+	*sqlite.Store
+	mu    sync.Mutex
+	calls int
+	lost  [2]int
+}
+
+func (s *shaken) count(which int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost[which]++
+}
+
+var errUndone = errors.New("taken back")
+
+func (s *shaken) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+	s.mu.Lock()
+	s.calls++
+	n := s.calls % 5
+	s.mu.Unlock()
+	switch n {
+	case 1:
+		if err := s.Store.Update(ctx, fn); err != nil {
+			return err
+		}
+		s.count(0)
+		return fmt.Errorf("done: %w", perdure.ErrUnknown)
+	case 3:
+		err := s.Store.Update(ctx, func(tx perdure.Tx) error {
+			if err := fn(tx); err != nil {
+				return err
+			}
+			return errUndone
+		})
+		if !errors.Is(err, errUndone) {
+			return err
+		}
+		s.count(1)
+		return fmt.Errorf("not done: %w", perdure.ErrUnknown)
+	}
+	return s.Store.Update(ctx, fn)
+}
+
+// F006, F063: the answers to commits are lost while submissions are taken; each is taken once.
+func TestCollectThroughLostCommits(t *testing.T) {
+	path := t.TempDir() + "/f.db"
+	store := &shaken{Store: everystore.SQLite(t, path).(*sqlite.Store)}
+	db := must[*sql.DB](t)(sql.Open("sqlite", "file:"+path+"?_txlock=immediate&_pragma=busy_timeout(10000)"))
+	defer db.Close()
+	var l ledger
+	n := start(t, store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
+	var ids []perdure.JobID
+	for i := range 60 {
+		tx := must[*sql.Tx](t)(db.BeginTx(t.Context(), nil))
+		did := must[perdure.Submitted](t)(sqlite.SubmitTx(t.Context(), tx, orderPlan(t, fmt.Sprint("k", i), i)))
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		n.Wake()
+		ids = append(ids, did.ID)
+	}
+	for i, id := range ids {
+		if v := rest(t, n, id.String()); v.ID != id || v.Key != fmt.Sprint("k", i) || v.Current != perdure.Done {
+			t.Errorf("%+v", v)
+		}
+	}
+	store.mu.Lock()
+	defer store.mu.Unlock()
+	if store.lost[0] == 0 || store.lost[1] == 0 {
+		t.Errorf("lost answers: %v", store.lost)
+	}
+	var taken int
+	if err := db.QueryRow("select count(*) from perdure_inbox where closed_at is not null and job = id").Scan(&taken); err != nil || taken != len(ids) {
+		t.Errorf("%d were taken, %v", taken, err)
+	}
+	consistent(t, n)
+}
+
+// A node that nobody tells looks into its file within a quarter of a second.
+func TestSubmitTxIsFoundWithoutWake(t *testing.T) {
+	path := t.TempDir() + "/f.db"
+	synctest.Test(t, func(t *testing.T) {
+		store := must[*sqlite.Store](t)(sqlite.Open(path))
+		defer store.Close()
+		n := node.New(store, node.Config{})
+		if err := n.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer n.Stop(context.Background())
+		db := must[*sql.DB](t)(sql.Open("sqlite", "file:"+path+"?_txlock=immediate&_pragma=busy_timeout(10000)"))
+		defer db.Close()
+		for i := range 30 {
+			time.Sleep(time.Duration(i) * 17 * time.Millisecond) // another moment each time
+			tx := must[*sql.Tx](t)(db.BeginTx(t.Context(), nil))
+			must[perdure.Submitted](t)(sqlite.SubmitTx(t.Context(), tx, orderPlan(t, fmt.Sprint("k", i), i)))
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(250 * time.Millisecond)
+			synctest.Wait()
+			var waiting int
+			if err := db.QueryRow("select count(*) from submissions where state = 'waiting'").Scan(&waiting); err != nil || waiting > 0 {
+				t.Fatalf("%d lie there after a quarter of a second, %v", waiting, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,133 @@
+package node
+
+import (
+	"context"
+	"os"
+	"sync"
+	"time"
+
+	"perdure"
+	"perdure/internal/election"
+)
+
+// roll is what the latest roll call has said of the time, so that who has asked for work is written down by
+// the store's clock, whatever this machine's says (F122).
+type roll struct {
+	mu     sync.Mutex
+	now    time.Time
+	at     time.Time
+	fence  int64
+	forgot time.Time // when it was last asked to forget the long gone
+}
+
+// forgetEvery is how often a node has those forgotten that have not been seen for a day.
+const forgetEvery = time.Hour
+
+// called notes a roll call, and says whether the fence was raised since the one before.
+func (r *roll) called(now perdure.Roll) (raised bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	raised = !r.at.IsZero() && now.Fence > r.fence
+	r.now, r.at, r.fence = now.Now, time.Now(), now.Fence
+	return raised
+}
+
+// time is the store's, as far as is known here.
+func (r *roll) time() (now time.Time, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.now.Add(time.Since(r.at)), !r.at.IsZero()
+}
+
+func (r *roll) forget() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.forgot.IsZero() && time.Since(r.forgot) < forgetEvery {
+		return false
+	}
+	r.forgot = time.Now()
+	return true
+}
+
+// candidacy is what this node runs for.
+func (n *Node) candidacy() election.Config {
+	cfg := election.Config{Store: n.store, Node: n.id, TTL: n.cfg.RoleTTL, Alone: n.alone(), Log: n.log,
+		Roles:    map[string]election.Service{perdure.RoleSupervisor: n.lead},
+		Presence: n.presence,
+		Attended: n.attended,
+		Changed:  n.meter.leads,
+	}
+	if store, ok := n.store.(shared); ok {
+		cfg.Hints = store.RoleHints()
+	}
+	return cfg
+}
+
+func (n *Node) attended(r perdure.Roll, took time.Duration) {
+	n.meter.attended(took)
+	n.meter.fence.Set(float64(r.Fence))
+	if n.roll.called(r) {
+		n.log.Error("the store has lost what it had: numbers of runs go on from the fence, and an alert says why", "fence", r.Fence)
+	}
+}
+
+// presence is what the list of nodes says of this one, and who has asked it for work.
+func (n *Node) presence() perdure.Presence {
+	host, _ := os.Hostname()
+	p := perdure.Presence{Node: perdure.Node{ID: n.id, Host: host, PID: os.Getpid(), Version: n.cfg.Version,
+		Listen: n.cfg.Listen, Since: n.since.UTC()}, Forget: n.roll.forget()}
+	for _, a := range n.cfg.Agents {
+		slots := a.Slots
+		if slots <= 0 {
+			slots = perdure.DefaultSlots
+		}
+		p.Node.Agents, p.Node.Slots = append(p.Node.Agents, a.Name), append(p.Node.Slots, slots)
+	}
+	if now, known := n.roll.time(); known {
+		p.Seen = n.scheduler.Seen(now)
+	}
+	return p
+}
+
+func (n *Node) deposed(m perdure.Mandate) {
+	n.log.Warn("what was asked for under a role was refused: another node leads", "role", m.Role, "epoch", m.Epoch)
+	n.elector.Deposed(m)
+}
+
+// ListNodes implements perdure.Operations.
+func (n *Node) ListNodes(ctx context.Context) ([]perdure.NodeView, error) {
+	nodes, err := n.store.Nodes(ctx)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	roles, err := n.store.Roles(ctx)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	now, err := n.store.Now(ctx)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	views := make([]perdure.NodeView, len(nodes))
+	for i, of := range nodes {
+		views[i] = nodeView(of, roles, now)
+	}
+	return views, nil
+}
+
+func nodeView(n perdure.Node, roles []perdure.Role, now time.Time) perdure.NodeView {
+	v := perdure.NodeView{ID: n.ID, Host: n.Host, PID: n.PID, Version: n.Version, Listen: n.Listen, Agents: n.Agents,
+		Slots: map[string]int{}, Leads: []perdure.Place{}, StandsBy: []perdure.Place{}, Since: n.Since, SeenAt: n.SeenAt}
+	for i := range min(len(n.Agents), len(n.Slots)) {
+		v.Slots[n.Agents[i]] = n.Slots[i]
+	}
+	for _, r := range roles {
+		if r.Leader == n.ID && r.Led(now) {
+			v.Leads = append(v.Leads, perdure.Place{Role: r.Name, Epoch: r.Epoch, Until: r.LeaderUntil})
+		}
+		if r.Standby == n.ID && r.StoodBy(now) {
+			v.StandsBy = append(v.StandsBy, perdure.Place{Role: r.Name, Epoch: r.Epoch, Until: r.StandbyUntil})
+		}
+	}
+	return v
+}

@@ -1,0 +1,151 @@
+package perduretest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+
+	"perdure"
+)
+
+// Fake is an agent with a service behind it as one should be: it knows a repeat by its key, undoes by the key of
+// what it did, and refuses what it has undone before. It counts what it does.
+type Fake struct {
+	w    *World
+	name string
+
+	mu       sync.Mutex
+	behave   map[string]func(*perdure.Run) (any, error) // by step
+	effects  map[string]*effect                         // by the key of the do
+	attempts map[attempt]int
+}
+
+type effect struct {
+	step   string
+	output json.RawMessage
+	did    int
+	undid  int
+	closed bool // undone, whether or not it was ever done
+}
+
+type attempt struct {
+	step string
+	way  perdure.Direction
+}
+
+var errUndone = errors.New("it was undone before it came")
+
+// Fake carries a fake agent of this name, which takes every action.
+func (w *World) Fake(name string) *Fake {
+	f := &Fake{w: w, name: name, behave: map[string]func(*perdure.Run) (any, error){}, effects: map[string]*effect{}, attempts: map[attempt]int{}}
+	a := perdure.NewAgent(name)
+	a.HandleAny(f.serve)
+	w.Carry(a)
+	return f
+}
+
+// On says how runs of a step go: its output, or its error. An error comes before any effect. It is called for each
+// run in either direction.
+func (f *Fake) On(step string, answer func(*perdure.Run) (any, error)) *Fake {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.behave[step] = answer
+	return f
+}
+
+// Fail lets the step's first n do runs fail with err.
+func (f *Fake) Fail(step string, n int, err error) *Fake {
+	return f.On(step, func(run *perdure.Run) (any, error) {
+		if run.Direction == perdure.Do && n > 0 {
+			n--
+			return nil, err
+		}
+		return nil, nil
+	})
+}
+
+func (f *Fake) serve(_ context.Context, run *perdure.Run) (json.RawMessage, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.attempts[attempt{run.Step, run.Direction}]++
+	var out any
+	if answer := f.behave[run.Step]; answer != nil {
+		var err error
+		if out, err = answer(run); err != nil {
+			return nil, err
+		}
+	}
+	key := run.Key
+	if run.Direction == perdure.Undo {
+		key = run.DoKey
+	}
+	e := f.effects[key]
+	if e == nil {
+		e = &effect{step: run.Step}
+		f.effects[key] = e
+	}
+	switch {
+	case run.Direction == perdure.Undo:
+		if e.did > e.undid {
+			e.undid++
+		}
+		e.closed = true
+		return nil, nil
+	case e.closed:
+		return nil, perdure.NoEffect(perdure.Rejected(errUndone, "undone"))
+	case e.did == 0:
+		raw, err := json.Marshal(out)
+		if err != nil {
+			return nil, err
+		}
+		e.did, e.output = 1, raw
+	}
+	return e.output, nil
+}
+
+// Attempts is how often a step was asked for in that direction.
+func (f *Fake) Attempts(step string, way perdure.Direction) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.attempts[attempt{step, way}]
+}
+
+// Net is how many effects of a step are there: done, and not undone.
+func (f *Fake) Net(step string) int {
+	did, undid := f.counts(step)
+	return did - undid
+}
+
+// Effects is how many effects of a step there ever were.
+func (f *Fake) Effects(step string) int {
+	did, _ := f.counts(step)
+	return did
+}
+
+func (f *Fake) counts(step string) (did, undid int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range f.effects {
+		if e.step == step {
+			did, undid = did+e.did, undid+e.undid
+		}
+	}
+	return did, undid
+}
+
+// Once fails the test unless the step has one effect, and had no other.
+func (f *Fake) Once(step string) {
+	f.w.Helper()
+	if did, undid := f.counts(step); did != 1 || undid != 0 {
+		f.w.Errorf("%s: %s was done %d times and undone %d times, want one effect", f.name, step, did, undid)
+	}
+}
+
+// Gone fails the test unless everything that the step did was undone.
+func (f *Fake) Gone(step string) {
+	f.w.Helper()
+	if did, undid := f.counts(step); did != undid {
+		f.w.Errorf("%s: %s was done %d times and undone %d times", f.name, step, did, undid)
+	}
+}

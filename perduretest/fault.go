@@ -1,0 +1,210 @@
+package perduretest
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"perdure"
+)
+
+// Fault is what befalls a run.
+type Fault string
+
+const (
+	// CrashBefore: the process that carries the agent dies before the handler is called.
+	CrashBefore Fault = "a crash before the effect"
+	// CrashAfter: it dies after the handler has returned, and before anything was reported.
+	CrashAfter Fault = "a crash after the effect"
+	// Late: the report arrives after the run's time is over.
+	Late Fault = "a late report"
+	// Twice: the report arrives twice.
+	Twice Fault = "a doubled report"
+)
+
+// injection is a fault that is to come.
+type injection struct {
+	step  string
+	way   perdure.Direction
+	nth   []int
+	fault Fault
+	seen  int // runs of that step and direction
+	met   bool
+}
+
+// Which says of which runs a fault is to befall.
+type Which func(*injection)
+
+// OfUndo: runs that undo; those that do, if nothing is said.
+func OfUndo(in *injection) { in.way = perdure.Undo }
+
+// OfRuns: these, counted from 1 in their direction; the first, if nothing is said.
+func OfRuns(nth ...int) Which { return func(in *injection) { in.nth = nth } }
+
+// Inject lets a fault befall a step's first do run, or which ones are said. One that is never met fails the test.
+func (w *World) Inject(step string, fault Fault, which ...Which) {
+	in := &injection{step: step, way: perdure.Do, nth: []int{1}, fault: fault}
+	for _, set := range which {
+		set(in)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.plans = append(w.plans, in)
+}
+
+type handle struct {
+	job  perdure.JobID
+	step string
+	run  int64
+}
+
+// faultOf is what befalls this run; nothing, as a rule.
+func (w *World) faultOf(run *perdure.Run) (fault Fault) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, in := range w.plans {
+		if in.step != run.Step || in.way != run.Direction {
+			continue
+		}
+		if in.seen++; slices.Contains(in.nth, in.seen) {
+			in.met, fault = true, in.fault
+		}
+	}
+	h := handle{run.Job, run.Step, run.Number}
+	switch fault {
+	case CrashBefore, CrashAfter:
+		w.muted[h] = true
+	case Late:
+		w.muted[h], w.holding[h] = true, fault
+	case Twice:
+		w.holding[h] = fault
+	}
+	return fault
+}
+
+// shaky is the agent, but for the faults that are to befall its runs.
+func (w *World) shaky(a *perdure.Agent) *perdure.Agent {
+	s := perdure.NewAgent(a.Name)
+	s.Slots = a.Slots
+	s.HandleAny(func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
+		fault := w.faultOf(run)
+		if fault == CrashBefore {
+			<-ctx.Done() // its time is over: nothing is said
+			return nil, ctx.Err()
+		}
+		out, err := a.Execute(ctx, run)
+		if fault == CrashAfter {
+			<-ctx.Done()
+		}
+		return out, err
+	})
+	return s
+}
+
+// Refusal is a report that was not accepted.
+type Refusal struct {
+	Step   string
+	Run    int64
+	Reason perdure.RefusalReason
+}
+
+// Refused are the reports that were not accepted so far.
+func (w *World) Refused() []Refusal {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.refused)
+}
+
+// exchange is the way between the agents and the node, on which the faults lie.
+type exchange struct {
+	perdure.Exchange
+	w *World
+}
+
+// Heartbeat keeps those back of which nothing is heard any more.
+func (e *exchange) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
+	e.w.mu.Lock()
+	beats = slices.DeleteFunc(slices.Clone(beats), func(b perdure.Beat) bool { return e.w.muted[handle{b.Job, b.Step, b.Run}] })
+	e.w.mu.Unlock()
+	if len(beats) == 0 {
+		return nil, nil
+	}
+	return e.Exchange.Heartbeat(ctx, holder, beats)
+}
+
+// Report lets reports through, keeps them back, or lets them through twice.
+func (e *exchange) Report(ctx context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error) {
+	results := make([]perdure.ReportResult, len(reports))
+	var now []perdure.Report
+	var places []int
+	for i, r := range reports {
+		if e.take(r) == Late {
+			results[i].Accepted = true // as far as the host will ever know
+			e.w.going.Go(func() { e.late(holder, r) })
+			continue
+		}
+		now, places = append(now, r), append(places, i)
+	}
+	if len(now) == 0 {
+		return results, nil
+	}
+	got, err := e.tell(ctx, holder, now)
+	if err != nil {
+		return nil, err
+	}
+	for i, at := range places {
+		results[at] = got[i]
+		if e.took(now[i]) == Twice {
+			if _, err := e.tell(ctx, holder, now[i:i+1]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return results, nil
+}
+
+func (e *exchange) take(r perdure.Report) Fault {
+	e.w.mu.Lock()
+	defer e.w.mu.Unlock()
+	return e.w.holding[handle{r.Job, r.Step, r.Run}]
+}
+
+func (e *exchange) took(r perdure.Report) Fault {
+	f := e.take(r)
+	e.w.mu.Lock()
+	defer e.w.mu.Unlock()
+	delete(e.w.holding, handle{r.Job, r.Step, r.Run})
+	return f
+}
+
+// late sends a report once its run is over.
+func (e *exchange) late(holder string, r perdure.Report) {
+	for {
+		v, err := e.w.node.Job(e.w.ctx, r.Job.String(), 0)
+		if err != nil {
+			e.w.Error(err)
+			return
+		}
+		if s := v.Steps.Get(r.Step); s.Run != r.Run || s.Phase != perdure.Running {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if _, err := e.tell(e.w.ctx, holder, []perdure.Report{r}); err != nil {
+		e.w.Error(err)
+	}
+}
+
+// tell sends reports, and takes down which were refused.
+func (e *exchange) tell(ctx context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error) {
+	got, err := e.Exchange.Report(ctx, holder, reports)
+	e.w.mu.Lock()
+	defer e.w.mu.Unlock()
+	for i, g := range got {
+		if !g.Accepted {
+			e.w.refused = append(e.w.refused, Refusal{reports[i].Step, reports[i].Run, g.Reason})
+		}
+	}
+	return got, err
+}

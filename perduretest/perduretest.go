@@ -1,0 +1,175 @@
+// Package perduretest runs jobs in a test: against the agents that you carry or against fakes, over the real
+// rules, in virtual time. A backoff of an hour and an ultimatum of a day take milliseconds.
+//
+//	func TestChargeSurvivesACrash(t *testing.T) {
+//		perduretest.Run(t, func(w *perduretest.World) {
+//			bank := w.Fake("payments")
+//			w.Inject("charge", perduretest.CrashAfter) // the process dies after the effect, before the report
+//			w.Submit(order()).Done()
+//			bank.Once("charge")
+//		})
+//	}
+//
+// All of a test runs in a bubble of testing/synctest: its clock jumps as soon as everything waits. What waits for the
+// world outside (a socket, a database, a file) keeps it from jumping, so handlers under test speak to fakes.
+package perduretest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"perdure"
+	"perdure/definition"
+	"perdure/internal/agenthost"
+	"perdure/node"
+	"perdure/store/memory"
+)
+
+// World is a node on a store that keeps nothing, and the agents of one test. Its methods fail the test where
+// something is not as it should be.
+type World struct {
+	testing.TB
+	// Patience is how long, in virtual time, a job may take to come to rest: a week if nothing is said.
+	Patience time.Duration
+
+	ctx   context.Context
+	node  *node.Node
+	hosts []*agenthost.Host
+	going sync.WaitGroup
+	begun time.Time
+
+	mu      sync.Mutex
+	carried map[string]bool // names of agents
+	plans   []*injection
+	muted   map[handle]bool // nothing is heard of these runs any more
+	holding map[handle]Fault
+	refused []Refusal
+}
+
+// Run runs a test in a world of its own.
+func Run(t *testing.T, test func(w *World)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &World{TB: t, Patience: 7 * 24 * time.Hour, ctx: context.Background(), begun: time.Now(),
+			carried: map[string]bool{}, muted: map[handle]bool{}, holding: map[handle]Fault{}}
+		w.node = node.New(memory.New(), node.Config{})
+		if err := w.node.Start(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		defer w.end()
+		test(w)
+	})
+}
+
+// end stops everything, checks the store, and tells of faults that were never met.
+func (w *World) end() {
+	ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
+	defer cancel()
+	for _, h := range w.hosts {
+		_ = h.Drain(ctx) // handlers that hang are the test's own
+	}
+	w.going.Wait()
+	if err := w.node.Check(ctx, func(f perdure.Finding) { w.Errorf("perduretest: %+v", f) }); err != nil {
+		w.Error(err)
+	}
+	if err := w.node.Stop(ctx); err != nil {
+		w.Error(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, in := range w.plans {
+		if !in.met {
+			w.Errorf("perduretest: %s was never met: no such run of step %s", in.fault, in.step)
+		}
+	}
+}
+
+// Node is the node of this world, for whatever the other methods do not do.
+func (w *World) Node() *node.Node { return w.node }
+
+// Elapsed is how much virtual time has passed since the test began.
+func (w *World) Elapsed() time.Duration { return time.Since(w.begun) }
+
+// Sleep lets virtual time pass.
+func (w *World) Sleep(d time.Duration) { time.Sleep(d) }
+
+// Carry carries agents, as a process of its own would.
+func (w *World) Carry(agents ...*perdure.Agent) {
+	shaky := make([]*perdure.Agent, len(agents))
+	w.mu.Lock()
+	for i, a := range agents {
+		shaky[i] = w.shaky(a)
+		w.carried[a.Name] = true
+	}
+	w.mu.Unlock()
+	h := agenthost.New(agenthost.Config{Exchange: &exchange{w.node, w}, Holder: fmt.Sprintf("perduretest-%d", len(w.hosts)), Agents: shaky})
+	w.hosts = append(w.hosts, h)
+	w.going.Go(func() {
+		if err := h.Run(w.ctx); err != nil {
+			w.Error(err)
+		}
+	})
+}
+
+func (w *World) carries(agent string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.carried[agent]
+}
+
+// Submit submits a job that was built in Go.
+func (w *World) Submit(job perdure.Definable) *Job {
+	w.Helper()
+	plan, err := definition.FromDefinition(job)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return w.submit(plan)
+}
+
+// SubmitText submits the one definition in a text, in YAML or JSON.
+func (w *World) SubmitText(text string) *Job {
+	w.Helper()
+	return w.parse("the definition", []byte(text), nil)
+}
+
+// SubmitFile submits the one definition in a file. input replaces fields of its input: name and JSON by turns.
+func (w *World) SubmitFile(path string, input ...string) *Job {
+	w.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return w.parse(path, text, input)
+}
+
+func (w *World) parse(name string, text []byte, input []string) *Job {
+	w.Helper()
+	opts := definition.Options{Input: map[string]rawJSON{}}
+	for i := 0; i+1 < len(input); i += 2 {
+		opts.Input[input[i]] = rawJSON(input[i+1])
+	}
+	plans, err := definition.Parse(text, definition.FormatOf(name), opts)
+	if err != nil {
+		w.Fatalf("%s", strings.TrimSpace(definition.FormatError(name, text, err)))
+	}
+	if len(plans) != 1 {
+		w.Fatalf("%s has %d definitions", name, len(plans))
+	}
+	return w.submit(plans[0])
+}
+
+func (w *World) submit(plan *perdure.Plan) *Job {
+	w.Helper()
+	view, _, err := w.node.SubmitPlan(w.ctx, plan)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return &Job{w: w, ID: view.ID}
+}

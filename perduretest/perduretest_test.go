@@ -1,0 +1,234 @@
+package perduretest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/perduretest"
+)
+
+var errBusy = errors.New("the bank is busy")
+
+func order() perdure.Definable {
+	return perdure.Define("order").OnFailure(perdure.UndoRung()).Chain().
+		Step("reserve", "stock").Undo().
+		Step("charge", "payments").Undo().Retry(perdure.Retry{Attempts: 3, Backoff: perdure.Duration(time.Minute), MaxBackoff: perdure.Duration(time.Hour)}).
+		Step("ship", "carrier")
+}
+
+// fakes are the three services.
+func fakes(w *perduretest.World) (stock, bank, carrier *perduretest.Fake) {
+	return w.Fake("stock"), w.Fake("payments"), w.Fake("carrier")
+}
+
+func TestDone(t *testing.T) {
+	perduretest.Run(t, func(w *perduretest.World) {
+		stock, bank, carrier := fakes(w)
+		job := w.Submit(order())
+		job.Done()
+		stock.Once("reserve")
+		bank.Once("charge")
+		carrier.Once("ship")
+		job.Undo().Undone()
+		stock.Gone("reserve")
+		bank.Gone("charge")
+		job.Redo().Done()
+		if n := bank.Effects("charge"); n != 2 || bank.Net("charge") != 1 {
+			t.Errorf("%d effects", n)
+		}
+	})
+}
+
+// F035, F036: a crash before or after the effect, on the way there and back: one effect, or none.
+func TestCrashes(t *testing.T) {
+	for _, fault := range []perduretest.Fault{perduretest.CrashBefore, perduretest.CrashAfter, perduretest.Late, perduretest.Twice} {
+		t.Run(string(fault), func(t *testing.T) {
+			perduretest.Run(t, func(w *perduretest.World) {
+				_, bank, _ := fakes(w)
+				w.Inject("charge", fault)
+				w.Inject("charge", fault, perduretest.OfUndo)
+				job := w.Submit(order())
+				job.Done()
+				bank.Once("charge")
+				runs := bank.Attempts("charge", perdure.Do)
+				if want := map[perduretest.Fault]int{perduretest.CrashBefore: 1, perduretest.Twice: 1}[fault]; runs != want && (want > 0 || runs != 2) {
+					t.Errorf("%d attempts", runs)
+				}
+				job.Undo().Undone()
+				bank.Gone("charge")
+				if refused := w.Refused(); (fault == perduretest.Late) != (len(refused) == 2) {
+					t.Errorf("refused: %+v", refused)
+				}
+			})
+		})
+	}
+}
+
+// Backoffs of minutes and an outage of hours pass in no time, and what cannot be done is undone.
+func TestTimePasses(t *testing.T) {
+	began := time.Now()
+	perduretest.Run(t, func(w *perduretest.World) {
+		stock, bank, carrier := fakes(w)
+		bank.Fail("charge", 99, errBusy)
+		w.Submit(order()).Undone()
+		stock.Gone("reserve")
+		if bank.Attempts("charge", perdure.Do) != 3 || bank.Effects("charge") != 0 || carrier.Attempts("ship", perdure.Do) != 0 {
+			t.Error("charge has three attempts, and nothing comes after it")
+		}
+		bank.Fail("charge", 1, perdure.RetryAfter(6*time.Hour, errBusy))
+		before := w.Elapsed()
+		w.Submit(order()).Done()
+		if took := w.Elapsed() - before; took < 6*time.Hour || took > 7*time.Hour {
+			t.Errorf("it took %v", took)
+		}
+	})
+	t.Logf("it took %v", time.Since(began))
+}
+
+// A run that hangs is over at its ultimatum.
+func TestUltimatum(t *testing.T) {
+	perduretest.Run(t, func(w *perduretest.World) {
+		a := perdure.NewAgent("a")
+		perdure.Handle(a, "hang", perdure.Op[any, any]{Do: func(ctx context.Context, _ any) (any, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}})
+		w.Carry(a)
+		job := w.SubmitText("type: t\nsteps:\n  hang: {agent: a, completeWithin: 2h, retry: {attempts: 2}}\n")
+		job.Until("hang", perdure.Running)
+		v := job.Parked("hang")
+		if s := v.Steps.Get("hang"); s.Failures != 2 || s.Current != perdure.Unsure || w.Elapsed() < 4*time.Hour {
+			t.Errorf("after %v: %s", w.Elapsed(), perduretest.Describe(v))
+		}
+		job.Act(perdure.Act{Verb: perdure.VerbSettle, Step: "hang", As: new(perdure.Done), Reason: "it was done"})
+		job.Done()
+	})
+}
+
+// I10: a job is not called undone while an effect is there that nobody takes back: where the agent has no undo, the step
+// is parked as it is, and a deploy that has one ends it. What has no undo in its definition needs none.
+func TestUndoIsMissing(t *testing.T) {
+	perduretest.Run(t, func(w *perduretest.World) {
+		charged, undo := 0, false
+		pay := func() *perdure.Agent {
+			a := perdure.NewAgent("payments")
+			op := perdure.Op[int, int]{Do: func(context.Context, int) (int, error) { charged++; return charged, nil }}
+			if undo {
+				op.Undo = func(context.Context, int, int) error { charged--; return nil }
+			}
+			perdure.Handle(a, "charge", op)
+			perdure.Handle(a, "note", perdure.Op[any, any]{Do: func(context.Context, any) (any, error) { return nil, nil }})
+			return a
+		}
+		a := perdure.NewAgent("payments")
+		a.HandleAny(func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) { return pay().Execute(ctx, run) })
+		w.Carry(a)
+		job := w.Submit(perdure.Define("order").Chain().Step("charge", "payments").With(5).Undo().Step("note", "payments"))
+		job.Done()
+		v := job.Undo().Parked("charge")
+		s := v.Steps.Get("charge")
+		if charged != 1 || s.Current != perdure.Done || s.LastError == nil || s.LastError.Code != "noUndo" || s.Failures != 1 ||
+			!strings.Contains(s.Why.Text, `no undo for "charge"`) || v.Steps.Get("note").Current != perdure.Undone {
+			t.Errorf("%d are charged: %s", charged, perduretest.Describe(v))
+		}
+		undo = true
+		if job.Resume().Undone(); charged != 0 {
+			t.Errorf("%d are charged", charged)
+		}
+	})
+}
+
+// A fault that is not met, a job that does not rest and an end that is another fail the test.
+func TestItFails(t *testing.T) {
+	for name, test := range map[string]func(w *perduretest.World){
+		"never met": func(w *perduretest.World) { w.Inject("nothing", perduretest.Late) },
+		"another end": func(w *perduretest.World) {
+			w.Fake("a")
+			w.SubmitText("type: t\nsteps: {s: {agent: a}}\n").Undone()
+		},
+		"no rest": func(w *perduretest.World) {
+			w.Patience = time.Minute
+			w.SubmitText("type: t\nsteps: {s: {agent: sleep, with: {for: 1h}}}\n").Rest()
+		},
+		"a definition": func(w *perduretest.World) { w.SubmitText("type: t\n") },
+	} {
+		failed := &failing{}
+		perduretest.Run(t, func(w *perduretest.World) {
+			failed.TB = w.TB
+			w.TB = failed
+			done := make(chan struct{})
+			go func() { defer close(done); test(w) }()
+			<-done
+		})
+		if !failed.failed {
+			t.Errorf("%s: the test did not fail", name)
+		}
+	}
+}
+
+// A job that waits for an agent which nobody carries fails the test at once, and says so. One that can still move, be it
+// by its own ultimatum, goes on.
+func TestAgentThatIsNotThere(t *testing.T) {
+	for name, c := range map[string]struct {
+		test func(w *perduretest.World)
+		says string
+	}{
+		"rest": {func(w *perduretest.World) { w.SubmitText("type: t\nsteps: {s: {agent: nobody}}\n").Done() }, `step s waits for agent nobody, which nobody carries here`},
+		"until": {func(w *perduretest.World) {
+			w.SubmitText("type: t\nsteps: {s: {agent: nobody}}\n").Until("s", perdure.Running)
+		}, `w.Fake("nobody")`},
+		"later": {func(w *perduretest.World) {
+			w.Fake("a")
+			w.SubmitText("type: t\nflow: chain\nsteps: {a: {agent: a}, b: {agent: nobody}, c: {agent: a}}\n").Done()
+		}, "step b waits for agent nobody"},
+		"ready": {func(w *perduretest.World) {
+			w.SubmitText("type: t\nsteps: {s: {agent: nobody}}\n").Until("s", perdure.Ready)
+		}, ""},
+		"its own ultimatum": {func(w *perduretest.World) {
+			w.SubmitText("type: t\ncompleteWithin: 1h\nsteps: {s: {agent: nobody}}\n").Parked("s")
+		}, ""},
+		"a neighbour that fails": {func(w *perduretest.World) {
+			w.Fake("a").Fail("a", 9, errBusy)
+			w.SubmitText("type: t\nonFailure: undo\nsteps: {a: {agent: a, retry: {attempts: 3, backoff: 1m}}, b: {agent: nobody}}\n").Undone()
+		}, ""},
+	} {
+		failed := &failing{}
+		perduretest.Run(t, func(w *perduretest.World) {
+			failed.TB = w.TB
+			w.TB = failed
+			done := make(chan struct{})
+			go func() { defer close(done); c.test(w) }()
+			<-done
+			if c.says != "" && w.Elapsed() > 10*time.Minute {
+				t.Errorf("%s: it took %v", name, w.Elapsed())
+			}
+		})
+		if failed.failed != (c.says != "") || !strings.Contains(failed.said, c.says) {
+			t.Errorf("%s: it says %q", name, failed.said)
+		}
+	}
+}
+
+// failing is a test that may fail.
+type failing struct {
+	testing.TB
+	failed bool
+	said   string
+}
+
+func (f *failing) Error(...any) { f.failed = true }
+func (f *failing) Errorf(format string, args ...any) {
+	f.failed, f.said = true, fmt.Sprintf(format, args...)
+}
+func (f *failing) Fatal(...any) { f.failed = true; runtime.Goexit() }
+func (f *failing) Fatalf(format string, args ...any) {
+	f.Errorf(format, args...)
+	runtime.Goexit()
+}

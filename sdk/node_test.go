@@ -1,0 +1,79 @@
+package sdk
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// node is Node 20 or later, as a command, once the package for TypeScript, its tests, its examples and the programs of
+// the documentation are type-checked and compiled.
+func node(t *testing.T) string {
+	t.Helper()
+	name := "node"
+	if _, err := os.Stat(ownNode); err == nil {
+		name = absolute(t, ownNode)
+	}
+	path := needed(t, "PERDURE_TEST_REQUIRE_NODE", name, func(path string) error {
+		if err := exec.Command(path, "-e", "process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)").Run(); err != nil {
+			return errors.New("it is older than 20")
+		}
+		if _, err := os.Stat(compiler); err != nil {
+			return errors.New("sdk/typescript/node_modules is missing: run `npm ci` there")
+		}
+		return nil
+	})
+	if err := compiled(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// ownNode is what scripts/setup gets where the machine's is too old.
+const ownNode = "../.cache/node/node_modules/node/bin/node"
+
+const compiler = "typescript/node_modules/typescript/bin/tsc"
+
+// compiled does it once, whichever of the tests comes first.
+func compiled(node string) error {
+	compile.Do(func() { compileError = compileAll(node) })
+	return compileError
+}
+
+var (
+	compile      sync.Once
+	compileError error
+)
+
+func compileAll(node string) error {
+	for _, dir := range []string{"typescript/dist", "typescript/build", "typescript/snippets"} {
+		if err := os.RemoveAll(dir); err != nil { // or what is gone from the sources would still run
+			return err
+		}
+	}
+	for _, doc := range documents {
+		programs, err := programsIn(doc, "ts")
+		if err != nil {
+			return err
+		}
+		for name, text := range programs {
+			path := filepath.Join("typescript/snippets", snippet(doc, name))
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				return err
+			}
+			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	for _, project := range []string{"tsconfig.build.json", "tsconfig.json"} {
+		if out, err := exec.Command(node, compiler, "-p", filepath.Join("typescript", project)).CombinedOutput(); err != nil {
+			return fmt.Errorf("tsc -p %s: %w\n%s", project, err, out)
+		}
+	}
+	return nil
+}

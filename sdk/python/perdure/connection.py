@@ -1,0 +1,212 @@
+"""One connection to a server, kept alive between calls."""
+
+from __future__ import annotations
+
+import dataclasses
+import http.client
+import json
+import select
+import socket
+import threading
+import time
+import urllib.parse
+from typing import Any, Mapping, Optional, Tuple
+
+from .errors import Error, Unavailable, refusal
+
+ANSWER_TIMEOUT = 30.0  # how long a server may take beyond what it was asked to wait
+CONNECT_TIMEOUT = 5.0
+MAX_IDLE = 60.0        # a connection that was idle for longer is not used again
+MAX_ANSWER = 1 << 30   # bytes
+MAX_RETRY_AFTER = 60.0
+
+
+def to_json(value: Any) -> bytes:
+    """Compact JSON in UTF-8. ValueError for what JSON has not: NaN, infinities, half surrogates, cycles."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+    return text.encode("utf-8")
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    raise TypeError(f"a {type(value).__name__} is no JSON")
+
+
+class Interrupted(Exception):
+    """The call was interrupted by us: whether the server did what was asked is not known."""
+
+
+class Connection:
+    """One call at a time. interrupt() may come from another thread."""
+
+    _http: Optional[http.client.HTTPConnection] = None
+
+    def __init__(self, base_url: str, headers: Mapping[str, str]) -> None:
+        url = urllib.parse.urlsplit(base_url)
+        if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment or url.username:
+            raise ValueError(f"{base_url!r} is not the URL of a server: http://HOST:PORT")
+        self._https = url.scheme == "https"
+        self._host, self._port, self._prefix = url.hostname, url.port, url.path.rstrip("/")
+        self._shown = f"{url.scheme}://{url.netloc}{self._prefix}"
+        self._headers = dict(headers)
+        self._used = 0.0
+        self._mu = threading.Lock()
+        self._sock: Optional[socket.socket] = None  # of an interruptible call under way
+        self._interrupted = False
+
+    def ask(self, method: str, path: str, *, query: str = "", body: Optional[bytes] = None,
+            media: str = "application/json", headers: Optional[Mapping[str, str]] = None,
+            timeout: float = ANSWER_TIMEOUT, safe: bool = False, until: Optional[threading.Event] = None) -> Tuple[int, Any]:
+        """Sends a request and reads its answer as JSON. Returns the status, and the value or None.
+
+        timeout: of the whole call. safe: it may be sent twice. until: once it is set, interrupt() ends the
+        call. Raises Error; Unavailable where there was no answer.
+        """
+        target = self._prefix + path + ("?" + query if query else "")
+        sent = {**self._headers, **(headers or {})}
+        if body is not None:
+            sent["Content-Type"] = media
+        deadline = time.monotonic() + timeout
+        while True:
+            kept = self._open(deadline)
+            try:
+                return self._once(method, target, body, sent, deadline, until)
+            except Interrupted:
+                raise
+            except (OSError, http.client.HTTPException) as e:
+                self.close()
+                if isinstance(e, (TimeoutError, socket.timeout)) or time.monotonic() >= deadline:
+                    raise Unavailable("unavailable", f"{self._shown} did not answer within {timeout:.3g} s") from e
+                if not (kept and safe):
+                    raise self._unreachable(e) from e
+                # The server had closed a kept connection: a fresh one tells.
+
+    def _open(self, deadline: float) -> bool:
+        """Makes sure that there is a connection; True if it was used before."""
+        if self._http is not None:
+            idle = time.monotonic() - self._used
+            if idle < MAX_IDLE and self._http.sock is not None and not _readable(self._http.sock):
+                return True
+            self.close()
+        kind = http.client.HTTPSConnection if self._https else http.client.HTTPConnection
+        conn = kind(self._host, self._port, timeout=max(0.001, min(CONNECT_TIMEOUT, deadline - time.monotonic())))
+        try:
+            conn.connect()
+        except OSError as e:
+            raise self._unreachable(e) from e
+        conn.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._http = conn
+        return False
+
+    def _once(self, method: str, target: str, body: Optional[bytes], headers: Mapping[str, str],
+              deadline: float, until: Optional[threading.Event]) -> Tuple[int, Any]:
+        conn = self._http
+        assert conn is not None
+        sock = conn.sock
+        with self._mu:
+            self._interrupted = False
+            self._sock = sock if until is not None else None
+        if until is not None and until.is_set():
+            raise Interrupted
+        try:
+            sock.settimeout(max(0.001, deadline - time.monotonic()))
+            conn.request(method, target, body, dict(headers))
+            response = conn.getresponse()
+            data = self._read(response, sock, deadline)
+        except Exception as e:
+            with self._mu:
+                interrupted, self._sock = self._interrupted, None
+            if interrupted:
+                self.close()
+                raise Interrupted from e
+            raise
+        with self._mu:
+            self._sock = None
+        self._used = time.monotonic()
+        if response.will_close:
+            self.close()
+        return response.status, self._answer(response, data, headers.get("Content-Type") == "application/yaml")
+
+    def _read(self, response: http.client.HTTPResponse, sock: socket.socket, deadline: float) -> bytes:
+        parts, size = [], 0
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            if sock.fileno() >= 0:  # closed already where the answer says that it is the last
+                sock.settimeout(left)
+            part = response.read1(1 << 16)
+            if not part:
+                break
+            parts.append(part)
+            size += len(part)
+            if size > MAX_ANSWER:
+                raise http.client.HTTPException(f"an answer of more than {MAX_ANSWER} bytes")
+        if response.length:
+            raise http.client.IncompleteRead(b"", response.length)
+        response.close()  # read1 does not, and the connection would not be used again
+        return b"".join(parts)
+
+    def _answer(self, response: http.client.HTTPResponse, data: bytes, text: bool) -> Any:
+        kind = response.getheader("Content-Type", "").split(";")[0].strip()
+        is_json = kind == "application/json" or kind.endswith("+json")
+        value = None
+        if is_json:
+            try:
+                value = json.loads(data)
+            except (ValueError, RecursionError):
+                is_json = False
+        if 200 <= response.status < 300:
+            if response.status == 204 or is_json:
+                return value
+            raise self._stranger(response)
+        if isinstance(value, dict) and value.get("code"):
+            raise refusal(value, response.status, _retry_after(response), text)
+        raise self._stranger(response)
+
+    def _stranger(self, response: http.client.HTTPResponse) -> Error:
+        """For answers that no Perdure server gives: something stands between, or listens in its place."""
+        to = response.getheader("Location")
+        hint = f"it points to {to}: use that" if to and response.status < 400 else "is this the server's URL?"
+        return Unavailable("unavailable", f"{self._shown} answered {response.status} {response.reason}, which is "
+                           "not Perdure's", hint, response.status, retry_after=_retry_after(response))
+
+    def _unreachable(self, e: Exception) -> Error:
+        return Unavailable("unavailable", f"{self._shown} cannot be reached: {e or type(e).__name__}",
+                           "is a server running there? perdure serve starts one")
+
+    def interrupt(self) -> None:
+        """Ends a call that has an `until`. That is set first, so that no call slips through between the two."""
+        with self._mu:
+            if self._sock is not None:
+                self._interrupted = True
+                try:
+                    self._sock.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
+
+    def close(self) -> None:
+        if self._http is not None:
+            self._http.close()
+            self._http = None
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _readable(sock: socket.socket) -> bool:
+    """Whether there is something to read where nothing was asked: the other side has closed."""
+    try:
+        if hasattr(select, "poll"):
+            poll = select.poll()
+            poll.register(sock, select.POLLIN)
+            return bool(poll.poll(0))
+        return bool(select.select([sock], [], [], 0)[0])
+    except (OSError, ValueError):
+        return True
+
+
+def _retry_after(response: http.client.HTTPResponse) -> float:
+    text = (response.getheader("Retry-After") or "").strip()
+    return min(float(text), MAX_RETRY_AFTER) if text.isascii() and text.isdigit() else 0.0

@@ -1,0 +1,524 @@
+"""The part of a process that carries agents: it claims runs, executes each within the time that it has, and
+reports how it ended.
+
+One rule is above all others: once the time of a run has passed, the host says nothing about it any more. Time is
+counted from before the question was asked, so that the host errs early only.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+import urllib.parse
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Generator, List, Optional, Sequence, Tuple, cast
+
+from . import clock
+from .agent import Agent, Run, report_of, run_of
+from .clock import Backoff, Instant
+from .connection import Connection, Interrupted, to_json
+from .errors import Cancelled, Error, Failed, Invalid, NotDrained
+from .live import Handle, Hosted, Live, Remembered, Term, term_of
+
+log = logging.getLogger("perdure")
+
+MAX_BATCH = 1000            # reports or heartbeats in a call
+BATCH_BYTES = 4 << 20       # of reports in one call; one report alone may be larger
+SENDERS = 2                 # a slow call with reports does not hold up what became ready after it
+CLAIM_MARGIN = 15.0         # how much longer than its wait a claim may take
+REPORT_TIMEOUT = 10.0
+RETRIEVE_TIMEOUT = 2.0      # for asking, in a drain, what a lost claim has brought
+FRUITLESS = 1.0             # a claim that started nothing and took less is not repeated at once
+
+NOT_OURS = ("late", "stale", "unknown", "forbidden", "invalid", "conflict")
+
+
+class Host:
+    """Carries agents until drain() is called. Its loops and handlers run on daemon threads."""
+
+    def __init__(self, connect: Callable[[], Connection], agents: Sequence[Agent], *, holder: str,
+                 heartbeat: Optional[float] = 10.0, claim_wait: float = 20.0,
+                 now: Callable[[], Instant] = clock.now) -> None:
+        if not agents:
+            raise ValueError("there is no agent to carry")
+        if len({a.name for a in agents}) < len(agents):
+            raise ValueError("two agents have the same name")
+        for agent in agents:
+            if not agent.actions:
+                raise ValueError(f'agent {agent.name} has no handlers: @agent.do("NAME") makes one of a function')
+        if heartbeat is not None and heartbeat < 0.1:
+            raise ValueError("a heartbeat is at least 0.1 s; None: no heartbeats")
+        self._connect, self._holder, self._heartbeat = connect, holder, heartbeat
+        self._claim_wait, self._now = min(claim_wait, 60.0), now
+        self._hosted = [Hosted(a, connect()) for a in agents]
+        self._changed = threading.Condition()  # guards all below, and tells of every change
+        self._live: Dict[Handle, Live] = {}
+        self._recent = Remembered()
+        self._outbox: List[Live] = []
+        self._claimers = 0
+        self._notes: List[Tuple[int, str, Tuple[object, ...]]] = []
+        self._draining, self._ended = threading.Event(), threading.Event()
+        self._look = threading.Event()  # a lock may end sooner than the watcher thinks
+
+    def start(self) -> None:
+        self._claimers = len(self._hosted)
+        for hosted in self._hosted:
+            self._thread(f"claims of {hosted.agent.name}", self._claim_loop, hosted)
+        for _ in range(SENDERS):
+            self._thread("reports", self._send_loop)
+        self._thread("locks", self._watch_loop)
+        if self._heartbeat is not None:
+            self._thread("heartbeats", self._beat_loop, self._heartbeat)
+
+    @contextmanager
+    def _locked(self) -> Generator[None, None, None]:
+        """Holds the lock, and writes what was noted under it afterwards: a log that blocks must not hold it (F127)."""
+        notes: List[Tuple[int, str, Tuple[object, ...]]] = []
+        try:
+            with self._changed:
+                yield
+                notes, self._notes = self._notes, notes
+        finally:
+            for level, message, arguments in notes:
+                log.log(level, message, *arguments)
+
+    def _note(self, level: int, message: str, *arguments: object) -> None:
+        """Notes a line for the log. Called under the lock."""
+        self._notes.append((level, message, arguments))
+
+    def _thread(self, name: str, target: Callable[..., None], *args: Any) -> None:
+        threading.Thread(target=target, args=args, name=f"perdure: {name}", daemon=True).start()
+
+    # Claims.
+
+    def _claim_loop(self, hosted: Hosted) -> None:
+        idle = Backoff(0.02, FRUITLESS)
+        try:
+            while True:
+                with self._locked():
+                    self._changed.wait_for(lambda: hosted.free() > 0 or self._draining.is_set())
+                    most = hosted.free()
+                if self._draining.is_set():
+                    return
+                began, request = time.monotonic(), secrets.token_hex(16)
+                got = self._claim(hosted, most, request)
+                if got is None:
+                    self._retrieve(hosted, request)
+                    return
+                if self._arrived(hosted, *got) or time.monotonic() - began >= FRUITLESS:
+                    idle.reset()
+                elif not idle.pause(self._draining):  # one that brings what is known again: never a busy loop
+                    return
+        finally:
+            hosted.claims.close()
+            with self._locked():
+                self._claimers -= 1
+                self._changed.notify_all()
+
+    def _claim(self, hosted: Hosted, most: int, request: str) -> Optional[Tuple[List[Any], Instant, Instant]]:
+        """Asks until there is an answer: under one requestId, so that the runs of an answer that was lost come
+        again (F019). None if the host stops claiming before that."""
+        retry, failed = Backoff(0.1, 5.0), ""
+        while not self._draining.is_set():
+            sent = self._now()
+            try:
+                runs = self._ask_for_runs(hosted, most, self._claim_wait, request, self._draining)
+                if failed:
+                    log.info("claims of %s are answered again", hosted.agent.name)
+                return runs, sent, self._now()
+            except Interrupted:
+                return None
+            except Error as e:
+                if failed != str(e):
+                    log.warning("claim of %s failed, and is repeated: %s", hosted.agent.name, e)
+                failed = str(e)
+                if not retry.pause(self._draining, e.retry_after):
+                    return None
+        return None
+
+    def _ask_for_runs(self, hosted: Hosted, most: int, wait: float, request: str,
+                      until: Optional[threading.Event] = None) -> List[Any]:
+        body = {"holder": self._holder, "max": most, "wait": clock.duration(wait), "requestId": request}
+        if self._heartbeat is not None:
+            body["heartbeat"] = clock.duration(self._heartbeat)
+        path = f"/v1/agents/{urllib.parse.quote(hosted.agent.name, safe='')}/claim"
+        margin = CLAIM_MARGIN if wait else RETRIEVE_TIMEOUT
+        _, answer = hosted.claims.ask("POST", path, body=to_json(body), timeout=wait + margin, safe=True, until=until)
+        return _list(answer, "runs")
+
+    def _retrieve(self, hosted: Hosted, request: str) -> None:
+        """Asks what a claim whose answer is not known has brought, so that it can be given back at once instead of
+        expiring. If it has brought nothing this may claim one run anew, which is given back the same way."""
+        sent = self._now()
+        try:
+            runs = self._ask_for_runs(hosted, 1, 0.0, request)
+        except Error as e:
+            log.debug("claim of %s at the begin of the drain: answer not known: %s", hosted.agent.name, e)
+            return
+        self._arrived(hosted, runs, sent, self._now())
+
+    def _arrived(self, hosted: Hosted, raws: List[Any], sent: Instant, ended: Instant) -> int:
+        """Admits what a claim has brought, and says how many runs it started.
+
+        When the answer was given is known only between bounds: not before the claim was sent, nor before it had
+        waited for as long as the answer says. Time counts from there. Where that leaves open much of the time that
+        a run has, because the answer was slow, a heartbeat tells how the run stands (F022)."""
+        arrived: List[Tuple[Run, Term]] = []
+        unclear: List[int] = []
+        took = ended.mono - sent.mono
+        for raw in raws:
+            try:
+                run = run_of(hosted.agent.name, raw)
+                waited = min(clock.millis(raw.get("waitedMs", 0)), took)
+                term = term_of(run, sent.add(waited), raw)
+            except (KeyError, TypeError, ValueError, AttributeError) as e:
+                log.error("a run of %s cannot be read, and will expire: %s: %s", hosted.agent.name, type(e).__name__, e)
+                continue
+            if took - waited > clock.millis(raw["remainingMs"]) / 10:
+                unclear.append(len(arrived))
+            arrived.append((run, term))
+        if unclear:
+            self._confirm(hosted, arrived, unclear)
+        return sum(self._admit(hosted, run, term) for run, term in arrived if not term.over)
+
+    def _confirm(self, hosted: Hosted, arrived: List[Tuple[Run, Term]], unclear: List[int]) -> None:
+        """Asks by heartbeat how runs that have just arrived stand. Without an answer they keep their terms."""
+        at = {(arrived[i][0].job, arrived[i][0].step, arrived[i][0].number): i for i in unclear}
+        sent = self._now()
+        try:
+            answers = self._beat_call(hosted.claims, list(at), {}, CLAIM_MARGIN)
+        except Error as e:
+            log.debug("heartbeat before the start failed: %s", e)
+            return
+        for handle, answer in answers:
+            if handle in at:
+                run, term = arrived[at[handle]]
+                if answer.get("stop") and answer.get("reason") in NOT_OURS:
+                    term.over = True
+                    log.warning("run discarded, it is not ours any more: %s", _about(run))
+                else:
+                    try:
+                        new = term_of(run, sent, answer)
+                    except (KeyError, TypeError, ValueError):
+                        continue
+                    term.lock, term.ultimatum, term.unwanted = new.lock, new.ultimatum, bool(answer.get("stop"))
+
+    def _admit(self, hosted: Hosted, run: Run, term: Term) -> bool:
+        """Starts a run, unless it is known (F021), or its time is used up (F022), or nothing will come of it here: the
+        job has turned, the host drains, no slot is free. Then it is given back."""
+        with self._locked():
+            live = Live(run, hosted, term.lock, term.ultimatum)
+            if live.handle in self._live or live.handle in self._recent:
+                self._note(logging.WARNING, "run arrived again, not started again: %s", _about(run))
+                return False
+            if term.lock.reached(self._now()):
+                self._recent.add(live.handle)
+                self._note(logging.WARNING, "run discarded, its time was used up: %s", _about(run))
+                return False
+            self._live[live.handle] = live
+            hosted.held += 1
+            self._look.set()
+            if term.unwanted or self._draining.is_set() or hosted.busy >= hosted.agent.slots:
+                self._give_back(live)
+                return False
+            hosted.busy += 1
+            live.running = True
+            run._until, run._send = lambda: live.ultimatum, lambda data: self._keep_progress(live, data)
+        self._thread(f"{run.agent} {run.step} {run.number}", self._execute, live)
+        return True
+
+    # Runs.
+
+    def _execute(self, live: Live) -> None:
+        output: Any = None
+        error: Optional[BaseException] = None
+        if not self._begin(live):
+            return
+        try:
+            output = live.hosted.agent.execute(live.run)
+        except BaseException as e:  # SystemExit too: others must not feel it (F126)
+            error = e
+            if not isinstance(e, (Failed, Cancelled)):
+                log.exception("handler failed: %s", _about(live.run))
+        try:
+            report = to_json(report_of(live.run, output, error))
+        except BaseException as e:  # an exception whose text raises, say
+            report = to_json(report_of(live.run, None, Failed(f"{type(e).__name__} while reporting", code="panic")))
+        with self._locked():
+            live.running = False
+            if live.lost:
+                self._forget(live)
+                return
+            self._vacate(live.hosted)
+            self._post(live, report)
+
+    def _begin(self, live: Live) -> bool:
+        """Looks once more, now that the thread has the processor, whether the run may start (F023)."""
+        with self._locked():
+            if live.lost or live.lock.reached(self._now()):
+                live.running = False
+                if not live.lost:
+                    self._vacate(live.hosted)
+                    self._lose(live, "timeUp")
+                else:
+                    self._forget(live)
+                return False
+            if self._draining.is_set():
+                live.running = False
+                self._vacate(live.hosted)
+                self._give_back(live)
+                return False
+            return True
+
+    def _give_back(self, live: Live) -> None:
+        self._note(logging.INFO, "run given back unstarted: %s", _about(live.run))
+        run = live.run
+        self._post(live, to_json({"job": run.job, "step": run.step, "run": run.number, "outcome": "returned"}))
+
+    def _post(self, live: Live, report: bytes) -> None:
+        live.report = report
+        self._outbox.append(live)
+        self._changed.notify_all()
+
+    def _vacate(self, hosted: Hosted) -> None:
+        hosted.busy -= 1
+        self._changed.notify_all()
+
+    def _lose(self, live: Live, reason: str) -> None:
+        """Ends a run that is not ours any more. Its slot is free from here on, even if its handler goes on (F050)."""
+        live.lost, live.report = True, None
+        self._note(logging.WARNING, "run given up (%s): %s", reason, _about(live.run))
+        if not live.running:
+            self._forget(live)
+            return
+        self._vacate(live.hosted)
+        live.run.cancel(reason)
+
+    def _forget(self, live: Live) -> None:
+        self._live.pop(live.handle, None)
+        self._recent.add(live.handle)
+        live.hosted.held -= 1
+        self._changed.notify_all()
+
+    def _watch_loop(self) -> None:
+        """Ends runs whose lock has passed, on either clock."""
+        pause = 1.0
+        while not self._ended.is_set():
+            self._look.wait(pause)  # the wall clock is looked at once in a second (F039)
+            self._look.clear()
+            with self._locked():
+                now, pause = self._now(), 1.0
+                for live in [x for x in self._live.values() if not x.lost]:
+                    if live.lock.reached(now):
+                        self._lose(live, "timeUp")
+                    else:
+                        pause = min(pause, live.lock.left(now) + 0.001)
+
+    # Heartbeats.
+
+    def _beat_loop(self, heartbeat: float) -> None:
+        """Beats for all live runs every third of what was promised: one beat may be lost, and the next still comes
+        in time. It goes on through the drain, until the end."""
+        connection = self._connect()
+        while not self._ended.wait(heartbeat / 3):
+            with self._locked():
+                handles = [h for h, live in self._live.items() if not live.lost]
+            for i in range(0, len(handles), MAX_BATCH):
+                self._beat(connection, handles[i:i + MAX_BATCH], heartbeat * 2 / 3)
+        connection.close()
+
+    def _beat(self, connection: Connection, handles: List[Handle], timeout: float) -> None:
+        with self._locked():
+            lives = [self._live[h] for h in handles if h in self._live]
+            progress = {live.handle: live.progress for live in lives if live.progress is not None}
+        sent = self._now()
+        try:
+            answers = self._beat_call(connection, [live.handle for live in lives], progress, timeout)
+        except Error as e:
+            if not self._ended.is_set():
+                log.warning("heartbeat failed: %s", e)
+            return
+        with self._locked():
+            for live in lives:
+                if live.progress is progress.get(live.handle):
+                    live.progress = None
+            for handle, answer in answers:
+                live_now = self._live.get(handle)
+                if live_now is not None and not live_now.lost:
+                    self._heed(live_now, answer, sent)
+        self._look.set()
+
+    def _beat_call(self, connection: Connection, handles: List[Handle], progress: Dict[Handle, bytes],
+                   timeout: float) -> List[Tuple[Handle, Dict[str, Any]]]:
+        beats = []
+        for handle in handles:
+            beat = to_json(dict(zip(("job", "step", "run"), handle)))
+            beats.append(beat[:-1] + b',"progress":' + progress[handle] + b"}" if handle in progress else beat)
+        _, answer = connection.ask("POST", "/v1/heartbeats", body=self._set("runs", beats), timeout=timeout, safe=True)
+        answers = [cast("Dict[str, Any]", a) for a in _list(answer, "runs") if isinstance(a, dict)]
+        return [((a.get("job", ""), a.get("step", ""), a.get("run", 0)), a) for a in answers]
+
+    def _set(self, name: str, items: List[bytes]) -> bytes:
+        return b'{"holder":%s,"%s":[%s]}' % (to_json(self._holder), name.encode(), b",".join(items))
+
+    def _heed(self, live: Live, answer: Dict[str, Any], sent: Instant) -> None:
+        """Does what the answer to a heartbeat says. A run that is lost is never revived (F042), and no beat reaches
+        past the ultimatum (F043)."""
+        stop, reason = bool(answer.get("stop")), answer.get("reason")
+        if stop and reason in NOT_OURS:
+            if live.report is None:  # else the answer to its report is what counts
+                self._lose(live, "notOurs")
+            return
+        try:
+            term = term_of(live.run, sent, answer)
+        except (KeyError, TypeError, ValueError):
+            return
+        if answer.get("lockedUntil"):
+            live.ultimatum = clock.later(live.ultimatum, term.ultimatum)  # both err early: the later one is nearer
+        live.lock = clock.earlier(clock.later(live.lock, term.lock), live.ultimatum)
+        if stop and live.report is None and not live.run.cancelled.is_set():
+            # Still ours: what the handler says about it is reported, so that the step can turn at once.
+            self._note(logging.INFO, "run told to stop (%s): %s", reason, _about(live.run))
+            live.run.cancel("stopped")
+
+    def _keep_progress(self, live: Live, data: bytes) -> None:
+        with self._locked():
+            live.progress = data
+
+    # Reports.
+
+    def _send_loop(self) -> None:
+        connection = self._connect()
+        while True:
+            batch = self._take()
+            if not batch:
+                break
+            self._deliver(connection, batch)
+        connection.close()
+
+    def _take(self) -> List[Live]:
+        """Waits for reports; empty at the host's end."""
+        with self._locked():
+            while True:
+                self._changed.wait_for(lambda: self._outbox or self._ended.is_set())
+                if self._ended.is_set():
+                    return []
+                batch: List[Live] = []
+                size = 0
+                while self._outbox and len(batch) < MAX_BATCH:
+                    report = self._outbox[0].report
+                    if report is not None:
+                        size += len(report)
+                        if batch and size > BATCH_BYTES:
+                            break
+                        batch.append(self._outbox[0])
+                    self._outbox.pop(0)
+                if batch:
+                    return batch
+
+    def _deliver(self, connection: Connection, batch: List[Live]) -> None:
+        """Repeats a call until it is answered, or until none of its runs is ours any more (F055). The same report
+        twice does no harm."""
+        retry, failed = Backoff(0.05, 2.0), False
+        while not self._ended.is_set():
+            batch, reports = self._ours(batch)
+            if not batch:
+                return
+            try:
+                _, answer = connection.ask("POST", "/v1/reports", body=self._set("reports", reports),
+                                           timeout=REPORT_TIMEOUT, safe=True)
+                self._answered(batch, _list(answer, "results", len(batch)))
+                return
+            except Invalid as e:
+                # One of them spoils the call: alone, only that one is lost.
+                if len(batch) > 1:
+                    for live in batch:
+                        self._deliver(connection, [live])
+                else:
+                    self._answered(batch, [{"accepted": False, "reason": "invalid", "message": str(e)}])
+                return
+            except Error as e:
+                if not failed:
+                    log.warning("%d reports failed, and are repeated: %s", len(batch), e)
+                failed = True
+                if not retry.pause(self._ended, e.retry_after):
+                    return
+
+    def _ours(self, batch: List[Live]) -> Tuple[List[Live], List[bytes]]:
+        """Drops the runs whose time has passed (F038), and returns the others with their reports."""
+        with self._locked():
+            now = self._now()
+            for live in batch:
+                if not live.lost and live.lock.reached(now):
+                    self._lose(live, "timeUp")
+            kept = [live for live in batch if live.report is not None]
+            return kept, [live.report for live in kept if live.report is not None]
+
+    def _answered(self, batch: List[Live], results: List[Any]) -> None:
+        with self._locked():
+            for live, result in zip(batch, results):
+                if live.lost:
+                    continue  # its time passed while the call was under way
+                accepted = isinstance(result, dict) and result.get("accepted") is True
+                if not accepted:
+                    self._note(logging.WARNING, "report refused: %s: %s", result, _about(live.run))
+                    if isinstance(result, dict) and result.get("reason") == "invalid" and not live.mended:
+                        # What the server cannot keep must not leave the run to expire (F047, F067).
+                        live.mended = True
+                        error = Failed(f"the output was refused: {result.get('message')}", code="outputInvalid")
+                        self._post(live, to_json(report_of(live.run, None, error)))
+                        continue
+                self._forget(live)
+
+    # The way out.
+
+    def drain(self, grace: float) -> None:
+        """Ends the host in an orderly way: claims no more; gives back what has not started; lets handlers finish until
+        the grace is over, less a quarter of it but at most 3 s; then cancels them, and reports what they leave as
+        returned, effect unknown, which counts no failure. Heartbeats are last to stop. Raises NotDrained."""
+        end = time.monotonic() + grace
+        tail = min(grace / 4, 3.0)
+        with self._locked():
+            self._draining.set()
+            self._changed.notify_all()
+        for hosted in self._hosted:
+            hosted.claims.interrupt()
+        with self._locked():
+            if not self._until(end - tail, self._idle):
+                for live in self._live.values():
+                    if live.running and not live.lost:
+                        self._note(logging.INFO, "run cut short by the drain: %s", _about(live.run))
+                        live.run.cancel("draining")
+                self._until(end - tail / 3, self._idle)
+            self._until(end, lambda: not self._unreported())
+            running, unreported = self._running(), self._unreported()
+            self._ended.set()
+            self._changed.notify_all()
+        self._look.set()
+        if running or unreported:
+            raise NotDrained(f"{running} handlers did not return, {unreported} reports were not answered")
+
+    def _until(self, end: float, condition: Callable[[], bool]) -> bool:
+        return self._changed.wait_for(condition, timeout=max(0.0, end - time.monotonic()))
+
+    def _idle(self) -> bool:
+        return self._claimers == 0 and self._running() == 0
+
+    def _running(self) -> int:
+        return sum(hosted.busy for hosted in self._hosted)
+
+    def _unreported(self) -> int:
+        return sum(live.report is not None for live in self._live.values())
+
+
+def _list(answer: Any, name: str, count: Optional[int] = None) -> List[Any]:
+    items = answer.get(name) if isinstance(answer, dict) else None
+    if not isinstance(items, list) or count is not None and len(items) != count:
+        raise Error("unavailable", f"the answer has no {name} that fit the question")
+    return items
+
+
+def _about(run: Run) -> str:
+    return f"agent {run.agent}, job {run.job}, step {run.step}, run {run.number}, {run.direction}"

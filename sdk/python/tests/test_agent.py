@@ -1,0 +1,155 @@
+"""Agents, runs, and the reports that a handler's answer makes."""
+
+import dataclasses
+import json
+import unittest
+
+from perdure import Agent, Cancelled, Failed, NoEffect, Rejected, RetryAfter, Run
+from perdure.agent import report_of, run_of
+
+RUN = Run(job="job_1", step="s", number=3, key="k")
+
+
+@dataclasses.dataclass
+class Receipt:
+    id: str
+
+
+class TestAgent(unittest.TestCase):
+    def test_directions(self):
+        agent = Agent("a")
+        seen = []
+
+        @agent.do("x")
+        def do(input, run):
+            return {"doubled": input * 2}
+
+        @agent.undo("x")
+        def undo(input, output, run):
+            seen.append((input, output, run.do_key))
+
+        self.assertEqual(agent.execute(Run(input=2, action="x")), {"doubled": 4})
+        self.assertIsNone(agent.execute(Run(input=2, action="x", direction="undo", output=None, do_key="k")))
+        self.assertEqual(seen, [(2, None, "k")])
+        self.assertEqual(do(3, RUN), {"doubled": 6}, "a decorated function is still a function")
+
+    def test_what_is_not_there(self):
+        agent = Agent("a")
+        agent.do("only")(lambda input, run: 1)
+        agent.undo("back")(lambda input, output, run: None)
+        with self.assertRaises(Rejected) as caught:
+            agent.execute(Run(action="only", direction="undo"))
+        self.assertEqual((caught.exception.code, caught.exception.no_effect), ("noUndo", True))
+        self.assertIn('no undo for "only"', str(caught.exception))
+        for run in (Run(action="other"), Run(action="other", direction="undo"), Run(action="back")):
+            with self.assertRaises(Rejected) as caught:
+                agent.execute(run)
+            self.assertEqual((caught.exception.code, caught.exception.no_effect), ("noAction", True))
+            self.assertTrue(str(caught.exception).endswith("; it has only"), str(caught.exception))
+        many = Agent("many")
+        for i in range(12):
+            many.do(f"a{i:02}")(lambda input, run: 1)
+        with self.assertRaisesRegex(Rejected, "it has a00, .*, a09, 2 more$"):
+            many.execute(Run(action="other"))
+
+    def test_wiring(self):
+        agent = Agent("a")
+        agent.do("x")(print)
+        for wrong in (lambda: agent.do("x")(print), lambda: Agent(""), lambda: Agent("a" * 129), lambda: Agent("a", slots=0)):
+            self.assertRaises(ValueError, wrong)
+        # Names that no definition can have: nobody would ever ask for them.
+        for name in ("a b", "-a", "a/b", "ä", "a\n"):
+            self.assertRaisesRegex(ValueError, "is no name", Agent, name)
+
+    def test_handlers_that_are_none(self):
+        agent = Agent("a")
+
+        async def later(input, run):
+            return 1
+
+        with self.assertRaisesRegex(TypeError, r'the name of the action is missing: @agent.do\("do"\)'):
+            @agent.do
+            def do(input, run):
+                return 1
+        for wrong in (lambda: agent.undo(""), lambda: agent.do("x")(3), lambda: agent.do("x")(later)):
+            self.assertRaises(TypeError, wrong)
+        self.assertFalse(agent.actions)
+
+
+class TestRun(unittest.TestCase):
+    def test_of_a_claim(self):
+        run = run_of("a", {"job": "j", "step": "s", "action": "x", "run": 2, "direction": "undo", "input": 1, "output": None,
+                           "key": "k", "doKey": "d", "completeBy": "2026-11-21T04:49:20.118583999Z", "remainingMs": 1})
+        self.assertEqual((run.number, run.direction, run.do_key, run.complete_by.microsecond), (2, "undo", "d", 118583))
+        self.assertEqual(run.headers()["Perdure-Do-Key"], "d")
+        for field in ("input", "key", "completeBy"):
+            raw = {"job": "j", "step": "s", "action": "x", "run": 2, "direction": "do", "input": 1, "key": "k",
+                   "completeBy": "2026-11-21T04:49:20Z"}
+            del raw[field]
+            self.assertRaises(KeyError, run_of, "a", raw)
+
+    def test_cancel(self):
+        run = Run()
+        self.assertGreater(run.remaining(), 0)
+        run.check()
+        run.cancel("stopped")
+        run.cancel("timeUp")  # the first reason stands
+        self.assertEqual((run.remaining(), run.reason), (0, "stopped"))
+        for call in (run.check, lambda: run.sleep(60)):
+            self.assertRaises(Cancelled, call)
+        self.assertFalse(issubclass(Cancelled, Exception), "`except Exception` must not swallow it")
+
+    def test_progress(self):
+        sent = []
+        run = Run(_send=sent.append)
+        run.progress({"done": 1})
+        self.assertEqual(sent, [b'{"done":1}'])
+        self.assertRaises(ValueError, run.progress, "x" * 4097)
+        self.assertRaises(ValueError, run.progress, float("inf"))
+
+
+class TestReports(unittest.TestCase):
+    def report(self, output=None, error=None, reason=""):
+        run = Run(job="job_1", step="s", number=3)
+        if reason:
+            run.cancel(reason)
+        report = report_of(run, output, error)
+        self.assertEqual((report.pop("job"), report.pop("step"), report.pop("run")), ("job_1", "s", 3))
+        return json.loads(json.dumps(report, default=dataclasses.asdict))
+
+    def test_done(self):
+        self.assertEqual(self.report(), {"outcome": "done"})
+        self.assertEqual(self.report(Receipt("r")), {"outcome": "done", "output": {"id": "r"}})
+        self.assertEqual(self.report(2**70), {"outcome": "done", "output": 2**70})
+        self.assertEqual(self.report({"late": 1}, reason="stopped")["outcome"], "done", "what is done is done")
+
+    def test_outputs_that_are_none(self):  # F047
+        cycle = []
+        cycle.append(cycle)
+        for output in (float("nan"), object(), {1, 2}, "\ud800", cycle):
+            self.assertEqual(self.report(output)["error"]["code"], "outputInvalid")
+        self.assertEqual(self.report("x" * (1 << 20))["error"]["code"], "outputTooLarge")
+
+    def test_failures(self):
+        for error, want in (
+            (Failed("m", code="c"), {"outcome": "failed", "error": {"message": "m", "code": "c"}}),
+            (Rejected("m"), {"outcome": "rejected", "error": {"message": "m"}}),
+            (NoEffect("m"), {"outcome": "failed", "error": {"message": "m"}, "effect": "none"}),
+            (RetryAfter(90, "m"), {"outcome": "failed", "error": {"message": "m", "retryAfter": "90000ms"}}),
+            (RetryAfter(10**9, "m"), {"outcome": "failed", "error": {"message": "m", "retryAfter": "86400000ms"}}),
+            (KeyError("k"), {"outcome": "failed", "error": {"message": "'k'", "code": "KeyError"}}),
+            (ValueError(), {"outcome": "failed", "error": {"message": "ValueError", "code": "ValueError"}}),
+            (ValueError("a\x00b\ud800"), {"outcome": "failed", "error": {"message": "a\ufffdb?", "code": "ValueError"}}),
+        ):
+            self.assertEqual(self.report(error=error), want)
+
+    def test_cut_short(self):
+        self.assertEqual(self.report(error=Cancelled("stopped"), reason="stopped")["error"]["code"], "stopped")
+        cut = self.report(error=Cancelled("draining"), reason="draining")
+        self.assertEqual((cut["outcome"], cut["effect"]), ("returned", "unknown"))
+        cut = self.report(error=NoEffect("nothing yet"), reason="draining")
+        self.assertEqual((cut["outcome"], cut.get("effect")), ("returned", None))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,154 @@
+"""One call, over networks as they are: a server that says each answer by the byte."""
+
+import socket
+import threading
+import unittest
+
+from perdure import BacklogFull, Client, Conflict, Unavailable
+from perdure.connection import Connection, to_json
+
+
+class Server:
+    """Reads requests, and writes the scripted answers: bytes; None closes the connection; "silence" says nothing."""
+
+    def __init__(self, test, *answers):
+        self.answers, self.requests = list(answers), []
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        self.end = threading.Event()
+        threading.Thread(target=self.accept, daemon=True).start()
+        test.addCleanup(self.socket.close)
+        test.addCleanup(self.end.set)
+
+    def accept(self):
+        while True:
+            try:
+                conn, _ = self.socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(conn,), daemon=True).start()
+
+    def serve(self, conn):
+        with conn, conn.makefile("rb") as lines:
+            while True:
+                head = lines.readline()
+                if not head:
+                    return
+                length = 0
+                for line in iter(lines.readline, b"\r\n"):
+                    if line.lower().startswith(b"content-length:"):
+                        length = int(line.split(b":")[1])
+                self.requests.append((head.decode().split()[:2], lines.read(length)))
+                answer = self.answers.pop(0)
+                if answer is None:
+                    return
+                if answer == "silence":
+                    self.end.wait()
+                    return
+                conn.sendall(answer)
+
+
+def answer(body=b'{"ok":1}', status="200 OK", kind="application/json", *more):
+    head = [f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {len(body)}", *more]
+    return "\r\n".join(head).encode() + b"\r\n\r\n" + body
+
+
+def problem(code, status, *more):
+    body = to_json({"type": "t", "title": "T", "status": int(status[:3]), "detail": "it is so", "code": code,
+                    "hint": "do otherwise", "errors": []})
+    return answer(body, status, "application/problem+json", *more)
+
+
+class TestConnection(unittest.TestCase):
+    def connect(self, *answers):
+        server = Server(self, *answers)
+        connection = Connection(server.url, {"X-Token": "t"})
+        self.addCleanup(connection.close)
+        return server, connection
+
+    def test_kept_alive(self):
+        server, connection = self.connect(answer(), answer())
+        for _ in range(2):
+            self.assertEqual(connection.ask("GET", "/a", query="b=c"), (200, {"ok": 1}))
+        self.assertEqual(server.requests, [(["GET", "/a?b=c"], b"")] * 2)
+
+    def test_kept_connection_was_closed(self):  # F100: it is tried again where that does no harm, and only there
+        server, connection = self.connect(answer(), None, answer(), answer(), None)
+        connection.ask("GET", "/1", safe=True)
+        self.assertEqual(connection.ask("POST", "/2", body=b"{}", safe=True)[1], {"ok": 1})
+        connection.ask("GET", "/3")
+        with self.assertRaises(Unavailable):
+            connection.ask("POST", "/4", body=b"{}")
+        self.assertEqual([r[0][1] for r in server.requests], ["/1", "/2", "/2", "/3", "/4"])
+
+    def test_answers_that_are_none(self):
+        for reply, words in (
+            (answer(b"<html>", "502 Bad Gateway", "text/html"), "answered 502"),
+            (answer(b"", "302 Found", "text/plain", "Location: http://elsewhere/"), "elsewhere"),
+            (answer(b"{", "200 OK"), "not Perdure's"),
+            (answer(b'{"ok":1}')[:-3], "within 0.3 s"),
+            (b"SSH-2.0-OpenSSH\r\n", "cannot be reached"),
+            ("silence", "within 0.3 s"),
+            (None, "cannot be reached"),
+        ):
+            _, connection = self.connect(reply)
+            with self.assertRaises(Unavailable) as caught:
+                connection.ask("GET", "/", timeout=0.3 if "within" in words else 20)
+            self.assertIn(words, str(caught.exception))
+
+    def test_refusals(self):
+        _, connection = self.connect(problem("conflict", "409 Conflict"), problem("backlogFull", "429 Too", "Retry-After: 5"),
+                                     problem("unavailable", "503 Away", "Retry-After: 1000000"))
+        with self.assertRaises(Conflict) as caught:
+            connection.ask("GET", "/")
+        e = caught.exception
+        self.assertEqual((e.code, e.message, e.hint, e.status), ("conflict", "it is so", "do otherwise", 409))
+        with self.assertRaises(BacklogFull) as caught:
+            connection.ask("GET", "/")
+        self.assertEqual(caught.exception.retry_after, 5)
+        with self.assertRaises(Unavailable) as caught:
+            connection.ask("GET", "/")
+        self.assertEqual(caught.exception.retry_after, 60, "bounded")
+
+    def test_nobody_listens(self):
+        with socket.create_server(("127.0.0.1", 0)) as s:
+            port = s.getsockname()[1]
+        with self.assertRaises(Unavailable) as caught:
+            Connection(f"http://127.0.0.1:{port}", {}).ask("GET", "/")
+        self.assertIn("perdure serve", str(caught.exception))
+
+    def test_urls(self):
+        for url in ("", "localhost:7420", "ftp://a", "http://", "http://a/?b", "http://user:secret@a"):
+            self.assertRaises(ValueError, Connection, url, {})
+
+
+class TestClient(unittest.TestCase):
+    def test_a_submission_is_repeated_if_it_has_a_key(self):  # F008
+        server = Server(self, None, answer(b'{"id":"job_1"}', "201 Created"))
+        job, created = Client(server.url).submit({"type": "t", "key": "k", "steps": {}})
+        self.assertEqual((job["id"], created, len(server.requests)), ("job_1", True, 2))
+        self.assertEqual(server.requests[0], server.requests[1])
+
+    def test_a_submission_without_a_key_is_not(self):
+        for definition in ({"type": "t", "steps": {}}, "type: t"):
+            server = Server(self, None)
+            with self.assertRaises(Unavailable):
+                Client(server.url).submit(definition)
+            self.assertEqual(len(server.requests), 1)
+
+    def test_wait_bears_an_outage(self):
+        server = Server(self, None, problem("unavailable", "503 Away"), answer(b'{"phase":"running"}'), answer(b'{"phase":"parked"}'))
+        self.assertEqual(Client(server.url).wait("k")["phase"], "parked")
+        server = Server(self, answer(b'{"phase":"running"}'))
+        with self.assertRaises(TimeoutError):
+            Client(server.url).wait("k", timeout=0)
+
+    def test_many_go_in_several_calls(self):
+        results = [to_json({"results": [{"id": "j"}] * n}) for n in (1000, 500)]
+        server = Server(self, *[answer(r) for r in results])
+        self.assertEqual(len(Client(server.url).submit_all([{"key": str(i)} for i in range(1500)], {"type": "t"})), 1500)
+        self.assertEqual(len(server.requests), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,186 @@
+"""What the cases of sdk/conformance_test.go cannot see: clocks that are set, and an exchange without a network."""
+
+import logging
+import threading
+import time
+import unittest
+
+from perdure import Agent, NotDrained, Unavailable
+from perdure.clock import Backoff, Instant, millis, now, parse_time
+from perdure.connection import Interrupted
+from perdure.host import Host
+from perdure.live import Remembered
+
+logging.getLogger("perdure").addHandler(logging.NullHandler())
+logging.getLogger("perdure").propagate = False
+
+
+def a_run(number=1, action="x", remaining=20_000):
+    until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + remaining / 1000))
+    return {"job": "job_1", "step": "s", "action": action, "run": number, "direction": "do", "input": None, "key": "k",
+            "lockedUntil": until, "completeBy": until, "remainingMs": remaining, "priority": 0}
+
+
+class Exchange:
+    """Answers claims from a list, and accepts everything."""
+
+    def __init__(self, *claims):
+        self.claims, self.reports, self.calls = list(claims), [], []
+        self.mu, self.reported, self.away = threading.Lock(), threading.Event(), False
+
+    def ask(self, method, path, *, body, timeout, safe, until=None):
+        import json
+
+        call = json.loads(body)
+        with self.mu:
+            self.calls.append(path)
+            if path.endswith("/claim"):
+                runs = self.claims.pop(0) if self.claims else None
+            elif path == "/v1/reports":
+                if self.away:
+                    self.reported.set()
+                    raise Unavailable("unavailable", "away", retry_after=0.01)
+                self.reports += call["reports"]
+                self.reported.set()
+                return 200, {"results": [{"accepted": True} for _ in call["reports"]]}
+            else:
+                return 200, {"runs": [{**r, "stop": False, "remainingMs": 20_000} for r in call["runs"]]}
+        if runs is None:
+            if until is not None and until.wait(float(call["wait"][:-2]) / 1000):
+                raise Interrupted
+            runs = []
+        return 200, {"runs": runs}
+
+    def interrupt(self):
+        pass
+
+    def close(self):
+        pass
+
+
+class TestHost(unittest.TestCase):
+    def start(self, exchange, agent, **more):
+        host = Host(lambda: exchange, [agent], holder="h", **more)
+        host.start()
+        return host
+
+    def test_wall_clock_jumps(self):  # F039: the machine slept, and the monotonic clock stood still
+        agent, began, ended, jump = Agent("a"), threading.Event(), threading.Event(), [0.0]
+
+        @agent.do("x")
+        def x(input, run):
+            began.set()
+            run.cancelled.wait(10)
+            ended.set()
+            return run.reason
+
+        exchange = Exchange([a_run()])
+        host = self.start(exchange, agent, now=lambda: Instant(time.monotonic(), time.time() + jump[0]))
+        self.assertTrue(began.wait(10))
+        jump[0] = 60.0
+        self.assertTrue(ended.wait(10))
+        host.drain(5)
+        self.assertEqual(exchange.reports, [], "the time of the run has passed: nothing is said")
+
+    def test_drain_waits_for_reports(self):  # F117
+        agent = Agent("a")
+        agent.do("x")(lambda input, run: 1)
+        exchange = Exchange([a_run()])
+        exchange.away = True
+        host = self.start(exchange, agent)
+        self.assertTrue(exchange.reported.wait(10))
+        self.assertRaises(NotDrained, host.drain, 0.3)
+
+    def test_drain_of_an_idle_host_is_quick(self):
+        agent = Agent("a")
+        agent.do("x")(lambda input, run: 1)
+        host, began = self.start(Exchange(), agent), time.monotonic()
+        host.drain(60)
+        self.assertLess(time.monotonic() - began, 30)
+
+    def test_what_cannot_be_read_stops_nothing(self):  # F047 the other way round
+        agent = Agent("a")
+        agent.do("x")(lambda input, run: "fine")
+        exchange = Exchange([{"nonsense": 1}, "no run", a_run()])
+        host = self.start(exchange, agent)
+        self.assertTrue(exchange.reported.wait(10))
+        host.drain(5)
+        self.assertEqual([r["output"] for r in exchange.reports], ["fine"])
+
+    def test_more_than_there_are_slots_is_given_back(self):
+        agent, go = Agent("a", slots=1), threading.Event()
+
+        @agent.do("x")
+        def x(input, run):
+            go.wait(10)
+
+        exchange = Exchange([a_run(1), a_run(2)])
+        host = self.start(exchange, agent)
+        self.assertTrue(exchange.reported.wait(10))
+        go.set()
+        host.drain(5)
+        self.assertEqual(sorted((r["run"], r["outcome"]) for r in exchange.reports), [(1, "done"), (2, "returned")])
+
+    def test_a_log_that_blocks(self):  # F127
+        blocks, over, agent = threading.Event(), threading.Event(), Agent("a", slots=1)
+        self.addCleanup(over.set)
+
+        class Handler(logging.Handler):
+            def emit(self, record):
+                if "given back" in record.getMessage():
+                    blocks.set()
+                    over.wait(10)
+
+        handler = Handler()
+        logger = logging.getLogger("perdure")
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        self.addCleanup(logger.removeHandler, handler)
+        self.addCleanup(logger.setLevel, logging.NOTSET)
+        agent.do("x")(lambda input, run: blocks.wait(10))
+        exchange = Exchange([a_run(1), a_run(2)])  # the second is given back, and told of
+        self.start(exchange, agent)
+        deadline = time.monotonic() + 10
+        while len(exchange.reports) < 2 and time.monotonic() < deadline:
+            time.sleep(0.005)
+        self.assertEqual(sorted(r["outcome"] for r in exchange.reports), ["done", "returned"])
+
+    def test_wiring(self):
+        a = Agent("a")
+        self.assertRaisesRegex(ValueError, "a has no handlers", Host, Exchange, [a], holder="h")
+        a.undo("x")(lambda input, output, run: None)
+        for agents, more in (([], {}), ([a, a], {}), ([a], {"heartbeat": 0.01})):
+            self.assertRaises(ValueError, Host, Exchange, agents, holder="h", **more)
+
+
+class TestClock(unittest.TestCase):
+    def test_instants(self):
+        at = Instant(10.0, 1000.0)
+        self.assertTrue(at.reached(Instant(10.0, 0.0)) and at.reached(Instant(0.0, 1000.0)))
+        self.assertFalse(at.reached(Instant(9.9, 999.9)))
+        self.assertEqual(at.left(Instant(4.0, 999.0)), 1.0)
+        self.assertGreater(now().add(5).left(now()), 4)
+
+    def test_backoff(self):
+        backoff = Backoff(0.1, 1.0)
+        for bound in (0.1, 0.2, 0.4, 0.8, 1.0, 1.0):
+            self.assertTrue(bound / 2 <= backoff.draw() <= bound)
+        self.assertGreaterEqual(backoff.draw(at_least=7), 7.5)
+
+    def test_millis(self):
+        self.assertEqual([millis(x) for x in (1500, -1, None, "5", 10**30)], [1.5, 0, 0, 0, 10 * 365 * 24 * 3600.0])
+
+    def test_times(self):
+        self.assertEqual(parse_time("2026-01-02T03:04:05Z").isoformat(), "2026-01-02T03:04:05+00:00")
+        self.assertEqual(parse_time("2026-01-02T03:04:05.123456789+01:00").microsecond, 123456)
+        self.assertRaises(ValueError, parse_time, "yesterday")
+
+    def test_memory_is_bounded(self):
+        seen = Remembered(10)
+        for n in range(100):
+            seen.add(("j", "s", n))
+        self.assertTrue(("j", "s", 99) in seen and ("j", "s", 89) not in seen)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,200 @@
+package sdk
+
+import (
+	"cmp"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"net/http/httptest"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"perdure/internal/rest"
+	"perdure/internal/rest/resttest"
+)
+
+var refresh = flag.Bool("refresh", false, "write the types of both packages anew")
+
+// schema is as much of JSON Schema as the OpenAPI document uses.
+type schema struct {
+	Ref         string `json:"$ref"`
+	Type        string
+	Description string
+	Enum        []string
+	Properties  map[string]*schema
+	Required    []string
+	Items       *schema
+	Additional  json.RawMessage `json:"additionalProperties"`
+}
+
+// values is the schema of a map's values; nil for what is no map.
+func (s *schema) values() *schema {
+	v := new(schema)
+	if len(s.Properties) > 0 || json.Unmarshal(s.Additional, v) != nil {
+		return nil
+	}
+	return v
+}
+
+// The types that the packages' own signatures name; what these refer to comes along.
+var roots = []string{"Job", "Step", "BatchResult", "Entry", "FieldError"}
+
+const generated = "From the server's OpenAPI document; `go test ./sdk -run Types -refresh` writes it anew."
+
+// The types of both packages are those of the OpenAPI document.
+func TestTypes(t *testing.T) {
+	w := httptest.NewRecorder()
+	rest.New(rest.Config{Service: resttest.Full()}).ServeHTTP(w, httptest.NewRequest("GET", "/openapi.json", nil))
+	var doc struct {
+		Components struct{ Schemas map[string]*schema }
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &doc); err != nil {
+		t.Fatal(err)
+	}
+	names := reachable(doc.Components.Schemas, roots)
+	for file, text := range map[string]string{
+		"python/perdure/types.py": pythonTypes(doc.Components.Schemas, names),
+		"typescript/src/types.ts": typescriptTypes(doc.Components.Schemas, names),
+	} {
+		if *refresh {
+			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if old, err := os.ReadFile(file); err != nil || string(old) != text {
+			t.Errorf("%s is not what the OpenAPI document says (go test ./sdk -run Types -refresh, and read the difference)", file)
+		}
+	}
+}
+
+// reachable are the names in order: what is referred to comes before what refers to it.
+func reachable(all map[string]*schema, from []string) (names []string) {
+	var visit func(name string)
+	var follow func(s *schema)
+	follow = func(s *schema) {
+		switch {
+		case s == nil:
+			return
+		case s.Ref != "":
+			visit(path.Base(s.Ref))
+		}
+		follow(s.Items)
+		follow(s.values())
+		for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+			follow(s.Properties[name])
+		}
+	}
+	seen := map[string]bool{}
+	visit = func(name string) {
+		if !seen[name] {
+			seen[name] = true
+			follow(all[name])
+			names = append(names, name)
+		}
+	}
+	for _, name := range from {
+		visit(name)
+	}
+	return names
+}
+
+// fields are a schema's properties by name, those that are always there first.
+func (s *schema) fields() []string {
+	names := slices.Collect(maps.Keys(s.Properties))
+	slices.SortFunc(names, func(a, b string) int {
+		if x, y := slices.Contains(s.Required, a), slices.Contains(s.Required, b); x != y {
+			if x {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a, b)
+	})
+	return names
+}
+
+func quoted(list []string) []string {
+	var q []string
+	for _, s := range list {
+		q = append(q, `"`+s+`"`)
+	}
+	return q
+}
+
+func pythonTypes(all map[string]*schema, names []string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\"\"\"What a server answers.\n\n%s\nTimes are texts as RFC 3339 has them, in UTC.\n\"\"\"\n\n", generated)
+	b.WriteString("from __future__ import annotations\n\nfrom typing import Any, Dict, List, Literal, TypedDict\n")
+	for _, name := range names {
+		s := all[name]
+		base := "TypedDict"
+		if len(s.Required) > 0 {
+			base = "_" + name
+			fmt.Fprintf(&b, "\n\nclass %s(TypedDict):\n", base)
+		}
+		for i, field := range s.fields() {
+			if i == len(s.Required) {
+				fmt.Fprintf(&b, "\n\nclass %s(%s, total=False):\n", name, base)
+			}
+			fmt.Fprintf(&b, "    %s: %s\n", field, pythonType(s.Properties[field]))
+		}
+		if len(s.Required) == len(s.Properties) {
+			fmt.Fprintf(&b, "\n\nclass %s(%s):\n    pass\n", name, base)
+		}
+	}
+	return b.String()
+}
+
+func pythonType(s *schema) string {
+	switch {
+	case s.Ref != "":
+		return path.Base(s.Ref)
+	case len(s.Enum) > 0:
+		return "Literal[" + strings.Join(quoted(s.Enum), ", ") + "]"
+	case s.Type == "array":
+		return "List[" + pythonType(s.Items) + "]"
+	case s.Type == "object" && s.values() != nil:
+		return "Dict[str, " + pythonType(s.values()) + "]"
+	case s.Type != "":
+		return map[string]string{"string": "str", "integer": "int", "boolean": "bool"}[s.Type]
+	}
+	return "Any"
+}
+
+func typescriptTypes(all map[string]*schema, names []string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "// What a server answers.\n//\n// %s\n// Times are texts as RFC 3339 has them, in UTC.\n", generated)
+	for _, name := range names {
+		s := all[name]
+		fmt.Fprintf(&b, "\nexport interface %s {\n", name)
+		for _, field := range s.fields() {
+			optional := "?"
+			if slices.Contains(s.Required, field) {
+				optional = ""
+			}
+			fmt.Fprintf(&b, "  %s%s: %s;\n", field, optional, typescriptType(s.Properties[field]))
+		}
+		b.WriteString("}\n")
+	}
+	return b.String()
+}
+
+func typescriptType(s *schema) string {
+	switch {
+	case s.Ref != "":
+		return path.Base(s.Ref)
+	case len(s.Enum) > 0:
+		return strings.Join(quoted(s.Enum), " | ")
+	case s.Type == "array":
+		return typescriptType(s.Items) + "[]"
+	case s.Type == "object" && s.values() != nil:
+		return "Record<string, " + typescriptType(s.values()) + ">"
+	case s.Type != "":
+		return map[string]string{"string": "string", "integer": "number", "boolean": "boolean"}[s.Type]
+	}
+	return "unknown"
+}

@@ -1,0 +1,94 @@
+// The client and the agents against a real server: PERDURE_SERVER is its URL.
+
+import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
+import { after, before, describe, test } from "node:test";
+
+import { Agent, Client, type Host, type Job, PerdureError, Rejected, atRest } from "perdure";
+
+describe("a real server", { skip: !process.env.PERDURE_SERVER && "PERDURE_SERVER is not set" }, () => {
+  const client = new Client("", { author: "test" });
+  const name = `typescript-${randomUUID().slice(0, 8)}`;
+  const effects = new Map<string, number | bigint>();
+  let host: Host;
+
+  interface Charge { amount: number | bigint }
+
+  before(() => {
+    host = client.host([new Agent(name).handle<Charge, { charged: number | bigint }>("charge", {
+      do(input, run) {
+        if (input.amount < 0) throw new Rejected("a negative amount", { code: "negative", noEffect: true });
+        effects.set(run.key, input.amount);
+        return { charged: input.amount };
+      },
+      undo: (_input, _output, run) => void effects.delete(run.doKey),
+    })]);
+    host.start();
+  });
+  after(() => host.drain(10_000));
+
+  const definition = (amount: number | bigint = 5, more: object = {}) => ({
+    type: name, input: { amount }, onFailure: "undo", ...more,
+    steps: { charge: { agent: name, with: { amount: "${input.amount}" }, undo: {}, completeWithin: "30s" } },
+  });
+  const wait = (ref: string): Promise<Job> => client.wait(ref, { timeoutMs: 20_000 });
+
+  test("done, undone, redone", async () => {
+    const big = 12345678901234567890n;
+    const { job, created } = await client.submit(definition(big, { key: name, labels: { a: "b" } }));
+    assert.ok(created);
+    assert.ok(!(await client.submit(definition(big, { key: name, labels: { a: "b" } }))).created);
+    const done = await wait(name);
+    assert.deepEqual([done.current, done.steps?.charge?.output], ["done", { charged: big }]);
+    assert.deepEqual([...effects.values()], [big]);
+    await client.undo(name, "changed my mind");
+    assert.equal((await wait(job.id)).current, "undone");
+    assert.equal(effects.size, 0);
+    await client.redo(name);
+    assert.equal((await wait(name)).current, "done");
+    assert.ok((await client.history(name)).some((e) => e.author === "test"));
+    const keys = [];
+    for await (const j of client.list({ type: name, labels: { a: "b" } })) keys.push(j.key);
+    assert.deepEqual(keys, [name]);
+    for await (const j of client.list({ type: name, phase: "parked" })) assert.fail(j.id);
+  });
+
+  test("rejected", async () => {
+    const job = await wait((await client.submit(definition(-1))).job.id);
+    assert.ok(atRest(job));
+    assert.deepEqual([job.current, job.steps?.charge?.lastError?.code], ["undone", "negative"]);
+  });
+
+  test("many", async () => {
+    const jobs = Array.from({ length: 20 }, (_, i) => ({ key: `${name}-${i}`, input: { amount: i } }));
+    const results = await client.submitAll([...jobs, { key: "no/slash" }], definition());
+    assert.equal(results.pop()?.error?.code, "invalid");
+    assert.ok(results.every((r) => r.created));
+    for (const job of await Promise.all(jobs.map((j) => wait(j.key)))) assert.equal(job.current, "done");
+  });
+
+  test("refusals", async () => {
+    await assert.rejects(client.submit("type: t\nsteps: {a: {agnet: http}}"),
+      (e) => e instanceof PerdureError && e.code === "invalid" && e.errors[0]?.line === 2);
+    // Of an object there are no lines; all faults are told, the deepest first.
+    await assert.rejects(client.submit({ type: "no type", steps: { a: { agent: "x", aftr: [] } } }), (e) => e instanceof PerdureError &&
+      /^\/steps\/a\/aftr: .*did you mean `after`.*; \/type: /.test(e.message) && !e.message.includes("line") && e.errors.every((f) => f.line === undefined));
+    const many = Object.fromEntries(Array.from({ length: 9 }, (_, i) => [`s${i}`, { agent: "x", after: ["none"] }]));
+    await assert.rejects(client.submit({ type: "t", steps: many }), { message: /; and 4 more$/ });
+    await client.submit(definition(5, { key: `${name}c` }));
+    await assert.rejects(client.submit(definition(6, { key: `${name}c` })), { code: "conflict" });
+    await assert.rejects(client.get("order/1 %?"), { code: "notFound" });
+    await assert.rejects(client.get(""), { code: "invalid" });
+  });
+
+  test("nobody runs the agent", async () => {
+    await client.submit({ type: name, key: `${name}n`, steps: { s: { agent: `${name}-nobody` } } });
+    await assert.rejects(client.wait(`${name}n`, { timeoutMs: 200 }),
+      { name: "TimeoutError", message: new RegExp(`after 200 ms: step s: no agent ${name}-nobody has asked for work yet`) });
+  });
+
+  test("any call", async () => {
+    assert.deepEqual((await client.call("PUT", `/v1/limits/job:${name}`, { max: 3 }) as { max: number }).max, 3);
+    assert.equal(await client.call("DELETE", `/v1/limits/job:${name}`), undefined);
+  });
+});

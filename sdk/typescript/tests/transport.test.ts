@@ -1,0 +1,219 @@
+// One call, over networks as they are: a server that says each answer by the byte. And clocks that are set.
+
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type AddressInfo, type Socket, createServer } from "node:net";
+import { type TestContext, test } from "node:test";
+
+import { Agent, Client, NotDrained, PerdureError, stringify } from "perdure";
+
+import { Host } from "#internal/host";
+import { Transport } from "#internal/transport";
+
+/** Writes the scripted answers: null closes the connection, "" says nothing. */
+async function scripted(t: TestContext, ...answers: (string | null)[]): Promise<{ url: string; requests: string[] }> {
+  const requests: string[] = [];
+  const open = new Set<Socket>();
+  const server = createServer((socket) => {
+    open.add(socket);
+    let text = "";
+    socket.on("error", () => {});
+    socket.on("data", (data) => {
+      text += data;
+      for (;;) {
+        const head = text.indexOf("\r\n\r\n");
+        const length = Number(/content-length: (\d+)/i.exec(text.slice(0, head))?.[1] ?? 0);
+        if (head < 0 || text.length < head + 4 + length) return;
+        requests.push(`${text.slice(0, text.indexOf(" HTTP"))} ${text.slice(head + 4, head + 4 + length)}`.trim());
+        text = text.slice(head + 4 + length);
+        const answer = answers.shift();
+        if (answer === null || answer === undefined) return void socket.destroy();
+        socket.write(answer);
+      }
+    });
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.after(() => { server.close(); for (const socket of open) socket.destroy(); });
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, requests };
+}
+
+function answer(body = '{"ok":1}', status = "200 OK", kind = "application/json", ...more: string[]): string {
+  return [`HTTP/1.1 ${status}`, `Content-Type: ${kind}`, `Content-Length: ${Buffer.byteLength(body)}`, ...more, "", body].join("\r\n");
+}
+
+function problem(code: string, status: string, ...more: string[]): string {
+  return answer(stringify({ title: "T", status: 0, detail: "it is so", code, hint: "do otherwise", errors: [] }), status,
+    "application/problem+json", ...more);
+}
+
+async function failing(url: string, timeoutMs = 5_000): Promise<PerdureError> {
+  try {
+    await new Transport(url, {}).ask("GET", "/", { timeoutMs });
+  } catch (e) {
+    assert.ok(e instanceof PerdureError, String(e));
+    return e;
+  }
+  throw new Error("it was answered");
+}
+
+test("answers that are none", async (t) => {
+  for (const [reply, words] of [
+    [answer("<html>", "502 Bad Gateway", "text/html"), /answered 502/],
+    [answer("", "302 Found", "text/plain", "Location: http://elsewhere/"), /elsewhere/],
+    [answer("{"), /not Perdure's/],
+    [answer().slice(0, -3), /within 300 ms/],
+    ["SSH-2.0-OpenSSH\r\n", /cannot be reached/],
+    ["", /within 300 ms/],
+    [null, /cannot be reached/],
+  ] as const) {
+    const { url } = await scripted(t, reply);
+    const e = await failing(url, words.source.includes("within") ? 300 : 20_000);
+    assert.match(e.message, words);
+    assert.ok(e.away);
+  }
+});
+
+test("refusals", async (t) => {
+  const { url } = await scripted(t, problem("conflict", "409 Conflict"), problem("backlogFull", "429 Too", "Retry-After: 5"),
+    problem("unavailable", "503 Away", "Retry-After: 1000000"));
+  const conflict = await failing(url);
+  assert.deepEqual([conflict.code, conflict.hint, conflict.status, conflict.away], ["conflict", "do otherwise", 409, false]);
+  assert.equal((await failing(url)).retryAfterMs, 5_000);
+  assert.equal((await failing(url)).retryAfterMs, 60_000, "bounded");
+});
+
+test("nobody listens, and URLs that are none", async () => {
+  assert.match((await failing("http://127.0.0.1:1")).message, /perdure serve/);
+  for (const url of ["x", "localhost:7420", "ftp://a", "http://a/?b", "http://user:secret@a"]) {
+    assert.throws(() => new Client(url), TypeError);
+  }
+});
+
+test("a submission is repeated only if it has a key", async (t) => { // F008
+  const keyed = await scripted(t, null, answer('{"id":"job_1"}', "201 Created"));
+  const { job, created } = await new Client(keyed.url).submit({ type: "t", key: "k", steps: {} });
+  assert.deepEqual([job.id, created, keyed.requests.length], ["job_1", true, 2]);
+  assert.equal(keyed.requests[0], keyed.requests[1]);
+  for (const definition of [{ type: "t", steps: {} }, "type: t"]) {
+    const { url, requests } = await scripted(t, null, null);
+    await assert.rejects(new Client(url).submit(definition), { code: "unavailable" });
+    assert.equal(requests.length, 1);
+  }
+});
+
+test("a wait bears an outage, and ends", async (t) => {
+  const { url } = await scripted(t, null, problem("unavailable", "503 Away"), answer('{"phase":"running"}'), answer('{"phase":"parked"}'));
+  assert.equal((await new Client(url).wait("k")).phase, "parked");
+  const never = await scripted(t, answer('{"phase":"running"}'));
+  await assert.rejects(new Client(never.url).wait("k", { timeoutMs: 0 }), { name: "TimeoutError" });
+});
+
+test("many go in several calls", async (t) => {
+  const { url, requests } = await scripted(t, ...[1000, 500].map((n) => answer(stringify({ results: Array(n).fill({ id: "j" }) }))));
+  const jobs = Array.from({ length: 1500 }, (_, i) => ({ key: String(i) }));
+  assert.equal((await new Client(url).submitAll(jobs, { type: "t", steps: {} })).length, 1500);
+  assert.equal(requests.length, 2);
+});
+
+/** A transport that answers claims from a list, and accepts everything. */
+class Exchange extends Transport {
+  reports: Record<string, unknown>[] = [];
+  away = false;
+  asked = 0;
+  readonly #claims: unknown[][];
+
+  constructor(...claims: unknown[][]) {
+    super("http://fake", {});
+    this.#claims = claims;
+  }
+
+  override async ask(_method: string, path: string, ask: { body?: string; signal?: AbortSignal } = {}): Promise<{ status: number; value: unknown }> {
+    const call = JSON.parse(ask.body!);
+    if (path.endsWith("/claim")) {
+      const runs = this.#claims.shift();
+      if (!runs && ask.signal) await new Promise((_, reject) => ask.signal!.addEventListener("abort", () => reject(ask.signal!.reason)));
+      return { status: 200, value: { runs: runs ?? [] } };
+    }
+    this.asked++;
+    if (path === "/v1/reports") {
+      if (this.away) throw new PerdureError("unavailable", "away");
+      this.reports.push(...call.reports);
+      return { status: 200, value: { results: call.reports.map(() => ({ accepted: true })) } };
+    }
+    return { status: 200, value: { runs: call.runs.map((r: object) => ({ ...r, stop: false, remainingMs: 20_000 })) } };
+  }
+}
+
+function aRun(run = 1): object {
+  const until = new Date(Date.now() + 20_000).toISOString();
+  return { job: "job_1", step: "s", action: "x", run, direction: "do", input: null, key: "k", lockedUntil: until,
+    completeBy: until, remainingMs: 20_000, priority: 0 };
+}
+
+test("the wall clock jumps", async () => { // F039: the machine slept, and the monotonic clock stood still
+  let jump = 0;
+  const exchange = new Exchange([aRun()]);
+  const seen: unknown[] = [];
+  const agent = new Agent("a").handle("x", {
+    async do(_, run) {
+      jump = 60_000;
+      await new Promise((over) => run.signal.addEventListener("abort", over, { once: true }));
+      seen.push(run.reason);
+    },
+  });
+  const host = new Host(exchange, [agent], { holder: "h", log: null, now: () => ({ mono: performance.now(), wall: Date.now() + jump }) });
+  host.start();
+  while (seen.length === 0) await new Promise((r) => setTimeout(r, 5));
+  await host.drain(5_000);
+  assert.deepEqual([seen, exchange.reports], [["timeUp"], []], "the time of the run has passed: nothing is said");
+});
+
+test("a drain waits for reports", async () => { // F117
+  const exchange = new Exchange([aRun()]);
+  exchange.away = true;
+  const host = new Host(exchange, [new Agent("a").handle("x", { do: () => 1 })], { holder: "h", log: null });
+  host.start();
+  while (exchange.asked === 0) await new Promise((r) => setTimeout(r, 5));
+  await assert.rejects(host.drain(300), NotDrained);
+});
+
+test("what cannot be read stops nothing", async () => {
+  const exchange = new Exchange([{ nonsense: 1 }, "no run", null, aRun()]);
+  const host = new Host(exchange, [new Agent("a").handle("x", { do: () => "fine" })], { holder: "h", log: null });
+  host.start();
+  while (exchange.reports.length === 0) await new Promise((r) => setTimeout(r, 5));
+  await host.drain(5_000);
+  assert.deepEqual(exchange.reports.map((r) => r.output), ["fine"]);
+});
+
+test("whatever is thrown is reported", async () => { // F126
+  const strange = [null, undefined, Object.create(null), Symbol("s"), { toString() { throw new Error("no"); } }];
+  const exchange = new Exchange(strange.map((_, i) => aRun(i + 1)));
+  const agent = new Agent("a").handle("x", { do(_, run) { throw strange[run.number - 1]; } });
+  const host = new Host(exchange, [agent], { holder: "h", log: { debug() {}, info() {}, warn() {}, error() {} } });
+  host.start();
+  while (exchange.reports.length < strange.length) await new Promise((r) => setTimeout(r, 5));
+  await host.drain(5_000);
+  assert.ok(exchange.reports.every((r) => r.outcome === "failed"));
+});
+
+test("more than there are slots is given back", async () => {
+  const exchange = new Exchange([aRun(1), aRun(2)]);
+  let go = (): void => {};
+  const agent = new Agent("a", { slots: 1 }).handle("x", { do: () => new Promise<void>((resolve) => { go = resolve; }) });
+  const host = new Host(exchange, [agent], { holder: "h", log: null });
+  host.start();
+  while (exchange.reports.length === 0) await new Promise((r) => setTimeout(r, 5));
+  go();
+  await host.drain(5_000);
+  assert.deepEqual(exchange.reports.map((r) => [r.run, r.outcome]), [[2, "returned"], [1, "done"]]);
+});
+
+test("wiring", () => {
+  const a = new Agent("a");
+  assert.throws(() => new Host(new Exchange(), [a], { holder: "h" }), /agent a has no handlers/);
+  a.handle("x", { do: () => 1 });
+  assert.throws(() => new Host(new Exchange(), [], { holder: "h" }), TypeError);
+  assert.throws(() => new Host(new Exchange(), [a, a], { holder: "h" }), /same name/);
+  assert.throws(() => new Host(new Exchange(), [a], { holder: "h", heartbeatMs: 10 }), RangeError);
+});

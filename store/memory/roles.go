@@ -1,0 +1,65 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"perdure"
+)
+
+func (tx *tx) LockRoles(names []string) ([]perdure.Role, error) {
+	var roles []perdure.Role
+	for _, name := range unique(names, cmp.Compare[string]) {
+		if _, there := tx.roles[name]; !there {
+			set(tx, tx.roles, name, perdure.Role{Name: name})
+		}
+		roles = append(roles, tx.roles[name])
+	}
+	return roles, nil
+}
+
+func (tx *tx) ShareRole(name string) (perdure.Role, error) {
+	r := tx.roles[name]
+	r.Name = name
+	return r, nil
+}
+
+func (tx *tx) SaveRoles(changes []perdure.RoleChange) error {
+	for _, c := range changes {
+		is, was := tx.roles[c.Was.Name], c.Was
+		if is.Name != was.Name || is.Epoch != was.Epoch || is.Leader != was.Leader || is.Standby != was.Standby {
+			tx.failed = perdure.ErrStale
+			return tx.failed
+		}
+		now := c.Now
+		now.LeaderUntil, now.StandbyUntil = at(now.LeaderUntil), at(now.StandbyUntil)
+		set(tx, tx.roles, was.Name, now)
+	}
+	return nil
+}
+
+func (s *Store) Roles(ctx context.Context) ([]perdure.Role, error) {
+	return view(ctx, s, s.rolesByName)
+}
+
+func (d *data) rolesByName() (roles []perdure.Role) {
+	for _, name := range slices.Sorted(maps.Keys(d.roles)) {
+		roles = append(roles, d.roles[name])
+	}
+	return roles
+}
+
+// renewed is the role with the node's places, if they have not lapsed, held on to.
+func renewed(r perdure.Role, node string, now time.Time, ttl time.Duration) perdure.Role {
+	until := at(now.Add(ttl))
+	if r.Leader == node && r.Led(now) {
+		r.LeaderUntil = until
+	}
+	if r.Standby == node && r.StoodBy(now) {
+		r.StandbyUntil = until
+	}
+	return r
+}

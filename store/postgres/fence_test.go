@@ -1,0 +1,143 @@
+package postgres_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/internal/pgtest"
+	"perdure/store/postgres"
+)
+
+func fence(t *testing.T, s *postgres.Store) (fence int64) {
+	t.Helper()
+	if err := s.Update(t.Context(), func(tx perdure.Tx) (err error) {
+		fence, err = tx.Fence()
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return fence
+}
+
+func setbacks(t *testing.T, s *postgres.Store) (messages []string) {
+	t.Helper()
+	alerts, err := s.Alerts(t.Context(), perdure.AlertFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range alerts {
+		if a.Kind == perdure.AlertSetback {
+			messages = append(messages, a.Message)
+		}
+	}
+	return messages
+}
+
+// F016, F112: nodes whose database becomes another one, of an older timeline or cluster, raise the fence once,
+// and say so; and nodes that come later do.
+func TestAnotherDatabase(t *testing.T) {
+	url := fresh(t)
+	a, b := open(t, url), open(t, url)
+	write(t, a, 1)
+	if fence(t, a) != 0 || fence(t, b) != 0 || len(setbacks(t, a)) != 0 {
+		t.Fatal("nothing has happened yet")
+	}
+	// What is written down is of the primary before; the server that answers is another.
+	exec(t, url, "update perdure.clock set origin = '4711/00000001'")
+	before := time.Now()
+	c := open(t, url) // it knows no server yet
+	raised := fence(t, c)
+	if at := time.UnixMilli(raised); at.Sub(before).Abs() > time.Minute {
+		t.Errorf("fence %d", raised)
+	}
+	if got := setbacks(t, c); len(got) != 1 || !strings.Contains(got[0], "it was 4711/00000001, and is ") {
+		t.Errorf("alerts: %q", got)
+	}
+	for _, s := range []*postgres.Store{a, b, c, open(t, url)} {
+		if again := fence(t, s); again != raised {
+			t.Errorf("fence %d, was raised to %d", again, raised)
+		}
+	}
+	if got := setbacks(t, c); len(got) != 1 {
+		t.Errorf("once, not %d times", len(got))
+	}
+	exec(t, url, "update perdure.clock set origin = '4711/00000002'")
+	time.Sleep(2 * time.Millisecond)
+	if again := fence(t, open(t, url)); again <= raised {
+		t.Errorf("a second time: %d, after %d", again, raised)
+	}
+}
+
+// F112: a backup is put back under nodes that run: what their database has forgotten, they know.
+func TestOlderContents(t *testing.T) {
+	url := fresh(t)
+	s := open(t, url)
+	time.Sleep(300 * time.Millisecond) // the mark is behind now, and is raised
+	write(t, s, 1)
+	write(t, s, 2) // and read
+	exec(t, url, "update perdure.clock set mark = mark - interval '1 hour'")
+	at := write(t, s, 3)
+	raised := fence(t, s)
+	if raised < at.Add(-time.Minute).UnixMilli() {
+		t.Errorf("fence %d at %v", raised, at)
+	}
+	if got := setbacks(t, s); len(got) != 1 || !strings.Contains(got[0], "its clock was at ") {
+		t.Errorf("alerts: %q", got)
+	}
+	write(t, s, 4)
+	if again := fence(t, s); again != raised || len(setbacks(t, s)) != 1 {
+		t.Errorf("raised again: %d, was %d", again, raised)
+	}
+}
+
+// The same server, stopped and killed and started again, is the same database.
+func TestSameDatabase(t *testing.T) {
+	server := pgtest.NewServer(t, true)
+	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, server.URL)
+	for i, kill := range []bool{false, true} {
+		write(t, s, 10+i)
+		server.Stop(kill)
+		server.Start()
+		write(t, s, 20+i)
+	}
+	if fence(t, s) != 0 || fence(t, open(t, server.URL)) != 0 || len(setbacks(t, s)) != 0 {
+		t.Errorf("fence %d, alerts %q", fence(t, s), setbacks(t, s))
+	}
+}
+
+// F016: a standby that has not got the last commits is promoted. Who comes to it then knows it for another
+// timeline.
+func TestFailoverThatLosesCommits(t *testing.T) {
+	primary := pgtest.NewServer(t, true)
+	if _, _, err := postgres.Migrate(t.Context(), primary.URL); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, primary.URL)
+	write(t, s, 1)
+	standby := primary.Copy() // as far as it had got
+	write(t, s, 2)            // acknowledged, and lost
+	primary.Stop(true)
+	early := open(t, standby.URL)
+	if fence(t, early) != 0 {
+		t.Error("a standby has a fence of its own")
+	}
+	standby.Promote()
+	if fence(t, early) == 0 {
+		t.Error("who was there before the promotion has not noticed")
+	}
+	other := open(t, standby.URL)
+	if raised := fence(t, other); raised == 0 {
+		t.Error("nobody has noticed")
+	}
+	if got := setbacks(t, other); len(got) != 1 || !strings.Contains(got[0], "/00000001, and is ") || !strings.Contains(got[0], "/00000002)") {
+		t.Errorf("alerts: %q", got)
+	}
+	if j, err := other.Job(t.Context(), job(2, "").Job.ID); err != nil || j != nil {
+		t.Errorf("what was to be lost: %v, %v", j, err)
+	}
+}

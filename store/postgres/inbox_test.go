@@ -1,0 +1,204 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"perdure"
+	"perdure/internal/pgtest"
+	"perdure/store/postgres"
+	"perdure/store/storetest"
+)
+
+func TestInbox(t *testing.T) {
+	storetest.Inbox(t, func(t *testing.T) (perdure.Store, func(*perdure.Plan) (perdure.Submitted, error)) {
+		url := fresh(t)
+		s := open(t, url)
+		pool, err := pgxpool.New(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		return s, func(plan *perdure.Plan) (did perdure.Submitted, err error) {
+			err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+				did, err = postgres.SubmitTx(t.Context(), tx, plan)
+				return err
+			})
+			return did, err
+		}
+	})
+}
+
+func keyedPlan(key string, hash byte) *perdure.Plan {
+	return &perdure.Plan{Shape: &perdure.Shape{}, Hash: [32]byte{hash}, Definition: &perdure.Definition{Type: "t", Key: key}}
+}
+
+// Without the schema it says what to do.
+func TestSubmitTxWithoutSchema(t *testing.T) {
+	conn, err := pgx.Connect(t.Context(), pgtest.Start(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	tx, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := postgres.SubmitTx(t.Context(), tx, keyedPlan("k", 1)); perdure.CodeOf(err) != perdure.CodeSchema {
+		t.Error(err)
+	}
+}
+
+// Two nodes that look into the inbox at once take each submission once (F018).
+func TestTakePostedSkipsWhatIsLocked(t *testing.T) {
+	url := fresh(t)
+	one, two := open(t, url), open(t, url)
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	var ids []perdure.JobID
+	for range 20 {
+		tx, err := pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		did, err := postgres.SubmitTx(t.Context(), tx, keyedPlan("", 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, did.ID)
+	}
+	err = one.Update(t.Context(), func(tx perdure.Tx) error {
+		mine, err := tx.(perdure.InboxTx).TakePosted(ids[:12])
+		if err != nil || len(mine) != 12 {
+			t.Errorf("%d, %v", len(mine), err)
+		}
+		return two.Update(t.Context(), func(tx perdure.Tx) error {
+			others, err := tx.(perdure.InboxTx).TakePosted(ids)
+			if err != nil || len(others) != 8 {
+				t.Errorf("%d, %v", len(others), err)
+			}
+			return err
+		})
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// In a transaction whose snapshot is older than the first submission of a key, the second one is not let in
+// unseen, not even once the first was taken: the database says that it is to be tried again (F101).
+func TestSubmitTxInOldSnapshots(t *testing.T) {
+	url := fresh(t)
+	s := open(t, url)
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	old, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Rollback(context.Background())
+	if _, err := old.Exec(t.Context(), "select 1 from perdure.clock"); err != nil { // the snapshot
+		t.Fatal(err)
+	}
+	var did perdure.Submitted
+	if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		did, err = postgres.SubmitTx(t.Context(), tx, keyedPlan("k", 1))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Update(t.Context(), func(tx perdure.Tx) error {
+		box := tx.(perdure.InboxTx)
+		if _, err := box.TakePosted([]perdure.JobID{did.ID}); err != nil {
+			return err
+		}
+		return box.ClosePosted([]perdure.ClosedPost{{ID: did.ID, Job: did.ID}})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var pe *pgconn.PgError
+	if again, err := postgres.SubmitTx(t.Context(), old, keyedPlan("k", 1)); !errors.As(err, &pe) || pe.Code != "40001" {
+		t.Errorf("%+v, %v", again, err)
+	}
+}
+
+// A transaction that submits a key waits for the one that has, and then knows (I2).
+func TestSubmitTxWaitsForTheKey(t *testing.T) {
+	url := fresh(t)
+	open(t, url)
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	for _, commit := range []bool{false, true} {
+		first, err := pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		did, err := postgres.SubmitTx(t.Context(), first, keyedPlan("k", 1))
+		if err != nil || !did.Created {
+			t.Fatal(did, err)
+		}
+		var wg sync.WaitGroup
+		var second perdure.Submitted
+		wg.Go(func() {
+			tx, err := pool.Begin(context.Background())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer tx.Rollback(context.Background())
+			if second, err = postgres.SubmitTx(context.Background(), tx, keyedPlan("k", 1)); err != nil {
+				t.Error(err)
+			}
+		})
+		for waits := false; !waits; { // until it does
+			if err := pool.QueryRow(t.Context(), "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')").Scan(&waits); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if commit {
+			err = first.Commit(t.Context())
+		} else {
+			err = first.Rollback(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+		if second.Created == commit || commit && second.ID != did.ID {
+			t.Errorf("committed %v: %+v, the first was %s", commit, second, did.ID)
+		}
+	}
+}
+
+// A nil transaction or plan is an error, and no crash.
+func TestSubmitTxMisused(t *testing.T) {
+	_, far := postgres.SubmitTx(t.Context(), nil, keyedPlan("k", 1))
+	_, std := postgres.SubmitSQLTx(t.Context(), nil, keyedPlan("k", 1))
+	for _, err := range []error{far, std} {
+		if !errors.Is(err, perdure.ErrNoTx) {
+			t.Error(err)
+		}
+	}
+	var tx struct{ pgx.Tx }
+	if _, err := postgres.SubmitTx(t.Context(), tx, nil); perdure.CodeOf(err) != perdure.CodeInvalid {
+		t.Error(err)
+	}
+}

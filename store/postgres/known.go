@@ -1,0 +1,190 @@
+package postgres
+
+import (
+	"sync"
+	"time"
+
+	"perdure"
+)
+
+// rowMemory is the rows of jobs as this process has written them last, so that they need not be read again.
+//
+// A job's rows are written under the lock of its first row, and none of them without the first (save.go). So
+// the transaction that wrote the first row last, which PostgreSQL tells as its xmin, is the version of them
+// all: what is remembered of a job is true if the first row, once it is locked, still has the xmin that was
+// remembered with it. A transaction takes a job's rows from here, and gives them back when it is committed;
+// one that is not leaves this poorer, never wrong.
+type rowMemory struct {
+	mu          sync.Mutex
+	now, before map[perdure.JobID]*knownJob // before is dropped when now is full
+	rows        int                         // in now
+	server      time.Time                   // when the server that numbered the transactions had started
+	newest      uint64                      // the latest transaction of ours
+}
+
+// knownJob is what is remembered of one job. Nobody writes to the rows.
+type knownJob struct {
+	job   *perdure.Job
+	steps []*perdure.Step // by place; nil where it is not known
+	xid   uint64          // the transaction that has written it
+	one   [1]*perdure.Step
+}
+
+func (j *knownJob) rows() int { return max(1, len(j.steps)) }
+
+func (j *knownJob) put(s *perdure.Step) {
+	if j.steps == nil {
+		j.steps = j.one[:]
+	}
+	for len(j.steps) <= s.Index {
+		j.steps = append(j.steps, nil)
+	}
+	j.steps[s.Index] = s
+}
+
+// slim is a job as it is read: a large input is kept apart from it.
+func slim(j *perdure.Job) *perdure.Job {
+	if !j.Apart && !apart(j) {
+		return j
+	}
+	small := *j
+	small.Apart, small.Input = true, nil
+	return &small
+}
+
+const (
+	// maxKnown bounds the rows in each half of the memory, maxWaiting those up to which jobs are kept that are
+	// not begun: a backlog is not kept at hand.
+	maxKnown   = 32_768
+	maxWaiting = maxKnown / 4
+	// maxAge bounds how many transactions ago rows were written: xmin has 32 bits, and comes round.
+	maxAge = 1 << 31
+)
+
+// take gives what is known of these jobs to a transaction.
+func (k *rowMemory) take(ids []perdure.JobID) map[perdure.JobID]*knownJob {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.now)+len(k.before) == 0 {
+		return nil
+	}
+	taken := make(map[perdure.JobID]*knownJob, len(ids))
+	for _, id := range ids {
+		j := k.now[id]
+		if j != nil {
+			delete(k.now, id)
+			k.rows -= j.rows()
+		} else if j = k.before[id]; j != nil {
+			delete(k.before, id)
+		}
+		if j != nil && k.newest-j.xid < maxAge {
+			taken[id] = j
+		}
+	}
+	return taken
+}
+
+// from says which server answers. Another one, or the same one after its start, may have lost transactions
+// and number others as those: what was known is forgotten.
+func (k *rowMemory) from(server time.Time) (same bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.server.Equal(server) {
+		return true
+	}
+	k.server, k.now, k.before, k.rows, k.newest = server, nil, nil, 0, 0
+	return false
+}
+
+// keep remembers jobs as they are now that a transaction is committed.
+func (k *rowMemory) keep(server time.Time, jobs map[perdure.JobID]*knownJob) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.server.Equal(server) {
+		return
+	}
+	for id, j := range jobs {
+		if j.job.Phase == perdure.Settled || j.rows() > maxKnown/4 || j.job.Current == perdure.Undone && k.rows+j.rows() > maxWaiting {
+			continue
+		}
+		if k.now == nil || k.rows+j.rows() > maxKnown {
+			k.before, k.now, k.rows = k.now, make(map[perdure.JobID]*knownJob, len(k.now)), 0
+		}
+		k.newest = max(k.newest, j.xid)
+		k.now[id] = j
+		k.rows += j.rows()
+	}
+}
+
+// recall is a transaction's part.
+type recall struct {
+	store  *rowMemory
+	server time.Time
+	xid    uint64
+	taken  map[perdure.JobID]*knownJob // locked, found true, and not written yet
+	wrote  map[perdure.JobID]*knownJob // as they will be
+}
+
+// step is a row that is known; nil where it is not, or was written since.
+func (m *recall) step(ref perdure.StepRef) *perdure.Step {
+	if j := m.taken[ref.Job]; j != nil && ref.Index < len(j.steps) {
+		return j.steps[ref.Index]
+	}
+	return nil
+}
+
+// created and changed note what is written. Of a job that was not known all that is not written stays unknown.
+func (m *recall) created(n *perdure.NewJob) {
+	j := &knownJob{job: slim(n.Job)}
+	for _, s := range n.Steps {
+		j.put(s)
+	}
+	m.note(n.Job.ID, j)
+}
+
+func (m *recall) changed(jobs []perdure.JobChange, steps []perdure.StepChange) {
+	for _, ch := range jobs {
+		j := m.writable(ch.Now.ID)
+		if j == nil {
+			j = &knownJob{}
+			m.note(ch.Now.ID, j)
+		}
+		j.job = slim(ch.Now)
+	}
+	for _, ch := range steps {
+		if j := m.writable(ch.Now.Job); j != nil {
+			j.put(ch.Now)
+		}
+	}
+}
+
+// writable is what will be known of a job; nil where that is nothing.
+func (m *recall) writable(id perdure.JobID) *knownJob {
+	if j := m.wrote[id]; j != nil {
+		return j
+	}
+	if j := m.taken[id]; j != nil {
+		delete(m.taken, id)
+		m.note(id, j)
+		return j
+	}
+	return nil
+}
+
+func (m *recall) note(id perdure.JobID, j *knownJob) {
+	if m.wrote == nil {
+		m.wrote = map[perdure.JobID]*knownJob{}
+	}
+	m.wrote[id] = j
+}
+
+// committed gives back what was taken, and what was written.
+func (m *recall) committed() {
+	if m.xid != 0 {
+		for _, j := range m.wrote {
+			j.xid = m.xid
+		}
+		m.store.keep(m.server, m.wrote)
+	}
+	m.store.keep(m.server, m.taken)
+}

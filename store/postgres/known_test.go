@@ -1,0 +1,295 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"perdure"
+	"perdure/internal/pgtest"
+)
+
+// twoSteps is a job of which both steps are out.
+func twoSteps(n int) perdure.NewJob {
+	j := laneJob(n, 5)
+	second := *j.Steps[0]
+	second.Index, second.Name = 1, "t"
+	j.Steps = append(j.Steps, &second)
+	for _, s := range j.Steps {
+		s.Phase, s.Run, s.LockedBy, s.LockedUntil = perdure.Running, 1, "h", time.UnixMicro(5_000_000).UTC()
+	}
+	j.Job.Unsettled, j.Job.Running, j.Job.Active = 2, 2, 0
+	j.Job.Labels = map[string]string{"a": "b"}
+	return j
+}
+
+// submitAsScheduler reads the clock first, by which the server is known.
+func submitAsScheduler(t *testing.T, s *Store, jobs ...perdure.NewJob) {
+	t.Helper()
+	err := s.Update(t.Context(), func(tx perdure.Tx) error {
+		if _, err := tx.LockJobs([]perdure.JobID{idOf(9)}); err != nil {
+			return err
+		}
+		return tx.Save(&perdure.Changes{NewJobs: jobs})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func idOf(n int) perdure.JobID { return laneJob(n, 5).Job.ID }
+
+// locked is a job and its steps as a transaction has them under the lock.
+func locked(t *testing.T, s *Store, n int) (j *perdure.Job, steps []*perdure.Step) {
+	t.Helper()
+	err := s.Update(t.Context(), func(tx perdure.Tx) error {
+		jobs, err := tx.LockJobs([]perdure.JobID{idOf(n)})
+		if err != nil {
+			return err
+		}
+		j = jobs[0]
+		steps, err = tx.Steps([]perdure.StepRef{{Job: j.ID}, {Job: j.ID, Index: 1}})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j, steps
+}
+
+// write changes what a transaction has under the lock, and then fails as it is told.
+func write(t *testing.T, s *Store, n int, job func(*perdure.Job), step map[int]func(*perdure.Step), fail error) {
+	t.Helper()
+	err := s.Update(t.Context(), func(tx perdure.Tx) error {
+		jobs, err := tx.LockJobs([]perdure.JobID{idOf(n)})
+		if err != nil {
+			return err
+		}
+		var c perdure.Changes
+		if job != nil {
+			now := *jobs[0]
+			job(&now)
+			c.Jobs = append(c.Jobs, perdure.JobChange{Now: &now, Was: jobs[0]})
+		}
+		for i, edit := range step {
+			steps, err := tx.Steps([]perdure.StepRef{{Job: idOf(n), Index: i}})
+			if err != nil {
+				return err
+			}
+			now := *steps[0]
+			edit(&now)
+			c.Steps = append(c.Steps, perdure.StepChange{Now: &now, Was: steps[0]})
+		}
+		return errors.Join(tx.Save(&c), fail)
+	})
+	if !errors.Is(err, fail) {
+		t.Fatal(err)
+	}
+}
+
+func knows(s *Store, n int) bool {
+	s.known.mu.Lock()
+	defer s.known.mu.Unlock()
+	return s.known.now[idOf(n)] != nil || s.known.before[idOf(n)] != nil
+}
+
+// What others write is seen, whichever row it is, and by whatever means (F018, F058, I6).
+func TestKnownIsWhatIsStored(t *testing.T) {
+	until := time.UnixMicro(9_000_000).UTC()
+	beat := func(s *perdure.Step) { s.LockedUntil = until }
+	oops := errors.New("oops")
+	for name, c := range map[string]struct {
+		do    func(t *testing.T, a, b *Store, url string)
+		check func(j *perdure.Job, steps []*perdure.Step) bool
+		known bool // still, when it is looked at
+	}{
+		"nothing": {
+			func(*testing.T, *Store, *Store, string) {},
+			func(j *perdure.Job, steps []*perdure.Step) bool {
+				return j.Labels["a"] == "b" && j.Unsettled == 2 && len(steps) == 2 && steps[1].Name == "t" && steps[1].LockedBy == "h"
+			}, true},
+		"ours": {
+			func(t *testing.T, a, _ *Store, _ string) {
+				write(t, a, 1, func(j *perdure.Job) { j.Active = 7 }, map[int]func(*perdure.Step){1: beat}, nil)
+			},
+			func(j *perdure.Job, steps []*perdure.Step) bool {
+				return j.Active == 7 && steps[1].LockedUntil.Equal(until)
+			}, true},
+		"another's job": {
+			func(t *testing.T, _, b *Store, _ string) {
+				write(t, b, 1, func(j *perdure.Job) { j.Active = 7 }, nil, nil)
+			},
+			func(j *perdure.Job, _ []*perdure.Step) bool { return j.Active == 7 }, true},
+		"another's heartbeat of a later step": {
+			func(t *testing.T, _, b *Store, _ string) {
+				write(t, b, 1, nil, map[int]func(*perdure.Step){1: beat}, nil)
+			},
+			func(_ *perdure.Job, steps []*perdure.Step) bool { return steps[1].LockedUntil.Equal(until) }, true},
+		"a heartbeat by who has not locked the job": {
+			func(t *testing.T, _, b *Store, _ string) {
+				err := b.Update(t.Context(), func(tx perdure.Tx) error {
+					steps, err := tx.Steps([]perdure.StepRef{{Job: idOf(1), Index: 1}})
+					if err != nil {
+						return err
+					}
+					now := *steps[0]
+					beat(&now)
+					return tx.Save(&perdure.Changes{Steps: []perdure.StepChange{{Now: &now, Was: steps[0]}}})
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			},
+			func(_ *perdure.Job, steps []*perdure.Step) bool { return steps[1].LockedUntil.Equal(until) }, true},
+		"taken back": {
+			func(t *testing.T, a, _ *Store, _ string) {
+				write(t, a, 1, func(j *perdure.Job) { j.Active = 7 }, map[int]func(*perdure.Step){0: beat, 1: beat}, oops)
+			},
+			func(j *perdure.Job, steps []*perdure.Step) bool {
+				return j.Active == 0 && !steps[0].LockedUntil.Equal(until) && !steps[1].LockedUntil.Equal(until)
+			}, false},
+		"changed by the caller, and not saved": {
+			func(t *testing.T, a, _ *Store, _ string) {
+				j, steps := locked(t, a, 1)
+				j.Active, j.Labels["a"], steps[0].Run, steps[1].Run = 7, "c", 9, 9
+			},
+			func(j *perdure.Job, steps []*perdure.Step) bool {
+				return j.Active == 0 && j.Labels["a"] == "b" && steps[0].Run == 1 && steps[1].Run == 1
+			}, true},
+		"by hand": {
+			func(t *testing.T, _, _ *Store, url string) {
+				conn, err := pgx.Connect(t.Context(), url)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close(context.WithoutCancel(t.Context()))
+				if _, err := conn.Exec(t.Context(), "update perdure.step set failures = 3 where idx = 0"); err != nil {
+					t.Fatal(err)
+				}
+			},
+			func(_ *perdure.Job, steps []*perdure.Step) bool { return steps[0].Failures == 3 }, true},
+		"while another server answers": {
+			func(_ *testing.T, a, _ *Store, _ string) { a.known.from(time.UnixMicro(1)) },
+			func(j *perdure.Job, steps []*perdure.Step) bool { return j.Unsettled == 2 && steps[1].LockedBy == "h" }, false},
+		"settled": {
+			func(t *testing.T, a, _ *Store, _ string) {
+				write(t, a, 1, func(j *perdure.Job) { j.Phase = perdure.Settled }, nil, nil)
+			},
+			func(j *perdure.Job, _ []*perdure.Step) bool { return j.Phase == perdure.Settled }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := pgtest.Start(t)
+			a, b := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
+			submitAsScheduler(t, a, twoSteps(1))
+			locked(t, b, 1)
+			c.do(t, a, b, url)
+			if got := knows(a, 1); got != c.known {
+				t.Errorf("it is known: %v", got)
+			}
+			if j, steps := locked(t, a, 1); !c.check(j, steps) {
+				t.Errorf("%+v %+v %+v", j, steps[0], steps[1])
+			}
+		})
+	}
+}
+
+// Who has waited for the lock sees what its holder has left, not what was there when it began to wait (F058).
+func TestKnownAfterAWait(t *testing.T) {
+	url := pgtest.Start(t)
+	a, b := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
+	submitAsScheduler(t, a, twoSteps(1))
+	held, waits := make(chan struct{}), make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		err := b.Update(t.Context(), func(tx perdure.Tx) error {
+			jobs, err := tx.LockJobs([]perdure.JobID{idOf(1)})
+			if err != nil {
+				return err
+			}
+			close(held)
+			<-waits
+			time.Sleep(50 * time.Millisecond)
+			now := *jobs[0]
+			now.Active = 7
+			return tx.Save(&perdure.Changes{Jobs: []perdure.JobChange{{Now: &now, Was: jobs[0]}}})
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	<-held
+	if !knows(a, 1) {
+		t.Fatal("it is not known")
+	}
+	close(waits)
+	if j, _ := locked(t, a, 1); j.Active != 7 {
+		t.Errorf("%+v", j)
+	}
+	wg.Wait()
+}
+
+// A large input is not kept in memory, and rows that another has locked are left to it.
+func TestKnownKeepsNoLargeInputAndSkipsWhatIsLocked(t *testing.T) {
+	url := pgtest.Start(t)
+	a, b := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
+	one, two := twoSteps(1), twoSteps(2)
+	one.Job.Input = slices.Repeat([]byte(" "), perdure.MaxInlineInput+1)
+	submitAsScheduler(t, a, one, two)
+	if !knows(a, 1) || !knows(a, 2) {
+		t.Fatal("they are not known")
+	}
+	err := b.Update(t.Context(), func(tx perdure.Tx) error {
+		if _, err := tx.LockJobs([]perdure.JobID{idOf(2)}); err != nil {
+			return err
+		}
+		return a.Update(t.Context(), func(tx perdure.Tx) error {
+			jobs, err := tx.TryLockJobs([]perdure.JobID{idOf(1), idOf(2)})
+			if err == nil && (len(jobs) != 1 || jobs[0].ID != idOf(1) || !jobs[0].Apart || jobs[0].Input != nil) {
+				t.Errorf("%+v", jobs)
+			}
+			return err
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The memory has a bound, and what was written longest ago is forgotten first. Of a backlog little is kept.
+func TestKnownIsBounded(t *testing.T) {
+	var k rowMemory
+	for n := range 5 * maxKnown / 2 {
+		j := twoSteps(0)
+		j.Job.ID, j.Job.Current = perdure.JobID{0: byte(n >> 16), 1: byte(n >> 8), 2: byte(n)}, perdure.Unsure
+		k.keep(time.Time{}, map[perdure.JobID]*knownJob{j.Job.ID: {job: j.Job, steps: j.Steps}})
+		if rows := 2 * (len(k.now) + len(k.before)); rows > 2*maxKnown {
+			t.Fatalf("%d rows are known", rows)
+		}
+	}
+	n := 5*maxKnown/2 - 1
+	last, first := perdure.JobID{0: byte(n >> 16), 1: byte(n >> 8), 2: byte(n)}, perdure.JobID{}
+	if got := k.take([]perdure.JobID{first, last}); len(got) != 1 || got[last] == nil {
+		t.Errorf("%v", got)
+	}
+	wide := &knownJob{job: &perdure.Job{Current: perdure.Unsure, Phase: perdure.Running}, steps: make([]*perdure.Step, maxKnown/4+1)}
+	if k.keep(time.Time{}, map[perdure.JobID]*knownJob{{0: 0xff}: wide}); len(k.take([]perdure.JobID{{0: 0xff}})) > 0 {
+		t.Error("one job takes a quarter of the memory")
+	}
+	k.keep(time.Time{}, map[perdure.JobID]*knownJob{last: {job: &perdure.Job{Current: perdure.Unsure, Phase: perdure.Running}, xid: 1}, first: {job: &perdure.Job{Current: perdure.Unsure, Phase: perdure.Running}, xid: 1 + maxAge}})
+	if got := k.take([]perdure.JobID{last}); len(got) > 0 {
+		t.Error("xmin has come round, and is believed")
+	}
+	var backlog rowMemory
+	for n := range maxKnown {
+		id := perdure.JobID{0: byte(n >> 16), 1: byte(n >> 8), 2: byte(n)}
+		backlog.keep(time.Time{}, map[perdure.JobID]*knownJob{id: {job: &perdure.Job{Current: perdure.Undone, Phase: perdure.Waiting}}})
+	}
+	if len(backlog.now) != maxWaiting || len(backlog.before) > 0 || backlog.now[first] == nil {
+		t.Errorf("%d jobs are kept that wait", len(backlog.now))
+	}
+}

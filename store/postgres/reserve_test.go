@@ -1,0 +1,66 @@
+package postgres_test
+
+import (
+	"context"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"perdure"
+	"perdure/store/postgres"
+)
+
+// F102: readers that fill the pool, and get nowhere, do not keep out who lets out, reports, or keeps its places
+// in roles; a reader too many is told so, in time.
+func TestReadersLeaveConnections(t *testing.T) {
+	direct := fresh(t)
+	u, err := url.Parse(direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	q.Set("pool_max_conns", "6")
+	u.RawQuery = q.Encode()
+	limits := postgres.DefaultLimits
+	limits.Acquire, limits.Lock, limits.Statement = time.Second, 30*time.Second, 30*time.Second
+	s := open(t, u.String(), postgres.WithLimits(limits))
+	blocker, err := pgx.Connect(t.Context(), direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer blocker.Close(context.Background())
+	if _, err := blocker.Exec(t.Context(), "begin; lock table perdure.entry in access exclusive mode"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var reading sync.WaitGroup
+	for range 20 {
+		reading.Go(func() { _, _ = s.History(ctx, perdure.JobID{}, 1) })
+	}
+	await(t, direct, "select count(*) >= 2 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
+	began := time.Now()
+	mustSubmit(t, s, job(1, ""))
+	if _, err := s.Look(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Attend(t.Context(), perdure.Presence{Node: perdure.Node{ID: "n"}, TTL: time.Minute}); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("writers waited for readers: %v", took)
+	}
+	if _, err := s.Job(t.Context(), perdure.JobID{}); perdure.CodeOf(err) != perdure.CodeUnavailable {
+		t.Errorf("a reader too many: %v", err)
+	}
+	cancel()
+	if _, err := blocker.Exec(t.Context(), "rollback"); err != nil {
+		t.Fatal(err)
+	}
+	reading.Wait()
+	if _, err := s.Job(t.Context(), perdure.JobID{}); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}

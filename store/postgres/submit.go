@@ -1,0 +1,79 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"perdure"
+)
+
+const postSQL = "select id::text, created, coalesce(code, ''), coalesce(message, '') from perdure.post($1::text::uuid, nullif($2::text, ''), $3::bytea, $4::text)"
+
+// SubmitTx submits a job inside the caller's own transaction: it is there if that is committed, and not
+// otherwise. A node takes it as soon as it is.
+//
+// The same key and definition is the same job (Created is false), the same key with another a refusal
+// (perdure.CodeConflict), as is an inbox that is full (CodeBacklogFull). A refusal has changed nothing, and
+// the transaction can go on. A transaction that submits a key which another one has submitted and not
+// committed yet waits for that one.
+func SubmitTx(ctx context.Context, tx pgx.Tx, plan *perdure.Plan) (perdure.Submitted, error) {
+	if tx == nil {
+		return perdure.Submitted{}, perdure.ErrNoTx
+	}
+	return post(plan, func(args []any, into ...any) error {
+		return tx.QueryRow(ctx, postSQL, args...).Scan(into...)
+	})
+}
+
+// SubmitSQLTx is SubmitTx in a transaction of database/sql, by pgx's driver (github.com/jackc/pgx/v5/stdlib).
+func SubmitSQLTx(ctx context.Context, tx *sql.Tx, plan *perdure.Plan) (perdure.Submitted, error) {
+	if tx == nil {
+		return perdure.Submitted{}, perdure.ErrNoTx
+	}
+	return post(plan, func(args []any, into ...any) error {
+		return tx.QueryRowContext(ctx, postSQL, args...).Scan(into...)
+	})
+}
+
+func post(plan *perdure.Plan, ask func(args []any, into ...any) error) (did perdure.Submitted, err error) {
+	p, err := perdure.Post(perdure.JobID(uuid.Must(uuid.NewV7())), plan)
+	if err != nil {
+		return did, err
+	}
+	var id sql.NullString
+	var code, message string
+	args := []any{uuid.UUID(p.ID).String(), p.Key, p.Hash[:], string(p.Body)}
+	if err := ask(args, &id, &did.Created, &code, &message); err != nil {
+		return perdure.Submitted{}, posting(err)
+	}
+	if code != "" {
+		return perdure.Submitted{}, &perdure.Error{Code: perdure.Code(code), Message: message, Hint: hintOf(perdure.Code(code))}
+	}
+	made, err := uuid.Parse(id.String)
+	did.ID, did.Key = perdure.JobID(made), p.Key
+	return did, err
+}
+
+func hintOf(code perdure.Code) string {
+	switch code {
+	case perdure.CodeConflict:
+		return "use another key, or submit the same definition"
+	case perdure.CodeBacklogFull:
+		return "is a node running? try again later"
+	}
+	return ""
+}
+
+// posting says what is missing where the function is not there.
+func posting(err error) error {
+	var pe *pgconn.PgError
+	if errors.As(err, &pe) && (pe.Code == "42883" || pe.Code == "3F000") { // undefined function, schema
+		return older("does not have the schema perdure of this program")
+	}
+	return err
+}

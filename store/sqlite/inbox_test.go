@@ -1,0 +1,66 @@
+package sqlite
+
+import (
+	"database/sql"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	_ "modernc.org/sqlite"
+
+	"perdure"
+	"perdure/definition"
+	"perdure/store/storetest"
+)
+
+func TestInbox(t *testing.T) {
+	storetest.Inbox(t, func(t *testing.T) (perdure.Store, func(*perdure.Plan) (perdure.Submitted, error)) {
+		path := filepath.Join(t.TempDir(), "perdure.db")
+		s := open(t, path)
+		db, err := sql.Open("sqlite", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { db.Close() })
+		return s, func(plan *perdure.Plan) (perdure.Submitted, error) {
+			tx, err := db.Begin()
+			if err != nil {
+				return perdure.Submitted{}, err
+			}
+			defer tx.Rollback()
+			did, err := SubmitTx(t.Context(), tx, plan)
+			if err == nil {
+				err = tx.Commit()
+			}
+			return did, err
+		}
+	})
+}
+
+// Who submits into a file that Perdure has never opened, without a transaction or without a plan is told what to do.
+func TestSubmitTxMisused(t *testing.T) {
+	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "shop.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	plan, err := definition.FromDefinition(perdure.Define("t").Key("k").Step("s", "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := SubmitTx(t.Context(), tx, plan); perdure.CodeOf(err) != perdure.CodeSchema || !strings.Contains(err.Error(), "with sqlite.Open first") {
+		t.Errorf("no tables: %v", err)
+	}
+	if _, err := SubmitTx(t.Context(), nil, plan); !errors.Is(err, perdure.ErrNoTx) {
+		t.Errorf("no transaction: %v", err)
+	}
+	if _, err := SubmitTx(t.Context(), tx, nil); perdure.CodeOf(err) != perdure.CodeInvalid || !strings.Contains(err.Error(), "there is no plan") {
+		t.Errorf("no plan: %v", err)
+	}
+}

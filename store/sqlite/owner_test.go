@@ -1,0 +1,168 @@
+package sqlite
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"perdure"
+)
+
+// theirs makes a file that another program has been at.
+func theirs(t *testing.T, script string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "shop.db")
+	c, err := connect(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	if err := c.once(script); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func namesIn(t *testing.T, s *Store, of string) []string {
+	t.Helper()
+	names, err := all(s.write, (*row).text, `SELECT name FROM sqlite_schema WHERE type = ? AND name NOT LIKE 'sqlite\_%' ESCAPE '\'`, of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+var plainNames = []string{"jobs", "steps", "alerts", "history", "limits", "nodes", "roles", "holders", "submissions"}
+
+// In a file of our own the documented views have their plain names.
+func TestViewsHavePlainNames(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "perdure.db")
+	s := open(t, path)
+	views := namesIn(t, s, "view")
+	for _, name := range plainNames {
+		if !slices.Contains(views, name) || !slices.Contains(views, prefix+name) {
+			t.Errorf("%s: there are %v", name, views)
+		}
+	}
+	for _, of := range []string{"table", "index"} {
+		for _, name := range namesIn(t, s, of) {
+			if !isOurs(name) {
+				t.Errorf("%s %s has a plain name", of, name)
+			}
+		}
+	}
+}
+
+// A file that has tables of somebody else's, with any names of ours without the prefix, is shared: theirs stay
+// theirs, and ours are found under the prefix alone.
+func TestSharedFile(t *testing.T) {
+	path := theirs(t, `
+		CREATE TABLE migration (id INTEGER); INSERT INTO migration VALUES (12);
+		CREATE TABLE step (x INTEGER); CREATE TABLE label (x INTEGER); CREATE TABLE "limit" (x INTEGER); CREATE TABLE inbox (x INTEGER);
+		CREATE TABLE jobs (name TEXT); INSERT INTO jobs VALUES ('baker');
+		CREATE INDEX step_job ON step (x);
+		CREATE VIEW steps AS SELECT * FROM step;`)
+	for n := range 2 { // and when it is opened again
+		s, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := save(s, big(byte(n+1))); err != nil {
+			t.Error(err)
+		}
+		if err := s.Update(ctx, func(tx perdure.Tx) error { return tx.PutLimit("agent:a", 1) }); err != nil {
+			t.Error(err)
+		}
+		if name, err := one(s.write, (*row).text, `SELECT name FROM jobs`); name != "baker" || err != nil {
+			t.Errorf("theirs: %q, %v", name, err)
+		}
+		if jobs, err := one(s.write, (*row).int, `SELECT count(*) FROM perdure_jobs JOIN perdure_steps USING (job)`); jobs != n+1 || err != nil {
+			t.Errorf("ours: %d, %v", jobs, err)
+		}
+		if views := namesIn(t, s, "view"); len(views) != len(plainNames)+1 {
+			t.Errorf("there are %v", views)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The guard's table is not somebody else's, whoever was first.
+func TestGuardFirst(t *testing.T) {
+	s := open(t, theirs(t, `CREATE TABLE perdure_guard (step TEXT PRIMARY KEY)`))
+	if views := namesIn(t, s, "view"); !slices.Contains(views, "steps") {
+		t.Errorf("there are %v", views)
+	}
+}
+
+// The migrations that come after a shared file was made know that it is shared; those of a file of our own leave
+// what was put there since.
+func TestLaterViews(t *testing.T) {
+	later := migration{name: "later", sql: "CREATE VIEW perdure_later AS SELECT 1 AS x;\nCREATE VIEW perdure_taken AS SELECT 1 AS x;"}
+	for name, c := range map[string]struct {
+		before string
+		want   int
+	}{"shared": {`CREATE TABLE shop (x INTEGER)`, 2}, "ours": {``, 3}} {
+		s := open(t, theirs(t, c.before))
+		if err := s.write.once(`CREATE TABLE Taken (x INTEGER)`); err != nil {
+			t.Fatal(err)
+		}
+		version, err := schemaVersion(s.write)
+		if err != nil {
+			t.Fatal(err)
+		}
+		later.version = version + 1
+		if err := later.apply(s.write, s.clock.now()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		views := namesIn(t, s, "view")
+		if got := len(slices.DeleteFunc(views, func(v string) bool { return !strings.HasSuffix(v, "later") && !strings.HasSuffix(v, "taken") })); got != c.want {
+			t.Errorf("%s: %v", name, views)
+		}
+	}
+}
+
+// What has a name of ours and is not ours, or is from before the names had a prefix, is refused with a word on
+// what it is and what to do, and left as it is.
+func TestForeign(t *testing.T) {
+	for name, c := range map[string]struct{ script, says, hint string }{
+		"table":     {`CREATE TABLE perdure_step (x INTEGER)`, "has a perdure_step that Perdure did not make", "rename that one"},
+		"case":      {`CREATE TABLE Perdure_Jobs (x INTEGER)`, "has a Perdure_Jobs that", "rename that one"},
+		"view":      {`CREATE VIEW perdure_jobs AS SELECT 1`, "has a perdure_jobs that", "another file"},
+		"index":     {`CREATE TABLE t (x INTEGER); CREATE INDEX perdure_step_job ON t (x)`, "has a perdure_step_job that", "another file"},
+		"other":     {`CREATE TABLE perdure_notes (x INTEGER)`, "has a perdure_notes that", "another file"},
+		"migration": {`CREATE TABLE perdure_migration (id INTEGER)`, "has a perdure_migration that", "another file"},
+		"versions": {`CREATE TABLE perdure_migration (version INTEGER PRIMARY KEY, name TEXT, applied_at TEXT);
+			INSERT INTO perdure_migration VALUES (1, 'shop_tables', '')`, `"shop_tables" is not its migration 1`, "another file"},
+		"unreleased": {`CREATE TABLE migration (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL) STRICT;
+			CREATE TABLE step (id INTEGER PRIMARY KEY, job BLOB, locked_until INTEGER, complete_by INTEGER, job_phase INTEGER) STRICT`,
+			"made by an unreleased version", "start with a new file"},
+	} {
+		path := theirs(t, c.script)
+		before, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Open(path)
+		if perdure.CodeOf(err) != perdure.CodeSchema || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), c.hint) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if after, err := os.ReadFile(path); string(after) != string(before) || err != nil {
+			t.Errorf("%s: the file was changed", name)
+		}
+	}
+}
+
+// A file that is no database is said to be none.
+func TestNoDatabase(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notes.txt")
+	if err := os.WriteFile(path, []byte(strings.Repeat("these are notes\n", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), path+" is no SQLite database") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,71 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"perdure"
+)
+
+const (
+	roleColumns = `name, epoch, leader, leader_until, standby, standby_until`
+	rolesSQL    = `SELECT ` + roleColumns + ` FROM perdure_role ORDER BY name`
+	roleSQL     = `SELECT ` + roleColumns + ` FROM perdure_role WHERE name = ?`
+)
+
+func readRole(r *row) perdure.Role {
+	return perdure.Role{Name: r.text(), Epoch: r.num(), Leader: r.text(), LeaderUntil: r.time(), Standby: r.text(), StandbyUntil: r.time()}
+}
+
+func (tx *tx) LockRoles(names []string) ([]perdure.Role, error) {
+	var roles []perdure.Role
+	for _, name := range unique(names, cmp.Compare[string]) {
+		if err := tx.exec(`INSERT INTO perdure_role (name) VALUES (?) ON CONFLICT DO NOTHING`, name); err != nil {
+			return nil, err
+		}
+		r, err := one(tx.c, readRole, roleSQL, name)
+		if err != nil {
+			return nil, err
+		}
+		roles = append(roles, r)
+	}
+	return roles, nil
+}
+
+func (tx *tx) ShareRole(name string) (perdure.Role, error) {
+	r, err := one(tx.c, readRole, roleSQL, name)
+	r.Name = name
+	return r, err
+}
+
+func (tx *tx) SaveRoles(changes []perdure.RoleChange) error {
+	for _, c := range changes {
+		now, was := c.Now, c.Was
+		n, err := tx.changed(`UPDATE perdure_role SET epoch = ?, leader = ?, leader_until = ?, standby = ?, standby_until = ?
+			WHERE name = ? AND epoch = ? AND leader = ? AND standby = ?`,
+			now.Epoch, now.Leader, micros(now.LeaderUntil), now.Standby, micros(now.StandbyUntil),
+			was.Name, was.Epoch, was.Leader, was.Standby)
+		if err == nil && n != 1 {
+			err = perdure.ErrStale
+		}
+		if err != nil {
+			tx.failed = err
+			return err
+		}
+	}
+	return nil
+}
+
+// renew moves on what the node has in roles and has not lapsed.
+func (s *Store) renew(node string, now time.Time, ttl time.Duration) error {
+	until := micros(now.Add(ttl))
+	if err := s.hints.exec(`UPDATE perdure_role SET leader_until = ? WHERE leader = ? AND leader_until > ?`, until, node, micros(now)); err != nil {
+		return err
+	}
+	return s.hints.exec(`UPDATE perdure_role SET standby_until = ? WHERE standby = ? AND standby_until > ?`, until, node, micros(now))
+}
+
+func (s *Store) Roles(ctx context.Context) ([]perdure.Role, error) {
+	return view(ctx, s, readRole, rolesSQL)
+}

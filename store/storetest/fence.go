@@ -1,0 +1,68 @@
+package storetest
+
+import (
+	"errors"
+	"time"
+
+	"perdure"
+)
+
+var fencing = []check{{"Fence", fence}}
+
+// The fence only rises, with an alert that is no job's.
+func fence(s *suite) {
+	read := func() (f int64) {
+		s.Helper()
+		s.update(func(tx perdure.Tx) {
+			var err error
+			f, err = tx.Fence()
+			s.must(err)
+		})
+		return f
+	}
+	raise := func(to int64) perdure.Alert {
+		a := perdure.Alert{Kind: perdure.AlertSetback, Message: "put back", RaisedAt: at(time.Minute)}
+		s.update(func(tx perdure.Tx) {
+			s.must(tx.RaiseFence(to, a))
+			now, err := tx.Fence()
+			s.must(err)
+			if now < to {
+				s.Errorf("raised to %d, and is %d", to, now)
+			}
+		})
+		return a
+	}
+	if got := read(); got != 0 {
+		s.Errorf("at first: %d", got)
+	}
+	want := raise(1_000_000_000_000)
+	if got := read(); got != 1_000_000_000_000 {
+		s.Errorf("raised: %d", got)
+	}
+	if roll := s.attend(perdure.Presence{Node: perdure.Node{ID: "n"}}); roll.Fence != 1_000_000_000_000 {
+		s.Errorf("at the roll call: %d", roll.Fence)
+	}
+	alerts := s.alerts(perdure.AlertFilter{})
+	if len(alerts) == 1 {
+		want.ID = alerts[0].ID
+	}
+	s.equal("alert", alerts, []perdure.Alert{want})
+	raise(7)
+	failed := errors.New("failed")
+	if err := s.store.Update(ctx, func(tx perdure.Tx) error {
+		s.must(tx.RaiseFence(2_000_000_000_000, want))
+		return failed
+	}); !errors.Is(err, failed) {
+		s.Errorf("got %v", err)
+	}
+	if got := read(); got != 1_000_000_000_000 {
+		s.Errorf("it is %d: it never falls, and what is rolled back has not raised it", got)
+	}
+	if alerts := s.alerts(perdure.AlertFilter{}); len(alerts) != 2 {
+		s.Errorf("%d alerts", len(alerts))
+	}
+	s.update(func(tx perdure.Tx) { s.must(tx.CloseAlert(want.ID, "anna", at(time.Hour))) })
+	if alerts := s.alerts(perdure.AlertFilter{}); len(alerts) != 1 {
+		s.Errorf("%d alerts are open after one was closed", len(alerts))
+	}
+}

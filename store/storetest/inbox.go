@@ -1,0 +1,174 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"perdure"
+)
+
+// Inbox is the contract of a store that is a perdure.Inbox, too. post writes a submission as the store's own
+// SubmitTx does, in a transaction that is committed.
+func Inbox(t *testing.T, open func(t *testing.T) (perdure.Store, func(*perdure.Plan) (perdure.Submitted, error))) {
+	for name, run := range map[string]func(*boxed){"InOrder": inOrder, "TakenAndClosed": takenAndClosed, "RolledBack": boxRolledBack,
+		"Forgotten": forgotten, "Keys": boxKeys} {
+		t.Run(name, func(t *testing.T) {
+			store, post := open(t)
+			run(&boxed{suite: &suite{T: t, store: store}, box: store.(perdure.Inbox), post: post})
+		})
+	}
+}
+
+type boxed struct {
+	*suite
+	box  perdure.Inbox
+	post func(*perdure.Plan) (perdure.Submitted, error)
+}
+
+// plan is one as far as an inbox looks at it.
+func (b *boxed) plan(key string, size int) *perdure.Plan {
+	return &perdure.Plan{Shape: &perdure.Shape{}, Hash: [32]byte{1, byte(len(key))},
+		Definition: &perdure.Definition{Type: "t", Key: key, Input: fmt.Appendf(nil, `"%0*d"`, size, 0)}}
+}
+
+func (b *boxed) put(key string, size int) perdure.JobID {
+	b.Helper()
+	did, err := b.post(b.plan(key, size))
+	b.must(err)
+	if !did.Created {
+		b.Fatalf("%q: %+v", key, did)
+	}
+	return did.ID
+}
+
+func (b *boxed) there(max, bytes int) (ids []perdure.JobID) {
+	b.Helper()
+	posted, err := b.box.Posted(ctx, max, bytes)
+	b.must(err)
+	for _, p := range posted {
+		ids = append(ids, p.ID)
+	}
+	return ids
+}
+
+func (b *boxed) close(closed ...perdure.ClosedPost) {
+	b.Helper()
+	b.update(func(tx perdure.Tx) {
+		var ids []perdure.JobID
+		for _, c := range closed {
+			ids = append(ids, c.ID)
+		}
+		taken, err := tx.(perdure.InboxTx).TakePosted(ids)
+		b.must(err)
+		b.equal("taken", len(taken), len(ids))
+		b.must(tx.(perdure.InboxTx).ClosePosted(closed))
+	})
+}
+
+// What lies there is read in the order in which it came, up to a number and a size; the first at any size.
+func inOrder(b *boxed) {
+	b.equal("nothing", b.there(9, 1), nil)
+	one, two, three := b.put("k", 1000), b.put("", 10), b.put("", 10)
+	b.equal("all", b.there(9, 1<<20), []perdure.JobID{one, two, three})
+	b.equal("two", b.there(2, 1<<20), []perdure.JobID{one, two})
+	b.equal("the first", b.there(9, 10), []perdure.JobID{one})
+	posted, err := b.box.Posted(ctx, 1, 1)
+	b.must(err)
+	want, err := perdure.Post(one, b.plan("k", 1000))
+	b.must(err)
+	b.equal("as it came", posted, []perdure.Posted{want})
+}
+
+// What is taken and closed lies there no more, cannot be taken again, and says what became of it.
+func takenAndClosed(b *boxed) {
+	made, refused := b.put("a", 1), b.put("b", 1)
+	open, err := b.box.Submission(ctx, made)
+	b.must(err)
+	if open == nil || open.PostedAt.IsZero() || !open.ClosedAt.IsZero() || open.Refused() != nil {
+		b.Errorf("%+v", open)
+	}
+	why := perdure.RefusalJSON(perdure.Refuse(perdure.CodeInvalid, "a \"reason\""))
+	b.close(perdure.ClosedPost{ID: made, Job: id(7)}, perdure.ClosedPost{ID: refused, Refusal: why})
+	b.equal("nothing lies there", b.there(9, 1<<20), nil)
+	found(b.suite, "it is gone", nil, func(tx perdure.Tx) ([]perdure.JobID, error) {
+		return tx.(perdure.InboxTx).TakePosted([]perdure.JobID{made, refused, id(9)})
+	})
+	taken, err := b.box.Submission(ctx, made)
+	b.must(err)
+	if taken.Job != id(7) || taken.ClosedAt.IsZero() || taken.Refused() != nil {
+		b.Errorf("%+v", taken)
+	}
+	closed, err := b.box.Submission(ctx, refused)
+	b.must(err)
+	if err := closed.Refused(); !closed.Job.IsZero() || perdure.CodeOf(err) != perdure.CodeInvalid || err.Error() != "a \"reason\"" {
+		b.Errorf("%+v, %v", closed, err)
+	}
+	none, err := b.box.Submission(ctx, id(9))
+	b.must(err)
+	if none != nil {
+		b.Errorf("%+v", none)
+	}
+}
+
+// A transaction that fails leaves it where it was.
+func boxRolledBack(b *boxed) {
+	one := b.put("k", 1)
+	err := b.store.Update(ctx, func(tx perdure.Tx) error {
+		taken, err := tx.(perdure.InboxTx).TakePosted([]perdure.JobID{one})
+		b.must(err)
+		b.equal("taken", taken, []perdure.JobID{one})
+		b.must(tx.(perdure.InboxTx).ClosePosted([]perdure.ClosedPost{{ID: one, Job: one}}))
+		return errOops
+	})
+	if !errors.Is(err, errOops) {
+		b.Error(err)
+	}
+	b.equal("it lies there", b.there(9, 1), []perdure.JobID{one})
+}
+
+// Only what is closed is forgotten, the refused later than the taken.
+func forgotten(b *boxed) {
+	open, taken, refused := b.put("", 1), b.put("", 1), b.put("", 1)
+	b.close(perdure.ClosedPost{ID: taken, Job: taken}, perdure.ClosedPost{ID: refused, Refusal: perdure.RefusalJSON(errOops)})
+	ago, soon := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	for _, c := range []struct {
+		taken, refused time.Time
+		max, want      int
+	}{{ago, ago, 9, 0}, {soon, ago, 9, 1}, {soon, ago, 9, 0}, {soon, soon, 0, 0}, {soon, soon, 9, 1}, {soon, soon, 9, 0}} {
+		n, err := b.box.ForgetPosted(ctx, c.taken, c.refused, c.max)
+		b.must(err)
+		b.equal("forgotten", n, c.want)
+	}
+	b.equal("it lies there", b.there(9, 1), []perdure.JobID{open})
+}
+
+// A key that lies in the inbox is found as one that a job has; of a job and a submission the job comes first.
+func boxKeys(b *boxed) {
+	one := b.put("k", 1)
+	keyOf := func(want perdure.Keyed) {
+		b.Helper()
+		found(b.suite, "key", map[string]perdure.Keyed{"k": want}, func(tx perdure.Tx) (map[string]perdure.Keyed, error) {
+			return tx.JobsByKey([]string{"k", "other"})
+		})
+		ids, err := b.store.FindJobs(ctx, "k", 2)
+		b.must(err)
+		b.equal("ref", ids, []perdure.JobID{want.ID})
+	}
+	keyOf(perdure.Keyed{ID: one, Hash: b.plan("k", 1).Hash})
+	b.submit(newJob(3, 1, keyed("k")))
+	keyOf(perdure.Keyed{ID: id(3), Hash: [32]byte{3, 0, 1}})
+	b.close(perdure.ClosedPost{ID: one, Job: id(3)})
+	keyOf(perdure.Keyed{ID: id(3), Hash: [32]byte{3, 0, 1}})
+	// What is kept of a submission whose job is gone takes no key.
+	gone := b.put("gone", 1)
+	b.close(perdure.ClosedPost{ID: gone, Job: gone})
+	again := b.put("gone", 1)
+	if again == gone {
+		b.Errorf("%s", again)
+	}
+	// Nor does one that was refused.
+	b.close(perdure.ClosedPost{ID: again, Refusal: perdure.RefusalJSON(errOops)})
+	b.put("gone", 1)
+}

@@ -1,0 +1,225 @@
+package storetest
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"perdure"
+)
+
+var electing = []check{
+	{"Roles/Save", saveRoles},
+	{"Roles/Attend", attendRoles},
+	{"Roles/Share", shareRole},
+	{"Roles/Epochs", racingElections},
+	{"Roles/Fence", fencedByEpoch},
+}
+
+// ttl is far more than a check takes.
+const ttl = time.Hour
+
+func (s *suite) roles() []perdure.Role {
+	s.Helper()
+	roles, err := s.store.Roles(ctx)
+	s.must(err)
+	return roles
+}
+
+// elect changes a role as a rule says.
+func (s *suite) elect(name string, rule func(r perdure.Role, now time.Time) perdure.Role) (now perdure.Role) {
+	s.Helper()
+	s.update(func(tx perdure.Tx) {
+		roles, err := tx.LockRoles([]string{name})
+		s.must(err)
+		at, err := tx.Now()
+		s.must(err)
+		now = rule(roles[0], at)
+		s.must(tx.SaveRoles([]perdure.RoleChange{{Now: now, Was: roles[0]}}))
+	})
+	return now
+}
+
+func enlist(node string, ttl time.Duration) func(perdure.Role, time.Time) perdure.Role {
+	return func(r perdure.Role, now time.Time) perdure.Role { return r.Enlist(node, now, ttl) }
+}
+
+func saveRoles(s *suite) {
+	if got := s.roles(); len(got) != 0 {
+		s.Errorf("roles that nobody made: %v", got)
+	}
+	a := perdure.Role{Name: "a", Epoch: 7, Leader: "n1", LeaderUntil: at(time.Minute), Standby: "n2", StandbyUntil: at(time.Hour)}
+	s.update(func(tx perdure.Tx) {
+		roles, err := tx.LockRoles([]string{"b", "a"})
+		s.must(err)
+		s.equal("locked, in order, made where they were not", roles, []perdure.Role{{Name: "a"}, {Name: "b"}})
+		s.must(tx.SaveRoles([]perdure.RoleChange{{Now: a, Was: roles[0]}}))
+	})
+	s.equal("saved", s.roles(), []perdure.Role{a, {Name: "b"}})
+	found(s, "locked again", []perdure.Role{a}, func(tx perdure.Tx) ([]perdure.Role, error) { return tx.LockRoles([]string{"a"}) })
+	for _, was := range []perdure.Role{
+		{Name: "a", Epoch: 6, Leader: "n1", Standby: "n2"},
+		{Name: "a", Epoch: 7, Leader: "n2", Standby: "n2"},
+		{Name: "a", Epoch: 7, Leader: "n1"},
+		{Name: "nobody's"},
+	} {
+		err := s.store.Update(ctx, func(tx perdure.Tx) error {
+			return tx.SaveRoles([]perdure.RoleChange{{Now: perdure.Role{Name: was.Name, Epoch: 9}, Was: was}})
+		})
+		if !errors.Is(err, perdure.ErrStale) {
+			s.Errorf("saved over %+v: %v", was, err)
+		}
+	}
+	failed := errors.New("failed")
+	if err := s.store.Update(ctx, func(tx perdure.Tx) error {
+		s.must(tx.SaveRoles([]perdure.RoleChange{{Now: perdure.Role{Name: "a", Epoch: 8}, Was: a}}))
+		return failed
+	}); !errors.Is(err, failed) {
+		s.Errorf("got %v", err)
+	}
+	s.equal("not saved", s.roles(), []perdure.Role{a, {Name: "b"}})
+	s.update(func(tx perdure.Tx) {
+		s.must(tx.SaveRoles([]perdure.RoleChange{{Now: perdure.Role{Name: "a", Epoch: 7}, Was: a}}))
+	})
+	s.equal("vacated", s.roles(), []perdure.Role{{Name: "a", Epoch: 7}, {Name: "b"}})
+}
+
+// Attend moves on what the node has and has not lapsed, and nothing else.
+func attendRoles(s *suite) {
+	none := s.attend(perdure.Presence{Node: perdure.Node{ID: "n1"}, TTL: ttl})
+	if len(none.Roles) != 0 || none.Now.IsZero() {
+		s.Errorf("%+v", none)
+	}
+	s.elect("led", enlist("n1", time.Minute))
+	s.elect("stood", enlist("n2", time.Minute))
+	s.elect("stood", enlist("n1", time.Minute))
+	s.elect("lapsed", enlist("n1", 0))
+	s.elect("others", enlist("n2", time.Minute))
+	before := s.roles()
+	roll := s.attend(perdure.Presence{Node: perdure.Node{ID: "n1"}, TTL: ttl})
+	s.equal("as told, so they are", s.roles(), roll.Roles)
+	want := before // lapsed, led, others, stood
+	for i, moved := range []time.Time{{}, roll.Roles[1].LeaderUntil, {}, roll.Roles[3].StandbyUntil} {
+		if moved.IsZero() {
+			continue
+		}
+		if roll.Now.Add(ttl).Sub(moved).Abs() > time.Minute { // two readings of the clock
+			s.Errorf("%s moved to %v, at %v", want[i].Name, moved, roll.Now)
+		}
+	}
+	want[1].LeaderUntil, want[3].StandbyUntil = roll.Roles[1].LeaderUntil, roll.Roles[3].StandbyUntil
+	s.equal("moved on", roll.Roles, want)
+}
+
+// A role that is shared stays as it is until whoever shares it is through; any number may.
+func shareRole(s *suite) {
+	first := s.elect("r", enlist("n1", ttl))
+	found(s, "shared", first, func(tx perdure.Tx) (perdure.Role, error) { return tx.ShareRole("r") })
+	found(s, "nobody's", perdure.Role{Name: "x"}, func(tx perdure.Tx) (perdure.Role, error) { return tx.ShareRole("x") })
+	var writing sync.WaitGroup
+	shared := make(chan struct{})
+	var elected bool
+	var mu sync.Mutex
+	once := sync.OnceFunc(func() { close(shared) })
+	writing.Go(func() {
+		s.must(s.store.Update(ctx, func(tx perdure.Tx) error {
+			r, err := tx.ShareRole("r")
+			once()
+			time.Sleep(100 * time.Millisecond)
+			mu.Lock()
+			defer mu.Unlock()
+			if elected && r.Epoch == first.Epoch {
+				s.Error("there is a new leader, while the old one's mandate is held to be good")
+			}
+			return err
+		}))
+	})
+	<-shared
+	s.elect("r", func(r perdure.Role, now time.Time) perdure.Role { return r.Vacate().Enlist("n2", now, ttl) })
+	mu.Lock()
+	elected = true
+	mu.Unlock()
+	writing.Wait()
+}
+
+// However many run for a role at once, each epoch has one leader (I15).
+func racingElections(s *suite) {
+	const runners, rounds = 4, 10
+	var mu sync.Mutex
+	leaders := map[int64]string{}
+	var racing sync.WaitGroup
+	for i := range runners {
+		name := string(rune('a' + i))
+		racing.Go(func() {
+			for range rounds {
+				err := s.store.Update(ctx, func(tx perdure.Tx) error {
+					roles, err := tx.LockRoles([]string{"r"})
+					if err != nil {
+						return err
+					}
+					at, err := tx.Now()
+					if err != nil {
+						return err
+					}
+					now := roles[0].Vacate().Enlist(name, at, ttl)
+					return tx.SaveRoles([]perdure.RoleChange{{Now: now, Was: roles[0]}})
+				})
+				if err != nil && !errors.Is(err, perdure.ErrStale) {
+					s.Error(err)
+				}
+				roles, err := s.store.Roles(ctx)
+				if err != nil || len(roles) != 1 {
+					s.Error(roles, err)
+					return
+				}
+				mu.Lock()
+				if was := leaders[roles[0].Epoch]; was != "" && was != roles[0].Leader {
+					s.Errorf("epoch %d has two leaders: %s and %s", roles[0].Epoch, was, roles[0].Leader)
+				}
+				leaders[roles[0].Epoch] = roles[0].Leader
+				mu.Unlock()
+			}
+		})
+	}
+	racing.Wait()
+	if got := s.roles(); got[0].Epoch != runners*rounds {
+		s.Errorf("%d elections made epoch %d", runners*rounds, got[0].Epoch)
+	}
+}
+
+// What a former leader would write is refused in the transaction that would have written it (I15, F075).
+func fencedByEpoch(s *suite) {
+	old := s.elect("r", enlist("n1", ttl))
+	under := func(m perdure.Mandate) error {
+		return s.store.Update(ctx, func(tx perdure.Tx) error {
+			if err := tx.PutLimit("agent:fenced", int(m.Epoch)); err != nil {
+				return err
+			}
+			r, err := tx.ShareRole(m.Role)
+			if err != nil {
+				return err
+			}
+			now, err := tx.Now()
+			if err != nil {
+				return err
+			}
+			return r.Admit(m, now)
+		})
+	}
+	mandate := perdure.Mandate{Role: "r", Node: "n1", Epoch: old.Epoch}
+	s.must(under(mandate))
+	s.elect("r", func(r perdure.Role, now time.Time) perdure.Role { return r.Vacate().Enlist("n2", now, ttl) })
+	if err := under(mandate); !errors.Is(err, perdure.ErrDeposed) {
+		s.Errorf("a former leader is told: %v", err)
+	}
+	s.must(under(perdure.Mandate{Role: "r", Node: "n2", Epoch: old.Epoch + 1}))
+	s.elect("r", func(r perdure.Role, now time.Time) perdure.Role { return r.Vacate().Enlist("n2", now, 0) })
+	if err := under(perdure.Mandate{Role: "r", Node: "n2", Epoch: old.Epoch + 2}); !errors.Is(err, perdure.ErrDeposed) {
+		s.Errorf("one whose time is over is told: %v", err)
+	}
+	limits, err := s.store.ListLimits(ctx)
+	s.must(err)
+	if len(limits) != 1 || limits[0].Max != int(old.Epoch)+1 {
+		s.Errorf("what was refused is there: %v", limits)
+	}
+}
