@@ -8,6 +8,15 @@ import (
 )
 
 const (
+	// unsettledSQL is all jobs that are not settled: those in open, and those that only out tells of. The latter are
+	// running, and as many as agents have slots.
+	unsettledSQL = ` (select job from perdure.open union all
+		select m.job from (select distinct m.job from (select jobs from perdure.out order by until_at, id) t, unnest(t.jobs) as m (job)) m
+		cross join lateral (select * from perdure.step where job = m.job and idx = 0 offset 0) f where ` + allOutSQL + ") o "
+
+	// allOutSQL says of a first row what allOut does of a job.
+	allOutSQL = "f.running = f.unsettled and f.running > 0 and (f.job_complete_by is null or f.overdue is true or f.parked_at is not null)"
+
 	// firstOfOpenSQL joins a job's first row in a way that leaves the planner no choice: from here to there.
 	firstOfOpenSQL = " cross join lateral (select * from perdure.step where job = o.job and idx = 0 offset 0) s "
 
@@ -17,7 +26,7 @@ const (
 		union all
 		select key, id, hash from perdure.inbox where key = any($1) and key is not null and refusal is null
 		and hash is not null and ` + stillWaiting
-	jobByHashSQL = `select o.job from perdure.open o` + firstOfOpenSQL + `
+	jobByHashSQL = `select o.job from` + unsettledSQL + firstOfOpenSQL + `
 		where s.type = $1 and s.hash = $2 and s.job_key is null order by o.job desc limit 1`
 	limitsSQL = `select name, max from perdure."limit" order by name`
 	alertSQL  = "select " + alertFields + " from perdure.alert where id = $1"

@@ -44,7 +44,7 @@ func (s *Store) ListJobs(ctx context.Context, f perdure.JobFilter) ([]*perdure.J
 	return query(ctx, s, listJobs(f), scanJob)
 }
 
-// listJobs walks the jobs by id, or those of a type; the open ones by the table that has no others; those
+// listJobs walks the jobs by id, or those of a type; the open ones by the tables that have no others; those
 // with a label by the labels.
 func listJobs(f perdure.JobFilter) *statement {
 	l := &list{statement: &statement{}}
@@ -63,6 +63,8 @@ func listJobs(f perdure.JobFilter) *statement {
 		l.text(f.Key)
 		l.and("s.job_key = ? and s.job_key is not null")
 		order = "s.job_key" // there is one at most
+	case f.Phase != nil && *f.Phase == perdure.Running:
+		from, id = " from"+unsettledSQL+firstOfOpenSQL, "o.job"
 	case f.Phase != nil && *f.Phase != perdure.Settled:
 		from, id = " from perdure.open o"+firstOfOpenSQL, "o.job"
 	case f.Type != "":

@@ -28,7 +28,7 @@ func plansWalkAlongIndexes(t *testing.T, rows int) {
 	if rows > 0 {
 		fill(t, conn, rows)
 	}
-	parked := perdure.Parked
+	parked, running := perdure.Parked, perdure.Running
 	list := func(f perdure.JobFilter) string { return listJobs(f).sql }
 	alerts := func(f perdure.AlertFilter) string { return listAlerts(f).sql }
 	tests := []struct {
@@ -80,6 +80,7 @@ func plansWalkAlongIndexes(t *testing.T, rows int) {
 		{"jobs", list(perdure.JobFilter{}), []string{"step_pkey"}},
 		{"jobs before", list(perdure.JobFilter{Before: perdure.JobID{1}}), []string{"step_pkey"}},
 		{"parked jobs", list(perdure.JobFilter{Phase: &parked}), []string{"open_pkey", "step_pkey"}},
+		{"running jobs", list(perdure.JobFilter{Phase: &running}), []string{"open_pkey", "out_pkey", "step_pkey"}},
 		{"jobs of a type", list(perdure.JobFilter{Type: "t"}), []string{"step_type"}},
 		{"job of a key", list(perdure.JobFilter{Key: "k"}), []string{"step_key"}},
 		{"labelled jobs", list(perdure.JobFilter{Labels: map[string]string{"a": "b"}}), []string{"label_pkey", "step_pkey"}},

@@ -33,7 +33,7 @@ const (
 	jobHoldersSQL = `with held as (
 			select job from perdure.permit where name = $1
 			union all
-			select o.job from perdure.open o` + firstOfOpenSQL + `
+			select o.job from` + unsettledSQL + firstOfOpenSQL + `
 			where s.type = $2 and s.permit and not exists (select from perdure."limit" where name = $1))
 		select job, '', 0::bigint, n from (select job from held order by job limit $3) h
 			right join (select count(*) as n from held) c on true order by job`
@@ -47,7 +47,7 @@ const (
 			join perdure.step s on s.job = h.job and s.idx = h.idx
 			right join (select count(*) as n from held) c on true order by h.job, h.idx`
 
-	backlogSQL = "select count(*) from (select from perdure.open limit $1) j"
+	backlogSQL = "select count(*) from (select from" + unsettledSQL + "limit $1) j"
 )
 
 func scanJob(r *reader) *perdure.Job {

@@ -50,9 +50,17 @@ func lookAt(j *perdure.Job) time.Time {
 	return j.CompleteBy
 }
 
+// allOut says of a job that it is found by out: all that is unsettled of it is let out. Most jobs of one step
+// are that from the beginning to the end.
+func allOut(j *perdure.Job) bool {
+	return j.Running == j.Unsettled && j.Running > 0 && lookAt(j).IsZero()
+}
+
+func inOpen(j *perdure.Job) bool { return j.Phase != perdure.Settled && !allOut(j) }
+
 // job notes what a job's row changes; was is nil where it is new.
 func (d *sides) job(was, now *perdure.Job) {
-	wasOpen, open := was != nil && was.Phase != perdure.Settled, now.Phase != perdure.Settled
+	wasOpen, open := was != nil && inOpen(was), inOpen(now)
 	switch {
 	case open && was == nil:
 		d.bornOpen = append(d.bornOpen, openRow{now.ID, lookAt(now)})

@@ -253,7 +253,7 @@ const (
 
 	// Whoever writes permits shares the gate: behind it, what is committed is all that there is.
 	fillJobPermitsSQL = `insert into perdure.permit (name, job, idx)
-		select $1, o.job, 0 from perdure.open o` + firstOfOpenSQL + `
+		select $1, o.job, 0 from` + unsettledSQL + firstOfOpenSQL + `
 		where s.type = $2 and s.permit`
 	fillRunPermitsSQL = `insert into perdure.permit (name, job, idx)
 		select distinct $1, s.job, s.idx from perdure.out o` + membersSQL + `

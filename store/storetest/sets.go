@@ -12,6 +12,7 @@ import (
 // What these checks ask is that nobody can tell.
 var keeping = []check{
 	{"Out/AsSubmitted", outAsSubmitted},
+	{"Out/All", outAll},
 	{"Out/Heartbeats", outHeartbeats},
 	{"Out/Sooner", outSooner},
 	{"Out/Handed", outHanded},
@@ -111,6 +112,74 @@ func outAsSubmitted(s *suite) {
 	s.next(time.Time{})
 	s.use("agent:http", 9, 0)
 	s.use("job:order", 9, 0)
+}
+
+// A job is found as long as it is not settled, also where all that is left of it is out.
+func outAll(s *suite) {
+	hash, all := [32]byte{7}, []int{4, 3, 2, 1, 0}
+	running, waiting := perdure.Running, perdure.Waiting
+	out := func(nj perdure.NewJob, n int) perdure.NewJob {
+		nj.Job.Hash, nj.Job.Phase, nj.Job.Running, nj.Job.Permit = hash, perdure.Running, n, true
+		for _, st := range nj.Steps[:n] {
+			run("h", "r", at(time.Minute))(st)
+		}
+		return nj
+	}
+	timed := newJob(3, 1)
+	timed.Job.CompleteBy = at(time.Hour)
+	s.submit(out(newJob(0, 1), 1), out(newJob(1, 2), 2), out(newJob(2, 2), 1), out(timed, 1), out(newJob(4, 1), 1))
+	there := func(newest int, run, wait []int) {
+		s.Helper()
+		s.list("running", perdure.JobFilter{Phase: &running}, run...)
+		s.list("running, a page", perdure.JobFilter{Phase: &running, Before: id(4), Limit: 2, Type: "order"},
+			slices.DeleteFunc(slices.Clone(run), func(n int) bool { return n == 4 })[:min(2, len(run))]...)
+		s.list("waiting", perdure.JobFilter{Phase: &waiting}, wait...)
+		n, err := s.store.Backlog(ctx, 100)
+		s.must(err)
+		s.equal("backlog", n, len(run)+len(wait))
+		n, _, err = s.store.LimitUse(ctx, "job:order", 9)
+		s.must(err)
+		s.equal("would hold", n, len(run)+len(wait))
+		s.update(func(tx perdure.Tx) {
+			found, _, err := tx.JobByHash("order", hash)
+			s.must(err)
+			s.equal("by hash", found, id(newest))
+		})
+		s.sound()
+	}
+	there(4, all, nil)
+	s.changeSteps(until(2*time.Minute), ref(0, 0), ref(1, 1)) // found once, whatever says so
+	there(4, all, nil)
+
+	s.turn(4, func(j *perdure.Job) { j.Phase, j.Running = perdure.Waiting, 0 }, waitUntil(at(time.Hour)))
+	there(4, all[1:], []int{4})
+	s.turn(4, func(j *perdure.Job) { j.Phase, j.Running = perdure.Running, 1 }, run("h2", "", at(time.Hour)))
+	there(4, all, nil)
+	s.changeJob(3, func(j *perdure.Job) { j.Overdue = true })
+	there(4, all, nil)
+
+	s.limit("job:order", 9)
+	s.used("job:order", 5)
+	s.update(func(tx perdure.Tx) {
+		_, err := tx.DeleteLimit("job:order")
+		s.must(err)
+	})
+	for n := range 3 {
+		s.turn(4-n, func(j *perdure.Job) { settleJob(j); j.Running, j.Permit = 0, false }, settle)
+		there(3-n, all[n+1:], nil)
+	}
+}
+
+// turn changes a job and its first step.
+func (s *suite) turn(n int, job func(*perdure.Job), step func(*perdure.Step)) {
+	s.Helper()
+	s.update(func(tx perdure.Tx) {
+		st := s.one(ref(n, 0), tx)
+		s.must(tx.Save(&perdure.Changes{
+			Jobs:  []perdure.JobChange{editJob(s.jobIn(tx, n), job)},
+			Steps: []perdure.StepChange{editStep(st, step)},
+		}))
+	})
 }
 
 // Runs that were let out together live on one by one.
