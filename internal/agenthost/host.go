@@ -69,6 +69,9 @@ type Host struct {
 	ready    *sync.Cond // on mu: the outbox has grown, or life has ended
 	claimers int        // claim loops that have not ended
 	left     bell       // a run or a claim loop has gone
+	looks    time.Time  // when the watch looks next at whose time is over
+
+	sooner chan struct{} // a run has come whose time is over before that
 }
 
 // hosted is an agent and how much of it is in use. What changes is guarded by Host.mu.
@@ -121,7 +124,7 @@ func New(cfg Config) *Host {
 	if cfg.Env == nil {
 		cfg.Env = env.Real{}
 	}
-	h := &Host{cfg: cfg, env: cfg.Env, log: cfg.Log, live: map[handle]*live{}}
+	h := &Host{cfg: cfg, env: cfg.Env, log: cfg.Log, live: map[handle]*live{}, sooner: make(chan struct{}, 1)}
 	h.ready = sync.NewCond(&h.mu)
 	h.life, h.end = context.WithCancelCause(context.Background())
 	h.claiming, h.stop = context.WithCancel(h.life)

@@ -1,12 +1,14 @@
 package agenthost
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"perdure"
@@ -32,11 +34,10 @@ type live struct {
 	cancel context.CancelCauseFunc
 
 	// Guarded by Host.mu.
-	lock      instant   // the run is ours until then, and never after
-	ultimatum instant   // lock never moves past it
-	timer     env.Timer // at lock, or earlier: it looks again
-	running   bool      // the handler has not returned
-	lost      bool      // no longer ours: nothing is said about it
+	lock      instant // the run is ours until then, and never after
+	ultimatum instant // lock never moves past it
+	running   bool    // the handler has not returned
+	lost      bool    // no longer ours: nothing is said about it
 	report    *perdure.Report
 	progress  *json.RawMessage // not sent yet
 }
@@ -67,7 +68,12 @@ func (h *Host) admit(a *hosted, run *perdure.Run, t term) bool {
 	l := &live{run: run, agent: a, lock: t.lock, ultimatum: t.ultimatum}
 	h.live[id] = l
 	a.held++
-	l.timer = h.env.AfterFunc(t.lock.mono.Sub(h.env.Now()), func() { h.lapse(l) })
+	if l.lock.mono.Before(h.looks) {
+		select {
+		case h.sooner <- struct{}{}:
+		default: // it has been told
+		}
+	}
 	if t.unwanted || h.claiming.Err() != nil || a.busy >= a.slots {
 		h.giveBack(l)
 		return false
@@ -101,12 +107,7 @@ func (h *Host) execute(l *live) {
 	began, back := h.env.Now(), false
 	defer func() {
 		if !back { // a panic, or the handler has ended its goroutine: others must not feel it (F126)
-			v := recover()
-			if v == nil {
-				v = "the handler ended its goroutine"
-			}
-			h.log.Error("panic in a handler", about(l.agent, l.run, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))...)
-			output, err = nil, perdure.Failed(fmt.Errorf("panic: %v", v), "panic")
+			output, err = nil, h.panicked(l, recover())
 		}
 		h.finish(l, output, err, h.env.Now().Sub(began))
 	}()
@@ -116,6 +117,14 @@ func (h *Host) execute(l *live) {
 		crashpoint.Here(crashpoint.AgentExecuted)
 	}
 	back = true
+}
+
+func (h *Host) panicked(l *live, v any) error {
+	if v == nil {
+		v = "the handler ended its goroutine"
+	}
+	h.log.Error("panic in a handler", about(l.agent, l.run, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))...)
+	return perdure.Failed(fmt.Errorf("panic: %v", v), "panic")
 }
 
 // begin looks once more, now that the goroutine has the processor, whether the run may start (F023).
@@ -156,10 +165,15 @@ func (h *Host) finish(l *live, output json.RawMessage, err error, took time.Dura
 		return
 	}
 	h.vacate(l.agent)
-	if h.log.Enabled(context.Background(), slog.LevelDebug) {
-		h.say(slog.LevelDebug, "run ended", l.agent, l.run, "outcome", report.Outcome.String(), "took", took)
-	}
 	h.post(l, report)
+	if h.log.Enabled(context.Background(), slog.LevelDebug) {
+		h.sayEnded(l, took)
+	}
+}
+
+// sayEnded is apart from finish, whose frame would else make every run's stack grow.
+func (h *Host) sayEnded(l *live, took time.Duration) {
+	h.say(slog.LevelDebug, "run ended", l.agent, l.run, "outcome", l.report.Outcome.String(), "took", took)
 }
 
 // reportOf is perdure.ReportOf, but for runs that the host itself has cut short.
@@ -182,21 +196,6 @@ func reportOf(run *perdure.Run, output json.RawMessage, err, cause error) perdur
 		r.Error.Code = "stopped"
 	}
 	return r
-}
-
-// lapse is what a run's timer does: nothing if the lock has moved on.
-func (h *Host) lapse(l *live) {
-	h.mu.Lock()
-	defer h.unlock()
-	if l.lost || h.live[handleOf(l.run)] != l {
-		return
-	}
-	now := h.now()
-	if l.lock.reached(now) {
-		h.lose(l, errTimeUp)
-		return
-	}
-	l.timer.Reset(l.lock.mono.Sub(now.mono))
 }
 
 // lose ends a run that is no longer ours. Its slot is free from here on, even if its handler does not
@@ -235,7 +234,6 @@ func (h *Host) vacate(a *hosted) {
 
 // forget is the end of a run as far as this host goes. Called under mu.
 func (h *Host) forget(l *live) {
-	l.timer.Stop()
 	id := handleOf(l.run)
 	delete(h.live, id)
 	h.recent.add(id)
@@ -244,18 +242,42 @@ func (h *Host) forget(l *live) {
 	h.left.ring()
 }
 
-// watchLoop looks at the wall clock, which timers don't follow (F039).
+// watchEvery is how often the wall clock is looked at, which timers don't follow (F039).
+const watchEvery = time.Second
+
+// watchLoop ends runs whose time is over.
 func (h *Host) watchLoop() {
-	for env.Sleep(h.env, h.life, time.Second) {
+	for {
 		h.mu.Lock()
-		now := h.now()
-		for _, l := range h.live {
-			if !l.lost && l.lock.reached(now) {
-				h.lose(l, errTimeUp)
-			}
-		}
+		h.looks = h.lapse(h.now())
+		wait := h.looks.Sub(h.env.Now())
 		h.unlock()
+		if h.env.Wait(h.life, max(wait, 0), h.sooner) == env.Gone {
+			return
+		}
 	}
+}
+
+// lapse loses the runs whose time is over, and says when to look again. Called under mu.
+func (h *Host) lapse(now instant) (next time.Time) {
+	next = now.mono.Add(watchEvery)
+	var over []*live
+	for _, l := range h.live {
+		switch {
+		case l.lost:
+		case l.lock.reached(now):
+			over = append(over, l)
+		case l.lock.mono.Before(next):
+			next = l.lock.mono
+		}
+	}
+	slices.SortFunc(over, func(a, b *live) int {
+		return cmp.Or(a.lock.mono.Compare(b.lock.mono), a.run.Job.Compare(b.run.Job), cmp.Compare(a.run.Step, b.run.Step))
+	})
+	for _, l := range over {
+		h.lose(l, errTimeUp)
+	}
+	return next
 }
 
 // handlers counts those that have not returned, and are expected to. Called under mu.

@@ -79,7 +79,7 @@ func TestTheClockCountsNotTheTimer(t *testing.T) {
 		h := carry(t, x, Config{}, 1, done)
 		run := lettingOut(1, time.Second, time.Second)
 		l := &live{run: &run, agent: h.agents[0], ctx: t.Context(), cancel: func(error) {}, running: true,
-			lock: h.now(), timer: time.NewTimer(time.Hour)}
+			lock: h.now()}
 		h.agents[0].busy, h.agents[0].held, h.live[handleOf(&run)] = 1, 1, l
 		h.finish(l, nil, nil, 0)
 		x.expect(t)
