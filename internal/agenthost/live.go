@@ -300,8 +300,12 @@ func (r *remembered) has(id handle) bool {
 }
 
 func (r *remembered) add(id handle) {
-	if r.now == nil || len(r.now) >= rememberAtLeast {
-		r.before, r.now = r.now, make(map[handle]struct{})
+	if len(r.now) >= rememberAtLeast {
+		r.before, r.now = r.now, r.before
+		clear(r.now)
+	}
+	if r.now == nil {
+		r.now = map[handle]struct{}{}
 	}
 	r.now[id] = struct{}{}
 }

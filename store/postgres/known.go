@@ -172,9 +172,6 @@ func (m *recall) writable(id perdure.JobID) *knownJob {
 }
 
 func (m *recall) note(id perdure.JobID, j *knownJob) {
-	if m.wrote == nil {
-		m.wrote = map[perdure.JobID]*knownJob{}
-	}
 	m.wrote[id] = j
 }
 

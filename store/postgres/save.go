@@ -51,6 +51,9 @@ const maxSaved = 64
 // remember notes what the rows will be, and by which transaction.
 func (w *writing) remember(c *perdure.Changes) {
 	m := &w.tx.memory
+	if m.wrote == nil {
+		m.wrote = make(map[perdure.JobID]*knownJob, len(c.NewJobs)+len(c.Jobs))
+	}
 	for i := range c.NewJobs {
 		m.created(&c.NewJobs[i])
 	}
