@@ -37,7 +37,7 @@ func Submit(ctx context.Context, jobs Jobs, job Definable) (view *JobView, creat
 // The job goes on.
 func Wait(ctx context.Context, jobs Jobs, ref string) (*JobView, error) {
 	for {
-		v, err := jobs.Job(ctx, ref, MaxJobWait)
+		v, err := jobs.Job(ctx, ref, MaxDuration) // as long as it likes: a far one bears an outage only as long as it waits
 		switch {
 		case ctx.Err() != nil && (err != nil || !v.AtRest()):
 			return nil, stillOpen(ctx, jobs, ref, err)

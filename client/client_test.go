@@ -42,7 +42,7 @@ func TestNobodyThere(t *testing.T) {
 	}
 	url := "http://" + l.Addr().String()
 	l.Close()
-	c := connect(t, strings.Replace(url, "http://", "http://anna:secret@", 1))
+	c := connect(t, strings.Replace(url, "http://", "http://anna:secret@", 1), client.Patience(0))
 	for name, call := range map[string]func() error{
 		"read":   func() error { _, err := c.Job(t.Context(), "j", 0); return err },
 		"wait":   func() error { _, err := c.Job(t.Context(), "j", time.Minute); return err },
