@@ -141,7 +141,7 @@ func ofAll(t *testing.T, play func(t *testing.T, wait func(context.Context, *cli
 	}
 }
 
-// F009, F120: who waits for a job bears a server that is away for less than a minute; and once more, for as long,
+// F009: who waits for a job bears a server that is away for less than a minute; and once more, for as long,
 // after it was back.
 func TestOutageIsBorne(t *testing.T) {
 	ofAll(t, func(t *testing.T, wait func(context.Context, *client.Client) (*perdure.JobView, error), fault func() (*http.Response, error)) {
@@ -167,7 +167,7 @@ func TestOutageIsBorne(t *testing.T) {
 	})
 }
 
-// L4: one that is away for longer than a minute is an error, and says what was last wrong.
+// One that is away for longer than a minute is an error, and says what was last wrong.
 func TestOutageIsTooLong(t *testing.T) {
 	ofAll(t, func(t *testing.T, wait func(context.Context, *client.Client) (*perdure.JobView, error), fault func() (*http.Response, error)) {
 		begin := time.Now()
@@ -373,7 +373,7 @@ func TestShortWaitInAnOutage(t *testing.T) {
 	})
 }
 
-// F140: who watches is told the whole job again where the stream had to be opened anew, so that no move is missed;
+// Who watches is told the whole job again where the stream had to be opened anew, so that no move is missed;
 // and nothing twice where all had been told.
 func TestWatchGoesOn(t *testing.T) {
 	move := func(name string) *perdure.JobView {
@@ -429,7 +429,7 @@ func TestFollowerGivesUp(t *testing.T) {
 	}
 }
 
-// F009: a server that is killed while it keeps two waiting, and started again once both have missed it.
+// A server is killed while it keeps two waiting, and started again once both have missed it.
 func TestServerIsRestarted(t *testing.T) {
 	var rests atomic.Bool
 	waiting := make(chan struct{}, 2)
