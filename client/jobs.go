@@ -28,8 +28,10 @@ func (c *Client) Submit(ctx context.Context, body []byte, mediaType string) (*pe
 func (c *Client) Job(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error) {
 	if wait <= 0 {
 		job := new(perdure.JobView)
-		_, err := c.ask(ctx, jobRequest(ref, 0), job)
-		return job, err
+		if _, err := c.ask(ctx, jobRequest(ref, 0), job); err != nil {
+			return nil, err
+		}
+		return job, nil
 	}
 	var lost outage
 	for end := time.Now().Add(wait); ; {
