@@ -37,7 +37,7 @@ func Submit(ctx context.Context, jobs Jobs, job Definable) (view *JobView, creat
 // The job goes on.
 func Wait(ctx context.Context, jobs Jobs, ref string) (*JobView, error) {
 	for {
-		v, err := jobs.Job(ctx, ref, MaxJobWait)
+		v, err := jobs.Job(ctx, ref, MaxDuration) // as long as it likes: a far one bears an outage only as long as it waits
 		switch {
 		case ctx.Err() != nil && (err != nil || !v.AtRest()):
 			return nil, stillOpen(ctx, jobs, ref, err)
@@ -92,7 +92,8 @@ func (v *JobView) whyOpen() string {
 }
 
 // Watch is the moves of a job: first the whole of it, then what has changed (only the steps that moved), and
-// the whole again when it is at rest, which ends it. The last of all is an error, if there is one; where ctx has ended,
+// the whole again when it is at rest, which ends it. Where a server far away had to be asked anew, it begins again with
+// the whole: no state that lasts is missed, if not each that was passed through. The last of all is an error, if there is one; where ctx has ended,
 // it says what the job waits for, as that of Wait.
 //
 //	for view, err := range perdure.Watch(ctx, node, "order-1042") { … }

@@ -5,7 +5,8 @@
 //	job, _, err := svc.Submit(ctx, body, "application/yaml")
 //
 // What a server refuses comes back as the *perdure.Error that it was there. A server that cannot be
-// reached is one too, with perdure.CodeUnavailable. The end of the caller's own context is its own error.
+// reached is one too, with perdure.CodeUnavailable: at once where it was asked to do something, after a
+// minute (Patience) where one waits for a job or follows it. The end of the caller's own context is its own error.
 package client
 
 import (
@@ -15,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -36,20 +36,13 @@ const (
 	idleConns      = 64 // claims, reports and heartbeats of many agents go side by side
 )
 
-// Reading is tried again where the server is away for a moment; what changes something is the caller's
-// to repeat.
-const (
-	attempts     = 3
-	firstPause   = 100 * time.Millisecond
-	longestPause = 2 * time.Second
-)
-
 // Client asks one server. It may be used by many goroutines.
 type Client struct {
-	base   string // without a slash at its end
-	shown  string // base without a password
-	http   *http.Client
-	author string
+	base     string // without a slash at its end
+	shown    string // base without a password
+	http     *http.Client
+	author   string
+	patience time.Duration
 }
 
 var _ perdure.Service = (*Client)(nil)
@@ -63,6 +56,10 @@ func Author(name string) Option { return func(c *Client) { c.author = name } }
 // HTTPClient replaces what sends requests. Its Timeout must be 0, or long polls break.
 func HTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
 
+// Patience is for how long who waits for a job, or follows it, bears a server that is away; a minute if nothing is
+// said. 0: not at all.
+func Patience(d time.Duration) Option { return func(c *Client) { c.patience = d } }
+
 // New makes a client of the server at baseURL. It does not connect yet.
 func New(baseURL string, options ...Option) (*Client, error) {
 	u, err := url.Parse(baseURL)
@@ -71,7 +68,7 @@ func New(baseURL string, options ...Option) (*Client, error) {
 		e.Hint = "http://HOST:PORT"
 		return nil, e
 	}
-	c := &Client{base: strings.TrimRight(u.String(), "/"), shown: strings.TrimRight(u.Redacted(), "/")}
+	c := &Client{base: strings.TrimRight(u.String(), "/"), shown: strings.TrimRight(u.Redacted(), "/"), patience: longestOutage}
 	for _, set := range options {
 		set(c)
 	}
@@ -117,9 +114,12 @@ type request struct {
 func (c *Client) ask(ctx context.Context, req *request, out any) (status int, err error) {
 	for try := 1; ; try++ {
 		status, err = c.once(ctx, req, out)
-		if err == nil || req.method != http.MethodGet || try == attempts ||
-			perdure.CodeOf(err) != perdure.CodeUnavailable || req.wait > 0 {
+		gone := awayIn(err)
+		switch {
+		case gone == nil:
 			return status, err
+		case req.method != http.MethodGet || try == attempts:
+			return status, gone.err
 		}
 		if err := sleep(ctx, pause(try)); err != nil {
 			return status, err
@@ -127,22 +127,7 @@ func (c *Client) ask(ctx context.Context, req *request, out any) (status int, er
 	}
 }
 
-func pause(try int) time.Duration {
-	d := min(firstPause<<(2*(try-1)), longestPause)
-	return d/2 + rand.N(d)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
+// once is ask without a second try: the error may be *away.
 func (c *Client) once(ctx context.Context, req *request, out any) (status int, err error) {
 	limit := answerTimeout + req.wait
 	timed, cancel := context.WithTimeout(ctx, limit)
@@ -201,7 +186,7 @@ func orElse(s, other string) string {
 	return s
 }
 
-// unreachable says why there was no answer. If it was the caller who gave up, it says just that.
+// unreachable says why there was no answer, as *away. If it was the caller who gave up, it says just that.
 func (c *Client) unreachable(ctx context.Context, err error, limit time.Duration) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -214,7 +199,7 @@ func (c *Client) unreachable(ctx context.Context, err error, limit time.Duration
 		e.Message = fmt.Sprintf("%s did not answer within %s", c.shown, limit)
 	}
 	e.Hint = "is a server running there? perdure serve starts one"
-	return e
+	return &away{err: e}
 }
 
 // cause is what net/http wraps in the method and the URL, which are said already.

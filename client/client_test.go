@@ -36,16 +36,22 @@ func TestURLs(t *testing.T) {
 }
 
 func TestNobodyThere(t *testing.T) {
+	ofJob := func(job *perdure.JobView, err error) error {
+		if job != nil {
+			t.Errorf("a job beside %v", err)
+		}
+		return err
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	url := "http://" + l.Addr().String()
 	l.Close()
-	c := connect(t, strings.Replace(url, "http://", "http://anna:secret@", 1))
+	c := connect(t, strings.Replace(url, "http://", "http://anna:secret@", 1), client.Patience(0))
 	for name, call := range map[string]func() error{
-		"read":   func() error { _, err := c.Job(t.Context(), "j", 0); return err },
-		"wait":   func() error { _, err := c.Job(t.Context(), "j", time.Minute); return err },
+		"read":   func() error { return ofJob(c.Job(t.Context(), "j", 0)) },
+		"wait":   func() error { return ofJob(c.Job(t.Context(), "j", time.Minute)) },
 		"write":  func() error { _, _, err := c.Submit(t.Context(), nil, "application/json"); return err },
 		"follow": func() error { return c.Follow(t.Context(), "j", nil) },
 		"claim": func() error {

@@ -3,9 +3,9 @@ package client
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -13,46 +13,46 @@ import (
 	"perdure"
 )
 
-// idleStreams is how many streams in a row may end without having said anything.
-const idleStreams = 3
-
-// errEnded: the stream is over and the job is not at rest.
-var errEnded = errors.New("the stream ended early")
-
-// Follow implements perdure.Jobs over server-sent events. A stream that breaks is opened again, and
-// see gets the whole job once more; a server that cannot be reached any more is an error.
+// Follow implements perdure.Jobs over server-sent events. A stream that breaks is opened again, and see gets the
+// whole job once more, unless it has seen it at rest; a server that stays away (Patience) is an error.
 func (c *Client) Follow(ctx context.Context, ref string, see func(*perdure.JobView) error) error {
-	for idle := 0; ; {
-		seen := false
+	var lost outage
+	rests := false
+	for {
 		err := c.stream(ctx, ref, func(job *perdure.JobView) error {
-			seen = true
+			lost, rests = outage{}, job.AtRest()
 			return see(job)
 		})
-		if !errors.Is(err, errEnded) {
+		gone := awayIn(err)
+		switch {
+		case gone == nil:
+			return err
+		case rests:
+			return nil // nothing but the end was missing
+		}
+		again, err := lost.pause(gone, c.patience)
+		if err != nil {
 			return err
 		}
-		if idle++; seen {
-			idle = 0
-		}
-		if idle == idleStreams {
-			return c.unreachable(ctx, err, 0)
-		}
-		if err := sleep(ctx, pause(max(idle, 1))); err != nil {
+		if err := sleep(ctx, again); err != nil {
 			return err
 		}
 	}
 }
 
-// stream follows for as long as one stream lasts.
+// stream follows for as long as one stream lasts. Where it has not come to its end, the error is *away.
 func (c *Client) stream(ctx context.Context, ref string, see func(*perdure.JobView) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+	reading, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silent := time.AfterFunc(silentTimeout, func() { cancel(errEnded) })
+	silent := time.AfterFunc(silentTimeout, func() { cancel(context.DeadlineExceeded) })
 	defer silent.Stop()
+	broken := func(err error) error {
+		return c.unreachable(ctx, cmp.Or(context.Cause(reading), err), silentTimeout)
+	}
 
-	resp, err := c.send(ctx, &request{method: http.MethodGet, path: jobPath(ref) + "/events"})
+	resp, err := c.send(reading, &request{method: http.MethodGet, path: jobPath(ref) + "/events"})
 	if err != nil {
-		return c.ended(ctx, err)
+		return broken(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -61,24 +61,13 @@ func (c *Client) stream(ctx context.Context, ref string, see func(*perdure.JobVi
 	in := bufio.NewReaderSize(resp.Body, 64<<10)
 	for {
 		name, data, err := readEvent(in, func() { silent.Reset(silentTimeout) })
-		if err != nil && ctx.Err() == nil {
-			return fmt.Errorf("%w: %w", errEnded, err)
-		}
 		if err != nil {
-			return c.ended(ctx, err)
+			return broken(fmt.Errorf("the stream ended early: %w", err))
 		}
 		if rest, err := deliver(name, data, see); rest || err != nil {
 			return err
 		}
 	}
-}
-
-// ended tells the caller's own end from ours.
-func (c *Client) ended(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); errors.Is(cause, errEnded) {
-		return cause
-	}
-	return c.unreachable(ctx, err, silentTimeout)
 }
 
 // deliver acts on one event. rest: it was the last.
@@ -95,7 +84,7 @@ func deliver(name string, data []byte, see func(*perdure.JobView) error) (rest b
 		if err := json.Unmarshal(data, &p); err != nil || p.Code == "" {
 			return false, perdure.Refuse(perdure.CodeUnavailable, "the stream ended with a problem that cannot be read")
 		}
-		return false, p.err()
+		return false, passing(p.err(), 0)
 	}
 	return name == "rest", nil
 }

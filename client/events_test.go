@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"perdure"
 	"perdure/client"
@@ -21,7 +22,7 @@ func TestFollowAgain(t *testing.T) {
 	var streams atomic.Int32
 	c := connect(t, listen(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
-		fmt.Fprint(w, ":\r\n\nid: 7\nevent: job\ndata: {\"type\":\ndata: \"a\"}\r\n\r\nevent: unheard-of\ndata: x\n\nevent: job\ndata: {\"cut")
+		fmt.Fprint(w, ":\r\n\nid: 7\nevent: job\ndata: {\"phase\":\"running\",\"type\":\ndata: \"a\"}\r\n\r\nevent: unheard-of\ndata: x\n\nevent: job\ndata: {\"cut")
 		if streams.Add(1) == 2 {
 			fmt.Fprint(w, "\":1}\n\nevent: rest\ndata: {}\n\nevent: job\ndata: {}\n\n")
 		}
@@ -37,7 +38,7 @@ func TestFollowAgain(t *testing.T) {
 func TestFollowOfNothing(t *testing.T) {
 	shutdown, stop := context.WithCancel(t.Context())
 	stop()
-	c := connect(t, serve(t, rest.Config{Service: resttest.Full(), Shutdown: shutdown}))
+	c := connect(t, serve(t, rest.Config{Service: resttest.Full(), Shutdown: shutdown}), client.Patience(200*time.Millisecond))
 	code(t, c.Follow(t.Context(), "j", nil), perdure.CodeUnavailable)
 }
 

@@ -24,41 +24,50 @@ func (c *Client) Submit(ctx context.Context, body []byte, mediaType string) (*pe
 }
 
 // Job implements perdure.Jobs. A server waits for five minutes at most and may end a wait early, when
-// it shuts down: it is asked again for as long as there is time.
+// it shuts down: it is asked again for as long as there is time. One that is away is waited for (Patience).
 func (c *Client) Job(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error) {
-	begin := time.Now()
-	for {
-		asked := time.Now()
-		left := min(wait-asked.Sub(begin), perdure.MaxJobWait).Round(time.Millisecond)
-		job, err := c.jobOnce(ctx, ref, left)
-		switch {
-		case perdure.CodeOf(err) == perdure.CodeUnavailable && left > 0 && time.Since(begin) < wait:
-			// The server went away while it kept us waiting. One that is back answers the next round.
-			if job, err = c.jobOnce(ctx, ref, 0); err != nil {
-				return nil, err
-			}
-		case err != nil:
+	if wait <= 0 {
+		job := new(perdure.JobView)
+		if _, err := c.ask(ctx, jobRequest(ref, 0), job); err != nil {
 			return nil, err
 		}
-		if job.AtRest() || time.Since(begin) >= wait {
-			return job, nil
+		return job, nil
+	}
+	var lost outage
+	for end := time.Now().Add(wait); ; {
+		asked := time.Now()
+		left := min(end.Sub(asked), perdure.MaxJobWait).Round(time.Millisecond)
+		if lost.tries > 0 {
+			left = 0 // just a look: what stands between may have cut the wait off, and would again
 		}
-		if time.Since(asked) < firstPause {
-			if err := sleep(ctx, firstPause); err != nil {
-				return nil, err
-			}
+		job := new(perdure.JobView)
+		_, err := c.once(ctx, jobRequest(ref, left), job)
+		gone, over, again := awayIn(err), !time.Now().Before(end), firstPause-time.Since(asked)
+		switch {
+		case gone != nil && over:
+			return nil, gone.err
+		case gone != nil:
+			again, err = lost.pause(gone, c.patience)
+		case err == nil && (over || job.AtRest()):
+			return job, nil
+		default:
+			lost = outage{}
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := sleep(ctx, min(again, time.Until(end))); err != nil {
+			return nil, err
 		}
 	}
 }
 
-func (c *Client) jobOnce(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error) {
+func jobRequest(ref string, wait time.Duration) *request {
 	req := &request{method: http.MethodGet, path: jobPath(ref)}
 	if wait > 0 {
 		req.wait, req.query = wait, url.Values{"wait": {wait.String()}}
 	}
-	job := new(perdure.JobView)
-	_, err := c.ask(ctx, req, job)
-	return job, err
+	return req
 }
 
 func jobPath(ref string) string { return "/v1/jobs/" + segment(ref) }

@@ -23,13 +23,20 @@ type problem struct {
 
 const maxProblem = 1 << 20
 
-// refused turns an answer that is not what was asked for into the error that it was at the server.
+// refused turns an answer that is not what was asked for into the error that it was at the server; *away, if
+// it was not for what was asked.
 func (c *Client) refused(resp *http.Response) error {
 	var p problem
+	var err error
 	if !isJSON(resp) || json.NewDecoder(io.LimitReader(resp.Body, maxProblem)).Decode(&p) != nil || p.Code == "" {
-		return c.stranger(resp)
+		err = c.stranger(resp)
+	} else {
+		err = p.err()
 	}
-	return p.err()
+	if resp.StatusCode < http.StatusInternalServerError {
+		return err
+	}
+	return passing(err, retryAfter(resp))
 }
 
 func (p *problem) err() error {

@@ -117,10 +117,11 @@ func followOne(ctx context.Context, svc perdure.Jobs, t *tracker, out chan<- new
 			return ctx.Err()
 		}
 	}
-	last, whole, said := time.Now(), false, false // when it was last heard of, whether all of it; a loss was told
+	whole := false     // all of the job was told the last time
+	var lost time.Time // since when the server is gone; none: it is there
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		err := svc.Follow(ctx, ref, func(v *perdure.JobView) error {
-			last, pause, whole, said = time.Now(), 100*time.Millisecond, len(v.Steps) == steps, false
+			lost, pause, whole = time.Time{}, 100*time.Millisecond, len(v.Steps) == steps
 			return send(news{view: v})
 		})
 		if err == nil && !whole { // the last picture is to have all outputs and alerts
@@ -135,12 +136,12 @@ func followOne(ctx context.Context, svc perdure.Jobs, t *tracker, out chan<- new
 		case err == nil:
 			_ = send(news{ended: true})
 			return
-		case perdure.CodeOf(err) != perdure.CodeUnavailable || time.Since(last) > lostFor:
+		case perdure.CodeOf(err) == perdure.CodeUnavailable && lost.IsZero(): // told once: that is enough
+			lost = time.Now()
+			_ = send(news{lost: err})
+		case perdure.CodeOf(err) != perdure.CodeUnavailable || time.Since(lost) > lostFor:
 			_ = send(news{ended: true, err: err})
 			return
-		case !said: // once is enough
-			_ = send(news{lost: err})
-			said = true
 		}
 		select {
 		case <-time.After(pause):

@@ -114,7 +114,8 @@ func newClient(server string) (perdure.Service, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, &usageError{msg: fmt.Sprintf("--server %s is no server's URL", redacted(server)), hint: "http://HOST:PORT"}
 	}
-	return client.New(server, client.Author(author()))
+	// Who sits there is told soon that the server is gone, and then waits for it (lostFor).
+	return client.New(server, client.Author(author()), client.Patience(time.Second))
 }
 
 // sweep is one round of the supervisor, as text and as an object.

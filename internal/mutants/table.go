@@ -102,6 +102,8 @@ var ofActors = []mutant{
 	{name: "a run that arrives twice is started twice", file: "internal/agenthost/live.go", old: "if h.live[id] != nil || h.recent.has(id) {", new: "if h.live[id] != nil {"},
 	{name: "a run whose time was used up while it waited is started", file: "internal/agenthost/live.go", old: "	case l.lock.reached(h.now()):\n		h.lose(l, errTimeUp)\n		return false", new: "	case false:\n		return false"},
 	{name: "a run's time is counted from the answer", file: "internal/agenthost/claim.go", old: "termOf(run, got.sent.add(waited)", new: "termOf(run, got.ended"},
+	{name: "an outage counts from the last answer", file: "client/events.go", old: "lost, rests = outage{}, job.AtRest()", new: "lost, rests = outage{began: time.Now(), tries: 1}, job.AtRest()"},
+	{name: "who watches is told of the rest twice", file: "client/events.go", old: "		case rests:\n", new: "		case rests && false:\n"},
 	{name: "a lost claim is asked for under another name", file: "internal/agenthost/claim.go", old: "		req.First = failed == 0\n", new: "		req.First = failed == 0\n		req.RequestID = rand.Text()\n"},
 	{name: "a drain that cuts short counts a failure", file: "internal/agenthost/live.go", old: "	case errors.Is(cause, errDraining):", new: "	case false:"},
 	{name: "a heartbeat revives what was lost", file: "internal/agenthost/beat.go", old: "l != nil && !l.lost {\n			h.heed(l, r, sent)", new: "l != nil {\n			l.lost = false\n			h.heed(l, r, sent)"},

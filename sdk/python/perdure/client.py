@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import signal
@@ -118,23 +119,27 @@ class Client:
     def wait(self, ref: str, timeout: Optional[float] = None) -> Job:
         """Waits until the job is at rest: settled or parked. Look at `current`: "done", "undone", or "unsure".
         TimeoutError after `timeout` seconds, which says what it waits for; the job goes on. A server that is away is waited for, a minute."""
-        end = None if timeout is None else time.monotonic() + timeout
-        answered, retry = time.monotonic(), clock.Backoff(0.1, 2.0)
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        lost: Optional[float] = None  # since when the server is away
+        retry = clock.Backoff(0.1, 2.0)
         job: Optional[Job] = None
         while True:
-            left = MAX_WAIT if end is None else min(MAX_WAIT, max(0.0, end - time.monotonic()))
             asked = time.monotonic()
+            # Of one that is away just a look: what stands between may have cut the wait off, and would again.
+            left = min(MAX_WAIT, max(0.0, end - asked)) if lost is None else 0.0
             try:
                 job = self._wait_once(ref, left)
-                answered = time.monotonic()
                 if at_rest(job):
                     return job
+                lost = None
                 retry.reset()
             except Unavailable as e:
-                if time.monotonic() - answered > OUTAGE:
+                now = time.monotonic()
+                lost = now if lost is None else lost
+                if 0 < e.status < 500 or now - lost > OUTAGE:  # no Perdure server, or for too long none
                     raise
-                time.sleep(min(retry.draw(e.retry_after), left))
-            if end is not None and time.monotonic() >= end:
+                time.sleep(min(retry.draw(e.retry_after), max(0.0, end - now)))
+            if time.monotonic() >= end:
                 raise TimeoutError(f"{ref} was not at rest after {timeout} s{_why(job)}")
             if time.monotonic() - asked < 0.1:
                 time.sleep(0.1)

@@ -3,6 +3,7 @@
 import socket
 import threading
 import unittest
+from unittest import mock
 
 from perdure import BacklogFull, Client, Conflict, Unavailable
 from perdure.connection import Connection, to_json
@@ -142,6 +143,52 @@ class TestClient(unittest.TestCase):
         server = Server(self, answer(b'{"phase":"running"}'))
         with self.assertRaises(TimeoutError):
             Client(server.url).wait("k", timeout=0)
+
+    def waited(self, *answers, **options):
+        """Waits on a clock of its own; answers are (how long it takes, what a call returns or raises). Returns the
+        job, how long it took, and for how long each call was to wait."""
+        now, waits, script = [0.0], [], list(answers)
+
+        def pass_time(s):
+            now[0] += s
+
+        def wait_once(_, ref, wait):
+            waits.append(wait)
+            took, result = script.pop(0)
+            pass_time(took)
+            if isinstance(result, Exception):
+                raise result
+            return result
+
+        with mock.patch("perdure.client.time", mock.Mock(monotonic=lambda: now[0], sleep=pass_time)), \
+                mock.patch.object(Client, "_wait_once", wait_once):
+            try:
+                return Client("http://h").wait("k", **options), now[0], waits
+            except Exception as e:
+                return e, now[0], waits
+
+    def test_an_outage_counts_from_its_begin(self):  # F009
+        away, rests, runs = Unavailable("unavailable", "away"), {"phase": "parked"}, {"phase": "running"}
+        job, _, _ = self.waited((59, away), (30, away), (20, away), (0, rests))
+        self.assertEqual(job, rests)
+        last = Unavailable("unavailable", "last of all")
+        e, _, _ = self.waited((59, away), (30, away), (31, last))
+        self.assertIs(e, last)
+        # What stands between gives each long poll up: as long as the server is there, that is no outage.
+        job, _, waits = self.waited(*[(60, away), (0, runs)] * 5, (0, rests))
+        self.assertEqual((job, waits[:3]), (rests, [60, 0, 60]))
+
+    def test_an_outage_does_not_outlast_the_timeout(self):
+        away = Unavailable("unavailable", "away", status=503, retry_after=30.0)
+        e, took, _ = self.waited((4, away), (0, away), timeout=5)
+        self.assertIsInstance(e, TimeoutError)
+        self.assertEqual(took, 5)
+
+    def test_what_is_no_outage_ends_a_wait(self):
+        stranger = Unavailable("unavailable", "answered 404, which is not Perdure's", status=404)
+        e, took, _ = self.waited((0, stranger))
+        self.assertIs(e, stranger)
+        self.assertEqual(took, 0)
 
     def test_many_go_in_several_calls(self):
         results = [to_json({"results": [{"id": "j"}] * n}) for n in (1000, 500)]

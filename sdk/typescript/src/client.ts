@@ -138,9 +138,10 @@ export class Client {
     const end = performance.now() + (options.timeoutMs ?? Infinity);
     const retry = new Backoff(100, 2_000);
     let job: Job | undefined;
-    for (let answered = performance.now(); ;) {
-      const left = Math.ceil(Math.min(maxWaitMs, Math.max(0, end - performance.now())));
+    for (let lost: number | undefined; ;) { // since when the server is away
       const asked = performance.now();
+      // Of one that is away just a look: what stands between may have cut the wait off, and would again.
+      const left = lost === undefined ? Math.ceil(Math.min(maxWaitMs, Math.max(0, end - asked))) : 0;
       try {
         const { value } = await this.#transport.ask("GET", pathOf(ref), {
           ...(left > 0 ? { query: new URLSearchParams({ wait: `${left}ms` }) } : {}),
@@ -148,11 +149,14 @@ export class Client {
         });
         job = value as Job;
         if (atRest(job)) return job;
-        answered = performance.now();
+        lost = undefined;
         retry.reset();
       } catch (e) {
-        if (!(e instanceof PerdureError && e.away) || performance.now() - answered > outageMs) throw e;
-        await sleep(Math.min(retry.draw(e.retryAfterMs), left), options.signal);
+        const now = performance.now();
+        lost ??= now;
+        if (!(e instanceof PerdureError && e.away) || now - lost > outageMs) throw e;
+        if (e.status > 0 && e.status < 500) throw e; // no Perdure server
+        await sleep(Math.min(retry.draw(e.retryAfterMs), Math.max(0, end - now)), options.signal);
       }
       options.signal?.throwIfAborted();
       if (performance.now() >= end) {

@@ -8,7 +8,7 @@ import { type TestContext, test } from "node:test";
 import { Agent, Client, NotDrained, PerdureError, stringify } from "perdure";
 
 import { Host } from "#internal/host";
-import { Transport } from "#internal/transport";
+import { Transport, answerMs } from "#internal/transport";
 
 /** Writes the scripted answers: null closes the connection, "" says nothing. */
 async function scripted(t: TestContext, ...answers: (string | null)[]): Promise<{ url: string; requests: string[] }> {
@@ -106,6 +106,59 @@ test("a wait bears an outage, and ends", async (t) => {
   assert.equal((await new Client(url).wait("k")).phase, "parked");
   const never = await scripted(t, answer('{"phase":"running"}'));
   await assert.rejects(new Client(never.url).wait("k", { timeoutMs: 0 }), { name: "TimeoutError" });
+});
+
+/** Waits on a clock of its own; what a call takes, and what it answers: null is nothing. Pauses are as good as over.
+ * Returns what came of it, how long it took, and the queries. */
+async function waited(t: TestContext, answers: [number, Response | null][], options = {}): Promise<[unknown, number, string[]]> {
+  let now = 0;
+  const queries: string[] = [];
+  const mocks = [
+    t.mock.method(performance, "now", () => now),
+    t.mock.method(globalThis, "setTimeout", (call: () => void, ms: number) => {
+      if (ms >= answerMs) return undefined; // the bound of a call
+      now += ms;
+      queueMicrotask(call);
+      return undefined;
+    }),
+    t.mock.method(globalThis, "fetch", async (url: string) => {
+      queries.push(new URL(url).search);
+      const [took, answer] = answers.shift()!;
+      now += took;
+      if (!answer) throw new TypeError("away");
+      return answer;
+    }),
+  ];
+  try {
+    return [await new Client("http://h").wait("k", options).catch((e: unknown) => e), now, queries];
+  } finally {
+    for (const m of mocks) m.mock.restore();
+  }
+}
+
+const json = (value: object): Response => Response.json(value);
+
+test("an outage counts from its begin", async (t) => { // F009
+  const rests = { phase: "parked" };
+  const [job] = await waited(t, [[59_000, null], [30_000, null], [20_000, null], [0, json(rests)]]);
+  assert.deepEqual(job, rests);
+  const [last] = await waited(t, [[59_000, null], [30_000, null], [31_000, new Response("", { status: 502, statusText: "Last" })]]);
+  assert.match(String(last), /502 Last/);
+  // What stands between gives each long poll up: as long as the server is there, that is no outage.
+  const cut = Array.from({ length: 5 }, (): [number, Response | null][] => [[60_000, null], [0, json({ phase: "running" })]]).flat();
+  const [after, , queries] = await waited(t, [...cut, [0, json(rests)]]);
+  assert.deepEqual([after, queries.slice(0, 3)], [rests, ["?wait=60000ms", "", "?wait=60000ms"]]);
+});
+
+test("an outage does not outlast the timeout", async (t) => {
+  const away = (): Response => new Response("", { status: 503, headers: { "Retry-After": "30" } });
+  const [e, took] = await waited(t, [[4_000, away()], [0, away()]], { timeoutMs: 5_000 });
+  assert.deepEqual([(e as Error).name, took], ["TimeoutError", 5_000]);
+});
+
+test("what is no outage ends a wait", async (t) => {
+  const [e, took] = await waited(t, [[0, new Response("<h1>Nothing here</h1>", { status: 404 })]]);
+  assert.deepEqual([(e as PerdureError).status, took], [404, 0]);
 });
 
 test("many go in several calls", async (t) => {
