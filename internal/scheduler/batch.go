@@ -48,6 +48,7 @@ type batch struct {
 	starved map[string]bool // agents whose candidates were locked by others: look again soon
 	limited map[string]bool // agents looked for, and whether a limit ended the look
 	behind  map[string]bool // and whether more was ready than was let out
+	looked  map[string]int  // agents for which the store was looked into, and when on the queue's clock
 	freed   bool            // runs ended or jobs came to rest: a limit may have room
 	moved   []perdure.JobID // some of them more than once
 	soonest time.Time       // the earliest time that a step was made to wait for
@@ -182,7 +183,7 @@ func (p *poisoned) Error() string { return p.err.Error() }
 
 func (s *Scheduler) newBatch(tx perdure.Tx) *batch {
 	return &batch{s: s, tx: tx, began: s.env.Now(), granted: map[*waiter][]perdure.Run{},
-		starved: map[string]bool{}, limited: map[string]bool{}, behind: map[string]bool{}}
+		starved: map[string]bool{}, limited: map[string]bool{}, behind: map[string]bool{}, looked: map[string]int{}}
 }
 
 // run is the order of a transaction: lock, read the clock, load, apply; let out, also to those who wait for

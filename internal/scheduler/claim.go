@@ -178,6 +178,7 @@ func (b *batch) counter(agent string, claims []*waiter, fresh []perdure.StepRef)
 	}
 	var err error
 	ask := min(c.want, perdure.MaxBatch)
+	b.looked[agent] = claims[0].looked
 	c.full = b.s.needed.full(agent)
 	c.stored, err = b.tx.Ready(agent, ask, c.full)
 	c.all = len(c.stored) < ask
@@ -452,7 +453,7 @@ func (s *Scheduler) answerClaims(b *batch, claims []*waiter, err error) {
 		return
 	}
 	s.needed.learn(&b.limits)
-	s.queue.bringBack(&look{back: back, limited: b.limited, behind: b.behind, woken: b.woken, freed: b.freed})
+	s.queue.bringBack(&look{back: back, limited: b.limited, behind: b.behind, began: b.looked, woken: b.woken, freed: b.freed})
 	s.lookAgain(slices.DeleteFunc(slices.Collect(maps.Keys(b.limited)), func(agent string) bool { return !s.impatient(agent, b.starved[agent]) }), lockedPause)
 }
 

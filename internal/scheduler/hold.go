@@ -25,6 +25,31 @@ type pace struct {
 	vain    time.Time  // nothing is held until then
 	held    []*request // in the order in which they came
 	timed   bool       // a timer runs for them
+
+	seen   int       // on the queue's clock: the latest look that left nothing behind
+	seenAt time.Time // when it was over
+}
+
+// seenLately is how long ago the store may have been looked into for a claim that comes now: as one that had come
+// then, and waits, it is told of what becomes ready. An agent that asks anew after each run would else be looked
+// for after each run.
+const seenLately = 100 * time.Millisecond
+
+// saw notes that an agent was looked for.
+func (q *queue) saw(agent string, began int) {
+	if p := q.paces[agent]; p != nil {
+		p.seen, p.seenAt = began, q.env.Now()
+	}
+}
+
+// justSeen says when the store was last looked into for an agent, if nothing can be ready there that was not then.
+func (q *queue) justSeen(agent string) (clock int, ok bool) {
+	p := q.paces[agent]
+	if p == nil || q.behind[agent] || q.limited[agent] || q.hot[agent] || max(q.all, q.news[agent]) > p.seen ||
+		q.env.Now().Sub(p.seenAt) > seenLately {
+		return 0, false
+	}
+	return p.seen, true
 }
 
 // claimed notes that a claim of an agent has come, and lets in what it has room for.

@@ -111,9 +111,13 @@ func (q *queue) wait(w *waiter) error {
 	}
 	agent := w.req.Agent
 	q.waiting[agent] = append(q.waiting[agent], w)
-	q.hot[agent] = true
+	if seen, ok := q.justSeen(agent); ok && w.req.Wait > 0 && !w.again {
+		w.looked = seen
+	} else {
+		q.hot[agent] = true
+		q.wake.Signal()
+	}
 	q.claimed(agent)
-	q.wake.Signal()
 	return nil
 }
 
@@ -142,6 +146,7 @@ type look struct {
 	back    map[string][]*waiter // claims, by agent, that got nothing and may wait
 	limited map[string]bool      // agents looked for, and whether a limit ended that
 	behind  map[string]bool      // and whether more was ready than was let out
+	began   map[string]int       // and when on the queue's clock
 	woken   []string             // agents for which the transaction made steps ready
 	freed   bool                 // a limit may have got room by it
 }
@@ -156,6 +161,9 @@ func (q *queue) bringBack(l *look) {
 	}
 	learn(q.limited, l.limited)
 	learn(q.behind, l.behind)
+	for agent, clock := range l.began {
+		q.saw(agent, clock)
+	}
 	for agent := range l.behind {
 		q.letIn(agent)
 	}
