@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"perdure"
@@ -41,6 +42,65 @@ func TestNewsWhileOut(t *testing.T) {
 			if q.hot["a"] != c.again {
 				t.Errorf("looks again: %v", q.hot["a"])
 			}
+		})
+	}
+}
+
+// F068: a claim that comes right after a look which left nothing behind needs none of its own, unless something may
+// have become ready since, or it has to be answered from the store.
+func TestJustSeen(t *testing.T) {
+	nothing := func(*queue) {}
+	for name, c := range map[string]struct {
+		since func(*queue)
+		found look
+		w     waiter
+		looks bool
+	}{
+		"nothing since":        {nothing, look{}, waiter{}, false},
+		"news":                 {func(q *queue) { q.wakeAgents([]string{"a"}) }, look{}, waiter{}, true},
+		"news of another":      {func(q *queue) { q.wakeAgents([]string{"b"}) }, look{}, waiter{}, false},
+		"news for all":         {func(q *queue) { q.wakeAll() }, look{}, waiter{}, true},
+		"a while ago":          {func(*queue) { time.Sleep(2 * seenLately) }, look{}, waiter{}, true},
+		"something was left":   {nothing, look{behind: map[string]bool{"a": true}}, waiter{}, true},
+		"a limit was full":     {nothing, look{limited: map[string]bool{"a": true}}, waiter{}, true},
+		"it is repeated":       {nothing, look{}, waiter{again: true}, true},
+		"it is not to wait":    {nothing, look{}, waiter{req: perdure.ClaimRequest{Wait: -1}}, true},
+		"news before the look": {nothing, look{woken: []string{"b"}}, waiter{}, false},
+		"news amid the look":   {nothing, look{woken: []string{"a"}}, waiter{}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newQueue(env.Real{})
+				come := func(w *waiter) *waiter {
+					w.req.Agent, w.answered = "a", make(chan struct{}, 1)
+					w.req.Wait += time.Second
+					if err := q.wait(w); err != nil {
+						t.Fatal(err)
+					}
+					return w
+				}
+				q.wakeAgents([]string{"a"})
+				come(&waiter{})
+				_, claims, _ := q.take()
+				if len(claims) != 1 {
+					t.Fatalf("%d claims", len(claims))
+				}
+				c.found.began = map[string]int{"a": claims[0].looked}
+				q.bringBack(&c.found)
+				q.release([]string{"a"})
+				c.since(q)
+				if c.w.req.Wait < 0 {
+					c.w.req.Wait = -time.Second
+				}
+				w := come(&c.w)
+				if q.hot["a"] != c.looks || !c.looks && w.looked == 0 {
+					t.Errorf("looks: %v; it has looked at %d", q.hot["a"], w.looked)
+				}
+				q.wakeAgents([]string{"a"})
+				if !q.hot["a"] {
+					t.Error("and hears of nothing any more")
+				}
+			})
 		})
 	}
 }
