@@ -26,14 +26,16 @@ type pace struct {
 	held    []*request // in the order in which they came
 	timed   bool       // a timer runs for them
 
-	seen   int       // on the queue's clock: the latest look that left nothing behind
+	seen   int       // on the queue's clock: the latest look
 	seenAt time.Time // when it was over
+	due    bool      // a timer runs for the next
 }
 
-// seenLately is how long ago the store may have been looked into for a claim that comes now: as one that had come
-// then, and waits, it is told of what becomes ready. An agent that asks anew after each run would else be looked
-// for after each run.
-const seenLately = 100 * time.Millisecond
+// lookPause is how long ago a look may be for a claim that comes now not to look at once, but so much later: as
+// far as is known nothing has become ready since, and what does is told to those who wait. An agent that asks anew
+// after each run would else be looked for after each run. What is not known (another node's hint that was lost)
+// waits for no longer than this.
+const lookPause = 20 * time.Millisecond
 
 // saw notes that an agent was looked for.
 func (q *queue) saw(agent string, began int) {
@@ -42,14 +44,26 @@ func (q *queue) saw(agent string, began int) {
 	}
 }
 
-// justSeen says when the store was last looked into for an agent, if nothing can be ready there that was not then.
-func (q *queue) justSeen(agent string) (clock int, ok bool) {
+// mayLookLater says whether a claim need not look at once, and then sees to it that it does soon.
+func (q *queue) mayLookLater(w *waiter) bool {
+	agent := w.req.Agent
 	p := q.paces[agent]
-	if p == nil || q.behind[agent] || q.limited[agent] || q.hot[agent] || max(q.all, q.news[agent]) > p.seen ||
-		q.env.Now().Sub(p.seenAt) > seenLately {
-		return 0, false
+	if p == nil || w.again || w.req.Wait < 2*lookPause || q.behind[agent] || q.limited[agent] || q.hot[agent] ||
+		max(q.all, q.news[agent]) > p.seen || q.env.Now().Sub(p.seenAt) > lookPause {
+		return false
 	}
-	return p.seen, true
+	w.looked = p.seen
+	if !p.due {
+		p.due = true
+		q.env.AfterFunc(lookPause, func() {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			p.due = false
+			q.clock++
+			q.tell([]string{agent})
+		})
+	}
+	return true
 }
 
 // claimed notes that a claim of an agent has come, and lets in what it has room for.

@@ -111,9 +111,7 @@ func (q *queue) wait(w *waiter) error {
 	}
 	agent := w.req.Agent
 	q.waiting[agent] = append(q.waiting[agent], w)
-	if seen, ok := q.justSeen(agent); ok && w.req.Wait > 0 && !w.again {
-		w.looked = seen
-	} else {
+	if !q.mayLookLater(w) {
 		q.hot[agent] = true
 		q.wake.Signal()
 	}
@@ -159,8 +157,8 @@ func (q *queue) bringBack(l *look) {
 	for agent, ws := range l.back {
 		q.putBack(agent, ws, l.limited[agent])
 	}
-	learn(q.limited, l.limited)
-	learn(q.behind, l.behind)
+	learn(q.limited, l.limited, l.began)
+	learn(q.behind, l.behind, l.began)
 	for agent, clock := range l.began {
 		q.saw(agent, clock)
 	}
@@ -176,12 +174,13 @@ func (q *queue) bringBack(l *look) {
 	}
 }
 
-// learn brings a set up to what was found of some agents.
-func learn(set, found map[string]bool) {
+// learn brings a set up to what was found of some agents. That there is nothing more knows only who has looked into
+// the store: another has seen what it made ready itself, or the runs of a claim that was repeated.
+func learn(set, found map[string]bool, looked map[string]int) {
 	for agent, is := range found {
 		if is {
 			set[agent] = true
-		} else {
+		} else if _, ok := looked[agent]; ok {
 			delete(set, agent)
 		}
 	}
@@ -409,6 +408,17 @@ func (q *queue) agents() []string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return slices.Collect(maps.Keys(q.waiting))
+}
+
+// concerned are the agents for which claims wait, or are out for a look that may have been too early.
+func (q *queue) concerned() []string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	agents := maps.Clone(q.served)
+	for a := range q.waiting {
+		agents[a] = true
+	}
+	return slices.Sorted(maps.Keys(agents))
 }
 
 // waiters are the agents and holders of the claims that wait.

@@ -46,40 +46,38 @@ func TestNewsWhileOut(t *testing.T) {
 	}
 }
 
-// F068: a claim that comes right after a look which left nothing behind needs none of its own, unless something may
-// have become ready since, or it has to be answered from the store.
-func TestJustSeen(t *testing.T) {
+// F068: a claim that comes right after a look need not look at once, unless something may have become ready since, or it
+// has to be answered from the store. It looks soon all the same.
+func TestLookLater(t *testing.T) {
 	nothing := func(*queue) {}
 	for name, c := range map[string]struct {
 		since func(*queue)
 		found look
 		w     waiter
-		looks bool
+		later bool
 	}{
-		"nothing since":        {nothing, look{}, waiter{}, false},
-		"news":                 {func(q *queue) { q.wakeAgents([]string{"a"}) }, look{}, waiter{}, true},
-		"news of another":      {func(q *queue) { q.wakeAgents([]string{"b"}) }, look{}, waiter{}, false},
-		"news for all":         {func(q *queue) { q.wakeAll() }, look{}, waiter{}, true},
-		"a while ago":          {func(*queue) { time.Sleep(2 * seenLately) }, look{}, waiter{}, true},
-		"something was left":   {nothing, look{behind: map[string]bool{"a": true}}, waiter{}, true},
-		"a limit was full":     {nothing, look{limited: map[string]bool{"a": true}}, waiter{}, true},
-		"it is repeated":       {nothing, look{}, waiter{again: true}, true},
-		"it is not to wait":    {nothing, look{}, waiter{req: perdure.ClaimRequest{Wait: -1}}, true},
-		"news before the look": {nothing, look{woken: []string{"b"}}, waiter{}, false},
-		"news amid the look":   {nothing, look{woken: []string{"a"}}, waiter{}, true},
+		"nothing since":       {since: nothing, later: true},
+		"news of another":     {since: func(q *queue) { q.wakeAgents([]string{"b"}) }, later: true},
+		"news":                {since: func(q *queue) { q.wakeAgents([]string{"a"}) }},
+		"news for all":        {since: func(q *queue) { q.wakeAll() }},
+		"news amid the look":  {since: nothing, found: look{woken: []string{"a"}}},
+		"a while ago":         {since: func(*queue) { time.Sleep(2 * lookPause) }},
+		"something was left":  {since: nothing, found: look{behind: map[string]bool{"a": true}}},
+		"a limit was full":    {since: nothing, found: look{limited: map[string]bool{"a": true}}},
+		"it is repeated":      {since: nothing, w: waiter{again: true}},
+		"it is not to wait":   {since: nothing, w: waiter{req: perdure.ClaimRequest{Wait: -time.Minute}}},
+		"it is to wait a bit": {since: nothing, w: waiter{req: perdure.ClaimRequest{Wait: lookPause - time.Minute}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := newQueue(env.Real{})
-				come := func(w *waiter) *waiter {
+				come := func(w *waiter) {
 					w.req.Agent, w.answered = "a", make(chan struct{}, 1)
-					w.req.Wait += time.Second
+					w.req.Wait += time.Minute
 					if err := q.wait(w); err != nil {
 						t.Fatal(err)
 					}
-					return w
 				}
-				q.wakeAgents([]string{"a"})
 				come(&waiter{})
 				_, claims, _ := q.take()
 				if len(claims) != 1 {
@@ -89,16 +87,14 @@ func TestJustSeen(t *testing.T) {
 				q.bringBack(&c.found)
 				q.release([]string{"a"})
 				c.since(q)
-				if c.w.req.Wait < 0 {
-					c.w.req.Wait = -time.Second
+				looks := func() bool { q.mu.Lock(); defer q.mu.Unlock(); return q.hot["a"] }
+				if come(&c.w); looks() == c.later {
+					t.Errorf("looks at once: %v", !c.later)
 				}
-				w := come(&c.w)
-				if q.hot["a"] != c.looks || !c.looks && w.looked == 0 {
-					t.Errorf("looks: %v; it has looked at %d", q.hot["a"], w.looked)
-				}
-				q.wakeAgents([]string{"a"})
-				if !q.hot["a"] {
-					t.Error("and hears of nothing any more")
+				time.Sleep(lookPause)
+				synctest.Wait()
+				if !looks() {
+					t.Error("does not look soon")
 				}
 			})
 		})

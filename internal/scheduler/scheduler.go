@@ -122,7 +122,7 @@ func (s *Scheduler) Wake(agents []string) { s.queue.wakeAgents(agents) }
 
 // Hint says that another node may have made steps ready, and looks for whom.
 func (s *Scheduler) Hint(ctx context.Context) {
-	agents := s.queue.agents()
+	agents := s.queue.concerned()
 	if len(agents) == 0 {
 		return
 	}

@@ -1,0 +1,123 @@
+package scheduler_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"perdure"
+	"perdure/internal/scheduler"
+	"perdure/store/memory"
+)
+
+// soon claims, and is to be given something long before anybody looks who looks by the clock.
+func (d *desk) soon(what string, c perdure.ClaimRequest) []perdure.Run {
+	d.t.Helper()
+	began := time.Now()
+	c.Agent, c.Holder, c.Wait = "a", "h", 30*time.Second
+	runs, err := d.Claim(d.t.Context(), c)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if took := time.Since(began); len(runs) == 0 || took > 100*time.Millisecond {
+		d.t.Errorf("%s: %d runs after %v", what, len(runs), took)
+	}
+	return runs
+}
+
+// F068: another node's hint that comes while an agent is at work, and no claim waits.
+func TestHintWhileAtWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		far, near := open(t, store, scheduler.Config{}), open(t, store, scheduler.Config{})
+		near.submit(one)
+		run := near.soon("first", perdure.ClaimRequest{Max: 2})[0]
+		time.Sleep(time.Millisecond)
+		far.submit(one)
+		near.Hint(t.Context())
+		time.Sleep(time.Millisecond)
+		near.report("h", run, perdure.OutcomeDone)
+		near.soon("second", perdure.ClaimRequest{Max: 2})
+	})
+}
+
+// F019, F068: a repeated claim that is given what it was given does not make it forgotten that a limit was in the way.
+func TestRepeatedClaimAndLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, memory.New(), scheduler.Config{})
+		if err := d.PutLimit(t.Context(), "job:t", 1); err != nil {
+			t.Fatal(err)
+		}
+		d.submit(one)
+		d.submit(one)
+		time.Sleep(time.Second)
+		run := d.soon("first", perdure.ClaimRequest{Max: 2, RequestID: "r", First: true})[0]
+		again := d.soon("again", perdure.ClaimRequest{Max: 2, RequestID: "r"})
+		if len(again) != 1 || again[0].Job != run.Job {
+			t.Fatal(again)
+		}
+		d.report("h", run, perdure.OutcomeDone)
+		d.soon("second", perdure.ClaimRequest{Max: 2})
+	})
+}
+
+// F068: of two writers one looks into the store for a claim, and leaves something there or meets a limit; the other
+// serves a later claim of the agent with what it makes ready itself, and comes back after it.
+func TestTwoWritersOneLook(t *testing.T) {
+	for name, limit := range map[string]int{"more is there": 0, "a limit is full": 1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &lateAnswers{Store: memory.New()}
+				d := open(t, s, scheduler.Config{Writers: 3})
+				if limit > 0 {
+					if err := d.PutLimit(t.Context(), "job:t", limit); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for range 5 {
+					d.submit(one)
+				}
+				time.Sleep(time.Second)
+				s.late(10*time.Millisecond, 15*time.Millisecond) // the look, and the submission
+				first := make(chan []perdure.Run, 1)
+				go func() { first <- d.soon("first", perdure.ClaimRequest{Max: 1 + limit}) }()
+				time.Sleep(time.Millisecond)
+				go d.soon("second", perdure.ClaimRequest{Max: 3})
+				time.Sleep(time.Millisecond)
+				go d.submit("type: u\nsteps:\n  s: {agent: a}\n")
+				time.Sleep(40 * time.Millisecond)
+				if limit > 0 {
+					d.report("h", (<-first)[0], perdure.OutcomeDone)
+				}
+				d.soon("third", perdure.ClaimRequest{Max: 2})
+			})
+		})
+	}
+}
+
+// lateAnswers is a store that is late with the answers to some transactions.
+type lateAnswers struct {
+	perdure.Store
+	mu     sync.Mutex
+	delays []time.Duration // of the next ones
+}
+
+func (s *lateAnswers) late(delays ...time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.delays = delays
+}
+
+func (s *lateAnswers) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+	s.mu.Lock()
+	var late time.Duration
+	if len(s.delays) > 0 {
+		late, s.delays = s.delays[0], s.delays[1:]
+	}
+	s.mu.Unlock()
+	err := s.Store.Update(ctx, fn)
+	time.Sleep(late)
+	return err
+}
