@@ -27,7 +27,7 @@ const (
 		select key, id, hash from perdure.inbox where key = any($1) and key is not null and refusal is null
 		and hash is not null and ` + stillWaiting
 	jobByHashSQL = `select o.job from` + unsettledSQL + firstOfOpenSQL + `
-		where s.type = $1 and s.hash = $2 and s.job_key is null order by o.job desc limit 1`
+		where s.type = $1 and s.hash = $2 and s.job_key is null and s.job_phase <> 0 order by o.job desc limit 1`
 	limitsSQL = `select name, max from perdure."limit" order by name`
 	alertSQL  = "select " + alertFields + " from perdure.alert where id = $1"
 

@@ -254,7 +254,7 @@ const (
 	// Whoever writes permits shares the gate: behind it, what is committed is all that there is.
 	fillJobPermitsSQL = `insert into perdure.permit (name, job, idx)
 		select $1, o.job, 0 from` + unsettledSQL + firstOfOpenSQL + `
-		where s.type = $2 and s.permit`
+		where s.type = $2 and s.permit on conflict do nothing`
 	fillRunPermitsSQL = `insert into perdure.permit (name, job, idx)
 		select distinct $1, s.job, s.idx from perdure.out o` + membersSQL + `
 		where o.agent = $2 and s.agent = $2 and s.phase = 3`
