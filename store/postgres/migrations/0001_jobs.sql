@@ -84,9 +84,10 @@ create table perdure.step (
 	given_up_reason text,
 	primary key (job, idx)
 ) with (
+	-- Old versions are taken out of a page by who writes to it next, and no plan goes by statistics: there is little
+	-- for vacuum to do, and much to read.
 	fillfactor = 45,
-	autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
-	autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_limit = 2000
+	autovacuum_vacuum_scale_factor = 0.2, autovacuum_analyze_scale_factor = 0.5
 );
 
 create unique index step_key on perdure.step (job_key) where job_key is not null;
