@@ -75,7 +75,7 @@ var ofActors = []mutant{
 	{name: "a claim that comes after a look hears nothing of what came between", file: "internal/scheduler/hold.go",
 		old: "max(q.all, q.news[agent]) > p.seen ||", new: "false ||", run: "LookLater"},
 	{name: "a claim that comes after a look is not looked for", file: "internal/scheduler/hold.go",
-		old: "			q.tell([]string{agent})\n", new: "", run: "LookLater"},
+		old: "q.wakeAgents([]string{agent})", new: "", run: "LookLater"},
 	{name: "who waits for the store when a node ends is told that there was nothing", file: "internal/scheduler/queue.go", old: "			err := w.failed\n", new: "			err := error(nil)\n", run: "NodeEnds"},
 	{name: "what was just made ready passes what is ready", file: "internal/scheduler/claim.go", old: "		return end == nil || claimOrder(b.w.Step(ref), end) > 0\n", new: "		return false\n", run: "OlderGoes"},
 	{name: "the youngest is served first", file: "internal/scheduler/claim.go", old: "bytes.Compare(x.Job[:], y.Job[:])", new: "bytes.Compare(y.Job[:], x.Job[:])",

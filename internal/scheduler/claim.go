@@ -453,7 +453,7 @@ func (s *Scheduler) answerClaims(b *batch, claims []*waiter, err error) {
 		return
 	}
 	s.needed.learn(&b.limits)
-	s.queue.bringBack(&look{back: back, limited: b.limited, behind: b.behind, began: b.looked, woken: b.woken, freed: b.freed})
+	s.queue.bringBack(&look{back: back, limited: b.limited, behind: b.behind, looked: b.looked, woken: b.woken, freed: b.freed})
 	s.lookAgain(slices.DeleteFunc(slices.Collect(maps.Keys(b.limited)), func(agent string) bool { return !s.impatient(agent, b.starved[agent]) }), lockedPause)
 }
 

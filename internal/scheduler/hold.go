@@ -28,7 +28,7 @@ type pace struct {
 
 	seen   int       // on the queue's clock: the latest look
 	seenAt time.Time // when it was over
-	due    bool      // a timer runs for the next
+	next   time.Time // when there is one for those that need not look at once
 }
 
 // lookPause is how long ago a look may be for a claim that comes now not to look at once, but so much later: as
@@ -53,15 +53,9 @@ func (q *queue) mayLookLater(w *waiter) bool {
 		return false
 	}
 	w.looked = p.seen
-	if !p.due {
-		p.due = true
-		q.env.AfterFunc(lookPause, func() {
-			q.mu.Lock()
-			defer q.mu.Unlock()
-			p.due = false
-			q.clock++
-			q.tell([]string{agent})
-		})
+	if now := q.env.Now(); !now.Before(p.next) {
+		p.next = now.Add(lookPause)
+		q.env.AfterFunc(lookPause, func() { q.wakeAgents([]string{agent}) })
 	}
 	return true
 }

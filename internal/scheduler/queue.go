@@ -144,7 +144,7 @@ type look struct {
 	back    map[string][]*waiter // claims, by agent, that got nothing and may wait
 	limited map[string]bool      // agents looked for, and whether a limit ended that
 	behind  map[string]bool      // and whether more was ready than was let out
-	began   map[string]int       // and when on the queue's clock
+	looked  map[string]int       // agents for which the store was looked into, and when on the queue's clock
 	woken   []string             // agents for which the transaction made steps ready
 	freed   bool                 // a limit may have got room by it
 }
@@ -157,9 +157,9 @@ func (q *queue) bringBack(l *look) {
 	for agent, ws := range l.back {
 		q.putBack(agent, ws, l.limited[agent])
 	}
-	learn(q.limited, l.limited, l.began)
-	learn(q.behind, l.behind, l.began)
-	for agent, clock := range l.began {
+	learn(q.limited, l.limited, l.looked)
+	learn(q.behind, l.behind, l.looked)
+	for agent, clock := range l.looked {
 		q.saw(agent, clock)
 	}
 	for agent := range l.behind {

@@ -83,7 +83,7 @@ func TestLookLater(t *testing.T) {
 				if len(claims) != 1 {
 					t.Fatalf("%d claims", len(claims))
 				}
-				c.found.began = map[string]int{"a": claims[0].looked}
+				c.found.looked = map[string]int{"a": claims[0].looked}
 				q.bringBack(&c.found)
 				q.release([]string{"a"})
 				c.since(q)
