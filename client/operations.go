@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -71,4 +72,12 @@ func (c *Client) ListNodes(ctx context.Context) ([]perdure.NodeView, error) {
 	var out items[perdure.NodeView]
 	_, err := c.ask(ctx, &request{method: http.MethodGet, path: "/v1/nodes"}, &out)
 	return out.Items, err
+}
+
+// JobSchema gives the JSON Schema of a definition, for editors. The server needs no store for it: who wants to know
+// whether it is a Perdure that listens at a URL, asks this.
+func (c *Client) JobSchema(ctx context.Context) (json.RawMessage, error) {
+	var schema json.RawMessage
+	_, err := c.ask(ctx, &request{method: http.MethodGet, path: "/v1/schema/job.json"}, &schema)
+	return schema, err
 }

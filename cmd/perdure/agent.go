@@ -21,7 +21,8 @@ func (a *app) agentCmd() *cobra.Command {
 		Use:   "agent",
 		Short: "Run the built-in agents against a server",
 		Long: `Claims runs of the built-in agents from a node, executes them here and reports. Any number of these
-may run, anywhere the server is reachable from. SIGTERM or SIGINT drains within --grace; runs that
+may run, anywhere the server is reachable from; where there is none, it ends after five seconds with exit
+code 3. Later it waits for a server that is away. SIGTERM or SIGINT drains within --grace; runs that
 have not begun are given back.`,
 		Example: `  perdure agent --agents shell --server http://perdure.internal:7420
   perdure agent --agents http,shell --slots shell=2 --name build-7`,
@@ -34,7 +35,7 @@ have not begun are given back.`,
 			ctx, stop := a.interruptible(cmd.Context())
 			defer stop()
 			a.talk("agents %s for %s", strings.Join(agents.programs(), ", "), redacted(a.server))
-			return runAgents(ctx, a.server, agents, client.ServeConfig{
+			return a.runAgents(ctx, agents, client.ServeConfig{
 				Name: name, Heartbeat: time.Duration(beat), Grace: time.Duration(grace), Log: a.logger(log.level, log.format),
 			})
 		},

@@ -128,16 +128,28 @@ func sweep(ctx context.Context, n engine) (string, any, error) {
 	return fmt.Sprintf("%s expired, %s moved on, %s overdue", plural(s.Expired, "run"), plural(s.Due, "step"), plural(s.Overdue, "job")), s, err
 }
 
-// runAgents carries agents against a server until ctx ends, and drains.
-func runAgents(ctx context.Context, server string, agents agentFlags, cfg client.ServeConfig) error {
-	c, err := client.New(server, client.Author(author()))
+// startPatience is how long `perdure agent` bears that there is no server: one that is being restarted is soon back,
+// and a wrong address is better told now than never.
+const startPatience = 5 * time.Second
+
+// runAgents carries agents against a server until ctx ends, and drains. A server whose store is away is waited for.
+func (a *app) runAgents(ctx context.Context, agents agentFlags, cfg client.ServeConfig) error {
+	c, err := client.New(a.server, client.Author(author()))
 	if err != nil {
 		return &usageError{msg: err.Error()}
 	}
-	if _, err := c.ListNodes(ctx); err != nil { // a wrong address is better told now than never
-		return err
+	for began, told := time.Now(), false; ; told = true {
+		_, err := c.JobSchema(ctx)
+		if err == nil {
+			return c.Serve(ctx, cfg, makeAgents(agents)...)
+		}
+		if perdure.CodeOf(err) != perdure.CodeUnavailable || time.Since(began) > startPatience {
+			return err
+		}
+		if !told {
+			a.talk("%v: trying for %s", err, startPatience)
+		}
 	}
-	return c.Serve(ctx, cfg, makeAgents(agents)...)
 }
 
 // parse reads the definitions of a file, and validates them.
