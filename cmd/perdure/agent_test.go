@@ -16,7 +16,7 @@ import (
 	"perdure/internal/rest/resttest"
 )
 
-// An agent that starts while its node is cut off from the store, or is being restarted, waits for it. F117, F120.
+// An agent that starts while its node is cut off from the store, or is being restarted, waits for it. F120.
 func TestAgentStartsDuringAnOutage(t *testing.T) {
 	for name, restarts := range map[string]bool{"the store is away": false, "the node restarts": true} {
 		t.Run(name, func(t *testing.T) {
