@@ -20,7 +20,6 @@ func (tx *tx) Save(c *perdure.Changes) error {
 		return nil
 	}
 	tx.wrote = true
-	tx.stirred = tx.stirred || stirs(c)
 	if err := tx.start(); err != nil { // the limits that there are have to be known
 		return err
 	}
@@ -34,6 +33,7 @@ func (tx *tx) Save(c *perdure.Changes) error {
 	}
 	w.alerts(c.Alerts)
 	w.history(c.History)
+	tx.stirred = tx.stirred || stirs(c) || len(w.sides.freed) > 0
 	w.list = append(w.list, w.sides.statements()...)
 	crashpoint.Here(crashpoint.PostgresSave)
 	// A few rows go with what comes next, which may be the commit. Of many it is better known before that that
@@ -246,7 +246,7 @@ func (w *writing) history(all []perdure.Entry) {
 }
 
 // stirs says whether somebody may be waiting for these changes: an agent for work, or a caller for a
-// job to come to rest.
+// job to come to rest. (Who waits for room under a limit waits for a permit that is freed.)
 func stirs(c *perdure.Changes) bool {
 	ready := func(s *perdure.Step) bool { return s.Phase == perdure.Ready }
 	for _, n := range c.NewJobs {

@@ -275,6 +275,7 @@ func (tx *tx) PutLimit(name string, max int) error {
 			list = append(list, q(fillRunPermitsSQL).text(name).text(of))
 		}
 	}
+	tx.stirred = true // there may be more room
 	return tx.run(append(list, tx.readLimits())...)
 }
 
@@ -283,6 +284,7 @@ func (tx *tx) DeleteLimit(name string) (bool, error) {
 		return false, err
 	}
 	had := tx.limited(name)
+	tx.stirred = true
 	return had, tx.run(q(deleteLimitSQL).text(name), q(emptyPermitsSQL).text(name), tx.readLimits())
 }
 

@@ -19,6 +19,16 @@ type conn struct {
 	words words
 
 	insertOne, insertMany, updates texts // of those who write
+
+	breakOff func() // what is under way, and all that comes until it is mended
+}
+
+// mend lets statements that are broken off, or were left, go on from a new beginning. It costs a goroutine, so it is not
+// done for each that reads.
+func (c *conn) mend() {
+	broken := make(chan struct{})
+	c.breakOff = func() { close(broken) }
+	c.db.SetInterrupt(broken)
 }
 
 // connect opens a connection. It changes nothing about the file.
@@ -180,6 +190,7 @@ func openPool(size int, open func() (*conn, error)) (*pool, error) {
 		if err != nil {
 			return nil, errors.Join(err, p.close())
 		}
+		c.mend()
 		p.size++
 		p.free <- c
 	}
@@ -188,14 +199,20 @@ func openPool(size int, open func() (*conn, error)) (*pool, error) {
 
 // with lends a connection to fn, whose statements are broken off when ctx ends.
 func (p *pool) with(ctx context.Context, fn func(*conn) error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	select {
 	case c := <-p.free:
+		unbroken, over := context.AfterFunc(ctx, c.breakOff), false
 		defer func() {
-			c.db.SetInterrupt(nil)
+			if !unbroken() || !over { // or fn has panicked amid a statement
+				c.mend()
+			}
 			p.free <- c
 		}()
-		c.db.SetInterrupt(ctx.Done())
 		err := fn(c)
+		over = true
 		if err != nil && driver.ErrCode(err) == driver.ResultInterrupt && ctx.Err() != nil {
 			return ctx.Err()
 		}
