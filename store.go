@@ -110,7 +110,9 @@ type Keyed struct {
 // Reader answers screens. Nothing is decided on what it says.
 type Reader interface {
 	Now(context.Context) (time.Time, error)
-	Job(context.Context, JobID) (*Job, error)
+	// Job is a job with the first of its steps, at most steps of them, all as they were at one instant; nil where
+	// it is not there.
+	Job(ctx context.Context, id JobID, steps int) (*Job, []*Step, error)
 	Shape(context.Context, ShapeID) ([]byte, error)
 	// Input is the job's input, wherever it is kept.
 	Input(context.Context, JobID) (json.RawMessage, error)

@@ -56,7 +56,7 @@ func (n *Node) checkJob(ctx context.Context, id perdure.JobID, tell func(perdure
 			return unreachable(err)
 		}
 		if len(findings) > 0 {
-			now, err := n.store.Job(ctx, id)
+			now, _, err := n.store.Job(ctx, id, 0)
 			if err != nil {
 				return unreachable(err)
 			}
@@ -73,7 +73,7 @@ func (n *Node) checkJob(ctx context.Context, id perdure.JobID, tell func(perdure
 }
 
 func (n *Node) findings(ctx context.Context, id perdure.JobID) (*perdure.Job, []perdure.Finding, error) {
-	j, err := n.store.Job(ctx, id)
+	j, _, err := n.store.Job(ctx, id, 0)
 	if err != nil || j == nil {
 		return j, nil, err
 	}

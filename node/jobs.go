@@ -128,12 +128,13 @@ func (n *Node) Job(ctx context.Context, ref string, wait time.Duration) (*perdur
 // wait any more, and says so: who asks again and again (perdure.Wait) would never be told.
 func (n *Node) atRest(ctx context.Context, id perdure.JobID, wait time.Duration) (*perdure.JobView, error) {
 	var job *perdure.Job
+	var steps []*perdure.Step
 	var err error
 	stopped := n.life.Err() != nil
 	if wait > 0 {
 		limited, cancel := context.WithTimeout(ctx, min(wait, perdure.MaxJobWait))
 		defer cancel()
-		if job, err = n.untilRest(limited, id); err != nil && limited.Err() == nil && (stopped || !errors.Is(err, errStopped)) {
+		if job, steps, err = n.untilRest(limited, id); err != nil && limited.Err() == nil && (stopped || !errors.Is(err, errStopped)) {
 			return nil, unreachable(err)
 		}
 		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.Canceled) {
@@ -146,7 +147,7 @@ func (n *Node) atRest(ctx context.Context, id perdure.JobID, wait time.Duration)
 	if job == nil {
 		return n.view(ctx, id)
 	}
-	p, err := n.picture(ctx, job)
+	p, err := n.picture(ctx, job, steps)
 	if err != nil {
 		return nil, unreachable(err)
 	}
@@ -157,22 +158,22 @@ func (n *Node) atRest(ctx context.Context, id perdure.JobID, wait time.Duration)
 const answerTime = 5 * time.Second
 
 // untilRest waits for the job to be at rest, or for ctx.
-func (n *Node) untilRest(ctx context.Context, id perdure.JobID) (*perdure.Job, error) {
+func (n *Node) untilRest(ctx context.Context, id perdure.JobID) (*perdure.Job, []*perdure.Step, error) {
 	moved, stop := n.scheduler.Follow(id)
 	defer stop()
 	for look := 0; ; look++ {
-		j, err := n.store.Job(ctx, id)
+		j, steps, err := n.store.Job(ctx, id, fewSteps)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if j == nil { // it may be there in a moment, and is not at rest then
-			return nil, noJob(id)
+			return nil, nil, noJob(id)
 		}
 		if j.AtRest() {
-			return j, nil
+			return j, steps, nil
 		}
 		if err := n.pause(ctx, moved, look); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 }

@@ -78,8 +78,9 @@ type picture struct {
 	n     *Node
 	plan  *perdure.Plan
 	id    perdure.JobID
-	job   *perdure.Job // as it was just read; nil once it was drawn
-	open  []bool       // by index: not settled
+	job   *perdure.Job    // as it was just read; nil once it was drawn
+	few   []*perdure.Step // that were read with it
+	open  []bool          // by index: not settled
 	drawn []time.Time
 	read  time.Time // when the rows were read last, by the store's clock
 }
@@ -89,23 +90,26 @@ func noJob(id perdure.JobID) error {
 }
 
 func (n *Node) look(ctx context.Context, id perdure.JobID) (*picture, error) {
-	j, err := n.store.Job(ctx, id)
+	j, steps, err := n.store.Job(ctx, id, fewSteps)
 	if err != nil {
 		return nil, err
 	}
 	if j == nil {
 		return nil, noJob(id)
 	}
-	return n.picture(ctx, j)
+	return n.picture(ctx, j, steps)
 }
 
-// picture begins with a job that was just read.
-func (n *Node) picture(ctx context.Context, j *perdure.Job) (*picture, error) {
+// fewSteps are read with their job: of most jobs that is all of them, and saves a round trip.
+const fewSteps = 16
+
+// picture begins with a job that was just read, and some of its steps.
+func (n *Node) picture(ctx context.Context, j *perdure.Job, few []*perdure.Step) (*picture, error) {
 	plan, err := n.scheduler.Plan(ctx, j)
 	if err != nil {
 		return nil, err
 	}
-	return &picture{n: n, plan: plan, id: j.ID, job: j, open: make([]bool, len(plan.Steps)), drawn: make([]time.Time, len(plan.Steps))}, nil
+	return &picture{n: n, plan: plan, id: j.ID, job: j, few: few, open: make([]bool, len(plan.Steps)), drawn: make([]time.Time, len(plan.Steps))}, nil
 }
 
 // whole draws all of the job.
@@ -121,20 +125,26 @@ func (p *picture) news(ctx context.Context) (*perdure.JobView, error) {
 	return p.draw(ctx, p.read.Add(-slack))
 }
 
-// reread is the job as it is now.
-func (p *picture) reread(ctx context.Context) (*perdure.Job, error) {
-	j := p.job
-	if p.job = nil; j != nil {
-		return j, nil
+// reread is the job as it is now, and those of its steps that have been written since, or all where they are few.
+func (p *picture) reread(ctx context.Context, since time.Time) (*perdure.Job, []*perdure.Step, error) {
+	j, steps := p.job, p.few
+	if p.job, p.few = nil, nil; j == nil {
+		var err error
+		if j, steps, err = p.n.store.Job(ctx, p.id, fewSteps); err != nil {
+			return nil, nil, unreachable(err)
+		}
+		if j == nil {
+			return nil, nil, noJob(p.id)
+		}
 	}
-	j, err := p.n.store.Job(ctx, p.id)
+	if len(steps) == len(p.plan.Steps) {
+		return j, steps, nil
+	}
+	steps, err := p.n.store.StepsOf(ctx, p.id, since)
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, nil, unreachable(err)
 	}
-	if j == nil {
-		return nil, noJob(p.id)
-	}
-	return j, nil
+	return j, steps, nil
 }
 
 func (p *picture) draw(ctx context.Context, since time.Time) (*perdure.JobView, error) {
@@ -146,13 +156,9 @@ func (p *picture) draw(ctx context.Context, since time.Time) (*perdure.JobView, 
 	} else if now, err = store.Now(ctx); err != nil {
 		return nil, unreachable(err)
 	}
-	j, err := p.reread(ctx)
+	j, steps, err := p.reread(ctx, since)
 	if err != nil {
 		return nil, err
-	}
-	steps, err := store.StepsOf(ctx, p.id, since)
-	if err != nil {
-		return nil, unreachable(err)
 	}
 	p.read = now
 	v := jobView(j)

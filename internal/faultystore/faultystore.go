@@ -162,11 +162,11 @@ func (s *Store) Look(ctx context.Context, agents []string) (l perdure.Look, err 
 	return l, err
 }
 
-func (s *Store) Job(ctx context.Context, id perdure.JobID) (j *perdure.Job, err error) {
+func (s *Store) Job(ctx context.Context, id perdure.JobID, max int) (j *perdure.Job, steps []*perdure.Step, err error) {
 	if err = s.read(ctx); err == nil {
-		j, err = s.Store.Job(ctx, id)
+		j, steps, err = s.Store.Job(ctx, id, max)
 	}
-	return j, err
+	return j, steps, err
 }
 
 func (s *Store) Shape(ctx context.Context, id perdure.ShapeID) (b []byte, err error) {

@@ -236,7 +236,7 @@ func (x *witness) Report(ctx context.Context, holder string, reports []perdure.R
 
 // typeOf is a job's type, by a look that never fails.
 func (w *world) typeOf(id perdure.JobID) string {
-	j, err := w.store.Store.Job(context.Background(), id)
+	j, _, err := w.store.Store.Job(context.Background(), id, 0)
 	if err != nil || j == nil {
 		return ""
 	}

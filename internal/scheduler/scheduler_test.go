@@ -74,7 +74,7 @@ func (d *desk) report(holder string, run perdure.Run, o perdure.Outcome) perdure
 
 func (d *desk) job(id perdure.JobID) *perdure.Job {
 	d.t.Helper()
-	j, err := d.store.Job(d.t.Context(), id)
+	j, _, err := d.store.Job(d.t.Context(), id, 0)
 	if err != nil {
 		d.t.Fatal(err)
 	}

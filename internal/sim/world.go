@@ -124,7 +124,7 @@ func (w *world) must(err error) {
 }
 
 func (w *world) job(id perdure.JobID) *perdure.Job {
-	j, err := w.inner.Job(context.Background(), id)
+	j, _, err := w.inner.Job(context.Background(), id, 0)
 	w.must(err)
 	return j
 }

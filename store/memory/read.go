@@ -16,13 +16,20 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	return view(ctx, s, s.clock.now)
 }
 
-func (s *Store) Job(ctx context.Context, id perdure.JobID) (*perdure.Job, error) {
-	return view(ctx, s, func() *perdure.Job {
-		if j, ok := s.jobs[id]; ok {
-			return row(j)
+func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (job *perdure.Job, _ []*perdure.Step, err error) {
+	found, err := view(ctx, s, func() []*perdure.Step {
+		j, ok := s.jobs[id]
+		if !ok {
+			return nil
 		}
-		return nil
+		job = row(j)
+		if steps <= 0 {
+			return nil
+		}
+		all := s.stepsOf(id)
+		return all[:min(len(all), steps)]
 	})
+	return job, found, err
 }
 
 func (s *Store) Shape(ctx context.Context, id perdure.ShapeID) ([]byte, error) {

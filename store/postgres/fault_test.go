@@ -131,7 +131,7 @@ func TestLockedRowsAreFresh(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if j, err := stores[0].Job(t.Context(), n.Job.ID); err != nil || j.Restarts != 40 {
+	if j, _, err := stores[0].Job(t.Context(), n.Job.ID, 0); err != nil || j.Restarts != 40 {
 		t.Errorf("%+v, %v", j, err)
 	}
 }
@@ -255,7 +255,7 @@ func TestServerDownAndBack(t *testing.T) {
 		if err := submit(t.Context(), s, job(20+i, "")); perdure.CodeOf(err) != perdure.CodeUnavailable {
 			t.Errorf("down: %v", err)
 		}
-		if _, err := s.Job(t.Context(), perdure.JobID{}); perdure.CodeOf(err) != perdure.CodeUnavailable {
+		if _, _, err := s.Job(t.Context(), perdure.JobID{}, 0); perdure.CodeOf(err) != perdure.CodeUnavailable {
 			t.Errorf("down, read: %v", err)
 		}
 		if took := time.Since(start); took > 6*time.Second {
@@ -263,7 +263,7 @@ func TestServerDownAndBack(t *testing.T) {
 		}
 		server.Start()
 		mustSubmit(t, s, job(30+i, ""))
-		if j, err := s.Job(t.Context(), job(10+i, "").Job.ID); err != nil || j == nil {
+		if j, _, err := s.Job(t.Context(), job(10+i, "").Job.ID, 0); err != nil || j == nil {
 			t.Errorf("what was accepted before is gone: %v", err)
 		}
 	}

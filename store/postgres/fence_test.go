@@ -137,7 +137,7 @@ func TestFailoverThatLosesCommits(t *testing.T) {
 	if got := setbacks(t, other); len(got) != 1 || !strings.Contains(got[0], "/00000001, and is ") || !strings.Contains(got[0], "/00000002)") {
 		t.Errorf("alerts: %q", got)
 	}
-	if j, err := other.Job(t.Context(), job(2, "").Job.ID); err != nil || j != nil {
+	if j, _, err := other.Job(t.Context(), job(2, "").Job.ID, 0); err != nil || j != nil {
 		t.Errorf("what was to be lost: %v, %v", j, err)
 	}
 }

@@ -9,7 +9,10 @@ import (
 	"perdure"
 )
 
-var jobSQL = "select " + names(jobColumns, "") + " from perdure.step where job = $1 and idx = 0"
+var (
+	jobSQL      = "select " + names(jobColumns, "") + " from perdure.step where job = $1 and idx = 0"
+	jobWholeSQL = "select " + names(rowColumns, "") + " from perdure.step where job = $1 and idx < $2 order by idx"
+)
 
 const (
 	shapeSQL = "select text from perdure.shape where id = $1"
@@ -56,8 +59,24 @@ func scanJob(r *reader) *perdure.Job {
 	return j
 }
 
-func (s *Store) Job(ctx context.Context, id perdure.JobID) (*perdure.Job, error) {
-	return first(query(ctx, s, q(jobSQL).uuid(id), scanJob))
+func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (*perdure.Job, []*perdure.Step, error) {
+	if steps <= 0 {
+		j, err := first(query(ctx, s, q(jobSQL).uuid(id), scanJob))
+		return j, nil, err
+	}
+	rows, err := query(ctx, s, q(jobWholeSQL).uuid(id).int(steps), func(r *reader) *firstRow {
+		row := &firstRow{}
+		r.failed = r.scan(rowColumns, &row.job, &row.step)
+		return row
+	})
+	if err != nil || len(rows) == 0 {
+		return nil, nil, err
+	}
+	found := make([]*perdure.Step, len(rows))
+	for i, row := range rows {
+		found[i] = &row.step
+	}
+	return &rows[0].job, found, nil
 }
 
 func (s *Store) Shape(ctx context.Context, id perdure.ShapeID) ([]byte, error) {

@@ -52,7 +52,7 @@ func TestReadersLeaveConnections(t *testing.T) {
 	if took := time.Since(began); took > time.Second {
 		t.Errorf("writers waited for readers: %v", took)
 	}
-	if _, err := s.Job(t.Context(), perdure.JobID{}); perdure.CodeOf(err) != perdure.CodeUnavailable {
+	if _, _, err := s.Job(t.Context(), perdure.JobID{}, 0); perdure.CodeOf(err) != perdure.CodeUnavailable {
 		t.Errorf("a reader too many: %v", err)
 	}
 	cancel()
@@ -60,7 +60,7 @@ func TestReadersLeaveConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	reading.Wait()
-	if _, err := s.Job(t.Context(), perdure.JobID{}); err != nil {
+	if _, _, err := s.Job(t.Context(), perdure.JobID{}, 0); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
 }

@@ -51,10 +51,10 @@ func TestDiskFull(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 	}
-	if j, err := s.Job(ctx, perdure.JobID{15: 1}); err != nil || j == nil {
+	if j, _, err := s.Job(ctx, perdure.JobID{15: 1}, 0); err != nil || j == nil {
 		t.Errorf("a read: %v, %v", j, err)
 	}
-	if j, err := s.Job(ctx, perdure.JobID{15: 2}); err != nil || j != nil {
+	if j, _, err := s.Job(ctx, perdure.JobID{15: 2}, 0); err != nil || j != nil {
 		t.Errorf("half a job: %v, %v", j, err)
 	}
 	if faults, err := s.Check(ctx); len(faults) > 0 || err != nil {
@@ -126,7 +126,7 @@ func TestBroken(t *testing.T) {
 	if err := save(s, big(2)); perdure.CodeOf(err) != perdure.CodeUnavailable {
 		t.Errorf("got %v", err)
 	}
-	if j, err := s.Job(ctx, perdure.JobID{15: 1}); err != nil || j == nil {
+	if j, _, err := s.Job(ctx, perdure.JobID{15: 1}, 0); err != nil || j == nil {
 		t.Errorf("a read: %v, %v", j, err)
 	}
 }
@@ -167,7 +167,7 @@ func TestClosed(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, read := s.Job(ctx, perdure.JobID{})
+	_, _, read := s.Job(ctx, perdure.JobID{}, 0)
 	_, check := s.Check(ctx)
 	for _, err := range []error{save(s, big(1)), read, check, attend(s)} {
 		if perdure.CodeOf(err) != perdure.CodeUnavailable {
@@ -184,7 +184,7 @@ func TestClosedMeanwhile(t *testing.T) {
 		wg.Go(func() {
 			for n := range byte(200) {
 				_, read := s.ListJobs(ctx, perdure.JobFilter{})
-				_, job := s.Job(ctx, perdure.JobID{15: n})
+				_, _, job := s.Job(ctx, perdure.JobID{15: n}, 0)
 				write := s.Update(ctx, func(tx perdure.Tx) error { return tx.PutLimit("agent:a", int(n)) })
 				for _, err := range []error{read, job, write} {
 					if err != nil && perdure.CodeOf(err) != perdure.CodeUnavailable {

@@ -44,8 +44,24 @@ func viewOne[T any](ctx context.Context, s *Store, read func(*row) T, query stri
 	return first, err
 }
 
-func (s *Store) Job(ctx context.Context, id perdure.JobID) (*perdure.Job, error) {
-	return viewOne(ctx, s, readJob, `SELECT `+jobSelect+` FROM perdure_step j WHERE job = ? AND idx = 0`, id[:])
+func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (job *perdure.Job, _ []*perdure.Step, err error) {
+	if steps <= 0 {
+		job, err = viewOne(ctx, s, readJob, `SELECT `+jobSelect+` FROM perdure_step j WHERE job = ? AND idx = 0`, id[:])
+		return job, nil, err
+	}
+	found, err := view(ctx, s, func(r *row) *perdure.Step {
+		var k kept
+		if job == nil {
+			job = &perdure.Job{}
+			k.job = job
+		}
+		readKept(r, &k)
+		return &k.step
+	}, `SELECT `+bothSelect+` FROM perdure_step WHERE job = ? AND idx < ? ORDER BY idx`, id[:], steps)
+	if err != nil {
+		return nil, nil, err
+	}
+	return job, found, nil
 }
 
 func (s *Store) Shape(ctx context.Context, id perdure.ShapeID) ([]byte, error) {

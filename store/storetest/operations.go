@@ -244,10 +244,6 @@ var operations = []operation{
 		return in(func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.HeldBy(holder, agent, request, most) })
 	}},
 	{"EmbeddedHolders", func(*differ) act { return in(perdure.Tx.EmbeddedHolders) }},
-	{"Job", func(d *differ) act {
-		n := d.some()
-		return reads(func(s perdure.Store) (*perdure.Job, error) { return s.Job(ctx, id(n)) })
-	}},
 	{"Shape", func(d *differ) act {
 		shape := perdure.ShapeID{byte(d.rnd.IntN(6))}
 		return reads(func(s perdure.Store) ([]byte, error) { return s.Shape(ctx, shape) })
@@ -264,6 +260,13 @@ var operations = []operation{
 	{"ListJobs", func(d *differ) act {
 		f := d.filter()
 		return reads(func(s perdure.Store) ([]*perdure.Job, error) { return s.ListJobs(ctx, f) })
+	}},
+	{"Job", func(d *differ) act {
+		n, most := d.some(), d.max()
+		return reads(func(s perdure.Store) ([]any, error) {
+			j, steps, err := s.Job(ctx, id(n), most)
+			return []any{j, steps}, err
+		})
 	}},
 	{"steps since", func(d *differ) act {
 		n, since := d.some(), d.maybe(d.time())

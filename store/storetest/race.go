@@ -52,7 +52,7 @@ func raceOneJob(s *suite) {
 			if err != nil {
 				return err
 			}
-			if j, err := s.store.Job(ctx, id(1)); err != nil || j.Unsettled < 2 {
+			if j, _, err := s.store.Job(ctx, id(1), 0); err != nil || j.Unsettled < 2 {
 				return fmt.Errorf("read %+v, %w", j, err)
 			}
 		}

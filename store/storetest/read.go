@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ var reading = []check{
 	{"Read/ListJobsLabels", listJobsLabels},
 	{"Read/ListJobsPaging", listJobsPaging},
 	{"Read/FindJobs", findJobs},
+	{"Read/Job", jobWithSteps},
 	{"Read/StepsSince", stepsSince},
 	{"Read/Look", look},
 	{"Read/Backlog", backlog},
@@ -142,6 +144,21 @@ func stepsSince(s *suite) {
 			got = append(got, st.Index)
 		}
 		s.equal(since.String(), got, want)
+	}
+}
+
+// A job is read with as many of its steps as are asked for.
+func jobWithSteps(s *suite) {
+	s.submit(newJob(1, 4), newJob(2, 2))
+	s.changeStep(ref(1, 1), func(st *perdure.Step) { st.Progress = "half" })
+	for most, want := range map[int]int{0: 0, 1: 1, 3: 3, 4: 4, 5: 4} {
+		j, steps, err := s.store.Job(ctx, id(1), most)
+		s.must(err)
+		s.equal("job", j, s.job(1))
+		s.equal(fmt.Sprint("of at most ", most), len(steps), want)
+		for i, st := range steps {
+			s.equal("step", st, s.steps(1)[i])
+		}
 	}
 }
 

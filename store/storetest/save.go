@@ -353,7 +353,7 @@ func updateCancelled(s *suite) {
 	if !errors.Is(err, context.Canceled) {
 		s.Errorf("cancelled before: %v", err)
 	}
-	if _, err := s.store.Job(gone, id(1)); !errors.Is(err, context.Canceled) {
+	if _, _, err := s.store.Job(gone, id(1), 0); !errors.Is(err, context.Canceled) {
 		s.Errorf("a read: %v", err)
 	}
 	s.untouched(1, 1)

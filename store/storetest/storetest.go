@@ -202,7 +202,7 @@ func settleJob(j *perdure.Job) {
 
 func (s *suite) job(n int) *perdure.Job {
 	s.Helper()
-	j, err := s.store.Job(ctx, id(n))
+	j, _, err := s.store.Job(ctx, id(n), 0)
 	s.must(err)
 	return j
 }

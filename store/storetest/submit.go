@@ -85,9 +85,11 @@ func submitWhole(s *suite) {
 	s.equal("shape, byte for byte", string(body), string(want.Shape))
 	s.equal("steps of the other", len(s.steps(2)), 1)
 
-	none, err := s.store.Job(ctx, id(3))
-	if none != nil || err != nil {
-		s.Errorf("a job that is not there: %v, %v; want nil and no error", none, err)
+	for steps := range 2 {
+		none, no, err := s.store.Job(ctx, id(3), steps)
+		if none != nil || no != nil || err != nil {
+			s.Errorf("a job that is not there: %v, %v, %v; want nil and no error", none, no, err)
+		}
 	}
 	if body, err := s.store.Shape(ctx, perdure.ShapeID{9}); body != nil || err != nil {
 		s.Errorf("a shape that is not there: %v, %v; want nil and no error", body, err)
