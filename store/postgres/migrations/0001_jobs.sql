@@ -85,9 +85,11 @@ create table perdure.step (
 	primary key (job, idx)
 ) with (
 	-- Old versions are taken out of a page by who writes to it next, and no plan goes by statistics: there is little
-	-- for vacuum to do, and much to read.
+	-- for vacuum to do, and much to read. A row that has run once leaves one old version; while a transaction that is
+	-- held open keeps these, more vacuums would read the table for nothing, one after the other. A table that grows is
+	-- vacuumed for what is inserted.
 	fillfactor = 45,
-	autovacuum_vacuum_scale_factor = 0.2, autovacuum_analyze_scale_factor = 0.5
+	autovacuum_vacuum_scale_factor = 2, autovacuum_analyze_scale_factor = 0.5
 );
 
 create unique index step_key on perdure.step (job_key) where job_key is not null;
