@@ -129,8 +129,12 @@ func (p *picture) news(ctx context.Context) (*perdure.JobView, error) {
 func (p *picture) reread(ctx context.Context, since time.Time) (*perdure.Job, []*perdure.Step, error) {
 	j, steps := p.job, p.few
 	if p.job, p.few = nil, nil; j == nil {
+		few := fewSteps
+		if len(p.plan.Steps) > few { // they are read below, as far as they are needed
+			few = 0
+		}
 		var err error
-		if j, steps, err = p.n.store.Job(ctx, p.id, fewSteps); err != nil {
+		if j, steps, err = p.n.store.Job(ctx, p.id, few); err != nil {
 			return nil, nil, unreachable(err)
 		}
 		if j == nil {

@@ -44,7 +44,6 @@ func plansWalkAlongIndexes(t *testing.T, rows int) {
 		{"Steps", stepsSQL, []string{"step_pkey"}},
 		{"StepsOf", stepsOfSQL, []string{"step_pkey"}},
 		{"Job", jobSQL, []string{"step_pkey"}},
-		{"Job with steps", jobWholeSQL, []string{"step_pkey"}},
 		{"Payloads", payloadsSQL, []string{"payload_pkey"}},
 		{"Inputs", inputsSQL, []string{"payload_pkey"}},
 		{"Shapes", shapesSQL, []string{"shape_pkey"}},

@@ -9,10 +9,7 @@ import (
 	"perdure"
 )
 
-var (
-	jobSQL      = "select " + names(jobColumns, "") + " from perdure.step where job = $1 and idx = 0"
-	jobWholeSQL = "select " + names(rowColumns, "") + " from perdure.step where job = $1 and idx < $2 order by idx"
-)
+var jobSQL = "select " + names(rowColumns, "") + " from perdure.step where job = $1 and idx < $2 order by idx"
 
 const (
 	shapeSQL = "select text from perdure.shape where id = $1"
@@ -60,11 +57,7 @@ func scanJob(r *reader) *perdure.Job {
 }
 
 func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (*perdure.Job, []*perdure.Step, error) {
-	if steps <= 0 {
-		j, err := first(query(ctx, s, q(jobSQL).uuid(id), scanJob))
-		return j, nil, err
-	}
-	rows, err := query(ctx, s, q(jobWholeSQL).uuid(id).int(steps), func(r *reader) *firstRow {
+	rows, err := query(ctx, s, q(jobSQL).uuid(id).int(max(steps, 1)), func(r *reader) *firstRow {
 		row := &firstRow{}
 		r.failed = r.scan(rowColumns, &row.job, &row.step)
 		return row
@@ -72,9 +65,9 @@ func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (*perdure.
 	if err != nil || len(rows) == 0 {
 		return nil, nil, err
 	}
-	found := make([]*perdure.Step, len(rows))
-	for i, row := range rows {
-		found[i] = &row.step
+	var found []*perdure.Step
+	for _, row := range rows[:min(len(rows), max(steps, 0))] {
+		found = append(found, &row.step)
 	}
 	return &rows[0].job, found, nil
 }

@@ -45,10 +45,6 @@ func viewOne[T any](ctx context.Context, s *Store, read func(*row) T, query stri
 }
 
 func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (job *perdure.Job, _ []*perdure.Step, err error) {
-	if steps <= 0 {
-		job, err = viewOne(ctx, s, readJob, `SELECT `+jobSelect+` FROM perdure_step j WHERE job = ? AND idx = 0`, id[:])
-		return job, nil, err
-	}
 	found, err := view(ctx, s, func(r *row) *perdure.Step {
 		var k kept
 		if job == nil {
@@ -57,9 +53,12 @@ func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (job *perd
 		}
 		readKept(r, &k)
 		return &k.step
-	}, `SELECT `+bothSelect+` FROM perdure_step WHERE job = ? AND idx < ? ORDER BY idx`, id[:], steps)
+	}, `SELECT `+bothSelect+` FROM perdure_step WHERE job = ? AND idx < ? ORDER BY idx`, id[:], max(steps, 1))
 	if err != nil {
 		return nil, nil, err
+	}
+	if steps <= 0 {
+		found = nil
 	}
 	return job, found, nil
 }
