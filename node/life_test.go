@@ -33,6 +33,16 @@ func (b *brittle) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 
 const lone = "type: t\nsteps:\n  s: {agent: nobody}\n"
 
+// followed waits until so many wait for jobs of this node.
+func followed(t *testing.T, n *node.Node, by float64) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); gauge(t, n, "perdure_job_followers") < by; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not followed by %v", by)
+		}
+	}
+}
+
 // F110: after a sync that failed the node ends by itself, and says so to everybody who waits.
 func TestDiskFails(t *testing.T) {
 	store := &brittle{Store: memory.New()}
@@ -47,7 +57,7 @@ func TestDiskFails(t *testing.T) {
 	go func() {
 		ended <- n.Follow(context.Background(), job.ID.String(), func(*perdure.JobView) error { return nil })
 	}()
-	time.Sleep(20 * time.Millisecond)
+	followed(t, n, 2)
 	store.broken.Store(true)
 	if _, _, err := n.Submit(t.Context(), []byte(lone), "application/yaml"); perdure.CodeOf(err) != perdure.CodeUnavailable {
 		t.Errorf("submit: %v", err)
@@ -91,7 +101,7 @@ func TestStop(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(50 * time.Millisecond)
+		followed(t, n, 200)
 		for range 2 { // the second time as well
 			if err := n.Stop(t.Context()); err != nil {
 				t.Errorf("stop: %v", err)

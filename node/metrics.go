@@ -93,6 +93,12 @@ func (m *meter) watchAgents(h *agenthost.Host) {
 	}))
 }
 
+// watchFollowers adds how many calls wait for a job.
+func (m *meter) watchFollowers(followers func() int) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "perdure_job_followers",
+		Help: "Calls that wait for a job to rest, or follow one."}, func() float64 { return float64(followers()) }))
+}
+
 // watchHints adds whether what other nodes commit is heard of at once.
 func (m *meter) watchHints(heard func() bool) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "perdure_hints_heard",

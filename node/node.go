@@ -121,6 +121,7 @@ func New(store perdure.Store, cfg Config) *Node {
 	n.supervisor = supervisor.New(supervisor.Config{Scheduler: n.scheduler, Store: store,
 		Period: cfg.SweepPeriod, Batch: cfg.SweepBatch, Deposed: n.deposed, Looked: n.meter.looked, Swept: n.meter.sweptBy, Log: cfg.Log})
 	n.elector = election.New(n.candidacy())
+	n.meter.watchFollowers(n.scheduler.Followers)
 	if store, ok := store.(shared); ok {
 		n.meter.watchHints(store.Heard)
 	}

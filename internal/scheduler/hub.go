@@ -35,6 +35,16 @@ func (s *Scheduler) Follow(id perdure.JobID) (moved <-chan struct{}, stop func()
 	}
 }
 
+// Followers is how many follow some job here.
+func (s *Scheduler) Followers() (n int) {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	for _, chs := range s.hub.followers {
+		n += len(chs)
+	}
+	return n
+}
+
 func (h *hub) tell(moved []perdure.JobID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
