@@ -9,7 +9,10 @@ import (
 // Exchange is all that an agent host asks of a scheduler, near or far.
 type Exchange interface {
 	Claim(context.Context, ClaimRequest) ([]Run, error)
-	Report(ctx context.Context, holder string, reports []Report) ([]ReportResult, error)
+	// Report answers each report, in their order. Where next is given, so are the runs of that claim, which is served
+	// together with the reports: what they make ready need not be stored and found again. Its Holder is the reports',
+	// it has a RequestID, and does not wait.
+	Report(ctx context.Context, holder string, reports []Report, next *ClaimRequest) ([]ReportResult, []Run, error)
 	Heartbeat(ctx context.Context, holder string, beats []Beat) ([]BeatResult, error)
 }
 

@@ -181,13 +181,13 @@ func TestLongWait(t *testing.T) {
 func TestManyReports(t *testing.T) {
 	var calls atomic.Int32
 	svc := resttest.Full()
-	svc.OnReport = func(_ context.Context, _ string, reports []perdure.Report) ([]perdure.ReportResult, error) {
+	svc.OnReport = func(_ context.Context, _ string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
 		calls.Add(1)
 		out := make([]perdure.ReportResult, len(reports))
 		for i, r := range reports {
 			out[i].Message = fmt.Sprint(r.Run)
 		}
-		return out, nil
+		return out, nil, nil
 	}
 	c := far(t, svc)
 	big := json.RawMessage(`"` + strings.Repeat("x", perdure.MaxPayloadBytes-2) + `"`)
@@ -200,7 +200,7 @@ func TestManyReports(t *testing.T) {
 		for i := range reports {
 			reports[i] = perdure.Report{Job: resttest.ID, Step: "s", Run: int64(i + 1), Outcome: perdure.OutcomeDone, Output: test.output}
 		}
-		results, err := c.Report(t.Context(), "h", reports)
+		results, _, err := c.Report(t.Context(), "h", reports, nil)
 		if err != nil || len(results) != test.n || int(calls.Load()) != test.calls {
 			t.Fatalf("%d reports: %v, %d results, %d calls", test.n, err, len(results), calls.Load())
 		}

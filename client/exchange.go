@@ -13,7 +13,8 @@ import (
 const maxCall = 16 << 20
 
 type claim struct {
-	Holder    string `json:"holder"`
+	Agent     string `json:"agent,omitempty"`
+	Holder    string `json:"holder,omitempty"`
 	Max       int    `json:"max,omitempty"`
 	Wait      string `json:"wait,omitempty"`
 	Heartbeat string `json:"heartbeat,omitempty"`
@@ -22,7 +23,7 @@ type claim struct {
 
 // Claim implements perdure.Exchange. When ctx ends first, the server takes back what it has let out.
 func (c *Client) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
-	body, err := encode(claim{req.Holder, req.Max, duration(req.Wait), duration(req.Heartbeat), req.RequestID})
+	body, err := encode(claim{"", req.Holder, req.Max, duration(req.Wait), duration(req.Heartbeat), req.RequestID})
 	if err != nil {
 		return nil, err
 	}
@@ -42,26 +43,34 @@ func duration(d time.Duration) string {
 }
 
 // Report implements perdure.Exchange.
-func (c *Client) Report(ctx context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error) {
-	return inCalls(reports, func(set []json.RawMessage) ([]perdure.ReportResult, error) {
-		body, err := encode(struct {
+func (c *Client) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) (results []perdure.ReportResult, runs []perdure.Run, err error) {
+	results, err = inCalls(reports, func(set []json.RawMessage, last bool) ([]perdure.ReportResult, error) {
+		said := struct {
 			Holder  string            `json:"holder"`
 			Reports []json.RawMessage `json:"reports"`
-		}{holder, set})
+			Claim   *claim            `json:"claim,omitempty"`
+		}{Holder: holder, Reports: set}
+		if next != nil && last {
+			said.Claim = &claim{Agent: next.Agent, Max: next.Max, Heartbeat: duration(next.Heartbeat), RequestID: next.RequestID}
+		}
+		body, err := encode(said)
 		if err != nil {
 			return nil, err
 		}
 		var out struct {
 			Results []perdure.ReportResult `json:"results"`
+			Runs    []perdure.Run          `json:"runs"`
 		}
 		_, err = c.ask(ctx, &request{method: http.MethodPost, path: "/v1/reports", body: body}, &out)
+		runs = out.Runs
 		return out.Results, err
 	})
+	return results, runs, err
 }
 
 // Heartbeat implements perdure.Exchange.
 func (c *Client) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
-	return inCalls(beats, func(set []json.RawMessage) ([]perdure.BeatResult, error) {
+	return inCalls(beats, func(set []json.RawMessage, _ bool) ([]perdure.BeatResult, error) {
 		body, err := encode(struct {
 			Holder string            `json:"holder"`
 			Runs   []json.RawMessage `json:"runs"`
@@ -79,7 +88,7 @@ func (c *Client) Heartbeat(ctx context.Context, holder string, beats []perdure.B
 
 // inCalls sends many in sets that a server takes. An error of one set is an error of all: each is
 // safe to send again.
-func inCalls[In, Out any](all []In, call func([]json.RawMessage) ([]Out, error)) ([]Out, error) {
+func inCalls[In, Out any](all []In, call func(set []json.RawMessage, last bool) ([]Out, error)) ([]Out, error) {
 	var out []Out
 	for rest := all; len(rest) > 0; {
 		set, size := make([]json.RawMessage, 0, min(len(rest), perdure.MaxBatch)), 0
@@ -93,7 +102,7 @@ func inCalls[In, Out any](all []In, call func([]json.RawMessage) ([]Out, error))
 			}
 			set = append(set, b)
 		}
-		answers, err := call(set)
+		answers, err := call(set, len(set) == len(rest))
 		if err != nil {
 			return nil, err
 		}

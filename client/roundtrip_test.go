@@ -25,6 +25,7 @@ func TestRoundTrip(t *testing.T) {
 	act := perdure.Act{Verb: perdure.VerbSettle, Step: "charge", Author: "Zoë", Reason: "seen <it>", As: &done, Output: json.RawMessage(`{"s":"<&>","n":1.50}`)}
 	flip := perdure.Act{Verb: perdure.VerbUndo, Author: "anna"}
 	claim := perdure.ClaimRequest{Agent: "pay ments", Holder: "h", Max: 3, Wait: time.Second, Heartbeat: 15 * time.Second, RequestID: "r"}
+	next := perdure.ClaimRequest{Agent: "payments", Holder: "h", Max: 3, Heartbeat: 15 * time.Second, RequestID: "r"}
 	reports := []perdure.Report{
 		{Job: resttest.ID, Step: "s", Run: 3, Outcome: perdure.OutcomeDone, Output: json.RawMessage(`{"s":"<&>","n":12345678901234567890.10}`)},
 		{Job: resttest.ID, Step: "s", Run: 4, Outcome: perdure.OutcomeFailed, Effect: "none", Error: &perdure.RunError{Code: "c", Message: "m<", RetryAfter: perdure.Duration(90 * time.Second)}},
@@ -116,9 +117,13 @@ func TestRoundTrip(t *testing.T) {
 			return all{runs}, err
 		}, all{claim}, all{[]perdure.Run{resttest.Run()}}},
 		{"Report", func(ctx context.Context, s perdure.Service) (all, error) {
-			results, err := s.Report(ctx, "h", reports)
-			return all{results}, err
-		}, all{"h", reports}, all{make([]perdure.ReportResult, 2)}},
+			results, runs, err := s.Report(ctx, "h", reports, nil)
+			return all{results, runs}, err
+		}, all{"h", reports, (*perdure.ClaimRequest)(nil)}, all{make([]perdure.ReportResult, 2), []perdure.Run(nil)}},
+		{"Report and claim", func(ctx context.Context, s perdure.Service) (all, error) {
+			results, runs, err := s.Report(ctx, "h", reports, &next)
+			return all{results, runs}, err
+		}, all{"h", reports, &next}, all{make([]perdure.ReportResult, 2), []perdure.Run{resttest.Run()}}},
 		{"Heartbeat", func(ctx context.Context, s perdure.Service) (all, error) {
 			results, err := s.Heartbeat(ctx, "h", beats)
 			return all{results}, err

@@ -162,7 +162,7 @@ func (p *pretender) answers(agent string, outcomes ...root.Outcome) {
 		if rep.Outcome == root.OutcomeDone {
 			rep.Output = []byte(`{"seen":true}`)
 		}
-		if res, err := p.c.Report(ctx, "h", []root.Report{rep}); err != nil || !res[0].Accepted {
+		if res, _, err := p.c.Report(ctx, "h", []root.Report{rep}, nil); err != nil || !res[0].Accepted {
 			p.t.Fatalf("%v, %v", res, err)
 		}
 	}

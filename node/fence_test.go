@@ -25,7 +25,7 @@ func TestFence(t *testing.T) {
 		}
 		report := func(r perdure.Run, number int64, outcome perdure.Outcome) perdure.ReportResult {
 			t.Helper()
-			got, err := n.Report(t.Context(), "h", []perdure.Report{{Job: r.Job, Step: r.Step, Run: number, Outcome: outcome}})
+			got, _, err := n.Report(t.Context(), "h", []perdure.Report{{Job: r.Job, Step: r.Step, Run: number, Outcome: outcome}}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

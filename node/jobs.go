@@ -310,8 +310,11 @@ func (n *Node) Claim(ctx context.Context, c perdure.ClaimRequest) ([]perdure.Run
 }
 
 // Report implements perdure.Exchange.
-func (n *Node) Report(ctx context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error) {
-	return n.scheduler.Report(ctx, holder, reports)
+func (n *Node) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+	if n.draining.Load() {
+		next = nil
+	}
+	return n.scheduler.Report(ctx, holder, reports, next)
 }
 
 // Heartbeat implements perdure.Exchange.

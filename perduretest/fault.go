@@ -134,7 +134,7 @@ func (e *exchange) Heartbeat(ctx context.Context, holder string, beats []perdure
 }
 
 // Report lets reports through, keeps them back, or lets them through twice.
-func (e *exchange) Report(ctx context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error) {
+func (e *exchange) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
 	results := make([]perdure.ReportResult, len(reports))
 	var now []perdure.Report
 	var places []int
@@ -146,22 +146,19 @@ func (e *exchange) Report(ctx context.Context, holder string, reports []perdure.
 		}
 		now, places = append(now, r), append(places, i)
 	}
-	if len(now) == 0 {
-		return results, nil
-	}
-	got, err := e.tell(ctx, holder, now)
+	got, runs, err := e.tell(ctx, holder, now, next)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for i, at := range places {
 		results[at] = got[i]
 		if e.took(now[i]) == Twice {
-			if _, err := e.tell(ctx, holder, now[i:i+1]); err != nil {
-				return nil, err
+			if _, _, err := e.tell(ctx, holder, now[i:i+1], nil); err != nil {
+				return nil, nil, err
 			}
 		}
 	}
-	return results, nil
+	return results, runs, nil
 }
 
 func (e *exchange) take(r perdure.Report) Fault {
@@ -191,14 +188,14 @@ func (e *exchange) late(holder string, r perdure.Report) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	if _, err := e.tell(e.w.ctx, holder, []perdure.Report{r}); err != nil {
+	if _, _, err := e.tell(e.w.ctx, holder, []perdure.Report{r}, nil); err != nil {
 		e.w.Error(err)
 	}
 }
 
 // tell sends reports, and takes down which were refused.
-func (e *exchange) tell(ctx context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error) {
-	got, err := e.Exchange.Report(ctx, holder, reports)
+func (e *exchange) tell(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+	got, runs, err := e.Exchange.Report(ctx, holder, reports, next)
 	e.w.mu.Lock()
 	defer e.w.mu.Unlock()
 	for i, g := range got {
@@ -206,5 +203,5 @@ func (e *exchange) tell(ctx context.Context, holder string, reports []perdure.Re
 			e.w.refused = append(e.w.refused, Refusal{reports[i].Step, reports[i].Run, g.Reason})
 		}
 	}
-	return got, err
+	return got, runs, err
 }

@@ -24,17 +24,14 @@ func (h *Host) claimLoop(a *hosted) {
 		h.left.ring()
 	}()
 	idle := backoff{env: h.env, base: 20 * time.Millisecond, most: fruitless}
-	req := perdure.ClaimRequest{
-		Agent:     a.Name,
-		Holder:    h.cfg.Holder,
-		Wait:      h.cfg.ClaimWait,
-		Heartbeat: max(h.cfg.Heartbeat, 0),
-	}
-	for {
-		if !h.await(h.claiming, &a.freed, func() bool { req.Max = a.ask(); return req.Max > 0 }) || h.claiming.Err() != nil {
-			return
+	var req perdure.ClaimRequest
+	for h.await(h.claiming, &a.freed, func() (ok bool) { req, ok = h.toClaim(a); return ok }) {
+		if h.claiming.Err() != nil {
+			if !req.First {
+				h.retrieve(a, req)
+			}
+			continue
 		}
-		req.RequestID = rand.Text()
 		began := h.env.Now()
 		got, ok := h.claim(a, req)
 		if !ok {
@@ -46,17 +43,40 @@ func (h *Host) claimLoop(a *hosted) {
 		} else if !idle.pause(h.claiming) { // an exchange that does not wait, or brings again what is known: never a busy loop
 			return
 		}
-		h.came(a, req.Max)
+		h.came(a, req.Max, got)
 	}
 }
 
+// toClaim is the claim that is to set out now, if there is one. Called under mu.
+func (h *Host) toClaim(a *hosted) (req perdure.ClaimRequest, ok bool) {
+	if n := len(a.lost); n > 0 {
+		req, a.lost = a.lost[0], a.lost[1:]
+		return req, true
+	}
+	if h.claiming.Err() != nil {
+		return req, false
+	}
+	n := a.ask()
+	return h.claimOf(a, n, h.cfg.ClaimWait), n > 0
+}
+
+func (h *Host) claimOf(a *hosted, n int, wait time.Duration) perdure.ClaimRequest {
+	return perdure.ClaimRequest{Agent: a.Name, Holder: h.cfg.Holder, Max: n, Wait: wait,
+		Heartbeat: max(h.cfg.Heartbeat, 0), RequestID: rand.Text(), First: true}
+}
+
 // came ends a claim: what it has brought counts as busy from here on.
-func (h *Host) came(a *hosted, asked int) {
+func (h *Host) came(a *hosted, asked int, got arrival) {
 	h.mu.Lock()
 	defer h.unlock()
 	a.asked -= asked
+	a.flows = 2*len(got.runs) >= asked && millis(got.runs[0].WaitedMs) < flowing
 	a.freed.ring()
 }
+
+// flowing is how long a claim may have waited for its runs, if the next is to come with reports: who gives an agent
+// work more slowly than that would be looked at in vain.
+const flowing = 100 * time.Millisecond
 
 // arrival is the answer to a claim, and the bounds between which the scheduler gave it.
 type arrival struct {
@@ -69,7 +89,7 @@ type arrival struct {
 func (h *Host) claim(a *hosted, req perdure.ClaimRequest) (got arrival, ok bool) {
 	retry := backoff{env: h.env, base: 100 * time.Millisecond, most: 5 * time.Second}
 	for failed := 0; ; failed++ {
-		req.First = failed == 0
+		req.First = req.First && failed == 0
 		ctx, cancel := env.WithTimeout(h.env, h.claiming, req.Wait+claimMargin)
 		got.sent = h.now()
 		crashpoint.Here(crashpoint.AgentClaim)

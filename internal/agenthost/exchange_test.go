@@ -28,10 +28,11 @@ type exchange struct {
 	offers  []perdure.Run
 	arrived chan struct{} // closed and made anew with each offer
 
-	claims  []perdure.ClaimRequest
-	reports []perdure.Report
-	calls   []int // reports per call
-	beats   []perdure.Beat
+	claims   []perdure.ClaimRequest
+	followed []perdure.ClaimRequest // came with reports
+	reports  []perdure.Report
+	calls    []int // reports per call
+	beats    []perdure.Beat
 
 	claim  func(ctx context.Context, n int, req perdure.ClaimRequest) ([]perdure.Run, error)
 	report func(n int, reports []perdure.Report) ([]perdure.ReportResult, error)
@@ -95,13 +96,19 @@ func (x *exchange) wait(ctx context.Context, req perdure.ClaimRequest) ([]perdur
 	}
 }
 
-func (x *exchange) Report(_ context.Context, _ string, reports []perdure.Report) ([]perdure.ReportResult, error) {
+func (x *exchange) Report(_ context.Context, _ string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.calls = append(x.calls, len(reports))
+	var runs []perdure.Run
+	if next != nil {
+		x.followed = append(x.followed, *next)
+		n := min(len(x.offers), next.Max)
+		runs, x.offers = slices.Clone(x.offers[:n]), x.offers[n:]
+	}
 	if x.report != nil {
 		if results, err := x.report(len(x.calls), reports); results != nil || err != nil {
-			return results, err
+			return results, runs, err
 		}
 	}
 	x.reports = append(x.reports, reports...)
@@ -109,7 +116,7 @@ func (x *exchange) Report(_ context.Context, _ string, reports []perdure.Report)
 	for i := range results {
 		results[i].Accepted = true
 	}
-	return results, nil
+	return results, runs, nil
 }
 
 func (x *exchange) Heartbeat(_ context.Context, _ string, beats []perdure.Beat) ([]perdure.BeatResult, error) {

@@ -69,6 +69,7 @@ type Host struct {
 	ready    *sync.Cond // on mu: the outbox has grown, or life has ended
 	claimers int        // claim loops that have not ended
 	left     bell       // a run or a claim loop has gone
+	apart    time.Time  // until then, reports go without claims
 	looks    time.Time  // when the watch looks next at whose time is over
 
 	sooner chan struct{} // a run has come whose time is over before that
@@ -81,7 +82,11 @@ type hosted struct {
 	busy  int  // handlers that work on a run that is ours
 	held  int  // runs in Host.live: busy, unreported, or past their time and still not back
 	asked int  // runs that claims under way may bring
-	freed bell // one of the three has fallen
+	due   int  // reports in Host.outbox
+	freed bell // one of the four has fallen
+
+	flows bool                   // the latest claim was filled at once: the next can come with reports
+	lost  []perdure.ClaimRequest // came with reports, and the answer was lost
 }
 
 // free is how many runs may be claimed. Runs that have left their slot (because they wait for their
@@ -95,9 +100,13 @@ func (a *hosted) free() int {
 // a small part of what is free: it is not to wait for that claim's answer.
 const claimsAtOnce = 3
 
-// ask says how many runs a further claim may bring; 0: none is to set out now.
+// ask says how many runs a further claim may bring; 0: none is to set out now. What has become free with a report
+// is left to the claim that goes with it.
 func (a *hosted) ask() int {
 	n := a.free()
+	if a.flows {
+		n -= a.due
+	}
 	if n <= 0 || a.asked > 0 && n < a.slots/4 {
 		return 0
 	}

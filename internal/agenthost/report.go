@@ -18,6 +18,7 @@ const (
 // post hands a report to the senders. Called under mu.
 func (h *Host) post(l *live, r perdure.Report) {
 	l.report = &r
+	l.agent.due++
 	h.outbox = append(h.outbox, l)
 	h.ready.Signal()
 }
@@ -25,16 +26,16 @@ func (h *Host) post(l *live, r perdure.Report) {
 // sendLoop delivers what is ready, in as few calls as that takes.
 func (h *Host) sendLoop() {
 	for {
-		batch := h.take()
+		batch, next := h.take()
 		if batch == nil {
 			return
 		}
-		h.deliver(batch)
+		h.deliver(batch, next)
 	}
 }
 
-// take waits for reports; nil at the end of the host's life.
-func (h *Host) take() (batch []*live) {
+// take waits for reports, and says which claim to send with them; nil at the end of the host's life.
+func (h *Host) take() (batch []*live, next *following) {
 	h.mu.Lock()
 	defer h.unlock()
 	for len(batch) == 0 {
@@ -42,16 +43,20 @@ func (h *Host) take() (batch []*live) {
 			h.env.WaitCond(h.ready)
 		}
 		if h.life.Err() != nil {
-			return nil
+			return nil, nil
 		}
 		n, bytes := 0, 0
 		for ; n < len(h.outbox) && len(batch) < perdure.MaxBatch; n++ {
 			l := h.outbox[n]
+			if !l.lost {
+				if bytes += len(l.report.Output); bytes > batchBytes && len(batch) > 0 {
+					break
+				}
+			}
+			l.agent.due--
+			l.agent.freed.ring()
 			if l.lost {
 				continue
-			}
-			if bytes += len(l.report.Output); bytes > batchBytes && len(batch) > 0 {
-				break
 			}
 			batch = append(batch, l)
 		}
@@ -61,25 +66,84 @@ func (h *Host) take() (batch []*live) {
 			h.ready.Signal()
 		}
 	}
-	return batch
+	return batch, h.following(batch)
+}
+
+// following is a claim that goes with reports.
+type following struct {
+	a   *hosted
+	req perdure.ClaimRequest
+}
+
+// following asks for as many runs as these reports have made room for, where the latest claim has found as many at
+// once: a job's next step is as a rule ready with the report of the one before it. Called under mu.
+func (h *Host) following(batch []*live) *following {
+	a, n := batch[0].agent, 0
+	for _, l := range batch {
+		if l.agent == a {
+			n++
+		}
+	}
+	n = min(n, a.slots-a.busy-a.asked, 2*a.slots-a.held-a.asked+n)
+	if n <= 0 || !a.flows || h.claiming.Err() != nil || h.now().mono.Before(h.apart) {
+		return nil
+	}
+	a.asked += n
+	return &following{a, h.claimOf(a, n, 0)}
+}
+
+// astray leaves a claim of which no answer has come to the claim loops, or when there are none any more, gives back
+// what it may have brought.
+func (h *Host) astray(f *following) {
+	f.req.First = false
+	h.mu.Lock()
+	claims := h.claiming.Err() == nil
+	if claims {
+		f.a.lost = append(f.a.lost, f.req)
+		f.a.freed.ring()
+	}
+	h.unlock()
+	if !claims {
+		h.retrieve(f.a, f.req)
+	}
 }
 
 // deliver repeats a call until it is answered, or until none of its runs is ours any more (F055). The
-// same report twice does no harm.
-func (h *Host) deliver(batch []*live) {
+// same report twice does no harm. The claim goes with the first call.
+func (h *Host) deliver(batch []*live, next *following) {
 	retry := backoff{env: h.env, base: 50 * time.Millisecond, most: 2 * time.Second}
 	for failed := 0; ; failed++ {
 		reports := h.ours(&batch)
 		if len(batch) == 0 || h.life.Err() != nil {
+			if next != nil {
+				h.came(next.a, next.req.Max, arrival{})
+			}
 			return
 		}
 		ctx, cancel := env.WithTimeout(h.env, h.life, reportTimeout)
 		crashpoint.Here(crashpoint.AgentReport)
-		results, err := h.cfg.Exchange.Report(ctx, h.cfg.Holder, reports)
+		got := arrival{sent: h.now()}
+		var results []perdure.ReportResult
+		var err error
+		results, got.runs, err = h.cfg.Exchange.Report(ctx, h.cfg.Holder, reports, next.request())
+		got.ended = h.now()
 		crashpoint.Here(crashpoint.AgentReported)
 		cancel()
 		if err == nil && len(results) != len(reports) {
 			err = fmt.Errorf("%d answers to %d reports", len(results), len(reports))
+		}
+		if next != nil {
+			alone := next
+			if next = nil; err == nil {
+				h.start(alone.a, got)
+				h.came(alone.a, alone.req.Max, got)
+			} else {
+				h.astray(alone)
+				if hopeless(err) { // perhaps for the claim, of a server that knows of no such
+					h.goApart()
+					continue
+				}
+			}
 		}
 		switch {
 		case err == nil:
@@ -90,7 +154,7 @@ func (h *Host) deliver(batch []*live) {
 		case hopeless(err) && len(batch) > 1:
 			// One of them spoils the call: alone, only that one is lost.
 			for _, l := range batch {
-				h.deliver([]*live{l})
+				h.deliver([]*live{l}, nil)
 			}
 			return
 		case hopeless(err):
@@ -104,6 +168,22 @@ func (h *Host) deliver(batch []*live) {
 			return
 		}
 	}
+}
+
+func (f *following) request() *perdure.ClaimRequest {
+	if f == nil {
+		return nil
+	}
+	return &f.req
+}
+
+// apartFor is how long reports go without claims after one with a claim was refused as such.
+const apartFor = time.Minute
+
+func (h *Host) goApart() {
+	h.mu.Lock()
+	defer h.unlock()
+	h.apart = h.now().mono.Add(apartFor)
 }
 
 // hopeless tells a refusal of the call as such, which repeating cannot mend, from a call that did not

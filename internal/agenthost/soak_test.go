@@ -20,13 +20,14 @@ type storm struct {
 	rand *rand.Rand
 	calm bool
 
-	open    []int64                // steps to be let out
-	out     map[int64]*perdure.Run // by step: the valid run
-	request map[int64]string       // by step: of the claim that it was let out to
-	last    map[int64]int64        // by step: the latest run number
-	done    map[int64]bool
-	started map[handle]bool
-	expired int
+	open     []int64                // steps to be let out
+	out      map[int64]*perdure.Run // by step: the valid run
+	request  map[int64]string       // by step: of the claim that it was let out to
+	last     map[int64]int64        // by step: the latest run number
+	done     map[int64]bool
+	started  map[handle]bool
+	expired  int
+	followed int // runs that came with the answer to reports
 }
 
 const stormHeartbeat = 6 * time.Second
@@ -78,31 +79,37 @@ func (s *storm) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.
 		return nil, err
 	}
 	began := time.Now()
-	var runs []perdure.Run
+	s.mu.Lock()
+	runs := s.find(&req, began)
 	for len(runs) == 0 && time.Since(began) < req.Wait && ctx.Err() == nil {
-		s.mu.Lock()
-		s.expire()
-		for step, run := range s.out {
-			if s.request[step] == req.RequestID {
-				runs = append(runs, *run)
-			}
-		}
-		for again := len(runs) > 0; !again && len(runs) < req.Max && len(s.open) > 0; s.open = s.open[1:] {
-			runs = append(runs, s.letOut(s.open[0], req.RequestID))
-		}
-		for i := range runs {
-			runs[i].RemainingMs = time.Until(runs[i].LockedUntil).Milliseconds()
-			runs[i].WaitedMs = time.Since(began).Milliseconds()
-		}
 		s.mu.Unlock()
-		if len(runs) == 0 {
-			time.Sleep(500 * time.Millisecond)
-		}
+		time.Sleep(500 * time.Millisecond)
+		s.mu.Lock()
+		runs = s.find(&req, began)
 	}
+	s.mu.Unlock()
 	if err := s.weather(ctx); err != nil {
 		return nil, err
 	}
 	return runs, nil
+}
+
+// find are the runs that a claim was given, or gets now. Called under mu.
+func (s *storm) find(req *perdure.ClaimRequest, began time.Time) (runs []perdure.Run) {
+	s.expire()
+	for step, run := range s.out {
+		if s.request[step] == req.RequestID {
+			runs = append(runs, *run)
+		}
+	}
+	for again := len(runs) > 0; !again && len(runs) < req.Max && len(s.open) > 0; s.open = s.open[1:] {
+		runs = append(runs, s.letOut(s.open[0], req.RequestID))
+	}
+	for i := range runs {
+		runs[i].RemainingMs = time.Until(runs[i].LockedUntil).Milliseconds()
+		runs[i].WaitedMs = time.Since(began).Milliseconds()
+	}
+	return runs
 }
 
 func (s *storm) letOut(step int64, request string) perdure.Run {
@@ -124,7 +131,8 @@ func (s *storm) valid(step string, number int64) *perdure.Run {
 	return nil
 }
 
-func (s *storm) Report(ctx context.Context, _ string, reports []perdure.Report) ([]perdure.ReportResult, error) {
+func (s *storm) Report(ctx context.Context, _ string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+	began := time.Now()
 	s.mu.Lock()
 	for _, r := range reports {
 		// At the moment it speaks, the run is its own, or was reported before: its locks err early only.
@@ -134,7 +142,7 @@ func (s *storm) Report(ctx context.Context, _ string, reports []perdure.Report) 
 	}
 	s.mu.Unlock()
 	if err := s.weather(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	results := make([]perdure.ReportResult, len(reports))
 	s.mu.Lock()
@@ -151,11 +159,16 @@ func (s *storm) Report(ctx context.Context, _ string, reports []perdure.Report) 
 			results[i].Reason = perdure.RefusedLate
 		}
 	}
+	var runs []perdure.Run
+	if next != nil {
+		runs = s.find(next, began)
+		s.followed += len(runs)
+	}
 	s.mu.Unlock()
 	if err := s.weather(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return results, nil
+	return results, runs, nil
 }
 
 func (s *storm) settle(run *perdure.Run) {
@@ -218,7 +231,7 @@ func (s *storm) begin(run *perdure.Run) {
 // after its time, nothing is said after it, and every step gets done.
 func TestStorm(t *testing.T) {
 	const steps = 60
-	expired := 0
+	expired, followed := 0, 0
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
@@ -252,13 +265,17 @@ func TestStorm(t *testing.T) {
 					t.Errorf("%d of %d steps are done", len(s.done), steps)
 				}
 				expired += s.expired
+				followed += s.followed
 			})
 		})
+	}
+	if followed == 0 {
+		t.Error("no run came with the answer to reports")
 	}
 	if expired == 0 {
 		t.Error("the storm was too mild: nothing expired")
 	}
-	t.Logf("%d runs expired", expired)
+	t.Logf("%d runs expired, %d came with the answer to reports", expired, followed)
 }
 
 // instantly answers everything at once: what is left is the host's own cost.
@@ -270,23 +287,32 @@ type instantly struct {
 }
 
 func (x *instantly) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
-	x.mu.Lock()
-	n := min(req.Max, x.left)
-	first := x.left
-	x.left -= n
-	x.mu.Unlock()
-	if n == 0 {
+	runs := x.give(req.Max)
+	if len(runs) == 0 {
 		<-ctx.Done()
 		return nil, ctx.Err()
-	}
-	runs := make([]perdure.Run, n)
-	for i := range runs {
-		runs[i] = perdure.Run{Step: "s", Number: int64(first - i), RemainingMs: 60_000}
 	}
 	return runs, nil
 }
 
-func (x *instantly) Report(_ context.Context, _ string, r []perdure.Report) ([]perdure.ReportResult, error) {
+func (x *instantly) give(most int) []perdure.Run {
+	x.mu.Lock()
+	n := min(most, x.left)
+	first := x.left
+	x.left -= n
+	x.mu.Unlock()
+	runs := make([]perdure.Run, n)
+	for i := range runs {
+		runs[i] = perdure.Run{Step: "s", Number: int64(first - i), RemainingMs: 60_000}
+	}
+	return runs
+}
+
+func (x *instantly) Report(_ context.Context, _ string, r []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+	var runs []perdure.Run
+	if next != nil {
+		runs = x.give(next.Max)
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.told -= len(r); x.told == 0 {
@@ -296,7 +322,7 @@ func (x *instantly) Report(_ context.Context, _ string, r []perdure.Report) ([]p
 	for i := range results {
 		results[i].Accepted = true
 	}
-	return results, nil
+	return results, runs, nil
 }
 
 func (x *instantly) Heartbeat(context.Context, string, []perdure.Beat) ([]perdure.BeatResult, error) {

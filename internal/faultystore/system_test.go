@@ -219,8 +219,8 @@ type witness struct {
 // Report: who speaks in time, and says one thing, is never told that he has contradicted himself, whatever
 // was lost on the way (F063). That he was overtaken he may be told of a failure: the step may be out again
 // before the store is asked what became of the commit.
-func (x *witness) Report(ctx context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error) {
-	results, err := x.Exchange.Report(ctx, holder, reports)
+func (x *witness) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+	results, runs, err := x.Exchange.Report(ctx, holder, reports, next)
 	x.w.ledger.mu.Lock()
 	defer x.w.ledger.mu.Unlock()
 	for i := range results {
@@ -231,7 +231,7 @@ func (x *witness) Report(ctx context.Context, holder string, reports []perdure.R
 			x.w.ledger.errorf("F063: report %+v is told %+v", reports[i], results[i])
 		}
 	}
-	return results, err
+	return results, runs, err
 }
 
 // typeOf is a job's type, by a look that never fails.

@@ -26,9 +26,17 @@ type (
 	reportsBody struct {
 		Holder  string           `json:"holder" minLength:"1" maxLength:"200" pattern:"^[^@]"`
 		Reports []perdure.Report `json:"reports" maxItems:"1000"`
+		Claim   *nextBody        `json:"claim,omitempty" doc:"A claim that does not wait, and is served together with the reports: what they make ready comes with the answer. Runs of an answer that was lost are had by a claim with the same requestId"`
+	}
+	nextBody struct {
+		Agent     string `json:"agent" minLength:"1" maxLength:"128"`
+		Max       int    `json:"max,omitempty" minimum:"1" maximum:"1000" default:"1" doc:"How many runs at most"`
+		Heartbeat string `json:"heartbeat,omitempty" doc:"As of a claim"`
+		RequestID string `json:"requestId" minLength:"1" maxLength:"128" doc:"As of a claim"`
 	}
 	reportsAnswer struct {
 		Results []perdure.ReportResult `json:"results" doc:"One for each report, in the same order"`
+		Runs    []perdure.Run          `json:"runs,omitempty" doc:"What was let out to the claim"`
 	}
 	beatsBody struct {
 		Holder string         `json:"holder" minLength:"1" maxLength:"200" pattern:"^[^@]"`
@@ -87,11 +95,15 @@ func (c *call) claim() error {
 	if err != nil {
 		return err
 	}
+	crashpoint.Here(crashpoint.RestClaimAnswer)
+	return c.json(http.StatusOK, claimAnswer{listOf(inUTC(runs))})
+}
+
+func inUTC(runs []perdure.Run) []perdure.Run {
 	for i := range runs {
 		runs[i].LockedUntil, runs[i].CompleteBy = runs[i].LockedUntil.UTC(), runs[i].CompleteBy.UTC()
 	}
-	crashpoint.Here(crashpoint.RestClaimAnswer)
-	return c.json(http.StatusOK, claimAnswer{listOf(runs)})
+	return runs
 }
 
 func readClaim(doc *document) perdure.ClaimRequest {
@@ -101,24 +113,28 @@ func readClaim(doc *document) perdure.ClaimRequest {
 		switch name {
 		case "holder":
 			req.Holder = field.holder()
-		case "max":
-			if !field.null() {
-				req.Max = int(field.integer(1, perdure.MaxBatch))
-			}
 		case "wait":
 			req.Wait = field.duration(0, perdure.MaxClaimWait)
-		case "heartbeat":
-			req.Heartbeat = field.duration(minHeartbeat, perdure.MaxDuration)
-		case "requestId":
-			if !field.null() {
-				req.RequestID = field.name(perdure.MaxRequestIDLength)
-			}
+		case "max", "heartbeat", "requestId":
+			readClaimField(&req, name, field)
 		default:
 			field.unknown("holder", "max", "wait", "heartbeat", "requestId")
 		}
 	}
 	root.need("holder", req.Holder != "")
 	return req
+}
+
+func readClaimField(req *perdure.ClaimRequest, name string, field value) {
+	switch {
+	case name == "heartbeat":
+		req.Heartbeat = field.duration(minHeartbeat, perdure.MaxDuration)
+	case field.null():
+	case name == "max":
+		req.Max = int(field.integer(1, perdure.MaxBatch))
+	default:
+		req.RequestID = field.name(perdure.MaxRequestIDLength)
+	}
 }
 
 // holder reads who holds runs. The hosts inside of nodes have names that start with @: nobody outside
@@ -169,7 +185,7 @@ func (c *call) giveBack(req *perdure.ClaimRequest, runs []perdure.Run) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx()), giveBackTimeout)
 	defer cancel()
-	if _, err := c.Service.Report(ctx, req.Holder, reports); err != nil {
+	if _, _, err := c.Service.Report(ctx, req.Holder, reports, nil); err != nil {
 		c.Log.WarnContext(ctx, "runs could not be given back; they wait for their locks to pass", "agent", req.Agent, "runs", len(runs), "error", err)
 	}
 }

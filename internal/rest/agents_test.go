@@ -41,13 +41,13 @@ func TestClaim(t *testing.T) {
 func TestReportsAreReadOneByOne(t *testing.T) {
 	svc := resttest.Full()
 	var got []perdure.Report
-	svc.OnReport = func(_ context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error) {
+	svc.OnReport = func(_ context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
 		got = reports
 		results := make([]perdure.ReportResult, len(reports))
 		for i, r := range reports {
 			results[i] = perdure.ReportResult{Accepted: true, Message: fmt.Sprintf("run %d", r.Run)}
 		}
-		return results, nil
+		return results, nil, nil
 	}
 	const good = `"job":"` + someJob + `","step":"charge"`
 	reports := []struct{ text, refused string }{
@@ -101,6 +101,52 @@ func TestReportsAreReadOneByOne(t *testing.T) {
 	}
 }
 
+// A claim can come with reports. It is read as strictly as the call, and nothing is told where it is wrong.
+func TestReportsWithAClaim(t *testing.T) {
+	const good = `{"job":"` + someJob + `","step":"charge","run":1,"outcome":"done"}`
+	next := func(max int, beat time.Duration) *perdure.ClaimRequest {
+		return &perdure.ClaimRequest{Agent: "pay ments", Holder: "h", Max: max, Heartbeat: beat, RequestID: "r"}
+	}
+	for _, test := range []struct {
+		body    string
+		want    *perdure.ClaimRequest
+		refused string
+	}{
+		{`{"holder":"h","reports":[` + good + `]}`, nil, ""},
+		{`{"holder":"h","reports":[` + good + `],"claim":null}`, nil, ""},
+		{`{"claim":{"agent":"pay ments","requestId":"r"},"holder":"h","reports":[` + good + `]}`, next(1, 0), ""},
+		{`{"holder":"h","reports":[],"claim":{"agent":"pay ments","max":1000,"heartbeat":"15s","requestId":"r"}}`, next(1000, 15*time.Second), ""},
+		{`{"holder":"h","reports":[17],"claim":{"agent":"pay ments","requestId":"r"}}`, next(1, 0), ""},
+		{`{"holder":"h","reports":[` + good + `],"claim":{"agent":"a"}}`, nil, "/claim/requestId"},
+		{`{"holder":"h","reports":[` + good + `],"claim":{"requestId":"r"}}`, nil, "/claim/agent"},
+		{`{"holder":"h","reports":[` + good + `],"claim":{"agent":"a","requestId":"r","wait":"1s"}}`, nil, "/claim/wait"},
+		{`{"holder":"h","reports":[` + good + `],"claim":{"agent":"a","requestId":"r","max":1001}}`, nil, "/claim/max"},
+		{`{"holder":"h","reports":[` + good + `],"claim":["a"]}`, nil, "/claim"},
+		{`{"holder":"h","claim":{"agent":"a","requestId":"r"}}`, nil, "/reports"},
+		{`{"holder":"h","reports":[` + good + `],"claims":{"agent":"a","requestId":"r"}}`, nil, "/claims"},
+	} {
+		svc, called := resttest.Full(), false
+		svc.OnReport = func(_ context.Context, _ string, reports []perdure.Report, next *perdure.ClaimRequest) (_ []perdure.ReportResult, runs []perdure.Run, _ error) {
+			if called = true; !reflect.DeepEqual(next, test.want) {
+				t.Errorf("%s: %+v", test.body, next)
+			}
+			if next != nil {
+				runs = []perdure.Run{resttest.Run()}
+			}
+			return make([]perdure.ReportResult, len(reports)), runs, nil
+		}
+		w := exchange(handler(svc), goodReport, test.body)
+		switch got := w.Body.String(); {
+		case test.refused != "":
+			if w.Code != 422 || called || !strings.Contains(got, `"`+test.refused+`"`) {
+				t.Errorf("%s: %d %s", test.body, w.Code, got)
+			}
+		case w.Code != 200 || !called || strings.Contains(got, `"runs":[{"job"`) != (test.want != nil):
+			t.Errorf("%s: %d %s", test.body, w.Code, got)
+		}
+	}
+}
+
 func TestHeartbeats(t *testing.T) {
 	svc := resttest.Full()
 	var got []perdure.Beat
@@ -142,9 +188,9 @@ func TestClaimOfAClientThatLeft(t *testing.T) {
 			<-ctx.Done()
 			return []perdure.Run{resttest.Run()}, nil
 		}
-		svc.OnReport = func(ctx context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error) {
+		svc.OnReport = func(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
 			returned = reports
-			return nil, ctx.Err()
+			return nil, nil, ctx.Err()
 		}
 		h := handler(svc)
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

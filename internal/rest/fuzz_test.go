@@ -88,7 +88,7 @@ func FuzzBodies(f *testing.F) {
 		}
 		for _, name := range []string{"reports", "runs"} {
 			set := &document{text: doc.text}
-			_, items := readSet(set, name)
+			_, items := readSet(set, name, nil)
 			for _, item := range items {
 				if rep, err := readReport(item); err == nil && (rep.Job.IsZero() || rep.Run < 1 || rep.Check() != nil) {
 					t.Errorf("%+v", rep)

@@ -1,7 +1,9 @@
 package rest
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,7 +19,8 @@ func (c *call) report() error {
 	if err != nil {
 		return err
 	}
-	holder, items := readSet(doc, "reports")
+	var next *perdure.ClaimRequest
+	holder, items := readSet(doc, "reports", map[string]func(value){"claim": func(v value) { next = readNext(v) }})
 	if err := doc.err(); err != nil {
 		return err
 	}
@@ -32,32 +35,61 @@ func (c *call) report() error {
 		}
 		reports, places = append(reports, rep), append(places, i)
 	}
-	if len(reports) > 0 {
+	answer := reportsAnswer{Results: results}
+	if len(reports) > 0 || next != nil {
+		if next != nil {
+			next.Holder = holder
+		}
 		crashpoint.Here(crashpoint.RestReport)
-		answers, err := c.Service.Report(c.ctx(), holder, reports)
+		answers, runs, err := c.Service.Report(c.ctx(), holder, reports, next)
 		if err != nil {
 			return err
 		}
 		for i, at := range places {
 			results[at] = answers[i]
 		}
+		answer.Runs = inUTC(runs)
 	}
 	crashpoint.Here(crashpoint.RestReportAnswer)
-	return c.json(http.StatusOK, reportsAnswer{results})
+	return c.json(http.StatusOK, answer)
 }
 
-// readSet reads {"holder", name: […]}.
-func readSet(doc *document, name string) (holder string, items []value) {
+// readNext reads the claim that comes with reports: it does not wait, and has a requestId by which it is found again
+// when the answer is lost.
+func readNext(v value) *perdure.ClaimRequest {
+	if v.null() {
+		return nil
+	}
+	req := &perdure.ClaimRequest{Max: 1}
+	for name, field := range v.fields() {
+		switch name {
+		case "agent":
+			req.Agent = field.name(perdure.MaxNameLength)
+		case "max", "heartbeat", "requestId":
+			readClaimField(req, name, field)
+		default:
+			field.unknown("agent", "max", "heartbeat", "requestId")
+		}
+	}
+	v.need("agent", req.Agent != "")
+	v.need("requestId", req.RequestID != "")
+	return req
+}
+
+// readSet reads {"holder", name: […]}, and what else there may be.
+func readSet(doc *document, name string, others map[string]func(value)) (holder string, items []value) {
 	root, there := doc.root(), false
 	for field, v := range root.fields() {
-		switch field {
-		case "holder":
+		switch read := others[field]; {
+		case field == "holder":
 			holder = v.holder()
-		case name:
+		case field == name:
 			there = !v.null()
 			items = v.set()
+		case read != nil:
+			read(v)
 		default:
-			v.unknown("holder", name)
+			v.unknown(append([]string{"holder", name}, slices.Sorted(maps.Keys(others))...)...)
 		}
 	}
 	root.need("holder", holder != "")
@@ -166,7 +198,7 @@ func (c *call) heartbeat() error {
 	if err != nil {
 		return err
 	}
-	holder, items := readSet(doc, "runs")
+	holder, items := readSet(doc, "runs", nil)
 	if err := doc.err(); err != nil {
 		return err
 	}

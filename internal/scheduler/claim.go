@@ -19,17 +19,13 @@ import (
 // Claim lets out up to c.Max runs, waiting up to c.Wait for the first. The answer is empty where there
 // were none, and when the node drains.
 func (s *Scheduler) Claim(ctx context.Context, c perdure.ClaimRequest) ([]perdure.Run, error) {
-	w := &waiter{req: c, since: s.env.Now(), answered: make(chan struct{}, 1), named: c.RequestID != "", again: c.RequestID != "" && !c.First}
-	if c.RequestID == "" {
-		w.req.RequestID = uuid.NewString() // by it the claim is found again if the commit's answer is lost
-	}
-	s.seen.note(c.Agent, c.Holder)
+	w := s.waiter(c)
 	patience := env.Forever // a claim that does not wait is answered after one look
 	if c.Wait > 0 {
 		patience = c.Wait
 	}
 	if w.named {
-		name := claimName{c.Agent, c.Holder, c.RequestID}
+		name := w.name()
 		if !s.turns.take(ctx, name, patience) {
 			return nil, cmp.Or(ctx.Err(), error(errUnderWay))
 		}
@@ -53,6 +49,17 @@ func (s *Scheduler) Claim(ctx context.Context, c perdure.ClaimRequest) ([]perdur
 	crashpoint.Here(crashpoint.ClaimDone)
 	return w.answer.runs, w.answer.err
 }
+
+func (s *Scheduler) waiter(c perdure.ClaimRequest) *waiter {
+	w := &waiter{req: c, since: s.env.Now(), answered: make(chan struct{}, 1), named: c.RequestID != "", again: c.RequestID != "" && !c.First}
+	if c.RequestID == "" {
+		w.req.RequestID = uuid.NewString() // by it the claim is found again if the commit's answer is lost
+	}
+	s.seen.note(c.Agent, c.Holder)
+	return w
+}
+
+func (w *waiter) name() claimName { return claimName{w.req.Agent, w.req.Holder, w.req.RequestID} }
 
 const (
 	leaveTime = 8 * time.Second        // how long who leaves waits for what is just being let out for him
@@ -101,7 +108,7 @@ func (s *Scheduler) giveBack(w *waiter, runs []perdure.Run) {
 	}
 	ctx, cancel := env.WithTimeout(s.env, context.Background(), 5*time.Second)
 	defer cancel()
-	if _, err := s.Report(ctx, w.req.Holder, reports); err != nil {
+	if _, _, err := s.Report(ctx, w.req.Holder, reports, nil); err != nil {
 		s.log.Warn("runs of a claim whose caller had gone could not be given back", "runs", len(runs), "error", err)
 	}
 }
@@ -176,13 +183,38 @@ func (b *batch) counter(agent string, claims []*waiter, fresh []perdure.StepRef)
 		c.all = true
 		return c, nil
 	}
-	var err error
-	ask := min(c.want, perdure.MaxBatch)
-	b.looked[agent] = claims[0].looked
 	c.full = b.s.needed.full(agent)
+	ahead, err := b.ahead(c)
+	if err != nil {
+		return nil, err
+	}
+	if len(ahead) >= c.want {
+		c.first, c.all = ahead, true
+		return c, nil
+	}
+	ask := min(c.want-len(ahead), perdure.MaxBatch)
+	b.looked[agent] = claims[0].looked
 	c.stored, err = b.tx.Ready(agent, ask, c.full)
 	c.all = len(c.stored) < ask
 	return c, err
+}
+
+// ahead are the steps made ready in this transaction that stand before all that was ready before it. Further steps of
+// jobs that are older than what waits are among them as a rule, and then nothing else need be read.
+func (b *batch) ahead(c *counter) ([]perdure.StepRef, error) {
+	if len(c.first) == 0 || len(c.full) > 0 { // of a type that was full, something older may have room now
+		return nil, nil
+	}
+	head, err := b.tx.Ready(c.agent, 1, c.full)
+	if err != nil {
+		return nil, err
+	}
+	if head, _, err = b.loadCandidates(head); err != nil || len(head) == 0 {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(c.first), func(ref perdure.StepRef) bool {
+		return claimOrder(b.w.Step(ref), b.w.Step(head[0])) > 0
+	}), nil
 }
 
 // repeat answers the claims that were made before with what they were given.

@@ -76,7 +76,7 @@ func TestGrid(t *testing.T) {
 					}
 					for _, r := range runs {
 						work.Go(func() {
-							res, err := grid[(i+1)%nodes].Report(ctx, c.Holder, []perdure.Report{{Job: r.Job, Step: r.Step, Run: r.Number, Outcome: perdure.OutcomeDone, Output: json.RawMessage(`1`)}})
+							res, _, err := grid[(i+1)%nodes].Report(ctx, c.Holder, []perdure.Report{{Job: r.Job, Step: r.Step, Run: r.Number, Outcome: perdure.OutcomeDone, Output: json.RawMessage(`1`)}}, nil)
 							if err != nil || !res[0].Accepted {
 								t.Errorf("report: %+v, %v", res, err)
 							}

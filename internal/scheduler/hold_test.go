@@ -81,7 +81,7 @@ func (d *desk) work(most, total int, done *atomic.Int64, took time.Duration) {
 		for i, r := range runs {
 			reports[i] = perdure.Report{Job: r.Job, Step: r.Step, Run: r.Number, Outcome: perdure.OutcomeDone}
 		}
-		if _, err := d.Report(d.t.Context(), "h", reports); err != nil {
+		if _, _, err := d.Report(d.t.Context(), "h", reports, nil); err != nil {
 			d.t.Error(err)
 			return
 		}

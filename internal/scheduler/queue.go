@@ -17,6 +17,8 @@ type request struct {
 	err    error         // its answer, once it is done
 	done   chan struct{} // buffered: the writer never waits
 
+	next *waiter // a claim that comes with reports
+
 	agent string    // a submission that may be held for this agent's claims
 	since time.Time // when it was held first
 }
@@ -65,7 +67,9 @@ type queue struct {
 	env      env.Env
 	mu       sync.Mutex
 	wake     sync.Cond
-	requests []*request
+	runs     []*request           // what runs have to say: it goes before what is new
+	requests []*request           // the others
+	passed   bool                 // the latest transaction took none of them
 	waiting  map[string][]*waiter // by agent, in the order in which they came
 	hot      map[string]bool      // agents for which there may be work
 	limited  map[string]bool      // agents whose last look ended at a limit
@@ -95,10 +99,20 @@ func (q *queue) put(rs []*request) error {
 	if q.closed {
 		return errDraining
 	}
-	if len(q.requests)+q.held+len(rs) > maxQueued {
+	if len(q.runs)+len(q.requests)+q.held+len(rs) > maxQueued {
 		return &perdure.Error{Code: perdure.CodeBacklogFull, Message: "too many requests are queued", Hint: "try again later"}
 	}
-	q.requests = append(q.requests, rs...)
+	for _, r := range rs {
+		switch r.op.(type) {
+		case *reporting, *beating:
+			q.runs = append(q.runs, r)
+		default:
+			q.requests = append(q.requests, r)
+		}
+		if r.next != nil {
+			q.claimed(r.next.req.Agent)
+		}
+	}
 	q.wake.Signal()
 	return nil
 }
@@ -279,13 +293,40 @@ func (q *queue) takeOf(agent string) []*waiter {
 	return ws
 }
 
+// takeNext are the claims that come with reports, and those that wait for the same agents. While another writer looks
+// for such an agent, they are given what their own transaction makes ready: the other finds what stands before that.
+// It must not pass those who wait for a limit.
+func (q *queue) takeNext(requests []*request) (claims []*waiter) {
+	var agents []string
+	for _, r := range slices.Backward(requests) {
+		w := r.next
+		if w == nil {
+			continue
+		}
+		switch agent := w.req.Agent; {
+		case !q.served[agent]:
+			q.waiting[agent] = append([]*waiter{w}, q.waiting[agent]...)
+			agents = append(agents, agent)
+		case q.limited[agent] && !w.again:
+			w.tell(answer{})
+		default:
+			w.looked, w.idle = q.clock, true
+			claims = append(claims, w)
+		}
+	}
+	for _, agent := range agents {
+		claims = append(claims, q.takeOf(agent)...)
+	}
+	return claims
+}
+
 // take waits for something to do: requests up to the bounds of one transaction, and all waiting claims
 // of the agents for which there may be work.
 func (q *queue) take() (requests []*request, claims []*waiter, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(requests) == 0 && len(claims) == 0 {
-		for !q.closed && len(q.requests) == 0 && !q.mayLook() {
+		for !q.closed && len(q.runs)+len(q.requests) == 0 && !q.mayLook() {
 			q.env.WaitCond(&q.wake)
 		}
 		if q.closed {
@@ -295,6 +336,7 @@ func (q *queue) take() (requests []*request, claims []*waiter, ok bool) {
 		var wanted map[string]int
 		requests, wanted = q.pick()
 		q.clock++
+		claims = q.takeNext(requests)
 		for a := range q.hot {
 			if !q.served[a] {
 				claims = append(claims, q.takeOf(a)...)
@@ -304,27 +346,49 @@ func (q *queue) take() (requests []*request, claims []*waiter, ok bool) {
 			claims = append(claims, q.takeOf(a)...)
 		}
 	}
-	if len(q.requests) > 0 {
+	if len(q.runs)+len(q.requests) > 0 {
 		q.wake.Signal()
 	}
 	return requests, claims, true
 }
 
-// pick takes as many requests as one transaction carries, but for those that are held. wanted are the agents
-// whose waiting claims are to be served in it.
+// pick takes as many requests as one transaction carries, but for those that are held. What runs have to say goes
+// first, up to three quarters: it brings jobs to their end, and makes room for others. wanted are the agents whose
+// waiting claims are to be served in it.
 func (q *queue) pick() (picked []*request, wanted map[string]int) {
-	all, now := q.requests, q.env.Now()
-	n, weight := 0, 0
-	for ; n < len(all) && len(picked) < maxBatchRequests && (len(picked) == 0 || weight+all[n].weight <= maxBatchWeight); n++ {
-		r := all[n]
-		if r.agent != "" && q.hasNoRoom(r.agent, &wanted) && q.hold(r, now) {
-			continue
-		}
-		weight += r.weight
-		picked = append(all[:len(picked)], r)
+	p := &picking{room: maxBatchRequests, weight: maxBatchWeight}
+	none := func(*request) bool { return false }
+	if !q.passed {
+		q.runs = p.take(q.runs, maxBatchRequests/4, maxBatchWeight/4, none)
 	}
-	q.requests = all[n:]
-	return picked[:len(picked):len(picked)], wanted
+	before, now := len(p.picked), q.env.Now()
+	q.requests = p.take(q.requests, 0, 0, func(r *request) bool {
+		return r.agent != "" && q.hasNoRoom(r.agent, &wanted) && q.hold(r, now)
+	})
+	q.passed = len(p.picked) == before && len(q.requests) > 0
+	q.runs = p.take(q.runs, 0, 0, none)
+	return p.picked, wanted
+}
+
+// picking is what one transaction carries, and how much more there is room for.
+type picking struct {
+	picked       []*request
+	room, weight int
+}
+
+// take moves requests over, in their order, and leaves so much room; what is kept back stands elsewhere.
+func (p *picking) take(all []*request, room, weight int, keptBack func(*request) bool) (left []*request) {
+	for i, r := range all {
+		if p.room <= room || len(p.picked) > 0 && p.weight-r.weight < weight {
+			return all[i:]
+		}
+		if !keptBack(r) {
+			p.picked = append(p.picked, r)
+			p.room--
+			p.weight -= r.weight
+		}
+	}
+	return nil
 }
 
 // hasNoRoom says whether the waiting claims of an agent have no room for one more, and keeps account of that.
@@ -386,10 +450,13 @@ func (q *queue) refuseAll() {
 	for _, p := range q.paces {
 		q.front(p, len(p.held))
 	}
-	for _, r := range q.requests {
+	for _, r := range append(q.runs, q.requests...) {
+		if r.next != nil {
+			r.next.tell(answer{err: errDraining})
+		}
 		r.answer(errDraining)
 	}
-	q.requests = nil
+	q.runs, q.requests = nil, nil
 	for a, ws := range q.waiting {
 		for _, w := range ws {
 			err := w.failed

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,22 +10,42 @@ import (
 
 	"perdure"
 	"perdure/internal/crashpoint"
+	"perdure/internal/env"
 )
 
-// Report folds reports in and answers each of them, in their order.
-func (s *Scheduler) Report(ctx context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error) {
+// Report folds reports in and answers each of them, in their order, and the claim next, if there is one.
+func (s *Scheduler) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
 	op := &reporting{holder: holder, reports: reports}
+	var w *waiter
+	if next != nil {
+		w = s.waiter(*next)
+		w.req.Wait = 0
+		if !s.turns.take(ctx, w.name(), env.Forever) {
+			return nil, nil, cmp.Or(ctx.Err(), error(errUnderWay))
+		}
+		defer s.turns.end(w.name())
+	}
 	crashpoint.Here(crashpoint.ReportQueue)
-	if err := s.do(ctx, op, len(reports)); err != nil {
-		return nil, err
+	if err := s.doThen(ctx, op, len(reports), w); err != nil {
+		return nil, nil, err
+	}
+	if w != nil && s.env.Wait(ctx, env.Forever, w.answered) == env.Gone {
+		return nil, nil, ctx.Err() // by its requestId the claim can be repeated
 	}
 	crashpoint.Here(crashpoint.ReportDone)
+	s.refusals(op)
+	if w == nil {
+		return op.results, nil, nil
+	}
+	return op.results, w.answer.runs, w.answer.err
+}
+
+func (s *Scheduler) refusals(op *reporting) {
 	for i := range op.results {
 		if !op.results[i].Accepted {
 			s.meter.Refused(op.results[i].Reason)
 		}
 	}
-	return op.results, nil
 }
 
 type reporting struct {

@@ -65,7 +65,7 @@ func (d *desk) claim(c perdure.ClaimRequest) []perdure.Run {
 
 func (d *desk) report(holder string, run perdure.Run, o perdure.Outcome) perdure.ReportResult {
 	d.t.Helper()
-	res, err := d.Report(d.t.Context(), holder, []perdure.Report{{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: o}})
+	res, _, err := d.Report(d.t.Context(), holder, []perdure.Report{{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: o}}, nil)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -478,7 +478,7 @@ func TestJoin(t *testing.T) {
 				reports = append(reports, perdure.Report{Job: r.Job, Step: r.Step, Run: r.Number, Outcome: perdure.OutcomeDone, Output: json.RawMessage(`1`)})
 			}
 			reporters.Go(func() {
-				if res, err := d.Report(context.Background(), "h", reports); err != nil || !res[9].Accepted {
+				if res, _, err := d.Report(context.Background(), "h", reports, nil); err != nil || !res[9].Accepted {
 					t.Error(res, err)
 				}
 			})

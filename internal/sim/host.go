@@ -230,7 +230,8 @@ func (h *host) contradict(reports []perdure.Report, results []perdure.ReportResu
 	proc, holder := h.proc, h.holder
 	proc.Go(func() {
 		got, err := ask(context.Background(), w, proc, callReport, func(ctx context.Context, n *node) ([]perdure.ReportResult, error) {
-			return n.sched.Report(ctx, holder, slices.Clone(other))
+			results, _, err := n.sched.Report(ctx, holder, slices.Clone(other), nil)
+			return results, err
 		})
 		for i := range got {
 			if err == nil && results[i].Accepted && got[i].Accepted {

@@ -176,17 +176,32 @@ func (x far) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run
 	})
 }
 
-func (x far) Report(ctx context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error) {
+func (x far) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+	type answer struct {
+		results []perdure.ReportResult
+		runs    []perdure.Run
+	}
 	w := x.h.w
 	x.h.says(reports)
-	results, err := ask(ctx, w, x.h.proc, callReport, func(ctx context.Context, n *node) ([]perdure.ReportResult, error) {
-		return n.sched.Report(ctx, holder, slices.Clone(reports))
+	got, err := ask(ctx, w, x.h.proc, callReport, func(ctx context.Context, n *node) (got answer, err error) {
+		began := w.now
+		var req *perdure.ClaimRequest
+		if next != nil {
+			said := *next
+			said.First = false
+			req = &said
+		}
+		got.results, got.runs, err = n.sched.Report(ctx, holder, slices.Clone(reports), req)
+		if req != nil && err == nil && !n.proc.dead {
+			w.book.granted(req, began, got.runs)
+		}
+		return got, err
 	})
 	if err == nil {
-		w.heard(false, reports, results)
-		x.h.contradict(reports, results)
+		w.heard(false, reports, got.results)
+		x.h.contradict(reports, got.results)
 	}
-	return results, err
+	return got.results, got.runs, err
 }
 
 func (x far) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
@@ -203,13 +218,13 @@ func (x near) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Ru
 	return x.h.in.sched.Claim(ctx, req)
 }
 
-func (x near) Report(ctx context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error) {
+func (x near) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
 	x.h.says(reports)
-	results, err := x.h.in.sched.Report(ctx, holder, reports)
+	results, runs, err := x.h.in.sched.Report(ctx, holder, reports, next)
 	if err == nil {
 		x.h.w.heard(true, reports, results)
 	}
-	return results, err
+	return results, runs, err
 }
 
 func (x near) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error) {

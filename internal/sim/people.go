@@ -134,7 +134,8 @@ func (w *world) setLimit(name string, max int) {
 func (w *world) lie(id perdure.JobID, s *perdure.Step, pick uint64) {
 	rep := perdure.Report{Job: id, Step: s.Name, Run: s.Run + int64(pick>>32%3) - 1, Outcome: perdure.Outcome(1 + pick>>40%4)}
 	got, err := ask(context.Background(), w, w.clients, callReport, func(ctx context.Context, n *node) ([]perdure.ReportResult, error) {
-		return n.sched.Report(ctx, "liar", []perdure.Report{rep})
+		results, _, err := n.sched.Report(ctx, "liar", []perdure.Report{rep}, nil)
+		return results, err
 	})
 	if err == nil && len(got) == 1 && !got[0].Accepted {
 		w.hit("F044")

@@ -26,7 +26,7 @@ type Service struct {
 	OnDeleteLimit func(ctx context.Context, name string) error
 	OnListNodes   func(context.Context) ([]perdure.NodeView, error)
 	OnClaim       func(context.Context, perdure.ClaimRequest) ([]perdure.Run, error)
-	OnReport      func(ctx context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error)
+	OnReport      func(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error)
 	OnHeartbeat   func(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error)
 }
 
@@ -92,8 +92,8 @@ func (s *Service) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdur
 	return s.OnClaim(ctx, req)
 }
 
-func (s *Service) Report(ctx context.Context, holder string, reports []perdure.Report) ([]perdure.ReportResult, error) {
-	return s.OnReport(ctx, holder, reports)
+func (s *Service) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+	return s.OnReport(ctx, holder, reports, next)
 }
 
 func (s *Service) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error) {

@@ -122,8 +122,12 @@ func Full() *Service {
 			return Nodes(), nil
 		},
 		OnClaim: func(context.Context, perdure.ClaimRequest) ([]perdure.Run, error) { return []perdure.Run{Run()}, nil },
-		OnReport: func(_ context.Context, _ string, reports []perdure.Report) ([]perdure.ReportResult, error) {
-			return make([]perdure.ReportResult, len(reports)), nil
+		OnReport: func(_ context.Context, _ string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+			var runs []perdure.Run
+			if next != nil {
+				runs = append(runs, Run())
+			}
+			return make([]perdure.ReportResult, len(reports)), runs, nil
 		},
 		OnHeartbeat: func(_ context.Context, _ string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
 			out := make([]perdure.BeatResult, len(beats))

@@ -1,0 +1,144 @@
+package agenthost
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"perdure"
+)
+
+// Where work is there at once, the next run comes with the answer to the report of the one before it. Where it is not,
+// a claim waits for it as ever.
+func TestAClaimGoesWithReports(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		for n := range int64(3) {
+			x.offer(n+1, time.Minute, time.Minute)
+		}
+		carry(t, x, Config{}, 1, done)
+		time.Sleep(time.Second)
+		x.expect(t, "1 done", "2 done", "3 done")
+		if n, _, _ := x.counts(); n != 2 || len(x.followed) != 3 {
+			t.Errorf("%d claims, %d with reports", n, len(x.followed))
+		}
+		if c := x.followed[0]; c.Agent != "payments" || c.Holder != "host-1" || c.Max != 1 || c.Heartbeat != 10*time.Second ||
+			c.Wait != 0 || !c.First || c.RequestID == "" || c.RequestID == x.followed[1].RequestID {
+			t.Errorf("claim %+v", c)
+		}
+		x.offer(4, time.Minute, time.Minute) // it was waited for
+		time.Sleep(time.Second)
+		x.expect(t, "1 done", "2 done", "3 done", "4 done")
+		if n, _, _ := x.counts(); n != 3 || len(x.followed) != 3 {
+			t.Errorf("%d claims, %d with reports", n, len(x.followed))
+		}
+	})
+}
+
+// A claim with reports asks for no more than there is room for.
+func TestClaimsWithReportsKeepToTheSlots(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		for n := range int64(100) {
+			x.offer(n+1, time.Minute, time.Minute)
+		}
+		h := carry(t, x, Config{}, 4, lasting(time.Second))
+		for range 30 {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if s := h.Stats()[0]; s.Busy > 4 {
+				t.Fatalf("%+v", s)
+			}
+		}
+		if n := len(x.told()); n != 100 {
+			t.Errorf("%d reports", n)
+		}
+		if n := len(x.followed); n < 20 {
+			t.Errorf("%d claims came with reports", n)
+		}
+	})
+}
+
+// lostOnce has the answer to the first call with a claim get lost, and what that claim was given come again when it is
+// repeated.
+func (x *exchange) lostOnce(beforehand func()) {
+	var given []perdure.Run
+	x.report = func(n int, _ []perdure.Report) ([]perdure.ReportResult, error) {
+		if n > 1 {
+			return nil, nil
+		}
+		given = []perdure.Run{lettingOut(2, time.Minute, time.Minute)}
+		beforehand()
+		return nil, errLost
+	}
+	x.claim = func(ctx context.Context, _ int, req perdure.ClaimRequest) ([]perdure.Run, error) {
+		x.mu.Lock()
+		again := len(x.followed) > 0 && x.followed[0].RequestID == req.RequestID
+		x.mu.Unlock()
+		if again && !req.First {
+			return given, nil
+		}
+		return x.wait(ctx, req)
+	}
+}
+
+// F019, F063: an answer that was lost had reports and runs in it. The reports are told again, the claim is made again
+// under its requestId.
+func TestALostAnswerToReportsAndAClaim(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		x.lostOnce(func() {})
+		x.offer(1, time.Minute, time.Minute)
+		carry(t, x, Config{}, 1, done)
+		time.Sleep(time.Second)
+		x.expect(t, "1 done", "2 done")
+		if c := x.claims[1]; c.RequestID != x.followed[0].RequestID || c.First {
+			t.Errorf("claim %+v after %+v", c, x.followed[0])
+		}
+	})
+}
+
+// The same, when the host drains meanwhile: what the claim had been given is given back.
+func TestADrainWhileTheAnswerIsLost(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		host := make(chan *Host, 1)
+		x.lostOnce(func() { (<-host).stop() })
+		x.offer(1, time.Minute, time.Minute)
+		host <- carry(t, x, Config{}, 1, lasting(time.Second))
+		time.Sleep(10 * time.Second)
+		x.expect(t, "1 done", "2 returned")
+		if c := x.claims[len(x.claims)-1]; c.RequestID != x.followed[0].RequestID || c.Max != 1 || c.First {
+			t.Errorf("claim %+v", c)
+		}
+	})
+}
+
+// A server that knows of no such claims refuses the call: reports go alone for a while, and nothing is lost.
+func TestAServerThatTakesNoClaimsWithReports(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		refused := 0
+		x.report = func(int, []perdure.Report) ([]perdure.ReportResult, error) {
+			if len(x.followed) > refused {
+				refused++
+				return nil, perdure.Refuse(perdure.CodeInvalid, "/claim is not a known field")
+			}
+			return nil, nil
+		}
+		carry(t, x, Config{}, 1, lasting(time.Second))
+		for n := range int64(65) {
+			x.offer(2*n+1, time.Hour, time.Hour)
+			x.offer(2*n+2, time.Hour, time.Hour)
+		}
+		time.Sleep(30 * time.Second)
+		if refused != 1 {
+			t.Errorf("asked %d times", refused)
+		}
+		time.Sleep(2 * time.Minute)
+		if refused < 2 || len(x.told()) != 130-refused {
+			t.Errorf("asked %d times, %d reports", refused, len(x.told()))
+		}
+	})
+}
