@@ -68,7 +68,7 @@ func serve(t *testing.T, binary string) (url string, svc perdure.Service) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if _, err := svc.ListNodes(t.Context()); err == nil {
 			return "http://" + address, svc
 		} else if time.Now().After(deadline) {
