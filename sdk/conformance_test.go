@@ -490,7 +490,7 @@ func playInvalid(f *fake, start start) {
 }
 
 func playDrain(f *fake, start start) {
-	r := run(1, "stubborn", object{"ms": 1500})
+	r := run(1, "stubborn", object{"ms": 2500})
 	p := start()
 	f.give(r)
 	f.until("heartbeat", func() bool { return len(f.beats) > 0 })
@@ -505,7 +505,7 @@ func playDrain(f *fake, start start) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.beats) < before+2 {
-		f.t.Errorf("%d heartbeats in a second of draining", len(f.beats)-before)
+		f.t.Errorf("%d heartbeats in two seconds of draining", len(f.beats)-before)
 	}
 }
 
