@@ -61,6 +61,7 @@ var cases = []struct {
 	{name: "a drain lets runs finish", play: playDrain},                                                                // F117, L6
 	{name: "a drain cuts short, and gives back", play: playDrainShort},                                                 // F117, L6
 	{name: "a drain without an answer", play: playDrainUnanswered},                                                     // F117
+	{name: "a drain that begins while the process is frozen", play: playDrainFrozen, notGo: "it is no process here"},   // F117, L6
 	{name: "each incarnation has a name of its own", play: playHolder},                                                 // F119
 }
 
@@ -537,6 +538,21 @@ func playDrainUnanswered(f *fake, start start) {
 	p.stop()
 	if err := p.wait(); err == nil {
 		f.t.Error("a report without an answer, and the drain says that all is well")
+	}
+}
+
+// Whichever of its threads is given the signal when it goes on.
+func playDrainFrozen(f *fake, start start) {
+	for range 3 {
+		f.mu.Lock()
+		before := len(f.claims)
+		f.mu.Unlock()
+		p := start()
+		f.until("claim", func() bool { return len(f.claims) > before })
+		p.frozen()
+		if err := p.wait(); err != nil {
+			f.t.Errorf("after a drain with nothing to tell: %v", err)
+		}
 	}
 }
 
