@@ -151,13 +151,12 @@ func TestActInDoubt(t *testing.T) {
 				d := open(t, store, scheduler.Config{})
 				id := d.submit("type: t\nsteps:\n  s: {agent: a, undo: {}, retry: {attempts: 1}}\n")
 				d.report("h", d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})[0], perdure.OutcomeFailed)
-				out, patience := verb == "resume" || verb == "all" || verb == "settle" || verb == "undo", 300*time.Millisecond
-				if out {
-					patience = time.Minute
-				}
+				out := verb == "resume" || verb == "all" || verb == "settle" || verb == "undo"
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
 				next := make(chan []perdure.Run)
 				go func() { // takes the step in the very transaction of the act
-					runs, _ := d.Claim(context.Background(), perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: patience})
+					runs, _ := d.Claim(ctx, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute})
 					next <- runs
 				}()
 				d.queued("a")
@@ -165,6 +164,9 @@ func TestActInDoubt(t *testing.T) {
 				act.Author = "me"
 				if err := d.Act(t.Context(), id, act); err != nil {
 					t.Errorf("%v", err)
+				}
+				if !out {
+					time.AfterFunc(200*time.Millisecond, leave)
 				}
 				runs := <-next
 				history, _ := store.History(t.Context(), id, 100)
