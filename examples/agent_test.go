@@ -105,7 +105,7 @@ func TestPythonAgent(t *testing.T) {
 			t.Fatal(err)
 		}
 		first := start(t, python, "agent.py", url)
-		for look() < perdure.Running {
+		for p := look(); p == perdure.Waiting || p == perdure.Ready; p = look() {
 			time.Sleep(50 * time.Millisecond)
 		}
 		if err := first.Process.Kill(); err != nil {
