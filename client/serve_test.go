@@ -147,7 +147,7 @@ func chain(key string) perdure.Definable {
 // followed, listed and turned round in the same words.
 func TestNearAndFar(t *testing.T) {
 	try := func(t *testing.T, jobs perdure.Jobs, s *service) {
-		ctx := within(t, 20*time.Second)
+		ctx := within(t, time.Minute)
 		if _, created, err := perdure.Submit(ctx, jobs, chain("k")); err != nil || !created {
 			t.Fatal(created, err)
 		}
@@ -227,7 +227,7 @@ func TestServerGoesAway(t *testing.T) {
 		g.serve(2*time.Second, s.agent("a"))
 	}
 	const jobs = 30
-	ctx := within(t, 60*time.Second)
+	ctx := within(t, 3*time.Minute)
 	for i := range jobs {
 		if _, _, err := perdure.Submit(ctx, g.node, chain(fmt.Sprint("k", i))); err != nil {
 			t.Fatal(err)
@@ -277,8 +277,8 @@ func TestHeartbeatSaysStop(t *testing.T) {
 		},
 		Undo: func(context.Context, any, any) error { return nil },
 	})
-	c, _ := g.serve(3*time.Second, a)
-	ctx := within(t, 20*time.Second)
+	c, _ := g.serve(6*time.Second, a)
+	ctx := within(t, time.Minute)
 	job, _, err := perdure.Submit(ctx, c, perdure.Define("t").Step("long", "a").Undo().CompleteWithin(time.Hour))
 	if err != nil {
 		t.Fatal(err)
@@ -315,8 +315,8 @@ func TestServeDrains(t *testing.T) {
 			return "", ctx.Err()
 		}
 	}})
-	_, drain := g.serve(3*time.Second, slow)
-	ctx := within(t, 20*time.Second)
+	_, drain := g.serve(6*time.Second, slow)
+	ctx := within(t, time.Minute)
 	work := func(key string) {
 		t.Helper()
 		if _, _, err := perdure.Submit(ctx, g.node, perdure.Define("t").Key(key).Step("work", "a").CompleteWithin(time.Hour)); err != nil {

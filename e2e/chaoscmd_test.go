@@ -24,21 +24,21 @@ func TestChaosCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	s := newStage(ctx, "", "", t.TempDir(), crash{})
 	defer s.close()
 	if err := s.submit(c, s.chain("before", "a")); err != nil { // none of its business
 		t.Fatal(err)
 	}
-	rage := beginChaos(t, ctx, "--server", server, "--for", "5s", "--settle", "60s",
+	rage := beginChaos(t, ctx, "--server", server, "--for", "6s", "--settle", "3m",
 		"--kill-every", "1s", "--freeze", "1200ms", "--lose", "0.1", "--cut", "0.1", "--double", "0.1", "--delay", "30ms",
 		"--", perdure, "agent", "--agents", "http", "--allow-private-targets", "--heartbeat", "900ms", "--log-level", "error")
 	const jobs = 40
 	go func() {
 		for n := range jobs {
 			_ = s.submit(c, s.chain(fmt.Sprint("job-", n), "a", []string{"b", "b:fail", "b:dawdle"}[n%3], "c"))
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(50 * time.Millisecond)
 		}
 	}()
 	out, exit := rage.end(t)
@@ -84,7 +84,7 @@ func TestChaosCommandFindsWhatIsLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rage := beginChaos(t, t.Context(), "--server", server, "--for", "1500ms", "--settle", "1s")
+	rage := beginChaos(t, t.Context(), "--server", server, "--for", "5s", "--settle", "1s")
 	if _, _, err := c.Submit(t.Context(), []byte("type: t\nkey: left\nsteps:\n  a: {agent: nobody}\n"), "application/yaml"); err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 // run is one command, to its end.
 func run(t *testing.T, args ...string) (stdout string, exit int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	var out, talk bytes.Buffer
 	cmd := exec.CommandContext(ctx, perdure, args...)

@@ -108,11 +108,11 @@ func TestNodeKilledOnPostgres(t *testing.T) {
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	must(t, "watch", g.key, "--server", second, "--timeout", "90s")
+	must(t, "watch", g.key, "--server", second, "--timeout", "5m")
 	if repeats := g.audit(t, "do"); repeats != 2 {
 		t.Errorf("%d runs were repeated, the dead node held 2", repeats)
 	}
-	must(t, "undo", g.key, "--wait", "--server", second, "--timeout", "90s")
+	must(t, "undo", g.key, "--wait", "--server", second, "--timeout", "5m")
 	g.audit(t, "undo")
 	must(t, "check", "--store", url)
 }

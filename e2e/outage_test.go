@@ -94,9 +94,7 @@ func TestDatabaseAway(t *testing.T) {
 					t.Fatalf("L4: %s: not back after %v: %d", c.name, time.Since(back), status)
 				}
 			}
-			if status, _ := statusOf(t, http.MethodGet, url+"/readyz", ""); status != http.StatusOK {
-				t.Errorf("%s: not ready: %d", c.name, status)
-			}
+			eventually(t, c.name+": ready again", func() bool { return ready(url) })
 		}
 		t.Logf("%s: all work %v after it came back", c.name, time.Since(back))
 		if status, _ := statusOf(t, http.MethodGet, urls[1]+"/v1/jobs/before-"+c.name, ""); status != http.StatusOK {

@@ -17,8 +17,11 @@ import (
 	"perdure/internal/pgtest"
 )
 
-// roleTTL is long enough that a slow machine makes nobody late.
-const roleTTL = 6 * time.Second
+const (
+	// roleTTL is long enough that a slow machine makes nobody late.
+	roleTTL = 12 * time.Second
+	slack   = 5 * time.Second // a machine may stall
+)
 
 // peer is a node of a grid, and its process.
 type peer struct {
@@ -155,14 +158,14 @@ func TestRolePassesOn(t *testing.T) {
 	signal(t, leader, syscall.SIGTERM)
 	took := g.follows(was)
 	t.Logf("SIGTERM: the standby leads after %v", took)
-	if took > 2*time.Second {
+	if took > roleTTL/2 { // it is renewed when half of it is over, at the latest
 		t.Errorf("the lease was not handed over: %v", took)
 	}
 	began := time.Now()
 	eventually(t, "it knows that it leads", func() bool {
 		return metric(t, standby.url, `perdure_role_leads{role="supervisor"}`) == 1
 	})
-	if knew := time.Since(began); knew > time.Second {
+	if knew := time.Since(began); knew > roleTTL/4 {
 		t.Errorf("it was not told: it knew after %v", knew)
 	}
 	leader.cmd.Wait()
@@ -171,7 +174,7 @@ func TestRolePassesOn(t *testing.T) {
 	kill(t, leader.cmd)
 	took = g.follows(was)
 	t.Logf("SIGKILL: the standby leads after %v", took)
-	if took > roleTTL+time.Second {
+	if took > roleTTL+slack {
 		t.Errorf("it took %v, longer than the role's time to live", took)
 	}
 	g.join()
@@ -256,7 +259,7 @@ func TestStoppedLeaderWritesNothing(t *testing.T) {
 	took := g.follows(was)
 	t.Logf("stopped: the standby leads after %v", took)
 	// What the leader had locked it keeps until the server gives it up (DefaultLimits.Idle).
-	if took > roleTTL+6*time.Second {
+	if took > roleTTL+6*time.Second+slack {
 		t.Errorf("it took %v", took)
 	}
 	if refused := metric(t, standby.url, `perdure_role_refused_total{role="supervisor"}`); refused != 0 {

@@ -68,7 +68,7 @@ func serve(t *testing.T, binary string) (url string, svc perdure.Service) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if _, err := svc.ListNodes(t.Context()); err == nil {
 			return "http://" + address, svc
 		} else if time.Now().After(deadline) {
@@ -87,32 +87,35 @@ func TestPythonAgent(t *testing.T) {
 		t.Skip("there is no python3")
 	}
 	url, svc := serve(t, build(t, "perdure/cmd/perdure"))
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	definition, err := os.ReadFile("agent.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	job, _, err := svc.Submit(ctx, definition, "application/yaml")
-	if err != nil {
-		t.Fatal(err)
+	var job *perdure.JobView
+	look := func() perdure.Phase {
+		if job, err = svc.Job(ctx, job.ID.String(), 0); err != nil {
+			t.Fatal(err)
+		}
+		return job.Steps.Get("greet").Phase
 	}
-	ref := job.ID.String()
-
-	first := start(t, python, "agent.py", url)
-	for job.Steps.Get("greet").Phase != perdure.Running {
-		time.Sleep(50 * time.Millisecond)
-		if job, err = svc.Job(ctx, ref, 0); err != nil {
+	for job == nil || look() != perdure.Running { // until one dies in the middle
+		if job, _, err = svc.Submit(ctx, definition, "application/yaml"); err != nil {
+			t.Fatal(err)
+		}
+		first := start(t, python, "agent.py", url)
+		for p := look(); p == perdure.Waiting || p == perdure.Ready; p = look() {
+			time.Sleep(50 * time.Millisecond)
+		}
+		if err := first.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	key := job.Steps.Get("greet").Key
-	if err := first.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	ref, key := job.ID.String(), job.Steps.Get("greet").Key
 	start(t, python, "agent.py", url)
 
-	if job, err = svc.Job(ctx, ref, 40*time.Second); err != nil {
+	if job, err = svc.Job(ctx, ref, 2*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	greet := job.Steps.Get("greet")
@@ -129,7 +132,7 @@ func TestPythonAgent(t *testing.T) {
 	if _, err := svc.Act(ctx, ref, perdure.Act{Verb: perdure.VerbUndo, Author: "test"}); err != nil {
 		t.Fatal(err)
 	}
-	if job, err = svc.Job(ctx, ref, 30*time.Second); err != nil {
+	if job, err = svc.Job(ctx, ref, 2*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if job.Phase != perdure.Settled || job.Current != perdure.Undone {

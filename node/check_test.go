@@ -86,7 +86,7 @@ func TestCheckFinds(t *testing.T) {
 	for i, c := range corruptions {
 		switch c.job {
 		case "runs":
-			if runs, err := n.Claim(t.Context(), perdure.ClaimRequest{Agent: "b", Holder: "h", Max: 1, Wait: time.Second}); len(runs) != 1 {
+			if runs, err := n.Claim(t.Context(), perdure.ClaimRequest{Agent: "b", Holder: "h", Max: 1, Wait: time.Minute}); len(runs) != 1 {
 				t.Fatal(err)
 			}
 		case "waits":

@@ -92,8 +92,14 @@ func TestOldTransactionIsTold(t *testing.T) {
 	if age := gauge(t, n, "perdure_store_oldest_transaction_seconds"); age < 0.2 {
 		t.Errorf("the metric says %v seconds", age)
 	}
-	if n := strings.Count(log.String(), "an old transaction"); n != 1 {
-		t.Errorf("it is told %d times", n)
+	told := 0
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "an old transaction") && strings.Contains(line, "report") { // and not one of a node that is slow
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("it is told %d times", told)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)

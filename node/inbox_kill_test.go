@@ -75,7 +75,7 @@ func killedShop(driver, dsn string) error {
 // I1, F004 to F007: a process is killed at any point around the commit of its orders. Each order that is there
 // has its job, which ends; no job has no order; and what was acknowledged is there.
 func TestKilledShop(t *testing.T) {
-	run := func(t *testing.T, store perdure.Store, driver, dsn string) {
+	run := func(t *testing.T, store perdure.Store, driver, dsn, doomed string) {
 		db, err := sql.Open(driver, dsn)
 		if err != nil {
 			t.Fatal(err)
@@ -89,7 +89,7 @@ func TestKilledShop(t *testing.T) {
 		acked := 0
 		for round := range 6 {
 			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), shopEnv+"="+driver+" "+dsn)
+			cmd.Env = append(os.Environ(), shopEnv+"="+driver+" "+doomed)
 			out, err := cmd.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -108,6 +108,11 @@ func TestKilledShop(t *testing.T) {
 				}
 			}
 			_ = cmd.Wait()
+		}
+		for left := driver == "pgx"; left; time.Sleep(time.Millisecond) { // the server may still be at the last commit
+			if err := db.QueryRow("select exists (select from pg_stat_activity where application_name = 'doomed')").Scan(&left); err != nil {
+				t.Fatal(err)
+			}
 		}
 		rows, err := db.Query("select id from orders")
 		if err != nil {
@@ -151,10 +156,11 @@ func TestKilledShop(t *testing.T) {
 	}
 	t.Run("sqlite", func(t *testing.T) {
 		path := t.TempDir() + "/f.db"
-		run(t, everystore.SQLite(t, path), "sqlite", "file:"+path+"?_txlock=immediate&_pragma=busy_timeout(10000)")
+		dsn := "file:" + path + "?_txlock=immediate&_pragma=busy_timeout(10000)"
+		run(t, everystore.SQLite(t, path), "sqlite", dsn, dsn)
 	})
 	t.Run("postgres", func(t *testing.T) {
 		url := pgtest.Start(t)
-		run(t, everystore.Postgres(t, url), "pgx", url)
+		run(t, everystore.Postgres(t, url), "pgx", url, url+"&application_name=doomed")
 	})
 }

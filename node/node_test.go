@@ -77,7 +77,7 @@ func submit(t *testing.T, n *node.Node, body string) *perdure.JobView {
 
 func rest(t *testing.T, n *node.Node, ref string) *perdure.JobView {
 	t.Helper()
-	v, err := n.Job(t.Context(), ref, 20*time.Second)
+	v, err := n.Job(t.Context(), ref, 2*time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestStoppedNodeIsNotListed(t *testing.T) {
 			}
 			return len(nodes)
 		}
-		for deadline := time.Now().Add(10 * time.Second); listed() != 1; time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(30 * time.Second); listed() != 1; time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("never listed")
 			}

@@ -61,6 +61,7 @@ var cases = []struct {
 	{name: "a drain lets runs finish", play: playDrain},                                                                // F117, L6
 	{name: "a drain cuts short, and gives back", play: playDrainShort},                                                 // F117, L6
 	{name: "a drain without an answer", play: playDrainUnanswered},                                                     // F117
+	{name: "a drain that begins while the process is frozen", play: playDrainFrozen, notGo: "it is no process here"},   // F117, L6
 	{name: "each incarnation has a name of its own", play: playHolder},                                                 // F119
 }
 
@@ -490,7 +491,7 @@ func playInvalid(f *fake, start start) {
 }
 
 func playDrain(f *fake, start start) {
-	r := run(1, "stubborn", object{"ms": 1500})
+	r := run(1, "stubborn", object{"ms": 2500})
 	p := start()
 	f.give(r)
 	f.until("heartbeat", func() bool { return len(f.beats) > 0 })
@@ -505,7 +506,7 @@ func playDrain(f *fake, start start) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.beats) < before+2 {
-		f.t.Errorf("%d heartbeats in a second of draining", len(f.beats)-before)
+		f.t.Errorf("%d heartbeats in two seconds of draining", len(f.beats)-before)
 	}
 }
 
@@ -537,6 +538,21 @@ func playDrainUnanswered(f *fake, start start) {
 	p.stop()
 	if err := p.wait(); err == nil {
 		f.t.Error("a report without an answer, and the drain says that all is well")
+	}
+}
+
+// Whichever of its threads is given the signal when it goes on.
+func playDrainFrozen(f *fake, start start) {
+	for range 3 {
+		f.mu.Lock()
+		before := len(f.claims)
+		f.mu.Unlock()
+		p := start()
+		f.until("claim", func() bool { return len(f.claims) > before })
+		p.frozen()
+		if err := p.wait(); err != nil {
+			f.t.Errorf("after a drain with nothing to tell: %v", err)
+		}
 	}
 }
 

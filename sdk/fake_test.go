@@ -16,7 +16,7 @@ import (
 )
 
 // patience is how long a test waits for what must come. Nothing that is right takes it.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // fake is a server that answers agents as a case says: late, doubled, not at all.
 type fake struct {

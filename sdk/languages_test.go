@@ -84,8 +84,9 @@ func environment(t *testing.T) []string {
 
 // process is an agent at work.
 type process struct {
-	stop func()       // as SIGTERM does
-	wait func() error // how it ended
+	stop   func()       // as SIGTERM does
+	frozen func()       // SIGTERM, while it is stopped
+	wait   func() error // how it ended
 }
 
 // spawn runs an agent's process until the test ends.
@@ -112,7 +113,15 @@ func spawnIn(t *testing.T, dir string, env []string, argv ...string) *process {
 			t.Logf("%q:\n%s", argv, out.String())
 		}
 	})
-	return &process{stop: func() { _ = cmd.Process.Signal(syscall.SIGTERM) }, wait: wait}
+	send := func(signals ...syscall.Signal) func() {
+		return func() {
+			for _, s := range signals {
+				_ = cmd.Process.Signal(s)
+				time.Sleep(20 * time.Millisecond) // each is to be acted on before the next
+			}
+		}
+	}
+	return &process{stop: send(syscall.SIGTERM), frozen: send(syscall.SIGSTOP, syscall.SIGTERM, syscall.SIGCONT), wait: wait}
 }
 
 func absolute(t *testing.T, path string) string {

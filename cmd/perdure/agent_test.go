@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,20 +41,22 @@ func TestAgentStartsDuringAnOutage(t *testing.T) {
 			at := l.Addr().String()
 			server := rest.Server(at, rest.New(rest.Config{Service: svc, Log: quiet, JobSchema: definition.Schema()}), quiet)
 			defer server.Close()
+			told := &heard{want: "cannot be reached", told: func() {}}
 			if restarts {
 				l.Close()
-				time.AfterFunc(time.Second, func() {
-					if err := server.ListenAndServe(); err != http.ErrServerClosed {
-						t.Error(err)
-					}
-				})
+				told.told = func() {
+					go func() {
+						if err := server.ListenAndServe(); err != http.ErrServerClosed {
+							t.Error(err)
+						}
+					}()
+				}
 			} else {
 				go server.Serve(l)
 			}
 
 			ctx, stop := context.WithCancel(t.Context())
-			var told strings.Builder
-			a := &app{err: &told}
+			a := &app{err: told}
 			a.server = "http://" + at
 			ended := make(chan error, 1)
 			go func() {
@@ -75,4 +78,20 @@ func TestAgentStartsDuringAnOutage(t *testing.T) {
 			}
 		})
 	}
+}
+
+// heard keeps what was said, and tells at once when it is what it waits for.
+type heard struct {
+	strings.Builder
+	want string
+	told func()
+	once sync.Once
+}
+
+func (h *heard) Write(b []byte) (int, error) {
+	n, err := h.Builder.Write(b)
+	if strings.Contains(h.String(), h.want) {
+		h.once.Do(h.told)
+	}
+	return n, err
 }

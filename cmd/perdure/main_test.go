@@ -160,7 +160,7 @@ func waitFileCmd(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Fatalf("%s is not there", args[0])
 }
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 func named(ts *testscript.TestScript, name string) *background {
 	b := ts.Value("background").(map[string]*background)[name]

@@ -209,7 +209,7 @@ func TestChaos(t *testing.T) {
 		g.ready(url)
 	}
 	back := time.Since(healed)
-	rest, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	rest, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	settled, undone := l.audit(rest)
 	took := time.Since(healed)

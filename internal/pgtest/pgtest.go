@@ -77,7 +77,7 @@ func missing(t testing.TB, err error) {
 }
 
 func admin(server, sql string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, server)
 	if err != nil {

@@ -220,7 +220,7 @@ func (s *server) start() error {
 
 // await waits until the server answers.
 func (s *server) await() (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	for ctx.Err() == nil {
 		var conn *pgx.Conn

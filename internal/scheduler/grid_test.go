@@ -25,7 +25,7 @@ func TestGrid(t *testing.T) {
 	url := pgtest.Start(t)
 	const nodes, chains = 4, 150
 	var grid [nodes]*desk
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	for i := range grid {
 		store := everystore.Postgres(t, url)

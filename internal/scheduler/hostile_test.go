@@ -43,7 +43,7 @@ func TestStoreAway(t *testing.T) {
 	}
 	store.off.Store(false)
 	d.submit(one)
-	if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Second}); len(runs) != 1 {
+	if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Minute}); len(runs) != 1 {
 		t.Errorf("%+v", runs)
 	}
 }
@@ -80,10 +80,12 @@ func TestStoreAwayWhileAClaimWaits(t *testing.T) {
 	store := &down{Store: memory.New()}
 	d, other := open(t, store, scheduler.Config{}), open(t, store.Store, scheduler.Config{})
 	other.submit(one)
-	claim := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: 20 * time.Millisecond, RequestID: "r"}
+	claim := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute, RequestID: "r"}
 	first := other.claim(claim) // and the answer is lost
 	store.off.Store(true)
-	if runs, err := d.Claim(t.Context(), claim); perdure.CodeOf(err) != perdure.CodeUnavailable {
+	short := claim
+	short.Wait = 20 * time.Millisecond
+	if runs, err := d.Claim(t.Context(), short); perdure.CodeOf(err) != perdure.CodeUnavailable {
 		t.Errorf("%+v, %v", runs, err)
 	}
 	store.off.Store(false)

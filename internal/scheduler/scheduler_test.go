@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -81,6 +82,16 @@ func (d *desk) job(id perdure.JobID) *perdure.Job {
 	return j
 }
 
+// queued waits until a claim of the agent waits for work.
+func (d *desk) queued(agent string) {
+	d.t.Helper()
+	for end := time.Now().Add(30 * time.Second); !slices.Contains(d.Waiting(), agent); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			d.t.Fatalf("no claim of %s waits", agent)
+		}
+	}
+}
+
 const one = "type: t\nsteps:\n  s: {agent: a}\n"
 
 // I2, F002, F003.
@@ -145,13 +156,13 @@ func TestClaimRepeated(t *testing.T) {
 func TestClaimRepeatedWhileItWaits(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store perdure.Store) {
 		d := open(t, store, scheduler.Config{Writers: 4})
-		c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2, RequestID: "r1", Wait: 10 * time.Second}
+		c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2, RequestID: "r1", Wait: time.Minute}
 		var answers [3][]perdure.Run
 		var waiting sync.WaitGroup
 		for i := range answers {
 			waiting.Go(func() { answers[i], _ = d.Claim(t.Context(), c) })
 		}
-		time.Sleep(50 * time.Millisecond)
+		d.queued("a")
 		for range 6 {
 			d.submit(one)
 		}
@@ -164,18 +175,19 @@ func TestClaimRepeatedWhileItWaits(t *testing.T) {
 		}
 		// F019: one that gives up waiting for its turn leaves the others alone, and is not told that there
 		// was nothing: nobody knows yet.
-		c.RequestID, c.Agent, c.Wait = "r2", "idle", 300*time.Millisecond
+		c.RequestID, c.Agent, c.Wait = "r2", "idle", time.Minute
 		var first []perdure.Run
-		waiting.Go(func() { first = d.claim(c) })
-		time.Sleep(50 * time.Millisecond)
+		waiting.Go(func() { first, _ = d.Claim(t.Context(), c) })
+		d.queued("idle")
 		short := c
 		short.Wait = 50 * time.Millisecond
 		if second, err := d.Claim(t.Context(), short); len(second) > 0 || perdure.CodeOf(err) != perdure.CodeUnavailable {
 			t.Errorf("while another has the turn: %v %v", second, err)
 		}
+		d.submit("type: t\nsteps:\n  s: {agent: idle}\n")
 		waiting.Wait()
-		if len(first)+len(d.claim(c)) > 0 {
-			t.Error("runs of nothing")
+		if again := d.claim(c); len(first) != 1 || len(again) != 1 || again[0].Job != first[0].Job {
+			t.Errorf("answers %v and %v", first, again)
 		}
 	})
 }
@@ -192,7 +204,7 @@ func TestClaimRepeatedOnGrid(t *testing.T) {
 		var both sync.WaitGroup
 		for n, d := range nodes {
 			both.Go(func() {
-				got[n], _ = d.Claim(context.Background(), perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 3, Wait: time.Second, RequestID: fmt.Sprint("r", i)})
+				got[n], _ = d.Claim(context.Background(), perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 3, Wait: time.Minute, RequestID: fmt.Sprint("r", i)})
 			})
 		}
 		both.Wait()
@@ -213,7 +225,7 @@ func TestClaimRepeatedOnGrid(t *testing.T) {
 func TestReportsThatChangeNothing(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store perdure.Store) {
 		d := open(t, store, scheduler.Config{})
-		d.submit("type: t\nsteps:\n  s: {agent: a, completeWithin: 150ms, retry: {attempts: 3, backoff: 1ms}}\n")
+		d.submit("type: t\nsteps:\n  s: {agent: a, completeWithin: 150ms, retry: {attempts: 1000, backoff: 1ms}}\n")
 		run := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})[0]
 		is := func(what string, got perdure.ReportResult, want perdure.RefusalReason) {
 			t.Helper()
@@ -231,14 +243,27 @@ func TestReportsThatChangeNothing(t *testing.T) {
 			t.Fatal(n, err)
 		}
 		is("late, and swept", d.report("h", run, perdure.OutcomeDone), perdure.RefusedLate)
-		time.Sleep(5 * time.Millisecond)
-		d.SweepDue(t.Context(), 10)
-		second := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Second})[0]
+		next := func() perdure.Run {
+			for {
+				time.Sleep(5 * time.Millisecond)
+				d.SweepExpired(t.Context(), 10)
+				d.SweepDue(t.Context(), 10)
+				if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"}); len(runs) == 1 {
+					return runs[0]
+				}
+			}
+		}
+		second := next()
 		if second.Key != run.Key || second.Number <= run.Number {
 			t.Errorf("second run %+v after %+v", second, run)
 		}
 		is("stale", d.report("h", run, perdure.OutcomeDone), perdure.RefusedStale)
-		is("in time", d.report("h", second, perdure.OutcomeDone), "")
+		res := d.report("h", second, perdure.OutcomeDone)
+		for try := 1; res.Reason == perdure.RefusedLate && try < 10; try++ { // by the fault of the machine
+			second = next()
+			res = d.report("h", second, perdure.OutcomeDone)
+		}
+		is("in time", res, "")
 		is("repeated", d.report("h", second, perdure.OutcomeDone), "")
 		is("another outcome", d.report("h", second, perdure.OutcomeFailed), perdure.RefusedConflict)
 	})
@@ -313,6 +338,9 @@ func TestLimitOnGrid(t *testing.T) {
 			holder := fmt.Sprint("h", i)
 			for {
 				runs, err := d.Claim(context.Background(), perdure.ClaimRequest{Agent: "a", Holder: holder, Max: 2, Wait: 50 * time.Millisecond})
+				if perdure.CodeOf(err) == perdure.CodeUnavailable {
+					err = nil // nobody came to look in time
+				}
 				mu.Lock()
 				out += len(runs)
 				most = max(most, out)
@@ -383,23 +411,27 @@ func TestBacklogBound(t *testing.T) {
 func TestLostHolder(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store perdure.Store) {
 		d := open(t, store, scheduler.Config{})
-		id := d.submit("type: t\nsteps:\n  s: {agent: a, undo: {}, completeWithin: 400ms, retry: {backoff: 1ms}}\n")
+		const body = "type: t\nsteps:\n  s: {agent: %s, undo: {}, completeWithin: %s, retry: {backoff: 1ms}}\n"
+		ids := []perdure.JobID{d.submit(fmt.Sprintf(body, "a", "400ms")), d.submit(fmt.Sprintf(body, "b", "1h"))}
 		d.claim(perdure.ClaimRequest{Agent: "a", Holder: "@dead"})
+		d.claim(perdure.ClaimRequest{Agent: "b", Holder: "@dead"})
 		holders, err := d.EmbeddedHolders(t.Context())
 		if err != nil || len(holders) != 1 || holders[0] != "@dead" {
 			t.Fatal(holders, err)
 		}
-		if n, err := d.SweepLost(t.Context(), "@dead", 10); n != 1 || err != nil {
+		if n, err := d.SweepLost(t.Context(), "@dead", 10); n != 2 || err != nil {
 			t.Fatal(n, err)
 		}
-		if err := d.Act(t.Context(), id, perdure.Act{Verb: perdure.VerbUndo, Author: "me"}); err != nil {
-			t.Fatal(err)
-		}
-		if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"}); len(runs) != 0 {
-			t.Fatalf("the undo did not wait: %+v", runs)
+		for _, id := range ids {
+			if err := d.Act(t.Context(), id, perdure.Act{Verb: perdure.VerbUndo, Author: "me"}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		time.Sleep(400 * time.Millisecond)
 		d.SweepDue(t.Context(), 10)
+		if runs := d.claim(perdure.ClaimRequest{Agent: "b", Holder: "h"}); len(runs) != 0 {
+			t.Fatalf("the undo did not wait: %+v", runs)
+		}
 		if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"}); len(runs) != 1 || runs[0].Direction != perdure.Undo {
 			t.Fatalf("%+v", runs)
 		}
@@ -423,7 +455,7 @@ func TestPermitsOfTheDead(t *testing.T) {
 		if n, err := d.SweepExpired(t.Context(), 10); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
-		if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Second}); len(runs) != 1 || runs[0].Job != second {
+		if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Minute}); len(runs) != 1 || runs[0].Job != second {
 			t.Errorf("the permit was not given back: %+v", runs)
 		}
 	})
@@ -438,13 +470,13 @@ func TestClaimantGone(t *testing.T) {
 			var claimant sync.WaitGroup
 			var got []perdure.Run
 			claimant.Go(func() {
-				got, _ = d.Claim(ctx, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: time.Second})
+				got, _ = d.Claim(ctx, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute})
 			})
 			id := d.submit(one)
 			cancel()
 			claimant.Wait()
 			if len(got) == 0 {
-				got = d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Second})
+				got = d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Minute})
 			}
 			if len(got) != 1 || got[0].Job != id {
 				t.Fatalf("%+v", got)
@@ -484,7 +516,7 @@ func TestJoin(t *testing.T) {
 			})
 		}
 		reporters.Wait()
-		last := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Second})
+		last := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Minute})
 		if len(last) != 1 || last[0].Step != "join" {
 			t.Fatalf("%+v", last)
 		}

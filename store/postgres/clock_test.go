@@ -51,7 +51,7 @@ func TestTimeNeverRunsBack(t *testing.T) {
 			t.Errorf("%v, after %v", first, before.Add(time.Hour))
 		}
 		time.Sleep(20 * time.Millisecond)
-		if second := now(t, s); second.Sub(first) < 20*time.Millisecond || second.Sub(first) > 5*time.Second {
+		if second := now(t, s); second.Sub(first) < 20*time.Millisecond || second.Sub(first) > time.Minute {
 			t.Errorf("does not go on: %v, then %v", first, second)
 		}
 	}

@@ -74,14 +74,18 @@ func hold(t *testing.T, path string) *exec.Cmd {
 func TestSecondProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	other := hold(t, path)
-	start := time.Now()
-	_, err := Open(path)
-	if perdure.CodeOf(err) != perdure.CodeInUse || !strings.Contains(err.Error(), "pid "+strconv.Itoa(other.Process.Pid)) ||
-		!strings.Contains(err.Error(), "since 20") {
-		t.Errorf("got %v", err)
+	soonest := time.Hour
+	for range 3 {
+		start := time.Now()
+		_, err := Open(path)
+		if perdure.CodeOf(err) != perdure.CodeInUse || !strings.Contains(err.Error(), "pid "+strconv.Itoa(other.Process.Pid)) ||
+			!strings.Contains(err.Error(), "since 20") {
+			t.Errorf("got %v", err)
+		}
+		soonest = min(soonest, time.Since(start))
 	}
-	if d := time.Since(start); d > lockPatience/2 {
-		t.Errorf("refused only after %v", d)
+	if soonest > lockPatience/2 {
+		t.Errorf("refused only after %v", soonest)
 	}
 	if err := other.Process.Kill(); err != nil { // and not waited for: a zombie still has its pid
 		t.Fatal(err)

@@ -39,15 +39,19 @@ func TestReadyPastAFullLane(t *testing.T) {
 	submit("full", 3, 2, 5, true)
 	submit("other", 50, 2, 1, false)
 	ready := func(full ...string) (refs []perdure.StepRef, took time.Duration) {
-		start := time.Now()
-		err := s.Update(ctx, func(tx perdure.Tx) (err error) {
-			refs, err = tx.Ready("http", 20, full)
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
+		took = time.Hour
+		for range 10 { // the best of them: the others may be the machine's
+			start := time.Now()
+			err := s.Update(ctx, func(tx perdure.Tx) (err error) {
+				refs, err = tx.Ready("http", 20, full)
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			took = min(took, time.Since(start))
 		}
-		return refs, time.Since(start)
+		return refs, took
 	}
 	refs, took := ready("full")
 	if len(refs) != 20 || binary.BigEndian.Uint32(refs[0].Job[12:]) != 11 || binary.BigEndian.Uint32(refs[6].Job[12:]) != 14 {

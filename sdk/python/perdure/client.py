@@ -238,7 +238,8 @@ class Client:
         with _signals(stop):
             host = self.host(*agents, name=name, heartbeat=heartbeat)
             host.start()
-            stop.wait()
+            while not stop.wait(1.0):  # a signal may reach another thread: this one must wake to act on it
+                pass
             host.drain(grace)
 
 

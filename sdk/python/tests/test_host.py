@@ -88,7 +88,7 @@ class TestHost(unittest.TestCase):
         exchange = Exchange([a_run()])
         exchange.away = True
         host = self.start(exchange, agent)
-        self.assertTrue(exchange.reported.wait(10))
+        self.assertTrue(exchange.reported.wait(60))
         self.assertRaises(NotDrained, host.drain, 0.3)
 
     def test_drain_of_an_idle_host_is_quick(self):
@@ -103,7 +103,7 @@ class TestHost(unittest.TestCase):
         agent.do("x")(lambda input, run: "fine")
         exchange = Exchange([{"nonsense": 1}, "no run", a_run()])
         host = self.start(exchange, agent)
-        self.assertTrue(exchange.reported.wait(10))
+        self.assertTrue(exchange.reported.wait(60))
         host.drain(5)
         self.assertEqual([r["output"] for r in exchange.reports], ["fine"])
 
@@ -116,7 +116,7 @@ class TestHost(unittest.TestCase):
 
         exchange = Exchange([a_run(1), a_run(2)])
         host = self.start(exchange, agent)
-        self.assertTrue(exchange.reported.wait(10))
+        self.assertTrue(exchange.reported.wait(60))
         go.set()
         host.drain(5)
         self.assertEqual(sorted((r["run"], r["outcome"]) for r in exchange.reports), [(1, "done"), (2, "returned")])
@@ -140,7 +140,7 @@ class TestHost(unittest.TestCase):
         agent.do("x")(lambda input, run: blocks.wait(10))
         exchange = Exchange([a_run(1), a_run(2)])  # the second is given back, and told of
         self.start(exchange, agent)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while len(exchange.reports) < 2 and time.monotonic() < deadline:
             time.sleep(0.005)
         self.assertEqual(sorted(r["outcome"] for r in exchange.reports), ["done", "returned"])

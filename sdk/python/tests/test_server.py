@@ -41,21 +41,21 @@ class TestServer(unittest.TestCase):
         job, created = self.client.submit(self.definition(big, key=self.name, labels={"a": "b"}))
         self.assertTrue(created)
         self.assertFalse(self.client.submit(self.definition(big, key=self.name, labels={"a": "b"})).created)
-        job = self.client.wait(self.name, timeout=20)
+        job = self.client.wait(self.name, timeout=60)
         self.assertEqual((job["current"], job["steps"]["charge"]["output"]), ("done", {"charged": big}))
         self.assertEqual(list(self.effects.values()), [big])
         self.client.undo(self.name, "changed my mind")
-        self.assertEqual(self.client.wait(job["id"], timeout=20)["current"], "undone")
+        self.assertEqual(self.client.wait(job["id"], timeout=60)["current"], "undone")
         self.assertEqual(self.effects, {})
         self.client.redo(self.name)
-        self.assertEqual(self.client.wait(self.name, timeout=20)["current"], "done")
+        self.assertEqual(self.client.wait(self.name, timeout=60)["current"], "done")
         self.assertIn("test", [e.get("author") for e in self.client.history(self.name)])
         self.assertEqual([j["key"] for j in self.client.list(type=self.name, labels={"a": "b"})], [self.name])
         self.assertEqual(list(self.client.list(type=self.name, phase="parked")), [])
 
     def test_rejected(self):
         job = self.client.submit(self.definition(-1)).job
-        job = self.client.wait(job["id"], timeout=20)
+        job = self.client.wait(job["id"], timeout=60)
         self.assertTrue(at_rest(job))
         self.assertEqual((job["current"], job["steps"]["charge"]["lastError"]["code"]), ("undone", "negative"))
 
@@ -65,7 +65,7 @@ class TestServer(unittest.TestCase):
         self.assertTrue(all(r["created"] for r in results[:-1]))
         self.assertEqual(results[-1]["error"]["code"], "invalid")
         for result in results[:-1]:
-            self.assertEqual(self.client.wait(result["id"], timeout=20)["current"], "done")
+            self.assertEqual(self.client.wait(result["id"], timeout=60)["current"], "done")
         self.assertEqual(len(list(self.client.list(type=self.name))), 20)
 
     def test_refusals(self):
@@ -103,7 +103,7 @@ class TestServer(unittest.TestCase):
             t.start()
         for t in threads:
             t.join()
-        self.assertEqual({self.client.wait(k, timeout=20)["current"] for k in keys}, {"done"})
+        self.assertEqual({self.client.wait(k, timeout=60)["current"] for k in keys}, {"done"})
 
 
 if __name__ == "__main__":

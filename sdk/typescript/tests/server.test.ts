@@ -31,7 +31,7 @@ describe("a real server", { skip: !process.env.PERDURE_SERVER && "PERDURE_SERVER
     type: name, input: { amount }, onFailure: "undo", ...more,
     steps: { charge: { agent: name, with: { amount: "${input.amount}" }, undo: {}, completeWithin: "30s" } },
   });
-  const wait = (ref: string): Promise<Job> => client.wait(ref, { timeoutMs: 20_000 });
+  const wait = (ref: string): Promise<Job> => client.wait(ref, { timeoutMs: 60_000 });
 
   test("done, undone, redone", async () => {
     const big = 12345678901234567890n;
