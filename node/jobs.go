@@ -311,8 +311,8 @@ func (n *Node) Claim(ctx context.Context, c perdure.ClaimRequest) ([]perdure.Run
 
 // Report implements perdure.Exchange.
 func (n *Node) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
-	if n.draining.Load() {
-		next = nil
+	if next != nil && n.draining.Load() {
+		return nil, nil, n.Ready(ctx) // the reports come again, alone: that there was nothing could not be said (F019)
 	}
 	return n.scheduler.Report(ctx, holder, reports, next)
 }

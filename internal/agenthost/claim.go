@@ -36,12 +36,12 @@ func (h *Host) claimLoop(a *hosted) {
 		got, ok := h.claim(a, req)
 		if !ok {
 			h.retrieve(a, req)
-			return
+			continue
 		}
 		if h.start(a, got) > 0 || h.env.Now().Sub(began) >= fruitless {
 			idle.reset()
-		} else if !idle.pause(h.claiming) { // an exchange that does not wait, or brings again what is known: never a busy loop
-			return
+		} else { // an exchange that does not wait, or brings again what is known: never a busy loop
+			idle.pause(h.claiming)
 		}
 		h.came(a, req.Max, got)
 	}
@@ -49,15 +49,16 @@ func (h *Host) claimLoop(a *hosted) {
 
 // toClaim is the claim that is to set out now, if there is one. Called under mu.
 func (h *Host) toClaim(a *hosted) (req perdure.ClaimRequest, ok bool) {
-	if n := len(a.lost); n > 0 {
-		req, a.lost = a.lost[0], a.lost[1:]
+	if len(a.strays) > 0 {
+		req, a.strays = a.strays[0], a.strays[1:]
 		return req, true
 	}
-	if h.claiming.Err() != nil {
-		return req, false
+	if h.claiming.Err() == nil {
+		if n := a.ask(); n > 0 {
+			return h.claimOf(a, n, h.cfg.ClaimWait), true
+		}
 	}
-	n := a.ask()
-	return h.claimOf(a, n, h.cfg.ClaimWait), n > 0
+	return req, false
 }
 
 func (h *Host) claimOf(a *hosted, n int, wait time.Duration) perdure.ClaimRequest {

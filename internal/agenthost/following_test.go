@@ -119,7 +119,7 @@ func TestADrainWhileTheAnswerIsLost(t *testing.T) {
 func TestAServerThatTakesNoClaimsWithReports(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
-		refused := 0
+		refused := 0 // under x.mu
 		x.report = func(int, []perdure.Report) ([]perdure.ReportResult, error) {
 			if len(x.followed) > refused {
 				refused++
@@ -132,13 +132,18 @@ func TestAServerThatTakesNoClaimsWithReports(t *testing.T) {
 			x.offer(2*n+1, time.Hour, time.Hour)
 			x.offer(2*n+2, time.Hour, time.Hour)
 		}
+		asked := func() int {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			return refused
+		}
 		time.Sleep(30 * time.Second)
-		if refused != 1 {
-			t.Errorf("asked %d times", refused)
+		if n := asked(); n != 1 {
+			t.Errorf("asked %d times", n)
 		}
 		time.Sleep(2 * time.Minute)
-		if refused < 2 || len(x.told()) != 130-refused {
-			t.Errorf("asked %d times, %d reports", refused, len(x.told()))
+		if n := asked(); n < 2 || len(x.told()) != 130-n {
+			t.Errorf("asked %d times, %d reports", n, len(x.told()))
 		}
 	})
 }

@@ -85,8 +85,8 @@ type hosted struct {
 	due   int  // reports in Host.outbox
 	freed bell // one of the four has fallen
 
-	flows bool                   // the latest claim was filled at once: the next can come with reports
-	lost  []perdure.ClaimRequest // came with reports, and the answer was lost
+	flows  bool                   // the latest claim was filled at once: the next can go with reports
+	strays []perdure.ClaimRequest // went with reports, and no answer came
 }
 
 // free is how many runs may be claimed. Runs that have left their slot (because they wait for their

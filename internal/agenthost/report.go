@@ -92,22 +92,6 @@ func (h *Host) following(batch []*live) *following {
 	return &following{a, h.claimOf(a, n, 0)}
 }
 
-// astray leaves a claim of which no answer has come to the claim loops, or when there are none any more, gives back
-// what it may have brought.
-func (h *Host) astray(f *following) {
-	f.req.First = false
-	h.mu.Lock()
-	claims := h.claiming.Err() == nil
-	if claims {
-		f.a.lost = append(f.a.lost, f.req)
-		f.a.freed.ring()
-	}
-	h.unlock()
-	if !claims {
-		h.retrieve(f.a, f.req)
-	}
-}
-
 // deliver repeats a call until it is answered, or until none of its runs is ours any more (F055). The
 // same report twice does no harm. The claim goes with the first call.
 func (h *Host) deliver(batch []*live, next *following) {
@@ -120,37 +104,18 @@ func (h *Host) deliver(batch []*live, next *following) {
 			}
 			return
 		}
-		ctx, cancel := env.WithTimeout(h.env, h.life, reportTimeout)
-		crashpoint.Here(crashpoint.AgentReport)
-		got := arrival{sent: h.now()}
-		var results []perdure.ReportResult
-		var err error
-		results, got.runs, err = h.cfg.Exchange.Report(ctx, h.cfg.Holder, reports, next.request())
-		got.ended = h.now()
-		crashpoint.Here(crashpoint.AgentReported)
-		cancel()
-		if err == nil && len(results) != len(reports) {
-			err = fmt.Errorf("%d answers to %d reports", len(results), len(reports))
-		}
-		if next != nil {
-			alone := next
-			if next = nil; err == nil {
-				h.start(alone.a, got)
-				h.came(alone.a, alone.req.Max, got)
-			} else {
-				h.astray(alone)
-				if hopeless(err) { // perhaps for the claim, of a server that knows of no such
-					h.goApart()
-					continue
-				}
-			}
-		}
+		results, err := h.tell(reports, next)
+		claimed := next != nil
+		next = nil
 		switch {
 		case err == nil:
 			h.answered(batch, results)
 			return
 		case h.life.Err() != nil:
 			return
+		case hopeless(err) && claimed: // perhaps for the claim: the server may know of no such
+			h.goApart()
+			continue
 		case hopeless(err) && len(batch) > 1:
 			// One of them spoils the call: alone, only that one is lost.
 			for _, l := range batch {
@@ -170,14 +135,50 @@ func (h *Host) deliver(batch []*live, next *following) {
 	}
 }
 
-func (f *following) request() *perdure.ClaimRequest {
-	if f == nil {
-		return nil
+// tell is one call, and starts what has come with its answer.
+func (h *Host) tell(reports []perdure.Report, next *following) (results []perdure.ReportResult, err error) {
+	var claim *perdure.ClaimRequest
+	if next != nil {
+		claim = &next.req
 	}
-	return &f.req
+	ctx, cancel := env.WithTimeout(h.env, h.life, reportTimeout)
+	defer cancel()
+	got := arrival{sent: h.now()}
+	crashpoint.Here(crashpoint.AgentReport)
+	results, got.runs, err = h.cfg.Exchange.Report(ctx, h.cfg.Holder, reports, claim)
+	crashpoint.Here(crashpoint.AgentReported)
+	got.ended = h.now()
+	if err == nil && len(results) != len(reports) {
+		err = fmt.Errorf("%d answers to %d reports", len(results), len(reports))
+	}
+	switch {
+	case next == nil:
+	case err != nil:
+		h.astray(next)
+	default:
+		h.start(next.a, got)
+		h.came(next.a, claim.Max, got)
+	}
+	return results, err
 }
 
-// apartFor is how long reports go without claims after one with a claim was refused as such.
+// astray leaves a claim to which no answer came to the claim loops or, when they have ended, gives back
+// what it may have brought.
+func (h *Host) astray(f *following) {
+	f.req.First = false
+	h.mu.Lock()
+	claims := h.claiming.Err() == nil
+	if claims {
+		f.a.strays = append(f.a.strays, f.req)
+		f.a.freed.ring()
+	}
+	h.unlock()
+	if !claims {
+		h.retrieve(f.a, f.req)
+	}
+}
+
+// apartFor is how long reports go without claims after a call with one was refused.
 const apartFor = time.Minute
 
 func (h *Host) goApart() {

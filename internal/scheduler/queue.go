@@ -356,7 +356,8 @@ func (q *queue) take() (requests []*request, claims []*waiter, ok bool) {
 // first, up to three quarters: it brings jobs to their end, and makes room for others. wanted are the agents whose
 // waiting claims are to be served in it.
 func (q *queue) pick() (picked []*request, wanted map[string]int) {
-	p := &picking{room: maxBatchRequests, weight: maxBatchWeight}
+	p := &picking{room: maxBatchRequests, weight: maxBatchWeight,
+		picked: make([]*request, 0, min(len(q.runs)+len(q.requests), maxBatchRequests))}
 	none := func(*request) bool { return false }
 	if !q.passed {
 		q.runs = p.take(q.runs, maxBatchRequests/4, maxBatchWeight/4, none)
