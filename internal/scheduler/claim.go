@@ -170,10 +170,10 @@ type counter struct {
 // is what this transaction has made ready, and nothing else.
 func (b *batch) counter(agent string, claims []*waiter, fresh []perdure.StepRef) (*counter, error) {
 	c := &counter{agent: agent, open: slices.DeleteFunc(slices.Clone(claims), func(w *waiter) bool { return len(b.granted[w]) > 0 })}
-	idle := true
+	idle, short := true, true
 	for _, w := range c.open {
 		c.want += w.req.Max
-		idle = idle && w.idle
+		idle, short = idle && w.idle, short && w.short
 	}
 	b.limited[agent] = false
 	if c.want == 0 {
@@ -184,37 +184,42 @@ func (b *batch) counter(agent string, claims []*waiter, fresh []perdure.StepRef)
 		return c, nil
 	}
 	c.full = b.s.needed.full(agent)
-	ahead, err := b.ahead(c)
+	ahead, none, err := b.ahead(c)
 	if err != nil {
 		return nil, err
 	}
-	if len(ahead) >= c.want {
+	if short || len(ahead) >= c.want {
 		c.first, c.all = ahead, true
 		return c, nil
 	}
-	ask := min(c.want-len(ahead), perdure.MaxBatch)
 	b.looked[agent] = claims[0].looked
+	if none {
+		c.all = true
+		return c, nil
+	}
+	ask := min(c.want-len(ahead), perdure.MaxBatch)
 	c.stored, err = b.tx.Ready(agent, ask, c.full)
 	c.all = len(c.stored) < ask
 	return c, err
 }
 
 // ahead are the steps made ready in this transaction that stand before all that was ready before it. Further steps of
-// jobs that are older than what waits are among them as a rule, and then nothing else need be read.
-func (b *batch) ahead(c *counter) ([]perdure.StepRef, error) {
+// jobs that are older than what waits are among them as a rule, and then nothing else need be read. none says that
+// nothing was ready.
+func (b *batch) ahead(c *counter) (ahead []perdure.StepRef, none bool, err error) {
 	if len(c.first) == 0 || len(c.full) > 0 { // of a type that was full, something older may have room now
-		return nil, nil
+		return nil, false, nil
 	}
-	head, err := b.tx.Ready(c.agent, 1, c.full)
-	if err != nil {
-		return nil, err
+	head, err := b.tx.Ready(c.agent, 1, nil)
+	if err != nil || len(head) == 0 {
+		return c.first, err == nil, err
 	}
 	if head, _, err = b.loadCandidates(head); err != nil || len(head) == 0 {
-		return nil, err
+		return nil, false, err
 	}
 	return slices.DeleteFunc(slices.Clone(c.first), func(ref perdure.StepRef) bool {
 		return claimOrder(b.w.Step(ref), b.w.Step(head[0])) > 0
-	}), nil
+	}), false, nil
 }
 
 // repeat answers the claims that were made before with what they were given.
