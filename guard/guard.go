@@ -92,7 +92,7 @@ func Do[Out any](ctx context.Context, tx Tx, effect func() (Out, error)) (out Ou
 	case err != nil:
 		return out, err
 	case first:
-	case was.run == run.Number && passed.has(run):
+	case passed.wrote(run, was):
 		return out, ErrTwice
 	case was.key == run.Key && was.done == 0:
 		return out, perdure.NoEffect(perdure.Rejected(ErrUndone, "undone"))
@@ -102,7 +102,7 @@ func Do[Out any](ctx context.Context, tx Tx, effect func() (Out, error)) (out Ou
 		if err := json.Unmarshal([]byte(was.output), &out); err != nil {
 			return out, fmt.Errorf("guard: what was given before cannot be read: %w", err)
 		}
-		return out, leave(ctx, tx, run, was)
+		return out, leave(ctx, tx, run, was, was)
 	}
 	if out, err = effect(); err != nil {
 		return out, err
@@ -111,7 +111,7 @@ func Do[Out any](ctx context.Context, tx Tx, effect func() (Out, error)) (out Ou
 	if err != nil {
 		return out, fmt.Errorf("guard: what the effect has given is not JSON: %w", err)
 	}
-	return out, leave(ctx, tx, run, row{key: run.Key, done: 1, output: string(raw)})
+	return out, leave(ctx, tx, run, was, row{key: run.Key, done: 1, output: string(raw)})
 }
 
 // Undo runs compensate with what the effect has given, if there is one that was not undone; else it only
@@ -126,9 +126,9 @@ func Undo[Out any](ctx context.Context, tx Tx, compensate func(Out) error) error
 	case err != nil:
 		return err
 	case first:
-		passed.add(run)
+		passed.add(run, was.at)
 		return nil
-	case was.run == run.Number && passed.has(run):
+	case passed.wrote(run, was):
 		return ErrTwice
 	case was.run > run.Number:
 		return perdure.NoEffect(ErrStale)
@@ -141,7 +141,7 @@ func Undo[Out any](ctx context.Context, tx Tx, compensate func(Out) error) error
 			return err
 		}
 	}
-	return leave(ctx, tx, run, row{key: run.DoKey, output: "null"})
+	return leave(ctx, tx, run, was, row{key: run.DoKey, output: "null"})
 }
 
 // Forget deletes rows that were written last before that time, at most max, and says how many. A row must stay
@@ -187,26 +187,27 @@ type row struct {
 	run    int64
 	done   int
 	output string
+	at     int64 // when it was written, in microseconds: of the versions of one row, each has its own
 }
 
 func stepOf(run *perdure.Run) string { return run.Job.String() + "/" + run.Step }
 
 const (
 	insertSQL = `INSERT INTO perdure_guard (step, key, run, done, output, at) VALUES ($1, $2, $3, $4, 'null', $5) ON CONFLICT DO NOTHING`
-	lockSQL   = `UPDATE perdure_guard SET at = $2 WHERE step = $1 RETURNING key, run, done, output`
-	updateSQL = `UPDATE perdure_guard SET key = $2, run = $3, done = $4, output = $5 WHERE step = $1`
+	lockSQL   = `UPDATE perdure_guard SET at = at WHERE step = $1 RETURNING key, run, done, output, at`
+	updateSQL = `UPDATE perdure_guard SET key = $2, run = $3, done = $4, output = $5, at = $6 WHERE step = $1`
 )
 
 // enter takes the step's row for this transaction: a new one (first), or the one that is there, once no other
 // transaction has it. Both write first, so that whoever comes at the same time waits.
 func enter(ctx context.Context, tx Tx, run *perdure.Run, key string, done int) (first bool, was row, err error) {
-	now := time.Now().UnixMicro() // it is not compared with anything but Forget's
+	now := time.Now().UnixMicro()
 	for range 3 {
 		n, err := tx.Exec(ctx, insertSQL, stepOf(run), key, run.Number, done, now)
 		if err != nil || n == 1 {
-			return n == 1, was, missing(err)
+			return n == 1, row{at: now}, missing(err)
 		}
-		err = tx.QueryRow(ctx, lockSQL, []any{stepOf(run), now}, &was.key, &was.run, &was.done, &was.output)
+		err = tx.QueryRow(ctx, lockSQL, []any{stepOf(run)}, &was.key, &was.run, &was.done, &was.output, &was.at)
 		if tx.NoRows(err) {
 			continue // forgotten, just now
 		}
@@ -215,14 +216,15 @@ func enter(ctx context.Context, tx Tx, run *perdure.Run, key string, done int) (
 	return false, was, errors.New("guard: the step's row comes and goes")
 }
 
-func leave(ctx context.Context, tx Tx, run *perdure.Run, now row) error {
-	n, err := tx.Exec(ctx, updateSQL, stepOf(run), now.key, run.Number, now.done, now.output)
+func leave(ctx context.Context, tx Tx, run *perdure.Run, was, now row) error {
+	now.at = max(time.Now().UnixMicro(), was.at+1)
+	n, err := tx.Exec(ctx, updateSQL, stepOf(run), now.key, run.Number, now.done, now.output, now.at)
 	switch {
 	case err != nil:
 		return err
 	case n != 1:
 		return errors.New("guard: the step's row is gone")
 	}
-	passed.add(run)
+	passed.add(run, now.at)
 	return nil
 }

@@ -348,11 +348,22 @@ func TestTwiceInOneRun(t *testing.T) {
 			}
 			is(1)
 		}
-		again := handler(run(3, 1)) // delivered again
+		// What was delivered twice: of one the transaction fails at its end, and comes again after the other's.
+		one, other := handler(run(4, 1)), handler(run(4, 1))
+		if err := s.in(one, func(tx guard.Tx) error { return errors.Join(do(one, tx, "a", nil), errBroken) }); !errors.Is(err, errBroken) {
+			s.Error(err)
+		}
+		for _, ctx := range []context.Context{other, one} {
+			if err := s.in(ctx, func(tx guard.Tx) error { return do(ctx, tx, "a", nil) }); err != nil {
+				s.Errorf("delivered twice: %v", err)
+			}
+		}
+		is(1)
+		again := handler(run(4, 1)) // delivered again
 		if err := s.in(again, func(tx guard.Tx) error { return do(again, tx, "a", nil) }); err != nil {
 			s.Error(err)
 		}
-		for _, r := range []*perdure.Run{run(4, 2), run(6, 4)} { // of what has happened, and of what has not
+		for _, r := range []*perdure.Run{run(5, 2), run(7, 4)} { // of what has happened, and of what has not
 			ctx = handler(r)
 			if err := s.in(ctx, func(tx guard.Tx) error { return errors.Join(undo(ctx, tx, "x"), undo(ctx, tx, "y")) }); !errors.Is(err, guard.ErrTwice) {
 				s.Errorf("undone in one transaction: %v", err)
