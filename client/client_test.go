@@ -190,6 +190,14 @@ func TestLongWait(t *testing.T) {
 	}
 }
 
+// A claim without reports is made, too.
+func TestAClaimWithNoReports(t *testing.T) {
+	_, runs, err := far(t, resttest.Full()).Report(t.Context(), "h", nil, &perdure.ClaimRequest{Agent: "a", Max: 1, RequestID: "r"})
+	if err != nil || len(runs) != 1 {
+		t.Errorf("%+v, %v", runs, err)
+	}
+}
+
 // What is too much for one call goes in several, and the answers keep their order.
 func TestManyReports(t *testing.T) {
 	var calls atomic.Int32

@@ -44,7 +44,7 @@ func duration(d time.Duration) string {
 
 // Report implements perdure.Exchange.
 func (c *Client) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) (results []perdure.ReportResult, runs []perdure.Run, err error) {
-	results, err = inCalls(reports, func(set []json.RawMessage, last bool) ([]perdure.ReportResult, error) {
+	call := func(set []json.RawMessage, last bool) ([]perdure.ReportResult, error) {
 		said := struct {
 			Holder  string            `json:"holder"`
 			Reports []json.RawMessage `json:"reports"`
@@ -64,7 +64,12 @@ func (c *Client) Report(ctx context.Context, holder string, reports []perdure.Re
 		_, err = c.ask(ctx, &request{method: http.MethodPost, path: "/v1/reports", body: body}, &out)
 		runs = out.Runs
 		return out.Results, err
-	})
+	}
+	if len(reports) == 0 && next != nil {
+		_, err = call([]json.RawMessage{}, true)
+		return nil, runs, err
+	}
+	results, err = inCalls(reports, call)
 	return results, runs, err
 }
 

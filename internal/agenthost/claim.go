@@ -17,48 +17,35 @@ const (
 
 // claimLoop asks for as many runs as there are free slots, for as long as the host claims.
 func (h *Host) claimLoop(a *hosted) {
-	defer func() {
-		h.mu.Lock()
-		defer h.unlock()
-		h.claimers--
-		h.left.ring()
-	}()
+	defer h.claimed()
 	idle := backoff{env: h.env, base: 20 * time.Millisecond, most: fruitless}
-	var req perdure.ClaimRequest
-	for h.await(h.claiming, &a.freed, func() (ok bool) { req, ok = h.toClaim(a); return ok }) {
-		if h.claiming.Err() != nil {
-			if !req.First {
-				h.retrieve(a, req)
-			}
-			continue
+	for {
+		n := 0
+		if !h.await(h.claiming, &a.freed, func() bool { n = a.ask(); return n > 0 }) || h.claiming.Err() != nil {
+			return
 		}
+		req := h.claimOf(a, n, h.cfg.ClaimWait)
 		began := h.env.Now()
 		got, ok := h.claim(a, req)
 		if !ok {
 			h.retrieve(a, req)
-			continue
+			return
 		}
 		if h.start(a, got) > 0 || h.env.Now().Sub(began) >= fruitless {
 			idle.reset()
-		} else { // an exchange that does not wait, or brings again what is known: never a busy loop
-			idle.pause(h.claiming)
+		} else if !idle.pause(h.claiming) { // an exchange that does not wait, or brings again what is known: never a busy loop
+			return
 		}
-		h.came(a, req.Max, got)
+		h.came(a, n, got)
 	}
 }
 
-// toClaim is the claim that is to set out now, if there is one. Called under mu.
-func (h *Host) toClaim(a *hosted) (req perdure.ClaimRequest, ok bool) {
-	if len(a.strays) > 0 {
-		req, a.strays = a.strays[0], a.strays[1:]
-		return req, true
-	}
-	if h.claiming.Err() == nil {
-		if n := a.ask(); n > 0 {
-			return h.claimOf(a, n, h.cfg.ClaimWait), true
-		}
-	}
-	return req, false
+// claimed is the end of a claim loop, or of a claim that went with reports.
+func (h *Host) claimed() {
+	h.mu.Lock()
+	defer h.unlock()
+	h.claimers--
+	h.left.ring()
 }
 
 func (h *Host) claimOf(a *hosted, n int, wait time.Duration) perdure.ClaimRequest {
@@ -83,6 +70,7 @@ const flowing = 100 * time.Millisecond
 type arrival struct {
 	runs        []perdure.Run
 	sent, ended instant
+	lost        bool // no answer came
 }
 
 // claim asks until it has an answer: under one requestId, so that the runs of an answer that was lost

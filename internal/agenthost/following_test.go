@@ -147,3 +147,90 @@ func TestAServerThatTakesNoClaimsWithReports(t *testing.T) {
 		}
 	})
 }
+
+// hung is an exchange whose answer to the first reports with a claim never comes.
+type hung struct {
+	*exchange
+	name chan string // of the claim
+}
+
+func (x *hung) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+	if next != nil {
+		select {
+		case x.name <- next.RequestID:
+			<-ctx.Done()
+			return nil, nil, ctx.Err()
+		default:
+		}
+	}
+	return x.exchange.Report(ctx, holder, reports, next)
+}
+
+// L6: the runs of the reports lapse in a drain. What the claim was given is given back all the same.
+func TestADrainWaitsForTheClaimWithReports(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := &hung{newExchange(), make(chan string, 1)}
+		var name string
+		x.claim = func(ctx context.Context, _ int, req perdure.ClaimRequest) ([]perdure.Run, error) {
+			switch {
+			case ctx.Err() != nil:
+				return nil, ctx.Err()
+			case req.First:
+				return x.wait(ctx, req)
+			}
+			name = req.RequestID
+			return []perdure.Run{lettingOut(2, time.Minute, time.Minute)}, nil
+		}
+		x.offer(1, 3*time.Second, 3*time.Second)
+		a := perdure.NewAgent("payments")
+		a.Slots = 1
+		a.HandleAny(done)
+		h := New(Config{Exchange: x, Holder: "host-1", Agents: []*perdure.Agent{a}})
+		ended := make(chan error, 1)
+		go func() { ended <- h.Run(t.Context()) }()
+		time.Sleep(time.Second)
+		if took, err := drain(h); err != nil {
+			t.Error(err, took)
+		}
+		<-ended
+		x.expect(t, "2 returned")
+		if told := <-x.name; told != name {
+			t.Errorf("%q was asked for, and %q had been", name, told)
+		}
+	})
+}
+
+// slowly answers late, and never answers heartbeats.
+type slowly struct{ *exchange }
+
+func (x slowly) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+	time.Sleep(1500 * time.Millisecond)
+	return x.exchange.Report(ctx, holder, reports, next)
+}
+
+func (x slowly) Heartbeat(ctx context.Context, _ string, _ []perdure.Beat) ([]perdure.BeatResult, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// Reports that were answered are over, while a heartbeat tries to find out how what came with the answer stands (F022).
+func TestAnsweredReportsAreOver(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := slowly{newExchange()}
+		x.offer(1, 10*time.Second, time.Minute)
+		x.offer(2, 10*time.Second, time.Minute)
+		a := perdure.NewAgent("payments")
+		a.Slots = 1
+		a.HandleAny(done)
+		h := New(Config{Exchange: x, Holder: "host-1", Agents: []*perdure.Agent{a}})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- h.Run(ctx) }()
+		time.Sleep(3 * time.Second)
+		if s := h.Stats()[0]; s.Unreported > 0 || len(x.told()) != 1 {
+			t.Errorf("%+v, %v", s, x.told())
+		}
+		cancel()
+		<-ended
+	})
+}

@@ -67,7 +67,7 @@ type Host struct {
 	recent   remembered
 	outbox   []*live    // reports that no sender has taken yet
 	ready    *sync.Cond // on mu: the outbox has grown, or life has ended
-	claimers int        // claim loops that have not ended
+	claimers int        // claim loops that have not ended, and claims that went with reports
 	left     bell       // a run or a claim loop has gone
 	apart    time.Time  // until then, reports go without claims
 	looks    time.Time  // when the watch looks next at whose time is over
@@ -85,8 +85,7 @@ type hosted struct {
 	due   int  // reports in Host.outbox
 	freed bell // one of the four has fallen
 
-	flows  bool                   // the latest claim was filled at once: the next can go with reports
-	strays []perdure.ClaimRequest // went with reports, and no answer came
+	flows bool // the latest claim was filled at once: the next can go with reports
 }
 
 // free is how many runs may be claimed. Runs that have left their slot (because they wait for their
@@ -189,7 +188,7 @@ func (h *Host) Run(ctx context.Context) error {
 	ended()
 	wait, cancel := env.WithTimeout(h.env, context.Background(), abandoned)
 	defer cancel()
-	h.await(wait, &h.left, func() bool { return h.handlers() == 0 })
+	h.await(wait, &h.left, func() bool { return h.claimers == 0 && h.handlers() == 0 })
 	if errors.Is(context.Cause(h.life), errDrained) {
 		return nil
 	}

@@ -89,6 +89,7 @@ func (h *Host) following(batch []*live) *following {
 		return nil
 	}
 	a.asked += n
+	h.claimers++
 	return &following{a, h.claimOf(a, n, 0)}
 }
 
@@ -100,20 +101,22 @@ func (h *Host) deliver(batch []*live, next *following) {
 		reports := h.ours(&batch)
 		if len(batch) == 0 || h.life.Err() != nil {
 			if next != nil {
-				h.came(next.a, next.req.Max, arrival{})
+				h.followed(next, arrival{})
 			}
 			return
 		}
-		results, err := h.tell(reports, next)
-		claimed := next != nil
-		next = nil
-		switch {
-		case err == nil:
+		results, got, err := h.tell(reports, next)
+		if err == nil {
 			h.answered(batch, results)
+		}
+		claimed := next
+		if next = nil; claimed != nil {
+			h.followed(claimed, got)
+		}
+		switch {
+		case err == nil, h.life.Err() != nil:
 			return
-		case h.life.Err() != nil:
-			return
-		case hopeless(err) && claimed: // perhaps for the claim: the server may know of no such
+		case hopeless(err) && claimed != nil: // perhaps for the claim: the server may know of no such
 			h.goApart()
 			continue
 		case hopeless(err) && len(batch) > 1:
@@ -135,47 +138,46 @@ func (h *Host) deliver(batch []*live, next *following) {
 	}
 }
 
-// tell is one call, and starts what has come with its answer.
-func (h *Host) tell(reports []perdure.Report, next *following) (results []perdure.ReportResult, err error) {
+// tell is one call.
+func (h *Host) tell(reports []perdure.Report, next *following) (results []perdure.ReportResult, got arrival, err error) {
 	var claim *perdure.ClaimRequest
 	if next != nil {
 		claim = &next.req
 	}
 	ctx, cancel := env.WithTimeout(h.env, h.life, reportTimeout)
 	defer cancel()
-	got := arrival{sent: h.now()}
+	got.sent = h.now()
 	crashpoint.Here(crashpoint.AgentReport)
 	results, got.runs, err = h.cfg.Exchange.Report(ctx, h.cfg.Holder, reports, claim)
 	crashpoint.Here(crashpoint.AgentReported)
-	got.ended = h.now()
-	if err == nil && len(results) != len(reports) {
+	if got.ended = h.now(); err == nil && len(results) != len(reports) {
 		err = fmt.Errorf("%d answers to %d reports", len(results), len(reports))
 	}
-	switch {
-	case next == nil:
-	case err != nil:
-		h.astray(next)
-	default:
-		h.start(next.a, got)
-		h.came(next.a, claim.Max, got)
+	if got.lost = err != nil; got.lost && next != nil {
+		next.req.First = false
 	}
-	return results, err
+	return results, got, err
 }
 
-// astray leaves a claim to which no answer came to the claim loops or, when they have ended, gives back
-// what it may have brought.
-func (h *Host) astray(f *following) {
-	f.req.First = false
-	h.mu.Lock()
-	claims := h.claiming.Err() == nil
-	if claims {
-		f.a.strays = append(f.a.strays, f.req)
-		f.a.freed.ring()
+// followed ends a claim that went with reports. If no answer came, it is made again by itself: what it was given is
+// not to wait for anything else.
+func (h *Host) followed(f *following, got arrival) {
+	if !got.lost {
+		h.start(f.a, got)
+		h.came(f.a, f.req.Max, got)
+		h.claimed()
+		return
 	}
-	h.unlock()
-	if !claims {
-		h.retrieve(f.a, f.req)
-	}
+	h.env.Go(func() {
+		defer h.claimed()
+		got, ok := h.claim(f.a, f.req)
+		if !ok {
+			h.retrieve(f.a, f.req)
+			return
+		}
+		h.start(f.a, got)
+		h.came(f.a, f.req.Max, got)
+	})
 }
 
 // apartFor is how long reports go without claims after a call with one was refused.

@@ -112,7 +112,7 @@ var ofActors = []mutant{
 	{name: "a drain that cuts short counts a failure", file: "internal/agenthost/live.go", old: "	case errors.Is(cause, errDraining):", new: "	case false:"},
 	{name: "a heartbeat revives what was lost", file: "internal/agenthost/beat.go", old: "l != nil && !l.lost {\n			h.heed(l, r, sent)", new: "l != nil {\n			l.lost = false\n			h.heed(l, r, sent)"},
 	{name: "a report that did not get through is not repeated", file: "internal/agenthost/report.go", old: "		if !retry.pause(h.life) {\n			return\n		}\n", new: "		retry.pause(h.life)\n		return\n"},
-	{name: "a claim whose answer was lost with that to its reports is forgotten", file: "internal/agenthost/report.go", old: "		f.a.strays = append(f.a.strays, f.req)\n", new: ""},
+	{name: "a claim whose answer was lost with that to its reports is forgotten", file: "internal/agenthost/report.go", old: "	if !got.lost {\n", new: "	if true {\n"},
 	{name: "what reports make ready passes what stands before it", file: "internal/scheduler/claim.go", old: "		return claimOrder(b.w.Step(ref), b.w.Step(head[0])) > 0\n", new: "		return false\n"},
 	{name: "what has no undo is called undone", file: "agent.go", old: "				return nil, noUndo(a.Name, action)", new: "				return nil, nil", run: "UndoThatIsNotThere"},
 	{name: "a second effect in one run is left out", file: "guard/guard.go", old: "	case was.run == run.Number && passed.has(run):\n		return out, ErrTwice\n", new: "", run: "Twice"},

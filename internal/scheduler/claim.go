@@ -163,13 +163,14 @@ type counter struct {
 	first  []perdure.StepRef // candidates, before any limit is known: made ready in this transaction,
 	stored []perdure.StepRef // and before it
 	all    bool              // there are no more than these
+	enough bool              // first stand before all that was ready before, which was not read, and are enough
 	full   []string          // types left out of stored: at the latest look their limit had no room
 }
 
 // counter finds the first candidates. Claims that have just looked and found nothing need no look: there
 // is what this transaction has made ready, and nothing else.
 func (b *batch) counter(agent string, claims []*waiter, fresh []perdure.StepRef) (*counter, error) {
-	c := &counter{agent: agent, open: slices.DeleteFunc(slices.Clone(claims), func(w *waiter) bool { return len(b.granted[w]) > 0 })}
+	c := &counter{agent: agent, open: slices.DeleteFunc(slices.Clone(claims), func(w *waiter) bool { return w.barred || len(b.granted[w]) > 0 })}
 	idle, short := true, true
 	for _, w := range c.open {
 		c.want += w.req.Max
@@ -188,13 +189,16 @@ func (b *batch) counter(agent string, claims []*waiter, fresh []perdure.StepRef)
 	if err != nil {
 		return nil, err
 	}
-	if short || len(ahead) >= c.want {
+	if short {
 		c.first, c.all = ahead, true
 		return c, nil
 	}
 	b.looked[agent] = claims[0].looked
-	if none {
-		c.all = true
+	if c.all = none; none {
+		return c, nil
+	}
+	if len(ahead) >= c.want {
+		c.first, c.enough = ahead, true
 		return c, nil
 	}
 	ask := min(c.want-len(ahead), perdure.MaxBatch)
@@ -326,7 +330,7 @@ func (b *batch) grantOf(c *counter, found []perdure.StepRef) (int, error) {
 // candidates are what was found in the store, and what this transaction has made ready. Where there is more in
 // the store than was found, that stands before whatever comes after the last one that was.
 func (b *batch) candidates(c *counter) ([]perdure.StepRef, error) {
-	if c.all || len(c.first) == 0 {
+	if c.all || c.enough || len(c.first) == 0 {
 		return append(c.stored, c.first...), nil
 	}
 	loaded, _, err := b.loadCandidates(slices.Clone(c.stored))

@@ -44,12 +44,17 @@ func (q *queue) saw(agent string, began int) {
 	}
 }
 
+// lookedLately says that an agent was looked for just now, and that nothing is known to have become ready since.
+func (q *queue) lookedLately(agent string) bool {
+	p := q.paces[agent]
+	return p != nil && max(q.all, q.news[agent]) <= p.seen && q.env.Now().Sub(p.seenAt) <= lookPause
+}
+
 // mayLookLater says whether a claim need not look at once, and then sees to it that it does soon.
 func (q *queue) mayLookLater(w *waiter) bool {
 	agent := w.req.Agent
 	p := q.paces[agent]
-	if p == nil || w.again || w.req.Wait < 2*lookPause || q.behind[agent] || q.limited[agent] || q.hot[agent] ||
-		max(q.all, q.news[agent]) > p.seen || q.env.Now().Sub(p.seenAt) > lookPause {
+	if w.again || w.req.Wait < 2*lookPause || q.behind[agent] || q.limited[agent] || q.hot[agent] || !q.lookedLately(agent) {
 		return false
 	}
 	w.looked = p.seen

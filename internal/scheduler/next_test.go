@@ -2,8 +2,11 @@ package scheduler_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,8 +17,7 @@ import (
 
 func (d *desk) reportAndClaim(run perdure.Run, next perdure.ClaimRequest) []perdure.Run {
 	d.t.Helper()
-	reports := []perdure.Report{{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: perdure.OutcomeDone}}
-	results, runs, err := d.Report(d.t.Context(), "h", reports, &next)
+	results, runs, err := d.Report(d.t.Context(), "h", doneReport(run), &next)
 	if err != nil || !results[0].Accepted {
 		d.t.Fatal(results, err)
 	}
@@ -154,6 +156,161 @@ func TestManyReportsAndAClaim(t *testing.T) {
 					t.Errorf("%d and %d runs of %d steps", len(got), len(rest), all)
 				}
 			})
+		})
+	}
+}
+
+// gate is a store whose transactions wait while it is shut: so many, or all.
+type gate struct {
+	perdure.Store
+	shut    atomic.Int64
+	waiting chan struct{}
+	open    chan struct{}
+}
+
+func (g *gate) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+	if g.shut.Add(-1) >= 0 {
+		g.waiting <- struct{}{}
+		<-g.open
+	}
+	return g.Store.Update(ctx, fn)
+}
+
+func shut(store perdure.Store) *gate {
+	return &gate{Store: store, waiting: make(chan struct{}, 10), open: make(chan struct{})}
+}
+
+func doneReport(run perdure.Run) []perdure.Report {
+	return []perdure.Report{{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: perdure.OutcomeDone}}
+}
+
+// F019: the caller's time is over while reports and claim are queued, or on their way; the claim is repeated.
+func TestRepeatedWhileTheReportsAreQueued(t *testing.T) {
+	for _, taken := range []bool{false, true} {
+		for _, wait := range []time.Duration{0, 5 * time.Second} {
+			t.Run(fmt.Sprintf("taken %v, wait %v", taken, wait), func(t *testing.T) {
+				everystore.Run(t, func(t *testing.T, store perdure.Store) {
+					g := shut(store)
+					d := open(t, g, scheduler.Config{Writers: 1})
+					d.submit(fmt.Sprintf(chain, 5))
+					d.submit(fmt.Sprintf(chain, 5))
+					run := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})[0]
+					g.shut.Store(1)
+					var going sync.WaitGroup
+					if !taken { // the only writer is at work
+						going.Go(func() {
+							_, _ = d.Heartbeat(context.Background(), "h", []perdure.Beat{{Job: run.Job, Step: run.Step, Run: run.Number}})
+						})
+						<-g.waiting
+					}
+					next := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, RequestID: "R", First: true}
+					ctx, leave := context.WithCancel(t.Context())
+					reported := make(chan error, 1)
+					go func() { _, _, err := d.Report(ctx, "h", doneReport(run), &next); reported <- err }()
+					if taken {
+						<-g.waiting
+					} else {
+						time.Sleep(10 * time.Millisecond) // queued, or not yet: it is all the same
+					}
+					leave()
+					if err := <-reported; !errors.Is(err, context.Canceled) {
+						t.Error(err)
+					}
+					next.First, next.Wait = false, wait
+					var told []perdure.Run
+					var err error
+					going.Go(func() { told, err = d.Claim(t.Context(), next) })
+					time.Sleep(10 * time.Millisecond)
+					close(g.open)
+					going.Wait()
+					next.Wait = 0
+					held := d.claim(next)
+					if err == nil && len(told) != len(held) {
+						t.Errorf("told of %d runs, and %d are held", len(told), len(held))
+					}
+				})
+			})
+		}
+	}
+}
+
+// What became ready while nobody waited is not passed, nor overlooked.
+func TestReadyWhileNobodyWaited(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		d := open(t, store, scheduler.Config{})
+		d.submit(fmt.Sprintf(chain, 5))
+		run := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 10})[0]
+		urgent := d.submit(fmt.Sprintf(chain, 9))
+		runs := d.reportAndClaim(run, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, RequestID: "1", First: true})
+		if len(runs) != 1 || runs[0].Job != urgent {
+			t.Errorf("%+v", runs)
+		}
+		d.submit("type: t\nsteps:\n  s: {agent: b}\n")
+		alone := d.claim(perdure.ClaimRequest{Agent: "b", Holder: "h", Max: 10})[0]
+		d.submit("type: t\nsteps:\n  s: {agent: b}\n")
+		if runs := d.reportAndClaim(alone, perdure.ClaimRequest{Agent: "b", Holder: "h", Max: 1, RequestID: "2", First: true}); len(runs) != 1 {
+			t.Errorf("%+v", runs)
+		}
+	})
+}
+
+// A further step whose input cannot be made hides nothing of what is ready behind it.
+func TestStumblesAhead(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		g := shut(store)
+		d := open(t, g, scheduler.Config{Writers: 1})
+		d.submit("type: t\npriority: 5\nflow: chain\nsteps:\n  s: {agent: a}\n  r: {agent: a, with: {x: \"${steps.s.output.no.such}\"}}\n")
+		run := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})[0]
+		behind := d.submit(one)
+		g.shut.Store(1)
+		var going sync.WaitGroup
+		going.Go(func() {
+			_, _ = d.Heartbeat(context.Background(), "h", []perdure.Beat{{Job: run.Job, Step: run.Step, Run: run.Number}})
+		})
+		<-g.waiting
+		going.Go(func() { _, _, _ = d.Report(context.Background(), "h", doneReport(run), nil) })
+		var runs []perdure.Run
+		going.Go(func() {
+			runs, _ = d.Claim(context.Background(), perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: 30 * time.Second})
+		})
+		for len(d.Waiting()) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		close(g.open)
+		going.Wait()
+		if len(runs) != 1 || runs[0].Job != behind {
+			t.Errorf("%+v", runs)
+		}
+	})
+}
+
+// A claim that comes with reports does not pass those who wait for a limit, while another writer looks for its agent.
+func TestReportsPassNoLimit(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		everystore.Run(t, func(t *testing.T, store perdure.Store) {
+			g := shut(store)
+			d := open(t, g, scheduler.Config{Writers: 3})
+			if err := d.PutLimit(t.Context(), "agent:a", 1); err != nil {
+				t.Fatal(err)
+			}
+			d.submit(fmt.Sprintf(chain, 0))
+			run := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})[0]
+			d.submit(fmt.Sprintf(chain, 9))
+			if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "other", Wait: time.Second}); len(runs) > 0 { // the limit is full
+				t.Fatalf("%+v", runs)
+			}
+			g.shut.Store(1)
+			var going sync.WaitGroup
+			going.Go(func() {
+				_, _ = d.Claim(t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "third", Max: 1, Wait: time.Second})
+			})
+			<-g.waiting
+			runs := d.reportAndClaim(run, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, RequestID: "R", First: first})
+			if len(runs) > 0 && runs[0].Priority != 9 {
+				t.Errorf("%+v", runs)
+			}
+			close(g.open)
+			going.Wait()
 		})
 	}
 }

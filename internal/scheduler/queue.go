@@ -17,7 +17,7 @@ type request struct {
 	err    error         // its answer, once it is done
 	done   chan struct{} // buffered: the writer never waits
 
-	next *waiter // a claim that comes with reports
+	next *waiter // a claim that comes with reports, until it is taken
 
 	agent string    // a submission that may be held for this agent's claims
 	since time.Time // when it was held first
@@ -45,6 +45,7 @@ type waiter struct {
 	looked   int   // queue.clock when the look began that it has seen, or is out for
 	idle     bool  // nothing is ready but what the transaction itself makes so, as far as is known
 	short    bool  // the store is not looked into for it, beyond what stands at the head
+	barred   bool  // it is given nothing but what it was given before
 	serves   bool  // its agent is served by the writer that took it, and by no other until then
 }
 
@@ -315,21 +316,36 @@ func (q *queue) takeNext(requests []*request) (claims []*waiter) {
 		if w == nil {
 			continue
 		}
-		switch agent := w.req.Agent; {
+		agent := w.req.Agent
+		r.next = nil
+		w.looked = q.clock
+		switch known := q.lookedLately(agent); {
 		case !q.served[agent] && (q.writers == 1 || reports < shortFrom):
+			if !known {
+				q.hot[agent] = true
+			}
 			q.waiting[agent] = append([]*waiter{w}, q.waiting[agent]...)
 			agents = append(agents, agent)
-		case q.limited[agent] && !w.again:
-			w.tell(answer{})
+			continue
+		case q.limited[agent]:
+			w.barred = true
 		default:
-			w.looked, w.idle, w.short = q.clock, !q.hot[agent] && !q.behind[agent] && !q.limited[agent], true
-			claims = append(claims, w)
+			w.short, w.idle = true, known && !q.hot[agent] && !q.behind[agent]
 		}
+		claims = append(claims, w)
 	}
 	for _, agent := range agents {
 		claims = append(claims, q.takeOf(agent)...)
 	}
 	return claims
+}
+
+// forgo takes the claim off reports that are queued still.
+func (q *queue) forgo(r *request) (had bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	had, r.next = r.next != nil, nil
+	return had
 }
 
 // take waits for something to do: requests up to the bounds of one transaction, and all waiting claims

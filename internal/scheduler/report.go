@@ -16,36 +16,51 @@ import (
 // Report folds reports in and answers each of them, in their order, and the claim next, if there is one.
 func (s *Scheduler) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
 	op := &reporting{holder: holder, reports: reports}
-	var w *waiter
-	if next != nil {
-		w = s.waiter(*next)
-		w.req.Wait = 0
-		if !s.turns.take(ctx, w.name(), env.Forever) {
-			return nil, nil, cmp.Or(ctx.Err(), error(errUnderWay))
-		}
-		defer s.turns.end(w.name())
+	var runs []perdure.Run
+	var err error
+	if next == nil {
+		crashpoint.Here(crashpoint.ReportQueue)
+		err = s.do(ctx, op, len(reports))
+	} else {
+		runs, err = s.reportAndClaim(ctx, op, *next)
 	}
-	crashpoint.Here(crashpoint.ReportQueue)
-	if err := s.doThen(ctx, op, len(reports), w); err != nil {
+	if err != nil {
 		return nil, nil, err
 	}
-	if w != nil && s.env.Wait(ctx, env.Forever, w.answered) == env.Gone {
-		return nil, nil, ctx.Err() // by its requestId the claim can be repeated
-	}
 	crashpoint.Here(crashpoint.ReportDone)
-	s.refusals(op)
-	if w == nil {
-		return op.results, nil, nil
-	}
-	return op.results, w.answer.runs, w.answer.err
-}
-
-func (s *Scheduler) refusals(op *reporting) {
 	for i := range op.results {
 		if !op.results[i].Accepted {
 			s.meter.Refused(op.results[i].Reason)
 		}
 	}
+	return op.results, runs, nil
+}
+
+// reportAndClaim queues both as one. The claim's turn lasts until it is answered: before that, nobody could say what it
+// was given (F019). A caller who goes away takes it along, if it is queued still.
+func (s *Scheduler) reportAndClaim(ctx context.Context, op *reporting, c perdure.ClaimRequest) ([]perdure.Run, error) {
+	w := s.waiter(c)
+	w.req.Wait = 0
+	if !s.turns.take(ctx, w.name(), env.Forever) {
+		return nil, cmp.Or(ctx.Err(), error(errUnderWay))
+	}
+	r := &request{op: op, weight: len(op.reports), done: make(chan struct{}, 1), next: w}
+	crashpoint.Here(crashpoint.ReportQueue)
+	err := s.queue.put([]*request{r})
+	if err == nil && (s.env.Wait(ctx, env.Forever, r.done) == env.Gone || s.env.Wait(ctx, env.Forever, w.answered) == env.Gone) {
+		if err = ctx.Err(); !s.queue.forgo(r) {
+			s.env.Go(func() {
+				s.env.Wait(context.Background(), env.Forever, w.answered)
+				s.turns.end(w.name())
+			})
+			return nil, err
+		}
+	}
+	s.turns.end(w.name())
+	if err != nil {
+		return nil, err
+	}
+	return w.answer.runs, cmp.Or(r.err, w.answer.err)
 }
 
 type reporting struct {

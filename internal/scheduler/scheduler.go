@@ -139,12 +139,7 @@ var errDraining = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the no
 // do queues one request and waits for its commit. A caller who goes away leaves the request in the
 // queue: it is carried out all the same (F011).
 func (s *Scheduler) do(ctx context.Context, op operation, weight int) error {
-	return s.doThen(ctx, op, weight, nil)
-}
-
-// doThen is do for a request with a claim, which is answered after it.
-func (s *Scheduler) doThen(ctx context.Context, op operation, weight int, next *waiter) error {
-	r := &request{op: op, weight: weight, done: make(chan struct{}, 1), next: next}
+	r := &request{op: op, weight: weight, done: make(chan struct{}, 1)}
 	if err := s.doAll(ctx, []*request{r}, r.done); err != nil {
 		return err
 	}
