@@ -73,7 +73,7 @@ var ofActors = []mutant{
 	{name: "wake-ups are lost while a writer looks", file: "internal/scheduler/queue.go",
 		old: "missed = missed || max(q.all, q.news[agent]) > w.looked || limited && q.freed > w.looked", new: "_ = limited", run: "NoWakeUp|News"},
 	{name: "a claim that comes after a look hears nothing of what came between", file: "internal/scheduler/hold.go",
-		old: "max(q.all, q.news[agent]) > p.seen ||", new: "false ||", run: "LookLater"},
+		old: "max(q.all, q.news[agent]) <= p.seen &&", new: "true &&", run: "LookLater"},
 	{name: "a claim that comes after a look is not looked for", file: "internal/scheduler/hold.go",
 		old: "q.wakeAgents([]string{agent})", new: "", run: "LookLater"},
 	{name: "who waits for the store when a node ends is told that there was nothing", file: "internal/scheduler/queue.go", old: "			err := w.failed\n", new: "			err := error(nil)\n", run: "NodeEnds"},
@@ -113,9 +113,10 @@ var ofActors = []mutant{
 	{name: "a heartbeat revives what was lost", file: "internal/agenthost/beat.go", old: "l != nil && !l.lost {\n			h.heed(l, r, sent)", new: "l != nil {\n			l.lost = false\n			h.heed(l, r, sent)"},
 	{name: "a report that did not get through is not repeated", file: "internal/agenthost/report.go", old: "		if !retry.pause(h.life) {\n			return\n		}\n", new: "		retry.pause(h.life)\n		return\n"},
 	{name: "a claim whose answer was lost with that to its reports is forgotten", file: "internal/agenthost/report.go", old: "	if !got.lost {\n", new: "	if true {\n"},
+	{name: "the turn of a claim with reports ends with its caller", file: "internal/scheduler/report.go", old: "if err = ctx.Err(); !s.queue.forgo(r) {", new: "if err = ctx.Err(); false {", run: "Queued"},
 	{name: "what reports make ready passes what stands before it", file: "internal/scheduler/claim.go", old: "		return claimOrder(b.w.Step(ref), b.w.Step(head[0])) > 0\n", new: "		return false\n"},
 	{name: "what has no undo is called undone", file: "agent.go", old: "				return nil, noUndo(a.Name, action)", new: "				return nil, nil", run: "UndoThatIsNotThere"},
-	{name: "a second effect in one run is left out", file: "guard/guard.go", old: "	case was.run == run.Number && passed.has(run):\n		return out, ErrTwice\n", new: "", run: "Twice"},
+	{name: "a second effect in one run is left out", file: "guard/guard.go", old: "	case passed.wrote(run, was):\n		return out, ErrTwice\n", new: "", run: "Twice"},
 }
 
 // The stores: what is loaded, locked and saved.
