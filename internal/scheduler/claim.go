@@ -184,14 +184,16 @@ func (b *batch) counter(agent string, claims []*waiter, fresh []perdure.StepRef)
 		c.all = true
 		return c, nil
 	}
+	var err error
 	c.full = b.s.needed.full(agent)
+	if short {
+		c.all = true
+		c.first, err = b.urgent(c)
+		return c, err
+	}
 	ahead, none, err := b.ahead(c)
 	if err != nil {
 		return nil, err
-	}
-	if short {
-		c.first, c.all = ahead, true
-		return c, nil
 	}
 	b.looked[agent] = claims[0].looked
 	if c.all = none; none {
@@ -224,6 +226,22 @@ func (b *batch) ahead(c *counter) (ahead []perdure.StepRef, none bool, err error
 	return slices.DeleteFunc(slices.Clone(c.first), func(ref perdure.StepRef) bool {
 		return claimOrder(b.w.Step(ref), b.w.Step(head[0])) > 0
 	}), false, nil
+}
+
+// urgent are the steps made ready in this transaction that are as urgent as what was ready before it.
+func (b *batch) urgent(c *counter) ([]perdure.StepRef, error) {
+	if len(c.first) == 0 {
+		return nil, nil
+	}
+	head, err := b.tx.Ready(c.agent, 1, c.full)
+	if err != nil || len(head) == 0 {
+		return c.first, err
+	}
+	steps, err := b.tx.Steps(head) // the other writer has them locked, as a rule
+	if err != nil || len(steps) == 0 {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(c.first), func(ref perdure.StepRef) bool { return b.w.Step(ref).Priority < steps[0].Priority }), nil
 }
 
 // repeat answers the claims that were made before with what they were given.

@@ -108,54 +108,33 @@ func TestReportWhileItsClaimIsUnderWay(t *testing.T) {
 	})
 }
 
-// Where there are several writers, one that has many reports to fold in leaves the look into the store to another: a
-// claim that comes with them is given what they make ready, unless something stands before it.
-func TestManyReportsAndAClaim(t *testing.T) {
-	const many = 100 // shortFrom
-	for _, test := range []struct {
-		writers, jobs int
-		urgent        bool
-		want          int
-	}{
-		{writers: 3, jobs: many, want: many},
-		{writers: 3, jobs: many, urgent: true, want: 0},
-		{writers: 3, jobs: many - 1, want: many - 1 + 10},
-		{writers: 3, jobs: many - 1, urgent: true, want: many - 1 + 11},
-		{writers: 1, jobs: many, want: many + 10},
-	} {
-		t.Run(fmt.Sprintf("%+v", test), func(t *testing.T) {
-			everystore.Run(t, func(t *testing.T, store perdure.Store) {
-				d := open(t, store, scheduler.Config{Writers: test.writers})
-				submit := func(n, priority int) {
-					for range n {
-						d.submit(fmt.Sprintf(chain, priority))
-					}
-				}
-				submit(test.jobs, 5)
-				runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: test.jobs})
-				submit(10, 5)
-				if test.urgent {
-					submit(1, 9)
-				}
-				reports := make([]perdure.Report, len(runs))
-				for i, r := range runs {
-					reports[i] = perdure.Report{Job: r.Job, Step: r.Step, Run: r.Number, Outcome: perdure.OutcomeDone}
-				}
-				results, got, err := d.Report(t.Context(), "h", reports, &perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1000, RequestID: "r"})
-				if err != nil || len(results) != test.jobs || len(got) != test.want {
-					t.Errorf("%d results, %d runs, %v", len(results), len(got), err)
-				}
-				rest := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1000})
-				all := test.jobs + 10
-				if test.urgent {
-					if all++; test.want == 0 && (len(rest) == 0 || rest[0].Priority != 9) {
-						t.Errorf("%+v", rest)
-					}
-				}
-				if len(got)+len(rest) != all {
-					t.Errorf("%d and %d runs of %d steps", len(got), len(rest), all)
-				}
+// While another writer looks for the agent, a claim that comes with reports is given what they make ready, unless
+// something more urgent is.
+func TestReportAndClaimBesideALook(t *testing.T) {
+	for _, stored := range []int{0, 5, 9} {
+		everystore.Run(t, func(t *testing.T, store perdure.Store) {
+			g := shut(store)
+			d := open(t, g, scheduler.Config{Writers: 3})
+			d.submit(fmt.Sprintf(chain, 5))
+			run := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})[0]
+			d.submit(fmt.Sprintf(chain, stored))
+			d.submit(fmt.Sprintf(chain, stored))
+			g.shut.Store(1)
+			var other []perdure.Run
+			var going sync.WaitGroup
+			going.Go(func() {
+				other, _ = d.Claim(t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "other", Max: 1, Wait: time.Minute})
 			})
+			<-g.waiting
+			runs := d.reportAndClaim(run, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, RequestID: "R", First: true})
+			if len(runs) > 0 != (stored <= 5) || len(runs) > 0 && runs[0].Step != "r" {
+				t.Errorf("beside %d: %+v", stored, runs)
+			}
+			close(g.open)
+			going.Wait()
+			if want := max(stored, 5); len(other) != 1 || stored == 9 && other[0].Priority != want {
+				t.Errorf("beside %d, the other: %+v", stored, other)
+			}
 		})
 	}
 }

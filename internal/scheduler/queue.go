@@ -44,7 +44,7 @@ type waiter struct {
 	leaving  bool  // its time is over: it is answered, and not put back
 	looked   int   // queue.clock when the look began that it has seen, or is out for
 	idle     bool  // nothing is ready but what the transaction itself makes so, as far as is known
-	short    bool  // the store is not looked into for it, beyond what stands at the head
+	short    bool  // another writer looks into the store for its agent
 	barred   bool  // it is given nothing but what it was given before
 	serves   bool  // its agent is served by the writer that took it, and by no other until then
 }
@@ -67,7 +67,6 @@ func (w *waiter) tell(a answer) {
 // time on the queue's clock, and who comes back from a look that is older than the news looks again.
 type queue struct {
 	env      env.Env
-	writers  int // that take from it
 	mu       sync.Mutex
 	wake     sync.Cond
 	runs     []*request           // what runs have to say: it goes before what is new
@@ -88,8 +87,8 @@ type queue struct {
 	freed int            // when a limit may have got room the latest
 }
 
-func newQueue(e env.Env, writers int) *queue {
-	q := &queue{env: e, writers: writers, waiting: map[string][]*waiter{}, hot: map[string]bool{}, limited: map[string]bool{},
+func newQueue(e env.Env) *queue {
+	q := &queue{env: e, waiting: map[string][]*waiter{}, hot: map[string]bool{}, limited: map[string]bool{},
 		behind: map[string]bool{}, paces: map[string]*pace{}, served: map[string]bool{}, news: map[string]int{}}
 	q.wake.L = &q.mu
 	return q
@@ -296,21 +295,11 @@ func (q *queue) takeOf(agent string) []*waiter {
 	return ws
 }
 
-// shortFrom is from how many reports on a transaction leaves looking for their agents to another writer, if there is
-// one: both at once take two cores.
-const shortFrom = 100
-
-// takeNext are the claims that come with reports, and those that wait for the same agents. Where another writer looks
-// for such an agent, or could, they are given what their own transaction makes ready, if nothing stands before that.
-// They do not pass those who wait for a limit.
+// takeNext are the claims that come with reports, and those that wait for the same agents. While another writer looks
+// for such an agent, they are given what their own transaction makes ready, if nothing more urgent is: the other finds
+// what is older. They do not pass those who wait for a limit.
 func (q *queue) takeNext(requests []*request) (claims []*waiter) {
 	var agents []string
-	reports := 0
-	for _, r := range requests {
-		if o, ok := r.op.(*reporting); ok {
-			reports += len(o.reports)
-		}
-	}
 	for _, r := range slices.Backward(requests) {
 		w := r.next
 		if w == nil {
@@ -320,7 +309,7 @@ func (q *queue) takeNext(requests []*request) (claims []*waiter) {
 		r.next = nil
 		w.looked = q.clock
 		switch known := q.lookedLately(agent); {
-		case !q.served[agent] && (q.writers == 1 || reports < shortFrom):
+		case !q.served[agent]:
 			if !known {
 				q.hot[agent] = true
 			}

@@ -25,7 +25,7 @@ func TestNewsWhileOut(t *testing.T) {
 		"room, not needed": {func(q *queue) { q.bringBack(&look{freed: true}) }, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := newQueue(env.Real{}, 1)
+			q := newQueue(env.Real{})
 			w := &waiter{req: perdure.ClaimRequest{Agent: "a"}, answered: make(chan struct{}, 1)}
 			if err := q.wait(w); err != nil {
 				t.Fatal(err)
@@ -70,7 +70,7 @@ func TestLookLater(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := newQueue(env.Real{}, 1)
+				q := newQueue(env.Real{})
 				come := func(w *waiter) {
 					w.req.Agent, w.answered = "a", make(chan struct{}, 1)
 					w.req.Wait += time.Minute
@@ -113,7 +113,7 @@ func TestSpare(t *testing.T) {
 		"a lock":        {false, true, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := newQueue(env.Real{}, 1)
+			q := newQueue(env.Real{})
 			for range 3 {
 				w := &waiter{req: perdure.ClaimRequest{Agent: "a", Max: 1, Wait: time.Second}, answered: make(chan struct{}, 1)}
 				if err := q.wait(w); err != nil {

@@ -91,7 +91,7 @@ func New(cfg Config) *Scheduler {
 		cfg.NewID = func() perdure.JobID { return perdure.JobID(uuid.Must(uuid.NewV7())) }
 	}
 	return &Scheduler{cfg: cfg, env: cfg.Env, log: cfg.Log, meter: cfg.Meter, plans: newPlans(cfg.Compiler),
-		queue: newQueue(cfg.Env, cfg.Writers), hub: newHub(), seen: newSeen(cfg.Env),
+		queue: newQueue(cfg.Env), hub: newHub(), seen: newSeen(cfg.Env),
 		backlog: newBacklog(cfg.Env, cfg.Store, cfg.MaxBacklog), turns: newTurns(cfg.Env)}
 }
 
