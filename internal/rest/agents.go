@@ -165,7 +165,7 @@ func (c *call) waitForRuns(req perdure.ClaimRequest) ([]perdure.Run, error) {
 	case c.gone():
 		c.giveBack(&req, runs)
 		return nil, ctx.Err()
-	case err != nil && c.shuttingDown():
+	case err != nil && c.shuttingDown() && req.RequestID == "": // else it may have been given something before (F019)
 		return nil, nil
 	}
 	return runs, err

@@ -132,6 +132,11 @@ func TestShutdownEndsLongPolls(t *testing.T) {
 				t.Error(w.Code, w.Body)
 			}
 		})
+		all.Go(func() { // it may have been given something before: that there was nothing cannot be said (F019)
+			if w := exchange(h, goodClaim, `{"holder":"h","wait":"60s","requestId":"r"}`); w.Code != 503 {
+				t.Error(w.Code, w.Body)
+			}
+		})
 		all.Go(func() {
 			if w := exchange(h, "GET /v1/jobs/j?wait=5m", ""); w.Code != 200 || !strings.Contains(w.Body.String(), someJob) {
 				t.Error(w.Code, w.Body)
