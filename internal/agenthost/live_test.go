@@ -120,6 +120,24 @@ func TestTheWallClockCountsToo(t *testing.T) {
 	})
 }
 
+// F038, F039: the machine was suspended between two tries to report. The second is not made, though no timer has gone off.
+func TestNothingIsSaidWhenTheTimeIsUp(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		var suspended atomic.Int64
+		x.report = func(int, []perdure.Report) ([]perdure.ReportResult, error) {
+			suspended.Store(int64(time.Hour))
+			return nil, errLost
+		}
+		carry(t, x, Config{Heartbeat: -1, Env: suspendable{by: &suspended}}, 1, lasting(1300*time.Millisecond))
+		x.offer(1, time.Minute, time.Minute)
+		time.Sleep(time.Minute)
+		if _, n, _ := x.counts(); n != 1 {
+			t.Errorf("said %d times", n)
+		}
+	})
+}
+
 // F049, F126: a panic is the failure of its run and of no other.
 func TestPanic(t *testing.T) {
 	virtual(t, func(t *testing.T) {
