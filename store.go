@@ -67,7 +67,7 @@ type Locker interface {
 	// that has lost commits, after a backup was restored (F016, F112).
 	Fence() (int64, error)
 
-	// These read rows of jobs that are locked.
+	// These read rows of jobs that are locked. Steps reads those of others as well, as they are committed.
 	Steps([]StepRef) ([]*Step, error)
 	StepsOf(JobID) ([]*Step, error)
 	Payloads([]StepRef) ([]Payload, error)

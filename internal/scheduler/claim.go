@@ -237,11 +237,27 @@ func (b *batch) urgent(c *counter) ([]perdure.StepRef, error) {
 	if err != nil || len(head) == 0 {
 		return c.first, err
 	}
-	steps, err := b.tx.Steps(head) // the other writer has them locked, as a rule
+	first, err := b.glance(head[0])
+	if err != nil || first == nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(c.first), func(ref perdure.StepRef) bool { return b.w.Step(ref).Priority < first.Priority }), nil
+}
+
+// glance is a step as it is here or, where its job is not locked, as it was just now.
+func (b *batch) glance(ref perdure.StepRef) (*perdure.Step, error) {
+	refs := []perdure.StepRef{ref}
+	if b.w.Has(ref.Job) {
+		if err := b.loadSteps(refs); err != nil || !b.w.HasStep(ref) {
+			return nil, err
+		}
+		return b.w.Step(ref), nil
+	}
+	steps, err := b.tx.Steps(refs)
 	if err != nil || len(steps) == 0 {
 		return nil, err
 	}
-	return slices.DeleteFunc(slices.Clone(c.first), func(ref perdure.StepRef) bool { return b.w.Step(ref).Priority < steps[0].Priority }), nil
+	return steps[0], nil
 }
 
 // repeat answers the claims that were made before with what they were given.
