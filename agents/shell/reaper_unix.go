@@ -67,6 +67,8 @@ type watched struct {
 	live     map[int]bool
 	reaper   *reaper
 	notUntil time.Time // after a failure
+	lost     time.Time // when a reaper died the latest,
+	deaths   int       // and how many have, one soon after the other
 }
 
 // reaper is the helper, as this process sees it.
@@ -77,7 +79,8 @@ type reaper struct {
 
 const (
 	reaperPatience = time.Second      // a reaper that does not read for so long is replaced
-	reaperRetry    = 10 * time.Second // after it could not be started
+	reaperRetry    = 10 * time.Second // after it could not be started, or has died too often
+	reaperDeaths   = 5                // one soon after the other
 )
 
 func (w *watched) allow() {
@@ -126,6 +129,10 @@ func (w *watched) renew() {
 	}
 	r, err := startReaper()
 	if err == nil {
+		go func() {
+			_, _ = r.process.Wait()
+			w.ended(r)
+		}()
 		for group := range w.live {
 			if err = r.tell(group); err != nil {
 				break
@@ -138,6 +145,25 @@ func (w *watched) renew() {
 		return
 	}
 	w.reaper = r
+}
+
+// ended replaces a reaper that has died: what was told to it in its last moment is lost, and no error says so. One
+// that dies again and again is left alone for a while.
+func (w *watched) ended(r *reaper) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.reaper != r {
+		return // it was dismissed
+	}
+	now := time.Now()
+	if now.Sub(w.lost) > reaperRetry {
+		w.deaths = 0
+	}
+	w.lost = now
+	if w.deaths++; w.deaths > reaperDeaths {
+		w.notUntil = now.Add(reaperRetry)
+	}
+	w.renew()
 }
 
 // tell writes one line. A pipe takes so little whole or not at all.
@@ -180,6 +206,5 @@ func startReaper() (*reaper, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, out.Close())
 	}
-	go func() { _ = cmd.Wait() }()
 	return &reaper{pipe: out, process: cmd.Process}, nil
 }
