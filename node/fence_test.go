@@ -3,6 +3,7 @@ package node_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"perdure"
 	"perdure/internal/everystore"
@@ -34,6 +35,15 @@ func TestFence(t *testing.T) {
 		first := claim()
 		if first.Number != 1 || !report(first, 1, perdure.OutcomeFailed).Accepted {
 			t.Fatalf("%+v", first)
+		}
+		for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) { // what has begun before the fence is raised has read the old one
+			v, err := n.Job(t.Context(), "@latest", 0)
+			if err != nil || time.Now().After(end) {
+				t.Fatal(v, err)
+			}
+			if v.Steps.Get("s").Phase == perdure.Ready {
+				break
+			}
 		}
 		fence, err := n.RaiseFence(t.Context(), "anna", "restored")
 		if err != nil {
