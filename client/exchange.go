@@ -23,7 +23,7 @@ type claim struct {
 
 // Claim implements perdure.Exchange. When ctx ends first, the server takes back what it has let out.
 func (c *Client) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
-	body, err := encode(claim{"", req.Holder, req.Max, duration(req.Wait), duration(req.Heartbeat), req.RequestID})
+	body, err := encode(claim{Holder: req.Holder, Max: req.Max, Wait: duration(req.Wait), Heartbeat: duration(req.Heartbeat), RequestID: req.RequestID})
 	if err != nil {
 		return nil, err
 	}

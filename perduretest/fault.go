@@ -146,6 +146,9 @@ func (e *exchange) Report(ctx context.Context, holder string, reports []perdure.
 		}
 		now, places = append(now, r), append(places, i)
 	}
+	if len(now) == 0 && next == nil {
+		return results, nil, nil
+	}
 	got, runs, err := e.tell(ctx, holder, now, next)
 	if err != nil {
 		return nil, nil, err

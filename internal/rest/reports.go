@@ -1,9 +1,7 @@
 package rest
 
 import (
-	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,7 +18,7 @@ func (c *call) report() error {
 		return err
 	}
 	var next *perdure.ClaimRequest
-	holder, items := readSet(doc, "reports", map[string]func(value){"claim": func(v value) { next = readNext(v) }})
+	holder, items := readSet(doc, "reports", func(v value) { next = readNext(v) })
 	if err := doc.err(); err != nil {
 		return err
 	}
@@ -76,20 +74,22 @@ func readNext(v value) *perdure.ClaimRequest {
 	return req
 }
 
-// readSet reads {"holder", name: […]}, and what else there may be.
-func readSet(doc *document, name string, others map[string]func(value)) (holder string, items []value) {
+// readSet reads {"holder", name: […]}, and a claim where there may be one.
+func readSet(doc *document, name string, claim func(value)) (holder string, items []value) {
 	root, there := doc.root(), false
 	for field, v := range root.fields() {
-		switch read := others[field]; {
+		switch {
 		case field == "holder":
 			holder = v.holder()
 		case field == name:
 			there = !v.null()
 			items = v.set()
-		case read != nil:
-			read(v)
+		case claim == nil:
+			v.unknown("holder", name)
+		case field == "claim":
+			claim(v)
 		default:
-			v.unknown(append([]string{"holder", name}, slices.Sorted(maps.Keys(others))...)...)
+			v.unknown("holder", name, "claim")
 		}
 	}
 	root.need("holder", holder != "")

@@ -13,19 +13,15 @@ import (
 	"perdure/store/memory"
 )
 
-// gated is a store whose transactions wait at a gate, and which counts looks, those for no step at all apart.
+// gated is a gate that counts looks, those for no step at all apart.
 type gated struct {
-	perdure.Store
-	shut  chan struct{} // nil: it is open
+	*gate
 	vain  atomic.Int32
 	looks atomic.Int32
 }
 
 func (g *gated) Update(ctx context.Context, fn func(perdure.Tx) error) error {
-	if g.shut != nil {
-		<-g.shut
-	}
-	return g.Store.Update(ctx, func(tx perdure.Tx) error { return fn(gatedTx{tx, g}) })
+	return g.gate.Update(ctx, func(tx perdure.Tx) error { return fn(gatedTx{tx, g}) })
 }
 
 type gatedTx struct {
@@ -45,10 +41,10 @@ func (tx gatedTx) Ready(agent string, max int, full []string) ([]perdure.StepRef
 // and not one that the transaction has just made ready. (Found by the simulation.)
 func TestOlderGoesBeforeNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &gated{Store: memory.New()}
+		store := &gated{gate: shut(memory.New())}
 		d := open(t, store, scheduler.Config{})
 		first, second := d.submit(one), d.submit(one)
-		store.shut = make(chan struct{})
+		store.shut.Store(1)
 		var runs []perdure.Run
 		var all sync.WaitGroup
 		all.Go(func() { _, _ = d.Submit(t.Context(), plan(t, "type: u\nsteps:\n  s: {agent: b}\n")) }) // keeps the writer at the gate
@@ -57,7 +53,7 @@ func TestOlderGoesBeforeNew(t *testing.T) {
 		all.Go(func() { _ = d.Act(t.Context(), first, perdure.Act{Verb: perdure.VerbUndo, Author: "me"}) })
 		all.Go(func() { _, _ = d.Submit(t.Context(), plan(t, one)) })
 		synctest.Wait()
-		close(store.shut)
+		close(store.open)
 		all.Wait()
 		if len(runs) != 1 || runs[0].Job != second || d.job(first).Phase != perdure.Settled {
 			t.Errorf("let out: %+v, and %s stands before all others", runs, second)
@@ -67,7 +63,7 @@ func TestOlderGoesBeforeNew(t *testing.T) {
 
 // A claim that has got all that it asked for does not look once more for what stands behind a full limit.
 func TestNoLookInVain(t *testing.T) {
-	store := &gated{Store: memory.New()}
+	store := &gated{gate: shut(memory.New())}
 	d := open(t, store, scheduler.Config{})
 	if err := d.PutLimit(t.Context(), "job:t", 1); err != nil {
 		t.Fatal(err)

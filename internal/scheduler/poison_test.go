@@ -112,7 +112,7 @@ func TestPoisonJobs(t *testing.T) {
 			continue // the first step of one that has fewer
 		}
 		time.Sleep(time.Millisecond)
-		res, _, err := after.Report(ctx, "h", []perdure.Report{{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Number, Outcome: perdure.OutcomeDone}}, nil)
+		res, _, err := after.Report(ctx, "h", doneReport(runs[0]), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -277,7 +277,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 				for left.Load() > 0 {
 					runs, err := d.Claim(ctx, perdure.ClaimRequest{Agent: agent, Holder: holder, Max: 2, Wait: time.Minute})
 					for _, r := range runs {
-						res, _, err := d.Report(ctx, holder, []perdure.Report{{Job: r.Job, Step: r.Step, Run: r.Number, Outcome: perdure.OutcomeDone}}, nil)
+						res, _, err := d.Report(ctx, holder, doneReport(r), nil)
 						if err == nil && res[0].Accepted && left.Add(-1) == 0 {
 							cancel()
 						}
