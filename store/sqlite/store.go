@@ -37,6 +37,7 @@ type Store struct {
 	write *conn // synchronous=FULL
 	hints *conn // synchronous=NORMAL: who is there is not worth a sync
 	read  *pool // cannot write
+	wal   walFile
 
 	known // touched by whoever writes
 }
@@ -147,6 +148,9 @@ func (s *Store) open() (err error) {
 	if s.read, err = openPool(readers, func() (*conn, error) { return s.connect("query_only = 1") }); err != nil {
 		return err
 	}
+	if s.wal, err = openWAL(s.path); err != nil {
+		return err
+	}
 	return s.loadClock()
 }
 
@@ -210,6 +214,7 @@ func (s *Store) Close() error {
 	if s.read != nil {
 		errs = append(errs, s.read.close())
 	}
+	errs = append(errs, s.wal.close())
 	crashpoint.Here(crashpoint.SQLiteClose)
 	for _, c := range []*conn{s.hints, s.write} { // the last one to go checkpoints
 		if c != nil {

@@ -82,6 +82,7 @@ func (tx *tx) commit() error {
 			return tx.store.wrap(err)
 		}
 	}
+	tx.store.wal.extend()
 	crashpoint.Here(crashpoint.SQLiteCommit)
 	if err := tx.c.exec(`COMMIT`); err != nil {
 		return tx.store.commitFailed(err)
