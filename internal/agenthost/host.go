@@ -99,14 +99,15 @@ func (a *hosted) free() int {
 // a small part of what is free: it is not to wait for that claim's answer.
 const claimsAtOnce = 3
 
-// ask says how many runs a further claim may bring; 0: none is to set out now. What has become free with a report
-// is left to the claim that goes with it.
+// ask says how many runs a further claim may bring; 0: none is to set out now. Beside one that is under way, another
+// asks for a quarter of the slots, or for as much as a claim can bring. What has become free with a report is left to
+// the claim that goes with it.
 func (a *hosted) ask() int {
 	n := a.free()
 	if a.flows {
 		n -= a.due
 	}
-	if n <= 0 || a.asked > 0 && n < a.slots/4 {
+	if n <= 0 || a.asked > 0 && n < min(a.slots/4, perdure.MaxBatch) {
 		return 0
 	}
 	a.asked += n

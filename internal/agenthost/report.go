@@ -3,6 +3,7 @@ package agenthost
 import (
 	"fmt"
 	"log/slog"
+	"runtime"
 	"time"
 
 	"perdure"
@@ -42,6 +43,9 @@ func (h *Host) take() (batch []*live, next *following) {
 		for len(h.outbox) == 0 && h.life.Err() == nil {
 			h.env.WaitCond(h.ready)
 		}
+		h.unlock()
+		runtime.Gosched() // what those report who are about to run goes into the same call
+		h.mu.Lock()
 		if h.life.Err() != nil {
 			return nil, nil
 		}

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -346,6 +347,9 @@ func (q *queue) take() (requests []*request, claims []*waiter, ok bool) {
 		for !q.closed && len(q.runs)+len(q.requests) == 0 && !q.mayLook() {
 			q.env.WaitCond(&q.wake)
 		}
+		q.mu.Unlock()
+		runtime.Gosched() // what those ask who are about to run goes into the same transaction
+		q.mu.Lock()
 		if q.closed {
 			q.refuseAll()
 			return nil, nil, false
