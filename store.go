@@ -47,7 +47,7 @@ type Tx interface {
 // RoleChange is a role as it was loaded and as it shall be.
 type RoleChange struct{ Now, Was Role }
 
-// Locker loads rows under their locks. What is not there is left out of the answer.
+// Locker loads rows under their locks. What is not there is left out of the answer. The rows must not be changed.
 type Locker interface {
 	// LockJobs waits for the rows' locks, in the order of ids.
 	LockJobs([]JobID) ([]*Job, error)

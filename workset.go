@@ -94,11 +94,11 @@ func (w *Workset) LetOutFrom(least int64) { w.fence = least }
 // Now is the time at which the events of this workset happen.
 func (w *Workset) Now() time.Time { return w.now }
 
-// AddJob adds a job that was loaded under its lock.
+// AddJob adds a job that was loaded under its lock. It stays as it is: what happens to it happens to a copy.
 func (w *Workset) AddJob(j *Job, plan *Plan) {
 	e := w.made.entries.next()
-	e.job, e.was, e.plan = j, w.made.jobs.next(), plan
-	*e.was = *j
+	e.job, e.was, e.plan = w.made.jobs.next(), j, plan
+	*e.job = *j
 	w.add(e)
 }
 
@@ -136,14 +136,14 @@ func (w *Workset) Step(ref StepRef) *Step {
 	return nil
 }
 
-// AddSteps adds steps of jobs that are there. A step that is there already stays as it is.
+// AddSteps adds steps of jobs that are there, as AddJob does. Of one that is there already nothing changes.
 func (w *Workset) AddSteps(steps []*Step) {
 	for _, s := range steps {
 		e := w.jobs[s.Job]
 		if e.steps.at(s.Index) == nil {
 			r := w.made.rows.next()
-			r.Step, r.was = s, w.made.steps.next()
-			*r.was = *s
+			r.Step, r.was = w.made.steps.next(), s
+			*r.Step = *s
 			e.steps.put(s.Index, r)
 		}
 	}
@@ -455,25 +455,28 @@ func (w *Workset) Landed() []Landing {
 
 // Changes is what must be written; the workset then holds the rows as written. It must not be called
 // while anything is missing.
-func (w *Workset) Changes() *Changes {
+func (w *Workset) Changes() *Changes { return w.collect(true) }
+
+// Last is Changes for a workset that no more events are folded into: it gives away its own rows.
+func (w *Workset) Last() *Changes { return w.collect(false) }
+
+func (w *Workset) collect(more bool) *Changes {
 	c := w.changes
 	w.changes = Changes{}
 	for _, e := range w.order {
 		if e.was == nil {
-			w.collectNew(e, &c)
+			w.collectNew(e, &c, more)
 			continue
 		}
 		if e.dirty {
 			e.job.UpdatedAt = w.now
-			now := w.made.jobs.next()
-			*now = *e.job
+			now := w.jobNow(e, more)
 			c.Jobs = append(c.Jobs, JobChange{Now: now, Was: e.was})
 			e.was, e.dirty = now, false
 		}
 		for r := range e.touched() {
 			r.UpdatedAt = w.now
-			now := w.made.steps.next()
-			*now = *r.Step
+			now := w.stepNow(r, more)
 			c.Steps = append(c.Steps, StepChange{Now: now, Was: r.was})
 			r.was, r.dirty = now, false
 			r.collectPayload(&c)
@@ -482,14 +485,31 @@ func (w *Workset) Changes() *Changes {
 	return &c
 }
 
-func (w *Workset) collectNew(e *entry, c *Changes) {
-	e.was, e.dirty = w.made.jobs.next(), false
-	*e.was = *e.job
+// jobNow and stepNow are rows as they are, for good.
+func (w *Workset) jobNow(e *entry, more bool) *Job {
+	if !more {
+		return e.job
+	}
+	now := w.made.jobs.next()
+	*now = *e.job
+	return now
+}
+
+func (w *Workset) stepNow(r *row, more bool) *Step {
+	if !more {
+		return r.Step
+	}
+	now := w.made.steps.next()
+	*now = *r.Step
+	return now
+}
+
+func (w *Workset) collectNew(e *entry, c *Changes, more bool) {
+	e.was, e.dirty = w.jobNow(e, more), false
 	n := NewJob{Job: e.was, Shape: e.plan.Text, Steps: make([]*Step, len(e.plan.Steps))}
 	for i := range e.plan.Steps {
 		r := e.steps.at(i)
-		r.was, r.dirty = w.made.steps.next(), false
-		*r.was = *r.Step
+		r.was, r.dirty = w.stepNow(r, more), false
 		n.Steps[i] = r.was
 		r.collectPayload(c)
 	}

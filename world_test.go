@@ -17,6 +17,7 @@ type world struct {
 	plan    *Plan
 	job     *Job
 	steps   []*Step
+	lent    map[*Step]Step // what the rules were given, as it was
 	kept    []Payload
 	alerts  []Alert // the open ones
 	closed  []Alert // since the last line
@@ -42,7 +43,7 @@ func submit(t testing.TB, definition string) *world {
 }
 
 func newWorld(t testing.TB, definition string) *world {
-	return &world{t: t, plan: words(t, definition), now: dawn, limits: Admission{}, runs: map[string]*Run{}}
+	return &world{t: t, plan: words(t, definition), now: dawn, limits: Admission{}, runs: map[string]*Run{}, lent: map[*Step]Step{}}
 }
 
 func (w *world) accept() {
@@ -62,9 +63,15 @@ func (w *world) event(f func(*Workset)) *Changes {
 	}
 	f(ws)
 	w.settleMissing(ws)
-	c := ws.Changes()
+	c := ws.Last()
 	w.write(c)
 	w.compare(ws)
+	for row, was := range w.lent {
+		if *row != was {
+			w.t.Fatalf("the rules have changed a row that they were given: %+v instead of %+v", row, was)
+		}
+	}
+	clear(w.lent)
 	return c
 }
 
@@ -96,6 +103,7 @@ func (w *world) load(refs ...StepRef) []*Step {
 	for i, ref := range refs {
 		copies[i] = *w.steps[ref.Index]
 		rows[i] = &copies[i]
+		w.lent[rows[i]] = copies[i]
 	}
 	return rows
 }

@@ -243,7 +243,7 @@ func (b *batch) run(requests []*request, claims *[]*waiter, poison map[operation
 	for agent := range b.readied() {
 		b.woken = append(b.woken, agent)
 	}
-	return results, b.save()
+	return results, b.write(b.w.Last())
 }
 
 // readied are the steps that were made ready and still are, by agent, in the order in which they are claimed.
@@ -407,11 +407,13 @@ func (b *batch) loadWhole(id perdure.JobID) error {
 	return nil
 }
 
-func (b *batch) save() error {
+// save writes what there is so far, so that the store finds it.
+func (b *batch) save() error { return b.write(b.w.Changes()) }
+
+func (b *batch) write(c *perdure.Changes) error {
 	if err := b.closeMail(); err != nil {
 		return err
 	}
-	c := b.w.Changes()
 	c.Alerts = append(c.Alerts, b.refusals...)
 	if c.Empty() {
 		return nil

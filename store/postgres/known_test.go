@@ -153,14 +153,6 @@ func TestKnownIsWhatIsStored(t *testing.T) {
 			func(j *perdure.Job, steps []*perdure.Step) bool {
 				return j.Active == 0 && !steps[0].LockedUntil.Equal(until) && !steps[1].LockedUntil.Equal(until)
 			}, false},
-		"changed by the caller, and not saved": {
-			func(t *testing.T, a, _ *Store, _ string) {
-				j, steps := locked(t, a, 1)
-				j.Active, j.Labels["a"], steps[0].Run, steps[1].Run = 7, "c", 9, 9
-			},
-			func(j *perdure.Job, steps []*perdure.Step) bool {
-				return j.Active == 0 && j.Labels["a"] == "b" && steps[0].Run == 1 && steps[1].Run == 1
-			}, true},
 		"by hand": {
 			func(t *testing.T, _, _ *Store, url string) {
 				conn, err := pgx.Connect(t.Context(), url)

@@ -3,7 +3,6 @@ package postgres
 import (
 	"encoding/binary"
 	"encoding/json"
-	"maps"
 	"slices"
 
 	"perdure"
@@ -69,13 +68,16 @@ func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
 	return tx.lockJobs(" skip locked", ids)
 }
 
-// firstRow is a job and its first step, as one row has them. While it is locked and not yet written, it
-// stays where it is.
+// readRow is a job and its first step, as one row has them.
+type readRow struct {
+	job  perdure.Job
+	step perdure.Step
+}
+
+// firstRow is a row that is locked. As long as it is not written, it stays where it is.
 type firstRow struct {
-	job   perdure.Job
-	step  perdure.Step
-	at    tid
-	asked bool // the step is the caller's already
+	at   tid
+	step *perdure.Step // nil where it is not known
 }
 
 // lockJobs gives the rows as they are once they are locked: where a lock was waited for, PostgreSQL
@@ -103,7 +105,7 @@ type locking struct {
 	taken map[perdure.JobID]*knownJob
 	held  map[perdure.JobID]version // locked, of those that were to be held
 	jobs  []*perdure.Job
-	room  []firstRow
+	room  []readRow
 }
 
 // version is where a row is, and which transaction has written it.
@@ -133,16 +135,16 @@ func (l *locking) statements(skip string, ids []perdure.JobID) []*statement {
 // read reads rows; those that are to be held, and are not, belong to others.
 func (l *locking) read(sql string, ids []perdure.JobID) *statement {
 	return q(sql).uuids(ids).each(func(r *reader) error {
-		row := l.blank()
-		row.at = tid(r.next())
+		row, at := l.blank(), tid(r.next())
 		if err := r.scan(rowColumns, &row.job, &row.step); err != nil {
 			return err
 		}
 		if _, ours := l.held[row.job.ID]; l.held != nil && !ours {
-			*row = firstRow{}
+			*row = readRow{}
 			return nil
 		}
-		l.keep(row)
+		l.room = l.room[1:]
+		l.keep(&row.job, firstRow{at, &row.step})
 		return nil
 	})
 }
@@ -169,33 +171,20 @@ func (l *locking) take(id perdure.JobID, j *knownJob, at tid) {
 		l.tx.memory.taken = make(map[perdure.JobID]*knownJob, len(l.taken))
 	}
 	l.tx.memory.taken[id] = j
-	row := l.blank()
-	row.at, row.job = at, *j.job
-	row.job.Labels = maps.Clone(row.job.Labels)
-	if row.job.States != nil {
-		row.job.States = &perdure.StateNames{}
-		*row.job.States = *j.job.States
-	}
-	if s := l.tx.memory.step(perdure.StepRef{Job: id}); s != nil {
-		row.step = *s
-	} else {
-		row.asked = true
-	}
-	l.keep(row)
+	l.keep(j.job, firstRow{at, l.tx.memory.step(perdure.StepRef{Job: id})})
 }
 
-// blank is where the next row goes; it stays blank until it is kept.
-func (l *locking) blank() *firstRow {
+// blank is where the next row is read to; it stays blank until it is kept.
+func (l *locking) blank() *readRow {
 	if len(l.room) == 0 {
-		l.room = make([]firstRow, min(max(cap(l.jobs)-len(l.jobs), 1), 100))
+		l.room = make([]readRow, min(max(cap(l.jobs)-len(l.jobs), 1), 100))
 	}
 	return &l.room[0]
 }
 
-func (l *locking) keep(row *firstRow) {
-	l.room = l.room[1:]
-	l.jobs = append(l.jobs, &row.job)
-	l.tx.firsts[row.job.ID] = row
+func (l *locking) keep(job *perdure.Job, row firstRow) {
+	l.jobs = append(l.jobs, job)
+	l.tx.firsts[job.ID] = row
 }
 
 // all are the jobs, in the order of their ids.
@@ -214,17 +203,18 @@ func (tx *tx) LockLimits(names []string) (limits []perdure.Limit, err error) {
 	return limits, tx.run(q(lockLimitsSQL).texts(names), count, tx.readClock())
 }
 
-// Steps gives those that were read with their jobs once: they are the caller's then.
 func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
 	steps := make([]*perdure.Step, 0, len(refs))
 	var missing []perdure.StepRef
 	for _, ref := range refs {
-		if row := tx.firsts[ref.Job]; row != nil && ref.Index == 0 && !row.asked {
-			steps = append(steps, &row.step)
-			row.asked = true
-		} else if known := tx.memory.step(ref); known != nil && ref.Index > 0 {
-			s := *known
-			steps = append(steps, &s)
+		var s *perdure.Step
+		if ref.Index == 0 {
+			s = tx.firsts[ref.Job].step
+		} else {
+			s = tx.memory.step(ref)
+		}
+		if s != nil {
+			steps = append(steps, s)
 		} else {
 			missing = append(missing, ref)
 		}

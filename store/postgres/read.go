@@ -57,8 +57,8 @@ func scanJob(r *reader) *perdure.Job {
 }
 
 func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (*perdure.Job, []*perdure.Step, error) {
-	rows, err := query(ctx, s, q(jobSQL).uuid(id).int(max(steps, 1)), func(r *reader) *firstRow {
-		row := &firstRow{}
+	rows, err := query(ctx, s, q(jobSQL).uuid(id).int(max(steps, 1)), func(r *reader) *readRow {
+		row := &readRow{}
 		r.failed = r.scan(rowColumns, &row.job, &row.step)
 		return row
 	})

@@ -24,7 +24,7 @@ import (
 func (s *Store) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 	var asked []perdure.JobID
 	return s.retry(ctx, func(ctx context.Context) error {
-		tx := &tx{store: s, clock: &s.clock, before: asked, firsts: map[perdure.JobID]*firstRow{}, queued: map[perdure.StepRef]tid{},
+		tx := &tx{store: s, clock: &s.clock, before: asked, firsts: map[perdure.JobID]firstRow{}, queued: map[perdure.StepRef]tid{},
 			memory: recall{store: &s.known}, sets: setsTx{store: s.sets}, lanes: lanesTx{store: &s.lanes}}
 		err := s.update(ctx, tx, fn)
 		if len(tx.asked) > len(asked) {
@@ -94,7 +94,7 @@ type tx struct {
 	stirred bool            // there is something to claim, or to look at
 
 	memory recall
-	firsts map[perdure.JobID]*firstRow // locked, and not written since
+	firsts map[perdure.JobID]firstRow // locked, and not written since
 	queued map[perdure.StepRef]tid     // rows of ready that were found
 	limits []perdure.Limit             // those that there are
 	shapes []perdure.ShapeID           // written by this transaction

@@ -180,8 +180,8 @@ func updateText(g *grid, keys int, guards, set []column) string {
 
 // move tells where a row that is locked is, once: it will be elsewhere when it has been written.
 func (tx *tx) move(id perdure.JobID) *tid {
-	row := tx.firsts[id]
-	if row == nil {
+	row, locked := tx.firsts[id]
+	if !locked {
 		return nil
 	}
 	delete(tx.firsts, id)
