@@ -15,7 +15,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -146,11 +145,20 @@ func (c *Client) once(ctx context.Context, req *request, out any) (status int, e
 	if !isJSON(resp) {
 		return resp.StatusCode, c.stranger(resp)
 	}
-	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+	if err := read(resp, out); err != nil {
 		return resp.StatusCode, c.unreachable(ctx, fmt.Errorf("the answer cannot be read: %w", err), limit)
 	}
-	_, _ = io.CopyN(io.Discard, resp.Body, 1<<10) // its end, so that the connection is kept
 	return resp.StatusCode, nil
+}
+
+// read takes an answer to its end, so that the connection is kept.
+func read(resp *http.Response, out any) error {
+	var body bytes.Buffer
+	body.Grow(int(min(max(resp.ContentLength, 0), 1<<20)) + bytes.MinRead)
+	if _, err := body.ReadFrom(resp.Body); err != nil {
+		return err
+	}
+	return decode(body.Bytes(), out)
 }
 
 const authorHeader = "Perdure-Author"

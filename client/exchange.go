@@ -27,9 +27,7 @@ func (c *Client) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure
 	if err != nil {
 		return nil, err
 	}
-	var out struct {
-		Runs []perdure.Run `json:"runs"`
-	}
+	var out work
 	path := "/v1/agents/" + segment(req.Agent) + "/claim"
 	_, err = c.ask(ctx, &request{method: http.MethodPost, path: path, body: body, wait: max(req.Wait, 0)}, &out)
 	return out.Runs, err
@@ -57,10 +55,7 @@ func (c *Client) Report(ctx context.Context, holder string, reports []perdure.Re
 		if err != nil {
 			return nil, err
 		}
-		var out struct {
-			Results []perdure.ReportResult `json:"results"`
-			Runs    []perdure.Run          `json:"runs"`
-		}
+		var out work
 		_, err = c.ask(ctx, &request{method: http.MethodPost, path: "/v1/reports", body: body}, &out)
 		runs = out.Runs
 		return out.Results, err
