@@ -231,10 +231,18 @@ func number(n int) string { return strconv.Itoa(n) }
 // encode is JSON with the bytes of inputs and outputs as they are.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, perdure.Refuse(perdure.CodeInvalid, "cannot be sent: %v", err)
+	if err := encoder(&b).Encode(v); err != nil {
+		return nil, unsendable(err)
 	}
 	return b.Bytes(), nil
+}
+
+func encoder(b *bytes.Buffer) *json.Encoder {
+	enc := json.NewEncoder(b)
+	enc.SetEscapeHTML(false)
+	return enc
+}
+
+func unsendable(err error) error {
+	return perdure.Refuse(perdure.CodeInvalid, "cannot be sent: %v", err)
 }

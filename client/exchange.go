@@ -1,8 +1,8 @@
 package client
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"net/http"
 	"time"
 
@@ -42,16 +42,12 @@ func duration(d time.Duration) string {
 
 // Report implements perdure.Exchange.
 func (c *Client) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) (results []perdure.ReportResult, runs []perdure.Run, err error) {
-	call := func(set []json.RawMessage, last bool) ([]perdure.ReportResult, error) {
-		said := struct {
-			Holder  string            `json:"holder"`
-			Reports []json.RawMessage `json:"reports"`
-			Claim   *claim            `json:"claim,omitempty"`
-		}{Holder: holder, Reports: set}
+	call := func(list []byte, last bool) ([]perdure.ReportResult, error) {
+		var with *claim
 		if next != nil && last {
-			said.Claim = &claim{Agent: next.Agent, Max: next.Max, Heartbeat: duration(next.Heartbeat), RequestID: next.RequestID}
+			with = &claim{Agent: next.Agent, Max: next.Max, Heartbeat: duration(next.Heartbeat), RequestID: next.RequestID}
 		}
-		body, err := encode(said)
+		body, err := encodeSet(holder, "reports", list, with)
 		if err != nil {
 			return nil, err
 		}
@@ -61,7 +57,7 @@ func (c *Client) Report(ctx context.Context, holder string, reports []perdure.Re
 		return out.Results, err
 	}
 	if len(reports) == 0 && next != nil {
-		_, err = call([]json.RawMessage{}, true)
+		_, err = call(nil, true)
 		return nil, runs, err
 	}
 	results, err = inCalls(reports, call)
@@ -70,11 +66,8 @@ func (c *Client) Report(ctx context.Context, holder string, reports []perdure.Re
 
 // Heartbeat implements perdure.Exchange.
 func (c *Client) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
-	return inCalls(beats, func(set []json.RawMessage, _ bool) ([]perdure.BeatResult, error) {
-		body, err := encode(struct {
-			Holder string            `json:"holder"`
-			Runs   []json.RawMessage `json:"runs"`
-		}{holder, set})
+	return inCalls(beats, func(list []byte, _ bool) ([]perdure.BeatResult, error) {
+		body, err := encodeSet(holder, "runs", list, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -86,30 +79,63 @@ func (c *Client) Heartbeat(ctx context.Context, holder string, beats []perdure.B
 	})
 }
 
-// inCalls sends many in sets that a server takes. An error of one set is an error of all: each is
-// safe to send again.
-func inCalls[In, Out any](all []In, call func(set []json.RawMessage, last bool) ([]Out, error)) ([]Out, error) {
+// inCalls sends many in sets that a server takes, each as a list without its brackets. An error of one set is an error
+// of all: each is safe to send again.
+func inCalls[In, Out any](all []In, call func(list []byte, last bool) ([]Out, error)) ([]Out, error) {
 	var out []Out
 	for rest := all; len(rest) > 0; {
-		set, size := make([]json.RawMessage, 0, min(len(rest), perdure.MaxBatch)), 0
-		for i := range rest {
-			b, err := encode(&rest[i])
-			if err != nil {
-				return nil, err
-			}
-			if size += len(b); i > 0 && (i == perdure.MaxBatch || size > maxCall) {
-				break
-			}
-			set = append(set, b)
-		}
-		answers, err := call(set, len(set) == len(rest))
+		list, n, err := encodeList(rest)
 		if err != nil {
 			return nil, err
 		}
-		if len(answers) != len(set) {
-			return nil, perdure.Refuse(perdure.CodeUnavailable, "%d answers came to %d questions", len(answers), len(set))
+		answers, err := call(list, n == len(rest))
+		if err != nil {
+			return nil, err
 		}
-		out, rest = append(out, answers...), rest[len(set):]
+		if len(answers) != n {
+			return nil, perdure.Refuse(perdure.CodeUnavailable, "%d answers came to %d questions", len(answers), n)
+		}
+		out, rest = append(out, answers...), rest[n:]
 	}
 	return out, nil
+}
+
+// encodeList encodes as many as go in one call.
+func encodeList[T any](all []T) (list []byte, n int, err error) {
+	var b bytes.Buffer
+	enc := encoder(&b)
+	for n < len(all) && n < perdure.MaxBatch {
+		end := b.Len()
+		if n > 0 {
+			b.WriteByte(',')
+		}
+		if err := enc.Encode(&all[n]); err != nil {
+			return nil, 0, unsendable(err)
+		}
+		if n > 0 && b.Len() > maxCall {
+			b.Truncate(end)
+			break
+		}
+		n++
+	}
+	return b.Bytes(), n, nil
+}
+
+// encodeSet is the body of a call with a list.
+func encodeSet(holder, name string, list []byte, with *claim) ([]byte, error) {
+	head, err := encode(holder)
+	if err != nil {
+		return nil, err
+	}
+	body := append(append(make([]byte, 0, len(list)+len(head)+100), `{"holder":`...), head...)
+	body = append(append(append(body, `,"`...), name...), `":[`...)
+	body = append(append(body, list...), ']')
+	if with != nil {
+		claim, err := encode(with)
+		if err != nil {
+			return nil, err
+		}
+		body = append(append(body, `,"claim":`...), claim...)
+	}
+	return append(body, '}'), nil
 }

@@ -96,7 +96,7 @@ func (c *call) claim() error {
 		return err
 	}
 	crashpoint.Here(crashpoint.RestClaimAnswer)
-	return c.json(http.StatusOK, claimAnswer{listOf(inUTC(runs))})
+	return c.work(nil, runs)
 }
 
 func inUTC(runs []perdure.Run) []perdure.Run {

@@ -33,23 +33,23 @@ func (c *call) report() error {
 		}
 		reports, places = append(reports, rep), append(places, i)
 	}
-	answer := reportsAnswer{Results: results}
+	var runs []perdure.Run
 	if len(reports) > 0 || next != nil {
 		if next != nil {
 			next.Holder = holder
 		}
 		crashpoint.Here(crashpoint.RestReport)
-		answers, runs, err := c.Service.Report(c.ctx(), holder, reports, next)
+		answers, given, err := c.Service.Report(c.ctx(), holder, reports, next)
 		if err != nil {
 			return err
 		}
 		for i, at := range places {
 			results[at] = answers[i]
 		}
-		answer.Runs = inUTC(runs)
+		runs = given
 	}
 	crashpoint.Here(crashpoint.RestReportAnswer)
-	return c.json(http.StatusOK, answer)
+	return c.work(results, runs)
 }
 
 // readNext reads the claim that comes with reports: it does not wait, and has a requestId by which it is found again

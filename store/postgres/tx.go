@@ -95,9 +95,9 @@ type tx struct {
 
 	memory recall
 	firsts map[perdure.JobID]firstRow // locked, and not written since
-	queued map[perdure.StepRef]tid     // rows of ready that were found
-	limits []perdure.Limit             // those that there are
-	shapes []perdure.ShapeID           // written by this transaction
+	queued map[perdure.StepRef]tid    // rows of ready that were found
+	limits []perdure.Limit            // those that there are
+	shapes []perdure.ShapeID          // written by this transaction
 	sets   setsTx
 	lanes  lanesTx
 }
