@@ -242,6 +242,9 @@ func (w *Workset) edit(e *entry, r *row, a *Act) error {
 	if e.plan.Steps[r.Index].Form != ByAgent {
 		return Refuse(CodeConflict, "step %s is a rule, not an agent's: settle or skip it", r.Name)
 	}
+	if a.Input != nil && len(a.Input) == 0 {
+		return Refuse(CodeInvalid, "the input is empty; null is none")
+	}
 	if err := checkPayload("input", a.Input); err != nil {
 		return err
 	}

@@ -573,6 +573,8 @@ func TestRule14Edit(t *testing.T) {
 	w.that(back.DoKey == third.Key, "undoes %s", back.DoKey)
 	w.report("a", failed)
 	w.conflict(w.tryAct(VerbEdit, "a", newKey)) // an undo has the key of its turn
+	w.refusedAs(w.tryAct(VerbEdit, "a", input(``)), CodeInvalid)
+	w.refusedAs(w.tryAct(VerbResume, "a", input(``)), CodeInvalid)
 	w.act(VerbEdit, "a", input(`"gently"`))
 	w.resume()
 	w.that(string(w.claim("a").Input) == `"gently"`, "the undo cannot be edited")

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"sync"
 	"time"
 
@@ -225,7 +226,7 @@ func (p *picture) steps(ctx context.Context, j *perdure.Job, steps []*perdure.St
 }
 
 func jobView(j *perdure.Job) perdure.JobView {
-	v := perdure.JobView{ID: j.ID, Key: j.Key, Type: j.Type, Priority: j.Priority, Labels: j.Labels, States: j.States,
+	v := perdure.JobView{ID: j.ID, Key: j.Key, Type: j.Type, Priority: j.Priority, Labels: maps.Clone(j.Labels), States: cloned(j.States),
 		Current: j.Current, Desired: j.Desired, Phase: j.Phase, Restarts: j.Restarts, Unsettled: j.Unsettled,
 		CompleteBy: j.CompleteBy, SubmittedAt: j.CreatedAt, UpdatedAt: j.UpdatedAt, SettledAt: j.SettledAt}
 	if j.Then {
@@ -312,4 +313,12 @@ func (n *Node) seen(ctx context.Context, f *perdure.Facts) error {
 		}
 	}
 	return nil
+}
+
+func cloned[T any](v *T) *T {
+	if v == nil {
+		return nil
+	}
+	c := *v
+	return &c
 }

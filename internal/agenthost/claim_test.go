@@ -280,8 +280,8 @@ func TestNeverABusyLoop(t *testing.T) {
 // An agent with more slots than one claim can fill has several under way.
 func TestManySlotsAreFilled(t *testing.T) {
 	for _, slots := range []int{1, 4, 100, perdure.MaxBatch, 4 * perdure.MaxBatch, 10 * perdure.MaxBatch} {
-		a := &hosted{slots: slots}
-		for asked := 0; asked < min(slots, claimsAtOnce*perdure.MaxBatch); {
+		a := &hosted{Agent: &perdure.Agent{}, slots: slots, flows: true, due: slots / 8}
+		for asked := 0; asked < min(slots-a.due, claimsAtOnce*perdure.MaxBatch); {
 			n := a.ask()
 			if n <= 0 || n > perdure.MaxBatch {
 				t.Fatalf("%d slots: a claim for %d beside those for %d", slots, n, asked)

@@ -70,7 +70,8 @@ type Host struct {
 	claimers int        // claim loops that have not ended, and claims that went with reports
 	left     bell       // a run or a claim loop has gone
 	apart    time.Time  // until then, reports go without claims
-	looks    time.Time  // when the watch looks next at whose time is over
+	yielder  env.Yielder
+	looks    time.Time // when the watch looks next at whose time is over
 
 	sooner chan struct{} // a run has come whose time is over before that
 }
@@ -92,7 +93,7 @@ type hosted struct {
 // report to be answered, or because their handler goes on after their time, F050) do not stop the agent
 // unless they pile up to as many again.
 func (a *hosted) free() int {
-	return min(a.slots-a.busy-a.asked, 2*a.slots-a.held-a.asked, perdure.MaxBatch)
+	return min(a.slots-a.busy-a.asked, 2*a.slots-a.held-a.asked)
 }
 
 // claimsAtOnce is how many claims of one agent may be under way. What was free when a claim set out is soon
@@ -107,6 +108,7 @@ func (a *hosted) ask() int {
 	if a.flows {
 		n -= a.due
 	}
+	n = min(n, perdure.MaxBatch)
 	if n <= 0 || a.asked > 0 && n < min(a.slots/4, perdure.MaxBatch) {
 		return 0
 	}

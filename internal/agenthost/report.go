@@ -3,7 +3,6 @@ package agenthost
 import (
 	"fmt"
 	"log/slog"
-	"runtime"
 	"time"
 
 	"perdure"
@@ -44,7 +43,7 @@ func (h *Host) take() (batch []*live, next *following) {
 			h.env.WaitCond(h.ready)
 		}
 		h.unlock()
-		runtime.Gosched() // what those report who are about to run goes into the same call
+		h.yielder.Yield() // what those report who are about to run goes into the same call
 		h.mu.Lock()
 		if h.life.Err() != nil {
 			return nil, nil

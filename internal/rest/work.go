@@ -100,9 +100,9 @@ func appendMember(b []byte, name, text string) []byte {
 	return appendText(append(append(append(b, ',', '"'), name...), '"', ':'), text)
 }
 
-// appendRaw adds JSON that was read, or rendered, and is whole.
+// appendRaw adds JSON that was read, or rendered, and is whole; or there is none.
 func appendRaw(b []byte, raw json.RawMessage) []byte {
-	if raw == nil {
+	if len(raw) == 0 {
 		return append(b, "null"...)
 	}
 	return append(b, raw...)

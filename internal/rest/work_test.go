@@ -56,3 +56,10 @@ func same(t *testing.T, results []perdure.ReportResult, runs []perdure.Run, answ
 		t.Fatalf("%s\ninstead of %s", got.String(), want.String())
 	}
 }
+
+func TestEmptyInput(t *testing.T) {
+	body, err := appendWork(nil, nil, []perdure.Run{{Input: json.RawMessage{}}})
+	if err != nil || !json.Valid(body) {
+		t.Errorf("%s, %v", body, err)
+	}
+}

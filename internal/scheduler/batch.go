@@ -415,6 +415,7 @@ func (b *batch) write(c *perdure.Changes) error {
 		return err
 	}
 	c.Alerts = append(c.Alerts, b.refusals...)
+	b.refusals = nil
 	if c.Empty() {
 		return nil
 	}

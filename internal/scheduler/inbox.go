@@ -128,5 +128,7 @@ func (b *batch) closeMail() error {
 	if len(b.closed) == 0 {
 		return nil
 	}
-	return b.tx.(perdure.InboxTx).ClosePosted(b.closed)
+	closed := b.closed
+	b.closed = nil
+	return b.tx.(perdure.InboxTx).ClosePosted(closed)
 }

@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"maps"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -81,6 +80,7 @@ type queue struct {
 	paces    map[string]*pace     // by agent: how claims come, and the submissions held for them
 	held     int                  // how many those are
 	closed   bool
+	yielder  env.Yielder
 
 	clock int            // counts looks and news
 	news  map[string]int // by agent: when there was the latest
@@ -348,7 +348,7 @@ func (q *queue) take() (requests []*request, claims []*waiter, ok bool) {
 			q.env.WaitCond(&q.wake)
 		}
 		q.mu.Unlock()
-		runtime.Gosched() // what those ask who are about to run goes into the same transaction
+		q.yielder.Yield() // what those ask who are about to run goes into the same transaction
 		q.mu.Lock()
 		if q.closed {
 			q.refuseAll()

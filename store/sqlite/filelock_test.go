@@ -18,7 +18,7 @@ import (
 )
 
 // TestMain is also the other process of the tests that need one. One opens the store, says so, and
-// stays until it is killed; the other writes until it is.
+// stays until it is killed; one writes until it is.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("PERDURE_TEST_HOLD"); path != "" {
 		if _, err := Open(path); err != nil {

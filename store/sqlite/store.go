@@ -14,9 +14,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -110,15 +112,28 @@ func Open(path string, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// resolve says where the path leads in the end, so that two names of one file have one lock. The file is
-// made here if it is not there: nobody else is to read what jobs carry.
+// resolving is had by who may make a file.
+var resolving sync.Mutex
+
+// resolve says where the path leads in the end, so that two names of one file have one lock. The file is made here
+// if it is not there: nobody else is to read what jobs carry. One that is there must not be opened: with the first
+// descriptor of it that is closed, POSIX takes away all locks that this process has on the file, those of another
+// Store or of the caller's own connection as well.
 func resolve(path string) (string, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	resolving.Lock()
+	defer resolving.Unlock()
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		var f *os.File
+		if f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600); err == nil {
+			err = f.Close()
+		}
+	case err == nil && info.IsDir():
+		err = fmt.Errorf("%s is a directory", path)
+	}
 	if err != nil {
 		return "", perdure.Refuse(perdure.CodeUnavailable, "the store cannot be opened: %v", err)
-	}
-	if err := f.Close(); err != nil {
-		return "", err
 	}
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return "", err
