@@ -20,9 +20,9 @@ func openWAL(path string) (w walFile, err error) {
 	return w, err
 }
 
-// extend makes the log longer if SQLite has come to its end, and once at the beginning. Only who holds the write lock may call it: nobody else
-// writes there then. What it adds is zero, and fits no checksum: what is in the log ends where it ended. It does what
-// it can: that the disk is full SQLite finds out by itself.
+// extend makes the log longer if SQLite has come to its end, and once at the beginning. Only who holds the write lock
+// may call it: nobody else writes there then. What it adds is zero, and fits no checksum: what is in the log ends where
+// it ended. It does what it can: that the disk is full SQLite finds out by itself.
 func (w *walFile) extend() {
 	info, err := w.file.Stat()
 	if err != nil {
