@@ -97,8 +97,7 @@ func (w *Workset) Now() time.Time { return w.now }
 // AddJob adds a job that was loaded under its lock. It stays as it is: what happens to it happens to a copy.
 func (w *Workset) AddJob(j *Job, plan *Plan) {
 	e := w.made.entries.next()
-	e.job, e.was, e.plan = w.made.jobs.next(), j, plan
-	*e.job = *j
+	e.job, e.was, e.plan = w.made.jobs.copy(j), j, plan
 	w.add(e)
 }
 
@@ -142,8 +141,7 @@ func (w *Workset) AddSteps(steps []*Step) {
 		e := w.jobs[s.Job]
 		if e.steps.at(s.Index) == nil {
 			r := w.made.rows.next()
-			r.Step, r.was = w.made.steps.next(), s
-			*r.Step = *s
+			r.Step, r.was = w.made.steps.copy(s), s
 			e.steps.put(s.Index, r)
 		}
 	}
@@ -470,13 +468,13 @@ func (w *Workset) collect(more bool) *Changes {
 		}
 		if e.dirty {
 			e.job.UpdatedAt = w.now
-			now := w.jobNow(e, more)
+			now := w.made.jobs.asIs(e.job, more)
 			c.Jobs = append(c.Jobs, JobChange{Now: now, Was: e.was})
 			e.was, e.dirty = now, false
 		}
 		for r := range e.touched() {
 			r.UpdatedAt = w.now
-			now := w.stepNow(r, more)
+			now := w.made.steps.asIs(r.Step, more)
 			c.Steps = append(c.Steps, StepChange{Now: now, Was: r.was})
 			r.was, r.dirty = now, false
 			r.collectPayload(&c)
@@ -485,31 +483,12 @@ func (w *Workset) collect(more bool) *Changes {
 	return &c
 }
 
-// jobNow and stepNow are rows as they are, for good.
-func (w *Workset) jobNow(e *entry, more bool) *Job {
-	if !more {
-		return e.job
-	}
-	now := w.made.jobs.next()
-	*now = *e.job
-	return now
-}
-
-func (w *Workset) stepNow(r *row, more bool) *Step {
-	if !more {
-		return r.Step
-	}
-	now := w.made.steps.next()
-	*now = *r.Step
-	return now
-}
-
 func (w *Workset) collectNew(e *entry, c *Changes, more bool) {
-	e.was, e.dirty = w.jobNow(e, more), false
+	e.was, e.dirty = w.made.jobs.asIs(e.job, more), false
 	n := NewJob{Job: e.was, Shape: e.plan.Text, Steps: make([]*Step, len(e.plan.Steps))}
 	for i := range e.plan.Steps {
 		r := e.steps.at(i)
-		r.was, r.dirty = w.stepNow(r, more), false
+		r.was, r.dirty = w.made.steps.asIs(r.Step, more), false
 		n.Steps[i] = r.was
 		r.collectPayload(c)
 	}
@@ -568,6 +547,20 @@ func (s *slab[T]) next() *T {
 	one := &s.left[0]
 	s.left = s.left[1:]
 	return one
+}
+
+func (s *slab[T]) copy(v *T) *T {
+	one := s.next()
+	*one = *v
+	return one
+}
+
+// asIs is a row as it is, for good: the row itself, if no more is to happen to it.
+func (s *slab[T]) asIs(v *T, more bool) *T {
+	if more {
+		return s.copy(v)
+	}
+	return v
 }
 
 // rows are the steps of a job that are there, by index: a list where the job has few steps, so that a

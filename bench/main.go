@@ -131,7 +131,7 @@ func parse(args []string, out io.Writer) (a asked, err error) {
 	f.Float64Var(&a.scale, "scale", 1, "multiplies the sizes of the workloads")
 	f.BoolVar(&a.floor, "floor", true, "measure what the machine could do at all")
 	f.BoolVar(&a.curves, "curves", !a.quick, "measure the curves for the plots")
-	f.DurationVar(&a.options.Held, "held", 5*time.Minute, "how long workload held holds its transaction open")
+	f.DurationVar(&a.options.Held, "held", 5*time.Minute, "how long workload held holds its transaction open, and unheld does without")
 	f.IntVar(&a.options.Waiting, "waiting", 1_000_000, "jobs that wait, for workloads memory and million")
 	f.IntVar(&a.options.Finished, "finished", 5_000_000, "jobs that are done, for workload million")
 	f.DurationVar(&a.options.Settle, "watch", watch, "how long workload rest watches an idle node")

@@ -212,11 +212,11 @@ func (q *quick) work(w *work) bool {
 			}
 			w.Runs = []perdure.Run{}
 			q.each('[', ']', func() {
-				var before perdure.Run
+				before := &perdure.Run{}
 				if n := len(w.Runs); n > 0 {
-					before = w.Runs[n-1]
+					before = &w.Runs[n-1]
 				}
-				w.Runs = append(w.Runs, q.run(&before))
+				w.Runs = append(w.Runs, q.run(before))
 			})
 		default:
 			q.fail()

@@ -147,9 +147,14 @@ const maxPooledBuffer = 1 << 20
 
 // json answers with v.
 func (c *call) json(status int, v any) error {
+	return c.written(status, func(b *bytes.Buffer) error { return encodeJSON(b, v) })
+}
+
+// written answers with the JSON that write writes.
+func (c *call) written(status int, write func(*bytes.Buffer) error) error {
 	b := buffers.Get().(*bytes.Buffer)
 	b.Reset()
-	if err := encodeJSON(b, v); err != nil {
+	if err := write(b); err != nil {
 		return err
 	}
 	writeBody(c.w, status, "application/json", b.Bytes())

@@ -81,8 +81,8 @@ func (tx *tx) commit() error {
 		if err := tx.store.saveClock(tx.c); err != nil {
 			return tx.store.wrap(err)
 		}
+		tx.store.wal.extend()
 	}
-	tx.store.wal.extend()
 	crashpoint.Here(crashpoint.SQLiteCommit)
 	if err := tx.c.exec(`COMMIT`); err != nil {
 		return tx.store.commitFailed(err)
