@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"slices"
 	"time"
 
 	"perdure"
@@ -13,7 +14,8 @@ import (
 const (
 	holdSet    = 100                    // Config.HoldFrom, unless told otherwise
 	holdSteps  = 10                     // steps of a job up to which it may
-	holdTime   = 250 * time.Millisecond // for how long at most
+	holdTime   = 250 * time.Millisecond // for how long while none of what is held for the agent is let in
+	holdMost   = time.Second            // and at most
 	holdLately = 250 * time.Millisecond // how long ago the agent's latest claim may be
 	holdVain   = 5 * time.Second        // how long nothing is held for an agent that did not take it in time
 	maxPaces   = 1000                   // agents for which anything is held
@@ -24,6 +26,7 @@ type pace struct {
 	claimed time.Time  // when the latest came
 	vain    time.Time  // nothing is held until then
 	held    []*request // in the order in which they came
+	tookAt  time.Time  // when claims had room for some of them
 	timed   bool       // a timer runs for them
 
 	seen   int       // on the queue's clock: the latest look
@@ -98,11 +101,17 @@ func (q *queue) hold(r *request, now time.Time) bool {
 	}
 	if r.since.IsZero() {
 		r.since = now
-	} else if now.Sub(r.since) >= holdTime {
+	} else if p.inVain(r, now) {
 		p.vain = now.Add(holdVain)
 		return false
 	}
-	p.held = append(p.held, r)
+	at, _ := slices.BinarySearchFunc(p.held, r, func(a, b *request) int {
+		if a.since.After(b.since) {
+			return 1
+		}
+		return -1 // behind those that came with it
+	})
+	p.held = slices.Insert(p.held, at, r)
 	q.held++
 	if !p.timed {
 		q.reviewLater(p)
@@ -110,10 +119,18 @@ func (q *queue) hold(r *request, now time.Time) bool {
 	return true
 }
 
+// inVain says whether a submission has been held for as long as it may be.
+func (p *pace) inVain(r *request, now time.Time) bool {
+	return now.Sub(r.since) >= holdMost
+}
+
 // letIn lets in what is held for an agent, as far as the waiting claims have room.
 func (q *queue) letIn(agent string) {
 	if p := q.paces[agent]; p != nil && len(p.held) > 0 {
-		q.front(p, min(q.room(agent), len(p.held)))
+		if room := q.room(agent); room > 0 {
+			p.tookAt = q.env.Now()
+			q.front(p, min(room, len(p.held)))
+		}
 	}
 }
 
@@ -133,7 +150,7 @@ func (q *queue) review(p *pace) {
 	defer q.mu.Unlock()
 	now := q.env.Now()
 	n := 0
-	for n < len(p.held) && (now.Sub(p.held[n].since) >= holdTime || now.Sub(p.claimed) > holdLately) {
+	for n < len(p.held) && (p.inVain(p.held[n], now) || now.Sub(p.claimed) > holdLately) {
 		n++
 	}
 	q.front(p, n)

@@ -41,7 +41,7 @@ func (s *Scheduler) SubmitAll(ctx context.Context, plans []*perdure.Plan) ([]Sub
 }
 
 // maxSet is how many submissions of one caller are queued at once: others are to have room, too.
-const maxSet = maxQueued / 10
+const maxSet = maxQueued / 100
 
 func (s *Scheduler) submitSet(ctx context.Context, plans []*perdure.Plan, answers []Submitted) error {
 	ops := make([]submission, len(plans))
