@@ -195,14 +195,7 @@ func (d *dbosApp) run(n, goroutines int, job dbosJob) error {
 func (d *dbosApp) Submit(context.Context) error { return d.run(1, 1, dbosJob{Steps: 1}) }
 
 func (d *dbosApp) SubmitChains(ctx context.Context, n, steps int) error {
-	for n > 0 {
-		k := min(n, batchSize)
-		if err := d.enqueue(ctx, k, dbosJob{Steps: steps}); err != nil {
-			return err
-		}
-		n -= k
-	}
-	return nil
+	return inBatches(ctx, n, func(ctx context.Context, k int) error { return d.enqueue(ctx, k, dbosJob{Steps: steps}) })
 }
 
 func (d *dbosApp) SubmitFans(_ context.Context, n, width int) error {

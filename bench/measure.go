@@ -216,19 +216,6 @@ func (m *measure) check(ctx context.Context, want int64) error {
 	return nil
 }
 
-// batches submits n jobs, batch by batch, a few at a time.
-func (m *measure) batches(ctx context.Context, n int) error {
-	if n < batchSize {
-		return m.sys.(batcher).SubmitBatch(ctx, n)
-	}
-	if err := spread(ctx, n/batchSize, batchers, func(ctx context.Context) error {
-		return m.sys.(batcher).SubmitBatch(ctx, batchSize)
-	}); err != nil || n%batchSize == 0 {
-		return err
-	}
-	return m.sys.(batcher).SubmitBatch(ctx, n%batchSize)
-}
-
 func ownCPU() float64 {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

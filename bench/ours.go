@@ -155,7 +155,7 @@ func memory(ctx context.Context, m *measure) error {
 		return err
 	}
 	m.from()
-	if err := m.batches(ctx, m.opts.Waiting); err != nil {
+	if err := inBatches(ctx, m.opts.Waiting, m.sys.(batcher).SubmitBatch); err != nil {
 		return err
 	}
 	m.Extra["inserted/s"] = float64(m.opts.Waiting) / m.since()

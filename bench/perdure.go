@@ -164,7 +164,7 @@ func (p *perdureNode) SubmitBatch(ctx context.Context, n int) error {
 func (p *perdureNode) Submit(ctx context.Context) error { return p.submit(ctx, oneStep, 1) }
 
 func (p *perdureNode) SubmitChains(ctx context.Context, n, steps int) error {
-	return p.submit(ctx, chainOf(steps), n)
+	return inBatches(ctx, n, func(ctx context.Context, k int) error { return p.submit(ctx, chainOf(steps), k) })
 }
 
 func (p *perdureNode) SubmitFans(ctx context.Context, n, width int) error {

@@ -166,7 +166,7 @@ func (p *perdureServer) Submit(ctx context.Context) error {
 }
 
 func (p *perdureServer) SubmitChains(ctx context.Context, n, steps int) error {
-	return p.submit(ctx, chainOf(steps), n)
+	return inBatches(ctx, n, func(ctx context.Context, k int) error { return p.submit(ctx, chainOf(steps), k) })
 }
 
 func (p *perdureServer) SubmitFans(ctx context.Context, n, width int) error {

@@ -196,14 +196,7 @@ func (r *riverQueue[Tx]) insert(ctx context.Context, n, steps int) error {
 func (r *riverQueue[Tx]) SubmitBatch(ctx context.Context, n int) error { return r.insert(ctx, n, 0) }
 
 func (r *riverQueue[Tx]) SubmitChains(ctx context.Context, n, steps int) error {
-	for n > 0 {
-		k := min(n, batchSize)
-		if err := r.insert(ctx, k, steps); err != nil {
-			return err
-		}
-		n -= k
-	}
-	return nil
+	return inBatches(ctx, n, func(ctx context.Context, k int) error { return r.insert(ctx, k, steps) })
 }
 
 func (r *riverQueue[Tx]) Submit(ctx context.Context) error {

@@ -122,6 +122,14 @@ func spread(ctx context.Context, n, goroutines int, f func(context.Context) erro
 	return context.Cause(ctx)
 }
 
+// inBatches submits n jobs, batch by batch, a few at a time.
+func inBatches(ctx context.Context, n int, submit func(ctx context.Context, n int) error) error {
+	if err := spread(ctx, n/batchSize, batchers, func(ctx context.Context) error { return submit(ctx, batchSize) }); err != nil || n%batchSize == 0 {
+		return err
+	}
+	return submit(ctx, n%batchSize)
+}
+
 // fanSubmitters is how many goroutines submit jobs of many parallel steps: so many that enough is in flight.
 func fanSubmitters(width int) int { return max(4, submitters/width) }
 

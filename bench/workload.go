@@ -52,7 +52,7 @@ var workloads = []Workload{
 			if err := m.ready(ctx); err != nil {
 				return err
 			}
-			return m.rate(ctx, m.n, m.n, func(ctx context.Context) error { return m.batches(ctx, m.n) })
+			return m.rate(ctx, m.n, m.n, func(ctx context.Context) error { return inBatches(ctx, m.n, m.sys.(batcher).SubmitBatch) })
 		},
 	},
 	{
@@ -137,7 +137,7 @@ func drain(ctx context.Context, m *measure) error {
 		return err
 	}
 	m.from()
-	if err := m.batches(ctx, m.n); err != nil {
+	if err := inBatches(ctx, m.n, m.sys.(batcher).SubmitBatch); err != nil {
 		return err
 	}
 	m.Extra["insert/s"] = float64(m.n) / m.since()

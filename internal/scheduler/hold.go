@@ -9,13 +9,14 @@ import (
 
 // A job that is let out where it is stored costs two thirds of one that goes through the store's queue. So
 // submissions that come in sets, faster than an agent claims, are held until it claims again, if that is soon:
-// their callers wait, and what they wait for is done earlier. Where claims are rare, or an agent cannot keep
-// up at all, nothing is held.
+// their callers wait, and what they wait for is done earlier. Where an agent claims rarely or little, or cannot
+// keep up at all, nothing is held: what is stored for want of room is claimed before what is held.
 const (
 	holdSet    = 100                    // Config.HoldFrom, unless told otherwise
 	holdSteps  = 10                     // steps of a job up to which it may
-	holdTime   = 250 * time.Millisecond // for how long while none of what is held for the agent is let in
-	holdMost   = time.Second            // and at most
+	holdTime   = 250 * time.Millisecond // for how long as a rule
+	holdMost   = time.Second            // and for how long while others are let in that are held for the same agent
+	holdPace   = 1000                   // for how many runs an agent asks in holdTime, if anything is to be held for it
 	holdLately = 250 * time.Millisecond // how long ago the agent's latest claim may be
 	holdVain   = 5 * time.Second        // how long nothing is held for an agent that did not take it in time
 	maxPaces   = 1000                   // agents for which anything is held
@@ -26,8 +27,11 @@ type pace struct {
 	claimed time.Time  // when the latest came
 	vain    time.Time  // nothing is held until then
 	held    []*request // in the order in which they came
-	tookAt  time.Time  // when claims had room for some of them
+	letInAt time.Time  // when claims had room for some of them
 	timed   bool       // a timer runs for them
+
+	counted       time.Time // since when it is counted
+	asked, before int       // for how many runs claims have asked since, and in the time before
 
 	seen   int       // on the queue's clock: the latest look
 	seenAt time.Time // when it was over
@@ -68,18 +72,25 @@ func (q *queue) mayLookLater(w *waiter) bool {
 	return true
 }
 
-// claimed notes that a claim of an agent has come, and lets in what it has room for.
-func (q *queue) claimed(agent string) {
-	p := q.paces[agent]
+// claimed notes that a claim has come, and lets in what it has room for.
+func (q *queue) claimed(c *perdure.ClaimRequest) {
+	p := q.paces[c.Agent]
 	if p == nil {
 		if len(q.paces) >= maxPaces {
 			return
 		}
 		p = &pace{}
-		q.paces[agent] = p
+		q.paces[c.Agent] = p
 	}
 	p.claimed = q.env.Now()
-	q.letIn(agent)
+	if took := p.claimed.Sub(p.counted); took >= holdTime {
+		p.before, p.asked, p.counted = p.asked, 0, p.claimed
+		if took >= 2*holdTime {
+			p.before = 0
+		}
+	}
+	p.asked += c.Max
+	q.letIn(c.Agent)
 }
 
 // room is how many runs the waiting claims of an agent would take of what a transaction makes ready.
@@ -99,9 +110,12 @@ func (q *queue) hold(r *request, now time.Time) bool {
 	if p == nil || q.limited[r.agent] || now.Sub(p.claimed) > holdLately || now.Before(p.vain) {
 		return false
 	}
-	if r.since.IsZero() {
+	switch {
+	case r.since.IsZero() && len(p.held) >= p.most():
+		return false
+	case r.since.IsZero():
 		r.since = now
-	} else if p.inVain(r, now) {
+	case p.inVain(r, now):
 		p.vain = now.Add(holdVain)
 		return false
 	}
@@ -121,14 +135,24 @@ func (q *queue) hold(r *request, now time.Time) bool {
 
 // inVain says whether a submission has been held for as long as it may be.
 func (p *pace) inVain(r *request, now time.Time) bool {
-	return now.Sub(r.since) >= holdMost
+	held := now.Sub(r.since)
+	return held >= holdMost || held >= holdTime && now.Sub(p.letInAt) >= holdTime
+}
+
+// most is how many may be held: none for an agent that asks for few, else as many as it asks for in holdMost.
+func (p *pace) most() int {
+	asked := max(p.asked, p.before)
+	if asked < holdPace {
+		return 0
+	}
+	return int(holdMost/holdTime) * asked
 }
 
 // letIn lets in what is held for an agent, as far as the waiting claims have room.
 func (q *queue) letIn(agent string) {
 	if p := q.paces[agent]; p != nil && len(p.held) > 0 {
 		if room := q.room(agent); room > 0 {
-			p.tookAt = q.env.Now()
+			p.letInAt = q.env.Now()
 			q.front(p, min(room, len(p.held)))
 		}
 	}

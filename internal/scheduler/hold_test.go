@@ -88,17 +88,17 @@ func (d *desk) work(most, total int, done *atomic.Int64, took time.Duration) {
 	}
 }
 
-// Four submit in sets, faster than the agent claims: most jobs are let out where they are stored.
+// Eight submit in sets, faster than the agent claims: most jobs are let out where they are stored.
 func TestSetsAreLetOutAtOnce(t *testing.T) {
 	held(t, func(t *testing.T, d *desk, s *arrivals) {
-		const sets, of = 40, 200
+		const sets, of = 80, 200
 		var left, done atomic.Int64
 		left.Store(sets)
 		var all sync.WaitGroup
 		for range 2 {
-			all.Go(func() { d.work(of, sets*of, &done, 5*time.Millisecond) })
+			all.Go(func() { d.work(500, sets*of, &done, 5*time.Millisecond) })
 		}
-		for range 4 {
+		for range 8 {
 			all.Go(func() {
 				for left.Add(-1) >= 0 {
 					d.submitSet(of)
@@ -112,32 +112,73 @@ func TestSetsAreLetOutAtOnce(t *testing.T) {
 	})
 }
 
-// Nobody waits for an agent that does not claim, or that cannot keep up: a moment once, and then not at all.
+// More than an agent takes in a quarter of a second, submitted by many at once: while it takes what is held, this is held.
+func TestHeldWhileOthersAreLetIn(t *testing.T) {
+	held(t, func(t *testing.T, d *desk, s *arrivals) {
+		const callers, of, slots = 16, 1000, 4000
+		var left, done atomic.Int64
+		left.Store(3 * callers)
+		var all sync.WaitGroup
+		for range slots / perdure.MaxBatch {
+			all.Go(func() { d.work(perdure.MaxBatch, 3*callers*of, &done, 100*time.Millisecond) })
+		}
+		for range callers {
+			all.Go(func() {
+				for left.Add(-1) >= 0 {
+					d.submitSet(of)
+				}
+			})
+		}
+		all.Wait()
+		if out, queued := s.out.Load(), s.queued.Load(); out+queued != 3*callers*of || queued > 3*callers*of/10 {
+			t.Errorf("%d let out at once, %d queued", out, queued)
+		}
+	})
+}
+
+// Nobody waits for an agent that does not claim, or asks for little; and for one that cannot keep up, a second once,
+// and then not at all.
 func TestHeldInVain(t *testing.T) {
-	answered := func(d *desk, within time.Duration) {
+	answered := func(d *desk, of int, within time.Duration) {
 		d.t.Helper()
 		began := time.Now()
-		d.submitSet(300)
+		d.submitSet(of)
 		if took := time.Since(began); took > within {
 			d.t.Errorf("answered after %v", took)
 		}
 	}
-	const quick, most = 20 * time.Millisecond, 400 * time.Millisecond
+	const quick = 20 * time.Millisecond
 	held(t, func(t *testing.T, d *desk, _ *arrivals) {
-		answered(d, quick) // never heard of it
-		d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 400})
-		answered(d, most)
-		answered(d, quick) // its latest claim is long ago
+		answered(d, 300, quick) // never heard of it
+		d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1000})
+		answered(d, 300, 400*time.Millisecond)
+		answered(d, 300, quick) // its latest claim is long ago
 	})
 	held(t, func(t *testing.T, d *desk, _ *arrivals) {
 		var done atomic.Int64
 		const total = 2000
 		go d.work(10, total, &done, 30*time.Millisecond)
-		time.Sleep(time.Millisecond)
-		answered(d, most)
-		answered(d, quick)
+		for range 6 {
+			time.Sleep(time.Millisecond)
+			answered(d, 300, quick)
+		}
+		done.Store(total)
+		time.Sleep(time.Second)
+	})
+	held(t, func(t *testing.T, d *desk, _ *arrivals) {
+		var done atomic.Int64
+		const total, callers, of = 20_000, 10, 1000 // 4,000 a second
+		for range 2 {
+			go d.work(250, total, &done, 110*time.Millisecond)
+		}
+		time.Sleep(300 * time.Millisecond) // it is known what it asks for
+		var all sync.WaitGroup
+		for range callers {
+			all.Go(func() { answered(d, of, 1100*time.Millisecond) })
+		}
+		all.Wait()
 		for range 4 {
-			answered(d, quick)
+			answered(d, of, quick)
 		}
 		done.Store(total)
 		time.Sleep(time.Second)
@@ -153,7 +194,7 @@ func TestHeldAtTheEnd(t *testing.T) {
 		other := scheduler.New(scheduler.Config{Store: s, Compiler: &definition.Compiler{}})
 		var running sync.WaitGroup
 		running.Go(func() { other.Run(ctx) })
-		if _, err := other.Claim(ctx, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1}); err != nil {
+		if _, err := other.Claim(ctx, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1000}); err != nil {
 			t.Fatal(err)
 		}
 		set := make([]*perdure.Plan, 200)

@@ -113,7 +113,7 @@ func (q *queue) put(rs []*request) error {
 			q.requests = append(q.requests, r)
 		}
 		if r.next != nil {
-			q.claimed(r.next.req.Agent)
+			q.claimed(&r.next.req)
 		}
 	}
 	q.wake.Signal()
@@ -132,7 +132,7 @@ func (q *queue) wait(w *waiter) error {
 		q.hot[agent] = true
 		q.wake.Signal()
 	}
-	q.claimed(agent)
+	q.claimed(&w.req)
 	return nil
 }
 
