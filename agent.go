@@ -28,7 +28,8 @@ const DefaultSlots = 16
 
 // Handler executes one run. The context ends at the run's ultimatum (its Deadline), or earlier: when
 // the run is no longer the agent's, when it is no longer wanted, or when a drain has lasted too long.
-// What is returned once the time of the run has passed is not reported.
+// What is returned once the time of the run has passed is not reported. Goroutines are used for one run after another:
+// what locks its own to a thread (runtime.LockOSThread) unlocks it again.
 type Handler func(ctx context.Context, run *Run) (output json.RawMessage, err error)
 
 // NewAgent makes an agent without actions.

@@ -4,13 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"perdure"
+	"perdure/internal/env"
 )
 
 func TestARunIsExecutedAndReported(t *testing.T) {
@@ -191,11 +194,13 @@ func TestTimeIsCheckedAtTheStart(t *testing.T) {
 		run := lettingOut(1, time.Second, time.Second)
 		l := &live{run: &run, agent: h.agents[0], lock: h.now(), running: true, cancel: func(error) {}}
 		h.agents[0].busy++
-		if h.begin(l) {
+		h.agents[0].held++
+		h.arrived = append(h.arrived, l)
+		if h.begin(false) != nil {
 			t.Error("a run without time was started")
 		}
-		if !l.lost || h.agents[0].busy != 0 {
-			t.Errorf("lost %v, busy %d", l.lost, h.agents[0].busy)
+		if !l.lost || h.agents[0].busy != 0 || h.agents[0].held != 0 {
+			t.Errorf("lost %v, busy %d, held %d", l.lost, h.agents[0].busy, h.agents[0].held)
 		}
 	})
 }
@@ -221,6 +226,57 @@ func TestSlots(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		if synctest.Wait(); len(x.told()) != 10 || most.Load() != 3 {
 			t.Errorf("%d runs in four rounds, %d at once", len(x.told()), most.Load())
+		}
+	})
+}
+
+// No run waits for another's handler, also where it came with that in one answer, or where the handler ends its goroutine.
+func TestHandlersRunBesideEachOther(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const runs = 100
+		x := newExchange()
+		var began sync.WaitGroup
+		began.Add(runs)
+		for i := range runs {
+			x.offer(int64(i+1), time.Minute, time.Minute)
+		}
+		carry(t, x, Config{}, runs, func(_ context.Context, r *perdure.Run) (json.RawMessage, error) {
+			began.Done()
+			began.Wait()
+			if r.Number%3 == 0 {
+				runtime.Goexit()
+			}
+			return nil, nil
+		})
+		if synctest.Wait(); len(x.told()) != runs {
+			t.Errorf("%d of %d runs were reported", len(x.told()), runs)
+		}
+	})
+}
+
+// counting counts the goroutines that are begun.
+type counting struct {
+	env.Real
+	n atomic.Int64
+}
+
+func (c *counting) Go(f func()) {
+	c.n.Add(1)
+	c.Real.Go(f)
+}
+
+// Handlers that return at once do not take a goroutine each.
+func TestGoroutinesAreUsedAgain(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const runs = 1000
+		x := newExchange()
+		for i := range runs {
+			x.offer(int64(i+1), time.Minute, time.Minute)
+		}
+		c := &counting{}
+		carry(t, x, Config{Env: c}, runs, done)
+		if synctest.Wait(); len(x.told()) != runs || c.n.Load() > runs*9/10 {
+			t.Errorf("%d goroutines for %d runs", c.n.Load(), len(x.told()))
 		}
 	})
 }

@@ -64,6 +64,8 @@ type Host struct {
 	mu       sync.Mutex
 	notes    []note // for the log, once mu is free: a log that blocks must not hold it (F127)
 	live     map[handle]*live
+	arrived  []*live // admitted, and not begun
+	coming   bool    // a goroutine is on its way to them
 	recent   remembered
 	outbox   []*live    // reports that no sender has taken yet
 	ready    *sync.Cond // on mu: the outbox has grown, or life has ended

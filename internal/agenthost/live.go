@@ -82,8 +82,25 @@ func (h *Host) admit(a *hosted, run *perdure.Run, t term) bool {
 	l.running = true
 	l.ctx, l.cancel = context.WithCancelCause(context.Background()) // cut ends it with the host
 	l.ctx = perdure.WithRun(l.ctx, run, t.ultimatum.mono, func(p json.RawMessage) { h.keepProgress(l, p) })
-	h.env.Go(func() { h.execute(l) })
+	h.arrived = append(h.arrived, l)
+	h.call()
 	return true
+}
+
+// call sees to it that what has arrived is begun: as long as there is any, a goroutine is on its way. Called under mu.
+func (h *Host) call() {
+	if len(h.arrived) > 0 && !h.coming {
+		h.coming = true
+		h.env.Go(h.work)
+	}
+}
+
+// work executes runs, one after the other, on one goroutine: as many of these are there as handlers take their time.
+// None waits for another's handler, since whoever begins one has called the next.
+func (h *Host) work() {
+	for l := h.begin(true); l != nil; l = h.begin(false) {
+		h.execute(l)
+	}
 }
 
 // discard drops a run whose time was used up before it could start (F022, F023). Nothing is said
@@ -100,7 +117,7 @@ func (h *Host) giveBack(l *live) {
 	h.post(l, perdure.Report{Job: l.run.Job, Step: l.run.Step, Run: l.run.Number, Outcome: perdure.OutcomeReturned})
 }
 
-// execute runs the handler, on a goroutine of its own, and takes down how that ended.
+// execute runs the handler, and takes down how that ended.
 func (h *Host) execute(l *live) {
 	var output json.RawMessage
 	var err error
@@ -111,11 +128,9 @@ func (h *Host) execute(l *live) {
 		}
 		h.finish(l, output, err, h.env.Now().Sub(began))
 	}()
-	if h.begin(l) {
-		crashpoint.Here(crashpoint.AgentExecute)
-		output, err = l.agent.Execute(l.ctx, l.run)
-		crashpoint.Here(crashpoint.AgentExecuted)
-	}
+	crashpoint.Here(crashpoint.AgentExecute)
+	output, err = l.agent.Execute(l.ctx, l.run)
+	crashpoint.Here(crashpoint.AgentExecuted)
 	back = true
 }
 
@@ -127,24 +142,43 @@ func (h *Host) panicked(l *live, v any) error {
 	return perdure.Failed(fmt.Errorf("panic: %v", v), "panic")
 }
 
-// begin looks once more, now that the goroutine has the processor, whether the run may start (F023).
-func (h *Host) begin(l *live) bool {
+// begin is the run that has arrived first and may start still.
+func (h *Host) begin(came bool) *live {
 	h.mu.Lock()
 	defer h.unlock()
+	if came {
+		h.coming = false
+	}
+	for len(h.arrived) > 0 {
+		l := h.arrived[0]
+		h.arrived = h.arrived[1:]
+		if h.mayBegin(l) {
+			h.call()
+			return l
+		}
+	}
+	h.arrived = nil
+	return nil
+}
+
+// mayBegin looks once more, now that the goroutine has the processor, whether the run may start (F023). Called under mu.
+func (h *Host) mayBegin(l *live) bool {
 	switch {
 	case l.lost:
-		return false
 	case l.lock.reached(h.now()):
 		h.lose(l, errTimeUp)
-		return false
-	case h.claiming.Err() != nil:
-		l.running = false
-		h.vacate(l.agent)
-		h.giveBack(l)
+	case h.claiming.Err() == nil:
+		h.say(slog.LevelDebug, "run started", l.agent, l.run)
+		return true
+	}
+	l.running = false
+	if l.cancel(nil); l.lost {
+		h.forget(l)
 		return false
 	}
-	h.say(slog.LevelDebug, "run started", l.agent, l.run)
-	return true
+	h.vacate(l.agent)
+	h.giveBack(l)
+	return false
 }
 
 // finish turns what the handler returned into a report, if the run is still ours. Whether it is then
@@ -156,11 +190,7 @@ func (h *Host) finish(l *live, output json.RawMessage, err error, took time.Dura
 	report := reportOf(l.run, output, err, cause)
 	h.mu.Lock()
 	defer h.unlock()
-	if !l.running { // given back before it began
-		return
-	}
-	l.running = false
-	if l.lost {
+	if l.running = false; l.lost {
 		h.forget(l)
 		return
 	}
