@@ -88,8 +88,8 @@ type Finder interface {
 	Limits() ([]Limit, error) // Used is not counted
 	Alert(id int64) (*Alert, error)
 	// Ready are steps that the agent may claim, by priority and then by age of the job. Of the types in
-	// full, only those whose job holds its permit already; of those in most, no more than that.
-	Ready(agent string, max int, full []string, most map[string]int) ([]StepRef, error)
+	// full, only those whose job holds its permit already.
+	Ready(agent string, max int, full []string) ([]StepRef, error)
 	// Due are steps whose time has come; Expired are runs whose lock has passed; Overdue are jobs past
 	// their ultimatum and not yet acted upon.
 	Due(now time.Time, max int) ([]StepRef, error)

@@ -204,24 +204,9 @@ func (b *batch) counter(agent string, claims []*waiter, fresh []perdure.StepRef)
 		return c, nil
 	}
 	ask := min(c.want-len(ahead), perdure.MaxBatch)
-	c.stored, c.all, err = b.ready(agent, ask, c.full, 0)
+	c.stored, err = b.tx.Ready(agent, ask, c.full)
+	c.all = len(c.stored) < ask
 	return c, err
-}
-
-// ready are steps that were ready before this transaction, and whether these are all; passed of them are known. Of a
-// type with a limit no more are read than can be let out: what stands behind these is not looked at for nothing. (But
-// where a job holds its permit, all of its steps can: later looks of a transaction see them.)
-func (b *batch) ready(agent string, max int, full []string, passed int) (found []perdure.StepRef, all bool, err error) {
-	most, err := b.limits.most(b, passed)
-	if err != nil {
-		return nil, false, err
-	}
-	found, err = b.tx.Ready(agent, max, full, most)
-	bound := max
-	for _, n := range most {
-		bound = min(bound, n)
-	}
-	return found, len(found) < bound, err
 }
 
 // ahead are the steps made ready in this transaction that stand before all that was ready before it. Further steps of
@@ -231,7 +216,7 @@ func (b *batch) ahead(c *counter) (ahead []perdure.StepRef, none bool, err error
 	if len(c.first) == 0 || len(c.full) > 0 { // of a type that was full, something older may have room now
 		return nil, false, nil
 	}
-	head, err := b.tx.Ready(c.agent, 1, nil, nil)
+	head, err := b.tx.Ready(c.agent, 1, nil)
 	if err != nil || len(head) == 0 {
 		return c.first, err == nil, err
 	}
@@ -248,7 +233,7 @@ func (b *batch) urgent(c *counter) ([]perdure.StepRef, error) {
 	if len(c.first) == 0 {
 		return nil, nil
 	}
-	head, err := b.tx.Ready(c.agent, 1, c.full, nil)
+	head, err := b.tx.Ready(c.agent, 1, c.full)
 	if err != nil || len(head) == 0 {
 		return c.first, err
 	}
@@ -321,7 +306,7 @@ func (b *batch) serve(c *counter) error {
 	last := c.all && len(full) == len(c.full)
 	b.behind[c.agent] = true
 	defer func() { b.limits.full[c.agent] = full }()
-	for looks := 1; c.want > 0 && len(passed) < maxPassed; looks++ {
+	for c.want > 0 && len(passed) < maxPassed {
 		granted, err := b.grantOf(c, found)
 		if err != nil {
 			return err
@@ -343,15 +328,10 @@ func (b *batch) serve(c *counter) error {
 			return err
 		}
 		ask := max(min(c.want, perdure.MaxBatch), len(passed)) + len(passed)
-		if looks < boundedLooks {
-			found, last, err = b.ready(c.agent, ask, full, len(passed))
-		} else {
-			found, err = b.tx.Ready(c.agent, ask, full, nil)
-			last = len(found) < ask
-		}
-		if err != nil {
+		if found, err = b.tx.Ready(c.agent, ask, full); err != nil {
 			return err
 		}
+		last = len(found) < ask
 		if found = slices.DeleteFunc(found, func(ref perdure.StepRef) bool { return passed[ref] }); len(found) == 0 {
 			b.behind[c.agent] = false
 			return nil
@@ -359,10 +339,6 @@ func (b *batch) serve(c *counter) error {
 	}
 	return nil
 }
-
-// boundedLooks is how many looks of a transaction do not look past what limits let out. From then on jobs that hold
-// their permits, but have many steps, are what is found.
-const boundedLooks = 3
 
 // maxPassed bounds how many candidates that cannot be let out now are looked past: several of the largest
 // jobs that are locked by others, or left alone (F078).

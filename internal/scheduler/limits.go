@@ -15,7 +15,7 @@ import (
 // begins with those that were needed the last time, and one that comes upon a name that it has passed
 // begins anew with that.
 type limits struct {
-	defined map[string]int // the maxima of those that there are
+	defined map[string]bool
 	counted perdure.Admission
 	top     string // the last one locked
 	used    map[string]map[string]bool
@@ -30,53 +30,17 @@ type disorder struct {
 
 func (d *disorder) Error() string { return fmt.Sprintf("limits %v are needed earlier", d.names) }
 
-// read finds out which limits there are.
-func (l *limits) read(b *batch) error {
-	if l.defined != nil {
-		return nil
-	}
+// open locks the limits that the agents need, as far as that is known.
+func (l *limits) open(b *batch, counters []*counter) error {
 	all, err := b.tx.Limits()
 	if err != nil {
 		return err
 	}
-	l.defined = make(map[string]int, len(all))
+	l.defined, l.counted, l.used = map[string]bool{}, perdure.Admission{}, map[string]map[string]bool{}
+	l.full = map[string][]string{}
 	for _, one := range all {
-		l.defined[one.Name] = one.Max
+		l.defined[one.Name] = true
 	}
-	return nil
-}
-
-// most is how many steps of each type with a limit are worth looking at, behind those that have been passed: as many
-// as it has room for; where that is not known yet, as it allows. At least one, which may be of a job with a permit.
-func (l *limits) most(b *batch, passed int) (map[string]int, error) {
-	if err := l.read(b); err != nil {
-		return nil, err
-	}
-	var most map[string]int
-	for name, n := range l.defined {
-		kind, typ, _ := perdure.SplitLimit(name)
-		if kind != "job" {
-			continue
-		}
-		if most == nil {
-			most = make(map[string]int, len(l.defined))
-		} else if len(most) >= maxBounds {
-			break
-		}
-		most[typ] = max(min(n, l.room(name)), 1) + passed
-	}
-	return most, nil
-}
-
-// maxBounds is for how many types it is said how many are worth looking at.
-const maxBounds = 1000
-
-// open locks the limits that the agents need, as far as that is known.
-func (l *limits) open(b *batch, counters []*counter) error {
-	if err := l.read(b); err != nil {
-		return err
-	}
-	l.counted, l.used, l.full = perdure.Admission{}, map[string]map[string]bool{}, map[string][]string{}
 	names := map[string]bool{}
 	for _, c := range counters {
 		names[perdure.AgentLimit(c.agent)] = true
@@ -87,13 +51,8 @@ func (l *limits) open(b *batch, counters []*counter) error {
 			names[perdure.JobLimit(typ)] = true
 		}
 	}
-	_, err := l.lock(b, slices.Collect(maps.Keys(names)))
+	_, err = l.lock(b, slices.Collect(maps.Keys(names)))
 	return err
-}
-
-func (l *limits) has(name string) bool {
-	_, has := l.defined[name]
-	return has
 }
 
 // still are those of the types whose limit has no room now.
@@ -123,7 +82,7 @@ func (l *limits) lockTypes(b *batch, agent string, refs []perdure.StepRef) error
 	}
 	var names []string
 	for _, ref := range refs {
-		if name := perdure.JobLimit(b.w.Job(ref.Job).Type); l.has(name) && !used[name] {
+		if name := perdure.JobLimit(b.w.Job(ref.Job).Type); l.defined[name] && !used[name] {
 			used[name] = true
 			names = append(names, name)
 		}
@@ -137,7 +96,7 @@ func (l *limits) lockTypes(b *batch, agent string, refs []perdure.StepRef) error
 
 // lock locks and counts those that are there and not locked yet, unless some of them were passed.
 func (l *limits) lock(b *batch, names []string) (passed []string, err error) {
-	names = slices.DeleteFunc(names, func(name string) bool { return !l.has(name) || l.counted[name] != nil })
+	names = slices.DeleteFunc(names, func(name string) bool { return !l.defined[name] || l.counted[name] != nil })
 	if len(names) == 0 {
 		return nil, nil
 	}

@@ -29,12 +29,12 @@ type gatedTx struct {
 	g *gated
 }
 
-func (tx gatedTx) Ready(agent string, max int, full []string, most map[string]int) ([]perdure.StepRef, error) {
+func (tx gatedTx) Ready(agent string, max int, full []string) ([]perdure.StepRef, error) {
 	tx.g.looks.Add(1)
 	if max == 0 {
 		tx.g.vain.Add(1)
 	}
-	return tx.Tx.Ready(agent, max, full, most)
+	return tx.Tx.Ready(agent, max, full)
 }
 
 // L5: where a step that was found ready is moved on in the same transaction, the next older one gets its place,

@@ -275,12 +275,12 @@ func (t *watchedTx) Now() (time.Time, error) {
 	return now, err
 }
 
-func (t *watchedTx) Ready(agent string, max int, full []string, most map[string]int) ([]perdure.StepRef, error) {
+func (t *watchedTx) Ready(agent string, max int, full []string) ([]perdure.StepRef, error) {
 	if t.looked == nil {
 		t.looked = map[string]bool{}
 	}
 	t.looked[agent] = t.looked[agent] || !t.letsOut(agent)
-	return t.Tx.Ready(agent, max, full, most)
+	return t.Tx.Ready(agent, max, full)
 }
 
 // letsOut says whether it has let out a run of the agent, as far as it has saved.

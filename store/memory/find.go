@@ -38,21 +38,14 @@ func (tx *tx) Alert(id int64) (*perdure.Alert, error) {
 	return nil, nil
 }
 
-func (tx *tx) Ready(agent string, max int, full []string, most map[string]int) ([]perdure.StepRef, error) {
+func (tx *tx) Ready(agent string, max int, full []string) ([]perdure.StepRef, error) {
 	byPriority := func(a, b *perdure.Step) int {
 		return cmp.Or(-cmp.Compare(a.Priority, b.Priority), compareSteps(a, b))
 	}
-	ready := tx.pick(byPriority, func(s *perdure.Step) bool {
+	return refs(max, tx.pick(byPriority, func(s *perdure.Step) bool {
 		return s.Phase == perdure.Ready && s.Agent == agent &&
 			(!slices.Contains(full, s.Type) || tx.jobs[s.Job].Permit)
-	})
-	of := map[string]int{}
-	ready = slices.DeleteFunc(ready, func(s *perdure.Step) bool {
-		of[s.Type]++
-		n, bounded := most[s.Type]
-		return bounded && of[s.Type] > n && !slices.Contains(full, s.Type)
-	})
-	return refs(max, ready), nil
+	})), nil
 }
 
 func (tx *tx) Due(now time.Time, max int) ([]perdure.StepRef, error) {

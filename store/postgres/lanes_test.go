@@ -55,7 +55,7 @@ func submitLane(t *testing.T, s *Store, jobs ...perdure.NewJob) {
 // claimLane lets out what it finds, and ends it; then fails as it is told.
 func claimLane(s *Store, most int, fail error) (found []perdure.StepRef, err error) {
 	err = s.Update(context.Background(), func(tx perdure.Tx) error {
-		if found, err = tx.Ready("a", most, nil, nil); err != nil {
+		if found, err = tx.Ready("a", most, nil); err != nil {
 			return err
 		}
 		steps, err := tx.Steps(found)
@@ -96,7 +96,7 @@ func TestLanesRollBack(t *testing.T) {
 	claim(2, oops, 2, 3)
 	claim(9, oops, 2, 3)
 	if err := s.Update(t.Context(), func(tx perdure.Tx) error {
-		found, err := tx.Ready("a", 9, nil, nil)
+		found, err := tx.Ready("a", 9, nil)
 		if err != nil || len(found) != 2 {
 			return errors.Join(err, fmt.Errorf("found %v", numbers(found)))
 		}

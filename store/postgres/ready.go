@@ -9,8 +9,8 @@ import (
 
 const (
 	// readyFullSQL walks the lanes of an agent, one per type of job, by a loose index scan, and takes no
-	// more than $2 from each, or $5 of those in $4: a lane of a hundred thousand steps does not stand in front of
-	// another. Lanes of the types in $3 are left out.
+	// more than $2 from each: a lane of a hundred thousand steps does not stand in front of another. Lanes
+	// of the types in $3 are left out.
 	readyFullSQL = `
 with recursive lane (type) as (
 	(select type from perdure.ready where agent = $1 order by type limit 1)
@@ -18,20 +18,19 @@ with recursive lane (type) as (
 	select (select r.type from perdure.ready r where r.agent = $1 and r.type > lane.type order by r.type limit 1)
 	from lane where lane.type is not null
 )
-select r.ctid, r.type, r.rank, r.job, r.idx
-from lane left join unnest($4::text[], $5::int[]) as bound (type, most) on bound.type = lane.type cross join lateral (
+select r.ctid, r.type, r.rank, r.job, r.idx from lane cross join lateral (
 	select r.ctid, r.type, r.rank, r.job, r.idx from perdure.ready r
-	where r.agent = $1 and r.type = lane.type order by r.rank, r.job, r.idx limit least($2, bound.most)) r
+	where r.agent = $1 and r.type = lane.type order by r.rank, r.job, r.idx limit $2) r
 where lane.type <> all ($3::text[])
 order by r.rank, r.job, r.idx limit $2`
 
 	// readyFromSQL begins at marks.
 	readyFromSQL = `
 select r.ctid, r.type, r.rank, r.job, r.idx
-from unnest($3::text[], $4::smallint[], $5::uuid[], $6::int[], $7::int[]) as lane (type, rank, job, idx, most) cross join lateral (
+from unnest($3::text[], $4::smallint[], $5::uuid[], $6::int[]) as lane (type, rank, job, idx) cross join lateral (
 	select r.ctid, r.type, r.rank, r.job, r.idx from perdure.ready r
 	where r.agent = $1 and r.type = lane.type and (r.rank, r.job, r.idx) >= (lane.rank, lane.job, lane.idx)
-	order by r.rank, r.job, r.idx limit lane.most) r
+	order by r.rank, r.job, r.idx limit $2) r
 order by r.rank, r.job, r.idx limit $2`
 
 	// readyHeldSQL comes from the other side, from the jobs of the types in $3 that hold a permit of their
@@ -58,7 +57,7 @@ select r.ctid, r.type, r.rank, r.job, r.idx from unnest($3::text[]) as f (type) 
 order by r.rank, r.job, r.idx limit $2`
 )
 
-func (tx *tx) Ready(agent string, max int, full []string, most map[string]int) ([]perdure.StepRef, error) {
+func (tx *tx) Ready(agent string, max int, full []string) ([]perdure.StepRef, error) {
 	if max <= 0 {
 		return nil, nil
 	}
@@ -68,7 +67,7 @@ func (tx *tx) Ready(agent string, max int, full []string, most map[string]int) (
 	var found []readyRow
 	l := tx.lanes.begin(agent)
 	began := time.Now()
-	if err := tx.run(tx.looks(l, max, full, most, &found)...); err != nil {
+	if err := tx.run(tx.looks(l, max, full, &found)...); err != nil {
 		return nil, err
 	}
 	if l.full {
@@ -85,7 +84,7 @@ func (tx *tx) Ready(agent string, max int, full []string, most map[string]int) (
 }
 
 // looks are the queries of one look.
-func (tx *tx) looks(l *look, max int, full []string, most map[string]int, found *[]readyRow) (list []*statement) {
+func (tx *tx) looks(l *look, max int, full []string, found *[]readyRow) (list []*statement) {
 	scan := func(r *reader) readyRow {
 		at := tid(r.next())
 		row := readyRow{l.agent, r.word(), r.int(), scanRef(r)}
@@ -103,14 +102,9 @@ func (tx *tx) looks(l *look, max int, full []string, most map[string]int, found 
 		return row
 	}
 	if l.full {
-		var types, bounds cells
-		for typ, n := range most {
-			types.text(typ)
-			bounds.int4(n)
-		}
-		into(ask(readyFullSQL).texts(full).array(tText, len(most), types).array(tInt4, len(most), bounds), found, lane)
+		into(ask(readyFullSQL).texts(full), found, lane)
 	} else {
-		var types, ranks, jobs, idxs, bounds cells
+		var types, ranks, jobs, idxs cells
 		n := 0
 		for typ, from := range l.from {
 			if !slices.Contains(full, typ) {
@@ -118,15 +112,10 @@ func (tx *tx) looks(l *look, max int, full []string, most map[string]int, found 
 				ranks.int2(from.rank)
 				jobs.uuid(from.Job)
 				idxs.int4(from.Index)
-				bound, bounded := most[typ]
-				if !bounded {
-					bound = max
-				}
-				bounds.int4(min(bound, max))
 				n++
 			}
 		}
-		into(ask(readyFromSQL).array(tText, n, types).array(tInt2, n, ranks).array(tUUID, n, jobs).array(tInt4, n, idxs).array(tInt4, n, bounds), found, lane)
+		into(ask(readyFromSQL).array(tText, n, types).array(tInt2, n, ranks).array(tUUID, n, jobs).array(tInt4, n, idxs), found, lane)
 	}
 	limited := func(typ string) bool { return tx.limited(perdure.JobLimit(typ)) }
 	if held := slices.DeleteFunc(slices.Clone(full), func(typ string) bool { return !limited(typ) }); len(held) > 0 {

@@ -63,7 +63,7 @@ func compareCandidates(a, b candidate) int {
 // Ready walks the agent's lanes, one per type of job, and takes the best of each. Those of a full type
 // are reached from the jobs that hold a permit, so that however many others there are, none of them is
 // looked at.
-func (tx *tx) Ready(agent string, max int, full []string, most map[string]int) ([]perdure.StepRef, error) {
+func (tx *tx) Ready(agent string, max int, full []string) ([]perdure.StepRef, error) {
 	if max <= 0 {
 		return nil, nil
 	}
@@ -79,7 +79,7 @@ func (tx *tx) Ready(agent string, max int, full []string, most map[string]int) (
 		} else {
 			best, err = all(tx.c, readCandidate, `
 				SELECT job, idx, ready FROM perdure_step WHERE agent = ? AND type = ? AND ready IS NOT NULL
-				ORDER BY ready, job, idx LIMIT ?`, agent, typ, laneMost(typ, max, most))
+				ORDER BY ready, job, idx LIMIT ?`, agent, typ, max)
 		}
 		if err != nil {
 			return nil, err
@@ -94,14 +94,6 @@ func (tx *tx) Ready(agent string, max int, full []string, most map[string]int) (
 		refs[i] = ready[i].ref
 	}
 	return refs, nil
-}
-
-// laneMost is how many steps of a type are looked at.
-func laneMost(typ string, max int, most map[string]int) int {
-	if n, bounded := most[typ]; bounded {
-		return min(n, max)
-	}
-	return max
 }
 
 // readyPermitted are the ready steps of the jobs that hold a permit of their type's limit: no more jobs than

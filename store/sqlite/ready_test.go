@@ -43,7 +43,7 @@ func TestReadyPastAFullLane(t *testing.T) {
 		for range 10 { // the best of them: the others may be the machine's
 			start := time.Now()
 			err := s.Update(ctx, func(tx perdure.Tx) (err error) {
-				refs, err = tx.Ready("http", 20, full, nil)
+				refs, err = tx.Ready("http", 20, full)
 				return err
 			})
 			if err != nil {

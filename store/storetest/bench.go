@@ -110,7 +110,7 @@ func (m *mill) submit() {
 // claim lets the batch's steps out, in one transaction.
 func (m *mill) claim() {
 	m.update(func(tx perdure.Tx) error {
-		refs, err := tx.Ready("http", m.size, nil, nil)
+		refs, err := tx.Ready("http", m.size, nil)
 		if err != nil {
 			return err
 		}

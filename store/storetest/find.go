@@ -12,7 +12,6 @@ var finding = []check{
 	{"Find/Ready", findReady},
 	{"Find/ReadyByPriority", findReadyByPriority},
 	{"Find/ReadyFull", findReadyFull},
-	{"Find/ReadyMost", findReadyMost},
 	{"Find/Due", findDue},
 	{"Find/Expired", findExpired},
 	{"Find/Overdue", findOverdue},
@@ -63,12 +62,7 @@ func findJobByHash(s *suite) {
 
 func (s *suite) ready(what, agent string, max int, full []string, want []perdure.StepRef) {
 	s.Helper()
-	s.readyMost(what, agent, max, full, nil, want)
-}
-
-func (s *suite) readyMost(what, agent string, max int, full []string, most map[string]int, want []perdure.StepRef) {
-	s.Helper()
-	found(s, what, want, func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.Ready(agent, max, full, most) })
+	found(s, what, want, func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.Ready(agent, max, full) })
 }
 
 // What an agent may claim: ready and its own, the oldest job first, then by place.
@@ -112,19 +106,6 @@ func findReadyFull(s *suite) {
 	s.ready("bounded", "http", 2, full, refs(401, 0, 401, 1))
 	s.ready("not full", "http", 2, []string{"open"}, refs(0, 0, 0, 1))
 	s.ready("all full", "http", 100, []string{"full", "free", "open"}, refs(401, 0, 401, 1, 400, 1))
-}
-
-// Of a type of which no more can be let out than so many, no more is read, and what comes after it is.
-func findReadyMost(s *suite) {
-	s.submit(newJob(1, 2, typed("a")), newJob(2, 2, typed("a")), newJob(3, 1, typed("b")), newJob(4, 2, typed("c")),
-		newJob(5, 1, typed("a"), priority(9)), newJob(6, 1, typed("b")), newJob(7, 2, typed("full"), permitted))
-	most := map[string]int{"a": 2, "b": 1, "c": 100, "full": 1, "unheard of": 3}
-	for range 2 { // the second time from what was found the first
-		s.readyMost("bounded by type", "http", 100, []string{"full"}, most, refs(5, 0, 1, 0, 3, 0, 4, 0, 4, 1, 7, 0, 7, 1))
-		s.readyMost("and in all", "http", 3, nil, most, refs(5, 0, 1, 0, 3, 0))
-		s.readyMost("less in all than of a type", "http", 1, nil, most, refs(5, 0))
-		s.readyMost("none of a type", "http", 100, nil, map[string]int{"a": 0, "c": 0, "full": 0}, refs(3, 0, 6, 0))
-	}
 }
 
 // The earliest first, each from its time on, not before.

@@ -225,13 +225,7 @@ var operations = []operation{
 				full = append(full, typ)
 			}
 		}
-		bounds := map[string]int{}
-		for _, typ := range []string{"order", "import", "a"} {
-			if d.chance(30) {
-				bounds[typ] = d.max()
-			}
-		}
-		return in(func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.Ready(agent, most, full, bounds) })
+		return in(func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.Ready(agent, most, full) })
 	}},
 	{"Due", func(d *differ) act {
 		now, most := d.time(), d.max()

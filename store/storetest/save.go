@@ -372,7 +372,7 @@ func updateReadsItsOwnWrites(s *suite) {
 		known, err := tx.JobsByKey([]string{"k"})
 		s.must(err)
 		s.equal("key", known, map[string]perdure.Keyed{"k": keyedJob(2)})
-		ready, err := tx.Ready("http", 10, nil, nil)
+		ready, err := tx.Ready("http", 10, nil)
 		s.must(err)
 		s.equal("ready", ready, refs(1, 1, 2, 0))
 		s.must(tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(s.one(ref(1, 0), tx), settle)}}))

@@ -20,7 +20,7 @@ func outRollback(s *suite) {
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0))
 	for range 2 {
 		_ = s.store.Update(ctx, func(tx perdure.Tx) error {
-			_, err := tx.Ready("http", 10, nil, nil)
+			_, err := tx.Ready("http", 10, nil)
 			s.must(err)
 			s.must(tx.Save(&perdure.Changes{Steps: []perdure.StepChange{
 				editStep(s.one(ref(1, 0), tx), settle), editStep(s.one(ref(1, 1), tx), run("h", "r2", at(time.Hour)))}}))
