@@ -28,7 +28,7 @@ func (l *Limit) take() {
 // ClaimRefs are the steps whose payloads must be added before Claim can let the step out: those that
 // its input reads, and its own.
 func (w *Workset) ClaimRefs(ref StepRef) []StepRef {
-	e := w.jobs[ref.Job]
+	e := w.entry(ref.Job)
 	s := e.steps.at(ref.Index)
 	var refs []StepRef
 	if _, known := e.output(ref.Index); !known || !e.inputKnown(s) {
@@ -46,7 +46,7 @@ func (w *Workset) ClaimRefs(ref StepRef) []StepRef {
 // ultimatum, and with room under the limits of its agent and of its job's type. The answer is nil where
 // it may not.
 func (w *Workset) Claim(ref StepRef, c *ClaimRequest, limits Admission) *Run {
-	e := w.jobs[ref.Job]
+	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
 	if r.Phase != Ready || r.Agent != c.Agent || w.pastUltimatum(e.job) {
 		return nil
@@ -117,7 +117,7 @@ func (s *Step) lockEnd(now time.Time) time.Time {
 // Again is the run that a repeated claim gets once more: the same, with what is left of its time. The
 // payloads of ClaimRefs must be there. The answer is nil where the run is no longer valid.
 func (w *Workset) Again(ref StepRef, c *ClaimRequest) *Run {
-	e := w.jobs[ref.Job]
+	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
 	if r.Phase != Running || r.LockedBy != c.Holder || r.Agent != c.Agent || r.Request != c.RequestID || !w.now.Before(r.LockedUntil) {
 		return nil

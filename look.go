@@ -7,7 +7,7 @@ import "time"
 
 // Due looks at a step whose time to wait is over.
 func (w *Workset) Due(ref StepRef) bool {
-	e := w.jobs[ref.Job]
+	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
 	if r.Phase != Waiting || r.AvailableAt.IsZero() || w.now.Before(r.AvailableAt) {
 		return false
@@ -28,7 +28,7 @@ const (
 // Expire ends a run that nobody reported on: a failure, and the step stays unsure. Where the holder
 // is dead before its time, a run in the other direction still waits for the old lock.
 func (w *Workset) Expire(ref StepRef, holder string, cause Cause) bool {
-	e := w.jobs[ref.Job]
+	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
 	if r.Phase != Running {
 		return false
@@ -60,7 +60,7 @@ func (w *Workset) lapse(r *row, cause Cause) (f failure, holder string) {
 // OverdueNow acts on a job whose own ultimatum has passed, once: on the way to done the job's policy
 // turns it back or parks it, on the way back an alert tells.
 func (w *Workset) OverdueNow(id JobID) bool {
-	e := w.jobs[id]
+	e := w.entry(id)
 	j := e.job
 	if j.Overdue || j.AtRest() || j.CompleteBy.IsZero() || w.now.Before(j.CompleteBy) {
 		return false

@@ -38,7 +38,7 @@ func (a *Act) NeedsWhole() bool {
 
 // Act folds an operator's act in. index is the step's place, where the act names one.
 func (w *Workset) Act(id JobID, index int, a *Act) error {
-	e := w.jobs[id]
+	e := w.entry(id)
 	if a.Author == "" {
 		return Refuse(CodeInvalid, "an act needs an author")
 	}

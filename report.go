@@ -11,7 +11,7 @@ import (
 
 // ReportRefs adds the steps that a report on the step touches: itself, and those that wait for it.
 func (w *Workset) ReportRefs(refs []StepRef, ref StepRef) []StepRef {
-	e := w.jobs[ref.Job]
+	e := w.entry(ref.Job)
 	refs = append(refs, ref)
 	for _, i := range e.plan.opens(ref.Index, e.job.Desired) {
 		refs = append(refs, StepRef{ref.Job, i})
@@ -22,7 +22,7 @@ func (w *Workset) ReportRefs(refs []StepRef, ref StepRef) []StepRef {
 // Report folds an agent's report in. Anything that does not come from the holder of the current run
 // before its lock has passed changes nothing, and says why.
 func (w *Workset) Report(ref StepRef, holder string, rep *Report) ReportResult {
-	e := w.jobs[ref.Job]
+	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
 	if refusal, repeated := w.refuse(r, holder, rep.Run, rep.Outcome); refusal != nil {
 		return *refusal
@@ -120,7 +120,7 @@ func (w *Workset) giveBack(e *entry, r *row, holder string, rep *Report) {
 
 // Beat folds a heartbeat in: it moves the lock on, never past the ultimatum, and never revives.
 func (w *Workset) Beat(ref StepRef, holder string, b *Beat) BeatResult {
-	e := w.jobs[ref.Job]
+	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
 	res := BeatResult{Job: b.Job, Step: b.Step, Run: b.Run}
 	if no, _ := w.refuse(r, holder, b.Run, NoOutcome); no != nil {

@@ -21,6 +21,7 @@ type Workset struct {
 
 	jobs    map[JobID]*entry
 	order   []*entry
+	at      int // in order: the job that was looked for last
 	made    slabs
 	readied []StepRef // made ready since the last call of Readied
 	landed  []Landing // since the last call of Landed
@@ -53,6 +54,7 @@ type entry struct {
 	whole    bool
 	payloads map[int]*Payload
 	restless bool
+	place    int // in the workset's order
 }
 
 // row is one step in a workset.
@@ -103,33 +105,49 @@ func (w *Workset) AddJob(j *Job, plan *Plan) {
 
 func (w *Workset) add(e *entry) {
 	e.steps.expect(len(e.plan.Steps))
+	e.place = len(w.order)
 	w.jobs[e.job.ID] = e
 	w.order = append(w.order, e)
 }
 
+// entry is a job of the workset; nil if it is not there. As a rule it is the one that was looked for before, or the next.
+func (w *Workset) entry(id JobID) *entry {
+	for _, e := range w.order[w.at:min(w.at+2, len(w.order))] {
+		if e.job.ID == id {
+			w.at = e.place
+			return e
+		}
+	}
+	e := w.jobs[id]
+	if e != nil {
+		w.at = e.place
+	}
+	return e
+}
+
 // Has says whether the job is there.
-func (w *Workset) Has(id JobID) bool { return w.jobs[id] != nil }
+func (w *Workset) Has(id JobID) bool { return w.entry(id) != nil }
 
 // Job is a job of the workset as it stands; nil if it is not there. It must not be changed.
 func (w *Workset) Job(id JobID) *Job {
-	if e := w.jobs[id]; e != nil {
+	if e := w.entry(id); e != nil {
 		return e.job
 	}
 	return nil
 }
 
 // Plan is a job's plan.
-func (w *Workset) Plan(id JobID) *Plan { return w.jobs[id].plan }
+func (w *Workset) Plan(id JobID) *Plan { return w.entry(id).plan }
 
 // HasStep says whether a step's row is there.
 func (w *Workset) HasStep(ref StepRef) bool {
-	e := w.jobs[ref.Job]
+	e := w.entry(ref.Job)
 	return e != nil && e.steps.at(ref.Index) != nil
 }
 
 // Step is a step as it stands; nil if it is not there. It must not be changed.
 func (w *Workset) Step(ref StepRef) *Step {
-	if e := w.jobs[ref.Job]; e != nil && e.steps.at(ref.Index) != nil {
+	if e := w.entry(ref.Job); e != nil && e.steps.at(ref.Index) != nil {
 		return e.steps.at(ref.Index).Step
 	}
 	return nil
@@ -138,7 +156,7 @@ func (w *Workset) Step(ref StepRef) *Step {
 // AddSteps adds steps of jobs that are there, as AddJob does. Of one that is there already nothing changes.
 func (w *Workset) AddSteps(steps []*Step) {
 	for _, s := range steps {
-		e := w.jobs[s.Job]
+		e := w.entry(s.Job)
 		if e.steps.at(s.Index) == nil {
 			r := w.made.rows.next()
 			r.Step, r.was = w.made.steps.copy(s), s
@@ -150,13 +168,13 @@ func (w *Workset) AddSteps(steps []*Step) {
 // AddWhole adds all steps of a job.
 func (w *Workset) AddWhole(id JobID, steps []*Step) {
 	w.AddSteps(steps)
-	w.jobs[id].whole = true
+	w.entry(id).whole = true
 }
 
 // AddPayloads adds inputs and outputs; a step of refs that found leaves out has neither.
 func (w *Workset) AddPayloads(refs []StepRef, found []Payload) {
 	add := func(p *Payload) {
-		e := w.jobs[p.Job]
+		e := w.entry(p.Job)
 		if e.payloads[p.Index] != nil {
 			return
 		}
