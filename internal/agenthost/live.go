@@ -151,6 +151,7 @@ func (h *Host) begin(came bool) *live {
 	}
 	for len(h.arrived) > 0 {
 		l := h.arrived[0]
+		h.arrived[0] = nil
 		h.arrived = h.arrived[1:]
 		if h.mayBegin(l) {
 			h.call()
