@@ -14,6 +14,8 @@ import (
 // A rule may come upon a row that was not loaded (a neighbour's neighbour, the whole job for a flip).
 // Then it stops there: Missing names what has to be added before Go can carry on. An event is complete,
 // and the next one may be folded in, when nothing is missing.
+//
+// It belongs to one goroutine, also for reading.
 type Workset struct {
 	now    time.Time
 	chance func() float64 // in [0,1), for jitter alone

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"slices"
 	"sync"
@@ -203,6 +204,54 @@ func TestTimeIsCheckedAtTheStart(t *testing.T) {
 			t.Errorf("lost %v, busy %d, held %d", l.lost, h.agents[0].busy, h.agents[0].held)
 		}
 	})
+}
+
+// F127: a log that blocks at what it is told of one run does not keep another that came with it.
+func TestBlockedLogKeepsNoRun(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		ran := make(chan struct{}, 1)
+		a := perdure.NewAgent("payments")
+		a.HandleAny(func(context.Context, *perdure.Run) (json.RawMessage, error) {
+			ran <- struct{}{}
+			return nil, nil
+		})
+		log := &blocked{Handler: slog.DiscardHandler, until: make(chan struct{})}
+		h := New(Config{Exchange: newExchange(), Holder: "h", Agents: []*perdure.Agent{a}, Log: slog.New(log)})
+		h.mu.Lock()
+		for i := range 2 {
+			run := lettingOut(int64(i+1), time.Second, time.Second)
+			l := &live{run: &run, agent: h.agents[0], lock: h.now(), running: true}
+			if i == 1 {
+				l.lock = h.now().add(time.Hour)
+			}
+			l.ctx, l.cancel = context.WithCancelCause(t.Context())
+			h.live[handleOf(l.run)] = l
+			h.agents[0].busy++
+			h.agents[0].held++
+			h.arrived = append(h.arrived, l)
+		}
+		h.call()
+		h.mu.Unlock()
+		if synctest.Wait(); len(ran) != 1 || log.lines.Load() != 1 {
+			t.Errorf("%d ran beside %d lines that the log does not take", len(ran), log.lines.Load())
+		}
+		close(log.until)
+	})
+}
+
+// blocked is a log that takes no warnings until it may.
+type blocked struct {
+	slog.Handler
+	lines atomic.Int64
+	until chan struct{}
+}
+
+func (b *blocked) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+
+func (b *blocked) Handle(context.Context, slog.Record) error {
+	b.lines.Add(1)
+	<-b.until
+	return nil
 }
 
 // F028: no more is claimed than there are slots, and a slot that gets free is used.

@@ -157,6 +157,11 @@ func (h *Host) begin(came bool) *live {
 			h.call()
 			return l
 		}
+		if len(h.notes) > 0 { // others do not wait until the log has taken them (F127)
+			h.call()
+			h.unlock()
+			h.mu.Lock()
+		}
 	}
 	h.arrived = nil
 	return nil

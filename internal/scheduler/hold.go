@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -16,7 +17,7 @@ const (
 	holdSteps  = 10                     // steps of a job up to which it may
 	holdTime   = 250 * time.Millisecond // for how long as a rule
 	holdMost   = time.Second            // and for how long while others are let in that are held for the same agent
-	holdPace   = 1000                   // for how many runs an agent asks in holdTime, if anything is to be held for it
+	holdPace   = 1000                   // Config.HoldPace, unless told otherwise
 	holdLately = 250 * time.Millisecond // how long ago the agent's latest claim may be
 	holdVain   = 5 * time.Second        // how long nothing is held for an agent that did not take it in time
 	maxPaces   = 1000                   // agents for which anything is held
@@ -26,7 +27,8 @@ const (
 type pace struct {
 	claimed time.Time  // when the latest came
 	vain    time.Time  // nothing is held until then
-	held    []*request // in the order in which they came
+	held    []*request // in the order in which they were held first
+	first   int        // how many that were held stand at the head of the queue
 	letInAt time.Time  // when claims had room for some of them
 	timed   bool       // a timer runs for them
 
@@ -111,20 +113,16 @@ func (q *queue) hold(r *request, now time.Time) bool {
 		return false
 	}
 	switch {
-	case r.since.IsZero() && len(p.held) >= p.most():
+	case r.nth == 0 && len(p.held) >= p.most(q.holdPace):
 		return false
-	case r.since.IsZero():
-		r.since = now
+	case r.nth == 0:
+		q.nth++
+		r.since, r.nth = now, q.nth
 	case p.inVain(r, now):
 		p.vain = now.Add(holdVain)
 		return false
 	}
-	at, _ := slices.BinarySearchFunc(p.held, r, func(a, b *request) int {
-		if a.since.After(b.since) {
-			return 1
-		}
-		return -1 // behind those that came with it
-	})
+	at, _ := slices.BinarySearchFunc(p.held, r, func(a, b *request) int { return cmp.Compare(a.nth, b.nth) })
 	p.held = slices.Insert(p.held, at, r)
 	q.held++
 	if !p.timed {
@@ -140,32 +138,36 @@ func (p *pace) inVain(r *request, now time.Time) bool {
 }
 
 // most is how many may be held: none for an agent that asks for few, else as many as it asks for in holdMost.
-func (p *pace) most() int {
+func (p *pace) most(least int) int {
 	asked := max(p.asked, p.before)
-	if asked < holdPace {
+	if asked < least {
 		return 0
 	}
 	return int(holdMost/holdTime) * asked
 }
 
-// letIn lets in what is held for an agent, as far as the waiting claims have room.
+// letIn lets in what is held for an agent, as far as the waiting claims have room beside those that were let in before.
 func (q *queue) letIn(agent string) {
 	if p := q.paces[agent]; p != nil && len(p.held) > 0 {
-		if room := q.room(agent); room > 0 {
+		if room := q.room(agent) - p.first; room > 0 {
 			p.letInAt = q.env.Now()
 			q.front(p, min(room, len(p.held)))
 		}
 	}
 }
 
-// front puts the first n that are held back to the head of the queue.
+// front puts the first n that are held back to the head of the queue, behind those that were put there before.
 func (q *queue) front(p *pace, n int) {
-	if n > 0 {
-		q.requests = append(p.held[:n:n], q.requests...)
-		p.held = p.held[n:]
-		q.held -= n
-		q.wake.Signal()
+	if n == 0 {
+		return
 	}
+	q.requests = slices.Insert(q.requests, q.first, p.held[:n]...)
+	q.first, p.first = q.first+n, p.first+n
+	if p.held = p.held[n:]; len(p.held) == 0 {
+		p.held = nil
+	}
+	q.held -= n
+	q.wake.Signal()
 }
 
 // review lets in what has been held for long enough, or for a claim that does not come.

@@ -21,6 +21,7 @@ type request struct {
 
 	agent string    // a submission that may be held for this agent's claims
 	since time.Time // when it was held first
+	nth   int       // of all that were held
 }
 
 // answer ends a request.
@@ -67,10 +68,12 @@ func (w *waiter) tell(a answer) {
 // time on the queue's clock, and who comes back from a look that is older than the news looks again.
 type queue struct {
 	env      env.Env
+	holdPace int // Config.HoldPace
 	mu       sync.Mutex
 	wake     sync.Cond
 	runs     []*request           // what runs have to say: it goes before what is new
-	requests []*request           // the others
+	requests []*request           // the others: first those that were held
+	first    int                  // how many these are
 	passed   bool                 // the latest transaction took none of them
 	waiting  map[string][]*waiter // by agent, in the order in which they came
 	hot      map[string]bool      // agents for which there may be work
@@ -79,6 +82,7 @@ type queue struct {
 	served   map[string]bool      // agents that a writer is looking for: two would find the same steps
 	paces    map[string]*pace     // by agent: how claims come, and the submissions held for them
 	held     int                  // how many those are
+	nth      int                  // how many there were so far
 	closed   bool
 	yielder  env.Yielder
 
@@ -88,8 +92,8 @@ type queue struct {
 	freed int            // when a limit may have got room the latest
 }
 
-func newQueue(e env.Env) *queue {
-	q := &queue{env: e, waiting: map[string][]*waiter{}, hot: map[string]bool{}, limited: map[string]bool{},
+func newQueue(e env.Env, holdPace int) *queue {
+	q := &queue{env: e, holdPace: holdPace, waiting: map[string][]*waiter{}, hot: map[string]bool{}, limited: map[string]bool{},
 		behind: map[string]bool{}, paces: map[string]*pace{}, served: map[string]bool{}, news: map[string]int{}}
 	q.wake.L = &q.mu
 	return q
@@ -385,6 +389,10 @@ func (q *queue) pick() (picked []*request, wanted map[string]int) {
 	}
 	before, now := len(p.picked), q.env.Now()
 	q.requests = p.take(q.requests, 0, 0, func(r *request) bool {
+		if r.nth > 0 {
+			q.first--
+			q.paces[r.agent].first--
+		}
 		return r.agent != "" && q.hasNoRoom(r.agent, &wanted) && q.hold(r, now)
 	})
 	q.passed = len(p.picked) == before && len(q.requests) > 0
@@ -478,7 +486,7 @@ func (q *queue) refuseAll() {
 		}
 		r.answer(errDraining)
 	}
-	q.runs, q.requests = nil, nil
+	q.runs, q.requests, q.first = nil, nil, 0
 	for a, ws := range q.waiting {
 		for _, w := range ws {
 			err := w.failed

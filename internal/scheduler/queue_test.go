@@ -25,7 +25,7 @@ func TestNewsWhileOut(t *testing.T) {
 		"room, not needed": {func(q *queue) { q.bringBack(&look{freed: true}) }, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := newQueue(env.Real{})
+			q := newQueue(env.Real{}, 1)
 			w := &waiter{req: perdure.ClaimRequest{Agent: "a"}, answered: make(chan struct{}, 1)}
 			if err := q.wait(w); err != nil {
 				t.Fatal(err)
@@ -70,7 +70,7 @@ func TestLookLater(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := newQueue(env.Real{})
+				q := newQueue(env.Real{}, 1)
 				come := func(w *waiter) {
 					w.req.Agent, w.answered = "a", make(chan struct{}, 1)
 					w.req.Wait += time.Minute
@@ -113,7 +113,7 @@ func TestSpare(t *testing.T) {
 		"a lock":        {false, true, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := newQueue(env.Real{})
+			q := newQueue(env.Real{}, 1)
 			for range 3 {
 				w := &waiter{req: perdure.ClaimRequest{Agent: "a", Max: 1, Wait: time.Second}, answered: make(chan struct{}, 1)}
 				if err := q.wait(w); err != nil {
@@ -130,4 +130,61 @@ func TestSpare(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who was held first is let in first: also where several claims come before a writer picks, and where one of them leaves
+// again.
+func TestHeldInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(env.Real{}, 1)
+		made, next := 0, 0
+		set := func(n int) {
+			rs := make([]*request, n)
+			for i := range rs {
+				made++
+				rs[i] = &request{op: &submission{}, weight: made, agent: "a", done: make(chan struct{}, 1)}
+			}
+			if err := q.put(rs); err != nil {
+				t.Fatal(err)
+			}
+		}
+		claim := func(max int) *waiter {
+			w := &waiter{req: perdure.ClaimRequest{Agent: "a", Max: max, Wait: time.Second}, answered: make(chan struct{}, 1)}
+			if err := q.wait(w); err != nil {
+				t.Fatal(err)
+			}
+			return w
+		}
+		pick := func(want int) {
+			t.Helper()
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			picked, _ := q.pick()
+			for _, r := range picked {
+				if next++; r.weight != next {
+					t.Fatalf("submission %d came in place of %d", r.weight, next)
+				}
+			}
+			if delete(q.waiting, "a"); len(picked) != want || q.held != made-next || q.first != 0 || q.paces["a"].first != 0 {
+				t.Fatalf("%d picked, want %d; %d held, %d let in", len(picked), want, q.held, q.first)
+			}
+		}
+		q.leave(claim(100))
+		set(50)
+		pick(0)
+		set(50)
+		pick(0)
+		for range 3 {
+			claim(10)
+		}
+		set(20)
+		pick(30)
+		q.leave(claim(10))
+		claim(5)
+		pick(5)
+		q.leave(claim(200))
+		pick(0)
+		claim(200)
+		pick(85)
+	})
 }

@@ -30,6 +30,7 @@ type Config struct {
 	Writers    int // transactions in flight at once; 0: 1
 	MaxBacklog int // unsettled jobs above which a submission is refused; 0: perdure.DefaultMaxBacklog
 	HoldFrom   int // submissions of one caller at once from which on they may be held for a claim; 0: 100
+	HoldPace   int // for how many runs an agent asks in a quarter of a second, if anything is to be held for it; 0: 1,000
 
 	Env   env.Env              // nil: env.Real
 	NewID func() perdure.JobID // ids that grow with time; nil: UUIDs of version 7
@@ -81,6 +82,9 @@ func New(cfg Config) *Scheduler {
 	if cfg.HoldFrom <= 0 {
 		cfg.HoldFrom = holdSet
 	}
+	if cfg.HoldPace <= 0 {
+		cfg.HoldPace = holdPace
+	}
 	if cfg.MaxBacklog <= 0 {
 		cfg.MaxBacklog = perdure.DefaultMaxBacklog
 	}
@@ -91,7 +95,7 @@ func New(cfg Config) *Scheduler {
 		cfg.NewID = func() perdure.JobID { return perdure.JobID(uuid.Must(uuid.NewV7())) }
 	}
 	return &Scheduler{cfg: cfg, env: cfg.Env, log: cfg.Log, meter: cfg.Meter, plans: newPlans(cfg.Compiler),
-		queue: newQueue(cfg.Env), hub: newHub(), seen: newSeen(cfg.Env),
+		queue: newQueue(cfg.Env, cfg.HoldPace), hub: newHub(), seen: newSeen(cfg.Env),
 		backlog: newBacklog(cfg.Env, cfg.Store, cfg.MaxBacklog), turns: newTurns(cfg.Env)}
 }
 

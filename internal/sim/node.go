@@ -44,7 +44,7 @@ func (n *node) boot() {
 	n.sweeping, n.leads, n.admitted = false, perdure.Mandate{}, map[perdure.Mandate]int{}
 	n.life, n.end = context.WithCancel(context.Background())
 	n.link = newLink(n)
-	n.sched = scheduler.New(scheduler.Config{Store: n.link, Compiler: &compiler, Writers: w.swarm.writers, HoldFrom: 1, Env: n.proc, NewID: w.newID,
+	n.sched = scheduler.New(scheduler.Config{Store: n.link, Compiler: &compiler, Writers: w.swarm.writers, HoldFrom: 1, HoldPace: 1, Env: n.proc, NewID: w.newID,
 		Sooner: func(at time.Time) { n.sup.Sooner(at) }})
 	n.elect = election.New(election.Config{Store: n.link, Node: n.proc.name, TTL: w.swarm.ttl, Alone: w.swarm.alone, Env: n.proc,
 		Roles: map[string]election.Service{perdure.RoleSupervisor: n.lead}})
