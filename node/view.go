@@ -226,9 +226,12 @@ func (p *picture) steps(ctx context.Context, j *perdure.Job, steps []*perdure.St
 }
 
 func jobView(j *perdure.Job) perdure.JobView {
-	v := perdure.JobView{ID: j.ID, Key: j.Key, Type: j.Type, Priority: j.Priority, Labels: maps.Clone(j.Labels), States: cloned(j.States),
+	v := perdure.JobView{ID: j.ID, Key: j.Key, Type: j.Type, Priority: j.Priority, Labels: maps.Clone(j.Labels),
 		Current: j.Current, Desired: j.Desired, Phase: j.Phase, Restarts: j.Restarts, Unsettled: j.Unsettled,
 		CompleteBy: j.CompleteBy, SubmittedAt: j.CreatedAt, UpdatedAt: j.UpdatedAt, SettledAt: j.SettledAt}
+	if j.States != nil {
+		v.States = new(*j.States)
+	}
 	if j.Then {
 		done := perdure.Done
 		v.Then = &done
@@ -313,12 +316,4 @@ func (n *Node) seen(ctx context.Context, f *perdure.Facts) error {
 		}
 	}
 	return nil
-}
-
-func cloned[T any](v *T) *T {
-	if v == nil {
-		return nil
-	}
-	c := *v
-	return &c
 }

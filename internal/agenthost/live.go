@@ -203,13 +203,8 @@ func (h *Host) finish(l *live, output json.RawMessage, err error, took time.Dura
 	h.vacate(l.agent)
 	h.post(l, report)
 	if h.log.Enabled(context.Background(), slog.LevelDebug) {
-		h.sayEnded(l, took)
+		h.say(slog.LevelDebug, "run ended", l.agent, l.run, "outcome", report.Outcome.String(), "took", took)
 	}
-}
-
-// sayEnded is apart from finish, whose frame would else make every run's stack grow.
-func (h *Host) sayEnded(l *live, took time.Duration) {
-	h.say(slog.LevelDebug, "run ended", l.agent, l.run, "outcome", l.report.Outcome.String(), "took", took)
 }
 
 // reportOf is perdure.ReportOf, but for runs that the host itself has cut short.
