@@ -90,6 +90,9 @@ type Finder interface {
 	// Ready are steps that the agent may claim, by priority and then by age of the job. Of the types in
 	// full, only those whose job holds its permit already.
 	Ready(agent string, max int, full []string) ([]StepRef, error)
+	// Pass says that all that Ready has found for an agent is let out by what is saved next. Until the transaction is
+	// over, a store may let Ready begin behind that in others; it may as well do nothing.
+	Pass(agent string)
 	// Due are steps whose time has come; Expired are runs whose lock has passed; Overdue are jobs past
 	// their ultimatum and not yet acted upon.
 	Due(now time.Time, max int) ([]StepRef, error)

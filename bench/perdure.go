@@ -43,7 +43,7 @@ func durabilityOf(store string) string {
 
 // benchSlots is how many runs the agent takes at once: as many as four submitters bring in batches, as
 // docs/performance.md advises for runs of microseconds.
-const benchSlots = 4 * batchSize
+const benchSlots = 8 * batchSize
 
 // perdureNode is a node in this process, with an agent whose handler does nothing.
 type perdureNode struct {

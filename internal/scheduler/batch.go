@@ -48,6 +48,7 @@ type batch struct {
 	starved map[string]bool // agents whose candidates were locked by others: look again soon
 	limited map[string]bool // agents looked for, and whether a limit ended the look
 	behind  map[string]bool // and whether more was ready than was let out
+	cleared map[string]bool // and whether all that was found in the store was let out
 	looked  map[string]int  // agents for which the store was looked into, and when on the queue's clock
 	freed   bool            // runs ended or jobs came to rest: a limit may have room
 	moved   []perdure.JobID // some of them more than once
@@ -183,7 +184,7 @@ func (p *poisoned) Error() string { return p.err.Error() }
 
 func (s *Scheduler) newBatch(tx perdure.Tx) *batch {
 	return &batch{s: s, tx: tx, began: s.env.Now(), granted: map[*waiter][]perdure.Run{},
-		starved: map[string]bool{}, limited: map[string]bool{}, behind: map[string]bool{}, looked: map[string]int{}}
+		starved: map[string]bool{}, limited: map[string]bool{}, behind: map[string]bool{}, cleared: map[string]bool{}, looked: map[string]int{}}
 }
 
 // run is the order of a transaction: lock, read the clock, load, apply; let out, also to those who wait for
@@ -243,7 +244,9 @@ func (b *batch) run(requests []*request, claims *[]*waiter, poison map[operation
 	for agent := range b.readied() {
 		b.woken = append(b.woken, agent)
 	}
-	return results, b.write(b.w.Last())
+	changes := b.w.Last()
+	b.pass(*claims)
+	return results, b.write(changes)
 }
 
 // readied are the steps that were made ready and still are, by agent, in the order in which they are claimed.

@@ -322,6 +322,7 @@ func (b *batch) serve(c *counter) error {
 		b.limited[c.agent] = b.limited[c.agent] || len(full) > 0
 		if c.want <= 0 || last && len(full) == known {
 			b.behind[c.agent] = c.want <= 0
+			b.cleared[c.agent] = c.want <= 0 && len(c.stored) > 0 && len(passed) == 0
 			return nil
 		}
 		if err := b.save(); err != nil { // so that the next look does not find them again
@@ -483,6 +484,20 @@ func (b *batch) fullTypes(refs []perdure.StepRef, full []string) []string {
 		}
 	}
 	return full
+}
+
+// pass lets another writer look for the agents of which there is more than this one lets out, while that is being
+// saved: a backlog is worked off by looks one after the other, and to save one takes as long as to make it.
+func (b *batch) pass(claims []*waiter) {
+	var agents []string
+	for _, w := range claims {
+		if agent := w.req.Agent; w.serves && b.cleared[agent] && !b.limited[agent] && !b.starved[agent] {
+			w.serves = false
+			b.tx.Pass(agent)
+			agents = append(agents, agent)
+		}
+	}
+	b.s.queue.release(agents)
 }
 
 // spare returns the claims that got nothing as soon as that is known: while this transaction is being saved,

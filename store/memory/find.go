@@ -38,6 +38,9 @@ func (tx *tx) Alert(id int64) (*perdure.Alert, error) {
 	return nil, nil
 }
 
+// Pass has nothing to do: one transaction is over before the next begins.
+func (tx *tx) Pass(string) {}
+
 func (tx *tx) Ready(agent string, max int, full []string) ([]perdure.StepRef, error) {
 	byPriority := func(a, b *perdure.Step) int {
 		return cmp.Or(-cmp.Compare(a.Priority, b.Priority), compareSteps(a, b))

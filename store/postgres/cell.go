@@ -24,6 +24,7 @@ var (
 	tTime  = &sqlType{"timestamptz", 1184, 1185}
 	tUUID  = &sqlType{"uuid", 2950, 2951}
 	tTID   = &sqlType{"tid", 27, 1010}
+	tXID   = &sqlType{"xid", 28, 1011}
 	tJSON  = &sqlType{"jsonb", 3802, 3807}
 )
 
@@ -127,6 +128,7 @@ type cells []byte
 
 func (c *cells) uuid(v [16]byte)    { *c = cellUUID(*c, v) }
 func (c *cells) tid(v tid)          { *c = cellTID(*c, v) }
+func (c *cells) xid(v uint64)       { *c = cellInt4(*c, int(uint32(v))) }
 func (c *cells) int2(v int)         { *c = cellInt2(*c, v) }
 func (c *cells) int4(v int)         { *c = cellInt4(*c, v) }
 func (c *cells) int8(v int64)       { *c = cellInt8(*c, v) }

@@ -20,6 +20,7 @@ type rowMemory struct {
 	rows        int                         // in now
 	server      time.Time                   // when the server that numbered the transactions had started
 	newest      uint64                      // the latest transaction of ours
+	distrusted  time.Time                   // until then (see trust.go)
 }
 
 // knownJob is what is remembered of one job. Nobody writes to the rows.
@@ -28,6 +29,8 @@ type knownJob struct {
 	steps []*perdure.Step // by place; nil where it is not known
 	xid   uint64          // the transaction that has written it
 	one   [1]*perdure.Step
+
+	trusted bool // by the transaction that has taken it, which has neither locked nor written it
 }
 
 func (j *knownJob) rows() int { return max(1, len(j.steps)) }
@@ -104,6 +107,7 @@ func (k *rowMemory) keep(server time.Time, jobs map[perdure.JobID]*knownJob) {
 		return
 	}
 	for id, j := range jobs {
+		j.trusted = false
 		if j.job.Phase == perdure.Settled || j.rows() > maxKnown/4 || j.job.Current == perdure.Undone && k.rows+j.rows() > maxWaiting {
 			continue
 		}
@@ -121,8 +125,16 @@ type recall struct {
 	store  *rowMemory
 	server time.Time
 	xid    uint64
-	taken  map[perdure.JobID]*knownJob // locked, found true, and not written yet
+	taken  map[perdure.JobID]*knownJob // locked and found true, or trusted, and not written yet
 	wrote  map[perdure.JobID]*knownJob // as they will be
+	trusts bool                        // some of what was taken
+}
+
+func (m *recall) take(id perdure.JobID, j *knownJob) {
+	if m.taken == nil {
+		m.taken = map[perdure.JobID]*knownJob{}
+	}
+	m.taken[id] = j
 }
 
 // step is a row that is known; nil where it is not, or was written since.

@@ -28,6 +28,13 @@ func twoSteps(n int) perdure.NewJob {
 	return j
 }
 
+// oneOut is the same with nobody but one holder to say anything of it: it is trusted, and not locked.
+func oneOut(n int) perdure.NewJob {
+	j := twoSteps(n)
+	j.Job.Running = 1
+	return j
+}
+
 // submitAsScheduler reads the clock first, by which the server is known.
 func submitAsScheduler(t *testing.T, s *Store, jobs ...perdure.NewJob) {
 	t.Helper()
@@ -174,19 +181,21 @@ func TestKnownIsWhatIsStored(t *testing.T) {
 			},
 			func(j *perdure.Job, _ []*perdure.Step) bool { return j.Phase == perdure.Settled }, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			url := pgtest.Start(t)
-			a, b := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
-			submitAsScheduler(t, a, twoSteps(1))
-			locked(t, b, 1)
-			c.do(t, a, b, url)
-			if got := knows(a, 1); got != c.known {
-				t.Errorf("it is known: %v", got)
-			}
-			if j, steps := locked(t, a, 1); !c.check(j, steps) {
-				t.Errorf("%+v %+v %+v", j, steps[0], steps[1])
-			}
-		})
+		for how, job := range map[string]perdure.NewJob{"held": twoSteps(1), "trusted": oneOut(1)} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				url := pgtest.Start(t)
+				a, b := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
+				submitAsScheduler(t, a, job)
+				locked(t, b, 1)
+				c.do(t, a, b, url)
+				if got := knows(a, 1); got != c.known {
+					t.Errorf("it is known: %v", got)
+				}
+				if j, steps := locked(t, a, 1); !c.check(j, steps) {
+					t.Errorf("%+v %+v %+v", j, steps[0], steps[1])
+				}
+			})
+		}
 	}
 }
 

@@ -26,14 +26,26 @@ type lanes struct {
 
 type agentLanes struct {
 	types map[string]*lane
+	whole time.Time     // when a look began that passed nothing
 	took  time.Duration // the latest full look
 	next  time.Time     // when there shall be another; zero: there was none
 }
 
 // lane is the steps of one agent and type. This process knows of none that is ready before from.
 type lane struct {
-	from  spot
-	looks map[*look]bool // under way
+	from   spot
+	looks  map[*look]bool // under way
+	passed map[*look]spot // of those, how far all that was found is let out, if the transaction is committed
+}
+
+// behind is where what others are letting out ends.
+func (of *lane) behind() (at spot) {
+	for _, last := range of.passed {
+		if last.Index++; last.compare(at) > 0 {
+			at = last
+		}
+	}
+	return at
 }
 
 // spot is a place in a lane; the zero one is the start.
@@ -49,8 +61,9 @@ func (a spot) compare(b spot) int {
 const (
 	maxLanes  = 10_000 // of one agent, and agents
 	quickLook = 5 * time.Millisecond
-	fullRest  = time.Second // or
-	fullShare = 20          // so many times what the latest took
+	wholeRest = 250 * time.Millisecond // between looks that pass nothing, at most: what another process has made ready is there
+	fullRest  = time.Second            // or
+	fullShare = 20                     // so many times what the latest took
 )
 
 // look is one at the lanes of an agent, by a transaction. It moves marks only with the commit: what the
@@ -58,9 +71,12 @@ const (
 type look struct {
 	agent string
 	full  bool
-	from  map[string]spot // where it began
+	from  map[string]spot // where it began, of those that are known; the zero one in a full look that passed nothing
 	first map[string]spot // what it found first
+	last  map[string]spot // and last
 	below map[string]spot // the lowest that this process has made ready meanwhile
+
+	passed bool
 }
 
 // lanesTx is one transaction's part.
@@ -78,13 +94,24 @@ func (t *lanesTx) begin(agent string) *look {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	a := t.store.agent(agent)
-	l := &look{agent: agent, full: a.full(t.store.quick), from: map[string]spot{}, first: map[string]spot{}, below: map[string]spot{}}
+	l := &look{agent: agent, full: a.full(t.store.quick), from: map[string]spot{}, first: map[string]spot{}, last: map[string]spot{}, below: map[string]spot{}}
+	passes, now := false, time.Now()
 	for typ, lane := range a.types {
-		l.from[typ] = lane.from
 		lane.looks[l] = true
+		from := lane.from
+		if l.full {
+			from = spot{}
+		}
+		if behind := lane.behind(); behind.compare(from) > 0 && now.Sub(a.whole) < wholeRest {
+			from, passes = behind, true
+		}
+		l.from[typ] = from
+	}
+	if !passes {
+		a.whole = now
 	}
 	for _, r := range t.own {
-		if from, ok := l.from[r.typ]; r.agent == agent && (!ok || r.spot().compare(from) < 0) {
+		if from, known := l.from[r.typ]; r.agent == agent && (r.spot().compare(from) < 0 || !known && !l.full) {
 			l.from[r.typ] = r.spot()
 		}
 	}
@@ -113,6 +140,7 @@ func (l *lanes) agent(name string) *agentLanes {
 
 // found notes what a look came upon.
 func (l *look) found(typ string, at spot) {
+	l.last[typ] = at
 	if _, known := l.first[typ]; !known {
 		l.first[typ] = at
 	}
@@ -139,9 +167,15 @@ func (t *lanesTx) end(committed bool) {
 	}
 	for _, l := range t.looks {
 		a := t.store.agent(l.agent)
+		if l.passed && !committed { // others have begun behind it
+			for typ, first := range l.first {
+				t.store.lower(&readyRow{l.agent, typ, first.rank, first.StepRef})
+			}
+		}
 		for typ := range l.from {
 			if lane := a.types[typ]; lane != nil && lane.looks[l] {
 				delete(lane.looks, l)
+				delete(lane.passed, l)
 				lane.raise(l, typ, committed)
 			}
 		}
@@ -149,6 +183,32 @@ func (t *lanesTx) end(committed bool) {
 			if a.types[typ] == nil && committed && len(a.types) < maxLanes {
 				a.types[typ] = &lane{from: first, looks: map[*look]bool{}}
 			}
+		}
+	}
+}
+
+// pass lets looks of others begin behind what this transaction has found for an agent.
+func (t *lanesTx) pass(agent string) {
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	types := t.store.agent(agent).types
+	for _, l := range t.looks {
+		if l.agent != agent {
+			continue
+		}
+		l.passed = true
+		for typ, last := range l.last {
+			lane := types[typ]
+			if lane == nil || !lane.looks[l] {
+				continue // the first look at it
+			}
+			if below, ok := l.below[typ]; ok && below.compare(last) <= 0 {
+				continue
+			}
+			if lane.passed == nil {
+				lane.passed = map[*look]spot{}
+			}
+			lane.passed[l] = last
 		}
 	}
 }
@@ -167,6 +227,11 @@ func (l *lanes) lower(r *readyRow) {
 	at := r.spot()
 	if at.compare(of.from) < 0 {
 		of.from = at
+	}
+	for look, last := range of.passed {
+		if at.compare(last) <= 0 {
+			delete(of.passed, look)
+		}
 	}
 	for look := range of.looks {
 		if below, ok := look.below[r.typ]; !ok || at.compare(below) < 0 {

@@ -58,17 +58,11 @@ func claimLane(s *Store, most int, fail error) (found []perdure.StepRef, err err
 		if found, err = tx.Ready("a", most, nil); err != nil {
 			return err
 		}
-		steps, err := tx.Steps(found)
+		c, err := settling(tx, found)
 		if err != nil {
 			return err
 		}
-		var c perdure.Changes
-		for _, was := range steps {
-			now := *was
-			now.Phase = perdure.Settled
-			c.Steps = append(c.Steps, perdure.StepChange{Now: &now, Was: was})
-		}
-		return errors.Join(tx.Save(&c), fail)
+		return errors.Join(tx.Save(c), fail)
 	})
 	return found, err
 }
@@ -163,4 +157,119 @@ func TestLanesFollow(t *testing.T) {
 	if from := s.lanes.agents["a"].types["t"].from; numbers([]perdure.StepRef{from.StepRef})[0] < (rounds-1)*each {
 		t.Errorf("the lane begins at %v", from)
 	}
+}
+
+// What a transaction is about to let out others pass, and nothing else; and if it is rolled back after all, they find
+// it (L5).
+func TestLanesPass(t *testing.T) {
+	for name, quick := range map[string]time.Duration{"quick": time.Hour, "slow": 0} {
+		t.Run(name, func(t *testing.T) {
+			url := pgtest.Start(t)
+			s, other := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
+			s.lanes.quick = quick
+			look := func(want ...int) {
+				t.Helper()
+				var found []perdure.StepRef
+				err := s.Update(t.Context(), func(tx perdure.Tx) (err error) {
+					found, err = tx.Ready("a", 3, nil)
+					return err
+				})
+				if err != nil || !slices.Equal(numbers(found), want) {
+					t.Errorf("found %v, %v; want %v", numbers(found), err, want)
+				}
+			}
+			claim := func(want int) {
+				t.Helper()
+				if found, err := claimLane(s, 1, nil); err != nil || !slices.Equal(numbers(found), []int{want}) {
+					t.Errorf("let out %v, %v; want %d", numbers(found), err, want)
+				}
+			}
+			oops := errors.New("oops")
+			// passing finds two steps, lets others pass them, and lets them out, or not.
+			passing := func(meanwhile func(), fail error) {
+				t.Helper()
+				err := s.Update(t.Context(), func(tx perdure.Tx) error {
+					found, err := tx.Ready("a", 2, nil)
+					if err != nil {
+						return err
+					}
+					c, err := settling(tx, found)
+					if err != nil {
+						return err
+					}
+					tx.Pass("b")
+					look(numbers(found)[0], numbers(found)[1], numbers(found)[1]+1)
+					tx.Pass("a")
+					meanwhile()
+					return errors.Join(tx.Save(c), fail)
+				})
+				if !errors.Is(err, fail) {
+					t.Error(err)
+				}
+			}
+			for n := range 20 {
+				submitLane(t, s, laneJob(100+n, 5))
+			}
+			claim(100)
+			passing(func() { look(103, 104, 105) }, oops)
+			look(101, 102, 103)
+			passing(func() { // others let out what stands behind, and begin their lanes there
+				claim(103)
+				claim(104)
+			}, oops)
+			look(101, 102, 105)
+			claim(101)
+			claim(102)
+			passing(func() {
+				passing(func() { look(109, 110, 111) }, nil)
+				look(109, 110, 111)
+			}, nil)
+			look(109, 110, 111)
+			passing(func() {
+				look(111, 112, 113)
+				submitLane(t, s, laneJob(1, 5))
+				look(1, 109, 110)
+				claim(1)
+			}, nil)
+			look(111, 112, 113)
+			passing(func() {
+				submitLane(t, other, laneJob(2, 5))
+				for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+					var found []perdure.StepRef
+					err := s.Update(t.Context(), func(tx perdure.Tx) (err error) {
+						s.lanes.agents["a"].next = time.Time{} // else marks keep it from being found
+						found, err = tx.Ready("a", 1, nil)
+						return err
+					})
+					if err != nil || time.Since(began) > 30*time.Second {
+						t.Error("what another process has made ready is passed for ever", err)
+						return
+					}
+					if numbers(found)[0] == 2 {
+						return
+					}
+				}
+			}, nil)
+			if name == "quick" {
+				look(2, 113, 114)
+			}
+			for _, l := range s.lanes.agents["a"].types {
+				if len(l.looks)+len(l.passed) > 0 {
+					t.Errorf("left behind: %v %v", l.looks, l.passed)
+				}
+			}
+		})
+	}
+}
+
+// settling settles steps.
+func settling(tx perdure.Tx, found []perdure.StepRef) (*perdure.Changes, error) {
+	steps, err := tx.Steps(found)
+	c := &perdure.Changes{}
+	for _, was := range steps {
+		now := *was
+		now.Phase = perdure.Settled
+		c.Steps = append(c.Steps, perdure.StepChange{Now: &now, Was: was})
+	}
+	return c, err
 }

@@ -49,23 +49,32 @@ const (
 	lockTimeoutSQL = "select set_config('lock_timeout', $1, true)"
 )
 
+// LockJobs locks no job at the first try that may be trusted to be as it is known (see trust.go).
 func (tx *tx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
 	crossing := len(tx.asked) > 0
 	tx.asked = append(tx.asked, ids...)
 	switch {
 	case crossing:
-		return tx.lockJobs("", ids, q(lockTimeoutSQL).text(crossTime), q(lockTimeoutSQL).text(tx.store.lockTimeout))
+		wait := func(d string) *statement { return q(lockTimeoutSQL).text(d) }
+		return tx.lockJobs(ids, manner{before: wait(crossTime), after: wait(tx.store.lockTimeout)})
 	case len(tx.before) == 0:
-		return tx.lockJobs("", ids)
+		return tx.lockJobs(ids, manner{trust: true})
 	}
 	more := slices.Concat(ids, tx.before)
 	tx.before = nil
-	jobs, err := tx.lockJobs("", more)
+	jobs, err := tx.lockJobs(more, manner{})
 	return slices.DeleteFunc(jobs, func(j *perdure.Job) bool { return !slices.Contains(ids, j.ID) }), err
 }
 
 func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
-	return tx.lockJobs(" skip locked", ids)
+	return tx.lockJobs(ids, manner{skip: " skip locked"})
+}
+
+// manner is how jobs are locked.
+type manner struct {
+	skip          string
+	trust         bool
+	before, after *statement // settings, for that alone
 }
 
 // readRow is a job and its first step, as one row has them.
@@ -81,31 +90,34 @@ type firstRow struct {
 }
 
 // lockJobs gives the rows as they are once they are locked: where a lock was waited for, PostgreSQL
-// reads that row again. Around it, settings may be changed.
-func (tx *tx) lockJobs(skip string, ids []perdure.JobID, around ...*statement) ([]*perdure.Job, error) {
+// reads that row again.
+func (tx *tx) lockJobs(ids []perdure.JobID, how manner) ([]*perdure.Job, error) {
 	l := &locking{tx: tx, taken: tx.memory.store.take(ids), jobs: make([]*perdure.Job, 0, len(ids))}
-	list := l.statements(skip, ids)
-	if len(around) == 2 {
-		list = append(append(list[:0:0], around[0]), append(list, around[1])...)
+	if how.trust {
+		l.trusted = tx.memory.trust(l.taken)
+	}
+	list := l.statements(how.skip, ids)
+	if how.before != nil {
+		list = slices.Concat([]*statement{how.before}, list, []*statement{how.after})
 	}
 	if err := tx.run(append(list, tx.readClock())...); err != nil {
 		return nil, err
 	}
-	if outdated := l.outdated(); len(outdated) > 0 {
-		if err := tx.run(l.read(readJobsSQL, outdated)); err != nil {
-			return nil, err
-		}
+	outdated, err := l.outdated()
+	if err == nil && len(outdated) > 0 {
+		err = tx.run(l.read(readJobsSQL, outdated))
 	}
-	return l.all(), nil
+	return l.all(), err
 }
 
 // locking is the locking of some jobs, of which some may be known.
 type locking struct {
-	tx    *tx
-	taken map[perdure.JobID]*knownJob
-	held  map[perdure.JobID]version // locked, of those that were to be held
-	jobs  []*perdure.Job
-	room  []readRow
+	tx      *tx
+	taken   map[perdure.JobID]*knownJob
+	trusted int                       // of these
+	held    map[perdure.JobID]version // locked, of those that were to be held
+	jobs    []*perdure.Job
+	room    []readRow
 }
 
 // version is where a row is, and which transaction has written it.
@@ -116,13 +128,18 @@ type version struct {
 
 // statements lock all in one order. Where some are known, the others are read in a second statement.
 func (l *locking) statements(skip string, ids []perdure.JobID) []*statement {
-	if len(l.taken) == 0 {
+	if l.trusted > 0 {
+		ids = slices.DeleteFunc(slices.Clone(ids), func(id perdure.JobID) bool { return l.taken[id] != nil && l.taken[id].trusted })
+	}
+	switch {
+	case len(ids) == 0:
+		return nil
+	case len(l.taken) == l.trusted:
 		return []*statement{l.read(lockJobsSQL+skip, ids)}
 	}
 	l.held = make(map[perdure.JobID]version, len(ids))
-	hold := q(holdJobsSQL + skip).uuids(ids).each(func(r *reader) error {
-		id := r.uuid()
-		l.held[id] = version{tid(r.next()), binary.BigEndian.Uint32(r.next())}
+	hold := hold(ids, skip, func(id perdure.JobID, v version) error {
+		l.held[id] = v
 		return nil
 	})
 	others := slices.DeleteFunc(slices.Clone(ids), func(id perdure.JobID) bool { return l.taken[id] != nil })
@@ -130,6 +147,14 @@ func (l *locking) statements(skip string, ids []perdure.JobID) []*statement {
 		return []*statement{hold}
 	}
 	return []*statement{hold, l.read(readJobsSQL, others)}
+}
+
+// hold locks jobs and tells their versions.
+func hold(ids []perdure.JobID, skip string, tell func(perdure.JobID, version) error) *statement {
+	return q(holdJobsSQL + skip).uuids(ids).each(func(r *reader) error {
+		id := r.uuid()
+		return tell(id, version{tid(r.next()), binary.BigEndian.Uint32(r.next())})
+	})
 }
 
 // read reads rows; those that are to be held, and are not, belong to others.
@@ -150,28 +175,28 @@ func (l *locking) read(sql string, ids []perdure.JobID) *statement {
 }
 
 // outdated are the jobs that are locked, and are not as they were known. The others are taken.
-func (l *locking) outdated() (ids []perdure.JobID) {
+func (l *locking) outdated() (ids []perdure.JobID, err error) {
 	m := &l.tx.memory
 	same := m.store.from(m.server)
+	if !same && l.trusted > 0 {
+		return nil, l.tx.fail(perdure.ErrStale)
+	}
 	for id, j := range l.taken {
 		v, held := l.held[id]
 		switch {
+		case j.trusted:
+			m.take(id, j)
+			l.jobs = append(l.jobs, j.job)
 		case !held:
 		case same && v.xmin == uint32(j.xid):
-			l.take(id, j, v.at)
+			m.take(id, j)
+			l.keep(j.job, firstRow{v.at, m.step(perdure.StepRef{Job: id})})
 		default:
+			m.store.distrust()
 			ids = append(ids, id)
 		}
 	}
-	return ids
-}
-
-func (l *locking) take(id perdure.JobID, j *knownJob, at tid) {
-	if l.tx.memory.taken == nil {
-		l.tx.memory.taken = make(map[perdure.JobID]*knownJob, len(l.taken))
-	}
-	l.tx.memory.taken[id] = j
-	l.keep(j.job, firstRow{at, l.tx.memory.step(perdure.StepRef{Job: id})})
+	return ids, nil
 }
 
 // blank is where the next row is read to; it stays blank until it is kept.
@@ -207,11 +232,9 @@ func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
 	steps := make([]*perdure.Step, 0, len(refs))
 	var missing []perdure.StepRef
 	for _, ref := range refs {
-		var s *perdure.Step
-		if ref.Index == 0 {
+		s := tx.memory.step(ref)
+		if s == nil && ref.Index == 0 {
 			s = tx.firsts[ref.Job].step
-		} else {
-			s = tx.memory.step(ref)
 		}
 		if s != nil {
 			steps = append(steps, s)
@@ -220,7 +243,7 @@ func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
 		}
 	}
 	if len(missing) > 0 {
-		if err := tx.run(q(stepsSQL).refs(missing).each(intoSteps(&steps))); err != nil {
+		if err := tx.run(tx.surely(jobsOf(missing), q(stepsSQL).refs(missing).each(intoSteps(&steps)))...); err != nil {
 			return nil, err
 		}
 	}
@@ -234,7 +257,7 @@ func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
 
 func (tx *tx) StepsOf(job perdure.JobID) ([]*perdure.Step, error) {
 	var steps []*perdure.Step
-	return steps, tx.run(q(stepsOfSQL).uuid(job).each(intoSteps(&steps)))
+	return steps, tx.run(tx.surely([]perdure.JobID{job}, q(stepsOfSQL).uuid(job).each(intoSteps(&steps)))...)
 }
 
 func intoSteps(steps *[]*perdure.Step) func(*reader) error {
@@ -247,17 +270,17 @@ func intoSteps(steps *[]*perdure.Step) func(*reader) error {
 
 func (tx *tx) Payloads(refs []perdure.StepRef) ([]perdure.Payload, error) {
 	var found []perdure.Payload
-	err := tx.run(into(q(payloadsSQL).refs(refs), &found, scanPayload))
+	err := tx.run(tx.surely(jobsOf(refs), into(q(payloadsSQL).refs(refs), &found, scanPayload))...)
 	return found, err
 }
 
 func (tx *tx) Inputs(ids []perdure.JobID) (map[perdure.JobID]json.RawMessage, error) {
 	found := map[perdure.JobID]json.RawMessage{}
-	err := tx.run(q(inputsSQL).uuids(ids).each(func(r *reader) error {
+	err := tx.run(tx.surely(ids, q(inputsSQL).uuids(ids).each(func(r *reader) error {
 		id := r.uuid()
 		found[id] = r.bytes()
 		return nil
-	}))
+	}))...)
 	return found, err
 }
 

@@ -10,7 +10,7 @@ import (
 const (
 	// readyFullSQL walks the lanes of an agent, one per type of job, by a loose index scan, and takes no
 	// more than $2 from each: a lane of a hundred thousand steps does not stand in front of another. Lanes
-	// of the types in $3 are left out.
+	// of the types in $3 are left out; some begin at marks.
 	readyFullSQL = `
 with recursive lane (type) as (
 	(select type from perdure.ready where agent = $1 order by type limit 1)
@@ -18,19 +18,24 @@ with recursive lane (type) as (
 	select (select r.type from perdure.ready r where r.agent = $1 and r.type > lane.type order by r.type limit 1)
 	from lane where lane.type is not null
 )
-select r.ctid, r.type, r.rank, r.job, r.idx from lane cross join lateral (
+select r.ctid, r.type, r.rank, r.job, r.idx
+from lane left join unnest($4::text[], $5::smallint[], $6::uuid[], $7::int[]) as mark (type, rank, job, idx) on mark.type = lane.type
+cross join lateral (
 	select r.ctid, r.type, r.rank, r.job, r.idx from perdure.ready r
-	where r.agent = $1 and r.type = lane.type order by r.rank, r.job, r.idx limit $2) r
+	where r.agent = $1 and r.type = lane.type
+	and (r.rank, r.job, r.idx) >= (coalesce(mark.rank, 0::smallint), coalesce(mark.job, '00000000-0000-0000-0000-000000000000'), coalesce(mark.idx, 0))
+	order by r.rank, r.job, r.idx limit $2) r
 where lane.type <> all ($3::text[])
 order by r.rank, r.job, r.idx limit $2`
 
 	// readyFromSQL begins at marks.
 	readyFromSQL = `
 select r.ctid, r.type, r.rank, r.job, r.idx
-from unnest($3::text[], $4::smallint[], $5::uuid[], $6::int[]) as lane (type, rank, job, idx) cross join lateral (
+from unnest($4::text[], $5::smallint[], $6::uuid[], $7::int[]) as lane (type, rank, job, idx) cross join lateral (
 	select r.ctid, r.type, r.rank, r.job, r.idx from perdure.ready r
 	where r.agent = $1 and r.type = lane.type and (r.rank, r.job, r.idx) >= (lane.rank, lane.job, lane.idx)
 	order by r.rank, r.job, r.idx limit $2) r
+where lane.type <> all ($3::text[])
 order by r.rank, r.job, r.idx limit $2`
 
 	// readyHeldSQL comes from the other side, from the jobs of the types in $3 that hold a permit of their
@@ -83,6 +88,8 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]perdure.StepRef, er
 	return refs, nil
 }
 
+func (tx *tx) Pass(agent string) { tx.lanes.pass(agent) }
+
 // looks are the queries of one look.
 func (tx *tx) looks(l *look, max int, full []string, found *[]readyRow) (list []*statement) {
 	scan := func(r *reader) readyRow {
@@ -101,22 +108,22 @@ func (tx *tx) looks(l *look, max int, full []string, found *[]readyRow) (list []
 		l.found(row.typ, row.spot())
 		return row
 	}
-	if l.full {
-		into(ask(readyFullSQL).texts(full), found, lane)
-	} else {
-		var types, ranks, jobs, idxs cells
-		n := 0
-		for typ, from := range l.from {
-			if !slices.Contains(full, typ) {
-				types.text(typ)
-				ranks.int2(from.rank)
-				jobs.uuid(from.Job)
-				idxs.int4(from.Index)
-				n++
-			}
+	var types, ranks, jobs, idxs cells
+	n := 0
+	for typ, from := range l.from {
+		if !l.full || from != (spot{}) {
+			types.text(typ)
+			ranks.int2(from.rank)
+			jobs.uuid(from.Job)
+			idxs.int4(from.Index)
+			n++
 		}
-		into(ask(readyFromSQL).array(tText, n, types).array(tInt2, n, ranks).array(tUUID, n, jobs).array(tInt4, n, idxs), found, lane)
 	}
+	sql := readyFromSQL
+	if l.full {
+		sql = readyFullSQL
+	}
+	into(ask(sql).texts(full).array(tText, n, types).array(tInt2, n, ranks).array(tUUID, n, jobs).array(tInt4, n, idxs), found, lane)
 	limited := func(typ string) bool { return tx.limited(perdure.JobLimit(typ)) }
 	if held := slices.DeleteFunc(slices.Clone(full), func(typ string) bool { return !limited(typ) }); len(held) > 0 {
 		ask(readyHeldSQL).texts(held)

@@ -30,6 +30,9 @@ func (s *Store) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 		if len(tx.asked) > len(asked) {
 			asked = tx.asked
 		}
+		if f := (*fault)(nil); tx.memory.trusts && errors.As(err, &f) && f.kind == again {
+			s.known.distrust()
+		}
 		return err
 	})
 }
@@ -169,8 +172,10 @@ func (tx *tx) commit() (outcome, error) {
 	if !tx.begun {
 		return rolledBack, nil
 	}
-	if mark := tx.raiseMark(); mark != nil {
-		tx.saved = append(tx.saved, mark)
+	for _, st := range []*statement{tx.asKnown(), tx.raiseMark()} {
+		if st != nil {
+			tx.saved = append(tx.saved, st)
+		}
 	}
 	if tx.pg().IsClosed() {
 		return rolledBack, tx.fail(errors.New("connection lost before COMMIT"))

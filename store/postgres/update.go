@@ -31,7 +31,13 @@ type change struct {
 	job  *perdure.JobChange
 	step *perdure.StepChange
 	of   perdure.JobID // where it is neither: the first row is written as it is
-	at   *tid          // where the row is, if that is known
+	row                // which row it is
+}
+
+// row is which one is meant. Nothing is said of one that is found by its key.
+type row struct {
+	at  *tid   // where it is, if it is locked
+	xid uint64 // which transaction has written it, if it is trusted to be as it was then
 }
 
 func (c *change) ref() perdure.StepRef {
@@ -49,10 +55,11 @@ type shape struct {
 	set       mask
 	job, step bool
 	placed    bool // known by where it is, and not by its key
+	trusted   bool // compared by its version
 }
 
 func shapeOf(c *change) (k shape) {
-	k.placed = c.at != nil
+	k.placed, k.trusted = c.at != nil, c.xid != 0
 	if k.job = c.job != nil; k.job {
 		k.set |= jobDiff(c.job.Now, c.job.Was)
 	}
@@ -69,9 +76,10 @@ func (w *writing) changes(jobs []perdure.JobChange, steps []perdure.StepChange) 
 	firsts := make(map[perdure.JobID]int, len(jobs)) // where a job's change is among rows
 	rows := make([]change, 0, len(jobs)+len(steps))
 	for i := range jobs {
-		firsts[jobs[i].Was.ID] = len(rows)
-		rows = append(rows, change{job: &jobs[i], at: w.tx.move(jobs[i].Was.ID)})
-		w.sides.job(jobs[i].Was, jobs[i].Now)
+		j := jobs[i].Now
+		firsts[j.ID] = len(rows)
+		rows = append(rows, change{job: &jobs[i], row: w.tx.first(j.ID)})
+		w.sides.job(jobs[i].Was, j)
 	}
 	for i := range steps {
 		s := &steps[i]
@@ -80,12 +88,12 @@ func (w *writing) changes(jobs []perdure.JobChange, steps []perdure.StepChange) 
 			rows = append(rows, change{step: s})
 			if _, ok := firsts[s.Was.Job]; !ok {
 				firsts[s.Was.Job] = len(rows)
-				rows = append(rows, change{of: s.Was.Job, at: w.tx.move(s.Was.Job)})
+				rows = append(rows, change{of: s.Was.Job, row: w.tx.first(s.Was.Job)})
 			}
 		} else if at, ok := firsts[s.Was.Job]; ok && rows[at].step == nil {
 			rows[at].step = s
 		} else {
-			rows = append(rows, change{step: s, at: w.tx.move(s.Was.Job)})
+			rows = append(rows, change{step: s, row: w.tx.first(s.Was.Job)})
 		}
 	}
 	for k, group := range grouped(rows) {
@@ -135,6 +143,10 @@ func update(k shape, rows []change) *statement {
 		fields = append(room[:0], field{"ctid", tTID})
 	}
 	keys := len(fields)
+	if k.trusted {
+		fields = append(fields, field{"was_xmin", tXID})
+	}
+	first := len(fields) // of the guards
 	for _, c := range guards {
 		fields = append(fields, field{guardNames[c], columns[c].typ})
 	}
@@ -148,29 +160,36 @@ func update(k shape, rows []change) *statement {
 	}
 	g := newGrid(fields...)
 	g.keyed = fields[0].name
-	for i := keys; i < len(fields); i++ {
-		g.columns[i].class = classOf(i-keys < len(guards), fields[i].typ)
+	for i := first; i < len(fields); i++ {
+		g.columns[i].class = classOf(i-first < len(guards), fields[i].typ)
 	}
 	for i := range rows {
 		g.row()
-		g.change(&rows[i], keys, guards, set)
+		if k.trusted {
+			g.at(keys).xid(rows[i].xid)
+		}
+		g.change(&rows[i], first, guards, set)
 	}
 	s := q("")
-	s.sql = textOf(textKey{op: "update", of: k, vary: g.into(s)}, func() string { return updateText(g, keys, guards, set) })
+	s.sql = textOf(textKey{op: "update", of: k, vary: g.into(s)}, func() string { return updateText(g, keys, first, guards, set) })
 	return s.exact(len(rows))
 }
 
-func updateText(g *grid, keys int, guards, set []column) string {
+// updateText puts a statement together: so many columns are keys, and at first the guards begin.
+func updateText(g *grid, keys, first int, guards, set []column) string {
 	from, where := g.match(keys, g.from())
 	if from != "" {
 		from = " from " + from
 	}
 	var sets []string
+	if first > keys {
+		where += " and t.xmin = " + g.value(keys)
+	}
 	for i, c := range guards {
-		where += fmt.Sprintf(" and t.%s = %s", columns[c].name, g.value(keys+i))
+		where += fmt.Sprintf(" and t.%s = %s", columns[c].name, g.value(first+i))
 	}
 	for i, c := range set {
-		sets = append(sets, columns[c].name+" = "+g.value(keys+len(guards)+i))
+		sets = append(sets, columns[c].name+" = "+g.value(first+len(guards)+i))
 	}
 	if len(sets) == 0 { // nothing but to see that it is as it was
 		sets = append(sets, "run = t.run")
@@ -178,14 +197,17 @@ func updateText(g *grid, keys int, guards, set []column) string {
 	return fmt.Sprintf("update perdure.step t set %s%s where %s", strings.Join(sets, ", "), from, where)
 }
 
-// move tells where a row that is locked is, once: it will be elsewhere when it has been written.
-func (tx *tx) move(id perdure.JobID) *tid {
-	row, locked := tx.firsts[id]
-	if !locked {
-		return nil
+// first says which version of a job's first row is meant, once: it will be another when it has been written.
+func (tx *tx) first(id perdure.JobID) row {
+	if locked, ok := tx.firsts[id]; ok {
+		delete(tx.firsts, id)
+		return row{at: &locked.at}
 	}
-	delete(tx.firsts, id)
-	return &row.at
+	if j := tx.memory.taken[id]; j != nil && j.trusted {
+		j.trusted = false
+		return row{xid: j.xid}
+	}
+	return row{}
 }
 
 // Classes of what is written: what is compared, what a job has of its own, times, and the rest.
@@ -217,7 +239,7 @@ func guardsOf(k shape) (guards []column) {
 }
 
 // change adds a row's cells: where it is, as it was, as it shall be.
-func (g *grid) change(c *change, keys int, guards, set []column) {
+func (g *grid) change(c *change, first int, guards, set []column) {
 	var wasJob, job *perdure.Job
 	var wasStep, step *perdure.Step
 	if c.job != nil {
@@ -234,11 +256,11 @@ func (g *grid) change(c *change, keys int, guards, set []column) {
 		g.at(1).int4(ref.Index)
 	}
 	for i, column := range guards {
-		at := g.at(keys + i)
+		at := g.at(first + i)
 		*at = column.cell(*at, wasJob, wasStep)
 	}
 	for i, column := range set {
-		at := g.at(keys + len(guards) + i)
+		at := g.at(first + len(guards) + i)
 		*at = column.cell(*at, job, step)
 	}
 }

@@ -60,6 +60,9 @@ func compareCandidates(a, b candidate) int {
 	return cmp.Or(cmp.Compare(a.rank, b.rank), a.ref.Compare(b.ref))
 }
 
+// Pass has nothing to do: one transaction is over before the next begins.
+func (tx *tx) Pass(string) {}
+
 // Ready walks the agent's lanes, one per type of job, and takes the best of each. Those of a full type
 // are reached from the jobs that hold a permit, so that however many others there are, none of them is
 // looked at.

@@ -1,0 +1,126 @@
+package scheduler_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/internal/everystore"
+	"perdure/internal/pgtest"
+	"perdure/internal/scheduler"
+)
+
+// saveGate stops the first transaction that passes what it lets out, before it saves that, and ends it as it is told.
+type saveGate struct {
+	perdure.Store
+	first   atomic.Bool
+	waiting chan bool
+	open    chan error
+}
+
+func (g *saveGate) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+	return g.Store.Update(ctx, func(tx perdure.Tx) error { return fn(&saveGateTx{Tx: tx, g: g}) })
+}
+
+type saveGateTx struct {
+	perdure.Tx
+	g      *saveGate
+	passes bool
+}
+
+func (tx *saveGateTx) Pass(agent string) {
+	tx.passes = tx.g.first.CompareAndSwap(true, false)
+	tx.Tx.Pass(agent)
+}
+
+func (tx *saveGateTx) Save(c *perdure.Changes) error {
+	if tx.passes {
+		tx.passes = false
+		tx.g.waiting <- true
+		if err := <-tx.g.open; err != nil {
+			return err
+		}
+	}
+	return tx.Tx.Save(c)
+}
+
+// While one writer saves what it lets out of a backlog, another lets out what stands behind; and whether the first one
+// is committed, has to do it again or fails, each step is let out once (I6, L2).
+func TestLookWhileAnotherIsSaved(t *testing.T) {
+	for name, end := range map[string]error{"committed": nil, "stale": perdure.ErrStale, "failed": errors.New("oops")} {
+		t.Run(name, func(t *testing.T) {
+			g := &saveGate{Store: everystore.Postgres(t, pgtest.Start(t)), waiting: make(chan bool), open: make(chan error)}
+			d := open(t, g, scheduler.Config{Writers: 2})
+			var want []perdure.JobID
+			for range 6 {
+				want = append(want, d.submit(one))
+			}
+			if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1}); len(runs) != 1 || runs[0].Job != want[0] {
+				t.Fatalf("%+v", runs) // from now on the store knows that type
+			}
+			g.first.Store(true)
+			var first []perdure.Run
+			var going sync.WaitGroup
+			going.Go(func() {
+				first = d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2, Wait: 20 * time.Second})
+			})
+			select {
+			case <-g.waiting:
+			case <-time.After(20 * time.Second):
+				t.Fatal("nothing is passed")
+			}
+			second := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2, Wait: 20 * time.Second})
+			g.open <- end
+			going.Wait()
+			rest := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 9, Wait: 20 * time.Second})
+			var got []perdure.JobID
+			for _, runs := range [][]perdure.Run{first, second, rest} {
+				for _, r := range runs {
+					got = append(got, r.Job)
+				}
+			}
+			if len(second) != 2 || second[0].Job != want[3] || second[1].Job != want[4] {
+				t.Errorf("beside the first, %v was let out; want %v", second, want[3:5])
+			}
+			if len(first) != 2 || first[0].Job != want[1] || len(got) != 5 {
+				t.Errorf("let out %v; want each of %v once", got, want[1:])
+			}
+		})
+	}
+}
+
+// A writer lets others look only where there is more, and all that it found is let out: not past a limit, nor past what
+// it has left.
+func TestNoPassPastALimit(t *testing.T) {
+	g := &saveGate{Store: everystore.Postgres(t, pgtest.Start(t)), waiting: make(chan bool, 9), open: make(chan error)}
+	close(g.open)
+	d := open(t, g, scheduler.Config{Writers: 2})
+	for range 3 {
+		d.submit(one)
+	}
+	if err := d.PutLimit(t.Context(), "agent:a", 3); err != nil {
+		t.Fatal(err)
+	}
+	claim := func(max int) int {
+		g.first.Store(true)
+		return len(d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: max}))
+	}
+	if n := claim(1); n != 1 || len(g.waiting) != 1 {
+		t.Errorf("%d runs, passed: %v", n, len(g.waiting) == 1)
+	}
+	<-g.waiting
+	if n := claim(3); n != 2 || len(g.waiting) != 0 {
+		t.Errorf("%d runs under a limit, passed: %v", n, len(g.waiting) == 1)
+	}
+	if err := d.PutLimit(t.Context(), "agent:a", 100); err != nil {
+		t.Fatal(err)
+	}
+	d.submit(one)
+	if n := claim(3); n != 1 || len(g.waiting) != 0 {
+		t.Errorf("%d runs, the last, passed: %v", n, len(g.waiting) == 1)
+	}
+}
