@@ -11,7 +11,8 @@ import (
 )
 
 // beatLoop beats for all live runs every third of what was promised: one beat may be lost, and the
-// next still comes in time.
+// next still comes in time. So it does for those that have only just come, and are left out: most of
+// a host's runs may be over in milliseconds.
 func (h *Host) beatLoop() {
 	every := h.cfg.Heartbeat / 3
 	next := h.env.Now().Add(every)
@@ -23,11 +24,16 @@ func (h *Host) beatLoop() {
 	}
 }
 
+// freshPart: who has come in such a part of what was promised is not beaten for yet. The second beat after that
+// comes with a fifth of it left.
+const freshPart = 10
+
 func (h *Host) beatAll() {
 	h.mu.Lock()
 	all := make([]*live, 0, len(h.live))
+	fresh := h.env.Now().Add(-h.cfg.Heartbeat / freshPart)
 	for _, l := range h.live {
-		if !l.lost {
+		if !l.lost && (l.progress != nil || !l.since.After(fresh)) {
 			all = append(all, l)
 		}
 	}

@@ -37,6 +37,30 @@ func TestHeartbeats(t *testing.T) {
 	})
 }
 
+// Who has only just come is not beaten for, as most runs are over soon; and still one beat may be lost (F042).
+func TestNoHeartbeatOfWhoHasJustCome(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		began := time.Now()
+		var beats []time.Duration
+		granted := extend(10 * time.Second)
+		x.beat = func(b []perdure.Beat) ([]perdure.BeatResult, error) {
+			if beats = append(beats, time.Since(began).Round(time.Millisecond)); len(beats) == 1 {
+				return nil, context.DeadlineExceeded
+			}
+			return granted(b)
+		}
+		carry(t, x, Config{}, 4, lasting(15*time.Second))
+		time.Sleep(10*time.Second/3 - 10*time.Second/freshPart + time.Millisecond)
+		x.offer(1, 10*time.Second, time.Minute)
+		time.Sleep(time.Minute)
+		x.expect(t, "1 done")
+		if len(beats) < 3 || beats[0] != 6667*time.Millisecond || beats[1] != 10*time.Second {
+			t.Errorf("beats at %v", beats)
+		}
+	})
+}
+
 // F042: beats that are lost extend nothing, and a run that was lost is not revived by a late one.
 func TestLostHeartbeats(t *testing.T) {
 	virtual(t, func(t *testing.T) {

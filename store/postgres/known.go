@@ -21,6 +21,7 @@ type rowMemory struct {
 	server      time.Time                   // when the server that numbered the transactions had started
 	newest      uint64                      // the latest transaction of ours
 	distrusted  time.Time                   // until then (see trust.go)
+	trusting    map[*trusting]bool          // transactions under way
 }
 
 // knownJob is what is remembered of one job. Nobody writes to the rows.
@@ -127,7 +128,7 @@ type recall struct {
 	xid    uint64
 	taken  map[perdure.JobID]*knownJob // locked and found true, or trusted, and not written yet
 	wrote  map[perdure.JobID]*knownJob // as they will be
-	trusts bool                        // some of what was taken
+	trusts *trusting                   // some of what was taken
 }
 
 func (m *recall) take(id perdure.JobID, j *knownJob) {

@@ -92,9 +92,14 @@ type firstRow struct {
 // lockJobs gives the rows as they are once they are locked: where a lock was waited for, PostgreSQL
 // reads that row again.
 func (tx *tx) lockJobs(ids []perdure.JobID, how manner) ([]*perdure.Job, error) {
+	if how.trust && !tx.begun {
+		if err := tx.await(ids); err != nil {
+			return nil, err
+		}
+	}
 	l := &locking{tx: tx, taken: tx.memory.store.take(ids), jobs: make([]*perdure.Job, 0, len(ids))}
 	if how.trust {
-		l.trusted = tx.memory.trust(l.taken)
+		l.trusted = tx.memory.trust(ids, l.taken)
 	}
 	list := l.statements(how.skip, ids)
 	if how.before != nil {

@@ -23,7 +23,7 @@ const trustPause = time.Second
 func trusty(j *perdure.Job) bool { return j.Running == 1 && j.Active == 0 }
 
 // trust marks the jobs among what was taken that are not to be locked, and counts them.
-func (m *recall) trust(taken map[perdure.JobID]*knownJob) (n int) {
+func (m *recall) trust(ids []perdure.JobID, taken map[perdure.JobID]*knownJob) (n int) {
 	if len(taken) == 0 || m.store.wary() {
 		return 0
 	}
@@ -32,8 +32,73 @@ func (m *recall) trust(taken map[perdure.JobID]*knownJob) (n int) {
 			n++
 		}
 	}
-	m.trusts = n > 0
+	if n > 0 {
+		m.trusts = &trusting{ids, make(chan struct{})}
+		m.store.mu.Lock()
+		defer m.store.mu.Unlock()
+		if m.store.trusting == nil {
+			m.store.trusting = map[*trusting]bool{}
+		}
+		m.store.trusting[m.trusts] = true
+	}
 	return n
+}
+
+// trusting is a transaction of this process that trusts some jobs of these, in order.
+type trusting struct {
+	ids  []perdure.JobID
+	over chan struct{}
+}
+
+// await waits for others of this process that trust one of these jobs, as it would for their locks. Without it two of
+// them would write to the same jobs, each in its own order, and one would be ended as a deadlock. Who has begun does
+// not wait: somebody may be waiting for what it holds.
+func (tx *tx) await(ids []perdure.JobID) error {
+	for over := tx.memory.store.trustedElsewhere(ids); over != nil; over = tx.memory.store.trustedElsewhere(ids) {
+		select {
+		case <-over:
+		case <-tx.ctx.Done():
+			return tx.fail(tx.ctx.Err())
+		}
+	}
+	return nil
+}
+
+func (k *rowMemory) trustedElsewhere(ids []perdure.JobID) <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for t := range k.trusting {
+		if meet(t.ids, ids) {
+			return t.over
+		}
+	}
+	return nil
+}
+
+// meet says whether two lists, each in order, have something in common.
+func meet(a, b []perdure.JobID) bool {
+	for len(a) > 0 && len(b) > 0 {
+		switch c := a[0].Compare(b[0]); {
+		case c == 0:
+			return true
+		case c < 0:
+			a = a[1:]
+		default:
+			b = b[1:]
+		}
+	}
+	return false
+}
+
+// over ends the trust of a transaction.
+func (m *recall) over() {
+	if m.trusts == nil {
+		return
+	}
+	m.store.mu.Lock()
+	defer m.store.mu.Unlock()
+	delete(m.store.trusting, m.trusts)
+	close(m.trusts.over)
 }
 
 func (k *rowMemory) wary() bool {
@@ -80,7 +145,7 @@ const asKnownSQL = `select 1 / (count(*) = $3)::int
 // asKnown goes before the commit: it fails where a job that was trusted and not written is not as it was known.
 // Nil if there is none.
 func (tx *tx) asKnown() *statement {
-	if !tx.memory.trusts {
+	if tx.memory.trusts == nil {
 		return nil
 	}
 	var ids, xmins cells

@@ -11,8 +11,8 @@ import (
 	"perdure/internal/pgtest"
 )
 
-// trusting is two stores on one database, and a job that the first one trusts.
-func trusting(t *testing.T) (a, b *Store) {
+// trustedByOne is two stores on one database, and a job that the first one trusts.
+func trustedByOne(t *testing.T) (a, b *Store) {
 	t.Helper()
 	url := pgtest.Start(t)
 	a, b = slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
@@ -55,7 +55,7 @@ func active(n int) func(perdure.Tx, *perdure.Job) error {
 func TestTrustedIsLockedByTheWrite(t *testing.T) {
 	for changes, want := range map[bool]int{false: 1, true: 2} {
 		t.Run(fmt.Sprint(changes), func(t *testing.T) {
-			a, b := trusting(t)
+			a, b := trustedByOne(t)
 			begun, let := make(chan bool, 2), make(chan bool)
 			done := make(chan int)
 			go func() {
@@ -108,7 +108,7 @@ func TestTrustedIsComparedWhereNothingIsWritten(t *testing.T) {
 	} {
 		for _, changed := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", changed: ", changed), func(t *testing.T) {
-				a, b := trusting(t)
+				a, b := trustedByOne(t)
 				want := 1
 				if changed {
 					tries(t, b, active(3))
@@ -137,7 +137,7 @@ func TestTrustedIsComparedWhereNothingIsWritten(t *testing.T) {
 
 // A job that is read of under its lock after all is written where it was locked, and known afterwards.
 func TestTrustedIsWrittenAfterAReading(t *testing.T) {
-	a, b := trusting(t)
+	a, b := trustedByOne(t)
 	n := tries(t, a, func(tx perdure.Tx, j *perdure.Job) error {
 		if _, err := tx.StepsOf(j.ID); err != nil {
 			return err
@@ -151,7 +151,7 @@ func TestTrustedIsWrittenAfterAReading(t *testing.T) {
 
 // A transaction that changes a job twice compares its version once.
 func TestTrustedIsWrittenTwice(t *testing.T) {
-	a, b := trusting(t)
+	a, b := trustedByOne(t)
 	n := tries(t, a, func(tx perdure.Tx, j *perdure.Job) error {
 		now := *j
 		now.Active = 5
@@ -167,7 +167,7 @@ func TestTrustedIsWrittenTwice(t *testing.T) {
 
 // Where others write to what is known, nothing is trusted for a while: each transaction would be done twice.
 func TestTrustPauses(t *testing.T) {
-	a, b := trusting(t)
+	a, b := trustedByOne(t)
 	round := func() int {
 		tries(t, b, func(tx perdure.Tx, j *perdure.Job) error {
 			now := *j
@@ -195,7 +195,7 @@ func TestTrustPauses(t *testing.T) {
 
 // After a server's start nothing that was known is trusted.
 func TestNoTrustInAnotherServer(t *testing.T) {
-	a, _ := trusting(t)
+	a, _ := trustedByOne(t)
 	a.known.mu.Lock()
 	a.known.server = time.UnixMicro(1)
 	a.known.mu.Unlock()
@@ -204,9 +204,65 @@ func TestNoTrustInAnotherServer(t *testing.T) {
 	}
 }
 
+// Who comes to a job that another transaction of this process trusts waits for that, and neither is tried again; who
+// has begun does not wait.
+func TestTrustedElsewhere(t *testing.T) {
+	a, b := trustedByOne(t)
+	begun, let := make(chan bool), make(chan bool)
+	first := make(chan int)
+	go func() {
+		first <- tries(t, a, func(tx perdure.Tx, j *perdure.Job) error {
+			begun <- true
+			<-let
+			now := *j
+			now.Restarts = 1
+			return tx.Save(&perdure.Changes{Jobs: []perdure.JobChange{{Now: &now, Was: j}}})
+		})
+	}()
+	<-begun
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	lock := func(tx perdure.Tx) error {
+		_, err := tx.LockJobs([]perdure.JobID{idOf(0), idOf(1), idOf(2)})
+		return err
+	}
+	if err := a.Update(ctx, lock); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("it does not wait: %v", err)
+	}
+	if err := a.Update(t.Context(), func(tx perdure.Tx) error { _, err := tx.LockJobs([]perdure.JobID{idOf(0), idOf(2)}); return err }); err != nil {
+		t.Errorf("what is apart waits: %v", err)
+	}
+	err := a.Update(t.Context(), func(tx perdure.Tx) error {
+		if _, err := tx.Now(); err != nil {
+			return err
+		}
+		return lock(tx)
+	})
+	if err != nil {
+		t.Errorf("who has begun waits: %v", err)
+	}
+	second := make(chan int)
+	go func() {
+		second <- tries(t, a, func(tx perdure.Tx, j *perdure.Job) error {
+			if j.Restarts != 1 {
+				t.Errorf("%+v", j)
+			}
+			return active(3)(tx, j)
+		})
+	}()
+	time.Sleep(20 * time.Millisecond)
+	close(let)
+	if n, m := <-first, <-second; n != 1 || m != 1 {
+		t.Errorf("%d and %d tries", n, m)
+	}
+	if j, _ := locked(t, b, 1); j.Restarts != 1 || j.Active != 3 || len(a.known.trusting) > 0 {
+		t.Errorf("%+v, %d left", j, len(a.known.trusting))
+	}
+}
+
 // A transaction that fails takes its trust along.
 func TestTrustIsNotLeftBehind(t *testing.T) {
-	a, b := trusting(t)
+	a, b := trustedByOne(t)
 	oops := errors.New("oops")
 	err := a.Update(t.Context(), func(tx perdure.Tx) error {
 		_, err := tx.LockJobs([]perdure.JobID{idOf(1)})

@@ -30,7 +30,7 @@ func (s *Store) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 		if len(tx.asked) > len(asked) {
 			asked = tx.asked
 		}
-		if f := (*fault)(nil); tx.memory.trusts && errors.As(err, &f) && f.kind == again {
+		if f := (*fault)(nil); tx.memory.trusts != nil && errors.As(err, &f) && f.kind == again {
 			s.known.distrust()
 		}
 		return err
@@ -225,6 +225,7 @@ func (tx *tx) end(how outcome) {
 		tx.sets.rolledBack()
 	}
 	tx.lanes.end(how == committed)
+	tx.memory.over()
 }
 
 func (tx *tx) rollback() {
