@@ -94,7 +94,7 @@ with page as materialized (
 (select job, idx, '' from page order by job desc, idx desc limit 1)
 union all
 select f.job, f.idx, 'is not settled, and is missing in open, or has another time there' from first f
-where f.job_phase <> 0 and not (` + allOutSQL + `) and not exists (
+where f.job_phase <> 0 and not (` + isOutSQL + `) and not exists (
 	select from perdure.open o where o.job = f.job and o.look_at is not distinct from f.look_at)
 union all
 select p.job, p.idx, 'is ready, and is missing in ready' from page p
@@ -130,8 +130,8 @@ select f.job, f.idx, 'has a label that is missing in label' from first f cross j
 where not exists (select from perdure.label b where b.name = l.name and b.value = l.value and b.job = f.job)`
 
 var strays = []string{
-	`select o.job, 0, 'is in open, and is settled, or all out' from perdure.open o
-	where not exists (select from perdure.step f where f.job = o.job and f.idx = 0 and f.job_phase <> 0 and not (` + allOutSQL + `))`,
+	`select o.job, 0, 'is in open, and is settled, or out' from perdure.open o
+	where not exists (select from perdure.step f where f.job = o.job and f.idx = 0 and f.job_phase <> 0 and not (` + isOutSQL + `))`,
 	`select r.job, r.idx, 'is in ready, and is not' from perdure.ready r
 	where not exists (select from perdure.step s where s.job = r.job and s.idx = r.idx
 		and s.phase = 2 and coalesce(s.agent, '') = r.agent and s.type = r.type and 9 - s.priority = r.rank)`,

@@ -12,10 +12,10 @@ const (
 	// running, and as many as agents have slots.
 	unsettledSQL = ` (select job from perdure.open union all
 		select m.job from (select distinct m.job from (select jobs from perdure.out order by until_at, id) t, unnest(t.jobs) as m (job)) m
-		cross join lateral (select * from perdure.step where job = m.job and idx = 0 offset 0) f where ` + allOutSQL + ") o "
+		cross join lateral (select * from perdure.step where job = m.job and idx = 0 offset 0) f where ` + isOutSQL + ") o "
 
-	// allOutSQL says of a first row what allOut does of a job.
-	allOutSQL = "f.running = f.unsettled and f.running > 0 and (f.job_complete_by is null or f.overdue is true or f.parked_at is not null)"
+	// isOutSQL says of a first row what isOut does of a job.
+	isOutSQL = "f.running > 0 and (f.job_complete_by is null or f.overdue is true or f.parked_at is not null)"
 
 	// firstOfOpenSQL joins a job's first row in a way that leaves the planner no choice: from here to there.
 	firstOfOpenSQL = " cross join lateral (select * from perdure.step where job = o.job and idx = 0 offset 0) s "

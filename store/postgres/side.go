@@ -50,13 +50,11 @@ func lookAt(j *perdure.Job) time.Time {
 	return j.CompleteBy
 }
 
-// allOut says of a job that it is found by out: all that is unsettled of it is let out. Most jobs of one step
-// are that from the beginning to the end.
-func allOut(j *perdure.Job) bool {
-	return j.Running == j.Unsettled && j.Running > 0 && lookAt(j).IsZero()
-}
+// isOut says of a job that it is found by out: something of it is let out. Most jobs are that from the beginning
+// to the end.
+func isOut(j *perdure.Job) bool { return j.Running > 0 && lookAt(j).IsZero() }
 
-func inOpen(j *perdure.Job) bool { return j.Phase != perdure.Settled && !allOut(j) }
+func inOpen(j *perdure.Job) bool { return j.Phase != perdure.Settled && !isOut(j) }
 
 // job notes what a job's row changes; was is nil where it is new.
 func (d *sides) job(was, now *perdure.Job) {

@@ -204,10 +204,8 @@ func (d *differ) turnJob(j *perdure.Job) {
 	j.Alerted = d.chance(30)
 	j.Then, j.Restarts, j.Permit, j.Overdue = d.chance(20), d.rnd.IntN(3), d.chance(40), d.chance(30)
 	j.Permit = j.Permit && j.Phase != perdure.Settled // until rest: a store may look for holders among the unsettled
-	j.Unsettled, j.Running, j.Active = d.rnd.IntN(5), d.rnd.IntN(5), d.rnd.IntN(5)
-	if j.Running == j.Unsettled { // a store may look for the job among what is out
-		j.Running = 0
-	}
+	// None is running: a store may look for a job of which one is among what is out.
+	j.Unsettled, j.Active = d.rnd.IntN(5), d.rnd.IntN(5)
 	j.CompleteBy, j.ParkedAt, j.UpdatedAt, j.SettledAt = d.maybe(d.time()), d.maybe(d.time()), d.time(), d.maybe(d.time())
 	j.GivenUpBy, j.GivenUpReason = d.pick("", "anna"), d.pick("", "so")
 }

@@ -106,8 +106,8 @@ create table perdure.shape (
 -- Side tables: what is found without its job's name. Each row is written with the row of step that it
 -- speaks of, in one transaction, and can be made again from that.
 
--- open: the jobs that are not settled, but for those all of whose unsettled steps are let out: out tells of
--- these. A job that time alone makes overdue is here in any case; look_at is when one is overdue, where time will tell.
+-- open: the jobs that are not settled, but for those of which something is let out: out tells of these. A job
+-- that time alone makes overdue is here in any case; look_at is when one is overdue, where time will tell.
 create table perdure.open (
 	job     uuid primary key,
 	look_at timestamptz
