@@ -49,7 +49,8 @@ type RoleChange struct{ Now, Was Role }
 
 // Locker loads rows under their locks. What is not there is left out of the answer. The rows must not be changed.
 type Locker interface {
-	// LockJobs waits for the rows' locks, in the order of ids.
+	// LockJobs waits for the rows' locks, in the order of ids. A store may give rows as it has written them last, without
+	// the lock, if it sees to it that nothing is committed unless they were still so; then Update may be tried again.
 	LockJobs([]JobID) ([]*Job, error)
 	// TryLockJobs leaves out the rows that another transaction has locked.
 	TryLockJobs([]JobID) ([]*Job, error)
@@ -60,7 +61,8 @@ type Locker interface {
 	LockRoles(names []string) ([]Role, error)
 	// ShareRole keeps a role as it is until the transaction is over; any number may do so at once.
 	ShareRole(name string) (Role, error)
-	// Now is the store's clock, read after the locks taken so far. It never runs back.
+	// Now is the store's clock, read after the locks taken so far, or after rows given without one were written. It never
+	// runs back.
 	Now() (time.Time, error)
 	// Fence is the least number that a run may have which is let out now, as it was when Now was read. It is
 	// raised above all numbers that there were where the store turns out to be an older one: after a failover

@@ -99,7 +99,7 @@ func (tx *tx) lockJobs(ids []perdure.JobID, how manner) ([]*perdure.Job, error) 
 	}
 	l := &locking{tx: tx, taken: tx.memory.store.take(ids), jobs: make([]*perdure.Job, 0, len(ids))}
 	if how.trust {
-		l.trusted = tx.memory.trust(ids, l.taken)
+		l.trusted = tx.memory.trust(tx.asked, l.taken)
 	}
 	list := l.statements(how.skip, ids)
 	if how.before != nil {
