@@ -24,16 +24,16 @@ func (h *Host) beatLoop() {
 	}
 }
 
-// freshPart: who has come in such a part of what was promised is not beaten for yet. The second beat after that
-// comes with a fifth of it left.
+// freshPart: who has all of what was promised but for such a part is not beaten for yet. The next beat comes when
+// more than a half is left, and there is time for another if that is not answered.
 const freshPart = 10
 
 func (h *Host) beatAll() {
 	h.mu.Lock()
 	all := make([]*live, 0, len(h.live))
-	fresh := h.env.Now().Add(-h.cfg.Heartbeat / freshPart)
+	fresh := h.env.Now().Add(h.cfg.Heartbeat - h.cfg.Heartbeat/freshPart)
 	for _, l := range h.live {
-		if !l.lost && (l.progress != nil || !l.since.After(fresh)) {
+		if !l.lost && (l.progress != nil || l.lock.mono.Before(fresh)) {
 			all = append(all, l)
 		}
 	}
@@ -57,7 +57,7 @@ func (h *Host) beat(batch []*live) {
 		}
 	}
 	h.mu.Unlock()
-	ctx, cancel := env.WithTimeout(h.env, h.life, h.cfg.Heartbeat*2/3)
+	ctx, cancel := env.WithTimeout(h.env, h.life, h.cfg.Heartbeat/2)
 	defer cancel()
 	sent := h.now()
 	crashpoint.Here(crashpoint.AgentBeat)

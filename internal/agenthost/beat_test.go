@@ -46,6 +46,7 @@ func TestNoHeartbeatOfWhoHasJustCome(t *testing.T) {
 		granted := extend(10 * time.Second)
 		x.beat = func(b []perdure.Beat) ([]perdure.BeatResult, error) {
 			if beats = append(beats, time.Since(began).Round(time.Millisecond)); len(beats) == 1 {
+				time.Sleep(5 * time.Second) // no answer in its time
 				return nil, context.DeadlineExceeded
 			}
 			return granted(b)
@@ -55,9 +56,22 @@ func TestNoHeartbeatOfWhoHasJustCome(t *testing.T) {
 		x.offer(1, 10*time.Second, time.Minute)
 		time.Sleep(time.Minute)
 		x.expect(t, "1 done")
-		if len(beats) < 3 || beats[0] != 6667*time.Millisecond || beats[1] != 10*time.Second {
+		if len(beats) < 3 || beats[0] != 6667*time.Millisecond || beats[1] != 11667*time.Millisecond {
 			t.Errorf("beats at %v", beats)
 		}
+	})
+}
+
+// Who comes with little left of what was promised is beaten for at once (F042).
+func TestHeartbeatOfWhoComesLate(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		x.beat = extend(10 * time.Second)
+		carry(t, x, Config{}, 4, lasting(15*time.Second))
+		time.Sleep(10*time.Second/3 - time.Second/2)
+		x.offer(1, 3500*time.Millisecond, time.Minute)
+		time.Sleep(time.Minute)
+		x.expect(t, "1 done")
 	})
 }
 

@@ -322,7 +322,7 @@ func (b *batch) serve(c *counter) error {
 		b.limited[c.agent] = b.limited[c.agent] || len(full) > 0
 		if c.want <= 0 || last && len(full) == known {
 			b.behind[c.agent] = c.want <= 0
-			b.cleared[c.agent] = c.want <= 0 && len(c.stored) > 0 && len(passed) == 0
+			b.cleared[c.agent] = c.want <= 0 && len(c.stored) > 0 && len(passed)+len(c.full)+len(full) == 0
 			return nil
 		}
 		if err := b.save(); err != nil { // so that the next look does not find them again
@@ -539,7 +539,11 @@ func (s *Scheduler) answerClaims(b *batch, claims []*waiter, err error) {
 	}
 	if err != nil {
 		s.queue.bringBack(&look{back: back})
-		s.lookAgain(slices.Collect(maps.Keys(back)), failedPause)
+		agents := map[string]bool{} // also those whose claims do not wait: others may have looked past what they were to be given
+		for _, w := range claims {
+			agents[w.req.Agent] = true
+		}
+		s.lookAgain(slices.Sorted(maps.Keys(agents)), failedPause)
 		return
 	}
 	s.needed.learn(&b.limits)

@@ -95,14 +95,15 @@ func (t *lanesTx) begin(agent string) *look {
 	defer t.store.mu.Unlock()
 	a := t.store.agent(agent)
 	l := &look{agent: agent, full: a.full(t.store.quick), from: map[string]spot{}, first: map[string]spot{}, last: map[string]spot{}, below: map[string]spot{}}
-	passes, now := false, time.Now()
+	now, passes := time.Now(), false
+	mayPass := now.Sub(a.whole) < wholeRest && (!l.full || a.took < t.store.quick) // a full look that is due sees all
 	for typ, lane := range a.types {
 		lane.looks[l] = true
 		from := lane.from
 		if l.full {
 			from = spot{}
 		}
-		if behind := lane.behind(); behind.compare(from) > 0 && now.Sub(a.whole) < wholeRest {
+		if behind := lane.behind(); mayPass && behind.compare(from) > 0 {
 			from, passes = behind, true
 		}
 		l.from[typ] = from

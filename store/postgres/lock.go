@@ -93,7 +93,8 @@ type firstRow struct {
 // reads that row again.
 func (tx *tx) lockJobs(ids []perdure.JobID, how manner) ([]*perdure.Job, error) {
 	if how.trust && !tx.begun {
-		if err := tx.await(ids); err != nil {
+		var err error
+		if how.trust, err = tx.await(ids); err != nil {
 			return nil, err
 		}
 	}
@@ -173,6 +174,9 @@ func (l *locking) read(sql string, ids []perdure.JobID) *statement {
 			*row = readRow{}
 			return nil
 		}
+		if j := l.tx.memory.taken[row.job.ID]; j != nil && j.trusted {
+			return perdure.ErrStale // asked for twice: what was decided by is not what is locked
+		}
 		l.room = l.room[1:]
 		l.keep(&row.job, firstRow{at, &row.step})
 		return nil
@@ -186,12 +190,17 @@ func (l *locking) outdated() (ids []perdure.JobID, err error) {
 	if !same && l.trusted > 0 {
 		return nil, l.tx.fail(perdure.ErrStale)
 	}
+	var ending []perdure.JobID
+	soon := l.tx.read.server.Add(l.tx.read.ahead + trustTime)
 	for id, j := range l.taken {
 		v, held := l.held[id]
 		switch {
 		case j.trusted:
 			m.take(id, j)
 			l.jobs = append(l.jobs, j.job)
+			if j.endsBy(soon) {
+				ending = append(ending, id)
+			}
 		case !held:
 		case same && v.xmin == uint32(j.xid):
 			m.take(id, j)
@@ -201,7 +210,10 @@ func (l *locking) outdated() (ids []perdure.JobID, err error) {
 			ids = append(ids, id)
 		}
 	}
-	return ids, nil
+	if len(ending) > 0 {
+		err = l.tx.run(l.tx.surely(ending, l.tx.readClock())...)
+	}
+	return ids, err
 }
 
 // blank is where the next row is read to; it stays blank until it is kept.

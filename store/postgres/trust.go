@@ -19,8 +19,28 @@ import (
 // jobs of this process, each transaction would be done twice.
 const trustPause = time.Second
 
+const (
+	// maxTrusted bounds the steps of a job that is trusted, as the one that runs is looked for.
+	maxTrusted = 100
+	// trustTime is how much of a run's time must be left: two that are told of its end at about that moment have to
+	// answer alike, and so need the lock (F056).
+	trustTime = time.Second
+)
+
 // trusty says of a job that as a rule nobody writes to it but who ends its only run.
-func trusty(j *perdure.Job) bool { return j.Running == 1 && j.Active == 0 }
+func trusty(j *knownJob) bool {
+	return j.job.Running == 1 && j.job.Active == 0 && len(j.steps) <= maxTrusted
+}
+
+// endsBy says whether the run of a job is over by then, as far as is known.
+func (j *knownJob) endsBy(at time.Time) bool {
+	for _, s := range j.steps {
+		if s != nil && s.Phase == perdure.Running {
+			return !s.LockedUntil.After(at)
+		}
+	}
+	return true
+}
 
 // trust marks the jobs among what was taken that are not to be locked, and counts them.
 func (m *recall) trust(ids []perdure.JobID, taken map[perdure.JobID]*knownJob) (n int) {
@@ -28,7 +48,7 @@ func (m *recall) trust(ids []perdure.JobID, taken map[perdure.JobID]*knownJob) (
 		return 0
 	}
 	for _, j := range taken {
-		if j.trusted = trusty(j.job); j.trusted {
+		if j.trusted = trusty(j); j.trusted {
 			n++
 		}
 	}
@@ -50,29 +70,30 @@ type trusting struct {
 	over chan struct{}
 }
 
-// await waits for others of this process that trust one of these jobs, as it would for their locks. Without it two of
-// them would write to the same jobs, each in its own order, and one would be ended as a deadlock. Who has begun does
-// not wait: somebody may be waiting for what it holds.
-func (tx *tx) await(ids []perdure.JobID) error {
-	for over := tx.memory.store.trustedElsewhere(ids); over != nil; over = tx.memory.store.trustedElsewhere(ids) {
+// await waits for others of this process that trust one of these jobs, as it would for their locks, and says whether
+// nobody does now. Without it two of them would write to the same jobs, each in its own order, and one would be ended
+// as a deadlock. Who has begun does not wait: somebody may be waiting for what it holds.
+func (tx *tx) await(ids []perdure.JobID) (free bool, err error) {
+	others := tx.memory.store.trustedElsewhere(ids)
+	for _, over := range others {
 		select {
 		case <-over:
 		case <-tx.ctx.Done():
-			return tx.fail(tx.ctx.Err())
+			return false, tx.fail(tx.ctx.Err())
 		}
 	}
-	return nil
+	return len(others) == 0 || len(tx.memory.store.trustedElsewhere(ids)) == 0, nil
 }
 
-func (k *rowMemory) trustedElsewhere(ids []perdure.JobID) <-chan struct{} {
+func (k *rowMemory) trustedElsewhere(ids []perdure.JobID) (over []<-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for t := range k.trusting {
 		if meet(t.ids, ids) {
-			return t.over
+			over = append(over, t.over)
 		}
 	}
-	return nil
+	return over
 }
 
 // meet says whether two lists, each in order, have something in common.

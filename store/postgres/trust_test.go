@@ -42,10 +42,11 @@ func tries(t *testing.T, s *Store, fn func(tx perdure.Tx, j *perdure.Job) error)
 	return n
 }
 
-func active(n int) func(perdure.Tx, *perdure.Job) error {
+// restarts writes what no guard but the version compares.
+func restarts(n int) func(perdure.Tx, *perdure.Job) error {
 	return func(tx perdure.Tx, j *perdure.Job) error {
 		now := *j
-		now.Active = n
+		now.Restarts = n
 		return tx.Save(&perdure.Changes{Jobs: []perdure.JobChange{{Now: &now, Was: j}}})
 	}
 }
@@ -63,7 +64,7 @@ func TestTrustedIsLockedByTheWrite(t *testing.T) {
 					begun <- true
 					<-let
 					if changes {
-						return active(3)(tx, j)
+						return restarts(3)(tx, j)
 					}
 					return nil
 				})
@@ -73,8 +74,8 @@ func TestTrustedIsLockedByTheWrite(t *testing.T) {
 			go func() {
 				n <- tries(t, a, func(tx perdure.Tx, j *perdure.Job) error {
 					begun <- true
-					sum = j.Active + 1
-					return active(sum)(tx, j)
+					sum = j.Restarts + 1
+					return restarts(sum)(tx, j)
 				})
 			}()
 			<-begun // it does not wait for the lock
@@ -82,8 +83,8 @@ func TestTrustedIsLockedByTheWrite(t *testing.T) {
 			close(let)
 			<-done
 			got := <-n
-			if j, _ := locked(t, b, 1); got != want || j.Active != sum || changes != (sum == 4) {
-				t.Errorf("%d tries, %d active", got, j.Active)
+			if j, _ := locked(t, b, 1); got != want || j.Restarts != sum || changes != (sum == 4) {
+				t.Errorf("%d tries, %d restarts", got, j.Restarts)
 			}
 			if a.known.wary() != changes {
 				t.Errorf("it trusts: %v", !a.known.wary())
@@ -111,7 +112,7 @@ func TestTrustedIsComparedWhereNothingIsWritten(t *testing.T) {
 				a, b := trustedByOne(t)
 				want := 1
 				if changed {
-					tries(t, b, active(3))
+					tries(t, b, restarts(3))
 					want = 2
 				}
 				var last *perdure.Job
@@ -124,7 +125,7 @@ func TestTrustedIsComparedWhereNothingIsWritten(t *testing.T) {
 					past++
 					return nil
 				})
-				if n != want || (last.Active == 3) != changed {
+				if n != want || (last.Restarts == 3) != changed {
 					t.Errorf("%d tries, %+v", n, last)
 				}
 				if name != "nothing" && past != 1 {
@@ -142,9 +143,9 @@ func TestTrustedIsWrittenAfterAReading(t *testing.T) {
 		if _, err := tx.StepsOf(j.ID); err != nil {
 			return err
 		}
-		return active(7)(tx, j)
+		return restarts(7)(tx, j)
 	})
-	if j, _ := locked(t, b, 1); n != 1 || j.Active != 7 || !knows(a, 1) {
+	if j, _ := locked(t, b, 1); n != 1 || j.Restarts != 7 || !knows(a, 1) {
 		t.Errorf("%d tries, %+v", n, j)
 	}
 }
@@ -154,13 +155,13 @@ func TestTrustedIsWrittenTwice(t *testing.T) {
 	a, b := trustedByOne(t)
 	n := tries(t, a, func(tx perdure.Tx, j *perdure.Job) error {
 		now := *j
-		now.Active = 5
+		now.Restarts = 5
 		if err := tx.Save(&perdure.Changes{Jobs: []perdure.JobChange{{Now: &now, Was: j}}}); err != nil {
 			return err
 		}
-		return active(6)(tx, &now)
+		return restarts(6)(tx, &now)
 	})
-	if j, _ := locked(t, b, 1); n != 1 || j.Active != 6 {
+	if j, _ := locked(t, b, 1); n != 1 || j.Restarts != 6 {
 		t.Errorf("%d tries, %+v", n, j)
 	}
 }
@@ -199,7 +200,7 @@ func TestNoTrustInAnotherServer(t *testing.T) {
 	a.known.mu.Lock()
 	a.known.server = time.UnixMicro(1)
 	a.known.mu.Unlock()
-	if n := tries(t, a, active(2)); n != 2 {
+	if n := tries(t, a, restarts(2)); n != 2 {
 		t.Errorf("%d tries", n)
 	}
 }
@@ -247,7 +248,7 @@ func TestTrustedElsewhere(t *testing.T) {
 			if j.Restarts != 1 {
 				t.Errorf("%+v", j)
 			}
-			return active(3)(tx, j)
+			return restarts(3)(tx, j)
 		})
 	}()
 	time.Sleep(20 * time.Millisecond)
@@ -255,8 +256,115 @@ func TestTrustedElsewhere(t *testing.T) {
 	if n, m := <-first, <-second; n != 1 || m != 1 {
 		t.Errorf("%d and %d tries", n, m)
 	}
-	if j, _ := locked(t, b, 1); j.Restarts != 1 || j.Active != 3 || len(a.known.trusting) > 0 {
+	if j, _ := locked(t, b, 1); j.Restarts != 3 || len(a.known.trusting) > 0 {
 		t.Errorf("%+v, %d left", j, len(a.known.trusting))
+	}
+}
+
+// A later step of a job that is trusted is written after the first row, which is the lock: whoever has that is waited
+// for, and nobody waits for each other (F101).
+func TestTrustedIsLockedBeforeItsSteps(t *testing.T) {
+	a, b := trustedByOne(t)
+	submitAsScheduler(t, a, oneOut(2))
+	beat := func(tx perdure.Tx, n, index int) error {
+		steps, err := tx.Steps([]perdure.StepRef{{Job: idOf(n), Index: index}})
+		if err != nil {
+			return err
+		}
+		now := *steps[0]
+		now.Failures++
+		return tx.Save(&perdure.Changes{Steps: []perdure.StepChange{{Now: &now, Was: steps[0]}}})
+	}
+	begun, let, done := make(chan bool, 2), make(chan bool), make(chan int)
+	go func() {
+		done <- tries(t, b, func(tx perdure.Tx, _ *perdure.Job) error {
+			begun <- true
+			<-let
+			return beat(tx, 1, 1)
+		})
+	}()
+	<-begun
+	n, first := 0, make(chan error)
+	go func() {
+		first <- a.Update(t.Context(), func(tx perdure.Tx) error {
+			n++
+			begun <- true
+			if _, err := tx.LockJobs([]perdure.JobID{idOf(1), idOf(2)}); err != nil {
+				return err
+			}
+			steps, err := tx.Steps([]perdure.StepRef{{Job: idOf(1), Index: 1}, {Job: idOf(2)}, {Job: idOf(2), Index: 1}})
+			if err != nil {
+				return err
+			}
+			var c perdure.Changes
+			for _, i := range []int{2, 0, 1} {
+				now := *steps[i]
+				now.Failures++
+				c.Steps = append(c.Steps, perdure.StepChange{Now: &now, Was: steps[i]})
+			}
+			return tx.Save(&c)
+		})
+	}()
+	<-begun
+	time.Sleep(100 * time.Millisecond) // it waits for the lock, and has nothing that the other wants
+	close(let)
+	if tried := <-done; tried != 1 {
+		t.Errorf("who has the lock has tried %d times", tried)
+	}
+	if err := <-first; err != nil || n != 2 {
+		t.Errorf("%v, %d tries", err, n)
+	}
+	if _, steps := locked(t, b, 1); steps[1].Failures != 2 {
+		t.Errorf("%+v", steps[1])
+	}
+}
+
+// A job whose run is about to end is locked before the clock is read: two that are told of it answer alike (F056).
+func TestNoTrustAtTheEndOfARun(t *testing.T) {
+	for left, waits := range map[time.Duration]bool{trustTime / 2: true, -time.Hour: true, time.Hour: false} {
+		t.Run(left.String(), func(t *testing.T) {
+			a, b := trustedByOne(t)
+			now, err := b.Now(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			soon := oneOut(2)
+			for _, s := range soon.Steps {
+				s.LockedUntil = now.Add(left)
+			}
+			submitAsScheduler(t, a, soon)
+			err = b.Update(t.Context(), func(tx perdure.Tx) error {
+				if _, err := tx.LockJobs([]perdure.JobID{idOf(2)}); err != nil {
+					return err
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+				defer cancel()
+				err := a.Update(ctx, func(tx perdure.Tx) error { _, err := tx.LockJobs([]perdure.JobID{idOf(2)}); return err })
+				if waited := errors.Is(err, context.DeadlineExceeded); waited != waits {
+					t.Errorf("it waited for the lock: %v, %v", waited, err)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// Who asks for the lock a second time gets it, and goes by what is there then (I6).
+func TestTrustedAndLockedAfterAll(t *testing.T) {
+	a, b := trustedByOne(t)
+	tries(t, b, restarts(7))
+	tries(t, a, func(tx perdure.Tx, j *perdure.Job) error {
+		jobs, err := tx.LockJobs([]perdure.JobID{idOf(1)})
+		if err != nil {
+			return err
+		}
+		return restarts(jobs[0].Restarts+1)(tx, jobs[0])
+	})
+	if j, _ := locked(t, b, 1); j.Restarts != 8 {
+		t.Errorf("%+v", j)
 	}
 }
 
@@ -271,8 +379,8 @@ func TestTrustIsNotLeftBehind(t *testing.T) {
 	if !errors.Is(err, oops) || knows(a, 1) {
 		t.Fatal(err, knows(a, 1))
 	}
-	tries(t, b, active(4))
-	if n := tries(t, a, active(5)); n != 1 {
+	tries(t, b, restarts(4))
+	if n := tries(t, a, restarts(5)); n != 1 {
 		t.Errorf("%d tries of what is not known", n)
 	}
 }

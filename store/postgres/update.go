@@ -75,6 +75,7 @@ func shapeOf(c *change) (k shape) {
 func (w *writing) changes(jobs []perdure.JobChange, steps []perdure.StepChange) {
 	firsts := make(map[perdure.JobID]int, len(jobs)) // where a job's change is among rows
 	rows := make([]change, 0, len(jobs)+len(steps))
+	var others []change // written after all first rows: whoever writes to these has the job's lock
 	for i := range jobs {
 		j := jobs[i].Now
 		firsts[j.ID] = len(rows)
@@ -85,7 +86,7 @@ func (w *writing) changes(jobs []perdure.JobChange, steps []perdure.StepChange) 
 		s := &steps[i]
 		w.sides.step(s.Was, s.Now)
 		if s.Was.Index > 0 {
-			rows = append(rows, change{step: s})
+			others = append(others, change{step: s})
 			if _, ok := firsts[s.Was.Job]; !ok {
 				firsts[s.Was.Job] = len(rows)
 				rows = append(rows, change{of: s.Was.Job, row: w.tx.first(s.Was.Job)})
@@ -96,9 +97,11 @@ func (w *writing) changes(jobs []perdure.JobChange, steps []perdure.StepChange) 
 			rows = append(rows, change{step: s, row: w.tx.first(s.Was.Job)})
 		}
 	}
-	for k, group := range grouped(rows) {
-		for part := range slices.Chunk(group, maxRows) {
-			w.add(update(k, part))
+	for _, rows := range [][]change{rows, others} {
+		for k, group := range grouped(rows) {
+			for part := range slices.Chunk(group, maxRows) {
+				w.add(update(k, part))
+			}
 		}
 	}
 }
