@@ -33,6 +33,7 @@ type exchange struct {
 	reports  []perdure.Report
 	calls    []int // reports per call
 	beats    []perdure.Beat
+	hangs    int // so many heartbeats get no answer
 
 	claim  func(ctx context.Context, n int, req perdure.ClaimRequest) ([]perdure.Run, error)
 	report func(n int, reports []perdure.Report) ([]perdure.ReportResult, error)
@@ -119,10 +120,16 @@ func (x *exchange) Report(_ context.Context, _ string, reports []perdure.Report,
 	return results, runs, nil
 }
 
-func (x *exchange) Heartbeat(_ context.Context, _ string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
+func (x *exchange) Heartbeat(ctx context.Context, _ string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
 	x.mu.Lock()
 	x.beats = append(x.beats, beats...)
+	x.hangs--
+	hangs := x.hangs >= 0
 	x.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if x.beat == nil {
 		return nil, errLost
 	}

@@ -307,6 +307,9 @@ func TestTrustedIsLockedBeforeItsSteps(t *testing.T) {
 	}()
 	<-begun
 	time.Sleep(100 * time.Millisecond) // it waits for the lock, and has nothing that the other wants
+	if _, err := b.pool.Exec(t.Context(), "select from perdure.step where idx = 1 for update nowait"); err != nil {
+		t.Error(err)
+	}
 	close(let)
 	if tried := <-done; tried != 1 {
 		t.Errorf("who has the lock has tried %d times", tried)
@@ -361,7 +364,7 @@ func TestTrustedAndLockedAfterAll(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return restarts(jobs[0].Restarts+1)(tx, jobs[0])
+		return restarts(j.Restarts+len(jobs))(tx, j)
 	})
 	if j, _ := locked(t, b, 1); j.Restarts != 8 {
 		t.Errorf("%+v", j)
