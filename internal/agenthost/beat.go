@@ -24,16 +24,16 @@ func (h *Host) beatLoop() {
 	}
 }
 
-// freshPart: who has all of what was promised but for such a part is not beaten for yet. The next beat comes when
-// more than a half is left, and there is time for another if that is not answered.
+// freshPart: who has come within such a part of what was promised, and has all of it but for such a part, is not beaten
+// for yet. The next beat comes when more than a half is left, and there is time for another if that is not answered.
 const freshPart = 10
 
 func (h *Host) beatAll() {
 	h.mu.Lock()
 	all := make([]*live, 0, len(h.live))
-	fresh := h.env.Now().Add(h.cfg.Heartbeat - h.cfg.Heartbeat/freshPart)
+	now, part := h.env.Now(), h.cfg.Heartbeat/freshPart
 	for _, l := range h.live {
-		if !l.lost && (l.progress != nil || l.lock.mono.Before(fresh)) {
+		if !l.lost && (l.progress != nil || now.Sub(l.since) >= part || l.lock.mono.Before(now.Add(h.cfg.Heartbeat-part))) {
 			all = append(all, l)
 		}
 	}

@@ -32,6 +32,7 @@ type live struct {
 	agent  *hosted
 	ctx    context.Context // the handler's
 	cancel context.CancelCauseFunc
+	since  time.Time // when it came
 
 	// Guarded by Host.mu.
 	lock      instant // the run is ours until then, and never after
@@ -61,11 +62,12 @@ func (h *Host) admit(a *hosted, run *perdure.Run, t term) bool {
 		h.say(slog.LevelWarn, "run arrived again, not started again", a, run)
 		return false
 	}
-	if t.lock.reached(h.now()) {
+	now := h.now()
+	if t.lock.reached(now) {
 		h.discard(a, run)
 		return false
 	}
-	l := &live{run: run, agent: a, lock: t.lock, ultimatum: t.ultimatum}
+	l := &live{run: run, agent: a, since: now.mono, lock: t.lock, ultimatum: t.ultimatum}
 	h.live[id] = l
 	a.held++
 	if l.lock.mono.Before(h.looks) {

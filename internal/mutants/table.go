@@ -140,7 +140,7 @@ var ofStores = []mutant{
 	{name: "a run that is about to end is trusted", file: "store/postgres/lock.go", old: "if j.endsBy(soon) {", new: "if soon.IsZero() {", run: "Trust"},
 	{name: "what is trusted may be locked besides", file: "store/postgres/lock.go", old: "j != nil && j.trusted {\n			return perdure.ErrStale", new: "j != nil && j.trusted && false {\n			return perdure.ErrStale", run: "Trust"},
 	{name: "a beat without an answer takes all the time", file: "internal/agenthost/beat.go", old: "h.cfg.Heartbeat/2)", new: "h.cfg.Heartbeat*2/3)", run: "Heartbeat"},
-	{name: "who comes with little left is not beaten for", file: "internal/agenthost/beat.go", old: "l.lock.mono.Before(fresh)", new: "l.lock.mono.Before(fresh.Add(-h.cfg.Heartbeat*2/3))", run: "Heartbeat"},
+	{name: "who comes with little left is not beaten for", file: "internal/agenthost/beat.go", old: " || l.lock.mono.Before(now.Add(h.cfg.Heartbeat-part))", new: "", run: "Heartbeat"},
 	{name: "trust is not lost", file: "store/postgres/tx.go", old: "			s.known.distrust()", new: "			_ = f", run: "Trust"},
 	{name: "what was passed and is not let out is not found", file: "store/postgres/lanes.go", old: "if l.passed && !committed {", new: "if false {", run: "LanesPass"},
 	{name: "what is more urgent is passed", file: "store/postgres/lanes.go", old: "		if at.compare(last) <= 0 {", new: "		if last.rank < 0 {", run: "LanesPass"},
