@@ -33,6 +33,7 @@ type batch struct {
 	tx    perdure.Tx
 	w     *perdure.Workset
 	began time.Time                // by this node's clock, before the store's was read
+	now   time.Time                // by the store's
 	keys  map[string]perdure.Keyed // of this batch's submissions, and those found in the store
 
 	submitted []*submission     // those that made a job, and whose answer does not have it yet
@@ -306,7 +307,7 @@ func (b *batch) lock(requests []*request) error {
 	if err != nil {
 		return err
 	}
-	b.w = perdure.NewWorkset(now, b.s.env.Float64)
+	b.now, b.w = now, perdure.NewWorkset(now, b.s.env.Float64)
 	b.w.LetOutFrom(fence)
 	return b.addJobs(jobs)
 }

@@ -228,7 +228,9 @@ func (b *batch) ahead(c *counter) (ahead []perdure.StepRef, none bool, err error
 	}), false, nil
 }
 
-// urgent are the steps made ready in this transaction that are as urgent as what was ready before it.
+// urgent are the steps made ready in this transaction that are as urgent as what was ready before it. What is only
+// older the other writer finds; but not what is locked here, nor perhaps what has lain for long, which it may not
+// have heard of (L5).
 func (b *batch) urgent(c *counter) ([]perdure.StepRef, error) {
 	if len(c.first) == 0 {
 		return nil, nil
@@ -241,8 +243,15 @@ func (b *batch) urgent(c *counter) ([]perdure.StepRef, error) {
 	if err != nil || first == nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(slices.Clone(c.first), func(ref perdure.StepRef) bool { return b.w.Step(ref).Priority < first.Priority }), nil
+	alone := b.w.Has(first.Job) || b.now.Sub(first.ReadyAt) > lainLong
+	return slices.DeleteFunc(slices.Clone(c.first), func(ref perdure.StepRef) bool {
+		s := b.w.Step(ref)
+		return s.Priority < first.Priority || alone && claimOrder(s, first) > 0
+	}), nil
 }
+
+// lainLong is after which a ready step is taken to have been overlooked: who looks finds it long before.
+const lainLong = time.Second
 
 // glance is a step as it is here or, where its job is not locked, as it was just now.
 func (b *batch) glance(ref perdure.StepRef) (*perdure.Step, error) {

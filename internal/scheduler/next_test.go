@@ -8,11 +8,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"perdure"
 	"perdure/internal/everystore"
 	"perdure/internal/scheduler"
+	"perdure/store/memory"
 )
 
 func (d *desk) reportAndClaim(run perdure.Run, next perdure.ClaimRequest) []perdure.Run {
@@ -134,6 +136,64 @@ func TestReportAndClaimBesideALook(t *testing.T) {
 			}
 		})
 	}
+}
+
+// L5: but what is older, and has lain for a second, nobody may have heard of: the claim gets nothing that is younger.
+func TestReportAndClaimBesideWhatLies(t *testing.T) {
+	for lain, want := range map[time.Duration]int{999 * time.Millisecond: 1, 1001 * time.Millisecond: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			g := shut(memory.New())
+			d := open(t, g, scheduler.Config{Writers: 3})
+			older, younger := d.submit(fmt.Sprintf(chain, 5)), d.submit(fmt.Sprintf(chain, 5))
+			runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2})
+			if len(runs) != 2 || runs[0].Job != older || runs[1].Job != younger {
+				t.Fatalf("%+v", runs)
+			}
+			d.report("h", runs[0], perdure.OutcomeDone)
+			time.Sleep(lain)
+			g.shut.Store(1)
+			var other []perdure.Run
+			var going sync.WaitGroup
+			going.Go(func() {
+				other, _ = d.Claim(t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "other", Max: 1, Wait: time.Minute})
+			})
+			<-g.waiting
+			next := d.reportAndClaim(runs[1], perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, RequestID: "R", First: true})
+			if len(next) != want || want == 1 && next[0].Job != younger {
+				t.Errorf("beside what lay for %v: %+v", lain, next)
+			}
+			close(g.open)
+			going.Wait()
+			if len(other) != 1 || other[0].Job != older {
+				t.Errorf("the other, after %v: %+v", lain, other)
+			}
+		})
+	}
+}
+
+// L5: nor what stands behind a step of a job that the reports have locked, which the other could not have.
+func TestReportAndClaimBesideWhatIsLocked(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		g := shut(store)
+		d := open(t, g, scheduler.Config{Writers: 3})
+		d.submit("type: t\nsteps:\n  first: {agent: a}\n  s: {agent: b}\n  last: {agent: a, after: [s]}\n")
+		run := d.claim(perdure.ClaimRequest{Agent: "b", Holder: "h"})[0]
+		g.shut.Store(1)
+		var other []perdure.Run
+		var going sync.WaitGroup
+		going.Go(func() {
+			other, _ = d.Claim(t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "other", Max: 1, Wait: time.Minute})
+		})
+		<-g.waiting
+		if next := d.reportAndClaim(run, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, RequestID: "R", First: true}); len(next) > 0 {
+			t.Errorf("%+v", next)
+		}
+		close(g.open)
+		going.Wait()
+		if len(other) != 1 || other[0].Step != "first" {
+			t.Errorf("the other: %+v", other)
+		}
+	})
 }
 
 // gate is a store of which the next transactions wait, as many as it is shut for, until it is opened.

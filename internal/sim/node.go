@@ -259,7 +259,8 @@ type watchedTx struct {
 	now    time.Time
 	saved  []*perdure.Changes
 	limits bool
-	looked map[string]bool // agents of which it has asked what is ready before it let out any of them
+	found  map[string][]perdure.StepRef // what was ready, of agents of which it has asked that before it let out any of them
+	locked map[perdure.JobID]bool
 	shares []share
 	roles  []perdure.RoleChange
 }
@@ -276,11 +277,42 @@ func (t *watchedTx) Now() (time.Time, error) {
 }
 
 func (t *watchedTx) Ready(agent string, max int, full []string) ([]perdure.StepRef, error) {
-	if t.looked == nil {
-		t.looked = map[string]bool{}
+	refs, err := t.Tx.Ready(agent, max, full)
+	if err == nil && !t.letsOut(agent) {
+		if t.found == nil {
+			t.found = map[string][]perdure.StepRef{}
+		}
+		t.found[agent] = append(t.found[agent], refs...)
 	}
-	t.looked[agent] = t.looked[agent] || !t.letsOut(agent)
-	return t.Tx.Ready(agent, max, full)
+	return refs, err
+}
+
+// looked says whether it let out runs of the agent under a look: it has locked something of what it found, or found
+// nothing. Who glances only at what another is to let out locks none of it.
+func (t *watchedTx) looked(agent string) bool {
+	found, asked := t.found[agent]
+	return asked && (len(found) == 0 || slices.ContainsFunc(found, func(ref perdure.StepRef) bool { return t.locked[ref.Job] }))
+}
+
+func (t *watchedTx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
+	jobs, err := t.Tx.LockJobs(ids)
+	t.lock(jobs)
+	return jobs, err
+}
+
+func (t *watchedTx) TryLockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
+	jobs, err := t.Tx.TryLockJobs(ids)
+	t.lock(jobs)
+	return jobs, err
+}
+
+func (t *watchedTx) lock(jobs []*perdure.Job) {
+	if t.locked == nil {
+		t.locked = map[perdure.JobID]bool{}
+	}
+	for _, j := range jobs {
+		t.locked[j.ID] = true
+	}
 }
 
 // letsOut says whether it has let out a run of the agent, as far as it has saved.
