@@ -146,6 +146,7 @@ var ofStores = []mutant{
 	{name: "what is more urgent is passed", file: "store/postgres/lanes.go", old: "		if at.compare(last) <= 0 {", new: "		if last.rank < 0 {", run: "LanesPass"},
 	{name: "what others have made ready is passed for ever", file: "store/postgres/lanes.go", old: "now.Sub(a.whole) < wholeRest && (", new: "(", run: "LanesPass"},
 	{name: "what has lain is passed", file: "internal/scheduler/claim.go", old: " || b.now.Sub(first.ReadyAt) > lainLong", new: "", run: "BesideWhatLies"},
+	{name: "a limit is full for ever", file: "internal/scheduler/limits.go", old: "now.Sub(f.at) <= fullLong", new: "!now.IsZero()", run: "FullIsForgotten"},
 	{name: "what is locked here is left to the other", file: "internal/scheduler/claim.go", old: "b.w.Has(first.Job) || b.now", new: "b.now", run: "BesideWhatIsLocked"},
 	{name: "others look past a limit", file: "internal/scheduler/claim.go", old: " && !b.limited[agent] && !b.starved[agent] {", new: " {", run: "NoPass"},
 	{name: "a new limit does not wait for those under way", file: "store/postgres/tx.go", old: `	shareGate = "select pg_advisory_xact_lock_shared(8098991088)"`,

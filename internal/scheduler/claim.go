@@ -185,7 +185,7 @@ func (b *batch) counter(agent string, claims []*waiter, fresh []perdure.StepRef)
 		return c, nil
 	}
 	var err error
-	c.full = b.s.needed.full(agent)
+	c.full = b.s.needed.full(agent, b.began)
 	if short {
 		c.all = true
 		c.first, err = b.urgent(c)
@@ -555,7 +555,7 @@ func (s *Scheduler) answerClaims(b *batch, claims []*waiter, err error) {
 		s.lookAgain(slices.Sorted(maps.Keys(agents)), failedPause)
 		return
 	}
-	s.needed.learn(&b.limits)
+	s.needed.learn(&b.limits, b.began)
 	s.queue.bringBack(&look{back: back, limited: b.limited, behind: b.behind, looked: b.looked, woken: b.woken, freed: b.freed})
 	s.lookAgain(slices.DeleteFunc(slices.Collect(maps.Keys(b.limited)), func(agent string) bool { return !s.impatient(agent, b.starved[agent]) }), lockedPause)
 }

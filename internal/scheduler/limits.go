@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"perdure"
 )
@@ -125,8 +126,17 @@ func (l *limits) lock(b *batch, names []string) (passed []string, err error) {
 type needed struct {
 	mu     sync.Mutex
 	types  map[string][]string
-	filled map[string][]string
+	filled map[string]filled
 }
+
+type filled struct {
+	types []string
+	at    time.Time // by the node's clock
+}
+
+// fullLong is how long no room is believed: what waits for the limit is passed over meanwhile, and room that another
+// node's runs have left is not heard of for certain (L5).
+const fullLong = time.Second
 
 // maxNeeded bounds the agents remembered.
 const maxNeeded = 1000
@@ -138,10 +148,13 @@ func (n *needed) of(agent string) []string {
 }
 
 // full are types that are not worth looking at, until it is known better.
-func (n *needed) full(agent string) []string {
+func (n *needed) full(agent string, now time.Time) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.filled[agent]
+	if f := n.filled[agent]; now.Sub(f.at) <= fullLong {
+		return f.types
+	}
+	return nil
 }
 
 func (n *needed) set(agent string, types []string) {
@@ -153,8 +166,8 @@ func (n *needed) set(agent string, types []string) {
 	n.types[agent] = types
 }
 
-// learn keeps what a transaction has taken.
-func (n *needed) learn(l *limits) {
+// learn keeps what a transaction that began then has taken.
+func (n *needed) learn(l *limits, began time.Time) {
 	for agent, used := range l.used {
 		n.set(agent, slices.Collect(maps.Keys(used)))
 	}
@@ -162,9 +175,9 @@ func (n *needed) learn(l *limits) {
 	defer n.mu.Unlock()
 	for agent, full := range l.full {
 		if n.filled == nil || len(n.filled) >= maxNeeded {
-			n.filled = map[string][]string{}
+			n.filled = map[string]filled{}
 		}
-		n.filled[agent] = full
+		n.filled[agent] = filled{full, began}
 	}
 }
 

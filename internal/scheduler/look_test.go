@@ -60,6 +60,33 @@ func TestRepeatedClaimAndLimit(t *testing.T) {
 	})
 }
 
+// L5: that a limit has no room is believed for a second. What waits for it is not passed over any longer, where
+// another node has heard of the room.
+func TestFullIsForgotten(t *testing.T) {
+	for later, want := range map[time.Duration]string{time.Second: "u", time.Second + time.Millisecond: "t"} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.New()
+			far, near := open(t, store, scheduler.Config{}), open(t, store, scheduler.Config{})
+			if err := near.PutLimit(t.Context(), "job:t", 1); err != nil {
+				t.Fatal(err)
+			}
+			for _, typ := range []string{"t", "t", "u", "u"} {
+				near.submit("type: " + typ + "\nsteps:\n  " + typ + ": {agent: a}\n")
+				time.Sleep(time.Millisecond)
+			}
+			runs := near.soon("first", perdure.ClaimRequest{Max: 2})
+			if len(runs) != 2 || runs[0].Step != "t" || runs[1].Step != "u" {
+				t.Fatalf("%+v", runs)
+			}
+			far.report("h", runs[0], perdure.OutcomeDone)
+			time.Sleep(later)
+			if run := near.soon("second", perdure.ClaimRequest{Max: 1})[0]; run.Step != want {
+				t.Errorf("after %v: %+v", later, run)
+			}
+		})
+	}
+}
+
 // F068: of two writers one looks into the store for a claim, and leaves something there or meets a limit; the other
 // serves a later claim of the agent with what it makes ready itself, and comes back after it.
 func TestTwoWritersOneLook(t *testing.T) {
