@@ -116,6 +116,13 @@ func nullBytes(b, v []byte) []byte {
 	return cellBytes(b, v)
 }
 
+func nullJSON(b, v []byte) []byte {
+	if v == nil {
+		return cellNull(b)
+	}
+	return cellJSON(b, v)
+}
+
 func nullTime(b []byte, t time.Time) []byte {
 	if t.IsZero() {
 		return cellNull(b)
@@ -135,6 +142,7 @@ func (c *cells) int8(v int64)       { *c = cellInt8(*c, v) }
 func (c *cells) text(v string)      { *c = cellText(*c, v) }
 func (c *cells) bytes(v []byte)     { *c = cellBytes(*c, v) }
 func (c *cells) nullBytes(v []byte) { *c = nullBytes(*c, v) }
+func (c *cells) nullJSON(v []byte)  { *c = nullJSON(*c, v) }
 func (c *cells) moment(v time.Time) { *c = cellTime(*c, v) } // never null
 func (c *cells) time(v time.Time)   { *c = nullTime(*c, v) }
 

@@ -393,7 +393,7 @@ func (c column) cell(b []byte, j *perdure.Job, s *perdure.Step) []byte {
 // apart says whether the job's input is kept apart from its row.
 func apart(j *perdure.Job) bool { return len(j.Input) > perdure.MaxInlineInput }
 
-// marshal is for maps and structs of strings, which always do.
+// marshal is for what always can be.
 func marshal(v any) []byte {
 	b, _ := json.Marshal(v)
 	return b

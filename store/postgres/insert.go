@@ -1,27 +1,33 @@
 package postgres
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"perdure"
 )
 
-// insertSteps writes all rows of new jobs: first the jobs' own, then those that are steps and no more.
-// Compared with COPY that is as fast, needs no round trip of its own, and makes a tenth more log.
-func (w *writing) insertSteps(all []perdure.NewJob) {
+// insertSteps writes the rows of new jobs: first the jobs' own, then those that are steps and no more, and are not
+// made later. Compared with COPY that is as fast, needs no round trip of its own, and makes a tenth more log.
+func (w *writing) insertSteps(all []perdure.NewJob, made map[perdure.ShapeID][]laterStep) {
 	var firsts, others []newRow
 	for i := range all {
+		list := made[all[i].Job.Shape]
 		for _, s := range all[i].Steps {
+			for len(list) > 0 && list[0].Index < s.Index {
+				list = list[1:]
+			}
 			if s.Index == 0 {
 				firsts = append(firsts, newRow{all[i].Job, s})
-			} else {
+			} else if len(list) == 0 || !list[0].is(all[i].Job, s) {
 				others = append(others, newRow{nil, s})
 			}
 		}
 	}
 	for _, rows := range [][]newRow{firsts, others} {
 		for part := range slices.Chunk(rows, maxRows) {
-			w.add(insertRows(part))
+			w.add(insertRows(part, 0))
 		}
 	}
 }
@@ -32,8 +38,21 @@ type newRow struct {
 	step *perdure.Step
 }
 
-func insertRows(rows []newRow) *statement {
-	list := inserted(rows)
+// makeLater makes rows as they are now. Where there is one in spite of all, it is changed, if it is as it was.
+func (w *writing) makeLater(steps []*perdure.StepChange) {
+	for part := range slices.Chunk(steps, maxRows) {
+		rows, set := make([]newRow, len(part)), mask(0)
+		for i, ch := range part {
+			rows[i].step = ch.Now
+			set |= stepDiff(ch.Now, ch.Was)
+		}
+		w.add(insertRows(rows, set))
+	}
+}
+
+// insertRows makes rows that are not there. With columns to set it changes those that are.
+func insertRows(rows []newRow, set mask) *statement {
+	list := inserted(rows, set)
 	fields := make([]field, len(list))
 	for i, c := range list {
 		fields[i] = field{columns[c].name, columns[c].typ}
@@ -52,7 +71,11 @@ func insertRows(rows []newRow) *statement {
 	for _, c := range list {
 		g.set.add(c, true)
 	}
-	return g.insert("step", "").exact(len(rows))
+	more := ""
+	if set != 0 {
+		more = orChange(list)
+	}
+	return g.insert("step", more).exact(len(rows))
 }
 
 // classWhenNew: what each job has of its own, times, and what those of one definition have in common.
@@ -74,9 +97,21 @@ const (
 	alwaysOfJob  mask = 1<<cShape | 1<<cHash | 1<<cUnsettled | 1<<cRunning | 1<<cActive | 1<<cJobCurrent | 1<<cJobDesired | 1<<cJobPhase
 )
 
-// inserted are the columns that are not null in all of the rows.
-func inserted(rows []newRow) (list []column) {
-	used := alwaysOfStep
+// orChange is what is done with a row that is there: these columns, as far as they may change, are set.
+func orChange(list []column) string {
+	var sets []string
+	for _, c := range list {
+		if c >= cRun {
+			sets = append(sets, columns[c].name+" = excluded."+columns[c].name)
+		}
+	}
+	return fmt.Sprintf(" on conflict (job, idx) do update set %s where step.run = 0 and step.phase = %d and step.current = %d and step.desired = %d",
+		strings.Join(sets, ", "), perdure.Waiting, perdure.Undone, perdure.Done)
+}
+
+// inserted are the columns that are not null in all of the rows, and those to be set.
+func inserted(rows []newRow, set mask) (list []column) {
+	used := alwaysOfStep | set
 	var noJob perdure.Job
 	var noStep perdure.Step
 	for _, r := range rows {

@@ -22,11 +22,16 @@ var (
 	// holdJobsSQL is for those that are known.
 	holdJobsSQL = "select job, ctid, xmin from perdure.step where job = any($1) and idx = 0 order by job for update"
 
-	stepsSQL = "select s.* from (select distinct * from unnest($1::uuid[], $2::int[]) as u (job, idx)) r" +
-		" cross join lateral (select " + names(stepColumns, "") + ` from perdure.step
-			where job = r.job and idx = r.idx offset 0) s order by s.job, s.idx`
-	stepsOfSQL = "select " + names(stepColumns, "") + " from perdure.step where job = $1 order by idx"
+	stepsSQL, everyStepsSQL = stepsFrom("step"), stepsFrom("every_step")
+
+	stepsOfSQL = "select " + names(stepColumns, "") + " from perdure.every_step where job = $1 order by idx"
 )
+
+func stepsFrom(table string) string {
+	return "select s.* from (select distinct * from unnest($1::uuid[], $2::int[]) as u (job, idx)) r" +
+		" cross join lateral (select " + names(stepColumns, "") + " from perdure." + table +
+		" where job = r.job and idx = r.idx offset 0) s order by s.job, s.idx"
+}
 
 const (
 	payloadsSQL = `select p.* from (select distinct * from unnest($1::uuid[], $2::int[]) as u (job, idx)) r
@@ -260,7 +265,18 @@ func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
 		}
 	}
 	if len(missing) > 0 {
+		known := len(steps)
 		if err := tx.run(tx.surely(jobsOf(missing), q(stepsSQL).refs(missing).each(intoSteps(&steps)))...); err != nil {
+			return nil, err
+		}
+		found := make(map[perdure.StepRef]bool, len(steps)-known)
+		for _, s := range steps[known:] {
+			found[s.StepRef] = true
+		}
+		missing = slices.DeleteFunc(missing, func(ref perdure.StepRef) bool { return found[ref] })
+	}
+	if len(missing) > 0 {
+		if err := tx.run(q(everyStepsSQL).refs(missing).each(intoSteps(&steps))); err != nil {
 			return nil, err
 		}
 	}

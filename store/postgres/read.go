@@ -9,7 +9,7 @@ import (
 	"perdure"
 )
 
-var jobSQL = "select " + names(rowColumns, "") + " from perdure.step where job = $1 and idx < $2 order by idx"
+var jobSQL = "select " + names(rowColumns, "") + " from perdure.every_step where job = $1 and idx < $2 order by idx"
 
 const (
 	shapeSQL = "select text from perdure.shape where id = $1"
@@ -113,7 +113,7 @@ func idRange(digits string) (low, high perdure.JobID, ok bool) {
 	return low, high, err == nil
 }
 
-var stepsSinceSQL = "select " + names(stepColumns, "") + " from perdure.step where job = $1 and updated_at >= $2 order by idx"
+var stepsSinceSQL = "select " + names(stepColumns, "") + " from perdure.every_step where job = $1 and updated_at >= $2 order by idx"
 
 func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) ([]*perdure.Step, error) {
 	st := q(stepsOfSQL).uuid(job)

@@ -81,12 +81,12 @@ func (w *writing) newJobs(all []perdure.NewJob) {
 	if len(all) == 0 {
 		return
 	}
-	w.shapes(all)
+	made := w.shapes(all)
 	// In the order of keys, so that two who submit the same ones do not wait for each other.
 	all = slices.SortedFunc(slices.Values(all), func(a, b perdure.NewJob) int {
 		return cmp.Or(cmp.Compare(a.Job.Key, b.Job.Key), a.Job.ID.Compare(b.Job.ID))
 	})
-	w.insertSteps(all)
+	w.insertSteps(all, made)
 	labels := newGrid(field{"name", tText}, field{"value", tText}, field{"job", tUUID})
 	inputs := newGrid(field{"job", tUUID}, field{"idx", tInt4}, field{"input", tBytea})
 	for _, n := range all {
@@ -115,28 +115,43 @@ func (w *writing) newJobs(all []perdure.NewJob) {
 	}
 }
 
-// shapes writes those that are not known to be there; the first of its id stays.
-func (w *writing) shapes(all []perdure.NewJob) {
-	fresh := map[perdure.ShapeID][]byte{}
+// shapes writes those that are not known to be there; the first of its id stays. Of those that are known it gives the
+// steps that are made later: of the others, too, from the next transaction on.
+func (w *writing) shapes(all []perdure.NewJob) map[perdure.ShapeID][]laterStep {
+	made, fresh := map[perdure.ShapeID][]laterStep{}, map[perdure.ShapeID]*perdure.NewJob{}
 	var order []perdure.ShapeID
-	for _, n := range all {
-		if _, met := fresh[n.Job.Shape]; !met && !w.tx.store.shapes.has(n.Job.Shape) {
-			fresh[n.Job.Shape] = n.Shape
-			order = append(order, n.Job.Shape)
+	for i := range all {
+		id := all[i].Job.Shape
+		if _, met := made[id]; met {
+			continue
+		}
+		list, known := w.tx.store.shapes.of(id, w.tx.memory.server)
+		if made[id] = list; !known {
+			made[id], fresh[id] = nil, &all[i]
+			order = append(order, id)
 		}
 	}
 	if len(order) == 0 {
-		return
+		return made
 	}
 	slices.SortFunc(order, func(a, b perdure.ShapeID) int { return slices.Compare(a[:], b[:]) })
-	w.tx.shapes = append(w.tx.shapes, order...)
-	g := newGrid(field{"id", tUUID}, field{"text", tBytea})
+	g := newGrid(field{"id", tUUID}, field{"text", tBytea}, field{"later", tJSON})
 	for _, id := range order {
 		g.row()
 		g.at(0).uuid(id)
-		g.at(1).bytes(fresh[id])
+		g.at(1).bytes(fresh[id].Shape)
+		var later []byte
+		if list := laterOf(fresh[id]); len(list) > 0 {
+			later = marshal(list)
+		}
+		g.at(2).nullJSON(later)
+	}
+	if w.tx.shapes == nil {
+		w.tx.shapes = map[perdure.ShapeID][]laterStep{}
 	}
 	w.add(g.insert("shape", " on conflict do nothing"))
+	w.add(laters(order, w.tx.shapes))
+	return made
 }
 
 // payloads writes by what is set, so that the value that is not stays as it is.

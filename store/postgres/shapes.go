@@ -1,36 +1,101 @@
 package postgres
 
 import (
+	"encoding/json"
 	"sync"
+	"time"
 
 	"perdure"
 )
 
-// shapes are those that this process knows to be stored, so that their texts are not sent again and again.
+// shapes are those that this process knows to be stored, so that their texts are not sent again and again, and what
+// their jobs need no row for.
 type shapes struct {
-	mu    sync.Mutex
-	known map[perdure.ShapeID]bool
+	mu     sync.Mutex
+	known  map[perdure.ShapeID][]laterStep
+	weight int
+	server time.Time // when the server that has them had started; another may have lost some
 }
 
-const maxShapes = 100_000
+// laterStep is a step that waits for others at first. Until it is let out, or something else is to be said of it, its job's
+// shape tells of it: the view every_step shows it as the row that it will be.
+type laterStep struct {
+	Index    int    `json:"idx"`
+	Name     string `json:"name"`
+	Blockers int    `json:"blockers"`
+}
 
-func (s *shapes) has(id perdure.ShapeID) bool {
+const (
+	maxShapes = 100_000 // with their later steps
+	// maxLater bounds the steps of a shape that are made later: whoever reads a job reads them all.
+	maxLater = 100
+)
+
+func (s *shapes) of(id perdure.ShapeID, server time.Time) (list []laterStep, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.known[id]
+	list, known = s.known[id]
+	return list, known && s.server.Equal(server)
 }
 
-// add notes what a committed transaction has written.
-func (s *shapes) add(ids []perdure.ShapeID) {
-	if len(ids) == 0 {
+// add notes what a committed transaction has written, or found.
+func (s *shapes) add(found map[perdure.ShapeID][]laterStep, server time.Time) {
+	if len(found) == 0 || server.IsZero() {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.known == nil || len(s.known)+len(ids) > maxShapes {
-		s.known = map[perdure.ShapeID]bool{}
+	if s.known == nil || s.weight > maxShapes || !s.server.Equal(server) {
+		s.known, s.weight, s.server = map[perdure.ShapeID][]laterStep{}, 0, server
 	}
+	for id, list := range found {
+		s.known[id] = list
+		s.weight += 1 + len(list)
+	}
+}
+
+// laterOf are the steps of a new job that may be made later; none where they are many.
+func laterOf(n *perdure.NewJob) (list []laterStep) {
+	for _, s := range n.Steps {
+		if l := (laterStep{s.Index, s.Name, s.Blockers}); l.is(n.Job, s) {
+			if len(list) == maxLater {
+				return nil
+			}
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// is says whether a job's step is just as every_step shows it without a row of its own.
+func (l *laterStep) is(j *perdure.Job, s *perdure.Step) bool {
+	return s.Index > 0 && s.Blockers > 0 && *s == perdure.Step{StepRef: perdure.StepRef{Job: j.ID, Index: l.Index}, Name: l.Name, Type: j.Type,
+		Priority: j.Priority, Desired: perdure.Done, Phase: perdure.Waiting, Turn: 1, Blockers: l.Blockers, UpdatedAt: j.CreatedAt}
+}
+
+// mayBeMade says whether there may be no row of a step as it was: it has waited for others from the beginning.
+func mayBeMade(was *perdure.Step) bool {
+	return was.Index > 0 && was.Run == 0 && was.Phase == perdure.Waiting && was.Blockers > 0 && was.Current == perdure.Undone && was.Desired == perdure.Done
+}
+
+const laterSQL = "select id, later from perdure.shape where id = any($1) order by id"
+
+// laters reads what is stored of these shapes: whoever wrote them first has said what is made later.
+func laters(ids []perdure.ShapeID, into map[perdure.ShapeID][]laterStep) *statement {
+	var wanted cells
 	for _, id := range ids {
-		s.known[id] = true
+		wanted.uuid(id)
 	}
+	return q(laterSQL).array(tUUID, len(ids), wanted).each(func(r *reader) error {
+		id := perdure.ShapeID(r.uuid())
+		into[id] = nil
+		if v := r.next(); v != nil {
+			var list []laterStep
+			if err := json.Unmarshal(v[1:], &list); err != nil {
+				return err
+			}
+			into[id] = list
+		}
+		return nil
+	})
 }

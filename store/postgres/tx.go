@@ -97,10 +97,10 @@ type tx struct {
 	stirred bool            // there is something to claim, or to look at
 
 	memory recall
-	firsts map[perdure.JobID]firstRow // locked, and not written since
-	queued map[perdure.StepRef]tid    // rows of ready that were found
-	limits []perdure.Limit            // those that there are
-	shapes []perdure.ShapeID          // written by this transaction
+	firsts map[perdure.JobID]firstRow      // locked, and not written since
+	queued map[perdure.StepRef]tid         // rows of ready that were found
+	limits []perdure.Limit                 // those that there are
+	shapes map[perdure.ShapeID][]laterStep // written by this transaction, or found by it
 	sets   setsTx
 	lanes  lanesTx
 }
@@ -218,7 +218,7 @@ func (tx *tx) end(how outcome) {
 	case committed:
 		tx.memory.committed()
 		tx.sets.committed()
-		tx.store.shapes.add(tx.shapes)
+		tx.store.shapes.add(tx.shapes, tx.memory.server)
 	case unknown:
 		tx.sets.unknown()
 	case rolledBack:

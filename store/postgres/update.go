@@ -76,6 +76,7 @@ func (w *writing) changes(jobs []perdure.JobChange, steps []perdure.StepChange) 
 	firsts := make(map[perdure.JobID]int, len(jobs)) // where a job's change is among rows
 	rows := make([]change, 0, len(jobs)+len(steps))
 	var others []change // written after all first rows: whoever writes to these has the job's lock
+	var fresh []*perdure.StepChange
 	for i := range jobs {
 		j := jobs[i].Now
 		firsts[j.ID] = len(rows)
@@ -86,7 +87,11 @@ func (w *writing) changes(jobs []perdure.JobChange, steps []perdure.StepChange) 
 		s := &steps[i]
 		w.sides.step(s.Was, s.Now)
 		if s.Was.Index > 0 {
-			others = append(others, change{step: s})
+			if mayBeMade(s.Was) {
+				fresh = append(fresh, s)
+			} else {
+				others = append(others, change{step: s})
+			}
 			if _, ok := firsts[s.Was.Job]; !ok {
 				firsts[s.Was.Job] = len(rows)
 				rows = append(rows, change{of: s.Was.Job, row: w.tx.first(s.Was.Job)})
@@ -104,6 +109,7 @@ func (w *writing) changes(jobs []perdure.JobChange, steps []perdure.StepChange) 
 			}
 		}
 	}
+	w.makeLater(fresh)
 }
 
 // grouped are the rows by what they change, in the order in which that comes first.

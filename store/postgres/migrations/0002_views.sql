@@ -57,7 +57,7 @@ select perdure.job_text(s.job) as job, s.name, s.idx, s.type, s.priority,
 	coalesce(s.own_input, false) as own_input, (array['do', 'undo', 'do'])[s.edited] as edited,
 	coalesce(s.has_output, false) as has_output, coalesce(s.given_up, false) as given_up,
 	s.ready_at, s.started_at, s.ended_at, s.updated_at, s.job as job_id
-from perdure.step s left join perdure.payload p on p.job = s.job and p.idx = s.idx;
+from perdure.every_step s left join perdure.payload p on p.job = s.job and p.idx = s.idx;
 
 create view perdure.alerts as
 select id, perdure.job_text(nullif(job, '00000000-0000-0000-0000-000000000000')) as job, nullif(step, '') as step, kind, nullif(name, '') as name, message,
