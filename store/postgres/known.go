@@ -30,6 +30,7 @@ type knownJob struct {
 	steps []*perdure.Step // by place; nil where it is not known
 	xid   uint64          // the transaction that has written it
 	one   [1]*perdure.Step
+	unmade
 
 	trusted bool // by the transaction that has taken it, which has neither locked nor written it
 }
@@ -147,10 +148,13 @@ func (m *recall) step(ref perdure.StepRef) *perdure.Step {
 }
 
 // created and changed note what is written. Of a job that was not known all that is not written stays unknown.
-func (m *recall) created(n *perdure.NewJob) {
+func (m *recall) created(n *perdure.NewJob, later []laterStep) {
 	j := &knownJob{job: slim(n.Job)}
 	for _, s := range n.Steps {
 		j.put(s)
+		if hasLater(later, n.Job, s) {
+			j.unmade.add(s.Index)
+		}
 	}
 	m.note(n.Job.ID, j)
 }
@@ -167,8 +171,18 @@ func (m *recall) changed(jobs []perdure.JobChange, steps []perdure.StepChange) {
 	for _, ch := range steps {
 		if j := m.writable(ch.Now.Job); j != nil {
 			j.put(ch.Now)
+			j.unmade.remove(ch.Now.Index)
 		}
 	}
+}
+
+// unmade says whether it is known that a step has no row yet.
+func (m *recall) unmade(ref perdure.StepRef) bool {
+	j := m.wrote[ref.Job]
+	if j == nil {
+		j = m.taken[ref.Job]
+	}
+	return j != nil && j.unmade.has(ref.Index)
 }
 
 // writable is what will be known of a job; nil where that is nothing.

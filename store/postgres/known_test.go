@@ -72,10 +72,11 @@ func locked(t *testing.T, s *Store, n int) (j *perdure.Job, steps []*perdure.Ste
 	return j, steps
 }
 
-// write changes what a transaction has under the lock, and then fails as it is told.
-func write(t *testing.T, s *Store, n int, job func(*perdure.Job), step map[int]func(*perdure.Step), fail error) {
+// write changes what a transaction has under the lock, and then fails as it is told. It says how often that was tried.
+func write(t *testing.T, s *Store, n int, job func(*perdure.Job), step map[int]func(*perdure.Step), fail error) (tries int) {
 	t.Helper()
 	err := s.Update(t.Context(), func(tx perdure.Tx) error {
+		tries++
 		jobs, err := tx.LockJobs([]perdure.JobID{idOf(n)})
 		if err != nil {
 			return err
@@ -100,6 +101,7 @@ func write(t *testing.T, s *Store, n int, job func(*perdure.Job), step map[int]f
 	if !errors.Is(err, fail) {
 		t.Fatal(err)
 	}
+	return tries
 }
 
 func knows(s *Store, n int) bool {

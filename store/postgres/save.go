@@ -55,7 +55,7 @@ func (w *writing) remember(c *perdure.Changes) {
 		m.wrote = make(map[perdure.JobID]*knownJob, len(c.NewJobs)+len(c.Jobs))
 	}
 	for i := range c.NewJobs {
-		m.created(&c.NewJobs[i])
+		m.created(&c.NewJobs[i], w.later[c.NewJobs[i].Job.Shape])
 	}
 	m.changed(c.Jobs, c.Steps)
 	if len(m.wrote) > 0 && m.xid == 0 {
@@ -71,6 +71,7 @@ type writing struct {
 	tx    *tx
 	sides sides
 	list  []*statement
+	later map[perdure.ShapeID][]laterStep // of the new jobs' shapes that are known
 }
 
 func (w *writing) add(s *statement) { w.list = append(w.list, s) }
@@ -81,12 +82,12 @@ func (w *writing) newJobs(all []perdure.NewJob) {
 	if len(all) == 0 {
 		return
 	}
-	made := w.shapes(all)
+	w.shapes(all)
 	// In the order of keys, so that two who submit the same ones do not wait for each other.
 	all = slices.SortedFunc(slices.Values(all), func(a, b perdure.NewJob) int {
 		return cmp.Or(cmp.Compare(a.Job.Key, b.Job.Key), a.Job.ID.Compare(b.Job.ID))
 	})
-	w.insertSteps(all, made)
+	w.insertSteps(all)
 	labels := newGrid(field{"name", tText}, field{"value", tText}, field{"job", tUUID})
 	inputs := newGrid(field{"job", tUUID}, field{"idx", tInt4}, field{"input", tBytea})
 	for _, n := range all {
@@ -115,24 +116,25 @@ func (w *writing) newJobs(all []perdure.NewJob) {
 	}
 }
 
-// shapes writes those that are not known to be there; the first of its id stays. Of those that are known it gives the
-// steps that are made later: of the others, too, from the next transaction on.
-func (w *writing) shapes(all []perdure.NewJob) map[perdure.ShapeID][]laterStep {
-	made, fresh := map[perdure.ShapeID][]laterStep{}, map[perdure.ShapeID]*perdure.NewJob{}
+// shapes writes those that are not known to be there; the first of its id stays. Of those that are known it is kept
+// which steps are made later; of the others it will be from the next transaction on.
+func (w *writing) shapes(all []perdure.NewJob) {
+	w.later = map[perdure.ShapeID][]laterStep{}
+	fresh := map[perdure.ShapeID]*perdure.NewJob{}
 	var order []perdure.ShapeID
 	for i := range all {
 		id := all[i].Job.Shape
-		if _, met := made[id]; met {
+		if _, met := w.later[id]; met {
 			continue
 		}
 		list, known := w.tx.store.shapes.of(id, w.tx.memory.server)
-		if made[id] = list; !known {
-			made[id], fresh[id] = nil, &all[i]
+		if w.later[id] = list; !known {
+			w.later[id], fresh[id] = nil, &all[i]
 			order = append(order, id)
 		}
 	}
 	if len(order) == 0 {
-		return made
+		return
 	}
 	slices.SortFunc(order, func(a, b perdure.ShapeID) int { return slices.Compare(a[:], b[:]) })
 	g := newGrid(field{"id", tUUID}, field{"text", tBytea}, field{"later", tJSON})
@@ -151,7 +153,6 @@ func (w *writing) shapes(all []perdure.NewJob) map[perdure.ShapeID][]laterStep {
 	}
 	w.add(g.insert("shape", " on conflict do nothing"))
 	w.add(laters(order, w.tx.shapes))
-	return made
 }
 
 // payloads writes by what is set, so that the value that is not stays as it is.

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"encoding/json"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,6 +55,26 @@ func (s *shapes) add(found map[perdure.ShapeID][]laterStep, server time.Time) {
 	}
 }
 
+// unmade are places of steps that have no row yet.
+type unmade [(maxUnmade + 63) / 64]uint64
+
+// maxUnmade bounds the places that are kept: of a step behind them it is not known whether it has a row.
+const maxUnmade = 128
+
+func (u *unmade) has(place int) bool { return place < maxUnmade && u[place/64]&(1<<(place%64)) != 0 }
+
+func (u *unmade) add(place int) {
+	if place < maxUnmade {
+		u[place/64] |= 1 << (place % 64)
+	}
+}
+
+func (u *unmade) remove(place int) {
+	if place < maxUnmade {
+		u[place/64] &^= 1 << (place % 64)
+	}
+}
+
 // laterOf are the steps of a new job that may be made later; none where they are many.
 func laterOf(n *perdure.NewJob) (list []laterStep) {
 	for _, s := range n.Steps {
@@ -67,9 +88,18 @@ func laterOf(n *perdure.NewJob) (list []laterStep) {
 	return list
 }
 
+// hasLater says whether a new job's step is one of these, which are in order.
+func hasLater(list []laterStep, j *perdure.Job, s *perdure.Step) bool {
+	if len(list) == 0 || s.Phase != perdure.Waiting {
+		return false
+	}
+	at, met := slices.BinarySearchFunc(list, s.Index, func(l laterStep, place int) int { return l.Index - place })
+	return met && list[at].is(j, s)
+}
+
 // is says whether a job's step is just as every_step shows it without a row of its own.
 func (l *laterStep) is(j *perdure.Job, s *perdure.Step) bool {
-	return s.Index > 0 && s.Blockers > 0 && *s == perdure.Step{StepRef: perdure.StepRef{Job: j.ID, Index: l.Index}, Name: l.Name, Type: j.Type,
+	return s.Index > 0 && s.Blockers > 0 && j.Phase != perdure.Settled && *s == perdure.Step{StepRef: perdure.StepRef{Job: j.ID, Index: l.Index}, Name: l.Name, Type: j.Type,
 		Priority: j.Priority, Desired: perdure.Done, Phase: perdure.Waiting, Turn: 1, Blockers: l.Blockers, UpdatedAt: j.CreatedAt}
 }
 

@@ -75,8 +75,8 @@ func shapeOf(c *change) (k shape) {
 func (w *writing) changes(jobs []perdure.JobChange, steps []perdure.StepChange) {
 	firsts := make(map[perdure.JobID]int, len(jobs)) // where a job's change is among rows
 	rows := make([]change, 0, len(jobs)+len(steps))
-	var others []change // written after all first rows: whoever writes to these has the job's lock
-	var fresh []*perdure.StepChange
+	var others []change           // written after all first rows: whoever writes to these has the job's lock
+	var made []perdure.StepChange // to steps that may have no row yet
 	for i := range jobs {
 		j := jobs[i].Now
 		firsts[j.ID] = len(rows)
@@ -88,7 +88,7 @@ func (w *writing) changes(jobs []perdure.JobChange, steps []perdure.StepChange) 
 		w.sides.step(s.Was, s.Now)
 		if s.Was.Index > 0 {
 			if mayBeMade(s.Was) {
-				fresh = append(fresh, s)
+				made = append(made, *s)
 			} else {
 				others = append(others, change{step: s})
 			}
@@ -109,7 +109,7 @@ func (w *writing) changes(jobs []perdure.JobChange, steps []perdure.StepChange) 
 			}
 		}
 	}
-	w.makeLater(fresh)
+	w.makeLater(made)
 }
 
 // grouped are the rows by what they change, in the order in which that comes first.

@@ -186,6 +186,9 @@ func (d *differ) newJob() perdure.NewJob {
 		nj.Job.Input = bytes.Repeat([]byte("7"), 1+d.rnd.IntN(perdure.MaxInlineInput+500))
 	}
 	d.turnJob(nj.Job)
+	if d.chance(40) {
+		return d.waiting(nj)
+	}
 	for i := range 1 + d.rnd.IntN(4) {
 		st := &perdure.Step{StepRef: ref(n, i), Name: fmt.Sprintf("s%d", i), Type: nj.Job.Type, Priority: nj.Job.Priority}
 		if d.chance(70) {
@@ -196,6 +199,33 @@ func (d *differ) newJob() perdure.NewJob {
 		nj.Steps = append(nj.Steps, st)
 	}
 	return nj
+}
+
+// waiting gives a job steps as they are submitted, of which most wait for as many others in each job of the shape: a
+// store may know them by that.
+func (d *differ) waiting(nj perdure.NewJob) perdure.NewJob {
+	nj.Job.Shape, nj.Shape = waits, []byte("waits")
+	neverSettled(nj.Job)
+	for i := range 4 {
+		st := &perdure.Step{StepRef: perdure.StepRef{Job: nj.Job.ID, Index: i}, Name: fmt.Sprintf("s%d", i), Type: nj.Job.Type, Priority: nj.Job.Priority,
+			Desired: perdure.Done, Phase: perdure.Waiting, Turn: 1, Blockers: i, UpdatedAt: nj.Job.CreatedAt}
+		if i == 0 {
+			st.Phase, st.Agent, st.ReadyAt = perdure.Ready, d.agent(), d.time()
+		} else if d.chance(10) {
+			st.Blockers = d.rnd.IntN(3)
+		}
+		nj.Steps = append(nj.Steps, st)
+	}
+	return nj
+}
+
+var waits = perdure.ShapeID{7}
+
+// neverSettled: a job that waits for its steps is not.
+func neverSettled(j *perdure.Job) {
+	if j.Shape == waits && j.Phase == perdure.Settled {
+		j.Phase = perdure.Waiting
+	}
 }
 
 // turnJob gives a job any state at all.
@@ -231,6 +261,7 @@ func jobEdit(from *perdure.Job) func(*perdure.Job) {
 		to.ID, to.Key, to.Type, to.Priority, to.Labels, to.States, to.Hash, to.Shape, to.CreatedAt =
 			fixed.ID, fixed.Key, fixed.Type, fixed.Priority, fixed.Labels, fixed.States, fixed.Hash, fixed.Shape, fixed.CreatedAt
 		to.Input, to.Apart = fixed.Input, fixed.Apart
+		neverSettled(to)
 	}
 }
 

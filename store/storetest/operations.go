@@ -21,7 +21,10 @@ var operations = []operation{
 		for range 1 + d.rnd.IntN(3) {
 			jobs = append(jobs, d.newJob())
 		}
-		return saves(func(perdure.Tx) (*perdure.Changes, error) { return &perdure.Changes{NewJobs: jobs}, nil })
+		return saves(func(tx perdure.Tx) (*perdure.Changes, error) {
+			_, err := tx.Now()
+			return &perdure.Changes{NewJobs: jobs}, err
+		})
 	}},
 	{"submit a key that is taken", func(d *differ) act {
 		n := d.some()
