@@ -88,21 +88,30 @@ func (t *setsTx) statements(come []*perdure.Step, go_ []perdure.StepRef) (list [
 	if len(old) > 0 {
 		list = append(list, into(forSets(deleteEmptySQL, old), &t.gone, (*reader).int64))
 	}
-	groups := map[together][]*perdure.Step{}
-	var order []together
+	var groups []*group
+	of := map[together]*group{}
+	var latest *group // those who come one after the other have come together, as a rule
 	for _, s := range come {
 		key := together{s.Agent, s.LockedBy, s.Request, s.LockedUntil.UnixMicro()}
-		if groups[key] == nil {
-			order = append(order, key)
+		if latest == nil || latest.together != key {
+			if latest = of[key]; latest == nil {
+				latest = &group{together: key}
+				of[key], groups = latest, append(groups, latest)
+			}
 		}
-		groups[key] = append(groups[key], s)
+		latest.steps = append(latest.steps, s)
 	}
-	for _, key := range order {
-		for members := range slices.Chunk(groups[key], maxSet) {
-			list = append(list, t.join(key, members))
+	for _, g := range groups {
+		for members := range slices.Chunk(g.steps, maxSet) {
+			list = append(list, t.join(g.together, members))
 		}
 	}
 	return list
+}
+
+type group struct {
+	together
+	steps []*perdure.Step
 }
 
 // join makes a set.
@@ -131,6 +140,17 @@ func (t *setsTx) leave(refs []perdure.StepRef) (spent, old []*set) {
 		spent = append(spent, of)
 	}
 	t.store.spent = nil
+	var latest *set // as above
+	n := 0
+	count := func() {
+		if n == 0 {
+			return
+		}
+		if t.ended[latest] += n; t.ended[latest] == latest.left && !t.deleted[latest] {
+			t.deleted[latest] = true
+			spent = append(spent, latest)
+		}
+	}
 	for _, ref := range refs {
 		of := t.joined[ref]
 		if of != nil {
@@ -139,11 +159,13 @@ func (t *setsTx) leave(refs []perdure.StepRef) (spent, old []*set) {
 			continue
 		}
 		t.left = append(t.left, membership{ref, of})
-		if t.ended[of]++; t.ended[of] == of.left && !t.deleted[of] {
-			t.deleted[of] = true
-			spent = append(spent, of)
+		if of != latest {
+			count()
+			latest, n = of, 0
 		}
+		n++
 	}
+	count()
 	return spent, t.store.aged()
 }
 
