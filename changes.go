@@ -18,7 +18,9 @@ func (c *Changes) Empty() bool {
 	return len(c.NewJobs)+len(c.Jobs)+len(c.Steps)+len(c.Payloads)+len(c.CloseAlerts)+len(c.Alerts)+len(c.History) == 0
 }
 
-// NewJob is an accepted submission: the job, the text of its shape and all its steps.
+// NewJob is an accepted submission: the job, the text of its shape and all its steps. Jobs of one shape have the same
+// steps, by place and name, and a job that is settled has none that waits: a store may know by the shape of steps that
+// wait for others still.
 type NewJob struct {
 	Job   *Job
 	Shape []byte

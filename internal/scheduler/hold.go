@@ -19,18 +19,19 @@ const (
 	holdMost   = time.Second            // and for how long while others are let in that are held for the same agent
 	holdPace   = 1000                   // Config.HoldPace, unless told otherwise
 	holdLately = 250 * time.Millisecond // how long ago the agent's latest claim may be
-	holdVain   = 5 * time.Second        // how long nothing is held for an agent that did not take it in time
+	holdVain   = 5 * time.Second        // how long nothing is held, at most, for an agent that did not take it in time
 	maxPaces   = 1000                   // agents for which anything is held
 )
 
 // pace is how an agent's claims come, and what is held for it.
 type pace struct {
-	claimed time.Time  // when the latest came
-	vain    time.Time  // nothing is held until then
-	held    []*request // in the order in which they were held first
-	first   int        // how many that were held stand at the head of the queue
-	letInAt time.Time  // when claims had room for some of them
-	timed   bool       // a timer runs for them
+	claimed time.Time     // when the latest came
+	vain    time.Time     // nothing is held until then
+	pause   time.Duration // how long that is
+	held    []*request    // in the order in which they were held first
+	first   int           // how many that were held stand at the head of the queue
+	letInAt time.Time     // when claims had room for some of them
+	timed   bool          // a timer runs for them
 
 	counted       time.Time // since when it is counted
 	asked, before int       // for how many runs claims have asked since, and in the time before
@@ -119,7 +120,7 @@ func (q *queue) hold(r *request, now time.Time) bool {
 		q.nth++
 		r.since, r.nth = now, q.nth
 	case p.inVain(r, now):
-		p.vain = now.Add(holdVain)
+		p.giveUp(now)
 		return false
 	}
 	at, _ := slices.BinarySearchFunc(p.held, r, func(a, b *request) int { return cmp.Compare(a.nth, b.nth) })
@@ -135,6 +136,15 @@ func (q *queue) hold(r *request, now time.Time) bool {
 func (p *pace) inVain(r *request, now time.Time) bool {
 	held := now.Sub(r.since)
 	return held >= holdMost || held >= holdTime && now.Sub(p.letInAt) >= holdTime
+}
+
+// giveUp holds nothing for a while: for longer each time, unless the last time is long ago. A moment in which nobody
+// claims is to cost no more than such a moment.
+func (p *pace) giveUp(now time.Time) {
+	if p.pause = min(2*p.pause, holdVain); now.Sub(p.vain) >= holdVain {
+		p.pause = holdTime
+	}
+	p.vain = now.Add(p.pause)
 }
 
 // most is how many may be held: none for an agent that asks for few, else as many as it asks for in holdMost.

@@ -185,6 +185,44 @@ func TestHeldInVain(t *testing.T) {
 	})
 }
 
+// For an agent that did not take it in time nothing is held for a moment, and for longer each time, up to five seconds:
+// until that was long ago.
+func TestHeldAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, &arrivals{Store: memory.New()}, scheduler.Config{Writers: 3, HoldPace: 1})
+		d.submitSet(1000)
+		ctx, stop := context.WithCancel(context.Background())
+		go func() { // there is more than it takes: what is held is not let in
+			for ctx.Err() == nil {
+				d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1})
+				time.Sleep(50 * time.Millisecond)
+			}
+		}()
+		time.Sleep(300 * time.Millisecond)
+		isHeld := func(want bool) {
+			t.Helper()
+			began := time.Now()
+			d.submitSet(100)
+			if took := time.Since(began); took > 100*time.Millisecond != want {
+				t.Errorf("answered after %v", took)
+			}
+		}
+		isHeld(true)
+		for range 2 {
+			for _, pause := range []time.Duration{250, 500, 1000, 2000, 4000, 5000, 5000} {
+				time.Sleep((pause - 50) * time.Millisecond)
+				isHeld(false)
+				time.Sleep(50 * time.Millisecond)
+				isHeld(true)
+			}
+			time.Sleep(10 * time.Second)
+			isHeld(true)
+		}
+		stop()
+		time.Sleep(time.Second)
+	})
+}
+
 // What is held when the node stops is refused: its callers know that it is not stored (F117).
 func TestHeldAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

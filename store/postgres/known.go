@@ -176,13 +176,22 @@ func (m *recall) changed(jobs []perdure.JobChange, steps []perdure.StepChange) {
 	}
 }
 
-// unmade says whether it is known that a step has no row yet.
+// unmade and made say whether it is known that a step has no row yet, or that it has one.
 func (m *recall) unmade(ref perdure.StepRef) bool {
-	j := m.wrote[ref.Job]
-	if j == nil {
-		j = m.taken[ref.Job]
-	}
+	j := m.either(ref.Job)
 	return j != nil && j.unmade.has(ref.Index)
+}
+
+func (m *recall) made(ref perdure.StepRef) bool {
+	j := m.either(ref.Job)
+	return j != nil && ref.Index < min(len(j.steps), maxUnmade) && j.steps[ref.Index] != nil && !j.unmade.has(ref.Index)
+}
+
+func (m *recall) either(id perdure.JobID) *knownJob {
+	if j := m.wrote[id]; j != nil {
+		return j
+	}
+	return m.taken[id]
 }
 
 // writable is what will be known of a job; nil where that is nothing.

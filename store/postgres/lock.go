@@ -22,16 +22,11 @@ var (
 	// holdJobsSQL is for those that are known.
 	holdJobsSQL = "select job, ctid, xmin from perdure.step where job = any($1) and idx = 0 order by job for update"
 
-	stepsSQL, everyStepsSQL = stepsFrom("step"), stepsFrom("every_step")
-
-	stepsOfSQL = "select " + names(stepColumns, "") + " from perdure.every_step where job = $1 order by idx"
+	stepsSQL = "select s.* from (select distinct * from unnest($1::uuid[], $2::int[]) as u (job, idx)) r" +
+		" cross join lateral (select " + names(stepColumns, "") + ` from perdure.step
+			where job = r.job and idx = r.idx offset 0) s order by s.job, s.idx`
+	stepsOfSQL = "select " + names(rowColumns, "s.") + ", " + laterOfFirst + " from perdure.step s where job = $1 order by idx"
 )
-
-func stepsFrom(table string) string {
-	return "select s.* from (select distinct * from unnest($1::uuid[], $2::int[]) as u (job, idx)) r" +
-		" cross join lateral (select " + names(stepColumns, "") + " from perdure." + table +
-		" where job = r.job and idx = r.idx offset 0) s order by s.job, s.idx"
-}
 
 const (
 	payloadsSQL = `select p.* from (select distinct * from unnest($1::uuid[], $2::int[]) as u (job, idx)) r
@@ -276,9 +271,11 @@ func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
 		missing = slices.DeleteFunc(missing, func(ref perdure.StepRef) bool { return found[ref] })
 	}
 	if len(missing) > 0 {
-		if err := tx.run(q(everyStepsSQL).refs(missing).each(intoSteps(&steps))); err != nil {
+		waiting, err := tx.waiters(missing)
+		if err != nil {
 			return nil, err
 		}
+		steps = append(steps, waiting...)
 	}
 	byRef := func(a, b *perdure.Step) int { return a.StepRef.Compare(b.StepRef) }
 	if !slices.IsSortedFunc(steps, byRef) {
@@ -290,7 +287,9 @@ func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
 
 func (tx *tx) StepsOf(job perdure.JobID) ([]*perdure.Step, error) {
 	var steps []*perdure.Step
-	return steps, tx.run(tx.surely([]perdure.JobID{job}, q(stepsOfSQL).uuid(job).each(intoSteps(&steps)))...)
+	var w waiters
+	err := tx.run(tx.surely([]perdure.JobID{job}, q(stepsOfSQL).uuid(job).each(w.into(&steps)))...)
+	return w.among(steps, perdure.MaxSteps), err
 }
 
 func intoSteps(steps *[]*perdure.Step) func(*reader) error {

@@ -3,13 +3,17 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
 	"perdure"
 )
 
-var jobSQL = "select " + names(rowColumns, "") + " from perdure.every_step where job = $1 and idx < $2 order by idx"
+var jobSQL = "select " + names(rowColumns, "s.") + ", " + laterOfFirst + " from perdure.step s where job = $1 and idx < $2 order by idx"
+
+// laterOfFirst is what the steps of a job s that have no row may be, beside its first row.
+const laterOfFirst = "case when s.idx = 0 and s.job_phase <> 0 then (select later from perdure.shape where id = s.shape) end"
 
 const (
 	shapeSQL = "select text from perdure.shape where id = $1"
@@ -57,19 +61,23 @@ func scanJob(r *reader) *perdure.Job {
 }
 
 func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (*perdure.Job, []*perdure.Step, error) {
+	var w waiters
 	rows, err := query(ctx, s, q(jobSQL).uuid(id).int(max(steps, 1)), func(r *reader) *readRow {
 		row := &readRow{}
-		r.failed = r.scan(rowColumns, &row.job, &row.step)
+		if r.failed = r.scan(rowColumns, &row.job, &row.step); r.failed == nil {
+			r.failed = w.scan(r, row)
+		}
 		return row
 	})
 	if err != nil || len(rows) == 0 {
 		return nil, nil, err
 	}
-	var found []*perdure.Step
-	for _, row := range rows[:min(len(rows), max(steps, 0))] {
-		found = append(found, &row.step)
+	found := make([]*perdure.Step, len(rows))
+	for i, row := range rows {
+		found[i] = &row.step
 	}
-	return &rows[0].job, found, nil
+	found = w.among(found, steps)
+	return &rows[0].job, found[:min(len(found), max(steps, 0))], nil
 }
 
 func (s *Store) Shape(ctx context.Context, id perdure.ShapeID) ([]byte, error) {
@@ -113,18 +121,27 @@ func idRange(digits string) (low, high perdure.JobID, ok bool) {
 	return low, high, err == nil
 }
 
-var stepsSinceSQL = "select " + names(stepColumns, "") + " from perdure.every_step where job = $1 and updated_at >= $2 order by idx"
+// stepsSinceSQL is for what has been updated since, and the first row, by which the others are known.
+var stepsSinceSQL = "select " + names(rowColumns, "s.") + ", " + laterOfFirst + " from perdure.step s where job = $1 and (updated_at >= $2 or idx = 0) order by idx"
 
-func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) ([]*perdure.Step, error) {
+func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) (steps []*perdure.Step, err error) {
 	st := q(stepsOfSQL).uuid(job)
 	if !since.IsZero() {
 		st = q(stepsSinceSQL).uuid(job).time(since)
 	}
-	return query(ctx, s, st, func(r *reader) *perdure.Step {
-		s := &perdure.Step{}
-		r.failed = r.scan(stepColumns, nil, s)
-		return s
+	var w waiters
+	err = s.send(ctx, func() []*statement {
+		steps, w = nil, waiters{}
+		return []*statement{st.each(w.into(&steps))}
 	})
+	if err != nil || since.IsZero() {
+		return w.among(steps, perdure.MaxSteps), err
+	}
+	// Whoever has no row has not been updated since the job was made; and if that was since, all rows are here.
+	if !w.createdAt.Before(since) {
+		steps = w.among(steps, perdure.MaxSteps)
+	}
+	return slices.DeleteFunc(steps, func(s *perdure.Step) bool { return s.UpdatedAt.Before(since) }), nil
 }
 
 func (s *Store) Payloads(ctx context.Context, job perdure.JobID, maxBytes int) ([]perdure.Payload, error) {

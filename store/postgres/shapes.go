@@ -19,7 +19,7 @@ type shapes struct {
 }
 
 // laterStep is a step that waits for others at first. Until it is let out, or something else is to be said of it, its job's
-// shape tells of it: the view every_step shows it as the row that it will be.
+// shape tells of it, and it is read as the row that it will be.
 type laterStep struct {
 	Index    int    `json:"idx"`
 	Name     string `json:"name"`
@@ -97,10 +97,90 @@ func hasLater(list []laterStep, j *perdure.Job, s *perdure.Step) bool {
 	return met && list[at].is(j, s)
 }
 
-// is says whether a job's step is just as every_step shows it without a row of its own.
+// is says whether a job's step is just as it is read without a row of its own.
 func (l *laterStep) is(j *perdure.Job, s *perdure.Step) bool {
-	return s.Index > 0 && s.Blockers > 0 && j.Phase != perdure.Settled && *s == perdure.Step{StepRef: perdure.StepRef{Job: j.ID, Index: l.Index}, Name: l.Name, Type: j.Type,
-		Priority: j.Priority, Desired: perdure.Done, Phase: perdure.Waiting, Turn: 1, Blockers: l.Blockers, UpdatedAt: j.CreatedAt}
+	return s.Index > 0 && s.Blockers > 0 && j.Phase != perdure.Settled && *s == *l.step(j)
+}
+
+// step is the row that it will be.
+func (l *laterStep) step(j *perdure.Job) *perdure.Step {
+	return &perdure.Step{StepRef: perdure.StepRef{Job: j.ID, Index: l.Index}, Name: l.Name, Type: j.Type, Priority: j.Priority,
+		Desired: perdure.Done, Phase: perdure.Waiting, Turn: 1, Blockers: l.Blockers, UpdatedAt: j.CreatedAt}
+}
+
+// waiters are the steps of a job that wait as they have from the beginning, or have a row of their own.
+type waiters struct {
+	job       *perdure.Job
+	later     []laterStep
+	createdAt time.Time
+}
+
+// scan takes what stands beside a first row.
+func (w *waiters) scan(r *reader, row *readRow) error {
+	v := r.next()
+	if row.step.Index == 0 {
+		w.createdAt = row.job.CreatedAt
+	}
+	if v == nil {
+		return nil
+	}
+	w.job = &row.job
+	return scanLater(v, &w.later)
+}
+
+func scanLater(v []byte, list *[]laterStep) error { return json.Unmarshal(v[1:], list) }
+
+// into reads steps with what stands beside the first.
+func (w *waiters) into(steps *[]*perdure.Step) func(*reader) error {
+	return func(r *reader) error {
+		row := &readRow{}
+		if err := r.scan(rowColumns, &row.job, &row.step); err != nil {
+			return err
+		}
+		*steps = append(*steps, &row.step)
+		return w.scan(r, row)
+	}
+}
+
+// among puts those up to a place that have no row among the others. All that have one are there, in order.
+func (w *waiters) among(steps []*perdure.Step, upTo int) []*perdure.Step {
+	if len(w.later) == 0 {
+		return steps
+	}
+	all := make([]*perdure.Step, 0, len(steps)+len(w.later))
+	for i := range w.later {
+		l := &w.later[i]
+		for len(steps) > 0 && steps[0].Index < l.Index {
+			all, steps = append(all, steps[0]), steps[1:]
+		}
+		if l.Index < upTo && (len(steps) == 0 || steps[0].Index > l.Index) {
+			all = append(all, l.step(w.job))
+		}
+	}
+	return append(all, steps...)
+}
+
+const waitersSQL = "select job, type, priority, created_at, " + laterOfFirst + " from perdure.step s where job = any($1) and idx = 0 order by job"
+
+// waiters reads those of these steps that wait as they have from the beginning: none of them has a row.
+func (tx *tx) waiters(refs []perdure.StepRef) (steps []*perdure.Step, err error) {
+	return steps, tx.run(q(waitersSQL).uuids(jobsOf(refs)).each(func(r *reader) error {
+		j := &perdure.Job{ID: r.uuid(), Type: r.word(), Priority: r.int(), CreatedAt: r.time()}
+		v := r.next()
+		if v == nil {
+			return nil
+		}
+		var list []laterStep
+		if err := scanLater(v, &list); err != nil {
+			return err
+		}
+		for i := range list {
+			if l := &list[i]; slices.Contains(refs, perdure.StepRef{Job: j.ID, Index: l.Index}) {
+				steps = append(steps, l.step(j))
+			}
+		}
+		return nil
+	}))
 }
 
 // mayBeMade says whether there may be no row of a step as it was: it has waited for others from the beginning.
@@ -121,7 +201,7 @@ func laters(ids []perdure.ShapeID, into map[perdure.ShapeID][]laterStep) *statem
 		into[id] = nil
 		if v := r.next(); v != nil {
 			var list []laterStep
-			if err := json.Unmarshal(v[1:], &list); err != nil {
+			if err := scanLater(v, &list); err != nil {
 				return err
 			}
 			into[id] = list

@@ -87,7 +87,7 @@ func (w *writing) changes(jobs []perdure.JobChange, steps []perdure.StepChange) 
 		s := &steps[i]
 		w.sides.step(s.Was, s.Now)
 		if s.Was.Index > 0 {
-			if mayBeMade(s.Was) {
+			if mayBeMade(s.Was) && !w.tx.memory.made(s.Was.StepRef) {
 				made = append(made, *s)
 			} else {
 				others = append(others, change{step: s})

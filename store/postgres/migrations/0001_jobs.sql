@@ -106,25 +106,6 @@ create table perdure.shape (
 	later jsonb -- [{idx, name, blockers}]
 );
 
--- every_step: the rows of step, and those that are to be made later, as they would be. A job that has come to rest
--- has all of its rows.
-create view perdure.every_step as
-select * from perdure.step
-union all
-select f.job, l.idx, f.priority, null::boolean, null::timestamptz, null::uuid, null::bytea, l.name collate "C",
-	f.type, null::text, null::bytea, null::jsonb, null::jsonb, 0::bigint, null::timestamptz, null::timestamptz, 1::int,
-	null::smallint, null::smallint, null::text, null::text, null::text, null::timestamptz, null::timestamptz,
-	null::bigint, f.created_at, null::timestamptz, null::timestamptz, null::timestamptz, null::int, null::int,
-	null::int, 0::smallint, 1::smallint, 1::smallint, null::smallint, null::smallint, null::smallint, null::smallint,
-	null::boolean, null::boolean, null::timestamptz, null::timestamptz, null::timestamptz, l.blockers, null::int,
-	null::int, null::int, null::int, null::int, null::smallint, null::boolean, null::boolean, null::boolean,
-	null::boolean, null::boolean, null::boolean, null::text, null::text, null::text, null::text, null::text
-from perdure.step f
-	cross join lateral (select later from perdure.shape where id = f.shape offset 0) h
-	cross join lateral jsonb_to_recordset(h.later) as l (idx int, name text, blockers int)
-where f.idx = 0 and f.job_phase <> 0 and h.later is not null
-	and not exists (select from perdure.step s where s.job = any(array[f.job]) and s.idx = l.idx offset 0);
-
 -- Side tables: what is found without its job's name. Each row is written with the row of step that it
 -- speaks of, in one transaction, and can be made again from that.
 

@@ -42,22 +42,43 @@ from perdure.step s
 	left join perdure.payload p on s.apart and p.job = s.job and p.idx = -1
 where s.idx = 0;
 
+-- A step that waits for others, as it has from the beginning, has no row yet: it stands beside its job's first row, by
+-- what the shape says of it. So every row of the view is found by a row of step, and by its index.
 create view perdure.steps as
-select perdure.job_text(s.job) as job, s.name, s.idx, s.type, s.priority,
-	perdure.state(s.current) as current, perdure.state(s.desired) as desired, perdure.phase(s.phase) as phase,
-	coalesce(s.skipped, false) as skipped, s.run,
-	case when s.run > 0 then perdure.direction(coalesce(s.direction, 0::smallint)) end as direction,
-	case when s.run > 0 then perdure.state(coalesce(s.was, 0::smallint)) end as was, coalesce(s.turn, 0) as turn,
-	s.agent, s.locked_by, s.complete_by, s.locked_until,
-	s.heartbeat / 1e6::double precision as heartbeat_seconds, s.request,
-	coalesce(s.failures, 0) as failures, coalesce(s.rung, 0) as rung, coalesce(s.waits, 0) as waits,
-	coalesce(s.returns, 0) as returns, s.available_at, coalesce(s.blockers, 0) as blockers,
-	perdure.outcome(s.outcome) as outcome, s.error_code, s.last_error, s.progress,
+select perdure.job_text(s.job) as job, x.name, x.idx, s.type, s.priority,
+	perdure.state(x.current) as current, perdure.state(x.desired) as desired, perdure.phase(x.phase) as phase,
+	coalesce(x.skipped, false) as skipped, x.run,
+	case when x.run > 0 then perdure.direction(coalesce(x.direction, 0::smallint)) end as direction,
+	case when x.run > 0 then perdure.state(coalesce(x.was, 0::smallint)) end as was, coalesce(x.turn, 0) as turn,
+	x.agent, x.locked_by, x.complete_by, x.locked_until,
+	x.heartbeat / 1e6::double precision as heartbeat_seconds, x.request,
+	coalesce(x.failures, 0) as failures, coalesce(x.rung, 0) as rung, coalesce(x.waits, 0) as waits,
+	coalesce(x.returns, 0) as returns, x.available_at, coalesce(x.blockers, 0) as blockers,
+	perdure.outcome(x.outcome) as outcome, x.error_code, x.last_error, x.progress,
 	perdure.json_text(p.input) as input, perdure.json_text(p.output) as output,
-	coalesce(s.own_input, false) as own_input, (array['do', 'undo', 'do'])[s.edited] as edited,
-	coalesce(s.has_output, false) as has_output, coalesce(s.given_up, false) as given_up,
-	s.ready_at, s.started_at, s.ended_at, s.updated_at, s.job as job_id
-from perdure.every_step s left join perdure.payload p on p.job = s.job and p.idx = s.idx;
+	coalesce(x.own_input, false) as own_input, (array['do', 'undo', 'do'])[x.edited] as edited,
+	coalesce(x.has_output, false) as has_output, coalesce(x.given_up, false) as given_up,
+	x.ready_at, x.started_at, x.ended_at, x.updated_at, s.job as job_id
+from perdure.step s
+	cross join lateral (
+		select
+			s.idx, s.name, s.current, s.desired, s.phase, s.skipped, s.run, s.direction, s.was, s.turn, s.agent,
+			s.locked_by, s.complete_by, s.locked_until, s.heartbeat, s.request, s.failures, s.rung, s.waits,
+			s.returns, s.available_at, s.blockers, s.outcome, s.error_code, s.last_error, s.progress, s.own_input,
+			s.edited, s.has_output, s.given_up, s.ready_at, s.started_at, s.ended_at, s.updated_at
+		union all
+		select
+			l.idx, l.name collate "C", 0::smallint, 1::smallint, 1::smallint, null::boolean, 0::bigint,
+			null::smallint, null::smallint, 1, null::text, null::text, null::timestamptz, null::timestamptz,
+			null::bigint, null::text, null::int, null::int, null::int, null::int, null::timestamptz, l.blockers,
+			null::smallint, null::text, null::text, null::text, null::boolean, null::smallint, null::boolean,
+			null::boolean, null::timestamptz, null::timestamptz, null::timestamptz, s.created_at
+		from (select later from perdure.shape where id = s.shape offset 0) h
+			cross join lateral jsonb_to_recordset(h.later) as l (idx int, name text, blockers int)
+		where s.idx = 0 and s.job_phase <> 0 and h.later is not null
+			and not exists (select from perdure.step t where t.job = any(array[s.job]) and t.idx = l.idx offset 0)
+	) x
+	left join perdure.payload p on p.job = s.job and p.idx = x.idx;
 
 create view perdure.alerts as
 select id, perdure.job_text(nullif(job, '00000000-0000-0000-0000-000000000000')) as job, nullif(step, '') as step, kind, nullif(name, '') as name, message,
