@@ -39,7 +39,7 @@ type newRow struct {
 // changed, if it is as it was.
 func (w *writing) makeLater(steps []perdure.StepChange) {
 	var none, some []newRow
-	var set mask
+	set := mask(1 << cRun)
 	for _, ch := range steps {
 		if w.tx.memory.unmade(ch.Was.StepRef) {
 			none = append(none, newRow{step: ch.Now})

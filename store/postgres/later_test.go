@@ -155,6 +155,9 @@ func TestLaterStepsAreMade(t *testing.T) {
 		write(t, s, 2, nil, map[int]func(*perdure.Step){3: fewer}, nil)
 		sees(there, 2, 3, fewer)
 	}
+	if n := write(t, here, 3, nil, map[int]func(*perdure.Step){3: func(*perdure.Step) {}}, nil); n != 1 { // it is as it was
+		t.Errorf("tried %d times", n)
+	}
 	// What is not as it was read is not written.
 	stale := *waitingJob(2, 4).Steps[1]
 	now := stale

@@ -138,7 +138,7 @@ func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time)
 		return w.among(steps, perdure.MaxSteps), err
 	}
 	// Whoever has no row has not been updated since the job was made; and if that was since, all rows are here.
-	if !w.createdAt.Before(since) {
+	if w.job != nil && !w.job.CreatedAt.Before(since) {
 		steps = w.among(steps, perdure.MaxSteps)
 	}
 	return slices.DeleteFunc(steps, func(s *perdure.Step) bool { return s.UpdatedAt.Before(since) }), nil

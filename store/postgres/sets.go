@@ -140,7 +140,7 @@ func (t *setsTx) leave(refs []perdure.StepRef) (spent, old []*set) {
 		spent = append(spent, of)
 	}
 	t.store.spent = nil
-	var latest *set // as above
+	var latest *set // of so many, one after the other
 	n := 0
 	count := func() {
 		if n == 0 {

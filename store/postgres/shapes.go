@@ -99,32 +99,30 @@ func hasLater(list []laterStep, j *perdure.Job, s *perdure.Step) bool {
 
 // is says whether a job's step is just as it is read without a row of its own.
 func (l *laterStep) is(j *perdure.Job, s *perdure.Step) bool {
-	return s.Index > 0 && s.Blockers > 0 && j.Phase != perdure.Settled && *s == *l.step(j)
+	return s.Index > 0 && s.Blockers > 0 && j.Phase != perdure.Settled && *s == l.step(j)
 }
 
 // step is the row that it will be.
-func (l *laterStep) step(j *perdure.Job) *perdure.Step {
-	return &perdure.Step{StepRef: perdure.StepRef{Job: j.ID, Index: l.Index}, Name: l.Name, Type: j.Type, Priority: j.Priority,
+func (l *laterStep) step(j *perdure.Job) perdure.Step {
+	return perdure.Step{StepRef: perdure.StepRef{Job: j.ID, Index: l.Index}, Name: l.Name, Type: j.Type, Priority: j.Priority,
 		Desired: perdure.Done, Phase: perdure.Waiting, Turn: 1, Blockers: l.Blockers, UpdatedAt: j.CreatedAt}
 }
 
 // waiters are the steps of a job that wait as they have from the beginning, or have a row of their own.
 type waiters struct {
-	job       *perdure.Job
-	later     []laterStep
-	createdAt time.Time
+	job   *perdure.Job // as its first row has it
+	later []laterStep
 }
 
 // scan takes what stands beside a first row.
 func (w *waiters) scan(r *reader, row *readRow) error {
 	v := r.next()
-	if row.step.Index == 0 {
-		w.createdAt = row.job.CreatedAt
-	}
-	if v == nil {
+	if row.step.Index > 0 {
 		return nil
 	}
-	w.job = &row.job
+	if w.job, w.later = &row.job, nil; v == nil {
+		return nil
+	}
 	return scanLater(v, &w.later)
 }
 
@@ -154,7 +152,8 @@ func (w *waiters) among(steps []*perdure.Step, upTo int) []*perdure.Step {
 			all, steps = append(all, steps[0]), steps[1:]
 		}
 		if l.Index < upTo && (len(steps) == 0 || steps[0].Index > l.Index) {
-			all = append(all, l.step(w.job))
+			s := l.step(w.job)
+			all = append(all, &s)
 		}
 	}
 	return append(all, steps...)
@@ -164,7 +163,11 @@ const waitersSQL = "select job, type, priority, created_at, " + laterOfFirst + "
 
 // waiters reads those of these steps that wait as they have from the beginning: none of them has a row.
 func (tx *tx) waiters(refs []perdure.StepRef) (steps []*perdure.Step, err error) {
-	return steps, tx.run(q(waitersSQL).uuids(jobsOf(refs)).each(func(r *reader) error {
+	wanted := make(map[perdure.StepRef]bool, len(refs))
+	for _, ref := range refs {
+		wanted[ref] = true
+	}
+	err = tx.run(q(waitersSQL).uuids(jobsOf(refs)).each(func(r *reader) error {
 		j := &perdure.Job{ID: r.uuid(), Type: r.word(), Priority: r.int(), CreatedAt: r.time()}
 		v := r.next()
 		if v == nil {
@@ -175,12 +178,13 @@ func (tx *tx) waiters(refs []perdure.StepRef) (steps []*perdure.Step, err error)
 			return err
 		}
 		for i := range list {
-			if l := &list[i]; slices.Contains(refs, perdure.StepRef{Job: j.ID, Index: l.Index}) {
-				steps = append(steps, l.step(j))
+			if s := list[i].step(j); wanted[s.StepRef] {
+				steps = append(steps, &s)
 			}
 		}
 		return nil
 	}))
+	return steps, err
 }
 
 // mayBeMade says whether there may be no row of a step as it was: it has waited for others from the beginning.
