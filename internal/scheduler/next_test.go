@@ -107,6 +107,21 @@ func TestReportWhileItsClaimIsUnderWay(t *testing.T) {
 	})
 }
 
+// reportAndClaimBeside does so while another writer is about to look for the agent, for another's claim.
+func (d *desk) reportAndClaimBeside(g *gate, run perdure.Run) (next, other []perdure.Run) {
+	d.t.Helper()
+	g.shut.Store(1)
+	var going sync.WaitGroup
+	going.Go(func() {
+		other, _ = d.Claim(d.t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "other", Max: 1, Wait: time.Minute})
+	})
+	<-g.waiting
+	next = d.reportAndClaim(run, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, RequestID: "R", First: true})
+	close(g.open)
+	going.Wait()
+	return next, other
+}
+
 // While another writer looks for the agent, a claim that comes with reports is given what they make ready, unless
 // something more urgent is.
 func TestReportAndClaimBesideALook(t *testing.T) {
@@ -118,19 +133,10 @@ func TestReportAndClaimBesideALook(t *testing.T) {
 			run := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})[0]
 			d.submit(fmt.Sprintf(chain, stored))
 			d.submit(fmt.Sprintf(chain, stored))
-			g.shut.Store(1)
-			var other []perdure.Run
-			var going sync.WaitGroup
-			going.Go(func() {
-				other, _ = d.Claim(t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "other", Max: 1, Wait: time.Minute})
-			})
-			<-g.waiting
-			runs := d.reportAndClaim(run, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, RequestID: "R", First: true})
+			runs, other := d.reportAndClaimBeside(g, run)
 			if len(runs) > 0 != (stored <= 5) || len(runs) > 0 && runs[0].Step != "r" {
 				t.Errorf("beside %d: %+v", stored, runs)
 			}
-			close(g.open)
-			going.Wait()
 			if len(other) != 1 || stored == 9 && other[0].Priority != 9 {
 				t.Errorf("beside %d, the other: %+v", stored, other)
 			}
@@ -151,19 +157,10 @@ func TestReportAndClaimBesideWhatLies(t *testing.T) {
 			}
 			d.report("h", runs[0], perdure.OutcomeDone)
 			time.Sleep(lain)
-			g.shut.Store(1)
-			var other []perdure.Run
-			var going sync.WaitGroup
-			going.Go(func() {
-				other, _ = d.Claim(t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "other", Max: 1, Wait: time.Minute})
-			})
-			<-g.waiting
-			next := d.reportAndClaim(runs[1], perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, RequestID: "R", First: true})
+			next, other := d.reportAndClaimBeside(g, runs[1])
 			if len(next) != want || want == 1 && next[0].Job != younger {
 				t.Errorf("beside what lay for %v: %+v", lain, next)
 			}
-			close(g.open)
-			going.Wait()
 			if len(other) != 1 || other[0].Job != older {
 				t.Errorf("the other, after %v: %+v", lain, other)
 			}
@@ -178,18 +175,10 @@ func TestReportAndClaimBesideWhatIsLocked(t *testing.T) {
 		d := open(t, g, scheduler.Config{Writers: 3})
 		d.submit("type: t\nsteps:\n  first: {agent: a}\n  s: {agent: b}\n  last: {agent: a, after: [s]}\n")
 		run := d.claim(perdure.ClaimRequest{Agent: "b", Holder: "h"})[0]
-		g.shut.Store(1)
-		var other []perdure.Run
-		var going sync.WaitGroup
-		going.Go(func() {
-			other, _ = d.Claim(t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "other", Max: 1, Wait: time.Minute})
-		})
-		<-g.waiting
-		if next := d.reportAndClaim(run, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, RequestID: "R", First: true}); len(next) > 0 {
+		next, other := d.reportAndClaimBeside(g, run)
+		if len(next) > 0 {
 			t.Errorf("%+v", next)
 		}
-		close(g.open)
-		going.Wait()
 		if len(other) != 1 || other[0].Step != "first" {
 			t.Errorf("the other: %+v", other)
 		}

@@ -318,11 +318,7 @@ func (tx *tx) Inputs(ids []perdure.JobID) (map[perdure.JobID]json.RawMessage, er
 
 func (tx *tx) Shapes(ids []perdure.ShapeID) (map[perdure.ShapeID][]byte, error) {
 	found := map[perdure.ShapeID][]byte{}
-	var wanted cells
-	for _, id := range ids {
-		wanted.uuid(id)
-	}
-	err := tx.run(q(shapesSQL).array(tUUID, len(ids), wanted).each(func(r *reader) error {
+	err := tx.run(q(shapesSQL).shapes(ids).each(func(r *reader) error {
 		id := r.uuid()
 		found[id] = r.bytes()
 		return nil

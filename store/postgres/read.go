@@ -61,23 +61,21 @@ func scanJob(r *reader) *perdure.Job {
 }
 
 func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (*perdure.Job, []*perdure.Step, error) {
-	var w waiters
-	rows, err := query(ctx, s, q(jobSQL).uuid(id).int(max(steps, 1)), func(r *reader) *readRow {
-		row := &readRow{}
-		if r.failed = r.scan(rowColumns, &row.job, &row.step); r.failed == nil {
-			r.failed = w.scan(r, row)
-		}
-		return row
-	})
-	if err != nil || len(rows) == 0 {
+	w, found, err := s.rows(ctx, q(jobSQL).uuid(id).int(max(steps, 1)))
+	if err != nil || len(found) == 0 {
 		return nil, nil, err
 	}
-	found := make([]*perdure.Step, len(rows))
-	for i, row := range rows {
-		found[i] = &row.step
-	}
 	found = w.among(found, steps)
-	return &rows[0].job, found[:min(len(found), max(steps, 0))], nil
+	return w.job, found[:min(len(found), max(steps, 0))], nil
+}
+
+// rows are the steps of a job that have one, and what stands beside the first.
+func (s *Store) rows(ctx context.Context, st *statement) (w waiters, steps []*perdure.Step, err error) {
+	err = s.send(ctx, func() []*statement {
+		w, steps = waiters{}, nil
+		return []*statement{st.each(w.into(&steps))}
+	})
+	return w, steps, err
 }
 
 func (s *Store) Shape(ctx context.Context, id perdure.ShapeID) ([]byte, error) {
@@ -124,16 +122,12 @@ func idRange(digits string) (low, high perdure.JobID, ok bool) {
 // stepsSinceSQL is for what has been updated since, and the first row, by which the others are known.
 var stepsSinceSQL = "select " + names(rowColumns, "s.") + ", " + laterOfFirst + " from perdure.step s where job = $1 and (updated_at >= $2 or idx = 0) order by idx"
 
-func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) (steps []*perdure.Step, err error) {
+func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) ([]*perdure.Step, error) {
 	st := q(stepsOfSQL).uuid(job)
 	if !since.IsZero() {
 		st = q(stepsSinceSQL).uuid(job).time(since)
 	}
-	var w waiters
-	err = s.send(ctx, func() []*statement {
-		steps, w = nil, waiters{}
-		return []*statement{st.each(w.into(&steps))}
-	})
+	w, steps, err := s.rows(ctx, st)
 	if err != nil || since.IsZero() {
 		return w.among(steps, perdure.MaxSteps), err
 	}

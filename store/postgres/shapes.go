@@ -114,19 +114,12 @@ type waiters struct {
 	later []laterStep
 }
 
-// scan takes what stands beside a first row.
-func (w *waiters) scan(r *reader, row *readRow) error {
-	v := r.next()
-	if row.step.Index > 0 {
-		return nil
+func scanLater(r *reader) (list []laterStep, err error) {
+	if v := r.next(); v != nil {
+		err = json.Unmarshal(v[1:], &list)
 	}
-	if w.job, w.later = &row.job, nil; v == nil {
-		return nil
-	}
-	return scanLater(v, &w.later)
+	return list, err
 }
-
-func scanLater(v []byte, list *[]laterStep) error { return json.Unmarshal(v[1:], list) }
 
 // into reads steps with what stands beside the first.
 func (w *waiters) into(steps *[]*perdure.Step) func(*reader) error {
@@ -136,7 +129,11 @@ func (w *waiters) into(steps *[]*perdure.Step) func(*reader) error {
 			return err
 		}
 		*steps = append(*steps, &row.step)
-		return w.scan(r, row)
+		later, err := scanLater(r)
+		if row.step.Index == 0 {
+			w.job, w.later = &row.job, later
+		}
+		return err
 	}
 }
 
@@ -169,20 +166,13 @@ func (tx *tx) waiters(refs []perdure.StepRef) (steps []*perdure.Step, err error)
 	}
 	err = tx.run(q(waitersSQL).uuids(jobsOf(refs)).each(func(r *reader) error {
 		j := &perdure.Job{ID: r.uuid(), Type: r.word(), Priority: r.int(), CreatedAt: r.time()}
-		v := r.next()
-		if v == nil {
-			return nil
-		}
-		var list []laterStep
-		if err := scanLater(v, &list); err != nil {
-			return err
-		}
+		list, err := scanLater(r)
 		for i := range list {
 			if s := list[i].step(j); wanted[s.StepRef] {
 				steps = append(steps, &s)
 			}
 		}
-		return nil
+		return err
 	}))
 	return steps, err
 }
@@ -196,20 +186,9 @@ const laterSQL = "select id, later from perdure.shape where id = any($1) order b
 
 // laters reads what is stored of these shapes: whoever wrote them first has said what is made later.
 func laters(ids []perdure.ShapeID, into map[perdure.ShapeID][]laterStep) *statement {
-	var wanted cells
-	for _, id := range ids {
-		wanted.uuid(id)
-	}
-	return q(laterSQL).array(tUUID, len(ids), wanted).each(func(r *reader) error {
+	return q(laterSQL).shapes(ids).each(func(r *reader) (err error) {
 		id := perdure.ShapeID(r.uuid())
-		into[id] = nil
-		if v := r.next(); v != nil {
-			var list []laterStep
-			if err := scanLater(v, &list); err != nil {
-				return err
-			}
-			into[id] = list
-		}
-		return nil
+		into[id], err = scanLater(r)
+		return err
 	})
 }

@@ -81,7 +81,11 @@ func (s *statement) array(t *sqlType, n int, cells []byte) *statement {
 	return s
 }
 
-func (s *statement) uuids(ids []perdure.JobID) *statement {
+func (s *statement) uuids(ids []perdure.JobID) *statement { return appendIDs(s, ids) }
+
+func (s *statement) shapes(ids []perdure.ShapeID) *statement { return appendIDs(s, ids) }
+
+func appendIDs[T ~[16]byte](s *statement, ids []T) *statement {
 	s.oids, s.buf = append(s.oids, tUUID.array), arrayHead(s.buf, tUUID, len(ids), 20*len(ids))
 	for _, id := range ids {
 		s.buf = cellUUID(s.buf, id)
