@@ -58,13 +58,24 @@ func (h *Host) came(a *hosted, asked int, got arrival) {
 	h.mu.Lock()
 	defer h.unlock()
 	a.asked -= asked
-	a.flows = 2*len(got.runs) >= asked && millis(got.runs[0].WaitedMs) < flowing
+	switch now := h.env.Now(); {
+	case 2*len(got.runs) >= asked && millis(got.runs[0].WaitedMs) < flowing:
+		a.flows, a.filled = true, now
+	case now.Sub(a.filled) >= ebbing:
+		a.flows = false
+	}
 	a.freed.ring()
 }
 
-// flowing is how long a claim may have waited for its runs, if the next is to come with reports: who gives an agent
-// work more slowly than that would be looked at in vain.
-const flowing = 100 * time.Millisecond
+const (
+	// flowing is how long a claim may have waited for its runs, if the next is to come with reports: who gives an
+	// agent work more slowly than that would be looked at in vain.
+	flowing = 100 * time.Millisecond
+	// ebbing is for how long none was filled, when that ends. A claim that came back empty says little: jobs come to
+	// their last steps by the hundred, whose reports make nothing ready, and the next reports would go without a
+	// claim, and what they make ready through the queue.
+	ebbing = 250 * time.Millisecond
+)
 
 // arrival is the answer to a claim, and the bounds between which the scheduler gave it.
 type arrival struct {

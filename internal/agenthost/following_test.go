@@ -36,6 +36,28 @@ func TestAClaimGoesWithReports(t *testing.T) {
 	})
 }
 
+// One claim that found nothing is not the end of it: these were last steps, and the next reports are of others.
+func TestAClaimGoesWithReportsAfterOneThatWasEmpty(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		carry(t, x, Config{}, 1, done)
+		for n, c := range []struct {
+			after time.Duration
+			with  int // claims that went with reports, so far
+		}{{0, 1}, {ebbing / 2, 2}, {ebbing, 2}, {ebbing, 2}} {
+			time.Sleep(c.after)
+			x.offer(int64(n+1), time.Minute, time.Minute)
+			time.Sleep(time.Millisecond)
+			x.mu.Lock()
+			with := len(x.followed)
+			x.mu.Unlock()
+			if with != c.with {
+				t.Errorf("%d runs: %d claims came with reports, want %d", n+1, with, c.with)
+			}
+		}
+	})
+}
+
 // A claim with reports asks for no more than there is room for.
 func TestClaimsWithReportsKeepToTheSlots(t *testing.T) {
 	virtual(t, func(t *testing.T) {

@@ -88,7 +88,8 @@ type hosted struct {
 	due   int  // reports in Host.outbox
 	freed bell // one of the four has fallen
 
-	flows bool // the latest claim was filled at once: the next can go with reports
+	flows  bool      // claims are filled at once: the next can go with reports
+	filled time.Time // when one was the latest
 }
 
 // free is how many runs may be claimed. Runs that have left their slot (because they wait for their

@@ -78,7 +78,7 @@ type following struct {
 	req perdure.ClaimRequest
 }
 
-// following asks for as many runs as these reports have made room for, where the latest claim has found as many at
+// following asks for as many runs as these reports have made room for, where claims have lately found as many at
 // once: a job's next step is as a rule ready with the report of the one before it. Called under mu.
 func (h *Host) following(batch []*live) *following {
 	a, n := batch[0].agent, 0
