@@ -28,11 +28,13 @@ type early struct {
 // Bounds of the memory.
 const (
 	maxMemos     = 1000
-	maxMemoBytes = 64 << 10 // of one definition's text
+	maxMemoBytes = 16 << 20 // of all definitions' texts
+	maxMemoText  = 1 << 20  // of one
 )
 
 type memos struct {
 	mu      sync.Mutex
+	bytes   int
 	byText  map[string]*memo // by the common part as it was written
 	byShape map[perdure.ShapeID]*memo
 }
@@ -52,16 +54,17 @@ func (m *memos) ofShape(id perdure.ShapeID) *memo {
 func (m *memos) keep(text []byte, k *memo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.byText == nil || len(m.byText) >= maxMemos {
-		m.byText, m.byShape = map[string]*memo{}, map[perdure.ShapeID]*memo{}
+	if m.byText == nil || len(m.byText) >= maxMemos || m.bytes+len(text) > maxMemoBytes {
+		m.byText, m.byShape, m.bytes = map[string]*memo{}, map[perdure.ShapeID]*memo{}, 0
 	}
+	m.bytes += len(text)
 	m.byText[string(text)], m.byShape[k.shape.ID] = k, k
 }
 
 // common writes what is not a value of the one job, as it stands; nil where that is too large to remember,
 // or where key or priority are computed.
 func common(n *node) []byte {
-	if n.kind != kindObject || int(n.bytes)+8*int(n.size) > maxMemoBytes {
+	if n.kind != kindObject || int(n.bytes)+8*int(n.size) > maxMemoText {
 		return nil
 	}
 	b := make([]byte, 0, 512)

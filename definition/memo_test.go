@@ -2,6 +2,8 @@ package definition
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -92,5 +94,45 @@ func BenchmarkWith(b *testing.B) {
 		if _, err := c.With(plans[0], Values{Input: json.RawMessage(`{"n":1}`)}); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// What is remembered is bounded: in all, and each text.
+func TestMemosAreBounded(t *testing.T) {
+	large := func(n, bytes int) string {
+		return fmt.Sprintf(`{"type":"t%d","steps":{"s":{"agent":"a","with":"%[2]s"},"t":{"agent":"a","with":"%[2]s"}}}`, n, strings.Repeat("x", bytes/2))
+	}
+	var c Compiler
+	again := func(text string) bool {
+		t.Helper()
+		var shapes [2]*perdure.Shape
+		for i := range shapes {
+			plans, err := c.Parse([]byte(text), JSON, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			shapes[i] = plans[0].Shape
+		}
+		if len(c.memos.byText) > maxMemos || c.memos.bytes > maxMemoBytes {
+			t.Fatalf("%d texts of %d bytes", len(c.memos.byText), c.memos.bytes)
+		}
+		return shapes[0] == shapes[1]
+	}
+	for n := range maxMemos + 1 {
+		if !again(large(n, 2)) {
+			t.Fatalf("definition %d is compiled again", n)
+		}
+	}
+	if n := len(c.memos.byText); n != 1 || len(c.memos.byShape) != n {
+		t.Errorf("%d are remembered after %d", n, maxMemos+1)
+	}
+	const half = maxMemoText / 2
+	for n := range 2*maxMemoBytes/maxMemoText + 1 {
+		if !again(large(n, half)) {
+			t.Fatalf("large definition %d is compiled again", n)
+		}
+	}
+	if again(large(0, maxMemoText)) {
+		t.Error("one that is too large is remembered")
 	}
 }

@@ -14,7 +14,7 @@ import (
 // keep up at all, nothing is held: what is stored for want of room is claimed before what is held.
 const (
 	holdSet    = 100                    // Config.HoldFrom, unless told otherwise
-	holdSteps  = 10                     // steps of a job up to which it may
+	holdShare  = 10                     // one of so many steps of a job, at least, is a first one
 	holdTime   = 250 * time.Millisecond // for how long as a rule
 	holdMost   = time.Second            // and for how long while others are let in that are held for the same agent
 	holdPace   = 1000                   // Config.HoldPace, unless told otherwise
@@ -25,11 +25,12 @@ const (
 
 // pace is how an agent's claims come, and what is held for it.
 type pace struct {
-	claimed time.Time     // when the latest came
+	claimed time.Time     // when the latest came, or was seen to wait
 	vain    time.Time     // nothing is held until then
 	pause   time.Duration // how long that is
 	held    []*request    // in the order in which they were held first
-	first   int           // how many that were held stand at the head of the queue
+	runs    int           // which these would be
+	first   int           // and those that were held, and stand at the head of the queue now
 	letInAt time.Time     // when claims had room for some of them
 	timed   bool          // a timer runs for them
 
@@ -110,11 +111,14 @@ func (q *queue) room(agent string) (room int) {
 // hold keeps a submission back that no waiting claim has room for, if that is of use.
 func (q *queue) hold(r *request, now time.Time) bool {
 	p := q.paces[r.agent]
+	if p != nil && len(q.waiting[r.agent]) > 0 {
+		p.claimed = now
+	}
 	if p == nil || q.limited[r.agent] || now.Sub(p.claimed) > holdLately || now.Before(p.vain) {
 		return false
 	}
 	switch {
-	case r.nth == 0 && len(p.held) >= p.most(q.holdPace):
+	case r.nth == 0 && p.runs >= p.most(q.holdPace):
 		return false
 	case r.nth == 0:
 		q.nth++
@@ -125,6 +129,7 @@ func (q *queue) hold(r *request, now time.Time) bool {
 	}
 	at, _ := slices.BinarySearchFunc(p.held, r, func(a, b *request) int { return cmp.Compare(a.nth, b.nth) })
 	p.held = slices.Insert(p.held, at, r)
+	p.runs += r.runs
 	q.held++
 	if !p.timed {
 		q.reviewLater(p)
@@ -147,7 +152,7 @@ func (p *pace) giveUp(now time.Time) {
 	p.vain = now.Add(p.pause)
 }
 
-// most is how many may be held: none for an agent that asks for few, else as many as it asks for in holdMost.
+// most is how many runs may be held: none for an agent that asks for few, else as many as it asks for in holdMost.
 func (p *pace) most(least int) int {
 	asked := max(p.asked, p.before)
 	if asked < least {
@@ -159,9 +164,13 @@ func (p *pace) most(least int) int {
 // letIn lets in what is held for an agent, as far as the waiting claims have room beside those that were let in before.
 func (q *queue) letIn(agent string) {
 	if p := q.paces[agent]; p != nil && len(p.held) > 0 {
-		if room := q.room(agent) - p.first; room > 0 {
+		n := 0
+		for room := q.room(agent) - p.first; n < len(p.held) && room > 0; n++ {
+			room -= p.held[n].runs
+		}
+		if n > 0 {
 			p.letInAt = q.env.Now()
-			q.front(p, min(room, len(p.held)))
+			q.front(p, n)
 		}
 	}
 }
@@ -172,7 +181,11 @@ func (q *queue) front(p *pace, n int) {
 		return
 	}
 	q.requests = slices.Insert(q.requests, q.first, p.held[:n]...)
-	q.first, p.first = q.first+n, p.first+n
+	for _, r := range p.held[:n] {
+		p.first += r.runs
+		p.runs -= r.runs
+	}
+	q.first += n
 	if p.held = p.held[n:]; len(p.held) == 0 {
 		p.held = nil
 	}
@@ -200,15 +213,22 @@ func (q *queue) reviewLater(p *pace) {
 	q.env.AfterFunc(holdTime/4, func() { q.review(p) })
 }
 
-// claimer is the agent whose claims let out a job's first step; empty where the job is not to be held.
-func claimer(p *perdure.Plan) string {
-	if len(p.Steps) > holdSteps {
-		return ""
-	}
+// firstRuns are those of a job's first steps that one agent's claims let out; none where the job is not to be held.
+func firstRuns(p *perdure.Plan) (agent string, runs int) {
 	for i := range p.Steps {
-		if s := &p.Steps[i]; len(s.After) == 0 && s.Form == perdure.ByAgent {
-			return s.Agent
+		s := &p.Steps[i]
+		if len(s.After) > 0 || s.Form != perdure.ByAgent {
+			continue
+		}
+		if agent == "" {
+			agent = s.Agent
+		}
+		if s.Agent == agent {
+			runs++
 		}
 	}
-	return ""
+	if len(p.Steps) > holdShare*runs {
+		return "", 0
+	}
+	return agent, runs
 }

@@ -2,6 +2,7 @@ package scheduler_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -50,9 +51,10 @@ func held(t *testing.T, what func(t *testing.T, d *desk, s *arrivals)) {
 	})
 }
 
-func (d *desk) submitSet(of int) {
+func (d *desk) submitSet(of int) { d.submitSetOf(plan(d.t, one), of) }
+
+func (d *desk) submitSetOf(p *perdure.Plan, of int) {
 	set := make([]*perdure.Plan, of)
-	p := plan(d.t, one)
 	for i := range set {
 		set[i] = p
 	}
@@ -69,8 +71,12 @@ func (d *desk) submitSet(of int) {
 
 // work claims and reports until so many runs are done.
 func (d *desk) work(most, total int, done *atomic.Int64, took time.Duration) {
+	d.workWaiting(100*time.Millisecond, most, total, done, took)
+}
+
+func (d *desk) workWaiting(wait time.Duration, most, total int, done *atomic.Int64, took time.Duration) {
 	for done.Load() < int64(total) {
-		runs, err := d.Claim(d.t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "h", Max: most, Wait: 100 * time.Millisecond})
+		runs, err := d.Claim(d.t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "h", Max: most, Wait: wait})
 		if err != nil {
 			d.t.Error(err)
 			return
@@ -107,6 +113,43 @@ func TestSetsAreLetOutAtOnce(t *testing.T) {
 		}
 		all.Wait()
 		if out, queued := s.out.Load(), s.queued.Load(); out+queued != sets*of || queued > sets*of/10 {
+			t.Errorf("%d let out at once, %d queued", out, queued)
+		}
+	})
+}
+
+// beside is a job of so many steps beside each other, and a join.
+func beside(t *testing.T, steps int) *perdure.Plan {
+	all, names := "", ""
+	for i := range steps {
+		all += fmt.Sprintf(`"s%d":{"agent":"a"},`, i)
+		names += fmt.Sprintf(`,"s%d"`, i)
+	}
+	return plan(t, `{"type":"fan","steps":{`+all+`"join":{"agent":"a","after":[`+names[1:]+`]}}}`)
+}
+
+// A few jobs of many steps each are held by their runs, also for claims that have waited for long.
+func TestJobsOfManyStepsAreLetOutAtOnce(t *testing.T) {
+	held(t, func(t *testing.T, d *desk, s *arrivals) {
+		const first, sets, of, steps = 2000, 3, 20, 100
+		var done atomic.Int64
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() { d.workWaiting(time.Minute, 300, first+sets*of*(steps+1), &done, 5*time.Millisecond) })
+		}
+		time.Sleep(time.Second)
+		for range 10 {
+			d.submitSet(first / 10) // it is known what the agent asks for
+		}
+		s.out.Store(0)
+		s.queued.Store(0)
+		fan := beside(t, steps)
+		for range sets {
+			time.Sleep(10 * time.Second)
+			d.submitSetOf(fan, of)
+		}
+		all.Wait()
+		if out, queued := s.out.Load(), s.queued.Load(); out != sets*of || queued > 0 {
 			t.Errorf("%d let out at once, %d queued", out, queued)
 		}
 	})

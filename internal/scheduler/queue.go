@@ -20,6 +20,7 @@ type request struct {
 	next *waiter // a claim that comes with reports, until it is taken
 
 	agent string    // a submission that may be held for this agent's claims
+	runs  int       // which these would be given of it
 	since time.Time // when it was held first
 	nth   int       // of all that were held
 }
@@ -391,9 +392,9 @@ func (q *queue) pick() (picked []*request, wanted map[string]int) {
 	q.requests = p.take(q.requests, 0, 0, func(r *request) bool {
 		if r.nth > 0 {
 			q.first--
-			q.paces[r.agent].first--
+			q.paces[r.agent].first -= r.runs
 		}
-		return r.agent != "" && q.hasNoRoom(r.agent, &wanted) && q.hold(r, now)
+		return r.agent != "" && q.hasNoRoom(r, &wanted) && q.hold(r, now)
 	})
 	q.passed = len(p.picked) == before && len(q.requests) > 0
 	q.runs = p.take(q.runs, 0, 0, none)
@@ -421,11 +422,12 @@ func (p *picking) take(all []*request, room, weight int, keptBack func(*request)
 	return nil
 }
 
-// hasNoRoom says whether the waiting claims of an agent have no room for one more, and keeps account of that.
-func (q *queue) hasNoRoom(agent string, left *map[string]int) bool {
-	room, known := (*left)[agent]
+// hasNoRoom says whether the waiting claims of a submission's agent have no room for any of it, and keeps account of
+// that.
+func (q *queue) hasNoRoom(r *request, left *map[string]int) bool {
+	room, known := (*left)[r.agent]
 	if !known {
-		room = q.room(agent)
+		room = q.room(r.agent)
 	}
 	if room == 0 {
 		return true
@@ -433,7 +435,7 @@ func (q *queue) hasNoRoom(agent string, left *map[string]int) bool {
 	if *left == nil {
 		*left = map[string]int{}
 	}
-	(*left)[agent] = room - 1
+	(*left)[r.agent] = max(room-r.runs, 0)
 	return false
 }
 

@@ -138,11 +138,11 @@ func TestHeldInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(env.Real{}, 1)
 		made, next := 0, 0
-		set := func(n int) {
+		set := func(n, runs int) {
 			rs := make([]*request, n)
 			for i := range rs {
 				made++
-				rs[i] = &request{op: &submission{}, weight: made, agent: "a", done: make(chan struct{}, 1)}
+				rs[i] = &request{op: &submission{}, weight: made, agent: "a", runs: runs, done: make(chan struct{}, 1)}
 			}
 			if err := q.put(rs); err != nil {
 				t.Fatal(err)
@@ -170,14 +170,14 @@ func TestHeldInOrder(t *testing.T) {
 			}
 		}
 		q.leave(claim(100))
-		set(50)
+		set(50, 1)
 		pick(0)
-		set(50)
+		set(50, 1)
 		pick(0)
 		for range 3 {
 			claim(10)
 		}
-		set(20)
+		set(20, 1)
 		pick(30)
 		q.leave(claim(10))
 		claim(5)
@@ -186,5 +186,48 @@ func TestHeldInOrder(t *testing.T) {
 		pick(0)
 		claim(200)
 		pick(85)
+		set(20, 10) // jobs of ten runs each, of which the last that is let in need not have room for all
+		pick(0)
+		claim(25)
+		pick(3)
+		claim(10)
+		claim(1)
+		pick(2)
+		claim(1)
+		q.leave(claim(30))
+		pick(1) // the others had been let in, and are held again
+		claim(140)
+		pick(14)
 	})
+}
+
+// What a job's first steps are to the claims of one agent; nothing where they are a small part of it.
+func TestFirstRuns(t *testing.T) {
+	of := func(agent string, after ...int) perdure.PlanStep {
+		return perdure.PlanStep{StepDefinition: &perdure.StepDefinition{Agent: agent}, After: after}
+	}
+	chain := func(steps int) []perdure.PlanStep {
+		all := []perdure.PlanStep{of("a")}
+		for i := range steps - 1 {
+			all = append(all, of("a", i))
+		}
+		return all
+	}
+	wait := perdure.PlanStep{StepDefinition: &perdure.StepDefinition{}, Form: perdure.BySleep}
+	for _, c := range []struct {
+		steps []perdure.PlanStep
+		agent string
+		runs  int
+	}{
+		{chain(1), "a", 1},
+		{chain(10), "a", 1},
+		{chain(11), "", 0},
+		{[]perdure.PlanStep{of("a"), of("a"), of("a"), of("a", 0, 1, 2)}, "a", 3},
+		{[]perdure.PlanStep{wait, of("a"), of("b"), of("a")}, "a", 2},
+		{[]perdure.PlanStep{wait, of("a", 0)}, "", 0},
+	} {
+		if agent, runs := firstRuns(&perdure.Plan{Shape: &perdure.Shape{Steps: c.steps}}); agent != c.agent || runs != c.runs {
+			t.Errorf("%d steps: %d runs of %q, want %d of %q", len(c.steps), runs, agent, c.runs, c.agent)
+		}
+	}
 }

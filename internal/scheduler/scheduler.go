@@ -29,7 +29,7 @@ type Config struct {
 
 	Writers    int // transactions in flight at once; 0: 1
 	MaxBacklog int // unsettled jobs above which a submission is refused; 0: perdure.DefaultMaxBacklog
-	HoldFrom   int // submissions of one caller at once from which on they may be held for a claim; 0: 100
+	HoldFrom   int // first runs of one caller's submissions from which on these may be held for a claim; 0: 100
 	HoldPace   int // for how many runs an agent asks in a quarter of a second, if anything is to be held for it; 0: 1,000
 
 	Env   env.Env              // nil: env.Real

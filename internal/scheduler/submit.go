@@ -47,16 +47,21 @@ func (s *Scheduler) submitSet(ctx context.Context, plans []*perdure.Plan, answer
 	ops := make([]submission, len(plans))
 	requests := make([]*request, 0, len(plans))
 	done := make(chan struct{}, len(plans))
+	runs := 0
 	for i, plan := range plans {
 		if answers[i].Err = s.backlog.admit(ctx); answers[i].Err != nil {
 			continue
 		}
 		ops[i] = submission{id: s.cfg.NewID(), plan: plan, backlog: s.backlog}
 		r := &request{op: &ops[i], weight: len(plan.Steps), done: done}
-		if len(plans) >= s.cfg.HoldFrom {
-			r.agent = claimer(plan)
-		}
+		r.agent, r.runs = firstRuns(plan)
+		runs += r.runs
 		requests = append(requests, r)
+	}
+	if runs < s.cfg.HoldFrom {
+		for _, r := range requests {
+			r.agent = ""
+		}
 	}
 	crashpoint.Here(crashpoint.SubmitQueue)
 	if err := s.doAll(ctx, requests, done); err != nil {
