@@ -28,13 +28,13 @@ type early struct {
 // Bounds of the memory.
 const (
 	maxMemos     = 1000
-	maxMemoBytes = 16 << 20 // of all definitions' texts
-	maxMemoText  = 1 << 20  // of one
+	maxMemoBytes = 16 << 20 // of their texts; what these are compiled to may be many times that
+	maxMemoText  = 1 << 20  // of one document, as it is estimated
 )
 
 type memos struct {
 	mu      sync.Mutex
-	bytes   int
+	bytes   int              // of the keys of byText
 	byText  map[string]*memo // by the common part as it was written
 	byShape map[perdure.ShapeID]*memo
 }
@@ -57,7 +57,9 @@ func (m *memos) keep(text []byte, k *memo) {
 	if m.byText == nil || len(m.byText) >= maxMemos || m.bytes+len(text) > maxMemoBytes {
 		m.byText, m.byShape, m.bytes = map[string]*memo{}, map[perdure.ShapeID]*memo{}, 0
 	}
-	m.bytes += len(text)
+	if m.byText[string(text)] == nil { // else it was not to be made again from that, or two have compiled it
+		m.bytes += len(text)
+	}
 	m.byText[string(text)], m.byShape[k.shape.ID] = k, k
 }
 

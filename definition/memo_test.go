@@ -113,8 +113,12 @@ func TestMemosAreBounded(t *testing.T) {
 			}
 			shapes[i] = plans[0].Shape
 		}
-		if len(c.memos.byText) > maxMemos || c.memos.bytes > maxMemoBytes {
-			t.Fatalf("%d texts of %d bytes", len(c.memos.byText), c.memos.bytes)
+		sum := 0
+		for text := range c.memos.byText {
+			sum += len(text)
+		}
+		if len(c.memos.byText) > maxMemos || sum > maxMemoBytes || sum != c.memos.bytes {
+			t.Fatalf("%d texts of %d bytes, counted as %d", len(c.memos.byText), sum, c.memos.bytes)
 		}
 		return shapes[0] == shapes[1]
 	}
@@ -132,6 +136,7 @@ func TestMemosAreBounded(t *testing.T) {
 			t.Fatalf("large definition %d is compiled again", n)
 		}
 	}
+	again(`{"type":"t","input":"` + strings.Repeat("x", 300<<10) + `","steps":{"s":{"agent":"a","with":"` + strings.Repeat("y", half) + `"}}}`) // the whole way each time
 	if again(large(0, maxMemoText)) {
 		t.Error("one that is too large is remembered")
 	}

@@ -17,7 +17,7 @@ func TestAClaimGoesWithReports(t *testing.T) {
 		for n := range int64(3) {
 			x.offer(n+1, time.Minute, time.Minute)
 		}
-		carry(t, x, Config{}, 1, done)
+		carry(t, x, Config{}, 1, lasting(time.Millisecond))
 		time.Sleep(time.Second)
 		x.expect(t, "1 done", "2 done", "3 done")
 		if n, _, _ := x.counts(); n != 2 || len(x.followed) != 3 {
@@ -40,14 +40,14 @@ func TestAClaimGoesWithReports(t *testing.T) {
 func TestAClaimGoesWithReportsAfterOneThatWasEmpty(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
-		carry(t, x, Config{}, 1, done)
+		carry(t, x, Config{}, 1, lasting(time.Millisecond))
 		for n, c := range []struct {
 			after time.Duration
 			with  int // claims that went with reports, so far
 		}{{0, 1}, {ebbing / 2, 2}, {ebbing, 2}, {ebbing, 2}} {
 			time.Sleep(c.after)
 			x.offer(int64(n+1), time.Minute, time.Minute)
-			time.Sleep(time.Millisecond)
+			time.Sleep(2 * time.Millisecond)
 			x.mu.Lock()
 			with := len(x.followed)
 			x.mu.Unlock()

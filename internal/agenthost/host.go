@@ -89,7 +89,7 @@ type hosted struct {
 	freed bell // one of the four has fallen
 
 	flows  bool      // claims are filled at once: the next can go with reports
-	filled time.Time // when one was the latest
+	filled time.Time // when one was the last time
 }
 
 // free is how many runs may be claimed. Runs that have left their slot (because they wait for their

@@ -9,8 +9,8 @@ import (
 )
 
 // A job that is let out where it is stored costs two thirds of one that goes through the store's queue. So
-// submissions that come in sets, faster than an agent claims, are held until it claims again, if that is soon:
-// their callers wait, and what they wait for is done earlier. Where an agent claims rarely or little, or cannot
+// submissions that come in sets (of jobs, or of steps beside each other in one), faster than an agent claims, are held
+// until it claims again, if that is soon: their callers wait, and what they wait for is done earlier. Where an agent claims rarely or little, or cannot
 // keep up at all, nothing is held: what is stored for want of room is claimed before what is held.
 const (
 	holdSet    = 100                    // Config.HoldFrom, unless told otherwise
@@ -25,12 +25,12 @@ const (
 
 // pace is how an agent's claims come, and what is held for it.
 type pace struct {
-	claimed time.Time     // when the latest came, or was seen to wait
+	claimed time.Time     // when the latest came, or was last seen to wait
 	vain    time.Time     // nothing is held until then
 	pause   time.Duration // how long that is
 	held    []*request    // in the order in which they were held first
-	runs    int           // which these would be
-	first   int           // and those that were held, and stand at the head of the queue now
+	runs    int           // that these begin with
+	atHead  int           // and those that were let in, and stand at the head of the queue
 	letInAt time.Time     // when claims had room for some of them
 	timed   bool          // a timer runs for them
 
@@ -97,6 +97,13 @@ func (q *queue) claimed(c *perdure.ClaimRequest) {
 	q.letIn(c.Agent)
 }
 
+// standsBy notes that claims of an agent wait: they are as good as one that comes now.
+func (q *queue) standsBy(agent string, now time.Time) {
+	if p := q.paces[agent]; p != nil && len(q.waiting[agent]) > 0 {
+		p.claimed = now
+	}
+}
+
 // room is how many runs the waiting claims of an agent would take of what a transaction makes ready.
 func (q *queue) room(agent string) (room int) {
 	if q.behind[agent] || q.limited[agent] {
@@ -111,9 +118,6 @@ func (q *queue) room(agent string) (room int) {
 // hold keeps a submission back that no waiting claim has room for, if that is of use.
 func (q *queue) hold(r *request, now time.Time) bool {
 	p := q.paces[r.agent]
-	if p != nil && len(q.waiting[r.agent]) > 0 {
-		p.claimed = now
-	}
 	if p == nil || q.limited[r.agent] || now.Sub(p.claimed) > holdLately || now.Before(p.vain) {
 		return false
 	}
@@ -152,7 +156,8 @@ func (p *pace) giveUp(now time.Time) {
 	p.vain = now.Add(p.pause)
 }
 
-// most is how many runs may be held: none for an agent that asks for few, else as many as it asks for in holdMost.
+// most is how many runs may be held: none for an agent that asked for few when it did last, else as many as it asks for
+// in holdMost.
 func (p *pace) most(least int) int {
 	asked := max(p.asked, p.before)
 	if asked < least {
@@ -165,7 +170,7 @@ func (p *pace) most(least int) int {
 func (q *queue) letIn(agent string) {
 	if p := q.paces[agent]; p != nil && len(p.held) > 0 {
 		n := 0
-		for room := q.room(agent) - p.first; n < len(p.held) && room > 0; n++ {
+		for room := q.room(agent) - p.atHead; n < len(p.held) && room > 0; n++ {
 			room -= p.held[n].runs
 		}
 		if n > 0 {
@@ -182,7 +187,7 @@ func (q *queue) front(p *pace, n int) {
 	}
 	q.requests = slices.Insert(q.requests, q.first, p.held[:n]...)
 	for _, r := range p.held[:n] {
-		p.first += r.runs
+		p.atHead += r.runs
 		p.runs -= r.runs
 	}
 	q.first += n
@@ -213,7 +218,8 @@ func (q *queue) reviewLater(p *pace) {
 	q.env.AfterFunc(holdTime/4, func() { q.review(p) })
 }
 
-// firstRuns are those of a job's first steps that one agent's claims let out; none where the job is not to be held.
+// firstRuns are those of a job's first steps that one agent's claims let out, the agent of the first of them; none
+// where the job is not to be held.
 func firstRuns(p *perdure.Plan) (agent string, runs int) {
 	for i := range p.Steps {
 		s := &p.Steps[i]

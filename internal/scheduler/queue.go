@@ -187,6 +187,9 @@ func (q *queue) bringBack(l *look) {
 	for agent := range l.behind {
 		q.letIn(agent)
 	}
+	for agent := range l.back {
+		q.letIn(agent)
+	}
 	q.tell(l.woken)
 	if l.freed {
 		q.freed = q.clock
@@ -392,9 +395,9 @@ func (q *queue) pick() (picked []*request, wanted map[string]int) {
 	q.requests = p.take(q.requests, 0, 0, func(r *request) bool {
 		if r.nth > 0 {
 			q.first--
-			q.paces[r.agent].first -= r.runs
+			q.paces[r.agent].atHead -= r.runs
 		}
-		return r.agent != "" && q.hasNoRoom(r, &wanted) && q.hold(r, now)
+		return r.agent != "" && q.hasNoRoom(r, now, &wanted) && q.hold(r, now)
 	})
 	q.passed = len(p.picked) == before && len(q.requests) > 0
 	q.runs = p.take(q.runs, 0, 0, none)
@@ -424,10 +427,11 @@ func (p *picking) take(all []*request, room, weight int, keptBack func(*request)
 
 // hasNoRoom says whether the waiting claims of a submission's agent have no room for any of it, and keeps account of
 // that.
-func (q *queue) hasNoRoom(r *request, left *map[string]int) bool {
+func (q *queue) hasNoRoom(r *request, now time.Time, left *map[string]int) bool {
 	room, known := (*left)[r.agent]
 	if !known {
 		room = q.room(r.agent)
+		q.standsBy(r.agent, now)
 	}
 	if room == 0 {
 		return true

@@ -165,8 +165,15 @@ func TestHeldInOrder(t *testing.T) {
 					t.Fatalf("submission %d came in place of %d", r.weight, next)
 				}
 			}
-			if delete(q.waiting, "a"); len(picked) != want || q.held != made-next || q.first != 0 || q.paces["a"].first != 0 {
+			if delete(q.waiting, "a"); len(picked) != want || q.held != made-next || q.first != 0 || q.paces["a"].atHead != 0 {
 				t.Fatalf("%d picked, want %d; %d held, %d let in", len(picked), want, q.held, q.first)
+			}
+			runs := 0
+			for _, r := range q.paces["a"].held {
+				runs += r.runs
+			}
+			if runs != q.paces["a"].runs {
+				t.Fatalf("%d runs are held, counted as %d", runs, q.paces["a"].runs)
 			}
 		}
 		q.leave(claim(100))
@@ -198,6 +205,16 @@ func TestHeldInOrder(t *testing.T) {
 		pick(1) // the others had been let in, and are held again
 		claim(140)
 		pick(14)
+		p := q.paces["a"]
+		p.asked, p.before = 50, 0
+		set(30, 10) // no more are held than it takes in time: 200 runs
+		pick0 := next
+		q.mu.Lock()
+		picked, _ := q.pick()
+		q.mu.Unlock()
+		if len(picked) != 10 || p.runs != 200 || pick0 != next {
+			t.Errorf("%d picked, %d runs held", len(picked), p.runs)
+		}
 	})
 }
 
@@ -230,4 +247,45 @@ func TestFirstRuns(t *testing.T) {
 			t.Errorf("%d steps: %d runs of %q, want %d of %q", len(c.steps), runs, agent, c.runs, c.agent)
 		}
 	}
+}
+
+// What is held is let in by claims that come back from a transaction in which they got nothing, and claims that have
+// waited for long are as good as one that has just come.
+func TestHeldForClaimsThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(env.Real{}, 1)
+		w := &waiter{req: perdure.ClaimRequest{Agent: "a", Max: 1000, Wait: time.Minute}, answered: make(chan struct{}, 1)}
+		set := func(n int) {
+			rs := make([]*request, n)
+			for i := range rs {
+				rs[i] = &request{op: &submission{}, agent: "a", runs: 1, done: make(chan struct{}, 1)}
+			}
+			if err := q.put(rs); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pick := func(want, held int) {
+			t.Helper()
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			if picked, _ := q.pick(); len(picked) != want || q.held != held {
+				t.Fatalf("%d picked, want %d; %d held, want %d", len(picked), want, q.held, held)
+			}
+		}
+		if err := q.wait(w); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		for range 3 {
+			set(700)
+		}
+		pick(1000, 0) // as much as one transaction carries
+		q.leave(w)
+		pick(0, 1100)
+		q.bringBack(&look{back: map[string][]*waiter{"a": {w}}})
+		pick(1000, 100)
+		q.leave(w)
+		time.Sleep(2 * holdLately) // nobody claims
+		pick(100, 0)
+	})
 }
