@@ -16,7 +16,7 @@ import (
 const (
 	mailPoll       = 250 * time.Millisecond // on a file, of which nobody tells
 	mailPollShared = 500 * time.Millisecond // where no hints come through
-	mailPollTold   = 5 * time.Second        // where they do
+	mailPollTold   = 10 * time.Second       // where they do
 	mailRetry      = time.Second            // where the store did not answer
 	mailPage       = 100
 	mailBytes      = 32 << 20
