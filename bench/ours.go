@@ -28,7 +28,7 @@ func init() {
 	postgres := func(s System) bool { p, ok := s.(*perdureNode); return ok && p.store == "PostgreSQL" }
 	server := func(s System) bool { _, ok := s.(*perdureServer); return ok }
 	workloads = append(workloads,
-		Workload{Name: "rest", Title: "idle node: its processor time", Unit: "% of a core", Lower: true, Ours: true, Size: one, Can: node, Run: rest},
+		Workload{Name: "rest", Title: "idle node: its processor time", Unit: "% of a core", Lower: true, Ours: true, Long: true, Size: one, Can: node, Run: rest},
 		Workload{Name: "memory", Title: "node with a million jobs waiting: resident memory", Unit: "MiB", Lower: true, Ours: true, Long: true, Size: one, Can: node, Run: memory},
 		Workload{Name: "million", Title: "a million waiting, 50 types with limits, 5 million finished: drained", Unit: "jobs/s", Ours: true, Long: true,
 			Size: func(Kind, bool) int { return 100_000 }, Can: node, Run: million},

@@ -46,7 +46,7 @@ func sized(pg, sqlite, quick int) func(Kind, bool) int {
 var workloads = []Workload{
 	{
 		Name: "batch", Title: "one-step jobs, submitted in batches while worked", Unit: "jobs/s",
-		Size: sized(200_000, 50_000, 20_000),
+		Size: sized(200_000, 50_000, 80_000),
 		Can:  func(s System) bool { _, ok := s.(batcher); return ok },
 		Run: func(ctx context.Context, m *measure) error {
 			if err := m.ready(ctx); err != nil {
@@ -57,7 +57,7 @@ var workloads = []Workload{
 	},
 	{
 		Name: "backlog", Title: "backlog drained", Unit: "jobs/s",
-		Size: sized(100_000, 20_000, 20_000),
+		Size: sized(100_000, 20_000, 60_000),
 		Can:  func(s System) bool { _, ok := s.(batcher); return ok },
 		Run:  drain,
 	},
@@ -76,7 +76,7 @@ var workloads = []Workload{
 	},
 	{
 		Name: "three", Title: "three durable steps in a row", Unit: "jobs/s",
-		Size: func(k Kind, quick bool) int { k.Pace = (k.Pace + 2) / 3; return sized(30_000, 15_000, 5_000)(k, quick) },
+		Size: func(k Kind, quick bool) int { k.Pace = (k.Pace + 2) / 3; return sized(30_000, 15_000, 15_000)(k, quick) },
 		Can:  func(s System) bool { _, ok := s.(chainer); return ok },
 		Run: func(ctx context.Context, m *measure) error {
 			if err := m.ready(ctx); err != nil {
@@ -90,7 +90,7 @@ var workloads = []Workload{
 	{
 		Name: "fan", Title: "1,000 parallel steps and a join", Unit: "steps/s",
 		Size: func(k Kind, quick bool) int { // steps of a slow system are about twice as many a second as its jobs
-			full := sized(30, 20, 8)(k, quick)
+			full := sized(30, 20, 16)(k, quick)
 			return max(min(full, 20*k.Pace/fanWidth), 1)
 		},
 		Can: func(s System) bool { _, ok := s.(fanner); return ok },
@@ -109,7 +109,7 @@ var workloads = []Workload{
 		Name: "idle", Title: "one job at idle, submit to done, p50", Unit: "ms", Lower: true,
 		Size: func(k Kind, quick bool) int {
 			if quick {
-				return 30
+				return 20
 			}
 			return 200
 		},
