@@ -28,7 +28,7 @@ const (
 	warmUp     = 500 // jobs before the clock starts: connections, plans, pages
 )
 
-// sized is the number of jobs by store, cut to what a slow system does in about ten seconds, or four.
+// sized is the number of jobs by store, cut to what a slow system does in about ten seconds, or three.
 func sized(pg, sqlite, quick int) func(Kind, bool) int {
 	return func(k Kind, isQuick bool) int {
 		n := pg
@@ -37,7 +37,7 @@ func sized(pg, sqlite, quick int) func(Kind, bool) int {
 		}
 		seconds := 10
 		if isQuick {
-			n, seconds = min(n, quick), 4
+			n, seconds = min(n, quick), 3
 		}
 		return max(min(n, seconds*k.Pace), 1)
 	}
@@ -63,7 +63,7 @@ var workloads = []Workload{
 	},
 	{
 		Name: "single", Title: "one-step jobs, one by one, 64 submitters", Unit: "jobs/s",
-		Size: sized(50_000, 20_000, 5_000),
+		Size: sized(50_000, 20_000, 3_000),
 		Can:  func(s System) bool { _, ok := s.(submitter); return ok },
 		Run: func(ctx context.Context, m *measure) error {
 			if err := m.ready(ctx); err != nil {
@@ -76,8 +76,11 @@ var workloads = []Workload{
 	},
 	{
 		Name: "three", Title: "three durable steps in a row", Unit: "jobs/s",
-		Size: func(k Kind, quick bool) int { k.Pace = (k.Pace + 2) / 3; return sized(30_000, 15_000, 15_000)(k, quick) },
-		Can:  func(s System) bool { _, ok := s.(chainer); return ok },
+		Size: func(k Kind, quick bool) int {
+			k.Pace = (k.Pace + 2) / 3
+			return sized(30_000, 15_000, 15_000)(k, quick)
+		},
+		Can: func(s System) bool { _, ok := s.(chainer); return ok },
 		Run: func(ctx context.Context, m *measure) error {
 			if err := m.ready(ctx); err != nil {
 				return err
