@@ -54,12 +54,13 @@ func (m *memos) ofShape(id perdure.ShapeID) *memo {
 func (m *memos) keep(text []byte, k *memo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.byText[string(text)] != nil {
+		return // it was not to be made again from that, or two have compiled it
+	}
 	if m.byText == nil || len(m.byText) >= maxMemos || m.bytes+len(text) > maxMemoBytes {
 		m.byText, m.byShape, m.bytes = map[string]*memo{}, map[perdure.ShapeID]*memo{}, 0
 	}
-	if m.byText[string(text)] == nil { // else it was not to be made again from that, or two have compiled it
-		m.bytes += len(text)
-	}
+	m.bytes += len(text)
 	m.byText[string(text)], m.byShape[k.shape.ID] = k, k
 }
 

@@ -10,8 +10,9 @@ import (
 
 // A job that is let out where it is stored costs two thirds of one that goes through the store's queue. So
 // submissions that come in sets (of jobs, or of steps beside each other in one), faster than an agent claims, are held
-// until it claims again, if that is soon: their callers wait, and what they wait for is done earlier. Where an agent claims rarely or little, or cannot
-// keep up at all, nothing is held: what is stored for want of room is claimed before what is held.
+// until it claims again, if that is soon: their callers wait, and what they wait for is done earlier. Where an agent
+// claims rarely or little, or cannot keep up at all, nothing is held: what is stored for want of room is claimed before
+// what is held.
 const (
 	holdSet    = 100                    // Config.HoldFrom, unless told otherwise
 	holdShare  = 10                     // one of so many steps of a job, at least, is a first one
