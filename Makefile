@@ -5,7 +5,7 @@ export CGO_ENABLED ?= 0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-short sim sim-campaign mutants chaos soak lint bench bench-quick bench-micro fmt clean
+.PHONY: help build demo test test-short sim sim-campaign mutants chaos failover soak lint bench bench-quick bench-micro fmt clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,7 +24,7 @@ test: ## everything, on SQLite and PostgreSQL, with the race detector; installs 
 	scripts/setup
 	$(GO) vet ./...
 	CGO_ENABLED=1 PERDURE_TEST_REQUIRE_POSTGRES=1 PERDURE_TEST_REQUIRE_PGBOUNCER=1 PERDURE_TEST_REQUIRE_NGINX=1 \
-		PERDURE_TEST_REQUIRE_SPIN=1 PERDURE_TEST_REQUIRE_PYTHON=1 PERDURE_TEST_REQUIRE_NODE=1 \
+		PERDURE_TEST_REQUIRE_SPIN=1 PERDURE_TEST_REQUIRE_PYTHON=1 PERDURE_TEST_REQUIRE_NODE=1 PERDURE_TEST_REQUIRE_CHROMIUM=1 \
 		$(GO) tool -modfile=tools/go.mod gotestsum $(TWICE) --packages=./... -- -race -timeout 30m
 	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -run Budget ./node
 	$(MAKE) sim
@@ -54,6 +54,11 @@ FOR ?= 5m
 chaos: ## a grid of real processes under fire, for FOR=5m; as root also with full disks
 	scripts/setup
 	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -timeout 0 -v ./e2e/chaos -for $(FOR)
+
+FAILOVERS ?= 50
+failover: ## FAILOVERS=50 failovers of a PostgreSQL with two standbys under load; as root also with full disks
+	scripts/setup
+	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -timeout 0 -v ./e2e/failover -failovers $(FAILOVERS) -hands 32
 
 soak: ## steady load on both stores, for FOR=20m: what grows?
 	scripts/setup

@@ -86,10 +86,16 @@ func (a *Agent) knows() string {
 type Op[In, Out any] struct {
 	Do   func(context.Context, In) (Out, error)
 	Undo func(context.Context, In, Out) error // nil: no step of this action may have an undo in its definition
+
+	// AllowUnknownFields has Do ignore fields of the input that In does not have. By default such a run is rejected
+	// (code input): a field that is spelled wrong would otherwise be lost without a word.
+	AllowUnknownFields bool
 }
 
-// Handle gives an agent an action. Inputs that do not fit In are rejected without effect; so is an undo where there is
-// no Undo, for what was done would stay although the job would be called undone. A second handler for an
+// Handle gives an agent an action. Inputs that do not fit In are rejected without effect (code input): a value of
+// another type, and in the do direction an unknown field. Undo ignores unknown fields of the input and of the output
+// of the do run: both may come from an older or newer version of the program, and must not block the undo. Rejected is
+// also an undo where there is no Undo, for what was done would stay although the job would be called undone. A second handler for an
 // action is a mistake of the program, and panics.
 func Handle[In, Out any](a *Agent, action string, op Op[In, Out]) {
 	if op.Do == nil {
@@ -97,8 +103,8 @@ func Handle[In, Out any](a *Agent, action string, op Op[In, Out]) {
 	}
 	a.HandleRaw(action, func(ctx context.Context, run *Run) (json.RawMessage, error) {
 		var in In
-		if err := json.Unmarshal(orNull(run.Input), &in); err != nil {
-			return nil, NoEffect(Rejected(fmt.Errorf("input: %w", err), "input"))
+		if err := decodeInput(run.Input, &in, op.AllowUnknownFields || run.Direction == Undo); err != nil {
+			return nil, NoEffect(Rejected(fmt.Errorf("input of %s at agent %s: %w", action, a.Name, err), "input"))
 		}
 		if run.Direction == Undo {
 			if op.Undo == nil {
@@ -116,6 +122,23 @@ func Handle[In, Out any](a *Agent, action string, op Op[In, Out]) {
 		}
 		return json.Marshal(out)
 	})
+}
+
+// decodeInput reads an input into the handler's own type.
+func decodeInput(input json.RawMessage, in any, allowUnknown bool) error {
+	input = orNull(input)
+	if allowUnknown {
+		return json.Unmarshal(input, in)
+	}
+	d := json.NewDecoder(bytes.NewReader(input))
+	d.DisallowUnknownFields()
+	if err := d.Decode(in); err != nil {
+		return err
+	}
+	if rest := input[d.InputOffset():]; len(bytes.TrimSpace(rest)) > 0 {
+		return errors.New("more than one JSON value")
+	}
+	return nil
 }
 
 // noUndo parks the step: nobody but a person knows whether there is something to undo.
@@ -138,6 +161,7 @@ type Failure struct {
 	Code     string
 	Reject   bool          // pointless to retry
 	NoEffect bool          // nothing was changed
+	Return   bool          // the run was not started
 	After    time.Duration // not before so much time has passed
 }
 
@@ -179,6 +203,11 @@ func RetryAfter(d time.Duration, err error) error {
 // NoEffect says that the run changed nothing, so that the step is where it was before.
 func NoEffect(err error) error { return with(err, func(f *Failure) { f.NoEffect = true }) }
 
+// Returned says that the run was not started because this process lacks something for the moment, such as file
+// descriptors. The run is given back: it counts no failure, and the step is where it was before. A step whose runs are
+// returned again and again is dispatched more and more slowly, at most a minute apart.
+func Returned(err error) error { return with(err, func(f *Failure) { f.Return = true }) }
+
 // ReportOf is the report that a handler's answer makes. It is one that every store takes: an output
 // that is no JSON, or over a bound, makes a failed report; the texts of an error are cut to size.
 func ReportOf(run *Run, output json.RawMessage, err error) Report {
@@ -194,7 +223,11 @@ func ReportOf(run *Run, output json.RawMessage, err error) Report {
 	if errors.As(err, &f) {
 		r.Error.Code = clip(text(f.Code), MaxCodeLength)
 		r.Error.RetryAfter = Duration(min(max(f.After, 0), MaxRetryAfter))
-		if f.Reject {
+		switch {
+		case f.Return: // that nothing was changed goes without saying
+			r.Outcome = OutcomeReturned
+			return r
+		case f.Reject:
 			r.Outcome = OutcomeRejected
 		}
 		if f.NoEffect {

@@ -78,3 +78,60 @@ func TestOutputOfNothing(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+type order struct {
+	SKU   string `json:"sku"`
+	Price struct {
+		Amount int `json:"amount"`
+	} `json:"price"`
+}
+
+// Do refuses an input that its type does not fit, unknown fields included, and the handler is not called. An undo is
+// not blocked by fields that another version of the program knew. An option has Do ignore them, too.
+func TestHandlerRefusesInputsThatDoNotFit(t *testing.T) {
+	const fits = `{"sku": "tea", "price": {"amount": 1}}`
+	for _, test := range []struct {
+		name, input, output string
+		undo, allowed       bool
+		refused             string // a part of the message
+	}{
+		{name: "fits", input: fits},
+		{name: "null", input: `null`},
+		{name: "nothing"},
+		{name: "unknown", input: `{"sku": "tea", "prize": {}}`, refused: `unknown field "prize"`},
+		{name: "unknown below", input: `{"sku": "tea", "price": {"ammount": 1}}`, refused: `unknown field "ammount"`},
+		{name: "unknown, allowed", input: `{"sku": "tea", "price": {"ammount": 1}}`, allowed: true},
+		{name: "another type", input: `{"sku": 7}`, refused: "cannot unmarshal number"},
+		{name: "another type, unknown allowed", input: `[]`, allowed: true, refused: "cannot unmarshal array"},
+		{name: "two values", input: fits + fits, refused: "more than one"},
+		{name: "undo", input: fits, output: `{"sku": "tea"}`, undo: true},
+		{name: "undo of unknown fields", input: `{"sku": "tea", "old": 1}`, output: `{"sku": "tea", "older": 1}`, undo: true},
+		{name: "undo of another type", input: `"tea"`, undo: true, refused: "cannot unmarshal string"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			called := false
+			a := perdure.NewAgent("shop")
+			perdure.Handle(a, "sell", perdure.Op[order, order]{
+				AllowUnknownFields: test.allowed,
+				Do:                 func(_ context.Context, in order) (order, error) { called = true; return in, nil },
+				Undo:               func(context.Context, order, order) error { called = true; return nil },
+			})
+			run := &perdure.Run{Action: "sell", Input: json.RawMessage(test.input), Output: json.RawMessage(test.output)}
+			if test.undo {
+				run.Direction = perdure.Undo
+			}
+			_, err := a.Execute(t.Context(), run)
+			if test.refused == "" {
+				if err != nil || !called {
+					t.Errorf("refused: %v", err)
+				}
+				return
+			}
+			r := perdure.ReportOf(run, nil, err)
+			if called || r.Outcome != perdure.OutcomeRejected || r.Effect != perdure.EffectNone || r.Error.Code != "input" ||
+				!strings.Contains(r.Error.Message, test.refused) || !strings.Contains(r.Error.Message, "input of sell at agent shop") {
+				t.Errorf("called: %v, report %+v, error %+v", called, r, r.Error)
+			}
+		})
+	}
+}

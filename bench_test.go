@@ -57,7 +57,7 @@ func happyPath(plan *Plan, req *ClaimRequest) *Job {
 		w.AddSteps(steps[i : i+1])
 		refs := w.ClaimRefs(ref)
 		w.AddPayloads(refs, nil)
-		run := w.Claim(ref, req, nil)
+		run, _ := w.Claim(ref, req, nil, MaxAnswerBytes)
 		save(w.Changes())
 		w = NewWorkset(now, chance)
 		w.AddJob(job, plan)

@@ -1,6 +1,12 @@
 package perdure
 
-import "time"
+import (
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
 
 // Every bound of Perdure that a user can meet, in one place.
 const (
@@ -9,13 +15,18 @@ const (
 	MaxDepth           = 64       // nesting of a definition, its inputs and outputs
 	MaxNodes           = 2 << 20  // values in one definition after its aliases are expanded
 	MaxSteps           = 10_000
-	MaxPayloadBytes    = 1 << 20 // one input or one output
-	MaxInlineInput     = 2 << 10 // a job's input that is read with its row
-	MaxNameLength      = 128     // type, step, agent, action, state and alert names
+	MaxPayloadBytes    = 1 << 20  // one input or one output
+	MaxAnswerBytes     = 16 << 20 // of inputs and outputs in the answer to one claim; one run may always be in it
+	MaxReadBytes       = 32 << 20 // of outputs that one input, or one condition, reads
+	MaxInlineInput     = 2 << 10  // a job's input that is read with its row
+	MaxShownValue      = 64 << 10 // a value in the view of a job: an input, an output, the definition
+	MaxShownValues     = 4 << 20  // all inputs and outputs of steps in the view of a job
+	MaxNameLength      = 128      // type, step, agent, action, state and alert names
 	MaxKeyLength       = 200
 	MaxLabels          = 64
 	MaxLabelLength     = 256
 	MaxExpressionBytes = 2 << 10
+	MaxExpressions     = 200_000 // in one definition: each ${…} and each when
 	MaxReasonBytes     = 4 << 10 // an operator's reason, an error's message
 	MaxCodeLength      = 128     // an error's code
 	MaxProgressBytes   = 4 << 10
@@ -37,6 +48,7 @@ const (
 	MaxJobWait       = 5 * time.Minute
 	MaxPosted        = 10_000 // submissions that lie in an inbox at once, untaken
 	MaxClaimWait     = time.Minute
+	MaxSeen          = 10_000 // holders of which it is known when they asked for work: those who did so last
 )
 
 // What holds where a definition says nothing.
@@ -47,3 +59,23 @@ const (
 	DefaultCompleteWithin = 5 * time.Minute
 	DefaultMaxBacklog     = 1_000_000 // unsettled jobs, above which a submission is refused
 )
+
+// KeyRule is what the key of a submission is made of.
+const KeyRule = "1 to 200 printable characters, not starting with job_ or @, no /"
+
+// KeyProblem says what is wrong with the key of a submission. It is empty if the key is valid.
+func KeyProblem(key string) string {
+	switch {
+	case key == "":
+		return "the key is empty"
+	case utf8.RuneCountInString(key) > MaxKeyLength:
+		return "the key is longer than " + strconv.Itoa(MaxKeyLength) + " characters"
+	case strings.HasPrefix(key, "job_") || strings.HasPrefix(key, "@"):
+		return "a key cannot start with job_ or @: ids and words do"
+	case strings.Contains(key, "/"):
+		return "a key cannot have a / in it"
+	case !utf8.ValidString(key) || strings.ContainsFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return "a key has printable characters only"
+	}
+	return ""
+}

@@ -2,6 +2,7 @@ package perdure
 
 import (
 	"encoding/json"
+	"errors"
 	"time"
 )
 
@@ -25,42 +26,71 @@ func (l *Limit) take() {
 	}
 }
 
-// ClaimRefs are the steps whose payloads must be added before Claim can let the step out: those that
-// its input reads, and its own.
+// ClaimRefs are the steps whose payloads Claim or Again needs and the workset does not have. A caller that loads them
+// for many steps at once avoids the error NotLoaded for each of them.
 func (w *Workset) ClaimRefs(ref StepRef) []StepRef {
 	e := w.entry(ref.Job)
-	s := e.steps.at(ref.Index)
-	var refs []StepRef
-	if _, known := e.output(ref.Index); !known || !e.inputKnown(s) {
-		refs = append(refs, ref)
+	r := e.steps.at(ref.Index)
+	d := r.wants()
+	if r.Phase == Running {
+		d = r.Direction
 	}
-	for _, i := range e.inputRefs(s.Step) {
-		if _, known := e.output(i); !known {
-			refs = append(refs, StepRef{ref.Job, i})
+	var missing NotLoaded
+	if r.readsTooMuch {
+		return nil
+	}
+	if d == Undo {
+		_, err := e.output(r.Index)
+		_ = missing.gather(err) // any other error is Claim's to return
+	}
+	switch t, kept := e.templateOf(r, d); {
+	case kept:
+		_, err := e.input(r)
+		_ = missing.gather(err)
+	case t != nil:
+		for _, i := range t.Refs() {
+			_, err := e.output(i)
+			_ = missing.gather(err)
 		}
 	}
-	return refs
+	return missing.Steps
 }
 
-// Claim lets a step out, if it may be let out as things stand: ready, for this agent, before the job's
-// ultimatum, and with room under the limits of its agent and of its job's type. The answer is nil where
-// it may not.
-func (w *Workset) Claim(ref StepRef, c *ClaimRequest, limits Admission) *Run {
+// Claim dispatches a step, if it may be dispatched as things stand: ready, for this agent, before the job's
+// deadline, and with room under the limits of its agent and of its job's type. The run is nil if it may not.
+//
+// room is how many bytes of input and output the run may have. If the error is a *NotLoaded, a *Postponed, ErrOverBudget or
+// ErrNoRoom, nothing has changed. Any other error says that the rows of the job are damaged.
+func (w *Workset) Claim(ref StepRef, c *ClaimRequest, limits Admission, room int) (*Run, error) {
 	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
 	if r.Phase != Ready || r.Agent != c.Agent || w.pastUltimatum(e.job) {
-		return nil
+		return nil, nil
 	}
 	ofAgent, ofType := limits.of(agentLimitPrefix, c.Agent), limits.of(jobLimitPrefix, e.job.Type)
 	if !ofAgent.room() || !e.job.Permit && !ofType.room() {
-		return nil
+		return nil, nil
 	}
 	d := r.wants()
-	input, err := w.renderInput(e, r, d)
-	if err != nil { // no run number is spent on it
-		w.stumble(e, r, err)
+	src, err := w.sourceOf(e, r, d)
+	if err != nil {
+		return nil, err
+	}
+	input, err := w.render(e, &src)
+	var fault *inputFault
+	switch {
+	case errors.As(err, &fault): // no run number is spent on it
+		w.stumble(e, r, fault.error)
 		w.touch(e)
-		return nil
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	if len(input)+len(src.output) > room {
+		return nil, ErrNoRoom
+	}
+	if !w.budget.hand(len(input) + len(src.output)) {
+		return nil, ErrOverBudget
 	}
 	if !e.job.Permit {
 		e.job.Permit = true
@@ -70,7 +100,7 @@ func (w *Workset) Claim(ref StepRef, c *ClaimRequest, limits Admission) *Run {
 	w.letOut(e, r, d, c)
 	w.keepInput(e, r, d, input)
 	w.touch(e)
-	return w.runOf(e, r, input)
+	return w.runOf(e, r, input, src.output), nil
 }
 
 func (w *Workset) pastUltimatum(j *Job) bool {
@@ -82,7 +112,7 @@ func (w *Workset) letOut(e *entry, r *row, d Direction, c *ClaimRequest) {
 	if d != r.Direction {
 		r.Turn++
 		if d == Do {
-			w.setOutput(e, r, nil)
+			w.setOutput(r, nil)
 		}
 	}
 	var held time.Time // the holder of an earlier run is dead: what it set going may still act
@@ -114,51 +144,148 @@ func (s *Step) lockEnd(now time.Time) time.Time {
 	return s.CompleteBy
 }
 
-// Again is the run that a repeated claim gets once more: the same, with what is left of its time. The
-// payloads of ClaimRefs must be there. The answer is nil where the run is no longer valid.
-func (w *Workset) Again(ref StepRef, c *ClaimRequest) *Run {
+// Again is the run that a repeated claim is answered with once more: the same, with what is left of its time. The run
+// is nil if it is no longer valid. Errors are as those of Claim.
+func (w *Workset) Again(ref StepRef, c *ClaimRequest) (*Run, error) {
 	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
 	if r.Phase != Running || r.LockedBy != c.Holder || r.Agent != c.Agent || r.Request != c.RequestID || !w.now.Before(r.LockedUntil) {
-		return nil
+		return nil, nil
 	}
-	input, err := w.renderInput(e, r, r.Direction)
+	src, err := w.sourceOf(e, r, r.Direction)
 	if err != nil {
-		return nil // it was rendered from the same values before
+		return nil, err
 	}
-	return w.runOf(e, r, input)
+	input, err := w.render(e, &src)
+	if errors.As(err, new(*inputFault)) {
+		return nil, nil // it was rendered from the same values before
+	}
+	if err != nil {
+		return nil, err
+	}
+	return w.runOf(e, r, input, src.output), nil
 }
 
-func (w *Workset) runOf(e *entry, r *row, input json.RawMessage) *Run {
+// runOf is the run as its holder receives it. output is that of the do run, if this is an undo.
+func (w *Workset) runOf(e *entry, r *row, input, output json.RawMessage) *Run {
 	_, action := e.plan.Steps[r.Index].agentOf(r.Direction)
 	run := &Run{Job: e.job.ID, Step: r.Name, Action: action, Number: r.Run, Direction: r.Direction,
 		Input: input, Key: r.Key(), LockedUntil: r.LockedUntil, CompleteBy: r.CompleteBy,
 		RemainingMs: r.LockedUntil.Sub(w.now).Milliseconds(), Priority: r.Priority}
 	if r.Direction == Undo {
-		out, _ := e.output(r.Index)
-		run.Output, run.DoKey = orNull(out), r.DoKey()
+		run.Output, run.DoKey = output, r.DoKey()
 	}
 	return run
 }
 
 // ——— inputs ———
 
-// inputRefs are the steps whose outputs the next input of s reads.
-func (e *entry) inputRefs(s *Step) []int {
-	ps := &e.plan.Steps[s.Index]
-	d := s.wants()
-	if s.Phase == Running {
-		d = s.Direction
-	}
+// source is what the input of a run is made of: a kept value, or a rendering.
+type source struct {
+	kept   json.RawMessage
+	made   *Rendering      // nil: kept
+	output json.RawMessage // undo: of the do run, null if unknown
+	bad    error           // why it cannot be rendered at all
+}
+
+// inputFault is why an input cannot be rendered, whatever the budget: the step fails with it.
+type inputFault struct{ error }
+
+// render makes the input. The error is an *inputFault, or one of evaluate's.
+func (w *Workset) render(e *entry, s *source) (json.RawMessage, error) {
 	switch {
-	case s.Edited.holds(d):
-		return nil
-	case d == Undo && ps.Revert != nil:
-		return ps.Revert.Refs()
-	case d == Undo && s.OwnInput && s.Edited != editedDo || ps.Do == nil:
-		return nil
+	case s.bad != nil:
+		return nil, &inputFault{s.bad}
+	case s.made == nil:
+		return s.kept, nil
 	}
-	return ps.Do.Refs()
+	done, err := w.evaluate(e, s.made)
+	if err != nil {
+		return nil, err
+	}
+	if done.err != nil {
+		return nil, &inputFault{done.err}
+	}
+	return done.Input, nil
+}
+
+// templateOf is what the input of a run in direction d is rendered from, nil if it is null; kept says that it is the
+// step's kept input instead. An undo carries the input of the last do run unless its definition has one of its own.
+func (e *entry) templateOf(r *row, d Direction) (t Template, kept bool) {
+	ps := &e.plan.Steps[r.Index]
+	switch {
+	case r.Edited.holds(d):
+		return nil, true
+	case d == Undo && ps.Revert != nil:
+		return ps.Revert, false
+	case r.OwnInput && r.Edited != editedDo && (d == Undo || r.Phase == Running):
+		return nil, true
+	}
+	return ps.Do, false
+}
+
+// sourceOf collects what a run in direction d is made of. If values are not loaded, the error names all of them.
+func (w *Workset) sourceOf(e *entry, r *row, d Direction) (src source, err error) {
+	if r.readsTooMuch {
+		return source{bad: errReadsTooMuch}, nil
+	}
+	var missing NotLoaded
+	if d == Undo {
+		out, err := e.output(r.Index)
+		if err := missing.gather(err); err != nil {
+			return src, err
+		}
+		src.output = orNull(out)
+	}
+	switch t, kept := e.templateOf(r, d); {
+	case kept:
+		src.kept, err = e.input(r)
+	case t == nil:
+		src.kept = orNull(nil)
+	default:
+		src.made = &Rendering{Key: RenderingKey{r.StepRef, r.Turn, RenderingOf(d)}, template: t, reads: t.Refs()}
+		src.made.scope, err = w.scope(e, r, d, src.output, t.Refs())
+	}
+	if err := missing.gather(err); err != nil {
+		return src, err
+	}
+	return src, missing.orNil()
+}
+
+// keepInput stores the input of a do run if it was made of outputs: those may be others when the undo comes.
+func (w *Workset) keepInput(e *entry, r *row, d Direction, input json.RawMessage) {
+	ps := &e.plan.Steps[r.Index]
+	switch {
+	case d == Undo:
+		return
+	case r.Edited.holds(Do):
+		r.Edited = editedDone
+		return
+	}
+	r.Edited = notEdited
+	if ps.Do != nil && len(ps.Do.Refs()) > 0 {
+		w.setInput(r, input)
+	} else {
+		w.setInput(r, nil)
+	}
+}
+
+// scope is what an expression of the step may see: the outputs of the steps that it reads and, in an undo, that of
+// its own do run.
+func (w *Workset) scope(e *entry, r *row, d Direction, output json.RawMessage, refs []int) (*Scope, error) {
+	outputs, err := e.outputs(refs)
+	if err != nil {
+		return nil, err
+	}
+	s := &Scope{Job: e.job, Input: e.plan.Definition.Input, Outputs: outputs, Budget: w.budget}
+	if d == Undo {
+		turn := *r.Step
+		if r.Direction != Undo {
+			turn.Turn++ // the run that is about to be dispatched begins it
+		}
+		s.Output, s.Key, s.DoKey = output, turn.Key(), turn.DoKey()
+	}
+	return s, nil
 }
 
 // lookRefs are the steps whose outputs a look at step i may read.
@@ -176,76 +303,4 @@ func (e *entry) lookRefs(i int) []int {
 		refs = append(refs, ps.Do.Refs()...)
 	}
 	return refs
-}
-
-// renderInput is what a run in direction d is handed. An undo carries the input of the last do run
-// unless its definition has one of its own.
-func (w *Workset) renderInput(e *entry, r *row, d Direction) (json.RawMessage, error) {
-	ps := &e.plan.Steps[r.Index]
-	switch {
-	case r.Edited.holds(d):
-		return e.input(r), nil
-	case d == Undo && ps.Revert != nil:
-		return bounded(ps.Revert.Render(e.scope(r, Undo, ps.Revert.Refs())))
-	case d == Undo && r.OwnInput && r.Edited != editedDo:
-		return e.input(r), nil
-	case r.Phase == Running && d == Do && r.OwnInput:
-		return e.input(r), nil
-	}
-	return renderDo(e, r, ps)
-}
-
-func renderDo(e *entry, r *row, ps *PlanStep) (json.RawMessage, error) {
-	if ps.Do == nil {
-		return json.RawMessage("null"), nil
-	}
-	return bounded(ps.Do.Render(e.scope(r, Do, ps.Do.Refs())))
-}
-
-func bounded(b json.RawMessage, err error) (json.RawMessage, error) {
-	if err == nil && len(b) > MaxPayloadBytes {
-		return nil, Refuse(CodeTooLarge, "the input would be %d bytes, over %d", len(b), MaxPayloadBytes)
-	}
-	return b, err
-}
-
-// keepInput stores the input of a do run where it was made of outputs: those may be others when the
-// undo comes.
-func (w *Workset) keepInput(e *entry, r *row, d Direction, input json.RawMessage) {
-	ps := &e.plan.Steps[r.Index]
-	switch {
-	case d == Undo:
-		return
-	case r.Edited.holds(Do):
-		r.Edited = editedDone
-		return
-	}
-	r.Edited = notEdited
-	if ps.Do != nil && len(ps.Do.Refs()) > 0 {
-		w.setInput(e, r, input)
-	} else {
-		w.setInput(e, r, nil)
-	}
-}
-
-// scope is what an expression of the step may see.
-func (e *entry) scope(r *row, d Direction, refs []int) *Scope {
-	s := &Scope{Job: e.job, Input: e.plan.Definition.Input}
-	if len(refs) > 0 {
-		s.Outputs = make(map[string]json.RawMessage, len(refs))
-	}
-	for _, i := range refs {
-		if out, _ := e.output(i); out != nil {
-			s.Outputs[e.plan.Steps[i].Name] = out
-		}
-	}
-	if d == Undo {
-		turn := *r.Step
-		if r.Direction != Undo {
-			turn.Turn++ // the run that is about to be let out begins it
-		}
-		out, _ := e.output(r.Index)
-		s.Output, s.Key, s.DoKey = orNull(out), turn.Key(), turn.DoKey()
-	}
-	return s
 }

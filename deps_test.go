@@ -27,38 +27,44 @@ type arrow struct {
 var arrows = []arrow{
 	{pkg: "", why: "the nouns and rules are pure: who carries an agent or reads the rules pays for the standard library alone"},
 	{pkg: "internal/crashpoint", why: "names of instants at which a test may kill the program; empty in what ships, so that whoever writes or sends may call it"},
-	{pkg: "client", ours: []string{"", "internal/agenthost", "internal/crashpoint"}, why: "agents live elsewhere with it: the standard library is all that they need"},
-	{pkg: "definition", ours: []string{""}, theirs: []string{"github.com/expr-lang/expr"},
+	{pkg: "internal/redact", why: "what may be shown of a URL: whoever reads one shows it by this"},
+	{pkg: "internal/lru", why: "a cache that is bounded in bytes, for compiled definitions and what belongs to them"},
+	{pkg: "client", ours: []string{"", "internal/agenthost", "internal/crashpoint", "internal/redact"}, why: "agents live elsewhere with it: the standard library is all that they need"},
+	{pkg: "definition", ours: []string{"", "internal/lru"}, theirs: []string{"github.com/expr-lang/expr"},
 		why: "whatever reading and expressions need stays out of the root, behind perdure.Compiler"},
 
 	{pkg: "store", ours: []string{"", "store/memory", "store/postgres", "store/sqlite"}, why: "the one place that picks a store by its URL; who does not want the drivers of both leaves it alone"},
 	{pkg: "store/memory", ours: []string{""}, why: "the model by which the others are judged has nothing to hide behind"},
-	{pkg: "store/sqlite", ours: []string{"", "internal/crashpoint"}, theirs: []string{"github.com/google/uuid", "modernc.org/sqlite", "zombiezen.com/go/sqlite"}, why: "a store holds no rules: it loads, locks and saves"},
-	{pkg: "store/postgres", ours: []string{"", "internal/crashpoint"}, theirs: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}, why: "as sqlite"},
+	{pkg: "store/sqlite", ours: []string{"", "internal/crashpoint", "internal/redact"}, theirs: []string{"github.com/google/uuid", "modernc.org/sqlite", "zombiezen.com/go/sqlite"}, why: "a store holds no rules: it loads, locks and saves"},
+	{pkg: "store/postgres", ours: []string{"", "internal/crashpoint", "internal/redact"}, theirs: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}, why: "as sqlite"},
 
-	{pkg: "agents/http", ours: []string{"", "agents/internal/with"}, theirs: []string{"github.com/failsafe-go/failsafe-go"},
+	{pkg: "agents/http", ours: []string{"", "agents/internal/with", "internal/descriptors", "internal/redact"}, theirs: []string{"github.com/failsafe-go/failsafe-go"},
 		why: "an agent is a handler: it knows no scheduler and no store"},
-	{pkg: "agents/shell", ours: []string{"", "agents/internal/with"}, theirs: []string{"golang.org/x/sys"}, why: "as http"},
+	{pkg: "agents/shell", ours: []string{"", "agents/internal/with", "internal/descriptors"}, theirs: []string{"golang.org/x/sys"}, why: "as http"},
 	{pkg: "agents/internal/with", ours: []string{""}, why: "what the two agents read their inputs with"},
+
+	{pkg: "internal/descriptors", why: "one formula divides the file descriptors between callers, runs and the store"},
 
 	{pkg: "guard", ours: []string{""}, why: "it goes into the handlers of those who carry an agent: the standard library is all that they need"},
 	{pkg: "guard/pgxguard", ours: []string{"guard"}, theirs: []string{"github.com/jackc/pgx/v5"}, why: "the same for who has pgx already"},
 
+	{pkg: "internal/admission", why: "a server bounds what a service reads for an answer; neither imports the other"},
+
 	// The actors. What passes between them passes through the store, or through an interface that node hands in.
 	{pkg: "internal/env", why: "time, chance and goroutines as the actors take them, so that a simulation can give them others"},
-	{pkg: "internal/scheduler", ours: []string{"", "internal/crashpoint", "internal/env"}, theirs: []string{"github.com/google/uuid"}, why: "rules between load and save"},
+	{pkg: "internal/scheduler", ours: []string{"", "internal/crashpoint", "internal/env", "internal/lru"}, theirs: []string{"github.com/google/uuid"}, why: "rules between load and save"},
 	{pkg: "internal/supervisor", ours: []string{"", "internal/crashpoint", "internal/env"}, why: "it decides nothing: it asks the scheduler, whose interface it declares itself"},
 	{pkg: "internal/election", ours: []string{"", "internal/crashpoint", "internal/env"}, why: "who leads a role, and not what the role does: that is handed in"},
 	{pkg: "internal/agenthost", ours: []string{"", "internal/crashpoint", "internal/env"}, why: "whether its Exchange is near or far it does not know"},
-	{pkg: "internal/rest", ours: []string{"", "internal/crashpoint"}, theirs: []string{"github.com/danielgtaylor/huma/v2", "github.com/prometheus/client_golang"},
+	{pkg: "internal/rest", ours: []string{"", "internal/admission", "internal/crashpoint", "internal/descriptors"}, theirs: []string{"github.com/danielgtaylor/huma/v2", "github.com/prometheus/client_golang"},
 		why: "it answers for a perdure.Service, whichever that is"},
 
 	{pkg: "internal/chaos", ours: []string{""}, why: "it stands between agents and a server, and knows no more of either than what passes"},
 
-	{pkg: "node", ours: []string{"", "definition", "internal/agenthost", "internal/crashpoint", "internal/election", "internal/scheduler", "internal/supervisor"},
+	{pkg: "node", ours: []string{"", "definition", "internal/admission", "internal/agenthost", "internal/crashpoint", "internal/election", "internal/scheduler", "internal/supervisor"},
 		theirs: []string{"github.com/google/uuid", "github.com/prometheus/client_golang"},
 		why:    "it wires, and takes the store as an interface: an embedded node must not bring the drivers of both"},
-	{pkg: "cmd/perdure", ours: []string{"", "agents/http", "agents/shell", "client", "definition", "internal/chaos", "internal/crashpoint", "internal/rest", "node", "store", "store/sqlite"},
+	{pkg: "cmd/perdure", ours: []string{"", "agents/http", "agents/shell", "client", "definition", "internal/chaos", "internal/crashpoint", "internal/descriptors", "internal/redact", "internal/rest", "node", "store", "store/sqlite"},
 		theirs: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"},
 		why:    "the command line: flags, words on the screen, and a node of every part"},
 
@@ -67,6 +73,7 @@ var arrows = []arrow{
 		why: "tests that run on each store"},
 	{pkg: "internal/faultystore", kit: true, ours: []string{""}, why: "a store that fails in all ways, by a seed"},
 	{pkg: "internal/ledger", kit: true, why: "a service for steps to act on, by which tests judge from outside"},
+	{pkg: "e2e/rig", kit: true, ours: []string{"", "client", "internal/ledger"}, why: "processes, proxies and a load, for tests that judge a grid from outside"},
 	{pkg: "internal/mutants", kit: true, why: "a program that tests the tests"},
 	{pkg: "internal/sim", kit: true, ours: []string{"", "definition", "internal/agenthost", "internal/election", "internal/env", "internal/faultystore", "internal/scheduler", "internal/supervisor"},
 		why: "it plays the actors against each other, on whichever store it is given"},

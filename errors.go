@@ -18,7 +18,9 @@ const (
 	CodeNotFound    Code = "notFound"    //
 	CodeConflict    Code = "conflict"    // the rules refuse it as things stand
 	CodeBacklogFull Code = "backlogFull" // try again later
+	CodeBusy        Code = "busy"        // the node has as much in progress as it may: try again later
 	CodeForbidden   Code = "forbidden"   //
+	CodeMisdirected Code = "misdirected" // the request names a host that the node does not serve
 	CodeUnavailable Code = "unavailable" // the store is not reachable, or the node is draining
 	CodeSchema      Code = "schema"      // the store's schema is missing, older or newer
 	CodeInUse       Code = "inUse"       // another process has the store
@@ -111,8 +113,10 @@ var (
 	// transaction is tried again on fresh rows.
 	ErrStale = errors.New("row changed since it was loaded")
 	// ErrBroken says that the store must not be used any more: what it has written may not be there. The
-	// process is to end, loudly (F110).
+	// process is to end, loudly.
 	ErrBroken = errors.New("the store cannot be relied upon any more")
-	// ErrUnknown says that the answer to a COMMIT was lost: it must be looked up, never guessed (F006).
+	// ErrLocked says that another transaction has what was asked for, and that it was not waited for.
+	ErrLocked = errors.New("another transaction has the lock")
+	// ErrUnknown says that the answer to a COMMIT was lost: it must be looked up, never guessed.
 	ErrUnknown = errors.New("the outcome of the commit is not known")
 )

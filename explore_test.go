@@ -69,6 +69,7 @@ var happenings = []happening{
 	{"resume step", true, act(Act{Verb: VerbResume}), isParked},
 	{"give up", false, act(Act{Verb: VerbGiveUp}), nil},
 	{"settle as done", true, act(Act{Verb: VerbSettle, As: new(Done)}), nil},
+	{"settle as done with output", true, act(Act{Verb: VerbSettle, As: new(Done), Output: []byte(`1`)}), nil},
 	{"settle as undone", true, act(Act{Verb: VerbSettle, As: new(Undone)}), nil},
 	{"skip", true, act(Act{Verb: VerbSkip}), nil},
 	{"edit", true, act(Act{Verb: VerbEdit, Input: []byte(`"other"`)}), nil},
@@ -193,6 +194,9 @@ func answer(rep Report) func(*explored, int) bool {
 		out := isOut(x, i)
 		rep := rep
 		rep.Run = s.Run
+		if string(rep.Output) == `1` { // unlike those of other runs
+			rep.Output = fmt.Appendf(nil, `"%s of run %d"`, s.Name, s.Run)
+		}
 		if s.Run == 0 || !isRunning(x, i) {
 			return false // doubled, late and second answers are tried apart
 		}
@@ -275,7 +279,14 @@ func act(a Act) func(*explored, int) bool {
 	return func(x *explored, i int) bool {
 		a := a
 		if i >= 0 {
-			a.Step = x.steps[i].Name
+			s := x.steps[i]
+			a.Step = s.Name
+			if a.Output != nil {
+				a.Output = fmt.Appendf(nil, `"%s by hand after run %d"`, s.Name, s.Run)
+			}
+			if a.Input != nil {
+				a.Input = fmt.Appendf(nil, `"%s edited after run %d"`, s.Name, s.Run)
+			}
 		}
 		c, err := x.actAs(a)
 		if err != nil {
@@ -361,6 +372,12 @@ var walks = []small{
 	{"onFailure undo; a undo; b after a; c after a undo; d after b c", "undo,redo,resume", 40_000},
 	{"a undo; b after a undo or skip; c after b", "undo,redo,resume", 20_000},
 	{"a undo; b after a reads a or undo; c after a when a or restart:1", "undo,redo,done with output,done with a bad output", 30_000},
+	{"a undo; b after a undo when a or skip; c after b reads b", "undo,redo,done with output", 20_000},
+	{"a undo; b after a reads a undo; c after b reads b revert", "undo,redo,done with output", 20_000},
+	{"a undo; b after a reads a undo", "undo,redo,done with output,edit", 20_000},
+	{"a; b after a reads a revert", "undo,redo,done with output,settle as done with output", 20_000},
+	{"a undo; b after a reads a undo", "undo,redo,done with output,skip", 20_000},
+	{"a revert", "undo,redo,done with output,edit,edit with a new key,settle as done with output", 20_000},
 	{"onFailure undo; a undo; s after a sleep; b after s", "undo,redo,skip,give up", 20_000},
 	{"a undo; p after a approval; b after p", "undo,redo,settle as done,skip,resume,give up", 20_000},
 	{"p approval lasts or wait:1,undo; q after p approval lasts or skip", "undo,redo,settle as done,resume", 20_000},

@@ -140,7 +140,8 @@ func All(ctx context.Context, jobs Jobs, q JobQuery) iter.Seq2[*JobView, error] 
 // AtRest says whether nothing moves unless a person acts.
 func (v *JobView) AtRest() bool { return v.Phase == Settled || v.Phase == Parked }
 
-// OutputOf reads what a step of the job has given. It is an error if the job is nil, or the step not there or not done.
+// OutputOf reads what a step of the job has given. It is an error if the job is nil, if the step is not there or not done,
+// or if the output is so large that the view leaves it out: Jobs.Step returns it.
 func OutputOf[T any](v *JobView, step string) (out T, err error) {
 	if v == nil {
 		return out, Refuse(CodeInvalid, "there is no job to read the output of step %s from: look at the error that came instead of it", step)
@@ -151,6 +152,10 @@ func OutputOf[T any](v *JobView, step string) (out T, err error) {
 	}
 	if s.Current != Done || s.Skipped {
 		return out, Refuse(CodeConflict, "step %s of job %s is %s, and has no output", step, v.ID, s.Current)
+	}
+	if s.OutputBytes > 0 {
+		return out, &Error{Code: CodeTooLarge, Message: fmt.Sprintf("the output of step %s of job %s has %d bytes, which is more than a view of the job shows", step, v.ID, s.OutputBytes),
+			Hint: "read it with Jobs.Step"}
 	}
 	if err := json.Unmarshal(orNull(s.Output), &out); err != nil {
 		return out, fmt.Errorf("output of step %s: %w", step, err)

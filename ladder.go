@@ -119,7 +119,7 @@ func (w *Workset) climb(e *entry, r *row, pointless bool) {
 			}
 		case RungSkip:
 			if !back {
-				r.Skipped = true
+				w.skip(r)
 				w.note(e, r.Name, r.Run, "skip", policyAuthor, w.failedText(r))
 				w.next(e, r)
 				return

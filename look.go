@@ -7,14 +7,19 @@ import "time"
 
 // Due looks at a step whose time to wait is over.
 func (w *Workset) Due(ref StepRef) bool {
-	e := w.entry(ref.Job)
-	r := e.steps.at(ref.Index)
-	if r.Phase != Waiting || r.AvailableAt.IsZero() || w.now.Before(r.AvailableAt) {
+	if !w.IsDue(ref) {
 		return false
 	}
+	e := w.entry(ref.Job)
 	w.later(e, taskLook, ref.Index)
 	w.touch(e)
 	return true
+}
+
+// IsDue says whether a step waits for a time that has come.
+func (w *Workset) IsDue(ref StepRef) bool {
+	s := w.Step(ref)
+	return s != nil && s.Phase == Waiting && !s.AvailableAt.IsZero() && !w.now.Before(s.AvailableAt)
 }
 
 // Cause is why a run expired.

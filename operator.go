@@ -185,7 +185,7 @@ func (w *Workset) settleBy(e *entry, r *row, a *Act) error {
 	w.note(e, r.Name, r.Run, string(VerbSettle), a.Author, "as "+a.As.String()+reasonText(a.Reason))
 	r.Current, r.EndedAt = *a.As, w.now
 	if a.Output != nil {
-		w.setOutput(e, r, meaningful(a.Output))
+		w.setOutput(r, meaningful(a.Output))
 	}
 	e.job.Current = Unsure
 	w.release(e, r, a.Author)
@@ -204,7 +204,7 @@ func (w *Workset) skipBy(e *entry, r *row, a *Act) error {
 	}
 	w.end(e, r)
 	w.note(e, r.Name, r.Run, string(VerbSkip), a.Author, a.Reason)
-	r.Skipped = true
+	w.skip(r)
 	w.release(e, r, a.Author)
 	return nil
 }
@@ -258,7 +258,7 @@ func (w *Workset) edit(e *entry, r *row, a *Act) error {
 	var did []string
 	if a.Input != nil {
 		r.Edited = editedFor(r.wants())
-		w.setInput(e, r, a.Input)
+		w.setInput(r, a.Input)
 		did = append(did, "another input")
 	}
 	if a.NewKey {

@@ -2,6 +2,7 @@ package perdure
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 )
 
@@ -14,6 +15,7 @@ type Shape struct {
 	Common *Definition // what Text says
 	Steps  []PlanStep
 	Index  map[string]int // step name → index in Steps
+	Size   int            // about how many bytes of memory all of it keeps
 }
 
 // ShapeID is the beginning of the SHA-256 of the shape's text.
@@ -26,16 +28,22 @@ type Plan struct {
 	Hash       [32]byte // the definition's fingerprint
 }
 
-// PlanOf is the plan of a job that was made of this shape.
-func (s *Shape) PlanOf(j *Job) *Plan {
+// PlanOf is the plan of a job that was made of this shape. If the job's input is apart (Job.Apart), input is it.
+func (s *Shape) PlanOf(j *Job, input json.RawMessage) (*Plan, error) {
+	switch {
+	case !j.Apart:
+		input = j.Input
+	case len(input) == 0:
+		return nil, fmt.Errorf("the input of job %s is not loaded", j.ID)
+	}
 	made := &struct { // one allocation
 		Plan
 		Definition
 	}{Plan{Shape: s, Hash: j.Hash}, *s.Common}
 	d := &made.Definition
-	d.Key, d.Priority, d.Labels, d.Input = j.Key, j.Priority, j.Labels, j.Input
+	d.Key, d.Priority, d.Labels, d.Input = j.Key, j.Priority, j.Labels, input
 	made.Plan.Definition = d
-	return &made.Plan
+	return &made.Plan, nil
 }
 
 // PlanStep is one step of a plan. After and Before are its direct neighbours, as indexes.
@@ -68,10 +76,11 @@ const (
 type Scope struct {
 	Job     *Job
 	Input   json.RawMessage            // the job's input
-	Outputs map[string]json.RawMessage // by step name; a step that is absent or nil is null
-	Output  json.RawMessage            // undo: of the step's do run, null if unknown
+	Outputs map[string]json.RawMessage // by step name: of those that it reads, null for a step that has none. Never nil
+	Output  json.RawMessage            // undo: of the step's do run, null if unknown. Never nil there
 	Key     string                     // undo: the key of this turn
 	DoKey   string                     // undo: the key of the turn that is undone
+	Budget  *Budget                    // what the work is taken off; nil: of none
 }
 
 // Condition is a compiled `when`.

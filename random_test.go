@@ -72,7 +72,7 @@ func (in inner) Fatal(args ...any)                 { in.t.Fatal(args...) }
 func (x *explored) happen(t *rapid.T) {
 	names := []string{"claim", "claim", "claim", "done", "done", "done with output", "done with a bad output", "failed", "failed without effect",
 		"rejected", "returned", "cut short", "doubled report", "late or second answer", "heartbeat", "expired", "holder lost", "due", "due", "overdue", "time",
-		"undo", "redo", "resume", "resume step", "settle as done", "settle as undone", "skip", "edit", "edit with a new key", "give up"}
+		"undo", "redo", "resume", "resume step", "settle as done", "settle as done with output", "settle as undone", "skip", "edit", "edit with a new key", "give up"}
 	name := rapid.SampledFrom(names).Draw(t, "event")
 	h := happenings[slices.IndexFunc(happenings, func(h happening) bool { return h.name == name })]
 	step := -1
@@ -107,7 +107,7 @@ func (x *explored) anyStep(t *rapid.T, name string) int {
 			return s.Phase == Waiting && !s.AvailableAt.IsZero()
 		case "resume step":
 			return s.Phase == Parked
-		case "settle as done", "settle as undone", "skip", "edit", "edit with a new key":
+		case "settle as done", "settle as done with output", "settle as undone", "skip", "edit", "edit with a new key":
 			return s.Phase != Settled
 		case "doubled report", "late or second answer":
 			return s.Run > 0

@@ -35,7 +35,7 @@ func (w *Workset) Report(ref StepRef, holder string, rep *Report) ReportResult {
 		r.Current = r.Direction.Pole()
 		r.ErrorCode, r.LastError = "", ""
 		if r.Direction == Do {
-			w.setOutput(e, r, meaningful(rep.Output))
+			w.setOutput(r, meaningful(rep.Output))
 		}
 		if r.Current != r.Desired {
 			r.startOver() // it turns round

@@ -6,7 +6,7 @@ import (
 )
 
 // Role is something that one node at a time does for all of them: who leads, who stands by to take over, and
-// until when, by the store's clock. Nothing that must not go wrong relies on it (I15): a role saves the work
+// until when, by the store's clock. Nothing that must not go wrong relies on it: a role saves the work
 // of doing it everywhere, and says who does it.
 //
 // The methods are the rules of elections. They change nothing; who follows them holds the lock of the role's
@@ -25,6 +25,18 @@ const RoleSupervisor = "supervisor" // looks for what nobody reports on, at ever
 
 // DefaultRoleTTL is how long a node leads, or stands by, after it was last heard of.
 const DefaultRoleTTL = 10 * time.Second
+
+// DeadAfterTTLs is for how many role TTLs a node may be silent before it counts as dead. A node writes down at least
+// twice in one TTL that it is there.
+const DeadAfterTTLs = 3
+
+// StateAt is the node's state, by the time when it was last seen. It is a display: nothing is decided by it.
+func (n *Node) StateAt(now time.Time, ttl time.Duration) NodeState {
+	if now.Sub(n.SeenAt) < DeadAfterTTLs*ttl {
+		return NodeAlive
+	}
+	return NodeDead
+}
 
 // ErrDeposed refuses what is written under a role that is no longer the writer's.
 var ErrDeposed error = &Error{Code: CodeConflict, Message: "this node does not lead the role any more, and nothing was written"}

@@ -104,3 +104,14 @@ func TestAdmit(t *testing.T) {
 		t.Error("everybody leads")
 	}
 }
+
+// A node may be silent for three role TTLs.
+func TestNodeIsDeadAfterThreeTTLs(t *testing.T) {
+	const ttl = 10 * time.Second
+	n := Node{SeenAt: dawn}
+	for silent, want := range map[time.Duration]NodeState{-time.Hour: NodeAlive, 0: NodeAlive, 3*ttl - 1: NodeAlive, 3 * ttl: NodeDead, time.Hour: NodeDead} {
+		if got := n.StateAt(dawn.Add(silent), ttl); got != want {
+			t.Errorf("silent for %s: %s, want %s", silent, got, want)
+		}
+	}
+}

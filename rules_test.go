@@ -659,7 +659,9 @@ func TestAClaimIsGivenAgainWhileItsRunIsValid(t *testing.T) { // F019
 		w.event(func(ws *Workset) {
 			refs := ws.ClaimRefs(w.ref(1))
 			ws.AddPayloads(refs, w.payloads(refs))
-			got = ws.Again(w.ref(1), &req)
+			var err error
+			got, err = ws.Again(w.ref(1), &req)
+			must(t, err)
 		})
 		return got
 	}
@@ -709,7 +711,11 @@ func TestManyEventsInOneWorkset(t *testing.T) {
 				res := ws.Report(w.ref(i), "host", &Report{Run: run, Outcome: OutcomeDone, Output: []byte(out)})
 				w.that(res.Accepted && ws.Missing().Empty(), "%+v, missing %+v", res, ws.Missing())
 			}
-			claim := func(i int) *Run { return ws.Claim(w.ref(i), &ClaimRequest{Agent: "ag", Holder: "host"}, nil) }
+			claim := func(i int) *Run {
+				run, err := ws.Claim(w.ref(i), &ClaimRequest{Agent: "ag", Holder: "host"}, nil, MaxAnswerBytes)
+				must(t, err)
+				return run
+			}
 			report(0, 1, `1`)
 			load() // what the store has is older
 			take()

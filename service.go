@@ -19,6 +19,9 @@ type Jobs interface {
 	// Submit stores the one definition in body (mediaType application/json or application/yaml) before
 	// it answers. created is false where the same key and body were submitted before.
 	Submit(ctx context.Context, body []byte, mediaType string) (job *JobView, created bool, err error)
+	// SubmitWithKey is Submit with a key for a definition that has none. If the definition has a key, that one counts,
+	// and the key given here changes nothing.
+	SubmitWithKey(ctx context.Context, body []byte, mediaType, key string) (job *JobView, created bool, err error)
 	// SubmitAll is Submit for many jobs, in JSON, each of which is answered for itself, in order: one that is
 	// refused does not take the others down. Where there is a base, it is the definition of all of them, and
 	// each of jobs has values of its own, which replace the base's: key, priority, labels, input. An error
@@ -26,11 +29,16 @@ type Jobs interface {
 	SubmitAll(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]Submitted, error)
 	// Job answers when the job is at rest, or as it is after wait.
 	Job(ctx context.Context, ref string, wait time.Duration) (*JobView, error)
+	// Definition is the definition of a job in canonical form: what it says beside the defaults. It can be submitted
+	// again, and is then the same job.
+	Definition(ctx context.Context, ref string) (json.RawMessage, error)
+	// Step is one step of a job with its input and output in full, of whatever size.
+	Step(ctx context.Context, ref, step string) (*StepDetail, error)
 	ListJobs(context.Context, JobQuery) (*Page[JobView], error)
 	// Follow calls see with the whole job first and then, as it moves, with what changed of it (only the
 	// steps that moved), until the job is at rest, see returns an error, or ctx ends.
 	Follow(ctx context.Context, ref string, see func(*JobView) error) error
-	History(ctx context.Context, ref string) ([]EntryView, error)
+	History(context.Context, HistoryQuery) (*Page[EntryView], error)
 	Act(ctx context.Context, ref string, act Act) (*JobView, error)
 }
 
@@ -71,6 +79,13 @@ type AlertQuery struct {
 	Closed bool   // closed ones too
 	Limit  int
 	Cursor string
+}
+
+// HistoryQuery selects the entries of a job's history, oldest first.
+type HistoryQuery struct {
+	Job    string // ref
+	Limit  int    // 0: DefaultListLimit
+	Cursor string // NextCursor of the page before
 }
 
 // Verb is what an operator can do to a job or step.

@@ -66,13 +66,15 @@ type Locker interface {
 	Now() (time.Time, error)
 	// Fence is the least number that a run may have which is let out now, as it was when Now was read. It is
 	// raised above all numbers that there were where the store turns out to be an older one: after a failover
-	// that has lost commits, after a backup was restored (F016, F112).
+	// that has lost commits, after a backup was restored.
 	Fence() (int64, error)
 
 	// These read rows of jobs that are locked. Steps reads those of others as well, as they are committed.
 	Steps([]StepRef) ([]*Step, error)
 	StepsOf(JobID) ([]*Step, error)
-	Payloads([]StepRef) ([]Payload, error)
+	// Payloads reads inputs and outputs in the order of refs until maxBytes of them are read; the one that reaches that
+	// is read still. So if there are as many bytes, nothing is known of the refs behind the last one in the answer.
+	Payloads(refs []StepRef, maxBytes int) ([]Payload, error)
 	// Inputs are those of jobs whose input is apart.
 	Inputs([]JobID) (map[JobID]json.RawMessage, error)
 	// Shapes need no lock: their texts never change.
@@ -100,7 +102,9 @@ type Finder interface {
 	Due(now time.Time, max int) ([]StepRef, error)
 	Expired(now time.Time, max int) ([]StepRef, error)
 	Overdue(now time.Time, max int) ([]JobID, error)
-	// HeldBy are the runs of a holder; with an agent or a request, those of that agent or claim.
+	// HeldBy are the runs of a holder; with an agent or a request, those of that agent or claim. A transaction that asks
+	// with agent and request has the claim to itself until it is over: what the claim was granted before, it finds.
+	// ErrLocked, and nothing was done, if another transaction has the claim.
 	HeldBy(holder, agent, request string, max int) ([]StepRef, error)
 	// EmbeddedHolders are the holders of runs that live inside a node ("@…").
 	EmbeddedHolders() ([]string, error)
@@ -119,19 +123,24 @@ type Reader interface {
 	// it is not there.
 	Job(ctx context.Context, id JobID, steps int) (*Job, []*Step, error)
 	Shape(context.Context, ShapeID) ([]byte, error)
-	// Input is the job's input, wherever it is kept.
-	Input(context.Context, JobID) (json.RawMessage, error)
+	// Input is the job's input, wherever it is kept, and its size in bytes. One of more than max bytes is not read.
+	Input(ctx context.Context, job JobID, max int) (in json.RawMessage, size int, err error)
 	// FindJobs are the jobs that ref may mean: a key, or the start of an id with or without "job_"; the
 	// key first, at most max.
 	FindJobs(ctx context.Context, ref string, max int) ([]JobID, error)
 	ListJobs(context.Context, JobFilter) ([]*Job, error)
 	// StepsOf are the job's steps in order; with since, only those written at that time or later.
 	StepsOf(ctx context.Context, job JobID, since time.Time) ([]*Step, error)
-	// Payloads are the job's inputs and outputs in order of the steps, until maxBytes of them are read.
-	Payloads(ctx context.Context, job JobID, maxBytes int) ([]Payload, error)
+	// Payloads are the inputs and outputs of a job's steps, in order. A value of more than max bytes is not read, nor
+	// is a value that would make the sum of those up to it, of at most max bytes each, more than total. A step's input
+	// comes before its output. What is not read has its size even so.
+	Payloads(ctx context.Context, job JobID, max, total int) ([]SizedPayload, error)
+	// Payload is the input and output of one step, in full; nil where it has neither.
+	Payload(context.Context, StepRef) (*Payload, error)
 	Alerts(context.Context, AlertFilter) ([]Alert, error)
-	// History is the latest max entries, in the order in which they were written.
-	History(ctx context.Context, job JobID, max int) ([]Entry, error)
+	// History is a job's entries in the order in which they were written, those after an entry (0: from the first), at
+	// most max of them.
+	History(ctx context.Context, job JobID, after int64, max int) ([]Entry, error)
 	// LimitUse counts and names the holders of a limit, at most max of them. Both are 0 of what nobody holds.
 	LimitUse(ctx context.Context, name string, max int) (used int, holders []LimitHolder, err error)
 	ListLimits(context.Context) ([]Limit, error)
@@ -150,6 +159,7 @@ type Registry interface {
 	DropNode(ctx context.Context, id string) error
 	Nodes(context.Context) ([]Node, error)
 	Roles(context.Context) ([]Role, error)
+	// Seen are the MaxSeen holders that asked for work last, by agent and holder.
 	Seen(context.Context) ([]Seen, error)
 }
 

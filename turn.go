@@ -2,6 +2,7 @@ package perdure
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -51,13 +52,16 @@ func (w *Workset) lookBack(e *entry, r *row) {
 func (w *Workset) lookForward(e *entry, r *row) {
 	ps := &e.plan.Steps[r.Index]
 	if ps.Test != nil && r.Current == Undone {
-		yes, err := ps.Test.Eval(e.scope(r, Do, ps.Test.Refs()))
+		yes, err := w.holds(e, r, ps)
+		if w.lookAgain(e, r, err) {
+			return
+		}
 		if err != nil {
 			w.stumble(e, r, fmt.Errorf("when: %w", err))
 			return
 		}
 		if !yes {
-			r.Skipped = true
+			w.skip(r)
 			w.settle(e, r)
 			return
 		}
@@ -72,6 +76,12 @@ func (w *Workset) lookForward(e *entry, r *row) {
 	}
 }
 
+// skip settles a step as far as doing goes. It has no output, also if it had one in an earlier turn.
+func (w *Workset) skip(r *row) {
+	r.Skipped = true
+	w.setOutput(r, nil)
+}
+
 func (w *Workset) makeReady(e *entry, r *row, d Direction) {
 	r.Agent, _ = e.plan.Steps[r.Index].agentOf(d)
 	w.place(e, r, Ready, time.Time{})
@@ -83,7 +93,10 @@ func (w *Workset) sleep(e *entry, r *row, ps *PlanStep) {
 	if since.IsZero() {
 		since = w.now
 	}
-	until, err := wakeTime(e, r, ps, since)
+	until, err := w.wakeTime(e, r, since)
+	if w.lookAgain(e, r, err) {
+		return
+	}
 	if err != nil {
 		w.stumble(e, r, err)
 		return
@@ -97,8 +110,54 @@ func (w *Workset) sleep(e *entry, r *row, ps *PlanStep) {
 	w.settle(e, r)
 }
 
-func wakeTime(e *entry, r *row, ps *PlanStep, since time.Time) (time.Time, error) {
-	in, err := renderDo(e, r, ps)
+// holds evaluates the step's condition.
+func (w *Workset) holds(e *entry, r *row, ps *PlanStep) (bool, error) {
+	if r.readsTooMuch {
+		return false, errReadsTooMuch
+	}
+	refs := ps.Test.Refs()
+	scope, err := w.scope(e, r, Do, nil, refs)
+	if err != nil {
+		return false, err
+	}
+	done, err := w.evaluate(e, &Rendering{Key: RenderingKey{r.StepRef, r.Turn, OfCondition}, condition: ps.Test, scope: scope, reads: refs})
+	if err != nil {
+		return false, err
+	}
+	return done.yes, done.err
+}
+
+// lookAgain says whether a look at a step cannot be finished now. If values are missing, it is repeated once they are
+// loaded. If they are more than can be loaded, or take more work than is left, the step is put off: it is due at once, and
+// the supervisor finds it.
+func (w *Workset) lookAgain(e *entry, r *row, err error) bool {
+	var missing *NotLoaded
+	var more *Postponed
+	switch {
+	case errors.As(err, &more):
+		w.postponed = append(w.postponed, more.Rendering)
+	case !errors.As(err, &missing):
+		if damage := (*missingValue)(nil); errors.As(err, &damage) {
+			panic(err)
+		}
+		return false
+	case w.budget.mayRead():
+		w.mustLoad(r, missing)
+		w.block(task{entry: e, kind: taskLook, index: r.Index})
+		return true
+	}
+	if r.Phase != Waiting || r.AvailableAt.IsZero() {
+		w.place(e, r, Waiting, w.now)
+	}
+	return true
+}
+
+func (w *Workset) wakeTime(e *entry, r *row, since time.Time) (time.Time, error) {
+	src, err := w.sourceOf(e, r, Do)
+	if err != nil {
+		return time.Time{}, err
+	}
+	in, err := w.render(e, &src)
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -8,6 +8,10 @@ import (
 )
 
 // JobView is a job as the outside sees it: REST, command line and console show the same one.
+//
+// A view is bounded: an input, an output or a definition of more than MaxShownValue bytes is left out, and so are the
+// inputs and outputs of steps beyond MaxShownValues bytes in all. The size of a value that was left out stands in its
+// place. Jobs.Step and Jobs.Definition return all of it.
 type JobView struct {
 	ID          JobID             `json:"id"`
 	Key         string            `json:"key,omitempty"`
@@ -27,8 +31,13 @@ type JobView struct {
 	UpdatedAt   time.Time         `json:"updatedAt"`
 	SettledAt   time.Time         `json:"settledAt,omitzero"`
 	Input       json.RawMessage   `json:"input,omitempty"`
-	Alerts      []AlertView       `json:"alerts,omitempty"` // open ones; not in lists
-	Steps       StepViews         `json:"steps,omitempty"`  // not in lists; complete, save in an event that says so
+	InputBytes  int               `json:"inputBytes,omitempty"` // of an input that is left out
+	// Definition could be submitted again, and is then the same job (Jobs.Definition). It is not in lists, in answers to
+	// submissions, or in events that have only the steps that moved.
+	Definition      json.RawMessage `json:"definition,omitempty"`
+	DefinitionBytes int             `json:"definitionBytes,omitempty"` // of a definition that is left out
+	Alerts          []AlertView     `json:"alerts,omitempty"`          // open ones; not in lists
+	Steps           StepViews       `json:"steps,omitempty"`           // not in lists; complete, save in an event that says so
 }
 
 // Mark is who did a thing, and why.
@@ -39,36 +48,48 @@ type Mark struct {
 
 // StepView is a step as the outside sees it. Why says, of an unsettled one, why it is not running.
 type StepView struct {
-	Name        string          `json:"-"`
-	Agent       string          `json:"agent"`
-	Action      string          `json:"action"`
-	After       []string        `json:"after,omitempty"`
-	Current     State           `json:"current"`
-	Desired     State           `json:"desired"`
-	Phase       Phase           `json:"phase"`
-	Skipped     bool            `json:"skipped,omitempty"`
-	GivenUp     bool            `json:"givenUp,omitempty"`
-	Run         int64           `json:"run"`
-	Direction   Direction       `json:"direction"`
-	Was         State           `json:"was"`
-	Turn        int             `json:"turn"`
-	Key         string          `json:"key"`
-	LockedBy    string          `json:"lockedBy,omitempty"`
-	LockedUntil time.Time       `json:"lockedUntil,omitzero"`
-	CompleteBy  time.Time       `json:"completeBy,omitzero"`
-	Failures    int             `json:"failures"`
-	Rung        int             `json:"rung,omitempty"`
-	Waits       int             `json:"waits,omitempty"`
-	Returns     int             `json:"returns,omitempty"`
-	AvailableAt time.Time       `json:"availableAt,omitzero"`
-	Outcome     Outcome         `json:"outcome,omitempty"`
+	Name        string    `json:"-"`
+	Agent       string    `json:"agent"`
+	Action      string    `json:"action"`
+	After       []string  `json:"after,omitempty"`
+	Current     State     `json:"current"`
+	Desired     State     `json:"desired"`
+	Phase       Phase     `json:"phase"`
+	Skipped     bool      `json:"skipped,omitempty"`
+	GivenUp     bool      `json:"givenUp,omitempty"`
+	Run         int64     `json:"run"`
+	Direction   Direction `json:"direction"`
+	Was         State     `json:"was"`
+	Turn        int       `json:"turn"`
+	Key         string    `json:"key"`
+	LockedBy    string    `json:"lockedBy,omitempty"`
+	LockedUntil time.Time `json:"lockedUntil,omitzero"`
+	CompleteBy  time.Time `json:"completeBy,omitzero"`
+	Failures    int       `json:"failures"`
+	Rung        int       `json:"rung,omitempty"`
+	Waits       int       `json:"waits,omitempty"`
+	Returns     int       `json:"returns,omitempty"`
+	AvailableAt time.Time `json:"availableAt,omitzero"`
+	Outcome     Outcome   `json:"outcome,omitempty"`
+	// Input is what the latest run was handed or, after an edit, what the next run will be handed. There is none before the
+	// first dispatch, and none where it was not kept and cannot be told from what is kept.
+	Input       json.RawMessage `json:"input,omitempty"`
+	InputBytes  int             `json:"inputBytes,omitempty"` // of an input that is left out
 	Output      json.RawMessage `json:"output,omitempty"`
+	OutputBytes int             `json:"outputBytes,omitempty"` // of an output that is left out
 	LastError   *RunError       `json:"lastError,omitempty"`
 	Progress    json.RawMessage `json:"progress,omitempty"`
 	ReadyAt     time.Time       `json:"readyAt,omitzero"`
 	StartedAt   time.Time       `json:"startedAt,omitzero"`
 	EndedAt     time.Time       `json:"endedAt,omitzero"`
 	Why         *Reason         `json:"why,omitempty"`
+}
+
+// StepDetail is one step with all of its values.
+type StepDetail struct {
+	Job  JobID  `json:"job"`
+	Name string `json:"name"`
+	StepView
 }
 
 // StepViews are in the order of the definition; as JSON they are an object in that order.
@@ -123,6 +144,92 @@ func (v *StepViews) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// KeptValues are what a view reads of the values of a job.
+type KeptValues struct {
+	Job       *Job
+	Steps     []*Step // all of the job's, in order
+	Shape     *Shape
+	Input     json.RawMessage // the job's
+	InputRead bool            // else it was left out
+	Payloads  map[int]SizedPayload
+	Budget    *Budget // of what is rendered again; once it is spent, nothing more is
+}
+
+// input is the kept input, or its size where it was not read.
+func (p *SizedPayload) input() (in json.RawMessage, bytes int) {
+	if p.Input != nil {
+		return p.Input, 0
+	}
+	return nil, p.InputBytes
+}
+
+// output returns the kept output of a step; known is false where it was not read.
+func (k *KeptValues) output(i int) (out json.RawMessage, known bool) {
+	if !k.Steps[i].HasOutput {
+		return orNull(nil), true
+	}
+	out = k.Payloads[i].Output
+	return out, out != nil
+}
+
+// InputOf returns what a view has as the input of step i: the input of its latest run or, after an edit, of its next. An
+// input that was not kept is rendered again if everything that it was made of is at hand, and is still as it was. If there
+// is nothing to show, in is nil; bytes is the size of a kept input that was not read.
+func (k *KeptValues) InputOf(i int) (in json.RawMessage, bytes int) {
+	s, ps, kept := k.Steps[i], &k.Shape.Steps[i], k.Payloads[i]
+	switch {
+	case s.Edited == editedFor(s.wants()):
+		return kept.input()
+	case s.Edited == editedDo || s.Edited == editedUndo:
+		return nil, 0 // it is not the next run's, and may have taken the place of what the latest run was handed
+	case s.Run == 0:
+		return nil, 0
+	case s.Direction == Undo && ps.Revert != nil:
+		return k.renderUndo(s, ps.Revert), 0
+	case s.OwnInput:
+		return kept.input()
+	case ps.Do == nil:
+		return orNull(nil), 0
+	case s.Direction == Undo:
+		return k.renderUndo(s, ps.Do), 0
+	case len(ps.Do.Refs()) > 0:
+		return nil, 0
+	}
+	return k.render(ps.Do, &Scope{}), 0
+}
+
+// renderUndo renders the input of the latest run of a step, an undo, once more. What it reads must not have changed since:
+// outputs change when a step is done anew or settled by an operator, and the key of the step's turn when the job turns.
+// At the same instant it may have been either way.
+func (k *KeptValues) renderUndo(s *Step, t Template) json.RawMessage {
+	own, known := k.output(s.Index)
+	if !known || s.wants() != Undo || s.Current == Done {
+		return nil
+	}
+	scope := &Scope{Outputs: map[string]json.RawMessage{}, Output: own, Key: s.Key(), DoKey: s.DoKey()}
+	for _, ref := range t.Refs() {
+		out, known := k.output(ref)
+		if !known || !k.Steps[ref].UpdatedAt.Before(s.StartedAt) {
+			return nil
+		}
+		scope.Outputs[k.Steps[ref].Name] = out
+	}
+	return k.render(t, scope)
+}
+
+// render is nil where the values that may be read are not at hand, or do not give one.
+func (k *KeptValues) render(t Template, scope *Scope) json.RawMessage {
+	if !k.InputRead {
+		return nil
+	}
+	scope.Job, scope.Input, scope.Budget = k.Job, k.Input, k.Budget
+	in, err := bounded(t.Render(scope))
+	if err != nil {
+		return nil
+	}
+	return in
+}
+
 // AlertView is an alert as the outside sees it.
 type AlertView struct {
 	ID       int64     `json:"id"`
@@ -136,9 +243,18 @@ type AlertView struct {
 	ClosedBy string    `json:"closedBy,omitempty"`
 }
 
+// NodeState says whether a node is believed to work. A dead node is still listed for a day.
+type NodeState string
+
+const (
+	NodeAlive NodeState = "alive"
+	NodeDead  NodeState = "dead"
+)
+
 // NodeView is a process of the grid as the outside sees it, with the roles that it has.
 type NodeView struct {
 	ID       string         `json:"id"`
+	State    NodeState      `json:"state"`
 	Host     string         `json:"host"`
 	PID      int            `json:"pid"`
 	Version  string         `json:"version"`

@@ -30,7 +30,7 @@ const (
 	WhyAfterSteps ReasonKind = "afterSteps" // neighbours are not settled
 	WhyNoAgent    ReasonKind = "noAgent"    // nobody has asked for this agent's work lately
 	WhyAgentBusy  ReasonKind = "agentBusy"  // ready; whoever asks for this agent's work has not come to it yet
-	WhyLimit      ReasonKind = "limit"      // a limit is full
+	WhyLimit      ReasonKind = "limit"      // a limit is full; with Max 0 it stops all work
 	WhyBackoff    ReasonKind = "backoff"    // again later, after a failure
 	WhyNotYet     ReasonKind = "notYet"     // sleeps
 	WhyHeld       ReasonKind = "held"       // an earlier run, whose holder is dead, may still act
@@ -142,13 +142,8 @@ func readyReason(j *Job, s *Step, f *Facts) *Reason {
 	if j.Desired == Done && !j.CompleteBy.IsZero() && !f.Now.Before(j.CompleteBy) {
 		return &Reason{Kind: WhyDeadline, Until: j.CompleteBy, Text: "the job's completeWithin has passed; the supervisor looks within its period"}
 	}
-	for _, name := range []string{AgentLimit(s.Agent), JobLimit(j.Type)} {
-		l, ok := f.Limits[name]
-		if !ok || l.Used < l.Max || name == JobLimit(j.Type) && j.Permit {
-			continue
-		}
-		return &Reason{Kind: WhyLimit, Agent: s.Agent, Limit: name, Max: &l.Max, Used: l.Used, Holders: l.Holders,
-			Text: fmt.Sprintf("limit %s is full (%d of %d)%s", name, l.Used, l.Max, heldBy(l.Holders))}
+	if r := limitReason(j, s, f); r != nil {
+		return r
 	}
 	seen, ok := f.Seen[s.Agent]
 	if !ok {
@@ -158,6 +153,27 @@ func readyReason(j *Job, s *Step, f *Facts) *Reason {
 		return &Reason{Kind: WhyNoAgent, Agent: s.Agent, Since: seen, Text: fmt.Sprintf("no agent %s has asked for work for %s", s.Agent, span(gone))}
 	}
 	return &Reason{Kind: WhyAgentBusy, Agent: s.Agent, Since: s.ReadyAt, Text: fmt.Sprintf("ready; agent %s has no slot free for it yet", s.Agent)}
+}
+
+// limitReason is the limit that holds the step back; nil if none does. A limit of 0 goes before one that is full: it
+// stays until an operator changes it.
+func limitReason(j *Job, s *Step, f *Facts) (r *Reason) {
+	for _, name := range []string{AgentLimit(s.Agent), JobLimit(j.Type)} {
+		l, ok := f.Limits[name]
+		if !ok || l.Used < l.Max || name == JobLimit(j.Type) && j.Permit {
+			continue
+		}
+		if r != nil && (l.Max > 0 || *r.Max == 0) {
+			continue
+		}
+		r = &Reason{Kind: WhyLimit, Agent: s.Agent, Limit: name, Max: &l.Max, Used: l.Used, Holders: l.Holders}
+		if l.Max == 0 {
+			r.Text = fmt.Sprintf("stopped by limit %s = 0", name)
+		} else {
+			r.Text = fmt.Sprintf("limit %s is full (%d of %d)%s", name, l.Used, l.Max, heldBy(l.Holders))
+		}
+	}
+	return r
 }
 
 func heldBy(holders []HolderView) string {

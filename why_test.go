@@ -29,7 +29,19 @@ func TestWhy(t *testing.T) { // F015
 			facts.Limits["agent:ag"] = LimitView{Name: "agent:ag", Max: 2, Used: 2, Holders: []HolderView{{Step: "x", Run: 3}, {}}}
 		},
 			"a", WhyLimit, "limit agent:ag is full (2 of 2): held by job_00000000000000000000000000000000/x/3, …"},
-		{"a", func(w *world) { facts.Limits["job:order"] = LimitView{Name: "job:order"} }, "a", WhyLimit, "limit job:order is full (0 of 0)"},
+		{"a", func(w *world) { facts.Limits["job:order"] = LimitView{Name: "job:order"} }, "a", WhyLimit, "stopped by limit job:order = 0"},
+		{"a", func(w *world) { facts.Limits["agent:ag"] = LimitView{Name: "agent:ag"} }, "a", WhyLimit, "stopped by limit agent:ag = 0"},
+		{"a", func(w *world) { // a run that was in flight when the limit was set
+			facts.Limits["agent:ag"] = LimitView{Name: "agent:ag", Used: 1, Holders: []HolderView{{Step: "x", Run: 3}}}
+		}, "a", WhyLimit, "stopped by limit agent:ag = 0"},
+		{"a", func(w *world) {
+			facts.Limits["agent:ag"] = LimitView{Name: "agent:ag", Max: 1, Used: 1}
+			facts.Limits["job:order"] = LimitView{Name: "job:order"}
+		}, "a", WhyLimit, "stopped by limit job:order = 0"},
+		{"a", func(w *world) {
+			facts.Limits["agent:ag"] = LimitView{Name: "agent:ag"}
+			facts.Limits["job:order"] = LimitView{Name: "job:order", Max: 1, Used: 1}
+		}, "a", WhyLimit, "stopped by limit agent:ag = 0"},
 		{"a; b", func(w *world) { facts.Limits["job:order"] = LimitView{Name: "job:order"}; w.claim("b") }, "a", WhyAgentBusy,
 			"ready; agent ag has no slot free for it yet"},
 		{"a attempts 2", func(w *world) { w.claim("a"); w.report("a", failed) }, "a", WhyBackoff, "again in 10s, after 1 failure, last: it broke"},

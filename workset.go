@@ -1,7 +1,6 @@
 package perdure
 
 import (
-	"encoding/json"
 	"iter"
 	"maps"
 	"slices"
@@ -20,6 +19,10 @@ type Workset struct {
 	now    time.Time
 	chance func() float64 // in [0,1), for jitter alone
 	fence  int64          // no run that is let out has a lower number
+	budget *Budget        // what is left for rendering; nil: no bound
+
+	prepared  Prepared     // what was rendered outside; nil: nothing
+	postponed []*Rendering // conditions that are to be
 
 	jobs    map[JobID]*entry
 	order   []*entry
@@ -41,6 +44,7 @@ type Missing struct {
 	Steps    []StepRef
 	Whole    []JobID // all steps of these
 	Payloads []StepRef
+	Looks    []StepRef // steps whose next phase depends on these payloads
 }
 
 // Empty says that nothing is missing.
@@ -54,17 +58,20 @@ type entry struct {
 	plan     *Plan
 	steps    rows
 	whole    bool
-	payloads map[int]*Payload
+	rowless  map[int]*values // of steps whose row is not loaded
 	restless bool
-	place    int // in the workset's order
+	waits    bool // a task waits for rows: those that come after it wait as well
+	place    int  // in the workset's order
 }
 
 // row is one step in a workset.
 type row struct {
 	*Step
-	was     *Step // as loaded; nil: new
-	dirty   bool
-	payload PayloadChange
+	was    *Step // as loaded; nil: new
+	dirty  bool
+	values values
+
+	readsTooMuch bool // see ReadsTooMuch
 
 	fresh       bool      // made ready since it was loaded, and not let out yet
 	readyBefore time.Time // ReadyAt before that
@@ -94,6 +101,9 @@ func NewWorkset(now time.Time, chance func() float64) *Workset {
 
 // LetOutFrom sets the least number that a run may have which is let out here.
 func (w *Workset) LetOutFrom(least int64) { w.fence = least }
+
+// Spend sets what rendering may take from here on; nil: no bound. What was prepared costs nothing.
+func (w *Workset) Spend(b *Budget, p Prepared) { w.budget, w.prepared = b, p }
 
 // Now is the time at which the events of this workset happen.
 func (w *Workset) Now() time.Time { return w.now }
@@ -162,6 +172,10 @@ func (w *Workset) AddSteps(steps []*Step) {
 		if e.steps.at(s.Index) == nil {
 			r := w.made.rows.next()
 			r.Step, r.was = w.made.steps.copy(s), s
+			if v := e.rowless[s.Index]; v != nil {
+				r.values = *v
+				delete(e.rowless, s.Index)
+			}
 			e.steps.put(s.Index, r)
 		}
 	}
@@ -173,26 +187,14 @@ func (w *Workset) AddWhole(id JobID, steps []*Step) {
 	w.entry(id).whole = true
 }
 
-// AddPayloads adds inputs and outputs; a step of refs that found leaves out has neither.
+// AddPayloads adds inputs and outputs as they were loaded; a step of refs that found leaves out has neither. A value
+// that is known already stays as it is.
 func (w *Workset) AddPayloads(refs []StepRef, found []Payload) {
-	add := func(p *Payload) {
-		e := w.entry(p.Job)
-		if e.payloads[p.Index] != nil {
-			return
-		}
-		if e.payloads == nil {
-			e.payloads = map[int]*Payload{}
-		}
-		e.payloads[p.Index] = p
-		if r := e.steps.at(p.Index); r != nil {
-			r.payload.onto(p)
-		}
-	}
 	for i := range found {
-		add(&found[i])
+		w.entry(found[i].Job).valuesOf(found[i].Index).load(&found[i])
 	}
 	for _, ref := range refs {
-		add(&Payload{StepRef: ref})
+		w.entry(ref.Job).valuesOf(ref.Index).load(&Payload{})
 	}
 }
 
@@ -200,6 +202,7 @@ func (w *Workset) AddPayloads(refs []StepRef, found []Payload) {
 func (w *Workset) Missing() *Missing {
 	w.missing.Steps = uniqueRefs(w.missing.Steps)
 	w.missing.Payloads = uniqueRefs(w.missing.Payloads)
+	w.missing.Looks = uniqueRefs(w.missing.Looks)
 	return &w.missing
 }
 
@@ -212,6 +215,9 @@ func uniqueRefs(refs []StepRef) []StepRef {
 // line with their steps.
 func (w *Workset) Go() {
 	w.missing = Missing{}
+	for _, t := range w.blocked {
+		t.entry.waits = false
+	}
 	if len(w.blocked) > 0 {
 		w.agenda, w.blocked = append(w.blocked, w.agenda...), nil
 	}
@@ -219,15 +225,21 @@ func (w *Workset) Go() {
 		for w.done < len(w.agenda) {
 			t := w.agenda[w.done]
 			w.done++
-			if w.ready(t) {
+			if ready := w.ready(t); ready && !t.entry.waits {
 				w.perform(t)
 			} else {
-				w.blocked = append(w.blocked, t)
+				w.block(t)
 			}
 		}
 		w.agenda, w.done = w.agenda[:0], 0
 		w.restAll()
 	}
+}
+
+// block keeps a task until rows are there. The tasks of a job are performed in their order, whichever rows are loaded.
+func (w *Workset) block(t task) {
+	t.entry.waits = true
+	w.blocked = append(w.blocked, t)
 }
 
 // restAll closes the events of the jobs for which nothing is missing. Before that their counts say
@@ -268,20 +280,34 @@ func (w *Workset) ready(t task) bool {
 		w.missing.Steps = append(w.missing.Steps, StepRef{t.entry.job.ID, t.index})
 		return false
 	}
-	return w.haveOutputs(t.entry, t.entry.lookRefs(t.index))
+	r := t.entry.steps.at(t.index)
+	if r.readsTooMuch || !w.budget.mayRead() {
+		return true // it fails, or is put off
+	}
+	_, err := t.entry.outputs(t.entry.lookRefs(t.index))
+	return !w.mustLoad(r, err)
 }
 
-// haveOutputs says whether the outputs of these steps are there, and notes those that are missing.
-func (w *Workset) haveOutputs(e *entry, refs []int) bool {
-	ok := true
-	for _, i := range refs {
-		if _, known := e.output(i); !known {
-			w.missing.Payloads = append(w.missing.Payloads, StepRef{e.job.ID, i})
-			ok = false
-		}
+// mustLoad says whether a rule stopped because values are not loaded, and notes which. An error of any other kind is
+// the store's fault, not the definition's: the rules cannot go on with this job.
+func (w *Workset) mustLoad(r *row, err error) bool {
+	var missing NotLoaded
+	if err := missing.gather(err); err != nil {
+		panic(err)
 	}
-	return ok
+	if len(missing.Steps) == 0 {
+		return false
+	}
+	w.missing.Payloads = append(w.missing.Payloads, missing.Steps...)
+	w.missing.Looks = append(w.missing.Looks, r.StepRef)
+	return true
 }
+
+// ReadsTooMuch says that the outputs which the next input or the condition of a step reads are over MaxReadBytes. That
+// is a failure of the step like an expression that cannot be evaluated.
+func (w *Workset) ReadsTooMuch(ref StepRef) { w.entry(ref.Job).steps.at(ref.Index).readsTooMuch = true }
+
+var errReadsTooMuch = Refuse(CodeTooLarge, "the outputs that it reads are larger than %d bytes together", MaxReadBytes)
 
 func (w *Workset) perform(t task) {
 	switch t.kind {
@@ -312,6 +338,7 @@ func (w *Workset) turnLater(e *entry, f flip) {
 	w.agenda = slices.DeleteFunc(slices.Delete(w.agenda, 0, w.done), ofThis)
 	w.done = 0
 	w.blocked = slices.DeleteFunc(w.blocked, ofThis)
+	e.waits = false
 	w.agenda = append(w.agenda, task{entry: e, kind: taskFlip, flip: f})
 }
 
@@ -356,72 +383,6 @@ func phaseOf(j *Job) Phase {
 		return Parked
 	}
 	return Waiting
-}
-
-// setOutput keeps the output of a do run; nil clears it.
-func (w *Workset) setOutput(e *entry, r *row, out []byte) {
-	if out == nil && !r.HasOutput {
-		return
-	}
-	r.HasOutput, r.dirty = out != nil, true
-	r.payload.SetOutput, r.payload.Output = true, out
-	e.refresh(r)
-}
-
-// setInput keeps an input that cannot be rendered again from the definition alone; nil clears it.
-func (w *Workset) setInput(e *entry, r *row, in []byte) {
-	if in == nil && !r.OwnInput {
-		return
-	}
-	r.OwnInput, r.dirty = in != nil, true
-	r.payload.SetInput, r.payload.Input = true, in
-	e.refresh(r)
-}
-
-func (e *entry) refresh(r *row) {
-	if p := e.payloads[r.Index]; p != nil {
-		r.payload.onto(p)
-	}
-}
-
-// onto brings what was loaded up to what has been set since.
-func (c *PayloadChange) onto(p *Payload) {
-	if c.SetInput {
-		p.Input = c.Input
-	}
-	if c.SetOutput {
-		p.Output = c.Output
-	}
-}
-
-// output is what step i put out, nil for null; known is false where it has to be loaded first.
-func (e *entry) output(i int) (out json.RawMessage, known bool) {
-	r, p := e.steps.at(i), e.payloads[i]
-	switch {
-	case r != nil && r.payload.SetOutput:
-		return r.payload.Output, true
-	case r != nil && !r.HasOutput:
-		return nil, true
-	case p != nil:
-		return p.Output, true
-	}
-	return nil, false
-}
-
-// inputKnown says whether the step's own input, if there is one, is there.
-func (e *entry) inputKnown(r *row) bool {
-	return !r.OwnInput || r.payload.SetInput || e.payloads[r.Index] != nil
-}
-
-// input is the one kept apart from the definition; its payload is there (ClaimRefs), or it was just set.
-func (e *entry) input(r *row) json.RawMessage {
-	if r.payload.SetInput {
-		return r.payload.Input
-	}
-	if p := e.payloads[r.Index]; p != nil {
-		return p.Input
-	}
-	return nil
 }
 
 func (w *Workset) alert(e *entry, step string, kind AlertKind, name, message string) {
@@ -497,7 +458,7 @@ func (w *Workset) collect(more bool) *Changes {
 			now := w.made.steps.asIs(r.Step, more)
 			c.Steps = append(c.Steps, StepChange{Now: now, Was: r.was})
 			r.was, r.dirty = now, false
-			r.collectPayload(&c)
+			r.values.collect(r.StepRef, &c)
 		}
 	}
 	return &c
@@ -510,17 +471,9 @@ func (w *Workset) collectNew(e *entry, c *Changes, more bool) {
 		r := e.steps.at(i)
 		r.was, r.dirty = w.made.steps.asIs(r.Step, more), false
 		n.Steps[i] = r.was
-		r.collectPayload(c)
+		r.values.collect(r.StepRef, c)
 	}
 	c.NewJobs = append(c.NewJobs, n)
-}
-
-func (r *row) collectPayload(c *Changes) {
-	if r.payload.SetInput || r.payload.SetOutput {
-		r.payload.StepRef = r.StepRef
-		c.Payloads = append(c.Payloads, r.payload)
-		r.payload = PayloadChange{}
-	}
 }
 
 // touched are the changed steps, in order.

@@ -27,6 +27,8 @@ type world struct {
 	partial bool   // load only what the rules ask for
 	lines   *lines // what happened, as a play; nil: nobody reads it
 	runs    map[string]*Run
+	values  []stepValues // what its agents and its operator know; see given
+	epoch   int          // see keepSkips
 }
 
 type lines struct{ strings.Builder }
@@ -110,6 +112,9 @@ func (w *world) load(refs ...StepRef) []*Step {
 
 func (w *world) payloads(refs []StepRef) (found []Payload) {
 	for _, ref := range refs {
+		if w.kept == nil {
+			continue // the job is new
+		}
 		if p := w.kept[ref.Index]; p.Input != nil || p.Output != nil {
 			found = append(found, p)
 		}
@@ -119,7 +124,7 @@ func (w *world) payloads(refs []StepRef) (found []Payload) {
 
 func (w *world) write(c *Changes) {
 	for _, n := range c.NewJobs {
-		w.job, w.steps, w.kept = n.Job, n.Steps, make([]Payload, len(n.Steps))
+		w.job, w.steps, w.kept, w.values = n.Job, n.Steps, make([]Payload, len(n.Steps)), make([]stepValues, len(n.Steps))
 		for i := range w.kept {
 			w.kept[i].StepRef = n.Steps[i].StepRef
 		}
@@ -140,7 +145,12 @@ func (w *world) write(c *Changes) {
 		w.kept = slices.Clone(w.kept)
 	}
 	for _, ch := range c.Payloads {
-		ch.onto(&w.kept[ch.Index])
+		if kept := &w.kept[ch.Index]; ch.SetInput {
+			kept.Input = ch.Input
+		}
+		if kept := &w.kept[ch.Index]; ch.SetOutput {
+			kept.Output = ch.Output
+		}
 	}
 	for _, ch := range c.CloseAlerts {
 		w.alerts = slices.DeleteFunc(slices.Clone(w.alerts), func(a Alert) bool {
@@ -153,6 +163,7 @@ func (w *world) write(c *Changes) {
 	}
 	w.alerts = append(slices.Clip(w.alerts), c.Alerts...)
 	w.past = append(slices.Clip(w.past), c.History...)
+	w.keepSkips(c)
 }
 
 // compare makes sure that what the rules changed is what they said they changed.
@@ -199,13 +210,35 @@ func (w *world) need(ws *Workset, i ...int) {
 func (w *world) claimAs(i int, req ClaimRequest) (run *Run, c *Changes) {
 	req.Agent = cmpOr(req.Agent, w.steps[i].Agent)
 	req.Holder = cmpOr(req.Holder, "host")
+	s := w.steps[i]
 	c = w.event(func(ws *Workset) {
 		w.need(ws, i)
-		refs := ws.ClaimRefs(w.ref(i))
-		ws.AddPayloads(refs, w.payloads(refs))
-		run = ws.Claim(w.ref(i), &req, w.limits)
+		w.loadForClaim(ws, w.ref(i))
+		run = w.claimIn(ws, w.ref(i), &req)
 	})
+	if run != nil {
+		w.given(s, run)
+		w.sameAgain(run, &req)
+	}
 	return run, c
+}
+
+// loadForClaim, claimIn and againIn are all that these tests know of how a run is dispatched.
+func (w *world) loadForClaim(ws *Workset, ref StepRef) {
+	refs := ws.ClaimRefs(ref)
+	ws.AddPayloads(refs, w.payloads(refs))
+}
+
+func (w *world) claimIn(ws *Workset, ref StepRef, req *ClaimRequest) *Run {
+	run, err := ws.Claim(ref, req, w.limits, MaxAnswerBytes)
+	must(w.t, err)
+	return run
+}
+
+func (w *world) againIn(ws *Workset, ref StepRef, req *ClaimRequest) *Run {
+	run, err := ws.Again(ref, req)
+	must(w.t, err)
+	return run
 }
 
 func cmpOr(a, b string) string {
@@ -220,6 +253,7 @@ func (w *world) reportAs(i int, holder string, rep Report) (res ReportResult, c 
 	if err := rep.Check(); err != nil {
 		w.t.Fatalf("a report that no scheduler lets through: %v", err)
 	}
+	s := w.steps[i]
 	c = w.event(func(ws *Workset) {
 		w.need(ws, i)
 		if !w.partial {
@@ -229,6 +263,7 @@ func (w *world) reportAs(i int, holder string, rep Report) (res ReportResult, c 
 		}
 		res = ws.Report(w.ref(i), holder, &rep)
 	})
+	w.keepReport(s, &rep, res)
 	return res, c
 }
 
@@ -267,6 +302,10 @@ func (w *world) actAs(a Act) (c *Changes, err error) {
 		i = w.index(a.Step)
 	}
 	a.Author = cmpOr(a.Author, "op")
+	var s *Step
+	if i >= 0 {
+		s = w.steps[i]
+	}
 	c = w.event(func(ws *Workset) {
 		if a.NeedsWhole() {
 			ws.AddWhole(w.job.ID, w.load(w.all()...))
@@ -275,6 +314,9 @@ func (w *world) actAs(a Act) (c *Changes, err error) {
 		}
 		err = ws.Act(w.job.ID, i, &a)
 	})
+	if err == nil && !c.Empty() && i >= 0 {
+		w.keepAct(s, &a)
+	}
 	return c, err
 }
 
@@ -402,7 +444,7 @@ type script struct {
 func (s script) Refs() []int { return s.refs }
 
 func (s script) Eval(sc *Scope) (bool, error) {
-	out := string(sc.Outputs[s.names[0]])
+	out := outputIn(sc, s.names[0])
 	if out == `"bad"` {
 		return false, errors.New("bad")
 	}
@@ -415,7 +457,7 @@ func (s script) Render(sc *Scope) (json.RawMessage, error) {
 	}
 	text := s.text
 	for _, n := range s.names {
-		out := string(sc.Outputs[n])
+		out := outputIn(sc, n)
 		if out == `"bad"` {
 			return nil, errors.New("bad")
 		}
@@ -425,6 +467,18 @@ func (s script) Render(sc *Scope) (json.RawMessage, error) {
 		text += fmt.Sprintf(" output=%s key=%s doKey=%s", sc.Output, tail(sc.Key), tail(sc.DoKey))
 	}
 	return json.Marshal(text)
+}
+
+// outputIn is an output as expressions see it, empty for null. One that was not loaded is not null.
+func outputIn(sc *Scope, step string) string {
+	switch out := string(sc.Outputs[step]); out {
+	case "":
+		panic("the output of " + step + " is not loaded")
+	case "null":
+		return ""
+	default:
+		return out
+	}
 }
 
 // tail is a key without its job.

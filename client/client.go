@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -24,6 +25,7 @@ import (
 
 	"perdure"
 	"perdure/internal/crashpoint"
+	"perdure/internal/redact"
 )
 
 // How long a server may take: to accept a connection, to answer beyond what it was asked to wait, and
@@ -63,11 +65,11 @@ func Patience(d time.Duration) Option { return func(c *Client) { c.patience = d 
 func New(baseURL string, options ...Option) (*Client, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		e := perdure.Refuse(perdure.CodeInvalid, "%q is not the URL of a server", redacted(u, baseURL))
+		e := perdure.Refuse(perdure.CodeInvalid, "%q is not the URL of a server", redact.URL(baseURL))
 		e.Hint = "http://HOST:PORT"
 		return nil, e
 	}
-	c := &Client{base: strings.TrimRight(u.String(), "/"), shown: strings.TrimRight(u.Redacted(), "/"), patience: longestOutage}
+	c := &Client{base: strings.TrimRight(u.String(), "/"), shown: strings.TrimRight(redact.URL(baseURL), "/"), patience: longestOutage}
 	for _, set := range options {
 		set(c)
 	}
@@ -75,13 +77,6 @@ func New(baseURL string, options ...Option) (*Client, error) {
 		c.http = &http.Client{Transport: transport(), CheckRedirect: noRedirect}
 	}
 	return c, nil
-}
-
-func redacted(u *url.URL, raw string) string {
-	if u == nil {
-		return raw
-	}
-	return u.Redacted()
 }
 
 func transport() *http.Transport {
@@ -106,6 +101,7 @@ type request struct {
 	body      []byte
 	mediaType string // of the body; JSON if nothing is said
 	author    string
+	key       string        // of a submission without one
 	wait      time.Duration // for how long the server is asked to wait
 }
 
@@ -151,14 +147,23 @@ func (c *Client) once(ctx context.Context, req *request, out any) (status int, e
 	return resp.StatusCode, nil
 }
 
-// read takes an answer to its end, so that the connection is kept.
+// maxAnswer bounds an answer, and an event of a stream: servers give less.
+const maxAnswer = 128 << 20
+
+// read takes an answer to its end, so that the connection is kept. One that is longer than maxAnswer is left.
 func read(resp *http.Response, out any) error {
 	var body bytes.Buffer
 	body.Grow(int(min(max(resp.ContentLength, 0), 1<<20)) + bytes.MinRead)
-	if _, err := body.ReadFrom(resp.Body); err != nil {
+	if n, err := body.ReadFrom(io.LimitReader(resp.Body, maxAnswer+1)); err != nil {
 		return err
+	} else if n > maxAnswer {
+		return tooLong()
 	}
 	return decode(body.Bytes(), out)
+}
+
+func tooLong() error {
+	return perdure.Refuse(perdure.CodeTooLarge, "the server's answer is over %d bytes", maxAnswer)
 }
 
 const authorHeader = "Perdure-Author"
@@ -170,7 +175,7 @@ func (c *Client) send(ctx context.Context, req *request) (*http.Response, error)
 	}
 	r, err := http.NewRequestWithContext(ctx, req.method, target, bytes.NewReader(req.body))
 	if err != nil {
-		return nil, perdure.Refuse(perdure.CodeInvalid, "%v", err)
+		return nil, perdure.Refuse(perdure.CodeInvalid, "%s", redact.Text(cause(err).Error()))
 	}
 	if req.body != nil {
 		r.Header.Set("Content-Type", orElse(req.mediaType, "application/json"))
@@ -180,6 +185,9 @@ func (c *Client) send(ctx context.Context, req *request) (*http.Response, error)
 			return nil, perdure.Refuse(perdure.CodeInvalid, "author %q holds a character that cannot be printed", author)
 		}
 		r.Header.Set(authorHeader, author)
+	}
+	if req.key != "" {
+		r.Header.Set("Idempotency-Key", req.key)
 	}
 	crashpoint.Here(crashpoint.ClientSend)
 	resp, err := c.http.Do(r)
@@ -202,7 +210,7 @@ func (c *Client) unreachable(ctx context.Context, err error, limit time.Duration
 	if perdure.CodeOf(err) != "" {
 		return err
 	}
-	e := perdure.Refuse(perdure.CodeUnavailable, "%s cannot be reached: %v", c.shown, cause(err))
+	e := perdure.Refuse(perdure.CodeUnavailable, "%s cannot be reached: %s", c.shown, redact.Text(cause(err).Error()))
 	if errors.Is(err, context.DeadlineExceeded) {
 		e.Message = fmt.Sprintf("%s did not answer within %s", c.shown, limit)
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
@@ -58,10 +59,16 @@ func (c *Client) stream(ctx context.Context, ref string, see func(*perdure.JobVi
 	if resp.StatusCode != http.StatusOK {
 		return c.refused(resp)
 	}
-	in := bufio.NewReaderSize(resp.Body, 64<<10)
+	event := &io.LimitedReader{R: resp.Body}
+	in := bufio.NewReaderSize(event, 64<<10)
 	for {
+		event.N = maxAnswer
 		name, data, err := readEvent(in, func() { silent.Reset(silentTimeout) })
-		if err != nil {
+		switch {
+		case err == nil:
+		case event.N <= 0:
+			return tooLong()
+		default:
 			return broken(fmt.Errorf("the stream ended early: %w", err))
 		}
 		if rest, err := deliver(name, data, see); rest || err != nil {

@@ -2,8 +2,10 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"perdure"
@@ -12,11 +14,22 @@ import (
 // Submit implements perdure.Jobs. Whether an unanswered submission was stored is known only where the
 // definition has a key: it may then be sent again.
 func (c *Client) Submit(ctx context.Context, body []byte, mediaType string) (*perdure.JobView, bool, error) {
+	return c.SubmitWithKey(ctx, body, mediaType, "")
+}
+
+// SubmitWithKey implements perdure.Jobs.
+func (c *Client) SubmitWithKey(ctx context.Context, body []byte, mediaType, key string) (*perdure.JobView, bool, error) {
 	if body == nil {
 		body = []byte{}
 	}
+	if problem := perdure.KeyProblem(key); key != "" && problem != "" {
+		return nil, false, &perdure.Error{Code: perdure.CodeInvalid, Message: problem, Hint: perdure.KeyRule}
+	}
+	if strings.TrimSpace(key) != key { // a header has no space at its ends
+		return nil, false, perdure.Refuse(perdure.CodeInvalid, "a key that begins or ends with a space has to be in the definition")
+	}
 	job := new(perdure.JobView)
-	status, err := c.ask(ctx, &request{method: http.MethodPost, path: "/v1/jobs", body: body, mediaType: mediaType}, job)
+	status, err := c.ask(ctx, &request{method: http.MethodPost, path: "/v1/jobs", body: body, mediaType: mediaType, key: key}, job)
 	if err != nil {
 		return nil, false, err
 	}
@@ -61,6 +74,25 @@ func (c *Client) Job(ctx context.Context, ref string, wait time.Duration) (*perd
 		}
 	}
 }
+
+// Definition implements perdure.Jobs.
+func (c *Client) Definition(ctx context.Context, ref string) (json.RawMessage, error) {
+	var definition json.RawMessage
+	_, err := c.ask(ctx, &request{method: http.MethodGet, path: jobPath(ref) + "/definition"}, &definition)
+	return definition, err
+}
+
+// Step implements perdure.Jobs.
+func (c *Client) Step(ctx context.Context, ref, step string) (*perdure.StepDetail, error) {
+	d := new(perdure.StepDetail)
+	if _, err := c.ask(ctx, &request{method: http.MethodGet, path: stepPath(ref, step)}, d); err != nil {
+		return nil, err
+	}
+	d.StepView.Name = d.Name
+	return d, nil
+}
+
+func stepPath(ref, step string) string { return jobPath(ref) + "/steps/" + segment(step) }
 
 func jobRequest(ref string, wait time.Duration) *request {
 	req := &request{method: http.MethodGet, path: jobPath(ref)}
@@ -114,10 +146,12 @@ type items[T any] struct {
 }
 
 // History implements perdure.Jobs.
-func (c *Client) History(ctx context.Context, ref string) ([]perdure.EntryView, error) {
-	var out items[perdure.EntryView]
-	_, err := c.ask(ctx, &request{method: http.MethodGet, path: jobPath(ref) + "/history"}, &out)
-	return out.Items, err
+func (c *Client) History(ctx context.Context, q perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error) {
+	query := url.Values{}
+	setPage(query, q.Limit, q.Cursor)
+	page := new(perdure.Page[perdure.EntryView])
+	_, err := c.ask(ctx, &request{method: http.MethodGet, path: jobPath(q.Job) + "/history", query: query}, page)
+	return page, err
 }
 
 // Act implements perdure.Jobs.
@@ -128,7 +162,7 @@ func (c *Client) Act(ctx context.Context, ref string, act perdure.Act) (*perdure
 	}
 	path := jobPath(ref)
 	if act.Step != "" {
-		path += "/steps/" + segment(act.Step)
+		path = stepPath(ref, act.Step)
 	}
 	job := new(perdure.JobView)
 	if _, err := c.ask(ctx, &request{method: http.MethodPost, path: path + "/" + segment(string(act.Verb)), body: body, author: act.Author}, job); err != nil {

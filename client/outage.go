@@ -54,11 +54,11 @@ func awayIn(err error) *away {
 	return a
 }
 
-// passing is err as *away, if it is one that passes by itself: without its store, or amid an upgrade, a server
-// is as good as away.
+// passing is err as *away, if it is one that passes by itself: without its store, amid an upgrade, or with as much in
+// progress as it may have, a server is as good as away.
 func passing(err error, retryAfter time.Duration) error {
 	switch perdure.CodeOf(err) {
-	case perdure.CodeUnavailable, perdure.CodeSchema, perdure.CodeInUse:
+	case perdure.CodeUnavailable, perdure.CodeSchema, perdure.CodeInUse, perdure.CodeBusy:
 		return &away{err, retryAfter}
 	}
 	return err

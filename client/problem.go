@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"perdure"
+	"perdure/internal/redact"
 )
 
 // problem is RFC 9457, as the server writes it.
@@ -33,7 +34,7 @@ func (c *Client) refused(resp *http.Response) error {
 	} else {
 		err = p.err()
 	}
-	if resp.StatusCode < http.StatusInternalServerError {
+	if resp.StatusCode < http.StatusInternalServerError && perdure.CodeOf(err) != perdure.CodeBusy {
 		return err
 	}
 	return passing(err, retryAfter(resp))
@@ -53,7 +54,7 @@ func (c *Client) stranger(resp *http.Response) error {
 	e := perdure.Refuse(perdure.CodeUnavailable, "%s answered %s, which is not Perdure's", c.shown, resp.Status)
 	e.Hint = "is this the server's URL?"
 	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode < 400 {
-		e.Hint = fmt.Sprintf("it points to %s: use that", to)
+		e.Hint = fmt.Sprintf("it points to %s: use that", redact.URL(to))
 	}
 	return e
 }

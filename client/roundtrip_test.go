@@ -21,6 +21,7 @@ func TestRoundTrip(t *testing.T) {
 	const ref = "a?b#c %&é"
 	query := perdure.JobQuery{Phase: &phase, Type: "order", Current: &unsure, Desired: &done, Key: "k",
 		Labels: map[string]string{"a": "b=&c", "d": ""}, Limit: 7, Cursor: "c/+="}
+	history := perdure.HistoryQuery{Job: ref, Limit: 7, Cursor: "y"}
 	alerts := perdure.AlertQuery{Job: "@latest", Closed: true, Limit: 3, Cursor: "x"}
 	act := perdure.Act{Verb: perdure.VerbSettle, Step: "charge", Author: "Zoë", Reason: "seen <it>", As: &done, Output: json.RawMessage(`{"s":"<&>","n":1.50}`)}
 	flip := perdure.Act{Verb: perdure.VerbUndo, Author: "anna"}
@@ -48,7 +49,11 @@ func TestRoundTrip(t *testing.T) {
 		{"Submit", func(ctx context.Context, s perdure.Service) (all, error) {
 			job, created, err := s.Submit(ctx, []byte(" a: <b>\r\n"), "application/yaml")
 			return all{job, created}, err
-		}, all{" a: <b>\r\n", "application/yaml"}, all{job, true}},
+		}, all{" a: <b>\r\n", "application/yaml", ""}, all{job, true}},
+		{"SubmitWithKey", func(ctx context.Context, s perdure.Service) (all, error) {
+			job, created, err := s.SubmitWithKey(ctx, []byte("{}"), "application/json", "order-ä 7")
+			return all{job, created}, err
+		}, all{"{}", "application/json", "order-ä 7"}, all{job, true}},
 		{"SubmitAll", func(ctx context.Context, s perdure.Service) (all, error) {
 			did, err := s.SubmitAll(ctx, nil, definitions)
 			return all{did}, err
@@ -57,6 +62,14 @@ func TestRoundTrip(t *testing.T) {
 			did, err := s.SubmitAll(ctx, definitions[0], definitions)
 			return all{did}, err
 		}, all{definitions[0], definitions}, all{submitted}},
+		{"Definition", func(ctx context.Context, s perdure.Service) (all, error) {
+			text, err := s.Definition(ctx, ref)
+			return all{text}, err
+		}, all{ref}, all{resttest.Definition()}},
+		{"Step", func(ctx context.Context, s perdure.Service) (all, error) {
+			step, err := s.Step(ctx, ref, "charge")
+			return all{step}, err
+		}, all{ref, "charge"}, all{resttest.Step()}},
 		{"Job", func(ctx context.Context, s perdure.Service) (all, error) {
 			job, err := s.Job(ctx, ref, 0)
 			return all{job}, err
@@ -74,9 +87,9 @@ func TestRoundTrip(t *testing.T) {
 			return out, err
 		}, all{ref}, all{job, last}},
 		{"History", func(ctx context.Context, s perdure.Service) (all, error) {
-			entries, err := s.History(ctx, ref)
-			return all{entries}, err
-		}, all{ref}, all{[]perdure.EntryView{{Step: "charge", Run: 1, At: resttest.At, Event: "failed", Author: "h", Detail: "503"}}}},
+			page, err := s.History(ctx, history)
+			return all{page}, err
+		}, all{history}, all{&perdure.Page[perdure.EntryView]{Items: []perdure.EntryView{{Step: "charge", Run: 1, At: resttest.At, Event: "failed", Author: "h", Detail: "503"}}, NextCursor: "next"}}},
 		{"Act on a step", func(ctx context.Context, s perdure.Service) (all, error) {
 			job, err := s.Act(ctx, ref, act)
 			return all{job}, err
@@ -182,7 +195,7 @@ func TestErrorsComeBack(t *testing.T) {
 		{Code: perdure.CodeUnavailable, Message: "away"},
 	} {
 		svc := resttest.Full()
-		svc.OnSubmit = func(context.Context, []byte, string) (*perdure.JobView, bool, error) { return nil, false, want }
+		svc.OnSubmit = func(context.Context, []byte, string, string) (*perdure.JobView, bool, error) { return nil, false, want }
 		svc.OnFollow = func(context.Context, string, func(*perdure.JobView) error) error { return want }
 		c := connect(t, serve(t, rest.Config{Service: svc}), client.Patience(0))
 		_, _, err := c.Submit(t.Context(), []byte("{}"), "application/json")

@@ -26,7 +26,7 @@ var builtins = map[string][]param{
 		{"url", true, checkURL, `{"type":"string","examples":["https://shop.example/orders"]}`, "http or https, absolute."},
 		{"method", false, checkMethod, `{"type":"string","default":"GET"}`, "The method."},
 		{"query", false, checkValues, `{"$ref":"#/$defs/values"}`, "Added to the query of the url."},
-		{"headers", false, checkHeaders, `{"$ref":"#/$defs/values"}`, "Request headers."},
+		{"headers", false, checkHeaders, `{"$ref":"#/$defs/values"}`, "Request headers. null leaves out a header that the agent sends by itself, such as Idempotency-Key."},
 		{"body", false, nil, `true`, "JSON; a string is sent as text."},
 		{"expect", false, checkExpect, `{"type":"object","additionalProperties":false,"properties":{"done":{"$ref":"#/$defs/statuses"},"failed":{"$ref":"#/$defs/statuses"},"rejected":{"$ref":"#/$defs/statuses"}}}`,
 			"Which statuses mean what, where the defaults do not fit."},
@@ -265,6 +265,8 @@ func checkHeaders(c *inputCheck, n *node, p *pointer) {
 			c.d.add(p.member(k.name), k.at, "%s is no header name", quote(k.name))
 		case slices.Contains(reserved, lower) || strings.HasPrefix(lower, "perdure-"):
 			c.d.add(p.member(k.name), k.at, "header %s cannot be set", k.name)
+		case lower == "host" && v.kind == kindNull:
+			c.d.add(p.member(k.name), v.at, "header %s cannot be left out", k.name)
 		case v.kind == kindString && strings.ContainsFunc(v.text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7F }):
 			c.d.add(p.member(k.name), v.at, "a control character in a header")
 		}

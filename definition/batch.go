@@ -2,6 +2,7 @@ package definition
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -20,10 +21,10 @@ var valueFields = slices.DeleteFunc(slices.Clone(jobFields), func(f field) bool 
 // those that it has. A base that cannot be read is an error of every job.
 //
 // Errors are those of Parse, with pointers into the one definition and no lines: as a whole text nobody
-// has seen it.
-func (c *Compiler) ParseAll(base []byte, jobs []json.RawMessage) ([]*perdure.Plan, []error) {
+// has seen it. stop is that of Options; nil: nothing stops it.
+func (c *Compiler) ParseAll(base []byte, jobs []json.RawMessage, stop func() error) ([]*perdure.Plan, []error) {
 	plans, errs := make([]*perdure.Plan, len(jobs)), make([]error, len(jobs))
-	b := &batch{c: c}
+	b := &batch{c: c, budget: newBudget(stop)}
 	plan := b.listed
 	if len(base) > 0 {
 		b.take(base)
@@ -37,7 +38,8 @@ func (c *Compiler) ParseAll(base []byte, jobs []json.RawMessage) ([]*perdure.Pla
 
 // batch makes the plans of many jobs. A definition that they have in common is read once.
 type batch struct {
-	c *Compiler
+	c      *Compiler
+	budget *perdure.Budget
 
 	base   node
 	err    error // why it cannot be read
@@ -61,8 +63,8 @@ func (b *batch) listed(job json.RawMessage) (*perdure.Plan, error) {
 	if f != nil {
 		return nil, refusal(f)
 	}
-	plan, found := b.c.plan(&doc, text{}, Options{})
-	return plan, refusal(found...)
+	plan, found, err := b.c.plan(&doc, text{}, Options{}, b.budget)
+	return plan, cmp.Or(err, refusal(found...))
 }
 
 // take reads the definition that the jobs have in common.
@@ -86,8 +88,8 @@ func (b *batch) merged(values json.RawMessage) (*perdure.Plan, error) {
 	if found := b.merge(values); len(found) > 0 {
 		return nil, refusal(found...)
 	}
-	if b.known != nil {
-		b.d = decoder{cache: &b.c.cache}
+	if b.known != nil && b.budget.Err() == nil {
+		b.d = decoder{programs: &b.c.programs, budget: b.budget}
 		if plan, ok := b.d.again(&b.own, b.known); ok {
 			return plan, nil
 		}
@@ -127,9 +129,9 @@ func (b *batch) whole() (*perdure.Plan, error) {
 	if err := new(tally).add(&doc, 0); err != nil {
 		return nil, refusal(tooLarge(0, err))
 	}
-	plan, found := b.c.plan(&doc, text{}, Options{})
-	if len(found) > 0 {
-		return nil, refusal(found...)
+	plan, found, err := b.c.plan(&doc, text{}, Options{}, b.budget)
+	if err = cmp.Or(err, refusal(found...)); err != nil {
+		return nil, err
 	}
 	if !b.learned && b.common != nil {
 		b.learn(&doc)
@@ -143,7 +145,7 @@ func (b *batch) learn(doc *node) {
 	b.learned = true
 	if common(doc) == nil {
 		bare := doc.only(func(name string) bool { return name != "key" && name != "priority" })
-		b.c.plan(&bare, text{}, Options{})
+		_, _, _ = b.c.plan(&bare, text{}, Options{}, b.budget)
 	}
 	b.known = b.c.memos.of(b.common)
 }

@@ -54,8 +54,8 @@ func TestBatchIsWrittenOut(t *testing.T) {
 			written, values = append(written, text), append(values, value)
 		}
 		c := &Compiler{}
-		merged, refused := c.ParseAll(base, values)
-		listed, errs := c.ParseAll(nil, written)
+		merged, refused := c.ParseAll(base, values, nil)
+		listed, errs := c.ParseAll(nil, written, nil)
 		for i := range values {
 			alone, err := fresh(written[i])
 			if want := faultsOf(err); faultsOf(refused[i]) != want || faultsOf(errs[i]) != want {
@@ -100,7 +100,7 @@ func TestBatchReplaces(t *testing.T) {
 	plans, errs := new(Compiler).ParseAll([]byte(base), raws(
 		`{}`, `{"key":"own"}`, ` {"priority": 0} `, `{"labels":{"c":"3"}}`, `{"input":{"n":7}}`, `{"labels":{}}`,
 		`{"key":"k-${input.n}","priority":"${input.n}","input":{"n":8}}`, `{}`,
-	))
+	), nil)
 	const labels = `"labels":{"a":"1","b":"2"},`
 	for i, want := range []string{
 		`"key":"base-1","priority":4,` + labels + `"input":{"m":2,"n":1}`,
@@ -124,7 +124,7 @@ func TestBatchSharesTheShape(t *testing.T) {
 	for _, base := range []string{
 		small, strings.Replace(small, `"k-1"`, `"k-${input.amount}"`, 1), strings.Replace(small, `"key":"k-1"`, `"priority":"${input.n}"`, 1),
 	} {
-		plans, errs := new(Compiler).ParseAll([]byte(base), raws(`{"input":{"amount":1,"sku":"a","n":1}}`, `{"input":{"amount":2,"sku":"b","n":2}}`, `{"input":{"amount":3,"sku":"c","n":3}}`))
+		plans, errs := new(Compiler).ParseAll([]byte(base), raws(`{"input":{"amount":1,"sku":"a","n":1}}`, `{"input":{"amount":2,"sku":"b","n":2}}`, `{"input":{"amount":3,"sku":"c","n":3}}`), nil)
 		if err := errors.Join(errs...); err != nil || plans[1].Shape != plans[2].Shape || plans[1].ID != plans[0].ID {
 			t.Errorf("%v: made again: %s", err, base)
 		}
@@ -196,7 +196,7 @@ func TestBatchRefuses(t *testing.T) {
 			jobs = raws(good, test.job, good)
 		}
 		for range 2 { // the second time, with what was remembered
-			plans, errs := c.ParseAll([]byte(test.base), jobs)
+			plans, errs := c.ParseAll([]byte(test.base), jobs, nil)
 			var e *perdure.Error
 			if !errors.As(errs[1], &e) || e.Code != test.code || e.Fields[0].Pointer != test.pointer || !strings.Contains(e.Message+e.Hint, test.want) {
 				t.Errorf("%.80s with %.80s: %+v", test.base, test.job, errs[1])
@@ -221,7 +221,7 @@ func TestBatchRefuses(t *testing.T) {
 func TestBatchBounds(t *testing.T) {
 	half := "[" + strings.Repeat("0,", perdure.MaxNodes/2) + "0]"
 	base := `{"type":"t","steps":{"a":{"agent":"x","with":` + half + `}}}`
-	_, errs := new(Compiler).ParseAll([]byte(base), raws(`{"input":`+half+`}`))
+	_, errs := new(Compiler).ParseAll([]byte(base), raws(`{"input":`+half+`}`), nil)
 	if perdure.CodeOf(errs[0]) != perdure.CodeTooLarge || !strings.Contains(errs[0].Error(), "values in one definition") {
 		t.Error(errs[0])
 	}
@@ -230,7 +230,7 @@ func TestBatchBounds(t *testing.T) {
 // All faults of a job come in one answer, the job's own before those of what it is put into.
 func TestBatchFaults(t *testing.T) {
 	base := `{"type":"t","priority":1,"steps":{"a":{"agent":"x","aftr":[]}}}`
-	_, errs := new(Compiler).ParseAll([]byte(base), raws(`                              {"priority":10,"labels":7}`))
+	_, errs := new(Compiler).ParseAll([]byte(base), raws(`                              {"priority":10,"labels":7}`), nil)
 	var e *perdure.Error
 	if !errors.As(errs[0], &e) {
 		t.Fatal(errs[0])
@@ -254,7 +254,7 @@ func benchmarkBatch(b *testing.B, base string, job func(int) string) {
 	c := &Compiler{}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, errs := c.ParseAll([]byte(base), jobs); errors.Join(errs...) != nil {
+		if _, errs := c.ParseAll([]byte(base), jobs, nil); errors.Join(errs...) != nil {
 			b.Fatal(errors.Join(errs...))
 		}
 	}

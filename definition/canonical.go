@@ -123,6 +123,7 @@ func (d *decoder) finish() *perdure.Plan {
 	plan.Text = appendDefinition(make([]byte, 0, room), &common, nil)
 	sum := sha256.Sum256(plan.Text)
 	plan.ID = perdure.ShapeID(sum[:len(plan.ID)])
+	plan.Size = shapeBytes(plan.Shape)
 	if d.stored {
 		return plan // of which the shape alone is wanted
 	}
@@ -138,8 +139,27 @@ func (d *decoder) finish() *perdure.Plan {
 }
 
 // Canonical is the whole definition in canonical form: what it says beside the defaults, keys sorted and
-// numbers in the digits they came in.
-func Canonical(p *perdure.Plan) []byte { return appendDefinition(nil, p.Definition, nil) }
+// numbers in the digits they came in. It can be submitted again, and is then the same job.
+func Canonical(p *perdure.Plan) []byte {
+	def := *p.Definition
+	def.Key = literal(def.Key)
+	return appendDefinition(make([]byte, 0, len(p.Text)+len(def.Input)+256), &def, nil)
+}
+
+// CanonicalSize is how many bytes Canonical has for a job of a shape, whose input may not be at hand.
+func CanonicalSize(s *perdure.Shape, j *perdure.Job, inputBytes int) int {
+	def := perdure.Definition{Type: j.Type, Key: literal(j.Key), Priority: j.Priority, Labels: j.Labels}
+	size := len(appendValues(nil, &def)) + len(s.Text) - len(appendValues(nil, &perdure.Definition{Type: j.Type}))
+	if inputBytes > 0 {
+		size += len(inputField) + inputBytes
+	}
+	return size
+}
+
+// literal is a key as a definition has it, where ${ begins an expression.
+func literal(key string) string { return strings.ReplaceAll(key, "${", "$${") }
+
+const inputField = `,"input":`
 
 // appendDefinition writes what json.Marshal(def) does, several times faster; order is that of the
 // steps, nil for their own. A test holds the two together.
@@ -171,7 +191,7 @@ func appendValues(b []byte, def *perdure.Definition) []byte {
 		}
 		b = append(b, '}')
 	}
-	return appendRaw(b, `,"input":`, def.Input)
+	return appendRaw(b, inputField, def.Input)
 }
 
 func appendCommon(b []byte, def *perdure.Definition, order []int) []byte {

@@ -112,7 +112,9 @@ func check(t interface {
 	Fatalf(string, ...any)
 }, p *perdure.Plan) {
 	t.Helper()
-	body, err := json.Marshal(p.Definition)
+	written := *p.Definition
+	written.Key = strings.ReplaceAll(written.Key, "${", "$${")
+	body, err := json.Marshal(&written)
 	if err != nil || string(body) != string(Canonical(p)) {
 		t.Fatalf("canonical is not the definition's JSON: %v\n%s\n%s", err, body, Canonical(p))
 	}
@@ -128,7 +130,10 @@ func check(t interface {
 		t.Fatalf("another text:\n%s\n%s", again.Text, p.Text)
 	}
 	d := p.Definition
-	whole := again.PlanOf(&perdure.Job{Key: d.Key, Priority: d.Priority, Labels: d.Labels, Input: d.Input})
+	whole, err := again.PlanOf(&perdure.Job{Key: d.Key, Priority: d.Priority, Labels: d.Labels, Input: d.Input}, nil)
+	if err != nil {
+		t.Fatalf("no plan: %v", err)
+	}
 	if d := cmp.Diff(d, whole.Definition); d != "" {
 		t.Fatalf("another definition: %s", d)
 	}
@@ -160,6 +165,36 @@ func TestCanonicalRoundTrip(t *testing.T) {
 		inYAML, err := Parse(Canonical(p), YAML, Options{})
 		if err != nil || inYAML[0].Hash != p.Hash {
 			t.Fatalf("read as YAML: %v\n%s", err, Canonical(p))
+		}
+	})
+}
+
+// A canonical definition that is submitted again is the same job, also where its key looks like an expression. Its size is
+// known without its input.
+func TestCanonicalIsTheSameJob(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		def := anyDefinition().Draw(t, "definition")
+		body, err := json.Marshal(def)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := rapid.SampledFrom([]string{"", "k", "${input.a}", "$${", "a$$${b}", "${", "$", "x${input.a}y$${z}"}).Draw(t, "key")
+		plans, err := Parse(body, JSON, Options{Key: key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := plans[0]
+		again, err := Parse(Canonical(p), JSON, Options{})
+		if err != nil || again[0].Hash != p.Hash || again[0].Definition.Key != p.Definition.Key || string(Canonical(again[0])) != string(Canonical(p)) {
+			t.Fatalf("another job: %v\n%s", err, Canonical(p))
+		}
+		d := p.Definition
+		j := &perdure.Job{Type: d.Type, Key: d.Key, Priority: d.Priority, Labels: d.Labels}
+		for _, input := range []json.RawMessage{d.Input, nil} {
+			d.Input = input
+			if size := CanonicalSize(p.Shape, j, len(input)); size != len(Canonical(p)) {
+				t.Fatalf("%d bytes, counted as %d:\n%s", len(Canonical(p)), size, Canonical(p))
+			}
 		}
 	})
 }

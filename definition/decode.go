@@ -6,9 +6,9 @@ import "perdure"
 // so that one answer names all of them.
 type decoder struct {
 	faults
-	cache  *cache
-	opts   Options
-	stored bool // as a store keeps it: no checks, no evaluation; the key is no template
+	programs *programs
+	opts     Options
+	stored   bool // as a store keeps it: no checks, no evaluation; the key is no template
 
 	def   *perdure.Definition
 	chain bool
@@ -21,9 +21,11 @@ type decoder struct {
 
 	made    perdure.Job // as far as is known at submission,
 	scope   perdure.Scope
-	early   view
-	earlies []early // and the expressions that depend on no more than that
-	rest    []byte  // see memo
+	early   *view
+	budget  *perdure.Budget // of the call; nil: none
+	earlies []early         // and the expressions that depend on no more than that
+	exprs   int             // expressions so far
+	rest    []byte          // see memo
 }
 
 // stepSource is a step and the places it was read from.

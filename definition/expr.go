@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
-	"sync"
 	"unicode/utf8"
 
+	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/checker"
 	"github.com/expr-lang/expr/compiler"
 	"github.com/expr-lang/expr/conf"
@@ -20,15 +21,21 @@ import (
 	"perdure"
 )
 
-// expression is the compiled inside of a ${…}, or a `when`. It is immutable.
+// expression is the inside of a ${…}, or a `when`, found without fault. It is immutable.
 //
 // Most are nothing but a path, which is looked up in raw JSON and keeps its digits. The others run in
 // expr's machine, under bounds of our own (rewrite.go, functions.go): what expr bounds is nodes and
 // allocation, not the time that nested loops, regular expressions and doubled strings take.
+//
+// A program may take a hundred times the bytes of its text, and a definition may have thousands of them. An
+// expression therefore keeps its text alone, and its program lives in a cache that is bounded in bytes
+// (program.go). A program that was dropped is compiled again when the expression is evaluated.
 type expression struct {
-	src   string
-	paths []path      // what it reads
-	prog  *vm.Program // nil: the value of paths[0]
+	src       string // as it was written
+	condition bool   // it gives true or false
+	early     bool   // all that it reads is known when a job is submitted
+	path      *path  // nil: a program
+	programs  *programs
 }
 
 // maxExprNodes bounds the syntax tree of one expression.
@@ -42,45 +49,58 @@ type misfit struct {
 }
 
 // compileExpr compiles src; truth says that it must give true or false.
-func compileExpr(src string, truth bool) (*expression, *misfit) {
+func compileExpr(src string, truth bool) (*compiled, *misfit) {
 	if len(src) > perdure.MaxExpressionBytes {
 		return nil, &misfit{large: true, message: fmt.Sprintf("an expression of %d bytes; at most %d", len(src), perdure.MaxExpressionBytes),
 			hint: "let an agent compute what takes that many words"}
 	}
+	src = strings.Clone(src) // or the whole text that it stands in would be kept with it
 	trimmed := strings.TrimSpace(src)
 	if trimmed == "" {
 		return nil, &misfit{message: "an empty expression"}
 	}
+	c := &compiled{expr: &expression{src: src, condition: truth}}
 	if p, ok := parsePath(trimmed); ok {
 		p.at = strings.Index(src, trimmed)
-		return &expression{src: trimmed, paths: []path{p}}, nil
+		c.paths = []path{p}
+		c.expr.path = &c.paths[0]
+	} else if bad := c.compile(); bad != nil {
+		return nil, bad
 	}
-	return compileProgram(src, truth)
+	c.expr.early = !slices.ContainsFunc(c.paths, func(p path) bool { return !p.early() })
+	return c, nil
 }
 
-func compileProgram(src string, truth bool) (*expression, *misfit) {
-	c := newConfig()
-	tree, err := parser.ParseWithConfig(src, c)
+// compile makes the program.
+func (c *compiled) compile() *misfit {
+	src, conf := c.expr.src, newConfig()
+	tree, err := parser.ParseWithConfig(src, conf)
 	if err != nil {
-		return nil, misfitOf(src, err)
+		return misfitOf(src, err)
 	}
 	r := rewriter{src: src}
 	r.rewrite(&tree.Node, false)
 	if r.bad != nil {
-		return nil, r.bad
+		return r.bad
 	}
-	gives, err := checker.Check(tree, c)
+	gives, err := checker.Check(tree, conf)
 	if err != nil {
-		return nil, misfitOf(src, err)
+		return misfitOf(src, err)
 	}
-	if truth && gives.Kind() != reflect.Bool && gives.Kind() != reflect.Interface {
-		return nil, &misfit{message: "a condition must be true or false, this is " + goKind(gives), hint: "compare it with something: input.amount > 0"}
+	if c.expr.condition && gives.Kind() != reflect.Bool && gives.Kind() != reflect.Interface {
+		return &misfit{message: "a condition must be true or false, this is " + goKind(gives), hint: "compare it with something: input.amount > 0"}
 	}
-	prog, err := compiler.Compile(tree, c)
+	// The program refers to the root of its tree for ever, without need. Compiling gives this root no
+	// code of its own, and the tree below it is released afterwards: it takes most of the memory.
+	root := &ast.SequenceNode{Nodes: []ast.Node{tree.Node}}
+	tree.Node = root
+	c.prog, err = compiler.Compile(tree, conf)
+	root.Nodes = nil
 	if err != nil {
-		return nil, misfitOf(src, err)
+		return misfitOf(src, err)
 	}
-	return &expression{src: strings.TrimSpace(src), paths: r.paths, prog: prog}, nil
+	c.paths = r.paths
+	return nil
 }
 
 // evalName is the variable that carries the *evaluation into our functions; no user can write it.
@@ -181,13 +201,13 @@ var words = strings.NewReplacer("map[string]interface {}", "an object", "[]inter
 	"<nil>", "null", "definition.digits", "a number beyond 64 bits", "float64", "a number", "runtime error: ", "",
 	"memory budget exceeded", errWork.Error())
 
-// evaluation is one run of an expression: what it sees, what it has looked up, and how much work it
+// evaluation is one run of a program: what it sees, what it has looked up, and how much work it
 // may still do of what its view allows for all.
 type evaluation struct {
-	view *view
-	expr *expression
-	seen []any // values of expr.paths; unseen until looked up
-	work int
+	view  *view
+	paths []path
+	seen  []any // values of the paths; unseen until looked up
+	work  int
 }
 
 type unseen struct{}
@@ -201,8 +221,11 @@ func (e *evaluation) spend(n int) error {
 
 // raw evaluates to JSON. A path gives what it finds as it stands.
 func (x *expression) raw(v *view) (json.RawMessage, error) {
-	if x.prog == nil {
-		raw, err := x.paths[0].find(v, false)
+	if x.path != nil {
+		raw, err := x.path.find(v, false)
+		if err == nil {
+			err = v.spend(1 + len(raw)/copied)
+		}
 		if err != nil {
 			return nil, x.failed(err)
 		}
@@ -216,6 +239,9 @@ func (x *expression) raw(v *view) (json.RawMessage, error) {
 	if err == nil && len(b) > perdure.MaxPayloadBytes {
 		err = fmt.Errorf("the result is larger than %d bytes", perdure.MaxPayloadBytes)
 	}
+	if err == nil {
+		err = v.spend(len(b) / copied)
+	}
 	if err != nil {
 		return nil, x.failed(err)
 	}
@@ -224,8 +250,8 @@ func (x *expression) raw(v *view) (json.RawMessage, error) {
 
 // truth evaluates a condition.
 func (x *expression) truth(v *view) (bool, error) {
-	if x.prog == nil {
-		raw, err := x.paths[0].find(v, false)
+	if x.path != nil {
+		raw, err := x.path.find(v, false)
 		switch {
 		case err != nil:
 			return false, x.failed(err)
@@ -247,26 +273,41 @@ func (x *expression) truth(v *view) (bool, error) {
 
 // value runs the program.
 func (x *expression) value(v *view) (any, error) {
-	e := &evaluation{view: v, expr: x, work: exprWork, seen: make([]any, len(x.paths))}
+	c, err := x.programs.of(x, v.scope.Budget)
+	if err != nil {
+		return nil, x.failed(err)
+	}
+	e := &evaluation{view: v, paths: c.paths, work: exprWork, seen: make([]any, len(c.paths))}
 	for i := range e.seen {
 		e.seen[i] = unseen{}
 	}
-	result, err := vm.Run(x.prog, map[string]any{evalName: e})
+	result, err := vm.Run(c.prog, map[string]any{evalName: e})
 	if err != nil {
 		return nil, x.failed(err)
 	}
 	return result, nil
 }
 
-// failed words an error of evaluation.
+// failed words an error of evaluation. It is errWork still, if it was that.
 func (x *expression) failed(err error) error {
-	message := err.Error()
+	worded := &evaluationError{text: quote(strings.TrimSpace(x.src)) + ": " + err.Error()}
 	var e *file.Error
 	if errors.As(err, &e) {
-		message = plainWords(e.Message)
+		worded.text = quote(strings.TrimSpace(x.src)) + ": " + plainWords(e.Message)
 	}
-	return fmt.Errorf("%s: %s", quote(x.src), message)
+	if errors.Is(err, errWork) || strings.HasSuffix(worded.text, errWork.Error()) {
+		worded.cause = errWork
+	}
+	return worded
 }
+
+type evaluationError struct {
+	text  string
+	cause error
+}
+
+func (e *evaluationError) Error() string { return e.text }
+func (e *evaluationError) Unwrap() error { return e.cause }
 
 func kindOfValue(v any) kind {
 	b, err := appendValue(nil, v)
@@ -274,38 +315,4 @@ func kindOfValue(v any) kind {
 		return kindNumber
 	}
 	return kindOf(b)
-}
-
-// cache keeps compiled expressions: definitions of one type are submitted again and again.
-type cache struct {
-	mu    sync.Mutex
-	exprs map[cacheKey]*expression
-}
-
-type cacheKey struct {
-	src   string
-	truth bool
-}
-
-const maxCached = 4096
-
-func (c *cache) compile(src string, truth bool) (*expression, *misfit) {
-	k := cacheKey{src, truth}
-	c.mu.Lock()
-	x := c.exprs[k]
-	c.mu.Unlock()
-	if x != nil {
-		return x, nil
-	}
-	x, bad := compileExpr(src, truth)
-	if bad != nil {
-		return nil, bad
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.exprs == nil || len(c.exprs) >= maxCached {
-		c.exprs = make(map[cacheKey]*expression)
-	}
-	c.exprs[k] = x
-	return x, nil
 }

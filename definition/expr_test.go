@@ -16,7 +16,7 @@ var seen = &perdure.Scope{
 	Job: &perdure.Job{Key: "k-1", Type: "trip", Labels: map[string]string{"team": "travel", "a b": "x"}},
 	Input: json.RawMessage(`{"a":1,"b":2.5,"big":12345678901234567890,"price":1.10,"huge":1e400,"s":"x\"y<é>","t":true,"n":null,
 		"l":[1,2,{"c":"d"}],"o":{"p":{"q":1},"r s":2},"esc\u0061pe":7,"items":[{"id":1,"p":3},{"id":2,"p":5}],"date":"2031-01-01"}`),
-	Outputs: map[string]json.RawMessage{"one": json.RawMessage(`{"id": "r-1", "ns": [1, 2 ], "z":{"y": 1.50 } }`), "skipped": nil},
+	Outputs: map[string]json.RawMessage{"one": json.RawMessage(`{"id": "r-1", "ns": [1, 2 ], "z":{"y": 1.50 } }`), "skipped": json.RawMessage("null")},
 	Output:  json.RawMessage(`{"id":"c-9"}`), Key: "undo-key", DoKey: "do-key",
 }
 
@@ -128,14 +128,16 @@ func TestRender(t *testing.T) {
 }
 
 // render compiles src as a `with` of its own and fills it in.
-func render(src string) (string, error) {
-	d := decoder{cache: &cache{}, stored: true, index: map[string]int{"one": 0, "skipped": 1}}
+func render(src string) (string, error) { return renderIn(seen, src) }
+
+func renderIn(scope *perdure.Scope, src string) (string, error) {
+	d := decoder{programs: &programs{}, stored: true, index: map[string]int{"one": 0, "skipped": 1}}
 	n := scalar(kindString, 0, src)
 	t, _, _ := d.template(&n, nil, &sight{d: &d})
 	if err := d.err(); err != nil {
 		return "", err
 	}
-	raw, err := t.Render(seen)
+	raw, err := t.Render(scope)
 	if err == nil && !json.Valid(raw) {
 		err = fmt.Errorf("not JSON")
 	}
@@ -188,13 +190,24 @@ func TestRenderErrors(t *testing.T) {
 	}
 }
 
+// An output that the scope does not have was not loaded, which is never read as null (F149).
+func TestOutputThatIsNotLoadedIsAnError(t *testing.T) {
+	for _, src := range []string{"${steps.one.output}", "${steps.one.output?.id}", `${steps.one.output.id ?? "none"}`,
+		"${output}", "a ${output ?? 1}", "${[steps.skipped.output]}"} {
+		scope := &perdure.Scope{Job: seen.Job, Input: seen.Input, Outputs: map[string]json.RawMessage{"one": nil}}
+		if got, err := renderIn(scope, src); err == nil || !strings.Contains(err.Error(), "not loaded") {
+			t.Errorf("%s is %s, %v", src, got, err)
+		}
+	}
+}
+
 func TestWhen(t *testing.T) {
 	for src, want := range map[string]bool{
 		"input.a > 0": true, "${input.a > 0}": true, " ${ input.t } ": true, "input.t": true, "not input.t": false,
 		"steps.one.output?.id == 'r-1'": true, "steps.skipped.output == nil": true, "job.type == 'trip'": true,
 		"input.l[0] in [1, 2] and input.s contains 'x'": true, "all(input.items, .p > 3)": false,
 	} {
-		d := decoder{cache: &cache{}, stored: true, index: map[string]int{"one": 0, "skipped": 1}}
+		d := decoder{programs: &programs{}, stored: true, index: map[string]int{"one": 0, "skipped": 1}}
 		n := scalar(kindString, 0, src)
 		c := d.condition(&perdure.StepDefinition{}, &stepSource{when: &n}, &sight{d: &d})
 		if err := d.err(); err != nil {

@@ -122,16 +122,20 @@ func (e *evaluation) lookup(i int, lax bool) (any, error) {
 	if _, not := e.seen[i].(unseen); !not {
 		return e.seen[i], nil
 	}
-	raw, err := e.expr.paths[i].find(e.view, lax)
-	if err == nil {
-		err = e.spend(len(raw) / 8)
-	}
+	raw, err := e.paths[i].find(e.view, lax)
 	if err != nil {
 		return nil, err
 	}
-	v, err := fromJSON(raw)
-	if err != nil {
-		return nil, fmt.Errorf("%s is %w", &e.expr.paths[i], err)
+	before := e.view.work
+	v, err := e.view.plain(raw)
+	if e.work -= before - e.view.work; e.work < 0 {
+		err = errWork
+	}
+	switch {
+	case errors.Is(err, errWork):
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("%s is %w", &e.paths[i], err)
 	}
 	e.seen[i] = v
 	return v, nil
@@ -258,7 +262,8 @@ var own = map[string]func(args []any) (any, error){
 		if err != nil {
 			return nil, err
 		}
-		return fromJSON([]byte(s))
+		v, _, err := fromJSON([]byte(s), len(s)+1) // charged by the result
+		return v, err
 	},
 	"toBase64": func(args []any) (any, error) {
 		s, err := asText(args[0])

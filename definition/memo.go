@@ -28,13 +28,13 @@ type early struct {
 // Bounds of the memory.
 const (
 	maxMemos     = 1000
-	maxMemoBytes = 16 << 20 // of their texts; what these are compiled to may be many times that
+	maxMemoBytes = 64 << 20 // of their texts and of what these are compiled to
 	maxMemoText  = 1 << 20  // of one document, as it is estimated
 )
 
 type memos struct {
 	mu      sync.Mutex
-	bytes   int              // of the keys of byText
+	bytes   int              // of all of them, with the keys of byText
 	byText  map[string]*memo // by the common part as it was written
 	byShape map[perdure.ShapeID]*memo
 }
@@ -57,10 +57,14 @@ func (m *memos) keep(text []byte, k *memo) {
 	if m.byText[string(text)] != nil {
 		return // it was not to be made again from that, or two have compiled it
 	}
-	if m.byText == nil || len(m.byText) >= maxMemos || m.bytes+len(text) > maxMemoBytes {
+	size := len(text) + k.bytes()
+	if size > maxMemoBytes {
+		return
+	}
+	if m.byText == nil || len(m.byText) >= maxMemos || m.bytes+size > maxMemoBytes {
 		m.byText, m.byShape, m.bytes = map[string]*memo{}, map[perdure.ShapeID]*memo{}, 0
 	}
-	m.bytes += len(text)
+	m.bytes += size
 	m.byText[string(text)], m.byShape[k.shape.ID] = k, k
 }
 
@@ -126,9 +130,9 @@ func (d *decoder) again(n *node, k *memo) (*perdure.Plan, bool) {
 	for _, e := range k.early {
 		var err error
 		if e.truth {
-			_, err = e.expr.truth(&d.early)
+			_, err = e.expr.truth(d.early)
 		} else {
-			_, err = e.expr.raw(&d.early)
+			_, err = e.expr.raw(d.early)
 		}
 		if err != nil {
 			return nil, false
@@ -192,7 +196,7 @@ func (c *Compiler) With(p *perdure.Plan, v Values) (*perdure.Plan, error) {
 		n.set("input", in)
 	}
 	if k := c.memos.ofShape(p.ID); k != nil {
-		d := decoder{cache: &c.cache, opts: Options{Key: v.Key}}
+		d := decoder{programs: &c.programs, opts: Options{Key: v.Key}}
 		if plan, ok := d.again(&n, k); ok {
 			return plan, nil
 		}

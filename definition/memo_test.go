@@ -97,7 +97,7 @@ func BenchmarkWith(b *testing.B) {
 	}
 }
 
-// What is remembered is bounded: in all, and each text.
+// What is remembered is bounded: in all, and each text (F158).
 func TestMemosAreBounded(t *testing.T) {
 	large := func(n, bytes int) string {
 		return fmt.Sprintf(`{"type":"t%d","steps":{"s":{"agent":"a","with":"%[2]s"},"t":{"agent":"a","with":"%[2]s"}}}`, n, strings.Repeat("x", bytes/2))
@@ -114,11 +114,11 @@ func TestMemosAreBounded(t *testing.T) {
 			shapes[i] = plans[0].Shape
 		}
 		sum := 0
-		for text := range c.memos.byText {
-			sum += len(text)
+		for text, k := range c.memos.byText {
+			sum += len(text) + k.bytes()
 		}
 		if len(c.memos.byText) > maxMemos || sum > maxMemoBytes || sum != c.memos.bytes {
-			t.Fatalf("%d texts of %d bytes, counted as %d", len(c.memos.byText), sum, c.memos.bytes)
+			t.Fatalf("%d memos of %d bytes, counted as %d", len(c.memos.byText), sum, c.memos.bytes)
 		}
 		return shapes[0] == shapes[1]
 	}

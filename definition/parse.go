@@ -3,6 +3,7 @@ package definition
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -28,15 +29,33 @@ func FormatOf(file string) Format {
 
 // Options change what a text says before it is checked.
 type Options struct {
-	Input map[string]json.RawMessage // replaces fields of the input, or adds them
-	Key   string                     // replaces the key, and is no template
+	Input      map[string]json.RawMessage // replaces fields of the input, or adds them
+	Key        string                     // replaces the key, and is no template
+	DefaultKey string                     // the key of a definition that has none; no template either
+
+	// Stop is asked now and then while expressions are evaluated: an error, such as that of a caller's context, ends
+	// that and comes back.
+	Stop func() error
 }
 
-// Compiler makes plans of definitions, and keeps the expressions that it has compiled. The zero value
-// is ready; it is safe for concurrent use.
+// callWork bounds the evaluation of all definitions of one call.
+const callWork = 4 * submitWork
+
+func newBudget(stop func() error) *perdure.Budget {
+	return &perdure.Budget{Work: callWork, Stop: stop}
+}
+
+// errCall refuses a definition for which nothing is left of its call's budget.
+func errCall() *fault {
+	return tooLarge(0, errors.New("the expressions of all definitions in this call take too much work")).
+		hinted("submit fewer at once, or let an agent compute it")
+}
+
+// Compiler makes plans of definitions. It keeps definitions and expressions that it has compiled, up to a
+// bound in bytes. The zero value is ready; it is safe for concurrent use.
 type Compiler struct {
-	cache cache
-	memos memos
+	programs programs
+	memos    memos
 }
 
 var _ perdure.Compiler = (*Compiler)(nil)
@@ -69,11 +88,15 @@ func (c *Compiler) Parse(data []byte, format Format, opts Options) ([]*perdure.P
 		return nil, fs.err()
 	}
 	plans := make([]*perdure.Plan, 0, len(docs))
+	budget := newBudget(opts.Stop)
 	for i := range docs {
 		if fs.full() {
 			break
 		}
-		plan, found := c.plan(&docs[i], fs.text, opts)
+		plan, found, err := c.plan(&docs[i], fs.text, opts, budget)
+		if err != nil {
+			return nil, err
+		}
 		if fs.list = append(fs.list, found...); len(fs.list) == 0 {
 			plans = append(plans, plan)
 		}
@@ -84,21 +107,30 @@ func (c *Compiler) Parse(data []byte, format Format, opts Options) ([]*perdure.P
 	return plans, nil
 }
 
-// plan makes the plan of one document, or finds its faults.
-func (c *Compiler) plan(doc *node, src text, opts Options) (*perdure.Plan, []*fault) {
+// plan makes the plan of one document, or finds its faults. The error is that which ended its evaluation.
+func (c *Compiler) plan(doc *node, src text, opts Options, budget *perdure.Budget) (*perdure.Plan, []*fault, error) {
+	if budget.Err() != nil {
+		return nil, []*fault{errCall()}, nil
+	}
 	written := common(doc)
 	if known := c.memos.of(written); known != nil {
-		d := decoder{cache: &c.cache, opts: opts}
+		d := decoder{programs: &c.programs, opts: opts, budget: budget}
 		if plan, ok := d.again(doc, known); ok {
-			return plan, nil
+			return plan, nil, nil
 		}
 	}
-	d := decoder{faults: faults{text: src}, cache: &c.cache, opts: opts}
+	d := decoder{faults: faults{text: src}, programs: &c.programs, opts: opts, budget: budget}
 	plan := d.decode(doc)
+	switch err := budget.Err(); {
+	case errors.Is(err, perdure.ErrOverBudget):
+		return nil, []*fault{errCall()}, nil
+	case err != nil:
+		return nil, nil, err
+	}
 	if len(d.list) == 0 && written != nil {
 		d.remember(&c.memos, written, plan)
 	}
-	return plan, d.list
+	return plan, d.list, nil
 }
 
 // byteOrderMark may begin a text in UTF-8 and has no column.
@@ -158,7 +190,7 @@ func readable(data []byte) *fault {
 // only what would make no plan at all is refused here.
 func (c *Compiler) Compile(stored []byte) (*perdure.Shape, error) {
 	n, f := readJSON(stored)
-	d := decoder{faults: faults{text: text{stored}}, cache: &c.cache, stored: true}
+	d := decoder{faults: faults{text: text{stored}}, programs: &c.programs, stored: true}
 	if f != nil {
 		d.put(f)
 		return nil, d.err()

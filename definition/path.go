@@ -148,7 +148,10 @@ func (p *path) takeStep() bool {
 // find looks the path up. What is not there is an error, or null where the path or the caller
 // (lax: the left side of ??) says that it may be missing.
 func (p *path) find(v *view, lax bool) (json.RawMessage, error) {
-	raw, pick := p.start(v.scope)
+	raw, pick, err := p.start(v.scope)
+	if err != nil {
+		return nil, err
+	}
 	done := len(p.pick) - len(pick)
 	for i := range pick {
 		k := &pick[i]
@@ -173,36 +176,49 @@ func (p *path) find(v *view, lax bool) (json.RawMessage, error) {
 
 var null = json.RawMessage("null")
 
-// start is the JSON of the root, and the picks that are left.
-func (p *path) start(s *perdure.Scope) (json.RawMessage, []pick) {
+// start is the JSON of the root, and the picks that are left. An output that the scope does not have was not loaded:
+// it is an error, never null.
+func (p *path) start(s *perdure.Scope) (json.RawMessage, []pick, error) {
 	switch p.root {
 	case rootInput:
-		return orNull(s.Input), p.pick
+		return orNull(s.Input), p.pick, nil
 	case rootStep:
-		return orNull(s.Outputs[p.step]), p.pick
+		return loaded(s.Outputs[p.step], p)
 	case rootOutput:
-		return orNull(s.Output), p.pick
+		return loaded(s.Output, p)
 	case rootKey:
-		return appendString(nil, s.Key), p.pick
+		return appendString(nil, s.Key), p.pick, nil
 	case rootDoKey:
-		return appendString(nil, s.DoKey), p.pick
+		return appendString(nil, s.DoKey), p.pick, nil
 	}
+	raw, pick := p.ofJob(s.Job)
+	return raw, pick, nil
+}
+
+func loaded(output json.RawMessage, p *path) (json.RawMessage, []pick, error) {
+	if len(output) == 0 {
+		return nil, nil, fmt.Errorf("%s is not loaded", p.upto(0))
+	}
+	return output, p.pick, nil
+}
+
+func (p *path) ofJob(j *perdure.Job) (json.RawMessage, []pick) {
 	if len(p.pick) > 0 {
 		switch p.pick[0].name {
 		case "id":
-			return appendString(nil, s.Job.ID.String()), p.pick[1:]
+			return appendString(nil, j.ID.String()), p.pick[1:]
 		case "key":
-			return appendString(nil, s.Job.Key), p.pick[1:]
+			return appendString(nil, j.Key), p.pick[1:]
 		case "type":
-			return appendString(nil, s.Job.Type), p.pick[1:]
+			return appendString(nil, j.Type), p.pick[1:]
 		case "labels":
-			return labels(s.Job), p.pick[1:]
+			return labels(j), p.pick[1:]
 		}
 	}
-	b := appendString([]byte(`{"id":`), s.Job.ID.String())
-	b = appendString(append(b, `,"key":`...), s.Job.Key)
-	b = append(append(b, `,"labels":`...), labels(s.Job)...)
-	b = appendString(append(b, `,"type":`...), s.Job.Type)
+	b := appendString([]byte(`{"id":`), j.ID.String())
+	b = appendString(append(b, `,"key":`...), j.Key)
+	b = append(append(b, `,"labels":`...), labels(j)...)
+	b = appendString(append(b, `,"type":`...), j.Type)
 	return append(b, '}'), p.pick
 }
 

@@ -248,3 +248,28 @@ func (c validator) object(s map[string]any, v any) string {
 	}
 	return ""
 }
+
+// value is the node as expressions see it.
+func (n *node) value() any {
+	switch n.kind {
+	case kindBool:
+		return n.text == "true"
+	case kindString:
+		return n.text
+	case kindNumber:
+		return number(n.text)
+	case kindList:
+		list := make([]any, len(n.kids))
+		for i := range n.kids {
+			list[i] = n.kids[i].value()
+		}
+		return list
+	case kindObject:
+		m := make(map[string]any, len(n.kids))
+		for i := range n.kids {
+			m[n.keys[i].name] = n.kids[i].value()
+		}
+		return m
+	}
+	return nil
+}

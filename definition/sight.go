@@ -2,6 +2,7 @@ package definition
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 
@@ -18,48 +19,46 @@ type sight struct {
 
 // expression compiles one ${…} of n, or all of its text where s covers it, checks what it refers to,
 // and evaluates it where it depends on the input alone: then its value is known. Nil if there were faults.
-func (d *decoder) expression(n *node, p *pointer, s span, truth bool, see *sight) (x *expression, known json.RawMessage) {
-	x, bad := d.cache.compile(s.expr, truth)
+func (d *decoder) expression(n *node, p *pointer, s span, truth bool, see *sight) (c *compiled, known json.RawMessage) {
+	if d.exprs++; d.exprs > perdure.MaxExpressions && !d.stored {
+		if d.exprs == perdure.MaxExpressions+1 {
+			d.large(p, n.at, "more than %d expressions in one definition", perdure.MaxExpressions)
+		}
+		return nil, nil
+	}
+	c, bad, err := d.programs.compile(s.expr, truth, d.budget)
 	if bad != nil {
 		d.misfit(p, n, s.at, bad)
+	}
+	if bad != nil || err != nil { // an error is the budget's, and the call's to return
 		return nil, nil
 	}
 	if d.stored {
-		return x, nil
+		return c, nil
 	}
-	for i := range x.paths {
-		if bad := see.check(&x.paths[i]); bad != nil {
-			bad.at = x.paths[i].at
+	for i := range c.paths {
+		if bad := see.check(&c.paths[i]); bad != nil {
+			bad.at = c.paths[i].at
 			d.misfit(p, n, s.at, bad)
 			return nil, nil
 		}
 	}
-	if !x.early() {
-		return x, nil
+	x := c.expr
+	if !x.early {
+		return c, nil
 	}
 	// What is known at submission is evaluated now, so that its errors are refusals.
 	d.earlies = append(d.earlies, early{x, truth})
-	var err error
 	if truth {
-		_, err = x.truth(&d.early)
+		_, err = x.truth(d.early)
 	} else {
-		known, err = x.raw(&d.early)
+		known, err = x.raw(d.early)
 	}
 	if err != nil {
-		d.misfit(p, n, s.at, &misfit{message: err.Error()})
+		d.misfit(p, n, s.at, &misfit{message: err.Error(), large: errors.Is(err, errWork)})
 		return nil, nil
 	}
-	return x, known
-}
-
-// early says that all it reads is known at submission.
-func (x *expression) early() bool {
-	for i := range x.paths {
-		if !x.paths[i].early() {
-			return false
-		}
-	}
-	return true
+	return c, known
 }
 
 // misfit records the fault of an expression that begins at byte at of the text of n.
@@ -156,13 +155,13 @@ func (s *sight) checkStep(p *path) *misfit {
 	return nil
 }
 
-// refs adds the steps that x reads to those of a template.
-func (s *sight) refs(refs []int, x *expression) []int {
-	for i := range x.paths {
-		if x.paths[i].root != rootStep {
+// refs adds the steps that an expression reads to those of a template.
+func (s *sight) refs(refs []int, c *compiled) []int {
+	for i := range c.paths {
+		if c.paths[i].root != rootStep {
 			continue
 		}
-		if j, ok := s.d.index[x.paths[i].step]; ok && !slices.Contains(refs, j) {
+		if j, ok := s.d.index[c.paths[i].step]; ok && !slices.Contains(refs, j) {
 			refs = append(refs, j)
 		}
 	}

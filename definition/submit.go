@@ -2,7 +2,6 @@ package definition
 
 import (
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"perdure"
@@ -20,8 +19,8 @@ func (d *decoder) submission() {
 	}
 	job := &d.made
 	*job = perdure.Job{Type: d.def.Type, Labels: d.def.Labels}
-	d.scope = perdure.Scope{Job: job, Input: d.def.Input}
-	d.early = view{scope: &d.scope, work: submitWork}
+	d.scope = perdure.Scope{Job: job, Input: d.def.Input, Budget: d.budget}
+	d.early = look(&d.scope, submitWork)
 	see := &sight{d: d, step: -1}
 	if d.key != nil {
 		d.readKey(d.key, see)
@@ -29,6 +28,9 @@ func (d *decoder) submission() {
 	if d.opts.Key != "" {
 		d.def.Key = d.opts.Key
 		d.checkKey(d.opts.Key, (*pointer)(nil).member("key"), d.placeOf(d.key))
+	} else if d.opts.DefaultKey != "" && d.key == nil {
+		d.def.Key = d.opts.DefaultKey
+		d.checkKey(d.opts.DefaultKey, (*pointer)(nil).member("key"), 0)
 	}
 	if d.prio != nil {
 		d.readPriority(d.prio, see)
@@ -126,19 +128,15 @@ func (d *decoder) readKey(n *node, see *sight) {
 }
 
 func (d *decoder) checkKey(key string, p *pointer, at int32) {
-	hint := "1 to 200 printable characters, not starting with job_ or @, no /"
 	n := utf8.RuneCountInString(key)
-	switch {
+	switch problem := perdure.KeyProblem(key); {
+	case problem == "":
 	case n == 0:
-		d.add(p, at, "the key is empty").hinted("leave it out if the job has none")
+		d.add(p, at, "%s", problem).hinted("leave it out if the job has none")
 	case n > perdure.MaxKeyLength:
 		d.large(p, at, "a key of %d characters; at most %d", n, perdure.MaxKeyLength)
-	case strings.HasPrefix(key, "job_") || strings.HasPrefix(key, "@"):
-		d.add(p, at, "a key cannot start with %s: ids and words do", quote(key[:min(4, len(key))])).hinted("%s", hint)
-	case strings.Contains(key, "/"):
-		d.add(p, at, "a key cannot have a / in it").hinted("%s", hint)
-	case !utf8.ValidString(key) || strings.ContainsFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }):
-		d.add(p, at, "a key has printable characters only").hinted("%s", hint)
+	default:
+		d.add(p, at, "%s", problem).hinted("%s", perdure.KeyRule)
 	}
 }
 
@@ -156,11 +154,11 @@ func (d *decoder) known(made templates, n *node, p *pointer) (node, bool) {
 		return *n, true
 	}
 	for _, x := range pieces {
-		if x.expr != nil && !x.expr.early() {
+		if x.expr != nil && !x.expr.early {
 			return *n, false
 		}
 	}
-	raw, err := fill(pieces, &d.early)
+	raw, err := fill(pieces, d.early)
 	if err != nil {
 		return *n, false // reported where the expression was compiled
 	}
@@ -241,9 +239,9 @@ func (d *decoder) condition(s *perdure.StepDefinition, src *stepSource, see *sig
 		text = strings.TrimSpace(text)
 	}
 	s.When = text
-	x, _ := d.expression(n, p, span{expr: text, at: at}, true, see)
-	if x == nil {
+	c, _ := d.expression(n, p, span{expr: text, at: at}, true, see)
+	if c == nil {
 		return nil
 	}
-	return &condition{expr: x, refs: see.refs(nil, x)}
+	return &condition{expr: c.expr, refs: see.refs(nil, c)}
 }

@@ -31,7 +31,7 @@ func (t *template) Render(s *perdure.Scope) (json.RawMessage, error) {
 	if len(t.parts) == 0 {
 		return t.tail, nil
 	}
-	v := &view{scope: s, work: renderWork}
+	v := look(s, renderWork)
 	b := make([]byte, 0, 2*len(t.tail)+64*len(t.parts))
 	for i := range t.parts {
 		p := &t.parts[i]
@@ -75,7 +75,7 @@ type condition struct {
 
 // Eval says whether the step is to be done.
 func (c *condition) Eval(s *perdure.Scope) (bool, error) {
-	yes, err := c.expr.truth(&view{scope: s, work: renderWork})
+	yes, err := c.expr.truth(look(s, renderWork))
 	if err != nil {
 		return false, fmt.Errorf("when: %w", err)
 	}
@@ -180,7 +180,8 @@ func (d *decoder) template(n *node, p *pointer, see *sight) (out *template, made
 	for i := range t.out.parts {
 		size += len(t.out.parts[i].before)
 	}
-	return &t.out, t.made, size
+	done := t.out // a copy: a pointer into t would keep the text that is being read, and the tree of it
+	return &done, t.made, size
 }
 
 func (t *templater) node(n *node, p *pointer) {
@@ -237,19 +238,19 @@ func (t *templater) string(n *node, p *pointer) {
 			pieces = append(pieces, piece{text: s.text})
 			continue
 		}
-		x, known := t.d.expression(n, p, s, false, t.see)
+		c, known := t.d.expression(n, p, s, false, t.see)
 		switch {
-		case x == nil:
+		case c == nil:
 			continue
 		case !lone && len(known) > 0 && known[0] == '"':
 			t.size += len(known) - len(`""`)
 		default:
 			t.size += len(known)
 		}
-		t.out.parts = append(t.out.parts, part{before: t.text, expr: x, inText: !lone, pointer: p})
+		t.out.parts = append(t.out.parts, part{before: t.text, expr: c.expr, inText: !lone, pointer: p})
 		t.text = nil
-		t.out.refs = t.see.refs(t.out.refs, x)
-		pieces = append(pieces, piece{expr: x})
+		t.out.refs = t.see.refs(t.out.refs, c)
+		pieces = append(pieces, piece{expr: c.expr})
 	}
 	if !lone {
 		t.text = append(t.text, '"')

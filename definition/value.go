@@ -19,43 +19,111 @@ import (
 type digits struct{ text string }
 
 // fromJSON turns a JSON text into what expressions calculate with: nil, bool, int, float64, digits,
-// string, []any, map[string]any.
-func fromJSON(raw []byte) (any, error) {
-	r := jsonReader{src: raw, lenient: true}
-	r.space()
-	n, f := r.value(0)
-	if f != nil {
-		return nil, fmt.Errorf("not readable as JSON: %s", f.message)
+// string, []any, map[string]any. It reads at most that many values, and returns how many it has read.
+func fromJSON(raw []byte, most int) (v any, values int, err error) {
+	p := plainReader{jsonReader: jsonReader{src: raw, text: string(raw), lenient: true}, left: most}
+	p.space()
+	v, f := p.plain(0)
+	switch values = most - p.left; {
+	case p.left < 0:
+		return nil, most, errWork
+	case f != nil:
+		return nil, values, fmt.Errorf("not readable as JSON: %s", f.message)
 	}
-	if r.space(); r.pos < len(raw) {
-		return nil, fmt.Errorf("not readable as JSON: unexpected %s at its end", r.found())
+	if p.space(); p.pos < len(raw) {
+		return nil, values, fmt.Errorf("not readable as JSON: unexpected %s at its end", p.found())
 	}
-	return n.value(), nil
+	return v, values, nil
 }
 
-// value is the node as expressions see it.
-func (n *node) value() any {
-	switch n.kind {
-	case kindBool:
-		return n.text == "true"
-	case kindString:
-		return n.text
-	case kindNumber:
-		return number(n.text)
-	case kindList:
-		list := make([]any, len(n.kids))
-		for i := range n.kids {
-			list[i] = n.kids[i].value()
-		}
-		return list
-	case kindObject:
-		m := make(map[string]any, len(n.kids))
-		for i := range n.kids {
-			m[n.keys[i].name] = n.kids[i].value()
-		}
-		return m
+// plainReader reads values without the places and the digits that a definition needs.
+type plainReader struct {
+	jsonReader
+	left int // values that it may still read; below 0 once that was not enough
+}
+
+func (r *plainReader) plain(depth int) (any, *fault) {
+	if r.left--; r.left < 0 {
+		return nil, r.fault("%s", errWork)
 	}
-	return nil
+	switch c := r.peek(); {
+	case (c == '{' || c == '[') && depth >= maxDepth:
+		return nil, tooLarge(r.pos, errDepth)
+	case c == '{':
+		return r.members(depth)
+	case c == '[':
+		return r.items(depth)
+	case c == '"':
+		return plainly(r.string())
+	case c == '-' || '0' <= c && c <= '9':
+		s, f := r.number()
+		return number(s), f
+	case r.word("true"):
+		return true, nil
+	case r.word("false"):
+		return false, nil
+	case r.word("null"):
+		return nil, nil
+	}
+	return nil, r.fault("expected a value, found %s", r.found())
+}
+
+func plainly(s string, f *fault) (any, *fault) { return s, f }
+
+// members are those of an object; of a name that is there twice the last counts.
+func (r *plainReader) members(depth int) (any, *fault) {
+	m := map[string]any{}
+	f := r.each('}', func() *fault {
+		if r.peek() != '"' {
+			return r.fault("expected a field name in double quotes, found %s", r.found())
+		}
+		name, f := r.string()
+		if f != nil {
+			return f
+		}
+		if r.space(); r.peek() != ':' {
+			return r.fault("expected `:` after the field name, found %s", r.found())
+		}
+		r.pos++
+		r.space()
+		m[name], f = r.plain(depth + 1)
+		return f
+	})
+	return m, f
+}
+
+func (r *plainReader) items(depth int) (any, *fault) {
+	list := []any{}
+	f := r.each(']', func() *fault {
+		v, f := r.plain(depth + 1)
+		list = append(list, v)
+		return f
+	})
+	return list, f
+}
+
+// each reads what is in a collection, up to the bracket that ends it.
+func (r *plainReader) each(end byte, one func() *fault) *fault {
+	r.pos++
+	if r.space(); r.peek() == end {
+		r.pos++
+		return nil
+	}
+	for {
+		if f := one(); f != nil {
+			return f
+		}
+		switch r.space(); r.peek() {
+		case ',':
+			r.pos++
+			r.space()
+		case end:
+			r.pos++
+			return nil
+		default:
+			return r.fault("expected `,` or `%c`, found %s", end, r.found())
+		}
+	}
 }
 
 // number reads JSON digits without losing any that count: whole numbers beyond int64 stay digits.

@@ -8,31 +8,60 @@ import (
 )
 
 // view is a scope that is being looked at: while one input is rendered, or one definition submitted.
-// It bounds the work that all expressions may do together, and remembers the members of large values,
-// so that a thousand references into a megabyte are not a thousand times a megabyte.
+// It bounds the work that all expressions may do together. If the scope's budget ends a rendering, the error may be in
+// the words of the expression: the budget knows (Budget.Err).
 type view struct {
-	scope   *perdure.Scope
-	work    int
-	objects map[*byte]map[string]json.RawMessage // by the first byte of their text
-	lists   map[*byte][]json.RawMessage
+	scope *perdure.Scope
+	work  int
+	*memory
 }
 
-// Work is counted in values and, eight at a time, bytes that are gone through; a million takes some
-// tens of milliseconds.
+// memory keeps what was read of large values, by the first byte of their text: so that a thousand references into a
+// megabyte are not a thousand times a megabyte. It lasts as long as the budget that the renderings share, and expressions
+// change none of it.
+type memory struct {
+	objects map[*byte]map[string]json.RawMessage
+	lists   map[*byte][]json.RawMessage
+	values  map[*byte]any
+	bytes   int // of the texts of values
+}
+
+// Work is counted in values and, eight at a time, bytes that are gone through. A million takes some tens of milliseconds
+// where values are read, and some hundreds where an expression computes with each.
 const (
-	exprWork   = 1 << 20  // one expression
+	exprWork   = 3 << 19  // one expression
 	renderWork = 4 << 20  // all of one input
 	submitWork = 16 << 20 // all of one definition that is evaluated at submission
+
+	copied = 32 // bytes for one unit, where they are only copied
 )
 
+// rememberedBytes bounds the texts whose values are kept: what is made of one takes some twenty times its size.
+const rememberedBytes = 2 << 20
+
 var errWork = errors.New("this takes too much work; let an agent compute it")
+
+// look begins a rendering.
+func look(s *perdure.Scope, work int) *view {
+	v := &view{scope: s, work: work}
+	if s.Budget == nil {
+		v.memory = &memory{}
+		return v
+	}
+	var ok bool
+	if v.memory, ok = s.Budget.Memory.(*memory); !ok {
+		v.memory = &memory{}
+		s.Budget.Memory = v.memory
+	}
+	return v
+}
 
 // spend pays for n units of work.
 func (v *view) spend(n int) error {
 	if v.work -= n; v.work < 0 || n < 0 {
 		return errWork
 	}
-	return nil
+	return v.scope.Budget.Spend(n)
 }
 
 // indexed is the size from which on members are remembered.
@@ -68,7 +97,7 @@ func (v *view) member(raw json.RawMessage, name string) (found json.RawMessage, 
 			m = make(map[string]json.RawMessage)
 			walk(raw, func(quoted, value []byte) { m[unquote(quoted)] = value })
 			if v.objects == nil {
-				v.objects = make(map[*byte]map[string]json.RawMessage)
+				v.objects = map[*byte]map[string]json.RawMessage{}
 			}
 			v.objects[&raw[0]] = m
 		}
@@ -89,7 +118,7 @@ func (v *view) entry(raw json.RawMessage, i int) (json.RawMessage, error) {
 		walk(raw, func(_, value []byte) { list = append(list, value) })
 		if len(raw) >= indexed {
 			if v.lists == nil {
-				v.lists = make(map[*byte][]json.RawMessage)
+				v.lists = map[*byte][]json.RawMessage{}
 			}
 			v.lists[&raw[0]] = list
 		}
@@ -101,4 +130,26 @@ func (v *view) entry(raw json.RawMessage, i int) (json.RawMessage, error) {
 		return nil, errNothing
 	}
 	return list[i], v.spend(1)
+}
+
+// plain is raw, which is not empty, as expressions calculate with it.
+func (v *view) plain(raw json.RawMessage) (any, error) {
+	if x, ok := v.values[&raw[0]]; ok {
+		return x, v.spend(1)
+	}
+	if err := v.spend(1 + len(raw)/8); err != nil {
+		return nil, err
+	}
+	x, n, err := fromJSON(raw, v.work)
+	if err := v.spend(n); err != nil {
+		return nil, err
+	}
+	if err == nil && len(raw) >= indexed && v.bytes+len(raw) <= rememberedBytes {
+		if v.values == nil {
+			v.values = map[*byte]any{}
+		}
+		v.values[&raw[0]] = x
+		v.bytes += len(raw)
+	}
+	return x, err
 }

@@ -34,10 +34,14 @@ func TestChaosCommand(t *testing.T) {
 	rage := beginChaos(t, ctx, "--server", server, "--for", "6s", "--settle", "3m",
 		"--kill-every", "1s", "--freeze", "1200ms", "--lose", "0.1", "--cut", "0.1", "--double", "0.1", "--delay", "30ms",
 		"--", perdure, "agent", "--agents", "http", "--allow-private-targets", "--heartbeat", "900ms", "--log-level", "error")
+	if _, err := c.PutLimit(ctx, "job:order", 1000); err != nil { // one agent serves two types, of which one has a limit (F149)
+		t.Fatal(err)
+	}
 	const jobs = 40
 	go func() {
 		for n := range jobs {
-			_ = s.submit(c, s.chain(fmt.Sprint("job-", n), "a", []string{"b", "b:fail", "b:dawdle"}[n%3], "c"))
+			d := s.chain(fmt.Sprint("job-", n), "a", []string{"b", "b:fail", "b:dawdle"}[n%3], "c")
+			_ = s.submit(c, d.with("type", []string{"note", "order"}[n%2]))
 			time.Sleep(50 * time.Millisecond)
 		}
 	}()

@@ -226,7 +226,7 @@ func (s *stage) far(server string) {
 	}
 	agent := root.NewAgent("far")
 	agent.HandleRaw("work", func(ctx context.Context, run *root.Run) (json.RawMessage, error) {
-		call := ledger.Call{Place: ledger.Place{Job: "far", Step: run.Step}, Key: run.Key, Run: run.Number}
+		call := ledger.Call{Place: ledger.Place{Job: "far", Step: run.Step}, Key: run.Key, Run: run.Number, Body: string(run.Input)}
 		if s.ledger.Act(call) == ledger.Overtaken {
 			return nil, errors.New("overtaken")
 		}
@@ -379,12 +379,12 @@ func (s *stage) chain(key string, steps ...string) definition {
 		if i < len(steps)-1 {
 			next = names[i+1]
 		}
-		call := func(before, mood string) map[string]any {
+		call := func(before, mood string, values map[string]any) map[string]any {
 			q := url.Values{"job": {key}, "step": {names[i]}, "before": {before}, "mood": {mood}}
-			return map[string]any{"method": "POST", "url": s.served.URL + "/?" + q.Encode()}
+			return map[string]any{"method": "POST", "url": s.served.URL + "/?" + q.Encode(), "body": values}
 		}
-		body := map[string]any{"agent": "http", "after": after, "with": call(before, mood), "completeWithin": "1s", "retry": patient,
-			"undo": map[string]any{"with": call(next, "")}}
+		body := map[string]any{"agent": "http", "after": after, "with": call(before, mood, ledger.Values(false, after...)), "completeWithin": "1s", "retry": patient,
+			"undo": map[string]any{"with": call(next, "", ledger.Values(true))}}
 		switch mood {
 		case "hang":
 			body["completeWithin"] = "400ms"

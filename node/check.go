@@ -18,7 +18,7 @@ type checkable interface {
 }
 
 // Check looks at every job in the store and tells what agrees neither with itself nor with the
-// invariants; and what the store finds wrong with itself (F111).
+// invariants; and what the store finds wrong with itself.
 func (n *Node) Check(ctx context.Context, tell func(perdure.Finding)) error {
 	if s, ok := n.store.(checkable); ok {
 		faults, err := s.Check(ctx)
@@ -104,25 +104,21 @@ func (n *Node) findings(ctx context.Context, id perdure.JobID) (*perdure.Job, []
 	return j, append(found, lost...), err
 }
 
-// lostPayloads are inputs and outputs that steps should have, as far as they fit in one look.
+// lostPayloads are inputs and outputs that steps should have. Their sizes are read, not their bytes.
 func (n *Node) lostPayloads(ctx context.Context, id perdure.JobID, steps []*perdure.Step) (found []perdure.Finding, err error) {
 	if !slices.ContainsFunc(steps, func(s *perdure.Step) bool { return s.HasOutput || s.OwnInput }) {
 		return nil, nil
 	}
-	payloads, err := n.store.Payloads(ctx, id, shownPayload)
+	payloads, err := n.store.Payloads(ctx, id, 0, 0)
 	if err != nil {
 		return nil, err
 	}
-	there, bytes := map[int]perdure.Payload{}, 0
+	there := make(map[int]perdure.SizedPayload, len(payloads))
 	for _, p := range payloads {
 		there[p.Index] = p
-		bytes += len(p.Input) + len(p.Output)
-	}
-	if bytes >= shownPayload {
-		return nil, nil // there are more
 	}
 	for _, s := range steps {
-		if p := there[s.Index]; s.HasOutput && p.Output == nil || s.OwnInput && p.Input == nil {
+		if p := there[s.Index]; s.HasOutput && p.OutputBytes == 0 || s.OwnInput && p.InputBytes == 0 {
 			found = append(found, perdure.Finding{Job: id, Step: s.Name, Rule: "I8", Message: "its input or output is not there"})
 		}
 	}

@@ -16,6 +16,8 @@ type open struct{ perdure.Store }
 
 func (open) Hints(context.Context) <-chan struct{} { return nil }
 func (open) Heard() bool                           { return false }
+func (open) Refused() error                        { return nil }
+func (open) Accepting() error                      { return nil }
 func (open) RoleHints() <-chan struct{}            { return nil }
 func (open) CheckSchema(context.Context) error     { return nil }
 
@@ -45,13 +47,13 @@ func TestWaitForAnotherNode(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer back.Stop(context.Background())
-				if _, _, err := perdure.Submit(t.Context(), front, perdure.Define("t").Key("k").Step("s", "a")); err != nil {
+				if _, _, err := perdure.Submit(t.Context(), front, perdure.Define("t").Key("k").Input([]int{1}).Step("s", "a")); err != nil {
 					t.Fatal(err)
 				}
 				<-began
 				start := time.Now()
 				time.AfterFunc(30*time.Millisecond, func() { close(finish) })
-				if v, err := wait(t.Context(), front); err != nil || v.Current != perdure.Done {
+				if v, err := wait(t.Context(), front); err != nil || v.Current != perdure.Done || string(v.Input) != "[1]" {
 					t.Fatalf("%+v, %v", v, err)
 				}
 				if took := time.Since(start); took < 30*time.Millisecond || took > 200*time.Millisecond {

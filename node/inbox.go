@@ -116,7 +116,7 @@ func (n *Node) account(m *scheduler.Delivery) {
 	case m.Left:
 	case m.Err != nil:
 		n.meter.delivered.WithLabelValues("refused").Inc()
-		n.log.Warn("a posted submission was refused", "submission", m.ID, "error", m.Err)
+		n.log.Info("posted submission refused", "submission", m.ID, "error", m.Err)
 	default:
 		n.meter.delivered.WithLabelValues("taken").Inc()
 	}

@@ -191,7 +191,7 @@ func TestSubmitTx(t *testing.T) {
 			if v := rest(t, n, did.ID.String()); v.Key != key {
 				t.Errorf("%+v", v)
 			}
-			if _, err := n.History(t.Context(), key); err != nil {
+			if _, err := n.History(t.Context(), perdure.HistoryQuery{Job: key}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -201,7 +201,9 @@ func TestSubmitTx(t *testing.T) {
 		if err := tx.end(true); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := taken(func() ([]perdure.EntryView, error) { return n.History(t.Context(), did.ID.String()) }); err != nil {
+		if _, err := taken(func() (*perdure.Page[perdure.EntryView], error) {
+			return n.History(t.Context(), perdure.HistoryQuery{Job: did.ID.String()})
+		}); err != nil {
 			t.Error(err)
 		}
 		var last *perdure.JobView
@@ -426,7 +428,7 @@ func TestRefusedSubmission(t *testing.T) {
 	if state != "refused" || code != "invalid" || pointer != "/steps/a/after/0" {
 		t.Error(state, code, pointer)
 	}
-	if _, err := n.History(t.Context(), id); perdure.CodeOf(err) != perdure.CodeInvalid {
+	if _, err := n.History(t.Context(), perdure.HistoryQuery{Job: id}); perdure.CodeOf(err) != perdure.CodeInvalid {
 		t.Error("its history: ", err)
 	}
 	page := must[*perdure.Page[perdure.AlertView]](t)(n.ListAlerts(t.Context(), perdure.AlertQuery{}))

@@ -5,21 +5,28 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"time"
 
 	"perdure"
 	"perdure/definition"
+	"perdure/internal/admission"
 )
 
 var _ perdure.Service = (*Node)(nil)
 
 // Submit implements perdure.Jobs.
 func (n *Node) Submit(ctx context.Context, body []byte, mediaType string) (*perdure.JobView, bool, error) {
+	return n.SubmitWithKey(ctx, body, mediaType, "")
+}
+
+// SubmitWithKey implements perdure.Jobs.
+func (n *Node) SubmitWithKey(ctx context.Context, body []byte, mediaType, key string) (*perdure.JobView, bool, error) {
 	format := definition.YAML
 	if mediaType == "application/json" {
 		format = definition.JSON
 	}
-	plans, err := n.plans.Parse(body, format, definition.Options{})
+	plans, err := n.plans.Parse(body, format, definition.Options{DefaultKey: key, Stop: ctx.Err})
 	if err != nil {
 		return nil, false, err
 	}
@@ -67,7 +74,7 @@ func (n *Node) SubmitPlans(ctx context.Context, plans []*perdure.Plan) ([]perdur
 
 // SubmitAll implements perdure.Jobs.
 func (n *Node) SubmitAll(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {
-	parsed, errs := n.plans.ParseAll(base, jobs)
+	parsed, errs := n.plans.ParseAll(base, jobs, ctx.Err)
 	answers := make([]perdure.Submitted, len(jobs))
 	plans, places := make([]*perdure.Plan, 0, len(jobs)), make([]int, 0, len(jobs))
 	for i, err := range errs {
@@ -240,6 +247,9 @@ func (n *Node) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.Page[
 		copy(f.Before[:], raw)
 	}
 	limit := pageSize(q.Limit)
+	if err := admission.Ask(ctx, limit*jobRoom); err != nil {
+		return nil, err
+	}
 	f.Limit = limit + 1
 	jobs, err := n.store.ListJobs(ctx, f)
 	if err != nil {
@@ -257,6 +267,20 @@ func (n *Node) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.Page[
 	return page, nil
 }
 
+// position is the row at which a page ends, as its cursor names it; 0: there is no cursor.
+func position(cursor string) (int64, error) {
+	if cursor == "" {
+		return 0, nil
+	}
+	id, err := strconv.ParseInt(cursor, 36, 64)
+	if err != nil || id <= 0 {
+		return 0, &perdure.Error{Code: perdure.CodeInvalid, Message: "the cursor is not one that a list has given"}
+	}
+	return id, nil
+}
+
+func cursorOf(id int64) string { return strconv.FormatInt(id, 36) }
+
 func pageSize(limit int) int {
 	if limit <= 0 {
 		return perdure.DefaultListLimit
@@ -264,24 +288,33 @@ func pageSize(limit int) int {
 	return min(limit, perdure.MaxListLimit)
 }
 
-// maxHistory bounds the entries of a job's history that are shown.
-const maxHistory = 10_000
-
 // History implements perdure.Jobs.
-func (n *Node) History(ctx context.Context, ref string) ([]perdure.EntryView, error) {
-	return arrived(ctx, n, ref, 0, func(ctx context.Context, id perdure.JobID) ([]perdure.EntryView, error) {
+func (n *Node) History(ctx context.Context, q perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error) {
+	after, err := position(q.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	limit := pageSize(q.Limit)
+	return arrived(ctx, n, q.Job, 0, func(ctx context.Context, id perdure.JobID) (*perdure.Page[perdure.EntryView], error) {
 		if _, err := n.resolve(ctx, id.String()); err != nil { // a job without entries, or none at all
 			return nil, err
 		}
-		entries, err := n.store.History(ctx, id, maxHistory)
+		if err := admission.Ask(ctx, limit*entryRoom); err != nil {
+			return nil, err
+		}
+		entries, err := n.store.History(ctx, id, after, limit+1)
 		if err != nil {
 			return nil, unreachable(err)
 		}
-		views := make([]perdure.EntryView, len(entries))
+		page := &perdure.Page[perdure.EntryView]{Items: []perdure.EntryView{}}
 		for i, e := range entries {
-			views[i] = perdure.EntryView{Step: e.Step, Run: e.Run, At: e.At, Event: e.Event, Author: e.Author, Detail: e.Detail}
+			if i == limit {
+				page.NextCursor = cursorOf(entries[i-1].ID)
+				break
+			}
+			page.Items = append(page.Items, perdure.EntryView{Step: e.Step, Run: e.Run, At: e.At, Event: e.Event, Author: e.Author, Detail: e.Detail})
 		}
-		return views, nil
+		return page, nil
 	})
 }
 

@@ -196,8 +196,8 @@ func TestInherit(t *testing.T) {
 	if v := rest(t, next, "k"); v.Current != perdure.Done {
 		t.Errorf("%+v", v)
 	}
-	history, err := next.History(t.Context(), "k")
-	if err != nil || len(history) != 1 || !strings.Contains(history[0].Detail, "its holder died") {
+	history, err := next.History(t.Context(), perdure.HistoryQuery{Job: "k"})
+	if err != nil || len(history.Items) != 1 || !strings.Contains(history.Items[0].Detail, "its holder died") {
 		t.Errorf("it was waited for the lock's end: %+v, %v", history, err)
 	}
 	consistent(t, next)

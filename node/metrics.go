@@ -13,10 +13,12 @@ import (
 	"perdure/internal/supervisor"
 )
 
-// meter counts what the scheduler does. Labels are types and agents, which definitions name; never
-// jobs, keys or holders.
+// meter counts what the scheduler does. Labels are types and agents, which definitions name, up to a bound (labels);
+// never jobs, keys or holders.
 type meter struct {
 	registry  *prometheus.Registry
+	types     *labels
+	agents    *labels
 	submitted *prometheus.CounterVec
 	settled   *prometheus.CounterVec
 	duration  *prometheus.HistogramVec
@@ -37,7 +39,7 @@ type meter struct {
 }
 
 func newMeter(version string) *meter {
-	m := &meter{registry: prometheus.NewRegistry()}
+	m := &meter{registry: prometheus.NewRegistry(), types: newLabels(), agents: newLabels()}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "perdure_" + name, Help: help}, labels)
@@ -110,13 +112,14 @@ func (m *meter) watchHints(heard func() bool) {
 	}))
 }
 
-func (m *meter) Submitted(typ string) { m.submitted.WithLabelValues(typ).Inc() }
+func (m *meter) Submitted(typ string) { m.submitted.WithLabelValues(m.types.value(typ)).Inc() }
 
 func (m *meter) LetOut(agent string, d perdure.Direction) {
-	m.letOut.WithLabelValues(agent, d.String()).Inc()
+	m.letOut.WithLabelValues(m.agents.value(agent), d.String()).Inc()
 }
 
 func (m *meter) Reported(agent string, d perdure.Direction, outcome string, took time.Duration) {
+	agent = m.agents.value(agent)
 	m.runs.WithLabelValues(agent, d.String(), outcome).Inc()
 	m.runTime.WithLabelValues(agent, d.String(), outcome).Observe(took.Seconds())
 }
@@ -126,6 +129,7 @@ func (m *meter) Refused(reason perdure.RefusalReason) {
 }
 
 func (m *meter) Settled(typ string, as perdure.State, took time.Duration) {
+	typ = m.types.value(typ)
 	m.settled.WithLabelValues(typ, as.String()).Inc()
 	m.duration.WithLabelValues(typ, as.String()).Observe(took.Seconds())
 }

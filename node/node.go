@@ -70,6 +70,7 @@ type Node struct {
 	host       *agenthost.Host // nil: no agents here
 	since      time.Time
 
+	trial    trial
 	life     context.Context // of the scheduler, and of whoever waits for a job
 	end      context.CancelCauseFunc
 	failed   chan struct{}   // closed where the store cannot be relied upon any more
@@ -92,6 +93,10 @@ type shared interface {
 	Heard() bool
 	// RoleHints gives a token whenever somebody's place in a role has changed; it may be lost.
 	RoleHints() <-chan struct{}
+	// Accepting says why the store accepts no commits at present, although it may answer; nil while it does.
+	Accepting() error
+	// Refused says why a server was refused that claims to be the store; nil if none was.
+	Refused() error
 	// CheckSchema refuses the store once somebody has given it another schema.
 	CheckSchema(context.Context) error
 }
@@ -146,7 +151,7 @@ func (n *Node) alone() bool {
 // and die with their node.
 func (n *Node) holder() string { return "@" + n.id }
 
-// ID names this incarnation of the process (F119).
+// ID names this incarnation of the process.
 func (n *Node) ID() string { return n.id }
 
 // Start makes the node work. On a store that no other process can have open, the runs of the node before
@@ -221,8 +226,15 @@ func (n *Node) inherit(ctx context.Context) error {
 func (n *Node) heed(ctx context.Context, store shared) {
 	hints := store.Hints(ctx)
 	ear := ear{log: n.log, since: time.Now(), hears: true}
+	commits := commits{log: n.log}
+	refused := ""
 	for ctx.Err() == nil {
 		ear.note(store.Heard())
+		commits.note(store.Accepting())
+		if err := store.Refused(); err != nil && err.Error() != refused {
+			refused = err.Error()
+			n.log.Error("a server that claims to be the store was refused", "reason", refused)
+		}
 		poll := time.NewTimer(sharedPoll/2 + rand.N(sharedPoll))
 		select {
 		case _, more := <-hints:
@@ -263,6 +275,27 @@ func (e *ear) note(hears bool) {
 	}
 }
 
+// commits logs that the store accepts no commits, with the reason, and that it accepts them again.
+type commits struct {
+	log *slog.Logger
+	why string
+}
+
+func (c *commits) note(err error) {
+	why := ""
+	if err != nil {
+		why = err.Error()
+	}
+	switch {
+	case why == c.why:
+	case why == "":
+		c.log.Info("the store accepts commits again")
+	default:
+		c.log.Error("the store accepts no commits; submissions, reports and acts are answered 503 until it does", "reason", why)
+	}
+	c.why = why
+}
+
 // errStopped is why nothing works after Stop.
 var errStopped = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node has stopped", Hint: "ask another node"}
 
@@ -270,7 +303,7 @@ var errStopped = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the nod
 const lastMoment = 2 * time.Second
 
 // Stop ends the node: it takes no more, gives back what has not started, waits for what runs until ctx ends,
-// and lets everything that was accepted be written (L6).
+// and lets everything that was accepted be written.
 func (n *Node) Stop(ctx context.Context) error {
 	crashpoint.Here(crashpoint.NodeStop)
 	n.draining.Store(true)
@@ -324,27 +357,6 @@ func (n *Node) fail(why error) {
 // Failed is closed when the node has ended by itself, because its store cannot be relied upon any more.
 // The program is to end then, too.
 func (n *Node) Failed() <-chan struct{} { return n.failed }
-
-// Ready says whether the node takes work: the store answers, and it is not draining.
-func (n *Node) Ready(ctx context.Context) error {
-	if why := context.Cause(n.life); why != nil {
-		return unreachable(why)
-	}
-	if n.draining.Load() {
-		return &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node is draining", Hint: "ask another node"}
-	}
-	if !n.started.Load() {
-		return &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node has not started yet"}
-	}
-	_, err := n.store.Now(ctx)
-	if store, ok := n.store.(shared); ok && err == nil {
-		err = store.CheckSchema(ctx)
-	}
-	if err != nil {
-		return unreachable(err)
-	}
-	return nil
-}
 
 // Sweep is one round of the supervisor, for those who start it from a scheduler of their own.
 func (n *Node) Sweep(ctx context.Context) (supervisor.Swept, error) {

@@ -175,6 +175,43 @@ func TestStoppedNodeIsNotListed(t *testing.T) {
 	})
 }
 
+// A node that has been silent for three role TTLs is dead, and one that answers is alive. Where one process has the
+// store, every other node is dead, however lately it was seen.
+func TestSilentNodesAreDead(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		const ttl = 10 * time.Minute
+		n := start(t, store, node.Config{RoleTTL: ttl})
+		attend := func(id string) {
+			if _, err := store.Attend(t.Context(), perdure.Presence{Node: perdure.Node{ID: id}, TTL: ttl}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		attend("other")
+		own, other := perdure.NodeState(""), perdure.NodeState("")
+		for deadline := time.Now().Add(30 * time.Second); own == ""; time.Sleep(5 * time.Millisecond) {
+			nodes, err := n.ListNodes(t.Context())
+			if err != nil || time.Now().After(deadline) {
+				t.Fatal(err, nodes)
+			}
+			for _, v := range nodes {
+				if v.ID == "other" {
+					other = v.State
+				} else {
+					own = v.State
+				}
+			}
+		}
+		_, shared := store.(interface{ RoleHints() <-chan struct{} })
+		want := perdure.NodeDead
+		if shared {
+			want = perdure.NodeAlive
+		}
+		if own != perdure.NodeAlive || other != want {
+			t.Errorf("this node is %q, the other %q, want %q", own, other, want)
+		}
+	})
+}
+
 // TestReadyHeedsTheSchema: a newer program may give the database another schema under a node's feet.
 func TestReadyHeedsTheSchema(t *testing.T) {
 	url := pgtest.Start(t)

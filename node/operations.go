@@ -2,9 +2,9 @@ package node
 
 import (
 	"context"
-	"strconv"
 
 	"perdure"
+	"perdure/internal/admission"
 )
 
 // openAlertsShown bounds the alerts that a job's view carries.
@@ -37,14 +37,14 @@ func (n *Node) ListAlerts(ctx context.Context, q perdure.AlertQuery) (*perdure.P
 		}
 		f.Job = id
 	}
-	if q.Cursor != "" {
-		before, err := strconv.ParseInt(q.Cursor, 36, 64)
-		if err != nil || before <= 0 {
-			return nil, &perdure.Error{Code: perdure.CodeInvalid, Message: "the cursor is not one that a list has given"}
-		}
-		f.Before = before
+	var err error
+	if f.Before, err = position(q.Cursor); err != nil {
+		return nil, err
 	}
 	limit := pageSize(q.Limit)
+	if err := admission.Ask(ctx, limit*entryRoom); err != nil {
+		return nil, err
+	}
 	f.Limit = limit + 1
 	alerts, err := n.store.Alerts(ctx, f)
 	if err != nil {
@@ -53,7 +53,7 @@ func (n *Node) ListAlerts(ctx context.Context, q perdure.AlertQuery) (*perdure.P
 	page := &perdure.Page[perdure.AlertView]{Items: []perdure.AlertView{}}
 	for i, a := range alerts {
 		if i == limit {
-			page.NextCursor = strconv.FormatInt(alerts[i-1].ID, 36)
+			page.NextCursor = cursorOf(alerts[i-1].ID)
 			break
 		}
 		page.Items = append(page.Items, alertView(a))

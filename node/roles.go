@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"sync"
@@ -67,7 +68,7 @@ func (n *Node) attended(r perdure.Roll, took time.Duration) {
 	n.meter.attended(took)
 	n.meter.fence.Set(float64(r.Fence))
 	if n.roll.called(r) {
-		n.log.Error("the store has lost what it had: numbers of runs go on from the fence, and an alert says why", "fence", r.Fence)
+		n.log.Error("the store may have lost commits: run numbers continue from the fence, and an alert setback gives the reason", "fence", r.Fence)
 	}
 }
 
@@ -111,6 +112,10 @@ func (n *Node) ListNodes(ctx context.Context) ([]perdure.NodeView, error) {
 	views := make([]perdure.NodeView, len(nodes))
 	for i, of := range nodes {
 		views[i] = nodeView(of, roles, now)
+		views[i].State = of.StateAt(now, cmp.Or(n.cfg.RoleTTL, perdure.DefaultRoleTTL))
+		if n.alone() && of.ID != n.id { // no other process has the store
+			views[i].State = perdure.NodeDead
+		}
 	}
 	return views, nil
 }

@@ -4,15 +4,33 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"perdure"
+	"perdure/definition"
+	"perdure/internal/admission"
 	"perdure/internal/scheduler"
 )
 
-// shownPayload bounds the outputs that one view of a job carries.
-const shownPayload = 16 << 20
+// viewWork bounds the work of rendering, for one view, the inputs of steps that were not kept: as much as one input may
+// take. Those that are left then are not shown. One step that is asked for alone may take more.
+const viewWork = 4 << 20
+
+// What views are expected to take, when room for them is asked for (internal/admission).
+const (
+	stepRoom  = 2 << 10                   // a step, beside its input and output
+	valueRoom = 2 * perdure.MaxShownValue // these two
+	jobRoom   = 16 << 10                  // a job without its steps
+	entryRoom = 6 << 10                   // a line of a history, or an alert
+)
+
+// room is what a view of the whole job takes at most, or nearly so.
+func (p *picture) room() int {
+	steps := len(p.shape.Steps)
+	return jobRoom + steps*stepRoom + min(steps*valueRoom, perdure.MaxShownValues)
+}
 
 // view reads a job with all of its steps.
 func (n *Node) view(ctx context.Context, id perdure.JobID) (*perdure.JobView, error) {
@@ -34,10 +52,10 @@ func (n *Node) viewOf(ctx context.Context, did *scheduler.Submitted, plan *perdu
 		n.log.Debug("the answer to a submission says less than it could", "error", err) // the job is there
 	}
 	v := jobView(j)
-	v.Input = plan.Definition.Input
+	v.Input, v.InputBytes = shown(plan.Definition.Input, len(plan.Definition.Input))
 	v.Steps = make(perdure.StepViews, len(steps))
 	for i, s := range steps {
-		v.Steps[i] = stepView(s, plan)
+		v.Steps[i] = stepView(s, plan.Shape)
 		explain(&v.Steps[i], perdure.Why(j, s, plan, func(i int) bool { return steps[i].Phase != perdure.Settled }, f))
 	}
 	return &v, nil
@@ -74,10 +92,18 @@ func (r *recent) fill(ctx context.Context, n *Node, f *perdure.Facts) error {
 	return nil
 }
 
+// shown is a value of a view, or its size where it is left out.
+func shown(value json.RawMessage, size int) (json.RawMessage, int) {
+	if value == nil || size > perdure.MaxShownValue {
+		return nil, size
+	}
+	return value, 0
+}
+
 // picture is what is known of a job while it is followed: enough to draw what has changed since.
 type picture struct {
 	n     *Node
-	plan  *perdure.Plan
+	shape *perdure.Shape
 	id    perdure.JobID
 	job   *perdure.Job    // as it was just read; nil once it was drawn
 	few   []*perdure.Step // that were read with it
@@ -106,15 +132,18 @@ const fewSteps = 16
 
 // picture begins with a job that was just read, and some of its steps.
 func (n *Node) picture(ctx context.Context, j *perdure.Job, few []*perdure.Step) (*picture, error) {
-	plan, err := n.scheduler.Plan(ctx, j)
+	shape, err := n.scheduler.Shape(ctx, j)
 	if err != nil {
 		return nil, err
 	}
-	return &picture{n: n, plan: plan, id: j.ID, job: j, few: few, open: make([]bool, len(plan.Steps)), drawn: make([]time.Time, len(plan.Steps))}, nil
+	return &picture{n: n, shape: shape, id: j.ID, job: j, few: few, open: make([]bool, len(shape.Steps)), drawn: make([]time.Time, len(shape.Steps))}, nil
 }
 
 // whole draws all of the job.
 func (p *picture) whole(ctx context.Context) (*perdure.JobView, error) {
+	if err := admission.Ask(ctx, p.room()); err != nil {
+		return nil, err
+	}
 	return p.draw(ctx, time.Time{})
 }
 
@@ -131,7 +160,7 @@ func (p *picture) reread(ctx context.Context, since time.Time) (*perdure.Job, []
 	j, steps := p.job, p.few
 	if p.job, p.few = nil, nil; j == nil {
 		few := fewSteps
-		if len(p.plan.Steps) > few { // they are read below, as far as they are needed
+		if len(p.shape.Steps) > few { // they are read below, as far as they are needed
 			few = 0
 		}
 		var err error
@@ -142,7 +171,7 @@ func (p *picture) reread(ctx context.Context, since time.Time) (*perdure.Job, []
 			return nil, nil, noJob(p.id)
 		}
 	}
-	if len(steps) == len(p.plan.Steps) {
+	if len(steps) == len(p.shape.Steps) {
 		return j, steps, nil
 	}
 	steps, err := p.n.store.StepsOf(ctx, p.id, since)
@@ -167,21 +196,23 @@ func (p *picture) draw(ctx context.Context, since time.Time) (*perdure.JobView, 
 	}
 	p.read = now
 	v := jobView(j)
-	if since.IsZero() {
-		v.Input = p.plan.Definition.Input
-		if !j.Alerted {
-			v.Alerts = []perdure.AlertView{}
-		} else if v.Alerts, err = p.n.openAlerts(ctx, p.id); err != nil {
+	whole := since.IsZero()
+	if !whole {
+		steps = p.changed(steps)
+	} else if j.Alerted {
+		if v.Alerts, err = p.n.openAlerts(ctx, p.id); err != nil {
 			return nil, err
 		}
 	} else {
-		steps = p.changed(steps)
+		v.Alerts = []perdure.AlertView{}
 	}
 	for _, s := range steps {
 		p.open[s.Index] = s.Phase != perdure.Settled
 		p.drawn[s.Index] = s.UpdatedAt
 	}
-	v.Steps, err = p.steps(ctx, j, steps, now, since.IsZero())
+	if v.Steps, err = p.steps(ctx, j, steps, now); err == nil && whole {
+		err = p.values(ctx, &v, j, steps)
+	}
 	return &v, err
 }
 
@@ -196,33 +227,188 @@ func (p *picture) changed(steps []*perdure.Step) []*perdure.Step {
 	return kept
 }
 
-func (p *picture) steps(ctx context.Context, j *perdure.Job, steps []*perdure.Step, now time.Time, outputs bool) (perdure.StepViews, error) {
+func (p *picture) steps(ctx context.Context, j *perdure.Job, steps []*perdure.Step, now time.Time) (perdure.StepViews, error) {
 	facts, err := p.n.facts(ctx, j, steps, now)
 	if err != nil {
 		return nil, err
 	}
+	plan := &perdure.Plan{Shape: p.shape, Definition: p.shape.Common, Hash: j.Hash} // without the values of the one job
 	views := make(perdure.StepViews, len(steps))
-	at := make(map[int]*perdure.StepView, len(steps))
-	hasOutput := false
 	for i, s := range steps {
-		views[i] = stepView(s, p.plan)
-		explain(&views[i], perdure.Why(j, s, p.plan, func(i int) bool { return p.open[i] }, facts))
-		at[s.Index] = &views[i]
-		hasOutput = hasOutput || s.HasOutput
+		views[i] = stepView(s, p.shape)
+		explain(&views[i], perdure.Why(j, s, plan, func(i int) bool { return p.open[i] }, facts))
 	}
-	if !outputs || !hasOutput {
-		return views, nil
+	return views, nil
+}
+
+// values adds what of a job is shown as JSON, within the bounds of a view: its input and definition, and the inputs and
+// outputs of all of its steps.
+func (p *picture) values(ctx context.Context, v *perdure.JobView, j *perdure.Job, steps []*perdure.Step) error {
+	kept := perdure.KeptValues{Job: j, Steps: steps, Shape: p.shape, Budget: &perdure.Budget{Work: viewWork, Stop: ctx.Err}}
+	inputBytes, err := p.n.readInput(ctx, &kept, perdure.MaxShownValue)
+	if err != nil {
+		return err
 	}
-	payloads, err := p.n.store.Payloads(ctx, p.id, shownPayload)
+	v.Input, v.InputBytes = shown(kept.Input, inputBytes)
+	if v.DefinitionBytes = definition.CanonicalSize(p.shape, j, inputBytes); v.DefinitionBytes <= perdure.MaxShownValue {
+		plan, err := p.shape.PlanOf(j, kept.Input)
+		if err != nil {
+			return unreachable(err)
+		}
+		v.Definition, v.DefinitionBytes = definition.Canonical(plan), 0
+	}
+	if slices.ContainsFunc(steps, func(s *perdure.Step) bool { return s.HasOutput || s.OwnInput }) {
+		payloads, err := p.n.store.Payloads(ctx, p.id, perdure.MaxShownValue, perdure.MaxShownValues)
+		if err != nil {
+			return unreachable(err)
+		}
+		kept.Payloads = make(map[int]perdure.SizedPayload, len(payloads))
+		for _, payload := range payloads {
+			kept.Payloads[payload.Index] = payload
+		}
+	}
+	if complete(steps, p.shape) {
+		showValues(v.Steps, &kept)
+	}
+	return nil
+}
+
+// complete says whether all steps of a job are there, in order; else its rows are damaged (perdure check).
+func complete(steps []*perdure.Step, shape *perdure.Shape) bool {
+	for i, s := range steps {
+		if s.Index != i {
+			return false
+		}
+	}
+	return len(steps) == len(shape.Steps)
+}
+
+// showValues fills in the inputs and outputs of steps, as far as they fit.
+func showValues(views perdure.StepViews, kept *perdure.KeptValues) {
+	sum := 0
+	fit := func(value json.RawMessage, size int) (json.RawMessage, int) {
+		if sum+len(value) > perdure.MaxShownValues {
+			return nil, size
+		}
+		value, size = shown(value, size)
+		sum += len(value)
+		return value, size
+	}
+	for i := range views {
+		in, size := kept.InputOf(i)
+		views[i].Input, views[i].InputBytes = fit(in, max(size, len(in)))
+		out := kept.Payloads[i]
+		views[i].Output, views[i].OutputBytes = fit(out.Output, out.OutputBytes)
+	}
+}
+
+// readInput reads the job's input, unless it has more than max bytes.
+func (n *Node) readInput(ctx context.Context, kept *perdure.KeptValues, max int) (size int, err error) {
+	if !kept.Job.Apart {
+		kept.Input, kept.InputRead = kept.Job.Input, true
+		return len(kept.Input), nil
+	}
+	if kept.Input, size, err = n.store.Input(ctx, kept.Job.ID, max); err != nil {
+		return 0, unreachable(err)
+	}
+	kept.InputRead = kept.Input != nil
+	return size, nil
+}
+
+// Definition implements perdure.Jobs.
+func (n *Node) Definition(ctx context.Context, ref string) (json.RawMessage, error) {
+	return arrived(ctx, n, ref, 0, func(ctx context.Context, id perdure.JobID) (json.RawMessage, error) {
+		j, _, err := n.store.Job(ctx, id, 0)
+		if err != nil {
+			return nil, unreachable(err)
+		}
+		if j == nil {
+			return nil, noJob(id)
+		}
+		plan, err := n.scheduler.Plan(ctx, j)
+		if err != nil {
+			return nil, unreachable(err)
+		}
+		return definition.Canonical(plan), nil
+	})
+}
+
+// Step implements perdure.Jobs.
+func (n *Node) Step(ctx context.Context, ref, step string) (*perdure.StepDetail, error) {
+	return arrived(ctx, n, ref, 0, func(ctx context.Context, id perdure.JobID) (*perdure.StepDetail, error) {
+		p, err := n.look(ctx, id)
+		if err != nil {
+			return nil, unreachable(err)
+		}
+		return p.step(ctx, step)
+	})
+}
+
+// step draws one step, with its values in full.
+func (p *picture) step(ctx context.Context, name string) (*perdure.StepDetail, error) {
+	i, there := p.shape.Index[name]
+	if !there {
+		return nil, perdure.Refuse(perdure.CodeNotFound, "job %s has no step %s", p.id, name)
+	}
+	now, err := p.n.store.Now(ctx)
 	if err != nil {
 		return nil, unreachable(err)
 	}
-	for _, pl := range payloads {
-		if v := at[pl.Index]; v != nil {
-			v.Output = pl.Output
+	j, steps, err := p.reread(ctx, time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	if !complete(steps, p.shape) {
+		return nil, perdure.Refuse(perdure.CodeUnavailable, "rows of job %s are missing: see perdure check", p.id)
+	}
+	for _, s := range steps {
+		p.open[s.Index] = s.Phase != perdure.Settled
+	}
+	views, err := p.steps(ctx, j, steps[i:i+1], now)
+	if err != nil {
+		return nil, err
+	}
+	kept := perdure.KeptValues{Job: j, Steps: steps, Shape: p.shape, Payloads: map[int]perdure.SizedPayload{},
+		Budget: &perdure.Budget{Work: 4 * viewWork, Stop: ctx.Err}}
+	if _, err := p.n.readInput(ctx, &kept, perdure.MaxPayloadBytes); err != nil {
+		return nil, err
+	}
+	if err := p.n.readPayloads(ctx, &kept, i); err != nil {
+		return nil, err
+	}
+	d := &perdure.StepDetail{Job: p.id, Name: name, StepView: views[0]}
+	d.Output = kept.Payloads[i].Output
+	d.Input, d.InputBytes = kept.InputOf(i)
+	return d, nil
+}
+
+// Bounds of what is read to render the input of one undo again.
+const (
+	maxRereadSteps = 100
+	maxRereadBytes = 16 << 20
+)
+
+// readPayloads reads the input and output of a step, and the outputs that the input of its undo reads, if they are few.
+func (n *Node) readPayloads(ctx context.Context, kept *perdure.KeptValues, i int) error {
+	wanted := []int{i}
+	if s, revert := kept.Steps[i], kept.Shape.Steps[i].Revert; s.Direction == perdure.Undo && s.Run > 0 && revert != nil && len(revert.Refs()) < maxRereadSteps {
+		wanted = append(wanted, revert.Refs()...)
+	}
+	read := 0
+	for _, at := range wanted {
+		if s := kept.Steps[at]; read > maxRereadBytes || !s.HasOutput && !s.OwnInput {
+			continue
+		}
+		found, err := n.store.Payload(ctx, kept.Steps[at].StepRef)
+		if err != nil {
+			return unreachable(err)
+		}
+		if found != nil {
+			kept.Payloads[at] = perdure.SizedPayload{Payload: *found, InputBytes: len(found.Input), OutputBytes: len(found.Output)}
+			read += len(found.Input) + len(found.Output)
 		}
 	}
-	return views, nil
+	return nil
 }
 
 func jobView(j *perdure.Job) perdure.JobView {
@@ -242,8 +428,8 @@ func jobView(j *perdure.Job) perdure.JobView {
 	return v
 }
 
-func stepView(s *perdure.Step, plan *perdure.Plan) perdure.StepView {
-	d := plan.Steps[s.Index].StepDefinition
+func stepView(s *perdure.Step, shape *perdure.Shape) perdure.StepView {
+	d := shape.Steps[s.Index].StepDefinition
 	v := perdure.StepView{Name: s.Name, Agent: d.Agent, Action: d.Action, After: d.After,
 		Current: s.Current, Desired: s.Desired, Phase: s.Phase, Skipped: s.Skipped, GivenUp: s.GivenUp,
 		Run: s.Run, Direction: s.Direction, Was: s.Was, Turn: s.Turn, Key: s.Key(),

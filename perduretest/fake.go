@@ -17,6 +17,7 @@ type Fake struct {
 
 	mu       sync.Mutex
 	behave   map[string]func(*perdure.Run) (any, error) // by step
+	set      map[string]string                          // by step: the method that set behave, On or Fail
 	effects  map[string]*effect                         // by the key of the do
 	attempts map[attempt]int
 }
@@ -38,7 +39,7 @@ var errUndone = errors.New("it was undone before it came")
 
 // Fake carries a fake agent of this name, which takes every action.
 func (w *World) Fake(name string) *Fake {
-	f := &Fake{w: w, name: name, behave: map[string]func(*perdure.Run) (any, error){}, effects: map[string]*effect{}, attempts: map[attempt]int{}}
+	f := &Fake{w: w, name: name, behave: map[string]func(*perdure.Run) (any, error){}, set: map[string]string{}, effects: map[string]*effect{}, attempts: map[attempt]int{}}
 	a := perdure.NewAgent(name)
 	a.HandleAny(f.serve)
 	w.Carry(a)
@@ -46,17 +47,29 @@ func (w *World) Fake(name string) *Fake {
 }
 
 // On says how runs of a step go: its output, or its error. An error comes before any effect. It is called for each
-// run in either direction.
+// run in either direction. A second On for the step replaces the first. On and Fail for one step exclude each other:
+// the second of them fails the test.
 func (f *Fake) On(step string, answer func(*perdure.Run) (any, error)) *Fake {
+	f.w.Helper()
+	return f.behaves(step, "On", answer)
+}
+
+// behaves sets how runs of a step go. It refuses to replace silently what the other method has set.
+func (f *Fake) behaves(step, method string, answer func(*perdure.Run) (any, error)) *Fake {
+	f.w.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.behave[step] = answer
+	if before := f.set[step]; before != "" && before != method {
+		f.w.Fatalf("fake %s: %s(%q) would replace %[4]s(%[3]q): give both the errors and the output in one On", f.name, method, step, before)
+	}
+	f.behave[step], f.set[step] = answer, method
 	return f
 }
 
-// Fail lets the step's first n do runs fail with err.
+// Fail lets the step's first n do runs fail with err. See On for a step that has both.
 func (f *Fake) Fail(step string, n int, err error) *Fake {
-	return f.On(step, func(run *perdure.Run) (any, error) {
+	f.w.Helper()
+	return f.behaves(step, "Fail", func(run *perdure.Run) (any, error) {
 		if run.Direction == perdure.Do && n > 0 {
 			n--
 			return nil, err

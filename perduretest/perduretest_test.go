@@ -173,6 +173,31 @@ func TestItFails(t *testing.T) {
 	}
 }
 
+// On and Fail do not silently replace each other for one step. Repeating one of them, and other steps, are fine.
+func TestFakeRefusesOnAndFailForOneStep(t *testing.T) {
+	answer := func(*perdure.Run) (any, error) { return 7, nil }
+	for name, c := range map[string]struct {
+		set  func(f *perduretest.Fake)
+		says string
+	}{
+		"On after Fail": {func(f *perduretest.Fake) { f.Fail("s", 1, errBusy).On("s", answer) }, `fake a: On("s") would replace Fail("s")`},
+		"Fail after On": {func(f *perduretest.Fake) { f.On("s", answer).Fail("s", 1, errBusy) }, `fake a: Fail("s") would replace On("s")`},
+		"repeated":      {func(f *perduretest.Fake) { f.On("s", answer).On("s", answer).Fail("z", 1, errBusy).Fail("z", 0, nil) }, ""},
+	} {
+		failed := &failing{}
+		perduretest.Run(t, func(w *perduretest.World) {
+			failed.TB = w.TB
+			w.TB = failed
+			done := make(chan struct{})
+			go func() { defer close(done); c.set(w.Fake("a")) }()
+			<-done
+		})
+		if failed.failed != (c.says != "") || !strings.Contains(failed.said, c.says) {
+			t.Errorf("%s: it says %q", name, failed.said)
+		}
+	}
+}
+
 // A job that waits for an agent which nobody carries fails the test at once, and says so. One that can still move, be it
 // by its own ultimatum, goes on.
 func TestAgentThatIsNotThere(t *testing.T) {

@@ -3,9 +3,11 @@ package sdk
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 )
@@ -76,4 +78,59 @@ func compileAll(node string) error {
 		}
 	}
 	return nil
+}
+
+// `npm install FOLDER` of a fresh checkout gives a package that can be imported, with its types: npm links to the
+// folder, and the folder's script prepare builds it.
+func TestTypeScriptPackageInstallsFromItsFolder(t *testing.T) {
+	t.Parallel()
+	bin := filepath.Dir(node(t))
+	npm := needed(t, "PERDURE_TEST_REQUIRE_NODE", "npm", func(string) error { return nil })
+	checkout, app := filepath.Join(t.TempDir(), "typescript"), t.TempDir()
+	copySources(t, "typescript", checkout)
+	run := func(path string, args ...string) string {
+		cmd := exec.Command(path, args...)
+		cmd.Dir = app
+		cmd.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %v: %v\n%s", path, args, err, out)
+		}
+		return string(out)
+	}
+	run(npm, "install", "--prefer-offline", "--no-audit", "--no-fund", checkout)
+	if out := run(filepath.Join(bin, "node"), "--input-type=module", "-e", `import { Agent, Client } from "perdure"; console.log(typeof Agent, typeof Client)`); out != "function function\n" {
+		t.Errorf("the installed package exports %q", out)
+	}
+	if _, err := os.Stat(filepath.Join(app, "node_modules/perdure/dist/index.d.ts")); err != nil {
+		t.Error(err)
+	}
+}
+
+// copySources copies a package as a fresh checkout has it: without what was installed or built.
+func copySources(t *testing.T, from, to string) {
+	t.Helper()
+	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		inner, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if slices.Contains([]string{"node_modules", "dist", "build", "snippets"}, inner) {
+				return filepath.SkipDir
+			}
+			return os.MkdirAll(filepath.Join(to, inner), 0o700)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, inner), text, 0o600)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }

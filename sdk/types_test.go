@@ -41,14 +41,14 @@ func (s *schema) values() *schema {
 }
 
 // The types that the packages' own signatures name; what these refer to comes along.
-var roots = []string{"Job", "Step", "BatchResult", "Entry", "FieldError"}
+var roots = []string{"Job", "Step", "StepDetail", "BatchResult", "Entry", "FieldError"}
 
 const generated = "From the server's OpenAPI document; `go test ./sdk -run Types -refresh` writes it anew."
 
 // The types of both packages are those of the OpenAPI document.
 func TestTypes(t *testing.T) {
 	w := httptest.NewRecorder()
-	rest.New(rest.Config{Service: resttest.Full()}).ServeHTTP(w, httptest.NewRequest("GET", "/openapi.json", nil))
+	rest.New(rest.Config{Service: resttest.Full()}).ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/openapi.json", nil))
 	var doc struct {
 		Components struct{ Schemas map[string]*schema }
 	}

@@ -16,6 +16,7 @@
 //	408, 425, 429, 5xx         failed, "http_503"; Retry-After is heeded
 //	any other status           rejected, "http_404"
 //	no connection              failed without effect, "connect" or "tls"
+//	no file descriptor left    returned: this machine's lack is no failure of the run
 //	connection broken          failed, "disconnected"
 //	no answer in time          failed, "timeout"
 //	circuit open               failed without effect, "circuitOpen"
@@ -24,7 +25,7 @@
 //	body over MaxBody          rejected, "bodyTooLarge": asking again would bring the same
 //
 // Every request carries the run's identities: Idempotency-Key (the stable key, for the remote side's
-// deduplication; an input may set its own), Perdure-Run (the fencing token), Perdure-Job,
+// deduplication; an input may set its own, or leave it out with null), Perdure-Run (the fencing token), Perdure-Job,
 // Perdure-Step, Perdure-Direction, Perdure-Remaining-Ms, in an undo Perdure-Do-Key, and traceparent.
 package http
 
@@ -56,8 +57,9 @@ type Config struct {
 
 	// ForbidPrivate refuses targets that are private to this machine or its link: loopback,
 	// link-local (where clouds keep their metadata), unspecified, multicast and broadcast addresses,
-	// however they are written. Addresses of a private network (10.0.0.0/8, fc00::/7, …) are targets like any
-	// other. What counts is the address that is dialled, so that no name can hide it; and no proxy is
+	// the addresses of this machine's interfaces, and the metadata addresses of clouds outside the link-local
+	// range, however they are written. Other addresses of a private network (10.0.0.0/8, fc00::/7, …) are targets
+	// like any other. What counts is the address that is dialled, so that no name can hide it; and no proxy is
 	// used. Allow makes exceptions.
 	ForbidPrivate bool
 	Allow         []netip.Prefix

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -93,6 +94,69 @@ func TestRequest(t *testing.T) {
 	}
 	if ms := got.Header.Get("Perdure-Remaining-Ms"); len(ms) != 5 {
 		t.Errorf("Perdure-Remaining-Ms: %s", ms)
+	}
+}
+
+// null leaves out what the agent or net/http would send by itself, also after a redirect to another host.
+func TestNullLeavesADefaultHeaderOut(t *testing.T) {
+	type sent struct {
+		header http.Header
+		host   string
+	}
+	var got []sent
+	note := func(w http.ResponseWriter, r *http.Request) { got = append(got, sent{r.Header.Clone(), r.Host}) }
+	other, _ := serve(t, Config{}, note)
+	url, a := serve(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
+		note(w, r)
+		if r.URL.Path == "/away" {
+			http.Redirect(w, r, other, http.StatusTemporaryRedirect)
+		}
+	})
+	defaults := []string{"Idempotency-Key", "Content-Type", "User-Agent", "Traceparent"}
+	for _, path := range []string{"/here", "/away"} {
+		for _, value := range []any{nil, []any{}, []any{nil}} {
+			headers := m{"accept-encoding": value}
+			for _, name := range defaults {
+				headers[strings.ToLower(name)] = value
+			}
+			got = nil
+			run := aRun(m{"method": "POST", "url": url + path, "body": m{"a": 1}, "headers": headers, "followRedirects": 1})
+			run.Traceparent = "00-trace-span-01"
+			if _, err := execute(t, a, run); err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range got {
+				for _, name := range defaults {
+					if v, ok := r.header[name]; ok {
+						t.Errorf("%s, %v: %s: %q was sent", path, value, name, v)
+					}
+				}
+				if v := r.header.Get("Accept-Encoding"); v != "identity" {
+					t.Errorf("%s: Accept-Encoding: %q", path, v)
+				}
+				if r.header.Get("Perdure-Run") != "7" {
+					t.Errorf("%s: without Perdure-Run", path)
+				}
+			}
+			if want := map[string]int{"/here": 1, "/away": 2}[path]; len(got) != want {
+				t.Errorf("%s: %d requests, want %d", path, len(got), want)
+			}
+		}
+	}
+}
+
+// A header that a step sets stays with the host that the step names; another host gets the default instead.
+func TestAnotherHostGetsDefaultHeaders(t *testing.T) {
+	var got http.Header
+	other, _ := serve(t, Config{}, func(_ http.ResponseWriter, r *http.Request) { got = r.Header })
+	url, a := serve(t, Config{}, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other, http.StatusTemporaryRedirect) })
+	run := aRun(m{"url": url, "followRedirects": 1, "headers": m{"User-Agent": "mine", "Idempotency-Key": "mine", "Traceparent": "mine"}})
+	run.Traceparent = "00-trace-span-01"
+	if _, err := execute(t, a, run); err != nil {
+		t.Fatal(err)
+	}
+	if got.Get("User-Agent") != "perdure" || got.Get("Idempotency-Key") != "job/reserve/1" || got.Get("Traceparent") != "00-trace-span-01" {
+		t.Errorf("%v", got)
 	}
 }
 
@@ -222,6 +286,7 @@ func TestInputs(t *testing.T) {
 		"header newline":  m{"url": "http://127.0.0.1:1", "headers": m{"a": "b\r\nc: d"}},
 		"header of ours":  m{"url": "http://127.0.0.1:1", "headers": m{"Perdure-Run": "1"}},
 		"length":          m{"url": "http://127.0.0.1:1", "headers": m{"Content-Length": "1"}},
+		"no host header":  m{"url": "http://127.0.0.1:1", "headers": m{"Host": nil}},
 		"header object":   m{"url": "http://127.0.0.1:1", "headers": m{"a": m{}}},
 		"redirects":       m{"url": "http://127.0.0.1:1", "followRedirects": 11},
 		"redirects text":  m{"url": "http://127.0.0.1:1", "followRedirects": "${input.n}"},
@@ -467,9 +532,48 @@ func TestPermit(t *testing.T) {
 		"::": false, "::1": false, "fe80::1%eth0": false, "ff02::1": false, "::ffff:127.0.0.1": false, "::127.0.0.1": false, "64:ff9b::7f00:1": false,
 		"64:ff9b:1::a9fe:a9fe": false, "2002:7f00:1::": false, "::ffff:0:7f00:1": false, "fec0::1": false,
 	} {
-		if err := permit(net.JoinHostPort(addr, "80"), nil); (err == nil) != ok {
+		if err := newTargets(nil).permit(net.JoinHostPort(addr, "80")); (err == nil) != ok {
 			t.Errorf("%s: %v", addr, err)
 		}
+	}
+	if newTargets(nil).permit("nonsense") == nil {
+		t.Error("what cannot be read is permitted")
+	}
+}
+
+// I18: the error of a run, which is kept in its job's history, has no password of a URL in it: of the step's, of one that
+// a redirect leads to, or of a proxy.
+func TestErrorsHaveNoPasswords(t *testing.T) {
+	location := ""
+	server, a := serve(t, Config{NoBreaker: true}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", location)
+		w.WriteHeader(http.StatusFound)
+	})
+	fails := func(a *perdure.Agent, url string) {
+		t.Helper()
+		_, err := execute(t, a, aRun(m{"url": url, "followRedirects": 1}))
+		if err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+	for _, url := range []string{"http://u:hunter2", "http://u:a/hunter2@127.0.0.1:1", "http://u:a%zzhunter2@127.0.0.1:1", "ftp://u:hunter2@127.0.0.1:1",
+		"http://u:hunter2@127.0.0.1:1/x?token=hunter2", "http://u:hunter2@[::1", "http://u:hunter2@/x", "http://u:hun\x7fter2hunter2@127.0.0.1"} {
+		fails(a, url)
+	}
+	for _, location = range []string{"http://u:hunter2@127.0.0.1:1/", "http://u:hunter2@[::1", "ftp://u:hunter2@127.0.0.1/", "http://u:a%zzhunter2@h/", "http://u:hunter2"} {
+		fails(a, server)
+	}
+	b, h := build(Config{NoBreaker: true})
+	defer h.client.CloseIdleConnections()
+	for _, proxy := range []string{"http://u:hunter2@127.0.0.1:1", "http://u:a/hunter2@127.0.0.1:port"} {
+		h.client.Transport.(*http.Transport).Proxy = func(*http.Request) (*url.URL, error) { // as http.ProxyFromEnvironment
+			u, err := url.Parse(proxy)
+			if err != nil {
+				return nil, fmt.Errorf("invalid proxy address %q: %w", proxy, err)
+			}
+			return u, nil
+		}
+		fails(b, "http://127.0.0.1:1")
 	}
 }
 

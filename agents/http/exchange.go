@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"perdure"
+	"perdure/internal/redact"
 )
 
 // exchange is one request and its answer.
@@ -41,14 +42,15 @@ func (x *exchange) request(ctx context.Context) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("User-Agent", "perdure")
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)
 	}
-	if x.run.Traceparent != "" {
-		req.Header.Set("Traceparent", x.run.Traceparent)
-	}
+	x.setDefaults(req.Header)
 	for name, v := range x.in.Headers {
+		if len(v) == 0 {
+			leaveOut(req.Header, name)
+			continue
+		}
 		req.Header.Del(name)
 		for _, s := range v {
 			req.Header.Add(name, s)
@@ -58,7 +60,7 @@ func (x *exchange) request(ctx context.Context) (*http.Request, error) {
 		req.Host = host
 		req.Header.Del("Host")
 	}
-	x.setKey(req.Header)
+	hideKey(req.Header)
 	identify(ctx, req.Header, x.run)
 	return req, nil
 }
@@ -133,9 +135,11 @@ func (x *exchange) failure(ctx context.Context, err error) error {
 	var forbidden *forbiddenError
 	var verification *tls.CertificateVerificationError
 	if u := (*url.Error)(nil); errors.As(err, &u) {
-		err = u.Err // url.Error repeats the URL, with what is secret in it
+		err = redact.Error(u.Err) // url.Error repeats the URL, and a proxy's or a redirect's may be in what it wraps
 	}
 	switch {
+	case !x.sent.Load() && starved(err):
+		return perdure.Returned(err)
 	case errors.As(err, &forbidden):
 		err = perdure.Rejected(forbidden, "forbiddenTarget")
 	case errors.Is(err, errScheme):
@@ -160,7 +164,7 @@ func (x *exchange) failure(ctx context.Context, err error) error {
 func (x *exchange) healthOf(err error) health {
 	var forbidden *forbiddenError
 	switch {
-	case errors.As(err, &forbidden), errors.Is(err, errScheme), errors.Is(err, context.Canceled):
+	case errors.As(err, &forbidden), errors.Is(err, errScheme), errors.Is(err, context.Canceled), starved(err):
 		return unclear
 	case x.sent.Load() && isTimeout(err):
 		return unclear
@@ -199,12 +203,32 @@ func shown(u *url.URL) string {
 // repeats a request by itself when a reused connection breaks, and one run must not be two requests.
 const quietKey = "idempotency-key"
 
-// setKey sends the stable key, unless the step's headers have one of their own.
-func (x *exchange) setKey(h http.Header) {
-	own := h.Values("Idempotency-Key")
-	if len(own) == 0 {
-		own = []string{x.run.Key}
+// setDefaults sets the headers that a request has if the step's headers do not say otherwise. Content-Type depends on
+// the body, and is set by request.
+func (x *exchange) setDefaults(h http.Header) {
+	h.Set("User-Agent", "perdure")
+	h.Set("Idempotency-Key", x.run.Key)
+	if x.run.Traceparent != "" {
+		h.Set("Traceparent", x.run.Traceparent)
 	}
+}
+
+// leaveOut removes a default header, because the step's headers have null for it.
+func leaveOut(h http.Header, name string) {
+	h.Del(name)
+	switch http.CanonicalHeaderKey(name) {
+	case "User-Agent":
+		h.Set("User-Agent", "") // without it net/http would send its own
+	case "Accept-Encoding":
+		h.Set("Accept-Encoding", "identity") // net/http would ask for gzip; this is what its absence would mean
+	}
+}
+
+// hideKey renames Idempotency-Key to quietKey.
+func hideKey(h http.Header) {
+	key := h.Values("Idempotency-Key")
 	h.Del("Idempotency-Key")
-	h[quietKey] = own
+	if len(key) > 0 {
+		h[quietKey] = key
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"perdure/agents/internal/with"
+	"perdure/internal/redact"
 )
 
 // Input is what the agent is asked for: `with` of a step.
@@ -23,7 +24,9 @@ import (
 //	followRedirects: 3                 # default 0: a 3xx is an answer like another; at most 10
 //
 // Values of query and headers are strings, numbers, booleans, or lists of those; null leaves the name
-// out. expect adds to the defaults, and a status goes before a class. A null body is none.
+// out. In headers, null also removes what the agent sends by itself: Idempotency-Key, Content-Type, User-Agent,
+// Traceparent. With null for Accept-Encoding the request says identity, so that the answer is not compressed. expect
+// adds to the defaults, and a status goes before a class. A null body is none.
 type Input struct {
 	Method          string            `json:"method"`
 	URL             string            `json:"url"`
@@ -96,8 +99,7 @@ func (in *Input) checkURL() error {
 	u, err := url.Parse(in.URL)
 	switch {
 	case err != nil:
-		// url.Error repeats the URL, which may hold a secret.
-		return fmt.Errorf("url: %w", errors.Unwrap(err))
+		return fmt.Errorf("url: %s", redact.ParseError(err))
 	case u.Scheme != "http" && u.Scheme != "https":
 		return errors.New("url: must begin with http:// or https://")
 	case u.Hostname() == "":
@@ -127,6 +129,8 @@ func checkHeader(name string, v values) error {
 		return fmt.Errorf("%q is not a name", name)
 	case slices.Contains(byUs, lower) || strings.HasPrefix(lower, "perdure-"):
 		return fmt.Errorf("%s cannot be set", name)
+	case lower == "host" && len(v) == 0:
+		return fmt.Errorf("%s cannot be left out", name)
 	}
 	for _, s := range v {
 		if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7F }) {

@@ -1,13 +1,16 @@
 package http
 
 import (
+	"context"
+	"crypto/x509"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
+	"strings"
 	"syscall"
 	"time"
+
+	"perdure/internal/descriptors"
 )
 
 const connectTimeout = 10 * time.Second
@@ -21,8 +24,8 @@ type exchangeKey struct{}
 // agent has slots.
 func newClient(cfg Config, slots int) *http.Client {
 	dialer := &net.Dialer{Timeout: connectTimeout, KeepAlive: 30 * time.Second}
+	_, _ = x509.SystemCertPool() // read once: where no descriptor is left at the first use, every certificate would be refused for ever
 	t := &http.Transport{
-		DialContext:            dialer.DialContext,
 		ForceAttemptHTTP2:      true,
 		MaxIdleConns:           max(4*slots, 100),
 		MaxIdleConnsPerHost:    slots,
@@ -31,12 +34,54 @@ func newClient(cfg Config, slots int) *http.Client {
 		ExpectContinueTimeout:  time.Second,
 		MaxResponseHeaderBytes: MaxHeaders,
 	}
+	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		return dial(ctx, dialer, t, network, address)
+	}
 	if cfg.ForbidPrivate {
-		dialer.Control = func(_, address string, _ syscall.RawConn) error { return permit(address, cfg.Allow) }
+		targets := newTargets(cfg.Allow)
+		dialer.Control = func(_, address string, _ syscall.RawConn) error { return targets.permit(address) }
 	} else {
 		t.Proxy = http.ProxyFromEnvironment
 	}
 	return &http.Client{Transport: t, CheckRedirect: redirect}
+}
+
+// dial connects within the agents' share of the file descriptors. Connections that are kept for later make room first.
+func dial(ctx context.Context, dialer *net.Dialer, t *http.Transport, network, address string) (net.Conn, error) {
+	release, err := descriptors.Take(1)
+	if err != nil {
+		t.CloseIdleConnections()
+		if release, err = descriptors.Take(1); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := dialer.DialContext(ctx, network, address)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return &counted{conn, release}, nil
+}
+
+// counted is a connection that gives its descriptor back to the share when it is closed.
+type counted struct {
+	net.Conn
+	release func()
+}
+
+func (c *counted) Close() error {
+	defer c.release()
+	return c.Conn.Close()
+}
+
+// starved says that a connection failed because this process, or the machine, has no file descriptor left. An error of
+// name resolution keeps the system's only as text.
+func starved(err error) bool {
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		return true
+	}
+	var dns *net.DNSError
+	return errors.As(err, &dns) && strings.Contains(dns.Err, syscall.EMFILE.Error())
 }
 
 // redirect follows as many as the input allows; the answer after that is an answer like another. What
@@ -56,73 +101,13 @@ func redirect(req *http.Request, via []*http.Request) error {
 			}
 		}
 		delete(req.Header, quietKey)
-		x.setKey(req.Header)
+		x.setDefaults(req.Header)
+		for name, v := range x.in.Headers {
+			if len(v) == 0 {
+				leaveOut(req.Header, name)
+			}
+		}
+		hideKey(req.Header)
 	}
 	return nil
-}
-
-// forbiddenError says that a target is private to this machine or link.
-type forbiddenError struct{ addr netip.Addr }
-
-func (e *forbiddenError) Error() string {
-	return fmt.Sprintf("%s is on this machine or its link, and not an allowed target (serve and agent have --allow-private-targets)", e.addr)
-}
-
-// permit looks at an address that is about to be dialled: after all names are resolved, so that no
-// second answer of a name server can differ from what was checked (F053).
-func permit(address string, allow []netip.Prefix) error {
-	ap, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return &forbiddenError{}
-	}
-	addr := ap.Addr().Unmap().WithZone("")
-	for _, p := range allow {
-		if p.Contains(addr) {
-			return nil
-		}
-	}
-	if private(addr) {
-		return &forbiddenError{addr}
-	}
-	if inner, ok := embedded(addr); ok && private(inner) {
-		return &forbiddenError{addr}
-	}
-	return nil
-}
-
-var (
-	thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
-	reserved    = netip.MustParsePrefix("240.0.0.0/4") // with broadcast
-	siteLocal   = netip.MustParsePrefix("fec0::/10")
-	teredo      = netip.MustParsePrefix("2001::/32")
-)
-
-func private(a netip.Addr) bool {
-	return a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified() ||
-		thisNetwork.Contains(a) || reserved.Contains(a) || siteLocal.Contains(a) || teredo.Contains(a)
-}
-
-// wrappers are the ranges of IPv6 that hold an IPv4 address, and at which byte.
-var wrappers = []struct {
-	prefix netip.Prefix
-	at     int
-}{
-	{netip.MustParsePrefix("::/96"), 12},           // IPv4-compatible
-	{netip.MustParsePrefix("::ffff:0:0:0/96"), 12}, // IPv4-translated
-	{netip.MustParsePrefix("64:ff9b::/96"), 12},    // NAT64
-	{netip.MustParsePrefix("64:ff9b:1::/48"), 12},  // NAT64, of a network's own
-	{netip.MustParsePrefix("2002::/16"), 2},        // 6to4
-}
-
-func embedded(a netip.Addr) (netip.Addr, bool) {
-	if !a.Is6() {
-		return a, false
-	}
-	b := a.As16()
-	for _, w := range wrappers {
-		if w.prefix.Contains(a) {
-			return netip.AddrFrom4([4]byte(b[w.at : w.at+4])), true
-		}
-	}
-	return a, false
 }

@@ -19,6 +19,7 @@
 //	too much on stdout        failed, "outputTooLarge"; it is killed
 //	no such program or dir    rejected without effect, "notFound"; "notExecutable" alike
 //	input wrong               rejected without effect, "input"
+//	no file descriptor left   returned: this machine's lack is no failure of the run
 //	cannot be started now     failed without effect, "start"
 //
 // A program has a process group of its own, and whatever is left in that group when the program is
@@ -26,10 +27,10 @@
 // cut short (TERM, and KILL a little later; at the run's ultimatum KILL at once), and when this process
 // dies, however it dies; see MaybeReaper.
 //
-// The program sees the environment of this process, without its PERDURE_… settings except
-// PERDURE_SERVER; over that `env` of the input; and over that its run: PERDURE_KEY (stable over the
-// runs of a turn: what the far side deduplicates by), PERDURE_RUN (the fencing token), PERDURE_JOB,
-// PERDURE_STEP, PERDURE_DIRECTION (do or undo), PERDURE_REMAINING_MS, and in an undo PERDURE_DO_KEY.
+// The program does not see the environment of this process, which may hold secrets. It gets PATH, HOME, LANG, TZ and
+// TMPDIR of it, and the variables that Config.Env names; over that `env` of the input; and over that its run:
+// PERDURE_KEY (stable over the runs of a turn: what the far side deduplicates by), PERDURE_RUN (the fencing token),
+// PERDURE_JOB, PERDURE_STEP, PERDURE_DIRECTION (do or undo), PERDURE_REMAINING_MS, and in an undo PERDURE_DO_KEY.
 package shell
 
 import (
@@ -40,6 +41,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"syscall"
 	"time"
 
 	"perdure"
@@ -60,9 +62,13 @@ type Config struct {
 	Name  string        // default "shell"
 	Slots int           // runs at once; 0: perdure.DefaultSlots
 	Grace time.Duration // between TERM and KILL; 0: 1s
+	Env   []string      // further variables of this process that programs get, by name; see CheckEnv
 }
 
-type agent struct{ grace time.Duration }
+type agent struct {
+	grace time.Duration
+	env   []string
+}
 
 // New makes the agent.
 func New(cfg Config) *perdure.Agent {
@@ -74,7 +80,7 @@ func New(cfg Config) *perdure.Agent {
 	}
 	a := perdure.NewAgent(cfg.Name)
 	a.Slots = cfg.Slots
-	a.HandleAny((&agent{grace: cfg.Grace}).run)
+	a.HandleAny((&agent{grace: cfg.Grace, env: cfg.Env}).run)
 	return a
 }
 
@@ -84,7 +90,7 @@ func (a *agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 		return nil, perdure.NoEffect(perdure.Rejected(err, "input"))
 	}
 	t := timesOf(ctx)
-	p := newProcess(in, environ(os.Environ(), in, run, time.Until(t.term)))
+	p := newProcess(in, environ(os.LookupEnv, a.env, in, run, time.Until(t.term)))
 	if err := ctx.Err(); err != nil {
 		return nil, perdure.NoEffect(context.Cause(ctx))
 	}
@@ -110,6 +116,9 @@ func notStarted(in *Input, err error) error {
 	}
 	if e := (*exec.Error)(nil); errors.As(err, &e) {
 		err = e.Err
+	}
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		return perdure.Returned(fmt.Errorf("%s: %w", in.Command[0], err))
 	}
 	code := startCode(err)
 	err = fmt.Errorf("%s: %w", in.Command[0], err)

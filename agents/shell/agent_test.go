@@ -152,35 +152,66 @@ func TestStdin(t *testing.T) {
 	}
 }
 
-// I18: the settings of this process, the store's URL above all, are not for its children.
+// I18: a program gets a few variables of this process, those that are named, and its run's; nothing else, whatever it is
+// called.
 func TestEnvironment(t *testing.T) {
-	t.Setenv("PERDURE_STORE", "postgres://secret@db")
-	t.Setenv("PERDURE_TOKEN", "secret")
-	t.Setenv("PERDURE_SERVER", "http://node:7420")
-	t.Setenv("KEPT", "yes")
-	in := m{"command": []string{"env"}, "env": m{"REGION": "eu", "N": 3, "KEPT": "changed", "PERDURE_RUN": "99"}}
+	for _, kv := range os.Environ() {
+		name, value, _ := strings.Cut(kv, "=")
+		t.Setenv(name, value) // restored at the end
+		os.Unsetenv(name)
+	}
+	for name, value := range map[string]string{
+		"PATH": "/usr/bin:/bin", "HOME": "/home/anna", "LANG": "C.UTF-8", "TZ": "Europe/Warsaw",
+		"PERDURE_STORE": "postgres://u:secret@db", "PERDURE_SERVER": "http://u:secret@node", "PERDURE_TOKEN": "secret", "PERDURE_STEP": "secret",
+		"PGPASSWORD": "secret", "AWS_SECRET_ACCESS_KEY": "secret", "LC_ALL": "secret", "LD_PRELOAD": "", "lang": "secret",
+		"GIVEN": "yes", "EMPTY": "", "CHANGED": "not",
+	} {
+		t.Setenv(name, value)
+	}
+	in := m{"command": []string{"env"}, "env": m{"REGION": "eu", "N": 3, "CHANGED": "yes", "PERDURE_RUN": "99", "TZ": "UTC"}}
 	b, _ := json.Marshal(in)
 	run := aRun(string(b))
 	run.Direction, run.DoKey = perdure.Undo, "job/ship/0"
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	out, err := New(Config{}).Execute(ctx, run)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var o struct{ Stdout string }
-	if err := json.Unmarshal(out, &o); err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(o.Stdout, "\n")
-	for _, want := range []string{"PERDURE_KEY=job/ship/1", "PERDURE_RUN=7", "PERDURE_JOB=" + run.Job.String(), "PERDURE_STEP=ship",
-		"PERDURE_DIRECTION=undo", "PERDURE_DO_KEY=job/ship/0", "PERDURE_SERVER=http://node:7420", "KEPT=changed", "REGION=eu", "N=3"} {
-		if !slices.Contains(lines, want) {
-			t.Errorf("%s is missing", want)
+	own := []string{"PERDURE_KEY=job/ship/1", "PERDURE_RUN=7", "PERDURE_JOB=" + run.Job.String(), "PERDURE_STEP=ship", "PERDURE_DIRECTION=undo",
+		"PERDURE_DO_KEY=job/ship/0", "PATH=/usr/bin:/bin", "HOME=/home/anna", "LANG=C.UTF-8", "TZ=UTC", "REGION=eu", "N=3", "CHANGED=yes"}
+	for _, c := range []struct {
+		names []string
+		want  []string
+	}{
+		{nil, own},
+		{[]string{"GIVEN", "EMPTY", "UNSET", "CHANGED", "PATH"}, append([]string{"GIVEN=yes", "EMPTY="}, own...)},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		out, err := New(Config{Env: c.names}).Execute(ctx, run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var o struct{ Stdout string }
+		if err := json.Unmarshal(out, &o); err != nil {
+			t.Fatal(err)
+		}
+		got := slices.DeleteFunc(strings.Split(strings.TrimSpace(o.Stdout), "\n"), func(s string) bool { return strings.HasPrefix(s, "PERDURE_REMAINING_MS=5") })
+		slices.Sort(got)
+		slices.Sort(c.want)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("with %q:\n%q, want\n%q", c.names, got, c.want)
 		}
 	}
-	if strings.Contains(o.Stdout, "secret") || !strings.Contains(o.Stdout, "PERDURE_REMAINING_MS=5") {
-		t.Errorf("environment:\n%s", o.Stdout)
+}
+
+func TestCheckEnv(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"AWS_REGION": true, "lower_case": true, "PERDURE_SERVER": true, "A-B": true,
+		"": false, "A=secret": false, "*": false, "AWS_*": false, "A B": false, "A\x00": false, "PERDURE_RUN": false, "PERDURE_DO_KEY": false,
+	} {
+		if err := CheckEnv([]string{"FINE", name}); (err == nil) != ok || err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	many := slices.Repeat([]string{"A"}, MaxEnv)
+	if CheckEnv(many) != nil || CheckEnv(append(many, "A")) == nil {
+		t.Error("the bound is not", MaxEnv)
 	}
 }
 

@@ -112,18 +112,46 @@ func (in *Input) stdin() (string, bool) {
 	return string(in.Stdin), true
 }
 
-// own are the settings of this process, which may hold secrets (the store's URL, tokens) and would
-// make a program that is itself Perdure's behave as if it were this node.
-const own = "PERDURE_"
+// inherited are the variables of this process that every program gets, if they are set. The others may hold secrets: of
+// the store, of clouds, of whatever else was started in this environment.
+var inherited = []string{"PATH", "HOME", "LANG", "TZ", "TMPDIR"}
 
-// shared says which server to speak to, and no more.
-const shared = "PERDURE_SERVER="
+// ofRun are the variables of a run. Nothing else can set them.
+var ofRun = []string{"PERDURE_KEY", "PERDURE_RUN", "PERDURE_JOB", "PERDURE_STEP", "PERDURE_DIRECTION", "PERDURE_REMAINING_MS", "PERDURE_DO_KEY"}
 
-// environ is the program's environment. Of a name that is there twice, the last counts.
-func environ(parent []string, in *Input, run *perdure.Run, remaining time.Duration) []string {
-	env := slices.DeleteFunc(slices.Clone(parent), func(s string) bool {
-		return strings.HasPrefix(s, own) && !strings.HasPrefix(s, shared)
-	})
+// MaxEnv bounds Config.Env.
+const MaxEnv = 100
+
+// CheckEnv says what is wrong with a name for Config.Env. Nil if nothing is.
+func CheckEnv(names []string) error {
+	if len(names) > MaxEnv {
+		return fmt.Errorf("%d variables are named, at most %d are passed on", len(names), MaxEnv)
+	}
+	for _, name := range names {
+		switch {
+		case name == "":
+			return errors.New("a name is empty")
+		case strings.Contains(name, "="):
+			known, _, _ := strings.Cut(name, "=") // its value may be a secret
+			return fmt.Errorf("%q is given a value; name the variable alone, and set it where the process is started, or in env of the step", known)
+		case strings.ContainsAny(name, "\x00*? \t\n"):
+			return fmt.Errorf("%q is not the name of a variable; each is named in full", name)
+		case slices.Contains(ofRun, name):
+			return fmt.Errorf("%s is set for each run", name)
+		}
+	}
+	return nil
+}
+
+// environ is the program's environment: of this process's what every program gets and what names lists, then env of the
+// input, then the run. Of a name that is there twice, the last counts.
+func environ(lookup func(string) (string, bool), names []string, in *Input, run *perdure.Run, remaining time.Duration) []string {
+	env := []string{} // nil would be the whole environment of this process
+	for _, name := range slices.Concat(inherited, names) {
+		if value, set := lookup(name); set {
+			env = append(env, name+"="+value)
+		}
+	}
 	for name, v := range in.Env {
 		env = append(env, name+"="+string(v))
 	}

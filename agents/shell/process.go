@@ -12,6 +12,7 @@ import (
 
 	"perdure"
 	"perdure/agents/internal/with"
+	"perdure/internal/descriptors"
 )
 
 // waitDelay is how long the pipes of a program that is over are waited for: something it started has
@@ -24,6 +25,8 @@ type process struct {
 	stdout head
 	stderr tail
 	done   chan struct{} // closed once it is over, its group is killed, and its output read
+
+	release func() // of its file descriptors
 
 	mu   sync.Mutex
 	over bool // its number may be another's from here on: it must not be signalled
@@ -46,15 +49,24 @@ func newProcess(in *Input, env []string) *process {
 	return p
 }
 
+// descriptorsEach is what a program costs this process while it runs: three pipes and the handle on the process. What
+// only its start takes is of the reserve: one program starts at a time.
+const descriptorsEach = 4
+
 // start returns once the program runs, and its group is known to the reaper.
-func (p *process) start() error {
+func (p *process) start() (err error) {
+	if p.release, err = descriptors.Take(descriptorsEach); err != nil {
+		return err
+	}
 	groups.prepare()
 	if err := startTied(p.cmd); err != nil {
+		p.release()
 		return err
 	}
 	groups.add(p.cmd.Process.Pid)
 	go func() {
 		defer close(p.done)
+		defer p.release()
 		peeked := peek(p.cmd.Process.Pid)
 		p.mu.Lock()
 		if peeked {

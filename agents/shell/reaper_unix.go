@@ -25,7 +25,7 @@ const reaperMark = "PERDURE_REAPER"
 // A process that is killed with KILL cannot end what it has started. So each process that runs
 // programs has a helper: the same binary once more, started with the first program, in a session of
 // its own. It is told of each process group through a pipe; when the pipe breaks, because the process
-// has died however it died, it kills those that are left, with all grandchildren (F052). Where main does
+// has died however it died, it kills those that are left, with all grandchildren. Where main does
 // not call MaybeReaper, or no helper can be started, the programs themselves still die on Linux,
 // but what they have started does not.
 func MaybeReaper() bool {

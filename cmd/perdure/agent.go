@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"perdure/client"
+	"perdure/internal/redact"
 )
 
 func (a *app) agentCmd() *cobra.Command {
@@ -34,9 +35,14 @@ have not begun are given back.`,
 			defer a.unblock()()
 			ctx, stop := a.interruptible(cmd.Context())
 			defer stop()
-			a.talk("agents %s for %s", strings.Join(agents.programs(), ", "), redacted(a.server))
+			logger := a.serviceLogger(log)
+			if a.jsonLog {
+				logger.Info("agents started", "agents", agents.programs(), "server", redact.URL(a.server))
+			} else {
+				a.talk("agents %s for %s", strings.Join(agents.programs(), ", "), redact.URL(a.server))
+			}
 			return a.runAgents(ctx, agents, client.ServeConfig{
-				Name: name, Heartbeat: time.Duration(beat), Grace: time.Duration(grace), Log: a.logger(log.level, log.format),
+				Name: name, Heartbeat: time.Duration(beat), Grace: time.Duration(grace), Log: logger,
 			})
 		},
 	}

@@ -9,12 +9,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"perdure"
+	"perdure/agents/shell"
 )
 
 // agentFlags choose the built-in agents.
 type agentFlags struct {
 	names   []string
 	slots   []string
+	env     []string
 	private bool
 }
 
@@ -28,7 +30,8 @@ var (
 func (f *agentFlags) register(cmd *cobra.Command, def string, private bool) {
 	cmd.Flags().StringSliceVar(&f.names, "agents", strings.Split(def, ","), "the built-in agents to run, as a `LIST` of http, shell; or none")
 	cmd.Flags().StringSliceVar(&f.slots, "slots", nil, "runs at once: `N` for each agent, or NAME=N (may be repeated)")
-	cmd.Flags().BoolVar(&f.private, "allow-private-targets", private, "let the agent http reach loopback and link-local addresses")
+	cmd.Flags().StringSliceVar(&f.env, "shell-env", nil, "`NAMES` of further variables of this process that programs of the agent shell get")
+	cmd.Flags().BoolVar(&f.private, "allow-private-targets", private, "let the agent http reach loopback, link-local and this machine's own addresses, and metadata services")
 	_ = cmd.RegisterFlagCompletionFunc("agents", cobra.FixedCompletions(append(slices.Clone(builtIn), "none"), cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -47,6 +50,9 @@ func (f *agentFlags) check() error {
 			}
 			return u
 		}
+	}
+	if err := shell.CheckEnv(f.env); err != nil {
+		return usagef("--shell-env: %v", err)
 	}
 	for _, s := range f.slots {
 		name, n, named := strings.Cut(s, "=")

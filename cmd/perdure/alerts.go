@@ -66,7 +66,7 @@ func (a *app) listAlerts(ctx context.Context, t *target, q perdure.AlertQuery) e
 		if al.Name != "" {
 			message = plain(al.Name) + ": " + message
 		}
-		tb.row(strconv.FormatInt(al.ID, 10), string(al.Kind), jobOf(al), orDash(al.Step), al.RaisedAt.Local().Format(time.DateTime), message)
+		tb.row(strconv.FormatInt(al.ID, 10), plain(string(al.Kind)), jobOf(al), orDash(plain(al.Step)), al.RaisedAt.Local().Format(time.DateTime), message)
 	}
 	if !a.json() {
 		tb.print(a.out)

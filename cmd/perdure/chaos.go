@@ -17,10 +17,12 @@ import (
 
 	"perdure"
 	"perdure/internal/chaos"
+	"perdure/internal/redact"
 )
 
 type chaosFlags struct {
 	listen            string
+	hosts             hostFlags
 	lasts, settle     duration
 	lose, cut, double share
 	delay             duration
@@ -60,6 +62,7 @@ gave two different outcomes for one run.`,
 	uses(cmd, "server", "output")
 	f := cmd.Flags()
 	f.StringVar(&o.listen, "listen", "127.0.0.1:7421", "where the agents find their server: `ADDRESS`; port 0 takes a free one")
+	o.hosts.register(f, false)
 	f.Var(&o.lasts, "for", "how long it lasts")
 	f.Var(&o.settle, "settle", "how long the jobs may take to come to rest after that")
 	f.Var(&o.lose, "lose", "`SHARE` of calls that never arrive, 0 to 1")
@@ -98,18 +101,21 @@ func (a *app) chaos(ctx context.Context, o *chaosFlags, command []string) error 
 	if o.lose+o.cut+o.double > 1 {
 		return usagef("--lose, --cut and --double are more than 1 together")
 	}
+	if err := o.hosts.check(); err != nil {
+		return err
+	}
 	if o.seed == 0 {
 		o.seed = rand.Uint64()
 	}
 	ctx, stop := a.interruptible(ctx)
 	defer stop()
-	to, err := url.Parse(a.server)
-	if err != nil {
-		return usagef("--server: %v", err)
-	}
 	server, err := newClient(a.server)
 	if err != nil {
 		return err
+	}
+	to, err := url.Parse(a.server)
+	if err != nil {
+		return usagef("--server: %s", redact.ParseError(err))
 	}
 	before, err := chaos.Latest(ctx, server)
 	if err != nil {
@@ -120,11 +126,11 @@ func (a *app) chaos(ctx context.Context, o *chaosFlags, command []string) error 
 	if err != nil {
 		return notListening(o.listen, err)
 	}
-	front := &http.Server{Handler: way, ReadHeaderTimeout: 10 * time.Second}
+	front := &http.Server{Handler: o.hosts.hosts.Handler(way), ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = front.Serve(listener) }()
 	defer func() { _ = front.Close() }()
 	address := "http://" + listener.Addr().String()
-	a.talk("agents find %s at %s; seed %d", redacted(a.server), address, o.seed)
+	a.talk("agents find %s at %s; seed %d", redact.URL(a.server), address, o.seed)
 
 	crew := &chaos.Crew{Command: command, Env: []string{envName("server") + "=" + address}, Every: time.Duration(o.kill),
 		Freeze: time.Duration(o.freeze), Out: a.err, Seed: o.seed}

@@ -53,14 +53,14 @@ func (a *app) jobRefs(cmd *cobra.Command) []string {
 			if ref == "" {
 				ref = v.ID.String()
 			}
-			words = append(words, ref+"\t"+plain(v.Type)+", "+stateText(style{}, v))
+			words = append(words, plain(ref)+"\t"+plain(v.Type)+", "+stateText(style{}, v))
 		}
 		return nil
 	})
 	return words
 }
 
-// completeStep offers jobs, and then those of the job's steps that are in one of the phases.
+// completeStep offers jobs, and then those of the job's steps that are in one of the phases, or all if no phase is given.
 func (a *app) completeStep(phases ...string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		switch len(args) {
@@ -74,8 +74,8 @@ func (a *app) completeStep(phases ...string) cobra.CompletionFunc {
 					return err
 				}
 				for i := range v.Steps {
-					if s := &v.Steps[i]; slices.Contains(phases, s.Phase.String()) {
-						words = append(words, s.Name+"\t"+rowOf(v, s, time.Time{}).word)
+					if s := &v.Steps[i]; len(phases) == 0 || slices.Contains(phases, s.Phase.String()) {
+						words = append(words, plain(s.Name)+"\t"+rowOf(v, s, time.Time{}).word)
 					}
 				}
 				return nil
@@ -92,7 +92,7 @@ func (a *app) completeLimit(cmd *cobra.Command, args []string, _ string) ([]stri
 		a.ask(cmd, func(ctx context.Context, t *target) error {
 			limits, err := t.ListLimits(ctx)
 			for i := range limits {
-				words = append(words, fmt.Sprintf("%s\t%d of %d", limits[i].Name, limits[i].Used, limits[i].Max))
+				words = append(words, fmt.Sprintf("%s\t%d of %d", plain(limits[i].Name), limits[i].Used, limits[i].Max))
 			}
 			return err
 		})
@@ -109,7 +109,7 @@ func (a *app) completeAlert(cmd *cobra.Command, _ []string, _ string) ([]string,
 		}
 		for i := range page.Items {
 			al := &page.Items[i]
-			words = append(words, strconv.FormatInt(al.ID, 10)+"\t"+string(al.Kind)+" "+al.Job.String()+alertStep(al))
+			words = append(words, strconv.FormatInt(al.ID, 10)+"\t"+plain(string(al.Kind))+" "+al.Job.String()+alertStep(al))
 		}
 		return nil
 	})

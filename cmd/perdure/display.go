@@ -118,7 +118,7 @@ func (d *plainLines) step(t *tracker, step, what string) {
 	if d.many {
 		step = t.name() + "/" + step
 	}
-	d.a.printf("%s  %s  %s\n", d.a.st.dim(time.Now().Format(time.TimeOnly)), pad(step, 16), what)
+	d.a.printf("%s  %s  %s\n", d.a.st.dim(time.Now().Format(time.TimeOnly)), pad(plain(step), 16), what)
 }
 
 func (d *plainLines) line(t *tracker, what string) {
@@ -187,7 +187,7 @@ func (d *live) begin(jobs []*tracker) {
 	cursor.Lock()
 	cursor.restore = func() { fmt.Fprint(tty, showCursor) }
 	cursor.Unlock()
-	d.a.printf(hideCursor)
+	fmt.Fprint(d.a.out, hideCursor)
 	d.draw()
 }
 
@@ -228,7 +228,7 @@ func (d *live) paint(lines []string) {
 	}
 	b.WriteByte('\r')
 	for _, l := range lines { // overwritten in place, so that nothing flickers
-		b.WriteString(l + clearLine + "\n")
+		b.WriteString(d.a.st.safe(l) + clearLine + "\n")
 	}
 	b.WriteString(clearDown)
 	d.drawn = lines

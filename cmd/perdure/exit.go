@@ -79,9 +79,9 @@ func codeOf(err error) int {
 	switch perdure.CodeOf(err) {
 	case perdure.CodeInvalid, perdure.CodeMalformed, perdure.CodeTooLarge:
 		return exitUsage
-	case perdure.CodeUnavailable, perdure.CodeSchema, perdure.CodeInUse, perdure.CodeBacklogFull:
+	case perdure.CodeUnavailable, perdure.CodeSchema, perdure.CodeInUse, perdure.CodeBacklogFull, perdure.CodeBusy:
 		return exitUnreachable
-	case perdure.CodeForbidden:
+	case perdure.CodeForbidden, perdure.CodeMisdirected:
 		return exitForbidden
 	case perdure.CodeNotFound:
 		return exitNotFound
@@ -106,12 +106,12 @@ func complain(w io.Writer, st style, err error) {
 	case errors.As(err, &refusal):
 		complainRefusal(w, st, err, refusal)
 	case errors.As(err, &usage):
-		fmt.Fprintf(w, "%s %s\n", st.bad("perdure:"), usage.msg)
+		fmt.Fprintf(w, "%s %s\n", st.bad("perdure:"), message(usage.msg))
 		if usage.hint != "" {
-			fmt.Fprintf(w, "  hint: %s\n", usage.hint)
+			fmt.Fprintf(w, "  hint: %s\n", message(usage.hint))
 		}
 	default:
-		fmt.Fprintf(w, "%s %v\n", st.bad("perdure:"), err)
+		fmt.Fprintf(w, "%s %s\n", st.bad("perdure:"), message(err.Error()))
 	}
 }
 
@@ -123,15 +123,15 @@ func complainRefusal(w io.Writer, st style, err error, e *perdure.Error) {
 	if msg == "" {
 		msg = string(e.Code)
 	}
-	fmt.Fprintf(w, "%s %s\n", st.bad("perdure:"), msg)
+	fmt.Fprintf(w, "%s %s\n", st.bad("perdure:"), message(msg))
 	for _, f := range e.Fields {
-		fmt.Fprintf(w, "  %s%s\n", place(f), f.Message)
+		fmt.Fprintf(w, "  %s\n", message(place(f)+f.Message))
 		if f.Hint != "" {
-			fmt.Fprintf(w, "    hint: %s\n", f.Hint)
+			fmt.Fprintf(w, "    hint: %s\n", message(f.Hint))
 		}
 	}
 	if e.Hint != "" {
-		fmt.Fprintf(w, "  hint: %s\n", e.Hint)
+		fmt.Fprintf(w, "  hint: %s\n", message(e.Hint))
 	}
 }
 

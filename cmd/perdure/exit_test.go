@@ -64,16 +64,3 @@ func TestNearest(t *testing.T) {
 		}
 	}
 }
-
-func TestRedacted(t *testing.T) {
-	for url, want := range map[string]string{
-		"postgres://anna:secret@db/x": "postgres://anna:…@db/x",
-		"postgres://anna@db/x":        "postgres://anna@db/x",
-		"postgres://db/x":             "postgres://db/x",
-		"sqlite:perdure.db":           "sqlite:perdure.db",
-	} {
-		if got := redacted(url); got != want {
-			t.Errorf("%s: %s, not %s", url, got, want)
-		}
-	}
-}

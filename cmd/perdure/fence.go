@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"perdure"
+	"perdure/internal/redact"
 )
 
 func (a *app) fenceCmd() *cobra.Command {
@@ -35,7 +36,7 @@ harm.`,
 				if a.json() {
 					return a.object(map[string]int64{"fence": fence})
 				}
-				a.printf("runs in %s are numbered from %d on\n", redacted(a.store), fence)
+				a.printf("runs in %s are numbered from %d on\n", redact.URL(a.store), fence)
 				return nil
 			})
 		},

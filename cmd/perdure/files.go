@@ -105,7 +105,7 @@ func (a *app) load(files []string, input inputFlags) ([]document, error) {
 		}
 		plans, err := parse(file, src, set, input.key)
 		if err != nil {
-			fmt.Fprint(a.err, faults(file, src, err))
+			fmt.Fprint(a.err, message(faults(file, src, err)))
 			wrong = exit(exitUsage)
 			continue
 		}

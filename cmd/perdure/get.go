@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,23 +13,41 @@ import (
 
 func (a *app) getCmd() *cobra.Command {
 	var wait duration
+	var definition bool
 	cmd := &cobra.Command{
-		Use:     "get JOB",
+		Use:     "get JOB [STEP]",
 		Aliases: []string{"show"},
-		Short:   "Show a job, and why each open step is not running",
+		Short:   "Show a job, and why each open step is not running; or one step",
 		Long: `Shows a job with its steps, for each unsettled step why it isn't running, its open alerts, and what
-to type next where a person is needed. It exits 0 whatever state the job is in.
+to type next where a person is needed. It exits 0 whatever state the job is in. Values above 64 KiB
+are left out, and their sizes are shown.
+
+With STEP it shows that step with its input and output in full. With --definition it prints the job's
+definition in JSON, which could be submitted again.
 
 With --wait it waits for the job to be at rest first, and exits by its state as run does, or 6 if
 the job isn't at rest by then.`,
 		Example: `  perdure get order-1042
   perdure get @latest --store sqlite:perdure.db
   perdure get job_0193 --wait 30s
-  perdure get order-1042 -o json | jq .steps.charge.output`,
-		Args:              argsOf(1, 1, "one JOB"),
-		ValidArgsFunction: a.completeJob,
+  perdure get order-1042 -o json | jq .steps.charge.output
+  perdure get order-1042 charge
+  perdure get order-1042 --definition > order.json`,
+		Args:              argsOf(1, 2, "a JOB, and perhaps a STEP"),
+		ValidArgsFunction: a.completeStep(),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			job, step, err := stepArgs(args)
+			one := err == nil
+			if one && (definition || wait > 0) || definition && wait > 0 {
+				return &usageError{msg: "STEP, --definition and --wait exclude each other", hint: "leave out all but one"}
+			}
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+				switch {
+				case one:
+					return a.printStep(ctx, t, job, step)
+				case definition:
+					return a.printDefinition(ctx, t, args[0])
+				}
 				v, err := waitFor(ctx, t, args[0], time.Duration(wait))
 				if err != nil {
 					return err
@@ -49,6 +69,7 @@ the job isn't at rest by then.`,
 	}
 	uses(cmd, "server", "store", "output")
 	cmd.Flags().Var(&wait, "wait", "wait for the job to be at rest, for at most `DURATION`")
+	cmd.Flags().BoolVar(&definition, "definition", false, "print the job's definition in JSON")
 	return cmd
 }
 
@@ -71,23 +92,28 @@ func wanted(ctx context.Context, svc perdure.Jobs, v *perdure.JobView) perdure.S
 	if v.Desired == want && v.Current != perdure.Undone {
 		return want
 	}
-	entries, err := svc.History(ctx, v.ID.String())
-	if err != nil {
-		return v.Desired
-	}
+	q := perdure.HistoryQuery{Job: v.ID.String(), Limit: perdure.MaxListLimit}
 	var last time.Time
-	for _, e := range entries {
-		if e.Step != "" || e.At.Before(last) {
-			continue
+	for {
+		page, err := svc.History(ctx, q)
+		if err != nil {
+			return v.Desired
 		}
-		switch perdure.Verb(e.Event) {
-		case perdure.VerbUndo:
-			want, last = perdure.Undone, e.At
-		case perdure.VerbRedo:
-			want, last = perdure.Done, e.At
+		for _, e := range page.Items {
+			if e.Step != "" || e.At.Before(last) {
+				continue
+			}
+			switch perdure.Verb(e.Event) {
+			case perdure.VerbUndo:
+				want, last = perdure.Undone, e.At
+			case perdure.VerbRedo:
+				want, last = perdure.Done, e.At
+			}
+		}
+		if q.Cursor = page.NextCursor; q.Cursor == "" {
+			return want
 		}
 	}
-	return want
 }
 
 // printJob is the job at full length: header, steps, alerts, and what to do next.
@@ -100,12 +126,15 @@ func (a *app) printJob(t *tracker, where string) error {
 		a.printf("%s\n", l)
 	}
 	a.printf("  %s\n", a.st.dim("id "+v.ID.String()+", submitted "+v.SubmittedAt.Local().Format(time.DateTime)))
+	if left := leftOut(v); left != "" {
+		a.printf("  %s\n", a.st.dim(left))
+	}
 	if v.GivenUp != nil {
 		a.printf("  given up by %s%s\n", plain(v.GivenUp.By), because(v.GivenUp.Reason))
 	}
 	for i := range v.Alerts {
 		al := &v.Alerts[i]
-		a.printf("%s #%d %s%s: %s\n", a.st.bad("alert"), al.ID, al.Kind, alertStep(al), plain(al.Message))
+		a.printf("%s #%d %s%s: %s\n", a.st.bad("alert"), al.ID, plain(string(al.Kind)), alertStep(al), plain(al.Message))
 	}
 	if next := advice(v, where); len(next) > 0 {
 		a.printf("next:\n")
@@ -116,9 +145,82 @@ func (a *app) printJob(t *tracker, where string) error {
 	return nil
 }
 
+// maxLeftOutNamed is how many values a line names.
+const maxLeftOutNamed = 3
+
+// leftOut names the values that are too large for the view, with their sizes; empty if there are none.
+func leftOut(v *perdure.JobView) string {
+	var all []string
+	add := func(what string, bytes int) {
+		if bytes > 0 {
+			all = append(all, fmt.Sprintf("%s (%s)", what, sizeText(bytes)))
+		}
+	}
+	add("input", v.InputBytes)
+	for i := range v.Steps {
+		s := &v.Steps[i]
+		add("input of "+s.Name, s.InputBytes)
+		add("output of "+s.Name, s.OutputBytes)
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	if n := len(all) - maxLeftOutNamed; n > 0 {
+		all = append(all[:maxLeftOutNamed], fmt.Sprintf("%d more", n))
+	}
+	return "not shown: " + strings.Join(all, ", ")
+}
+
+// sizeText is a number of bytes for people.
+func sizeText(bytes int) string {
+	switch {
+	case bytes < 1<<10:
+		return plural(bytes, "byte")
+	case bytes < 1<<20:
+		return fmt.Sprintf("%d KiB", (bytes+1<<9)>>10)
+	}
+	return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
+}
+
+// printStep is one step at full length.
+func (a *app) printStep(ctx context.Context, svc perdure.Jobs, job, step string) error {
+	d, err := svc.Step(ctx, job, step)
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		return a.object(d)
+	}
+	r := rowOf(&perdure.JobView{}, &d.StepView, time.Now())
+	line := r.tone(a.st, r.glyph) + " " + d.Name + "  " + r.word
+	if r.detail != "" {
+		line += "  " + a.st.dim(r.detail)
+	}
+	a.printf("%s\n  %s\n", line, a.st.dim("job "+d.Job.String()+", key "+d.Key))
+	if e := d.LastError; e != nil {
+		a.printf("  last error  %s\n", plain(strings.TrimPrefix(e.Code+": "+e.Message, ": ")))
+	}
+	if d.Input != nil {
+		a.printf("  input   %s\n", plain(string(d.Input)))
+	}
+	if d.Output != nil {
+		a.printf("  output  %s\n", plain(string(d.Output)))
+	}
+	return nil
+}
+
+// printDefinition prints what could be submitted again.
+func (a *app) printDefinition(ctx context.Context, svc perdure.Jobs, job string) error {
+	text, err := svc.Definition(ctx, job)
+	if err != nil {
+		return err
+	}
+	return a.object(text)
+}
+
 func alertStep(al *perdure.AlertView) string {
 	if al.Step == "" {
 		return ""
 	}
-	return " " + al.Step
+	return " " + plain(al.Step)
 }

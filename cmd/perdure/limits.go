@@ -51,14 +51,14 @@ func (a *app) printLimits(limits []perdure.LimitView) error {
 		for _, h := range l.Holders[:min(len(l.Holders), 3)] {
 			s := h.Job.String()
 			if h.Step != "" {
-				s += fmt.Sprintf("/%s/%d", h.Step, h.Run)
+				s += fmt.Sprintf("/%s/%d", plain(h.Step), h.Run)
 			}
 			holders = append(holders, s)
 		}
 		if len(l.Holders) > 3 {
 			holders = append(holders, fmt.Sprintf("… (%d)", l.Used))
 		}
-		tb.row(l.Name, strconv.Itoa(l.Max), strconv.Itoa(l.Used), strings.Join(holders, ", "))
+		tb.row(plain(l.Name), strconv.Itoa(l.Max), strconv.Itoa(l.Used), strings.Join(holders, ", "))
 	}
 	if !a.json() {
 		tb.print(a.out)
@@ -91,7 +91,7 @@ func (a *app) setLimitCmd() *cobra.Command {
 				if a.json() {
 					return a.object(l)
 				}
-				a.printf("%s: at most %d at once, %d now\n", l.Name, l.Max, l.Used)
+				a.printf("%s: at most %d at once, %d now\n", plain(l.Name), l.Max, l.Used)
 				return nil
 			})
 		},

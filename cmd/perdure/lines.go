@@ -105,9 +105,9 @@ func (t *tracker) ending(st style, now time.Time) string {
 	case v.Phase == perdure.Parked:
 		return fmt.Sprintf("%s %s: %s, %s", st.bad("■"), st.bad("parked"), who, counts)
 	case v.Phase == perdure.Settled && v.Current == perdure.Done:
-		return fmt.Sprintf("%s %s: %s, %s", st.good("✓"), st.good(v.States.Name(v.Current)), who, counts)
+		return fmt.Sprintf("%s %s: %s, %s", st.good("✓"), st.good(plain(v.States.Name(v.Current))), who, counts)
 	case v.Phase == perdure.Settled:
-		return fmt.Sprintf("%s %s: %s, %s%s", st.warn("↺"), st.warn(v.States.Name(v.Current)), who, counts, t.cause())
+		return fmt.Sprintf("%s %s: %s, %s%s", st.warn("↺"), st.warn(plain(v.States.Name(v.Current))), who, counts, t.cause())
 	}
 	return fmt.Sprintf("%s %s: %s, %s", st.busy("●"), "open", who, counts)
 }
@@ -123,7 +123,7 @@ func because(reason string) string {
 func (t *tracker) cause() string {
 	for _, i := range t.order {
 		if s := &t.view.Steps[i]; s.LastError != nil && t.want == perdure.Done {
-			return "; " + s.Name + ": " + fit(errorText(s.LastError), 200)
+			return "; " + plain(s.Name) + ": " + fit(errorText(s.LastError), 200)
 		}
 	}
 	return ""
@@ -140,13 +140,14 @@ func advice(v *perdure.JobView, where string) []string {
 	parked := 0
 	for i := range v.Steps {
 		s := &v.Steps[i]
-		step := ref + "/" + s.Name
+		name := plain(s.Name)
+		step := ref + "/" + name
 		switch {
 		case s.Phase == perdure.Parked && s.Desired == perdure.Done:
 			if parked++; parked > 1 { // the same again for each would bury it
 				continue
 			}
-			add("try "+s.Name+" again", "resume %s", step)
+			add("try "+name+" again", "resume %s", step)
 			add("try it again with another input", "resume %s --input '{…}'", step)
 			add("it was done by hand", "settle %s --as done --reason '…'", step)
 			add("go on without it", "skip %s --reason '…'", step)
@@ -154,10 +155,10 @@ func advice(v *perdure.JobView, where string) []string {
 			if parked++; parked > 1 {
 				continue
 			}
-			add("try to undo "+s.Name+" again", "resume %s", step)
+			add("try to undo "+name+" again", "resume %s", step)
 			add("it was undone by hand", "settle %s --as undone --reason '…'", step)
 		case s.Why != nil && s.Why.Kind == perdure.WhyApproval:
-			add("approve "+s.Name, "settle %s --as done --reason '…'", step)
+			add("approve "+name, "settle %s --as done --reason '…'", step)
 		}
 	}
 	if len(cmds) > 0 && v.Desired == perdure.Done {

@@ -2,6 +2,7 @@
 //
 //	main.go root.go           the process and the command tree
 //	flags.go exit.go          what every command shares: flags, environment, exit codes
+//	log.go                    the log of the commands that stay
 //	wire.go                   the only place that picks a concrete store
 //	target.go                 who is spoken to: a server, or a store of our own
 //	follow.go tracker.go      following jobs to rest, with or without a node of our own
@@ -23,7 +24,7 @@ func main() {
 		return
 	}
 	if err := crashpoint.Check(); err != nil {
-		fmt.Fprintln(os.Stderr, "perdure:", err)
+		fmt.Fprintln(os.Stderr, "perdure:", message(err.Error()))
 		os.Exit(exitUsage)
 	}
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))

@@ -18,7 +18,8 @@ func (a *app) nodesCmd() *cobra.Command {
 		Short: "List the nodes that share the store",
 		Long: `Lists the processes that work on the store: where they are, which roles they lead or would take over
 (with the epoch, which grows with every new leader), what agents they run with how many slots each, and
-when they were last seen.
+when they were last seen. A node that has been silent for three times --role-ttl (30 s) is marked dead, and is
+listed for a day; on SQLite every other node is dead, for one process at a time has the file.
 
 A role is what one node does for all of them. Nothing waits for a leader: where there is none, work goes
 on, and another leads soon.`,
@@ -41,7 +42,7 @@ on, and another leads soon.`,
 
 func (a *app) printNodes(nodes []perdure.NodeView, now time.Time) error {
 	tb := table{st: a.st}
-	tb.head("NODE", "HOST", "PID", "VERSION", "LISTEN", "LEADS", "STANDS BY", "AGENTS", "SINCE", "SEEN")
+	tb.head("NODE", "STATE", "HOST", "PID", "VERSION", "LISTEN", "LEADS", "STANDS BY", "AGENTS", "SINCE", "SEEN")
 	for i := range nodes {
 		n := &nodes[i]
 		if a.json() {
@@ -50,7 +51,11 @@ func (a *app) printNodes(nodes []perdure.NodeView, now time.Time) error {
 			}
 			continue
 		}
-		tb.row(plain(n.ID), plain(n.Host), strconv.Itoa(n.PID), plain(n.Version), orDash(plain(n.Listen)), places(n.Leads), places(n.StandsBy),
+		state := plain(string(n.State))
+		if n.State == perdure.NodeDead {
+			state = a.st.bad(state)
+		}
+		tb.row(plain(n.ID), orDash(state), plain(n.Host), strconv.Itoa(n.PID), plain(n.Version), orDash(plain(n.Listen)), places(n.Leads), places(n.StandsBy),
 			agentsAndSlots(n), span(now.Sub(n.Since)), span(max(now.Sub(n.SeenAt), 0))+" ago")
 	}
 	if !a.json() {

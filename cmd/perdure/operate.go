@@ -2,48 +2,78 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"perdure"
 )
 
 func (a *app) historyCmd() *cobra.Command {
+	var q perdure.HistoryQuery
 	cmd := &cobra.Command{
-		Use:               "history JOB",
-		SuggestFor:        []string{"log", "logs", "events", "audit"},
-		Short:             "What did not go the happy way, and who acted",
-		Example:           `  perdure history order-1042`,
-		Long:              `Prints a job's history, oldest first: failures, expiries, and what operators and policies did about them.`,
+		Use:        "history JOB",
+		SuggestFor: []string{"log", "logs", "events", "audit"},
+		Short:      "What did not go the happy way, and who acted",
+		Long: `Prints a job's history, oldest first: failures, expiries, and what operators and policies did about them.
+
+All of it is printed, unless --limit asks for one page. The cursor of the next page is then said on stderr.`,
+		Example: `  perdure history order-1042
+  perdure history order-1042 --limit 100
+  perdure history order-1042 -o json | jq -r .event`,
 		Args:              argsOf(1, 1, "one JOB"),
 		ValidArgsFunction: a.completeJob,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
-				entries, err := t.History(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				tb := table{st: a.st}
-				tb.head("TIME", "STEP", "RUN", "EVENT", "BY", "DETAIL")
-				for i := range entries {
-					e := &entries[i]
-					if a.json() {
-						if err := a.object(e); err != nil {
-							return err
-						}
-						continue
-					}
-					tb.row(e.At.Local().Format(time.DateTime), orDash(e.Step), orDash(number(e.Run)), plain(e.Event), orDash(plain(e.Author)), plain(e.Detail))
-				}
-				if !a.json() {
-					tb.print(a.out)
-				}
-				return nil
-			})
+			all := !cmd.Flags().Changed("limit")
+			if all {
+				q.Limit = perdure.MaxListLimit
+			} else if q.Limit < 1 || q.Limit > perdure.MaxListLimit {
+				return usagef("--limit must be 1 to %d", perdure.MaxListLimit)
+			}
+			q.Job = args[0]
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error { return a.history(ctx, t, q, all) })
 		},
 	}
 	uses(cmd, "server", "store", "output")
+	cmd.Flags().IntVar(&q.Limit, "limit", 0, fmt.Sprintf("print one page of so many entries, at most %d (default: all pages)", perdure.MaxListLimit))
+	cmd.Flags().StringVar(&q.Cursor, "cursor", "", "begin after the page that named this `CURSOR`")
 	return cmd
+}
+
+// history prints one page, or all.
+func (a *app) history(ctx context.Context, t *target, q perdure.HistoryQuery, all bool) error {
+	for first := true; ; first = false {
+		page, err := t.History(ctx, q)
+		if err != nil {
+			return err
+		}
+		tb := table{st: a.st}
+		if first {
+			tb.head("TIME", "STEP", "RUN", "EVENT", "BY", "DETAIL")
+		}
+		for i := range page.Items {
+			e := &page.Items[i]
+			if a.json() {
+				if err := a.object(e); err != nil {
+					return err
+				}
+				continue
+			}
+			tb.row(e.At.Local().Format(time.DateTime), orDash(plain(e.Step)), orDash(number(e.Run)), plain(e.Event), orDash(plain(e.Author)), plain(e.Detail))
+		}
+		if !a.json() {
+			tb.print(a.out)
+		}
+		if q.Cursor = page.NextCursor; q.Cursor == "" || a.out.broken() {
+			return nil
+		}
+		if !all {
+			a.talk("more: --cursor %s", quoted(q.Cursor))
+			return nil
+		}
+	}
 }
 
 func number(n int64) string {

@@ -24,6 +24,8 @@ type app struct {
 	st      style    // of stdout
 	errSt   style    // of stderr
 	started bool     // past the flags: what goes wrong from here is not a wrong call
+	helpErr error    // --help after the name of a command that does not exist
+	jsonLog bool     // --log-format json: all that goes to stderr is JSON, one object a line
 }
 
 func run(args []string, in io.Reader, stdout, stderr *os.File) int {
@@ -42,14 +44,23 @@ func run(args []string, in io.Reader, stdout, stderr *os.File) int {
 
 	a.errSt = styleFor("auto", stderr)
 	err := root.ExecuteContext(context.Background())
+	if err == nil {
+		err = a.helpErr
+	}
 	var known *usageError
 	if err != nil && !a.started && !errors.As(err, &known) {
 		err = asUsage(err)
 	}
-	complain(stderr, a.errSt, err)
 	if err == nil && a.out.failed() {
-		complain(stderr, a.errSt, fmt.Errorf("writing the result: %w", a.out.err))
-		return exitOther
+		err = fmt.Errorf("writing the result: %w", a.out.err)
+	}
+	if !a.started && logsJSON(root, args) {
+		a.jsonLog = true
+	}
+	if a.jsonLog {
+		a.logFailure(err)
+	} else {
+		complain(stderr, a.errSt, err)
 	}
 	return codeOf(err)
 }
@@ -83,15 +94,13 @@ func (a *app) tree() *cobra.Command {
 		Short:             "A durable job orchestrator: every job ends done or undone",
 		Long:              rootHelp,
 		SilenceErrors:     true,
-		SilenceUsage:      true,
-		Args:              noArgs,
+		SilenceUsage:      true, // Args stays nil: cobra then refuses an unknown command before it answers --help and --version
 		Version:           buildVersion(),
 		PersistentPreRunE: a.begin,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate("perdure {{.Version}}\n")
 	root.SetFlagErrorFunc(unknownFlag)
-	root.SuggestionsMinimumDistance = 2
 	a.register(root.PersistentFlags())
 	uses(root)
 
@@ -119,7 +128,8 @@ func (a *app) tree() *cobra.Command {
 
 	a.wrap(root)
 	documentEnv(root)
-	hideUnused(root)
+	defineHelp(root)
+	a.customizeHelp(root)
 	return root
 }
 
@@ -127,6 +137,9 @@ func (a *app) tree() *cobra.Command {
 func (a *app) begin(cmd *cobra.Command, _ []string) error {
 	if err := settleFlags(cmd); err != nil {
 		return err
+	}
+	if f := cmd.Flags().Lookup("log-format"); f != nil {
+		a.jsonLog = f.Value.String() == "json"
 	}
 	a.st = style{}
 	if a.tty != nil || a.color == "always" {
@@ -151,10 +164,25 @@ func (a *app) wrap(cmd *cobra.Command) {
 	}
 }
 
-// hideUnused keeps out of a command's help what that command refuses.
-func hideUnused(root *cobra.Command) {
+// defineHelp defines --help before cobra searches for the command: cobra would take "limits" in "--help limits" for the
+// value of an unknown flag.
+func defineHelp(cmd *cobra.Command) {
+	cmd.InitDefaultHelpFlag()
+	for _, c := range cmd.Commands() {
+		defineHelp(c)
+	}
+}
+
+// customizeHelp refuses help for a command that does not exist, and leaves out of a command's help the flags that the
+// command refuses. Cobra answers --help before it checks arguments, and a help function cannot return an error.
+func (a *app) customizeHelp(root *cobra.Command) {
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if cmd.HasSubCommands() {
+			if a.helpErr = noArgs(cmd, cmd.Flags().Args()); a.helpErr != nil {
+				return
+			}
+		}
 		for _, name := range []string{"server", "store", "output", "timeout"} {
 			root.PersistentFlags().Lookup(name).Hidden = cmd != root && !takes(cmd, name)
 		}
@@ -167,9 +195,10 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	u := &usageError{msg: fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath()), hint: fmt.Sprintf("see %q", cmd.CommandPath()+" --help")}
+	cmd.SuggestionsMinimumDistance = 2 // cobra's default, which SuggestionsFor does not set by itself
+	u := &usageError{msg: fmt.Sprintf("unknown command %q for %q", shownArg(args[0]), cmd.CommandPath()), hint: fmt.Sprintf("see %q", cmd.CommandPath()+" --help")}
 	if !cmd.HasSubCommands() {
-		u.msg = fmt.Sprintf("%q takes no arguments, but there is %q", cmd.CommandPath(), args[0])
+		u.msg = fmt.Sprintf("%q takes no arguments, but there is %q", cmd.CommandPath(), shownArg(args[0]))
 	} else if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		u.hint = "did you mean " + strings.Join(near, " or ") + "?"
 	}
@@ -207,10 +236,12 @@ func helpCmd() *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			topic, rest, err := cmd.Root().Find(args)
-			if err != nil || len(rest) > 0 && topic == cmd.Root() {
-				return usagef("there is no command %q", strings.Join(args, " "))
+			if err != nil {
+				return err // run adds the suggestion
 			}
-			topic.InitDefaultHelpFlag()
+			if err := noArgs(topic, rest); err != nil {
+				return err
+			}
 			return topic.Help()
 		},
 	}

@@ -49,7 +49,7 @@ func rowOf(v *perdure.JobView, s *perdure.StepView, now time.Time) row {
 }
 
 func settledRow(v *perdure.JobView, s *perdure.StepView) row {
-	r := row{"✓", v.States.Name(s.Current), ranFor(s), style.good, rankSettled}
+	r := row{"✓", plain(v.States.Name(s.Current)), ranFor(s), style.good, rankSettled}
 	switch {
 	case s.GivenUp:
 		r.glyph, r.word, r.tone = "×", "given up", style.bad

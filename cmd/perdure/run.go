@@ -12,6 +12,7 @@ import (
 
 	"perdure"
 	"perdure/definition"
+	"perdure/internal/redact"
 )
 
 func (a *app) runCmd() *cobra.Command {
@@ -141,8 +142,25 @@ func (a *app) submitAll(ctx context.Context, docs []document,
 func sameCommand() string {
 	args := make([]string, len(os.Args))
 	for i, s := range os.Args {
-		args[i] = quoted(s)
+		args[i] = quoted(shownArg(s))
 	}
 	args[0] = "perdure"
 	return strings.Join(args, " ")
+}
+
+// shownArg is an argument without the password of a URL in it.
+func shownArg(s string) string {
+	flag, value, named := strings.Cut(s, "=")
+	switch {
+	case named && strings.HasPrefix(s, "--") && likeURL(value):
+		return flag + "=" + redact.URL(value)
+	case likeURL(s) && !named:
+		return redact.URL(s)
+	}
+	return redact.Text(s)
+}
+
+// likeURL says whether a text may be meant for a URL with a password in it.
+func likeURL(s string) bool {
+	return strings.Contains(s, "://") || strings.Contains(s, ":") && strings.Contains(s, "@")
 }

@@ -1,13 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -16,16 +15,21 @@ import (
 
 	"perdure"
 	"perdure/internal/crashpoint"
+	"perdure/internal/descriptors"
+	"perdure/internal/redact"
+	"perdure/internal/rest"
 )
 
 type serveFlags struct {
 	listen     string
+	hosts      hostFlags
 	agents     agentFlags
 	migrate    bool
 	period     duration
 	batch      int
 	roleTTL    duration
 	maxBacklog int
+	maxConns   int
 	grace      duration
 	log        logFlags
 }
@@ -45,6 +49,7 @@ The agent shell runs commands of whoever may submit a job; it is off unless it i
 approval are always on.`,
 		Example: `  perdure serve
   perdure serve --store postgres://localhost/perdure --migrate --listen :7420
+  perdure serve --public-url https://perdure.example.com
   perdure serve --agents http,shell --slots http=64
   perdure serve --agents none`,
 		Args: noArgs,
@@ -54,11 +59,13 @@ approval are always on.`,
 	o.agents.register(cmd, "http", false)
 	f := cmd.Flags()
 	f.StringVar(&o.listen, "listen", "127.0.0.1:7420", "listen on `ADDRESS`; port 0 takes a free one")
+	o.hosts.register(f, true)
 	f.BoolVar(&o.migrate, "migrate", false, "bring a PostgreSQL store's schema up to date first")
 	f.Var(&o.period, "sweep-period", "how often the supervisor looks")
 	f.IntVar(&o.batch, "sweep-batch", 0, "how many rows the supervisor takes up at a time (default: the node's)")
 	f.Var(&o.roleTTL, "role-ttl", "how long the node leads a role, or stands by, after it was last heard of")
 	f.IntVar(&o.maxBacklog, "max-backlog", perdure.DefaultMaxBacklog, "refuse submissions above so many unsettled jobs")
+	f.IntVar(&o.maxConns, "max-connections", 0, fmt.Sprintf("serve at most so many connections at once (default: what the limit of open files leaves, at most %d)", descriptors.MaxConnections))
 	f.Var(&o.grace, "grace", "how long a drain may take")
 	o.log.register(cmd)
 	return cmd
@@ -68,12 +75,22 @@ func (o *serveFlags) check() error {
 	switch {
 	case o.maxBacklog < 1:
 		return usagef("--max-backlog must be 1 or more")
+	case o.maxConns < 0:
+		return usagef("--max-connections must be 1 or more")
 	case o.batch < 0 || o.batch > perdure.MaxSteps:
 		return usagef("--sweep-batch must be 1 to %d", perdure.MaxSteps)
 	case time.Duration(o.roleTTL) < leastRoleTTL || time.Duration(o.roleTTL) > mostRoleTTL:
 		return usagef("--role-ttl must be %v to %v", leastRoleTTL, mostRoleTTL)
 	}
-	return o.agents.check()
+	return cmp.Or(o.hosts.check(), o.agents.check())
+}
+
+// connections is how many are served at once.
+func (o *serveFlags) connections() int {
+	if o.maxConns > 0 {
+		return o.maxConns
+	}
+	return descriptors.Connections(descriptors.Limit())
 }
 
 // A shorter one makes leaders of those who are merely slow, and costs statements; a longer one leaves what
@@ -83,17 +100,12 @@ const (
 	mostRoleTTL  = 5 * time.Minute
 )
 
-// serveGCPercent lets a node's heap grow to four times what is live before it is collected: what is live is
-// some megabytes, and a tenth of a busy node's time went into collecting it.
-const serveGCPercent = 300
-
 func (a *app) serve(ctx context.Context, o *serveFlags) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(serveGCPercent)
-	}
+	paceCollector()
+	memory := limitMemory()
 	defer a.unblock()()
 	ctx, stop := a.interruptible(ctx)
 	defer stop()
@@ -106,7 +118,11 @@ func (a *app) serve(ctx context.Context, o *serveFlags) error {
 		return errors.Join(notListening(o.listen, err), store.Close())
 	}
 	defer listener.Close()
-	log := a.logger(o.log.level, o.log.format)
+	log := a.serviceLogger(o.log)
+	o.warn(log, listener.Addr())
+	if memory > 0 {
+		log.Info("memory limit set", "bytes", memory, "of", "the container's limit")
+	}
 	n := newNode(store, nodeOptions{agents: o.agents, log: log, listen: listener.Addr().String(), serve: o})
 	if err := n.Start(context.WithoutCancel(ctx)); err != nil {
 		return errors.Join(err, store.Close())
@@ -118,15 +134,30 @@ func (a *app) serve(ctx context.Context, o *serveFlags) error {
 	return err
 }
 
+// warn logs settings that open the node to others.
+func (o *serveFlags) warn(log *slog.Logger, addr net.Addr) {
+	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
+		log.Warn("the REST API accepts connections from other machines without authentication", "listen", addr.String(),
+			"agents", strings.Join(o.agents.all(), ","),
+			"action", "restrict the network, or listen on 127.0.0.1 behind a proxy that authenticates clients")
+	}
+	if o.hosts.hosts.Any() {
+		log.Warn("the host check is disabled", "allowed_hosts", "*",
+			"action", "list the host names of this node in --allowed-hosts, or any web page can reach it by DNS rebinding")
+	}
+}
+
 // answer serves until ctx ends, and drains.
 func (a *app) answer(ctx context.Context, n engine, listener net.Listener, o *serveFlags, log *slog.Logger) error {
 	polls, endPolls := context.WithCancel(context.Background())
 	defer endPolls()
-	server := newServer(n, polls, log)
+	connections := o.connections()
+	server := newServer(n, polls, o.hosts.hosts, connections, log)
+	listener = rest.Bound(listener, server, connections, log)
 	crashpoint.Here(crashpoint.ServeListen)
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
-	fmt.Fprintf(a.err, "listening on http://%s, store %s, agents %s\n", listener.Addr(), redacted(a.store), strings.Join(o.agents.all(), ", "))
+	a.announceServing(log, "http://"+listener.Addr().String(), o.agents.all())
 
 	var err error
 	select {
@@ -153,6 +184,15 @@ func (a *app) answer(ctx context.Context, n engine, listener net.Listener, o *se
 	return err
 }
 
+// announceServing tells where the node can be reached: text for a person, or a log line.
+func (a *app) announceServing(log *slog.Logger, url string, agents []string) {
+	if a.jsonLog {
+		log.Info("listening", "url", url, "store", redact.URL(a.store), "agents", agents)
+		return
+	}
+	fmt.Fprintf(a.err, "listening on %s, store %s, agents %s\n", url, redact.URL(a.store), strings.Join(agents, ", "))
+}
+
 func notListening(addr string, err error) error {
 	e := perdure.Refuse(perdure.CodeUnavailable, "cannot listen on %s: %v", addr, errors.Unwrap(err))
 	switch {
@@ -162,35 +202,4 @@ func notListening(addr string, err error) error {
 		return usagef("--listen %s: %v", addr, errors.Unwrap(err))
 	}
 	return e
-}
-
-// redacted is a URL without its password.
-func redacted(url string) string {
-	head, tail, ok := strings.Cut(url, "@")
-	if i := strings.LastIndexByte(head, ':'); ok && i > strings.Index(head, "//")+1 {
-		return head[:i] + ":…@" + tail
-	}
-	return url
-}
-
-type logFlags struct{ level, format string }
-
-func (l *logFlags) register(cmd *cobra.Command) {
-	l.level, l.format = "info", "text"
-	cmd.Flags().Var(&choice{&l.level, []string{"debug", "info", "warn", "error"}}, "log-level", "log from this `LEVEL` on: debug, info, warn, error")
-	cmd.Flags().Var(&choice{&l.format, []string{"text", "json"}}, "log-format", "`FORMAT` of the log on stderr: text, json")
-}
-
-// logger writes to stderr; --quiet leaves only errors.
-func (a *app) logger(level, format string) *slog.Logger {
-	var l slog.Level
-	_ = l.UnmarshalText([]byte(level))
-	if a.quiet {
-		l = slog.LevelError
-	}
-	o := &slog.HandlerOptions{Level: l}
-	if format == "json" {
-		return slog.New(slog.NewJSONHandler(a.err, o))
-	}
-	return slog.New(slog.NewTextHandler(a.err, o))
 }

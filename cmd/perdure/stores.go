@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"perdure"
+	"perdure/internal/redact"
 )
 
 // withStore runs fn with a node on --store that is not started.
@@ -25,7 +26,7 @@ func (a *app) checkCmd() *cobra.Command {
 		Use:   "check",
 		Short: "Look for what must never be in a store",
 		Long: `Runs the consistency queries over the whole store and prints what it finds, a line each: the
-invariant, the job and step, and what is wrong. Exits 1 on a finding, 0 if there is none. It changes
+invariant (docs/reliability.md lists them), the job and step, and what is wrong. Exits 1 on a finding, 0 if there is none. It changes
 nothing.`,
 		Example: `  perdure check --store postgres://localhost/perdure
   perdure check -o json`,
@@ -41,7 +42,7 @@ nothing.`,
 					}
 					where := f.Job.String()
 					if f.Step != "" {
-						where += "/" + f.Step
+						where += "/" + plain(f.Step)
 					}
 					a.printf("%s  %s  %s\n", a.st.bad(plain(f.Rule)), where, plain(f.Message))
 				})
@@ -49,10 +50,10 @@ nothing.`,
 					return err
 				}
 				if found > 0 {
-					a.talk("%s in %s", plural(found, "finding"), redacted(a.store))
+					a.talk("%s in %s", plural(found, "finding"), redact.URL(a.store))
 					return exit(exitOther)
 				}
-				a.talk("nothing found in %s", redacted(a.store))
+				a.talk("nothing found in %s", redact.URL(a.store))
 				return nil
 			})
 		},
@@ -106,7 +107,7 @@ the file is brought up to date when it is opened.`,
 				a.talk("nothing to do: an SQLite store is brought up to date when it is opened")
 				return nil
 			}
-			a.talk("the schema of %s is up to date", redacted(a.store))
+			a.talk("the schema of %s is up to date", redact.URL(a.store))
 			return nil
 		},
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -33,12 +32,15 @@ func (p *printer) Write(b []byte) (int, error) {
 func (p *printer) broken() bool { return p.err != nil }
 func (p *printer) failed() bool { return p.err != nil && !errors.Is(p.err, syscall.EPIPE) }
 
-func (a *app) printf(format string, args ...any) { fmt.Fprintf(a.out, format, args...) }
+// printf prints a part of the result.
+func (a *app) printf(format string, args ...any) {
+	fmt.Fprint(a.out, a.st.safe(fmt.Sprintf(format, args...)))
+}
 
 // talk says on stderr what is not the result.
 func (a *app) talk(format string, args ...any) {
 	if !a.quiet {
-		fmt.Fprintf(a.err, format+"\n", args...)
+		fmt.Fprintln(a.err, message(fmt.Sprintf(format, args...)))
 	}
 }
 
@@ -46,7 +48,7 @@ func (a *app) json() bool { return a.format == "json" }
 
 // object prints v as one line of JSON.
 func (a *app) object(v any) error {
-	enc := json.NewEncoder(a.out)
+	enc := json.NewEncoder(escaped{a.out})
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
 }
@@ -77,19 +79,6 @@ func (s style) warn(t string) string { return s.sgr("33", t) }
 func (s style) busy(t string) string { return s.sgr("36", t) }
 func (s style) dim(t string) string  { return s.sgr("2", t) }
 func (s style) bold(t string) string { return s.sgr("1", t) }
-
-// plain makes text of others safe for a terminal: one line, no control characters.
-func plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t' || r == '\r':
-			return ' '
-		case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r):
-			return '\uFFFD'
-		}
-		return r
-	}, s)
-}
 
 // fit cuts s to width runes; width 0 is as wide as it takes.
 func fit(s string, width int) string {

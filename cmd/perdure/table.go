@@ -39,7 +39,7 @@ func (t *table) print(w io.Writer) {
 		if n == 0 && t.top {
 			line = t.st.dim(line)
 		}
-		fmt.Fprintln(w, line)
+		fmt.Fprintln(w, t.st.safe(line))
 	}
 }
 

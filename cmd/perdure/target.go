@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"perdure"
+	"perdure/internal/redact"
 )
 
 // engine is what the commands ask of an embedded node beside what any Service answers.
@@ -90,9 +91,9 @@ func (a *app) dial(ctx context.Context, cmd *cobra.Command, agents agentFlags) (
 	if err != nil {
 		return nil, err
 	}
-	t := &target{Service: svc, place: a.server}
+	t := &target{Service: svc, place: redact.URL(a.server)}
 	if serverFlag {
-		t.where = " --server " + quoted(a.server)
+		t.where = " --server " + quoted(redact.URL(a.server))
 	}
 	return t, nil
 }
@@ -111,9 +112,9 @@ func (a *app) open(ctx context.Context, use storeUse) (*target, error) {
 		return nil, err
 	}
 	n := newNode(store, nodeOptions{agents: use.agents, log: a.logger("error", "text")})
-	t := &target{Service: n, node: n, place: redacted(a.store), store: store}
+	t := &target{Service: n, node: n, place: redact.URL(a.store), store: store}
 	if os.Getenv(envName("store")) != a.store || os.Getenv(envName("server")) != "" {
-		t.where = " --store " + quoted(redacted(a.store))
+		t.where = " --store " + quoted(redact.URL(a.store))
 	}
 	return t, nil
 }

@@ -59,11 +59,14 @@ func (t *tracker) take(v *perdure.JobView) []change {
 		moved[at] = steps[at]
 		steps[at] = v.Steps[i]
 	}
-	input := t.view.Input
+	before := t.view
 	t.view = *v
 	t.view.Steps = steps
-	if t.view.Input == nil {
-		t.view.Input = input
+	if v.Input == nil && v.InputBytes == 0 { // news do not have what never changes
+		t.view.Input, t.view.InputBytes = before.Input, before.InputBytes
+	}
+	if v.Definition == nil && v.DefinitionBytes == 0 {
+		t.view.Definition, t.view.DefinitionBytes = before.Definition, before.DefinitionBytes
 	}
 	var changes []change
 	for _, i := range t.order {

@@ -28,7 +28,7 @@ func (t *tracker) header(st style, now time.Time) string {
 
 // stateText is current → desired, and the phase; or the one state of a job at rest.
 func stateText(st style, v *perdure.JobView) string {
-	current, desired := v.States.Name(v.Current), v.States.Name(v.Desired)
+	current, desired := plain(v.States.Name(v.Current)), plain(v.States.Name(v.Desired))
 	switch {
 	case v.GivenUp != nil:
 		return st.bad("given up") + " (" + current + ")"
@@ -40,13 +40,13 @@ func stateText(st style, v *perdure.JobView) string {
 		return current + " → " + desired + ", " + st.bad("parked")
 	}
 	if v.Then != nil && *v.Then != v.Desired {
-		desired += " → " + v.States.Name(*v.Then)
+		desired += " → " + plain(v.States.Name(*v.Then))
 	}
 	return current + " → " + desired + ", " + st.busy(v.Phase.String())
 }
 
 func (t *tracker) progress() string {
-	return fmt.Sprintf("%d of %s %s", t.settled(), plural(len(t.view.Steps), "step"), t.view.States.Name(t.view.Desired))
+	return fmt.Sprintf("%d of %s %s", t.settled(), plural(len(t.view.Steps), "step"), plain(t.view.States.Name(t.view.Desired)))
 }
 
 func (t *tracker) clock(now time.Time) string {
@@ -94,7 +94,7 @@ func (t *tracker) line(st style, s *perdure.StepView, now time.Time, names, widt
 		turning := []rune(spinner)
 		glyph = string(turning[frame%len(turning)])
 	}
-	left := fmt.Sprintf("  %s %s  %s", glyph, pad(fit(s.Name, names), names), pad(r.word, 8))
+	left := fmt.Sprintf("  %s %s  %s", glyph, pad(fit(plain(s.Name), names), names), pad(r.word, 8))
 	if r.detail == "" {
 		left = strings.TrimRight(left, " ")
 	}

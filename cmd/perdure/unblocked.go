@@ -1,8 +1,8 @@
 package main
 
 import (
-	"fmt"
 	"io"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -12,6 +12,7 @@ import (
 // what logs (F127). What does not fit is lost, and counted.
 type unblocked struct {
 	out   io.Writer
+	log   *slog.Logger // to out
 	lines chan []byte
 	lost  atomic.Int64
 	stop  chan struct{}
@@ -25,7 +26,7 @@ const (
 
 // unblock puts one before a.err, until the function that it gives back is called.
 func (a *app) unblock() (end func()) {
-	u := &unblocked{out: a.err, lines: make(chan []byte, maxLogLines), stop: make(chan struct{}), ended: make(chan struct{})}
+	u := &unblocked{out: a.err, log: newLogger(a.err, slog.LevelWarn, a.jsonLog), lines: make(chan []byte, maxLogLines), stop: make(chan struct{}), ended: make(chan struct{})}
 	a.err = u
 	go u.write()
 	return func() {
@@ -69,6 +70,6 @@ func (u *unblocked) write() {
 func (u *unblocked) put(line []byte) {
 	_, _ = u.out.Write(line)
 	if n := u.lost.Swap(0); n > 0 {
-		fmt.Fprintf(u.out, "%d lines of the log were lost here: nobody read them\n", n)
+		u.log.Warn("log lines lost: nobody read them", "lines", n)
 	}
 }

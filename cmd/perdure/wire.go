@@ -16,6 +16,7 @@ import (
 	"perdure/agents/shell"
 	"perdure/client"
 	"perdure/definition"
+	"perdure/internal/redact"
 	"perdure/internal/rest"
 	"perdure/node"
 	stores "perdure/store"
@@ -66,7 +67,7 @@ func checkStore(store string) error {
 	case isPostgres(store), store == stores.Memory:
 		return nil
 	}
-	return &usageError{msg: fmt.Sprintf("--store %s is no store's URL", redacted(store)), hint: storeHint}
+	return &usageError{msg: fmt.Sprintf("--store %s is no store's URL", redact.URL(store)), hint: storeHint}
 }
 
 type nodeOptions struct {
@@ -93,16 +94,16 @@ func makeAgents(f agentFlags) []*perdure.Agent {
 		case agenthttp.Name:
 			agents = append(agents, agenthttp.New(agenthttp.Config{Slots: f.slotsOf(name), ForbidPrivate: !f.private}))
 		case shell.Name:
-			agents = append(agents, shell.New(shell.Config{Slots: f.slotsOf(name)}))
+			agents = append(agents, shell.New(shell.Config{Slots: f.slotsOf(name), Env: f.env}))
 		}
 	}
 	return agents
 }
 
 // newServer serves the REST interface of a node. The end of polls ends what waits.
-func newServer(n engine, polls context.Context, log *slog.Logger) *http.Server {
+func newServer(n engine, polls context.Context, hosts rest.Hosts, connections int, log *slog.Logger) *http.Server {
 	cfg := rest.Config{Service: n, Ready: n.Ready, Metrics: n.Metrics(), JobSchema: definition.Schema(),
-		Log: log, Version: buildVersion(), Shutdown: polls}
+		Log: log, Version: buildVersion(), Shutdown: polls, Hosts: hosts, Connections: connections}
 	if own, ok := n.(*node.Node); ok {
 		cfg.Registry = own.Registry()
 	}
@@ -112,7 +113,7 @@ func newServer(n engine, polls context.Context, log *slog.Logger) *http.Server {
 func newClient(server string) (perdure.Service, error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, &usageError{msg: fmt.Sprintf("--server %s is no server's URL", redacted(server)), hint: "http://HOST:PORT"}
+		return nil, &usageError{msg: fmt.Sprintf("--server %s is no server's URL", redact.URL(server)), hint: "http://HOST:PORT"}
 	}
 	// Who sits there is told soon that the server is gone, and then waits for it (lostFor).
 	return client.New(server, client.Author(author()), client.Patience(time.Second))
@@ -146,7 +147,9 @@ func (a *app) runAgents(ctx context.Context, agents agentFlags, cfg client.Serve
 		if perdure.CodeOf(err) != perdure.CodeUnavailable || time.Since(began) > startPatience {
 			return err
 		}
-		if !told {
+		if !told && a.jsonLog {
+			cfg.Log.Warn("server not reachable; trying again", "error", err, "for", startPatience.String())
+		} else if !told {
 			a.talk("%v: trying for %s", err, startPatience)
 		}
 	}

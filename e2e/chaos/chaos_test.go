@@ -22,6 +22,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"perdure/e2e/rig"
 	"perdure/internal/ledger"
 )
 
@@ -30,24 +31,9 @@ var (
 	seed  = flag.Uint64("seed", 0, "repeats the order of faults, as far as processes can be repeated; 0: any")
 )
 
-var perdure string
-
 func TestMain(m *testing.M) {
 	flag.Parse()
-	dir, err := os.MkdirTemp("", "perdure-chaos-")
-	if err != nil {
-		panic(err)
-	}
-	perdure = filepath.Join(dir, "perdure")
-	build := exec.Command("go", "build", "-o", perdure, "perdure/cmd/perdure")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "%s\n%v\n", out, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
+	rig.Main(m)
 }
 
 // locks is longer than any run may take here: who was frozen for so long has lost all that it held.
@@ -59,12 +45,12 @@ type fault struct {
 	does func(g *grid, rng *rand.Rand)
 }
 
-func (g *grid) node(rng *rand.Rand) int      { return rng.IntN(len(g.nodes)) }
-func (g *grid) agent(rng *rand.Rand) *member { return g.agents[rng.IntN(len(g.agents))] }
+func (g *grid) node(rng *rand.Rand) int           { return rng.IntN(len(g.nodes)) }
+func (g *grid) agent(rng *rand.Rand) *rig.Process { return g.agents[rng.IntN(len(g.agents))] }
 
-func (g *grid) killed(m *member, sig syscall.Signal) {
-	m.end(sig)
-	g.must(m.start())
+func (g *grid) killed(m *rig.Process, sig syscall.Signal) {
+	m.End(sig)
+	g.must(m.Start())
 }
 
 // killedNode waits until the node is back: one that starts without its store ends with exit code 3, and is not the
@@ -74,10 +60,10 @@ func (g *grid) killedNode(i int, sig syscall.Signal) {
 	g.ready(g.urls[i])
 }
 
-func frozen(m *member) {
-	m.signal(syscall.SIGSTOP)
+func frozen(m *rig.Process) {
+	m.Signal(syscall.SIGSTOP)
 	time.Sleep(locks)
-	m.signal(syscall.SIGCONT)
+	m.Signal(syscall.SIGCONT)
 }
 
 var faults = []fault{
@@ -93,40 +79,40 @@ var faults = []fault{
 	{"PostgreSQL is frozen (F099)", func(g *grid, _ *rand.Rand) { g.pg.Freeze(); time.Sleep(locks); g.pg.Thaw() }},
 	{"a node's lines to PostgreSQL are cut (F063, F100)", func(g *grid, rng *rand.Rand) {
 		for range 5 {
-			g.lines[g.node(rng)].cut()
+			g.lines[g.node(rng)].Cut()
 			time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
 		}
 	}},
 	{"a node is cut off from PostgreSQL (F074, F120)", func(g *grid, rng *rand.Rand) {
 		line := g.lines[g.node(rng)]
-		line.down.Store(true)
-		line.cut()
+		line.Down.Store(true)
+		line.Cut()
 		time.Sleep(locks)
-		line.heal()
+		line.Heal()
 	}},
 	{"a node's lines to PostgreSQL are stalled (F100)", func(g *grid, rng *rand.Rand) {
 		line := g.lines[g.node(rng)]
-		line.stalled.Store(true)
+		line.Stalled.Store(true)
 		time.Sleep(locks)
-		line.heal()
+		line.Heal()
 	}},
 	{"a node's lines to PostgreSQL are slow (F009)", func(g *grid, rng *rand.Rand) {
 		line := g.lines[g.node(rng)]
-		line.slow.Store(int64(100 * time.Millisecond))
+		line.Slow.Store(int64(100 * time.Millisecond))
 		time.Sleep(locks)
-		line.heal()
+		line.Heal()
 	}},
 	{"an agent's lines are cut (F019, F055)", func(g *grid, rng *rand.Rand) {
 		for range 5 {
-			g.ways[rng.IntN(len(g.ways))].cut()
+			g.ways[rng.IntN(len(g.ways))].Cut()
 			time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
 		}
 	}},
 	{"an agent is cut off (F040)", func(g *grid, rng *rand.Rand) {
 		way := g.ways[rng.IntN(len(g.ways))]
-		way.stalled.Store(true)
+		way.Stalled.Store(true)
 		time.Sleep(locks)
-		way.heal()
+		way.Heal()
 	}},
 	{"PostgreSQL's disk is full (F010)", func(g *grid, _ *rand.Rand) {
 		if g.disk == "" {
@@ -188,20 +174,22 @@ func TestChaos(t *testing.T) {
 	service := httptest.NewServer(book)
 	defer service.Close()
 	defer service.CloseClientConnections()
-	l, err := newLoad(g, book, service.URL)
+	l, err := rig.NewLoad(g.urls, book, service.URL)
 	g.must(err)
-	_, err = l.clients[0].PutLimit(t.Context(), "agent:http", limit)
+	_, err = l.Clients[0].PutLimit(t.Context(), "agent:http", rig.Limit)
+	g.must(err)
+	_, err = l.Clients[0].PutLimit(t.Context(), "job:order", rig.Orders)
 	g.must(err)
 
 	ctx, stop := context.WithTimeout(t.Context(), *lasts)
 	defer stop()
 	var hands, watch sync.WaitGroup
 	for i := range 4 {
-		hands.Go(func() { l.run(ctx, i, *seed) })
+		hands.Go(func() { l.Run(ctx, i, *seed) })
 	}
 	looks := 0
 	watching, unwatch := context.WithCancel(t.Context())
-	watch.Go(func() { looks = l.watch(watching) })
+	watch.Go(func() { looks = l.Watch(watching) })
 	done := fire(ctx, g, rand.New(rand.NewPCG(*seed, 0)))
 	hands.Wait()
 	healed := time.Now()
@@ -211,16 +199,18 @@ func TestChaos(t *testing.T) {
 	back := time.Since(healed)
 	rest, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	settled, undone := l.audit(rest)
+	settled, undone := l.Audit(rest)
 	took := time.Since(healed)
 	unwatch()
 	watch.Wait()
 	for _, m := range g.members() {
-		m.end(syscall.SIGTERM)
-		l.faults = append(l.faults, m.bad...)
+		m.End(syscall.SIGTERM)
+		for _, bad := range m.Bad() {
+			l.Fault("%s", bad)
+		}
 	}
-	if out, err := exec.Command(perdure, "check", "--store", g.pg.URL).CombinedOutput(); err != nil {
-		l.fault("perdure check: %v\n%s", err, out)
+	if out, err := exec.Command(rig.Program(), "check", "--store", g.pg.URL).CombinedOutput(); err != nil {
+		l.Fault("perdure check: %v\n%s", err, out)
 	}
 
 	t.Log("what was done:")
@@ -234,17 +224,17 @@ func TestChaos(t *testing.T) {
 	asked := book.Counts()
 	t.Logf("what was found: %d jobs acknowledged, %d done, %d undone; %d calls refused or unanswered; %d effects asked for, %d of them again, %d by a run that was overtaken; "+
 		"the limit was looked at %d times; all nodes ready %s after the last fault, all at rest after %s; %d faults",
-		len(l.acked), settled, undone, l.refused.Load(), asked.Calls, asked.Repeats, asked.Fenced, looks,
-		back.Round(100*time.Millisecond), took.Round(100*time.Millisecond), len(l.faults))
-	for _, f := range l.faults {
+		l.Acknowledged(), settled, undone, l.Refused.Load(), asked.Calls, asked.Repeats, asked.Fenced, looks,
+		back.Round(100*time.Millisecond), took.Round(100*time.Millisecond), len(l.Faults()))
+	for _, f := range l.Faults() {
 		t.Error(f)
 	}
-	if len(l.acked) == 0 {
+	if l.Acknowledged() == 0 {
 		t.Error("nothing was done")
 	}
 	if t.Failed() {
 		for _, m := range g.members() {
-			t.Logf("--- %s\n%s", m.name, m.log.String())
+			t.Logf("--- %s\n%s", m.Name, m.Log.String())
 		}
 	}
 }
@@ -263,7 +253,7 @@ func fire(ctx context.Context, g *grid, rng *rand.Rand) []int {
 			faults[i].does(g, rng)
 			done[i]++
 			for _, m := range g.members() {
-				g.must(m.revive())
+				g.must(m.Revive())
 			}
 			time.Sleep(time.Duration(rng.IntN(500)) * time.Millisecond)
 		}

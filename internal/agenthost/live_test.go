@@ -80,9 +80,13 @@ func TestTheClockCountsNotTheTimer(t *testing.T) {
 		run := lettingOut(1, time.Second, time.Second)
 		l := &live{run: &run, agent: h.agents[0], ctx: t.Context(), cancel: func(error) {}, running: true,
 			lock: h.now()}
+		h.mu.Lock()
 		h.agents[0].busy, h.agents[0].held, h.live[handleOf(&run)] = 1, 1, l
+		h.mu.Unlock()
 		h.finish(l, nil, nil, 0)
 		x.expect(t)
+		h.mu.Lock()
+		defer h.mu.Unlock()
 		if a := h.agents[0]; a.busy != 0 || a.held != 0 {
 			t.Errorf("busy %d, held %d", a.busy, a.held)
 		}

@@ -176,11 +176,11 @@ func (s *Store) Shape(ctx context.Context, id perdure.ShapeID) (b []byte, err er
 	return b, err
 }
 
-func (s *Store) Input(ctx context.Context, id perdure.JobID) (b json.RawMessage, err error) {
+func (s *Store) Input(ctx context.Context, id perdure.JobID, max int) (b json.RawMessage, size int, err error) {
 	if err = s.read(ctx); err == nil {
-		b, err = s.Store.Input(ctx, id)
+		b, size, err = s.Store.Input(ctx, id, max)
 	}
-	return b, err
+	return b, size, err
 }
 
 func (s *Store) StepsOf(ctx context.Context, id perdure.JobID, since time.Time) (steps []*perdure.Step, err error) {

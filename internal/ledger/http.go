@@ -2,7 +2,9 @@ package ledger
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -13,29 +15,23 @@ func cmpPlace(a, b Place) int {
 	return cmp.Or(strings.Compare(a.Job, b.Job), strings.Compare(a.Step, b.Step))
 }
 
-// ServeHTTP takes calls from the agent http: who calls is in its headers, the rest in the query:
+// ServeHTTP takes calls from the agent http: who calls is in its headers, the values in its body, the rest in the query:
 //
 //	job, step   where
 //	before      steps, with commas between them
 //	mood        what goes wrong with the first call: fail, hang (it acts, and does not answer), late (it acts
 //	            when nobody listens any more); with each: refuse (until Kind), gate (waits for Open), dawdle (takes a while)
 func (l *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	c := Call{Place: Place{q.Get("job"), q.Get("step")}, Undo: r.Header.Get("Perdure-Direction") == "undo",
-		Key: r.Header.Get("Idempotency-Key"), DoKey: r.Header.Get("Perdure-Do-Key")}
-	var err error
-	if c.Run, err = strconv.ParseInt(r.Header.Get("Perdure-Run"), 10, 64); err != nil {
-		http.Error(w, "Perdure-Run: "+err.Error(), http.StatusBadRequest)
+	c, err := callOf(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	if before := q.Get("before"); before != "" {
-		c.Before = strings.Split(before, ",")
-	}
-	mood := q.Get("mood")
+	mood := r.URL.Query().Get("mood")
 	if c.Undo {
 		mood = ""
 	}
-	if !l.humour(w, r, mood, c.Place) {
+	if !l.humour(w, r, mood, c) {
 		return
 	}
 	switch l.Act(c) {
@@ -43,8 +39,44 @@ func (l *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "a later run was here", http.StatusConflict)
 	default:
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, "{\"step\":%q}\n", c.Step)
+		fmt.Fprintf(w, "{\"step\":%q,\"token\":%q}\n", c.Step, Token(c.Key))
 	}
+}
+
+const maxBody = 64 << 10
+
+// Values are the body of a call: the tokens of the steps before, or of what is to be undone, as expressions.
+func Values(undo bool, before ...string) map[string]any {
+	from := []string{}
+	for _, step := range before {
+		from = append(from, "${steps."+step+".output?.body?.token}")
+	}
+	if undo {
+		from = []string{"${output?.body?.token}"}
+	}
+	return map[string]any{"from": from}
+}
+
+func callOf(r *http.Request) (Call, error) {
+	q := r.URL.Query()
+	c := Call{Place: Place{q.Get("job"), q.Get("step")}, Undo: r.Header.Get("Perdure-Direction") == "undo",
+		Key: r.Header.Get("Idempotency-Key"), DoKey: r.Header.Get("Perdure-Do-Key")}
+	if before := q.Get("before"); before != "" {
+		c.Before = strings.Split(before, ",")
+	}
+	var err error
+	if c.Run, err = strconv.ParseInt(r.Header.Get("Perdure-Run"), 10, 64); err != nil {
+		return c, fmt.Errorf("Perdure-Run: %w", err)
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody))
+	if err != nil || len(body) == 0 {
+		return c, err
+	}
+	var values struct{ From []string } // null becomes ""
+	c.Body = string(body)
+	err = json.Unmarshal(body, &values)
+	c.From = values.From
+	return c, err
 }
 
 // slow is how long dawdle takes, late how long late does, and hangs how long a call hangs at the most.
@@ -55,9 +87,9 @@ const (
 )
 
 // humour is what comes before the act. False: there is none any more.
-func (l *Ledger) humour(w http.ResponseWriter, r *http.Request, mood string, at Place) bool {
+func (l *Ledger) humour(w http.ResponseWriter, r *http.Request, mood string, c Call) bool {
 	l.mu.Lock()
-	p := l.at(at)
+	p := l.at(c.Place)
 	p.calls++
 	first, kind := p.calls == 1, l.kind
 	l.mu.Unlock()
@@ -76,16 +108,11 @@ func (l *Ledger) humour(w http.ResponseWriter, r *http.Request, mood string, at 
 		time.Sleep(late)
 		return true
 	case mood == "hang" && first:
-		l.Act(callOf(r, at))
+		l.Act(c)
 		pause(r, time.After(hangs))
 		return false
 	}
 	return r.Context().Err() == nil || mood == "dawdle" // who does not listen any more may have acted all the same
-}
-
-func callOf(r *http.Request, at Place) Call {
-	run, _ := strconv.ParseInt(r.Header.Get("Perdure-Run"), 10, 64)
-	return Call{Place: at, Key: r.Header.Get("Idempotency-Key"), Run: run}
 }
 
 func pause[T any](r *http.Request, until <-chan T) {

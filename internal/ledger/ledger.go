@@ -4,8 +4,8 @@ package ledger
 
 import (
 	"fmt"
-	"maps"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -20,12 +20,20 @@ type Call struct {
 	DoKey  string   // of an undo: the key of what is to be undone
 	Run    int64    // the fence
 	Before []string // steps whose effects must be there; of an undo: must be gone
+	// The values that came with the call (I19). A key always comes with the same ones. From are what the steps of
+	// Before have put out, in their order; of an undo, what its do has put out. "" stands for null.
+	From []string
+	Body string // all of them
 }
+
+// Token is what a step puts out that was done under a key.
+func Token(key string) string { return "token of " + key }
 
 // Ledger is safe for concurrent use.
 type Ledger struct {
 	mu     sync.Mutex
 	places map[Place]*place
+	jobs   map[string][]Place // of each job
 	faults []string
 	opened chan struct{} // closed once the gate is open
 	kind   bool          // what is refused by mood is no more
@@ -47,14 +55,16 @@ func (l *Ledger) Counts() Counts {
 
 type place struct {
 	fence   int64
-	effects map[string]bool // by key: whether it still holds
-	undone  map[string]bool // by doKey
+	effects map[string]bool   // by key: whether it still holds
+	undone  map[string]bool   // by doKey
+	kept    map[string]bool   // by key: a later step has come with its token, so its output is kept
+	bodies  map[string]string // by key
 	calls   int
 }
 
 // New makes a ledger in which nothing has happened.
 func New() *Ledger {
-	return &Ledger{places: map[Place]*place{}, opened: make(chan struct{})}
+	return &Ledger{places: map[Place]*place{}, jobs: map[string][]Place{}, opened: make(chan struct{})}
 }
 
 // Answer is what became of a call.
@@ -72,6 +82,10 @@ func (l *Ledger) Act(c Call) Answer {
 	defer l.mu.Unlock()
 	p := l.at(c.Place)
 	l.counts.Calls++
+	if body, again := p.bodies[c.Key]; again && body != c.Body {
+		l.fault("%v: key %s came with %s, and comes with %s (I19)", c.Place, c.Key, body, c.Body)
+	}
+	p.bodies[c.Key] = c.Body
 	switch {
 	case c.Run < p.fence:
 		l.counts.Fenced++
@@ -105,9 +119,16 @@ func (l *Ledger) do(p *place, c *Call) {
 	if n := p.live(); n > 0 {
 		l.fault("%v: done under key %s, and %d other effects hold", c.Place, c.Key, n)
 	}
-	for _, step := range c.Before {
-		if l.at(Place{c.Job, step}).live() == 0 {
+	for i, step := range c.Before {
+		before := l.at(Place{c.Job, step})
+		if before.live() == 0 {
 			l.fault("%v: done before %s (I9)", c.Place, step)
+			continue
+		}
+		key := before.holding()
+		before.kept[key] = true
+		if i >= len(c.From) || c.From[i] != Token(key) {
+			l.fault("%v: came with %s, and %s has put out %q (I19)", c.Place, c.Body, step, Token(key))
 		}
 	}
 	p.effects[c.Key] = true
@@ -118,6 +139,12 @@ func (l *Ledger) undo(p *place, c *Call) {
 		if l.at(Place{c.Job, step}).live() > 0 {
 			l.fault("%v: undone before %s (I10)", c.Place, step)
 		}
+	}
+	_, acted := p.effects[c.DoKey]
+	switch was := strings.Join(c.From, " "); {
+	case was == "" && !p.kept[c.DoKey]: // it is not known here whether the do was reported
+	case was != Token(c.DoKey) || !acted:
+		l.fault("%v: undone with %s, and its do has put out %q (I19)", c.Place, c.Body, Token(c.DoKey))
 	}
 	p.effects[c.DoKey], p.undone[c.DoKey] = false, true // also what never arrived: from now on it is too late
 }
@@ -131,11 +158,22 @@ func (p *place) live() (n int) {
 	return n
 }
 
+// holding is the key whose effect holds; "" where there is none.
+func (p *place) holding() string {
+	for key, holds := range p.effects {
+		if holds {
+			return key
+		}
+	}
+	return ""
+}
+
 func (l *Ledger) at(at Place) *place {
 	p := l.places[at]
 	if p == nil {
-		p = &place{effects: map[string]bool{}, undone: map[string]bool{}}
+		p = &place{effects: map[string]bool{}, undone: map[string]bool{}, kept: map[string]bool{}, bodies: map[string]string{}}
 		l.places[at] = p
+		l.jobs[at.Job] = append(l.jobs[at.Job], at)
 	}
 	return p
 }
@@ -180,8 +218,8 @@ func (l *Ledger) Faults() []string {
 func (l *Ledger) Audit(job string, done bool, steps ...string) (faults []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, at := range slices.SortedFunc(maps.Keys(l.places), func(a, b Place) int { return cmpPlace(a, b) }) {
-		if n := l.places[at].live(); at.Job == job && !done && n > 0 {
+	for _, at := range slices.SortedFunc(slices.Values(l.jobs[job]), cmpPlace) {
+		if n := l.places[at].live(); !done && n > 0 {
 			faults = append(faults, fmt.Sprintf("%v: the job is undone, and %d effects hold", at, n))
 		}
 	}

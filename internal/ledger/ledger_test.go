@@ -8,11 +8,21 @@ import (
 )
 
 func do(step, key string, run int64, before ...string) Call {
-	return Call{Place: Place{"job", step}, Key: key, Run: run, Before: before}
+	c := Call{Place: Place{"job", step}, Key: key, Run: run, Before: before}
+	for range before {
+		c.From = append(c.From, Token("k"))
+	}
+	return c
 }
 
 func undo(step, doKey string, run int64, before ...string) Call {
 	return Call{Place: Place{"job", step}, Undo: true, Key: doKey + "/undo", DoKey: doKey, Run: run, Before: before}
+}
+
+// with is a call that comes with other values.
+func with(c Call, from ...string) Call {
+	c.From, c.Body = from, strings.Join(from, " ")
+	return c
 }
 
 // What goes as it should is no fault, however often it is asked for; and what should not happen is told.
@@ -21,14 +31,22 @@ func TestJudgement(t *testing.T) {
 		calls []Call
 		want  string // of the first fault; "": none
 	}{
-		"done":                      {[]Call{do("a", "k", 1), do("b", "l", 1, "a")}, ""},
-		"repeated":                  {[]Call{do("a", "k", 1), do("a", "k", 2), do("a", "k", 2)}, ""},
-		"undone, and done again":    {[]Call{do("a", "k", 1), undo("a", "k", 2), do("a", "m", 3)}, ""},
-		"undone before it was done": {[]Call{undo("a", "k", 2), do("a", "k", 1)}, ""},
-		"two effects":               {[]Call{do("a", "k", 1), do("a", "l", 2)}, "other effects hold"},
-		"too early":                 {[]Call{do("b", "l", 1, "a")}, "done before a (I9)"},
-		"undone too early":          {[]Call{do("a", "k", 1), do("b", "l", 1, "a"), undo("a", "k", 2, "b")}, "undone before b (I10)"},
-		"a run with two keys":       {[]Call{do("a", "k", 1), undo("a", "k", 2), do("a", "l", 2)}, "under two keys"},
+		"done":                       {[]Call{do("a", "k", 1), do("b", "l", 1, "a")}, ""},
+		"repeated":                   {[]Call{do("a", "k", 1), do("a", "k", 2), do("a", "k", 2)}, ""},
+		"undone, and done again":     {[]Call{do("a", "k", 1), undo("a", "k", 2), do("a", "m", 3)}, ""},
+		"undone before it was done":  {[]Call{undo("a", "k", 2), do("a", "k", 1)}, ""},
+		"two effects":                {[]Call{do("a", "k", 1), do("a", "l", 2)}, "other effects hold"},
+		"too early":                  {[]Call{do("b", "l", 1, "a")}, "done before a (I9)"},
+		"undone too early":           {[]Call{do("a", "k", 1), do("b", "l", 1, "a"), undo("a", "k", 2, "b")}, "undone before b (I10)"},
+		"a run with two keys":        {[]Call{do("a", "k", 1), undo("a", "k", 2), do("a", "l", 2)}, "under two keys"},
+		"undone with its output":     {[]Call{do("a", "k", 1), do("b", "l", 1, "a"), with(undo("b", "l", 2), Token("l")), with(undo("a", "k", 2), Token("k"))}, ""},
+		"null for an output":         {[]Call{do("a", "k", 1), with(do("b", "l", 1, "a"), "")}, "a has put out"},
+		"no values":                  {[]Call{do("a", "k", 1), with(do("b", "l", 1, "a"))}, "a has put out"},
+		"an older output":            {[]Call{do("a", "k", 1), undo("a", "k", 2), do("a", "m", 3), do("b", "l", 1, "a")}, "a has put out"},
+		"undone without its output":  {[]Call{do("a", "k", 1), do("b", "l", 1, "a"), undo("b", "l", 2), undo("a", "k", 2)}, "undone with"},
+		"undone with another's":      {[]Call{do("a", "k", 1), with(undo("a", "k", 2), Token("l"))}, "its do has put out"},
+		"undone with what never was": {[]Call{with(undo("a", "k", 2), Token("k"))}, "its do has put out"},
+		"a key with two bodies":      {[]Call{with(do("a", "k", 1), "x"), with(do("a", "k", 2), "y")}, "comes with y"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := New()

@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-func all() []mutant { return slices.Concat(ofRules, ofActors, ofStores) }
+func all() []mutant { return slices.Concat(ofRules, ofActors, ofBounds, ofStores, ofReach, ofValues) }
 
 func main() {
 	only := flag.String("run", "", "only those whose name or file matches this `REGEXP`")

@@ -31,7 +31,7 @@ var shared = sync.OnceValues(func() (*server, error) {
 	if given := os.Getenv(envServer); given != "" {
 		return &server{url: given}, nil
 	}
-	return newServer(false)
+	return newServer(false, nil)
 })
 
 // Start gives the URL of a fresh, empty database, which is dropped when the test ends.

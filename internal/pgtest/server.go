@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -25,10 +26,44 @@ type Server struct {
 	t   testing.TB
 }
 
-// NewServer starts a server for this test alone. Durable says that it syncs to disk.
-func NewServer(t testing.TB, durable bool) *Server {
+// NewServer starts a server for this test alone. Durable says that it syncs to disk; settings ("name=value") go
+// before what all servers have.
+func NewServer(t testing.TB, durable bool, settings ...string) *Server {
 	t.Helper()
-	s, err := newServer(durable)
+	return startServer(t, durable, nil, settings...)
+}
+
+// NewServerWithClock starts a server whose clock can be set, by its difference from the machine's. The server heeds it
+// within a few milliseconds. The test is skipped where there is no libfaketime.
+func NewServerWithClock(t testing.TB) (s *Server, set func(time.Duration)) {
+	t.Helper()
+	library, _ := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")
+	if len(library) == 0 {
+		t.Skip("pgtest: no libfaketime")
+	}
+	file, err := os.CreateTemp("", "perdure-clock-") // not below t.TempDir(), which another user cannot enter
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	t.Cleanup(func() { os.Remove(file.Name()) })
+	set = func(by time.Duration) {
+		t.Helper()
+		if err := os.WriteFile(file.Name(), fmt.Appendf(nil, "%+f\n", by.Seconds()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(0)
+	if err := os.Chmod(file.Name(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return startServer(t, false, []string{"LD_PRELOAD=" + library[0], "FAKETIME_TIMESTAMP_FILE=" + file.Name(), "FAKETIME_NO_CACHE=1",
+		"FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1"}), set
+}
+
+func startServer(t testing.TB, durable bool, env []string, settings ...string) *Server {
+	t.Helper()
+	s, err := newServer(durable, env, settings...)
 	if err != nil {
 		missing(t, err)
 	}
@@ -62,9 +97,39 @@ func (s *Server) Thaw()   { s.s.signal(syscall.SIGCONT) }
 
 // Copy starts a standby with what this server has now. It does not follow on: what is committed from here on,
 // it never gets.
-func (s *Server) Copy() *Server {
+func (s *Server) Copy() *Server { return s.copy("") }
+
+// Standby starts a standby that follows this server under a name, which synchronous_standby_names may hold. It reaches
+// this server at addr.
+func (s *Server) Standby(name, addr string) *Server {
 	s.t.Helper()
-	c, err := s.s.copy()
+	return s.copy(conninfo(name, addr))
+}
+
+func conninfo(name, addr string) string {
+	host, port, _ := net.SplitHostPort(addr)
+	return fmt.Sprintf("host=%s port=%s user=postgres application_name=%s", host, port, name)
+}
+
+// Follow lets a standby follow another server.
+func (s *Server) Follow(name, addr string) {
+	s.t.Helper()
+	for _, sql := range []string{"alter system set primary_conninfo = '" + conninfo(name, addr) + "'", "select pg_reload_conf()"} {
+		if err := admin(s.URL, sql); err != nil {
+			s.t.Fatalf("pgtest: %v", err)
+		}
+	}
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.s.port)) }
+
+// Remove ends the server, however it is, and takes away its files.
+func (s *Server) Remove() { s.s.remove() }
+
+func (s *Server) copy(conninfo string) *Server {
+	s.t.Helper()
+	c, err := s.s.copy(conninfo)
 	if err != nil {
 		s.t.Fatalf("pgtest: %v", err)
 	}
@@ -86,11 +151,14 @@ type server struct {
 	bin, dir string
 	port     int
 	durable  bool
+	settings []string // as options of the command line, which copies have, too
 	options  []string // of the command line, beside those of all
+	env      []string // of its own
 	url      string
 	cred     *syscall.Credential // PostgreSQL refuses to run as root
 	cmd      *exec.Cmd
 	watch    io.WriteCloser
+	removed  bool
 }
 
 // keeper is that shell's program: $1 is the directory, the rest is the server's command line. The
@@ -108,27 +176,41 @@ kill) kill -QUIT $pid; wait $pid ;;
 esac
 `
 
-func newServer(durable bool) (*server, error) {
+func newServer(durable bool, env []string, settings ...string) (*server, error) {
 	s, err := newDirectory(durable)
 	if err != nil {
 		return nil, err
 	}
+	s.env = env
 	initdb := s.command(filepath.Join(s.bin, "initdb"), "--no-sync", "--auth=trust", "--username=postgres",
 		"--encoding=UTF8", "--locale=C", "--pgdata="+s.data())
-	if err := s.create(initdb); err != nil {
+	s.settings = asOptions(settings)
+	if err := s.create(initdb, s.settings...); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *server) copy() (*server, error) {
+func asOptions(settings []string) (options []string) {
+	for _, set := range settings {
+		options = append(options, "-c", set)
+	}
+	return options
+}
+
+func (s *server) copy(conninfo string) (*server, error) {
 	c, err := newDirectory(s.durable)
 	if err != nil {
 		return nil, err
 	}
+	c.settings = s.settings
+	from, options := conninfo, s.settings
+	if conninfo == "" {
+		from, options = s.url, slices.Concat(s.settings, []string{"-c", "primary_conninfo="})
+	}
 	backup := c.command(filepath.Join(c.bin, "pg_basebackup"), "--no-sync", "--checkpoint=fast", "--wal-method=stream",
-		"--dbname="+s.url, "--pgdata="+c.data(), "--write-recovery-conf")
-	if err := c.create(backup, "-c", "primary_conninfo="); err != nil {
+		"--dbname="+from, "--pgdata="+c.data(), "--write-recovery-conf")
+	if err := c.create(backup, options...); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -184,6 +266,7 @@ func (s *server) command(name string, args ...string) *exec.Cmd {
 	cmd.Dir = s.dir
 	// The test may have taken the path away, and the keeper needs rm.
 	cmd.Env = append(os.Environ(), "PATH=/usr/bin:/bin:"+os.Getenv("PATH"))
+	cmd.Env = append(cmd.Env, s.env...)
 	// A group of its own, so that the terminal's interrupt ends the tests first.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.cred, Setpgid: true}
 	return cmd
@@ -246,6 +329,10 @@ func (s *server) stop(word string) error {
 }
 
 func (s *server) remove() {
+	if s.removed {
+		return
+	}
+	s.removed = true
 	s.signal(syscall.SIGCONT)
 	s.watch.Close()
 	_ = s.cmd.Wait()

@@ -96,7 +96,10 @@ func (c *call) claim() error {
 		return err
 	}
 	crashpoint.Here(crashpoint.RestClaimAnswer)
-	return c.work(nil, runs)
+	if err = c.work(nil, runs); err != nil {
+		c.giveBack(&req, runs)
+	}
+	return err
 }
 
 func inUTC(runs []perdure.Run) []perdure.Run {
@@ -156,7 +159,10 @@ func (c *call) waitForRuns(req perdure.ClaimRequest) ([]perdure.Run, error) {
 	if c.shuttingDown() {
 		req.Wait = 0
 	} else if req.Wait > 0 {
-		poll, cancel := c.longPoll(req.Wait)
+		poll, cancel, err := c.longPoll(req.Wait)
+		if err != nil {
+			return nil, err
+		}
 		defer cancel()
 		ctx = poll
 	}
@@ -173,8 +179,8 @@ func (c *call) waitForRuns(req perdure.ClaimRequest) ([]perdure.Run, error) {
 
 const giveBackTimeout = 5 * time.Second
 
-// giveBack returns runs that nobody is there to take any more (F020). Where the claim had a requestId
-// they are kept: the client will ask for them again (F019).
+// giveBack returns runs whose caller has gone (F020), or whose answer the node has no room for. Where the claim had a
+// requestId they are kept: the client will ask for them again (F019).
 func (c *call) giveBack(req *perdure.ClaimRequest, runs []perdure.Run) {
 	if len(runs) == 0 || req.RequestID != "" {
 		return

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"reflect"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -63,7 +64,8 @@ func (a *api) batchRoutes() []route {
 }
 
 func (c *call) submitBatch() error {
-	if err := c.unrepeatable(); err != nil {
+	key, err := c.submissionKey()
+	if err != nil {
 		return err
 	}
 	doc, err := c.document(perdure.MaxDefinitionBytes, false)
@@ -73,6 +75,10 @@ func (c *call) submitBatch() error {
 	base, jobs := readBatch(doc)
 	if err := doc.err(); err != nil {
 		return err
+	}
+	if key != "" && !allKeyed(base, jobs) {
+		return badPart("header", keyHeader, "cannot be the key of several jobs").
+			hint("give each job a key, or leave the header out (null in the headers of an http step)")
 	}
 	// A small body must not stand for a work that no body may ask for.
 	if n := len(base) * len(jobs); n > perdure.MaxDefinitionBytes {
@@ -109,6 +115,21 @@ func readBatch(doc *document) (base json.RawMessage, jobs []json.RawMessage) {
 	return base, jobs
 }
 
+// allKeyed says whether each job has a key of its own or the definition's, so that repeating the call makes no second job.
+func allKeyed(base json.RawMessage, jobs []json.RawMessage) bool {
+	return len(base) > 0 && hasKey(base) || !slices.ContainsFunc(jobs, func(job json.RawMessage) bool { return !hasKey(job) })
+}
+
+func hasKey(object json.RawMessage) bool {
+	doc := document{text: object}
+	for name := range doc.root().fields() {
+		if name == "key" {
+			return true
+		}
+	}
+	return false
+}
+
 func (v value) jobs() []json.RawMessage {
 	before := len(v.doc.faults)
 	items := v.set()
@@ -125,7 +146,7 @@ func (v value) jobs() []json.RawMessage {
 var yes, no = true, false
 
 func (c *call) batchResults(did []perdure.Submitted) []batchResult {
-	results, troubles := make([]batchResult, len(did)), 0
+	results, troubles, refused := make([]batchResult, len(did)), 0, 0
 	var trouble error
 	for i := range did {
 		d, res := &did[i], &results[i]
@@ -134,6 +155,8 @@ func (c *call) batchResults(did []perdure.Submitted) []batchResult {
 			res.Error = &itemProblem{p.Code, p.Detail, p.Hint, p.Errors}
 			if p.Status >= http.StatusInternalServerError {
 				trouble, troubles = d.Err, troubles+1
+			} else {
+				refused++
 			}
 			continue
 		}
@@ -143,6 +166,9 @@ func (c *call) batchResults(did []perdure.Submitted) []batchResult {
 	}
 	if troubles > 0 {
 		c.Log.ErrorContext(c.ctx(), "jobs of a batch failed", "jobs", troubles, "of", len(did), "error", trouble)
+	}
+	if refused > 0 {
+		c.Log.InfoContext(c.ctx(), "jobs of a batch refused", "jobs", refused, "of", len(did))
 	}
 	return results
 }

@@ -32,7 +32,7 @@ func BenchmarkCalls(b *testing.B) {
 			h := handler(resttest.Full())
 			b.ReportAllocs()
 			for b.Loop() {
-				r := httptest.NewRequest("POST", call[0], strings.NewReader(call[1]))
+				r := httptest.NewRequest("POST", "http://localhost"+call[0], strings.NewReader(call[1]))
 				r.Header.Set("Content-Type", "application/json")
 				w := httptest.NewRecorder()
 				if h.ServeHTTP(w, r); w.Code/100 != 2 {

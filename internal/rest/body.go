@@ -21,49 +21,134 @@ const (
 	maxReportBody = 32 << 20                                              // a client with more sends several
 	maxBeatBody   = perdure.MaxBatch * (perdure.MaxProgressBytes + 1<<10) // everything at its largest
 	maxDrained    = 64 << 20
-	firstBuffer   = 512 << 10
+	freeBody      = 4 << 10 // of each body, beside the flow: small calls always find room
 )
 
-// read reads the whole body, of at most max bytes.
+// A caller sends its body, and takes its answer, at leastRate or faster: each slowTime has to bring as much.
+const (
+	leastRate = 1 << 10 // bytes in a second
+	slowTime  = 10 * time.Second
+	paceBytes = leastRate * int(slowTime/time.Second)
+)
+
+// body is the body of a request while it is read: slowly sent bytes end it.
+type body struct {
+	from    io.Reader
+	control *http.ResponseController
+	held    *transfer // nil: what the node holds of it is freeBody at most
+	got     int       // since the deadline was set
+	begun   bool
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	if !b.begun || b.got >= paceBytes {
+		b.begun, b.got = true, 0
+		b.extend()
+	}
+	n, err := b.from.Read(p)
+	if b.got += n; b.held != nil && n > 0 {
+		b.held.progress(func() {})
+	}
+	return n, err
+}
+
+func (b *body) extend() {
+	set := func() { _ = b.control.SetReadDeadline(time.Now().Add(slowTime)) }
+	if b.held == nil {
+		set()
+		return
+	}
+	b.held.progress(set)
+}
+
+// read reads the whole body, of at most max bytes. What it takes of the flow is held until the call is done.
 func (c *call) read(max int64) ([]byte, error) {
 	size := c.r.ContentLength
-	control := http.NewResponseController(c.w)
-	_ = control.SetReadDeadline(time.Now().Add(lineTime(max)))
-	// Cleared again, because it would end a long poll: the server reads on to see the client leave.
-	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
-
-	var b bytes.Buffer
-	if size > 0 { // not trusted far: memory is taken as the bytes come
-		b.Grow(int(min(size, firstBuffer)) + bytes.MinRead)
+	b := &body{from: c.r.Body, control: http.NewResponseController(c.w)}
+	if size > max {
+		return nil, c.tooLarge(b, max)
 	}
-	if size <= max {
-		if _, err := b.ReadFrom(io.LimitReader(c.r.Body, max+1)); err != nil {
-			return nil, unread(err)
+	first := int64(freeBody)
+	if size >= 0 {
+		first = min(size+1, first)
+	}
+	text := make([]byte, 0, first)
+	for {
+		if len(text) == cap(text) {
+			more := min(2*int64(cap(text)), max+1)
+			if size >= 0 {
+				more = min(more, size+1)
+			}
+			if b.held == nil {
+				c.request = c.inbound.begin(func() { _ = b.control.SetReadDeadline(time.Unix(1, 0)) })
+				b.held = c.request
+			}
+			if !b.held.grow(c.r.Context(), more-b.held.bytes) {
+				text = nil
+				return nil, c.noRoom(b)
+			}
+			text = append(make([]byte, 0, more), text...)
+		}
+		n, err := b.Read(text[len(text):cap(text)])
+		text = text[:len(text)+n]
+		switch {
+		case int64(len(text)) > max:
+			return nil, c.tooLarge(b, max)
+		case err == io.EOF:
+			if b.held != nil {
+				b.held.arrived()
+			}
+			// Or it would end a long poll: the server reads on to see the client leave.
+			_ = b.control.SetReadDeadline(time.Time{})
+			return text, nil
+		case err != nil:
+			return nil, c.unread(b, err)
 		}
 	}
-	if size > max || int64(b.Len()) > max {
-		c.drain()
-		e := perdure.Refuse(perdure.CodeTooLarge, "the body is over %d bytes", max)
-		return nil, e
-	}
-	return b.Bytes(), nil
 }
 
-// drain swallows what is left of a body that is too large: many clients send all of it before they
-// look at the answer, and would otherwise only see the connection break.
-func (c *call) drain() {
-	if !strings.EqualFold(c.r.Header.Get("Expect"), "100-continue") {
-		_, _ = io.CopyN(io.Discard, c.r.Body, maxDrained)
-	}
+func (c *call) tooLarge(b *body, max int64) error {
+	c.drain(b)
+	return perdure.Refuse(perdure.CodeTooLarge, "the body is over %d bytes", max)
+}
+
+// noRoom refuses a body for which the flow has no room.
+func (c *call) noRoom(b *body) error {
+	c.request.end()
+	b.held = nil
+	c.drain(b)
+	return busy("the node holds as many bytes of requests as it may")
+}
+
+// drain swallows what is left of a body that is refused: many clients send all of it before they look at the answer,
+// and would otherwise only see the connection break.
+func (c *call) drain(b *body) {
 	c.w.Header().Set("Connection", "close")
+	if !strings.EqualFold(c.r.Header.Get("Expect"), "100-continue") {
+		_, _ = io.CopyN(io.Discard, b, maxDrained)
+	}
 }
 
-func unread(err error) error {
+// unread says why there is no body. The connection ends, and what may still come is not waited for.
+func (c *call) unread(b *body, err error) error {
+	c.w.Header().Set("Connection", "close")
 	var network net.Error
-	if errors.As(err, &network) && network.Timeout() {
-		return perdure.Refuse(perdure.CodeMalformed, "the body did not come in time")
+	switch {
+	case !errors.As(err, &network) || !network.Timeout():
+		return perdure.Refuse(perdure.CodeMalformed, "the body is cut short or badly framed")
+	case b.held.wasCut():
+		return busy("the node holds as many bytes of requests as it may, and this body stood still")
 	}
-	return perdure.Refuse(perdure.CodeMalformed, "the body is cut short or badly framed")
+	e := perdure.Refuse(codeTimeout, "less than %d bytes of the body came in %s", paceBytes, slowTime)
+	e.Hint = "send it faster, or in several calls"
+	return e
+}
+
+// busy refuses a call that this node may take a moment later.
+func busy(why string) error {
+	e := perdure.Refuse(perdure.CodeBusy, "%s", why)
+	e.Hint = "try again later"
+	return e
 }
 
 const (

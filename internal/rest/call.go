@@ -1,18 +1,16 @@
 package rest
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"perdure"
+	"perdure/internal/admission"
 )
 
 // call is one request on its way through a route.
@@ -23,6 +21,8 @@ type call struct {
 	query url.Values
 	asks  context.Context // what is asked of the service
 	over  context.CancelFunc
+
+	request *transfer // what the node holds of the body; nil: little
 }
 
 // serviceTime is how long the service may take, beside what the client wants to wait: a store that does not
@@ -32,7 +32,7 @@ const serviceTime = 10 * time.Second
 // ctx is for asking the service. Its time begins when it is first used, after the body was read.
 func (c *call) ctx() context.Context {
 	if c.asks == nil {
-		c.asks, c.over = context.WithTimeout(c.r.Context(), serviceTime)
+		c.asks, c.over = context.WithTimeout(admission.With(c.r.Context(), c.hold), serviceTime)
 	}
 	return c.asks
 }
@@ -42,17 +42,25 @@ func (c *call) done() {
 	if c.over != nil {
 		c.over()
 	}
+	c.request.end()
+	c.letGo()
 }
 
-// longPoll is a context that also ends with the node's shutdown, and after that wait; 0: there is none.
-func (c *call) longPoll(wait time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(c.r.Context())
+// longPoll is a context that also ends with the node's shutdown, and after that wait; 0: there is none. It is refused
+// where too many calls wait. What is held of the request is given back: a call that waits holds little.
+func (c *call) longPoll(wait time.Duration) (context.Context, context.CancelFunc, error) {
+	leave, err := c.waits.take("waiting calls")
+	if err != nil {
+		return nil, nil, err
+	}
+	c.request.end()
+	ctx, cancel := context.WithCancel(admission.With(c.r.Context(), c.hold))
 	stop := context.AfterFunc(c.Shutdown, cancel)
 	if wait > 0 {
 		limited, end := context.WithTimeout(ctx, wait+serviceTime)
-		return limited, func() { stop(); end(); cancel() }
+		return limited, func() { stop(); end(); cancel(); leave() }, nil
 	}
-	return ctx, func() { stop(); cancel() }
+	return ctx, func() { stop(); cancel(); leave() }, nil
 }
 
 // shuttingDown says that nobody should be kept waiting any more.
@@ -128,56 +136,4 @@ func clip(s string, n int) string {
 func badPart(part, name, message string) badParameter {
 	return badParameter{&perdure.Error{Code: perdure.CodeInvalid, Message: name + " " + message,
 		Fields: []perdure.FieldError{{Pointer: "/" + part + "/" + escapePointer(name), Message: message}}}}
-}
-
-// How long a client may take to fetch an answer: a while, and what a slow line needs for its size.
-const (
-	writeTimeout = 30 * time.Second
-	slowestLine  = 64 << 10 // bytes in a second
-)
-
-func lineTime(size int64) time.Duration {
-	return writeTimeout + time.Duration(size/slowestLine)*time.Second
-}
-
-var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
-// A larger buffer is left to the collector.
-const maxPooledBuffer = 1 << 20
-
-// json answers with v.
-func (c *call) json(status int, v any) error {
-	return c.written(status, func(b *bytes.Buffer) error { return encodeJSON(b, v) })
-}
-
-// written answers with the JSON that write writes.
-func (c *call) written(status int, write func(*bytes.Buffer) error) error {
-	b := buffers.Get().(*bytes.Buffer)
-	b.Reset()
-	if err := write(b); err != nil {
-		return err
-	}
-	writeBody(c.w, status, "application/json", b.Bytes())
-	if b.Cap() <= maxPooledBuffer {
-		buffers.Put(b)
-	}
-	return nil
-}
-
-func encodeJSON(b *bytes.Buffer, v any) error {
-	enc := json.NewEncoder(b)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
-
-// writeBody sends a whole answer. An error of writing is the client's loss alone.
-func writeBody(w http.ResponseWriter, status int, mediaType string, body []byte) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(lineTime(int64(len(body)))))
-	h := w.Header()
-	h.Set("Content-Type", mediaType)
-	h.Set("Content-Length", itoa(len(body)))
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_, _ = w.Write(body)
 }

@@ -30,7 +30,7 @@ func TestSubmit(t *testing.T) {
 		{"application/x-yaml", mediaYAML, true, 201},
 	} {
 		svc := resttest.Full()
-		svc.OnSubmit = func(_ context.Context, body []byte, mediaType string) (*perdure.JobView, bool, error) {
+		svc.OnSubmit = func(_ context.Context, body []byte, mediaType, _ string) (*perdure.JobView, bool, error) {
 			if string(body) != " type: a\r\n" || mediaType != test.mediaType {
 				t.Errorf("%q as %s", body, mediaType)
 			}
@@ -76,7 +76,9 @@ func TestEmptyListsAreLists(t *testing.T) {
 	svc.OnListAlerts = func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error) {
 		return new(perdure.Page[perdure.AlertView]), nil
 	}
-	svc.OnHistory = func(context.Context, string) ([]perdure.EntryView, error) { return nil, nil }
+	svc.OnHistory = func(context.Context, perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error) {
+		return new(perdure.Page[perdure.EntryView]), nil
+	}
 	svc.OnListLimits = func(context.Context) ([]perdure.LimitView, error) { return nil, nil }
 	svc.OnGetLimit = func(context.Context, string) (*perdure.LimitView, error) {
 		return &perdure.LimitView{Name: "job:a"}, nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"perdure"
+	"perdure/internal/admission"
 )
 
 const (
@@ -26,14 +27,26 @@ func (c *call) events() error {
 	if c.r.Method == http.MethodHead || c.shuttingDown() {
 		return c.noEvents(ref)
 	}
-	ctx, cancel := c.longPoll(0)
-	s := &stream{w: c.w, control: http.NewResponseController(c.w)}
+	leave, err := c.streams.take("event streams")
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, cancel, err := c.longPoll(0)
+	if err != nil {
+		return err
+	}
+	s := &stream{call: c}
+	ctx = admission.With(ctx, s.admit)
 	defer s.idle.Wait() // nothing writes once the call has returned
 	defer cancel()
 	var last perdure.JobView
 	err = c.Service.Follow(ctx, ref, func(job *perdure.JobView) error {
 		last = *job
-		last.Steps, last.Alerts = nil, nil
+		last.Definition, last.DefinitionBytes = nil, 0
+		if last.Steps, last.Alerts = nil, nil; !job.AtRest() {
+			last.Input = nil
+		}
 		s.keepAlive.Do(func() { s.start(ctx) })
 		return s.send("job", utcJob(job))
 	})
@@ -76,13 +89,11 @@ func streamHeaders(w *answer) {
 // stream writes events, and a comment when there has been none for a while: so that whoever stands
 // between sees life, and we see a client that is gone.
 type stream struct {
-	w         *answer
-	control   *http.ResponseController
+	*call
 	keepAlive sync.Once
 	idle      sync.WaitGroup
 
 	mu     sync.Mutex
-	buf    bytes.Buffer
 	begun  bool
 	broken bool // the client no longer reads
 }
@@ -98,7 +109,9 @@ func (s *stream) start(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-				_ = s.write(func(b *bytes.Buffer) error { b.WriteString(":\n\n"); return nil })
+				s.mu.Lock()
+				_ = s.put([]byte(":\n\n"))
+				s.mu.Unlock()
 			}
 		}
 	})
@@ -115,17 +128,38 @@ func (s *stream) send(event string, data any) error {
 	})
 }
 
+// admit makes room for the next event, which write gives back.
+func (s *stream) admit(ctx context.Context, size int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hold(ctx, size)
+}
+
+// write sends one event. Between events a stream holds no room and no buffer.
 func (s *stream) write(fill func(*bytes.Buffer) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.buf.Reset()
-	if err := fill(&s.buf); err != nil {
+	defer s.letGo()
+	b := buffers.Get().(*bytes.Buffer)
+	b.Reset()
+	if err := fill(b); err != nil {
 		return err
 	}
-	_ = s.control.SetWriteDeadline(time.Now().Add(lineTime(int64(s.buf.Len()))))
-	_, err := s.w.Write(s.buf.Bytes())
+	if err := s.settle(b.Len()); err != nil {
+		return err
+	}
+	err := s.put(b.Bytes())
+	if b.Cap() <= maxPooledBuffer {
+		buffers.Put(b)
+	}
+	return err
+}
+
+// put writes what the client is to see at once. Called with mu held.
+func (s *stream) put(b []byte) error {
+	_, err := s.w.Write(b)
 	if err == nil {
-		err = s.control.Flush()
+		err = s.w.FlushError()
 	}
 	s.broken = s.broken || err != nil
 	return err

@@ -95,7 +95,7 @@ func TestEventsOfAQuietJob(t *testing.T) {
 		h := New(Config{Service: svc, Log: quiet, Shutdown: shutdown})
 		time.AfterFunc(50*time.Second, stop)
 		w := &page{ResponseRecorder: httptest.NewRecorder()}
-		h.ServeHTTP(w, httptest.NewRequest("GET", "/v1/jobs/j/events", nil))
+		h.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/v1/jobs/j/events", nil))
 		if got := strings.Join(eventNames(w.Body.String()), " "); got != "job # # #" {
 			t.Error(got)
 		}

@@ -8,9 +8,14 @@ const (
 	jobExample = `{"id":"job_0190a6b7c8d97e0f8123456789abcdef","key":"order-1042","type":"order","priority":5,
 "current":"unsure","desired":"done","phase":"running","unsettled":1,
 "submittedAt":"2026-01-02T15:04:05Z","updatedAt":"2026-01-02T15:04:06Z","input":{"amount":4200},
+"definition":{"type":"order","key":"order-1042","priority":5,"input":{"amount":4200},"steps":{"charge":{"agent":"payments","with":{"amount":"${input.amount}"},"undo":{}}}},
 "steps":{"charge":{"agent":"payments","action":"charge","current":"unsure","desired":"done","phase":"running","run":1,"direction":"do","was":"undone",
-"turn":1,"key":"job_0190a6b7c8d97e0f8123456789abcdef/charge/1","lockedBy":"payments@h3","lockedUntil":"2026-01-02T15:04:36Z","completeBy":"2026-01-02T15:04:36Z","failures":0,
+"turn":1,"key":"job_0190a6b7c8d97e0f8123456789abcdef/charge/1","lockedBy":"payments@h3","lockedUntil":"2026-01-02T15:04:36Z","completeBy":"2026-01-02T15:04:36Z","failures":0,"input":{"amount":4200},
 "why":{"reason":"running","text":"run 1 by payments@h3, 29s left","until":"2026-01-02T15:04:36Z","since":"2026-01-02T15:04:06Z"}}}}`
+
+	stepExample = `{"job":"job_0190a6b7c8d97e0f8123456789abcdef","name":"charge","agent":"payments","action":"charge","current":"done","desired":"done","phase":"settled",
+"run":1,"direction":"do","was":"undone","turn":1,"key":"job_0190a6b7c8d97e0f8123456789abcdef/charge/1","failures":0,"outcome":"done",
+"input":{"amount":4200},"output":{"id":"ch-9"},"startedAt":"2026-01-02T15:04:06Z","endedAt":"2026-01-02T15:04:07Z"}`
 
 	batchExample = `{"definition":{"type":"order","onFailure":"undo",
 "steps":{"charge":{"agent":"payments","with":{"amount":"${input.amount}"},"undo":{},"completeWithin":"30s"}}},
@@ -53,7 +58,7 @@ const (
 	alertsExample = `{"items":[{"id":12,"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","kind":"parked","message":"charge is parked after 5 failures",
 "raisedAt":"2026-01-02T15:04:06Z"}]}`
 
-	nodesExample = `{"items":[{"id":"n1","host":"h3","pid":4711,"version":"0.1.0","listen":"127.0.0.1:7420","agents":["http","shell"],
+	nodesExample = `{"items":[{"id":"n1","state":"alive","host":"h3","pid":4711,"version":"0.1.0","listen":"127.0.0.1:7420","agents":["http","shell"],
 "slots":{"http":16,"shell":4},"leads":[{"role":"supervisor","epoch":3,"until":"2026-01-02T15:04:16Z"}],"standsBy":[],
 "since":"2026-01-02T15:00:00Z","seenAt":"2026-01-02T15:04:06Z"}]}`
 

@@ -16,7 +16,8 @@ func (a *api) jobRoutes() []route {
 		{
 			method: http.MethodPost, path: "/v1/jobs", id: "submitJob", tag: "jobs", do: (*call).submit,
 			summary: "Submit a job",
-			doc:     "Stores the definition before it answers. The same key with the same definition is the same job; with another definition it is a conflict.",
+			doc:     "Stores the definition before it answers. The same key with the same definition is the same job; with another definition it is a conflict. The header gives the key to a definition that has none.",
+			headers: []param{{name: keyHeader, doc: "The key of the job if the definition has none: 1 to 200 printable characters, not starting with job_ or @, no /. The stable key of a step, job_ID/STEP/TURN, counts as step:ID:STEP:TURN", example: "order-1042"}},
 			body:    &media{types: []string{mediaJSON, mediaYAML}, of: reflect.TypeFor[definitionBody](), example: definitionExample},
 			results: []result{
 				{status: http.StatusCreated, doc: "The job was stored", of: job, example: jobExample, headers: map[string]string{"Location": "Where the job is"}},
@@ -39,9 +40,19 @@ func (a *api) jobRoutes() []route {
 		},
 		{
 			method: http.MethodGet, path: "/v1/jobs/{id}", id: "getJob", tag: "jobs", do: (*call).job,
-			summary: "Get a job", doc: "With its steps and, for each that is unsettled, why it is not running.",
+			summary: "Get a job", doc: "With its steps and, for each that is unsettled, why it is not running. Values above 64 KiB are left out, and so are inputs and outputs of steps beyond 4 MiB in all; their sizes stand in `inputBytes`, `outputBytes` and `definitionBytes`.",
 			params:  []param{{name: "wait", doc: "Answer when the job is at rest, or after so long; at most 5m, more counts as 5m", example: "30s"}},
 			results: []result{{status: http.StatusOK, doc: "The job", of: job, example: jobExample}}, problems: []int{http.StatusNotFound},
+		},
+		{
+			method: http.MethodGet, path: "/v1/jobs/{id}/definition", id: "getDefinition", tag: "jobs", do: (*call).definition,
+			summary: "Get a job's definition", doc: "In canonical form: what it says beside the defaults. Submitted again, it is the same job.",
+			results: []result{{status: http.StatusOK, doc: "The definition", of: reflect.TypeFor[definitionBody](), example: definitionExample}}, problems: []int{http.StatusNotFound},
+		},
+		{
+			method: http.MethodGet, path: "/v1/jobs/{id}/steps/{name}", id: "getStep", tag: "jobs", do: (*call).step,
+			summary: "Get a step", doc: "With its input and output in full, of whatever size.",
+			results: []result{{status: http.StatusOK, doc: "The step", of: reflect.TypeFor[perdure.StepDetail](), example: stepExample}}, problems: []int{http.StatusNotFound},
 		},
 		{
 			method: http.MethodGet, path: "/v1/jobs/{id}/events", id: "followJob", tag: "jobs", do: (*call).events,
@@ -52,7 +63,8 @@ func (a *api) jobRoutes() []route {
 		{
 			method: http.MethodGet, path: "/v1/jobs/{id}/history", id: "getHistory", tag: "jobs", do: (*call).history,
 			summary: "Get a job's history", doc: "What did not go the happy way, and who acted.",
-			results: []result{{status: http.StatusOK, doc: "The entries, oldest first", of: reflect.TypeFor[list[perdure.EntryView]](), example: historyExample}}, problems: []int{http.StatusNotFound},
+			params:  pageParams,
+			results: []result{{status: http.StatusOK, doc: "A page of entries, oldest first", of: reflect.TypeFor[perdure.Page[perdure.EntryView]](), example: historyExample}}, problems: []int{http.StatusNotFound},
 		},
 	}
 }
@@ -65,7 +77,8 @@ func (c *call) submit() error {
 	if mediaType == "" {
 		return c.wrongMedia(mediaJSON, mediaYAML)
 	}
-	if err := c.unrepeatable(); err != nil {
+	key, err := c.submissionKey()
+	if err != nil {
 		return err
 	}
 	body, err := c.read(perdure.MaxDefinitionBytes)
@@ -76,7 +89,7 @@ func (c *call) submit() error {
 		return perdure.Refuse(perdure.CodeMalformed, "the body is empty; a definition is expected")
 	}
 	crashpoint.Here(crashpoint.RestSubmit)
-	job, created, err := c.Service.Submit(c.ctx(), body, mediaType)
+	job, created, err := c.Service.SubmitWithKey(c.ctx(), body, mediaType, key)
 	if err != nil {
 		return err
 	}
@@ -87,15 +100,6 @@ func (c *call) submit() error {
 		c.w.Header().Set("Location", "/v1/jobs/"+job.ID.String())
 	}
 	return c.json(status, utcJob(job))
-}
-
-// unrepeatable refuses a header that is not heeded: silence would let a caller believe that a repeated
-// request makes one job.
-func (c *call) unrepeatable() error {
-	if c.r.Header.Get("Idempotency-Key") == "" {
-		return nil
-	}
-	return badPart("header", "Idempotency-Key", "is not read").hint("give the definition a key: the same key is the same job")
 }
 
 func (c *call) listJobs() error {
@@ -144,7 +148,10 @@ func (c *call) job() error {
 // waitForJob answers early, with the job as it is, when the node shuts down.
 func (c *call) waitForJob(ref string, wait time.Duration) (*perdure.JobView, error) {
 	if wait > 0 && !c.shuttingDown() {
-		ctx, cancel := c.longPoll(wait)
+		ctx, cancel, err := c.longPoll(wait)
+		if err != nil {
+			return nil, err
+		}
 		defer cancel()
 		job, err := c.Service.Job(ctx, ref, wait)
 		if err == nil || c.gone() || !c.shuttingDown() {
@@ -154,17 +161,50 @@ func (c *call) waitForJob(ref string, wait time.Duration) (*perdure.JobView, err
 	return c.Service.Job(c.ctx(), ref, 0)
 }
 
-func (c *call) history() error {
+func (c *call) definition() error {
 	ref, err := c.path("id")
 	if err != nil {
 		return err
 	}
-	entries, err := c.Service.History(c.ctx(), ref)
+	text, err := c.Service.Definition(c.ctx(), ref)
 	if err != nil {
 		return err
 	}
-	out := list[perdure.EntryView]{Items: make([]perdure.EntryView, len(entries))}
-	for i, e := range entries {
+	return c.json(http.StatusOK, text)
+}
+
+func (c *call) step() error {
+	ref, err := c.path("id")
+	if err != nil {
+		return err
+	}
+	name, err := c.path("name")
+	if err != nil {
+		return err
+	}
+	step, err := c.Service.Step(c.ctx(), ref, name)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, utcStep(step))
+}
+
+func (c *call) history() error {
+	q := reader{query: c.query}
+	query := perdure.HistoryQuery{Limit: q.limit(), Cursor: q.cursor()}
+	if q.err != nil {
+		return q.err
+	}
+	var err error
+	if query.Job, err = c.path("id"); err != nil {
+		return err
+	}
+	page, err := c.Service.History(c.ctx(), query)
+	if err != nil {
+		return err
+	}
+	out := perdure.Page[perdure.EntryView]{Items: make([]perdure.EntryView, len(page.Items)), NextCursor: page.NextCursor}
+	for i, e := range page.Items {
 		e.At = e.At.UTC()
 		out.Items[i] = e
 	}

@@ -29,11 +29,16 @@ func handler(svc perdure.Service) http.Handler {
 func exchange(h http.Handler, line, body string, headers ...string) *httptest.ResponseRecorder {
 	method, target, _ := strings.Cut(line, " ")
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	r.Host = "perdure:7420"
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}
 	for _, header := range headers {
 		name, value, _ := strings.Cut(header, ": ")
+		if name == "Host" {
+			r.Host = value
+			continue
+		}
 		r.Header.Set(name, value)
 	}
 	w := httptest.NewRecorder()

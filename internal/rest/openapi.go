@@ -72,7 +72,14 @@ func (rt *route) operation(schemas huma.Registry) *huma.Operation {
 		op.Responses[strconv.Itoa(res.status)] = r
 	}
 	problem := content(schemas, []string{problemType}, reflect.TypeFor[Problem](), "")
-	for _, status := range append([]int{http.StatusBadRequest, http.StatusInternalServerError, http.StatusServiceUnavailable}, rt.problems...) {
+	always := []int{http.StatusBadRequest, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable}
+	if rt.body != nil {
+		always = append(always, http.StatusRequestTimeout)
+	}
+	if rt.path != healthPath {
+		always = append(always, http.StatusMisdirectedRequest)
+	}
+	for _, status := range append(always, rt.problems...) {
 		op.Responses[strconv.Itoa(status)] = &huma.Response{Description: http.StatusText(status), Content: problem}
 	}
 	return op
@@ -143,6 +150,7 @@ func newSchemas() huma.Registry {
 	})
 	for noun, alias := range map[reflect.Type]reflect.Type{
 		reflect.TypeFor[perdure.State]():         reflect.TypeFor[stateWord](),
+		reflect.TypeFor[perdure.NodeState]():     reflect.TypeFor[nodeWord](),
 		reflect.TypeFor[perdure.Phase]():         reflect.TypeFor[phaseWord](),
 		reflect.TypeFor[perdure.Direction]():     reflect.TypeFor[directionWord](),
 		reflect.TypeFor[perdure.Outcome]():       reflect.TypeFor[outcomeWord](),
@@ -159,6 +167,7 @@ func newSchemas() huma.Registry {
 
 type (
 	stateWord      string
+	nodeWord       string
 	phaseWord      string
 	directionWord  string
 	outcomeWord    string
@@ -178,6 +187,7 @@ func words[T ~string](list ...T) *huma.Schema {
 }
 
 func (stateWord) Schema(huma.Registry) *huma.Schema { return words("undone", "done", "unsure") }
+func (nodeWord) Schema(huma.Registry) *huma.Schema  { return words(perdure.NodeAlive, perdure.NodeDead) }
 func (phaseWord) Schema(huma.Registry) *huma.Schema {
 	return words("settled", "waiting", "ready", "running", "parked")
 }

@@ -32,6 +32,7 @@ const (
 	codeInternal   perdure.Code = "internal"
 	codeMethod     perdure.Code = "methodNotAllowed"
 	codeMedia      perdure.Code = "unsupportedMediaType"
+	codeTimeout    perdure.Code = "requestTimeout"
 	problemTypes                = "urn:perdure:problem:"
 	problemType                 = "application/problem+json"
 	retryShort                  = 1 // seconds: the store is away, or the node is
@@ -55,13 +56,16 @@ var kinds = map[perdure.Code]kind{
 	perdure.CodeNotFound:    {http.StatusNotFound, "Not found", 0},
 	perdure.CodeConflict:    {http.StatusConflict, "Conflict", 0},
 	perdure.CodeBacklogFull: {http.StatusTooManyRequests, "Backlog full", retryBacklog},
+	perdure.CodeBusy:        {http.StatusTooManyRequests, "Busy", retryShort},
 	perdure.CodeForbidden:   {http.StatusForbidden, "Forbidden", 0},
+	perdure.CodeMisdirected: {http.StatusMisdirectedRequest, "Misdirected", 0},
 	perdure.CodeUnavailable: {http.StatusServiceUnavailable, "Unavailable", retryShort},
 	perdure.CodeSchema:      {http.StatusServiceUnavailable, "Schema does not fit", 0},
 	perdure.CodeInUse:       {http.StatusServiceUnavailable, "Store in use", 0},
 	codeInternal:            {http.StatusInternalServerError, "Internal error", 0},
 	codeMethod:              {http.StatusMethodNotAllowed, "Method not allowed", 0},
 	codeMedia:               {http.StatusUnsupportedMediaType, "Unsupported media type", 0},
+	codeTimeout:             {http.StatusRequestTimeout, "Too slow", 0},
 }
 
 // badParameter marks a refusal that is about the path, the query or a header: 400, where one about a
@@ -137,6 +141,7 @@ func (a *api) fail(w *answer, r *http.Request, err error) {
 	}
 	switch {
 	case p.Status < http.StatusInternalServerError:
+	case isSurplus(r.Context()): // told where the connection was taken
 	case r.URL.Path == "/readyz": // asked every second by whoever balances load: the 503 is the news
 		a.Log.DebugContext(r.Context(), "not ready", "error", err)
 	default:

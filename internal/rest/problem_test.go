@@ -43,7 +43,9 @@ func TestErrorsOfTheService(t *testing.T) {
 	} {
 		t.Run(test.err.Error(), func(t *testing.T) {
 			svc := resttest.Full()
-			svc.OnSubmit = func(context.Context, []byte, string) (*perdure.JobView, bool, error) { return nil, false, test.err }
+			svc.OnSubmit = func(context.Context, []byte, string, string) (*perdure.JobView, bool, error) {
+				return nil, false, test.err
+			}
 			w := exchange(handler(svc), "POST /v1/jobs", "{}")
 			body := w.Body.String()
 			p := problemIn(t, w)

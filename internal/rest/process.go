@@ -22,12 +22,12 @@ func (a *api) processRoutes() []route {
 	health, text := reflect.TypeFor[healthAnswer](), reflect.TypeFor[string]()
 	routes := []route{
 		{
-			method: http.MethodGet, path: "/healthz", id: "health", tag: "process", anyQuery: true, do: (*call).healthz,
+			method: http.MethodGet, path: healthPath, id: "health", tag: "process", anyQuery: true, do: (*call).healthz,
 			summary: "Is the process serving?", results: []result{{status: http.StatusOK, doc: "It is", of: health, example: healthExample}},
 		},
 		{
 			method: http.MethodGet, path: "/readyz", id: "ready", tag: "process", anyQuery: true, do: (*call).readyz,
-			summary: "Does the node take work?", doc: "Not while it drains, nor while its store is away or has another schema.",
+			summary: "Does the node take work?", doc: "Not while it drains, nor while its store is away, has another schema, or accepts no commits because its synchronous standby does not answer.",
 			results: []result{{status: http.StatusOK, doc: "It does", of: health, example: healthExample}},
 		},
 		{

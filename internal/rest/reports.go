@@ -48,6 +48,7 @@ func (c *call) report() error {
 		}
 		runs = given
 	}
+	c.logRefusedReports(holder, results)
 	crashpoint.Here(crashpoint.RestReportAnswer)
 	return c.work(results, runs)
 }

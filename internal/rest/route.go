@@ -69,6 +69,7 @@ func (a *api) handler(rt route) http.Handler {
 		c := &call{api: a, w: w.(*answer), r: r}
 		defer c.done()
 		if err := c.run(&rt); err != nil {
+			c.logRefusal(&rt, err)
 			a.fail(c.w, r, err)
 		}
 	})

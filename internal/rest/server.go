@@ -2,7 +2,11 @@
 // document of them, and a problem (RFC 9457) for whatever goes wrong.
 //
 //	Server     an http.Server with limits fit for strangers and for long polls
-//	server.go  the layers that every request passes: panics, metrics, browsers, tidy paths
+//	server.go  the layers that every request passes: panics, metrics, hosts, browsers, tidy paths
+//	hosts.go   the host names under which requests are served
+//	conns.go   how many connections there are, and which one goes for a new one
+//	flow.go    how many bytes of requests, and of answers, are held at once
+//	body.go    reading a request, answer.go writing an answer: as long as they progress
 //	route.go   the one table of calls; it feeds the router and the OpenAPI document
 //	call.go    one request: its parameters, body and answer
 //	fields.go  strict reading of JSON, with a place for every fault
@@ -24,6 +28,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"perdure"
+	"perdure/internal/descriptors"
 )
 
 // Config is what the handler needs. Only Service is required.
@@ -36,14 +41,17 @@ type Config struct {
 	Log       *slog.Logger                // nil: slog.Default
 	Version   string
 	Shutdown  context.Context // its end ends long polls and streams early, and well; nil: never
+	Hosts     Hosts           // under which names requests are served; the zero value: those that need no configuration
+
+	Connections int // that the server takes: three quarters of them may wait in long polls and streams; 0: as Server
 }
 
-// The server's patience. There is no limit on writing as such, since a long poll may take minutes:
-// each answer sets its own when it is written.
+// The server's patience. There is no limit on reading and writing as such, since a large body may take minutes: each
+// body sets its own while it is read (body.go), and each answer while it is written (answer.go).
 const (
 	readHeaderTimeout = 10 * time.Second
 	idleTimeout       = 2 * time.Minute
-	maxHeaderBytes    = 64 << 10
+	maxHeaderBytes    = 32 << 10
 )
 
 // Server makes the http.Server that New's handler is meant for.
@@ -57,7 +65,9 @@ func Server(addr string, h http.Handler, log *slog.Logger) *http.Server {
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		// Otherwise net/http answers OPTIONS * by itself, for every host.
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }
 
@@ -68,6 +78,10 @@ type api struct {
 	browsers *http.CrossOriginProtection
 	requests *requestMetrics
 	openapi  []byte
+	inbound  *flow  // bodies of requests
+	outbound *flow  // answers
+	waits    places // long polls and streams
+	streams  places
 }
 
 // New makes the handler. It panics where the table of calls contradicts itself, which no
@@ -79,7 +93,12 @@ func New(cfg Config) http.Handler {
 	if cfg.Shutdown == nil {
 		cfg.Shutdown = context.Background()
 	}
-	a := &api{Config: cfg, mux: http.NewServeMux(), browsers: http.NewCrossOriginProtection(), requests: newRequestMetrics(cfg.Registry)}
+	if cfg.Connections <= 0 {
+		cfg.Connections = descriptors.Connections(descriptors.Limit())
+	}
+	a := &api{Config: cfg, mux: http.NewServeMux(), browsers: http.NewCrossOriginProtection(), requests: newRequestMetrics(cfg.Registry),
+		inbound: newFlow(maxRequestBytes), outbound: newFlow(maxAnswerBytes),
+		waits: places{max: int64(max(cfg.Connections*3/4, 1))}, streams: places{max: maxStreams}}
 	routes := a.routes()
 	a.openapi = describe(routes, cfg.Version)
 	a.mount(routes)
@@ -99,18 +118,32 @@ func (a *api) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		a.Log.LogAttrs(r.Context(), slog.LevelDebug, "request", slog.String("method", r.Method),
 			slog.String("path", r.URL.Path), slog.Int("status", w.status), slog.Duration("took", took))
 	}()
-	// A deadline that an earlier request of the connection set is not this one's.
-	_ = http.NewResponseController(rw).SetWriteDeadline(time.Time{})
-	if err := a.admit(r); err != nil {
+	control := http.NewResponseController(rw)
+	_ = control.SetWriteDeadline(time.Time{}) // one that an earlier request of the connection set is not this one's
+	if r.ContentLength != 0 {
+		// The server itself reads a body that no call has read, before the answer or after it.
+		_ = control.SetReadDeadline(time.Now().Add(slowTime))
+	}
+	err := a.admit(r)
+	if isSurplus(r.Context()) {
+		w.Header().Set("Connection", "close")
+		if err == nil && !isProbe(r.URL.Path) {
+			err = perdure.Refuse(perdure.CodeUnavailable, "all connections of this node are in use")
+		}
+	}
+	if err != nil {
 		a.fail(w, r, err)
 		return
 	}
 	a.mux.ServeHTTP(w, r)
 }
 
-// admit refuses what the router should not see: requests that another site's page makes a browser
-// send, and paths that the router would answer with a redirect.
+// admit refuses what the router should not see: requests for other hosts, requests that another site's page makes a
+// browser send, and paths that the router would answer with a redirect.
 func (a *api) admit(r *http.Request) error {
+	if err := a.Hosts.check(r); err != nil {
+		return err
+	}
 	if err := a.browsers.Check(r); err != nil {
 		return perdure.Refuse(perdure.CodeForbidden, "refused as %v", err)
 	}
@@ -125,6 +158,9 @@ func (a *api) admit(r *http.Request) error {
 	return nil
 }
 
+// isProbe says whether a path is about this process, for those who watch it.
+func isProbe(path string) bool { return path == "/healthz" || path == "/readyz" || path == "/metrics" }
+
 // panicked answers for a call that fell over. What it says goes to the log alone.
 func (a *api) panicked(w *answer, r *http.Request, p any) {
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
@@ -136,26 +172,3 @@ func (a *api) panicked(w *answer, r *http.Request, p any) {
 	}
 	writeProblem(w, problemOf(r, errInternal))
 }
-
-// answer remembers what was answered.
-type answer struct {
-	http.ResponseWriter
-	status int
-}
-
-func (w *answer) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *answer) Write(b []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
-	return w.ResponseWriter.Write(b)
-}
-
-// Unwrap lets http.ResponseController through.
-func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -19,14 +19,23 @@ func utcJob(j *perdure.JobView) *perdure.JobView {
 	}
 	out.Steps = slices.Clone(j.Steps)
 	for i := range out.Steps {
-		s := &out.Steps[i]
-		utc(&s.LockedUntil, &s.CompleteBy, &s.AvailableAt, &s.ReadyAt, &s.StartedAt, &s.EndedAt)
-		if s.Why != nil {
-			why := *s.Why
-			utc(&why.Until, &why.Since)
-			s.Why = &why
-		}
+		utcStepView(&out.Steps[i])
 	}
+	return &out
+}
+
+func utcStepView(s *perdure.StepView) {
+	utc(&s.LockedUntil, &s.CompleteBy, &s.AvailableAt, &s.ReadyAt, &s.StartedAt, &s.EndedAt)
+	if s.Why != nil {
+		why := *s.Why
+		utc(&why.Until, &why.Since)
+		s.Why = &why
+	}
+}
+
+func utcStep(d *perdure.StepDetail) *perdure.StepDetail {
+	out := *d
+	utcStepView(&out.StepView)
 	return &out
 }
 

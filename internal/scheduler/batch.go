@@ -43,18 +43,25 @@ type batch struct {
 	closed   []perdure.ClosedPost
 	refusals []perdure.Alert
 
-	limits  limits
-	granted map[*waiter][]perdure.Run
-	woken   []string        // agents for which steps were made ready, and are left so
-	starved map[string]bool // agents whose candidates were locked by others: look again soon
-	limited map[string]bool // agents looked for, and whether a limit ended the look
-	behind  map[string]bool // and whether more was ready than was let out
-	cleared map[string]bool // and whether all that was found in the store was let out
-	looked  map[string]int  // agents for which the store was looked into, and when on the queue's clock
-	freed   bool            // runs ended or jobs came to rest: a limit may have room
-	moved   []perdure.JobID // some of them more than once
-	soonest time.Time       // the earliest time that a step was made to wait for
-	notes   []note
+	budget    *perdure.Budget // for rendering, of the part of the transaction at hand
+	postponed []postponed     // inputs that it was too small for
+
+	limits   limits
+	granted  map[*waiter][]perdure.Run
+	setAside map[*waiter]*lockedClaim // claims that this transaction cannot answer
+	woken    []string                 // agents for which steps were made ready, and are left so
+	starved  map[string]bool          // agents whose candidates were locked by others: look again soon
+	limited  map[string]bool          // agents looked for, and whether a limit ended the look
+	behind   map[string]bool          // and whether more was ready than was let out
+	cleared  map[string]bool          // and whether all that was found in the store was let out
+	looked   map[string]int           // agents for which the store was looked into, and when on the queue's clock
+	freed    bool                     // runs ended or jobs came to rest: a limit may have room
+	moved    []perdure.JobID          // some of them more than once
+	soonest  time.Time                // the earliest time that a step was made to wait for
+	notes    []note
+
+	lines    []journalLine // to be logged
+	unlogged int           // changes above maxJournal
 }
 
 // commit carries requests and claims out in one transaction, and answers.
@@ -74,11 +81,23 @@ func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*w
 	s.answer(a.b, a.requests, a.claims, a.results, err)
 	crashpoint.Here(crashpoint.BatchAnswered)
 	s.queue.release(served)
+	s.postpone(a.b)
 	for _, d := range a.doubtful { // whether or not it was committed
 		s.hint(d)
 		s.queue.bringBack(&look{woken: d.woken, freed: d.freed})
 	}
 	s.meter.Committed(len(a.requests)+len(a.b.granted), s.env.Now().Sub(began))
+}
+
+// postpone hands to the renderers what a transaction had no budget for.
+func (s *Scheduler) postpone(b *batch) {
+	if b.w == nil {
+		return // it has not begun
+	}
+	for _, x := range b.w.Postponed() {
+		b.postponed = append(b.postponed, postponed{x, ""})
+	}
+	s.renderers.put(b.postponed)
 }
 
 // attempt is what it takes until a transaction is through, or is not to be had.
@@ -184,7 +203,7 @@ type poisoned struct {
 func (p *poisoned) Error() string { return p.err.Error() }
 
 func (s *Scheduler) newBatch(tx perdure.Tx) *batch {
-	return &batch{s: s, tx: tx, began: s.env.Now(), granted: map[*waiter][]perdure.Run{},
+	return &batch{s: s, tx: tx, began: s.env.Now(), granted: map[*waiter][]perdure.Run{}, setAside: map[*waiter]*lockedClaim{},
 		starved: map[string]bool{}, limited: map[string]bool{}, behind: map[string]bool{}, cleared: map[string]bool{}, looked: map[string]int{}}
 }
 
@@ -231,6 +250,7 @@ func (b *batch) run(requests []*request, claims *[]*waiter, poison map[operation
 	}
 	crashpoint.Here(crashpoint.BatchApplied)
 	fresh := b.readied()
+	b.spend(b.s.budget())
 	*claims = append(*claims, b.s.queue.takeWaiting(slices.Collect(maps.Keys(fresh)))...)
 	if err := b.letOut(*claims, fresh); err != nil {
 		return nil, err
@@ -309,7 +329,14 @@ func (b *batch) lock(requests []*request) error {
 	}
 	b.now, b.w = now, perdure.NewWorkset(now, b.s.env.Float64)
 	b.w.LetOutFrom(fence)
+	b.spend(b.s.budget())
 	return b.addJobs(jobs)
+}
+
+// spend sets the budget of the next part of the transaction.
+func (b *batch) spend(budget *perdure.Budget) {
+	b.budget = budget
+	b.w.Spend(budget, b.s.renderers)
 }
 
 // addJobs puts locked jobs into the workset, with their plans.
@@ -341,6 +368,14 @@ func (b *batch) lockMore(ids []perdure.JobID) (skipped bool, err error) {
 	return skipped, b.addJobs(jobs)
 }
 
+func jobsOf(refs []perdure.StepRef) []perdure.JobID {
+	ids := make([]perdure.JobID, len(refs))
+	for i, ref := range refs {
+		ids[i] = ref.Job
+	}
+	return ids
+}
+
 // unknown are those of all that are not there, each once, in order.
 func unknown[T comparable](all []T, compare func(a, b T) int, there func(T) bool) (missing []T) {
 	for i, one := range all {
@@ -368,16 +403,28 @@ func (b *batch) loadSteps(refs []perdure.StepRef) error {
 	return nil
 }
 
-func (b *batch) loadPayloads(refs []perdure.StepRef) error {
+// loadPayloads adds what is kept of the steps, in their order, until the budget has no room for more; all says that it
+// had.
+func (b *batch) loadPayloads(refs []perdure.StepRef) (all bool, err error) {
 	if len(refs) == 0 {
-		return nil
+		return true, nil
 	}
-	found, err := b.tx.Payloads(refs)
+	if b.budget.Read <= 0 {
+		return false, nil
+	}
+	found, err := b.tx.Payloads(refs, b.budget.Read)
 	if err != nil {
-		return err
+		return false, err
 	}
-	b.w.AddPayloads(refs, found)
-	return nil
+	for _, p := range found {
+		b.budget.Read -= len(p.Input) + len(p.Output)
+	}
+	known := refs
+	if b.budget.Read <= 0 {
+		known = refs[:slices.Index(refs, found[len(found)-1].StepRef)+1]
+	}
+	b.w.AddPayloads(known, found)
+	return len(known) == len(refs), nil
 }
 
 // complete loads what the rules came upon, until the event is done.
@@ -395,8 +442,13 @@ func (b *batch) complete() error {
 		if err := b.loadSteps(m.Steps); err != nil {
 			return err
 		}
-		if err := b.loadPayloads(m.Payloads); err != nil {
+		unused := b.budget.Read == perdure.MaxReadBytes
+		all, err := b.loadPayloads(m.Payloads)
+		if err != nil {
 			return err
+		}
+		if !all && unused && len(m.Looks) == 1 {
+			b.w.ReadsTooMuch(m.Looks[0])
 		}
 		b.w.Go()
 	}
@@ -436,6 +488,7 @@ func (s *Scheduler) answer(b *batch, requests []*request, claims []*waiter, resu
 			r.answer(unavailable(err))
 		}
 		s.answerClaims(b, claims, err)
+		s.refusal.note(err)
 		level := slog.LevelWarn
 		if s.failing.Swap(true) {
 			level = slog.LevelDebug // an outage is told once
@@ -445,6 +498,9 @@ func (s *Scheduler) answer(b *batch, requests []*request, claims []*waiter, resu
 	}
 	if s.failing.Swap(false) {
 		s.log.Info("transactions go through again")
+	}
+	if b.stores() {
+		s.refusal.clear()
 	}
 	b.tell()
 	for i, r := range requests {

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -69,7 +71,7 @@ const (
 var (
 	errAway = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the store does not answer", Hint: "ask another node, or again later"}
 	// Nobody may be told that there was nothing while it is not known what the other was given (F019).
-	errUnderWay = &perdure.Error{Code: perdure.CodeUnavailable, Message: "a claim with this requestId is under way", Hint: "ask another node, or again later"}
+	errUnderWay = &perdure.Error{Code: perdure.CodeUnavailable, Message: "another claim with this requestId is in progress", Hint: "ask another node, or again later"}
 )
 
 // leave ends the waiting: with nothing, or with what is just being let out. That there was nothing can be said
@@ -118,11 +120,13 @@ func (b *batch) letOut(claims []*waiter, fresh map[string][]perdure.StepRef) err
 	if len(claims) == 0 {
 		return nil
 	}
+	for _, w := range claims {
+		w.bytes = 0
+	}
+	b.s.putInTurn(claims)
 	if err := b.repeat(claims); err != nil {
 		return err
 	}
-	// In the order of agents; who came first stays first.
-	claims = slices.SortedStableFunc(slices.Values(claims), func(a, b *waiter) int { return strings.Compare(a.req.Agent, b.req.Agent) })
 	var counters []*counter
 	for len(claims) > 0 {
 		agent := claims[0].req.Agent
@@ -147,12 +151,31 @@ func (b *batch) letOut(claims []*waiter, fresh map[string][]perdure.StepRef) err
 	if err := b.limits.open(b, counters); err != nil {
 		return err
 	}
+	work := b.budget.Work / len(counters)
 	for _, c := range counters {
+		b.spend(&perdure.Budget{Work: work, Bytes: b.budget.Bytes, Read: b.budget.Read, Memory: b.budget.Memory})
 		if err := b.serve(c); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// putInTurn sorts claims by agent; of one agent, the claim that came first stays first. It begins after the agent for
+// which the budget of an earlier transaction was used up, so that its large inputs leave something to the others. It sorts
+// in place, because the claims are answered in this order, too.
+func (s *Scheduler) putInTurn(claims []*waiter) {
+	last, _ := s.overBudget.Load().(string)
+	slices.SortStableFunc(claims, func(a, b *waiter) int {
+		x, y := a.req.Agent, b.req.Agent
+		if before := x > last; before != (y > last) {
+			if before {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(x, y)
+	})
 }
 
 // counter is where the claims of one agent stand.
@@ -170,7 +193,7 @@ type counter struct {
 // counter finds the first candidates. Claims that have just looked and found nothing need no look: there
 // is what this transaction has made ready, and nothing else.
 func (b *batch) counter(agent string, claims []*waiter, fresh []perdure.StepRef) (*counter, error) {
-	c := &counter{agent: agent, open: slices.DeleteFunc(slices.Clone(claims), func(w *waiter) bool { return w.barred || len(b.granted[w]) > 0 })}
+	c := &counter{agent: agent, open: slices.DeleteFunc(slices.Clone(claims), func(w *waiter) bool { return w.barred || b.setAside[w] != nil || len(b.granted[w]) > 0 })}
 	idle, short := true, true
 	for _, w := range c.open {
 		c.want += w.req.Max
@@ -269,36 +292,6 @@ func (b *batch) glance(ref perdure.StepRef) (*perdure.Step, error) {
 	return steps[0], nil
 }
 
-// repeat answers the claims that were made before with what they were given.
-func (b *batch) repeat(claims []*waiter) error {
-	for _, w := range claims {
-		if !w.again {
-			continue
-		}
-		refs, err := b.tx.HeldBy(w.req.Holder, w.req.Agent, w.req.RequestID, perdure.MaxBatch)
-		if err != nil || len(refs) == 0 {
-			if err != nil {
-				return err
-			}
-			continue
-		}
-		if refs, _, err = b.loadCandidates(refs); err != nil {
-			return err
-		}
-		for _, ref := range refs {
-			err := b.fold(ref.Job, func() {
-				if run := b.w.Again(ref, &w.req); run != nil {
-					b.give(w, run, len(refs))
-				}
-			})
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // serve lets out to the claims of one agent what is ready for it, by priority and age. What waits for a
 // limit of its job's type does not stand in front of others.
 func (b *batch) serve(c *counter) error {
@@ -315,8 +308,13 @@ func (b *batch) serve(c *counter) error {
 	last := c.all && len(full) == len(c.full)
 	b.behind[c.agent] = true
 	defer func() { b.limits.full[c.agent] = full }()
-	for c.want > 0 && len(passed) < maxPassed {
+	for c.want > 0 && len(c.open) > 0 && len(passed) < maxPassed {
 		granted, err := b.grantOf(c, found)
+		if errors.Is(err, perdure.ErrOverBudget) { // the rest is dispatched in the next transaction
+			b.woken = append(b.woken, c.agent)
+			b.s.overBudget.Store(c.agent)
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -326,11 +324,14 @@ func (b *batch) serve(c *counter) error {
 			}
 		}
 		c.want -= granted
+		if len(b.postponed) >= maxPostponed { // enough for the renderers; they wake the claims that wait
+			return nil
+		}
 		known := len(full)
 		full = b.fullTypes(found, full)
 		b.limited[c.agent] = b.limited[c.agent] || len(full) > 0
-		if c.want <= 0 || last && len(full) == known {
-			b.behind[c.agent] = c.want <= 0
+		if served := c.want <= 0 || len(c.open) == 0; served || last && len(full) == known {
+			b.behind[c.agent] = served
 			b.cleared[c.agent] = c.want <= 0 && len(c.stored) > 0 && len(passed)+len(c.full)+len(full) == 0
 			return nil
 		}
@@ -418,11 +419,7 @@ func (b *batch) inOrder(refs []perdure.StepRef) []perdure.StepRef {
 // loadCandidates locks the jobs of what was found and loads what letting out needs. Those whose job
 // another transaction has locked are left out.
 func (b *batch) loadCandidates(refs []perdure.StepRef) (loaded []perdure.StepRef, skipped bool, err error) {
-	ids := make([]perdure.JobID, len(refs))
-	for i, ref := range refs {
-		ids[i] = ref.Job
-	}
-	if skipped, err = b.lockMore(ids); err != nil {
+	if skipped, err = b.lockMore(jobsOf(refs)); err != nil {
 		return nil, false, err
 	}
 	refs = slices.DeleteFunc(refs, func(ref perdure.StepRef) bool { return !b.w.Has(ref.Job) })
@@ -430,36 +427,71 @@ func (b *batch) loadCandidates(refs []perdure.StepRef) (loaded []perdure.StepRef
 		return nil, false, err
 	}
 	refs = slices.DeleteFunc(refs, func(ref perdure.StepRef) bool { return !b.w.HasStep(ref) })
-	var payloads []perdure.StepRef
-	for _, ref := range refs {
-		if err := b.fold(ref.Job, func() { payloads = append(payloads, b.w.ClaimRefs(ref)...) }); err != nil {
-			return nil, false, err
-		}
-	}
-	return refs, skipped, b.loadPayloads(payloads)
+	return refs, skipped, b.loadInputs(refs)
 }
 
-// grant lets candidates out to those who wait, first come first served.
+// loadInputs loads what the next inputs of these steps are made of, as far as the budget goes. The first of them has
+// room enough, or reads too much.
+func (b *batch) loadInputs(refs []perdure.StepRef) error {
+	var payloads []perdure.StepRef
+	var first perdure.StepRef // that needs any
+	for _, ref := range refs {
+		needed := len(payloads)
+		if err := b.fold(ref.Job, func() { payloads = append(payloads, b.w.ClaimRefs(ref)...) }); err != nil {
+			return err
+		}
+		if needed == 0 {
+			first = ref
+		}
+	}
+	unused := b.budget.Read == perdure.MaxReadBytes
+	all, err := b.loadPayloads(payloads)
+	if err == nil && !all && unused && len(b.w.ClaimRefs(first)) > 0 {
+		b.w.ReadsTooMuch(first)
+	}
+	return err
+}
+
+// grant dispatches candidates to the claims that wait, first come first served. A claim whose answer has no room for
+// another run is done. A step whose input takes more work than the transaction has left is passed over.
 func (b *batch) grant(open *[]*waiter, refs []perdure.StepRef, limits perdure.Admission) (granted int, err error) {
 	for _, ref := range refs {
-		if len(*open) == 0 {
-			return granted, nil
-		}
-		w := (*open)[0]
-		run, err := b.claimOne(ref, &w.req, limits)
-		if err != nil {
-			return granted, err
-		}
-		if run == nil {
-			continue
-		}
-		granted++
-		b.give(w, run, len(refs))
-		if len(b.granted[w]) >= w.req.Max {
-			*open = (*open)[1:]
+		for len(*open) > 0 {
+			w := (*open)[0]
+			run, err := b.runOf(ref, func() (*perdure.Run, error) { return b.w.Claim(ref, &w.req, limits, w.room()) })
+			if errors.Is(err, perdure.ErrNoRoom) {
+				*open = (*open)[1:]
+				continue
+			}
+			if more := (*perdure.Postponed)(nil); errors.As(err, &more) {
+				b.postponed = append(b.postponed, postponed{more.Rendering, w.req.Agent})
+				break
+			}
+			if err != nil {
+				return granted, err
+			}
+			if run != nil {
+				granted++
+				b.give(w, run, len(refs))
+				if len(b.granted[w]) >= w.req.Max {
+					*open = (*open)[1:]
+				}
+			}
+			break
 		}
 	}
 	return granted, nil
+}
+
+// runBytes is what a run takes in the answer to a claim beside its input and output, or more.
+const runBytes = 1 << 10
+
+// room is how many bytes of input and output the answer to a claim has left. It always has room for one run.
+func (w *waiter) room() int {
+	if w.bytes == 0 {
+		return math.MaxInt
+	}
+	return perdure.MaxAnswerBytes - w.bytes - runBytes
 }
 
 // give notes a run for the claim's answer, with how long the claim had waited when the run's remaining time
@@ -472,12 +504,37 @@ func (b *batch) give(w *waiter, run *perdure.Run, most int) {
 		runs = make([]perdure.Run, 0, min(most, w.req.Max))
 	}
 	b.granted[w] = append(runs, *run)
+	w.bytes += runBytes + len(run.Input) + len(run.Output)
 }
 
-// claimOne lets one step out. A job over which the rules fail is taken out, and does not stop the others.
-func (b *batch) claimOne(ref perdure.StepRef, c *perdure.ClaimRequest, limits perdure.Admission) (run *perdure.Run, err error) {
-	err = b.fold(ref.Job, func() { run = b.w.Claim(ref, c, limits) })
-	return run, err
+// runOf asks the rules for a run of the step, and once more if values are not loaded that its input reads: loadCandidates
+// has loaded those that the rules named then. A job over which the rules fail is taken out, and does not stop the others.
+// The error is a *Postponed, ErrOverBudget or ErrNoRoom if the step has to wait for a renderer, another transaction, or
+// another claim.
+func (b *batch) runOf(ref perdure.StepRef, rule func() (*perdure.Run, error)) (run *perdure.Run, err error) {
+	var failed error
+	ask := func() { run, failed = rule() }
+	if err := b.fold(ref.Job, ask); err != nil {
+		return nil, err
+	}
+	var missing *perdure.NotLoaded
+	if errors.As(failed, &missing) {
+		all, err := b.loadPayloads(missing.Steps)
+		switch {
+		case err != nil:
+			return nil, err
+		case !all:
+			return nil, perdure.ErrOverBudget
+		}
+		if err := b.fold(ref.Job, ask); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case failed == nil, errors.Is(failed, perdure.ErrOverBudget), errors.Is(failed, perdure.ErrNoRoom), errors.As(failed, new(*perdure.Postponed)):
+		return run, failed
+	}
+	return nil, &poisoned{job: ref.Job, err: failed}
 }
 
 // fullTypes adds the types whose limit has no room left.
@@ -516,7 +573,7 @@ func (b *batch) spare(claims *[]*waiter) {
 	back := map[string][]*waiter{}
 	*claims = slices.DeleteFunc(*claims, func(w *waiter) bool {
 		agent := w.req.Agent
-		if w.serves || w.req.Wait <= 0 || len(b.granted[w]) > 0 || b.limited[agent] || b.starved[agent] {
+		if w.serves || w.req.Wait <= 0 || b.setAside[w] != nil || len(b.granted[w]) > 0 || b.limited[agent] || b.starved[agent] {
 			return false
 		}
 		w.failed = nil
@@ -528,7 +585,8 @@ func (b *batch) spare(claims *[]*waiter) {
 	}
 }
 
-// answerClaims hands out what was let out and puts back who got nothing and may wait.
+// answerClaims returns the granted runs, hands the claims that were set aside to the repeaters, and puts back the claims
+// that got nothing and may wait.
 func (s *Scheduler) answerClaims(b *batch, claims []*waiter, err error) {
 	back := map[string][]*waiter{}
 	for _, w := range claims {
@@ -536,6 +594,8 @@ func (s *Scheduler) answerClaims(b *batch, claims []*waiter, err error) {
 			w.failed = unavailable(err)
 		}
 		switch runs := b.granted[w]; {
+		case err == nil && b.setAside[w] != nil:
+			s.repeats.put(b.setAside[w])
 		case err == nil && len(runs) > 0:
 			w.tell(answer{runs: runs})
 		case w.req.Wait > 0:

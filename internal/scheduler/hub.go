@@ -67,11 +67,13 @@ type seen struct {
 	mu    sync.Mutex
 	at    map[[2]string]time.Time // agent, holder
 	wrote map[[2]string]time.Time
+	fresh int       // holders that were written down for the first time,
+	since time.Time // since then
 }
 
 const (
-	maxSeen   = 10_000          // holders remembered
-	seenEvery = 5 * time.Second // how often the same holder's asking is written down
+	seenEvery  = 5 * time.Second // how often the same holder's asking is written down
+	freshEvery = time.Hour       // in which perdure.MaxSeen new ones are: callers choose their names, and rows are kept for a day
 )
 
 func newSeen(e env.Env) *seen {
@@ -82,7 +84,7 @@ func (s *seen) note(agent, holder string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := [2]string{agent, holder}
-	if _, known := s.at[k]; !known && len(s.at) >= maxSeen {
+	if _, known := s.at[k]; !known && len(s.at) >= perdure.MaxSeen {
 		clear(s.at)
 		clear(s.wrote)
 	}
@@ -94,9 +96,18 @@ func (s *seen) note(agent, holder string) {
 func (s *Scheduler) Seen(now time.Time) (news []perdure.Seen) {
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
+	if began := s.env.Now(); began.Sub(s.seen.since) >= freshEvery {
+		s.seen.fresh, s.seen.since = 0, began
+	}
 	for k, at := range s.seen.at {
-		if at.Sub(s.seen.wrote[k]) >= seenEvery {
-			s.seen.wrote[k] = at
+		last, known := s.seen.wrote[k]
+		if !known && s.seen.fresh >= perdure.MaxSeen {
+			continue
+		}
+		if at.Sub(last) >= seenEvery {
+			if s.seen.wrote[k] = at; !known {
+				s.seen.fresh++
+			}
 			news = append(news, perdure.Seen{Agent: k[0], Holder: k[1], At: now.Add(-s.env.Now().Sub(at))})
 		}
 	}

@@ -31,6 +31,7 @@ const (
 
 // observe notes whom a change concerns, for when it is committed.
 func (b *batch) observe(c *perdure.Changes) {
+	b.journal(c)
 	b.notes = slices.Grow(b.notes, 2*len(c.NewJobs)+len(c.Jobs)+len(c.Steps))
 	for _, l := range b.w.Landed() {
 		b.notes = append(b.notes, note{kind: noteReported, agent: l.Agent, way: l.Direction, outcome: l.Outcome, took: l.Took})
@@ -103,13 +104,14 @@ func (b *batch) observeWait(s *perdure.Step) {
 
 // tell passes the notes on, before anybody is answered: whoever has an answer finds the counts right.
 func (b *batch) tell() {
+	b.writeJournal()
 	m, backlog := b.s.meter, b.s.backlog
 	for i := range b.notes {
 		n := &b.notes[i]
 		switch n.kind {
 		case noteSubmitted:
 			shape := b.w.Plan(n.job.ID).Shape
-			b.s.plans.shapes.put(shape.ID, shape)
+			b.s.plans.shapes.Put(shape.ID, shape)
 			m.Submitted(n.job.Type)
 		case noteSettled:
 			backlog.settled(b.began)

@@ -5,9 +5,10 @@ import (
 	"encoding/json"
 
 	"perdure"
+	"perdure/internal/lru"
 )
 
-// Bounds of what is kept of definitions.
+// Bounds of the memory that definitions and the inputs of jobs are kept in.
 const (
 	shapeCacheBytes = 64 << 20
 	inputCacheBytes = 32 << 20
@@ -16,18 +17,15 @@ const (
 // plans makes the plans of jobs from what the store keeps of their definitions.
 type plans struct {
 	compiler perdure.Compiler
-	shapes   *cache[perdure.ShapeID, *perdure.Shape]
-	inputs   *cache[perdure.JobID, json.RawMessage] // those that are apart
+	shapes   *lru.Cache[perdure.ShapeID, *perdure.Shape]
+	inputs   *lru.Cache[perdure.JobID, json.RawMessage] // those that are apart
 }
 
 func newPlans(c perdure.Compiler) *plans {
 	return &plans{compiler: c,
-		shapes: newCache[perdure.ShapeID](shapeCacheBytes, shapeSize),
-		inputs: newCache[perdure.JobID](inputCacheBytes, func(b json.RawMessage) int { return len(b) + 100 })}
+		shapes: lru.New[perdure.ShapeID](shapeCacheBytes, func(s *perdure.Shape) int { return s.Size }),
+		inputs: lru.New[perdure.JobID](inputCacheBytes, func(b json.RawMessage) int { return len(b) + 100 })}
 }
-
-// shapeSize is about what a shape takes: its text, the tree made of it, and programs for each step.
-func shapeSize(s *perdure.Shape) int { return 8*len(s.Text) + 4096 + 4096*len(s.Steps) }
 
 // compile makes a shape of its stored text. One that cannot be compiled concerns its own jobs alone (F077).
 func (p *plans) compile(job *perdure.Job, text []byte) (*perdure.Shape, error) {
@@ -38,33 +36,37 @@ func (p *plans) compile(job *perdure.Job, text []byte) (*perdure.Shape, error) {
 	if err != nil {
 		return nil, perdure.Refuse(perdure.CodeUnavailable, "the stored definition of %s cannot be read: %v", job.ID, err)
 	}
-	p.shapes.put(s.ID, s)
+	p.shapes.Put(s.ID, s)
 	return s, nil
 }
 
 var errExchanged = perdure.Refuse(perdure.CodeUnavailable, "it is not the text that was stored")
 
-// Plan is the plan of a job, read from the store where it is not at hand.
+// Shape is the shape of a job, read from the store if it is not in memory.
+func (s *Scheduler) Shape(ctx context.Context, j *perdure.Job) (*perdure.Shape, error) {
+	if shape, ok := s.plans.shapes.Get(j.Shape); ok {
+		return shape, nil
+	}
+	text, err := s.cfg.Store.Shape(ctx, j.Shape)
+	if err != nil {
+		return nil, err
+	}
+	return s.plans.compile(j, text)
+}
+
+// Plan is the plan of a job, with its input.
 func (s *Scheduler) Plan(ctx context.Context, j *perdure.Job) (*perdure.Plan, error) {
-	shape, ok := s.plans.shapes.get(j.Shape)
-	if !ok {
-		text, err := s.cfg.Store.Shape(ctx, j.Shape)
-		if err != nil {
-			return nil, err
-		}
-		if shape, err = s.plans.compile(j, text); err != nil {
-			return nil, err
-		}
+	shape, err := s.Shape(ctx, j)
+	if err != nil {
+		return nil, err
 	}
-	p := shape.PlanOf(j)
+	var input json.RawMessage
 	if j.Apart {
-		in, err := s.cfg.Store.Input(ctx, j.ID)
-		if err != nil {
+		if input, _, err = s.cfg.Store.Input(ctx, j.ID, perdure.MaxPayloadBytes); err != nil {
 			return nil, err
 		}
-		p.Definition.Input = in
 	}
-	return p, nil
+	return shape.PlanOf(j, input)
 }
 
 // plan makes the plan of a job that is locked, once its parts were looked up (parts); nil where it cannot
@@ -74,17 +76,21 @@ func (b *batch) plan(j *perdure.Job, p *parts) *perdure.Plan {
 	if shape == nil {
 		var err error
 		if shape, err = b.s.plans.compile(j, p.texts[j.Shape]); err != nil {
-			b.s.log.Error("a job is left alone: its definition cannot be read", "job", j.ID, "error", err)
-			b.s.isolate(j.ID, err)
-			return nil
+			return b.unreadable(j, err)
 		}
 		p.shapes[j.Shape] = shape
 	}
-	plan := shape.PlanOf(j)
-	if j.Apart {
-		plan.Definition.Input = p.inputs[j.ID]
+	plan, err := shape.PlanOf(j, p.inputs[j.ID])
+	if err != nil {
+		return b.unreadable(j, err)
 	}
 	return plan
+}
+
+func (b *batch) unreadable(j *perdure.Job, err error) *perdure.Plan {
+	b.s.log.Error("job quarantined: its definition cannot be read", "job", j.ID, "error", err)
+	b.s.isolate(j.ID, err)
+	return nil
 }
 
 // parts are what the plans of some jobs are made of.
@@ -100,13 +106,13 @@ func (b *batch) parts(jobs []*perdure.Job) (p *parts, err error) {
 	var apart []perdure.JobID
 	for _, j := range jobs {
 		if _, seen := p.shapes[j.Shape]; !seen {
-			shape, known := b.s.plans.shapes.get(j.Shape)
+			shape, known := b.s.plans.shapes.Get(j.Shape)
 			if p.shapes[j.Shape] = shape; !known {
 				unknown = append(unknown, j.Shape)
 			}
 		}
 		if j.Apart {
-			if in, known := b.s.plans.inputs.get(j.ID); known {
+			if in, known := b.s.plans.inputs.Get(j.ID); known {
 				p.inputs[j.ID] = in
 			} else {
 				apart = append(apart, j.ID)
@@ -125,7 +131,7 @@ func (b *batch) parts(jobs []*perdure.Job) (p *parts, err error) {
 		}
 		for id, in := range found {
 			p.inputs[id] = in
-			b.s.plans.inputs.put(id, in)
+			b.s.plans.inputs.Put(id, in)
 		}
 	}
 	return p, nil

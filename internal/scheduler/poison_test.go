@@ -169,7 +169,7 @@ func TestActInDoubt(t *testing.T) {
 					time.AfterFunc(200*time.Millisecond, leave)
 				}
 				runs := <-next
-				history, _ := store.History(t.Context(), id, 100)
+				history, _ := store.History(t.Context(), id, 0, 100)
 				var events []string
 				for _, e := range history {
 					if e.Author == "me" {

@@ -48,6 +48,7 @@ type waiter struct {
 	idle     bool  // nothing is ready but what the transaction itself makes so, as far as is known
 	short    bool  // another writer looks into the store for its agent
 	barred   bool  // it is given nothing but what it was given before
+	bytes    int   // what its answer takes so far
 	serves   bool  // its agent is served by the writer that took it, and by no other until then
 }
 
@@ -139,6 +140,24 @@ func (q *queue) wait(w *waiter) error {
 	}
 	q.claimed(&w.req)
 	return nil
+}
+
+// waitAgain puts a claim back that was taken, and for which nobody has looked for new runs.
+func (q *queue) waitAgain(w *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.closed:
+		w.tell(answer{err: errDraining})
+		return
+	case w.leaving:
+		w.tell(answer{})
+		return
+	}
+	w.idle, w.short, w.barred, w.serves = false, false, false, false
+	q.waiting[w.req.Agent] = append([]*waiter{w}, q.waiting[w.req.Agent]...)
+	q.hot[w.req.Agent] = true
+	q.wake.Signal()
 }
 
 // leave takes a waiter out, and says whether it was still there: else it is being answered, now or as soon

@@ -7,6 +7,7 @@ package scheduler
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,8 @@ type Config struct {
 	Writers    int // transactions in flight at once; 0: 1
 	MaxBacklog int // unsettled jobs above which a submission is refused; 0: perdure.DefaultMaxBacklog
 	HoldFrom   int // first runs of one caller's submissions from which on these may be held for a claim; 0: 100
+	RenderWork int // units of work that rendering may take of one part of a transaction; 0: maxWork
+	Renderers  int // renderings outside of transactions at once; 0: half of the processors
 	HoldPace   int // for how many runs an agent asks in a quarter of a second, if anything is to be held for it; 0: 1,000
 
 	Env   env.Env              // nil: env.Real
@@ -55,11 +58,16 @@ type Scheduler struct {
 	seen    *seen
 	backlog *backlog
 	turns   *turns
+	repeats *repeats
+
+	renderers *renderers
 
 	needed     needed
 	failing    atomic.Bool // the latest transaction failed
-	starving   sync.Map    // agent → time.Time: since when its candidates have been locked by others
-	quarantine sync.Map    // JobID → error: jobs that cannot be read or make the rules fail
+	refusal    refusal
+	overBudget atomic.Value // string: the agent for which the budget of a transaction was used up the latest
+	starving   sync.Map     // agent → time.Time: since when its candidates have been locked by others
+	quarantine sync.Map     // JobID → error: jobs that cannot be read or make the rules fail
 }
 
 // New makes a scheduler; Run starts it.
@@ -79,6 +87,12 @@ func New(cfg Config) *Scheduler {
 	if cfg.Writers <= 0 {
 		cfg.Writers = 1
 	}
+	if cfg.RenderWork <= 0 {
+		cfg.RenderWork = maxWork
+	}
+	if cfg.Renderers <= 0 {
+		cfg.Renderers = max(1, runtime.GOMAXPROCS(0)/2)
+	}
 	if cfg.HoldFrom <= 0 {
 		cfg.HoldFrom = holdSet
 	}
@@ -96,15 +110,20 @@ func New(cfg Config) *Scheduler {
 	}
 	return &Scheduler{cfg: cfg, env: cfg.Env, log: cfg.Log, meter: cfg.Meter, plans: newPlans(cfg.Compiler),
 		queue: newQueue(cfg.Env, cfg.HoldPace), hub: newHub(), seen: newSeen(cfg.Env),
-		backlog: newBacklog(cfg.Env, cfg.Store, cfg.MaxBacklog), turns: newTurns(cfg.Env)}
+		backlog: newBacklog(cfg.Env, cfg.Store, cfg.MaxBacklog), turns: newTurns(cfg.Env), repeats: newRepeats(cfg.Env),
+		renderers: newRenderers(cfg.Env)}
 }
 
 // Run commits what is asked until ctx ends; then what is queued is refused, and it returns.
 func (s *Scheduler) Run(ctx context.Context) {
-	writers := slices.Repeat([]func(){func() { s.write(ctx) }}, s.cfg.Writers)
-	wait := env.Start(s.env, writers...)
+	workers := slices.Repeat([]func(){func() { s.write(ctx) }}, s.cfg.Writers)
+	workers = append(workers, slices.Repeat([]func(){func() { s.repeatLocked(ctx) }}, repeaters)...)
+	workers = append(workers, slices.Repeat([]func(){func() { s.render(ctx) }}, s.cfg.Renderers)...)
+	wait := env.Start(s.env, workers...)
 	s.env.Wait(ctx, env.Forever, nil)
 	s.queue.close()
+	s.repeats.close()
+	s.renderers.close()
 	wait()
 }
 

@@ -121,11 +121,7 @@ func (b *batch) admit(m *perdure.Mandate) error {
 }
 
 func (o *sweeping) act(b *batch, refs []perdure.StepRef) error {
-	ids := make([]perdure.JobID, len(refs))
-	for i, ref := range refs {
-		ids[i] = ref.Job
-	}
-	if _, err := b.lockMore(ids); err != nil {
+	if _, err := b.lockMore(jobsOf(refs)); err != nil {
 		return err
 	}
 	var steps []perdure.StepRef
@@ -144,12 +140,12 @@ func (o *sweeping) act(b *batch, refs []perdure.StepRef) error {
 		if !b.w.HasStep(ref) {
 			continue
 		}
-		if err := b.fold(ref.Job, func() {
-			if o.fold(b, ref) {
-				o.found++
-			}
-		}); err != nil {
+		moved := false
+		if err := b.fold(ref.Job, func() { moved = o.fold(b, ref) }); err != nil {
 			return err
+		}
+		if moved && !b.w.IsDue(ref) { // else its condition was postponed
+			o.found++
 		}
 	}
 	return nil

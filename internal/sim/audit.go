@@ -102,20 +102,17 @@ const recovered = chaos + 30*time.Second
 // slack is the supervisor's period, a second, and what a round takes.
 const slack = 3 * time.Second
 
-// outputs: what is kept is what the holder of the latest do run said (I8).
+// outputs: what is kept is what was returned for the latest do run, or what an operator gave (I8).
 func (w *world) outputs(j *perdure.Job, steps []*perdure.Step) {
-	kept, err := w.inner.Payloads(context.Background(), j.ID, 1<<20)
+	kept, err := w.inner.Payloads(context.Background(), j.ID, perdure.MaxPayloadBytes, 1<<30)
 	w.must(err)
-	out := map[int]string{}
+	out := map[int][]byte{}
 	for _, p := range kept {
-		out[p.Index] = string(p.Output)
+		out[p.Index] = p.Output
 	}
 	for _, s := range steps {
-		if s.Outcome != perdure.OutcomeDone || s.Direction != perdure.Do || w.ledger.of(j.ID, s.Name).hand {
-			continue
-		}
-		if want := string(output(j.ID, s.Name, s.Run)); out[s.Index] != want {
-			w.wrong("I8", "%s/%s run %d: what is kept is %s, and %s was said", short(j.ID), s.Name, s.Run, out[s.Index], want)
+		if want := w.book.at(j.ID, s.Name).output.json(); string(orNull(out[s.Index])) != want {
+			w.wrong("I8", "%s/%s run %d: %s is kept, and %s was returned", short(j.ID), s.Name, s.Run, out[s.Index], want)
 		}
 	}
 }

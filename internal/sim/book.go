@@ -26,11 +26,16 @@ type book struct {
 	made     map[[32]byte]int            // jobs
 	lastDone map[perdure.JobID]time.Time // when a step of it was done last
 	poison   map[string]bool             // steps that kill their host, by name and type
+	values   map[place]*values
+	gifts    map[handle]*gift
+	inputs   map[string]keyedInput // by key: the latest that was given under it
+	epoch    map[perdure.JobID]int // how often an operator has given a job values, or it has turned: a key may come with another input then
+	deeds    map[string]*deedDone  // what operators gave, by reason
 }
 
 // told is a job as it was submitted.
 type told struct {
-	plan  *perdure.Plan
+	*draft
 	acked bool
 }
 
@@ -67,7 +72,8 @@ type keyed struct {
 func newBook(w *world) book {
 	return book{w: w, jobs: map[perdure.JobID]*told{}, keys: map[string]perdure.JobID{}, alive: map[string]bool{},
 		said: map[handle][]perdure.Outcome{}, keyOf: map[string]keyed{}, runs: map[handle]string{}, begun: map[begin]bool{},
-		held: map[string][]perdure.LimitHolder{}, limits: map[string]int{}, poison: map[string]bool{}, lastDone: map[perdure.JobID]time.Time{}, sent: map[[32]byte]int{}, claims: map[string][]given{}, without: map[passing]bool{}, made: map[[32]byte]int{}}
+		held: map[string][]perdure.LimitHolder{}, limits: map[string]int{}, poison: map[string]bool{}, lastDone: map[perdure.JobID]time.Time{}, sent: map[[32]byte]int{}, claims: map[string][]given{}, without: map[passing]bool{}, made: map[[32]byte]int{},
+		values: map[place]*values{}, gifts: map[handle]*gift{}, inputs: map[string]keyedInput{}, epoch: map[perdure.JobID]int{}, deeds: map[string]*deedDone{}}
 }
 
 // granted: a claim that is repeated gets the runs that it was given before, while they are valid (F019).
@@ -114,6 +120,7 @@ func (b *book) began(h *host, run *perdure.Run) {
 		b.w.wrong("I4", "%s/%s run %d has keys %s and %s", run.Job, run.Step, run.Number, key, run.Key)
 	}
 	b.runs[at] = run.Key
+	b.w.compare(run)
 	if b.jobs[run.Job] == nil {
 		b.w.wrong("I1", "a run of %s, which was never stored", run.Job)
 	}

@@ -21,7 +21,7 @@ func (w *world) committed(n *node, t *watchedTx) {
 			order = append(order, id)
 		}
 	}
-	admitted := t.limits
+	admitted, early := t.limits, map[place]bool{}
 	for _, c := range t.saved {
 		for i := range c.NewJobs {
 			touch(c.NewJobs[i].Job.ID)
@@ -38,6 +38,7 @@ func (w *world) committed(n *node, t *watchedTx) {
 			admitted = admitted || (c.Steps[i].Now.Phase == perdure.Running) != (c.Steps[i].Was.Phase == perdure.Running) ||
 				c.Steps[i].Now.Run != c.Steps[i].Was.Run
 		}
+		w.keepValues(c, early)
 	}
 	for i := range t.roles {
 		w.roleMoved(n, &t.roles[i], t.now)
@@ -57,8 +58,8 @@ func (w *world) committed(n *node, t *watchedTx) {
 
 // stored: a job is there, whole from the first moment.
 func (w *world) stored(n *perdure.NewJob) {
-	plan := w.clientsPlan(n.Job.Hash)
-	if plan == nil {
+	d := w.drafts[n.Job.Hash]
+	if d == nil {
 		w.wrong("I1", "%s was stored, and nobody submitted it", n.Job.ID)
 		return
 	}
@@ -69,10 +70,10 @@ func (w *world) stored(n *perdure.NewJob) {
 			}
 		}
 	}
-	if w.book.made[plan.Hash]++; w.book.made[plan.Hash] > w.book.sent[plan.Hash] && n.Job.Key == "" {
-		w.wrong("I2", "%d jobs were made of %d submissions", w.book.made[plan.Hash], w.book.sent[plan.Hash])
+	if w.book.made[d.plan.Hash]++; w.book.made[d.plan.Hash] > w.book.sent[d.plan.Hash] && n.Job.Key == "" {
+		w.wrong("I2", "%d jobs were made of %d submissions", w.book.made[d.plan.Hash], w.book.sent[d.plan.Hash])
 	}
-	w.book.jobs[n.Job.ID] = &told{plan: plan}
+	w.book.jobs[n.Job.ID] = &told{draft: d}
 	w.say("stored %s %s, %d steps", short(n.Job.ID), n.Job.Type, len(n.Steps))
 }
 
@@ -101,11 +102,6 @@ func (w *world) jobMoved(ch *perdure.JobChange, c *perdure.Changes) {
 	}
 	if turned && was.Desired == perdure.Undone && was.Phase != perdure.Settled {
 		w.hit("F095")
-	}
-	for i := range c.History {
-		if e := &c.History[i]; e.Event == "rejected" && e.Run == 0 {
-			w.hit("F032")
-		}
 	}
 	if now.Phase != was.Phase || turned {
 		w.say("%s %s → %s, is %s, wants %s", short(now.ID), was.Phase, now.Phase, now.Current, now.Desired)

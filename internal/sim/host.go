@@ -148,7 +148,7 @@ func (h *host) work(ctx context.Context, agent string, run *perdure.Run) (json.R
 		w.hit("F050")
 		h.proc.Wait(context.Background(), took+w.drawn(20*time.Second), nil)
 		err := h.act(context.Background(), run)
-		return output(run.Job, run.Step, run.Number), err
+		return output(run), err
 	case odd(0.02):
 		return nil, perdure.RetryAfter(w.drawn(3*time.Second), errors.New("not now"))
 	case odd(0.03) && h.in == nil:
@@ -170,11 +170,11 @@ func (h *host) work(ctx context.Context, agent string, run *perdure.Run) (json.R
 	if !env.Sleep(h.proc, ctx, took/2) {
 		return nil, context.Cause(ctx)
 	}
-	return output(run.Job, run.Step, run.Number), nil
+	return output(run), nil
 }
 
-func output(job perdure.JobID, step string, run int64) json.RawMessage {
-	return json.RawMessage(fmt.Sprintf(`{"n":%d,"run":%d}`, (run*7+int64(step[1])+int64(job[15]))%10, run))
+func output(run *perdure.Run) json.RawMessage {
+	return json.RawMessage(resultOf(run.Job, run.Step, run.Number).json())
 }
 
 func (w *world) drawn(d time.Duration) time.Duration { return time.Duration(w.mood.Int64N(int64(d))) }

@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
 
 	"perdure"
 	"perdure/definition"
@@ -17,8 +20,14 @@ var agentNames = []string{"x", "y"}
 
 const lateAgent = "z"
 
-// draw makes the definition of a job: a chain, a diamond, a fan or a web, with all that a step can say.
-func drawJob(r *rand.Rand, i int) (*perdure.Plan, error) {
+// draft is a job as a client submits it, with the recipes of its steps in the order of the plan.
+type draft struct {
+	plan    *perdure.Plan
+	recipes []recipe
+}
+
+// drawJob makes the definition of a job: a chain, a diamond, a fan or a web, with all that a step can say.
+func drawJob(r *rand.Rand, i int) (*draft, error) {
 	type object = map[string]any
 	pick := func(of ...any) any { return of[r.IntN(len(of))] }
 	job := object{"type": fmt.Sprintf("t%d", r.IntN(3))}
@@ -31,12 +40,17 @@ func drawJob(r *rand.Rand, i int) (*perdure.Plan, error) {
 	if r.IntN(5) == 0 {
 		job["completeWithin"] = fmt.Sprintf("%ds", 20+r.IntN(60))
 	}
-	job["input"] = object{"i": i, "n": r.IntN(10)}
+	n, pad := r.IntN(10), ""
+	if r.IntN(8) == 0 { // kept apart from the job's row
+		pad = strings.Repeat("x", perdure.MaxInlineInput)
+	}
+	job["input"] = object{"i": i, "n": n, "pad": pad}
 	job["onFailure"] = pick("undo", "undo", "undo", "park", []any{object{"restart": 1}, "undo"},
 		[]any{object{"wait": "8s", "times": 1}, "undo"}, []any{object{"alert": "ops"}, "park"}, []any{object{"restart": 2}, "park"})
 	after := shapeOf(r)
-	steps := object{}
+	steps, recipes := object{}, map[string]recipe{}
 	for s, before := range after {
+		var made recipe
 		step := object{"agent": agentNames[r.IntN(2)], "completeWithin": fmt.Sprintf("%ds", 3+r.IntN(12)),
 			"retry": object{"attempts": 1 + r.IntN(3), "backoff": fmt.Sprintf("%dms", 100+r.IntN(2000)), "maxBackoff": "4s"}}
 		if r.IntN(60) == 0 {
@@ -44,9 +58,36 @@ func drawJob(r *rand.Rand, i int) (*perdure.Plan, error) {
 		}
 		if r.IntN(5) > 0 {
 			step["undo"] = object{}
-			if r.IntN(6) == 0 {
-				step["undo"] = object{"with": object{"of": "${doKey}", "was": "${output}"}}
+			switch r.IntN(6) {
+			case 0:
+				made.undo = readsOwn()
+				if earlier := ancestors(after, s); len(earlier) > 0 && r.IntN(2) == 0 {
+					made.undo = append([]field{reads[r.IntN(mayBeNull)]("earlier", stepName(earlier[r.IntN(len(earlier))]))}, made.undo...)
+				}
+				step["undo"] = object{"with": with(made.undo)}
+			case 1:
+				step["undo"] = object{"agent": agentNames[r.IntN(2)], "action": "back"}
 			}
+		}
+		switch earlier := ancestors(after, s); {
+		case len(earlier) == 0 || r.IntN(4) == 0:
+			if r.IntN(3) > 0 {
+				made.do = []field{known("i", "${input.i}", strconv.Itoa(i)), known("plain", "of ${input.n}", strconv.Quote(fmt.Sprint("of ", n)))}
+			}
+		default:
+			for f := range 1 + r.IntN(3) {
+				way := r.IntN(mayBeNull)
+				if r.IntN(6) == 0 {
+					way = r.IntN(len(reads))
+				}
+				made.do = append(made.do, reads[way](fmt.Sprint("f", f), stepName(earlier[r.IntN(len(earlier))])))
+			}
+			if r.IntN(3) == 0 {
+				made.do = append(made.do, known("pad", "${input.pad}", strconv.Quote(pad)))
+			}
+		}
+		if made.do != nil {
+			step["with"] = with(made.do)
 		}
 		var names []string
 		for _, b := range before {
@@ -54,25 +95,23 @@ func drawJob(r *rand.Rand, i int) (*perdure.Plan, error) {
 		}
 		if len(names) > 0 {
 			step["after"] = names
-			switch r.IntN(12) {
-			case 0:
-				step["when"] = "steps." + names[0] + ".output.n > 3"
-			case 1, 2:
-				step["with"] = object{"was": "${steps." + names[0] + ".output}"}
-			case 3:
-				step["with"] = object{"next": "${steps." + names[0] + ".output.n + 1}"} // fails where the output is null (F032)
+			if r.IntN(12) == 0 {
+				step["when"], made.when = when(names[0])
 			}
 		}
 		switch r.IntN(20) {
 		case 0:
 			step = object{"agent": "sleep", "after": step["after"], "with": object{"for": fmt.Sprintf("%dms", 1+r.IntN(6000))}}
+			made = recipe{}
 		case 1:
+			made = recipe{}
 			step = object{"agent": "sleep", "after": step["after"], "with": object{"until": "2020-01-01T00:00:00Z"}} // long past (F142)
 		case 2:
 			step = object{"agent": "approval", "after": step["after"]}
 			if r.IntN(2) == 0 {
 				step["completeWithin"] = "5s"
 			}
+			made = recipe{}
 		case 3:
 			step["onFailure"] = "skip"
 		case 4:
@@ -81,7 +120,7 @@ func drawJob(r *rand.Rand, i int) (*perdure.Plan, error) {
 		if step["after"] == nil || len(before) == 0 {
 			delete(step, "after")
 		}
-		steps[stepName(s)] = step
+		steps[stepName(s)], recipes[stepName(s)] = step, made
 	}
 	job["steps"] = steps
 	text, err := json.Marshal(job)
@@ -92,7 +131,20 @@ func drawJob(r *rand.Rand, i int) (*perdure.Plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, text)
 	}
-	return plans[0], nil
+	d := &draft{plan: plans[0]}
+	for i := range d.plan.Steps {
+		d.recipes = append(d.recipes, recipes[d.plan.Steps[i].Name])
+	}
+	return d, nil
+}
+
+// ancestors are the steps that a step comes after, directly or not, in order.
+func ancestors(after [][]int, step int) (all []int) {
+	for _, b := range after[step] {
+		all = append(append(all, b), ancestors(after, b)...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 func stepName(i int) string { return fmt.Sprintf("s%d", i) }

@@ -170,6 +170,7 @@ func (x far) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run
 			w.hit("F020")
 		}
 		if err == nil && !n.proc.dead {
+			w.handed(runs)
 			w.book.granted(&req, began, runs)
 		}
 		return runs, err
@@ -193,6 +194,7 @@ func (x far) Report(ctx context.Context, holder string, reports []perdure.Report
 		}
 		got.results, got.runs, err = n.sched.Report(ctx, holder, slices.Clone(reports), req)
 		if req != nil && err == nil && !n.proc.dead {
+			w.handed(got.runs)
 			w.book.granted(req, began, got.runs)
 		}
 		return got, err
@@ -215,7 +217,9 @@ func (x far) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat)
 type near struct{ h *host }
 
 func (x near) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
-	return x.h.in.sched.Claim(ctx, req)
+	runs, err := x.h.in.sched.Claim(ctx, req)
+	x.h.w.handed(runs)
+	return runs, err
 }
 
 func (x near) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
@@ -223,6 +227,7 @@ func (x near) Report(ctx context.Context, holder string, reports []perdure.Repor
 	results, runs, err := x.h.in.sched.Report(ctx, holder, reports, next)
 	if err == nil {
 		x.h.w.heard(true, reports, results)
+		x.h.w.handed(runs)
 	}
 	return results, runs, err
 }

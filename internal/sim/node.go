@@ -236,7 +236,7 @@ func (s *watched) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 	w := s.l.n.w
 	var t *watchedTx
 	err := s.Store.Update(ctx, func(tx perdure.Tx) error {
-		t = &watchedTx{Tx: tx}
+		t = &watchedTx{Tx: tx, w: w, skipped: map[perdure.JobID]bool{}, repeats: map[perdure.JobID]bool{}}
 		if err := fn(t); err != nil {
 			return err
 		}
@@ -256,13 +256,16 @@ func (s *watched) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 // watchedTx keeps what is saved, and when.
 type watchedTx struct {
 	perdure.Tx
-	now    time.Time
-	saved  []*perdure.Changes
-	limits bool
-	found  map[string][]perdure.StepRef // what was ready, of agents of which it has asked that before it let out any of them
-	locked map[perdure.JobID]bool
-	shares []share
-	roles  []perdure.RoleChange
+	w       *world
+	now     time.Time
+	saved   []*perdure.Changes
+	limits  bool
+	found   map[string][]perdure.StepRef // what was ready, of agents of which it has asked that before it let out any of them
+	locked  map[perdure.JobID]bool
+	skipped map[perdure.JobID]bool // as if another transaction had locked them
+	repeats map[perdure.JobID]bool // jobs of the runs of repeated claims
+	shares  []share
+	roles   []perdure.RoleChange
 }
 
 func (t *watchedTx) Now() (time.Time, error) {
@@ -300,11 +303,39 @@ func (t *watchedTx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
 	return jobs, err
 }
 
+// TryLockJobs leaves out some jobs, as if another transaction had locked them: here transactions run one after the
+// other, and no lock is ever met.
 func (t *watchedTx) TryLockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
-	jobs, err := t.Tx.TryLockJobs(ids)
+	free := slices.DeleteFunc(slices.Clone(ids), func(id perdure.JobID) bool {
+		if t.locked[id] || !t.w.lockedByOthers() {
+			return false
+		}
+		if t.repeats[id] {
+			t.w.hit("F155")
+		}
+		t.skipped[id] = true
+		return true
+	})
+	jobs, err := t.Tx.TryLockJobs(free)
 	t.lock(jobs)
 	return jobs, err
 }
+
+// HeldBy refuses some claims, as if another transaction had them.
+func (t *watchedTx) HeldBy(holder, agent, request string, max int) ([]perdure.StepRef, error) {
+	claim := agent != "" && request != ""
+	if claim && t.w.lockedByOthers() {
+		return nil, perdure.ErrLocked
+	}
+	refs, err := t.Tx.HeldBy(holder, agent, request, max)
+	for _, ref := range refs {
+		t.repeats[ref.Job] = claim
+	}
+	return refs, err
+}
+
+// lockedByOthers draws whether another transaction has locked what is asked for.
+func (w *world) lockedByOthers() bool { return w.chanced(w.locks, w.swarm.locked) }
 
 func (t *watchedTx) lock(jobs []*perdure.Job) {
 	if t.locked == nil {

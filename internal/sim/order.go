@@ -82,7 +82,7 @@ func (w *world) passes(n *node, t *watchedTx, s *perdure.Step, out []*perdure.St
 	o := &w.order
 	var passed []perdure.Step
 	for ref, other := range o.ready {
-		if other.Agent == s.Agent && !touched[ref] && before(&other, s) < 0 && w.hadRoom(&other, out, took, t.now) {
+		if other.Agent == s.Agent && !touched[ref] && !t.skipped[ref.Job] && before(&other, s) < 0 && w.hadRoom(&other, out, took, t.now) {
 			passed = append(passed, other)
 		}
 	}

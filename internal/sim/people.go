@@ -34,9 +34,6 @@ func (w *world) submit(plan *perdure.Plan, tries int) {
 	}
 }
 
-// clientsPlan is the plan that a client submitted, by its fingerprint.
-func (w *world) clientsPlan(hash [32]byte) *perdure.Plan { return w.plans[hash] }
-
 // otherBody submits something else under a key that is taken (F003).
 func (w *world) otherBody(plan *perdure.Plan) {
 	key := plan.Definition.Key
@@ -44,15 +41,15 @@ func (w *world) otherBody(plan *perdure.Plan) {
 	if err != nil || key == "" || w.book.keys[key].IsZero() {
 		return
 	}
-	d := *other.Definition
-	d.Key = key
-	if other, err = compiler.FromDefinition(&d); err != nil {
+	def := *other.plan.Definition
+	def.Key = key
+	if other.plan, err = compiler.FromDefinition(&def); err != nil {
 		w.wrong("sim", "%v", err)
 		return
 	}
-	w.plans[other.Hash] = other
+	w.drafts[other.plan.Hash] = other
 	_, err = ask(context.Background(), w, w.clients, callSubmit, func(ctx context.Context, n *node) (scheduler.Submitted, error) {
-		return n.sched.Submit(ctx, other)
+		return n.sched.Submit(ctx, other.plan)
 	})
 	if err == nil {
 		w.wrong("I2", "another definition was taken under key %s", key)
@@ -75,7 +72,7 @@ func (w *world) do(d deed) {
 		}
 	}
 	w.say("%s: %s %s/%s", d.name, d.kind, short(j.ID), s.Name)
-	limit := []string{"agent:x", "agent:y", "job:t0", "job:t1"}[(d.pick>>16)%4]
+	limit := limitNames[(d.pick>>16)%4]
 	switch d.kind {
 	case "undo", "redo", "resume":
 		if d.pick>>28%3 == 0 { // another one, who wants something else
@@ -91,11 +88,11 @@ func (w *world) do(d deed) {
 			as = perdure.Undone
 		}
 		w.ledger.of(j.ID, s.Name).hand = true // he may be wrong
-		w.act(j.ID, perdure.Act{Verb: perdure.VerbSettle, Step: s.Name, As: &as})
+		w.settleStep(j.ID, s.Name, as, d.pick>>21%2 == 0)
 	case "skip":
 		w.act(j.ID, perdure.Act{Verb: perdure.VerbSkip, Step: s.Name})
 	case "edit":
-		w.act(j.ID, perdure.Act{Verb: perdure.VerbEdit, Step: s.Name, Input: json.RawMessage(`{"edited":true}`)})
+		w.edit(j.ID, s, d.pick)
 	case "limit":
 		w.setLimit(limit, int(d.pick>>24%3))
 	case "unlimit":
@@ -120,6 +117,38 @@ func (w *world) act(id perdure.JobID, a perdure.Act) {
 		return true, n.sched.Act(ctx, id, a)
 	})
 	w.say("%s %s %s: %v", a.Verb, short(id), a.Step, err)
+}
+
+// settleStep says what a step is, and gives an output if it is to be one that is done.
+func (w *world) settleStep(id perdure.JobID, step string, as perdure.State, gives bool) {
+	a, d := perdure.Act{Verb: perdure.VerbSettle, Step: step, As: &as}, deedDone{}
+	if gives && as == perdure.Done {
+		d.gives = true
+		if d.output = w.book.fresh(); w.own.IntN(5) == 0 {
+			d.output = nil
+		}
+		a.Output = json.RawMessage(d.output.json())
+	}
+	w.act(id, w.book.reasoned(a, d))
+}
+
+// edit gives a step another input, or says that no run of it had an effect, or both. A step that is parked goes on
+// with that.
+func (w *world) edit(id perdure.JobID, s *perdure.Step, pick uint64) {
+	a := perdure.Act{Verb: perdure.VerbEdit, Step: s.Name, NewKey: pick>>20%6 == 0}
+	if s.Phase == perdure.Parked && pick>>24%2 == 0 {
+		a.Verb = perdure.VerbResume
+	}
+	if a.NewKey {
+		w.ledger.of(id, s.Name).hand = true // a run may have had an effect
+	}
+	if !a.NewKey || pick>>28%2 == 0 {
+		a.Input = json.RawMessage(`{"edited":"` + w.book.fresh().token + `"}`)
+		if pick>>32%8 == 0 {
+			a.Input = json.RawMessage("null")
+		}
+	}
+	w.act(id, w.book.reasoned(a, deedDone{input: a.Input, newKey: a.NewKey}))
 }
 
 func (w *world) setLimit(name string, max int) {
@@ -174,7 +203,7 @@ func (w *world) tend() (open int) {
 		}
 		for _, s := range steps {
 			if w.plan(j.ID).Steps[s.Index].Form == perdure.ByApproval && s.Phase == perdure.Waiting && s.Blockers == 0 && j.Desired == perdure.Done {
-				w.clients.Go(func() { w.act(j.ID, perdure.Act{Verb: perdure.VerbSettle, Step: s.Name, As: new(perdure.Done)}) })
+				w.clients.Go(func() { w.settleStep(j.ID, s.Name, perdure.Done, w.own.IntN(2) == 0) })
 			}
 		}
 	}
@@ -188,6 +217,13 @@ func (w *world) unpark(j *perdure.Job, steps []*perdure.Step, times int) {
 		w.act(j.ID, perdure.Act{Verb: perdure.VerbResume})
 	case times > 8 && j.Desired == perdure.Done:
 		w.act(j.ID, perdure.Act{Verb: perdure.VerbUndo})
+	case times == 3 && w.own.IntN(2) == 0:
+		for _, s := range steps {
+			if s.Phase == perdure.Parked {
+				w.edit(j.ID, s, w.own.Uint64())
+			}
+		}
+		w.act(j.ID, perdure.Act{Verb: perdure.VerbResume})
 	default:
 		for _, s := range steps {
 			if s.Phase != perdure.Parked {

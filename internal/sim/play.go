@@ -12,6 +12,7 @@
 //	faults.go  people.go   that it does, and what people do meanwhile
 //	order.go   who is let out before whom
 //	ledger.go  the resource that the agents act upon
+//	values.go  what each run must be given
 //	book.go    check.go  audit.go  what must be true, after every transaction and at the end
 //	play.go    from the first submission to the last audit
 //	matrix.go  the rows of the fault matrix that it must have met
@@ -53,9 +54,9 @@ const patience = 30 * time.Minute
 // Play plays one schedule.
 func Play(seed uint64, c Config) (res Result, err error) {
 	stream := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, n)) }
-	w := &world{loop: &loop{}, cfg: c, seed: seed, net: stream(1), mood: stream(2), deeds: stream(3), own: stream(4),
+	w := &world{loop: &loop{}, cfg: c, seed: seed, net: stream(1), mood: stream(2), deeds: stream(3), own: stream(4), locks: stream(8),
 		cutOff: map[*process]bool{}, barren: map[*process]bool{}, hits: map[string]int{}, lines: c.Lines,
-		plans: map[[32]byte]*perdure.Plan{}, tended: map[perdure.JobID]int{}, reigns: map[int64]string{}, order: newOrder()}
+		drafts: map[[32]byte]*draft{}, tended: map[perdure.JobID]int{}, reigns: map[int64]string{}, order: newOrder()}
 	chance := stream(5)
 	w.chance = chance.Float64
 	w.failed = func(format string, args ...any) { w.wrong("F126", format, args...) }
@@ -92,11 +93,12 @@ func (w *world) play(r *rand.Rand) error {
 		w.newHost(nil).run()
 	}
 	for i := range w.swarm.jobs {
-		plan, err := drawJob(r, i)
+		d, err := drawJob(r, i)
 		if err != nil {
 			return err
 		}
-		w.plans[plan.Hash] = plan
+		plan := d.plan
+		w.drafts[plan.Hash] = d
 		if w.swarm.moody && r.IntN(25) == 0 {
 			w.book.poison[plan.Definition.Type+"/"+stepName(r.IntN(len(plan.Steps)))] = true
 		}
@@ -106,6 +108,10 @@ func (w *world) play(r *rand.Rand) error {
 			w.after(at+time.Duration(r.IntN(2))*time.Duration(r.Int64N(int64(5*time.Second))), w.clients, func() { w.clients.Go(func() { w.submit(plan, 2) }) })
 		}
 	}
+	for _, l := range w.swarm.limits {
+		w.clients.Go(func() { w.setLimit(l.name, l.max) })
+	}
+	w.settle(w.clients)
 	for _, m := range w.swarm.mischief {
 		w.after(m.at, nil, func() { w.brew(m) })
 	}

@@ -107,6 +107,28 @@ func (tx mute) Save(c *perdure.Changes) error {
 	return tx.Tx.Save(c)
 }
 
+// blank reads no outputs.
+type blank struct{ perdure.Tx }
+
+func (tx blank) Payloads(refs []perdure.StepRef, maxBytes int) ([]perdure.Payload, error) {
+	found, err := tx.Tx.Payloads(refs, maxBytes)
+	for i := range found {
+		found[i].Output = nil
+	}
+	return found, err
+}
+
+// uninformed reads no inputs.
+type uninformed struct{ perdure.Tx }
+
+func (tx uninformed) Payloads(refs []perdure.StepRef, maxBytes int) ([]perdure.Payload, error) {
+	found, err := tx.Tx.Payloads(refs, maxBytes)
+	for i := range found {
+		found[i].Input = []byte("null")
+	}
+	return found, err
+}
+
 // The simulation is tested, too: each of these faults is found, and soon.
 func TestFaultsAreFound(t *testing.T) {
 	for _, f := range []struct {
@@ -116,6 +138,8 @@ func TestFaultsAreFound(t *testing.T) {
 		{"permits are not counted", "I12", func(tx perdure.Tx) perdure.Tx { return countless{tx} }},
 		{"nothing expires", "L", func(tx perdure.Tx) perdure.Tx { return timeless{tx} }},
 		{"run numbers come again", "", func(tx perdure.Tx) perdure.Tx { return forgetful{tx} }},
+		{"no outputs", "I19", func(tx perdure.Tx) perdure.Tx { return blank{tx} }},
+		{"no inputs", "I19", func(tx perdure.Tx) perdure.Tx { return uninformed{tx} }},
 		{"no history", "I17", func(tx perdure.Tx) perdure.Tx { return mute{tx} }},
 	} {
 		t.Run(f.name, func(t *testing.T) {

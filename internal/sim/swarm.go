@@ -22,10 +22,18 @@ type swarm struct {
 	store     float64 // how many of the store's calls fail
 	deaf      float64 // how many hints are lost
 	lies      float64
+	locked    float64   // how many rows another transaction has locked
 	moody     bool      // agents fail, dawdle and die
 	rates     []float64 // of the hosts' clocks
+	limits    []limit   // from the beginning
 	mischief  []mischief
 	deeds     []deed
+}
+
+// limit is a bound on how many runs of an agent, or jobs of a type, are in flight.
+type limit struct {
+	name string
+	max  int
 }
 
 // mischief is a fault of its own: to whom, when, and for how long.
@@ -55,6 +63,8 @@ var (
 		"cut host off resource", "clock forward", "clock back", "host clock", "node clock"}
 	deeds = []string{"undo", "undo", "redo", "resume", "settle", "skip", "edit", "give up", "limit", "limit", "unlimit", "lie", "lie", "lie beat", "other body"}
 )
+
+var limitNames = []string{"agent:x", "agent:y", "job:t0", "job:t1"}
 
 const chaos = 30 * time.Second // for how long things go wrong
 
@@ -89,17 +99,25 @@ func drawSwarm(r *rand.Rand, c *Config) swarm {
 	for i := range r.IntN(12) * min(len(acts), 1) {
 		s.deeds = append(s.deeds, deed{name: fmt.Sprintf("d%d", i), at: time.Duration(r.Int64N(int64(chaos))), kind: acts[r.IntN(len(acts))], pick: r.Uint64()})
 	}
+	for _, name := range limitNames {
+		if r.IntN(4) == 0 {
+			s.limits = append(s.limits, limit{name, 1 + r.IntN(3)})
+		}
+	}
+	if s.locked = some(0.3); s.alone {
+		s.locked = 0
+	}
 	s.leaveOut(c.Without)
 	return s
 }
 
 // Parts of a swarm that can be left out by name, besides each mischief (m0, …) and deed (d0, …).
-var parts = []string{"lose", "double", "slow", "store", "deaf", "lies", "moods", "rates"}
+var parts = []string{"lose", "double", "slow", "store", "deaf", "lies", "locked", "moods", "rates", "limits"}
 
 func (s *swarm) leaveOut(without []string) {
 	out := func(name string) bool { return slices.Contains(without, name) }
 	for name, p := range map[string]*float64{"lose": &s.weather.lose, "double": &s.weather.double, "slow": &s.weather.slow,
-		"store": &s.store, "deaf": &s.deaf, "lies": &s.lies} {
+		"store": &s.store, "deaf": &s.deaf, "lies": &s.lies, "locked": &s.locked} {
 		if out(name) {
 			*p = 0
 		}
@@ -107,6 +125,9 @@ func (s *swarm) leaveOut(without []string) {
 	s.moody = s.moody && !out("moods")
 	if out("rates") {
 		s.rates = []float64{1}
+	}
+	if out("limits") {
+		s.limits = nil
 	}
 	s.mischief = slices.DeleteFunc(s.mischief, func(m mischief) bool { return out(m.name) })
 	s.deeds = slices.DeleteFunc(s.deeds, func(d deed) bool { return out(d.name) })
@@ -126,8 +147,11 @@ func (s *swarm) names() []string {
 
 func (s *swarm) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "alone %v, %d nodes with %d writers, roles for %s, %d hosts, heartbeat %s, %d jobs; %+v, store %.2f, deaf %.2f, lies %.2f, moods %v, clocks %v",
-		s.alone, s.nodes, s.writers, s.ttl, s.hosts, s.heartbeat, s.jobs, s.weather, s.store, s.deaf, s.lies, s.moody, s.rates)
+	fmt.Fprintf(&b, "alone %v, %d nodes with %d writers, roles for %s, %d hosts, heartbeat %s, %d jobs; %+v, store %.2f, deaf %.2f, lies %.2f, locked %.2f, moods %v, clocks %v",
+		s.alone, s.nodes, s.writers, s.ttl, s.hosts, s.heartbeat, s.jobs, s.weather, s.store, s.deaf, s.lies, s.locked, s.moody, s.rates)
+	for _, l := range s.limits {
+		fmt.Fprintf(&b, "\n  limit %s is %d", l.name, l.max)
+	}
 	for _, m := range s.mischief {
 		fmt.Fprintf(&b, "\n  %s", m)
 	}

@@ -19,7 +19,7 @@ type world struct {
 	swarm swarm
 
 	// Chance, a stream for each purpose, so that one may be left out without changing the others.
-	net, mood, deeds, own *rand.Rand
+	net, mood, deeds, own, locks *rand.Rand
 
 	inner   perdure.Store // never fails
 	nodes   []*node
@@ -41,8 +41,8 @@ type world struct {
 	hits     map[string]int
 	faults   []string // what was wrong
 	hash     uint64
-	lines    func(string) // nil: nobody reads the transcript
-	plans    map[[32]byte]*perdure.Plan
+	lines    func(string)        // nil: nobody reads the transcript
+	drafts   map[[32]byte]*draft // what clients submit, by fingerprint
 	tended   map[perdure.JobID]int
 	commits  int
 	checked  int

@@ -48,8 +48,32 @@ func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
 
 func (tx *tx) StepsOf(job perdure.JobID) ([]*perdure.Step, error) { return tx.stepsOf(job), nil }
 
-func (tx *tx) Payloads(refs []perdure.StepRef) ([]perdure.Payload, error) {
-	return tx.payloadsOf(unique(refs, perdure.StepRef.Compare)), nil
+func (tx *tx) Payloads(refs []perdure.StepRef, maxBytes int) ([]perdure.Payload, error) {
+	return firstBytes(maxBytes, tx.payloadsOf(distinct(refs))), nil
+}
+
+// firstBytes are the first payloads, until maxBytes are reached.
+func firstBytes(maxBytes int, all []perdure.Payload) []perdure.Payload {
+	read := 0
+	for i, p := range all {
+		if read >= maxBytes {
+			return all[:i]
+		}
+		read += len(p.Input) + len(p.Output)
+	}
+	return all
+}
+
+// distinct are the refs in their order, each once.
+func distinct(refs []perdure.StepRef) (once []perdure.StepRef) {
+	seen := map[perdure.StepRef]bool{}
+	for _, ref := range refs {
+		if !seen[ref] {
+			seen[ref] = true
+			once = append(once, ref)
+		}
+	}
+	return once
 }
 
 func (tx *tx) Inputs(ids []perdure.JobID) (map[perdure.JobID]json.RawMessage, error) {

@@ -36,13 +36,18 @@ func (s *Store) Shape(ctx context.Context, id perdure.ShapeID) ([]byte, error) {
 	return view(ctx, s, func() []byte { return slices.Clone(s.shapes[id]) })
 }
 
-func (s *Store) Input(ctx context.Context, id perdure.JobID) (json.RawMessage, error) {
-	return view(ctx, s, func() json.RawMessage {
-		if j, ok := s.jobs[id]; ok {
-			return slices.Clone(j.Input)
+func (s *Store) Input(ctx context.Context, id perdure.JobID, max int) (in json.RawMessage, size int, err error) {
+	in, err = view(ctx, s, func() json.RawMessage {
+		j, ok := s.jobs[id]
+		if !ok {
+			return nil
 		}
-		return nil
+		if size = len(j.Input); size > max {
+			return nil
+		}
+		return slices.Clone(j.Input)
 	})
+	return in, size, err
 }
 
 func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.JobID, error) {
@@ -98,18 +103,34 @@ func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time)
 	})
 }
 
-func (s *Store) Payloads(ctx context.Context, job perdure.JobID, maxBytes int) ([]perdure.Payload, error) {
-	return view(ctx, s, func() []perdure.Payload {
-		var found []perdure.Payload
-		read := 0
-		for _, p := range s.payloadsOf(s.order[job]) {
-			if read >= maxBytes {
-				break
+func (s *Store) Payloads(ctx context.Context, job perdure.JobID, max, total int) ([]perdure.SizedPayload, error) {
+	return view(ctx, s, func() []perdure.SizedPayload {
+		var found []perdure.SizedPayload
+		sum := 0
+		read := func(value *[]byte) (size int) {
+			if size = len(*value); size <= max {
+				sum += size
 			}
-			found = append(found, p)
-			read += len(p.Input) + len(p.Output)
+			if size > max || sum > total {
+				*value = nil
+			}
+			return size
+		}
+		for _, p := range s.payloadsOf(s.order[job]) {
+			sized := perdure.SizedPayload{Payload: p}
+			sized.InputBytes, sized.OutputBytes = read(&sized.Input), read(&sized.Output)
+			found = append(found, sized)
 		}
 		return found
+	})
+}
+
+func (s *Store) Payload(ctx context.Context, ref perdure.StepRef) (*perdure.Payload, error) {
+	return view(ctx, s, func() *perdure.Payload {
+		for _, p := range s.payloadsOf([]perdure.StepRef{ref}) {
+			return &p
+		}
+		return nil
 	})
 }
 
@@ -126,10 +147,10 @@ func (s *Store) Alerts(ctx context.Context, f perdure.AlertFilter) ([]perdure.Al
 	})
 }
 
-func (s *Store) History(ctx context.Context, job perdure.JobID, max int) ([]perdure.Entry, error) {
+func (s *Store) History(ctx context.Context, job perdure.JobID, after int64, max int) ([]perdure.Entry, error) {
 	return view(ctx, s, func() []perdure.Entry {
 		all := s.history[job]
-		return slices.Clone(all[len(all)-min(len(all), maxZero(max)):])
+		return slices.Clone(first(max, all[min(int64(len(all)), after):]))
 	})
 }
 

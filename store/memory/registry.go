@@ -66,6 +66,8 @@ func (s *Store) Seen(ctx context.Context) ([]perdure.Seen, error) {
 		for by, t := range s.seen {
 			seen = append(seen, perdure.Seen{Agent: by.agent, Holder: by.holder, At: t})
 		}
+		slices.SortFunc(seen, func(a, b perdure.Seen) int { return b.At.Compare(a.At) })
+		seen = first(perdure.MaxSeen, seen)
 		slices.SortFunc(seen, func(a, b perdure.Seen) int {
 			return cmp.Or(cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.Holder, b.Holder))
 		})

@@ -45,7 +45,7 @@ func (tx *tx) save(c *perdure.Changes) error {
 		tx.raise(a)
 	}
 	for _, e := range c.History {
-		e.At = at(e.At)
+		e.At, e.ID = at(e.At), int64(len(tx.history[e.Job]))+1
 		set(tx, tx.history, e.Job, append(slices.Clip(tx.history[e.Job]), e))
 	}
 	return nil

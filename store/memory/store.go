@@ -97,8 +97,11 @@ func (s *Store) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// clock never runs back: where the wall clock does, it goes on from the latest time that it gave, at
-// the pace of the monotonic clock.
+// giveBack is the share of the passing time by which a lead over the wall clock shrinks: one part in so many.
+const giveBack = 10
+
+// clock never runs back: where the wall clock does, it goes on from the latest time that it gave, at nine tenths of
+// the pace of the monotonic clock, until the wall clock has caught up.
 type clock struct {
 	mu   sync.Mutex
 	wall func() time.Time
@@ -112,7 +115,7 @@ func (c *clock) now() time.Time {
 	t := c.wall()
 	monotonic := t != t.Round(0) // a wall clock of a test has no such reading: it may stand still
 	if passed := t.Sub(c.last); monotonic && !c.mark.IsZero() && passed > 0 {
-		c.mark = c.mark.Add(passed)
+		c.mark = c.mark.Add(passed - passed/giveBack)
 	}
 	c.last = t
 	if t = t.Round(0).UTC(); t.After(c.mark) {

@@ -164,7 +164,8 @@ func arrayHead(b []byte, t *sqlType, n, size int) []byte {
 type reader struct {
 	values [][]byte
 	words  *words
-	failed error // what could not be read
+	sent   time.Time // when the request was sent
+	failed error     // what could not be read
 }
 
 func (r *reader) next() []byte {

@@ -10,19 +10,29 @@ import (
 // now() is the start of the transaction, and even clock_timestamp() within a guarded UPDATE is read
 // before the wait for a row that another transaction has locked (F058).
 //
-// It never runs back for one process, whatever the server's clock does. For all of them there is a
-// durable mark in perdure.clock, which whoever commits raises when it is markEvery behind; when a
-// server's clock was set back, or another server with a slower clock took over, time goes on from the
-// mark and at its usual pace (ahead is the difference). So what one process was told may be ahead of
-// what another is told after such a jump by markEvery and the length of a transaction, not by more.
+// The store's time never runs back for one process, whatever the server's clock does. For all processes there is a
+// durable mark in perdure.clock. A transaction that commits raises the mark if it is markEvery behind. When the server's
+// clock was set back, or a server with a slower clock took over, time goes on from the mark at the usual pace: it leads
+// the server's clock by so much (ahead). So the time that one process was told may be ahead of the time that another is
+// told after such a jump by markEvery and the length of a transaction, not by more.
 //
-// A mark far in the future, left by a clock that was wrong for a while, is put right by hand:
+// A clock was set back only if the order of two readings is known. The mark was committed before it is read. Of two
+// readings of one process, the order is known if the second request was sent after the first answer had come. Any other
+// reading may have been taken earlier and answered later: a lost packet delays an answer by half a second, and says
+// nothing about the clock (F154). It is used, and leads to no lead.
+//
+// A lead is given back: while there is one, time passes at nine tenths of its pace. That does no harm, because a holder
+// counts what remains of its run by its own clock, and ends no later than the store.
+//
+// A mark far in the future, left by a clock that was wrong for a while, can be put right by hand at once:
 //
 //	update perdure.clock set mark = now(), ahead = 0    -- and restart the nodes
 const (
 	markEvery = 250 * time.Millisecond
 	// caughtUp is how far the server's clock must be past the mark to be believed again.
 	caughtUp = 2 * time.Second
+	// giveBack is the share of the passing time that is taken off a lead: one part in so many.
+	giveBack = 10
 )
 
 const (
@@ -36,37 +46,79 @@ type reading struct {
 	mark   time.Time     // what has been told, at least nearly
 	ahead  time.Duration // how far our time runs ahead of the server's clock
 	now    time.Time     // our time
-	lifted bool          // ahead has to be kept, or time would stand still
+	lifted bool          // ahead has to be kept, or the next process to read it would be told another time
+	jump   time.Duration // of the server's clock, if no alert has been raised for it yet
 	fence  int64         // see fence.go
 	start  time.Time     // of the server
+
+	sent, got time.Time // by this process's clock: before the request was sent, and after the answer had come
 }
 
 func scanReading(r *reader) reading {
-	return reading{server: r.time(), mark: r.time(), ahead: time.Duration(r.int64()) * time.Microsecond, fence: r.int64(), start: r.time()}
+	return reading{server: r.time(), mark: r.time(), ahead: time.Duration(r.int64()) * time.Microsecond, fence: r.int64(), start: r.time(),
+		sent: r.sent, got: time.Now()}
 }
 
-// clock is this process's part: the latest time that it has told.
+// clock is this process's part.
 type clock struct {
-	mu    sync.Mutex
-	last  time.Time
-	known acquaintance
+	mu      sync.Mutex
+	virtual bool // the server's clock is a simulation's
+	told    told
+	offset  offset
+	jump    time.Duration // the latest of the server's clock, until an alert is committed for it
+	known   acquaintance
+	newest  string // origin of the latest timeline that has answered (see fence.go)
+	refused error  // why a server of another one is not used
+}
+
+// told is the latest time that this process was told, the lead at that time, and when the answer came.
+type told struct {
+	mark  time.Time
+	ahead time.Duration
+	got   time.Time
 }
 
 // tell makes our time of what was read.
 func (c *clock) tell(r reading) reading {
-	if r.server.Sub(r.mark) >= caughtUp {
-		r.ahead = 0
-	}
-	r.now = later(r.server.Add(r.ahead), r.mark)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r.now = later(r.now, c.last)
-	c.last = r.now
-	// Where the server's clock is behind by more than a little, time goes on from here.
-	if lag := r.now.Sub(r.server.Add(r.ahead)); lag > markEvery {
-		r.ahead, r.lifted = r.ahead+lag, true
+	var by time.Duration
+	if !c.virtual {
+		by = c.offset.observe(&r)
+	}
+	if by != 0 {
+		c.jump = by
+	}
+	stored := leadAt(r.server, r.mark, r.ahead)
+	mark, ahead, inOrder := r.mark, stored, !r.sent.Before(c.told.got)
+	if inOrder && c.told.mark.After(r.mark) {
+		mark, ahead = c.told.mark, leadAt(r.server, c.told.mark, c.told.ahead)
+	}
+	ahead = max(ahead-max(by, 0), 0) // a clock that was set back is put right
+	if lag := mark.Sub(r.server.Add(ahead)); lag > markEvery {
+		ahead += lag
+	}
+	r.now = later(later(r.server.Add(ahead), mark), c.told.mark)
+	r.ahead, r.lifted, r.jump = ahead, (ahead-stored).Abs() > markEvery, c.jump
+	if inOrder || r.now.After(c.told.mark) {
+		c.told = told{r.now, ahead, r.got}
 	}
 	return r
+}
+
+// leadAt is what is left of a lead when the server's clock says so, if our time was mark when the lead was ahead.
+func leadAt(server, mark time.Time, ahead time.Duration) time.Duration {
+	if server.Sub(mark) >= caughtUp {
+		return 0
+	}
+	return max(ahead-max(server.Add(ahead).Sub(mark), 0)/giveBack, 0)
+}
+
+// peek is the time that tell makes of a reading, or a little later while there is a lead.
+func (c *clock) peek(r reading) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return later(r.server.Add(r.ahead), c.told.mark)
 }
 
 func later(a, b time.Time) time.Time {
@@ -84,7 +136,10 @@ func (tx *tx) Now() (time.Time, error) {
 		}
 	}
 	tx.told, tx.read = tx.clock.tell(tx.read), reading{}
-	return tx.told.now, tx.guard()
+	if err := tx.guard(); err != nil {
+		return tx.told.now, err
+	}
+	return tx.told.now, tx.alertJump()
 }
 
 // readClock keeps a reading for the next call of Now.

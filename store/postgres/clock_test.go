@@ -1,10 +1,12 @@
 package postgres_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"perdure"
+	"perdure/internal/pgtest"
 	"perdure/store/postgres"
 )
 
@@ -69,4 +71,68 @@ func TestTimeCatchesUp(t *testing.T) {
 	if at := now(t, open(t, url)); time.Until(at).Abs() > 10*time.Second {
 		t.Errorf("%v", at)
 	}
+}
+
+// F080, F081: the clock of a real server is set forward, back, and forward again, while two nodes use it. Time never runs
+// back and goes on at about its pace; one alert is raised, and after it was closed, one for the next jump.
+func TestServerClockIsSet(t *testing.T) {
+	server, set := pgtest.NewServerWithClock(t)
+	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
+		t.Fatal(err)
+	}
+	stores := []*postgres.Store{open(t, server.URL), open(t, server.URL)}
+	var last [2]time.Time
+	n := 0
+	pass := func(d time.Duration) {
+		t.Helper()
+		for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			for i, s := range stores {
+				n++
+				at := write(t, s, n)
+				if read := now(t, s); at.Before(last[i]) || read.Before(at) {
+					t.Errorf("time runs back: %v, %v after %v", at, read, last[i])
+				}
+				last[i] = at
+			}
+		}
+	}
+	lead := func(want time.Duration) {
+		t.Helper()
+		for _, s := range stores {
+			if is := time.Until(now(t, s)); (is - want).Abs() > 500*time.Millisecond {
+				t.Errorf("Perdure's time is %v ahead of the true time, want %v", is, want)
+			}
+		}
+	}
+	alerted := func(want string) {
+		t.Helper()
+		open, err := stores[0].Alerts(t.Context(), perdure.AlertFilter{})
+		if err != nil || want == "" && len(open) > 0 || want != "" && (len(open) != 1 || open[0].Kind != perdure.AlertClock || !strings.Contains(open[0].Message, want)) {
+			t.Errorf("want an alert with %q: %+v, %v", want, open, err)
+		}
+		for _, a := range open {
+			if err := stores[0].Update(t.Context(), func(tx perdure.Tx) error { return tx.CloseAlert(a.ID, "anna", a.RaisedAt) }); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	pass(300 * time.Millisecond)
+	lead(0)
+	alerted("")
+	set(30 * time.Second)
+	pass(300 * time.Millisecond)
+	lead(30 * time.Second)
+	alerted("was set forward by 30s")
+	set(25 * time.Second)
+	pass(300 * time.Millisecond)
+	lead(30 * time.Second) // ahead of the server's clock by 5 s
+	alerted("was set back by 5s")
+	pass(5 * time.Second)
+	lead(29500 * time.Millisecond) // a tenth of the time that has passed is given back
+	set(30 * time.Second)
+	pass(300 * time.Millisecond)
+	lead(30 * time.Second)
+	alerted("was set forward by 5s")
+	pass(300 * time.Millisecond)
+	alerted("")
 }

@@ -101,8 +101,9 @@ func (s *Store) send(ctx context.Context, make func() []*statement) error {
 	return s.sendAtOnce(ctx, make)
 }
 
-// reserve is how many connections are kept from readers: a node has three writers, and its roll call.
-const reserve = 4
+// reserve is how many connections are kept from readers: a node has three writers, two repeated claims that wait for
+// locks, and its roll call.
+const reserve = 6
 
 func (s *Store) sendAtOnce(ctx context.Context, make func() []*statement) error {
 	return s.retry(ctx, func(ctx context.Context) error {
@@ -114,6 +115,26 @@ func (s *Store) sendAtOnce(ctx context.Context, make func() []*statement) error 
 		}
 		defer conn.Release()
 		return judge(roundTrip(ctx, conn.Conn(), append([]*statement{q(s.settings)}, make()...)...), conn)
+	})
+}
+
+// write is sendAtOnce for statements that change something. Each list of them is a transaction of its own.
+func (s *Store) write(ctx context.Context, make func() []*statement) error {
+	return s.retry(ctx, func(ctx context.Context) error {
+		if err := s.commits.admit(ctx, s.limits.Acquire); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, s.limits.Transaction)
+		defer cancel()
+		conn, err := s.acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		if err := s.Accepting(); err != nil { // since a connection was waited for
+			return err
+		}
+		return judge(s.commitTrip(ctx, conn.Conn(), append([]*statement{q(s.settings)}, make()...)...), conn)
 	})
 }
 

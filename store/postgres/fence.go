@@ -1,8 +1,13 @@
 package postgres
 
 import (
+	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"perdure"
 )
@@ -17,22 +22,37 @@ import (
 //
 // What it cannot see is a backup that was put back into the same server while no node ran: `perdure fence`.
 
+// A standby that is promoted with all that was acknowledged has a new timeline, too, and the alert is a false one.
+// Each node finds that out for what was acknowledged to it (see witness.go) and writes it into its row of
+// perdure.node; when all nodes have, the alert is closed. A node that has died meanwhile cannot, and an operator
+// closes the alert.
+//
+// The former primary may come back as a primary. Its timeline is the older one, and this process refuses it.
+
 // acquaintance is the database as this process knows it.
 type acquaintance struct {
-	start time.Time // of the server whose origin was compared
-	mark  time.Time // the latest that was read
-	fence int64     // the highest that was read
+	start    time.Time // of the server whose origin was compared
+	mark     time.Time // the latest that was read
+	fence    int64     // the highest that was read
+	origin   string    // of that server
+	complete bool      // it has all that was acknowledged to this process, as far as is known
+	changed  bool      // there was another origin before
 }
 
 const (
 	originSQL = "select " + readingSQL + ", origin, perdure.origin() from perdure.clock where one"
 	// Whoever else raises it meanwhile is waited for, and has done it then.
-	setOriginSQL   = "update perdure.clock set origin = $2 where one and origin = $1"
-	raiseFenceSQL  = "update perdure.clock set fence = greatest(fence, $1), mark = greatest(mark, $2), origin = coalesce(nullif($4, ''), origin) where one and origin = $3 and fence = $5"
+	setOriginSQL  = "update perdure.clock set origin = $2 where one and origin = $1"
+	raiseFenceSQL = "update perdure.clock set fence = greatest(fence, $1), mark = greatest(mark, $2), origin = coalesce(nullif($4, ''), origin) where one and origin = $3 and fence = $5"
+	// closeSetbackSQL closes the alert when all nodes have found that nothing is missing. A node that was not seen in the
+	// minute before was acknowledged nothing after what the others have found.
+	closeSetbackSQL = `update perdure.alert a set closed_at = clock_timestamp(), closed_by = 'perdure'
+		where a.closed_at is null and a.id > 0 and a.kind = 'setback' and a.name = $1 and not exists (
+			select from perdure.node n where n.seen_at > a.raised_at - interval '1 minute' and n.origin <> a.name)`
 	raiseOnlySQL   = "update perdure.clock set fence = greatest(fence, $1) where one"
 	readFenceSQL   = "select fence from perdure.clock where one"
 	setbackMessage = "the database may have lost what it had (%s): what was acknowledged before may be missing, and numbers of runs go on from %d. " +
-		"Compare with what your services know, and close this alert"
+		"Compare with what your services know, and close this alert. It closes by itself if all nodes find that nothing acknowledged to them is missing"
 )
 
 // standbyOrigin is what a server says that only follows another.
@@ -51,10 +71,84 @@ func (c *clock) familiar(r reading) (bool, acquaintance) {
 }
 
 // learn remembers a reading of a database whose origin is right.
-func (c *clock) learn(r reading) {
+func (c *clock) learn(r reading, now acquaintance) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.known = acquaintance{r.start, later(c.known.mark, r.mark), max(c.known.fence, r.fence)}
+	if c.known.start.Equal(r.start) { // another transaction was faster, and has compared while the witnesses were there
+		now.origin, now.complete = c.known.origin, c.known.complete
+	}
+	now.start, now.mark, now.fence = r.start, later(c.known.mark, r.mark), max(c.known.fence, r.fence)
+	now.changed = c.known.changed || c.known.origin != "" && c.known.origin != now.origin
+	c.known = now
+}
+
+// complete is the origin of the database if it has all that was acknowledged to this process, as far as is known.
+// changed says that this process has known another one before.
+func (c *clock) complete() (origin string, changed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.known.complete {
+		return "", false
+	}
+	return c.known.origin, c.known.changed
+}
+
+// successor says whether a database is of the timeline after another one, and former whether it is of an older one.
+func successor(of, is string) bool { return lead(of, is) == 1 }
+func former(of, is string) bool    { return lead(of, is) < 0 }
+
+// lead is how many timelines a database is ahead of another one of its cluster; 0 for another cluster.
+func lead(of, is string) int64 {
+	cluster, was, _ := strings.Cut(of, "/")
+	other, now, _ := strings.Cut(is, "/")
+	before, err1 := strconv.ParseInt(was, 16, 64)
+	after, err2 := strconv.ParseInt(now, 16, 64)
+	if cluster != other || err1 != nil || err2 != nil {
+		return 0
+	}
+	return after - before
+}
+
+// formerPrimary is the error for a server that is of an older timeline than the one that this process knows.
+func formerPrimary(known, is string) error {
+	return fmt.Errorf("the server that answers is a former primary and is refused: it is %s, and this node has worked with %s (cluster and timeline); "+
+		"stop it, or restart the nodes if an older backup was restored on purpose", is, known)
+}
+
+// refuseFormer checks a new connection.
+func (c *clock) refuseFormer(ctx context.Context, pg *pgconn.PgConn) error {
+	c.mu.Lock()
+	knows := c.newest != ""
+	c.mu.Unlock()
+	if !knows {
+		return nil
+	}
+	rows := pg.ExecParams(ctx, "select perdure.origin()", nil, nil, nil, nil).Read()
+	if rows.Err != nil || len(rows.Rows) == 0 { // no schema: the statements to come say so
+		return nil //nolint:nilerr // and a connection that is lost
+	}
+	return c.refuse(string(rows.Rows[0][0]))
+}
+
+// refuse is an error for a database of an older timeline than one that has answered before.
+func (c *clock) refuse(is string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if former(c.newest, is) {
+		c.refused = formerPrimary(c.newest, is)
+		return c.refused
+	}
+	if is != "" && is != standbyOrigin {
+		c.newest = is
+	}
+	return nil
+}
+
+// Refused is why a server was refused that claims to be the primary; nil if none was.
+func (s *Store) Refused() error {
+	s.clock.mu.Lock()
+	defer s.clock.mu.Unlock()
+	return s.clock.refused
 }
 
 // guard raises the fence where the database is an older one, in this transaction.
@@ -73,6 +167,9 @@ func (tx *tx) guard() error {
 	})); err != nil {
 		return err
 	}
+	if err := tx.clock.refuse(is); err != nil {
+		return tx.fail(&fault{lost, err})
+	}
 	var why string
 	switch {
 	case is == standbyOrigin: // it may be promoted, and is not known before that
@@ -88,7 +185,15 @@ func (tx *tx) guard() error {
 			}
 		}
 		tx.told.fence = max(fresh.fence, known.fence)
-		tx.clock.learn(fresh)
+		complete := known.origin == "" || known.origin == is && known.complete
+		if successor(known.origin, is) {
+			var err error
+			if complete, err = tx.complete(known.start); err != nil {
+				return err
+			}
+		}
+		tx.clock.learn(fresh, acquaintance{origin: is, complete: complete})
+		tx.store.witnesses.forget(fresh.start)
 		return nil
 	}
 	return tx.setBack(why, stored, is, fresh, known)
@@ -110,7 +215,7 @@ func (tx *tx) setBack(why, stored, is string, fresh reading, known acquaintance)
 		return err
 	}
 	tx.wrote = true
-	return tx.Save(&perdure.Changes{Alerts: []perdure.Alert{{Kind: perdure.AlertSetback, RaisedAt: tx.told.now, Message: fmt.Sprintf(setbackMessage, why, fence)}}})
+	return tx.Save(&perdure.Changes{Alerts: []perdure.Alert{{Kind: perdure.AlertSetback, Name: is, RaisedAt: tx.told.now, Message: fmt.Sprintf(setbackMessage, why, fence)}}})
 }
 
 func (tx *tx) Fence() (int64, error) {

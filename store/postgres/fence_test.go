@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -139,5 +140,129 @@ func TestFailoverThatLosesCommits(t *testing.T) {
 	}
 	if j, _, err := other.Job(t.Context(), job(2, "").Job.ID, 0); err != nil || j != nil {
 		t.Errorf("what was to be lost: %v, %v", j, err)
+	}
+}
+
+// attend is a roll call of a node.
+func attend(t *testing.T, s *postgres.Store, id string) {
+	t.Helper()
+	if _, err := s.Attend(t.Context(), perdure.Presence{Node: perdure.Node{ID: id, Since: time.Now()}, TTL: 10 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// F016, F150: after a failover each node compares what was acknowledged to it with what the new primary has. The alert
+// is closed when all nodes have found that nothing is missing, and not before.
+func TestFailoverWithoutLossClosesItsAlert(t *testing.T) {
+	for name, c := range map[string]struct {
+		lost, dies, only bool // only: the other node has no row
+		open             int
+	}{
+		"nothing is lost":                    {},
+		"a commit of another node is lost":   {lost: true, open: 1},
+		"another node dies with the primary": {dies: true, open: 1},
+		"what was only read is lost":         {lost: true, dies: true, only: true, open: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			primary := pgtest.NewServer(t, false, "synchronous_commit=on")
+			if _, _, err := postgres.Migrate(t.Context(), primary.URL); err != nil {
+				t.Fatal(err)
+			}
+			standby := primary.Standby("one", primary.Addr())
+			url := hosts(t, primary.URL, standby.URL)
+			a, b := open(t, url), open(t, url)
+			if !c.lost {
+				requireStandby(t, primary.URL, "one")
+			}
+			attend(t, a, "a")
+			if !c.only {
+				attend(t, b, "b")
+			}
+			write(t, a, 1)
+			write(t, b, 2)
+			await(t, standby.URL, "select count(*) >= 2 from perdure.step")
+			if c.lost {
+				standby.Stop(false)
+				write(t, b, 3)
+				if c.only { // the node that reads it may acknowledge it
+					if err := a.Update(t.Context(), func(tx perdure.Tx) error {
+						_, err := tx.Steps([]perdure.StepRef{{Job: job(3, "").Job.ID}})
+						return err
+					}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				primary.Stop(true)
+				standby.Start()
+			} else {
+				primary.Stop(true)
+			}
+			standby.Promote()
+			write(t, a, 4)
+			write(t, a, 5)
+			attend(t, a, "a")
+			if got := setbacks(t, a); len(got) != 1 {
+				t.Errorf("closed before the other node has compared: %q", got)
+			}
+			if !c.dies {
+				write(t, b, 6)
+				attend(t, b, "b")
+				attend(t, a, "a")
+			}
+			if got := setbacks(t, a); len(got) != c.open {
+				t.Errorf("open alerts: %q", got)
+			}
+			all, err := a.Alerts(t.Context(), perdure.AlertFilter{Closed: true})
+			if err != nil || len(all) != 1 {
+				t.Errorf("alerts: %+v, %v", all, err)
+			}
+		})
+	}
+}
+
+// hosts is a URL of several servers, of which the one that writes is used.
+func hosts(t *testing.T, urls ...string) string {
+	t.Helper()
+	all, err := url.Parse(urls[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range urls[1:] {
+		u, err := url.Parse(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Host += "," + u.Host
+	}
+	all.RawQuery += "&target_session_attrs=read-write&connect_timeout=2"
+	return all.String()
+}
+
+// F153: the former primary comes back as a primary beside the new one. A node that has worked with the new one refuses
+// it, names both, and works on.
+func TestFormerPrimaryIsRefused(t *testing.T) {
+	primary := pgtest.NewServer(t, false)
+	if _, _, err := postgres.Migrate(t.Context(), primary.URL); err != nil {
+		t.Fatal(err)
+	}
+	standby := primary.Standby("one", primary.Addr())
+	s := open(t, hosts(t, primary.URL, standby.URL))
+	write(t, s, 1)
+	await(t, standby.URL, "select count(*) = 1 from perdure.step")
+	primary.Stop(true)
+	standby.Promote()
+	write(t, s, 2)
+	primary.Start()
+	killOthers(t, standby.URL) // what is connected anew comes to the former primary first
+	write(t, s, 3)
+	if j, _, err := open(t, standby.URL).Job(t.Context(), job(3, "").Job.ID, 0); err != nil || j == nil {
+		t.Errorf("written elsewhere: %v, %v", j, err)
+	}
+	if err := s.Refused(); err == nil || !strings.Contains(err.Error(), "/00000001, and this node has worked with ") || !strings.Contains(err.Error(), "/00000002 ") {
+		t.Errorf("refused: %v", err)
+	}
+	standby.Stop(true)
+	if err := submit(t.Context(), s, job(4, "")); perdure.CodeOf(err) != perdure.CodeUnavailable || !strings.Contains(err.Error(), "former primary") {
+		t.Errorf("with the former primary alone: %v", err)
 	}
 }

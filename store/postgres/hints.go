@@ -102,7 +102,7 @@ func (h *hints) tell(s *Store) error {
 }
 
 // Heard says that what is sent arrives here: it is tried at the beginning and in every silence, since a
-// pooler may take LISTEN and let nothing through (F104).
+// pooler may take LISTEN and let nothing through.
 func (s *Store) Heard() bool { return s.hints.heard.Load() }
 
 // RoleHints gives a sign when somebody's place in a role has changed, as far as Hints hears of it.
@@ -136,7 +136,7 @@ func (s *Store) Hints(ctx context.Context) <-chan struct{} {
 
 // listen passes signs on until the connection breaks.
 func (s *Store) listen(ctx context.Context, signs chan struct{}) error {
-	conn, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig)
+	conn, err := s.connect(ctx)
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ func (s *Store) Mail() <-chan struct{} { return s.hints.mail }
 
 // ForgetPosted deletes what is closed and old.
 func (s *Store) ForgetPosted(ctx context.Context, taken, refused time.Time, max int) (n int, err error) {
-	err = s.send(ctx, func() []*statement {
+	err = s.write(ctx, func() []*statement {
 		st := q(forgetPostedSQL).moment(taken).moment(refused).int(max)
 		st.done = func(met int64) error { n = int(met); return nil }
 		return []*statement{st}

@@ -29,10 +29,13 @@ var (
 )
 
 const (
-	payloadsSQL = `select p.* from (select distinct * from unnest($1::uuid[], $2::int[]) as u (job, idx)) r
-		cross join lateral (select job, idx, input, output from perdure.payload
-			where job = r.job and idx = r.idx and (input is not null or output is not null) offset 0) p
-		order by p.job, p.idx`
+	// octet_length does not read a value that is stored apart.
+	payloadsSQL = `select job, idx, input, output from (
+			select p.*, r.n, sum(size) over (order by r.n) - size as before
+			from (select job, idx, min(n) as n from unnest($1::uuid[], $2::int[]) with ordinality as u (job, idx, n) group by job, idx) r
+			cross join lateral (select job, idx, input, output, coalesce(octet_length(input), 0) + coalesce(octet_length(output), 0) as size
+				from perdure.payload where job = r.job and idx = r.idx and (input is not null or output is not null) offset 0) p) s
+		where before < $3 order by n`
 	inputsSQL = "select job, input from perdure.payload where job = any($1) and idx = -1"
 	shapesSQL = "select id, text from perdure.shape where id = any($1)"
 
@@ -191,7 +194,7 @@ func (l *locking) outdated() (ids []perdure.JobID, err error) {
 		return nil, l.tx.fail(perdure.ErrStale)
 	}
 	var ending []perdure.JobID
-	soon := l.tx.read.server.Add(l.tx.read.ahead + trustTime)
+	soon := l.tx.clock.peek(l.tx.read).Add(trustTime)
 	for id, j := range l.taken {
 		v, held := l.held[id]
 		switch {
@@ -300,9 +303,9 @@ func intoSteps(steps *[]*perdure.Step) func(*reader) error {
 	}
 }
 
-func (tx *tx) Payloads(refs []perdure.StepRef) ([]perdure.Payload, error) {
+func (tx *tx) Payloads(refs []perdure.StepRef, maxBytes int) ([]perdure.Payload, error) {
 	var found []perdure.Payload
-	err := tx.run(tx.surely(jobsOf(refs), into(q(payloadsSQL).refs(refs), &found, scanPayload))...)
+	err := tx.run(tx.surely(jobsOf(refs), into(q(payloadsSQL).refs(refs).int(maxBytes), &found, scanPayload))...)
 	return found, err
 }
 

@@ -76,10 +76,11 @@ func Migrate(ctx context.Context, url string) (from, to int, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, migrateTime)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
+	conn, err := pgx.ConnectConfig(ctx, linked(cfg.ConnConfig))
 	if err != nil {
 		return 0, 0, perdure.Refuse(perdure.CodeUnavailable, "PostgreSQL is not reachable: %s", oneLine(err))
 	}
+	linkOf(conn).committing.Store(true) // for as long as it is there
 	defer conn.Close(context.WithoutCancel(ctx))
 	from = -1
 	for {
@@ -131,6 +132,9 @@ func migrateOne(ctx context.Context, conn *pgx.Conn) (have int, done bool, err e
 	crashpoint.Here(crashpoint.PostgresMigrate)
 	err = tx.Commit(ctx)
 	crashpoint.Here(crashpoint.PostgresMigrated)
+	if err == nil && linkOf(conn).unreplicated.Load() {
+		err = fmt.Errorf("%w: %w; migrate again", perdure.ErrUnknown, errUnreplicated)
+	}
 	return have, false, err
 }
 

@@ -68,30 +68,40 @@ func (tx *tx) HeldBy(holder, agent, request string, max int) ([]perdure.StepRef,
 		return nil, nil
 	}
 	var found []perdure.StepRef
-	var list []*statement
-	held := func(sql string) *statement {
-		s := into(q(sql).text(holder).int(max), &found, scanRef)
-		list = append(list, s)
-		return s
-	}
+	held := func(sql string) *statement { return into(q(sql).text(holder).int(max), &found, scanRef) }
+	var err error
 	switch {
 	case agent == "" && request == "":
-		held(heldBySQL)
+		err = tx.run(held(heldBySQL))
 	case agent == "":
-		held(heldByAnyRequestSQL).text(request)
+		err = tx.run(held(heldByAnyRequestSQL).text(request))
 	case request == "":
-		held(heldByAgentSQL).text(agent)
+		err = tx.run(held(heldByAgentSQL).text(agent))
 	default:
-		// The same claim, repeated on two nodes at once, must not find nothing on both: the later waits here
-		// until the earlier has let out, and finds that.
-		list = append(list, q(claimTurn).text(holder).text(agent).text(request))
-		held(heldByRequestSQL).text(agent).text(request)
+		return tx.heldByClaim(holder, agent, request, max)
 	}
-	err := tx.run(list...)
 	return found, err
 }
 
-const claimTurn = "select pg_advisory_xact_lock(hashtextextended(jsonb_build_array($1::text, $2::text, $3::text)::text, 8098991087))"
+const lockClaimSQL = "select pg_try_advisory_xact_lock(hashtextextended(jsonb_build_array($1::text, $2::text, $3::text)::text, 8098991087))::int"
+
+// heldByClaim locks the claim and then reads, in a later statement. Two nodes at which the same claim is repeated would
+// otherwise both find nothing, and both grant runs. It does not wait for the lock: other claims are in the transaction.
+func (tx *tx) heldByClaim(holder, agent, request string, max int) (found []perdure.StepRef, err error) {
+	locked := false
+	lock := q(lockClaimSQL).text(holder).text(agent).text(request).each(func(r *reader) error {
+		locked = r.int() != 0
+		return r.failed
+	})
+	held := into(q(heldByRequestSQL).text(holder).int(max).text(agent).text(request), &found, scanRef)
+	if err := tx.run(lock, held); err != nil {
+		return nil, err
+	}
+	if !locked {
+		return nil, perdure.ErrLocked
+	}
+	return found, nil
+}
 
 func (tx *tx) EmbeddedHolders() ([]string, error) {
 	var found []string

@@ -17,21 +17,26 @@ const laterOfFirst = "case when s.idx = 0 and s.job_phase <> 0 then (select late
 
 const (
 	shapeSQL = "select text from perdure.shape where id = $1"
-	inputSQL = `select coalesce(s.input, p.input) from perdure.step s
-		left join perdure.payload p on p.job = s.job and p.idx = -1 where s.job = $1 and s.idx = 0`
+	inputSQL = `select case when size <= $2 then coalesce(s.input, p.input) end, size from perdure.step s
+		left join perdure.payload p on p.job = s.job and p.idx = -1,
+		lateral (select coalesce(octet_length(s.input), octet_length(p.input), 0) as size) z where s.job = $1 and s.idx = 0`
 	findKeySQL = `select job from perdure.step where job_key = $1 and job_key is not null
 		union all
 		select id from perdure.inbox where key = $1 and key is not null and refusal is null and ` + stillWaiting + " limit 1"
 	findIDsSQL = "select job from perdure.step where job between $1 and $2 and idx = 0 order by job limit $3"
-	// readPayloadsSQL stops once $2 bytes have been read: the sum is of the rows before.
-	readPayloadsSQL = `select job, idx, input, output from (
-			select *, coalesce(sum(coalesce(octet_length(input), 0) + coalesce(octet_length(output), 0))
-				over (order by idx rows between unbounded preceding and 1 preceding), 0) as before
-			from perdure.payload where job = $1 and idx >= 0 and (input is not null or output is not null)) p
-		where before < $2 order by idx`
-	historySQL = `select job, step, run, at, event, author, detail from (
-			select * from perdure.entry where job = $1 order by id desc limit $2) e
-		order by id`
+	// readPayloadsSQL reads no value to leave it out: its size is known without it.
+	readPayloadsSQL = `with sizes as (
+			select *, coalesce(octet_length(input), 0) as ins, coalesce(octet_length(output), 0) as outs
+			from perdure.payload where job = $1 and idx >= 0 and (input is not null or output is not null)
+		), counted as (
+			select *, case when ins <= $2 then ins else 0 end as in_sum, case when outs <= $2 then outs else 0 end as out_sum from sizes
+		), sums as (
+			select *, sum(in_sum + out_sum) over (order by idx) as upto from counted
+		)
+		select job, idx, case when ins <= $2 and upto - out_sum <= $3 then input end, case when outs <= $2 and upto <= $3 then output end, ins, outs
+		from sums order by idx`
+	readPayloadSQL = `select job, idx, input, output from perdure.payload where job = $1 and idx = $2 and (input is not null or output is not null)`
+	historySQL     = "select id, job, step, run, at, event, author, detail from perdure.entry where job = $1 and id > $2 order by id limit $3"
 
 	// What holds a limit: where there is none of the name, and no permits are kept, what would.
 	jobHoldersSQL = `with held as (
@@ -82,8 +87,13 @@ func (s *Store) Shape(ctx context.Context, id perdure.ShapeID) ([]byte, error) {
 	return first(query(ctx, s, q(shapeSQL).uuid(id), (*reader).bytes))
 }
 
-func (s *Store) Input(ctx context.Context, id perdure.JobID) (json.RawMessage, error) {
-	return first(query(ctx, s, q(inputSQL).uuid(id), (*reader).bytes))
+func (s *Store) Input(ctx context.Context, id perdure.JobID, max int) (in json.RawMessage, size int, err error) {
+	in, err = first(query(ctx, s, q(inputSQL).uuid(id).int64(int64(max)), func(r *reader) json.RawMessage {
+		in := r.bytes()
+		size = r.int()
+		return in
+	}))
+	return in, size, err
 }
 
 func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.JobID, error) {
@@ -138,13 +148,23 @@ func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time)
 	return slices.DeleteFunc(steps, func(s *perdure.Step) bool { return s.UpdatedAt.Before(since) }), nil
 }
 
-func (s *Store) Payloads(ctx context.Context, job perdure.JobID, maxBytes int) ([]perdure.Payload, error) {
-	return query(ctx, s, q(readPayloadsSQL).uuid(job).int(maxBytes), scanPayload)
+func (s *Store) Payloads(ctx context.Context, job perdure.JobID, max, total int) ([]perdure.SizedPayload, error) {
+	return query(ctx, s, q(readPayloadsSQL).uuid(job).int64(int64(max)).int64(int64(total)), func(r *reader) perdure.SizedPayload {
+		return perdure.SizedPayload{Payload: scanPayload(r), InputBytes: r.int(), OutputBytes: r.int()}
+	})
 }
 
-func (s *Store) History(ctx context.Context, job perdure.JobID, max int) ([]perdure.Entry, error) {
-	return query(ctx, s, q(historySQL).uuid(job).int(max), func(r *reader) perdure.Entry {
-		return perdure.Entry{Job: r.uuid(), Step: r.text(), Run: r.int64(), At: r.time(), Event: r.text(), Author: r.text(), Detail: r.text()}
+func (s *Store) Payload(ctx context.Context, ref perdure.StepRef) (*perdure.Payload, error) {
+	found, err := query(ctx, s, q(readPayloadSQL).uuid(ref.Job).int(ref.Index), scanPayload)
+	if len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], err
+}
+
+func (s *Store) History(ctx context.Context, job perdure.JobID, after int64, max int) ([]perdure.Entry, error) {
+	return query(ctx, s, q(historySQL).uuid(job).int64(after).int(max), func(r *reader) perdure.Entry {
+		return perdure.Entry{ID: r.int64(), Job: r.uuid(), Step: r.text(), Run: r.int64(), At: r.time(), Event: r.text(), Author: r.text(), Detail: r.text()}
 	})
 }
 

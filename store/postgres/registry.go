@@ -8,8 +8,9 @@ import (
 
 // What has not been seen for a day is forgotten, or the registry would grow with every restart.
 const (
-	// nowSQL is our time (see clock.go), to the last mark.
-	nowSQL = "select greatest(clock_timestamp() + ahead * interval '1 microsecond', mark) as now from perdure.clock where one"
+	// nowSQL is our time (see clock.go), to the last mark, with what is left of a lead.
+	nowSQL = `select greatest(t.at - least(greatest(t.at - k.mark, '0') / 10, k.ahead * interval '1 microsecond'), k.mark) as now
+		from perdure.clock k cross join lateral (select clock_timestamp() + k.ahead * interval '1 microsecond' as at) t where k.one`
 
 	// attendSQL is one statement, as it is asked every few seconds by every node. What a node has in roles, and
 	// has not lapsed, moves on: by a time that is read before any lock is waited for, so that it is early. Rows
@@ -24,10 +25,10 @@ with c as materialized (
 	from c where r.leader = $1 and r.leader_until > c.now or r.standby = $1 and r.standby_until > c.now
 	returning r.*
 ), n as (
-	insert into perdure.node (id, host, pid, version, listen, agents, slots, since, seen_at)
-	select $1, $2, $3, $4, $5, $6, $7, $8, c.now from c
+	insert into perdure.node (id, host, pid, version, listen, agents, slots, since, seen_at, origin)
+	select $1, $2, $3, $4, $5, $6, $7, $8, c.now, $13 from c
 	on conflict (id) do update set host = excluded.host, pid = excluded.pid, version = excluded.version, listen = excluded.listen,
-		agents = excluded.agents, slots = excluded.slots, since = excluded.since, seen_at = excluded.seen_at
+		agents = excluded.agents, slots = excluded.slots, since = excluded.since, seen_at = excluded.seen_at, origin = excluded.origin
 ), s as (
 	insert into perdure.seen (agent, holder, at)
 	select agent, holder, max(at) from unnest($10::text[], $11::text[], $12::timestamptz[]) as u (agent, holder, at)
@@ -43,7 +44,7 @@ where k.one order by a.name`
 	forgetSeenSQL  = "delete from perdure.seen where at < (" + nowSQL + ") - interval '1 day'"
 	dropNodeSQL    = "delete from perdure.node where id = $1"
 	nodesSQL       = "select id, host, pid, version, listen, agents, slots, since, seen_at from perdure.node order by id"
-	seenSQL        = "select agent, holder, at from perdure.seen order by agent, holder"
+	seenSQL        = "select * from (select agent, holder, at from perdure.seen order by at desc limit $1) s order by agent, holder"
 )
 
 func (s *Store) Attend(ctx context.Context, p perdure.Presence) (roll perdure.Roll, err error) {
@@ -58,21 +59,31 @@ func (s *Store) Attend(ctx context.Context, p perdure.Presence) (roll perdure.Ro
 		times.moment(seen.At)
 	}
 	most := len(p.Seen)
-	err = s.sendAtOnce(ctx, func() []*statement {
+	var w witness
+	sent := s.witnesses.sent()
+	origin, changed := s.clock.complete()
+	err = s.write(ctx, func() []*statement {
 		roll = perdure.Roll{}
 		list := []*statement{q(attendSQL).text(n.ID).text(n.Host).int(n.PID).text(n.Version).text(n.Listen).texts(n.Agents).
 			array(tInt4, len(n.Slots), slots).time(n.Since).int64(p.TTL.Microseconds()).
-			array(tText, most, agents).array(tText, most, holders).array(tTime, most, times).each(s.roll(&roll))}
+			array(tText, most, agents).array(tText, most, holders).array(tTime, most, times).text(origin).each(s.roll(&roll)),
+			q(witnessSQL).each(w.scan)}
+		if changed {
+			list = append(list, q(closeSetbackSQL).text(origin))
+		}
 		if p.Forget {
 			list = append(list, q(forgetNodesSQL), q(forgetSeenSQL))
 		}
 		return list
 	})
+	if err == nil {
+		s.witnesses.acknowledged(w, sent)
+	}
 	return roll, err
 }
 
 func (s *Store) DropNode(ctx context.Context, id string) error {
-	return s.send(ctx, func() []*statement { return []*statement{q(dropNodeSQL).text(id)} })
+	return s.write(ctx, func() []*statement { return []*statement{q(dropNodeSQL).text(id)} })
 }
 
 func (s *Store) Nodes(ctx context.Context) ([]perdure.Node, error) {
@@ -83,7 +94,7 @@ func (s *Store) Nodes(ctx context.Context) ([]perdure.Node, error) {
 }
 
 func (s *Store) Seen(ctx context.Context) ([]perdure.Seen, error) {
-	return query(ctx, s, q(seenSQL), func(r *reader) perdure.Seen {
+	return query(ctx, s, q(seenSQL).int(perdure.MaxSeen), func(r *reader) perdure.Seen {
 		return perdure.Seen{Agent: r.text(), Holder: r.text(), At: r.time()}
 	})
 }

@@ -22,7 +22,7 @@ func TestReadersLeaveConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := u.Query()
-	q.Set("pool_max_conns", "6")
+	q.Set("pool_max_conns", "8") // two for readers
 	u.RawQuery = q.Encode()
 	limits := postgres.DefaultLimits
 	limits.Acquire, limits.Lock, limits.Statement = 5*time.Second, time.Minute, time.Minute
@@ -38,7 +38,7 @@ func TestReadersLeaveConnections(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var reading sync.WaitGroup
 	for range 20 {
-		reading.Go(func() { _, _ = s.History(ctx, perdure.JobID{}, 1) })
+		reading.Go(func() { _, _ = s.History(ctx, perdure.JobID{}, 0, 1) })
 	}
 	await(t, direct, "select count(*) >= 2 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
 	began := time.Now()

@@ -59,9 +59,11 @@ func (w *writing) remember(c *perdure.Changes) {
 	}
 	m.changed(c.Jobs, c.Steps)
 	if len(m.wrote) > 0 && m.xid == 0 {
-		w.add(q("select pg_current_xact_id()").each(func(r *reader) error {
-			m.xid = uint64(r.int64())
-			return nil
+		w.tx.witnessed = true
+		w.add(q(witnessSQL).each(func(r *reader) error {
+			err := w.tx.witness.scan(r)
+			m.xid = uint64(w.tx.witness.xid)
+			return err
 		}))
 	}
 }

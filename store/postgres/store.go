@@ -12,15 +12,19 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"perdure"
+	"perdure/internal/redact"
 )
 
 // Store is a database that holds jobs.
@@ -31,6 +35,8 @@ type Store struct {
 	lockTimeout string // as they are, or the URL
 	clock       clock
 	hints       hints
+	commits     commits
+	witnesses   witnesses
 	readers     chan struct{} // full: no more may read
 	close       sync.Once
 
@@ -50,7 +56,8 @@ type Limits struct {
 	Statement   time.Duration // for one statement
 	Idle        time.Duration // between two statements: a node that is paused lets go of its locks
 	Transaction time.Duration // for the whole of one try
-	Silence     time.Duration // for the other side to confirm what was sent (TCP): a way that has died (F100)
+	Commit      time.Duration // for the answer to a COMMIT
+	Silence     time.Duration // for the other side to confirm what was sent (TCP): a way that has died
 }
 
 // DefaultLimits suit a database next door. They are well above what any statement takes.
@@ -61,6 +68,7 @@ var DefaultLimits = Limits{
 	Statement:   10 * time.Second,
 	Idle:        5 * time.Second,
 	Transaction: 20 * time.Second,
+	Commit:      10 * time.Second,
 	Silence:     5 * time.Second,
 }
 
@@ -71,11 +79,15 @@ type Option func(*config)
 
 type config struct {
 	*pgxpool.Config
-	limits Limits
+	limits       Limits
+	virtualClock bool
 }
 
 // WithLimits replaces DefaultLimits.
 func WithLimits(l Limits) Option { return func(c *config) { c.limits = l } }
+
+// WithVirtualClock says that the server's clock is a simulation's: it is not compared with the clock of this process.
+func WithVirtualClock() Option { return func(c *config) { c.virtualClock = true } }
 
 // Open connects to the database at url and checks that its schema is the one that this program knows.
 func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
@@ -83,13 +95,18 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, cfg.Config)
-	if err != nil {
-		return nil, perdure.Refuse(perdure.CodeInvalid, "postgres: %v", err)
-	}
-	s := &Store{pool: pool, limits: cfg.limits, settings: cfg.settings(), lockTimeout: cfg.lockTimeout(), sets: newSets(),
+	s := &Store{limits: cfg.limits, settings: cfg.settings(), lockTimeout: cfg.lockTimeout(), sets: newSets(),
 		lanes: lanes{quick: quickLook, rest: fullRest}}
+	cfg.BeforeConnect = func(_ context.Context, cc *pgx.ConnConfig) error {
+		s.prepare(cc)
+		return nil
+	}
+	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg.Config); err != nil {
+		return nil, perdure.Refuse(perdure.CodeInvalid, "postgres: %s", redact.Text(err.Error()))
+	}
+	s.clock.virtual = cfg.virtualClock
 	s.readers = make(chan struct{}, max(1, int(cfg.MaxConns)-reserve))
+	s.commits.start()
 	s.hints.start(s)
 	if err := s.CheckSchema(ctx); err != nil {
 		_ = s.Close()
@@ -102,15 +119,19 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 func (s *Store) Close() error {
 	s.close.Do(func() {
 		s.hints.stop()
+		s.commits.stop()
 		s.pool.Close()
 	})
 	return nil
 }
 
 func configure(dsn string, opts []Option) (*config, error) {
+	if why := misread(dsn); why != "" {
+		return nil, &perdure.Error{Code: perdure.CodeInvalid, Message: "not the URL of a PostgreSQL database: " + why, Hint: escapeHint}
+	}
 	pc, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		return nil, perdure.Refuse(perdure.CodeInvalid, "not the URL of a PostgreSQL database: %s", redact(err, dsn))
+		return nil, perdure.Refuse(perdure.CodeInvalid, "not the URL of a PostgreSQL database: %s", faultIn(err))
 	}
 	c := &config{Config: pc, limits: DefaultLimits}
 	if !strings.Contains(dsn, "pool_max_conns") {
@@ -163,13 +184,37 @@ func (c *config) settings() string {
 	return "select " + strings.TrimPrefix(b.String(), ", ")
 }
 
-// redact is err's text without the URL's password.
-func redact(err error, dsn string) string {
-	text := err.Error()
-	if u, perr := url.Parse(dsn); perr == nil {
-		if password, ok := u.User.Password(); ok && password != "" {
-			text = strings.ReplaceAll(text, password, "xxxxx")
+const escapeHint = "percent-encode special characters in the user, the password and the database: @ is %40, / is %2F, : is %3A, ? is %3F, # is %23"
+
+// misread is why a URL cannot mean what it says; empty if it can. Where a password holds an unescaped / or #, its end
+// would be taken for the database or a parameter, and messages of the server would repeat it.
+func misread(dsn string) string {
+	_, rest, found := strings.Cut(dsn, "://")
+	if !found {
+		return "" // key=value
+	}
+	if _, err := url.Parse(dsn); err != nil {
+		return redact.ParseError(err)
+	}
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		after, _, _ := strings.Cut(rest[i:], "=")
+		if strings.Contains(after, "@") {
+			return "there is an @ after the host"
+		}
+		if strings.Contains(rest[i:], "#") {
+			return "there is a # after the host"
 		}
 	}
-	return text
+	return ""
+}
+
+// faultIn is what is wrong with a URL that the driver refuses, without the URL: the driver's error repeats it.
+func faultIn(err error) string {
+	var refused *pgconn.ParseConfigError
+	if !errors.As(err, &refused) {
+		return redact.Text(err.Error())
+	}
+	bare := *refused
+	bare.ConnString = ""
+	return redact.Text(strings.TrimPrefix(bare.Error(), "cannot parse ``: "))
 }

@@ -21,6 +21,10 @@ const postSQL = "select id::text, created, coalesce(code, ''), coalesce(message,
 // (perdure.CodeConflict), as is an inbox that is full (CodeBacklogFull). A refusal has changed nothing, and
 // the transaction can go on. A transaction that submits a key which another one has submitted and not
 // committed yet waits for that one.
+//
+// With a synchronous standby, the job is safe from a failover once COMMIT was answered without the warning that its
+// wait was cancelled. The driver cancels it when its context ends: give COMMIT a context that does not, and submit
+// under the same key again where its outcome is not known.
 func SubmitTx(ctx context.Context, tx pgx.Tx, plan *perdure.Plan) (perdure.Submitted, error) {
 	if tx == nil {
 		return perdure.Submitted{}, perdure.ErrNoTx

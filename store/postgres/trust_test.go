@@ -100,7 +100,7 @@ func TestTrustedIsComparedWhereNothingIsWritten(t *testing.T) {
 	for name, read := range map[string]func(perdure.Tx) error{
 		"nothing":  func(perdure.Tx) error { return nil },
 		"StepsOf":  func(tx perdure.Tx) error { _, err := tx.StepsOf(idOf(1)); return err },
-		"Payloads": func(tx perdure.Tx) error { _, err := tx.Payloads([]perdure.StepRef{ref}); return err },
+		"Payloads": func(tx perdure.Tx) error { _, err := tx.Payloads([]perdure.StepRef{ref}, 1); return err },
 		"Inputs":   func(tx perdure.Tx) error { _, err := tx.Inputs([]perdure.JobID{idOf(1)}); return err },
 		"Steps": func(tx perdure.Tx) error {
 			_, err := tx.Steps([]perdure.StepRef{{Job: idOf(1), Index: 7}})

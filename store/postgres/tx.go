@@ -39,6 +39,9 @@ func (s *Store) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 
 // update is one try.
 func (s *Store) update(ctx context.Context, tx *tx, fn func(perdure.Tx) error) error {
+	if err := s.commits.admit(ctx, s.limits.Acquire); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.limits.Transaction)
 	defer cancel()
 	conn, err := s.acquire(ctx)
@@ -82,19 +85,22 @@ func judgeOwn(err error) error {
 
 // tx is one try of an Update. It begins on the server with its first statement.
 type tx struct {
-	ctx     context.Context
-	store   *Store
-	conn    *pgxpool.Conn
-	clock   *clock
-	begun   bool
-	asked   []perdure.JobID // to be locked, in this try
-	before  []perdure.JobID // and in the one before, where none has been locked yet in this one
-	read    reading         // the clock, if it was read with the latest lock and not yet asked for
-	told    reading         // the latest that was asked for
-	wrote   bool            // Save had something to write
-	failed  error           // the first failure: nothing works after it
-	saved   []*statement    // that are to be sent with what comes next
-	stirred bool            // there is something to claim, or to look at
+	ctx       context.Context
+	store     *Store
+	conn      *pgxpool.Conn
+	clock     *clock
+	begun     bool
+	asked     []perdure.JobID // to be locked, in this try
+	before    []perdure.JobID // and in the one before, where none has been locked yet in this one
+	read      reading         // the clock, if it was read with the latest lock and not yet asked for
+	told      reading         // the latest that was asked for
+	alerted   time.Duration   // the jump of the server's clock for which this transaction has raised an alert
+	wrote     bool            // Save had something to write
+	witness   witness         // of this transaction
+	witnessed bool            // it is asked for, after rows were written
+	failed    error           // the first failure: nothing works after it
+	saved     []*statement    // that are to be sent with what comes next
+	stirred   bool            // there is something to claim, or to look at
 
 	memory recall
 	firsts map[perdure.JobID]firstRow      // locked, and not written since
@@ -161,10 +167,7 @@ func (tx *tx) fail(err error) error {
 	return err
 }
 
-// commitTime is how long a COMMIT may take. It goes on where the caller has gone away, so that its
-// outcome is known wherever it can be.
-const commitTime = 10 * time.Second
-
+// commit goes on where the caller has gone away, so that its outcome is known wherever it can be.
 func (tx *tx) commit() (outcome, error) {
 	if err := tx.ctx.Err(); err != nil {
 		return rolledBack, tx.fail(err)
@@ -172,7 +175,7 @@ func (tx *tx) commit() (outcome, error) {
 	if !tx.begun {
 		return rolledBack, nil
 	}
-	for _, st := range []*statement{tx.asKnown(), tx.raiseMark()} {
+	for _, st := range []*statement{tx.asKnown(), tx.raiseMark(), tx.awaitStandby()} {
 		if st != nil {
 			tx.saved = append(tx.saved, st)
 		}
@@ -180,7 +183,10 @@ func (tx *tx) commit() (outcome, error) {
 	if tx.pg().IsClosed() {
 		return rolledBack, tx.fail(errors.New("connection lost before COMMIT"))
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(tx.ctx), commitTime)
+	if err := tx.store.Accepting(); err != nil { // since the transaction began
+		return rolledBack, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(tx.ctx), tx.store.limits.Commit)
 	defer cancel()
 	// What was saved goes with it. PostgreSQL carries out nothing after what fails; so what must meet its rows
 	// fails there where it does not.
@@ -193,11 +199,13 @@ func (tx *tx) commit() (outcome, error) {
 	}
 	committing := q("commit")
 	crashpoint.Here(crashpoint.PostgresCommit)
-	err := roundTrip(ctx, tx.conn.Conn(), append(list, committing)...)
+	sent := tx.store.witnesses.sent()
+	err := tx.store.commitTrip(ctx, tx.conn.Conn(), append(list, committing)...)
 	crashpoint.Here(crashpoint.PostgresCommitted)
 	var pe *pgconn.PgError
 	switch {
 	case err == nil && committing.tag == "COMMIT":
+		tx.store.witnesses.acknowledged(tx.witness, sent)
 		return committed, nil
 	case err == nil: // a transaction that has failed is rolled back
 		return rolledBack, judge(errors.New("COMMIT was answered by a rollback"), tx.conn)
@@ -209,6 +217,18 @@ func (tx *tx) commit() (outcome, error) {
 	return unknown, fmt.Errorf("%w: %w", perdure.ErrUnknown, err)
 }
 
+// awaitStandby is for a transaction that may have written no row: what it has read may be acknowledged. Nil where
+// rows of jobs were written, for which COMMIT waits anyway.
+func (tx *tx) awaitStandby() *statement {
+	if tx.witnessed {
+		return nil
+	}
+	return q(awaitStandbySQL).each(func(r *reader) error {
+		r.next()
+		return tx.witness.scan(r)
+	})
+}
+
 // end undoes what was not committed, or gives the connection up, and makes memory of what was.
 func (tx *tx) end(how outcome) {
 	if how == rolledBack && tx.begun {
@@ -218,6 +238,7 @@ func (tx *tx) end(how outcome) {
 	case committed:
 		tx.memory.committed()
 		tx.sets.committed()
+		tx.clock.alerted(tx.alerted)
 		tx.store.shapes.add(tx.shapes, tx.memory.server)
 	case unknown:
 		tx.sets.unknown()

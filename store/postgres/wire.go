@@ -216,6 +216,7 @@ var binaryFormat = []int16{1}
 // server carries out nothing after it.
 func roundTrip(ctx context.Context, conn *pgx.Conn, list ...*statement) error {
 	crashpoint.Here(crashpoint.PostgresSend)
+	sent := time.Now()
 	w := wireOf(conn)
 	p := conn.PgConn().StartPipeline(ctx)
 	prepares := conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
@@ -246,7 +247,7 @@ func roundTrip(ctx context.Context, conn *pgx.Conn, list ...*statement) error {
 	err := p.Sync()
 	for i, s := range list {
 		if err == nil {
-			err = s.answer(p, w, fresh[i])
+			err = s.answer(p, w, fresh[i], sent)
 		}
 	}
 	crashpoint.Here(crashpoint.PostgresReceived)
@@ -264,8 +265,8 @@ func roundTrip(ctx context.Context, conn *pgx.Conn, list ...*statement) error {
 	return nil
 }
 
-// answer takes the answer to one statement.
-func (s *statement) answer(p *pgconn.Pipeline, w *wire, fresh *prepared) error {
+// answer takes the answer to one statement of a request that was sent then.
+func (s *statement) answer(p *pgconn.Pipeline, w *wire, fresh *prepared, sent time.Time) error {
 	if fresh != nil {
 		got, err := skipped(p)
 		if err != nil {
@@ -287,7 +288,7 @@ func (s *statement) answer(p *pgconn.Pipeline, w *wire, fresh *prepared) error {
 		return fmt.Errorf("a statement was answered by %T", got)
 	}
 	var failed error
-	r := reader{words: &w.words}
+	r := reader{words: &w.words, sent: sent}
 	for result.NextRow() {
 		if s.row != nil && failed == nil {
 			r.values = result.Values()

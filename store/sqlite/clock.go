@@ -6,8 +6,9 @@ import (
 )
 
 // clock never runs back, not over a restart either (F081). Where the wall clock does, it goes on from
-// the latest time that it gave, at the pace of the monotonic clock. The latest time is kept with every
-// commit that changes something: a time that only a reader was told is in no row.
+// the latest time that it gave, at nine tenths of the pace of the monotonic clock, until the wall clock has caught up: a
+// holder counts what remains of its run by its own clock, and ends no later than the store. The latest time is kept with
+// every commit that changes something: a time that only a reader was told is in no row.
 type clock struct {
 	mu    sync.Mutex
 	wall  func() time.Time
@@ -23,15 +24,27 @@ func (c *clock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.wall()
-	monotonic := t != t.Round(0) // a wall clock of a test has no such reading: it may stand still
-	if passed := t.Sub(c.last); monotonic && !c.mark.IsZero() && passed > 0 {
-		c.mark = c.mark.Add(passed)
+	var passed time.Duration
+	if t != t.Round(0) { // a wall clock of a test has no monotonic reading: it may stand still
+		passed = t.Sub(c.last)
 	}
 	c.last = t
-	if t = t.Round(0).UTC(); t.After(c.mark) {
-		c.mark = t
-	}
+	c.advance(t.Round(0).UTC(), passed)
 	return c.mark.Truncate(time.Microsecond)
+}
+
+// giveBack is the share of the passing time by which a lead over the wall clock shrinks: one part in so many.
+const giveBack = 10
+
+// advance moves the mark on after so much time, to what the wall clock says or, where that is behind, by a little less than
+// has passed.
+func (c *clock) advance(wall time.Time, passed time.Duration) {
+	if !c.mark.IsZero() && passed > 0 {
+		c.mark = c.mark.Add(passed - passed/giveBack)
+	}
+	if wall.After(c.mark) {
+		c.mark = wall
+	}
 }
 
 // unsaved is how far the file's mark is behind.

@@ -237,3 +237,27 @@ func TestWALIsBounded(t *testing.T) {
 		t.Errorf("%d MiB", info.Size()>>20)
 	}
 }
+
+// Whether a store takes submissions again is tried without one (F010).
+func TestTryWrite(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
+	if err := s.TryWrite(ctx); err != nil {
+		t.Fatal(err)
+	}
+	set := func(on string) {
+		if err := s.write.once(`PRAGMA query_only = ` + on); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("1")
+	if err := s.TryWrite(ctx); perdure.CodeOf(err) != perdure.CodeUnavailable {
+		t.Errorf("read-only: %v", err)
+	}
+	set("0")
+	if err := s.TryWrite(ctx); err != nil {
+		t.Error(err)
+	}
+	if free, known := freeSpace(t.TempDir()); known && free <= 0 {
+		t.Errorf("%d bytes are free", free)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -12,7 +13,10 @@ import (
 
 // fileLock keeps other processes out. The lock is the kernel's and goes with the process, however that
 // ends; what is written into the file only tells the next one who has it.
-type fileLock struct{ file *os.File }
+type fileLock struct {
+	file    *os.File
+	created bool // the lock file did not exist before
+}
 
 // owner is who has the lock.
 type owner struct {
@@ -29,10 +33,15 @@ const lockPatience = 2 * time.Second
 
 func lockFile(path string) (*fileLock, error) {
 	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		f, err := tryLock(path)
+		l, err := tryLock(path)
 		if err == nil {
-			l := &fileLock{f}
-			return l, l.sign()
+			if err := l.sign(); err != nil {
+				return nil, errors.Join(perdure.Refuse(perdure.CodeUnavailable, "the store cannot be locked: %v", err), l.abandon())
+			}
+			return l, nil
+		}
+		if errors.As(err, new(*perdure.Error)) {
+			return nil, err
 		}
 		if !errors.Is(err, errLocked) {
 			return nil, perdure.Refuse(perdure.CodeUnavailable, "the store cannot be locked: %v", err)
@@ -42,6 +51,16 @@ func lockFile(path string) (*fileLock, error) {
 			return nil, by.inUse(path)
 		}
 	}
+}
+
+// refuseLink refuses a path that is a symbolic link.
+func refuseLink(path string) error {
+	if info, err := os.Lstat(path); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		return nil
+	}
+	e := perdure.Refuse(perdure.CodeUnavailable, "the store cannot be opened: %s is a symbolic link", path)
+	e.Hint = "remove the link: files that belong to the store's file are made beside it, and links are not followed there"
+	return e
 }
 
 // sign says whose the lock is.

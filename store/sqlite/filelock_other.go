@@ -8,8 +8,11 @@ import (
 	"os"
 )
 
+// noFollow is not needed: symbolic links take privileges there.
+const noFollow = 0
+
 // tryLock makes the file anew. On Windows one that is open cannot be removed: that is the lock.
-func tryLock(path string) (*os.File, error) {
+func tryLock(path string) (*fileLock, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, errLocked
 	}
@@ -17,7 +20,18 @@ func tryLock(path string) (*os.File, error) {
 	if errors.Is(err, fs.ErrExist) {
 		return nil, errLocked
 	}
-	return f, err
+	if err != nil {
+		return nil, err
+	}
+	return &fileLock{file: f, created: true}, nil
+}
+
+// abandon releases a lock that was taken for nothing, and removes its file. If another process has opened the file
+// in between, it cannot be removed, and stays.
+func (l *fileLock) abandon() error {
+	err := l.release()
+	_ = os.Remove(l.file.Name())
+	return err
 }
 
 // processAlive would have to ask the system; the lock alone is enough.

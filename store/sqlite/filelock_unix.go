@@ -3,31 +3,96 @@
 package sqlite
 
 import (
+	"cmp"
 	"errors"
+	"io/fs"
 	"os"
 	"syscall"
 )
 
-// tryLock takes the lock on the open file: it goes when the last descriptor of it is closed.
-func tryLock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
+// noFollow makes an open of a symbolic link fail: who may write to the directory could have let it lead to any file of
+// this process's user.
+const noFollow = syscall.O_NOFOLLOW
+
+// tryLock takes the lock on the open file: the kernel frees it when the last descriptor of the file is closed.
+//
+// A lock file may be removed by its holder (see abandon). A process that opened it before then gets the lock on a file
+// that has no name any more, while the next process creates and locks a new one. So the lock counts only if path still
+// names the locked file.
+func tryLock(path string) (*fileLock, error) {
 	for {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if !errors.Is(err, syscall.EINTR) {
-			break
+		l, err := openLock(path)
+		if err != nil {
+			return nil, err
+		}
+		held, err := l.acquire(path)
+		if held {
+			return l, nil
+		}
+		_ = l.file.Close()
+		if err != nil {
+			return nil, err
 		}
 	}
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		err = errLocked
+}
+
+// acquire locks the open file. It returns false without an error if path does not name that file any more.
+func (l *fileLock) acquire(path string) (held bool, err error) {
+	if err := flock(l.file); err != nil {
+		return false, err
 	}
+	opened, err := l.file.Stat()
 	if err != nil {
-		_ = f.Close()
-		return nil, err
+		return false, err
 	}
-	return f, nil
+	named, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(opened, named), err
+}
+
+// openLock opens the lock file, and creates it if it does not exist.
+func openLock(path string) (*fileLock, error) {
+	for {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+		if err == nil {
+			return &fileLock{file: f, created: true}, nil
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+		f, err = os.OpenFile(path, os.O_RDWR|noFollow, 0)
+		if err == nil {
+			return &fileLock{file: f}, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) { // else it was removed between the two calls
+			return nil, cmp.Or(refuseLink(path), err)
+		}
+	}
+}
+
+func flock(f *os.File) error {
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+			continue
+		case errors.Is(err, syscall.EWOULDBLOCK):
+			return errLocked
+		}
+		return err
+	}
+}
+
+// abandon releases a lock that was taken for nothing, and removes the lock file if this lock created it. The file is
+// removed while it is locked, so that nobody else's lock is removed.
+func (l *fileLock) abandon() error {
+	var err error
+	if l.created {
+		err = os.Remove(l.file.Name())
+	}
+	return errors.Join(err, l.release())
 }
 
 func processAlive(pid int) bool {

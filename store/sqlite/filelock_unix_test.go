@@ -3,10 +3,13 @@
 package sqlite
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -39,5 +42,81 @@ func TestRefusedOpenKeepsLocks(t *testing.T) {
 	tool.Env = append(os.Environ(), envTool+"="+path)
 	if out, err := tool.CombinedOutput(); err != nil || string(out) != syscall.EAGAIN.Error() {
 		t.Errorf("SQLite's lock on the file: %s, %v", out, err)
+	}
+}
+
+// A process opens the lock file, and its holder removes it: the lock on the file without a name keeps nobody out, so
+// it does not count. The next attempt locks a new file.
+func TestLockOfARemovedFileDoesNotCount(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "perdure.db.lock")
+	first, err := tryLock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late, err := openLock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.file.Close()
+	if err := first.abandon(); err != nil {
+		t.Fatal(err)
+	}
+	if held, err := late.acquire(path); held || err != nil {
+		t.Errorf("the lock of a removed file counts: %v, %v", held, err)
+	}
+	next, err := tryLock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if held, err := late.acquire(path); held || err != nil {
+		t.Errorf("two holders at once: %v, %v", held, err)
+	}
+	if err := next.release(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Files that are made beside the store's file are not made through a symbolic link: it may lead to any file of the user.
+func TestLinksAreNotFollowed(t *testing.T) {
+	for _, made := range []string{".lock", "-wal", "-shm", "-journal"} {
+		for _, there := range []bool{true, false} {
+			dir := t.TempDir()
+			path, victim := filepath.Join(dir, "perdure.db"), filepath.Join(dir, "victim")
+			if there {
+				if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Symlink(victim, path+made); err != nil {
+				t.Fatal(err)
+			}
+			s, err := Open(path)
+			if err == nil {
+				_ = s.Close()
+			}
+			if perdure.CodeOf(err) != perdure.CodeUnavailable || !strings.Contains(err.Error(), "perdure.db"+made+" is a symbolic link") {
+				t.Errorf("%s: %v", made, err)
+			}
+			if text, err := os.ReadFile(victim); there && string(text) != "precious" || !there && !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s: what the link leads to is now %q, %v", made, text, err)
+			}
+			if err := os.Remove(path + made); err != nil {
+				t.Fatal(err)
+			}
+			open(t, path)
+		}
+	}
+}
+
+// Nobody else may read what jobs carry, nor write to the lock.
+func TestFilesAreOfTheUserAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "perdure.db")
+	defer syscall.Umask(syscall.Umask(0))
+	open(t, path)
+	for _, made := range []string{"", ".lock", "-wal", "-shm"} {
+		info, err := os.Lstat(path + made)
+		if err != nil || info.Mode() != 0o600 {
+			t.Errorf("%s%s: %v, %v", path, made, info.Mode(), err)
+		}
 	}
 }

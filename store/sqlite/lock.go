@@ -150,19 +150,31 @@ func (tx *tx) row(ref perdure.StepRef) (*kept, error) {
 	return tx.load(s, ref)
 }
 
-func (tx *tx) Payloads(refs []perdure.StepRef) ([]perdure.Payload, error) {
+func (tx *tx) Payloads(refs []perdure.StepRef, maxBytes int) ([]perdure.Payload, error) {
 	var payloads []perdure.Payload
-	for _, ref := range unique(refs, perdure.StepRef.Compare) {
-		found, err := all(tx.c, readPayload, `
-			SELECT job, idx, input, output FROM perdure_payload
-			WHERE job = ? AND idx = ? AND (input IS NOT NULL OR output IS NOT NULL)`, ref.Job[:], ref.Index)
+	seen, read := make(map[perdure.StepRef]bool, len(refs)), 0
+	for _, ref := range refs {
+		switch {
+		case seen[ref]:
+			continue
+		case read >= maxBytes:
+			return payloads, nil
+		}
+		seen[ref] = true
+		found, err := all(tx.c, readPayload, selectPayload, ref.Job[:], ref.Index)
 		if err != nil {
 			return nil, err
 		}
-		payloads = append(payloads, found...)
+		for _, p := range found {
+			payloads = append(payloads, p)
+			read += len(p.Input) + len(p.Output)
+		}
 	}
 	return payloads, nil
 }
+
+const selectPayload = `SELECT job, idx, input, output FROM perdure_payload
+	WHERE job = ? AND idx = ? AND (input IS NOT NULL OR output IS NOT NULL)`
 
 func (tx *tx) Inputs(ids []perdure.JobID) (map[perdure.JobID]json.RawMessage, error) {
 	found := map[perdure.JobID]json.RawMessage{}

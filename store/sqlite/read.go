@@ -67,8 +67,16 @@ func (s *Store) Shape(ctx context.Context, id perdure.ShapeID) ([]byte, error) {
 	return viewOne(ctx, s, (*row).bytes, selectShape, id[:])
 }
 
-func (s *Store) Input(ctx context.Context, id perdure.JobID) (json.RawMessage, error) {
-	return viewOne(ctx, s, (*row).bytes, selectInput, id[:])
+func (s *Store) Input(ctx context.Context, id perdure.JobID, max int) (in json.RawMessage, size int, err error) {
+	in, err = viewOne(ctx, s, func(r *row) json.RawMessage {
+		in := r.bytes()
+		size = r.int()
+		return in
+	}, `SELECT CASE WHEN size <= ?2 THEN coalesce(s.input, p.input) END, size FROM (
+			SELECT s.job, coalesce(octet_length(s.input), octet_length(p.input), 0) AS size
+			FROM perdure_step s LEFT JOIN perdure_payload p ON p.job = s.job AND p.idx = -1 WHERE s.job = ?1 AND s.idx = 0) z
+		JOIN perdure_step s ON s.job = z.job AND s.idx = 0 LEFT JOIN perdure_payload p ON p.job = s.job AND p.idx = -1`, id[:], max)
+	return in, size, err
 }
 
 func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.JobID, error) {
@@ -110,14 +118,25 @@ func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time)
 	return view(ctx, s, readStep, query+` ORDER BY idx`, args...)
 }
 
-// Payloads reads row by row, and no further than it is asked to.
-func (s *Store) Payloads(ctx context.Context, job perdure.JobID, maxBytes int) ([]perdure.Payload, error) {
-	return view(ctx, s, readPayload, `
-		SELECT job, idx, input, output FROM (
-			SELECT job, idx, input, output, sum(coalesce(octet_length(input), 0) + coalesce(octet_length(output), 0))
-				OVER (ORDER BY idx) - coalesce(octet_length(input), 0) - coalesce(octet_length(output), 0) AS before
-			FROM perdure_payload WHERE job = ? AND idx >= 0 AND (input IS NOT NULL OR output IS NOT NULL)
-		) WHERE before < ? ORDER BY idx`, job[:], maxBytes)
+// Payloads takes the sizes first, which are known without the values, so that it reads no value to leave it out.
+func (s *Store) Payloads(ctx context.Context, job perdure.JobID, max, total int) ([]perdure.SizedPayload, error) {
+	return view(ctx, s, readSizedPayload, `
+		WITH sizes AS (
+			SELECT idx, coalesce(octet_length(input), 0) AS ins, coalesce(octet_length(output), 0) AS outs
+			FROM perdure_payload WHERE job = ?1 AND idx >= 0 AND (input IS NOT NULL OR output IS NOT NULL)
+		), sums AS (
+			SELECT *, sum(iif(ins <= ?2, ins, 0) + iif(outs <= ?2, outs, 0)) OVER (ORDER BY idx) AS upto FROM sizes
+		)
+		SELECT p.job, p.idx, iif(ins <= ?2 AND upto - iif(outs <= ?2, outs, 0) <= ?3, p.input, NULL), iif(outs <= ?2 AND upto <= ?3, p.output, NULL), ins, outs
+		FROM sums JOIN perdure_payload p ON p.job = ?1 AND p.idx = sums.idx ORDER BY p.idx`, job[:], max, total)
+}
+
+func (s *Store) Payload(ctx context.Context, ref perdure.StepRef) (*perdure.Payload, error) {
+	found, err := view(ctx, s, readPayload, selectPayload, ref.Job[:], ref.Index)
+	if len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], err
 }
 
 func (s *Store) Alerts(ctx context.Context, f perdure.AlertFilter) ([]perdure.Alert, error) {
@@ -135,11 +154,9 @@ func (s *Store) Alerts(ctx context.Context, f perdure.AlertFilter) ([]perdure.Al
 	return view(ctx, s, readAlert, query, args...)
 }
 
-func (s *Store) History(ctx context.Context, job perdure.JobID, max int) ([]perdure.Entry, error) {
-	entries, err := view(ctx, s, readEntry, `
-		SELECT job, step, run, at, event, author, detail FROM perdure_entry WHERE job = ? ORDER BY id DESC LIMIT ?`, job[:], atMost(max))
-	slices.Reverse(entries)
-	return entries, err
+func (s *Store) History(ctx context.Context, job perdure.JobID, after int64, max int) ([]perdure.Entry, error) {
+	return view(ctx, s, readEntry, `
+		SELECT id, job, step, run, at, event, author, detail FROM perdure_entry WHERE job = ? AND id > ? ORDER BY id LIMIT ?`, job[:], after, atMost(max))
 }
 
 // LimitUse counts the permits of a limit that is defined; of any other, who would hold one.

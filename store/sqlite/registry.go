@@ -76,7 +76,7 @@ func (s *Store) Nodes(ctx context.Context) ([]perdure.Node, error) {
 
 func (s *Store) Seen(ctx context.Context) ([]perdure.Seen, error) {
 	return view(ctx, s, func(r *row) perdure.Seen { return perdure.Seen{Agent: r.text(), Holder: r.text(), At: r.time()} },
-		`SELECT agent, holder, at FROM perdure_seen ORDER BY agent, holder`)
+		`SELECT agent, holder, at FROM (SELECT agent, holder, at FROM perdure_seen ORDER BY at DESC LIMIT ?) ORDER BY agent, holder`, perdure.MaxSeen)
 }
 
 // note writes a hint, in a transaction that does not wait for the disk.

@@ -109,6 +109,10 @@ func readPayload(r *row) perdure.Payload {
 	return perdure.Payload{StepRef: r.ref(), Input: r.bytes(), Output: r.bytes()}
 }
 
+func readSizedPayload(r *row) perdure.SizedPayload {
+	return perdure.SizedPayload{Payload: readPayload(r), InputBytes: r.int(), OutputBytes: r.int()}
+}
+
 func readLimit(r *row) perdure.Limit { return perdure.Limit{Name: r.text(), Max: r.int()} }
 
 const alertColumns = `id, job, step, kind, name, message, raised_at, closed_at, closed_by`
@@ -122,7 +126,7 @@ func readAlert(r *row) perdure.Alert {
 
 func readEntry(r *row) perdure.Entry {
 	return perdure.Entry{
-		Job: r.id(), Step: r.text(), Run: r.num(), At: r.time(), Event: r.text(), Author: r.text(), Detail: r.text(),
+		ID: r.num(), Job: r.id(), Step: r.text(), Run: r.num(), At: r.time(), Event: r.text(), Author: r.text(), Detail: r.text(),
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 
 	"perdure"
 	"perdure/internal/crashpoint"
+	"perdure/internal/redact"
 )
 
 // Store is an open file.
@@ -72,16 +73,16 @@ func ParseURL(text string) (path string, err error) {
 	path, ok := strings.CutPrefix(text, "sqlite:")
 	if rest, slashes := strings.CutPrefix(path, "//"); ok && slashes {
 		if path = rest; !strings.HasPrefix(path, "/") {
-			return "", perdure.Refuse(perdure.CodeInvalid, "%q names a host; write sqlite:FILE or sqlite:///PATH", text)
+			return "", perdure.Refuse(perdure.CodeInvalid, "%q names a host; write sqlite:FILE or sqlite:///PATH", redact.URL(text))
 		}
 	}
 	switch {
 	case path == "":
-		return "", perdure.Refuse(perdure.CodeInvalid, "%q names no file; write sqlite:FILE", text)
+		return "", perdure.Refuse(perdure.CodeInvalid, "%q names no file; write sqlite:FILE", redact.URL(text))
 	case strings.Contains(path, ":memory:"):
-		return "", perdure.Refuse(perdure.CodeInvalid, "%q is not kept: a durable store needs a file", text)
+		return "", perdure.Refuse(perdure.CodeInvalid, "%q is not kept: a durable store needs a file", redact.URL(text))
 	case ok && strings.ContainsAny(path, "?#"):
-		return "", perdure.Refuse(perdure.CodeInvalid, "%q has parameters, of which there are none", text)
+		return "", perdure.Refuse(perdure.CodeInvalid, "%q has parameters, of which there are none", redact.URL(text))
 	}
 	return path, nil
 }
@@ -89,13 +90,14 @@ func ParseURL(text string) (path string, err error) {
 // Open opens the file that a path or URL names, makes it if it is not there, and brings its schema
 // up to date. The file may be one that has tables of your own: each of ours begins with perdure_. It refuses a
 // file that another process has open (CodeInUse), one whose schema is newer than this program, or that has a
-// perdure_… which is not ours (CodeSchema), and one that is damaged.
+// perdure_… which is not ours (CodeSchema), and one that is damaged. A call that fails leaves no new files behind.
 func Open(path string, opts ...Option) (*Store, error) {
 	path, err := ParseURL(path)
 	if err != nil {
 		return nil, err
 	}
-	if path, err = resolve(path); err != nil {
+	path, created, err := resolve(path)
+	if err != nil {
 		return nil, err
 	}
 	s := &Store{path: path, turn: make(chan struct{}, 1), clock: clock{wall: time.Now}}
@@ -103,13 +105,27 @@ func Open(path string, opts ...Option) (*Store, error) {
 		opt(s)
 	}
 	if s.lock, err = lockFile(path + ".lock"); err != nil {
+		if created && perdure.CodeOf(err) != perdure.CodeInUse { // else another process has the lock, and uses the file
+			removeEmpty(path)
+		}
 		return nil, err
 	}
 	if err := s.open(); err != nil {
-		_ = s.Close()
+		_ = s.disconnect()
+		if created {
+			removeEmpty(path)
+		}
+		_ = s.lock.abandon()
 		return nil, s.wrap(err)
 	}
 	return s, nil
+}
+
+// removeEmpty removes a file that Open has just created and that nothing was written to.
+func removeEmpty(path string) {
+	if info, err := os.Stat(path); err == nil && info.Size() == 0 {
+		_ = os.Remove(path)
+	}
 }
 
 // resolving is had by who may make a file.
@@ -119,7 +135,7 @@ var resolving sync.Mutex
 // if it is not there: nobody else is to read what jobs carry. One that is there must not be opened: with the first
 // descriptor of it that is closed, POSIX takes away all locks that this process has on the file, those of another
 // Store or of the caller's own connection as well.
-func resolve(path string) (string, error) {
+func resolve(path string) (_ string, created bool, err error) {
 	resolving.Lock()
 	defer resolving.Unlock()
 	info, err := os.Stat(path)
@@ -127,21 +143,26 @@ func resolve(path string) (string, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		var f *os.File
 		if f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600); err == nil {
-			err = f.Close()
+			created, err = true, f.Close()
 		}
 	case err == nil && info.IsDir():
 		err = fmt.Errorf("%s is a directory", path)
 	}
 	if err != nil {
-		return "", perdure.Refuse(perdure.CodeUnavailable, "the store cannot be opened: %v", err)
+		return "", false, perdure.Refuse(perdure.CodeUnavailable, "the store cannot be opened: %v", err)
 	}
-	if path, err = filepath.EvalSymlinks(path); err != nil {
-		return "", err
+	if path, err = filepath.EvalSymlinks(path); err == nil {
+		path, err = filepath.Abs(path)
 	}
-	return filepath.Abs(path)
+	return path, created, err
 }
 
 func (s *Store) open() (err error) {
+	for _, made := range []string{"-wal", "-shm", "-journal"} { // SQLite would follow a link
+		if err := refuseLink(s.path + made); err != nil {
+			return err
+		}
+	}
 	if s.write, err = connect(s.path); err != nil {
 		return err
 	}
@@ -222,6 +243,11 @@ func (s *Store) Close() error {
 	}
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
+	return errors.Join(s.disconnect(), s.lock.release())
+}
+
+// disconnect closes what open has opened.
+func (s *Store) disconnect() error {
 	var errs []error
 	if s.read != nil && s.broken.Load() == nil {
 		errs = append(errs, s.saveClock(s.write))
@@ -236,7 +262,7 @@ func (s *Store) Close() error {
 			errs = append(errs, c.close())
 		}
 	}
-	return errors.Join(append(errs, s.lock.release())...)
+	return errors.Join(errs...)
 }
 
 var errClosed = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the store is closed"}

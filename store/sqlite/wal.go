@@ -16,7 +16,7 @@ const walStep = 1 << 20
 var walZeros [32 << 10]byte
 
 func openWAL(path string) (w walFile, err error) {
-	w.file, err = os.OpenFile(path+"-wal", os.O_RDWR, 0)
+	w.file, err = os.OpenFile(path+"-wal", os.O_RDWR|noFollow, 0)
 	return w, err
 }
 

@@ -131,7 +131,7 @@ func alertCloseByHand(s *suite) {
 	s.equal("closed", s.alerts(perdure.AlertFilter{Closed: true})[1], a)
 }
 
-// A job's history is told in the order in which it was written; the latest of it, if that is too much.
+// A job's history comes in the order in which it was written, page by page. Ids grow with it.
 func history(s *suite) {
 	s.submit(newJob(1, 1), newJob(2, 1))
 	entries := []perdure.Entry{
@@ -141,9 +141,26 @@ func history(s *suite) {
 	}
 	s.save(&perdure.Changes{History: []perdure.Entry{entries[0], {Job: id(2), At: at(0), Event: "redo"}, entries[1]}})
 	s.save(&perdure.Changes{History: entries[2:]})
-	for max, want := range map[int][]perdure.Entry{10: entries, 3: entries, 2: entries[1:], 0: nil} {
-		got, err := s.store.History(ctx, id(1), max)
+	all, err := s.store.History(ctx, id(1), 0, 10)
+	s.must(err)
+	for i := range all {
+		if i > 0 && all[i].ID <= all[i-1].ID || all[i].ID <= 0 {
+			s.Errorf("entry %d has the id %d", i, all[i].ID)
+		}
+		entries[i].ID = all[i].ID
+	}
+	s.equal("all", all, entries)
+	for _, c := range []struct {
+		after int64
+		max   int
+		want  []perdure.Entry
+	}{
+		{0, 3, entries}, {0, 2, entries[:2]}, {0, 1, entries[:1]}, {0, 0, nil},
+		{entries[0].ID, 10, entries[1:]}, {entries[0].ID, 1, entries[1:2]}, {entries[1].ID, 1, entries[2:]}, {entries[2].ID, 10, nil},
+		{entries[2].ID + 1000, 10, nil},
+	} {
+		got, err := s.store.History(ctx, id(1), c.after, c.max)
 		s.must(err)
-		s.equal(fmt.Sprintf("at most %d", max), got, want)
+		s.equal(fmt.Sprintf("after %d, at most %d", c.after, c.max), got, c.want)
 	}
 }

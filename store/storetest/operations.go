@@ -185,8 +185,8 @@ var operations = []operation{
 		return in(func(tx perdure.Tx) ([]*perdure.Step, error) { return tx.StepsOf(id(n)) })
 	}},
 	{"Payloads", func(d *differ) act {
-		wanted := d.someRefs()
-		return in(func(tx perdure.Tx) ([]perdure.Payload, error) { return tx.Payloads(wanted) })
+		wanted, most := d.someRefs(), d.rnd.IntN(50)
+		return in(func(tx perdure.Tx) ([]perdure.Payload, error) { return tx.Payloads(wanted, most) })
 	}},
 	{"Shapes", func(d *differ) act {
 		all := []perdure.ShapeID{{byte(d.rnd.IntN(6))}, {byte(d.rnd.IntN(6))}}
@@ -253,7 +253,11 @@ var operations = []operation{
 	}},
 	{"Input", func(d *differ) act {
 		n := d.some()
-		return reads(func(s perdure.Store) (json.RawMessage, error) { return s.Input(ctx, id(n)) })
+		most := 10 * n
+		return reads(func(s perdure.Store) ([]any, error) {
+			in, size, err := s.Input(ctx, id(n), most)
+			return []any{in, size}, err
+		})
 	}},
 	{"FindJobs", func(d *differ) act {
 		n, most := d.some(), d.max()
@@ -276,8 +280,16 @@ var operations = []operation{
 		return reads(func(s perdure.Store) ([]*perdure.Step, error) { return s.StepsOf(ctx, id(n), since) })
 	}},
 	{"payloads of a job", func(d *differ) act {
-		n, most := d.some(), d.rnd.IntN(50)
-		return reads(func(s perdure.Store) ([]perdure.Payload, error) { return s.Payloads(ctx, id(n), most) })
+		n, total := d.some(), d.rnd.IntN(50)
+		most := total / 2
+		return reads(func(s perdure.Store) ([]any, error) {
+			all, err := s.Payloads(ctx, id(n), most, total)
+			if err != nil {
+				return nil, err
+			}
+			one, err := s.Payload(ctx, ref(n, most%4))
+			return []any{all, one}, err
+		})
 	}},
 	{"Alerts", func(d *differ) act {
 		f := perdure.AlertFilter{Closed: d.chance(50), Limit: d.rnd.IntN(5)}
@@ -296,8 +308,20 @@ var operations = []operation{
 		})
 	}},
 	{"History", func(d *differ) act {
-		n, most := d.some(), d.max()
-		return reads(func(s perdure.Store) ([]perdure.Entry, error) { return s.History(ctx, id(n), most) })
+		n, before, most := d.some(), d.rnd.IntN(3), d.max()
+		return reads(func(s perdure.Store) ([]perdure.Entry, error) {
+			var after int64
+			if earlier, err := s.History(ctx, id(n), 0, before); err != nil {
+				return nil, err
+			} else if len(earlier) > 0 {
+				after = earlier[len(earlier)-1].ID
+			}
+			entries, err := s.History(ctx, id(n), after, most)
+			for i := range entries {
+				entries[i].ID = 0 // each store's own
+			}
+			return entries, err
+		})
 	}},
 	{"LimitUse", func(d *differ) act {
 		name, most := d.limit(), d.max()

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ var racing = []check{
 	{"Race/CrossedLocks", raceCrossedLocks},
 	{"Race/NowAfterLock", raceNowAfterLock},
 	{"Race/TryLock", raceTryLock},
+	{"Race/LockedClaim", raceLockedClaim},
 	{"Race/Limit", raceLimit},
 	{"Race/LimitCountedAfterLock", raceLimitCountedAfterLock},
 }
@@ -59,7 +61,7 @@ func raceOneJob(s *suite) {
 		return nil
 	})
 	s.equal("count", s.job(1).Unsettled, 1+goroutines*each)
-	entries, err := s.store.History(ctx, id(1), 1000)
+	entries, err := s.store.History(ctx, id(1), 0, 1000)
 	s.must(err)
 	s.equal("entries", len(entries), goroutines*each)
 }
@@ -169,6 +171,50 @@ func raceTryLock(s *suite) {
 			return nil
 		})
 	})
+}
+
+// F155: two transactions that look for the same claim. The later one finds what the earlier one grants, or is refused; it
+// never finds nothing. A transaction that looks for another claim does not notice.
+func raceLockedClaim(s *suite) {
+	s.submit(newJob(1, 1))
+	const locking, same, other = 0, 1, 2
+	held := make(chan struct{})
+	granted := sync.OnceFunc(func() { close(held) })
+	s.together(3, func(i int) error {
+		if i != locking {
+			<-held
+		}
+		return s.store.Update(ctx, func(tx perdure.Tx) error {
+			request := map[bool]string{false: "r", true: "other"}[i == other]
+			refs, err := tx.HeldBy("h", "http", request, 10)
+			switch {
+			case i == same && errors.Is(err, perdure.ErrLocked):
+				return nil
+			case err != nil || i == other:
+				return err
+			case i == same:
+				if len(refs) != 1 {
+					return fmt.Errorf("%d runs, without an error", len(refs))
+				}
+				return nil
+			}
+			jobs, err := tx.LockJobs(ids(1))
+			if err != nil || len(jobs) != 1 {
+				return fmt.Errorf("%d jobs, %w", len(jobs), err)
+			}
+			steps, err := tx.Steps([]perdure.StepRef{ref(1, 0)})
+			if err != nil {
+				return err
+			}
+			if err := tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(steps[0], run("h", "r", at(time.Minute)))}}); err != nil {
+				return err
+			}
+			granted()
+			time.Sleep(50 * time.Millisecond)
+			return nil
+		})
+	})
+	found(s, "held", []perdure.StepRef{ref(1, 0)}, func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.HeldBy("h", "http", "r", 10) })
 }
 
 // Under the limit's lock nothing is admitted above it (I12).

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"time"
 
 	"perdure"
@@ -75,6 +76,14 @@ func seen(s *suite) {
 	list(row("http", "a", 0), row("http", "b", time.Second), row("shell", "b", 0))
 	put(row("http", "a", time.Minute))
 	list(row("http", "a", time.Minute), row("http", "b", time.Second), row("shell", "b", 0))
+
+	// Callers choose the names of holders: those that asked last are listed, however many there are (F157).
+	many := make([]perdure.Seen, perdure.MaxSeen)
+	for i := range many {
+		many[i] = row("many", fmt.Sprintf("%05d", i), time.Hour)
+	}
+	put(many...)
+	list(many...)
 }
 
 // What was seen more than a day ago goes, when it is asked.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"perdure"
@@ -98,13 +100,13 @@ func (s *suite) untouched(n, steps int) {
 	jobs, err := s.store.ListJobs(ctx, perdure.JobFilter{})
 	s.must(err)
 	s.equal("jobs", len(jobs), 1)
-	payloads, err := s.store.Payloads(ctx, id(n), 1<<20)
+	payloads, err := s.store.Payloads(ctx, id(n), 1<<20, 1<<20)
 	s.must(err)
 	s.equal("payloads", payloads, nil)
 	alerts, err := s.store.Alerts(ctx, perdure.AlertFilter{Closed: true})
 	s.must(err)
 	s.equal("alerts", alerts, nil)
-	history, err := s.store.History(ctx, id(n), 10)
+	history, err := s.store.History(ctx, id(n), 0, 10)
 	s.must(err)
 	s.equal("history", history, nil)
 	limits, err := s.store.ListLimits(ctx)
@@ -171,7 +173,7 @@ func saveMany(s *suite) {
 		s.must(err)
 		jobs, err := tx.LockJobs(all)
 		s.must(err)
-		payloads, err := tx.Payloads(firsts)
+		payloads, err := tx.Payloads(firsts, math.MaxInt32)
 		s.must(err)
 		if len(steps) != n || len(jobs) != n || len(payloads) != n {
 			s.Fatalf("%d steps, %d jobs, %d payloads", len(steps), len(jobs), len(payloads))
@@ -204,20 +206,63 @@ func savePayloads(s *suite) {
 		{StepRef: ref(1, 1), Input: []byte("7"), Output: odd},
 		{StepRef: ref(1, 3), Input: big},
 	}
-	found(s, "payloads", want, func(tx perdure.Tx) ([]perdure.Payload, error) {
-		return tx.Payloads(refs(1, 3, 1, 0, 1, 1, 1, 2, 1, 4, 2, 0, 1, 0))
-	})
-	read := func(max int) []perdure.Payload {
-		got, err := s.store.Payloads(ctx, id(1), max)
-		s.must(err)
-		return got
+	wanted := refs(1, 3, 1, 0, 1, 1, 1, 2, 1, 4, 2, 0, 1, 0)
+	inOrder := []perdure.Payload{want[2], want[0], want[1]}
+	for n, most := range map[int]int{3: 4 << 20, 2: len(big) + 1, 1: 1, 0: 0} {
+		found(s, fmt.Sprintf("payloads up to %d bytes", most), inOrder[:n:n], func(tx perdure.Tx) ([]perdure.Payload, error) {
+			return tx.Payloads(wanted, most)
+		})
 	}
-	s.equal("all", read(4<<20), want)
-	s.equal("until some bytes are read", read(len(odd)), want[:1])
-	s.equal("until one more is read", read(len(odd)+1), want[:2])
-	s.equal("no bytes", read(0), nil)
+	found(s, "payloads, the second of which reaches the bound", inOrder[:2:2], func(tx perdure.Tx) ([]perdure.Payload, error) {
+		return tx.Payloads(wanted, len(big)+len(odd))
+	})
+	sized := func(read ...string) []perdure.SizedPayload { // of the values, those named are read
+		all := make([]perdure.SizedPayload, len(want))
+		for i, p := range want {
+			all[i] = perdure.SizedPayload{Payload: perdure.Payload{StepRef: p.StepRef}, InputBytes: len(p.Input), OutputBytes: len(p.Output)}
+			if slices.Contains(read, fmt.Sprint("input ", p.Index)) {
+				all[i].Input = p.Input
+			}
+			if slices.Contains(read, fmt.Sprint("output ", p.Index)) {
+				all[i].Output = p.Output
+			}
+		}
+		return all
+	}
+	for _, c := range []struct {
+		max, total int
+		read       []perdure.SizedPayload
+	}{
+		{perdure.MaxPayloadBytes, 4 << 20, sized("input 0", "input 1", "output 1", "input 3")},
+		{perdure.MaxPayloadBytes - 1, 4 << 20, sized("input 0", "input 1", "output 1")},
+		{len(odd), 4 << 20, sized("input 0", "input 1", "output 1")},
+		{len(odd) - 1, 4 << 20, sized("input 1")},
+		{len(odd), 2*len(odd) + 1, sized("input 0", "input 1", "output 1")},
+		{len(odd), 2 * len(odd), sized("input 0", "input 1")},
+		{len(odd), len(odd) + 1, sized("input 0", "input 1")},
+		{len(odd), len(odd), sized("input 0")},
+		{len(odd), len(odd) - 1, sized()},
+		{len(odd) - 1, 1, sized("input 1")}, // what is too large by itself takes nothing of the total
+		{perdure.MaxPayloadBytes, 0, sized()},
+		{0, 4 << 20, sized()},
+	} {
+		got, err := s.store.Payloads(ctx, id(1), c.max, c.total)
+		s.must(err)
+		s.equal(fmt.Sprintf("values of at most %d bytes, %d in all", c.max, c.total), got, c.read)
+	}
+	none, err := s.store.Payloads(ctx, id(9), 1, 1)
+	s.must(err)
+	s.equal("of a job that is not there", none, nil)
+	for i, p := range []*perdure.Payload{&want[0], &want[1], nil, &want[2], nil} {
+		got, err := s.store.Payload(ctx, ref(1, i))
+		s.must(err)
+		s.equal(fmt.Sprint("of step ", i), got, p)
+	}
 	s.save(&perdure.Changes{Payloads: []perdure.PayloadChange{{StepRef: ref(1, 0), SetInput: true}}})
-	s.equal("a cleared one is not there", read(4<<20), want[1:])
+	want = want[1:]
+	got, err := s.store.Payloads(ctx, id(1), perdure.MaxPayloadBytes, 4<<20)
+	s.must(err)
+	s.equal("a cleared one is not there", got, sized("input 1", "output 1", "input 3"))
 }
 
 // Times are kept to the microsecond, in UTC, far ones too (F085); a zero time stays zero.
@@ -257,9 +302,9 @@ func saveCopies(s *suite) {
 	s.steps(1)[0].Name = "changed"
 	s.equal("job", s.job(1), newJob(1, 1, labelled("a", "b")).Job)
 	s.equal("steps", s.steps(1), newJob(1, 1).Steps)
-	payloads, err := s.store.Payloads(ctx, id(1), 100)
+	payloads, err := s.store.Payloads(ctx, id(1), 100, 100)
 	s.must(err)
-	s.equal("payload", payloads, []perdure.Payload{{StepRef: ref(1, 0), Input: []byte("123")}})
+	s.equal("payload", payloads, []perdure.SizedPayload{{Payload: perdure.Payload{StepRef: ref(1, 0), Input: []byte("123")}, InputBytes: 3}})
 }
 
 var errOops = errors.New("oops")

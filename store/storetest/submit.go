@@ -58,9 +58,16 @@ func submitInput(s *suite) {
 			if !apart {
 				s.equal(fmt.Sprintf("with the row %d", n), string(j.Input), string(in))
 			}
-			got, err := s.store.Input(ctx, id(n))
+			for _, max := range []int{perdure.MaxPayloadBytes, len(in)} {
+				got, size, err := s.store.Input(ctx, id(n), max)
+				s.must(err)
+				s.equal(fmt.Sprintf("input %d", n), string(got), string(in))
+				s.equal(fmt.Sprintf("size of input %d", n), size, len(in))
+			}
+			got, size, err := s.store.Input(ctx, id(n), len(in)-1)
 			s.must(err)
-			s.equal(fmt.Sprintf("input %d", n), string(got), string(in))
+			s.equal(fmt.Sprintf("input %d, which is larger", n), got, nil)
+			s.equal(fmt.Sprintf("size of input %d, which is larger", n), size, len(in))
 			s.changeJob(n, func(j *perdure.Job) { j.Restarts++ })
 		}
 	}
@@ -94,8 +101,8 @@ func submitWhole(s *suite) {
 	if body, err := s.store.Shape(ctx, perdure.ShapeID{9}); body != nil || err != nil {
 		s.Errorf("a shape that is not there: %v, %v; want nil and no error", body, err)
 	}
-	if in, err := s.store.Input(ctx, id(3)); in != nil || err != nil {
-		s.Errorf("its input: %v, %v; want nil and no error", in, err)
+	if in, size, err := s.store.Input(ctx, id(3), 1000); in != nil || size != 0 || err != nil {
+		s.Errorf("its input: %v of %d bytes, %v; want nil and no error", in, size, err)
 	}
 	s.equal("its steps", s.steps(3), nil)
 }

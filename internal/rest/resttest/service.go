@@ -11,12 +11,14 @@ import (
 
 // Service calls the function of each method. One that is not there is not expected to be called.
 type Service struct {
-	OnSubmit      func(ctx context.Context, body []byte, mediaType string) (*perdure.JobView, bool, error)
+	OnSubmit      func(ctx context.Context, body []byte, mediaType, key string) (*perdure.JobView, bool, error)
 	OnSubmitAll   func(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error)
 	OnJob         func(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error)
+	OnDefinition  func(ctx context.Context, ref string) (json.RawMessage, error)
+	OnStep        func(ctx context.Context, ref, step string) (*perdure.StepDetail, error)
 	OnListJobs    func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error)
 	OnFollow      func(ctx context.Context, ref string, see func(*perdure.JobView) error) error
-	OnHistory     func(ctx context.Context, ref string) ([]perdure.EntryView, error)
+	OnHistory     func(context.Context, perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error)
 	OnAct         func(ctx context.Context, ref string, act perdure.Act) (*perdure.JobView, error)
 	OnListAlerts  func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error)
 	OnCloseAlert  func(ctx context.Context, id int64, by string) (*perdure.AlertView, error)
@@ -33,7 +35,11 @@ type Service struct {
 var _ perdure.Service = (*Service)(nil)
 
 func (s *Service) Submit(ctx context.Context, body []byte, mediaType string) (*perdure.JobView, bool, error) {
-	return s.OnSubmit(ctx, body, mediaType)
+	return s.OnSubmit(ctx, body, mediaType, "")
+}
+
+func (s *Service) SubmitWithKey(ctx context.Context, body []byte, mediaType, key string) (*perdure.JobView, bool, error) {
+	return s.OnSubmit(ctx, body, mediaType, key)
 }
 
 func (s *Service) SubmitAll(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {
@@ -44,6 +50,14 @@ func (s *Service) Job(ctx context.Context, ref string, wait time.Duration) (*per
 	return s.OnJob(ctx, ref, wait)
 }
 
+func (s *Service) Definition(ctx context.Context, ref string) (json.RawMessage, error) {
+	return s.OnDefinition(ctx, ref)
+}
+
+func (s *Service) Step(ctx context.Context, ref, step string) (*perdure.StepDetail, error) {
+	return s.OnStep(ctx, ref, step)
+}
+
 func (s *Service) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
 	return s.OnListJobs(ctx, q)
 }
@@ -52,8 +66,8 @@ func (s *Service) Follow(ctx context.Context, ref string, see func(*perdure.JobV
 	return s.OnFollow(ctx, ref, see)
 }
 
-func (s *Service) History(ctx context.Context, ref string) ([]perdure.EntryView, error) {
-	return s.OnHistory(ctx, ref)
+func (s *Service) History(ctx context.Context, q perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error) {
+	return s.OnHistory(ctx, q)
 }
 
 func (s *Service) Act(ctx context.Context, ref string, act perdure.Act) (*perdure.JobView, error) {

@@ -29,14 +29,16 @@ func Job() *perdure.JobView {
 		States:  &perdure.StateNames{Undone: "disabled", Done: "active"},
 		Current: perdure.Unsure, Desired: perdure.Undone, Phase: perdure.Running, Then: &done, Restarts: 1, Unsettled: 2,
 		CompleteBy: At, GivenUp: &perdure.Mark{By: "anna", Reason: "lost"}, SubmittedAt: At, UpdatedAt: At, SettledAt: At,
-		Input:  json.RawMessage(`{"amount":12345678901234567890.10,"text":"<b>&"}`),
+		Input: json.RawMessage(`{"amount":12345678901234567890.10,"text":"<b>&"}`), InputBytes: 70_000,
+		Definition: Definition(), DefinitionBytes: 80_000,
 		Alerts: []perdure.AlertView{Alert()},
 		Steps: perdure.StepViews{
 			{
 				Name: "reserve", Agent: "http", Action: "reserve", Current: perdure.Done, Desired: perdure.Undone, Phase: perdure.Ready,
 				Skipped: true, GivenUp: true, Run: 7, Direction: perdure.Undo, Was: perdure.Done, Turn: 2, Key: "k/reserve/2",
 				LockedBy: "h", LockedUntil: At, CompleteBy: At, Failures: 1, Rung: 1, Waits: 1, Returns: 1, AvailableAt: At,
-				Outcome: perdure.OutcomeFailed, Output: json.RawMessage(`{"html":"<b>&</b>","n":1.50}`),
+				Outcome: perdure.OutcomeFailed, Output: json.RawMessage(`{"html":"<b>&</b>","n":1.50}`), OutputBytes: 90_000,
+				Input: json.RawMessage(`{"n":1.50,"text":"<b>&"}`), InputBytes: 100_000,
 				LastError: &perdure.RunError{Code: "503", Message: "later", RetryAfter: perdure.Duration(30 * time.Second)},
 				Progress:  json.RawMessage(`{"done":3}`), ReadyAt: At, StartedAt: At, EndedAt: At,
 				Why: &perdure.Reason{Kind: perdure.WhyLimit, Text: "full", Limit: "agent:http", Max: &limit, Used: 3, Until: At, Since: At,
@@ -45,6 +47,16 @@ func Job() *perdure.JobView {
 			{Name: "charge", Agent: "payments", Action: "charge", After: []string{"reserve"}, Turn: 1, Key: "k/charge/1"},
 		},
 	}
+}
+
+// Definition is the definition of a job.
+func Definition() json.RawMessage {
+	return json.RawMessage(`{"type":"order","key":"order-1042","input":{"amount":12345678901234567890.10,"text":"<b>&"},"steps":{"reserve":{"agent":"http"}}}`)
+}
+
+// Step is one step of the job, of which every field has a value.
+func Step() *perdure.StepDetail {
+	return &perdure.StepDetail{Job: ID, Name: "reserve", StepView: Job().Steps[0]}
 }
 
 // Submitted is what becomes of the job that comes as number i of several: the first is made, the second was
@@ -78,7 +90,7 @@ func Full() *Service {
 		return &perdure.LimitView{Name: name, Max: max, Used: 1, Holders: []perdure.HolderView{{Job: ID, Step: "charge", Run: 3}}}, nil
 	}
 	return &Service{
-		OnSubmit: func(context.Context, []byte, string) (*perdure.JobView, bool, error) { return Job(), true, nil },
+		OnSubmit: func(context.Context, []byte, string, string) (*perdure.JobView, bool, error) { return Job(), true, nil },
 		OnSubmitAll: func(_ context.Context, _ json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {
 			out := make([]perdure.Submitted, len(jobs))
 			for i := range out {
@@ -86,7 +98,9 @@ func Full() *Service {
 			}
 			return out, nil
 		},
-		OnJob: func(context.Context, string, time.Duration) (*perdure.JobView, error) { return job() },
+		OnJob:        func(context.Context, string, time.Duration) (*perdure.JobView, error) { return job() },
+		OnDefinition: func(context.Context, string) (json.RawMessage, error) { return Definition(), nil },
+		OnStep:       func(context.Context, string, string) (*perdure.StepDetail, error) { return Step(), nil },
 		OnListJobs: func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
 			return &perdure.Page[perdure.JobView]{Items: []perdure.JobView{*Job()}, NextCursor: "next"}, nil
 		},
@@ -99,8 +113,8 @@ func Full() *Service {
 			last.Phase, last.Steps = perdure.Settled, v.Steps[1:]
 			return see(&last)
 		},
-		OnHistory: func(context.Context, string) ([]perdure.EntryView, error) {
-			return []perdure.EntryView{{Step: "charge", Run: 1, At: At, Event: "failed", Author: "h", Detail: "503"}}, nil
+		OnHistory: func(context.Context, perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error) {
+			return &perdure.Page[perdure.EntryView]{Items: []perdure.EntryView{{Step: "charge", Run: 1, At: At, Event: "failed", Author: "h", Detail: "503"}}, NextCursor: "next"}, nil
 		},
 		OnAct: func(context.Context, string, perdure.Act) (*perdure.JobView, error) { return job() },
 		OnListAlerts: func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error) {
@@ -141,6 +155,6 @@ func Full() *Service {
 
 // Nodes is one that leads.
 func Nodes() []perdure.NodeView {
-	return []perdure.NodeView{{ID: "n1", Host: "h3", PID: 1, Version: "v", Listen: ":1", Agents: []string{"http"}, Slots: map[string]int{"http": 2},
+	return []perdure.NodeView{{ID: "n1", State: perdure.NodeAlive, Host: "h3", PID: 1, Version: "v", Listen: ":1", Agents: []string{"http"}, Slots: map[string]int{"http": 2},
 		Leads: []perdure.Place{{Role: "supervisor", Epoch: 3, Until: At}}, StandsBy: []perdure.Place{}, Since: At, SeenAt: At}}
 }

@@ -20,11 +20,11 @@ from .client import Client, Submitted, at_rest
 from .errors import (BacklogFull, Cancelled, Conflict, Error, Failed, Invalid, NoEffect, NotDrained, NotFound, Rejected,
                      RetryAfter, Unavailable)
 from .host import Host
-from .types import Job, Step
+from .types import Job, Step, StepDetail
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Agent", "BacklogFull", "Cancelled", "Client", "Conflict", "Error", "Failed", "Host", "Invalid", "Job", "NoEffect",
-    "NotDrained", "NotFound", "Rejected", "RetryAfter", "Run", "Step", "Submitted", "Unavailable", "at_rest",
+    "NotDrained", "NotFound", "Rejected", "RetryAfter", "Run", "Step", "StepDetail", "Submitted", "Unavailable", "at_rest",
 ]

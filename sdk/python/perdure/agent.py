@@ -156,8 +156,11 @@ class Agent:
         def decorate(f: F) -> F:
             if not callable(f):
                 raise TypeError(f"{f!r} is no function")
-            if inspect.iscoroutinefunction(f):
+            if _is_async(f):
                 raise TypeError("a handler is called on a thread, and cannot be async: use asyncio.run in it")
+            if _is(inspect.isgeneratorfunction, f):
+                raise TypeError("a handler returns its output, and cannot yield: its body would never run")
+            _check_arguments(f, handlers is self._undo)
             if action in handlers:
                 raise ValueError(f"agent {self.name} has two handlers for {action!r}")
             handlers[action] = f
@@ -192,6 +195,29 @@ class Agent:
             f'agent {self.name} has no undo for "{run.action}", and the step\'s definition asks for one: '
             "give the handler an undo (one that does nothing, if nothing is to be undone) and resume the job; "
             "or settle the step by hand, and leave undo out of the definition", code="noUndo", no_effect=True)
+
+
+def _is(kind: Callable[[Any], bool], f: Any) -> bool:
+    """Whether f, or the __call__ of an object f, is a function of that kind."""
+    return kind(f) or kind(getattr(f, "__call__", None))
+
+
+def _is_async(f: Any) -> bool:
+    return _is(inspect.iscoroutinefunction, f) or _is(inspect.isasyncgenfunction, f)
+
+
+def _check_arguments(f: Any, undo: bool) -> None:
+    """Refuses a handler that cannot be called with what it will be called with."""
+    given = ("input", "output", "run") if undo else ("input", "run")
+    try:
+        signature = inspect.signature(f)
+    except (TypeError, ValueError):
+        return  # some functions written in C do not have one
+    try:
+        signature.bind(*given)
+    except TypeError as e:
+        name, way = getattr(f, "__name__", f), "undo" if undo else "do"
+        raise TypeError(f"the handler {name}{signature} cannot be called with ({', '.join(given)}), as {way} calls it: {e}") from None
 
 
 def report_of(run: Run, output: Any, error: Optional[BaseException]) -> Dict[str, Any]:

@@ -18,7 +18,7 @@ from .agent import Agent
 from .connection import ANSWER_TIMEOUT, Connection, to_json
 from .errors import Invalid, Unavailable
 from .host import Host
-from .types import BatchResult, Entry, Job
+from .types import BatchResult, Entry, Job, StepDetail
 
 Definition = Union[Mapping[str, Any], str, bytes]  # JSON as an object, or YAML as text
 
@@ -116,6 +116,14 @@ class Client:
         """A job with its steps, and why each unsettled one is not running. ref: an id, a key, or "@latest"."""
         return cast(Job, self._ask("GET", _job(ref), safe=True)[1])
 
+    def step(self, ref: str, name: str) -> StepDetail:
+        """One step with its input and output in full: a job leaves out what is larger than 64 KiB."""
+        return cast("StepDetail", self._ask("GET", f"{_job(ref)}/steps/{urllib.parse.quote(name, safe='')}", safe=True)[1])
+
+    def definition(self, ref: str) -> Dict[str, Any]:
+        """The job's definition, which could be submitted again and is then the same job."""
+        return cast("Dict[str, Any]", self._ask("GET", _job(ref) + "/definition", safe=True)[1])
+
     def wait(self, ref: str, timeout: Optional[float] = None) -> Job:
         """Waits until the job is at rest: settled or parked. Look at `current`: "done", "undone", or "unsure".
         TimeoutError after `timeout` seconds, which says what it waits for; the job goes on. A server that is away is waited for, a minute."""
@@ -136,7 +144,7 @@ class Client:
             except Unavailable as e:
                 now = time.monotonic()
                 lost = now if lost is None else lost
-                if 0 < e.status < 500 or now - lost > OUTAGE:  # no Perdure server, or for too long none
+                if 0 < e.status < 500 and e.code != "busy" or now - lost > OUTAGE:  # no Perdure server, or for too long none
                     raise
                 time.sleep(min(retry.draw(e.retry_after), max(0.0, end - now)))
             if time.monotonic() >= end:
@@ -164,8 +172,16 @@ class Client:
                 return
 
     def history(self, ref: str) -> List[Entry]:
-        """What went wrong with a job, and who acted on it."""
-        return cast("List[Entry]", self._ask("GET", _job(ref) + "/history", safe=True)[1]["items"])
+        """What went wrong with a job, and who acted on it: all of it, oldest first."""
+        entries: List[Entry] = []
+        cursor = ""
+        while True:
+            text = urllib.parse.urlencode([("limit", "500")] + ([("cursor", cursor)] if cursor else []))
+            _, page = self._ask("GET", _job(ref) + "/history", query=text, safe=True)
+            entries += cast("List[Entry]", page["items"])
+            cursor = page.get("nextCursor", "")
+            if not cursor:
+                return entries
 
     def undo(self, ref: str, reason: str = "") -> Job:
         """Wants the job undone, from now on: each step that was let out is undone, the last first. What already
@@ -230,7 +246,7 @@ class Client:
         """Claims runs for the agents, executes them here and reports, until SIGTERM, SIGINT, or `stop` is set. Then it
         drains: what has not started is given back, what runs may finish within the grace. A second signal kills.
 
-        name begins the holder's name; the host's if nothing is said. What comes after it is new each time (F119).
+        name begins the holder's name; the host's if nothing is said. What comes after it is new each time.
         heartbeat: in seconds; a run is another's so long after this process has died. None: after completeWithin.
         Raises NotDrained if the grace was over before everything was told.
         """

@@ -33,6 +33,17 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} is no JSON")
 
 
+def _server(base_url: str) -> Optional[urllib.parse.SplitResult]:
+    try:
+        url = urllib.parse.urlsplit(base_url)
+        url.port  # ValueError for one that is none
+    except ValueError:
+        return None
+    if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment or "@" in url.netloc:
+        return None
+    return url
+
+
 class Interrupted(Exception):
     """The call was interrupted by us: whether the server did what was asked is not known."""
 
@@ -43,11 +54,11 @@ class Connection:
     _http: Optional[http.client.HTTPConnection] = None
 
     def __init__(self, base_url: str, headers: Mapping[str, str]) -> None:
-        url = urllib.parse.urlsplit(base_url)
-        if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment or url.username:
-            raise ValueError(f"{base_url!r} is not the URL of a server: http://HOST:PORT")
+        url = _server(base_url)
+        if url is None:  # which is not repeated: it may hold a password
+            raise ValueError("not the URL of a server: write http://HOST:PORT, without user, password and query")
         self._https = url.scheme == "https"
-        self._host, self._port, self._prefix = url.hostname, url.port, url.path.rstrip("/")
+        self._host, self._port, self._prefix = url.hostname or "", url.port, url.path.rstrip("/")
         self._shown = f"{url.scheme}://{url.netloc}{self._prefix}"
         self._headers = dict(headers)
         self._used = 0.0

@@ -49,13 +49,14 @@ class BacklogFull(Error):
 
 
 class Unavailable(Error):
-    """The server does not answer, or its store does not. What was sent may have been done all the same."""
+    """The server does not answer, or its store does not, or it has as much in progress as it may (`busy`). What was sent
+    may have been done all the same."""
 
 
 _KINDS: Dict[str, Type[Error]] = {
     "invalid": Invalid, "malformed": Invalid, "tooLarge": Invalid, "unsupportedMediaType": Invalid,
     "notFound": NotFound, "conflict": Conflict, "backlogFull": BacklogFull,
-    "unavailable": Unavailable, "schema": Unavailable, "inUse": Unavailable,
+    "unavailable": Unavailable, "schema": Unavailable, "inUse": Unavailable, "busy": Unavailable,
 }
 
 

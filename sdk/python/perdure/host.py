@@ -74,7 +74,7 @@ class Host:
 
     @contextmanager
     def _locked(self) -> Generator[None, None, None]:
-        """Holds the lock, and writes what was noted under it afterwards: a log that blocks must not hold it (F127)."""
+        """Holds the lock, and writes what was noted under it afterwards: a log that blocks must not hold it."""
         notes: List[Tuple[int, str, Tuple[object, ...]]] = []
         try:
             with self._changed:
@@ -119,7 +119,7 @@ class Host:
 
     def _claim(self, hosted: Hosted, most: int, request: str) -> Optional[Tuple[List[Any], Instant, Instant]]:
         """Asks until there is an answer: under one requestId, so that the runs of an answer that was lost come
-        again (F019). None if the host stops claiming before that."""
+        again. None if the host stops claiming before that."""
         retry, failed = Backoff(0.1, 5.0), ""
         while not self._draining.is_set():
             sent = self._now()
@@ -164,7 +164,7 @@ class Host:
 
         When the answer was given is known only between bounds: not before the claim was sent, nor before it had
         waited for as long as the answer says. Time counts from there. Where that leaves open much of the time that
-        a run has, because the answer was slow, a heartbeat tells how the run stands (F022)."""
+        a run has, because the answer was slow, a heartbeat tells how the run stands."""
         arrived: List[Tuple[Run, Term]] = []
         unclear: List[int] = []
         took = ended.mono - sent.mono
@@ -206,7 +206,7 @@ class Host:
                     term.lock, term.ultimatum, term.unwanted = new.lock, new.ultimatum, bool(answer.get("stop"))
 
     def _admit(self, hosted: Hosted, run: Run, term: Term) -> bool:
-        """Starts a run, unless it is known (F021), or its time is used up (F022), or nothing will come of it here: the
+        """Starts a run, unless it is known, or its time is used up, or nothing will come of it here: the
         job has turned, the host drains, no slot is free. Then it is given back."""
         with self._locked():
             live = Live(run, hosted, term.lock, term.ultimatum)
@@ -238,7 +238,7 @@ class Host:
             return
         try:
             output = live.hosted.agent.execute(live.run)
-        except BaseException as e:  # SystemExit too: others must not feel it (F126)
+        except BaseException as e:  # SystemExit too: others must not feel it
             error = e
             if not isinstance(e, (Failed, Cancelled)):
                 log.exception("handler failed: %s", _about(live.run))
@@ -255,7 +255,7 @@ class Host:
             self._post(live, report)
 
     def _begin(self, live: Live) -> bool:
-        """Looks once more, now that the thread has the processor, whether the run may start (F023)."""
+        """Looks once more, now that the thread has the processor, whether the run may start."""
         with self._locked():
             if live.lost or live.lock.reached(self._now()):
                 live.running = False
@@ -287,7 +287,7 @@ class Host:
         self._changed.notify_all()
 
     def _lose(self, live: Live, reason: str) -> None:
-        """Ends a run that is not ours any more. Its slot is free from here on, even if its handler goes on (F050)."""
+        """Ends a run that is not ours any more. Its slot is free from here on, even if its handler goes on."""
         live.lost, live.report = True, None
         self._note(logging.WARNING, "run given up (%s): %s", reason, _about(live.run))
         if not live.running:
@@ -306,7 +306,7 @@ class Host:
         """Ends runs whose lock has passed, on either clock."""
         pause = 1.0
         while not self._ended.is_set():
-            self._look.wait(pause)  # the wall clock is looked at once in a second (F039)
+            self._look.wait(pause)  # the wall clock is looked at once in a second
             self._look.clear()
             with self._locked():
                 now, pause = self._now(), 1.0
@@ -364,8 +364,8 @@ class Host:
         return b'{"holder":%s,"%s":[%s]}' % (to_json(self._holder), name.encode(), b",".join(items))
 
     def _heed(self, live: Live, answer: Dict[str, Any], sent: Instant) -> None:
-        """Does what the answer to a heartbeat says. A run that is lost is never revived (F042), and no beat reaches
-        past the ultimatum (F043)."""
+        """Does what the answer to a heartbeat says. A run that is lost is never revived, and no beat reaches
+        past the ultimatum."""
         stop, reason = bool(answer.get("stop")), answer.get("reason")
         if stop and reason in NOT_OURS:
             if live.report is None:  # else the answer to its report is what counts
@@ -419,7 +419,7 @@ class Host:
                     return batch
 
     def _deliver(self, connection: Connection, batch: List[Live]) -> None:
-        """Repeats a call until it is answered, or until none of its runs is ours any more (F055). The same report
+        """Repeats a call until it is answered, or until none of its runs is ours any more. The same report
         twice does no harm."""
         retry, failed = Backoff(0.05, 2.0), False
         while not self._ended.is_set():
@@ -447,7 +447,7 @@ class Host:
                     return
 
     def _ours(self, batch: List[Live]) -> Tuple[List[Live], List[bytes]]:
-        """Drops the runs whose time has passed (F038), and returns the others with their reports."""
+        """Drops the runs whose time has passed, and returns the others with their reports."""
         with self._locked():
             now = self._now()
             for live in batch:
@@ -465,7 +465,7 @@ class Host:
                 if not accepted:
                     self._note(logging.WARNING, "report refused: %s: %s", result, _about(live.run))
                     if isinstance(result, dict) and result.get("reason") == "invalid" and not live.mended:
-                        # What the server cannot keep must not leave the run to expire (F047, F067).
+                        # What the server cannot keep must not leave the run to expire.
                         live.mended = True
                         error = Failed(f"the output was refused: {result.get('message')}", code="outputInvalid")
                         self._post(live, to_json(report_of(live.run, None, error)))

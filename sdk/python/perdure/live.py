@@ -11,7 +11,7 @@ from .agent import Agent, Run
 from .clock import Instant
 from .connection import Connection
 
-Handle = Tuple[str, str, int]  # job, step, run: it is started at most once (F021)
+Handle = Tuple[str, str, int]  # job, step, run: it is started at most once
 
 
 @dataclass(eq=False)
@@ -25,7 +25,7 @@ class Hosted:
 
     def free(self) -> int:
         """How many runs may be claimed. Those that have left their slot (because their report is not answered yet, or
-        because their handler goes on after their time, F050) do not count unless they pile up to as many again."""
+        because their handler goes on after their time) do not count unless they pile up to as many again."""
         return min(self.agent.slots - self.busy, 2 * self.agent.slots - self.held)
 
 

@@ -93,11 +93,14 @@ class Step(_Step, total=False):
     completeBy: str
     endedAt: str
     givenUp: bool
+    input: Any
+    inputBytes: int
     lastError: RunError
     lockedBy: str
     lockedUntil: str
     outcome: Literal["done", "failed", "rejected", "returned", "expired"]
     output: Any
+    outputBytes: int
     progress: Any
     readyAt: str
     returns: int
@@ -123,8 +126,11 @@ class _Job(TypedDict):
 class Job(_Job, total=False):
     alerts: List[Alert]
     completeBy: str
+    definition: Any
+    definitionBytes: int
     givenUp: Mark
     input: Any
+    inputBytes: int
     key: str
     labels: Dict[str, str]
     restarts: int
@@ -132,6 +138,46 @@ class Job(_Job, total=False):
     states: StateNames
     steps: Dict[str, Step]
     then: Literal["undone", "done", "unsure"]
+
+
+class _StepDetail(TypedDict):
+    action: str
+    agent: str
+    current: Literal["undone", "done", "unsure"]
+    desired: Literal["undone", "done", "unsure"]
+    direction: Literal["do", "undo"]
+    failures: int
+    job: str
+    key: str
+    name: str
+    phase: Literal["settled", "waiting", "ready", "running", "parked"]
+    run: int
+    turn: int
+    was: Literal["undone", "done", "unsure"]
+
+
+class StepDetail(_StepDetail, total=False):
+    after: List[str]
+    availableAt: str
+    completeBy: str
+    endedAt: str
+    givenUp: bool
+    input: Any
+    inputBytes: int
+    lastError: RunError
+    lockedBy: str
+    lockedUntil: str
+    outcome: Literal["done", "failed", "rejected", "returned", "expired"]
+    output: Any
+    outputBytes: int
+    progress: Any
+    readyAt: str
+    returns: int
+    rung: int
+    skipped: bool
+    startedAt: str
+    waits: int
+    why: Reason
 
 
 class _FieldError(TypedDict):

@@ -1,6 +1,7 @@
 """Agents, runs, and the reports that a handler's answer makes."""
 
 import dataclasses
+import functools
 import json
 import unittest
 
@@ -74,6 +75,51 @@ class TestAgent(unittest.TestCase):
         for wrong in (lambda: agent.undo(""), lambda: agent.do("x")(3), lambda: agent.do("x")(later)):
             self.assertRaises(TypeError, wrong)
         self.assertFalse(agent.actions)
+
+
+    def test_handlers_with_the_wrong_number_of_arguments(self):
+        class Service:
+            def do(self, input, run):
+                return input
+
+            def __call__(self, input, output, run):
+                return None
+
+        class Later:
+            async def __call__(self, input, run):
+                return 1
+
+        def yields(input, run):
+            yield 1
+
+        def keyword(input, run, *, limit):
+            return limit
+
+        agent = Agent("a")
+        do_handlers = (
+            lambda input, run: 1, lambda input, run, more=None: 1, lambda *args: 1, lambda input=None, *rest, limit=3: 1,
+            Service().do, functools.partial(lambda limit, input, run: 1, 3), functools.partial(keyword, limit=3))
+        for i, f in enumerate(do_handlers):
+            agent.do(f"right{i}")(f)
+            agent.execute(Run(action=f"right{i}", input=2))
+        agent.do("unknown signature")(max)
+        for i, f in enumerate((lambda input, output, run: 1, lambda *args: 1, Service(), lambda input, output, run, more=1: 1)):
+            agent.undo(f"right{i}")(f)
+            agent.execute(Run(action=f"right{i}", direction="undo"))
+        before = agent.actions
+        for f in (lambda: 1, lambda input: 1, lambda input, output, run: 1, lambda run, *, input: 1, keyword, Service.do, Service(),
+                  functools.partial(lambda input, run: 1, 3), functools.partial(keyword)):
+            with self.assertRaisesRegex(TypeError, r"cannot be called with \(input, run\), as do calls it: "):
+                agent.do("wrong")(f)
+        for f in (lambda: 1, lambda input, run: 1, lambda input, output, run, more: 1, Service().do):
+            with self.assertRaisesRegex(TypeError, r"cannot be called with \(input, output, run\), as undo calls it: "):
+                agent.undo("wrong")(f)
+        for f in (Later(), functools.partial(Later().__call__)):
+            with self.assertRaisesRegex(TypeError, "cannot be async"):
+                agent.do("wrong")(f)
+        with self.assertRaisesRegex(TypeError, "cannot yield"):
+            agent.do("wrong")(yields)
+        self.assertEqual(agent.actions, before)
 
 
 class TestRun(unittest.TestCase):

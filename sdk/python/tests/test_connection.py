@@ -60,6 +60,18 @@ def problem(code, status, *more):
     return answer(body, status, "application/problem+json", *more)
 
 
+class Urls(unittest.TestCase):
+    """I18"""
+
+    def test_an_error_about_a_url_does_not_repeat_its_password(self):
+        for url in ("http://u:hunter2@h", "http://:hunter2@h", "http://u:hunter2", "http://h?password=hunter2", "ftp://u:hunter2@h",
+                    "u:hunter2@h", "http://u:hun[ter2@h"):
+            with self.subTest(url), self.assertRaises(ValueError) as refused:
+                Connection(url, {})
+            self.assertNotIn("hun", str(refused.exception))
+            self.assertIsNone(refused.exception.__cause__ or refused.exception.__context__)
+
+
 class TestConnection(unittest.TestCase):
     def connect(self, *answers):
         server = Server(self, *answers)

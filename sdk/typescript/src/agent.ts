@@ -175,6 +175,12 @@ export class Agent {
     if (typeof op?.do !== "function" || (op.undo !== undefined && typeof op.undo !== "function")) {
       throw new TypeError(`the handler of ${action} is an object with the function do, and undo if there is something to undo`);
     }
+    // A function's length does not count optional and rest parameters, so that only too many can be told.
+    for (const [way, f, given] of [["do", op.do, "(input, run)"], ["undo", op.undo, "(input, output, run)"]] as const) {
+      if (f && f.length > given.split(",").length) {
+        throw new TypeError(`the handler of ${action} takes ${f.length} arguments, and ${way} is called with ${given}`);
+      }
+    }
     if (this.#actions.has(action)) throw new TypeError(`agent ${this.name} has two handlers for ${action}`);
     this.#actions.set(action, op as Op);
     return this;

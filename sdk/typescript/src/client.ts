@@ -10,7 +10,7 @@ import { PerdureError } from "./errors.ts";
 import { Host, type Log } from "./host.ts";
 import { bytes, stringify } from "./json.ts";
 import { type Ask, Transport, answerMs, listIn } from "./transport.ts";
-import type { BatchResult, Entry, Job } from "./types.ts";
+import type { BatchResult, Entry, Job, StepDetail } from "./types.ts";
 
 const maxBatch = 1000; // jobs in a call
 const maxBatchBytes = 16 << 20; // of a call's body, and of its definition as often as there are jobs
@@ -46,7 +46,7 @@ export interface ClientOptions {
 }
 
 export interface HostSettings {
-  /** Begins the holder's name; the host's if nothing is said. What comes after it is new each time (F119). */
+  /** Begins the holder's name; the host's if nothing is said. What comes after it is new each time. */
   name?: string;
   /** A run is another's so long after this process has died; 10 s if nothing is said. null: after completeWithin. */
   heartbeatMs?: number | null;
@@ -132,6 +132,16 @@ export class Client {
     return (await this.#ask("GET", pathOf(ref), {}, true)).value as Job;
   }
 
+  /** One step with its input and output in full: a job leaves out what is larger than 64 KiB. */
+  async step(ref: string, name: string): Promise<StepDetail> {
+    return (await this.#ask("GET", `${pathOf(ref)}/steps/${encodeURIComponent(name)}`, {}, true)).value as StepDetail;
+  }
+
+  /** The job's definition, which could be submitted again and is then the same job. */
+  async definition(ref: string): Promise<Exclude<Definition, string>> {
+    return (await this.#ask("GET", `${pathOf(ref)}/definition`, {}, true)).value as Exclude<Definition, string>;
+  }
+
   /** Waits until the job is at rest: settled or parked. Look at `current`: "done", "undone", or "unsure". Rejects with a
    * DOMException named TimeoutError after timeoutMs, which says what it waits for; the job goes on. A server that is away is waited for, a minute. */
   async wait(ref: string, options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<Job> {
@@ -155,7 +165,7 @@ export class Client {
         const now = performance.now();
         lost ??= now;
         if (!(e instanceof PerdureError && e.away) || now - lost > outageMs) throw e;
-        if (e.status > 0 && e.status < 500) throw e; // no Perdure server
+        if (e.status > 0 && e.status < 500 && e.code !== "busy") throw e; // no Perdure server
         await sleep(Math.min(retry.draw(e.retryAfterMs), Math.max(0, end - now)), options.signal);
       }
       options.signal?.throwIfAborted();
@@ -179,9 +189,17 @@ export class Client {
     }
   }
 
-  /** What went wrong with a job, and who acted on it. */
+  /** What went wrong with a job, and who acted on it: all of it, oldest first. */
   async history(ref: string): Promise<Entry[]> {
-    return listIn((await this.#ask("GET", `${pathOf(ref)}/history`, {}, true)).value, "items") as Entry[];
+    const entries: Entry[] = [];
+    const query = new URLSearchParams({ limit: "500" });
+    for (;;) {
+      const { value } = await this.#ask("GET", `${pathOf(ref)}/history`, { query }, true);
+      for (const entry of listIn(value, "items")) entries.push(entry as Entry);
+      const { nextCursor } = value as { nextCursor?: string };
+      if (!nextCursor) return entries;
+      query.set("cursor", nextCursor);
+    }
   }
 
   /** Wants the job undone, from now on: each step that was let out is undone, the last first. What already holds changes

@@ -3,7 +3,7 @@
 import type { FieldError } from "./types.ts";
 
 /** A code that does not change: docs/errors.md has them all. */
-export type ErrorCode = "invalid" | "malformed" | "tooLarge" | "notFound" | "conflict" | "backlogFull" | "forbidden"
+export type ErrorCode = "invalid" | "malformed" | "tooLarge" | "notFound" | "conflict" | "backlogFull" | "busy" | "requestTimeout" | "forbidden" | "misdirected"
   | "unavailable" | "schema" | "inUse" | "methodNotAllowed" | "unsupportedMediaType" | "internal" | (string & {});
 
 /** A call that came to nothing. With code "unavailable", what was sent may have been done all the same. */
@@ -28,9 +28,9 @@ export class PerdureError extends Error {
     this.retryAfterMs = more.retryAfterMs ?? 0;
   }
 
-  /** Whether the server, or its store, does not answer: the same may be asked again. */
+  /** Whether the server, or its store, does not answer, or has too much in progress: the same may be asked again. */
   get away(): boolean {
-    return this.code === "unavailable" || this.code === "schema" || this.code === "inUse";
+    return this.code === "unavailable" || this.code === "busy" || this.code === "schema" || this.code === "inUse";
   }
 }
 

@@ -141,7 +141,7 @@ export class Host {
     this.#changed();
   }
 
-  /** Asks until there is an answer: under one requestId, so that the runs of an answer that was lost come again (F019).
+  /** Asks until there is an answer: under one requestId, so that the runs of an answer that was lost come again.
    * Undefined if the host stops claiming before that. */
   async #claim(hosted: Hosted, max: number, requestId: string): Promise<Arrival | undefined> {
     const retry = new Backoff(100, 5_000);
@@ -186,7 +186,7 @@ export class Host {
    *
    * When the answer was given is known only between bounds: not before the claim was sent, nor before it had waited for
    * as long as the answer says. Time counts from there. Where that leaves open much of the time that a run has, because
-   * the answer was slow, a heartbeat tells how the run stands (F022). */
+   * the answer was slow, a heartbeat tells how the run stands. */
   async #arrived(hosted: Hosted, got: Arrival): Promise<number> {
     const took = got.ended.mono - got.sent.mono;
     const arrived: [RawRun, Term][] = [];
@@ -227,7 +227,7 @@ export class Host {
     }
   }
 
-  /** Starts a run, unless it is known (F021), or its time is used up (F022), or nothing will come of it here: the job has
+  /** Starts a run, unless it is known, or its time is used up, or nothing will come of it here: the job has
    * turned, the host drains, no slot is free. Then it is given back. */
   #admit(hosted: Hosted, raw: RawRun, term: Term): boolean {
     const handle = handleOf(raw);
@@ -286,7 +286,7 @@ export class Host {
     this.#changed();
   }
 
-  /** Ends a run that is not ours any more. Its slot is free from here on, even if its handler goes on (F050). */
+  /** Ends a run that is not ours any more. Its slot is free from here on, even if its handler goes on. */
   #lose(live: Live, reason: "timeUp" | "notOurs"): void {
     live.lost = true;
     live.report = undefined;
@@ -314,7 +314,7 @@ export class Host {
     clearTimeout(this.#watch);
     if (this.#life.signal.aborted) return;
     const at = this.#now();
-    let pause = 1_000; // the wall clock is looked at once in a second (F039)
+    let pause = 1_000; // the wall clock is looked at once in a second
     for (const live of [...this.#live.values()]) {
       if (live.lost) continue;
       if (reached(live.lock, at)) this.#lose(live, "timeUp");
@@ -368,8 +368,8 @@ export class Host {
     return `{"holder":${stringify(this.#holder)},"${name}":[${items.join()}]}`;
   }
 
-  /** Does what the answer to a heartbeat says. A run that is lost is never revived (F042), and no beat reaches past the
-   * ultimatum (F043). */
+  /** Does what the answer to a heartbeat says. A run that is lost is never revived, and no beat reaches past the
+   * ultimatum. */
   #heed(live: Live, answer: Record<string, unknown>, sent: Instant): void {
     if (answer.stop === true && notOurs.includes(String(answer.reason))) {
       if (live.report === undefined) this.#lose(live, "notOurs"); // else the answer to its report is what counts
@@ -404,7 +404,7 @@ export class Host {
     }
   }
 
-  /** Repeats a call until it is answered, or until none of its runs is ours any more (F055). The same report twice does
+  /** Repeats a call until it is answered, or until none of its runs is ours any more. The same report twice does
    * no harm. */
   async #deliver(batch: Live[]): Promise<void> {
     const retry = new Backoff(50, 2_000);
@@ -429,7 +429,7 @@ export class Host {
     }
   }
 
-  /** Drops the runs whose time has passed (F038). */
+  /** Drops the runs whose time has passed. */
   #ours(batch: Live[]): Live[] {
     const at = this.#now();
     for (const live of batch) if (!live.lost && reached(live.lock, at)) this.#lose(live, "timeUp");
@@ -443,7 +443,7 @@ export class Host {
       if (!isObject(result) || result.accepted !== true) {
         this.#log?.warn(`perdure: report refused: ${JSON.stringify(result)}: ${nameOf(live.raw)}`);
         if (isObject(result) && result.reason === "invalid" && !live.mended) {
-          // What the server cannot keep must not leave the run to expire (F047, F067).
+          // What the server cannot keep must not leave the run to expire.
           live.mended = true;
           const error = new Failed(`the output was refused: ${result.message}`, { code: "outputInvalid" });
           this.#post(live, reportOf(live.run, { error }));
@@ -515,7 +515,7 @@ export class Host {
 }
 
 /** How many runs may be claimed. Those that have left their slot (because their report is not answered yet, or because
- * their handler goes on after their time, F050) do not count unless they pile up to as many again. */
+ * their handler goes on after their time) do not count unless they pile up to as many again. */
 function free(hosted: Hosted): number {
   return Math.min(hosted.agent.slots - hosted.busy, 2 * hosted.agent.slots - hosted.held);
 }

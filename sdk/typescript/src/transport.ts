@@ -22,8 +22,9 @@ export class Transport {
 
   constructor(url: string, headers: Record<string, string>) {
     const u = URL.canParse(url) ? new URL(url) : undefined;
-    if (!u || !/^https?:$/.test(u.protocol) || u.search || u.hash || u.username) {
-      throw new TypeError(`${JSON.stringify(url)} is not the URL of a server: http://HOST:PORT`);
+    if (!u || !/^https?:$/.test(u.protocol) || u.search || u.hash || u.username || u.password) {
+      // The URL is not repeated: it may hold a password.
+      throw new TypeError("not the URL of a server: write http://HOST:PORT, without user, password and query");
     }
     this.#base = u.href.replace(/\/+$/, "");
     this.#headers = headers;

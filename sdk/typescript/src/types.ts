@@ -69,11 +69,14 @@ export interface Step {
   completeBy?: string;
   endedAt?: string;
   givenUp?: boolean;
+  input?: unknown;
+  inputBytes?: number;
   lastError?: RunError;
   lockedBy?: string;
   lockedUntil?: string;
   outcome?: "done" | "failed" | "rejected" | "returned" | "expired";
   output?: unknown;
+  outputBytes?: number;
   progress?: unknown;
   readyAt?: string;
   returns?: number;
@@ -96,8 +99,11 @@ export interface Job {
   updatedAt: string;
   alerts?: Alert[];
   completeBy?: string;
+  definition?: unknown;
+  definitionBytes?: number;
   givenUp?: Mark;
   input?: unknown;
+  inputBytes?: number;
   key?: string;
   labels?: Record<string, string>;
   restarts?: number;
@@ -105,6 +111,43 @@ export interface Job {
   states?: StateNames;
   steps?: Record<string, Step>;
   then?: "undone" | "done" | "unsure";
+}
+
+export interface StepDetail {
+  action: string;
+  agent: string;
+  current: "undone" | "done" | "unsure";
+  desired: "undone" | "done" | "unsure";
+  direction: "do" | "undo";
+  failures: number;
+  job: string;
+  key: string;
+  name: string;
+  phase: "settled" | "waiting" | "ready" | "running" | "parked";
+  run: number;
+  turn: number;
+  was: "undone" | "done" | "unsure";
+  after?: string[];
+  availableAt?: string;
+  completeBy?: string;
+  endedAt?: string;
+  givenUp?: boolean;
+  input?: unknown;
+  inputBytes?: number;
+  lastError?: RunError;
+  lockedBy?: string;
+  lockedUntil?: string;
+  outcome?: "done" | "failed" | "rejected" | "returned" | "expired";
+  output?: unknown;
+  outputBytes?: number;
+  progress?: unknown;
+  readyAt?: string;
+  returns?: number;
+  rung?: number;
+  skipped?: boolean;
+  startedAt?: string;
+  waits?: number;
+  why?: Reason;
 }
 
 export interface FieldError {

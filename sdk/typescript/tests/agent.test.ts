@@ -50,6 +50,10 @@ test("an agent's two directions", async () => {
   await assert.rejects(many.execute(testRun({ action: "other" })), { message: /it has a10, .*, a19, 2 more$/ });
   assert.throws(() => agent.handle("x", { do: () => 1 }), TypeError);
   for (const wrong of [{}, null, { do: 3 }, { do: () => 1, undo: 3 }]) assert.throws(() => agent.handle("y", wrong as never), TypeError);
+  for (const wrong of [{ do: (_input: unknown, _output: unknown, _run: unknown) => 1 }, { do: () => 1, undo: (_a: 1, _b: 2, _c: 3, _d: 4) => {} }]) {
+    assert.throws(() => agent.handle("y", wrong as never), { name: "TypeError", message: /is called with \(input/ });
+  }
+  new Agent("b").handle("y", { do: (_input, _run, ..._more: unknown[]) => 1, undo: () => {} });
   assert.throws(() => agent.handle("", { do: () => 1 }), TypeError);
   assert.deepEqual(agent.actions, ["x", "half"]);
   for (const name of ["", "a".repeat(129), "a b", "-a", "a/b", "ä", "a\n"]) assert.throws(() => new Agent(name), RangeError);

@@ -46,6 +46,9 @@ describe("a real server", { skip: !process.env.PERDURE_SERVER && "PERDURE_SERVER
     assert.equal(effects.size, 0);
     await client.redo(name);
     assert.equal((await wait(name)).current, "done");
+    const step = await client.step(name, "charge");
+    assert.deepEqual([step.name, step.job, step.output], ["charge", job.id, { charged: big }]);
+    assert.ok(!(await client.submit(await client.definition(name))).created);
     assert.ok((await client.history(name)).some((e) => e.author === "test"));
     const keys = [];
     for await (const j of client.list({ type: name, labels: { a: "b" } })) keys.push(j.key);

@@ -89,6 +89,12 @@ test("nobody listens, and URLs that are none", async () => {
   }
 });
 
+test("an error about a URL does not repeat its password", () => { // I18
+  for (const url of ["http://u:hunter2@h", "http://:hunter2@h", "http://u:hunter2", "http://h?password=hunter2", "ftp://u:hunter2@h", "u:hunter2@h"]) {
+    assert.throws(() => new Client(url), (e: Error) => e instanceof TypeError && !e.message.includes("hunter2"), url);
+  }
+});
+
 test("a submission is repeated only if it has a key", async (t) => { // F008
   const keyed = await scripted(t, null, answer('{"id":"job_1"}', "201 Created"));
   const { job, created } = await new Client(keyed.url).submit({ type: "t", key: "k", steps: {} });

@@ -226,7 +226,8 @@ create table perdure.node (
 	agents  text[] not null,
 	slots   int[]  not null, -- of each of the agents
 	since   timestamptz,
-	seen_at timestamptz
+	seen_at timestamptz,
+	origin  text not null default '' -- the database that has all that was acknowledged to the node; see fence.go
 ) with (fillfactor = 70);
 
 -- role: who leads, and who stands by; a session that writes under the role shares the row's lock.

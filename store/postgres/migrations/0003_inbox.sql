@@ -73,6 +73,10 @@ begin
 		if there.closed_at is null or exists (select from perdure.step s where s.job = there.job and s.idx = 0) then
 			id := coalesce(there.job, there.id);
 			if there.hash = p_hash or there.digest = d then
+				-- The caller takes this for an acknowledgement, and its transaction may have written nothing: the
+				-- record makes its COMMIT wait for the synchronous standby, if there is one.
+				perform pg_logical_emit_message(true, 'perdure', '')
+				where current_setting('synchronous_standby_names') <> '' and current_setting('synchronous_commit') not in ('off', 'local');
 				return;
 			end if;
 			if there.closed_at is null or there.hash is not null and p_hash is not null then

@@ -1,0 +1,165 @@
+package http
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// targets decides which addresses may be dialled.
+type targets struct {
+	allow []netip.Prefix
+	own   ownAddresses
+}
+
+func newTargets(allow []netip.Prefix) *targets {
+	return &targets{allow: allow, own: ownAddresses{read: net.InterfaceAddrs, maxAge: ownMaxAge}}
+}
+
+// forbiddenError says that a target may not be dialled, and why.
+type forbiddenError struct {
+	addr netip.Addr
+	why  string
+}
+
+func (e *forbiddenError) Error() string {
+	return fmt.Sprintf("%s %s, and not an allowed target (serve and agent have --allow-private-targets)", e.addr, e.why)
+}
+
+// The reasons why a target is forbidden.
+const (
+	whyPrivate  = "is on this machine or its link"
+	whyMetadata = "is a metadata service of a cloud"
+	whyOwn      = "is an address of this machine"
+	whyUnread   = "cannot be read as an address"
+)
+
+// permit looks at an address that is about to be dialled: after all names are resolved, so that no
+// second answer of a name server can differ from what was checked (F053, F161).
+func (t *targets) permit(address string) error {
+	ap, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return &forbiddenError{why: whyUnread}
+	}
+	addr := ap.Addr().Unmap().WithZone("")
+	for _, p := range t.allow {
+		if p.Contains(addr) {
+			return nil
+		}
+	}
+	reached := []netip.Addr{addr}
+	if inner, ok := embedded(addr); ok {
+		reached = append(reached, inner)
+	}
+	for _, a := range reached {
+		why, err := t.forbids(a)
+		if err != nil {
+			return err
+		}
+		if why != "" {
+			return &forbiddenError{addr, why}
+		}
+	}
+	return nil
+}
+
+// forbids is why an address is no target; empty where it is one.
+func (t *targets) forbids(a netip.Addr) (why string, err error) {
+	if private(a) {
+		return whyPrivate, nil
+	}
+	if metadata[a] {
+		return whyMetadata, nil
+	}
+	own, err := t.own.contain(a)
+	if err != nil {
+		return "", fmt.Errorf("the addresses of this machine cannot be read, which targets are compared with: %w", err)
+	}
+	if own {
+		return whyOwn, nil
+	}
+	return "", nil
+}
+
+// ownMaxAge is how long an address that this machine was just given may be dialled. Reading the addresses takes some
+// 0.1 ms, and milliseconds on a machine with thousands of interfaces.
+const ownMaxAge = time.Second
+
+// ownAddresses are the addresses of this machine's interfaces. They change while it runs.
+type ownAddresses struct {
+	read   func() ([]net.Addr, error)
+	maxAge time.Duration
+
+	mu     sync.Mutex
+	readAt time.Time
+	addrs  map[netip.Addr]bool
+}
+
+func (o *ownAddresses) contain(a netip.Addr) (bool, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.addrs == nil || time.Since(o.readAt) >= o.maxAge {
+		list, err := o.read()
+		if err != nil {
+			return false, err
+		}
+		o.readAt, o.addrs = time.Now(), make(map[netip.Addr]bool, len(list))
+		for _, l := range list {
+			if n, ok := l.(*net.IPNet); ok {
+				if addr, ok := netip.AddrFromSlice(n.IP); ok {
+					o.addrs[addr.Unmap()] = true
+				}
+			}
+		}
+	}
+	return o.addrs[a], nil
+}
+
+// metadata are the addresses outside the link-local range at which clouds offer metadata, and credentials, to their
+// machines.
+var metadata = map[netip.Addr]bool{
+	netip.MustParseAddr("fd00:ec2::254"):   true, // AWS
+	netip.MustParseAddr("fd20:ce::254"):    true, // Google Cloud
+	netip.MustParseAddr("100.100.100.200"): true, // Alibaba Cloud
+	netip.MustParseAddr("192.0.0.192"):     true, // Oracle Cloud
+	netip.MustParseAddr("168.63.129.16"):   true, // Azure
+}
+
+var (
+	thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
+	reserved    = netip.MustParsePrefix("240.0.0.0/4") // with broadcast
+	siteLocal   = netip.MustParsePrefix("fec0::/10")
+	teredo      = netip.MustParsePrefix("2001::/32")
+)
+
+func private(a netip.Addr) bool {
+	return a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified() ||
+		thisNetwork.Contains(a) || reserved.Contains(a) || siteLocal.Contains(a) || teredo.Contains(a)
+}
+
+// wrappers are the ranges of IPv6 that hold an IPv4 address, and at which byte.
+var wrappers = []struct {
+	prefix netip.Prefix
+	at     int
+}{
+	{netip.MustParsePrefix("::/96"), 12},           // IPv4-compatible
+	{netip.MustParsePrefix("::ffff:0:0:0/96"), 12}, // IPv4-translated
+	{netip.MustParsePrefix("64:ff9b::/96"), 12},    // NAT64
+	{netip.MustParsePrefix("64:ff9b:1::/48"), 12},  // NAT64, of a network's own
+	{netip.MustParsePrefix("2002::/16"), 2},        // 6to4
+}
+
+func embedded(a netip.Addr) (netip.Addr, bool) {
+	if !a.Is6() {
+		return a, false
+	}
+	b := a.As16()
+	for _, w := range wrappers {
+		if w.prefix.Contains(a) {
+			return netip.AddrFrom4([4]byte(b[w.at : w.at+4])), true
+		}
+	}
+	return a, false
+}

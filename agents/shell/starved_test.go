@@ -1,0 +1,34 @@
+package shell
+
+import (
+	"testing"
+
+	"perdure"
+	"perdure/internal/descriptors"
+)
+
+// F159: a program that finds no file descriptor for its pipes is not started, and its run is returned.
+func TestNoDescriptorForAProgramReturnsTheRun(t *testing.T) {
+	var taken []func()
+	for {
+		r, err := descriptors.Take(1)
+		if err != nil {
+			break
+		}
+		taken = append(taken, r)
+	}
+	a := New(Config{})
+	run := aRun(`{"command": ["true"]}`)
+	_, err := a.Execute(t.Context(), run)
+	if r := perdure.ReportOf(run, nil, err); r.Outcome != perdure.OutcomeReturned || r.Effect != "" || r.Check() != nil {
+		t.Errorf("%v: %+v", err, r)
+	}
+	for _, release := range taken {
+		release()
+	}
+	for range 3 { // each gives back what it took
+		if _, err := a.Execute(t.Context(), run); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"perdure"
+	"perdure/internal/redact"
+)
+
+type logFlags struct{ level, format string }
+
+func (l *logFlags) register(cmd *cobra.Command) {
+	l.level, l.format = "info", "text"
+	cmd.Flags().Var(&choice{&l.level, []string{"debug", "info", "warn", "error"}}, "log-level", "log from this `LEVEL` on: debug, info, warn, error")
+	cmd.Flags().Var(&choice{&l.format, []string{"text", "json"}}, "log-format", "`FORMAT` of the log on stderr: text, or json (an object per line, and nothing else)")
+}
+
+// logger writes to stderr; --quiet leaves only errors.
+func (a *app) logger(level, format string) *slog.Logger {
+	var l slog.Level
+	_ = l.UnmarshalText([]byte(level))
+	if a.quiet {
+		l = slog.LevelError
+	}
+	return newLogger(a.err, l, format == "json")
+}
+
+// serviceLogger is the logger of a command that stays. What packages log by themselves goes there, too: net/http's
+// client writes to the default logger.
+func (a *app) serviceLogger(l logFlags) *slog.Logger {
+	log := a.logger(l.level, l.format)
+	slog.SetDefault(log)
+	return log
+}
+
+func newLogger(w io.Writer, level slog.Level, json bool) *slog.Logger {
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: withoutSecrets}
+	if json {
+		return slog.New(slog.NewJSONHandler(escaped{w}, o))
+	}
+	return slog.New(slog.NewTextHandler(cleaned{w}, o))
+}
+
+// withoutSecrets is the last line of defence for what is logged: URLs lose their passwords.
+func withoutSecrets(_ []string, attr slog.Attr) slog.Attr {
+	switch v := attr.Value.Any().(type) {
+	case string:
+		attr.Value = slog.StringValue(redact.Text(v))
+	case error:
+		attr.Value = slog.StringValue(redact.Text(v.Error()))
+	}
+	return attr
+}
+
+// logFailure is complain for a log in JSON.
+func (a *app) logFailure(err error) {
+	var code exit
+	if err == nil || errors.As(err, &code) {
+		return
+	}
+	attrs := []any{"error", err.Error(), "exit", codeOf(err)}
+	var usage *usageError
+	var refusal *perdure.Error
+	switch {
+	case errors.As(err, &refusal):
+		if refusal.Hint != "" {
+			attrs = append(attrs, "hint", refusal.Hint)
+		}
+		if len(refusal.Fields) > 0 {
+			attrs = append(attrs, "errors", refusal.Fields)
+		}
+	case errors.As(err, &usage) && usage.hint != "":
+		attrs = append(attrs, "hint", usage.hint)
+	}
+	a.logger("error", "json").Error("command failed", attrs...)
+}
+
+// logsJSON says whether a call whose flags could not be read asks for a log in JSON.
+func logsJSON(root *cobra.Command, args []string) bool {
+	cmd, rest, err := root.Find(args)
+	if err != nil || cmd.Flags().Lookup("log-format") == nil {
+		return false
+	}
+	for i, arg := range slices.Backward(rest) { // the last one counts
+		switch {
+		case arg == "--log-format=json", arg == "--log-format" && i+1 < len(rest) && rest[i+1] == "json":
+			return true
+		case arg == "--log-format=text", arg == "--log-format":
+			return false
+		}
+	}
+	return os.Getenv(envName("log-format")) == "json"
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"perdure/internal/redact"
+)
+
+// What reaches a terminal is chosen by others in part: names, inputs, errors, and the answers of a server. It must not
+// move the cursor, and not look like something that it is not.
+
+// deceptive characters change what a terminal shows beside themselves, or are not shown at all: controls of 7 and 8
+// bits, separators of lines, and format characters (bidirectional controls, zero-width and tag characters). Joiners are
+// not among them: emoji and some scripts need them. Neither are the signs of Arabic numbers, which are visible.
+func deceptive(r rune) bool {
+	switch {
+	case r >= ' ' && r <= '~':
+		return false
+	case r == '\u200c', r == '\u200d', unicode.Is(unicode.Prepended_Concatenation_Mark, r):
+		return false
+	case r >= 0xE0000 && r <= 0xE0FFF: // tags, and variation selectors, of which hidden text can be made
+		return true
+	}
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
+}
+
+// plain makes text of others safe for a terminal: one line without deceptive characters.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || r == '\r':
+			return ' '
+		case deceptive(r):
+			return utf8.RuneError
+		}
+		return r
+	}, s)
+}
+
+// sgr are the sequences by which style colors text.
+var sgr = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// safe is text of several lines without deceptive characters, except for the colors of st.
+func (st style) safe(s string) string {
+	if st.on && strings.Contains(s, "\x1b[") {
+		var b strings.Builder
+		for {
+			at := sgr.FindStringIndex(s)
+			if at == nil {
+				break
+			}
+			b.WriteString(style{}.safe(s[:at[0]]) + s[at[0]:at[1]])
+			s = s[at[1]:]
+		}
+		return b.String() + style{}.safe(s)
+	}
+	return strings.Map(func(r rune) rune {
+		if deceptive(r) && r != '\n' {
+			return utf8.RuneError
+		}
+		return r
+	}, s)
+}
+
+// message is what standard error shows of a text: without secrets, and without deceptive characters.
+func message(s string) string { return style{}.safe(redact.Text(s)) }
+
+// escaped passes JSON on, in which it escapes the deceptive characters that encoding/json leaves as they are: DEL,
+// 8-bit controls, and format characters. Whoever reads the JSON gets the same strings. A write is a whole value.
+type escaped struct{ w io.Writer }
+
+func (e escaped) Write(b []byte) (int, error) {
+	if _, err := e.w.Write(escapeJSON(b)); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// cleaned passes lines of text on, without their deceptive characters.
+type cleaned struct{ w io.Writer }
+
+func (c cleaned) Write(b []byte) (int, error) {
+	if _, err := io.WriteString(c.w, style{}.safe(string(b))); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+func escapeJSON(b []byte) []byte {
+	from := 0 // what comes before it is in out
+	var out []byte
+	for i := 0; i < len(b); {
+		r, size := rune(b[i]), 1
+		if r >= utf8.RuneSelf {
+			r, size = utf8.DecodeRune(b[i:])
+		}
+		if r >= 0x7F && deceptive(r) { // what is less is escaped, or between values
+			out = append(out, b[from:i]...)
+			if hi, lo := utf16.EncodeRune(r); hi != utf8.RuneError {
+				out = fmt.Appendf(out, `\u%04x\u%04x`, hi, lo)
+			} else {
+				out = fmt.Appendf(out, `\u%04x`, r)
+			}
+			from = i + size
+		}
+		i += size
+	}
+	if from == 0 {
+		return b
+	}
+	return append(out, b[from:]...)
+}

@@ -1,0 +1,94 @@
+package definition
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"perdure"
+)
+
+// manyRefs is a definition of n steps that read one input of so many bytes, each by a bare path.
+func manyRefs(n, bytes int) []byte {
+	var b strings.Builder
+	fmt.Fprintf(&b, `{"type":"t","input":{"s":%q},"steps":{`, strings.Repeat("x", bytes))
+	for i := range n {
+		fmt.Fprintf(&b, `%s"s%d":{"agent":"a","with":"${input.s}"}`, ","[:min(i, 1)], i)
+	}
+	return []byte(b.String() + "}}")
+}
+
+// A bare path costs what it copies, as an expression does: a thousand references into a megabyte are a gigabyte (F156).
+func TestSubmissionThatEvaluatesTooMuchIsTooLarge(t *testing.T) {
+	_, err := Parse(manyRefs(1000, 1_000_000), JSON, Options{})
+	if perdure.CodeOf(err) != perdure.CodeTooLarge || !strings.Contains(err.Error(), "too much work") {
+		t.Errorf("the error is %v", err)
+	}
+	if _, err := Parse(manyRefs(1000, 1000), JSON, Options{}); err != nil {
+		t.Errorf("a small one is refused: %v", err)
+	}
+}
+
+// The definitions of one call share a budget (F156).
+func TestCallThatEvaluatesTooMuchRefusesTheRest(t *testing.T) {
+	jobs := make([]json.RawMessage, 7)
+	for i := range jobs {
+		jobs[i] = manyRefs(440, 1_000_000) // some 14 million units of 16
+	}
+	plans, errs := new(Compiler).ParseAll(nil, jobs, nil)
+	made := 0
+	for i := range jobs {
+		switch {
+		case errs[i] == nil && plans[i] != nil:
+			made++
+		case perdure.CodeOf(errs[i]) != perdure.CodeTooLarge || plans[i] != nil:
+			t.Errorf("job %d: %v", i, errs[i])
+		}
+	}
+	if made < 1 || made > 1+callWork/submitWork {
+		t.Errorf("%d of %d jobs were accepted", made, len(jobs))
+	}
+}
+
+// Evaluation ends with the caller's context (F156).
+func TestEvaluationEndsWithItsCall(t *testing.T) {
+	gone := errors.New("the caller has gone")
+	asked := 0
+	stop := func() error {
+		if asked++; asked > 3 {
+			return gone
+		}
+		return nil
+	}
+	if plans, err := Parse(manyRefs(400, 1_000_000), JSON, Options{Stop: stop}); !errors.Is(err, gone) || plans != nil {
+		t.Errorf("%v, %v after %d questions", plans, err, asked)
+	}
+	asked = 0
+	if _, errs := new(Compiler).ParseAll(nil, []json.RawMessage{manyRefs(400, 1_000_000)}, stop); !errors.Is(errs[0], gone) {
+		t.Errorf("%v after %d questions", errs[0], asked)
+	}
+}
+
+// What is rendered is taken off the budget that the scope has, and values that one rendering has read cost the next
+// one next to nothing.
+func TestRenderingsShareABudget(t *testing.T) {
+	list := json.RawMessage("[" + strings.TrimSuffix(strings.Repeat("1,", 100_000), ",") + "]")
+	spend := func(b *perdure.Budget, src string) int {
+		before := b.Work
+		scope := &perdure.Scope{Job: seen.Job, Outputs: map[string]json.RawMessage{"one": list}, Budget: b}
+		if got, err := renderIn(scope, src); err != nil {
+			t.Fatalf("%s: %s, %v", src, got, err)
+		}
+		return before - b.Work
+	}
+	b := &perdure.Budget{Work: 1 << 30}
+	first, second := spend(b, "${len(steps.one.output)}"), spend(b, "${len(steps.one.output) + 1}")
+	if first < 100_000 || second > 100 {
+		t.Errorf("reading a list of 100,000 costs %d, and once more %d", first, second)
+	}
+	if path := spend(b, "${steps.one.output}"); path < len(list)/copied {
+		t.Errorf("a bare path of %d bytes costs %d", len(list), path)
+	}
+}

@@ -1,0 +1,75 @@
+package definition
+
+import (
+	"unsafe"
+
+	"perdure"
+)
+
+// shapeBytes is about how much memory a shape keeps, so that whatever keeps shapes can be bounded in bytes. A test
+// compares it with what the garbage collector counts.
+func shapeBytes(s *perdure.Shape) int {
+	n := int(unsafe.Sizeof(*s)+unsafe.Sizeof(*s.Common)) + cap(s.Text) + indexBytes*len(s.Index)
+	for i := range s.Steps {
+		n += stepBytes(&s.Steps[i])
+	}
+	return n
+}
+
+const (
+	indexBytes   = 64 // of a name in Shape.Index
+	pointerBytes = 64 // of a place in the text, as messages name it
+)
+
+func stepBytes(p *perdure.PlanStep) int {
+	d := p.StepDefinition
+	n := int(unsafe.Sizeof(*p)+unsafe.Sizeof(*d)) + len(d.Name) + len(d.Agent) + len(d.Action) + len(d.When) + cap(d.With) +
+		wordSize*(cap(p.After)+cap(p.Before)) + ladderBytes(d.OnFailure) + retryBytes(d.Retry)
+	for _, name := range d.After {
+		n += int(unsafe.Sizeof(name)) + len(name)
+	}
+	if u := d.Undo; u != nil {
+		n += int(unsafe.Sizeof(*u)) + len(u.Agent) + len(u.Action) + cap(u.With) + retryBytes(u.Retry)
+	}
+	if c, ok := p.Test.(*condition); ok {
+		n += c.bytes()
+	}
+	for _, t := range []perdure.Template{p.Do, p.Revert} {
+		if t, ok := t.(*template); ok {
+			n += t.bytes()
+		}
+	}
+	return n
+}
+
+const wordSize = int(unsafe.Sizeof(0))
+
+func ladderBytes(l perdure.Ladder) int { return cap(l) * int(unsafe.Sizeof(perdure.Rung{})) }
+
+func retryBytes(r *perdure.Retry) int {
+	if r == nil {
+		return 0
+	}
+	n := int(unsafe.Sizeof(*r))
+	for _, code := range r.NotOn {
+		n += int(unsafe.Sizeof(code)) + len(code)
+	}
+	return n
+}
+
+func (c *condition) bytes() int {
+	return int(unsafe.Sizeof(*c)) + c.expr.bytes() + wordSize*cap(c.refs)
+}
+
+func (t *template) bytes() int {
+	n := int(unsafe.Sizeof(*t)) + cap(t.tail) + cap(t.parts)*int(unsafe.Sizeof(part{})) + wordSize*cap(t.refs)
+	for i := range t.parts {
+		n += cap(t.parts[i].before) + t.parts[i].expr.bytes() + pointerBytes
+	}
+	return n
+}
+
+// bytes is about how much memory a memo keeps.
+func (k *memo) bytes() int {
+	return int(unsafe.Sizeof(*k)) + k.shape.Size + cap(k.rest) + cap(k.early)*int(unsafe.Sizeof(early{}))
+}

@@ -1,0 +1,250 @@
+package definition
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"perdure"
+)
+
+// dense is an expression with as many operators as one can have; each n gives another one.
+func dense(n int) string {
+	return fmt.Sprintf("input.a != %d", n) + strings.Repeat("+1", maxExprNodes/2-10)
+}
+
+// conditions is a definition of n steps, each with a condition of its own.
+func conditions(n int, condition func(int) string) []byte {
+	var b strings.Builder
+	b.WriteString(`{"type":"t","input":{"a":1},"steps":{`)
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `"s%d":{"agent":"a","when":"%s"}`, i, condition(i))
+	}
+	b.WriteString("}}")
+	return []byte(b.String())
+}
+
+// kept is how many bytes of memory are kept of what f returns.
+func kept[T any](f func() T) (value T, bytes int) {
+	heap := func() int {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	before := heap()
+	value = f()
+	return value, heap() - before
+}
+
+func parsed(t *testing.T, c *Compiler, body []byte) *perdure.Plan {
+	t.Helper()
+	plans, err := c.Parse(body, JSON, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plans[0]
+}
+
+// F158: an expression keeps a few KB: its text, and a share of the bounded memory for programs.
+func TestExpressionsKeepFewKilobytes(t *testing.T) {
+	for name, of := range map[string]struct {
+		n         int
+		condition func(int) string
+	}{
+		"of a thousand nodes": {3000, dense}, // 3 MB
+		"usual":               {10_000, func(n int) string { return fmt.Sprintf("input.a > %d && input.a != 'x'", n) }},
+		"paths":               {10_000, func(n int) string { return fmt.Sprintf("input.b%d", n) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body := conditions(of.n, of.condition)
+			if name == "paths" {
+				body = []byte(strings.ReplaceAll(string(body), "input.", "steps.s0.output."))
+				body = []byte(strings.Replace(string(body), `"when":"steps.s0.output.b0"`, `"when":"true"`, 1))
+				body = []byte(strings.ReplaceAll(string(body), `"agent":"a","when":"steps`, `"agent":"a","after":["s0"],"when":"steps`))
+			}
+			type all struct {
+				c *Compiler
+				p *perdure.Plan
+			}
+			value, bytes := kept(func() all {
+				c := &Compiler{}
+				return all{c, parsed(t, c, body)}
+			})
+			if most := maxProgramBytes + 4<<10*of.n; bytes > most {
+				t.Errorf("%d expressions keep %d bytes, want at most %d", of.n, bytes, most)
+			}
+			if got := value.c.programs.cache.Bytes(); got > maxProgramBytes {
+				t.Errorf("%d bytes of programs, want at most %d", got, maxProgramBytes)
+			}
+			runtime.KeepAlive(value)
+		})
+	}
+}
+
+// F158: a program that was dropped is compiled again, and gives what it gave before.
+func TestDroppedProgramsAreCompiledAgain(t *testing.T) {
+	c := &Compiler{}
+	src := `{"type":"t","input":{"n":1},"steps":{"s":{"agent":"a"},"t":{"agent":"a","after":["s"],"when":"steps.s.output.n > 1","with":"${ steps.s.output.n + input.n }"}}}`
+	p := parsed(t, c, []byte(src))
+	step := &p.Steps[1]
+	check := func(n, when, with string) {
+		t.Helper()
+		scope := scopeOf(p, map[string]string{"s": `{"n":` + n + `}`})
+		yes, errWhen := step.Test.Eval(scope)
+		raw, errWith := step.Do.Render(scope)
+		if got := outcome(yes, errWhen); got != when {
+			t.Errorf("when: %s, want %s", got, when)
+		}
+		if got := outcome(string(raw), errWith); got != with {
+			t.Errorf("with: %s, want %s", got, with)
+		}
+	}
+	for range 2 {
+		check("2", "true", "3")
+		check(`"x"`, "when: `steps.s.output.n > 1`: invalid operation: string > int", "/steps/t/with: `steps.s.output.n + input.n`: invalid operation: string + int")
+		for n := 0; c.programs.cache.Len() > 0 && n < 1000; n++ { // at the bound, and far beyond
+			if _, bad, _ := c.programs.compile(dense(n), false, nil); bad != nil {
+				t.Fatal(bad.message)
+			}
+			if got := c.programs.cache.Bytes(); got > maxProgramBytes {
+				t.Fatalf("%d bytes of programs, want at most %d", got, maxProgramBytes)
+			}
+		}
+		if _, there := c.programs.cache.Get(programKey{"steps.s.output.n > 1", true}); there {
+			t.Fatal("the program was not dropped")
+		}
+	}
+}
+
+func outcome(value any, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprint(value)
+}
+
+// The sizes that bound memory are those that the garbage collector counts, within a factor of 1.5 (F158).
+func TestSizesAreTrue(t *testing.T) {
+	near := func(t *testing.T, counted, bytes int) {
+		t.Helper()
+		t.Logf("%d bytes, counted as %d", bytes, counted)
+		if float64(counted) < float64(bytes)/1.5 || float64(counted) > float64(bytes)*1.5 {
+			t.Errorf("%d bytes are kept, and counted as %d", bytes, counted)
+		}
+	}
+	const n = 300
+	for name, src := range map[string]func(int) string{
+		"usual":   func(n int) string { return fmt.Sprintf("input.a > %d && input.b.c != 'x'", n) },
+		"dense":   dense,
+		"paths":   func(n int) string { return fmt.Sprintf("input.a%d", n) + strings.Repeat("+input.abcd", 100) },
+		"texts":   func(n int) string { return fmt.Sprintf("input.a == '%d%s'", n, strings.Repeat("x", 1500)) },
+		"calls":   func(n int) string { return fmt.Sprintf("upper(lower(trim(join(split(input.a, 'x'), '%d'))))", n) },
+		"pattern": func(n int) string { return fmt.Sprintf("input.a matches '^(a%d|b)*[a-z]+$'", n) },
+		"large pattern": func(n int) string {
+			return fmt.Sprintf("input.a matches '^(a%d|[b-f]x){90}$'", n)
+		},
+	} {
+		t.Run("program "+name, func(t *testing.T) {
+			all, bytes := kept(func() (all []*compiled) {
+				for i := range n {
+					c, bad := compileExpr(src(i), false)
+					if bad != nil {
+						t.Fatal(bad.message)
+					}
+					all = append(all, c)
+				}
+				return all
+			})
+			counted := 0
+			for _, c := range all {
+				counted += c.bytes()
+			}
+			near(t, counted, bytes)
+		})
+	}
+	for name, body := range map[string]string{
+		"chain of 10,000":  jsonOf(t, many(10_000)),
+		"conditions":       string(conditions(2000, func(n int) string { return fmt.Sprintf("input.a > %d", n) })),
+		"large inputs":     `{"type":"t","steps":{"a":{"agent":"a","with":"` + strings.Repeat("x", 900<<10) + `"},"b":{"agent":"a","undo":{"with":"` + strings.Repeat("y", 900<<10) + `"}}}}`,
+		"many expressions": list(20_000, func(n int) string { return fmt.Sprintf("${job.id.a%d}", n) }),
+		"few expressions":  list(3, func(n int) string { return fmt.Sprintf("${job.id.a%d}", n) }),
+	} {
+		t.Run("shape of "+name, func(t *testing.T) {
+			text := parsed(t, &Compiler{}, []byte(body)).Text
+			var c Compiler
+			shape, bytes := kept(func() *perdure.Shape {
+				s, err := c.Compile(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c = Compiler{}
+				return s
+			})
+			runtime.KeepAlive(text)
+			near(t, shape.Size, bytes)
+		})
+	}
+}
+
+// list is a definition of one step, whose input is a list of n strings.
+func list(n int, of func(int) string) string {
+	texts := make([]string, n)
+	for i := range texts {
+		texts[i] = of(i)
+	}
+	all, _ := json.Marshal(texts)
+	return `{"type":"t","labels":{},"steps":{"a":{"agent":"a","with":` + string(all) + `}}}`
+}
+
+// F156, F158: compiling is work that a call pays for: what takes too much is refused, and ends with its caller.
+func TestCompilingIsBounded(t *testing.T) {
+	body := conditions(callWork/(compileWork*len(dense(0)))+100, dense)
+	if _, err := Parse(body, JSON, Options{}); perdure.CodeOf(err) != perdure.CodeTooLarge {
+		t.Errorf("%d bytes of expressions: %v", len(body), err)
+	}
+	gone := errors.New("the caller is gone")
+	asked := 0
+	stop := func() error {
+		if asked++; asked > 3 {
+			return gone
+		}
+		return nil
+	}
+	if _, err := Parse(conditions(1000, dense), JSON, Options{Stop: stop}); !errors.Is(err, gone) || asked != 4 {
+		t.Errorf("asked %d times: %v", asked, err)
+	}
+}
+
+// jsonOf is a definition in YAML, in JSON.
+func jsonOf(t *testing.T, yaml string) string {
+	t.Helper()
+	plans, err := Parse([]byte(yaml), YAML, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(Canonical(plans[0]))
+}
+
+// F158: the number of expressions of a definition is bounded. One that is stored is read even so.
+func TestNumberOfExpressionsIsBounded(t *testing.T) {
+	body := func(n int) []byte {
+		return []byte(`{"type":"t","steps":{"a":{"agent":"a","with":[` + strings.TrimSuffix(strings.Repeat(`"${job.id}",`, n), ",") + `]}}}`)
+	}
+	at := parsed(t, &Compiler{}, body(perdure.MaxExpressions))
+	_, err := Parse(body(perdure.MaxExpressions+1), JSON, Options{})
+	if perdure.CodeOf(err) != perdure.CodeTooLarge || !strings.Contains(err.Error(), "more than 200000 expressions in one definition") {
+		t.Errorf("one more: %v", err)
+	}
+	stored := strings.Replace(string(at.Text), `["${job.id}"`, `["${job.id}","${job.id}"`, 1)
+	if _, err := new(Compiler).Compile([]byte(stored)); err != nil || !json.Valid([]byte(stored)) {
+		t.Errorf("stored: %v", err)
+	}
+}

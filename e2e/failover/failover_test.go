@@ -1,0 +1,286 @@
+// Package failover lets the primary of a PostgreSQL cluster fail under load, and judges from outside: nothing that was
+// acknowledged may be lost, no run number given twice, no limit exceeded. Nodes are real processes and are not
+// restarted.
+//
+//	make failover
+//
+// The cluster is three servers of internal/pgtest and a promotion script (cluster.promote), and not Patroni: Patroni
+// promotes after its lease has run out (20 s at least), so that fifty failovers would take most of an hour, and it
+// restarts a frozen or full primary by itself, which is what the tests want to watch. The nodes see the same: the
+// standby that has most of the log becomes the primary, the other one follows it, and the former primary joins again.
+package failover
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/http/httptest"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	root "perdure"
+	"perdure/e2e/rig"
+	"perdure/internal/ledger"
+)
+
+var (
+	times = flag.Int("failovers", 2, "how often the primary fails")
+	hands = flag.Int("hands", 8, "how many submit at once")
+	pause = flag.Duration("pause", 100*time.Millisecond, "how long each of them waits between two jobs, at most")
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	rig.Main(m)
+}
+
+// grid is nodes on a cluster, under load.
+type grid struct {
+	*cluster
+	urls  []string
+	nodes []*rig.Process
+	book  *ledger.Ledger
+	load  *rig.Load
+}
+
+const nodes = 3
+
+func newGrid(t *testing.T) *grid {
+	t.Helper()
+	g := &grid{cluster: newCluster(t), book: ledger.New()}
+	for i := range nodes {
+		addr := rig.FreeAddress(t)
+		g.urls = append(g.urls, "http://"+addr)
+		g.nodes = append(g.nodes, &rig.Process{Name: fmt.Sprint("node ", i+1), Args: []string{"serve", "--listen", addr, "--migrate",
+			"--store", g.url(), "--agents", "http", "--allow-private-targets", "--grace", "3s", "--log-level", "warn"}})
+	}
+	t.Cleanup(func() {
+		for _, m := range g.nodes {
+			m.Dismiss()
+		}
+	})
+	for i, m := range g.nodes {
+		g.must(m.Start())
+		rig.Ready(t, g.urls[i])
+	}
+	service := httptest.NewServer(g.book)
+	t.Cleanup(func() { service.CloseClientConnections(); service.Close() })
+	var err error
+	g.load, err = rig.NewLoad(g.urls, g.book, service.URL)
+	g.must(err)
+	g.load.Moods, g.load.Pause, g.load.Turn = []string{"", "", "", "", "", "", "", "", "dawdle", "fail"}, *pause, 300*time.Millisecond
+	_, err = g.load.Clients[0].PutLimit(t.Context(), "agent:http", rig.Limit)
+	g.must(err)
+	return g
+}
+
+// under runs do under load, and audits what is left of it.
+func (g *grid) under(do func()) {
+	ctx, stop := context.WithCancel(g.t.Context())
+	watching, unwatch := context.WithCancel(g.t.Context())
+	var loading, watch sync.WaitGroup
+	for i := range *hands {
+		loading.Go(func() { g.load.Run(ctx, i, 1) })
+	}
+	looks := 0
+	watch.Go(func() { looks = g.load.Watch(watching) })
+	defer func() { // also where do has failed the test
+		stop()
+		loading.Wait()
+		unwatch()
+		watch.Wait()
+	}()
+	time.Sleep(time.Second)
+	began := time.Now()
+	do()
+	took := time.Since(began)
+	stop()
+	loading.Wait()
+	rest, cancel := context.WithTimeout(g.t.Context(), 3*time.Minute+time.Duration(g.load.Acknowledged())*20*time.Millisecond)
+	defer cancel()
+	done, undone := g.load.Audit(rest)
+	unwatch()
+	watch.Wait()
+	for _, m := range g.nodes {
+		m.End(syscall.SIGTERM)
+		for _, bad := range m.Bad() {
+			g.load.Fault("%s", bad)
+		}
+	}
+	if out, err := exec.Command(rig.Program(), "check", "--store", g.url()).CombinedOutput(); err != nil {
+		g.load.Fault("perdure check: %v\n%s", err, out)
+	}
+	g.t.Logf("%d jobs acknowledged in %v, %d done, %d undone; %d calls refused or unanswered; the limit was read %d times",
+		g.load.Acknowledged(), took.Round(time.Second), done, undone, g.load.Refused.Load(), looks)
+	for _, f := range g.load.Faults() {
+		g.t.Error(f)
+	}
+	if g.t.Failed() {
+		for _, m := range g.nodes {
+			g.t.Logf("--- %s\n%s", m.Name, m.Log.String())
+		}
+	}
+}
+
+// failure is what happens to a primary. It is over when the server is removed.
+type failure struct {
+	name    string
+	inflict func(g *grid, i int)
+	former  bool // the server runs on, and comes back as a former primary
+}
+
+var failures = []failure{
+	{"the network to the primary is cut", func(g *grid, i int) { g.ways[i].Stalled.Store(true) }, true},
+	{"the primary is killed", func(g *grid, i int) { g.servers[i].Stop(true) }, false},
+	{"the primary is frozen", func(g *grid, i int) { g.servers[i].Freeze() }, false},
+	{"the primary's disk is full", func(g *grid, i int) {
+		g.fill(i)
+		time.Sleep(2 * time.Second)
+		g.servers[i].Stop(true)
+	}, false},
+}
+
+const (
+	detection = 3 * time.Second  // from the failure to the promotion
+	recovery  = 15 * time.Second // from the promotion to the first commit
+)
+
+// I1, I2, I5, I6, I12, L4, F016, F099, F100, F150, F153: the primary fails in turn in each way, and a synchronous
+// standby is promoted. Nothing acknowledged is lost, the first commit comes in time, the alert closes by itself, and a
+// former primary that comes back is not written to.
+func TestFailover(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	g := newGrid(t)
+	g.under(func() {
+		for n := range *times {
+			f := failures[n%len(failures)]
+			if g.disks == "" && strings.Contains(f.name, "disk") {
+				continue
+			}
+			g.failOver(n, &f)
+		}
+	})
+}
+
+func (g *grid) failOver(n int, f *failure) {
+	former := g.primary
+	f.inflict(g, former)
+	time.Sleep(detection)
+	g.promote()
+	promoted := time.Now()
+	for g.load.Answered().Before(promoted) {
+		if time.Since(promoted) > recovery {
+			g.load.Fault("%d, %s: nothing is acknowledged %v after the promotion (L4)", n+1, f.name, recovery)
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	g.t.Logf("%d, %s: acknowledged again %v after the promotion", n+1, f.name, g.load.Answered().Sub(promoted).Round(10*time.Millisecond))
+	if f.former {
+		g.returns(former)
+	}
+	g.settles(n + 1)
+	g.rejoin(former)
+	time.Sleep(time.Second)
+}
+
+// returns lets the former primary be reached again, as a primary. What connects anew may come to it.
+func (g *grid) returns(former int) {
+	g.ways[former].Heal()
+	var before, after int
+	count := "select count(*) from perdure.step"
+	g.query(g.servers[former].URL, count, &before)
+	g.ways[g.primary].Cut()
+	cut := time.Now()
+	for g.load.Answered().Before(cut) && time.Since(cut) < recovery {
+		time.Sleep(10 * time.Millisecond)
+	}
+	time.Sleep(time.Second)
+	g.query(g.servers[former].URL, count, &after)
+	if before != after {
+		g.load.Fault("the former primary had %d steps, and has %d (F153)", before, after)
+	}
+	if former < g.primary { // it stands before the new one in the URL
+		refused := false
+		for _, m := range g.nodes {
+			refused = refused || strings.Contains(m.Log.String(), "former primary")
+		}
+		if !refused {
+			g.load.Fault("no node has refused the former primary (F153)")
+		}
+	}
+}
+
+// settles waits until the nodes have found that nothing is lost: each failover has raised one alert, and all are
+// closed.
+func (g *grid) settles(failovers int) {
+	raised, open := 0, 0
+	var all []root.AlertView
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+		page, err := g.load.Clients[0].ListAlerts(g.t.Context(), root.AlertQuery{Closed: true, Limit: 200})
+		if err != nil {
+			continue
+		}
+		all, raised, open = page.Items, 0, 0
+		for _, a := range all {
+			if a.Kind == root.AlertSetback {
+				raised++
+				if a.ClosedAt.IsZero() {
+					open++
+				}
+			}
+		}
+		if raised == failovers && open == 0 {
+			return
+		}
+	}
+	g.load.Fault("%d alerts setback after %d failovers, %d of them open: %+v", raised, failovers, open, all)
+}
+
+// F117, I1: nodes and standbys are restarted one after the other. No request fails for longer than a second, and none
+// is lost.
+func TestRollingRestart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	g := newGrid(t)
+	g.under(func() {
+		g.load.Longest()
+		for i, m := range g.nodes {
+			m.End(syscall.SIGTERM)
+			g.must(m.Start())
+			rig.Ready(t, g.urls[i])
+		}
+		for i, s := range g.servers {
+			if i != g.primary {
+				s.Stop(false)
+				time.Sleep(time.Second)
+				s.Start()
+				g.replicates(i)
+			}
+		}
+		longest := g.load.Longest()
+		if longest > time.Second {
+			g.load.Fault("a request took %v with all its repetitions", longest)
+		}
+		t.Logf("the longest request took %v", longest.Round(time.Millisecond))
+	})
+}
+
+// replicates waits until a standby follows again.
+func (g *grid) replicates(i int) {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		var streams bool
+		g.query(g.servers[g.primary].URL, fmt.Sprintf("select exists (select from pg_stat_replication where application_name = 's%d' and state = 'streaming')", i), &streams)
+		if streams {
+			return
+		}
+	}
+	g.t.Fatalf("standby %d does not follow", i)
+}

@@ -1,0 +1,74 @@
+// Package lru is a cache that is bounded in bytes: it keeps the values that were used last. A value that was dropped
+// is made again, or read again from the store; nothing is decided on whether it was there.
+package lru
+
+import (
+	"container/list"
+	"sync"
+)
+
+// Cache keeps values up to about max bytes in all. It is safe for concurrent use.
+type Cache[K comparable, V any] struct {
+	max  int
+	size func(V) int
+
+	mu    sync.Mutex
+	byKey map[K]*list.Element
+	order *list.List // of entry, used last first
+	used  int
+}
+
+type entry[K comparable, V any] struct {
+	key   K
+	value V
+	bytes int
+}
+
+// New makes an empty cache; size is the number of bytes that a value keeps.
+func New[K comparable, V any](max int, size func(V) int) *Cache[K, V] {
+	return &Cache[K, V]{max: max, size: size, byKey: map[K]*list.Element{}, order: list.New()}
+}
+
+// Get returns the value of a key, and marks it as used.
+func (c *Cache[K, V]) Get(key K) (v V, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.byKey[key]
+	if e == nil {
+		return v, false
+	}
+	c.order.MoveToFront(e)
+	return e.Value.(*entry[K, V]).value, true
+}
+
+// Put adds a value, in place of the key's former one, and drops those that were not used for longest while all together are
+// above the bound. The value that was just added stays, even if it is above the bound alone: its caller is about to use it.
+func (c *Cache[K, V]) Put(key K, v V) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.byKey[key]; e != nil {
+		c.used -= c.order.Remove(e).(*entry[K, V]).bytes
+	}
+	added := &entry[K, V]{key, v, c.size(v)}
+	c.byKey[key] = c.order.PushFront(added)
+	c.used += added.bytes
+	for c.used > c.max && c.order.Len() > 1 {
+		last := c.order.Remove(c.order.Back()).(*entry[K, V])
+		delete(c.byKey, last.key)
+		c.used -= last.bytes
+	}
+}
+
+// Len is the number of values.
+func (c *Cache[K, V]) Len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.byKey)
+}
+
+// Bytes is the sum of the sizes of all values.
+func (c *Cache[K, V]) Bytes() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.used
+}

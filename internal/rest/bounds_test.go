@@ -1,0 +1,514 @@
+package rest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"perdure"
+	"perdure/internal/admission"
+	"perdure/internal/rest/resttest"
+)
+
+// pipes is a listener in memory, whose connections hold no byte: a writer waits for a reader. Time on it is virtual.
+type pipes struct {
+	calls  chan net.Conn
+	closed chan struct{}
+	fails  chan error // from Accept
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.calls:
+		return c, nil
+	case err := <-p.fails:
+		return nil, err
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { close(p.closed); return nil }
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// dial is a new connection.
+func (p *pipes) dial() net.Conn {
+	near, far := net.Pipe()
+	p.calls <- far
+	return near
+}
+
+// serving runs a server of svc in a bubble, with at most so many connections. log has what it warns of.
+func serving(t *testing.T, svc perdure.Service, connections int, do func(t *testing.T, p *pipes, a *api, log *bytes.Buffer)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		logger := slog.New(slog.NewTextHandler(&log, nil))
+		a := New(Config{Service: svc, Log: quiet, Connections: connections}).(*api)
+		srv := Server("", a, quiet)
+		p := &pipes{calls: make(chan net.Conn), closed: make(chan struct{}), fails: make(chan error)}
+		ended := make(chan error)
+		go func() { ended <- srv.Serve(Bound(p, srv, connections, logger)) }()
+		do(t, p, a, &log)
+		srv.Close()
+		<-ended
+		time.Sleep(2 * time.Minute) // the server ends each connection with a pause, as do the callers of these tests
+	})
+}
+
+// request writes a request with as much of its body as there is.
+func request(t *testing.T, c net.Conn, line string, length int, body string) {
+	t.Helper()
+	_, err := fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", line, length, body)
+	if err != nil {
+		t.Errorf("%s: %v", line, err)
+	}
+}
+
+// answerOn reads an answer: its status and, of a problem, its code.
+func answerOn(t *testing.T, c net.Conn) (int, perdure.Code) {
+	t.Helper()
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Error(err)
+		return 0, ""
+	}
+	defer resp.Body.Close()
+	var p Problem
+	_ = json.NewDecoder(resp.Body).Decode(&p)
+	return resp.StatusCode, p.Code
+}
+
+// heldBy is how many bytes a flow holds, and of how many bodies.
+func heldBy(f *flow) (bytes int64, bodies int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.used, len(f.all)
+}
+
+func aDefinition(size int) string {
+	return fmt.Sprintf(`{"type": "t", "steps": {"a": {"agent": "x"}}, "input": "%s"}`, strings.Repeat("x", size))
+}
+
+// F157: a body is refused with 408 that brings less than 1 KB/s for ten seconds, and read that brings more, however long
+// it takes.
+func TestSlowBodyIsRefused(t *testing.T) {
+	serving(t, resttest.Full(), 10, func(t *testing.T, p *pipes, _ *api, _ *bytes.Buffer) {
+		c := p.dial()
+		defer c.Close()
+		began := time.Now()
+		request(t, c, "POST /v1/jobs", 16_000_000, "{")
+		if status, code := answerOn(t, c); status != http.StatusRequestTimeout || code != codeTimeout {
+			t.Errorf("%d %s", status, code)
+		}
+		if took := time.Since(began); took != slowTime {
+			t.Errorf("after %v", took)
+		}
+	})
+	for rate, want := range map[int]int{leastRate - 24: http.StatusRequestTimeout, leastRate: http.StatusCreated} {
+		serving(t, resttest.Full(), 10, func(t *testing.T, p *pipes, _ *api, _ *bytes.Buffer) {
+			c := p.dial()
+			defer c.Close()
+			body := aDefinition(60_000)
+			request(t, c, "POST /v1/jobs", len(body), "")
+			go func() {
+				for body := body; body != ""; body = body[min(rate, len(body)):] {
+					if _, err := io.WriteString(c, body[:min(rate, len(body))]); err != nil {
+						return
+					}
+					time.Sleep(time.Second - time.Millisecond)
+				}
+			}()
+			if status, _ := answerOn(t, c); status != want {
+				t.Errorf("%d bytes in a second: %d", rate, status)
+			}
+		})
+	}
+}
+
+// F157: a body that no call reads is not waited for either.
+func TestBodyThatNoCallReadsEndsInTime(t *testing.T) {
+	serving(t, resttest.Full(), 10, func(t *testing.T, p *pipes, _ *api, _ *bytes.Buffer) {
+		c := p.dial()
+		defer c.Close()
+		request(t, c, "GET /healthz", 100_000, "x")
+		began := time.Now()
+		if status, _ := answerOn(t, c); status != http.StatusOK || time.Since(began) > slowTime {
+			t.Errorf("%d after %v", status, time.Since(began))
+		}
+		if _, err := io.Copy(io.Discard, c); err != nil || time.Since(began) > slowTime+time.Second {
+			t.Errorf("the connection ends after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+// F157: the node holds bytes of requests as they come, up to a bound. What comes beyond it is 429; a body that stands
+// still gives way to one that moves.
+func TestBytesOfRequestsAreBounded(t *testing.T) {
+	serving(t, resttest.Full(), 10, func(t *testing.T, p *pipes, a *api, _ *bytes.Buffer) {
+		a.inbound.max = 100 << 10
+		body := aDefinition(60_000)
+		moving, still, late := p.dial(), p.dial(), p.dial()
+		defer moving.Close()
+		defer still.Close()
+		defer late.Close()
+
+		request(t, moving, "POST /v1/jobs", len(body), body[:len(body)-10_000])
+		synctest.Wait()
+		if held, _ := heldBy(a.inbound); held < 50_000 || held > 70_000 {
+			t.Errorf("%d bytes are held of %d", held, len(body)-10_000)
+		}
+		stop := make(chan struct{})
+		go func() { // it moves on, slowly
+			for i := len(body) - 10_000; ; i++ {
+				select {
+				case <-stop:
+					_, _ = io.WriteString(moving, body[i:])
+					return
+				case <-time.After(stallTime / 3):
+					_, _ = io.WriteString(moving, body[i:i+1])
+				}
+			}
+		}()
+		go request(t, late, "POST /v1/jobs", len(body), body)
+		began := time.Now()
+		if status, code := answerOn(t, late); status != http.StatusTooManyRequests || code != perdure.CodeBusy || time.Since(began) != roomWait {
+			t.Errorf("%d %s after %v", status, code, time.Since(began))
+		}
+		close(stop)
+		if status, _ := answerOn(t, moving); status != http.StatusCreated {
+			t.Errorf("the one that moved: %d", status)
+		}
+
+		request(t, still, "POST /v1/jobs", len(body), body[:len(body)-1])
+		synctest.Wait()
+		next := p.dial()
+		defer next.Close()
+		time.Sleep(time.Second)
+		go request(t, next, "POST /v1/jobs", len(body), body)
+		began = time.Now()
+		if status, _ := answerOn(t, next); status != http.StatusCreated || time.Since(began) > stallTime {
+			t.Errorf("beside one that stands still: %d after %v", status, time.Since(began))
+		}
+		if status, code := answerOn(t, still); status != http.StatusTooManyRequests || code != perdure.CodeBusy {
+			t.Errorf("the one that stood still: %d %s", status, code)
+		}
+		synctest.Wait()
+		if held, bodies := heldBy(a.inbound); held != 0 || bodies != 0 {
+			t.Errorf("%d bytes are left, of %d", held, bodies)
+		}
+	})
+}
+
+// large is a service whose answers are a megabyte long.
+func large() *resttest.Service {
+	svc := resttest.Full()
+	svc.OnJob = func(ctx context.Context, _ string, _ time.Duration) (*perdure.JobView, error) {
+		if err := admission.Ask(ctx, 1<<20); err != nil {
+			return nil, err
+		}
+		return &perdure.JobView{Type: "t", Input: json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)}, nil
+	}
+	return svc
+}
+
+// F157: a caller that does not read its answer is cut off, after a while where nobody else waits for the room, and soon
+// where somebody does. One that reads slowly has as long as it takes.
+func TestAnswerThatIsNotReadIsCutOff(t *testing.T) {
+	serving(t, large(), 10, func(t *testing.T, p *pipes, a *api, _ *bytes.Buffer) {
+		c := p.dial()
+		defer c.Close()
+		request(t, c, "GET /v1/jobs/a", 0, "")
+		time.Sleep(writeTimeout - time.Second)
+		if held, _ := heldBy(a.outbound); held < 1<<20 {
+			t.Errorf("%d bytes are held", held)
+		}
+		time.Sleep(2 * time.Second)
+		if held, bodies := heldBy(a.outbound); held != 0 || bodies != 0 {
+			t.Errorf("%d bytes are held after %v", held, writeTimeout)
+		}
+
+		slow := p.dial()
+		defer slow.Close()
+		request(t, slow, "GET /v1/jobs/a", 0, "")
+		read := 0
+		for b := make([]byte, writeChunk); read < 1<<20; time.Sleep(writeTimeout * 9 / 10) {
+			n, err := io.ReadFull(slow, b)
+			if read += n; err != nil && read < 1<<20 {
+				t.Fatalf("cut off after %d bytes: %v", read, err)
+			}
+		}
+	})
+	serving(t, large(), 10, func(t *testing.T, p *pipes, a *api, _ *bytes.Buffer) {
+		a.outbound.max = 3 << 20
+		for range 3 {
+			c := p.dial()
+			defer c.Close()
+			request(t, c, "GET /v1/jobs/a", 0, "")
+		}
+		synctest.Wait()
+		c := p.dial()
+		defer c.Close()
+		request(t, c, "GET /v1/jobs/a", 0, "")
+		began := time.Now()
+		if status, _ := answerOn(t, c); status != http.StatusOK || time.Since(began) > stallTime+stallCheck {
+			t.Errorf("beside three that do not read: %d after %v", status, time.Since(began))
+		}
+	})
+}
+
+// F157: answers that are read, and take all the room, are waited for; what finds none is refused with 429. Small answers
+// always find room.
+func TestBytesOfAnswersAreBounded(t *testing.T) {
+	serving(t, large(), 10, func(t *testing.T, p *pipes, a *api, _ *bytes.Buffer) {
+		a.outbound.max = 1 << 20
+		slow := p.dial()
+		defer slow.Close()
+		request(t, slow, "GET /v1/jobs/a", 0, "")
+		go func() {
+			for b := make([]byte, writeChunk); ; time.Sleep(stallTime / 2) {
+				if _, err := io.ReadFull(slow, b); err != nil {
+					return
+				}
+			}
+		}()
+		synctest.Wait()
+		c := p.dial()
+		defer c.Close()
+		request(t, c, "GET /v1/jobs/a", 0, "")
+		if status, code := answerOn(t, c); status != http.StatusTooManyRequests || code != perdure.CodeBusy {
+			t.Errorf("%d %s", status, code)
+		}
+		request(t, c, "GET /v1/nodes", 0, "")
+		if status, _ := answerOn(t, c); status != http.StatusOK {
+			t.Errorf("a small one: %d", status)
+		}
+		time.Sleep(time.Minute)
+		request(t, c, "GET /v1/jobs/a", 0, "")
+		if status, _ := answerOn(t, c); status != http.StatusOK {
+			t.Errorf("once the slow one is through: %d", status)
+		}
+	})
+}
+
+// F157, F020: runs whose answer finds no room are given back, unless the claim can be repeated.
+func TestRunsWithoutRoomForTheirAnswerAreGivenBack(t *testing.T) {
+	for request, want := range map[string]int{`{"holder": "h", "max": 1}`: 1, `{"holder": "h", "max": 1, "requestId": "r"}`: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			svc := resttest.Full()
+			svc.OnClaim = func(context.Context, perdure.ClaimRequest) ([]perdure.Run, error) {
+				return []perdure.Run{{Job: perdure.JobID{1}, Step: "s", Number: 1, Input: json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)}}, nil
+			}
+			back := 0
+			svc.OnReport = func(_ context.Context, _ string, reports []perdure.Report, _ *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+				for _, r := range reports {
+					if r.Outcome == perdure.OutcomeReturned {
+						back++
+					}
+				}
+				return make([]perdure.ReportResult, len(reports)), nil, nil
+			}
+			h := handler(svc).(*api)
+			h.outbound.max, h.outbound.used = 1<<20, 1<<20
+			if w := exchange(h, "POST /v1/agents/a/claim", request); w.Code != http.StatusTooManyRequests || back != want {
+				t.Errorf("%s: %d, %d given back", request, w.Code, back)
+			}
+		})
+	}
+}
+
+// F157: long polls and streams have places of their own, and leave connections to the others.
+func TestWaitingCallsAreBounded(t *testing.T) {
+	svc := resttest.Full()
+	svc.OnClaim = func(ctx context.Context, c perdure.ClaimRequest) ([]perdure.Run, error) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(c.Wait):
+		}
+		return nil, nil
+	}
+	svc.OnFollow = func(ctx context.Context, _ string, see func(*perdure.JobView) error) error {
+		if err := see(&perdure.JobView{}); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	serving(t, svc, 8, func(t *testing.T, p *pipes, a *api, _ *bytes.Buffer) {
+		const claim = `{"holder": "h", "wait": "30s"}`
+		for range 6 { // three quarters
+			c := p.dial()
+			defer c.Close()
+			request(t, c, "POST /v1/agents/a/claim", len(claim), claim)
+		}
+		synctest.Wait()
+		c := p.dial()
+		defer c.Close()
+		request(t, c, "POST /v1/agents/a/claim", len(claim), claim)
+		if status, code := answerOn(t, c); status != http.StatusTooManyRequests || code != perdure.CodeBusy {
+			t.Errorf("one more: %d %s", status, code)
+		}
+		request(t, c, "GET /v1/jobs/j?wait=30s", 0, "")
+		if status, _ := answerOn(t, c); status != http.StatusTooManyRequests {
+			t.Errorf("one that waits for a job: %d", status)
+		}
+		request(t, c, "GET /v1/jobs/j", 0, "")
+		if status, _ := answerOn(t, c); status != http.StatusOK {
+			t.Errorf("one that does not wait: %d", status)
+		}
+		time.Sleep(time.Minute)
+		request(t, c, "GET /v1/jobs/j?wait=30s", 0, "")
+		if status, _ := answerOn(t, c); status != http.StatusOK || a.waits.used.Load() != 0 {
+			t.Errorf("later: %d, and %d places are taken", status, a.waits.used.Load())
+		}
+	})
+	serving(t, svc, 8, func(t *testing.T, p *pipes, a *api, _ *bytes.Buffer) {
+		a.streams.max = 1
+		first := p.dial()
+		request(t, first, "GET /v1/jobs/j/events", 0, "")
+		if _, err := bufio.NewReader(first).ReadString('}'); err != nil {
+			t.Fatal(err)
+		}
+		c := p.dial()
+		defer c.Close()
+		request(t, c, "GET /v1/jobs/j/events", 0, "")
+		if status, code := answerOn(t, c); status != http.StatusTooManyRequests || code != perdure.CodeBusy {
+			t.Errorf("a second stream: %d %s", status, code)
+		}
+		first.Close()
+		synctest.Wait()
+		if n := a.streams.used.Load(); n != 0 {
+			t.Errorf("%d streams are left", n)
+		}
+	})
+}
+
+// F159: a connection without a request gives way to a new one, the oldest first.
+func TestQuietConnectionsGiveWay(t *testing.T) {
+	serving(t, resttest.Full(), 3, func(t *testing.T, p *pipes, _ *api, _ *bytes.Buffer) {
+		get := func(c net.Conn) int {
+			request(t, c, "GET /v1/nodes", 0, "")
+			status, _ := answerOn(t, c)
+			return status
+		}
+		silent := p.dial()
+		time.Sleep(time.Second)
+		kept, later := p.dial(), p.dial()
+		defer kept.Close()
+		defer later.Close()
+		if get(kept) != http.StatusOK || get(later) != http.StatusOK {
+			t.Fatal("they are not served")
+		}
+		time.Sleep(quietTime)
+		c := p.dial()
+		defer c.Close()
+		if get(c) != http.StatusOK {
+			t.Error("no connection gave way")
+		}
+		if _, err := silent.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("the one that never said anything: %v", err)
+		}
+		if get(kept) != http.StatusOK {
+			t.Error("another one gave way")
+		}
+	})
+}
+
+// F159: where all connections are in use, a few more are answered 503, and probes are answered; those after them are
+// closed. The log says so once.
+func TestConnectionsAboveTheBound(t *testing.T) {
+	svc := resttest.Full()
+	svc.OnListNodes = func(ctx context.Context) ([]perdure.NodeView, error) {
+		time.Sleep(time.Minute)
+		return nil, nil
+	}
+	serving(t, svc, 2, func(t *testing.T, p *pipes, _ *api, log *bytes.Buffer) {
+		for range 2 {
+			c := p.dial()
+			defer c.Close()
+			request(t, c, "GET /v1/nodes", 0, "")
+		}
+		synctest.Wait()
+		for line, want := range map[string]int{"GET /healthz": 200, "GET /readyz": 200, "GET /v1/limits": 503, "POST /v1/jobs": 503} {
+			c := p.dial()
+			defer c.Close()
+			request(t, c, line, 0, "")
+			if status, _ := answerOn(t, c); status != want {
+				t.Errorf("%s: %d", line, status)
+			}
+			if _, err := io.Copy(io.Discard, c); err != nil {
+				t.Errorf("%s: the connection stays: %v", line, err)
+			}
+		}
+		var all []net.Conn
+		for range maxSurplus {
+			all = append(all, p.dial())
+		}
+		c := p.dial()
+		if _, err := c.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("one above the surplus: %v", err)
+		}
+		time.Sleep(quietTime) // those that ask nothing give way, to probes as well
+		c = p.dial()
+		defer c.Close()
+		request(t, c, "GET /healthz", 0, "")
+		if status, _ := answerOn(t, c); status != http.StatusOK {
+			t.Errorf("a probe, later: %d", status)
+		}
+		for _, c := range all {
+			c.Close()
+		}
+		time.Sleep(time.Minute)
+		c = p.dial()
+		defer c.Close()
+		request(t, c, "GET /v1/limits", 0, "")
+		if status, _ := answerOn(t, c); status != http.StatusOK {
+			t.Errorf("once there is room: %d", status)
+		}
+		if n := strings.Count(log.String(), "all connections are in use"); n != 1 {
+			t.Errorf("%d warnings: %s", n, log)
+		}
+	})
+}
+
+// F128, F159: that no connection is accepted for want of descriptors is a warning, once in a while; and a quiet
+// connection gives its descriptor.
+func TestNoDescriptorForAConnectionIsAWarning(t *testing.T) {
+	serving(t, resttest.Full(), 10, func(t *testing.T, p *pipes, _ *api, log *bytes.Buffer) {
+		silent := p.dial()
+		for range 5 {
+			p.fails <- &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+		}
+		began := time.Now()
+		if _, err := silent.Read(make([]byte, 1)); err != io.EOF || time.Since(began) > 0 {
+			t.Errorf("the quiet connection: %v after %v", err, time.Since(began))
+		}
+		if got := log.String(); strings.Count(got, "level=WARN") != 1 || !strings.Contains(got, "too many open files") {
+			t.Errorf("the log: %s", got)
+		}
+		time.Sleep(warnEvery)
+		p.fails <- &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+		synctest.Wait()
+		if got := log.String(); strings.Count(got, "level=WARN") != 2 || !strings.Contains(got, "unlogged=4") {
+			t.Errorf("the log: %s", got)
+		}
+		c := p.dial()
+		defer c.Close()
+		request(t, c, "GET /v1/nodes", 0, "")
+		if status, _ := answerOn(t, c); status != http.StatusOK {
+			t.Errorf("after that: %d", status)
+		}
+	})
+}

@@ -1,0 +1,187 @@
+package rest
+
+import (
+	order "container/list"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// quietTime is how long a connection without a request is left alone, however many others come: a caller that has
+	// just connected, or has just been answered, is about to send its next request.
+	quietTime = time.Second
+	// maxSurplus is how many connections are taken above the bound. They are for probes of this process; every other
+	// call is answered there with 503, and the connection closed.
+	maxSurplus = 8
+	// warnEvery bounds how often the log has the same warning about connections.
+	warnEvery = 10 * time.Second
+)
+
+// Bound makes srv take at most max connections from l at once. For one more, the connection is closed that has been
+// without a request for longest, quietTime at least: one that has sent no request yet, or that is kept for the next.
+// Where all are in use, a few more are taken for probes (maxSurplus), and those after them closed.
+func Bound(l net.Listener, srv *http.Server, max int, log *slog.Logger) net.Listener {
+	b := &conns{Listener: l, max: max, log: log, open: map[net.Conn]*conn{}, quiet: order.New()}
+	srv.ConnState = b.changed
+	srv.ConnContext = b.mark
+	return b
+}
+
+// conns are the connections of a server.
+type conns struct {
+	net.Listener
+	max int
+	log *slog.Logger
+
+	mu      sync.Mutex
+	open    map[net.Conn]*conn
+	surplus int         // how many of them are above the bound
+	quiet   *order.List // of *conn: those without a request, for longest first
+
+	refused, failed warning
+}
+
+type conn struct {
+	net.Conn
+	surplus bool
+	since   time.Time      // when it became quiet
+	place   *order.Element // in quiet; nil: it has a request
+}
+
+// warning is a line of the log that is not repeated for a while.
+type warning struct {
+	at     time.Time
+	missed int // since then
+}
+
+// due says whether the line is to be logged now, and how many were left out before it.
+func (w *warning) due() (missed int, due bool) {
+	if time.Since(w.at) < warnEvery {
+		w.missed++
+		return 0, false
+	}
+	missed, w.missed, w.at = w.missed, 0, time.Now()
+	return missed, true
+}
+
+// Accept gives the next connection that may be served.
+func (b *conns) Accept() (net.Conn, error) {
+	for {
+		c, err := b.Listener.Accept()
+		if err != nil {
+			b.accepted(err)
+			return nil, err
+		}
+		if b.admit(c) {
+			return c, nil
+		}
+		_ = c.Close()
+	}
+}
+
+// admit says whether a new connection is served.
+func (b *conns) admit(c net.Conn) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	fits := len(b.open)-b.surplus < b.max || b.evict(quietTime)
+	if !fits {
+		if missed, due := b.refused.due(); due {
+			b.log.Warn("all connections are in use", "max", b.max, "unlogged", missed, "action", "raise --max-connections, and the limit of open files with it")
+		}
+		if b.surplus >= maxSurplus {
+			return false
+		}
+		b.surplus++
+	}
+	k := &conn{Conn: c, surplus: !fits}
+	b.open[c] = k
+	b.rest(k)
+	return true
+}
+
+// accepted logs why there is no new connection. Where the system has no descriptor left, quiet connections give theirs.
+func (b *conns) accepted(err error) {
+	if !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.evict(0)
+	if missed, due := b.failed.due(); due {
+		b.log.Warn("connections are not accepted", "error", err, "connections", len(b.open), "unlogged", missed, "action", "raise the limit of open files")
+	}
+}
+
+// evict closes the connection that has been quiet for longest, if that is at least so long. Called with mu held.
+func (b *conns) evict(least time.Duration) bool {
+	first := b.quiet.Front()
+	if first == nil {
+		return false
+	}
+	k := first.Value.(*conn)
+	if time.Since(k.since) < least {
+		return false
+	}
+	b.drop(k)
+	_ = k.Conn.Close()
+	return true
+}
+
+// drop forgets a connection. Called with mu held.
+func (b *conns) drop(k *conn) {
+	delete(b.open, k.Conn)
+	if k.surplus {
+		b.surplus--
+	}
+	b.stir(k)
+}
+
+// rest notes that a connection has no request, and stir that it has one. Called with mu held.
+func (b *conns) rest(k *conn) {
+	k.since, k.place = time.Now(), b.quiet.PushBack(k)
+}
+
+func (b *conns) stir(k *conn) {
+	if k.place != nil {
+		b.quiet.Remove(k.place)
+		k.place = nil
+	}
+}
+
+// changed follows the server.
+func (b *conns) changed(c net.Conn, state http.ConnState) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	k := b.open[c]
+	if k == nil {
+		return // it was closed here
+	}
+	switch state {
+	case http.StateActive:
+		b.stir(k)
+	case http.StateIdle:
+		b.rest(k)
+	case http.StateClosed, http.StateHijacked:
+		b.drop(k)
+	}
+}
+
+type surplusKey struct{}
+
+// mark tells the handler of a connection above the bound.
+func (b *conns) mark(ctx context.Context, c net.Conn) context.Context {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if k := b.open[c]; k != nil && k.surplus {
+		return context.WithValue(ctx, surplusKey{}, true)
+	}
+	return ctx
+}
+
+func isSurplus(ctx context.Context) bool { return ctx.Value(surplusKey{}) != nil }

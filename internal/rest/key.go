@@ -1,0 +1,48 @@
+package rest
+
+import (
+	"strconv"
+	"strings"
+
+	"perdure"
+)
+
+const keyHeader = "Idempotency-Key"
+
+// submissionKey returns the key that the header Idempotency-Key gives to the jobs of a submission; "" without the header.
+func (c *call) submissionKey() (string, error) {
+	values := c.r.Header.Values(keyHeader)
+	switch len(values) {
+	case 0:
+		return "", nil
+	case 1:
+	default:
+		return "", badPart("header", keyHeader, "is given more than once")
+	}
+	key := values[0]
+	if ofStep, ok := keyOfStep(key); ok {
+		key = ofStep
+	}
+	if problem := perdure.KeyProblem(key); problem != "" {
+		return "", badPart("header", keyHeader, "cannot be a key: "+problem).hint(perdure.KeyRule)
+	}
+	return key, nil
+}
+
+// keyOfStep makes a job's key of the stable key under which a step of another job submits it: step:ID:STEP:TURN of
+// job_ID/STEP/TURN. A stable key itself cannot be a job's key, because it looks like an id and has slashes in it.
+// An id has a fixed length, and names of steps have no colon: two stable keys never become one.
+func keyOfStep(stable string) (key string, ok bool) {
+	parts := strings.Split(stable, "/")
+	if len(parts) != 3 {
+		return "", false
+	}
+	id, step, turn := parts[0], parts[1], parts[2]
+	if _, err := perdure.ParseJobID(id); err != nil || step == "" || len(step) > perdure.MaxNameLength || strings.Contains(step, ":") {
+		return "", false
+	}
+	if n, err := strconv.ParseUint(turn, 10, 63); err != nil || n == 0 || strconv.FormatUint(n, 10) != turn {
+		return "", false
+	}
+	return "step:" + strings.TrimPrefix(id, "job_") + ":" + step + ":" + turn, true
+}

@@ -1,0 +1,39 @@
+package rest
+
+import (
+	"log/slog"
+	"net/http"
+
+	"perdure"
+)
+
+// logRefusal logs a refused change of jobs, limits or alerts. Calls that only read, and agents' calls, are not logged
+// here: agents repeat theirs.
+func (c *call) logRefusal(rt *route, err error) {
+	if rt.tag == "agents" || rt.method == "" || rt.method == http.MethodGet {
+		return
+	}
+	p := problemOf(c.r, err)
+	if p.Status >= http.StatusInternalServerError { // see fail
+		return
+	}
+	c.Log.LogAttrs(c.r.Context(), slog.LevelInfo, "request refused", slog.String("method", rt.method), slog.String("path", printable(c.r.URL.Path)),
+		slog.Int("status", p.Status), slog.String("code", string(p.Code)), slog.String("error", printable(p.Detail)))
+}
+
+// logRefusedReports logs in one line how many reports of a call were refused, and the first of them.
+func (c *call) logRefusedReports(holder string, results []perdure.ReportResult) {
+	refused, first := 0, -1
+	for i := range results {
+		if results[i].Accepted {
+			continue
+		}
+		if refused++; first < 0 {
+			first = i
+		}
+	}
+	if refused > 0 {
+		c.Log.LogAttrs(c.r.Context(), slog.LevelInfo, "reports refused", slog.String("holder", holder), slog.Int("refused", refused),
+			slog.Int("of", len(results)), slog.String("reason", string(results[first].Reason)), slog.String("error", printable(results[first].Message)))
+	}
+}

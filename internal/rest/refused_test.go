@@ -1,0 +1,49 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"perdure"
+	"perdure/internal/rest/resttest"
+)
+
+// A refused change and refused reports are logged at info, in one line of bounded length each. Reading is not logged.
+func TestRefusalsAreLogged(t *testing.T) {
+	refuse := perdure.Refuse(perdure.CodeConflict, "nothing is parked in this job")
+	svc := resttest.Full()
+	svc.OnAct = func(context.Context, string, perdure.Act) (*perdure.JobView, error) { return nil, refuse }
+	svc.OnHistory = func(context.Context, perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error) {
+		return nil, refuse
+	}
+	svc.OnSubmitAll = func(_ context.Context, _ json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {
+		return []perdure.Submitted{{Err: refuse}, {ID: resttest.ID}, {Err: refuse}}, nil
+	}
+	svc.OnReport = func(_ context.Context, _ string, reports []perdure.Report, _ *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+		return []perdure.ReportResult{{Accepted: true}, {Reason: perdure.RefusedLate, Message: "too late"}, {Reason: perdure.RefusedStale}}, nil, nil
+	}
+	report := `{"job":"` + resttest.ID.String() + `","step":"s","run":1,"outcome":"done"}`
+	for _, test := range []struct{ line, body, want string }{
+		{"POST /v1/jobs/j/resume", "", `"msg":"request refused","method":"POST","path":"/v1/jobs/j/resume","status":409,"code":"conflict","error":"nothing is parked in this job"}`},
+		{"PUT /v1/limits/nothing", `{"max":1}`, `"msg":"request refused","method":"PUT","path":"/v1/limits/nothing","status":400,"code":"invalid"`},
+		{"POST /v1/jobs/" + strings.Repeat("j", 500) + "/undo", "", `"msg":"request refused"`},
+		{"POST /v1/batches/submit", `{"jobs":[{},{},{}]}`, `"msg":"jobs of a batch refused","jobs":2,"of":3}`},
+		{"POST /v1/reports", `{"holder":"h","reports":[` + report + "," + report + "," + report + `]}`, `"msg":"reports refused","holder":"h","refused":2,"of":3,"reason":"late","error":"too late"}`},
+		{"GET /v1/jobs/j/history", "", ""},
+		{"POST /v1/agents/a/claim", `{}`, ""},
+		{"POST /v1/nothing", "", ""},
+	} {
+		var log bytes.Buffer
+		h := New(Config{Service: svc, Log: slog.New(slog.NewJSONHandler(&log, nil))})
+		exchange(h, test.line, test.body)
+		got := log.String()
+		if (got == "") != (test.want == "") || !strings.Contains(got, test.want) || got != "" && !strings.Contains(got, `"level":"INFO"`) ||
+			strings.Count(got, "\n") > 1 || len(got) > 1000 {
+			t.Errorf("%s: logged %q, want %q", test.line, got, test.want)
+		}
+	}
+}

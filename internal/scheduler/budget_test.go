@@ -1,0 +1,271 @@
+package scheduler_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/internal/everystore"
+	"perdure/internal/scheduler"
+)
+
+// fan is a job of a step whose output is large, and n steps after it.
+func fan(n int, step string) string {
+	var b strings.Builder
+	b.WriteString("type: fan\nsteps:\n  big: {agent: big}\n")
+	for i := range n {
+		fmt.Fprintf(&b, "  s%d: {after: [big], %s}\n", i, strings.ReplaceAll(step, "@", fmt.Sprint(i)))
+	}
+	return b.String()
+}
+
+// list is a JSON list of n ones.
+func list(n int) json.RawMessage {
+	return json.RawMessage("[" + strings.TrimSuffix(strings.Repeat("1,", n), ",") + "]")
+}
+
+// finish reports the next run of an agent as done, with an output.
+func (d *desk) finish(agent string, output json.RawMessage) {
+	d.t.Helper()
+	runs := d.claim(perdure.ClaimRequest{Agent: agent, Holder: "h", Max: 1})
+	if len(runs) != 1 {
+		d.t.Fatalf("%d runs of %s", len(runs), agent)
+	}
+	rep := perdure.Report{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Number, Outcome: perdure.OutcomeDone, Output: output}
+	if res, _, err := d.Report(d.t.Context(), "h", []perdure.Report{rep}, nil); err != nil || !res[0].Accepted {
+		d.t.Fatalf("%+v, %v", res, err)
+	}
+}
+
+// drainAgent claims until it has n runs, and returns how many runs each claim was given.
+func (d *desk) drainAgent(agent string, n int, check func(perdure.Run)) (sizes []int, steps map[string]int) {
+	d.t.Helper()
+	steps = map[string]int{}
+	for len(steps) < n {
+		runs := d.claim(perdure.ClaimRequest{Agent: agent, Holder: "h", Max: perdure.MaxBatch, Wait: time.Minute})
+		if len(runs) == 0 {
+			d.t.Fatalf("%d of %d runs of agent %s came", len(steps), n, agent)
+		}
+		sizes = append(sizes, len(runs))
+		for _, run := range runs {
+			steps[run.Step]++
+			check(run)
+		}
+	}
+	if runs := d.claim(perdure.ClaimRequest{Agent: agent, Holder: "h", Max: perdure.MaxBatch}); len(runs) > 0 {
+		d.t.Errorf("%d runs of agent %s too many", len(runs), agent)
+	}
+	return sizes, steps
+}
+
+// costly reads a list of 60,000 values four times, in the words of an expression each time.
+const costly = `agent: a, with: {n: "${len(filter(steps.big.output, # > 0)) + @}", m: "${sum(steps.big.output)}", l: "${len(map(steps.big.output, # + 1))}", f: "${count(steps.big.output, # == 1)}"}`
+
+// F156: inputs that take much work are rendered outside of transactions, and each claim is given what is there by then.
+// All of them are dispatched in the end, with the right inputs.
+func TestCostlyInputsAreDispatchedInParts(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		d := open(t, store, scheduler.Config{})
+		const n = 6
+		d.submit(fan(n, costly))
+		d.finish("big", list(60_000))
+		sizes, steps := d.drainAgent("a", n, func(run perdure.Run) {
+			var in struct{ N, M, L, F int }
+			var i int
+			if _, err := fmt.Sscanf(run.Step, "s%d", &i); err != nil {
+				t.Fatal(err)
+			}
+			if err := json.Unmarshal(run.Input, &in); err != nil || in.N != 60_000+i || in.M != 60_000 || in.L != 60_000 || in.F != 60_000 {
+				t.Errorf("step %s is handed %s, %v", run.Step, run.Input, err)
+			}
+		})
+		for step, runs := range steps {
+			if runs != 1 {
+				t.Errorf("step %s was dispatched %d times", step, runs)
+			}
+		}
+		if len(sizes) < 2 {
+			t.Errorf("claims were given %v runs: no transaction has postponed any", sizes)
+		}
+	})
+}
+
+// F156: an agent whose inputs take much work does not keep another one from its own.
+func TestCheapInputsDoNotWaitForCostlyOnes(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		d := open(t, store, scheduler.Config{Renderers: 1})
+		d.submit(fan(8, costly))
+		d.submit(fan(8, `agent: b, with: {n: "${len(steps.big.output)}"}`))
+		d.finish("big", list(60_000))
+		d.finish("big", list(10))
+		var order sync.Map
+		var all sync.WaitGroup
+		turn := atomic.Int32{}
+		for _, agent := range []string{"a", "b"} {
+			all.Go(func() {
+				d.drainAgent(agent, 8, func(perdure.Run) {})
+				order.Store(agent, turn.Add(1))
+			})
+		}
+		all.Wait()
+		if first, _ := order.Load("b"); first != int32(1) {
+			t.Error("agent b has waited for all inputs of agent a")
+		}
+	})
+}
+
+// F157: the answer to a claim has at most 16 MiB. The other runs come with the next claim.
+func TestAnswerToAClaimIsBounded(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		d := open(t, store, scheduler.Config{})
+		const n = 40
+		d.submit(fan(n, `agent: a, with: "${steps.big.output}"`))
+		big, err := json.Marshal(strings.Repeat("x", perdure.MaxPayloadBytes-2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.finish("big", big)
+		sizes, steps := d.drainAgent("a", n, func(run perdure.Run) {
+			if string(run.Input) != string(big) {
+				t.Errorf("step %s is handed %d bytes", run.Step, len(run.Input))
+			}
+		})
+		for _, size := range sizes {
+			if size*len(big) > perdure.MaxAnswerBytes {
+				t.Errorf("a claim was given %d runs of %d bytes", size, len(big))
+			}
+		}
+		if len(steps) != n || slices.Max(sizes) < 3 {
+			t.Errorf("%d of %d steps were dispatched, by claims of %v", len(steps), n, sizes)
+		}
+	})
+}
+
+// F155, F156: a claim of costly inputs that is repeated is given all of its runs again, also beside others.
+func TestRepeatedClaimOfCostlyInputs(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		d := open(t, store, scheduler.Config{})
+		d.submit(fan(12, costly))
+		d.finish("big", list(60_000))
+		var answers [4][]perdure.Run
+		claim := func(i int) perdure.ClaimRequest {
+			return perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 3, Wait: time.Minute, RequestID: fmt.Sprint("r", i)}
+		}
+		for i := range answers {
+			answers[i] = d.claim(claim(i))
+		}
+		again := make(chan int, len(answers))
+		for i := range answers {
+			go func() {
+				runs, err := d.Claim(t.Context(), claim(i))
+				if len(runs) != len(answers[i]) {
+					t.Errorf("claim %d was given %d runs, and then %d, %v", i, len(answers[i]), len(runs), err)
+				}
+				byStep := map[string]perdure.Run{}
+				for _, run := range runs {
+					byStep[run.Step] = run
+				}
+				for _, was := range answers[i] {
+					if run := byStep[was.Step]; run.Number != was.Number || string(run.Input) != string(was.Input) {
+						t.Errorf("claim %d: run %+v instead of %+v", i, run, was)
+					}
+				}
+				again <- i
+			}()
+		}
+		for range answers {
+			<-again
+		}
+	})
+}
+
+// F156: conditions that take much work are evaluated outside of transactions. Their steps are due at once, and the supervisor
+// is told when one can go on.
+func TestCostlyConditionsArePostponed(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		sooner := make(chan time.Time, 100)
+		d := open(t, store, scheduler.Config{Sooner: func(at time.Time) { sooner <- at }})
+		const n = 12
+		id := d.submit(fan(n, `agent: a, when: "len(filter(steps.big.output, # > 0)) + sum(map(steps.big.output, #)) + count(steps.big.output, # == 1) > 180000 - 6 + @"`))
+		d.finish("big", list(60_000))
+		count := func() (ready, due, skipped int) {
+			steps, err := store.StepsOf(t.Context(), id, time.Time{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range steps {
+				switch {
+				case s.Phase == perdure.Ready:
+					ready++
+				case s.Phase == perdure.Waiting && !s.AvailableAt.IsZero():
+					due++
+				case s.Skipped:
+					skipped++
+				}
+			}
+			return ready, due, skipped
+		}
+		if ready, due, skipped := count(); ready+skipped > 2 || ready+skipped+due != n {
+			t.Errorf("one transaction made %d steps ready, skipped %d and postponed %d, of %d", ready, skipped, due, n)
+		}
+		for ready, due, skipped := count(); due > 0; ready, due, skipped = count() {
+			select {
+			case <-sooner:
+			case <-time.After(time.Minute):
+				t.Fatalf("nobody told the supervisor; %d are ready, %d skipped, %d postponed", ready, skipped, due)
+			}
+			if _, err := d.SweepDue(t.Context(), 1000); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if ready, _, skipped := count(); ready != 6 || skipped != 6 {
+			t.Errorf("%d steps are ready and %d skipped, of %d", ready, skipped, n)
+		}
+	})
+}
+
+// F156: an input, or a condition, that reads more than a node will load for it fails as an expression does.
+func TestStepThatReadsTooMuchIsRejected(t *testing.T) {
+	for name, step := range map[string]string{"an input": `with: {all: "${len(%s)}"}`, "a condition": `when: "len(%s) > 0"`} {
+		t.Run(name, func(t *testing.T) {
+			everystore.Run(t, func(t *testing.T, store perdure.Store) {
+				d := open(t, store, scheduler.Config{})
+				const n = perdure.MaxReadBytes/perdure.MaxPayloadBytes + 2
+				var b strings.Builder
+				b.WriteString("type: join\nsteps:\n")
+				var after, outputs []string
+				for i := range n {
+					fmt.Fprintf(&b, "  p%d: {agent: big}\n", i)
+					after, outputs = append(after, fmt.Sprint("p", i)), append(outputs, fmt.Sprintf("steps.p%d.output", i))
+				}
+				fmt.Fprintf(&b, "  join: {agent: a, after: [%s], "+step+"}\n", strings.Join(after, ","), "["+strings.Join(outputs, ",")+"]")
+				id := d.submit(b.String())
+				big := json.RawMessage(`"` + strings.Repeat("x", perdure.MaxPayloadBytes-2) + `"`)
+				for range n {
+					d.finish("big", big)
+				}
+				for range 3 { // what was put off has a transaction of its own
+					if _, err := d.SweepDue(t.Context(), 1000); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 10}); len(runs) > 0 {
+					t.Fatalf("it was dispatched: %d", len(runs))
+				}
+				steps, err := store.StepsOf(t.Context(), id, time.Time{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if s := steps[n]; s.Phase != perdure.Parked || !strings.Contains(s.LastError, fmt.Sprint(perdure.MaxReadBytes)) {
+					t.Errorf("step %s is %s, failed with %q", s.Name, s.Phase, s.LastError)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,103 @@
+package scheduler
+
+import (
+	"context"
+	"log/slog"
+
+	"perdure"
+)
+
+// What operators and policies do to jobs, and what waits for an operator, is logged once it is committed. The history
+// of a job and its alerts are the record; the log is for those who watch a node.
+
+// maxJournal bounds the lines of one transaction. What is above it is counted.
+const maxJournal = 100
+
+// journalLine is a line of the log. Equal lines of several steps of a job are one line with their number.
+type journalLine struct {
+	message string
+	job     perdure.JobID
+	step    string // the first of them; empty: the job
+	steps   int
+	author  string // empty: none
+	reason  string
+}
+
+// actMessages are the messages of what an operator, or the job's policy, has done to a job.
+var actMessages = map[perdure.Verb]string{
+	perdure.VerbUndo:   "undo requested",
+	perdure.VerbRedo:   "redo requested",
+	perdure.VerbResume: "step resumed",
+	perdure.VerbGiveUp: "job given up",
+	perdure.VerbSettle: "step settled",
+	perdure.VerbSkip:   "step skipped",
+	perdure.VerbEdit:   "step edited",
+}
+
+// journal keeps what is to be logged of a change.
+func (b *batch) journal(c *perdure.Changes) {
+	if len(c.History)+len(c.Alerts) == 0 || !b.s.log.Enabled(context.Background(), slog.LevelInfo) {
+		return
+	}
+	for i := range c.History {
+		h := &c.History[i]
+		if message, ok := actMessages[perdure.Verb(h.Event)]; ok {
+			b.logLater(journalLine{message: message, job: h.Job, step: h.Step, author: h.Author, reason: h.Detail})
+		}
+	}
+	for i := range c.Alerts {
+		if a := &c.Alerts[i]; a.Kind == perdure.AlertParked {
+			message := "step parked"
+			if a.Step == "" {
+				message = "job parked"
+			}
+			b.logLater(journalLine{message: message, job: a.Job, step: a.Step, reason: a.Message})
+		}
+	}
+}
+
+func (b *batch) logLater(l journalLine) {
+	l.steps = 1
+	if n := len(b.lines); n > 0 && l.step != "" && b.lines[n-1].step != "" {
+		before := &b.lines[n-1]
+		same := *before
+		if same.step, same.steps = l.step, l.steps; same == l {
+			before.steps++
+			return
+		}
+	}
+	if len(b.lines) == maxJournal {
+		b.unlogged++
+		return
+	}
+	b.lines = append(b.lines, l)
+}
+
+// writeJournal logs what was kept, after the commit.
+func (b *batch) writeJournal() {
+	for _, l := range b.lines {
+		attrs := []slog.Attr{slog.String("job", l.job.String())}
+		if j := b.w.Job(l.job); j != nil {
+			if j.Key != "" {
+				attrs = append(attrs, slog.String("key", j.Key))
+			}
+			attrs = append(attrs, slog.String("type", j.Type))
+		}
+		if l.step != "" {
+			attrs = append(attrs, slog.String("step", l.step))
+		}
+		if l.steps > 1 {
+			attrs = append(attrs, slog.Int("steps", l.steps))
+		}
+		if l.author != "" {
+			attrs = append(attrs, slog.String("author", l.author))
+		}
+		if l.reason != "" {
+			attrs = append(attrs, slog.String("reason", l.reason))
+		}
+		b.s.log.LogAttrs(context.Background(), slog.LevelInfo, l.message, attrs...)
+	}
+	if b.unlogged > 0 {
+		b.s.log.Info("more changes of this transaction not logged", "changes", b.unlogged)
+	}
+}

@@ -1,0 +1,185 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"perdure"
+	"perdure/internal/env"
+	"perdure/internal/lru"
+)
+
+// A transaction renders inputs and conditions within a small budget, because all other requests wait for it (F156). What
+// takes more is postponed: a renderer evaluates it outside of any transaction, and the next transaction takes the result
+// if the values that it was made of are still the same. Then the claims that wait for that agent are woken, or the
+// supervisor, if it was a condition.
+const (
+	maxWork      = 1 << 17  // of a transaction: once for its events, and once for its claims, shared by their agents
+	maxBytes     = 32 << 20 // of inputs and outputs handed out by a transaction
+	maxPostponed = 16       // renderings that wait for a renderer
+	sourceBytes  = 64 << 20 // values that these keep in memory; one rendering may always wait
+	resultBytes  = 32 << 20 // inputs that were rendered and not fetched yet
+	wakeEvery    = 50 * time.Millisecond
+)
+
+// budget is what rendering may take of one part of a transaction. It is small while renderers work: what is costly goes to
+// them at once.
+func (s *Scheduler) budget() *perdure.Budget {
+	work := s.cfg.RenderWork
+	if s.renderers.busy() {
+		work /= 8
+	}
+	return &perdure.Budget{Work: work, Bytes: maxBytes, Read: perdure.MaxReadBytes}
+}
+
+// unbounded is for a part of a transaction that was bounded before: the runs of a claim that is repeated.
+func unbounded() *perdure.Budget {
+	return &perdure.Budget{Work: math.MaxInt, Bytes: math.MaxInt, Read: math.MaxInt}
+}
+
+// postponed is a rendering, and the agent that waits for it; empty for a condition.
+type postponed struct {
+	*perdure.Rendering
+	agent string
+}
+
+// renderers hold what was postponed and what has been rendered.
+type renderers struct {
+	results *lru.Cache[perdure.RenderingKey, *perdure.Rendered]
+
+	env     env.Env
+	mu      sync.Mutex
+	wake    sync.Cond
+	waiting []postponed
+	latest  string                        // the agent of the rendering that was taken the latest
+	known   map[perdure.RenderingKey]bool // waiting, or being rendered
+	bytes   int                           // values that these keep
+	left    map[string]bool               // agents of renderings for which there was no room
+	closed  bool
+}
+
+func newRenderers(e env.Env) *renderers {
+	r := &renderers{env: e, known: map[perdure.RenderingKey]bool{}, left: map[string]bool{},
+		results: lru.New[perdure.RenderingKey](resultBytes, func(x *perdure.Rendered) int { return len(x.Input) + 500 })}
+	r.wake.L = &r.mu
+	return r
+}
+
+// Rendered implements perdure.Prepared.
+func (r *renderers) Rendered(key perdure.RenderingKey) *perdure.Rendered {
+	x, _ := r.results.Get(key)
+	return x
+}
+
+func (r *renderers) busy() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.known) > 0
+}
+
+// put takes renderings as far as there is room. What is left out is postponed again by the next look.
+func (r *renderers) put(all []postponed) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, x := range all {
+		switch {
+		case r.known[x.Key]:
+		case len(r.known) > 0 && (len(r.known) >= maxPostponed || r.bytes+x.Size() > sourceBytes):
+			r.left[x.agent] = true
+		default:
+			r.known[x.Key] = true
+			r.bytes += x.Size()
+			r.waiting = append(r.waiting, x)
+			r.wake.Signal()
+		}
+	}
+}
+
+// take waits for the next one; false if there will be none. Agents take turns.
+func (r *renderers) take() (x postponed, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for !r.closed && len(r.waiting) == 0 {
+		r.env.WaitCond(&r.wake)
+	}
+	if r.closed {
+		return x, false
+	}
+	i := max(0, slices.IndexFunc(r.waiting, func(x postponed) bool { return x.agent != r.latest }))
+	x = r.waiting[i]
+	r.waiting = slices.Delete(r.waiting, i, i+1)
+	r.latest = x.agent
+	return x, true
+}
+
+// done forgets a rendering, and returns the agents that were left out if there is room for theirs now. more says that others
+// wait for this one's agent.
+func (r *renderers) done(x postponed) (left []string, more bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.known, x.Key)
+	r.bytes -= x.Size()
+	for _, other := range r.waiting {
+		more = more || other.agent == x.agent
+	}
+	if len(r.waiting) == 0 {
+		left = slices.Sorted(maps.Keys(r.left))
+		clear(r.left)
+	}
+	return left, more
+}
+
+func (r *renderers) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	r.wake.Broadcast()
+}
+
+// render is a renderer: it evaluates what was postponed until ctx ends.
+func (s *Scheduler) render(ctx context.Context) {
+	var woken time.Time
+	for x, ok := s.renderers.take(); ok; x, ok = s.renderers.take() {
+		s.renderOne(ctx, x.Rendering)
+		left, more := s.renderers.done(x)
+		if now := s.env.Now(); !more || now.Sub(woken) >= wakeEvery {
+			woken = now
+			s.rendered(append(left, x.agent))
+		} else if len(left) > 0 {
+			s.rendered(left)
+		}
+	}
+}
+
+// renderOne keeps the result of one rendering. What makes the rules fail fails again in the transaction, which takes the
+// job out.
+func (s *Scheduler) renderOne(ctx context.Context, x *perdure.Rendering) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("panic while rendering an input", "step", x.Key.Step.Index, "job", x.Key.Step.Job, "error", p)
+			s.isolate(x.Key.Step.Job, errPanic)
+		}
+	}()
+	b := &perdure.Budget{Work: math.MaxInt, Stop: ctx.Err}
+	if result, err := x.Run(b); err == nil {
+		s.renderers.results.Put(x.Key, result)
+	}
+}
+
+var errPanic = errors.New("internal error while an input was rendered")
+
+// rendered wakes the claims for these agents, or the supervisor for a condition.
+func (s *Scheduler) rendered(agents []string) {
+	for _, agent := range agents {
+		if agent == "" {
+			s.cfg.Sooner(s.env.Now())
+			continue
+		}
+		s.queue.wakeAgents([]string{agent})
+	}
+}

@@ -1,0 +1,211 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"perdure"
+	"perdure/internal/env"
+)
+
+// A claim that is repeated under its requestId is given the runs that it was granted before (F019). A transaction for many
+// claims finds them, and takes their locks where they are free. It waits for no lock: other claims wait for this
+// transaction. If another transaction has locked the claim or one of its runs, the claim is set aside: it is given
+// nothing, neither some of its runs nor new ones. After the commit a repeater answers it, in a transaction of its own
+// that waits for the locks, for repeatTime at most (F155). A claim whose runs take more rendering than the transaction has
+// left is set aside, too. Alone it has no bound: it had one when it was granted (F156).
+const (
+	repeatTime      = 2 * time.Second // how long a claim that was set aside waits for locks
+	repeaters       = 2               // claims that wait for locks at once: each keeps a connection to the store
+	maxLockedClaims = 1000            // claims that are set aside at once
+)
+
+var errLocked = &perdure.Error{Code: perdure.CodeUnavailable, Message: "another transaction has locked a run that this claim was granted before",
+	Hint: "repeat the claim with the same requestId"}
+
+// lockedClaim is a repeated claim of which another transaction has locked something.
+type lockedClaim struct {
+	w     *waiter
+	jobs  []perdure.JobID // of its runs; empty if the claim itself is locked
+	until time.Time       // by the node's clock; zero: it does not wait yet
+}
+
+// repeat gives the claims that were made before the runs that they were granted, and sets aside those that it cannot
+// answer.
+func (b *batch) repeat(claims []*waiter) error {
+	for _, w := range claims {
+		if !w.again {
+			continue
+		}
+		locked, err := b.repeatOne(w)
+		if err != nil {
+			return err
+		}
+		if locked != nil {
+			b.setAside[w] = locked
+		}
+	}
+	return nil
+}
+
+// repeatOne gives a claim all of its runs that are still valid, or nothing where another transaction has locked some.
+func (b *batch) repeatOne(w *waiter) (*lockedClaim, error) {
+	refs, err := b.tx.HeldBy(w.req.Holder, w.req.Agent, w.req.RequestID, perdure.MaxBatch)
+	switch {
+	case errors.Is(err, perdure.ErrLocked):
+		return &lockedClaim{w: w}, nil
+	case err != nil || len(refs) == 0:
+		return nil, err
+	}
+	jobs := jobsOf(refs)
+	refs, skipped, err := b.loadCandidates(refs)
+	if err != nil {
+		return nil, err
+	}
+	if skipped {
+		return &lockedClaim{w: w, jobs: jobs}, nil
+	}
+	runs := make([]*perdure.Run, 0, len(refs))
+	for _, ref := range refs {
+		run, err := b.runOf(ref, func() (*perdure.Run, error) { return b.w.Again(ref, &w.req) })
+		if errors.Is(err, perdure.ErrOverBudget) || errors.As(err, new(*perdure.Postponed)) {
+			return &lockedClaim{w: w, jobs: jobs}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if run != nil {
+			runs = append(runs, run)
+		}
+	}
+	for _, run := range runs {
+		b.give(w, run, len(runs))
+	}
+	return nil, nil
+}
+
+// repeats are the claims that were set aside, in the order in which that was done.
+type repeats struct {
+	env     env.Env
+	mu      sync.Mutex
+	wake    sync.Cond
+	waiting []*lockedClaim
+	closed  bool
+}
+
+func newRepeats(e env.Env) *repeats {
+	r := &repeats{env: e}
+	r.wake.L = &r.mu
+	return r
+}
+
+func (r *repeats) put(c *lockedClaim) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.closed:
+		c.w.tell(answer{err: errDraining})
+	case len(r.waiting) >= maxLockedClaims:
+		c.w.tell(answer{err: errLocked})
+	default:
+		c.until = r.env.Now().Add(repeatTime)
+		r.waiting = append(r.waiting, c)
+		r.wake.Signal()
+	}
+}
+
+// take waits for a claim; nil: there will be none.
+func (r *repeats) take() *lockedClaim {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for !r.closed && len(r.waiting) == 0 {
+		r.env.WaitCond(&r.wake)
+	}
+	if r.closed {
+		return nil
+	}
+	c := r.waiting[0]
+	r.waiting = r.waiting[1:]
+	return c
+}
+
+// close refuses the claims that wait.
+func (r *repeats) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	for _, c := range r.waiting {
+		c.w.tell(answer{err: errDraining})
+	}
+	r.waiting = nil
+	r.wake.Broadcast()
+}
+
+// repeatLocked is a repeater: it answers claims that were set aside until ctx ends.
+func (s *Scheduler) repeatLocked(ctx context.Context) {
+	for c := s.repeats.take(); c != nil; c = s.repeats.take() {
+		runs, err := s.waitFor(ctx, c)
+		switch {
+		case err == nil && len(runs) == 0: // they have ended: it may be granted others
+			s.queue.waitAgain(c.w)
+		case err != nil && ctx.Err() != nil:
+			c.w.tell(answer{err: errDraining})
+		default:
+			c.w.tell(answer{runs, err})
+		}
+	}
+}
+
+// waitFor waits for the locks of a claim's runs and returns those of them that are valid.
+func (s *Scheduler) waitFor(ctx context.Context, c *lockedClaim) ([]perdure.Run, error) {
+	ctx, cancel := s.env.WithDeadline(ctx, c.until)
+	defer cancel()
+	for s.env.Now().Before(c.until) {
+		op := &repeating{w: c.w, ids: c.jobs}
+		err := s.alone(ctx, op)
+		switch {
+		case err == nil && op.locked == nil:
+			return op.runs, nil
+		case ctx.Err() != nil:
+			return nil, errLocked
+		case err != nil:
+			return nil, unavailable(err)
+		}
+		c.jobs = op.locked.jobs
+		env.Sleep(s.env, ctx, lockedPause)
+	}
+	return nil, errLocked
+}
+
+// alone carries one operation out in a transaction of its own.
+func (s *Scheduler) alone(ctx context.Context, op operation) error {
+	a := &attempt{s: s, requests: []*request{{op: op}}, b: s.newBatch(nil), poison: map[operation]error{}}
+	err := a.try(ctx)
+	for a.again(ctx, err) {
+		err = a.try(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return a.results[0]
+}
+
+// repeating is one repeated claim, as an operation that waits for the locks of its runs.
+type repeating struct {
+	w      *waiter
+	ids    []perdure.JobID
+	locked *lockedClaim // something else has to be waited for
+	runs   []perdure.Run
+}
+
+func (o *repeating) jobs() []perdure.JobID         { return o.ids }
+func (o *repeating) refs(*batch) []perdure.StepRef { return nil }
+
+func (o *repeating) apply(b *batch) error {
+	b.spend(unbounded())
+	locked, err := b.repeatOne(o.w)
+	o.locked, o.runs = locked, b.granted[o.w]
+	return err
+}

@@ -1,0 +1,346 @@
+package scheduler_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"perdure"
+	"perdure/internal/everystore"
+	"perdure/internal/pgtest"
+	"perdure/internal/scheduler"
+	"perdure/store/memory"
+)
+
+// lockRow locks a job's row in a transaction of its own, as another program would, until the answer is called.
+func lockRow(t *testing.T, url string, job perdure.JobID) (release func()) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "select from perdure.step where job = $1 and idx = 0 for update", [16]byte(job)); err != nil {
+		t.Fatal(err)
+	}
+	return sync.OnceFunc(func() {
+		_ = tx.Rollback(context.Background())
+		_ = conn.Close(context.Background())
+	})
+}
+
+// numbered are the runs of an answer, in order.
+func numbered(runs []perdure.Run) (all []string) {
+	for _, r := range runs {
+		all = append(all, fmt.Sprintf("%s/%s %d", r.Job, r.Step, r.Number))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// F019, F155: a claim that is repeated while another transaction has locked the row of one of its runs is given the same
+// runs once the lock is free. Claims and submissions beside it are served meanwhile.
+func TestRepeatedClaimWaitsForALockedRow(t *testing.T) {
+	for _, withReport := range []bool{false, true} {
+		t.Run(fmt.Sprintf("with reports %v", withReport), func(t *testing.T) {
+			url := pgtest.Start(t)
+			near, far := open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3}), open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})
+			for range 6 {
+				near.submit(one)
+			}
+			c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 3, RequestID: "r"}
+			first := near.claim(c)
+			for _, d := range []*desk{near, far} { // one has the rows at hand, the other has not
+				release := lockRow(t, url, first[1].Job)
+				time.AfterFunc(700*time.Millisecond, release)
+				began := time.Now()
+				var going sync.WaitGroup
+				going.Go(func() {
+					other := c
+					other.RequestID, other.Max = "other", 1
+					if runs, err := d.Claim(t.Context(), other); err != nil || len(runs) != 1 || time.Since(began) > 500*time.Millisecond {
+						t.Errorf("another claim: %d runs after %v, %v", len(runs), time.Since(began), err)
+					}
+					d.submit(one)
+					if took := time.Since(began); took > 600*time.Millisecond {
+						t.Errorf("a submission beside it took %v", took)
+					}
+				})
+				var again []perdure.Run
+				var err error
+				if withReport {
+					_, again, err = d.Report(t.Context(), "h", nil, &c)
+				} else {
+					again, err = d.Claim(t.Context(), c)
+				}
+				if took := time.Since(began); err != nil || !slices.Equal(numbered(again), numbered(first)) || took > 2500*time.Millisecond {
+					t.Errorf("after %v: %v, %v; was given %v", took, numbered(again), err, numbered(first))
+				}
+				going.Wait()
+				release()
+			}
+		})
+	}
+}
+
+// F155: a row that stays locked is not waited for without end: the claim is refused, and nothing else is granted to it.
+func TestRepeatedClaimIsRefusedWhereARowStaysLocked(t *testing.T) {
+	url := pgtest.Start(t)
+	d := open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})
+	for range 6 {
+		d.submit(one)
+	}
+	for _, wait := range []time.Duration{0, 100 * time.Millisecond, time.Minute} {
+		c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2, RequestID: fmt.Sprint("r", wait), Wait: wait}
+		first := d.claim(c)
+		release := lockRow(t, url, first[0].Job)
+		began := time.Now()
+		runs, err := d.Claim(t.Context(), c)
+		if took := time.Since(began); len(runs) > 0 || perdure.CodeOf(err) != perdure.CodeUnavailable || took < 1900*time.Millisecond || took > 3*time.Second {
+			t.Errorf("wait %v: %v, %v after %v", wait, numbered(runs), err, took)
+		}
+		release()
+		if again := d.claim(c); !slices.Equal(numbered(again), numbered(first)) {
+			t.Errorf("wait %v, once the lock is free: %v, was given %v", wait, numbered(again), numbered(first))
+		}
+	}
+}
+
+// blocking is a store in which others have locked some rows: what does not wait for them goes without.
+type blocking struct {
+	perdure.Store
+	mu      sync.Mutex
+	locked  map[perdure.JobID]bool
+	waited  func() // called where somebody waits for the locks; the rows are free then
+	claimed bool   // another transaction has the claim
+}
+
+func (s *blocking) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+	return s.Store.Update(ctx, func(tx perdure.Tx) error { return fn(blockingTx{tx, s}) })
+}
+
+type blockingTx struct {
+	perdure.Tx
+	s *blocking
+}
+
+func (tx blockingTx) TryLockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
+	tx.s.mu.Lock()
+	defer tx.s.mu.Unlock()
+	return tx.Tx.TryLockJobs(slices.DeleteFunc(slices.Clone(ids), func(id perdure.JobID) bool { return tx.s.locked[id] }))
+}
+
+func (tx blockingTx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
+	tx.s.mu.Lock()
+	defer tx.s.mu.Unlock()
+	if slices.ContainsFunc(ids, func(id perdure.JobID) bool { return tx.s.locked[id] }) && tx.s.waited != nil {
+		tx.s.locked = nil
+		tx.s.waited()
+	}
+	return tx.Tx.LockJobs(ids)
+}
+
+func (tx blockingTx) HeldBy(holder, agent, request string, max int) ([]perdure.StepRef, error) {
+	tx.s.mu.Lock()
+	defer tx.s.mu.Unlock()
+	if tx.s.claimed && request != "" {
+		return nil, perdure.ErrLocked
+	}
+	return tx.Tx.HeldBy(holder, agent, request, max)
+}
+
+// F155: what a repeated claim is given where its runs, or the claim itself, are locked by another transaction at first.
+func TestRepeatedClaimAmongLocks(t *testing.T) {
+	c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2, RequestID: "r", Wait: 30 * time.Second}
+	play := func(name string, act func(t *testing.T, s *blocking, d *desk, first []perdure.Run)) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &blocking{Store: memory.New()}
+				d := open(t, s, scheduler.Config{Writers: 3})
+				for range 5 {
+					d.submit(one)
+				}
+				first := d.claim(c)
+				if len(first) != 2 {
+					t.Fatal(numbered(first))
+				}
+				act(t, s, d, first)
+			})
+		})
+	}
+	lock := func(s *blocking, runs []perdure.Run, waited func()) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.locked, s.waited = map[perdure.JobID]bool{}, waited
+		for _, r := range runs {
+			s.locked[r.Job] = true
+		}
+	}
+	play("some are locked", func(t *testing.T, s *blocking, d *desk, first []perdure.Run) {
+		lock(s, first[:1], func() {})
+		if again := d.claim(c); !slices.Equal(numbered(again), numbered(first)) {
+			t.Errorf("%v, was given %v", numbered(again), numbered(first))
+		}
+	})
+	play("all are locked", func(t *testing.T, s *blocking, d *desk, first []perdure.Run) {
+		lock(s, first, func() {})
+		if again := d.claim(c); !slices.Equal(numbered(again), numbered(first)) {
+			t.Errorf("%v, was given %v", numbered(again), numbered(first))
+		}
+	})
+	play("one has ended, and the other is locked", func(t *testing.T, s *blocking, d *desk, first []perdure.Run) {
+		d.report("h", first[0], perdure.OutcomeDone)
+		lock(s, first, func() {})
+		if again := d.claim(c); !slices.Equal(numbered(again), numbered(first[1:])) {
+			t.Errorf("%v, was given %v", numbered(again), numbered(first))
+		}
+	})
+	for _, wait := range []time.Duration{0, 30 * time.Second} {
+		play(fmt.Sprintf("they end while the lock is waited for, wait %v", wait), func(t *testing.T, s *blocking, d *desk, first []perdure.Run) {
+			time.Sleep(time.Second)
+			s.mu.Lock()
+			s.claimed = true // it is looked for in vain, for a while
+			s.mu.Unlock()
+			c := c
+			c.Wait = wait
+			var again []perdure.Run
+			var going sync.WaitGroup
+			going.Go(func() { again = d.claim(c) })
+			time.Sleep(time.Second)
+			for _, run := range first {
+				d.report("h", run, perdure.OutcomeDone)
+			}
+			s.mu.Lock()
+			s.claimed = false
+			s.mu.Unlock()
+			going.Wait()
+			if len(again) != 2 || slices.ContainsFunc(again, func(r perdure.Run) bool { return r.Job == first[0].Job || r.Job == first[1].Job }) {
+				t.Errorf("%v, was given %v, which have ended", numbered(again), numbered(first))
+			}
+		})
+	}
+	play("another transaction has the claim", func(t *testing.T, s *blocking, d *desk, _ []perdure.Run) {
+		s.claimed = true
+		for _, wait := range []time.Duration{0, time.Second, time.Minute} {
+			c := c
+			c.Wait = wait
+			began := time.Now()
+			runs, err := d.Claim(t.Context(), c)
+			if took := time.Since(began); len(runs) > 0 || perdure.CodeOf(err) != perdure.CodeUnavailable || took < 2*time.Second || took > 2100*time.Millisecond {
+				t.Errorf("wait %v: %v, %v after %v", wait, numbered(runs), err, took)
+			}
+		}
+	})
+	play("the node ends meanwhile", func(t *testing.T, s *blocking, _ *desk, _ []perdure.Run) {
+		s.claimed = true
+		cfg := scheduler.Config{Store: s}
+		ending := scheduler.New(cfg)
+		ctx, end := context.WithCancel(t.Context())
+		go ending.Run(ctx)
+		told := make(chan error, 1)
+		go func() {
+			_, err := ending.Claim(t.Context(), c)
+			told <- err
+		}()
+		time.Sleep(time.Second)
+		end()
+		if err := <-told; perdure.CodeOf(err) != perdure.CodeUnavailable {
+			t.Errorf("%v", err)
+		}
+	})
+	play("more than may wait at once", func(t *testing.T, s *blocking, d *desk, _ []perdure.Run) {
+		s.claimed = true
+		const most, more = 1000 + 2, 3 // maxLockedClaims, and those that repeaters have
+		var mu sync.Mutex
+		var atOnce, late int
+		began := time.Now()
+		var going sync.WaitGroup
+		for i := range most + more {
+			going.Go(func() {
+				c := c
+				c.RequestID = fmt.Sprint(i)
+				runs, err := d.Claim(t.Context(), c)
+				if len(runs) > 0 || perdure.CodeOf(err) != perdure.CodeUnavailable {
+					t.Errorf("%v, %v", numbered(runs), err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if took := time.Since(began); took < time.Second {
+					atOnce++
+				} else if took > 2500*time.Millisecond {
+					late++
+				}
+			})
+		}
+		going.Wait()
+		if atOnce != more || late > 0 {
+			t.Errorf("%d are refused at once, %d after more than their time", atOnce, late)
+		}
+	})
+}
+
+// F155: claims that are repeated while jobs of theirs are written all the time, on two nodes, each time bring the same.
+func TestRepeatedClaimsUnderLoad(t *testing.T) {
+	url := pgtest.Start(t)
+	nodes := []*desk{open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3}), open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})}
+	wide := "type: t\nsteps:\n"
+	for i := range 40 {
+		wide += fmt.Sprintf("  s%d: {agent: a}\n", i)
+	}
+	const claims, repeats = 12, 15
+	for range claims {
+		nodes[0].submit(wide)
+	}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	unavailable := 0
+	for i := range claims {
+		all.Go(func() {
+			c := perdure.ClaimRequest{Agent: "a", Holder: fmt.Sprint("h", i), Max: 10, RequestID: fmt.Sprint("r", i), Heartbeat: time.Minute, Wait: 10 * time.Second}
+			first, err := nodes[i%2].Claim(t.Context(), c)
+			if err != nil || len(first) == 0 {
+				t.Errorf("%d runs, %v", len(first), err)
+				return
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			var beating sync.WaitGroup
+			defer beating.Wait()
+			defer stop()
+			beating.Go(func() { // the rows of all jobs are locked again and again
+				for n := 0; ctx.Err() == nil; n++ {
+					beats := make([]perdure.Beat, len(first))
+					for k, r := range first {
+						beats[k] = perdure.Beat{Job: r.Job, Step: r.Step, Run: r.Number}
+					}
+					_, _ = nodes[n%2].Heartbeat(ctx, c.Holder, beats)
+				}
+			})
+			for k := range repeats {
+				again, err := nodes[k%2].Claim(t.Context(), c)
+				switch {
+				case perdure.CodeOf(err) == perdure.CodeUnavailable:
+					mu.Lock()
+					unavailable++
+					mu.Unlock()
+				case err != nil || !slices.Equal(numbered(again), numbered(first)):
+					t.Errorf("%s, repeat %d: %v, %v; was given %v", c.RequestID, k, numbered(again), err, numbered(first))
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%d of %d were refused", unavailable, claims*repeats)
+	if unavailable > claims*repeats/10 {
+		t.Errorf("%d of %d were refused, although no lock is held for long", unavailable, claims*repeats)
+	}
+}

@@ -1,0 +1,52 @@
+package scheduler
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"perdure"
+	"perdure/definition"
+	"perdure/store/memory"
+)
+
+// F157: callers choose the names of holders. However many there are, so many are remembered, and so many new ones are
+// written down in an hour; those that are known are written down all the same.
+func TestHoldersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{Store: memory.New(), Compiler: &definition.Compiler{}})
+		written := map[string]int{}
+		look := func() {
+			for _, seen := range s.Seen(time.Now()) {
+				written[seen.Holder]++
+			}
+		}
+		s.seen.note("a", "known")
+		look()
+		for i := range 3 * perdure.MaxSeen / 2 {
+			if i%1000 == 0 {
+				s.seen.note("a", "known")
+				look()
+				time.Sleep(seenEvery)
+			}
+			s.seen.note("a", fmt.Sprint("h", i))
+			if len(s.seen.at) > perdure.MaxSeen || len(s.seen.wrote) > perdure.MaxSeen {
+				t.Fatalf("%d are remembered, %d as written", len(s.seen.at), len(s.seen.wrote))
+			}
+		}
+		look()
+		if n := len(written); n > perdure.MaxSeen || n < perdure.MaxSeen-10 {
+			t.Errorf("%d were written down", len(written))
+		}
+		if written["known"] < 10 {
+			t.Errorf("the one that is known was written down %d times", written["known"])
+		}
+		time.Sleep(freshEvery)
+		s.seen.note("a", "new")
+		look()
+		if written["new"] != 1 {
+			t.Error("a new one is not written down in the next hour")
+		}
+	})
+}

@@ -1,0 +1,202 @@
+package scheduler_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/internal/everystore"
+	"perdure/internal/scheduler"
+)
+
+// I19, F149: one agent serves two types of jobs, and the type `order` has a limit. A transaction that dispatches a
+// step of an order locks that limit, unless the agent's latest look took it, too; and before it locks, it saves. What
+// the transaction had made known by then stays known: the outputs that its reports brought, and the inputs that its
+// acts gave.
+
+const order = `type: order
+key: order-%d
+flow: chain
+input: {sku: tea}
+steps:
+  reserve:
+    agent: a
+    with: {sku: "${input.sku}"}
+    undo: {}
+  charge:
+    agent: a
+    with: {from: "${steps.reserve.output.token}", next: "${steps.reserve.output.n + 1}", text: "of ${steps.reserve.output.token}"}
+    undo: {with: {of: "${doKey}", was: "${output}"}}
+  ship:
+    agent: a
+    with: {first: "${steps.reserve.output}", second: "${steps.charge.output}"}
+    undo: {}
+`
+
+// shop is a scheduler with orders and a limit on them.
+type shop struct {
+	*desk
+	claims int
+}
+
+func openShop(t *testing.T, store perdure.Store) *shop {
+	s := &shop{desk: open(t, store, scheduler.Config{})}
+	if err := s.PutLimit(t.Context(), "job:order", 100); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// request is a claim for one run.
+func (s *shop) request(wait time.Duration) perdure.ClaimRequest {
+	s.claims++
+	return perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: wait, RequestID: fmt.Sprint("r", s.claims), First: true}
+}
+
+// note makes the agent's latest look one that took no limit.
+func (s *shop) note() {
+	s.t.Helper()
+	s.submit("type: note\npriority: 9\nsteps:\n  n: {agent: a}\n")
+	runs := s.claim(s.request(0))
+	if len(runs) != 1 || runs[0].Step != "n" {
+		s.t.Fatalf("the note is not claimed: %+v", runs)
+	}
+	s.report("h", runs[0], perdure.OutcomeDone)
+}
+
+// next reports a run, and claims the next one with that.
+func (s *shop) next(run perdure.Run, o perdure.Outcome, output string) perdure.Run {
+	s.t.Helper()
+	s.note()
+	c := s.request(0)
+	rep := perdure.Report{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: o, Output: json.RawMessage(output)}
+	res, runs, err := s.Report(s.t.Context(), "h", []perdure.Report{rep}, &c)
+	if err != nil || !res[0].Accepted || len(runs) != 1 {
+		steps, _ := s.store.StepsOf(s.t.Context(), run.Job, time.Time{})
+		for _, step := range steps {
+			s.t.Logf("%s: %s, %s", step.Name, step.Phase, step.LastError)
+		}
+		s.t.Fatalf("%s of %s is reported %s: %+v, %d runs, %v", run.Direction, run.Step, o, res, len(runs), err)
+	}
+	again := c
+	again.First = false
+	if repeated := s.claim(again); len(repeated) != 1 || string(repeated[0].Input) != string(runs[0].Input) || string(repeated[0].Output) != string(runs[0].Output) {
+		s.t.Errorf("the claim of %s gave %s, %s; repeated, it gives %+v", runs[0].Step, runs[0].Input, runs[0].Output, repeated)
+	}
+	return runs[0]
+}
+
+// is compares a run with what it must be given.
+func (s *shop) is(run perdure.Run, step string, d perdure.Direction, input, output string) {
+	s.t.Helper()
+	if run.Step != step || run.Direction != d || string(run.Input) != input || string(run.Output) != output {
+		s.t.Errorf("%s %s is given input %s and output %s; wanted %s %s with %s and %s", run.Direction, run.Step, run.Input, run.Output, d, step, input, output)
+	}
+}
+
+func TestInputsOfLimitedTypes(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		s := openShop(t, store)
+		s.submit(fmt.Sprintf(order, 1))
+		run := s.claim(s.request(0))[0]
+		s.is(run, "reserve", perdure.Do, `{"sku":"tea"}`, "")
+		charge := s.next(run, perdure.OutcomeDone, `{"token":"t1","n":4}`)
+		const charged = `{"from":"t1","next":5,"text":"of t1"}`
+		s.is(charge, "charge", perdure.Do, charged, "")
+		run = s.next(charge, perdure.OutcomeDone, `{"token":"t2"}`)
+		s.is(run, "ship", perdure.Do, `{"first":{"token":"t1","n":4},"second":{"token":"t2"}}`, "")
+	})
+}
+
+// A retry under the same key has the same input.
+func TestInputOfRetry(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		s := openShop(t, store)
+		id := s.submit("type: order\nflow: chain\nsteps:\n  one: {agent: a}\n  two: {agent: a, with: {of: \"${steps.one.output}\"}, retry: {attempts: 3, backoff: 1ms}}\n")
+		run := s.next(s.claim(s.request(0))[0], perdure.OutcomeDone, `"t1"`)
+		s.is(run, "two", perdure.Do, `{"of":"t1"}`, "")
+		s.report("h", run, perdure.OutcomeFailed)
+		again := s.ready(id)
+		if s.is(again, "two", perdure.Do, `{"of":"t1"}`, ""); again.Key != run.Key {
+			t.Errorf("key %s became %s", run.Key, again.Key)
+		}
+	})
+}
+
+// ready claims the one step that is ready, or soon is.
+func (s *shop) ready(id perdure.JobID) perdure.Run {
+	s.t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		if _, err := s.SweepDue(s.t.Context(), 10); err != nil {
+			s.t.Fatal(err)
+		}
+		if runs := s.claim(s.request(0)); len(runs) == 1 {
+			return runs[0]
+		}
+	}
+	s.t.Fatalf("nothing of job %s becomes ready", id)
+	return perdure.Run{}
+}
+
+// An undo is handed the output that the same transaction has brought.
+func TestOutputOfUndo(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		s := openShop(t, store)
+		id := s.submit(fmt.Sprintf(order, 1))
+		run := s.claim(s.request(0))[0]
+		if err := s.Act(t.Context(), id, perdure.Act{Verb: perdure.VerbUndo, Author: "op"}); err != nil {
+			t.Fatal(err)
+		}
+		undo := s.next(run, perdure.OutcomeDone, `{"token":"t1","n":4}`)
+		if s.is(undo, "reserve", perdure.Undo, `{"sku":"tea"}`, `{"token":"t1","n":4}`); undo.DoKey != run.Key {
+			t.Errorf("doKey is %s, and the do's key was %s", undo.DoKey, run.Key)
+		}
+
+		// With an input of its own, and after a step that follows it: each in the transaction that ends the run before.
+		id = s.submit(fmt.Sprintf(order, 2))
+		run = s.next(s.claim(s.request(0))[0], perdure.OutcomeDone, `{"token":"t3","n":8}`)
+		s.is(run, "charge", perdure.Do, `{"from":"t3","next":9,"text":"of t3"}`, "")
+		if err := s.Act(t.Context(), id, perdure.Act{Verb: perdure.VerbUndo, Author: "op"}); err != nil {
+			t.Fatal(err)
+		}
+		undo = s.next(run, perdure.OutcomeDone, `{"token":"t4"}`)
+		s.is(undo, "charge", perdure.Undo, fmt.Sprintf(`{"of":%q,"was":{"token":"t4"}}`, run.Key), `{"token":"t4"}`)
+		undo = s.next(undo, perdure.OutcomeDone, "")
+		s.is(undo, "reserve", perdure.Undo, `{"sku":"tea"}`, `{"token":"t3","n":8}`)
+	})
+}
+
+// A step gets the input that the operator gave, if a claim waits for it already.
+func TestEditedInput(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		s := openShop(t, store)
+		id := s.submit("type: order\nsteps:\n  s: {agent: a, with: {plain: 1}, onFailure: park, undo: {}}\n")
+		s.report("h", s.claim(s.request(0))[0], perdure.OutcomeRejected)
+		s.note()
+		waiting := make(chan []perdure.Run, 1)
+		c := s.request(time.Minute)
+		go func() {
+			runs, err := s.Claim(t.Context(), c)
+			if err != nil {
+				t.Error(err)
+			}
+			waiting <- runs
+		}()
+		s.queued("a")
+		if err := s.Act(t.Context(), id, perdure.Act{Verb: perdure.VerbResume, Step: "s", Author: "op", Input: json.RawMessage(`{"edited":true}`)}); err != nil {
+			t.Fatal(err)
+		}
+		runs := <-waiting
+		if len(runs) != 1 {
+			t.Fatalf("%d runs", len(runs))
+		}
+		s.is(runs[0], "s", perdure.Do, `{"edited":true}`, "")
+		if err := s.Act(t.Context(), id, perdure.Act{Verb: perdure.VerbUndo, Author: "op"}); err != nil {
+			t.Fatal(err)
+		}
+		undo := s.next(runs[0], perdure.OutcomeDone, `"out"`)
+		s.is(undo, "s", perdure.Undo, `{"edited":true}`, `"out"`)
+	})
+}

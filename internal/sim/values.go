@@ -1,0 +1,543 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"perdure"
+)
+
+// The values that runs are given (I19, F149).
+//
+// The book keeps the output of each step as its agent or an operator gave it. When a run is dispatched, the book
+// computes what the run must be given. It does not use the rules or the definition package for that: a recipe
+// states the same as a definition, in another form. Each run is compared when a node returns it to a host, so a
+// claim that is repeated is compared too.
+
+// result is the output of a step. A nil result is null.
+type result struct {
+	n     int
+	token string // unique in the schedule
+}
+
+func (r *result) json() string {
+	if r == nil {
+		return "null"
+	}
+	return `{"n":` + strconv.Itoa(r.n) + `,"token":"` + r.token + `"}`
+}
+
+// resultOf is what the agents return for a do run. Some of them return null.
+func resultOf(job perdure.JobID, step string, run int64) *result {
+	mix := run*7 + int64(step[1]) + int64(job[15])
+	if mix%13 == 0 {
+		return nil
+	}
+	return &result{n: int(mix % 10), token: fmt.Sprintf("%x.%s.%d", job[12:], step, run)}
+}
+
+// scope is what the fields of a recipe read.
+type scope struct {
+	out        func(step string) *result
+	own        *result
+	key, doKey string
+}
+
+// field is one member of a step's `with`: its text in the definition, and its value. ok is false if the
+// expression fails.
+type field struct {
+	name, text string
+	value      func(*scope) (json string, ok bool)
+}
+
+// recipe says what the runs of a step must be given, and whether the step has any.
+type recipe struct {
+	do, undo []field                     // nil: there is no `with`
+	when     func(*scope) (yes, ok bool) // nil: always
+}
+
+// with is the fields as a definition has them.
+func with(fields []field) map[string]any {
+	object := map[string]any{}
+	for _, f := range fields {
+		object[f.name] = f.text
+	}
+	return object
+}
+
+// render is the JSON of the fields; ok is false if one of them fails. Fields are in the order of their names.
+func render(fields []field, s *scope) (text string, ok bool) {
+	if fields == nil {
+		return "null", true
+	}
+	b := []byte{'{'}
+	for i, f := range fields {
+		value, ok := f.value(s)
+		if !ok {
+			return "", false
+		}
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(strconv.AppendQuote(b, f.name), ':'), value...)
+	}
+	return string(append(b, '}')), true
+}
+
+// known is a field whose value is known at submission.
+func known(name, text, value string) field {
+	return field{name, text, func(*scope) (string, bool) { return value, true }}
+}
+
+// reads are the ways in which a step reads the output of an earlier step. From the fourth on they fail if that
+// output is null (F032).
+var reads = []func(name, step string) field{
+	func(name, step string) field { // a path
+		return field{name, "${steps." + step + ".output}", func(s *scope) (string, bool) { return s.out(step).json(), true }}
+	},
+	func(name, step string) field { // a path whose value may be missing
+		return field{name, "${steps." + step + ".output?.token}", func(s *scope) (string, bool) {
+			if r := s.out(step); r != nil {
+				return strconv.Quote(r.token), true
+			}
+			return "null", true
+		}}
+	},
+	func(name, step string) field { // an expression whose value may be missing
+		return field{name, "${(steps." + step + ".output?.n ?? 40) + 2}", func(s *scope) (string, bool) {
+			if r := s.out(step); r != nil {
+				return strconv.Itoa(r.n + 2), true
+			}
+			return "42", true
+		}}
+	},
+	func(name, step string) field { // an expression
+		return field{name, "${steps." + step + ".output.n + 1}", func(s *scope) (string, bool) {
+			if r := s.out(step); r != nil {
+				return strconv.Itoa(r.n + 1), true
+			}
+			return "", false
+		}}
+	},
+	func(name, step string) field { // a path inside of a longer text
+		return field{name, "of ${steps." + step + ".output.token}!", func(s *scope) (string, bool) {
+			if r := s.out(step); r != nil {
+				return strconv.Quote("of " + r.token + "!"), true
+			}
+			return "", false
+		}}
+	},
+}
+
+const mayBeNull = 3 // so many of the reads never fail
+
+// readsOwn are the fields of an undo that read its do run.
+func readsOwn() []field {
+	return []field{
+		{"of", "${doKey}", func(s *scope) (string, bool) { return strconv.Quote(s.doKey), true }},
+		{"under", "${key}", func(s *scope) (string, bool) { return strconv.Quote(s.key), true }},
+		{"was", "${output}", func(s *scope) (string, bool) { return s.own.json(), true }},
+	}
+}
+
+// when is a condition on the output of an earlier step. It fails if that output is null.
+func when(step string) (text string, eval func(*scope) (yes, ok bool)) {
+	return "steps." + step + ".output.n > 3", func(s *scope) (yes, ok bool) {
+		r := s.out(step)
+		return r != nil && r.n > 3, r != nil
+	}
+}
+
+// place is a step of a job.
+type place struct {
+	job  perdure.JobID
+	step string
+}
+
+// values are what the book knows of the values of a step.
+type values struct {
+	output *result // null if the step is skipped
+	do     *gift   // of the latest do run; nil: there was none
+	doKey  string  // its key; "": there was none, or an operator said that it had no effect
+	edit   *edit   // by an operator
+}
+
+// edit is an input that an operator gave.
+type edit struct {
+	input string
+	ways  []perdure.Direction // of the runs that it is for. Two, if the transaction does not show which
+}
+
+func (e *edit) mayBe(d perdure.Direction) bool { return e != nil && slices.Contains(e.ways, d) }
+func (e *edit) is(d perdure.Direction) bool    { return e.mayBe(d) && len(e.ways) == 1 }
+
+// gift is what a run must be given.
+type gift struct {
+	inputs []string // one of these. As a rule there is one
+	output string   // undo: of the do run
+	doKey  string   // undo: of the do run; "": any
+	epoch  int      // see book.epoch
+}
+
+// keyedInput is an input that was given under a key.
+type keyedInput struct {
+	input json.RawMessage
+	epoch int
+}
+
+// deedDone is what an operator gave to a step.
+type deedDone struct {
+	input  json.RawMessage // of an edit; nil: none
+	newKey bool
+	output *result // of a settle as done
+	gives  bool    // an output
+}
+
+func (b *book) at(job perdure.JobID, step string) *values {
+	p := place{job, step}
+	v := b.values[p]
+	if v == nil {
+		v = &values{}
+		b.values[p] = v
+	}
+	return v
+}
+
+const reason = "deed "
+
+// reasoned keeps what an act gives, and gives the act a reason by which its entry in the history names it.
+func (b *book) reasoned(a perdure.Act, d deedDone) perdure.Act {
+	name := strconv.Itoa(len(b.deeds))
+	b.deeds[name] = &d
+	a.Reason = reason + name
+	return a
+}
+
+// deed is the act that an entry of the history is about; nil where it gave nothing.
+func (b *book) deed(e *perdure.Entry) *deedDone {
+	_, name, _ := strings.Cut(e.Detail, reason)
+	return b.deeds[name]
+}
+
+// fresh is a token for a value that an operator gives.
+func (b *book) fresh() *result {
+	return &result{n: len(b.deeds) % 10, token: fmt.Sprintf("op.%d", len(b.deeds))}
+}
+
+// wants is the direction of the run that a step would get next.
+func wants(s *perdure.Step) perdure.Direction {
+	if s.Desired == perdure.Undone || s.Current == perdure.Unsure && s.Run > 0 && s.Direction == perdure.Undo {
+		return perdure.Undo
+	}
+	return perdure.Do
+}
+
+func dispatched(ch *perdure.StepChange) bool { return ch.Now.Run != ch.Was.Run }
+
+// keepValues follows the values through what a transaction has saved, and notes what its runs must be given. In a
+// transaction the reports and acts come before the runs that are dispatched. early are the steps whose outputs the
+// transaction has saved before.
+func (w *world) keepValues(c *perdure.Changes, early map[place]bool) {
+	b, moved := &w.book, movedSteps(c)
+	var set []place
+	for i := range moved {
+		ch := &moved[i]
+		v := b.at(ch.Now.Job, ch.Now.Name)
+		if ch.Now.Skipped && !ch.Was.Skipped {
+			v.output = nil
+		}
+		if returnedOutput(ch, c) {
+			v.output = resultOf(ch.Now.Job, ch.Now.Name, ch.Was.Run)
+			set = append(set, place{ch.Now.Job, ch.Now.Name})
+		}
+	}
+	for i := range c.History {
+		b.keepDeed(&c.History[i], c, moved)
+	}
+	for i := range moved {
+		if dispatched(&moved[i]) {
+			w.give(moved[i].Now, early)
+		}
+	}
+	w.checkExpressions(c)
+	for i := range moved {
+		if now, was := moved[i].Now, moved[i].Was; dispatched(&moved[i]) && now.Direction == perdure.Do && was.Direction == perdure.Undo {
+			b.at(now.Job, now.Name).output = nil
+		}
+	}
+	w.checkSkipped(c, moved)
+	w.checkKept(c, moved)
+	for _, p := range set {
+		early[p] = true
+	}
+}
+
+// movedSteps are the steps that were written. Those of a new job come from nothing: some are dispatched at once.
+func movedSteps(c *perdure.Changes) []perdure.StepChange {
+	if len(c.NewJobs) == 0 {
+		return c.Steps
+	}
+	moved := slices.Clone(c.Steps)
+	for i := range c.NewJobs {
+		for _, s := range c.NewJobs[i].Steps {
+			moved = append(moved, perdure.StepChange{Now: s, Was: &perdure.Step{StepRef: s.StepRef, Name: s.Name, Desired: perdure.Done, Turn: 1}})
+		}
+	}
+	return moved
+}
+
+// returnedOutput says whether a do run has ended, reported as done. The history has all other ends (I17), also of a
+// run whose step was dispatched again since.
+func returnedOutput(ch *perdure.StepChange, c *perdure.Changes) bool {
+	now, was := ch.Now, ch.Was
+	if was.Phase != perdure.Running || was.Direction != perdure.Do || now.Phase == perdure.Running && !dispatched(ch) {
+		return false
+	}
+	return !slices.ContainsFunc(c.History, func(e perdure.Entry) bool {
+		return e.Job == now.Job && e.Step == now.Name && e.Run == was.Run && slices.Contains(endings, e.Event)
+	})
+}
+
+var endings = []string{"failed", "rejected", "returned", "expired"}
+
+// keepDeed keeps what an operator gave, as an entry of the history tells.
+func (b *book) keepDeed(e *perdure.Entry, c *perdure.Changes, moved []perdure.StepChange) {
+	d := b.deed(e)
+	switch {
+	case e.Event == string(perdure.VerbSkip):
+		b.at(e.Job, e.Step).output = nil
+	case turns(e):
+		b.epoch[e.Job]++
+	case d == nil:
+	case e.Event == string(perdure.VerbSettle) && d.gives:
+		b.at(e.Job, e.Step).output = d.output
+		b.epoch[e.Job]++
+	case e.Event == string(perdure.VerbEdit):
+		v := b.at(e.Job, e.Step)
+		b.epoch[e.Job]++
+		if d.newKey {
+			v.doKey = ""
+		}
+		if d.input != nil {
+			v.edit = &edit{string(d.input), editedWays(e, c, moved)}
+		}
+	}
+}
+
+// turns says whether an entry of the history is one of a job that turns.
+func turns(e *perdure.Entry) bool {
+	return e.Event == string(perdure.VerbUndo) || e.Event == string(perdure.VerbRedo) || e.Event == "overdue"
+}
+
+// editedWays: an edit is for the direction that the step wanted then. If the job or the step turned in the same
+// transaction, it may be for either.
+func editedWays(e *perdure.Entry, c *perdure.Changes, moved []perdure.StepChange) []perdure.Direction {
+	either := []perdure.Direction{perdure.Do, perdure.Undo}
+	at := slices.IndexFunc(moved, func(ch perdure.StepChange) bool { return ch.Now.Job == e.Job && ch.Now.Name == e.Step })
+	if at < 0 || slices.ContainsFunc(c.History, func(o perdure.Entry) bool { return o.Job == e.Job && turns(&o) }) {
+		return either
+	}
+	before, after := wants(moved[at].Was), wants(moved[at].Now)
+	if dispatched(&moved[at]) {
+		after = moved[at].Now.Direction
+	}
+	if before != after {
+		return either
+	}
+	return []perdure.Direction{before}
+}
+
+// scope is what the recipe of a step reads now.
+func (b *book) scope(s *perdure.Step) *scope {
+	key := func(turn int) string { return fmt.Sprintf("%s/%s/%d", s.Job, s.Name, turn) }
+	return &scope{key: key(s.Turn), doKey: key(s.Turn - 1), own: b.at(s.Job, s.Name).output, out: func(step string) *result {
+		return b.at(s.Job, step).output
+	}}
+}
+
+// give notes what a run that is dispatched must be given.
+func (w *world) give(s *perdure.Step, early map[place]bool) {
+	b := &w.book
+	told := b.jobs[s.Job]
+	if told == nil {
+		return // I1
+	}
+	v, r, scope := b.at(s.Job, s.Name), &told.recipes[s.Index], b.scope(s)
+	look := scope.out
+	scope.out = func(step string) *result {
+		if early[place{s.Job, step}] {
+			w.hit("F149")
+		}
+		return look(step)
+	}
+	g := &gift{epoch: b.epoch[s.Job]}
+	b.gifts[handle{s.Job, s.Name, s.Run}] = g
+	normal := r.do
+	switch {
+	case s.Direction == perdure.Undo && r.undo != nil:
+		normal = r.undo
+	case s.Direction == perdure.Undo && v.do != nil:
+		g.inputs = slices.Clone(v.do.inputs)
+		if text, ok := render(r.do, scope); ok && v.edit.mayBe(perdure.Do) {
+			// A store keeps one input of a step: an operator's, that no run has got yet, has taken the place of the do run's.
+			g.inputs = append(g.inputs, text)
+		}
+	}
+	if g.inputs == nil && !v.edit.is(s.Direction) {
+		if text, ok := render(normal, scope); ok {
+			g.inputs = []string{text}
+		}
+	}
+	switch {
+	case v.edit.is(s.Direction):
+		g.inputs = []string{v.edit.input}
+	case v.edit.mayBe(s.Direction):
+		g.inputs = append(g.inputs, v.edit.input)
+	}
+	if len(g.inputs) == 0 {
+		w.wrong("I19", "%s/%s run %d is dispatched, and its input cannot be rendered", short(s.Job), s.Name, s.Run)
+	}
+	if s.Direction == perdure.Undo {
+		g.output, g.doKey = scope.own.json(), v.doKey
+		return
+	}
+	if r.when != nil && s.Was == perdure.Undone {
+		if yes, ok := r.when(scope); !yes || !ok {
+			w.wrong("I19", "%s/%s run %d is dispatched, and its `when` is false or fails", short(s.Job), s.Name, s.Run)
+		}
+	}
+	v.do, v.doKey = g, scope.key
+	if !v.edit.mayBe(perdure.Do) {
+		v.edit = nil
+	}
+}
+
+// checkExpressions: a step is rejected without a run if one of its expressions fails on the outputs (F032).
+func (w *world) checkExpressions(c *perdure.Changes) {
+	b := &w.book
+	for i := range c.History {
+		e := &c.History[i]
+		told := b.jobs[e.Job]
+		if e.Event != "rejected" || e.Run != 0 || told == nil {
+			continue
+		}
+		index := told.plan.Index[e.Step]
+		r, scope := &told.recipes[index], b.scope(w.steps(e.Job)[index])
+		fails := false
+		if r.when != nil {
+			_, ok := r.when(scope)
+			fails = !ok
+		}
+		for _, fields := range [][]field{r.do, r.undo} {
+			_, ok := render(fields, scope)
+			fails = fails || !ok
+		}
+		if fails {
+			w.hit("F032")
+		} else {
+			w.wrong("I19", "%s/%s is rejected, and its expressions do not fail: %s", short(e.Job), e.Step, e.Detail)
+		}
+	}
+}
+
+// checkSkipped: a step is skipped by its `when` if the outputs say so.
+func (w *world) checkSkipped(c *perdure.Changes, moved []perdure.StepChange) {
+	for i := range moved {
+		now, was := moved[i].Now, moved[i].Was
+		told := w.book.jobs[now.Job]
+		if !now.Skipped || was.Skipped || told == nil || entry(c, now.Job, now.Name, "skip") != nil {
+			continue
+		}
+		if holds := told.recipes[now.Index].when; holds == nil {
+			w.wrong("I19", "%s/%s is skipped, and has no `when`", short(now.Job), now.Name)
+		} else if yes, ok := holds(w.book.scope(now)); yes || !ok {
+			w.wrong("I19", "%s/%s is skipped, and its `when` is true or fails", short(now.Job), now.Name)
+		}
+	}
+}
+
+// checkKept: the store keeps the output that was returned, or that an operator gave, and no other (I8).
+func (w *world) checkKept(c *perdure.Changes, moved []perdure.StepChange) {
+	b := &w.book
+	for i := range moved {
+		s := moved[i].Now
+		v, told := b.at(s.Job, s.Name), b.jobs[s.Job]
+		if told != nil && told.recipes[s.Index].when != nil && !s.HasOutput && entry(c, s.Job, "", string(perdure.VerbRedo)) != nil {
+			v.output = nil // it was skipped, and the job has turned twice since
+		}
+		if out := v.output; s.HasOutput != (out != nil) {
+			w.wrong("I8", "%s/%s run %d has an output: %v, and %s was returned", short(s.Job), s.Name, s.Run, s.HasOutput, out.json())
+		}
+	}
+	for i := range c.Payloads {
+		p := &c.Payloads[i]
+		told := b.jobs[p.Job]
+		if !p.SetOutput || told == nil {
+			continue
+		}
+		name := told.plan.Steps[p.Index].Name
+		if want := b.at(p.Job, name).output.json(); string(orNull(p.Output)) != want {
+			w.wrong("I8", "%s/%s: %s is kept, and %s was returned", short(p.Job), name, p.Output, want)
+		}
+	}
+}
+
+// handed compares runs that a node returns with what they must be given (I19).
+func (w *world) handed(runs []perdure.Run) {
+	for i := range runs {
+		w.compare(&runs[i])
+	}
+}
+
+func (w *world) compare(run *perdure.Run) {
+	b, g, told := &w.book, w.book.gifts[handle{run.Job, run.Step, run.Number}], w.book.jobs[run.Job]
+	name := func() string {
+		return fmt.Sprintf("%s/%s run %d %s", short(run.Job), run.Step, run.Number, run.Direction)
+	}
+	if g == nil || told == nil {
+		w.wrong("I19", "%s is given to a host, and was never dispatched", name())
+		return
+	}
+	ownUndo := run.Direction == perdure.Undo && told.recipes[told.plan.Index[run.Step]].undo != nil
+	if ownUndo && b.epoch[run.Job] != g.epoch {
+		return // the claim is repeated, and an operator may have given a value meanwhile that the undo reads
+	}
+	at := slices.IndexFunc(g.inputs, func(want string) bool { return sameJSON(run.Input, want) })
+	if at < 0 {
+		w.wrong("I19", "%s is given %s, and not %s", name(), run.Input, strings.Join(g.inputs, " or "))
+		return
+	}
+	g.inputs = []string{g.inputs[at]}
+	if run.Direction == perdure.Undo && (!sameJSON(run.Output, g.output) || g.doKey != "" && run.DoKey != g.doKey) {
+		w.wrong("I19", "%s is given output %s and doKey %s, and not %s and %s", name(), run.Output, run.DoKey, g.output, g.doKey)
+	}
+	if run.Direction == perdure.Do && (run.Output != nil || run.DoKey != "") {
+		w.wrong("I19", "%s is given what only an undo is given: %s, %s", name(), run.Output, run.DoKey)
+	}
+	switch before, again := b.inputs[run.Key]; {
+	case !again || g.epoch > before.epoch:
+		b.inputs[run.Key] = keyedInput{run.Input, g.epoch}
+	case g.epoch == before.epoch && !sameJSON(run.Input, string(before.input)) && !w.ledger.of(run.Job, run.Step).hand:
+		w.wrong("I19", "key %s came with input %s, and comes with %s", run.Key, before.input, run.Input)
+	}
+}
+
+// sameJSON compares values. They are the same text, as a rule.
+func sameJSON(got json.RawMessage, want string) bool {
+	if string(got) == want {
+		return true
+	}
+	var a, b any
+	return json.Unmarshal(orNull(got), &a) == nil && json.Unmarshal([]byte(want), &b) == nil && reflect.DeepEqual(a, b)
+}
+
+func orNull(b []byte) []byte {
+	if len(b) == 0 {
+		return []byte("null")
+	}
+	return b
+}

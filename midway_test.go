@@ -1,0 +1,259 @@
+package perdure
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// A transaction folds many events into one workset, and may save on the way: it calls Changes, and goes on. When it
+// saves must not matter.
+
+// move is one event of a transaction. It says all that the event needs, so that it can be played once more.
+type move struct {
+	name  string
+	step  int
+	run   int64
+	value string // an input or an output
+}
+
+func (m move) String() string { return fmt.Sprintf("%s s%d %d %s", m.name, m.step, m.run, m.value) }
+
+// transaction is a world with an open workset.
+type transaction struct {
+	*world
+	ws    *Workset
+	saves map[int]bool // before which moves it saves. A claim has two: its payloads are loaded, then it is served
+	at    int
+	said  []string // what came of the moves
+}
+
+func (w *world) begin(saves map[int]bool) *transaction {
+	x := &transaction{world: w, ws: NewWorkset(w.now, func() float64 { return 1 }), saves: saves}
+	if w.job != nil {
+		j := *w.job
+		x.ws.AddJob(&j, w.plan)
+	}
+	return x
+}
+
+// point is a place at which the transaction may save.
+func (x *transaction) point() {
+	if x.saves[x.at] && x.ws.Missing().Empty() {
+		x.write(x.ws.Changes())
+	}
+	x.at++
+}
+
+// commit writes the rest.
+func (x *transaction) commit() {
+	x.say("readied %v, ended %v", x.ws.Readied(), x.ws.Landed())
+	x.write(x.ws.Last())
+	x.compare(x.ws)
+	clear(x.lent)
+}
+
+func (x *transaction) say(format string, args ...any) {
+	x.said = append(x.said, fmt.Sprintf(format, args...))
+}
+
+var jobRef = JobID{15: 1}
+
+// now is a step as it stands in the transaction.
+func (x *transaction) stands(i int) *Step {
+	if s := x.ws.Step(StepRef{jobRef, i}); s != nil || x.job == nil {
+		return s
+	}
+	return x.steps[i]
+}
+
+// play plays a move, with what the rules ask for alone.
+func (x *transaction) play(m move) {
+	x.point()
+	ref := StepRef{jobRef, m.step}
+	if m.name == "submit" {
+		x.ws.Submit(jobRef, x.plan)
+		x.settleMissing(x.ws)
+		return
+	}
+	if x.job != nil && m.step >= 0 {
+		x.need(x.ws, m.step)
+	}
+	switch m.name {
+	case "claim", "claim again":
+		req := &ClaimRequest{Agent: x.ws.Step(ref).Agent, Holder: "host", RequestID: "r"}
+		x.loadForClaim(x.ws, ref)
+		x.point() // as a scheduler that locks limits now
+		var run *Run
+		if m.name == "claim" {
+			run = x.claimIn(x.ws, ref, req)
+		} else {
+			run = x.againIn(x.ws, ref, req)
+		}
+		x.settleMissing(x.ws)
+		if run == nil {
+			x.say("%s: nothing", m)
+		} else {
+			x.say("%s: %s", m, inShort(run))
+		}
+		return
+	case "expire":
+		x.say("%s: %v", m, x.ws.Expire(ref, "", CauseTime))
+	case "lose":
+		x.say("%s: %v", m, x.ws.Expire(ref, "host", CauseLost))
+	case "due":
+		x.say("%s: %v", m, x.ws.Due(ref))
+	case "overdue":
+		x.say("%s: %v", m, x.ws.OverdueNow(jobRef))
+	default:
+		if rep, ok := m.report(); ok {
+			for _, r := range x.ws.ReportRefs(nil, ref) {
+				if x.job != nil {
+					x.need(x.ws, r.Index)
+				}
+			}
+			x.say("%s: %+v", m, x.ws.Report(ref, "host", &rep))
+			break
+		}
+		a := m.act(x.plan)
+		if x.job != nil && a.NeedsWhole() {
+			x.ws.AddWhole(jobRef, x.load(x.all()...))
+		}
+		x.say("%s: %v", m, x.ws.Act(jobRef, m.step, &a))
+	}
+	x.settleMissing(x.ws)
+}
+
+// inShort is all of a run.
+func inShort(r *Run) string {
+	input, output := r.Input, r.Output
+	rest := *r
+	rest.Job, rest.Input, rest.Output = JobID{}, nil, nil
+	return fmt.Sprintf("input %s, output %s, %+v", input, output, rest)
+}
+
+func (m move) report() (rep Report, ok bool) {
+	rep, ok = map[string]Report{"done": {Outcome: OutcomeDone}, "failed": {Outcome: OutcomeFailed}, "rejected": {Outcome: OutcomeRejected},
+		"failed without effect": {Outcome: OutcomeFailed, Effect: EffectNone}, "returned": {Outcome: OutcomeReturned}}[m.name]
+	rep.Run = m.run
+	if m.name == "done" {
+		rep.Output = []byte(m.value)
+	}
+	return rep, ok
+}
+
+func (m move) act(p *Plan) Act {
+	a := map[string]Act{"undo": {Verb: VerbUndo}, "redo": {Verb: VerbRedo}, "resume": {Verb: VerbResume}, "give up": {Verb: VerbGiveUp},
+		"resume step": {Verb: VerbResume, Input: []byte(m.value)}, "skip": {Verb: VerbSkip}, "edit": {Verb: VerbEdit, Input: []byte(m.value)},
+		"edit with a new key": {Verb: VerbEdit, NewKey: true}, "settle as undone": {Verb: VerbSettle, As: new(Undone)},
+		"settle as done": {Verb: VerbSettle, As: new(Done), Output: []byte(m.value)}}[m.name]
+	if m.step >= 0 {
+		a.Step = p.Steps[m.step].Name
+	}
+	a.Author = "op"
+	return a
+}
+
+// moves are what a transaction may be made of, and to which steps they mean something.
+var moves = []struct {
+	name string
+	fits func(*Step) bool // nil: it is the job's
+}{
+	{"claim", isInPhase(Ready)}, {"claim", isInPhase(Ready)}, {"claim", isInPhase(Ready)}, {"claim again", isInPhase(Running)},
+	{"done", isInPhase(Running)}, {"done", isInPhase(Running)}, {"done", isInPhase(Running)}, {"failed", isInPhase(Running)},
+	{"failed without effect", isInPhase(Running)}, {"rejected", isInPhase(Running)}, {"returned", isInPhase(Running)},
+	{"expire", isInPhase(Running)}, {"lose", isInPhase(Running)}, {"due", isInPhase(Waiting)}, {"overdue", nil},
+	{"undo", nil}, {"redo", nil}, {"resume", nil}, {"resume step", isInPhase(Parked)}, {"give up", nil},
+	{"skip", unsettled}, {"edit", unsettled}, {"edit", unsettled}, {"edit with a new key", unsettled},
+	{"settle as done", unsettled}, {"settle as undone", unsettled},
+}
+
+func isInPhase(p Phase) func(*Step) bool { return func(s *Step) bool { return s.Phase == p } }
+func unsettled(s *Step) bool             { return s.Phase != Settled }
+
+// draw draws a move that may do something as things stand. Of two that may, one that follows from the move before is
+// taken more often: a step is claimed when it was made ready.
+func (x *transaction) draw(t *rapid.T, n int) (m move, ok bool) {
+	one := moves[rapid.IntRange(0, len(moves)-1).Draw(t, "move")]
+	m = move{name: one.name, step: -1, value: fmt.Sprintf(`"v%d"`, n)}
+	if one.fits != nil {
+		var steps []int
+		for i := range x.plan.Steps {
+			if one.fits(x.stands(i)) {
+				steps = append(steps, i)
+			}
+		}
+		if len(steps) == 0 {
+			return m, false
+		}
+		m.step = rapid.SampledFrom(steps).Draw(t, "step")
+		m.run = x.stands(m.step).Run
+	}
+	if m.name == "done" {
+		m.value = rapid.SampledFrom([]string{m.value, m.value, m.value, "null", `"bad"`}).Draw(t, "output")
+	}
+	return m, true
+}
+
+// smallJob draws a job whose steps read each other's outputs.
+func smallJob(t *rapid.T) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "onFailure %s", rapid.SampledFrom([]string{"park", "undo", "restart:1", "skip"}).Draw(t, "ladder"))
+	for i := range rapid.IntRange(2, 6).Draw(t, "steps") {
+		fmt.Fprintf(&b, "; s%d", i)
+		if i > 0 {
+			before := fmt.Sprintf("s%d", rapid.IntRange(0, i-1).Draw(t, "after"))
+			b.WriteString(" after " + before + rapid.SampledFrom([]string{"", " reads " + before, " reads " + before, " reads " + before, " when " + before}).Draw(t, "reads"))
+		}
+		b.WriteString(rapid.SampledFrom([]string{"", " undo", " undo", " revert", " revert", " sleep", " approval"}).Draw(t, "kind"))
+	}
+	return b.String()
+}
+
+// I19, F149: when a transaction saves changes no result.
+func TestPropertyChangesMidway(tb *testing.T) {
+	rapid.Check(tb, func(t *rapid.T) {
+		text := smallJob(t)
+		once, often := newWorld(inner{tb, t}, text), newWorld(inner{tb, t}, text)
+		var past []string
+		for n := range rapid.IntRange(1, 6).Draw(t, "transactions") {
+			x := once.begin(nil)
+			var played []move
+			if n == 0 {
+				played = append(played, move{name: "submit", step: -1})
+				x.play(played[0])
+			}
+			for i := range rapid.IntRange(1, 12).Draw(t, "moves") {
+				if m, ok := x.draw(t, 100*n+i); ok {
+					played = append(played, m)
+					x.play(m)
+				}
+			}
+			x.commit()
+
+			saves := map[int]bool{}
+			for at := range x.at {
+				saves[at] = rapid.Bool().Draw(t, "save")
+			}
+			y := often.begin(saves)
+			for _, m := range played {
+				y.play(m)
+			}
+			y.commit()
+			for i := range x.said {
+				past = append(past, x.said[i])
+				if i >= len(y.said) || x.said[i] != y.said[i] {
+					t.Fatalf("with saves at %v:\n%s\ncomes out as\n%s\nafter\n%s\n%s", saves, x.said[i], y.said[i], text, strings.Join(past[:len(past)-1], "\n"))
+				}
+			}
+			if d := (&explored{world: *once}).same(&explored{world: *often}); d != "" {
+				t.Fatalf("with saves at %v the rows differ:\n%s\nafter\n%s\n%s", saves, d, text, strings.Join(past, "\n"))
+			}
+			once.now = once.now.Add(rapid.SampledFrom([]time.Duration{0, tick, 5 * tick}).Draw(t, "time"))
+			often.now = once.now
+		}
+	})
+}

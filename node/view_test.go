@@ -1,0 +1,212 @@
+package node_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"perdure"
+	"perdure/internal/everystore"
+	"perdure/node"
+	"perdure/store/memory"
+)
+
+// text is a JSON string of so many bytes.
+func text(bytes int) json.RawMessage {
+	return json.RawMessage(`"` + strings.Repeat("x", bytes-2) + `"`)
+}
+
+func stepOf(t *testing.T, n *node.Node, ref, name string) *perdure.StepDetail {
+	t.Helper()
+	d, err := n.Step(t.Context(), ref, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// F157: a value at the bound is in the view, one above it is left out with its size; one call returns it in full.
+func TestLargeValuesAreLeftOutOfAView(t *testing.T) {
+	const most = perdure.MaxShownValue
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		a := perdure.NewAgent("a")
+		a.HandleAny(func(_ context.Context, run *perdure.Run) (json.RawMessage, error) {
+			var bytes int
+			if err := json.Unmarshal(run.Input, &bytes); err == nil {
+				return text(bytes), nil
+			}
+			return nil, nil
+		})
+		n := start(t, store, node.Config{Agents: []*perdure.Agent{a}})
+		job, created, err := n.Submit(t.Context(), fmt.Appendf(nil, `{"type":"t","key":"k","input":{"large":%s},"steps":{
+			"at":{"agent":"a","with":%d},
+			"above":{"agent":"a","with":%d},
+			"reads":{"agent":"a","after":["at","above"],"with":"${steps.at.output}"},
+			"readsMore":{"agent":"a","after":["above"],"with":"${steps.above.output}"},
+			"readsInput":{"agent":"a","with":"${input.large}"},
+			"none":{"agent":"a","when":"false"}}}`, text(most), most, most+1), "application/json")
+		if err != nil || !created {
+			t.Fatal(created, err)
+		}
+		if job.Input != nil || job.InputBytes != most+len(`{"large":}`) {
+			t.Errorf("answer to the submission: input of %d bytes, %d left out", len(job.Input), job.InputBytes)
+		}
+		v := rest(t, n, "k")
+		if v.Current != perdure.Done {
+			t.Fatalf("%+v", v)
+		}
+		if v.Input != nil || v.InputBytes != job.InputBytes {
+			t.Errorf("input of %d bytes, %d left out", len(v.Input), v.InputBytes)
+		}
+		definition, err := n.Definition(t.Context(), "k")
+		if err != nil || v.Definition != nil || v.DefinitionBytes != len(definition) {
+			t.Errorf("definition of %d bytes, %d left out, %d in full; %v", len(v.Definition), v.DefinitionBytes, len(definition), err)
+		}
+		if again, created, err := n.Submit(t.Context(), definition, "application/json"); err != nil || created || again.ID != v.ID {
+			t.Errorf("its definition, submitted again: created %v, %v", created, err)
+		}
+		// The job's input is left out, and an input that is rendered again may read it: then it is not shown.
+		for _, want := range []struct {
+			step          string
+			input, output int // bytes in full
+			shows         perdure.StepView
+		}{
+			{"at", len(fmt.Sprint(most)), most, perdure.StepView{Output: text(most)}},
+			{"above", len(fmt.Sprint(most + 1)), most + 1, perdure.StepView{OutputBytes: most + 1}},
+			{"reads", most, 0, perdure.StepView{Input: text(most)}},
+			{"readsMore", most + 1, 0, perdure.StepView{InputBytes: most + 1}},
+			{"readsInput", most, 0, perdure.StepView{}},
+			{"none", 0, 0, perdure.StepView{}},
+		} {
+			s, d := v.Steps.Get(want.step), stepOf(t, n, "k", want.step)
+			if d.Job != v.ID || d.Name != want.step || d.Key != s.Key || len(d.Input) != want.input || len(d.Output) != want.output || d.InputBytes+d.OutputBytes != 0 {
+				t.Errorf("step %s in full: %s %s, input of %d bytes, output of %d, and %d and %d left out; want %d and %d", want.step, d.Name, d.Key,
+					len(d.Input), len(d.Output), d.InputBytes, d.OutputBytes, want.input, want.output)
+			}
+			if string(s.Input) != string(want.shows.Input) || string(s.Output) != string(want.shows.Output) ||
+				s.InputBytes != want.shows.InputBytes || s.OutputBytes != want.shows.OutputBytes {
+				t.Errorf("step %s shows an input of %d bytes (%d left out) and an output of %d (%d left out)",
+					want.step, len(s.Input), s.InputBytes, len(s.Output), s.OutputBytes)
+			}
+		}
+		if _, err := perdure.OutputOf[string](v, "at"); err != nil {
+			t.Error(err)
+		}
+		if _, err := perdure.OutputOf[string](v, "above"); perdure.CodeOf(err) != perdure.CodeTooLarge {
+			t.Errorf("an output that was left out: %v", err)
+		}
+		if _, err := n.Step(t.Context(), "k", "nope"); perdure.CodeOf(err) != perdure.CodeNotFound {
+			t.Errorf("a step that is not there: %v", err)
+		}
+		if _, err := n.Definition(t.Context(), "nope"); perdure.CodeOf(err) != perdure.CodeNotFound {
+			t.Errorf("a job that is not there: %v", err)
+		}
+		consistent(t, n)
+	})
+}
+
+// F157: the values of a view are bounded in total, kept ones and rendered ones together. The sizes of the others are there.
+func TestValuesOfAViewAreBoundedInTotal(t *testing.T) {
+	a := perdure.NewAgent("a")
+	a.HandleAny(func(context.Context, *perdure.Run) (json.RawMessage, error) { return text(perdure.MaxShownValue), nil })
+	n := start(t, memory.New(), node.Config{Agents: []*perdure.Agent{a}})
+	const steps = 2 * perdure.MaxShownValues / perdure.MaxShownValue
+	var b strings.Builder
+	for i := range steps {
+		fmt.Fprintf(&b, `,"s%d":{"agent":"a","with":["${input.text}"]}`, i)
+	}
+	body := fmt.Appendf(nil, `{"type":"t","key":"k","input":{"text":%s},"steps":{%s}}`, text(20<<10), b.String()[1:])
+	if _, _, err := n.Submit(t.Context(), body, "application/json"); err != nil {
+		t.Fatal(err)
+	}
+	v := rest(t, n, "k")
+	sum, left := 0, 0
+	for _, s := range v.Steps {
+		sum += len(s.Input) + len(s.Output)
+		if s.OutputBytes > 0 {
+			left++
+		}
+		if s.Output == nil && s.OutputBytes != perdure.MaxShownValue || s.Input == nil && s.InputBytes != 0 && s.InputBytes != 20<<10+2 {
+			t.Errorf("step %s: %d and %d bytes left out", s.Name, s.InputBytes, s.OutputBytes)
+		}
+	}
+	if sum > perdure.MaxShownValues || sum < perdure.MaxShownValues-2*perdure.MaxShownValue || left < steps/2 {
+		t.Errorf("%d bytes are shown, want at most %d; %d of %d outputs are left out", sum, perdure.MaxShownValues, left, steps)
+	}
+}
+
+// The view shows what runs were handed: before the first none, kept or rendered, edited, in both directions.
+func TestViewShowsInputsOfSteps(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		n := start(t, store, node.Config{})
+		submit(t, n, `
+type: t
+key: k
+input: {n: 7}
+steps:
+  a: {agent: x, with: {n: "${input.n}"}, undo: {with: {id: "${output.id}", key: "${doKey}"}}}
+  b: {agent: x, after: [a], with: "${steps.a.output.id}", undo: {}}
+  c: {agent: x, after: [b]}
+`)
+		want := func(when string, inputs map[string]string) {
+			t.Helper()
+			v, err := n.Job(t.Context(), "k", 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, in := range inputs {
+				if got := string(v.Steps.Get(name).Input); got != in {
+					t.Errorf("%s: step %s shows %s, want %s", when, name, got, in)
+				}
+				if got := string(stepOf(t, n, "k", name).Input); got != in {
+					t.Errorf("%s: step %s alone shows %s, want %s", when, name, got, in)
+				}
+			}
+			if string(v.Definition) == "" || string(v.Input) != `{"n":7}` {
+				t.Errorf("%s: definition %s, input %s", when, v.Definition, v.Input)
+			}
+		}
+		run := func(outcome perdure.Outcome, output string) *perdure.Run {
+			t.Helper()
+			runs, err := n.Claim(t.Context(), perdure.ClaimRequest{Agent: "x", Holder: "h", Max: 1, Wait: 10e9})
+			if err != nil || len(runs) != 1 {
+				t.Fatal(runs, err)
+			}
+			want("in flight", map[string]string{runs[0].Step: string(runs[0].Input)})
+			rep := perdure.Report{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Number, Outcome: outcome, Output: json.RawMessage(output)}
+			if res, _, err := n.Report(t.Context(), "h", []perdure.Report{rep}, nil); err != nil || !res[0].Accepted {
+				t.Fatal(res, err)
+			}
+			return &runs[0]
+		}
+		act := func(a perdure.Act) {
+			t.Helper()
+			a.Author = "op"
+			if _, err := n.Act(t.Context(), "k", a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want("before the first dispatch", map[string]string{"a": "", "b": "", "c": ""})
+		run(perdure.OutcomeDone, `{"id":"a-1"}`)
+		want("a is done", map[string]string{"a": `{"n":7}`, "b": ""})
+		run(perdure.OutcomeRejected, "")
+		want("b is parked", map[string]string{"a": `{"n":7}`, "b": `"a-1"`})
+		act(perdure.Act{Verb: perdure.VerbResume, Step: "b", Input: json.RawMessage(`"edited"`)})
+		want("b is edited", map[string]string{"b": `"edited"`})
+		run(perdure.OutcomeDone, `null`)
+		run(perdure.OutcomeDone, `null`)
+		want("all are done", map[string]string{"a": `{"n":7}`, "b": `"edited"`, "c": "null"})
+		act(perdure.Act{Verb: perdure.VerbUndo})
+		run(perdure.OutcomeDone, "")
+		undo := run(perdure.OutcomeDone, "")
+		want("undone", map[string]string{"a": string(undo.Input), "b": `"edited"`, "c": "null"})
+		if !strings.Contains(string(undo.Input), `"id":"a-1"`) {
+			t.Errorf("the undo of a was handed %s", undo.Input)
+		}
+		act(perdure.Act{Verb: perdure.VerbRedo})
+		run(perdure.OutcomeDone, `{"id":"a-2"}`)
+		want("a is done anew", map[string]string{"a": `{"n":7}`, "b": `"edited"`})
+	})
+}

@@ -1,0 +1,143 @@
+package perdure
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+)
+
+// dear is a template or condition that takes ten units of work.
+type dear struct{ script }
+
+func (d dear) Render(sc *Scope) (json.RawMessage, error) {
+	if err := sc.Budget.Spend(10); err != nil {
+		return nil, err
+	}
+	return d.script.Render(sc)
+}
+
+func (d dear) Eval(sc *Scope) (bool, error) {
+	if err := sc.Budget.Spend(10); err != nil {
+		return false, err
+	}
+	return d.script.Eval(sc)
+}
+
+// shelf are renderings that were prepared.
+type shelf map[RenderingKey]*Rendered
+
+func (s shelf) Rendered(key RenderingKey) *Rendered { return s[key] }
+
+func claimWithin(w *world, b *Budget, p Prepared) (run *Run, err error) {
+	w.event(func(ws *Workset) {
+		ws.Spend(b, p)
+		w.need(ws, 1)
+		w.loadForClaim(ws, w.ref(1))
+		run, err = ws.Claim(w.ref(1), &ClaimRequest{Agent: w.steps[1].Agent, Holder: "host"}, nil, MaxAnswerBytes)
+	})
+	return run, err
+}
+
+func little() *Budget { return &Budget{Work: 5, Bytes: MaxAnswerBytes, Read: MaxReadBytes} }
+
+// An input that takes more than is left is rendered outside, and the result is taken (F156). If what it was made of is
+// another by then, it is not (F149).
+func TestPreparedInputIsTakenIfItsValuesAreTheSame(t *testing.T) {
+	w := submit(t, "a; b after a reads a")
+	w.plan.Steps[1].Do = dear{w.plan.Steps[1].Do.(script)}
+	w.run("a")
+	before := *w.steps[1]
+	_, err := claimWithin(w, little(), shelf{})
+	var more *Postponed
+	if !errors.As(err, &more) || *w.steps[1] != before {
+		t.Fatalf("the claim gave %v, and step b is %+v", err, *w.steps[1])
+	}
+	if _, err := more.Run(little()); !errors.Is(err, ErrOverBudget) {
+		t.Errorf("run within a budget that is too small: %v", err)
+	}
+	done, err := more.Run(&Budget{Work: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := w.kept[0].Output
+	w.kept[0].Output = json.RawMessage(`"another"`)
+	if run, err := claimWithin(w, little(), shelf{more.Key: done}); !errors.As(err, &more) {
+		t.Errorf("a result made of other values: %+v, %v", run, err)
+	}
+	w.kept[0].Output = kept
+	run, err := claimWithin(w, little(), shelf{more.Key: done})
+	if want, _ := json.Marshal("b a=" + string(kept)); err != nil || run == nil || string(run.Input) != string(want) {
+		t.Errorf("the run is %+v, %v", run, err)
+	}
+}
+
+// What a rendering outside fails with makes the step fail as it would have in the transaction.
+func TestPreparedFaultMakesTheStepFail(t *testing.T) {
+	w := submit(t, "a; b after a reads a")
+	w.plan.Steps[1].Do = dear{w.plan.Steps[1].Do.(script)}
+	w.claim("a")
+	w.report("a", done, output(`"bad"`))
+	_, err := claimWithin(w, little(), shelf{})
+	var more *Postponed
+	if !errors.As(err, &more) {
+		t.Fatalf("the claim gave %v", err)
+	}
+	fault, err := more.Run(&Budget{Work: 100})
+	must(t, err)
+	if run, err := claimWithin(w, little(), shelf{more.Key: fault}); run != nil || err != nil {
+		t.Errorf("the claim gave %+v, %v", run, err)
+	}
+	if w.steps[1].Phase != Parked || w.steps[1].LastError != "bad" {
+		t.Errorf("step b is %+v", *w.steps[1])
+	}
+}
+
+// A condition that takes more than is left leaves its step due at once. The look after that takes the result (F156).
+func TestPostponedConditionIsDueAtOnce(t *testing.T) {
+	for _, value := range []string{`1`, `null`} {
+		w := submit(t, "a; b after a when a")
+		w.plan.Steps[1].Test = dear{w.plan.Steps[1].Test.(script)}
+		w.claim("a")
+		var postponed []*Rendering
+		look := func(event func(*Workset), p Prepared) {
+			w.event(func(ws *Workset) {
+				ws.Spend(little(), p)
+				w.need(ws, 0, 1)
+				event(ws)
+				w.settleMissing(ws)
+				postponed = ws.Postponed()
+			})
+		}
+		look(func(ws *Workset) {
+			ws.Report(w.ref(0), "host", &Report{Run: 1, Outcome: OutcomeDone, Output: json.RawMessage(value)})
+		}, nil)
+		if s := w.steps[1]; s.Phase != Waiting || !s.AvailableAt.Equal(w.now) || len(postponed) != 1 {
+			t.Fatalf("step b is %+v, postponed are %d", *s, len(postponed))
+		}
+		for _, f := range CheckJob(w.job, w.plan, w.steps, w.alerts, w.now) {
+			t.Errorf("%+v", f)
+		}
+		result, err := postponed[0].Run(&Budget{Work: 100})
+		must(t, err)
+		w.now = w.now.Add(time.Second)
+		look(func(ws *Workset) { ws.Due(w.ref(1)) }, shelf{postponed[0].Key: result})
+		if s := w.steps[1]; (s.Phase == Ready) != (value == `1`) || s.Skipped != (value != `1`) {
+			t.Errorf("after output %s step b is %+v", value, *s)
+		}
+	}
+}
+
+// A job's own input that is stored apart and was not loaded is an error, not null (F149).
+func TestInputOfAJobThatIsNotLoadedIsAnError(t *testing.T) {
+	shape := &Shape{Common: &Definition{}}
+	if p, err := shape.PlanOf(&Job{Apart: true}, nil); err == nil {
+		t.Errorf("a plan was made: %+v", p)
+	}
+	if p, err := shape.PlanOf(&Job{Apart: true}, json.RawMessage(`1`)); err != nil || string(p.Definition.Input) != `1` {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if p, err := shape.PlanOf(&Job{}, nil); err != nil || p.Definition.Input != nil {
+		t.Errorf("%+v, %v", p, err)
+	}
+}

@@ -1,0 +1,335 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+
+	"perdure"
+)
+
+// With a synchronous standby (synchronous_standby_names), a COMMIT waits in the server until the standby has it.
+// While it waits, no other session sees its changes. PostgreSQL ends the wait early in three cases: the COMMIT is
+// cancelled, its backend is terminated, or the server restarts. Then the changes become visible although the
+// standby does not have them, and are lost if the standby is promoted. So three rules keep acknowledged work
+// (F150 to F152):
+//
+//   - A statement that may commit is never cancelled. The driver sends a cancel request on its own whenever a
+//     context ends or a connection breaks; link suppresses it.
+//   - A COMMIT whose wait was ended early is an indeterminate commit (perdure.ErrUnknown).
+//   - What is visible may not be on the standby. So a transaction that writes nothing, and whose caller may
+//     acknowledge what it has read, writes a record of its own before its COMMIT (awaitStandbySQL). The standby has
+//     that record only after all that was visible.
+//
+// A COMMIT that this process gives up keeps its backend until the standby answers. commits bounds their number.
+// See docs/adr/0021-synchronous-standby.md.
+
+// awaitStandbySQL makes the COMMIT after it wait for a synchronous standby, if there is one. The record belongs to
+// no table and is ignored by replication. (pg_current_xact_id() alone would not do: a transaction that has written
+// nothing to the log does not wait.)
+// The other columns are a witness (see witness.go).
+const awaitStandbySQL = `select case when ` + waitsForStandby + ` then pg_logical_emit_message(true, 'perdure', '') end,
+	pg_current_xact_id_if_assigned(), case when not pg_is_in_recovery() then (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8 end, pg_postmaster_start_time()`
+
+const waitsForStandby = `not pg_is_in_recovery() and current_setting('synchronous_standby_names') <> '' and current_setting('synchronous_commit') not in ('off', 'local')`
+
+// link is what the store keeps about one connection, beside its prepared statements.
+type link struct {
+	dial         pgconn.DialFunc
+	committing   atomic.Bool // a statement was sent that may commit, and is not answered
+	unreplicated atomic.Bool // the server has ended a wait for the standby early
+}
+
+const linkKey = "perdure.link"
+
+var (
+	errNoCancel     = errors.New("a statement that may commit is not cancelled")
+	errUnreplicated = errors.New("the wait for the synchronous standby was cancelled")
+)
+
+// prepare is linked for a connection that must not lead to a former primary.
+func (s *Store) prepare(cfg *pgx.ConnConfig) *pgx.ConnConfig {
+	valid := cfg.ValidateConnect
+	cfg.ValidateConnect = func(ctx context.Context, pg *pgconn.PgConn) error {
+		if valid != nil {
+			if err := valid(ctx, pg); err != nil {
+				return err
+			}
+		}
+		return s.clock.refuseFormer(ctx, pg)
+	}
+	return linked(cfg)
+}
+
+// linked prepares a connection that is to be made with cfg.
+func linked(cfg *pgx.ConnConfig) *pgx.ConnConfig {
+	l := &link{dial: cfg.DialFunc}
+	cfg.DialFunc = l.connect
+	cfg.OnNotice = l.notice
+	cfg.BuildContextWatcherHandler = func(pg *pgconn.PgConn) ctxwatch.Handler {
+		pg.CustomData()[linkKey] = l
+		return &pgconn.DeadlineContextWatcherHandler{Conn: pg.Conn()}
+	}
+	return cfg
+}
+
+func linkOf(conn *pgx.Conn) *link { return conn.PgConn().CustomData()[linkKey].(*link) }
+
+// connect is called for the connection, and by the driver for each cancel request.
+func (l *link) connect(ctx context.Context, network, addr string) (net.Conn, error) {
+	if l.committing.Load() {
+		return nil, errNoCancel
+	}
+	return l.dial(ctx, network, addr)
+}
+
+// notice recognizes the server's warning by the function that raises it: its text is translated.
+func (l *link) notice(_ *pgconn.PgConn, n *pgconn.Notice) {
+	if n.Routine == "SyncRepWaitForLSN" {
+		l.unreplicated.Store(true)
+	}
+}
+
+// commitTrip is roundTrip for statements that may commit. Where their answer is lost or late, they are left to the
+// server, and the connection is closed.
+func (s *Store) commitTrip(ctx context.Context, conn *pgx.Conn, list ...*statement) error {
+	l, sent := linkOf(conn), time.Now()
+	l.unreplicated.Store(false)
+	l.committing.Store(true)
+	err := roundTrip(ctx, conn, list...)
+	var pe *pgconn.PgError
+	switch {
+	case conn.IsClosed():
+		_ = conn.PgConn().Conn().Close() // the driver would wait for the server, and keep the pool's place
+		if !errors.As(err, &pe) {
+			s.commits.givenUp(s, sent)
+		}
+		return err
+	case l.unreplicated.Load() && err == nil:
+		err = errUnreplicated
+	case err == nil:
+		s.commits.acknowledged(sent)
+	}
+	l.committing.Store(false)
+	return err
+}
+
+// commits bounds the COMMITs that this process has given up and that may still wait in the server. From
+// maxGivenUp on, nothing is sent that may commit, but one probe at a time, until a probe is acknowledged.
+type commits struct {
+	mu      sync.Mutex
+	waiting []time.Time    // when they were sent
+	resumed chan struct{}  // closed when commits are sent again; nil while they are
+	why     *perdure.Error // while they are not
+
+	ctx    context.Context // until the store is closed
+	cancel context.CancelFunc
+	probes sync.WaitGroup
+}
+
+const (
+	maxGivenUp = 4
+	probeRetry = 250 * time.Millisecond // between two probes
+	probeCheck = time.Second            // between two looks whether the probe's backend is still there
+)
+
+var (
+	errNoAnswer = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the store does not answer commits",
+		Hint: "it is probed, and work resumes by itself"}
+	errNoStandby = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the store's synchronous standby does not answer",
+		Hint: "start the standby, or remove it from synchronous_standby_names; work resumes by itself"}
+)
+
+func (c *commits) start() { c.ctx, c.cancel = context.WithCancel(context.Background()) }
+
+func (c *commits) stop() {
+	c.mu.Lock()
+	c.cancel()
+	c.mu.Unlock()
+	c.probes.Wait()
+}
+
+// Accepting says why the store accepts no commits at present; nil while it does.
+func (s *Store) Accepting() error {
+	s.commits.mu.Lock()
+	defer s.commits.mu.Unlock()
+	if s.commits.why == nil {
+		return nil
+	}
+	return s.commits.why
+}
+
+// admit waits until commits are sent, but not for long.
+func (c *commits) admit(ctx context.Context, patience time.Duration) error {
+	c.mu.Lock()
+	resumed := c.resumed
+	c.mu.Unlock()
+	if resumed == nil {
+		return nil
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-resumed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.why == nil {
+		return nil
+	}
+	return c.why
+}
+
+func (c *commits) givenUp(s *Store, sent time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting = append(c.waiting, sent); len(c.waiting) < maxGivenUp || c.resumed != nil || c.ctx.Err() != nil {
+		return
+	}
+	c.resumed, c.why = make(chan struct{}), errNoAnswer
+	c.probes.Go(func() { s.probe(c.ctx) })
+}
+
+// acknowledged says that a commit sent at that time has ended: standbys confirm commits in their order, so those
+// sent before have ended, too.
+func (c *commits) acknowledged(sent time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.waiting) == 0 {
+		return
+	}
+	still := c.waiting[:0]
+	for _, at := range c.waiting {
+		if at.After(sent) {
+			still = append(still, at)
+		}
+	}
+	if c.waiting = still; len(still) < maxGivenUp && c.resumed != nil {
+		close(c.resumed)
+		c.resumed, c.why = nil, nil
+	}
+}
+
+func (c *commits) explain(why *perdure.Error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.resumed != nil {
+		c.why = why
+	}
+}
+
+// probe sends one commit after the other until one is acknowledged.
+func (s *Store) probe(ctx context.Context) {
+	for ctx.Err() == nil && !s.probeOnce(ctx) {
+		s.commits.explain(errNoAnswer)
+		_ = pause(ctx, probeRetry)
+	}
+}
+
+// backend is a server's process that serves a connection.
+type backend struct {
+	pid   int
+	start time.Time // of the server
+}
+
+const (
+	probeSQL   = "select pg_backend_pid(), pg_postmaster_start_time(), " + "(" + waitsForStandby + ")::int, pg_logical_emit_message(true, 'perdure', '')::text"
+	backendSQL = "select 1 from pg_stat_activity where pid = $1 and pg_postmaster_start_time() = $2"
+)
+
+// probeOnce waits for one commit as long as its backend is there, so that no more than one probe waits in the
+// server.
+func (s *Store) probeOnce(ctx context.Context) (acknowledged bool) {
+	conn, err := s.connect(ctx)
+	if err != nil {
+		return false
+	}
+	defer closeNow(conn)
+	var of backend
+	why := errNoAnswer
+	begin := func() error {
+		ctx, cancel := context.WithTimeout(ctx, s.limits.Statement)
+		defer cancel()
+		return roundTrip(ctx, conn, q(beginSQL), q(s.settings), q(probeSQL).each(func(r *reader) error {
+			of = backend{r.int(), r.time()}
+			if r.int() != 0 {
+				why = errNoStandby
+			}
+			return r.failed
+		}))
+	}
+	if begin() != nil {
+		return false
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l, sent, done := linkOf(conn), time.Now(), make(chan error, 1)
+	l.committing.Store(true)
+	go func() { done <- roundTrip(ctx, conn, q("commit")) }()
+	look := time.NewTicker(probeCheck)
+	defer look.Stop()
+	for {
+		select {
+		case err := <-done:
+			if err != nil || l.unreplicated.Load() {
+				return false
+			}
+			s.commits.acknowledged(sent)
+			return true
+		case <-look.C:
+		}
+		switch there, err := s.serves(ctx, of); {
+		case err != nil:
+			s.commits.explain(errNoAnswer)
+		case there:
+			s.commits.explain(why)
+		default: // another server has taken over
+			cancel()
+			<-done
+			s.pool.Reset()
+			return false
+		}
+	}
+}
+
+// serves says whether a backend is there. It asks on a connection of its own: those of the pool may all lead to
+// a server that is gone.
+func (s *Store) serves(ctx context.Context, of backend) (there bool, err error) {
+	conn, err := s.connect(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer closeNow(conn)
+	ctx, cancel := context.WithTimeout(ctx, s.limits.Connect)
+	defer cancel()
+	err = roundTrip(ctx, conn, q(backendSQL).int(of.pid).moment(of.start).each(func(*reader) error {
+		there = true
+		return nil
+	}))
+	return there, err
+}
+
+// connect makes a connection that is none of the pool's.
+func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
+	cfg := s.pool.Config().ConnConfig
+	ctx, cancel := context.WithTimeout(ctx, s.limits.Connect)
+	defer cancel()
+	return pgx.ConnectConfig(ctx, s.prepare(cfg))
+}
+
+func closeNow(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx)
+}

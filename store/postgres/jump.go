@@ -1,0 +1,104 @@
+package postgres
+
+import (
+	"fmt"
+	"time"
+
+	"perdure"
+)
+
+// Each process compares the server's clock with its own monotonic clock. A reading was taken between the request and the
+// answer; so the difference of the two clocks lies between two bounds, however slow the answer was. If the bounds of two
+// readings are further apart than jumpLeast, the server's clock was set, or a server with another clock took over: that
+// raises an alert (F080, F081).
+const (
+	jumpLeast = time.Second
+	// drift is how much faster or slower than the other either clock may be, without having been set: one part in so many.
+	drift = 1000
+)
+
+// offset is how far the server's clock is ahead of this process's, counted from the first reading.
+type offset struct {
+	server, mono time.Time     // the first reading
+	least, most  time.Duration // the bounds
+	at           time.Time     // when the latest answer came
+	since        time.Time     // when the first answer came after the latest jump
+}
+
+// observe narrows the bounds, and returns by how much the server's clock was set since the readings before; 0: it was not.
+func (o *offset) observe(r *reading) (by time.Duration) {
+	if o.since.IsZero() {
+		*o = offset{server: r.server, mono: r.got, most: r.got.Sub(r.sent), at: r.got, since: r.got}
+		return 0
+	}
+	if r.sent.Before(o.since) { // it may have been taken before the jump
+		return 0
+	}
+	passed := r.server.Sub(o.server)
+	least, most := passed-r.got.Sub(o.mono), passed-r.sent.Sub(o.mono)
+	slack := max(r.got.Sub(o.at), 0) / drift
+	switch early, late := o.least-slack, o.most+slack; {
+	case least > late+jumpLeast:
+		by = least - late
+	case most < early-jumpLeast:
+		by = most - early
+	case least <= late && most >= early:
+		least, most = max(least, early), min(most, late)
+	}
+	if by != 0 {
+		o.since = r.got
+	}
+	o.least, o.most = least, most
+	if r.got.After(o.at) {
+		o.at = r.got
+	}
+	return by
+}
+
+const (
+	lockClockSQL     = "select one from perdure.clock where one for update skip locked"
+	openClockSQL     = "select id from perdure.alert where kind = 'clock' and closed_at is null limit 1"
+	forwardMessage   = "the database server's clock was set forward by %s, as measured by the clock of a node: runs may have expired early. "
+	backMessage      = "the database server's clock was set back by %s, as measured by the clock of a node: Perdure's time goes on, ahead of it, and gives the lead back slowly. "
+	clockMessageHint = "Check the time synchronisation of the server, or whether the node's machine was suspended, and close this alert"
+)
+
+// alertJump raises an alert for a jump of the server's clock, unless there is one that is open: every node that runs sees
+// the same jump. Under the lock of perdure.clock it sees the alerts that other nodes have raised. It does not wait for that
+// lock: until there is an alert, each transaction tries.
+func (tx *tx) alertJump() error {
+	jump := tx.told.jump
+	if jump == 0 {
+		return nil
+	}
+	locked, open := false, false
+	found := func(is *bool) func(*reader) error {
+		return func(*reader) error {
+			*is = true
+			return nil
+		}
+	}
+	if err := tx.run(q(lockClockSQL).each(found(&locked)), q(openClockSQL).each(found(&open))); err != nil || !locked {
+		return err
+	}
+	tx.alerted = jump
+	if open {
+		return nil
+	}
+	message := forwardMessage
+	if jump < 0 {
+		message = backMessage
+	}
+	tx.wrote = true
+	return tx.Save(&perdure.Changes{Alerts: []perdure.Alert{{Kind: perdure.AlertClock, RaisedAt: tx.told.now,
+		Message: fmt.Sprintf(message, jump.Abs().Round(100*time.Millisecond)) + clockMessageHint}}})
+}
+
+// alerted forgets a jump for which there is an alert.
+func (c *clock) alerted(jump time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.jump == jump {
+		c.jump = 0
+	}
+}

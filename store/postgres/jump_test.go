@@ -1,0 +1,262 @@
+package postgres
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// clocks are the clock of a server, the row perdure.clock, and the clock of a process, in a time of their own.
+type clocks struct {
+	now   time.Time     // the true time, and the process's clock
+	set   time.Duration // how far the server's clock is off
+	mark  time.Time
+	ahead time.Duration
+}
+
+func newClocks() *clocks {
+	at := time.Now() // with a monotonic reading, as a process has it
+	return &clocks{now: at, mark: at.Round(0)}
+}
+
+func (c *clocks) server() time.Time { return c.now.Round(0).Add(c.set) }
+
+// read is a reading of now: its request was sent before, its answer comes later.
+func (c *clocks) read(before, later time.Duration) reading {
+	return reading{server: c.server(), mark: c.mark, ahead: c.ahead, start: time.Unix(1, 0), sent: c.now.Add(-before), got: c.now.Add(later)}
+}
+
+// tell is a reading that is answered at once, and told.
+func (c *clocks) tell(of *clock) reading {
+	c.now = c.now.Add(time.Millisecond)
+	r := of.tell(c.read(time.Millisecond, 0))
+	return r
+}
+
+// write keeps what a transaction was told.
+func (c *clocks) write(r reading) {
+	if r.lifted || r.now.Sub(c.mark) >= markEvery {
+		c.mark, c.ahead = r.now, r.ahead
+	}
+}
+
+func near(t *testing.T, what string, got, want, by time.Duration) {
+	t.Helper()
+	if (got - want).Abs() > by {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// F154: two readings that are answered in the other order say nothing about the server's clock.
+func TestAnswersInTheOtherOrder(t *testing.T) {
+	c, of := newClocks(), &clock{}
+	c.write(c.tell(of))
+	for range 20 {
+		c.now = c.now.Add(time.Second)
+		slow := c.read(time.Millisecond, 600*time.Millisecond)
+		c.now = c.now.Add(590 * time.Millisecond)
+		quick := c.tell(of)
+		c.write(quick)
+		c.now = c.now.Add(9 * time.Millisecond)
+		late := of.tell(slow)
+		if late.now.Before(quick.now) || late.now.After(c.server()) || late.ahead != 0 || late.lifted || late.jump != 0 {
+			t.Fatalf("%+v, after %+v", late, quick)
+		}
+		c.write(late)
+	}
+	near(t, "lead", c.tell(of).now.Sub(c.server()), 0, 0)
+}
+
+// F081: of readings whose order is known, a later one that says an earlier time shows that the clock was set back. Time
+// goes on from where it was, and the lead is given back: a tenth of the time that passes.
+func TestLeadIsGivenBack(t *testing.T) {
+	c, of := newClocks(), &clock{}
+	before := c.tell(of)
+	c.set = -10 * time.Second
+	r := c.tell(of)
+	if !r.lifted || r.now.Before(before.now) {
+		t.Fatalf("%+v after %+v", r, before)
+	}
+	near(t, "lead", r.now.Sub(c.server()), 10*time.Second, 10*time.Millisecond)
+	near(t, "jump", r.jump, -10*time.Second, 10*time.Millisecond)
+	c.write(r)
+	for range 500 {
+		c.now = c.now.Add(100 * time.Millisecond)
+		was := r.now
+		if r = c.tell(of); r.now.Sub(was) < 85*time.Millisecond || r.now.Sub(was) > 101*time.Millisecond {
+			t.Fatalf("%v passed in 101ms", r.now.Sub(was))
+		}
+		c.write(r)
+	}
+	near(t, "half of it is left", r.now.Sub(c.server()), 5*time.Second, 100*time.Millisecond)
+	other := &clock{} // a process that has just begun goes by the row
+	near(t, "another process", c.tell(other).now.Sub(c.server()), 5*time.Second, 100*time.Millisecond)
+	for range 550 {
+		c.now = c.now.Add(100 * time.Millisecond)
+		r = c.tell(of)
+		c.write(r)
+	}
+	if r.ahead != 0 || !r.now.Equal(c.server()) || c.ahead != 0 {
+		t.Errorf("at the end: %+v, and the row has %v", r, c.ahead)
+	}
+}
+
+// A lead that no transaction could keep yet is not forgotten by the process that found it.
+func TestLeadIsKeptUntilItIsWritten(t *testing.T) {
+	c, of := newClocks(), &clock{}
+	c.tell(of)
+	c.set = -time.Hour
+	for range 10 {
+		c.now = c.now.Add(time.Second)
+		if r := c.tell(of); !r.lifted || r.jump == 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	r := c.tell(of)
+	near(t, "lead", r.now.Sub(c.server()), time.Hour, 2*time.Second)
+	c.write(r)
+	if r := c.tell(of); r.lifted {
+		t.Errorf("written once more: %+v", r)
+	}
+}
+
+// A clock that was set back by mistake is put right: time does not jump with it.
+func TestClockIsPutRight(t *testing.T) {
+	c, of := newClocks(), &clock{}
+	c.tell(of)
+	c.set = -time.Hour
+	c.write(c.tell(of))
+	c.now = c.now.Add(time.Second)
+	c.write(c.tell(of))
+	c.set = 0
+	r := c.tell(of)
+	near(t, "lead", r.now.Sub(c.server()), 0, 50*time.Millisecond)
+	near(t, "jump", r.jump, time.Hour, time.Second)
+	c.write(r)
+	near(t, "for another process", c.tell(&clock{}).now.Sub(c.server()), 0, 50*time.Millisecond)
+}
+
+// F080: a clock that is set forward is followed, and the jump is found once. A reading of before, whose answer comes
+// after that, is no jump back.
+func TestJumpForward(t *testing.T) {
+	c, of := newClocks(), &clock{}
+	c.tell(of)
+	old := c.read(time.Millisecond, 500*time.Millisecond)
+	c.now = c.now.Add(100 * time.Millisecond)
+	c.set = 30 * time.Second
+	r := c.tell(of)
+	near(t, "jump", r.jump, 30*time.Second, 10*time.Millisecond)
+	if !r.now.Equal(c.server()) {
+		t.Errorf("not followed: %+v", r)
+	}
+	of.alerted(r.jump)
+	c.now = c.now.Add(400 * time.Millisecond)
+	for _, r := range []reading{of.tell(old), c.tell(of)} {
+		if r.jump != 0 || r.ahead != 0 || r.now.After(c.server()) {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// What is less than a second, and what comes little by little, is no jump.
+func TestSmallCorrectionsAreNoJump(t *testing.T) {
+	c, of := newClocks(), &clock{}
+	c.tell(of)
+	for i := range 400 {
+		c.now = c.now.Add(50 * time.Millisecond)
+		c.set += []time.Duration{40 * time.Millisecond, -20 * time.Millisecond}[i/200] // a slew of more than half
+		if r := c.tell(of); r.jump != 0 || r.lifted {
+			t.Fatalf("%d: %+v", i, r)
+		}
+	}
+	c.set += 900 * time.Millisecond
+	if r := c.tell(of); r.jump != 0 {
+		t.Errorf("%+v", r)
+	}
+	for range 10 { // and an hour in which nobody has asked
+		c.now = c.now.Add(time.Hour)
+		c.set += 2 * time.Second
+		if r := c.tell(of); r.jump != 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// F154, F080, F081: readings of several processes, of which some are answered late and in any order, by a server's clock
+// that is set now and then. Time never runs back, is never ahead without a reason, and each jump is found, and no other.
+func TestReadingsOfAnyOrder(t *testing.T) {
+	for seed := range uint64(300) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(seed, 1))
+			c := newClocks()
+			jumps := seed%3 == 0
+			processes := make([]*clock, 3)
+			for i := range processes {
+				processes[i] = &clock{}
+				c.write(c.tell(processes[i]))
+			}
+			type pending struct {
+				of int
+				r  reading
+			}
+			var waiting []pending
+			last, found := make([]time.Time, len(processes)), make([]int, len(processes))
+			set, setAt := 0, time.Time{}
+			for i := range 3000 {
+				c.now = c.now.Add(time.Duration(rnd.Int64N(int64(40 * time.Millisecond))))
+				if jumps && set < 4 && i < 2800 && c.now.Sub(setAt) > 20*time.Second && rnd.IntN(50) == 0 {
+					set++
+					setAt = c.now
+					c.set += []time.Duration{-5 * time.Second, 4 * time.Second}[rnd.IntN(2)]
+				}
+				later := time.Duration(rnd.Int64N(int64(5 * time.Millisecond)))
+				if rnd.IntN(20) == 0 {
+					later = time.Duration(rnd.Int64N(int64(900 * time.Millisecond)))
+				}
+				waiting = append(waiting, pending{rnd.IntN(len(processes)), c.read(time.Duration(rnd.Int64N(int64(3*time.Millisecond))), later)})
+				slices.SortFunc(waiting, func(a, b pending) int { return a.r.got.Compare(b.r.got) })
+				for len(waiting) > 0 && !waiting[0].r.got.After(c.now) {
+					p := waiting[0]
+					waiting = waiting[1:]
+					r := processes[p.of].tell(p.r)
+					if r.now.Before(last[p.of]) {
+						t.Fatalf("time runs back: %v after %v", r.now, last[p.of])
+					}
+					if last[p.of] = r.now; !jumps && (r.now.After(c.server()) || r.ahead != 0) {
+						t.Fatalf("ahead of the server's clock: %+v at %v", r, c.server())
+					}
+					if r.jump != 0 {
+						found[p.of]++
+						processes[p.of].alerted(r.jump)
+					}
+					if rnd.IntN(2) == 0 && !r.mark.Before(c.mark) {
+						c.write(r)
+					}
+				}
+			}
+			for i, n := range found {
+				if n != set {
+					t.Errorf("process %d has found %d jumps of %d", i, n, set)
+				}
+			}
+		})
+	}
+}
+
+// F154: an answer that comes late by seconds, or that waits for a lock for seconds, is no jump.
+func TestVerySlowAnswersAreNoJump(t *testing.T) {
+	c, of := newClocks(), &clock{}
+	c.tell(of)
+	for _, slow := range []struct{ before, later time.Duration }{{time.Millisecond, 5 * time.Second}, {5 * time.Second, time.Millisecond}, {5 * time.Second, 5 * time.Second}} {
+		c.now = c.now.Add(10 * time.Second)
+		r := c.read(slow.before, slow.later)
+		c.now = c.now.Add(slow.later)
+		for _, r := range []reading{of.tell(r), c.tell(of)} {
+			if r.jump != 0 || r.ahead != 0 || r.lifted || r.now.After(c.server()) {
+				t.Errorf("%+v: %+v", slow, r)
+			}
+		}
+	}
+}

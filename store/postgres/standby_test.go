@@ -1,0 +1,250 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"perdure"
+	"perdure/internal/pgtest"
+	"perdure/store/postgres"
+)
+
+// awayStandby is a server whose commits wait for a synchronous standby that is not there.
+func awayStandby(t *testing.T) string {
+	t.Helper()
+	server := pgtest.NewServer(t, true)
+	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
+		t.Fatal(err)
+	}
+	return server.URL
+}
+
+func requireStandby(t *testing.T, url, name string) {
+	t.Helper()
+	exec(t, url, "alter system set synchronous_standby_names = '"+name+"'")
+	exec(t, url, "select pg_reload_conf()")
+	if name != "" {
+		awaitSyncRep(t, url)
+	}
+}
+
+const waits = "select exists (select from pg_stat_activity where wait_event = 'SyncRep' and application_name = 'perdure')"
+
+// F150: a COMMIT that is given up waits on in the server. It was cancelled, and a cancelled COMMIT is visible
+// although the standby does not have it.
+func TestGivenUpCommitIsNotCancelled(t *testing.T) {
+	url := awayStandby(t)
+	s := open(t, url)
+	requireStandby(t, url, "nobody")
+	if err := submit(t.Context(), s, job(1, "k")); !errors.Is(err, perdure.ErrUnknown) {
+		t.Errorf("%v", err)
+	}
+	time.Sleep(time.Second)
+	if ids, err := s.FindJobs(t.Context(), "k", 2); err != nil || len(ids) != 0 {
+		t.Errorf("the commit is visible: %v, %v", ids, err)
+	}
+	await(t, url, waits)
+}
+
+// ends are the ways in which a wait for the standby ends early, so that its commit is visible.
+var ends = map[string]func(*testing.T, *pgtest.Server){
+	"cancelled by an administrator": func(t *testing.T, server *pgtest.Server) {
+		exec(t, server.URL, "select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep' and application_name = 'perdure'")
+	},
+	"terminated by an administrator": func(t *testing.T, server *pgtest.Server) { killOthers(t, server.URL) },
+	"restart": func(t *testing.T, server *pgtest.Server) {
+		server.Stop(true)
+		server.Start()
+	},
+}
+
+// F150, F151: a wait for the standby ends early. Its commit is indeterminate, and an answer that rests on what is
+// visible since then waits for the standby.
+func TestAcknowledgementWaitsForTheStandby(t *testing.T) {
+	n := job(1, "k")
+	id := []perdure.JobID{n.Job.ID}
+	answers := map[string]func(*postgres.Store, context.Context) error{
+		"the same key": func(s *postgres.Store, ctx context.Context) error {
+			return s.Update(ctx, func(tx perdure.Tx) error {
+				found, err := tx.JobsByKey([]string{"k"})
+				return errors.Join(err, there(len(found)))
+			})
+		},
+		"the same id": func(s *postgres.Store, ctx context.Context) error {
+			return s.Update(ctx, func(tx perdure.Tx) error {
+				found, err := tx.LockJobs(id)
+				return errors.Join(err, there(len(found)))
+			})
+		},
+		"rows that nobody locks": func(s *postgres.Store, ctx context.Context) error {
+			return s.Update(ctx, func(tx perdure.Tx) error {
+				found, err := tx.Steps([]perdure.StepRef{{Job: n.Job.ID}})
+				return errors.Join(err, there(len(found)))
+			})
+		},
+		"a limit that is gone": func(s *postgres.Store, ctx context.Context) error {
+			return s.Update(ctx, func(tx perdure.Tx) error {
+				_, err := tx.DeleteLimit("agent:gone")
+				return err
+			})
+		},
+		"a roll call": func(s *postgres.Store, ctx context.Context) error {
+			_, err := s.Attend(ctx, perdure.Presence{Node: perdure.Node{ID: "n", Since: time.Now()}, TTL: time.Second})
+			return err
+		},
+	}
+	for how, end := range ends {
+		t.Run(how, func(t *testing.T) {
+			server := pgtest.NewServer(t, true)
+			if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
+				t.Fatal(err)
+			}
+			s := open(t, server.URL)
+			write(t, s, 99)
+			requireStandby(t, server.URL, "nobody")
+			failed := make(chan error, 1)
+			go func() { failed <- submit(t.Context(), s, n) }()
+			await(t, server.URL, waits)
+			end(t, server)
+			if err := <-failed; !errors.Is(err, perdure.ErrUnknown) {
+				t.Errorf("the commit whose wait ended early: %v", err)
+			}
+			done := make(chan error, len(answers))
+			for _, answer := range answers {
+				go func() { done <- answer(s, t.Context()) }()
+			}
+			select {
+			case err := <-done:
+				t.Errorf("answered without the standby: %v", err)
+				done <- err
+			case <-time.After(time.Second):
+			}
+			requireStandby(t, server.URL, "")
+			for range answers {
+				if err := <-done; err != nil {
+					t.Errorf("with the standby: %v", err)
+				}
+			}
+		})
+	}
+}
+
+func there(n int) error {
+	if n != 1 {
+		return errors.New("the commit is not visible")
+	}
+	return nil
+}
+
+// F150: perdure.submit and SubmitTx with a key that is there make their caller's COMMIT wait, though it has written
+// nothing.
+func TestRepeatedPostWaitsForTheStandby(t *testing.T) {
+	url := awayStandby(t)
+	definition := `{"type": "t", "steps": {"s": {"agent": "a"}}}`
+	post := `select perdure.submit($1::jsonb, key => 'k')`
+	exec(t, url, post, definition)
+	requireStandby(t, url, "nobody")
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		_, err := conn.Exec(t.Context(), post, definition)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		t.Fatalf("answered without the standby: %v", err)
+	case <-time.After(time.Second):
+	}
+	requireStandby(t, url, "")
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// F152: while the standby is away, a process keeps no more than a few of the server's backends, says why it accepts
+// nothing, and goes on by itself.
+func TestWaitingBackendsAreBounded(t *testing.T) {
+	server := pgtest.NewServer(t, true, "max_connections=50")
+	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
+		t.Fatal(err)
+	}
+	limits := postgres.DefaultLimits
+	limits.Commit, limits.Acquire = 300*time.Millisecond, 300*time.Millisecond
+	stores := []*postgres.Store{open(t, server.URL, postgres.WithLimits(limits)), open(t, server.URL, postgres.WithLimits(limits))}
+	requireStandby(t, server.URL, "nobody")
+	ctx, stop := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	defer load.Wait()
+	defer stop()
+	for i, s := range stores {
+		for k := range 20 {
+			load.Go(func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					if err := submit(ctx, s, job(1+i*20+k+n*40, "")); err == nil {
+						return
+					}
+				}
+			})
+		}
+	}
+	count := func() (n int) {
+		conn, err := pgx.Connect(t.Context(), server.URL) // as an administrator would
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(context.Background())
+		if err := conn.QueryRow(t.Context(), "select count(*) from pg_stat_activity where wait_event = 'SyncRep'").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for _, s := range stores {
+		eventually(t, func() bool {
+			err := s.Accepting()
+			return err != nil && strings.Contains(err.Error(), "the store's synchronous standby does not answer")
+		})
+		if _, err := s.Now(t.Context()); err != nil {
+			t.Errorf("reading: %v", err)
+		}
+		if err := submit(t.Context(), s, job(5000, "")); perdure.CodeOf(err) != perdure.CodeUnavailable || !strings.Contains(err.Error(), "synchronous standby") {
+			t.Errorf("refused with: %v", err)
+		}
+	}
+	first := count()
+	time.Sleep(3 * time.Second)
+	later := count()
+	// Four that were given up and those that were in flight meanwhile (a pool has ten), and a probe.
+	if most := len(stores) * (4 + 10 + 1); first > most || later != first {
+		t.Errorf("%d backends wait, then %d; at most %d may", first, later, most)
+	}
+	t.Logf("%d backends wait", later)
+	exec(t, server.URL, "select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'")
+	time.Sleep(3 * time.Second)
+	if n := count(); n != len(stores) {
+		t.Errorf("%d backends wait; one probe a process may", n)
+	}
+	requireStandby(t, server.URL, "")
+	for _, s := range stores {
+		eventually(t, func() bool { return s.Accepting() == nil })
+	}
+	load.Wait()
+}
+
+func eventually(t *testing.T, is func() bool) {
+	t.Helper()
+	for start := time.Now(); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Since(start) > 20*time.Second {
+			t.Fatal("never")
+		}
+	}
+}

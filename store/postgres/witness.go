@@ -1,0 +1,111 @@
+package postgres
+
+import (
+	"sync"
+	"time"
+)
+
+// After a failover a node can tell whether everything that was acknowledged to it is there. For that it remembers
+// witnesses: of its latest commits the transaction's number, and a position in the log after the transaction's first
+// record and before its commit. A promoted server knows up to which position it has replayed its predecessor's log.
+// If the witness lies before that position, the server has seen the transaction's number and has not given it to
+// another one, so that pg_xact_status says whether the commit arrived. A log has no gaps: where the latest commit
+// arrived, all before it did. What a transaction without a number has read, and its caller may have acknowledged, is
+// there for certain only if the position is.
+
+// witness is one acknowledged commit.
+type witness struct {
+	server time.Time // its start
+	xid    int64     // 0: the transaction has only read; all that it can have seen lies before lsn
+	lsn    int64
+
+	acked uint64 // when it was acknowledged
+}
+
+const (
+	witnessColumns = "(pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8, pg_postmaster_start_time()"
+	witnessSQL     = "select pg_current_xact_id(), " + witnessColumns
+
+	// missedSQL counts the witnesses that a server promoted since does not have. The position is null, and all are
+	// counted, if it was restarted since.
+	missedSQL = `select count(*) from unnest($1::int8[], $2::int8[]) as w (xid, lsn)
+		where not coalesce(case when '0/0'::pg_lsn + w.lsn::numeric <= pg_last_wal_replay_lsn()
+			then w.xid = 0 or pg_xact_status(w.xid::text::xid8) = 'committed' end, false)`
+)
+
+func (w *witness) scan(r *reader) error {
+	w.xid, w.lsn, w.server = r.int64(), r.int64(), r.time()
+	return r.failed
+}
+
+// witnesses are those of the latest commits, by server. Few are kept: a commit that was acknowledged before another
+// one was sent stands before that one in the log, and is not needed beside it.
+type witnesses struct {
+	mu    sync.Mutex
+	clock uint64
+	of    map[time.Time][]witness
+}
+
+// maxServers bounds the servers of which witnesses are kept. There is more than one only between a failover and the
+// next reading of the clock.
+const maxServers = 4
+
+// sent is to be called before a COMMIT is sent, and acknowledged after its answer.
+func (ws *witnesses) sent() uint64 {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return ws.clock
+}
+
+func (ws *witnesses) acknowledged(w witness, sent uint64) {
+	if w.lsn == 0 { // a standby
+		return
+	}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if _, met := ws.of[w.server]; !met && len(ws.of) >= maxServers || ws.of == nil {
+		ws.of = map[time.Time][]witness{}
+	}
+	ws.clock++
+	w.acked = ws.clock
+	list := ws.of[w.server]
+	later := list[:0]
+	for _, old := range list {
+		if old.acked > sent {
+			later = append(later, old)
+		}
+	}
+	ws.of[w.server] = append(later, w)
+}
+
+// from are the witnesses of a server.
+func (ws *witnesses) from(server time.Time) []witness {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return append([]witness(nil), ws.of[server]...)
+}
+
+// forget drops those of all other servers.
+func (ws *witnesses) forget(but time.Time) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.of = map[time.Time][]witness{but: ws.of[but]}
+}
+
+// complete says whether the server that answers has every commit that a server before it has acknowledged to this
+// process. If that is not certain, it is false.
+func (tx *tx) complete(before time.Time) (complete bool, err error) {
+	list := tx.store.witnesses.from(before)
+	if len(list) == 0 {
+		return false, nil
+	}
+	var xids, lsns cells
+	for _, w := range list {
+		xids.int8(w.xid)
+		lsns.int8(w.lsn)
+	}
+	return complete, tx.run(q(missedSQL).array(tInt8, len(list), xids).array(tInt8, len(list), lsns).each(func(r *reader) error {
+		complete = r.int64() == 0
+		return r.failed
+	}))
+}

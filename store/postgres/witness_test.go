@@ -1,0 +1,57 @@
+package postgres
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// F016: several transactions of a process meet a new primary at once. The first one compares and drops the witnesses;
+// the others find none, and must not take that for a loss.
+func TestOnlyTheFirstComparisonCounts(t *testing.T) {
+	var c clock
+	before, after := reading{start: time.Unix(1, 0)}, reading{start: time.Unix(2, 0)}
+	c.learn(before, acquaintance{origin: "1/00000001", complete: true})
+	c.learn(after, acquaintance{origin: "1/00000002", complete: true})
+	c.learn(after, acquaintance{origin: "1/00000002"})
+	if origin, changed := c.complete(); origin != "1/00000002" || !changed {
+		t.Errorf("%q, changed %v", origin, changed)
+	}
+	c.learn(reading{start: time.Unix(3, 0)}, acquaintance{origin: "1/00000003"})
+	if origin, _ := c.complete(); origin != "" {
+		t.Errorf("incomplete, and called %q", origin)
+	}
+}
+
+// Witnesses are those of commits that no later one stands for: one that was under way at the same time does not. There
+// are few servers at a time.
+func TestWitnessesOfTheLatestCommits(t *testing.T) {
+	var ws witnesses
+	server := time.Unix(1, 0)
+	early, late := ws.sent(), ws.sent()
+	ws.acknowledged(witness{server: server, xid: 1, lsn: 10}, early)
+	ws.acknowledged(witness{server: server, xid: 2, lsn: 20}, late)
+	if got := xidsOf(ws.from(server)); !slices.Equal(got, []int64{1, 2}) {
+		t.Errorf("of two at once: %v", got)
+	}
+	ws.acknowledged(witness{server: server, lsn: 25}, ws.sent())
+	ws.acknowledged(witness{server: server, xid: 3, lsn: 30}, late)
+	if got := xidsOf(ws.from(server)); !slices.Equal(got, []int64{0, 3}) {
+		t.Errorf("of one after both, and one beside it: %v", got)
+	}
+	ws.acknowledged(witness{server: server}, ws.sent()) // a standby's
+	for i := range 3 * maxServers {
+		ws.acknowledged(witness{server: time.Unix(int64(2+i), 0), xid: 1, lsn: 1}, ws.sent())
+		if len(ws.of) > maxServers {
+			t.Fatalf("%d servers", len(ws.of))
+		}
+	}
+}
+
+func xidsOf(list []witness) (xids []int64) {
+	for _, w := range list {
+		xids = append(xids, w.xid)
+	}
+	slices.Sort(xids)
+	return xids
+}

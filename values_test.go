@@ -1,0 +1,170 @@
+package perdure
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// The values of a world as its agents and its operator know them (I19, F149). What a run is given is compared with
+// what they say it must be, in every test of the rules that claims.
+
+// stepValues are those of one step.
+type stepValues struct {
+	output  string // as it was reported, or given by the operator; "": null
+	ran     bool   // a do run was dispatched,
+	input   string // with this,
+	doKey   string // under this key; "": the operator says that it had no effect
+	edit    string // an input that the operator gave; "": none
+	forUndo bool   // that is for undo runs
+	hand    bool   // the operator said what the step is
+
+	key   string // of the latest run,
+	under string // the input that came with it,
+	epoch int    // and the world's epoch then
+}
+
+// remember changes the values of a step. Worlds are copied as they are, so the values are not changed in place.
+func (w *world) remember(i int, change func(*stepValues)) {
+	w.values = slices.Clone(w.values)
+	change(&w.values[i])
+}
+
+// keepSkips: a step that is skipped has no output. epoch counts what may change the input that goes with a key: the job
+// turns, or the operator gives values.
+func (w *world) keepSkips(c *Changes) {
+	turned := false
+	for _, e := range c.History {
+		switch Verb(e.Event) {
+		case VerbUndo, VerbRedo, "overdue":
+			turned = true
+			w.epoch++
+		case VerbEdit, VerbSettle:
+			w.epoch++
+		case VerbSkip:
+			w.remember(w.plan.Index[e.Step], func(v *stepValues) { v.output = "" })
+		}
+	}
+	for _, ch := range c.Steps {
+		briefly := turned && !ch.Now.HasOutput && w.plan.Steps[ch.Now.Index].Test != nil // and the job has turned twice since
+		if ch.Now.Skipped && !ch.Was.Skipped || briefly {
+			w.remember(ch.Now.Index, func(v *stepValues) { v.output = "" })
+		}
+	}
+}
+
+// keepReport: an output counts if it is the latest run's, reported as done while it ran.
+func (w *world) keepReport(s *Step, rep *Report, res ReportResult) {
+	if res.Accepted && s.Phase == Running && s.Direction == Do && rep.Outcome == OutcomeDone {
+		w.remember(s.Index, func(v *stepValues) { v.output = notNull(rep.Output) })
+	}
+}
+
+func (w *world) keepAct(s *Step, a *Act) {
+	w.remember(s.Index, func(v *stepValues) {
+		if a.Verb == VerbSettle {
+			v.hand = true
+			if a.Output != nil {
+				v.output = notNull(a.Output)
+			}
+		}
+		if a.NewKey {
+			v.doKey = ""
+		}
+		if a.Input != nil {
+			v.edit, v.forUndo = string(a.Input), s.Desired == Undone || s.Current == Unsure && s.Run > 0 && s.Direction == Undo
+		}
+	})
+}
+
+func notNull(b []byte) string {
+	if string(b) == "null" {
+		return ""
+	}
+	return string(b)
+}
+
+func orNullText(s string) string {
+	if s == "" {
+		return "null"
+	}
+	return s
+}
+
+// mustGive is what the run may be given: as a rule there is one such input.
+func (w *world) mustGive(i int, run *Run) []string {
+	ps, v := &w.plan.Steps[i], &w.values[i]
+	if v.edit != "" && v.forUndo == (run.Direction == Undo) {
+		return []string{v.edit}
+	}
+	if run.Direction == Do {
+		return []string{w.inWords(ps.Do.(script), run)}
+	}
+	if ps.Revert != nil {
+		return []string{w.inWords(ps.Revert.(script), run)}
+	}
+	if !v.ran {
+		return []string{w.inWords(ps.Do.(script), run)}
+	}
+	if v.edit != "" {
+		// A store keeps one input of a step. One that the operator gave, and that no run has got yet, stands in the
+		// place of the latest do run's.
+		return []string{v.input, w.inWords(ps.Do.(script), run)}
+	}
+	return []string{v.input}
+}
+
+// inWords is what an input says; see script.
+func (w *world) inWords(s script, run *Run) string {
+	text := s.text
+	for _, name := range s.names {
+		text += " " + name + "=" + w.values[w.plan.Index[name]].output
+	}
+	if s.own {
+		step := w.plan.Index[run.Step]
+		text += " output=" + orNullText(w.values[step].output) + " key=" + tail(run.Key) + " doKey=" + tail(run.DoKey)
+	}
+	return strconv.Quote(text)
+}
+
+// given compares what a run was given with what it must be given. s is its step as it was before.
+func (w *world) given(s *Step, run *Run) {
+	w.t.Helper()
+	v := w.values[s.Index]
+	if may := w.mustGive(s.Index, run); !slices.Contains(may, string(run.Input)) {
+		w.t.Fatalf("I19: %s run %d %s is given %s, not %v", run.Step, run.Number, run.Direction, run.Input, may)
+	}
+	if run.Direction == Undo && (string(run.Output) != orNullText(v.output) || v.doKey != "" && run.DoKey != v.doKey) {
+		w.t.Fatalf("I19: the undo of %s is given output %s and doKey %s, not %s and %s", run.Step, run.Output, run.DoKey, orNullText(v.output), v.doKey)
+	}
+	if v.key == run.Key && v.epoch == w.epoch && v.under != string(run.Input) && !v.hand {
+		w.t.Fatalf("I19: key %s comes with %s, and came with %s", run.Key, run.Input, v.under)
+	}
+	w.remember(s.Index, func(v *stepValues) {
+		v.key, v.under, v.epoch = run.Key, string(run.Input), w.epoch
+		if run.Direction == Undo {
+			return
+		}
+		if s.Direction == Undo {
+			v.output = ""
+		}
+		if v.forUndo {
+			v.edit = ""
+		}
+		v.ran, v.input, v.doKey = true, string(run.Input), run.Key
+	})
+}
+
+// sameAgain: a claim that is repeated gives the same run, by what it asks to be loaded alone.
+func (w *world) sameAgain(run *Run, req *ClaimRequest) {
+	w.t.Helper()
+	ws, i := NewWorkset(w.now, func() float64 { return 1 }), w.index(run.Step)
+	j := *w.job
+	ws.AddJob(&j, w.plan)
+	w.need(ws, i)
+	w.loadForClaim(ws, w.ref(i))
+	again := w.againIn(ws, w.ref(i), req)
+	if again == nil || fmt.Sprintf("%+v", *again) != fmt.Sprintf("%+v", *run) {
+		w.t.Fatalf("F019: the claim of %s is repeated, and gives %+v after %+v", run.Step, again, *run)
+	}
+}

@@ -1,0 +1,133 @@
+package perdure
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// shown follows what the runs of one step were handed, and what an operator gave the step since.
+type shown struct {
+	handed  json.RawMessage
+	edited  json.RawMessage // for a run in direction toward; nil: none since
+	forRuns Direction
+}
+
+// A view shows the input that the latest run was handed, or the edited one that the next run will be handed, or none:
+// never another value, whatever has happened in between (F149).
+func TestShownInputIsTheOneThatWasHanded(tb *testing.T) {
+	events := []string{"claim", "claim", "claim", "done", "done", "done", "failed", "failed without effect", "rejected", "returned", "expired",
+		"due", "due", "time", "undo", "redo", "resume", "resume step", "settle as done", "settle as undone", "skip", "edit", "edit", "edit with a new key"}
+	rapid.Check(tb, func(t *rapid.T) {
+		x := &explored{world: *newWorld(inner{tb, t}, randomJob(t))}
+		x.accept()
+		x.far = make([]far, len(x.steps))
+		known := make([]shown, len(x.steps))
+		for n := range rapid.IntRange(1, 150).Draw(t, "events") {
+			event := rapid.SampledFrom(events).Draw(t, "event")
+			h := happenings[slices.IndexFunc(happenings, func(h happening) bool { return h.name == event })]
+			i := -1
+			if h.each {
+				i = x.anyStep(t, event)
+			}
+			x.showing(t, known, event, i, n, h)
+			all, none := x.keptValues(true), x.keptValues(false)
+			for i := range x.steps {
+				x.checkShown(t, &known[i], i, event, all, none)
+			}
+		}
+	})
+}
+
+// showing plays one event, with values that no other event gives.
+func (x *explored) showing(t *rapid.T, known []shown, event string, i, n int, h happening) {
+	value := fmt.Appendf(nil, `"event %d"`, n)
+	switch event {
+	case "claim":
+		if run, _ := x.claimAs(i, ClaimRequest{}); run != nil {
+			k := &known[i]
+			if k.handed = run.Input; run.Direction == Do || k.forRuns == Undo {
+				k.edited = nil
+			}
+		}
+	case "done":
+		x.reportAs(i, "host", Report{Run: x.steps[i].Run, Outcome: OutcomeDone, Output: value})
+	case "settle as done":
+		_, _ = x.actAs(Act{Verb: VerbSettle, Step: x.steps[i].Name, As: new(Done), Output: value})
+	case "edit":
+		wants := x.steps[i].wants()
+		if _, err := x.actAs(Act{Verb: VerbEdit, Step: x.steps[i].Name, Input: value}); err == nil {
+			known[i].edited, known[i].forRuns = value, wants
+		}
+	default:
+		h.try(x, i)
+	}
+}
+
+// keptValues are what a view has read of the job: all values, or their sizes alone.
+func (x *explored) keptValues(all bool) *KeptValues {
+	k := &KeptValues{Job: x.job, Steps: x.steps, Shape: x.plan.Shape, InputRead: all, Payloads: map[int]SizedPayload{}}
+	for i, p := range x.kept {
+		sized := SizedPayload{Payload: p, InputBytes: len(p.Input), OutputBytes: len(p.Output)}
+		if !all {
+			sized.Input, sized.Output = nil, nil
+		}
+		k.Payloads[i] = sized
+	}
+	return k
+}
+
+func (x *explored) checkShown(t *rapid.T, known *shown, i int, event string, all, none *KeptValues) {
+	s := x.steps[i]
+	in, _ := all.InputOf(i)
+	want := known.handed
+	if known.edited != nil && s.wants() == known.forRuns {
+		want = known.edited
+	}
+	switch {
+	case in != nil && string(in) != string(want):
+		t.Fatalf("after %s: step %s %s run %d shows %s, and has %s", event, s.Name, s.Direction, s.Run, in, want)
+	case in == nil && s.Phase == Running && (s.Direction == Do || s.OwnInput && s.Edited != editedDo):
+		t.Fatalf("after %s: step %s, run %d in flight, shows no input", event, s.Name, s.Run)
+	case in != nil && s.Run == 0 && known.edited == nil:
+		t.Fatalf("after %s: step %s, which was never dispatched, shows %s", event, s.Name, in)
+	}
+	// What was not read is not shown, and no run is said to have been handed null instead.
+	left, bytes := none.InputOf(i)
+	if left != nil && string(left) != string(in) || bytes != 0 && bytes != len(in) {
+		t.Fatalf("after %s: step %s shows %s (%d bytes) if no value is read, and %s else", event, s.Name, left, bytes, in)
+	}
+}
+
+// An undo that was handed the outputs of other steps is not shown those that they were given later.
+func TestShownInputOfAnUndoIsNotMadeOfLaterOutputs(t *testing.T) {
+	x := &explored{world: *newWorld(t, "a undo; b after a reads a undo")}
+	x.accept()
+	x.far = make([]far, len(x.steps))
+	act := func(a Act) {
+		t.Helper()
+		_, err := x.actAs(a)
+		must(t, err)
+	}
+	x.claimAs(0, ClaimRequest{})
+	x.reportAs(0, "host", Report{Run: x.steps[0].Run, Outcome: OutcomeDone, Output: []byte(`1`)})
+	act(Act{Verb: VerbSettle, Step: "b", As: new(Done)}) // it never ran, so that no input of it is kept
+	act(Act{Verb: VerbUndo})
+	x.now = x.now.Add(time.Second) // outputs of the same instant may be later ones
+	run, _ := x.claimAs(1, ClaimRequest{})
+	if run == nil || run.Direction != Undo {
+		t.Fatalf("claimed %+v", run)
+	}
+	if in, _ := x.keptValues(true).InputOf(1); string(in) != string(run.Input) {
+		t.Fatalf("it shows %s, and was handed %s", in, run.Input)
+	}
+	x.now = x.now.Add(time.Second)
+	act(Act{Verb: VerbSettle, Step: "a", As: new(Done), Output: []byte(`2`)})
+	if in, _ := x.keptValues(true).InputOf(1); in != nil && string(in) != string(run.Input) {
+		t.Errorf("it shows %s, and was handed %s", in, run.Input)
+	}
+}
