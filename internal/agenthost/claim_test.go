@@ -194,12 +194,16 @@ func TestTimeIsCheckedAtTheStart(t *testing.T) {
 		h := carry(t, x, Config{}, 1, done)
 		run := lettingOut(1, time.Second, time.Second)
 		l := &live{run: &run, agent: h.agents[0], lock: h.now(), running: true, cancel: func(error) {}}
+		h.mu.Lock()
 		h.agents[0].busy++
 		h.agents[0].held++
 		h.arrived = append(h.arrived, l)
+		h.mu.Unlock()
 		if h.begin(false) != nil {
 			t.Error("a run without time was started")
 		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
 		if !l.lost || h.agents[0].busy != 0 || h.agents[0].held != 0 {
 			t.Errorf("lost %v, busy %d, held %d", l.lost, h.agents[0].busy, h.agents[0].held)
 		}
