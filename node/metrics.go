@@ -27,6 +27,7 @@ type meter struct {
 	runTime   *prometheus.HistogramVec
 	refused   *prometheus.CounterVec
 	delivered *prometheus.CounterVec
+	outside   *prometheus.CounterVec
 	batch     prometheus.Histogram
 	commit    prometheus.Histogram
 	leading   *prometheus.GaugeVec
@@ -60,6 +61,7 @@ func newMeter(version string) *meter {
 	m.runTime = histogram("step_run_seconds", "From let-out to report.", seconds, "agent", "direction", "outcome")
 	m.refused = counter("reports_refused_total", "Reports that changed nothing.", "reason")
 	m.delivered = counter("submissions_collected_total", "Submissions out of the inbox, that were made inside a caller's transaction.", "outcome")
+	m.outside = counter("renderings_outside_total", "Inputs, and conditions of which the agent is empty, that took too much work for a transaction.", "agent")
 	m.batch = histogram("commit_batch_size", "Requests and claims in one transaction.", prometheus.ExponentialBuckets(1, 4, 6)).WithLabelValues().(prometheus.Histogram)
 	m.commit = histogram("store_seconds", "Duration of a transaction.", seconds).WithLabelValues().(prometheus.Histogram)
 	m.leading = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "perdure_role_leads", Help: "1: this node leads the role."}, []string{"role"})
@@ -137,6 +139,13 @@ func (m *meter) Settled(typ string, as perdure.State, took time.Duration) {
 func (m *meter) Committed(requests int, took time.Duration) {
 	m.batch.Observe(float64(requests))
 	m.commit.Observe(took.Seconds())
+}
+
+func (m *meter) RenderedOutside(agent string) {
+	if agent != "" {
+		agent = m.agents.value(agent)
+	}
+	m.outside.WithLabelValues(agent).Inc()
 }
 
 func (m *meter) leads(role string, leads bool) {

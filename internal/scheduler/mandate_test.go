@@ -14,15 +14,12 @@ import (
 )
 
 // refusals counts what was refused under a role.
-type refusals struct{ n atomic.Int64 }
+type refusals struct {
+	scheduler.NoMeter
+	n atomic.Int64
+}
 
-func (r *refusals) Deposed(string)                                            { r.n.Add(1) }
-func (r *refusals) Submitted(string)                                          {}
-func (r *refusals) LetOut(string, perdure.Direction)                          {}
-func (r *refusals) Reported(string, perdure.Direction, string, time.Duration) {}
-func (r *refusals) Refused(perdure.RefusalReason)                             {}
-func (r *refusals) Settled(string, perdure.State, time.Duration)              {}
-func (r *refusals) Committed(int, time.Duration)                              {}
+func (r *refusals) Deposed(string) { r.n.Add(1) }
 
 // I15, F072, F073, F075: what a former leader asks for is refused and changes nothing, while what else goes into
 // the same transaction is carried out; the present leader's is carried out, and what needs no leader is, too.

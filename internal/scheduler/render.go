@@ -146,6 +146,7 @@ func (s *Scheduler) render(ctx context.Context) {
 	var woken time.Time
 	for x, ok := s.renderers.take(); ok; x, ok = s.renderers.take() {
 		s.renderOne(ctx, x.Rendering)
+		s.meter.RenderedOutside(x.agent)
 		left, more := s.renderers.done(x)
 		if now := s.env.Now(); !more || now.Sub(woken) >= wakeEvery {
 			woken = now

@@ -76,7 +76,7 @@ func New(cfg Config) *Scheduler {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Meter == nil {
-		cfg.Meter = noMeter{}
+		cfg.Meter = NoMeter{}
 	}
 	if cfg.Broken == nil {
 		cfg.Broken = func(error) {}
@@ -194,14 +194,17 @@ type Meter interface {
 	Deposed(role string) // something was refused that was asked for under a role
 	Settled(typ string, as perdure.State, took time.Duration)
 	Committed(requests int, took time.Duration)
+	RenderedOutside(agent string) // of a transaction: an input for the agent, or a condition if agent is empty
 }
 
-type noMeter struct{}
+// NoMeter counts nothing.
+type NoMeter struct{}
 
-func (noMeter) Submitted(string)                                          {}
-func (noMeter) LetOut(string, perdure.Direction)                          {}
-func (noMeter) Reported(string, perdure.Direction, string, time.Duration) {}
-func (noMeter) Refused(perdure.RefusalReason)                             {}
-func (noMeter) Deposed(string)                                            {}
-func (noMeter) Settled(string, perdure.State, time.Duration)              {}
-func (noMeter) Committed(int, time.Duration)                              {}
+func (NoMeter) Submitted(string)                                          {}
+func (NoMeter) LetOut(string, perdure.Direction)                          {}
+func (NoMeter) Reported(string, perdure.Direction, string, time.Duration) {}
+func (NoMeter) Refused(perdure.RefusalReason)                             {}
+func (NoMeter) Deposed(string)                                            {}
+func (NoMeter) Settled(string, perdure.State, time.Duration)              {}
+func (NoMeter) Committed(int, time.Duration)                              {}
+func (NoMeter) RenderedOutside(string)                                    {}

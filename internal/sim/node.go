@@ -45,6 +45,7 @@ func (n *node) boot() {
 	n.life, n.end = context.WithCancel(context.Background())
 	n.link = newLink(n)
 	n.sched = scheduler.New(scheduler.Config{Store: n.link, Compiler: &compiler, Writers: w.swarm.writers, HoldFrom: 1, HoldPace: 1, Env: n.proc, NewID: w.newID,
+		RenderWork: w.swarm.renderWork, Renderers: 1, Meter: meter{w: w},
 		Sooner: func(at time.Time) { n.sup.Sooner(at) }})
 	n.elect = election.New(election.Config{Store: n.link, Node: n.proc.name, TTL: w.swarm.ttl, Alone: w.swarm.alone, Env: n.proc,
 		Roles: map[string]election.Service{perdure.RoleSupervisor: n.lead}})
@@ -54,6 +55,14 @@ func (n *node) boot() {
 	w.say("%s starts", n.proc.name)
 	w.settle(n.proc)
 }
+
+// meter counts the schedules in which something was rendered outside of a transaction.
+type meter struct {
+	scheduler.NoMeter
+	w *world
+}
+
+func (m meter) RenderedOutside(string) { m.w.hit("F156") }
 
 // start is what a node does first: alone on its store, it takes back what its own agents held before.
 func (n *node) start() {

@@ -11,23 +11,24 @@ import (
 // swarm is what may go wrong in a schedule, and how much. Each seed has some of it: a fault that is always
 // there hides what others would show.
 type swarm struct {
-	alone     bool // one node, with agents of its own, on a store that nobody else can have open
-	nodes     int
-	hosts     int
-	jobs      int
-	writers   int
-	ttl       time.Duration // of places in roles
-	heartbeat time.Duration // negative: none
-	weather   weather
-	store     float64 // how many of the store's calls fail
-	deaf      float64 // how many hints are lost
-	lies      float64
-	locked    float64   // how many rows another transaction has locked
-	moody     bool      // agents fail, dawdle and die
-	rates     []float64 // of the hosts' clocks
-	limits    []limit   // from the beginning
-	mischief  []mischief
-	deeds     []deed
+	alone      bool // one node, with agents of its own, on a store that nobody else can have open
+	nodes      int
+	hosts      int
+	jobs       int
+	writers    int
+	ttl        time.Duration // of places in roles
+	heartbeat  time.Duration // negative: none
+	weather    weather
+	store      float64 // how many of the store's calls fail
+	deaf       float64 // how many hints are lost
+	lies       float64
+	locked     float64   // how many rows another transaction has locked
+	renderWork int       // that a transaction may do; 0: more than any job here takes
+	moody      bool      // agents fail, dawdle and die
+	rates      []float64 // of the hosts' clocks
+	limits     []limit   // from the beginning
+	mischief   []mischief
+	deeds      []deed
 }
 
 // limit is a bound on how many runs of an agent, or jobs of a type, are in flight.
@@ -107,12 +108,15 @@ func drawSwarm(r *rand.Rand, c *Config) swarm {
 	if s.locked = some(0.3); s.alone {
 		s.locked = 0
 	}
+	if r.IntN(4) == 0 {
+		s.renderWork = 1 + r.IntN(40)
+	}
 	s.leaveOut(c.Without)
 	return s
 }
 
 // Parts of a swarm that can be left out by name, besides each mischief (m0, …) and deed (d0, …).
-var parts = []string{"lose", "double", "slow", "store", "deaf", "lies", "locked", "moods", "rates", "limits"}
+var parts = []string{"lose", "double", "slow", "store", "deaf", "lies", "locked", "moods", "rates", "limits", "costly"}
 
 func (s *swarm) leaveOut(without []string) {
 	out := func(name string) bool { return slices.Contains(without, name) }
@@ -125,6 +129,9 @@ func (s *swarm) leaveOut(without []string) {
 	s.moody = s.moody && !out("moods")
 	if out("rates") {
 		s.rates = []float64{1}
+	}
+	if out("costly") {
+		s.renderWork = 0
 	}
 	if out("limits") {
 		s.limits = nil
@@ -147,8 +154,8 @@ func (s *swarm) names() []string {
 
 func (s *swarm) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "alone %v, %d nodes with %d writers, roles for %s, %d hosts, heartbeat %s, %d jobs; %+v, store %.2f, deaf %.2f, lies %.2f, locked %.2f, moods %v, clocks %v",
-		s.alone, s.nodes, s.writers, s.ttl, s.hosts, s.heartbeat, s.jobs, s.weather, s.store, s.deaf, s.lies, s.locked, s.moody, s.rates)
+	fmt.Fprintf(&b, "alone %v, %d nodes with %d writers, roles for %s, %d hosts, heartbeat %s, %d jobs; %+v, store %.2f, deaf %.2f, lies %.2f, locked %.2f, moods %v, clocks %v, work %d",
+		s.alone, s.nodes, s.writers, s.ttl, s.hosts, s.heartbeat, s.jobs, s.weather, s.store, s.deaf, s.lies, s.locked, s.moody, s.rates, s.renderWork)
 	for _, l := range s.limits {
 		fmt.Fprintf(&b, "\n  limit %s is %d", l.name, l.max)
 	}
