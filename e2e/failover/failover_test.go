@@ -142,6 +142,30 @@ var failures = []failure{
 		time.Sleep(2 * time.Second)
 		g.servers[i].Stop(true)
 	}, false},
+	{"the primary is killed before a COMMIT arrives", func(g *grid, i int) { g.killAt(i, rig.CommitSent) }, false},
+	{"the primary is killed while commits wait for a standby", func(g *grid, i int) {
+		for n, s := range g.servers {
+			if n != i {
+				s.Freeze()
+			}
+		}
+		time.Sleep(time.Second)
+		g.servers[i].Stop(true)
+		for n, s := range g.servers {
+			if n != i {
+				s.Thaw()
+			}
+		}
+	}, false},
+	{"the primary is killed before the answer to a COMMIT arrives", func(g *grid, i int) { g.killAt(i, rig.Committed) }, false},
+}
+
+// killAt kills a primary at a point of a commit.
+func (g *grid) killAt(i int, point rig.CommitPoint) {
+	if !g.ways[i].StallAt(point, 10*time.Second) {
+		g.load.Fault("no commit within 10 s (L4)")
+	}
+	g.servers[i].Stop(true)
 }
 
 const (

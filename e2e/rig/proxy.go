@@ -1,7 +1,9 @@
 package rig
 
 import (
+	"bytes"
 	"net"
+	"regexp"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,9 +19,48 @@ type Proxy struct {
 	Stalled atomic.Bool  // nothing moves, and neither end is notified: a half-open connection
 	Down    atomic.Bool  // new connections are closed at once
 
+	stopAt atomic.Int32 // a CommitPoint
+
 	mu    sync.Mutex
 	to    string
 	lines map[net.Conn]bool
+}
+
+// CommitPoint is a point in a commit of PostgreSQL.
+type CommitPoint int32
+
+const (
+	noPoint    CommitPoint = iota
+	CommitSent             // the client has sent COMMIT, and the server has not received it
+	Committed              // the server has sent its answer, and the client has not received it
+)
+
+// StallAt stalls the proxy when the next commit on any of its connections reaches this point. It returns after that;
+// false: none has reached it in time.
+func (p *Proxy) StallAt(point CommitPoint, within time.Duration) bool {
+	p.stopAt.Store(int32(point))
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if p.Stalled.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// preparesCommit is the message by which a client gives a name to the statement "commit".
+var preparesCommit = regexp.MustCompile(`(perdure_[0-9]+\x00)commit\x00`)
+
+// pass stalls the proxy if the piece is what StallAt waits for. name is that of the statement "commit" on this connection.
+func (p *Proxy) pass(piece []byte, name *[]byte) {
+	if m := preparesCommit.FindSubmatch(piece); m != nil {
+		*name = bytes.Clone(m[1])
+	}
+	switch point := CommitPoint(p.stopAt.Load()); {
+	case point == CommitSent && *name != nil && bytes.Contains(piece, *name),
+		point == Committed && bytes.Contains(piece, []byte("COMMIT\x00")):
+		p.stopAt.Store(int32(noPoint))
+		p.Stalled.Store(true)
+	}
 }
 
 // NewProxy listens on a port of its own until the test ends.
@@ -90,11 +131,13 @@ func (p *Proxy) carry(from, to net.Conn) {
 		delete(p.lines, to)
 	}()
 	buf := make([]byte, 16<<10)
+	var commit []byte
 	for {
 		n, err := from.Read(buf)
 		if d := p.Slow.Load(); d > 0 {
 			time.Sleep(time.Duration(d))
 		}
+		p.pass(buf[:n], &commit)
 		for p.Stalled.Load() {
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -123,6 +166,7 @@ func (p *Proxy) Cut() {
 
 // Heal makes it an ordinary proxy again. Stalled connections may have been given up by both ends: they are cut.
 func (p *Proxy) Heal() {
+	p.stopAt.Store(int32(noPoint))
 	was := p.Stalled.Swap(false)
 	p.Down.Store(false)
 	p.Slow.Store(0)
