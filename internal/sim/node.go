@@ -44,8 +44,8 @@ func (n *node) boot() {
 	n.sweeping, n.leads, n.admitted = false, perdure.Mandate{}, map[perdure.Mandate]int{}
 	n.life, n.end = context.WithCancel(context.Background())
 	n.link = newLink(n)
-	n.sched = scheduler.New(scheduler.Config{Store: n.link, Compiler: &compiler, Writers: w.swarm.writers, HoldFrom: 1, HoldPace: 1, Env: n.proc, NewID: w.newID,
-		RenderWork: w.swarm.renderWork, Renderers: 1, Meter: meter{w: w},
+	n.sched = scheduler.New(scheduler.Config{Store: n.link, Compiler: compilerOf{w}, Writers: w.swarm.writers, HoldFrom: 1, HoldPace: 1, Env: n.proc, NewID: w.newID,
+		RenderWork: w.swarm.renderWork, Renderers: 1,
 		Sooner: func(at time.Time) { n.sup.Sooner(at) }})
 	n.elect = election.New(election.Config{Store: n.link, Node: n.proc.name, TTL: w.swarm.ttl, Alone: w.swarm.alone, Env: n.proc,
 		Roles: map[string]election.Service{perdure.RoleSupervisor: n.lead}})
@@ -55,14 +55,6 @@ func (n *node) boot() {
 	w.say("%s starts", n.proc.name)
 	w.settle(n.proc)
 }
-
-// meter counts the schedules in which something was rendered outside of a transaction.
-type meter struct {
-	scheduler.NoMeter
-	w *world
-}
-
-func (m meter) RenderedOutside(string) { m.w.hit("F156") }
 
 // start is what a node does first: alone on its store, it takes back what its own agents held before.
 func (n *node) start() {
@@ -245,7 +237,7 @@ func (s *watched) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 	w := s.l.n.w
 	var t *watchedTx
 	err := s.Store.Update(ctx, func(tx perdure.Tx) error {
-		t = &watchedTx{Tx: tx, w: w, skipped: map[perdure.JobID]bool{}, repeats: map[perdure.JobID]bool{}}
+		t = &watchedTx{Tx: tx, w: w, began: w.now, skipped: map[perdure.JobID]bool{}, repeats: map[perdure.JobID]bool{}}
 		if err := fn(t); err != nil {
 			return err
 		}
@@ -266,6 +258,7 @@ func (s *watched) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 type watchedTx struct {
 	perdure.Tx
 	w       *world
+	began   time.Duration
 	now     time.Time
 	saved   []*perdure.Changes
 	limits  bool

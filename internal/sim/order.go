@@ -77,13 +77,13 @@ func (w *world) queued(n *node, t *watchedTx) {
 
 // passes: nobody of its agent who could have been let out in place of s comes before it. A look shows all who
 // are ready but those of a type whose limit had no room the last time; and a transaction that has made s ready
-// by itself may not have heard of others yet. Where inputs are rendered outside of transactions, one that waits for its
-// rendering is passed over, too. That is over soon, where nothing fails.
+// by itself may not have heard of others yet. That, too, is over soon, where nothing fails. One whose input takes more
+// work than the transaction has left waits for its rendering.
 func (w *world) passes(n *node, t *watchedTx, s *perdure.Step, out []*perdure.Step, touched map[perdure.StepRef]bool, took map[perdure.JobID]bool) {
 	o := &w.order
 	var passed []perdure.Step
 	for ref, other := range o.ready {
-		if other.Agent == s.Agent && !touched[ref] && !t.skipped[ref.Job] && before(&other, s) < 0 && w.hadRoom(&other, out, took, t.now) {
+		if other.Agent == s.Agent && !touched[ref] && !t.skipped[ref.Job] && !w.postponedBy(t, ref) && before(&other, s) < 0 && w.hadRoom(&other, out, took, t.now) {
 			passed = append(passed, other)
 		}
 	}
@@ -96,8 +96,7 @@ func (w *world) passes(n *node, t *watchedTx, s *perdure.Step, out []*perdure.St
 			o.since[other.StepRef] = first
 		}
 		job := o.typ[other.Job]
-		looked := t.looked(s.Agent) && w.swarm.renderWork == 0
-		if looked && (job.Permit && !took[other.Job] || !o.were[perdure.JobLimit(job.Type)]) || w.calm && w.now-max(first, w.healed) > slack {
+		if t.looked(s.Agent) && (job.Permit && !took[other.Job] || !o.were[perdure.JobLimit(job.Type)]) || w.calm && w.now-max(first, w.healed) > slack {
 			w.wrong("L5", "%s lets out %s/%s (priority %d) and passes over %s/%s (priority %d), which is ready since %s", n.proc.name,
 				short(s.Job), s.Name, s.Priority, short(other.Job), other.Name, other.Priority, t.now.Sub(other.ReadyAt))
 		}

@@ -47,6 +47,7 @@ func (w *world) otherBody(plan *perdure.Plan) {
 		w.wrong("sim", "%v", err)
 		return
 	}
+	other.plan.Shape = w.watch(other.plan.Shape)
 	w.drafts[other.plan.Hash] = other
 	_, err = ask(context.Background(), w, w.clients, callSubmit, func(ctx context.Context, n *node) (scheduler.Submitted, error) {
 		return n.sched.Submit(ctx, other.plan)

@@ -56,7 +56,8 @@ func Play(seed uint64, c Config) (res Result, err error) {
 	stream := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, n)) }
 	w := &world{loop: &loop{}, cfg: c, seed: seed, net: stream(1), mood: stream(2), deeds: stream(3), own: stream(4), locks: stream(8),
 		cutOff: map[*process]bool{}, barren: map[*process]bool{}, hits: map[string]int{}, lines: c.Lines,
-		drafts: map[[32]byte]*draft{}, tended: map[perdure.JobID]int{}, reigns: map[int64]string{}, order: newOrder()}
+		drafts: map[[32]byte]*draft{}, tended: map[perdure.JobID]int{}, reigns: map[int64]string{}, order: newOrder(),
+		postponed: map[perdure.StepRef]time.Duration{}}
 	chance := stream(5)
 	w.chance = chance.Float64
 	w.failed = func(format string, args ...any) { w.wrong("F126", format, args...) }
@@ -97,6 +98,7 @@ func (w *world) play(r *rand.Rand) error {
 		if err != nil {
 			return err
 		}
+		d.plan.Shape = w.watch(d.plan.Shape)
 		plan := d.plan
 		w.drafts[plan.Hash] = d
 		if w.swarm.moody && r.IntN(25) == 0 {

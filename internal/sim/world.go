@@ -30,27 +30,28 @@ type world struct {
 	barren  map[*process]bool // from the resource
 	calm    bool              // the faults have ended
 
-	untimely bool          // a clock has jumped or stood still
-	jumped   time.Duration // how far the store's wall clock is off
-	told     time.Time     // the latest time that it gave
-	toldAt   time.Duration
-	ids      uint64
-	hosted   int
-	book     book
-	ledger   *ledger
-	hits     map[string]int
-	faults   []string // what was wrong
-	hash     uint64
-	lines    func(string)        // nil: nobody reads the transcript
-	drafts   map[[32]byte]*draft // what clients submit, by fingerprint
-	tended   map[perdure.JobID]int
-	commits  int
-	checked  int
-	lastSeen time.Time
-	order    order
-	reigns   map[int64]string // by epoch: who was admitted to sweep
-	vacant   time.Duration    // since when a place in the role is nobody's, without faults; 0: it is somebody's
-	healed   time.Duration    // when the faults ended
+	untimely  bool          // a clock has jumped or stood still
+	jumped    time.Duration // how far the store's wall clock is off
+	told      time.Time     // the latest time that it gave
+	toldAt    time.Duration
+	ids       uint64
+	hosted    int
+	book      book
+	ledger    *ledger
+	hits      map[string]int
+	faults    []string // what was wrong
+	hash      uint64
+	lines     func(string)        // nil: nobody reads the transcript
+	drafts    map[[32]byte]*draft // what clients submit, by fingerprint
+	tended    map[perdure.JobID]int
+	commits   int
+	checked   int
+	lastSeen  time.Time
+	order     order
+	postponed map[perdure.StepRef]time.Duration // when a transaction had not enough work for a step's input, the latest
+	reigns    map[int64]string                  // by epoch: who was admitted to sweep
+	vacant    time.Duration                     // since when a place in the role is nobody's, without faults; 0: it is somebody's
+	healed    time.Duration                     // when the faults ended
 }
 
 // wrong notes a violation. The first is what counts.
