@@ -87,16 +87,16 @@ type Op[In, Out any] struct {
 	Do   func(context.Context, In) (Out, error)
 	Undo func(context.Context, In, Out) error // nil: no step of this action may have an undo in its definition
 
-	// AllowUnknownFields has Do ignore fields of the input that In does not have. By default such a run is rejected
-	// (code input): a field that is spelled wrong would otherwise be lost without a word.
+	// AllowUnknownFields makes Do ignore fields of the input that In does not have. By default such a run is rejected
+	// (code input), because a misspelled field would otherwise be lost silently.
 	AllowUnknownFields bool
 }
 
 // Handle gives an agent an action. Inputs that do not fit In are rejected without effect (code input): a value of
-// another type, and in the do direction an unknown field. Undo ignores unknown fields of the input and of the output
-// of the do run: both may come from an older or newer version of the program, and must not block the undo. Rejected is
-// also an undo where there is no Undo, for what was done would stay although the job would be called undone. A second handler for an
-// action is a mistake of the program, and panics.
+// another type, and in the do direction an unknown field. Undo ignores unknown fields of the input and of the output of
+// the do run: both may come from an older or newer version of the program, and must not block the undo. An undo run is
+// also rejected if the action has no Undo: otherwise the effect would remain although the job is called undone. A
+// second handler for an action is a mistake of the program, and panics.
 func Handle[In, Out any](a *Agent, action string, op Op[In, Out]) {
 	if op.Do == nil {
 		panic("perdure.Handle: " + action + " without Do (" + reflect.TypeFor[Op[In, Out]]().String() + ")")
@@ -203,9 +203,9 @@ func RetryAfter(d time.Duration, err error) error {
 // NoEffect says that the run changed nothing, so that the step is where it was before.
 func NoEffect(err error) error { return with(err, func(f *Failure) { f.NoEffect = true }) }
 
-// Returned says that the run was not started because this process lacks something for the moment, such as file
-// descriptors. The run is given back: it counts no failure, and the step is where it was before. A step whose runs are
-// returned again and again is dispatched more and more slowly, at most a minute apart.
+// Returned says that the run was not started because this process temporarily lacks a resource, such as file
+// descriptors. The run is given back: no failure is counted, and the step is as it was before. If the runs of a step
+// are returned repeatedly, the step is dispatched after growing pauses of at most a minute.
 func Returned(err error) error { return with(err, func(f *Failure) { f.Return = true }) }
 
 // ReportOf is the report that a handler's answer makes. It is one that every store takes: an output
@@ -224,7 +224,7 @@ func ReportOf(run *Run, output json.RawMessage, err error) Report {
 		r.Error.Code = clip(text(f.Code), MaxCodeLength)
 		r.Error.RetryAfter = Duration(min(max(f.After, 0), MaxRetryAfter))
 		switch {
-		case f.Return: // that nothing was changed goes without saying
+		case f.Return: // implies that nothing was changed
 			r.Outcome = OutcomeReturned
 			return r
 		case f.Reject:

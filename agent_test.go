@@ -86,8 +86,8 @@ type order struct {
 	} `json:"price"`
 }
 
-// Do refuses an input that its type does not fit, unknown fields included, and the handler is not called. An undo is
-// not blocked by fields that another version of the program knew. An option has Do ignore them, too.
+// Do refuses an input that does not fit its type, unknown fields included, and the handler is not called. Fields of
+// another version of the program do not block an undo. With the option, Do ignores unknown fields, too.
 func TestHandlerRefusesInputsThatDoNotFit(t *testing.T) {
 	const fits = `{"sku": "tea", "price": {"amount": 1}}`
 	for _, test := range []struct {

@@ -48,7 +48,7 @@ const (
 	MaxJobWait       = 5 * time.Minute
 	MaxPosted        = 10_000 // submissions that lie in an inbox at once, untaken
 	MaxClaimWait     = time.Minute
-	MaxSeen          = 10_000 // holders of which it is known when they asked for work: those who did so last
+	MaxSeen          = 10_000 // holders whose latest claim is recorded: those that claimed last
 )
 
 // What holds where a definition says nothing.
@@ -60,10 +60,10 @@ const (
 	DefaultMaxBacklog     = 1_000_000 // unsettled jobs, above which a submission is refused
 )
 
-// KeyRule is what the key of a submission is made of.
+// KeyRule describes the valid keys of submissions.
 const KeyRule = "1 to 200 printable characters, not starting with job_ or @, no /"
 
-// KeyProblem says what is wrong with the key of a submission. It is empty if the key is valid.
+// KeyProblem returns what is wrong with the key of a submission. It is empty if the key is valid.
 func KeyProblem(key string) string {
 	switch {
 	case key == "":
@@ -71,11 +71,11 @@ func KeyProblem(key string) string {
 	case utf8.RuneCountInString(key) > MaxKeyLength:
 		return "the key is longer than " + strconv.Itoa(MaxKeyLength) + " characters"
 	case strings.HasPrefix(key, "job_") || strings.HasPrefix(key, "@"):
-		return "a key cannot start with job_ or @: ids and words do"
+		return "a key cannot start with job_ or @: those are prefixes of ids and of @latest"
 	case strings.Contains(key, "/"):
-		return "a key cannot have a / in it"
+		return "a key cannot contain a /"
 	case !utf8.ValidString(key) || strings.ContainsFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }):
-		return "a key has printable characters only"
+		return "a key may contain printable characters only"
 	}
 	return ""
 }

@@ -2,32 +2,32 @@ package perdure
 
 import "errors"
 
-// Budget bounds what rendering may take of a node: all inputs and conditions of one transaction share one, and so does
-// all that one call submits. It belongs to one goroutine. A nil *Budget bounds nothing.
+// Budget bounds the work of rendering. All inputs and conditions of one part of a transaction share one budget, and so
+// do all jobs that one call submits. It belongs to one goroutine. A nil *Budget bounds nothing.
 type Budget struct {
-	Work  int // left, in the units of the package that renders: values, and bytes by eights, that are gone through
-	Bytes int // of inputs and outputs handed out, left
+	Work  int // work left, in the units of the package that renders: one for each value, and one for every eight bytes, that it processes
+	Bytes int // bytes of inputs and outputs that may still be handed out
 	Read  int // bytes of inputs and outputs that may still be loaded for it
-	// Stop is asked now and then during long renderings: an error ends them. Nil: nothing does.
+	// Stop is called repeatedly during long renderings, and ends them by returning an error. May be nil.
 	Stop func() error
-	// Memory belongs to the package that renders: values that it has read, for as long as the budget lasts.
+	// Memory is for the package that renders: it caches values there that it has read.
 	Memory any
 
 	err        error
 	untilAsked int
 }
 
-// ErrOverBudget is the error of what takes more than is left.
+// ErrOverBudget is returned for work that takes more than is left of its budget.
 var ErrOverBudget = errors.New("the budget for rendering is used up")
 
-// ErrNoRoom is the error of a run that is too large for what is left of its claim's answer. Nothing has changed.
+// ErrNoRoom is returned for a run that is too large for the rest of its claim's answer. Nothing has changed.
 var ErrNoRoom = errors.New("the run does not fit into the answer of this claim")
 
-// askEvery is after how many units of work Stop is asked: some milliseconds.
+// askEvery is the number of units of work between two calls of Stop: some milliseconds.
 const askEvery = 1 << 16
 
-// Spend takes work off the budget. Once it returns an error (ErrOverBudget, or that of Stop), every later call returns the
-// same one.
+// Spend subtracts work from the budget. Once it has returned an error (ErrOverBudget, or that of Stop), every later
+// call returns the same error.
 func (b *Budget) Spend(work int) error {
 	if b == nil || b.err != nil {
 		return b.Err()
@@ -41,7 +41,7 @@ func (b *Budget) Spend(work int) error {
 	return b.err
 }
 
-// Err is why no more work can be taken off; nil if some can.
+// Err is why nothing more can be spent; nil if something can.
 func (b *Budget) Err() error {
 	if b == nil {
 		return nil
@@ -49,10 +49,10 @@ func (b *Budget) Err() error {
 	return b.err
 }
 
-// mayRead says whether values that are not loaded can still be.
+// mayRead reports whether values that are not loaded may still be loaded.
 func (b *Budget) mayRead() bool { return b == nil || b.Read > 0 }
 
-// hand takes the size of an input or output off the budget; false if nothing was left for it.
+// hand subtracts the size of an input or output from the budget. It returns false if the budget for bytes was used up.
 func (b *Budget) hand(bytes int) bool {
 	if b == nil {
 		return true

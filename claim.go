@@ -26,8 +26,8 @@ func (l *Limit) take() {
 	}
 }
 
-// ClaimRefs are the steps whose payloads Claim or Again needs and the workset does not have. A caller that loads them
-// for many steps at once avoids the error NotLoaded for each of them.
+// ClaimRefs returns the steps whose payloads Claim or Again needs and the workset does not have. A caller that loads
+// them for many steps at once avoids one NotLoaded error for each step.
 func (w *Workset) ClaimRefs(ref StepRef) []StepRef {
 	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
@@ -144,8 +144,8 @@ func (s *Step) lockEnd(now time.Time) time.Time {
 	return s.CompleteBy
 }
 
-// Again is the run that a repeated claim is answered with once more: the same, with what is left of its time. The run
-// is nil if it is no longer valid. Errors are as those of Claim.
+// Again returns a run to a claim that is repeated: the same run, with the time that remains. The run is nil if it is no
+// longer valid. Errors are as those of Claim.
 func (w *Workset) Again(ref StepRef, c *ClaimRequest) (*Run, error) {
 	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
@@ -180,7 +180,7 @@ func (w *Workset) runOf(e *entry, r *row, input, output json.RawMessage) *Run {
 
 // ——— inputs ———
 
-// source is what the input of a run is made of: a kept value, or a rendering.
+// source is where the input of a run comes from: a kept value, or a rendering.
 type source struct {
 	kept   json.RawMessage
 	made   *Rendering      // nil: kept
@@ -191,7 +191,7 @@ type source struct {
 // inputFault is why an input cannot be rendered, whatever the budget: the step fails with it.
 type inputFault struct{ error }
 
-// render makes the input. The error is an *inputFault, or one of evaluate's.
+// render returns the input. The error is an *inputFault, or one of evaluate.
 func (w *Workset) render(e *entry, s *source) (json.RawMessage, error) {
 	switch {
 	case s.bad != nil:
@@ -209,8 +209,9 @@ func (w *Workset) render(e *entry, s *source) (json.RawMessage, error) {
 	return done.Input, nil
 }
 
-// templateOf is what the input of a run in direction d is rendered from, nil if it is null; kept says that it is the
-// step's kept input instead. An undo carries the input of the last do run unless its definition has one of its own.
+// templateOf returns the template of the input of a run in direction d, nil if the input is null. If kept is true, the
+// input is the step's kept input instead. An undo carries the input of the last do run unless its definition has one of
+// its own.
 func (e *entry) templateOf(r *row, d Direction) (t Template, kept bool) {
 	ps := &e.plan.Steps[r.Index]
 	switch {
@@ -224,7 +225,7 @@ func (e *entry) templateOf(r *row, d Direction) (t Template, kept bool) {
 	return ps.Do, false
 }
 
-// sourceOf collects what a run in direction d is made of. If values are not loaded, the error names all of them.
+// sourceOf returns the source of a run in direction d. If values are not loaded, the error names all of them.
 func (w *Workset) sourceOf(e *entry, r *row, d Direction) (src source, err error) {
 	if r.readsTooMuch {
 		return source{bad: errReadsTooMuch}, nil
@@ -252,7 +253,7 @@ func (w *Workset) sourceOf(e *entry, r *row, d Direction) (src source, err error
 	return src, missing.orNil()
 }
 
-// keepInput stores the input of a do run if it was made of outputs: those may be others when the undo comes.
+// keepInput stores the input of a do run if it depends on outputs: these may have changed when the undo runs.
 func (w *Workset) keepInput(e *entry, r *row, d Direction, input json.RawMessage) {
 	ps := &e.plan.Steps[r.Index]
 	switch {
@@ -270,8 +271,8 @@ func (w *Workset) keepInput(e *entry, r *row, d Direction, input json.RawMessage
 	}
 }
 
-// scope is what an expression of the step may see: the outputs of the steps that it reads and, in an undo, that of
-// its own do run.
+// scope is what an expression of the step may read: the outputs of the steps that it names and, in an undo, that of its
+// own do run.
 func (w *Workset) scope(e *entry, r *row, d Direction, output json.RawMessage, refs []int) (*Scope, error) {
 	outputs, err := e.outputs(refs)
 	if err != nil {

@@ -27,7 +27,7 @@ type arrow struct {
 var arrows = []arrow{
 	{pkg: "", why: "the nouns and rules are pure: who carries an agent or reads the rules pays for the standard library alone"},
 	{pkg: "internal/crashpoint", why: "names of instants at which a test may kill the program; empty in what ships, so that whoever writes or sends may call it"},
-	{pkg: "internal/redact", why: "what may be shown of a URL: whoever reads one shows it by this"},
+	{pkg: "internal/redact", why: "what may be shown of a URL: every package that shows one uses it"},
 	{pkg: "internal/lru", why: "a cache that is bounded in bytes, for compiled definitions and what belongs to them"},
 	{pkg: "client", ours: []string{"", "internal/agenthost", "internal/crashpoint", "internal/redact"}, why: "agents live elsewhere with it: the standard library is all that they need"},
 	{pkg: "definition", ours: []string{"", "internal/lru"}, theirs: []string{"github.com/expr-lang/expr"},

@@ -18,7 +18,7 @@ const (
 	CodeNotFound    Code = "notFound"    //
 	CodeConflict    Code = "conflict"    // the rules refuse it as things stand
 	CodeBacklogFull Code = "backlogFull" // try again later
-	CodeBusy        Code = "busy"        // the node has as much in progress as it may: try again later
+	CodeBusy        Code = "busy"        // the node has reached a bound: try again later
 	CodeForbidden   Code = "forbidden"   //
 	CodeMisdirected Code = "misdirected" // the request names a host that the node does not serve
 	CodeUnavailable Code = "unavailable" // the store is not reachable, or the node is draining
@@ -115,8 +115,8 @@ var (
 	// ErrBroken says that the store must not be used any more: what it has written may not be there. The
 	// process is to end, loudly.
 	ErrBroken = errors.New("the store cannot be relied upon any more")
-	// ErrLocked says that another transaction has what was asked for, and that it was not waited for.
+	// ErrLocked says that another transaction has locked what was requested, and that the call did not wait for it.
 	ErrLocked = errors.New("another transaction has the lock")
-	// ErrUnknown says that the answer to a COMMIT was lost: it must be looked up, never guessed.
+	// ErrUnknown says that the outcome of a COMMIT is not known. It must be looked up, never guessed.
 	ErrUnknown = errors.New("the outcome of the commit is not known")
 )

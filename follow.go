@@ -140,8 +140,8 @@ func All(ctx context.Context, jobs Jobs, q JobQuery) iter.Seq2[*JobView, error] 
 // AtRest says whether nothing moves unless a person acts.
 func (v *JobView) AtRest() bool { return v.Phase == Settled || v.Phase == Parked }
 
-// OutputOf reads what a step of the job has given. It is an error if the job is nil, if the step is not there or not done,
-// or if the output is so large that the view leaves it out: Jobs.Step returns it.
+// OutputOf decodes the output of a step of the job. It returns an error if the job is nil, if the step does not exist
+// or is not done, or if the view leaves the output out because it is too large: Jobs.Step returns it then.
 func OutputOf[T any](v *JobView, step string) (out T, err error) {
 	if v == nil {
 		return out, Refuse(CodeInvalid, "there is no job to read the output of step %s from: look at the error that came instead of it", step)

@@ -101,7 +101,7 @@ type request struct {
 	body      []byte
 	mediaType string // of the body; JSON if nothing is said
 	author    string
-	key       string        // of a submission without one
+	key       string        // of a submission whose definition has none
 	wait      time.Duration // for how long the server is asked to wait
 }
 
@@ -147,10 +147,11 @@ func (c *Client) once(ctx context.Context, req *request, out any) (status int, e
 	return resp.StatusCode, nil
 }
 
-// maxAnswer bounds an answer, and an event of a stream: servers give less.
+// maxAnswer bounds an answer, and an event of a stream. Servers send less.
 const maxAnswer = 128 << 20
 
-// read takes an answer to its end, so that the connection is kept. One that is longer than maxAnswer is left.
+// read reads an answer to its end, so that the connection can be reused. It stops reading an answer that is longer than
+// maxAnswer.
 func read(resp *http.Response, out any) error {
 	var body bytes.Buffer
 	body.Grow(int(min(max(resp.ContentLength, 0), 1<<20)) + bytes.MinRead)

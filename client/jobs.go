@@ -26,7 +26,7 @@ func (c *Client) SubmitWithKey(ctx context.Context, body []byte, mediaType, key 
 		return nil, false, &perdure.Error{Code: perdure.CodeInvalid, Message: problem, Hint: perdure.KeyRule}
 	}
 	if strings.TrimSpace(key) != key { // a header has no space at its ends
-		return nil, false, perdure.Refuse(perdure.CodeInvalid, "a key that begins or ends with a space has to be in the definition")
+		return nil, false, perdure.Refuse(perdure.CodeInvalid, "a key that begins or ends with a space cannot be sent in a header: put it into the definition")
 	}
 	job := new(perdure.JobView)
 	status, err := c.ask(ctx, &request{method: http.MethodPost, path: "/v1/jobs", body: body, mediaType: mediaType, key: key}, job)

@@ -54,8 +54,8 @@ func awayIn(err error) *away {
 	return a
 }
 
-// passing is err as *away, if it is one that passes by itself: without its store, amid an upgrade, or with as much in
-// progress as it may have, a server is as good as away.
+// passing returns err as *away if it is temporary: a server without its store, one in the middle of an upgrade, and one
+// that has reached a bound are treated as if they were unreachable.
 func passing(err error, retryAfter time.Duration) error {
 	switch perdure.CodeOf(err) {
 	case perdure.CodeUnavailable, perdure.CodeSchema, perdure.CodeInUse, perdure.CodeBusy:

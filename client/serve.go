@@ -14,7 +14,7 @@ import (
 
 // ServeConfig says how agents are carried. The zero value is fine.
 type ServeConfig struct {
-	Name      string        // begins the holder's name; "": the host's. What comes after it is new each time
+	Name      string        // prefix of the holder's name; "": the host's name. A suffix makes it unique
 	Heartbeat time.Duration // how soon a run is another's if this process dies; 0: 10s
 	Grace     time.Duration // how long the drain may take; 0: 30s
 	Log       *slog.Logger  // nil: none

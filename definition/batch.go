@@ -21,7 +21,7 @@ var valueFields = slices.DeleteFunc(slices.Clone(jobFields), func(f field) bool 
 // those that it has. A base that cannot be read is an error of every job.
 //
 // Errors are those of Parse, with pointers into the one definition and no lines: as a whole text nobody
-// has seen it. stop is that of Options; nil: nothing stops it.
+// has seen it. stop is as in Options, and may be nil.
 func (c *Compiler) ParseAll(base []byte, jobs []json.RawMessage, stop func() error) ([]*perdure.Plan, []error) {
 	plans, errs := make([]*perdure.Plan, len(jobs)), make([]error, len(jobs))
 	b := &batch{c: c, budget: newBudget(stop)}

@@ -188,7 +188,7 @@ func TestBatchRefuses(t *testing.T) {
 		{`{"type":"t","type":"t"}`, `{}`, "invalid", "", "is there twice"},
 		{`{"type":"t"}`, `{}`, "invalid", "", "`steps` is missing"},
 		{`{"type":"t","steps":{"a":{"agent":"x","aftr":[]}}}`, `{}`, "invalid", "/steps/a/aftr", "did you mean `after`?"},
-		{`{"type":"t","steps":{"a":{"agent":"x"}},"input":` + deep[1:127] + `}`, `{"key":"@"}`, "invalid", "/key", "ids and words"},
+		{`{"type":"t","steps":{"a":{"agent":"x"}},"input":` + deep[1:127] + `}`, `{"key":"@"}`, "invalid", "/key", "prefixes of ids"},
 	} {
 		c := &Compiler{}
 		jobs := raws(`{}`, test.job, `{}`)

@@ -10,7 +10,7 @@ import (
 	"perdure"
 )
 
-// manyRefs is a definition of n steps that read one input of so many bytes, each by a bare path.
+// manyRefs is a definition of n steps, each of which reads the same input of the given size by a bare path.
 func manyRefs(n, bytes int) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, `{"type":"t","input":{"s":%q},"steps":{`, strings.Repeat("x", bytes))
@@ -71,8 +71,7 @@ func TestEvaluationEndsWithItsCall(t *testing.T) {
 	}
 }
 
-// What is rendered is taken off the budget that the scope has, and values that one rendering has read cost the next
-// one next to nothing.
+// Renderings spend the budget of their scope. A value that one rendering has read costs the next one almost nothing.
 func TestRenderingsShareABudget(t *testing.T) {
 	list := json.RawMessage("[" + strings.TrimSuffix(strings.Repeat("1,", 100_000), ",") + "]")
 	spend := func(b *perdure.Budget, src string) int {

@@ -146,7 +146,7 @@ func Canonical(p *perdure.Plan) []byte {
 	return appendDefinition(make([]byte, 0, len(p.Text)+len(def.Input)+256), &def, nil)
 }
 
-// CanonicalSize is how many bytes Canonical has for a job of a shape, whose input may not be at hand.
+// CanonicalSize is the length of Canonical for a job of a shape. It does not need the job's input.
 func CanonicalSize(s *perdure.Shape, j *perdure.Job, inputBytes int) int {
 	def := perdure.Definition{Type: j.Type, Key: literal(j.Key), Priority: j.Priority, Labels: j.Labels}
 	size := len(appendValues(nil, &def)) + len(s.Text) - len(appendValues(nil, &perdure.Definition{Type: j.Type}))
@@ -156,7 +156,7 @@ func CanonicalSize(s *perdure.Shape, j *perdure.Job, inputBytes int) int {
 	return size
 }
 
-// literal is a key as a definition has it, where ${ begins an expression.
+// literal writes a key as a definition does: ${ is escaped, because it begins an expression there.
 func literal(key string) string { return strings.ReplaceAll(key, "${", "$${") }
 
 const inputField = `,"input":`

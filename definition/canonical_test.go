@@ -169,7 +169,7 @@ func TestCanonicalRoundTrip(t *testing.T) {
 	})
 }
 
-// A canonical definition that is submitted again is the same job, also where its key looks like an expression. Its size is
+// A canonical definition that is submitted again is the same job, even if its key looks like an expression. Its size is
 // known without its input.
 func TestCanonicalIsTheSameJob(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -14,7 +14,7 @@
 // Both readers are written here because no library could be bounded from outside: goccy/go-yaml's
 // parser recurses once per key of a map and is quadratic in them, its scanner is quadratic in the
 // tabs of a quoted string and lets broken escapes pass; encoding/json drops duplicate keys and
-// places. Everything in this package is a pure function of its arguments but for what the Compiler
-// keeps: programs of expressions (program.go) and compiled definitions (memo.go), both bounded in
-// bytes, as size.go counts them.
+// places. Everything in this package is a pure function of its arguments, except for the caches of the Compiler:
+// programs of expressions (program.go) and compiled definitions (memo.go). Both are bounded in bytes, as size.go counts
+// them.
 package definition

@@ -21,15 +21,15 @@ import (
 	"perdure"
 )
 
-// expression is the inside of a ${…}, or a `when`, found without fault. It is immutable.
+// expression is the text inside a ${…}, or a `when`, that was compiled without an error. It is immutable.
 //
 // Most are nothing but a path, which is looked up in raw JSON and keeps its digits. The others run in
 // expr's machine, under bounds of our own (rewrite.go, functions.go): what expr bounds is nodes and
 // allocation, not the time that nested loops, regular expressions and doubled strings take.
 //
-// A program may take a hundred times the bytes of its text, and a definition may have thousands of them. An
-// expression therefore keeps its text alone, and its program lives in a cache that is bounded in bytes
-// (program.go). A program that was dropped is compiled again when the expression is evaluated.
+// A program may take a hundred times the bytes of its text, and a definition may have thousands of expressions. An
+// expression therefore keeps only its text, and its program is in a cache that is bounded in bytes (program.go). A
+// program that was evicted is compiled again when the expression is evaluated.
 type expression struct {
 	src       string // as it was written
 	condition bool   // it gives true or false
@@ -54,7 +54,7 @@ func compileExpr(src string, truth bool) (*compiled, *misfit) {
 		return nil, &misfit{large: true, message: fmt.Sprintf("an expression of %d bytes; at most %d", len(src), perdure.MaxExpressionBytes),
 			hint: "let an agent compute what takes that many words"}
 	}
-	src = strings.Clone(src) // or the whole text that it stands in would be kept with it
+	src = strings.Clone(src) // otherwise the whole text around it would stay in memory
 	trimmed := strings.TrimSpace(src)
 	if trimmed == "" {
 		return nil, &misfit{message: "an empty expression"}
@@ -90,8 +90,8 @@ func (c *compiled) compile() *misfit {
 	if c.expr.condition && gives.Kind() != reflect.Bool && gives.Kind() != reflect.Interface {
 		return &misfit{message: "a condition must be true or false, this is " + goKind(gives), hint: "compare it with something: input.amount > 0"}
 	}
-	// The program refers to the root of its tree for ever, without need. Compiling gives this root no
-	// code of its own, and the tree below it is released afterwards: it takes most of the memory.
+	// The program keeps a reference to the root of its syntax tree, which it does not need. This root compiles to no
+	// code of its own. The tree below it, which takes most of the memory, is released here.
 	root := &ast.SequenceNode{Nodes: []ast.Node{tree.Node}}
 	tree.Node = root
 	c.prog, err = compiler.Compile(tree, conf)
@@ -288,7 +288,8 @@ func (x *expression) value(v *view) (any, error) {
 	return result, nil
 }
 
-// failed words an error of evaluation. It is errWork still, if it was that.
+// failed adds the text of the expression to an evaluation error. If err is errWork, errors.Is still finds it in the
+// result.
 func (x *expression) failed(err error) error {
 	worded := &evaluationError{text: quote(strings.TrimSpace(x.src)) + ": " + err.Error()}
 	var e *file.Error

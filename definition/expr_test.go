@@ -190,7 +190,7 @@ func TestRenderErrors(t *testing.T) {
 	}
 }
 
-// An output that the scope does not have was not loaded, which is never read as null (F149).
+// An output that the scope does not have was not loaded. It is an error, and never reads as null (F149).
 func TestOutputThatIsNotLoadedIsAnError(t *testing.T) {
 	for _, src := range []string{"${steps.one.output}", "${steps.one.output?.id}", `${steps.one.output.id ?? "none"}`,
 		"${output}", "a ${output ?? 1}", "${[steps.skipped.output]}"} {

@@ -6,7 +6,7 @@ import (
 	"perdure"
 )
 
-// The default key is that of a definition without one, also where the definition is remembered.
+// The default key applies to a definition without a key, also if the definition is cached.
 func TestDefaultKeyCountsWhereTheDefinitionHasNone(t *testing.T) {
 	const steps = `"type":"t","steps":{"a":{"agent":"x"}}`
 	var c Compiler

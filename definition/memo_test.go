@@ -97,7 +97,7 @@ func BenchmarkWith(b *testing.B) {
 	}
 }
 
-// What is remembered is bounded: in all, and each text (F158).
+// The cache is bounded in total, and for each text (F158).
 func TestMemosAreBounded(t *testing.T) {
 	large := func(n, bytes int) string {
 		return fmt.Sprintf(`{"type":"t%d","steps":{"s":{"agent":"a","with":"%[2]s"},"t":{"agent":"a","with":"%[2]s"}}}`, n, strings.Repeat("x", bytes/2))

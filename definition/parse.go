@@ -33,8 +33,8 @@ type Options struct {
 	Key        string                     // replaces the key, and is no template
 	DefaultKey string                     // the key of a definition that has none; no template either
 
-	// Stop is asked now and then while expressions are evaluated: an error, such as that of a caller's context, ends
-	// that and comes back.
+	// Stop is called repeatedly while expressions are evaluated. If it returns an error, such as that of a caller's
+	// context, evaluation ends with that error.
 	Stop func() error
 }
 
@@ -45,7 +45,7 @@ func newBudget(stop func() error) *perdure.Budget {
 	return &perdure.Budget{Work: callWork, Stop: stop}
 }
 
-// errCall refuses a definition for which nothing is left of its call's budget.
+// errCall refuses a definition because the budget of its call is used up.
 func errCall() *fault {
 	return tooLarge(0, errors.New("the expressions of all definitions in this call take too much work")).
 		hinted("submit fewer at once, or let an agent compute it")
@@ -107,7 +107,7 @@ func (c *Compiler) Parse(data []byte, format Format, opts Options) ([]*perdure.P
 	return plans, nil
 }
 
-// plan makes the plan of one document, or finds its faults. The error is that which ended its evaluation.
+// plan makes the plan of one document, or finds its faults. A non-nil error ended its evaluation early.
 func (c *Compiler) plan(doc *node, src text, opts Options, budget *perdure.Budget) (*perdure.Plan, []*fault, error) {
 	if budget.Err() != nil {
 		return nil, []*fault{errCall()}, nil

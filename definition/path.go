@@ -176,7 +176,7 @@ func (p *path) find(v *view, lax bool) (json.RawMessage, error) {
 
 var null = json.RawMessage("null")
 
-// start is the JSON of the root, and the picks that are left. An output that the scope does not have was not loaded:
+// start returns the JSON of the root, and the remaining picks. An output that the scope does not have was not loaded:
 // it is an error, never null.
 func (p *path) start(s *perdure.Scope) (json.RawMessage, []pick, error) {
 	switch p.root {

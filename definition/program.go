@@ -12,15 +12,15 @@ import (
 	"perdure/internal/lru"
 )
 
-// compiled is what the text of an expression comes to.
+// compiled is the result of compiling the text of an expression.
 type compiled struct {
 	expr  *expression // an allocation of its own: a definition that keeps it does not keep the program
 	paths []path      // what it reads
 	prog  *vm.Program // nil: the value of its path
 }
 
-// programs keeps what was compiled: definitions of one type are submitted again and again, and their expressions are
-// evaluated in job after job. The zero value is ready.
+// programs caches compiled expressions: definitions of one type are submitted again and again, and their expressions
+// are evaluated in each job. The zero value is ready.
 type programs struct {
 	once  sync.Once
 	cache *lru.Cache[programKey, *compiled]
@@ -37,7 +37,8 @@ const maxProgramBytes = 16 << 20
 // compileWork is the work of compiling one byte of an expression, as budgets count it.
 const compileWork = 16
 
-// compile compiles src, unless that is done already; truth says that it must give true or false. The error is the budget's.
+// compile compiles src, or returns it from the cache. If truth is set, the result of src must be true or false. The
+// error is the budget's.
 func (p *programs) compile(src string, truth bool, budget *perdure.Budget) (*compiled, *misfit, error) {
 	p.once.Do(func() { p.cache = lru.New[programKey](maxProgramBytes, (*compiled).bytes) })
 	if c, ok := p.cache.Get(programKey{src, truth}); ok {
@@ -58,8 +59,9 @@ func (p *programs) compile(src string, truth bool, budget *perdure.Budget) (*com
 	return c, nil, budget.Spend(compileWork * len(src))
 }
 
-// of is the program of an expression that was compiled before. If it was dropped since, compiling it again is paid for by
-// the budget of the call alone: whether a rendering does too much work must not depend on what is in memory.
+// of returns the program of an expression that was compiled before. If it was evicted, compiling it again is charged to
+// the budget of the call, but not to the work of the rendering: whether a rendering does too much work must not depend
+// on the cache.
 func (p *programs) of(x *expression, budget *perdure.Budget) (*compiled, error) {
 	c, bad, err := p.compile(x.src, x.condition, budget)
 	if bad != nil {
@@ -68,8 +70,8 @@ func (p *programs) of(x *expression, budget *perdure.Budget) (*compiled, error) 
 	return c, err
 }
 
-// overhead is about what a compiled expression takes beside what is counted below: its row in the cache, the
-// allocations of the program, and the names of the functions that it calls.
+// overhead is about how many bytes a compiled expression takes in addition to those counted below: its entry in the
+// cache, the allocations of the program, and the names of the functions that it calls.
 const overhead = 1 << 10
 
 // bytes is about how much memory it keeps.

@@ -30,7 +30,7 @@ func (d *decoder) expression(n *node, p *pointer, s span, truth bool, see *sight
 	if bad != nil {
 		d.misfit(p, n, s.at, bad)
 	}
-	if bad != nil || err != nil { // an error is the budget's, and the call's to return
+	if bad != nil || err != nil { // err comes from the budget, and the caller returns it
 		return nil, nil
 	}
 	if d.stored {

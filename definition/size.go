@@ -6,8 +6,8 @@ import (
 	"perdure"
 )
 
-// shapeBytes is about how much memory a shape keeps, so that whatever keeps shapes can be bounded in bytes. A test
-// compares it with what the garbage collector counts.
+// shapeBytes is about how much memory a shape keeps, so that caches of shapes can be bounded in bytes. A test compares
+// it with what the garbage collector counts.
 func shapeBytes(s *perdure.Shape) int {
 	n := int(unsafe.Sizeof(*s)+unsafe.Sizeof(*s.Common)) + cap(s.Text) + indexBytes*len(s.Index)
 	for i := range s.Steps {

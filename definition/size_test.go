@@ -30,7 +30,7 @@ func conditions(n int, condition func(int) string) []byte {
 	return []byte(b.String())
 }
 
-// kept is how many bytes of memory are kept of what f returns.
+// kept returns how many bytes of memory the result of f keeps.
 func kept[T any](f func() T) (value T, bytes int) {
 	heap := func() int {
 		runtime.GC()
@@ -110,7 +110,7 @@ func TestDroppedProgramsAreCompiledAgain(t *testing.T) {
 	for range 2 {
 		check("2", "true", "3")
 		check(`"x"`, "when: `steps.s.output.n > 1`: invalid operation: string > int", "/steps/t/with: `steps.s.output.n + input.n`: invalid operation: string + int")
-		for n := 0; c.programs.cache.Len() > 0 && n < 1000; n++ { // at the bound, and far beyond
+		for n := 0; c.programs.cache.Len() > 0 && n < 1000; n++ { // at the bound, and far above it
 			if _, bad, _ := c.programs.compile(dense(n), false, nil); bad != nil {
 				t.Fatal(bad.message)
 			}
@@ -204,7 +204,8 @@ func list(n int, of func(int) string) string {
 	return `{"type":"t","labels":{},"steps":{"a":{"agent":"a","with":` + string(all) + `}}}`
 }
 
-// F156, F158: compiling is work that a call pays for: what takes too much is refused, and ends with its caller.
+// F156, F158: compiling is charged to the budget of a call: a definition that takes too much is refused, and compiling
+// ends with the caller's context.
 func TestCompilingIsBounded(t *testing.T) {
 	body := conditions(callWork/(compileWork*len(dense(0)))+100, dense)
 	if _, err := Parse(body, JSON, Options{}); perdure.CodeOf(err) != perdure.CodeTooLarge {

@@ -39,7 +39,7 @@ func fromJSON(raw []byte, most int) (v any, values int, err error) {
 // plainReader reads values without the places and the digits that a definition needs.
 type plainReader struct {
 	jsonReader
-	left int // values that it may still read; below 0 once that was not enough
+	left int // values that it may still read; below 0 after it has met more
 }
 
 func (r *plainReader) plain(depth int) (any, *fault) {
@@ -70,7 +70,7 @@ func (r *plainReader) plain(depth int) (any, *fault) {
 
 func plainly(s string, f *fault) (any, *fault) { return s, f }
 
-// members are those of an object; of a name that is there twice the last counts.
+// members reads the members of an object. If a name occurs twice, the last value counts.
 func (r *plainReader) members(depth int) (any, *fault) {
 	m := map[string]any{}
 	f := r.each('}', func() *fault {
@@ -102,7 +102,7 @@ func (r *plainReader) items(depth int) (any, *fault) {
 	return list, f
 }
 
-// each reads what is in a collection, up to the bracket that ends it.
+// each reads the elements of a collection, up to its closing bracket.
 func (r *plainReader) each(end byte, one func() *fault) *fault {
 	r.pos++
 	if r.space(); r.peek() == end {

@@ -7,18 +7,18 @@ import (
 	"perdure"
 )
 
-// view is a scope that is being looked at: while one input is rendered, or one definition submitted.
-// It bounds the work that all expressions may do together. If the scope's budget ends a rendering, the error may be in
-// the words of the expression: the budget knows (Budget.Err).
+// view is a scope in use: while one input is rendered, or one definition submitted. It bounds the work of all
+// expressions together. If the scope's budget ends a rendering, the error may be that of the expression; Budget.Err
+// tells whether the budget was the cause.
 type view struct {
 	scope *perdure.Scope
 	work  int
 	*memory
 }
 
-// memory keeps what was read of large values, by the first byte of their text: so that a thousand references into a
-// megabyte are not a thousand times a megabyte. It lasts as long as the budget that the renderings share, and expressions
-// change none of it.
+// memory caches the decoded parts of large values, by the address of the first byte of their text. So a thousand
+// references into one megabyte do not decode it a thousand times. It lasts as long as the budget that the renderings
+// share. Expressions do not modify it.
 type memory struct {
 	objects map[*byte]map[string]json.RawMessage
 	lists   map[*byte][]json.RawMessage
@@ -26,8 +26,8 @@ type memory struct {
 	bytes   int // of the texts of values
 }
 
-// Work is counted in values and, eight at a time, bytes that are gone through. A million takes some tens of milliseconds
-// where values are read, and some hundreds where an expression computes with each.
+// Work is counted in units: one for each value, and one for every eight bytes, that is processed. A million units take
+// some tens of milliseconds if values are read, and some hundreds if an expression computes with each of them.
 const (
 	exprWork   = 3 << 19  // one expression
 	renderWork = 4 << 20  // all of one input
@@ -36,7 +36,8 @@ const (
 	copied = 32 // bytes for one unit, where they are only copied
 )
 
-// rememberedBytes bounds the texts whose values are kept: what is made of one takes some twenty times its size.
+// rememberedBytes bounds the texts whose decoded values are cached. A decoded value takes some twenty times the size of
+// its text.
 const rememberedBytes = 2 << 20
 
 var errWork = errors.New("this takes too much work; let an agent compute it")

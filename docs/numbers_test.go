@@ -12,15 +12,15 @@ import (
 	"testing"
 )
 
-// The numbers of invariants and faults are for those who work on Perdure. The pages that list or explain them, and the
-// notes for contributors, have them; nothing else that a user reads does.
+// The numbers of invariants and faults are for contributors. Only the pages that list or explain them, and the notes
+// for contributors, have them; no other text for users does.
 var numbered = []string{"docs/reliability.md", "CONTRIBUTING.md", "model/README.md"}
 
-// notShipped are Go packages that no user imports or runs: what their comments and messages say is for contributors.
+// notShipped are Go packages that no user imports or runs: their comments and messages are for contributors.
 var notShipped = []string{"internal/sim", "internal/ledger", "internal/mutants", "internal/faultystore", "cmd/perdure-sim", "bench", "model", "tools", "store/storetest", "e2e"}
 
-// readByUsers are the kinds of files all of whose text users read. Of Go files it is the documentation of what is
-// exported, and the messages; and of the SDKs the sources, for their comments become the documentation.
+// readByUsers are the kinds of files of which users read all text. Of Go files they read the messages and the
+// documentation of exported names; of the SDKs all sources, because their comments become the documentation.
 var readByUsers = []string{".md", ".yaml", ".yml", ".sql", ".json"}
 
 func TestNoInternalNumbersForUsers(t *testing.T) {
@@ -68,8 +68,9 @@ func textsForUsers(t *testing.T, root string) map[string][]string {
 	return texts
 }
 
-// goTexts are the texts of a Go file that users read: what it says in strings, and, unless the package is internal, the
-// documentation of its exported names. A string that is nothing but a number is a rule's name, which `perdure check` prints.
+// goTexts are the texts of a Go file that users read: its strings and, unless the package is internal, the
+// documentation of its exported names. A string that is only a number is the name of a rule, which `perdure check`
+// prints.
 func goTexts(t *testing.T, path string, internal bool) (texts []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)

@@ -15,8 +15,8 @@ import (
 	"perdure/internal/pgtest"
 )
 
-// F156: while a node has a job whose inputs take much processor time, and an agent claims a thousand runs at once, plain
-// submissions are answered as always, and the job comes to its end.
+// F156: while a node has a job whose inputs take much processor time, and an agent claims a thousand runs at once,
+// plain submissions are answered as fast as usual, and the job ends.
 func TestPlainSubmissionsBesideACostlyJob(t *testing.T) {
 	stores := map[string]func(t *testing.T) []string{
 		"sqlite": func(t *testing.T) []string {

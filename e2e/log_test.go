@@ -52,7 +52,7 @@ func TestJSONLogHasNothingElse(t *testing.T) {
 	serve := exec.Command(perdure, "serve", "--listen", addr, "--store", store, "--log-format", "json", "--log-level", "debug")
 	exit, lines := logged(t, serve, func() {
 		eventually(t, "the node is ready", func() bool { return ready(url) })
-		// What net/http's server complains about by itself.
+		// An error that net/http's server logs by itself.
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// F158: submissions of 3 MB, each with thousands of expressions that compile to as much as an expression can, leave a
-// node below 512 MB.
+// F158: submissions of 3 MB, each with thousands of expressions whose programs are as large as possible, leave a node
+// below 512 MB.
 func TestMemoryOfExpressions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles some 10,000 large expressions")

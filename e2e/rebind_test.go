@@ -81,8 +81,8 @@ func lookChromium(t *testing.T) string {
 	return ""
 }
 
-// rebound is the address of evil.example: it answers with the page first, and is the node from then on. In between the
-// name would have been resolved once more. Whatever the browser sends to the node passes unchanged.
+// rebound is the address of evil.example: it answers the first request with the page, and forwards all later ones to
+// the node. This simulates a second resolution of the name. Requests of the browser are forwarded unchanged.
 func rebound(t *testing.T, node string) (addr string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -109,7 +109,7 @@ func pageOrNode(conn net.Conn, node string) {
 	if line, err := from.Peek(len(first)); err != nil {
 		return
 	} else if string(line) == first {
-		for line := ""; line != "\r\n"; { // the whole request, or the answer may be lost with a reset
+		for line := ""; line != "\r\n"; { // read the whole request, otherwise a reset may discard the answer
 			if line, err = from.ReadString('\n'); err != nil {
 				return
 			}
@@ -126,7 +126,8 @@ func pageOrNode(conn net.Conn, node string) {
 	_, _ = io.Copy(conn, to)
 }
 
-// browse is what the page of evil.example has become in a browser for which that name resolves to addr.
+// browse returns the page of evil.example after its scripts have run, in a browser for which that name resolves to
+// addr.
 func browse(t *testing.T, chromium, addr string) string {
 	t.Helper()
 	profile, err := os.MkdirTemp("", "perdure-chromium-")

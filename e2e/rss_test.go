@@ -18,7 +18,7 @@ import (
 
 const mostResident = 512 << 20
 
-// resident is how much memory a process has in use: now, and at its most.
+// resident returns the resident memory of a process: now, and its peak.
 func resident(t *testing.T, pid int) (now, most int) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -60,7 +60,7 @@ func send(t *testing.T, url string, body any, answer any) int {
 	return resp.StatusCode
 }
 
-// largeJob makes a job that is done, and whose view is some 16 MB: as large as one is.
+// largeJob makes a job that is done, and whose outputs are some 16 MB in total.
 func largeJob(t *testing.T, url string) {
 	t.Helper()
 	const steps, each = 280, 60_000
@@ -91,7 +91,7 @@ func largeJob(t *testing.T, url string) {
 	}
 }
 
-// hold opens a connection that sends this, and neither sends nor reads anything more.
+// hold opens a connection, sends text, and then neither sends nor reads anything.
 func hold(t *testing.T, url, text string) net.Conn {
 	t.Helper()
 	d := net.Dialer{Timeout: 10 * time.Second, Control: func(_, _ string, c syscall.RawConn) error {
@@ -108,7 +108,7 @@ func hold(t *testing.T, url, text string) net.Conn {
 	return c
 }
 
-// others makes the calls that everybody else makes, and says how long the slowest took.
+// others makes calls of ordinary clients, and returns how long the slowest took.
 func others(t *testing.T, url, key string) (slowest time.Duration) {
 	t.Helper()
 	for i := range 5 {
@@ -131,14 +131,14 @@ func others(t *testing.T, url, key string) (slowest time.Duration) {
 	return slowest
 }
 
-// F157, F125: callers that announce bodies and do not send them, that ask for large answers and do not read them, and
-// that claim large inputs do not make a node hold memory, and keep nobody else out.
+// F157, F125: callers that announce bodies and do not send them, that request large answers and do not read them, and
+// that claim large inputs do not make a node exceed its memory, and do not block other callers.
 func TestMemoryIsBoundedWhateverCallersDo(t *testing.T) {
 	connections, readers, claims := 4000, 60, 12
 	if testing.Short() {
 		connections, readers, claims = 400, 20, 4
 	}
-	const inputs = 200 // of 1 MB each: a claim asks for all of them, and is granted as many as its answer may have
+	const inputs = 200 // of 1 MB each: a claim asks for all of them, and is granted as many as fit into its answer
 	url, node := serve(t, "--store", "sqlite:"+filepath.Join(t.TempDir(), "perdure.db"), "--agents", "none")
 	largeJob(t, url)
 	steps := object{}

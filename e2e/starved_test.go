@@ -65,7 +65,7 @@ func TestLogThatNobodyReads(t *testing.T) {
 	}
 }
 
-// starved starts a node that has so many file descriptors, and returns its log.
+// starved starts a node with a limit on file descriptors, and returns its log.
 func starved(t *testing.T, descriptors int, args ...string) (url string, log func() string) {
 	t.Helper()
 	addr, dir := freeAddress(t), t.TempDir()
@@ -94,7 +94,7 @@ func starved(t *testing.T, descriptors int, args ...string) (url string, log fun
 	return url, log
 }
 
-// crowd opens connections that ask for nothing.
+// crowd opens connections without requests.
 func crowd(t *testing.T, url string, n int) (close func()) {
 	t.Helper()
 	var all []net.Conn
@@ -114,8 +114,9 @@ func crowd(t *testing.T, url string, n int) (close func()) {
 	return close
 }
 
-// F128, F159: more connections come than the node has file descriptors for. Those that ask for nothing give way: every
-// other call is served meanwhile. The same holds where the bound is set too high, so that the system refuses first.
+// F128, F159: more connections arrive than the node has file descriptors for. Connections without a request are closed,
+// and every other call is served meanwhile. The same holds if the bound is set too high, so that the system refuses
+// connections first.
 func TestMoreConnectionsThanDescriptors(t *testing.T) {
 	const descriptors = 64
 	for _, c := range []struct {
@@ -129,7 +130,7 @@ func TestMoreConnectionsThanDescriptors(t *testing.T) {
 		for i := range 3 {
 			crowd(t, url, 200)
 			eventually(t, "a new caller is served", func() bool { return ready(url) })
-			time.Sleep(time.Second) // from now on the crowd gives way
+			time.Sleep(time.Second) // from now on connections of the crowd are closed for others
 			t.Logf("the slowest call beside the crowd: %v", others(t, url, fmt.Sprint("crowd", i)))
 		}
 		if text := log(); !strings.Contains(text, c.warning) || strings.Count(text, "level=WARN") > 6 {
@@ -138,8 +139,8 @@ func TestMoreConnectionsThanDescriptors(t *testing.T) {
 	}
 }
 
-// F159: runs need more file descriptors than the node has. Those that get none are returned, and count no failure; all
-// are done in the end, and every other call is served meanwhile.
+// F159: runs need more file descriptors than the node has. Those that get none are returned, and no failure is counted.
+// All are done in the end, and every other call is served meanwhile.
 func TestRunsWithoutDescriptorsAreReturned(t *testing.T) {
 	url, _ := starved(t, 96, "--agents", "http,shell", "--slots", "http=100", "--slots", "shell=100", "--allow-private-targets")
 	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(300 * time.Millisecond) }))
@@ -178,8 +179,8 @@ func TestRunsWithoutDescriptorsAreReturned(t *testing.T) {
 	t.Logf("%d runs were returned", returned)
 }
 
-// F010: the disk is full. The node refuses submissions, says so in /readyz, and goes on reading; once there is room it is
-// ready again, although no submission has come meanwhile.
+// F010: the disk is full. The node refuses submissions, gives the reason in /readyz, and still serves reads. Once there
+// is room, it is ready again, even if no submission has come meanwhile.
 func TestNotReadyWhileTheDiskIsFull(t *testing.T) {
 	dir := t.TempDir()
 	if exec.Command("mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", dir).Run() != nil {
@@ -202,7 +203,7 @@ func TestNotReadyWhileTheDiskIsFull(t *testing.T) {
 	}
 	filler.Close()
 	refused := 0
-	for i := range 40 { // until the space that the log has already is used up
+	for i := range 40 { // until the space that is allocated to the log is used up
 		if large(fmt.Sprint("k", i)) == http.StatusServiceUnavailable {
 			refused++
 			break

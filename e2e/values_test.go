@@ -61,8 +61,8 @@ func isEdited(order, step string, undo bool) bool {
 	return strings.HasSuffix(order, "-edited") && step == "ship" && !undo
 }
 
-// ServeHTTP answers a call. The first that ships every fifth order fails, and one without the operator's input is
-// refused if the order is to be edited.
+// ServeHTTP answers a call. The first call that ships an order fails for every fifth order. For an order that the
+// operator edits, it is refused until it comes with the operator's input.
 func (s *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	order, step, key := r.URL.Query().Get("order"), r.URL.Query().Get("step"), r.Header.Get("Idempotency-Key")
@@ -80,7 +80,7 @@ func (s *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"token":%q}`, token(order, step))
 }
 
-// take compares a call with what it must be, and says whether it is the first under its key.
+// take compares the body of a call with the expected one, and reports whether the call is the first under its key.
 func (s *till) take(order, step, key, body string, undo bool) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +175,7 @@ func playTill(t *testing.T, store string) {
 	all.Wait()
 	enough()
 	notes.Wait()
-	s.mu.Lock() // calls may come still, of notes
+	s.mu.Lock() // calls for notes may still arrive
 	defer s.mu.Unlock()
 	for i, key := range slices.Sorted(maps.Keys(s.wrong)) {
 		if i < 5 {

@@ -16,7 +16,7 @@
 //	408, 425, 429, 5xx         failed, "http_503"; Retry-After is heeded
 //	any other status           rejected, "http_404"
 //	no connection              failed without effect, "connect" or "tls"
-//	no file descriptor left    returned: this machine's lack is no failure of the run
+//	no file descriptor left    returned: that the machine lacks one is no failure of the run
 //	connection broken          failed, "disconnected"
 //	no answer in time          failed, "timeout"
 //	circuit open               failed without effect, "circuitOpen"

@@ -97,7 +97,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// null leaves out what the agent or net/http would send by itself, also after a redirect to another host.
+// null leaves out a header that the agent or net/http would send by default, also after a redirect to another host.
 func TestNullLeavesADefaultHeaderOut(t *testing.T) {
 	type sent struct {
 		header http.Header
@@ -541,8 +541,8 @@ func TestPermit(t *testing.T) {
 	}
 }
 
-// I18: the error of a run, which is kept in its job's history, has no password of a URL in it: of the step's, of one that
-// a redirect leads to, or of a proxy.
+// I18: the error of a run, which is kept in its job's history, contains no password: neither that of the step's URL,
+// nor that of a redirect's target or of a proxy.
 func TestErrorsHaveNoPasswords(t *testing.T) {
 	location := ""
 	server, a := serve(t, Config{NoBreaker: true}, func(w http.ResponseWriter, _ *http.Request) {

@@ -135,7 +135,7 @@ func (x *exchange) failure(ctx context.Context, err error) error {
 	var forbidden *forbiddenError
 	var verification *tls.CertificateVerificationError
 	if u := (*url.Error)(nil); errors.As(err, &u) {
-		err = redact.Error(u.Err) // url.Error repeats the URL, and a proxy's or a redirect's may be in what it wraps
+		err = redact.Error(u.Err) // url.Error repeats the URL; the error that it wraps may contain that of a proxy or a redirect
 	}
 	switch {
 	case !x.sent.Load() && starved(err):
@@ -203,8 +203,8 @@ func shown(u *url.URL) string {
 // repeats a request by itself when a reused connection breaks, and one run must not be two requests.
 const quietKey = "idempotency-key"
 
-// setDefaults sets the headers that a request has if the step's headers do not say otherwise. Content-Type depends on
-// the body, and is set by request.
+// setDefaults sets the headers that a request has unless the step's headers replace them. Content-Type depends on the
+// body, and is set by request.
 func (x *exchange) setDefaults(h http.Header) {
 	h.Set("User-Agent", "perdure")
 	h.Set("Idempotency-Key", x.run.Key)
@@ -220,7 +220,7 @@ func leaveOut(h http.Header, name string) {
 	case "User-Agent":
 		h.Set("User-Agent", "") // without it net/http would send its own
 	case "Accept-Encoding":
-		h.Set("Accept-Encoding", "identity") // net/http would ask for gzip; this is what its absence would mean
+		h.Set("Accept-Encoding", "identity") // net/http would ask for gzip; identity means the same as no header
 	}
 }
 

@@ -14,7 +14,8 @@ import (
 	"perdure/internal/descriptors"
 )
 
-// F159: a run that finds no file descriptor is returned: it counts no failure, for its service or for the step.
+// F159: a run that finds no file descriptor is returned: no failure is counted, neither for its service nor for the
+// step.
 func TestNoDescriptorForAConnectionReturnsTheRun(t *testing.T) {
 	url, a := serve(t, Config{}, func(http.ResponseWriter, *http.Request) {})
 	all := takeAll(t)
@@ -30,7 +31,7 @@ func TestNoDescriptorForAConnectionReturnsTheRun(t *testing.T) {
 	}
 }
 
-// Connections that are kept for later make room for one that is needed now, and each gives its descriptor back.
+// An idle connection is closed for one that is needed now, and each connection gives its descriptor back.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	first, a := serve(t, Config{}, func(http.ResponseWriter, *http.Request) {})
 	if _, err := execute(t, a, aRun(m{"url": first})); err != nil {

@@ -36,8 +36,8 @@ const (
 	whyUnread   = "cannot be read as an address"
 )
 
-// permit looks at an address that is about to be dialled: after all names are resolved, so that no
-// second answer of a name server can differ from what was checked (F053, F161).
+// permit checks an address that is about to be dialled. This is after name resolution, so a second answer of a name
+// server cannot differ from what was checked (F053, F161).
 func (t *targets) permit(address string) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -65,7 +65,7 @@ func (t *targets) permit(address string) error {
 	return nil
 }
 
-// forbids is why an address is no target; empty where it is one.
+// forbids returns why an address may not be a target; empty if it may.
 func (t *targets) forbids(a netip.Addr) (why string, err error) {
 	if private(a) {
 		return whyPrivate, nil
@@ -75,7 +75,7 @@ func (t *targets) forbids(a netip.Addr) (why string, err error) {
 	}
 	own, err := t.own.contain(a)
 	if err != nil {
-		return "", fmt.Errorf("the addresses of this machine cannot be read, which targets are compared with: %w", err)
+		return "", fmt.Errorf("cannot read the addresses of this machine, with which targets are compared: %w", err)
 	}
 	if own {
 		return whyOwn, nil
@@ -83,8 +83,8 @@ func (t *targets) forbids(a netip.Addr) (why string, err error) {
 	return "", nil
 }
 
-// ownMaxAge is how long an address that this machine was just given may be dialled. Reading the addresses takes some
-// 0.1 ms, and milliseconds on a machine with thousands of interfaces.
+// ownMaxAge is how long the addresses of this machine are cached; a new address may be dialled for that long. Reading
+// them takes some 0.1 ms, and milliseconds on a machine with thousands of interfaces.
 const ownMaxAge = time.Second
 
 // ownAddresses are the addresses of this machine's interfaces. They change while it runs.

@@ -27,8 +27,8 @@ func atMachine(allow string, addrs ...string) *targets {
 	return t
 }
 
-// F161: the metadata addresses of clouds and this machine's own addresses are no targets, however they are written;
-// their neighbours are.
+// F161: the metadata addresses of clouds and this machine's own addresses are no allowed targets, however they are
+// written; the addresses next to them are.
 func TestMachineAndMetadataAreNoTargets(t *testing.T) {
 	here := atMachine("", "127.0.0.1", "10.1.2.3", "192.0.2.7", "2001:db8::7", "fe80::1")
 	for addr, ok := range map[string]bool{
@@ -77,7 +77,7 @@ func TestOwnAddressesAreReadAgain(t *testing.T) {
 		t.Errorf("an address that this machine has no longer: %v", err)
 	}
 
-	// Where the addresses cannot be read nothing is dialled, and the run is tried again later.
+	// If the addresses cannot be read, nothing is dialled, and the run is tried again later.
 	here.own.read = func() ([]net.Addr, error) { return nil, errors.New("no descriptor") }
 	var forbidden *forbiddenError
 	if err := here.permit("10.1.2.3:80"); err == nil || errors.As(err, &forbidden) {

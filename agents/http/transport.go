@@ -24,7 +24,7 @@ type exchangeKey struct{}
 // agent has slots.
 func newClient(cfg Config, slots int) *http.Client {
 	dialer := &net.Dialer{Timeout: connectTimeout, KeepAlive: 30 * time.Second}
-	_, _ = x509.SystemCertPool() // read once: where no descriptor is left at the first use, every certificate would be refused for ever
+	_, _ = x509.SystemCertPool() // read it now: if no descriptor is left at the first use, every certificate is refused for ever
 	t := &http.Transport{
 		ForceAttemptHTTP2:      true,
 		MaxIdleConns:           max(4*slots, 100),
@@ -46,7 +46,8 @@ func newClient(cfg Config, slots int) *http.Client {
 	return &http.Client{Transport: t, CheckRedirect: redirect}
 }
 
-// dial connects within the agents' share of the file descriptors. Connections that are kept for later make room first.
+// dial connects within the agents' share of the file descriptors. If the share is used up, idle connections are closed
+// first.
 func dial(ctx context.Context, dialer *net.Dialer, t *http.Transport, network, address string) (net.Conn, error) {
 	release, err := descriptors.Take(1)
 	if err != nil {
@@ -74,8 +75,8 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// starved says that a connection failed because this process, or the machine, has no file descriptor left. An error of
-// name resolution keeps the system's only as text.
+// starved reports whether a connection failed because this process, or the machine, has no file descriptor left. An
+// error of name resolution has the system's error only as text.
 func starved(err error) bool {
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 		return true

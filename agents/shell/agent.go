@@ -19,7 +19,7 @@
 //	too much on stdout        failed, "outputTooLarge"; it is killed
 //	no such program or dir    rejected without effect, "notFound"; "notExecutable" alike
 //	input wrong               rejected without effect, "input"
-//	no file descriptor left   returned: this machine's lack is no failure of the run
+//	no file descriptor left   returned: that the machine lacks one is no failure of the run
 //	cannot be started now     failed without effect, "start"
 //
 // A program has a process group of its own, and whatever is left in that group when the program is
@@ -27,10 +27,11 @@
 // cut short (TERM, and KILL a little later; at the run's ultimatum KILL at once), and when this process
 // dies, however it dies; see MaybeReaper.
 //
-// The program does not see the environment of this process, which may hold secrets. It gets PATH, HOME, LANG, TZ and
-// TMPDIR of it, and the variables that Config.Env names; over that `env` of the input; and over that its run:
-// PERDURE_KEY (stable over the runs of a turn: what the far side deduplicates by), PERDURE_RUN (the fencing token),
-// PERDURE_JOB, PERDURE_STEP, PERDURE_DIRECTION (do or undo), PERDURE_REMAINING_MS, and in an undo PERDURE_DO_KEY.
+// The program does not inherit the environment of this process, which may hold secrets. It gets PATH, HOME, LANG, TZ
+// and TMPDIR of it, and the variables that Config.Env names. `env` of the input overrides these, and the variables of
+// the run override all: PERDURE_KEY (the same for all runs of a turn, so that a service can deduplicate by it),
+// PERDURE_RUN (the fencing token), PERDURE_JOB, PERDURE_STEP, PERDURE_DIRECTION (do or undo), PERDURE_REMAINING_MS, and
+// in an undo PERDURE_DO_KEY.
 package shell
 
 import (

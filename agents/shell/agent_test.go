@@ -152,8 +152,8 @@ func TestStdin(t *testing.T) {
 	}
 }
 
-// I18: a program gets a few variables of this process, those that are named, and its run's; nothing else, whatever it is
-// called.
+// I18: a program gets a few variables of this process, those that Config.Env names, and those of its run. It gets no
+// others, whatever their names.
 func TestEnvironment(t *testing.T) {
 	for _, kv := range os.Environ() {
 		name, value, _ := strings.Cut(kv, "=")

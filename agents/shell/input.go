@@ -112,8 +112,8 @@ func (in *Input) stdin() (string, bool) {
 	return string(in.Stdin), true
 }
 
-// inherited are the variables of this process that every program gets, if they are set. The others may hold secrets: of
-// the store, of clouds, of whatever else was started in this environment.
+// inherited are the variables of this process that every program gets, if they are set. Other variables may hold
+// secrets, such as those of the store or of a cloud.
 var inherited = []string{"PATH", "HOME", "LANG", "TZ", "TMPDIR"}
 
 // ofRun are the variables of a run. Nothing else can set them.
@@ -122,7 +122,7 @@ var ofRun = []string{"PERDURE_KEY", "PERDURE_RUN", "PERDURE_JOB", "PERDURE_STEP"
 // MaxEnv bounds Config.Env.
 const MaxEnv = 100
 
-// CheckEnv says what is wrong with a name for Config.Env. Nil if nothing is.
+// CheckEnv returns an error for the first name that is not valid in Config.Env, and nil if all are.
 func CheckEnv(names []string) error {
 	if len(names) > MaxEnv {
 		return fmt.Errorf("%d variables are named, at most %d are passed on", len(names), MaxEnv)
@@ -143,8 +143,8 @@ func CheckEnv(names []string) error {
 	return nil
 }
 
-// environ is the program's environment: of this process's what every program gets and what names lists, then env of the
-// input, then the run. Of a name that is there twice, the last counts.
+// environ is the program's environment: the variables of this process that every program gets or that names lists, then
+// env of the input, then the variables of the run. If a name occurs twice, the last one counts.
 func environ(lookup func(string) (string, bool), names []string, in *Input, run *perdure.Run, remaining time.Duration) []string {
 	env := []string{} // nil would be the whole environment of this process
 	for _, name := range slices.Concat(inherited, names) {

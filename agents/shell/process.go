@@ -49,8 +49,8 @@ func newProcess(in *Input, env []string) *process {
 	return p
 }
 
-// descriptorsEach is what a program costs this process while it runs: three pipes and the handle on the process. What
-// only its start takes is of the reserve: one program starts at a time.
+// descriptorsEach is how many descriptors a running program takes of this process: three pipes and the process handle.
+// Descriptors that only its start needs come from the reserve, because one program starts at a time.
 const descriptorsEach = 4
 
 // start returns once the program runs, and its group is known to the reaper.

@@ -30,7 +30,7 @@ var (
 func (f *agentFlags) register(cmd *cobra.Command, def string, private bool) {
 	cmd.Flags().StringSliceVar(&f.names, "agents", strings.Split(def, ","), "the built-in agents to run, as a `LIST` of http, shell; or none")
 	cmd.Flags().StringSliceVar(&f.slots, "slots", nil, "runs at once: `N` for each agent, or NAME=N (may be repeated)")
-	cmd.Flags().StringSliceVar(&f.env, "shell-env", nil, "`NAMES` of further variables of this process that programs of the agent shell get")
+	cmd.Flags().StringSliceVar(&f.env, "shell-env", nil, "`NAMES` of further environment variables that programs of the agent shell inherit")
 	cmd.Flags().BoolVar(&f.private, "allow-private-targets", private, "let the agent http reach loopback, link-local and this machine's own addresses, and metadata services")
 	_ = cmd.RegisterFlagCompletionFunc("agents", cobra.FixedCompletions(append(slices.Clone(builtIn), "none"), cobra.ShellCompDirectiveNoFileComp))
 }

@@ -60,7 +60,8 @@ func (a *app) jobRefs(cmd *cobra.Command) []string {
 	return words
 }
 
-// completeStep offers jobs, and then those of the job's steps that are in one of the phases, or all if no phase is given.
+// completeStep suggests jobs, and after a job those of its steps that are in one of the phases, or all steps if no
+// phase is given.
 func (a *app) completeStep(phases ...string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		switch len(args) {

@@ -145,10 +145,11 @@ func (a *app) printJob(t *tracker, where string) error {
 	return nil
 }
 
-// maxLeftOutNamed is how many values a line names.
+// maxLeftOutNamed bounds the values that one line names.
 const maxLeftOutNamed = 3
 
-// leftOut names the values that are too large for the view, with their sizes; empty if there are none.
+// leftOut returns a line that names the values which are too large for the view, with their sizes; empty if there are
+// none.
 func leftOut(v *perdure.JobView) string {
 	var all []string
 	add := func(what string, bytes int) {
@@ -171,7 +172,7 @@ func leftOut(v *perdure.JobView) string {
 	return "not shown: " + strings.Join(all, ", ")
 }
 
-// sizeText is a number of bytes for people.
+// sizeText formats a number of bytes with a unit.
 func sizeText(bytes int) string {
 	switch {
 	case bytes < 1<<10:
@@ -182,7 +183,7 @@ func sizeText(bytes int) string {
 	return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
 }
 
-// printStep is one step at full length.
+// printStep prints one step, with its values in full.
 func (a *app) printStep(ctx context.Context, svc perdure.Jobs, job, step string) error {
 	d, err := svc.Step(ctx, job, step)
 	if err != nil {
@@ -209,7 +210,7 @@ func (a *app) printStep(ctx context.Context, svc perdure.Jobs, job, step string)
 	return nil
 }
 
-// printDefinition prints what could be submitted again.
+// printDefinition prints a definition that can be submitted again.
 func (a *app) printDefinition(ctx context.Context, svc perdure.Jobs, job string) error {
 	text, err := svc.Definition(ctx, job)
 	if err != nil {

@@ -67,14 +67,14 @@ func addTricks(v reflect.Value) {
 	}
 }
 
-// tricked is a service whose answers and refusals are full of tricks.
+// tricked is a service with tricks in all texts of its answers and refusals.
 func tricked() *resttest.Service {
 	full := resttest.Full()
 	trick := func(v any) { addTricks(reflect.ValueOf(v)) }
 	job := func() *perdure.JobView {
 		v := resttest.Job()
 		trick(v)
-		for i, s := range resttest.Job().Steps { // they are members of an object, and of few characters
+		for i, s := range resttest.Job().Steps { // they are names of members, and may have few characters
 			v.Steps[i].Name, v.Steps[i].After = s.Name, s.After
 		}
 		return v
@@ -146,8 +146,8 @@ func tricked() *resttest.Service {
 // colors are the sequences that style writes, which are none of the tricks.
 var colors = regexp.MustCompile("\x1b\\[(0|1|2|3[1-6])m")
 
-// What others have chosen, in jobs, steps, errors and refusals, reaches no terminal as more than text: neither as text
-// nor as JSON, from which it can be read whole.
+// Text from jobs, steps, errors and refusals cannot control a terminal, neither in text output nor in JSON. From the
+// JSON it can be read unchanged.
 func TestTricksReachNoTerminal(t *testing.T) {
 	server := httptest.NewServer(rest.New(rest.Config{Service: tricked(), Log: slog.New(slog.DiscardHandler), JobSchema: definition.Schema()}))
 	defer server.Close()

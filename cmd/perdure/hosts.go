@@ -6,7 +6,7 @@ import (
 	"perdure/internal/rest"
 )
 
-// hostFlags say under which host names a process serves requests.
+// hostFlags are the flags for the host names for which a process serves requests.
 type hostFlags struct {
 	public  string
 	allowed []string
@@ -21,7 +21,7 @@ func (f *hostFlags) register(fs *pflag.FlagSet, public bool) {
 	fs.StringSliceVar(&f.allowed, "allowed-hosts", nil, "further host `NAMES` for which requests are served; '*' serves every host")
 }
 
-// check reads the flags.
+// check parses and validates the flags.
 func (f *hostFlags) check() (err error) {
 	if f.hosts, err = rest.ParseHosts(f.public, f.allowed); err != nil {
 		return &usageError{msg: err.Error(), hint: "IP addresses, localhost, and names without a dot or under .local, .internal, .svc are always allowed"}

@@ -31,8 +31,8 @@ func (a *app) logger(level, format string) *slog.Logger {
 	return newLogger(a.err, l, format == "json")
 }
 
-// serviceLogger is the logger of a command that stays. What packages log by themselves goes there, too: net/http's
-// client writes to the default logger.
+// serviceLogger is the logger of a long-running command. It also becomes the default logger, to which packages such as
+// net/http's client write.
 func (a *app) serviceLogger(l logFlags) *slog.Logger {
 	log := a.logger(l.level, l.format)
 	slog.SetDefault(log)
@@ -47,7 +47,7 @@ func newLogger(w io.Writer, level slog.Level, json bool) *slog.Logger {
 	return slog.New(slog.NewTextHandler(cleaned{w}, o))
 }
 
-// withoutSecrets is the last line of defence for what is logged: URLs lose their passwords.
+// withoutSecrets removes passwords of URLs from everything that is logged, in case a caller did not.
 func withoutSecrets(_ []string, attr slog.Attr) slog.Attr {
 	switch v := attr.Value.Any().(type) {
 	case string:
@@ -58,7 +58,7 @@ func withoutSecrets(_ []string, attr slog.Attr) slog.Attr {
 	return attr
 }
 
-// logFailure is complain for a log in JSON.
+// logFailure logs the error with which the process ends, in place of complain, if the log is JSON.
 func (a *app) logFailure(err error) {
 	var code exit
 	if err == nil || errors.As(err, &code) {
@@ -81,7 +81,7 @@ func (a *app) logFailure(err error) {
 	a.logger("error", "json").Error("command failed", attrs...)
 }
 
-// logsJSON says whether a call whose flags could not be read asks for a log in JSON.
+// logsJSON reports whether the arguments ask for a log in JSON. It is for calls whose flags could not be parsed.
 func logsJSON(root *cobra.Command, args []string) bool {
 	cmd, rest, err := root.Find(args)
 	if err != nil || cmd.Flags().Lookup("log-format") == nil {

@@ -2,7 +2,7 @@
 //
 //	main.go root.go           the process and the command tree
 //	flags.go exit.go          what every command shares: flags, environment, exit codes
-//	log.go                    the log of the commands that stay
+//	log.go                    the log of long-running commands
 //	wire.go                   the only place that picks a concrete store
 //	target.go                 who is spoken to: a server, or a store of our own
 //	follow.go tracker.go      following jobs to rest, with or without a node of our own

@@ -11,17 +11,17 @@ import (
 	"strings"
 )
 
-// A node's heap grows to four times what is live before it is collected: what is live is some megabytes, and collecting
-// it took a tenth of a busy node's time. Where much is live, as with many large answers on their way, that would be four
-// times much: from largeHeap on it grows to twice what is live, as Go programs do.
+// A node's heap may grow to four times its live bytes before it is collected: usually some megabytes are live, and with
+// Go's default the collector took a tenth of a busy node's time. If much is live, for example many large answers, four
+// times as much would be too much: above largeHeap, the heap grows to twice its live bytes, which is Go's default.
 const (
 	smallHeapPercent = 300
 	largeHeapPercent = 100
 	largeHeap        = 64 << 20
 )
 
-// collector adjusts the garbage collector after each of its cycles. Nothing refers to a collector, so each cycle runs its
-// finalizer, which sets itself again.
+// collector adjusts the garbage collector after each of its cycles. Nothing refers to a collector, so each cycle runs
+// its finalizer, which registers itself again.
 type collector struct{ percent int }
 
 // paceCollector starts a collector, unless GOGC is set.
@@ -48,12 +48,13 @@ func heapPercent(live uint64) int {
 	return largeHeapPercent
 }
 
-// memoryShare is how much of the container's memory the Go runtime takes before it collects garbage harder. The rest is
-// for what the runtime does not count: SQLite's page caches, which are mapped beside its heap, and the program itself.
+// memoryShare is the share of the container's memory that becomes the memory limit of the Go runtime. The rest is for
+// memory that the runtime does not count: SQLite's page caches, which are mapped outside of its heap, and the program
+// itself.
 const memoryShare = 0.8
 
-// limitMemory makes the Go runtime heed the memory limit of the container, unless GOMEMLIMIT says something else. It
-// returns the limit that it has set; 0: none.
+// limitMemory sets the memory limit of the Go runtime from that of the container, unless GOMEMLIMIT is set. It returns
+// the limit that it has set; 0: none.
 func limitMemory() int64 {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return 0
@@ -67,7 +68,7 @@ func limitMemory() int64 {
 	return limit
 }
 
-// unlimitedMemory and more is what version 1 of cgroups calls no limit.
+// unlimitedMemory is the least value that means no limit in version 1 of cgroups.
 const unlimitedMemory = 1 << 60
 
 // containerMemory is the lowest memory limit of the cgroups that this process is in, of version 2 and 1; 0: none. Each

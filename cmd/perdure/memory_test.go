@@ -47,7 +47,7 @@ func TestGOMEMLIMITGoesBeforeTheContainer(t *testing.T) {
 	}
 }
 
-// F157: little that is live may have three times as much garbage beside it, and much as much again.
+// F157: a small live heap may have three times as much garbage, and a large one as much as is live.
 func TestHeapPercent(t *testing.T) {
 	for live, want := range map[uint64]int{0: smallHeapPercent, largeHeap - 1: smallHeapPercent, largeHeap: largeHeapPercent, 1 << 40: largeHeapPercent} {
 		if got := heapPercent(live); got != want {

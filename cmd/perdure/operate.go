@@ -16,10 +16,10 @@ func (a *app) historyCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "history JOB",
 		SuggestFor: []string{"log", "logs", "events", "audit"},
-		Short:      "What did not go the happy way, and who acted",
+		Short:      "Show failures, expiries and acts in a job's history",
 		Long: `Prints a job's history, oldest first: failures, expiries, and what operators and policies did about them.
 
-All of it is printed, unless --limit asks for one page. The cursor of the next page is then said on stderr.`,
+Without --limit all entries are printed. With it one page is printed, and the cursor of the next page on stderr.`,
 		Example: `  perdure history order-1042
   perdure history order-1042 --limit 100
   perdure history order-1042 -o json | jq -r .event`,
@@ -37,7 +37,7 @@ All of it is printed, unless --limit asks for one page. The cursor of the next p
 		},
 	}
 	uses(cmd, "server", "store", "output")
-	cmd.Flags().IntVar(&q.Limit, "limit", 0, fmt.Sprintf("print one page of so many entries, at most %d (default: all pages)", perdure.MaxListLimit))
+	cmd.Flags().IntVar(&q.Limit, "limit", 0, fmt.Sprintf("print one page with this many entries, at most %d (default: all pages)", perdure.MaxListLimit))
 	cmd.Flags().StringVar(&q.Cursor, "cursor", "", "begin after the page that named this `CURSOR`")
 	return cmd
 }

@@ -25,7 +25,7 @@ type app struct {
 	errSt   style    // of stderr
 	started bool     // past the flags: what goes wrong from here is not a wrong call
 	helpErr error    // --help after the name of a command that does not exist
-	jsonLog bool     // --log-format json: all that goes to stderr is JSON, one object a line
+	jsonLog bool     // --log-format json: everything on stderr is JSON, one object a line
 }
 
 func run(args []string, in io.Reader, stdout, stderr *os.File) int {
@@ -173,8 +173,8 @@ func defineHelp(cmd *cobra.Command) {
 	}
 }
 
-// customizeHelp refuses help for a command that does not exist, and leaves out of a command's help the flags that the
-// command refuses. Cobra answers --help before it checks arguments, and a help function cannot return an error.
+// customizeHelp refuses help for a command that does not exist, and hides flags in a command's help that the command
+// refuses. Cobra answers --help before it checks arguments, and a help function cannot return an error.
 func (a *app) customizeHelp(root *cobra.Command) {
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {

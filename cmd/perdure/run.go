@@ -160,7 +160,7 @@ func shownArg(s string) string {
 	return redact.Text(s)
 }
 
-// likeURL says whether a text may be meant for a URL with a password in it.
+// likeURL reports whether a text may be intended as a URL with a password in it.
 func likeURL(s string) bool {
 	return strings.Contains(s, "://") || strings.Contains(s, ":") && strings.Contains(s, "@")
 }

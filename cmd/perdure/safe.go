@@ -12,25 +12,25 @@ import (
 	"perdure/internal/redact"
 )
 
-// What reaches a terminal is chosen by others in part: names, inputs, errors, and the answers of a server. It must not
-// move the cursor, and not look like something that it is not.
+// Part of what is shown on a terminal comes from jobs, agents and servers: names, inputs, errors and answers. Such text
+// must not control the terminal, and must not look different from what it is.
 
-// deceptive characters change what a terminal shows beside themselves, or are not shown at all: controls of 7 and 8
-// bits, separators of lines, and format characters (bidirectional controls, zero-width and tag characters). Joiners are
-// not among them: emoji and some scripts need them. Neither are the signs of Arabic numbers, which are visible.
+// deceptive characters change how a terminal shows other characters, or are not visible: controls of 7 and 8 bits,
+// separators of lines, and format characters (bidirectional controls, zero-width and tag characters). Joiners are not
+// among them: emoji and some scripts need them. Neither are the signs of Arabic numbers, which are visible.
 func deceptive(r rune) bool {
 	switch {
 	case r >= ' ' && r <= '~':
 		return false
 	case r == '\u200c', r == '\u200d', unicode.Is(unicode.Prepended_Concatenation_Mark, r):
 		return false
-	case r >= 0xE0000 && r <= 0xE0FFF: // tags, and variation selectors, of which hidden text can be made
+	case r >= 0xE0000 && r <= 0xE0FFF: // tags and variation selectors, which can encode hidden text
 		return true
 	}
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
 }
 
-// plain makes text of others safe for a terminal: one line without deceptive characters.
+// plain makes untrusted text safe for a terminal: one line without deceptive characters.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -68,11 +68,11 @@ func (st style) safe(s string) string {
 	}, s)
 }
 
-// message is what standard error shows of a text: without secrets, and without deceptive characters.
+// message is a text as stderr shows it: without secrets, and without deceptive characters.
 func message(s string) string { return style{}.safe(redact.Text(s)) }
 
-// escaped passes JSON on, in which it escapes the deceptive characters that encoding/json leaves as they are: DEL,
-// 8-bit controls, and format characters. Whoever reads the JSON gets the same strings. A write is a whole value.
+// escaped passes JSON on, and escapes the deceptive characters that encoding/json leaves as they are: DEL, 8-bit
+// controls, and format characters. A reader of the JSON gets the same strings. Each write is a whole value.
 type escaped struct{ w io.Writer }
 
 func (e escaped) Write(b []byte) (int, error) {

@@ -14,7 +14,7 @@ import (
 // marker is the password in the URLs below. No part of it is part of a word.
 const marker = "Hx7qZ2"
 
-// wrongURLs are the slips that people make in the URL of a store or a server with a password, for which ~ stands.
+// wrongURLs are common mistakes in the URL of a store or a server with a password; ~ stands for the password.
 var wrongURLs = []string{
 	"postgres://u:~", "postgres://u:~/d", "postgres://u:a/~@127.0.0.1:1/d", "postgres://u:a?~@127.0.0.1:1/d", "postgres://u:a#~@127.0.0.1:1/d",
 	"postgres://u:12/~@127.0.0.1:1/d", "postgres://u:12?~@127.0.0.1:1/d", "postgres://u:12#~@127.0.0.1:1/d", "postgres://u:a%zz~@127.0.0.1:1/d",
@@ -26,13 +26,13 @@ var wrongURLs = []string{
 	"http://u:~@127.0.0.1:1?x=y", "http://127.0.0.1:1?password=~", "http://u:~@127.0.0.1:1#x", "http://127.0.0.1:1#~", "ftp://u:~@127.0.0.1:1", "//u:~@127.0.0.1:1",
 }
 
-// unreachable are right; there is nobody there.
+// unreachable are valid URLs at which no server listens.
 var unreachable = map[string][]string{
 	"store":  {"postgres://u:~@127.0.0.1:1/d", "postgres://127.0.0.1:1/d?user=u&password=~", "postgres://u:~@"},
 	"server": {"http://u:~@127.0.0.1:1", "https://u%3A:~@127.0.0.1:1/perdure"},
 }
 
-// argumentsOf are the arguments without which a command does not look at its flags.
+// argumentsOf are the arguments without which a command does not read its flags.
 var argumentsOf = map[string][]string{
 	"get": {"j"}, "watch": {"j"}, "history": {"j"}, "undo": {"j"}, "redo": {"j"}, "resume": {"j"}, "give-up": {"j", "--reason", "r"},
 	"settle": {"j/s", "--as", "done", "--reason", "r"}, "skip": {"j/s", "--reason", "r"}, "edit": {"j/s", "--input", "{}"},
@@ -126,7 +126,7 @@ func eachCommand(cmd *cobra.Command, words []string, fn func(words, flags []stri
 	}
 }
 
-// The command that a person is told to type to go on has no password in it either.
+// The command that a message suggests has no password in it either.
 func TestShownArguments(t *testing.T) {
 	for arg, want := range map[string]string{
 		"--store=postgres://u:" + marker + "@h/d": "--store=postgres://u:…@h/d",

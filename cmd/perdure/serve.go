@@ -65,7 +65,7 @@ approval are always on.`,
 	f.IntVar(&o.batch, "sweep-batch", 0, "how many rows the supervisor takes up at a time (default: the node's)")
 	f.Var(&o.roleTTL, "role-ttl", "how long the node leads a role, or stands by, after it was last heard of")
 	f.IntVar(&o.maxBacklog, "max-backlog", perdure.DefaultMaxBacklog, "refuse submissions above so many unsettled jobs")
-	f.IntVar(&o.maxConns, "max-connections", 0, fmt.Sprintf("serve at most so many connections at once (default: what the limit of open files leaves, at most %d)", descriptors.MaxConnections))
+	f.IntVar(&o.maxConns, "max-connections", 0, fmt.Sprintf("bound on open connections (default: derived from the limit of open files, at most %d)", descriptors.MaxConnections))
 	f.Var(&o.grace, "grace", "how long a drain may take")
 	o.log.register(cmd)
 	return cmd
@@ -85,7 +85,7 @@ func (o *serveFlags) check() error {
 	return cmp.Or(o.hosts.check(), o.agents.check())
 }
 
-// connections is how many are served at once.
+// connections is the bound on connections that are open at once.
 func (o *serveFlags) connections() int {
 	if o.maxConns > 0 {
 		return o.maxConns
@@ -184,7 +184,7 @@ func (a *app) answer(ctx context.Context, n engine, listener net.Listener, o *se
 	return err
 }
 
-// announceServing tells where the node can be reached: text for a person, or a log line.
+// announceServing reports where the node can be reached: as text, or as a log line.
 func (a *app) announceServing(log *slog.Logger, url string, agents []string) {
 	if a.jsonLog {
 		log.Info("listening", "url", url, "store", redact.URL(a.store), "agents", agents)

@@ -62,7 +62,7 @@ func (t *tracker) take(v *perdure.JobView) []change {
 	before := t.view
 	t.view = *v
 	t.view.Steps = steps
-	if v.Input == nil && v.InputBytes == 0 { // news do not have what never changes
+	if v.Input == nil && v.InputBytes == 0 { // events leave out what never changes
 		t.view.Input, t.view.InputBytes = before.Input, before.InputBytes
 	}
 	if v.Definition == nil && v.DefinitionBytes == 0 {

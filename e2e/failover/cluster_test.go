@@ -34,7 +34,7 @@ const diskSize = "3g"
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{t: t}
-	dir, err := os.MkdirTemp("", "perdure-cluster-") // the servers' user must get in
+	dir, err := os.MkdirTemp("", "perdure-cluster-") // the user of the servers must be able to enter it
 	c.must(err)
 	c.must(os.Chmod(dir, 0o755))
 	t.Cleanup(func() { os.RemoveAll(dir) })
@@ -57,7 +57,7 @@ func (c *cluster) must(err error) {
 	}
 }
 
-// onDisk gives the next server in a place a small disk, if that can be had.
+// onDisk puts the next server in a place on a small disk, if the test may mount one.
 func (c *cluster) onDisk(i int) {
 	if c.disks == "" {
 		return
@@ -78,7 +78,7 @@ func (c *cluster) join(i int) {
 	c.ways[i].Lead(c.servers[i].Addr())
 }
 
-// url is that of all servers: a node takes the one that writes.
+// url names all servers: a node connects to the one that accepts writes.
 func (c *cluster) url() string {
 	u, err := url.Parse(c.servers[0].URL)
 	c.must(err)
@@ -91,8 +91,8 @@ func (c *cluster) url() string {
 	return u.String()
 }
 
-// promote is the script: it makes a primary of the standby that has most of the log, and lets the other one follow.
-// Before that the former primary is cut off or dead, so that it cannot acknowledge anything any more.
+// promote is the promotion script: it promotes the standby that has most of the log, and lets the other one follow it.
+// The former primary must be cut off or dead by then, so that it cannot acknowledge anything.
 func (c *cluster) promote() {
 	c.t.Helper()
 	best, other, most := -1, -1, int64(-1)
@@ -123,7 +123,7 @@ func (c *cluster) query(url, sql string, into any) {
 	c.must(conn.QueryRow(ctx, sql).Scan(into))
 }
 
-// rejoin makes a standby in the place of a server that has been the primary.
+// rejoin replaces a former primary by a new standby.
 func (c *cluster) rejoin(i int) {
 	c.ways[i].Cut()
 	c.servers[i].Remove()
@@ -134,7 +134,7 @@ func (c *cluster) rejoin(i int) {
 	c.join(i)
 }
 
-// fill takes all room from a server's disk.
+// fill fills a server's disk.
 func (c *cluster) fill(i int) {
 	if exec.Command("dd", "if=/dev/zero", "of="+filepath.Join(c.disk[i], "ballast"), "bs=1M").Run() == nil {
 		c.t.Error("the disk is not full")

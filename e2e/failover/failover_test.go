@@ -1,13 +1,14 @@
-// Package failover lets the primary of a PostgreSQL cluster fail under load, and judges from outside: nothing that was
-// acknowledged may be lost, no run number given twice, no limit exceeded. Nodes are real processes and are not
+// Package failover lets the primary of a PostgreSQL cluster fail under load, and checks from outside that nothing
+// acknowledged is lost, no run number is given twice and no limit is exceeded. Nodes are real processes and are not
 // restarted.
 //
 //	make failover
 //
 // The cluster is three servers of internal/pgtest and a promotion script (cluster.promote), and not Patroni: Patroni
-// promotes after its lease has run out (20 s at least), so that fifty failovers would take most of an hour, and it
-// restarts a frozen or full primary by itself, which is what the tests want to watch. The nodes see the same: the
-// standby that has most of the log becomes the primary, the other one follows it, and the former primary joins again.
+// promotes after its lease has expired (20 s at least), so fifty failovers would take most of an hour. It also restarts
+// a frozen or full primary by itself, and these states are what the tests need. The nodes see the same as with Patroni:
+// the standby that has most of the log becomes the primary, the other one follows it, and the former primary joins
+// again.
 package failover
 
 import (
@@ -78,7 +79,7 @@ func newGrid(t *testing.T) *grid {
 	return g
 }
 
-// under runs do under load, and audits what is left of it.
+// under runs do under load, and audits the jobs afterwards.
 func (g *grid) under(do func()) {
 	ctx, stop := context.WithCancel(g.t.Context())
 	watching, unwatch := context.WithCancel(g.t.Context())
@@ -88,7 +89,7 @@ func (g *grid) under(do func()) {
 	}
 	looks := 0
 	watch.Go(func() { looks = g.load.Watch(watching) })
-	defer func() { // also where do has failed the test
+	defer func() { // also if do has failed the test
 		stop()
 		loading.Wait()
 		unwatch()
@@ -126,11 +127,11 @@ func (g *grid) under(do func()) {
 	}
 }
 
-// failure is what happens to a primary. It is over when the server is removed.
+// failure is one way in which a primary fails. It lasts until the server is removed.
 type failure struct {
 	name    string
 	inflict func(g *grid, i int)
-	former  bool // the server runs on, and comes back as a former primary
+	former  bool // the server keeps running, and comes back as a former primary
 }
 
 var failures = []failure{
@@ -214,7 +215,7 @@ func (g *grid) failOver(n int, f *failure) {
 	time.Sleep(time.Second)
 }
 
-// returns lets the former primary be reached again, as a primary. What connects anew may come to it.
+// returns makes the former primary reachable again, as a primary. New connections may reach it.
 func (g *grid) returns(former int) {
 	g.ways[former].Heal()
 	var before, after int
@@ -230,7 +231,7 @@ func (g *grid) returns(former int) {
 	if before != after {
 		g.load.Fault("the former primary had %d steps, and has %d (F153)", before, after)
 	}
-	if former < g.primary { // it stands before the new one in the URL
+	if former < g.primary { // it comes before the new primary in the URL
 		refused := false
 		for _, m := range g.nodes {
 			refused = refused || strings.Contains(m.Log.String(), "former primary")

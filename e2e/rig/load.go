@@ -18,12 +18,12 @@ import (
 	"perdure/internal/ledger"
 )
 
-// Load submits jobs of three steps, undoes some of them, and remembers what was acknowledged.
+// Load submits jobs of three steps, undoes some of them, and records what was acknowledged.
 type Load struct {
 	Clients []*client.Client
-	Moods   []string      // what may go wrong with a step: see internal/ledger
-	Pause   time.Duration // between two jobs of one hand, at most
-	Turn    time.Duration // between a job and its undo, at most
+	Moods   []string      // how a step may fail: see internal/ledger
+	Pause   time.Duration // longest pause between two jobs of one submitter
+	Turn    time.Duration // longest time between a job and its undo
 
 	ledger  *ledger.Ledger
 	service string // where the ledger answers
@@ -151,7 +151,7 @@ func (l *Load) insist(ctx context.Context, rng *rand.Rand, call func(*client.Cli
 	return false
 }
 
-// Fault notes what must not be.
+// Fault records a violation.
 func (l *Load) Fault(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,14 +165,14 @@ func (l *Load) answered(began time.Time) {
 	l.longest = max(l.longest, l.latest.Sub(began))
 }
 
-// Answered is when a call was answered last.
+// Answered returns when the latest answer to a call came.
 func (l *Load) Answered() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.latest
 }
 
-// Longest is the longest time that a call has taken since it was asked last, with all its repetitions.
+// Longest returns the longest time that a call has taken, with all its repetitions, since Longest was called before.
 func (l *Load) Longest() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -181,14 +181,14 @@ func (l *Load) Longest() time.Duration {
 	return d
 }
 
-// Acknowledged is how many jobs were acknowledged.
+// Acknowledged returns how many jobs were acknowledged.
 func (l *Load) Acknowledged() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.acked)
 }
 
-// Faults are what must not have been.
+// Faults returns the violations.
 func (l *Load) Faults() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -202,7 +202,7 @@ func (l *Load) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Watch looks at the limit until ctx ends (I12).
+// Watch checks the limit until ctx ends (I12).
 func (l *Load) Watch(ctx context.Context) (looks int) {
 	for ctx.Err() == nil {
 		for _, c := range l.Clients {
@@ -211,7 +211,7 @@ func (l *Load) Watch(ctx context.Context) (looks int) {
 				continue
 			}
 			if looks++; v.Used > v.Max {
-				l.Fault("%d runs out, and %d may be (I12)", v.Used, v.Max)
+				l.Fault("%d runs in flight, above the limit of %d (I12)", v.Used, v.Max)
 			}
 		}
 		l.pause(ctx, 200*time.Millisecond)
@@ -241,7 +241,7 @@ func (l *Load) Audit(ctx context.Context) (done, undone int) {
 		}
 		switch {
 		case j == nil || j.ID != id:
-			l.Fault("%s was acknowledged, and is not there (I1)", key)
+			l.Fault("%s was acknowledged, and does not exist (I1)", key)
 			continue
 		case j.Phase == root.Parked:
 			l.Fault("%s is parked", key)

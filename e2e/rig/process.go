@@ -1,5 +1,5 @@
-// Package rig is what the tests share that judge grids of real processes from outside: processes, proxies between
-// them, small disks, and a load of jobs whose acknowledgements are compared with what is there in the end.
+// Package rig is shared by the tests that check grids of real processes from outside. It has processes, proxies between
+// them, small disks, and a load of jobs whose acknowledgements are compared with the state at the end.
 package rig
 
 import (
@@ -20,7 +20,7 @@ import (
 // program is the perdure under test.
 var program string
 
-// Program is where it is.
+// Program returns its path.
 func Program() string { return program }
 
 // Main builds perdure and runs a package's tests.
@@ -50,8 +50,8 @@ type Process struct {
 	mu   sync.Mutex
 	cmd  *exec.Cmd
 	over chan struct{} // closed when the present process has ended
-	bad  []string      // ends that were nobody's doing
-	dead bool          // it was killed or told to end
+	bad  []string      // exits that the test has not caused
+	dead bool          // the test has killed or stopped it
 	last bool          // it is not started again
 }
 
@@ -97,7 +97,7 @@ func (m *Process) End(sig syscall.Signal) {
 	}
 }
 
-// Revive starts it again where it has ended.
+// Revive starts it again if it has ended.
 func (m *Process) Revive() error {
 	select {
 	case <-m.over:
@@ -132,7 +132,7 @@ func (l *Tail) String() string {
 	return string(l.buf[max(0, len(l.buf)-6000):])
 }
 
-// Dismiss ends it for good.
+// Dismiss stops it, and it is not started again.
 func (m *Process) Dismiss() {
 	m.mu.Lock()
 	m.last = true
@@ -144,7 +144,7 @@ func (m *Process) Dismiss() {
 	}
 }
 
-// Bad are the ends that nobody has asked for.
+// Bad returns the exits that the test has not caused.
 func (m *Process) Bad() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -177,7 +177,7 @@ func FreeAddress(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// SmallDisk mounts a disk of this size at a directory. That takes root; without, it is false.
+// SmallDisk mounts a disk of this size at a directory. This needs root; otherwise it returns false.
 func SmallDisk(t testing.TB, at, size string) bool {
 	if os.Mkdir(at, 0o755) != nil || exec.Command("mount", "-t", "tmpfs", "-o", "mode=1777,size="+size, "tmpfs", at).Run() != nil {
 		return false

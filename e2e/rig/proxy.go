@@ -15,7 +15,7 @@ type Proxy struct {
 	Addr string
 	l    net.Listener
 
-	Slow    atomic.Int64 // nanoseconds for each piece
+	Slow    atomic.Int64 // nanoseconds of delay for each chunk
 	Stalled atomic.Bool  // nothing moves, and neither end is notified: a half-open connection
 	Down    atomic.Bool  // new connections are closed at once
 
@@ -76,7 +76,7 @@ func NewProxy(t testing.TB, to string) *Proxy {
 	return p
 }
 
-// Lead changes the address for new connections.
+// Lead sets the target address of new connections.
 func (p *Proxy) Lead(to string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,7 +120,7 @@ func (p *Proxy) hold(conns ...net.Conn) {
 	}
 }
 
-// carry moves bytes one way until either end is gone.
+// carry copies bytes in one direction until either end closes.
 func (p *Proxy) carry(from, to net.Conn) {
 	defer func() {
 		from.Close()
@@ -152,7 +152,7 @@ func (p *Proxy) carry(from, to net.Conn) {
 	}
 }
 
-// Cut breaks all connections, in the middle of whatever they carry.
+// Cut breaks all connections, even in the middle of a message.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,7 +164,7 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Heal makes it an ordinary proxy again. Stalled connections may have been given up by both ends: they are cut.
+// Heal makes it an ordinary proxy again. Stalled connections are cut, because both ends may have given them up.
 func (p *Proxy) Heal() {
 	p.stopAt.Store(int32(noPoint))
 	was := p.Stalled.Swap(false)

@@ -6,8 +6,8 @@
 //	connections  (limit - reserved)/2, at most MaxConnections
 //	agents       (limit - reserved)/2
 //
-// So neither many callers nor many runs take what the store needs, and neither takes what the other needs. A share that
-// is used up is refused with an error that is ErrNone, before the system refuses.
+// So neither many callers nor many runs take descriptors that the store or the other share needs. If the agents' share
+// is used up, a request is refused with ErrNone before the system would refuse it.
 package descriptors
 
 import (
@@ -22,7 +22,7 @@ const (
 	MaxConnections = 5000
 
 	leastReserved  = 32
-	reservedShare  = 8 // one of so many
+	reservedShare  = 8 // one part in so many
 	leastShare     = 8 // of connections, and of agents, however low the limit is
 	unknownLimit   = 1024
 	unlimitedLimit = 1 << 20
@@ -43,7 +43,7 @@ var Limit = sync.OnceValue(func() int {
 // Connections is how many connections of callers fit under a limit.
 func Connections(limit int) int { return min(share(limit), MaxConnections) }
 
-// share is what connections may have, and agents as much.
+// share is how many descriptors connections may take; agents may take as many.
 func share(limit int) int {
 	return max((limit-max(leastReserved, limit/reservedShare))/2, leastShare)
 }

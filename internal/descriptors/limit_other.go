@@ -2,5 +2,5 @@
 
 package descriptors
 
-// systemLimit is not known: other systems have no such limit for sockets.
+// systemLimit returns no limit: other systems do not limit sockets in this way.
 func systemLimit() (uint64, bool) { return unlimitedLimit, true }

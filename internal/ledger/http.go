@@ -15,7 +15,8 @@ func cmpPlace(a, b Place) int {
 	return cmp.Or(strings.Compare(a.Job, b.Job), strings.Compare(a.Step, b.Step))
 }
 
-// ServeHTTP takes calls from the agent http: who calls is in its headers, the values in its body, the rest in the query:
+// ServeHTTP takes calls from the agent http: the run is in the headers, the values are in the body, and the rest is in
+// the query:
 //
 //	job, step   where
 //	before      steps, with commas between them
@@ -45,7 +46,7 @@ func (l *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 const maxBody = 64 << 10
 
-// Values are the body of a call: the tokens of the steps before, or of what is to be undone, as expressions.
+// Values is the body of a call, as expressions: the tokens of the steps before, or of the do run that is to be undone.
 func Values(undo bool, before ...string) map[string]any {
 	from := []string{}
 	for _, step := range before {

@@ -20,13 +20,13 @@ type Call struct {
 	DoKey  string   // of an undo: the key of what is to be undone
 	Run    int64    // the fence
 	Before []string // steps whose effects must be there; of an undo: must be gone
-	// The values that came with the call (I19). A key always comes with the same ones. From are what the steps of
-	// Before have put out, in their order; of an undo, what its do has put out. "" stands for null.
+	// The values that came with the call (I19). A key always comes with the same values. From are the outputs of the
+	// steps in Before, in their order; for an undo, the output of its do. "" stands for null.
 	From []string
 	Body string // all of them
 }
 
-// Token is what a step puts out that was done under a key.
+// Token is the output of a step that was done under a key.
 func Token(key string) string { return "token of " + key }
 
 // Ledger is safe for concurrent use.
@@ -158,7 +158,7 @@ func (p *place) live() (n int) {
 	return n
 }
 
-// holding is the key whose effect holds; "" where there is none.
+// holding returns the key whose effect holds; "" if there is none.
 func (p *place) holding() string {
 	for key, holds := range p.effects {
 		if holds {

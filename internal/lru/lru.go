@@ -1,5 +1,5 @@
-// Package lru is a cache that is bounded in bytes: it keeps the values that were used last. A value that was dropped
-// is made again, or read again from the store; nothing is decided on whether it was there.
+// Package lru is a cache that is bounded in bytes and evicts the least recently used values. A value that was evicted
+// is made again, or read again from the store; no result may depend on whether a value is in the cache.
 package lru
 
 import (
@@ -41,8 +41,9 @@ func (c *Cache[K, V]) Get(key K) (v V, ok bool) {
 	return e.Value.(*entry[K, V]).value, true
 }
 
-// Put adds a value, in place of the key's former one, and drops those that were not used for longest while all together are
-// above the bound. The value that was just added stays, even if it is above the bound alone: its caller is about to use it.
+// Put adds a value, or replaces the key's former one, and evicts the least recently used values until all values are
+// within the bound. The value that was just added stays, even if it exceeds the bound alone: its caller is about to use
+// it.
 func (c *Cache[K, V]) Put(key K, v V) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

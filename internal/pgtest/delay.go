@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Delayed is the URL of a way to the same database on which one answer in each period is late by so much, as a lost packet
-// makes it.
+// Delayed returns the URL of a proxy to the same database. In each period of length every, the proxy delays one answer
+// by the given time, as a lost packet would.
 func Delayed(t testing.TB, direct string, every, by time.Duration) string {
 	t.Helper()
 	u, err := url.Parse(direct)
@@ -58,7 +58,7 @@ func (d *delaying) serve(l net.Listener) {
 	}
 }
 
-// answers passes on what the server says.
+// answers forwards the server's messages.
 func (d *delaying) answers(client io.Writer, server io.Reader) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -72,7 +72,7 @@ func (d *delaying) answers(client io.Writer, server io.Reader) {
 	}
 }
 
-// late says whether the answer at hand is the one of its period.
+// late reports whether the present answer is the one to delay in its period.
 func (d *delaying) late() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -33,8 +33,8 @@ func NewServer(t testing.TB, durable bool, settings ...string) *Server {
 	return startServer(t, durable, nil, settings...)
 }
 
-// NewServerWithClock starts a server whose clock can be set, by its difference from the machine's. The server heeds it
-// within a few milliseconds. The test is skipped where there is no libfaketime.
+// NewServerWithClock starts a server whose clock can be set as an offset from the machine's clock. The offset takes
+// effect within a few milliseconds. The test is skipped if libfaketime is not installed.
 func NewServerWithClock(t testing.TB) (s *Server, set func(time.Duration)) {
 	t.Helper()
 	library, _ := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")
@@ -124,7 +124,7 @@ func (s *Server) Follow(name, addr string) {
 // Addr is where the server listens.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.s.port)) }
 
-// Remove ends the server, however it is, and takes away its files.
+// Remove stops the server, whatever its state, and removes its files.
 func (s *Server) Remove() { s.s.remove() }
 
 func (s *Server) copy(conninfo string) *Server {

@@ -1,9 +1,9 @@
 // Package redact removes secrets from what is shown: from URLs of stores and servers, and from messages in which such
-// URLs occur. Every log line, message and piece of advice that shows a URL shows what this package leaves of it (I18).
+// URLs occur. Every log line, message and hint that shows a URL shows the result of this package (I18).
 //
-// URLs in configuration are often wrong: a character of the password is not escaped, a slash or the host is missing. What
-// net/url reads in such a URL is misleading, and its errors quote parts of the password. So the functions here work on
-// the text, and show only what they know to be harmless.
+// URLs in configuration are often wrong: a character of the password is not escaped, a slash or the host is missing.
+// net/url parses such a URL in misleading ways, and its errors quote parts of the password. So the functions here work
+// on the text, and show only parts that are known to be harmless.
 package redact
 
 import (
@@ -14,12 +14,12 @@ import (
 	"strings"
 )
 
-// hidden stands for what is not shown.
+// hidden replaces what is not shown.
 const hidden = "…"
 
 // URL is what may be shown of the URL of a store or a server, or of a connection string: the scheme, the user, the host,
-// the path, and parameters that are known to be harmless. It is made for any text: the less of it is understood, the
-// less is shown.
+// the path, and parameters that are known to be harmless. It accepts any text: the less of it is recognized, the less
+// is shown.
 func URL(text string) string {
 	scheme := schemeOf.FindString(text)
 	rest := text[len(scheme):]
@@ -38,7 +38,7 @@ func URL(text string) string {
 	return scheme + users + place(rest)
 }
 
-// place is what may be shown of what follows the user: HOST:PORT/PATH?PARAMETERS#FRAGMENT.
+// place returns what may be shown of the part after the user: HOST:PORT/PATH?PARAMETERS#FRAGMENT.
 func place(text string) string {
 	end := len(text)
 	if i := strings.IndexAny(text, "?#= \t'\"\\"); i >= 0 {
@@ -66,7 +66,7 @@ func place(text string) string {
 	}
 }
 
-// hostPort hides a port that is none: where the host is missing, it is the password.
+// hostPort hides a port that is not a number: if the host is missing, it is the password.
 func hostPort(text string) string {
 	end := strings.LastIndexByte(text, ']') + 1 // of an IPv6 address
 	host, port, found := strings.Cut(text[end:], ":")
@@ -110,8 +110,8 @@ var (
 	plainValue = regexp.MustCompile(`^[A-Za-z0-9_.,/-]*$`)
 )
 
-// Text is a message without the secrets of the URLs and connection strings in it. A message is to be made without them:
-// this is for those of other libraries, and the last line of defence for all.
+// Text is a message without the secrets of the URLs and connection strings in it. Messages of Perdure should not
+// contain secrets in the first place; this is for messages of other libraries, and a second check for all.
 func Text(message string) string {
 	if strings.Contains(message, "//") {
 		message = urls.ReplaceAllStringFunc(message, func(u string) string {
@@ -135,7 +135,7 @@ var (
 	pairs   = regexp.MustCompile(`(?i)\b([a-z]*(?:password|passwd|secret|token))(\s*=\s*)('(?:[^'\\]|\\.)*'?|"[^"]*"?|[^\s&` + "`" + `]+)`)
 )
 
-// ParseError is why a text is no URL, as net/url says it, without the parts of the URL that it quotes.
+// ParseError returns net/url's reason why a text is not a URL, without the parts of the URL that the reason quotes.
 func ParseError(err error) string {
 	if u := (*url.Error)(nil); errors.As(err, &u) {
 		err = u.Err
@@ -153,7 +153,7 @@ func ParseError(err error) string {
 	return "it cannot be read"
 }
 
-// Error is err with Text for its message. What it wraps stays reachable.
+// Error returns err with Text applied to its message. Wrapped errors stay reachable.
 func Error(err error) error {
 	if err == nil {
 		return nil

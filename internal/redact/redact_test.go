@@ -48,7 +48,7 @@ func TestURL(t *testing.T) {
 	}
 }
 
-// broken are ways to write a secret into a URL, of which most are wrong.
+// broken are ways to write a secret into a URL. Most of them are not valid URLs.
 func broken(secret string) (list []string) {
 	for _, scheme := range []string{"postgres://", "postgresql://", "postgres:", "postgres:/", "http://", "https://", "sqlite://", "mysql://", "", "//"} {
 		for _, rest := range []string{

@@ -179,8 +179,8 @@ func (c *call) waitForRuns(req perdure.ClaimRequest) ([]perdure.Run, error) {
 
 const giveBackTimeout = 5 * time.Second
 
-// giveBack returns runs whose caller has gone (F020), or whose answer the node has no room for. Where the claim had a
-// requestId they are kept: the client will ask for them again (F019).
+// giveBack returns runs whose caller has gone (F020), or whose answer the node has no room for. If the claim had a
+// requestId, they are kept: the client will repeat the claim (F019).
 func (c *call) giveBack(req *perdure.ClaimRequest, runs []perdure.Run) {
 	if len(runs) == 0 || req.RequestID != "" {
 		return

@@ -12,18 +12,18 @@ import (
 	"perdure"
 )
 
-// answer is the way of an answer to its caller. It remembers the status, and cuts a caller off that does not read: each
-// chunk has to be taken within writeTimeout, however large the whole is.
+// answer writes an answer to its caller. It records the status, and closes the connection of a caller that does not
+// read: the caller has to read each chunk within writeTimeout, however large the answer is.
 type answer struct {
 	http.ResponseWriter
 	status int
-	held   *transfer // nil: the node holds freeAnswer of it at most
+	held   *transfer // nil: the answer is at most freeAnswer long
 }
 
 const (
 	writeTimeout = 30 * time.Second
 	writeChunk   = 64 << 10
-	freeAnswer   = 16 << 10 // of each answer, beside the flow: small answers always find room
+	freeAnswer   = 16 << 10 // of each answer, not counted by the flow: small answers always find room
 )
 
 func (w *answer) WriteHeader(status int) {
@@ -47,7 +47,7 @@ func (w *answer) Write(b []byte) (n int, err error) {
 	}
 }
 
-// extend moves the deadline on.
+// extend sets the deadline for the next chunk.
 func (w *answer) extend() {
 	set := func() { _ = w.control().SetWriteDeadline(time.Now().Add(writeTimeout)) }
 	if w.held == nil {
@@ -67,10 +67,10 @@ func (w *answer) control() *http.ResponseController {
 	return http.NewResponseController(w.ResponseWriter)
 }
 
-// Unwrap lets http.ResponseController through.
+// Unwrap gives http.ResponseController access to the writer below.
 func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// hold makes room for an answer of so many bytes in all, or refuses it.
+// hold reserves room for an answer of size bytes, or refuses it.
 func (c *call) hold(ctx context.Context, size int) error {
 	if c.w.held == nil {
 		if size <= freeAnswer {
@@ -80,12 +80,12 @@ func (c *call) hold(ctx context.Context, size int) error {
 	}
 	if more := int64(size) - c.w.held.bytes; more > 0 && !c.w.held.grow(ctx, more) {
 		c.letGo()
-		return busy("the node holds as many bytes of answers as it may")
+		return busy("the node has reached its bound on bytes of answers")
 	}
 	return nil
 }
 
-// settle is hold once the size of the answer is known. Where room was made for it before, that is corrected.
+// settle is hold for an answer whose size is known. If room was reserved before, the reservation is corrected.
 func (c *call) settle(size int) error {
 	if c.w.held == nil {
 		return c.hold(c.r.Context(), size)
@@ -94,7 +94,7 @@ func (c *call) settle(size int) error {
 	return nil
 }
 
-// letGo gives the room of an answer back.
+// letGo releases the room of an answer.
 func (c *call) letGo() {
 	c.w.held.end()
 	c.w.held = nil
@@ -102,7 +102,7 @@ func (c *call) letGo() {
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// A larger buffer is left to the collector.
+// A larger buffer is not reused.
 const maxPooledBuffer = 1 << 20
 
 // json answers with v.
@@ -114,8 +114,8 @@ func (c *call) json(status int, v any) error {
 	return c.written(status, size, func(b *bytes.Buffer) error { return encodeJSON(b, v) })
 }
 
-// written answers with the JSON that write writes, of about so many bytes. What is held of the request is given back
-// first: a caller that does not read keeps none of it.
+// written answers with the JSON that write writes, of about size bytes. The room of the request is released first, so
+// that a caller that does not read its answer does not hold it.
 func (c *call) written(status, size int, write func(*bytes.Buffer) error) error {
 	if err := c.settle(size); err != nil {
 		return err
@@ -146,8 +146,8 @@ func encodeJSON(b *bytes.Buffer, v any) error {
 	return enc.Encode(v)
 }
 
-// encodeJob is encodeJSON for a job with steps, the largest answer that there is: encoding/json holds what a MarshalJSON
-// gives three times over.
+// encodeJob is encodeJSON for a job with steps, which is the largest answer: encoding/json would hold the result of
+// MarshalJSON three times in memory.
 func encodeJob(b *bytes.Buffer, job *perdure.JobView) error {
 	head := *job
 	head.Steps = nil
@@ -172,9 +172,9 @@ func encodeJob(b *bytes.Buffer, job *perdure.JobView) error {
 	return nil
 }
 
-// sizeOfJob is about how long the job is as JSON.
+// sizeOfJob estimates the length of the job as JSON.
 func sizeOfJob(job *perdure.JobView) int {
-	const each = 1 << 10 // of a step, beside its values
+	const each = 1 << 10 // of a step, without its values
 	size := each + len(job.Input) + len(job.Definition) + each*len(job.Steps)
 	for i := range job.Steps {
 		size += len(job.Steps[i].Input) + len(job.Steps[i].Output)
@@ -182,7 +182,7 @@ func sizeOfJob(job *perdure.JobView) int {
 	return size
 }
 
-// writeBody sends a whole answer. An error of writing is the client's loss alone.
+// writeBody sends a whole answer. A write error affects only the client, and is ignored.
 func writeBody(w http.ResponseWriter, status int, mediaType string, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", mediaType)
@@ -199,14 +199,14 @@ type places struct {
 	used atomic.Int64
 }
 
-// maxStreams bounds the event streams of a node: each knows its job's steps, of which there may be perdure.MaxSteps.
+// maxStreams bounds the event streams of a node: each keeps the state of its job's steps, up to perdure.MaxSteps.
 const maxStreams = 500
 
-// take takes a place, or refuses it. leave gives it back.
+// take takes a place, or refuses the call. leave gives the place back.
 func (p *places) take(what string) (leave func(), err error) {
 	if p.used.Add(1) > p.max {
 		p.used.Add(-1)
-		return nil, busy("as many " + what + " as this node takes are under way")
+		return nil, busy("the node has reached its bound on " + what)
 	}
 	return func() { p.used.Add(-1) }, nil
 }

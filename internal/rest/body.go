@@ -21,22 +21,22 @@ const (
 	maxReportBody = 32 << 20                                              // a client with more sends several
 	maxBeatBody   = perdure.MaxBatch * (perdure.MaxProgressBytes + 1<<10) // everything at its largest
 	maxDrained    = 64 << 20
-	freeBody      = 4 << 10 // of each body, beside the flow: small calls always find room
+	freeBody      = 4 << 10 // of each body, not counted by the flow: small calls always find room
 )
 
-// A caller sends its body, and takes its answer, at leastRate or faster: each slowTime has to bring as much.
+// A caller has to send its body at leastRate or faster, measured over each slowTime.
 const (
 	leastRate = 1 << 10 // bytes in a second
 	slowTime  = 10 * time.Second
 	paceBytes = leastRate * int(slowTime/time.Second)
 )
 
-// body is the body of a request while it is read: slowly sent bytes end it.
+// body is the body of a request while it is read. Reading fails if the bytes arrive too slowly.
 type body struct {
 	from    io.Reader
 	control *http.ResponseController
-	held    *transfer // nil: what the node holds of it is freeBody at most
-	got     int       // since the deadline was set
+	held    *transfer // nil: at most freeBody of it was read
+	got     int       // bytes since the deadline was set
 	begun   bool
 }
 
@@ -61,7 +61,7 @@ func (b *body) extend() {
 	b.held.progress(set)
 }
 
-// read reads the whole body, of at most max bytes. What it takes of the flow is held until the call is done.
+// read reads the whole body, of at most max bytes. Its room in the flow is held until the call is done.
 func (c *call) read(max int64) ([]byte, error) {
 	size := c.r.ContentLength
 	b := &body{from: c.r.Body, control: http.NewResponseController(c.w)}
@@ -98,7 +98,8 @@ func (c *call) read(max int64) ([]byte, error) {
 			if b.held != nil {
 				b.held.arrived()
 			}
-			// Or it would end a long poll: the server reads on to see the client leave.
+			// Otherwise the deadline would end a long poll: the server keeps reading to notice that the client
+			// disconnects.
 			_ = b.control.SetReadDeadline(time.Time{})
 			return text, nil
 		case err != nil:
@@ -117,11 +118,11 @@ func (c *call) noRoom(b *body) error {
 	c.request.end()
 	b.held = nil
 	c.drain(b)
-	return busy("the node holds as many bytes of requests as it may")
+	return busy("the node has reached its bound on bytes of requests")
 }
 
-// drain swallows what is left of a body that is refused: many clients send all of it before they look at the answer,
-// and would otherwise only see the connection break.
+// drain reads and discards the rest of a body that is refused: many clients send all of it before they read the answer,
+// and would otherwise only see a broken connection.
 func (c *call) drain(b *body) {
 	c.w.Header().Set("Connection", "close")
 	if !strings.EqualFold(c.r.Header.Get("Expect"), "100-continue") {
@@ -129,7 +130,7 @@ func (c *call) drain(b *body) {
 	}
 }
 
-// unread says why there is no body. The connection ends, and what may still come is not waited for.
+// unread returns the error for a body that could not be read. The connection is closed without waiting for the rest.
 func (c *call) unread(b *body, err error) error {
 	c.w.Header().Set("Connection", "close")
 	var network net.Error
@@ -137,9 +138,9 @@ func (c *call) unread(b *body, err error) error {
 	case !errors.As(err, &network) || !network.Timeout():
 		return perdure.Refuse(perdure.CodeMalformed, "the body is cut short or badly framed")
 	case b.held.wasCut():
-		return busy("the node holds as many bytes of requests as it may, and this body stood still")
+		return busy("the node has reached its bound on bytes of requests, and no bytes of this body arrived")
 	}
-	e := perdure.Refuse(codeTimeout, "less than %d bytes of the body came in %s", paceBytes, slowTime)
+	e := perdure.Refuse(codeTimeout, "fewer than %d bytes of the body arrived in %s", paceBytes, slowTime)
 	e.Hint = "send it faster, or in several calls"
 	return e
 }

@@ -22,7 +22,7 @@ import (
 	"perdure/internal/rest/resttest"
 )
 
-// pipes is a listener in memory, whose connections hold no byte: a writer waits for a reader. Time on it is virtual.
+// pipes is a listener in memory. Its connections have no buffer: a writer waits for a reader. Time is virtual.
 type pipes struct {
 	calls  chan net.Conn
 	closed chan struct{}
@@ -50,7 +50,7 @@ func (p *pipes) dial() net.Conn {
 	return near
 }
 
-// serving runs a server of svc in a bubble, with at most so many connections. log has what it warns of.
+// serving runs a server of svc in a synctest bubble, with a bound on connections. log has its warnings.
 func serving(t *testing.T, svc perdure.Service, connections int, do func(t *testing.T, p *pipes, a *api, log *bytes.Buffer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -91,7 +91,7 @@ func answerOn(t *testing.T, c net.Conn) (int, perdure.Code) {
 	return resp.StatusCode, p.Code
 }
 
-// heldBy is how many bytes a flow holds, and of how many bodies.
+// heldBy returns how many bytes a flow counts, and in how many bodies.
 func heldBy(f *flow) (bytes int64, bodies int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -102,8 +102,8 @@ func aDefinition(size int) string {
 	return fmt.Sprintf(`{"type": "t", "steps": {"a": {"agent": "x"}}, "input": "%s"}`, strings.Repeat("x", size))
 }
 
-// F157: a body is refused with 408 that brings less than 1 KB/s for ten seconds, and read that brings more, however long
-// it takes.
+// F157: a body that arrives more slowly than 1 KB/s for ten seconds is refused with 408. A faster one is read, however
+// long it takes.
 func TestSlowBodyIsRefused(t *testing.T) {
 	serving(t, resttest.Full(), 10, func(t *testing.T, p *pipes, _ *api, _ *bytes.Buffer) {
 		c := p.dial()
@@ -138,7 +138,7 @@ func TestSlowBodyIsRefused(t *testing.T) {
 	}
 }
 
-// F157: a body that no call reads is not waited for either.
+// F157: the server does not wait for a body that no call reads.
 func TestBodyThatNoCallReadsEndsInTime(t *testing.T) {
 	serving(t, resttest.Full(), 10, func(t *testing.T, p *pipes, _ *api, _ *bytes.Buffer) {
 		c := p.dial()
@@ -154,8 +154,8 @@ func TestBodyThatNoCallReadsEndsInTime(t *testing.T) {
 	})
 }
 
-// F157: the node holds bytes of requests as they come, up to a bound. What comes beyond it is 429; a body that stands
-// still gives way to one that moves.
+// F157: the node counts bytes of requests as they arrive, up to a bound. A call above the bound is 429. A body of which
+// nothing arrives is refused in favour of one that makes progress.
 func TestBytesOfRequestsAreBounded(t *testing.T) {
 	serving(t, resttest.Full(), 10, func(t *testing.T, p *pipes, a *api, _ *bytes.Buffer) {
 		a.inbound.max = 100 << 10
@@ -224,8 +224,8 @@ func large() *resttest.Service {
 	return svc
 }
 
-// F157: a caller that does not read its answer is cut off, after a while where nobody else waits for the room, and soon
-// where somebody does. One that reads slowly has as long as it takes.
+// F157: a caller that does not read its answer is cut off: after writeTimeout if no other call waits for room, and
+// sooner if one does. A caller that reads slowly is not cut off.
 func TestAnswerThatIsNotReadIsCutOff(t *testing.T) {
 	serving(t, large(), 10, func(t *testing.T, p *pipes, a *api, _ *bytes.Buffer) {
 		c := p.dial()
@@ -269,8 +269,8 @@ func TestAnswerThatIsNotReadIsCutOff(t *testing.T) {
 	})
 }
 
-// F157: answers that are read, and take all the room, are waited for; what finds none is refused with 429. Small answers
-// always find room.
+// F157: if answers that are being read take all the room, a call waits for them, and is refused with 429 if it finds no
+// room. Small answers always find room.
 func TestBytesOfAnswersAreBounded(t *testing.T) {
 	serving(t, large(), 10, func(t *testing.T, p *pipes, a *api, _ *bytes.Buffer) {
 		a.outbound.max = 1 << 20
@@ -426,8 +426,8 @@ func TestQuietConnectionsGiveWay(t *testing.T) {
 	})
 }
 
-// F159: where all connections are in use, a few more are answered 503, and probes are answered; those after them are
-// closed. The log says so once.
+// F159: if all connections are in use, calls on a few more are answered 503, and probes are answered; further
+// connections are closed. The log has one warning.
 func TestConnectionsAboveTheBound(t *testing.T) {
 	svc := resttest.Full()
 	svc.OnListNodes = func(ctx context.Context) ([]perdure.NodeView, error) {
@@ -460,7 +460,7 @@ func TestConnectionsAboveTheBound(t *testing.T) {
 		if _, err := c.Read(make([]byte, 1)); err != io.EOF {
 			t.Errorf("one above the surplus: %v", err)
 		}
-		time.Sleep(quietTime) // those that ask nothing give way, to probes as well
+		time.Sleep(quietTime) // connections without a request are closed, for probes as well
 		c = p.dial()
 		defer c.Close()
 		request(t, c, "GET /healthz", 0, "")
@@ -483,8 +483,8 @@ func TestConnectionsAboveTheBound(t *testing.T) {
 	})
 }
 
-// F128, F159: that no connection is accepted for want of descriptors is a warning, once in a while; and a quiet
-// connection gives its descriptor.
+// F128, F159: if no connection can be accepted because no descriptor is left, the log has a warning, not more than one
+// a while; and a quiet connection is closed.
 func TestNoDescriptorForAConnectionIsAWarning(t *testing.T) {
 	serving(t, resttest.Full(), 10, func(t *testing.T, p *pipes, _ *api, log *bytes.Buffer) {
 		silent := p.dial()

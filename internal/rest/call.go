@@ -46,8 +46,8 @@ func (c *call) done() {
 	c.letGo()
 }
 
-// longPoll is a context that also ends with the node's shutdown, and after that wait; 0: there is none. It is refused
-// where too many calls wait. What is held of the request is given back: a call that waits holds little.
+// longPoll returns a context that also ends with the node's shutdown, and after wait if that is not 0. It is refused if
+// too many calls wait. The room of the request is released, so that a waiting call holds little.
 func (c *call) longPoll(wait time.Duration) (context.Context, context.CancelFunc, error) {
 	leave, err := c.waits.take("waiting calls")
 	if err != nil {

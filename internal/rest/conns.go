@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// quietTime is how long a connection without a request is left alone, however many others come: a caller that has
-	// just connected, or has just been answered, is about to send its next request.
+	// quietTime is how long a connection without a request is kept, however many others arrive: a caller that has just
+	// connected, or has just been answered, is likely to send its next request.
 	quietTime = time.Second
-	// maxSurplus is how many connections are taken above the bound. They are for probes of this process; every other
-	// call is answered there with 503, and the connection closed.
+	// maxSurplus is how many connections are accepted above the bound. They are for probes; every other call on them is
+	// answered 503, and the connection is closed.
 	maxSurplus = 8
-	// warnEvery bounds how often the log has the same warning about connections.
+	// warnEvery is the least time between two equal warnings about connections.
 	warnEvery = 10 * time.Second
 )
 
-// Bound makes srv take at most max connections from l at once. For one more, the connection is closed that has been
-// without a request for longest, quietTime at least: one that has sent no request yet, or that is kept for the next.
-// Where all are in use, a few more are taken for probes (maxSurplus), and those after them closed.
+// Bound makes srv accept at most max connections from l at once. When one more arrives, the connection that has been
+// without a request for longest, and for at least quietTime, is closed. If there is none, a few more connections are
+// accepted for probes (maxSurplus), and further ones are closed.
 func Bound(l net.Listener, srv *http.Server, max int, log *slog.Logger) net.Listener {
 	b := &conns{Listener: l, max: max, log: log, open: map[net.Conn]*conn{}, quiet: order.New()}
 	srv.ConnState = b.changed
@@ -42,7 +42,7 @@ type conns struct {
 	mu      sync.Mutex
 	open    map[net.Conn]*conn
 	surplus int         // how many of them are above the bound
-	quiet   *order.List // of *conn: those without a request, for longest first
+	quiet   *order.List // of *conn: those without a request, the longest idle first
 
 	refused, failed warning
 }
@@ -54,13 +54,13 @@ type conn struct {
 	place   *order.Element // in quiet; nil: it has a request
 }
 
-// warning is a line of the log that is not repeated for a while.
+// warning is a log line that is not repeated within warnEvery.
 type warning struct {
 	at     time.Time
 	missed int // since then
 }
 
-// due says whether the line is to be logged now, and how many were left out before it.
+// due reports whether the line is to be logged now, and how many were suppressed before it.
 func (w *warning) due() (missed int, due bool) {
 	if time.Since(w.at) < warnEvery {
 		w.missed++
@@ -70,7 +70,7 @@ func (w *warning) due() (missed int, due bool) {
 	return missed, true
 }
 
-// Accept gives the next connection that may be served.
+// Accept returns the next connection that may be served.
 func (b *conns) Accept() (net.Conn, error) {
 	for {
 		c, err := b.Listener.Accept()
@@ -85,7 +85,7 @@ func (b *conns) Accept() (net.Conn, error) {
 	}
 }
 
-// admit says whether a new connection is served.
+// admit reports whether a new connection is served.
 func (b *conns) admit(c net.Conn) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -105,7 +105,7 @@ func (b *conns) admit(c net.Conn) bool {
 	return true
 }
 
-// accepted logs why there is no new connection. Where the system has no descriptor left, quiet connections give theirs.
+// accepted logs an error of Accept. If the system has no descriptor left, it closes a quiet connection.
 func (b *conns) accepted(err error) {
 	if !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) {
 		return
@@ -118,7 +118,8 @@ func (b *conns) accepted(err error) {
 	}
 }
 
-// evict closes the connection that has been quiet for longest, if that is at least so long. Called with mu held.
+// evict closes the connection that has been quiet for longest, if it has been quiet for at least that time. Called with
+// mu held.
 func (b *conns) evict(least time.Duration) bool {
 	first := b.quiet.Front()
 	if first == nil {
@@ -142,7 +143,7 @@ func (b *conns) drop(k *conn) {
 	b.stir(k)
 }
 
-// rest notes that a connection has no request, and stir that it has one. Called with mu held.
+// rest records that a connection has no request, and stir that it has one. Called with mu held.
 func (b *conns) rest(k *conn) {
 	k.since, k.place = time.Now(), b.quiet.PushBack(k)
 }
@@ -154,7 +155,7 @@ func (b *conns) stir(k *conn) {
 	}
 }
 
-// changed follows the server.
+// changed is the server's ConnState hook.
 func (b *conns) changed(c net.Conn, state http.ConnState) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -174,7 +175,7 @@ func (b *conns) changed(c net.Conn, state http.ConnState) {
 
 type surplusKey struct{}
 
-// mark tells the handler of a connection above the bound.
+// mark adds to the context whether the connection is above the bound, for the handler.
 func (b *conns) mark(ctx context.Context, c net.Conn) context.Context {
 	b.mu.Lock()
 	defer b.mu.Unlock()

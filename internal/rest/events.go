@@ -128,7 +128,7 @@ func (s *stream) send(event string, data any) error {
 	})
 }
 
-// admit makes room for the next event, which write gives back.
+// admit reserves room for the next event; write releases it.
 func (s *stream) admit(ctx context.Context, size int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +155,7 @@ func (s *stream) write(fill func(*bytes.Buffer) error) error {
 	return err
 }
 
-// put writes what the client is to see at once. Called with mu held.
+// put writes data and flushes it. Called with mu held.
 func (s *stream) put(b []byte) error {
 	_, err := s.w.Write(b)
 	if err == nil {

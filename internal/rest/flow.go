@@ -6,17 +6,18 @@ import (
 	"time"
 )
 
-// flow bounds the bytes that the node holds of bodies in one direction: of requests from their first byte until they
-// are answered, or of answers until their last byte is taken. A caller that makes no progress gives way: when the bytes
-// are used up, its transfer is cut after stallTime, so that a few that do not read, or do not send, keep nobody else out.
+// flow bounds the bytes of bodies that the node holds in one direction: of requests from their first byte until they
+// are answered, or of answers until the caller has read their last byte. When the bytes are used up, transfers that
+// have made no progress for stallTime are cut, so that a few callers that do not read, or do not send, cannot block all
+// others.
 type flow struct {
 	max int64
 
 	mu      sync.Mutex
 	used    int64
 	all     map[*transfer]struct{}
-	freed   chan struct{} // closed when bytes are given back; nil: no call waits for room
-	checked time.Time     // when stalled transfers were looked for
+	freed   chan struct{} // closed when bytes are released; nil: no call waits for room
+	checked time.Time     // when stalled transfers were last searched for
 }
 
 const (
@@ -33,10 +34,10 @@ func newFlow(max int64) *flow { return &flow{max: max, all: map[*transfer]struct
 // transfer is one body in a flow. Its methods are for the goroutine of its call.
 type transfer struct {
 	flow *flow
-	stop func() // ends the reading or writing that is under way; called with flow.mu held
+	stop func() // ends the read or write in progress; called with flow.mu held
 
 	bytes int64
-	moves bool      // the caller is to send or to read: it neither waits for room nor is worked on
+	moves bool      // it is the caller's turn to send or to read: the call neither waits for room nor is being processed
 	moved time.Time // when it made progress last
 	cut   bool
 }
@@ -78,7 +79,8 @@ func (t *transfer) grow(ctx context.Context, n int64) bool {
 	}
 }
 
-// take takes n bytes, and returns nil; or cuts what stalls, and returns what is closed when bytes are given back.
+// take takes n bytes and returns nil. If there is no room, it cuts stalled transfers, and returns a channel that is
+// closed when bytes are released.
 func (t *transfer) take(n int64) <-chan struct{} {
 	f := t.flow
 	f.mu.Lock()
@@ -96,7 +98,7 @@ func (t *transfer) take(n int64) <-chan struct{} {
 	return f.freed
 }
 
-// cutStalled ends the transfers that hold bytes and do not move. Called with mu held.
+// cutStalled ends the transfers that hold bytes and make no progress. Called with mu held.
 func (f *flow) cutStalled() {
 	now := time.Now()
 	if now.Sub(f.checked) < stallCheck {
@@ -111,8 +113,8 @@ func (f *flow) cutStalled() {
 	}
 }
 
-// progress notes that bytes have moved, and calls next unless the transfer was cut: it sets the deadline for those that
-// follow.
+// progress records that bytes were transferred. Unless the transfer was cut, it calls next, which sets the deadline for
+// the following bytes.
 func (t *transfer) progress(next func()) {
 	t.flow.mu.Lock()
 	defer t.flow.mu.Unlock()
@@ -131,15 +133,15 @@ func (t *transfer) wasCut() bool {
 	return t.cut
 }
 
-// arrived ends the reading of a body that is still worked on.
+// arrived marks a body as read completely. Its call still holds the bytes while it is processed.
 func (t *transfer) arrived() {
 	t.flow.mu.Lock()
 	defer t.flow.mu.Unlock()
 	t.moves = false
 }
 
-// adjust corrects what the transfer has taken to what its body turned out to be. It does not wait for more: the body is
-// there, and transfers that waited for each other's last bytes would all be refused.
+// adjust sets the bytes of the transfer to the actual size of its body. It does not wait for room: the body is in
+// memory already, and transfers that waited for each other would all be refused.
 func (t *transfer) adjust(n int64) {
 	f := t.flow
 	f.mu.Lock()
@@ -152,7 +154,7 @@ func (t *transfer) adjust(n int64) {
 	t.bytes = n
 }
 
-// end gives everything back. It may be called again, and of nil.
+// end releases all bytes. It may be called repeatedly, and on nil.
 func (t *transfer) end() {
 	if t == nil {
 		return

@@ -13,12 +13,12 @@ import (
 )
 
 // Hosts are the host names under which clients may address this node. The zero value allows the names that need no
-// configuration: IP literals, and names that nobody can register in public DNS.
+// configuration: IP literals, and names that cannot be registered in public DNS.
 //
 // A node checks the Host header of every request because of DNS rebinding: the owner of evil.example can let that name
-// resolve to the node's address. A page of http://evil.example is then of the same origin as the node for a browser,
-// so that no check of origins stops it from reading every job and acting on it (F160). Its requests name evil.example,
-// and a page cannot change that.
+// resolve to the node's address. For a browser, a page of http://evil.example then has the same origin as the node, so
+// that no check of origins prevents it from reading every job and acting on it (F160). But its requests name
+// evil.example, and a page cannot change that.
 type Hosts struct {
 	any   bool
 	names []string // normalized
@@ -30,8 +30,8 @@ const (
 	maxHostName     = 253 // of DNS
 )
 
-// privateZones are the domains in which nobody can register a name in public DNS. Compose and Kubernetes use some of
-// them for the names of services.
+// privateZones are domains in which no name can be registered in public DNS. Compose and Kubernetes use some of them
+// for the names of services.
 var privateZones = []string{".localhost", ".local", ".internal", ".svc", ".cluster.local"}
 
 // ParseHosts reads the settings of a node: the URL at which its users reach it, if it has one, and further names or IP
@@ -148,7 +148,7 @@ func (h Hosts) allows(header string) bool {
 		return true
 	}
 	if !strings.Contains(host, ".") {
-		// With a dot at its end, a single label is a top-level domain. Some of those have addresses.
+		// A single label with a dot at its end is a top-level domain, and some of those have addresses.
 		return !strings.Contains(header, ".")
 	}
 	return slices.ContainsFunc(privateZones, func(zone string) bool { return strings.HasSuffix(host, zone) })

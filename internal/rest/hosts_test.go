@@ -30,7 +30,7 @@ func TestHosts(t *testing.T) {
 		"localhost": true, "localhost:7420": true, "localhost.": true, "LOCALHOST.:7420": true, "LocalHost": true,
 		"perdure": true, "perdure:7420": true, "my_app-1": true, "a.localhost": true, "a.b.LOCALHOST:1": true, "mac.local": true, "mac.local.": true,
 		"node.internal": true, "perdure.default.svc": true, "perdure.default.svc.cluster.local:7420": true, longest: true,
-		// Names that a page's owner can have.
+		// Names that an attacker can register.
 		"evil.example": false, "evil.example:7420": false, "evil.example.": false, "localhost.evil.example": false, "evil-localhost.example": false,
 		"local.evil.example": false, "xlocal.example": false, "a.notlocal": false, "notlocalhost.com": false, "127.0.0.1.evil.example": false,
 		"perdure.example": false, "evil.example@localhost": false, "localhost@evil.example": false, "localhost:80@evil.example": false,
@@ -59,7 +59,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// Settings that would not do what their author means are refused, and no message repeats a password.
+// Settings that would not have the intended effect are refused, and no message repeats a password.
 func TestHostSettings(t *testing.T) {
 	for _, c := range []struct {
 		url   string
@@ -200,7 +200,7 @@ func raw(t *testing.T, addr, lines string) (status int, body string) {
 	return resp.StatusCode, string(b)
 }
 
-// A handler that is no node's API, such as a proxy before one, has the check too.
+// A handler that is not a node's API, such as the proxy of perdure chaos, can have the check too.
 func TestHostsHandler(t *testing.T) {
 	passed := 0
 	h := Hosts{}.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ }))

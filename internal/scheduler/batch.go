@@ -43,8 +43,8 @@ type batch struct {
 	closed   []perdure.ClosedPost
 	refusals []perdure.Alert
 
-	budget    *perdure.Budget // for rendering, of the part of the transaction at hand
-	postponed []postponed     // inputs that it was too small for
+	budget    *perdure.Budget // for rendering, of the present part of the transaction
+	postponed []postponed     // inputs for which the budget was too small
 
 	limits   limits
 	granted  map[*waiter][]perdure.Run
@@ -89,7 +89,7 @@ func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*w
 	s.meter.Committed(len(a.requests)+len(a.b.granted), s.env.Now().Sub(began))
 }
 
-// postpone hands to the renderers what a transaction had no budget for.
+// postpone hands postponed renderings to the renderers after the transaction.
 func (s *Scheduler) postpone(b *batch) {
 	if b.w == nil {
 		return // it has not begun
@@ -403,8 +403,8 @@ func (b *batch) loadSteps(refs []perdure.StepRef) error {
 	return nil
 }
 
-// loadPayloads adds what is kept of the steps, in their order, until the budget has no room for more; all says that it
-// had.
+// loadPayloads adds the kept inputs and outputs of the steps, in their order, until the budget is used up. It returns
+// true if all were added.
 func (b *batch) loadPayloads(refs []perdure.StepRef) (all bool, err error) {
 	if len(refs) == 0 {
 		return true, nil

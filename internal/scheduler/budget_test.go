@@ -15,7 +15,7 @@ import (
 	"perdure/internal/scheduler"
 )
 
-// fan is a job of a step whose output is large, and n steps after it.
+// fan is a job of one step with a large output, and n steps after it.
 func fan(n int, step string) string {
 	var b strings.Builder
 	b.WriteString("type: fan\nsteps:\n  big: {agent: big}\n")
@@ -43,7 +43,7 @@ func (d *desk) finish(agent string, output json.RawMessage) {
 	}
 }
 
-// drainAgent claims until it has n runs, and returns how many runs each claim was given.
+// drainAgent claims until it has n runs, and returns how many runs each claim was granted.
 func (d *desk) drainAgent(agent string, n int, check func(perdure.Run)) (sizes []int, steps map[string]int) {
 	d.t.Helper()
 	steps = map[string]int{}
@@ -67,8 +67,8 @@ func (d *desk) drainAgent(agent string, n int, check func(perdure.Run)) (sizes [
 // costly reads a list of 60,000 values four times, in the words of an expression each time.
 const costly = `agent: a, with: {n: "${len(filter(steps.big.output, # > 0)) + @}", m: "${sum(steps.big.output)}", l: "${len(map(steps.big.output, # + 1))}", f: "${count(steps.big.output, # == 1)}"}`
 
-// F156: inputs that take much work are rendered outside of transactions, and each claim is given what is there by then.
-// All of them are dispatched in the end, with the right inputs.
+// F156: inputs that take much work are rendered outside of transactions, and each claim is granted the runs that are
+// rendered by then. All are dispatched in the end, with the right inputs.
 func TestCostlyInputsAreDispatchedInParts(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store perdure.Store) {
 		d := open(t, store, scheduler.Config{})
@@ -96,7 +96,7 @@ func TestCostlyInputsAreDispatchedInParts(t *testing.T) {
 	})
 }
 
-// F156: an agent whose inputs take much work does not keep another one from its own.
+// F156: an agent whose inputs take much work does not delay those of another agent.
 func TestCheapInputsDoNotWaitForCostlyOnes(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store perdure.Store) {
 		d := open(t, store, scheduler.Config{Renderers: 1})
@@ -147,7 +147,7 @@ func TestAnswerToAClaimIsBounded(t *testing.T) {
 	})
 }
 
-// F155, F156: a claim of costly inputs that is repeated is given all of its runs again, also beside others.
+// F155, F156: a repeated claim of costly inputs is granted all of its runs again, also beside other claims.
 func TestRepeatedClaimOfCostlyInputs(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store perdure.Store) {
 		d := open(t, store, scheduler.Config{})
@@ -185,8 +185,8 @@ func TestRepeatedClaimOfCostlyInputs(t *testing.T) {
 	})
 }
 
-// F156: conditions that take much work are evaluated outside of transactions. Their steps are due at once, and the supervisor
-// is told when one can go on.
+// F156: conditions that take much work are evaluated outside of transactions. Their steps are due at once, and the
+// supervisor is woken when a condition was evaluated.
 func TestCostlyConditionsArePostponed(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store perdure.Store) {
 		sooner := make(chan time.Time, 100)
@@ -218,7 +218,7 @@ func TestCostlyConditionsArePostponed(t *testing.T) {
 			select {
 			case <-sooner:
 			case <-time.After(time.Minute):
-				t.Fatalf("nobody told the supervisor; %d are ready, %d skipped, %d postponed", ready, skipped, due)
+				t.Fatalf("the supervisor was not woken; %d are ready, %d skipped, %d postponed", ready, skipped, due)
 			}
 			if _, err := d.SweepDue(t.Context(), 1000); err != nil {
 				t.Fatal(err)
@@ -230,7 +230,8 @@ func TestCostlyConditionsArePostponed(t *testing.T) {
 	})
 }
 
-// F156: an input, or a condition, that reads more than a node will load for it fails as an expression does.
+// F156: an input, or a condition, that reads more than a node loads for one step fails like an expression that cannot
+// be evaluated.
 func TestStepThatReadsTooMuchIsRejected(t *testing.T) {
 	for name, step := range map[string]string{"an input": `with: {all: "${len(%s)}"}`, "a condition": `when: "len(%s) > 0"`} {
 		t.Run(name, func(t *testing.T) {
@@ -250,7 +251,7 @@ func TestStepThatReadsTooMuchIsRejected(t *testing.T) {
 				for range n {
 					d.finish("big", big)
 				}
-				for range 3 { // what was put off has a transaction of its own
+				for range 3 { // a postponed rendering has a transaction of its own
 					if _, err := d.SweepDue(t.Context(), 1000); err != nil {
 						t.Fatal(err)
 					}

@@ -161,9 +161,9 @@ func (b *batch) letOut(claims []*waiter, fresh map[string][]perdure.StepRef) err
 	return nil
 }
 
-// putInTurn sorts claims by agent; of one agent, the claim that came first stays first. It begins after the agent for
-// which the budget of an earlier transaction was used up, so that its large inputs leave something to the others. It sorts
-// in place, because the claims are answered in this order, too.
+// putInTurn sorts claims by agent; the claims of one agent stay in the order in which they came. The first agent is the
+// one after the agent that used up the budget of an earlier transaction, so that large inputs of one agent do not
+// starve the others. It sorts in place, because the claims are answered in this order, too.
 func (s *Scheduler) putInTurn(claims []*waiter) {
 	last, _ := s.overBudget.Load().(string)
 	slices.SortStableFunc(claims, func(a, b *waiter) int {
@@ -324,7 +324,7 @@ func (b *batch) serve(c *counter) error {
 			}
 		}
 		c.want -= granted
-		if len(b.postponed) >= maxPostponed { // enough for the renderers; they wake the claims that wait
+		if len(b.postponed) >= maxPostponed { // enough work for the renderers, which will wake the waiting claims
 			return nil
 		}
 		known := len(full)
@@ -430,11 +430,11 @@ func (b *batch) loadCandidates(refs []perdure.StepRef) (loaded []perdure.StepRef
 	return refs, skipped, b.loadInputs(refs)
 }
 
-// loadInputs loads what the next inputs of these steps are made of, as far as the budget goes. The first of them has
-// room enough, or reads too much.
+// loadInputs loads the values that the next inputs of these steps read, until the budget is used up. If an unused
+// budget is too small for the first step, that step reads too much.
 func (b *batch) loadInputs(refs []perdure.StepRef) error {
 	var payloads []perdure.StepRef
-	var first perdure.StepRef // that needs any
+	var first perdure.StepRef // the first that needs values
 	for _, ref := range refs {
 		needed := len(payloads)
 		if err := b.fold(ref.Job, func() { payloads = append(payloads, b.w.ClaimRefs(ref)...) }); err != nil {
@@ -452,8 +452,8 @@ func (b *batch) loadInputs(refs []perdure.StepRef) error {
 	return err
 }
 
-// grant dispatches candidates to the claims that wait, first come first served. A claim whose answer has no room for
-// another run is done. A step whose input takes more work than the transaction has left is passed over.
+// grant dispatches candidates to the waiting claims in their order. A claim whose answer has no room for another run is
+// done. A step whose input takes more work than the transaction has left is passed over.
 func (b *batch) grant(open *[]*waiter, refs []perdure.StepRef, limits perdure.Admission) (granted int, err error) {
 	for _, ref := range refs {
 		for len(*open) > 0 {
@@ -483,7 +483,7 @@ func (b *batch) grant(open *[]*waiter, refs []perdure.StepRef, limits perdure.Ad
 	return granted, nil
 }
 
-// runBytes is what a run takes in the answer to a claim beside its input and output, or more.
+// runBytes is an upper bound on the size of a run in the answer to a claim, without its input and output.
 const runBytes = 1 << 10
 
 // room is how many bytes of input and output the answer to a claim has left. It always has room for one run.
@@ -507,10 +507,10 @@ func (b *batch) give(w *waiter, run *perdure.Run, most int) {
 	w.bytes += runBytes + len(run.Input) + len(run.Output)
 }
 
-// runOf asks the rules for a run of the step, and once more if values are not loaded that its input reads: loadCandidates
-// has loaded those that the rules named then. A job over which the rules fail is taken out, and does not stop the others.
-// The error is a *Postponed, ErrOverBudget or ErrNoRoom if the step has to wait for a renderer, another transaction, or
-// another claim.
+// runOf calls the rules for a run of the step. If its input reads values that are not loaded, it loads them and calls
+// the rules once more; loadCandidates has loaded only the values that were known to be needed then. A job for which the
+// rules panic is quarantined, and does not stop the others. The error is a *Postponed, ErrOverBudget or ErrNoRoom if
+// the step has to wait for a renderer, another transaction, or another claim.
 func (b *batch) runOf(ref perdure.StepRef, rule func() (*perdure.Run, error)) (run *perdure.Run, err error) {
 	var failed error
 	ask := func() { run, failed = rule() }
@@ -585,8 +585,8 @@ func (b *batch) spare(claims *[]*waiter) {
 	}
 }
 
-// answerClaims returns the granted runs, hands the claims that were set aside to the repeaters, and puts back the claims
-// that got nothing and may wait.
+// answerClaims returns the granted runs, hands the claims that were set aside to the repeaters, and puts claims that
+// were granted nothing and may wait back into the queue.
 func (s *Scheduler) answerClaims(b *batch, claims []*waiter, err error) {
 	back := map[string][]*waiter{}
 	for _, w := range claims {

@@ -67,13 +67,13 @@ type seen struct {
 	mu    sync.Mutex
 	at    map[[2]string]time.Time // agent, holder
 	wrote map[[2]string]time.Time
-	fresh int       // holders that were written down for the first time,
-	since time.Time // since then
+	fresh int       // holders that were stored for the first time,
+	since time.Time // since this time
 }
 
 const (
-	seenEvery  = 5 * time.Second // how often the same holder's asking is written down
-	freshEvery = time.Hour       // in which perdure.MaxSeen new ones are: callers choose their names, and rows are kept for a day
+	seenEvery  = 5 * time.Second // how often the latest claim of one holder is stored
+	freshEvery = time.Hour       // at most perdure.MaxSeen new holders are stored in this time: callers choose their names, and rows are kept for a day
 )
 
 func newSeen(e env.Env) *seen {

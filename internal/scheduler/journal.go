@@ -7,23 +7,23 @@ import (
 	"perdure"
 )
 
-// What operators and policies do to jobs, and what waits for an operator, is logged once it is committed. The history
-// of a job and its alerts are the record; the log is for those who watch a node.
+// Acts of operators and policies, and steps and jobs that wait for an operator, are logged after the commit. The record
+// is the history of a job and its alerts; the log is for operators who watch a node.
 
-// maxJournal bounds the lines of one transaction. What is above it is counted.
+// maxJournal bounds the log lines of one transaction. Further ones are counted.
 const maxJournal = 100
 
 // journalLine is a line of the log. Equal lines of several steps of a job are one line with their number.
 type journalLine struct {
 	message string
 	job     perdure.JobID
-	step    string // the first of them; empty: the job
+	step    string // the first of the steps; empty: the job
 	steps   int
 	author  string // empty: none
 	reason  string
 }
 
-// actMessages are the messages of what an operator, or the job's policy, has done to a job.
+// actMessages are the log messages for acts of an operator, or of the job's policy.
 var actMessages = map[perdure.Verb]string{
 	perdure.VerbUndo:   "undo requested",
 	perdure.VerbRedo:   "redo requested",
@@ -34,7 +34,7 @@ var actMessages = map[perdure.Verb]string{
 	perdure.VerbEdit:   "step edited",
 }
 
-// journal keeps what is to be logged of a change.
+// journal collects the log lines of a change.
 func (b *batch) journal(c *perdure.Changes) {
 	if len(c.History)+len(c.Alerts) == 0 || !b.s.log.Enabled(context.Background(), slog.LevelInfo) {
 		return
@@ -73,7 +73,7 @@ func (b *batch) logLater(l journalLine) {
 	b.lines = append(b.lines, l)
 }
 
-// writeJournal logs what was kept, after the commit.
+// writeJournal logs the collected lines after the commit.
 func (b *batch) writeJournal() {
 	for _, l := range b.lines {
 		attrs := []slog.Attr{slog.String("job", l.job.String())}

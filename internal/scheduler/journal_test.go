@@ -61,7 +61,7 @@ func loggingTo(r *record) scheduler.Config {
 	return scheduler.Config{Log: slog.New(slog.NewJSONHandler(r, nil))}
 }
 
-// What parks, and what operators and policies do, is logged at info with a constant message.
+// Parked steps and jobs, and acts of operators and policies, are logged at info with a constant message.
 func TestParkingAndActsAreLogged(t *testing.T) {
 	var log record
 	d := open(t, memory.New(), loggingTo(&log))

@@ -8,7 +8,7 @@ import (
 	"perdure/internal/lru"
 )
 
-// Bounds of the memory that definitions and the inputs of jobs are kept in.
+// Bounds of the memory for cached definitions and inputs of jobs.
 const (
 	shapeCacheBytes = 64 << 20
 	inputCacheBytes = 32 << 20
@@ -18,7 +18,7 @@ const (
 type plans struct {
 	compiler perdure.Compiler
 	shapes   *lru.Cache[perdure.ShapeID, *perdure.Shape]
-	inputs   *lru.Cache[perdure.JobID, json.RawMessage] // those that are apart
+	inputs   *lru.Cache[perdure.JobID, json.RawMessage] // those that are stored apart from the job's row
 }
 
 func newPlans(c perdure.Compiler) *plans {

@@ -9,7 +9,7 @@ import (
 	"perdure/definition"
 )
 
-// F158: the definitions and inputs that are kept compiled are bounded in bytes.
+// F158: the caches of compiled definitions and of inputs are bounded in bytes.
 func TestMemoryOfDefinitionsIsBounded(t *testing.T) {
 	compiler := &definition.Compiler{}
 	p := newPlans(compiler)

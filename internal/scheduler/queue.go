@@ -48,7 +48,7 @@ type waiter struct {
 	idle     bool  // nothing is ready but what the transaction itself makes so, as far as is known
 	short    bool  // another writer looks into the store for its agent
 	barred   bool  // it is given nothing but what it was given before
-	bytes    int   // what its answer takes so far
+	bytes    int   // size of its answer so far
 	serves   bool  // its agent is served by the writer that took it, and by no other until then
 }
 
@@ -142,7 +142,7 @@ func (q *queue) wait(w *waiter) error {
 	return nil
 }
 
-// waitAgain puts a claim back that was taken, and for which nobody has looked for new runs.
+// waitAgain puts a claim back into the queue that was taken from it, and for which no new runs were searched.
 func (q *queue) waitAgain(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -14,21 +14,21 @@ import (
 	"perdure/internal/lru"
 )
 
-// A transaction renders inputs and conditions within a small budget, because all other requests wait for it (F156). What
-// takes more is postponed: a renderer evaluates it outside of any transaction, and the next transaction takes the result
-// if the values that it was made of are still the same. Then the claims that wait for that agent are woken, or the
-// supervisor, if it was a condition.
+// A transaction renders inputs and conditions within a small budget, because all other requests wait for it (F156). A
+// rendering that takes more is postponed: a renderer evaluates it outside of any transaction. Then it wakes the claims
+// that wait for that agent or, after a condition, the supervisor. The next transaction uses the result if the values
+// that it was rendered from are still the same.
 const (
-	maxWork      = 1 << 17  // of a transaction: once for its events, and once for its claims, shared by their agents
-	maxBytes     = 32 << 20 // of inputs and outputs handed out by a transaction
+	maxWork      = 1 << 17  // units of work of a transaction: one budget for its events, and one for its claims, which the agents share
+	maxBytes     = 32 << 20 // bytes of inputs and outputs that a transaction hands out
 	maxPostponed = 16       // renderings that wait for a renderer
-	sourceBytes  = 64 << 20 // values that these keep in memory; one rendering may always wait
-	resultBytes  = 32 << 20 // inputs that were rendered and not fetched yet
+	sourceBytes  = 64 << 20 // bytes of values that waiting renderings keep in memory; one rendering may always wait
+	resultBytes  = 32 << 20 // bytes of inputs that were rendered and not used yet
 	wakeEvery    = 50 * time.Millisecond
 )
 
-// budget is what rendering may take of one part of a transaction. It is small while renderers work: what is costly goes to
-// them at once.
+// budget returns the budget for rendering of one part of a transaction. It is smaller while renderers are busy, so that
+// costly renderings are postponed at once.
 func (s *Scheduler) budget() *perdure.Budget {
 	work := s.cfg.RenderWork
 	if s.renderers.busy() {
@@ -37,18 +37,18 @@ func (s *Scheduler) budget() *perdure.Budget {
 	return &perdure.Budget{Work: work, Bytes: maxBytes, Read: perdure.MaxReadBytes}
 }
 
-// unbounded is for a part of a transaction that was bounded before: the runs of a claim that is repeated.
+// unbounded is for runs of a repeated claim: they were bounded when they were granted.
 func unbounded() *perdure.Budget {
 	return &perdure.Budget{Work: math.MaxInt, Bytes: math.MaxInt, Read: math.MaxInt}
 }
 
-// postponed is a rendering, and the agent that waits for it; empty for a condition.
+// postponed is a rendering, and the agent that waits for it. The agent is empty for a condition.
 type postponed struct {
 	*perdure.Rendering
 	agent string
 }
 
-// renderers hold what was postponed and what has been rendered.
+// renderers holds the postponed renderings and their results.
 type renderers struct {
 	results *lru.Cache[perdure.RenderingKey, *perdure.Rendered]
 
@@ -56,7 +56,7 @@ type renderers struct {
 	mu      sync.Mutex
 	wake    sync.Cond
 	waiting []postponed
-	latest  string                        // the agent of the rendering that was taken the latest
+	latest  string                        // the agent of the rendering that was taken last
 	known   map[perdure.RenderingKey]bool // waiting, or being rendered
 	bytes   int                           // values that these keep
 	left    map[string]bool               // agents of renderings for which there was no room
@@ -82,7 +82,7 @@ func (r *renderers) busy() bool {
 	return len(r.known) > 0
 }
 
-// put takes renderings as far as there is room. What is left out is postponed again by the next look.
+// put adds renderings to the queue while there is room. The next transaction postpones the others again.
 func (r *renderers) put(all []postponed) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,7 +100,7 @@ func (r *renderers) put(all []postponed) {
 	}
 }
 
-// take waits for the next one; false if there will be none. Agents take turns.
+// take waits for the next rendering; false if the renderers are closed. Agents take turns.
 func (r *renderers) take() (x postponed, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,8 +117,8 @@ func (r *renderers) take() (x postponed, ok bool) {
 	return x, true
 }
 
-// done forgets a rendering, and returns the agents that were left out if there is room for theirs now. more says that others
-// wait for this one's agent.
+// done removes a rendering. If there is room again, it returns the agents whose renderings were left out. more is true
+// if other renderings of the same agent are waiting.
 func (r *renderers) done(x postponed) (left []string, more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,8 +157,8 @@ func (s *Scheduler) render(ctx context.Context) {
 	}
 }
 
-// renderOne keeps the result of one rendering. What makes the rules fail fails again in the transaction, which takes the
-// job out.
+// renderOne evaluates one rendering and keeps the result. If it panics, it panics again in the transaction, which
+// quarantines the job.
 func (s *Scheduler) renderOne(ctx context.Context, x *perdure.Rendering) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -10,12 +10,13 @@ import (
 	"perdure/internal/env"
 )
 
-// A claim that is repeated under its requestId is given the runs that it was granted before (F019). A transaction for many
-// claims finds them, and takes their locks where they are free. It waits for no lock: other claims wait for this
-// transaction. If another transaction has locked the claim or one of its runs, the claim is set aside: it is given
-// nothing, neither some of its runs nor new ones. After the commit a repeater answers it, in a transaction of its own
-// that waits for the locks, for repeatTime at most (F155). A claim whose runs take more rendering than the transaction has
-// left is set aside, too. Alone it has no bound: it had one when it was granted (F156).
+// A claim that is repeated under its requestId returns the runs that it was granted before (F019). A transaction for
+// many claims finds these runs, and takes their locks if they are free. It does not wait for a lock, because other
+// claims wait for this transaction. If another transaction has locked the claim or one of its runs, the claim is set
+// aside: it is granted nothing, neither some of its runs nor new ones. After the commit a repeater answers it, in a
+// transaction of its own that waits for the locks, for at most repeatTime (F155). A claim whose runs take more
+// rendering than the transaction has left is set aside, too. In its own transaction its rendering is not bounded,
+// because it was bounded when the runs were granted (F156).
 const (
 	repeatTime      = 2 * time.Second // how long a claim that was set aside waits for locks
 	repeaters       = 2               // claims that wait for locks at once: each keeps a connection to the store
@@ -25,14 +26,15 @@ const (
 var errLocked = &perdure.Error{Code: perdure.CodeUnavailable, Message: "another transaction has locked a run that this claim was granted before",
 	Hint: "repeat the claim with the same requestId"}
 
-// lockedClaim is a repeated claim of which another transaction has locked something.
+// lockedClaim is a repeated claim that is set aside, because another transaction has locked the claim or some of its
+// runs.
 type lockedClaim struct {
 	w     *waiter
 	jobs  []perdure.JobID // of its runs; empty if the claim itself is locked
-	until time.Time       // by the node's clock; zero: it does not wait yet
+	until time.Time       // by the node's clock; zero before it waits
 }
 
-// repeat gives the claims that were made before the runs that they were granted, and sets aside those that it cannot
+// repeat answers repeated claims with the runs that they were granted before, and sets aside those that it cannot
 // answer.
 func (b *batch) repeat(claims []*waiter) error {
 	for _, w := range claims {
@@ -50,7 +52,7 @@ func (b *batch) repeat(claims []*waiter) error {
 	return nil
 }
 
-// repeatOne gives a claim all of its runs that are still valid, or nothing where another transaction has locked some.
+// repeatOne gives a claim all of its runs that are still valid, or none if another transaction has locked some of them.
 func (b *batch) repeatOne(w *waiter) (*lockedClaim, error) {
 	refs, err := b.tx.HeldBy(w.req.Holder, w.req.Agent, w.req.RequestID, perdure.MaxBatch)
 	switch {
@@ -86,7 +88,7 @@ func (b *batch) repeatOne(w *waiter) (*lockedClaim, error) {
 	return nil, nil
 }
 
-// repeats are the claims that were set aside, in the order in which that was done.
+// repeats is the queue of claims that were set aside.
 type repeats struct {
 	env     env.Env
 	mu      sync.Mutex
@@ -116,7 +118,7 @@ func (r *repeats) put(c *lockedClaim) {
 	}
 }
 
-// take waits for a claim; nil: there will be none.
+// take waits for a claim; nil if the queue is closed.
 func (r *repeats) take() *lockedClaim {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -179,7 +181,7 @@ func (s *Scheduler) waitFor(ctx context.Context, c *lockedClaim) ([]perdure.Run,
 	return nil, errLocked
 }
 
-// alone carries one operation out in a transaction of its own.
+// alone performs one operation in a transaction of its own.
 func (s *Scheduler) alone(ctx context.Context, op operation) error {
 	a := &attempt{s: s, requests: []*request{{op: op}}, b: s.newBatch(nil), poison: map[operation]error{}}
 	err := a.try(ctx)
@@ -196,7 +198,7 @@ func (s *Scheduler) alone(ctx context.Context, op operation) error {
 type repeating struct {
 	w      *waiter
 	ids    []perdure.JobID
-	locked *lockedClaim // something else has to be waited for
+	locked *lockedClaim // set if the transaction has to wait for another lock
 	runs   []perdure.Run
 }
 

@@ -18,7 +18,8 @@ import (
 	"perdure/store/memory"
 )
 
-// lockRow locks a job's row in a transaction of its own, as another program would, until the answer is called.
+// lockRow locks a job's row in a transaction of its own, as another program would, until the returned function is
+// called.
 func lockRow(t *testing.T, url string, job perdure.JobID) (release func()) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -59,7 +60,7 @@ func TestRepeatedClaimWaitsForALockedRow(t *testing.T) {
 			}
 			c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 3, RequestID: "r"}
 			first := near.claim(c)
-			for _, d := range []*desk{near, far} { // one has the rows at hand, the other has not
+			for _, d := range []*desk{near, far} { // one has the rows in its cache, the other has not
 				release := lockRow(t, url, first[1].Job)
 				time.AfterFunc(700*time.Millisecond, release)
 				began := time.Now()
@@ -92,7 +93,7 @@ func TestRepeatedClaimWaitsForALockedRow(t *testing.T) {
 	}
 }
 
-// F155: a row that stays locked is not waited for without end: the claim is refused, and nothing else is granted to it.
+// F155: if a row stays locked, the claim is refused after a while, and nothing else is granted to it.
 func TestRepeatedClaimIsRefusedWhereARowStaysLocked(t *testing.T) {
 	url := pgtest.Start(t)
 	d := open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})
@@ -115,12 +116,13 @@ func TestRepeatedClaimIsRefusedWhereARowStaysLocked(t *testing.T) {
 	}
 }
 
-// blocking is a store in which others have locked some rows: what does not wait for them goes without.
+// blocking is a store in which other transactions have locked some rows: a transaction that does not wait for locks
+// skips these rows.
 type blocking struct {
 	perdure.Store
 	mu      sync.Mutex
 	locked  map[perdure.JobID]bool
-	waited  func() // called where somebody waits for the locks; the rows are free then
+	waited  func() // called when a transaction waits for the locks; it frees the rows
 	claimed bool   // another transaction has the claim
 }
 
@@ -158,7 +160,7 @@ func (tx blockingTx) HeldBy(holder, agent, request string, max int) ([]perdure.S
 	return tx.Tx.HeldBy(holder, agent, request, max)
 }
 
-// F155: what a repeated claim is given where its runs, or the claim itself, are locked by another transaction at first.
+// F155: what a repeated claim returns if another transaction has at first locked its runs or the claim itself.
 func TestRepeatedClaimAmongLocks(t *testing.T) {
 	c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2, RequestID: "r", Wait: 30 * time.Second}
 	play := func(name string, act func(t *testing.T, s *blocking, d *desk, first []perdure.Run)) {
@@ -208,7 +210,7 @@ func TestRepeatedClaimAmongLocks(t *testing.T) {
 		play(fmt.Sprintf("they end while the lock is waited for, wait %v", wait), func(t *testing.T, s *blocking, d *desk, first []perdure.Run) {
 			time.Sleep(time.Second)
 			s.mu.Lock()
-			s.claimed = true // it is looked for in vain, for a while
+			s.claimed = true // it is locked for a while
 			s.mu.Unlock()
 			c := c
 			c.Wait = wait
@@ -259,7 +261,7 @@ func TestRepeatedClaimAmongLocks(t *testing.T) {
 	})
 	play("more than may wait at once", func(t *testing.T, s *blocking, d *desk, _ []perdure.Run) {
 		s.claimed = true
-		const most, more = 1000 + 2, 3 // maxLockedClaims, and those that repeaters have
+		const most, more = 1000 + 2, 3 // maxLockedClaims, and those that repeaters have taken
 		var mu sync.Mutex
 		var atOnce, late int
 		began := time.Now()
@@ -288,7 +290,8 @@ func TestRepeatedClaimAmongLocks(t *testing.T) {
 	})
 }
 
-// F155: claims that are repeated while jobs of theirs are written all the time, on two nodes, each time bring the same.
+// F155: claims that are repeated on two nodes, while their jobs are written all the time, return the same runs each
+// time.
 func TestRepeatedClaimsUnderLoad(t *testing.T) {
 	url := pgtest.Start(t)
 	nodes := []*desk{open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3}), open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})}

@@ -31,7 +31,7 @@ type Config struct {
 	Writers    int // transactions in flight at once; 0: 1
 	MaxBacklog int // unsettled jobs above which a submission is refused; 0: perdure.DefaultMaxBacklog
 	HoldFrom   int // first runs of one caller's submissions from which on these may be held for a claim; 0: 100
-	RenderWork int // units of work that rendering may take of one part of a transaction; 0: maxWork
+	RenderWork int // units of work for rendering in one part of a transaction; 0: maxWork
 	Renderers  int // renderings outside of transactions at once; 0: half of the processors
 	HoldPace   int // for how many runs an agent asks in a quarter of a second, if anything is to be held for it; 0: 1,000
 
@@ -65,7 +65,7 @@ type Scheduler struct {
 	needed     needed
 	failing    atomic.Bool // the latest transaction failed
 	refusal    refusal
-	overBudget atomic.Value // string: the agent for which the budget of a transaction was used up the latest
+	overBudget atomic.Value // string: the agent that last used up the budget of a transaction
 	starving   sync.Map     // agent → time.Time: since when its candidates have been locked by others
 	quarantine sync.Map     // JobID → error: jobs that cannot be read or make the rules fail
 }

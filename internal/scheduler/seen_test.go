@@ -11,8 +11,8 @@ import (
 	"perdure/store/memory"
 )
 
-// F157: callers choose the names of holders. However many there are, so many are remembered, and so many new ones are
-// written down in an hour; those that are known are written down all the same.
+// F157: callers choose the names of holders. However many there are, the number in memory is bounded, and so is the
+// number of new ones that are stored in an hour. Known ones are still stored.
 func TestHoldersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{Store: memory.New(), Compiler: &definition.Compiler{}})

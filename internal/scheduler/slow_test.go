@@ -13,7 +13,7 @@ import (
 	"perdure/store/postgres"
 )
 
-// F154: in each two seconds one answer of the database is late by 0.6 s, and others overtake it. The store's time does not
+// F154: every two seconds one answer of the database is 0.6 s late, and others overtake it. The store's time does not
 // run ahead, and never back; and a report that is sent 0.9 s before the end of its run is accepted.
 func TestSlowAnswersRefuseNoReportInTime(t *testing.T) {
 	if testing.Short() {

@@ -11,10 +11,9 @@ import (
 	"perdure/internal/scheduler"
 )
 
-// I19, F149: one agent serves two types of jobs, and the type `order` has a limit. A transaction that dispatches a
-// step of an order locks that limit, unless the agent's latest look took it, too; and before it locks, it saves. What
-// the transaction had made known by then stays known: the outputs that its reports brought, and the inputs that its
-// acts gave.
+// I19, F149: one agent serves two types of jobs, and the type `order` has a limit. A transaction that dispatches a step
+// of an order locks that limit, unless the agent's latest dispatch search locked it, too. Before it locks, it saves.
+// Values that the transaction had set by then stay loaded: the outputs of its reports, and the inputs of its acts.
 
 const order = `type: order
 key: order-%d
@@ -55,7 +54,7 @@ func (s *shop) request(wait time.Duration) perdure.ClaimRequest {
 	return perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: wait, RequestID: fmt.Sprint("r", s.claims), First: true}
 }
 
-// note makes the agent's latest look one that took no limit.
+// note makes a dispatch search that locks no limit the agent's latest one.
 func (s *shop) note() {
 	s.t.Helper()
 	s.submit("type: note\npriority: 9\nsteps:\n  n: {agent: a}\n")
@@ -66,7 +65,7 @@ func (s *shop) note() {
 	s.report("h", runs[0], perdure.OutcomeDone)
 }
 
-// next reports a run, and claims the next one with that.
+// next reports a run, and claims the next one in the same call.
 func (s *shop) next(run perdure.Run, o perdure.Outcome, output string) perdure.Run {
 	s.t.Helper()
 	s.note()
@@ -88,7 +87,7 @@ func (s *shop) next(run perdure.Run, o perdure.Outcome, output string) perdure.R
 	return runs[0]
 }
 
-// is compares a run with what it must be given.
+// is compares a run with the values that it must have.
 func (s *shop) is(run perdure.Run, step string, d perdure.Direction, input, output string) {
 	s.t.Helper()
 	if run.Step != step || run.Direction != d || string(run.Input) != input || string(run.Output) != output {
@@ -125,7 +124,7 @@ func TestInputOfRetry(t *testing.T) {
 	})
 }
 
-// ready claims the one step that is ready, or soon is.
+// ready claims the one step that is ready, or will soon be.
 func (s *shop) ready(id perdure.JobID) perdure.Run {
 	s.t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
@@ -140,7 +139,7 @@ func (s *shop) ready(id perdure.JobID) perdure.Run {
 	return perdure.Run{}
 }
 
-// An undo is handed the output that the same transaction has brought.
+// An undo is handed the output that was reported in the same transaction.
 func TestOutputOfUndo(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store perdure.Store) {
 		s := openShop(t, store)
@@ -154,7 +153,8 @@ func TestOutputOfUndo(t *testing.T) {
 			t.Errorf("doKey is %s, and the do's key was %s", undo.DoKey, run.Key)
 		}
 
-		// With an input of its own, and after a step that follows it: each in the transaction that ends the run before.
+		// With an input of its own, and after a later step: each is dispatched in the transaction that ends the run
+		// before.
 		id = s.submit(fmt.Sprintf(order, 2))
 		run = s.next(s.claim(s.request(0))[0], perdure.OutcomeDone, `{"token":"t3","n":8}`)
 		s.is(run, "charge", perdure.Do, `{"from":"t3","next":9,"text":"of t3"}`, "")
@@ -168,7 +168,7 @@ func TestOutputOfUndo(t *testing.T) {
 	})
 }
 
-// A step gets the input that the operator gave, if a claim waits for it already.
+// A step gets the input that the operator gave, even if a claim is waiting for it already.
 func TestEditedInput(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store perdure.Store) {
 		s := openShop(t, store)

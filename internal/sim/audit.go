@@ -102,7 +102,7 @@ const recovered = chaos + 30*time.Second
 // slack is the supervisor's period, a second, and what a round takes.
 const slack = 3 * time.Second
 
-// outputs: what is kept is what was returned for the latest do run, or what an operator gave (I8).
+// outputs: the kept output is the one that the latest do run returned, or that an operator gave (I8).
 func (w *world) outputs(j *perdure.Job, steps []*perdure.Step) {
 	kept, err := w.inner.Payloads(context.Background(), j.ID, perdure.MaxPayloadBytes, 1<<30)
 	w.must(err)

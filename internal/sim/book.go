@@ -28,9 +28,9 @@ type book struct {
 	poison   map[string]bool             // steps that kill their host, by name and type
 	values   map[place]*values
 	gifts    map[handle]*gift
-	inputs   map[string]keyedInput // by key: the latest that was given under it
-	epoch    map[perdure.JobID]int // how often an operator has given a job values, or it has turned: a key may come with another input then
-	deeds    map[string]*deedDone  // what operators gave, by reason
+	inputs   map[string]keyedInput // by key: the latest input that was given under it
+	epoch    map[perdure.JobID]int // how often an operator has given values to a job, or the job has turned: after that a key may come with another input
+	deeds    map[string]*deedDone  // acts by which operators gave values, by their reason
 }
 
 // told is a job as it was submitted.

@@ -26,7 +26,7 @@ type draft struct {
 	recipes []recipe
 }
 
-// drawJob makes the definition of a job: a chain, a diamond, a fan or a web, with all that a step can say.
+// drawJob makes the definition of a job: a chain, a diamond, a fan or a web, with all features of steps.
 func drawJob(r *rand.Rand, i int) (*draft, error) {
 	type object = map[string]any
 	pick := func(of ...any) any { return of[r.IntN(len(of))] }
@@ -41,7 +41,7 @@ func drawJob(r *rand.Rand, i int) (*draft, error) {
 		job["completeWithin"] = fmt.Sprintf("%ds", 20+r.IntN(60))
 	}
 	n, pad := r.IntN(10), ""
-	if r.IntN(8) == 0 { // kept apart from the job's row
+	if r.IntN(8) == 0 { // large enough to be stored apart from the job's row
 		pad = strings.Repeat("x", perdure.MaxInlineInput)
 	}
 	job["input"] = object{"i": i, "n": n, "pad": pad}

@@ -262,7 +262,7 @@ type watchedTx struct {
 	now     time.Time
 	saved   []*perdure.Changes
 	limits  bool
-	found   map[string][]perdure.StepRef // what was ready, of agents of which it has asked that before it let out any of them
+	found   map[string][]perdure.StepRef // ready steps, by agent, as the transaction read them before it dispatched any of them
 	locked  map[perdure.JobID]bool
 	skipped map[perdure.JobID]bool // as if another transaction had locked them
 	repeats map[perdure.JobID]bool // jobs of the runs of repeated claims
@@ -305,8 +305,8 @@ func (t *watchedTx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
 	return jobs, err
 }
 
-// TryLockJobs leaves out some jobs, as if another transaction had locked them: here transactions run one after the
-// other, and no lock is ever met.
+// TryLockJobs leaves out some jobs, as if another transaction had locked them. In the simulation transactions run one
+// after the other, so no lock is ever held by another.
 func (t *watchedTx) TryLockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
 	free := slices.DeleteFunc(slices.Clone(ids), func(id perdure.JobID) bool {
 		if t.locked[id] || !t.w.lockedByOthers() {
@@ -323,7 +323,7 @@ func (t *watchedTx) TryLockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
 	return jobs, err
 }
 
-// HeldBy refuses some claims, as if another transaction had them.
+// HeldBy refuses some claims, as if another transaction had locked them.
 func (t *watchedTx) HeldBy(holder, agent, request string, max int) ([]perdure.StepRef, error) {
 	claim := agent != "" && request != ""
 	if claim && t.w.lockedByOthers() {
@@ -336,7 +336,7 @@ func (t *watchedTx) HeldBy(holder, agent, request string, max int) ([]perdure.St
 	return refs, err
 }
 
-// lockedByOthers draws whether another transaction has locked what is asked for.
+// lockedByOthers draws whether another transaction has locked a row.
 func (w *world) lockedByOthers() bool { return w.chanced(w.locks, w.swarm.locked) }
 
 func (t *watchedTx) lock(jobs []*perdure.Job) {

@@ -120,7 +120,7 @@ func (w *world) act(id perdure.JobID, a perdure.Act) {
 	w.say("%s %s %s: %v", a.Verb, short(id), a.Step, err)
 }
 
-// settleStep says what a step is, and gives an output if it is to be one that is done.
+// settleStep settles a step as done or undone. As done, it may give an output.
 func (w *world) settleStep(id perdure.JobID, step string, as perdure.State, gives bool) {
 	a, d := perdure.Act{Verb: perdure.VerbSettle, Step: step, As: &as}, deedDone{}
 	if gives && as == perdure.Done {
@@ -133,8 +133,8 @@ func (w *world) settleStep(id perdure.JobID, step string, as perdure.State, give
 	w.act(id, w.book.reasoned(a, d))
 }
 
-// edit gives a step another input, or says that no run of it had an effect, or both. A step that is parked goes on
-// with that.
+// edit gives a step another input, or says that no run of it had an effect, or both. A parked step continues after
+// that.
 func (w *world) edit(id perdure.JobID, s *perdure.Step, pick uint64) {
 	a := perdure.Act{Verb: perdure.VerbEdit, Step: s.Name, NewKey: pick>>20%6 == 0}
 	if s.Phase == perdure.Parked && pick>>24%2 == 0 {

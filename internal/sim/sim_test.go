@@ -107,7 +107,7 @@ func (tx mute) Save(c *perdure.Changes) error {
 	return tx.Tx.Save(c)
 }
 
-// blank reads no outputs.
+// blank is a store that returns no outputs.
 type blank struct{ perdure.Tx }
 
 func (tx blank) Payloads(refs []perdure.StepRef, maxBytes int) ([]perdure.Payload, error) {
@@ -118,7 +118,7 @@ func (tx blank) Payloads(refs []perdure.StepRef, maxBytes int) ([]perdure.Payloa
 	return found, err
 }
 
-// uninformed reads no inputs.
+// uninformed is a store that returns no inputs.
 type uninformed struct{ perdure.Tx }
 
 func (tx uninformed) Payloads(refs []perdure.StepRef, maxBytes int) ([]perdure.Payload, error) {

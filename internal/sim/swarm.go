@@ -23,7 +23,7 @@ type swarm struct {
 	deaf       float64 // how many hints are lost
 	lies       float64
 	locked     float64   // how many rows another transaction has locked
-	renderWork int       // that a transaction may do; 0: more than any job here takes
+	renderWork int       // that a transaction may do; 0: more than any simulated job takes
 	moody      bool      // agents fail, dawdle and die
 	rates      []float64 // of the hosts' clocks
 	limits     []limit   // from the beginning

@@ -14,9 +14,9 @@ import (
 // The values that runs are given (I19, F149).
 //
 // The book keeps the output of each step as its agent or an operator gave it. When a run is dispatched, the book
-// computes what the run must be given. It does not use the rules or the definition package for that: a recipe
-// states the same as a definition, in another form. Each run is compared when a node returns it to a host, so a
-// claim that is repeated is compared too.
+// computes what the run must be given. It does not use the rules or the definition package for that: a recipe describes
+// the same values as a definition, in another form. Each run is compared when a node returns it to a host, so repeated
+// claims are compared too.
 
 // result is the output of a step. A nil result is null.
 type result struct {
@@ -54,7 +54,7 @@ type field struct {
 	value      func(*scope) (json string, ok bool)
 }
 
-// recipe says what the runs of a step must be given, and whether the step has any.
+// recipe describes what the runs of a step must be given, and whether the step has any runs.
 type recipe struct {
 	do, undo []field                     // nil: there is no `with`
 	when     func(*scope) (yes, ok bool) // nil: always
@@ -93,8 +93,8 @@ func known(name, text, value string) field {
 	return field{name, text, func(*scope) (string, bool) { return value, true }}
 }
 
-// reads are the ways in which a step reads the output of an earlier step. From the fourth on they fail if that
-// output is null (F032).
+// reads are the ways in which a step reads the output of an earlier step. All except the first mayBeNull of them fail
+// if that output is null (F032).
 var reads = []func(name, step string) field{
 	func(name, step string) field { // a path
 		return field{name, "${steps." + step + ".output}", func(s *scope) (string, bool) { return s.out(step).json(), true }}
@@ -133,7 +133,7 @@ var reads = []func(name, step string) field{
 	},
 }
 
-const mayBeNull = 3 // so many of the reads never fail
+const mayBeNull = 3 // the first reads, which never fail
 
 // readsOwn are the fields of an undo that read its do run.
 func readsOwn() []field {
@@ -158,7 +158,7 @@ type place struct {
 	step string
 }
 
-// values are what the book knows of the values of a step.
+// values are the values of a step as the book knows them.
 type values struct {
 	output *result // null if the step is skipped
 	do     *gift   // of the latest do run; nil: there was none
@@ -169,7 +169,7 @@ type values struct {
 // edit is an input that an operator gave.
 type edit struct {
 	input string
-	ways  []perdure.Direction // of the runs that it is for. Two, if the transaction does not show which
+	ways  []perdure.Direction // directions of the runs that it is for. Two, if the transaction does not show which one
 }
 
 func (e *edit) mayBe(d perdure.Direction) bool { return e != nil && slices.Contains(e.ways, d) }
@@ -209,7 +209,7 @@ func (b *book) at(job perdure.JobID, step string) *values {
 
 const reason = "deed "
 
-// reasoned keeps what an act gives, and gives the act a reason by which its entry in the history names it.
+// reasoned records what an act gives, and sets a unique reason, by which the act is found again in the history.
 func (b *book) reasoned(a perdure.Act, d deedDone) perdure.Act {
 	name := strconv.Itoa(len(b.deeds))
 	b.deeds[name] = &d
@@ -217,7 +217,7 @@ func (b *book) reasoned(a perdure.Act, d deedDone) perdure.Act {
 	return a
 }
 
-// deed is the act that an entry of the history is about; nil where it gave nothing.
+// deed returns the act of an entry of the history; nil if the act gave no value.
 func (b *book) deed(e *perdure.Entry) *deedDone {
 	_, name, _ := strings.Cut(e.Detail, reason)
 	return b.deeds[name]
@@ -238,9 +238,9 @@ func wants(s *perdure.Step) perdure.Direction {
 
 func dispatched(ch *perdure.StepChange) bool { return ch.Now.Run != ch.Was.Run }
 
-// keepValues follows the values through what a transaction has saved, and notes what its runs must be given. In a
-// transaction the reports and acts come before the runs that are dispatched. early are the steps whose outputs the
-// transaction has saved before.
+// keepValues updates the values from the changes that a transaction has saved, and records what its runs must be given.
+// In a transaction, reports and acts come before dispatched runs. early are the steps whose outputs the transaction has
+// saved before.
 func (w *world) keepValues(c *perdure.Changes, early map[place]bool) {
 	b, moved := &w.book, movedSteps(c)
 	var set []place
@@ -276,7 +276,8 @@ func (w *world) keepValues(c *perdure.Changes, early map[place]bool) {
 	}
 }
 
-// movedSteps are the steps that were written. Those of a new job come from nothing: some are dispatched at once.
+// movedSteps are the steps that were written. Steps of a new job have no earlier state, and some are dispatched at
+// once.
 func movedSteps(c *perdure.Changes) []perdure.StepChange {
 	if len(c.NewJobs) == 0 {
 		return c.Steps
@@ -290,8 +291,8 @@ func movedSteps(c *perdure.Changes) []perdure.StepChange {
 	return moved
 }
 
-// returnedOutput says whether a do run has ended, reported as done. The history has all other ends (I17), also of a
-// run whose step was dispatched again since.
+// returnedOutput reports whether a do run was reported as done. The history has all other ends of runs (I17), even if
+// the step was dispatched again since.
 func returnedOutput(ch *perdure.StepChange, c *perdure.Changes) bool {
 	now, was := ch.Now, ch.Was
 	if was.Phase != perdure.Running || was.Direction != perdure.Do || now.Phase == perdure.Running && !dispatched(ch) {
@@ -304,7 +305,7 @@ func returnedOutput(ch *perdure.StepChange, c *perdure.Changes) bool {
 
 var endings = []string{"failed", "rejected", "returned", "expired"}
 
-// keepDeed keeps what an operator gave, as an entry of the history tells.
+// keepDeed records what an operator gave, according to an entry of the history.
 func (b *book) keepDeed(e *perdure.Entry, c *perdure.Changes, moved []perdure.StepChange) {
 	d := b.deed(e)
 	switch {
@@ -359,7 +360,7 @@ func (b *book) scope(s *perdure.Step) *scope {
 	}}
 }
 
-// give notes what a run that is dispatched must be given.
+// give records what a dispatched run must be given.
 func (w *world) give(s *perdure.Step, early map[place]bool) {
 	b := &w.book
 	told := b.jobs[s.Job]
@@ -383,7 +384,8 @@ func (w *world) give(s *perdure.Step, early map[place]bool) {
 	case s.Direction == perdure.Undo && v.do != nil:
 		g.inputs = slices.Clone(v.do.inputs)
 		if text, ok := render(r.do, scope); ok && v.edit.mayBe(perdure.Do) {
-			// A store keeps one input of a step: an operator's, that no run has got yet, has taken the place of the do run's.
+			// A store keeps one input of a step: an operator's input that no run has received yet has replaced that of
+			// the do run.
 			g.inputs = append(g.inputs, text)
 		}
 	}
@@ -526,7 +528,7 @@ func (w *world) compare(run *perdure.Run) {
 	}
 }
 
-// sameJSON compares values. They are the same text, as a rule.
+// sameJSON compares values. Usually their texts are equal.
 func sameJSON(got json.RawMessage, want string) bool {
 	if string(got) == want {
 		return true
