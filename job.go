@@ -175,7 +175,7 @@ type Payload struct {
 	Input, Output []byte
 }
 
-// SizedPayload is a payload of which large values may be left out: such a value is nil, and its size is not 0.
+// SizedPayload is a payload whose large values may be left out. Such a value is nil, and its size is not 0.
 type SizedPayload struct {
 	Payload
 	InputBytes, OutputBytes int
@@ -206,8 +206,8 @@ const (
 	AlertNamed    AlertKind = "alert"
 	AlertOverdue  AlertKind = "overdue"
 	AlertRefused  AlertKind = "refused" // a posted submission that is no job; closed by hand
-	AlertClock    AlertKind = "clock"   // no job's: the database server's clock was set; closed by hand
-	AlertSetback  AlertKind = "setback" // no job's: the store may have lost what it had; closed by hand, or after a failover without loss
+	AlertClock    AlertKind = "clock"   // of no job: the database server's clock was set; closed by hand
+	AlertSetback  AlertKind = "setback" // of no job: the store may have lost commits; closed by hand, or after a failover without loss
 )
 
 var allAlerts = []AlertKind{AlertParked, AlertApproval, AlertWaiting, AlertUndo, AlertRestart, AlertNamed, AlertOverdue}
@@ -217,7 +217,7 @@ func (k AlertKind) Holds() bool { return k == AlertParked || k == AlertApproval 
 
 // Entry is one line of a job's history: what did not go the happy way, and who acted.
 type Entry struct {
-	ID     int64 // the store's: grows with each entry of a job; 0 of one that is to be written
+	ID     int64 // the store's: grows with each entry of a job; 0 of an entry that is not written yet
 	Job    JobID
 	Step   string // empty: the job
 	Run    int64

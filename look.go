@@ -16,7 +16,7 @@ func (w *Workset) Due(ref StepRef) bool {
 	return true
 }
 
-// IsDue says whether a step waits for a time that has come.
+// IsDue reports whether a step waits for a time that has come.
 func (w *Workset) IsDue(ref StepRef) bool {
 	s := w.Step(ref)
 	return s != nil && s.Phase == Waiting && !s.AvailableAt.IsZero() && !w.now.Before(s.AvailableAt)

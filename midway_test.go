@@ -9,10 +9,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A transaction folds many events into one workset, and may save on the way: it calls Changes, and goes on. When it
+// A transaction applies many events to one workset, and may save in between: it calls Changes, and goes on. When it
 // saves must not matter.
 
-// move is one event of a transaction. It says all that the event needs, so that it can be played once more.
+// move is one event of a transaction. It has everything that the event needs, so that it can be played again.
 type move struct {
 	name  string
 	step  int
@@ -26,9 +26,9 @@ func (m move) String() string { return fmt.Sprintf("%s s%d %d %s", m.name, m.ste
 type transaction struct {
 	*world
 	ws    *Workset
-	saves map[int]bool // before which moves it saves. A claim has two: its payloads are loaded, then it is served
+	saves map[int]bool // the points at which it saves. A claim has two: before its payloads are loaded, and before it is granted
 	at    int
-	said  []string // what came of the moves
+	said  []string // the results of the moves
 }
 
 func (w *world) begin(saves map[int]bool) *transaction {
@@ -48,7 +48,7 @@ func (x *transaction) point() {
 	x.at++
 }
 
-// commit writes the rest.
+// commit saves the remaining changes.
 func (x *transaction) commit() {
 	x.say("readied %v, ended %v", x.ws.Readied(), x.ws.Landed())
 	x.write(x.ws.Last())
@@ -62,7 +62,7 @@ func (x *transaction) say(format string, args ...any) {
 
 var jobRef = JobID{15: 1}
 
-// now is a step as it stands in the transaction.
+// now returns the present state of a step in the transaction.
 func (x *transaction) stands(i int) *Step {
 	if s := x.ws.Step(StepRef{jobRef, i}); s != nil || x.job == nil {
 		return s
@@ -70,7 +70,7 @@ func (x *transaction) stands(i int) *Step {
 	return x.steps[i]
 }
 
-// play plays a move, with what the rules ask for alone.
+// play plays a move, and loads only what the rules request.
 func (x *transaction) play(m move) {
 	x.point()
 	ref := StepRef{jobRef, m.step}
@@ -86,7 +86,7 @@ func (x *transaction) play(m move) {
 	case "claim", "claim again":
 		req := &ClaimRequest{Agent: x.ws.Step(ref).Agent, Holder: "host", RequestID: "r"}
 		x.loadForClaim(x.ws, ref)
-		x.point() // as a scheduler that locks limits now
+		x.point() // as a scheduler does that locks limits at this point
 		var run *Run
 		if m.name == "claim" {
 			run = x.claimIn(x.ws, ref, req)
@@ -127,7 +127,7 @@ func (x *transaction) play(m move) {
 	x.settleMissing(x.ws)
 }
 
-// inShort is all of a run.
+// inShort writes all fields of a run in short.
 func inShort(r *Run) string {
 	input, output := r.Input, r.Output
 	rest := *r
@@ -157,10 +157,10 @@ func (m move) act(p *Plan) Act {
 	return a
 }
 
-// moves are what a transaction may be made of, and to which steps they mean something.
+// moves are the possible events of a transaction, each with the steps to which it applies.
 var moves = []struct {
 	name string
-	fits func(*Step) bool // nil: it is the job's
+	fits func(*Step) bool // nil: the event is for the job
 }{
 	{"claim", isInPhase(Ready)}, {"claim", isInPhase(Ready)}, {"claim", isInPhase(Ready)}, {"claim again", isInPhase(Running)},
 	{"done", isInPhase(Running)}, {"done", isInPhase(Running)}, {"done", isInPhase(Running)}, {"failed", isInPhase(Running)},
@@ -174,8 +174,8 @@ var moves = []struct {
 func isInPhase(p Phase) func(*Step) bool { return func(s *Step) bool { return s.Phase == p } }
 func unsettled(s *Step) bool             { return s.Phase != Settled }
 
-// draw draws a move that may do something as things stand. Of two that may, one that follows from the move before is
-// taken more often: a step is claimed when it was made ready.
+// draw draws a move that may have an effect in the present state. It prefers moves that follow from the move before: a
+// step is claimed after it was made ready.
 func (x *transaction) draw(t *rapid.T, n int) (m move, ok bool) {
 	one := moves[rapid.IntRange(0, len(moves)-1).Draw(t, "move")]
 	m = move{name: one.name, step: -1, value: fmt.Sprintf(`"v%d"`, n)}

@@ -28,7 +28,8 @@ type Plan struct {
 	Hash       [32]byte // the definition's fingerprint
 }
 
-// PlanOf is the plan of a job that was made of this shape. If the job's input is apart (Job.Apart), input is it.
+// PlanOf returns the plan of a job with this shape. If the job's input is stored apart (Job.Apart), it is passed as
+// input.
 func (s *Shape) PlanOf(j *Job, input json.RawMessage) (*Plan, error) {
 	switch {
 	case !j.Apart:
@@ -76,11 +77,11 @@ const (
 type Scope struct {
 	Job     *Job
 	Input   json.RawMessage            // the job's input
-	Outputs map[string]json.RawMessage // by step name: of those that it reads, null for a step that has none. Never nil
+	Outputs map[string]json.RawMessage // by step name, of the steps that the expression reads; null for a step without an output. Never nil
 	Output  json.RawMessage            // undo: of the step's do run, null if unknown. Never nil there
 	Key     string                     // undo: the key of this turn
 	DoKey   string                     // undo: the key of the turn that is undone
-	Budget  *Budget                    // what the work is taken off; nil: of none
+	Budget  *Budget                    // the budget for the work; nil: no bound
 }
 
 // Condition is a compiled `when`.

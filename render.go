@@ -6,9 +6,9 @@ import (
 	"errors"
 )
 
-// Rendering is an input or a condition on its way to its value. In a transaction it is evaluated within the budget of
-// the transaction. If that is not enough, it is evaluated outside (Run), and the next transaction takes the result
-// if the values that it has read are still the same: Prepared.
+// Rendering is an input or a condition that is to be evaluated. In a transaction it is evaluated within the budget of
+// the transaction. If that is not enough, it is evaluated outside (Run), and the next transaction uses the result
+// (Prepared) if the values that it has read are still the same.
 type Rendering struct {
 	Key RenderingKey
 
@@ -17,7 +17,7 @@ type Rendering struct {
 	scope     *Scope
 	reads     []int // steps whose outputs it reads
 	values    *[sha256.Size]byte
-	bytes     int // of these outputs, once values are known
+	bytes     int // of these outputs, once they are loaded
 }
 
 // RenderingKey names an input or a condition of a step in one of its turns.
@@ -27,7 +27,7 @@ type RenderingKey struct {
 	Of   RenderingOf
 }
 
-// RenderingOf tells the expressions of a step from each other.
+// RenderingOf distinguishes the expressions of a step.
 type RenderingOf uint8
 
 const (
@@ -36,26 +36,26 @@ const (
 	OfCondition
 )
 
-// Rendered is what a Rendering came to, in good or bad.
+// Rendered is the result of a Rendering: a value or an error.
 type Rendered struct {
 	Input json.RawMessage
 	yes   bool
-	err   error // of the definition: what makes the step fail
+	err   error // an error of the definition, which makes the step fail
 
-	values *[sha256.Size]byte // that it was made of
+	values *[sha256.Size]byte // hash of the values that it was rendered from
 }
 
-// Prepared are renderings that were evaluated outside of transactions; nil for one that was not.
+// Prepared gives results of renderings that were evaluated outside of transactions; nil for one that was not.
 type Prepared interface {
 	Rendered(RenderingKey) *Rendered
 }
 
-// Postponed is the error of a step whose input takes more work than the transaction has left. Nothing has changed.
+// Postponed is the error for a step whose input takes more work than the transaction has left. Nothing has changed.
 type Postponed struct{ *Rendering }
 
 func (p *Postponed) Error() string { return ErrOverBudget.Error() }
 
-// Size is about how many bytes the rendering keeps in memory until it is over.
+// Size is about how many bytes the rendering keeps in memory until it is done.
 func (x *Rendering) Size() int { return x.bytes }
 
 // Run evaluates it outside of a transaction. The error is that of the budget.
@@ -85,7 +85,8 @@ func bounded(b json.RawMessage, err error) (json.RawMessage, error) {
 	return b, err
 }
 
-// evaluate gives what was prepared, or evaluates within the budget. The error is a *Postponed, or damage.
+// evaluate returns the prepared result, or evaluates within the budget. The error is a *Postponed, or reports damaged
+// rows.
 func (w *Workset) evaluate(e *entry, x *Rendering) (*Rendered, error) {
 	if w.prepared != nil {
 		if done := w.prepared.Rendered(x.Key); done != nil {
@@ -107,8 +108,8 @@ func (w *Workset) evaluate(e *entry, x *Rendering) (*Rendered, error) {
 	return nil, &Postponed{x}
 }
 
-// identify finds out which values a rendering reads: the hash of all outputs in its scope. Its other values, the job's
-// input, key and labels, never change.
+// identify sets the hash of all outputs in the scope of a rendering. The other values that it reads, the job's input,
+// key and labels, never change.
 func (e *entry) identify(x *Rendering) error {
 	if x.values != nil {
 		return nil

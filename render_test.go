@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// dear is a template or condition that takes ten units of work.
+// dear is a template or condition that costs ten units of work.
 type dear struct{ script }
 
 func (d dear) Render(sc *Scope) (json.RawMessage, error) {
@@ -24,7 +24,7 @@ func (d dear) Eval(sc *Scope) (bool, error) {
 	return d.script.Eval(sc)
 }
 
-// shelf are renderings that were prepared.
+// shelf is a set of prepared renderings.
 type shelf map[RenderingKey]*Rendered
 
 func (s shelf) Rendered(key RenderingKey) *Rendered { return s[key] }
@@ -41,8 +41,8 @@ func claimWithin(w *world, b *Budget, p Prepared) (run *Run, err error) {
 
 func little() *Budget { return &Budget{Work: 5, Bytes: MaxAnswerBytes, Read: MaxReadBytes} }
 
-// An input that takes more than is left is rendered outside, and the result is taken (F156). If what it was made of is
-// another by then, it is not (F149).
+// An input that takes more work than is left is rendered outside of the transaction, and the result is used (F156). If
+// the values that it was rendered from have changed by then, it is not used (F149).
 func TestPreparedInputIsTakenIfItsValuesAreTheSame(t *testing.T) {
 	w := submit(t, "a; b after a reads a")
 	w.plan.Steps[1].Do = dear{w.plan.Steps[1].Do.(script)}
@@ -72,7 +72,7 @@ func TestPreparedInputIsTakenIfItsValuesAreTheSame(t *testing.T) {
 	}
 }
 
-// What a rendering outside fails with makes the step fail as it would have in the transaction.
+// An error of a rendering outside of the transaction makes the step fail as in a transaction.
 func TestPreparedFaultMakesTheStepFail(t *testing.T) {
 	w := submit(t, "a; b after a reads a")
 	w.plan.Steps[1].Do = dear{w.plan.Steps[1].Do.(script)}
@@ -93,7 +93,7 @@ func TestPreparedFaultMakesTheStepFail(t *testing.T) {
 	}
 }
 
-// A condition that takes more than is left leaves its step due at once. The look after that takes the result (F156).
+// A condition that takes more work than is left makes its step due at once. The next evaluation uses the result (F156).
 func TestPostponedConditionIsDueAtOnce(t *testing.T) {
 	for _, value := range []string{`1`, `null`} {
 		w := submit(t, "a; b after a when a")

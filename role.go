@@ -26,11 +26,11 @@ const RoleSupervisor = "supervisor" // looks for what nobody reports on, at ever
 // DefaultRoleTTL is how long a node leads, or stands by, after it was last heard of.
 const DefaultRoleTTL = 10 * time.Second
 
-// DeadAfterTTLs is for how many role TTLs a node may be silent before it counts as dead. A node writes down at least
-// twice in one TTL that it is there.
+// DeadAfterTTLs is the number of role TTLs for which a node may be silent before it counts as dead. A node updates its
+// row at least twice in one TTL.
 const DeadAfterTTLs = 3
 
-// StateAt is the node's state, by the time when it was last seen. It is a display: nothing is decided by it.
+// StateAt returns the node's state, judged by when it was last seen. It is for display only: nothing is decided by it.
 func (n *Node) StateAt(now time.Time, ttl time.Duration) NodeState {
 	if now.Sub(n.SeenAt) < DeadAfterTTLs*ttl {
 		return NodeAlive

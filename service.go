@@ -19,8 +19,8 @@ type Jobs interface {
 	// Submit stores the one definition in body (mediaType application/json or application/yaml) before
 	// it answers. created is false where the same key and body were submitted before.
 	Submit(ctx context.Context, body []byte, mediaType string) (job *JobView, created bool, err error)
-	// SubmitWithKey is Submit with a key for a definition that has none. If the definition has a key, that one counts,
-	// and the key given here changes nothing.
+	// SubmitWithKey is Submit with a key for a definition that has none. If the definition has a key, the key given
+	// here is ignored.
 	SubmitWithKey(ctx context.Context, body []byte, mediaType, key string) (job *JobView, created bool, err error)
 	// SubmitAll is Submit for many jobs, in JSON, each of which is answered for itself, in order: one that is
 	// refused does not take the others down. Where there is a base, it is the definition of all of them, and
@@ -29,8 +29,8 @@ type Jobs interface {
 	SubmitAll(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]Submitted, error)
 	// Job answers when the job is at rest, or as it is after wait.
 	Job(ctx context.Context, ref string, wait time.Duration) (*JobView, error)
-	// Definition is the definition of a job in canonical form: what it says beside the defaults. It can be submitted
-	// again, and is then the same job.
+	// Definition returns the definition of a job in canonical form, without fields that have their default. Submitted
+	// again, it is the same job.
 	Definition(ctx context.Context, ref string) (json.RawMessage, error)
 	// Step is one step of a job with its input and output in full, of whatever size.
 	Step(ctx context.Context, ref, step string) (*StepDetail, error)

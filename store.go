@@ -72,8 +72,8 @@ type Locker interface {
 	// These read rows of jobs that are locked. Steps reads those of others as well, as they are committed.
 	Steps([]StepRef) ([]*Step, error)
 	StepsOf(JobID) ([]*Step, error)
-	// Payloads reads inputs and outputs in the order of refs until maxBytes of them are read; the one that reaches that
-	// is read still. So if there are as many bytes, nothing is known of the refs behind the last one in the answer.
+	// Payloads reads inputs and outputs in the order of refs until at least maxBytes are read; the payload that reaches
+	// the bound is included. So if the answer has maxBytes or more, nothing is known of the refs after its last one.
 	Payloads(refs []StepRef, maxBytes int) ([]Payload, error)
 	// Inputs are those of jobs whose input is apart.
 	Inputs([]JobID) (map[JobID]json.RawMessage, error)
@@ -102,9 +102,9 @@ type Finder interface {
 	Due(now time.Time, max int) ([]StepRef, error)
 	Expired(now time.Time, max int) ([]StepRef, error)
 	Overdue(now time.Time, max int) ([]JobID, error)
-	// HeldBy are the runs of a holder; with an agent or a request, those of that agent or claim. A transaction that asks
-	// with agent and request has the claim to itself until it is over: what the claim was granted before, it finds.
-	// ErrLocked, and nothing was done, if another transaction has the claim.
+	// HeldBy returns the runs of a holder; with an agent or a request, those of that agent or claim. With agent and
+	// request, the transaction locks the claim until its end, and finds everything that the claim was granted before.
+	// If another transaction has locked the claim, the error is ErrLocked, and nothing was done.
 	HeldBy(holder, agent, request string, max int) ([]StepRef, error)
 	// EmbeddedHolders are the holders of runs that live inside a node ("@…").
 	EmbeddedHolders() ([]string, error)
@@ -123,7 +123,8 @@ type Reader interface {
 	// it is not there.
 	Job(ctx context.Context, id JobID, steps int) (*Job, []*Step, error)
 	Shape(context.Context, ShapeID) ([]byte, error)
-	// Input is the job's input, wherever it is kept, and its size in bytes. One of more than max bytes is not read.
+	// Input returns the job's input, wherever it is stored, and its size in bytes. An input of more than max bytes is
+	// not read.
 	Input(ctx context.Context, job JobID, max int) (in json.RawMessage, size int, err error)
 	// FindJobs are the jobs that ref may mean: a key, or the start of an id with or without "job_"; the
 	// key first, at most max.
@@ -131,15 +132,15 @@ type Reader interface {
 	ListJobs(context.Context, JobFilter) ([]*Job, error)
 	// StepsOf are the job's steps in order; with since, only those written at that time or later.
 	StepsOf(ctx context.Context, job JobID, since time.Time) ([]*Step, error)
-	// Payloads are the inputs and outputs of a job's steps, in order. A value of more than max bytes is not read, nor
-	// is a value that would make the sum of those up to it, of at most max bytes each, more than total. A step's input
-	// comes before its output. What is not read has its size even so.
+	// Payloads returns the inputs and outputs of a job's steps, in order; a step's input comes before its output. A
+	// value of more than max bytes is not read, and does not count for the total. Once the sum of the other values
+	// exceeds total, no further value is read. The size of a value is returned even if the value is not read.
 	Payloads(ctx context.Context, job JobID, max, total int) ([]SizedPayload, error)
-	// Payload is the input and output of one step, in full; nil where it has neither.
+	// Payload returns the input and output of one step, in full; nil if it has neither.
 	Payload(context.Context, StepRef) (*Payload, error)
 	Alerts(context.Context, AlertFilter) ([]Alert, error)
-	// History is a job's entries in the order in which they were written, those after an entry (0: from the first), at
-	// most max of them.
+	// History returns at most max entries of a job in the order in which they were written, beginning after an entry
+	// (0: from the first).
 	History(ctx context.Context, job JobID, after int64, max int) ([]Entry, error)
 	// LimitUse counts and names the holders of a limit, at most max of them. Both are 0 of what nobody holds.
 	LimitUse(ctx context.Context, name string, max int) (used int, holders []LimitHolder, err error)
@@ -159,7 +160,7 @@ type Registry interface {
 	DropNode(ctx context.Context, id string) error
 	Nodes(context.Context) ([]Node, error)
 	Roles(context.Context) ([]Role, error)
-	// Seen are the MaxSeen holders that asked for work last, by agent and holder.
+	// Seen returns the MaxSeen holders that claimed last, ordered by agent and holder.
 	Seen(context.Context) ([]Seen, error)
 }
 

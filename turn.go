@@ -76,7 +76,7 @@ func (w *Workset) lookForward(e *entry, r *row) {
 	}
 }
 
-// skip settles a step as far as doing goes. It has no output, also if it had one in an earlier turn.
+// skip settles a step that is on its way to done. The step has no output then, even if it had one in an earlier turn.
 func (w *Workset) skip(r *row) {
 	r.Skipped = true
 	w.setOutput(r, nil)
@@ -127,9 +127,9 @@ func (w *Workset) holds(e *entry, r *row, ps *PlanStep) (bool, error) {
 	return done.yes, done.err
 }
 
-// lookAgain says whether a look at a step cannot be finished now. If values are missing, it is repeated once they are
-// loaded. If they are more than can be loaded, or take more work than is left, the step is put off: it is due at once, and
-// the supervisor finds it.
+// lookAgain reports whether the next phase of a step cannot be decided now. If values are missing, the decision is
+// repeated once they are loaded. If they are more than can be loaded, or take more work than is left, the decision is
+// postponed: the step is due at once, and the supervisor finds it.
 func (w *Workset) lookAgain(e *entry, r *row, err error) bool {
 	var missing *NotLoaded
 	var more *Postponed

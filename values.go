@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// A workset knows the two large values of a step, its input and its output, only if they were loaded or set in the same
-// transaction. A value that is not loaded is not null: every accessor returns it, or the error NotLoaded.
+// A workset has the two large values of a step, its input and its output, only if they were loaded or set in the same
+// transaction. A value that is not loaded never reads as null: each accessor returns the value, or the error NotLoaded.
 
-// value is one of the two, as far as the workset knows it.
+// value is one of the two, and whether the workset has it.
 type value struct {
 	state valueState
 	json  json.RawMessage    // nil: the step has none
@@ -27,7 +27,7 @@ const (
 // values are both of them.
 type values struct{ input, output value }
 
-// load takes what the store has, unless the workset knows better.
+// load takes the stored value, unless the workset has a newer one.
 func (v *values) load(p *Payload) {
 	v.input.load(p.Input)
 	v.output.load(p.Output)
@@ -39,7 +39,7 @@ func (v *value) load(stored []byte) {
 	}
 }
 
-// collect adds what was set to the changes. It stays known.
+// collect adds a value that was set to the changes. The value stays loaded.
 func (v *values) collect(ref StepRef, c *Changes) {
 	change := PayloadChange{StepRef: ref}
 	change.Input, change.SetInput = v.input.collect()
@@ -65,7 +65,8 @@ func (n *NotLoaded) Error() string {
 	return fmt.Sprintf("inputs and outputs of %d steps are not loaded, the first is step %d of job %s", len(n.Steps), n.Steps[0].Index, n.Steps[0].Job)
 }
 
-// missingValue is the error for a value that a step's row names and the store does not have.
+// missingValue is the error for a value that should exist according to the step's row, and that the store does not
+// have.
 type missingValue struct {
 	ref  StepRef
 	name string
@@ -75,7 +76,7 @@ func (m *missingValue) Error() string {
 	return fmt.Sprintf("the store does not have the %s of step %d of job %s, which its row names", m.name, m.ref.Index, m.ref.Job)
 }
 
-// valuesOf are those of step i. They are kept apart from its row until that is loaded.
+// valuesOf returns the values of step i. Until its row is loaded, they are kept in rowless.
 func (e *entry) valuesOf(i int) *values {
 	if r := e.steps.at(i); r != nil {
 		return &r.values
@@ -91,7 +92,7 @@ func (e *entry) valuesOf(i int) *values {
 	return v
 }
 
-// output is the kept output of step i; nil if it has none.
+// output returns the kept output of step i; nil if it has none.
 func (e *entry) output(i int) (json.RawMessage, error) {
 	r := e.steps.at(i)
 	switch {
@@ -105,12 +106,12 @@ func (e *entry) output(i int) (json.RawMessage, error) {
 	return e.known(i, "output", r.values.output, true)
 }
 
-// input is the kept input of a step that has one (OwnInput).
+// input returns the kept input of a step that has one (OwnInput).
 func (e *entry) input(r *row) (json.RawMessage, error) {
 	return e.known(r.Index, "input", r.values.input, true)
 }
 
-// known returns a value that is loaded. If named, the step's row says that there is one.
+// known returns a value that is loaded. named says that the value should exist, according to the step's row.
 func (e *entry) known(i int, name string, v value, named bool) (json.RawMessage, error) {
 	ref := StepRef{e.job.ID, i}
 	switch {
@@ -122,8 +123,8 @@ func (e *entry) known(i int, name string, v value, named bool) (json.RawMessage,
 	return v.json, nil
 }
 
-// outputs are those of several steps by name, null for a step that has none. If some are not loaded, the error names
-// all of them.
+// outputs returns the outputs of several steps by name, null for a step that has none. If some are not loaded, the
+// error names all of them.
 func (e *entry) outputs(refs []int) (map[string]json.RawMessage, error) {
 	if len(refs) == 0 {
 		return nil, nil
@@ -140,7 +141,7 @@ func (e *entry) outputs(refs []int) (map[string]json.RawMessage, error) {
 	return all, missing.orNil()
 }
 
-// gather adds what err says is not loaded, and returns any other error.
+// gather adds the steps of err, if it is a NotLoaded, and returns any other error.
 func (n *NotLoaded) gather(err error) error {
 	more, ok := err.(*NotLoaded)
 	if !ok {
@@ -150,7 +151,7 @@ func (n *NotLoaded) gather(err error) error {
 	return nil
 }
 
-// orNil is the error; nil if nothing was missing.
+// orNil returns n as an error; nil if nothing was missing.
 func (n *NotLoaded) orNil() error {
 	if len(n.Steps) == 0 {
 		return nil

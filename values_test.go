@@ -6,12 +6,12 @@ import (
 	"strconv"
 )
 
-// The values of a world as its agents and its operator know them (I19, F149). What a run is given is compared with
-// what they say it must be, in every test of the rules that claims.
+// The values of a world as its agents and its operator know them (I19, F149). In every test of the rules that claims,
+// each run is compared with the values that it must have.
 
 // stepValues are those of one step.
 type stepValues struct {
-	output  string // as it was reported, or given by the operator; "": null
+	output  string // as it was reported or given by the operator; "": null
 	ran     bool   // a do run was dispatched,
 	input   string // with this,
 	doKey   string // under this key; "": the operator says that it had no effect
@@ -24,7 +24,7 @@ type stepValues struct {
 	epoch int    // and the world's epoch then
 }
 
-// remember changes the values of a step. Worlds are copied as they are, so the values are not changed in place.
+// remember changes the values of a step. Copies of a world share the values, so they are not changed in place.
 func (w *world) remember(i int, change func(*stepValues)) {
 	w.values = slices.Clone(w.values)
 	change(&w.values[i])
@@ -91,7 +91,7 @@ func orNullText(s string) string {
 	return s
 }
 
-// mustGive is what the run may be given: as a rule there is one such input.
+// mustGive returns the inputs that the run may be given: usually exactly one.
 func (w *world) mustGive(i int, run *Run) []string {
 	ps, v := &w.plan.Steps[i], &w.values[i]
 	if v.edit != "" && v.forUndo == (run.Direction == Undo) {
@@ -107,14 +107,14 @@ func (w *world) mustGive(i int, run *Run) []string {
 		return []string{w.inWords(ps.Do.(script), run)}
 	}
 	if v.edit != "" {
-		// A store keeps one input of a step. One that the operator gave, and that no run has got yet, stands in the
-		// place of the latest do run's.
+		// A store keeps one input of a step. An input that the operator gave, and that no run has received yet,
+		// replaces that of the latest do run.
 		return []string{v.input, w.inWords(ps.Do.(script), run)}
 	}
 	return []string{v.input}
 }
 
-// inWords is what an input says; see script.
+// inWords writes an input as the script does; see script.
 func (w *world) inWords(s script, run *Run) string {
 	text := s.text
 	for _, name := range s.names {
@@ -127,7 +127,7 @@ func (w *world) inWords(s script, run *Run) string {
 	return strconv.Quote(text)
 }
 
-// given compares what a run was given with what it must be given. s is its step as it was before.
+// given compares a run with the values that it must have. s is its step before the run was dispatched.
 func (w *world) given(s *Step, run *Run) {
 	w.t.Helper()
 	v := w.values[s.Index]
@@ -155,7 +155,7 @@ func (w *world) given(s *Step, run *Run) {
 	})
 }
 
-// sameAgain: a claim that is repeated gives the same run, by what it asks to be loaded alone.
+// sameAgain checks that a repeated claim returns the same run, with only those values loaded that the rules request.
 func (w *world) sameAgain(run *Run, req *ClaimRequest) {
 	w.t.Helper()
 	ws, i := NewWorkset(w.now, func() float64 { return 1 }), w.index(run.Step)

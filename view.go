@@ -10,8 +10,8 @@ import (
 // JobView is a job as the outside sees it: REST, command line and console show the same one.
 //
 // A view is bounded: an input, an output or a definition of more than MaxShownValue bytes is left out, and so are the
-// inputs and outputs of steps beyond MaxShownValues bytes in all. The size of a value that was left out stands in its
-// place. Jobs.Step and Jobs.Definition return all of it.
+// inputs and outputs of steps beyond MaxShownValues bytes in all. A value that is left out is replaced by its size.
+// Jobs.Step and Jobs.Definition return such values in full.
 type JobView struct {
 	ID          JobID             `json:"id"`
 	Key         string            `json:"key,omitempty"`
@@ -32,8 +32,8 @@ type JobView struct {
 	SettledAt   time.Time         `json:"settledAt,omitzero"`
 	Input       json.RawMessage   `json:"input,omitempty"`
 	InputBytes  int               `json:"inputBytes,omitempty"` // of an input that is left out
-	// Definition could be submitted again, and is then the same job (Jobs.Definition). It is not in lists, in answers to
-	// submissions, or in events that have only the steps that moved.
+	// Definition is in canonical form: submitted again, it is the same job (Jobs.Definition). It is not in lists, in
+	// answers to submissions, or in events that have only the steps that moved.
 	Definition      json.RawMessage `json:"definition,omitempty"`
 	DefinitionBytes int             `json:"definitionBytes,omitempty"` // of a definition that is left out
 	Alerts          []AlertView     `json:"alerts,omitempty"`          // open ones; not in lists
@@ -71,8 +71,8 @@ type StepView struct {
 	Returns     int       `json:"returns,omitempty"`
 	AvailableAt time.Time `json:"availableAt,omitzero"`
 	Outcome     Outcome   `json:"outcome,omitempty"`
-	// Input is what the latest run was handed or, after an edit, what the next run will be handed. There is none before the
-	// first dispatch, and none where it was not kept and cannot be told from what is kept.
+	// Input is what the latest run was handed or, after an edit, what the next run will be handed. It is missing before
+	// the first dispatch, and if it was not stored and cannot be rendered from what is stored.
 	Input       json.RawMessage `json:"input,omitempty"`
 	InputBytes  int             `json:"inputBytes,omitempty"` // of an input that is left out
 	Output      json.RawMessage `json:"output,omitempty"`
@@ -144,18 +144,18 @@ func (v *StepViews) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// KeptValues are what a view reads of the values of a job.
+// KeptValues are the values of a job that a view has read.
 type KeptValues struct {
 	Job       *Job
 	Steps     []*Step // all of the job's, in order
 	Shape     *Shape
 	Input     json.RawMessage // the job's
-	InputRead bool            // else it was left out
+	InputRead bool            // otherwise it was left out
 	Payloads  map[int]SizedPayload
-	Budget    *Budget // of what is rendered again; once it is spent, nothing more is
+	Budget    *Budget // for inputs that are rendered again; once it is used up, no more are rendered
 }
 
-// input is the kept input, or its size where it was not read.
+// input returns the kept input, or its size if it was not read.
 func (p *SizedPayload) input() (in json.RawMessage, bytes int) {
 	if p.Input != nil {
 		return p.Input, 0
@@ -163,7 +163,7 @@ func (p *SizedPayload) input() (in json.RawMessage, bytes int) {
 	return nil, p.InputBytes
 }
 
-// output returns the kept output of a step; known is false where it was not read.
+// output returns the kept output of a step; known is false if it was not read.
 func (k *KeptValues) output(i int) (out json.RawMessage, known bool) {
 	if !k.Steps[i].HasOutput {
 		return orNull(nil), true
@@ -172,16 +172,16 @@ func (k *KeptValues) output(i int) (out json.RawMessage, known bool) {
 	return out, out != nil
 }
 
-// InputOf returns what a view has as the input of step i: the input of its latest run or, after an edit, of its next. An
-// input that was not kept is rendered again if everything that it was made of is at hand, and is still as it was. If there
-// is nothing to show, in is nil; bytes is the size of a kept input that was not read.
+// InputOf returns the input of step i for a view: that of its latest run or, after an edit, of its next run. An input
+// that was not stored is rendered again if all values that it depends on were read and have not changed. If there is
+// nothing to show, in is nil; bytes is the size of a stored input that was not read.
 func (k *KeptValues) InputOf(i int) (in json.RawMessage, bytes int) {
 	s, ps, kept := k.Steps[i], &k.Shape.Steps[i], k.Payloads[i]
 	switch {
 	case s.Edited == editedFor(s.wants()):
 		return kept.input()
 	case s.Edited == editedDo || s.Edited == editedUndo:
-		return nil, 0 // it is not the next run's, and may have taken the place of what the latest run was handed
+		return nil, 0 // it is not for the next run, and may have replaced the input that the latest run was handed
 	case s.Run == 0:
 		return nil, 0
 	case s.Direction == Undo && ps.Revert != nil:
@@ -198,9 +198,10 @@ func (k *KeptValues) InputOf(i int) (in json.RawMessage, bytes int) {
 	return k.render(ps.Do, &Scope{}), 0
 }
 
-// renderUndo renders the input of the latest run of a step, an undo, once more. What it reads must not have changed since:
-// outputs change when a step is done anew or settled by an operator, and the key of the step's turn when the job turns.
-// At the same instant it may have been either way.
+// renderUndo renders the input of an undo again, which was the latest run of the step. The values that it reads must
+// not have changed since: outputs change when a step is done again or settled by an operator, and the key of the step's
+// turn changes when the job turns. If a change has the same time as the start of the run, its order is not known, and
+// nothing is rendered.
 func (k *KeptValues) renderUndo(s *Step, t Template) json.RawMessage {
 	own, known := k.output(s.Index)
 	if !known || s.wants() != Undo || s.Current == Done {
@@ -217,7 +218,7 @@ func (k *KeptValues) renderUndo(s *Step, t Template) json.RawMessage {
 	return k.render(t, scope)
 }
 
-// render is nil where the values that may be read are not at hand, or do not give one.
+// render returns nil if values that it needs were not read, or if rendering fails.
 func (k *KeptValues) render(t Template, scope *Scope) json.RawMessage {
 	if !k.InputRead {
 		return nil
@@ -243,7 +244,7 @@ type AlertView struct {
 	ClosedBy string    `json:"closedBy,omitempty"`
 }
 
-// NodeState says whether a node is believed to work. A dead node is still listed for a day.
+// NodeState says whether a node is assumed to be working. A dead node is still listed for a day.
 type NodeState string
 
 const (

@@ -10,15 +10,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// shown follows what the runs of one step were handed, and what an operator gave the step since.
+// shown records what the runs of one step were handed, and what an operator gave the step since.
 type shown struct {
 	handed  json.RawMessage
 	edited  json.RawMessage // for a run in direction toward; nil: none since
 	forRuns Direction
 }
 
-// A view shows the input that the latest run was handed, or the edited one that the next run will be handed, or none:
-// never another value, whatever has happened in between (F149).
+// A view shows the input that the latest run was handed, or the edited one that the next run will be handed, or none.
+// It never shows another value, whatever has happened in between (F149).
 func TestShownInputIsTheOneThatWasHanded(tb *testing.T) {
 	events := []string{"claim", "claim", "claim", "done", "done", "done", "failed", "failed without effect", "rejected", "returned", "expired",
 		"due", "due", "time", "undo", "redo", "resume", "resume step", "settle as done", "settle as undone", "skip", "edit", "edit", "edit with a new key"}
@@ -43,7 +43,7 @@ func TestShownInputIsTheOneThatWasHanded(tb *testing.T) {
 	})
 }
 
-// showing plays one event, with values that no other event gives.
+// showing plays one event, with values that are unique to it.
 func (x *explored) showing(t *rapid.T, known []shown, event string, i, n int, h happening) {
 	value := fmt.Appendf(nil, `"event %d"`, n)
 	switch event {
@@ -68,7 +68,7 @@ func (x *explored) showing(t *rapid.T, known []shown, event string, i, n int, h 
 	}
 }
 
-// keptValues are what a view has read of the job: all values, or their sizes alone.
+// keptValues are the values of the job that a view has read: all values, or only their sizes.
 func (x *explored) keptValues(all bool) *KeptValues {
 	k := &KeptValues{Job: x.job, Steps: x.steps, Shape: x.plan.Shape, InputRead: all, Payloads: map[int]SizedPayload{}}
 	for i, p := range x.kept {
@@ -96,14 +96,14 @@ func (x *explored) checkShown(t *rapid.T, known *shown, i int, event string, all
 	case in != nil && s.Run == 0 && known.edited == nil:
 		t.Fatalf("after %s: step %s, which was never dispatched, shows %s", event, s.Name, in)
 	}
-	// What was not read is not shown, and no run is said to have been handed null instead.
+	// A value that was not read is not shown, and is not shown as null either.
 	left, bytes := none.InputOf(i)
 	if left != nil && string(left) != string(in) || bytes != 0 && bytes != len(in) {
 		t.Fatalf("after %s: step %s shows %s (%d bytes) if no value is read, and %s else", event, s.Name, left, bytes, in)
 	}
 }
 
-// An undo that was handed the outputs of other steps is not shown those that they were given later.
+// For an undo that was handed outputs of other steps, the view does not show later outputs of these steps.
 func TestShownInputOfAnUndoIsNotMadeOfLaterOutputs(t *testing.T) {
 	x := &explored{world: *newWorld(t, "a undo; b after a reads a undo")}
 	x.accept()
@@ -115,9 +115,9 @@ func TestShownInputOfAnUndoIsNotMadeOfLaterOutputs(t *testing.T) {
 	}
 	x.claimAs(0, ClaimRequest{})
 	x.reportAs(0, "host", Report{Run: x.steps[0].Run, Outcome: OutcomeDone, Output: []byte(`1`)})
-	act(Act{Verb: VerbSettle, Step: "b", As: new(Done)}) // it never ran, so that no input of it is kept
+	act(Act{Verb: VerbSettle, Step: "b", As: new(Done)}) // it never ran, so no input of it is stored
 	act(Act{Verb: VerbUndo})
-	x.now = x.now.Add(time.Second) // outputs of the same instant may be later ones
+	x.now = x.now.Add(time.Second) // an output of the same instant may be a later one
 	run, _ := x.claimAs(1, ClaimRequest{})
 	if run == nil || run.Direction != Undo {
 		t.Fatalf("claimed %+v", run)

@@ -155,8 +155,8 @@ func readyReason(j *Job, s *Step, f *Facts) *Reason {
 	return &Reason{Kind: WhyAgentBusy, Agent: s.Agent, Since: s.ReadyAt, Text: fmt.Sprintf("ready; agent %s has no slot free for it yet", s.Agent)}
 }
 
-// limitReason is the limit that holds the step back; nil if none does. A limit of 0 goes before one that is full: it
-// stays until an operator changes it.
+// limitReason returns the limit that holds the step back; nil if none does. A limit of 0 takes precedence over one that
+// is full, because it holds the step back until an operator changes it.
 func limitReason(j *Job, s *Step, f *Facts) (r *Reason) {
 	for _, name := range []string{AgentLimit(s.Agent), JobLimit(j.Type)} {
 		l, ok := f.Limits[name]

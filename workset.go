@@ -21,8 +21,8 @@ type Workset struct {
 	fence  int64          // no run that is let out has a lower number
 	budget *Budget        // what is left for rendering; nil: no bound
 
-	prepared  Prepared     // what was rendered outside; nil: nothing
-	postponed []*Rendering // conditions that are to be
+	prepared  Prepared     // results of renderings outside of transactions; may be nil
+	postponed []*Rendering // conditions to evaluate outside
 
 	jobs    map[JobID]*entry
 	order   []*entry
@@ -60,8 +60,8 @@ type entry struct {
 	whole    bool
 	rowless  map[int]*values // of steps whose row is not loaded
 	restless bool
-	waits    bool // a task waits for rows: those that come after it wait as well
-	place    int  // in the workset's order
+	waits    bool // a task waits for rows, and all later tasks wait as well
+	place    int  // position in the workset's order
 }
 
 // row is one step in a workset.
@@ -102,7 +102,7 @@ func NewWorkset(now time.Time, chance func() float64) *Workset {
 // LetOutFrom sets the least number that a run may have which is let out here.
 func (w *Workset) LetOutFrom(least int64) { w.fence = least }
 
-// Spend sets what rendering may take from here on; nil: no bound. What was prepared costs nothing.
+// Spend sets the budget for rendering from here on; nil: no bound. Prepared results cost nothing.
 func (w *Workset) Spend(b *Budget, p Prepared) { w.budget, w.prepared = b, p }
 
 // Now is the time at which the events of this workset happen.
@@ -187,8 +187,8 @@ func (w *Workset) AddWhole(id JobID, steps []*Step) {
 	w.entry(id).whole = true
 }
 
-// AddPayloads adds inputs and outputs as they were loaded; a step of refs that found leaves out has neither. A value
-// that is known already stays as it is.
+// AddPayloads adds inputs and outputs that were loaded. A step that is in refs and not in found has neither. A value
+// that the workset already has is not replaced.
 func (w *Workset) AddPayloads(refs []StepRef, found []Payload) {
 	for i := range found {
 		w.entry(found[i].Job).valuesOf(found[i].Index).load(&found[i])
@@ -236,7 +236,8 @@ func (w *Workset) Go() {
 	}
 }
 
-// block keeps a task until rows are there. The tasks of a job are performed in their order, whichever rows are loaded.
+// block keeps a task until its rows are loaded. The tasks of a job are performed in their order, whichever rows are
+// loaded first.
 func (w *Workset) block(t task) {
 	t.entry.waits = true
 	w.blocked = append(w.blocked, t)
@@ -282,14 +283,14 @@ func (w *Workset) ready(t task) bool {
 	}
 	r := t.entry.steps.at(t.index)
 	if r.readsTooMuch || !w.budget.mayRead() {
-		return true // it fails, or is put off
+		return true // it fails, or is postponed
 	}
 	_, err := t.entry.outputs(t.entry.lookRefs(t.index))
 	return !w.mustLoad(r, err)
 }
 
-// mustLoad says whether a rule stopped because values are not loaded, and notes which. An error of any other kind is
-// the store's fault, not the definition's: the rules cannot go on with this job.
+// mustLoad reports whether a rule stopped because values are not loaded, and records which ones. Any other error is a
+// fault of the store, not of the definition: the rules cannot continue with this job.
 func (w *Workset) mustLoad(r *row, err error) bool {
 	var missing NotLoaded
 	if err := missing.gather(err); err != nil {
@@ -303,11 +304,11 @@ func (w *Workset) mustLoad(r *row, err error) bool {
 	return true
 }
 
-// ReadsTooMuch says that the outputs which the next input or the condition of a step reads are over MaxReadBytes. That
-// is a failure of the step like an expression that cannot be evaluated.
+// ReadsTooMuch says that the next input, or the condition, of a step reads more than MaxReadBytes of outputs. The step
+// then fails as if an expression could not be evaluated.
 func (w *Workset) ReadsTooMuch(ref StepRef) { w.entry(ref.Job).steps.at(ref.Index).readsTooMuch = true }
 
-var errReadsTooMuch = Refuse(CodeTooLarge, "the outputs that it reads are larger than %d bytes together", MaxReadBytes)
+var errReadsTooMuch = Refuse(CodeTooLarge, "the outputs that it reads have more than %d bytes in total", MaxReadBytes)
 
 func (w *Workset) perform(t task) {
 	switch t.kind {

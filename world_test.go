@@ -223,7 +223,7 @@ func (w *world) claimAs(i int, req ClaimRequest) (run *Run, c *Changes) {
 	return run, c
 }
 
-// loadForClaim, claimIn and againIn are all that these tests know of how a run is dispatched.
+// loadForClaim, claimIn and againIn are the only functions of these tests that depend on how a run is dispatched.
 func (w *world) loadForClaim(ws *Workset, ref StepRef) {
 	refs := ws.ClaimRefs(ref)
 	ws.AddPayloads(refs, w.payloads(refs))
@@ -469,7 +469,7 @@ func (s script) Render(sc *Scope) (json.RawMessage, error) {
 	return json.Marshal(text)
 }
 
-// outputIn is an output as expressions see it, empty for null. One that was not loaded is not null.
+// outputIn returns an output as expressions see it, empty for null. It panics if the output was not loaded.
 func outputIn(sc *Scope, step string) string {
 	switch out := string(sc.Outputs[step]); out {
 	case "":

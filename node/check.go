@@ -104,7 +104,8 @@ func (n *Node) findings(ctx context.Context, id perdure.JobID) (*perdure.Job, []
 	return j, append(found, lost...), err
 }
 
-// lostPayloads are inputs and outputs that steps should have. Their sizes are read, not their bytes.
+// lostPayloads finds inputs and outputs that steps should have and that are missing. It reads their sizes, not their
+// bytes.
 func (n *Node) lostPayloads(ctx context.Context, id perdure.JobID, steps []*perdure.Step) (found []perdure.Finding, err error) {
 	if !slices.ContainsFunc(steps, func(s *perdure.Step) bool { return s.HasOutput || s.OwnInput }) {
 		return nil, nil

@@ -9,8 +9,8 @@ import (
 	"perdure/node"
 )
 
-// F157: a history comes in pages, none of which is larger than it may be. An entry that is written meanwhile is on the
-// last of them.
+// F157: a history is returned in pages, none of which exceeds the limit. An entry that is written meanwhile is on the
+// last page.
 func TestHistoryIsPaged(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store perdure.Store) {
 		n := start(t, store, node.Config{})

@@ -267,7 +267,7 @@ func (n *Node) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.Page[
 	return page, nil
 }
 
-// position is the row at which a page ends, as its cursor names it; 0: there is no cursor.
+// position is the id of the row at which a page ends, read from a cursor; 0 without a cursor.
 func position(cursor string) (int64, error) {
 	if cursor == "" {
 		return 0, nil

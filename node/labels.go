@@ -3,13 +3,14 @@ package node
 import "sync"
 
 const (
-	// maxLabelValues bounds the values of a metric's label that definitions choose: types and agents. Each value costs a
-	// series for each of the other labels, and stays until the node ends. One of them is otherLabel.
+	// maxLabelValues bounds the values of labels that definitions choose: types and agents. Each value costs a series
+	// for each combination of the other labels, and stays until the node ends. One of the values is otherLabel.
 	maxLabelValues = 200
 	otherLabel     = "other"
 )
 
-// labels are the values of one label. The first that come are kept; when all but one are, every other is counted as otherLabel.
+// labels are the values of one label. The first maxLabelValues - 1 values are kept; every further value is counted as
+// otherLabel.
 type labels struct {
 	mu   sync.RWMutex
 	kept map[string]struct{}
@@ -17,7 +18,7 @@ type labels struct {
 
 func newLabels() *labels { return &labels{kept: make(map[string]struct{})} }
 
-// value is what s is counted as.
+// value returns the label value for s.
 func (l *labels) value(s string) string {
 	l.mu.RLock()
 	_, known := l.kept[s]

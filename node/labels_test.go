@@ -10,7 +10,7 @@ import (
 	"perdure"
 )
 
-// F158: definitions choose types and agents, and cannot make a node keep more than so many series.
+// F158: definitions choose types and agents, and cannot make a node keep an unbounded number of series.
 func TestMetricLabelsAreBounded(t *testing.T) {
 	m := newMeter("v")
 	var counting sync.WaitGroup

@@ -13,8 +13,8 @@ import (
 	"perdure/internal/supervisor"
 )
 
-// meter counts what the scheduler does. Labels are types and agents, which definitions name, up to a bound (labels);
-// never jobs, keys or holders.
+// meter counts what the scheduler does. Labels are types and agents, whose number is bounded (labels), and never jobs,
+// keys or holders.
 type meter struct {
 	registry  *prometheus.Registry
 	types     *labels
@@ -61,7 +61,7 @@ func newMeter(version string) *meter {
 	m.runTime = histogram("step_run_seconds", "From let-out to report.", seconds, "agent", "direction", "outcome")
 	m.refused = counter("reports_refused_total", "Reports that changed nothing.", "reason")
 	m.delivered = counter("submissions_collected_total", "Submissions out of the inbox, that were made inside a caller's transaction.", "outcome")
-	m.outside = counter("renderings_outside_total", "Inputs, and conditions of which the agent is empty, that took too much work for a transaction.", "agent")
+	m.outside = counter("renderings_outside_total", "Inputs and conditions that were rendered outside of a transaction because they took too much work. The agent is empty for conditions.", "agent")
 	m.batch = histogram("commit_batch_size", "Requests and claims in one transaction.", prometheus.ExponentialBuckets(1, 4, 6)).WithLabelValues().(prometheus.Histogram)
 	m.commit = histogram("store_seconds", "Duration of a transaction.", seconds).WithLabelValues().(prometheus.Histogram)
 	m.leading = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "perdure_role_leads", Help: "1: this node leads the role."}, []string{"role"})

@@ -93,9 +93,9 @@ type shared interface {
 	Heard() bool
 	// RoleHints gives a token whenever somebody's place in a role has changed; it may be lost.
 	RoleHints() <-chan struct{}
-	// Accepting says why the store accepts no commits at present, although it may answer; nil while it does.
+	// Accepting returns why the store accepts no commits at present, although it may answer; nil while it does.
 	Accepting() error
-	// Refused says why a server was refused that claims to be the store; nil if none was.
+	// Refused returns why a server was refused that claims to be the store; nil if none was.
 	Refused() error
 	// CheckSchema refuses the store once somebody has given it another schema.
 	CheckSchema(context.Context) error

@@ -8,8 +8,8 @@ import (
 	"perdure"
 )
 
-// Ready says whether the node takes work, and if not, why: the first reason of its parts, in the order of checks. A part
-// that has a reason of its own adds a check there.
+// Ready returns nil if the node takes work, and otherwise the reason: the first error of its checks, in their order. A
+// part of the node that can be a reason adds a check.
 func (n *Node) Ready(ctx context.Context) error {
 	for _, check := range []func(context.Context) error{
 		n.lives, n.storeAccepts, n.storeAnswers, n.storeFits, n.storeTakesWrites,
@@ -21,7 +21,7 @@ func (n *Node) Ready(ctx context.Context) error {
 	return nil
 }
 
-// lives: it has been started, and neither drains nor has ended.
+// lives checks that the node was started, and neither drains nor has ended.
 func (n *Node) lives(context.Context) error {
 	switch why := context.Cause(n.life); {
 	case why != nil:
@@ -39,7 +39,7 @@ func (n *Node) storeAnswers(ctx context.Context) error {
 	return err
 }
 
-// storeFits: it has the schema of this program.
+// storeFits checks that the store has the schema of this program.
 func (n *Node) storeFits(ctx context.Context) error {
 	if store, ok := n.store.(shared); ok {
 		return store.CheckSchema(ctx)
@@ -47,8 +47,9 @@ func (n *Node) storeFits(ctx context.Context) error {
 	return nil
 }
 
-// storeTakesWrites: the latest submission was not refused for want of space, or because the store may only be read. If it
-// was, a trial shows when that is over: a node that is not ready may get no submission that would.
+// storeTakesWrites checks that the store has not refused the latest submission because its disk is full or it is
+// read-only. If it has, a trial write shows when that is over: a node that is not ready may receive no submissions, so
+// these cannot show it.
 func (n *Node) storeTakesWrites(ctx context.Context) error {
 	why := n.scheduler.Refusal()
 	if why == nil {
@@ -65,7 +66,7 @@ func (n *Node) storeTakesWrites(ctx context.Context) error {
 	return nil
 }
 
-// storeAccepts: it does not refuse commits that it could carry out, as it does while a synchronous standby is away.
+// storeAccepts checks that the store accepts commits. It does not while a synchronous standby does not answer.
 func (n *Node) storeAccepts(context.Context) error {
 	if store, ok := n.store.(interface{ Accepting() error }); ok {
 		return store.Accepting()
@@ -73,7 +74,7 @@ func (n *Node) storeAccepts(context.Context) error {
 	return nil
 }
 
-// trialEvery is how often it is tried whether a store takes writes again, however many ask.
+// trialEvery is the least time between two trial writes, however often readiness is checked.
 const trialEvery = time.Second
 
 type trial struct {

@@ -18,7 +18,8 @@ import (
 
 const anyJob = "type: t\nsteps:\n  s: {agent: nobody}\n"
 
-// F010: a node is not ready while its database refuses submissions, says why, and is ready again by itself.
+// F010: a node is not ready while its database refuses submissions, gives the reason, and becomes ready again by
+// itself.
 func TestNotReadyWhileTheDatabaseIsReadOnly(t *testing.T) {
 	server := pgtest.NewServer(t, false)
 	n := start(t, everystore.Postgres(t, server.URL), node.Config{})
@@ -70,7 +71,7 @@ func within(d time.Duration, ok func() bool) bool {
 	return false
 }
 
-// refusing is a store that refuses what it is told to refuse.
+// refusing is a store that can be set to refuse calls.
 type refusing struct {
 	perdure.Store
 	mu     sync.Mutex
@@ -108,8 +109,8 @@ func (r *refusing) TryWrite(context.Context) error {
 	return r.what.trial
 }
 
-// F010: a store's own reason is told as it is; a refused submission stays a reason until a trial or a submission has
-// passed; what is wrong with a submission is none.
+// F010: a store's own reason is passed on unchanged. A refused submission stays a reason until a trial or a submission
+// succeeds. An invalid submission is no reason.
 func TestReasonsForNotBeingReady(t *testing.T) {
 	full := perdure.Refuse(perdure.CodeUnavailable, "no space is left")
 	store := &refusing{Store: memory.New()}

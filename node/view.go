@@ -14,19 +14,19 @@ import (
 	"perdure/internal/scheduler"
 )
 
-// viewWork bounds the work of rendering, for one view, the inputs of steps that were not kept: as much as one input may
-// take. Those that are left then are not shown. One step that is asked for alone may take more.
+// viewWork bounds the work for rendering, in one view, the inputs of steps that are not stored: as much as one input
+// may take. Further inputs are not shown. A request for a single step may take more.
 const viewWork = 4 << 20
 
-// What views are expected to take, when room for them is asked for (internal/admission).
+// Estimated sizes of views, for internal/admission.
 const (
-	stepRoom  = 2 << 10                   // a step, beside its input and output
+	stepRoom  = 2 << 10                   // a step, without its input and output
 	valueRoom = 2 * perdure.MaxShownValue // these two
 	jobRoom   = 16 << 10                  // a job without its steps
 	entryRoom = 6 << 10                   // a line of a history, or an alert
 )
 
-// room is what a view of the whole job takes at most, or nearly so.
+// room estimates the largest size of a view of the whole job.
 func (p *picture) room() int {
 	steps := len(p.shape.Steps)
 	return jobRoom + steps*stepRoom + min(steps*valueRoom, perdure.MaxShownValues)
@@ -92,7 +92,7 @@ func (r *recent) fill(ctx context.Context, n *Node, f *perdure.Facts) error {
 	return nil
 }
 
-// shown is a value of a view, or its size where it is left out.
+// shown returns a value for a view, or its size if it is left out.
 func shown(value json.RawMessage, size int) (json.RawMessage, int) {
 	if value == nil || size > perdure.MaxShownValue {
 		return nil, size
@@ -160,7 +160,7 @@ func (p *picture) reread(ctx context.Context, since time.Time) (*perdure.Job, []
 	j, steps := p.job, p.few
 	if p.job, p.few = nil, nil; j == nil {
 		few := fewSteps
-		if len(p.shape.Steps) > few { // they are read below, as far as they are needed
+		if len(p.shape.Steps) > few { // they are read below, if they are needed
 			few = 0
 		}
 		var err error
@@ -241,7 +241,7 @@ func (p *picture) steps(ctx context.Context, j *perdure.Job, steps []*perdure.St
 	return views, nil
 }
 
-// values adds what of a job is shown as JSON, within the bounds of a view: its input and definition, and the inputs and
+// values adds the JSON values of a job, within the bounds of a view: its input and definition, and the inputs and
 // outputs of all of its steps.
 func (p *picture) values(ctx context.Context, v *perdure.JobView, j *perdure.Job, steps []*perdure.Step) error {
 	kept := perdure.KeptValues{Job: j, Steps: steps, Shape: p.shape, Budget: &perdure.Budget{Work: viewWork, Stop: ctx.Err}}
@@ -273,7 +273,7 @@ func (p *picture) values(ctx context.Context, v *perdure.JobView, j *perdure.Job
 	return nil
 }
 
-// complete says whether all steps of a job are there, in order; else its rows are damaged (perdure check).
+// complete reports whether all steps of a job exist, in order. Otherwise its rows are damaged (perdure check).
 func complete(steps []*perdure.Step, shape *perdure.Shape) bool {
 	for i, s := range steps {
 		if s.Index != i {
@@ -283,7 +283,7 @@ func complete(steps []*perdure.Step, shape *perdure.Shape) bool {
 	return len(steps) == len(shape.Steps)
 }
 
-// showValues fills in the inputs and outputs of steps, as far as they fit.
+// showValues fills in the inputs and outputs of steps that fit.
 func showValues(views perdure.StepViews, kept *perdure.KeptValues) {
 	sum := 0
 	fit := func(value json.RawMessage, size int) (json.RawMessage, int) {
@@ -388,7 +388,7 @@ const (
 	maxRereadBytes = 16 << 20
 )
 
-// readPayloads reads the input and output of a step, and the outputs that the input of its undo reads, if they are few.
+// readPayloads reads the input and output of a step and, if they are few, the outputs that the input of its undo reads.
 func (n *Node) readPayloads(ctx context.Context, kept *perdure.KeptValues, i int) error {
 	wanted := []int{i}
 	if s, revert := kept.Steps[i], kept.Shape.Steps[i].Revert; s.Direction == perdure.Undo && s.Run > 0 && revert != nil && len(revert.Refs()) < maxRereadSteps {

@@ -17,7 +17,7 @@ type Fake struct {
 
 	mu       sync.Mutex
 	behave   map[string]func(*perdure.Run) (any, error) // by step
-	set      map[string]string                          // by step: the method that set behave, On or Fail
+	set      map[string]string                          // by step: the method that set its behaviour, On or Fail
 	effects  map[string]*effect                         // by the key of the do
 	attempts map[attempt]int
 }
@@ -54,7 +54,7 @@ func (f *Fake) On(step string, answer func(*perdure.Run) (any, error)) *Fake {
 	return f.behaves(step, "On", answer)
 }
 
-// behaves sets how runs of a step go. It refuses to replace silently what the other method has set.
+// behaves sets how runs of a step behave. It fails the test instead of replacing what the other method has set.
 func (f *Fake) behaves(step, method string, answer func(*perdure.Run) (any, error)) *Fake {
 	f.w.Helper()
 	f.mu.Lock()

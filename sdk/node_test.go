@@ -107,7 +107,7 @@ func TestTypeScriptPackageInstallsFromItsFolder(t *testing.T) {
 	}
 }
 
-// copySources copies a package as a fresh checkout has it: without what was installed or built.
+// copySources copies a package as it is in a fresh checkout: without installed or built files.
 func copySources(t *testing.T, from, to string) {
 	t.Helper()
 	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {

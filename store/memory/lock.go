@@ -52,7 +52,7 @@ func (tx *tx) Payloads(refs []perdure.StepRef, maxBytes int) ([]perdure.Payload,
 	return firstBytes(maxBytes, tx.payloadsOf(distinct(refs))), nil
 }
 
-// firstBytes are the first payloads, until maxBytes are reached.
+// firstBytes returns the first payloads, until maxBytes are reached.
 func firstBytes(maxBytes int, all []perdure.Payload) []perdure.Payload {
 	read := 0
 	for i, p := range all {
@@ -64,7 +64,7 @@ func firstBytes(maxBytes int, all []perdure.Payload) []perdure.Payload {
 	return all
 }
 
-// distinct are the refs in their order, each once.
+// distinct returns the refs in their order, without duplicates.
 func distinct(refs []perdure.StepRef) (once []perdure.StepRef) {
 	seen := map[perdure.StepRef]bool{}
 	for _, ref := range refs {

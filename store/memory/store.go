@@ -97,10 +97,10 @@ func (s *Store) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// giveBack is the share of the passing time by which a lead over the wall clock shrinks: one part in so many.
+// giveBack is the rate at which a lead over the wall clock shrinks: by one part in so many of the passing time.
 const giveBack = 10
 
-// clock never runs back: where the wall clock does, it goes on from the latest time that it gave, at nine tenths of
+// clock never runs back: if the wall clock does, it continues from the latest time that it returned, at nine tenths of
 // the pace of the monotonic clock, until the wall clock has caught up.
 type clock struct {
 	mu   sync.Mutex

@@ -11,27 +11,27 @@ import (
 // before the wait for a row that another transaction has locked (F058).
 //
 // The store's time never runs back for one process, whatever the server's clock does. For all processes there is a
-// durable mark in perdure.clock. A transaction that commits raises the mark if it is markEvery behind. When the server's
-// clock was set back, or a server with a slower clock took over, time goes on from the mark at the usual pace: it leads
-// the server's clock by so much (ahead). So the time that one process was told may be ahead of the time that another is
-// told after such a jump by markEvery and the length of a transaction, not by more.
+// durable mark in perdure.clock. A transaction that commits raises the mark if it is markEvery behind. When the
+// server's clock was set back, or a server whose clock is behind took over, the store's time continues from the mark:
+// it leads the server's clock (ahead). So, after such a jump, the time that one process has read may be ahead of the
+// time that another reads, by at most markEvery and the length of a transaction.
 //
 // A clock was set back only if the order of two readings is known. The mark was committed before it is read. Of two
 // readings of one process, the order is known if the second request was sent after the first answer had come. Any other
-// reading may have been taken earlier and answered later: a lost packet delays an answer by half a second, and says
-// nothing about the clock (F154). It is used, and leads to no lead.
+// reading may have been taken earlier and answered later: a lost packet delays an answer by half a second, and shows
+// nothing about the clock (F154). Such a reading is used, but does not create a lead.
 //
-// A lead is given back: while there is one, time passes at nine tenths of its pace. That does no harm, because a holder
-// counts what remains of its run by its own clock, and ends no later than the store.
+// A lead shrinks: while there is one, the store's time passes at nine tenths of its normal pace. This is safe, because
+// a holder measures the remaining time of its run by its own clock, and ends no later than the store.
 //
-// A mark far in the future, left by a clock that was wrong for a while, can be put right by hand at once:
+// If a clock that was wrong for a while has left a mark far in the future, the mark can be corrected by hand at once:
 //
 //	update perdure.clock set mark = now(), ahead = 0    -- and restart the nodes
 const (
 	markEvery = 250 * time.Millisecond
 	// caughtUp is how far the server's clock must be past the mark to be believed again.
 	caughtUp = 2 * time.Second
-	// giveBack is the share of the passing time that is taken off a lead: one part in so many.
+	// giveBack is the rate at which a lead shrinks: by one part in so many of the passing time.
 	giveBack = 10
 )
 
@@ -46,7 +46,7 @@ type reading struct {
 	mark   time.Time     // what has been told, at least nearly
 	ahead  time.Duration // how far our time runs ahead of the server's clock
 	now    time.Time     // our time
-	lifted bool          // ahead has to be kept, or the next process to read it would be told another time
+	lifted bool          // ahead has to be stored, otherwise the next process to read it would get another time
 	jump   time.Duration // of the server's clock, if no alert has been raised for it yet
 	fence  int64         // see fence.go
 	start  time.Time     // of the server
@@ -59,7 +59,7 @@ func scanReading(r *reader) reading {
 		sent: r.sent, got: time.Now()}
 }
 
-// clock is this process's part.
+// clock is the state of this process.
 type clock struct {
 	mu      sync.Mutex
 	virtual bool // the server's clock is a simulation's
@@ -67,11 +67,11 @@ type clock struct {
 	offset  offset
 	jump    time.Duration // the latest of the server's clock, until an alert is committed for it
 	known   acquaintance
-	newest  string // origin of the latest timeline that has answered (see fence.go)
-	refused error  // why a server of another one is not used
+	newest  string // origin of the newest timeline that has answered (see fence.go)
+	refused error  // why a server of an older one was refused
 }
 
-// told is the latest time that this process was told, the lead at that time, and when the answer came.
+// told is the latest time that this process has read, the lead at that time, and when the answer arrived.
 type told struct {
 	mark  time.Time
 	ahead time.Duration
@@ -94,7 +94,7 @@ func (c *clock) tell(r reading) reading {
 	if inOrder && c.told.mark.After(r.mark) {
 		mark, ahead = c.told.mark, leadAt(r.server, c.told.mark, c.told.ahead)
 	}
-	ahead = max(ahead-max(by, 0), 0) // a clock that was set back is put right
+	ahead = max(ahead-max(by, 0), 0) // a clock that was set back is set forward again
 	if lag := mark.Sub(r.server.Add(ahead)); lag > markEvery {
 		ahead += lag
 	}
@@ -106,7 +106,8 @@ func (c *clock) tell(r reading) reading {
 	return r
 }
 
-// leadAt is what is left of a lead when the server's clock says so, if our time was mark when the lead was ahead.
+// leadAt returns the rest of a lead at a time of the server's clock, if the store's time was mark when the lead was
+// ahead.
 func leadAt(server, mark time.Time, ahead time.Duration) time.Duration {
 	if server.Sub(mark) >= caughtUp {
 		return 0
@@ -114,7 +115,7 @@ func leadAt(server, mark time.Time, ahead time.Duration) time.Duration {
 	return max(ahead-max(server.Add(ahead).Sub(mark), 0)/giveBack, 0)
 }
 
-// peek is the time that tell makes of a reading, or a little later while there is a lead.
+// peek returns the time that tell would make of a reading, or a little later while there is a lead.
 func (c *clock) peek(r reading) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -73,8 +73,8 @@ func TestTimeCatchesUp(t *testing.T) {
 	}
 }
 
-// F080, F081: the clock of a real server is set forward, back, and forward again, while two nodes use it. Time never runs
-// back and goes on at about its pace; one alert is raised, and after it was closed, one for the next jump.
+// F080, F081: the clock of a real server is set forward, back, and forward again, while two nodes use it. The store's
+// time never runs back and keeps about its pace. One alert is raised and, after it was closed, one for the next jump.
 func TestServerClockIsSet(t *testing.T) {
 	server, set := pgtest.NewServerWithClock(t)
 	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {

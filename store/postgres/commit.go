@@ -40,10 +40,10 @@ const awaitStandbySQL = `select case when ` + waitsForStandby + ` then pg_logica
 
 const waitsForStandby = `not pg_is_in_recovery() and current_setting('synchronous_standby_names') <> '' and current_setting('synchronous_commit') not in ('off', 'local')`
 
-// link is what the store keeps about one connection, beside its prepared statements.
+// link is the state of one connection that the store keeps in addition to its prepared statements.
 type link struct {
 	dial         pgconn.DialFunc
-	committing   atomic.Bool // a statement was sent that may commit, and is not answered
+	committing   atomic.Bool // a statement that may commit was sent, and is not answered
 	unreplicated atomic.Bool // the server has ended a wait for the standby early
 }
 
@@ -54,7 +54,7 @@ var (
 	errUnreplicated = errors.New("the wait for the synchronous standby was cancelled")
 )
 
-// prepare is linked for a connection that must not lead to a former primary.
+// prepare is linked for a connection that must not reach a former primary.
 func (s *Store) prepare(cfg *pgx.ConnConfig) *pgx.ConnConfig {
 	valid := cfg.ValidateConnect
 	cfg.ValidateConnect = func(ctx context.Context, pg *pgconn.PgConn) error {
@@ -68,7 +68,7 @@ func (s *Store) prepare(cfg *pgx.ConnConfig) *pgx.ConnConfig {
 	return linked(cfg)
 }
 
-// linked prepares a connection that is to be made with cfg.
+// linked prepares the configuration of a connection.
 func linked(cfg *pgx.ConnConfig) *pgx.ConnConfig {
 	l := &link{dial: cfg.DialFunc}
 	cfg.DialFunc = l.connect
@@ -90,15 +90,16 @@ func (l *link) connect(ctx context.Context, network, addr string) (net.Conn, err
 	return l.dial(ctx, network, addr)
 }
 
-// notice recognizes the server's warning by the function that raises it: its text is translated.
+// notice recognizes the server's warning by the name of the server function that raises it, because its text is
+// translated.
 func (l *link) notice(_ *pgconn.PgConn, n *pgconn.Notice) {
 	if n.Routine == "SyncRepWaitForLSN" {
 		l.unreplicated.Store(true)
 	}
 }
 
-// commitTrip is roundTrip for statements that may commit. Where their answer is lost or late, they are left to the
-// server, and the connection is closed.
+// commitTrip is roundTrip for statements that may commit. If their answer is lost or late, they are not cancelled, and
+// the connection is closed.
 func (s *Store) commitTrip(ctx context.Context, conn *pgx.Conn, list ...*statement) error {
 	l, sent := linkOf(conn), time.Now()
 	l.unreplicated.Store(false)
@@ -107,7 +108,7 @@ func (s *Store) commitTrip(ctx context.Context, conn *pgx.Conn, list ...*stateme
 	var pe *pgconn.PgError
 	switch {
 	case conn.IsClosed():
-		_ = conn.PgConn().Conn().Close() // the driver would wait for the server, and keep the pool's place
+		_ = conn.PgConn().Conn().Close() // the driver would wait for the server, and keep the slot in the pool
 		if !errors.As(err, &pe) {
 			s.commits.givenUp(s, sent)
 		}
@@ -121,8 +122,8 @@ func (s *Store) commitTrip(ctx context.Context, conn *pgx.Conn, list ...*stateme
 	return err
 }
 
-// commits bounds the COMMITs that this process has given up and that may still wait in the server. From
-// maxGivenUp on, nothing is sent that may commit, but one probe at a time, until a probe is acknowledged.
+// commits bounds the COMMITs that this process has given up and that may still wait in the server. From maxGivenUp on,
+// no statement that may commit is sent, except one probe at a time, until a probe is acknowledged.
 type commits struct {
 	mu      sync.Mutex
 	waiting []time.Time    // when they were sent
@@ -137,7 +138,7 @@ type commits struct {
 const (
 	maxGivenUp = 4
 	probeRetry = 250 * time.Millisecond // between two probes
-	probeCheck = time.Second            // between two looks whether the probe's backend is still there
+	probeCheck = time.Second            // between two checks whether the probe's backend still exists
 )
 
 var (
@@ -156,7 +157,7 @@ func (c *commits) stop() {
 	c.probes.Wait()
 }
 
-// Accepting says why the store accepts no commits at present; nil while it does.
+// Accepting returns why the store accepts no commits at present; nil while it does.
 func (s *Store) Accepting() error {
 	s.commits.mu.Lock()
 	defer s.commits.mu.Unlock()
@@ -166,7 +167,7 @@ func (s *Store) Accepting() error {
 	return s.commits.why
 }
 
-// admit waits until commits are sent, but not for long.
+// admit waits for a bounded time until commits may be sent.
 func (c *commits) admit(ctx context.Context, patience time.Duration) error {
 	c.mu.Lock()
 	resumed := c.resumed
@@ -229,7 +230,7 @@ func (c *commits) explain(why *perdure.Error) {
 	}
 }
 
-// probe sends one commit after the other until one is acknowledged.
+// probe sends commits, one after the other, until one is acknowledged.
 func (s *Store) probe(ctx context.Context) {
 	for ctx.Err() == nil && !s.probeOnce(ctx) {
 		s.commits.explain(errNoAnswer)
@@ -303,8 +304,8 @@ func (s *Store) probeOnce(ctx context.Context) (acknowledged bool) {
 	}
 }
 
-// serves says whether a backend is there. It asks on a connection of its own: those of the pool may all lead to
-// a server that is gone.
+// serves reports whether a backend exists. It uses a connection of its own: those of the pool may all lead to a server
+// that is gone.
 func (s *Store) serves(ctx context.Context, of backend) (there bool, err error) {
 	conn, err := s.connect(ctx)
 	if err != nil {
@@ -320,7 +321,7 @@ func (s *Store) serves(ctx context.Context, of backend) (there bool, err error) 
 	return there, err
 }
 
-// connect makes a connection that is none of the pool's.
+// connect makes a connection outside of the pool.
 func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 	cfg := s.pool.Config().ConnConfig
 	ctx, cancel := context.WithTimeout(ctx, s.limits.Connect)

@@ -101,8 +101,8 @@ func (s *Store) send(ctx context.Context, make func() []*statement) error {
 	return s.sendAtOnce(ctx, make)
 }
 
-// reserve is how many connections are kept from readers: a node has three writers, two repeated claims that wait for
-// locks, and its roll call.
+// reserve is how many connections readers may not use: they are for three writers, two repeated claims that wait for
+// locks, and the roll call.
 const reserve = 6
 
 func (s *Store) sendAtOnce(ctx context.Context, make func() []*statement) error {
@@ -131,7 +131,7 @@ func (s *Store) write(ctx context.Context, make func() []*statement) error {
 			return err
 		}
 		defer conn.Release()
-		if err := s.Accepting(); err != nil { // since a connection was waited for
+		if err := s.Accepting(); err != nil { // may have changed while waiting for a connection
 			return err
 		}
 		return judge(s.commitTrip(ctx, conn.Conn(), append([]*statement{q(s.settings)}, make()...)...), conn)

@@ -22,10 +22,10 @@ import (
 //
 // What it cannot see is a backup that was put back into the same server while no node ran: `perdure fence`.
 
-// A standby that is promoted with all that was acknowledged has a new timeline, too, and the alert is a false one.
-// Each node finds that out for what was acknowledged to it (see witness.go) and writes it into its row of
-// perdure.node; when all nodes have, the alert is closed. A node that has died meanwhile cannot, and an operator
-// closes the alert.
+// If a promoted standby has everything that was acknowledged, it has a new timeline, too, and the alert is a false one.
+// Each node checks this for what was acknowledged to it (see witness.go) and writes the result into its row of
+// perdure.node. When all nodes have found nothing missing, the alert is closed. A node that has died meanwhile cannot
+// check; then an operator closes the alert.
 //
 // The former primary may come back as a primary. Its timeline is the older one, and this process refuses it.
 
@@ -35,7 +35,7 @@ type acquaintance struct {
 	mark     time.Time // the latest that was read
 	fence    int64     // the highest that was read
 	origin   string    // of that server
-	complete bool      // it has all that was acknowledged to this process, as far as is known
+	complete bool      // it has everything that was acknowledged to this process, as far as is known
 	changed  bool      // there was another origin before
 }
 
@@ -44,8 +44,8 @@ const (
 	// Whoever else raises it meanwhile is waited for, and has done it then.
 	setOriginSQL  = "update perdure.clock set origin = $2 where one and origin = $1"
 	raiseFenceSQL = "update perdure.clock set fence = greatest(fence, $1), mark = greatest(mark, $2), origin = coalesce(nullif($4, ''), origin) where one and origin = $3 and fence = $5"
-	// closeSetbackSQL closes the alert when all nodes have found that nothing is missing. A node that was not seen in the
-	// minute before was acknowledged nothing after what the others have found.
+	// closeSetbackSQL closes the alert when all nodes have found that nothing is missing. A node that was not seen in
+	// the minute before need not agree: nothing was acknowledged to it later than to the others.
 	closeSetbackSQL = `update perdure.alert a set closed_at = clock_timestamp(), closed_by = 'perdure'
 		where a.closed_at is null and a.id > 0 and a.kind = 'setback' and a.name = $1 and not exists (
 			select from perdure.node n where n.seen_at > a.raised_at - interval '1 minute' and n.origin <> a.name)`
@@ -82,8 +82,8 @@ func (c *clock) learn(r reading, now acquaintance) {
 	c.known = now
 }
 
-// complete is the origin of the database if it has all that was acknowledged to this process, as far as is known.
-// changed says that this process has known another one before.
+// complete is the origin of the database if it has everything that was acknowledged to this process, as far as is
+// known. changed is true if this process has known another origin before.
 func (c *clock) complete() (origin string, changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,11 +93,11 @@ func (c *clock) complete() (origin string, changed bool) {
 	return c.known.origin, c.known.changed
 }
 
-// successor says whether a database is of the timeline after another one, and former whether it is of an older one.
+// successor reports whether a database is of the timeline after another one, and former whether it is of an older one.
 func successor(of, is string) bool { return lead(of, is) == 1 }
 func former(of, is string) bool    { return lead(of, is) < 0 }
 
-// lead is how many timelines a database is ahead of another one of its cluster; 0 for another cluster.
+// lead returns how many timelines a database is ahead of another one of its cluster; 0 for another cluster.
 func lead(of, is string) int64 {
 	cluster, was, _ := strings.Cut(of, "/")
 	other, now, _ := strings.Cut(is, "/")
@@ -124,13 +124,13 @@ func (c *clock) refuseFormer(ctx context.Context, pg *pgconn.PgConn) error {
 		return nil
 	}
 	rows := pg.ExecParams(ctx, "select perdure.origin()", nil, nil, nil, nil).Read()
-	if rows.Err != nil || len(rows.Rows) == 0 { // no schema: the statements to come say so
+	if rows.Err != nil || len(rows.Rows) == 0 { // no schema: the following statements will report it
 		return nil //nolint:nilerr // and a connection that is lost
 	}
 	return c.refuse(string(rows.Rows[0][0]))
 }
 
-// refuse is an error for a database of an older timeline than one that has answered before.
+// refuse returns an error for a database of an older timeline than one that has answered before.
 func (c *clock) refuse(is string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,7 +144,7 @@ func (c *clock) refuse(is string) error {
 	return nil
 }
 
-// Refused is why a server was refused that claims to be the primary; nil if none was.
+// Refused returns why a server was refused that claims to be the primary; nil if none was.
 func (s *Store) Refused() error {
 	s.clock.mu.Lock()
 	defer s.clock.mu.Unlock()

@@ -143,7 +143,7 @@ func TestFailoverThatLosesCommits(t *testing.T) {
 	}
 }
 
-// attend is a roll call of a node.
+// attend performs one roll call of a node.
 func attend(t *testing.T, s *postgres.Store, id string) {
 	t.Helper()
 	if _, err := s.Attend(t.Context(), perdure.Presence{Node: perdure.Node{ID: id, Since: time.Now()}, TTL: 10 * time.Second}); err != nil {
@@ -220,7 +220,7 @@ func TestFailoverWithoutLossClosesItsAlert(t *testing.T) {
 	}
 }
 
-// hosts is a URL of several servers, of which the one that writes is used.
+// hosts returns a URL of several servers; the one that accepts writes is used.
 func hosts(t *testing.T, urls ...string) string {
 	t.Helper()
 	all, err := url.Parse(urls[0])
@@ -239,7 +239,7 @@ func hosts(t *testing.T, urls ...string) string {
 }
 
 // F153: the former primary comes back as a primary beside the new one. A node that has worked with the new one refuses
-// it, names both, and works on.
+// it, names both, and continues with the new one.
 func TestFormerPrimaryIsRefused(t *testing.T) {
 	primary := pgtest.NewServer(t, false)
 	if _, _, err := postgres.Migrate(t.Context(), primary.URL); err != nil {
@@ -253,7 +253,7 @@ func TestFormerPrimaryIsRefused(t *testing.T) {
 	standby.Promote()
 	write(t, s, 2)
 	primary.Start()
-	killOthers(t, standby.URL) // what is connected anew comes to the former primary first
+	killOthers(t, standby.URL) // new connections try the former primary first
 	write(t, s, 3)
 	if j, _, err := open(t, standby.URL).Job(t.Context(), job(3, "").Job.ID, 0); err != nil || j == nil {
 		t.Errorf("written elsewhere: %v, %v", j, err)

@@ -7,17 +7,18 @@ import (
 	"perdure"
 )
 
-// Each process compares the server's clock with its own monotonic clock. A reading was taken between the request and the
-// answer; so the difference of the two clocks lies between two bounds, however slow the answer was. If the bounds of two
-// readings are further apart than jumpLeast, the server's clock was set, or a server with another clock took over: that
-// raises an alert (F080, F081).
+// Each process compares the server's clock with its own monotonic clock. The server reads its clock between the request
+// and the answer, so the difference of the two clocks lies between two bounds, however slow the answer is. If the
+// bounds of two readings are further apart than jumpLeast, the server's clock was set, or a server with another clock
+// took over. This raises an alert (F080, F081).
 const (
 	jumpLeast = time.Second
-	// drift is how much faster or slower than the other either clock may be, without having been set: one part in so many.
+	// drift is how much faster or slower than the other a clock may run without having been set: by one part in so
+	// many.
 	drift = 1000
 )
 
-// offset is how far the server's clock is ahead of this process's, counted from the first reading.
+// offset is the change of the difference between the server's clock and this process's clock since the first reading.
 type offset struct {
 	server, mono time.Time     // the first reading
 	least, most  time.Duration // the bounds
@@ -25,7 +26,8 @@ type offset struct {
 	since        time.Time     // when the first answer came after the latest jump
 }
 
-// observe narrows the bounds, and returns by how much the server's clock was set since the readings before; 0: it was not.
+// observe narrows the bounds, and returns by how much the server's clock was set since the earlier readings; 0 if it
+// was not.
 func (o *offset) observe(r *reading) (by time.Duration) {
 	if o.since.IsZero() {
 		*o = offset{server: r.server, mono: r.got, most: r.got.Sub(r.sent), at: r.got, since: r.got}
@@ -59,13 +61,13 @@ const (
 	lockClockSQL     = "select one from perdure.clock where one for update skip locked"
 	openClockSQL     = "select id from perdure.alert where kind = 'clock' and closed_at is null limit 1"
 	forwardMessage   = "the database server's clock was set forward by %s, as measured by the clock of a node: runs may have expired early. "
-	backMessage      = "the database server's clock was set back by %s, as measured by the clock of a node: Perdure's time goes on, ahead of it, and gives the lead back slowly. "
+	backMessage      = "the database server's clock was set back by %s, as measured by the clock of a node: Perdure's time is now ahead of it, and passes more slowly until the clock has caught up.  "
 	clockMessageHint = "Check the time synchronisation of the server, or whether the node's machine was suspended, and close this alert"
 )
 
-// alertJump raises an alert for a jump of the server's clock, unless there is one that is open: every node that runs sees
-// the same jump. Under the lock of perdure.clock it sees the alerts that other nodes have raised. It does not wait for that
-// lock: until there is an alert, each transaction tries.
+// alertJump raises an alert for a jump of the server's clock, unless one is open: every running node detects the same
+// jump. While it holds the lock of perdure.clock, it sees the alerts that other nodes have raised. It does not wait for
+// that lock: each following transaction tries again until there is an alert.
 func (tx *tx) alertJump() error {
 	jump := tx.told.jump
 	if jump == 0 {
@@ -94,7 +96,7 @@ func (tx *tx) alertJump() error {
 		Message: fmt.Sprintf(message, jump.Abs().Round(100*time.Millisecond)) + clockMessageHint}}})
 }
 
-// alerted forgets a jump for which there is an alert.
+// alerted clears a jump for which an alert was committed.
 func (c *clock) alerted(jump time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

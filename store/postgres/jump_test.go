@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// clocks are the clock of a server, the row perdure.clock, and the clock of a process, in a time of their own.
+// clocks are the clock of a server, the row perdure.clock, and the clock of a process, in simulated time.
 type clocks struct {
 	now   time.Time     // the true time, and the process's clock
 	set   time.Duration // how far the server's clock is off
@@ -17,7 +17,7 @@ type clocks struct {
 }
 
 func newClocks() *clocks {
-	at := time.Now() // with a monotonic reading, as a process has it
+	at := time.Now() // with a monotonic reading, as in a real process
 	return &clocks{now: at, mark: at.Round(0)}
 }
 
@@ -28,14 +28,14 @@ func (c *clocks) read(before, later time.Duration) reading {
 	return reading{server: c.server(), mark: c.mark, ahead: c.ahead, start: time.Unix(1, 0), sent: c.now.Add(-before), got: c.now.Add(later)}
 }
 
-// tell is a reading that is answered at once, and told.
+// tell makes a reading that is answered at once, and passes it to the clock.
 func (c *clocks) tell(of *clock) reading {
 	c.now = c.now.Add(time.Millisecond)
 	r := of.tell(c.read(time.Millisecond, 0))
 	return r
 }
 
-// write keeps what a transaction was told.
+// write stores the mark and the lead of a reading, as a transaction does.
 func (c *clocks) write(r reading) {
 	if r.lifted || r.now.Sub(c.mark) >= markEvery {
 		c.mark, c.ahead = r.now, r.ahead
@@ -69,8 +69,8 @@ func TestAnswersInTheOtherOrder(t *testing.T) {
 	near(t, "lead", c.tell(of).now.Sub(c.server()), 0, 0)
 }
 
-// F081: of readings whose order is known, a later one that says an earlier time shows that the clock was set back. Time
-// goes on from where it was, and the lead is given back: a tenth of the time that passes.
+// F081: of two readings whose order is known, a later one with an earlier time shows that the clock was set back. The
+// store's time continues from its latest value, and the lead shrinks by a tenth of the passing time.
 func TestLeadIsGivenBack(t *testing.T) {
 	c, of := newClocks(), &clock{}
 	before := c.tell(of)
@@ -91,7 +91,7 @@ func TestLeadIsGivenBack(t *testing.T) {
 		c.write(r)
 	}
 	near(t, "half of it is left", r.now.Sub(c.server()), 5*time.Second, 100*time.Millisecond)
-	other := &clock{} // a process that has just begun goes by the row
+	other := &clock{} // a process that has just started uses the row
 	near(t, "another process", c.tell(other).now.Sub(c.server()), 5*time.Second, 100*time.Millisecond)
 	for range 550 {
 		c.now = c.now.Add(100 * time.Millisecond)
@@ -103,7 +103,7 @@ func TestLeadIsGivenBack(t *testing.T) {
 	}
 }
 
-// A lead that no transaction could keep yet is not forgotten by the process that found it.
+// A lead that no transaction has stored yet is kept by the process that found it.
 func TestLeadIsKeptUntilItIsWritten(t *testing.T) {
 	c, of := newClocks(), &clock{}
 	c.tell(of)
@@ -122,7 +122,7 @@ func TestLeadIsKeptUntilItIsWritten(t *testing.T) {
 	}
 }
 
-// A clock that was set back by mistake is put right: time does not jump with it.
+// A clock that was set back by mistake is corrected: the store's time does not jump with it.
 func TestClockIsPutRight(t *testing.T) {
 	c, of := newClocks(), &clock{}
 	c.tell(of)
@@ -138,8 +138,8 @@ func TestClockIsPutRight(t *testing.T) {
 	near(t, "for another process", c.tell(&clock{}).now.Sub(c.server()), 0, 50*time.Millisecond)
 }
 
-// F080: a clock that is set forward is followed, and the jump is found once. A reading of before, whose answer comes
-// after that, is no jump back.
+// F080: the store's time follows a clock that is set forward, and the jump is found once. An earlier reading whose
+// answer arrives later is no jump back.
 func TestJumpForward(t *testing.T) {
 	c, of := newClocks(), &clock{}
 	c.tell(of)
@@ -160,7 +160,7 @@ func TestJumpForward(t *testing.T) {
 	}
 }
 
-// What is less than a second, and what comes little by little, is no jump.
+// A change of less than a second, or a gradual one, is no jump.
 func TestSmallCorrectionsAreNoJump(t *testing.T) {
 	c, of := newClocks(), &clock{}
 	c.tell(of)
@@ -175,7 +175,7 @@ func TestSmallCorrectionsAreNoJump(t *testing.T) {
 	if r := c.tell(of); r.jump != 0 {
 		t.Errorf("%+v", r)
 	}
-	for range 10 { // and an hour in which nobody has asked
+	for range 10 { // and an hour without readings
 		c.now = c.now.Add(time.Hour)
 		c.set += 2 * time.Second
 		if r := c.tell(of); r.jump != 0 {
@@ -184,8 +184,8 @@ func TestSmallCorrectionsAreNoJump(t *testing.T) {
 	}
 }
 
-// F154, F080, F081: readings of several processes, of which some are answered late and in any order, by a server's clock
-// that is set now and then. Time never runs back, is never ahead without a reason, and each jump is found, and no other.
+// F154, F080, F081: several processes read a server's clock that is set now and then; some answers are late and come in
+// any order. The store's time never runs back and is never ahead without a reason. Each jump is found, and no other.
 func TestReadingsOfAnyOrder(t *testing.T) {
 	for seed := range uint64(300) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

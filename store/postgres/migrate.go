@@ -80,7 +80,7 @@ func Migrate(ctx context.Context, url string) (from, to int, err error) {
 	if err != nil {
 		return 0, 0, perdure.Refuse(perdure.CodeUnavailable, "PostgreSQL is not reachable: %s", oneLine(err))
 	}
-	linkOf(conn).committing.Store(true) // for as long as it is there
+	linkOf(conn).committing.Store(true) // for as long as the connection exists
 	defer conn.Close(context.WithoutCancel(ctx))
 	from = -1
 	for {

@@ -86,7 +86,8 @@ func (tx *tx) HeldBy(holder, agent, request string, max int) ([]perdure.StepRef,
 const lockClaimSQL = "select pg_try_advisory_xact_lock(hashtextextended(jsonb_build_array($1::text, $2::text, $3::text)::text, 8098991087))::int"
 
 // heldByClaim locks the claim and then reads, in a later statement. Two nodes at which the same claim is repeated would
-// otherwise both find nothing, and both grant runs. It does not wait for the lock: other claims are in the transaction.
+// otherwise both find nothing, and both grant runs. It does not wait for the lock, because the transaction serves other
+// claims as well.
 func (tx *tx) heldByClaim(holder, agent, request string, max int) (found []perdure.StepRef, err error) {
 	locked := false
 	lock := q(lockClaimSQL).text(holder).text(agent).text(request).each(func(r *reader) error {

@@ -24,7 +24,7 @@ const (
 		union all
 		select id from perdure.inbox where key = $1 and key is not null and refusal is null and ` + stillWaiting + " limit 1"
 	findIDsSQL = "select job from perdure.step where job between $1 and $2 and idx = 0 order by job limit $3"
-	// readPayloadsSQL reads no value to leave it out: its size is known without it.
+	// readPayloadsSQL does not read values that are left out: their sizes are known without them.
 	readPayloadsSQL = `with sizes as (
 			select *, coalesce(octet_length(input), 0) as ins, coalesce(octet_length(output), 0) as outs
 			from perdure.payload where job = $1 and idx >= 0 and (input is not null or output is not null)

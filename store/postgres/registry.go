@@ -8,7 +8,7 @@ import (
 
 // What has not been seen for a day is forgotten, or the registry would grow with every restart.
 const (
-	// nowSQL is our time (see clock.go), to the last mark, with what is left of a lead.
+	// nowSQL is the store's time (see clock.go), computed from the latest mark and the rest of a lead.
 	nowSQL = `select greatest(t.at - least(greatest(t.at - k.mark, '0') / 10, k.ahead * interval '1 microsecond'), k.mark) as now
 		from perdure.clock k cross join lateral (select clock_timestamp() + k.ahead * interval '1 microsecond' as at) t where k.one`
 

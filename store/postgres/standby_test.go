@@ -15,7 +15,7 @@ import (
 	"perdure/store/postgres"
 )
 
-// awayStandby is a server whose commits wait for a synchronous standby that is not there.
+// awayStandby is a server whose commits wait for a synchronous standby that does not exist.
 func awayStandby(t *testing.T) string {
 	t.Helper()
 	server := pgtest.NewServer(t, true)
@@ -36,7 +36,7 @@ func requireStandby(t *testing.T, url, name string) {
 
 const waits = "select exists (select from pg_stat_activity where wait_event = 'SyncRep' and application_name = 'perdure')"
 
-// F150: a COMMIT that is given up waits on in the server. It was cancelled, and a cancelled COMMIT is visible
+// F150: a COMMIT that is given up keeps waiting in the server. It must not be cancelled: a cancelled COMMIT is visible
 // although the standby does not have it.
 func TestGivenUpCommitIsNotCancelled(t *testing.T) {
 	url := awayStandby(t)
@@ -64,8 +64,8 @@ var ends = map[string]func(*testing.T, *pgtest.Server){
 	},
 }
 
-// F150, F151: a wait for the standby ends early. Its commit is indeterminate, and an answer that rests on what is
-// visible since then waits for the standby.
+// F150, F151: a wait for the standby ends early. Its commit is indeterminate, and an answer that depends on the visible
+// commit waits for the standby.
 func TestAcknowledgementWaitsForTheStandby(t *testing.T) {
 	n := job(1, "k")
 	id := []perdure.JobID{n.Job.ID}
@@ -142,7 +142,7 @@ func there(n int) error {
 	return nil
 }
 
-// F150: perdure.submit and SubmitTx with a key that is there make their caller's COMMIT wait, though it has written
+// F150: perdure.submit and SubmitTx with a key that exists make their caller's COMMIT wait, although it has written
 // nothing.
 func TestRepeatedPostWaitsForTheStandby(t *testing.T) {
 	url := awayStandby(t)
@@ -171,8 +171,8 @@ func TestRepeatedPostWaitsForTheStandby(t *testing.T) {
 	}
 }
 
-// F152: while the standby is away, a process keeps no more than a few of the server's backends, says why it accepts
-// nothing, and goes on by itself.
+// F152: while the standby does not answer, a process keeps only a few of the server's backends, gives the reason why it
+// accepts nothing, and resumes by itself.
 func TestWaitingBackendsAreBounded(t *testing.T) {
 	server := pgtest.NewServer(t, true, "max_connections=50")
 	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {

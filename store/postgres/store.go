@@ -57,7 +57,7 @@ type Limits struct {
 	Idle        time.Duration // between two statements: a node that is paused lets go of its locks
 	Transaction time.Duration // for the whole of one try
 	Commit      time.Duration // for the answer to a COMMIT
-	Silence     time.Duration // for the other side to confirm what was sent (TCP): a way that has died
+	Silence     time.Duration // for the other side to confirm sent data (TCP), to detect a dead connection
 }
 
 // DefaultLimits suit a database next door. They are well above what any statement takes.
@@ -186,8 +186,8 @@ func (c *config) settings() string {
 
 const escapeHint = "percent-encode special characters in the user, the password and the database: @ is %40, / is %2F, : is %3A, ? is %3F, # is %23"
 
-// misread is why a URL cannot mean what it says; empty if it can. Where a password holds an unescaped / or #, its end
-// would be taken for the database or a parameter, and messages of the server would repeat it.
+// misread returns why a URL is probably not meant as it is parsed; empty if it may be. If a password contains an
+// unescaped / or #, its end would be taken for the database or a parameter, and messages of the server would repeat it.
 func misread(dsn string) string {
 	_, rest, found := strings.Cut(dsn, "://")
 	if !found {
@@ -208,7 +208,8 @@ func misread(dsn string) string {
 	return ""
 }
 
-// faultIn is what is wrong with a URL that the driver refuses, without the URL: the driver's error repeats it.
+// faultIn returns what is wrong with a URL that the driver refuses, without the URL itself, which the driver's error
+// repeats.
 func faultIn(err error) string {
 	var refused *pgconn.ParseConfigError
 	if !errors.As(err, &refused) {

@@ -22,9 +22,9 @@ const postSQL = "select id::text, created, coalesce(code, ''), coalesce(message,
 // the transaction can go on. A transaction that submits a key which another one has submitted and not
 // committed yet waits for that one.
 //
-// With a synchronous standby, the job is safe from a failover once COMMIT was answered without the warning that its
-// wait was cancelled. The driver cancels it when its context ends: give COMMIT a context that does not, and submit
-// under the same key again where its outcome is not known.
+// With a synchronous standby, the job survives a failover once COMMIT has returned without the warning that its wait
+// was cancelled. The driver cancels a COMMIT when its context ends, so call it with a context that does not end. If its
+// outcome is not known, submit again under the same key.
 func SubmitTx(ctx context.Context, tx pgx.Tx, plan *perdure.Plan) (perdure.Submitted, error) {
 	if tx == nil {
 		return perdure.Submitted{}, perdure.ErrNoTx

@@ -2,8 +2,8 @@ package postgres
 
 import "context"
 
-// tryWriteSQL makes room for a row of some size as a submission does, and takes the row back: a full disk and a server
-// that may only be read refuse it. What it leaves behind is a megabyte that vacuum gives to the next rows.
+// tryWriteSQL inserts a large row, as a submission may, and rolls it back: a full disk and a read-only server refuse
+// it. It leaves a megabyte of dead space, which vacuum makes available for later rows.
 const tryWriteSQL = `do $$
 begin
 	insert into perdure.entry (job, step, run, event, author, detail)
@@ -13,7 +13,7 @@ exception
 	when sqlstate 'PDTRY' then null;
 end $$`
 
-// TryWrite says whether the database takes submissions again, after it has refused one.
+// TryWrite returns nil if the database accepts submissions again, after it has refused one.
 func (s *Store) TryWrite(ctx context.Context) error {
 	return s.sendAtOnce(ctx, func() []*statement { return []*statement{q(tryWriteSQL)} })
 }

@@ -90,17 +90,17 @@ type tx struct {
 	conn      *pgxpool.Conn
 	clock     *clock
 	begun     bool
-	asked     []perdure.JobID // to be locked, in this try
-	before    []perdure.JobID // and in the one before, where none has been locked yet in this one
-	read      reading         // the clock, if it was read with the latest lock and not yet asked for
-	told      reading         // the latest that was asked for
+	asked     []perdure.JobID // jobs to lock, in this attempt
+	before    []perdure.JobID // those of the attempt before, until one is locked in this attempt
+	read      reading         // the clock, if it was read with the latest lock and not requested yet
+	told      reading         // the latest reading that was requested
 	alerted   time.Duration   // the jump of the server's clock for which this transaction has raised an alert
 	wrote     bool            // Save had something to write
 	witness   witness         // of this transaction
-	witnessed bool            // it is asked for, after rows were written
+	witnessed bool            // the witness was requested, after rows were written
 	failed    error           // the first failure: nothing works after it
-	saved     []*statement    // that are to be sent with what comes next
-	stirred   bool            // there is something to claim, or to look at
+	saved     []*statement    // statements to send with the next request
+	stirred   bool            // something may be ready to claim, or due
 
 	memory recall
 	firsts map[perdure.JobID]firstRow      // locked, and not written since
@@ -217,8 +217,8 @@ func (tx *tx) commit() (outcome, error) {
 	return unknown, fmt.Errorf("%w: %w", perdure.ErrUnknown, err)
 }
 
-// awaitStandby is for a transaction that may have written no row: what it has read may be acknowledged. Nil where
-// rows of jobs were written, for which COMMIT waits anyway.
+// awaitStandby is for a transaction that may have written no row, because its caller may acknowledge what it has read.
+// It returns nil if rows of jobs were written, because then COMMIT waits anyway.
 func (tx *tx) awaitStandby() *statement {
 	if tx.witnessed {
 		return nil

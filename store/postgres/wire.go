@@ -265,7 +265,7 @@ func roundTrip(ctx context.Context, conn *pgx.Conn, list ...*statement) error {
 	return nil
 }
 
-// answer takes the answer to one statement of a request that was sent then.
+// answer reads the answer to one statement of a request that was sent at the given time.
 func (s *statement) answer(p *pgconn.Pipeline, w *wire, fresh *prepared, sent time.Time) error {
 	if fresh != nil {
 		got, err := skipped(p)

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// After a failover a node can tell whether everything that was acknowledged to it is there. For that it remembers
-// witnesses: of its latest commits the transaction's number, and a position in the log after the transaction's first
-// record and before its commit. A promoted server knows up to which position it has replayed its predecessor's log.
-// If the witness lies before that position, the server has seen the transaction's number and has not given it to
-// another one, so that pg_xact_status says whether the commit arrived. A log has no gaps: where the latest commit
-// arrived, all before it did. What a transaction without a number has read, and its caller may have acknowledged, is
-// there for certain only if the position is.
+// After a failover a node can tell whether the new primary has everything that was acknowledged to the node. For that
+// it keeps witnesses of its latest commits: the transaction id, and a position in the log after the transaction's first
+// record and before its commit. A promoted server knows up to which position it has replayed its predecessor's log. If
+// the witness is before that position, the server has seen the transaction id and has not assigned it to another
+// transaction, so that pg_xact_status tells whether the commit arrived. A log has no gaps: if the latest commit
+// arrived, all commits before it did. For a transaction without an id, which has only read, the server certainly has
+// what it read if it has the position.
 
 // witness is one acknowledged commit.
 type witness struct {
 	server time.Time // its start
-	xid    int64     // 0: the transaction has only read; all that it can have seen lies before lsn
+	xid    int64     // 0: the transaction has only read; everything that it can have seen is before lsn
 	lsn    int64
 
 	acked uint64 // when it was acknowledged
@@ -26,8 +26,8 @@ const (
 	witnessColumns = "(pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8, pg_postmaster_start_time()"
 	witnessSQL     = "select pg_current_xact_id(), " + witnessColumns
 
-	// missedSQL counts the witnesses that a server promoted since does not have. The position is null, and all are
-	// counted, if it was restarted since.
+	// missedSQL counts the witnesses that a newly promoted server does not have. If the server was restarted after its
+	// promotion, its replay position is null, and all witnesses are counted.
 	missedSQL = `select count(*) from unnest($1::int8[], $2::int8[]) as w (xid, lsn)
 		where not coalesce(case when '0/0'::pg_lsn + w.lsn::numeric <= pg_last_wal_replay_lsn()
 			then w.xid = 0 or pg_xact_status(w.xid::text::xid8) = 'committed' end, false)`
@@ -38,16 +38,16 @@ func (w *witness) scan(r *reader) error {
 	return r.failed
 }
 
-// witnesses are those of the latest commits, by server. Few are kept: a commit that was acknowledged before another
-// one was sent stands before that one in the log, and is not needed beside it.
+// witnesses are the witnesses of the latest commits, by server. Few are kept: a commit that was acknowledged before
+// another one was sent is before that one in the log, so its witness is not needed.
 type witnesses struct {
 	mu    sync.Mutex
 	clock uint64
 	of    map[time.Time][]witness
 }
 
-// maxServers bounds the servers of which witnesses are kept. There is more than one only between a failover and the
-// next reading of the clock.
+// maxServers bounds the servers whose witnesses are kept. There is more than one only between a failover and the next
+// reading of the clock.
 const maxServers = 4
 
 // sent is to be called before a COMMIT is sent, and acknowledged after its answer.
@@ -92,8 +92,8 @@ func (ws *witnesses) forget(but time.Time) {
 	ws.of = map[time.Time][]witness{but: ws.of[but]}
 }
 
-// complete says whether the server that answers has every commit that a server before it has acknowledged to this
-// process. If that is not certain, it is false.
+// complete reports whether the server that answers has every commit that an earlier server has acknowledged to this
+// process. If that is not certain, it returns false.
 func (tx *tx) complete(before time.Time) (complete bool, err error) {
 	list := tx.store.witnesses.from(before)
 	if len(list) == 0 {

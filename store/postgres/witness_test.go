@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// F016: several transactions of a process meet a new primary at once. The first one compares and drops the witnesses;
-// the others find none, and must not take that for a loss.
+// F016: several transactions of a process reach a new primary at once. The first one compares and removes the
+// witnesses; the others find none, and must not treat that as a loss.
 func TestOnlyTheFirstComparisonCounts(t *testing.T) {
 	var c clock
 	before, after := reading{start: time.Unix(1, 0)}, reading{start: time.Unix(2, 0)}
@@ -23,8 +23,8 @@ func TestOnlyTheFirstComparisonCounts(t *testing.T) {
 	}
 }
 
-// Witnesses are those of commits that no later one stands for: one that was under way at the same time does not. There
-// are few servers at a time.
+// A witness is dropped when a later commit makes it unnecessary; a commit that was in progress at the same time does
+// not. Witnesses of few servers are kept.
 func TestWitnessesOfTheLatestCommits(t *testing.T) {
 	var ws witnesses
 	server := time.Unix(1, 0)

@@ -8,7 +8,7 @@ import (
 // clock never runs back, not over a restart either (F081). Where the wall clock does, it goes on from
 // the latest time that it gave, at nine tenths of the pace of the monotonic clock, until the wall clock has caught up: a
 // holder counts what remains of its run by its own clock, and ends no later than the store. The latest time is kept with
-// every commit that changes something: a time that only a reader was told is in no row.
+// every commit that changes something: a time that only a reader has received is in no row.
 type clock struct {
 	mu    sync.Mutex
 	wall  func() time.Time
@@ -25,7 +25,7 @@ func (c *clock) now() time.Time {
 	defer c.mu.Unlock()
 	t := c.wall()
 	var passed time.Duration
-	if t != t.Round(0) { // a wall clock of a test has no monotonic reading: it may stand still
+	if t != t.Round(0) { // a wall clock of a test has no monotonic reading, and may stand still
 		passed = t.Sub(c.last)
 	}
 	c.last = t
@@ -33,11 +33,11 @@ func (c *clock) now() time.Time {
 	return c.mark.Truncate(time.Microsecond)
 }
 
-// giveBack is the share of the passing time by which a lead over the wall clock shrinks: one part in so many.
+// giveBack is the rate at which a lead over the wall clock shrinks: by one part in so many of the passing time.
 const giveBack = 10
 
-// advance moves the mark on after so much time, to what the wall clock says or, where that is behind, by a little less than
-// has passed.
+// advance moves the mark forward after some time has passed: to the wall clock or, if that is behind, by a little less
+// than the time that has passed.
 func (c *clock) advance(wall time.Time, passed time.Duration) {
 	if !c.mark.IsZero() && passed > 0 {
 		c.mark = c.mark.Add(passed - passed/giveBack)

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// F081: after the wall clock was set back, time goes on, and gives its lead back: a tenth of the time that passes.
+// F081: after the wall clock was set back, the store's time continues, and its lead shrinks by a tenth of the passing
+// time.
 func TestClockGivesALeadBack(t *testing.T) {
 	wall := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	c := &clock{mark: wall}
@@ -22,7 +23,7 @@ func TestClockGivesALeadBack(t *testing.T) {
 			t.Fatalf("after %d s: %v passed in a second", i+1, passed)
 		}
 	}
-	wall = wall.Add(time.Hour) // set forward: it is followed
+	wall = wall.Add(time.Hour) // set forward: the store's time follows
 	if c.advance(wall, time.Second); !c.mark.Equal(wall) {
 		t.Errorf("%v, the wall clock says %v", c.mark, wall)
 	}

@@ -238,7 +238,7 @@ func TestWALIsBounded(t *testing.T) {
 	}
 }
 
-// Whether a store takes submissions again is tried without one (F010).
+// TryWrite shows without a submission whether a store accepts submissions again (F010).
 func TestTryWrite(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	if err := s.TryWrite(ctx); err != nil {

@@ -59,7 +59,7 @@ func refuseLink(path string) error {
 		return nil
 	}
 	e := perdure.Refuse(perdure.CodeUnavailable, "the store cannot be opened: %s is a symbolic link", path)
-	e.Hint = "remove the link: files that belong to the store's file are made beside it, and links are not followed there"
+	e.Hint = "remove the link: Perdure creates its own files beside the store's file, and does not follow links there"
 	return e
 }
 

@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// noFollow is not needed: symbolic links take privileges there.
+// noFollow is not needed: creating symbolic links needs privileges on these systems.
 const noFollow = 0
 
 // tryLock makes the file anew. On Windows one that is open cannot be removed: that is the lock.
@@ -26,8 +26,8 @@ func tryLock(path string) (*fileLock, error) {
 	return &fileLock{file: f, created: true}, nil
 }
 
-// abandon releases a lock that was taken for nothing, and removes its file. If another process has opened the file
-// in between, it cannot be removed, and stays.
+// abandon releases a lock that turned out not to be needed, and removes its file. If another process has opened the
+// file in between, it cannot be removed, and stays.
 func (l *fileLock) abandon() error {
 	err := l.release()
 	_ = os.Remove(l.file.Name())

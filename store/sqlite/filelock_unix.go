@@ -10,14 +10,14 @@ import (
 	"syscall"
 )
 
-// noFollow makes an open of a symbolic link fail: who may write to the directory could have let it lead to any file of
-// this process's user.
+// noFollow makes opening a symbolic link fail: another user who may write to the directory could have made it point to
+// any file of this process's user.
 const noFollow = syscall.O_NOFOLLOW
 
 // tryLock takes the lock on the open file: the kernel frees it when the last descriptor of the file is closed.
 //
-// A lock file may be removed by its holder (see abandon). A process that opened it before then gets the lock on a file
-// that has no name any more, while the next process creates and locks a new one. So the lock counts only if path still
+// A lock file may be removed by its holder (see abandon). A process that has opened it before gets the lock on a file
+// that no longer has a name, while the next process creates and locks a new one. So the lock counts only if path still
 // names the locked file.
 func tryLock(path string) (*fileLock, error) {
 	for {
@@ -36,7 +36,7 @@ func tryLock(path string) (*fileLock, error) {
 	}
 }
 
-// acquire locks the open file. It returns false without an error if path does not name that file any more.
+// acquire locks the open file. It returns false without an error if path no longer names that file.
 func (l *fileLock) acquire(path string) (held bool, err error) {
 	if err := flock(l.file); err != nil {
 		return false, err
@@ -85,8 +85,8 @@ func flock(f *os.File) error {
 	}
 }
 
-// abandon releases a lock that was taken for nothing, and removes the lock file if this lock created it. The file is
-// removed while it is locked, so that nobody else's lock is removed.
+// abandon releases a lock that turned out not to be needed, and removes the lock file if this lock created it. The file
+// is removed while it is locked, so that the lock file of another process is never removed.
 func (l *fileLock) abandon() error {
 	var err error
 	if l.created {

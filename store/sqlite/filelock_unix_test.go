@@ -45,8 +45,8 @@ func TestRefusedOpenKeepsLocks(t *testing.T) {
 	}
 }
 
-// A process opens the lock file, and its holder removes it: the lock on the file without a name keeps nobody out, so
-// it does not count. The next attempt locks a new file.
+// A process opens the lock file, and its holder removes it: the lock on the file without a name excludes no other
+// process, so it does not count. The next attempt locks a new file.
 func TestLockOfARemovedFileDoesNotCount(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db.lock")
 	first, err := tryLock(path)
@@ -76,7 +76,7 @@ func TestLockOfARemovedFileDoesNotCount(t *testing.T) {
 	}
 }
 
-// Files that are made beside the store's file are not made through a symbolic link: it may lead to any file of the user.
+// Files beside the store's file are not created through a symbolic link, which may point to any file of the user.
 func TestLinksAreNotFollowed(t *testing.T) {
 	for _, made := range []string{".lock", "-wal", "-shm", "-journal"} {
 		for _, there := range []bool{true, false} {
@@ -108,7 +108,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	}
 }
 
-// Nobody else may read what jobs carry, nor write to the lock.
+// No other user may read the values of jobs, nor write to the lock.
 func TestFilesAreOfTheUserAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	defer syscall.Umask(syscall.Umask(0))

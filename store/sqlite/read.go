@@ -118,7 +118,8 @@ func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time)
 	return view(ctx, s, readStep, query+` ORDER BY idx`, args...)
 }
 
-// Payloads takes the sizes first, which are known without the values, so that it reads no value to leave it out.
+// Payloads reads the sizes first, which are known without the values, so that it does not read values that are left
+// out.
 func (s *Store) Payloads(ctx context.Context, job perdure.JobID, max, total int) ([]perdure.SizedPayload, error) {
 	return view(ctx, s, readSizedPayload, `
 		WITH sizes AS (

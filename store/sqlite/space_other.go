@@ -2,5 +2,5 @@
 
 package sqlite
 
-// freeSpace is not known: the small write alone says whether there is any.
+// freeSpace is not known on this system: only the small write shows whether there is any.
 func freeSpace(string) (bytes int64, known bool) { return 0, false }

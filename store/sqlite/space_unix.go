@@ -4,7 +4,7 @@ package sqlite
 
 import "syscall"
 
-// freeSpace is what the disk of a directory has for this user. It opens nothing: see resolve.
+// freeSpace returns the free space for this user on the disk of a directory. It opens no file: see resolve.
 func freeSpace(dir string) (bytes int64, known bool) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {

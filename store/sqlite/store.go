@@ -105,7 +105,7 @@ func Open(path string, opts ...Option) (*Store, error) {
 		opt(s)
 	}
 	if s.lock, err = lockFile(path + ".lock"); err != nil {
-		if created && perdure.CodeOf(err) != perdure.CodeInUse { // else another process has the lock, and uses the file
+		if created && perdure.CodeOf(err) != perdure.CodeInUse { // otherwise another process has the lock and uses the file
 			removeEmpty(path)
 		}
 		return nil, err

@@ -131,7 +131,7 @@ func alertCloseByHand(s *suite) {
 	s.equal("closed", s.alerts(perdure.AlertFilter{Closed: true})[1], a)
 }
 
-// A job's history comes in the order in which it was written, page by page. Ids grow with it.
+// A job's history is returned in the order in which it was written, page by page, and ids grow in this order.
 func history(s *suite) {
 	s.submit(newJob(1, 1), newJob(2, 1))
 	entries := []perdure.Entry{

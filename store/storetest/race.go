@@ -173,8 +173,8 @@ func raceTryLock(s *suite) {
 	})
 }
 
-// F155: two transactions that look for the same claim. The later one finds what the earlier one grants, or is refused; it
-// never finds nothing. A transaction that looks for another claim does not notice.
+// F155: two transactions search for the same claim. The later one finds the runs that the earlier one grants, or is
+// refused; it never finds nothing. A transaction that searches for another claim is not affected.
 func raceLockedClaim(s *suite) {
 	s.submit(newJob(1, 1))
 	const locking, same, other = 0, 1, 2

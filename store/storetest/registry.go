@@ -77,7 +77,7 @@ func seen(s *suite) {
 	put(row("http", "a", time.Minute))
 	list(row("http", "a", time.Minute), row("http", "b", time.Second), row("shell", "b", 0))
 
-	// Callers choose the names of holders: those that asked last are listed, however many there are (F157).
+	// Callers choose the names of holders: only those that claimed last are listed, however many there are (F157).
 	many := make([]perdure.Seen, perdure.MaxSeen)
 	for i := range many {
 		many[i] = row("many", fmt.Sprintf("%05d", i), time.Hour)

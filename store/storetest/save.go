@@ -242,7 +242,7 @@ func savePayloads(s *suite) {
 		{len(odd), len(odd) + 1, sized("input 0", "input 1")},
 		{len(odd), len(odd), sized("input 0")},
 		{len(odd), len(odd) - 1, sized()},
-		{len(odd) - 1, 1, sized("input 1")}, // what is too large by itself takes nothing of the total
+		{len(odd) - 1, 1, sized("input 1")}, // a value that is too large by itself does not count for the total
 		{perdure.MaxPayloadBytes, 0, sized()},
 		{0, 4 << 20, sized()},
 	} {
