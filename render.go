@@ -144,6 +144,6 @@ func (e *entry) outputSum(i int) (*[sha256.Size]byte, int, error) {
 	return v.sum, len(out), nil
 }
 
-// Postponed are the conditions that took more work than was left: their steps are due at once, and are looked at again
-// by the supervisor.
+// Postponed returns the conditions that took more work than was left: their steps are due at once, and the supervisor
+// decides them again.
 func (w *Workset) Postponed() []*Rendering { return w.postponed }

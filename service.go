@@ -32,7 +32,7 @@ type Jobs interface {
 	// Definition returns the definition of a job in canonical form, without fields that have their default. Submitted
 	// again, it is the same job.
 	Definition(ctx context.Context, ref string) (json.RawMessage, error)
-	// Step is one step of a job with its input and output in full, of whatever size.
+	// Step returns one step of a job with its input and output in full, whatever their size.
 	Step(ctx context.Context, ref, step string) (*StepDetail, error)
 	ListJobs(context.Context, JobQuery) (*Page[JobView], error)
 	// Follow calls see with the whole job first and then, as it moves, with what changed of it (only the

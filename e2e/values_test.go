@@ -20,8 +20,8 @@ import (
 	"perdure/internal/pgtest"
 )
 
-// till is a service that takes 80 ms for a call. It gives each call a token of its own, and expects later steps of
-// the order to come with the tokens of the earlier ones.
+// till is a service that takes 80 ms for a call. It returns a unique token for each call, and expects later steps of
+// the order to send the tokens of the earlier ones.
 type till struct {
 	*httptest.Server
 	mu     sync.Mutex

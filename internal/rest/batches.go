@@ -78,7 +78,7 @@ func (c *call) submitBatch() error {
 	}
 	if key != "" && !allKeyed(base, jobs) {
 		return badPart("header", keyHeader, "cannot be the key of several jobs").
-			hint("give each job a key, or leave the header out (null in the headers of an http step)")
+			hint("give each job a key, or leave out the header (null in the headers of an http step)")
 	}
 	// A small body must not stand for a work that no body may ask for.
 	if n := len(base) * len(jobs); n > perdure.MaxDefinitionBytes {
@@ -115,7 +115,8 @@ func readBatch(doc *document) (base json.RawMessage, jobs []json.RawMessage) {
 	return base, jobs
 }
 
-// allKeyed says whether each job has a key of its own or the definition's, so that repeating the call makes no second job.
+// allKeyed reports whether each job has its own key or that of the definition, so that repeating the call makes no
+// second job.
 func allKeyed(base json.RawMessage, jobs []json.RawMessage) bool {
 	return len(base) > 0 && hasKey(base) || !slices.ContainsFunc(jobs, func(job json.RawMessage) bool { return !hasKey(job) })
 }

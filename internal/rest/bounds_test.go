@@ -395,7 +395,7 @@ func TestWaitingCallsAreBounded(t *testing.T) {
 	})
 }
 
-// F159: a connection without a request gives way to a new one, the oldest first.
+// F159: connections without a request are closed for new ones, the longest idle first.
 func TestQuietConnectionsGiveWay(t *testing.T) {
 	serving(t, resttest.Full(), 3, func(t *testing.T, p *pipes, _ *api, _ *bytes.Buffer) {
 		get := func(c net.Conn) int {

@@ -24,7 +24,7 @@ type Hosts struct {
 	names []string // normalized
 }
 
-// Bounds of the names that a node can be told to allow.
+// Bounds of --allowed-hosts.
 const (
 	MaxAllowedHosts = 100
 	maxHostName     = 253 // of DNS

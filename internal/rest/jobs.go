@@ -17,7 +17,7 @@ func (a *api) jobRoutes() []route {
 			method: http.MethodPost, path: "/v1/jobs", id: "submitJob", tag: "jobs", do: (*call).submit,
 			summary: "Submit a job",
 			doc:     "Stores the definition before it answers. The same key with the same definition is the same job; with another definition it is a conflict. The header gives the key to a definition that has none.",
-			headers: []param{{name: keyHeader, doc: "The key of the job if the definition has none: 1 to 200 printable characters, not starting with job_ or @, no /. The stable key of a step, job_ID/STEP/TURN, counts as step:ID:STEP:TURN", example: "order-1042"}},
+			headers: []param{{name: keyHeader, doc: "The key of the job if the definition has none: 1 to 200 printable characters, not starting with job_ or @, no /. The stable key of a step, job_ID/STEP/TURN, is converted to step:ID:STEP:TURN", example: "order-1042"}},
 			body:    &media{types: []string{mediaJSON, mediaYAML}, of: reflect.TypeFor[definitionBody](), example: definitionExample},
 			results: []result{
 				{status: http.StatusCreated, doc: "The job was stored", of: job, example: jobExample, headers: map[string]string{"Location": "Where the job is"}},
@@ -40,18 +40,18 @@ func (a *api) jobRoutes() []route {
 		},
 		{
 			method: http.MethodGet, path: "/v1/jobs/{id}", id: "getJob", tag: "jobs", do: (*call).job,
-			summary: "Get a job", doc: "With its steps and, for each that is unsettled, why it is not running. Values above 64 KiB are left out, and so are inputs and outputs of steps beyond 4 MiB in all; their sizes stand in `inputBytes`, `outputBytes` and `definitionBytes`.",
+			summary: "Get a job", doc: "With its steps and, for each that is unsettled, why it is not running. Values above 64 KiB are left out, and so are inputs and outputs of steps beyond 4 MiB in all; `inputBytes`, `outputBytes` and `definitionBytes` are their sizes.",
 			params:  []param{{name: "wait", doc: "Answer when the job is at rest, or after so long; at most 5m, more counts as 5m", example: "30s"}},
 			results: []result{{status: http.StatusOK, doc: "The job", of: job, example: jobExample}}, problems: []int{http.StatusNotFound},
 		},
 		{
 			method: http.MethodGet, path: "/v1/jobs/{id}/definition", id: "getDefinition", tag: "jobs", do: (*call).definition,
-			summary: "Get a job's definition", doc: "In canonical form: what it says beside the defaults. Submitted again, it is the same job.",
+			summary: "Get a job's definition", doc: "In canonical form, without fields that have their default. Submitted again, it is the same job.",
 			results: []result{{status: http.StatusOK, doc: "The definition", of: reflect.TypeFor[definitionBody](), example: definitionExample}}, problems: []int{http.StatusNotFound},
 		},
 		{
 			method: http.MethodGet, path: "/v1/jobs/{id}/steps/{name}", id: "getStep", tag: "jobs", do: (*call).step,
-			summary: "Get a step", doc: "With its input and output in full, of whatever size.",
+			summary: "Get a step", doc: "With its input and output in full, whatever their size.",
 			results: []result{{status: http.StatusOK, doc: "The step", of: reflect.TypeFor[perdure.StepDetail](), example: stepExample}}, problems: []int{http.StatusNotFound},
 		},
 		{
@@ -62,7 +62,7 @@ func (a *api) jobRoutes() []route {
 		},
 		{
 			method: http.MethodGet, path: "/v1/jobs/{id}/history", id: "getHistory", tag: "jobs", do: (*call).history,
-			summary: "Get a job's history", doc: "What did not go the happy way, and who acted.",
+			summary: "Get a job's history", doc: "Failures, expiries, and acts of operators and policies.",
 			params:  pageParams,
 			results: []result{{status: http.StatusOK, doc: "A page of entries, oldest first", of: reflect.TypeFor[perdure.Page[perdure.EntryView]](), example: historyExample}}, problems: []int{http.StatusNotFound},
 		},

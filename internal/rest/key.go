@@ -9,7 +9,7 @@ import (
 
 const keyHeader = "Idempotency-Key"
 
-// submissionKey returns the key that the header Idempotency-Key gives to the jobs of a submission; "" without the header.
+// submissionKey returns the key from the header Idempotency-Key of a submission; "" without the header.
 func (c *call) submissionKey() (string, error) {
 	values := c.r.Header.Values(keyHeader)
 	switch len(values) {
@@ -17,7 +17,7 @@ func (c *call) submissionKey() (string, error) {
 		return "", nil
 	case 1:
 	default:
-		return "", badPart("header", keyHeader, "is given more than once")
+		return "", badPart("header", keyHeader, "must not be given more than once")
 	}
 	key := values[0]
 	if ofStep, ok := keyOfStep(key); ok {
@@ -30,8 +30,8 @@ func (c *call) submissionKey() (string, error) {
 }
 
 // keyOfStep makes a job's key of the stable key under which a step of another job submits it: step:ID:STEP:TURN of
-// job_ID/STEP/TURN. A stable key itself cannot be a job's key, because it looks like an id and has slashes in it.
-// An id has a fixed length, and names of steps have no colon: two stable keys never become one.
+// job_ID/STEP/TURN. A stable key itself is no valid key of a job, because it begins like an id and contains slashes.
+// Ids have a fixed length and names of steps contain no colon, so different stable keys become different keys.
 func keyOfStep(stable string) (key string, ok bool) {
 	parts := strings.Split(stable, "/")
 	if len(parts) != 3 {

@@ -12,7 +12,8 @@ import (
 	"perdure/internal/rest/resttest"
 )
 
-// The header is the key of a definition that has none. The stable key of a step is no job's key, and gets a form that is.
+// The header is the key of a definition that has none. The stable key of a step is no valid key of a job, and is
+// converted into one.
 func TestIdempotencyKeyIsHandedOn(t *testing.T) {
 	id := strings.Repeat("0a", 16)
 	longest := strings.Repeat("s", perdure.MaxNameLength)
@@ -63,7 +64,7 @@ func TestTwoIdempotencyKeysAreRefused(t *testing.T) {
 	}
 }
 
-// A batch takes the header if each of its jobs has a key: repeating the call makes no second job then.
+// A batch accepts the header if each of its jobs has a key: then repeating the call makes no second job.
 func TestIdempotencyKeyOfABatchWithKeys(t *testing.T) {
 	for _, body := range []string{`{"jobs":[{"key":"a"},{"key":"b"}]}`, `{"definition":{"key":"${input.id}"},"jobs":[{},{}]}`} {
 		submitted := 0

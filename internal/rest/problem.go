@@ -141,7 +141,7 @@ func (a *api) fail(w *answer, r *http.Request, err error) {
 	}
 	switch {
 	case p.Status < http.StatusInternalServerError:
-	case isSurplus(r.Context()): // told where the connection was taken
+	case isSurplus(r.Context()): // the warning was logged when the connection was accepted
 	case r.URL.Path == "/readyz": // asked every second by whoever balances load: the 503 is the news
 		a.Log.DebugContext(r.Context(), "not ready", "error", err)
 	default:

@@ -27,7 +27,7 @@ func (a *api) processRoutes() []route {
 		},
 		{
 			method: http.MethodGet, path: "/readyz", id: "ready", tag: "process", anyQuery: true, do: (*call).readyz,
-			summary: "Does the node take work?", doc: "Not while it drains, nor while its store is away, has another schema, or accepts no commits because its synchronous standby does not answer.",
+			summary: "Does the node take work?", doc: "Not while it drains, nor while its store does not answer, has another schema, refuses submissions (disk full, read-only), or accepts no commits because its synchronous standby does not answer.",
 			results: []result{{status: http.StatusOK, doc: "It does", of: health, example: healthExample}},
 		},
 		{

@@ -21,7 +21,7 @@ func (c *call) logRefusal(rt *route, err error) {
 		slog.Int("status", p.Status), slog.String("code", string(p.Code)), slog.String("error", printable(p.Detail)))
 }
 
-// logRefusedReports logs in one line how many reports of a call were refused, and the first of them.
+// logRefusedReports logs one line with the number of refused reports of a call, and the first of them.
 func (c *call) logRefusedReports(holder string, results []perdure.ReportResult) {
 	refused, first := 0, -1
 	for i := range results {

@@ -4,9 +4,9 @@
 //	Server     an http.Server with limits fit for strangers and for long polls
 //	server.go  the layers that every request passes: panics, metrics, hosts, browsers, tidy paths
 //	hosts.go   the host names under which requests are served
-//	conns.go   how many connections there are, and which one goes for a new one
-//	flow.go    how many bytes of requests, and of answers, are held at once
-//	body.go    reading a request, answer.go writing an answer: as long as they progress
+//	conns.go   the bound on connections, and which one is closed for a new one
+//	flow.go    the bound on bytes of requests, and of answers, in memory
+//	body.go    reading a request, answer.go writing an answer: as long as they make progress
 //	route.go   the one table of calls; it feeds the router and the OpenAPI document
 //	call.go    one request: its parameters, body and answer
 //	fields.go  strict reading of JSON, with a place for every fault
@@ -41,9 +41,9 @@ type Config struct {
 	Log       *slog.Logger                // nil: slog.Default
 	Version   string
 	Shutdown  context.Context // its end ends long polls and streams early, and well; nil: never
-	Hosts     Hosts           // under which names requests are served; the zero value: those that need no configuration
+	Hosts     Hosts           // the allowed host names; the zero value allows those that need no configuration
 
-	Connections int // that the server takes: three quarters of them may wait in long polls and streams; 0: as Server
+	Connections int // the server's bound: three quarters of them may wait in long polls and streams; 0: the default of Server
 }
 
 // The server's patience. There is no limit on reading and writing as such, since a large body may take minutes: each
@@ -119,9 +119,9 @@ func (a *api) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 			slog.String("path", r.URL.Path), slog.Int("status", w.status), slog.Duration("took", took))
 	}()
 	control := http.NewResponseController(rw)
-	_ = control.SetWriteDeadline(time.Time{}) // one that an earlier request of the connection set is not this one's
+	_ = control.SetWriteDeadline(time.Time{}) // clears the deadline of an earlier request on this connection
 	if r.ContentLength != 0 {
-		// The server itself reads a body that no call has read, before the answer or after it.
+		// If no call reads the body, net/http does, before or after the answer: this deadline bounds it.
 		_ = control.SetReadDeadline(time.Now().Add(slowTime))
 	}
 	err := a.admit(r)
@@ -138,8 +138,8 @@ func (a *api) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	a.mux.ServeHTTP(w, r)
 }
 
-// admit refuses what the router should not see: requests for other hosts, requests that another site's page makes a
-// browser send, and paths that the router would answer with a redirect.
+// admit refuses requests that must not reach the router: requests for other hosts, requests that a page of another site
+// makes a browser send, and paths that the router would answer with a redirect.
 func (a *api) admit(r *http.Request) error {
 	if err := a.Hosts.check(r); err != nil {
 		return err
@@ -158,7 +158,7 @@ func (a *api) admit(r *http.Request) error {
 	return nil
 }
 
-// isProbe says whether a path is about this process, for those who watch it.
+// isProbe reports whether a path is for monitoring of this process.
 func isProbe(path string) bool { return path == "/healthz" || path == "/readyz" || path == "/metrics" }
 
 // panicked answers for a call that fell over. What it says goes to the log alone.

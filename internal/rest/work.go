@@ -21,9 +21,9 @@ func (c *call) work(results []perdure.ReportResult, runs []perdure.Run) error {
 	})
 }
 
-// sizeOf is about how long the answer is.
+// sizeOf estimates the length of the answer.
 func sizeOf(results []perdure.ReportResult, runs []perdure.Run) int {
-	const each = 64 // of a result; a run has ten times as much, beside its values
+	const each = 64 // of a result; a run takes ten times as much, without its values
 	size := each * len(results)
 	for i := range runs {
 		size += 10*each + len(runs[i].Input) + len(runs[i].Output)

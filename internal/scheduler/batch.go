@@ -49,12 +49,12 @@ type batch struct {
 	limits   limits
 	granted  map[*waiter][]perdure.Run
 	setAside map[*waiter]*lockedClaim // claims that this transaction cannot answer
-	woken    []string                 // agents for which steps were made ready, and are left so
-	starved  map[string]bool          // agents whose candidates were locked by others: look again soon
-	limited  map[string]bool          // agents looked for, and whether a limit ended the look
-	behind   map[string]bool          // and whether more was ready than was let out
-	cleared  map[string]bool          // and whether all that was found in the store was let out
-	looked   map[string]int           // agents for which the store was looked into, and when on the queue's clock
+	woken    []string                 // agents with steps that were made ready and not dispatched
+	starved  map[string]bool          // agents whose candidates were locked by other transactions: search again soon
+	limited  map[string]bool          // agents searched for, and whether a limit ended the search
+	behind   map[string]bool          // and whether more steps were ready than were dispatched
+	cleared  map[string]bool          // and whether all steps that were found in the store were dispatched
+	looked   map[string]int           // agents for which the store was searched, and when by the queue's clock
 	freed    bool                     // runs ended or jobs came to rest: a limit may have room
 	moved    []perdure.JobID          // some of them more than once
 	soonest  time.Time                // the earliest time that a step was made to wait for

@@ -52,7 +52,7 @@ func TestSlowAnswersRefuseNoReportInTime(t *testing.T) {
 		}
 	}
 	all.Go(clock)
-	for range 4 { // most answers are to transactions, which keep what they find out about the clock
+	for range 4 { // most answers are to transactions, which store what they learn about the clock
 		all.Go(func() {
 			for time.Now().Before(end) {
 				d.submit("type: t\nsteps:\n  s: {agent: nobody}\n")

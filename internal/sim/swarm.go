@@ -11,7 +11,7 @@ import (
 // swarm is what may go wrong in a schedule, and how much. Each seed has some of it: a fault that is always
 // there hides what others would show.
 type swarm struct {
-	alone      bool // one node, with agents of its own, on a store that nobody else can have open
+	alone      bool // one node, with its own agents, on a store that no other process can open
 	nodes      int
 	hosts      int
 	jobs       int

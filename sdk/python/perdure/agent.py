@@ -159,7 +159,7 @@ class Agent:
             if _is_async(f):
                 raise TypeError("a handler is called on a thread, and cannot be async: use asyncio.run in it")
             if _is(inspect.isgeneratorfunction, f):
-                raise TypeError("a handler returns its output, and cannot yield: its body would never run")
+                raise TypeError("a handler must return its output, and cannot yield: its body would never run")
             _check_arguments(f, handlers is self._undo)
             if action in handlers:
                 raise ValueError(f"agent {self.name} has two handlers for {action!r}")
@@ -207,12 +207,12 @@ def _is_async(f: Any) -> bool:
 
 
 def _check_arguments(f: Any, undo: bool) -> None:
-    """Refuses a handler that cannot be called with what it will be called with."""
+    """Refuses a handler that cannot be called with the arguments of a run."""
     given = ("input", "output", "run") if undo else ("input", "run")
     try:
         signature = inspect.signature(f)
     except (TypeError, ValueError):
-        return  # some functions written in C do not have one
+        return  # some functions written in C have no signature
     try:
         signature.bind(*given)
     except TypeError as e:

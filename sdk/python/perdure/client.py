@@ -117,11 +117,11 @@ class Client:
         return cast(Job, self._ask("GET", _job(ref), safe=True)[1])
 
     def step(self, ref: str, name: str) -> StepDetail:
-        """One step with its input and output in full: a job leaves out what is larger than 64 KiB."""
+        """Returns one step with its input and output in full. (In a job, values above 64 KiB are left out.)"""
         return cast("StepDetail", self._ask("GET", f"{_job(ref)}/steps/{urllib.parse.quote(name, safe='')}", safe=True)[1])
 
     def definition(self, ref: str) -> Dict[str, Any]:
-        """The job's definition, which could be submitted again and is then the same job."""
+        """Returns the job's definition. Submitted again, it is the same job."""
         return cast("Dict[str, Any]", self._ask("GET", _job(ref) + "/definition", safe=True)[1])
 
     def wait(self, ref: str, timeout: Optional[float] = None) -> Job:
@@ -144,7 +144,7 @@ class Client:
             except Unavailable as e:
                 now = time.monotonic()
                 lost = now if lost is None else lost
-                if 0 < e.status < 500 and e.code != "busy" or now - lost > OUTAGE:  # no Perdure server, or for too long none
+                if 0 < e.status < 500 and e.code != "busy" or now - lost > OUTAGE:  # not a Perdure server, or unavailable for too long
                     raise
                 time.sleep(min(retry.draw(e.retry_after), max(0.0, end - now)))
             if time.monotonic() >= end:
@@ -172,7 +172,7 @@ class Client:
                 return
 
     def history(self, ref: str) -> List[Entry]:
-        """What went wrong with a job, and who acted on it: all of it, oldest first."""
+        """Returns all of a job's history, oldest first: what went wrong, and who acted on the job."""
         entries: List[Entry] = []
         cursor = ""
         while True:
@@ -246,7 +246,7 @@ class Client:
         """Claims runs for the agents, executes them here and reports, until SIGTERM, SIGINT, or `stop` is set. Then it
         drains: what has not started is given back, what runs may finish within the grace. A second signal kills.
 
-        name begins the holder's name; the host's if nothing is said. What comes after it is new each time.
+        name is the prefix of the holder's name; by default the host's name. A suffix makes it unique.
         heartbeat: in seconds; a run is another's so long after this process has died. None: after completeWithin.
         Raises NotDrained if the grace was over before everything was told.
         """

@@ -15,7 +15,7 @@ MAX_SECONDS = 10 * 365 * 24 * 3600.0
 @dataclass(frozen=True)
 class Instant:
     """A moment on two clocks. The monotonic one cannot be set, and may stand still while the machine is
-    suspended; the wall clock goes on then. What comes due does so on whichever is first."""
+    suspended; the wall clock goes on then. A time is reached when the first of the two clocks reaches it."""
 
     mono: float
     wall: float

@@ -36,7 +36,7 @@ def _plain(value: Any) -> Any:
 def _server(base_url: str) -> Optional[urllib.parse.SplitResult]:
     try:
         url = urllib.parse.urlsplit(base_url)
-        url.port  # ValueError for one that is none
+        url.port  # raises ValueError if the port is not a number
     except ValueError:
         return None
     if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment or "@" in url.netloc:
@@ -55,7 +55,7 @@ class Connection:
 
     def __init__(self, base_url: str, headers: Mapping[str, str]) -> None:
         url = _server(base_url)
-        if url is None:  # which is not repeated: it may hold a password
+        if url is None:  # the URL is not repeated: it may hold a password
             raise ValueError("not the URL of a server: write http://HOST:PORT, without user, password and query")
         self._https = url.scheme == "https"
         self._host, self._port, self._prefix = url.hostname or "", url.port, url.path.rstrip("/")

@@ -49,8 +49,8 @@ class BacklogFull(Error):
 
 
 class Unavailable(Error):
-    """The server does not answer, or its store does not, or it has as much in progress as it may (`busy`). What was sent
-    may have been done all the same."""
+    """The server or its store does not answer, or the server has reached a bound (`busy`). The call may have taken
+    effect all the same."""
 
 
 _KINDS: Dict[str, Type[Error]] = {

@@ -74,7 +74,7 @@ class Host:
 
     @contextmanager
     def _locked(self) -> Generator[None, None, None]:
-        """Holds the lock, and writes what was noted under it afterwards: a log that blocks must not hold it."""
+        """Holds the lock. Log lines are collected, and written after its release: a log that blocks must not keep it."""
         notes: List[Tuple[int, str, Tuple[object, ...]]] = []
         try:
             with self._changed:
@@ -238,7 +238,7 @@ class Host:
             return
         try:
             output = live.hosted.agent.execute(live.run)
-        except BaseException as e:  # SystemExit too: others must not feel it
+        except BaseException as e:  # SystemExit too: other runs must not be affected
             error = e
             if not isinstance(e, (Failed, Cancelled)):
                 log.exception("handler failed: %s", _about(live.run))
@@ -255,7 +255,7 @@ class Host:
             self._post(live, report)
 
     def _begin(self, live: Live) -> bool:
-        """Looks once more, now that the thread has the processor, whether the run may start."""
+        """Checks again, when its thread runs, whether the run may start."""
         with self._locked():
             if live.lost or live.lock.reached(self._now()):
                 live.running = False
@@ -287,7 +287,7 @@ class Host:
         self._changed.notify_all()
 
     def _lose(self, live: Live, reason: str) -> None:
-        """Ends a run that is not ours any more. Its slot is free from here on, even if its handler goes on."""
+        """Ends a run that this host no longer holds. Its slot is free from here on, even if its handler goes on."""
         live.lost, live.report = True, None
         self._note(logging.WARNING, "run given up (%s): %s", reason, _about(live.run))
         if not live.running:
@@ -306,7 +306,7 @@ class Host:
         """Ends runs whose lock has passed, on either clock."""
         pause = 1.0
         while not self._ended.is_set():
-            self._look.wait(pause)  # the wall clock is looked at once in a second
+            self._look.wait(pause)  # the wall clock is checked once a second
             self._look.clear()
             with self._locked():
                 now, pause = self._now(), 1.0
@@ -364,8 +364,8 @@ class Host:
         return b'{"holder":%s,"%s":[%s]}' % (to_json(self._holder), name.encode(), b",".join(items))
 
     def _heed(self, live: Live, answer: Dict[str, Any], sent: Instant) -> None:
-        """Does what the answer to a heartbeat says. A run that is lost is never revived, and no beat reaches
-        past the ultimatum."""
+        """Applies the answer to a heartbeat. A lost run is never revived, and no heartbeat extends a run beyond
+        its deadline."""
         stop, reason = bool(answer.get("stop")), answer.get("reason")
         if stop and reason in NOT_OURS:
             if live.report is None:  # else the answer to its report is what counts
@@ -465,7 +465,7 @@ class Host:
                 if not accepted:
                     self._note(logging.WARNING, "report refused: %s: %s", result, _about(live.run))
                     if isinstance(result, dict) and result.get("reason") == "invalid" and not live.mended:
-                        # What the server cannot keep must not leave the run to expire.
+                        # If the server cannot keep the output, the run must not be left to expire.
                         live.mended = True
                         error = Failed(f"the output was refused: {result.get('message')}", code="outputInvalid")
                         self._post(live, to_json(report_of(live.run, None, error)))

@@ -175,7 +175,7 @@ export class Agent {
     if (typeof op?.do !== "function" || (op.undo !== undefined && typeof op.undo !== "function")) {
       throw new TypeError(`the handler of ${action} is an object with the function do, and undo if there is something to undo`);
     }
-    // A function's length does not count optional and rest parameters, so that only too many can be told.
+    // A function's length does not count optional and rest parameters, so only too many parameters can be detected.
     for (const [way, f, given] of [["do", op.do, "(input, run)"], ["undo", op.undo, "(input, output, run)"]] as const) {
       if (f && f.length > given.split(",").length) {
         throw new TypeError(`the handler of ${action} takes ${f.length} arguments, and ${way} is called with ${given}`);

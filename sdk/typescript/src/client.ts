@@ -46,7 +46,7 @@ export interface ClientOptions {
 }
 
 export interface HostSettings {
-  /** Begins the holder's name; the host's if nothing is said. What comes after it is new each time. */
+  /** The prefix of the holder's name; by default the host's name. A suffix makes it unique. */
   name?: string;
   /** A run is another's so long after this process has died; 10 s if nothing is said. null: after completeWithin. */
   heartbeatMs?: number | null;
@@ -132,12 +132,12 @@ export class Client {
     return (await this.#ask("GET", pathOf(ref), {}, true)).value as Job;
   }
 
-  /** One step with its input and output in full: a job leaves out what is larger than 64 KiB. */
+  /** Returns one step with its input and output in full. (In a job, values above 64 KiB are left out.) */
   async step(ref: string, name: string): Promise<StepDetail> {
     return (await this.#ask("GET", `${pathOf(ref)}/steps/${encodeURIComponent(name)}`, {}, true)).value as StepDetail;
   }
 
-  /** The job's definition, which could be submitted again and is then the same job. */
+  /** Returns the job's definition. Submitted again, it is the same job. */
   async definition(ref: string): Promise<Exclude<Definition, string>> {
     return (await this.#ask("GET", `${pathOf(ref)}/definition`, {}, true)).value as Exclude<Definition, string>;
   }
@@ -165,7 +165,7 @@ export class Client {
         const now = performance.now();
         lost ??= now;
         if (!(e instanceof PerdureError && e.away) || now - lost > outageMs) throw e;
-        if (e.status > 0 && e.status < 500 && e.code !== "busy") throw e; // no Perdure server
+        if (e.status > 0 && e.status < 500 && e.code !== "busy") throw e; // not a Perdure server
         await sleep(Math.min(retry.draw(e.retryAfterMs), Math.max(0, end - now)), options.signal);
       }
       options.signal?.throwIfAborted();
@@ -189,7 +189,7 @@ export class Client {
     }
   }
 
-  /** What went wrong with a job, and who acted on it: all of it, oldest first. */
+  /** Returns all of a job's history, oldest first: what went wrong, and who acted on the job. */
   async history(ref: string): Promise<Entry[]> {
     const entries: Entry[] = [];
     const query = new URLSearchParams({ limit: "500" });

@@ -3,7 +3,7 @@
 export const maxMs = 10 * 365 * 24 * 3_600_000;
 
 /** A moment on two clocks. The monotonic one cannot be set, and may stand still while the machine is suspended; the wall
- * clock goes on then. What comes due does so on whichever is first. */
+ * clock goes on then. A time is reached when the first of the two clocks reaches it. */
 export interface Instant {
   readonly mono: number;
   readonly wall: number;

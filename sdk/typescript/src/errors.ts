@@ -28,7 +28,7 @@ export class PerdureError extends Error {
     this.retryAfterMs = more.retryAfterMs ?? 0;
   }
 
-  /** Whether the server, or its store, does not answer, or has too much in progress: the same may be asked again. */
+  /** Whether the server or its store does not answer, or the server has reached a bound: the call may be repeated. */
   get away(): boolean {
     return this.code === "unavailable" || this.code === "busy" || this.code === "schema" || this.code === "inUse";
   }

@@ -286,7 +286,7 @@ export class Host {
     this.#changed();
   }
 
-  /** Ends a run that is not ours any more. Its slot is free from here on, even if its handler goes on. */
+  /** Ends a run that this host no longer holds. Its slot is free from here on, even if its handler goes on. */
   #lose(live: Live, reason: "timeUp" | "notOurs"): void {
     live.lost = true;
     live.report = undefined;
@@ -314,7 +314,7 @@ export class Host {
     clearTimeout(this.#watch);
     if (this.#life.signal.aborted) return;
     const at = this.#now();
-    let pause = 1_000; // the wall clock is looked at once in a second
+    let pause = 1_000; // the wall clock is checked once a second
     for (const live of [...this.#live.values()]) {
       if (live.lost) continue;
       if (reached(live.lock, at)) this.#lose(live, "timeUp");
@@ -368,8 +368,8 @@ export class Host {
     return `{"holder":${stringify(this.#holder)},"${name}":[${items.join()}]}`;
   }
 
-  /** Does what the answer to a heartbeat says. A run that is lost is never revived, and no beat reaches past the
-   * ultimatum. */
+  /** Applies the answer to a heartbeat. A lost run is never revived, and no heartbeat extends a run beyond its
+   * deadline. */
   #heed(live: Live, answer: Record<string, unknown>, sent: Instant): void {
     if (answer.stop === true && notOurs.includes(String(answer.reason))) {
       if (live.report === undefined) this.#lose(live, "notOurs"); // else the answer to its report is what counts
@@ -443,7 +443,7 @@ export class Host {
       if (!isObject(result) || result.accepted !== true) {
         this.#log?.warn(`perdure: report refused: ${JSON.stringify(result)}: ${nameOf(live.raw)}`);
         if (isObject(result) && result.reason === "invalid" && !live.mended) {
-          // What the server cannot keep must not leave the run to expire.
+          // If the server cannot keep the output, the run must not be left to expire.
           live.mended = true;
           const error = new Failed(`the output was refused: ${result.message}`, { code: "outputInvalid" });
           this.#post(live, reportOf(live.run, { error }));
