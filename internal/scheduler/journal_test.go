@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"perdure"
 	"perdure/internal/scheduler"
@@ -167,10 +168,17 @@ func TestWhatIsNotCommittedIsNotLogged(t *testing.T) {
 	if _, _, err := d.Report(t.Context(), "h", reports, nil); perdure.CodeOf(err) != perdure.CodeUnavailable {
 		t.Fatal(errors.Join(errors.New("the report went through"), err))
 	}
-	log.mu.Lock()
-	if strings.Contains(log.text.String(), "parked") {
-		t.Errorf("logged %s", log.text.String())
+	var got string
+	for !strings.Contains(got, "a transaction failed") { // it is logged after the answer
+		time.Sleep(time.Millisecond)
+		log.mu.Lock()
+		got = log.text.String()
+		log.mu.Unlock()
 	}
+	if strings.Contains(got, "parked") {
+		t.Errorf("logged %s", got)
+	}
+	log.mu.Lock()
 	log.text.Reset()
 	log.mu.Unlock()
 	store.fails.Store(false)
