@@ -35,8 +35,8 @@ const (
 	Committed              // the server has sent its answer, and the client has not received it
 )
 
-// StallAt stalls the proxy when the next commit on any of its connections reaches this point. It returns after that;
-// false: none has reached it in time.
+// StallAt stalls the proxy when the next commit on any of its connections reaches this point, and returns true after
+// that. It returns false if no commit has reached the point in time.
 func (p *Proxy) StallAt(point CommitPoint, within time.Duration) bool {
 	p.stopAt.Store(int32(point))
 	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -47,10 +47,11 @@ func (p *Proxy) StallAt(point CommitPoint, within time.Duration) bool {
 	return false
 }
 
-// preparesCommit is the message by which a client gives a name to the statement "commit".
+// preparesCommit matches the message by which a client prepares the statement "commit" under a name.
 var preparesCommit = regexp.MustCompile(`(perdure_[0-9]+\x00)commit\x00`)
 
-// pass stalls the proxy if the piece is what StallAt waits for. name is that of the statement "commit" on this connection.
+// pass stalls the proxy if the chunk is the point that StallAt waits for. name is the name of the statement "commit" on
+// this connection.
 func (p *Proxy) pass(piece []byte, name *[]byte) {
 	if m := preparesCommit.FindSubmatch(piece); m != nil {
 		*name = bytes.Clone(m[1])

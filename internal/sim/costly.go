@@ -8,10 +8,10 @@ import (
 	"perdure"
 )
 
-// Where transactions have little work for renderings (swarm.renderWork), these take place outside of them (F156).
-// To know which, the templates of all plans are wrapped.
+// If the budget of transactions is small (swarm.renderWork), costly inputs are rendered outside of them (F156). To
+// learn which inputs these are, the simulation wraps the templates of all plans.
 
-// compilerOf wraps the templates of what is compiled for a world.
+// compilerOf is a compiler that wraps the templates of the shapes that it compiles for a world.
 type compilerOf struct{ w *world }
 
 func (c compilerOf) Compile(text []byte) (*perdure.Shape, error) {
@@ -22,7 +22,8 @@ func (c compilerOf) Compile(text []byte) (*perdure.Shape, error) {
 	return c.w.watch(s), nil
 }
 
-// watch wraps the templates of a shape, which other worlds use, too.
+// watch returns a copy of a shape with wrapped templates. The shape itself is shared with other worlds, and not
+// changed.
 func (w *world) watch(s *perdure.Shape) *perdure.Shape {
 	own := *s
 	own.Steps = slices.Clone(s.Steps)
@@ -51,7 +52,7 @@ func (t watchedTemplate) Render(s *perdure.Scope) (json.RawMessage, error) {
 	return out, err
 }
 
-// postponedBy says whether a transaction had not enough work for the input of a step.
+// postponedBy reports whether a transaction has postponed the input of a step because its budget was too small.
 func (w *world) postponedBy(t *watchedTx, ref perdure.StepRef) bool {
 	at, ok := w.postponed[ref]
 	return ok && at >= t.began

@@ -77,7 +77,7 @@ func (w *world) queued(n *node, t *watchedTx) {
 
 // passes: nobody of its agent who could have been let out in place of s comes before it. A look shows all who
 // are ready but those of a type whose limit had no room the last time; and a transaction that has made s ready
-// by itself may not have heard of others yet. That, too, is over soon, where nothing fails. One whose input takes more
+// by itself may not know of others yet. Without faults, this does not last long either. A step whose input takes more
 // work than the transaction has left waits for its rendering.
 func (w *world) passes(n *node, t *watchedTx, s *perdure.Step, out []*perdure.Step, touched map[perdure.StepRef]bool, took map[perdure.JobID]bool) {
 	o := &w.order

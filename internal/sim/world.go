@@ -48,7 +48,7 @@ type world struct {
 	checked   int
 	lastSeen  time.Time
 	order     order
-	postponed map[perdure.StepRef]time.Duration // when a transaction had not enough work for a step's input, the latest
+	postponed map[perdure.StepRef]time.Duration // when the input of a step was last postponed by a transaction
 	reigns    map[int64]string                  // by epoch: who was admitted to sweep
 	vacant    time.Duration                     // since when a place in the role is nobody's, without faults; 0: it is somebody's
 	healed    time.Duration                     // when the faults ended
