@@ -61,7 +61,7 @@ const (
 	lockClockSQL     = "select one from perdure.clock where one for update skip locked"
 	openClockSQL     = "select id from perdure.alert where kind = 'clock' and closed_at is null limit 1"
 	forwardMessage   = "the database server's clock was set forward by %s, as measured by the clock of a node: runs may have expired early. "
-	backMessage      = "the database server's clock was set back by %s, as measured by the clock of a node: Perdure's time is now ahead of it, and passes more slowly until the clock has caught up.  "
+	backMessage      = "the database server's clock was set back by %s, as measured by the clock of a node: Perdure's time is now ahead of it, and passes more slowly until the clock has caught up. "
 	clockMessageHint = "Check the time synchronisation of the server, or whether the node's machine was suspended, and close this alert"
 )
 
