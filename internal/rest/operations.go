@@ -111,7 +111,7 @@ func (c *call) putLimit() error {
 		return err
 	}
 	crashpoint.Here(crashpoint.RestLimitAnswer)
-	c.Log.InfoContext(c.ctx(), "limit set", "limit", name, "max", most, "by", author)
+	c.Log.InfoContext(c.ctx(), "limit set", "limit", name, "max", most, "author", author)
 	return c.json(http.StatusOK, shownLimit(limit))
 }
 
@@ -141,7 +141,7 @@ func (c *call) deleteLimit() error {
 	if err := c.Service.DeleteLimit(c.ctx(), name); err != nil {
 		return err
 	}
-	c.Log.InfoContext(c.ctx(), "limit removed", "limit", name, "by", author)
+	c.Log.InfoContext(c.ctx(), "limit removed", "limit", name, "author", author)
 	c.w.WriteHeader(http.StatusNoContent)
 	return nil
 }
