@@ -51,6 +51,9 @@ func (batchJob) Schema(r huma.Registry) *huma.Schema {
 	}}
 }
 
+// batchRoom is about how long the answer for one job of a batch is.
+const batchRoom = 300
+
 func (a *api) batchRoutes() []route {
 	return []route{{
 		method: http.MethodPost, path: "/v1/batches/submit", id: "submitBatch", tag: "jobs", do: (*call).submitBatch,
@@ -86,6 +89,10 @@ func (c *call) submitBatch() error {
 			len(jobs), len(base), perdure.MaxDefinitionBytes)
 		e.Hint = "send fewer jobs in a call"
 		return e
+	}
+	// Room for the answer is made first: once jobs are stored, a 429 would have them submitted again.
+	if err := c.hold(c.r.Context(), max(len(jobs)*batchRoom, freeAnswer+1)); err != nil {
+		return err
 	}
 	crashpoint.Here(crashpoint.RestBatch)
 	did, err := c.Service.SubmitAll(c.ctx(), base, jobs)

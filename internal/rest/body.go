@@ -84,9 +84,9 @@ func (c *call) read(max int64) ([]byte, error) {
 				b.held = c.request
 			}
 			if !b.held.grow(c.r.Context(), more-b.held.bytes) {
-				text = nil
 				return nil, c.noRoom(b)
 			}
+			b.held.progress(func() {}) // while it waited, the caller did not stand still
 			text = append(make([]byte, 0, more), text...)
 		}
 		n, err := b.Read(text[len(text):cap(text)])
@@ -115,15 +115,15 @@ func (c *call) tooLarge(b *body, max int64) error {
 
 // noRoom refuses a body for which the flow has no room.
 func (c *call) noRoom(b *body) error {
-	c.request.end()
-	b.held = nil
 	c.drain(b)
 	return busy("the node has reached its bound on bytes of requests")
 }
 
 // drain reads and discards the rest of a body that is refused: many clients send all of it before they read the answer,
-// and would otherwise only see a broken connection.
+// and would otherwise only see a broken connection. What is held of the body is given back first.
 func (c *call) drain(b *body) {
+	c.request.end()
+	b.held = nil
 	c.w.Header().Set("Connection", "close")
 	if !strings.EqualFold(c.r.Header.Get("Expect"), "100-continue") {
 		_, _ = io.CopyN(io.Discard, b, maxDrained)

@@ -212,6 +212,51 @@ func TestBytesOfRequestsAreBounded(t *testing.T) {
 	})
 }
 
+// F157: a body that had to wait for room, and then stands still, gives way like any other.
+func TestBodyThatWaitedForRoomGivesWay(t *testing.T) {
+	serving(t, resttest.Full(), 10, func(t *testing.T, p *pipes, a *api, _ *bytes.Buffer) {
+		a.inbound.max = 100 << 10
+		a.inbound.used = a.inbound.max // by others
+		body := aDefinition(60_000)
+		still, next := p.dial(), p.dial()
+		defer still.Close()
+		defer next.Close()
+		request(t, still, "POST /v1/jobs", len(body), body[:freeBody])
+		time.Sleep(time.Second)
+		a.inbound.mu.Lock()
+		a.inbound.max, a.inbound.used = 10<<10, 0 // enough for this one alone
+		a.inbound.mu.Unlock()
+		time.Sleep(time.Second)
+		go request(t, next, "POST /v1/jobs", len(body), body)
+		if status, code := answerOn(t, still); status != http.StatusTooManyRequests || code != perdure.CodeBusy {
+			t.Errorf("%d %s", status, code)
+		}
+		if status, _ := answerOn(t, next); status != http.StatusCreated {
+			t.Errorf("beside it: %d", status)
+		}
+	})
+}
+
+// F157: a body that is refused as too large keeps no room while the rest of it is swallowed.
+func TestBodyThatIsTooLargeKeepsNoRoom(t *testing.T) {
+	serving(t, resttest.Full(), 10, func(t *testing.T, p *pipes, a *api, _ *bytes.Buffer) {
+		c := p.dial()
+		defer c.Close()
+		const act = "POST /v1/jobs/j/undo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+		if _, err := fmt.Fprintf(c, "%s%x\r\n%s\r\n", act, maxActBody+1, strings.Repeat(" ", maxActBody+1)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if held, bodies := heldBy(a.inbound); held != 0 || bodies != 0 {
+			t.Errorf("%d bytes of %d bodies are held", held, bodies)
+		}
+		go io.WriteString(c, "0\r\n\r\n")
+		if status, code := answerOn(t, c); status != http.StatusRequestEntityTooLarge || code != perdure.CodeTooLarge {
+			t.Errorf("%d %s", status, code)
+		}
+	})
+}
+
 // large is a service whose answers are a megabyte long.
 func large() *resttest.Service {
 	svc := resttest.Full()
@@ -299,6 +344,33 @@ func TestBytesOfAnswersAreBounded(t *testing.T) {
 		request(t, c, "GET /v1/jobs/a", 0, "")
 		if status, _ := answerOn(t, c); status != http.StatusOK {
 			t.Errorf("once the slow one is through: %d", status)
+		}
+	})
+}
+
+// F157: what was stored is never answered with 429, which says that nothing was.
+func TestStoredJobsAreAcknowledgedWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stored := 0
+		svc := resttest.Full()
+		svc.OnSubmit = func(context.Context, []byte, string, string) (*perdure.JobView, bool, error) {
+			stored++
+			return &perdure.JobView{ID: perdure.JobID{1}, Type: "t", Input: json.RawMessage(`"x"`), Steps: make(perdure.StepViews, 100)}, true, nil
+		}
+		svc.OnSubmitAll = func(_ context.Context, _ json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {
+			stored += len(jobs)
+			return make([]perdure.Submitted, len(jobs)), nil
+		}
+		h := handler(svc).(*api)
+		h.outbound.max, h.outbound.used = 1<<20, 1<<20
+		w := exchange(h, "POST /v1/jobs", aDefinition(1))
+		if w.Code != http.StatusCreated || stored != 1 || !strings.Contains(w.Body.String(), `"id"`) {
+			t.Errorf("%d, and %d jobs are stored: %s", w.Code, stored, w.Body)
+		}
+		jobs := strings.Repeat(aDefinition(1)+",", perdure.MaxBatch-1) + aDefinition(1)
+		w = exchange(h, "POST /v1/batches/submit", `{"jobs": [`+jobs+`]}`)
+		if w.Code != http.StatusTooManyRequests || stored != 1 {
+			t.Errorf("a batch without room for its answer: %d, and %d jobs are stored", w.Code, stored)
 		}
 	})
 }
@@ -470,7 +542,7 @@ func TestConnectionsAboveTheBound(t *testing.T) {
 		for _, c := range all {
 			c.Close()
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute + writeTimeout) // the two are answered, and do not read
 		c = p.dial()
 		defer c.Close()
 		request(t, c, "GET /v1/limits", 0, "")
@@ -479,6 +551,34 @@ func TestConnectionsAboveTheBound(t *testing.T) {
 		}
 		if n := strings.Count(log.String(), "all connections are in use"); n != 1 {
 			t.Errorf("%d warnings: %s", n, log)
+		}
+	})
+}
+
+// F159: a connection above the bound that gives way leaves its place above the bound, and not one below it.
+func TestSurplusThatGivesWayLeavesTheBound(t *testing.T) {
+	svc := resttest.Full()
+	svc.OnListNodes = func(ctx context.Context) ([]perdure.NodeView, error) {
+		time.Sleep(time.Minute)
+		return nil, nil
+	}
+	serving(t, svc, 2, func(t *testing.T, p *pipes, _ *api, _ *bytes.Buffer) {
+		for range 2 {
+			c := p.dial()
+			defer c.Close()
+			request(t, c, "GET /v1/nodes", 0, "")
+		}
+		synctest.Wait()
+		quiet := p.dial() // above the bound
+		defer quiet.Close()
+		time.Sleep(quietTime)
+		for range maxSurplus {
+			c := p.dial()
+			defer c.Close()
+			request(t, c, "GET /v1/limits", 0, "")
+			if status, _ := answerOn(t, c); status != http.StatusServiceUnavailable {
+				t.Errorf("while all connections are in use: %d", status)
+			}
 		}
 	})
 }

@@ -25,7 +25,7 @@ const (
 
 // Bound makes srv accept at most max connections from l at once. When one more arrives, the connection that has been
 // without a request for longest, and for at least quietTime, is closed. If there is none, a few more connections are
-// accepted for probes (maxSurplus), and further ones are closed.
+// accepted for probes (maxSurplus). These give way only to each other, and further ones are closed.
 func Bound(l net.Listener, srv *http.Server, max int, log *slog.Logger) net.Listener {
 	b := &conns{Listener: l, max: max, log: log, open: map[net.Conn]*conn{}, quiet: order.New()}
 	srv.ConnState = b.changed
@@ -89,12 +89,12 @@ func (b *conns) Accept() (net.Conn, error) {
 func (b *conns) admit(c net.Conn) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	fits := len(b.open)-b.surplus < b.max || b.evict(quietTime)
+	fits := len(b.open)-b.surplus < b.max || b.evict(quietTime, false)
 	if !fits {
 		if missed, due := b.refused.due(); due {
 			b.log.Warn("all connections are in use", "max", b.max, "unlogged", missed, "action", "raise --max-connections, and the limit of open files with it")
 		}
-		if b.surplus >= maxSurplus {
+		if b.surplus >= maxSurplus && !b.evict(quietTime, true) {
 			return false
 		}
 		b.surplus++
@@ -112,26 +112,27 @@ func (b *conns) accepted(err error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.evict(0)
+	_ = b.evict(0, true) || b.evict(0, false)
 	if missed, due := b.failed.due(); due {
 		b.log.Warn("connections are not accepted", "error", err, "connections", len(b.open), "unlogged", missed, "action", "raise the limit of open files")
 	}
 }
 
-// evict closes the connection that has been quiet for longest, if it has been quiet for at least that time. Called with
-// mu held.
-func (b *conns) evict(least time.Duration) bool {
-	first := b.quiet.Front()
-	if first == nil {
-		return false
+// evict closes the connection that has been quiet for longest, if it has been quiet for at least that time: of those
+// above the bound, or of the others. Called with mu held.
+func (b *conns) evict(least time.Duration, surplus bool) bool {
+	for e := b.quiet.Front(); e != nil; e = e.Next() {
+		k := e.Value.(*conn)
+		if time.Since(k.since) < least {
+			return false
+		}
+		if k.surplus == surplus {
+			b.drop(k)
+			_ = k.Conn.Close()
+			return true
+		}
 	}
-	k := first.Value.(*conn)
-	if time.Since(k.since) < least {
-		return false
-	}
-	b.drop(k)
-	_ = k.Conn.Close()
-	return true
+	return false
 }
 
 // drop forgets a connection. Called with mu held.

@@ -99,7 +99,15 @@ func (c *call) submit() error {
 		status = http.StatusCreated
 		c.w.Header().Set("Location", "/v1/jobs/"+job.ID.String())
 	}
-	return c.json(status, utcJob(job))
+	err = c.json(status, utcJob(job))
+	if perdure.CodeOf(err) != perdure.CodeBusy {
+		return err
+	}
+	// The job is stored, and a 429 would have it submitted again. A view without its long parts always finds room.
+	brief := *job
+	brief.Input, brief.InputBytes = nil, max(job.InputBytes, len(job.Input))
+	brief.Definition, brief.Labels, brief.Steps = nil, nil, nil
+	return c.json(status, utcJob(&brief))
 }
 
 func (c *call) listJobs() error {
