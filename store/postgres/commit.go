@@ -199,7 +199,8 @@ func (c *commits) givenUp(s *Store, sent time.Time) {
 		return
 	}
 	c.resumed, c.why = make(chan struct{}), errNoAnswer
-	c.probes.Go(func() { s.probe(c.ctx) })
+	resumed := c.resumed
+	c.probes.Go(func() { s.probe(c.ctx, resumed) })
 }
 
 // acknowledged says that a commit sent at that time has ended: standbys confirm commits in their order, so those
@@ -230,10 +231,19 @@ func (c *commits) explain(why *perdure.Error) {
 	}
 }
 
-// probe sends commits, one after the other, until one is acknowledged.
-func (s *Store) probe(ctx context.Context) {
-	for ctx.Err() == nil && !s.probeOnce(ctx) {
-		s.commits.explain(errNoAnswer)
+// probe sends commits, one after the other, until one is acknowledged and commits are sent again. After an
+// acknowledgement they may still be stopped, because of commits that were sent after the probe and given up.
+func (s *Store) probe(ctx context.Context, resumed <-chan struct{}) {
+	for ctx.Err() == nil {
+		acknowledged := s.probeOnce(ctx)
+		select {
+		case <-resumed:
+			return
+		default:
+		}
+		if !acknowledged {
+			s.commits.explain(errNoAnswer)
+		}
 		_ = pause(ctx, probeRetry)
 	}
 }

@@ -107,35 +107,44 @@ const reserve = 6
 
 func (s *Store) sendAtOnce(ctx context.Context, make func() []*statement) error {
 	return s.retry(ctx, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, s.limits.Transaction)
-		defer cancel()
-		conn, err := s.acquire(ctx)
-		if err != nil {
-			return err
-		}
-		defer conn.Release()
-		return judge(roundTrip(ctx, conn.Conn(), append([]*statement{q(s.settings)}, make()...)...), conn)
+		return s.connected(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+			return judge(roundTrip(ctx, conn.Conn(), append([]*statement{q(s.settings)}, make()...)...), conn)
+		})
 	})
 }
 
-// write is sendAtOnce for statements that change something. Each list of them is a transaction of its own.
+// write is sendAtOnce for statements that change something. Each list of them is a transaction of its own. If they
+// change nothing, the COMMIT waits for the standby all the same, because commits takes its answer for a sign of the standby.
 func (s *Store) write(ctx context.Context, make func() []*statement) error {
 	return s.retry(ctx, func(ctx context.Context) error {
-		if err := s.commits.admit(ctx, s.limits.Acquire); err != nil {
-			return err
-		}
-		ctx, cancel := context.WithTimeout(ctx, s.limits.Transaction)
-		defer cancel()
-		conn, err := s.acquire(ctx)
-		if err != nil {
-			return err
-		}
-		defer conn.Release()
-		if err := s.Accepting(); err != nil { // may have changed while waiting for a connection
-			return err
-		}
-		return judge(s.commitTrip(ctx, conn.Conn(), append([]*statement{q(s.settings)}, make()...)...), conn)
+		return s.admitted(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+			if err := s.Accepting(); err != nil { // may have changed while waiting for a connection
+				return err
+			}
+			list := append([]*statement{q(s.settings)}, make()...)
+			return judge(s.commitTrip(ctx, conn.Conn(), append(list, q(awaitStandbySQL))...), conn)
+		})
 	})
+}
+
+// connected calls fn with a connection of the pool, within the time of a transaction.
+func (s *Store) connected(ctx context.Context, fn func(context.Context, *pgxpool.Conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.limits.Transaction)
+	defer cancel()
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	return fn(ctx, conn)
+}
+
+// admitted is connected for what is to be committed.
+func (s *Store) admitted(ctx context.Context, fn func(context.Context, *pgxpool.Conn) error) error {
+	if err := s.commits.admit(ctx, s.limits.Acquire); err != nil {
+		return err
+	}
+	return s.connected(ctx, fn)
 }
 
 // query reads rows outside of transactions.

@@ -240,6 +240,25 @@ func TestWaitingBackendsAreBounded(t *testing.T) {
 	load.Wait()
 }
 
+// F152: a statement that changes nothing is not answered before the standby either: its answer would count as a sign that
+// those that were given up have ended.
+func TestWriteWithoutRowsWaitsForTheStandby(t *testing.T) {
+	url := awayStandby(t)
+	s := open(t, url)
+	requireStandby(t, url, "nobody")
+	done := make(chan error, 1)
+	go func() { done <- s.DropNode(t.Context(), "nobody") }()
+	select {
+	case err := <-done:
+		t.Fatalf("answered without the standby: %v", err)
+	case <-time.After(time.Second):
+	}
+	requireStandby(t, url, "")
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 func eventually(t *testing.T, is func() bool) {
 	t.Helper()
 	for start := time.Now(); !is(); time.Sleep(20 * time.Millisecond) {

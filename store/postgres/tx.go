@@ -26,7 +26,10 @@ func (s *Store) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 	return s.retry(ctx, func(ctx context.Context) error {
 		tx := &tx{store: s, clock: &s.clock, before: asked, firsts: map[perdure.JobID]firstRow{}, queued: map[perdure.StepRef]tid{},
 			memory: recall{store: &s.known}, sets: setsTx{store: s.sets}, lanes: lanesTx{store: &s.lanes}}
-		err := s.update(ctx, tx, fn)
+		err := s.admitted(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+			tx.ctx, tx.conn = ctx, conn
+			return s.update(tx, fn)
+		})
 		if len(tx.asked) > len(asked) {
 			asked = tx.asked
 		}
@@ -38,21 +41,10 @@ func (s *Store) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 }
 
 // update is one try.
-func (s *Store) update(ctx context.Context, tx *tx, fn func(perdure.Tx) error) error {
-	if err := s.commits.admit(ctx, s.limits.Acquire); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.limits.Transaction)
-	defer cancel()
-	conn, err := s.acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	tx.ctx, tx.conn = ctx, conn
+func (s *Store) update(tx *tx, fn func(perdure.Tx) error) (err error) {
 	outcome := rolledBack
 	defer func() { tx.end(outcome) }() // also where fn panics
-	if err := fn(tx); err != nil {
+	if err = fn(tx); err != nil {
 		// What the transaction failed with comes before what fn made of it.
 		return cmp.Or(tx.failed, judgeOwn(err))
 	}
@@ -209,7 +201,7 @@ func (tx *tx) commit() (outcome, error) {
 		return committed, nil
 	case err == nil: // a transaction that has failed is rolled back
 		return rolledBack, judge(errors.New("COMMIT was answered by a rollback"), tx.conn)
-	case errors.As(err, &pe) && (pe.Severity == "ERROR" || !reached):
+	case errors.As(err, &pe) && (cmp.Or(pe.SeverityUnlocalized, pe.Severity) == "ERROR" || !reached):
 		return rolledBack, tx.fail(err) // the server has said no
 	}
 	// Also where pgconn.SafeToRetry says that nothing was sent: of a connection that breaks while the
