@@ -93,6 +93,27 @@ func TestRepeatedClaimWaitsForALockedRow(t *testing.T) {
 	}
 }
 
+// F155: a claim that has waited for a lock is given its runs with their inputs.
+func TestRepeatedClaimThatWaitedHasItsInputs(t *testing.T) {
+	url := pgtest.Start(t)
+	d := open(t, everystore.Postgres(t, url), scheduler.Config{})
+	d.submit(fan(2, `agent: a, with: "${steps.big.output}"`))
+	d.finish("big", list(3))
+	c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2, RequestID: "r"}
+	first := d.claim(c)
+	release := lockRow(t, url, first[0].Job)
+	time.AfterFunc(300*time.Millisecond, release)
+	again := d.claim(c)
+	if !slices.Equal(numbered(again), numbered(first)) {
+		t.Fatalf("%v, was given %v", numbered(again), numbered(first))
+	}
+	for _, run := range again {
+		if string(run.Input) != string(list(3)) {
+			t.Errorf("step %s is handed %s", run.Step, run.Input)
+		}
+	}
+}
+
 // F155: if a row stays locked, the claim is refused after a while, and nothing else is granted to it.
 func TestRepeatedClaimIsRefusedWhereARowStaysLocked(t *testing.T) {
 	url := pgtest.Start(t)

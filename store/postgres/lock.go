@@ -305,7 +305,7 @@ func intoSteps(steps *[]*perdure.Step) func(*reader) error {
 
 func (tx *tx) Payloads(refs []perdure.StepRef, maxBytes int) ([]perdure.Payload, error) {
 	var found []perdure.Payload
-	err := tx.run(tx.surely(jobsOf(refs), into(q(payloadsSQL).refs(refs).int(maxBytes), &found, scanPayload))...)
+	err := tx.run(tx.surely(jobsOf(refs), into(q(payloadsSQL).refs(refs).int64(int64(maxBytes)), &found, scanPayload))...)
 	return found, err
 }
 

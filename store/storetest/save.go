@@ -173,7 +173,7 @@ func saveMany(s *suite) {
 		s.must(err)
 		jobs, err := tx.LockJobs(all)
 		s.must(err)
-		payloads, err := tx.Payloads(firsts, math.MaxInt32)
+		payloads, err := tx.Payloads(firsts, math.MaxInt)
 		s.must(err)
 		if len(steps) != n || len(jobs) != n || len(payloads) != n {
 			s.Fatalf("%d steps, %d jobs, %d payloads", len(steps), len(jobs), len(payloads))
