@@ -50,6 +50,7 @@ type batch struct {
 	granted  map[*waiter][]perdure.Run
 	setAside map[*waiter]*lockedClaim // claims that this transaction cannot answer
 	woken    []string                 // agents with steps that were made ready and not dispatched
+	unserved []string                 // agents whose steps found no bytes left in the budget
 	starved  map[string]bool          // agents whose candidates were locked by other transactions: search again soon
 	limited  map[string]bool          // agents searched for, and whether a limit ended the search
 	behind   map[string]bool          // and whether more steps were ready than were dispatched

@@ -13,6 +13,7 @@ import (
 	"perdure"
 	"perdure/internal/everystore"
 	"perdure/internal/scheduler"
+	"perdure/store/memory"
 )
 
 // fan is a job of one step with a large output, and n steps after it.
@@ -269,4 +270,46 @@ func TestStepThatReadsTooMuchIsRejected(t *testing.T) {
 			})
 		})
 	}
+}
+
+// F156: agents whose runs take all bytes of a transaction take turns.
+func TestAgentsWithLargeValuesTakeTurns(t *testing.T) {
+	d := open(t, memory.New(), scheduler.Config{})
+	const many = 150
+	definition := "type: t\nsteps:\n"
+	for i := range many {
+		definition += fmt.Sprintf("  a%d: {agent: a, undo: {}}\n", i)
+	}
+	id := d.submit(definition + "  b: {agent: b, undo: {}}\n  c: {agent: c, undo: {}}\n")
+	big := json.RawMessage(`"` + strings.Repeat("x", perdure.MaxPayloadBytes-2) + `"`)
+	for range many {
+		d.finish("a", big)
+	}
+	d.finish("b", big)
+	d.finish("c", big)
+
+	var ofA atomic.Int64
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			for end := time.Now().Add(time.Minute); ofA.Load() < many && time.Now().Before(end); {
+				ofA.Add(int64(len(d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: many, Wait: time.Second}))))
+			}
+		})
+	}
+	for _, agent := range []string{"b", "c"} {
+		all.Go(func() {
+			runs := d.claim(perdure.ClaimRequest{Agent: agent, Holder: "h", Max: 1, Wait: time.Minute})
+			if before := ofA.Load(); len(runs) != 1 || before > many/2 {
+				t.Errorf("agent %s was given %d runs after %d of agent a", agent, len(runs), before)
+			}
+		})
+	}
+	for _, agent := range []string{"a", "b", "c"} {
+		d.queued(agent)
+	}
+	if err := d.Act(t.Context(), id, perdure.Act{Verb: perdure.VerbUndo, Author: "me"}); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
 }

@@ -311,8 +311,10 @@ func (b *batch) serve(c *counter) error {
 	for c.want > 0 && len(c.open) > 0 && len(passed) < maxPassed {
 		granted, err := b.grantOf(c, found)
 		if errors.Is(err, perdure.ErrOverBudget) { // the rest is dispatched in the next transaction
-			b.woken = append(b.woken, c.agent)
-			b.s.overBudget.Store(c.agent)
+			if len(b.unserved) == 0 { // the others were left nothing: it is their turn
+				b.s.overBudget.Store(c.agent)
+			}
+			b.unserved = append(b.unserved, c.agent)
 			return nil
 		}
 		if err != nil {
@@ -617,6 +619,9 @@ func (s *Scheduler) answerClaims(b *batch, claims []*waiter, err error) {
 	}
 	s.needed.learn(&b.limits, b.began)
 	s.queue.bringBack(&look{back: back, limited: b.limited, behind: b.behind, looked: b.looked, woken: b.woken, freed: b.freed})
+	if len(b.unserved) > 0 {
+		s.queue.wakeAgents(b.unserved)
+	}
 	s.lookAgain(slices.DeleteFunc(slices.Collect(maps.Keys(b.limited)), func(agent string) bool { return !s.impatient(agent, b.starved[agent]) }), lockedPause)
 }
 
