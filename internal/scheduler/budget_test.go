@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"perdure"
@@ -312,4 +313,40 @@ func TestAgentsWithLargeValuesTakeTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	all.Wait()
+}
+
+// F156: an agent of which enough renderings are postponed does not end the look for another one, whose first step a
+// limit holds back.
+func TestPostponedInputsDoNotEndTheLookOfAnotherAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := shut(memory.New())
+		d := open(t, g, scheduler.Config{})
+		if err := d.PutLimit(t.Context(), "job:full", 1); err != nil {
+			t.Fatal(err)
+		}
+		d.submit(fan(40, costly))
+		d.finish("big", list(60_000))
+		for range 2 {
+			d.submit("type: full\nsteps:\n  s: {agent: b}\n")
+		}
+		d.claim(perdure.ClaimRequest{Agent: "b", Holder: "h", Max: 1})
+		free := d.submit("type: free\nsteps:\n  s: {agent: b}\n")
+
+		time.Sleep(time.Minute) // until it is not remembered that the type is full
+
+		g.shut.Store(1)
+		var all sync.WaitGroup
+		all.Go(func() { d.submit("type: t\nsteps:\n  s: {agent: c}\n") }) // keeps the writer at the gate
+		synctest.Wait()
+		all.Go(func() { d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 40}) })
+		all.Go(func() {
+			runs := d.claim(perdure.ClaimRequest{Agent: "b", Holder: "h", Max: 1, Wait: time.Minute})
+			if len(runs) != 1 || runs[0].Job != free {
+				t.Errorf("agent b was given %v", numbered(runs))
+			}
+		})
+		synctest.Wait()
+		g.open <- struct{}{}
+		all.Wait()
+	})
 }

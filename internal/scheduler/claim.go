@@ -307,6 +307,7 @@ func (b *batch) serve(c *counter) error {
 	}
 	last := c.all && len(full) == len(c.full)
 	b.behind[c.agent] = true
+	others := len(b.postponed) // renderings for other agents
 	defer func() { b.limits.full[c.agent] = full }()
 	for c.want > 0 && len(c.open) > 0 && len(passed) < maxPassed {
 		granted, err := b.grantOf(c, found)
@@ -326,7 +327,7 @@ func (b *batch) serve(c *counter) error {
 			}
 		}
 		c.want -= granted
-		if len(b.postponed) >= maxPostponed { // enough work for the renderers, which will wake the waiting claims
+		if len(b.postponed)-others >= maxPostponed { // enough work for the renderers, which will wake the waiting claims
 			return nil
 		}
 		known := len(full)
