@@ -325,6 +325,17 @@ func (n *Node) Definition(ctx context.Context, ref string) (json.RawMessage, err
 		if j == nil {
 			return nil, noJob(id)
 		}
+		shape, err := n.scheduler.Shape(ctx, j)
+		if err != nil {
+			return nil, unreachable(err)
+		}
+		inputBytes := len(j.Input)
+		if j.Apart {
+			inputBytes = perdure.MaxPayloadBytes // or less
+		}
+		if err := admission.Ask(ctx, definition.CanonicalSize(shape, j, inputBytes)); err != nil {
+			return nil, err
+		}
 		plan, err := n.scheduler.Plan(ctx, j)
 		if err != nil {
 			return nil, unreachable(err)
@@ -349,6 +360,9 @@ func (p *picture) step(ctx context.Context, name string) (*perdure.StepDetail, e
 	i, there := p.shape.Index[name]
 	if !there {
 		return nil, perdure.Refuse(perdure.CodeNotFound, "job %s has no step %s", p.id, name)
+	}
+	if err := admission.Ask(ctx, stepRoom+2*perdure.MaxPayloadBytes); err != nil { // its values may be as large
+		return nil, err
 	}
 	now, err := p.n.store.Now(ctx)
 	if err != nil {

@@ -3,11 +3,13 @@ package node_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"perdure"
+	"perdure/internal/admission"
 	"perdure/internal/everystore"
 	"perdure/node"
 	"perdure/store/memory"
@@ -209,4 +211,30 @@ steps:
 		run(perdure.OutcomeDone, `{"id":"a-2"}`)
 		want("a is done anew", map[string]string{"a": `{"n":7}`, "b": `"edited"`})
 	})
+}
+
+// F157: what may be large asks for room before it is read.
+func TestLargeAnswersAskForRoom(t *testing.T) {
+	const size = 500_000
+	n := start(t, memory.New(), node.Config{})
+	if _, _, err := n.Submit(t.Context(), fmt.Appendf(nil, `{"type":"t","key":"k","input":%s,"steps":{"s":{"agent":"a","with":"${input}"}}}`, text(size)), "application/json"); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		least int
+		read  func(context.Context) error
+	}{
+		"the job":        {1 << 10, func(ctx context.Context) error { _, err := n.Job(ctx, "k", 0); return err }},
+		"its definition": {size, func(ctx context.Context) error { _, err := n.Definition(ctx, "k"); return err }},
+		"a step":         {size, func(ctx context.Context) error { _, err := n.Step(ctx, "k", "s"); return err }},
+		"a list":         {1 << 10, func(ctx context.Context) error { _, err := n.ListJobs(ctx, perdure.JobQuery{}); return err }},
+		"a history":      {1 << 10, func(ctx context.Context) error { _, err := n.History(ctx, perdure.HistoryQuery{Job: "k"}); return err }},
+		"alerts":         {1 << 10, func(ctx context.Context) error { _, err := n.ListAlerts(ctx, perdure.AlertQuery{}); return err }},
+	} {
+		asked, refused := 0, errors.New("no room")
+		ctx := admission.With(t.Context(), func(_ context.Context, bytes int) error { asked = bytes; return refused })
+		if err := c.read(ctx); !errors.Is(err, refused) || asked < c.least {
+			t.Errorf("%s: %v, having asked for %d bytes", name, err, asked)
+		}
+	}
 }

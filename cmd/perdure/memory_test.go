@@ -2,9 +2,12 @@ package main
 
 import (
 	"math"
+	"runtime"
 	"runtime/debug"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
+	"time"
 )
 
 // F157: the lowest limit counts, of the process' own cgroup and of those above it, in both versions.
@@ -54,4 +57,23 @@ func TestHeapPercent(t *testing.T) {
 			t.Errorf("%d bytes: %d", live, got)
 		}
 	}
+}
+
+// F157: a collector runs its finalizer after each cycle, also beside small values that live for long. Objects of less than
+// 16 bytes without a pointer share their place with others, and would not.
+func TestCollectorIsAnAllocationOfItsOwn(t *testing.T) {
+	const all = 100
+	var ran atomic.Int64
+	var kept []*int64
+	for range all {
+		kept = append(kept, new(int64))
+		runtime.SetFinalizer(new(collector), func(*collector) { ran.Add(1) })
+	}
+	for end := time.Now().Add(5 * time.Second); ran.Load() < all && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		runtime.GC()
+	}
+	if n := ran.Load(); n != all {
+		t.Errorf("%d of %d finalizers ran", n, all)
+	}
+	runtime.KeepAlive(kept)
 }
