@@ -35,13 +35,17 @@ func (w *Workset) ClaimRefs(ref StepRef) []StepRef {
 	if r.Phase == Running {
 		d = r.Direction
 	}
-	var missing NotLoaded
 	if r.readsTooMuch {
 		return nil
 	}
+	return e.notLoaded(r, d).Steps
+}
+
+// notLoaded are the steps whose values a run in direction d is made of and that are not loaded.
+func (e *entry) notLoaded(r *row, d Direction) (missing NotLoaded) {
 	if d == Undo {
 		_, err := e.output(r.Index)
-		_ = missing.gather(err) // any other error is Claim's to return
+		_ = missing.gather(err) // any other error is for sourceOf to return
 	}
 	switch t, kept := e.templateOf(r, d); {
 	case kept:
@@ -53,7 +57,7 @@ func (w *Workset) ClaimRefs(ref StepRef) []StepRef {
 			_ = missing.gather(err)
 		}
 	}
-	return missing.Steps
+	return missing
 }
 
 // Claim dispatches a step, if it may be dispatched as things stand: ready, for this agent, before the job's
@@ -230,10 +234,13 @@ func (w *Workset) sourceOf(e *entry, r *row, d Direction) (src source, err error
 	if r.readsTooMuch {
 		return source{bad: errReadsTooMuch}, nil
 	}
-	var missing NotLoaded
+	missing := e.notLoaded(r, d)
+	if err := missing.orNil(); err != nil {
+		return src, err
+	}
 	if d == Undo {
 		out, err := e.output(r.Index)
-		if err := missing.gather(err); err != nil {
+		if err != nil {
 			return src, err
 		}
 		src.output = orNull(out)
@@ -247,10 +254,7 @@ func (w *Workset) sourceOf(e *entry, r *row, d Direction) (src source, err error
 		src.made = &Rendering{Key: RenderingKey{r.StepRef, r.Turn, RenderingOf(d)}, template: t, reads: t.Refs()}
 		src.made.scope, err = w.scope(e, r, d, src.output, t.Refs())
 	}
-	if err := missing.gather(err); err != nil {
-		return src, err
-	}
-	return src, missing.orNil()
+	return src, err
 }
 
 // keepInput stores the input of a do run if it depends on outputs: these may have changed when the undo runs.
