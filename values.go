@@ -3,6 +3,7 @@ package perdure
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 )
 
@@ -143,8 +144,8 @@ func (e *entry) outputs(refs []int) (map[string]json.RawMessage, error) {
 
 // gather adds the steps of err, if it is a NotLoaded, and returns any other error.
 func (n *NotLoaded) gather(err error) error {
-	more, ok := err.(*NotLoaded)
-	if !ok {
+	var more *NotLoaded
+	if err == nil || !errors.As(err, &more) {
 		return err
 	}
 	n.Steps = append(n.Steps, more.Steps...)

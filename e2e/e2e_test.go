@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,24 +16,17 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"perdure/e2e/rig"
 )
 
 var perdure string // the binary
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "perdure-e2e-")
-	if err != nil {
-		panic(err)
-	}
-	perdure = filepath.Join(dir, "perdure")
-	build := exec.Command("go", "build", "-o", perdure, "perdure/cmd/perdure")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "%s\n%v\n", out, err)
-		os.Exit(1)
-	}
+	remove := rig.Build()
+	perdure = rig.Program()
 	code := m.Run()
-	os.RemoveAll(dir)
+	remove()
 	os.Exit(code)
 }
 
@@ -94,21 +86,11 @@ func begin(t *testing.T, args ...string) *exec.Cmd {
 // serve starts a node and waits until it is ready.
 func serve(t *testing.T, args ...string) (url string, cmd *exec.Cmd) {
 	t.Helper()
-	addr := freeAddress(t)
+	addr := rig.FreeAddress(t)
 	cmd = begin(t, append([]string{"serve", "--listen", addr}, args...)...)
 	url = "http://" + addr
 	eventually(t, "the node is ready", func() bool { return ready(url) })
 	return url, cmd
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func ready(url string) bool {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"perdure/e2e/rig"
 )
 
 // nginxConfig refuses the eleventh request at once with 503, and takes a while for each.
@@ -44,7 +46,7 @@ func startNginx(t *testing.T) (url, accessLog string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	addr := freeAddress(t)
+	addr := rig.FreeAddress(t)
 	for _, err := range []error{
 		os.Chmod(dir, 0o755),
 		os.Mkdir(dir+"/www", 0o755),

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"perdure/e2e/rig"
 )
 
 // logged runs a command, and returns the lines of its log: each must be a JSON object with a level and a message.
@@ -47,7 +49,7 @@ func said(lines []map[string]any, message string) map[string]any {
 
 // --log-format json writes JSON and nothing else to stderr: from the first line to the last, whatever goes wrong.
 func TestJSONLogHasNothingElse(t *testing.T) {
-	store, addr := "sqlite:"+filepath.Join(t.TempDir(), "perdure.db"), freeAddress(t)
+	store, addr := "sqlite:"+filepath.Join(t.TempDir(), "perdure.db"), rig.FreeAddress(t)
 	url := "http://" + addr
 	serve := exec.Command(perdure, "serve", "--listen", addr, "--store", store, "--log-format", "json", "--log-level", "debug")
 	exit, lines := logged(t, serve, func() {
@@ -108,7 +110,7 @@ func TestJSONLogHasNothingElse(t *testing.T) {
 		{exit: 2, args: []string{"serve", "surplus", "--log-format", "json"}},
 		{exit: 2, args: []string{"serve", "--nonsense"}, env: "PERDURE_LOG_FORMAT=json"},
 		{exit: 2, args: []string{"serve", "--log-format", "json", "--store", "mongodb://x"}},
-		{exit: 3, args: []string{"agent", "--log-format", "json", "--server", "http://" + freeAddress(t)}},
+		{exit: 3, args: []string{"agent", "--log-format", "json", "--server", "http://" + rig.FreeAddress(t)}},
 	} {
 		cmd := exec.Command(perdure, c.args...)
 		cmd.Env = append(cmd.Environ(), c.env)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"perdure/e2e/rig"
 	"perdure/internal/crashpoint"
 )
 
@@ -21,7 +22,7 @@ func TestStepThatSubmitsAJobMakesOne(t *testing.T) {
 		t.Skip("builds the program once more")
 	}
 	armed := buildArmed(t)
-	address, store := freeAddress(t), "sqlite:"+filepath.Join(t.TempDir(), "perdure.db")
+	address, store := rig.FreeAddress(t), "sqlite:"+filepath.Join(t.TempDir(), "perdure.db")
 	url := "http://" + address
 	start := func(env ...string) *exec.Cmd {
 		cmd := exec.Command(armed, "serve", "--listen", address, "--store", store, "--allow-private-targets")

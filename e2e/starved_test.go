@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"perdure/e2e/rig"
 )
 
 // F127: nobody reads what the node logs, and the pipe is full. It does its work, and ends when it is told to.
@@ -32,7 +34,7 @@ func TestLogThatNobodyReads(t *testing.T) {
 	if err := syscall.SetNonblock(fd, false); err != nil {
 		t.Fatal(err)
 	}
-	addr := freeAddress(t)
+	addr := rig.FreeAddress(t)
 	url, dir := "http://"+addr, t.TempDir()
 	cmd := exec.Command(perdure, "serve", "--listen", addr, "--store", "sqlite:"+filepath.Join(dir, "perdure.db"), "--agents", "shell", "--log-level", "debug")
 	cmd.Stderr = w
@@ -68,7 +70,7 @@ func TestLogThatNobodyReads(t *testing.T) {
 // starved starts a node with a limit on file descriptors, and returns its log.
 func starved(t *testing.T, descriptors int, args ...string) (url string, log func() string) {
 	t.Helper()
-	addr, dir := freeAddress(t), t.TempDir()
+	addr, dir := rig.FreeAddress(t), t.TempDir()
 	file, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)

@@ -46,26 +46,26 @@ func plain(s string) string {
 // sgr are the sequences by which style colors text.
 var sgr = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// safe is text of several lines without deceptive characters, except for the colors of st.
-func (st style) safe(s string) string {
-	if st.on && strings.Contains(s, "\x1b[") {
+// safe is text of several lines without deceptive characters, except for the colors of s.
+func (s style) safe(text string) string {
+	if s.on && strings.Contains(text, "\x1b[") {
 		var b strings.Builder
 		for {
-			at := sgr.FindStringIndex(s)
+			at := sgr.FindStringIndex(text)
 			if at == nil {
 				break
 			}
-			b.WriteString(style{}.safe(s[:at[0]]) + s[at[0]:at[1]])
-			s = s[at[1]:]
+			b.WriteString(style{}.safe(text[:at[0]]) + text[at[0]:at[1]])
+			text = text[at[1]:]
 		}
-		return b.String() + style{}.safe(s)
+		return b.String() + style{}.safe(text)
 	}
 	return strings.Map(func(r rune) rune {
 		if deceptive(r) && r != '\n' {
 			return utf8.RuneError
 		}
 		return r
-	}, s)
+	}, text)
 }
 
 // message is a text as stderr shows it: without secrets, and without deceptive characters.

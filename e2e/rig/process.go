@@ -25,6 +25,14 @@ func Program() string { return program }
 
 // Main builds perdure and runs a package's tests.
 func Main(m *testing.M) {
+	remove := Build()
+	code := m.Run()
+	remove()
+	os.Exit(code)
+}
+
+// Build builds perdure in a directory of its own.
+func Build() (remove func()) {
 	dir, err := os.MkdirTemp("", "perdure-rig-")
 	if err != nil {
 		panic(err)
@@ -36,9 +44,7 @@ func Main(m *testing.M) {
 		fmt.Fprintf(os.Stderr, "%s\n%v\n", out, err)
 		os.Exit(1)
 	}
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
+	return func() { _ = os.RemoveAll(dir) }
 }
 
 // Process is a `perdure` of the grid.
@@ -99,8 +105,11 @@ func (m *Process) End(sig syscall.Signal) {
 
 // Revive starts it again if it has ended.
 func (m *Process) Revive() error {
+	m.mu.Lock()
+	over := m.over
+	m.mu.Unlock()
 	select {
-	case <-m.over:
+	case <-over:
 		return m.Start()
 	default:
 		return nil
@@ -108,7 +117,11 @@ func (m *Process) Revive() error {
 }
 
 // Signal sends a signal.
-func (m *Process) Signal(sig syscall.Signal) { _ = m.cmd.Process.Signal(sig) }
+func (m *Process) Signal(sig syscall.Signal) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_ = m.cmd.Process.Signal(sig)
+}
 
 // Tail keeps the end of a log.
 type Tail struct {

@@ -97,13 +97,13 @@ func (p *Proxy) serve() {
 			return
 		}
 		if p.Down.Load() {
-			near.Close()
+			_ = near.Close()
 			continue
 		}
 		go func() {
 			far, err := net.DialTimeout("tcp", p.target(), 2*time.Second)
 			if err != nil {
-				near.Close()
+				_ = near.Close()
 				return
 			}
 			p.hold(near, far)
@@ -124,8 +124,8 @@ func (p *Proxy) hold(conns ...net.Conn) {
 // carry copies bytes in one direction until either end closes.
 func (p *Proxy) carry(from, to net.Conn) {
 	defer func() {
-		from.Close()
-		to.Close()
+		_ = from.Close()
+		_ = to.Close()
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		delete(p.lines, from)
@@ -161,7 +161,7 @@ func (p *Proxy) Cut() {
 		if tcp, ok := c.(*net.TCPConn); ok {
 			_ = tcp.SetLinger(0)
 		}
-		c.Close()
+		_ = c.Close()
 	}
 }
 

@@ -10,5 +10,5 @@ func systemLimit() (uint64, bool) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
 		return 0, false
 	}
-	return uint64(r.Cur), true
+	return uint64(r.Cur), true //nolint:unconvert // on FreeBSD it is an int64
 }

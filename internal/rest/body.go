@@ -94,7 +94,7 @@ func (c *call) read(max int64) ([]byte, error) {
 		switch {
 		case int64(len(text)) > max:
 			return nil, c.tooLarge(b, max)
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			if b.held != nil {
 				b.held.arrived()
 			}

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -489,7 +490,7 @@ func TestQuietConnectionsGiveWay(t *testing.T) {
 		if get(c) != http.StatusOK {
 			t.Error("no connection gave way")
 		}
-		if _, err := silent.Read(make([]byte, 1)); err != io.EOF {
+		if _, err := silent.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("the one that never said anything: %v", err)
 		}
 		if get(kept) != http.StatusOK {
@@ -529,7 +530,7 @@ func TestConnectionsAboveTheBound(t *testing.T) {
 			all = append(all, p.dial())
 		}
 		c := p.dial()
-		if _, err := c.Read(make([]byte, 1)); err != io.EOF {
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("one above the surplus: %v", err)
 		}
 		time.Sleep(quietTime) // connections without a request are closed, for probes as well
@@ -592,7 +593,7 @@ func TestNoDescriptorForAConnectionIsAWarning(t *testing.T) {
 			p.fails <- &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
 		}
 		began := time.Now()
-		if _, err := silent.Read(make([]byte, 1)); err != io.EOF || time.Since(began) > 0 {
+		if _, err := silent.Read(make([]byte, 1)); !errors.Is(err, io.EOF) || time.Since(began) > 0 {
 			t.Errorf("the quiet connection: %v after %v", err, time.Since(began))
 		}
 		if got := log.String(); strings.Count(got, "level=WARN") != 1 || !strings.Contains(got, "too many open files") {

@@ -10,5 +10,5 @@ func freeSpace(dir string) (bytes int64, known bool) {
 	if err := syscall.Statfs(dir, &st); err != nil {
 		return 0, false
 	}
-	return int64(st.Bavail) * int64(st.Bsize), true
+	return int64(st.Bavail) * int64(st.Bsize), true //nolint:unconvert // on macOS the size is a uint32
 }
