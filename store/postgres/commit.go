@@ -307,7 +307,7 @@ func (s *Store) probeOnce(ctx context.Context) (acknowledged bool) {
 			s.commits.explain(why)
 		default: // another server has taken over
 			cancel()
-			_ = <-done
+			<-done //nolint:errcheck // the connection is given up
 			s.pool.Reset()
 			return false
 		}
