@@ -106,6 +106,8 @@ type Finder interface {
 	// request, the transaction locks the claim until its end, and finds everything that the claim was granted before.
 	// If another transaction has locked the claim, the error is ErrLocked, and nothing was done.
 	HeldBy(holder, agent, request string, max int) ([]StepRef, error)
+	// Granted is HeldBy for one claim, which it does not leave locked: another transaction may grant it runs afterwards.
+	Granted(holder, agent, request string, max int) ([]StepRef, error)
 	// EmbeddedHolders are the holders of runs that live inside a node ("@…").
 	EmbeddedHolders() ([]string, error)
 }

@@ -461,6 +461,12 @@ func (b *batch) grant(open *[]*waiter, refs []perdure.StepRef, limits perdure.Ad
 	for _, ref := range refs {
 		for len(*open) > 0 {
 			w := (*open)[0]
+			if may, err := b.mayGrant(w); err != nil {
+				return granted, err
+			} else if !may {
+				*open = (*open)[1:]
+				continue
+			}
 			run, err := b.runOf(ref, func() (*perdure.Run, error) { return b.w.Claim(ref, &w.req, limits, w.room()) })
 			if errors.Is(err, perdure.ErrNoRoom) {
 				*open = (*open)[1:]

@@ -41,7 +41,8 @@ type waiter struct {
 	answered chan struct{} // buffered: the answer is there
 	answer   answer
 	named    bool  // the caller gave the requestId, and can repeat the claim
-	again    bool  // look up what this request was given before
+	again    bool  // it may have been granted runs before
+	searched bool  // no such runs were found
 	failed   error // why its latest look came to nothing: the store did not answer
 	leaving  bool  // its time is over: it is answered, and not put back
 	looked   int   // queue.clock when the look began that it has seen, or is out for

@@ -11,8 +11,10 @@ import (
 )
 
 // A claim that is repeated under its requestId returns the runs that it was granted before (F019). A transaction for
-// many claims finds these runs, and takes their locks if they are free. It does not wait for a lock, because other
-// claims wait for this transaction. If another transaction has locked the claim or one of its runs, the claim is set
+// many claims searches for these runs when it meets the claim first, and takes their locks if they are free. Before it
+// grants new runs, it locks the claim and searches again, because another node may grant runs to the same claim. It does
+// not lock a claim that it grants nothing: while it is being saved, another transaction may grant that claim something
+// (batch.spare). It does not wait for a lock, because other claims wait for this transaction. If another transaction has locked the claim or one of its runs, the claim is set
 // aside: it is granted nothing, neither some of its runs nor new ones. After the commit a repeater answers it, in a
 // transaction of its own that waits for the locks, for at most repeatTime (F155). A claim whose runs take more
 // rendering than the transaction has left is set aside, too. In its own transaction its rendering is not bounded,
@@ -38,10 +40,21 @@ type lockedClaim struct {
 // answer.
 func (b *batch) repeat(claims []*waiter) error {
 	for _, w := range claims {
-		if !w.again {
+		if w.searched || !w.again {
 			continue
 		}
-		locked, err := b.repeatOne(w)
+		refs, err := b.tx.Granted(w.req.Holder, w.req.Agent, w.req.RequestID, perdure.MaxBatch)
+		if errors.Is(err, perdure.ErrLocked) {
+			b.setAside[w] = &lockedClaim{w: w}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if w.searched = len(refs) == 0; w.searched {
+			continue
+		}
+		locked, err := b.regrant(w, refs)
 		if err != nil {
 			return err
 		}
@@ -52,15 +65,38 @@ func (b *batch) repeat(claims []*waiter) error {
 	return nil
 }
 
-// repeatOne gives a claim all of its runs that are still valid, or none if another transaction has locked some of them.
+// mayGrant says whether a claim may be granted new runs: no transaction has granted it any, and none can until this one
+// is committed. Otherwise the claim is answered with the runs that it has, or set aside.
+func (b *batch) mayGrant(w *waiter) (bool, error) {
+	if !w.again || b.claimed[w] {
+		return true, nil
+	}
+	locked, err := b.repeatOne(w)
+	if err != nil {
+		return false, err
+	}
+	if locked != nil {
+		b.setAside[w] = locked
+	}
+	b.claimed[w] = locked == nil && len(b.granted[w]) == 0
+	return b.claimed[w], nil
+}
+
+// repeatOne locks a claim, and gives it all of its runs that are still valid, or none if another transaction has locked
+// some of them.
 func (b *batch) repeatOne(w *waiter) (*lockedClaim, error) {
 	refs, err := b.tx.HeldBy(w.req.Holder, w.req.Agent, w.req.RequestID, perdure.MaxBatch)
-	switch {
-	case errors.Is(err, perdure.ErrLocked):
+	if errors.Is(err, perdure.ErrLocked) {
 		return &lockedClaim{w: w}, nil
-	case err != nil || len(refs) == 0:
+	}
+	if err != nil || len(refs) == 0 {
 		return nil, err
 	}
+	return b.regrant(w, refs)
+}
+
+// regrant gives a claim those of its runs that are still valid.
+func (b *batch) regrant(w *waiter, refs []perdure.StepRef) (*lockedClaim, error) {
 	jobs := jobsOf(refs)
 	refs, skipped, err := b.loadCandidates(refs)
 	if err != nil {

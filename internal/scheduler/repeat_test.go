@@ -145,6 +145,7 @@ type blocking struct {
 	locked  map[perdure.JobID]bool
 	waited  func() // called when a transaction waits for the locks; it frees the rows
 	claimed bool   // another transaction has the claim
+	locks   int    // of claims
 }
 
 func (s *blocking) Update(ctx context.Context, fn func(perdure.Tx) error) error {
@@ -178,7 +179,55 @@ func (tx blockingTx) HeldBy(holder, agent, request string, max int) ([]perdure.S
 	if tx.s.claimed && request != "" {
 		return nil, perdure.ErrLocked
 	}
+	tx.s.locks++
 	return tx.Tx.HeldBy(holder, agent, request, max)
+}
+
+func (tx blockingTx) Granted(holder, agent, request string, max int) ([]perdure.StepRef, error) {
+	tx.s.mu.Lock()
+	defer tx.s.mu.Unlock()
+	if tx.s.claimed {
+		return nil, perdure.ErrLocked
+	}
+	return tx.Tx.Granted(holder, agent, request, max)
+}
+
+// A claim is locked only by a transaction that grants it runs: one that grants it nothing returns it before it is saved,
+// and the next one must find it unlocked.
+func TestClaimThatIsGrantedNothingIsNotLocked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &blocking{Store: memory.New()}
+		d := open(t, s, scheduler.Config{})
+		c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2, RequestID: "r", Wait: 10 * time.Second}
+		if runs := d.claim(c); len(runs) != 0 || s.locks != 0 {
+			t.Errorf("%v, and the claim was locked %d times", numbered(runs), s.locks)
+		}
+		d.submit(one)
+		if runs := d.claim(c); len(runs) != 1 || s.locks != 1 {
+			t.Errorf("%v, and the claim was locked %d times", numbered(runs), s.locks)
+		}
+	})
+}
+
+// F155: before a claim is granted runs, it is locked: another node may have begun to grant it some since it was searched.
+func TestWaitingClaimIsLockedBeforeItIsGrantedRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &blocking{Store: memory.New()}
+		d := open(t, s, scheduler.Config{})
+		var going sync.WaitGroup
+		going.Go(func() {
+			runs, err := d.Claim(t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2, RequestID: "r", Wait: 10 * time.Second})
+			if len(runs) > 0 || perdure.CodeOf(err) != perdure.CodeUnavailable {
+				t.Errorf("%v, %v", numbered(runs), err)
+			}
+		})
+		time.Sleep(time.Second)
+		s.mu.Lock()
+		s.claimed = true
+		s.mu.Unlock()
+		d.submit(one)
+		going.Wait()
+	})
 }
 
 // F155: what a repeated claim returns if another transaction has at first locked its runs or the claim itself.

@@ -465,7 +465,7 @@ func TestPermitsOfTheDead(t *testing.T) {
 func TestClaimantGone(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store perdure.Store) {
 		d := open(t, store, scheduler.Config{})
-		for range 20 {
+		for range 100 {
 			ctx, cancel := context.WithCancel(t.Context())
 			var claimant sync.WaitGroup
 			var got []perdure.Run

@@ -325,15 +325,28 @@ func (t *watchedTx) TryLockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
 
 // HeldBy refuses some claims, as if another transaction had locked them.
 func (t *watchedTx) HeldBy(holder, agent, request string, max int) ([]perdure.StepRef, error) {
-	claim := agent != "" && request != ""
-	if claim && t.w.lockedByOthers() {
+	if agent != "" && request != "" && t.w.lockedByOthers() {
 		return nil, perdure.ErrLocked
 	}
 	refs, err := t.Tx.HeldBy(holder, agent, request, max)
-	for _, ref := range refs {
-		t.repeats[ref.Job] = claim
-	}
+	t.repeated(refs, request)
 	return refs, err
+}
+
+// Granted refuses some claims, too.
+func (t *watchedTx) Granted(holder, agent, request string, max int) ([]perdure.StepRef, error) {
+	if t.w.lockedByOthers() {
+		return nil, perdure.ErrLocked
+	}
+	refs, err := t.Tx.Granted(holder, agent, request, max)
+	t.repeated(refs, request)
+	return refs, err
+}
+
+func (t *watchedTx) repeated(refs []perdure.StepRef, request string) {
+	for _, ref := range refs {
+		t.repeats[ref.Job] = request != ""
+	}
 }
 
 // lockedByOthers draws whether another transaction has locked a row.

@@ -87,6 +87,11 @@ func (tx *tx) HeldBy(holder, agent, request string, max int) ([]perdure.StepRef,
 	})), nil
 }
 
+// Granted is HeldBy: no other transaction is under way.
+func (tx *tx) Granted(holder, agent, request string, max int) ([]perdure.StepRef, error) {
+	return tx.HeldBy(holder, agent, request, max)
+}
+
 func (tx *tx) EmbeddedHolders() ([]string, error) {
 	holders := map[string]bool{}
 	for _, s := range tx.open {

@@ -78,24 +78,37 @@ func (tx *tx) HeldBy(holder, agent, request string, max int) ([]perdure.StepRef,
 	case request == "":
 		err = tx.run(held(heldByAgentSQL).text(agent))
 	default:
-		return tx.heldByClaim(holder, agent, request, max)
+		return tx.heldByClaim(holder, agent, request, max, true)
 	}
 	return found, err
+}
+
+// Granted implements perdure.Tx.
+func (tx *tx) Granted(holder, agent, request string, max int) ([]perdure.StepRef, error) {
+	if max <= 0 {
+		return nil, nil
+	}
+	return tx.heldByClaim(holder, agent, request, max, false)
 }
 
 const lockClaimSQL = "select pg_try_advisory_xact_lock(hashtextextended(jsonb_build_array($1::text, $2::text, $3::text)::text, 8098991087))::int"
 
 // heldByClaim locks the claim and then reads, in a later statement. Two nodes at which the same claim is repeated would
 // otherwise both find nothing, and both grant runs. It does not wait for the lock, because the transaction serves other
-// claims as well.
-func (tx *tx) heldByClaim(holder, agent, request string, max int) (found []perdure.StepRef, err error) {
+// claims as well. A savepoint releases the lock again unless it is kept.
+func (tx *tx) heldByClaim(holder, agent, request string, max int, keep bool) (found []perdure.StepRef, err error) {
 	locked := false
 	lock := q(lockClaimSQL).text(holder).text(agent).text(request).each(func(r *reader) error {
 		locked = r.int() != 0
 		return r.failed
 	})
 	held := into(q(heldByRequestSQL).text(holder).int(max).text(agent).text(request), &found, scanRef)
-	if err := tx.run(lock, held); err != nil {
+	if keep {
+		err = tx.run(lock, held)
+	} else {
+		err = tx.run(q("savepoint claim"), lock, held, q("rollback to savepoint claim"), q("release savepoint claim"))
+	}
+	if err != nil {
 		return nil, err
 	}
 	if !locked {

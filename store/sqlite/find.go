@@ -219,6 +219,11 @@ func (tx *tx) HeldBy(holder, agent, request string, max int) ([]perdure.StepRef,
 	return refs[:min(len(refs), int(atMost(max)))], err
 }
 
+// Granted is HeldBy: no other transaction is under way.
+func (tx *tx) Granted(holder, agent, request string, max int) ([]perdure.StepRef, error) {
+	return tx.HeldBy(holder, agent, request, max)
+}
+
 func (tx *tx) EmbeddedHolders() ([]string, error) {
 	return all(tx.c, (*row).text,
 		`SELECT DISTINCT locked_by FROM perdure_out WHERE locked_by >= '@' AND locked_by < 'A' ORDER BY locked_by`)

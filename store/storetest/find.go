@@ -183,6 +183,8 @@ func findHeldBy(s *suite) {
 		found(s, "held", want, func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.HeldBy(holder, agent, request, max) })
 	}
 	held("h", "http", "r1", 10, refs(1, 1, 2, 1))
+	found(s, "granted", refs(1, 1, 2, 1), func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.Granted("h", "http", "r1", 10) })
+	found(s, "granted", refs(1, 1), func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.Granted("h", "http", "r1", 1) })
 	held("h", "http", "", 10, refs(1, 0, 1, 1, 2, 1))
 	held("h", "", "", 10, refs(1, 0, 1, 1, 2, 0, 2, 1))
 	held("h", "", "r1", 10, refs(1, 1, 2, 0, 2, 1))

@@ -17,6 +17,7 @@ var racing = []check{
 	{"Race/NowAfterLock", raceNowAfterLock},
 	{"Race/TryLock", raceTryLock},
 	{"Race/LockedClaim", raceLockedClaim},
+	{"Race/GrantedClaim", raceGrantedClaim},
 	{"Race/Limit", raceLimit},
 	{"Race/LimitCountedAfterLock", raceLimitCountedAfterLock},
 }
@@ -215,6 +216,27 @@ func raceLockedClaim(s *suite) {
 		})
 	})
 	found(s, "held", []perdure.StepRef{ref(1, 0)}, func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.HeldBy("h", "http", "r", 10) })
+}
+
+// F155: a transaction that has searched for what a claim was granted does not lock the claim for another one.
+func raceGrantedClaim(s *suite) {
+	searched := make(chan struct{})
+	s.together(2, func(i int) error {
+		if i == 1 {
+			<-searched
+		}
+		tried := sync.OnceFunc(func() { close(searched) })
+		return s.store.Update(ctx, func(tx perdure.Tx) error {
+			if i == 1 {
+				_, err := tx.HeldBy("h", "http", "r", 10)
+				return err
+			}
+			_, err := tx.Granted("h", "http", "r", 10)
+			tried()
+			time.Sleep(50 * time.Millisecond)
+			return err
+		})
+	})
 }
 
 // Under the limit's lock nothing is admitted above it (I12).
