@@ -91,3 +91,18 @@ func TestRenderingsShareABudget(t *testing.T) {
 		t.Errorf("a bare path of %d bytes costs %d", len(list), path)
 	}
 }
+
+// A path whose budget is used up returns the error of the budget. It does not search the value for the names that a
+// missing field would be compared with, because nobody pays for that.
+func TestPathOverBudgetIsNotMissing(t *testing.T) {
+	large := json.RawMessage(`{"list":[` + strings.TrimSuffix(strings.Repeat("1,", 100_000), ",") + "]}")
+	for _, src := range []string{
+		"${steps.one.output.list}", "${steps.one.output?.list}", `${steps.one.output.list ?? "none"}`, "${len(steps.one.output.list)}",
+	} {
+		scope := &perdure.Scope{Job: seen.Job, Outputs: map[string]json.RawMessage{"one": large}, Budget: &perdure.Budget{Work: 1000}}
+		got, err := renderIn(scope, src)
+		if err == nil || strings.Contains(err.Error(), "no field") || !strings.Contains(err.Error(), perdure.ErrOverBudget.Error()) {
+			t.Errorf("%s: %s, %v", src, got, err)
+		}
+	}
+}

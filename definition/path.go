@@ -163,7 +163,7 @@ func (p *path) find(v *view, lax bool) (json.RawMessage, error) {
 		switch {
 		case err == nil:
 			raw = next
-		case errors.Is(err, errWork):
+		case !errors.Is(err, errNothing) && !errors.Is(err, errKind): // the work is used up, or the call has ended
 			return nil, err
 		case k.optional || lax:
 			return null, nil
