@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,16 +21,17 @@ const viewWork = 4 << 20
 
 // Estimated sizes of views, for internal/admission.
 const (
-	stepRoom  = 2 << 10                   // a step, without its input and output
-	valueRoom = 2 * perdure.MaxShownValue // these two
-	jobRoom   = 16 << 10                  // a job without its steps
-	entryRoom = 6 << 10                   // a line of a history, or an alert
+	stepRoom  = 2 << 10                                              // a step, without its input and output
+	valueRoom = 2 * perdure.MaxShownValue                            // these two
+	textRoom  = 12*perdure.MaxReasonBytes + perdure.MaxProgressBytes // its error's message, escaped, also as the reason why it waits; and its progress
+	jobRoom   = 16 << 10                                             // a job without its steps
+	entryRoom = 6 << 10                                              // a line of a history, or an alert
 )
 
 // room estimates the largest size of a view of the whole job.
 func (p *picture) room() int {
 	steps := len(p.shape.Steps)
-	return jobRoom + steps*stepRoom + min(steps*valueRoom, perdure.MaxShownValues)
+	return jobRoom + steps*stepRoom + min(steps*valueRoom, perdure.MaxShownValues) + min(steps*textRoom, perdure.MaxShownTexts)
 }
 
 // view reads a job with all of its steps.
@@ -238,7 +240,63 @@ func (p *picture) steps(ctx context.Context, j *perdure.Job, steps []*perdure.St
 		views[i] = stepView(s, p.shape)
 		explain(&views[i], perdure.Why(j, s, plan, func(i int) bool { return p.open[i] }, facts))
 	}
+	boundTexts(views)
 	return views, nil
+}
+
+// boundTexts clips error messages and leaves out progress beyond MaxShownTexts bytes in all. Otherwise the view of a
+// job with 10,000 steps has some 300 MB.
+func boundTexts(views perdure.StepViews) {
+	left := perdure.MaxShownTexts
+	for i := range views {
+		v := &views[i]
+		if e := v.LastError; e != nil {
+			size := escaped(e.Message)
+			if v.Why != nil { // it may repeat the message
+				size += escaped(v.Why.Text)
+			}
+			if size <= left {
+				left -= size
+			} else {
+				short := *e
+				short.Message = clipped(e.Message)
+				v.LastError = &short
+				if v.Why != nil {
+					why := *v.Why
+					why.Text = clipped(why.Text)
+					v.Why = &why
+				}
+			}
+		}
+		if len(v.Progress) <= left {
+			left -= len(v.Progress)
+		} else {
+			v.Progress = nil
+		}
+	}
+}
+
+// escaped is the size of a text in JSON, or a little more.
+func escaped(text string) int {
+	size := len(text)
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c < ' ', c == '<', c == '>', c == '&', c == 0x7f:
+			size += 5
+		case c == '"', c == '\\':
+			size++
+		case c >= 0x80: // U+2028 and the like
+			size++
+		}
+	}
+	return size
+}
+
+func clipped(text string) string {
+	if len(text) <= perdure.MaxClippedText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:perdure.MaxClippedText], "") + "…"
 }
 
 // values adds the JSON values of a job, within the bounds of a view: its input and definition, and the inputs and

@@ -139,6 +139,35 @@ func TestValuesOfAViewAreBoundedInTotal(t *testing.T) {
 	}
 }
 
+// F157: the error messages of a view are bounded in total. A request for the one step has the whole message.
+func TestErrorMessagesOfAViewAreBoundedInTotal(t *testing.T) {
+	a := perdure.NewAgent("a")
+	message := strings.Repeat("\x01", perdure.MaxReasonBytes)
+	a.HandleAny(func(context.Context, *perdure.Run) (json.RawMessage, error) {
+		return nil, perdure.Rejected(errors.New(message))
+	})
+	n := start(t, memory.New(), node.Config{Agents: []*perdure.Agent{a}})
+	var b strings.Builder
+	for i := range 500 {
+		fmt.Fprintf(&b, `,"s%d":{"agent":"a"}`, i)
+	}
+	if _, _, err := n.Submit(t.Context(), fmt.Appendf(nil, `{"type":"t","key":"k","steps":{%s}}`, b.String()[1:]), "application/json"); err != nil {
+		t.Fatal(err)
+	}
+	v := rest(t, n, "k")
+	whole, err := json.Marshal(v)
+	if err != nil || len(whole) > perdure.MaxShownTexts+500*2<<10 {
+		t.Errorf("the view has %d bytes, %v", len(whole), err)
+	}
+	if first := v.Steps[0].LastError; first == nil || first.Message != message {
+		t.Errorf("the first message is clipped: %v", first)
+	}
+	last, err := n.Step(t.Context(), "k", "s499")
+	if err != nil || last.LastError == nil || last.LastError.Message != message {
+		t.Errorf("the message of one step: %v", err)
+	}
+}
+
 // The view shows what runs were handed: before the first none, kept or rendered, edited, in both directions.
 func TestViewShowsInputsOfSteps(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store perdure.Store) {
