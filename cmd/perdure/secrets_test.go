@@ -20,7 +20,7 @@ var wrongURLs = []string{
 	"postgres://u:12/~@127.0.0.1:1/d", "postgres://u:12?~@127.0.0.1:1/d", "postgres://u:12#~@127.0.0.1:1/d", "postgres://u:a%zz~@127.0.0.1:1/d",
 	"postgres://u:a ~@127.0.0.1:1/d", "postgres://u:~@127.0.0.1:port/d", "postgres://u:~@[::1/d", "postgres://u:~@127.0.0.1:1/d?sslmode=wrong",
 	"postgres://127.0.0.1:1/d?sslmode=wrong&password=~", "postgres://127.0.0.1:1/d?password=~&pool_max_conns=x", "postgres://127.0.0.1:99999/d?password=~",
-	"postgres://127.0.0.1:1/d?sslmode=wrong%20password=~", "postgres://127.0.0.1:1/d?target_session_attrs=x%20password=~", "postgres://u%3A~@127.0.0.1:port/d",
+	"postgres://127.0.0.1:1/d?sslmode=wrong%20password=~", "postgres://127.0.0.1:1/d?target_session_attrs=x%20password=~", "postgres://u%3A~@127.0.0.1:port/d", "postgres://u:a@~@127.0.0.1:1/d", "postgres://u:a@~@127.0.0.1:1,127.0.0.2:1/d",
 	"postgres:u:~@127.0.0.1/d", "postgres:/u:~@127.0.0.1/d", "mysql://u:~@127.0.0.1/d", "u:~@127.0.0.1/d", "host=127.0.0.1 password=~", "password='a ~' host=127.0.0.1",
 	"sqlite://u:~@127.0.0.1/d", "sqlite:x.db?password=~", "http://u:~@127.0.0.1:port", "http://u:a/~@127.0.0.1:1", "http://u:a%zz~@127.0.0.1:1", "https://u:~",
 	"http://u:~@127.0.0.1:1?x=y", "http://127.0.0.1:1?password=~", "http://u:~@127.0.0.1:1#x", "http://127.0.0.1:1#~", "ftp://u:~@127.0.0.1:1", "//u:~@127.0.0.1:1",

@@ -188,6 +188,7 @@ const escapeHint = "percent-encode special characters in the user, the password 
 
 // misread returns why a URL is probably not meant as it is parsed; empty if it may be. If a password contains an
 // unescaped / or #, its end would be taken for the database or a parameter, and messages of the server would repeat it.
+// The driver takes what follows the first @ for the host, and repeats it when it finds no such host.
 func misread(dsn string) string {
 	_, rest, found := strings.Cut(dsn, "://")
 	if !found {
@@ -196,7 +197,9 @@ func misread(dsn string) string {
 	if _, err := url.Parse(dsn); err != nil {
 		return redact.ParseError(err)
 	}
+	hosts := rest
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		hosts = rest[:i]
 		after, _, _ := strings.Cut(rest[i:], "=")
 		if strings.Contains(after, "@") {
 			return "there is an @ after the host"
@@ -204,6 +207,9 @@ func misread(dsn string) string {
 		if strings.Contains(rest[i:], "#") {
 			return "there is a # after the host"
 		}
+	}
+	if strings.Count(hosts, "@") > 1 {
+		return "there is more than one @"
 	}
 	return ""
 }
