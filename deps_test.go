@@ -52,7 +52,7 @@ var arrows = []arrow{
 
 	// The actors. What passes between them passes through the store, or through an interface that node hands in.
 	{pkg: "internal/env", why: "time, chance and goroutines as the actors take them, so that a simulation can give them others"},
-	{pkg: "internal/scheduler", ours: []string{"", "internal/crashpoint", "internal/env", "internal/lru"}, theirs: []string{"github.com/google/uuid"}, why: "rules between load and save"},
+	{pkg: "internal/scheduler", ours: []string{"", "internal/admission", "internal/crashpoint", "internal/env", "internal/lru"}, theirs: []string{"github.com/google/uuid"}, why: "rules between load and save"},
 	{pkg: "internal/supervisor", ours: []string{"", "internal/crashpoint", "internal/env"}, why: "it decides nothing: it asks the scheduler, whose interface it declares itself"},
 	{pkg: "internal/election", ours: []string{"", "internal/crashpoint", "internal/env"}, why: "who leads a role, and not what the role does: that is handed in"},
 	{pkg: "internal/agenthost", ours: []string{"", "internal/crashpoint", "internal/env"}, why: "whether its Exchange is near or far it does not know"},

@@ -261,7 +261,7 @@ func TestLargeAnswersAskForRoom(t *testing.T) {
 		"alerts":         {1 << 10, func(ctx context.Context) error { _, err := n.ListAlerts(ctx, perdure.AlertQuery{}); return err }},
 	} {
 		asked, refused := 0, errors.New("no room")
-		ctx := admission.With(t.Context(), func(_ context.Context, bytes int) error { asked = bytes; return refused })
+		ctx := admission.With(t.Context(), admission.Gate{Admit: func(_ context.Context, bytes int) error { asked = bytes; return refused }})
 		if err := c.read(ctx); !errors.Is(err, refused) || asked < c.least {
 			t.Errorf("%s: %v, having asked for %d bytes", name, err, asked)
 		}

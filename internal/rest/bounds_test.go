@@ -377,6 +377,33 @@ func TestStoredJobsAreAcknowledgedWithoutRoom(t *testing.T) {
 }
 
 // F157, F020: runs whose answer finds no room are given back, unless the claim can be repeated.
+// F157: what a claim may be granted is what is left for answers once those that wait have got theirs.
+func TestRoomForClaims(t *testing.T) {
+	f := newFlow(100)
+	first := f.begin(func() {})
+	if f.room() != 100 || !first.grow(t.Context(), 70) || f.room() != 30 {
+		t.Errorf("room for %d", f.room())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		if f.begin(func() {}).grow(ctx, 50) {
+			t.Error("there was room for more than the bound")
+		}
+	})
+	for f.room() == 30 {
+		time.Sleep(time.Millisecond)
+	}
+	if f.room() != 0 {
+		t.Errorf("room for %d beside an answer that waits", f.room())
+	}
+	cancel()
+	waiting.Wait()
+	if first.end(); f.room() != 100 {
+		t.Errorf("room for %d, and nothing is in flight", f.room())
+	}
+}
+
 func TestRunsWithoutRoomForTheirAnswerAreGivenBack(t *testing.T) {
 	for request, want := range map[string]int{`{"holder": "h", "max": 1}`: 1, `{"holder": "h", "max": 1, "requestId": "r"}`: 0} {
 		synctest.Test(t, func(t *testing.T) {

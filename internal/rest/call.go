@@ -32,10 +32,13 @@ const serviceTime = 10 * time.Second
 // ctx is for asking the service. Its time begins when it is first used, after the body was read.
 func (c *call) ctx() context.Context {
 	if c.asks == nil {
-		c.asks, c.over = context.WithTimeout(admission.With(c.r.Context(), c.hold), serviceTime)
+		c.asks, c.over = context.WithTimeout(admission.With(c.r.Context(), c.gate()), serviceTime)
 	}
 	return c.asks
 }
+
+// gate bounds the answer before it is made.
+func (c *call) gate() admission.Gate { return admission.Gate{Admit: c.hold, Room: c.outbound.room} }
 
 // done lets go of what the call has made.
 func (c *call) done() {
@@ -54,7 +57,7 @@ func (c *call) longPoll(wait time.Duration) (context.Context, context.CancelFunc
 		return nil, nil, err
 	}
 	c.request.end()
-	ctx, cancel := context.WithCancel(admission.With(c.r.Context(), c.hold))
+	ctx, cancel := context.WithCancel(admission.With(c.r.Context(), c.gate()))
 	stop := context.AfterFunc(c.Shutdown, cancel)
 	if wait > 0 {
 		limited, end := context.WithTimeout(ctx, wait+serviceTime)

@@ -37,7 +37,7 @@ func (c *call) events() error {
 		return err
 	}
 	s := &stream{call: c}
-	ctx = admission.With(ctx, s.admit)
+	ctx = admission.With(ctx, admission.Gate{Admit: s.admit, Room: s.outbound.room})
 	defer s.idle.Wait() // nothing writes once the call has returned
 	defer cancel()
 	var last perdure.JobView

@@ -15,6 +15,7 @@ type flow struct {
 
 	mu      sync.Mutex
 	used    int64
+	wanted  int64 // by transfers that wait for room
 	all     map[*transfer]struct{}
 	freed   chan struct{} // closed when bytes are released; nil: no call waits for room
 	checked time.Time     // when stalled transfers were last searched for
@@ -60,6 +61,10 @@ func (t *transfer) grow(ctx context.Context, n int64) bool {
 			return true
 		}
 		if late == nil {
+			t.flow.wants(n)
+			defer t.flow.wants(-n)
+		}
+		if late == nil {
 			timer := time.NewTimer(roomWait)
 			defer timer.Stop()
 			late = timer.C
@@ -96,6 +101,20 @@ func (t *transfer) take(n int64) <-chan struct{} {
 		f.freed = make(chan struct{})
 	}
 	return f.freed
+}
+
+// wants adds to the bytes for which transfers wait.
+func (f *flow) wants(n int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.wanted += n
+}
+
+// room is how many bytes are left once all who wait have got theirs.
+func (f *flow) room() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return int(max(f.max-f.used-f.wanted, 0))
 }
 
 // cutStalled ends the transfers that hold bytes and make no progress. Called with mu held.

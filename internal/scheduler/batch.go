@@ -49,6 +49,7 @@ type batch struct {
 	limits   limits
 	granted  map[*waiter][]perdure.Run
 	setAside map[*waiter]*lockedClaim // claims that this transaction cannot answer
+	crowded  map[*waiter]bool         // claims that were granted nothing, because their server has no room for the answer
 	claimed  map[*waiter]bool         // repeated claims that it has locked, and that were granted nothing before
 	woken    []string                 // agents with steps that were made ready and not dispatched
 	unserved []string                 // agents whose steps found no bytes left in the budget
@@ -205,7 +206,7 @@ type poisoned struct {
 func (p *poisoned) Error() string { return p.err.Error() }
 
 func (s *Scheduler) newBatch(tx perdure.Tx) *batch {
-	return &batch{s: s, tx: tx, began: s.env.Now(), granted: map[*waiter][]perdure.Run{}, setAside: map[*waiter]*lockedClaim{}, claimed: map[*waiter]bool{},
+	return &batch{s: s, tx: tx, began: s.env.Now(), granted: map[*waiter][]perdure.Run{}, setAside: map[*waiter]*lockedClaim{}, claimed: map[*waiter]bool{}, crowded: map[*waiter]bool{},
 		starved: map[string]bool{}, limited: map[string]bool{}, behind: map[string]bool{}, cleared: map[string]bool{}, looked: map[string]int{}}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"perdure"
+	"perdure/internal/admission"
 	"perdure/internal/everystore"
 	"perdure/internal/scheduler"
 	"perdure/store/memory"
@@ -145,6 +146,49 @@ func TestAnswerToAClaimIsBounded(t *testing.T) {
 		}
 		if len(steps) != n || slices.Max(sizes) < 3 {
 			t.Errorf("%d of %d steps were dispatched, by claims of %v", len(steps), n, sizes)
+		}
+	})
+}
+
+// F157: a claim is granted no more than its server has room for. Without room it is refused, or waits until there is some.
+func TestClaimsFitIntoTheRoomOfTheirServer(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		d := open(t, store, scheduler.Config{})
+		const n = 8
+		d.submit(fan(n, `agent: a, with: "${steps.big.output}"`))
+		d.submit("{type: t, steps: {small: {agent: b}}}")
+		big, err := json.Marshal(strings.Repeat("x", perdure.MaxPayloadBytes-2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.finish("big", big)
+		var room atomic.Int64
+		ctx := admission.With(t.Context(), admission.Gate{Room: func() int { return int(room.Load()) }})
+		c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: n, RequestID: "r"}
+		if runs, err := d.Claim(ctx, c); len(runs) > 0 || perdure.CodeOf(err) != perdure.CodeBusy {
+			t.Errorf("without room: %d runs, %v", len(runs), err)
+		}
+		if runs, err := d.Claim(ctx, perdure.ClaimRequest{Agent: "b", Holder: "h", Max: 1}); len(runs) != 1 {
+			t.Errorf("a small run without room: %v", err)
+		}
+		var going sync.WaitGroup
+		going.Go(func() {
+			c := c
+			c.Wait = time.Minute
+			if runs, err := d.Claim(ctx, c); len(runs) != 3 {
+				t.Errorf("with room for three: %d, %v", len(runs), err)
+			}
+		})
+		time.Sleep(200 * time.Millisecond)
+		room.Store(int64(3*len(big) + 4<<10))
+		going.Wait()
+		room.Store(int64(2 * len(big)))
+		if runs, err := d.Claim(ctx, c); len(runs) > 0 || perdure.CodeOf(err) != perdure.CodeBusy {
+			t.Errorf("repeated with room for less: %d runs, %v", len(runs), err)
+		}
+		room.Store(1 << 30)
+		if runs, err := d.Claim(ctx, c); len(runs) != 3 {
+			t.Errorf("repeated with room: %d runs, %v", len(runs), err)
 		}
 	})
 }

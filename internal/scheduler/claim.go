@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"perdure"
+	"perdure/internal/admission"
 	"perdure/internal/crashpoint"
 	"perdure/internal/env"
 )
@@ -21,7 +22,7 @@ import (
 // Claim lets out up to c.Max runs, waiting up to c.Wait for the first. The answer is empty where there
 // were none, and when the node drains.
 func (s *Scheduler) Claim(ctx context.Context, c perdure.ClaimRequest) ([]perdure.Run, error) {
-	w := s.waiter(c)
+	w := s.waiter(ctx, c)
 	patience := env.Forever // a claim that does not wait is answered after one look
 	if c.Wait > 0 {
 		patience = c.Wait
@@ -52,8 +53,8 @@ func (s *Scheduler) Claim(ctx context.Context, c perdure.ClaimRequest) ([]perdur
 	return w.answer.runs, w.answer.err
 }
 
-func (s *Scheduler) waiter(c perdure.ClaimRequest) *waiter {
-	w := &waiter{req: c, since: s.env.Now(), answered: make(chan struct{}, 1), named: c.RequestID != "", again: c.RequestID != "" && !c.First}
+func (s *Scheduler) waiter(ctx context.Context, c perdure.ClaimRequest) *waiter {
+	w := &waiter{req: c, space: admission.Room(ctx), since: s.env.Now(), answered: make(chan struct{}, 1), named: c.RequestID != "", again: c.RequestID != "" && !c.First}
 	if c.RequestID == "" {
 		w.req.RequestID = uuid.NewString() // by it the claim is found again if the commit's answer is lost
 	}
@@ -69,7 +70,8 @@ const (
 )
 
 var (
-	errAway = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the store does not answer", Hint: "ask another node, or again later"}
+	errCrowded = &perdure.Error{Code: perdure.CodeBusy, Message: "the node has reached its bound on bytes of answers", Hint: "try again later"}
+	errAway    = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the store does not answer", Hint: "ask another node, or again later"}
 	// Nobody may be told that there was nothing while it is not known what the other was given (F019).
 	errUnderWay = &perdure.Error{Code: perdure.CodeUnavailable, Message: "another claim with this requestId is in progress", Hint: "ask another node, or again later"}
 )
@@ -469,6 +471,7 @@ func (b *batch) grant(open *[]*waiter, refs []perdure.StepRef, limits perdure.Ad
 			}
 			run, err := b.runOf(ref, func() (*perdure.Run, error) { return b.w.Claim(ref, &w.req, limits, w.room()) })
 			if errors.Is(err, perdure.ErrNoRoom) {
+				b.crowded[w] = len(b.granted[w]) == 0
 				*open = (*open)[1:]
 				continue
 			}
@@ -495,12 +498,19 @@ func (b *batch) grant(open *[]*waiter, refs []perdure.StepRef, limits perdure.Ad
 // runBytes is an upper bound on the size of a run in the answer to a claim, without its input and output.
 const runBytes = 1 << 10
 
-// room is how many bytes of input and output the answer to a claim has left. It always has room for one run.
+const (
+	largestRun  = runBytes + 2*perdure.MaxPayloadBytes
+	smallAnswer = 16 << 10 // for which a server always has room
+)
+
+// room is how many bytes of input and output the answer to a claim has left. It always has room for one run, unless the
+// server that sends it has none, because many callers do not read their answers (F157).
 func (w *waiter) room() int {
-	if w.bytes == 0 {
+	space := w.space()
+	if w.bytes == 0 && space >= largestRun {
 		return math.MaxInt
 	}
-	return perdure.MaxAnswerBytes - w.bytes - runBytes
+	return min(perdure.MaxAnswerBytes, max(space, smallAnswer)) - w.bytes - runBytes
 }
 
 // give notes a run for the claim's answer, with how long the claim had waited when the run's remaining time
@@ -582,7 +592,7 @@ func (b *batch) spare(claims *[]*waiter) {
 	back := map[string][]*waiter{}
 	*claims = slices.DeleteFunc(*claims, func(w *waiter) bool {
 		agent := w.req.Agent
-		if w.serves || w.req.Wait <= 0 || b.setAside[w] != nil || len(b.granted[w]) > 0 || b.limited[agent] || b.starved[agent] {
+		if w.serves || w.req.Wait <= 0 || b.setAside[w] != nil || b.crowded[w] || len(b.granted[w]) > 0 || b.limited[agent] || b.starved[agent] {
 			return false
 		}
 		w.failed = nil
@@ -597,10 +607,14 @@ func (b *batch) spare(claims *[]*waiter) {
 // answerClaims returns the granted runs, hands the claims that were set aside to the repeaters, and puts claims that
 // were granted nothing and may wait back into the queue.
 func (s *Scheduler) answerClaims(b *batch, claims []*waiter, err error) {
-	back := map[string][]*waiter{}
+	back, crowded := map[string][]*waiter{}, []string(nil)
 	for _, w := range claims {
-		if w.failed = nil; err != nil {
+		switch w.failed = nil; {
+		case err != nil:
 			w.failed = unavailable(err)
+		case b.crowded[w]:
+			w.failed = errCrowded
+			crowded = append(crowded, w.req.Agent)
 		}
 		switch runs := b.granted[w]; {
 		case err == nil && b.setAside[w] != nil:
@@ -609,10 +623,8 @@ func (s *Scheduler) answerClaims(b *batch, claims []*waiter, err error) {
 			w.tell(answer{runs: runs})
 		case w.req.Wait > 0:
 			back[w.req.Agent] = append(back[w.req.Agent], w)
-		case err != nil:
-			w.tell(answer{err: w.failed})
 		default:
-			w.tell(answer{})
+			w.tell(answer{err: w.failed})
 		}
 	}
 	if err != nil {
@@ -629,6 +641,7 @@ func (s *Scheduler) answerClaims(b *batch, claims []*waiter, err error) {
 	if len(b.unserved) > 0 {
 		s.queue.wakeAgents(b.unserved)
 	}
+	s.lookAgain(crowded, crowdedPause)
 	s.lookAgain(slices.DeleteFunc(slices.Collect(maps.Keys(b.limited)), func(agent string) bool { return !s.impatient(agent, b.starved[agent]) }), lockedPause)
 }
 
@@ -646,7 +659,9 @@ func (s *Scheduler) impatient(agent string, starved bool) bool {
 const (
 	lockedPause = 20 * time.Millisecond // others' transactions are over soon
 	lockedLong  = time.Second           // or they are not
-	failedPause = 500 * time.Millisecond
+
+	crowdedPause = 100 * time.Millisecond // until a claim is served again whose server had no room for its answer
+	failedPause  = 500 * time.Millisecond
 )
 
 func (s *Scheduler) lookAgain(agents []string, after time.Duration) {

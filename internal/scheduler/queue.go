@@ -40,17 +40,18 @@ type waiter struct {
 	since    time.Time
 	answered chan struct{} // buffered: the answer is there
 	answer   answer
-	named    bool  // the caller gave the requestId, and can repeat the claim
-	again    bool  // it may have been granted runs before
-	searched bool  // no such runs were found
-	failed   error // why its latest look came to nothing: the store did not answer
-	leaving  bool  // its time is over: it is answered, and not put back
-	looked   int   // queue.clock when the look began that it has seen, or is out for
-	idle     bool  // nothing is ready but what the transaction itself makes so, as far as is known
-	short    bool  // another writer looks into the store for its agent
-	barred   bool  // it is given nothing but what it was given before
-	bytes    int   // size of its answer so far
-	serves   bool  // its agent is served by the writer that took it, and by no other until then
+	named    bool       // the caller gave the requestId, and can repeat the claim
+	again    bool       // it may have been granted runs before
+	searched bool       // no such runs were found
+	failed   error      // why its latest look came to nothing: the store did not answer
+	leaving  bool       // its time is over: it is answered, and not put back
+	looked   int        // queue.clock when the look began that it has seen, or is out for
+	idle     bool       // nothing is ready but what the transaction itself makes so, as far as is known
+	short    bool       // another writer looks into the store for its agent
+	barred   bool       // it is given nothing but what it was given before
+	bytes    int        // size of its answer so far
+	space    func() int // bytes for which its server has room
+	serves   bool       // its agent is served by the writer that took it, and by no other until then
 }
 
 type answer struct {

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -34,6 +35,7 @@ type lockedClaim struct {
 	w     *waiter
 	jobs  []perdure.JobID // of its runs; empty if the claim itself is locked
 	until time.Time       // by the node's clock; zero before it waits
+	why   error           // why it is refused if it cannot be answered in time; nil: errLocked
 }
 
 // repeat answers repeated claims with the runs that they were granted before, and sets aside those that it cannot
@@ -105,7 +107,7 @@ func (b *batch) regrant(w *waiter, refs []perdure.StepRef) (*lockedClaim, error)
 	if skipped {
 		return &lockedClaim{w: w, jobs: jobs}, nil
 	}
-	runs := make([]*perdure.Run, 0, len(refs))
+	runs, room := make([]*perdure.Run, 0, len(refs)), w.space()
 	for _, ref := range refs {
 		run, err := b.runOf(ref, func() (*perdure.Run, error) { return b.w.Again(ref, &w.req) })
 		if errors.Is(err, perdure.ErrOverBudget) || errors.As(err, new(*perdure.Postponed)) {
@@ -114,9 +116,13 @@ func (b *batch) regrant(w *waiter, refs []perdure.StepRef) (*lockedClaim, error)
 		if err != nil {
 			return nil, err
 		}
-		if run != nil {
-			runs = append(runs, run)
+		if run == nil {
+			continue
 		}
+		if room -= runBytes + len(run.Input) + len(run.Output); room < 0 && len(runs) > 0 {
+			return &lockedClaim{w: w, jobs: jobs, why: errCrowded}, nil
+		}
+		runs = append(runs, run)
 	}
 	for _, run := range runs {
 		b.give(w, run, len(runs))
@@ -146,7 +152,7 @@ func (r *repeats) put(c *lockedClaim) {
 	case r.closed:
 		c.w.tell(answer{err: errDraining})
 	case len(r.waiting) >= maxLockedClaims:
-		c.w.tell(answer{err: errLocked})
+		c.w.tell(answer{err: cmp.Or(c.why, error(errLocked))})
 	default:
 		c.until = r.env.Now().Add(repeatTime)
 		r.waiting = append(r.waiting, c)
@@ -207,14 +213,14 @@ func (s *Scheduler) waitFor(ctx context.Context, c *lockedClaim) ([]perdure.Run,
 		case err == nil && op.locked == nil:
 			return op.runs, nil
 		case ctx.Err() != nil:
-			return nil, errLocked
+			return nil, cmp.Or(c.why, error(errLocked))
 		case err != nil:
 			return nil, unavailable(err)
 		}
-		c.jobs = op.locked.jobs
+		c.jobs, c.why = op.locked.jobs, op.locked.why
 		env.Sleep(s.env, ctx, lockedPause)
 	}
-	return nil, errLocked
+	return nil, cmp.Or(c.why, error(errLocked))
 }
 
 // alone performs one operation in a transaction of its own.

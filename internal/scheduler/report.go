@@ -39,7 +39,7 @@ func (s *Scheduler) Report(ctx context.Context, holder string, reports []perdure
 // reportAndClaim queues both as one. The claim's turn lasts until it is answered: before that, nobody could say what it
 // was given (F019). A caller who goes away takes it along, if it is queued still.
 func (s *Scheduler) reportAndClaim(ctx context.Context, op *reporting, c perdure.ClaimRequest) ([]perdure.Run, error) {
-	w := s.waiter(c)
+	w := s.waiter(ctx, c)
 	w.req.Wait = 0
 	if !s.turns.take(ctx, w.name(), env.Forever) {
 		return nil, cmp.Or(ctx.Err(), error(errUnderWay))
