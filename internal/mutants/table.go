@@ -284,7 +284,7 @@ var ofValues = []mutant{
 	{name: "a bare path costs nothing", file: "definition/expr.go", old: "v.spend(1 + len(raw)/copied)", new: "v.spend(1)", run: "Submission"},
 	{name: "evaluation goes on when its call has ended", file: "budget.go", old: "		b.err = b.Stop()", new: "		_ = b.Stop()", pkg: "definition", run: "EndsWithItsCall"},
 	{name: "the definitions of a call have a budget each", file: "definition/batch.go", old: "Options{}, b.budget)\n	return plan", new: "Options{}, newBudget(nil))\n	return plan", run: "RefusesTheRest"},
-	{name: "the answer to a claim has no bound", file: "internal/scheduler/claim.go", old: "	if w.bytes == 0 {\n		return math.MaxInt", new: "	if w.bytes >= 0 {\n		return math.MaxInt", run: "Answer"},
+	{name: "the answer to a claim has no bound", file: "internal/scheduler/claim.go", old: "	if w.bytes == 0 && space", new: "	if w.bytes >= 0 && space", run: "Answer"},
 	{name: "claims for which no bytes were left are not looked at again", file: "internal/scheduler/claim.go", old: "		s.queue.wakeAgents(b.unserved)\n", new: "		_ = s.queue\n", run: "TakeTurns"},
 	{name: "one agent takes all bytes of each transaction", file: "internal/scheduler/claim.go", old: "if len(b.unserved) == 0 { // the others", new: "if true { // the others", run: "TakeTurns"},
 	{name: "a write without rows does not wait for the standby", file: "store/postgres/conn.go", old: "append(list, q(awaitStandbySQL))...", new: "list...", run: "WithoutRows"},

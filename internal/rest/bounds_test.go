@@ -14,6 +14,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -376,7 +377,6 @@ func TestStoredJobsAreAcknowledgedWithoutRoom(t *testing.T) {
 	})
 }
 
-// F157, F020: runs whose answer finds no room are given back, unless the claim can be repeated.
 // F157: what a claim may be granted is what is left for answers once those that wait have got theirs.
 func TestRoomForClaims(t *testing.T) {
 	f := newFlow(100)
@@ -404,6 +404,7 @@ func TestRoomForClaims(t *testing.T) {
 	}
 }
 
+// F157, F020: runs whose answer finds no room are given back, unless the claim can be repeated.
 func TestRunsWithoutRoomForTheirAnswerAreGivenBack(t *testing.T) {
 	for request, want := range map[string]int{`{"holder": "h", "max": 1}`: 1, `{"holder": "h", "max": 1, "requestId": "r"}`: 0} {
 		synctest.Test(t, func(t *testing.T) {
