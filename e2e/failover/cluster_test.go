@@ -101,7 +101,7 @@ func (c *cluster) promote() {
 			continue
 		}
 		var has int64
-		c.query(s.URL, "select (pg_last_wal_receive_lsn() - '0/0'::pg_lsn)::int8", &has)
+		c.query(s.URL, "select (greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()) - '0/0'::pg_lsn)::int8", &has)
 		if has > most {
 			best, other, most = i, best, has
 		} else {
