@@ -92,8 +92,8 @@ func TestRenderingsShareABudget(t *testing.T) {
 	}
 }
 
-// A path whose budget is used up returns the error of the budget. It does not search the value for the names that a
-// missing field would be compared with, because nobody pays for that.
+// A path whose budget is used up returns the error of the budget. It does not search the value for similar field
+// names, because that work is not counted.
 func TestPathOverBudgetIsNotMissing(t *testing.T) {
 	large := json.RawMessage(`{"list":[` + strings.TrimSuffix(strings.Repeat("1,", 100_000), ",") + "]}")
 	for _, src := range []string{

@@ -93,7 +93,7 @@ func (c cleaned) Write(b []byte) (int, error) {
 }
 
 func escapeJSON(b []byte) []byte {
-	from := 0 // what comes before it is in out
+	from := 0 // text before it is already in out
 	var out []byte
 	for i := 0; i < len(b); {
 		r, size := rune(b[i]), 1

@@ -219,8 +219,8 @@ func (l *Load) Watch(ctx context.Context) (looks int) {
 	return looks
 }
 
-// Audit waits until every job that was acknowledged is at rest, and compares it with the ledger. A desire whose
-// acknowledgement was lost may hold as well.
+// Audit waits until every job that was acknowledged is at rest, and compares it with the ledger. An undo whose
+// acknowledgement was lost may have been carried out as well.
 func (l *Load) Audit(ctx context.Context) (done, undone int) {
 	c := l.Clients[0]
 	for key, id := range l.acked {

@@ -1,10 +1,9 @@
-// Package admission bounds the memory of answers before they are made. A server puts a function into the context of a
-// call (With); a service that is about to read an answer which may be large calls it with the number of bytes (Ask),
-// after all waiting and before the first byte is read. The function waits until there is room, or refuses. The server
-// gives the room back once the answer is sent. A call that does not come through a server, from a program that embeds a
-// node, is not bounded.
-//
-// Who cannot wait, because others wait for him, asks how much room there is (Room) and makes a smaller answer.
+// Package admission bounds the memory of answers before they are made. A server puts a Gate into the context of a call
+// (With). A service that is about to read an answer which may be large asks for room (Ask), after all waiting and before
+// the first byte is read: it is admitted when there is room, or refused. The server releases the room once the answer is
+// sent. A transaction cannot wait for room, because many calls share it: it asks how much there is (Room), and makes an
+// answer of at most that size. A call that does not come through a server, from a program that embeds a node, is not
+// bounded.
 package admission
 
 import (
@@ -12,10 +11,13 @@ import (
 	"math"
 )
 
+// Free is the size in bytes up to which an answer needs no room.
+const Free = 16 << 10
+
 type key struct{}
 
 // Gate is a server's bound for one call. Admit waits until there is room for an answer of so many bytes, or refuses.
-// Room is how many bytes there is room for now, if answers that wait for room already get theirs first.
+// Room returns how many bytes there is room for now, beside the answers that already wait for room.
 type Gate struct {
 	Admit func(ctx context.Context, bytes int) error
 	Room  func() int

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"perdure"
+	"perdure/internal/admission"
 )
 
 // answer writes an answer to its caller. It records the status, and closes the connection of a caller that does not
@@ -23,7 +24,7 @@ type answer struct {
 const (
 	writeTimeout = 30 * time.Second
 	writeChunk   = 64 << 10
-	freeAnswer   = 16 << 10 // of each answer, not counted by the flow: small answers always find room
+	freeAnswer   = admission.Free // of each answer, not counted by the flow: small answers always find room
 )
 
 func (w *answer) WriteHeader(status int) {

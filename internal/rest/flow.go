@@ -63,8 +63,6 @@ func (t *transfer) grow(ctx context.Context, n int64) bool {
 		if late == nil {
 			t.flow.wants(n)
 			defer t.flow.wants(-n)
-		}
-		if late == nil {
 			timer := time.NewTimer(roomWait)
 			defer timer.Stop()
 			late = timer.C
@@ -110,7 +108,7 @@ func (f *flow) wants(n int64) {
 	f.wanted += n
 }
 
-// room is how many bytes are left once all who wait have got theirs.
+// room is how many bytes are left, beside those for which transfers wait.
 func (f *flow) room() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -498,19 +498,17 @@ func (b *batch) grant(open *[]*waiter, refs []perdure.StepRef, limits perdure.Ad
 // runBytes is an upper bound on the size of a run in the answer to a claim, without its input and output.
 const runBytes = 1 << 10
 
-const (
-	largestRun  = runBytes + 2*perdure.MaxPayloadBytes
-	smallAnswer = 16 << 10 // for which a server always has room
-)
+// largestRun is an upper bound on the size of a run with both.
+const largestRun = runBytes + 2*perdure.MaxPayloadBytes
 
 // room is how many bytes of input and output the answer to a claim has left. It always has room for one run, unless the
-// server that sends it has none, because many callers do not read their answers (F157).
+// server has none left, because many callers do not read their answers (F157).
 func (w *waiter) room() int {
 	space := w.space()
 	if w.bytes == 0 && space >= largestRun {
 		return math.MaxInt
 	}
-	return min(perdure.MaxAnswerBytes, max(space, smallAnswer)) - w.bytes - runBytes
+	return min(perdure.MaxAnswerBytes, max(space, admission.Free)) - w.bytes - runBytes
 }
 
 // give notes a run for the claim's answer, with how long the claim had waited when the run's remaining time

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -11,15 +10,17 @@ import (
 	"perdure/internal/env"
 )
 
-// A claim that is repeated under its requestId returns the runs that it was granted before (F019). A transaction for
-// many claims searches for these runs when it meets the claim first, and takes their locks if they are free. Before it
-// grants new runs, it locks the claim and searches again, because another node may grant runs to the same claim. It does
-// not lock a claim that it grants nothing: while it is being saved, another transaction may grant that claim something
-// (batch.spare). It does not wait for a lock, because other claims wait for this transaction. If another transaction has locked the claim or one of its runs, the claim is set
-// aside: it is granted nothing, neither some of its runs nor new ones. After the commit a repeater answers it, in a
-// transaction of its own that waits for the locks, for at most repeatTime (F155). A claim whose runs take more
-// rendering than the transaction has left is set aside, too. In its own transaction its rendering is not bounded,
-// because it was bounded when the runs were granted (F156).
+// A claim that is repeated under its requestId returns the runs that it was granted before (F019). The first transaction
+// that takes the claim from the queue searches for these runs, and takes their locks if they are free. Before a
+// transaction grants the claim new runs, it locks the claim and searches again, because another node may grant runs to
+// the same claim. A claim that is granted nothing is not locked: it returns to the queue before the transaction is saved,
+// and the next one may grant it runs (batch.spare).
+//
+// These transactions do not wait for locks, because they serve other claims as well. If another transaction has locked
+// the claim or one of its runs, the claim is set aside: it is granted nothing, neither some of its runs nor new ones.
+// After the commit a repeater answers it, in a transaction of its own that waits for the locks, for at most repeatTime
+// (F155). A claim whose runs take more rendering than the transaction has left is set aside, too. In its own transaction
+// its rendering is not bounded, because it was bounded when the runs were granted (F156).
 const (
 	repeatTime      = 2 * time.Second // how long a claim that was set aside waits for locks
 	repeaters       = 2               // claims that wait for locks at once: each keeps a connection to the store
@@ -29,13 +30,13 @@ const (
 var errLocked = &perdure.Error{Code: perdure.CodeUnavailable, Message: "another transaction has locked a run that this claim was granted before",
 	Hint: "repeat the claim with the same requestId"}
 
-// lockedClaim is a repeated claim that is set aside, because another transaction has locked the claim or some of its
-// runs.
+// lockedClaim is a repeated claim that is set aside: another transaction has locked the claim or some of its runs, or
+// there is no room for its answer.
 type lockedClaim struct {
 	w     *waiter
 	jobs  []perdure.JobID // of its runs; empty if the claim itself is locked
 	until time.Time       // by the node's clock; zero before it waits
-	why   error           // why it is refused if it cannot be answered in time; nil: errLocked
+	why   error           // why it is refused if it cannot be answered in time
 }
 
 // repeat answers repeated claims with the runs that they were granted before, and sets aside those that it cannot
@@ -47,7 +48,7 @@ func (b *batch) repeat(claims []*waiter) error {
 		}
 		refs, err := b.tx.Granted(w.req.Holder, w.req.Agent, w.req.RequestID, perdure.MaxBatch)
 		if errors.Is(err, perdure.ErrLocked) {
-			b.setAside[w] = &lockedClaim{w: w}
+			b.setAside[w] = &lockedClaim{w: w, why: errLocked}
 			continue
 		}
 		if err != nil {
@@ -89,7 +90,7 @@ func (b *batch) mayGrant(w *waiter) (bool, error) {
 func (b *batch) repeatOne(w *waiter) (*lockedClaim, error) {
 	refs, err := b.tx.HeldBy(w.req.Holder, w.req.Agent, w.req.RequestID, perdure.MaxBatch)
 	if errors.Is(err, perdure.ErrLocked) {
-		return &lockedClaim{w: w}, nil
+		return &lockedClaim{w: w, why: errLocked}, nil
 	}
 	if err != nil || len(refs) == 0 {
 		return nil, err
@@ -105,13 +106,13 @@ func (b *batch) regrant(w *waiter, refs []perdure.StepRef) (*lockedClaim, error)
 		return nil, err
 	}
 	if skipped {
-		return &lockedClaim{w: w, jobs: jobs}, nil
+		return &lockedClaim{w: w, jobs: jobs, why: errLocked}, nil
 	}
 	runs, room := make([]*perdure.Run, 0, len(refs)), w.space()
 	for _, ref := range refs {
 		run, err := b.runOf(ref, func() (*perdure.Run, error) { return b.w.Again(ref, &w.req) })
 		if errors.Is(err, perdure.ErrOverBudget) || errors.As(err, new(*perdure.Postponed)) {
-			return &lockedClaim{w: w, jobs: jobs}, nil
+			return &lockedClaim{w: w, jobs: jobs, why: errLocked}, nil
 		}
 		if err != nil {
 			return nil, err
@@ -152,7 +153,7 @@ func (r *repeats) put(c *lockedClaim) {
 	case r.closed:
 		c.w.tell(answer{err: errDraining})
 	case len(r.waiting) >= maxLockedClaims:
-		c.w.tell(answer{err: cmp.Or(c.why, error(errLocked))})
+		c.w.tell(answer{err: c.why})
 	default:
 		c.until = r.env.Now().Add(repeatTime)
 		r.waiting = append(r.waiting, c)
@@ -213,14 +214,14 @@ func (s *Scheduler) waitFor(ctx context.Context, c *lockedClaim) ([]perdure.Run,
 		case err == nil && op.locked == nil:
 			return op.runs, nil
 		case ctx.Err() != nil:
-			return nil, cmp.Or(c.why, error(errLocked))
+			return nil, c.why
 		case err != nil:
 			return nil, unavailable(err)
 		}
 		c.jobs, c.why = op.locked.jobs, op.locked.why
 		env.Sleep(s.env, ctx, lockedPause)
 	}
-	return nil, cmp.Or(c.why, error(errLocked))
+	return nil, c.why
 }
 
 // alone performs one operation in a transaction of its own.
