@@ -46,24 +46,11 @@ func (b *batch) repeat(claims []*waiter) error {
 		if w.searched || !w.again {
 			continue
 		}
-		refs, err := b.tx.Granted(w.req.Holder, w.req.Agent, w.req.RequestID, perdure.MaxBatch)
-		if errors.Is(err, perdure.ErrLocked) {
-			b.setAside[w] = &lockedClaim{w: w, why: errLocked}
-			continue
-		}
+		found, err := b.repeatOne(w, b.tx.Granted)
 		if err != nil {
 			return err
 		}
-		if w.searched = len(refs) == 0; w.searched {
-			continue
-		}
-		locked, err := b.regrant(w, refs)
-		if err != nil {
-			return err
-		}
-		if locked != nil {
-			b.setAside[w] = locked
-		}
+		w.searched = !found
 	}
 	return nil
 }
@@ -74,28 +61,35 @@ func (b *batch) mayGrant(w *waiter) (bool, error) {
 	if !w.again || b.claimed[w] {
 		return true, nil
 	}
-	locked, err := b.repeatOne(w)
-	if err != nil {
+	if _, err := b.repeatOne(w, b.tx.HeldBy); err != nil {
 		return false, err
+	}
+	b.claimed[w] = b.setAside[w] == nil && len(b.granted[w]) == 0
+	return b.claimed[w], nil
+}
+
+// runsOf returns the steps whose runs were granted to a claim: a method of the transaction.
+type runsOf func(holder, agent, request string, max int) ([]perdure.StepRef, error)
+
+// repeatOne gives a claim all of its runs that are still valid. If another transaction has locked some of them, or there
+// is no room for all, it gives none and sets the claim aside. It returns false if the claim was never granted any.
+func (b *batch) repeatOne(w *waiter, search runsOf) (found bool, err error) {
+	var locked *lockedClaim
+	refs, err := search(w.req.Holder, w.req.Agent, w.req.RequestID, perdure.MaxBatch)
+	switch {
+	case errors.Is(err, perdure.ErrLocked):
+		locked = &lockedClaim{w: w, why: errLocked}
+	case err != nil || len(refs) == 0:
+		return false, err
+	default:
+		if locked, err = b.regrant(w, refs); err != nil {
+			return true, err
+		}
 	}
 	if locked != nil {
 		b.setAside[w] = locked
 	}
-	b.claimed[w] = locked == nil && len(b.granted[w]) == 0
-	return b.claimed[w], nil
-}
-
-// repeatOne locks a claim, and gives it all of its runs that are still valid, or none if another transaction has locked
-// some of them.
-func (b *batch) repeatOne(w *waiter) (*lockedClaim, error) {
-	refs, err := b.tx.HeldBy(w.req.Holder, w.req.Agent, w.req.RequestID, perdure.MaxBatch)
-	if errors.Is(err, perdure.ErrLocked) {
-		return &lockedClaim{w: w, why: errLocked}, nil
-	}
-	if err != nil || len(refs) == 0 {
-		return nil, err
-	}
-	return b.regrant(w, refs)
+	return true, nil
 }
 
 // regrant gives a claim those of its runs that are still valid.
@@ -250,7 +244,7 @@ func (o *repeating) refs(*batch) []perdure.StepRef { return nil }
 
 func (o *repeating) apply(b *batch) error {
 	b.spend(unbounded())
-	locked, err := b.repeatOne(o.w)
-	o.locked, o.runs = locked, b.granted[o.w]
+	_, err := b.repeatOne(o.w, b.tx.HeldBy)
+	o.locked, o.runs = b.setAside[o.w], b.granted[o.w]
 	return err
 }
