@@ -81,13 +81,12 @@ func (w *Workset) Claim(ref StepRef, c *ClaimRequest, limits Admission, room int
 		return nil, err
 	}
 	input, err := w.render(e, &src)
-	var fault *inputFault
-	switch {
-	case errors.As(err, &fault): // no run number is spent on it
-		w.stumble(e, r, fault.error)
-		w.touch(e)
-		return nil, nil
-	case err != nil:
+	if err != nil {
+		if fault := (*inputFault)(nil); errors.As(err, &fault) { // no run number is spent on it
+			w.stumble(e, r, fault.error)
+			w.touch(e)
+			return nil, nil
+		}
 		return nil, err
 	}
 	if len(input)+len(src.output) > room {
@@ -161,10 +160,10 @@ func (w *Workset) Again(ref StepRef, c *ClaimRequest) (*Run, error) {
 		return nil, err
 	}
 	input, err := w.render(e, &src)
-	if errors.As(err, new(*inputFault)) {
-		return nil, nil // it was rendered from the same values before
-	}
 	if err != nil {
+		if errors.As(err, new(*inputFault)) {
+			return nil, nil // it was rendered from the same values before
+		}
 		return nil, err
 	}
 	return w.runOf(e, r, input, src.output), nil
@@ -187,7 +186,7 @@ func (w *Workset) runOf(e *entry, r *row, input, output json.RawMessage) *Run {
 // source is where the input of a run comes from: a kept value, or a rendering.
 type source struct {
 	kept   json.RawMessage
-	made   *Rendering      // nil: kept
+	made   Rendering       // without a template: kept
 	output json.RawMessage // undo: of the do run, null if unknown
 	bad    error           // why it cannot be rendered at all
 }
@@ -200,10 +199,10 @@ func (w *Workset) render(e *entry, s *source) (json.RawMessage, error) {
 	switch {
 	case s.bad != nil:
 		return nil, &inputFault{s.bad}
-	case s.made == nil:
+	case s.made.template == nil:
 		return s.kept, nil
 	}
-	done, err := w.evaluate(e, s.made)
+	done, err := w.evaluate(e, &s.made)
 	if err != nil {
 		return nil, err
 	}
@@ -234,8 +233,7 @@ func (w *Workset) sourceOf(e *entry, r *row, d Direction) (src source, err error
 	if r.readsTooMuch {
 		return source{bad: errReadsTooMuch}, nil
 	}
-	missing := e.notLoaded(r, d)
-	if err := missing.orNil(); err != nil {
+	if err := e.notLoaded(r, d).orNil(); err != nil {
 		return src, err
 	}
 	if d == Undo {
@@ -251,7 +249,7 @@ func (w *Workset) sourceOf(e *entry, r *row, d Direction) (src source, err error
 	case t == nil:
 		src.kept = orNull(nil)
 	default:
-		src.made = &Rendering{Key: RenderingKey{r.StepRef, r.Turn, RenderingOf(d)}, template: t, reads: t.Refs()}
+		src.made = Rendering{Key: RenderingKey{r.StepRef, r.Turn, RenderingOf(d)}, template: t, reads: t.Refs()}
 		src.made.scope, err = w.scope(e, r, d, src.output, t.Refs())
 	}
 	return src, err
@@ -276,13 +274,14 @@ func (w *Workset) keepInput(e *entry, r *row, d Direction, input json.RawMessage
 }
 
 // scope is what an expression of the step may read: the outputs of the steps that it names and, in an undo, that of its
-// own do run.
+// own do run. It is valid until the next call.
 func (w *Workset) scope(e *entry, r *row, d Direction, output json.RawMessage, refs []int) (*Scope, error) {
 	outputs, err := e.outputs(refs)
 	if err != nil {
 		return nil, err
 	}
-	s := &Scope{Job: e.job, Input: e.plan.Definition.Input, Outputs: outputs, Budget: w.budget}
+	s := &w.made.scope
+	*s = Scope{Job: e.job, Input: e.plan.Definition.Input, Outputs: outputs, Budget: w.budget}
 	if d == Undo {
 		turn := *r.Step
 		if r.Direction != Undo {

@@ -62,18 +62,22 @@ func (x *Rendering) Size() int { return x.bytes }
 func (x *Rendering) Run(b *Budget) (*Rendered, error) {
 	scope := *x.scope
 	scope.Budget = b
-	return x.run(&scope)
+	done, err := x.run(&scope)
+	if err != nil {
+		return nil, err
+	}
+	return &done, nil
 }
 
-func (x *Rendering) run(scope *Scope) (*Rendered, error) {
-	done := &Rendered{values: x.values}
+func (x *Rendering) run(scope *Scope) (Rendered, error) {
+	done := Rendered{values: x.values}
 	if x.condition != nil {
 		done.yes, done.err = x.condition.Eval(scope)
 	} else {
 		done.Input, done.err = bounded(x.template.Render(scope))
 	}
 	if over := scope.Budget.Err(); done.err != nil && over != nil {
-		return nil, over
+		return Rendered{}, over
 	}
 	return done, nil
 }
@@ -87,14 +91,14 @@ func bounded(b json.RawMessage, err error) (json.RawMessage, error) {
 
 // evaluate returns the prepared result, or evaluates within the budget. The error is a *Postponed, or reports damaged
 // rows.
-func (w *Workset) evaluate(e *entry, x *Rendering) (*Rendered, error) {
+func (w *Workset) evaluate(e *entry, x *Rendering) (Rendered, error) {
 	if w.prepared != nil {
 		if done := w.prepared.Rendered(x.Key); done != nil {
 			if err := e.identify(x); err != nil {
-				return nil, err
+				return Rendered{}, err
 			}
 			if *done.values == *x.values {
-				return done, nil
+				return *done, nil
 			}
 		}
 	}
@@ -103,9 +107,11 @@ func (w *Workset) evaluate(e *entry, x *Rendering) (*Rendered, error) {
 		return done, err
 	}
 	if err := e.identify(x); err != nil {
-		return nil, err
+		return Rendered{}, err
 	}
-	return nil, &Postponed{x}
+	kept, scope := *x, *x.scope
+	kept.scope = &scope
+	return Rendered{}, &Postponed{&kept}
 }
 
 // identify sets the hash of all outputs in the scope of a rendering. The other values that it reads, the job's input,

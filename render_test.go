@@ -72,6 +72,39 @@ func TestPreparedInputIsTakenIfItsValuesAreTheSame(t *testing.T) {
 	}
 }
 
+// A rendering that was postponed keeps the values of its own step, whatever is rendered after it (F156).
+func TestPostponedRenderingsAreIndependent(t *testing.T) {
+	w := submit(t, "a; b; c after a reads a; d after b reads b")
+	w.run("a")
+	w.run("b")
+	var inputs []string
+	w.event(func(ws *Workset) {
+		ws.Spend(little(), shelf{})
+		w.need(ws, 2, 3)
+		var all []*Postponed
+		for _, i := range []int{2, 3} {
+			w.plan.Steps[i].Do = dear{w.plan.Steps[i].Do.(script)}
+			w.loadForClaim(ws, w.ref(i))
+			_, err := ws.Claim(w.ref(i), &ClaimRequest{Agent: w.steps[i].Agent, Holder: "host"}, nil, MaxAnswerBytes)
+			var more *Postponed
+			if !errors.As(err, &more) {
+				t.Fatalf("the claim of step %d gave %v", i, err)
+			}
+			all = append(all, more)
+		}
+		for _, more := range all {
+			done, err := more.Run(&Budget{Work: 100})
+			must(t, err)
+			inputs = append(inputs, string(done.Input))
+		}
+	})
+	for i, reads := range []string{"c a=", "d b="} {
+		if want, _ := json.Marshal(reads + string(w.kept[i].Output)); inputs[i] != string(want) {
+			t.Errorf("rendered %s, want %s", inputs[i], want)
+		}
+	}
+}
+
 // An error of a rendering outside of the transaction makes the step fail as in a transaction.
 func TestPreparedFaultMakesTheStepFail(t *testing.T) {
 	w := submit(t, "a; b after a reads a")

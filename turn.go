@@ -131,6 +131,9 @@ func (w *Workset) holds(e *entry, r *row, ps *PlanStep) (bool, error) {
 // repeated once they are loaded. If they are more than can be loaded, or take more work than is left, the decision is
 // postponed: the step is due at once, and the supervisor finds it.
 func (w *Workset) lookAgain(e *entry, r *row, err error) bool {
+	if err == nil {
+		return false
+	}
 	var missing *NotLoaded
 	var more *Postponed
 	switch {

@@ -42,12 +42,13 @@ func (v *value) load(stored []byte) {
 
 // collect adds a value that was set to the changes. The value stays loaded.
 func (v *values) collect(ref StepRef, c *Changes) {
+	if v.input.state != valueSet && v.output.state != valueSet {
+		return
+	}
 	change := PayloadChange{StepRef: ref}
 	change.Input, change.SetInput = v.input.collect()
 	change.Output, change.SetOutput = v.output.collect()
-	if change.SetInput || change.SetOutput {
-		c.Payloads = append(c.Payloads, change)
-	}
+	c.Payloads = append(c.Payloads, change)
 }
 
 func (v *value) collect() (json []byte, set bool) {
@@ -144,8 +145,11 @@ func (e *entry) outputs(refs []int) (map[string]json.RawMessage, error) {
 
 // gather adds the steps of err, if it is a NotLoaded, and returns any other error.
 func (n *NotLoaded) gather(err error) error {
+	if err == nil {
+		return nil
+	}
 	var more *NotLoaded
-	if err == nil || !errors.As(err, &more) {
+	if !errors.As(err, &more) {
 		return err
 	}
 	n.Steps = append(n.Steps, more.Steps...)
@@ -153,11 +157,11 @@ func (n *NotLoaded) gather(err error) error {
 }
 
 // orNil returns n as an error; nil if nothing was missing.
-func (n *NotLoaded) orNil() error {
+func (n NotLoaded) orNil() error {
 	if len(n.Steps) == 0 {
 		return nil
 	}
-	return n
+	return &NotLoaded{n.Steps}
 }
 
 // setOutput keeps the output of a do run; nil clears it.

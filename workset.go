@@ -207,6 +207,9 @@ func (w *Workset) Missing() *Missing {
 }
 
 func uniqueRefs(refs []StepRef) []StepRef {
+	if len(refs) < 2 { // after nearly every event
+		return refs
+	}
 	slices.SortFunc(refs, StepRef.Compare)
 	return slices.Compact(refs)
 }
@@ -503,6 +506,7 @@ type slabs struct {
 	rows    slab[row]
 	jobs    slab[Job]
 	steps   slab[Step]
+	scope   Scope // of the latest rendering
 }
 
 type slab[T any] struct {

@@ -21,7 +21,7 @@ type decoder struct {
 
 	made    perdure.Job // as far as is known at submission,
 	scope   perdure.Scope
-	early   *view
+	early   view
 	budget  *perdure.Budget // of the call; nil: none
 	earlies []early         // and the expressions that depend on no more than that
 	exprs   int             // expressions so far

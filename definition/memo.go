@@ -130,9 +130,9 @@ func (d *decoder) again(n *node, k *memo) (*perdure.Plan, bool) {
 	for _, e := range k.early {
 		var err error
 		if e.truth {
-			_, err = e.expr.truth(d.early)
+			_, err = e.expr.truth(&d.early)
 		} else {
-			_, err = e.expr.raw(d.early)
+			_, err = e.expr.raw(&d.early)
 		}
 		if err != nil {
 			return nil, false

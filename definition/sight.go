@@ -50,9 +50,9 @@ func (d *decoder) expression(n *node, p *pointer, s span, truth bool, see *sight
 	// What is known at submission is evaluated now, so that its errors are refusals.
 	d.earlies = append(d.earlies, early{x, truth})
 	if truth {
-		_, err = x.truth(d.early)
+		_, err = x.truth(&d.early)
 	} else {
-		known, err = x.raw(d.early)
+		known, err = x.raw(&d.early)
 	}
 	if err != nil {
 		d.misfit(p, n, s.at, &misfit{message: err.Error(), large: errors.Is(err, errWork)})

@@ -20,7 +20,7 @@ func (d *decoder) submission() {
 	job := &d.made
 	*job = perdure.Job{Type: d.def.Type, Labels: d.def.Labels}
 	d.scope = perdure.Scope{Job: job, Input: d.def.Input, Budget: d.budget}
-	d.early = look(&d.scope, submitWork)
+	d.early = view{scope: &d.scope, work: submitWork}
 	see := &sight{d: d, step: -1}
 	if d.key != nil {
 		d.readKey(d.key, see)
@@ -158,7 +158,7 @@ func (d *decoder) known(made templates, n *node, p *pointer) (node, bool) {
 			return *n, false
 		}
 	}
-	raw, err := fill(pieces, d.early)
+	raw, err := fill(pieces, &d.early)
 	if err != nil {
 		return *n, false // reported where the expression was compiled
 	}

@@ -31,7 +31,7 @@ func (t *template) Render(s *perdure.Scope) (json.RawMessage, error) {
 	if len(t.parts) == 0 {
 		return t.tail, nil
 	}
-	v := look(s, renderWork)
+	v := &view{scope: s, work: renderWork}
 	b := make([]byte, 0, 2*len(t.tail)+64*len(t.parts))
 	for i := range t.parts {
 		p := &t.parts[i]
@@ -75,7 +75,7 @@ type condition struct {
 
 // Eval says whether the step is to be done.
 func (c *condition) Eval(s *perdure.Scope) (bool, error) {
-	yes, err := c.expr.truth(look(s, renderWork))
+	yes, err := c.expr.truth(&view{scope: s, work: renderWork})
 	if err != nil {
 		return false, fmt.Errorf("when: %w", err)
 	}

@@ -11,9 +11,9 @@ import (
 // expressions together. If the scope's budget ends a rendering, the error may be that of the expression; Budget.Err
 // tells whether the budget was the cause.
 type view struct {
-	scope *perdure.Scope
-	work  int
-	*memory
+	scope  *perdure.Scope
+	work   int
+	cached *memory // nil: no large value was read yet
 }
 
 // memory caches the decoded parts of large values, by the address of the first byte of their text. So a thousand
@@ -42,19 +42,22 @@ const rememberedBytes = 2 << 20
 
 var errWork = errors.New("this takes too much work; let an agent compute it")
 
-// look begins a rendering.
-func look(s *perdure.Scope, work int) *view {
-	v := &view{scope: s, work: work}
-	if s.Budget == nil {
-		v.memory = &memory{}
-		return v
+// memory returns the cache of the budget.
+func (v *view) memory() *memory {
+	if v.cached != nil {
+		return v.cached
+	}
+	budget := v.scope.Budget
+	if budget == nil {
+		v.cached = &memory{}
+		return v.cached
 	}
 	var ok bool
-	if v.memory, ok = s.Budget.Memory.(*memory); !ok {
-		v.memory = &memory{}
-		s.Budget.Memory = v.memory
+	if v.cached, ok = budget.Memory.(*memory); !ok {
+		v.cached = &memory{}
+		budget.Memory = v.cached
 	}
-	return v
+	return v.cached
 }
 
 // spend pays for n units of work.
@@ -65,7 +68,7 @@ func (v *view) spend(n int) error {
 	return v.scope.Budget.Spend(n)
 }
 
-// indexed is the size from which on members are remembered.
+// indexed is the size in bytes from which on the decoded parts of a value are cached.
 const indexed = 512
 
 // pick picks a member or entry of raw, which is trimmed.
@@ -90,17 +93,18 @@ func (v *view) member(raw json.RawMessage, name string) (found json.RawMessage, 
 			}
 		})
 	} else {
-		m, ok := v.objects[&raw[0]]
+		cache := v.memory()
+		m, ok := cache.objects[&raw[0]]
 		if !ok {
 			if err = v.spend(len(raw) / 4); err != nil {
 				return nil, err
 			}
 			m = make(map[string]json.RawMessage)
 			walk(raw, func(quoted, value []byte) { m[unquote(quoted)] = value })
-			if v.objects == nil {
-				v.objects = map[*byte]map[string]json.RawMessage{}
+			if cache.objects == nil {
+				cache.objects = map[*byte]map[string]json.RawMessage{}
 			}
-			v.objects[&raw[0]] = m
+			cache.objects[&raw[0]] = m
 		}
 		found, err = m[name], v.spend(1)
 	}
@@ -111,17 +115,21 @@ func (v *view) member(raw json.RawMessage, name string) (found json.RawMessage, 
 }
 
 func (v *view) entry(raw json.RawMessage, i int) (json.RawMessage, error) {
-	list, ok := v.lists[&raw[0]]
-	if !ok {
+	var list []json.RawMessage
+	large := len(raw) >= indexed
+	if large {
+		list = v.memory().lists[&raw[0]]
+	}
+	if list == nil {
 		if err := v.spend(1 + len(raw)/8); err != nil {
 			return nil, err
 		}
 		walk(raw, func(_, value []byte) { list = append(list, value) })
-		if len(raw) >= indexed {
-			if v.lists == nil {
-				v.lists = map[*byte][]json.RawMessage{}
+		if large {
+			if v.cached.lists == nil {
+				v.cached.lists = map[*byte][]json.RawMessage{}
 			}
-			v.lists[&raw[0]] = list
+			v.cached.lists[&raw[0]] = list
 		}
 	}
 	if i < 0 {
@@ -135,8 +143,11 @@ func (v *view) entry(raw json.RawMessage, i int) (json.RawMessage, error) {
 
 // plain is raw, which is not empty, as expressions calculate with it.
 func (v *view) plain(raw json.RawMessage) (any, error) {
-	if x, ok := v.values[&raw[0]]; ok {
-		return x, v.spend(1)
+	large := len(raw) >= indexed
+	if large {
+		if x, ok := v.memory().values[&raw[0]]; ok {
+			return x, v.spend(1)
+		}
 	}
 	if err := v.spend(1 + len(raw)/8); err != nil {
 		return nil, err
@@ -145,12 +156,12 @@ func (v *view) plain(raw json.RawMessage) (any, error) {
 	if err := v.spend(n); err != nil {
 		return nil, err
 	}
-	if err == nil && len(raw) >= indexed && v.bytes+len(raw) <= rememberedBytes {
-		if v.values == nil {
-			v.values = map[*byte]any{}
+	if err == nil && large && v.cached.bytes+len(raw) <= rememberedBytes {
+		if v.cached.values == nil {
+			v.cached.values = map[*byte]any{}
 		}
-		v.values[&raw[0]] = x
-		v.bytes += len(raw)
+		v.cached.values[&raw[0]] = x
+		v.cached.bytes += len(raw)
 	}
 	return x, err
 }

@@ -47,12 +47,16 @@ func (c *Cache[K, V]) Get(key K) (v V, ok bool) {
 func (c *Cache[K, V]) Put(key K, v V) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	bytes := c.size(v)
 	if e := c.byKey[key]; e != nil {
-		c.used -= c.order.Remove(e).(*entry[K, V]).bytes
+		known := e.Value.(*entry[K, V])
+		c.used -= known.bytes
+		known.value, known.bytes = v, bytes
+		c.order.MoveToFront(e)
+	} else {
+		c.byKey[key] = c.order.PushFront(&entry[K, V]{key, v, bytes})
 	}
-	added := &entry[K, V]{key, v, c.size(v)}
-	c.byKey[key] = c.order.PushFront(added)
-	c.used += added.bytes
+	c.used += bytes
 	for c.used > c.max && c.order.Len() > 1 {
 		last := c.order.Remove(c.order.Back()).(*entry[K, V])
 		delete(c.byKey, last.key)

@@ -475,11 +475,11 @@ func (b *batch) grant(open *[]*waiter, refs []perdure.StepRef, limits perdure.Ad
 				*open = (*open)[1:]
 				continue
 			}
-			if more := (*perdure.Postponed)(nil); errors.As(err, &more) {
-				b.postponed = append(b.postponed, postponed{more.Rendering, w.req.Agent})
-				break
-			}
 			if err != nil {
+				if more := (*perdure.Postponed)(nil); errors.As(err, &more) {
+					b.postponed = append(b.postponed, postponed{more.Rendering, w.req.Agent})
+					break
+				}
 				return granted, err
 			}
 			if run != nil {
@@ -534,8 +534,10 @@ func (b *batch) runOf(ref perdure.StepRef, rule func() (*perdure.Run, error)) (r
 	if err := b.fold(ref.Job, ask); err != nil {
 		return nil, err
 	}
-	var missing *perdure.NotLoaded
-	if errors.As(failed, &missing) {
+	if failed == nil {
+		return run, nil
+	}
+	if missing := (*perdure.NotLoaded)(nil); errors.As(failed, &missing) {
 		all, err := b.loadPayloads(missing.Steps)
 		switch {
 		case err != nil:

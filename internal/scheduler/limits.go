@@ -76,6 +76,9 @@ func (l *limits) room(name string) int {
 
 // lockTypes locks and counts the limits of the candidates' types.
 func (l *limits) lockTypes(b *batch, agent string, refs []perdure.StepRef) error {
+	if len(l.defined) == 0 {
+		return nil
+	}
 	used := l.used[agent]
 	if used == nil {
 		used = map[string]bool{}
