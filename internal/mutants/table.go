@@ -73,7 +73,7 @@ var ofActors = []mutant{
 	{name: "room for claims is counted without those who wait", file: "internal/rest/flow.go", old: "f.max-f.used-f.wanted", new: "f.max-f.used", run: "RoomForClaims"},
 	{name: "claims are granted more than there is room for", file: "internal/scheduler/claim.go", old: "	space := w.space()\n", new: "	space := math.MaxInt\n", run: "RoomOfTheirServer"},
 	{name: "a claim is granted runs without its lock", file: "internal/scheduler/repeat.go", old: "	if !w.again || b.claimed[w] {\n", new: "	if !w.again || true {\n", run: "IsLockedBefore"},
-	{name: "a claim that is granted nothing is locked", file: "internal/scheduler/repeat.go", old: "b.tx.Granted(", new: "b.tx.HeldBy(", run: "GrantedNothing"},
+	{name: "a claim that is granted nothing is locked", file: "internal/scheduler/repeat.go", old: "b.repeatOne(w, b.tx.Granted)", new: "b.repeatOne(w, b.tx.HeldBy)", run: "GrantedNothing"},
 	{name: "skipped rows in a repeated claim", file: "internal/scheduler/repeat.go", old: "	if skipped {\n", new: "	if skipped && false {\n", run: "RepeatedClaim"},
 	{name: "a claim that is set aside is granted new runs", file: "internal/scheduler/claim.go", old: "return w.barred || b.setAside[w] != nil || ", new: "return w.barred || ", run: "RepeatedClaim"},
 	{name: "a bound in bytes is cut to 32 bits", file: "store/postgres/lock.go", old: ".int64(int64(maxBytes))", new: ".int(maxBytes)", pkg: "internal/scheduler", run: "RepeatedClaimThatWaited"},
