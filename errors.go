@@ -12,18 +12,18 @@ import (
 type Code string
 
 const (
-	CodeInvalid     Code = "invalid"     // the request or definition is wrong; see Fields
-	CodeMalformed   Code = "malformed"   // not even readable
-	CodeTooLarge    Code = "tooLarge"    // over one of the bounds
-	CodeNotFound    Code = "notFound"    //
-	CodeConflict    Code = "conflict"    // the rules refuse it as things stand
-	CodeBacklogFull Code = "backlogFull" // try again later
-	CodeBusy        Code = "busy"        // the node has reached a bound: try again later
-	CodeForbidden   Code = "forbidden"   //
-	CodeMisdirected Code = "misdirected" // the request names a host that the node does not serve
-	CodeUnavailable Code = "unavailable" // the store is not reachable, or the node is draining
-	CodeSchema      Code = "schema"      // the store's schema is missing, older or newer
-	CodeInUse       Code = "inUse"       // another process has the store
+	CodeInvalid         Code = "invalid"         // the request or definition is wrong; see Fields
+	CodeMalformed       Code = "malformed"       // not even readable
+	CodeTooLarge        Code = "tooLarge"        // over one of the bounds
+	CodeNotFound        Code = "notFound"        //
+	CodeConflict        Code = "conflict"        // the rules refuse it as things stand
+	CodeBacklogFull     Code = "backlogFull"     // try again later
+	CodeTooManyRequests Code = "tooManyRequests" // the node has reached a bound: try again later
+	CodeForbidden       Code = "forbidden"       //
+	CodeMisdirected     Code = "misdirected"     // the request names a host that the node does not serve
+	CodeUnavailable     Code = "unavailable"     // the store is not reachable, or the node is draining
+	CodeSchema          Code = "schema"          // the store's schema is missing, older or newer
+	CodeInUse           Code = "inUse"           // another process has the store
 )
 
 // Error is a refusal: nothing was changed. It says where, what, and how to mend it.

@@ -58,7 +58,7 @@ func awayIn(err error) *away {
 // that has reached a bound are treated as if they were unreachable.
 func passing(err error, retryAfter time.Duration) error {
 	switch perdure.CodeOf(err) {
-	case perdure.CodeUnavailable, perdure.CodeSchema, perdure.CodeInUse, perdure.CodeBusy:
+	case perdure.CodeUnavailable, perdure.CodeSchema, perdure.CodeInUse, perdure.CodeTooManyRequests:
 		return &away{err, retryAfter}
 	}
 	return err

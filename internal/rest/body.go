@@ -147,7 +147,7 @@ func (c *call) unread(b *body, err error) error {
 
 // busy refuses a call that this node may take a moment later.
 func busy(why string) error {
-	e := perdure.Refuse(perdure.CodeBusy, "%s", why)
+	e := perdure.Refuse(perdure.CodeTooManyRequests, "%s", why)
 	e.Hint = "try again later"
 	return e
 }

@@ -186,7 +186,7 @@ func TestBytesOfRequestsAreBounded(t *testing.T) {
 		}()
 		go request(t, late, "POST /v1/jobs", len(body), body)
 		began := time.Now()
-		if status, code := answerOn(t, late); status != http.StatusTooManyRequests || code != perdure.CodeBusy || time.Since(began) != roomWait {
+		if status, code := answerOn(t, late); status != http.StatusTooManyRequests || code != perdure.CodeTooManyRequests || time.Since(began) != roomWait {
 			t.Errorf("%d %s after %v", status, code, time.Since(began))
 		}
 		close(stop)
@@ -204,7 +204,7 @@ func TestBytesOfRequestsAreBounded(t *testing.T) {
 		if status, _ := answerOn(t, next); status != http.StatusCreated || time.Since(began) > stallTime {
 			t.Errorf("beside one that stands still: %d after %v", status, time.Since(began))
 		}
-		if status, code := answerOn(t, still); status != http.StatusTooManyRequests || code != perdure.CodeBusy {
+		if status, code := answerOn(t, still); status != http.StatusTooManyRequests || code != perdure.CodeTooManyRequests {
 			t.Errorf("the one that stood still: %d %s", status, code)
 		}
 		synctest.Wait()
@@ -230,7 +230,7 @@ func TestBodyThatWaitedForRoomGivesWay(t *testing.T) {
 		a.inbound.mu.Unlock()
 		time.Sleep(time.Second)
 		go request(t, next, "POST /v1/jobs", len(body), body)
-		if status, code := answerOn(t, still); status != http.StatusTooManyRequests || code != perdure.CodeBusy {
+		if status, code := answerOn(t, still); status != http.StatusTooManyRequests || code != perdure.CodeTooManyRequests {
 			t.Errorf("%d %s", status, code)
 		}
 		if status, _ := answerOn(t, next); status != http.StatusCreated {
@@ -335,7 +335,7 @@ func TestBytesOfAnswersAreBounded(t *testing.T) {
 		c := p.dial()
 		defer c.Close()
 		request(t, c, "GET /v1/jobs/a", 0, "")
-		if status, code := answerOn(t, c); status != http.StatusTooManyRequests || code != perdure.CodeBusy {
+		if status, code := answerOn(t, c); status != http.StatusTooManyRequests || code != perdure.CodeTooManyRequests {
 			t.Errorf("%d %s", status, code)
 		}
 		request(t, c, "GET /v1/nodes", 0, "")
@@ -458,7 +458,7 @@ func TestWaitingCallsAreBounded(t *testing.T) {
 		c := p.dial()
 		defer c.Close()
 		request(t, c, "POST /v1/agents/a/claim", len(claim), claim)
-		if status, code := answerOn(t, c); status != http.StatusTooManyRequests || code != perdure.CodeBusy {
+		if status, code := answerOn(t, c); status != http.StatusTooManyRequests || code != perdure.CodeTooManyRequests {
 			t.Errorf("one more: %d %s", status, code)
 		}
 		request(t, c, "GET /v1/jobs/j?wait=30s", 0, "")
@@ -485,7 +485,7 @@ func TestWaitingCallsAreBounded(t *testing.T) {
 		c := p.dial()
 		defer c.Close()
 		request(t, c, "GET /v1/jobs/j/events", 0, "")
-		if status, code := answerOn(t, c); status != http.StatusTooManyRequests || code != perdure.CodeBusy {
+		if status, code := answerOn(t, c); status != http.StatusTooManyRequests || code != perdure.CodeTooManyRequests {
 			t.Errorf("a second stream: %d %s", status, code)
 		}
 		first.Close()

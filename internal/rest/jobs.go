@@ -100,7 +100,7 @@ func (c *call) submit() error {
 		c.w.Header().Set("Location", "/v1/jobs/"+job.ID.String())
 	}
 	err = c.json(status, utcJob(job))
-	if perdure.CodeOf(err) != perdure.CodeBusy {
+	if perdure.CodeOf(err) != perdure.CodeTooManyRequests {
 		return err
 	}
 	// The job is stored, and a 429 would have it submitted again. A view without its long parts always finds room.

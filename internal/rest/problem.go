@@ -32,7 +32,7 @@ const (
 	codeInternal   perdure.Code = "internal"
 	codeMethod     perdure.Code = "methodNotAllowed"
 	codeMedia      perdure.Code = "unsupportedMediaType"
-	codeTimeout    perdure.Code = "requestTimeout"
+	codeTimeout    perdure.Code = "timeout"
 	problemTypes                = "urn:perdure:problem:"
 	problemType                 = "application/problem+json"
 	retryShort                  = 1 // seconds: the store is away, or the node is
@@ -50,22 +50,22 @@ type kind struct {
 }
 
 var kinds = map[perdure.Code]kind{
-	perdure.CodeInvalid:     {http.StatusUnprocessableEntity, "Invalid", 0},
-	perdure.CodeMalformed:   {http.StatusBadRequest, "Not readable", 0},
-	perdure.CodeTooLarge:    {http.StatusRequestEntityTooLarge, "Too large", 0},
-	perdure.CodeNotFound:    {http.StatusNotFound, "Not found", 0},
-	perdure.CodeConflict:    {http.StatusConflict, "Conflict", 0},
-	perdure.CodeBacklogFull: {http.StatusTooManyRequests, "Backlog full", retryBacklog},
-	perdure.CodeBusy:        {http.StatusTooManyRequests, "Busy", retryShort},
-	perdure.CodeForbidden:   {http.StatusForbidden, "Forbidden", 0},
-	perdure.CodeMisdirected: {http.StatusMisdirectedRequest, "Misdirected", 0},
-	perdure.CodeUnavailable: {http.StatusServiceUnavailable, "Unavailable", retryShort},
-	perdure.CodeSchema:      {http.StatusServiceUnavailable, "Schema does not fit", 0},
-	perdure.CodeInUse:       {http.StatusServiceUnavailable, "Store in use", 0},
-	codeInternal:            {http.StatusInternalServerError, "Internal error", 0},
-	codeMethod:              {http.StatusMethodNotAllowed, "Method not allowed", 0},
-	codeMedia:               {http.StatusUnsupportedMediaType, "Unsupported media type", 0},
-	codeTimeout:             {http.StatusRequestTimeout, "Too slow", 0},
+	perdure.CodeInvalid:         {http.StatusUnprocessableEntity, "Invalid", 0},
+	perdure.CodeMalformed:       {http.StatusBadRequest, "Not readable", 0},
+	perdure.CodeTooLarge:        {http.StatusRequestEntityTooLarge, "Too large", 0},
+	perdure.CodeNotFound:        {http.StatusNotFound, "Not found", 0},
+	perdure.CodeConflict:        {http.StatusConflict, "Conflict", 0},
+	perdure.CodeBacklogFull:     {http.StatusTooManyRequests, "Backlog full", retryBacklog},
+	perdure.CodeTooManyRequests: {http.StatusTooManyRequests, "Too many requests", retryShort},
+	perdure.CodeForbidden:       {http.StatusForbidden, "Forbidden", 0},
+	perdure.CodeMisdirected:     {http.StatusMisdirectedRequest, "Misdirected", 0},
+	perdure.CodeUnavailable:     {http.StatusServiceUnavailable, "Unavailable", retryShort},
+	perdure.CodeSchema:          {http.StatusServiceUnavailable, "Schema does not fit", 0},
+	perdure.CodeInUse:           {http.StatusServiceUnavailable, "Store in use", 0},
+	codeInternal:                {http.StatusInternalServerError, "Internal error", 0},
+	codeMethod:                  {http.StatusMethodNotAllowed, "Method not allowed", 0},
+	codeMedia:                   {http.StatusUnsupportedMediaType, "Unsupported media type", 0},
+	codeTimeout:                 {http.StatusRequestTimeout, "Too slow", 0},
 }
 
 // badParameter marks a refusal that is about the path, the query or a header: 400, where one about a

@@ -165,7 +165,7 @@ func TestClaimsFitIntoTheRoomOfTheirServer(t *testing.T) {
 		var room atomic.Int64
 		ctx := admission.With(t.Context(), admission.Gate{Room: func() int { return int(room.Load()) }})
 		c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: n, RequestID: "r"}
-		if runs, err := d.Claim(ctx, c); len(runs) > 0 || perdure.CodeOf(err) != perdure.CodeBusy {
+		if runs, err := d.Claim(ctx, c); len(runs) > 0 || perdure.CodeOf(err) != perdure.CodeTooManyRequests {
 			t.Errorf("without room: %d runs, %v", len(runs), err)
 		}
 		if runs, err := d.Claim(ctx, perdure.ClaimRequest{Agent: "b", Holder: "h", Max: 1}); len(runs) != 1 {
@@ -183,7 +183,7 @@ func TestClaimsFitIntoTheRoomOfTheirServer(t *testing.T) {
 		room.Store(int64(3*len(big) + 4<<10))
 		going.Wait()
 		room.Store(int64(2 * len(big)))
-		if runs, err := d.Claim(ctx, c); len(runs) > 0 || perdure.CodeOf(err) != perdure.CodeBusy {
+		if runs, err := d.Claim(ctx, c); len(runs) > 0 || perdure.CodeOf(err) != perdure.CodeTooManyRequests {
 			t.Errorf("repeated with room for less: %d runs, %v", len(runs), err)
 		}
 		room.Store(1 << 30)

@@ -70,7 +70,7 @@ const (
 )
 
 var (
-	errCrowded = &perdure.Error{Code: perdure.CodeBusy, Message: "the node has reached its bound on bytes of answers", Hint: "try again later"}
+	errCrowded = &perdure.Error{Code: perdure.CodeTooManyRequests, Message: "the node has reached its bound on bytes of answers", Hint: "try again later"}
 	errAway    = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the store does not answer", Hint: "ask another node, or again later"}
 	// Nobody may be told that there was nothing while it is not known what the other was given (F019).
 	errUnderWay = &perdure.Error{Code: perdure.CodeUnavailable, Message: "another claim with this requestId is in progress", Hint: "ask another node, or again later"}

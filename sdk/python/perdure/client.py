@@ -144,7 +144,7 @@ class Client:
             except Unavailable as e:
                 now = time.monotonic()
                 lost = now if lost is None else lost
-                if 0 < e.status < 500 and e.code != "busy" or now - lost > OUTAGE:  # not a Perdure server, or unavailable for too long
+                if 0 < e.status < 500 and e.code != "tooManyRequests" or now - lost > OUTAGE:  # not a Perdure server, or unavailable for too long
                     raise
                 time.sleep(min(retry.draw(e.retry_after), max(0.0, end - now)))
             if time.monotonic() >= end:

@@ -49,14 +49,14 @@ class BacklogFull(Error):
 
 
 class Unavailable(Error):
-    """The server or its store does not answer, or the server has reached a bound (`busy`). The call may have taken
+    """The server or its store does not answer, or the server has reached a bound (`tooManyRequests`). The call may have taken
     effect all the same."""
 
 
 _KINDS: Dict[str, Type[Error]] = {
     "invalid": Invalid, "malformed": Invalid, "tooLarge": Invalid, "unsupportedMediaType": Invalid,
     "notFound": NotFound, "conflict": Conflict, "backlogFull": BacklogFull,
-    "unavailable": Unavailable, "schema": Unavailable, "inUse": Unavailable, "busy": Unavailable,
+    "unavailable": Unavailable, "schema": Unavailable, "inUse": Unavailable, "tooManyRequests": Unavailable,
 }
 
 

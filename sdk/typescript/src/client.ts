@@ -165,7 +165,7 @@ export class Client {
         const now = performance.now();
         lost ??= now;
         if (!(e instanceof PerdureError && e.away) || now - lost > outageMs) throw e;
-        if (e.status > 0 && e.status < 500 && e.code !== "busy") throw e; // not a Perdure server
+        if (e.status > 0 && e.status < 500 && e.code !== "tooManyRequests") throw e; // not a Perdure server
         await sleep(Math.min(retry.draw(e.retryAfterMs), Math.max(0, end - now)), options.signal);
       }
       options.signal?.throwIfAborted();

@@ -3,7 +3,7 @@
 import type { FieldError } from "./types.ts";
 
 /** A code that does not change: docs/errors.md has them all. */
-export type ErrorCode = "invalid" | "malformed" | "tooLarge" | "notFound" | "conflict" | "backlogFull" | "busy" | "requestTimeout" | "forbidden" | "misdirected"
+export type ErrorCode = "invalid" | "malformed" | "tooLarge" | "notFound" | "conflict" | "backlogFull" | "tooManyRequests" | "timeout" | "forbidden" | "misdirected"
   | "unavailable" | "schema" | "inUse" | "methodNotAllowed" | "unsupportedMediaType" | "internal" | (string & {});
 
 /** A call that came to nothing. With code "unavailable", what was sent may have been done all the same. */
@@ -30,7 +30,7 @@ export class PerdureError extends Error {
 
   /** Whether the server or its store does not answer, or the server has reached a bound: the call may be repeated. */
   get away(): boolean {
-    return this.code === "unavailable" || this.code === "busy" || this.code === "schema" || this.code === "inUse";
+    return this.code === "unavailable" || this.code === "tooManyRequests" || this.code === "schema" || this.code === "inUse";
   }
 }
 
