@@ -29,9 +29,10 @@ import (
 )
 
 var (
-	times = flag.Int("failovers", 2, "how often the primary fails")
-	hands = flag.Int("hands", 8, "how many submit at once")
-	pause = flag.Duration("pause", 100*time.Millisecond, "how long each of them waits between two jobs, at most")
+	times   = flag.Int("failovers", 2, "how often the primary fails")
+	hands   = flag.Int("hands", 8, "how many submit at once: about 2 × hands / pause jobs a second")
+	pause   = flag.Duration("pause", 100*time.Millisecond, "longest time between the starts of two jobs of one of them")
+	permits = flag.Int("permits", rig.Limit, "limit of runs in flight")
 )
 
 func TestMain(m *testing.M) {
@@ -46,6 +47,7 @@ type grid struct {
 	nodes []*rig.Process
 	book  *ledger.Ledger
 	load  *rig.Load
+	rate  rate
 }
 
 const nodes = 3
@@ -74,7 +76,7 @@ func newGrid(t *testing.T) *grid {
 	g.load, err = rig.NewLoad(g.urls, g.book, service.URL)
 	g.must(err)
 	g.load.Moods, g.load.Pause, g.load.Turn = []string{"", "", "", "", "", "", "", "", "dawdle", "fail"}, *pause, 300*time.Millisecond
-	_, err = g.load.Clients[0].PutLimit(t.Context(), "agent:http", rig.Limit)
+	_, err = g.load.Clients[0].PutLimit(t.Context(), "agent:http", *permits)
 	g.must(err)
 	return g
 }
@@ -95,10 +97,12 @@ func (g *grid) under(do func()) {
 		unwatch()
 		watch.Wait()
 	}()
+	g.rate.begin(g.load)
 	time.Sleep(time.Second)
 	began := time.Now()
 	do()
 	took := time.Since(began)
+	g.rate.end(g.load)
 	stop()
 	loading.Wait()
 	rest, cancel := context.WithTimeout(g.t.Context(), 3*time.Minute+time.Duration(g.load.Acknowledged())*20*time.Millisecond)
@@ -115,8 +119,8 @@ func (g *grid) under(do func()) {
 	if out, err := exec.Command(rig.Program(), "check", "--store", g.url()).CombinedOutput(); err != nil {
 		g.load.Fault("perdure check: %v\n%s", err, out)
 	}
-	g.t.Logf("%d jobs acknowledged in %v, %d done, %d undone; %d calls refused or unanswered; the limit was read %d times",
-		g.load.Acknowledged(), took.Round(time.Second), done, undone, g.load.Refused.Load(), looks)
+	g.t.Logf("%d jobs acknowledged in %v, %.0f a second while a primary served; %d done, %d undone; %d calls refused or unanswered; the limit was read %d times",
+		g.load.Acknowledged(), took.Round(time.Second), g.rate.perSecond(), done, undone, g.load.Refused.Load(), looks)
 	for _, f := range g.load.Faults() {
 		g.t.Error(f)
 	}
@@ -126,6 +130,23 @@ func (g *grid) under(do func()) {
 		}
 	}
 }
+
+// rate counts the jobs that are acknowledged while a primary serves.
+type rate struct {
+	jobs  int
+	spent time.Duration
+	since time.Time // of the present period
+	first int       // acknowledged before it
+}
+
+func (r *rate) begin(l *rig.Load) { r.since, r.first = time.Now(), l.Acknowledged() }
+
+func (r *rate) end(l *rig.Load) {
+	r.jobs += l.Acknowledged() - r.first
+	r.spent += time.Since(r.since)
+}
+
+func (r *rate) perSecond() float64 { return float64(r.jobs) / r.spent.Seconds() }
 
 // failure is one way in which a primary fails. It lasts until the server is removed.
 type failure struct {
@@ -195,6 +216,7 @@ func TestFailover(t *testing.T) {
 
 func (g *grid) failOver(n int, f *failure) {
 	former := g.primary
+	g.rate.end(g.load)
 	f.inflict(g, former)
 	time.Sleep(detection)
 	g.promote()
@@ -210,6 +232,7 @@ func (g *grid) failOver(n int, f *failure) {
 	if f.former {
 		g.returns(former)
 	}
+	g.rate.begin(g.load)
 	g.settles(n + 1)
 	g.rejoin(former)
 	time.Sleep(time.Second)

@@ -22,7 +22,7 @@ import (
 type Load struct {
 	Clients []*client.Client
 	Moods   []string      // how a step may fail: see internal/ledger
-	Pause   time.Duration // longest pause between two jobs of one submitter
+	Pause   time.Duration // longest time between the starts of two jobs of one submitter
 	Turn    time.Duration // longest time between a job and its undo
 
 	ledger  *ledger.Ledger
@@ -98,6 +98,7 @@ func (l *Load) definition(key string, rng *rand.Rand) []byte {
 func (l *Load) Run(ctx context.Context, hand int, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, uint64(hand)))
 	for n := 0; ctx.Err() == nil; n++ {
+		began := time.Now()
 		key := fmt.Sprintf("order-%d-%d", hand, n)
 		body := l.definition(key, rng)
 		if !l.insist(ctx, rng, func(c *client.Client) error {
@@ -119,7 +120,7 @@ func (l *Load) Run(ctx context.Context, hand int, seed uint64) {
 				return err
 			})
 		}
-		l.pause(ctx, time.Duration(rng.Int64N(int64(l.Pause))))
+		l.pause(ctx, time.Duration(rng.Int64N(int64(l.Pause)))-time.Since(began))
 	}
 }
 
@@ -142,7 +143,10 @@ func (l *Load) insist(ctx context.Context, rng *rand.Rand, call func(*client.Cli
 			return true
 		}
 		l.Refused.Add(1)
-		if code := root.CodeOf(err); code != root.CodeUnavailable && code != root.CodeBacklogFull && !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		switch code := root.CodeOf(err); {
+		case code == root.CodeUnavailable, code == root.CodeBacklogFull, code == root.CodeTooManyRequests:
+		case errors.Is(err, context.DeadlineExceeded), ctx.Err() != nil:
+		default:
 			l.Fault("refused for good: %v", err)
 			return false
 		}
