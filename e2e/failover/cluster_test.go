@@ -95,13 +95,13 @@ func (c *cluster) url() string {
 // The former primary must be cut off or dead by then, so that it cannot acknowledge anything.
 func (c *cluster) promote() {
 	c.t.Helper()
-	best, other, most := -1, -1, int64(-1)
+	best, other, most := -1, -1, int64(-1) // a standby that has just been started may have no position yet
 	for i, s := range c.servers {
 		if i == c.primary {
 			continue
 		}
 		var has int64
-		c.query(s.URL, "select (greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()) - '0/0'::pg_lsn)::int8", &has)
+		c.query(s.URL, "select (coalesce(greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()), '0/0') - '0/0'::pg_lsn)::int8", &has)
 		if has > most {
 			best, other, most = i, best, has
 		} else {

@@ -223,7 +223,9 @@ func (g *grid) failOver(n int, f *failure) {
 	promoted := time.Now()
 	for g.load.Answered().Before(promoted) {
 		if time.Since(promoted) > recovery {
-			g.load.Fault("%d, %s: nothing is acknowledged %v after the promotion (L4)", n+1, f.name, recovery)
+			var standbys string
+			g.query(g.servers[g.primary].URL, "select coalesce(string_agg(application_name || ' ' || state || ' ' || sync_state, ', '), 'none') from pg_stat_replication", &standbys)
+			g.load.Fault("%d, %s: nothing is acknowledged %v after the promotion (L4); standbys: %s", n+1, f.name, recovery, standbys)
 			return
 		}
 		time.Sleep(10 * time.Millisecond)

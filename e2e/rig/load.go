@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -18,7 +19,7 @@ import (
 	"perdure/internal/ledger"
 )
 
-// Load submits jobs of three steps, undoes some of them, and records what was acknowledged.
+// Load submits jobs of one to three steps, undoes some of them, and records what was acknowledged.
 type Load struct {
 	Clients []*client.Client
 	Moods   []string      // how a step may fail: see internal/ledger
@@ -62,9 +63,12 @@ func NewLoad(urls []string, l *ledger.Ledger, service string) (*Load, error) {
 	return ld, nil
 }
 
-// definition is a chain of three steps on the ledger; what is slow, fails and hangs is drawn by the key.
+// chain returns the steps of a job, in their order.
+func chain(key string) []string { return steps[:1+crc32.ChecksumIEEE([]byte(key))%uint32(len(steps))] }
+
+// definition is a chain of steps on the ledger. Which of them are slow, fail or hang is drawn by lot.
 func (l *Load) definition(key string, rng *rand.Rand) []byte {
-	all := map[string]any{}
+	steps, all := chain(key), map[string]any{}
 	for i, name := range steps {
 		mood := l.Moods[rng.IntN(len(l.Moods))]
 		after, next := []string{}, ""
@@ -256,7 +260,7 @@ func (l *Load) Audit(ctx context.Context) (done, undone int) {
 		default:
 			undone++
 		}
-		for _, f := range l.ledger.Audit(key, j.Current == root.Done, steps...) {
+		for _, f := range l.ledger.Audit(key, j.Current == root.Done, chain(key)...) {
 			l.Fault("%s", f)
 		}
 	}
