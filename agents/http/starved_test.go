@@ -25,40 +25,59 @@ func TestNoDescriptorForAConnectionReturnsTheRun(t *testing.T) {
 			t.Fatalf("%v: %+v", err, r)
 		}
 	}
-	all()
+	release(all)
 	if _, err := execute(t, a, aRun(m{"url": url})); err != nil {
 		t.Errorf("once there are descriptors: %v", err)
 	}
 }
 
-// An idle connection is closed for one that is needed now, and each connection gives its descriptor back.
+// F159: if no descriptor is left, an idle connection is closed for a run that needs one, of this agent or of another
+// (the agent shell takes its descriptors in this way). Each connection gives its descriptor back.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
-	first, a := serve(t, Config{}, func(http.ResponseWriter, *http.Request) {})
-	if _, err := execute(t, a, aRun(m{"url": first})); err != nil {
-		t.Fatal(err)
-	}
-	all := takeAll(t)
-	defer all()
-	second, _ := serve(t, Config{}, func(http.ResponseWriter, *http.Request) {})
-	if _, err := execute(t, a, aRun(m{"url": second})); err != nil {
-		t.Errorf("a connection to the first is kept, and the second is not reached: %v", err)
+	for name, need := range map[string]func(*testing.T, *perdure.Agent) error{
+		"connection to another host": func(t *testing.T, a *perdure.Agent) error {
+			other, _ := serve(t, Config{}, func(http.ResponseWriter, *http.Request) {})
+			_, err := execute(t, a, aRun(m{"url": other}))
+			return err
+		},
+		"run of another agent": func(*testing.T, *perdure.Agent) error {
+			release, err := descriptors.Take(1)
+			if err == nil {
+				release()
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url, a := serve(t, Config{}, func(http.ResponseWriter, *http.Request) {})
+			all := takeAll(t)
+			all[0]()
+			defer release(all)
+			if _, err := execute(t, a, aRun(m{"url": url})); err != nil {
+				t.Fatal(err)
+			}
+			if err := need(t, a); err != nil {
+				t.Errorf("while a connection is idle: %v", err)
+			}
+		})
 	}
 }
 
 // takeAll takes what is left of the agents' share.
-func takeAll(t *testing.T) (release func()) {
+func takeAll(t *testing.T) (taken []func()) {
 	t.Helper()
-	var taken []func()
 	for {
 		r, err := descriptors.Take(1)
 		if err != nil {
-			return func() {
-				for _, r := range taken {
-					r()
-				}
-			}
+			return taken
 		}
 		taken = append(taken, r)
+	}
+}
+
+func release(taken []func()) {
+	for _, r := range taken {
+		r()
 	}
 }
 

@@ -35,8 +35,9 @@ func newClient(cfg Config, slots int) *http.Client {
 		MaxResponseHeaderBytes: MaxHeaders,
 	}
 	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		return dial(ctx, dialer, t, network, address)
+		return dial(ctx, dialer, network, address)
 	}
+	descriptors.OnShortage(t.CloseIdleConnections)
 	if cfg.ForbidPrivate {
 		targets := newTargets(cfg.Allow)
 		dialer.Control = func(_, address string, _ syscall.RawConn) error { return targets.permit(address) }
@@ -46,15 +47,11 @@ func newClient(cfg Config, slots int) *http.Client {
 	return &http.Client{Transport: t, CheckRedirect: redirect}
 }
 
-// dial connects within the agents' share of the file descriptors. If the share is used up, idle connections are closed
-// first.
-func dial(ctx context.Context, dialer *net.Dialer, t *http.Transport, network, address string) (net.Conn, error) {
+// dial connects within the agents' share of the file descriptors.
+func dial(ctx context.Context, dialer *net.Dialer, network, address string) (net.Conn, error) {
 	release, err := descriptors.Take(1)
 	if err != nil {
-		t.CloseIdleConnections()
-		if release, err = descriptors.Take(1); err != nil {
-			return nil, err
-		}
+		return nil, err
 	}
 	conn, err := dialer.DialContext(ctx, network, address)
 	if err != nil {

@@ -7,7 +7,8 @@
 //	agents       (limit - reserved)/2
 //
 // So neither many callers nor many runs take descriptors that the store or the other share needs. If the agents' share
-// is used up, a request is refused with ErrNone before the system would refuse it.
+// is used up, an agent closes what it holds and does not use (OnShortage). If that frees too few descriptors, a request
+// is refused with ErrNone before the system would refuse it.
 package descriptors
 
 import (
@@ -48,13 +49,46 @@ func share(limit int) int {
 	return max((limit-max(leastReserved, limit/reservedShare))/2, leastShare)
 }
 
-var taken atomic.Int64
+var (
+	taken atomic.Int64
+
+	mu   sync.Mutex
+	idle []func()
+)
+
+// OnShortage registers a function, for the life of the process, that closes what an agent holds and does not use at
+// present. Take calls it before it refuses a request of any agent. When the function returns, the descriptors must be
+// released.
+func OnShortage(closeIdle func()) {
+	mu.Lock()
+	defer mu.Unlock()
+	idle = append(idle, closeIdle)
+}
 
 // Take takes n descriptors of the agents' share, or none. They are given back with release, which may be called again.
 func Take(n int) (release func(), err error) {
-	if taken.Add(int64(n)) > int64(share(Limit())) {
-		taken.Add(int64(-n))
-		return nil, ErrNone
+	if !take(n) {
+		closeIdle()
+		if !take(n) {
+			return nil, ErrNone
+		}
 	}
 	return sync.OnceFunc(func() { taken.Add(int64(-n)) }), nil
+}
+
+func take(n int) bool {
+	if taken.Add(int64(n)) > int64(share(Limit())) {
+		taken.Add(int64(-n))
+		return false
+	}
+	return true
+}
+
+func closeIdle() {
+	mu.Lock()
+	registered := idle
+	mu.Unlock()
+	for _, f := range registered {
+		f()
+	}
 }

@@ -35,3 +35,28 @@ func TestTakeRefusesAtTheShare(t *testing.T) {
 	}
 	again()
 }
+
+// F159: what an agent holds and does not use makes room for a request of any agent. While enough descriptors are left,
+// nothing is closed.
+func TestTakeClosesWhatIsIdle(t *testing.T) {
+	t.Cleanup(func() { idle = nil })
+	held, err := Take(share(Limit()) - 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	OnShortage(func() {
+		calls++
+		held()
+	})
+	one, err := Take(1)
+	if err != nil || calls != 0 {
+		t.Fatalf("the last one: %v, %d calls", err, calls)
+	}
+	another, err := Take(1)
+	if err != nil || calls != 1 {
+		t.Fatalf("one more: %v, %d calls", err, calls)
+	}
+	one()
+	another()
+}

@@ -166,6 +166,7 @@ var ofBounds = []mutant{
 	{name: "a large step asks for no room", file: "node/view.go", old: "admission.Ask(ctx, stepRoom+2*perdure.MaxPayloadBytes)", new: "ctx.Err()", run: "AskForRoom"},
 	{name: "no descriptor for a connection is a failed run", file: "agents/http/exchange.go", old: "case !x.sent.Load() && starved(err):", new: "case false:", run: "NoDescriptor"},
 	{name: "no descriptor for a program is a failed run", file: "agents/shell/agent.go", old: "if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {", new: "if errors.Is(err, syscall.ENFILE) {", run: "NoDescriptor"},
+	{name: "idle connections of one agent leave no descriptor to another", file: "internal/descriptors/descriptors.go", old: "		closeIdle()\n", new: "", pkg: "agents/http", run: "Idle"},
 	{name: "a closed connection keeps its descriptor", file: "agents/http/transport.go", old: "	defer c.release()\n", new: "", run: "Idle"},
 	{name: "a returned run is a failed one", file: "agent.go", old: "		case f.Return:", new: "		case false:", pkg: "agents/http", run: "NoDescriptor"},
 	{name: "every agent is a label", file: "node/metrics.go", old: "m.letOut.WithLabelValues(m.agents.value(agent)", new: "m.letOut.WithLabelValues(agent", run: "Labels"},
