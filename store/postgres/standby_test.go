@@ -52,6 +52,31 @@ func TestGivenUpCommitIsNotCancelled(t *testing.T) {
 	await(t, url, waits)
 }
 
+// F150, F152: a trial write waits for the standby as each commit does. If its caller gives up, it is not cancelled, and
+// its backend counts.
+func TestTrialWriteWaitsForTheStandby(t *testing.T) {
+	url := awayStandby(t)
+	s := open(t, url)
+	requireStandby(t, url, "nobody")
+	for range 4 {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		if err := s.TryWrite(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("while the standby is away: %v", err)
+		}
+		cancel()
+	}
+	if s.Accepting() == nil {
+		t.Error("four trial writes were given up, and the store still accepts commits")
+	}
+	time.Sleep(time.Second)
+	await(t, url, "select count(*) >= 4 from pg_stat_activity where wait_event = 'SyncRep' and application_name = 'perdure'")
+	requireStandby(t, url, "")
+	eventually(t, func() bool { return s.Accepting() == nil })
+	if err := s.TryWrite(t.Context()); err != nil {
+		t.Errorf("with the standby: %v", err)
+	}
+}
+
 // ends are the ways in which a wait for the standby ends early, so that its commit is visible.
 var ends = map[string]func(*testing.T, *pgtest.Server){
 	"cancelled by an administrator": func(t *testing.T, server *pgtest.Server) {

@@ -13,7 +13,8 @@ exception
 	when sqlstate 'PDTRY' then null;
 end $$`
 
-// TryWrite returns nil if the database accepts submissions again, after it has refused one.
+// TryWrite returns nil if the database accepts submissions again, after it has refused one. Although no row remains, its
+// COMMIT waits for a synchronous standby, because the insert was written to the log. So it is a write as any other.
 func (s *Store) TryWrite(ctx context.Context) error {
-	return s.sendAtOnce(ctx, func() []*statement { return []*statement{q(tryWriteSQL)} })
+	return s.write(ctx, func() []*statement { return []*statement{q(tryWriteSQL)} })
 }
