@@ -40,13 +40,13 @@ const (
 	clockSQL   = "select " + readingSQL + " from perdure.clock where one"
 )
 
-// reading is one look at the clock.
+// reading is one reading of the server's clock and of the mark.
 type reading struct {
-	server time.Time     // what the server's clock says
-	mark   time.Time     // what has been told, at least nearly
-	ahead  time.Duration // how far our time runs ahead of the server's clock
-	now    time.Time     // our time
-	lifted bool          // ahead has to be stored, otherwise the next process to read it would get another time
+	server time.Time     // the server's clock
+	mark   time.Time     // the durable mark: a lower bound of the store's time
+	ahead  time.Duration // the lead: the store's time minus the server's clock
+	now    time.Time     // the store's time
+	lifted bool          // ahead must be stored: without it, another process would read a different time
 	jump   time.Duration // of the server's clock, if no alert has been raised for it yet
 	fence  int64         // see fence.go
 	start  time.Time     // of the server
@@ -63,7 +63,7 @@ func scanReading(r *reader) reading {
 type clock struct {
 	mu      sync.Mutex
 	virtual bool // the server's clock is a simulation's
-	told    told
+	latest  latestTime
 	offset  offset
 	jump    time.Duration // the latest of the server's clock, until an alert is committed for it
 	known   acquaintance
@@ -71,15 +71,15 @@ type clock struct {
 	refused error  // why a server of an older one was refused
 }
 
-// told is the latest time that this process has read, the lead at that time, and when the answer arrived.
-type told struct {
+// latestTime is the latest store time that this process has read, the lead at that time, and when the answer arrived.
+type latestTime struct {
 	mark  time.Time
 	ahead time.Duration
 	got   time.Time
 }
 
-// tell makes our time of what was read.
-func (c *clock) tell(r reading) reading {
+// timeOf adds the store's time and its lead to a reading.
+func (c *clock) timeOf(r reading) reading {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var by time.Duration
@@ -90,18 +90,18 @@ func (c *clock) tell(r reading) reading {
 		c.jump = by
 	}
 	stored := leadAt(r.server, r.mark, r.ahead)
-	mark, ahead, inOrder := r.mark, stored, !r.sent.Before(c.told.got)
-	if inOrder && c.told.mark.After(r.mark) {
-		mark, ahead = c.told.mark, leadAt(r.server, c.told.mark, c.told.ahead)
+	mark, ahead, inOrder := r.mark, stored, !r.sent.Before(c.latest.got)
+	if inOrder && c.latest.mark.After(r.mark) {
+		mark, ahead = c.latest.mark, leadAt(r.server, c.latest.mark, c.latest.ahead)
 	}
-	ahead = max(ahead-max(by, 0), 0) // a clock that was set back is set forward again
+	ahead = max(ahead-max(by, 0), 0) // a clock that was set back and is set forward again needs a smaller lead
 	if lag := mark.Sub(r.server.Add(ahead)); lag > markEvery {
 		ahead += lag
 	}
-	r.now = later(later(r.server.Add(ahead), mark), c.told.mark)
+	r.now = later(later(r.server.Add(ahead), mark), c.latest.mark)
 	r.ahead, r.lifted, r.jump = ahead, (ahead-stored).Abs() > markEvery, c.jump
-	if inOrder || r.now.After(c.told.mark) {
-		c.told = told{r.now, ahead, r.got}
+	if inOrder || r.now.After(c.latest.mark) {
+		c.latest = latestTime{r.now, ahead, r.got}
 	}
 	return r
 }
@@ -115,11 +115,11 @@ func leadAt(server, mark time.Time, ahead time.Duration) time.Duration {
 	return max(ahead-max(server.Add(ahead).Sub(mark), 0)/giveBack, 0)
 }
 
-// peek returns the time that tell would make of a reading, or a little later while there is a lead.
+// peek returns the time that timeOf would return for a reading, or a little later while there is a lead.
 func (c *clock) peek(r reading) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return later(r.server.Add(r.ahead), c.told.mark)
+	return later(r.server.Add(r.ahead), c.latest.mark)
 }
 
 func later(a, b time.Time) time.Time {
@@ -136,11 +136,11 @@ func (tx *tx) Now() (time.Time, error) {
 			return time.Time{}, err
 		}
 	}
-	tx.told, tx.read = tx.clock.tell(tx.read), reading{}
+	tx.requested, tx.read = tx.clock.timeOf(tx.read), reading{}
 	if err := tx.guard(); err != nil {
-		return tx.told.now, err
+		return tx.requested.now, err
 	}
-	return tx.told.now, tx.alertJump()
+	return tx.requested.now, tx.alertJump()
 }
 
 // readClock keeps a reading for the next call of Now.
@@ -158,7 +158,7 @@ const raiseMarkSQL = `update perdure.clock set mark = $1, ahead = $2
 // raiseMark keeps the time at which this transaction wrote, if the mark is well behind it; else it is nil. It
 // waits for nobody: whoever holds the row raises it.
 func (tx *tx) raiseMark() *statement {
-	t := tx.told
+	t := tx.requested
 	if !t.lifted && (!tx.wrote || t.now.Sub(t.mark) < markEvery) {
 		return nil
 	}
@@ -171,5 +171,5 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	if err != nil || len(all) == 0 {
 		return time.Time{}, err
 	}
-	return s.clock.tell(all[0]).now, nil
+	return s.clock.timeOf(all[0]).now, nil
 }

@@ -114,7 +114,8 @@ func (s *Store) sendAtOnce(ctx context.Context, make func() []*statement) error 
 }
 
 // write is sendAtOnce for statements that change something. Each list of them is a transaction of its own. If they
-// change nothing, the COMMIT waits for the standby all the same, because commits takes its answer for a sign of the standby.
+// change nothing, the COMMIT waits for the standby all the same, because commits treats its answer as a confirmation by
+// the standby.
 func (s *Store) write(ctx context.Context, make func() []*statement) error {
 	return s.retry(ctx, func(ctx context.Context) error {
 		return s.admitted(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {

@@ -31,12 +31,12 @@ import (
 
 // acquaintance is the database as this process knows it.
 type acquaintance struct {
-	start    time.Time // of the server whose origin was compared
-	mark     time.Time // the latest that was read
-	fence    int64     // the highest that was read
-	origin   string    // of that server
-	complete bool      // it has everything that was acknowledged to this process, as far as is known
-	changed  bool      // there was another origin before
+	start              time.Time // of the server whose origin was compared
+	mark               time.Time // the latest that was read
+	fence              int64     // the highest that was read
+	origin             string    // of that server
+	hasAllAcknowledged bool      // it has everything that was acknowledged to this process, as far as is known
+	changed            bool      // there was another origin before
 }
 
 const (
@@ -75,30 +75,30 @@ func (c *clock) learn(r reading, now acquaintance) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known.start.Equal(r.start) { // another transaction was faster, and has compared while the witnesses were there
-		now.origin, now.complete = c.known.origin, c.known.complete
+		now.origin, now.hasAllAcknowledged = c.known.origin, c.known.hasAllAcknowledged
 	}
 	now.start, now.mark, now.fence = r.start, later(c.known.mark, r.mark), max(c.known.fence, r.fence)
 	now.changed = c.known.changed || c.known.origin != "" && c.known.origin != now.origin
 	c.known = now
 }
 
-// complete is the origin of the database if it has everything that was acknowledged to this process, as far as is
-// known. changed is true if this process has known another origin before.
-func (c *clock) complete() (origin string, changed bool) {
+// confirmedOrigin returns the origin of the database if it has everything that was acknowledged to this process, as far
+// as is known, and otherwise "". changed is true if this process has known another origin before.
+func (c *clock) confirmedOrigin() (origin string, changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.known.complete {
+	if !c.known.hasAllAcknowledged {
 		return "", false
 	}
 	return c.known.origin, c.known.changed
 }
 
 // successor reports whether a database is of the timeline after another one, and former whether it is of an older one.
-func successor(of, is string) bool { return lead(of, is) == 1 }
-func former(of, is string) bool    { return lead(of, is) < 0 }
+func successor(of, is string) bool { return timelinesAhead(of, is) == 1 }
+func former(of, is string) bool    { return timelinesAhead(of, is) < 0 }
 
-// lead returns how many timelines a database is ahead of another one of its cluster; 0 for another cluster.
-func lead(of, is string) int64 {
+// timelinesAhead returns how many timelines a database is ahead of another one of its cluster; 0 for another cluster.
+func timelinesAhead(of, is string) int64 {
 	cluster, was, _ := strings.Cut(of, "/")
 	other, now, _ := strings.Cut(is, "/")
 	before, err1 := strconv.ParseInt(was, 16, 64)
@@ -153,9 +153,9 @@ func (s *Store) Refused() error {
 
 // guard raises the fence where the database is an older one, in this transaction.
 func (tx *tx) guard() error {
-	familiar, known := tx.clock.familiar(tx.told)
+	familiar, known := tx.clock.familiar(tx.requested)
 	if familiar {
-		tx.told.fence = known.fence // another reading may have been the later one
+		tx.requested.fence = known.fence // another reading may have been the later one
 		return nil
 	}
 	var fresh reading
@@ -184,15 +184,15 @@ func (tx *tx) guard() error {
 				return err
 			}
 		}
-		tx.told.fence = max(fresh.fence, known.fence)
-		complete := known.origin == "" || known.origin == is && known.complete
+		tx.requested.fence = max(fresh.fence, known.fence)
+		hasAll := known.origin == "" || known.origin == is && known.hasAllAcknowledged
 		if successor(known.origin, is) {
 			var err error
-			if complete, err = tx.complete(known.start); err != nil {
+			if hasAll, err = tx.compareWitnesses(known.start); err != nil {
 				return err
 			}
 		}
-		tx.clock.learn(fresh, acquaintance{origin: is, complete: complete})
+		tx.clock.learn(fresh, acquaintance{origin: is, hasAllAcknowledged: hasAll})
 		tx.store.witnesses.forget(fresh.start)
 		return nil
 	}
@@ -202,29 +202,29 @@ func (tx *tx) guard() error {
 // setBack raises the fence once, whoever else finds the same. This process compares again in its next
 // transaction: this one may fail.
 func (tx *tx) setBack(why, stored, is string, fresh reading, known acquaintance) error {
-	fence, met := tx.told.now.UnixMilli(), false
-	raise := q(raiseFenceSQL).int64(fence).time(tx.told.now).text(stored).text(is).int64(fresh.fence)
+	fence, met := tx.requested.now.UnixMilli(), false
+	raise := q(raiseFenceSQL).int64(fence).time(tx.requested.now).text(stored).text(is).int64(fresh.fence)
 	raise.done = func(n int64) error {
 		met = n > 0
 		return nil
 	}
 	if err := tx.run(raise, q(readFenceSQL).each(func(r *reader) error {
-		tx.told.fence = max(r.int64(), known.fence)
+		tx.requested.fence = max(r.int64(), known.fence)
 		return r.failed
 	})); err != nil || !met {
 		return err
 	}
 	tx.wrote = true
-	return tx.Save(&perdure.Changes{Alerts: []perdure.Alert{{Kind: perdure.AlertSetback, Name: is, RaisedAt: tx.told.now, Message: fmt.Sprintf(setbackMessage, why, fence)}}})
+	return tx.Save(&perdure.Changes{Alerts: []perdure.Alert{{Kind: perdure.AlertSetback, Name: is, RaisedAt: tx.requested.now, Message: fmt.Sprintf(setbackMessage, why, fence)}}})
 }
 
 func (tx *tx) Fence() (int64, error) {
-	if tx.told.start.IsZero() {
+	if tx.requested.start.IsZero() {
 		if _, err := tx.Now(); err != nil {
 			return 0, err
 		}
 	}
-	return tx.told.fence, nil
+	return tx.requested.fence, nil
 }
 
 func (tx *tx) RaiseFence(fence int64, a perdure.Alert) error {
@@ -232,6 +232,6 @@ func (tx *tx) RaiseFence(fence int64, a perdure.Alert) error {
 	if err := tx.run(q(raiseOnlySQL).int64(fence)); err != nil {
 		return err
 	}
-	tx.told.fence = max(tx.told.fence, fence)
+	tx.requested.fence = max(tx.requested.fence, fence)
 	return tx.Save(&perdure.Changes{Alerts: []perdure.Alert{a}})
 }

@@ -69,7 +69,7 @@ const (
 // jump. While it holds the lock of perdure.clock, it sees the alerts that other nodes have raised. It does not wait for
 // that lock: each following transaction tries again until there is an alert.
 func (tx *tx) alertJump() error {
-	jump := tx.told.jump
+	jump := tx.requested.jump
 	if jump == 0 {
 		return nil
 	}
@@ -92,7 +92,7 @@ func (tx *tx) alertJump() error {
 		message = backMessage
 	}
 	tx.wrote = true
-	return tx.Save(&perdure.Changes{Alerts: []perdure.Alert{{Kind: perdure.AlertClock, RaisedAt: tx.told.now,
+	return tx.Save(&perdure.Changes{Alerts: []perdure.Alert{{Kind: perdure.AlertClock, RaisedAt: tx.requested.now,
 		Message: fmt.Sprintf(message, jump.Abs().Round(100*time.Millisecond)) + clockMessageHint}}})
 }
 

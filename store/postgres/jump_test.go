@@ -28,10 +28,10 @@ func (c *clocks) read(before, later time.Duration) reading {
 	return reading{server: c.server(), mark: c.mark, ahead: c.ahead, start: time.Unix(1, 0), sent: c.now.Add(-before), got: c.now.Add(later)}
 }
 
-// tell makes a reading that is answered at once, and passes it to the clock.
-func (c *clocks) tell(of *clock) reading {
+// timeOf makes a reading that is answered at once, and passes it to the clock.
+func (c *clocks) timeOf(of *clock) reading {
 	c.now = c.now.Add(time.Millisecond)
-	r := of.tell(c.read(time.Millisecond, 0))
+	r := of.timeOf(c.read(time.Millisecond, 0))
 	return r
 }
 
@@ -52,30 +52,30 @@ func near(t *testing.T, what string, got, want, by time.Duration) {
 // F154: two readings that are answered in the other order say nothing about the server's clock.
 func TestAnswersInTheOtherOrder(t *testing.T) {
 	c, of := newClocks(), &clock{}
-	c.write(c.tell(of))
+	c.write(c.timeOf(of))
 	for range 20 {
 		c.now = c.now.Add(time.Second)
 		slow := c.read(time.Millisecond, 600*time.Millisecond)
 		c.now = c.now.Add(590 * time.Millisecond)
-		quick := c.tell(of)
+		quick := c.timeOf(of)
 		c.write(quick)
 		c.now = c.now.Add(9 * time.Millisecond)
-		late := of.tell(slow)
+		late := of.timeOf(slow)
 		if late.now.Before(quick.now) || late.now.After(c.server()) || late.ahead != 0 || late.lifted || late.jump != 0 {
 			t.Fatalf("%+v, after %+v", late, quick)
 		}
 		c.write(late)
 	}
-	near(t, "lead", c.tell(of).now.Sub(c.server()), 0, 0)
+	near(t, "lead", c.timeOf(of).now.Sub(c.server()), 0, 0)
 }
 
 // F081: of two readings whose order is known, a later one with an earlier time shows that the clock was set back. The
 // store's time continues from its latest value, and the lead shrinks by a tenth of the passing time.
 func TestLeadIsGivenBack(t *testing.T) {
 	c, of := newClocks(), &clock{}
-	before := c.tell(of)
+	before := c.timeOf(of)
 	c.set = -10 * time.Second
-	r := c.tell(of)
+	r := c.timeOf(of)
 	if !r.lifted || r.now.Before(before.now) {
 		t.Fatalf("%+v after %+v", r, before)
 	}
@@ -85,17 +85,17 @@ func TestLeadIsGivenBack(t *testing.T) {
 	for range 500 {
 		c.now = c.now.Add(100 * time.Millisecond)
 		was := r.now
-		if r = c.tell(of); r.now.Sub(was) < 85*time.Millisecond || r.now.Sub(was) > 101*time.Millisecond {
+		if r = c.timeOf(of); r.now.Sub(was) < 85*time.Millisecond || r.now.Sub(was) > 101*time.Millisecond {
 			t.Fatalf("%v passed in 101ms", r.now.Sub(was))
 		}
 		c.write(r)
 	}
 	near(t, "half of it is left", r.now.Sub(c.server()), 5*time.Second, 100*time.Millisecond)
 	other := &clock{} // a process that has just started uses the row
-	near(t, "another process", c.tell(other).now.Sub(c.server()), 5*time.Second, 100*time.Millisecond)
+	near(t, "another process", c.timeOf(other).now.Sub(c.server()), 5*time.Second, 100*time.Millisecond)
 	for range 550 {
 		c.now = c.now.Add(100 * time.Millisecond)
-		r = c.tell(of)
+		r = c.timeOf(of)
 		c.write(r)
 	}
 	if r.ahead != 0 || !r.now.Equal(c.server()) || c.ahead != 0 {
@@ -106,18 +106,18 @@ func TestLeadIsGivenBack(t *testing.T) {
 // A lead that no transaction has stored yet is kept by the process that found it.
 func TestLeadIsKeptUntilItIsWritten(t *testing.T) {
 	c, of := newClocks(), &clock{}
-	c.tell(of)
+	c.timeOf(of)
 	c.set = -time.Hour
 	for range 10 {
 		c.now = c.now.Add(time.Second)
-		if r := c.tell(of); !r.lifted || r.jump == 0 {
+		if r := c.timeOf(of); !r.lifted || r.jump == 0 {
 			t.Errorf("%+v", r)
 		}
 	}
-	r := c.tell(of)
+	r := c.timeOf(of)
 	near(t, "lead", r.now.Sub(c.server()), time.Hour, 2*time.Second)
 	c.write(r)
-	if r := c.tell(of); r.lifted {
+	if r := c.timeOf(of); r.lifted {
 		t.Errorf("written once more: %+v", r)
 	}
 }
@@ -125,35 +125,35 @@ func TestLeadIsKeptUntilItIsWritten(t *testing.T) {
 // A clock that was set back by mistake is corrected: the store's time does not jump with it.
 func TestClockIsPutRight(t *testing.T) {
 	c, of := newClocks(), &clock{}
-	c.tell(of)
+	c.timeOf(of)
 	c.set = -time.Hour
-	c.write(c.tell(of))
+	c.write(c.timeOf(of))
 	c.now = c.now.Add(time.Second)
-	c.write(c.tell(of))
+	c.write(c.timeOf(of))
 	c.set = 0
-	r := c.tell(of)
+	r := c.timeOf(of)
 	near(t, "lead", r.now.Sub(c.server()), 0, 50*time.Millisecond)
 	near(t, "jump", r.jump, time.Hour, time.Second)
 	c.write(r)
-	near(t, "for another process", c.tell(&clock{}).now.Sub(c.server()), 0, 50*time.Millisecond)
+	near(t, "for another process", c.timeOf(&clock{}).now.Sub(c.server()), 0, 50*time.Millisecond)
 }
 
 // F080: the store's time follows a clock that is set forward, and the jump is found once. An earlier reading whose
 // answer arrives later is no jump back.
 func TestJumpForward(t *testing.T) {
 	c, of := newClocks(), &clock{}
-	c.tell(of)
+	c.timeOf(of)
 	old := c.read(time.Millisecond, 500*time.Millisecond)
 	c.now = c.now.Add(100 * time.Millisecond)
 	c.set = 30 * time.Second
-	r := c.tell(of)
+	r := c.timeOf(of)
 	near(t, "jump", r.jump, 30*time.Second, 10*time.Millisecond)
 	if !r.now.Equal(c.server()) {
 		t.Errorf("not followed: %+v", r)
 	}
 	of.alerted(r.jump)
 	c.now = c.now.Add(400 * time.Millisecond)
-	for _, r := range []reading{of.tell(old), c.tell(of)} {
+	for _, r := range []reading{of.timeOf(old), c.timeOf(of)} {
 		if r.jump != 0 || r.ahead != 0 || r.now.After(c.server()) {
 			t.Errorf("%+v", r)
 		}
@@ -163,22 +163,22 @@ func TestJumpForward(t *testing.T) {
 // A change of less than a second, or a gradual one, is no jump.
 func TestSmallCorrectionsAreNoJump(t *testing.T) {
 	c, of := newClocks(), &clock{}
-	c.tell(of)
+	c.timeOf(of)
 	for i := range 400 {
 		c.now = c.now.Add(50 * time.Millisecond)
 		c.set += []time.Duration{40 * time.Millisecond, -20 * time.Millisecond}[i/200] // a slew of more than half
-		if r := c.tell(of); r.jump != 0 || r.lifted {
+		if r := c.timeOf(of); r.jump != 0 || r.lifted {
 			t.Fatalf("%d: %+v", i, r)
 		}
 	}
 	c.set += 900 * time.Millisecond
-	if r := c.tell(of); r.jump != 0 {
+	if r := c.timeOf(of); r.jump != 0 {
 		t.Errorf("%+v", r)
 	}
 	for range 10 { // and an hour without readings
 		c.now = c.now.Add(time.Hour)
 		c.set += 2 * time.Second
-		if r := c.tell(of); r.jump != 0 {
+		if r := c.timeOf(of); r.jump != 0 {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -195,7 +195,7 @@ func TestReadingsOfAnyOrder(t *testing.T) {
 			processes := make([]*clock, 3)
 			for i := range processes {
 				processes[i] = &clock{}
-				c.write(c.tell(processes[i]))
+				c.write(c.timeOf(processes[i]))
 			}
 			type pending struct {
 				of int
@@ -220,7 +220,7 @@ func TestReadingsOfAnyOrder(t *testing.T) {
 				for len(waiting) > 0 && !waiting[0].r.got.After(c.now) {
 					p := waiting[0]
 					waiting = waiting[1:]
-					r := processes[p.of].tell(p.r)
+					r := processes[p.of].timeOf(p.r)
 					if r.now.Before(last[p.of]) {
 						t.Fatalf("time runs back: %v after %v", r.now, last[p.of])
 					}
@@ -248,12 +248,12 @@ func TestReadingsOfAnyOrder(t *testing.T) {
 // F154: an answer that comes late by seconds, or that waits for a lock for seconds, is no jump.
 func TestVerySlowAnswersAreNoJump(t *testing.T) {
 	c, of := newClocks(), &clock{}
-	c.tell(of)
+	c.timeOf(of)
 	for _, slow := range []struct{ before, later time.Duration }{{time.Millisecond, 5 * time.Second}, {5 * time.Second, time.Millisecond}, {5 * time.Second, 5 * time.Second}} {
 		c.now = c.now.Add(10 * time.Second)
 		r := c.read(slow.before, slow.later)
 		c.now = c.now.Add(slow.later)
-		for _, r := range []reading{of.tell(r), c.tell(of)} {
+		for _, r := range []reading{of.timeOf(r), c.timeOf(of)} {
 			if r.jump != 0 || r.ahead != 0 || r.lifted || r.now.After(c.server()) {
 				t.Errorf("%+v: %+v", slow, r)
 			}

@@ -50,7 +50,7 @@ func (s *Store) Look(ctx context.Context, agents []string) (perdure.Look, error)
 	st := q(lookSQL).texts(full).array(tText, n, names).array(tText, n, types).array(tInt2, n, ranks).array(tUUID, n, jobs).array(tInt4, n, idxs)
 	var out time.Time
 	l, err := first(queryAtOnce(ctx, s, st, func(r *reader) (l perdure.Look) {
-		l.Now = s.clock.tell(scanReading(r)).now
+		l.Now = s.clock.timeOf(scanReading(r)).now
 		l.Next, out = r.time(), r.time()
 		l.Ready = r.texts()
 		slices.Sort(l.Ready)

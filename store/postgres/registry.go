@@ -61,7 +61,7 @@ func (s *Store) Attend(ctx context.Context, p perdure.Presence) (roll perdure.Ro
 	most := len(p.Seen)
 	var w witness
 	sent := s.witnesses.sent()
-	origin, changed := s.clock.complete()
+	origin, changed := s.clock.confirmedOrigin()
 	err = s.write(ctx, func() []*statement {
 		roll = perdure.Roll{}
 		list := []*statement{q(attendSQL).text(n.ID).text(n.Host).int(n.PID).text(n.Version).text(n.Listen).texts(n.Agents).

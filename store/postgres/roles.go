@@ -60,7 +60,7 @@ func (s *Store) Roles(ctx context.Context) ([]perdure.Role, error) {
 func (s *Store) roll(into *perdure.Roll) func(*reader) error {
 	return func(r *reader) error {
 		if read := scanReading(r); into.Now.IsZero() {
-			into.Now, into.Fence = s.clock.tell(read).now, read.fence
+			into.Now, into.Fence = s.clock.timeOf(read).now, read.fence
 		}
 		if role := scanRole(r); role.Name != "" {
 			into.Roles = append(into.Roles, role)

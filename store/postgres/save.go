@@ -221,7 +221,7 @@ func (w *writing) closeAlerts(ch perdure.CloseAlerts) {
 	for i, k := range ch.Kinds {
 		kinds[i] = string(k)
 	}
-	w.add(q(closeAlertsSQL).uuid(ch.Job).text(ch.Step).texts(kinds).text(ch.By).time(w.tx.told.now))
+	w.add(q(closeAlertsSQL).uuid(ch.Job).text(ch.Step).texts(kinds).text(ch.By).time(w.tx.requested.now))
 }
 
 func (w *writing) alerts(all []perdure.Alert) {

@@ -85,7 +85,7 @@ type tx struct {
 	asked     []perdure.JobID // jobs to lock, in this attempt
 	before    []perdure.JobID // those of the attempt before, until one is locked in this attempt
 	read      reading         // the clock, if it was read with the latest lock and not requested yet
-	told      reading         // the latest reading that was requested
+	requested reading         // the latest reading that Now has returned
 	alerted   time.Duration   // the jump of the server's clock for which this transaction has raised an alert
 	wrote     bool            // Save had something to write
 	witness   witness         // of this transaction

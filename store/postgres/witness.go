@@ -92,9 +92,9 @@ func (ws *witnesses) forget(but time.Time) {
 	ws.of = map[time.Time][]witness{but: ws.of[but]}
 }
 
-// complete reports whether the server that answers has every commit that an earlier server has acknowledged to this
-// process. If that is not certain, it returns false.
-func (tx *tx) complete(before time.Time) (complete bool, err error) {
+// compareWitnesses reports whether the server that answers has every commit that an earlier server has acknowledged to
+// this process. If that is not certain, it returns false.
+func (tx *tx) compareWitnesses(before time.Time) (hasAll bool, err error) {
 	list := tx.store.witnesses.from(before)
 	if len(list) == 0 {
 		return false, nil
@@ -104,8 +104,9 @@ func (tx *tx) complete(before time.Time) (complete bool, err error) {
 		xids.int8(w.xid)
 		lsns.int8(w.lsn)
 	}
-	return complete, tx.run(q(missedSQL).array(tInt8, len(list), xids).array(tInt8, len(list), lsns).each(func(r *reader) error {
-		complete = r.int64() == 0
+	err = tx.run(q(missedSQL).array(tInt8, len(list), xids).array(tInt8, len(list), lsns).each(func(r *reader) error {
+		hasAll = r.int64() == 0
 		return r.failed
 	}))
+	return hasAll, err
 }
