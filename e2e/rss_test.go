@@ -108,8 +108,8 @@ func hold(t *testing.T, url, text string) net.Conn {
 	return c
 }
 
-// others makes calls of ordinary clients, and returns how long the slowest took.
-func others(t *testing.T, url, key string) (slowest time.Duration) {
+// callAsOthers makes the calls of ordinary clients, and returns how long the slowest took.
+func callAsOthers(t *testing.T, url, key string) (slowest time.Duration) {
 	t.Helper()
 	for i := range 5 {
 		for _, call := range []struct {
@@ -160,14 +160,14 @@ func TestMemoryIsBoundedWhateverCallersDo(t *testing.T) {
 	for range connections {
 		hold(t, url, "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 16000000\r\n\r\n{")
 	}
-	t.Logf("the slowest call beside %d slow senders: %v", connections, others(t, url, "senders"))
+	t.Logf("the slowest call beside %d slow senders: %v", connections, callAsOthers(t, url, "senders"))
 	look("slow senders")
 
 	for range readers {
 		hold(t, url, "GET /v1/jobs/large HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	}
 	for i := range 3 {
-		t.Logf("the slowest call beside %d that do not read: %v", readers, others(t, url, fmt.Sprint("readers", i)))
+		t.Logf("the slowest call beside %d that do not read: %v", readers, callAsOthers(t, url, fmt.Sprint("readers", i)))
 		look("readers that do not read")
 		time.Sleep(time.Second)
 	}
@@ -176,6 +176,6 @@ func TestMemoryIsBoundedWhateverCallersDo(t *testing.T) {
 		hold(t, url, fmt.Sprintf("POST /v1/agents/heavy/claim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 40\r\n\r\n%-40s",
 			fmt.Sprintf(`{"holder": "h", "max": %d}`, inputs)))
 	}
-	t.Logf("the slowest call beside large claims: %v", others(t, url, "claim"))
+	t.Logf("the slowest call beside large claims: %v", callAsOthers(t, url, "claim"))
 	look("large claims")
 }

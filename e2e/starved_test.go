@@ -133,7 +133,7 @@ func TestMoreConnectionsThanDescriptors(t *testing.T) {
 			crowd(t, url, 200)
 			eventually(t, "a new caller is served", func() bool { return ready(url) })
 			time.Sleep(time.Second) // from now on connections of the crowd are closed for others
-			t.Logf("the slowest call beside the crowd: %v", others(t, url, fmt.Sprint("crowd", i)))
+			t.Logf("the slowest call beside the crowd: %v", callAsOthers(t, url, fmt.Sprint("crowd", i)))
 		}
 		if text := log(); !strings.Contains(text, c.warning) || strings.Count(text, "level=WARN") > 6 {
 			t.Errorf("the log: %s", tail(text))
@@ -156,7 +156,7 @@ func TestRunsWithoutDescriptorsAreReturned(t *testing.T) {
 	if status := send(t, url+"/v1/jobs", object{"type": "t", "key": "hungry", "steps": steps}, nil); status != http.StatusCreated {
 		t.Fatal(status)
 	}
-	t.Logf("the slowest call beside the runs: %v", others(t, url, "hungry"))
+	t.Logf("the slowest call beside the runs: %v", callAsOthers(t, url, "hungry"))
 	out := must(t, "get", "hungry", "--wait", "3m", "-o", "json", "--server", url)
 	var job struct {
 		Current string

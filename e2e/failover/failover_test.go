@@ -81,8 +81,8 @@ func newGrid(t *testing.T) *grid {
 	return g
 }
 
-// under runs do under load, and audits the jobs afterwards.
-func (g *grid) under(do func()) {
+// withLoad runs do while the grid is under load, and audits the jobs afterwards.
+func (g *grid) withLoad(do func()) {
 	ctx, stop := context.WithCancel(g.t.Context())
 	watching, unwatch := context.WithCancel(g.t.Context())
 	var loading, watch sync.WaitGroup
@@ -203,7 +203,7 @@ func TestFailover(t *testing.T) {
 		t.Skip("takes a minute")
 	}
 	g := newGrid(t)
-	g.under(func() {
+	g.withLoad(func() {
 		for n := range *times {
 			f := failures[n%len(failures)]
 			if g.disks == "" && strings.Contains(f.name, "disk") {
@@ -232,7 +232,7 @@ func (g *grid) failOver(n int, f *failure) {
 	}
 	g.t.Logf("%d, %s: acknowledged again %v after the promotion", n+1, f.name, g.load.Answered().Sub(promoted).Round(10*time.Millisecond))
 	if f.former {
-		g.returns(former)
+		g.reconnectFormer(former)
 	}
 	g.rate.begin(g.load)
 	g.settles(n + 1)
@@ -240,8 +240,8 @@ func (g *grid) failOver(n int, f *failure) {
 	time.Sleep(time.Second)
 }
 
-// returns makes the former primary reachable again, as a primary. New connections may reach it.
-func (g *grid) returns(former int) {
+// reconnectFormer makes the former primary reachable again, as a primary. New connections may reach it.
+func (g *grid) reconnectFormer(former int) {
 	g.ways[former].Heal()
 	var before, after int
 	count := "select count(*) from perdure.step"
@@ -300,7 +300,7 @@ func TestRollingRestart(t *testing.T) {
 		t.Skip("takes half a minute")
 	}
 	g := newGrid(t)
-	g.under(func() {
+	g.withLoad(func() {
 		g.load.Longest()
 		for i, m := range g.nodes {
 			m.End(syscall.SIGTERM)

@@ -10,27 +10,27 @@ import (
 
 // book is what is known from outside: what was submitted and acknowledged, who said what, who lives.
 type book struct {
-	w        *world
-	jobs     map[perdure.JobID]*told
-	keys     map[string]perdure.JobID
-	alive    map[string]bool // holders
-	said     map[handle][]perdure.Outcome
-	keyOf    map[string]keyed // stable keys
-	runs     map[handle]string
-	begun    map[begin]bool
-	claims   map[string][]given // by request
-	without  map[passing]bool
-	held     map[string][]perdure.LimitHolder // by limit
-	limits   map[string]int
-	sent     map[[32]byte]int            // submissions that came to a node, by fingerprint
-	made     map[[32]byte]int            // jobs
-	lastDone map[perdure.JobID]time.Time // when a step of it was done last
-	poison   map[string]bool             // steps that kill their host, by name and type
-	values   map[place]*values
-	gifts    map[handle]*gift
-	inputs   map[string]keyedInput // by key: the latest input that was given under it
-	epoch    map[perdure.JobID]int // how often an operator has given values to a job, or the job has turned: after that a key may come with another input
-	deeds    map[string]*deedDone  // acts by which operators gave values, by their reason
+	w              *world
+	jobs           map[perdure.JobID]*told
+	keys           map[string]perdure.JobID
+	alive          map[string]bool // holders
+	said           map[handle][]perdure.Outcome
+	keyOf          map[string]keyed // stable keys
+	runs           map[handle]string
+	begun          map[begin]bool
+	claims         map[string][]given // by request
+	without        map[passing]bool
+	held           map[string][]perdure.LimitHolder // by limit
+	limits         map[string]int
+	sent           map[[32]byte]int            // submissions that came to a node, by fingerprint
+	made           map[[32]byte]int            // jobs
+	lastDone       map[perdure.JobID]time.Time // when a step of it was done last
+	poison         map[string]bool             // steps that kill their host, by name and type
+	values         map[place]*values
+	expected       map[handle]*expectedInput
+	inputs         map[string]keyedInput     // by key: the latest input that was given under it
+	epoch          map[perdure.JobID]int     // how often an operator has given values to a job, or the job has turned: after that a key may come with another input
+	operatorValues map[string]*operatorValue // what operators gave, by the reason of the act
 }
 
 // told is a job as it was submitted.
@@ -73,7 +73,7 @@ func newBook(w *world) book {
 	return book{w: w, jobs: map[perdure.JobID]*told{}, keys: map[string]perdure.JobID{}, alive: map[string]bool{},
 		said: map[handle][]perdure.Outcome{}, keyOf: map[string]keyed{}, runs: map[handle]string{}, begun: map[begin]bool{},
 		held: map[string][]perdure.LimitHolder{}, limits: map[string]int{}, poison: map[string]bool{}, lastDone: map[perdure.JobID]time.Time{}, sent: map[[32]byte]int{}, claims: map[string][]given{}, without: map[passing]bool{}, made: map[[32]byte]int{},
-		values: map[place]*values{}, gifts: map[handle]*gift{}, inputs: map[string]keyedInput{}, epoch: map[perdure.JobID]int{}, deeds: map[string]*deedDone{}}
+		values: map[place]*values{}, expected: map[handle]*expectedInput{}, inputs: map[string]keyedInput{}, epoch: map[perdure.JobID]int{}, operatorValues: map[string]*operatorValue{}}
 }
 
 // granted: a claim that is repeated gets the runs that it was given before, while they are valid (F019).

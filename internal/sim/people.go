@@ -122,7 +122,7 @@ func (w *world) act(id perdure.JobID, a perdure.Act) {
 
 // settleStep settles a step as done or undone. As done, it may give an output.
 func (w *world) settleStep(id perdure.JobID, step string, as perdure.State, gives bool) {
-	a, d := perdure.Act{Verb: perdure.VerbSettle, Step: step, As: &as}, deedDone{}
+	a, d := perdure.Act{Verb: perdure.VerbSettle, Step: step, As: &as}, operatorValue{}
 	if gives && as == perdure.Done {
 		d.gives = true
 		if d.output = w.book.fresh(); w.own.IntN(5) == 0 {
@@ -149,7 +149,7 @@ func (w *world) edit(id perdure.JobID, s *perdure.Step, pick uint64) {
 			a.Input = json.RawMessage("null")
 		}
 	}
-	w.act(id, w.book.reasoned(a, deedDone{input: a.Input, newKey: a.NewKey}))
+	w.act(id, w.book.reasoned(a, operatorValue{input: a.Input, newKey: a.NewKey}))
 }
 
 func (w *world) setLimit(name string, max int) {

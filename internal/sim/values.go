@@ -160,10 +160,10 @@ type place struct {
 
 // values are the values of a step as the book knows them.
 type values struct {
-	output *result // null if the step is skipped
-	do     *gift   // of the latest do run; nil: there was none
-	doKey  string  // its key; "": there was none, or an operator said that it had no effect
-	edit   *edit   // by an operator
+	output *result        // null if the step is skipped
+	do     *expectedInput // of the latest do run; nil: there was none
+	doKey  string         // its key; "": there was none, or an operator said that it had no effect
+	edit   *edit          // by an operator
 }
 
 // edit is an input that an operator gave.
@@ -175,8 +175,8 @@ type edit struct {
 func (e *edit) mayBe(d perdure.Direction) bool { return e != nil && slices.Contains(e.ways, d) }
 func (e *edit) is(d perdure.Direction) bool    { return e.mayBe(d) && len(e.ways) == 1 }
 
-// gift is what a run must be given.
-type gift struct {
+// expectedInput is what a run must receive.
+type expectedInput struct {
 	inputs []string // one of these. As a rule there is one
 	output string   // undo: of the do run
 	doKey  string   // undo: of the do run; "": any
@@ -189,8 +189,8 @@ type keyedInput struct {
 	epoch int
 }
 
-// deedDone is what an operator gave to a step.
-type deedDone struct {
+// operatorValue is what an operator gave to a step in one act.
+type operatorValue struct {
 	input  json.RawMessage // of an edit; nil: none
 	newKey bool
 	output *result // of a settle as done
@@ -210,22 +210,22 @@ func (b *book) at(job perdure.JobID, step string) *values {
 const reason = "deed "
 
 // reasoned records what an act gives, and sets a unique reason, by which the act is found again in the history.
-func (b *book) reasoned(a perdure.Act, d deedDone) perdure.Act {
-	name := strconv.Itoa(len(b.deeds))
-	b.deeds[name] = &d
+func (b *book) reasoned(a perdure.Act, d operatorValue) perdure.Act {
+	name := strconv.Itoa(len(b.operatorValues))
+	b.operatorValues[name] = &d
 	a.Reason = reason + name
 	return a
 }
 
-// deed returns the act of an entry of the history; nil if the act gave no value.
-func (b *book) deed(e *perdure.Entry) *deedDone {
+// operatorValueOf returns what the act of an entry of the history gave; nil if it gave nothing.
+func (b *book) operatorValueOf(e *perdure.Entry) *operatorValue {
 	_, name, _ := strings.Cut(e.Detail, reason)
-	return b.deeds[name]
+	return b.operatorValues[name]
 }
 
 // fresh is a token for a value that an operator gives.
 func (b *book) fresh() *result {
-	return &result{n: len(b.deeds) % 10, token: fmt.Sprintf("op.%d", len(b.deeds))}
+	return &result{n: len(b.operatorValues) % 10, token: fmt.Sprintf("op.%d", len(b.operatorValues))}
 }
 
 // wants is the direction of the run that a step would get next.
@@ -256,7 +256,7 @@ func (w *world) keepValues(c *perdure.Changes, early map[place]bool) {
 		}
 	}
 	for i := range c.History {
-		b.keepDeed(&c.History[i], c, moved)
+		b.keepOperatorValue(&c.History[i], c, moved)
 	}
 	for i := range moved {
 		if dispatched(&moved[i]) {
@@ -305,9 +305,9 @@ func returnedOutput(ch *perdure.StepChange, c *perdure.Changes) bool {
 
 var endings = []string{"failed", "rejected", "returned", "expired"}
 
-// keepDeed records what an operator gave, according to an entry of the history.
-func (b *book) keepDeed(e *perdure.Entry, c *perdure.Changes, moved []perdure.StepChange) {
-	d := b.deed(e)
+// keepOperatorValue records what an operator gave, according to an entry of the history.
+func (b *book) keepOperatorValue(e *perdure.Entry, c *perdure.Changes, moved []perdure.StepChange) {
+	d := b.operatorValueOf(e)
 	switch {
 	case e.Event == string(perdure.VerbSkip):
 		b.at(e.Job, e.Step).output = nil
@@ -375,36 +375,36 @@ func (w *world) give(s *perdure.Step, early map[place]bool) {
 		}
 		return look(step)
 	}
-	g := &gift{epoch: b.epoch[s.Job]}
-	b.gifts[handle{s.Job, s.Name, s.Run}] = g
+	want := &expectedInput{epoch: b.epoch[s.Job]}
+	b.expected[handle{s.Job, s.Name, s.Run}] = want
 	normal := r.do
 	switch {
 	case s.Direction == perdure.Undo && r.undo != nil:
 		normal = r.undo
 	case s.Direction == perdure.Undo && v.do != nil:
-		g.inputs = slices.Clone(v.do.inputs)
+		want.inputs = slices.Clone(v.do.inputs)
 		if text, ok := render(r.do, scope); ok && v.edit.mayBe(perdure.Do) {
 			// A store keeps one input of a step: an operator's input that no run has received yet has replaced that of
 			// the do run.
-			g.inputs = append(g.inputs, text)
+			want.inputs = append(want.inputs, text)
 		}
 	}
-	if g.inputs == nil && !v.edit.is(s.Direction) {
+	if want.inputs == nil && !v.edit.is(s.Direction) {
 		if text, ok := render(normal, scope); ok {
-			g.inputs = []string{text}
+			want.inputs = []string{text}
 		}
 	}
 	switch {
 	case v.edit.is(s.Direction):
-		g.inputs = []string{v.edit.input}
+		want.inputs = []string{v.edit.input}
 	case v.edit.mayBe(s.Direction):
-		g.inputs = append(g.inputs, v.edit.input)
+		want.inputs = append(want.inputs, v.edit.input)
 	}
-	if len(g.inputs) == 0 {
+	if len(want.inputs) == 0 {
 		w.wrong("I19", "%s/%s run %d is dispatched, and its input cannot be rendered", short(s.Job), s.Name, s.Run)
 	}
 	if s.Direction == perdure.Undo {
-		g.output, g.doKey = scope.own.json(), v.doKey
+		want.output, want.doKey = scope.own.json(), v.doKey
 		return
 	}
 	if r.when != nil && s.Was == perdure.Undone {
@@ -412,7 +412,7 @@ func (w *world) give(s *perdure.Step, early map[place]bool) {
 			w.wrong("I19", "%s/%s run %d is dispatched, and its `when` is false or fails", short(s.Job), s.Name, s.Run)
 		}
 	}
-	v.do, v.doKey = g, scope.key
+	v.do, v.doKey = want, scope.key
 	if !v.edit.mayBe(perdure.Do) {
 		v.edit = nil
 	}
@@ -496,34 +496,34 @@ func (w *world) handed(runs []perdure.Run) {
 }
 
 func (w *world) compare(run *perdure.Run) {
-	b, g, told := &w.book, w.book.gifts[handle{run.Job, run.Step, run.Number}], w.book.jobs[run.Job]
+	b, want, told := &w.book, w.book.expected[handle{run.Job, run.Step, run.Number}], w.book.jobs[run.Job]
 	name := func() string {
 		return fmt.Sprintf("%s/%s run %d %s", short(run.Job), run.Step, run.Number, run.Direction)
 	}
-	if g == nil || told == nil {
+	if want == nil || told == nil {
 		w.wrong("I19", "%s is given to a host, and was never dispatched", name())
 		return
 	}
 	ownUndo := run.Direction == perdure.Undo && told.recipes[told.plan.Index[run.Step]].undo != nil
-	if ownUndo && b.epoch[run.Job] != g.epoch {
+	if ownUndo && b.epoch[run.Job] != want.epoch {
 		return // the claim is repeated, and an operator may have given a value meanwhile that the undo reads
 	}
-	at := slices.IndexFunc(g.inputs, func(want string) bool { return sameJSON(run.Input, want) })
+	at := slices.IndexFunc(want.inputs, func(input string) bool { return sameJSON(run.Input, input) })
 	if at < 0 {
-		w.wrong("I19", "%s is given %s, and not %s", name(), run.Input, strings.Join(g.inputs, " or "))
+		w.wrong("I19", "%s is given %s, and not %s", name(), run.Input, strings.Join(want.inputs, " or "))
 		return
 	}
-	g.inputs = []string{g.inputs[at]}
-	if run.Direction == perdure.Undo && (!sameJSON(run.Output, g.output) || g.doKey != "" && run.DoKey != g.doKey) {
-		w.wrong("I19", "%s is given output %s and doKey %s, and not %s and %s", name(), run.Output, run.DoKey, g.output, g.doKey)
+	want.inputs = []string{want.inputs[at]}
+	if run.Direction == perdure.Undo && (!sameJSON(run.Output, want.output) || want.doKey != "" && run.DoKey != want.doKey) {
+		w.wrong("I19", "%s is given output %s and doKey %s, and not %s and %s", name(), run.Output, run.DoKey, want.output, want.doKey)
 	}
 	if run.Direction == perdure.Do && (run.Output != nil || run.DoKey != "") {
 		w.wrong("I19", "%s is given what only an undo is given: %s, %s", name(), run.Output, run.DoKey)
 	}
 	switch before, again := b.inputs[run.Key]; {
-	case !again || g.epoch > before.epoch:
-		b.inputs[run.Key] = keyedInput{run.Input, g.epoch}
-	case g.epoch == before.epoch && !sameJSON(run.Input, string(before.input)) && !w.ledger.of(run.Job, run.Step).hand:
+	case !again || want.epoch > before.epoch:
+		b.inputs[run.Key] = keyedInput{run.Input, want.epoch}
+	case want.epoch == before.epoch && !sameJSON(run.Input, string(before.input)) && !w.ledger.of(run.Job, run.Step).hand:
 		w.wrong("I19", "key %s came with input %s, and comes with %s", run.Key, before.input, run.Input)
 	}
 }
