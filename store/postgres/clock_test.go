@@ -33,7 +33,7 @@ func write(t *testing.T, s *postgres.Store, n int) (at time.Time) {
 	return at
 }
 
-// setBack stands for a server whose clock was set back: what was told before is so much later.
+// setBack simulates a server whose clock was set back: the mark is later than its clock by that time.
 func setBack(t *testing.T, url string, by time.Duration) {
 	t.Helper()
 	exec(t, url, "update perdure.clock set mark = mark + $1::bigint * interval '1 microsecond', ahead = 0", by.Microseconds())
