@@ -245,7 +245,8 @@ func (tx *tx) LockLimits(names []string) (limits []perdure.Limit, err error) {
 		limits = append(limits, perdure.Limit{Name: r.text(), Max: r.int(), Used: r.int()})
 		return nil
 	})
-	return limits, tx.run(q(lockLimitsSQL).texts(names), count, tx.readClock())
+	err = tx.run(q(lockLimitsSQL).texts(names), count, tx.readClock())
+	return limits, err
 }
 
 func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {

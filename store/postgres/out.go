@@ -209,7 +209,8 @@ func (tx *tx) expiredPage(now time.Time, after dueSet) (page []dueSet, late []ex
 		}
 		return nil
 	})
-	return page, late, tx.run(s)
+	err = tx.run(s)
+	return page, late, err
 }
 
 // keep writes what has changed about sets.

@@ -27,7 +27,8 @@ func scanRole(r *reader) perdure.Role {
 
 func (tx *tx) LockRoles(names []string) (roles []perdure.Role, err error) {
 	names = slices.Sorted(slices.Values(names))
-	return roles, tx.run(q(makeRolesSQL).texts(names), into(q(lockRolesSQL).texts(names), &roles, scanRole), tx.readClock())
+	err = tx.run(q(makeRolesSQL).texts(names), into(q(lockRolesSQL).texts(names), &roles, scanRole), tx.readClock())
+	return roles, err
 }
 
 func (tx *tx) ShareRole(name string) (perdure.Role, error) {
