@@ -199,12 +199,12 @@ func (k *KeptValues) InputOf(i int) (in json.RawMessage, bytes int) {
 }
 
 // renderUndo renders the input of an undo again, which was the latest run of the step. The values that it reads must
-// not have changed since: outputs change when a step is done again or settled by an operator, and the key of the step's
-// turn changes when the job turns. If a change has the same time as the start of the run, its order is not known, and
+// not have changed since: outputs change when a step is done again, settled by an operator or skipped, and the key of the
+// step's turn changes when the job turns. If a change has the same time as the start of the run, its order is not known, and
 // nothing is rendered.
 func (k *KeptValues) renderUndo(s *Step, t Template) json.RawMessage {
 	own, known := k.output(s.Index)
-	if !known || s.wants() != Undo || s.Current == Done {
+	if !known || s.Skipped || s.wants() != Undo || s.Current == Done {
 		return nil
 	}
 	scope := &Scope{Outputs: map[string]json.RawMessage{}, Output: own, Key: s.Key(), DoKey: s.DoKey()}

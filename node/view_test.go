@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"perdure"
 	"perdure/internal/admission"
@@ -240,6 +241,57 @@ steps:
 		run(perdure.OutcomeDone, `{"id":"a-2"}`)
 		want("a is done anew", map[string]string{"a": `{"n":7}`, "b": `"edited"`})
 	})
+}
+
+// onlyRun claims the one run that agent x can get, and reports it.
+func onlyRun(t *testing.T, n *node.Node, outcome perdure.Outcome, output string) *perdure.Run {
+	t.Helper()
+	runs, err := n.Claim(t.Context(), perdure.ClaimRequest{Agent: "x", Holder: "h", Max: 1, Wait: 10 * time.Second})
+	if err != nil || len(runs) != 1 {
+		t.Fatal(runs, err)
+	}
+	rep := perdure.Report{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Number, Outcome: outcome, Output: json.RawMessage(output)}
+	if res, _, err := n.Report(t.Context(), "h", []perdure.Report{rep}, nil); err != nil || !res[0].Accepted {
+		t.Fatal(res, err)
+	}
+	return &runs[0]
+}
+
+func operate(t *testing.T, n *node.Node, a perdure.Act) {
+	t.Helper()
+	a.Author = "op"
+	if _, err := n.Act(t.Context(), "k", a); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// F149: a step that is skipped loses its output. The input of its earlier undo read that output, and is not rendered
+// with null instead.
+func TestSkippedStepDoesNotShowTheInputOfItsUndo(t *testing.T) {
+	n := start(t, memory.New(), node.Config{})
+	submit(t, n, `
+type: t
+key: k
+steps:
+  a: {agent: x}
+  b: {agent: x, after: [a], undo: {with: {id: "${output?.id}"}}}
+`)
+	onlyRun(t, n, perdure.OutcomeDone, "")
+	onlyRun(t, n, perdure.OutcomeDone, `{"id":7}`)
+	operate(t, n, perdure.Act{Verb: perdure.VerbUndo})
+	handed := string(onlyRun(t, n, perdure.OutcomeDone, "").Input)
+	if got := string(rest(t, n, "k").Steps.Get("b").Input); got != handed || handed != `{"id":7}` {
+		t.Fatalf("it shows %s, and was handed %s", got, handed)
+	}
+	operate(t, n, perdure.Act{Verb: perdure.VerbRedo})
+	operate(t, n, perdure.Act{Verb: perdure.VerbSkip, Step: "b"})
+	operate(t, n, perdure.Act{Verb: perdure.VerbUndo})
+	if got := string(rest(t, n, "k").Steps.Get("b").Input); got != "" && got != handed {
+		t.Errorf("in the job it shows %s, and was handed %s", got, handed)
+	}
+	if got := string(stepOf(t, n, "k", "b").Input); got != "" && got != handed {
+		t.Errorf("alone it shows %s, and was handed %s", got, handed)
+	}
 }
 
 // F157: what may be large asks for room before it is read.

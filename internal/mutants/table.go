@@ -137,6 +137,7 @@ var ofActors = []mutant{
 	{name: "an input that was not read is rendered from null", file: "view.go", old: "	if !k.InputRead {\n		return nil\n	}\n", new: "", pkg: "node", run: "LeftOut"},
 	{name: "an edited input for the other direction is shown", file: "view.go", old: "case s.Edited == editedFor(s.wants()):", new: "case s.Edited == editedDo || s.Edited == editedUndo && s.Run > 0:", run: "ShownInput"},
 	{name: "the input of an undo is rendered from later outputs", file: "view.go", old: "!known || !k.Steps[ref].UpdatedAt.Before(s.StartedAt)", new: "!known", run: "ShownInput"},
+	{name: "the input of a skipped step's undo is rendered without its output", file: "view.go", old: "if !known || s.Skipped || s.wants()", new: "if !known || s.wants()", pkg: "node", run: "SkippedStep"},
 	{name: "the input of an undo is rendered under a later key", file: "view.go", old: "|| s.wants() != Undo || s.Current == Done {", new: "{", run: "ShownInput"},
 	{name: "large values are read to be left out", file: "store/memory/read.go", old: "		if size > max || sum > total {", new: "		if sum > total {", run: "Store|Contract"},
 	{name: "a key that looks like an expression is submitted as one", file: "definition/canonical.go", old: `strings.ReplaceAll(key, "${", "$${")`, new: `strings.Clone(key)`, run: "SameJob"},
