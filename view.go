@@ -198,6 +198,20 @@ func (k *KeptValues) InputOf(i int) (in json.RawMessage, bytes int) {
 	return k.render(ps.Do, &Scope{}), 0
 }
 
+// InputRefs returns the other steps whose outputs InputOf renders the input of step i from.
+func (k *KeptValues) InputRefs(i int) []int {
+	s, ps := k.Steps[i], &k.Shape.Steps[i]
+	switch {
+	case s.Direction != Undo || s.Run == 0:
+		return nil
+	case ps.Revert != nil:
+		return ps.Revert.Refs()
+	case s.OwnInput || ps.Do == nil:
+		return nil
+	}
+	return ps.Do.Refs()
+}
+
 // renderUndo renders the input of an undo again, which was the latest run of the step. The values that it reads must
 // not have changed since: outputs change when a step is done again, settled by an operator or skipped, and the key of the
 // step's turn changes when the job turns. If a change has the same time as the start of the run, its order is not known, and

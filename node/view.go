@@ -463,8 +463,12 @@ const (
 // readPayloads reads the input and output of a step and, if they are few, the outputs that the input of its undo reads.
 func (n *Node) readPayloads(ctx context.Context, kept *perdure.KeptValues, i int) error {
 	wanted := []int{i}
-	if s, revert := kept.Steps[i], kept.Shape.Steps[i].Revert; s.Direction == perdure.Undo && s.Run > 0 && revert != nil && len(revert.Refs()) < maxRereadSteps {
-		wanted = append(wanted, revert.Refs()...)
+	if refs := kept.InputRefs(i); len(refs) > 0 && len(refs) < maxRereadSteps {
+		wanted = append(wanted, refs...)
+		most := min(len(refs)*perdure.MaxPayloadBytes, maxRereadBytes+perdure.MaxPayloadBytes)
+		if err := admission.Ask(ctx, stepRoom+2*perdure.MaxPayloadBytes+most); err != nil {
+			return err
+		}
 	}
 	read := 0
 	for _, at := range wanted {

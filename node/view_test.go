@@ -294,6 +294,35 @@ steps:
 	}
 }
 
+// The input of an undo may be rendered from outputs of other steps by `with` of the step itself: if the step never ran,
+// that input was not stored. One step alone shows the same as the job. F157: these outputs ask for room, too.
+func TestStepAloneShowsTheInputOfItsUndo(t *testing.T) {
+	n := start(t, memory.New(), node.Config{})
+	submit(t, n, `
+type: t
+key: k
+steps:
+  a: {agent: x}
+  b: {agent: x, after: [a], with: "${steps.a.output}", undo: {}}
+`)
+	onlyRun(t, n, perdure.OutcomeDone, `"a-1"`)
+	operate(t, n, perdure.Act{Verb: perdure.VerbSettle, Step: "b", As: new(perdure.Done)})
+	operate(t, n, perdure.Act{Verb: perdure.VerbUndo})
+	time.Sleep(2 * time.Millisecond) // an output of the same instant may be a later one
+	handed := string(onlyRun(t, n, perdure.OutcomeRejected, "").Input)
+	if got := string(rest(t, n, "k").Steps.Get("b").Input); got != handed || handed != `"a-1"` {
+		t.Fatalf("in the job it shows %s, and was handed %s", got, handed)
+	}
+	asked := 0
+	ctx := admission.With(t.Context(), admission.Gate{Admit: func(_ context.Context, bytes int) error { asked = bytes; return nil }})
+	if d, err := n.Step(ctx, "k", "b"); err != nil || string(d.Input) != handed {
+		t.Errorf("alone it shows %s, and was handed %s; %v", d.Input, handed, err)
+	}
+	if least := 3 * perdure.MaxPayloadBytes; asked < least {
+		t.Errorf("it asked for %d bytes, and may read %d", asked, least)
+	}
+}
+
 // F157: what may be large asks for room before it is read.
 func TestLargeAnswersAskForRoom(t *testing.T) {
 	const size = 500_000

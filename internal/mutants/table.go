@@ -164,6 +164,8 @@ var ofBounds = []mutant{
 	{name: "every connection is taken", file: "internal/rest/conns.go", old: "if b.surplus >= maxSurplus && !b.evict(quietTime, true) {", new: "if false {", run: "AboveTheBound"},
 	{name: "a connection above the bound leaves its place below it", file: "internal/rest/conns.go", old: "if k.surplus == surplus {", new: "if true {", run: "SurplusThatGivesWay"},
 	{name: "a stored job is answered 429", file: "internal/rest/jobs.go", old: "if perdure.CodeOf(err) != perdure.CodeTooManyRequests {", new: "if true {", run: "StoredJobs"},
+	{name: "outputs that a step's input is rendered from ask for no room", file: "node/view.go", old: "admission.Ask(ctx, stepRoom+2*perdure.MaxPayloadBytes+most)", new: "ctx.Err()", run: "StepAlone"},
+	{name: "a step alone does not show the input of an undo that has none of its own", file: "view.go", old: "	return ps.Do.Refs()\n", new: "	return nil\n", pkg: "node", run: "StepAlone"},
 	{name: "a large step asks for no room", file: "node/view.go", old: "admission.Ask(ctx, stepRoom+2*perdure.MaxPayloadBytes)", new: "ctx.Err()", run: "AskForRoom"},
 	{name: "no descriptor for a connection is a failed run", file: "agents/http/exchange.go", old: "case !x.sent.Load() && starved(err):", new: "case false:", run: "NoDescriptor"},
 	{name: "no descriptor for a program is a failed run", file: "agents/shell/agent.go", old: "if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {", new: "if errors.Is(err, syscall.ENFILE) {", run: "NoDescriptor"},
