@@ -330,7 +330,8 @@ func (n *Node) Act(ctx context.Context, ref string, act perdure.Act) (*perdure.J
 		if err := n.scheduler.Act(ctx, id, act); err != nil {
 			return nil, err
 		}
-		return n.view(ctx, id)
+		v, err := n.view(ctx, id)
+		return n.orBrief(ctx, id, v, err)
 	})
 }
 

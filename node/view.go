@@ -46,7 +46,8 @@ func (n *Node) view(ctx context.Context, id perdure.JobID) (*perdure.JobView, er
 // viewOf draws a job that was just submitted, from what was stored: its rows need not be read again.
 func (n *Node) viewOf(ctx context.Context, did *scheduler.Submitted, plan *perdure.Plan) (*perdure.JobView, error) {
 	if did.Made == nil {
-		return n.Job(ctx, did.ID.String(), 0) // it may lie in the inbox yet
+		v, err := n.Job(ctx, did.ID.String(), 0) // it may lie in the inbox yet
+		return n.orBrief(ctx, did.ID, v, err)
 	}
 	j, steps := did.Made.Job, did.Made.Steps
 	f := &perdure.Facts{Now: j.CreatedAt}
@@ -61,6 +62,26 @@ func (n *Node) viewOf(ctx context.Context, did *scheduler.Submitted, plan *perdu
 		explain(&v.Steps[i], perdure.Why(j, s, plan, func(i int) bool { return steps[i].Phase != perdure.Settled }, f))
 	}
 	return &v, nil
+}
+
+// orBrief returns the view of a job that a submission has stored, or an act has changed. If there was no room for the
+// view, it returns one without steps, definition and input instead: a refusal would say that nothing has changed.
+func (n *Node) orBrief(ctx context.Context, id perdure.JobID, v *perdure.JobView, err error) (*perdure.JobView, error) {
+	if perdure.CodeOf(err) != perdure.CodeTooManyRequests {
+		return v, err
+	}
+	j, _, err := n.store.Job(ctx, id, 0)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	if j == nil {
+		return nil, noJob(id)
+	}
+	brief := jobView(j)
+	if brief.InputBytes, err = n.readInput(ctx, &perdure.KeptValues{Job: j}, 0); err != nil {
+		return nil, err
+	}
+	return &brief, nil
 }
 
 // recent is what the answers to submissions say of agents and limits: up to a second old, so that a

@@ -348,3 +348,26 @@ func TestLargeAnswersAskForRoom(t *testing.T) {
 		}
 	}
 }
+
+// F157: a refusal for want of room says that nothing has changed. So a submission whose job is stored already, and an act
+// that was carried out, are answered with the job without its steps.
+func TestWhatIsDoneIsNotRefusedForWantOfRoom(t *testing.T) {
+	n := start(t, memory.New(), node.Config{})
+	input := text(perdure.MaxInlineInput + 1) // it is not in the job's row
+	definition := fmt.Appendf(nil, `{"type":"t","key":"k","input":%s,"steps":{"a":{"agent":"nobody","undo":{}}}}`, input)
+	job, _, err := n.Submit(t.Context(), definition, "application/json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := admission.With(t.Context(), admission.Gate{Admit: func(context.Context, int) error {
+		return perdure.Refuse(perdure.CodeTooManyRequests, "no room")
+	}})
+	v, created, err := n.Submit(full, definition, "application/json")
+	if err != nil || created || v.ID != job.ID || v.Input != nil || v.InputBytes != len(input) || v.Steps != nil {
+		t.Errorf("a job that was submitted before: %+v, created %v, %v", v, created, err)
+	}
+	v, err = n.Act(full, "k", perdure.Act{Verb: perdure.VerbUndo, Author: "op"})
+	if err != nil || v.ID != job.ID || v.Desired != perdure.Undone || v.InputBytes != len(input) || v.Steps != nil {
+		t.Errorf("an act: %+v, %v", v, err)
+	}
+}

@@ -101,7 +101,7 @@ func (c *call) act(v *verb) error {
 		return err
 	}
 	crashpoint.Here(crashpoint.RestActAnswer)
-	return c.json(http.StatusOK, utcJob(job))
+	return c.stored(http.StatusOK, job)
 }
 
 func (v *verb) read(doc *document, act *perdure.Act) {

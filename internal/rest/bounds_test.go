@@ -350,7 +350,7 @@ func TestBytesOfAnswersAreBounded(t *testing.T) {
 	})
 }
 
-// F157: what was stored is never answered with 429, which says that nothing was.
+// F157: what was stored or changed is never answered with 429, which says that nothing was.
 func TestStoredJobsAreAcknowledgedWithoutRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stored := 0
@@ -373,6 +373,22 @@ func TestStoredJobsAreAcknowledgedWithoutRoom(t *testing.T) {
 		w = exchange(h, "POST /v1/batches/submit", `{"jobs": [`+jobs+`]}`)
 		if w.Code != http.StatusTooManyRequests || stored != 1 {
 			t.Errorf("a batch without room for its answer: %d, and %d jobs are stored", w.Code, stored)
+		}
+		svc.OnAct = func(context.Context, string, perdure.Act) (*perdure.JobView, error) {
+			return &perdure.JobView{ID: perdure.JobID{1}, Type: "t", Input: json.RawMessage(`"x"`), Steps: make(perdure.StepViews, 100)}, nil
+		}
+		if w = exchange(h, "POST /v1/jobs/k/undo", ""); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"inputBytes":3`) {
+			t.Errorf("an act that was carried out: %d: %s", w.Code, w.Body)
+		}
+		svc.OnPutLimit = func(_ context.Context, name string, most int) (*perdure.LimitView, error) {
+			holders := make([]perdure.HolderView, perdure.MaxHoldersShown)
+			for i := range holders {
+				holders[i] = perdure.HolderView{Job: perdure.JobID{1}, Step: strings.Repeat("s", perdure.MaxNameLength), Run: 1}
+			}
+			return &perdure.LimitView{Name: name, Max: most, Used: most, Holders: holders}, nil
+		}
+		if w = exchange(h, "PUT /v1/limits/agent:a", `{"max": 100}`); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"holders":[]`) {
+			t.Errorf("a limit that was set: %d: %s", w.Code, w.Body)
 		}
 	})
 }

@@ -99,14 +99,20 @@ func (c *call) submit() error {
 		status = http.StatusCreated
 		c.w.Header().Set("Location", "/v1/jobs/"+job.ID.String())
 	}
-	err = c.json(status, utcJob(job))
+	return c.stored(status, job)
+}
+
+// stored answers with a job that the call has stored or changed. A 429 would have the call repeated although it was
+// carried out: if there is no room for the whole view, its long parts are left out. Such a view always finds room.
+func (c *call) stored(status int, job *perdure.JobView) error {
+	err := c.json(status, utcJob(job))
 	if perdure.CodeOf(err) != perdure.CodeTooManyRequests {
 		return err
 	}
-	// The job is stored, and a 429 would have it submitted again. A view without its long parts always finds room.
 	brief := *job
 	brief.Input, brief.InputBytes = nil, max(job.InputBytes, len(job.Input))
-	brief.Definition, brief.Labels, brief.Steps = nil, nil, nil
+	brief.Definition, brief.DefinitionBytes = nil, max(job.DefinitionBytes, len(job.Definition))
+	brief.Labels, brief.Alerts, brief.Steps = nil, nil, nil
 	return c.json(status, utcJob(&brief))
 }
 

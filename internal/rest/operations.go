@@ -112,7 +112,13 @@ func (c *call) putLimit() error {
 	}
 	crashpoint.Here(crashpoint.RestLimitAnswer)
 	c.Log.InfoContext(c.ctx(), "limit set", "limit", name, "max", most, "author", author)
-	return c.json(http.StatusOK, shownLimit(limit))
+	err = c.json(http.StatusOK, shownLimit(limit))
+	if perdure.CodeOf(err) != perdure.CodeTooManyRequests {
+		return err
+	}
+	brief := *limit // a 429 would say that the limit is not set
+	brief.Holders = nil
+	return c.json(http.StatusOK, shownLimit(&brief))
 }
 
 func readLimit(doc *document) (most int) {
