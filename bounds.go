@@ -21,7 +21,7 @@ const (
 	MaxInlineInput     = 2 << 10  // a job's input that is read with its row
 	MaxShownValue      = 64 << 10 // a value in the view of a job: an input, an output, the definition
 	MaxShownValues     = 4 << 20  // all inputs and outputs of steps in the view of a job
-	MaxShownTexts      = 4 << 20  // all error messages and progress of steps in the view of a job
+	MaxShownTexts      = 4 << 20  // all error messages, progress and holders of limits in the view of a job
 	MaxClippedText     = 128      // an error's message beyond these
 	MaxNameLength      = 128      // type, step, agent, action, state and alert names
 	MaxKeyLength       = 200

@@ -77,7 +77,14 @@ func (n *Node) ListLimits(ctx context.Context) ([]perdure.LimitView, error) {
 	if err != nil {
 		return nil, unreachable(err)
 	}
-	views := make([]perdure.LimitView, len(limits))
+	if err := admission.Ask(ctx, len(limits)*limitRoom); err != nil {
+		return nil, err
+	}
+	return n.limitViews(ctx, limits)
+}
+
+func (n *Node) limitViews(ctx context.Context, limits []perdure.Limit) (views []perdure.LimitView, err error) {
+	views = make([]perdure.LimitView, len(limits))
 	for i, l := range limits {
 		if views[i], err = n.limitView(ctx, l); err != nil {
 			return nil, err

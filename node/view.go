@@ -21,11 +21,13 @@ const viewWork = 4 << 20
 
 // Estimated sizes of views, for internal/admission.
 const (
-	stepRoom  = 2 << 10                                              // a step, without its input and output
-	valueRoom = 2 * perdure.MaxShownValue                            // these two
-	textRoom  = 12*perdure.MaxReasonBytes + perdure.MaxProgressBytes // its error's message, escaped, also as the reason why it waits; and its progress
-	jobRoom   = 16 << 10                                             // a job without its steps
-	entryRoom = 6 << 10                                              // a line of a history, or an alert
+	stepRoom   = 2 << 10                                              // a step, without its input and output
+	valueRoom  = 2 * perdure.MaxShownValue                            // these two
+	textRoom   = 12*perdure.MaxReasonBytes + perdure.MaxProgressBytes // its error's message, escaped, also as the reason why it waits; and its progress
+	jobRoom    = 16 << 10                                             // a job without its steps
+	limitRoom  = perdure.MaxHoldersShown * (holderRoom + perdure.MaxNameLength)
+	holderRoom = 80      // a holder of a limit, without the name of its step
+	entryRoom  = 6 << 10 // a line of a history, or an alert
 )
 
 // room estimates the largest size of a view of the whole job.
@@ -61,6 +63,7 @@ func (n *Node) viewOf(ctx context.Context, did *scheduler.Submitted, plan *perdu
 		v.Steps[i] = stepView(s, plan.Shape)
 		explain(&v.Steps[i], perdure.Why(j, s, plan, func(i int) bool { return steps[i].Phase != perdure.Settled }, f))
 	}
+	boundTexts(v.Steps)
 	return &v, nil
 }
 
@@ -102,11 +105,15 @@ func (r *recent) fill(ctx context.Context, n *Node, f *perdure.Facts) error {
 		if err := n.seen(ctx, &fresh); err != nil {
 			return err
 		}
-		limits, err := n.ListLimits(ctx)
+		limits, err := n.store.ListLimits(ctx)
+		if err != nil {
+			return unreachable(err)
+		}
+		views, err := n.limitViews(ctx, limits)
 		if err != nil {
 			return err
 		}
-		for _, l := range limits {
+		for _, l := range views {
 			fresh.Limits[l.Name] = l
 		}
 		r.f, r.at = fresh, time.Now()
@@ -265,8 +272,8 @@ func (p *picture) steps(ctx context.Context, j *perdure.Job, steps []*perdure.St
 	return views, nil
 }
 
-// boundTexts clips error messages and leaves out progress beyond MaxShownTexts bytes in all. Otherwise the view of a
-// job with 10,000 steps has some 300 MB.
+// boundTexts clips error messages, and leaves out progress and the holders of full limits, beyond MaxShownTexts bytes in
+// all. Otherwise the view of a job with 10,000 steps has some 300 MB.
 func boundTexts(views perdure.StepViews) {
 	left := perdure.MaxShownTexts
 	for i := range views {
@@ -293,6 +300,20 @@ func boundTexts(views perdure.StepViews) {
 			left -= len(v.Progress)
 		} else {
 			v.Progress = nil
+		}
+		if v.Why == nil || len(v.Why.Holders) == 0 {
+			continue
+		}
+		size := 0
+		for _, h := range v.Why.Holders {
+			size += holderRoom + len(h.Step)
+		}
+		if size <= left {
+			left -= size
+		} else {
+			why := *v.Why
+			why.Holders = nil
+			v.Why = &why
 		}
 	}
 }

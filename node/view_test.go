@@ -169,6 +169,46 @@ func TestErrorMessagesOfAViewAreBoundedInTotal(t *testing.T) {
 	}
 }
 
+// F157: each step that a full limit holds back names the holders, but not beyond the bound on texts.
+func TestHoldersInAViewAreBoundedInTotal(t *testing.T) {
+	n := start(t, memory.New(), node.Config{})
+	const holders, steps = perdure.MaxHoldersShown, 800
+	if _, err := n.PutLimit(t.Context(), "agent:x", holders); err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for i := range steps {
+		fmt.Fprintf(&b, `,"s%d":{"agent":"x"}`, i)
+	}
+	if _, _, err := n.Submit(t.Context(), fmt.Appendf(nil, `{"type":"t","key":"k","steps":{%s}}`, b.String()[1:]), "application/json"); err != nil {
+		t.Fatal(err)
+	}
+	if runs, err := n.Claim(t.Context(), perdure.ClaimRequest{Agent: "x", Holder: "h", Max: holders}); err != nil || len(runs) != holders {
+		t.Fatal(len(runs), err)
+	}
+	v, err := n.Job(t.Context(), "k", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(1100 * time.Millisecond) // answers to submissions know limits as they were up to a second ago
+	submitted, _, err := n.Submit(t.Context(), fmt.Appendf(nil, `{"type":"t","steps":{%s}}`, b.String()[1:]), "application/json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for answer, v := range map[string]*perdure.JobView{"the job": v, "a submission": submitted} {
+		whole, err := json.Marshal(v)
+		if err != nil || len(whole) > perdure.MaxShownTexts+steps*1<<10 {
+			t.Errorf("%s has %d bytes, %v", answer, len(whole), err)
+		}
+		for _, i := range []int{holders, steps - 1} {
+			why := v.Steps[i].Why
+			if why == nil || why.Kind != perdure.WhyLimit || why.Used != holders || (len(why.Holders) == holders) != (i == holders) {
+				t.Errorf("%s, step %d: %+v", answer, i, why)
+			}
+		}
+	}
+}
+
 // The view shows what runs were handed: before the first none, kept or rendered, edited, in both directions.
 func TestViewShowsInputsOfSteps(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store perdure.Store) {
@@ -327,6 +367,9 @@ steps:
 func TestLargeAnswersAskForRoom(t *testing.T) {
 	const size = 500_000
 	n := start(t, memory.New(), node.Config{})
+	if _, err := n.PutLimit(t.Context(), "agent:a", 1); err != nil {
+		t.Fatal(err)
+	}
 	if _, _, err := n.Submit(t.Context(), fmt.Appendf(nil, `{"type":"t","key":"k","input":%s,"steps":{"s":{"agent":"a","with":"${input}"}}}`, text(size)), "application/json"); err != nil {
 		t.Fatal(err)
 	}
@@ -339,6 +382,7 @@ func TestLargeAnswersAskForRoom(t *testing.T) {
 		"a step":         {size, func(ctx context.Context) error { _, err := n.Step(ctx, "k", "s"); return err }},
 		"a list":         {1 << 10, func(ctx context.Context) error { _, err := n.ListJobs(ctx, perdure.JobQuery{}); return err }},
 		"a history":      {1 << 10, func(ctx context.Context) error { _, err := n.History(ctx, perdure.HistoryQuery{Job: "k"}); return err }},
+		"limits":         {perdure.MaxHoldersShown * 100, func(ctx context.Context) error { _, err := n.ListLimits(ctx); return err }},
 		"alerts":         {1 << 10, func(ctx context.Context) error { _, err := n.ListAlerts(ctx, perdure.AlertQuery{}); return err }},
 	} {
 		asked, refused := 0, errors.New("no room")
