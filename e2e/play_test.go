@@ -211,12 +211,20 @@ func (s *stage) judge() error {
 	for _, a := range s.actors {
 		a.wg.Wait()
 	}
-	out, err := exec.Command(perdure, "check", "--store", s.store).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("perdure check: %w\n%s", err, out)
+	for deadline := time.Now().Add(time.Minute); ; {
+		cmd := exec.Command(perdure, "check", "--store", s.store)
+		out, err := cmd.CombinedOutput()
+		switch {
+		case err == nil:
+			return nil
+		case cmd.ProcessState.ExitCode() != storeAway || time.Now().After(deadline):
+			return fmt.Errorf("perdure check: %w\n%s", err, out)
+		}
 	}
-	return nil
 }
+
+// storeAway is the exit status of a command that has not reached its store within its time.
+const storeAway = 3
 
 // far carries an agent in this process, with heartbeats.
 func (s *stage) far(server string) {

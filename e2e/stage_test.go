@@ -144,7 +144,8 @@ func (a *actor) live() error {
 		a.stage.mu.Unlock()
 		return nil
 	case left, // also where not all could be told in time, which the exit code says
-		strings.Contains(a.log.tail(), "address is in use"):
+		strings.Contains(a.log.tail(), "address is in use"),
+		cmd.ProcessState.ExitCode() == storeAway && strings.Contains(a.log.tail(), "PostgreSQL is not reachable"): // the machine stood still
 		return nil
 	}
 	return fmt.Errorf("it ended by itself: %s", cmd.ProcessState)

@@ -66,11 +66,12 @@ func (w *waiter) name() claimName { return claimName{w.req.Agent, w.req.Holder, 
 
 const (
 	leaveTime = 8 * time.Second        // how long who leaves waits for what is just being let out for him
-	lookTime  = 500 * time.Millisecond // in which somebody looks for a claim, or the store does not answer
+	lookTime  = 500 * time.Millisecond // a claim that has waited for so long without a look is not answered that there was nothing
 )
 
 var (
 	errCrowded = &perdure.Error{Code: perdure.CodeTooManyRequests, Message: "the node has reached its bound on bytes of answers", Hint: "try again later"}
+	errUnseen  = &perdure.Error{Code: perdure.CodeUnavailable, Message: "no transaction has come to the claim in time", Hint: "ask another node, or again later"}
 	errAway    = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the store does not answer", Hint: "ask another node, or again later"}
 	// Nobody may be told that there was nothing while it is not known what the other was given (F019).
 	errUnderWay = &perdure.Error{Code: perdure.CodeUnavailable, Message: "another claim with this requestId is in progress", Hint: "ask another node, or again later"}
@@ -83,7 +84,7 @@ func (s *Scheduler) leave(w *waiter) (a answer) {
 	switch {
 	case s.queue.leave(w):
 		if a.err = w.failed; a.err == nil && w.looked == 0 && s.env.Now().Sub(w.since) >= lookTime {
-			a.err = errAway // no writer has come to it: all of them wait for the store
+			a.err = errUnseen // all writers are at work, or wait for the store
 		}
 	case s.env.Wait(context.Background(), leaveTime, w.answered) == env.Late:
 		s.env.Go(func() {
