@@ -42,10 +42,11 @@ func (n *Node) Follow(ctx context.Context, ref string, see func(*perdure.JobView
 	}
 }
 
-// nextNews waits for the job to move, and for as long as reading it costs.
+// nextNews waits for as long as the reading before it cost, and for the job to move.
 func (n *Node) nextNews(ctx context.Context, p *picture, moved <-chan struct{}) (*perdure.JobView, error) {
 	last := p.read
 	for look := 0; ; look++ {
+		sleep(ctx, p.rest)
 		if err := n.pause(ctx, moved, look); err != nil {
 			return nil, err
 		}
@@ -54,13 +55,11 @@ func (n *Node) nextNews(ctx context.Context, p *picture, moved <-chan struct{}) 
 		if err != nil {
 			return nil, err
 		}
-		rest := max(followPause, followShare*time.Since(began))
+		p.rest = max(followPause, followShare*(time.Since(began)-p.waited))
 		if len(view.Steps) > 0 || view.AtRest() || view.UpdatedAt.After(last) {
-			sleep(ctx, rest)
 			return view, ctx.Err()
 		}
 		last = p.read
-		sleep(ctx, rest)
 	}
 }
 

@@ -36,6 +36,15 @@ func (p *picture) room() int {
 	return jobRoom + steps*stepRoom + min(steps*valueRoom, perdure.MaxShownValues) + min(steps*textRoom, perdure.MaxShownTexts)
 }
 
+// newsRoom estimates the size of an event with these steps.
+func newsRoom(steps []*perdure.Step) int {
+	texts := 0
+	for _, s := range steps {
+		texts += 2*escaped(s.LastError) + len(s.Progress) // the message is also in the reason why the step waits
+	}
+	return len(steps)*stepRoom + min(texts, perdure.MaxShownTexts)
+}
+
 // view reads a job with all of its steps.
 func (n *Node) view(ctx context.Context, id perdure.JobID) (*perdure.JobView, error) {
 	p, err := n.look(ctx, id)
@@ -132,14 +141,16 @@ func shown(value json.RawMessage, size int) (json.RawMessage, int) {
 
 // picture is what is known of a job while it is followed: enough to draw what has changed since.
 type picture struct {
-	n     *Node
-	shape *perdure.Shape
-	id    perdure.JobID
-	job   *perdure.Job    // as it was just read; nil once it was drawn
-	few   []*perdure.Step // that were read with it
-	open  []bool          // by index: not settled
-	drawn []time.Time
-	read  time.Time // when the rows were read last, by the store's clock
+	n      *Node
+	shape  *perdure.Shape
+	id     perdure.JobID
+	job    *perdure.Job    // as it was just read; nil once it was drawn
+	few    []*perdure.Step // that were read with it
+	open   []bool          // by index: not settled
+	drawn  []time.Time
+	read   time.Time     // when the rows were read last, by the store's clock
+	rest   time.Duration // how long the follower waits before it reads again
+	waited time.Duration // for room, during the latest reading: it costs nothing
 }
 
 func noJob(id perdure.JobID) error {
@@ -229,6 +240,11 @@ func (p *picture) draw(ctx context.Context, since time.Time) (*perdure.JobView, 
 	whole := since.IsZero()
 	if !whole {
 		steps = p.changed(steps)
+		began := time.Now()
+		if err := admission.Ask(ctx, newsRoom(steps)); err != nil {
+			return nil, err
+		}
+		p.waited = time.Since(began)
 	} else if j.Alerted {
 		if v.Alerts, err = p.n.openAlerts(ctx, p.id); err != nil {
 			return nil, err

@@ -415,3 +415,48 @@ func TestWhatIsDoneIsNotRefusedForWantOfRoom(t *testing.T) {
 		t.Errorf("an act: %+v, %v", v, err)
 	}
 }
+
+// F157: an event with many steps asks for room as the whole job does, before it is made; one with few steps does not.
+func TestNewsOfManyStepsAsksForRoom(t *testing.T) {
+	n := start(t, memory.New(), node.Config{})
+	const steps = 300
+	var b strings.Builder
+	for i := range steps {
+		fmt.Fprintf(&b, `,"s%d":{"agent":"x","undo":{}}`, i)
+	}
+	if _, _, err := n.Submit(t.Context(), fmt.Appendf(nil, `{"type":"t","key":"k","steps":{%s}}`, b.String()[1:]), "application/json"); err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	ctx := admission.With(t.Context(), admission.Gate{Admit: func(_ context.Context, bytes int) error { asked = bytes; return nil }})
+	claim := func() {
+		if runs, err := n.Claim(t.Context(), perdure.ClaimRequest{Agent: "x", Holder: "h", Max: 1}); err != nil || len(runs) != 1 {
+			t.Error(runs, err)
+		}
+	}
+	enough := errors.New("enough")
+	event := 0
+	err := n.Follow(ctx, "k", func(v *perdure.JobView) error {
+		defer func() { asked = 0 }()
+		switch event++; {
+		case event == 1:
+			claim()
+		case event == 2:
+			if len(v.Steps) != 1 || asked > admission.Free {
+				t.Errorf("news of %d steps asked for %d bytes", len(v.Steps), asked)
+			}
+			if _, err := n.Act(t.Context(), "k", perdure.Act{Verb: perdure.VerbUndo, Author: "op"}); err != nil {
+				t.Error(err)
+			}
+		default:
+			if least := 1 << 10 * steps; len(v.Steps) < steps-1 || asked < least {
+				t.Errorf("news of %d steps asked for %d bytes, want at least %d", len(v.Steps), asked, least)
+			}
+			return enough
+		}
+		return nil
+	})
+	if !errors.Is(err, enough) {
+		t.Error(err)
+	}
+}

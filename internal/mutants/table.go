@@ -171,6 +171,7 @@ var ofBounds = []mutant{
 	{name: "what is stored or changed is refused for want of room", file: "node/view.go", old: "if perdure.CodeOf(err) != perdure.CodeTooManyRequests {", new: "if true {", run: "WhatIsDone"},
 	{name: "an act that was carried out is answered 429", file: "internal/rest/acts.go", old: "return c.stored(http.StatusOK, job)", new: "return c.json(http.StatusOK, utcJob(job))", run: "StoredJobs"},
 	{name: "a list of limits asks for no room", file: "node/operations.go", old: "admission.Ask(ctx, len(limits)*limitRoom)", new: "ctx.Err()", run: "AskForRoom"},
+	{name: "an event of many steps asks for no room", file: "node/view.go", old: "admission.Ask(ctx, newsRoom(steps))", new: "ctx.Err()", run: "NewsOf"},
 	{name: "a large step asks for no room", file: "node/view.go", old: "admission.Ask(ctx, stepRoom+2*perdure.MaxPayloadBytes)", new: "ctx.Err()", run: "AskForRoom"},
 	{name: "no descriptor for a connection is a failed run", file: "agents/http/exchange.go", old: "case !x.sent.Load() && starved(err):", new: "case false:", run: "NoDescriptor"},
 	{name: "no descriptor for a program is a failed run", file: "agents/shell/agent.go", old: "if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {", new: "if errors.Is(err, syscall.ENFILE) {", run: "NoDescriptor"},
