@@ -129,10 +129,11 @@ func Text(message string) string {
 }
 
 var (
-	urls = regexp.MustCompile("[A-Za-z][A-Za-z0-9+.-]*://[^\\s\"'`<>]*")
+	// A URL may be in quotes, and a password may hold quotes: the URL ends at a quote after the last @.
+	urls = regexp.MustCompile("[A-Za-z][A-Za-z0-9+.-]*://(?:\\S*@)?[^\\s\"'`<>]*")
 	// What net/url quotes of a URL that it cannot read: a password, where the host is missing.
 	reasons = regexp.MustCompile(`(invalid (?:port|URL escape) )"(?:[^"\\]|\\.)*"`)
-	pairs   = regexp.MustCompile(`(?i)\b([a-z]*(?:password|passwd|secret|token))(\s*=\s*)('(?:[^'\\]|\\.)*'?|"[^"]*"?|[^\s&` + "`" + `]+)`)
+	pairs   = regexp.MustCompile(`(?i)\b([\w-]*(?:password|passwd|secret|token))(\s*=\s*)('(?:[^'\\]|\\.)*'?|"[^"]*"?|(?:\\.|[^\s&` + "`" + `])+)`)
 )
 
 // ParseError returns net/url's reason why a text is not a URL, without the parts of the URL that the reason quotes.

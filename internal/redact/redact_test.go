@@ -92,6 +92,9 @@ func TestText(t *testing.T) {
 		"Password = hunter2, sslpassword=hunter2":                         "Password = … sslpassword=…",
 		"cannot reach http://me:hunter2@h:7420: dial tcp 127.0.0.1:7420.": "cannot reach http://me:…@h:7420: dial tcp 127.0.0.1:7420.",
 		`parse "http://u:hunter2": invalid port ":hun\"ter2" after host`:  `parse "http://u:…": invalid port "…" after host`,
+		`cannot parse host=h password=two\ hunter2 user=u`:                `cannot parse host=h password=… user=u`,
+		"PERDURE_TOKEN=hunter2, access_token=hunter2 x":                   "PERDURE_TOKEN=… access_token=… x",
+		`dial "postgres://u:it's"hunter2@h/d" failed`:                     `dial "postgres://u:…@h/d" failed`,
 		"http://[::1]:7420/a?b=c is not it":                               "http://[::1]:7420/a?b=… is not it",
 	} {
 		if got := Text(text); got != want {
