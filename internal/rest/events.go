@@ -51,7 +51,7 @@ func (c *call) events() error {
 		return s.send("job", utcJob(job))
 	})
 	switch {
-	case ctxEnded(err) && (c.gone() || c.shuttingDown()), s.broken:
+	case ctxEnded(err) && (c.gone() || c.shuttingDown()), s.isBroken():
 		return nil
 	case err != nil && !s.begun:
 		return err
@@ -153,6 +153,13 @@ func (s *stream) write(fill func(*bytes.Buffer) error) error {
 		buffers.Put(b)
 	}
 	return err
+}
+
+// isBroken reports whether a write has failed. A comment may be in progress.
+func (s *stream) isBroken() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.broken
 }
 
 // put writes data and flushes it. Called with mu held.

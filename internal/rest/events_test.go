@@ -48,6 +48,22 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// A stream that ends just after a comment was written: the race detector sees what they share.
+func TestEventsEndAfterAComment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		svc := resttest.Full()
+		svc.OnFollow = func(_ context.Context, _ string, see func(*perdure.JobView) error) error {
+			err := see(&perdure.JobView{ID: perdure.JobID{1}, Phase: perdure.Settled})
+			time.Sleep(commentEvery + time.Second)
+			return err
+		}
+		w := exchange(handler(svc), "GET /v1/jobs/j/events", "")
+		if got := strings.Join(eventNames(w.Body.String()), " "); got != "job # rest" {
+			t.Error(got)
+		}
+	})
+}
+
 func TestEventsOfNoJob(t *testing.T) {
 	svc := resttest.Full()
 	svc.OnFollow = func(context.Context, string, func(*perdure.JobView) error) error {
