@@ -302,6 +302,7 @@ var ofValues = []mutant{
 	{name: "a write without rows does not wait for the standby", file: "store/postgres/conn.go", old: "append(list, q(awaitStandbySQL))...", new: "list...", run: "WithoutRows"},
 	{name: "who waits for a condition is not told", file: "internal/scheduler/render.go", old: "			s.cfg.Sooner(s.env.Now())", new: "			_ = s.cfg", run: "Conditions"},
 	{name: "agents do not take turns at the renderers", file: "internal/scheduler/render.go", old: "return x.agent != r.latest", new: "return x.agent == r.latest || r.latest == \"\"", run: "Cheap"},
+	{name: "values of steps that a limit holds back are read", file: "internal/scheduler/claim.go", old: "b.loadInputs(b.limits.admissible(b.w, refs))", new: "b.loadInputs(refs)", run: "ALimitHoldsBack"},
 	{name: "a step may read as much as it likes", file: "internal/scheduler/claim.go", old: "		b.w.ReadsTooMuch(first)\n", new: "		_ = first\n", run: "TooMuch"},
 	{name: "a condition may read as much as it likes", file: "internal/scheduler/batch.go", old: "			b.w.ReadsTooMuch(m.Looks[0])\n", new: "			_ = unused\n", run: "TooMuch"},
 }

@@ -399,3 +399,40 @@ func TestPostponedInputsDoNotEndTheLookOfAnotherAgent(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// L5, F156: steps that a limit holds back do not use up the bytes that a transaction reads. Here many jobs of a type are
+// undone, and each undo run receives an output of 1 MB.
+func TestValuesOfStepsThatALimitHoldsBackAreNotRead(t *testing.T) {
+	d := open(t, memory.New(), scheduler.Config{})
+	if err := d.PutLimit(t.Context(), "job:full", 1); err != nil {
+		t.Fatal(err)
+	}
+	done := func(typ string, output json.RawMessage) perdure.JobID {
+		id := d.submit("{type: " + typ + ", steps: {s: {agent: b, undo: {}}}}")
+		d.finish("b", output)
+		return id
+	}
+	undo := func(id perdure.JobID) {
+		if err := d.Act(t.Context(), id, perdure.Act{Verb: perdure.VerbUndo, Author: "me"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	big := json.RawMessage(`"` + strings.Repeat("x", perdure.MaxPayloadBytes-2) + `"`)
+	var full []perdure.JobID
+	for range perdure.MaxReadBytes/perdure.MaxPayloadBytes + 2 {
+		full = append(full, done("full", big))
+	}
+	free := done("free", json.RawMessage("1"))
+	for _, id := range full {
+		undo(id)
+	}
+	if runs := d.claim(perdure.ClaimRequest{Agent: "b", Holder: "h", Max: 1}); len(runs) != 1 {
+		t.Fatalf("%d runs", len(runs))
+	}
+	undo(free)
+	time.Sleep(1100 * time.Millisecond) // until it is not remembered that the type is full
+	runs := d.claim(perdure.ClaimRequest{Agent: "b", Holder: "h", Max: 100, Wait: 5 * time.Second})
+	if len(runs) != 1 || runs[0].Job != free {
+		t.Errorf("%d runs were dispatched: %v", len(runs), numbered(runs))
+	}
+}

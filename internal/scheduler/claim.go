@@ -362,7 +362,8 @@ func (b *batch) serve(c *counter) error {
 const maxPassed = 5 * perdure.MaxSteps
 
 // grantOf locks and loads the candidates and lets out those that may be. What was found in the store may
-// have been moved on by this transaction, which has not saved yet.
+// have been moved on by this transaction, which has not saved yet. Values are read last, in the order of dispatch and
+// only for steps that the limits leave room for: the transaction reads a bounded number of bytes.
 func (b *batch) grantOf(c *counter, found []perdure.StepRef) (int, error) {
 	refs, skipped, err := b.loadCandidates(slices.Clone(found))
 	if err != nil {
@@ -373,6 +374,9 @@ func (b *batch) grantOf(c *counter, found []perdure.StepRef) (int, error) {
 	}
 	refs = b.inOrder(refs)
 	if err := b.limits.lockTypes(b, c.agent, refs); err != nil {
+		return 0, err
+	}
+	if err := b.loadInputs(b.limits.admissible(b.w, refs)); err != nil {
 		return 0, err
 	}
 	return b.grant(&c.open, refs, b.limits.counted)
@@ -422,7 +426,7 @@ func (b *batch) inOrder(refs []perdure.StepRef) []perdure.StepRef {
 	return refs
 }
 
-// loadCandidates locks the jobs of what was found and loads what letting out needs. Those whose job
+// loadCandidates locks the jobs of the steps that were found, and loads the steps. Those whose job
 // another transaction has locked are left out.
 func (b *batch) loadCandidates(refs []perdure.StepRef) (loaded []perdure.StepRef, skipped bool, err error) {
 	if skipped, err = b.lockMore(jobsOf(refs)); err != nil {
@@ -432,8 +436,7 @@ func (b *batch) loadCandidates(refs []perdure.StepRef) (loaded []perdure.StepRef
 	if err := b.loadSteps(refs); err != nil {
 		return nil, false, err
 	}
-	refs = slices.DeleteFunc(refs, func(ref perdure.StepRef) bool { return !b.w.HasStep(ref) })
-	return refs, skipped, b.loadInputs(refs)
+	return slices.DeleteFunc(refs, func(ref perdure.StepRef) bool { return !b.w.HasStep(ref) }), skipped, nil
 }
 
 // loadInputs loads the values that the next inputs of these steps read, until the budget is used up. If an unused
@@ -526,7 +529,7 @@ func (b *batch) give(w *waiter, run *perdure.Run, most int) {
 }
 
 // runOf calls the rules for a run of the step. If its input reads values that are not loaded, it loads them and calls
-// the rules once more; loadCandidates has loaded only the values that were known to be needed then. A job for which the
+// the rules once more; loadInputs has loaded only the values that were known to be needed then. A job for which the
 // rules panic is quarantined, and does not stop the others. The error is a *Postponed, ErrOverBudget or ErrNoRoom if
 // the step has to wait for a renderer, another transaction, or another claim.
 func (b *batch) runOf(ref perdure.StepRef, rule func() (*perdure.Run, error)) (run *perdure.Run, err error) {

@@ -66,6 +66,17 @@ func (l *limits) still(types []string) (full []string) {
 	return full
 }
 
+// admissible are the steps whose job has a permit, or whose type's limit has room.
+func (l *limits) admissible(w *perdure.Workset, refs []perdure.StepRef) []perdure.StepRef {
+	if len(l.counted) == 0 {
+		return refs
+	}
+	return slices.DeleteFunc(slices.Clone(refs), func(ref perdure.StepRef) bool {
+		j := w.Job(ref.Job)
+		return !j.Permit && l.room(perdure.JobLimit(j.Type)) == 0
+	})
+}
+
 // room is how many more permits there are of a limit that is locked; no bound where there is none.
 func (l *limits) room(name string) int {
 	if one := l.counted[name]; one != nil {

@@ -102,6 +102,9 @@ func (b *batch) regrant(w *waiter, refs []perdure.StepRef) (*lockedClaim, error)
 	if skipped {
 		return &lockedClaim{w: w, jobs: jobs, why: errLocked}, nil
 	}
+	if err := b.loadInputs(refs); err != nil {
+		return nil, err
+	}
 	runs, room := make([]*perdure.Run, 0, len(refs)), w.space()
 	for _, ref := range refs {
 		run, err := b.runOf(ref, func() (*perdure.Run, error) { return b.w.Again(ref, &w.req) })
