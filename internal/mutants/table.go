@@ -304,5 +304,7 @@ var ofValues = []mutant{
 	{name: "agents do not take turns at the renderers", file: "internal/scheduler/render.go", old: "return x.agent != r.latest", new: "return x.agent == r.latest || r.latest == \"\"", run: "Cheap"},
 	{name: "values of steps that a limit holds back are read", file: "internal/scheduler/claim.go", old: "b.loadInputs(b.limits.admissible(b.w, refs))", new: "b.loadInputs(refs)", run: "ALimitHoldsBack"},
 	{name: "a step may read as much as it likes", file: "internal/scheduler/claim.go", old: "		b.w.ReadsTooMuch(first)\n", new: "		_ = first\n", run: "TooMuch"},
+	{name: "a sweep has the budget that other requests have left", file: "internal/scheduler/sweep.go", old: "	b.spend(b.s.budget())\n", new: "", run: "BesideOthers"},
+	{name: "sweeps do not look behind postponed conditions", file: "internal/scheduler/sweep.go", old: "(o.found == 0 || o.behind && o.undecided)", new: "o.found == 0", run: "HoldUpOther"},
 	{name: "a condition may read as much as it likes", file: "internal/scheduler/batch.go", old: "			b.w.ReadsTooMuch(m.Looks[0])\n", new: "			_ = unused\n", run: "TooMuch"},
 }

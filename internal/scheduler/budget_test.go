@@ -436,3 +436,78 @@ func TestValuesOfStepsThatALimitHoldsBackAreNotRead(t *testing.T) {
 		t.Errorf("%d runs were dispatched: %v", len(runs), numbered(runs))
 	}
 }
+
+// together makes calls that one transaction carries out, in their order.
+func (d *desk) together(g *gate, calls ...func()) {
+	var all sync.WaitGroup
+	g.shut.Store(1)
+	all.Go(func() { d.submit("type: t\nsteps:\n  s: {agent: nobody}\n") }) // keeps the writer at the gate
+	synctest.Wait()
+	for _, call := range calls {
+		all.Go(call)
+		synctest.Wait()
+	}
+	g.open <- struct{}{}
+	all.Wait()
+}
+
+// F156: whether a condition reads too much is decided in a sweep, also if other requests of the same transaction read
+// values.
+func TestConditionThatReadsTooMuchIsRejectedBesideOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := shut(memory.New())
+		d := open(t, g, scheduler.Config{})
+		const n = perdure.MaxReadBytes/perdure.MaxPayloadBytes + 3
+		var b strings.Builder
+		var after, outputs []string
+		b.WriteString("type: join\nsteps:\n")
+		for i := range n {
+			fmt.Fprintf(&b, "  p%d: {agent: big}\n", i)
+			after, outputs = append(after, fmt.Sprint("p", i)), append(outputs, fmt.Sprintf("steps.p%d.output", i))
+		}
+		fmt.Fprintf(&b, "  join: {agent: a, after: [%s], when: \"len([%s]) > 0\"}\n", strings.Join(after, ","), strings.Join(outputs, ","))
+		id := d.submit(b.String())
+		big := json.RawMessage(`"` + strings.Repeat("x", perdure.MaxPayloadBytes-2) + `"`)
+		for range n - 1 {
+			d.finish("big", big)
+		}
+		var reads []perdure.Run // the end of each makes a transaction read a small value
+		for range 2 {
+			d.submit("type: small\nsteps:\n  p: {agent: b}\n  q: {agent: b}\n  r: {agent: a, after: [p, q], when: \"steps.p.output > 0\"}\n")
+			d.finish("b", json.RawMessage("1"))
+			reads = append(reads, d.claim(perdure.ClaimRequest{Agent: "b", Holder: "h"})...)
+		}
+		last := d.claim(perdure.ClaimRequest{Agent: "big", Holder: "h"})[0]
+		d.together(g, func() { d.report("h", reads[0], perdure.OutcomeDone) }, func() { d.report("h", last, perdure.OutcomeDone) })
+		d.together(g, func() { d.report("h", reads[1], perdure.OutcomeDone) }, func() {
+			if _, err := d.SweepDue(t.Context(), 1000); err != nil {
+				t.Error(err)
+			}
+		})
+		steps, err := d.store.StepsOf(t.Context(), id, time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := steps[n]; s.Phase != perdure.Parked || !strings.Contains(s.LastError, fmt.Sprint(perdure.MaxReadBytes)) {
+			t.Errorf("step %s is %s, available at %v, failed with %q", s.Name, s.Phase, s.AvailableAt, s.LastError)
+		}
+	})
+}
+
+// F156: a sweep finds steps that are due behind more postponed conditions than it has room for.
+func TestPostponedConditionsDoNotHoldUpOtherSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, memory.New(), scheduler.Config{})
+		const n, page = 100, 50
+		sleeper := d.submit("type: t\nsteps:\n  s: {agent: sleep, with: {for: 1h}}\n")
+		d.submit(fan(n, `agent: a, when: "len(filter(steps.big.output, # > 0)) + sum(map(steps.big.output, #)) + count(steps.big.output, # == 1) > @"`))
+		d.finish("big", list(60_000))
+		time.Sleep(time.Hour) // until those are decided that the renderers had room for
+		if moved, err := d.SweepDue(t.Context(), page); err != nil || moved == 0 {
+			t.Fatalf("%d steps were moved on, %v", moved, err)
+		}
+		if j := d.job(sleeper); j.Phase != perdure.Settled {
+			t.Errorf("a job whose sleep is over is %s", j.Phase)
+		}
+	})
+}

@@ -19,7 +19,7 @@ import (
 // that wait for that agent or, after a condition, the supervisor. The next transaction uses the result if the values
 // that it was rendered from are still the same.
 const (
-	maxWork      = 1 << 17  // units of work of a transaction: one budget for its events, and one for its claims, which the agents share
+	maxWork      = 1 << 17  // units of work of a transaction: one budget for its events, one for each sweep, and one for its claims, which the agents share
 	maxBytes     = 32 << 20 // bytes of inputs and outputs that a transaction hands out
 	maxPostponed = 16       // renderings that wait for a renderer
 	sourceBytes  = 64 << 20 // bytes of values that waiting renderings keep in memory; one rendering may always wait

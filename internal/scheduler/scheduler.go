@@ -62,12 +62,13 @@ type Scheduler struct {
 
 	renderers *renderers
 
-	needed     needed
-	failing    atomic.Bool // the latest transaction failed
-	refusal    refusal
-	overBudget atomic.Value // string: the agent that last used up the budget of a transaction
-	starving   sync.Map     // agent → time.Time: since when its candidates have been locked by others
-	quarantine sync.Map     // JobID → error: jobs that cannot be read or make the rules fail
+	needed       needed
+	failing      atomic.Bool // the latest transaction failed
+	refusal      refusal
+	lookedBehind atomic.Int64 // when a sweep looked behind postponed conditions, in Unix nanoseconds
+	overBudget   atomic.Value // string: the agent that last used up the budget of a transaction
+	starving     sync.Map     // agent → time.Time: since when its candidates have been locked by others
+	quarantine   sync.Map     // JobID → error: jobs that cannot be read or make the rules fail
 }
 
 // New makes a scheduler; Run starts it.

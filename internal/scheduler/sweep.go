@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"slices"
+	"time"
 
 	"perdure"
 	"perdure/internal/crashpoint"
@@ -12,11 +13,22 @@ import (
 // says how many it found: fewer than max means that there are no more. Rows that another transaction
 // has locked are left to the next look; any number of supervisors may ask at once (I15).
 
-// SweepDue moves steps on whose time to wait is over.
+// SweepDue moves steps on whose time to wait is over. A step whose condition is postponed stays due. Many of these may
+// stand before other steps, so a sweep looks behind them once in a while.
 func (s *Scheduler) SweepDue(ctx context.Context, max int) (int, error) {
 	return s.sweep(ctx, &sweeping{max: max, find: func(b *batch, max int) ([]perdure.StepRef, error) {
 		return b.tx.Due(b.w.Now(), max)
-	}, fold: func(b *batch, ref perdure.StepRef) bool { return b.w.Due(ref) }})
+	}, fold: func(b *batch, ref perdure.StepRef) bool { return b.w.Due(ref) },
+		stays: func(b *batch, ref perdure.StepRef) bool { return b.w.IsDue(ref) }, behind: s.looksBehind()})
+}
+
+// behindEvery is the time between two sweeps that look behind postponed conditions: such a sweep looks at all of them.
+const behindEvery = time.Second
+
+func (s *Scheduler) looksBehind() bool {
+	now := s.env.Now().UnixNano()
+	last := s.lookedBehind.Load()
+	return now-last >= int64(behindEvery) && s.lookedBehind.CompareAndSwap(last, now)
 }
 
 // SweepExpired ends runs whose lock has passed.
@@ -62,22 +74,29 @@ type sweeping struct {
 	max   int
 	find  func(*batch, int) ([]perdure.StepRef, error)
 	fold  func(*batch, perdure.StepRef) bool
-	under *perdure.Mandate // nil: it needs none
+	stays func(*batch, perdure.StepRef) bool // whether a step could not be decided; nil: none
+	under *perdure.Mandate                   // nil: it needs none
 	found int
+
+	behind    bool // it looks behind steps that could not be decided
+	undecided bool // there are some
 }
 
 func (o *sweeping) jobs() []perdure.JobID         { return nil }
 func (o *sweeping) refs(*batch) []perdure.StepRef { return nil }
 
 // apply looks past pages full of rows that cannot be acted upon: locked by others, or of jobs that are
-// left alone (F078).
+// left alone (F078). It has a budget for rendering of its own: with what other requests have left, a condition that
+// reads much would never be decided.
 func (o *sweeping) apply(b *batch) error {
-	o.found = 0
+	o.found, o.undecided = 0, false
 	if err := b.admit(o.under); err != nil {
 		return err
 	}
+	defer b.spend(b.budget)
+	b.spend(b.s.budget())
 	passed := map[perdure.StepRef]bool{}
-	for o.found == 0 && len(passed) < maxPassed {
+	for (o.found == 0 || o.behind && o.undecided) && len(passed) < maxPassed {
 		ask := max(o.max, len(passed)) + len(passed)
 		refs, err := o.find(b, ask)
 		if err != nil {
@@ -144,7 +163,11 @@ func (o *sweeping) act(b *batch, refs []perdure.StepRef) error {
 		if err := b.fold(ref.Job, func() { moved = o.fold(b, ref) }); err != nil {
 			return err
 		}
-		if moved && !b.w.IsDue(ref) { // else its condition was postponed
+		switch {
+		case !moved:
+		case o.stays != nil && o.stays(b, ref):
+			o.undecided = true
+		default:
 			o.found++
 		}
 	}
