@@ -284,15 +284,7 @@ func TestStepThatReadsTooMuchIsRejected(t *testing.T) {
 			everystore.Run(t, func(t *testing.T, store perdure.Store) {
 				d := open(t, store, scheduler.Config{})
 				const n = perdure.MaxReadBytes/perdure.MaxPayloadBytes + 2
-				var b strings.Builder
-				b.WriteString("type: join\nsteps:\n")
-				var after, outputs []string
-				for i := range n {
-					fmt.Fprintf(&b, "  p%d: {agent: big}\n", i)
-					after, outputs = append(after, fmt.Sprint("p", i)), append(outputs, fmt.Sprintf("steps.p%d.output", i))
-				}
-				fmt.Fprintf(&b, "  join: {agent: a, after: [%s], "+step+"}\n", strings.Join(after, ","), "["+strings.Join(outputs, ",")+"]")
-				id := d.submit(b.String())
+				id := d.submit(join(n, step))
 				big := json.RawMessage(`"` + strings.Repeat("x", perdure.MaxPayloadBytes-2) + `"`)
 				for range n {
 					d.finish("big", big)
@@ -302,7 +294,7 @@ func TestStepThatReadsTooMuchIsRejected(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 10}); len(runs) > 0 {
+				if runs := d.claim(perdure.ClaimRequest{Agent: "b", Holder: "h", Max: 10}); len(runs) > 0 {
 					t.Fatalf("it was dispatched: %d", len(runs))
 				}
 				steps, err := store.StepsOf(t.Context(), id, time.Time{})
@@ -437,6 +429,19 @@ func TestValuesOfStepsThatALimitHoldsBackAreNotRead(t *testing.T) {
 	}
 }
 
+// join is a job of n steps of the agent big, and a step after them that reads all of their outputs.
+func join(n int, step string) string {
+	var b strings.Builder
+	var after, outputs []string
+	b.WriteString("type: join\nsteps:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "  p%d: {agent: big}\n", i)
+		after, outputs = append(after, fmt.Sprint("p", i)), append(outputs, fmt.Sprintf("steps.p%d.output", i))
+	}
+	fmt.Fprintf(&b, "  join: {agent: b, after: [%s], "+step+"}\n", strings.Join(after, ","), "["+strings.Join(outputs, ",")+"]")
+	return b.String()
+}
+
 // together makes calls that one transaction carries out, in their order.
 func (d *desk) together(g *gate, calls ...func()) {
 	var all sync.WaitGroup
@@ -458,15 +463,7 @@ func TestConditionThatReadsTooMuchIsRejectedBesideOthers(t *testing.T) {
 		g := shut(memory.New())
 		d := open(t, g, scheduler.Config{})
 		const n = perdure.MaxReadBytes/perdure.MaxPayloadBytes + 3
-		var b strings.Builder
-		var after, outputs []string
-		b.WriteString("type: join\nsteps:\n")
-		for i := range n {
-			fmt.Fprintf(&b, "  p%d: {agent: big}\n", i)
-			after, outputs = append(after, fmt.Sprint("p", i)), append(outputs, fmt.Sprintf("steps.p%d.output", i))
-		}
-		fmt.Fprintf(&b, "  join: {agent: a, after: [%s], when: \"len([%s]) > 0\"}\n", strings.Join(after, ","), strings.Join(outputs, ","))
-		id := d.submit(b.String())
+		id := d.submit(join(n, `when: "len(%s) > 0"`))
 		big := json.RawMessage(`"` + strings.Repeat("x", perdure.MaxPayloadBytes-2) + `"`)
 		for range n - 1 {
 			d.finish("big", big)
@@ -509,5 +506,41 @@ func TestPostponedConditionsDoNotHoldUpOtherSteps(t *testing.T) {
 		if j := d.job(sleeper); j.Phase != perdure.Settled {
 			t.Errorf("a job whose sleep is over is %s", j.Phase)
 		}
+	})
+}
+
+// F156: an agent for which other agents have left nothing of the budget goes first in the next transaction.
+func TestAgentThatWasLeftNothingGoesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := shut(memory.New())
+		d := open(t, g, scheduler.Config{})
+		const n = perdure.MaxReadBytes/perdure.MaxPayloadBytes + 2
+		id := d.submit(join(n, `with: {all: "${len(%s)}"}`))
+		for range n {
+			d.finish("big", json.RawMessage(`"`+strings.Repeat("x", perdure.MaxPayloadBytes-2)+`"`))
+		}
+		d.submit(fan(3, `agent: a, with: "${steps.big.output}"`))
+		d.finish("big", json.RawMessage("1"))
+
+		g.shut.Store(4)
+		var all sync.WaitGroup
+		all.Go(func() { d.submit("type: t\nsteps:\n  s: {agent: nobody}\n") }) // keeps the writer at the gate
+		synctest.Wait()
+		all.Go(func() { d.claim(perdure.ClaimRequest{Agent: "b", Holder: "h", Wait: time.Minute}) })
+		for range 3 { // each transaction has a claim of agent a, too
+			all.Go(func() { d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"}) })
+			synctest.Wait()
+			g.open <- struct{}{}
+			synctest.Wait()
+		}
+		steps, err := d.store.StepsOf(t.Context(), id, time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := steps[n]; s.Phase != perdure.Parked {
+			t.Errorf("step %s, which reads too much, is %s", s.Name, s.Phase)
+		}
+		g.open <- struct{}{}
+		all.Wait()
 	})
 }

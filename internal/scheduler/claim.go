@@ -166,12 +166,13 @@ func (b *batch) letOut(claims []*waiter, fresh map[string][]perdure.StepRef) err
 
 // putInTurn sorts claims by agent; the claims of one agent stay in the order in which they came. The first agent is the
 // one after the agent that used up the budget of an earlier transaction, so that large inputs of one agent do not
-// starve the others. It sorts in place, because the claims are answered in this order, too.
+// starve the others; or the agent itself, if the others had left it too little for its first run. It sorts in place,
+// because the claims are answered in this order, too.
 func (s *Scheduler) putInTurn(claims []*waiter) {
-	last, _ := s.overBudget.Load().(string)
+	first, _ := s.firstAgent.Load().(string)
 	slices.SortStableFunc(claims, func(a, b *waiter) int {
 		x, y := a.req.Agent, b.req.Agent
-		if before := x > last; before != (y > last) {
+		if before := x >= first; before != (y >= first) {
 			if before {
 				return -1
 			}
@@ -311,12 +312,17 @@ func (b *batch) serve(c *counter) error {
 	last := c.all && len(full) == len(c.full)
 	b.behind[c.agent] = true
 	others := len(b.postponed) // renderings for other agents
+	whole, asked := b.budget.Read == perdure.MaxReadBytes && b.budget.Bytes == maxBytes, c.want
 	defer func() { b.limits.full[c.agent] = full }()
 	for c.want > 0 && len(c.open) > 0 && len(passed) < maxPassed {
 		granted, err := b.grantOf(c, found)
 		if errors.Is(err, perdure.ErrOverBudget) { // the rest is dispatched in the next transaction
-			if len(b.unserved) == 0 { // the others were left nothing: it is their turn
-				b.s.overBudget.Store(c.agent)
+			switch {
+			case len(b.unserved) > 0:
+			case !whole && c.want == asked && granted == 0: // the others have left it too little: it goes first
+				b.s.firstAgent.Store(c.agent)
+			default: // the others were left nothing: it is their turn
+				b.s.firstAgent.Store(c.agent + "\x00")
 			}
 			b.unserved = append(b.unserved, c.agent)
 			return nil

@@ -66,7 +66,7 @@ type Scheduler struct {
 	failing      atomic.Bool // the latest transaction failed
 	refusal      refusal
 	lookedBehind atomic.Int64 // when a sweep looked behind postponed conditions, in Unix nanoseconds
-	overBudget   atomic.Value // string: the agent that last used up the budget of a transaction
+	firstAgent   atomic.Value // string: the agent, or the least name of one, whose claims are served first
 	starving     sync.Map     // agent → time.Time: since when its candidates have been locked by others
 	quarantine   sync.Map     // JobID → error: jobs that cannot be read or make the rules fail
 }
