@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"perdure"
 )
@@ -322,6 +323,35 @@ func TestManyFaults(t *testing.T) {
 	for i := 1; i < len(e.Fields); i++ {
 		if e.Fields[i].Line < e.Fields[i-1].Line {
 			t.Error("out of order")
+		}
+	}
+}
+
+// F157: faults repeat a name, a value or a pointer only up to a bound: twenty of them below one long name would be an
+// answer of twenty times the definition's size.
+func TestFaultsAreShort(t *testing.T) {
+	long := strings.Repeat("n", 100_000)
+	for name, body := range map[string]string{
+		"many below one name":  `{"type":"t","steps":{"a":{"agent":"x","with":{"` + long + `":[` + strings.Repeat(`"${steps.q.output}",`, maxFaults) + `1]}}}}`,
+		"a name of non-ASCII":  `{"type":"t","steps":{"a":{"agent":"x","with":{"` + strings.Repeat("é/", 50_000) + `":"${steps.q.output}"}}}}`,
+		"a value that is long": `{"type":"t","steps":{"a":{"agent":"x","completeWithin":"` + long + `"}}}`,
+	} {
+		_, err := Parse([]byte(body), JSON, Options{})
+		var e *perdure.Error
+		if !errors.As(err, &e) || len(e.Fields) == 0 {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, f := range e.Fields {
+			if len(f.Pointer) > 2*maxPointer || len(f.Message)+len(f.Hint) > 3*maxFaultText || !utf8.ValidString(f.Pointer+f.Message) {
+				t.Errorf("%s: a pointer of %d bytes, a message of %d", name, len(f.Pointer), len(f.Message))
+			}
+			if len(f.Pointer) >= maxPointer && !strings.HasSuffix(f.Pointer, "…") {
+				t.Errorf("%s: a pointer that is cut does not say so", name)
+			}
+		}
+		if len(e.Message) > 2*maxFaultText {
+			t.Errorf("%s: the message has %d bytes", name, len(e.Message))
 		}
 	}
 }

@@ -17,6 +17,9 @@ const maxDepth = perdure.MaxDepth
 // maxFaults is how many faults one answer carries: enough to mend a file in one go, few enough to read.
 const maxFaults = 20
 
+// maxFaultText bounds a message and a hint, which may quote the definition.
+const maxFaultText = 1 << 10
+
 // fault is one thing that is wrong, at a byte offset of the text that is being read.
 type fault struct {
 	code    perdure.Code
@@ -82,7 +85,7 @@ func (fs *faults) err() error {
 	slices.SortStableFunc(fs.list, func(a, b *fault) int { return cmp.Compare(a.at, b.at) })
 	e := &perdure.Error{Code: fs.list[0].code}
 	for _, f := range fs.list {
-		fe := perdure.FieldError{Pointer: f.pointer.String(), Message: f.message, Hint: f.hint}
+		fe := perdure.FieldError{Pointer: f.pointer.String(), Message: cut(f.message, maxFaultText), Hint: cut(f.hint, maxFaultText)}
 		fe.Line, fe.Column = fs.text.locate(f.at)
 		e.Fields = append(e.Fields, fe)
 	}

@@ -152,9 +152,28 @@ type pointer struct {
 func (p *pointer) member(name string) *pointer { return &pointer{p, name} }
 func (p *pointer) item(i int) *pointer         { return &pointer{p, strconv.Itoa(i)} }
 
+// maxPointer bounds the text of a pointer: names may be as long as the definition, and many faults may be below one.
+const maxPointer = 512
+
+// String returns the pointer as RFC 6901 defines it; one that is too long is cut, and ends with "…".
 func (p *pointer) String() string {
 	if p == nil {
 		return ""
 	}
-	return p.up.String() + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(p.name)
+	up := p.up.String()
+	if len(up) >= maxPointer { // it is cut already
+		return up
+	}
+	return cut(up+"/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(cut(p.name, maxPointer)), maxPointer)
+}
+
+// cut returns a text of at most about most bytes, with "…" at its end if some are missing.
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most] + "…"
 }

@@ -132,6 +132,7 @@ var ofActors = []mutant{
 	{name: "an expression keeps its syntax tree", file: "definition/expr.go", old: "	root.Nodes = nil\n", new: "", run: "SizesAreTrue"},
 	{name: "a compiled definition keeps the text that it was read from", file: "definition/template.go", old: "	return &done, t.made, size", new: "	_ = done\n	return &t.out, t.made, size", run: "SizesAreTrue"},
 	{name: "the memory of definitions is counted by their texts", file: "definition/canonical.go", old: "plan.Size = shapeBytes(plan.Shape)", new: "plan.Size = len(plan.Text)", run: "SizesAreTrue"},
+	{name: "each fault repeats the whole of a long name", file: "definition/node.go", old: "	if len(text) <= most {", new: "	if true {", run: "FaultsAreShort"},
 	{name: "a view shows values of any size", file: "node/view.go", old: "value == nil || size > perdure.MaxShownValue", new: "value == nil", run: "LeftOut"},
 	{name: "the values of a view have no bound in total", file: "node/view.go", old: "if sum+len(value) > perdure.MaxShownValues {", new: "if false {", run: "BoundedInTotal"},
 	{name: "each step of a view names all holders of a full limit", file: "node/view.go", old: "			why.Holders = nil\n", new: "", run: "BoundedInTotal"},
