@@ -71,6 +71,7 @@ var ofActors = []mutant{
 	{name: "the same key with another body is the same job", file: "internal/scheduler/submit.go", old: "if job.Hash != o.plan.Hash {", new: "if false {", run: "SameKey"},
 	{name: "a claim is not repeated", file: "internal/scheduler/repeat.go", old: "		if w.searched || !w.again {\n			continue\n		}", new: "		if true {\n			continue\n		}", run: "ClaimRepeated"},
 	{name: "room for claims is counted without those who wait", file: "internal/rest/flow.go", old: "f.max-f.used-f.wanted", new: "f.max-f.used", run: "RoomForClaims"},
+	{name: "reports are refused if there is no room for runs", file: "internal/scheduler/claim.go", old: "case b.crowded[w] && !w.reports:", new: "case b.crowded[w]:", run: "WithoutRoomForRuns"},
 	{name: "claims are granted more than there is room for", file: "internal/scheduler/claim.go", old: "	space := w.space()\n", new: "	space := math.MaxInt\n", run: "RoomOfTheirServer"},
 	{name: "a claim is granted runs without its lock", file: "internal/scheduler/repeat.go", old: "	if !w.again || b.claimed[w] {\n", new: "	if !w.again || true {\n", run: "IsLockedBefore"},
 	{name: "a claim that is granted nothing is locked", file: "internal/scheduler/repeat.go", old: "b.repeatOne(w, b.tx.Granted)", new: "b.repeatOne(w, b.tx.HeldBy)", run: "GrantedNothing"},

@@ -544,3 +544,23 @@ func TestAgentThatWasLeftNothingGoesFirst(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// F157: a report is answered although its server has no room for the runs of the claim that comes with it.
+func TestReportIsAnsweredWithoutRoomForRuns(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		d := open(t, store, scheduler.Config{})
+		d.submit(fan(1, `agent: big, with: "${steps.big.output}"`))
+		run := d.claim(perdure.ClaimRequest{Agent: "big", Holder: "h"})[0]
+		rep := doneReport(run)
+		rep[0].Output = json.RawMessage(`"` + strings.Repeat("x", perdure.MaxPayloadBytes-2) + `"`)
+		ctx := admission.With(t.Context(), admission.Gate{Room: func() int { return 0 }})
+		next := perdure.ClaimRequest{Agent: "big", Holder: "h", Max: 1, RequestID: "r", First: true}
+		if res, runs, err := d.Report(ctx, "h", rep, &next); err != nil || !res[0].Accepted || len(runs) > 0 {
+			t.Errorf("%+v, %d runs, %v", res, len(runs), err)
+		}
+		next.First, next.Wait = false, time.Minute
+		if runs := d.claim(next); len(runs) != 1 {
+			t.Errorf("the claim that comes next was granted %d runs", len(runs))
+		}
+	})
+}

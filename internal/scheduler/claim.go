@@ -622,7 +622,7 @@ func (s *Scheduler) answerClaims(b *batch, claims []*waiter, err error) {
 		switch w.failed = nil; {
 		case err != nil:
 			w.failed = unavailable(err)
-		case b.crowded[w]:
+		case b.crowded[w] && !w.reports:
 			w.failed = errCrowded
 			crowded = append(crowded, w.req.Agent)
 		}

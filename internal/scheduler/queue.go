@@ -42,6 +42,7 @@ type waiter struct {
 	answer   answer
 	named    bool       // the caller gave the requestId, and can repeat the claim
 	again    bool       // it may have been granted runs before
+	reports  bool       // it comes with reports: if there is no room for its runs, these are answered without runs
 	searched bool       // no such runs were found
 	failed   error      // why its latest look came to nothing: the store did not answer
 	leaving  bool       // its time is over: it is answered, and not put back

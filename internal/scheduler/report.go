@@ -40,7 +40,7 @@ func (s *Scheduler) Report(ctx context.Context, holder string, reports []perdure
 // was given (F019). A caller who goes away takes it along, if it is queued still.
 func (s *Scheduler) reportAndClaim(ctx context.Context, op *reporting, c perdure.ClaimRequest) ([]perdure.Run, error) {
 	w := s.waiter(ctx, c)
-	w.req.Wait = 0
+	w.req.Wait, w.reports = 0, true
 	if !s.turns.take(ctx, w.name(), env.Forever) {
 		return nil, cmp.Or(ctx.Err(), error(errUnderWay))
 	}
