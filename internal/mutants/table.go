@@ -75,6 +75,7 @@ var ofActors = []mutant{
 	{name: "claims are granted more than there is room for", file: "internal/scheduler/claim.go", old: "	space := w.space()\n", new: "	space := math.MaxInt\n", run: "RoomOfTheirServer"},
 	{name: "a claim is granted runs without its lock", file: "internal/scheduler/repeat.go", old: "	if !w.again || b.claimed[w] {\n", new: "	if !w.again || true {\n", run: "IsLockedBefore"},
 	{name: "a claim that is granted nothing is locked", file: "internal/scheduler/repeat.go", old: "b.repeatOne(w, b.tx.Granted)", new: "b.repeatOne(w, b.tx.HeldBy)", run: "GrantedNothing"},
+	{name: "the runs of a repeated claim share the values that they have read", file: "internal/scheduler/repeat.go", old: "		b.budget.Memory = nil", new: "		_ = b.budget.Memory", run: "EachForItself"},
 	{name: "skipped rows in a repeated claim", file: "internal/scheduler/repeat.go", old: "	if skipped {\n", new: "	if skipped && false {\n", run: "RepeatedClaim"},
 	{name: "a claim that is set aside is granted new runs", file: "internal/scheduler/claim.go", old: "return w.barred || b.setAside[w] != nil || ", new: "return w.barred || ", run: "RepeatedClaim"},
 	{name: "a bound in bytes is cut to 32 bits", file: "store/postgres/lock.go", old: ".int64(int64(maxBytes))", new: ".int(maxBytes)", pkg: "internal/scheduler", run: "RepeatedClaimThatWaited"},

@@ -564,3 +564,33 @@ func TestReportIsAnsweredWithoutRoomForRuns(t *testing.T) {
 		}
 	})
 }
+
+// F155, F156: the values that one run of a repeated claim has read do not decide whether another one can be rendered.
+func TestRunsOfARepeatedClaimAreRenderedEachForItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, memory.New(), scheduler.Config{})
+		const n, bytes = 5, 1_000_000
+		var with strings.Builder
+		for i := range 10 {
+			fmt.Fprintf(&with, "n%d: \"${len(output) + %d}\", ", i, i)
+		}
+		definition := "type: t\nsteps:\n"
+		for i := range n {
+			definition += fmt.Sprintf("  s%d: {agent: a, undo: {with: {%s}}}\n", i, strings.TrimSuffix(with.String(), ", "))
+		}
+		id := d.submit(definition)
+		for range n {
+			d.finish("a", list(bytes/2))
+		}
+		if err := d.Act(t.Context(), id, perdure.Act{Verb: perdure.VerbUndo, Author: "me"}); err != nil {
+			t.Fatal(err)
+		}
+		d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: n})
+		synctest.Wait() // until the inputs are rendered
+		claim := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: n, RequestID: "r"}
+		before := numbered(d.claim(claim))
+		if again := numbered(d.claim(claim)); len(before) != n || !slices.Equal(before, again) {
+			t.Errorf("a claim was granted %v, and then %v", before, again)
+		}
+	})
+}

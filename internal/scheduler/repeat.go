@@ -107,6 +107,8 @@ func (b *batch) regrant(w *waiter, refs []perdure.StepRef) (*lockedClaim, error)
 	}
 	runs, room := make([]*perdure.Run, 0, len(refs)), w.space()
 	for _, ref := range refs {
+		// With a cache that the runs before have filled, a rendering takes more work than when the run was granted.
+		b.budget.Memory = nil
 		run, err := b.runOf(ref, func() (*perdure.Run, error) { return b.w.Again(ref, &w.req) })
 		if errors.Is(err, perdure.ErrOverBudget) || errors.As(err, new(*perdure.Postponed)) {
 			return &lockedClaim{w: w, jobs: jobs, why: errLocked}, nil
