@@ -169,7 +169,7 @@ var ofBounds = []mutant{
 	{name: "every connection is taken", file: "internal/rest/conns.go", old: "if b.surplus >= maxSurplus && !b.evict(quietTime, true) {", new: "if false {", run: "AboveTheBound"},
 	{name: "a connection above the bound leaves its place below it", file: "internal/rest/conns.go", old: "if k.surplus == surplus {", new: "if true {", run: "SurplusThatGivesWay"},
 	{name: "a stored job is answered 429", file: "internal/rest/jobs.go", old: "if perdure.CodeOf(err) != perdure.CodeTooManyRequests {", new: "if true {", run: "StoredJobs"},
-	{name: "outputs that a step's input is rendered from ask for no room", file: "node/view.go", old: "admission.Ask(ctx, stepRoom+2*perdure.MaxPayloadBytes+most)", new: "ctx.Err()", run: "StepAlone"},
+	{name: "outputs that a step's input is rendered from ask for no room", file: "node/view.go", old: "stepRoom+2*perdure.MaxPayloadBytes+most)", new: "0*most)", run: "StepAlone"},
 	{name: "a step alone does not show the input of an undo that has none of its own", file: "view.go", old: "	return ps.Do.Refs()\n", new: "	return nil\n", pkg: "node", run: "StepAlone"},
 	{name: "what is stored or changed is refused for want of room", file: "node/view.go", old: "if perdure.CodeOf(err) != perdure.CodeTooManyRequests {", new: "if true {", run: "WhatIsDone"},
 	{name: "an act that was carried out is answered 429", file: "internal/rest/acts.go", old: "return c.stored(http.StatusOK, job)", new: "return c.json(http.StatusOK, utcJob(job))", run: "StoredJobs"},
