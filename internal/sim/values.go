@@ -259,6 +259,11 @@ func (w *world) keepValues(c *perdure.Changes, early map[place]bool) {
 		b.keepOperatorValue(&c.History[i], c, moved)
 	}
 	for i := range moved {
+		if ch := &moved[i]; skippedBetween(ch, c) && b.skips(ch.Now) {
+			b.at(ch.Now.Job, ch.Now.Name).output = nil
+		}
+	}
+	for i := range moved {
 		if dispatched(&moved[i]) {
 			w.give(moved[i].Now, early)
 		}
@@ -274,6 +279,22 @@ func (w *world) keepValues(c *perdure.Changes, early map[place]bool) {
 	for _, p := range set {
 		early[p] = true
 	}
+}
+
+// skippedBetween reports whether a step may have been skipped, and its job turned back and started again, all in one
+// transaction. Then the row does not show that it was skipped, but the output is gone.
+func skippedBetween(ch *perdure.StepChange, c *perdure.Changes) bool {
+	return ch.Was.HasOutput && !ch.Now.HasOutput && !ch.Now.Skipped && !dispatched(ch) && entry(c, ch.Now.Job, "", string(perdure.VerbRedo)) != nil
+}
+
+// skips reports whether the outputs say that a step is skipped.
+func (b *book) skips(s *perdure.Step) bool {
+	told := b.jobs[s.Job]
+	if told == nil || told.recipes[s.Index].when == nil {
+		return false
+	}
+	yes, ok := told.recipes[s.Index].when(b.scope(s))
+	return ok && !yes
 }
 
 // movedSteps are the steps that were written. Steps of a new job have no earlier state, and some are dispatched at
