@@ -183,6 +183,7 @@ func (w *Workset) settleBy(e *entry, r *row, a *Act) error {
 	}
 	w.end(e, r)
 	w.note(e, r.Name, r.Run, string(VerbSettle), a.Author, "as "+a.As.String()+reasonText(a.Reason))
+	r.forgetUndo()
 	r.Current, r.EndedAt = *a.As, w.now
 	if a.Output != nil {
 		w.setOutput(r, meaningful(a.Output))
@@ -262,9 +263,11 @@ func (w *Workset) edit(e *entry, r *row, a *Act) error {
 		did = append(did, "another input")
 	}
 	if a.NewKey {
-		r.Turn++
+		did = append(did, "new key "+r.path(int64(r.Turn)+1))
+		if r.Direction != Undo { // after an undo, the next run begins a turn, and so has a new key anyway
+			r.Turn++
+		}
 		r.Current, r.dirty = Undone, true
-		did = append(did, "new key "+r.Key())
 	}
 	w.note(e, r.Name, r.Run, string(VerbEdit), a.Author, strings.Join(did, ", ")+reasonText(a.Reason))
 	return nil

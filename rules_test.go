@@ -580,6 +580,23 @@ func TestRule14Edit(t *testing.T) {
 	w.that(string(w.claim("a").Input) == `"gently"`, "the undo cannot be edited")
 }
 
+// After an undo, the next do run has a new key in any case: asking for one does not change the key that the undo had.
+func TestRule14NewKeyAfterAnUndo(t *testing.T) {
+	w := submit(t, "a undo; b after a undo")
+	w.claim("a")
+	w.report("a", done)
+	w.claim("b")
+	w.report("b", failed)
+	w.undo()
+	undone := w.claim("b")
+	w.report("b", done)
+	w.redo()
+	w.act(VerbEdit, "b", newKey)
+	w.that(w.step("b").Key() == undone.Key, "the key of the undo is %s, and was %s", w.step("b").Key(), undone.Key)
+	w.that(strings.Contains(w.past[len(w.past)-1].Detail, "new key "+w.step("b").path(3)), "%+v", w.past[len(w.past)-1])
+	w.that(w.claim("b").Key == w.step("b").path(3), "the key is %s", w.step("b").Key())
+}
+
 func TestRule15ACrashCountsAndADrainDoesNot(t *testing.T) { // F049
 	w := submit(t, "a undo attempts 2")
 	w.claim("a")

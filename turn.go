@@ -78,8 +78,17 @@ func (w *Workset) lookForward(e *entry, r *row) {
 
 // skip settles a step that is on its way to done. The step has no output then, even if it had one in an earlier turn.
 func (w *Workset) skip(r *row) {
+	r.forgetUndo()
 	r.Skipped = true
 	w.setOutput(r, nil)
+}
+
+// forgetUndo is called before a step gets to its end without a run. If its latest run was an undo, the start of that
+// run is no start of what the step is now, and values that the run was handed may be replaced.
+func (r *row) forgetUndo() {
+	if r.Run > 0 && r.Direction == Undo && r.wants() == Do {
+		r.StartedAt = time.Time{}
+	}
 }
 
 func (w *Workset) makeReady(e *entry, r *row, d Direction) {

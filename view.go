@@ -213,12 +213,13 @@ func (k *KeptValues) InputRefs(i int) []int {
 }
 
 // renderUndo renders the input of an undo again, which was the latest run of the step. The values that it reads must
-// not have changed since: outputs change when a step is done again, settled by an operator or skipped, and the key of the
-// step's turn changes when the job turns. If a change has the same time as the start of the run, its order is not known, and
-// nothing is rendered.
+// not have changed since. The step's own output has not if nothing but this run has brought the step to its present
+// state. Outputs of other steps change when these are done again, settled by an operator or skipped. If such a change
+// has the same time as the start of the run, its order is not known, and nothing is rendered.
 func (k *KeptValues) renderUndo(s *Step, t Template) json.RawMessage {
 	own, known := k.output(s.Index)
-	if !known || s.Skipped || s.wants() != Undo || s.Current == Done {
+	byRun := s.Current == Unsure || s.Current == Undone && s.Outcome == OutcomeDone
+	if !known || !byRun || s.StartedAt.IsZero() {
 		return nil
 	}
 	scope := &Scope{Outputs: map[string]json.RawMessage{}, Output: own, Key: s.Key(), DoKey: s.DoKey()}

@@ -131,3 +131,54 @@ func TestShownInputOfAnUndoIsNotMadeOfLaterOutputs(t *testing.T) {
 		t.Errorf("it shows %s, and was handed %s", in, run.Input)
 	}
 }
+
+// An undo is handed the output of its do. The view does not show it with an output that was settled or cleared later, nor
+// under the key of a later turn.
+func TestShownInputOfAnUndoHasItsOwnOutputAndKey(t *testing.T) {
+	undo, redo := Act{Verb: VerbUndo}, Act{Verb: VerbRedo}
+	as := func(s State, output string) Act {
+		a := Act{Verb: VerbSettle, Step: "a", As: new(s)}
+		if output != "" {
+			a.Output = []byte(output)
+		}
+		return a
+	}
+	for name, c := range map[string]struct {
+		end  Outcome
+		acts []Act
+	}{
+		"settled as done and as undone":            {OutcomeRejected, []Act{as(Done, "2"), as(Undone, "")}},
+		"redone, settled as done and as undone":    {OutcomeDone, []Act{redo, as(Done, "2"), undo, as(Undone, "")}},
+		"redone, skipped and undone":               {OutcomeDone, []Act{redo, {Verb: VerbSkip, Step: "a"}, undo}},
+		"redone, skipped, and twice undone":        {OutcomeDone, []Act{redo, {Verb: VerbSkip, Step: "a"}, undo, redo, undo}},
+		"redone, edited with a new key and undone": {OutcomeDone, []Act{redo, {Verb: VerbEdit, Step: "a", NewKey: true}, undo}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := &explored{world: *newWorld(t, "a revert; b after a undo")}
+			x.accept()
+			x.far = make([]far, len(x.steps))
+			act := func(a Act) {
+				t.Helper()
+				_, err := x.actAs(a)
+				must(t, err)
+			}
+			x.claimAs(0, ClaimRequest{})
+			x.reportAs(0, "host", Report{Run: x.steps[0].Run, Outcome: OutcomeDone, Output: []byte(`1`)})
+			act(undo)
+			run, _ := x.claimAs(0, ClaimRequest{})
+			if in, _ := x.keptValues(true).InputOf(0); string(in) != string(run.Input) {
+				t.Fatalf("it shows %s, and was handed %s", in, run.Input)
+			}
+			x.reportAs(0, "host", Report{Run: run.Number, Outcome: c.end})
+			if in, _ := x.keptValues(true).InputOf(0); string(in) != string(run.Input) {
+				t.Fatalf("once it has ended, it shows %s, and was handed %s", in, run.Input)
+			}
+			for _, a := range c.acts {
+				act(a)
+			}
+			if in, _ := x.keptValues(true).InputOf(0); in != nil && string(in) != string(run.Input) {
+				t.Errorf("it shows %s, and was handed %s", in, run.Input)
+			}
+		})
+	}
+}
