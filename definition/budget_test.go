@@ -106,3 +106,37 @@ func TestPathOverBudgetIsNotMissing(t *testing.T) {
 		}
 	}
 }
+
+// F156, F157: decoded values of a budget are bounded in bytes: a list of a megabyte may have half a million entries.
+func TestDecodedPartsAreBounded(t *testing.T) {
+	b := &perdure.Budget{Work: 1 << 30}
+	const lists = 20
+	for i := range lists {
+		list := json.RawMessage("[" + strings.TrimSuffix(strings.Repeat(fmt.Sprint(i%10)+",", 250_000), ",") + "]")
+		scope := &perdure.Scope{Job: seen.Job, Outputs: map[string]json.RawMessage{"one": list}, Budget: b}
+		if got, err := renderIn(scope, "${steps.one.output[-1]}"); err != nil || string(got) != fmt.Sprint(i%10) {
+			t.Fatalf("list %d: %s, %v", i, got, err)
+		}
+	}
+	var members strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintf(&members, `"%d":0,`, i)
+	}
+	for range lists {
+		object := json.RawMessage("{" + members.String() + `"last":1}`)
+		scope := &perdure.Scope{Job: seen.Job, Outputs: map[string]json.RawMessage{"one": object}, Budget: b}
+		if got, err := renderIn(scope, "${steps.one.output.last}"); err != nil || string(got) != "1" {
+			t.Fatalf("%s, %v", got, err)
+		}
+	}
+	cache, held := b.Memory.(*memory), 0
+	for _, list := range cache.lists {
+		held += cap(list) * entryBytes
+	}
+	for _, object := range cache.objects {
+		held += len(object) * memberBytes
+	}
+	if held > partsBytes*5/4 || held < partsBytes/2 { // append allocates up to a quarter more
+		t.Errorf("%d lists and %d objects take %d bytes, of %d", len(cache.lists), len(cache.objects), held, partsBytes)
+	}
+}

@@ -24,6 +24,7 @@ type memory struct {
 	lists   map[*byte][]json.RawMessage
 	values  map[*byte]any
 	bytes   int // of the texts of values
+	parts   int // bytes that objects and lists take, without the texts that they point into
 }
 
 // Work is counted in units: one for each value, and one for every eight bytes, that is processed. A million units take
@@ -39,6 +40,23 @@ const (
 // rememberedBytes bounds the texts whose decoded values are cached. A decoded value takes some twenty times the size of
 // its text.
 const rememberedBytes = 2 << 20
+
+// partsBytes bounds what the decoded objects and lists of a cache take. One megabyte of "[0,0,…]" has half a million
+// entries, which take 12 MB. Once the bound is reached, further values are decoded at each reference.
+const (
+	partsBytes  = 32 << 20
+	entryBytes  = 24  // of a list: a slice
+	memberBytes = 100 // of an object: its name, a slice, and their share of the map
+)
+
+// fits reports whether n more bytes of parts may be cached, and counts them.
+func (m *memory) fits(n int) bool {
+	if m.parts+n > partsBytes {
+		return false
+	}
+	m.parts += n
+	return true
+}
 
 var errWork = errors.New("this takes too much work; let an agent compute it")
 
@@ -104,7 +122,9 @@ func (v *view) member(raw json.RawMessage, name string) (found json.RawMessage, 
 			if cache.objects == nil {
 				cache.objects = map[*byte]map[string]json.RawMessage{}
 			}
-			cache.objects[&raw[0]] = m
+			if cache.fits(len(m) * memberBytes) {
+				cache.objects[&raw[0]] = m
+			}
 		}
 		found, err = m[name], v.spend(1)
 	}
@@ -125,7 +145,7 @@ func (v *view) entry(raw json.RawMessage, i int) (json.RawMessage, error) {
 			return nil, err
 		}
 		walk(raw, func(_, value []byte) { list = append(list, value) })
-		if large {
+		if large && v.cached.fits(len(list)*entryBytes) {
 			if v.cached.lists == nil {
 				v.cached.lists = map[*byte][]json.RawMessage{}
 			}

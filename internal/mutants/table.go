@@ -296,6 +296,7 @@ var ofValues = []mutant{
 		pkg: "internal/sim", run: "FaultsAreFound"},
 	{name: "a rendering of other values is taken", file: "render.go", old: "			if *done.values == *x.values {", new: "			if done.values != nil {", run: "Prepared"},
 	{name: "postponed renderings share their values", file: "render.go", old: "	kept.scope = &scope\n", new: "	_ = scope\n", run: "PostponedRenderings"},
+	{name: "decoded values of a budget have no bound", file: "definition/view.go", old: "if m.parts+n > partsBytes {", new: "if false {", run: "TestDecodedParts"},
 	{name: "rendering in a transaction has no bound", file: "internal/scheduler/render.go", old: "	work := s.cfg.RenderWork\n", new: "	work := s.cfg.RenderWork << 20\n", run: "Costly"},
 	{name: "a bare path costs nothing", file: "definition/expr.go", old: "v.spend(1 + len(raw)/copied)", new: "v.spend(1)", run: "Submission"},
 	{name: "evaluation goes on when its call has ended", file: "budget.go", old: "		b.err = b.Stop()", new: "		_ = b.Stop()", pkg: "definition", run: "EndsWithItsCall"},
