@@ -57,7 +57,7 @@ func (w *Workset) lookForward(e *entry, r *row) {
 			return
 		}
 		if err != nil {
-			w.stumble(e, r, fmt.Errorf("when: %w", err))
+			w.stumble(e, r, err)
 			return
 		}
 		if !yes {
