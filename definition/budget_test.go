@@ -114,7 +114,7 @@ func TestDecodedPartsAreBounded(t *testing.T) {
 	for i := range lists {
 		list := json.RawMessage("[" + strings.TrimSuffix(strings.Repeat(fmt.Sprint(i%10)+",", 250_000), ",") + "]")
 		scope := &perdure.Scope{Job: seen.Job, Outputs: map[string]json.RawMessage{"one": list}, Budget: b}
-		if got, err := renderIn(scope, "${steps.one.output[-1]}"); err != nil || string(got) != fmt.Sprint(i%10) {
+		if got, err := renderIn(scope, "${steps.one.output[-1]}"); err != nil || got != fmt.Sprint(i%10) {
 			t.Fatalf("list %d: %s, %v", i, got, err)
 		}
 	}
@@ -125,7 +125,7 @@ func TestDecodedPartsAreBounded(t *testing.T) {
 	for range lists {
 		object := json.RawMessage("{" + members.String() + `"last":1}`)
 		scope := &perdure.Scope{Job: seen.Job, Outputs: map[string]json.RawMessage{"one": object}, Budget: b}
-		if got, err := renderIn(scope, "${steps.one.output.last}"); err != nil || string(got) != "1" {
+		if got, err := renderIn(scope, "${steps.one.output.last}"); err != nil || got != "1" {
 			t.Fatalf("%s, %v", got, err)
 		}
 	}
