@@ -326,13 +326,42 @@ func (n *Node) Act(ctx context.Context, ref string, act perdure.Act) (*perdure.J
 	if err := n.inherit(ctx); err != nil {
 		return nil, err
 	}
-	return arrived(ctx, n, ref, 0, func(ctx context.Context, id perdure.JobID) (*perdure.JobView, error) {
+	do := func(ctx context.Context, id perdure.JobID) (*perdure.JobView, error) {
 		if err := n.scheduler.Act(ctx, id, act); err != nil {
 			return nil, err
 		}
 		v, err := n.view(ctx, id)
 		return n.orBrief(ctx, id, v, err)
+	}
+	v, err := arrived(ctx, n, ref, 0, do)
+	if perdure.CodeOf(err) != perdure.CodeNotFound {
+		return v, err
+	}
+	switch id, cerr := n.committed(ctx, ref); {
+	case cerr != nil:
+		return nil, cerr
+	case !id.IsZero():
+		return do(ctx, id)
+	}
+	return nil, err
+}
+
+// committed finds a job by its key in a transaction of its own, or returns none. A former primary that has come back may
+// not know a job that was acknowledged since; but it cannot commit, because its synchronous standby follows another
+// server. So a job that is not found here does not exist (F153).
+func (n *Node) committed(ctx context.Context, key string) (id perdure.JobID, err error) {
+	if _, ok := n.store.(shared); !ok {
+		return id, nil
+	}
+	err = n.store.Update(ctx, func(tx perdure.Tx) error {
+		found, err := tx.JobsByKey([]string{key})
+		id = found[key].ID
+		return err
 	})
+	if err != nil {
+		return id, unreachable(err)
+	}
+	return id, nil
 }
 
 // Claim implements perdure.Exchange.

@@ -275,7 +275,7 @@ func (g *grid) reconnectFormer(former int) {
 func (g *grid) settles(failovers int) {
 	raised, open := 0, 0
 	var all []root.AlertView
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 		page, err := g.load.Clients[0].ListAlerts(g.t.Context(), root.AlertQuery{Closed: true, Limit: 200})
 		if err != nil {
 			continue

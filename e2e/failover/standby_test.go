@@ -50,6 +50,12 @@ func TestStandbyAway(t *testing.T) {
 			if status, body := post("k"); status != http.StatusServiceUnavailable {
 				t.Errorf("without the standby: %d %s", status, body)
 			}
+			// Another primary may have the job meanwhile, so it is not said that there is none (F153).
+			if resp, err := c.Post(url+"/v1/jobs/unknown/undo", "application/json", nil); err != nil {
+				t.Errorf("not answered: %v", err)
+			} else if resp.Body.Close(); resp.StatusCode != http.StatusServiceUnavailable {
+				t.Errorf("an act on a job that is not there, without the standby: %d", resp.StatusCode)
+			}
 			meanwhile(primary)
 			ready := ""
 			for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline) && !strings.Contains(ready, "synchronous standby"); {
