@@ -103,16 +103,21 @@ func (x *explored) checkShown(t *rapid.T, known *shown, i int, event string, all
 	}
 }
 
-// For an undo that was handed outputs of other steps, the view does not show later outputs of these steps.
-func TestShownInputOfAnUndoIsNotMadeOfLaterOutputs(t *testing.T) {
-	x := &explored{world: *newWorld(t, "a undo; b after a reads a undo")}
+// viewed returns a world with one job, and a function for acts that must succeed.
+func viewed(t *testing.T, job string) (*explored, func(Act)) {
+	x := &explored{world: *newWorld(t, job)}
 	x.accept()
 	x.far = make([]far, len(x.steps))
-	act := func(a Act) {
+	return x, func(a Act) {
 		t.Helper()
 		_, err := x.actAs(a)
 		must(t, err)
 	}
+}
+
+// For an undo that was handed outputs of other steps, the view does not show later outputs of these steps.
+func TestShownInputOfAnUndoIsNotMadeOfLaterOutputs(t *testing.T) {
+	x, act := viewed(t, "a undo; b after a reads a undo")
 	x.claimAs(0, ClaimRequest{})
 	x.reportAs(0, "host", Report{Run: x.steps[0].Run, Outcome: OutcomeDone, Output: []byte(`1`)})
 	act(Act{Verb: VerbSettle, Step: "b", As: new(Done)}) // it never ran, so no input of it is stored
@@ -154,14 +159,7 @@ func TestShownInputOfAnUndoHasItsOwnOutputAndKey(t *testing.T) {
 		"redone, edited with a new key and undone": {OutcomeDone, []Act{redo, {Verb: VerbEdit, Step: "a", NewKey: true}, undo}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := &explored{world: *newWorld(t, "a revert; b after a undo")}
-			x.accept()
-			x.far = make([]far, len(x.steps))
-			act := func(a Act) {
-				t.Helper()
-				_, err := x.actAs(a)
-				must(t, err)
-			}
+			x, act := viewed(t, "a revert; b after a undo")
 			x.claimAs(0, ClaimRequest{})
 			x.reportAs(0, "host", Report{Run: x.steps[0].Run, Outcome: OutcomeDone, Output: []byte(`1`)})
 			act(undo)
