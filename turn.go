@@ -83,8 +83,9 @@ func (w *Workset) skip(r *row) {
 	w.setOutput(r, nil)
 }
 
-// forgetUndo is called before a step gets to its end without a run. If its latest run was an undo, the start of that
-// run is no start of what the step is now, and values that the run was handed may be replaced.
+// forgetUndo is called before a step is settled or skipped without a run. If the latest run was an undo that has ended,
+// its start time is cleared: it does not belong to the new state of the step. Without it, the view does not render the
+// input of that run again, because the step's output may be replaced now.
 func (r *row) forgetUndo() {
 	if r.Run > 0 && r.Direction == Undo && r.wants() == Do {
 		r.StartedAt = time.Time{}

@@ -213,8 +213,8 @@ func (k *KeptValues) InputRefs(i int) []int {
 }
 
 // renderUndo renders the input of an undo again, which was the latest run of the step. The values that it reads must
-// not have changed since. The step's own output has not if nothing but this run has brought the step to its present
-// state. Outputs of other steps change when these are done again, settled by an operator or skipped. If such a change
+// not have changed since then. The step's own output has not changed if this run led to the present state of the step.
+// Outputs of other steps change when these are done again, settled by an operator or skipped. If such a change
 // has the same time as the start of the run, its order is not known, and nothing is rendered.
 func (k *KeptValues) renderUndo(s *Step, t Template) json.RawMessage {
 	own, known := k.output(s.Index)

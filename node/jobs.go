@@ -346,9 +346,9 @@ func (n *Node) Act(ctx context.Context, ref string, act perdure.Act) (*perdure.J
 	return nil, err
 }
 
-// committed finds a job by its key in a transaction of its own, or returns none. A former primary that has come back may
-// not know a job that was acknowledged since; but it cannot commit, because its synchronous standby follows another
-// server. So a job that is not found here does not exist (F153).
+// committed finds a job by its key in a transaction of its own; the zero id if there is none. A former primary may not
+// have a job that the new primary has acknowledged. It cannot commit either, because its synchronous standby follows the
+// new primary. So if the transaction commits and the job was not found, it does not exist (F153).
 func (n *Node) committed(ctx context.Context, key string) (id perdure.JobID, err error) {
 	if _, ok := n.store.(shared); !ok {
 		return id, nil

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Stalls measures for how long the machine stands still: a test whose bound is a time adds what the machine did not
-// give. Twenty times a second a small file is written to the disk, and all time above normal counts.
+// Stalls measures for how long the machine stands still. A test adds this time to a bound that it checks. Up to twenty
+// times a second, a byte is written to the disk; the time above normal counts as standing still.
 type Stalls struct{ total atomic.Int64 }
 
 const (

@@ -281,8 +281,8 @@ func (w *world) keepValues(c *perdure.Changes, early map[place]bool) {
 	}
 }
 
-// skippedBetween reports whether a step may have been skipped, and its job turned back and started again, all in one
-// transaction. Then the row does not show that it was skipped, but the output is gone.
+// skippedBetween reports whether one transaction may have skipped the step, undone its job, and redone it. Afterwards the
+// row does not show that the step was skipped, but the output is gone.
 func skippedBetween(ch *perdure.StepChange, c *perdure.Changes) bool {
 	return ch.Was.HasOutput && !ch.Now.HasOutput && !ch.Now.Skipped && !dispatched(ch) && entry(c, ch.Now.Job, "", string(perdure.VerbRedo)) != nil
 }
