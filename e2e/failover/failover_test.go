@@ -211,12 +211,15 @@ func TestFailover(t *testing.T) {
 			if g.disks == "" && strings.Contains(f.name, "disk") {
 				continue
 			}
-			g.failOver(n, &f)
+			if !g.failOver(n, &f) {
+				return // the cluster is not whole any more
+			}
 		}
 	})
 }
 
-func (g *grid) failOver(n int, f *failure) {
+// failOver has the primary fail, and reports whether work went on in time.
+func (g *grid) failOver(n int, f *failure) bool {
 	former := g.primary
 	g.rate.end(g.load)
 	f.inflict(g, former)
@@ -228,7 +231,7 @@ func (g *grid) failOver(n int, f *failure) {
 			var standbys string
 			g.query(g.servers[g.primary].URL, "select coalesce(string_agg(application_name || ' ' || state || ' ' || sync_state, ', '), 'none') from pg_stat_replication", &standbys)
 			g.load.Fault("%d, %s: nothing is acknowledged %v after the promotion (L4); standbys: %s", n+1, f.name, recovery, standbys)
-			return
+			return false
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -241,6 +244,7 @@ func (g *grid) failOver(n int, f *failure) {
 	g.settles(n + 1)
 	g.rejoin(former)
 	time.Sleep(time.Second)
+	return true
 }
 
 // reconnectFormer makes the former primary reachable again, as a primary. New connections may reach it.

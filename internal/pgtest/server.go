@@ -67,7 +67,7 @@ func startServer(t testing.TB, durable bool, env []string, settings ...string) *
 	if err != nil {
 		missing(t, err)
 	}
-	t.Cleanup(s.remove)
+	t.Cleanup(func() { s.clean(t) })
 	return &Server{URL: s.url, s: s, t: t}
 }
 
@@ -133,7 +133,7 @@ func (s *Server) copy(conninfo string) *Server {
 	if err != nil {
 		s.t.Fatalf("pgtest: %v", err)
 	}
-	s.t.Cleanup(c.remove)
+	s.t.Cleanup(func() { c.clean(s.t) })
 	return &Server{URL: c.url, s: c, t: s.t}
 }
 
@@ -260,6 +260,7 @@ func (s *server) create(make *exec.Cmd, options ...string) (err error) {
 }
 
 func (s *server) data() string { return filepath.Join(s.dir, "data") }
+func (s *server) log() string  { return filepath.Join(s.dir, "log") }
 
 func (s *server) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
@@ -280,7 +281,7 @@ func (s *server) start() error {
 		args = append(args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
 	}
 	args = append(args, s.options...)
-	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	log, err := os.OpenFile(s.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
@@ -327,6 +328,18 @@ func (s *server) stop(word string) error {
 	}
 	return nil
 }
+
+// clean removes the server at the end of a test. A test that has failed shows the end of its log.
+func (s *server) clean(t testing.TB) {
+	if t.Failed() && !s.removed {
+		text, _ := os.ReadFile(s.log())
+		t.Logf("the log of PostgreSQL at port %d ends with:\n%s", s.port, text[max(0, len(text)-shownLog):])
+	}
+	s.remove()
+}
+
+// shownLog is how many bytes of a server's log a failed test shows.
+const shownLog = 8 << 10
 
 func (s *server) remove() {
 	if s.removed {

@@ -43,6 +43,7 @@ const waitsForStandby = `not pg_is_in_recovery() and current_setting('synchronou
 // link is the state of one connection that the store keeps in addition to its prepared statements.
 type link struct {
 	dial         pgconn.DialFunc
+	connected    atomic.Bool // what is dialed from now on is for cancel requests
 	committing   atomic.Bool // a statement that may commit was sent, and is not answered
 	unreplicated atomic.Bool // the server has ended a wait for the standby early
 }
@@ -54,22 +55,26 @@ var (
 	errUnreplicated = errors.New("the wait for the synchronous standby was cancelled")
 )
 
-// prepare is linked for a connection that must not reach a former primary.
+// prepare is addLink for a connection that must not reach a former primary.
 func (s *Store) prepare(cfg *pgx.ConnConfig) *pgx.ConnConfig {
-	valid := cfg.ValidateConnect
+	valid, l := cfg.ValidateConnect, addLink(cfg)
 	cfg.ValidateConnect = func(ctx context.Context, pg *pgconn.PgConn) error {
 		if valid != nil {
 			if err := valid(ctx, pg); err != nil {
 				return err
 			}
 		}
-		return s.clock.refuseFormer(ctx, pg)
+		if err := s.clock.refuseFormer(ctx, pg); err != nil {
+			return err
+		}
+		l.connected.Store(true)
+		return nil
 	}
-	return linked(cfg)
+	return cfg
 }
 
-// linked prepares the configuration of a connection.
-func linked(cfg *pgx.ConnConfig) *pgx.ConnConfig {
+// addLink adds a link to the configuration of a connection.
+func addLink(cfg *pgx.ConnConfig) *link {
 	l := &link{dial: cfg.DialFunc}
 	cfg.DialFunc = l.connect
 	cfg.OnNotice = l.notice
@@ -77,7 +82,7 @@ func linked(cfg *pgx.ConnConfig) *pgx.ConnConfig {
 		pg.CustomData()[linkKey] = l
 		return &pgconn.DeadlineContextWatcherHandler{Conn: pg.Conn()}
 	}
-	return cfg
+	return l
 }
 
 func linkOf(conn *pgx.Conn) *link { return conn.PgConn().CustomData()[linkKey].(*link) }
@@ -87,7 +92,17 @@ func (l *link) connect(ctx context.Context, network, addr string) (net.Conn, err
 	if l.committing.Load() {
 		return nil, errNoCancel
 	}
-	return l.dial(ctx, network, addr)
+	if !l.connected.Load() {
+		return l.dial(ctx, network, addr)
+	}
+	deadline := time.Now().Add(cancelWithin)
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	conn, err := l.dial(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return conn, conn.SetDeadline(deadline)
 }
 
 // notice recognizes the server's warning by the name of the server function that raises it, because its text is
@@ -108,7 +123,7 @@ func (s *Store) commitTrip(ctx context.Context, conn *pgx.Conn, list ...*stateme
 	var pe *pgconn.PgError
 	switch {
 	case conn.IsClosed():
-		_ = conn.PgConn().Conn().Close() // the driver would wait for the server, and keep the slot in the pool
+		hangUp(conn)
 		if !errors.As(err, &pe) {
 			s.commits.givenUp(s, sent)
 		}
@@ -193,6 +208,7 @@ func (c *commits) admit(ctx context.Context, patience time.Duration) error {
 }
 
 func (c *commits) givenUp(s *Store, sent time.Time) {
+	s.pool.Reset() // if the server is gone, the other idle connections are of no use either
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.waiting = append(c.waiting, sent); len(c.waiting) < maxGivenUp || c.resumed != nil || c.ctx.Err() != nil {

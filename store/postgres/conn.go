@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -101,6 +102,29 @@ func (s *Store) send(ctx context.Context, make func() []*statement) error {
 	return s.sendAtOnce(ctx, make)
 }
 
+// The server ends a statement after Limits.Statement. If it has not answered answerSlack later, it or the network is
+// gone. Then the connection is closed, and the cancel request, which the driver sends to the same server, ends after
+// cancelWithin.
+const (
+	answerSlack  = 2 * time.Second
+	cancelWithin = time.Second
+)
+
+// request is roundTrip with a bound. It is not for statements that may commit (see commitTrip).
+func (s *Store) request(ctx context.Context, conn *pgx.Conn, list ...*statement) error {
+	ctx, cancel := context.WithTimeout(ctx, s.limits.Statement+answerSlack)
+	defer cancel()
+	err := roundTrip(ctx, conn, list...)
+	if conn.IsClosed() {
+		hangUp(conn)
+	}
+	return err
+}
+
+// hangUp closes the socket of a connection that the driver has given up. The driver itself would first wait for the
+// server to close it (15 s), and keep the slot in the pool meanwhile.
+func hangUp(conn *pgx.Conn) { _ = conn.PgConn().Conn().Close() }
+
 // reserve is how many connections readers may not use: they are for three writers, two repeated claims that wait for
 // locks, and the roll call.
 const reserve = 6
@@ -108,7 +132,7 @@ const reserve = 6
 func (s *Store) sendAtOnce(ctx context.Context, make func() []*statement) error {
 	return s.retry(ctx, func(ctx context.Context) error {
 		return s.connected(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-			return judge(roundTrip(ctx, conn.Conn(), append([]*statement{q(s.settings)}, make()...)...), conn)
+			return judge(s.request(ctx, conn.Conn(), append([]*statement{q(s.settings)}, make()...)...), conn)
 		})
 	})
 }

@@ -76,7 +76,8 @@ func Migrate(ctx context.Context, url string) (from, to int, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, migrateTime)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, linked(cfg.ConnConfig))
+	addLink(cfg.ConnConfig)
+	conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
 	if err != nil {
 		return 0, 0, perdure.Refuse(perdure.CodeUnavailable, "PostgreSQL is not reachable: %s", oneLine(err))
 	}

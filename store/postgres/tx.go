@@ -144,7 +144,7 @@ func (tx *tx) run(list ...*statement) error {
 	if len(list) == 0 {
 		return nil
 	}
-	return tx.fail(roundTrip(tx.ctx, tx.conn.Conn(), list...))
+	return tx.fail(tx.store.request(tx.ctx, tx.conn.Conn(), list...))
 }
 
 func (tx *tx) pg() *pgconn.PgConn { return tx.conn.Conn().PgConn() }
@@ -310,7 +310,7 @@ func (tx *tx) DeleteLimit(name string) (bool, error) {
 // closeGate waits for all that are under way, and keeps others out.
 func (tx *tx) closeGate() error {
 	if !tx.begun {
-		return tx.fail(roundTrip(tx.ctx, tx.conn.Conn(), tx.begin(closeGate)...))
+		return tx.fail(tx.store.request(tx.ctx, tx.conn.Conn(), tx.begin(closeGate)...))
 	}
 	return tx.run(q(closeGate), tx.readLimits())
 }

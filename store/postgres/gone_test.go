@@ -1,0 +1,108 @@
+package postgres_test
+
+import (
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"perdure"
+	"perdure/e2e/rig"
+	"perdure/internal/pgtest"
+	"perdure/store/postgres"
+)
+
+// twoWays returns a server's URL that names it twice: behind a proxy, and behind another one, which is used when the
+// first one does not answer.
+func twoWays(t *testing.T, server *pgtest.Server) (dsn string, first *rig.Proxy) {
+	t.Helper()
+	first = rig.NewProxy(t, server.Addr())
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host = first.Addr + "," + rig.NewProxy(t, server.Addr()).Addr
+	q := u.Query()
+	q.Set("connect_timeout", "1")
+	q.Set("pool_max_conns", "8")
+	u.RawQuery = q.Encode()
+	return u.String(), first
+}
+
+// fill fills the pool: so many transactions are open at once, and each does then.
+func fill(t *testing.T, s *postgres.Store, then func(perdure.Tx) error) (wait func()) {
+	t.Helper()
+	var all, open sync.WaitGroup
+	open.Add(8)
+	for range 8 {
+		all.Go(func() {
+			first := true
+			_ = s.Update(t.Context(), func(tx perdure.Tx) error {
+				_, err := tx.Now()
+				if first {
+					first = false
+					open.Done()
+					open.Wait()
+				}
+				if err != nil {
+					return err
+				}
+				return then(tx)
+			})
+		})
+	}
+	return all.Wait
+}
+
+// F098, F100, L4: the network to a server fails silently while all connections of the pool wait for its answers. They
+// are given up together, and work goes on at the server that the URL names next.
+func TestConnectionsThatGetNoAnswerAreGivenUpTogether(t *testing.T) {
+	server := pgtest.NewServer(t, false)
+	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
+		t.Fatal(err)
+	}
+	dsn, first := twoWays(t, server)
+	limits := postgres.DefaultLimits
+	limits.Statement = time.Second
+	s := open(t, dsn, postgres.WithLimits(limits))
+	began := time.Now()
+	wait := fill(t, s, func(tx perdure.Tx) error {
+		first.Stalled.Store(true)
+		_, err := tx.LockJobs([]perdure.JobID{job(1, "").Job.ID})
+		return err
+	})
+	eventually(t, func() bool { return first.Stalled.Load() })
+	eventually(t, func() bool { return submit(t.Context(), s, job(1, "")) == nil })
+	if took := time.Since(began); took > 12*time.Second { // 18 s if each is given up by itself
+		t.Errorf("work goes on after %v", took)
+	}
+	wait()
+}
+
+// F098, F100, L4: the same while one COMMIT waits and the other connections are idle.
+func TestIdleConnectionsAreGivenUpWithACommit(t *testing.T) {
+	server := pgtest.NewServer(t, false)
+	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
+		t.Fatal(err)
+	}
+	dsn, first := twoWays(t, server)
+	limits := postgres.DefaultLimits
+	limits.Commit = time.Second
+	s := open(t, dsn, postgres.WithLimits(limits))
+	fill(t, s, func(perdure.Tx) error { return nil })()
+	began := time.Now()
+	stalled := make(chan bool, 1)
+	go func() { stalled <- first.StallAt(rig.CommitSent, 30*time.Second) }()
+	for n := 1; ; n++ {
+		if submit(t.Context(), s, job(n, "")) != nil {
+			break
+		}
+	}
+	if !<-stalled {
+		t.Fatal("no commit was stalled")
+	}
+	mustSubmit(t, s, job(1000, ""))
+	if took := time.Since(began); took > limits.Statement {
+		t.Errorf("work goes on after %v", took)
+	}
+}
