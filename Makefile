@@ -58,7 +58,7 @@ chaos: ## a grid of real processes under fire, for FOR=5m; as root also with ful
 FAILOVERS ?= 50
 failover: ## FAILOVERS=50 failovers of a PostgreSQL with two standbys under load; as root also with full disks
 	scripts/setup
-	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -timeout 0 -v ./e2e/failover -failovers $(FAILOVERS) -hands 256 -pause 1s -permits 64
+	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -timeout 0 -v ./e2e/failover -failovers $(FAILOVERS) -hands 288 -pause 1s -permits 64
 
 soak: ## steady load on both stores, for FOR=20m: what grows?
 	scripts/setup
