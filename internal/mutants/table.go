@@ -212,7 +212,7 @@ var ofStores = []mutant{
 	{name: "a repeated post is acknowledged without a commit that waited", file: "store/postgres/migrations/0003_inbox.sql", old: "				perform pg_logical_emit_message(true, 'perdure', '')\n", new: "				perform 1\n", pkg: "store/postgres", run: "RepeatedPost"},
 	{name: "COMMITs that wait for the standby are not bounded", file: "store/postgres/commit.go", old: "	maxGivenUp = 4\n", new: "	maxGivenUp = 1_000_000\n", run: "BackendsAreBounded"},
 	{name: "a probe is sent while another one waits", file: "store/postgres/commit.go", old: "		case there:\n			s.commits.explain(why)\n", new: "		case there:\n			s.commits.explain(why)\n			return false\n", run: "BackendsAreBounded"},
-	{name: "a request waits for its answer as long as the transaction", file: "store/postgres/conn.go", old: "s.limits.Statement+answerSlack)", new: "s.limits.Transaction)", run: "NoAnswerAreGivenUp"},
+	{name: "a request waits for its answer as long as the transaction", file: "store/postgres/conn.go", old: "WithTimeout(ctx, s.answer)", new: "WithTimeout(ctx, s.limits.Transaction)", run: "NoAnswerAreGivenUp"},
 	{name: "a connection that gets no answer keeps its slot in the pool", file: "store/postgres/conn.go", old: "func hangUp(conn *pgx.Conn) { _ = conn.PgConn().Conn().Close() }", new: "func hangUp(*pgx.Conn) {}", run: "NoAnswerAreGivenUp"},
 	{name: "idle connections outlive a commit that was given up", file: "store/postgres/commit.go", old: "	s.pool.Reset() // if the server", new: "	// if the server", run: "GivenUpWithACommit"},
 	{name: "a cancel request waits for its server", file: "store/postgres/commit.go", old: "	if !l.connected.Load() {", new: "	if true {", run: "NoAnswerAreGivenUp"},

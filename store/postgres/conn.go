@@ -102,8 +102,9 @@ func (s *Store) send(ctx context.Context, make func() []*statement) error {
 	return s.sendAtOnce(ctx, make)
 }
 
-// The server ends a statement after Limits.Statement. If it has not answered answerSlack later, it or the network is
-// gone. Then the connection is closed, and the cancel request, which the driver sends to the same server, ends after
+// The server ends a statement after Limits.Statement, or after the URL's statement_timeout. If it has not answered
+// answerSlack after Limits.Statement, it or the network is gone. (With a statement_timeout in the URL it has
+// Limits.Transaction.) Then the connection is closed, and the cancel request, which the driver sends to the same server, ends after
 // cancelWithin.
 const (
 	answerSlack  = 2 * time.Second
@@ -112,7 +113,7 @@ const (
 
 // request is roundTrip with a bound. It is not for statements that may commit (see commitTrip).
 func (s *Store) request(ctx context.Context, conn *pgx.Conn, list ...*statement) error {
-	ctx, cancel := context.WithTimeout(ctx, s.limits.Statement+answerSlack)
+	ctx, cancel := context.WithTimeout(ctx, s.answer)
 	defer cancel()
 	err := roundTrip(ctx, conn, list...)
 	if conn.IsClosed() {

@@ -31,8 +31,9 @@ import (
 type Store struct {
 	pool        *pgxpool.Pool
 	limits      Limits
-	settings    string // SQL that makes them so for one transaction
-	lockTimeout string // as they are, or the URL
+	settings    string        // SQL that sets the limits for one transaction
+	lockTimeout string        // of a transaction
+	answer      time.Duration // see request
 	clock       clock
 	hints       hints
 	commits     commits
@@ -95,7 +96,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{limits: cfg.limits, settings: cfg.settings(), lockTimeout: cfg.lockTimeout(), sets: newSets(),
+	s := &Store{limits: cfg.limits, settings: cfg.settings(), lockTimeout: cfg.lockTimeout(), answer: cfg.answer(), sets: newSets(),
 		lanes: lanes{quick: quickLook, rest: fullRest}}
 	cfg.BeforeConnect = func(_ context.Context, cc *pgx.ConnConfig) error {
 		s.prepare(cc)
@@ -157,6 +158,14 @@ func (c *config) lockTimeout() string {
 		return given
 	}
 	return fmt.Sprint(c.limits.Lock.Milliseconds())
+}
+
+// answer is how long a request waits for its answer. It is longer than the server's own limit for a statement.
+func (c *config) answer() time.Duration {
+	if _, given := c.ConnConfig.RuntimeParams["statement_timeout"]; given {
+		return c.limits.Transaction
+	}
+	return c.limits.Statement + answerSlack
 }
 
 // settings are those of every transaction. The time limits yield to those in the URL.
