@@ -2,6 +2,7 @@ package scheduler_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -121,6 +122,40 @@ func TestTwoWritersOneLook(t *testing.T) {
 					d.report("h", runs[0], perdure.OutcomeDone)
 				}
 				d.soon("third", perdure.ClaimRequest{Max: 2})
+			})
+		})
+	}
+}
+
+// F020: the caller of a claim goes away after runs were granted to it and before the store has answered so. The runs are
+// given back, and another caller gets them.
+func TestClaimantGoneBeforeTheStoreAnswers(t *testing.T) {
+	for name, late := range map[string]time.Duration{"the answer comes soon": 100 * time.Millisecond, "the caller is not kept until it comes": 10 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &lateAnswers{Store: memory.New()}
+				d := open(t, s, scheduler.Config{})
+				id := d.submit(one)
+				time.Sleep(time.Second)
+				s.late(late)
+				ctx, cancel := context.WithCancel(t.Context())
+				gone := make(chan error, 1)
+				go func() {
+					_, err := d.Claim(ctx, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute})
+					gone <- err
+				}()
+				time.Sleep(time.Millisecond)
+				if j := d.job(id); j.Running != 1 {
+					t.Fatalf("the step is not let out yet: %+v", j)
+				}
+				cancel()
+				if err := <-gone; !errors.Is(err, context.Canceled) {
+					t.Errorf("the caller was told: %v", err)
+				}
+				time.Sleep(late)
+				if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "another", Max: 1, Wait: time.Second}); len(runs) != 1 || runs[0].Number != 2 {
+					t.Errorf("another caller got %+v", runs)
+				}
 			})
 		})
 	}
