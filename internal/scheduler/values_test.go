@@ -1,14 +1,18 @@
 package scheduler_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"perdure"
 	"perdure/internal/everystore"
 	"perdure/internal/scheduler"
+	"perdure/store/memory"
 )
 
 // I19, F149: one agent serves two types of jobs, and the type `order` has a limit. A transaction that dispatches a step
@@ -198,5 +202,59 @@ func TestEditedInput(t *testing.T) {
 		}
 		undo := s.next(runs[0], perdure.OutcomeDone, `"out"`)
 		s.is(undo, "s", perdure.Undo, `{"edited":true}`, `"out"`)
+	})
+}
+
+// losing is a store that has lost the outputs of steps, although their rows say that they have some.
+type losing struct {
+	perdure.Store
+	lost atomic.Bool
+}
+
+func (s *losing) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+	return s.Store.Update(ctx, func(tx perdure.Tx) error { return fn(losingTx{tx, s}) })
+}
+
+type losingTx struct {
+	perdure.Tx
+	s *losing
+}
+
+func (tx losingTx) Payloads(refs []perdure.StepRef, maxBytes int) ([]perdure.Payload, error) {
+	found, err := tx.Tx.Payloads(refs, maxBytes)
+	if tx.s.lost.Load() {
+		for i := range found {
+			found[i].Output = nil
+		}
+	}
+	return found, err
+}
+
+// F149: an output that a step's row names and the store does not have is not read as null: no undo run gets it, and other
+// jobs go on. A node that starts after the store has the output again lets the undo run out.
+func TestOutputThatTheStoreHasLostIsNotNull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &losing{Store: memory.New()}
+		d := open(t, s, scheduler.Config{})
+		claim := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: time.Second}
+		id := d.submit("type: t\npriority: 9\nsteps:\n  a: {agent: a, undo: {}}\n")
+		run := d.claim(claim)[0]
+		reports := []perdure.Report{{Job: id, Step: "a", Run: run.Number, Outcome: perdure.OutcomeDone, Output: json.RawMessage(`7`)}}
+		if res, _, err := d.Report(t.Context(), "h", reports, nil); err != nil || !res[0].Accepted {
+			t.Fatal(res, err)
+		}
+		s.lost.Store(true)
+		if err := d.Act(t.Context(), id, perdure.Act{Verb: perdure.VerbUndo, Author: "me"}); err != nil {
+			t.Fatal(err)
+		}
+		other := d.submit(one)
+		if runs := d.claim(claim); len(runs) != 1 || runs[0].Job != other {
+			t.Errorf("beside the lost output: %+v", runs)
+		}
+		s.lost.Store(false)
+		d = open(t, s, scheduler.Config{})
+		if runs := d.claim(claim); len(runs) != 1 || runs[0].Job != id || string(runs[0].Output) != `7` {
+			t.Errorf("with the output: %+v", runs)
+		}
 	})
 }
