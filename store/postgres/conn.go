@@ -102,10 +102,9 @@ func (s *Store) send(ctx context.Context, make func() []*statement) error {
 	return s.sendAtOnce(ctx, make)
 }
 
-// The server ends a statement after Limits.Statement, or after the URL's statement_timeout. If it has not answered
-// answerSlack after Limits.Statement, it or the network is gone. (With a statement_timeout in the URL it has
-// Limits.Transaction.) Then the connection is closed, and the cancel request, which the driver sends to the same server, ends after
-// cancelWithin.
+// The server ends a statement after Limits.Statement. If its answer has not come answerSlack later, the server or the
+// network is gone (F100), and request closes the connection. The driver then sends a cancel request to the same server,
+// which may not answer either; it ends after cancelWithin.
 const (
 	answerSlack  = 2 * time.Second
 	cancelWithin = time.Second
