@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"net/url"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -12,10 +13,16 @@ import (
 	"perdure/store/postgres"
 )
 
-// twoWays returns a server's URL that names it twice: behind a proxy, and behind another one, which is used when the
-// first one does not answer.
-func twoWays(t *testing.T, server *pgtest.Server) (dsn string, first *rig.Proxy) {
+const poolSize = 8
+
+// openTwoWays opens a store whose URL names one server twice: behind a proxy, and behind another one, which is used when
+// the first one does not answer.
+func openTwoWays(t *testing.T, limits postgres.Limits) (s *postgres.Store, first *rig.Proxy) {
 	t.Helper()
+	server := pgtest.NewServer(t, false)
+	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
+		t.Fatal(err)
+	}
 	first = rig.NewProxy(t, server.Addr())
 	u, err := url.Parse(server.URL)
 	if err != nil {
@@ -24,17 +31,17 @@ func twoWays(t *testing.T, server *pgtest.Server) (dsn string, first *rig.Proxy)
 	u.Host = first.Addr + "," + rig.NewProxy(t, server.Addr()).Addr
 	q := u.Query()
 	q.Set("connect_timeout", "1")
-	q.Set("pool_max_conns", "8")
+	q.Set("pool_max_conns", strconv.Itoa(poolSize))
 	u.RawQuery = q.Encode()
-	return u.String(), first
+	return open(t, u.String(), postgres.WithLimits(limits)), first
 }
 
-// fill fills the pool: so many transactions are open at once, and each does then.
-func fill(t *testing.T, s *postgres.Store, then func(perdure.Tx) error) (wait func()) {
+// fill opens as many transactions at once as the pool has connections. Then each calls next.
+func fill(t *testing.T, s *postgres.Store, next func(perdure.Tx) error) (wait func()) {
 	t.Helper()
 	var all, open sync.WaitGroup
-	open.Add(8)
-	for range 8 {
+	open.Add(poolSize)
+	for range poolSize {
 		all.Go(func() {
 			first := true
 			_ = s.Update(t.Context(), func(tx perdure.Tx) error {
@@ -47,7 +54,7 @@ func fill(t *testing.T, s *postgres.Store, then func(perdure.Tx) error) (wait fu
 				if err != nil {
 					return err
 				}
-				return then(tx)
+				return next(tx)
 			})
 		})
 	}
@@ -57,14 +64,9 @@ func fill(t *testing.T, s *postgres.Store, then func(perdure.Tx) error) (wait fu
 // F098, F100, L4: the network to a server fails silently while all connections of the pool wait for its answers. They
 // are given up together, and work goes on at the server that the URL names next.
 func TestConnectionsThatGetNoAnswerAreGivenUpTogether(t *testing.T) {
-	server := pgtest.NewServer(t, false)
-	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
-		t.Fatal(err)
-	}
-	dsn, first := twoWays(t, server)
 	limits := postgres.DefaultLimits
 	limits.Statement = time.Second
-	s := open(t, dsn, postgres.WithLimits(limits))
+	s, first := openTwoWays(t, limits)
 	began := time.Now()
 	wait := fill(t, s, func(tx perdure.Tx) error {
 		first.Stalled.Store(true)
@@ -81,14 +83,9 @@ func TestConnectionsThatGetNoAnswerAreGivenUpTogether(t *testing.T) {
 
 // F098, F100, L4: the same while one COMMIT waits and the other connections are idle.
 func TestIdleConnectionsAreGivenUpWithACommit(t *testing.T) {
-	server := pgtest.NewServer(t, false)
-	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
-		t.Fatal(err)
-	}
-	dsn, first := twoWays(t, server)
 	limits := postgres.DefaultLimits
 	limits.Commit = time.Second
-	s := open(t, dsn, postgres.WithLimits(limits))
+	s, first := openTwoWays(t, limits)
 	fill(t, s, func(perdure.Tx) error { return nil })()
 	began := time.Now()
 	stalled := make(chan bool, 1)
