@@ -113,9 +113,11 @@ func (l *link) notice(_ *pgconn.PgConn, n *pgconn.Notice) {
 	}
 }
 
-// commitTrip is roundTrip for statements that may commit. If their answer is lost or late, they are not cancelled, and
-// the connection is closed.
+// commitTrip is roundTrip for statements that may commit. If their answer is lost, or does not come within
+// Limits.Commit, they are not cancelled, and the connection is closed.
 func (s *Store) commitTrip(ctx context.Context, conn *pgx.Conn, list ...*statement) error {
+	ctx, cancel := context.WithTimeout(ctx, s.limits.Commit)
+	defer cancel()
 	l, sent := linkOf(conn), time.Now()
 	l.unreplicated.Store(false)
 	l.committing.Store(true)

@@ -178,8 +178,6 @@ func (tx *tx) commit() (outcome, error) {
 	if err := tx.store.Accepting(); err != nil { // since the transaction began
 		return rolledBack, err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(tx.ctx), tx.store.limits.Commit)
-	defer cancel()
 	// What was saved goes with it. PostgreSQL carries out nothing after what fails; so what must meet its rows
 	// fails there where it does not.
 	list, reached := tx.saved, len(tx.saved) == 0
@@ -192,7 +190,7 @@ func (tx *tx) commit() (outcome, error) {
 	committing := q("commit")
 	crashpoint.Here(crashpoint.PostgresCommit)
 	sent := tx.store.witnesses.sent()
-	err := tx.store.commitTrip(ctx, tx.conn.Conn(), append(list, committing)...)
+	err := tx.store.commitTrip(context.WithoutCancel(tx.ctx), tx.conn.Conn(), append(list, committing)...)
 	crashpoint.Here(crashpoint.PostgresCommitted)
 	var pe *pgconn.PgError
 	switch {
