@@ -247,8 +247,12 @@ func (g *grid) failOver(n int, f *failure) bool {
 	return true
 }
 
-// reconnectFormer makes the former primary reachable again, as a primary. New connections may reach it.
+// reconnectFormer makes the former primary reachable again, as a primary. New connections may reach it. Only nodes that
+// have worked with the new primary recognize it, so all of them must be ready before.
 func (g *grid) reconnectFormer(former int) {
+	for _, url := range g.urls {
+		rig.Ready(g.t, url)
+	}
 	g.ways[former].Heal()
 	var before, after int
 	count := "select count(*) from perdure.step"
