@@ -248,7 +248,7 @@ func (g *grid) failOver(n int, f *failure) bool {
 }
 
 // reconnectFormer makes the former primary reachable again, as a primary. New connections may reach it. Only nodes that
-// have worked with the new primary recognize it, so all of them must be ready before.
+// have worked with the new primary recognize it, so it waits until all nodes are ready.
 func (g *grid) reconnectFormer(former int) {
 	for _, url := range g.urls {
 		rig.Ready(g.t, url)

@@ -329,7 +329,7 @@ func (s *server) stop(word string) error {
 	return nil
 }
 
-// clean removes the server at the end of a test. A test that has failed shows the end of its log.
+// clean removes the server at the end of a test. If the test has failed, it logs the end of the server's log.
 func (s *server) clean(t testing.TB) {
 	if t.Failed() && !s.removed {
 		text, _ := os.ReadFile(s.log())

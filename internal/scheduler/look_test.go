@@ -127,8 +127,8 @@ func TestTwoWritersOneLook(t *testing.T) {
 	}
 }
 
-// F020: the caller of a claim goes away after runs were granted to it and before the store has answered so. The runs are
-// given back, and another caller gets them.
+// F020: the store has granted runs to a claim, and its answer is late; the caller of the claim goes away before it comes.
+// The runs are given back, and another caller gets them.
 func TestClaimantGoneBeforeTheStoreAnswers(t *testing.T) {
 	for name, late := range map[string]time.Duration{"the answer comes soon": 100 * time.Millisecond, "the caller is not kept until it comes": 10 * time.Second} {
 		t.Run(name, func(t *testing.T) {

@@ -87,7 +87,8 @@ func addLink(cfg *pgx.ConnConfig) *link {
 
 func linkOf(conn *pgx.Conn) *link { return conn.PgConn().CustomData()[linkKey].(*link) }
 
-// connect is called for the connection, and by the driver for each cancel request.
+// connect is called for the connection, and by the driver for each cancel request, which has to end within
+// cancelWithin.
 func (l *link) connect(ctx context.Context, network, addr string) (net.Conn, error) {
 	if l.committing.Load() {
 		return nil, errNoCancel

@@ -160,8 +160,8 @@ func (c *config) lockTimeout() string {
 	return fmt.Sprint(c.limits.Lock.Milliseconds())
 }
 
-// answer is how long a request waits for its answer: longer than the server's own limit for a statement. A
-// statement_timeout in the URL may be of any length, so then it is the limit of the transaction.
+// answer is how long a request waits for its answer: longer than the server's own limit for a statement. If
+// the URL sets statement_timeout, that limit may have any length, so the request may take as long as the transaction.
 func (c *config) answer() time.Duration {
 	if _, given := c.ConnConfig.RuntimeParams["statement_timeout"]; given {
 		return c.limits.Transaction
