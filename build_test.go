@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/definition"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
 )
 
 // What is built in Go is what the file says: the same plan, under the same fingerprint.

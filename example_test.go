@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"perdure"
-	"perdure/node"
-	"perdure/store/memory"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/store/memory"
 )
 
 type Charge struct {

@@ -1,4 +1,4 @@
-module perdure
+module github.com/perdure/perdure
 
 go 1.26.0
 

@@ -1,9 +1,9 @@
 // The benchmark is a module of its own, so that the peers never enter Perdure's.
-module perdure/bench
+module github.com/perdure/perdure/bench
 
 go 1.26.0
 
-replace perdure => ..
+replace github.com/perdure/perdure => ..
 
 require (
 	github.com/dbos-inc/dbos-transact-golang v1.4.0
@@ -14,7 +14,7 @@ require (
 	github.com/riverqueue/river/riverdriver/riversqlite v0.47.0
 	go.temporal.io/api v1.62.2
 	modernc.org/sqlite v1.60.1
-	perdure v0.0.0
+	github.com/perdure/perdure v0.0.0
 	zombiezen.com/go/sqlite v1.4.2
 )
 

@@ -17,8 +17,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"perdure"
-	"perdure/client"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
 )
 
 // What only Perdure is asked: there is a bound to keep, and nobody to compare with.

@@ -10,11 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"perdure"
-	"perdure/definition"
-	"perdure/node"
-	pgstore "perdure/store/postgres"
-	"perdure/store/sqlite"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/node"
+	pgstore "github.com/perdure/perdure/store/postgres"
+	"github.com/perdure/perdure/store/sqlite"
 )
 
 func init() {

@@ -15,8 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"perdure"
-	"perdure/client"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
 )
 
 func init() {

@@ -286,7 +286,7 @@ func buildPerdure(ctx context.Context, r *runner) error {
 	if r.env.Perdure != "" {
 		return nil
 	}
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "perdure").Output()
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/perdure/perdure").Output()
 	if err != nil {
 		return fmt.Errorf("the source of perdure is not found from here: run this in bench/, or say --perdure: %w", err)
 	}

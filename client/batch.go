@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // SubmitAll implements perdure.Jobs. More than a server takes at once goes in several calls. Where one of

@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"perdure"
-	"perdure/internal/rest/resttest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
 // numbered answers each job with its own text as the key, and counts the calls.

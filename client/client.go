@@ -23,9 +23,9 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
-	"perdure/internal/crashpoint"
-	"perdure/internal/redact"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/redact"
 )
 
 // How long a server may take: to accept a connection, to answer beyond what it was asked to wait, and

@@ -11,7 +11,7 @@ import (
 	"net/http"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Follow implements perdure.Jobs over server-sent events. A stream that breaks is opened again, and see gets the

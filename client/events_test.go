@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/client"
-	"perdure/internal/rest"
-	"perdure/internal/rest/resttest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/rest"
+	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
 // A stream that breaks is opened again; the last event ends it.

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // maxCall is how much one call carries; what is more goes in several. A server takes 32 MiB.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Submit implements perdure.Jobs. Whether an unanswered submission was stored is known only where the

@@ -10,10 +10,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	"perdure"
-	"perdure/client"
-	"perdure/internal/rest"
-	"perdure/internal/rest/resttest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/rest"
+	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

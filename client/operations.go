@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"strconv"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // ListAlerts implements perdure.Operations.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Reading is tried again where the server is away for a moment; what changes something is the caller's

@@ -15,10 +15,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
-	"perdure/client"
-	"perdure/internal/rest"
-	"perdure/internal/rest/resttest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/rest"
+	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
 // wire answers requests in virtual time, one after the other.

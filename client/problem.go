@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"strings"
 
-	"perdure"
-	"perdure/internal/redact"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/redact"
 )
 
 // problem is RFC 9457, as the server writes it.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // work is the answer to claims and reports. It comes with a thousand runs at a time; for encoding/json, which looks at

@@ -9,10 +9,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"perdure"
-	"perdure/client"
-	"perdure/internal/rest"
-	"perdure/internal/rest/resttest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/rest"
+	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
 // Every method of perdure.Service is the same far as near: what goes in, and what comes out.

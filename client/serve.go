@@ -8,8 +8,8 @@ import (
 	"os"
 	"time"
 
-	"perdure"
-	"perdure/internal/agenthost"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/agenthost"
 )
 
 // ServeConfig says how agents are carried. The zero value is fine.

@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/client"
-	"perdure/internal/rest"
-	"perdure/node"
-	"perdure/store/memory"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/rest"
+	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/store/memory"
 )
 
 // grid is a node behind a server that can be taken away and come back at the same address.

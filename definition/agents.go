@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // param is one parameter of a built-in agent. The table serves the check, the suggestions and the

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // bad is a text that is refused at the place marked §, with a message or hint that has want in it.

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"slices"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // isValue says that a job of a batch may have a field of its own.

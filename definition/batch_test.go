@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 func raws(texts ...string) []json.RawMessage {

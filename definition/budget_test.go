@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // manyRefs is a definition of n steps, each of which reads the same input of the given size by a bare path.

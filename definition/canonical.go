@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // normalize leaves out what a definition would mean anyway, so that equal meaning is equal bytes.

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 func parseOne(t testing.TB, src string, format Format, opts Options) *perdure.Plan {

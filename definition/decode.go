@@ -1,6 +1,6 @@
 package definition
 
-import "perdure"
+import "github.com/perdure/perdure"
 
 // decoder makes a definition, and the plan of it, from one document's tree. It goes on after a fault,
 // so that one answer names all of them.

@@ -18,7 +18,7 @@ import (
 	"github.com/expr-lang/expr/types"
 	"github.com/expr-lang/expr/vm"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // expression is the text inside a ${…}, or a `when`, that was compiled without an error. It is immutable.

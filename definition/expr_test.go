@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // seen is what the expressions of these tests look at.

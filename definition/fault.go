@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 const maxDepth = perdure.MaxDepth

@@ -13,7 +13,7 @@ import (
 	"github.com/expr-lang/expr/conf"
 	"github.com/expr-lang/expr/vm/runtime"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // predicates are expr's own functions that loop; the rest of what it brings is disabled, and offered

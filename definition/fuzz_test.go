@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // FuzzParse: whatever the text, there is a plan that reads its own canonical text, or a refusal with

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // link resolves `after`, chain included, into the plan's neighbours, and refuses references to

@@ -3,7 +3,7 @@ package definition
 import (
 	"testing"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // The default key applies to a definition without a key, also if the definition is cached.

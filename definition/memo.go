@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"sync"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // A thousand jobs of one definition differ in key, priority, labels and input alone. What their common part

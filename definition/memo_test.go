@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // What is remembered of a definition changes nothing about what the next one comes to.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // kind is what a node is; the words are those of error messages.

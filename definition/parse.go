@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Format is how a definition is written.

@@ -3,7 +3,7 @@ package definition
 import (
 	"encoding/json"
 
-	"perdure"
+	"github.com/perdure/perdure"
 	"testing"
 	"time"
 )

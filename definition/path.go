@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // root is one of the names that an expression may begin with.

@@ -8,8 +8,8 @@ import (
 	"github.com/expr-lang/expr/file"
 	"github.com/expr-lang/expr/vm"
 
-	"perdure"
-	"perdure/internal/lru"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/lru"
 )
 
 // compiled is the result of compiling the text of an expression.

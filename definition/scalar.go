@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // wrong records that n is not what was expected.

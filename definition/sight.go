@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // sight is what the expressions of one place may refer to.

@@ -3,7 +3,7 @@ package definition
 import (
 	"unsafe"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // shapeBytes is about how much memory a shape keeps, so that caches of shapes can be bounded in bytes. A test compares

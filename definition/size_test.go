@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // dense is an expression with as many operators as one can have; each n gives another one.

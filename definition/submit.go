@@ -4,7 +4,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // submission reads what is known before the job is accepted: the input, with what the caller

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // template is a compiled `with`: its canonical JSON, cut where values go in.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // digits is a number that neither int64 nor float64 can hold. An expression may pass it on, digit by

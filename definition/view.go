@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // view is a scope in use: while one input is rendered, or one definition submitted. It bounds the work of all

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // yamlReader reads YAML 1.2 into nodes: block and flow collections, all five styles of scalar,

@@ -12,7 +12,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"pgregory.net/rapid"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // yamlCases are texts and the JSON of their documents, one a line.

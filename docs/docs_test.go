@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"perdure"
-	"perdure/definition"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
 )
 
 func pages(t *testing.T) []string {

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"perdure/internal/sim"
+	"github.com/perdure/perdure/internal/sim"
 )
 
 // mark is how a test names what it covers: an invariant or a row of the fault matrix.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // onEveryStore runs a test against a node on each kind of store.

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // badInput is a definition that nobody may accept. Those that begin with { are JSON.

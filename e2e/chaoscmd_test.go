@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	root "perdure"
-	"perdure/client"
+	root "github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
 )
 
 // `perdure chaos` kills, freezes and misleads an agent, and says at the end that all jobs are at rest, as they are.

@@ -13,9 +13,9 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
-	root "perdure"
-	"perdure/client"
-	"perdure/internal/pgtest"
+	root "github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // Each of these is what a bug, a bad disk or a hand in the tables may leave behind, on a job of its own: a chain of

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // F156: while a node has a job whose inputs take much processor time, and an agent claims a thousand runs at once,

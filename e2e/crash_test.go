@@ -18,8 +18,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"perdure/internal/crashpoint"
-	"perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // F116, F004, F005, F007, F017, F030, F037, F061, F062, F064, F070, F087, F088, F105: the program is killed at
@@ -87,7 +87,7 @@ var worlds = []world{
 func buildArmed(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "perdure-armed")
-	build := exec.Command("go", "build", "-tags", "crashpoints", "-o", file, "perdure/cmd/perdure")
+	build := exec.Command("go", "build", "-tags", "crashpoints", "-o", file, "github.com/perdure/perdure/cmd/perdure")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%s\n%v", out, err)

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure/e2e/rig"
+	"github.com/perdure/perdure/e2e/rig"
 )
 
 var perdure string // the binary

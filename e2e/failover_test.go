@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // F016, F098, F112, I6: the primary dies with commits that its standby has not got, and the standby takes over.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // random is a graph whose steps come after up to three of the forty before them, and a last one that joins

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure/e2e/rig"
+	"github.com/perdure/perdure/e2e/rig"
 )
 
 // nginxConfig refuses the eleventh request at once with 503, and takes a while for each.

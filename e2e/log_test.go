@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"perdure/e2e/rig"
+	"github.com/perdure/perdure/e2e/rig"
 )
 
 // logged runs a command, and returns the lines of its log: each must be a JSON object with a level and a message.

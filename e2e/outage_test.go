@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // ask is a request that must be answered within this time, whatever the store does.

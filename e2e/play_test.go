@@ -19,9 +19,9 @@ import (
 	"syscall"
 	"time"
 
-	root "perdure"
-	"perdure/client"
-	"perdure/internal/ledger"
+	root "github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/ledger"
 )
 
 // playNode kills the node. Its jobs between them make it do all that it does: run, fail and run again, expire,

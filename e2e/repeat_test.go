@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // F019, F155: agents repeat their claims at two nodes on PostgreSQL, while heartbeats, submissions and other claims lock

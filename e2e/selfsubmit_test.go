@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"perdure/e2e/rig"
-	"perdure/internal/crashpoint"
+	"github.com/perdure/perdure/e2e/rig"
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 // A step of the agent http submits a job to its own node. The node is killed after it has stored the child job and

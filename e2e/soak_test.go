@@ -19,9 +19,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	root "perdure"
-	"perdure/client"
-	"perdure/internal/pgtest"
+	root "github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 var soak = flag.Duration("soak", 20*time.Second, "how long the steady load of TestSoak lasts")

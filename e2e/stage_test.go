@@ -17,8 +17,8 @@ import (
 	"syscall"
 	"time"
 
-	"perdure/internal/crashpoint"
-	"perdure/internal/ledger"
+	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/ledger"
 )
 
 // stage is where a play is played: a store, a ledger, and processes of which one is killed.

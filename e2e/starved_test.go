@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure/e2e/rig"
+	"github.com/perdure/perdure/e2e/rig"
 )
 
 // F127: nobody reads what the node logs, and the pipe is full. It does its work, and ends when it is told to.

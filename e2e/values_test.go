@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	root "perdure"
-	"perdure/client"
-	"perdure/internal/pgtest"
+	root "github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // till is a service that takes 80 ms for a call. It returns a unique token for each call, and expects later steps of

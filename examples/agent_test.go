@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/client"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
 )
 
 // build makes a binary of a package of this module.
@@ -86,7 +86,7 @@ func TestPythonAgent(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no python3")
 	}
-	url, svc := serve(t, build(t, "perdure/cmd/perdure"))
+	url, svc := serve(t, build(t, "github.com/perdure/perdure/cmd/perdure"))
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	definition, err := os.ReadFile("agent.yaml")

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // A new module in another folder goes from empty to a job with undo on SQLite in under 40 lines, and to
@@ -45,13 +45,13 @@ func elsewhere(t *testing.T, source string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What `go mod edit -replace perdure=…; go mod tidy` would write, without a network: our own requirements.
+	// What `go mod edit -replace github.com/perdure/perdure=…; go mod tidy` would write, without a network: our own requirements.
 	_, rest, _ := strings.Cut(string(ours), "\n")
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"main.go": source,
 		"go.sum":  string(sums),
-		"go.mod":  "module shop\n" + rest + "\nrequire perdure v0.0.0\n\nreplace perdure => " + repo + "\n",
+		"go.mod":  "module shop\n" + rest + "\nrequire github.com/perdure/perdure v0.0.0\n\nreplace github.com/perdure/perdure => " + repo + "\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

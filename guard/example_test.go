@@ -9,8 +9,8 @@ import (
 
 	_ "modernc.org/sqlite"
 
-	"perdure"
-	"perdure/guard"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/guard"
 )
 
 // A handler is called as Perdure would: the action twice, its undo, and the action once more, late.

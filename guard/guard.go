@@ -42,7 +42,7 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Schema makes the table, on PostgreSQL and on SQLite: run it once, with your own migrations, in the database

@@ -17,10 +17,10 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
-	"perdure"
-	"perdure/guard"
-	"perdure/guard/pgxguard"
-	"perdure/internal/pgtest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/guard"
+	"github.com/perdure/perdure/guard/pgxguard"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // stock is a business database: one row for each reservation that is there, and a line in a journal for each

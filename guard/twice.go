@@ -5,7 +5,7 @@ import (
 	"sync"
 	"weak"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // passed are the versions of their rows that runs have written here, for as long as their handlers have them. The row

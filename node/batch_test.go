@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"testing"
 
-	"perdure"
-	"perdure/internal/everystore"
-	"perdure/node"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/node"
 )
 
 const anyOrder = `{"type":"order","key":"order-${input.n}","steps":{"charge":{"agent":"a","with":{"amount":"${input.n}"},"undo":{}}}}`

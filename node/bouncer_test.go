@@ -4,11 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/internal/everystore"
-	"perdure/internal/pgtest"
-	"perdure/node"
-	"perdure/store/postgres"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/store/postgres"
 )
 
 // F104, L3: two nodes behind PgBouncer in transaction mode hear nothing of each other, and work by polling: what

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/definition"
-	"perdure/internal/everystore"
-	"perdure/node"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/node"
 )
 
 // budget is what the whole way of a job's step may cost, from submission to the last report, in allocations

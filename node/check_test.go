@@ -11,9 +11,9 @@ import (
 
 	_ "modernc.org/sqlite"
 
-	"perdure"
-	"perdure/internal/everystore"
-	"perdure/node"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/node"
 )
 
 // Each of these is what a bug, a bad disk or a hand in the tables may leave behind. All jobs are chains of

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // RaiseFence makes the numbers of runs go on from the time in milliseconds, which is above all that were

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/internal/everystore"
-	"perdure/node"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/node"
 )
 
 // F112, I6: once the fence is raised, what is let out has a number above all before, and a run of before is

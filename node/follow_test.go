@@ -6,9 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
-	"perdure/node"
-	"perdure/store/memory"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/store/memory"
 )
 
 // open is a store that two nodes have open, as far as they can see.

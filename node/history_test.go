@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"testing"
 
-	"perdure"
-	"perdure/internal/everystore"
-	"perdure/node"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/node"
 )
 
 // F157: a history is returned in pages, none of which exceeds the limit. An entry that is written meanwhile is on the

@@ -13,9 +13,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"perdure/internal/everystore"
-	"perdure/internal/pgtest"
-	"perdure/node"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/node"
 )
 
 // lines is a log that can be read while it is written.

@@ -5,10 +5,10 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"perdure"
-	"perdure/definition"
-	"perdure/internal/crashpoint"
-	"perdure/internal/scheduler"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/scheduler"
 )
 
 // What others have submitted in transactions of their own lies in the store's inbox. Each node that has

@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/definition"
-	"perdure/internal/everystore"
-	"perdure/internal/pgtest"
-	"perdure/node"
-	"perdure/store/postgres"
-	"perdure/store/sqlite"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/store/postgres"
+	"github.com/perdure/perdure/store/sqlite"
 )
 
 const shopEnv = "PERDURE_TEST_SHOP"

@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"time"
 
-	"perdure"
-	"perdure/definition"
-	"perdure/internal/admission"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/admission"
 )
 
 var _ perdure.Service = (*Node)(nil)

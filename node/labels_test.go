@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // F158: definitions choose types and agents, and cannot make a node keep an unbounded number of series.

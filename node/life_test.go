@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/internal/everystore"
-	"perdure/node"
-	"perdure/store/memory"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/store/memory"
 )
 
 // brittle is a store whose disk fails to sync at some time.

@@ -8,9 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"perdure"
-	"perdure/internal/agenthost"
-	"perdure/internal/supervisor"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/agenthost"
+	"github.com/perdure/perdure/internal/supervisor"
 )
 
 // meter counts what the scheduler does. Labels are types and agents, whose number is bounded (labels), and never jobs,

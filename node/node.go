@@ -24,13 +24,13 @@ import (
 
 	"github.com/google/uuid"
 
-	"perdure"
-	"perdure/definition"
-	"perdure/internal/agenthost"
-	"perdure/internal/crashpoint"
-	"perdure/internal/election"
-	"perdure/internal/scheduler"
-	"perdure/internal/supervisor"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/agenthost"
+	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/election"
+	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/internal/supervisor"
 )
 
 // Config is how a node is made. The zero value is a node that schedules and supervises, and runs no

@@ -3,8 +3,8 @@ package node
 import (
 	"context"
 
-	"perdure"
-	"perdure/internal/admission"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/admission"
 )
 
 // openAlertsShown bounds the alerts that a job's view carries.

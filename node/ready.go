@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Ready returns nil if the node takes work, and otherwise the reason: the first error of its checks, in their order. A

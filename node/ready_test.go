@@ -9,11 +9,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"perdure"
-	"perdure/internal/everystore"
-	"perdure/internal/pgtest"
-	"perdure/node"
-	"perdure/store/memory"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/store/memory"
 )
 
 const anyJob = "type: t\nsteps:\n  s: {agent: nobody}\n"

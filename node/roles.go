@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"perdure"
-	"perdure/internal/election"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/election"
 )
 
 // roll is what the latest roll call has said of the time, so that who has asked for work is written down by

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"perdure"
-	"perdure/definition"
-	"perdure/internal/admission"
-	"perdure/internal/scheduler"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/admission"
+	"github.com/perdure/perdure/internal/scheduler"
 )
 
 // viewWork bounds the work for rendering, in one view, the inputs of steps that are not stored: as much as one input

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/internal/admission"
-	"perdure/internal/everystore"
-	"perdure/node"
-	"perdure/store/memory"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/admission"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/store/memory"
 )
 
 // text is a JSON string of so many bytes.

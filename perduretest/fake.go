@@ -6,7 +6,7 @@ import (
 	"errors"
 	"sync"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Fake is an agent with a service behind it as one should be: it knows a repeat by its key, undoes by the key of

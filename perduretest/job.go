@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 type rawJSON = json.RawMessage

@@ -24,11 +24,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
-	"perdure/definition"
-	"perdure/internal/agenthost"
-	"perdure/node"
-	"perdure/store/memory"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/agenthost"
+	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/store/memory"
 )
 
 // World is a node on a store that keeps nothing, and the agents of one test. Its methods fail the test where

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/perduretest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/perduretest"
 )
 
 var errBusy = errors.New("the bank is busy")

@@ -25,8 +25,8 @@ func built(t *testing.T, name string) string {
 }
 
 var binaries = map[string]func() (string, error){
-	"perdure": sync.OnceValues(func() (string, error) { return build("perdure/cmd/perdure") }),
-	"shop":    sync.OnceValues(func() (string, error) { return build("perdure/examples/shop") }),
+	"perdure": sync.OnceValues(func() (string, error) { return build("github.com/perdure/perdure/cmd/perdure") }),
+	"shop":    sync.OnceValues(func() (string, error) { return build("github.com/perdure/perdure/examples/shop") }),
 }
 
 func build(pkg string) (string, error) {

@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/client"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
 )
 
 // The tests of this package wait more than they work.

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"perdure/internal/rest"
-	"perdure/internal/rest/resttest"
+	"github.com/perdure/perdure/internal/rest"
+	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
 var refresh = flag.Bool("refresh", false, "write the types of both packages anew")

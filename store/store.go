@@ -10,10 +10,10 @@ import (
 	"context"
 	"strings"
 
-	"perdure"
-	"perdure/store/memory"
-	"perdure/store/postgres"
-	"perdure/store/sqlite"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/store/memory"
+	"github.com/perdure/perdure/store/postgres"
+	"github.com/perdure/perdure/store/sqlite"
 )
 
 // Memory is the URL of a store that keeps nothing.

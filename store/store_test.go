@@ -4,9 +4,9 @@ import (
 	"context"
 	"testing"
 
-	"perdure"
-	"perdure/internal/pgtest"
-	"perdure/store"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/store"
 )
 
 func TestOpen(t *testing.T) {

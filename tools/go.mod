@@ -1,4 +1,4 @@
-module perdure/tools
+module github.com/perdure/perdure/tools
 
 go 1.26.0
 

@@ -37,7 +37,7 @@ import (
 	"net/netip"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Name is what the agent is called where Config does not say.

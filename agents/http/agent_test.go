@@ -18,7 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/failsafe-go/failsafe-go/circuitbreaker"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // A circuit opens when of at least breakerCalls requests to one host within breakerPeriod nearly all

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 func TestACircuitOpensAndCloses(t *testing.T) {

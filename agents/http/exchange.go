@@ -16,8 +16,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"perdure"
-	"perdure/internal/redact"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/redact"
 )
 
 // exchange is one request and its answer.

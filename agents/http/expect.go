@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strconv"
 
-	"perdure"
-	"perdure/agents/internal/with"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agents/internal/with"
 )
 
 // expect says which statuses mean what, where the defaults do not.

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"perdure/agents/internal/with"
-	"perdure/internal/redact"
+	"github.com/perdure/perdure/agents/internal/with"
+	"github.com/perdure/perdure/internal/redact"
 )
 
 // Input is what the agent is asked for: `with` of a step.

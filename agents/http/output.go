@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
-	"perdure/agents/internal/with"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agents/internal/with"
 )
 
 var errTooLarge = errors.New("the body of the answer is too large")

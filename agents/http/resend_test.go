@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // One run is at most one request, also where a reused connection breaks after the request was read: what

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"perdure"
-	"perdure/internal/descriptors"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/descriptors"
 )
 
 // F159: a run that finds no file descriptor is returned: no failure is counted, neither for its service nor for the

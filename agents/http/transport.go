@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"perdure/internal/descriptors"
+	"github.com/perdure/perdure/internal/descriptors"
 )
 
 const connectTimeout = 10 * time.Second

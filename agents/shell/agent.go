@@ -45,8 +45,8 @@ import (
 	"syscall"
 	"time"
 
-	"perdure"
-	"perdure/agents/internal/with"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agents/internal/with"
 )
 
 // Name is what the agent is called where Config does not say.

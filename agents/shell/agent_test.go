@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 func TestMain(m *testing.M) {

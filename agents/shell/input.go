@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
-	"perdure/agents/internal/with"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agents/internal/with"
 )
 
 // Input is what the agent is asked for: `with` of a step.

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"perdure"
-	"perdure/agents/internal/with"
-	"perdure/internal/descriptors"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agents/internal/with"
+	"github.com/perdure/perdure/internal/descriptors"
 )
 
 // waitDelay is how long the pipes of a program that is over are waited for: something it started has

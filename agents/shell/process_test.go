@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // gone waits until a process is over.

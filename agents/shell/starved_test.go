@@ -3,8 +3,8 @@ package shell
 import (
 	"testing"
 
-	"perdure"
-	"perdure/internal/descriptors"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/descriptors"
 )
 
 // F159: a program that finds no file descriptor for its pipes is not started, and its run is returned.

@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"perdure/internal/faultystore"
-	"perdure/internal/sim"
+	"github.com/perdure/perdure/internal/faultystore"
+	"github.com/perdure/perdure/internal/sim"
 )
 
 // totals are what many schedules came to.

@@ -19,7 +19,7 @@ import (
 	"strings"
 	"time"
 
-	"perdure/internal/sim"
+	"github.com/perdure/perdure/internal/sim"
 )
 
 type options struct {

@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // The same schedules on the stores that keep what they are told; make sim plays many more.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"perdure"
-	"perdure/internal/pgtest"
-	"perdure/store/postgres"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/store/postgres"
 )
 
 // The store in PostgreSQL reads the server's clock. In these databases clock_timestamp() is another

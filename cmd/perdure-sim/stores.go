@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"perdure"
-	"perdure/store/memory"
-	"perdure/store/sqlite"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/store/memory"
+	"github.com/perdure/perdure/store/sqlite"
 )
 
 // storeKind makes stores, each empty and on the clock of a schedule.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // drainGrace is how long runs in flight have to end when a node of our own leaves.

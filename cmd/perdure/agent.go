@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"perdure/client"
-	"perdure/internal/redact"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/redact"
 )
 
 func (a *app) agentCmd() *cobra.Command {

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/client"
-	"perdure/definition"
-	"perdure/internal/rest"
-	"perdure/internal/rest/resttest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/rest"
+	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
 // An agent that starts while its node is cut off from the store, or is being restarted, waits for it. F120.

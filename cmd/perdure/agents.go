@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"perdure"
-	"perdure/agents/shell"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agents/shell"
 )
 
 // agentFlags choose the built-in agents.

@@ -15,9 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"perdure"
-	"perdure/internal/chaos"
-	"perdure/internal/redact"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/chaos"
+	"github.com/perdure/perdure/internal/redact"
 )
 
 type chaosFlags struct {

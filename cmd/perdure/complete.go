@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Completion asks the live server, and would rather say nothing than let a person wait.

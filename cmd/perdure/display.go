@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/term"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // display shows jobs as they move. It is called from one goroutine.

@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // The exit codes. They are part of the interface: scripts branch on them.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 func TestCodeOf(t *testing.T) {

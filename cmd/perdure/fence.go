@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"perdure"
-	"perdure/internal/redact"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/redact"
 )
 
 func (a *app) fenceCmd() *cobra.Command {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // interruptible gives a context that ends with the first SIGINT, SIGTERM or SIGHUP. The second ends the

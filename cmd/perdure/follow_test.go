@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // flaky is a server whose streams a test plays.

@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/pflag"
 
-	"perdure/internal/rest"
+	"github.com/perdure/perdure/internal/rest"
 )
 
 // hostFlags are the flags for the host names for which a process serves requests.

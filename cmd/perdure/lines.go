@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // happened says what a change of a step means, as words; "" where nothing happened that a person

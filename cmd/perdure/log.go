@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"perdure"
-	"perdure/internal/redact"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/redact"
 )
 
 type logFlags struct{ level, format string }

@@ -16,7 +16,7 @@ import (
 	"fmt"
 	"os"
 
-	"perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 func main() {

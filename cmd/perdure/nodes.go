@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 func (a *app) nodesCmd() *cobra.Command {

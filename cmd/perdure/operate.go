@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 func (a *app) historyCmd() *cobra.Command {

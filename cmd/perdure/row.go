@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // A step as one row of text: what the live tree, the lines and `get` say of it is the same.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"perdure"
-	"perdure/definition"
-	"perdure/internal/redact"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/redact"
 )
 
 func (a *app) runCmd() *cobra.Command {

@@ -9,7 +9,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"perdure/internal/redact"
+	"github.com/perdure/perdure/internal/redact"
 )
 
 // Part of what is shown on a terminal comes from jobs, agents and servers: names, inputs, errors and answers. Such text

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // screen is the live picture of all jobs in at most height lines.

@@ -13,11 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"perdure"
-	"perdure/internal/crashpoint"
-	"perdure/internal/descriptors"
-	"perdure/internal/redact"
-	"perdure/internal/rest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/descriptors"
+	"github.com/perdure/perdure/internal/redact"
+	"github.com/perdure/perdure/internal/rest"
 )
 
 type serveFlags struct {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // The operator's verbs for one step.

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/term"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // printer writes results. Its first error is kept: of what goes into a broken pipe nobody wants to hear.

@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"perdure"
-	"perdure/definition"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
 )
 
 func (a *app) submitCmd() *cobra.Command {

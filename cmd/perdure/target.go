@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"perdure"
-	"perdure/internal/redact"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/redact"
 )
 
 // engine is what the commands ask of an embedded node beside what any Service answers.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // tracker keeps the whole view of one job while news of parts of it come in.

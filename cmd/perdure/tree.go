@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // A job as lines of text, as pure functions: the live tree and `get` show the same.

@@ -11,16 +11,16 @@ import (
 	"os"
 	"time"
 
-	"perdure"
-	agenthttp "perdure/agents/http"
-	"perdure/agents/shell"
-	"perdure/client"
-	"perdure/definition"
-	"perdure/internal/redact"
-	"perdure/internal/rest"
-	"perdure/node"
-	stores "perdure/store"
-	"perdure/store/sqlite"
+	"github.com/perdure/perdure"
+	agenthttp "github.com/perdure/perdure/agents/http"
+	"github.com/perdure/perdure/agents/shell"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/redact"
+	"github.com/perdure/perdure/internal/rest"
+	"github.com/perdure/perdure/node"
+	stores "github.com/perdure/perdure/store"
+	"github.com/perdure/perdure/store/sqlite"
 )
 
 // This file is the only place that opens a store, and that puts a node together.

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/client"
-	"perdure/internal/rest"
-	"perdure/node"
-	"perdure/store/memory"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/rest"
+	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/store/memory"
 )
 
 type carrier interface {

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/node"
-	"perdure/store/sqlite"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/store/sqlite"
 )
 
 // show: types

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/perduretest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/perduretest"
 )
 
 type mailer interface {

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/perduretest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/perduretest"
 )
 
 // show: crash

@@ -8,9 +8,9 @@ import (
 
 	_ "modernc.org/sqlite"
 
-	"perdure"
-	"perdure/guard"
-	"perdure/perduretest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/guard"
+	"github.com/perdure/perdure/perduretest"
 )
 
 type shelf struct{ db *sql.DB }

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"testing"
 
-	"perdure"
-	"perdure/perduretest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/perduretest"
 )
 
 // show: tolerant

@@ -22,8 +22,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"perdure/e2e/rig"
-	"perdure/internal/ledger"
+	"github.com/perdure/perdure/e2e/rig"
+	"github.com/perdure/perdure/internal/ledger"
 )
 
 var (

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"perdure/e2e/rig"
-	"perdure/internal/pgtest"
+	"github.com/perdure/perdure/e2e/rig"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 const nodes = 3

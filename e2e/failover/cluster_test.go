@@ -13,8 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"perdure/e2e/rig"
-	"perdure/internal/pgtest"
+	"github.com/perdure/perdure/e2e/rig"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // cluster is three servers, each behind a proxy whose address stays: one primary, and two standbys of which any one

@@ -23,9 +23,9 @@ import (
 	"testing"
 	"time"
 
-	root "perdure"
-	"perdure/e2e/rig"
-	"perdure/internal/ledger"
+	root "github.com/perdure/perdure"
+	"github.com/perdure/perdure/e2e/rig"
+	"github.com/perdure/perdure/internal/ledger"
 )
 
 var (

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"perdure/e2e/rig"
-	"perdure/internal/pgtest"
+	"github.com/perdure/perdure/e2e/rig"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // F150, F151, F152, I1: the synchronous standby is away. A submission is answered 503, and so is its repetition, even

@@ -14,9 +14,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	root "perdure"
-	"perdure/client"
-	"perdure/internal/ledger"
+	root "github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/ledger"
 )
 
 // Load submits jobs of one to three steps, undoes some of them, and records what was acknowledged.

@@ -38,7 +38,7 @@ func Build() (remove func()) {
 		panic(err)
 	}
 	program = filepath.Join(dir, "perdure")
-	build := exec.Command("go", "build", "-o", program, "perdure/cmd/perdure")
+	build := exec.Command("go", "build", "-o", program, "github.com/perdure/perdure/cmd/perdure")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "%s\n%v\n", out, err)

@@ -5,9 +5,9 @@ import (
 	"context"
 	"fmt"
 
-	"perdure"
-	"perdure/node"
-	"perdure/store"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/store"
 )
 
 func main() {

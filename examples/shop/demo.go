@@ -16,8 +16,8 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
-	"perdure/client"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
 )
 
 // Demo runs the whole shop: it starts the processes, sends customers, kills, waits until every order is at

@@ -21,7 +21,7 @@ func TestDemo(t *testing.T) {
 	}
 	bin, dir := t.TempDir(), ""
 	shop, node := filepath.Join(bin, "shop"), filepath.Join(bin, "perdure")
-	for path, pkg := range map[string]string{shop: "perdure/examples/shop", node: "perdure/cmd/perdure"} {
+	for path, pkg := range map[string]string{shop: "github.com/perdure/perdure/examples/shop", node: "github.com/perdure/perdure/cmd/perdure"} {
 		if out, err := exec.Command("go", "build", "-o", path, pkg).CombinedOutput(); err != nil {
 			t.Fatalf("go build %s: %v\n%s", pkg, err, out)
 		}

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // chargeInput is `with` of the step charge: which order, and no more.

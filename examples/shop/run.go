@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"perdure/client"
+	"github.com/perdure/perdure/client"
 )
 
 //go:embed order.yaml

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Submission takes orders from the queue, sees to it that each becomes a job, and hears how it ended.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // fakeNode keeps jobs by key, as a node does, and can lose its answers.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"perdure/guard"
+	"github.com/perdure/perdure/guard"
 )
 
 // Tx is a transaction of pgx.

@@ -5,9 +5,9 @@ import (
 	"log/slog"
 	"slices"
 
-	"perdure"
-	"perdure/internal/crashpoint"
-	"perdure/internal/env"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/env"
 )
 
 // beatLoop beats for all live runs every third of what was promised: one beat may be lost, and the

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // F042, F043: beats keep a run alive, and not past its ultimatum.

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 // Drain ends the host in an orderly way (L6): it claims no more; gives back what has not started;

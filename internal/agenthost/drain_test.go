@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // drain drains with a grace of 20s, and says how long that took.

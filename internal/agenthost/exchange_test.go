@@ -14,7 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

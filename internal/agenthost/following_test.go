@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Where work is there at once, the next run comes with the answer to the report of the one before it. Where it is not,

@@ -21,8 +21,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"perdure"
-	"perdure/internal/env"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/env"
 )
 
 const (

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"perdure"
-	"perdure/internal/env"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/env"
 )
 
 // instant is a moment on two clocks. The monotonic one cannot be set, and stands still while the

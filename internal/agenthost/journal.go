@@ -4,7 +4,7 @@ import (
 	"context"
 	"log/slog"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // note is one line for the log about a run.

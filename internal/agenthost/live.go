@@ -11,9 +11,9 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
-	"perdure/internal/crashpoint"
-	"perdure/internal/env"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/env"
 )
 
 // handle names a run: it is started at most once (F021).

@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
-	"perdure/internal/env"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/env"
 )
 
 // F038, F050: once a run's time has passed, its context is over, its slot is free, and the host says

@@ -5,9 +5,9 @@ import (
 	"log/slog"
 	"time"
 
-	"perdure"
-	"perdure/internal/crashpoint"
-	"perdure/internal/env"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/env"
 )
 
 const (

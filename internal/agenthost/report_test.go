@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // F055: a report is repeated until it is answered.

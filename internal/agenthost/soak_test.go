@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // storm is a scheduler with rules of its own (locks, expiry, requestIds) behind a network that loses

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // wild is an exchange that loses answers, refuses calls, answers too few reports, and lets out too many runs, many of

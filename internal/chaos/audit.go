@@ -5,7 +5,7 @@ import (
 	"context"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Jobs is what the audit asks of a server.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 // The registry is whole: each constant is in All once, no two have one name, and each is called in the program.

@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
-	"perdure/internal/election"
-	"perdure/store/memory"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/election"
+	"github.com/perdure/perdure/store/memory"
 )
 
 const (

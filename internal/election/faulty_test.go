@@ -7,10 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
-	"perdure/internal/election"
-	"perdure/internal/faultystore"
-	"perdure/store/memory"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/election"
+	"github.com/perdure/perdure/internal/faultystore"
+	"github.com/perdure/perdure/store/memory"
 )
 
 // F115, F006: most of what the electors ask of the store fails, before, after, or with an answer that says

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
-	"perdure/internal/env"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/env"
 )
 
 // leadership is one epoch of this node at the head of a role.

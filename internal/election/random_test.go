@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 func randomLife(t *testing.T, seed uint64) {

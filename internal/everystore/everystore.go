@@ -4,11 +4,11 @@ package everystore
 import (
 	"testing"
 
-	"perdure"
-	"perdure/internal/pgtest"
-	"perdure/store/memory"
-	"perdure/store/postgres"
-	"perdure/store/sqlite"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/store/memory"
+	"github.com/perdure/perdure/store/postgres"
+	"github.com/perdure/perdure/store/sqlite"
 )
 
 // Run runs test on a fresh store of each kind.

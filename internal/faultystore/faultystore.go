@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Fault is what happens to a call.

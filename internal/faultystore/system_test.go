@@ -14,14 +14,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
-	"perdure/definition"
-	"perdure/internal/agenthost"
-	"perdure/internal/faultystore"
-	"perdure/internal/scheduler"
-	"perdure/internal/supervisor"
-	"perdure/store/memory"
-	"perdure/store/sqlite"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/agenthost"
+	"github.com/perdure/perdure/internal/faultystore"
+	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/internal/supervisor"
+	"github.com/perdure/perdure/store/memory"
+	"github.com/perdure/perdure/store/sqlite"
 )
 
 var (

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 func TestEachStartIsAnEmptyDatabase(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"reflect"
 	"slices"
 
-	"perdure"
-	"perdure/internal/crashpoint"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 // verb is an operator's act as a call.

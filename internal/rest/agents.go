@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
-	"perdure/internal/crashpoint"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 // The bodies of the three calls that an agent is, for the documentation; they are read field by field.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/internal/rest/resttest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
 func TestClaim(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"perdure"
-	"perdure/internal/admission"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/admission"
 )
 
 // answer writes an answer to its caller. It records the status, and closes the connection of a caller that does not

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // A job is written in one pass, byte for byte as encoding/json would.

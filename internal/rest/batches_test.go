@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"perdure"
-	"perdure/internal/rest/resttest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
 // batchOf is a service that answers a batch with these, and notes what it was asked.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"perdure"
-	"perdure/internal/rest/resttest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
 // What a call costs beside the service.

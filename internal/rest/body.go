@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Bounds of the bodies, by what they carry.

@@ -19,9 +19,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
-	"perdure/internal/admission"
-	"perdure/internal/rest/resttest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/admission"
+	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
 // pipes is a listener in memory. Its connections have no buffer: a writer waits for a reader. Time is virtual.

@@ -9,8 +9,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"perdure"
-	"perdure/internal/admission"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/admission"
 )
 
 // call is one request on its way through a route.

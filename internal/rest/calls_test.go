@@ -13,8 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
-	"perdure/internal/rest/resttest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
 func TestSubmit(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"perdure"
-	"perdure/internal/admission"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/admission"
 )
 
 const (

@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
-	"perdure/internal/rest/resttest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
 func decode(t *testing.T, w *httptest.ResponseRecorder, to any) {

@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // encoding/json takes field names in any case, keeps the last of two of the same name, and doesn't say

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 var corpus = []string{

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Hosts are the host names under which clients may address this node. The zero value allows the names that need no

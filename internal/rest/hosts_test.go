@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"perdure"
-	"perdure/internal/rest/resttest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
 // F160: which values of a Host header are served, without configuration and with it.

@@ -6,8 +6,8 @@ import (
 	"reflect"
 	"time"
 
-	"perdure"
-	"perdure/internal/crashpoint"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 func (a *api) jobRoutes() []route {

@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 const keyHeader = "Idempotency-Key"

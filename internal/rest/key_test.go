@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"perdure"
-	"perdure/internal/rest/resttest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
 // The header is the key of a definition that has none. The stable key of a step is no valid key of a job, and is

@@ -12,8 +12,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"perdure"
-	"perdure/internal/rest/resttest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

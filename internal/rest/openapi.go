@@ -10,7 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // describe makes the OpenAPI document of the table of calls. Schemas are made by huma from the very

@@ -10,7 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"perdure/internal/rest/resttest"
+	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
 type openAPI struct {

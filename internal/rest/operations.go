@@ -5,8 +5,8 @@ import (
 	"reflect"
 	"strconv"
 
-	"perdure"
-	"perdure/internal/crashpoint"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 type limitBody struct {

@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Problem is every answer that is not what was asked for: RFC 9457, with a stable code and the

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/internal/rest/resttest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
 // Every refusal of a service has its status; what is no refusal is not told.

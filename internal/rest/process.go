@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // readyTimeout is how long the store may take to answer before the node counts as not ready.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // param is a query parameter of a route.

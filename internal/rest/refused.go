@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // logRefusal logs a refused change of jobs, limits or alerts. Calls that only read, and agents' calls, are not logged

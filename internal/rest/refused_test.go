@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"perdure"
-	"perdure/internal/rest/resttest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
 // A refused change and refused reports are logged at info, in one line of bounded length each. Reading is not logged.

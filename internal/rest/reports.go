@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
-	"perdure/internal/crashpoint"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 // Reports and heartbeats come in sets. Each is read and answered for itself: one that is wrong does

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // route is one call: how it is routed, what it is documented as, and what it does.

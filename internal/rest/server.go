@@ -27,8 +27,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"perdure"
-	"perdure/internal/descriptors"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/descriptors"
 )
 
 // Config is what the handler needs. Only Service is required.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Whatever zone a store's driver puts its times in, what leaves here is UTC. Views may be shared

@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // work answers with reportsAnswer or, without results, with claimAnswer: as encoding/json would have it, but for spaces

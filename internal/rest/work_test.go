@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Claims and reports are answered as encoding/json would answer them.

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"perdure"
-	"perdure/internal/crashpoint"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 // Act carries an operator's act out.

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"perdure"
-	"perdure/internal/env"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/env"
 )
 
 // backlog bounds the unsettled jobs. It counts them now and then, and in between by what this node

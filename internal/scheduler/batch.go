@@ -10,9 +10,9 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
-	"perdure/internal/crashpoint"
-	"perdure/internal/env"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/env"
 )
 
 // operation is what a request wants of a transaction. Its methods may be called again from the start

@@ -11,11 +11,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
-	"perdure/internal/admission"
-	"perdure/internal/everystore"
-	"perdure/internal/scheduler"
-	"perdure/store/memory"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/admission"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/store/memory"
 )
 
 // fan is a job of one step with a large output, and n steps after it.

@@ -13,10 +13,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"perdure"
-	"perdure/internal/admission"
-	"perdure/internal/crashpoint"
-	"perdure/internal/env"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/admission"
+	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/env"
 )
 
 // Claim lets out up to c.Max runs, waiting up to c.Wait for the first. The answer is empty where there

@@ -11,11 +11,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"perdure"
-	"perdure/internal/everystore"
-	"perdure/internal/pgtest"
-	"perdure/internal/scheduler"
-	"perdure/internal/supervisor"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/internal/supervisor"
 )
 
 // F101, F102: four nodes on one database, each with submissions of the same keys, reports on the same wide

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // A job that is let out where it is stored costs two thirds of one that goes through the store's queue. So

@@ -9,10 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
-	"perdure/definition"
-	"perdure/internal/scheduler"
-	"perdure/store/memory"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/store/memory"
 )
 
 // arrivals counts how new jobs are stored: let out at once, or ready for a later claim. Each transaction takes

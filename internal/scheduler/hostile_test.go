@@ -8,11 +8,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
-	"perdure/definition"
-	"perdure/internal/everystore"
-	"perdure/internal/scheduler"
-	"perdure/store/memory"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/store/memory"
 )
 
 // down is a store that can be switched off: its transactions fail before they begin.

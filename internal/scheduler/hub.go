@@ -4,8 +4,8 @@ import (
 	"sync"
 	"time"
 
-	"perdure"
-	"perdure/internal/env"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/env"
 )
 
 // hub tells those who follow a job that it has moved: an identity and no more; they read it fresh.

@@ -3,7 +3,7 @@ package scheduler
 import (
 	"context"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Delivery is a submission that lies in the inbox, on its way to be a job: with the plan that was made of it,

@@ -4,7 +4,7 @@ import (
 	"context"
 	"log/slog"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Acts of operators and policies, and steps and jobs that wait for an operator, are logged after the commit. The record

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/internal/scheduler"
-	"perdure/store/memory"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/store/memory"
 )
 
 // record keeps a log.

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // limits are those that a transaction has locked. All transactions lock them in the order of their names,

@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
-	"perdure/internal/scheduler"
-	"perdure/store/memory"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/store/memory"
 )
 
 // soon claims, and is to be given something long before anybody looks who looks by the clock.

@@ -11,10 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
-	"perdure/internal/everystore"
-	"perdure/internal/scheduler"
-	"perdure/store/memory"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/store/memory"
 )
 
 func (d *desk) reportAndClaim(run perdure.Run, next perdure.ClaimRequest) []perdure.Run {

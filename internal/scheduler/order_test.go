@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
-	"perdure/internal/scheduler"
-	"perdure/store/memory"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/store/memory"
 )
 
 // gated is a gate that counts looks, those for no step at all apart.

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/internal/everystore"
-	"perdure/internal/pgtest"
-	"perdure/internal/scheduler"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/scheduler"
 )
 
 // saveGate stops the first transaction that passes what it lets out, before it saves that, and ends it as it is told.

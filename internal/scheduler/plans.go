@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 
-	"perdure"
-	"perdure/internal/lru"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/lru"
 )
 
 // Bounds of the memory for cached definitions and inputs of jobs.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"perdure"
-	"perdure/definition"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
 )
 
 // F158: the caches of compiled definitions and of inputs are bounded in bytes.

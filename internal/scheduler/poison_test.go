@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/definition"
-	"perdure/internal/everystore"
-	"perdure/internal/scheduler"
-	"perdure/internal/supervisor"
-	"perdure/store/memory"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/internal/supervisor"
+	"github.com/perdure/perdure/store/memory"
 )
 
 // evil is a compiler after whose update stored definitions of some types are not what they were.

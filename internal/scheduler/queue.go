@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"perdure"
-	"perdure/internal/env"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/env"
 )
 
 // request is one thing asked of the scheduler, on its way into a transaction.

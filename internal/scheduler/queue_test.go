@@ -5,8 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
-	"perdure/internal/env"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/env"
 )
 
 // F068: a claim that is out for a look hears of what was made ready meanwhile: it looks again as soon as it is

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"sync"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // refusal is why the store refuses submissions: its disk is full, or it is read-only. A read, or a small write that

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"perdure"
-	"perdure/internal/env"
-	"perdure/internal/lru"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/lru"
 )
 
 // A transaction renders inputs and conditions within a small budget, because all other requests wait for it (F156). A

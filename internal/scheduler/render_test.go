@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"perdure"
-	"perdure/internal/env"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/env"
 )
 
 // F156: renderings of several agents are taken in turns, however many of one agent came first.

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"perdure"
-	"perdure/internal/env"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/env"
 )
 
 // A claim that is repeated under its requestId returns the runs that it was granted before (F019). The first transaction

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
-	"perdure/internal/crashpoint"
-	"perdure/internal/env"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/env"
 )
 
 // Report folds reports in and answers each of them, in their order, and the claim next, if there is one.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"perdure"
-	"perdure/internal/env"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/env"
 )
 
 // Config is what a scheduler is made of. Store and Compiler are required.

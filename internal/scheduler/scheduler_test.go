@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/definition"
-	"perdure/internal/everystore"
-	"perdure/internal/pgtest"
-	"perdure/internal/scheduler"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/scheduler"
 )
 
 // desk is a scheduler that runs, for a test to talk to.

@@ -6,9 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
-	"perdure/definition"
-	"perdure/store/memory"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/store/memory"
 )
 
 // F157: callers choose the names of holders. However many there are, the number in memory is bounded, and so is the

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/internal/everystore"
-	"perdure/internal/scheduler"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/scheduler"
 )
 
 // F033, F034: a job of ten thousand steps beside small ones, and claims of a thousand, hold nobody up.

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/internal/everystore"
-	"perdure/internal/pgtest"
-	"perdure/internal/scheduler"
-	"perdure/store/postgres"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/store/postgres"
 )
 
 // F154: every two seconds one answer of the database is 0.6 s late, and others overtake it. The store's time does not

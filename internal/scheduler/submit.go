@@ -3,8 +3,8 @@ package scheduler
 import (
 	"context"
 
-	"perdure"
-	"perdure/internal/crashpoint"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 // Submitted is the answer to a submission.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
-	"perdure/internal/crashpoint"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 // Sweeps are what the supervisor asks for. Each looks for rows whose time has come, folds that in, and

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"perdure/internal/env"
+	"github.com/perdure/perdure/internal/env"
 )
 
 // turns makes claims of one name take turns on this node. A caller whose connection broke repeats its claim

@@ -9,10 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
-	"perdure/internal/everystore"
-	"perdure/internal/scheduler"
-	"perdure/store/memory"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/store/memory"
 )
 
 // I19, F149: one agent serves two types of jobs, and the type `order` has a limit. A transaction that dispatches a step

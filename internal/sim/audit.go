@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // prompt: nothing that is due is left lying (L2, L3).

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // book is what is known from outside: what was submitted and acknowledged, who said what, who lives.

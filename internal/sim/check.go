@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // committed looks at each transaction that a node has committed: at every transition on its own, and at the

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // If the budget of transactions is small (swarm.renderWork), costly inputs are rendered outside of them (F156). To

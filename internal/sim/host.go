@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
-	"perdure/internal/agenthost"
-	"perdure/internal/env"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/agenthost"
+	"github.com/perdure/perdure/internal/env"
 )
 
 // host is the real agent host, with agents that do what they are told, sometimes late, sometimes not, and

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"perdure"
-	"perdure/definition"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
 )
 
 // compiler is shared by all schedules: what it keeps are compiled texts.

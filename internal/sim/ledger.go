@@ -3,7 +3,7 @@ package sim
 import (
 	"errors"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // ledger is the resource on which all agents act. It deduplicates by key and refuses what comes from a

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"perdure/internal/env"
+	"github.com/perdure/perdure/internal/env"
 )
 
 // loop is time and the only thread. What happens is an event, at a time; code that waits is a task, a

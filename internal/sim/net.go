@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
-	"perdure/internal/env"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/env"
 )
 
 // weather is what the network does to a message, by chance.

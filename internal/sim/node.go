@@ -7,12 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
-	"perdure/internal/election"
-	"perdure/internal/env"
-	"perdure/internal/faultystore"
-	"perdure/internal/scheduler"
-	"perdure/internal/supervisor"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/election"
+	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/faultystore"
+	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/internal/supervisor"
 )
 
 // node is one of the grid: the real scheduler, the real supervisor, and the real elector that says which of the

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"perdure"
-	"perdure/internal/env"
-	"perdure/internal/scheduler"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/scheduler"
 )
 
 // operator is the author of all acts.

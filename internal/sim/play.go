@@ -23,7 +23,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Config is how a schedule is played.

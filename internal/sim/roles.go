@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
-	"perdure/internal/scheduler"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/scheduler"
 )
 
 // share is a role's row as a transaction has seen and kept it, and when.

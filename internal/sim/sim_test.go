@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/internal/sim"
-	"perdure/store/memory"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/sim"
+	"github.com/perdure/perdure/store/memory"
 )
 
 var (

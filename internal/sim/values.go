@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // The values that runs are given (I19, F149).

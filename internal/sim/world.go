@@ -8,7 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // world is one schedule: a grid, its clients, and all that goes wrong.

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/definition"
-	"perdure/internal/everystore"
-	"perdure/internal/scheduler"
-	"perdure/internal/supervisor"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/internal/supervisor"
 )
 
 var runs = flag.Int("runs", 2000, "how many runs expire at once")

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"perdure"
-	"perdure/internal/supervisor"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/supervisor"
 )
 
 // desk is a scheduler and a store that only note what they are asked.

@@ -15,9 +15,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"perdure"
-	"perdure/internal/crashpoint"
-	"perdure/internal/env"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/env"
 )
 
 // Scheduler is what it asks. Each sweep handles at most max rows and says how many it did.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/internal/supervisor"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/supervisor"
 )
 
 // pile is a scheduler and a store with so many rows whose time has come.

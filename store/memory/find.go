@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 func (tx *tx) JobsByKey(keys []string) (map[string]perdure.Keyed, error) {

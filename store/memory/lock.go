@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // The whole store is locked while a tx is open, so that to lock is to load.

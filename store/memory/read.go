@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 func (s *Store) Now(ctx context.Context) (time.Time, error) {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // What has not been seen for so long is forgotten, or the registry would grow with every restart.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 func (tx *tx) LockRoles(names []string) ([]perdure.Role, error) {

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Save writes in the order of the fields of Changes.

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Store holds everything under one lock. Rows are never changed in place: they are replaced by

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/store/storetest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/store/storetest"
 )
 
 func TestStore(t *testing.T) {

@@ -3,7 +3,7 @@ package memory
 import (
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // tx writes at once and remembers how to take it back.

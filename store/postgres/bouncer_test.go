@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/internal/pgtest"
-	"perdure/store/storetest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/store/storetest"
 )
 
 // The contract holds through PgBouncer in transaction mode, and without prepared statements: each transaction

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Check compares the side tables with the rows that they speak of, both ways: rows of step that are missing

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/store/postgres"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/store/postgres"
 )
 
 // checkJobs are four jobs of one step: ready, running under limits, waiting for a time, settled; all with

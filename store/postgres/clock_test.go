@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/internal/pgtest"
-	"perdure/store/postgres"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/store/postgres"
 )
 
 func now(t *testing.T, s *postgres.Store) time.Time {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // column is one of the table step, in its order. This file is the only one that says which column keeps

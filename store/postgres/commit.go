@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // With a synchronous standby (synchronous_standby_names), a COMMIT waits in the server until the standby has it.

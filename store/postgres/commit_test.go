@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // F152: a probe is acknowledged, and the bound is still reached, because commits were sent after the probe and given up

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // How often a transaction is tried in all. What is lost is tried less often: a caller may wait for

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // kind says what a failed transaction, which has changed nothing, calls for.

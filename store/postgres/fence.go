@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // A database may turn out to be an older one: after a failover to a standby that had not got the last commits,

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/e2e/rig"
-	"perdure/internal/pgtest"
-	"perdure/store/postgres"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/e2e/rig"
+	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/store/postgres"
 )
 
 const poolSize = 8

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 // Hints shorten the wait for the next poll, and are no more than that: they may be late, doubled or

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // What one process commits, another hears of; also after its connection was cut (F069, F100).

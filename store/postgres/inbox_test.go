@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"perdure"
-	"perdure/internal/pgtest"
-	"perdure/store/postgres"
-	"perdure/store/storetest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/store/postgres"
+	"github.com/perdure/perdure/store/storetest"
 )
 
 func TestInbox(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // insertSteps writes the rows of new jobs: first the jobs' own, then those that are steps and no more, and are not

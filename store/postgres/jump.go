@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Each process compares the server's clock with its own monotonic clock. The server reads its clock between the request

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // rowMemory is the rows of jobs as this process has written them last, so that they need not be read again.

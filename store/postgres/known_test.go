@@ -10,8 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"perdure"
-	"perdure/internal/pgtest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // twoSteps is a job of which both steps are out.

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // lanes remembers, for each agent and type, from where on there are steps that are ready. What has been

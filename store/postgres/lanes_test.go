@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/internal/pgtest"
-	"perdure/store/memory"
-	"perdure/store/storetest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/store/memory"
+	"github.com/perdure/perdure/store/storetest"
 )
 
 // slowLanes is a store to which every look at a whole lane is slow: it begins at its marks.

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"perdure"
-	"perdure/internal/pgtest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // waitingJob is a job as it is submitted: so many steps, each of which waits for the one before.

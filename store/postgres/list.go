@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 const alertFields = "id, job, step, kind, name, message, raised_at, closed_at, closed_by"

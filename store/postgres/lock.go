@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Rows are looked up one by one by their key in a lateral subquery (offset 0), or in a join that compares the

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 const (

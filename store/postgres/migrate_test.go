@@ -7,9 +7,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"perdure"
-	"perdure/internal/pgtest"
-	"perdure/store/postgres"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/store/postgres"
 )
 
 // exec runs SQL beside the store.

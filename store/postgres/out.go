@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // What the rows of out say is checked against the rows of step: a member may have ended, or be held

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/store/postgres"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/store/postgres"
 )
 
 // runTogether lets out steps of these jobs at once.

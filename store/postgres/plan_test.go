@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"perdure"
-	"perdure/internal/pgtest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // Every statement of the hot paths walks along its index, also with a plan that was made while the

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 const (

@@ -3,7 +3,7 @@ package postgres
 import (
 	"context"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // What has not been seen for a day is forgotten, or the registry would grow with every restart.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"perdure"
-	"perdure/store/postgres"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/store/postgres"
 )
 
 // F102: readers that fill the pool, and get nowhere, do not keep out who lets out, reports, or keeps its places

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 const (

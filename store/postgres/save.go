@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"slices"
 
-	"perdure"
-	"perdure/internal/crashpoint"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 // An alert of a step is closed if it is of the kinds named or, where none is, holds the step.

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // sets is this process's memory of the rows of out that it wrote: which runs are in them, and how many are

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/internal/pgtest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // A set whose runs were all ended by another process is found and deleted by the one that wrote it, long

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // shapes are those that this process knows to be stored, so that their texts are not sent again and again, and what

@@ -3,7 +3,7 @@ package postgres
 import (
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // sides gathers what a Save changes in the side tables: for each row of step, what it was in before and

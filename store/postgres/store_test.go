@@ -6,11 +6,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"perdure"
-	"perdure/internal/pgtest"
-	"perdure/store/memory"
-	"perdure/store/postgres"
-	"perdure/store/storetest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/store/memory"
+	"github.com/perdure/perdure/store/postgres"
+	"github.com/perdure/perdure/store/storetest"
 )
 
 func TestContract(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 const postSQL = "select id::text, created, coalesce(code, ''), coalesce(message, '') from perdure.post($1::text::uuid, nullif($2::text, ''), $3::bytea, $4::text)"

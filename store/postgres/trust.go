@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Trust: a job that this process has written last, and of which nobody but the holder of one run has anything to

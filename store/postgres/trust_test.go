@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/internal/pgtest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // trustedByOne is two stores on one database, and a job that the first one trusts.

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"perdure"
-	"perdure/internal/crashpoint"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 // Update runs fn in a transaction: READ COMMITTED, so that each statement sees what was committed

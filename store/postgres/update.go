@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // What of a row must still be as it was loaded.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // The views say what is wanted, what is so, and who owns it until when.

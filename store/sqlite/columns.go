@@ -7,7 +7,7 @@ import (
 
 	driver "zombiezen.com/go/sqlite"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // columns is a set of the columns of step that may be written. A row is inserted with those that are not at

@@ -9,7 +9,7 @@ import (
 
 	driver "zombiezen.com/go/sqlite"
 
-	"perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 // conn is a connection. One goroutine at a time has it.

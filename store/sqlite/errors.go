@@ -5,7 +5,7 @@ import (
 
 	driver "zombiezen.com/go/sqlite"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // wrap turns what SQLite says into what a user can act upon. The transaction was rolled back; reads go

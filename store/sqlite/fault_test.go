@@ -13,7 +13,7 @@ import (
 
 	driver "zombiezen.com/go/sqlite"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 var ctx = context.Background()

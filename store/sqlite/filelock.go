@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // fileLock keeps other processes out. The lock is the kernel's and goes with the process, however that

@@ -14,7 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // TestMain is also the other process of the tests that need one. One opens the store, says so, and

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 const envTool = "PERDURE_TEST_TOOL"

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 func (tx *tx) JobsByKey(keys []string) (map[string]perdure.Keyed, error) {

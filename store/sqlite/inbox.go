@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 var _ perdure.Inbox = (*Store)(nil)

@@ -9,9 +9,9 @@ import (
 
 	_ "modernc.org/sqlite"
 
-	"perdure"
-	"perdure/definition"
-	"perdure/store/storetest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/store/storetest"
 )
 
 func TestInbox(t *testing.T) {

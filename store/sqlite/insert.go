@@ -6,7 +6,7 @@ import (
 
 	driver "zombiezen.com/go/sqlite"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // insertJobs stores submissions. A key that is taken means that somebody was faster: the transaction is

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // kept is a row of step as it stands in the file, or is about to.

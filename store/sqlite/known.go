@@ -1,6 +1,6 @@
 package sqlite
 
-import "perdure"
+import "github.com/perdure/perdure"
 
 // known is what the one process that has the file need not look up: no more than a saving, put together again
 // where it is lost. A transaction takes from it and gives back when it is committed; one that is not leaves it

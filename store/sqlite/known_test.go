@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // first reads a job's first step as a transaction has it.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // ListJobs walks the jobs by id, or those with the first label, of the type, or unsettled by index,

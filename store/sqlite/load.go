@@ -3,7 +3,7 @@ package sqlite
 import (
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // How rows of step are read: the columns, and what they become, in one order.

@@ -8,7 +8,7 @@ import (
 
 	driver "zombiezen.com/go/sqlite"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // A transaction that writes has the whole file, so that to lock is to load. What it has loaded stays as it

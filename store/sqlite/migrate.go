@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
-	"perdure/internal/crashpoint"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 //go:embed migrations/*.sql

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // A store that a newer program has used is refused, and left as it is (F105).

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // What is out is found by sets: the runs that one Save lets out together. A row of step names its set, the

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Everything of ours has a name that begins with this, so that a file can be shared: with the tables of the

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // theirs makes a file that another program has been at.

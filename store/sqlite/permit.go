@@ -1,6 +1,6 @@
 package sqlite
 
-import "perdure"
+import "github.com/perdure/perdure"
 
 // Permits are kept for the limits that are defined: a row for each that holds one, written by the Save that
 // writes what holds it.

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"perdure"
-	"perdure/store/memory"
-	"perdure/store/storetest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/store/memory"
+	"github.com/perdure/perdure/store/storetest"
 )
 
 // scans are the ways of finding rows that look at more than they have to.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // A full lane of a hundred thousand steps costs nobody anything: neither those of other types, nor

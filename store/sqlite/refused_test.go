@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 func filesIn(t *testing.T, dir string) (names []string) {

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"time"
 
-	"perdure"
-	"perdure/internal/crashpoint"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 // What has not been seen for so long is forgotten, or the registry would grow with every restart.

@@ -8,7 +8,7 @@ import (
 
 	driver "zombiezen.com/go/sqlite"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // row is one row of an answer, read column by column. NULL reads as the zero value.

@@ -6,8 +6,8 @@ import (
 
 	driver "zombiezen.com/go/sqlite"
 
-	"perdure"
-	"perdure/internal/crashpoint"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 // Save writes in the order of the fields of Changes.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // roomToWrite is how much space must be free again after the disk was full, before submissions are accepted: the log

@@ -22,9 +22,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"perdure"
-	"perdure/internal/crashpoint"
-	"perdure/internal/redact"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/redact"
 )
 
 // Store is an open file.

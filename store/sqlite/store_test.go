@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
-	"perdure/store/memory"
-	"perdure/store/storetest"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/store/memory"
+	"github.com/perdure/perdure/store/storetest"
 )
 
 func open(t testing.TB, path string, opts ...Option) *Store {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // SubmitTx submits a job inside the caller's own transaction on this same file: it is there if that is

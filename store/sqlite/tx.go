@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"perdure"
-	"perdure/internal/crashpoint"
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 // tx is the write transaction. Its statements are not bound to the caller's context: they are short,

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 var humps = regexp.MustCompile(`([a-z])([A-Z])`)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 var alerting = []check{

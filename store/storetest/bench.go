@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Benchmark measures jobs of one step through a store, so many in a transaction; ns/op is for one job. A

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Reopen is the contract of a store that keeps its rows: what was there when it was closed is there

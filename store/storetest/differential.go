@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Differential does the same random things to each store: all have to give the answers of the first.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 var fencing = []check{{"Fence", fence}}

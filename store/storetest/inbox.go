@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Inbox is the contract of a store that is a perdure.Inbox, too. post writes a submission as the store's own

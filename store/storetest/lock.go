@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 var locking = []check{

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // operation is a kind of thing that Differential does: make draws the chance, once for all stores.

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 var racing = []check{

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 var reading = []check{

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 var electing = []check{

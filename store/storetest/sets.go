@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // A store may keep what is let out together together, and find it by that; and it may keep who holds a permit.

@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // What is kept together is changed by several at once, and taken back.

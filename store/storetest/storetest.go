@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Run is the contract. open gives a store with nothing in it; the suite closes it.

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // Service calls the function of each method. One that is not there is not expected to be called.

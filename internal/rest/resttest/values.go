@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"perdure"
+	"github.com/perdure/perdure"
 )
 
 // ID is the job that Full knows.
