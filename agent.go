@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/perdure/perdure/internal/plain"
+	"github.com/perdure/perdure/internal/runcontext"
 )
 
 // Agent wraps one service or resource and executes the runs that ask for it. The same value works in
@@ -22,9 +25,6 @@ type Agent struct {
 	actions map[string]Handler
 	any     Handler
 }
-
-// DefaultSlots is how many runs an agent works on at once where it does not say.
-const DefaultSlots = 16
 
 // Handler executes one run. The context ends at the run's ultimatum (its Deadline), or earlier: when
 // the run is no longer the agent's, when it is no longer wanted, or when a drain has lasted too long.
@@ -111,7 +111,7 @@ func Handle[In, Out any](a *Agent, action string, op Op[In, Out]) {
 				return nil, noUndo(a.Name, action)
 			}
 			var out Out
-			if err := json.Unmarshal(orNull(run.Output), &out); err != nil {
+			if err := json.Unmarshal(plain.OrNull(run.Output), &out); err != nil {
 				return nil, Rejected(fmt.Errorf("output of the do run: %w", err), "output")
 			}
 			return nil, op.Undo(ctx, in, out)
@@ -126,7 +126,7 @@ func Handle[In, Out any](a *Agent, action string, op Op[In, Out]) {
 
 // decodeInput reads an input into the handler's own type.
 func decodeInput(input json.RawMessage, in any, allowUnknown bool) error {
-	input = orNull(input)
+	input = plain.OrNull(input)
 	if allowUnknown {
 		return json.Unmarshal(input, in)
 	}
@@ -146,13 +146,6 @@ func noUndo(agent, action string) error {
 	return NoEffect(Rejected(fmt.Errorf("agent %s has no undo for %q, and the step's definition asks for one: "+
 		"give the handler an undo (one that does nothing, if nothing is to be undone) and resume the job; or settle the step by hand, and leave undo out of the definition",
 		agent, action), "noUndo"))
-}
-
-func orNull(b json.RawMessage) json.RawMessage {
-	if len(b) == 0 {
-		return json.RawMessage("null")
-	}
-	return b
 }
 
 // Failure is an error that says more than that a run failed.
@@ -208,113 +201,9 @@ func NoEffect(err error) error { return with(err, func(f *Failure) { f.NoEffect 
 // are returned repeatedly, the step is dispatched after growing pauses of at most a minute.
 func Returned(err error) error { return with(err, func(f *Failure) { f.Return = true }) }
 
-// ReportOf is the report that a handler's answer makes. It is one that every store takes: an output
-// that is no JSON, or over a bound, makes a failed report; the texts of an error are cut to size.
-func ReportOf(run *Run, output json.RawMessage, err error) Report {
-	r := Report{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: OutcomeDone}
-	if err == nil {
-		if r.Output, err = payload(output); err == nil {
-			return r
-		}
-	}
-	r.Output, r.Outcome = nil, OutcomeFailed
-	r.Error = &RunError{Message: clip(text(err.Error()), MaxReasonBytes)}
-	var f *Failure
-	if errors.As(err, &f) {
-		r.Error.Code = clip(text(f.Code), MaxCodeLength)
-		r.Error.RetryAfter = Duration(min(max(f.After, 0), MaxRetryAfter))
-		switch {
-		case f.Return: // implies that nothing was changed
-			r.Outcome = OutcomeReturned
-			return r
-		case f.Reject:
-			r.Outcome = OutcomeRejected
-		}
-		if f.NoEffect {
-			r.Effect = EffectNone
-		}
-	}
-	return r
-}
-
-// payload brings an output into the form in which it travels and is measured: compact, and valid
-// UTF-8. One broken output must not spoil the call that carries it with others.
-func payload(output json.RawMessage) (json.RawMessage, error) {
-	if len(output) == 0 {
-		return nil, nil
-	}
-	b, err := json.Marshal(output)
-	if err == nil {
-		b = bytes.ToValidUTF8(b, []byte("\uFFFD"))
-		err = CheckJSON(b)
-	}
-	if err != nil {
-		return nil, Failed(fmt.Errorf("output: %w", err), "outputInvalid")
-	}
-	if len(b) > MaxPayloadBytes {
-		return nil, Failed(fmt.Errorf("output of %d bytes is over %d", len(b), MaxPayloadBytes), "outputTooLarge")
-	}
-	return b, nil
-}
-
-// text is s as every store can keep it: valid UTF-8 without NUL.
-func text(s string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
-}
-
-// clip shortens s to at most n bytes, at a rune's edge.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && s[n]&0xC0 == 0x80 {
-		n--
-	}
-	return s[:n]
-}
-
-type runKey struct{}
-type progressKey struct{}
-
-// runContext is one layer for all that a handler's context has over its parent: a layer of package context
-// for each would cost more than all else that is done to start a run.
-type runContext struct {
-	context.Context
-	run      *Run
-	until    time.Time
-	progress func(json.RawMessage)
-}
-
-// WithRun puts a run, until when its host lets it go on, and where its progress goes into a handler's
-// context: what an agent host does. That ctx ends by then is the host's to see to.
-func WithRun(ctx context.Context, run *Run, until time.Time, progress func(json.RawMessage)) context.Context {
-	return &runContext{ctx, run, until, progress}
-}
-
-func (c *runContext) Deadline() (time.Time, bool) { return c.until, true }
-
-// Err tells the end of the time from any other.
-func (c *runContext) Err() error {
-	err := c.Context.Err()
-	if err != nil && errors.Is(context.Cause(c.Context), context.DeadlineExceeded) {
-		return context.DeadlineExceeded
-	}
-	return err
-}
-
-func (c *runContext) Value(key any) any {
-	switch key.(type) {
-	case runKey:
-		return c.run
-	case progressKey:
-		return c.progress
-	}
-	return c.Context.Value(key)
-}
-
 // RunOf is the run that a handler's context belongs to; nil outside of one.
 func RunOf(ctx context.Context) *Run {
-	run, _ := ctx.Value(runKey{}).(*Run)
+	run, _ := runcontext.Run(ctx).(*Run)
 	return run
 }
 
@@ -327,8 +216,6 @@ func Progress(ctx context.Context, v any) error {
 	if len(b) > MaxProgressBytes {
 		return Refuse(CodeTooLarge, "progress of %d bytes is over %d", len(b), MaxProgressBytes)
 	}
-	if send, ok := ctx.Value(progressKey{}).(func(json.RawMessage)); ok && send != nil {
-		send(b)
-	}
+	runcontext.SendProgress(ctx, b)
 	return nil
 }

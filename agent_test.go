@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
 )
 
 func halfAgent() *perdure.Agent {
@@ -127,8 +128,8 @@ func TestHandlerRefusesInputsThatDoNotFit(t *testing.T) {
 				}
 				return
 			}
-			r := perdure.ReportOf(run, nil, err)
-			if called || r.Outcome != perdure.OutcomeRejected || r.Effect != perdure.EffectNone || r.Error.Code != "input" ||
+			r := protocol.ReportOf(run, nil, err)
+			if called || r.Outcome != perdure.OutcomeRejected || r.Effect != protocol.EffectNone || r.Error.Code != "input" ||
 				!strings.Contains(r.Error.Message, test.refused) || !strings.Contains(r.Error.Message, "input of sell at agent shop") {
 				t.Errorf("called: %v, report %+v, error %+v", called, r, r.Error)
 			}

@@ -6,14 +6,16 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/perdure/perdure/internal/plain"
 )
 
 // Every bound of Perdure that a user can meet, in one place.
 const (
-	MaxDefinitionBytes = 16 << 20 // one definition, as sent
-	MaxDocuments       = 1000     // definitions in one file
-	MaxDepth           = 64       // nesting of a definition, its inputs and outputs
-	MaxNodes           = 2 << 20  // values in one definition after its aliases are expanded
+	MaxDefinitionBytes = 16 << 20       // one definition, as sent
+	MaxDocuments       = 1000           // definitions in one file
+	MaxDepth           = plain.MaxDepth // nesting of a definition, its inputs and outputs
+	MaxNodes           = 2 << 20        // values in one definition after its aliases are expanded
 	MaxSteps           = 10_000
 	MaxPayloadBytes    = 1 << 20  // one input or one output
 	MaxAnswerBytes     = 16 << 20 // of inputs and outputs in the answer to one claim; one run may always be in it
@@ -51,33 +53,37 @@ const (
 	MaxPosted        = 10_000 // submissions that lie in an inbox at once, untaken
 	MaxClaimWait     = time.Minute
 	MaxSeen          = 10_000 // holders whose latest claim is recorded: those that claimed last
-)
 
-// What holds where a definition says nothing.
-const (
+	// Used where a definition says nothing.
 	DefaultAttempts       = 5
 	DefaultBackoff        = time.Second
 	DefaultMaxBackoff     = time.Minute
 	DefaultCompleteWithin = 5 * time.Minute
 	DefaultMaxBacklog     = 1_000_000 // unsettled jobs, above which a submission is refused
+	DefaultSlots          = 16        // runs at once of an agent in one process
+
+	MaxHoldersShown = 100              // holders of a limit in its view
+	NotSeenFor      = 90 * time.Second // without a claim for its agent, a ready step has the reason noAgent
 )
 
-// KeyRule describes the valid keys of submissions.
-const KeyRule = "1 to 200 printable characters, not starting with job_ or @, no /"
-
-// KeyProblem returns what is wrong with the key of a submission. It is empty if the key is valid.
-func KeyProblem(key string) string {
+// CheckKey returns what is wrong with the key of a submission; nil if the key is valid.
+func CheckKey(key string) *Error {
+	var problem string
 	switch {
 	case key == "":
-		return "the key is empty"
+		problem = "the key is empty"
 	case utf8.RuneCountInString(key) > MaxKeyLength:
-		return "the key is longer than " + strconv.Itoa(MaxKeyLength) + " characters"
+		problem = "the key is longer than " + strconv.Itoa(MaxKeyLength) + " characters"
 	case strings.HasPrefix(key, "job_") || strings.HasPrefix(key, "@"):
-		return "a key cannot start with job_ or @: those are prefixes of ids and of @latest"
+		problem = "a key cannot start with job_ or @: those are prefixes of ids and of @latest"
 	case strings.Contains(key, "/"):
-		return "a key cannot contain a /"
+		problem = "a key cannot contain a /"
 	case !utf8.ValidString(key) || strings.ContainsFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }):
-		return "a key may contain printable characters only"
+		problem = "a key may contain printable characters only"
+	default:
+		return nil
 	}
-	return ""
+	return &Error{Code: CodeInvalid, Message: problem, Hint: keyRule}
 }
+
+const keyRule = "1 to 200 printable characters, not starting with job_ or @, no /"

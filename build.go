@@ -5,150 +5,184 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/perdure/perdure/internal/plain"
 )
 
-// Definable is what a job can be made of: a Definition, or what builds one.
+// Definable is a job definition, in JSON: a JobBuilder or StepBuilder, or a type of your own.
 type Definable interface {
-	Define() (*Definition, error)
+	Define() (json.RawMessage, error)
 }
 
-// Define implements Definable.
-func (d *Definition) Define() (*Definition, error) { return d, nil }
-
-// JobBuilder builds a Definition in Go. It checks nothing: what it has built is checked as a file is, with the
+// JobBuilder builds a job definition in Go. It checks nothing: what it has built is checked as a file is, with the
 // same refusals, when it is submitted or made a plan of (definition.FromDefinition).
 //
 //	job := perdure.Define("order").Key("order-1042").Input(order).OnFailure(perdure.UndoRung())
 //	job.Step("reserve", "stock").With(map[string]any{"sku": "${input.sku}"}).Undo()
 //	job.Step("charge", "payments").After("reserve").With(Charge{Amount: 4200}).Undo()
 type JobBuilder struct {
-	def   Definition
+	job   builtJob
 	steps []*StepBuilder
 	chain bool
 	err   error // the first value that is no JSON
 }
 
-// Define begins a job of this type.
-func Define(typ string) *JobBuilder { return &JobBuilder{def: Definition{Type: typ}} }
+// builtJob is the JSON of a definition; docs/definition.md describes it.
+type builtJob struct {
+	Type           string            `json:"type"`
+	Key            string            `json:"key,omitempty"`
+	Priority       int               `json:"priority,omitempty"`
+	Labels         map[string]string `json:"labels,omitempty"`
+	Input          json.RawMessage   `json:"input,omitempty"`
+	OnFailure      []Rung            `json:"onFailure,omitempty"`
+	CompleteWithin Duration          `json:"completeWithin,omitempty"`
+	States         *StateNames       `json:"states,omitempty"`
+	Steps          builtSteps        `json:"steps"`
+}
 
-// Key says under which key this is the same job. Like every text it may hold ${…} of the input.
-func (b *JobBuilder) Key(key string) *JobBuilder { b.def.Key = key; return b }
+type builtStep struct {
+	Agent          string          `json:"agent"`
+	Action         string          `json:"action,omitempty"`
+	After          []string        `json:"after,omitempty"`
+	When           string          `json:"when,omitempty"`
+	With           json.RawMessage `json:"with,omitempty"`
+	Undo           *UndoDefinition `json:"undo,omitempty"`
+	CompleteWithin Duration        `json:"completeWithin,omitempty"`
+	Retry          *Retry          `json:"retry,omitempty"`
+	OnFailure      []Rung          `json:"onFailure,omitempty"`
+}
+
+// builtSteps are a JSON object, in their order.
+type builtSteps []*StepBuilder
+
+func (s builtSteps) MarshalJSON() ([]byte, error) {
+	return plain.Object(len(s), func(i int) (string, any) {
+		step := s[i].step
+		if s[i].job.chain && i > 0 {
+			step.After = append([]string{s[i-1].name}, step.After...)
+		}
+		return s[i].name, &step
+	})
+}
+
+// Define begins a job of this type.
+func Define(typ string) *JobBuilder { return &JobBuilder{job: builtJob{Type: typ}} }
+
+// Key is the idempotency key: submitted again, it is the same job. Like every text it may hold ${…} of the input.
+func (b *JobBuilder) Key(key string) *JobBuilder { b.job.Key = key; return b }
 
 // Priority is 0 to 9, 9 first.
-func (b *JobBuilder) Priority(p int) *JobBuilder { b.def.Priority = p; return b }
+func (b *JobBuilder) Priority(p int) *JobBuilder { b.job.Priority = p; return b }
 
 // Label adds a label.
 func (b *JobBuilder) Label(name, value string) *JobBuilder {
-	if b.def.Labels == nil {
-		b.def.Labels = map[string]string{}
+	if b.job.Labels == nil {
+		b.job.Labels = map[string]string{}
 	}
-	b.def.Labels[name] = value
+	b.job.Labels[name] = value
 	return b
 }
 
 // Input is what the job's expressions see as input: anything that is JSON.
-func (b *JobBuilder) Input(v any) *JobBuilder { b.def.Input = b.json("input", v); return b }
+func (b *JobBuilder) Input(v any) *JobBuilder { b.job.Input = b.json("input", v); return b }
 
-// OnFailure is the ladder of steps that have none of their own.
-func (b *JobBuilder) OnFailure(rungs ...Rung) *JobBuilder { b.def.OnFailure = rungs; return b }
+// OnFailure is the escalation ladder of steps that have none of their own.
+func (b *JobBuilder) OnFailure(rungs ...Rung) *JobBuilder { b.job.OnFailure = rungs; return b }
 
-// CompleteWithin is the job's own ultimatum.
+// CompleteWithin is the deadline of the whole job, counted from its submission.
 func (b *JobBuilder) CompleteWithin(d time.Duration) *JobBuilder {
-	b.def.CompleteWithin = Duration(d)
+	b.job.CompleteWithin = Duration(d)
 	return b
 }
 
-// States gives the two poles names of your own.
+// States gives the states undone and done names of your own.
 func (b *JobBuilder) States(undone, done string) *JobBuilder {
-	b.def.States = &StateNames{Undone: undone, Done: done}
+	b.job.States = &StateNames{Undone: undone, Done: done}
 	return b
 }
 
 // Chain makes each step come after the one before it.
 func (b *JobBuilder) Chain() *JobBuilder { b.chain = true; return b }
 
-// Step adds a step, done by this agent.
+// Step adds a step, carried out by this agent.
 func (b *JobBuilder) Step(name, agent string) *StepBuilder {
-	s := &StepBuilder{job: b, def: StepDefinition{Name: name, Agent: agent}}
+	s := &StepBuilder{job: b, name: name, step: builtStep{Agent: agent}}
 	b.steps = append(b.steps, s)
 	return s
 }
 
 // Define implements Definable.
-func (b *JobBuilder) Define() (*Definition, error) {
-	d := b.def
-	d.Steps = nil
-	for i, s := range b.steps {
-		step := s.def
-		if b.chain && i > 0 {
-			step.After = append([]string{b.steps[i-1].def.Name}, step.After...)
-		}
-		d.Steps = append(d.Steps, step)
+func (b *JobBuilder) Define() (json.RawMessage, error) {
+	if b.err != nil {
+		return nil, b.err
 	}
-	return &d, b.err
+	job := b.job
+	job.Steps = b.steps
+	return json.Marshal(&job)
 }
 
 func (b *JobBuilder) json(what string, v any) json.RawMessage {
 	raw, err := json.Marshal(v)
 	if err != nil && b.err == nil {
-		b.err = Refuse(CodeMalformed, "%s of job type %s is not JSON: %v", what, b.def.Type, err)
+		b.err = Refuse(CodeMalformed, "%s of job type %s is not JSON: %v", what, b.job.Type, err)
 	}
 	return raw
 }
 
 // StepBuilder builds one step of a job.
 type StepBuilder struct {
-	job *JobBuilder
-	def StepDefinition
+	job  *JobBuilder
+	name string
+	step builtStep
 }
 
-// Action is what is asked of the agent; the step's name if nothing is said.
-func (s *StepBuilder) Action(name string) *StepBuilder { s.def.Action = name; return s }
+// Action is the action that the agent carries out. The default is the step's name.
+func (s *StepBuilder) Action(name string) *StepBuilder { s.step.Action = name; return s }
 
 // After names the steps that come before this one.
 func (s *StepBuilder) After(names ...string) *StepBuilder {
-	s.def.After = append(s.def.After, names...)
+	s.step.After = append(s.step.After, names...)
 	return s
 }
 
-// When skips the step where the expression is false.
-func (s *StepBuilder) When(expression string) *StepBuilder { s.def.When = expression; return s }
+// When skips the step if the expression is false.
+func (s *StepBuilder) When(expression string) *StepBuilder { s.step.When = expression; return s }
 
-// With is the step's input: anything that is JSON. Texts in it may hold ${…}, and are computed when the step is
-// let out; what others have written belongs into the job's Input, or goes through Literal.
+// With is the step's input: anything that is JSON. Texts in it may hold ${…}, which is computed when the step is
+// dispatched. Texts that other people wrote belong into the job's Input, or go through Literal.
 func (s *StepBuilder) With(v any) *StepBuilder {
-	s.def.With = s.job.json(fmt.Sprintf("with of step %s", s.def.Name), v)
+	s.step.With = s.job.json(fmt.Sprintf("with of step %s", s.name), v)
 	return s
 }
 
-// Undo says that the step can be undone: the same agent is asked for the same action, the other way round.
+// Undo says that the step can be undone, by the same action of the same agent in the other direction.
 func (s *StepBuilder) Undo() *StepBuilder { return s.UndoBy(UndoDefinition{}) }
 
 // UndoWith is Undo with an input of its own.
 func (s *StepBuilder) UndoWith(v any) *StepBuilder {
-	return s.UndoBy(UndoDefinition{With: s.job.json(fmt.Sprintf("undo of step %s", s.def.Name), v)})
+	return s.UndoBy(UndoDefinition{With: s.job.json(fmt.Sprintf("undo of step %s", s.name), v)})
 }
 
-// UndoBy is Undo where more is to be said.
-func (s *StepBuilder) UndoBy(d UndoDefinition) *StepBuilder { s.def.Undo = &d; return s }
+// UndoBy is Undo with another agent, action, input, deadline or retry.
+func (s *StepBuilder) UndoBy(d UndoDefinition) *StepBuilder { s.step.Undo = &d; return s }
 
-// CompleteWithin is the ultimatum of each run.
+// CompleteWithin is the deadline of each run, counted from its dispatch.
 func (s *StepBuilder) CompleteWithin(d time.Duration) *StepBuilder {
-	s.def.CompleteWithin = Duration(d)
+	s.step.CompleteWithin = Duration(d)
 	return s
 }
 
 // Retry is how often and how soon a failed run is tried again.
-func (s *StepBuilder) Retry(r Retry) *StepBuilder { s.def.Retry = &r; return s }
+func (s *StepBuilder) Retry(r Retry) *StepBuilder { s.step.Retry = &r; return s }
 
-// OnFailure is the step's ladder.
-func (s *StepBuilder) OnFailure(rungs ...Rung) *StepBuilder { s.def.OnFailure = rungs; return s }
+// OnFailure is the step's escalation ladder.
+func (s *StepBuilder) OnFailure(rungs ...Rung) *StepBuilder { s.step.OnFailure = rungs; return s }
 
 // Step adds the next step of the job.
 func (s *StepBuilder) Step(name, agent string) *StepBuilder { return s.job.Step(name, agent) }
 
 // Define implements Definable: it is the whole job.
-func (s *StepBuilder) Define() (*Definition, error) { return s.job.Define() }
+func (s *StepBuilder) Define() (json.RawMessage, error) { return s.job.Define() }
 
 // Literal is a value of With in which no text is an expression.
 func Literal(v any) any { return literal{v} }
@@ -160,24 +194,29 @@ func (l literal) MarshalJSON() ([]byte, error) {
 	return bytes.ReplaceAll(raw, []byte("${"), []byte("$${")), err
 }
 
-// The rungs of a ladder.
+// Rung is one measure of an escalation ladder. The ladder begins when the retries of a step are used up; each rung
+// follows when the one before it did not help. A ladder that does not end otherwise ends in ParkRung.
+type Rung struct{ json any }
 
-// ParkRung takes the step out of the loop, until a person has looked at it.
-func ParkRung() Rung { return Rung{Kind: RungPark} }
+// MarshalJSON writes the rung as the job file has it.
+func (r Rung) MarshalJSON() ([]byte, error) { return json.Marshal(r.json) }
+
+// ParkRung parks the step: it waits until an operator has looked at it.
+func ParkRung() Rung { return Rung{"park"} }
 
 // UndoRung undoes the whole job.
-func UndoRung() Rung { return Rung{Kind: RungUndo} }
+func UndoRung() Rung { return Rung{"undo"} }
 
 // SkipRung goes on without the step.
-func SkipRung() Rung { return Rung{Kind: RungSkip} }
+func SkipRung() Rung { return Rung{"skip"} }
 
-// WaitRung tries again so much later, so often.
+// WaitRung tries again after d, and does so at most the given number of times.
 func WaitRung(d time.Duration, times int) Rung {
-	return Rung{Kind: RungWait, For: Duration(d), Times: times}
+	return Rung{map[string]any{"wait": Duration(d), "times": times}}
 }
 
-// RestartRung undoes the job and does it again, so often over its life.
-func RestartRung(times int) Rung { return Rung{Kind: RungRestart, Times: times} }
+// RestartRung undoes the job and does it again, at most the given number of times in the life of the job.
+func RestartRung(times int) Rung { return Rung{map[string]any{"restart": times}} }
 
 // AlertRung raises an alert of this name, and goes on to the next rung.
-func AlertRung(name string) Rung { return Rung{Kind: RungAlert, Name: name} }
+func AlertRung(name string) Rung { return Rung{map[string]any{"alert": name}} }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/protocol"
 )
 
 // What is built in Go is what the file says: the same plan, under the same fingerprint.
@@ -98,17 +99,17 @@ func TestFailuresSayWhatTheyMean(t *testing.T) {
 	run := &perdure.Run{Step: "s", Number: 1}
 	for _, c := range []struct {
 		err  error
-		want perdure.Report
+		want protocol.Report
 	}{
-		{no, perdure.Report{Outcome: perdure.OutcomeFailed, Error: &perdure.RunError{Message: "no"}}},
-		{perdure.Rejected(no), perdure.Report{Outcome: perdure.OutcomeRejected, Error: &perdure.RunError{Message: "no"}}},
-		{perdure.NoEffect(perdure.Rejected(no, "declined")), perdure.Report{Outcome: perdure.OutcomeRejected, Effect: "none", Error: &perdure.RunError{Message: "no", Code: "declined"}}},
-		{perdure.RetryAfter(time.Minute, perdure.Failed(no, "busy")), perdure.Report{Outcome: perdure.OutcomeFailed, Error: &perdure.RunError{Message: "no", Code: "busy", RetryAfter: perdure.Duration(time.Minute)}}},
-		{perdure.Rejected(nil, "x"), perdure.Report{Outcome: perdure.OutcomeDone}},
-		{perdure.RetryAfter(time.Minute, nil), perdure.Report{Outcome: perdure.OutcomeDone}},
+		{no, protocol.Report{Outcome: perdure.OutcomeFailed, Error: &perdure.RunError{Message: "no"}}},
+		{perdure.Rejected(no), protocol.Report{Outcome: perdure.OutcomeRejected, Error: &perdure.RunError{Message: "no"}}},
+		{perdure.NoEffect(perdure.Rejected(no, "declined")), protocol.Report{Outcome: perdure.OutcomeRejected, Effect: "none", Error: &perdure.RunError{Message: "no", Code: "declined"}}},
+		{perdure.RetryAfter(time.Minute, perdure.Failed(no, "busy")), protocol.Report{Outcome: perdure.OutcomeFailed, Error: &perdure.RunError{Message: "no", Code: "busy", RetryAfter: perdure.Duration(time.Minute)}}},
+		{perdure.Rejected(nil, "x"), protocol.Report{Outcome: perdure.OutcomeDone}},
+		{perdure.RetryAfter(time.Minute, nil), protocol.Report{Outcome: perdure.OutcomeDone}},
 	} {
 		c.want.Step, c.want.Run = "s", 1
-		got, _ := json.Marshal(perdure.ReportOf(run, nil, c.err))
+		got, _ := json.Marshal(protocol.ReportOf(run, nil, c.err))
 		want, _ := json.Marshal(c.want)
 		if string(got) != string(want) {
 			t.Errorf("%v: %s, want %s", c.err, got, want)

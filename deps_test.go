@@ -13,124 +13,137 @@ import (
 	"testing"
 )
 
-// arrow says what a package may import: of this module, and of others'. What is not named here is not
-// imported; a package that is not named here fails the test until somebody has said what it is for.
-// Files of tests are free.
-type arrow struct {
-	pkg    string
-	ours   []string // "" is the root
-	theirs []string // modules
-	kit    bool     // for tests alone: nothing that ships imports it
-	why    string
+// layer is one package of the module: what it may import, and why no more. The list of layers begins at the bottom: a
+// package imports only packages that stand above it in the list, so that no import runs from a lower layer to a higher
+// one. Test files are free.
+type layer struct {
+	pkg     string   // "": the root
+	ours    []string // packages of this module that it imports
+	modules []string // modules of others that it imports
+	tests   bool     // for tests alone: nothing that ships imports it
+	why     string
 }
 
-var arrows = []arrow{
-	{pkg: "", why: "the nouns and rules are pure: who carries an agent or reads the rules pays for the standard library alone"},
-	{pkg: "internal/crashpoint", why: "names of instants at which a test may kill the program; empty in what ships, so that whoever writes or sends may call it"},
-	{pkg: "internal/redact", why: "what may be shown of a URL: every package that shows one uses it"},
-	{pkg: "internal/lru", why: "a cache that is bounded in bytes, for compiled definitions and what belongs to them"},
-	{pkg: "client", ours: []string{"", "internal/agenthost", "internal/crashpoint", "internal/redact"}, why: "agents live elsewhere with it: the standard library is all that they need"},
-	{pkg: "definition", ours: []string{"", "internal/lru"}, theirs: []string{"github.com/expr-lang/expr"},
-		why: "whatever reading and expressions need stays out of the root, behind perdure.Compiler"},
-
-	{pkg: "store", ours: []string{"", "store/memory", "store/postgres", "store/sqlite"}, why: "the one place that picks a store by its URL; who does not want the drivers of both leaves it alone"},
-	{pkg: "store/memory", ours: []string{""}, why: "the model by which the others are judged has nothing to hide behind"},
-	{pkg: "store/sqlite", ours: []string{"", "internal/crashpoint", "internal/redact"}, theirs: []string{"github.com/google/uuid", "modernc.org/sqlite", "zombiezen.com/go/sqlite"}, why: "a store holds no rules: it loads, locks and saves"},
-	{pkg: "store/postgres", ours: []string{"", "internal/crashpoint", "internal/redact"}, theirs: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}, why: "as sqlite"},
-
-	{pkg: "agents/http", ours: []string{"", "agents/internal/with", "internal/descriptors", "internal/redact"}, theirs: []string{"github.com/failsafe-go/failsafe-go"},
-		why: "an agent is a handler: it knows no scheduler and no store"},
-	{pkg: "agents/shell", ours: []string{"", "agents/internal/with", "internal/descriptors"}, theirs: []string{"golang.org/x/sys"}, why: "as http"},
-	{pkg: "agents/internal/with", ours: []string{""}, why: "what the two agents read their inputs with"},
-
+var layers = []layer{
+	{pkg: "internal/plain", why: "checks of texts and JSON values; every package that stores or sends some uses it"},
+	{pkg: "internal/runcontext", why: "the context of a handler, between agent hosts and the root"},
+	{pkg: "internal/crashpoint", why: "names of instants at which a test may kill the program; empty in what ships, so that every package may call it"},
+	{pkg: "internal/redact", why: "the part of a URL that may be shown; every package that shows a URL uses it"},
+	{pkg: "internal/lru", why: "a cache that is bounded in bytes, for compiled definitions"},
 	{pkg: "internal/descriptors", why: "one formula divides the file descriptors between callers, runs and the store"},
-
-	{pkg: "guard", ours: []string{""}, why: "it goes into the handlers of those who carry an agent: the standard library is all that they need"},
-	{pkg: "guard/pgxguard", ours: []string{"guard"}, theirs: []string{"github.com/jackc/pgx/v5"}, why: "the same for who has pgx already"},
-
 	{pkg: "internal/admission", why: "a server bounds what a service reads for an answer; neither imports the other"},
+	{pkg: "internal/env", why: "the time, randomness and goroutines of a node's components, which a simulation replaces"},
 
-	// The actors. What passes between them passes through the store, or through an interface that node hands in.
-	{pkg: "internal/env", why: "time, chance and goroutines as the actors take them, so that a simulation can give them others"},
-	{pkg: "internal/scheduler", ours: []string{"", "internal/admission", "internal/crashpoint", "internal/env", "internal/lru"}, theirs: []string{"github.com/google/uuid"}, why: "rules between load and save"},
-	{pkg: "internal/supervisor", ours: []string{"", "internal/crashpoint", "internal/env"}, why: "it decides nothing: it asks the scheduler, whose interface it declares itself"},
-	{pkg: "internal/election", ours: []string{"", "internal/crashpoint", "internal/env"}, why: "who leads a role, and not what the role does: that is handed in"},
-	{pkg: "internal/agenthost", ours: []string{"", "internal/crashpoint", "internal/env"}, why: "whether its Exchange is near or far it does not know"},
-	{pkg: "internal/rest", ours: []string{"", "internal/admission", "internal/crashpoint", "internal/descriptors"}, theirs: []string{"github.com/danielgtaylor/huma/v2", "github.com/prometheus/client_golang"},
-		why: "it answers for a perdure.Service, whichever that is"},
+	{pkg: "", ours: []string{"internal/plain", "internal/runcontext"}, why: "a user's program needs the standard library and no more"},
+	{pkg: "protocol", ours: []string{"", "internal/plain"}, why: "an agent host of one's own needs the standard library and no more"},
+	{pkg: "internal/kernel", ours: []string{"", "internal/plain", "protocol"}, why: "the rules are pure: rows and events come in as values, changes go out as values"},
+	{pkg: "definition", ours: []string{"", "internal/kernel", "internal/lru", "internal/plain"}, modules: []string{"github.com/expr-lang/expr"}, why: "it reads and compiles definitions; the kernel sees its results through kernel.Compiler"},
 
-	{pkg: "internal/chaos", ours: []string{""}, why: "it stands between agents and a server, and knows no more of either than what passes"},
+	{pkg: "store/memory", ours: []string{"", "internal/kernel"}, why: "the model by which the other stores are judged; it depends on nothing else"},
+	{pkg: "store/sqlite", ours: []string{"", "internal/crashpoint", "internal/kernel", "internal/redact"}, modules: []string{"github.com/google/uuid", "modernc.org/sqlite", "zombiezen.com/go/sqlite"}, why: "a store has no rules: it loads, locks and saves"},
+	{pkg: "store/postgres", ours: []string{"", "internal/crashpoint", "internal/kernel", "internal/redact"}, modules: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}, why: "as sqlite"},
+	{pkg: "store", ours: []string{"", "internal/kernel", "store/memory", "store/postgres", "store/sqlite"}, why: "the one place that chooses a store by its URL; a program that does not import it does not link both drivers"},
 
-	{pkg: "node", ours: []string{"", "definition", "internal/admission", "internal/agenthost", "internal/crashpoint", "internal/election", "internal/scheduler", "internal/supervisor"},
-		theirs: []string{"github.com/google/uuid", "github.com/prometheus/client_golang"},
-		why:    "it wires, and takes the store as an interface: an embedded node must not bring the drivers of both"},
-	{pkg: "cmd/perdure", ours: []string{"", "agents/http", "agents/shell", "client", "definition", "internal/chaos", "internal/crashpoint", "internal/descriptors", "internal/redact", "internal/rest", "node", "store", "store/sqlite"},
-		theirs: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"},
-		why:    "the command line: flags, words on the screen, and a node of every part"},
+	// The components of a node. They reach each other through the store, or through interfaces that the node connects.
+	{pkg: "internal/agenthost", ours: []string{"", "internal/crashpoint", "internal/env", "internal/runcontext", "protocol"}, why: "it does not know whether its protocol.Exchange is in this process or a server"},
+	{pkg: "internal/election", ours: []string{"internal/crashpoint", "internal/env", "internal/kernel"}, why: "which node leads a role; the duty of the role is handed in"},
+	{pkg: "internal/scheduler", ours: []string{"", "internal/admission", "internal/crashpoint", "internal/env", "internal/kernel", "internal/lru", "internal/plain", "protocol"}, modules: []string{"github.com/google/uuid"}, why: "it loads, applies the rules and saves"},
+	{pkg: "internal/supervisor", ours: []string{"internal/crashpoint", "internal/env", "internal/kernel"}, why: "it decides nothing: it calls the scheduler through an interface of its own"},
 
-	{pkg: "store/storetest", kit: true, ours: []string{""}, theirs: []string{"github.com/google/go-cmp"}, why: "the stores' contract"},
-	{pkg: "internal/everystore", kit: true, ours: []string{"", "internal/pgtest", "store/memory", "store/postgres", "store/sqlite"},
-		why: "tests that run on each store"},
-	{pkg: "internal/faultystore", kit: true, ours: []string{""}, why: "a store that fails in all ways, by a seed"},
-	{pkg: "internal/ledger", kit: true, why: "a service for steps to act on, by which tests judge from outside"},
-	{pkg: "e2e/rig", kit: true, ours: []string{"", "client", "internal/ledger"}, why: "processes, proxies and a load, for tests that judge a grid from outside"},
-	{pkg: "internal/mutants", kit: true, why: "a program that tests the tests"},
-	{pkg: "internal/sim", kit: true, ours: []string{"", "definition", "internal/agenthost", "internal/election", "internal/env", "internal/faultystore", "internal/scheduler", "internal/supervisor"},
-		why: "it plays the actors against each other, on whichever store it is given"},
-	{pkg: "cmd/perdure-sim", kit: true, ours: []string{"", "internal/faultystore", "internal/pgtest", "internal/sim", "store/memory", "store/postgres", "store/sqlite"}, theirs: []string{"github.com/jackc/pgx/v5"},
-		why: "the simulation as a program, for campaigns"},
-	{pkg: "internal/pgtest", kit: true, theirs: []string{"github.com/jackc/pgx/v5"}, why: "a PostgreSQL of the tests' own"},
-	{pkg: "internal/rest/resttest", kit: true, ours: []string{""}, why: "a Service with known answers"},
+	{pkg: "agents/internal/with", why: "how the two agents read their inputs"},
+	{pkg: "agents/http", ours: []string{"", "agents/internal/with", "internal/descriptors", "internal/plain", "internal/redact"}, modules: []string{"github.com/failsafe-go/failsafe-go"}, why: "an agent is a handler: it knows no scheduler and no store"},
+	{pkg: "agents/shell", ours: []string{"", "agents/internal/with", "internal/descriptors", "internal/plain"}, modules: []string{"golang.org/x/sys"}, why: "as http"},
+	{pkg: "guard", ours: []string{"", "internal/kernel"}, why: "it is part of users' handlers: they need the standard library and no more"},
+	{pkg: "guard/pgxguard", ours: []string{"guard"}, modules: []string{"github.com/jackc/pgx/v5"}, why: "the same for users of pgx"},
+	{pkg: "client", ours: []string{"", "internal/agenthost", "internal/crashpoint", "internal/redact", "protocol"}, why: "agents on other machines use it: they need the standard library and no more"},
+	{pkg: "node", ours: []string{"", "definition", "internal/admission", "internal/agenthost", "internal/crashpoint", "internal/election", "internal/kernel", "internal/plain", "internal/scheduler", "internal/supervisor", "protocol"}, modules: []string{"github.com/google/uuid", "github.com/prometheus/client_golang"},
+		why: "it connects the components. The store is handed in, so that an embedded node does not link both drivers"},
+	{pkg: "internal/rest", ours: []string{"", "internal/admission", "internal/crashpoint", "internal/descriptors", "internal/kernel", "internal/plain", "protocol"}, modules: []string{"github.com/danielgtaylor/huma/v2", "github.com/prometheus/client_golang"},
+		why: "it answers for a protocol.Server, which may be any"},
+	{pkg: "internal/chaos", ours: []string{""}, why: "a proxy between agents and a server; it knows their messages and no more"},
+	{pkg: "cmd/perdure", ours: []string{"", "agents/http", "agents/shell", "client", "definition", "internal/chaos", "internal/crashpoint", "internal/descriptors", "internal/kernel", "internal/redact", "internal/rest", "node", "protocol", "store", "store/sqlite"}, modules: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"},
+		why: "the command line: flags, output, and a node made of all parts"},
 
-	{pkg: "perduretest", ours: []string{"", "definition", "internal/agenthost", "node", "store/memory"}, why: "a node and an agent host in virtual time, for the tests of users"},
+	{pkg: "perduretest", ours: []string{"", "definition", "internal/agenthost", "internal/kernel", "internal/runcontext", "node", "protocol", "store/memory"}, why: "a node and an agent host in virtual time, for the tests of users"},
 	{pkg: "examples/embed", ours: []string{"", "node", "store"}, why: "three imports start everything"},
-	{pkg: "examples/shop", ours: []string{"", "client"}, theirs: []string{"modernc.org/sqlite"},
-		why: "a user's program: it knows a server and the root"},
+	{pkg: "examples/shop", ours: []string{"", "client"}, modules: []string{"modernc.org/sqlite"}, why: "a user's program: it knows a server and the root"},
+
+	{pkg: "internal/pgtest", tests: true, modules: []string{"github.com/jackc/pgx/v5"}, why: "a PostgreSQL server for tests"},
+	{pkg: "internal/everystore", tests: true, ours: []string{"internal/kernel", "internal/pgtest", "store/memory", "store/postgres", "store/sqlite"}, why: "tests that run on each store"},
+	{pkg: "internal/faultystore", tests: true, ours: []string{"", "internal/kernel"}, why: "a store that fails in all ways, from a seed"},
+	{pkg: "internal/ledger", tests: true, why: "a service on which steps act, by which tests judge from outside"},
+	{pkg: "internal/rest/resttest", tests: true, ours: []string{"", "protocol"}, why: "a protocol.Server with known answers"},
+	{pkg: "store/storetest", tests: true, ours: []string{"", "internal/kernel"}, modules: []string{"github.com/google/go-cmp"}, why: "the contract of the stores"},
+	{pkg: "internal/sim", tests: true, ours: []string{"", "definition", "internal/agenthost", "internal/election", "internal/env", "internal/faultystore", "internal/kernel", "internal/scheduler", "internal/supervisor", "protocol"}, why: "it plays the components against each other, on the store that it is given"},
+	{pkg: "cmd/perdure-sim", tests: true, ours: []string{"internal/faultystore", "internal/kernel", "internal/pgtest", "internal/sim", "store/memory", "store/postgres", "store/sqlite"}, modules: []string{"github.com/jackc/pgx/v5"}, why: "the simulation as a program, for campaigns"},
+	{pkg: "e2e/rig", tests: true, ours: []string{"", "client", "internal/ledger"}, why: "processes, proxies and load, for tests that judge a grid from outside"},
+	{pkg: "internal/mutants", tests: true, why: "a program that tests the tests"},
 }
 
-// impure is what the root may not import of the standard library either.
+// impure are packages of the standard library that neither the root nor the kernel imports.
 var impure = []string{"crypto/rand", "database", "io", "log", "math/rand", "net", "os", "runtime", "sync", "syscall"}
 
-// outside are directories that are no part of what ships: pins of modules, and other modules.
-var outside = []string{"internal/deps", "tools", "bench"}
+// outside are directories with other modules, which no package that ships imports.
+var outside = []string{"tools", "bench"}
 
-func TestWhoMayImportWhom(t *testing.T) {
+func TestImportsFollowTheLayers(t *testing.T) {
 	module := modulePath(t)
-	rules := map[string]*arrow{}
-	for i := range arrows {
-		rules[arrows[i].pkg] = &arrows[i]
+	rank := map[string]int{}
+	for i := range layers {
+		rank[layers[i].pkg] = i
 	}
-	seen := map[string]bool{}
+	used := map[string]map[string]bool{} // by package: what it imports of ours
 	for file, imports := range importsOf(t) {
 		pkg := packageOf(file)
-		rule := rules[pkg]
-		if rule == nil {
-			t.Errorf("%s: nobody has said what package %s may import, and why: add it to the arrows of deps_test.go", file, pkg)
+		at, ok := rank[pkg]
+		if !ok {
+			t.Errorf("%s: package %q is not in the layers of deps_test.go: add it, with what it imports and why", file, pkg)
 			continue
 		}
-		seen[pkg] = true
+		layer := &layers[at]
+		if used[pkg] == nil {
+			used[pkg] = map[string]bool{}
+		}
 		for _, imp := range imports {
-			ours, mine := strings.CutPrefix(imp+"/", module+"/")
-			ours = strings.TrimSuffix(ours, "/")
+			if rest, ok := strings.CutPrefix(imp+"/", module+"/"); ok {
+				ours := strings.TrimSuffix(rest, "/")
+				used[pkg][ours] = true
+				layer.checkOurs(t, file, ours, rank)
+				continue
+			}
+			third := strings.Contains(strings.SplitN(imp, "/", 2)[0], ".")
 			switch {
-			case mine && rules[ours] != nil && rules[ours].kit && !rule.kit:
-				t.Errorf("%s imports %s, which is for tests alone", file, imp)
-			case mine && !slices.Contains(rule.ours, ours):
-				t.Errorf("%s imports %s; it does not, because: %s", file, imp, rule.why)
-			case mine:
-			case strings.Contains(strings.SplitN(imp, "/", 2)[0], "."):
-				if !within(imp, rule.theirs) {
-					t.Errorf("%s imports %s; it does not, because: %s", file, imp, rule.why)
-				}
-			case pkg == "" && within(imp, impure):
-				t.Errorf("%s imports %s; the root does no I/O, starts nothing, and reads neither clock nor chance", file, imp)
+			case third && !within(imp, layer.modules):
+				t.Errorf("%s imports %s, which its layer does not name: %s", file, imp, layer.why)
+			case !third && (pkg == "" || pkg == "internal/kernel") && within(imp, impure):
+				t.Errorf("%s imports %s: the root and the kernel do no I/O, start no goroutine, and read neither clock nor randomness", file, imp)
 			}
 		}
 	}
-	for _, a := range arrows {
-		if !seen[a.pkg] {
-			t.Errorf("there is no package %q any more: take it out of the arrows", a.pkg)
+	for _, l := range layers {
+		if used[l.pkg] == nil {
+			t.Errorf("there is no package %q any more: remove it from the layers", l.pkg)
 		}
+		for _, ours := range l.ours {
+			if used[l.pkg] != nil && !used[l.pkg][ours] {
+				t.Errorf("package %q does not import %q any more: remove it from its layer", l.pkg, ours)
+			}
+		}
+	}
+}
+
+func (l *layer) checkOurs(t *testing.T, file, ours string, rank map[string]int) {
+	t.Helper()
+	at, ok := rank[ours]
+	switch {
+	case !ok:
+		t.Errorf("%s imports %q, which is not in the layers", file, ours)
+	case !slices.Contains(l.ours, ours):
+		t.Errorf("%s imports %q, which its layer does not name: %s", file, ours, l.why)
+	case at >= rank[l.pkg]:
+		t.Errorf("%s imports %q, which is a higher layer", file, ours)
+	case layers[at].tests && !l.tests:
+		t.Errorf("%s imports %q, which is for tests alone", file, ours)
 	}
 }
 

@@ -60,15 +60,14 @@ func Refuse(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// maxFaultsTold is how many faults the message of a refusal tells.
-const maxFaultsTold = 5
+// maxFaultsNamed is how many faults the message of a refusal names.
+const maxFaultsNamed = 5
 
-// Unplaced is a refusal of a definition that was built in a program, and so has no lines and columns: places are
-// JSON pointers. All faults are in the message, those that are deepest in the definition first: they say most.
-func Unplaced(err error) error {
-	var e *Error
-	if !errors.As(err, &e) || len(e.Fields) == 0 {
-		return err
+// WithoutLines is the refusal of a definition that was built in a program and so has no lines and columns: places are
+// JSON pointers. The message names the faults, those that are deepest in the definition first: they say most.
+func (e *Error) WithoutLines() *Error {
+	if len(e.Fields) == 0 {
+		return e
 	}
 	u := &Error{Code: e.Code, Fields: slices.Clone(e.Fields)}
 	for i := range u.Fields {
@@ -78,8 +77,8 @@ func Unplaced(err error) error {
 	slices.SortStableFunc(deepest, func(a, b FieldError) int {
 		return cmp.Compare(strings.Count(b.Pointer, "/"), strings.Count(a.Pointer, "/"))
 	})
-	var told []string
-	for _, f := range deepest[:min(len(deepest), maxFaultsTold)] {
+	var named []string
+	for _, f := range deepest[:min(len(deepest), maxFaultsNamed)] {
 		s := f.Message
 		if f.Pointer != "" {
 			s = f.Pointer + ": " + s
@@ -90,10 +89,10 @@ func Unplaced(err error) error {
 		case f.Hint != "":
 			s += " (" + f.Hint + ")"
 		}
-		told = append(told, s)
+		named = append(named, s)
 	}
-	u.Message = strings.Join(told, "; ")
-	if more := len(u.Fields) - len(told); more > 0 {
+	u.Message = strings.Join(named, "; ")
+	if more := len(u.Fields) - len(named); more > 0 {
 		u.Message += fmt.Sprintf("; and %d more", more)
 	}
 	return u
@@ -107,16 +106,3 @@ func CodeOf(err error) Code {
 	}
 	return ""
 }
-
-var (
-	// ErrStale says that a guarded write met another run number or state than was loaded. The whole
-	// transaction is tried again on fresh rows.
-	ErrStale = errors.New("row changed since it was loaded")
-	// ErrBroken says that the store must not be used any more: what it has written may not be there. The
-	// process is to end, loudly.
-	ErrBroken = errors.New("the store cannot be relied upon any more")
-	// ErrLocked says that another transaction has locked what was requested, and that the call did not wait for it.
-	ErrLocked = errors.New("another transaction has the lock")
-	// ErrUnknown says that the outcome of a COMMIT is not known. It must be looked up, never guessed.
-	ErrUnknown = errors.New("the outcome of the commit is not known")
-)

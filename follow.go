@@ -8,6 +8,8 @@ import (
 	"iter"
 	"strings"
 	"time"
+
+	"github.com/perdure/perdure/internal/plain"
 )
 
 // What a program asks of jobs, near or far: jobs is a node, or a client of a server. A job is named by ref: its
@@ -15,21 +17,20 @@ import (
 
 // Submit stores a job that was built in Go. created is false where the same key and definition were submitted
 // before. What is wrong with the definition is refused with the errors that a file gets, whose places are JSON
-// pointers into the definition (Unplaced).
+// pointers into the definition.
 func Submit(ctx context.Context, jobs Jobs, job Definable) (view *JobView, created bool, err error) {
 	if job == nil {
 		return nil, false, Refuse(CodeInvalid, "there is no job to submit: it is nil")
 	}
-	d, err := job.Define()
+	body, err := job.Define()
 	if err != nil {
 		return nil, false, err
 	}
-	body, err := json.Marshal(d)
-	if err != nil {
-		return nil, false, Refuse(CodeMalformed, "the definition is not JSON: %v", err)
-	}
 	view, created, err = jobs.Submit(ctx, body, "application/json")
-	return view, created, Unplaced(err)
+	if refusal := (*Error)(nil); errors.As(err, &refusal) {
+		err = refusal.WithoutLines()
+	}
+	return view, created, err
 }
 
 // Wait waits until the job is at rest: settled, done or undone; or parked, for a person to look at it. Where ctx
@@ -157,7 +158,7 @@ func OutputOf[T any](v *JobView, step string) (out T, err error) {
 		return out, &Error{Code: CodeTooLarge, Message: fmt.Sprintf("the output of step %s of job %s has %d bytes, which is more than a view of the job shows", step, v.ID, s.OutputBytes),
 			Hint: "read it with Jobs.Step"}
 	}
-	if err := json.Unmarshal(orNull(s.Output), &out); err != nil {
+	if err := json.Unmarshal(plain.OrNull(s.Output), &out); err != nil {
 		return out, fmt.Errorf("output of step %s: %w", step, err)
 	}
 	return out, nil

@@ -11,7 +11,6 @@ import (
 type Service interface {
 	Jobs
 	Operations
-	Exchange
 }
 
 // Jobs takes definitions and follows what became of them.

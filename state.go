@@ -40,13 +40,6 @@ func (d Direction) Pole() State {
 	return Done
 }
 
-func toward(s State) Direction {
-	if s == Done {
-		return Do
-	}
-	return Undo
-}
-
 // Outcome is how the latest run of a step ended.
 type Outcome uint8
 

@@ -3,8 +3,9 @@ package perdure
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"time"
+
+	"github.com/perdure/perdure/internal/plain"
 )
 
 // JobView is a job as the outside sees it: REST, command line and console show the same one.
@@ -105,22 +106,9 @@ func (v StepViews) Get(name string) *StepView {
 	return nil
 }
 
+// MarshalJSON does not escape HTML in outputs: the encoder of the whole may still do so.
 func (v StepViews) MarshalJSON() ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // or outputs would change; whoever encodes the whole may still escape it
-	b.WriteByte('{')
-	for i := range v {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		fmt.Fprintf(&b, "%q:", v[i].Name) // step names are plain identifiers
-		if err := enc.Encode(&v[i]); err != nil {
-			return nil, err
-		}
-	}
-	b.WriteByte('}')
-	return b.Bytes(), nil
+	return plain.Object(len(v), func(i int) (string, any) { return v[i].Name, &v[i] })
 }
 
 func (v *StepViews) UnmarshalJSON(data []byte) error {
@@ -144,108 +132,6 @@ func (v *StepViews) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// KeptValues are the values of a job that a view has read.
-type KeptValues struct {
-	Job       *Job
-	Steps     []*Step // all of the job's, in order
-	Shape     *Shape
-	Input     json.RawMessage // the job's
-	InputRead bool            // otherwise it was left out
-	Payloads  map[int]SizedPayload
-	Budget    *Budget // for inputs that are rendered again; once it is used up, no more are rendered
-}
-
-// input returns the kept input, or its size if it was not read.
-func (p *SizedPayload) input() (in json.RawMessage, bytes int) {
-	if p.Input != nil {
-		return p.Input, 0
-	}
-	return nil, p.InputBytes
-}
-
-// output returns the kept output of a step; known is false if it was not read.
-func (k *KeptValues) output(i int) (out json.RawMessage, known bool) {
-	if !k.Steps[i].HasOutput {
-		return orNull(nil), true
-	}
-	out = k.Payloads[i].Output
-	return out, out != nil
-}
-
-// InputOf returns the input of step i for a view: that of its latest run or, after an edit, of its next run. An input
-// that was not stored is rendered again if all values that it depends on were read and have not changed. If there is
-// nothing to show, in is nil; bytes is the size of a stored input that was not read.
-func (k *KeptValues) InputOf(i int) (in json.RawMessage, bytes int) {
-	s, ps, kept := k.Steps[i], &k.Shape.Steps[i], k.Payloads[i]
-	switch {
-	case s.Edited == editedFor(s.wants()):
-		return kept.input()
-	case s.Edited == editedDo || s.Edited == editedUndo:
-		return nil, 0 // it is not for the next run, and may have replaced the input that the latest run was handed
-	case s.Run == 0:
-		return nil, 0
-	case s.Direction == Undo && ps.Revert != nil:
-		return k.renderUndo(s, ps.Revert), 0
-	case s.OwnInput:
-		return kept.input()
-	case ps.Do == nil:
-		return orNull(nil), 0
-	case s.Direction == Undo:
-		return k.renderUndo(s, ps.Do), 0
-	case len(ps.Do.Refs()) > 0:
-		return nil, 0
-	}
-	return k.render(ps.Do, &Scope{}), 0
-}
-
-// InputRefs returns the other steps whose outputs InputOf renders the input of step i from.
-func (k *KeptValues) InputRefs(i int) []int {
-	s, ps := k.Steps[i], &k.Shape.Steps[i]
-	switch {
-	case s.Direction != Undo || s.Run == 0:
-		return nil
-	case ps.Revert != nil:
-		return ps.Revert.Refs()
-	case s.OwnInput || ps.Do == nil:
-		return nil
-	}
-	return ps.Do.Refs()
-}
-
-// renderUndo renders the input of an undo again, which was the latest run of the step. The values that it reads must
-// not have changed since then. The step's own output has not changed if this run led to the present state of the step.
-// Outputs of other steps change when these are done again, settled by an operator or skipped. If such a change
-// has the same time as the start of the run, its order is not known, and nothing is rendered.
-func (k *KeptValues) renderUndo(s *Step, t Template) json.RawMessage {
-	own, known := k.output(s.Index)
-	byRun := s.Current == Unsure || s.Current == Undone && s.Outcome == OutcomeDone
-	if !known || !byRun || s.StartedAt.IsZero() {
-		return nil
-	}
-	scope := &Scope{Outputs: map[string]json.RawMessage{}, Output: own, Key: s.Key(), DoKey: s.DoKey()}
-	for _, ref := range t.Refs() {
-		out, known := k.output(ref)
-		if !known || !k.Steps[ref].UpdatedAt.Before(s.StartedAt) {
-			return nil
-		}
-		scope.Outputs[k.Steps[ref].Name] = out
-	}
-	return k.render(t, scope)
-}
-
-// render returns nil if values that it needs were not read, or if rendering fails.
-func (k *KeptValues) render(t Template, scope *Scope) json.RawMessage {
-	if !k.InputRead {
-		return nil
-	}
-	scope.Job, scope.Input, scope.Budget = k.Job, k.Input, k.Budget
-	in, err := bounded(t.Render(scope))
-	if err != nil {
-		return nil
-	}
-	return in
-}
-
 // AlertView is an alert as the outside sees it.
 type AlertView struct {
 	ID       int64     `json:"id"`
@@ -258,6 +144,25 @@ type AlertView struct {
 	ClosedAt time.Time `json:"closedAt,omitzero"`
 	ClosedBy string    `json:"closedBy,omitempty"`
 }
+
+// AlertKind says what raised an alert.
+type AlertKind string
+
+const (
+	AlertParked   AlertKind = "parked"   // closed by what unparks
+	AlertApproval AlertKind = "approval" // waits for a person; closed as parked is
+	AlertUndo     AlertKind = "undo"     // by policy; closes when the job rests
+	AlertRestart  AlertKind = "restart"  // as undo
+	AlertWaiting  AlertKind = "waiting"  // on a wait rung; this and the rest close when the job settles
+	AlertNamed    AlertKind = "alert"
+	AlertOverdue  AlertKind = "overdue"
+	AlertRefused  AlertKind = "refused" // a posted submission that is no job; closed by hand
+	AlertClock    AlertKind = "clock"   // of no job: the database server's clock was set; closed by hand
+	AlertSetback  AlertKind = "setback" // of no job: the store may have lost commits; closed by hand, or after a failover without loss
+)
+
+// Holds says whether the alert stands for a step that only a person can move.
+func (k AlertKind) Holds() bool { return k == AlertParked || k == AlertApproval }
 
 // NodeState says whether a node is assumed to be working. A dead node is still listed for a day.
 type NodeState string
@@ -277,14 +182,14 @@ type NodeView struct {
 	Listen   string         `json:"listen,omitempty"`
 	Agents   []string       `json:"agents"`
 	Slots    map[string]int `json:"slots"`    // of each agent: runs that it takes at once here
-	Leads    []Place        `json:"leads"`    // the roles that it leads
-	StandsBy []Place        `json:"standsBy"` // and those that it would take over
+	Leads    []RoleView     `json:"leads"`    // the roles that it leads
+	StandsBy []RoleView     `json:"standsBy"` // and those that it would take over
 	Since    time.Time      `json:"since"`
 	SeenAt   time.Time      `json:"seenAt"`
 }
 
-// Place is what a node has in a role. The epoch is that of the role's leader.
-type Place struct {
+// RoleView is what a node has in a role: it leads it, or stands by for it. The epoch is that of the role's leader.
+type RoleView struct {
 	Role  string    `json:"role"`
 	Epoch int64     `json:"epoch"`
 	Until time.Time `json:"until"` // unless it is heard of before
@@ -315,19 +220,8 @@ type HolderView struct {
 	Run  int64  `json:"run,omitempty"`
 }
 
-// MaxHoldersShown bounds LimitView.Holders.
-const MaxHoldersShown = 100
-
 // Page is one page of a list. No NextCursor: it was the last.
 type Page[T any] struct {
 	Items      []T    `json:"items"`
 	NextCursor string `json:"nextCursor,omitempty"`
-}
-
-// Finding is what a consistency check found wrong.
-type Finding struct {
-	Job     JobID  `json:"job"`
-	Step    string `json:"step,omitempty"`
-	Rule    string `json:"rule"` // the invariant, as faults.md numbers them
-	Message string `json:"message"`
 }

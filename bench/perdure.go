@@ -51,7 +51,7 @@ type perdureNode struct {
 	env   *Env
 	store string
 
-	kept  perdure.Store
+	kept  node.Store
 	node  *node.Node
 	look  *look
 	agent *perdure.Agent
@@ -79,7 +79,7 @@ func (p *perdureNode) Open(ctx context.Context) (err error) {
 }
 
 // openStore opens Perdure's store in an empty database, and a connection beside it.
-func openStore(ctx context.Context, env *Env, kind string) (perdure.Store, *look, error) {
+func openStore(ctx context.Context, env *Env, kind string) (node.Store, *look, error) {
 	if kind == "SQLite" {
 		path := filepath.Join(env.Dir, "perdure.db")
 		s, err := sqlite.Open(path)
@@ -135,7 +135,7 @@ func (p *perdureNode) submit(ctx context.Context, def *template, n int) error {
 	if err != nil {
 		return err
 	}
-	plans := make([]*perdure.Plan, n)
+	plans := make([]*definition.Plan, n)
 	for i := range plans {
 		if plans[i], err = def.compiler.With(base, definition.Values{Input: input()}); err != nil {
 			return err
@@ -195,12 +195,12 @@ func (p *perdureNode) RunOne(ctx context.Context) error {
 type template struct {
 	head, tail string // of the document, around the input
 	compiler   definition.Compiler
-	once       func() (*perdure.Plan, error)
+	once       func() (*definition.Plan, error)
 }
 
 func templateOf(typ, steps string) *template {
 	t := &template{head: `{"type":"` + typ + `","input":`, tail: `,"steps":{` + steps + `}}`}
-	t.once = sync.OnceValues(func() (*perdure.Plan, error) {
+	t.once = sync.OnceValues(func() (*definition.Plan, error) {
 		plans, err := t.compiler.Parse(t.text(), definition.JSON, definition.Options{})
 		if err != nil {
 			return nil, err
@@ -220,7 +220,7 @@ func (t *template) text() []byte {
 }
 
 // plan is the definition, read once.
-func (t *template) plan() (*perdure.Plan, error) { return t.once() }
+func (t *template) plan() (*definition.Plan, error) { return t.once() }
 
 // step is one step. It is given the job's input, as the peers' workers are given theirs.
 func step(name string, after ...string) string {

@@ -1,4 +1,4 @@
-// Package client is a perdure.Service far away: it asks a server over REST. It needs nothing but the
+// Package client is a protocol.Server far away: it asks a server over REST. It needs nothing but the
 // standard library, so that a program that carries an agent stays small.
 //
 //	svc, err := client.New("http://127.0.0.1:7420", client.Author("anna"))
@@ -26,6 +26,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/redact"
+	"github.com/perdure/perdure/protocol"
 )
 
 // How long a server may take: to accept a connection, to answer beyond what it was asked to wait, and
@@ -46,7 +47,7 @@ type Client struct {
 	patience time.Duration
 }
 
-var _ perdure.Service = (*Client)(nil)
+var _ protocol.Server = (*Client)(nil)
 
 // Option changes how a Client asks.
 type Option func(*Client)

@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/rest"
 	"github.com/perdure/perdure/internal/rest/resttest"
+	"github.com/perdure/perdure/protocol"
 )
 
 func TestURLs(t *testing.T) {
@@ -55,7 +56,7 @@ func TestNobodyThere(t *testing.T) {
 		"write":  func() error { _, _, err := c.Submit(t.Context(), nil, "application/json"); return err },
 		"follow": func() error { return c.Follow(t.Context(), "j", nil) },
 		"claim": func() error {
-			_, err := c.Claim(t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "h"})
+			_, err := c.Claim(t.Context(), protocol.Claim{Agent: "a", Holder: "h"})
 			return err
 		},
 	} {
@@ -126,7 +127,7 @@ func TestCallerLeaves(t *testing.T) {
 	var came atomic.Int32
 	left := make(chan struct{}, 100)
 	svc := resttest.Full()
-	svc.OnClaim = func(ctx context.Context, _ perdure.ClaimRequest) ([]perdure.Run, error) {
+	svc.OnClaim = func(ctx context.Context, _ protocol.Claim) ([]perdure.Run, error) {
 		came.Add(1)
 		<-ctx.Done()
 		left <- struct{}{}
@@ -148,7 +149,7 @@ func TestCallerLeaves(t *testing.T) {
 	c := far(t, svc)
 	for _, call := range []func(context.Context) error{
 		func(ctx context.Context) error {
-			_, err := c.Claim(ctx, perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Minute})
+			_, err := c.Claim(ctx, protocol.Claim{Agent: "a", Holder: "h", Wait: time.Minute})
 			return err
 		},
 		func(ctx context.Context) error { _, err := c.Job(ctx, "j", time.Hour); return err },
@@ -192,7 +193,7 @@ func TestLongWait(t *testing.T) {
 
 // A claim without reports is made, too.
 func TestAClaimWithNoReports(t *testing.T) {
-	_, runs, err := far(t, resttest.Full()).Report(t.Context(), "h", nil, &perdure.ClaimRequest{Agent: "a", Max: 1, RequestID: "r"})
+	_, runs, err := far(t, resttest.Full()).Report(t.Context(), "h", nil, &protocol.Claim{Agent: "a", Max: 1, RequestID: "r"})
 	if err != nil || len(runs) != 1 {
 		t.Errorf("%+v, %v", runs, err)
 	}
@@ -202,9 +203,9 @@ func TestAClaimWithNoReports(t *testing.T) {
 func TestManyReports(t *testing.T) {
 	var calls atomic.Int32
 	svc := resttest.Full()
-	svc.OnReport = func(_ context.Context, _ string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+	svc.OnReport = func(_ context.Context, _ string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 		calls.Add(1)
-		out := make([]perdure.ReportResult, len(reports))
+		out := make([]protocol.ReportResult, len(reports))
 		for i, r := range reports {
 			out[i].Message = fmt.Sprint(r.Run)
 		}
@@ -217,9 +218,9 @@ func TestManyReports(t *testing.T) {
 		output   json.RawMessage
 	}{{0, 0, nil}, {1000, 1, nil}, {2001, 3, nil}, {20, 2, big}} {
 		calls.Store(0)
-		reports := make([]perdure.Report, test.n)
+		reports := make([]protocol.Report, test.n)
 		for i := range reports {
-			reports[i] = perdure.Report{Job: resttest.ID, Step: "s", Run: int64(i + 1), Outcome: perdure.OutcomeDone, Output: test.output}
+			reports[i] = protocol.Report{Job: resttest.ID, Step: "s", Run: int64(i + 1), Outcome: perdure.OutcomeDone, Output: test.output}
 		}
 		results, _, err := c.Report(t.Context(), "h", reports, nil)
 		if err != nil || len(results) != test.n || int(calls.Load()) != test.calls {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
 )
 
 // maxCall is how much one call carries; what is more goes in several. A server takes 32 MiB.
@@ -21,8 +22,8 @@ type claim struct {
 	RequestID string `json:"requestId,omitempty"`
 }
 
-// Claim implements perdure.Exchange. When ctx ends first, the server takes back what it has let out.
-func (c *Client) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
+// Claim implements protocol.Exchange. When ctx ends first, the server takes back what it has let out.
+func (c *Client) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
 	body, err := encode(claim{Holder: req.Holder, Max: req.Max, Wait: duration(req.Wait), Heartbeat: duration(req.Heartbeat), RequestID: req.RequestID})
 	if err != nil {
 		return nil, err
@@ -40,9 +41,9 @@ func duration(d time.Duration) string {
 	return d.String()
 }
 
-// Report implements perdure.Exchange.
-func (c *Client) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) (results []perdure.ReportResult, runs []perdure.Run, err error) {
-	call := func(list []byte, last bool) ([]perdure.ReportResult, error) {
+// Report implements protocol.Exchange.
+func (c *Client) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) (results []protocol.ReportResult, runs []perdure.Run, err error) {
+	call := func(list []byte, last bool) ([]protocol.ReportResult, error) {
 		var with *claim
 		if next != nil && last {
 			with = &claim{Agent: next.Agent, Max: next.Max, Heartbeat: duration(next.Heartbeat), RequestID: next.RequestID}
@@ -64,15 +65,15 @@ func (c *Client) Report(ctx context.Context, holder string, reports []perdure.Re
 	return results, runs, err
 }
 
-// Heartbeat implements perdure.Exchange.
-func (c *Client) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
-	return inCalls(beats, func(list []byte, _ bool) ([]perdure.BeatResult, error) {
+// Heartbeat implements protocol.Exchange.
+func (c *Client) Heartbeat(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+	return inCalls(beats, func(list []byte, _ bool) ([]protocol.HeartbeatResult, error) {
 		body, err := encodeSet(holder, "runs", list, nil)
 		if err != nil {
 			return nil, err
 		}
 		var out struct {
-			Runs []perdure.BeatResult `json:"runs"`
+			Runs []protocol.HeartbeatResult `json:"runs"`
 		}
 		_, err = c.ask(ctx, &request{method: http.MethodPost, path: "/v1/heartbeats", body: body}, &out)
 		return out.Runs, err

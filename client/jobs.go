@@ -22,8 +22,8 @@ func (c *Client) SubmitWithKey(ctx context.Context, body []byte, mediaType, key 
 	if body == nil {
 		body = []byte{}
 	}
-	if problem := perdure.KeyProblem(key); key != "" && problem != "" {
-		return nil, false, &perdure.Error{Code: perdure.CodeInvalid, Message: problem, Hint: perdure.KeyRule}
+	if refusal := perdure.CheckKey(key); key != "" && refusal != nil {
+		return nil, false, refusal
 	}
 	if strings.TrimSpace(key) != key { // a header has no space at its ends
 		return nil, false, perdure.Refuse(perdure.CodeInvalid, "a key that begins or ends with a space cannot be sent in a header: put it into the definition")

@@ -7,14 +7,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
 )
 
 // work is the answer to claims and reports. It comes with a thousand runs at a time; for encoding/json, which looks at
 // each byte twice and finds each field by reflection, that is more work than anything else that an agent has with
 // them.
 type work struct {
-	Results []perdure.ReportResult `json:"results"`
-	Runs    []perdure.Run          `json:"runs"`
+	Results []protocol.ReportResult `json:"results"`
+	Runs    []perdure.Run           `json:"runs"`
 }
 
 // decode reads an answer.
@@ -204,7 +205,7 @@ func (q *quick) work(w *work) bool {
 			if w.Results != nil {
 				q.fail()
 			}
-			w.Results = []perdure.ReportResult{}
+			w.Results = []protocol.ReportResult{}
 			q.each('[', ']', func() { w.Results = append(w.Results, q.result()) })
 		case "runs":
 			if w.Runs != nil {
@@ -225,13 +226,13 @@ func (q *quick) work(w *work) bool {
 	return q.next() == 0 && !q.failed && len(q.rest) == 0
 }
 
-func (q *quick) result() (r perdure.ReportResult) {
+func (q *quick) result() (r protocol.ReportResult) {
 	q.object(func(name []byte) {
 		switch string(name) {
 		case "accepted":
 			r.Accepted = q.bool()
 		case "reason":
-			r.Reason = perdure.RefusalReason(q.text())
+			r.Reason = protocol.RefusalReason(q.text())
 		case "message":
 			r.Message = string(q.text())
 		default:

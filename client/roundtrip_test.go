@@ -13,9 +13,10 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/rest"
 	"github.com/perdure/perdure/internal/rest/resttest"
+	"github.com/perdure/perdure/protocol"
 )
 
-// Every method of perdure.Service is the same far as near: what goes in, and what comes out.
+// Every method of protocol.Server is the same far as near: what goes in, and what comes out.
 func TestRoundTrip(t *testing.T) {
 	phase, unsure, done := perdure.Parked, perdure.Unsure, perdure.Done
 	const ref = "a?b#c %&é"
@@ -25,13 +26,13 @@ func TestRoundTrip(t *testing.T) {
 	alerts := perdure.AlertQuery{Job: "@latest", Closed: true, Limit: 3, Cursor: "x"}
 	act := perdure.Act{Verb: perdure.VerbSettle, Step: "charge", Author: "Zoë", Reason: "seen <it>", As: &done, Output: json.RawMessage(`{"s":"<&>","n":1.50}`)}
 	flip := perdure.Act{Verb: perdure.VerbUndo, Author: "anna"}
-	claim := perdure.ClaimRequest{Agent: "pay ments", Holder: "h", Max: 3, Wait: time.Second, Heartbeat: 15 * time.Second, RequestID: "r"}
-	next := perdure.ClaimRequest{Agent: "payments", Holder: "h", Max: 3, Heartbeat: 15 * time.Second, RequestID: "r"}
-	reports := []perdure.Report{
+	claim := protocol.Claim{Agent: "pay ments", Holder: "h", Max: 3, Wait: time.Second, Heartbeat: 15 * time.Second, RequestID: "r"}
+	next := protocol.Claim{Agent: "payments", Holder: "h", Max: 3, Heartbeat: 15 * time.Second, RequestID: "r"}
+	reports := []protocol.Report{
 		{Job: resttest.ID, Step: "s", Run: 3, Outcome: perdure.OutcomeDone, Output: json.RawMessage(`{"s":"<&>","n":12345678901234567890.10}`)},
 		{Job: resttest.ID, Step: "s", Run: 4, Outcome: perdure.OutcomeFailed, Effect: "none", Error: &perdure.RunError{Code: "c", Message: "m<", RetryAfter: perdure.Duration(90 * time.Second)}},
 	}
-	beats := []perdure.Beat{{Job: resttest.ID, Step: "s", Run: 3, Progress: json.RawMessage(`{"done":1}`)}, {Job: resttest.ID, Step: "t", Run: 4}}
+	beats := []protocol.Heartbeat{{Job: resttest.ID, Step: "s", Run: 3, Progress: json.RawMessage(`{"done":1}`)}, {Job: resttest.ID, Step: "t", Run: 4}}
 	definitions := []json.RawMessage{json.RawMessage(`{"s":"<&>","n":12345678901234567890.10}`), json.RawMessage("[ 1,\n2 ]"), json.RawMessage(`{"a":1,"a":2}`)}
 	submitted := []perdure.Submitted{resttest.Submitted(0), resttest.Submitted(1), resttest.Submitted(2)}
 	limit := &perdure.LimitView{Name: "agent:http", Max: 3, Used: 1, Holders: []perdure.HolderView{{Job: resttest.ID, Step: "charge", Run: 3}}}
@@ -42,105 +43,105 @@ func TestRoundTrip(t *testing.T) {
 
 	for _, test := range []struct {
 		name string
-		call func(context.Context, perdure.Service) (all, error)
+		call func(context.Context, protocol.Server) (all, error)
 		in   all
 		out  all
 	}{
-		{"Submit", func(ctx context.Context, s perdure.Service) (all, error) {
+		{"Submit", func(ctx context.Context, s protocol.Server) (all, error) {
 			job, created, err := s.Submit(ctx, []byte(" a: <b>\r\n"), "application/yaml")
 			return all{job, created}, err
 		}, all{" a: <b>\r\n", "application/yaml", ""}, all{job, true}},
-		{"SubmitWithKey", func(ctx context.Context, s perdure.Service) (all, error) {
+		{"SubmitWithKey", func(ctx context.Context, s protocol.Server) (all, error) {
 			job, created, err := s.SubmitWithKey(ctx, []byte("{}"), "application/json", "order-ä 7")
 			return all{job, created}, err
 		}, all{"{}", "application/json", "order-ä 7"}, all{job, true}},
-		{"SubmitAll", func(ctx context.Context, s perdure.Service) (all, error) {
+		{"SubmitAll", func(ctx context.Context, s protocol.Server) (all, error) {
 			did, err := s.SubmitAll(ctx, nil, definitions)
 			return all{did}, err
 		}, all{json.RawMessage(nil), definitions}, all{submitted}},
-		{"SubmitAll of one definition", func(ctx context.Context, s perdure.Service) (all, error) {
+		{"SubmitAll of one definition", func(ctx context.Context, s protocol.Server) (all, error) {
 			did, err := s.SubmitAll(ctx, definitions[0], definitions)
 			return all{did}, err
 		}, all{definitions[0], definitions}, all{submitted}},
-		{"Definition", func(ctx context.Context, s perdure.Service) (all, error) {
+		{"Definition", func(ctx context.Context, s protocol.Server) (all, error) {
 			text, err := s.Definition(ctx, ref)
 			return all{text}, err
 		}, all{ref}, all{resttest.Definition()}},
-		{"Step", func(ctx context.Context, s perdure.Service) (all, error) {
+		{"Step", func(ctx context.Context, s protocol.Server) (all, error) {
 			step, err := s.Step(ctx, ref, "charge")
 			return all{step}, err
 		}, all{ref, "charge"}, all{resttest.Step()}},
-		{"Job", func(ctx context.Context, s perdure.Service) (all, error) {
+		{"Job", func(ctx context.Context, s protocol.Server) (all, error) {
 			job, err := s.Job(ctx, ref, 0)
 			return all{job}, err
 		}, all{ref, time.Duration(0)}, all{job}},
-		{"Job of two dots", func(ctx context.Context, s perdure.Service) (all, error) {
+		{"Job of two dots", func(ctx context.Context, s protocol.Server) (all, error) {
 			job, err := s.Job(ctx, "..", 0)
 			return all{job}, err
 		}, all{"..", time.Duration(0)}, all{job}},
-		{"ListJobs", func(ctx context.Context, s perdure.Service) (all, error) {
+		{"ListJobs", func(ctx context.Context, s protocol.Server) (all, error) {
 			page, err := s.ListJobs(ctx, query)
 			return all{page}, err
 		}, all{query}, all{&perdure.Page[perdure.JobView]{Items: []perdure.JobView{*job}, NextCursor: "next"}}},
-		{"Follow", func(ctx context.Context, s perdure.Service) (out all, err error) {
+		{"Follow", func(ctx context.Context, s protocol.Server) (out all, err error) {
 			err = s.Follow(ctx, ref, func(j *perdure.JobView) error { out = append(out, j); return nil })
 			return out, err
 		}, all{ref}, all{job, last}},
-		{"History", func(ctx context.Context, s perdure.Service) (all, error) {
+		{"History", func(ctx context.Context, s protocol.Server) (all, error) {
 			page, err := s.History(ctx, history)
 			return all{page}, err
 		}, all{history}, all{&perdure.Page[perdure.EntryView]{Items: []perdure.EntryView{{Step: "charge", Run: 1, At: resttest.At, Event: "failed", Author: "h", Detail: "503"}}, NextCursor: "next"}}},
-		{"Act on a step", func(ctx context.Context, s perdure.Service) (all, error) {
+		{"Act on a step", func(ctx context.Context, s protocol.Server) (all, error) {
 			job, err := s.Act(ctx, ref, act)
 			return all{job}, err
 		}, all{ref, act}, all{job}},
-		{"Act on a job", func(ctx context.Context, s perdure.Service) (all, error) {
+		{"Act on a job", func(ctx context.Context, s protocol.Server) (all, error) {
 			job, err := s.Act(ctx, ref, flip)
 			return all{job}, err
 		}, all{ref, flip}, all{job}},
-		{"ListAlerts", func(ctx context.Context, s perdure.Service) (all, error) {
+		{"ListAlerts", func(ctx context.Context, s protocol.Server) (all, error) {
 			page, err := s.ListAlerts(ctx, alerts)
 			return all{page}, err
 		}, all{alerts}, all{&perdure.Page[perdure.AlertView]{Items: []perdure.AlertView{alert}, NextCursor: "next"}}},
-		{"CloseAlert", func(ctx context.Context, s perdure.Service) (all, error) {
+		{"CloseAlert", func(ctx context.Context, s protocol.Server) (all, error) {
 			a, err := s.CloseAlert(ctx, 12, "anna")
 			return all{a}, err
 		}, all{int64(12), "anna"}, all{&alert}},
-		{"ListLimits", func(ctx context.Context, s perdure.Service) (all, error) {
+		{"ListLimits", func(ctx context.Context, s protocol.Server) (all, error) {
 			limits, err := s.ListLimits(ctx)
 			return all{limits}, err
 		}, nil, all{[]perdure.LimitView{*limit}}},
-		{"GetLimit", func(ctx context.Context, s perdure.Service) (all, error) {
+		{"GetLimit", func(ctx context.Context, s protocol.Server) (all, error) {
 			l, err := s.GetLimit(ctx, "agent:http")
 			return all{l}, err
 		}, all{"agent:http"}, all{limit}},
-		{"PutLimit", func(ctx context.Context, s perdure.Service) (all, error) {
+		{"PutLimit", func(ctx context.Context, s protocol.Server) (all, error) {
 			l, err := s.PutLimit(ctx, "agent:http", 3)
 			return all{l}, err
 		}, all{"agent:http", 3}, all{limit}},
-		{"DeleteLimit", func(ctx context.Context, s perdure.Service) (all, error) {
+		{"DeleteLimit", func(ctx context.Context, s protocol.Server) (all, error) {
 			return nil, s.DeleteLimit(ctx, "agent:http")
 		}, all{"agent:http"}, nil},
-		{"ListNodes", func(ctx context.Context, s perdure.Service) (all, error) {
+		{"ListNodes", func(ctx context.Context, s protocol.Server) (all, error) {
 			nodes, err := s.ListNodes(ctx)
 			return all{nodes}, err
 		}, nil, all{resttest.Nodes()}},
-		{"Claim", func(ctx context.Context, s perdure.Service) (all, error) {
+		{"Claim", func(ctx context.Context, s protocol.Server) (all, error) {
 			runs, err := s.Claim(ctx, claim)
 			return all{runs}, err
 		}, all{claim}, all{[]perdure.Run{resttest.Run()}}},
-		{"Report", func(ctx context.Context, s perdure.Service) (all, error) {
+		{"Report", func(ctx context.Context, s protocol.Server) (all, error) {
 			results, runs, err := s.Report(ctx, "h", reports, nil)
 			return all{results, runs}, err
-		}, all{"h", reports, (*perdure.ClaimRequest)(nil)}, all{make([]perdure.ReportResult, 2), []perdure.Run(nil)}},
-		{"Report and claim", func(ctx context.Context, s perdure.Service) (all, error) {
+		}, all{"h", reports, (*protocol.Claim)(nil)}, all{make([]protocol.ReportResult, 2), []perdure.Run(nil)}},
+		{"Report and claim", func(ctx context.Context, s protocol.Server) (all, error) {
 			results, runs, err := s.Report(ctx, "h", reports, &next)
 			return all{results, runs}, err
-		}, all{"h", reports, &next}, all{make([]perdure.ReportResult, 2), []perdure.Run{resttest.Run()}}},
-		{"Heartbeat", func(ctx context.Context, s perdure.Service) (all, error) {
+		}, all{"h", reports, &next}, all{make([]protocol.ReportResult, 2), []perdure.Run{resttest.Run()}}},
+		{"Heartbeat", func(ctx context.Context, s protocol.Server) (all, error) {
 			results, err := s.Heartbeat(ctx, "h", beats)
 			return all{results}, err
-		}, all{"h", beats}, all{[]perdure.BeatResult{
+		}, all{"h", beats}, all{[]protocol.HeartbeatResult{
 			{Job: resttest.ID, Step: "s", Run: 3, LockedUntil: resttest.At, RemainingMs: 1, Stop: true, Reason: "undo"},
 			{Job: resttest.ID, Step: "t", Run: 4, LockedUntil: resttest.At, RemainingMs: 1, Stop: true, Reason: "undo"},
 		}}},
@@ -162,7 +163,7 @@ func TestRoundTrip(t *testing.T) {
 }
 
 // noting is resttest.Full, noting the arguments of the call. It wraps each method by reflection, so that
-// one which is added to perdure.Service is not forgotten.
+// one which is added to protocol.Server is not forgotten.
 func noting(seen *[]any) *resttest.Service {
 	svc := resttest.Full()
 	v := reflect.ValueOf(svc).Elem()

@@ -17,6 +17,7 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/rest"
 	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/protocol"
 	"github.com/perdure/perdure/store/memory"
 )
 
@@ -62,13 +63,13 @@ func (g *grid) up() {
 
 // counting counts heartbeats.
 type counting struct {
-	perdure.Service
+	protocol.Server
 	beats *atomic.Int64
 }
 
-func (c counting) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
+func (c counting) Heartbeat(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	c.beats.Add(1)
-	return c.Service.Heartbeat(ctx, holder, beats)
+	return c.Server.Heartbeat(ctx, holder, beats)
 }
 
 // down breaks every connection in the middle of whatever it carries.

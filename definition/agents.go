@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // param is one parameter of a built-in agent. The table serves the check, the suggestions and the
@@ -57,19 +57,19 @@ type inputCheck struct {
 
 // builtin checks a step of one of the built-in agents. What cannot be evaluated yet is checked by
 // name alone.
-func (d *decoder) builtin(s *perdure.StepDefinition, src *stepSource, made, undone templates) {
+func (d *decoder) builtin(s *kernel.StepDefinition, src *stepSource, made, undone templates) {
 	form := formOf(s.Agent)
-	if form != perdure.ByAgent {
+	if form != kernel.ByAgent {
 		d.ruled(s, src, form)
 	}
 	if params, ok := builtins[s.Agent]; ok {
 		c := inputCheck{d, made}
 		c.with(s.Agent, params, src.with, src.pointer.member("with"), src.at)
-		if form == perdure.BySleep {
+		if form == kernel.BySleep {
 			c.sleep(src)
 		}
 	}
-	if s.Undo == nil || form != perdure.ByAgent {
+	if s.Undo == nil || form != kernel.ByAgent {
 		return
 	}
 	agent := s.Agent
@@ -78,7 +78,7 @@ func (d *decoder) builtin(s *perdure.StepDefinition, src *stepSource, made, undo
 	}
 	p := src.pointer.member("undo")
 	switch {
-	case formOf(agent) != perdure.ByAgent:
+	case formOf(agent) != kernel.ByAgent:
 		d.add(p.member("agent"), src.undoAt, "%s cannot undo anything", agent)
 	case builtins[agent] == nil:
 	case src.undo == nil:
@@ -91,9 +91,9 @@ func (d *decoder) builtin(s *perdure.StepDefinition, src *stepSource, made, undo
 }
 
 // ruled refuses what has no meaning for a step that no agent runs.
-func (d *decoder) ruled(s *perdure.StepDefinition, src *stepSource, form perdure.StepForm) {
+func (d *decoder) ruled(s *kernel.StepDefinition, src *stepSource, form kernel.StepForm) {
 	none := []string{"undo", "retry", "action"}
-	if form == perdure.BySleep {
+	if form == kernel.BySleep {
 		none = append(none, "completeWithin")
 	}
 	for _, k := range src.node.keys {

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"slices"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // isValue says that a job of a batch may have a field of its own.
@@ -22,8 +22,8 @@ var valueFields = slices.DeleteFunc(slices.Clone(jobFields), func(f field) bool 
 //
 // Errors are those of Parse, with pointers into the one definition and no lines: as a whole text nobody
 // has seen it. stop is as in Options, and may be nil.
-func (c *Compiler) ParseAll(base []byte, jobs []json.RawMessage, stop func() error) ([]*perdure.Plan, []error) {
-	plans, errs := make([]*perdure.Plan, len(jobs)), make([]error, len(jobs))
+func (c *Compiler) ParseAll(base []byte, jobs []json.RawMessage, stop func() error) ([]*kernel.Plan, []error) {
+	plans, errs := make([]*kernel.Plan, len(jobs)), make([]error, len(jobs))
 	b := &batch{c: c, budget: newBudget(stop)}
 	plan := b.listed
 	if len(base) > 0 {
@@ -39,7 +39,7 @@ func (c *Compiler) ParseAll(base []byte, jobs []json.RawMessage, stop func() err
 // batch makes the plans of many jobs. A definition that they have in common is read once.
 type batch struct {
 	c      *Compiler
-	budget *perdure.Budget
+	budget *kernel.Budget
 
 	base   node
 	err    error // why it cannot be read
@@ -58,7 +58,7 @@ type batch struct {
 const definitionIs = "a definition is an object with a type and steps"
 
 // listed makes the plan of a job that is written out.
-func (b *batch) listed(job json.RawMessage) (*perdure.Plan, error) {
+func (b *batch) listed(job json.RawMessage) (*kernel.Plan, error) {
 	doc, f := b.object(job, definitionIs)
 	if f != nil {
 		return nil, refusal(f)
@@ -81,7 +81,7 @@ func (b *batch) take(base []byte) {
 }
 
 // merged makes the plan of the job that has these values.
-func (b *batch) merged(values json.RawMessage) (*perdure.Plan, error) {
+func (b *batch) merged(values json.RawMessage) (*kernel.Plan, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
@@ -124,7 +124,7 @@ func (b *batch) merge(values json.RawMessage) []*fault {
 
 // whole makes the plan of a job with nothing known, and looks what is known after the first of which that
 // can be said.
-func (b *batch) whole() (*perdure.Plan, error) {
+func (b *batch) whole() (*kernel.Plan, error) {
 	doc := b.base.with(&b.own)
 	if err := new(tally).add(&doc, 0); err != nil {
 		return nil, refusal(tooLarge(0, err))
@@ -191,5 +191,5 @@ func (n *node) with(others *node) node {
 // refusal is what faults amount to in a text that nobody has seen as it was read; nil if there are none.
 func refusal(found ...*fault) error {
 	fs := faults{list: found}
-	return perdure.Unplaced(fs.err())
+	return withoutLines(fs.err())
 }

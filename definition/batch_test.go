@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 func raws(texts ...string) []json.RawMessage {
@@ -73,7 +74,7 @@ func TestBatchIsWrittenOut(t *testing.T) {
 }
 
 // fresh is the plan of a definition that was never seen.
-func fresh(text []byte) (*perdure.Plan, error) {
+func fresh(text []byte) (*kernel.Plan, error) {
 	plans, err := Parse(text, JSON, Options{})
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // manyRefs is a definition of n steps, each of which reads the same input of the given size by a bare path.
@@ -74,15 +75,15 @@ func TestEvaluationEndsWithItsCall(t *testing.T) {
 // Renderings spend the budget of their scope. A value that one rendering has read costs the next one almost nothing.
 func TestRenderingsShareABudget(t *testing.T) {
 	list := json.RawMessage("[" + strings.TrimSuffix(strings.Repeat("1,", 100_000), ",") + "]")
-	spend := func(b *perdure.Budget, src string) int {
+	spend := func(b *kernel.Budget, src string) int {
 		before := b.Work
-		scope := &perdure.Scope{Job: seen.Job, Outputs: map[string]json.RawMessage{"one": list}, Budget: b}
+		scope := &kernel.Scope{Job: seen.Job, Outputs: map[string]json.RawMessage{"one": list}, Budget: b}
 		if got, err := renderIn(scope, src); err != nil {
 			t.Fatalf("%s: %s, %v", src, got, err)
 		}
 		return before - b.Work
 	}
-	b := &perdure.Budget{Work: 1 << 30}
+	b := &kernel.Budget{Work: 1 << 30}
 	first, second := spend(b, "${len(steps.one.output)}"), spend(b, "${len(steps.one.output) + 1}")
 	if first < 100_000 || second > 100 {
 		t.Errorf("reading a list of 100,000 costs %d, and once more %d", first, second)
@@ -99,9 +100,9 @@ func TestPathOverBudgetIsNotMissing(t *testing.T) {
 	for _, src := range []string{
 		"${steps.one.output.list}", "${steps.one.output?.list}", `${steps.one.output.list ?? "none"}`, "${len(steps.one.output.list)}",
 	} {
-		scope := &perdure.Scope{Job: seen.Job, Outputs: map[string]json.RawMessage{"one": large}, Budget: &perdure.Budget{Work: 1000}}
+		scope := &kernel.Scope{Job: seen.Job, Outputs: map[string]json.RawMessage{"one": large}, Budget: &kernel.Budget{Work: 1000}}
 		got, err := renderIn(scope, src)
-		if err == nil || strings.Contains(err.Error(), "no field") || !strings.Contains(err.Error(), perdure.ErrOverBudget.Error()) {
+		if err == nil || strings.Contains(err.Error(), "no field") || !strings.Contains(err.Error(), kernel.ErrOverBudget.Error()) {
 			t.Errorf("%s: %s, %v", src, got, err)
 		}
 	}
@@ -109,11 +110,11 @@ func TestPathOverBudgetIsNotMissing(t *testing.T) {
 
 // F156, F157: decoded values of a budget are bounded in bytes: a list of a megabyte may have half a million entries.
 func TestDecodedPartsAreBounded(t *testing.T) {
-	b := &perdure.Budget{Work: 1 << 30}
+	b := &kernel.Budget{Work: 1 << 30}
 	const lists = 20
 	for i := range lists {
 		list := json.RawMessage("[" + strings.TrimSuffix(strings.Repeat(fmt.Sprint(i%10)+",", 250_000), ",") + "]")
-		scope := &perdure.Scope{Job: seen.Job, Outputs: map[string]json.RawMessage{"one": list}, Budget: b}
+		scope := &kernel.Scope{Job: seen.Job, Outputs: map[string]json.RawMessage{"one": list}, Budget: b}
 		if got, err := renderIn(scope, "${steps.one.output[-1]}"); err != nil || got != fmt.Sprint(i%10) {
 			t.Fatalf("list %d: %s, %v", i, got, err)
 		}
@@ -124,7 +125,7 @@ func TestDecodedPartsAreBounded(t *testing.T) {
 	}
 	for range lists {
 		object := json.RawMessage("{" + members.String() + `"last":1}`)
-		scope := &perdure.Scope{Job: seen.Job, Outputs: map[string]json.RawMessage{"one": object}, Budget: b}
+		scope := &kernel.Scope{Job: seen.Job, Outputs: map[string]json.RawMessage{"one": object}, Budget: b}
 		if got, err := renderIn(scope, "${steps.one.output.last}"); err != nil || got != "1" {
 			t.Fatalf("%s, %v", got, err)
 		}

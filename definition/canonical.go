@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // normalize leaves out what a definition would mean anyway, so that equal meaning is equal bytes.
@@ -36,13 +37,13 @@ func (d *decoder) normalize() {
 	}
 }
 
-func normalizeStep(s *perdure.StepDefinition, job perdure.Ladder) {
+func normalizeStep(s *kernel.StepDefinition, job kernel.Ladder) {
 	if s.Action == s.Name {
 		s.Action = ""
 	}
 	within := perdure.Duration(perdure.DefaultCompleteWithin)
 	// An approval without completeWithin waits for ever; 5m is a word of its own there.
-	if s.CompleteWithin == within && s.Agent != perdure.AgentApproval {
+	if s.CompleteWithin == within && s.Agent != kernel.AgentApproval {
 		s.CompleteWithin = 0
 	}
 	if s.CompleteWithin != 0 {
@@ -104,17 +105,17 @@ func sameRetry(a, b perdure.Retry) bool {
 }
 
 // plainLadder leaves out a last park, which every ladder that does not end has anyway.
-func plainLadder(l perdure.Ladder) perdure.Ladder {
-	if n := len(l); n > 1 && l[n-1].Kind == perdure.RungPark {
+func plainLadder(l kernel.Ladder) kernel.Ladder {
+	if n := len(l); n > 1 && l[n-1].Kind == kernel.RungPark {
 		return l[:n-1]
 	}
 	return l
 }
 
-func isPark(l perdure.Ladder) bool { return len(l) == 1 && l[0].Kind == perdure.RungPark }
+func isPark(l kernel.Ladder) bool { return len(l) == 1 && l[0].Kind == kernel.RungPark }
 
 // finish writes the canonical texts: the shape's, to be kept, and that of the whole, for its fingerprint.
-func (d *decoder) finish() *perdure.Plan {
+func (d *decoder) finish() *kernel.Plan {
 	plan := d.plan
 	common := *d.def
 	common.Key, common.Priority, common.Labels, common.Input = "", 0, nil, nil
@@ -122,7 +123,7 @@ func (d *decoder) finish() *perdure.Plan {
 	room := 256 + 256*len(d.def.Steps)
 	plan.Text = appendDefinition(make([]byte, 0, room), &common, nil)
 	sum := sha256.Sum256(plan.Text)
-	plan.ID = perdure.ShapeID(sum[:len(plan.ID)])
+	plan.ID = kernel.ShapeID(sum[:len(plan.ID)])
 	plan.Size = shapeBytes(plan.Shape)
 	if d.stored {
 		return plan // of which the shape alone is wanted
@@ -140,16 +141,16 @@ func (d *decoder) finish() *perdure.Plan {
 
 // Canonical is the whole definition in canonical form: what it says beside the defaults, keys sorted and
 // numbers in the digits they came in. It can be submitted again, and is then the same job.
-func Canonical(p *perdure.Plan) []byte {
+func Canonical(p *kernel.Plan) []byte {
 	def := *p.Definition
 	def.Key = literal(def.Key)
 	return appendDefinition(make([]byte, 0, len(p.Text)+len(def.Input)+256), &def, nil)
 }
 
 // CanonicalSize is the length of Canonical for a job of a shape. It does not need the job's input.
-func CanonicalSize(s *perdure.Shape, j *perdure.Job, inputBytes int) int {
-	def := perdure.Definition{Type: j.Type, Key: literal(j.Key), Priority: j.Priority, Labels: j.Labels}
-	size := len(appendValues(nil, &def)) + len(s.Text) - len(appendValues(nil, &perdure.Definition{Type: j.Type}))
+func CanonicalSize(s *kernel.Shape, j *kernel.Job, inputBytes int) int {
+	def := kernel.Definition{Type: j.Type, Key: literal(j.Key), Priority: j.Priority, Labels: j.Labels}
+	size := len(appendValues(nil, &def)) + len(s.Text) - len(appendValues(nil, &kernel.Definition{Type: j.Type}))
 	if inputBytes > 0 {
 		size += len(inputField) + inputBytes
 	}
@@ -163,12 +164,12 @@ const inputField = `,"input":`
 
 // appendDefinition writes what json.Marshal(def) does, several times faster; order is that of the
 // steps, nil for their own. A test holds the two together.
-func appendDefinition(b []byte, def *perdure.Definition, order []int) []byte {
+func appendDefinition(b []byte, def *kernel.Definition, order []int) []byte {
 	return appendCommon(appendValues(b, def), def, order)
 }
 
 // appendValues writes the type and the four fields of the one job; appendCommon the rest.
-func appendValues(b []byte, def *perdure.Definition) []byte {
+func appendValues(b []byte, def *kernel.Definition) []byte {
 	b = append(b, `{"type":`...)
 	b = appendString(b, def.Type)
 	b = appendText(b, `,"key":`, def.Key)
@@ -194,7 +195,7 @@ func appendValues(b []byte, def *perdure.Definition) []byte {
 	return appendRaw(b, inputField, def.Input)
 }
 
-func appendCommon(b []byte, def *perdure.Definition, order []int) []byte {
+func appendCommon(b []byte, def *kernel.Definition, order []int) []byte {
 	b = appendLadder(b, def.OnFailure)
 	b = appendDuration(b, `,"completeWithin":`, def.CompleteWithin)
 	if s := def.States; s != nil {
@@ -218,7 +219,7 @@ func appendCommon(b []byte, def *perdure.Definition, order []int) []byte {
 	return append(b, '}', '}')
 }
 
-func appendStep(b []byte, s *perdure.StepDefinition) []byte {
+func appendStep(b []byte, s *kernel.StepDefinition) []byte {
 	b = append(b, `{"agent":`...)
 	b = appendString(b, s.Agent)
 	b = appendText(b, `,"action":`, s.Action)
@@ -253,7 +254,7 @@ func appendRetry(b []byte, r *perdure.Retry) []byte {
 	return braced(appendTexts(b, `,"notOn":`, r.NotOn), fields)
 }
 
-func appendLadder(b []byte, l perdure.Ladder) []byte {
+func appendLadder(b []byte, l kernel.Ladder) []byte {
 	if len(l) == 0 {
 		return b
 	}
@@ -266,12 +267,12 @@ func appendLadder(b []byte, l perdure.Ladder) []byte {
 			b = append(b, ',')
 		}
 		switch r.Kind {
-		case perdure.RungWait:
+		case kernel.RungWait:
 			b = strconv.AppendInt(append(b, `{"times":`...), int64(r.Times), 10)
 			b = append(appendDuration(b, `,"wait":`, r.For), '}')
-		case perdure.RungRestart:
+		case kernel.RungRestart:
 			b = append(strconv.AppendInt(append(b, `{"restart":`...), int64(r.Times), 10), '}')
-		case perdure.RungAlert:
+		case kernel.RungAlert:
 			b = append(appendString(append(b, `{"alert":`...), r.Name), '}')
 		default:
 			b = appendString(b, string(r.Kind))

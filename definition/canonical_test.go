@@ -14,9 +14,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
-func parseOne(t testing.TB, src string, format Format, opts Options) *perdure.Plan {
+func parseOne(t testing.TB, src string, format Format, opts Options) *kernel.Plan {
 	t.Helper()
 	plans, err := Parse([]byte(src), format, opts)
 	if err != nil {
@@ -110,7 +111,7 @@ func TestOtherMeaning(t *testing.T) {
 func check(t interface {
 	Helper()
 	Fatalf(string, ...any)
-}, p *perdure.Plan) {
+}, p *kernel.Plan) {
 	t.Helper()
 	written := *p.Definition
 	written.Key = strings.ReplaceAll(written.Key, "${", "$${")
@@ -130,7 +131,7 @@ func check(t interface {
 		t.Fatalf("another text:\n%s\n%s", again.Text, p.Text)
 	}
 	d := p.Definition
-	whole, err := again.PlanOf(&perdure.Job{Key: d.Key, Priority: d.Priority, Labels: d.Labels, Input: d.Input}, nil)
+	whole, err := again.PlanOf(&kernel.Job{Key: d.Key, Priority: d.Priority, Labels: d.Labels, Input: d.Input}, nil)
 	if err != nil {
 		t.Fatalf("no plan: %v", err)
 	}
@@ -189,7 +190,7 @@ func TestCanonicalIsTheSameJob(t *testing.T) {
 			t.Fatalf("another job: %v\n%s", err, Canonical(p))
 		}
 		d := p.Definition
-		j := &perdure.Job{Type: d.Type, Key: d.Key, Priority: d.Priority, Labels: d.Labels}
+		j := &kernel.Job{Type: d.Type, Key: d.Key, Priority: d.Priority, Labels: d.Labels}
 		for _, input := range []json.RawMessage{d.Input, nil} {
 			d.Input = input
 			if size := CanonicalSize(p.Shape, j, len(input)); size != len(Canonical(p)) {
@@ -200,9 +201,9 @@ func TestCanonicalIsTheSameJob(t *testing.T) {
 }
 
 // anyDefinition is a definition that is accepted.
-func anyDefinition() *rapid.Generator[*perdure.Definition] {
-	return rapid.Custom(func(t *rapid.T) *perdure.Definition {
-		d := &perdure.Definition{Type: "t", Input: json.RawMessage(`{"a":1,"s":"x","big":12345678901234567890,"l":[1.10]}`)}
+func anyDefinition() *rapid.Generator[*kernel.Definition] {
+	return rapid.Custom(func(t *rapid.T) *kernel.Definition {
+		d := &kernel.Definition{Type: "t", Input: json.RawMessage(`{"a":1,"s":"x","big":12345678901234567890,"l":[1.10]}`)}
 		name := rapid.StringMatching(`[a-z][a-z0-9.-]{0,5}`)
 		d.Key = rapid.StringMatching(`([A-Za-z0-9<&"é -]{1,20})?`).Draw(t, "key")
 		if strings.HasPrefix(d.Key, "job_") {
@@ -217,7 +218,7 @@ func anyDefinition() *rapid.Generator[*perdure.Definition] {
 		}
 		withs := []string{`{"a":"${input.a}"}`, `["${input.big}","x ${input.l[0]} <&> ${job.id}"]`, `"${[input.s, input.big]}"`, `{"z":1.0,"a":[null,true,"$${x}"]}`, `5`}
 		for i := range rapid.IntRange(1, 6).Draw(t, "steps") {
-			s := perdure.StepDefinition{Name: fmt.Sprintf("%c%d", 'z'-i, i), Agent: rapid.SampledFrom([]string{"x", "y", "approval"}).Draw(t, "agent"),
+			s := kernel.StepDefinition{Name: fmt.Sprintf("%c%d", 'z'-i, i), Agent: rapid.SampledFrom([]string{"x", "y", "approval"}).Draw(t, "agent"),
 				CompleteWithin: anyDuration(t), OnFailure: anyLadder(t)}
 			for j := range i {
 				if rapid.Bool().Draw(t, "after") {
@@ -262,14 +263,14 @@ func anyRetry(t *rapid.T) *perdure.Retry {
 	return r
 }
 
-func anyLadder(t *rapid.T) perdure.Ladder {
-	var l perdure.Ladder
+func anyLadder(t *rapid.T) kernel.Ladder {
+	var l kernel.Ladder
 	for range rapid.IntRange(0, 2).Draw(t, "rungs") {
-		l = append(l, rapid.SampledFrom([]perdure.Rung{{Kind: perdure.RungWait, For: perdure.Duration(time.Hour), Times: 2},
-			{Kind: perdure.RungAlert, Name: "ops"}, {Kind: perdure.RungRestart, Times: 3}}).Draw(t, "rung"))
+		l = append(l, rapid.SampledFrom([]kernel.Rung{{Kind: kernel.RungWait, For: perdure.Duration(time.Hour), Times: 2},
+			{Kind: kernel.RungAlert, Name: "ops"}, {Kind: kernel.RungRestart, Times: 3}}).Draw(t, "rung"))
 	}
-	if end := rapid.SampledFrom([]perdure.RungKind{"", perdure.RungPark, perdure.RungUndo, perdure.RungSkip}).Draw(t, "end"); end != "" {
-		l = append(l, perdure.Rung{Kind: end})
+	if end := rapid.SampledFrom([]kernel.RungKind{"", kernel.RungPark, kernel.RungUndo, kernel.RungSkip}).Draw(t, "end"); end != "" {
+		l = append(l, kernel.Rung{Kind: end})
 	}
 	return l
 }
@@ -292,7 +293,7 @@ func TestOptions(t *testing.T) {
 }
 
 func TestFromDefinition(t *testing.T) {
-	_, err := FromDefinition(&perdure.Definition{Type: "t", Steps: perdure.StepDefinitions{{Name: "a", Agent: "x", After: []string{"b"}}}})
+	_, err := FromDefinition(&kernel.Definition{Type: "t", Steps: kernel.StepDefinitions{{Name: "a", Agent: "x", After: []string{"b"}}}})
 	var e *perdure.Error
 	if !errors.As(err, &e) || len(e.Fields) != 1 || e.Fields[0].Pointer != "/steps/a/after/0" || e.Fields[0].Line != 0 {
 		t.Fatalf("%#v", err)
@@ -300,7 +301,7 @@ func TestFromDefinition(t *testing.T) {
 	if !strings.Contains(err.Error(), "/steps/a/after/0: there is no step `b`") {
 		t.Error(err)
 	}
-	if _, err := FromDefinition(&perdure.Definition{Type: "t", Input: json.RawMessage("{")}); perdure.CodeOf(err) != perdure.CodeMalformed {
+	if _, err := FromDefinition(&kernel.Definition{Type: "t", Input: json.RawMessage("{")}); perdure.CodeOf(err) != perdure.CodeMalformed {
 		t.Error(err)
 	}
 }

@@ -1,6 +1,9 @@
 package definition
 
-import "github.com/perdure/perdure"
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
+)
 
 // decoder makes a definition, and the plan of it, from one document's tree. It goes on after a fault,
 // so that one answer names all of them.
@@ -10,22 +13,22 @@ type decoder struct {
 	opts     Options
 	stored   bool // as a store keeps it: no checks, no evaluation; the key is no template
 
-	def   *perdure.Definition
+	def   *kernel.Definition
 	chain bool
 	input *node
 	key   *node
 	prio  *node
 	steps []stepSource
 	index map[string]int
-	plan  *perdure.Plan
+	plan  *kernel.Plan
 
-	made    perdure.Job // as far as is known at submission,
-	scope   perdure.Scope
+	made    kernel.Job // as far as is known at submission,
+	scope   kernel.Scope
 	early   view
-	budget  *perdure.Budget // of the call; nil: none
-	earlies []early         // and the expressions that depend on no more than that
-	exprs   int             // expressions so far
-	rest    []byte          // see memo
+	budget  *kernel.Budget // of the call; nil: none
+	earlies []early        // and the expressions that depend on no more than that
+	exprs   int            // expressions so far
+	rest    []byte         // see memo
 }
 
 // stepSource is a step and the places it was read from.
@@ -45,12 +48,12 @@ type place struct {
 }
 
 // decode is the whole way from tree to plan; nil if there were faults.
-func (d *decoder) decode(n *node) *perdure.Plan {
+func (d *decoder) decode(n *node) *kernel.Plan {
 	if n.kind != kindObject {
 		d.add(nil, n.at, "a definition is an object with a type and steps, not %s", n.kind)
 		return nil
 	}
-	d.def = &perdure.Definition{}
+	d.def = &kernel.Definition{}
 	d.job(n)
 	if len(d.list) > 0 && len(d.steps) == 0 {
 		return nil
@@ -132,7 +135,7 @@ func (d *decoder) stepMap(n *node, p *pointer) {
 		d.large(p, n.at, "%d steps; at most %d", len(n.kids), perdure.MaxSteps)
 		return
 	}
-	d.def.Steps = make(perdure.StepDefinitions, len(n.kids))
+	d.def.Steps = make(kernel.StepDefinitions, len(n.kids))
 	d.steps = make([]stepSource, len(n.kids))
 	d.index = make(map[string]int, len(n.kids))
 	for i := range n.keys {
@@ -161,7 +164,7 @@ func (d *decoder) stepName(k key, p *pointer) {
 }
 
 // step reads one step.
-func (d *decoder) step(s *perdure.StepDefinition, src *stepSource, n *node) {
+func (d *decoder) step(s *kernel.StepDefinition, src *stepSource, n *node) {
 	if n.kind != kindObject {
 		d.wrong(n, src.pointer, "an object with an agent")
 		return

@@ -1,12 +1,12 @@
-// Package definition reads job definitions: YAML and JSON into perdure.Plan, or every fault that
+// Package definition reads job definitions: YAML and JSON into kernel.Plan, or every fault that
 // stands in the way, each with its line and column.
 //
 // The way of a text, downhill and once:
 //
-//	text → node (yaml.go, json.go: bounded trees with places) → perdure.Definition (decode.go:
+//	text → node (yaml.go, json.go: bounded trees with places) → kernel.Definition (decode.go:
 //	strict, all faults at once) → graph (graph.go: references, cycles) → expressions and templates
 //	(expr.go, template.go: compiled, bounded) → submission (submit.go: what depends on the input
-//	alone is evaluated now) → canonical text and hash (canonical.go) → perdure.Plan
+//	alone is evaluated now) → canonical text and hash (canonical.go) → kernel.Plan
 //
 // A store keeps the canonical text; Compiler makes the same plan from it again, without the checks
 // that were made before it was stored.

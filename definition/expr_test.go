@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // seen is what the expressions of these tests look at.
-var seen = &perdure.Scope{
-	Job: &perdure.Job{Key: "k-1", Type: "trip", Labels: map[string]string{"team": "travel", "a b": "x"}},
+var seen = &kernel.Scope{
+	Job: &kernel.Job{Key: "k-1", Type: "trip", Labels: map[string]string{"team": "travel", "a b": "x"}},
 	Input: json.RawMessage(`{"a":1,"b":2.5,"big":12345678901234567890,"price":1.10,"huge":1e400,"s":"x\"y<é>","t":true,"n":null,
 		"l":[1,2,{"c":"d"}],"o":{"p":{"q":1},"r s":2},"esc\u0061pe":7,"items":[{"id":1,"p":3},{"id":2,"p":5}],"date":"2031-01-01"}`),
 	Outputs: map[string]json.RawMessage{"one": json.RawMessage(`{"id": "r-1", "ns": [1, 2 ], "z":{"y": 1.50 } }`), "skipped": json.RawMessage("null")},
@@ -130,7 +130,7 @@ func TestRender(t *testing.T) {
 // render compiles src as a `with` of its own and fills it in.
 func render(src string) (string, error) { return renderIn(seen, src) }
 
-func renderIn(scope *perdure.Scope, src string) (string, error) {
+func renderIn(scope *kernel.Scope, src string) (string, error) {
 	d := decoder{programs: &programs{}, stored: true, index: map[string]int{"one": 0, "skipped": 1}}
 	n := scalar(kindString, 0, src)
 	t, _, _ := d.template(&n, nil, &sight{d: &d})
@@ -194,7 +194,7 @@ func TestRenderErrors(t *testing.T) {
 func TestOutputThatIsNotLoadedIsAnError(t *testing.T) {
 	for _, src := range []string{"${steps.one.output}", "${steps.one.output?.id}", `${steps.one.output.id ?? "none"}`,
 		"${output}", "a ${output ?? 1}", "${[steps.skipped.output]}"} {
-		scope := &perdure.Scope{Job: seen.Job, Input: seen.Input, Outputs: map[string]json.RawMessage{"one": nil}}
+		scope := &kernel.Scope{Job: seen.Job, Input: seen.Input, Outputs: map[string]json.RawMessage{"one": nil}}
 		if got, err := renderIn(scope, src); err == nil || !strings.Contains(err.Error(), "not loaded") {
 			t.Errorf("%s is %s, %v", src, got, err)
 		}
@@ -209,7 +209,7 @@ func TestWhen(t *testing.T) {
 	} {
 		d := decoder{programs: &programs{}, stored: true, index: map[string]int{"one": 0, "skipped": 1}}
 		n := scalar(kindString, 0, src)
-		c := d.condition(&perdure.StepDefinition{}, &stepSource{when: &n}, &sight{d: &d})
+		c := d.condition(&kernel.StepDefinition{}, &stepSource{when: &n}, &sight{d: &d})
 		if err := d.err(); err != nil {
 			t.Errorf("%s: %v", src, err)
 			continue

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plain"
 )
 
 const maxDepth = perdure.MaxDepth
@@ -85,7 +86,7 @@ func (fs *faults) err() error {
 	slices.SortStableFunc(fs.list, func(a, b *fault) int { return cmp.Compare(a.at, b.at) })
 	e := &perdure.Error{Code: fs.list[0].code}
 	for _, f := range fs.list {
-		fe := perdure.FieldError{Pointer: f.pointer.String(), Message: cut(f.message, maxFaultText), Hint: cut(f.hint, maxFaultText)}
+		fe := perdure.FieldError{Pointer: f.pointer.String(), Message: plain.Shorten(f.message, maxFaultText), Hint: plain.Shorten(f.hint, maxFaultText)}
 		fe.Line, fe.Column = fs.text.locate(f.at)
 		e.Fields = append(e.Fields, fe)
 	}
@@ -228,4 +229,12 @@ func distance(a, b string, limit int) int {
 		prev2, prev, row = prev, row, prev2
 	}
 	return min(prev[len(b)], limit)
+}
+
+// withoutLines is err for a text that its caller has not seen as it was read.
+func withoutLines(err error) error {
+	if refusal := (*perdure.Error)(nil); errors.As(err, &refusal) {
+		return refusal.WithoutLines()
+	}
+	return err
 }

@@ -4,14 +4,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // link resolves `after`, chain included, into the plan's neighbours, and refuses references to
 // nowhere and cycles.
 func (d *decoder) link() {
 	defs := d.def.Steps
-	d.plan = &perdure.Plan{Definition: d.def, Shape: &perdure.Shape{Steps: make([]perdure.PlanStep, len(defs)), Index: d.index}}
+	d.plan = &kernel.Plan{Definition: d.def, Shape: &kernel.Shape{Steps: make([]kernel.PlanStep, len(defs)), Index: d.index}}
 	ends := make([]int, 0, len(defs)) // one allocation for the many short lists
 	for i := range defs {
 		if d.full() {
@@ -151,7 +151,7 @@ func (d *decoder) reportCycle(waits []int) {
 
 // ancestry answers which steps come, directly or through others, before which.
 type ancestry struct {
-	plan *perdure.Plan
+	plan *kernel.Plan
 	sets [][]uint64 // by step, made when the first question goes beyond a direct neighbour
 }
 

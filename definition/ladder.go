@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 func (d *decoder) retry(n *node, p *pointer) *perdure.Retry {
@@ -60,13 +61,13 @@ func (d *decoder) codes(n *node, p *pointer) []string {
 }
 
 // ladder reads one rung, or a list of them.
-func (d *decoder) ladder(n *node, p *pointer) perdure.Ladder {
+func (d *decoder) ladder(n *node, p *pointer) kernel.Ladder {
 	if n.kind != kindList {
 		r, ok := d.rung(n, p)
 		if !ok {
 			return nil
 		}
-		return perdure.Ladder{r}
+		return kernel.Ladder{r}
 	}
 	switch {
 	case len(n.kids) == 0:
@@ -75,7 +76,7 @@ func (d *decoder) ladder(n *node, p *pointer) perdure.Ladder {
 		d.large(p, n.at, "%d rungs; at most %d", len(n.kids), perdure.MaxRungs)
 		return nil
 	}
-	var l perdure.Ladder
+	var l kernel.Ladder
 	end := ""
 	for i := range n.kids {
 		v, p := &n.kids[i], p.item(i)
@@ -87,7 +88,7 @@ func (d *decoder) ladder(n *node, p *pointer) perdure.Ladder {
 		if !ok {
 			continue
 		}
-		if r.Kind == perdure.RungPark || r.Kind == perdure.RungUndo || r.Kind == perdure.RungSkip {
+		if r.Kind == kernel.RungPark || r.Kind == kernel.RungUndo || r.Kind == kernel.RungSkip {
 			end = string(r.Kind)
 		}
 		l = append(l, r)
@@ -98,12 +99,12 @@ func (d *decoder) ladder(n *node, p *pointer) perdure.Ladder {
 var rungWords = []string{"park", "undo", "skip", "wait", "restart", "alert"}
 
 // rung reads one rung: a word, or an object of one.
-func (d *decoder) rung(n *node, p *pointer) (r perdure.Rung, ok bool) {
+func (d *decoder) rung(n *node, p *pointer) (r kernel.Rung, ok bool) {
 	if n.kind == kindString {
-		switch r.Kind = perdure.RungKind(n.text); r.Kind {
-		case perdure.RungPark, perdure.RungUndo, perdure.RungSkip:
+		switch r.Kind = kernel.RungKind(n.text); r.Kind {
+		case kernel.RungPark, kernel.RungUndo, kernel.RungSkip:
 			return r, true
-		case perdure.RungWait, perdure.RungRestart, perdure.RungAlert:
+		case kernel.RungWait, kernel.RungRestart, kernel.RungAlert:
 			d.add(p, n.at, "`%s` needs a value", n.text).hinted("{wait: 1h, times: 4}, {restart: 3}, {alert: NAME}")
 			return r, false
 		}
@@ -117,9 +118,9 @@ func (d *decoder) rung(n *node, p *pointer) (r perdure.Rung, ok bool) {
 	before := len(d.list)
 	for i, k := range n.keys {
 		v, p := &n.kids[i], p.member(k.name)
-		word := perdure.RungKind(k.name)
+		word := kernel.RungKind(k.name)
 		switch word {
-		case perdure.RungWait, perdure.RungRestart, perdure.RungAlert:
+		case kernel.RungWait, kernel.RungRestart, kernel.RungAlert:
 			if r.Kind != "" {
 				d.add(p, k.at, "two words in one rung").hinted("each rung is an entry of its own in the list")
 				return r, false
@@ -127,11 +128,11 @@ func (d *decoder) rung(n *node, p *pointer) (r perdure.Rung, ok bool) {
 			r.Kind = word
 		}
 		switch word {
-		case perdure.RungWait:
+		case kernel.RungWait:
 			r.For = d.duration(v, p)
-		case perdure.RungRestart:
+		case kernel.RungRestart:
 			r.Times = d.count(v, p, "restart", 1, perdure.MaxRestarts)
-		case perdure.RungAlert:
+		case kernel.RungAlert:
 			r.Name = d.name(v, p)
 		case "times":
 			if n.get("wait") == nil {
@@ -139,13 +140,13 @@ func (d *decoder) rung(n *node, p *pointer) (r perdure.Rung, ok bool) {
 				return r, false
 			}
 			r.Times = d.count(v, p, "times", 1, perdure.MaxWaitTimes)
-		case perdure.RungPark, perdure.RungUndo, perdure.RungSkip:
+		case kernel.RungPark, kernel.RungUndo, kernel.RungSkip:
 			d.add(p, k.at, "`%s` is a word without a value", k.name)
 		default:
 			d.add(p, k.at, "unknown word %s in onFailure", quote(k.name)).hinted("%s", suggest(k.name, append(rungWords, "times")))
 		}
 	}
-	if r.Kind == perdure.RungWait && r.Times == 0 {
+	if r.Kind == kernel.RungWait && r.Times == 0 {
 		r.Times = 1
 	}
 	return r, len(d.list) == before && r.Kind != ""

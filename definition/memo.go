@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // A thousand jobs of one definition differ in key, priority, labels and input alone. What their common part
@@ -14,7 +15,7 @@ import (
 
 // memo is what the common part of a definition came to, when it was found without fault.
 type memo struct {
-	shape *perdure.Shape
+	shape *kernel.Shape
 	early []early
 	rest  []byte // of the canonical text with the steps in the order of their names: from after the values
 }
@@ -36,7 +37,7 @@ type memos struct {
 	mu      sync.Mutex
 	bytes   int              // of all of them, with the keys of byText
 	byText  map[string]*memo // by the common part as it was written
-	byShape map[perdure.ShapeID]*memo
+	byShape map[kernel.ShapeID]*memo
 }
 
 func (m *memos) of(text []byte) *memo {
@@ -45,7 +46,7 @@ func (m *memos) of(text []byte) *memo {
 	return m.byText[string(text)]
 }
 
-func (m *memos) ofShape(id perdure.ShapeID) *memo {
+func (m *memos) ofShape(id kernel.ShapeID) *memo {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.byShape[id]
@@ -62,7 +63,7 @@ func (m *memos) keep(text []byte, k *memo) {
 		return
 	}
 	if m.byText == nil || len(m.byText) >= maxMemos || m.bytes+size > maxMemoBytes {
-		m.byText, m.byShape, m.bytes = map[string]*memo{}, map[perdure.ShapeID]*memo{}, 0
+		m.byText, m.byShape, m.bytes = map[string]*memo{}, map[kernel.ShapeID]*memo{}, 0
 	}
 	m.bytes += size
 	m.byText[string(text)], m.byShape[k.shape.ID] = k, k
@@ -112,10 +113,10 @@ func appendAsIs(b []byte, n *node) []byte {
 
 // again makes the plan of one more job of a shape that is known. False where anything is wrong with it: then
 // the whole way tells what.
-func (d *decoder) again(n *node, k *memo) (*perdure.Plan, bool) {
+func (d *decoder) again(n *node, k *memo) (*kernel.Plan, bool) {
 	made := &struct {
-		plan perdure.Plan
-		def  perdure.Definition
+		plan kernel.Plan
+		def  kernel.Definition
 	}{def: *k.shape.Common}
 	def := &made.def
 	d.def = def
@@ -143,19 +144,19 @@ func (d *decoder) again(n *node, k *memo) (*perdure.Plan, bool) {
 	}
 	var room [1024]byte
 	text := append(appendValues(room[:0], def), k.rest...)
-	made.plan = perdure.Plan{Shape: k.shape, Definition: def, Hash: sha256.Sum256(text)}
+	made.plan = kernel.Plan{Shape: k.shape, Definition: def, Hash: sha256.Sum256(text)}
 	return &made.plan, true
 }
 
 // remember keeps what the document came to, if jobs of its kind can be made again from that.
-func (d *decoder) remember(memos *memos, text []byte, plan *perdure.Plan) {
+func (d *decoder) remember(memos *memos, text []byte, plan *kernel.Plan) {
 	for i := range plan.Steps {
 		s := &plan.Steps[i]
 		_, known := builtins[s.Agent]
 		if s.Undo != nil && !known {
 			_, known = builtins[s.Undo.Agent]
 		}
-		if known && len(d.earlies) > 0 || s.Form != perdure.ByAgent {
+		if known && len(d.earlies) > 0 || s.Form != kernel.ByAgent {
 			return // agents of ours check their values, too
 		}
 	}
@@ -172,7 +173,7 @@ type Values struct {
 
 // With makes the plan of another job of the same definition. It is the way to many jobs: of the definition
 // nothing is read or compiled again.
-func (c *Compiler) With(p *perdure.Plan, v Values) (*perdure.Plan, error) {
+func (c *Compiler) With(p *kernel.Plan, v Values) (*kernel.Plan, error) {
 	n := scalar(kindObject, 0, "")
 	if v.Priority != 0 {
 		n.set("priority", scalar(kindNumber, 0, strconv.Itoa(v.Priority)))

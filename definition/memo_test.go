@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // What is remembered of a definition changes nothing about what the next one comes to.
@@ -105,7 +106,7 @@ func TestMemosAreBounded(t *testing.T) {
 	var c Compiler
 	again := func(text string) bool {
 		t.Helper()
-		var shapes [2]*perdure.Shape
+		var shapes [2]*kernel.Shape
 		for i := range shapes {
 			plans, err := c.Parse([]byte(text), JSON, Options{})
 			if err != nil {

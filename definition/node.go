@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plain"
 )
 
 // kind is what a node is; the words are those of error messages.
@@ -164,16 +165,5 @@ func (p *pointer) String() string {
 	if len(up) >= maxPointer { // it is cut already
 		return up
 	}
-	return cut(up+"/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(cut(p.name, maxPointer)), maxPointer)
-}
-
-// cut returns a text of at most about most bytes, with "…" at its end if some are missing.
-func cut(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	for most > 0 && !utf8.RuneStart(text[most]) {
-		most--
-	}
-	return text[:most] + "…"
+	return plain.Shorten(up+"/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(plain.Shorten(p.name, maxPointer)), maxPointer)
 }

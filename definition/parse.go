@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Format is how a definition is written.
@@ -41,8 +42,8 @@ type Options struct {
 // callWork bounds the evaluation of all definitions of one call.
 const callWork = 4 * submitWork
 
-func newBudget(stop func() error) *perdure.Budget {
-	return &perdure.Budget{Work: callWork, Stop: stop}
+func newBudget(stop func() error) *kernel.Budget {
+	return &kernel.Budget{Work: callWork, Stop: stop}
 }
 
 // errCall refuses a definition because the budget of its call is used up.
@@ -58,24 +59,28 @@ type Compiler struct {
 	memos    memos
 }
 
-var _ perdure.Compiler = (*Compiler)(nil)
+var _ kernel.Compiler = (*Compiler)(nil)
+
+// Plan is a definition made ready to run: checked, and with its expressions compiled. It is immutable, and submitted by
+// Node.SubmitPlan, or in a transaction of your own by the SubmitTx of store/postgres or store/sqlite.
+type Plan = kernel.Plan
 
 // Parse reads the definitions in data, checks them, and evaluates what depends on their input alone.
 // There is at least one.
 //
 // The error is a *perdure.Error: malformed if data is not readable at all, tooLarge if it is over one
 // of perdure's bounds, invalid otherwise, with a FieldError for each fault up to 20 of a document.
-func Parse(data []byte, format Format, opts Options) ([]*perdure.Plan, error) {
+func Parse(data []byte, format Format, opts Options) ([]*Plan, error) {
 	return new(Compiler).Parse(data, format, opts)
 }
 
 // FromDefinition is Parse for a job that was built in Go. Its faults have pointers and no lines.
-func FromDefinition(d perdure.Definable) (*perdure.Plan, error) {
+func FromDefinition(d perdure.Definable) (*Plan, error) {
 	return new(Compiler).FromDefinition(d)
 }
 
 // Parse is the function of that name, with the compiler's memory.
-func (c *Compiler) Parse(data []byte, format Format, opts Options) ([]*perdure.Plan, error) {
+func (c *Compiler) Parse(data []byte, format Format, opts Options) ([]*Plan, error) {
 	data = bytes.TrimPrefix(data, byteOrderMark)
 	fs := faults{text: text{data}}
 	docs, f := read(data, format)
@@ -87,7 +92,7 @@ func (c *Compiler) Parse(data []byte, format Format, opts Options) ([]*perdure.P
 		fs.put(malformed(0, "there is no definition in it").hinted("a job has a type and steps: perdure schema describes it"))
 		return nil, fs.err()
 	}
-	plans := make([]*perdure.Plan, 0, len(docs))
+	plans := make([]*kernel.Plan, 0, len(docs))
 	budget := newBudget(opts.Stop)
 	for i := range docs {
 		if fs.full() {
@@ -108,7 +113,7 @@ func (c *Compiler) Parse(data []byte, format Format, opts Options) ([]*perdure.P
 }
 
 // plan makes the plan of one document, or finds its faults. A non-nil error ended its evaluation early.
-func (c *Compiler) plan(doc *node, src text, opts Options, budget *perdure.Budget) (*perdure.Plan, []*fault, error) {
+func (c *Compiler) plan(doc *node, src text, opts Options, budget *kernel.Budget) (*kernel.Plan, []*fault, error) {
 	if budget.Err() != nil {
 		return nil, []*fault{errCall()}, nil
 	}
@@ -122,7 +127,7 @@ func (c *Compiler) plan(doc *node, src text, opts Options, budget *perdure.Budge
 	d := decoder{faults: faults{text: src}, programs: &c.programs, opts: opts, budget: budget}
 	plan := d.decode(doc)
 	switch err := budget.Err(); {
-	case errors.Is(err, perdure.ErrOverBudget):
+	case errors.Is(err, kernel.ErrOverBudget):
 		return nil, []*fault{errCall()}, nil
 	case err != nil:
 		return nil, nil, err
@@ -188,7 +193,7 @@ func readable(data []byte) *fault {
 
 // Compile makes a shape of the text that the store keeps. It was checked before it was stored, so that
 // only what would make no plan at all is refused here.
-func (c *Compiler) Compile(stored []byte) (*perdure.Shape, error) {
+func (c *Compiler) Compile(stored []byte) (*kernel.Shape, error) {
 	n, f := readJSON(stored)
 	d := decoder{faults: faults{text: text{stored}}, programs: &c.programs, stored: true}
 	if f != nil {
@@ -203,21 +208,17 @@ func (c *Compiler) Compile(stored []byte) (*perdure.Shape, error) {
 }
 
 // FromDefinition is the function of that name, with the compiler's memory.
-func (c *Compiler) FromDefinition(d perdure.Definable) (*perdure.Plan, error) {
+func (c *Compiler) FromDefinition(d perdure.Definable) (*Plan, error) {
 	if d == nil {
 		return nil, perdure.Refuse(perdure.CodeInvalid, "there is no definition: it is nil")
 	}
-	built, err := d.Define()
+	body, err := d.Define()
 	if err != nil {
 		return nil, err
 	}
-	body, err := json.Marshal(built)
-	if err != nil {
-		return nil, &perdure.Error{Code: perdure.CodeMalformed, Message: "the definition is not JSON: " + err.Error()}
-	}
 	plans, err := c.Parse(body, JSON, Options{})
 	if err != nil {
-		return nil, perdure.Unplaced(err)
+		return nil, withoutLines(err)
 	}
 	return plans[0], nil
 }

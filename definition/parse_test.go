@@ -3,9 +3,10 @@ package definition
 import (
 	"encoding/json"
 
-	"github.com/perdure/perdure"
 	"testing"
 	"time"
+
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 const order = `type: order                       # limits, metrics and lists go by type
@@ -72,8 +73,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-func scopeOf(p *perdure.Plan, outputs map[string]string) *perdure.Scope {
-	s := &perdure.Scope{Job: &perdure.Job{Key: p.Definition.Key, Type: p.Definition.Type, Labels: p.Definition.Labels},
+func scopeOf(p *kernel.Plan, outputs map[string]string) *kernel.Scope {
+	s := &kernel.Scope{Job: &kernel.Job{Key: p.Definition.Key, Type: p.Definition.Type, Labels: p.Definition.Labels},
 		Input: p.Definition.Input, Outputs: map[string]json.RawMessage{}}
 	for name, out := range outputs {
 		s.Outputs[name] = json.RawMessage(out)

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // root is one of the names that an expression may begin with.
@@ -178,7 +178,7 @@ var null = json.RawMessage("null")
 
 // start returns the JSON of the root, and the remaining picks. An output that the scope does not have was not loaded:
 // it is an error, never null.
-func (p *path) start(s *perdure.Scope) (json.RawMessage, []pick, error) {
+func (p *path) start(s *kernel.Scope) (json.RawMessage, []pick, error) {
 	switch p.root {
 	case rootInput:
 		return orNull(s.Input), p.pick, nil
@@ -202,7 +202,7 @@ func loaded(output json.RawMessage, p *path) (json.RawMessage, []pick, error) {
 	return output, p.pick, nil
 }
 
-func (p *path) ofJob(j *perdure.Job) (json.RawMessage, []pick) {
+func (p *path) ofJob(j *kernel.Job) (json.RawMessage, []pick) {
 	if len(p.pick) > 0 {
 		switch p.pick[0].name {
 		case "id":
@@ -222,7 +222,7 @@ func (p *path) ofJob(j *perdure.Job) (json.RawMessage, []pick) {
 	return append(b, '}'), p.pick
 }
 
-func labels(j *perdure.Job) json.RawMessage {
+func labels(j *kernel.Job) json.RawMessage {
 	m := make(map[string]any, len(j.Labels))
 	for k, v := range j.Labels {
 		m[k] = v

@@ -8,7 +8,7 @@ import (
 	"github.com/expr-lang/expr/file"
 	"github.com/expr-lang/expr/vm"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/lru"
 )
 
@@ -39,7 +39,7 @@ const compileWork = 16
 
 // compile compiles src, or returns it from the cache. If truth is set, the result of src must be true or false. The
 // error is the budget's.
-func (p *programs) compile(src string, truth bool, budget *perdure.Budget) (*compiled, *misfit, error) {
+func (p *programs) compile(src string, truth bool, budget *kernel.Budget) (*compiled, *misfit, error) {
 	p.once.Do(func() { p.cache = lru.New[programKey](maxProgramBytes, (*compiled).bytes) })
 	if c, ok := p.cache.Get(programKey{src, truth}); ok {
 		return c, nil, nil
@@ -62,7 +62,7 @@ func (p *programs) compile(src string, truth bool, budget *perdure.Budget) (*com
 // of returns the program of an expression that was compiled before. If it was evicted, compiling it again is charged to
 // the budget of the call, but not to the work of the rendering: whether a rendering does too much work must not depend
 // on the cache.
-func (p *programs) of(x *expression, budget *perdure.Budget) (*compiled, error) {
+func (p *programs) of(x *expression, budget *kernel.Budget) (*compiled, error) {
 	c, bad, err := p.compile(x.src, x.condition, budget)
 	if bad != nil {
 		err = errors.New(bad.message) // not reached: the same text was compiled without fault

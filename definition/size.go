@@ -4,11 +4,12 @@ import (
 	"unsafe"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // shapeBytes is about how much memory a shape keeps, so that caches of shapes can be bounded in bytes. A test compares
 // it with what the garbage collector counts.
-func shapeBytes(s *perdure.Shape) int {
+func shapeBytes(s *kernel.Shape) int {
 	n := int(unsafe.Sizeof(*s)+unsafe.Sizeof(*s.Common)) + cap(s.Text) + indexBytes*len(s.Index)
 	for i := range s.Steps {
 		n += stepBytes(&s.Steps[i])
@@ -21,7 +22,7 @@ const (
 	pointerBytes = 64 // of a place in the text, as messages name it
 )
 
-func stepBytes(p *perdure.PlanStep) int {
+func stepBytes(p *kernel.PlanStep) int {
 	d := p.StepDefinition
 	n := int(unsafe.Sizeof(*p)+unsafe.Sizeof(*d)) + len(d.Name) + len(d.Agent) + len(d.Action) + len(d.When) + cap(d.With) +
 		wordSize*(cap(p.After)+cap(p.Before)) + ladderBytes(d.OnFailure) + retryBytes(d.Retry)
@@ -34,7 +35,7 @@ func stepBytes(p *perdure.PlanStep) int {
 	if c, ok := p.Test.(*condition); ok {
 		n += c.bytes()
 	}
-	for _, t := range []perdure.Template{p.Do, p.Revert} {
+	for _, t := range []kernel.Template{p.Do, p.Revert} {
 		if t, ok := t.(*template); ok {
 			n += t.bytes()
 		}
@@ -44,7 +45,7 @@ func stepBytes(p *perdure.PlanStep) int {
 
 const wordSize = int(unsafe.Sizeof(0))
 
-func ladderBytes(l perdure.Ladder) int { return cap(l) * int(unsafe.Sizeof(perdure.Rung{})) }
+func ladderBytes(l kernel.Ladder) int { return cap(l) * int(unsafe.Sizeof(kernel.Rung{})) }
 
 func retryBytes(r *perdure.Retry) int {
 	if r == nil {

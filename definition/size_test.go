@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // dense is an expression with as many operators as one can have; each n gives another one.
@@ -44,7 +45,7 @@ func kept[T any](f func() T) (value T, bytes int) {
 	return value, heap() - before
 }
 
-func parsed(t *testing.T, c *Compiler, body []byte) *perdure.Plan {
+func parsed(t *testing.T, c *Compiler, body []byte) *kernel.Plan {
 	t.Helper()
 	plans, err := c.Parse(body, JSON, Options{})
 	if err != nil {
@@ -72,7 +73,7 @@ func TestExpressionsKeepFewKilobytes(t *testing.T) {
 			}
 			type all struct {
 				c *Compiler
-				p *perdure.Plan
+				p *kernel.Plan
 			}
 			value, bytes := kept(func() all {
 				c := &Compiler{}
@@ -180,7 +181,7 @@ func TestSizesAreTrue(t *testing.T) {
 		t.Run("shape of "+name, func(t *testing.T) {
 			text := parsed(t, &Compiler{}, []byte(body)).Text
 			var c Compiler
-			shape, bytes := kept(func() *perdure.Shape {
+			shape, bytes := kept(func() *kernel.Shape {
 				s, err := c.Compile(text)
 				if err != nil {
 					t.Fatal(err)

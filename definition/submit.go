@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // submission reads what is known before the job is accepted: the input, with what the caller
@@ -18,8 +19,8 @@ func (d *decoder) submission() {
 		}
 	}
 	job := &d.made
-	*job = perdure.Job{Type: d.def.Type, Labels: d.def.Labels}
-	d.scope = perdure.Scope{Job: job, Input: d.def.Input, Budget: d.budget}
+	*job = kernel.Job{Type: d.def.Type, Labels: d.def.Labels}
+	d.scope = kernel.Scope{Job: job, Input: d.def.Input, Budget: d.budget}
 	d.early = view{scope: &d.scope, work: submitWork}
 	see := &sight{d: d, step: -1}
 	if d.key != nil {
@@ -129,14 +130,14 @@ func (d *decoder) readKey(n *node, see *sight) {
 
 func (d *decoder) checkKey(key string, p *pointer, at int32) {
 	n := utf8.RuneCountInString(key)
-	switch problem := perdure.KeyProblem(key); {
-	case problem == "":
+	switch refusal := perdure.CheckKey(key); {
+	case refusal == nil:
 	case n == 0:
-		d.add(p, at, "%s", problem).hinted("leave it out if the job has none")
+		d.add(p, at, "%s", refusal.Message).hinted("leave it out if the job has none")
 	case n > perdure.MaxKeyLength:
 		d.large(p, at, "a key of %d characters; at most %d", n, perdure.MaxKeyLength)
 	default:
-		d.add(p, at, "%s", problem).hinted("%s", perdure.KeyRule)
+		d.add(p, at, "%s", refusal.Message).hinted("%s", refusal.Hint)
 	}
 }
 
@@ -208,14 +209,14 @@ func (d *decoder) expressions() {
 	}
 }
 
-func formOf(agent string) perdure.StepForm {
+func formOf(agent string) kernel.StepForm {
 	switch agent {
-	case perdure.AgentSleep:
-		return perdure.BySleep
-	case perdure.AgentApproval:
-		return perdure.ByApproval
+	case kernel.AgentSleep:
+		return kernel.BySleep
+	case kernel.AgentApproval:
+		return kernel.ByApproval
 	}
-	return perdure.ByAgent
+	return kernel.ByAgent
 }
 
 // with compiles the input of a run.
@@ -228,7 +229,7 @@ func (d *decoder) with(n *node, p *pointer, see *sight) (*template, templates) {
 }
 
 // condition compiles `when`, with or without ${ } around it.
-func (d *decoder) condition(s *perdure.StepDefinition, src *stepSource, see *sight) perdure.Condition {
+func (d *decoder) condition(s *kernel.StepDefinition, src *stepSource, see *sight) kernel.Condition {
 	n, p := src.when, src.pointer.member("when")
 	text := n.text
 	at := len(text) - len(strings.TrimLeft(text, " \t\r\n"))

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // template is a compiled `with`: its canonical JSON, cut where values go in.
@@ -27,7 +28,7 @@ type part struct {
 func (t *template) Refs() []int { return t.refs }
 
 // Render fills in the values. Errors name the field and say what is missing in it.
-func (t *template) Render(s *perdure.Scope) (json.RawMessage, error) {
+func (t *template) Render(s *kernel.Scope) (json.RawMessage, error) {
 	if len(t.parts) == 0 {
 		return t.tail, nil
 	}
@@ -74,7 +75,7 @@ type condition struct {
 }
 
 // Eval says whether the step is to be done.
-func (c *condition) Eval(s *perdure.Scope) (bool, error) {
+func (c *condition) Eval(s *kernel.Scope) (bool, error) {
 	yes, err := c.expr.truth(&view{scope: s, work: renderWork})
 	if err != nil {
 		return false, fmt.Errorf("when: %w", err)

@@ -4,14 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // view is a scope in use: while one input is rendered, or one definition submitted. It bounds the work of all
 // expressions together. If the scope's budget ends a rendering, the error may be that of the expression; Budget.Err
 // tells whether the budget was the cause.
 type view struct {
-	scope  *perdure.Scope
+	scope  *kernel.Scope
 	work   int
 	cached *memory // nil: no large value was read yet
 }

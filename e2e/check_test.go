@@ -16,6 +16,7 @@ import (
 	root "github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/protocol"
 )
 
 // Each of these is what a bug, a bad disk or a hand in the tables may leave behind, on a job of its own: a chain of
@@ -151,18 +152,18 @@ func (p *pretender) answers(agent string, outcomes ...root.Outcome) {
 	for i := 0; i == 0 || i < len(outcomes); i++ {
 		ctx, cancel := context.WithTimeout(p.t.Context(), 30*time.Second)
 		defer cancel()
-		runs, err := p.c.Claim(ctx, root.ClaimRequest{Agent: agent, Holder: "h", Max: 1, Wait: 10 * time.Second})
+		runs, err := p.c.Claim(ctx, protocol.Claim{Agent: agent, Holder: "h", Max: 1, Wait: 10 * time.Second})
 		if err != nil || len(runs) != 1 {
 			p.t.Fatalf("%v, %v", runs, err)
 		}
 		if len(outcomes) == 0 {
 			return
 		}
-		rep := root.Report{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Number, Outcome: outcomes[i]}
+		rep := protocol.Report{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Number, Outcome: outcomes[i]}
 		if rep.Outcome == root.OutcomeDone {
 			rep.Output = []byte(`{"seen":true}`)
 		}
-		if res, _, err := p.c.Report(ctx, "h", []root.Report{rep}, nil); err != nil || !res[0].Accepted {
+		if res, _, err := p.c.Report(ctx, "h", []protocol.Report{rep}, nil); err != nil || !res[0].Accepted {
 			p.t.Fatalf("%v, %v", res, err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/protocol"
 )
 
 // build makes a binary of a package of this module.
@@ -55,7 +56,7 @@ func start(t *testing.T, name string, args ...string) *exec.Cmd {
 }
 
 // serve starts a node and waits until it answers.
-func serve(t *testing.T, binary string) (url string, svc perdure.Service) {
+func serve(t *testing.T, binary string) (url string, svc protocol.Server) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/guard"
+	"github.com/perdure/perdure/perduretest"
 )
 
 // A handler is called as Perdure would: the action twice, its undo, and the action once more, late.
@@ -61,7 +62,7 @@ func Example() {
 		return tx.Commit()
 	}
 	as := func(run perdure.Run) context.Context {
-		return perdure.WithRun(ctx, &run, time.Now().Add(time.Minute), nil)
+		return perduretest.WithRun(ctx, &run, time.Now().Add(time.Minute))
 	}
 	first := perdure.Run{Job: perdure.JobID{1}, Step: "reserve", Number: 1, Key: "job/reserve/1"}
 	fmt.Println(reserve(as(first)))

@@ -73,6 +73,8 @@ var (
 	ErrStale = errors.New("guard: a later run of this step was here")
 	// ErrNoRun says that the context is not a handler's.
 	ErrNoRun = errors.New("guard: the context has no run: it is not that of a handler")
+	// ErrNoTx says that the transaction is nil.
+	ErrNoTx = errors.New("guard: the transaction is nil: begin one first")
 	// ErrTwice says that the run has called Do or Undo before. What it has now would have been left out, as a repeat
 	// of that.
 	ErrTwice = errors.New("guard: called twice in one run: put both effects into one function, or make each a step of its own")
@@ -149,7 +151,7 @@ func Undo[Out any](ctx context.Context, tx Tx, compensate func(Out) error) error
 // requests may lie about.
 func Forget(ctx context.Context, tx Tx, before time.Time, max int) (int, error) {
 	if tx == nil {
-		return 0, perdure.ErrNoTx
+		return 0, ErrNoTx
 	}
 	n, err := tx.Exec(ctx, `DELETE FROM perdure_guard WHERE step IN (SELECT step FROM perdure_guard WHERE at < $1 LIMIT $2)`,
 		before.UnixMicro(), max)
@@ -176,7 +178,7 @@ func runOf(ctx context.Context, tx Tx, want perdure.Direction) (*perdure.Run, er
 	case run.Job.IsZero() || run.Step == "" || run.Number <= 0 || want == perdure.Do && run.Key == "" || want == perdure.Undo && run.DoKey == "":
 		return nil, ErrPartRun
 	case tx == nil:
-		return nil, perdure.ErrNoTx
+		return nil, ErrNoTx
 	}
 	return run, nil
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/perdure/perdure/guard"
 	"github.com/perdure/perdure/guard/pgxguard"
 	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/runcontext"
 )
 
 // stock is a business database: one row for each reservation that is there, and a line in a journal for each
@@ -127,7 +128,7 @@ var errBroken = errors.New("broken off")
 
 // act is what a handler does for a run, as the package's example has it. broken: it fails after its effect.
 func (s *stock) act(r *perdure.Run, broken bool) (out reservation, err error) {
-	ctx := perdure.WithRun(context.Background(), r, time.Now().Add(time.Minute), nil)
+	ctx := runcontext.With(context.Background(), r, time.Now().Add(time.Minute), nil)
 	err = s.in(ctx, func(tx guard.Tx) error {
 		if r.Direction == perdure.Undo {
 			return guard.Undo(ctx, tx, func(was reservation) error {
@@ -308,7 +309,7 @@ func (s *stock) race(n int, of func(int) (*perdure.Run, bool)) {
 func TestTwiceInOneRun(t *testing.T) {
 	everywhere(t, func(s *stock) {
 		handler := func(r *perdure.Run) context.Context {
-			return perdure.WithRun(context.Background(), r, time.Now().Add(time.Minute), nil)
+			return runcontext.With(context.Background(), r, time.Now().Add(time.Minute), nil)
 		}
 		line := func(ctx context.Context, tx guard.Tx, text string, err error) error {
 			if err == nil {
@@ -434,20 +435,20 @@ func TestMisuse(t *testing.T) {
 	if _, err := guard.Do(t.Context(), nil, effect); !errors.Is(err, guard.ErrNoRun) {
 		t.Error(err)
 	}
-	if _, err := guard.Do(perdure.WithRun(t.Context(), run(2, 2), time.Now().Add(time.Minute), nil), nil, effect); err == nil {
+	if _, err := guard.Do(runcontext.With(t.Context(), run(2, 2), time.Now().Add(time.Minute), nil), nil, effect); err == nil {
 		t.Error("do in an undo")
 	}
-	if err := guard.Undo(perdure.WithRun(t.Context(), run(1, 1), time.Now().Add(time.Minute), nil), nil, func(int) error { _, err := effect(); return err }); err == nil {
+	if err := guard.Undo(runcontext.With(t.Context(), run(1, 1), time.Now().Add(time.Minute), nil), nil, func(int) error { _, err := effect(); return err }); err == nil {
 		t.Error("undo in a do")
 	}
 	for name, tx := range map[string]guard.Tx{"nil": nil, "sqlite": guard.SQLite(nil), "postgres": guard.Postgres(nil), "pgx": pgxguard.Tx(nil)} {
-		if _, err := guard.Do(perdure.WithRun(t.Context(), run(1, 1), time.Now().Add(time.Minute), nil), tx, effect); !errors.Is(err, perdure.ErrNoTx) {
+		if _, err := guard.Do(runcontext.With(t.Context(), run(1, 1), time.Now().Add(time.Minute), nil), tx, effect); !errors.Is(err, guard.ErrNoTx) {
 			t.Error(name, err)
 		}
-		if err := guard.Undo(perdure.WithRun(t.Context(), run(2, 2), time.Now().Add(time.Minute), nil), tx, func(int) error { _, err := effect(); return err }); !errors.Is(err, perdure.ErrNoTx) {
+		if err := guard.Undo(runcontext.With(t.Context(), run(2, 2), time.Now().Add(time.Minute), nil), tx, func(int) error { _, err := effect(); return err }); !errors.Is(err, guard.ErrNoTx) {
 			t.Error(name, err)
 		}
-		if _, err := guard.Forget(t.Context(), tx, time.Now(), 1); !errors.Is(err, perdure.ErrNoTx) {
+		if _, err := guard.Forget(t.Context(), tx, time.Now(), 1); !errors.Is(err, guard.ErrNoTx) {
 			t.Error(name, err)
 		}
 	}

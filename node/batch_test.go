@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/node"
 )
 
@@ -40,7 +41,7 @@ func outcomes(did []perdure.Submitted) string {
 
 // Many are submitted at once, and each is answered for itself, in order.
 func TestSubmitAll(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		var l ledger
 		n := start(t, store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
 		did, err := n.SubmitAll(t.Context(), json.RawMessage(anyOrder), texts(
@@ -69,7 +70,7 @@ func TestSubmitAll(t *testing.T) {
 // Where the backlog takes a part, that part is taken; where nothing is taken that may be later, the call is
 // refused as one.
 func TestSubmitAllAboveTheBacklog(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{MaxBacklog: 2})
 		jobs := texts(`{"input":{"n":1}}`, `{"input":{"n":2}}`, `{}`, `{"input":{"n":3}}`)
 		did, err := n.SubmitAll(t.Context(), json.RawMessage(anyOrder), jobs)

@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/node"
 )
 
@@ -34,7 +35,7 @@ func TestBudget(t *testing.T) {
 	}
 	for name, text := range shapes {
 		t.Run(name, func(t *testing.T) {
-			everystore.Run(t, func(t *testing.T, store perdure.Store) {
+			everystore.Run(t, func(t *testing.T, store kernel.Store) {
 				of := strings.TrimPrefix(t.Name(), "TestBudget/"+name+"/")
 				max := budget[name][of]
 				allocs, bytes := cost(t, store, text)
@@ -58,7 +59,7 @@ func wide(n int) string {
 }
 
 // cost runs some thousand steps in jobs of this shape, in sets, and counts.
-func cost(t *testing.T, store perdure.Store, text string) (allocs, bytes float64) {
+func cost(t *testing.T, store kernel.Store, text string) (allocs, bytes float64) {
 	a := perdure.NewAgent("a")
 	a.Slots = 1000
 	a.HandleAny(func(context.Context, *perdure.Run) (json.RawMessage, error) { return nil, nil })
@@ -70,7 +71,7 @@ func cost(t *testing.T, store perdure.Store, text string) (allocs, bytes float64
 	}
 	jobs := 4000/len(plans[0].Steps) + 1
 	round := func() {
-		set := make([]*perdure.Plan, jobs)
+		set := make([]*kernel.Plan, jobs)
 		for i := range set {
 			if set[i], err = compiler.With(plans[0], definition.Values{Input: json.RawMessage(`{"n":7}`)}); err != nil {
 				t.Fatal(err)

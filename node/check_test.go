@@ -13,7 +13,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/protocol"
 )
 
 // Each of these is what a bug, a bad disk or a hand in the tables may leave behind. All jobs are chains of
@@ -86,7 +88,7 @@ func TestCheckFinds(t *testing.T) {
 	for i, c := range corruptions {
 		switch c.job {
 		case "runs":
-			if runs, err := n.Claim(t.Context(), perdure.ClaimRequest{Agent: "b", Holder: "h", Max: 1, Wait: time.Minute}); len(runs) != 1 {
+			if runs, err := n.Claim(t.Context(), protocol.Claim{Agent: "b", Holder: "h", Max: 1, Wait: time.Minute}); len(runs) != 1 {
 				t.Fatal(err)
 			}
 		case "waits":
@@ -121,7 +123,7 @@ func TestCheckFinds(t *testing.T) {
 	fresh := node.New(store, node.Config{})
 	defer fresh.Stop(context.Background())
 	found := map[perdure.JobID]bool{}
-	if err := fresh.Check(t.Context(), func(f perdure.Finding) { found[f.Job] = true }); err != nil {
+	if err := fresh.Check(t.Context(), func(f kernel.Finding) { found[f.Job] = true }); err != nil {
 		t.Fatal(err)
 	}
 	for i, c := range corruptions {
@@ -133,7 +135,7 @@ func TestCheckFinds(t *testing.T) {
 
 // What moves is not mistaken for what is wrong.
 func TestCheckUnderLoad(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		var l ledger
 		n := start(t, store, node.Config{Agents: []*perdure.Agent{l.agent("a", func(run *perdure.Run) error {
 			if run.Number == 1 {
@@ -156,7 +158,7 @@ func TestCheckUnderLoad(t *testing.T) {
 			})
 		}
 		for ctx.Err() == nil {
-			if err := n.Check(context.Background(), func(f perdure.Finding) { t.Errorf("%+v", f) }); err != nil {
+			if err := n.Check(context.Background(), func(f kernel.Finding) { t.Errorf("%+v", f) }); err != nil {
 				t.Fatal(err)
 			}
 		}

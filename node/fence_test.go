@@ -7,26 +7,28 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/protocol"
 )
 
 // F112, I6: once the fence is raised, what is let out has a number above all before, and a run of before is
 // refused; the numbers go on from there.
 func TestFence(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{})
 		submit(t, n, "type: t\nkey: k\nsteps:\n  s: {agent: a, undo: {}, retry: {attempts: 5, backoff: 1ms}}\n")
 		claim := func() perdure.Run {
 			t.Helper()
-			runs, err := n.Claim(t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: 10e9})
+			runs, err := n.Claim(t.Context(), protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: 10e9})
 			if err != nil || len(runs) != 1 {
 				t.Fatal(runs, err)
 			}
 			return runs[0]
 		}
-		report := func(r perdure.Run, number int64, outcome perdure.Outcome) perdure.ReportResult {
+		report := func(r perdure.Run, number int64, outcome perdure.Outcome) protocol.ReportResult {
 			t.Helper()
-			got, _, err := n.Report(t.Context(), "h", []perdure.Report{{Job: r.Job, Step: r.Step, Run: number, Outcome: outcome}}, nil)
+			got, _, err := n.Report(t.Context(), "h", []protocol.Report{{Job: r.Job, Step: r.Step, Run: number, Outcome: outcome}}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,7 +56,7 @@ func TestFence(t *testing.T) {
 			t.Errorf("run %d, the fence is at %d", second.Number, fence)
 		}
 		// Such a number was given before the restore, of which the store knows nothing.
-		if got := report(second, 2, perdure.OutcomeDone); got.Accepted || got.Reason != perdure.RefusedStale {
+		if got := report(second, 2, perdure.OutcomeDone); got.Accepted || got.Reason != protocol.RefusedStale {
 			t.Errorf("a run of before: %+v", got)
 		}
 		if got := report(second, second.Number, perdure.OutcomeFailed); !got.Accepted {

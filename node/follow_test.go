@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/node"
 	"github.com/perdure/perdure/store/memory"
 )
 
 // open is a store that two nodes have open, as far as they can see.
-type open struct{ perdure.Store }
+type open struct{ kernel.Store }
 
 func (open) Hints(context.Context) <-chan struct{} { return nil }
 func (open) Heard() bool                           { return false }

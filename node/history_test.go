@@ -6,13 +6,14 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/node"
 )
 
 // F157: a history is returned in pages, none of which exceeds the limit. An entry that is written meanwhile is on the
 // last page.
 func TestHistoryIsPaged(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{})
 		submit(t, n, "type: t\nkey: k\nsteps:\n  a: {agent: nobody, undo: {}}\n")
 		act := func(i int) {

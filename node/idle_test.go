@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/node"
 	"github.com/perdure/perdure/store/memory"
@@ -20,7 +21,7 @@ func TestIdle(t *testing.T) {
 		t.Skip("takes 7s for each store")
 	}
 	const watch = 5 * time.Second
-	idle := func(t *testing.T, store perdure.Store, calls func() int64) {
+	idle := func(t *testing.T, store kernel.Store, calls func() int64) {
 		var l ledger
 		n := start(t, store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil), l.agent("b", nil)}})
 		submit(t, n, "type: t\nsteps:\n  s: {agent: nobody}\n")
@@ -54,7 +55,7 @@ func processor(t *testing.T) time.Duration {
 }
 
 type sharedStore interface {
-	perdure.Store
+	kernel.Store
 	Hints(context.Context) <-chan struct{}
 	Heard() bool
 	RoleHints() <-chan struct{}
@@ -67,12 +68,12 @@ type counted struct {
 	calls atomic.Int64
 }
 
-func (c *counted) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+func (c *counted) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	c.calls.Add(1)
 	return c.sharedStore.Update(ctx, fn)
 }
 
-func (c *counted) Look(ctx context.Context, agents []string) (perdure.Look, error) {
+func (c *counted) Look(ctx context.Context, agents []string) (kernel.Look, error) {
 	c.calls.Add(1)
 	return c.sharedStore.Look(ctx, agents)
 }
@@ -82,7 +83,7 @@ func (c *counted) Now(ctx context.Context) (time.Time, error) {
 	return c.sharedStore.Now(ctx)
 }
 
-func (c *counted) Attend(ctx context.Context, p perdure.Presence) (perdure.Roll, error) {
+func (c *counted) Attend(ctx context.Context, p kernel.Presence) (kernel.Roll, error) {
 	c.calls.Add(1)
 	return c.sharedStore.Attend(ctx, p)
 }

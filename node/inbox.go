@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
 )
 
@@ -40,7 +41,7 @@ func (n *Node) Wake() {
 }
 
 // collect takes submissions out of the inbox until ctx ends.
-func (n *Node) collect(ctx context.Context, box perdure.Inbox) {
+func (n *Node) collect(ctx context.Context, box kernel.Inbox) {
 	mail, forgot := box.Mail(), time.Time{} // the first time at once: nodes that never live for a minute clear, too
 	for ctx.Err() == nil {
 		wait := n.mailPoll()
@@ -81,7 +82,7 @@ func (n *Node) mailPoll() time.Duration {
 
 // collectSome takes a page, and says whether to look for another one at once. One of which nothing could be
 // taken, because there is no room or because other nodes are at it, is left for a moment.
-func (n *Node) collectSome(ctx context.Context, box perdure.Inbox) (more bool, err error) {
+func (n *Node) collectSome(ctx context.Context, box kernel.Inbox) (more bool, err error) {
 	posted, err := box.Posted(ctx, mailPage, mailBytes)
 	if err != nil || len(posted) == 0 {
 		return false, err
@@ -123,7 +124,7 @@ func (n *Node) account(m *scheduler.Delivery) {
 }
 
 // unpack checks a submission as every other is checked.
-func (n *Node) unpack(p perdure.Posted) (*perdure.Plan, error) {
+func (n *Node) unpack(p kernel.Posted) (*kernel.Plan, error) {
 	plans, err := n.plans.Parse(p.Body, definition.JSON, definition.Options{Key: p.Key})
 	if err != nil {
 		return nil, err
@@ -131,7 +132,7 @@ func (n *Node) unpack(p perdure.Posted) (*perdure.Plan, error) {
 	return plans[0], nil
 }
 
-func (n *Node) forget(ctx context.Context, box perdure.Inbox) {
+func (n *Node) forget(ctx context.Context, box kernel.Inbox) {
 	crashpoint.Here(crashpoint.InboxClear)
 	defer crashpoint.Here(crashpoint.InboxCleared)
 	now, err := n.store.Now(ctx)
@@ -152,7 +153,7 @@ func arrived[T any](ctx context.Context, n *Node, ref string, patience time.Dura
 		return none, err
 	}
 	did, err := do(ctx, id)
-	if box, ok := n.store.(perdure.Inbox); ok && perdure.CodeOf(err) == perdure.CodeNotFound {
+	if box, ok := n.store.(kernel.Inbox); ok && perdure.CodeOf(err) == perdure.CodeNotFound {
 		timed, cancel := context.WithTimeout(ctx, max(patience, mailPatience))
 		defer cancel()
 		if job, perr := n.posted(timed, box, id); perr != nil {
@@ -170,7 +171,7 @@ const (
 )
 
 // posted finds the job that was made of a submission, and waits for it; zero where there is no such submission.
-func (n *Node) posted(ctx context.Context, box perdure.Inbox, id perdure.JobID) (none perdure.JobID, err error) {
+func (n *Node) posted(ctx context.Context, box kernel.Inbox, id perdure.JobID) (none perdure.JobID, err error) {
 	for pause := mailFirst; ; pause = min(2*pause, mailPoll) {
 		s, err := box.Submission(ctx, id)
 		switch {

@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/node"
 	"github.com/perdure/perdure/store/postgres"
@@ -75,7 +76,7 @@ func killedShop(driver, dsn string) error {
 // I1, F004 to F007: a process is killed at any point around the commit of its orders. Each order that is there
 // has its job, which ends; no job has no order; and what was acknowledged is there.
 func TestKilledShop(t *testing.T) {
-	run := func(t *testing.T, store perdure.Store, driver, dsn, doomed string) {
+	run := func(t *testing.T, store kernel.Store, driver, dsn, doomed string) {
 		db, err := sql.Open(driver, dsn)
 		if err != nil {
 			t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/node"
 	"github.com/perdure/perdure/store/postgres"
@@ -28,7 +29,7 @@ import (
 // shop is a business database, and the store in it.
 type shop struct {
 	name  string
-	store perdure.Store
+	store kernel.Store
 	begin func(t *testing.T) shopTx
 	query func(sql string) (string, error) // one text
 }
@@ -36,7 +37,7 @@ type shop struct {
 // shopTx is a transaction of the business.
 type shopTx interface {
 	insert(order string) error
-	submit(plan *perdure.Plan) (perdure.Submitted, error)
+	submit(plan *kernel.Plan) (perdure.Submitted, error)
 	end(commit bool) error
 }
 
@@ -49,7 +50,7 @@ func (tx pgxTx) insert(order string) error {
 	_, err := tx.Exec(tx.ctx, "insert into orders values ($1)", order)
 	return err
 }
-func (tx pgxTx) submit(plan *perdure.Plan) (perdure.Submitted, error) {
+func (tx pgxTx) submit(plan *kernel.Plan) (perdure.Submitted, error) {
 	return postgres.SubmitTx(tx.ctx, tx.Tx, plan)
 }
 func (tx pgxTx) end(commit bool) error {
@@ -62,14 +63,14 @@ func (tx pgxTx) end(commit bool) error {
 type sqlTx struct {
 	ctx context.Context
 	*sql.Tx
-	by func(context.Context, *sql.Tx, *perdure.Plan) (perdure.Submitted, error)
+	by func(context.Context, *sql.Tx, *kernel.Plan) (perdure.Submitted, error)
 }
 
 func (tx sqlTx) insert(order string) error {
 	_, err := tx.ExecContext(tx.ctx, "insert into orders values ($1)", order)
 	return err
 }
-func (tx sqlTx) submit(plan *perdure.Plan) (perdure.Submitted, error) {
+func (tx sqlTx) submit(plan *kernel.Plan) (perdure.Submitted, error) {
 	return tx.by(tx.ctx, tx.Tx, plan)
 }
 func (tx sqlTx) end(commit bool) error {
@@ -81,7 +82,7 @@ func (tx sqlTx) end(commit bool) error {
 
 // shops runs a test with each way to submit inside a transaction.
 func shops(t *testing.T, test func(t *testing.T, s shop)) {
-	std := func(t *testing.T, s shop, driver, dsn string, by func(context.Context, *sql.Tx, *perdure.Plan) (perdure.Submitted, error)) {
+	std := func(t *testing.T, s shop, driver, dsn string, by func(context.Context, *sql.Tx, *kernel.Plan) (perdure.Submitted, error)) {
 		db, err := sql.Open(driver, dsn)
 		if err != nil {
 			t.Fatal(err)
@@ -134,12 +135,12 @@ func shops(t *testing.T, test func(t *testing.T, s shop)) {
 	})
 }
 
-func orderPlan(t *testing.T, key string, n int) *perdure.Plan {
+func orderPlan(t *testing.T, key string, n int) *kernel.Plan {
 	t.Helper()
 	return plan(t, fmt.Sprintf(`{"type":"order","key":%q,"input":{"n":%d},"steps":{"charge":{"agent":"a","with":{"amount":"${input.n}"},"undo":{}}}}`, key, n))
 }
 
-func plan(t *testing.T, text string) *perdure.Plan {
+func plan(t *testing.T, text string) *kernel.Plan {
 	t.Helper()
 	plans, err := definition.Parse([]byte(text), definition.JSON, definition.Options{})
 	if err != nil {
@@ -284,11 +285,11 @@ func TestSubmitTxKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		same(did.ID) // it lies in the inbox
-		if _, err := n.SubmitPlans(t.Context(), []*perdure.Plan{orderPlan(t, "k", 2)}); err != nil {
+		if _, err := n.SubmitPlans(t.Context(), []*kernel.Plan{orderPlan(t, "k", 2)}); err != nil {
 			t.Fatal(err)
 		}
 		for i, want := range []perdure.Submitted{{ID: did.ID, Key: "k"}, {Key: "k", Err: perdure.Refuse(perdure.CodeConflict, "")}} {
-			got := must[[]perdure.Submitted](t)(n.SubmitPlans(t.Context(), []*perdure.Plan{orderPlan(t, "k", i+1)}))[0]
+			got := must[[]perdure.Submitted](t)(n.SubmitPlans(t.Context(), []*kernel.Plan{orderPlan(t, "k", i+1)}))[0]
 			if got.ID != want.ID || got.Created || perdure.CodeOf(got.Err) != perdure.CodeOf(want.Err) {
 				t.Errorf("to a node, while it lies in the inbox: %+v", got)
 			}
@@ -371,7 +372,7 @@ func TestOneKeyThroughTwoDoors(t *testing.T) {
 		posted := must[perdure.Submitted](t)(tx.submit(orderPlan(t, "k", 1)))
 		direct := make(chan perdure.Submitted, 1)
 		go func() {
-			did, err := n.SubmitPlans(t.Context(), []*perdure.Plan{orderPlan(t, "k", 2)})
+			did, err := n.SubmitPlans(t.Context(), []*kernel.Plan{orderPlan(t, "k", 2)})
 			if err != nil {
 				did = []perdure.Submitted{{Err: err}}
 			}
@@ -514,7 +515,7 @@ func TestSubmitBySQL(t *testing.T) {
 	}
 	// Both doors: a key that lies in the inbox in words alone is not taken by a node, either.
 	unkeyed := submit(`'{"type":"order","steps":{"s":{"agent":"a"}}}'`)
-	direct := must[[]perdure.Submitted](t)(n.SubmitPlans(t.Context(), []*perdure.Plan{
+	direct := must[[]perdure.Submitted](t)(n.SubmitPlans(t.Context(), []*kernel.Plan{
 		plan(t, `{"type":"order","key":"k2","steps":{"s":{"agent":"a"}}}`), plan(t, `{"type":"order","key":"k3","steps":{"s":{"agent":"a"}}}`)}))
 	alias := submit(`'{"type":"order","key":"k2","steps":{"s":{"agent":"a"}}}'`)
 	clash := submit(`'{"type":"order","key":"k3","steps":{"s":{"agent":"b"}}}'`)
@@ -656,7 +657,7 @@ func (s *shaken) count(which int) {
 
 var errUndone = errors.New("taken back")
 
-func (s *shaken) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+func (s *shaken) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	s.mu.Lock()
 	s.calls++
 	n := s.calls % 5
@@ -667,9 +668,9 @@ func (s *shaken) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 			return err
 		}
 		s.count(0)
-		return fmt.Errorf("done: %w", perdure.ErrUnknown)
+		return fmt.Errorf("done: %w", kernel.ErrUnknown)
 	case 3:
-		err := s.Store.Update(ctx, func(tx perdure.Tx) error {
+		err := s.Store.Update(ctx, func(tx kernel.Tx) error {
 			if err := fn(tx); err != nil {
 				return err
 			}
@@ -679,7 +680,7 @@ func (s *shaken) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 			return err
 		}
 		s.count(1)
-		return fmt.Errorf("not done: %w", perdure.ErrUnknown)
+		return fmt.Errorf("not done: %w", kernel.ErrUnknown)
 	}
 	return s.Store.Update(ctx, fn)
 }

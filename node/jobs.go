@@ -11,9 +11,11 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/admission"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/protocol"
 )
 
-var _ perdure.Service = (*Node)(nil)
+var _ protocol.Server = (*Node)(nil)
 
 // Submit implements perdure.Jobs.
 func (n *Node) Submit(ctx context.Context, body []byte, mediaType string) (*perdure.JobView, bool, error) {
@@ -37,11 +39,11 @@ func (n *Node) SubmitWithKey(ctx context.Context, body []byte, mediaType, key st
 }
 
 // SubmitPlan submits a definition that was parsed here.
-func (n *Node) SubmitPlan(ctx context.Context, plan *perdure.Plan) (*perdure.JobView, bool, error) {
+func (n *Node) SubmitPlan(ctx context.Context, plan *definition.Plan) (*perdure.JobView, bool, error) {
 	if n.draining.Load() {
 		return nil, false, n.Ready(ctx)
 	}
-	if err := perdure.CheckPlans(plan); err != nil {
+	if err := kernel.CheckPlans(plan); err != nil {
 		return nil, false, err
 	}
 	did, err := n.scheduler.Submit(ctx, plan)
@@ -54,11 +56,11 @@ func (n *Node) SubmitPlan(ctx context.Context, plan *perdure.Plan) (*perdure.Job
 
 // SubmitPlans submits many jobs at once, in as few transactions as that takes. Each is answered for itself:
 // one that is refused does not take the others down. An error says that nothing is known of any of them.
-func (n *Node) SubmitPlans(ctx context.Context, plans []*perdure.Plan) ([]perdure.Submitted, error) {
+func (n *Node) SubmitPlans(ctx context.Context, plans []*definition.Plan) ([]perdure.Submitted, error) {
 	if n.draining.Load() {
 		return nil, n.Ready(ctx)
 	}
-	if err := perdure.CheckPlans(plans...); err != nil {
+	if err := kernel.CheckPlans(plans...); err != nil {
 		return nil, err
 	}
 	did, err := n.scheduler.SubmitAll(ctx, plans)
@@ -76,7 +78,7 @@ func (n *Node) SubmitPlans(ctx context.Context, plans []*perdure.Plan) ([]perdur
 func (n *Node) SubmitAll(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {
 	parsed, errs := n.plans.ParseAll(base, jobs, ctx.Err)
 	answers := make([]perdure.Submitted, len(jobs))
-	plans, places := make([]*perdure.Plan, 0, len(jobs)), make([]int, 0, len(jobs))
+	plans, places := make([]*definition.Plan, 0, len(jobs)), make([]int, 0, len(jobs))
 	for i, err := range errs {
 		if err != nil {
 			answers[i].Err = err
@@ -113,7 +115,7 @@ func turnedAway(answers []perdure.Submitted) error {
 }
 
 // FindSame is an unsettled job without a key that was made of the same definition.
-func (n *Node) FindSame(ctx context.Context, plan *perdure.Plan) (perdure.JobID, bool, error) {
+func (n *Node) FindSame(ctx context.Context, plan *definition.Plan) (perdure.JobID, bool, error) {
 	return n.scheduler.FindSame(ctx, plan)
 }
 
@@ -134,8 +136,8 @@ func (n *Node) Job(ctx context.Context, ref string, wait time.Duration) (*perdur
 // atRest is the job at rest, or as it is after wait, or when the node stops meanwhile. One that has stopped does not
 // wait any more, and says so: who asks again and again (perdure.Wait) would never be told.
 func (n *Node) atRest(ctx context.Context, id perdure.JobID, wait time.Duration) (*perdure.JobView, error) {
-	var job *perdure.Job
-	var steps []*perdure.Step
+	var job *kernel.Job
+	var steps []*kernel.Step
 	var err error
 	stopped := n.life.Err() != nil
 	if wait > 0 {
@@ -165,7 +167,7 @@ func (n *Node) atRest(ctx context.Context, id perdure.JobID, wait time.Duration)
 const answerTime = 5 * time.Second
 
 // untilRest waits for the job to be at rest, or for ctx.
-func (n *Node) untilRest(ctx context.Context, id perdure.JobID) (*perdure.Job, []*perdure.Step, error) {
+func (n *Node) untilRest(ctx context.Context, id perdure.JobID) (*kernel.Job, []*kernel.Step, error) {
 	moved, stop := n.scheduler.Follow(id)
 	defer stop()
 	for look := 0; ; look++ {
@@ -215,7 +217,7 @@ func (n *Node) named(ctx context.Context, ref string) (perdure.JobID, error) {
 // resolve finds the job that ref names.
 func (n *Node) resolve(ctx context.Context, ref string) (id perdure.JobID, err error) {
 	if ref == "@latest" {
-		jobs, err := n.store.ListJobs(ctx, perdure.JobFilter{Limit: 1})
+		jobs, err := n.store.ListJobs(ctx, kernel.JobFilter{Limit: 1})
 		if err != nil {
 			return id, unreachable(err)
 		}
@@ -238,7 +240,7 @@ func (n *Node) resolve(ctx context.Context, ref string) (id perdure.JobID, err e
 
 // ListJobs implements perdure.Jobs.
 func (n *Node) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
-	f := perdure.JobFilter{Phase: q.Phase, Type: q.Type, Current: q.Current, Desired: q.Desired, Key: q.Key, Labels: q.Labels}
+	f := kernel.JobFilter{Phase: q.Phase, Type: q.Type, Current: q.Current, Desired: q.Desired, Key: q.Key, Labels: q.Labels}
 	if q.Cursor != "" {
 		raw, err := hex.DecodeString(q.Cursor)
 		if err != nil || len(raw) != len(f.Before) {
@@ -353,7 +355,7 @@ func (n *Node) committed(ctx context.Context, key string) (id perdure.JobID, err
 	if _, ok := n.store.(shared); !ok {
 		return id, nil
 	}
-	err = n.store.Update(ctx, func(tx perdure.Tx) error {
+	err = n.store.Update(ctx, func(tx kernel.Tx) error {
 		found, err := tx.JobsByKey([]string{key})
 		id = found[key].ID
 		return err
@@ -364,23 +366,23 @@ func (n *Node) committed(ctx context.Context, key string) (id perdure.JobID, err
 	return id, nil
 }
 
-// Claim implements perdure.Exchange.
-func (n *Node) Claim(ctx context.Context, c perdure.ClaimRequest) ([]perdure.Run, error) {
+// Claim implements protocol.Exchange.
+func (n *Node) Claim(ctx context.Context, c protocol.Claim) ([]perdure.Run, error) {
 	if n.draining.Load() {
 		return nil, n.Ready(ctx) // an empty answer at once would have agents ask in a loop
 	}
 	return n.scheduler.Claim(ctx, c)
 }
 
-// Report implements perdure.Exchange.
-func (n *Node) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+// Report implements protocol.Exchange.
+func (n *Node) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	if next != nil && n.draining.Load() {
 		return nil, nil, n.Ready(ctx) // the reports come again, alone: that there was nothing could not be said (F019)
 	}
 	return n.scheduler.Report(ctx, holder, reports, next)
 }
 
-// Heartbeat implements perdure.Exchange.
-func (n *Node) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
+// Heartbeat implements protocol.Exchange.
+func (n *Node) Heartbeat(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	return n.scheduler.Heartbeat(ctx, holder, beats)
 }

@@ -12,21 +12,22 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/node"
 	"github.com/perdure/perdure/store/memory"
 )
 
 // brittle is a store whose disk fails to sync at some time.
 type brittle struct {
-	perdure.Store
+	kernel.Store
 	broken atomic.Bool
 }
 
 var errSync = perdure.Refuse(perdure.CodeUnavailable, "the disk failed to sync")
 
-func (b *brittle) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+func (b *brittle) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	if b.broken.Load() {
-		return fmt.Errorf("%w: %w", perdure.ErrBroken, errSync)
+		return fmt.Errorf("%w: %w", kernel.ErrBroken, errSync)
 	}
 	return b.Store.Update(ctx, fn)
 }
@@ -77,14 +78,14 @@ func TestDiskFails(t *testing.T) {
 			t.Fatal("somebody waits on")
 		}
 	}
-	if err := n.Ready(t.Context()); !errors.Is(err, perdure.ErrBroken) {
+	if err := n.Ready(t.Context()); !errors.Is(err, kernel.ErrBroken) {
 		t.Errorf("ready: %v", err)
 	}
 }
 
 // F117: Stop ends waits with the job as it is, follows with an error, and is bounded where the store hangs.
 func TestStop(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{})
 		job := submit(t, n, lone)
 		var waiting sync.WaitGroup
@@ -122,7 +123,7 @@ func TestStop(t *testing.T) {
 
 // A node that never started: acts, stops, and is not ready.
 func TestNeverStarted(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		var l ledger
 		n := node.New(store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
 		if err := n.Ready(t.Context()); perdure.CodeOf(err) != perdure.CodeUnavailable {
@@ -140,12 +141,12 @@ func TestNeverStarted(t *testing.T) {
 
 // hanging is a store that stops answering, whatever its caller's patience.
 type hanging struct {
-	perdure.Store
+	kernel.Store
 	hangs chan struct{}
 	on    atomic.Bool
 }
 
-func (h *hanging) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+func (h *hanging) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	if h.on.Load() {
 		<-h.hangs
 	}

@@ -10,7 +10,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/agenthost"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/supervisor"
+	"github.com/perdure/perdure/protocol"
 )
 
 // meter counts what the scheduler does. Labels are types and agents, whose number is bounded (labels), and never jobs,
@@ -75,7 +77,7 @@ func newMeter(version string) *meter {
 	m.oldest = prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_store_oldest_transaction_seconds",
 		Help: "Age of the oldest transaction that keeps PostgreSQL from clearing away what is dead, as the leader of the supervisors sees it."})
 	m.registry.MustRegister(m.late, m.oldest)
-	for _, role := range []string{perdure.RoleSupervisor} {
+	for _, role := range []string{kernel.RoleSupervisor} {
 		m.leading.WithLabelValues(role)
 		m.refusals.WithLabelValues(role)
 	}
@@ -126,7 +128,7 @@ func (m *meter) Reported(agent string, d perdure.Direction, outcome string, took
 	m.runTime.WithLabelValues(agent, d.String(), outcome).Observe(took.Seconds())
 }
 
-func (m *meter) Refused(reason perdure.RefusalReason) {
+func (m *meter) Refused(reason protocol.RefusalReason) {
 	m.refused.WithLabelValues(string(reason)).Inc()
 }
 

@@ -1,10 +1,10 @@
 // Package node puts one process of Perdure together: the scheduler, the supervisor, the agents that live
-// here and the elector, on one store. It wires, answers the outside (perdure.Service) and decides
+// here and the elector, on one store. It wires, answers the outside (protocol.Server) and decides
 // nothing.
 //
 //	service        runs                                    needs
 //	scheduler      from New to Stop                        store
-//	agent host     from Start to Stop, where there are     scheduler (as perdure.Exchange)
+//	agent host     from Start to Stop, where there are     scheduler (as protocol.Exchange)
 //	               agents
 //	supervisor     from Start to Stop                      scheduler, store
 //	elector        from Start to Stop                      store
@@ -29,9 +29,17 @@ import (
 	"github.com/perdure/perdure/internal/agenthost"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/election"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/internal/supervisor"
 )
+
+// Store is where a node keeps everything: store.Open, store/sqlite or store/postgres opens one. Its methods are for the
+// packages of Perdure.
+type Store = kernel.Store
+
+// DefaultRoleTTL is how long a node leads a role, or stands by for it, after its last sign of life.
+const DefaultRoleTTL = kernel.DefaultRoleTTL
 
 // Config is how a node is made. The zero value is a node that schedules and supervises, and runs no
 // agents of its own.
@@ -46,7 +54,7 @@ type Config struct {
 	// OldTransaction is the age from which on the log tells of a transaction that keeps PostgreSQL from
 	// clearing away what is dead; 0: DefaultOldTransaction.
 	OldTransaction time.Duration
-	RoleTTL        time.Duration // how long it leads, or stands by, after it was last heard of; 0: perdure.DefaultRoleTTL
+	RoleTTL        time.Duration // how long it leads, or stands by, after it was last heard of; 0: DefaultRoleTTL
 	Heartbeat      time.Duration // of the agents here; 0: 10s
 	MaxBacklog     int           // unsettled jobs above which a submission is refused; 0: 1,000,000
 	Writers        int           // transactions in flight at once; 0: what suits the store
@@ -57,7 +65,7 @@ type Node struct {
 	cfg    Config
 	id     string
 	log    *slog.Logger
-	store  perdure.Store
+	store  Store
 	meter  *meter
 	plans  *definition.Compiler
 	recent recent
@@ -110,7 +118,7 @@ const (
 
 // New makes a node on a store. It answers from now on, and lets nothing out by itself before Start. Stop
 // ends it; the store is the caller's to close after that.
-func New(store perdure.Store, cfg Config) *Node {
+func New(store Store, cfg Config) *Node {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -173,7 +181,7 @@ func (n *Node) Start(ctx context.Context) error {
 	if store, ok := n.store.(shared); ok {
 		n.watching.Go(func() { n.heed(n.watch, store) })
 	}
-	if box, ok := n.store.(perdure.Inbox); ok {
+	if box, ok := n.store.(kernel.Inbox); ok {
 		n.watching.Go(func() { n.collect(n.watch, box) })
 	}
 	if n.host != nil {

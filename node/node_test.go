@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/node"
 	"github.com/perdure/perdure/store/memory"
@@ -52,7 +53,7 @@ func (l *ledger) agent(name string, fail func(*perdure.Run) error) *perdure.Agen
 	return a
 }
 
-func start(t *testing.T, store perdure.Store, cfg node.Config) *node.Node {
+func start(t *testing.T, store kernel.Store, cfg node.Config) *node.Node {
 	t.Helper()
 	n := node.New(store, cfg)
 	if err := n.Start(t.Context()); err != nil {
@@ -90,7 +91,7 @@ func rest(t *testing.T, n *node.Node, ref string) *perdure.JobView {
 
 func consistent(t *testing.T, n *node.Node) {
 	t.Helper()
-	if err := n.Check(t.Context(), func(f perdure.Finding) { t.Errorf("check: %+v", f) }); err != nil {
+	if err := n.Check(t.Context(), func(f kernel.Finding) { t.Errorf("check: %+v", f) }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -108,7 +109,7 @@ steps:
 `
 
 func TestDoneThenUndoneThenDone(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		var l ledger
 		n := start(t, store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
 		submit(t, n, order)
@@ -130,7 +131,7 @@ func TestDoneThenUndoneThenDone(t *testing.T) {
 }
 
 func TestFailureUndoes(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		var l ledger
 		n := start(t, store, node.Config{Agents: []*perdure.Agent{l.agent("a", func(run *perdure.Run) error {
 			if run.Step == "ship" && run.Direction == perdure.Do {
@@ -152,7 +153,7 @@ func TestFailureUndoes(t *testing.T) {
 
 // TestStoppedNodeIsNotListed: who lists the nodes finds those that are there, and those that died.
 func TestStoppedNodeIsNotListed(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{})
 		listed := func() int {
 			nodes, err := n.ListNodes(t.Context())
@@ -178,11 +179,11 @@ func TestStoppedNodeIsNotListed(t *testing.T) {
 // A node that has been silent for three role TTLs is dead, and one that answers is alive. Where one process has the
 // store, every other node is dead, however lately it was seen.
 func TestSilentNodesAreDead(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		const ttl = 10 * time.Minute
 		n := start(t, store, node.Config{RoleTTL: ttl})
 		attend := func(id string) {
-			if _, err := store.Attend(t.Context(), perdure.Presence{Node: perdure.Node{ID: id}, TTL: ttl}); err != nil {
+			if _, err := store.Attend(t.Context(), kernel.Presence{Node: kernel.Node{ID: id}, TTL: ttl}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -236,7 +237,7 @@ func TestReadyHeedsTheSchema(t *testing.T) {
 func TestNothingToSubmit(t *testing.T) {
 	n := start(t, memory.New(), node.Config{})
 	_, _, one := n.SubmitPlan(t.Context(), nil)
-	_, many := n.SubmitPlans(t.Context(), []*perdure.Plan{nil})
+	_, many := n.SubmitPlans(t.Context(), []*kernel.Plan{nil})
 	_, _, job := perdure.Submit(t.Context(), n, nil)
 	_, plan := definition.FromDefinition(nil)
 	for _, err := range []error{one, many, job, plan} {

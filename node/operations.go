@@ -5,13 +5,14 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/admission"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // openAlertsShown bounds the alerts that a job's view carries.
 const openAlertsShown = 100
 
 func (n *Node) openAlerts(ctx context.Context, id perdure.JobID) ([]perdure.AlertView, error) {
-	alerts, err := n.store.Alerts(ctx, perdure.AlertFilter{Job: id, Limit: openAlertsShown})
+	alerts, err := n.store.Alerts(ctx, kernel.AlertFilter{Job: id, Limit: openAlertsShown})
 	if err != nil {
 		return nil, unreachable(err)
 	}
@@ -22,14 +23,14 @@ func (n *Node) openAlerts(ctx context.Context, id perdure.JobID) ([]perdure.Aler
 	return views, nil
 }
 
-func alertView(a perdure.Alert) perdure.AlertView {
+func alertView(a kernel.Alert) perdure.AlertView {
 	return perdure.AlertView{ID: a.ID, Job: a.Job, Step: a.Step, Kind: a.Kind, Name: a.Name, Message: a.Message,
 		RaisedAt: a.RaisedAt, ClosedAt: a.ClosedAt, ClosedBy: a.ClosedBy}
 }
 
 // ListAlerts implements perdure.Operations.
 func (n *Node) ListAlerts(ctx context.Context, q perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error) {
-	f := perdure.AlertFilter{Closed: q.Closed}
+	f := kernel.AlertFilter{Closed: q.Closed}
 	if q.Job != "" {
 		id, err := n.resolve(ctx, q.Job)
 		if err != nil {
@@ -83,7 +84,7 @@ func (n *Node) ListLimits(ctx context.Context) ([]perdure.LimitView, error) {
 	return n.limitViews(ctx, limits)
 }
 
-func (n *Node) limitViews(ctx context.Context, limits []perdure.Limit) (views []perdure.LimitView, err error) {
+func (n *Node) limitViews(ctx context.Context, limits []kernel.Limit) (views []perdure.LimitView, err error) {
 	views = make([]perdure.LimitView, len(limits))
 	for i, l := range limits {
 		if views[i], err = n.limitView(ctx, l); err != nil {
@@ -93,7 +94,7 @@ func (n *Node) limitViews(ctx context.Context, limits []perdure.Limit) (views []
 	return views, nil
 }
 
-func (n *Node) limitView(ctx context.Context, l perdure.Limit) (perdure.LimitView, error) {
+func (n *Node) limitView(ctx context.Context, l kernel.Limit) (perdure.LimitView, error) {
 	v := perdure.LimitView{Name: l.Name, Max: l.Max, Holders: []perdure.HolderView{}}
 	used, holders, err := n.store.LimitUse(ctx, l.Name, perdure.MaxHoldersShown)
 	if err != nil {

@@ -11,8 +11,10 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/protocol"
 	"github.com/perdure/perdure/store/memory"
 )
 
@@ -73,7 +75,7 @@ func within(d time.Duration, ok func() bool) bool {
 
 // refusing is a store that can be set to refuse calls.
 type refusing struct {
-	perdure.Store
+	kernel.Store
 	mu     sync.Mutex
 	what   refusals
 	trials int
@@ -93,7 +95,7 @@ func (r *refusing) now() refusals {
 	return r.what
 }
 
-func (r *refusing) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+func (r *refusing) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	if err := r.now().writes; err != nil {
 		return err
 	}
@@ -147,7 +149,7 @@ func TestReasonsForNotBeingReady(t *testing.T) {
 		t.Errorf("%d trials within a second", store.trials)
 	}
 	store.set(refusals{trial: full})
-	if runs, err := n.Claim(t.Context(), perdure.ClaimRequest{Agent: "nobody", Holder: "h", Max: 1}); err != nil || len(runs) != 1 {
+	if runs, err := n.Claim(t.Context(), protocol.Claim{Agent: "nobody", Holder: "h", Max: 1}); err != nil || len(runs) != 1 {
 		t.Fatal(runs, err)
 	}
 	is("after a small write", full)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/election"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // roll is what the latest roll call has said of the time, so that who has asked for work is written down by
@@ -25,7 +26,7 @@ type roll struct {
 const forgetEvery = time.Hour
 
 // called notes a roll call, and says whether the fence was raised since the one before.
-func (r *roll) called(now perdure.Roll) (raised bool) {
+func (r *roll) called(now kernel.Roll) (raised bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	raised = !r.at.IsZero() && now.Fence > r.fence
@@ -53,7 +54,7 @@ func (r *roll) forget() bool {
 // candidacy is what this node runs for.
 func (n *Node) candidacy() election.Config {
 	cfg := election.Config{Store: n.store, Node: n.id, TTL: n.cfg.RoleTTL, Alone: n.alone(), Log: n.log,
-		Roles:    map[string]election.Service{perdure.RoleSupervisor: n.lead},
+		Roles:    map[string]election.Service{kernel.RoleSupervisor: n.lead},
 		Presence: n.presence,
 		Attended: n.attended,
 		Changed:  n.meter.leads,
@@ -64,7 +65,7 @@ func (n *Node) candidacy() election.Config {
 	return cfg
 }
 
-func (n *Node) attended(r perdure.Roll, took time.Duration) {
+func (n *Node) attended(r kernel.Roll, took time.Duration) {
 	n.meter.attended(took)
 	n.meter.fence.Set(float64(r.Fence))
 	if n.roll.called(r) {
@@ -73,9 +74,9 @@ func (n *Node) attended(r perdure.Roll, took time.Duration) {
 }
 
 // presence is what the list of nodes says of this one, and who has asked it for work.
-func (n *Node) presence() perdure.Presence {
+func (n *Node) presence() kernel.Presence {
 	host, _ := os.Hostname()
-	p := perdure.Presence{Node: perdure.Node{ID: n.id, Host: host, PID: os.Getpid(), Version: n.cfg.Version,
+	p := kernel.Presence{Node: kernel.Node{ID: n.id, Host: host, PID: os.Getpid(), Version: n.cfg.Version,
 		Listen: n.cfg.Listen, Since: n.since.UTC()}, Forget: n.roll.forget()}
 	for _, a := range n.cfg.Agents {
 		slots := a.Slots
@@ -90,7 +91,7 @@ func (n *Node) presence() perdure.Presence {
 	return p
 }
 
-func (n *Node) deposed(m perdure.Mandate) {
+func (n *Node) deposed(m kernel.Mandate) {
 	n.log.Warn("what was asked for under a role was refused: another node leads", "role", m.Role, "epoch", m.Epoch)
 	n.elector.Deposed(m)
 }
@@ -112,7 +113,7 @@ func (n *Node) ListNodes(ctx context.Context) ([]perdure.NodeView, error) {
 	views := make([]perdure.NodeView, len(nodes))
 	for i, of := range nodes {
 		views[i] = nodeView(of, roles, now)
-		views[i].State = of.StateAt(now, cmp.Or(n.cfg.RoleTTL, perdure.DefaultRoleTTL))
+		views[i].State = of.StateAt(now, cmp.Or(n.cfg.RoleTTL, kernel.DefaultRoleTTL))
 		if n.alone() && of.ID != n.id { // no other process has the store
 			views[i].State = perdure.NodeDead
 		}
@@ -120,18 +121,18 @@ func (n *Node) ListNodes(ctx context.Context) ([]perdure.NodeView, error) {
 	return views, nil
 }
 
-func nodeView(n perdure.Node, roles []perdure.Role, now time.Time) perdure.NodeView {
+func nodeView(n kernel.Node, roles []kernel.Role, now time.Time) perdure.NodeView {
 	v := perdure.NodeView{ID: n.ID, Host: n.Host, PID: n.PID, Version: n.Version, Listen: n.Listen, Agents: n.Agents,
-		Slots: map[string]int{}, Leads: []perdure.Place{}, StandsBy: []perdure.Place{}, Since: n.Since, SeenAt: n.SeenAt}
+		Slots: map[string]int{}, Leads: []perdure.RoleView{}, StandsBy: []perdure.RoleView{}, Since: n.Since, SeenAt: n.SeenAt}
 	for i := range min(len(n.Agents), len(n.Slots)) {
 		v.Slots[n.Agents[i]] = n.Slots[i]
 	}
 	for _, r := range roles {
 		if r.Leader == n.ID && r.Led(now) {
-			v.Leads = append(v.Leads, perdure.Place{Role: r.Name, Epoch: r.Epoch, Until: r.LeaderUntil})
+			v.Leads = append(v.Leads, perdure.RoleView{Role: r.Name, Epoch: r.Epoch, Until: r.LeaderUntil})
 		}
 		if r.Standby == n.ID && r.StoodBy(now) {
-			v.StandsBy = append(v.StandsBy, perdure.Place{Role: r.Name, Epoch: r.Epoch, Until: r.StandbyUntil})
+			v.StandsBy = append(v.StandsBy, perdure.RoleView{Role: r.Name, Epoch: r.Epoch, Until: r.StandbyUntil})
 		}
 	}
 	return v

@@ -5,13 +5,14 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/admission"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/plain"
 	"github.com/perdure/perdure/internal/scheduler"
 )
 
@@ -37,7 +38,7 @@ func (p *picture) room() int {
 }
 
 // newsRoom estimates the size of an event with these steps.
-func newsRoom(steps []*perdure.Step) int {
+func newsRoom(steps []*kernel.Step) int {
 	texts := 0
 	for _, s := range steps {
 		texts += 2*escaped(s.LastError) + len(s.Progress) // the message is also in the reason why the step waits
@@ -55,13 +56,13 @@ func (n *Node) view(ctx context.Context, id perdure.JobID) (*perdure.JobView, er
 }
 
 // viewOf draws a job that was just submitted, from what was stored: its rows need not be read again.
-func (n *Node) viewOf(ctx context.Context, did *scheduler.Submitted, plan *perdure.Plan) (*perdure.JobView, error) {
+func (n *Node) viewOf(ctx context.Context, did *scheduler.Submitted, plan *kernel.Plan) (*perdure.JobView, error) {
 	if did.Made == nil {
 		v, err := n.Job(ctx, did.ID.String(), 0) // it may lie in the inbox yet
 		return n.orBrief(ctx, did.ID, v, err)
 	}
 	j, steps := did.Made.Job, did.Made.Steps
-	f := &perdure.Facts{Now: j.CreatedAt}
+	f := &kernel.Facts{Now: j.CreatedAt}
 	if err := n.recent.fill(ctx, n, f); err != nil {
 		n.log.Debug("the answer to a submission says less than it could", "error", err) // the job is there
 	}
@@ -70,7 +71,7 @@ func (n *Node) viewOf(ctx context.Context, did *scheduler.Submitted, plan *perdu
 	v.Steps = make(perdure.StepViews, len(steps))
 	for i, s := range steps {
 		v.Steps[i] = stepView(s, plan.Shape)
-		explain(&v.Steps[i], perdure.Why(j, s, plan, func(i int) bool { return steps[i].Phase != perdure.Settled }, f))
+		explain(&v.Steps[i], kernel.Why(j, s, plan, func(i int) bool { return steps[i].Phase != perdure.Settled }, f))
 	}
 	boundTexts(v.Steps)
 	return &v, nil
@@ -90,7 +91,7 @@ func (n *Node) orBrief(ctx context.Context, id perdure.JobID, v *perdure.JobView
 		return nil, noJob(id)
 	}
 	brief := jobView(j)
-	if brief.InputBytes, err = n.readInput(ctx, &perdure.KeptValues{Job: j}, 0); err != nil {
+	if brief.InputBytes, err = n.readInput(ctx, &kernel.KeptValues{Job: j}, 0); err != nil {
 		return nil, err
 	}
 	return &brief, nil
@@ -101,16 +102,16 @@ func (n *Node) orBrief(ctx context.Context, id perdure.JobID, v *perdure.JobView
 type recent struct {
 	mu sync.Mutex
 	at time.Time
-	f  perdure.Facts
+	f  kernel.Facts
 }
 
 const recentFor = time.Second
 
-func (r *recent) fill(ctx context.Context, n *Node, f *perdure.Facts) error {
+func (r *recent) fill(ctx context.Context, n *Node, f *kernel.Facts) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if time.Since(r.at) > recentFor {
-		fresh := perdure.Facts{Now: f.Now, Seen: map[string]time.Time{}, Limits: map[string]perdure.LimitView{}}
+		fresh := kernel.Facts{Now: f.Now, Seen: map[string]time.Time{}, Limits: map[string]perdure.LimitView{}}
 		if err := n.seen(ctx, &fresh); err != nil {
 			return err
 		}
@@ -142,11 +143,11 @@ func shown(value json.RawMessage, size int) (json.RawMessage, int) {
 // picture is what is known of a job while it is followed: enough to draw what has changed since.
 type picture struct {
 	n      *Node
-	shape  *perdure.Shape
+	shape  *kernel.Shape
 	id     perdure.JobID
-	job    *perdure.Job    // as it was just read; nil once it was drawn
-	few    []*perdure.Step // that were read with it
-	open   []bool          // by index: not settled
+	job    *kernel.Job    // as it was just read; nil once it was drawn
+	few    []*kernel.Step // that were read with it
+	open   []bool         // by index: not settled
 	drawn  []time.Time
 	read   time.Time     // when the rows were read last, by the store's clock
 	rest   time.Duration // how long the follower waits before it reads again
@@ -172,7 +173,7 @@ func (n *Node) look(ctx context.Context, id perdure.JobID) (*picture, error) {
 const fewSteps = 16
 
 // picture begins with a job that was just read, and some of its steps.
-func (n *Node) picture(ctx context.Context, j *perdure.Job, few []*perdure.Step) (*picture, error) {
+func (n *Node) picture(ctx context.Context, j *kernel.Job, few []*kernel.Step) (*picture, error) {
 	shape, err := n.scheduler.Shape(ctx, j)
 	if err != nil {
 		return nil, err
@@ -197,7 +198,7 @@ func (p *picture) news(ctx context.Context) (*perdure.JobView, error) {
 }
 
 // reread is the job as it is now, and those of its steps that have been written since, or all where they are few.
-func (p *picture) reread(ctx context.Context, since time.Time) (*perdure.Job, []*perdure.Step, error) {
+func (p *picture) reread(ctx context.Context, since time.Time) (*kernel.Job, []*kernel.Step, error) {
 	j, steps := p.job, p.few
 	if p.job, p.few = nil, nil; j == nil {
 		few := fewSteps
@@ -263,7 +264,7 @@ func (p *picture) draw(ctx context.Context, since time.Time) (*perdure.JobView, 
 }
 
 // changed leaves out the steps that were drawn as they are.
-func (p *picture) changed(steps []*perdure.Step) []*perdure.Step {
+func (p *picture) changed(steps []*kernel.Step) []*kernel.Step {
 	kept := steps[:0]
 	for _, s := range steps {
 		if !s.UpdatedAt.Equal(p.drawn[s.Index]) {
@@ -273,16 +274,16 @@ func (p *picture) changed(steps []*perdure.Step) []*perdure.Step {
 	return kept
 }
 
-func (p *picture) steps(ctx context.Context, j *perdure.Job, steps []*perdure.Step, now time.Time) (perdure.StepViews, error) {
+func (p *picture) steps(ctx context.Context, j *kernel.Job, steps []*kernel.Step, now time.Time) (perdure.StepViews, error) {
 	facts, err := p.n.facts(ctx, j, steps, now)
 	if err != nil {
 		return nil, err
 	}
-	plan := &perdure.Plan{Shape: p.shape, Definition: p.shape.Common, Hash: j.Hash} // without the values of the one job
+	plan := &kernel.Plan{Shape: p.shape, Definition: p.shape.Common, Hash: j.Hash} // without the values of the one job
 	views := make(perdure.StepViews, len(steps))
 	for i, s := range steps {
 		views[i] = stepView(s, p.shape)
-		explain(&views[i], perdure.Why(j, s, plan, func(i int) bool { return p.open[i] }, facts))
+		explain(&views[i], kernel.Why(j, s, plan, func(i int) bool { return p.open[i] }, facts))
 	}
 	boundTexts(views)
 	return views, nil
@@ -303,11 +304,11 @@ func boundTexts(views perdure.StepViews) {
 				left -= size
 			} else {
 				short := *e
-				short.Message = clipped(e.Message)
+				short.Message = plain.Shorten(e.Message, perdure.MaxClippedText)
 				v.LastError = &short
 				if v.Why != nil {
 					why := *v.Why
-					why.Text = clipped(why.Text)
+					why.Text = plain.Shorten(why.Text, perdure.MaxClippedText)
 					v.Why = &why
 				}
 			}
@@ -350,17 +351,10 @@ func escaped(text string) int {
 	return size
 }
 
-func clipped(text string) string {
-	if len(text) <= perdure.MaxClippedText {
-		return text
-	}
-	return strings.ToValidUTF8(text[:perdure.MaxClippedText], "") + "…"
-}
-
 // values adds the JSON values of a job, within the bounds of a view: its input and definition, and the inputs and
 // outputs of all of its steps.
-func (p *picture) values(ctx context.Context, v *perdure.JobView, j *perdure.Job, steps []*perdure.Step) error {
-	kept := perdure.KeptValues{Job: j, Steps: steps, Shape: p.shape, Budget: &perdure.Budget{Work: viewWork, Stop: ctx.Err}}
+func (p *picture) values(ctx context.Context, v *perdure.JobView, j *kernel.Job, steps []*kernel.Step) error {
+	kept := kernel.KeptValues{Job: j, Steps: steps, Shape: p.shape, Budget: &kernel.Budget{Work: viewWork, Stop: ctx.Err}}
 	inputBytes, err := p.n.readInput(ctx, &kept, perdure.MaxShownValue)
 	if err != nil {
 		return err
@@ -373,12 +367,12 @@ func (p *picture) values(ctx context.Context, v *perdure.JobView, j *perdure.Job
 		}
 		v.Definition, v.DefinitionBytes = definition.Canonical(plan), 0
 	}
-	if slices.ContainsFunc(steps, func(s *perdure.Step) bool { return s.HasOutput || s.OwnInput }) {
+	if slices.ContainsFunc(steps, func(s *kernel.Step) bool { return s.HasOutput || s.OwnInput }) {
 		payloads, err := p.n.store.Payloads(ctx, p.id, perdure.MaxShownValue, perdure.MaxShownValues)
 		if err != nil {
 			return unreachable(err)
 		}
-		kept.Payloads = make(map[int]perdure.SizedPayload, len(payloads))
+		kept.Payloads = make(map[int]kernel.SizedPayload, len(payloads))
 		for _, payload := range payloads {
 			kept.Payloads[payload.Index] = payload
 		}
@@ -390,7 +384,7 @@ func (p *picture) values(ctx context.Context, v *perdure.JobView, j *perdure.Job
 }
 
 // complete reports whether all steps of a job exist, in order. Otherwise its rows are damaged (perdure check).
-func complete(steps []*perdure.Step, shape *perdure.Shape) bool {
+func complete(steps []*kernel.Step, shape *kernel.Shape) bool {
 	for i, s := range steps {
 		if s.Index != i {
 			return false
@@ -400,7 +394,7 @@ func complete(steps []*perdure.Step, shape *perdure.Shape) bool {
 }
 
 // showValues fills in the inputs and outputs of steps that fit.
-func showValues(views perdure.StepViews, kept *perdure.KeptValues) {
+func showValues(views perdure.StepViews, kept *kernel.KeptValues) {
 	sum := 0
 	fit := func(value json.RawMessage, size int) (json.RawMessage, int) {
 		if sum+len(value) > perdure.MaxShownValues {
@@ -419,7 +413,7 @@ func showValues(views perdure.StepViews, kept *perdure.KeptValues) {
 }
 
 // readInput reads the job's input, unless it has more than max bytes.
-func (n *Node) readInput(ctx context.Context, kept *perdure.KeptValues, max int) (size int, err error) {
+func (n *Node) readInput(ctx context.Context, kept *kernel.KeptValues, max int) (size int, err error) {
 	if !kept.Job.Apart {
 		kept.Input, kept.InputRead = kept.Job.Input, true
 		return len(kept.Input), nil
@@ -498,8 +492,8 @@ func (p *picture) step(ctx context.Context, name string) (*perdure.StepDetail, e
 	if err != nil {
 		return nil, err
 	}
-	kept := perdure.KeptValues{Job: j, Steps: steps, Shape: p.shape, Payloads: map[int]perdure.SizedPayload{},
-		Budget: &perdure.Budget{Work: 4 * viewWork, Stop: ctx.Err}}
+	kept := kernel.KeptValues{Job: j, Steps: steps, Shape: p.shape, Payloads: map[int]kernel.SizedPayload{},
+		Budget: &kernel.Budget{Work: 4 * viewWork, Stop: ctx.Err}}
 	if _, err := p.n.readInput(ctx, &kept, perdure.MaxPayloadBytes); err != nil {
 		return nil, err
 	}
@@ -519,7 +513,7 @@ const (
 )
 
 // readPayloads reads the input and output of a step and, if they are few, the outputs that the input of its undo reads.
-func (n *Node) readPayloads(ctx context.Context, kept *perdure.KeptValues, i int) error {
+func (n *Node) readPayloads(ctx context.Context, kept *kernel.KeptValues, i int) error {
 	wanted := []int{i}
 	if refs := kept.InputRefs(i); len(refs) > 0 && len(refs) < maxRereadSteps {
 		wanted = append(wanted, refs...)
@@ -538,14 +532,14 @@ func (n *Node) readPayloads(ctx context.Context, kept *perdure.KeptValues, i int
 			return unreachable(err)
 		}
 		if found != nil {
-			kept.Payloads[at] = perdure.SizedPayload{Payload: *found, InputBytes: len(found.Input), OutputBytes: len(found.Output)}
+			kept.Payloads[at] = kernel.SizedPayload{Payload: *found, InputBytes: len(found.Input), OutputBytes: len(found.Output)}
 			read += len(found.Input) + len(found.Output)
 		}
 	}
 	return nil
 }
 
-func jobView(j *perdure.Job) perdure.JobView {
+func jobView(j *kernel.Job) perdure.JobView {
 	v := perdure.JobView{ID: j.ID, Key: j.Key, Type: j.Type, Priority: j.Priority, Labels: maps.Clone(j.Labels),
 		Current: j.Current, Desired: j.Desired, Phase: j.Phase, Restarts: j.Restarts, Unsettled: j.Unsettled,
 		CompleteBy: j.CompleteBy, SubmittedAt: j.CreatedAt, UpdatedAt: j.UpdatedAt, SettledAt: j.SettledAt}
@@ -562,7 +556,7 @@ func jobView(j *perdure.Job) perdure.JobView {
 	return v
 }
 
-func stepView(s *perdure.Step, shape *perdure.Shape) perdure.StepView {
+func stepView(s *kernel.Step, shape *kernel.Shape) perdure.StepView {
 	d := shape.Steps[s.Index].StepDefinition
 	v := perdure.StepView{Name: s.Name, Agent: d.Agent, Action: d.Action, After: d.After,
 		Current: s.Current, Desired: s.Desired, Phase: s.Phase, Skipped: s.Skipped, GivenUp: s.GivenUp,
@@ -595,8 +589,8 @@ func explain(v *perdure.StepView, why *perdure.Reason) {
 }
 
 // facts reads what the reasons of a job's ready steps depend on.
-func (n *Node) facts(ctx context.Context, j *perdure.Job, steps []*perdure.Step, now time.Time) (*perdure.Facts, error) {
-	f := &perdure.Facts{Now: now, Seen: map[string]time.Time{}, Limits: map[string]perdure.LimitView{}}
+func (n *Node) facts(ctx context.Context, j *kernel.Job, steps []*kernel.Step, now time.Time) (*kernel.Facts, error) {
+	f := &kernel.Facts{Now: now, Seen: map[string]time.Time{}, Limits: map[string]perdure.LimitView{}}
 	agents := map[string]bool{}
 	for _, s := range steps {
 		if s.Phase == perdure.Ready {
@@ -614,7 +608,7 @@ func (n *Node) facts(ctx context.Context, j *perdure.Job, steps []*perdure.Step,
 		return nil, unreachable(err)
 	}
 	for _, l := range limits {
-		kind, of, _ := perdure.SplitLimit(l.Name)
+		kind, of, _ := kernel.SplitLimit(l.Name)
 		if kind == "agent" && !agents[of] || kind == "job" && of != j.Type {
 			continue
 		}
@@ -625,7 +619,7 @@ func (n *Node) facts(ctx context.Context, j *perdure.Job, steps []*perdure.Step,
 	return f, nil
 }
 
-func (n *Node) seen(ctx context.Context, f *perdure.Facts) error {
+func (n *Node) seen(ctx context.Context, f *kernel.Facts) error {
 	written, err := n.store.Seen(ctx)
 	if err != nil {
 		return unreachable(err)

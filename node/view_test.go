@@ -12,7 +12,9 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/admission"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/protocol"
 	"github.com/perdure/perdure/store/memory"
 )
 
@@ -33,7 +35,7 @@ func stepOf(t *testing.T, n *node.Node, ref, name string) *perdure.StepDetail {
 // F157: a value at the bound is in the view, one above it is left out with its size; one call returns it in full.
 func TestLargeValuesAreLeftOutOfAView(t *testing.T) {
 	const most = perdure.MaxShownValue
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		a := perdure.NewAgent("a")
 		a.HandleAny(func(_ context.Context, run *perdure.Run) (json.RawMessage, error) {
 			var bytes int
@@ -183,7 +185,7 @@ func TestHoldersInAViewAreBoundedInTotal(t *testing.T) {
 	if _, _, err := n.Submit(t.Context(), fmt.Appendf(nil, `{"type":"t","key":"k","steps":{%s}}`, b.String()[1:]), "application/json"); err != nil {
 		t.Fatal(err)
 	}
-	if runs, err := n.Claim(t.Context(), perdure.ClaimRequest{Agent: "x", Holder: "h", Max: holders}); err != nil || len(runs) != holders {
+	if runs, err := n.Claim(t.Context(), protocol.Claim{Agent: "x", Holder: "h", Max: holders}); err != nil || len(runs) != holders {
 		t.Fatal(len(runs), err)
 	}
 	v, err := n.Job(t.Context(), "k", 0)
@@ -211,7 +213,7 @@ func TestHoldersInAViewAreBoundedInTotal(t *testing.T) {
 
 // The view shows what runs were handed: before the first none, kept or rendered, edited, in both directions.
 func TestViewShowsInputsOfSteps(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{})
 		submit(t, n, `
 type: t
@@ -242,13 +244,13 @@ steps:
 		}
 		run := func(outcome perdure.Outcome, output string) *perdure.Run {
 			t.Helper()
-			runs, err := n.Claim(t.Context(), perdure.ClaimRequest{Agent: "x", Holder: "h", Max: 1, Wait: 10e9})
+			runs, err := n.Claim(t.Context(), protocol.Claim{Agent: "x", Holder: "h", Max: 1, Wait: 10e9})
 			if err != nil || len(runs) != 1 {
 				t.Fatal(runs, err)
 			}
 			want("in flight", map[string]string{runs[0].Step: string(runs[0].Input)})
-			rep := perdure.Report{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Number, Outcome: outcome, Output: json.RawMessage(output)}
-			if res, _, err := n.Report(t.Context(), "h", []perdure.Report{rep}, nil); err != nil || !res[0].Accepted {
+			rep := protocol.Report{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Number, Outcome: outcome, Output: json.RawMessage(output)}
+			if res, _, err := n.Report(t.Context(), "h", []protocol.Report{rep}, nil); err != nil || !res[0].Accepted {
 				t.Fatal(res, err)
 			}
 			return &runs[0]
@@ -286,12 +288,12 @@ steps:
 // onlyRun claims the one run that agent x can get, and reports it.
 func onlyRun(t *testing.T, n *node.Node, outcome perdure.Outcome, output string) *perdure.Run {
 	t.Helper()
-	runs, err := n.Claim(t.Context(), perdure.ClaimRequest{Agent: "x", Holder: "h", Max: 1, Wait: 10 * time.Second})
+	runs, err := n.Claim(t.Context(), protocol.Claim{Agent: "x", Holder: "h", Max: 1, Wait: 10 * time.Second})
 	if err != nil || len(runs) != 1 {
 		t.Fatal(runs, err)
 	}
-	rep := perdure.Report{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Number, Outcome: outcome, Output: json.RawMessage(output)}
-	if res, _, err := n.Report(t.Context(), "h", []perdure.Report{rep}, nil); err != nil || !res[0].Accepted {
+	rep := protocol.Report{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Number, Outcome: outcome, Output: json.RawMessage(output)}
+	if res, _, err := n.Report(t.Context(), "h", []protocol.Report{rep}, nil); err != nil || !res[0].Accepted {
 		t.Fatal(res, err)
 	}
 	return &runs[0]
@@ -430,7 +432,7 @@ func TestNewsOfManyStepsAsksForRoom(t *testing.T) {
 	asked := 0
 	ctx := admission.With(t.Context(), admission.Gate{Admit: func(_ context.Context, bytes int) error { asked = bytes; return nil }})
 	claim := func() {
-		if runs, err := n.Claim(t.Context(), perdure.ClaimRequest{Agent: "x", Holder: "h", Max: 1}); err != nil || len(runs) != 1 {
+		if runs, err := n.Claim(t.Context(), protocol.Claim{Agent: "x", Holder: "h", Max: 1}); err != nil || len(runs) != 1 {
 			t.Error(runs, err)
 		}
 	}

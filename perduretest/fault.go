@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
 )
 
 // Fault is what befalls a run.
@@ -106,7 +107,7 @@ func (w *World) shaky(a *perdure.Agent) *perdure.Agent {
 type Refusal struct {
 	Step   string
 	Run    int64
-	Reason perdure.RefusalReason
+	Reason protocol.RefusalReason
 }
 
 // Refused are the reports that were not accepted so far.
@@ -118,14 +119,14 @@ func (w *World) Refused() []Refusal {
 
 // exchange is the way between the agents and the node, on which the faults lie.
 type exchange struct {
-	perdure.Exchange
+	protocol.Exchange
 	w *World
 }
 
 // Heartbeat keeps those back of which nothing is heard any more.
-func (e *exchange) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
+func (e *exchange) Heartbeat(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	e.w.mu.Lock()
-	beats = slices.DeleteFunc(slices.Clone(beats), func(b perdure.Beat) bool { return e.w.muted[handle{b.Job, b.Step, b.Run}] })
+	beats = slices.DeleteFunc(slices.Clone(beats), func(b protocol.Heartbeat) bool { return e.w.muted[handle{b.Job, b.Step, b.Run}] })
 	e.w.mu.Unlock()
 	if len(beats) == 0 {
 		return nil, nil
@@ -134,9 +135,9 @@ func (e *exchange) Heartbeat(ctx context.Context, holder string, beats []perdure
 }
 
 // Report lets reports through, keeps them back, or lets them through twice.
-func (e *exchange) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
-	results := make([]perdure.ReportResult, len(reports))
-	var now []perdure.Report
+func (e *exchange) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
+	results := make([]protocol.ReportResult, len(reports))
+	var now []protocol.Report
 	var places []int
 	for i, r := range reports {
 		if e.take(r) == Late {
@@ -164,13 +165,13 @@ func (e *exchange) Report(ctx context.Context, holder string, reports []perdure.
 	return results, runs, nil
 }
 
-func (e *exchange) take(r perdure.Report) Fault {
+func (e *exchange) take(r protocol.Report) Fault {
 	e.w.mu.Lock()
 	defer e.w.mu.Unlock()
 	return e.w.holding[handle{r.Job, r.Step, r.Run}]
 }
 
-func (e *exchange) took(r perdure.Report) Fault {
+func (e *exchange) took(r protocol.Report) Fault {
 	f := e.take(r)
 	e.w.mu.Lock()
 	defer e.w.mu.Unlock()
@@ -179,7 +180,7 @@ func (e *exchange) took(r perdure.Report) Fault {
 }
 
 // late sends a report once its run is over.
-func (e *exchange) late(holder string, r perdure.Report) {
+func (e *exchange) late(holder string, r protocol.Report) {
 	for {
 		v, err := e.w.node.Job(e.w.ctx, r.Job.String(), 0)
 		if err != nil {
@@ -191,13 +192,13 @@ func (e *exchange) late(holder string, r perdure.Report) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	if _, _, err := e.tell(e.w.ctx, holder, []perdure.Report{r}, nil); err != nil {
+	if _, _, err := e.tell(e.w.ctx, holder, []protocol.Report{r}, nil); err != nil {
 		e.w.Error(err)
 	}
 }
 
 // tell sends reports, and takes down which were refused.
-func (e *exchange) tell(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+func (e *exchange) tell(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	got, runs, err := e.Exchange.Report(ctx, holder, reports, next)
 	e.w.mu.Lock()
 	defer e.w.mu.Unlock()

@@ -27,6 +27,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/agenthost"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/runcontext"
 	"github.com/perdure/perdure/node"
 	"github.com/perdure/perdure/store/memory"
 )
@@ -75,7 +77,7 @@ func (w *World) end() {
 		_ = h.Drain(ctx) // handlers that hang are the test's own
 	}
 	w.going.Wait()
-	if err := w.node.Check(ctx, func(f perdure.Finding) { w.Errorf("perduretest: %+v", f) }); err != nil {
+	if err := w.node.Check(ctx, func(f kernel.Finding) { w.Errorf("perduretest: %+v", f) }); err != nil {
 		w.Error(err)
 	}
 	if err := w.node.Stop(ctx); err != nil {
@@ -165,11 +167,17 @@ func (w *World) parse(name string, text []byte, input []string) *Job {
 	return w.submit(plans[0])
 }
 
-func (w *World) submit(plan *perdure.Plan) *Job {
+func (w *World) submit(plan *kernel.Plan) *Job {
 	w.Helper()
 	view, _, err := w.node.SubmitPlan(w.ctx, plan)
 	if err != nil {
 		w.Fatal(err)
 	}
 	return &Job{w: w, ID: view.ID}
+}
+
+// WithRun is the context of a handler that is called without a node: perdure.RunOf returns run, and the deadline is
+// until. perdure.Progress goes nowhere.
+func WithRun(ctx context.Context, run *perdure.Run, until time.Time) context.Context {
+	return runcontext.With(ctx, run, until, nil)
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/memory"
 	"github.com/perdure/perdure/store/postgres"
 	"github.com/perdure/perdure/store/sqlite"
@@ -34,7 +35,7 @@ func Migrated(ctx context.Context, url string) error {
 
 // Open opens a store. What is no store's URL is refused (perdure.CodeInvalid). The caller closes it, after the
 // nodes on it have stopped.
-func Open(ctx context.Context, url string, opts ...Option) (perdure.Store, error) {
+func Open(ctx context.Context, url string, opts ...Option) (kernel.Store, error) {
 	for _, opt := range opts {
 		if err := opt(ctx, url); err != nil {
 			return nil, err

@@ -19,6 +19,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plain"
+	"github.com/perdure/perdure/protocol"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -55,7 +57,7 @@ func verdict(err error) string {
 	if err == nil {
 		return "done"
 	}
-	r := perdure.ReportOf(aRun(nil), nil, err)
+	r := protocol.ReportOf(aRun(nil), nil, err)
 	return strings.TrimSpace(fmt.Sprint(r.Outcome, " ", r.Error.Code, " ", r.Effect))
 }
 
@@ -225,7 +227,7 @@ func TestOutput(t *testing.T) {
 			if o.Status != 201 || o.Headers["x-id"] != "first" || string(o.Body) != c.want {
 				t.Errorf("%s", out)
 			}
-			if err := perdure.CheckJSON([]byte(out)); err != nil {
+			if err := plain.CheckJSON([]byte(out)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -346,7 +348,7 @@ func TestRetryAfter(t *testing.T) {
 		w.WriteHeader(429)
 	})
 	_, err := execute(t, a, aRun(m{"url": url}))
-	if r := perdure.ReportOf(aRun(nil), nil, err); time.Duration(r.Error.RetryAfter) != 30*time.Second {
+	if r := protocol.ReportOf(aRun(nil), nil, err); time.Duration(r.Error.RetryAfter) != 30*time.Second {
 		t.Errorf("retryAfter %s", r.Error.RetryAfter)
 	}
 }

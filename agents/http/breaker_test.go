@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
 )
 
 func TestACircuitOpensAndCloses(t *testing.T) {
@@ -37,7 +37,7 @@ func TestACircuitOpensAndCloses(t *testing.T) {
 		if verdict(err) != "failed circuitOpen none" {
 			t.Fatalf("%s: %v", verdict(err), err)
 		}
-		if r := perdure.ReportOf(aRun(nil), nil, err); time.Duration(r.Error.RetryAfter) != breakerDelay {
+		if r := protocol.ReportOf(aRun(nil), nil, err); time.Duration(r.Error.RetryAfter) != breakerDelay {
 			t.Errorf("retryAfter %s", r.Error.RetryAfter)
 		}
 		if err := b.probe("other.example"); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/internal/with"
+	"github.com/perdure/perdure/internal/plain"
 )
 
 var errTooLarge = errors.New("the body of the answer is too large")
@@ -59,7 +60,7 @@ func bodyOf(raw []byte, contentType string) any {
 	if c := trimmed[0]; c == '{' || c == '[' || isJSON(contentType) {
 		// Valid up to a byte that no text column takes, or nested too deep: then it stays a string.
 		// One level is ours.
-		if nested := append(append([]byte{'['}, trimmed...), ']'); perdure.CheckJSON(nested) == nil && json.Valid(trimmed) {
+		if nested := append(append([]byte{'['}, trimmed...), ']'); plain.CheckJSON(nested) == nil && json.Valid(trimmed) {
 			return json.RawMessage(trimmed)
 		}
 	}

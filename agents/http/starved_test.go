@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/descriptors"
+	"github.com/perdure/perdure/protocol"
 )
 
 // F159: a run that finds no file descriptor is returned: no failure is counted, neither for its service nor for the
@@ -21,7 +22,7 @@ func TestNoDescriptorForAConnectionReturnsTheRun(t *testing.T) {
 	all := takeAll(t)
 	for range 2 * breakerCalls { // the circuit stays closed
 		_, err := execute(t, a, aRun(m{"url": url}))
-		if r := perdure.ReportOf(aRun(nil), nil, err); r.Outcome != perdure.OutcomeReturned || r.Effect != "" || r.Check() != nil || r.Error.Message == "" {
+		if r := protocol.ReportOf(aRun(nil), nil, err); r.Outcome != perdure.OutcomeReturned || r.Effect != "" || r.Check() != nil || r.Error.Message == "" {
 			t.Fatalf("%v: %+v", err, r)
 		}
 	}

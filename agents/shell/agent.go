@@ -47,6 +47,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/internal/with"
+	"github.com/perdure/perdure/internal/plain"
 )
 
 // Name is what the agent is called where Config does not say.
@@ -149,7 +150,7 @@ func (p *process) outcome(in *Input) (json.RawMessage, error) {
 
 // outputOf is stdout as the steps after this one see it.
 func outputOf(stdout []byte) (json.RawMessage, error) {
-	if len(stdout) > 0 && perdure.CheckJSON(stdout) == nil {
+	if len(stdout) > 0 && plain.CheckJSON(stdout) == nil {
 		return stdout, nil
 	}
 	return json.Marshal(map[string]string{"stdout": with.Plain(string(stdout))})

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
 )
 
 func TestMain(m *testing.M) {
@@ -51,7 +52,7 @@ func sh(script string) m { return m{"command": []string{"/bin/sh", "-c", script}
 
 // verdict is an error as a report has it: "failed exit_1 none".
 func verdict(err error) string {
-	r := perdure.ReportOf(aRun("{}"), nil, err)
+	r := protocol.ReportOf(aRun("{}"), nil, err)
 	if err == nil {
 		return "done"
 	}
@@ -217,7 +218,7 @@ func TestCheckEnv(t *testing.T) {
 
 func TestTheEndOfStderrIsTheMessage(t *testing.T) {
 	_, err := execute(t, time.Minute, sh(`i=0; while [ $i -lt 3000 ]; do echo "line $i" >&2; i=$((i+1)); done; printf 'last \000words' >&2; exit 4`))
-	r := perdure.ReportOf(aRun("{}"), nil, err)
+	r := protocol.ReportOf(aRun("{}"), nil, err)
 	if msg := r.Error.Message; !strings.HasPrefix(msg, "exit code 4: ") || !strings.HasSuffix(msg, "line 2999\nlast \uFFFDwords") || len(msg) > perdure.MaxReasonBytes {
 		t.Errorf("message of %d bytes: …%s", len(msg), msg[max(0, len(msg)-40):])
 	}

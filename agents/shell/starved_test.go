@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/descriptors"
+	"github.com/perdure/perdure/protocol"
 )
 
 // F159: a program that finds no file descriptor for its pipes is not started, and its run is returned.
@@ -20,7 +21,7 @@ func TestNoDescriptorForAProgramReturnsTheRun(t *testing.T) {
 	a := New(Config{})
 	run := aRun(`{"command": ["true"]}`)
 	_, err := a.Execute(t.Context(), run)
-	if r := perdure.ReportOf(run, nil, err); r.Outcome != perdure.OutcomeReturned || r.Effect != "" || r.Check() != nil {
+	if r := protocol.ReportOf(run, nil, err); r.Outcome != perdure.OutcomeReturned || r.Effect != "" || r.Check() != nil {
 		t.Errorf("%v: %+v", err, r)
 	}
 	for _, release := range taken {

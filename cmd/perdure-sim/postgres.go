@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/store/postgres"
 )
@@ -44,10 +44,10 @@ func openPostgres(server string) (*storeKind, error) {
 			}
 		}
 	}
-	k.fresh = func(worker int) func(func() time.Time) (perdure.Store, error) {
+	k.fresh = func(worker int) func(func() time.Time) (kernel.Store, error) {
 		name := fmt.Sprintf("perdure_sim_%d_%d", os.Getpid(), worker)
 		var db *database
-		return func(clock func() time.Time) (perdure.Store, error) {
+		return func(clock func() time.Time) (kernel.Store, error) {
 			if db == nil {
 				if err := exec1(ctx, server, "create database "+name+" template template0 encoding 'UTF8'"); err != nil {
 					return nil, err
@@ -113,7 +113,7 @@ do $$ declare tables text; begin
 	update perdure.clock set mark = 'epoch', ahead = 0;
 end $$`
 
-func (d *database) fresh(ctx context.Context, clock func() time.Time) (perdure.Store, error) {
+func (d *database) fresh(ctx context.Context, clock func() time.Time) (kernel.Store, error) {
 	if _, err := d.conn.Exec(ctx, empty); err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func (d *database) fresh(ctx context.Context, clock func() time.Time) (perdure.S
 
 // clocked sets the database's clock before whatever reads it.
 type clocked struct {
-	perdure.Store
+	kernel.Store
 	check interface {
 		Check(context.Context) ([]string, error)
 	}
@@ -142,7 +142,7 @@ func (s *clocked) tick(ctx context.Context) error {
 	return err
 }
 
-func (s *clocked) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+func (s *clocked) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	if err := s.tick(ctx); err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (s *clocked) Now(ctx context.Context) (t time.Time, err error) {
 	return s.Store.Now(ctx)
 }
 
-func (s *clocked) Look(ctx context.Context, agents []string) (l perdure.Look, err error) {
+func (s *clocked) Look(ctx context.Context, agents []string) (l kernel.Look, err error) {
 	if err := s.tick(ctx); err != nil {
 		return l, err
 	}

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/memory"
 	"github.com/perdure/perdure/store/sqlite"
 )
@@ -14,15 +14,15 @@ import (
 // storeKind makes stores, each empty and on the clock of a schedule.
 type storeKind struct {
 	slow  bool // its schedules are to be small
-	fresh func(worker int) func(clock func() time.Time) (perdure.Store, error)
+	fresh func(worker int) func(clock func() time.Time) (kernel.Store, error)
 	close func()
 }
 
 func openKind(name, url string) (*storeKind, error) {
 	switch name {
 	case "memory":
-		return &storeKind{close: func() {}, fresh: func(int) func(func() time.Time) (perdure.Store, error) {
-			return func(clock func() time.Time) (perdure.Store, error) { return memory.New(memory.WithClock(clock)), nil }
+		return &storeKind{close: func() {}, fresh: func(int) func(func() time.Time) (kernel.Store, error) {
+			return func(clock func() time.Time) (kernel.Store, error) { return memory.New(memory.WithClock(clock)), nil }
 		}}, nil
 	case "sqlite":
 		return openSQLite()
@@ -43,9 +43,9 @@ func openSQLite() (*storeKind, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &storeKind{slow: true, close: func() { _ = os.RemoveAll(dir) }, fresh: func(worker int) func(func() time.Time) (perdure.Store, error) {
+	return &storeKind{slow: true, close: func() { _ = os.RemoveAll(dir) }, fresh: func(worker int) func(func() time.Time) (kernel.Store, error) {
 		path := filepath.Join(dir, fmt.Sprintf("%d.db", worker))
-		return func(clock func() time.Time) (perdure.Store, error) {
+		return func(clock func() time.Time) (kernel.Store, error) {
 			for _, end := range []string{"", "-wal", "-shm", ".lock"} {
 				if err := os.Remove(path + end); err != nil && !os.IsNotExist(err) {
 					return nil, err

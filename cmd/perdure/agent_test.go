@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/rest"
 	"github.com/perdure/perdure/internal/rest/resttest"
+	"github.com/perdure/perdure/protocol"
 )
 
 // An agent that starts while its node is cut off from the store, or is being restarted, waits for it. F120.
@@ -25,7 +26,7 @@ func TestAgentStartsDuringAnOutage(t *testing.T) {
 			away := perdure.Refuse(perdure.CodeUnavailable, "PostgreSQL is not reachable")
 			svc := &resttest.Service{
 				OnListNodes: func(context.Context) ([]perdure.NodeView, error) { return nil, away },
-				OnClaim: func(context.Context, perdure.ClaimRequest) ([]perdure.Run, error) {
+				OnClaim: func(context.Context, protocol.Claim) ([]perdure.Run, error) {
 					select {
 					case claimed <- struct{}{}:
 					default:

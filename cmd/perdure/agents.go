@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/shell"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // agentFlags choose the built-in agents.
@@ -22,7 +23,7 @@ type agentFlags struct {
 
 var (
 	builtIn = []string{"http", "shell"}
-	always  = []string{perdure.AgentSleep, perdure.AgentApproval} // rules, not programs
+	always  = []string{kernel.AgentSleep, kernel.AgentApproval} // rules, not programs
 )
 
 // register adds the flags. A process that runs the jobs of whoever may submit them (serve, agent) does not

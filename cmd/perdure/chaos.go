@@ -18,6 +18,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/chaos"
 	"github.com/perdure/perdure/internal/redact"
+	"github.com/perdure/perdure/protocol"
 )
 
 type chaosFlags struct {
@@ -181,7 +182,7 @@ func (a *app) chaosEnd(r *chaosReport, settle time.Duration) error {
 		a.printChaos(r, settle)
 	}
 	switch {
-	case len(r.Found.Open) > 0, r.Calls.Refused[string(perdure.RefusedConflict)] > 0:
+	case len(r.Found.Open) > 0, r.Calls.Refused[string(protocol.RefusedConflict)] > 0:
 		return exit(exitOther)
 	case len(r.Found.Parked) > 0:
 		return exit(exitParked)
@@ -209,9 +210,9 @@ func (a *app) printChaos(r *chaosReport, settle time.Duration) {
 	tb.row("parked", strconv.Itoa(len(r.Found.Parked)), some(r.Found.Parked))
 	tb.row("not at rest after "+perdure.Duration(settle).String(), strconv.Itoa(len(r.Found.Open)), some(r.Found.Open))
 	tb.row("ends of the agents' program by itself", strconv.Itoa(r.Crew.Ends), "")
-	for _, reason := range []perdure.RefusalReason{perdure.RefusedLate, perdure.RefusedStale, perdure.RefusedConflict, perdure.RefusedUnknown,
-		perdure.RefusedForbidden, perdure.RefusedInvalid} {
-		if n := r.Calls.Refused[string(reason)]; n > 0 || reason == perdure.RefusedConflict {
+	for _, reason := range []protocol.RefusalReason{protocol.RefusedLate, protocol.RefusedStale, protocol.RefusedConflict, protocol.RefusedUnknown,
+		protocol.RefusedForbidden, protocol.RefusedInvalid} {
+		if n := r.Calls.Refused[string(reason)]; n > 0 || reason == protocol.RefusedConflict {
 			tb.row("reports refused as "+string(reason), strconv.Itoa(n), refusals[reason])
 		}
 	}
@@ -219,13 +220,13 @@ func (a *app) printChaos(r *chaosReport, settle time.Duration) {
 }
 
 // refusals say what a refused report means for whoever wrote the agent.
-var refusals = map[perdure.RefusalReason]string{
-	perdure.RefusedLate:      "expected: the run had expired",
-	perdure.RefusedStale:     "expected: a later run was out",
-	perdure.RefusedConflict:  "an agent gave two different outcomes for one run",
-	perdure.RefusedUnknown:   "an agent reported on what it was never given",
-	perdure.RefusedForbidden: "an agent reported on a run of another: is its holder's name used twice?",
-	perdure.RefusedInvalid:   "an agent sent what no report is",
+var refusals = map[protocol.RefusalReason]string{
+	protocol.RefusedLate:      "expected: the run had expired",
+	protocol.RefusedStale:     "expected: a later run was out",
+	protocol.RefusedConflict:  "an agent gave two different outcomes for one run",
+	protocol.RefusedUnknown:   "an agent reported on what it was never given",
+	protocol.RefusedForbidden: "an agent reported on a run of another: is its holder's name used twice?",
+	protocol.RefusedInvalid:   "an agent sent what no report is",
 }
 
 func some(ids []string) string {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 const (
@@ -23,7 +24,7 @@ type document struct {
 	file  string
 	nth   int // of the file's documents, from 1
 	of    int
-	plan  *perdure.Plan
+	plan  *kernel.Plan
 	taken map[[32]byte]perdure.JobID // by fingerprint: jobs that documents of this call stand for already
 }
 

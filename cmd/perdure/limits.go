@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 func (a *app) limitsCmd() *cobra.Command {
@@ -80,7 +81,7 @@ func (a *app) setLimitCmd() *cobra.Command {
 			if err != nil || n < 0 || n > perdure.MaxLimit {
 				return usagef("MAX must be 0 to %d, not %q", perdure.MaxLimit, args[1])
 			}
-			if _, _, ok := perdure.SplitLimit(args[0]); !ok {
+			if _, _, ok := kernel.SplitLimit(args[0]); !ok {
 				return &usageError{msg: fmt.Sprintf("%q is not the name of a limit", args[0]), hint: "job:TYPE or agent:NAME"}
 			}
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {

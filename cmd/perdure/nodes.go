@@ -64,7 +64,7 @@ func (a *app) printNodes(nodes []perdure.NodeView, now time.Time) error {
 	return nil
 }
 
-func places(places []perdure.Place) string {
+func places(places []perdure.RoleView) string {
 	var list []string
 	for _, p := range places {
 		list = append(list, fmt.Sprintf("%s (%d)", plain(p.Role), p.Epoch))

@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/descriptors"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/rest"
 )
@@ -35,7 +36,7 @@ type serveFlags struct {
 }
 
 func (a *app) serveCmd() *cobra.Command {
-	o := serveFlags{grace: duration(30 * time.Second), period: duration(time.Second), roleTTL: duration(perdure.DefaultRoleTTL)}
+	o := serveFlags{grace: duration(30 * time.Second), period: duration(time.Second), roleTTL: duration(kernel.DefaultRoleTTL)}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Be a node: REST, scheduler, supervisor, built-in agents",

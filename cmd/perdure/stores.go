@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/redact"
 )
 
@@ -34,7 +34,7 @@ nothing.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withStore(cmd, func(ctx context.Context, t *target) error {
 				found := 0
-				err := t.node.Check(ctx, func(f perdure.Finding) {
+				err := t.node.Check(ctx, func(f kernel.Finding) {
 					found++
 					if a.json() {
 						_ = a.object(&f)

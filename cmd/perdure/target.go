@@ -12,19 +12,21 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/redact"
+	"github.com/perdure/perdure/protocol"
 )
 
-// engine is what the commands ask of an embedded node beside what any Service answers.
+// engine is what the commands ask of an embedded node beside what any server answers.
 type engine interface {
-	perdure.Service
+	protocol.Server
 	Start(context.Context) error
 	Stop(context.Context) error
 	Ready(context.Context) error
 	Failed() <-chan struct{}
 	RaiseFence(ctx context.Context, author, reason string) (int64, error)
-	Check(context.Context, func(perdure.Finding)) error
-	FindSame(context.Context, *perdure.Plan) (perdure.JobID, bool, error)
+	Check(context.Context, func(kernel.Finding)) error
+	FindSame(context.Context, *kernel.Plan) (perdure.JobID, bool, error)
 	Metrics() http.Handler
 }
 
@@ -35,7 +37,7 @@ type target struct {
 	where string // what to add to a command so that it speaks to the same
 	place string // for people
 
-	store   perdure.Store
+	store   kernel.Store
 	started bool
 	stopped bool
 }

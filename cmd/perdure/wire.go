@@ -16,9 +16,11 @@ import (
 	"github.com/perdure/perdure/agents/shell"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/rest"
 	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/protocol"
 	stores "github.com/perdure/perdure/store"
 	"github.com/perdure/perdure/store/sqlite"
 )
@@ -34,7 +36,7 @@ func isSQLite(store string) bool   { return stores.IsSQLite(store) }
 func isPostgres(store string) bool { return stores.IsPostgres(store) }
 
 // openStore opens the store at a URL.
-func openStore(ctx context.Context, store string, use storeUse) (perdure.Store, error) {
+func openStore(ctx context.Context, store string, use storeUse) (kernel.Store, error) {
 	if err := checkStore(store); err != nil {
 		return nil, err
 	}
@@ -77,7 +79,7 @@ type nodeOptions struct {
 	serve  *serveFlags // nil: an embedded node
 }
 
-func newNode(store perdure.Store, o nodeOptions) engine {
+func newNode(store kernel.Store, o nodeOptions) engine {
 	cfg := node.Config{Agents: makeAgents(o.agents), Listen: o.listen, Version: buildVersion(), Log: o.log}
 	if o.serve != nil {
 		cfg.SweepPeriod, cfg.SweepBatch, cfg.MaxBacklog = time.Duration(o.serve.period), o.serve.batch, o.serve.maxBacklog
@@ -110,7 +112,7 @@ func newServer(n engine, polls context.Context, hosts rest.Hosts, connections in
 	return rest.Server("", rest.New(cfg), log)
 }
 
-func newClient(server string) (perdure.Service, error) {
+func newClient(server string) (protocol.Server, error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, &usageError{msg: fmt.Sprintf("--server %s is no server's URL", redact.URL(server)), hint: "http://HOST:PORT"}
@@ -156,7 +158,7 @@ func (a *app) runAgents(ctx context.Context, agents agentFlags, cfg client.Serve
 }
 
 // parse reads the definitions of a file, and validates them.
-func parse(file string, src []byte, set map[string]json.RawMessage, key string) ([]*perdure.Plan, error) {
+func parse(file string, src []byte, set map[string]json.RawMessage, key string) ([]*kernel.Plan, error) {
 	return definition.Parse(src, definition.FormatOf(file), definition.Options{Input: set, Key: key})
 }
 

@@ -124,10 +124,10 @@ func TestAgents(t *testing.T) {
 
 // show: roles
 // A node that only submits is never started: it stores what it is given, and answers questions.
-func front(store perdure.Store) *node.Node { return node.New(store, node.Config{}) }
+func front(store node.Store) *node.Node { return node.New(store, node.Config{}) }
 
 // One that executes has agents, and is.
-func back(ctx context.Context, store perdure.Store, agents ...*perdure.Agent) (*node.Node, error) {
+func back(ctx context.Context, store node.Store, agents ...*perdure.Agent) (*node.Node, error) {
 	n := node.New(store, node.Config{Agents: agents})
 	return n, n.Start(ctx)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/protocol"
 )
 
 // beatLoop beats for all live runs every third of what was promised: one beat may be lost, and the
@@ -47,11 +48,11 @@ func (h *Host) beatAll() {
 
 // beat makes one call. It gives up early enough for another to come before the locks pass.
 func (h *Host) beat(batch []*live) {
-	beats := make([]perdure.Beat, len(batch))
+	beats := make([]protocol.Heartbeat, len(batch))
 	sending := make([]*json.RawMessage, len(batch))
 	h.mu.Lock()
 	for i, l := range batch {
-		beats[i] = perdure.Beat{Job: l.run.Job, Step: l.run.Step, Run: l.run.Number}
+		beats[i] = protocol.Heartbeat{Job: l.run.Job, Step: l.run.Step, Run: l.run.Number}
 		if sending[i] = l.progress; l.progress != nil {
 			beats[i].Progress = *l.progress
 		}
@@ -86,7 +87,7 @@ func (h *Host) beat(batch []*live) {
 
 // heed does what the answer to a heartbeat says. Called under mu. A run that is lost is never revived
 // (F042), and no beat reaches past the ultimatum (F043).
-func (h *Host) heed(l *live, r *perdure.BeatResult, sent instant) {
+func (h *Host) heed(l *live, r *protocol.HeartbeatResult, sent instant) {
 	if r.Stop && invalid(r.Reason) {
 		if l.report == nil { // else the answer to its report is what counts
 			h.lose(l, errNotOurs)
@@ -108,9 +109,9 @@ func (h *Host) heed(l *live, r *perdure.BeatResult, sent instant) {
 // invalid tells a run that is not ours any more from one that is, but whose direction is no longer
 // desired.
 func invalid(reason string) bool {
-	switch perdure.RefusalReason(reason) {
-	case perdure.RefusedLate, perdure.RefusedStale, perdure.RefusedUnknown, perdure.RefusedForbidden,
-		perdure.RefusedInvalid, perdure.RefusedConflict:
+	switch protocol.RefusalReason(reason) {
+	case protocol.RefusedLate, protocol.RefusedStale, protocol.RefusedUnknown, protocol.RefusedForbidden,
+		protocol.RefusedInvalid, protocol.RefusedConflict:
 		return true
 	}
 	return false
@@ -121,10 +122,10 @@ func invalid(reason string) bool {
 func (h *Host) confirm(a *hosted, runs []perdure.Run, terms []term, open []int) {
 	ctx, cancel := env.WithTimeout(h.env, h.life, claimMargin)
 	defer cancel()
-	beats := make([]perdure.Beat, len(open))
+	beats := make([]protocol.Heartbeat, len(open))
 	at := make(map[handle]int, len(open))
 	for i, j := range open {
-		beats[i] = perdure.Beat{Job: runs[j].Job, Step: runs[j].Step, Run: runs[j].Number}
+		beats[i] = protocol.Heartbeat{Job: runs[j].Job, Step: runs[j].Step, Run: runs[j].Number}
 		at[handleOf(&runs[j])] = j
 	}
 	sent := h.now()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
 )
 
 // F042, F043: beats keep a run alive, and not past its ultimatum.
@@ -45,7 +46,7 @@ func TestNoHeartbeatOfWhoHasJustCome(t *testing.T) {
 		var beats []time.Duration
 		x.hangs = 1
 		granted := extend(10 * time.Second)
-		x.beat = func(b []perdure.Beat) ([]perdure.BeatResult, error) {
+		x.beat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 			beats = append(beats, time.Since(began).Round(time.Millisecond))
 			return granted(b)
 		}
@@ -77,7 +78,7 @@ func TestHeartbeatOfWhoComesLate(t *testing.T) {
 func TestLostHeartbeats(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
-		x.beat = func(b []perdure.Beat) ([]perdure.BeatResult, error) {
+		x.beat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 			time.Sleep(6 * time.Second)
 			return extend(10 * time.Second)(b)
 		}
@@ -98,8 +99,8 @@ func TestLostHeartbeats(t *testing.T) {
 
 // F060: the answer to a beat says that a run is to stop.
 func TestStop(t *testing.T) {
-	stop := func(reason string) func([]perdure.Beat) ([]perdure.BeatResult, error) {
-		return func(b []perdure.Beat) ([]perdure.BeatResult, error) {
+	stop := func(reason string) func([]protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+		return func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 			results, err := extend(10 * time.Second)(b)
 			results[0].Stop, results[0].Reason = true, reason
 			return results, err
@@ -132,7 +133,7 @@ func TestBeatsGoInBatches(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		var sizes []int
-		x.beat = func(b []perdure.Beat) ([]perdure.BeatResult, error) {
+		x.beat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 			x.mu.Lock()
 			sizes = append(sizes, len(b))
 			x.mu.Unlock()
@@ -154,7 +155,7 @@ func TestProgress(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		var got []string
-		x.beat = func(b []perdure.Beat) ([]perdure.BeatResult, error) {
+		x.beat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 			got = append(got, string(b[0].Progress))
 			if len(got) == 1 {
 				return nil, errLost

@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/protocol"
 )
 
 const (
@@ -48,8 +49,8 @@ func (h *Host) claimed() {
 	h.left.ring()
 }
 
-func (h *Host) claimOf(a *hosted, n int, wait time.Duration) perdure.ClaimRequest {
-	return perdure.ClaimRequest{Agent: a.Name, Holder: h.cfg.Holder, Max: n, Wait: wait,
+func (h *Host) claimOf(a *hosted, n int, wait time.Duration) protocol.Claim {
+	return protocol.Claim{Agent: a.Name, Holder: h.cfg.Holder, Max: n, Wait: wait,
 		Heartbeat: max(h.cfg.Heartbeat, 0), RequestID: rand.Text(), First: true}
 }
 
@@ -86,7 +87,7 @@ type arrival struct {
 
 // claim asks until it has an answer: under one requestId, so that the runs of an answer that was lost
 // come again (F019). False if the host stops claiming before that.
-func (h *Host) claim(a *hosted, req perdure.ClaimRequest) (got arrival, ok bool) {
+func (h *Host) claim(a *hosted, req protocol.Claim) (got arrival, ok bool) {
 	retry := backoff{env: h.env, base: 100 * time.Millisecond, most: 5 * time.Second}
 	for failed := 0; ; failed++ {
 		req.First = req.First && failed == 0
@@ -118,7 +119,7 @@ func (h *Host) claim(a *hosted, req perdure.ClaimRequest) (got arrival, ok bool)
 // retrieve asks what a claim whose answer is not known has brought, so that it can be given back at
 // once instead of expiring. If it has brought nothing, this may claim one run anew, which is given
 // back the same way.
-func (h *Host) retrieve(a *hosted, req perdure.ClaimRequest) {
+func (h *Host) retrieve(a *hosted, req protocol.Claim) {
 	ctx, cancel := env.WithTimeout(h.env, h.life, retrieveTime)
 	defer cancel()
 	crashpoint.Here(crashpoint.AgentRetrieve)

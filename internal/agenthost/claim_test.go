@@ -15,6 +15,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/protocol"
 )
 
 func TestARunIsExecutedAndReported(t *testing.T) {
@@ -45,7 +46,7 @@ func TestALostClaimIsRepeatedUnderItsRequestID(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		given := map[string][]perdure.Run{}
-		x.claim = func(ctx context.Context, n int, req perdure.ClaimRequest) ([]perdure.Run, error) {
+		x.claim = func(ctx context.Context, n int, req protocol.Claim) ([]perdure.Run, error) {
 			if runs, ok := given[req.RequestID]; ok {
 				return runs, nil
 			}
@@ -73,7 +74,7 @@ func TestARunIsStartedOnce(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		one := lettingOut(1, time.Minute, time.Minute)
-		x.claim = func(ctx context.Context, n int, req perdure.ClaimRequest) ([]perdure.Run, error) {
+		x.claim = func(ctx context.Context, n int, req protocol.Claim) ([]perdure.Run, error) {
 			switch {
 			case n <= 3:
 				return []perdure.Run{one, one}, nil
@@ -98,8 +99,8 @@ func TestARunIsStartedOnce(t *testing.T) {
 
 // F022: the answer to a claim is delayed until after the lock's end.
 func TestARunThatArrivesTooLateIsDiscarded(t *testing.T) {
-	slow := func(x *exchange) func(context.Context, int, perdure.ClaimRequest) ([]perdure.Run, error) {
-		return func(ctx context.Context, _ int, req perdure.ClaimRequest) ([]perdure.Run, error) {
+	slow := func(x *exchange) func(context.Context, int, protocol.Claim) ([]perdure.Run, error) {
+		return func(ctx context.Context, _ int, req protocol.Claim) ([]perdure.Run, error) {
 			runs, err := x.wait(ctx, req)
 			if len(runs) > 0 {
 				time.Sleep(6 * time.Second)
@@ -121,8 +122,8 @@ func TestARunThatArrivesTooLateIsDiscarded(t *testing.T) {
 		virtual(t, func(t *testing.T) {
 			x := newExchange()
 			x.claim = slow(x)
-			x.beat = func(b []perdure.Beat) ([]perdure.BeatResult, error) {
-				return []perdure.BeatResult{{Job: b[0].Job, Step: b[0].Step, Run: b[0].Run, Stop: true, Reason: "late"}}, nil
+			x.beat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+				return []protocol.HeartbeatResult{{Job: b[0].Job, Step: b[0].Step, Run: b[0].Run, Stop: true, Reason: "late"}}, nil
 			}
 			carry(t, x, Config{}, 1, done)
 			x.offer(1, 5*time.Second, time.Minute)
@@ -134,8 +135,8 @@ func TestARunThatArrivesTooLateIsDiscarded(t *testing.T) {
 		virtual(t, func(t *testing.T) {
 			x := newExchange()
 			x.claim = slow(x)
-			x.beat = func(b []perdure.Beat) ([]perdure.BeatResult, error) {
-				return []perdure.BeatResult{{Job: b[0].Job, Step: b[0].Step, Run: b[0].Run,
+			x.beat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+				return []protocol.HeartbeatResult{{Job: b[0].Job, Step: b[0].Step, Run: b[0].Run,
 					RemainingMs: 5000, Stop: true, Reason: "the job desires undone"}}, nil
 			}
 			carry(t, x, Config{}, 1, done)
@@ -169,7 +170,7 @@ func TestALongPollCostsTheRunNothing(t *testing.T) {
 		virtual(t, func(t *testing.T) {
 			x := newExchange()
 			x.beat = extend(10 * time.Second)
-			x.claim = func(ctx context.Context, _ int, req perdure.ClaimRequest) ([]perdure.Run, error) {
+			x.claim = func(ctx context.Context, _ int, req protocol.Claim) ([]perdure.Run, error) {
 				runs, err := x.wait(ctx, req)
 				for i := range runs {
 					runs[i].WaitedMs = 0
@@ -342,7 +343,7 @@ func TestSurplusIsGivenBack(t *testing.T) {
 		for i := range 3 {
 			all = append(all, lettingOut(int64(i+1), time.Minute, time.Minute))
 		}
-		x.claim = func(ctx context.Context, n int, req perdure.ClaimRequest) ([]perdure.Run, error) {
+		x.claim = func(ctx context.Context, n int, req protocol.Claim) ([]perdure.Run, error) {
 			if n == 1 {
 				return all, nil
 			}
@@ -366,7 +367,7 @@ func TestNeverABusyLoop(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				x := newExchange()
 				var well atomic.Bool
-				x.claim = func(ctx context.Context, _ int, req perdure.ClaimRequest) ([]perdure.Run, error) {
+				x.claim = func(ctx context.Context, _ int, req protocol.Claim) ([]perdure.Run, error) {
 					if !well.Load() {
 						return nil, answer
 					}

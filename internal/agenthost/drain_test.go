@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
 )
 
 // drain drains with a grace of 20s, and says how long that took.
@@ -123,7 +124,7 @@ func TestDrainWithADeafHandler(t *testing.T) {
 func TestDrainGivesBackWhatArrives(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
-		x.claim = func(ctx context.Context, n int, req perdure.ClaimRequest) ([]perdure.Run, error) {
+		x.claim = func(ctx context.Context, n int, req protocol.Claim) ([]perdure.Run, error) {
 			if n == 1 {
 				<-ctx.Done() // answers nevertheless
 			}
@@ -149,7 +150,7 @@ func TestDrainRetrievesALostClaim(t *testing.T) {
 		x := newExchange()
 		var committed string
 		run := lettingOut(1, time.Minute, time.Minute)
-		x.claim = func(ctx context.Context, n int, req perdure.ClaimRequest) ([]perdure.Run, error) {
+		x.claim = func(ctx context.Context, n int, req protocol.Claim) ([]perdure.Run, error) {
 			if n == 1 {
 				<-ctx.Done()
 				committed = req.RequestID
@@ -182,7 +183,7 @@ func TestDrainFlushes(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				x := newExchange()
 				began := time.Now()
-				x.report = func(int, []perdure.Report) ([]perdure.ReportResult, error) {
+				x.report = func(int, []protocol.Report) ([]protocol.ReportResult, error) {
 					if time.Since(began) < c.outage {
 						return nil, errLost
 					}

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,16 +29,16 @@ type exchange struct {
 	offers  []perdure.Run
 	arrived chan struct{} // closed and made anew with each offer
 
-	claims   []perdure.ClaimRequest
-	followed []perdure.ClaimRequest // came with reports
-	reports  []perdure.Report
+	claims   []protocol.Claim
+	followed []protocol.Claim // came with reports
+	reports  []protocol.Report
 	calls    []int // reports per call
-	beats    []perdure.Beat
+	beats    []protocol.Heartbeat
 	hangs    int // so many heartbeats get no answer
 
-	claim  func(ctx context.Context, n int, req perdure.ClaimRequest) ([]perdure.Run, error)
-	report func(n int, reports []perdure.Report) ([]perdure.ReportResult, error)
-	beat   func(beats []perdure.Beat) ([]perdure.BeatResult, error)
+	claim  func(ctx context.Context, n int, req protocol.Claim) ([]perdure.Run, error)
+	report func(n int, reports []protocol.Report) ([]protocol.ReportResult, error)
+	beat   func(beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error)
 }
 
 func newExchange() *exchange { return &exchange{arrived: make(chan struct{})} }
@@ -60,7 +61,7 @@ func (x *exchange) offer(number int64, lock, total time.Duration) {
 	x.arrived = make(chan struct{})
 }
 
-func (x *exchange) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
+func (x *exchange) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
 	x.mu.Lock()
 	x.claims = append(x.claims, req)
 	n := len(x.claims)
@@ -72,7 +73,7 @@ func (x *exchange) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdu
 }
 
 // wait is a long poll.
-func (x *exchange) wait(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
+func (x *exchange) wait(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
 	began, over := time.Now(), time.After(req.Wait)
 	for {
 		x.mu.Lock()
@@ -97,7 +98,7 @@ func (x *exchange) wait(ctx context.Context, req perdure.ClaimRequest) ([]perdur
 	}
 }
 
-func (x *exchange) Report(_ context.Context, _ string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+func (x *exchange) Report(_ context.Context, _ string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.calls = append(x.calls, len(reports))
@@ -113,14 +114,14 @@ func (x *exchange) Report(_ context.Context, _ string, reports []perdure.Report,
 		}
 	}
 	x.reports = append(x.reports, reports...)
-	results := make([]perdure.ReportResult, len(reports))
+	results := make([]protocol.ReportResult, len(reports))
 	for i := range results {
 		results[i].Accepted = true
 	}
 	return results, runs, nil
 }
 
-func (x *exchange) Heartbeat(ctx context.Context, _ string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
+func (x *exchange) Heartbeat(ctx context.Context, _ string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	x.mu.Lock()
 	x.beats = append(x.beats, beats...)
 	x.hangs--
@@ -137,11 +138,11 @@ func (x *exchange) Heartbeat(ctx context.Context, _ string, beats []perdure.Beat
 }
 
 // extend answers beats as a scheduler does that grants d with each.
-func extend(d time.Duration) func([]perdure.Beat) ([]perdure.BeatResult, error) {
-	return func(beats []perdure.Beat) ([]perdure.BeatResult, error) {
-		var results []perdure.BeatResult
+func extend(d time.Duration) func([]protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+	return func(beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+		var results []protocol.HeartbeatResult
 		for _, b := range beats {
-			results = append(results, perdure.BeatResult{Job: b.Job, Step: b.Step, Run: b.Run,
+			results = append(results, protocol.HeartbeatResult{Job: b.Job, Step: b.Step, Run: b.Run,
 				LockedUntil: time.Now().Add(d), RemainingMs: d.Milliseconds()})
 		}
 		return results, nil

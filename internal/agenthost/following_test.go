@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
 )
 
 // Where work is there at once, the next run comes with the answer to the report of the one before it. Where it is not,
@@ -86,7 +87,7 @@ func TestClaimsWithReportsKeepToTheSlots(t *testing.T) {
 // repeated.
 func (x *exchange) lostOnce(beforehand func()) {
 	var given []perdure.Run
-	x.report = func(n int, _ []perdure.Report) ([]perdure.ReportResult, error) {
+	x.report = func(n int, _ []protocol.Report) ([]protocol.ReportResult, error) {
 		if n > 1 {
 			return nil, nil
 		}
@@ -94,7 +95,7 @@ func (x *exchange) lostOnce(beforehand func()) {
 		beforehand()
 		return nil, errLost
 	}
-	x.claim = func(ctx context.Context, _ int, req perdure.ClaimRequest) ([]perdure.Run, error) {
+	x.claim = func(ctx context.Context, _ int, req protocol.Claim) ([]perdure.Run, error) {
 		x.mu.Lock()
 		again := len(x.followed) > 0 && x.followed[0].RequestID == req.RequestID
 		x.mu.Unlock()
@@ -142,7 +143,7 @@ func TestAServerThatTakesNoClaimsWithReports(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		refused := 0 // under x.mu
-		x.report = func(int, []perdure.Report) ([]perdure.ReportResult, error) {
+		x.report = func(int, []protocol.Report) ([]protocol.ReportResult, error) {
 			if len(x.followed) > refused {
 				refused++
 				return nil, perdure.Refuse(perdure.CodeInvalid, "/claim is not a known field")
@@ -176,7 +177,7 @@ type hung struct {
 	name chan string // of the claim
 }
 
-func (x *hung) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+func (x *hung) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	if next != nil {
 		select {
 		case x.name <- next.RequestID:
@@ -193,7 +194,7 @@ func TestADrainWaitsForTheClaimWithReports(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := &hung{newExchange(), make(chan string, 1)}
 		var name string
-		x.claim = func(ctx context.Context, _ int, req perdure.ClaimRequest) ([]perdure.Run, error) {
+		x.claim = func(ctx context.Context, _ int, req protocol.Claim) ([]perdure.Run, error) {
 			switch {
 			case ctx.Err() != nil:
 				return nil, ctx.Err()
@@ -225,12 +226,12 @@ func TestADrainWaitsForTheClaimWithReports(t *testing.T) {
 // slowly answers late, and never answers heartbeats.
 type slowly struct{ *exchange }
 
-func (x slowly) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+func (x slowly) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	time.Sleep(1500 * time.Millisecond)
 	return x.exchange.Report(ctx, holder, reports, next)
 }
 
-func (x slowly) Heartbeat(ctx context.Context, _ string, _ []perdure.Beat) ([]perdure.BeatResult, error) {
+func (x slowly) Heartbeat(ctx context.Context, _ string, _ []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }

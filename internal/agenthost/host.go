@@ -23,6 +23,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/protocol"
 )
 
 const (
@@ -32,7 +33,7 @@ const (
 
 // Config says what a host runs, and for whom.
 type Config struct {
-	Exchange perdure.Exchange
+	Exchange protocol.Exchange
 	Holder   string // names this incarnation of the process; never used again (F119)
 	Agents   []*perdure.Agent
 

@@ -14,6 +14,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/runcontext"
+	"github.com/perdure/perdure/protocol"
 )
 
 // handle names a run: it is started at most once (F021).
@@ -39,7 +41,7 @@ type live struct {
 	ultimatum instant // lock never moves past it
 	running   bool    // the handler has not returned
 	lost      bool    // no longer ours: nothing is said about it
-	report    *perdure.Report
+	report    *protocol.Report
 	progress  *json.RawMessage // not sent yet
 }
 
@@ -83,7 +85,7 @@ func (h *Host) admit(a *hosted, run *perdure.Run, t term) bool {
 	a.busy++
 	l.running = true
 	l.ctx, l.cancel = context.WithCancelCause(context.Background()) // cut ends it with the host
-	l.ctx = perdure.WithRun(l.ctx, run, t.ultimatum.mono, func(p json.RawMessage) { h.keepProgress(l, p) })
+	l.ctx = runcontext.With(l.ctx, run, t.ultimatum.mono, func(p json.RawMessage) { h.keepProgress(l, p) })
 	h.arrived = append(h.arrived, l)
 	h.call()
 	return true
@@ -116,7 +118,7 @@ func (h *Host) discard(a *hosted, run *perdure.Run) {
 func (h *Host) giveBack(l *live) {
 	crashpoint.Here(crashpoint.AgentGiveBack)
 	h.say(slog.LevelInfo, "run given back unstarted", l.agent, l.run)
-	h.post(l, perdure.Report{Job: l.run.Job, Step: l.run.Step, Run: l.run.Number, Outcome: perdure.OutcomeReturned})
+	h.post(l, protocol.Report{Job: l.run.Job, Step: l.run.Step, Run: l.run.Number, Outcome: perdure.OutcomeReturned})
 }
 
 // execute runs the handler, and takes down how that ended.
@@ -209,18 +211,18 @@ func (h *Host) finish(l *live, output json.RawMessage, err error, took time.Dura
 	}
 }
 
-// reportOf is perdure.ReportOf, but for runs that the host itself has cut short.
-func reportOf(run *perdure.Run, output json.RawMessage, err, cause error) perdure.Report {
+// reportOf is protocol.ReportOf, but for runs that the host itself has cut short.
+func reportOf(run *perdure.Run, output json.RawMessage, err, cause error) protocol.Report {
 	if err == nil {
-		return perdure.ReportOf(run, output, nil)
+		return protocol.ReportOf(run, output, nil)
 	}
-	r := perdure.ReportOf(run, nil, err)
+	r := protocol.ReportOf(run, nil, err)
 	switch {
 	case errors.Is(cause, errDraining):
 		// Not the run's fault: it counts no failure. What it has changed is not known, unless the
 		// handler says so.
-		if r.Effect != perdure.EffectNone {
-			r.Effect = perdure.EffectUnknown
+		if r.Effect != protocol.EffectNone {
+			r.Effect = protocol.EffectUnknown
 		} else {
 			r.Effect = ""
 		}

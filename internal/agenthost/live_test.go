@@ -13,6 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/protocol"
 )
 
 // F038, F050: once a run's time has passed, its context is over, its slot is free, and the host says
@@ -129,7 +130,7 @@ func TestNothingIsSaidWhenTheTimeIsUp(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		var suspended atomic.Int64
-		x.report = func(int, []perdure.Report) ([]perdure.ReportResult, error) {
+		x.report = func(int, []protocol.Report) ([]protocol.ReportResult, error) {
 			suspended.Store(int64(time.Hour))
 			return nil, errLost
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/protocol"
 )
 
 const (
@@ -16,7 +17,7 @@ const (
 )
 
 // post hands a report to the senders. Called under mu.
-func (h *Host) post(l *live, r perdure.Report) {
+func (h *Host) post(l *live, r protocol.Report) {
 	l.report = &r
 	l.agent.due++
 	h.outbox = append(h.outbox, l)
@@ -75,7 +76,7 @@ func (h *Host) take() (batch []*live, next *following) {
 // following is a claim that goes with reports.
 type following struct {
 	a   *hosted
-	req perdure.ClaimRequest
+	req protocol.Claim
 }
 
 // following asks for as many runs as these reports have made room for, where claims have lately found as many at
@@ -129,7 +130,7 @@ func (h *Host) deliver(batch []*live, next *following) {
 			}
 			return
 		case hopeless(err):
-			h.answered(batch, []perdure.ReportResult{{Reason: perdure.RefusedInvalid, Message: err.Error()}})
+			h.answered(batch, []protocol.ReportResult{{Reason: protocol.RefusedInvalid, Message: err.Error()}})
 			return
 		}
 		if failed == 0 {
@@ -142,8 +143,8 @@ func (h *Host) deliver(batch []*live, next *following) {
 }
 
 // tell is one call.
-func (h *Host) tell(reports []perdure.Report, next *following) (results []perdure.ReportResult, got arrival, err error) {
-	var claim *perdure.ClaimRequest
+func (h *Host) tell(reports []protocol.Report, next *following) (results []protocol.ReportResult, got arrival, err error) {
+	var claim *protocol.Claim
 	if next != nil {
 		claim = &next.req
 	}
@@ -203,12 +204,12 @@ func hopeless(err error) bool {
 }
 
 // ours drops from batch the runs whose time has passed (F038), and returns the others' reports.
-func (h *Host) ours(batch *[]*live) []perdure.Report {
+func (h *Host) ours(batch *[]*live) []protocol.Report {
 	h.mu.Lock()
 	defer h.unlock()
 	now := h.now()
 	keep := (*batch)[:0]
-	var reports []perdure.Report
+	var reports []protocol.Report
 	for _, l := range *batch {
 		if !l.lost && l.lock.reached(now) {
 			h.lose(l, errTimeUp)
@@ -223,7 +224,7 @@ func (h *Host) ours(batch *[]*live) []perdure.Report {
 }
 
 // answered ends the runs of a call. A refusal is final.
-func (h *Host) answered(batch []*live, results []perdure.ReportResult) {
+func (h *Host) answered(batch []*live, results []protocol.ReportResult) {
 	h.mu.Lock()
 	defer h.unlock()
 	for i, l := range batch {

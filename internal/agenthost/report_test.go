@@ -9,18 +9,19 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
 )
 
 // F055: a report is repeated until it is answered.
 func TestLostReportsAreRepeated(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
-		x.report = func(n int, _ []perdure.Report) ([]perdure.ReportResult, error) {
+		x.report = func(n int, _ []protocol.Report) ([]protocol.ReportResult, error) {
 			switch {
 			case n < 5:
 				return nil, errLost
 			case n == 5:
-				return []perdure.ReportResult{}, nil // an answer of another size is none
+				return []protocol.ReportResult{}, nil // an answer of another size is none
 			}
 			return nil, nil
 		}
@@ -40,7 +41,7 @@ func TestAReportIsDroppedWithItsLock(t *testing.T) {
 		x := newExchange()
 		began := time.Now()
 		var last time.Duration
-		x.report = func(int, []perdure.Report) ([]perdure.ReportResult, error) {
+		x.report = func(int, []protocol.Report) ([]protocol.ReportResult, error) {
 			last = time.Since(began)
 			return nil, errLost
 		}
@@ -62,7 +63,7 @@ func TestUnreportedRunsBeat(t *testing.T) {
 		x := newExchange()
 		x.beat = extend(10 * time.Second)
 		began := time.Now()
-		x.report = func(int, []perdure.Report) ([]perdure.ReportResult, error) {
+		x.report = func(int, []protocol.Report) ([]protocol.ReportResult, error) {
 			if time.Since(began) < 30*time.Second {
 				return nil, errLost
 			}
@@ -79,9 +80,9 @@ func TestUnreportedRunsBeat(t *testing.T) {
 func TestRefusedReportsAreNotRepeated(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
-		x.report = func(n int, r []perdure.Report) ([]perdure.ReportResult, error) {
+		x.report = func(n int, r []protocol.Report) ([]protocol.ReportResult, error) {
 			if r[0].Run == 1 {
-				return []perdure.ReportResult{{Reason: perdure.RefusedStale, Message: "run 2 was let out"}}, nil
+				return []protocol.ReportResult{{Reason: protocol.RefusedStale, Message: "run 2 was let out"}}, nil
 			}
 			return nil, nil
 		}
@@ -100,13 +101,13 @@ func TestRefusedReportsAreNotRepeated(t *testing.T) {
 func TestAPoisonousReport(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
-		x.report = func(n int, r []perdure.Report) ([]perdure.ReportResult, error) {
+		x.report = func(n int, r []protocol.Report) ([]protocol.ReportResult, error) {
 			if n <= senders { // the rest has time to gather behind these
 				x.mu.Unlock()
 				time.Sleep(5 * time.Second)
 				x.mu.Lock()
 			}
-			if slices.ContainsFunc(r, func(r perdure.Report) bool { return r.Run == 10 }) {
+			if slices.ContainsFunc(r, func(r protocol.Report) bool { return r.Run == 10 }) {
 				return nil, perdure.Refuse(perdure.CodeTooLarge, "body too large")
 			}
 			return nil, nil
@@ -136,7 +137,7 @@ func TestReportsAreBatched(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		gate := make(chan struct{})
-		x.report = func(n int, _ []perdure.Report) ([]perdure.ReportResult, error) {
+		x.report = func(n int, _ []protocol.Report) ([]protocol.ReportResult, error) {
 			x.mu.Unlock()
 			<-gate
 			x.mu.Lock()

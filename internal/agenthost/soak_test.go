@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
 )
 
 // storm is a scheduler with rules of its own (locks, expiry, requestIds) behind a network that loses
@@ -74,7 +75,7 @@ func (s *storm) expire() {
 	}
 }
 
-func (s *storm) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
+func (s *storm) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
 	if err := s.weather(ctx); err != nil {
 		return nil, err
 	}
@@ -95,7 +96,7 @@ func (s *storm) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.
 }
 
 // find are the runs that a claim was given, or gets now. Called under mu.
-func (s *storm) find(req *perdure.ClaimRequest, began time.Time) (runs []perdure.Run) {
+func (s *storm) find(req *protocol.Claim, began time.Time) (runs []perdure.Run) {
 	s.expire()
 	for step, run := range s.out {
 		if s.request[step] == req.RequestID {
@@ -131,7 +132,7 @@ func (s *storm) valid(step string, number int64) *perdure.Run {
 	return nil
 }
 
-func (s *storm) Report(ctx context.Context, _ string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+func (s *storm) Report(ctx context.Context, _ string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	began := time.Now()
 	s.mu.Lock()
 	for _, r := range reports {
@@ -144,7 +145,7 @@ func (s *storm) Report(ctx context.Context, _ string, reports []perdure.Report, 
 	if err := s.weather(ctx); err != nil {
 		return nil, nil, err
 	}
-	results := make([]perdure.ReportResult, len(reports))
+	results := make([]protocol.ReportResult, len(reports))
 	s.mu.Lock()
 	for i, r := range reports {
 		run := s.valid(r.Step, r.Run)
@@ -156,7 +157,7 @@ func (s *storm) Report(ctx context.Context, _ string, reports []perdure.Report, 
 			s.t.Errorf("step %s, run %d: %s", r.Step, r.Run, r.Outcome)
 		default:
 			results[i].Accepted = s.reported(r)
-			results[i].Reason = perdure.RefusedLate
+			results[i].Reason = protocol.RefusedLate
 		}
 	}
 	var runs []perdure.Run
@@ -181,20 +182,20 @@ func (s *storm) settle(run *perdure.Run) {
 	s.done[n] = true
 }
 
-func (s *storm) reported(r perdure.Report) bool {
+func (s *storm) reported(r protocol.Report) bool {
 	var n int64
 	_, _ = fmt.Sscan(r.Step, &n)
 	return s.done[n] && s.last[n] == r.Run
 }
 
-func (s *storm) Heartbeat(ctx context.Context, _ string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
+func (s *storm) Heartbeat(ctx context.Context, _ string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	if err := s.weather(ctx); err != nil {
 		return nil, err
 	}
-	results := make([]perdure.BeatResult, len(beats))
+	results := make([]protocol.HeartbeatResult, len(beats))
 	s.mu.Lock()
 	for i, b := range beats {
-		results[i] = perdure.BeatResult{Job: b.Job, Step: b.Step, Run: b.Run}
+		results[i] = protocol.HeartbeatResult{Job: b.Job, Step: b.Step, Run: b.Run}
 		run := s.valid(b.Step, b.Run)
 		if run == nil {
 			results[i].Stop, results[i].Reason = true, "stale"
@@ -286,7 +287,7 @@ type instantly struct {
 	told int
 }
 
-func (x *instantly) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
+func (x *instantly) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
 	runs := x.give(req.Max)
 	if len(runs) == 0 {
 		<-ctx.Done()
@@ -308,7 +309,7 @@ func (x *instantly) give(most int) []perdure.Run {
 	return runs
 }
 
-func (x *instantly) Report(_ context.Context, _ string, r []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+func (x *instantly) Report(_ context.Context, _ string, r []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	var runs []perdure.Run
 	if next != nil {
 		runs = x.give(next.Max)
@@ -318,14 +319,14 @@ func (x *instantly) Report(_ context.Context, _ string, r []perdure.Report, next
 	if x.told -= len(r); x.told == 0 {
 		close(x.done)
 	}
-	results := make([]perdure.ReportResult, len(r))
+	results := make([]protocol.ReportResult, len(r))
 	for i := range results {
 		results[i].Accepted = true
 	}
 	return results, runs, nil
 }
 
-func (x *instantly) Heartbeat(context.Context, string, []perdure.Beat) ([]perdure.BeatResult, error) {
+func (x *instantly) Heartbeat(context.Context, string, []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	return nil, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
 )
 
 // wild is an exchange that loses answers, refuses calls, answers too few reports, and lets out too many runs, many of
@@ -29,7 +30,7 @@ func (w *wild) chance() (p float64, calm bool) {
 	return w.rand.Float64(), w.calm
 }
 
-func (w *wild) runs(req *perdure.ClaimRequest) []perdure.Run {
+func (w *wild) runs(req *protocol.Claim) []perdure.Run {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if got := w.given[req.RequestID]; got != nil && !req.First {
@@ -52,7 +53,7 @@ func (w *wild) runs(req *perdure.ClaimRequest) []perdure.Run {
 	return runs
 }
 
-func (w *wild) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
+func (w *wild) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
 	runs := w.runs(&req)
 	if p, calm := w.chance(); p < 0.1 && !calm {
 		return nil, errLost
@@ -68,7 +69,7 @@ func (w *wild) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.R
 	}
 }
 
-func (w *wild) Report(ctx context.Context, _ string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+func (w *wild) Report(ctx context.Context, _ string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	slow, _ := w.chance()
 	select {
 	case <-time.After(time.Duration(slow*slow*4000) * time.Millisecond):
@@ -79,7 +80,7 @@ func (w *wild) Report(ctx context.Context, _ string, reports []perdure.Report, n
 	if next != nil {
 		runs = w.runs(next)
 	}
-	results := make([]perdure.ReportResult, len(reports))
+	results := make([]protocol.ReportResult, len(reports))
 	for i := range results {
 		p, _ := w.chance()
 		results[i].Accepted = p < 0.9
@@ -96,7 +97,7 @@ func (w *wild) Report(ctx context.Context, _ string, reports []perdure.Report, n
 	return results, runs, nil
 }
 
-func (w *wild) Heartbeat(context.Context, string, []perdure.Beat) ([]perdure.BeatResult, error) {
+func (w *wild) Heartbeat(context.Context, string, []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	return nil, errLost
 }
 

@@ -1,4 +1,4 @@
-// Package election is a node's part in the grid's roles (perdure.Role). At random intervals it says that the
+// Package election is a node's part in the grid's roles (kernel.Role). At random intervals it says that the
 // node is there, sees whether each role has a leader and a standby, and enlists where one is missing. What
 // the node leads runs under a context that ends with the leadership; it carries the mandate by which the
 // store admits what is written under the role.
@@ -15,15 +15,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Store keeps the roles.
 type Store interface {
-	Attend(context.Context, perdure.Presence) (perdure.Roll, error)
-	Update(context.Context, func(perdure.Tx) error) error
+	Attend(context.Context, kernel.Presence) (kernel.Roll, error)
+	Update(context.Context, func(kernel.Tx) error) error
 }
 
 // Service is what runs while the node leads a role, until ctx ends. It is not started again before it has
@@ -36,12 +36,12 @@ type Config struct {
 	Node  string
 	Roles map[string]Service
 
-	TTL      time.Duration                     // 0: perdure.DefaultRoleTTL
-	Alone    bool                              // no other process can have the store: whoever has a place in a role is dead
-	Presence func() perdure.Presence           // what else is told at a roll call; Node.ID and TTL are set here
-	Attended func(perdure.Roll, time.Duration) // told what the store said, and how long that took
-	Hints    <-chan struct{}                   // somebody's place has changed; nil: nobody says so
-	Changed  func(role string, leads bool)     // told when the node begins to lead, and when it no longer does
+	TTL      time.Duration                    // 0: kernel.DefaultRoleTTL
+	Alone    bool                             // no other process can have the store: whoever has a place in a role is dead
+	Presence func() kernel.Presence           // what else is told at a roll call; Node.ID and TTL are set here
+	Attended func(kernel.Roll, time.Duration) // told what the store said, and how long that took
+	Hints    <-chan struct{}                  // somebody's place has changed; nil: nobody says so
+	Changed  func(role string, leads bool)    // told when the node begins to lead, and when it no longer does
 	Log      *slog.Logger
 	Env      env.Env // nil: env.Real
 }
@@ -71,13 +71,13 @@ type Elector struct {
 // New makes an elector; Run starts it.
 func New(cfg Config) *Elector {
 	if cfg.TTL <= 0 {
-		cfg.TTL = perdure.DefaultRoleTTL
+		cfg.TTL = kernel.DefaultRoleTTL
 	}
 	if cfg.Presence == nil {
-		cfg.Presence = func() perdure.Presence { return perdure.Presence{} }
+		cfg.Presence = func() kernel.Presence { return kernel.Presence{} }
 	}
 	if cfg.Attended == nil {
-		cfg.Attended = func(perdure.Roll, time.Duration) {}
+		cfg.Attended = func(kernel.Roll, time.Duration) {}
 	}
 	if cfg.Changed == nil {
 		cfg.Changed = func(string, bool) {}
@@ -130,8 +130,8 @@ func (e *Elector) lookNow() {
 }
 
 // Deposed says that the store has refused what was written under this mandate.
-func (e *Elector) Deposed(m perdure.Mandate) {
-	e.end(m.Role, "the store has refused what it wrote", func(of perdure.Mandate) bool { return of == m })
+func (e *Elector) Deposed(m kernel.Mandate) {
+	e.end(m.Role, "the store has refused what it wrote", func(of kernel.Mandate) bool { return of == m })
 	e.lookNow()
 }
 
@@ -144,7 +144,7 @@ func (e *Elector) round(ctx context.Context, fresh bool) (next time.Duration, er
 	}
 	e.cfg.Attended(roll, e.cfg.Env.Now().Sub(asked))
 	now, roles := roll.Now, e.ours(roll.Roles)
-	if fresh || slices.ContainsFunc(roles, func(r perdure.Role) bool { return r.Enlist(e.cfg.Node, now, e.cfg.TTL) != r }) {
+	if fresh || slices.ContainsFunc(roles, func(r kernel.Role) bool { return r.Enlist(e.cfg.Node, now, e.cfg.TTL) != r }) {
 		if now, roles, err = e.elect(ctx, fresh); err != nil {
 			return 0, err
 		}
@@ -153,7 +153,7 @@ func (e *Elector) round(ctx context.Context, fresh bool) (next time.Duration, er
 	return e.wait(roles, now), nil
 }
 
-func (e *Elector) attend(ctx context.Context) (perdure.Roll, error) {
+func (e *Elector) attend(ctx context.Context) (kernel.Roll, error) {
 	ctx, cancel := env.WithTimeout(e.cfg.Env, ctx, e.cfg.TTL/callTime)
 	defer cancel()
 	p := e.cfg.Presence()
@@ -164,10 +164,10 @@ func (e *Elector) attend(ctx context.Context) (perdure.Roll, error) {
 }
 
 // ours are the roles that this node runs for, in the order of names: also those that nobody has had yet.
-func (e *Elector) ours(all []perdure.Role) (roles []perdure.Role) {
+func (e *Elector) ours(all []kernel.Role) (roles []kernel.Role) {
 	for _, name := range e.names() {
-		r := perdure.Role{Name: name}
-		if i := slices.IndexFunc(all, func(r perdure.Role) bool { return r.Name == name }); i >= 0 {
+		r := kernel.Role{Name: name}
+		if i := slices.IndexFunc(all, func(r kernel.Role) bool { return r.Name == name }); i >= 0 {
 			r = all[i]
 		}
 		roles = append(roles, r)
@@ -177,8 +177,8 @@ func (e *Elector) ours(all []perdure.Role) (roles []perdure.Role) {
 
 // elect looks again under the rows' locks, and takes what is free. It gives the roles as they are then, and
 // the time that was read after the locks.
-func (e *Elector) elect(ctx context.Context, fresh bool) (now time.Time, roles []perdure.Role, err error) {
-	err = e.change(ctx, e.names(), func(r perdure.Role, at time.Time) perdure.Role {
+func (e *Elector) elect(ctx context.Context, fresh bool) (now time.Time, roles []kernel.Role, err error) {
+	err = e.change(ctx, e.names(), func(r kernel.Role, at time.Time) kernel.Role {
 		if fresh {
 			r = r.Vacate()
 		}
@@ -192,12 +192,12 @@ func (e *Elector) elect(ctx context.Context, fresh bool) (now time.Time, roles [
 func (e *Elector) names() []string { return slices.Sorted(maps.Keys(e.cfg.Roles)) }
 
 // change applies a rule to roles, in a transaction. again is called before each try.
-func (e *Elector) change(ctx context.Context, names []string, rule func(perdure.Role, time.Time) perdure.Role, again func()) error {
+func (e *Elector) change(ctx context.Context, names []string, rule func(kernel.Role, time.Time) kernel.Role, again func()) error {
 	ctx, cancel := env.WithTimeout(e.cfg.Env, ctx, e.cfg.TTL/callTime)
 	defer cancel()
 	crashpoint.Here(crashpoint.RoleChange)
 	defer crashpoint.Here(crashpoint.RoleChanged)
-	return e.cfg.Store.Update(ctx, func(tx perdure.Tx) error {
+	return e.cfg.Store.Update(ctx, func(tx kernel.Tx) error {
 		again()
 		roles, err := tx.LockRoles(names)
 		if err != nil {
@@ -207,10 +207,10 @@ func (e *Elector) change(ctx context.Context, names []string, rule func(perdure.
 		if err != nil {
 			return err
 		}
-		var changes []perdure.RoleChange
+		var changes []kernel.RoleChange
 		for _, was := range roles {
 			if r := rule(was, now); r != was {
-				changes = append(changes, perdure.RoleChange{Now: r, Was: was})
+				changes = append(changes, kernel.RoleChange{Now: r, Was: was})
 			}
 		}
 		return tx.SaveRoles(changes)
@@ -219,7 +219,7 @@ func (e *Elector) change(ctx context.Context, names []string, rule func(perdure.
 
 // wait is until the next roll call: some random part of the time for which a place is kept, and no longer
 // than until a place falls free that this node would take.
-func (e *Elector) wait(roles []perdure.Role, now time.Time) time.Duration {
+func (e *Elector) wait(roles []kernel.Role, now time.Time) time.Duration {
 	ttl := e.cfg.TTL
 	next := ttl/leastWait + time.Duration(e.cfg.Env.Float64()*float64(ttl/mostWait-ttl/leastWait))
 	for _, r := range roles {
@@ -246,7 +246,7 @@ func (e *Elector) leave(ctx context.Context) {
 	}
 	ctx, cancel := env.WithTimeout(e.cfg.Env, context.WithoutCancel(ctx), leaveTime)
 	defer cancel()
-	err := e.change(ctx, names, func(r perdure.Role, now time.Time) perdure.Role {
+	err := e.change(ctx, names, func(r kernel.Role, now time.Time) kernel.Role {
 		return r.HandOver(e.cfg.Node, now, e.cfg.TTL)
 	}, func() {})
 	if err != nil {

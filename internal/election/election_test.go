@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/election"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/memory"
 )
 
@@ -71,14 +71,14 @@ func (m *member) setCut(cut bool) {
 	m.cut = cut
 }
 
-func (m *member) Attend(ctx context.Context, p perdure.Presence) (perdure.Roll, error) {
+func (m *member) Attend(ctx context.Context, p kernel.Presence) (kernel.Roll, error) {
 	if m.isCut() {
-		return perdure.Roll{}, errCut
+		return kernel.Roll{}, errCut
 	}
 	return m.g.store.Attend(ctx, p)
 }
 
-func (m *member) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+func (m *member) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	if m.isCut() {
 		return errCut
 	}
@@ -93,11 +93,11 @@ func (m *member) leads() (context.Context, bool) {
 
 // write is something that the node writes with a context: a limit of its name.
 func (m *member) write(ctx context.Context) error {
-	mandate, ok := perdure.MandateOf(ctx)
+	mandate, ok := kernel.MandateOf(ctx)
 	if !ok {
 		m.g.t.Errorf("%s leads without a mandate", m.name)
 	}
-	return m.g.store.Update(context.WithoutCancel(ctx), func(tx perdure.Tx) error {
+	return m.g.store.Update(context.WithoutCancel(ctx), func(tx kernel.Tx) error {
 		r, err := tx.ShareRole(role)
 		if err != nil {
 			return err
@@ -148,7 +148,7 @@ func (m *member) leave() {
 	<-m.gone
 }
 
-func (g *grid) role() perdure.Role {
+func (g *grid) role() kernel.Role {
 	g.t.Helper()
 	roles, err := g.store.Roles(context.Background())
 	if err != nil || len(roles) != 1 {
@@ -233,7 +233,7 @@ func TestCleanStop(t *testing.T) {
 		if ctx.Err() == nil {
 			t.Error("what a led goes on")
 		}
-		if err := a.write(ctx); !errors.Is(err, perdure.ErrDeposed) {
+		if err := a.write(ctx); !errors.Is(err, kernel.ErrDeposed) {
 			t.Errorf("a writes on: %v", err)
 		}
 		hint <- struct{}{}
@@ -286,7 +286,7 @@ func TestCutOff(t *testing.T) {
 				t.Errorf("b took over after %v", took)
 			}
 			g.expect("b", "", 2)
-			if err := a.write(ctx); !errors.Is(err, perdure.ErrDeposed) {
+			if err := a.write(ctx); !errors.Is(err, kernel.ErrDeposed) {
 				t.Errorf("a writes on: %v", err)
 			}
 			a.setCut(false) // it comes back, and stands by
@@ -307,11 +307,11 @@ func TestPaused(t *testing.T) {
 		a, b := g.join("a"), g.join("b")
 		g.sleep(ttl, a, b)
 		held, _ := a.leads()
-		mandate, _ := perdure.MandateOf(held)
+		mandate, _ := kernel.MandateOf(held)
 		a.setCut(true)
 		g.sleep(2*ttl, a, b)
-		awake := perdure.WithMandate(context.Background(), mandate) // its timers have not come yet
-		if err := a.write(awake); !errors.Is(err, perdure.ErrDeposed) {
+		awake := kernel.WithMandate(context.Background(), mandate) // its timers have not come yet
+		if err := a.write(awake); !errors.Is(err, kernel.ErrDeposed) {
 			t.Errorf("a wrote: %v", err)
 		}
 		limits, err := g.store.ListLimits(t.Context())
@@ -333,15 +333,15 @@ func TestDeposed(t *testing.T) {
 		g := newGrid(t)
 		a := g.join("a")
 		first, _ := a.leads()
-		mandate, _ := perdure.MandateOf(first)
+		mandate, _ := kernel.MandateOf(first)
 		// Somebody has put it right by hand.
-		if err := g.store.Update(t.Context(), func(tx perdure.Tx) error {
+		if err := g.store.Update(t.Context(), func(tx kernel.Tx) error {
 			roles, err := tx.LockRoles([]string{role})
-			return errors.Join(err, tx.SaveRoles([]perdure.RoleChange{{Now: roles[0].Vacate(), Was: roles[0]}}))
+			return errors.Join(err, tx.SaveRoles([]kernel.RoleChange{{Now: roles[0].Vacate(), Was: roles[0]}}))
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if err := a.write(first); !errors.Is(err, perdure.ErrDeposed) {
+		if err := a.write(first); !errors.Is(err, kernel.ErrDeposed) {
 			t.Errorf("got %v", err)
 		}
 		a.e.Deposed(mandate)
@@ -368,7 +368,7 @@ func TestStoreClockJumps(t *testing.T) {
 		g.sleep(ttl, a, b)
 		ctx, _ := a.leads()
 		g.setJump(time.Hour)
-		if err := a.write(ctx); !errors.Is(err, perdure.ErrDeposed) {
+		if err := a.write(ctx); !errors.Is(err, kernel.ErrDeposed) {
 			t.Errorf("written in the new time: %v", err)
 		}
 		time.Sleep(2 * ttl)

@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/election"
 	"github.com/perdure/perdure/internal/faultystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/memory"
 )
 
@@ -21,11 +21,11 @@ func TestFaultyStore(t *testing.T) {
 			inner := memory.New()
 			store := faultystore.New(inner, seed, 0.93, 40*time.Millisecond) // one that is slow is too late
 			ctx, cancel := context.WithCancel(t.Context())
-			led := make(chan perdure.Mandate, 1000)
+			led := make(chan kernel.Mandate, 1000)
 			var ended []chan struct{}
 			for _, name := range []string{"a", "b", "c"} {
 				e := election.New(election.Config{Store: store, Node: name, TTL: ttl, Roles: map[string]election.Service{role: func(ctx context.Context) {
-					m, _ := perdure.MandateOf(ctx)
+					m, _ := kernel.MandateOf(ctx)
 					led <- m
 					<-ctx.Done()
 				}}})

@@ -6,20 +6,20 @@ import (
 	"slices"
 	"time"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // leadership is one epoch of this node at the head of a role.
 type leadership struct {
-	mandate perdure.Mandate
+	mandate kernel.Mandate
 	end     context.CancelFunc
 	expiry  env.Timer
 	over    chan struct{} // closed once its service has returned
 }
 
 // follow makes this node lead what it was found to lead, by a question that was asked then, and nothing else.
-func (e *Elector) follow(ctx context.Context, roles []perdure.Role, now, asked time.Time) {
+func (e *Elector) follow(ctx context.Context, roles []kernel.Role, now, asked time.Time) {
 	for _, r := range roles {
 		if r.Leader == e.cfg.Node && r.Led(now) {
 			e.lead(ctx, r, asked)
@@ -30,9 +30,9 @@ func (e *Elector) follow(ctx context.Context, roles []perdure.Role, now, asked t
 }
 
 // lead begins an epoch, or lets it go on, until some time after the question was asked.
-func (e *Elector) lead(ctx context.Context, r perdure.Role, asked time.Time) {
+func (e *Elector) lead(ctx context.Context, r kernel.Role, asked time.Time) {
 	left := asked.Add(e.cfg.TTL - e.cfg.TTL/earlierShare).Sub(e.cfg.Env.Now())
-	m := perdure.Mandate{Role: r.Name, Node: e.cfg.Node, Epoch: r.Epoch}
+	m := kernel.Mandate{Role: r.Name, Node: e.cfg.Node, Epoch: r.Epoch}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	before := e.led[r.Name]
@@ -43,7 +43,7 @@ func (e *Elector) lead(ctx context.Context, r perdure.Role, asked time.Time) {
 	if before != nil && !before.ended() {
 		e.finish(before, "another epoch has begun")
 	}
-	life, end := context.WithCancel(perdure.WithMandate(ctx, m))
+	life, end := context.WithCancel(kernel.WithMandate(ctx, m))
 	l := &leadership{mandate: m, end: end, over: make(chan struct{})}
 	l.expiry = e.cfg.Env.AfterFunc(left, func() { e.expire(l) })
 	e.led[r.Name] = l
@@ -71,7 +71,7 @@ func (e *Elector) expire(l *leadership) {
 }
 
 // end ends what this node leads of a role, if it does, and if which says so.
-func (e *Elector) end(role, why string, which func(perdure.Mandate) bool) {
+func (e *Elector) end(role, why string, which func(kernel.Mandate) bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if l := e.led[role]; l != nil && !l.ended() && which(l.mandate) {
@@ -79,7 +79,7 @@ func (e *Elector) end(role, why string, which func(perdure.Mandate) bool) {
 	}
 }
 
-func whichever(perdure.Mandate) bool { return true }
+func whichever(kernel.Mandate) bool { return true }
 
 // finish is under mu. The leadership stays known until another begins, which waits for its service.
 func (e *Elector) finish(l *leadership, why string) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 func randomLife(t *testing.T, seed uint64) {
@@ -51,7 +51,7 @@ func randomLife(t *testing.T, seed uint64) {
 			switch err := m.write(ctx); {
 			case err == nil:
 				wrote++
-			case !errors.Is(err, perdure.ErrDeposed):
+			case !errors.Is(err, kernel.ErrDeposed):
 				t.Fatal(err)
 			}
 		}

@@ -1,4 +1,4 @@
-// Package faultystore is a perdure.Store whose calls fail, by a seed, in all the ways in which a
+// Package faultystore is a kernel.Store whose calls fail, by a seed, in all the ways in which a
 // database's do (F115): before anything happened, after all of it did, with an answer that says neither,
 // slowly, or because the caller has lost patience.
 package faultystore
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Fault is what happens to a call.
@@ -32,7 +33,7 @@ const (
 
 // Store passes calls on to another, or not.
 type Store struct {
-	perdure.Store
+	kernel.Store
 	pace time.Duration // what a call takes
 	// Sleep lets time pass; a simulation has its own.
 	Sleep func(context.Context, time.Duration) error
@@ -44,7 +45,7 @@ type Store struct {
 }
 
 // New wraps a store. One call in so many fails; pace is what each takes.
-func New(store perdure.Store, seed uint64, rate float64, pace time.Duration) *Store {
+func New(store kernel.Store, seed uint64, rate float64, pace time.Duration) *Store {
 	return &Store{Store: store, Sleep: sleep, rand: rand.New(rand.NewPCG(seed, 0)), rate: rate, pace: pace}
 }
 
@@ -82,8 +83,8 @@ var (
 	errAgain     = errors.New("faultystore: rolled back to be run again")
 )
 
-// Update implements perdure.Store.
-func (s *Store) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+// Update implements kernel.Store.
+func (s *Store) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	f, takes := s.draw(false)
 	if err := s.Sleep(ctx, takes); err != nil {
 		return err
@@ -97,9 +98,9 @@ func (s *Store) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 		if err := s.Store.Update(ctx, fn); err != nil {
 			return err
 		}
-		return fmt.Errorf("faultystore, done: %w", perdure.ErrUnknown)
+		return fmt.Errorf("faultystore, done: %w", kernel.ErrUnknown)
 	case LostUndone, Stale, Cancelled:
-		err := s.Store.Update(ctx, func(tx perdure.Tx) error {
+		err := s.Store.Update(ctx, func(tx kernel.Tx) error {
 			if err := fn(tx); err != nil {
 				return err
 			}
@@ -109,7 +110,7 @@ func (s *Store) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 		case !errors.Is(err, errAgain):
 			return err
 		case f == LostUndone:
-			return fmt.Errorf("faultystore, not done: %w", perdure.ErrUnknown)
+			return fmt.Errorf("faultystore, not done: %w", kernel.ErrUnknown)
 		case f == Cancelled:
 			return context.DeadlineExceeded
 		}
@@ -155,21 +156,21 @@ func (s *Store) Now(ctx context.Context) (t time.Time, err error) {
 	return t, err
 }
 
-func (s *Store) Look(ctx context.Context, agents []string) (l perdure.Look, err error) {
+func (s *Store) Look(ctx context.Context, agents []string) (l kernel.Look, err error) {
 	if err = s.read(ctx); err == nil {
 		l, err = s.Store.Look(ctx, agents)
 	}
 	return l, err
 }
 
-func (s *Store) Job(ctx context.Context, id perdure.JobID, max int) (j *perdure.Job, steps []*perdure.Step, err error) {
+func (s *Store) Job(ctx context.Context, id perdure.JobID, max int) (j *kernel.Job, steps []*kernel.Step, err error) {
 	if err = s.read(ctx); err == nil {
 		j, steps, err = s.Store.Job(ctx, id, max)
 	}
 	return j, steps, err
 }
 
-func (s *Store) Shape(ctx context.Context, id perdure.ShapeID) (b []byte, err error) {
+func (s *Store) Shape(ctx context.Context, id kernel.ShapeID) (b []byte, err error) {
 	if err = s.read(ctx); err == nil {
 		b, err = s.Store.Shape(ctx, id)
 	}
@@ -183,7 +184,7 @@ func (s *Store) Input(ctx context.Context, id perdure.JobID, max int) (b json.Ra
 	return b, size, err
 }
 
-func (s *Store) StepsOf(ctx context.Context, id perdure.JobID, since time.Time) (steps []*perdure.Step, err error) {
+func (s *Store) StepsOf(ctx context.Context, id perdure.JobID, since time.Time) (steps []*kernel.Step, err error) {
 	if err = s.read(ctx); err == nil {
 		steps, err = s.Store.StepsOf(ctx, id, since)
 	}
@@ -197,7 +198,7 @@ func (s *Store) Backlog(ctx context.Context, max int) (n int, err error) {
 	return n, err
 }
 
-func (s *Store) Attend(ctx context.Context, p perdure.Presence) (r perdure.Roll, err error) {
+func (s *Store) Attend(ctx context.Context, p kernel.Presence) (r kernel.Roll, err error) {
 	f, takes := s.draw(false)
 	if err = s.Sleep(ctx, takes); err != nil {
 		return r, err
@@ -212,12 +213,12 @@ func (s *Store) Attend(ctx context.Context, p perdure.Presence) (r perdure.Roll,
 	}
 	r, err = s.Store.Attend(ctx, p)
 	if f == LostDone && err == nil { // it was heard, and does not know
-		return perdure.Roll{}, errTransient
+		return kernel.Roll{}, errTransient
 	}
 	return r, err
 }
 
-func (s *Store) Roles(ctx context.Context) (roles []perdure.Role, err error) {
+func (s *Store) Roles(ctx context.Context) (roles []kernel.Role, err error) {
 	if err = s.read(ctx); err == nil {
 		roles, err = s.Store.Roles(ctx)
 	}

@@ -18,8 +18,10 @@ import (
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/agenthost"
 	"github.com/perdure/perdure/internal/faultystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/internal/supervisor"
+	"github.com/perdure/perdure/protocol"
 	"github.com/perdure/perdure/store/memory"
 	"github.com/perdure/perdure/store/sqlite"
 )
@@ -76,7 +78,7 @@ type ledger struct {
 	mu     sync.Mutex
 	jobs   map[perdure.JobID]map[string]*effect
 	active map[string]int // agent → runs under way
-	plans  map[string]*perdure.Plan
+	plans  map[string]*kernel.Plan
 	told   map[string]int // answers to reports
 	undos  int
 	wrong  []string
@@ -130,7 +132,7 @@ func (l *ledger) end(agent string, run *perdure.Run) {
 }
 
 // act takes effect, once per key.
-func (l *ledger) act(plan *perdure.Plan, run *perdure.Run) {
+func (l *ledger) act(plan *kernel.Plan, run *perdure.Run) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.of(run.Job, run.Step)
@@ -156,7 +158,7 @@ func (l *ledger) act(plan *perdure.Plan, run *perdure.Run) {
 		l.errorf("I5: %s/%s is done under %s and %s", run.Job, run.Step, e.doKey, run.Key)
 	}
 	for _, before := range plan.Steps[plan.Index[run.Step]].StepDefinition.After {
-		if p := plan.Steps[plan.Index[before]]; p.Form == perdure.ByAgent && !l.of(run.Job, before).done && p.Name != "c" {
+		if p := plan.Steps[plan.Index[before]]; p.Form == kernel.ByAgent && !l.of(run.Job, before).done && p.Name != "c" {
 			l.errorf("I9: %s/%s is done before %s", run.Job, run.Step, before)
 		}
 	}
@@ -212,21 +214,21 @@ func wait(ctx context.Context, d time.Duration) bool {
 
 // witness looks at the answers that a host gets.
 type witness struct {
-	perdure.Exchange
+	protocol.Exchange
 	w *world
 }
 
 // Report: who speaks in time, and says one thing, is never told that he has contradicted himself, whatever
 // was lost on the way (F063). That he was overtaken he may be told of a failure: the step may be out again
 // before the store is asked what became of the commit.
-func (x *witness) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+func (x *witness) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	results, runs, err := x.Exchange.Report(ctx, holder, reports, next)
 	x.w.ledger.mu.Lock()
 	defer x.w.ledger.mu.Unlock()
 	for i := range results {
 		x.w.ledger.told[string(results[i].Reason)]++
 		switch reason := results[i].Reason; {
-		case reason == perdure.RefusedStale && reports[i].Outcome != perdure.OutcomeDone, reason == perdure.RefusedLate, reason == "":
+		case reason == protocol.RefusedStale && reports[i].Outcome != perdure.OutcomeDone, reason == protocol.RefusedLate, reason == "":
 		default:
 			x.w.ledger.errorf("F063: report %+v is told %+v", reports[i], results[i])
 		}
@@ -257,7 +259,7 @@ func (w *world) submit(ctx context.Context, i int) {
 	}
 }
 
-func (w *world) plan(i int) *perdure.Plan {
+func (w *world) plan(i int) *kernel.Plan {
 	body := strings.Replace(kinds[i%len(kinds)], "{type", fmt.Sprintf("{key: k%d, priority: %d, type", i, i%10), 1)
 	body = strings.ReplaceAll(body, "agent: x", "agent: x, completeWithin: 20s, retry: {attempts: 3, backoff: 500ms}")
 	body = strings.ReplaceAll(body, "agent: y", "agent: y, completeWithin: 8s, retry: {attempts: 3, backoff: 100ms}")
@@ -305,7 +307,7 @@ func (w *world) finish(ctx context.Context, within time.Duration) {
 	for time.Since(began) < within {
 		wait(ctx, within/200)
 		open := 0
-		jobs, err := w.store.ListJobs(ctx, perdure.JobFilter{Limit: 500})
+		jobs, err := w.store.ListJobs(ctx, kernel.JobFilter{Limit: 500})
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -327,7 +329,7 @@ func (w *world) finish(ctx context.Context, within time.Duration) {
 }
 
 func (w *world) check(ctx context.Context) {
-	jobs, err := w.store.ListJobs(ctx, perdure.JobFilter{Limit: 500})
+	jobs, err := w.store.ListJobs(ctx, kernel.JobFilter{Limit: 500})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -351,7 +353,7 @@ func (w *world) check(ctx context.Context) {
 	}
 }
 
-func (w *world) checkJob(ctx context.Context, j *perdure.Job) {
+func (w *world) checkJob(ctx context.Context, j *kernel.Job) {
 	plan, err := w.s.Plan(ctx, j)
 	if err != nil {
 		w.t.Fatal(err)
@@ -360,16 +362,16 @@ func (w *world) checkJob(ctx context.Context, j *perdure.Job) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	alerts, _ := w.store.Alerts(ctx, perdure.AlertFilter{Job: j.ID})
+	alerts, _ := w.store.Alerts(ctx, kernel.AlertFilter{Job: j.ID})
 	now, _ := w.store.Now(ctx)
-	for _, f := range perdure.CheckJob(j, plan, steps, alerts, now) {
+	for _, f := range kernel.CheckJob(j, plan, steps, alerts, now) {
 		w.t.Errorf("check: %+v", f)
 	}
 	for _, s := range steps {
 		e := w.ledger.of(j.ID, s.Name)
 		ps := &plan.Steps[s.Index]
 		switch {
-		case ps.Form != perdure.ByAgent:
+		case ps.Form != kernel.ByAgent:
 		case s.Current == perdure.Done && !e.done:
 			w.t.Errorf("I5: %s/%s is done without an effect", j.ID, s.Name)
 		case s.Current == perdure.Undone && e.done && ps.Undo != nil:
@@ -381,10 +383,10 @@ func (w *world) checkJob(ctx context.Context, j *perdure.Job) {
 }
 
 // play runs a world from its first submission to the end of its last job.
-func play(t *testing.T, seed uint64, inner perdure.Store, rate float64, pace time.Duration, jobs int, within time.Duration) *world {
+func play(t *testing.T, seed uint64, inner kernel.Store, rate float64, pace time.Duration, jobs int, within time.Duration) *world {
 	w := &world{t: t, seed: seed, store: faultystore.New(inner, seed, rate, pace), rand: rand.New(rand.NewPCG(seed, 1)),
 		acked: map[perdure.JobID]string{}}
-	w.ledger.jobs, w.ledger.active, w.ledger.plans = map[perdure.JobID]map[string]*effect{}, map[string]int{}, map[string]*perdure.Plan{}
+	w.ledger.jobs, w.ledger.active, w.ledger.plans = map[perdure.JobID]map[string]*effect{}, map[string]int{}, map[string]*kernel.Plan{}
 	w.ledger.told = map[string]int{}
 	w.s = scheduler.New(scheduler.Config{Store: w.store, Compiler: &definition.Compiler{}, Writers: 1 + int(seed%3)})
 	ctx, cancel := context.WithCancel(context.Background())

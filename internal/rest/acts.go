@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/plain"
 )
 
 // verb is an operator's act as a call.
@@ -143,7 +144,7 @@ func (v value) pole() *perdure.State {
 
 // payload is a value that is stored as it was sent.
 func (v value) payload() []byte {
-	if err := perdure.CheckJSON(v.text); err != nil {
+	if err := plain.CheckJSON(v.text); err != nil {
 		v.fault("is %v", err)
 	}
 	return v.text

@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/protocol"
 )
 
 // The bodies of the three calls that an agent is, for the documentation; they are read field by field.
@@ -24,9 +25,9 @@ type (
 		Runs []perdure.Run `json:"runs"`
 	}
 	reportsBody struct {
-		Holder  string           `json:"holder" minLength:"1" maxLength:"200" pattern:"^[^@]"`
-		Reports []perdure.Report `json:"reports" maxItems:"1000"`
-		Claim   *nextBody        `json:"claim,omitempty" doc:"A claim that does not wait, and is served together with the reports: what they make ready comes with the answer. Runs of an answer that was lost are had by a claim with the same requestId"`
+		Holder  string            `json:"holder" minLength:"1" maxLength:"200" pattern:"^[^@]"`
+		Reports []protocol.Report `json:"reports" maxItems:"1000"`
+		Claim   *nextBody         `json:"claim,omitempty" doc:"A claim that does not wait, and is served together with the reports: what they make ready comes with the answer. Runs of an answer that was lost are had by a claim with the same requestId"`
 	}
 	nextBody struct {
 		Agent     string `json:"agent" minLength:"1" maxLength:"128"`
@@ -35,12 +36,12 @@ type (
 		RequestID string `json:"requestId" minLength:"1" maxLength:"128" doc:"As of a claim"`
 	}
 	reportsAnswer struct {
-		Results []perdure.ReportResult `json:"results" doc:"One for each report, in the same order"`
-		Runs    []perdure.Run          `json:"runs,omitempty" doc:"What was let out to the claim"`
+		Results []protocol.ReportResult `json:"results" doc:"One for each report, in the same order"`
+		Runs    []perdure.Run           `json:"runs,omitempty" doc:"What was let out to the claim"`
 	}
 	beatsBody struct {
-		Holder string         `json:"holder" minLength:"1" maxLength:"200" pattern:"^[^@]"`
-		Runs   []perdure.Beat `json:"runs" maxItems:"1000"`
+		Holder string               `json:"holder" minLength:"1" maxLength:"200" pattern:"^[^@]"`
+		Runs   []protocol.Heartbeat `json:"runs" maxItems:"1000"`
 	}
 	beatsAnswer struct {
 		Runs []beatResult `json:"runs" doc:"One for each heartbeat, in the same order"`
@@ -109,8 +110,8 @@ func inUTC(runs []perdure.Run) []perdure.Run {
 	return runs
 }
 
-func readClaim(doc *document) perdure.ClaimRequest {
-	req := perdure.ClaimRequest{Max: 1}
+func readClaim(doc *document) protocol.Claim {
+	req := protocol.Claim{Max: 1}
 	root := doc.root()
 	for name, field := range root.fields() {
 		switch name {
@@ -128,7 +129,7 @@ func readClaim(doc *document) perdure.ClaimRequest {
 	return req
 }
 
-func readClaimField(req *perdure.ClaimRequest, name string, field value) {
+func readClaimField(req *protocol.Claim, name string, field value) {
 	switch {
 	case name == "heartbeat":
 		req.Heartbeat = field.duration(minHeartbeat, perdure.MaxDuration)
@@ -154,7 +155,7 @@ func (v value) holder() string {
 }
 
 // waitForRuns comes back empty when the node shuts down.
-func (c *call) waitForRuns(req perdure.ClaimRequest) ([]perdure.Run, error) {
+func (c *call) waitForRuns(req protocol.Claim) ([]perdure.Run, error) {
 	ctx := c.ctx()
 	if c.shuttingDown() {
 		req.Wait = 0
@@ -181,13 +182,13 @@ const giveBackTimeout = 5 * time.Second
 
 // giveBack returns runs whose caller has gone (F020), or whose answer the node has no room for. If the claim had a
 // requestId, they are kept: the client will repeat the claim (F019).
-func (c *call) giveBack(req *perdure.ClaimRequest, runs []perdure.Run) {
+func (c *call) giveBack(req *protocol.Claim, runs []perdure.Run) {
 	if len(runs) == 0 || req.RequestID != "" {
 		return
 	}
-	reports := make([]perdure.Report, len(runs))
+	reports := make([]protocol.Report, len(runs))
 	for i, run := range runs {
-		reports[i] = perdure.Report{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: perdure.OutcomeReturned}
+		reports[i] = protocol.Report{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: perdure.OutcomeReturned}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx()), giveBackTimeout)
 	defer cancel()

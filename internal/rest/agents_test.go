@@ -12,17 +12,18 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/rest/resttest"
+	"github.com/perdure/perdure/protocol"
 )
 
 func TestClaim(t *testing.T) {
-	for body, want := range map[string]perdure.ClaimRequest{
+	for body, want := range map[string]protocol.Claim{
 		`{"holder":"h"}`: {Agent: "pay ments", Holder: "h", Max: 1},
 		`{"holder":"h","max":null,"wait":null,"heartbeat":null,"requestId":null}`:             {Agent: "pay ments", Holder: "h", Max: 1},
 		` {"requestId":"r", "heartbeat":"15s", "wait":"1m", "max":1000, "holder":"h\u00e9"} `: {Agent: "pay ments", Holder: "hé", Max: 1000, Wait: time.Minute, Heartbeat: 15 * time.Second, RequestID: "r"},
 		`{"holder":"h","wait":"0s"}`: {Agent: "pay ments", Holder: "h", Max: 1},
 	} {
 		svc := resttest.Full()
-		svc.OnClaim = func(_ context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
+		svc.OnClaim = func(_ context.Context, req protocol.Claim) ([]perdure.Run, error) {
 			if req != want {
 				t.Errorf("%s: %+v", body, req)
 			}
@@ -40,12 +41,12 @@ func TestClaim(t *testing.T) {
 // A report that is wrong in itself is answered for itself, in its place. F047
 func TestReportsAreReadOneByOne(t *testing.T) {
 	svc := resttest.Full()
-	var got []perdure.Report
-	svc.OnReport = func(_ context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+	var got []protocol.Report
+	svc.OnReport = func(_ context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 		got = reports
-		results := make([]perdure.ReportResult, len(reports))
+		results := make([]protocol.ReportResult, len(reports))
 		for i, r := range reports {
-			results[i] = perdure.ReportResult{Accepted: true, Message: fmt.Sprintf("run %d", r.Run)}
+			results[i] = protocol.ReportResult{Accepted: true, Message: fmt.Sprintf("run %d", r.Run)}
 		}
 		return results, nil, nil
 	}
@@ -82,7 +83,7 @@ func TestReportsAreReadOneByOne(t *testing.T) {
 	}
 	for i, r := range answer.Results {
 		want := reports[i].refused
-		if r.Accepted != (want == "") || want != "" && (r.Reason != perdure.RefusedInvalid || !strings.Contains(r.Message, want)) {
+		if r.Accepted != (want == "") || want != "" && (r.Reason != protocol.RefusedInvalid || !strings.Contains(r.Message, want)) {
 			t.Errorf("report %d: %+v, want %q", i, r, want)
 		}
 	}
@@ -96,7 +97,7 @@ func TestReportsAreReadOneByOne(t *testing.T) {
 	if !strings.HasPrefix(e.Message, "a\uFFFDbé") || len(e.Message) > perdure.MaxReasonBytes || e.Code != "503" || time.Duration(e.RetryAfter) != 30*time.Second {
 		t.Errorf("%+v", e)
 	}
-	if want := (perdure.Report{Job: resttest.ID, Step: "charge", Run: 4, Outcome: perdure.OutcomeReturned}); !reflect.DeepEqual(got[2], want) {
+	if want := (protocol.Report{Job: resttest.ID, Step: "charge", Run: 4, Outcome: perdure.OutcomeReturned}); !reflect.DeepEqual(got[2], want) {
 		t.Errorf("%+v", got[2])
 	}
 }
@@ -104,12 +105,12 @@ func TestReportsAreReadOneByOne(t *testing.T) {
 // A claim can come with reports. It is read as strictly as the call, and nothing is told where it is wrong.
 func TestReportsWithAClaim(t *testing.T) {
 	const good = `{"job":"` + someJob + `","step":"charge","run":1,"outcome":"done"}`
-	next := func(max int, beat time.Duration) *perdure.ClaimRequest {
-		return &perdure.ClaimRequest{Agent: "pay ments", Holder: "h", Max: max, Heartbeat: beat, RequestID: "r"}
+	next := func(max int, beat time.Duration) *protocol.Claim {
+		return &protocol.Claim{Agent: "pay ments", Holder: "h", Max: max, Heartbeat: beat, RequestID: "r"}
 	}
 	for _, test := range []struct {
 		body    string
-		want    *perdure.ClaimRequest
+		want    *protocol.Claim
 		refused string
 	}{
 		{`{"holder":"h","reports":[` + good + `]}`, nil, ""},
@@ -126,14 +127,14 @@ func TestReportsWithAClaim(t *testing.T) {
 		{`{"holder":"h","reports":[` + good + `],"claims":{"agent":"a","requestId":"r"}}`, nil, "/claims"},
 	} {
 		svc, called := resttest.Full(), false
-		svc.OnReport = func(_ context.Context, _ string, reports []perdure.Report, next *perdure.ClaimRequest) (_ []perdure.ReportResult, runs []perdure.Run, _ error) {
+		svc.OnReport = func(_ context.Context, _ string, reports []protocol.Report, next *protocol.Claim) (_ []protocol.ReportResult, runs []perdure.Run, _ error) {
 			if called = true; !reflect.DeepEqual(next, test.want) {
 				t.Errorf("%s: %+v", test.body, next)
 			}
 			if next != nil {
 				runs = []perdure.Run{resttest.Run()}
 			}
-			return make([]perdure.ReportResult, len(reports)), runs, nil
+			return make([]protocol.ReportResult, len(reports)), runs, nil
 		}
 		w := exchange(handler(svc), goodReport, test.body)
 		switch got := w.Body.String(); {
@@ -149,10 +150,10 @@ func TestReportsWithAClaim(t *testing.T) {
 
 func TestHeartbeats(t *testing.T) {
 	svc := resttest.Full()
-	var got []perdure.Beat
-	svc.OnHeartbeat = func(_ context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
+	var got []protocol.Heartbeat
+	svc.OnHeartbeat = func(_ context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 		got = beats
-		return []perdure.BeatResult{
+		return []protocol.HeartbeatResult{
 			{Job: resttest.ID, Step: "a", Run: 1, LockedUntil: resttest.At, RemainingMs: 9},
 			{Job: resttest.ID, Step: "b", Run: 2, Stop: true, Reason: "late"},
 			{Job: resttest.ID, Step: "c", Run: 3, LockedUntil: resttest.At},
@@ -179,16 +180,16 @@ func TestHeartbeats(t *testing.T) {
 // they are kept for it (F019).
 func TestClaimOfAClientThatLeft(t *testing.T) {
 	for _, requestID := range []string{"", "r1"} {
-		var returned []perdure.Report
+		var returned []protocol.Report
 		finished := make(chan struct{})
 		arrived := make(chan struct{})
 		svc := resttest.Full()
-		svc.OnClaim = func(ctx context.Context, _ perdure.ClaimRequest) ([]perdure.Run, error) {
+		svc.OnClaim = func(ctx context.Context, _ protocol.Claim) ([]perdure.Run, error) {
 			close(arrived)
 			<-ctx.Done()
 			return []perdure.Run{resttest.Run()}, nil
 		}
-		svc.OnReport = func(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+		svc.OnReport = func(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 			returned = reports
 			return nil, nil, ctx.Err()
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
@@ -69,7 +70,7 @@ func TestBatchOfRefusals(t *testing.T) {
 		"conflict":    fmt.Errorf("wrapped: %w", perdure.Refuse(perdure.CodeConflict, "no")),
 		"backlogFull": perdure.Refuse(perdure.CodeBacklogFull, "full"),
 		"tooLarge":    perdure.Refuse(perdure.CodeTooLarge, "big"),
-		"unavailable": perdure.ErrUnknown,
+		"unavailable": kernel.ErrUnknown,
 		"internal":    errors.New("password=secret"),
 	}
 	for code, err := range refusals {

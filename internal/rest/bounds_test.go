@@ -22,6 +22,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/admission"
 	"github.com/perdure/perdure/internal/rest/resttest"
+	"github.com/perdure/perdure/protocol"
 )
 
 // pipes is a listener in memory. Its connections have no buffer: a writer waits for a reader. Time is virtual.
@@ -53,7 +54,7 @@ func (p *pipes) dial() net.Conn {
 }
 
 // serving runs a server of svc in a synctest bubble, with a bound on connections. log has its warnings.
-func serving(t *testing.T, svc perdure.Service, connections int, do func(t *testing.T, p *pipes, a *api, log *bytes.Buffer)) {
+func serving(t *testing.T, svc protocol.Server, connections int, do func(t *testing.T, p *pipes, a *api, log *bytes.Buffer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -425,17 +426,17 @@ func TestRunsWithoutRoomForTheirAnswerAreGivenBack(t *testing.T) {
 	for request, want := range map[string]int{`{"holder": "h", "max": 1}`: 1, `{"holder": "h", "max": 1, "requestId": "r"}`: 0} {
 		synctest.Test(t, func(t *testing.T) {
 			svc := resttest.Full()
-			svc.OnClaim = func(context.Context, perdure.ClaimRequest) ([]perdure.Run, error) {
+			svc.OnClaim = func(context.Context, protocol.Claim) ([]perdure.Run, error) {
 				return []perdure.Run{{Job: perdure.JobID{1}, Step: "s", Number: 1, Input: json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)}}, nil
 			}
 			back := 0
-			svc.OnReport = func(_ context.Context, _ string, reports []perdure.Report, _ *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+			svc.OnReport = func(_ context.Context, _ string, reports []protocol.Report, _ *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 				for _, r := range reports {
 					if r.Outcome == perdure.OutcomeReturned {
 						back++
 					}
 				}
-				return make([]perdure.ReportResult, len(reports)), nil, nil
+				return make([]protocol.ReportResult, len(reports)), nil, nil
 			}
 			h := handler(svc).(*api)
 			h.outbound.max, h.outbound.used = 1<<20, 1<<20
@@ -449,7 +450,7 @@ func TestRunsWithoutRoomForTheirAnswerAreGivenBack(t *testing.T) {
 // F157: long polls and streams have places of their own, and leave connections to the others.
 func TestWaitingCallsAreBounded(t *testing.T) {
 	svc := resttest.Full()
-	svc.OnClaim = func(ctx context.Context, c perdure.ClaimRequest) ([]perdure.Run, error) {
+	svc.OnClaim = func(ctx context.Context, c protocol.Claim) ([]perdure.Run, error) {
 		select {
 		case <-ctx.Done():
 		case <-time.After(c.Wait):

@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/admission"
+	"github.com/perdure/perdure/internal/plain"
 )
 
 // call is one request on its way through a route.
@@ -121,18 +122,7 @@ func printable(s string) string {
 		}
 		return unicode.ReplacementChar
 	}, s)
-	return clip(s, 200)
-}
-
-// clip shortens s to at most n bytes, at a rune's edge.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
+	return plain.Clip(s, 200)
 }
 
 // badPart refuses a part of the request that is not the body.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/rest/resttest"
+	"github.com/perdure/perdure/protocol"
 )
 
 func TestSubmit(t *testing.T) {
@@ -84,7 +85,7 @@ func TestEmptyListsAreLists(t *testing.T) {
 		return &perdure.LimitView{Name: "job:a"}, nil
 	}
 	svc.OnListNodes = func(context.Context) ([]perdure.NodeView, error) { return nil, nil }
-	svc.OnClaim = func(context.Context, perdure.ClaimRequest) ([]perdure.Run, error) { return nil, nil }
+	svc.OnClaim = func(context.Context, protocol.Claim) ([]perdure.Run, error) { return nil, nil }
 	for call, want := range map[string]string{
 		"GET /v1/jobs": `{"items":[]}`, "GET /v1/alerts": `{"items":[]}`, "GET /v1/jobs/j/history": `{"items":[]}`,
 		"GET /v1/limits": `{"items":[]}`, "GET /v1/nodes": `{"items":[]}`,

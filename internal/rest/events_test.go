@@ -13,6 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/rest/resttest"
+	"github.com/perdure/perdure/protocol"
 )
 
 func decode(t *testing.T, w *httptest.ResponseRecorder, to any) {
@@ -131,7 +132,7 @@ func TestShutdownEndsLongPolls(t *testing.T) {
 				return resttest.Job(), nil
 			}
 		}
-		svc.OnClaim = func(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
+		svc.OnClaim = func(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
 			select {
 			case <-ctx.Done():
 				return nil, ctx.Err()

@@ -23,8 +23,8 @@ func (c *call) submissionKey() (string, error) {
 	if ofStep, ok := keyOfStep(key); ok {
 		key = ofStep
 	}
-	if problem := perdure.KeyProblem(key); problem != "" {
-		return "", badPart("header", keyHeader, "cannot be a key: "+problem).hint(perdure.KeyRule)
+	if refusal := perdure.CheckKey(key); refusal != nil {
+		return "", badPart("header", keyHeader, "cannot be a key: "+refusal.Message).hint(refusal.Hint)
 	}
 	return key, nil
 }

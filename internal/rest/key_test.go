@@ -47,8 +47,8 @@ func TestIdempotencyKeyIsHandedOn(t *testing.T) {
 		if got != want {
 			t.Errorf("%q: key %q, want %q", header, got, want)
 		}
-		if want != "refused" && want != "" && perdure.KeyProblem(got) != "" {
-			t.Errorf("%q: %s", got, perdure.KeyProblem(got))
+		if want != "refused" && want != "" && perdure.CheckKey(got) != nil {
+			t.Errorf("%q: %s", got, perdure.CheckKey(got))
 		}
 	}
 }

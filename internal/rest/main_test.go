@@ -12,8 +12,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/rest/resttest"
+	"github.com/perdure/perdure/protocol"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var quiet = slog.New(slog.DiscardHandler)
 
 // handler is an API over svc.
-func handler(svc perdure.Service) http.Handler {
+func handler(svc protocol.Server) http.Handler {
 	return New(Config{Service: svc, Log: quiet, JobSchema: []byte(`{}`), Metrics: http.NotFoundHandler()})
 }
 

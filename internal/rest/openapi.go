@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
 )
 
 // describe makes the OpenAPI document of the table of calls. Schemas are made by huma from the very
@@ -149,16 +150,16 @@ func newSchemas() huma.Registry {
 		return strings.ReplaceAll(huma.DefaultSchemaNamer(t, hint), "View", "")
 	})
 	for noun, alias := range map[reflect.Type]reflect.Type{
-		reflect.TypeFor[perdure.State]():         reflect.TypeFor[stateWord](),
-		reflect.TypeFor[perdure.NodeState]():     reflect.TypeFor[nodeWord](),
-		reflect.TypeFor[perdure.Phase]():         reflect.TypeFor[phaseWord](),
-		reflect.TypeFor[perdure.Direction]():     reflect.TypeFor[directionWord](),
-		reflect.TypeFor[perdure.Outcome]():       reflect.TypeFor[outcomeWord](),
-		reflect.TypeFor[perdure.RefusalReason](): reflect.TypeFor[refusalWord](),
-		reflect.TypeFor[perdure.ReasonKind]():    reflect.TypeFor[whyWord](),
-		reflect.TypeFor[perdure.JobID]():         reflect.TypeFor[jobIDWord](),
-		reflect.TypeFor[perdure.Duration]():      reflect.TypeFor[durationWord](),
-		reflect.TypeFor[perdure.StepViews]():     reflect.TypeFor[map[string]perdure.StepView](),
+		reflect.TypeFor[perdure.State]():          reflect.TypeFor[stateWord](),
+		reflect.TypeFor[perdure.NodeState]():      reflect.TypeFor[nodeWord](),
+		reflect.TypeFor[perdure.Phase]():          reflect.TypeFor[phaseWord](),
+		reflect.TypeFor[perdure.Direction]():      reflect.TypeFor[directionWord](),
+		reflect.TypeFor[perdure.Outcome]():        reflect.TypeFor[outcomeWord](),
+		reflect.TypeFor[protocol.RefusalReason](): reflect.TypeFor[refusalWord](),
+		reflect.TypeFor[perdure.ReasonKind]():     reflect.TypeFor[whyWord](),
+		reflect.TypeFor[perdure.JobID]():          reflect.TypeFor[jobIDWord](),
+		reflect.TypeFor[perdure.Duration]():       reflect.TypeFor[durationWord](),
+		reflect.TypeFor[perdure.StepViews]():      reflect.TypeFor[map[string]perdure.StepView](),
 	} {
 		r.RegisterTypeAlias(noun, alias)
 	}
@@ -196,7 +197,7 @@ func (outcomeWord) Schema(huma.Registry) *huma.Schema {
 	return words("done", "failed", "rejected", "returned", "expired")
 }
 func (refusalWord) Schema(huma.Registry) *huma.Schema {
-	return words(perdure.RefusedLate, perdure.RefusedStale, perdure.RefusedConflict, perdure.RefusedUnknown, perdure.RefusedInvalid, perdure.RefusedForbidden)
+	return words(protocol.RefusedLate, protocol.RefusedStale, protocol.RefusedConflict, protocol.RefusedUnknown, protocol.RefusedInvalid, protocol.RefusedForbidden)
 }
 func (whyWord) Schema(huma.Registry) *huma.Schema {
 	return words(perdure.WhyAfterSteps, perdure.WhyNoAgent, perdure.WhyAgentBusy, perdure.WhyLimit, perdure.WhyBackoff, perdure.WhyNotYet,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 type limitBody struct {
@@ -90,7 +91,7 @@ func (c *call) putLimit() error {
 	if err != nil {
 		return err
 	}
-	if _, of, ok := perdure.SplitLimit(name); !ok || len(of) > perdure.MaxNameLength {
+	if _, of, ok := kernel.SplitLimit(name); !ok || len(of) > perdure.MaxNameLength {
 		return badPart("path", "name", "must be job:TYPE or agent:NAME")
 	}
 	author, err := c.author()

@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Problem is every answer that is not what was asked for: RFC 9457, with a stable code and the
@@ -126,7 +127,7 @@ func refusal(err error) *perdure.Error {
 func storeTrouble(err error) bool {
 	var network net.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
-		errors.Is(err, perdure.ErrStale) || errors.Is(err, perdure.ErrUnknown) ||
+		errors.Is(err, kernel.ErrStale) || errors.Is(err, kernel.ErrUnknown) ||
 		errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.As(err, &network)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
@@ -36,7 +37,7 @@ func TestErrorsOfTheService(t *testing.T) {
 		{perdure.Refuse(perdure.CodeSchema, "no"), 503, "schema", ""},
 		{perdure.Refuse(perdure.CodeInUse, "no"), 503, "inUse", ""},
 		{context.DeadlineExceeded, 503, "unavailable", "1"},
-		{perdure.ErrUnknown, 503, "unavailable", "1"},
+		{kernel.ErrUnknown, 503, "unavailable", "1"},
 		{&net.OpError{Op: "dial", Err: errors.New("secret host")}, 503, "unavailable", "1"},
 		{errors.New("password=secret"), 500, "internal", ""},
 		{perdure.Refuse("newCode", "no"), 500, "newCode", ""},

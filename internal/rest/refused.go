@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
 )
 
 // logRefusal logs a refused change of jobs, limits or alerts. Calls that only read, and agents' calls, are not logged
@@ -22,7 +22,7 @@ func (c *call) logRefusal(rt *route, err error) {
 }
 
 // logRefusedReports logs one line with the number of refused reports of a call, and the first of them.
-func (c *call) logRefusedReports(holder string, results []perdure.ReportResult) {
+func (c *call) logRefusedReports(holder string, results []protocol.ReportResult) {
 	refused, first := 0, -1
 	for i := range results {
 		if results[i].Accepted {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/rest/resttest"
+	"github.com/perdure/perdure/protocol"
 )
 
 // A refused change and refused reports are logged at info, in one line of bounded length each. Reading is not logged.
@@ -23,8 +24,8 @@ func TestRefusalsAreLogged(t *testing.T) {
 	svc.OnSubmitAll = func(_ context.Context, _ json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {
 		return []perdure.Submitted{{Err: refuse}, {ID: resttest.ID}, {Err: refuse}}, nil
 	}
-	svc.OnReport = func(_ context.Context, _ string, reports []perdure.Report, _ *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
-		return []perdure.ReportResult{{Accepted: true}, {Reason: perdure.RefusedLate, Message: "too late"}, {Reason: perdure.RefusedStale}}, nil, nil
+	svc.OnReport = func(_ context.Context, _ string, reports []protocol.Report, _ *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
+		return []protocol.ReportResult{{Accepted: true}, {Reason: protocol.RefusedLate, Message: "too late"}, {Reason: protocol.RefusedStale}}, nil, nil
 	}
 	report := `{"job":"` + resttest.ID.String() + `","step":"s","run":1,"outcome":"done"}`
 	for _, test := range []struct{ line, body, want string }{

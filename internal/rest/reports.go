@@ -2,11 +2,12 @@ package rest
 
 import (
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/plain"
+	"github.com/perdure/perdure/protocol"
 )
 
 // Reports and heartbeats come in sets. Each is read and answered for itself: one that is wrong does
@@ -17,18 +18,18 @@ func (c *call) report() error {
 	if err != nil {
 		return err
 	}
-	var next *perdure.ClaimRequest
+	var next *protocol.Claim
 	holder, items := readSet(doc, "reports", func(v value) { next = readNext(v) })
 	if err := doc.err(); err != nil {
 		return err
 	}
-	results := make([]perdure.ReportResult, len(items))
-	reports := make([]perdure.Report, 0, len(items))
+	results := make([]protocol.ReportResult, len(items))
+	reports := make([]protocol.Report, 0, len(items))
 	places := make([]int, 0, len(items))
 	for i, item := range items {
 		rep, err := readReport(item)
 		if err != nil {
-			results[i] = perdure.ReportResult{Reason: perdure.RefusedInvalid, Message: err.Error()}
+			results[i] = protocol.ReportResult{Reason: protocol.RefusedInvalid, Message: err.Error()}
 			continue
 		}
 		reports, places = append(reports, rep), append(places, i)
@@ -55,11 +56,11 @@ func (c *call) report() error {
 
 // readNext reads the claim that comes with reports: it does not wait, and has a requestId by which it is found again
 // when the answer is lost.
-func readNext(v value) *perdure.ClaimRequest {
+func readNext(v value) *protocol.Claim {
 	if v.null() {
 		return nil
 	}
-	req := &perdure.ClaimRequest{Max: 1}
+	req := &protocol.Claim{Max: 1}
 	for name, field := range v.fields() {
 		switch name {
 		case "agent":
@@ -114,7 +115,7 @@ func (v value) set() []value {
 	return items
 }
 
-func readReport(v value) (rep perdure.Report, err error) {
+func readReport(v value) (rep protocol.Report, err error) {
 	v = v.alone()
 	for name, field := range v.fields() {
 		switch name {
@@ -173,7 +174,7 @@ func (v value) runError() *perdure.RunError {
 				e.Code = field.name(perdure.MaxCodeLength)
 			}
 		case "message":
-			e.Message = clip(strings.ReplaceAll(strings.ToValidUTF8(field.string(), "\uFFFD"), "\x00", "\uFFFD"), perdure.MaxReasonBytes)
+			e.Message = plain.Clip(plain.Text(field.string()), perdure.MaxReasonBytes)
 		case "retryAfter":
 			e.RetryAfter = perdure.Duration(field.duration(0, perdure.MaxDuration))
 		default:
@@ -183,7 +184,7 @@ func (v value) runError() *perdure.RunError {
 	return e
 }
 
-// beatResult is a perdure.BeatResult that can name a job as wrongly as the heartbeat did.
+// beatResult is a protocol.HeartbeatResult that can name a job as wrongly as the heartbeat did.
 type beatResult struct {
 	Job         string    `json:"job"`
 	Step        string    `json:"step"`
@@ -204,7 +205,7 @@ func (c *call) heartbeat() error {
 		return err
 	}
 	results := make([]beatResult, len(items))
-	beats := make([]perdure.Beat, 0, len(items))
+	beats := make([]protocol.Heartbeat, 0, len(items))
 	places := make([]int, 0, len(items))
 	for i, item := range items {
 		beat, ok := readBeat(item, &results[i])
@@ -228,21 +229,21 @@ func (c *call) heartbeat() error {
 
 // readBeat reads one heartbeat. Where it names no run that could be, the answer is to stop it. Progress
 // is for people: where it is wrong the run is kept all the same, and the answer says why it was not.
-func readBeat(v value, res *beatResult) (beat perdure.Beat, ok bool) {
+func readBeat(v value, res *beatResult) (beat protocol.Heartbeat, ok bool) {
 	v = v.alone()
 	for name, field := range v.fields() {
 		switch name {
 		case "job":
-			res.Job = clip(field.string(), perdure.MaxNameLength)
+			res.Job = plain.Clip(field.string(), perdure.MaxNameLength)
 			beat.Job = field.jobID()
 		case "step":
-			res.Step = clip(field.string(), perdure.MaxNameLength)
+			res.Step = plain.Clip(field.string(), perdure.MaxNameLength)
 			beat.Step = field.name(perdure.MaxNameLength)
 		case "run":
 			beat.Run = field.integer(0, maxRun)
 			res.Run = beat.Run
 		case "progress":
-			switch err := perdure.CheckJSON(field.text); {
+			switch err := plain.CheckJSON(field.text); {
 			case len(field.text) > perdure.MaxProgressBytes:
 				res.Reason = "progress is over " + itoa(perdure.MaxProgressBytes) + " bytes and was not kept"
 			case err != nil:
@@ -258,13 +259,13 @@ func readBeat(v value, res *beatResult) (beat perdure.Beat, ok bool) {
 	v.need("step", beat.Step != "")
 	v.need("run", beat.Run > 0)
 	if v.doc.err() != nil {
-		res.Stop, res.Reason = true, string(perdure.RefusedInvalid)
+		res.Stop, res.Reason = true, string(protocol.RefusedInvalid)
 		return beat, false
 	}
 	return beat, true
 }
 
-func (res *beatResult) fill(b *perdure.BeatResult) {
+func (res *beatResult) fill(b *protocol.HeartbeatResult) {
 	res.LockedUntil, res.RemainingMs, res.Stop = b.LockedUntil.UTC(), b.RemainingMs, b.Stop
 	if b.LockedUntil.IsZero() {
 		res.LockedUntil = time.Time{}

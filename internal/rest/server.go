@@ -1,4 +1,4 @@
-// Package rest answers HTTP for a perdure.Service: the calls of design.md section 4, an OpenAPI
+// Package rest answers HTTP for a protocol.Server: the calls of design.md section 4, an OpenAPI
 // document of them, and a problem (RFC 9457) for whatever goes wrong.
 //
 //	Server     an http.Server with limits fit for strangers and for long polls
@@ -29,11 +29,12 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/descriptors"
+	"github.com/perdure/perdure/protocol"
 )
 
 // Config is what the handler needs. Only Service is required.
 type Config struct {
-	Service   perdure.Service
+	Service   protocol.Server
 	Ready     func(context.Context) error // nil: always; asked by /readyz, which allows it two seconds
 	Metrics   http.Handler                // answers /metrics; nil: there is none
 	Registry  prometheus.Registerer       // requests are counted there; nil: they are not

@@ -67,8 +67,8 @@ func utcNode(n perdure.NodeView) perdure.NodeView {
 	return n
 }
 
-func utcPlaces(places []perdure.Place) []perdure.Place {
-	shown := make([]perdure.Place, len(places))
+func utcPlaces(places []perdure.RoleView) []perdure.RoleView {
+	shown := make([]perdure.RoleView, len(places))
 	for i, p := range places {
 		p.Until = p.Until.UTC()
 		shown[i] = p

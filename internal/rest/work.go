@@ -9,11 +9,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
 )
 
 // work answers with reportsAnswer or, without results, with claimAnswer: as encoding/json would have it, but for spaces
 // in inputs. These two come with a thousand runs at a time, and took a server a tenth of its time.
-func (c *call) work(results []perdure.ReportResult, runs []perdure.Run) error {
+func (c *call) work(results []protocol.ReportResult, runs []perdure.Run) error {
 	return c.written(http.StatusOK, sizeOf(results, runs), func(b *bytes.Buffer) error {
 		body, err := appendWork(b.AvailableBuffer(), results, inUTC(runs))
 		b.Write(body)
@@ -22,7 +23,7 @@ func (c *call) work(results []perdure.ReportResult, runs []perdure.Run) error {
 }
 
 // sizeOf estimates the length of the answer.
-func sizeOf(results []perdure.ReportResult, runs []perdure.Run) int {
+func sizeOf(results []protocol.ReportResult, runs []perdure.Run) int {
 	const each = 64 // of a result; a run takes ten times as much, without its values
 	size := each * len(results)
 	for i := range runs {
@@ -31,7 +32,7 @@ func sizeOf(results []perdure.ReportResult, runs []perdure.Run) int {
 	return size
 }
 
-func appendWork(b []byte, results []perdure.ReportResult, runs []perdure.Run) ([]byte, error) {
+func appendWork(b []byte, results []protocol.ReportResult, runs []perdure.Run) ([]byte, error) {
 	b = append(b, '{')
 	if results != nil {
 		b = append(b, `"results":[`...)
@@ -56,7 +57,7 @@ func appendWork(b []byte, results []perdure.ReportResult, runs []perdure.Run) ([
 // closed is b without the comma at its end.
 func closed(b []byte) []byte { return bytes.TrimSuffix(b, []byte{','}) }
 
-func appendResult(b []byte, r *perdure.ReportResult) []byte {
+func appendResult(b []byte, r *protocol.ReportResult) []byte {
 	b = append(b, '{')
 	b = strconv.AppendBool(append(b, `"accepted":`...), r.Accepted)
 	b = appendMember(b, "reason", string(r.Reason))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
 )
 
 // Claims and reports are answered as encoding/json would answer them.
@@ -33,13 +34,13 @@ func FuzzWork(f *testing.F) {
 		for i := range runs {
 			runs[i] = run
 		}
-		results := []perdure.ReportResult{{Accepted: true}, {Reason: perdure.RefusalReason(key), Message: step}}[:bits%3]
+		results := []protocol.ReportResult{{Accepted: true}, {Reason: protocol.RefusalReason(key), Message: step}}[:bits%3]
 		same(t, nil, runs, claimAnswer{runs})
 		same(t, results, runs, reportsAnswer{results, runs})
 	})
 }
 
-func same(t *testing.T, results []perdure.ReportResult, runs []perdure.Run, answer any) {
+func same(t *testing.T, results []protocol.ReportResult, runs []perdure.Run, answer any) {
 	t.Helper()
 	body, err := appendWork(nil, results, runs)
 	if err != nil {

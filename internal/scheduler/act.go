@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Act carries an operator's act out.
@@ -28,7 +29,7 @@ type acting struct {
 
 func (o *acting) jobs() []perdure.JobID { return []perdure.JobID{o.id} }
 
-func (o *acting) refs(b *batch) []perdure.StepRef {
+func (o *acting) refs(b *batch) []kernel.StepRef {
 	if ref, ok := b.ref(o.id, o.act.Step); ok {
 		return b.w.ReportRefs(nil, ref)
 	}
@@ -52,7 +53,7 @@ func (o *acting) apply(b *batch) error {
 	if landed, err := o.landed(b, index); landed || err != nil {
 		return err
 	}
-	if o.act.NeedsWhole() {
+	if kernel.NeedsWhole(&o.act) {
 		if err := b.loadWhole(o.id); err != nil {
 			return err
 		}
@@ -68,10 +69,10 @@ func (o *acting) apply(b *batch) error {
 // bring about what is then so can simply be repeated. The others must not be (a key would be changed
 // twice), so that where the row was written by somebody else meanwhile, nobody knows (F006).
 func (o *acting) landed(b *batch, index int) (bool, error) {
-	var step perdure.Step
+	var step kernel.Step
 	at := b.w.Job(o.id).UpdatedAt
 	if o.act.Step != "" {
-		step = *b.w.Step(perdure.StepRef{Job: o.id, Index: index})
+		step = *b.w.Step(kernel.StepRef{Job: o.id, Index: index})
 		at = step.UpdatedAt
 	}
 	before, wrote := o.before, o.wrote
@@ -92,9 +93,9 @@ func (o *acting) landed(b *batch, index int) (bool, error) {
 }
 
 // CloseAlert closes an alert by hand. One that a parked step has is closed by what unparks the step.
-func (s *Scheduler) CloseAlert(ctx context.Context, id int64, by string) (*perdure.Alert, error) {
-	var alert *perdure.Alert
-	err := s.update(ctx, func(tx perdure.Tx) error {
+func (s *Scheduler) CloseAlert(ctx context.Context, id int64, by string) (*kernel.Alert, error) {
+	var alert *kernel.Alert
+	err := s.update(ctx, func(tx kernel.Tx) error {
 		now, err := tx.Now()
 		if err != nil {
 			return err
@@ -121,7 +122,7 @@ func (s *Scheduler) PutLimit(ctx context.Context, name string, max int) error {
 	if err := checkLimit(name, max); err != nil {
 		return err
 	}
-	err := s.update(ctx, func(tx perdure.Tx) error {
+	err := s.update(ctx, func(tx kernel.Tx) error {
 		all, err := tx.Limits()
 		if err != nil {
 			return err
@@ -140,7 +141,7 @@ func (s *Scheduler) PutLimit(ctx context.Context, name string, max int) error {
 }
 
 func checkLimit(name string, max int) error {
-	_, of, ok := perdure.SplitLimit(name)
+	_, of, ok := kernel.SplitLimit(name)
 	if !ok || len(of) > perdure.MaxNameLength {
 		return &perdure.Error{Code: perdure.CodeInvalid, Message: "limit name \"" + name + "\" is not of the form job:TYPE or agent:NAME"}
 	}
@@ -156,7 +157,7 @@ func (s *Scheduler) DeleteLimit(ctx context.Context, name string) error {
 		return err
 	}
 	tries := 0
-	err := s.update(ctx, func(tx perdure.Tx) error {
+	err := s.update(ctx, func(tx kernel.Tx) error {
 		tries++
 		found, err := tx.DeleteLimit(name)
 		if err == nil && !found && tries == 1 { // else it may have been there the first time
@@ -169,8 +170,8 @@ func (s *Scheduler) DeleteLimit(ctx context.Context, name string) error {
 }
 
 // FindSame is an unsettled job without a key that was made of the same definition.
-func (s *Scheduler) FindSame(ctx context.Context, plan *perdure.Plan) (id perdure.JobID, found bool, err error) {
-	err = s.update(ctx, func(tx perdure.Tx) error {
+func (s *Scheduler) FindSame(ctx context.Context, plan *kernel.Plan) (id perdure.JobID, found bool, err error) {
+	err = s.update(ctx, func(tx kernel.Tx) error {
 		id, found, err = tx.JobByHash(plan.Definition.Type, plan.Hash)
 		return err
 	})
@@ -178,11 +179,11 @@ func (s *Scheduler) FindSame(ctx context.Context, plan *perdure.Plan) (id perdur
 }
 
 // update is for what may be repeated as it is where the answer to a commit was lost.
-func (s *Scheduler) update(ctx context.Context, fn func(perdure.Tx) error) (err error) {
+func (s *Scheduler) update(ctx context.Context, fn func(kernel.Tx) error) (err error) {
 	crashpoint.Here(crashpoint.UpdateBegin)
 	defer crashpoint.Here(crashpoint.UpdateDone)
 	for range maxAsked {
-		if err = s.cfg.Store.Update(ctx, fn); !errors.Is(err, perdure.ErrUnknown) || ctx.Err() != nil {
+		if err = s.cfg.Store.Update(ctx, fn); !errors.Is(err, kernel.ErrUnknown) || ctx.Err() != nil {
 			break
 		}
 	}

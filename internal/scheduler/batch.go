@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // operation is what a request wants of a transaction. Its methods may be called again from the start
@@ -21,7 +22,7 @@ type operation interface {
 	// jobs are those to be locked before the clock is read.
 	jobs() []perdure.JobID
 	// refs are the steps to be loaded, once the jobs are there.
-	refs(*batch) []perdure.StepRef
+	refs(*batch) []kernel.StepRef
 	// apply folds the operation into the workset. A refusal is its own; any other error ends the
 	// transaction.
 	apply(*batch) error
@@ -30,21 +31,21 @@ type operation interface {
 // batch is one transaction in the making.
 type batch struct {
 	s     *Scheduler
-	tx    perdure.Tx
-	w     *perdure.Workset
-	began time.Time                // by this node's clock, before the store's was read
-	now   time.Time                // by the store's
-	keys  map[string]perdure.Keyed // of this batch's submissions, and those found in the store
+	tx    kernel.Tx
+	w     *kernel.Workset
+	began time.Time               // by this node's clock, before the store's was read
+	now   time.Time               // by the store's
+	keys  map[string]kernel.Keyed // of this batch's submissions, and those found in the store
 
-	submitted []*submission     // those that made a job, and whose answer does not have it yet
-	touched   []perdure.StepRef // by the report at hand
+	submitted []*submission    // those that made a job, and whose answer does not have it yet
+	touched   []kernel.StepRef // by the report at hand
 
 	mail     map[perdure.JobID]bool // submissions that were taken out of the inbox, and not looked at yet
-	closed   []perdure.ClosedPost
-	refusals []perdure.Alert
+	closed   []kernel.ClosedPost
+	refusals []kernel.Alert
 
-	budget    *perdure.Budget // for rendering, of the present part of the transaction
-	postponed []postponed     // inputs for which the budget was too small
+	budget    *kernel.Budget // for rendering, of the present part of the transaction
+	postponed []postponed    // inputs for which the budget was too small
 
 	limits   limits
 	granted  map[*waiter][]perdure.Run
@@ -76,7 +77,7 @@ func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*w
 	for a.again(ctx, err) {
 		err = a.try(ctx)
 	}
-	if errors.Is(err, perdure.ErrBroken) {
+	if errors.Is(err, kernel.ErrBroken) {
 		s.cfg.Broken(err)
 	}
 	crashpoint.Here(crashpoint.BatchCommitted)
@@ -117,7 +118,7 @@ type attempt struct {
 }
 
 func (a *attempt) try(ctx context.Context) error {
-	return a.s.cfg.Store.Update(ctx, func(tx perdure.Tx) (err error) {
+	return a.s.cfg.Store.Update(ctx, func(tx kernel.Tx) (err error) {
 		a.b = a.s.newBatch(tx)
 		a.results, err = a.b.run(a.requests, &a.claims, a.poison)
 		return err
@@ -137,7 +138,7 @@ func (a *attempt) again(ctx context.Context, err error) bool {
 	var p *poisoned
 	var d *disorder
 	switch {
-	case err == nil, ctx.Err() != nil, errors.Is(err, perdure.ErrBroken):
+	case err == nil, ctx.Err() != nil, errors.Is(err, kernel.ErrBroken):
 		return false
 	case errors.As(err, &p) && a.out < maxPoisoned:
 		a.out++
@@ -147,7 +148,7 @@ func (a *attempt) again(ctx context.Context, err error) bool {
 		a.out++
 		a.s.needed.heed(d)
 		return true
-	case errors.Is(err, perdure.ErrUnknown) && a.asked < maxAsked:
+	case errors.Is(err, kernel.ErrUnknown) && a.asked < maxAsked:
 		a.doubt()
 		return true
 	case len(a.doubtful) > 0 && a.asked < maxAsked && !errors.As(err, &p):
@@ -181,7 +182,7 @@ func (a *attempt) doubt() {
 
 // spoiled tells an error that something in a transaction may have caused from one of the store's own.
 func spoiled(err error) bool {
-	return perdure.CodeOf(err) == "" && !errors.Is(err, perdure.ErrUnknown) && !errors.Is(err, perdure.ErrStale) &&
+	return perdure.CodeOf(err) == "" && !errors.Is(err, kernel.ErrUnknown) && !errors.Is(err, kernel.ErrStale) &&
 		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
@@ -205,7 +206,7 @@ type poisoned struct {
 
 func (p *poisoned) Error() string { return p.err.Error() }
 
-func (s *Scheduler) newBatch(tx perdure.Tx) *batch {
+func (s *Scheduler) newBatch(tx kernel.Tx) *batch {
 	return &batch{s: s, tx: tx, began: s.env.Now(), granted: map[*waiter][]perdure.Run{}, setAside: map[*waiter]*lockedClaim{}, claimed: map[*waiter]bool{}, crowded: map[*waiter]bool{},
 		starved: map[string]bool{}, limited: map[string]bool{}, behind: map[string]bool{}, cleared: map[string]bool{}, looked: map[string]int{}}
 }
@@ -224,7 +225,7 @@ func (b *batch) run(requests []*request, claims *[]*waiter, poison map[operation
 	if err := b.findKeys(requests); err != nil {
 		return nil, err
 	}
-	var refs []perdure.StepRef
+	var refs []kernel.StepRef
 	for i, r := range requests {
 		if results[i] = poison[r.op]; results[i] != nil {
 			continue
@@ -261,7 +262,7 @@ func (b *batch) run(requests []*request, claims *[]*waiter, poison map[operation
 	crashpoint.Here(crashpoint.BatchLetOut)
 	b.spare(claims)
 	for agent, refs := range fresh {
-		if slices.ContainsFunc(refs, func(ref perdure.StepRef) bool { return b.w.Step(ref).Phase == perdure.Ready }) {
+		if slices.ContainsFunc(refs, func(ref kernel.StepRef) bool { return b.w.Step(ref).Phase == perdure.Ready }) {
 			b.woken = append(b.woken, agent)
 		}
 	}
@@ -274,8 +275,8 @@ func (b *batch) run(requests []*request, claims *[]*waiter, poison map[operation
 }
 
 // readied are the steps that were made ready and still are, by agent, in the order in which they are claimed.
-func (b *batch) readied() map[string][]perdure.StepRef {
-	fresh := map[string][]perdure.StepRef{}
+func (b *batch) readied() map[string][]kernel.StepRef {
+	fresh := map[string][]kernel.StepRef{}
 	for _, ref := range b.w.Readied() {
 		if _, bad := b.s.quarantine.Load(ref.Job); bad {
 			continue
@@ -315,7 +316,7 @@ func (b *batch) lock(requests []*request) error {
 		ids = append(ids, r.op.jobs()...)
 	}
 	ids = unknown(ids, perdure.JobID.Compare, func(perdure.JobID) bool { return false })
-	var jobs []*perdure.Job
+	var jobs []*kernel.Job
 	var err error
 	if len(ids) > 0 {
 		if jobs, err = b.tx.LockJobs(ids); err != nil {
@@ -330,21 +331,21 @@ func (b *batch) lock(requests []*request) error {
 	if err != nil {
 		return err
 	}
-	b.now, b.w = now, perdure.NewWorkset(now, b.s.env.Float64)
+	b.now, b.w = now, kernel.NewWorkset(now, b.s.env.Float64)
 	b.w.LetOutFrom(fence)
 	b.spend(b.s.budget())
 	return b.addJobs(jobs)
 }
 
 // spend sets the budget of the next part of the transaction.
-func (b *batch) spend(budget *perdure.Budget) {
+func (b *batch) spend(budget *kernel.Budget) {
 	b.budget = budget
 	b.w.Spend(budget, b.s.renderers)
 }
 
 // addJobs puts locked jobs into the workset, with their plans.
-func (b *batch) addJobs(jobs []*perdure.Job) error {
-	jobs = slices.DeleteFunc(jobs, func(j *perdure.Job) bool { _, bad := b.s.quarantine.Load(j.ID); return bad })
+func (b *batch) addJobs(jobs []*kernel.Job) error {
+	jobs = slices.DeleteFunc(jobs, func(j *kernel.Job) bool { _, bad := b.s.quarantine.Load(j.ID); return bad })
 	parts, err := b.parts(jobs)
 	if err != nil {
 		return err
@@ -371,7 +372,7 @@ func (b *batch) lockMore(ids []perdure.JobID) (skipped bool, err error) {
 	return skipped, b.addJobs(jobs)
 }
 
-func jobsOf(refs []perdure.StepRef) []perdure.JobID {
+func jobsOf(refs []kernel.StepRef) []perdure.JobID {
 	ids := make([]perdure.JobID, len(refs))
 	for i, ref := range refs {
 		ids[i] = ref.Job
@@ -393,8 +394,8 @@ func unknown[T comparable](all []T, compare func(a, b T) int, there func(T) bool
 }
 
 // loadSteps adds the steps that are not there yet.
-func (b *batch) loadSteps(refs []perdure.StepRef) error {
-	missing := unknown(refs, perdure.StepRef.Compare, b.w.HasStep)
+func (b *batch) loadSteps(refs []kernel.StepRef) error {
+	missing := unknown(refs, kernel.StepRef.Compare, b.w.HasStep)
 	if len(missing) == 0 {
 		return nil
 	}
@@ -408,7 +409,7 @@ func (b *batch) loadSteps(refs []perdure.StepRef) error {
 
 // loadPayloads adds the kept inputs and outputs of the steps, in their order, until the budget is used up. It returns
 // true if all were added.
-func (b *batch) loadPayloads(refs []perdure.StepRef) (all bool, err error) {
+func (b *batch) loadPayloads(refs []kernel.StepRef) (all bool, err error) {
 	if len(refs) == 0 {
 		return true, nil
 	}
@@ -469,7 +470,7 @@ func (b *batch) loadWhole(id perdure.JobID) error {
 // save writes what there is so far, so that the store finds it.
 func (b *batch) save() error { return b.write(b.w.Changes()) }
 
-func (b *batch) write(c *perdure.Changes) error {
+func (b *batch) write(c *kernel.Changes) error {
 	if err := b.closeMail(); err != nil {
 		return err
 	}

@@ -14,7 +14,9 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/admission"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/protocol"
 	"github.com/perdure/perdure/store/memory"
 )
 
@@ -36,12 +38,12 @@ func list(n int) json.RawMessage {
 // finish reports the next run of an agent as done, with an output.
 func (d *desk) finish(agent string, output json.RawMessage) {
 	d.t.Helper()
-	runs := d.claim(perdure.ClaimRequest{Agent: agent, Holder: "h", Max: 1})
+	runs := d.claim(protocol.Claim{Agent: agent, Holder: "h", Max: 1})
 	if len(runs) != 1 {
 		d.t.Fatalf("%d runs of %s", len(runs), agent)
 	}
-	rep := perdure.Report{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Number, Outcome: perdure.OutcomeDone, Output: output}
-	if res, _, err := d.Report(d.t.Context(), "h", []perdure.Report{rep}, nil); err != nil || !res[0].Accepted {
+	rep := protocol.Report{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Number, Outcome: perdure.OutcomeDone, Output: output}
+	if res, _, err := d.Report(d.t.Context(), "h", []protocol.Report{rep}, nil); err != nil || !res[0].Accepted {
 		d.t.Fatalf("%+v, %v", res, err)
 	}
 }
@@ -51,7 +53,7 @@ func (d *desk) drainAgent(agent string, n int, check func(perdure.Run)) (sizes [
 	d.t.Helper()
 	steps = map[string]int{}
 	for len(steps) < n {
-		runs := d.claim(perdure.ClaimRequest{Agent: agent, Holder: "h", Max: perdure.MaxBatch, Wait: time.Minute})
+		runs := d.claim(protocol.Claim{Agent: agent, Holder: "h", Max: perdure.MaxBatch, Wait: time.Minute})
 		if len(runs) == 0 {
 			d.t.Fatalf("%d of %d runs of agent %s came", len(steps), n, agent)
 		}
@@ -61,7 +63,7 @@ func (d *desk) drainAgent(agent string, n int, check func(perdure.Run)) (sizes [
 			check(run)
 		}
 	}
-	if runs := d.claim(perdure.ClaimRequest{Agent: agent, Holder: "h", Max: perdure.MaxBatch}); len(runs) > 0 {
+	if runs := d.claim(protocol.Claim{Agent: agent, Holder: "h", Max: perdure.MaxBatch}); len(runs) > 0 {
 		d.t.Errorf("%d runs of agent %s too many", len(runs), agent)
 	}
 	return sizes, steps
@@ -73,7 +75,7 @@ const costly = `agent: a, with: {n: "${len(filter(steps.big.output, # > 0)) + @}
 // F156: inputs that take much work are rendered outside of transactions, and each claim is granted the runs that are
 // rendered by then. All are dispatched in the end, with the right inputs.
 func TestCostlyInputsAreDispatchedInParts(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		const n = 6
 		d.submit(fan(n, costly))
@@ -101,7 +103,7 @@ func TestCostlyInputsAreDispatchedInParts(t *testing.T) {
 
 // F156: an agent whose inputs take much work does not delay those of another agent.
 func TestCheapInputsDoNotWaitForCostlyOnes(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{Renderers: 1})
 		d.submit(fan(8, costly))
 		d.submit(fan(8, `agent: b, with: {n: "${len(steps.big.output)}"}`))
@@ -125,7 +127,7 @@ func TestCheapInputsDoNotWaitForCostlyOnes(t *testing.T) {
 
 // F157: the answer to a claim has at most 16 MiB. The other runs come with the next claim.
 func TestAnswerToAClaimIsBounded(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		const n = 40
 		d.submit(fan(n, `agent: a, with: "${steps.big.output}"`))
@@ -152,7 +154,7 @@ func TestAnswerToAClaimIsBounded(t *testing.T) {
 
 // F157: a claim is granted no more than its server has room for. Without room it is refused, or waits until there is some.
 func TestClaimsFitIntoTheRoomOfTheirServer(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		const n = 8
 		d.submit(fan(n, `agent: a, with: "${steps.big.output}"`))
@@ -164,11 +166,11 @@ func TestClaimsFitIntoTheRoomOfTheirServer(t *testing.T) {
 		d.finish("big", big)
 		var room atomic.Int64
 		ctx := admission.With(t.Context(), admission.Gate{Room: func() int { return int(room.Load()) }})
-		c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: n, RequestID: "r"}
+		c := protocol.Claim{Agent: "a", Holder: "h", Max: n, RequestID: "r"}
 		if runs, err := d.Claim(ctx, c); len(runs) > 0 || perdure.CodeOf(err) != perdure.CodeTooManyRequests {
 			t.Errorf("without room: %d runs, %v", len(runs), err)
 		}
-		if runs, err := d.Claim(ctx, perdure.ClaimRequest{Agent: "b", Holder: "h", Max: 1}); len(runs) != 1 {
+		if runs, err := d.Claim(ctx, protocol.Claim{Agent: "b", Holder: "h", Max: 1}); len(runs) != 1 {
 			t.Errorf("a small run without room: %v", err)
 		}
 		var going sync.WaitGroup
@@ -195,13 +197,13 @@ func TestClaimsFitIntoTheRoomOfTheirServer(t *testing.T) {
 
 // F155, F156: a repeated claim of costly inputs is granted all of its runs again, also beside other claims.
 func TestRepeatedClaimOfCostlyInputs(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		d.submit(fan(12, costly))
 		d.finish("big", list(60_000))
 		var answers [4][]perdure.Run
-		claim := func(i int) perdure.ClaimRequest {
-			return perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 3, Wait: time.Minute, RequestID: fmt.Sprint("r", i)}
+		claim := func(i int) protocol.Claim {
+			return protocol.Claim{Agent: "a", Holder: "h", Max: 3, Wait: time.Minute, RequestID: fmt.Sprint("r", i)}
 		}
 		for i := range answers {
 			answers[i] = d.claim(claim(i))
@@ -234,7 +236,7 @@ func TestRepeatedClaimOfCostlyInputs(t *testing.T) {
 // F156: conditions that take much work are evaluated outside of transactions. Their steps are due at once, and the
 // supervisor is woken when a condition was evaluated.
 func TestCostlyConditionsArePostponed(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		sooner := make(chan time.Time, 100)
 		d := open(t, store, scheduler.Config{Sooner: func(at time.Time) { sooner <- at }})
 		const n = 12
@@ -281,7 +283,7 @@ func TestCostlyConditionsArePostponed(t *testing.T) {
 func TestStepThatReadsTooMuchIsRejected(t *testing.T) {
 	for name, step := range map[string]string{"an input": `with: {all: "${len(%s)}"}`, "a condition": `when: "len(%s) > 0"`} {
 		t.Run(name, func(t *testing.T) {
-			everystore.Run(t, func(t *testing.T, store perdure.Store) {
+			everystore.Run(t, func(t *testing.T, store kernel.Store) {
 				d := open(t, store, scheduler.Config{})
 				const n = perdure.MaxReadBytes/perdure.MaxPayloadBytes + 2
 				id := d.submit(join(n, step))
@@ -294,7 +296,7 @@ func TestStepThatReadsTooMuchIsRejected(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if runs := d.claim(perdure.ClaimRequest{Agent: "b", Holder: "h", Max: 10}); len(runs) > 0 {
+				if runs := d.claim(protocol.Claim{Agent: "b", Holder: "h", Max: 10}); len(runs) > 0 {
 					t.Fatalf("it was dispatched: %d", len(runs))
 				}
 				steps, err := store.StepsOf(t.Context(), id, time.Time{})
@@ -330,7 +332,7 @@ func TestAgentsWithLargeValuesTakeTurns(t *testing.T) {
 	for range 10 {
 		all.Go(func() {
 			for end := time.Now().Add(time.Minute); ofA.Load() < many && time.Now().Before(end); {
-				runs, err := d.Claim(t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "h", Max: many, Wait: time.Second})
+				runs, err := d.Claim(t.Context(), protocol.Claim{Agent: "a", Holder: "h", Max: many, Wait: time.Second})
 				if err != nil && perdure.CodeOf(err) != perdure.CodeUnavailable { // a slow machine may not come to it in time
 					t.Error(err)
 					return
@@ -341,7 +343,7 @@ func TestAgentsWithLargeValuesTakeTurns(t *testing.T) {
 	}
 	for _, agent := range []string{"b", "c"} {
 		all.Go(func() {
-			runs := d.claim(perdure.ClaimRequest{Agent: agent, Holder: "h", Max: 1, Wait: time.Minute})
+			runs := d.claim(protocol.Claim{Agent: agent, Holder: "h", Max: 1, Wait: time.Minute})
 			if before := ofA.Load(); len(runs) != 1 || before > many/2 {
 				t.Errorf("agent %s was given %d runs after %d of agent a", agent, len(runs), before)
 			}
@@ -370,7 +372,7 @@ func TestPostponedInputsDoNotEndTheLookOfAnotherAgent(t *testing.T) {
 		for range 2 {
 			d.submit("type: full\nsteps:\n  s: {agent: b}\n")
 		}
-		d.claim(perdure.ClaimRequest{Agent: "b", Holder: "h", Max: 1})
+		d.claim(protocol.Claim{Agent: "b", Holder: "h", Max: 1})
 		free := d.submit("type: free\nsteps:\n  s: {agent: b}\n")
 
 		time.Sleep(time.Minute) // until it is not remembered that the type is full
@@ -379,9 +381,9 @@ func TestPostponedInputsDoNotEndTheLookOfAnotherAgent(t *testing.T) {
 		var all sync.WaitGroup
 		all.Go(func() { d.submit("type: t\nsteps:\n  s: {agent: c}\n") }) // keeps the writer at the gate
 		synctest.Wait()
-		all.Go(func() { d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 40}) })
+		all.Go(func() { d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 40}) })
 		all.Go(func() {
-			runs := d.claim(perdure.ClaimRequest{Agent: "b", Holder: "h", Max: 1, Wait: time.Minute})
+			runs := d.claim(protocol.Claim{Agent: "b", Holder: "h", Max: 1, Wait: time.Minute})
 			if len(runs) != 1 || runs[0].Job != free {
 				t.Errorf("agent b was given %v", numbered(runs))
 			}
@@ -418,12 +420,12 @@ func TestValuesOfStepsThatALimitHoldsBackAreNotRead(t *testing.T) {
 	for _, id := range full {
 		undo(id)
 	}
-	if runs := d.claim(perdure.ClaimRequest{Agent: "b", Holder: "h", Max: 1}); len(runs) != 1 {
+	if runs := d.claim(protocol.Claim{Agent: "b", Holder: "h", Max: 1}); len(runs) != 1 {
 		t.Fatalf("%d runs", len(runs))
 	}
 	undo(free)
 	time.Sleep(1100 * time.Millisecond) // until it is not remembered that the type is full
-	runs := d.claim(perdure.ClaimRequest{Agent: "b", Holder: "h", Max: 100, Wait: 5 * time.Second})
+	runs := d.claim(protocol.Claim{Agent: "b", Holder: "h", Max: 100, Wait: 5 * time.Second})
 	if len(runs) != 1 || runs[0].Job != free {
 		t.Errorf("%d runs were dispatched: %v", len(runs), numbered(runs))
 	}
@@ -472,9 +474,9 @@ func TestConditionThatReadsTooMuchIsRejectedBesideOthers(t *testing.T) {
 		for range 2 {
 			d.submit("type: small\nsteps:\n  p: {agent: b}\n  q: {agent: b}\n  r: {agent: a, after: [p, q], when: \"steps.p.output > 0\"}\n")
 			d.finish("b", json.RawMessage("1"))
-			reads = append(reads, d.claim(perdure.ClaimRequest{Agent: "b", Holder: "h"})...)
+			reads = append(reads, d.claim(protocol.Claim{Agent: "b", Holder: "h"})...)
 		}
-		last := d.claim(perdure.ClaimRequest{Agent: "big", Holder: "h"})[0]
+		last := d.claim(protocol.Claim{Agent: "big", Holder: "h"})[0]
 		d.together(g, func() { d.report("h", reads[0], perdure.OutcomeDone) }, func() { d.report("h", last, perdure.OutcomeDone) })
 		d.together(g, func() { d.report("h", reads[1], perdure.OutcomeDone) }, func() {
 			if _, err := d.SweepDue(t.Context(), 1000); err != nil {
@@ -526,9 +528,9 @@ func TestAgentThatWasLeftNothingGoesFirst(t *testing.T) {
 		var all sync.WaitGroup
 		all.Go(func() { d.submit("type: t\nsteps:\n  s: {agent: nobody}\n") }) // keeps the writer at the gate
 		synctest.Wait()
-		all.Go(func() { d.claim(perdure.ClaimRequest{Agent: "b", Holder: "h", Wait: time.Minute}) })
+		all.Go(func() { d.claim(protocol.Claim{Agent: "b", Holder: "h", Wait: time.Minute}) })
 		for range 3 { // each transaction has a claim of agent a, too
-			all.Go(func() { d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"}) })
+			all.Go(func() { d.claim(protocol.Claim{Agent: "a", Holder: "h"}) })
 			synctest.Wait()
 			g.open <- struct{}{}
 			synctest.Wait()
@@ -547,14 +549,14 @@ func TestAgentThatWasLeftNothingGoesFirst(t *testing.T) {
 
 // F157: a report is answered although its server has no room for the runs of the claim that comes with it.
 func TestReportIsAnsweredWithoutRoomForRuns(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		d.submit(fan(1, `agent: big, with: "${steps.big.output}"`))
-		run := d.claim(perdure.ClaimRequest{Agent: "big", Holder: "h"})[0]
+		run := d.claim(protocol.Claim{Agent: "big", Holder: "h"})[0]
 		rep := doneReport(run)
 		rep[0].Output = json.RawMessage(`"` + strings.Repeat("x", perdure.MaxPayloadBytes-2) + `"`)
 		ctx := admission.With(t.Context(), admission.Gate{Room: func() int { return 0 }})
-		next := perdure.ClaimRequest{Agent: "big", Holder: "h", Max: 1, RequestID: "r", First: true}
+		next := protocol.Claim{Agent: "big", Holder: "h", Max: 1, RequestID: "r", First: true}
 		if res, runs, err := d.Report(ctx, "h", rep, &next); err != nil || !res[0].Accepted || len(runs) > 0 {
 			t.Errorf("%+v, %d runs, %v", res, len(runs), err)
 		}
@@ -585,9 +587,9 @@ func TestRunsOfARepeatedClaimAreRenderedEachForItself(t *testing.T) {
 		if err := d.Act(t.Context(), id, perdure.Act{Verb: perdure.VerbUndo, Author: "me"}); err != nil {
 			t.Fatal(err)
 		}
-		d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: n})
+		d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: n})
 		synctest.Wait() // until the inputs are rendered
-		claim := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: n, RequestID: "r"}
+		claim := protocol.Claim{Agent: "a", Holder: "h", Max: n, RequestID: "r"}
 		before := numbered(d.claim(claim))
 		if again := numbered(d.claim(claim)); len(before) != n || !slices.Equal(before, again) {
 			t.Errorf("a claim was granted %v, and then %v", before, again)

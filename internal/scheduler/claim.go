@@ -17,11 +17,13 @@ import (
 	"github.com/perdure/perdure/internal/admission"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/protocol"
 )
 
 // Claim lets out up to c.Max runs, waiting up to c.Wait for the first. The answer is empty where there
 // were none, and when the node drains.
-func (s *Scheduler) Claim(ctx context.Context, c perdure.ClaimRequest) ([]perdure.Run, error) {
+func (s *Scheduler) Claim(ctx context.Context, c protocol.Claim) ([]perdure.Run, error) {
 	w := s.waiter(ctx, c)
 	patience := env.Forever // a claim that does not wait is answered after one look
 	if c.Wait > 0 {
@@ -53,7 +55,7 @@ func (s *Scheduler) Claim(ctx context.Context, c perdure.ClaimRequest) ([]perdur
 	return w.answer.runs, w.answer.err
 }
 
-func (s *Scheduler) waiter(ctx context.Context, c perdure.ClaimRequest) *waiter {
+func (s *Scheduler) waiter(ctx context.Context, c protocol.Claim) *waiter {
 	w := &waiter{req: c, space: admission.Room(ctx), since: s.env.Now(), answered: make(chan struct{}, 1), named: c.RequestID != "", again: c.RequestID != "" && !c.First}
 	if c.RequestID == "" {
 		w.req.RequestID = uuid.NewString() // by it the claim is found again if the commit's answer is lost
@@ -106,9 +108,9 @@ func (s *Scheduler) giveBack(w *waiter, runs []perdure.Run) {
 	if len(runs) == 0 || w.named {
 		return // by its requestId the claim can be repeated
 	}
-	reports := make([]perdure.Report, len(runs))
+	reports := make([]protocol.Report, len(runs))
 	for i, r := range runs {
-		reports[i] = perdure.Report{Job: r.Job, Step: r.Step, Run: r.Number, Outcome: perdure.OutcomeReturned,
+		reports[i] = protocol.Report{Job: r.Job, Step: r.Step, Run: r.Number, Outcome: perdure.OutcomeReturned,
 			Error: &perdure.RunError{Message: "the claim's caller had gone"}}
 	}
 	ctx, cancel := env.WithTimeout(s.env, context.Background(), 5*time.Second)
@@ -119,7 +121,7 @@ func (s *Scheduler) giveBack(w *waiter, runs []perdure.Run) {
 }
 
 // letOut serves the waiting claims, agent by agent. fresh are the steps made ready in this transaction.
-func (b *batch) letOut(claims []*waiter, fresh map[string][]perdure.StepRef) error {
+func (b *batch) letOut(claims []*waiter, fresh map[string][]kernel.StepRef) error {
 	if len(claims) == 0 {
 		return nil
 	}
@@ -156,7 +158,7 @@ func (b *batch) letOut(claims []*waiter, fresh map[string][]perdure.StepRef) err
 	}
 	work := b.budget.Work / len(counters)
 	for _, c := range counters {
-		b.spend(&perdure.Budget{Work: work, Bytes: b.budget.Bytes, Read: b.budget.Read, Memory: b.budget.Memory})
+		b.spend(&kernel.Budget{Work: work, Bytes: b.budget.Bytes, Read: b.budget.Read, Memory: b.budget.Memory})
 		if err := b.serve(c); err != nil {
 			return err
 		}
@@ -187,16 +189,16 @@ type counter struct {
 	agent  string
 	open   []*waiter // in the order in which they came
 	want   int
-	first  []perdure.StepRef // candidates, before any limit is known: made ready in this transaction,
-	stored []perdure.StepRef // and before it
-	all    bool              // there are no more than these
-	enough bool              // first stand before all that was ready before, which was not read, and are enough
-	full   []string          // types left out of stored: at the latest look their limit had no room
+	first  []kernel.StepRef // candidates, before any limit is known: made ready in this transaction,
+	stored []kernel.StepRef // and before it
+	all    bool             // there are no more than these
+	enough bool             // first stand before all that was ready before, which was not read, and are enough
+	full   []string         // types left out of stored: at the latest look their limit had no room
 }
 
 // counter finds the first candidates. Claims that have just looked and found nothing need no look: there
 // is what this transaction has made ready, and nothing else.
-func (b *batch) counter(agent string, claims []*waiter, fresh []perdure.StepRef) (*counter, error) {
+func (b *batch) counter(agent string, claims []*waiter, fresh []kernel.StepRef) (*counter, error) {
 	c := &counter{agent: agent, open: slices.DeleteFunc(slices.Clone(claims), func(w *waiter) bool { return w.barred || b.setAside[w] != nil || len(b.granted[w]) > 0 })}
 	idle, short := true, true
 	for _, w := range c.open {
@@ -239,7 +241,7 @@ func (b *batch) counter(agent string, claims []*waiter, fresh []perdure.StepRef)
 // ahead are the steps made ready in this transaction that stand before all that was ready before it. Further steps of
 // jobs that are older than what waits are among them as a rule, and then nothing else need be read. none says that
 // nothing was ready.
-func (b *batch) ahead(c *counter) (ahead []perdure.StepRef, none bool, err error) {
+func (b *batch) ahead(c *counter) (ahead []kernel.StepRef, none bool, err error) {
 	if len(c.first) == 0 || len(c.full) > 0 { // of a type that was full, something older may have room now
 		return nil, false, nil
 	}
@@ -250,7 +252,7 @@ func (b *batch) ahead(c *counter) (ahead []perdure.StepRef, none bool, err error
 	if head, _, err = b.loadCandidates(head); err != nil || len(head) == 0 {
 		return nil, false, err
 	}
-	return slices.DeleteFunc(slices.Clone(c.first), func(ref perdure.StepRef) bool {
+	return slices.DeleteFunc(slices.Clone(c.first), func(ref kernel.StepRef) bool {
 		return claimOrder(b.w.Step(ref), b.w.Step(head[0])) > 0
 	}), false, nil
 }
@@ -258,7 +260,7 @@ func (b *batch) ahead(c *counter) (ahead []perdure.StepRef, none bool, err error
 // urgent are the steps made ready in this transaction that are as urgent as what was ready before it. What is only
 // older the other writer finds; but not what is locked here, nor perhaps what has lain for long, which it may not
 // have heard of (L5).
-func (b *batch) urgent(c *counter) ([]perdure.StepRef, error) {
+func (b *batch) urgent(c *counter) ([]kernel.StepRef, error) {
 	if len(c.first) == 0 {
 		return nil, nil
 	}
@@ -271,7 +273,7 @@ func (b *batch) urgent(c *counter) ([]perdure.StepRef, error) {
 		return nil, err
 	}
 	alone := b.w.Has(first.Job) || b.now.Sub(first.ReadyAt) > lainLong
-	return slices.DeleteFunc(slices.Clone(c.first), func(ref perdure.StepRef) bool {
+	return slices.DeleteFunc(slices.Clone(c.first), func(ref kernel.StepRef) bool {
 		s := b.w.Step(ref)
 		return s.Priority < first.Priority || alone && claimOrder(s, first) > 0
 	}), nil
@@ -281,8 +283,8 @@ func (b *batch) urgent(c *counter) ([]perdure.StepRef, error) {
 const lainLong = time.Second
 
 // glance is a step as it is here or, where its job is not locked, as it was just now.
-func (b *batch) glance(ref perdure.StepRef) (*perdure.Step, error) {
-	refs := []perdure.StepRef{ref}
+func (b *batch) glance(ref kernel.StepRef) (*kernel.Step, error) {
+	refs := []kernel.StepRef{ref}
 	if b.w.Has(ref.Job) {
 		if err := b.loadSteps(refs); err != nil || !b.w.HasStep(ref) {
 			return nil, err
@@ -299,12 +301,12 @@ func (b *batch) glance(ref perdure.StepRef) (*perdure.Step, error) {
 // serve lets out to the claims of one agent what is ready for it, by priority and age. What waits for a
 // limit of its job's type does not stand in front of others.
 func (b *batch) serve(c *counter) error {
-	if room := b.limits.room(perdure.AgentLimit(c.agent)); room < c.want {
+	if room := b.limits.room(kernel.AgentLimit(c.agent)); room < c.want {
 		c.want, b.limited[c.agent] = room, true
 	}
 	full := b.limits.still(c.full)
 	b.limited[c.agent] = b.limited[c.agent] || len(full) > 0
-	passed := map[perdure.StepRef]bool{} // looked at, and not to be let out now
+	passed := map[kernel.StepRef]bool{} // looked at, and not to be let out now
 	found, err := b.candidates(c)
 	if err != nil {
 		return err
@@ -316,7 +318,7 @@ func (b *batch) serve(c *counter) error {
 	defer func() { b.limits.full[c.agent] = full }()
 	for c.want > 0 && len(c.open) > 0 && len(passed) < maxPassed {
 		granted, err := b.grantOf(c, found)
-		if errors.Is(err, perdure.ErrOverBudget) { // the rest is dispatched in the next transaction
+		if errors.Is(err, kernel.ErrOverBudget) { // the rest is dispatched in the next transaction
 			switch {
 			case len(b.unserved) > 0:
 			case !whole && c.want == asked && granted == 0: // the others have left it too little: it goes first
@@ -355,7 +357,7 @@ func (b *batch) serve(c *counter) error {
 			return err
 		}
 		last = len(found) < ask
-		if found = slices.DeleteFunc(found, func(ref perdure.StepRef) bool { return passed[ref] }); len(found) == 0 {
+		if found = slices.DeleteFunc(found, func(ref kernel.StepRef) bool { return passed[ref] }); len(found) == 0 {
 			b.behind[c.agent] = false
 			return nil
 		}
@@ -370,7 +372,7 @@ const maxPassed = 5 * perdure.MaxSteps
 // grantOf locks and loads the candidates and lets out those that may be. What was found in the store may
 // have been moved on by this transaction, which has not saved yet. Values are read last, in the order of dispatch and
 // only for steps that the limits leave room for: the transaction reads a bounded number of bytes.
-func (b *batch) grantOf(c *counter, found []perdure.StepRef) (int, error) {
+func (b *batch) grantOf(c *counter, found []kernel.StepRef) (int, error) {
 	refs, skipped, err := b.loadCandidates(slices.Clone(found))
 	if err != nil {
 		return 0, err
@@ -390,7 +392,7 @@ func (b *batch) grantOf(c *counter, found []perdure.StepRef) (int, error) {
 
 // candidates are what was found in the store, and what this transaction has made ready. Where there is more in
 // the store than was found, that stands before whatever comes after the last one that was.
-func (b *batch) candidates(c *counter) ([]perdure.StepRef, error) {
+func (b *batch) candidates(c *counter) ([]kernel.StepRef, error) {
 	if c.all || c.enough || len(c.first) == 0 {
 		return append(c.stored, c.first...), nil
 	}
@@ -398,26 +400,26 @@ func (b *batch) candidates(c *counter) ([]perdure.StepRef, error) {
 	if err != nil {
 		return nil, err
 	}
-	var end *perdure.Step
+	var end *kernel.Step
 	for _, ref := range loaded {
 		if s := b.w.Step(ref); end == nil || claimOrder(s, end) > 0 {
 			end = s
 		}
 	}
-	first := slices.DeleteFunc(slices.Clone(c.first), func(ref perdure.StepRef) bool {
+	first := slices.DeleteFunc(slices.Clone(c.first), func(ref kernel.StepRef) bool {
 		return end == nil || claimOrder(b.w.Step(ref), end) > 0
 	})
 	return append(c.stored, first...), nil
 }
 
 // claimOrder is that in which steps are let out: by priority, then by age of the job.
-func claimOrder(x, y *perdure.Step) int {
+func claimOrder(x, y *kernel.Step) int {
 	return cmp.Or(cmp.Compare(y.Priority, x.Priority), bytes.Compare(x.Job[:], y.Job[:]), cmp.Compare(x.Index, y.Index))
 }
 
 // inOrder are those that are ready, each once, in the order in which they are let out.
-func (b *batch) inOrder(refs []perdure.StepRef) []perdure.StepRef {
-	steps := make([]*perdure.Step, 0, len(refs))
+func (b *batch) inOrder(refs []kernel.StepRef) []kernel.StepRef {
+	steps := make([]*kernel.Step, 0, len(refs))
 	for _, ref := range refs {
 		if s := b.w.Step(ref); s.Phase == perdure.Ready {
 			steps = append(steps, s)
@@ -434,22 +436,22 @@ func (b *batch) inOrder(refs []perdure.StepRef) []perdure.StepRef {
 
 // loadCandidates locks the jobs of the steps that were found, and loads the steps. Those whose job
 // another transaction has locked are left out.
-func (b *batch) loadCandidates(refs []perdure.StepRef) (loaded []perdure.StepRef, skipped bool, err error) {
+func (b *batch) loadCandidates(refs []kernel.StepRef) (loaded []kernel.StepRef, skipped bool, err error) {
 	if skipped, err = b.lockMore(jobsOf(refs)); err != nil {
 		return nil, false, err
 	}
-	refs = slices.DeleteFunc(refs, func(ref perdure.StepRef) bool { return !b.w.Has(ref.Job) })
+	refs = slices.DeleteFunc(refs, func(ref kernel.StepRef) bool { return !b.w.Has(ref.Job) })
 	if err := b.loadSteps(refs); err != nil {
 		return nil, false, err
 	}
-	return slices.DeleteFunc(refs, func(ref perdure.StepRef) bool { return !b.w.HasStep(ref) }), skipped, nil
+	return slices.DeleteFunc(refs, func(ref kernel.StepRef) bool { return !b.w.HasStep(ref) }), skipped, nil
 }
 
 // loadInputs loads the values that the next inputs of these steps read, until the budget is used up. If an unused
 // budget is too small for the first step, that step reads too much.
-func (b *batch) loadInputs(refs []perdure.StepRef) error {
-	var payloads []perdure.StepRef
-	var first perdure.StepRef // the first that needs values
+func (b *batch) loadInputs(refs []kernel.StepRef) error {
+	var payloads []kernel.StepRef
+	var first kernel.StepRef // the first that needs values
 	for _, ref := range refs {
 		needed := len(payloads)
 		if err := b.fold(ref.Job, func() { payloads = append(payloads, b.w.ClaimRefs(ref)...) }); err != nil {
@@ -469,7 +471,7 @@ func (b *batch) loadInputs(refs []perdure.StepRef) error {
 
 // grant dispatches candidates to the waiting claims in their order. A claim whose answer has no room for another run is
 // done. A step whose input takes more work than the transaction has left is passed over.
-func (b *batch) grant(open *[]*waiter, refs []perdure.StepRef, limits perdure.Admission) (granted int, err error) {
+func (b *batch) grant(open *[]*waiter, refs []kernel.StepRef, limits kernel.Admission) (granted int, err error) {
 	for _, ref := range refs {
 		for len(*open) > 0 {
 			w := (*open)[0]
@@ -480,13 +482,13 @@ func (b *batch) grant(open *[]*waiter, refs []perdure.StepRef, limits perdure.Ad
 				continue
 			}
 			run, err := b.runOf(ref, func() (*perdure.Run, error) { return b.w.Claim(ref, &w.req, limits, w.room()) })
-			if errors.Is(err, perdure.ErrNoRoom) {
+			if errors.Is(err, kernel.ErrNoRoom) {
 				b.crowded[w] = len(b.granted[w]) == 0
 				*open = (*open)[1:]
 				continue
 			}
 			if err != nil {
-				if more := (*perdure.Postponed)(nil); errors.As(err, &more) {
+				if more := (*kernel.Postponed)(nil); errors.As(err, &more) {
 					b.postponed = append(b.postponed, postponed{more.Rendering, w.req.Agent})
 					break
 				}
@@ -538,7 +540,7 @@ func (b *batch) give(w *waiter, run *perdure.Run, most int) {
 // the rules once more; loadInputs has loaded only the values that were known to be needed then. A job for which the
 // rules panic is quarantined, and does not stop the others. The error is a *Postponed, ErrOverBudget or ErrNoRoom if
 // the step has to wait for a renderer, another transaction, or another claim.
-func (b *batch) runOf(ref perdure.StepRef, rule func() (*perdure.Run, error)) (run *perdure.Run, err error) {
+func (b *batch) runOf(ref kernel.StepRef, rule func() (*perdure.Run, error)) (run *perdure.Run, err error) {
 	var failed error
 	ask := func() { run, failed = rule() }
 	if err := b.fold(ref.Job, ask); err != nil {
@@ -547,34 +549,34 @@ func (b *batch) runOf(ref perdure.StepRef, rule func() (*perdure.Run, error)) (r
 	if failed == nil {
 		return run, nil
 	}
-	if missing := (*perdure.NotLoaded)(nil); errors.As(failed, &missing) {
+	if missing := (*kernel.NotLoaded)(nil); errors.As(failed, &missing) {
 		all, err := b.loadPayloads(missing.Steps)
 		switch {
 		case err != nil:
 			return nil, err
 		case !all:
-			return nil, perdure.ErrOverBudget
+			return nil, kernel.ErrOverBudget
 		}
 		if err := b.fold(ref.Job, ask); err != nil {
 			return nil, err
 		}
 	}
 	switch {
-	case failed == nil, errors.Is(failed, perdure.ErrOverBudget), errors.Is(failed, perdure.ErrNoRoom), errors.As(failed, new(*perdure.Postponed)):
+	case failed == nil, errors.Is(failed, kernel.ErrOverBudget), errors.Is(failed, kernel.ErrNoRoom), errors.As(failed, new(*kernel.Postponed)):
 		return run, failed
 	}
 	return nil, &poisoned{job: ref.Job, err: failed}
 }
 
 // fullTypes adds the types whose limit has no room left.
-func (b *batch) fullTypes(refs []perdure.StepRef, full []string) []string {
+func (b *batch) fullTypes(refs []kernel.StepRef, full []string) []string {
 	for _, ref := range refs {
 		j := b.w.Job(ref.Job)
 		if j == nil {
 			continue
 		}
 		typ := j.Type
-		if l := b.limits.counted[perdure.JobLimit(typ)]; l != nil && l.Used >= l.Max && !slices.Contains(full, typ) {
+		if l := b.limits.counted[kernel.JobLimit(typ)]; l != nil && l.Used >= l.Max && !slices.Contains(full, typ) {
 			full = append(full, typ)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/internal/supervisor"
+	"github.com/perdure/perdure/protocol"
 )
 
 // F101, F102: four nodes on one database, each with submissions of the same keys, reports on the same wide
@@ -67,7 +68,7 @@ func TestGrid(t *testing.T) {
 		})
 		for h := range 9 {
 			work.Go(func() {
-				c := perdure.ClaimRequest{Agent: string("abc"[h%3]), Holder: fmt.Sprint(i, "-", h), Max: 10, Wait: 3 * time.Second}
+				c := protocol.Claim{Agent: string("abc"[h%3]), Holder: fmt.Sprint(i, "-", h), Max: 10, Wait: 3 * time.Second}
 				for left.Load() > 0 && ctx.Err() == nil {
 					runs, err := d.Claim(ctx, c)
 					if err != nil {
@@ -76,7 +77,7 @@ func TestGrid(t *testing.T) {
 					}
 					for _, r := range runs {
 						work.Go(func() {
-							res, _, err := grid[(i+1)%nodes].Report(ctx, c.Holder, []perdure.Report{{Job: r.Job, Step: r.Step, Run: r.Number, Outcome: perdure.OutcomeDone, Output: json.RawMessage(`1`)}}, nil)
+							res, _, err := grid[(i+1)%nodes].Report(ctx, c.Holder, []protocol.Report{{Job: r.Job, Step: r.Step, Run: r.Number, Outcome: perdure.OutcomeDone, Output: json.RawMessage(`1`)}}, nil)
 							if err != nil || !res[0].Accepted {
 								t.Errorf("report: %+v, %v", res, err)
 							}

@@ -5,7 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/protocol"
 )
 
 // A job that is let out where it is stored costs two thirds of one that goes through the store's queue. So
@@ -78,7 +79,7 @@ func (q *queue) mayLookLater(w *waiter) bool {
 }
 
 // claimed notes that a claim has come, and lets in what it has room for.
-func (q *queue) claimed(c *perdure.ClaimRequest) {
+func (q *queue) claimed(c *protocol.Claim) {
 	p := q.paces[c.Agent]
 	if p == nil {
 		if len(q.paces) >= maxPaces {
@@ -221,10 +222,10 @@ func (q *queue) reviewLater(p *pace) {
 
 // firstRuns are those of a job's first steps that one agent's claims let out, the agent of the first of them; none
 // where the job is not to be held.
-func firstRuns(p *perdure.Plan) (agent string, runs int) {
+func firstRuns(p *kernel.Plan) (agent string, runs int) {
 	for i := range p.Steps {
 		s := &p.Steps[i]
-		if len(s.After) > 0 || s.Form != perdure.ByAgent {
+		if len(s.After) > 0 || s.Form != kernel.ByAgent {
 			continue
 		}
 		if agent == "" {

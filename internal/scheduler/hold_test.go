@@ -11,28 +11,30 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/protocol"
 	"github.com/perdure/perdure/store/memory"
 )
 
 // arrivals counts how new jobs are stored: let out at once, or ready for a later claim. Each transaction takes
 // a few milliseconds, so that more comes meanwhile.
 type arrivals struct {
-	perdure.Store
+	kernel.Store
 	out, queued atomic.Int64
 }
 
 type arrivalsTx struct {
-	perdure.Tx
+	kernel.Tx
 	s *arrivals
 }
 
-func (s *arrivals) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+func (s *arrivals) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	time.Sleep(3 * time.Millisecond)
-	return s.Store.Update(ctx, func(tx perdure.Tx) error { return fn(arrivalsTx{tx, s}) })
+	return s.Store.Update(ctx, func(tx kernel.Tx) error { return fn(arrivalsTx{tx, s}) })
 }
 
-func (tx arrivalsTx) Save(c *perdure.Changes) error {
+func (tx arrivalsTx) Save(c *kernel.Changes) error {
 	for i := range c.NewJobs {
 		if c.NewJobs[i].Steps[0].Phase == perdure.Running {
 			tx.s.out.Add(1)
@@ -53,8 +55,8 @@ func held(t *testing.T, what func(t *testing.T, d *desk, s *arrivals)) {
 
 func (d *desk) submitSet(of int) { d.submitSetOf(plan(d.t, one), of) }
 
-func (d *desk) submitSetOf(p *perdure.Plan, of int) {
-	set := make([]*perdure.Plan, of)
+func (d *desk) submitSetOf(p *kernel.Plan, of int) {
+	set := make([]*kernel.Plan, of)
 	for i := range set {
 		set[i] = p
 	}
@@ -76,16 +78,16 @@ func (d *desk) work(most, total int, done *atomic.Int64, took time.Duration) {
 
 func (d *desk) workWaiting(wait time.Duration, most, total int, done *atomic.Int64, took time.Duration) {
 	for done.Load() < int64(total) {
-		runs, err := d.Claim(d.t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "h", Max: most, Wait: wait})
+		runs, err := d.Claim(d.t.Context(), protocol.Claim{Agent: "a", Holder: "h", Max: most, Wait: wait})
 		if err != nil {
 			d.t.Error(err)
 			return
 		}
 		time.Sleep(took)
 		done.Add(int64(len(runs)))
-		reports := make([]perdure.Report, len(runs))
+		reports := make([]protocol.Report, len(runs))
 		for i, r := range runs {
-			reports[i] = perdure.Report{Job: r.Job, Step: r.Step, Run: r.Number, Outcome: perdure.OutcomeDone}
+			reports[i] = protocol.Report{Job: r.Job, Step: r.Step, Run: r.Number, Outcome: perdure.OutcomeDone}
 		}
 		if _, _, err := d.Report(d.t.Context(), "h", reports, nil); err != nil {
 			d.t.Error(err)
@@ -119,7 +121,7 @@ func TestSetsAreLetOutAtOnce(t *testing.T) {
 }
 
 // beside is a job of so many steps beside each other, and a join.
-func beside(t *testing.T, steps int) *perdure.Plan {
+func beside(t *testing.T, steps int) *kernel.Plan {
 	all, names := "", ""
 	for i := range steps {
 		all += fmt.Sprintf(`"s%d":{"agent":"a"},`, i)
@@ -193,7 +195,7 @@ func TestHeldInVain(t *testing.T) {
 	const quick = 20 * time.Millisecond
 	held(t, func(t *testing.T, d *desk, _ *arrivals) {
 		answered(d, 300, quick) // never heard of it
-		d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1000})
+		d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 1000})
 		answered(d, 300, 400*time.Millisecond)
 		answered(d, 300, quick) // its latest claim is long ago
 	})
@@ -237,7 +239,7 @@ func TestHeldAgain(t *testing.T) {
 		ctx, stop := context.WithCancel(context.Background())
 		go func() { // there is more than it takes: what is held is not let in
 			for ctx.Err() == nil {
-				d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1})
+				d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 1})
 				time.Sleep(50 * time.Millisecond)
 			}
 		}()
@@ -275,10 +277,10 @@ func TestHeldAtTheEnd(t *testing.T) {
 		other := scheduler.New(scheduler.Config{Store: s, Compiler: &definition.Compiler{}})
 		var running sync.WaitGroup
 		running.Go(func() { other.Run(ctx) })
-		if _, err := other.Claim(ctx, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1000}); err != nil {
+		if _, err := other.Claim(ctx, protocol.Claim{Agent: "a", Holder: "h", Max: 1000}); err != nil {
 			t.Fatal(err)
 		}
-		set := make([]*perdure.Plan, 200)
+		set := make([]*kernel.Plan, 200)
 		for i := range set {
 			set[i] = plan(t, one)
 		}

@@ -11,19 +11,21 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/protocol"
 	"github.com/perdure/perdure/store/memory"
 )
 
 // down is a store that can be switched off: its transactions fail before they begin.
 type down struct {
-	perdure.Store
+	kernel.Store
 	off atomic.Bool
 }
 
 var errDown = errors.New("switched off")
 
-func (d *down) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+func (d *down) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	if d.off.Load() {
 		return errDown
 	}
@@ -38,12 +40,12 @@ func TestStoreAway(t *testing.T) {
 	if _, err := d.Submit(t.Context(), plan(t, one)); perdure.CodeOf(err) != perdure.CodeUnavailable {
 		t.Errorf("submit: %v", err)
 	}
-	if _, err := d.Claim(t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1}); perdure.CodeOf(err) != perdure.CodeUnavailable {
+	if _, err := d.Claim(t.Context(), protocol.Claim{Agent: "a", Holder: "h", Max: 1}); perdure.CodeOf(err) != perdure.CodeUnavailable {
 		t.Errorf("claim: %v", err)
 	}
 	store.off.Store(false)
 	d.submit(one)
-	if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Minute}); len(runs) != 1 {
+	if runs := d.claim(protocol.Claim{Agent: "a", Holder: "h", Wait: time.Minute}); len(runs) != 1 {
 		t.Errorf("%+v", runs)
 	}
 }
@@ -55,7 +57,7 @@ func TestNodeEndsWhileAClaimWaitsForTheStore(t *testing.T) {
 		store := &down{Store: memory.New()}
 		other := open(t, store.Store, scheduler.Config{})
 		other.submit(one)
-		claim := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute, RequestID: "r"}
+		claim := protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute, RequestID: "r"}
 		other.claim(claim) // and the answer is lost
 		store.off.Store(true)
 		s := scheduler.New(scheduler.Config{Store: store, Compiler: &definition.Compiler{}})
@@ -80,7 +82,7 @@ func TestStoreAwayWhileAClaimWaits(t *testing.T) {
 	store := &down{Store: memory.New()}
 	d, other := open(t, store, scheduler.Config{}), open(t, store.Store, scheduler.Config{})
 	other.submit(one)
-	claim := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute, RequestID: "r"}
+	claim := protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute, RequestID: "r"}
 	first := other.claim(claim) // and the answer is lost
 	store.off.Store(true)
 	short := claim
@@ -96,12 +98,12 @@ func TestStoreAwayWhileAClaimWaits(t *testing.T) {
 
 // F032: a step whose input cannot be rendered does not keep the claim that came for it.
 func TestInputFails(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		id := d.submit("type: t\nflow: chain\nonFailure: park\nsteps:\n  s: {agent: a}\n  r: {agent: a, with: {x: \"${steps.s.output.no.such.thing}\"}}\n")
-		run := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})[0]
+		run := d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0]
 		d.report("h", run, perdure.OutcomeDone)
-		if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"}); len(runs) != 0 {
+		if runs := d.claim(protocol.Claim{Agent: "a", Holder: "h"}); len(runs) != 0 {
 			t.Fatalf("%+v", runs)
 		}
 		if j := d.job(id); j.Phase != perdure.Parked {

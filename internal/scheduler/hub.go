@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // hub tells those who follow a job that it has moved: an identity and no more; they read it fresh.
@@ -93,7 +94,7 @@ func (s *seen) note(agent, holder string) {
 
 // Seen are the holders that have asked for work since they were last given here, at most every
 // seenEvery each: what the node writes down for screens.
-func (s *Scheduler) Seen(now time.Time) (news []perdure.Seen) {
+func (s *Scheduler) Seen(now time.Time) (news []kernel.Seen) {
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
 	if began := s.env.Now(); began.Sub(s.seen.since) >= freshEvery {
@@ -108,7 +109,7 @@ func (s *Scheduler) Seen(now time.Time) (news []perdure.Seen) {
 			if s.seen.wrote[k] = at; !known {
 				s.seen.fresh++
 			}
-			news = append(news, perdure.Seen{Agent: k[0], Holder: k[1], At: now.Add(-s.env.Now().Sub(at))})
+			news = append(news, kernel.Seen{Agent: k[0], Holder: k[1], At: now.Add(-s.env.Now().Sub(at))})
 		}
 	}
 	// Those who wait in a long poll are still asking.
@@ -119,15 +120,15 @@ func (s *Scheduler) Seen(now time.Time) (news []perdure.Seen) {
 }
 
 // SeenNow are all holders that have asked this node for work, with the time of the last asking.
-func (s *Scheduler) SeenNow(now time.Time) (all []perdure.Seen) {
+func (s *Scheduler) SeenNow(now time.Time) (all []kernel.Seen) {
 	waiting := s.queue.waiters()
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
 	for k, at := range s.seen.at {
-		all = append(all, perdure.Seen{Agent: k[0], Holder: k[1], At: now.Add(-s.env.Now().Sub(at))})
+		all = append(all, kernel.Seen{Agent: k[0], Holder: k[1], At: now.Add(-s.env.Now().Sub(at))})
 	}
 	for _, w := range waiting {
-		all = append(all, perdure.Seen{Agent: w[0], Holder: w[1], At: now})
+		all = append(all, kernel.Seen{Agent: w[0], Holder: w[1], At: now})
 	}
 	return all
 }

@@ -4,13 +4,14 @@ import (
 	"context"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Delivery is a submission that lies in the inbox, on its way to be a job: with the plan that was made of it,
 // or why none could be.
 type Delivery struct {
 	ID      perdure.JobID
-	Plan    *perdure.Plan
+	Plan    *kernel.Plan
 	Refused error
 
 	Job perdure.JobID // the answer: the job that was made, or is the same. Zero: none (see Err)
@@ -89,10 +90,10 @@ func (o *delivery) apply(b *batch) error {
 			return err
 		}
 	}
-	closed := perdure.ClosedPost{ID: o.id}
+	closed := kernel.ClosedPost{ID: o.id}
 	if o.refused != nil {
-		closed.Refusal = perdure.RefusalJSON(o.refused)
-		b.refusals = append(b.refusals, perdure.Alert{Job: o.id, Kind: perdure.AlertRefused, Message: "the submission was refused: " + o.refused.Error(), RaisedAt: b.w.Now()})
+		closed.Refusal = kernel.RefusalJSON(o.refused)
+		b.refusals = append(b.refusals, kernel.Alert{Job: o.id, Kind: perdure.AlertRefused, Message: "the submission was refused: " + o.refused.Error(), RaisedAt: b.w.Now()})
 	} else {
 		closed.Job = o.answer.ID
 	}
@@ -111,7 +112,7 @@ func (b *batch) takeMail(requests []*request) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	box, ok := b.tx.(perdure.InboxTx)
+	box, ok := b.tx.(kernel.InboxTx)
 	if !ok {
 		return perdure.Refuse(perdure.CodeUnavailable, "the store has no inbox")
 	}
@@ -130,5 +131,5 @@ func (b *batch) closeMail() error {
 	}
 	closed := b.closed
 	b.closed = nil
-	return b.tx.(perdure.InboxTx).ClosePosted(closed)
+	return b.tx.(kernel.InboxTx).ClosePosted(closed)
 }

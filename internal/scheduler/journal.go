@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Acts of operators and policies, and steps and jobs that wait for an operator, are logged after the commit. The record
@@ -35,7 +36,7 @@ var actMessages = map[perdure.Verb]string{
 }
 
 // journal collects the log lines of a change.
-func (b *batch) journal(c *perdure.Changes) {
+func (b *batch) journal(c *kernel.Changes) {
 	if len(c.History)+len(c.Alerts) == 0 || !b.s.log.Enabled(context.Background(), slog.LevelInfo) {
 		return
 	}

@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/protocol"
 	"github.com/perdure/perdure/store/memory"
 )
 
@@ -76,7 +78,7 @@ func TestParkingAndActsAreLogged(t *testing.T) {
 	}
 	fail := func() {
 		t.Helper()
-		if res := d.report("h", d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})[0], perdure.OutcomeFailed); !res.Accepted {
+		if res := d.report("h", d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0], perdure.OutcomeFailed); !res.Accepted {
 			t.Fatal(res)
 		}
 	}
@@ -123,9 +125,9 @@ func TestLinesOfOneTransactionAreBounded(t *testing.T) {
 		body += fmt.Sprintf("  s%d: {agent: a, retry: {attempts: 1}}\n", i)
 	}
 	id := d.submit(body)
-	var reports []perdure.Report
-	for _, run := range d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: steps}) {
-		reports = append(reports, perdure.Report{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: perdure.OutcomeFailed})
+	var reports []protocol.Report
+	for _, run := range d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: steps}) {
+		reports = append(reports, protocol.Report{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: perdure.OutcomeFailed})
 	}
 	if _, _, err := d.Report(t.Context(), "h", reports, nil); err != nil {
 		t.Fatal(err)
@@ -143,12 +145,12 @@ func TestLinesOfOneTransactionAreBounded(t *testing.T) {
 
 // failing is a store whose transactions can be made to fail at their end.
 type failing struct {
-	perdure.Store
+	kernel.Store
 	fails atomic.Bool
 }
 
-func (f *failing) Update(ctx context.Context, fn func(perdure.Tx) error) error {
-	return f.Store.Update(ctx, func(tx perdure.Tx) error {
+func (f *failing) Update(ctx context.Context, fn func(kernel.Tx) error) error {
+	return f.Store.Update(ctx, func(tx kernel.Tx) error {
 		err := fn(tx)
 		if err == nil && f.fails.Load() {
 			err = perdure.Refuse(perdure.CodeUnavailable, "no space is left")
@@ -162,9 +164,9 @@ func TestWhatIsNotCommittedIsNotLogged(t *testing.T) {
 	store := &failing{Store: memory.New()}
 	d := open(t, store, loggingTo(&log))
 	d.submit("type: t\nsteps:\n  s: {agent: a, retry: {attempts: 1}}\n")
-	run := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})[0]
+	run := d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0]
 	store.fails.Store(true)
-	reports := []perdure.Report{{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: perdure.OutcomeFailed}}
+	reports := []protocol.Report{{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: perdure.OutcomeFailed}}
 	if _, _, err := d.Report(t.Context(), "h", reports, nil); perdure.CodeOf(err) != perdure.CodeUnavailable {
 		t.Fatal(errors.Join(errors.New("the report went through"), err))
 	}

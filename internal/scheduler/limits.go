@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // limits are those that a transaction has locked. All transactions lock them in the order of their names,
@@ -17,7 +17,7 @@ import (
 // begins anew with that.
 type limits struct {
 	defined map[string]bool
-	counted perdure.Admission
+	counted kernel.Admission
 	top     string // the last one locked
 	used    map[string]map[string]bool
 	full    map[string][]string // by agent: types whose limit had no room at the end of the look
@@ -37,19 +37,19 @@ func (l *limits) open(b *batch, counters []*counter) error {
 	if err != nil {
 		return err
 	}
-	l.defined, l.counted, l.used = map[string]bool{}, perdure.Admission{}, map[string]map[string]bool{}
+	l.defined, l.counted, l.used = map[string]bool{}, kernel.Admission{}, map[string]map[string]bool{}
 	l.full = map[string][]string{}
 	for _, one := range all {
 		l.defined[one.Name] = true
 	}
 	names := map[string]bool{}
 	for _, c := range counters {
-		names[perdure.AgentLimit(c.agent)] = true
+		names[kernel.AgentLimit(c.agent)] = true
 		for _, name := range b.s.needed.of(c.agent) {
 			names[name] = true
 		}
 		for _, typ := range c.full {
-			names[perdure.JobLimit(typ)] = true
+			names[kernel.JobLimit(typ)] = true
 		}
 	}
 	_, err = l.lock(b, slices.Collect(maps.Keys(names)))
@@ -59,7 +59,7 @@ func (l *limits) open(b *batch, counters []*counter) error {
 // still are those of the types whose limit has no room now.
 func (l *limits) still(types []string) (full []string) {
 	for _, typ := range types {
-		if one := l.counted[perdure.JobLimit(typ)]; one != nil && one.Used >= one.Max {
+		if one := l.counted[kernel.JobLimit(typ)]; one != nil && one.Used >= one.Max {
 			full = append(full, typ)
 		}
 	}
@@ -67,13 +67,13 @@ func (l *limits) still(types []string) (full []string) {
 }
 
 // admissible are the steps whose job has a permit, or whose type's limit has room.
-func (l *limits) admissible(w *perdure.Workset, refs []perdure.StepRef) []perdure.StepRef {
+func (l *limits) admissible(w *kernel.Workset, refs []kernel.StepRef) []kernel.StepRef {
 	if len(l.counted) == 0 {
 		return refs
 	}
-	return slices.DeleteFunc(slices.Clone(refs), func(ref perdure.StepRef) bool {
+	return slices.DeleteFunc(slices.Clone(refs), func(ref kernel.StepRef) bool {
 		j := w.Job(ref.Job)
-		return !j.Permit && l.room(perdure.JobLimit(j.Type)) == 0
+		return !j.Permit && l.room(kernel.JobLimit(j.Type)) == 0
 	})
 }
 
@@ -86,7 +86,7 @@ func (l *limits) room(name string) int {
 }
 
 // lockTypes locks and counts the limits of the candidates' types.
-func (l *limits) lockTypes(b *batch, agent string, refs []perdure.StepRef) error {
+func (l *limits) lockTypes(b *batch, agent string, refs []kernel.StepRef) error {
 	if len(l.defined) == 0 {
 		return nil
 	}
@@ -97,7 +97,7 @@ func (l *limits) lockTypes(b *batch, agent string, refs []perdure.StepRef) error
 	}
 	var names []string
 	for _, ref := range refs {
-		if name := perdure.JobLimit(b.w.Job(ref.Job).Type); l.defined[name] && !used[name] {
+		if name := kernel.JobLimit(b.w.Job(ref.Job).Type); l.defined[name] && !used[name] {
 			used[name] = true
 			names = append(names, name)
 		}

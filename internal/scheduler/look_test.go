@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/protocol"
 	"github.com/perdure/perdure/store/memory"
 )
 
 // soon claims, and is to be given something long before anybody looks who looks by the clock.
-func (d *desk) soon(what string, c perdure.ClaimRequest) []perdure.Run {
+func (d *desk) soon(what string, c protocol.Claim) []perdure.Run {
 	d.t.Helper()
 	began := time.Now()
 	c.Agent, c.Holder, c.Wait = "a", "h", 30*time.Second
@@ -31,13 +33,13 @@ func TestHintWhileAtWork(t *testing.T) {
 		store := memory.New()
 		far, near := open(t, store, scheduler.Config{}), open(t, store, scheduler.Config{})
 		near.submit(one)
-		run := near.soon("first", perdure.ClaimRequest{Max: 2})[0]
+		run := near.soon("first", protocol.Claim{Max: 2})[0]
 		time.Sleep(time.Millisecond)
 		far.submit(one)
 		near.Hint(t.Context())
 		time.Sleep(time.Millisecond)
 		near.report("h", run, perdure.OutcomeDone)
-		near.soon("second", perdure.ClaimRequest{Max: 2})
+		near.soon("second", protocol.Claim{Max: 2})
 	})
 }
 
@@ -51,13 +53,13 @@ func TestRepeatedClaimAndLimit(t *testing.T) {
 		d.submit(one)
 		d.submit(one)
 		time.Sleep(time.Second)
-		run := d.soon("first", perdure.ClaimRequest{Max: 2, RequestID: "r", First: true})[0]
-		again := d.soon("again", perdure.ClaimRequest{Max: 2, RequestID: "r"})
+		run := d.soon("first", protocol.Claim{Max: 2, RequestID: "r", First: true})[0]
+		again := d.soon("again", protocol.Claim{Max: 2, RequestID: "r"})
 		if len(again) != 1 || again[0].Job != run.Job {
 			t.Fatal(again)
 		}
 		d.report("h", run, perdure.OutcomeDone)
-		d.soon("second", perdure.ClaimRequest{Max: 2})
+		d.soon("second", protocol.Claim{Max: 2})
 	})
 }
 
@@ -75,13 +77,13 @@ func TestFullIsForgotten(t *testing.T) {
 				near.submit("type: " + typ + "\nsteps:\n  " + typ + ": {agent: a}\n")
 				time.Sleep(time.Millisecond)
 			}
-			runs := near.soon("first", perdure.ClaimRequest{Max: 2})
+			runs := near.soon("first", protocol.Claim{Max: 2})
 			if len(runs) != 2 || runs[0].Step != "t" || runs[1].Step != "u" {
 				t.Fatalf("%+v", runs)
 			}
 			far.report("h", runs[0], perdure.OutcomeDone)
 			time.Sleep(later)
-			if run := near.soon("second", perdure.ClaimRequest{Max: 1})[0]; run.Step != want {
+			if run := near.soon("second", protocol.Claim{Max: 1})[0]; run.Step != want {
 				t.Errorf("after %v: %+v", later, run)
 			}
 		})
@@ -108,12 +110,12 @@ func TestTwoWritersOneLook(t *testing.T) {
 				time.Sleep(time.Second)
 				s.late(10*time.Millisecond, 15*time.Millisecond) // the look, and the submission
 				first := make(chan []perdure.Run, 1)
-				go func() { first <- d.soon("first", perdure.ClaimRequest{Max: 1 + limit}) }()
+				go func() { first <- d.soon("first", protocol.Claim{Max: 1 + limit}) }()
 				time.Sleep(time.Millisecond)
-				go d.soon("second", perdure.ClaimRequest{Max: 3})
+				go d.soon("second", protocol.Claim{Max: 3})
 				time.Sleep(time.Millisecond)
 				go func() {
-					if _, err := d.SubmitAll(t.Context(), []*perdure.Plan{other}); err != nil {
+					if _, err := d.SubmitAll(t.Context(), []*kernel.Plan{other}); err != nil {
 						t.Error(err)
 					}
 				}()
@@ -121,7 +123,7 @@ func TestTwoWritersOneLook(t *testing.T) {
 				if runs := <-first; limit > 0 && len(runs) > 0 {
 					d.report("h", runs[0], perdure.OutcomeDone)
 				}
-				d.soon("third", perdure.ClaimRequest{Max: 2})
+				d.soon("third", protocol.Claim{Max: 2})
 			})
 		})
 	}
@@ -141,7 +143,7 @@ func TestClaimantGoneBeforeTheStoreAnswers(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				gone := make(chan error, 1)
 				go func() {
-					_, err := d.Claim(ctx, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute})
+					_, err := d.Claim(ctx, protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute})
 					gone <- err
 				}()
 				time.Sleep(time.Millisecond)
@@ -153,7 +155,7 @@ func TestClaimantGoneBeforeTheStoreAnswers(t *testing.T) {
 					t.Errorf("the caller was told: %v", err)
 				}
 				time.Sleep(late)
-				if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "another", Max: 1, Wait: time.Second}); len(runs) != 1 || runs[0].Number != 2 {
+				if runs := d.claim(protocol.Claim{Agent: "a", Holder: "another", Max: 1, Wait: time.Second}); len(runs) != 1 || runs[0].Number != 2 {
 					t.Errorf("another caller got %+v", runs)
 				}
 			})
@@ -163,7 +165,7 @@ func TestClaimantGoneBeforeTheStoreAnswers(t *testing.T) {
 
 // lateAnswers is a store that is late with the answers to some transactions.
 type lateAnswers struct {
-	perdure.Store
+	kernel.Store
 	mu     sync.Mutex
 	delays []time.Duration // of the next ones
 }
@@ -174,7 +176,7 @@ func (s *lateAnswers) late(delays ...time.Duration) {
 	s.delays = delays
 }
 
-func (s *lateAnswers) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+func (s *lateAnswers) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	s.mu.Lock()
 	var late time.Duration
 	if len(s.delays) > 0 {

@@ -10,7 +10,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/protocol"
 )
 
 // refusals counts what was refused under a role.
@@ -24,14 +26,14 @@ func (r *refusals) Deposed(string) { r.n.Add(1) }
 // I15, F072, F073, F075: what a former leader asks for is refused and changes nothing, while what else goes into
 // the same transaction is carried out; the present leader's is carried out, and what needs no leader is, too.
 func TestSweepsUnderAMandate(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		meter := &refusals{}
 		d := open(t, store, scheduler.Config{Meter: meter})
 		elect := func(node string) context.Context {
 			t.Helper()
-			var m perdure.Mandate
-			if err := store.Update(t.Context(), func(tx perdure.Tx) error {
-				roles, err := tx.LockRoles([]string{perdure.RoleSupervisor})
+			var m kernel.Mandate
+			if err := store.Update(t.Context(), func(tx kernel.Tx) error {
+				roles, err := tx.LockRoles([]string{kernel.RoleSupervisor})
 				if err != nil {
 					return err
 				}
@@ -40,17 +42,17 @@ func TestSweepsUnderAMandate(t *testing.T) {
 					return err
 				}
 				next := roles[0].Vacate().Enlist(node, now, time.Hour)
-				m = perdure.Mandate{Role: next.Name, Node: node, Epoch: next.Epoch}
-				return tx.SaveRoles([]perdure.RoleChange{{Now: next, Was: roles[0]}})
+				m = kernel.Mandate{Role: next.Name, Node: node, Epoch: next.Epoch}
+				return tx.SaveRoles([]kernel.RoleChange{{Now: next, Was: roles[0]}})
 			}); err != nil {
 				t.Fatal(err)
 			}
-			return perdure.WithMandate(t.Context(), m)
+			return kernel.WithMandate(t.Context(), m)
 		}
 		expired := func() perdure.JobID {
 			t.Helper()
 			id := d.submit("type: t\nsteps:\n  s: {agent: a, completeWithin: 1ms, retry: {attempts: 1}}\n")
-			if len(d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})) != 1 {
+			if len(d.claim(protocol.Claim{Agent: "a", Holder: "h"})) != 1 {
 				t.Fatal("nothing was let out")
 			}
 			time.Sleep(5 * time.Millisecond)
@@ -68,7 +70,7 @@ func TestSweepsUnderAMandate(t *testing.T) {
 			})
 		}
 		for name, sweep := range map[string]func(context.Context, int) (int, error){"expired": d.SweepExpired, "due": d.SweepDue, "overdue": d.SweepOverdue} {
-			if n, err := sweep(former, 10); n != 0 || !errors.Is(err, perdure.ErrDeposed) {
+			if n, err := sweep(former, 10); n != 0 || !errors.Is(err, kernel.ErrDeposed) {
 				t.Errorf("%s, by a former leader: %d, %v", name, n, err)
 			}
 		}

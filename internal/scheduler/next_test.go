@@ -13,11 +13,13 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/protocol"
 	"github.com/perdure/perdure/store/memory"
 )
 
-func (d *desk) reportAndClaim(run perdure.Run, next perdure.ClaimRequest) []perdure.Run {
+func (d *desk) reportAndClaim(run perdure.Run, next protocol.Claim) []perdure.Run {
 	d.t.Helper()
 	results, runs, err := d.Report(d.t.Context(), "h", doneReport(run), &next)
 	if err != nil || !results[0].Accepted {
@@ -31,9 +33,9 @@ const chain = "type: chain\npriority: %d\nflow: chain\nsteps:\n  s: {agent: a}\n
 // A job's next step comes with the answer to the report of the one before it, unless something stands before it; and
 // so does what else is ready, as far as the claim goes.
 func TestReportAndClaim(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
-		next := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, RequestID: "1", First: true}
+		next := protocol.Claim{Agent: "a", Holder: "h", Max: 1, RequestID: "1", First: true}
 		is := func(runs []perdure.Run, want ...string) perdure.Run {
 			t.Helper()
 			var got []string
@@ -47,7 +49,7 @@ func TestReportAndClaim(t *testing.T) {
 		}
 		d.submit(fmt.Sprintf(chain, 5))
 		d.submit(fmt.Sprintf(chain, 5))
-		run := is(d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"}), "5 s")
+		run := is(d.claim(protocol.Claim{Agent: "a", Holder: "h"}), "5 s")
 		run = is(d.reportAndClaim(run, next), "5 r") // not the other job's first
 		urgent := d.submit(fmt.Sprintf(chain, 9))
 		next.RequestID = "2"
@@ -69,7 +71,7 @@ func TestReportAndClaim(t *testing.T) {
 			t.Errorf("%+v after %+v", again, runs)
 		}
 		// There is no more: it does not wait.
-		next = perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, RequestID: "5", Wait: time.Hour}
+		next = protocol.Claim{Agent: "a", Holder: "h", Max: 1, RequestID: "5", Wait: time.Hour}
 		for i, more := range []int{0, 0, 1} {
 			next.RequestID = fmt.Sprint("x", i)
 			if got := d.reportAndClaim(runs[i], next); len(got) != more {
@@ -84,11 +86,11 @@ func TestReportAndClaim(t *testing.T) {
 
 // A claim of the same name that is under way keeps the reports back as well: nobody knows yet what it will bring.
 func TestReportWhileItsClaimIsUnderWay(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		d.submit(one)
-		run := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})[0]
-		c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, RequestID: "r", Wait: time.Minute}
+		run := d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0]
+		c := protocol.Claim{Agent: "a", Holder: "h", Max: 1, RequestID: "r", Wait: time.Minute}
 		ctx, leave := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { defer close(ended); _, _ = d.Claim(ctx, c) }()
@@ -113,10 +115,10 @@ func (d *desk) reportAndClaimBeside(g *gate, run perdure.Run) (next, other []per
 	g.shut.Store(1)
 	var going sync.WaitGroup
 	going.Go(func() {
-		other, _ = d.Claim(d.t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "other", Max: 1, Wait: time.Minute})
+		other, _ = d.Claim(d.t.Context(), protocol.Claim{Agent: "a", Holder: "other", Max: 1, Wait: time.Minute})
 	})
 	<-g.waiting
-	next = d.reportAndClaim(run, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, RequestID: "R", First: true})
+	next = d.reportAndClaim(run, protocol.Claim{Agent: "a", Holder: "h", Max: 1, RequestID: "R", First: true})
 	close(g.open)
 	going.Wait()
 	return next, other
@@ -126,11 +128,11 @@ func (d *desk) reportAndClaimBeside(g *gate, run perdure.Run) (next, other []per
 // something more urgent is.
 func TestReportAndClaimBesideALook(t *testing.T) {
 	for _, stored := range []int{0, 5, 9} {
-		everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		everystore.Run(t, func(t *testing.T, store kernel.Store) {
 			g := shut(store)
 			d := open(t, g, scheduler.Config{Writers: 3})
 			d.submit(fmt.Sprintf(chain, 5))
-			run := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})[0]
+			run := d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0]
 			d.submit(fmt.Sprintf(chain, stored))
 			d.submit(fmt.Sprintf(chain, stored))
 			runs, other := d.reportAndClaimBeside(g, run)
@@ -151,7 +153,7 @@ func TestReportAndClaimBesideWhatLies(t *testing.T) {
 			g := shut(memory.New())
 			d := open(t, g, scheduler.Config{Writers: 3})
 			older, younger := d.submit(fmt.Sprintf(chain, 5)), d.submit(fmt.Sprintf(chain, 5))
-			runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2})
+			runs := d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 2})
 			if len(runs) != 2 || runs[0].Job != older || runs[1].Job != younger {
 				t.Fatalf("%+v", runs)
 			}
@@ -170,11 +172,11 @@ func TestReportAndClaimBesideWhatLies(t *testing.T) {
 
 // L5: nor what stands behind a step of a job that the reports have locked, which the other could not have.
 func TestReportAndClaimBesideWhatIsLocked(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		g := shut(store)
 		d := open(t, g, scheduler.Config{Writers: 3})
 		d.submit("type: t\nsteps:\n  first: {agent: a}\n  s: {agent: b}\n  last: {agent: a, after: [s]}\n")
-		run := d.claim(perdure.ClaimRequest{Agent: "b", Holder: "h"})[0]
+		run := d.claim(protocol.Claim{Agent: "b", Holder: "h"})[0]
 		next, other := d.reportAndClaimBeside(g, run)
 		if len(next) > 0 {
 			t.Errorf("%+v", next)
@@ -187,13 +189,13 @@ func TestReportAndClaimBesideWhatIsLocked(t *testing.T) {
 
 // gate is a store of which the next transactions wait, as many as it is shut for, until it is opened.
 type gate struct {
-	perdure.Store
+	kernel.Store
 	shut    atomic.Int64
 	waiting chan struct{}
 	open    chan struct{}
 }
 
-func (g *gate) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+func (g *gate) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	if g.shut.Add(-1) >= 0 {
 		g.waiting <- struct{}{}
 		<-g.open
@@ -201,12 +203,12 @@ func (g *gate) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 	return g.Store.Update(ctx, fn)
 }
 
-func shut(store perdure.Store) *gate {
+func shut(store kernel.Store) *gate {
 	return &gate{Store: store, waiting: make(chan struct{}, 10), open: make(chan struct{})}
 }
 
-func doneReport(run perdure.Run) []perdure.Report {
-	return []perdure.Report{{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: perdure.OutcomeDone}}
+func doneReport(run perdure.Run) []protocol.Report {
+	return []protocol.Report{{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: perdure.OutcomeDone}}
 }
 
 // F019: the caller's time is over while reports and claim are queued, or on their way; the claim is repeated.
@@ -214,21 +216,21 @@ func TestRepeatedWhileTheReportsAreQueued(t *testing.T) {
 	for _, taken := range []bool{false, true} {
 		for _, wait := range []time.Duration{0, 5 * time.Second} {
 			t.Run(fmt.Sprintf("taken %v, wait %v", taken, wait), func(t *testing.T) {
-				everystore.Run(t, func(t *testing.T, store perdure.Store) {
+				everystore.Run(t, func(t *testing.T, store kernel.Store) {
 					g := shut(store)
 					d := open(t, g, scheduler.Config{Writers: 1})
 					d.submit(fmt.Sprintf(chain, 5))
 					d.submit(fmt.Sprintf(chain, 5))
-					run := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})[0]
+					run := d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0]
 					g.shut.Store(1)
 					var going sync.WaitGroup
 					if !taken { // the only writer is at work
 						going.Go(func() {
-							_, _ = d.Heartbeat(context.Background(), "h", []perdure.Beat{{Job: run.Job, Step: run.Step, Run: run.Number}})
+							_, _ = d.Heartbeat(context.Background(), "h", []protocol.Heartbeat{{Job: run.Job, Step: run.Step, Run: run.Number}})
 						})
 						<-g.waiting
 					}
-					next := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, RequestID: "R", First: true}
+					next := protocol.Claim{Agent: "a", Holder: "h", Max: 1, RequestID: "R", First: true}
 					ctx, leave := context.WithCancel(t.Context())
 					reported := make(chan error, 1)
 					go func() { _, _, err := d.Report(ctx, "h", doneReport(run), &next); reported <- err }()
@@ -261,19 +263,19 @@ func TestRepeatedWhileTheReportsAreQueued(t *testing.T) {
 
 // What became ready while nobody waited is not passed, nor overlooked.
 func TestReadyWhileNobodyWaited(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		d.submit(fmt.Sprintf(chain, 5))
-		run := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 10})[0]
+		run := d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 10})[0]
 		urgent := d.submit(fmt.Sprintf(chain, 9))
-		runs := d.reportAndClaim(run, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, RequestID: "1", First: true})
+		runs := d.reportAndClaim(run, protocol.Claim{Agent: "a", Holder: "h", Max: 1, RequestID: "1", First: true})
 		if len(runs) != 1 || runs[0].Job != urgent {
 			t.Errorf("%+v", runs)
 		}
 		d.submit("type: t\nsteps:\n  s: {agent: b}\n")
-		alone := d.claim(perdure.ClaimRequest{Agent: "b", Holder: "h", Max: 10})[0]
+		alone := d.claim(protocol.Claim{Agent: "b", Holder: "h", Max: 10})[0]
 		d.submit("type: t\nsteps:\n  s: {agent: b}\n")
-		if runs := d.reportAndClaim(alone, perdure.ClaimRequest{Agent: "b", Holder: "h", Max: 1, RequestID: "2", First: true}); len(runs) != 1 {
+		if runs := d.reportAndClaim(alone, protocol.Claim{Agent: "b", Holder: "h", Max: 1, RequestID: "2", First: true}); len(runs) != 1 {
 			t.Errorf("%+v", runs)
 		}
 	})
@@ -281,22 +283,22 @@ func TestReadyWhileNobodyWaited(t *testing.T) {
 
 // A further step whose input cannot be made hides nothing of what is ready behind it.
 func TestStumblesAhead(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		g := shut(store)
 		d := open(t, g, scheduler.Config{Writers: 1})
 		d.submit("type: t\npriority: 5\nflow: chain\nsteps:\n  s: {agent: a}\n  r: {agent: a, with: {x: \"${steps.s.output.no.such}\"}}\n")
-		run := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})[0]
+		run := d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0]
 		behind := d.submit(one)
 		g.shut.Store(1)
 		var going sync.WaitGroup
 		going.Go(func() {
-			_, _ = d.Heartbeat(context.Background(), "h", []perdure.Beat{{Job: run.Job, Step: run.Step, Run: run.Number}})
+			_, _ = d.Heartbeat(context.Background(), "h", []protocol.Heartbeat{{Job: run.Job, Step: run.Step, Run: run.Number}})
 		})
 		<-g.waiting
 		going.Go(func() { _, _, _ = d.Report(context.Background(), "h", doneReport(run), nil) })
 		var runs []perdure.Run
 		going.Go(func() {
-			runs, _ = d.Claim(context.Background(), perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: 30 * time.Second})
+			runs, _ = d.Claim(context.Background(), protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: 30 * time.Second})
 		})
 		d.queued("a")
 		close(g.open)
@@ -310,25 +312,25 @@ func TestStumblesAhead(t *testing.T) {
 // A claim that comes with reports does not pass those who wait for a limit, while another writer looks for its agent.
 func TestReportsPassNoLimit(t *testing.T) {
 	for _, first := range []bool{true, false} {
-		everystore.Run(t, func(t *testing.T, store perdure.Store) {
+		everystore.Run(t, func(t *testing.T, store kernel.Store) {
 			g := shut(store)
 			d := open(t, g, scheduler.Config{Writers: 3})
 			if err := d.PutLimit(t.Context(), "agent:a", 1); err != nil {
 				t.Fatal(err)
 			}
 			d.submit(fmt.Sprintf(chain, 0))
-			run := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})[0]
+			run := d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0]
 			d.submit(fmt.Sprintf(chain, 9))
-			if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "other", Wait: time.Second}); len(runs) > 0 { // the limit is full
+			if runs := d.claim(protocol.Claim{Agent: "a", Holder: "other", Wait: time.Second}); len(runs) > 0 { // the limit is full
 				t.Fatalf("%+v", runs)
 			}
 			g.shut.Store(1)
 			var going sync.WaitGroup
 			going.Go(func() {
-				_, _ = d.Claim(t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "third", Max: 1, Wait: time.Second})
+				_, _ = d.Claim(t.Context(), protocol.Claim{Agent: "a", Holder: "third", Max: 1, Wait: time.Second})
 			})
 			<-g.waiting
-			runs := d.reportAndClaim(run, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, RequestID: "R", First: first})
+			runs := d.reportAndClaim(run, protocol.Claim{Agent: "a", Holder: "h", Max: 1, RequestID: "R", First: first})
 			if len(runs) > 0 && runs[0].Priority != 9 {
 				t.Errorf("%+v", runs)
 			}

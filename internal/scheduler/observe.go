@@ -5,14 +5,15 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // note is something to be told once it is committed.
 type note struct {
 	kind    noteKind
-	job     *perdure.Job // of submitted, settled and reopened
-	agent   string       // of letOut and reported
-	role    string       // of deposed
+	job     *kernel.Job // of submitted, settled and reopened
+	agent   string      // of letOut and reported
+	role    string      // of deposed
 	way     perdure.Direction
 	outcome perdure.Outcome
 	took    time.Duration
@@ -30,7 +31,7 @@ const (
 )
 
 // observe notes whom a change concerns, for when it is committed.
-func (b *batch) observe(c *perdure.Changes) {
+func (b *batch) observe(c *kernel.Changes) {
 	b.journal(c)
 	b.notes = slices.Grow(b.notes, 2*len(c.NewJobs)+len(c.Jobs)+len(c.Steps))
 	for _, l := range b.w.Landed() {
@@ -47,11 +48,11 @@ func (b *batch) observe(c *perdure.Changes) {
 	}
 }
 
-func (b *batch) observeNew(c *perdure.Changes, n *perdure.NewJob) {
+func (b *batch) observeNew(c *kernel.Changes, n *kernel.NewJob) {
 	j := n.Job
 	o := b.submitted[0] // new jobs are written in the order in which they were submitted
 	b.submitted = b.submitted[1:]
-	if !j.Alerted || !slices.ContainsFunc(c.Alerts, func(a perdure.Alert) bool { return a.Job == j.ID }) {
+	if !j.Alerted || !slices.ContainsFunc(c.Alerts, func(a kernel.Alert) bool { return a.Job == j.ID }) {
 		o.answer.Made = n
 	}
 	b.notes = append(b.notes, note{kind: noteSubmitted, job: j})
@@ -66,7 +67,7 @@ func (b *batch) observeNew(c *perdure.Changes, n *perdure.NewJob) {
 	}
 }
 
-func (b *batch) observeJob(c *perdure.JobChange) {
+func (b *batch) observeJob(c *kernel.JobChange) {
 	now, was := c.Now, c.Was
 	b.moved = append(b.moved, now.ID)
 	b.freed = b.freed || was.Permit && !now.Permit
@@ -78,7 +79,7 @@ func (b *batch) observeJob(c *perdure.JobChange) {
 	}
 }
 
-func (b *batch) observeStep(c *perdure.StepChange) {
+func (b *batch) observeStep(c *kernel.StepChange) {
 	now, was := c.Now, c.Was
 	b.moved = append(b.moved, now.Job)
 	b.observeWait(now)
@@ -91,12 +92,12 @@ func (b *batch) observeStep(c *perdure.StepChange) {
 	}
 }
 
-func (b *batch) observeRun(s *perdure.Step) {
+func (b *batch) observeRun(s *kernel.Step) {
 	b.notes = append(b.notes, note{kind: noteLetOut, agent: s.Agent, way: s.Direction})
 }
 
 // observeWait keeps the earliest time for which a step was made to wait.
-func (b *batch) observeWait(s *perdure.Step) {
+func (b *batch) observeWait(s *kernel.Step) {
 	if at := s.AvailableAt; !at.IsZero() && (b.soonest.IsZero() || at.Before(b.soonest)) {
 		b.soonest = at
 	}

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/protocol"
 	"github.com/perdure/perdure/store/memory"
 )
 
@@ -20,16 +22,16 @@ type gated struct {
 	looks atomic.Int32
 }
 
-func (g *gated) Update(ctx context.Context, fn func(perdure.Tx) error) error {
-	return g.gate.Update(ctx, func(tx perdure.Tx) error { return fn(gatedTx{tx, g}) })
+func (g *gated) Update(ctx context.Context, fn func(kernel.Tx) error) error {
+	return g.gate.Update(ctx, func(tx kernel.Tx) error { return fn(gatedTx{tx, g}) })
 }
 
 type gatedTx struct {
-	perdure.Tx
+	kernel.Tx
 	g *gated
 }
 
-func (tx gatedTx) Ready(agent string, max int, full []string) ([]perdure.StepRef, error) {
+func (tx gatedTx) Ready(agent string, max int, full []string) ([]kernel.StepRef, error) {
 	tx.g.looks.Add(1)
 	if max == 0 {
 		tx.g.vain.Add(1)
@@ -49,7 +51,7 @@ func TestOlderGoesBeforeNew(t *testing.T) {
 		var all sync.WaitGroup
 		all.Go(func() { _, _ = d.Submit(t.Context(), plan(t, "type: u\nsteps:\n  s: {agent: b}\n")) }) // keeps the writer at the gate
 		synctest.Wait()
-		all.Go(func() { runs = d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Minute}) })
+		all.Go(func() { runs = d.claim(protocol.Claim{Agent: "a", Holder: "h", Wait: time.Minute}) })
 		all.Go(func() { _ = d.Act(t.Context(), first, perdure.Act{Verb: perdure.VerbUndo, Author: "me"}) })
 		all.Go(func() { _, _ = d.Submit(t.Context(), plan(t, one)) })
 		synctest.Wait()
@@ -70,7 +72,7 @@ func TestNoLookInVain(t *testing.T) {
 	}
 	d.submit(one)
 	d.submit(one)
-	if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"}); len(runs) != 1 {
+	if runs := d.claim(protocol.Claim{Agent: "a", Holder: "h"}); len(runs) != 1 {
 		t.Fatalf("%+v", runs)
 	}
 	if n := store.looks.Load(); n != 1 || store.vain.Load() != 0 {

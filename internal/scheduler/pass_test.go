@@ -10,24 +10,26 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/protocol"
 )
 
 // saveGate stops the first transaction that passes what it lets out, before it saves that, and ends it as it is told.
 type saveGate struct {
-	perdure.Store
+	kernel.Store
 	first   atomic.Bool
 	waiting chan bool
 	open    chan error
 }
 
-func (g *saveGate) Update(ctx context.Context, fn func(perdure.Tx) error) error {
-	return g.Store.Update(ctx, func(tx perdure.Tx) error { return fn(&saveGateTx{Tx: tx, g: g}) })
+func (g *saveGate) Update(ctx context.Context, fn func(kernel.Tx) error) error {
+	return g.Store.Update(ctx, func(tx kernel.Tx) error { return fn(&saveGateTx{Tx: tx, g: g}) })
 }
 
 type saveGateTx struct {
-	perdure.Tx
+	kernel.Tx
 	g      *saveGate
 	passes bool
 }
@@ -37,7 +39,7 @@ func (tx *saveGateTx) Pass(agent string) {
 	tx.Tx.Pass(agent)
 }
 
-func (tx *saveGateTx) Save(c *perdure.Changes) error {
+func (tx *saveGateTx) Save(c *kernel.Changes) error {
 	if tx.passes {
 		tx.passes = false
 		tx.g.waiting <- true
@@ -51,7 +53,7 @@ func (tx *saveGateTx) Save(c *perdure.Changes) error {
 // While one writer saves what it lets out of a backlog, another lets out what stands behind; and whether the first one
 // is committed, has to do it again or fails, each step is let out once (I6, L2).
 func TestLookWhileAnotherIsSaved(t *testing.T) {
-	for name, end := range map[string]error{"committed": nil, "stale": perdure.ErrStale, "failed": errors.New("oops")} {
+	for name, end := range map[string]error{"committed": nil, "stale": kernel.ErrStale, "failed": errors.New("oops")} {
 		t.Run(name, func(t *testing.T) {
 			g := &saveGate{Store: everystore.Postgres(t, pgtest.Start(t)), waiting: make(chan bool), open: make(chan error)}
 			d := open(t, g, scheduler.Config{Writers: 2})
@@ -59,24 +61,24 @@ func TestLookWhileAnotherIsSaved(t *testing.T) {
 			for range 6 {
 				want = append(want, d.submit(one))
 			}
-			if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1}); len(runs) != 1 || runs[0].Job != want[0] {
+			if runs := d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 1}); len(runs) != 1 || runs[0].Job != want[0] {
 				t.Fatalf("%+v", runs) // from now on the store knows that type
 			}
 			g.first.Store(true)
 			var first []perdure.Run
 			var going sync.WaitGroup
 			going.Go(func() {
-				first = d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2, Wait: 20 * time.Second})
+				first = d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 2, Wait: 20 * time.Second})
 			})
 			select {
 			case <-g.waiting:
 			case <-time.After(20 * time.Second):
 				t.Fatal("nothing is passed")
 			}
-			second := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2, Wait: 20 * time.Second})
+			second := d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 2, Wait: 20 * time.Second})
 			g.open <- end
 			going.Wait()
-			rest := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 9, Wait: 20 * time.Second})
+			rest := d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 9, Wait: 20 * time.Second})
 			var got []perdure.JobID
 			for _, runs := range [][]perdure.Run{first, second, rest} {
 				for _, r := range runs {
@@ -107,7 +109,7 @@ func TestNoPassPastALimit(t *testing.T) {
 	}
 	claim := func(max int) int {
 		g.first.Store(true)
-		return len(d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: max}))
+		return len(d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: max}))
 	}
 	if n := claim(1); n != 1 || len(g.waiting) != 1 {
 		t.Errorf("%d runs, passed: %v", n, len(g.waiting) == 1)

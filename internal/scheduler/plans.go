@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/lru"
 )
 
@@ -16,19 +17,19 @@ const (
 
 // plans makes the plans of jobs from what the store keeps of their definitions.
 type plans struct {
-	compiler perdure.Compiler
-	shapes   *lru.Cache[perdure.ShapeID, *perdure.Shape]
+	compiler kernel.Compiler
+	shapes   *lru.Cache[kernel.ShapeID, *kernel.Shape]
 	inputs   *lru.Cache[perdure.JobID, json.RawMessage] // those that are stored apart from the job's row
 }
 
-func newPlans(c perdure.Compiler) *plans {
+func newPlans(c kernel.Compiler) *plans {
 	return &plans{compiler: c,
-		shapes: lru.New[perdure.ShapeID](shapeCacheBytes, func(s *perdure.Shape) int { return s.Size }),
+		shapes: lru.New[kernel.ShapeID](shapeCacheBytes, func(s *kernel.Shape) int { return s.Size }),
 		inputs: lru.New[perdure.JobID](inputCacheBytes, func(b json.RawMessage) int { return len(b) + 100 })}
 }
 
 // compile makes a shape of its stored text. One that cannot be compiled concerns its own jobs alone (F077).
-func (p *plans) compile(job *perdure.Job, text []byte) (*perdure.Shape, error) {
+func (p *plans) compile(job *kernel.Job, text []byte) (*kernel.Shape, error) {
 	s, err := p.compiler.Compile(text)
 	if err == nil && s.ID != job.Shape {
 		err = errExchanged
@@ -43,7 +44,7 @@ func (p *plans) compile(job *perdure.Job, text []byte) (*perdure.Shape, error) {
 var errExchanged = perdure.Refuse(perdure.CodeUnavailable, "it is not the text that was stored")
 
 // Shape is the shape of a job, read from the store if it is not in memory.
-func (s *Scheduler) Shape(ctx context.Context, j *perdure.Job) (*perdure.Shape, error) {
+func (s *Scheduler) Shape(ctx context.Context, j *kernel.Job) (*kernel.Shape, error) {
 	if shape, ok := s.plans.shapes.Get(j.Shape); ok {
 		return shape, nil
 	}
@@ -55,7 +56,7 @@ func (s *Scheduler) Shape(ctx context.Context, j *perdure.Job) (*perdure.Shape, 
 }
 
 // Plan is the plan of a job, with its input.
-func (s *Scheduler) Plan(ctx context.Context, j *perdure.Job) (*perdure.Plan, error) {
+func (s *Scheduler) Plan(ctx context.Context, j *kernel.Job) (*kernel.Plan, error) {
 	shape, err := s.Shape(ctx, j)
 	if err != nil {
 		return nil, err
@@ -71,7 +72,7 @@ func (s *Scheduler) Plan(ctx context.Context, j *perdure.Job) (*perdure.Plan, er
 
 // plan makes the plan of a job that is locked, once its parts were looked up (parts); nil where it cannot
 // be read: the job is left alone.
-func (b *batch) plan(j *perdure.Job, p *parts) *perdure.Plan {
+func (b *batch) plan(j *kernel.Job, p *parts) *kernel.Plan {
 	shape := p.shapes[j.Shape]
 	if shape == nil {
 		var err error
@@ -87,7 +88,7 @@ func (b *batch) plan(j *perdure.Job, p *parts) *perdure.Plan {
 	return plan
 }
 
-func (b *batch) unreadable(j *perdure.Job, err error) *perdure.Plan {
+func (b *batch) unreadable(j *kernel.Job, err error) *kernel.Plan {
 	b.s.log.Error("job quarantined: its definition cannot be read", "job", j.ID, "error", err)
 	b.s.isolate(j.ID, err)
 	return nil
@@ -95,14 +96,14 @@ func (b *batch) unreadable(j *perdure.Job, err error) *perdure.Plan {
 
 // parts are what the plans of some jobs are made of.
 type parts struct {
-	shapes map[perdure.ShapeID]*perdure.Shape // nil: to be compiled of texts
-	texts  map[perdure.ShapeID][]byte
+	shapes map[kernel.ShapeID]*kernel.Shape // nil: to be compiled of texts
+	texts  map[kernel.ShapeID][]byte
 	inputs map[perdure.JobID]json.RawMessage
 }
 
-func (b *batch) parts(jobs []*perdure.Job) (p *parts, err error) {
-	p = &parts{shapes: map[perdure.ShapeID]*perdure.Shape{}, inputs: map[perdure.JobID]json.RawMessage{}}
-	var unknown []perdure.ShapeID
+func (b *batch) parts(jobs []*kernel.Job) (p *parts, err error) {
+	p = &parts{shapes: map[kernel.ShapeID]*kernel.Shape{}, inputs: map[perdure.JobID]json.RawMessage{}}
+	var unknown []kernel.ShapeID
 	var apart []perdure.JobID
 	for _, j := range jobs {
 		if _, seen := p.shapes[j.Shape]; !seen {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // F158: the caches of compiled definitions and of inputs are bounded in bytes.
@@ -21,7 +22,7 @@ func TestMemoryOfDefinitionsIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		shape, err := p.compile(&perdure.Job{Shape: plans[0].ID}, plans[0].Text)
+		shape, err := p.compile(&kernel.Job{Shape: plans[0].ID}, plans[0].Text)
 		if err != nil {
 			t.Fatal(err)
 		}

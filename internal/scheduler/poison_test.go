@@ -14,8 +14,10 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/internal/supervisor"
+	"github.com/perdure/perdure/protocol"
 	"github.com/perdure/perdure/store/memory"
 )
 
@@ -24,11 +26,11 @@ type evil struct{ definition.Compiler }
 
 type boom struct{}
 
-func (boom) Eval(*perdure.Scope) (bool, error)              { panic("boom") }
-func (boom) Render(*perdure.Scope) (json.RawMessage, error) { panic("boom") }
-func (boom) Refs() []int                                    { return nil }
+func (boom) Eval(*kernel.Scope) (bool, error)              { panic("boom") }
+func (boom) Render(*kernel.Scope) (json.RawMessage, error) { panic("boom") }
+func (boom) Refs() []int                                   { return nil }
 
-func (e *evil) Compile(text []byte) (*perdure.Shape, error) {
+func (e *evil) Compile(text []byte) (*kernel.Shape, error) {
 	p, err := e.Compiler.Compile(text)
 	if err != nil {
 		return nil, err
@@ -48,17 +50,17 @@ func (e *evil) Compile(text []byte) (*perdure.Shape, error) {
 
 // counting counts what is asked of a store, and the lines of a log.
 type counting struct {
-	perdure.Store
+	kernel.Store
 	slog.Handler
 	calls, lines atomic.Int64
 }
 
-func (c *counting) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+func (c *counting) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	c.calls.Add(1)
 	return c.Store.Update(ctx, fn)
 }
 
-func (c *counting) Look(ctx context.Context, agents []string) (perdure.Look, error) {
+func (c *counting) Look(ctx context.Context, agents []string) (kernel.Look, error) {
 	c.calls.Add(1)
 	return c.Store.Look(ctx, agents)
 }
@@ -80,17 +82,17 @@ func TestPoisonJobs(t *testing.T) {
 		for range 4 { // a ready; a running, soon expired; b ready; b running
 			ids = append(ids, before.submit(fmt.Sprintf(body, typ, 9)))
 		}
-		runs := before.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 3})
+		runs := before.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 3})
 		before.report("h", runs[1], perdure.OutcomeDone)
 		before.report("h", runs[2], perdure.OutcomeDone)
-		before.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1})
+		before.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 1})
 	}
 	wide := "type: unreadable\npriority: 9\nsteps:\n"
 	for i := range 700 { // more than one page of a sweep, all expired
 		wide += fmt.Sprintf("  s%d: {agent: a, completeWithin: 40ms}\n", i)
 	}
 	before.submit(wide)
-	for len(before.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1000})) > 0 {
+	for len(before.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 1000})) > 0 {
 	}
 	for range 10 {
 		before.submit(fmt.Sprintf(body, "healthy", 0))
@@ -104,7 +106,7 @@ func TestPoisonJobs(t *testing.T) {
 	go after.Run(ctx)
 	go sup.Run(ctx)
 	for done := 0; done < 30; {
-		runs, err := after.Claim(ctx, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: 30 * time.Second})
+		runs, err := after.Claim(ctx, protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: 30 * time.Second})
 		if err != nil || len(runs) == 0 {
 			t.Fatalf("after %d healthy runs: %v, %v", done, runs, err)
 		}
@@ -150,13 +152,13 @@ func TestActInDoubt(t *testing.T) {
 				store := &doubtful{Store: memory.New(memory.WithClock(ticking())), done: done}
 				d := open(t, store, scheduler.Config{})
 				id := d.submit("type: t\nsteps:\n  s: {agent: a, undo: {}, retry: {attempts: 1}}\n")
-				d.report("h", d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})[0], perdure.OutcomeFailed)
+				d.report("h", d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0], perdure.OutcomeFailed)
 				out := verb == "resume" || verb == "all" || verb == "settle" || verb == "undo"
 				ctx, leave := context.WithCancel(t.Context())
 				defer leave()
 				next := make(chan []perdure.Run)
 				go func() { // takes the step in the very transaction of the act
-					runs, _ := d.Claim(ctx, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute})
+					runs, _ := d.Claim(ctx, protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute})
 					next <- runs
 				}()
 				d.queued("a")
@@ -210,7 +212,7 @@ func TestSubmissionInDoubt(t *testing.T) {
 			if err != nil || !did.Created {
 				t.Fatalf("%+v, %v", did, err)
 			}
-			jobs, err := store.ListJobs(t.Context(), perdure.JobFilter{Limit: 10})
+			jobs, err := store.ListJobs(t.Context(), kernel.JobFilter{Limit: 10})
 			if err != nil || len(jobs) != 1 || jobs[0].ID != did.ID {
 				t.Errorf("committed: %v: %d jobs, %v", done, len(jobs), err)
 			}
@@ -220,18 +222,18 @@ func TestSubmissionInDoubt(t *testing.T) {
 
 // doubtful loses the answer of one commit, which was done or not.
 type doubtful struct {
-	perdure.Store
+	kernel.Store
 	done bool
 	lose atomic.Bool
 }
 
 var errUndone = errors.New("not done")
 
-func (s *doubtful) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+func (s *doubtful) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	if !s.lose.CompareAndSwap(true, false) {
 		return s.Store.Update(ctx, fn)
 	}
-	err := s.Store.Update(ctx, func(tx perdure.Tx) error {
+	err := s.Store.Update(ctx, func(tx kernel.Tx) error {
 		if err := fn(tx); err != nil || s.done {
 			return err
 		}
@@ -240,7 +242,7 @@ func (s *doubtful) Update(ctx context.Context, fn func(perdure.Tx) error) error 
 	if err != nil && !errors.Is(err, errUndone) {
 		return err
 	}
-	return perdure.ErrUnknown
+	return kernel.ErrUnknown
 }
 
 // ticking is a wall clock that never gives a time twice.
@@ -260,7 +262,7 @@ func ticking() func() time.Time {
 // F068: no wake-up is lost between several writers. Nobody looks a second time here, and a claim waits for
 // longer than the test may take.
 func TestNoWakeUpIsLost(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{Writers: 3})
 		if err := d.PutLimit(t.Context(), "agent:b", 2); err != nil {
 			t.Fatal(err)
@@ -275,7 +277,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 			go func() {
 				agent, holder := string("ab"[i%2]), fmt.Sprint("h", i)
 				for left.Load() > 0 {
-					runs, err := d.Claim(ctx, perdure.ClaimRequest{Agent: agent, Holder: holder, Max: 2, Wait: time.Minute})
+					runs, err := d.Claim(ctx, protocol.Claim{Agent: agent, Holder: holder, Max: 2, Wait: time.Minute})
 					for _, r := range runs {
 						res, _, err := d.Report(ctx, holder, doneReport(r), nil)
 						if err == nil && res[0].Accepted && left.Add(-1) == 0 {
@@ -303,7 +305,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 
 // The bound is exact on one node, however many submit, and whoever has gone meanwhile.
 func TestBacklogIsExact(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		const bound = 100
 		d := open(t, store, scheduler.Config{MaxBacklog: bound})
 		submit := func() (accepted int64) {
@@ -341,7 +343,7 @@ func TestBacklogIsExact(t *testing.T) {
 			t.Errorf("%d jobs, and %d may be", n, bound)
 		}
 		for range 3 {
-			for _, r := range d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 10}) {
+			for _, r := range d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 10}) {
 				d.report("h", r, perdure.OutcomeDone)
 			}
 			if submit(); count() != bound {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/protocol"
 )
 
 // request is one thing asked of the scheduler, on its way into a transaction.
@@ -36,7 +37,7 @@ func (r *request) answer(err error) {
 
 // waiter is a claim that waits for work.
 type waiter struct {
-	req      perdure.ClaimRequest
+	req      protocol.Claim
 	since    time.Time
 	answered chan struct{} // buffered: the answer is there
 	answer   answer

@@ -5,8 +5,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/protocol"
 )
 
 // F068: a claim that is out for a look hears of what was made ready meanwhile: it looks again as soon as it is
@@ -26,7 +27,7 @@ func TestNewsWhileOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := newQueue(env.Real{}, 1)
-			w := &waiter{req: perdure.ClaimRequest{Agent: "a"}, answered: make(chan struct{}, 1)}
+			w := &waiter{req: protocol.Claim{Agent: "a"}, answered: make(chan struct{}, 1)}
 			if err := q.wait(w); err != nil {
 				t.Fatal(err)
 			}
@@ -65,8 +66,8 @@ func TestLookLater(t *testing.T) {
 		"something was left":  {since: nothing, found: look{behind: map[string]bool{"a": true}}},
 		"a limit was full":    {since: nothing, found: look{limited: map[string]bool{"a": true}}},
 		"it is repeated":      {since: nothing, w: waiter{again: true}},
-		"it is not to wait":   {since: nothing, w: waiter{req: perdure.ClaimRequest{Wait: -time.Minute}}},
-		"it is to wait a bit": {since: nothing, w: waiter{req: perdure.ClaimRequest{Wait: lookPause - time.Minute}}},
+		"it is not to wait":   {since: nothing, w: waiter{req: protocol.Claim{Wait: -time.Minute}}},
+		"it is to wait a bit": {since: nothing, w: waiter{req: protocol.Claim{Wait: lookPause - time.Minute}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -115,7 +116,7 @@ func TestSpare(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			q := newQueue(env.Real{}, 1)
 			for range 3 {
-				w := &waiter{req: perdure.ClaimRequest{Agent: "a", Max: 1, Wait: time.Second}, answered: make(chan struct{}, 1)}
+				w := &waiter{req: protocol.Claim{Agent: "a", Max: 1, Wait: time.Second}, answered: make(chan struct{}, 1)}
 				if err := q.wait(w); err != nil {
 					t.Fatal(err)
 				}
@@ -154,7 +155,7 @@ func TestHeldInOrder(t *testing.T) {
 			putJobs(t, q, n, runs, func() int { made++; return made })
 		}
 		claim := func(max int) *waiter {
-			w := &waiter{req: perdure.ClaimRequest{Agent: "a", Max: max, Wait: time.Second}, answered: make(chan struct{}, 1)}
+			w := &waiter{req: protocol.Claim{Agent: "a", Max: max, Wait: time.Second}, answered: make(chan struct{}, 1)}
 			if err := q.wait(w); err != nil {
 				t.Fatal(err)
 			}
@@ -224,30 +225,30 @@ func TestHeldInOrder(t *testing.T) {
 
 // What a job's first steps are to the claims of one agent; nothing where they are a small part of it.
 func TestFirstRuns(t *testing.T) {
-	of := func(agent string, after ...int) perdure.PlanStep {
-		return perdure.PlanStep{StepDefinition: &perdure.StepDefinition{Agent: agent}, After: after}
+	of := func(agent string, after ...int) kernel.PlanStep {
+		return kernel.PlanStep{StepDefinition: &kernel.StepDefinition{Agent: agent}, After: after}
 	}
-	chain := func(steps int) []perdure.PlanStep {
-		all := []perdure.PlanStep{of("a")}
+	chain := func(steps int) []kernel.PlanStep {
+		all := []kernel.PlanStep{of("a")}
 		for i := range steps - 1 {
 			all = append(all, of("a", i))
 		}
 		return all
 	}
-	wait := perdure.PlanStep{StepDefinition: &perdure.StepDefinition{}, Form: perdure.BySleep}
+	wait := kernel.PlanStep{StepDefinition: &kernel.StepDefinition{}, Form: kernel.BySleep}
 	for _, c := range []struct {
-		steps []perdure.PlanStep
+		steps []kernel.PlanStep
 		agent string
 		runs  int
 	}{
 		{chain(1), "a", 1},
 		{chain(10), "a", 1},
 		{chain(11), "", 0},
-		{[]perdure.PlanStep{of("a"), of("a"), of("a"), of("a", 0, 1, 2)}, "a", 3},
-		{[]perdure.PlanStep{wait, of("a"), of("b"), of("a")}, "a", 2},
-		{[]perdure.PlanStep{wait, of("a", 0)}, "", 0},
+		{[]kernel.PlanStep{of("a"), of("a"), of("a"), of("a", 0, 1, 2)}, "a", 3},
+		{[]kernel.PlanStep{wait, of("a"), of("b"), of("a")}, "a", 2},
+		{[]kernel.PlanStep{wait, of("a", 0)}, "", 0},
 	} {
-		if agent, runs := firstRuns(&perdure.Plan{Shape: &perdure.Shape{Steps: c.steps}}); agent != c.agent || runs != c.runs {
+		if agent, runs := firstRuns(&kernel.Plan{Shape: &kernel.Shape{Steps: c.steps}}); agent != c.agent || runs != c.runs {
 			t.Errorf("%d steps: %d runs of %q, want %d of %q", len(c.steps), runs, agent, c.runs, c.agent)
 		}
 	}
@@ -258,7 +259,7 @@ func TestFirstRuns(t *testing.T) {
 func TestHeldForClaimsThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(env.Real{}, 1)
-		w := &waiter{req: perdure.ClaimRequest{Agent: "a", Max: 1000, Wait: time.Minute}, answered: make(chan struct{}, 1)}
+		w := &waiter{req: protocol.Claim{Agent: "a", Max: 1000, Wait: time.Minute}, answered: make(chan struct{}, 1)}
 		pick := func(want, held int) {
 			t.Helper()
 			q.mu.Lock()

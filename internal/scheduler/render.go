@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/lru"
 )
 
@@ -29,49 +30,49 @@ const (
 
 // budget returns the budget for rendering of one part of a transaction. It is smaller while renderers are busy, so that
 // costly renderings are postponed at once.
-func (s *Scheduler) budget() *perdure.Budget {
+func (s *Scheduler) budget() *kernel.Budget {
 	work := s.cfg.RenderWork
 	if s.renderers.busy() {
 		work /= 8
 	}
-	return &perdure.Budget{Work: work, Bytes: maxBytes, Read: perdure.MaxReadBytes}
+	return &kernel.Budget{Work: work, Bytes: maxBytes, Read: perdure.MaxReadBytes}
 }
 
 // unbounded is for runs of a repeated claim: they were bounded when they were granted.
-func unbounded() *perdure.Budget {
-	return &perdure.Budget{Work: math.MaxInt, Bytes: math.MaxInt, Read: math.MaxInt}
+func unbounded() *kernel.Budget {
+	return &kernel.Budget{Work: math.MaxInt, Bytes: math.MaxInt, Read: math.MaxInt}
 }
 
 // postponed is a rendering, and the agent that waits for it. The agent is empty for a condition.
 type postponed struct {
-	*perdure.Rendering
+	*kernel.Rendering
 	agent string
 }
 
 // renderers holds the postponed renderings and their results.
 type renderers struct {
-	results *lru.Cache[perdure.RenderingKey, *perdure.Rendered]
+	results *lru.Cache[kernel.RenderingKey, *kernel.Rendered]
 
 	env     env.Env
 	mu      sync.Mutex
 	wake    sync.Cond
 	waiting []postponed
-	latest  string                        // the agent of the rendering that was taken last
-	known   map[perdure.RenderingKey]bool // waiting, or being rendered
-	bytes   int                           // values that these keep
-	left    map[string]bool               // agents of renderings for which there was no room
+	latest  string                       // the agent of the rendering that was taken last
+	known   map[kernel.RenderingKey]bool // waiting, or being rendered
+	bytes   int                          // values that these keep
+	left    map[string]bool              // agents of renderings for which there was no room
 	closed  bool
 }
 
 func newRenderers(e env.Env) *renderers {
-	r := &renderers{env: e, known: map[perdure.RenderingKey]bool{}, left: map[string]bool{},
-		results: lru.New[perdure.RenderingKey](resultBytes, func(x *perdure.Rendered) int { return len(x.Input) + 500 })}
+	r := &renderers{env: e, known: map[kernel.RenderingKey]bool{}, left: map[string]bool{},
+		results: lru.New[kernel.RenderingKey](resultBytes, func(x *kernel.Rendered) int { return len(x.Input) + 500 })}
 	r.wake.L = &r.mu
 	return r
 }
 
-// Rendered implements perdure.Prepared.
-func (r *renderers) Rendered(key perdure.RenderingKey) *perdure.Rendered {
+// Rendered implements kernel.Prepared.
+func (r *renderers) Rendered(key kernel.RenderingKey) *kernel.Rendered {
 	x, _ := r.results.Get(key)
 	return x
 }
@@ -159,14 +160,14 @@ func (s *Scheduler) render(ctx context.Context) {
 
 // renderOne evaluates one rendering and keeps the result. If it panics, it panics again in the transaction, which
 // quarantines the job.
-func (s *Scheduler) renderOne(ctx context.Context, x *perdure.Rendering) {
+func (s *Scheduler) renderOne(ctx context.Context, x *kernel.Rendering) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.log.Error("panic while rendering an input", "step", x.Key.Step.Index, "job", x.Key.Step.Job, "error", p)
 			s.isolate(x.Key.Step.Job, errPanic)
 		}
 	}()
-	b := &perdure.Budget{Work: math.MaxInt, Stop: ctx.Err}
+	b := &kernel.Budget{Work: math.MaxInt, Stop: ctx.Err}
 	if result, err := x.Run(b); err == nil {
 		s.renderers.results.Put(x.Key, result)
 	}

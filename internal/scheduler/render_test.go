@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // F156: renderings of several agents are taken in turns, however many of one agent came first.
@@ -13,8 +13,8 @@ func TestAgentsTakeTurnsAtTheRenderers(t *testing.T) {
 	r := newRenderers(env.Real{})
 	var all []postponed
 	for i, agent := range []string{"a", "a", "a", "b", "c", "b"} {
-		key := perdure.RenderingKey{Step: perdure.StepRef{Index: i}}
-		all = append(all, postponed{&perdure.Rendering{Key: key}, agent})
+		key := kernel.RenderingKey{Step: kernel.StepRef{Index: i}}
+		all = append(all, postponed{&kernel.Rendering{Key: key}, agent})
 	}
 	r.put(all)
 	var taken []string

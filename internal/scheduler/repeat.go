@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // A claim that is repeated under its requestId returns the runs that it was granted before (F019). The first transaction
@@ -69,7 +70,7 @@ func (b *batch) mayGrant(w *waiter) (bool, error) {
 }
 
 // runsOf returns the steps whose runs were granted to a claim: a method of the transaction.
-type runsOf func(holder, agent, request string, max int) ([]perdure.StepRef, error)
+type runsOf func(holder, agent, request string, max int) ([]kernel.StepRef, error)
 
 // repeatOne gives a claim all of its runs that are still valid. If another transaction has locked some of them, or there
 // is no room for all, it gives none and sets the claim aside. It returns false if the claim was never granted any.
@@ -77,7 +78,7 @@ func (b *batch) repeatOne(w *waiter, search runsOf) (found bool, err error) {
 	var locked *lockedClaim
 	refs, err := search(w.req.Holder, w.req.Agent, w.req.RequestID, perdure.MaxBatch)
 	switch {
-	case errors.Is(err, perdure.ErrLocked):
+	case errors.Is(err, kernel.ErrLocked):
 		locked = &lockedClaim{w: w, why: errLocked}
 	case err != nil || len(refs) == 0:
 		return false, err
@@ -93,7 +94,7 @@ func (b *batch) repeatOne(w *waiter, search runsOf) (found bool, err error) {
 }
 
 // regrant gives a claim those of its runs that are still valid.
-func (b *batch) regrant(w *waiter, refs []perdure.StepRef) (*lockedClaim, error) {
+func (b *batch) regrant(w *waiter, refs []kernel.StepRef) (*lockedClaim, error) {
 	jobs := jobsOf(refs)
 	refs, skipped, err := b.loadCandidates(refs)
 	if err != nil {
@@ -110,7 +111,7 @@ func (b *batch) regrant(w *waiter, refs []perdure.StepRef) (*lockedClaim, error)
 		// With a cache that the runs before have filled, a rendering takes more work than when the run was granted.
 		b.budget.Memory = nil
 		run, err := b.runOf(ref, func() (*perdure.Run, error) { return b.w.Again(ref, &w.req) })
-		if errors.Is(err, perdure.ErrOverBudget) || errors.As(err, new(*perdure.Postponed)) {
+		if errors.Is(err, kernel.ErrOverBudget) || errors.As(err, new(*kernel.Postponed)) {
 			return &lockedClaim{w: w, jobs: jobs, why: errLocked}, nil
 		}
 		if err != nil {
@@ -244,8 +245,8 @@ type repeating struct {
 	runs   []perdure.Run
 }
 
-func (o *repeating) jobs() []perdure.JobID         { return o.ids }
-func (o *repeating) refs(*batch) []perdure.StepRef { return nil }
+func (o *repeating) jobs() []perdure.JobID        { return o.ids }
+func (o *repeating) refs(*batch) []kernel.StepRef { return nil }
 
 func (o *repeating) apply(b *batch) error {
 	b.spend(unbounded())

@@ -13,8 +13,10 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/protocol"
 	"github.com/perdure/perdure/store/memory"
 )
 
@@ -58,7 +60,7 @@ func TestRepeatedClaimWaitsForALockedRow(t *testing.T) {
 			for range 6 {
 				near.submit(one)
 			}
-			c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 3, RequestID: "r"}
+			c := protocol.Claim{Agent: "a", Holder: "h", Max: 3, RequestID: "r"}
 			first := near.claim(c)
 			for _, d := range []*desk{near, far} { // one has the rows in its cache, the other has not
 				release := lockRow(t, url, first[1].Job)
@@ -99,7 +101,7 @@ func TestRepeatedClaimThatWaitedHasItsInputs(t *testing.T) {
 	d := open(t, everystore.Postgres(t, url), scheduler.Config{})
 	d.submit(fan(2, `agent: a, with: "${steps.big.output}"`))
 	d.finish("big", list(3))
-	c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2, RequestID: "r"}
+	c := protocol.Claim{Agent: "a", Holder: "h", Max: 2, RequestID: "r"}
 	first := d.claim(c)
 	release := lockRow(t, url, first[0].Job)
 	time.AfterFunc(300*time.Millisecond, release)
@@ -122,7 +124,7 @@ func TestRepeatedClaimIsRefusedWhereARowStaysLocked(t *testing.T) {
 		d.submit(one)
 	}
 	for _, wait := range []time.Duration{0, 100 * time.Millisecond, time.Minute} {
-		c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2, RequestID: fmt.Sprint("r", wait), Wait: wait}
+		c := protocol.Claim{Agent: "a", Holder: "h", Max: 2, RequestID: fmt.Sprint("r", wait), Wait: wait}
 		first := d.claim(c)
 		release := lockRow(t, url, first[0].Job)
 		began := time.Now()
@@ -140,7 +142,7 @@ func TestRepeatedClaimIsRefusedWhereARowStaysLocked(t *testing.T) {
 // blocking is a store in which other transactions have locked some rows: a transaction that does not wait for locks
 // skips these rows.
 type blocking struct {
-	perdure.Store
+	kernel.Store
 	mu      sync.Mutex
 	locked  map[perdure.JobID]bool
 	waited  func() // called when a transaction waits for the locks; it frees the rows
@@ -148,22 +150,22 @@ type blocking struct {
 	locks   int    // of claims
 }
 
-func (s *blocking) Update(ctx context.Context, fn func(perdure.Tx) error) error {
-	return s.Store.Update(ctx, func(tx perdure.Tx) error { return fn(blockingTx{tx, s}) })
+func (s *blocking) Update(ctx context.Context, fn func(kernel.Tx) error) error {
+	return s.Store.Update(ctx, func(tx kernel.Tx) error { return fn(blockingTx{tx, s}) })
 }
 
 type blockingTx struct {
-	perdure.Tx
+	kernel.Tx
 	s *blocking
 }
 
-func (tx blockingTx) TryLockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
+func (tx blockingTx) TryLockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 	tx.s.mu.Lock()
 	defer tx.s.mu.Unlock()
 	return tx.Tx.TryLockJobs(slices.DeleteFunc(slices.Clone(ids), func(id perdure.JobID) bool { return tx.s.locked[id] }))
 }
 
-func (tx blockingTx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
+func (tx blockingTx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 	tx.s.mu.Lock()
 	defer tx.s.mu.Unlock()
 	if slices.ContainsFunc(ids, func(id perdure.JobID) bool { return tx.s.locked[id] }) && tx.s.waited != nil {
@@ -173,21 +175,21 @@ func (tx blockingTx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
 	return tx.Tx.LockJobs(ids)
 }
 
-func (tx blockingTx) HeldBy(holder, agent, request string, max int) ([]perdure.StepRef, error) {
+func (tx blockingTx) HeldBy(holder, agent, request string, max int) ([]kernel.StepRef, error) {
 	tx.s.mu.Lock()
 	defer tx.s.mu.Unlock()
 	if tx.s.claimed && request != "" {
-		return nil, perdure.ErrLocked
+		return nil, kernel.ErrLocked
 	}
 	tx.s.locks++
 	return tx.Tx.HeldBy(holder, agent, request, max)
 }
 
-func (tx blockingTx) Granted(holder, agent, request string, max int) ([]perdure.StepRef, error) {
+func (tx blockingTx) Granted(holder, agent, request string, max int) ([]kernel.StepRef, error) {
 	tx.s.mu.Lock()
 	defer tx.s.mu.Unlock()
 	if tx.s.claimed {
-		return nil, perdure.ErrLocked
+		return nil, kernel.ErrLocked
 	}
 	return tx.Tx.Granted(holder, agent, request, max)
 }
@@ -198,7 +200,7 @@ func TestClaimThatIsGrantedNothingIsNotLocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &blocking{Store: memory.New()}
 		d := open(t, s, scheduler.Config{})
-		c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2, RequestID: "r", Wait: 10 * time.Second}
+		c := protocol.Claim{Agent: "a", Holder: "h", Max: 2, RequestID: "r", Wait: 10 * time.Second}
 		if runs := d.claim(c); len(runs) != 0 || s.locks != 0 {
 			t.Errorf("%v, and the claim was locked %d times", numbered(runs), s.locks)
 		}
@@ -216,7 +218,7 @@ func TestWaitingClaimIsLockedBeforeItIsGrantedRuns(t *testing.T) {
 		d := open(t, s, scheduler.Config{})
 		var going sync.WaitGroup
 		going.Go(func() {
-			runs, err := d.Claim(t.Context(), perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2, RequestID: "r", Wait: 10 * time.Second})
+			runs, err := d.Claim(t.Context(), protocol.Claim{Agent: "a", Holder: "h", Max: 2, RequestID: "r", Wait: 10 * time.Second})
 			if len(runs) > 0 || perdure.CodeOf(err) != perdure.CodeUnavailable {
 				t.Errorf("%v, %v", numbered(runs), err)
 			}
@@ -232,7 +234,7 @@ func TestWaitingClaimIsLockedBeforeItIsGrantedRuns(t *testing.T) {
 
 // F155: what a repeated claim returns if another transaction has at first locked its runs or the claim itself.
 func TestRepeatedClaimAmongLocks(t *testing.T) {
-	c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2, RequestID: "r", Wait: 30 * time.Second}
+	c := protocol.Claim{Agent: "a", Holder: "h", Max: 2, RequestID: "r", Wait: 30 * time.Second}
 	play := func(name string, act func(t *testing.T, s *blocking, d *desk, first []perdure.Run)) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -378,7 +380,7 @@ func TestRepeatedClaimsUnderLoad(t *testing.T) {
 	unavailable := 0
 	for i := range claims {
 		all.Go(func() {
-			c := perdure.ClaimRequest{Agent: "a", Holder: fmt.Sprint("h", i), Max: 10, RequestID: fmt.Sprint("r", i), Heartbeat: time.Minute, Wait: 10 * time.Second}
+			c := protocol.Claim{Agent: "a", Holder: fmt.Sprint("h", i), Max: 10, RequestID: fmt.Sprint("r", i), Heartbeat: time.Minute, Wait: 10 * time.Second}
 			first, err := nodes[i%2].Claim(t.Context(), c)
 			if err != nil || len(first) == 0 {
 				t.Errorf("%d runs, %v", len(first), err)
@@ -390,9 +392,9 @@ func TestRepeatedClaimsUnderLoad(t *testing.T) {
 			defer stop()
 			beating.Go(func() { // the rows of all jobs are locked again and again
 				for n := 0; ctx.Err() == nil; n++ {
-					beats := make([]perdure.Beat, len(first))
+					beats := make([]protocol.Heartbeat, len(first))
 					for k, r := range first {
-						beats[k] = perdure.Beat{Job: r.Job, Step: r.Step, Run: r.Number}
+						beats[k] = protocol.Heartbeat{Job: r.Job, Step: r.Step, Run: r.Number}
 					}
 					_, _ = nodes[n%2].Heartbeat(ctx, c.Holder, beats)
 				}

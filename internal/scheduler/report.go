@@ -11,10 +11,13 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/plain"
+	"github.com/perdure/perdure/protocol"
 )
 
 // Report folds reports in and answers each of them, in their order, and the claim next, if there is one.
-func (s *Scheduler) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+func (s *Scheduler) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	op := &reporting{holder: holder, reports: reports}
 	var runs []perdure.Run
 	var err error
@@ -38,7 +41,7 @@ func (s *Scheduler) Report(ctx context.Context, holder string, reports []perdure
 
 // reportAndClaim queues both as one. The claim's turn lasts until it is answered: before that, nobody could say what it
 // was given (F019). A caller who goes away takes it along, if it is queued still.
-func (s *Scheduler) reportAndClaim(ctx context.Context, op *reporting, c perdure.ClaimRequest) ([]perdure.Run, error) {
+func (s *Scheduler) reportAndClaim(ctx context.Context, op *reporting, c protocol.Claim) ([]perdure.Run, error) {
 	w := s.waiter(ctx, c)
 	w.req.Wait, w.reports = 0, true
 	if !s.turns.take(ctx, w.name(), env.Forever) {
@@ -65,11 +68,11 @@ func (s *Scheduler) reportAndClaim(ctx context.Context, op *reporting, c perdure
 
 type reporting struct {
 	holder  string
-	reports []perdure.Report
-	results []perdure.ReportResult
+	reports []protocol.Report
+	results []protocol.ReportResult
 
-	doubted []perdure.ReportResult // of the latest try whose commit's answer was lost
-	tried   []time.Time            // when it was tried
+	doubted []protocol.ReportResult // of the latest try whose commit's answer was lost
+	tried   []time.Time             // when it was tried
 }
 
 func (o *reporting) doubt() { o.doubted = o.results }
@@ -82,7 +85,7 @@ func (o *reporting) jobs() []perdure.JobID {
 	return ids
 }
 
-func (o *reporting) refs(b *batch) (refs []perdure.StepRef) {
+func (o *reporting) refs(b *batch) (refs []kernel.StepRef) {
 	for i := range o.reports {
 		if ref, ok := b.ref(o.reports[i].Job, o.reports[i].Step); ok {
 			refs = b.w.ReportRefs(slices.Grow(refs, len(o.reports)-i), ref)
@@ -92,16 +95,16 @@ func (o *reporting) refs(b *batch) (refs []perdure.StepRef) {
 }
 
 // ref finds a step by its name.
-func (b *batch) ref(id perdure.JobID, step string) (perdure.StepRef, bool) {
+func (b *batch) ref(id perdure.JobID, step string) (kernel.StepRef, bool) {
 	if !b.w.Has(id) {
-		return perdure.StepRef{}, false
+		return kernel.StepRef{}, false
 	}
 	i, ok := b.w.Plan(id).Index[step]
-	return perdure.StepRef{Job: id, Index: i}, ok
+	return kernel.StepRef{Job: id, Index: i}, ok
 }
 
 func (o *reporting) apply(b *batch) error {
-	o.results = make([]perdure.ReportResult, len(o.reports))
+	o.results = make([]protocol.ReportResult, len(o.reports))
 	for i := range o.reports {
 		var err error
 		if o.results[i], err = o.one(b, &o.reports[i]); err != nil {
@@ -121,7 +124,7 @@ func (o *reporting) apply(b *batch) error {
 func (o *reporting) landed(b *batch, i int) bool {
 	rep := &o.reports[i]
 	ref, ok := b.ref(rep.Job, rep.Step)
-	if !ok || o.results[i].Reason != perdure.RefusedStale {
+	if !ok || o.results[i].Reason != protocol.RefusedStale {
 		return false
 	}
 	s := b.w.Step(ref)
@@ -129,25 +132,25 @@ func (o *reporting) landed(b *batch, i int) bool {
 	return turned || slices.ContainsFunc(o.tried, s.ReadyAt.Equal)
 }
 
-func (o *reporting) one(b *batch, rep *perdure.Report) (perdure.ReportResult, error) {
+func (o *reporting) one(b *batch, rep *protocol.Report) (protocol.ReportResult, error) {
 	if err := rep.Check(); err != nil {
-		return perdure.ReportResult{Reason: perdure.RefusedInvalid, Message: err.Error()}, nil
+		return protocol.ReportResult{Reason: protocol.RefusedInvalid, Message: err.Error()}, nil
 	}
 	ref, ok := b.ref(rep.Job, rep.Step)
 	if !ok {
-		return perdure.ReportResult{Reason: perdure.RefusedUnknown, Message: "there is no step " + rep.Step + " in job " + rep.Job.String()}, nil
+		return protocol.ReportResult{Reason: protocol.RefusedUnknown, Message: "there is no step " + rep.Step + " in job " + rep.Job.String()}, nil
 	}
 	b.touched = b.w.ReportRefs(b.touched[:0], ref) // since they were loaded the job may have turned
 	if err := b.loadSteps(b.touched); err != nil {
-		return perdure.ReportResult{}, err
+		return protocol.ReportResult{}, err
 	}
-	var res perdure.ReportResult
+	var res protocol.ReportResult
 	err := b.fold(ref.Job, func() { res = b.w.Report(ref, o.holder, rep) })
 	return res, err
 }
 
 // Heartbeat moves the locks of the holder's runs on, and says which of them to stop.
-func (s *Scheduler) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
+func (s *Scheduler) Heartbeat(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	op := &beating{holder: holder, beats: beats}
 	crashpoint.Here(crashpoint.HeartbeatQueue)
 	if err := s.do(ctx, op, len(beats)); err != nil {
@@ -159,8 +162,8 @@ func (s *Scheduler) Heartbeat(ctx context.Context, holder string, beats []perdur
 
 type beating struct {
 	holder  string
-	beats   []perdure.Beat
-	results []perdure.BeatResult
+	beats   []protocol.Heartbeat
+	results []protocol.HeartbeatResult
 }
 
 func (o *beating) jobs() []perdure.JobID {
@@ -171,7 +174,7 @@ func (o *beating) jobs() []perdure.JobID {
 	return ids
 }
 
-func (o *beating) refs(b *batch) (refs []perdure.StepRef) {
+func (o *beating) refs(b *batch) (refs []kernel.StepRef) {
 	for i := range o.beats {
 		if ref, ok := b.ref(o.beats[i].Job, o.beats[i].Step); ok {
 			refs = append(refs, ref)
@@ -181,12 +184,12 @@ func (o *beating) refs(b *batch) (refs []perdure.StepRef) {
 }
 
 func (o *beating) apply(b *batch) error {
-	o.results = make([]perdure.BeatResult, len(o.beats))
+	o.results = make([]protocol.HeartbeatResult, len(o.beats))
 	for i := range o.beats {
 		beat := &o.beats[i]
 		ref, ok := b.ref(beat.Job, beat.Step)
 		if !ok || !b.w.HasStep(ref) {
-			o.results[i] = perdure.BeatResult{Job: beat.Job, Step: beat.Step, Run: beat.Run, Stop: true, Reason: string(perdure.RefusedUnknown)}
+			o.results[i] = protocol.HeartbeatResult{Job: beat.Job, Step: beat.Step, Run: beat.Run, Stop: true, Reason: string(protocol.RefusedUnknown)}
 			continue
 		}
 		if checkProgress(beat.Progress) != nil {
@@ -201,5 +204,5 @@ func checkProgress(p json.RawMessage) error {
 	if len(p) > perdure.MaxProgressBytes {
 		return errors.New("too large")
 	}
-	return perdure.CheckJSON(p)
+	return plain.CheckJSON(p)
 }

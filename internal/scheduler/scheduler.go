@@ -17,15 +17,17 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/protocol"
 )
 
 // Config is what a scheduler is made of. Store and Compiler are required.
 type Config struct {
-	Store    perdure.Store
-	Compiler perdure.Compiler
+	Store    kernel.Store
+	Compiler kernel.Compiler
 	Log      *slog.Logger
 	Meter    Meter
-	Broken   func(error)     // told when the store says perdure.ErrBroken; nil: nobody
+	Broken   func(error)     // told when the store says kernel.ErrBroken; nil: nobody
 	Sooner   func(time.Time) // told when a step is made to wait: until then, by this process' clock; nil: nobody
 
 	Writers    int // transactions in flight at once; 0: 1
@@ -191,7 +193,7 @@ type Meter interface {
 	Submitted(typ string)
 	LetOut(agent string, d perdure.Direction)
 	Reported(agent string, d perdure.Direction, outcome string, took time.Duration)
-	Refused(reason perdure.RefusalReason)
+	Refused(reason protocol.RefusalReason)
 	Deposed(role string) // something was refused that was asked for under a role
 	Settled(typ string, as perdure.State, took time.Duration)
 	Committed(requests int, took time.Duration)
@@ -204,7 +206,7 @@ type NoMeter struct{}
 func (NoMeter) Submitted(string)                                          {}
 func (NoMeter) LetOut(string, perdure.Direction)                          {}
 func (NoMeter) Reported(string, perdure.Direction, string, time.Duration) {}
-func (NoMeter) Refused(perdure.RefusalReason)                             {}
+func (NoMeter) Refused(protocol.RefusalReason)                            {}
 func (NoMeter) Deposed(string)                                            {}
 func (NoMeter) Settled(string, perdure.State, time.Duration)              {}
 func (NoMeter) Committed(int, time.Duration)                              {}

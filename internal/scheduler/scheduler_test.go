@@ -13,18 +13,20 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/protocol"
 )
 
 // desk is a scheduler that runs, for a test to talk to.
 type desk struct {
 	*scheduler.Scheduler
 	t     *testing.T
-	store perdure.Store
+	store kernel.Store
 }
 
-func open(t *testing.T, store perdure.Store, cfg scheduler.Config) *desk {
+func open(t *testing.T, store kernel.Store, cfg scheduler.Config) *desk {
 	cfg.Store, cfg.Compiler = store, &definition.Compiler{}
 	s := scheduler.New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -34,7 +36,7 @@ func open(t *testing.T, store perdure.Store, cfg scheduler.Config) *desk {
 	return &desk{s, t, store}
 }
 
-func plan(t *testing.T, body string) *perdure.Plan {
+func plan(t *testing.T, body string) *kernel.Plan {
 	t.Helper()
 	plans, err := definition.Parse([]byte(body), definition.YAML, definition.Options{})
 	if err != nil {
@@ -52,7 +54,7 @@ func (d *desk) submit(body string) perdure.JobID {
 	return did.ID
 }
 
-func (d *desk) claim(c perdure.ClaimRequest) []perdure.Run {
+func (d *desk) claim(c protocol.Claim) []perdure.Run {
 	d.t.Helper()
 	if c.Max == 0 {
 		c.Max = 1
@@ -64,16 +66,16 @@ func (d *desk) claim(c perdure.ClaimRequest) []perdure.Run {
 	return runs
 }
 
-func (d *desk) report(holder string, run perdure.Run, o perdure.Outcome) perdure.ReportResult {
+func (d *desk) report(holder string, run perdure.Run, o perdure.Outcome) protocol.ReportResult {
 	d.t.Helper()
-	res, _, err := d.Report(d.t.Context(), holder, []perdure.Report{{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: o}}, nil)
+	res, _, err := d.Report(d.t.Context(), holder, []protocol.Report{{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: o}}, nil)
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	return res[0]
 }
 
-func (d *desk) job(id perdure.JobID) *perdure.Job {
+func (d *desk) job(id perdure.JobID) *kernel.Job {
 	d.t.Helper()
 	j, _, err := d.store.Job(d.t.Context(), id, 0)
 	if err != nil {
@@ -96,7 +98,7 @@ const one = "type: t\nsteps:\n  s: {agent: a}\n"
 
 // I2, F002, F003.
 func TestSameKey(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		body := "key: k\n" + one
 		var all sync.WaitGroup
@@ -116,7 +118,7 @@ func TestSameKey(t *testing.T) {
 		if _, err := d.Submit(t.Context(), plan(t, "key: k\npriority: 1\n"+one)); perdure.CodeOf(err) != perdure.CodeConflict {
 			t.Fatalf("another body: %v", err)
 		}
-		jobs, _ := store.ListJobs(t.Context(), perdure.JobFilter{Limit: 10})
+		jobs, _ := store.ListJobs(t.Context(), kernel.JobFilter{Limit: 10})
 		if len(jobs) != 1 {
 			t.Fatalf("%d jobs", len(jobs))
 		}
@@ -125,12 +127,12 @@ func TestSameKey(t *testing.T) {
 
 // F019: an answer that was lost holds nothing up.
 func TestClaimRepeated(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		for range 3 {
 			d.submit(one)
 		}
-		c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2, RequestID: "r1"}
+		c := protocol.Claim{Agent: "a", Holder: "h", Max: 2, RequestID: "r1"}
 		first := d.claim(c)
 		again := d.claim(c)
 		if len(first) != 2 || len(again) != 2 || again[0].Job != first[0].Job || again[1].Number != first[1].Number || again[0].Key != first[0].Key {
@@ -154,9 +156,9 @@ func TestClaimRepeated(t *testing.T) {
 
 // A claim is repeated while the first still waits: its connection broke, and nobody has told the node.
 func TestClaimRepeatedWhileItWaits(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{Writers: 4})
-		c := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 2, RequestID: "r1", Wait: time.Minute}
+		c := protocol.Claim{Agent: "a", Holder: "h", Max: 2, RequestID: "r1", Wait: time.Minute}
 		var answers [3][]perdure.Run
 		var waiting sync.WaitGroup
 		for i := range answers {
@@ -204,7 +206,7 @@ func TestClaimRepeatedOnGrid(t *testing.T) {
 		var both sync.WaitGroup
 		for n, d := range nodes {
 			both.Go(func() {
-				got[n], _ = d.Claim(context.Background(), perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 3, Wait: time.Minute, RequestID: fmt.Sprint("r", i)})
+				got[n], _ = d.Claim(context.Background(), protocol.Claim{Agent: "a", Holder: "h", Max: 3, Wait: time.Minute, RequestID: fmt.Sprint("r", i)})
 			})
 		}
 		both.Wait()
@@ -223,32 +225,32 @@ func TestClaimRepeatedOnGrid(t *testing.T) {
 
 // I7, I8, F044 to F046, F056, F057.
 func TestReportsThatChangeNothing(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		d.submit("type: t\nsteps:\n  s: {agent: a, completeWithin: 150ms, retry: {attempts: 1000, backoff: 1ms}}\n")
-		run := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})[0]
-		is := func(what string, got perdure.ReportResult, want perdure.RefusalReason) {
+		run := d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0]
+		is := func(what string, got protocol.ReportResult, want protocol.RefusalReason) {
 			t.Helper()
 			if got.Reason != want || got.Accepted != (want == "") {
 				t.Errorf("%s: %+v", what, got)
 			}
 		}
-		is("foreign holder", d.report("x", run, perdure.OutcomeDone), perdure.RefusedForbidden)
+		is("foreign holder", d.report("x", run, perdure.OutcomeDone), protocol.RefusedForbidden)
 		future := run
 		future.Number = 7
-		is("never let out", d.report("h", future, perdure.OutcomeDone), perdure.RefusedUnknown)
+		is("never let out", d.report("h", future, perdure.OutcomeDone), protocol.RefusedUnknown)
 		time.Sleep(160 * time.Millisecond)
-		is("late, and not swept yet", d.report("h", run, perdure.OutcomeDone), perdure.RefusedLate)
+		is("late, and not swept yet", d.report("h", run, perdure.OutcomeDone), protocol.RefusedLate)
 		if n, err := d.SweepExpired(t.Context(), 10); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
-		is("late, and swept", d.report("h", run, perdure.OutcomeDone), perdure.RefusedLate)
+		is("late, and swept", d.report("h", run, perdure.OutcomeDone), protocol.RefusedLate)
 		next := func() perdure.Run {
 			for {
 				time.Sleep(5 * time.Millisecond)
 				d.SweepExpired(t.Context(), 10)
 				d.SweepDue(t.Context(), 10)
-				if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"}); len(runs) == 1 {
+				if runs := d.claim(protocol.Claim{Agent: "a", Holder: "h"}); len(runs) == 1 {
 					return runs[0]
 				}
 			}
@@ -257,21 +259,21 @@ func TestReportsThatChangeNothing(t *testing.T) {
 		if second.Key != run.Key || second.Number <= run.Number {
 			t.Errorf("second run %+v after %+v", second, run)
 		}
-		is("stale", d.report("h", run, perdure.OutcomeDone), perdure.RefusedStale)
+		is("stale", d.report("h", run, perdure.OutcomeDone), protocol.RefusedStale)
 		res := d.report("h", second, perdure.OutcomeDone)
-		for try := 1; res.Reason == perdure.RefusedLate && try < 10; try++ { // by the fault of the machine
+		for try := 1; res.Reason == protocol.RefusedLate && try < 10; try++ { // by the fault of the machine
 			second = next()
 			res = d.report("h", second, perdure.OutcomeDone)
 		}
 		is("in time", res, "")
 		is("repeated", d.report("h", second, perdure.OutcomeDone), "")
-		is("another outcome", d.report("h", second, perdure.OutcomeFailed), perdure.RefusedConflict)
+		is("another outcome", d.report("h", second, perdure.OutcomeFailed), protocol.RefusedConflict)
 	})
 }
 
 // I12, F029: what waits for a limit does not stand in front of others, and a permit is free at rest.
 func TestLimits(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		if err := d.PutLimit(t.Context(), "job:full", 2); err != nil {
 			t.Fatal(err)
@@ -287,17 +289,17 @@ func TestLimits(t *testing.T) {
 			}
 			return strings.Join(ts, " ")
 		}
-		runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 10})
+		runs := d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 10})
 		if got := types(runs); got != "full full other" {
 			t.Fatalf("let out: %s", got)
 		}
 		d.report("h", runs[0], perdure.OutcomeDone)
-		runs = d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 10})
+		runs = d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 10})
 		if len(runs) != 1 || runs[0].Step != "r" {
 			t.Fatalf("the job that holds the permit goes on, and no other: %+v", runs)
 		}
 		d.report("h", runs[0], perdure.OutcomeDone)
-		if runs = d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 10}); len(runs) != 1 || runs[0].Step != "s" {
+		if runs = d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 10}); len(runs) != 1 || runs[0].Step != "s" {
 			t.Fatalf("a permit is free again: %+v", runs)
 		}
 		if err := d.PutLimit(t.Context(), "agent:a", 3); err != nil {
@@ -306,13 +308,13 @@ func TestLimits(t *testing.T) {
 		if err := d.DeleteLimit(t.Context(), "job:full"); err != nil {
 			t.Fatal(err)
 		}
-		if runs = d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 10}); len(runs) != 0 {
+		if runs = d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 10}); len(runs) != 0 {
 			t.Fatalf("three are out, and three are allowed: %+v", runs)
 		}
 		if err := d.PutLimit(t.Context(), "agent:a", 5); err != nil {
 			t.Fatal(err)
 		}
-		if runs = d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 10}); len(runs) != 2 {
+		if runs = d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 10}); len(runs) != 2 {
 			t.Fatalf("raised by two: %d", len(runs))
 		}
 	})
@@ -337,7 +339,7 @@ func TestLimitOnGrid(t *testing.T) {
 		workers.Go(func() {
 			holder := fmt.Sprint("h", i)
 			for {
-				runs, err := d.Claim(context.Background(), perdure.ClaimRequest{Agent: "a", Holder: holder, Max: 2, Wait: 50 * time.Millisecond})
+				runs, err := d.Claim(context.Background(), protocol.Claim{Agent: "a", Holder: holder, Max: 2, Wait: 50 * time.Millisecond})
 				if perdure.CodeOf(err) == perdure.CodeUnavailable {
 					err = nil // nobody came to look in time
 				}
@@ -374,14 +376,14 @@ func TestLimitOnGrid(t *testing.T) {
 }
 
 func TestPriorityAndAge(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		for _, p := range []int{0, 9, 5, 9} {
 			d.submit(fmt.Sprintf("priority: %d\n%s", p, one))
 		}
 		var got []int
 		var jobs []perdure.JobID
-		for _, r := range d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 10}) {
+		for _, r := range d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 10}) {
 			got, jobs = append(got, r.Priority), append(jobs, r.Job)
 		}
 		if fmt.Sprint(got) != "[9 9 5 0]" || strings.Compare(jobs[0].String(), jobs[1].String()) >= 0 {
@@ -391,7 +393,7 @@ func TestPriorityAndAge(t *testing.T) {
 }
 
 func TestBacklogBound(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{MaxBacklog: 3})
 		for range 3 {
 			d.submit(one)
@@ -400,7 +402,7 @@ func TestBacklogBound(t *testing.T) {
 		if perdure.CodeOf(err) != perdure.CodeBacklogFull {
 			t.Fatalf("the fourth: %v", err)
 		}
-		run := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"})[0]
+		run := d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0]
 		d.report("h", run, perdure.OutcomeDone)
 		d.submit(one)
 	})
@@ -409,12 +411,12 @@ func TestBacklogBound(t *testing.T) {
 // A holder known to be dead: its runs are let out again at once in the same direction, and a run in the
 // other direction waits for the old lock.
 func TestLostHolder(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		const body = "type: t\nsteps:\n  s: {agent: %s, undo: {}, completeWithin: %s, retry: {backoff: 1ms}}\n"
 		ids := []perdure.JobID{d.submit(fmt.Sprintf(body, "a", "400ms")), d.submit(fmt.Sprintf(body, "b", "1h"))}
-		d.claim(perdure.ClaimRequest{Agent: "a", Holder: "@dead"})
-		d.claim(perdure.ClaimRequest{Agent: "b", Holder: "@dead"})
+		d.claim(protocol.Claim{Agent: "a", Holder: "@dead"})
+		d.claim(protocol.Claim{Agent: "b", Holder: "@dead"})
 		holders, err := d.EmbeddedHolders(t.Context())
 		if err != nil || len(holders) != 1 || holders[0] != "@dead" {
 			t.Fatal(holders, err)
@@ -429,10 +431,10 @@ func TestLostHolder(t *testing.T) {
 		}
 		time.Sleep(400 * time.Millisecond)
 		d.SweepDue(t.Context(), 10)
-		if runs := d.claim(perdure.ClaimRequest{Agent: "b", Holder: "h"}); len(runs) != 0 {
+		if runs := d.claim(protocol.Claim{Agent: "b", Holder: "h"}); len(runs) != 0 {
 			t.Fatalf("the undo did not wait: %+v", runs)
 		}
-		if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"}); len(runs) != 1 || runs[0].Direction != perdure.Undo {
+		if runs := d.claim(protocol.Claim{Agent: "a", Holder: "h"}); len(runs) != 1 || runs[0].Direction != perdure.Undo {
 			t.Fatalf("%+v", runs)
 		}
 	})
@@ -440,22 +442,22 @@ func TestLostHolder(t *testing.T) {
 
 // F134: what a run held that nobody reported on is free as soon as the run is ended, and not before.
 func TestPermitsOfTheDead(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		if err := d.PutLimit(t.Context(), "agent:a", 1); err != nil {
 			t.Fatal(err)
 		}
 		d.submit("type: t\nsteps:\n  s: {agent: a, completeWithin: 300ms, retry: {backoff: 1h, maxBackoff: 1h}}\n")
-		d.claim(perdure.ClaimRequest{Agent: "a", Holder: "dead"})
+		d.claim(protocol.Claim{Agent: "a", Holder: "dead"})
 		second := d.submit(one)
-		if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h"}); len(runs) != 0 {
+		if runs := d.claim(protocol.Claim{Agent: "a", Holder: "h"}); len(runs) != 0 {
 			t.Fatalf("above the limit: %+v", runs)
 		}
 		time.Sleep(300 * time.Millisecond)
 		if n, err := d.SweepExpired(t.Context(), 10); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
-		if runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Minute}); len(runs) != 1 || runs[0].Job != second {
+		if runs := d.claim(protocol.Claim{Agent: "a", Holder: "h", Wait: time.Minute}); len(runs) != 1 || runs[0].Job != second {
 			t.Errorf("the permit was not given back: %+v", runs)
 		}
 	})
@@ -463,20 +465,20 @@ func TestPermitsOfTheDead(t *testing.T) {
 
 // F020: runs let out to a caller who has gone are given back at once.
 func TestClaimantGone(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		for range 100 {
 			ctx, cancel := context.WithCancel(t.Context())
 			var claimant sync.WaitGroup
 			var got []perdure.Run
 			claimant.Go(func() {
-				got, _ = d.Claim(ctx, perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute})
+				got, _ = d.Claim(ctx, protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute})
 			})
 			id := d.submit(one)
 			cancel()
 			claimant.Wait()
 			if len(got) == 0 {
-				got = d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Minute})
+				got = d.claim(protocol.Claim{Agent: "a", Holder: "h", Wait: time.Minute})
 			}
 			if len(got) != 1 || got[0].Job != id {
 				t.Fatalf("%+v", got)
@@ -488,7 +490,7 @@ func TestClaimantGone(t *testing.T) {
 
 // F034, F062: what one report costs does not depend on the size of the job.
 func TestJoin(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		var b strings.Builder
 		b.WriteString("type: t\nsteps:\n")
@@ -499,15 +501,15 @@ func TestJoin(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "  join: {agent: a, after: [%s]}\n", strings.Join(names, ", "))
 		id := d.submit(b.String())
-		runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1000})
+		runs := d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 1000})
 		if len(runs) != 300 {
 			t.Fatalf("%d let out", len(runs))
 		}
 		var reporters sync.WaitGroup
 		for part := range 30 {
-			reports := make([]perdure.Report, 0, 10)
+			reports := make([]protocol.Report, 0, 10)
 			for _, r := range runs[part*10 : part*10+10] {
-				reports = append(reports, perdure.Report{Job: r.Job, Step: r.Step, Run: r.Number, Outcome: perdure.OutcomeDone, Output: json.RawMessage(`1`)})
+				reports = append(reports, protocol.Report{Job: r.Job, Step: r.Step, Run: r.Number, Outcome: perdure.OutcomeDone, Output: json.RawMessage(`1`)})
 			}
 			reporters.Go(func() {
 				if res, _, err := d.Report(context.Background(), "h", reports, nil); err != nil || !res[9].Accepted {
@@ -516,7 +518,7 @@ func TestJoin(t *testing.T) {
 			})
 		}
 		reporters.Wait()
-		last := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Wait: time.Minute})
+		last := d.claim(protocol.Claim{Agent: "a", Holder: "h", Wait: time.Minute})
 		if len(last) != 1 || last[0].Step != "join" {
 			t.Fatalf("%+v", last)
 		}

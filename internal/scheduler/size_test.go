@@ -9,7 +9,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/protocol"
 )
 
 // F033, F034: a job of ten thousand steps beside small ones, and claims of a thousand, hold nobody up.
@@ -17,7 +19,7 @@ func TestLargeBesideSmall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		var b strings.Builder
 		b.WriteString("type: large\nsteps:\n")
@@ -48,7 +50,7 @@ func TestLargeBesideSmall(t *testing.T) {
 		left, longest := perdure.MaxSteps+50, time.Duration(0)
 		for left > 0 {
 			began := time.Now()
-			runs := d.claim(perdure.ClaimRequest{Agent: "a", Holder: "h", Max: perdure.MaxBatch})
+			runs := d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: perdure.MaxBatch})
 			longest = max(longest, time.Since(began))
 			if len(runs) == 0 {
 				t.Fatalf("%d are left", left)

@@ -8,8 +8,10 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/protocol"
 	"github.com/perdure/perdure/store/postgres"
 )
 
@@ -66,7 +68,7 @@ func TestSlowAnswersRefuseNoReportInTime(t *testing.T) {
 			for time.Now().Before(end) {
 				d.submit("type: t\nsteps:\n  s: {agent: " + holder + ", completeWithin: 2s}\n")
 				asked := time.Now()
-				runs := d.claim(perdure.ClaimRequest{Agent: holder, Holder: holder, Wait: 10 * time.Second})
+				runs := d.claim(protocol.Claim{Agent: holder, Holder: holder, Wait: 10 * time.Second})
 				if len(runs) != 1 {
 					t.Errorf("%d runs", len(runs))
 					return
@@ -86,7 +88,7 @@ func TestSlowAnswersRefuseNoReportInTime(t *testing.T) {
 	if lead > most {
 		t.Errorf("the store's time was %v ahead of the server's clock", lead)
 	}
-	if alerts, err := store.Alerts(t.Context(), perdure.AlertFilter{}); err != nil || len(alerts) > 0 {
+	if alerts, err := store.Alerts(t.Context(), kernel.AlertFilter{}); err != nil || len(alerts) > 0 {
 		t.Errorf("%+v, %v", alerts, err)
 	}
 	t.Logf("%d reports; at most %v ahead", reports, lead)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Submitted is the answer to a submission.
@@ -13,14 +14,14 @@ type Submitted struct {
 	Created bool
 	// Made is the job as it was stored, to be looked at and not written to. It is nil where there is more
 	// to tell (alerts), or where the job was there before.
-	Made *perdure.NewJob
+	Made *kernel.NewJob
 	Err  error // why the job was not taken
 }
 
 // Submit stores a job before it answers. The same key and definition is the same job; the same key with
 // another is a conflict.
-func (s *Scheduler) Submit(ctx context.Context, plan *perdure.Plan) (Submitted, error) {
-	all, err := s.SubmitAll(ctx, []*perdure.Plan{plan})
+func (s *Scheduler) Submit(ctx context.Context, plan *kernel.Plan) (Submitted, error) {
+	all, err := s.SubmitAll(ctx, []*kernel.Plan{plan})
 	if err != nil {
 		return Submitted{}, err
 	}
@@ -29,7 +30,7 @@ func (s *Scheduler) Submit(ctx context.Context, plan *perdure.Plan) (Submitted, 
 
 // SubmitAll is Submit for many, in as few transactions as that takes; each is answered for itself. An error
 // says that nothing is known of any of them.
-func (s *Scheduler) SubmitAll(ctx context.Context, plans []*perdure.Plan) ([]Submitted, error) {
+func (s *Scheduler) SubmitAll(ctx context.Context, plans []*kernel.Plan) ([]Submitted, error) {
 	answers := make([]Submitted, len(plans))
 	for from := 0; from < len(plans); from += maxSet {
 		to := min(from+maxSet, len(plans))
@@ -43,7 +44,7 @@ func (s *Scheduler) SubmitAll(ctx context.Context, plans []*perdure.Plan) ([]Sub
 // maxSet is how many submissions of one caller are queued at once: others are to have room, too.
 const maxSet = maxQueued / 100
 
-func (s *Scheduler) submitSet(ctx context.Context, plans []*perdure.Plan, answers []Submitted) error {
+func (s *Scheduler) submitSet(ctx context.Context, plans []*kernel.Plan, answers []Submitted) error {
 	ops := make([]submission, len(plans))
 	requests := make([]*request, 0, len(plans))
 	done := make(chan struct{}, len(plans))
@@ -85,7 +86,7 @@ func (s *Scheduler) submitSet(ctx context.Context, plans []*perdure.Plan, answer
 
 type submission struct {
 	id      perdure.JobID
-	plan    *perdure.Plan
+	plan    *kernel.Plan
 	answer  Submitted
 	doubted bool // the answer to a commit was lost
 
@@ -105,7 +106,7 @@ func (o *submission) jobs() []perdure.JobID {
 	return nil
 }
 
-func (o *submission) refs(*batch) []perdure.StepRef { return nil }
+func (o *submission) refs(*batch) []kernel.StepRef { return nil }
 
 func (o *submission) apply(b *batch) error {
 	o.answer = Submitted{ID: o.id, Created: true}
@@ -117,7 +118,7 @@ func (o *submission) apply(b *batch) error {
 		if there || err != nil {
 			return err
 		}
-		b.keys[key] = perdure.Keyed{ID: o.id, Hash: o.plan.Hash}
+		b.keys[key] = kernel.Keyed{ID: o.id, Hash: o.plan.Hash}
 	}
 	b.w.Submit(o.id, o.plan)
 	b.submitted = append(b.submitted, o)
@@ -156,7 +157,7 @@ func (b *batch) findKeys(requests []*request) (err error) {
 			keys = append(keys, o.key())
 		}
 	}
-	b.keys = map[string]perdure.Keyed{}
+	b.keys = map[string]kernel.Keyed{}
 	if len(keys) > 0 {
 		b.keys, err = b.tx.JobsByKey(keys)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Sweeps are what the supervisor asks for. Each looks for rows whose time has come, folds that in, and
@@ -16,10 +17,10 @@ import (
 // SweepDue moves steps on whose time to wait is over. A step whose condition is postponed stays due. Many of these may
 // stand before other steps, so a sweep looks behind them once in a while.
 func (s *Scheduler) SweepDue(ctx context.Context, max int) (int, error) {
-	return s.sweep(ctx, &sweeping{max: max, find: func(b *batch, max int) ([]perdure.StepRef, error) {
+	return s.sweep(ctx, &sweeping{max: max, find: func(b *batch, max int) ([]kernel.StepRef, error) {
 		return b.tx.Due(b.w.Now(), max)
-	}, fold: func(b *batch, ref perdure.StepRef) bool { return b.w.Due(ref) },
-		stays: func(b *batch, ref perdure.StepRef) bool { return b.w.IsDue(ref) }, behind: s.looksBehind()})
+	}, fold: func(b *batch, ref kernel.StepRef) bool { return b.w.Due(ref) },
+		stays: func(b *batch, ref kernel.StepRef) bool { return b.w.IsDue(ref) }, behind: s.looksBehind()})
 }
 
 // behindEvery is the time between two sweeps that look behind postponed conditions: such a sweep looks at all of them.
@@ -33,34 +34,34 @@ func (s *Scheduler) looksBehind() bool {
 
 // SweepExpired ends runs whose lock has passed.
 func (s *Scheduler) SweepExpired(ctx context.Context, max int) (int, error) {
-	return s.sweep(ctx, &sweeping{max: max, find: func(b *batch, max int) ([]perdure.StepRef, error) {
+	return s.sweep(ctx, &sweeping{max: max, find: func(b *batch, max int) ([]kernel.StepRef, error) {
 		return b.tx.Expired(b.w.Now(), max)
-	}, fold: func(b *batch, ref perdure.StepRef) bool { return b.w.Expire(ref, "", perdure.CauseTime) }})
+	}, fold: func(b *batch, ref kernel.StepRef) bool { return b.w.Expire(ref, "", kernel.CauseTime) }})
 }
 
 // SweepLost ends the runs of a holder that is known to be dead.
 func (s *Scheduler) SweepLost(ctx context.Context, holder string, max int) (int, error) {
-	return s.sweep(ctx, &sweeping{max: max, find: func(b *batch, max int) ([]perdure.StepRef, error) {
+	return s.sweep(ctx, &sweeping{max: max, find: func(b *batch, max int) ([]kernel.StepRef, error) {
 		return b.tx.HeldBy(holder, "", "", max)
-	}, fold: func(b *batch, ref perdure.StepRef) bool { return b.w.Expire(ref, holder, perdure.CauseLost) }})
+	}, fold: func(b *batch, ref kernel.StepRef) bool { return b.w.Expire(ref, holder, kernel.CauseLost) }})
 }
 
 // SweepOverdue acts on jobs whose own ultimatum has passed.
 func (s *Scheduler) SweepOverdue(ctx context.Context, max int) (int, error) {
-	return s.sweep(ctx, &sweeping{max: max, find: func(b *batch, max int) ([]perdure.StepRef, error) {
+	return s.sweep(ctx, &sweeping{max: max, find: func(b *batch, max int) ([]kernel.StepRef, error) {
 		ids, err := b.tx.Overdue(b.w.Now(), max)
-		refs := make([]perdure.StepRef, len(ids))
+		refs := make([]kernel.StepRef, len(ids))
 		for i, id := range ids {
 			refs[i].Job = id
 		}
 		return refs, err
-	}, fold: func(b *batch, ref perdure.StepRef) bool { return b.w.OverdueNow(ref.Job) }})
+	}, fold: func(b *batch, ref kernel.StepRef) bool { return b.w.OverdueNow(ref.Job) }})
 }
 
 // A sweep that is asked for with a leader's context is carried out under the leader's mandate, or refused.
 func (s *Scheduler) sweep(ctx context.Context, op *sweeping) (int, error) {
 	crashpoint.Here(crashpoint.SweepQueue)
-	if m, ok := perdure.MandateOf(ctx); ok {
+	if m, ok := kernel.MandateOf(ctx); ok {
 		op.under = &m
 	}
 	if err := s.do(ctx, op, op.max); err != nil {
@@ -72,18 +73,18 @@ func (s *Scheduler) sweep(ctx context.Context, op *sweeping) (int, error) {
 
 type sweeping struct {
 	max   int
-	find  func(*batch, int) ([]perdure.StepRef, error)
-	fold  func(*batch, perdure.StepRef) bool
-	stays func(*batch, perdure.StepRef) bool // whether a step could not be decided; nil: none
-	under *perdure.Mandate                   // nil: it needs none
+	find  func(*batch, int) ([]kernel.StepRef, error)
+	fold  func(*batch, kernel.StepRef) bool
+	stays func(*batch, kernel.StepRef) bool // whether a step could not be decided; nil: none
+	under *kernel.Mandate                   // nil: it needs none
 	found int
 
 	behind    bool // it looks behind steps that could not be decided
 	undecided bool // there are some
 }
 
-func (o *sweeping) jobs() []perdure.JobID         { return nil }
-func (o *sweeping) refs(*batch) []perdure.StepRef { return nil }
+func (o *sweeping) jobs() []perdure.JobID        { return nil }
+func (o *sweeping) refs(*batch) []kernel.StepRef { return nil }
 
 // apply looks past pages full of rows that cannot be acted upon: locked by others, or of jobs that are
 // left alone (F078). It has a budget for rendering of its own: with what other requests have left, a condition that
@@ -95,7 +96,7 @@ func (o *sweeping) apply(b *batch) error {
 	}
 	defer b.spend(b.budget)
 	b.spend(b.s.budget())
-	passed := map[perdure.StepRef]bool{}
+	passed := map[kernel.StepRef]bool{}
 	for (o.found == 0 || o.behind && o.undecided) && len(passed) < maxPassed {
 		ask := max(o.max, len(passed)) + len(passed)
 		refs, err := o.find(b, ask)
@@ -103,7 +104,7 @@ func (o *sweeping) apply(b *batch) error {
 			return err
 		}
 		last := len(refs) < ask
-		refs = slices.DeleteFunc(refs, func(ref perdure.StepRef) bool { return passed[ref] })
+		refs = slices.DeleteFunc(refs, func(ref kernel.StepRef) bool { return passed[ref] })
 		for some := range slices.Chunk(refs, o.max) {
 			if err := o.act(b, some); err != nil || o.found >= o.max {
 				return err
@@ -121,7 +122,7 @@ func (o *sweeping) apply(b *batch) error {
 
 // admit refuses what a former leader asks for: its role's row says who leads, and stays as it is until this
 // transaction is over.
-func (b *batch) admit(m *perdure.Mandate) error {
+func (b *batch) admit(m *kernel.Mandate) error {
 	if m == nil {
 		return nil
 	}
@@ -139,11 +140,11 @@ func (b *batch) admit(m *perdure.Mandate) error {
 	return err
 }
 
-func (o *sweeping) act(b *batch, refs []perdure.StepRef) error {
+func (o *sweeping) act(b *batch, refs []kernel.StepRef) error {
 	if _, err := b.lockMore(jobsOf(refs)); err != nil {
 		return err
 	}
-	var steps []perdure.StepRef
+	var steps []kernel.StepRef
 	for _, ref := range refs {
 		if !b.w.Has(ref.Job) {
 			continue
@@ -176,7 +177,7 @@ func (o *sweeping) act(b *batch, refs []perdure.StepRef) error {
 
 // EmbeddedHolders are the holders of runs that live inside a node.
 func (s *Scheduler) EmbeddedHolders(ctx context.Context) (holders []string, err error) {
-	err = s.update(ctx, func(tx perdure.Tx) error {
+	err = s.update(ctx, func(tx kernel.Tx) error {
 		holders, err = tx.EmbeddedHolders()
 		return err
 	})

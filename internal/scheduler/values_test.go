@@ -11,7 +11,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/protocol"
 	"github.com/perdure/perdure/store/memory"
 )
 
@@ -44,7 +46,7 @@ type shop struct {
 	claims int
 }
 
-func openShop(t *testing.T, store perdure.Store) *shop {
+func openShop(t *testing.T, store kernel.Store) *shop {
 	s := &shop{desk: open(t, store, scheduler.Config{})}
 	if err := s.PutLimit(t.Context(), "job:order", 100); err != nil {
 		t.Fatal(err)
@@ -53,9 +55,9 @@ func openShop(t *testing.T, store perdure.Store) *shop {
 }
 
 // request is a claim for one run.
-func (s *shop) request(wait time.Duration) perdure.ClaimRequest {
+func (s *shop) request(wait time.Duration) protocol.Claim {
 	s.claims++
-	return perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: wait, RequestID: fmt.Sprint("r", s.claims), First: true}
+	return protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: wait, RequestID: fmt.Sprint("r", s.claims), First: true}
 }
 
 // note makes a dispatch search that locks no limit the agent's latest one.
@@ -74,8 +76,8 @@ func (s *shop) next(run perdure.Run, o perdure.Outcome, output string) perdure.R
 	s.t.Helper()
 	s.note()
 	c := s.request(0)
-	rep := perdure.Report{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: o, Output: json.RawMessage(output)}
-	res, runs, err := s.Report(s.t.Context(), "h", []perdure.Report{rep}, &c)
+	rep := protocol.Report{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: o, Output: json.RawMessage(output)}
+	res, runs, err := s.Report(s.t.Context(), "h", []protocol.Report{rep}, &c)
 	if err != nil || !res[0].Accepted || len(runs) != 1 {
 		steps, _ := s.store.StepsOf(s.t.Context(), run.Job, time.Time{})
 		for _, step := range steps {
@@ -100,7 +102,7 @@ func (s *shop) is(run perdure.Run, step string, d perdure.Direction, input, outp
 }
 
 func TestInputsOfLimitedTypes(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		s := openShop(t, store)
 		s.submit(fmt.Sprintf(order, 1))
 		run := s.claim(s.request(0))[0]
@@ -115,7 +117,7 @@ func TestInputsOfLimitedTypes(t *testing.T) {
 
 // A retry under the same key has the same input.
 func TestInputOfRetry(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		s := openShop(t, store)
 		id := s.submit("type: order\nflow: chain\nsteps:\n  one: {agent: a}\n  two: {agent: a, with: {of: \"${steps.one.output}\"}, retry: {attempts: 3, backoff: 1ms}}\n")
 		run := s.next(s.claim(s.request(0))[0], perdure.OutcomeDone, `"t1"`)
@@ -145,7 +147,7 @@ func (s *shop) ready(id perdure.JobID) perdure.Run {
 
 // An undo is handed the output that was reported in the same transaction.
 func TestOutputOfUndo(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		s := openShop(t, store)
 		id := s.submit(fmt.Sprintf(order, 1))
 		run := s.claim(s.request(0))[0]
@@ -174,7 +176,7 @@ func TestOutputOfUndo(t *testing.T) {
 
 // A step gets the input that the operator gave, even if a claim is waiting for it already.
 func TestEditedInput(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		s := openShop(t, store)
 		id := s.submit("type: order\nsteps:\n  s: {agent: a, with: {plain: 1}, onFailure: park, undo: {}}\n")
 		s.report("h", s.claim(s.request(0))[0], perdure.OutcomeRejected)
@@ -207,20 +209,20 @@ func TestEditedInput(t *testing.T) {
 
 // losing is a store that has lost the outputs of steps, although their rows say that they have some.
 type losing struct {
-	perdure.Store
+	kernel.Store
 	lost atomic.Bool
 }
 
-func (s *losing) Update(ctx context.Context, fn func(perdure.Tx) error) error {
-	return s.Store.Update(ctx, func(tx perdure.Tx) error { return fn(losingTx{tx, s}) })
+func (s *losing) Update(ctx context.Context, fn func(kernel.Tx) error) error {
+	return s.Store.Update(ctx, func(tx kernel.Tx) error { return fn(losingTx{tx, s}) })
 }
 
 type losingTx struct {
-	perdure.Tx
+	kernel.Tx
 	s *losing
 }
 
-func (tx losingTx) Payloads(refs []perdure.StepRef, maxBytes int) ([]perdure.Payload, error) {
+func (tx losingTx) Payloads(refs []kernel.StepRef, maxBytes int) ([]kernel.Payload, error) {
 	found, err := tx.Tx.Payloads(refs, maxBytes)
 	if tx.s.lost.Load() {
 		for i := range found {
@@ -236,10 +238,10 @@ func TestOutputThatTheStoreHasLostIsNotNull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &losing{Store: memory.New()}
 		d := open(t, s, scheduler.Config{})
-		claim := perdure.ClaimRequest{Agent: "a", Holder: "h", Max: 1, Wait: time.Second}
+		claim := protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: time.Second}
 		id := d.submit("type: t\npriority: 9\nsteps:\n  a: {agent: a, undo: {}}\n")
 		run := d.claim(claim)[0]
-		reports := []perdure.Report{{Job: id, Step: "a", Run: run.Number, Outcome: perdure.OutcomeDone, Output: json.RawMessage(`7`)}}
+		reports := []protocol.Report{{Job: id, Step: "a", Run: run.Number, Outcome: perdure.OutcomeDone, Output: json.RawMessage(`7`)}}
 		if res, _, err := d.Report(t.Context(), "h", reports, nil); err != nil || !res[0].Accepted {
 			t.Fatal(res, err)
 		}

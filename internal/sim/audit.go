@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/protocol"
 )
 
 // prompt: nothing that is due is left lying (L2, L3).
@@ -30,13 +32,13 @@ func (w *world) prompt() {
 }
 
 // leftLying is for how long a ready step could have been let out, and neither it nor another in its place was.
-func (w *world) leftLying(j *perdure.Job, s *perdure.Step, now time.Time) time.Duration {
+func (w *world) leftLying(j *kernel.Job, s *kernel.Step, now time.Time) time.Duration {
 	if !w.mayRun(j, s, now) {
 		delete(w.order.lying, s.StepRef)
 		return 0
 	}
 	first, known := w.order.lying[s.StepRef]
-	if !known || first < max(w.order.out[perdure.AgentLimit(s.Agent)], w.order.out[perdure.JobLimit(j.Type)]) {
+	if !known || first < max(w.order.out[kernel.AgentLimit(s.Agent)], w.order.out[kernel.JobLimit(j.Type)]) {
 		first = w.now
 		w.order.lying[s.StepRef] = first
 	}
@@ -56,7 +58,7 @@ func (w *world) revived() {
 		proc, answer := n.proc, errors.New("no answer")
 		w.after(recovery-2*time.Second, proc, func() {
 			proc.Go(func() {
-				_, answer = n.sched.Claim(n.life, perdure.ClaimRequest{Agent: "nobody", Holder: "probe", Max: 1, Wait: time.Second})
+				_, answer = n.sched.Claim(n.life, protocol.Claim{Agent: "nobody", Holder: "probe", Max: 1, Wait: time.Second})
 			})
 		})
 		w.after(recovery, nil, func() {
@@ -73,13 +75,13 @@ func (w *world) revived() {
 }
 
 // mayRun says whether nothing stands in a ready step's way: an agent has a slot, and the limits have room.
-func (w *world) mayRun(j *perdure.Job, s *perdure.Step, now time.Time) bool {
+func (w *world) mayRun(j *kernel.Job, s *kernel.Step, now time.Time) bool {
 	if !j.CompleteBy.IsZero() && !now.Before(j.CompleteBy) {
 		return false
 	}
-	names := []string{perdure.AgentLimit(s.Agent)}
+	names := []string{kernel.AgentLimit(s.Agent)}
 	if !j.Permit {
-		names = append(names, perdure.JobLimit(j.Type))
+		names = append(names, kernel.JobLimit(j.Type))
 	}
 	all, err := w.inner.ListLimits(context.Background())
 	w.must(err)
@@ -103,7 +105,7 @@ const recovered = chaos + 30*time.Second
 const slack = 3 * time.Second
 
 // outputs: the kept output is the one that the latest do run returned, or that an operator gave (I8).
-func (w *world) outputs(j *perdure.Job, steps []*perdure.Step) {
+func (w *world) outputs(j *kernel.Job, steps []*kernel.Step) {
 	kept, err := w.inner.Payloads(context.Background(), j.ID, perdure.MaxPayloadBytes, 1<<30)
 	w.must(err)
 	out := map[int][]byte{}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/protocol"
 )
 
 // book is what is known from outside: what was submitted and acknowledged, who said what, who lives.
@@ -20,7 +22,7 @@ type book struct {
 	begun          map[begin]bool
 	claims         map[string][]given // by request
 	without        map[passing]bool
-	held           map[string][]perdure.LimitHolder // by limit
+	held           map[string][]kernel.LimitHolder // by limit
 	limits         map[string]int
 	sent           map[[32]byte]int            // submissions that came to a node, by fingerprint
 	made           map[[32]byte]int            // jobs
@@ -72,12 +74,12 @@ type keyed struct {
 func newBook(w *world) book {
 	return book{w: w, jobs: map[perdure.JobID]*told{}, keys: map[string]perdure.JobID{}, alive: map[string]bool{},
 		said: map[handle][]perdure.Outcome{}, keyOf: map[string]keyed{}, runs: map[handle]string{}, begun: map[begin]bool{},
-		held: map[string][]perdure.LimitHolder{}, limits: map[string]int{}, poison: map[string]bool{}, lastDone: map[perdure.JobID]time.Time{}, sent: map[[32]byte]int{}, claims: map[string][]given{}, without: map[passing]bool{}, made: map[[32]byte]int{},
+		held: map[string][]kernel.LimitHolder{}, limits: map[string]int{}, poison: map[string]bool{}, lastDone: map[perdure.JobID]time.Time{}, sent: map[[32]byte]int{}, claims: map[string][]given{}, without: map[passing]bool{}, made: map[[32]byte]int{},
 		values: map[place]*values{}, expected: map[handle]*expectedInput{}, inputs: map[string]keyedInput{}, epoch: map[perdure.JobID]int{}, operatorValues: map[string]*operatorValue{}}
 }
 
 // granted: a claim that is repeated gets the runs that it was given before, while they are valid (F019).
-func (b *book) granted(req *perdure.ClaimRequest, began time.Duration, runs []perdure.Run) {
+func (b *book) granted(req *protocol.Claim, began time.Duration, runs []perdure.Run) {
 	now := b.w.storeNow()
 	for _, g := range b.claims[req.RequestID] {
 		if g.at >= began {
@@ -95,7 +97,7 @@ func (b *book) granted(req *perdure.ClaimRequest, began time.Duration, runs []pe
 }
 
 // acknowledged: the answer to a submission (I1, I2).
-func (b *book) acknowledged(id perdure.JobID, plan *perdure.Plan) {
+func (b *book) acknowledged(id perdure.JobID, plan *kernel.Plan) {
 	if key := plan.Definition.Key; key != "" {
 		if other, known := b.keys[key]; known && other != id {
 			b.w.wrong("I2", "key %s is %s, and was %s", key, id, other)
@@ -126,7 +128,7 @@ func (b *book) began(h *host, run *perdure.Run) {
 	}
 }
 
-func (b *book) says(holder string, rep *perdure.Report) {
+func (b *book) says(holder string, rep *protocol.Report) {
 	at := handle{rep.Job, rep.Step, rep.Run}
 	if !slices.Contains(b.said[at], rep.Outcome) {
 		b.said[at] = append(b.said[at], rep.Outcome)
@@ -142,14 +144,14 @@ func (b *book) poisoned(run *perdure.Run) bool {
 // heard: who says one thing is never told that he has contradicted himself (F063). Who is near, so that no
 // answer can be lost, and says that a run is done, is not told either that he was overtaken, unless some
 // clock has jumped or stood still.
-func (w *world) heard(near bool, reports []perdure.Report, results []perdure.ReportResult) {
+func (w *world) heard(near bool, reports []protocol.Report, results []protocol.ReportResult) {
 	for i := range results {
 		switch reason := results[i].Reason; {
 		case reason == "":
 			w.kept(&reports[i])
-		case reason == perdure.RefusedLate:
+		case reason == protocol.RefusedLate:
 			w.hit("F057", "F059")
-		case reason == perdure.RefusedStale && !(near && !w.untimely && reports[i].Outcome == perdure.OutcomeDone):
+		case reason == protocol.RefusedStale && !(near && !w.untimely && reports[i].Outcome == perdure.OutcomeDone):
 			w.hit("F025")
 		default:
 			w.wrong("F063", "report %+v is told %+v", reports[i], results[i])
@@ -158,7 +160,7 @@ func (w *world) heard(near bool, reports []perdure.Report, results []perdure.Rep
 }
 
 // kept: what was accepted is in the store by the time that anybody hears of it (I8).
-func (w *world) kept(rep *perdure.Report) {
+func (w *world) kept(rep *protocol.Report) {
 	s := w.steps(rep.Job)[w.plan(rep.Job).Index[rep.Step]]
 	if s.Run < rep.Run || s.Run == rep.Run && (s.Phase == perdure.Running || s.Outcome != rep.Outcome) {
 		w.wrong("I8", "%s/%s run %d: %s was accepted, and the store has run %d, %s %s", short(rep.Job), rep.Step, rep.Run, rep.Outcome, s.Run, s.Phase, s.Outcome)
@@ -166,8 +168,8 @@ func (w *world) kept(rep *perdure.Report) {
 }
 
 // known is a plain look at all jobs there are.
-func (w *world) known() []*perdure.Job {
-	jobs, err := w.inner.ListJobs(context.Background(), perdure.JobFilter{Limit: perdure.MaxListLimit})
+func (w *world) known() []*kernel.Job {
+	jobs, err := w.inner.ListJobs(context.Background(), kernel.JobFilter{Limit: perdure.MaxListLimit})
 	w.must(err)
 	return jobs
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // committed looks at each transaction that a node has committed: at every transition on its own, and at the
@@ -57,7 +58,7 @@ func (w *world) committed(n *node, t *watchedTx) {
 }
 
 // stored: a job is there, whole from the first moment.
-func (w *world) stored(n *perdure.NewJob) {
+func (w *world) stored(n *kernel.NewJob) {
 	d := w.drafts[n.Job.Hash]
 	if d == nil {
 		w.wrong("I1", "%s was stored, and nobody submitted it", n.Job.ID)
@@ -77,7 +78,7 @@ func (w *world) stored(n *perdure.NewJob) {
 	w.say("stored %s %s, %d steps", short(n.Job.ID), n.Job.Type, len(n.Steps))
 }
 
-func entry(c *perdure.Changes, job perdure.JobID, step string, events ...string) *perdure.Entry {
+func entry(c *kernel.Changes, job perdure.JobID, step string, events ...string) *kernel.Entry {
 	for i := range c.History {
 		e := &c.History[i]
 		if e.Job == job && e.Step == step && slices.Contains(events, e.Event) {
@@ -88,10 +89,10 @@ func entry(c *perdure.Changes, job perdure.JobID, step string, events ...string)
 }
 
 // jobMoved: at rest only a recorded act moves a job (I3), and every turn is recorded (I17).
-func (w *world) jobMoved(ch *perdure.JobChange, c *perdure.Changes) {
+func (w *world) jobMoved(ch *kernel.JobChange, c *kernel.Changes) {
 	now, was := ch.Now, ch.Was
 	turned := now.Desired != was.Desired
-	recorded := slices.ContainsFunc(c.History, func(e perdure.Entry) bool {
+	recorded := slices.ContainsFunc(c.History, func(e kernel.Entry) bool {
 		return e.Job == now.ID && (e.Event == "undo" || e.Event == "redo" || e.Event == "overdue")
 	})
 	switch {
@@ -110,7 +111,7 @@ func (w *world) jobMoved(ch *perdure.JobChange, c *perdure.Changes) {
 }
 
 // stepMoved: I4, I6, I7, I8, I17, of one step in one transaction.
-func (w *world) stepMoved(n *node, ch *perdure.StepChange, c *perdure.Changes, at time.Time) {
+func (w *world) stepMoved(n *node, ch *kernel.StepChange, c *kernel.Changes, at time.Time) {
 	now, was := ch.Now, ch.Was
 	name := fmt.Sprintf("%s/%s", short(now.Job), now.Name)
 	said := w.book.said[handle{now.Job, now.Name, was.Run}]
@@ -143,7 +144,7 @@ func (w *world) stepMoved(n *node, ch *perdure.StepChange, c *perdure.Changes, a
 	}
 }
 
-func heldBy(s *perdure.Step) string {
+func heldBy(s *kernel.Step) string {
 	if s.LockedBy == "" {
 		return ""
 	}
@@ -151,7 +152,7 @@ func heldBy(s *perdure.Step) string {
 }
 
 // contested: another node had claims that waited for the same (F018).
-func (w *world) contested(n *node, s *perdure.Step) {
+func (w *world) contested(n *node, s *kernel.Step) {
 	for _, other := range w.nodes {
 		if other != n && !other.proc.dead && slices.Contains(other.sched.Waiting(), s.Agent) {
 			w.hit("F018")
@@ -160,7 +161,7 @@ func (w *world) contested(n *node, s *perdure.Step) {
 }
 
 // moves counts the rows of the matrix that a step's move may be an instance of.
-func (w *world) moves(ch *perdure.StepChange) {
+func (w *world) moves(ch *kernel.StepChange) {
 	now, was := ch.Now, ch.Was
 	if now.Phase == perdure.Ready && now.Agent == lateAgent && !w.calm {
 		w.hit("F015", "F054")
@@ -168,7 +169,7 @@ func (w *world) moves(ch *perdure.StepChange) {
 	if was.Phase == perdure.Ready && now.Desired != was.Desired {
 		w.hit("F031")
 	}
-	if now.Phase == perdure.Settled && w.plan(now.Job).Steps[now.Index].Form == perdure.BySleep && now.Current == perdure.Done {
+	if now.Phase == perdure.Settled && w.plan(now.Job).Steps[now.Index].Form == kernel.BySleep && now.Current == perdure.Done {
 		w.hit("F142")
 	}
 	if now.Phase == perdure.Settled && now.Outcome == perdure.OutcomeDone && was.Phase == perdure.Running {
@@ -180,7 +181,7 @@ func (w *world) moves(ch *perdure.StepChange) {
 }
 
 // letOut: the key is that of the turn, and nobody else's (I4).
-func (w *world) letOut(ch *perdure.StepChange, c *perdure.Changes, name string) {
+func (w *world) letOut(ch *kernel.StepChange, c *kernel.Changes, name string) {
 	now, was := ch.Now, ch.Was
 	k := keyed{now.Job, now.Name, now.Direction}
 	if other, known := w.book.keyOf[now.Key()]; known && other != k {
@@ -200,7 +201,7 @@ func (w *world) letOut(ch *perdure.StepChange, c *perdure.Changes, name string) 
 }
 
 // inOrder: a step is let out when all that it waits for is settled as it should be (I9, I10).
-func (w *world) inOrder(s *perdure.Step, name string) {
+func (w *world) inOrder(s *kernel.Step, name string) {
 	plan, steps, j := w.plan(s.Job), w.steps(s.Job), w.job(s.Job)
 	ps := &plan.Steps[s.Index]
 	if s.Direction == perdure.Do {
@@ -233,7 +234,7 @@ func (w *world) inOrder(s *perdure.Step, name string) {
 }
 
 // landed: a run ends by what its holder says in time, or because its time is over, or its holder dead.
-func (w *world) landed(ch *perdure.StepChange, c *perdure.Changes, name string, said []perdure.Outcome, valid, dead bool) {
+func (w *world) landed(ch *kernel.StepChange, c *kernel.Changes, name string, said []perdure.Outcome, valid, dead bool) {
 	now, was := ch.Now, ch.Was
 	switch o := now.Outcome; {
 	case o == perdure.OutcomeExpired:
@@ -258,17 +259,17 @@ func (w *world) landed(ch *perdure.StepChange, c *perdure.Changes, name string, 
 }
 
 // acted: a person did something about the job in the same transaction.
-func acted(c *perdure.Changes, id perdure.JobID) bool {
-	return slices.ContainsFunc(c.History, func(e perdure.Entry) bool { return e.Job == id && e.Author == operator })
+func acted(c *kernel.Changes, id perdure.JobID) bool {
+	return slices.ContainsFunc(c.History, func(e kernel.Entry) bool { return e.Job == id && e.Author == operator })
 }
 
 // restarted: a job may have turned back and forth in one transaction.
-func restarted(c *perdure.Changes, id perdure.JobID) bool {
-	return slices.ContainsFunc(c.Jobs, func(ch perdure.JobChange) bool { return ch.Now.ID == id && ch.Now.Restarts != ch.Was.Restarts })
+func restarted(c *kernel.Changes, id perdure.JobID) bool {
+	return slices.ContainsFunc(c.Jobs, func(ch kernel.JobChange) bool { return ch.Now.ID == id && ch.Now.Restarts != ch.Was.Restarts })
 }
 
 // landings counts the rows of the matrix that the end of a run may be an instance of.
-func (w *world) landings(ch *perdure.StepChange) {
+func (w *world) landings(ch *kernel.StepChange) {
 	now, was := ch.Now, ch.Was
 	if was.Direction.Pole() != now.Desired && now.Outcome == perdure.OutcomeDone {
 		w.hit("F066", "F060")
@@ -285,7 +286,7 @@ func (w *world) landings(ch *perdure.StepChange) {
 }
 
 // torn counts what a transaction would have done that a crash has taken back.
-func (w *world) torn(saved []*perdure.Changes) {
+func (w *world) torn(saved []*kernel.Changes) {
 	w.hit("F005")
 	for _, c := range saved {
 		if len(c.NewJobs) == 0 && len(c.Steps) > 0 {
@@ -320,13 +321,13 @@ func (w *world) checkJob(id perdure.JobID, now time.Time) {
 		return
 	}
 	w.checked++
-	var alerts []perdure.Alert
+	var alerts []kernel.Alert
 	if j.Alerted || j.Phase == perdure.Settled {
 		var err error
-		alerts, err = w.inner.Alerts(ctx, perdure.AlertFilter{Job: id, Limit: perdure.MaxListLimit})
+		alerts, err = w.inner.Alerts(ctx, kernel.AlertFilter{Job: id, Limit: perdure.MaxListLimit})
 		w.must(err)
 	}
-	for _, f := range perdure.CheckJob(j, plan, w.steps(id), alerts, now) {
+	for _, f := range kernel.CheckJob(j, plan, w.steps(id), alerts, now) {
 		w.wrong(f.Rule, "%s step %q: %s", short(id), f.Step, f.Message)
 	}
 }
@@ -346,7 +347,7 @@ func (w *world) checkLimits() {
 		if _, same := w.book.limits[l.Name]; !known || !same {
 			continue // it is new: it finds holders there
 		}
-		fresh := slices.ContainsFunc(holders, func(h perdure.LimitHolder) bool { return !slices.Contains(before, h) })
+		fresh := slices.ContainsFunc(holders, func(h kernel.LimitHolder) bool { return !slices.Contains(before, h) })
 		if used > l.Max && fresh {
 			w.wrong("I12", "%s: %d are out, and no more than %d may be", l.Name, used, l.Max)
 		}

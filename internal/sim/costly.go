@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // If the budget of transactions is small (swarm.renderWork), costly inputs are rendered outside of them (F156). To
@@ -14,7 +14,7 @@ import (
 // compilerOf is a compiler that wraps the templates of the shapes that it compiles for a world.
 type compilerOf struct{ w *world }
 
-func (c compilerOf) Compile(text []byte) (*perdure.Shape, error) {
+func (c compilerOf) Compile(text []byte) (*kernel.Shape, error) {
 	s, err := compiler.Compile(text)
 	if err != nil {
 		return nil, err
@@ -24,11 +24,11 @@ func (c compilerOf) Compile(text []byte) (*perdure.Shape, error) {
 
 // watch returns a copy of a shape with wrapped templates. The shape itself is shared with other worlds, and not
 // changed.
-func (w *world) watch(s *perdure.Shape) *perdure.Shape {
+func (w *world) watch(s *kernel.Shape) *kernel.Shape {
 	own := *s
 	own.Steps = slices.Clone(s.Steps)
 	for i := range own.Steps {
-		for _, t := range []*perdure.Template{&own.Steps[i].Do, &own.Steps[i].Revert} {
+		for _, t := range []*kernel.Template{&own.Steps[i].Do, &own.Steps[i].Revert} {
 			if *t != nil {
 				*t = watchedTemplate{*t, w, i}
 			}
@@ -38,22 +38,22 @@ func (w *world) watch(s *perdure.Shape) *perdure.Shape {
 }
 
 type watchedTemplate struct {
-	perdure.Template
+	kernel.Template
 	w    *world
 	step int
 }
 
-func (t watchedTemplate) Render(s *perdure.Scope) (json.RawMessage, error) {
+func (t watchedTemplate) Render(s *kernel.Scope) (json.RawMessage, error) {
 	out, err := t.Template.Render(s)
-	if errors.Is(s.Budget.Err(), perdure.ErrOverBudget) {
+	if errors.Is(s.Budget.Err(), kernel.ErrOverBudget) {
 		t.w.hit("F156")
-		t.w.postponed[perdure.StepRef{Job: s.Job.ID, Index: t.step}] = t.w.now
+		t.w.postponed[kernel.StepRef{Job: s.Job.ID, Index: t.step}] = t.w.now
 	}
 	return out, err
 }
 
 // postponedBy reports whether a transaction has postponed the input of a step because its budget was too small.
-func (w *world) postponedBy(t *watchedTx, ref perdure.StepRef) bool {
+func (w *world) postponedBy(t *watchedTx, ref kernel.StepRef) bool {
 	at, ok := w.postponed[ref]
 	return ok && at >= t.began
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // brew lets a mischief happen.
@@ -152,7 +153,7 @@ func (n *node) countCrash() {
 	if n.sweeping {
 		w.hit("F070")
 	}
-	if n.leads != (perdure.Mandate{}) {
+	if n.leads != (kernel.Mandate{}) {
 		w.hit("F076")
 	}
 	for _, j := range w.known() {

@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/agenthost"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/protocol"
 )
 
 // host is the real agent host, with agents that do what they are told, sometimes late, sometimes not, and
@@ -207,14 +208,14 @@ func (h *host) act(ctx context.Context, run *perdure.Run) error {
 }
 
 // says keeps what the holders of runs say, to tell it from what others say for them.
-func (h *host) says(reports []perdure.Report) {
+func (h *host) says(reports []protocol.Report) {
 	for i := range reports {
 		h.w.book.says(h.holder, &reports[i])
 	}
 }
 
 // contradict says now and then something else about runs that are reported (F045, F046).
-func (h *host) contradict(reports []perdure.Report, results []perdure.ReportResult) {
+func (h *host) contradict(reports []protocol.Report, results []protocol.ReportResult) {
 	w := h.w
 	if !w.chanced(w.net, w.swarm.lies) {
 		return
@@ -229,7 +230,7 @@ func (h *host) contradict(reports []perdure.Report, results []perdure.ReportResu
 	}
 	proc, holder := h.proc, h.holder
 	proc.Go(func() {
-		got, err := ask(context.Background(), w, proc, callReport, func(ctx context.Context, n *node) ([]perdure.ReportResult, error) {
+		got, err := ask(context.Background(), w, proc, callReport, func(ctx context.Context, n *node) ([]protocol.ReportResult, error) {
 			results, _, err := n.sched.Report(ctx, holder, slices.Clone(other), nil)
 			return results, err
 		})
@@ -249,8 +250,8 @@ func short(id perdure.JobID) string {
 	return "job" + strings.TrimLeft(s[len(s)-8:], "0")
 }
 
-func sortBeats(beats []perdure.Beat) {
-	slices.SortFunc(beats, func(a, b perdure.Beat) int {
+func sortBeats(beats []protocol.Heartbeat) {
+	slices.SortFunc(beats, func(a, b protocol.Heartbeat) int {
 		if c := slices.Compare(a.Job[:], b.Job[:]); c != 0 {
 			return c
 		}

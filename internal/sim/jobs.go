@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // compiler is shared by all schedules: what it keeps are compiled texts.
@@ -22,7 +23,7 @@ const lateAgent = "z"
 
 // draft is a job as a client submits it, with the recipes of its steps in the order of the plan.
 type draft struct {
-	plan    *perdure.Plan
+	plan    *kernel.Plan
 	recipes []recipe
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // ledger is the resource on which all agents act. It deduplicates by key and refuses what comes from a
@@ -104,7 +105,7 @@ func (l *ledger) inOrder(run *perdure.Run) {
 	}
 	for _, b := range plan.Steps[i].After {
 		before := &plan.Steps[b]
-		if o := l.of(run.Job, before.Name); before.Form == perdure.ByAgent && !o.there && !o.hand && !steps[b].Skipped &&
+		if o := l.of(run.Job, before.Name); before.Form == kernel.ByAgent && !o.there && !o.hand && !steps[b].Skipped &&
 			!l.w.book.without[passing{handle{run.Job, run.Step, run.Number}, before.Name}] {
 			l.w.wrong("I9", "%s/%s is done before %s", run.Job, run.Step, before.Name)
 		}
@@ -112,11 +113,11 @@ func (l *ledger) inOrder(run *perdure.Run) {
 }
 
 // audit compares what is so with what the store says of a job that is settled.
-func (l *ledger) audit(j *perdure.Job, plan *perdure.Plan, steps []*perdure.Step) {
+func (l *ledger) audit(j *kernel.Job, plan *kernel.Plan, steps []*kernel.Step) {
 	for _, s := range steps {
 		e, ps := l.of(j.ID, s.Name), &plan.Steps[s.Index]
 		switch {
-		case ps.Form != perdure.ByAgent || e.hand || s.GivenUp:
+		case ps.Form != kernel.ByAgent || e.hand || s.GivenUp:
 		case s.Run == 0 && (e.fence > 0 || e.there):
 			l.w.wrong("I5", "%s/%s was never let out, and something came of it", j.ID, s.Name)
 		case s.Current == perdure.Done && !s.Skipped && !e.there:

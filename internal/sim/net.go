@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/protocol"
 )
 
 // weather is what the network does to a message, by chance.
@@ -160,7 +161,7 @@ func watch[T any](w *world, p, server *process, ctx context.Context, o *open[T],
 // far is the Exchange of a host that lives elsewhere.
 type far struct{ h *host }
 
-func (x far) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
+func (x far) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
 	w := x.h.w
 	req.First = false // that is not said over the network
 	return ask(ctx, w, x.h.proc, callClaim, func(ctx context.Context, n *node) ([]perdure.Run, error) {
@@ -177,16 +178,16 @@ func (x far) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run
 	})
 }
 
-func (x far) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+func (x far) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	type answer struct {
-		results []perdure.ReportResult
+		results []protocol.ReportResult
 		runs    []perdure.Run
 	}
 	w := x.h.w
 	x.h.says(reports)
 	got, err := ask(ctx, w, x.h.proc, callReport, func(ctx context.Context, n *node) (got answer, err error) {
 		began := w.now
-		var req *perdure.ClaimRequest
+		var req *protocol.Claim
 		if next != nil {
 			said := *next
 			said.First = false
@@ -206,9 +207,9 @@ func (x far) Report(ctx context.Context, holder string, reports []perdure.Report
 	return got.results, got.runs, err
 }
 
-func (x far) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
+func (x far) Heartbeat(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	sortBeats(beats)
-	return ask(ctx, x.h.w, x.h.proc, callBeat, func(ctx context.Context, n *node) ([]perdure.BeatResult, error) {
+	return ask(ctx, x.h.w, x.h.proc, callBeat, func(ctx context.Context, n *node) ([]protocol.HeartbeatResult, error) {
 		return n.sched.Heartbeat(ctx, holder, slices.Clone(beats))
 	})
 }
@@ -216,13 +217,13 @@ func (x far) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat)
 // near is the Exchange of a host in its node's own process.
 type near struct{ h *host }
 
-func (x near) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
+func (x near) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
 	runs, err := x.h.in.sched.Claim(ctx, req)
 	x.h.w.handed(runs)
 	return runs, err
 }
 
-func (x near) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+func (x near) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	x.h.says(reports)
 	results, runs, err := x.h.in.sched.Report(ctx, holder, reports, next)
 	if err == nil {
@@ -232,7 +233,7 @@ func (x near) Report(ctx context.Context, holder string, reports []perdure.Repor
 	return results, runs, err
 }
 
-func (x near) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
+func (x near) Heartbeat(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	sortBeats(beats)
 	return x.h.in.sched.Heartbeat(ctx, holder, beats)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/election"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/faultystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/internal/supervisor"
 )
@@ -30,10 +31,10 @@ type node struct {
 	elect *election.Elector
 	host  *host // of its own; nil: none
 
-	sweeping bool                    // between the supervisor's look and the end of its round
-	looked   time.Duration           // when its supervisor last got an answer to its look
-	leads    perdure.Mandate         // by which its supervisor leads; empty: it does not
-	admitted map[perdure.Mandate]int // transactions that it was admitted to write under each, by what the role's row said
+	sweeping bool                   // between the supervisor's look and the end of its round
+	looked   time.Duration          // when its supervisor last got an answer to its look
+	leads    kernel.Mandate         // by which its supervisor leads; empty: it does not
+	admitted map[kernel.Mandate]int // transactions that it was admitted to write under each, by what the role's row said
 }
 
 func (n *node) boot() {
@@ -41,14 +42,14 @@ func (n *node) boot() {
 	n.born++
 	n.proc = w.spawn(fmt.Sprintf("node%d.%d", n.id, n.born))
 	n.proc.rate = w.swarm.rates[n.id%len(w.swarm.rates)]
-	n.sweeping, n.leads, n.admitted = false, perdure.Mandate{}, map[perdure.Mandate]int{}
+	n.sweeping, n.leads, n.admitted = false, kernel.Mandate{}, map[kernel.Mandate]int{}
 	n.life, n.end = context.WithCancel(context.Background())
 	n.link = newLink(n)
 	n.sched = scheduler.New(scheduler.Config{Store: n.link, Compiler: compilerOf{w}, Writers: w.swarm.writers, HoldFrom: 1, HoldPace: 1, Env: n.proc, NewID: w.newID,
 		RenderWork: w.swarm.renderWork, Renderers: 1,
 		Sooner: func(at time.Time) { n.sup.Sooner(at) }})
 	n.elect = election.New(election.Config{Store: n.link, Node: n.proc.name, TTL: w.swarm.ttl, Alone: w.swarm.alone, Env: n.proc,
-		Roles: map[string]election.Service{perdure.RoleSupervisor: n.lead}})
+		Roles: map[string]election.Service{kernel.RoleSupervisor: n.lead}})
 	n.sup = supervisor.New(supervisor.Config{Scheduler: sweeps{n.sched, n}, Store: looks{n}, Deposed: n.elect.Deposed, Env: n.proc})
 	n.proc.Go(func() { n.sched.Run(n.life) })
 	n.proc.Go(n.start)
@@ -107,13 +108,13 @@ func (n *node) heed() {
 
 // link is a node's way to the store, which may be cut, and a place to die at.
 type link struct {
-	perdure.Store // faulty, and then watched
-	n             *node
-	faulty        *faultystore.Store
-	cut           bool
-	doom          string // dies at the next transaction: before it, inside, or after it
-	last          *watchedTx
-	wrote         bool
+	kernel.Store // faulty, and then watched
+	n            *node
+	faulty       *faultystore.Store
+	cut          bool
+	doom         string // dies at the next transaction: before it, inside, or after it
+	last         *watchedTx
+	wrote        bool
 }
 
 func newLink(n *node) *link {
@@ -148,21 +149,21 @@ func (l *link) reach(ctx context.Context) error {
 	return nil
 }
 
-func (l *link) Look(ctx context.Context, agents []string) (perdure.Look, error) {
+func (l *link) Look(ctx context.Context, agents []string) (kernel.Look, error) {
 	if err := l.reach(ctx); err != nil {
-		return perdure.Look{}, err
+		return kernel.Look{}, err
 	}
 	return l.Store.Look(ctx, agents)
 }
 
-func (l *link) Attend(ctx context.Context, p perdure.Presence) (perdure.Roll, error) {
+func (l *link) Attend(ctx context.Context, p kernel.Presence) (kernel.Roll, error) {
 	if err := l.reach(ctx); err != nil {
-		return perdure.Roll{}, err
+		return kernel.Roll{}, err
 	}
 	return l.Store.Attend(ctx, p)
 }
 
-func (l *link) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+func (l *link) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	if err := l.reach(ctx); err != nil {
 		return err
 	}
@@ -177,7 +178,7 @@ func (l *link) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 		l.n.w.hit("F026")
 		l.n.w.freezeFor(l.n.proc, false, 30*time.Second)
 	}
-	if errors.Is(err, perdure.ErrUnknown) {
+	if errors.Is(err, kernel.ErrUnknown) {
 		l.n.w.unknown(l.last)
 	}
 	return err
@@ -229,14 +230,14 @@ func (n *node) crash() {
 
 // watched sees what was committed.
 type watched struct {
-	perdure.Store
+	kernel.Store
 	l *link
 }
 
-func (s *watched) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+func (s *watched) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	w := s.l.n.w
 	var t *watchedTx
-	err := s.Store.Update(ctx, func(tx perdure.Tx) error {
+	err := s.Store.Update(ctx, func(tx kernel.Tx) error {
 		t = &watchedTx{Tx: tx, w: w, began: w.now, skipped: map[perdure.JobID]bool{}, repeats: map[perdure.JobID]bool{}}
 		if err := fn(t); err != nil {
 			return err
@@ -256,18 +257,18 @@ func (s *watched) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 
 // watchedTx keeps what is saved, and when.
 type watchedTx struct {
-	perdure.Tx
+	kernel.Tx
 	w       *world
 	began   time.Duration
 	now     time.Time
-	saved   []*perdure.Changes
+	saved   []*kernel.Changes
 	limits  bool
-	found   map[string][]perdure.StepRef // ready steps, by agent, as the transaction read them before it dispatched any of them
+	found   map[string][]kernel.StepRef // ready steps, by agent, as the transaction read them before it dispatched any of them
 	locked  map[perdure.JobID]bool
 	skipped map[perdure.JobID]bool // as if another transaction had locked them
 	repeats map[perdure.JobID]bool // jobs of the runs of repeated claims
 	shares  []share
-	roles   []perdure.RoleChange
+	roles   []kernel.RoleChange
 }
 
 func (t *watchedTx) Now() (time.Time, error) {
@@ -281,11 +282,11 @@ func (t *watchedTx) Now() (time.Time, error) {
 	return now, err
 }
 
-func (t *watchedTx) Ready(agent string, max int, full []string) ([]perdure.StepRef, error) {
+func (t *watchedTx) Ready(agent string, max int, full []string) ([]kernel.StepRef, error) {
 	refs, err := t.Tx.Ready(agent, max, full)
 	if err == nil && !t.letsOut(agent) {
 		if t.found == nil {
-			t.found = map[string][]perdure.StepRef{}
+			t.found = map[string][]kernel.StepRef{}
 		}
 		t.found[agent] = append(t.found[agent], refs...)
 	}
@@ -296,10 +297,10 @@ func (t *watchedTx) Ready(agent string, max int, full []string) ([]perdure.StepR
 // nothing. Who glances only at what another is to let out locks none of it.
 func (t *watchedTx) looked(agent string) bool {
 	found, asked := t.found[agent]
-	return asked && (len(found) == 0 || slices.ContainsFunc(found, func(ref perdure.StepRef) bool { return t.locked[ref.Job] }))
+	return asked && (len(found) == 0 || slices.ContainsFunc(found, func(ref kernel.StepRef) bool { return t.locked[ref.Job] }))
 }
 
-func (t *watchedTx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
+func (t *watchedTx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 	jobs, err := t.Tx.LockJobs(ids)
 	t.lock(jobs)
 	return jobs, err
@@ -307,7 +308,7 @@ func (t *watchedTx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
 
 // TryLockJobs leaves out some jobs, as if another transaction had locked them. In the simulation transactions run one
 // after the other, so no lock is ever held by another.
-func (t *watchedTx) TryLockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
+func (t *watchedTx) TryLockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 	free := slices.DeleteFunc(slices.Clone(ids), func(id perdure.JobID) bool {
 		if t.locked[id] || !t.w.lockedByOthers() {
 			return false
@@ -324,9 +325,9 @@ func (t *watchedTx) TryLockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
 }
 
 // HeldBy refuses some claims, as if another transaction had locked them.
-func (t *watchedTx) HeldBy(holder, agent, request string, max int) ([]perdure.StepRef, error) {
+func (t *watchedTx) HeldBy(holder, agent, request string, max int) ([]kernel.StepRef, error) {
 	if agent != "" && request != "" && t.w.lockedByOthers() {
-		return nil, perdure.ErrLocked
+		return nil, kernel.ErrLocked
 	}
 	refs, err := t.Tx.HeldBy(holder, agent, request, max)
 	t.repeated(refs, request)
@@ -334,16 +335,16 @@ func (t *watchedTx) HeldBy(holder, agent, request string, max int) ([]perdure.St
 }
 
 // Granted refuses some claims, too.
-func (t *watchedTx) Granted(holder, agent, request string, max int) ([]perdure.StepRef, error) {
+func (t *watchedTx) Granted(holder, agent, request string, max int) ([]kernel.StepRef, error) {
 	if t.w.lockedByOthers() {
-		return nil, perdure.ErrLocked
+		return nil, kernel.ErrLocked
 	}
 	refs, err := t.Tx.Granted(holder, agent, request, max)
 	t.repeated(refs, request)
 	return refs, err
 }
 
-func (t *watchedTx) repeated(refs []perdure.StepRef, request string) {
+func (t *watchedTx) repeated(refs []kernel.StepRef, request string) {
 	for _, ref := range refs {
 		t.repeats[ref.Job] = request != ""
 	}
@@ -352,7 +353,7 @@ func (t *watchedTx) repeated(refs []perdure.StepRef, request string) {
 // lockedByOthers draws whether another transaction has locked a row.
 func (w *world) lockedByOthers() bool { return w.chanced(w.locks, w.swarm.locked) }
 
-func (t *watchedTx) lock(jobs []*perdure.Job) {
+func (t *watchedTx) lock(jobs []*kernel.Job) {
 	if t.locked == nil {
 		t.locked = map[perdure.JobID]bool{}
 	}
@@ -363,12 +364,12 @@ func (t *watchedTx) lock(jobs []*perdure.Job) {
 
 // letsOut says whether it has let out a run of the agent, as far as it has saved.
 func (t *watchedTx) letsOut(agent string) bool {
-	return slices.ContainsFunc(t.saved, func(c *perdure.Changes) bool {
-		return slices.ContainsFunc(c.Steps, func(ch perdure.StepChange) bool { return ch.Now.Agent == agent && ch.Now.Run != ch.Was.Run })
+	return slices.ContainsFunc(t.saved, func(c *kernel.Changes) bool {
+		return slices.ContainsFunc(c.Steps, func(ch kernel.StepChange) bool { return ch.Now.Agent == agent && ch.Now.Run != ch.Was.Run })
 	})
 }
 
-func (t *watchedTx) ShareRole(name string) (perdure.Role, error) {
+func (t *watchedTx) ShareRole(name string) (kernel.Role, error) {
 	r, err := t.Tx.ShareRole(name)
 	if err == nil {
 		t.shares = append(t.shares, share{role: r})
@@ -376,12 +377,12 @@ func (t *watchedTx) ShareRole(name string) (perdure.Role, error) {
 	return r, err
 }
 
-func (t *watchedTx) SaveRoles(changes []perdure.RoleChange) error {
+func (t *watchedTx) SaveRoles(changes []kernel.RoleChange) error {
 	t.roles = append(t.roles, changes...)
 	return t.Tx.SaveRoles(changes)
 }
 
-func (t *watchedTx) Save(c *perdure.Changes) error {
+func (t *watchedTx) Save(c *kernel.Changes) error {
 	t.saved = append(t.saved, c)
 	return t.Tx.Save(c)
 }

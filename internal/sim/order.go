@@ -7,35 +7,36 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // order is who waits to be let out, as the transactions so far have left it, and since when others were
 // served before him (L5).
 type order struct {
-	ready map[perdure.StepRef]perdure.Step
-	typ   map[perdure.JobID]perdure.Job
-	since map[perdure.StepRef]time.Duration // when each was passed over first
-	lying map[perdure.StepRef]time.Duration // when each was seen first to be ready, with nothing in its way
-	out   map[string]time.Duration          // by limit: when a run was let out that counts for it, the latest
-	were  map[string]bool                   // limits that there are or were: a node may remember one as full
+	ready map[kernel.StepRef]kernel.Step
+	typ   map[perdure.JobID]kernel.Job
+	since map[kernel.StepRef]time.Duration // when each was passed over first
+	lying map[kernel.StepRef]time.Duration // when each was seen first to be ready, with nothing in its way
+	out   map[string]time.Duration         // by limit: when a run was let out that counts for it, the latest
+	were  map[string]bool                  // limits that there are or were: a node may remember one as full
 }
 
 func newOrder() order {
-	return order{ready: map[perdure.StepRef]perdure.Step{}, typ: map[perdure.JobID]perdure.Job{}, since: map[perdure.StepRef]time.Duration{},
-		lying: map[perdure.StepRef]time.Duration{}, out: map[string]time.Duration{}, were: map[string]bool{}}
+	return order{ready: map[kernel.StepRef]kernel.Step{}, typ: map[perdure.JobID]kernel.Job{}, since: map[kernel.StepRef]time.Duration{},
+		lying: map[kernel.StepRef]time.Duration{}, out: map[string]time.Duration{}, were: map[string]bool{}}
 }
 
 // before is the order in which steps of one agent are let out: by priority, then by age of the job.
-func before(x, y *perdure.Step) int {
+func before(x, y *kernel.Step) int {
 	return cmp.Or(cmp.Compare(y.Priority, x.Priority), bytes.Compare(x.Job[:], y.Job[:]), cmp.Compare(x.Index, y.Index))
 }
 
 // queued keeps the order, and finds in it those who were passed over by what a transaction has let out.
 func (w *world) queued(n *node, t *watchedTx) {
 	o := &w.order
-	touched, out := map[perdure.StepRef]bool{}, []*perdure.Step(nil)
+	touched, out := map[kernel.StepRef]bool{}, []*kernel.Step(nil)
 	took := map[perdure.JobID]bool{} // jobs that have got their type's permit
-	keep := func(s *perdure.Step) {
+	keep := func(s *kernel.Step) {
 		touched[s.StepRef] = true
 		delete(o.ready, s.StepRef)
 		if s.Phase == perdure.Ready {
@@ -61,7 +62,7 @@ func (w *world) queued(n *node, t *watchedTx) {
 			keep(now)
 			if now.Phase == perdure.Running && now.Run != was.Run {
 				out = append(out, now)
-				o.out[perdure.AgentLimit(now.Agent)], o.out[perdure.JobLimit(o.typ[now.Job].Type)] = w.now, w.now
+				o.out[kernel.AgentLimit(now.Agent)], o.out[kernel.JobLimit(o.typ[now.Job].Type)] = w.now, w.now
 			}
 		}
 	}
@@ -79,15 +80,15 @@ func (w *world) queued(n *node, t *watchedTx) {
 // are ready but those of a type whose limit had no room the last time; and a transaction that has made s ready
 // by itself may not know of others yet. Without faults, this does not last long either. A step whose input takes more
 // work than the transaction has left waits for its rendering.
-func (w *world) passes(n *node, t *watchedTx, s *perdure.Step, out []*perdure.Step, touched map[perdure.StepRef]bool, took map[perdure.JobID]bool) {
+func (w *world) passes(n *node, t *watchedTx, s *kernel.Step, out []*kernel.Step, touched map[kernel.StepRef]bool, took map[perdure.JobID]bool) {
 	o := &w.order
-	var passed []perdure.Step
+	var passed []kernel.Step
 	for ref, other := range o.ready {
 		if other.Agent == s.Agent && !touched[ref] && !t.skipped[ref.Job] && !w.postponedBy(t, ref) && before(&other, s) < 0 && w.hadRoom(&other, out, took, t.now) {
 			passed = append(passed, other)
 		}
 	}
-	slices.SortFunc(passed, func(x, y perdure.Step) int { return before(&x, &y) })
+	slices.SortFunc(passed, func(x, y kernel.Step) int { return before(&x, &y) })
 	for i := range passed {
 		other := &passed[i]
 		first, known := o.since[other.StepRef]
@@ -96,7 +97,7 @@ func (w *world) passes(n *node, t *watchedTx, s *perdure.Step, out []*perdure.St
 			o.since[other.StepRef] = first
 		}
 		job := o.typ[other.Job]
-		if t.looked(s.Agent) && (job.Permit && !took[other.Job] || !o.were[perdure.JobLimit(job.Type)]) || w.calm && w.now-max(first, w.healed) > slack {
+		if t.looked(s.Agent) && (job.Permit && !took[other.Job] || !o.were[kernel.JobLimit(job.Type)]) || w.calm && w.now-max(first, w.healed) > slack {
 			w.wrong("L5", "%s lets out %s/%s (priority %d) and passes over %s/%s (priority %d), which is ready since %s", n.proc.name,
 				short(s.Job), s.Name, s.Priority, short(other.Job), other.Name, other.Priority, t.now.Sub(other.ReadyAt))
 		}
@@ -105,19 +106,19 @@ func (w *world) passes(n *node, t *watchedTx, s *perdure.Step, out []*perdure.St
 
 // hadRoom says whether a ready step could have been let out, had it been looked at before those that come after
 // it in the order: its job's time is not over, and its type's limit had room then.
-func (w *world) hadRoom(s *perdure.Step, out []*perdure.Step, took map[perdure.JobID]bool, now time.Time) bool {
+func (w *world) hadRoom(s *kernel.Step, out []*kernel.Step, took map[perdure.JobID]bool, now time.Time) bool {
 	job := w.order.typ[s.Job]
 	if job.Desired == perdure.Done && !job.CompleteBy.IsZero() && !now.Before(job.CompleteBy) {
 		return false
 	}
-	name := perdure.JobLimit(job.Type)
+	name := kernel.JobLimit(job.Type)
 	most, limited := w.book.limits[name]
 	if job.Permit || !limited {
 		return true
 	}
 	used := len(w.book.held[name])
 	for job := range took {
-		late := func(o *perdure.Step) bool { return o.Job == job && o.Agent == s.Agent && before(s, o) < 0 }
+		late := func(o *kernel.Step) bool { return o.Job == job && o.Agent == s.Agent && before(s, o) < 0 }
 		if w.order.typ[job].Type == w.order.typ[s.Job].Type && slices.ContainsFunc(out, late) {
 			used--
 		}

@@ -8,14 +8,16 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/protocol"
 )
 
 // operator is the author of all acts.
 const operator = "operator"
 
 // submit is a client that wants a job, until it is told that it has it.
-func (w *world) submit(plan *perdure.Plan, tries int) {
+func (w *world) submit(plan *kernel.Plan, tries int) {
 	for range tries {
 		ctx, cancel := env.WithTimeout(w.clients, context.Background(), 3*time.Second+w.upTo(5*time.Second))
 		did, err := ask(ctx, w, w.clients, callSubmit, func(ctx context.Context, n *node) (scheduler.Submitted, error) {
@@ -35,7 +37,7 @@ func (w *world) submit(plan *perdure.Plan, tries int) {
 }
 
 // otherBody submits something else under a key that is taken (F003).
-func (w *world) otherBody(plan *perdure.Plan) {
+func (w *world) otherBody(plan *kernel.Plan) {
 	key := plan.Definition.Key
 	other, err := drawJob(w.own, 1000+w.own.IntN(1000))
 	if err != nil || key == "" || w.book.keys[key].IsZero() {
@@ -135,7 +137,7 @@ func (w *world) settleStep(id perdure.JobID, step string, as perdure.State, give
 
 // edit gives a step another input, or says that no run of it had an effect, or both. A parked step continues after
 // that.
-func (w *world) edit(id perdure.JobID, s *perdure.Step, pick uint64) {
+func (w *world) edit(id perdure.JobID, s *kernel.Step, pick uint64) {
 	a := perdure.Act{Verb: perdure.VerbEdit, Step: s.Name, NewKey: pick>>20%6 == 0}
 	if s.Phase == perdure.Parked && pick>>24%2 == 0 {
 		a.Verb = perdure.VerbResume
@@ -161,10 +163,10 @@ func (w *world) setLimit(name string, max int) {
 }
 
 // lie reports a run that is somebody else's, of another number, or long over (F044).
-func (w *world) lie(id perdure.JobID, s *perdure.Step, pick uint64) {
-	rep := perdure.Report{Job: id, Step: s.Name, Run: s.Run + int64(pick>>32%3) - 1, Outcome: perdure.Outcome(1 + pick>>40%4)}
-	got, err := ask(context.Background(), w, w.clients, callReport, func(ctx context.Context, n *node) ([]perdure.ReportResult, error) {
-		results, _, err := n.sched.Report(ctx, "liar", []perdure.Report{rep}, nil)
+func (w *world) lie(id perdure.JobID, s *kernel.Step, pick uint64) {
+	rep := protocol.Report{Job: id, Step: s.Name, Run: s.Run + int64(pick>>32%3) - 1, Outcome: perdure.Outcome(1 + pick>>40%4)}
+	got, err := ask(context.Background(), w, w.clients, callReport, func(ctx context.Context, n *node) ([]protocol.ReportResult, error) {
+		results, _, err := n.sched.Report(ctx, "liar", []protocol.Report{rep}, nil)
 		return results, err
 	})
 	if err == nil && len(got) == 1 && !got[0].Accepted {
@@ -172,9 +174,9 @@ func (w *world) lie(id perdure.JobID, s *perdure.Step, pick uint64) {
 	}
 }
 
-func (w *world) lieBeat(id perdure.JobID, s *perdure.Step) {
-	got, err := ask(context.Background(), w, w.clients, callBeat, func(ctx context.Context, n *node) ([]perdure.BeatResult, error) {
-		return n.sched.Heartbeat(ctx, "liar", []perdure.Beat{{Job: id, Step: s.Name, Run: s.Run}})
+func (w *world) lieBeat(id perdure.JobID, s *kernel.Step) {
+	got, err := ask(context.Background(), w, w.clients, callBeat, func(ctx context.Context, n *node) ([]protocol.HeartbeatResult, error) {
+		return n.sched.Heartbeat(ctx, "liar", []protocol.Heartbeat{{Job: id, Step: s.Name, Run: s.Run}})
 	})
 	if err == nil && len(got) == 1 && !got[0].Stop {
 		w.wrong("F044", "a heartbeat of somebody else's run %d of %s/%s was taken", s.Run, short(id), s.Name)
@@ -203,7 +205,7 @@ func (w *world) tend() (open int) {
 			continue
 		}
 		for _, s := range steps {
-			if w.plan(j.ID).Steps[s.Index].Form == perdure.ByApproval && s.Phase == perdure.Waiting && s.Blockers == 0 && j.Desired == perdure.Done {
+			if w.plan(j.ID).Steps[s.Index].Form == kernel.ByApproval && s.Phase == perdure.Waiting && s.Blockers == 0 && j.Desired == perdure.Done {
 				w.clients.Go(func() { w.settleStep(j.ID, s.Name, perdure.Done, w.own.IntN(2) == 0) })
 			}
 		}
@@ -212,7 +214,7 @@ func (w *world) tend() (open int) {
 	return open
 }
 
-func (w *world) unpark(j *perdure.Job, steps []*perdure.Step, times int) {
+func (w *world) unpark(j *kernel.Job, steps []*kernel.Step, times int) {
 	switch {
 	case times <= 2:
 		w.act(j.ID, perdure.Act{Verb: perdure.VerbResume})

@@ -24,14 +24,15 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Config is how a schedule is played.
 type Config struct {
-	Store   func(clock func() time.Time) (perdure.Store, error) // a fresh, empty one, on this clock
-	Small   bool                                                // less of everything: the store is slow
-	Without []string                                            // what of the swarm is left out
-	Lines   func(string)                                        // takes the transcript; nil: nobody
+	Store   func(clock func() time.Time) (kernel.Store, error) // a fresh, empty one, on this clock
+	Small   bool                                               // less of everything: the store is slow
+	Without []string                                           // what of the swarm is left out
+	Lines   func(string)                                       // takes the transcript; nil: nobody
 }
 
 // Result is what came of a schedule.
@@ -57,7 +58,7 @@ func Play(seed uint64, c Config) (res Result, err error) {
 	w := &world{loop: &loop{}, cfg: c, seed: seed, net: stream(1), mood: stream(2), deeds: stream(3), own: stream(4), locks: stream(8),
 		cutOff: map[*process]bool{}, barren: map[*process]bool{}, hits: map[string]int{}, lines: c.Lines,
 		drafts: map[[32]byte]*draft{}, tended: map[perdure.JobID]int{}, reigns: map[int64]string{}, order: newOrder(),
-		postponed: map[perdure.StepRef]time.Duration{}}
+		postponed: map[kernel.StepRef]time.Duration{}}
 	chance := stream(5)
 	w.chance = chance.Float64
 	w.failed = func(format string, args ...any) { w.wrong("F126", format, args...) }

@@ -6,30 +6,30 @@ import (
 	"slices"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
 )
 
 // share is a role's row as a transaction has seen and kept it, and when.
 type share struct {
-	role perdure.Role
+	role kernel.Role
 	at   time.Time
 }
 
 // lead is the supervisor's part in its role.
 func (n *node) lead(ctx context.Context) {
-	m, _ := perdure.MandateOf(ctx)
+	m, _ := kernel.MandateOf(ctx)
 	n.w.say("%s leads, epoch %d", n.proc.name, m.Epoch)
 	n.leads = m
 	n.sup.Lead(ctx)
-	n.leads = perdure.Mandate{}
+	n.leads = kernel.Mandate{}
 	n.w.say("%s leads no more", n.proc.name)
 }
 
 // looks is the store as the supervisor asks it.
 type looks struct{ n *node }
 
-func (s looks) Look(ctx context.Context, agents []string) (perdure.Look, error) {
+func (s looks) Look(ctx context.Context, agents []string) (kernel.Look, error) {
 	look, err := s.n.link.Look(ctx, agents)
 	if s.n.sweeping = err == nil && look.In() <= 0; err != nil {
 		s.n.w.hit("F074")
@@ -68,12 +68,12 @@ func (s sweeps) SweepOverdue(ctx context.Context, max int) (int, error) {
 
 func (s sweeps) under(ctx context.Context, max int, sweep func(context.Context, int) (int, error)) (int, error) {
 	n, w := s.n, s.n.w
-	m, led := perdure.MandateOf(ctx)
+	m, led := kernel.MandateOf(ctx)
 	before := n.admitted[m]
 	did, err := sweep(ctx, max)
 	switch {
 	case !led:
-	case errors.Is(err, perdure.ErrDeposed):
+	case errors.Is(err, kernel.ErrDeposed):
 		w.say("%s is refused: epoch %d is over", n.proc.name, m.Epoch)
 		w.hit("F075")
 		n.sweeping = false
@@ -84,7 +84,7 @@ func (s sweeps) under(ctx context.Context, max int, sweep func(context.Context, 
 }
 
 // roleMoved: epochs grow, and whoever has a place is not replaced before his time is over, but by himself.
-func (w *world) roleMoved(n *node, ch *perdure.RoleChange, at time.Time) {
+func (w *world) roleMoved(n *node, ch *kernel.RoleChange, at time.Time) {
 	now, was := &ch.Now, &ch.Was
 	w.mix(uint64(now.Epoch))
 	if now.Leader != was.Leader || now.Epoch != was.Epoch || now.Standby != was.Standby {
@@ -108,7 +108,7 @@ func (w *world) swept(n *node, s *share) {
 	if s.role.Leader != n.proc.name || !s.role.Led(s.at) {
 		return // it is to be refused
 	}
-	n.admitted[perdure.Mandate{Role: s.role.Name, Node: s.role.Leader, Epoch: s.role.Epoch}]++
+	n.admitted[kernel.Mandate{Role: s.role.Name, Node: s.role.Leader, Epoch: s.role.Epoch}]++
 	if other, known := w.reigns[s.role.Epoch]; known && other != n.proc.name {
 		w.wrong("F071", "role %s: in epoch %d both %s and %s were admitted", s.role.Name, s.role.Epoch, other, n.proc.name)
 	}
@@ -133,7 +133,7 @@ func (w *world) headed() {
 func (w *world) vacancy() string {
 	roles, err := w.inner.Roles(context.Background())
 	w.must(err)
-	r := perdure.Role{Name: perdure.RoleSupervisor}
+	r := kernel.Role{Name: kernel.RoleSupervisor}
 	if len(roles) > 0 {
 		r = roles[0]
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/sim"
 	"github.com/perdure/perdure/store/memory"
 )
@@ -17,7 +18,7 @@ var (
 	seeds = flag.Int("seeds", 60, "how many schedules on the store in memory; make sim plays many more")
 )
 
-func inMemory(clock func() time.Time) (perdure.Store, error) {
+func inMemory(clock func() time.Time) (kernel.Store, error) {
 	return memory.New(memory.WithClock(clock)), nil
 }
 
@@ -63,18 +64,18 @@ func TestTheSameSeedIsTheSameSchedule(t *testing.T) {
 
 // spoiled is a store with a fault that no store has.
 type spoiled struct {
-	perdure.Store
-	tx func(perdure.Tx) perdure.Tx
+	kernel.Store
+	tx func(kernel.Tx) kernel.Tx
 }
 
-func (s *spoiled) Update(ctx context.Context, fn func(perdure.Tx) error) error {
-	return s.Store.Update(ctx, func(tx perdure.Tx) error { return fn(s.tx(tx)) })
+func (s *spoiled) Update(ctx context.Context, fn func(kernel.Tx) error) error {
+	return s.Store.Update(ctx, func(tx kernel.Tx) error { return fn(s.tx(tx)) })
 }
 
 // countless counts no permits.
-type countless struct{ perdure.Tx }
+type countless struct{ kernel.Tx }
 
-func (tx countless) LockLimits(names []string) ([]perdure.Limit, error) {
+func (tx countless) LockLimits(names []string) ([]kernel.Limit, error) {
 	limits, err := tx.Tx.LockLimits(names)
 	for i := range limits {
 		limits[i].Used = 0
@@ -83,14 +84,14 @@ func (tx countless) LockLimits(names []string) ([]perdure.Limit, error) {
 }
 
 // timeless finds no run whose time is over.
-type timeless struct{ perdure.Tx }
+type timeless struct{ kernel.Tx }
 
-func (timeless) Expired(time.Time, int) ([]perdure.StepRef, error) { return nil, nil }
+func (timeless) Expired(time.Time, int) ([]kernel.StepRef, error) { return nil, nil }
 
 // forgetful forgets what the far side was told: the number of the run.
-type forgetful struct{ perdure.Tx }
+type forgetful struct{ kernel.Tx }
 
-func (tx forgetful) Save(c *perdure.Changes) error {
+func (tx forgetful) Save(c *kernel.Changes) error {
 	for i := range c.Steps {
 		if now := c.Steps[i].Now; now.Phase == perdure.Running && now.Run > 1 && c.Steps[i].Was.Run == now.Run-1 {
 			now.Run--
@@ -100,17 +101,17 @@ func (tx forgetful) Save(c *perdure.Changes) error {
 }
 
 // mute writes no history.
-type mute struct{ perdure.Tx }
+type mute struct{ kernel.Tx }
 
-func (tx mute) Save(c *perdure.Changes) error {
+func (tx mute) Save(c *kernel.Changes) error {
 	c.History = nil
 	return tx.Tx.Save(c)
 }
 
 // blank is a store that returns no outputs.
-type blank struct{ perdure.Tx }
+type blank struct{ kernel.Tx }
 
-func (tx blank) Payloads(refs []perdure.StepRef, maxBytes int) ([]perdure.Payload, error) {
+func (tx blank) Payloads(refs []kernel.StepRef, maxBytes int) ([]kernel.Payload, error) {
 	found, err := tx.Tx.Payloads(refs, maxBytes)
 	for i := range found {
 		found[i].Output = nil
@@ -119,9 +120,9 @@ func (tx blank) Payloads(refs []perdure.StepRef, maxBytes int) ([]perdure.Payloa
 }
 
 // uninformed is a store that returns no inputs.
-type uninformed struct{ perdure.Tx }
+type uninformed struct{ kernel.Tx }
 
-func (tx uninformed) Payloads(refs []perdure.StepRef, maxBytes int) ([]perdure.Payload, error) {
+func (tx uninformed) Payloads(refs []kernel.StepRef, maxBytes int) ([]kernel.Payload, error) {
 	found, err := tx.Tx.Payloads(refs, maxBytes)
 	for i := range found {
 		found[i].Input = []byte("null")
@@ -133,17 +134,17 @@ func (tx uninformed) Payloads(refs []perdure.StepRef, maxBytes int) ([]perdure.P
 func TestFaultsAreFound(t *testing.T) {
 	for _, f := range []struct {
 		name, rule string
-		tx         func(perdure.Tx) perdure.Tx
+		tx         func(kernel.Tx) kernel.Tx
 	}{
-		{"permits are not counted", "I12", func(tx perdure.Tx) perdure.Tx { return countless{tx} }},
-		{"nothing expires", "L", func(tx perdure.Tx) perdure.Tx { return timeless{tx} }},
-		{"run numbers come again", "", func(tx perdure.Tx) perdure.Tx { return forgetful{tx} }},
-		{"no outputs", "I19", func(tx perdure.Tx) perdure.Tx { return blank{tx} }},
-		{"no inputs", "I19", func(tx perdure.Tx) perdure.Tx { return uninformed{tx} }},
-		{"no history", "I17", func(tx perdure.Tx) perdure.Tx { return mute{tx} }},
+		{"permits are not counted", "I12", func(tx kernel.Tx) kernel.Tx { return countless{tx} }},
+		{"nothing expires", "L", func(tx kernel.Tx) kernel.Tx { return timeless{tx} }},
+		{"run numbers come again", "", func(tx kernel.Tx) kernel.Tx { return forgetful{tx} }},
+		{"no outputs", "I19", func(tx kernel.Tx) kernel.Tx { return blank{tx} }},
+		{"no inputs", "I19", func(tx kernel.Tx) kernel.Tx { return uninformed{tx} }},
+		{"no history", "I17", func(tx kernel.Tx) kernel.Tx { return mute{tx} }},
 	} {
 		t.Run(f.name, func(t *testing.T) {
-			c := sim.Config{Store: func(clock func() time.Time) (perdure.Store, error) {
+			c := sim.Config{Store: func(clock func() time.Time) (kernel.Store, error) {
 				return &spoiled{memory.New(memory.WithClock(clock)), f.tx}, nil
 			}}
 			for seed := uint64(1); seed <= 60; seed++ {
@@ -167,8 +168,8 @@ func TestFaultsAreFound(t *testing.T) {
 
 // A failure is told with no more of the swarm than it needs.
 func TestShrink(t *testing.T) {
-	c := sim.Config{Store: func(clock func() time.Time) (perdure.Store, error) {
-		return &spoiled{memory.New(memory.WithClock(clock)), func(tx perdure.Tx) perdure.Tx { return countless{tx} }}, nil
+	c := sim.Config{Store: func(clock func() time.Time) (kernel.Store, error) {
+		return &spoiled{memory.New(memory.WithClock(clock)), func(tx kernel.Tx) kernel.Tx { return countless{tx} }}, nil
 	}}
 	for seed := uint64(1); seed <= 60; seed++ {
 		res, err := sim.Play(seed, c)

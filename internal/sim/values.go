@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // The values that runs are given (I19, F149).
@@ -218,7 +219,7 @@ func (b *book) reasoned(a perdure.Act, d operatorValue) perdure.Act {
 }
 
 // operatorValueOf returns what the act of an entry of the history gave; nil if it gave nothing.
-func (b *book) operatorValueOf(e *perdure.Entry) *operatorValue {
+func (b *book) operatorValueOf(e *kernel.Entry) *operatorValue {
 	_, name, _ := strings.Cut(e.Detail, reason)
 	return b.operatorValues[name]
 }
@@ -229,19 +230,19 @@ func (b *book) fresh() *result {
 }
 
 // wants is the direction of the run that a step would get next.
-func wants(s *perdure.Step) perdure.Direction {
+func wants(s *kernel.Step) perdure.Direction {
 	if s.Desired == perdure.Undone || s.Current == perdure.Unsure && s.Run > 0 && s.Direction == perdure.Undo {
 		return perdure.Undo
 	}
 	return perdure.Do
 }
 
-func dispatched(ch *perdure.StepChange) bool { return ch.Now.Run != ch.Was.Run }
+func dispatched(ch *kernel.StepChange) bool { return ch.Now.Run != ch.Was.Run }
 
 // keepValues updates the values from the changes that a transaction has saved, and records what its runs must be given.
 // In a transaction, reports and acts come before dispatched runs. early are the steps whose outputs the transaction has
 // saved before.
-func (w *world) keepValues(c *perdure.Changes, early map[place]bool) {
+func (w *world) keepValues(c *kernel.Changes, early map[place]bool) {
 	b, moved := &w.book, movedSteps(c)
 	var set []place
 	for i := range moved {
@@ -283,12 +284,12 @@ func (w *world) keepValues(c *perdure.Changes, early map[place]bool) {
 
 // skippedBetween reports whether one transaction may have skipped the step, undone its job, and redone it. Afterwards the
 // row does not show that the step was skipped, but the output is gone.
-func skippedBetween(ch *perdure.StepChange, c *perdure.Changes) bool {
+func skippedBetween(ch *kernel.StepChange, c *kernel.Changes) bool {
 	return ch.Was.HasOutput && !ch.Now.HasOutput && !ch.Now.Skipped && !dispatched(ch) && entry(c, ch.Now.Job, "", string(perdure.VerbRedo)) != nil
 }
 
 // skips reports whether the outputs say that a step is skipped.
-func (b *book) skips(s *perdure.Step) bool {
+func (b *book) skips(s *kernel.Step) bool {
 	told := b.jobs[s.Job]
 	if told == nil || told.recipes[s.Index].when == nil {
 		return false
@@ -299,14 +300,14 @@ func (b *book) skips(s *perdure.Step) bool {
 
 // movedSteps are the steps that were written. Steps of a new job have no earlier state, and some are dispatched at
 // once.
-func movedSteps(c *perdure.Changes) []perdure.StepChange {
+func movedSteps(c *kernel.Changes) []kernel.StepChange {
 	if len(c.NewJobs) == 0 {
 		return c.Steps
 	}
 	moved := slices.Clone(c.Steps)
 	for i := range c.NewJobs {
 		for _, s := range c.NewJobs[i].Steps {
-			moved = append(moved, perdure.StepChange{Now: s, Was: &perdure.Step{StepRef: s.StepRef, Name: s.Name, Desired: perdure.Done, Turn: 1}})
+			moved = append(moved, kernel.StepChange{Now: s, Was: &kernel.Step{StepRef: s.StepRef, Name: s.Name, Desired: perdure.Done, Turn: 1}})
 		}
 	}
 	return moved
@@ -314,12 +315,12 @@ func movedSteps(c *perdure.Changes) []perdure.StepChange {
 
 // returnedOutput reports whether a do run was reported as done. The history has all other ends of runs (I17), even if
 // the step was dispatched again since.
-func returnedOutput(ch *perdure.StepChange, c *perdure.Changes) bool {
+func returnedOutput(ch *kernel.StepChange, c *kernel.Changes) bool {
 	now, was := ch.Now, ch.Was
 	if was.Phase != perdure.Running || was.Direction != perdure.Do || now.Phase == perdure.Running && !dispatched(ch) {
 		return false
 	}
-	return !slices.ContainsFunc(c.History, func(e perdure.Entry) bool {
+	return !slices.ContainsFunc(c.History, func(e kernel.Entry) bool {
 		return e.Job == now.Job && e.Step == now.Name && e.Run == was.Run && slices.Contains(endings, e.Event)
 	})
 }
@@ -327,7 +328,7 @@ func returnedOutput(ch *perdure.StepChange, c *perdure.Changes) bool {
 var endings = []string{"failed", "rejected", "returned", "expired"}
 
 // keepOperatorValue records what an operator gave, according to an entry of the history.
-func (b *book) keepOperatorValue(e *perdure.Entry, c *perdure.Changes, moved []perdure.StepChange) {
+func (b *book) keepOperatorValue(e *kernel.Entry, c *kernel.Changes, moved []kernel.StepChange) {
 	d := b.operatorValueOf(e)
 	switch {
 	case e.Event == string(perdure.VerbSkip):
@@ -351,16 +352,16 @@ func (b *book) keepOperatorValue(e *perdure.Entry, c *perdure.Changes, moved []p
 }
 
 // turns says whether an entry of the history is one of a job that turns.
-func turns(e *perdure.Entry) bool {
+func turns(e *kernel.Entry) bool {
 	return e.Event == string(perdure.VerbUndo) || e.Event == string(perdure.VerbRedo) || e.Event == "overdue"
 }
 
 // editedWays: an edit is for the direction that the step wanted then. If the job or the step turned in the same
 // transaction, it may be for either.
-func editedWays(e *perdure.Entry, c *perdure.Changes, moved []perdure.StepChange) []perdure.Direction {
+func editedWays(e *kernel.Entry, c *kernel.Changes, moved []kernel.StepChange) []perdure.Direction {
 	either := []perdure.Direction{perdure.Do, perdure.Undo}
-	at := slices.IndexFunc(moved, func(ch perdure.StepChange) bool { return ch.Now.Job == e.Job && ch.Now.Name == e.Step })
-	if at < 0 || slices.ContainsFunc(c.History, func(o perdure.Entry) bool { return o.Job == e.Job && turns(&o) }) {
+	at := slices.IndexFunc(moved, func(ch kernel.StepChange) bool { return ch.Now.Job == e.Job && ch.Now.Name == e.Step })
+	if at < 0 || slices.ContainsFunc(c.History, func(o kernel.Entry) bool { return o.Job == e.Job && turns(&o) }) {
 		return either
 	}
 	before, after := wants(moved[at].Was), wants(moved[at].Now)
@@ -374,7 +375,7 @@ func editedWays(e *perdure.Entry, c *perdure.Changes, moved []perdure.StepChange
 }
 
 // scope is what the recipe of a step reads now.
-func (b *book) scope(s *perdure.Step) *scope {
+func (b *book) scope(s *kernel.Step) *scope {
 	key := func(turn int) string { return fmt.Sprintf("%s/%s/%d", s.Job, s.Name, turn) }
 	return &scope{key: key(s.Turn), doKey: key(s.Turn - 1), own: b.at(s.Job, s.Name).output, out: func(step string) *result {
 		return b.at(s.Job, step).output
@@ -382,7 +383,7 @@ func (b *book) scope(s *perdure.Step) *scope {
 }
 
 // give records what a dispatched run must be given.
-func (w *world) give(s *perdure.Step, early map[place]bool) {
+func (w *world) give(s *kernel.Step, early map[place]bool) {
 	b := &w.book
 	told := b.jobs[s.Job]
 	if told == nil {
@@ -440,7 +441,7 @@ func (w *world) give(s *perdure.Step, early map[place]bool) {
 }
 
 // checkExpressions: a step is rejected without a run if one of its expressions fails on the outputs (F032).
-func (w *world) checkExpressions(c *perdure.Changes) {
+func (w *world) checkExpressions(c *kernel.Changes) {
 	b := &w.book
 	for i := range c.History {
 		e := &c.History[i]
@@ -468,7 +469,7 @@ func (w *world) checkExpressions(c *perdure.Changes) {
 }
 
 // checkSkipped: a step is skipped by its `when` if the outputs say so.
-func (w *world) checkSkipped(c *perdure.Changes, moved []perdure.StepChange) {
+func (w *world) checkSkipped(c *kernel.Changes, moved []kernel.StepChange) {
 	for i := range moved {
 		now, was := moved[i].Now, moved[i].Was
 		told := w.book.jobs[now.Job]
@@ -484,7 +485,7 @@ func (w *world) checkSkipped(c *perdure.Changes, moved []perdure.StepChange) {
 }
 
 // checkKept: the store keeps the output that was returned, or that an operator gave, and no other (I8).
-func (w *world) checkKept(c *perdure.Changes, moved []perdure.StepChange) {
+func (w *world) checkKept(c *kernel.Changes, moved []kernel.StepChange) {
 	b := &w.book
 	for i := range moved {
 		s := moved[i].Now

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // world is one schedule: a grid, its clients, and all that goes wrong.
@@ -21,7 +22,7 @@ type world struct {
 	// Chance, a stream for each purpose, so that one may be left out without changing the others.
 	net, mood, deeds, own, locks *rand.Rand
 
-	inner   perdure.Store // never fails
+	inner   kernel.Store // never fails
 	nodes   []*node
 	hosts   []*host
 	clients *process
@@ -48,10 +49,10 @@ type world struct {
 	checked   int
 	lastSeen  time.Time
 	order     order
-	postponed map[perdure.StepRef]time.Duration // when the input of a step was last postponed by a transaction
-	reigns    map[int64]string                  // by epoch: who was admitted to sweep
-	vacant    time.Duration                     // since when a place in the role is nobody's, without faults; 0: it is somebody's
-	healed    time.Duration                     // when the faults ended
+	postponed map[kernel.StepRef]time.Duration // when the input of a step was last postponed by a transaction
+	reigns    map[int64]string                 // by epoch: who was admitted to sweep
+	vacant    time.Duration                    // since when a place in the role is nobody's, without faults; 0: it is somebody's
+	healed    time.Duration                    // when the faults ended
 }
 
 // wrong notes a violation. The first is what counts.
@@ -124,13 +125,13 @@ func (w *world) must(err error) {
 	}
 }
 
-func (w *world) job(id perdure.JobID) *perdure.Job {
+func (w *world) job(id perdure.JobID) *kernel.Job {
 	j, _, err := w.inner.Job(context.Background(), id, 0)
 	w.must(err)
 	return j
 }
 
-func (w *world) steps(id perdure.JobID) []*perdure.Step {
+func (w *world) steps(id perdure.JobID) []*kernel.Step {
 	steps, err := w.inner.StepsOf(context.Background(), id, time.Time{})
 	w.must(err)
 	return steps
@@ -147,4 +148,4 @@ func (w *world) storeNow() time.Time {
 }
 
 // plan is that of a job which was submitted here.
-func (w *world) plan(id perdure.JobID) *perdure.Plan { return w.book.jobs[id].plan }
+func (w *world) plan(id perdure.JobID) *kernel.Plan { return w.book.jobs[id].plan }

@@ -10,11 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/internal/supervisor"
+	"github.com/perdure/perdure/protocol"
 )
 
 var runs = flag.Int("runs", 2000, "how many runs expire at once")
@@ -22,7 +23,7 @@ var runs = flag.Int("runs", 2000, "how many runs expire at once")
 // L2, F079, F086, I15: many runs expire at once, while two supervisors look. All are let out again within
 // the period, a second and the backoff, and not all in one moment.
 func TestMassExpiry(t *testing.T) {
-	everystore.Run(t, func(t *testing.T, store perdure.Store) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		const backoff, period = time.Second, time.Second
 		s := scheduler.New(scheduler.Config{Store: store, Compiler: &definition.Compiler{}, Writers: 2})
 		ctx, cancel := context.WithCancel(context.Background())
@@ -47,7 +48,7 @@ func TestMassExpiry(t *testing.T) {
 			}
 		}
 		for left := *runs; left > 0; {
-			out, err := s.Claim(ctx, perdure.ClaimRequest{Agent: "a", Holder: "dead", Max: 1000})
+			out, err := s.Claim(ctx, protocol.Claim{Agent: "a", Holder: "dead", Max: 1000})
 			if err != nil || len(out) == 0 {
 				t.Fatal(left, err)
 			}
@@ -62,7 +63,7 @@ func TestMassExpiry(t *testing.T) {
 		var last time.Time
 		most := 0
 		for left := *runs; left > 0; {
-			out, err := s.Claim(ctx, perdure.ClaimRequest{Agent: "a", Holder: "alive", Max: 1000, Wait: 20 * time.Second})
+			out, err := s.Claim(ctx, protocol.Claim{Agent: "a", Holder: "alive", Max: 1000, Wait: 20 * time.Second})
 			if err != nil || len(out) == 0 {
 				t.Fatalf("%d are left: %v", left, err)
 			}

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/supervisor"
 )
 
@@ -21,20 +21,20 @@ type desk struct {
 	refuse bool
 }
 
-func (d *desk) Look(context.Context, []string) (perdure.Look, error) {
+func (d *desk) Look(context.Context, []string) (kernel.Look, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.looks++
 	now := time.Now()
-	return perdure.Look{Now: now, Next: now.Add(d.in)}, nil
+	return kernel.Look{Now: now, Next: now.Add(d.in)}, nil
 }
 
 func (d *desk) SweepExpired(ctx context.Context, _ int) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.sweeps = append(d.sweeps, ctx)
-	if _, led := perdure.MandateOf(ctx); led && d.refuse {
-		return 0, perdure.ErrDeposed
+	if _, led := kernel.MandateOf(ctx); led && d.refuse {
+		return 0, kernel.ErrDeposed
 	}
 	return 0, nil
 }
@@ -45,11 +45,11 @@ func (d *desk) Waiting() []string                              { return nil }
 func (d *desk) Wake([]string)                                  {}
 
 // run lets a supervisor look for as long as test takes.
-func (d *desk) run(t *testing.T, test func(t *testing.T, s *supervisor.Supervisor, deposed *[]perdure.Mandate)) {
+func (d *desk) run(t *testing.T, test func(t *testing.T, s *supervisor.Supervisor, deposed *[]kernel.Mandate)) {
 	synctest.Test(t, func(t *testing.T) {
-		var deposed []perdure.Mandate // guarded by mu
+		var deposed []kernel.Mandate // guarded by mu
 		s := supervisor.New(supervisor.Config{Scheduler: d, Store: d, Period: time.Second, Log: slog.New(slog.DiscardHandler),
-			Deposed: func(m perdure.Mandate) {
+			Deposed: func(m kernel.Mandate) {
 				d.mu.Lock()
 				defer d.mu.Unlock()
 				deposed = append(deposed, m)
@@ -89,17 +89,17 @@ func (d *desk) swept(t time.Duration) []context.Context {
 	return d.sweeps
 }
 
-var mandate = perdure.Mandate{Role: perdure.RoleSupervisor, Node: "n", Epoch: 3}
+var mandate = kernel.Mandate{Role: kernel.RoleSupervisor, Node: "n", Epoch: 3}
 
 // Who leads looks at every period, from the moment at which it does; the others look, too, and less often.
 func TestLeaderLooksMoreOften(t *testing.T) {
 	d := &desk{in: time.Hour}
-	d.run(t, func(t *testing.T, s *supervisor.Supervisor, _ *[]perdure.Mandate) {
+	d.run(t, func(t *testing.T, s *supervisor.Supervisor, _ *[]kernel.Mandate) {
 		if n := d.during(20 * time.Second); n != 10 {
 			t.Errorf("one of many has looked %d times in 20s", n)
 		}
 		time.Sleep(100 * time.Millisecond)
-		ctx, end := context.WithCancel(perdure.WithMandate(t.Context(), mandate))
+		ctx, end := context.WithCancel(kernel.WithMandate(t.Context(), mandate))
 		over := make(chan struct{})
 		before := d.looked()
 		go func() { s.Lead(ctx); close(over) }()
@@ -115,7 +115,7 @@ func TestLeaderLooksMoreOften(t *testing.T) {
 			t.Errorf("one of many again, it has looked %d times in 20s", n)
 		}
 		// The second time as well.
-		ctx, end = context.WithCancel(perdure.WithMandate(t.Context(), mandate))
+		ctx, end = context.WithCancel(kernel.WithMandate(t.Context(), mandate))
 		defer end()
 		go s.Lead(ctx)
 		if n := d.during(20 * time.Second); n < 20 {
@@ -128,21 +128,21 @@ func TestLeaderLooksMoreOften(t *testing.T) {
 // refused, it is told and all goes on.
 func TestMandateGoesWithTheSweep(t *testing.T) {
 	d := &desk{in: -time.Second}
-	d.run(t, func(t *testing.T, s *supervisor.Supervisor, deposed *[]perdure.Mandate) {
+	d.run(t, func(t *testing.T, s *supervisor.Supervisor, deposed *[]kernel.Mandate) {
 		alone := d.swept(10 * time.Second)
 		for _, ctx := range alone {
-			if _, led := perdure.MandateOf(ctx); led {
+			if _, led := kernel.MandateOf(ctx); led {
 				t.Error("nobody leads")
 			}
 		}
 		if len(alone) < 5 {
 			t.Errorf("without a leader: %d sweeps in 10s", len(alone))
 		}
-		ctx, end := context.WithCancel(perdure.WithMandate(t.Context(), mandate))
+		ctx, end := context.WithCancel(kernel.WithMandate(t.Context(), mandate))
 		go s.Lead(ctx)
 		led := d.swept(10 * time.Second)
 		for _, ctx := range led {
-			if m, ok := perdure.MandateOf(ctx); !ok || m != mandate {
+			if m, ok := kernel.MandateOf(ctx); !ok || m != mandate {
 				t.Errorf("a leader's sweep goes by %+v", m)
 			}
 		}

@@ -15,9 +15,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Scheduler is what it asks. Each sweep handles at most max rows and says how many it did.
@@ -32,7 +32,7 @@ type Scheduler interface {
 
 // Store tells what there is to be done, and when.
 type Store interface {
-	Look(ctx context.Context, agents []string) (perdure.Look, error)
+	Look(ctx context.Context, agents []string) (kernel.Look, error)
 }
 
 // Config is what a supervisor is made of.
@@ -41,7 +41,7 @@ type Config struct {
 	Store     Store
 	Period    time.Duration            // between looks at the latest; 0: DefaultPeriod
 	Batch     int                      // rows in one transaction, and up to mostBatches as many where there are more; 0: DefaultBatch
-	Deposed   func(perdure.Mandate)    // told when what the leader asked for was refused, since another leads; nil: nobody
+	Deposed   func(kernel.Mandate)     // told when what the leader asked for was refused, since another leads; nil: nobody
 	Looked    func(late time.Duration) // told at each look for how long the oldest of what is due has been; nil: nobody
 	Swept     func(Swept)              // told what was done; nil: nobody
 	Log       *slog.Logger
@@ -83,7 +83,7 @@ func New(cfg Config) *Supervisor {
 		cfg.Batch = DefaultBatch
 	}
 	if cfg.Deposed == nil {
-		cfg.Deposed = func(perdure.Mandate) {}
+		cfg.Deposed = func(kernel.Mandate) {}
 	}
 	if cfg.Looked == nil {
 		cfg.Looked = func(time.Duration) {}
@@ -185,7 +185,7 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 		return min(in, pause), nil
 	}
 	did, err := s.sweepAll(ctx)
-	if m, ok := perdure.MandateOf(ctx); ok && errors.Is(err, perdure.ErrDeposed) {
+	if m, ok := kernel.MandateOf(ctx); ok && errors.Is(err, kernel.ErrDeposed) {
 		s.cfg.Deposed(m)
 		return pause, nil
 	}

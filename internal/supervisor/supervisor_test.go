@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/supervisor"
 )
 
@@ -34,9 +34,9 @@ func (p *pile) SweepExpired(_ context.Context, most int) (int, error) {
 func (p *pile) SweepDue(_ context.Context, most int) (int, error)     { return take(&p.due, most) }
 func (p *pile) SweepOverdue(_ context.Context, most int) (int, error) { return take(&p.overdue, most) }
 
-func (p *pile) Look(context.Context, []string) (perdure.Look, error) {
+func (p *pile) Look(context.Context, []string) (kernel.Look, error) {
 	now := time.Now()
-	return perdure.Look{Now: now, Next: now.Add(-p.since)}, nil
+	return kernel.Look{Now: now, Next: now.Add(-p.since)}, nil
 }
 
 // F083: while more is due than one transaction takes, they grow up to a bound; how late all of it is, and what was

@@ -6,24 +6,25 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // data is the tables.
 type data struct {
-	jobs      map[perdure.JobID]*perdure.Job
+	jobs      map[perdure.JobID]*kernel.Job
 	keys      map[string]perdure.JobID
-	shapes    map[perdure.ShapeID][]byte
-	steps     map[perdure.StepRef]*perdure.Step
-	order     map[perdure.JobID][]perdure.StepRef // a job's steps, by index
-	open      map[perdure.StepRef]*perdure.Step   // the steps that are not settled: all that a Finder looks at
-	payloads  map[perdure.StepRef]perdure.Payload
-	alerts    map[int64]perdure.Alert
+	shapes    map[kernel.ShapeID][]byte
+	steps     map[kernel.StepRef]*kernel.Step
+	order     map[perdure.JobID][]kernel.StepRef // a job's steps, by index
+	open      map[kernel.StepRef]*kernel.Step    // the steps that are not settled: all that a Finder looks at
+	payloads  map[kernel.StepRef]kernel.Payload
+	alerts    map[int64]kernel.Alert
 	lastAlert int64
-	history   map[perdure.JobID][]perdure.Entry
+	history   map[perdure.JobID][]kernel.Entry
 	limits    map[string]int
 	fence     int64
-	nodes     map[string]perdure.Node
-	roles     map[string]perdure.Role
+	nodes     map[string]kernel.Node
+	roles     map[string]kernel.Role
 	seen      map[seenBy]time.Time
 }
 
@@ -31,18 +32,18 @@ type seenBy struct{ agent, holder string }
 
 func newData() data {
 	return data{
-		jobs:     map[perdure.JobID]*perdure.Job{},
+		jobs:     map[perdure.JobID]*kernel.Job{},
 		keys:     map[string]perdure.JobID{},
-		shapes:   map[perdure.ShapeID][]byte{},
-		steps:    map[perdure.StepRef]*perdure.Step{},
-		order:    map[perdure.JobID][]perdure.StepRef{},
-		open:     map[perdure.StepRef]*perdure.Step{},
-		payloads: map[perdure.StepRef]perdure.Payload{},
-		alerts:   map[int64]perdure.Alert{},
-		history:  map[perdure.JobID][]perdure.Entry{},
+		shapes:   map[kernel.ShapeID][]byte{},
+		steps:    map[kernel.StepRef]*kernel.Step{},
+		order:    map[perdure.JobID][]kernel.StepRef{},
+		open:     map[kernel.StepRef]*kernel.Step{},
+		payloads: map[kernel.StepRef]kernel.Payload{},
+		alerts:   map[int64]kernel.Alert{},
+		history:  map[perdure.JobID][]kernel.Entry{},
 		limits:   map[string]int{},
-		nodes:    map[string]perdure.Node{},
-		roles:    map[string]perdure.Role{},
+		nodes:    map[string]kernel.Node{},
+		roles:    map[string]kernel.Role{},
 		seen:     map[seenBy]time.Time{},
 	}
 }
@@ -55,7 +56,7 @@ func at(t time.Time) time.Time {
 	return time.UnixMicro(t.UnixMicro()).UTC()
 }
 
-func copyJob(j *perdure.Job) *perdure.Job {
+func copyJob(j *kernel.Job) *kernel.Job {
 	c := *j
 	c.Labels, c.Input = maps.Clone(j.Labels), slices.Clone(j.Input)
 	if j.States != nil {
@@ -69,7 +70,7 @@ func copyJob(j *perdure.Job) *perdure.Job {
 }
 
 // row is a job as its row is read: without a large input.
-func row(j *perdure.Job) *perdure.Job {
+func row(j *kernel.Job) *kernel.Job {
 	j = copyJob(j)
 	if j.Apart = len(j.Input) > perdure.MaxInlineInput; j.Apart {
 		j.Input = nil
@@ -77,7 +78,7 @@ func row(j *perdure.Job) *perdure.Job {
 	return j
 }
 
-func copyStep(s *perdure.Step) *perdure.Step {
+func copyStep(s *kernel.Step) *kernel.Step {
 	c := *s
 	c.Heartbeat = s.Heartbeat.Truncate(time.Microsecond)
 	for _, t := range []*time.Time{
@@ -88,12 +89,12 @@ func copyStep(s *perdure.Step) *perdure.Step {
 	return &c
 }
 
-func copyPayload(p perdure.Payload) perdure.Payload {
+func copyPayload(p kernel.Payload) kernel.Payload {
 	p.Input, p.Output = slices.Clone(p.Input), slices.Clone(p.Output)
 	return p
 }
 
-func copyNode(n perdure.Node) perdure.Node {
+func copyNode(n kernel.Node) kernel.Node {
 	n.Agents, n.Slots = slices.Clone(n.Agents), slices.Clone(n.Slots)
 	n.Since, n.SeenAt = at(n.Since), at(n.SeenAt)
 	return n

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
-func (tx *tx) JobsByKey(keys []string) (map[string]perdure.Keyed, error) {
-	found := map[string]perdure.Keyed{}
+func (tx *tx) JobsByKey(keys []string) (map[string]kernel.Keyed, error) {
+	found := map[string]kernel.Keyed{}
 	for _, key := range keys {
 		if id, ok := tx.keys[key]; ok {
-			found[key] = perdure.Keyed{ID: id, Hash: tx.jobs[id].Hash}
+			found[key] = kernel.Keyed{ID: id, Hash: tx.jobs[id].Hash}
 		}
 	}
 	return found, nil
@@ -29,9 +30,9 @@ func (tx *tx) JobByHash(typ string, hash [32]byte) (newest perdure.JobID, ok boo
 	return newest, ok, nil
 }
 
-func (tx *tx) Limits() ([]perdure.Limit, error) { return tx.listLimits(), nil }
+func (tx *tx) Limits() ([]kernel.Limit, error) { return tx.listLimits(), nil }
 
-func (tx *tx) Alert(id int64) (*perdure.Alert, error) {
+func (tx *tx) Alert(id int64) (*kernel.Alert, error) {
 	if a, ok := tx.alerts[id]; ok {
 		return &a, nil
 	}
@@ -41,36 +42,36 @@ func (tx *tx) Alert(id int64) (*perdure.Alert, error) {
 // Pass has nothing to do: one transaction is over before the next begins.
 func (tx *tx) Pass(string) {}
 
-func (tx *tx) Ready(agent string, max int, full []string) ([]perdure.StepRef, error) {
-	byPriority := func(a, b *perdure.Step) int {
+func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, error) {
+	byPriority := func(a, b *kernel.Step) int {
 		return cmp.Or(-cmp.Compare(a.Priority, b.Priority), compareSteps(a, b))
 	}
-	return refs(max, tx.pick(byPriority, func(s *perdure.Step) bool {
+	return refs(max, tx.pick(byPriority, func(s *kernel.Step) bool {
 		return s.Phase == perdure.Ready && s.Agent == agent &&
 			(!slices.Contains(full, s.Type) || tx.jobs[s.Job].Permit)
 	})), nil
 }
 
-func (tx *tx) Due(now time.Time, max int) ([]perdure.StepRef, error) {
-	return refs(max, tx.pick(by(availableAt), func(s *perdure.Step) bool {
+func (tx *tx) Due(now time.Time, max int) ([]kernel.StepRef, error) {
+	return refs(max, tx.pick(by(availableAt), func(s *kernel.Step) bool {
 		return s.Phase == perdure.Waiting && !s.AvailableAt.IsZero() && !s.AvailableAt.After(now)
 	})), nil
 }
 
-func (tx *tx) Expired(now time.Time, max int) ([]perdure.StepRef, error) {
-	return refs(max, tx.pick(by(lockedUntil), func(s *perdure.Step) bool {
+func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {
+	return refs(max, tx.pick(by(lockedUntil), func(s *kernel.Step) bool {
 		return s.Phase == perdure.Running && !s.LockedUntil.After(now)
 	})), nil
 }
 
 func (tx *tx) Overdue(now time.Time, max int) ([]perdure.JobID, error) {
-	var late []*perdure.Job
+	var late []*kernel.Job
 	for _, j := range tx.jobs {
 		if hasUltimatum(j) && !j.CompleteBy.After(now) {
 			late = append(late, j)
 		}
 	}
-	slices.SortFunc(late, func(a, b *perdure.Job) int {
+	slices.SortFunc(late, func(a, b *kernel.Job) int {
 		return cmp.Or(a.CompleteBy.Compare(b.CompleteBy), a.ID.Compare(b.ID))
 	})
 	var ids []perdure.JobID
@@ -80,15 +81,15 @@ func (tx *tx) Overdue(now time.Time, max int) ([]perdure.JobID, error) {
 	return ids, nil
 }
 
-func (tx *tx) HeldBy(holder, agent, request string, max int) ([]perdure.StepRef, error) {
-	return refs(max, tx.pick(compareSteps, func(s *perdure.Step) bool {
+func (tx *tx) HeldBy(holder, agent, request string, max int) ([]kernel.StepRef, error) {
+	return refs(max, tx.pick(compareSteps, func(s *kernel.Step) bool {
 		return s.Phase == perdure.Running && s.LockedBy == holder &&
 			(agent == "" || s.Agent == agent) && (request == "" || s.Request == request)
 	})), nil
 }
 
 // Granted is HeldBy: no other transaction is under way.
-func (tx *tx) Granted(holder, agent, request string, max int) ([]perdure.StepRef, error) {
+func (tx *tx) Granted(holder, agent, request string, max int) ([]kernel.StepRef, error) {
 	return tx.HeldBy(holder, agent, request, max)
 }
 
@@ -103,8 +104,8 @@ func (tx *tx) EmbeddedHolders() ([]string, error) {
 }
 
 // pick are the unsettled steps that fit, in order.
-func (d *data) pick(order func(a, b *perdure.Step) int, fits func(*perdure.Step) bool) []*perdure.Step {
-	var steps []*perdure.Step
+func (d *data) pick(order func(a, b *kernel.Step) int, fits func(*kernel.Step) bool) []*kernel.Step {
+	var steps []*kernel.Step
 	for _, s := range d.open {
 		if fits(s) {
 			steps = append(steps, s)
@@ -114,15 +115,15 @@ func (d *data) pick(order func(a, b *perdure.Step) int, fits func(*perdure.Step)
 	return steps
 }
 
-func by(when func(*perdure.Step) time.Time) func(a, b *perdure.Step) int {
-	return func(a, b *perdure.Step) int { return cmp.Or(when(a).Compare(when(b)), compareSteps(a, b)) }
+func by(when func(*kernel.Step) time.Time) func(a, b *kernel.Step) int {
+	return func(a, b *kernel.Step) int { return cmp.Or(when(a).Compare(when(b)), compareSteps(a, b)) }
 }
 
-func availableAt(s *perdure.Step) time.Time { return s.AvailableAt }
-func lockedUntil(s *perdure.Step) time.Time { return s.LockedUntil }
+func availableAt(s *kernel.Step) time.Time { return s.AvailableAt }
+func lockedUntil(s *kernel.Step) time.Time { return s.LockedUntil }
 
 // hasUltimatum says whether the time will come at which the job is overdue.
-func hasUltimatum(j *perdure.Job) bool {
+func hasUltimatum(j *kernel.Job) bool {
 	return j.Phase != perdure.Settled && !j.Overdue && j.ParkedAt.IsZero() && !j.CompleteBy.IsZero()
 }
 
@@ -130,8 +131,8 @@ func first[T any](max int, of []T) []T { return of[:min(len(of), maxZero(max))] 
 
 func maxZero(n int) int { return max(n, 0) }
 
-func refs(max int, steps []*perdure.Step) []perdure.StepRef {
-	var refs []perdure.StepRef
+func refs(max int, steps []*kernel.Step) []kernel.StepRef {
+	var refs []kernel.StepRef
 	for _, s := range first(max, steps) {
 		refs = append(refs, s.StepRef)
 	}

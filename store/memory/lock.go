@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // The whole store is locked while a tx is open, so that to lock is to load.
 
-func (tx *tx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
-	var jobs []*perdure.Job
+func (tx *tx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
+	var jobs []*kernel.Job
 	for _, id := range unique(ids, perdure.JobID.Compare) {
 		if j, ok := tx.jobs[id]; ok {
 			jobs = append(jobs, row(j))
@@ -22,13 +23,13 @@ func (tx *tx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
 	return jobs, nil
 }
 
-func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*perdure.Job, error) { return tx.LockJobs(ids) }
+func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*kernel.Job, error) { return tx.LockJobs(ids) }
 
-func (tx *tx) LockLimits(names []string) ([]perdure.Limit, error) {
-	var limits []perdure.Limit
+func (tx *tx) LockLimits(names []string) ([]kernel.Limit, error) {
+	var limits []kernel.Limit
 	for _, name := range unique(names, cmp.Compare[string]) {
 		if max, ok := tx.limits[name]; ok {
-			limits = append(limits, perdure.Limit{Name: name, Max: max, Used: len(tx.holders(name))})
+			limits = append(limits, kernel.Limit{Name: name, Max: max, Used: len(tx.holders(name))})
 		}
 	}
 	return limits, nil
@@ -36,9 +37,9 @@ func (tx *tx) LockLimits(names []string) ([]perdure.Limit, error) {
 
 func (tx *tx) Now() (time.Time, error) { return tx.clock.now(), nil }
 
-func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
-	var steps []*perdure.Step
-	for _, ref := range unique(refs, perdure.StepRef.Compare) {
+func (tx *tx) Steps(refs []kernel.StepRef) ([]*kernel.Step, error) {
+	var steps []*kernel.Step
+	for _, ref := range unique(refs, kernel.StepRef.Compare) {
 		if s, ok := tx.steps[ref]; ok {
 			steps = append(steps, copyStep(s))
 		}
@@ -46,14 +47,14 @@ func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
 	return steps, nil
 }
 
-func (tx *tx) StepsOf(job perdure.JobID) ([]*perdure.Step, error) { return tx.stepsOf(job), nil }
+func (tx *tx) StepsOf(job perdure.JobID) ([]*kernel.Step, error) { return tx.stepsOf(job), nil }
 
-func (tx *tx) Payloads(refs []perdure.StepRef, maxBytes int) ([]perdure.Payload, error) {
+func (tx *tx) Payloads(refs []kernel.StepRef, maxBytes int) ([]kernel.Payload, error) {
 	return firstBytes(maxBytes, tx.payloadsOf(distinct(refs))), nil
 }
 
 // firstBytes returns the first payloads, until maxBytes are reached.
-func firstBytes(maxBytes int, all []perdure.Payload) []perdure.Payload {
+func firstBytes(maxBytes int, all []kernel.Payload) []kernel.Payload {
 	read := 0
 	for i, p := range all {
 		if read >= maxBytes {
@@ -65,8 +66,8 @@ func firstBytes(maxBytes int, all []perdure.Payload) []perdure.Payload {
 }
 
 // distinct returns the refs in their order, without duplicates.
-func distinct(refs []perdure.StepRef) (once []perdure.StepRef) {
-	seen := map[perdure.StepRef]bool{}
+func distinct(refs []kernel.StepRef) (once []kernel.StepRef) {
+	seen := map[kernel.StepRef]bool{}
 	for _, ref := range refs {
 		if !seen[ref] {
 			seen[ref] = true
@@ -86,8 +87,8 @@ func (tx *tx) Inputs(ids []perdure.JobID) (map[perdure.JobID]json.RawMessage, er
 	return found, nil
 }
 
-func (tx *tx) Shapes(ids []perdure.ShapeID) (map[perdure.ShapeID][]byte, error) {
-	found := map[perdure.ShapeID][]byte{}
+func (tx *tx) Shapes(ids []kernel.ShapeID) (map[kernel.ShapeID][]byte, error) {
+	found := map[kernel.ShapeID][]byte{}
 	for _, id := range ids {
 		if text, ok := tx.shapes[id]; ok {
 			found[id] = slices.Clone(text)
@@ -96,16 +97,16 @@ func (tx *tx) Shapes(ids []perdure.ShapeID) (map[perdure.ShapeID][]byte, error) 
 	return found, nil
 }
 
-func (d *data) stepsOf(job perdure.JobID) []*perdure.Step {
-	var steps []*perdure.Step
+func (d *data) stepsOf(job perdure.JobID) []*kernel.Step {
+	var steps []*kernel.Step
 	for _, ref := range d.order[job] {
 		steps = append(steps, copyStep(d.steps[ref]))
 	}
 	return steps
 }
 
-func (d *data) payloadsOf(refs []perdure.StepRef) []perdure.Payload {
-	var found []perdure.Payload
+func (d *data) payloadsOf(refs []kernel.StepRef) []kernel.Payload {
+	var found []kernel.Payload
 	for _, ref := range refs {
 		if p := d.payloads[ref]; p.Input != nil || p.Output != nil {
 			found = append(found, copyPayload(p))
@@ -115,18 +116,18 @@ func (d *data) payloadsOf(refs []perdure.StepRef) []perdure.Payload {
 }
 
 // holders are the rows that hold a permit of a limit.
-func (d *data) holders(limit string) []perdure.LimitHolder {
-	var holders []perdure.LimitHolder
-	switch kind, of, _ := perdure.SplitLimit(limit); kind {
+func (d *data) holders(limit string) []kernel.LimitHolder {
+	var holders []kernel.LimitHolder
+	switch kind, of, _ := kernel.SplitLimit(limit); kind {
 	case "job":
 		for _, id := range slices.SortedFunc(maps.Keys(d.jobs), perdure.JobID.Compare) {
 			if j := d.jobs[id]; j.Permit && j.Type == of {
-				holders = append(holders, perdure.LimitHolder{Job: id})
+				holders = append(holders, kernel.LimitHolder{Job: id})
 			}
 		}
 	case "agent":
-		for _, s := range d.pick(compareSteps, func(s *perdure.Step) bool { return s.Phase == perdure.Running && s.Agent == of }) {
-			holders = append(holders, perdure.LimitHolder{Job: s.Job, Step: s.Name, Run: s.Run})
+		for _, s := range d.pick(compareSteps, func(s *kernel.Step) bool { return s.Phase == perdure.Running && s.Agent == of }) {
+			holders = append(holders, kernel.LimitHolder{Job: s.Job, Step: s.Name, Run: s.Run})
 		}
 	}
 	return holders
@@ -136,4 +137,4 @@ func unique[T comparable](of []T, compare func(a, b T) int) []T {
 	return slices.Compact(slices.SortedFunc(slices.Values(of), compare))
 }
 
-func compareSteps(a, b *perdure.Step) int { return a.StepRef.Compare(b.StepRef) }
+func compareSteps(a, b *kernel.Step) int { return a.StepRef.Compare(b.StepRef) }

@@ -10,14 +10,15 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	return view(ctx, s, s.clock.now)
 }
 
-func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (job *perdure.Job, _ []*perdure.Step, err error) {
-	found, err := view(ctx, s, func() []*perdure.Step {
+func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (job *kernel.Job, _ []*kernel.Step, err error) {
+	found, err := view(ctx, s, func() []*kernel.Step {
 		j, ok := s.jobs[id]
 		if !ok {
 			return nil
@@ -32,7 +33,7 @@ func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (job *perd
 	return job, found, err
 }
 
-func (s *Store) Shape(ctx context.Context, id perdure.ShapeID) ([]byte, error) {
+func (s *Store) Shape(ctx context.Context, id kernel.ShapeID) ([]byte, error) {
 	return view(ctx, s, func() []byte { return slices.Clone(s.shapes[id]) })
 }
 
@@ -66,13 +67,13 @@ func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.Jo
 	})
 }
 
-func (s *Store) ListJobs(ctx context.Context, f perdure.JobFilter) ([]*perdure.Job, error) {
-	return view(ctx, s, func() []*perdure.Job {
+func (s *Store) ListJobs(ctx context.Context, f kernel.JobFilter) ([]*kernel.Job, error) {
+	return view(ctx, s, func() []*kernel.Job {
 		ids := slices.SortedFunc(maps.Keys(s.jobs), perdure.JobID.Compare)
 		if !f.Ascending {
 			slices.Reverse(ids)
 		}
-		var jobs []*perdure.Job
+		var jobs []*kernel.Job
 		for _, id := range ids {
 			if j := s.jobs[id]; fits(j, f) && len(jobs) < cmp.Or(f.Limit, perdure.DefaultListLimit) {
 				jobs = append(jobs, row(j))
@@ -82,7 +83,7 @@ func (s *Store) ListJobs(ctx context.Context, f perdure.JobFilter) ([]*perdure.J
 	})
 }
 
-func fits(j *perdure.Job, f perdure.JobFilter) bool {
+func fits(j *kernel.Job, f kernel.JobFilter) bool {
 	for name, value := range f.Labels {
 		if have, ok := j.Labels[name]; !ok || have != value {
 			return false
@@ -97,15 +98,15 @@ func fits(j *perdure.Job, f perdure.JobFilter) bool {
 		(f.After.IsZero() || j.ID.Compare(f.After) > 0)
 }
 
-func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) ([]*perdure.Step, error) {
-	return view(ctx, s, func() []*perdure.Step {
-		return slices.DeleteFunc(s.stepsOf(job), func(s *perdure.Step) bool { return s.UpdatedAt.Before(since) })
+func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) ([]*kernel.Step, error) {
+	return view(ctx, s, func() []*kernel.Step {
+		return slices.DeleteFunc(s.stepsOf(job), func(s *kernel.Step) bool { return s.UpdatedAt.Before(since) })
 	})
 }
 
-func (s *Store) Payloads(ctx context.Context, job perdure.JobID, max, total int) ([]perdure.SizedPayload, error) {
-	return view(ctx, s, func() []perdure.SizedPayload {
-		var found []perdure.SizedPayload
+func (s *Store) Payloads(ctx context.Context, job perdure.JobID, max, total int) ([]kernel.SizedPayload, error) {
+	return view(ctx, s, func() []kernel.SizedPayload {
+		var found []kernel.SizedPayload
 		sum := 0
 		read := func(value *[]byte) (size int) {
 			if size = len(*value); size <= max {
@@ -117,7 +118,7 @@ func (s *Store) Payloads(ctx context.Context, job perdure.JobID, max, total int)
 			return size
 		}
 		for _, p := range s.payloadsOf(s.order[job]) {
-			sized := perdure.SizedPayload{Payload: p}
+			sized := kernel.SizedPayload{Payload: p}
 			sized.InputBytes, sized.OutputBytes = read(&sized.Input), read(&sized.Output)
 			found = append(found, sized)
 		}
@@ -125,18 +126,18 @@ func (s *Store) Payloads(ctx context.Context, job perdure.JobID, max, total int)
 	})
 }
 
-func (s *Store) Payload(ctx context.Context, ref perdure.StepRef) (*perdure.Payload, error) {
-	return view(ctx, s, func() *perdure.Payload {
-		for _, p := range s.payloadsOf([]perdure.StepRef{ref}) {
+func (s *Store) Payload(ctx context.Context, ref kernel.StepRef) (*kernel.Payload, error) {
+	return view(ctx, s, func() *kernel.Payload {
+		for _, p := range s.payloadsOf([]kernel.StepRef{ref}) {
 			return &p
 		}
 		return nil
 	})
 }
 
-func (s *Store) Alerts(ctx context.Context, f perdure.AlertFilter) ([]perdure.Alert, error) {
-	return view(ctx, s, func() []perdure.Alert {
-		var alerts []perdure.Alert
+func (s *Store) Alerts(ctx context.Context, f kernel.AlertFilter) ([]kernel.Alert, error) {
+	return view(ctx, s, func() []kernel.Alert {
+		var alerts []kernel.Alert
 		for _, id := range slices.Backward(slices.Sorted(maps.Keys(s.alerts))) {
 			a := s.alerts[id]
 			if (f.Job.IsZero() || a.Job == f.Job) && (f.Closed || a.ClosedAt.IsZero()) && (f.Before == 0 || id < f.Before) {
@@ -147,33 +148,33 @@ func (s *Store) Alerts(ctx context.Context, f perdure.AlertFilter) ([]perdure.Al
 	})
 }
 
-func (s *Store) History(ctx context.Context, job perdure.JobID, after int64, max int) ([]perdure.Entry, error) {
-	return view(ctx, s, func() []perdure.Entry {
+func (s *Store) History(ctx context.Context, job perdure.JobID, after int64, max int) ([]kernel.Entry, error) {
+	return view(ctx, s, func() []kernel.Entry {
 		all := s.history[job]
 		return slices.Clone(first(max, all[min(int64(len(all)), after):]))
 	})
 }
 
-func (s *Store) LimitUse(ctx context.Context, name string, max int) (int, []perdure.LimitHolder, error) {
-	all, err := view(ctx, s, func() []perdure.LimitHolder { return s.holders(name) })
+func (s *Store) LimitUse(ctx context.Context, name string, max int) (int, []kernel.LimitHolder, error) {
+	all, err := view(ctx, s, func() []kernel.LimitHolder { return s.holders(name) })
 	return len(all), first(max, all), err
 }
 
-func (s *Store) ListLimits(ctx context.Context) ([]perdure.Limit, error) {
+func (s *Store) ListLimits(ctx context.Context) ([]kernel.Limit, error) {
 	return view(ctx, s, s.listLimits)
 }
 
-func (d *data) listLimits() []perdure.Limit {
-	var limits []perdure.Limit
+func (d *data) listLimits() []kernel.Limit {
+	var limits []kernel.Limit
 	for _, name := range slices.Sorted(maps.Keys(d.limits)) {
-		limits = append(limits, perdure.Limit{Name: name, Max: d.limits[name]})
+		limits = append(limits, kernel.Limit{Name: name, Max: d.limits[name]})
 	}
 	return limits
 }
 
-func (s *Store) Look(ctx context.Context, agents []string) (perdure.Look, error) {
-	return view(ctx, s, func() perdure.Look {
-		l := perdure.Look{Now: s.clock.now()}
+func (s *Store) Look(ctx context.Context, agents []string) (kernel.Look, error) {
+	return view(ctx, s, func() kernel.Look {
+		l := kernel.Look{Now: s.clock.now()}
 		look := func(t time.Time) {
 			if l.Next.IsZero() || t.Before(l.Next) {
 				l.Next = t

@@ -8,16 +8,17 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // What has not been seen for so long is forgotten, or the registry would grow with every restart.
 const forgetAfter = 24 * time.Hour
 
-func (s *Store) Attend(ctx context.Context, p perdure.Presence) (perdure.Roll, error) {
+func (s *Store) Attend(ctx context.Context, p kernel.Presence) (kernel.Roll, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(ctx); err != nil {
-		return perdure.Roll{}, err
+		return kernel.Roll{}, err
 	}
 	now := s.clock.now()
 	n := copyNode(p.Node)
@@ -32,11 +33,11 @@ func (s *Store) Attend(ctx context.Context, p perdure.Presence) (perdure.Roll, e
 	for name, r := range s.roles {
 		s.roles[name] = renewed(r, n.ID, now, p.TTL)
 	}
-	return perdure.Roll{Now: now, Fence: s.fence, Roles: s.rolesByName()}, nil
+	return kernel.Roll{Now: now, Fence: s.fence, Roles: s.rolesByName()}, nil
 }
 
 func (s *Store) forget(before time.Time) {
-	maps.DeleteFunc(s.nodes, func(_ string, old perdure.Node) bool { return old.SeenAt.Before(before) })
+	maps.DeleteFunc(s.nodes, func(_ string, old kernel.Node) bool { return old.SeenAt.Before(before) })
 	maps.DeleteFunc(s.seen, func(_ seenBy, old time.Time) bool { return old.Before(before) })
 }
 
@@ -50,9 +51,9 @@ func (s *Store) DropNode(ctx context.Context, id string) error {
 	return nil
 }
 
-func (s *Store) Nodes(ctx context.Context) ([]perdure.Node, error) {
-	return view(ctx, s, func() []perdure.Node {
-		var nodes []perdure.Node
+func (s *Store) Nodes(ctx context.Context) ([]kernel.Node, error) {
+	return view(ctx, s, func() []kernel.Node {
+		var nodes []kernel.Node
 		for _, id := range slices.Sorted(maps.Keys(s.nodes)) {
 			nodes = append(nodes, copyNode(s.nodes[id]))
 		}
@@ -60,15 +61,15 @@ func (s *Store) Nodes(ctx context.Context) ([]perdure.Node, error) {
 	})
 }
 
-func (s *Store) Seen(ctx context.Context) ([]perdure.Seen, error) {
-	return view(ctx, s, func() []perdure.Seen {
-		var seen []perdure.Seen
+func (s *Store) Seen(ctx context.Context) ([]kernel.Seen, error) {
+	return view(ctx, s, func() []kernel.Seen {
+		var seen []kernel.Seen
 		for by, t := range s.seen {
-			seen = append(seen, perdure.Seen{Agent: by.agent, Holder: by.holder, At: t})
+			seen = append(seen, kernel.Seen{Agent: by.agent, Holder: by.holder, At: t})
 		}
-		slices.SortFunc(seen, func(a, b perdure.Seen) int { return b.At.Compare(a.At) })
+		slices.SortFunc(seen, func(a, b kernel.Seen) int { return b.At.Compare(a.At) })
 		seen = first(perdure.MaxSeen, seen)
-		slices.SortFunc(seen, func(a, b perdure.Seen) int {
+		slices.SortFunc(seen, func(a, b kernel.Seen) int {
 			return cmp.Or(cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.Holder, b.Holder))
 		})
 		return seen

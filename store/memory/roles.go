@@ -7,31 +7,31 @@ import (
 	"slices"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
-func (tx *tx) LockRoles(names []string) ([]perdure.Role, error) {
-	var roles []perdure.Role
+func (tx *tx) LockRoles(names []string) ([]kernel.Role, error) {
+	var roles []kernel.Role
 	for _, name := range unique(names, cmp.Compare[string]) {
 		if _, there := tx.roles[name]; !there {
-			set(tx, tx.roles, name, perdure.Role{Name: name})
+			set(tx, tx.roles, name, kernel.Role{Name: name})
 		}
 		roles = append(roles, tx.roles[name])
 	}
 	return roles, nil
 }
 
-func (tx *tx) ShareRole(name string) (perdure.Role, error) {
+func (tx *tx) ShareRole(name string) (kernel.Role, error) {
 	r := tx.roles[name]
 	r.Name = name
 	return r, nil
 }
 
-func (tx *tx) SaveRoles(changes []perdure.RoleChange) error {
+func (tx *tx) SaveRoles(changes []kernel.RoleChange) error {
 	for _, c := range changes {
 		is, was := tx.roles[c.Was.Name], c.Was
 		if is.Name != was.Name || is.Epoch != was.Epoch || is.Leader != was.Leader || is.Standby != was.Standby {
-			tx.failed = perdure.ErrStale
+			tx.failed = kernel.ErrStale
 			return tx.failed
 		}
 		now := c.Now
@@ -41,11 +41,11 @@ func (tx *tx) SaveRoles(changes []perdure.RoleChange) error {
 	return nil
 }
 
-func (s *Store) Roles(ctx context.Context) ([]perdure.Role, error) {
+func (s *Store) Roles(ctx context.Context) ([]kernel.Role, error) {
 	return view(ctx, s, s.rolesByName)
 }
 
-func (d *data) rolesByName() (roles []perdure.Role) {
+func (d *data) rolesByName() (roles []kernel.Role) {
 	for _, name := range slices.Sorted(maps.Keys(d.roles)) {
 		roles = append(roles, d.roles[name])
 	}
@@ -53,7 +53,7 @@ func (d *data) rolesByName() (roles []perdure.Role) {
 }
 
 // renewed is the role with the node's places, if they have not lapsed, held on to.
-func renewed(r perdure.Role, node string, now time.Time, ttl time.Duration) perdure.Role {
+func renewed(r kernel.Role, node string, now time.Time, ttl time.Duration) kernel.Role {
 	until := at(now.Add(ttl))
 	if r.Leader == node && r.Led(now) {
 		r.LeaderUntil = until

@@ -5,16 +5,17 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Save writes in the order of the fields of Changes.
-func (tx *tx) Save(c *perdure.Changes) error {
+func (tx *tx) Save(c *kernel.Changes) error {
 	err := tx.save(c)
 	tx.failed = cmp.Or(tx.failed, err)
 	return err
 }
 
-func (tx *tx) save(c *perdure.Changes) error {
+func (tx *tx) save(c *kernel.Changes) error {
 	for _, n := range c.NewJobs {
 		if err := tx.insert(n); err != nil {
 			return err
@@ -23,7 +24,7 @@ func (tx *tx) save(c *perdure.Changes) error {
 	for _, ch := range c.Jobs {
 		j, ok := tx.jobs[ch.Was.ID]
 		if !ok || !sameJob(j, ch.Was) {
-			return perdure.ErrStale
+			return kernel.ErrStale
 		}
 		now := copyJob(ch.Now)
 		now.Input = j.Input // never changes, and may not have been read
@@ -31,7 +32,7 @@ func (tx *tx) save(c *perdure.Changes) error {
 	}
 	for _, ch := range c.Steps {
 		if s, ok := tx.steps[ch.Was.StepRef]; !ok || !sameStep(s, ch.Was) {
-			return perdure.ErrStale
+			return kernel.ErrStale
 		}
 		tx.putStep(ch.Now)
 	}
@@ -53,11 +54,11 @@ func (tx *tx) save(c *perdure.Changes) error {
 
 // insert stores a submission. A key that is taken means that somebody was faster: the transaction is
 // tried again and then finds the key.
-func (tx *tx) insert(n perdure.NewJob) error {
+func (tx *tx) insert(n kernel.NewJob) error {
 	j := copyJob(n.Job)
 	_, taken := tx.keys[j.Key]
 	if _, known := tx.jobs[j.ID]; known || taken {
-		return perdure.ErrStale
+		return kernel.ErrStale
 	}
 	set(tx, tx.jobs, j.ID, j)
 	if j.Key != "" {
@@ -66,17 +67,17 @@ func (tx *tx) insert(n perdure.NewJob) error {
 	if _, known := tx.shapes[j.Shape]; !known {
 		set(tx, tx.shapes, j.Shape, slices.Clone(n.Shape))
 	}
-	refs := make([]perdure.StepRef, len(n.Steps))
+	refs := make([]kernel.StepRef, len(n.Steps))
 	for i, s := range n.Steps {
 		refs[i] = s.StepRef
 		tx.putStep(s)
 	}
-	slices.SortFunc(refs, perdure.StepRef.Compare)
+	slices.SortFunc(refs, kernel.StepRef.Compare)
 	set(tx, tx.order, j.ID, refs)
 	return nil
 }
 
-func (tx *tx) putStep(s *perdure.Step) {
+func (tx *tx) putStep(s *kernel.Step) {
 	s = copyStep(s)
 	set(tx, tx.steps, s.StepRef, s)
 	if s.Phase == perdure.Settled {
@@ -86,7 +87,7 @@ func (tx *tx) putStep(s *perdure.Step) {
 	}
 }
 
-func (tx *tx) putPayload(ch perdure.PayloadChange) {
+func (tx *tx) putPayload(ch kernel.PayloadChange) {
 	p := tx.payloads[ch.StepRef]
 	p.StepRef = ch.StepRef
 	if ch.SetInput {
@@ -100,7 +101,7 @@ func (tx *tx) putPayload(ch perdure.PayloadChange) {
 
 // closeAlerts closes alerts of a step, or of a job and all its steps, that are of the kinds named; of
 // a step, those that hold it where none is named.
-func (tx *tx) closeAlerts(ch perdure.CloseAlerts) {
+func (tx *tx) closeAlerts(ch kernel.CloseAlerts) {
 	now := tx.clock.now()
 	for id, a := range tx.alerts {
 		meant := slices.Contains(ch.Kinds, a.Kind) || ch.Step != "" && len(ch.Kinds) == 0 && a.Kind.Holds()
@@ -111,7 +112,7 @@ func (tx *tx) closeAlerts(ch perdure.CloseAlerts) {
 	}
 }
 
-func (tx *tx) raise(a perdure.Alert) {
+func (tx *tx) raise(a kernel.Alert) {
 	last := tx.lastAlert
 	tx.remember(func() { tx.lastAlert = last })
 	tx.lastAlert++
@@ -119,11 +120,11 @@ func (tx *tx) raise(a perdure.Alert) {
 	set(tx, tx.alerts, a.ID, a)
 }
 
-func sameJob(a, b *perdure.Job) bool {
+func sameJob(a, b *kernel.Job) bool {
 	return a.Current == b.Current && a.Desired == b.Desired && a.Phase == b.Phase &&
 		a.Unsettled == b.Unsettled && a.Running == b.Running && a.Active == b.Active
 }
 
-func sameStep(a, b *perdure.Step) bool {
+func sameStep(a, b *kernel.Step) bool {
 	return a.Run == b.Run && a.Phase == b.Phase && a.Current == b.Current && a.Desired == b.Desired
 }

@@ -1,4 +1,4 @@
-// Package memory is the reference model of a perdure.Store: the simplest code that keeps the
+// Package memory is the reference model of a kernel.Store: the simplest code that keeps the
 // contract of package storetest. It forgets everything when the process ends; it is for tests,
 // simulations and demonstrations, and is what the stores that keep their rows are compared with.
 package memory
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Store holds everything under one lock. Rows are never changed in place: they are replaced by
@@ -21,7 +22,7 @@ type Store struct {
 	data
 }
 
-var _ perdure.Store = (*Store)(nil)
+var _ kernel.Store = (*Store)(nil)
 
 // Option sets what New leaves to the caller.
 type Option func(*Store)
@@ -46,17 +47,17 @@ var errClosed = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the stor
 const tries = 8
 
 // Update runs fn alone, and takes everything back if it fails.
-func (s *Store) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+func (s *Store) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	var err error
 	for range tries {
-		if err = s.update(ctx, fn); !errors.Is(err, perdure.ErrStale) {
+		if err = s.update(ctx, fn); !errors.Is(err, kernel.ErrStale) {
 			return err
 		}
 	}
 	return err
 }
 
-func (s *Store) update(ctx context.Context, fn func(perdure.Tx) error) error {
+func (s *Store) update(ctx context.Context, fn func(kernel.Tx) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(ctx); err != nil {

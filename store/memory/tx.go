@@ -3,7 +3,7 @@ package memory
 import (
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // tx writes at once and remembers how to take it back.
@@ -55,11 +55,11 @@ func (tx *tx) DeleteLimit(name string) (bool, error) {
 
 func (tx *tx) Fence() (int64, error) { return tx.fence, nil }
 
-func (tx *tx) RaiseFence(fence int64, a perdure.Alert) error {
+func (tx *tx) RaiseFence(fence int64, a kernel.Alert) error {
 	was := tx.fence
 	tx.remember(func() { tx.fence = was })
 	tx.fence = max(was, fence)
-	return tx.Save(&perdure.Changes{Alerts: []perdure.Alert{a}})
+	return tx.Save(&kernel.Changes{Alerts: []kernel.Alert{a}})
 }
 
 func (tx *tx) CloseAlert(id int64, by string, when time.Time) error {

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/store/storetest"
 )
@@ -17,7 +17,7 @@ func TestContractThroughPgBouncer(t *testing.T) {
 		t.Skip("the contract once more")
 	}
 	through := pgtest.Bouncer(t, pgtest.Start(t))
-	storetest.Run(t, func(t *testing.T) perdure.Store { return open(t, pgtest.SameDatabase(t, through, fresh(t))) })
+	storetest.Run(t, func(t *testing.T) kernel.Store { return open(t, pgtest.SameDatabase(t, through, fresh(t))) })
 }
 
 // It takes LISTEN and lets nothing through: the store finds out by itself, and says so (F104).

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Check compares the side tables with the rows that they speak of, both ways: rows of step that are missing
@@ -38,8 +38,8 @@ const (
 type checking struct {
 	store  *Store
 	faults []string
-	last   perdure.StepRef // of the page
-	met    bool            // there was one
+	last   kernel.StepRef // of the page
+	met    bool           // there was one
 }
 
 // run is a transaction of its own, without bounds but the caller's.
@@ -67,8 +67,8 @@ func (c *checking) tell(r *reader) error {
 }
 
 // pages goes through all rows of step.
-func (c *checking) pages(ctx context.Context, page func(perdure.StepRef) *statement) error {
-	after := perdure.StepRef{Index: -1}
+func (c *checking) pages(ctx context.Context, page func(kernel.StepRef) *statement) error {
+	after := kernel.StepRef{Index: -1}
 	for {
 		c.met = false
 		if err := c.run(ctx, page(after)); err != nil {
@@ -81,7 +81,7 @@ func (c *checking) pages(ctx context.Context, page func(perdure.StepRef) *statem
 	}
 }
 
-func (c *checking) missing(after perdure.StepRef) *statement {
+func (c *checking) missing(after kernel.StepRef) *statement {
 	return q(missingSQL).uuid(after.Job).int(after.Index).int(checkPage).each(c.tell)
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/postgres"
 )
 
@@ -15,7 +16,7 @@ import (
 func checkJobs(t *testing.T, s *postgres.Store) {
 	t.Helper()
 	at := time.Now().Add(time.Hour)
-	if err := s.Update(t.Context(), func(tx perdure.Tx) error {
+	if err := s.Update(t.Context(), func(tx kernel.Tx) error {
 		for _, name := range []string{"agent:http", "job:order"} {
 			if err := tx.PutLimit(name, 10); err != nil {
 				return err
@@ -25,7 +26,7 @@ func checkJobs(t *testing.T, s *postgres.Store) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	var all []perdure.NewJob
+	var all []kernel.NewJob
 	for n := range 4 {
 		nj := job(n+1, fmt.Sprint("key-", n))
 		nj.Job.Labels, nj.Job.Input, nj.Job.CompleteBy = map[string]string{"zone": "eu"}, []byte(strings.Repeat("1", 5000)), at
@@ -91,7 +92,7 @@ func TestCheckFinds(t *testing.T) {
 func TestCheckPages(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
-	var all []perdure.NewJob
+	var all []kernel.NewJob
 	for n := range 6000 {
 		all = append(all, job(n, ""))
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/store/postgres"
 )
@@ -22,11 +23,11 @@ func now(t *testing.T, s *postgres.Store) time.Time {
 // write commits something, at the store's time.
 func write(t *testing.T, s *postgres.Store, n int) (at time.Time) {
 	t.Helper()
-	if err := s.Update(t.Context(), func(tx perdure.Tx) (err error) {
+	if err := s.Update(t.Context(), func(tx kernel.Tx) (err error) {
 		if at, err = tx.Now(); err != nil {
 			return err
 		}
-		return tx.Save(&perdure.Changes{NewJobs: []perdure.NewJob{job(n, "")}})
+		return tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{job(n, "")}})
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -106,12 +107,12 @@ func TestServerClockIsSet(t *testing.T) {
 	}
 	alerted := func(want string) {
 		t.Helper()
-		open, err := stores[0].Alerts(t.Context(), perdure.AlertFilter{})
+		open, err := stores[0].Alerts(t.Context(), kernel.AlertFilter{})
 		if err != nil || want == "" && len(open) > 0 || want != "" && (len(open) != 1 || open[0].Kind != perdure.AlertClock || !strings.Contains(open[0].Message, want)) {
 			t.Errorf("want an alert with %q: %+v, %v", want, open, err)
 		}
 		for _, a := range open {
-			if err := stores[0].Update(t.Context(), func(tx perdure.Tx) error { return tx.CloseAlert(a.ID, "anna", a.RaisedAt) }); err != nil {
+			if err := stores[0].Update(t.Context(), func(tx kernel.Tx) error { return tx.CloseAlert(a.ID, "anna", a.RaisedAt) }); err != nil {
 				t.Error(err)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // column is one of the table step, in its order. This file is the only one that says which column keeps
@@ -189,7 +190,7 @@ func (m *mask) add(c column, is bool) {
 }
 
 // jobDiff and stepDiff say which columns a change writes.
-func jobDiff(now, was *perdure.Job) (m mask) {
+func jobDiff(now, was *kernel.Job) (m mask) {
 	m.add(cJobUpdatedAt, !now.UpdatedAt.Equal(was.UpdatedAt))
 	m.add(cSettledAt, !now.SettledAt.Equal(was.SettledAt))
 	m.add(cUnsettled, now.Unsettled != was.Unsettled)
@@ -210,7 +211,7 @@ func jobDiff(now, was *perdure.Job) (m mask) {
 	return m
 }
 
-func stepDiff(now, was *perdure.Step) (m mask) {
+func stepDiff(now, was *kernel.Step) (m mask) {
 	m.add(cRun, now.Run != was.Run)
 	m.add(cStartedAt, !now.StartedAt.Equal(was.StartedAt))
 	m.add(cReadyAt, !now.ReadyAt.Equal(was.ReadyAt))
@@ -248,7 +249,7 @@ func stepDiff(now, was *perdure.Step) (m mask) {
 
 // cell adds a column's cell to b. The job may be nil where the column is the step's, and the step where it
 // is the job's.
-func (c column) cell(b []byte, j *perdure.Job, s *perdure.Step) []byte {
+func (c column) cell(b []byte, j *kernel.Job, s *kernel.Step) []byte {
 	switch c {
 	case cJob:
 		if s != nil {
@@ -391,7 +392,7 @@ func (c column) cell(b []byte, j *perdure.Job, s *perdure.Step) []byte {
 }
 
 // apart says whether the job's input is kept apart from its row.
-func apart(j *perdure.Job) bool { return len(j.Input) > perdure.MaxInlineInput }
+func apart(j *kernel.Job) bool { return len(j.Input) > perdure.MaxInlineInput }
 
 // marshal is for what always can be.
 func marshal(v any) []byte {
@@ -400,7 +401,7 @@ func marshal(v any) []byte {
 }
 
 // scan reads these columns into a job, a step or both. The rows are new: a null is left as it is, zero.
-func (r *reader) scan(list []column, j *perdure.Job, s *perdure.Step) error {
+func (r *reader) scan(list []column, j *kernel.Job, s *kernel.Step) error {
 	for _, c := range list {
 		if v := r.next(); v != nil {
 			if err := r.put(c, v, j, s); err != nil {
@@ -411,7 +412,7 @@ func (r *reader) scan(list []column, j *perdure.Job, s *perdure.Step) error {
 	return nil
 }
 
-func (r *reader) put(c column, v []byte, j *perdure.Job, s *perdure.Step) error {
+func (r *reader) put(c column, v []byte, j *kernel.Job, s *kernel.Step) error {
 	switch c {
 	case cJob:
 		if j != nil {
@@ -434,7 +435,7 @@ func (r *reader) put(c column, v []byte, j *perdure.Job, s *perdure.Step) error 
 	case cCreatedAt:
 		j.CreatedAt = toTime(v)
 	case cShape:
-		j.Shape = perdure.ShapeID(v)
+		j.Shape = kernel.ShapeID(v)
 	case cHash:
 		copy(j.Hash[:], v)
 	case cName:
@@ -529,7 +530,7 @@ func (r *reader) put(c column, v []byte, j *perdure.Job, s *perdure.Step) error 
 	case cRestarts:
 		j.Restarts = int(toInt(v))
 	case cEdited:
-		s.Edited = perdure.Edited(toInt(v))
+		s.Edited = kernel.Edited(toInt(v))
 	case cSkipped:
 		s.Skipped = v[0] != 0
 	case cOwnInput:

@@ -23,7 +23,7 @@ import (
 //
 //   - A statement that may commit is never cancelled. The driver sends a cancel request on its own whenever a
 //     context ends or a connection breaks; link suppresses it.
-//   - A COMMIT whose wait was ended early is an indeterminate commit (perdure.ErrUnknown).
+//   - A COMMIT whose wait was ended early is an indeterminate commit (kernel.ErrUnknown).
 //   - What is visible may not be on the standby. So a transaction that writes nothing, and whose caller may
 //     acknowledge what it has read, writes a record of its own before its COMMIT (awaitStandbySQL). The standby has
 //     that record only after all that was visible.

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // kind says what a failed transaction, which has changed nothing, calls for.
@@ -53,7 +54,7 @@ func judge(err error, conn *pgxpool.Conn) error {
 	if err == nil || errors.As(err, &known) {
 		return err
 	}
-	if errors.Is(err, perdure.ErrStale) {
+	if errors.Is(err, kernel.ErrStale) {
 		return &fault{again, err}
 	}
 	var pe *pgconn.PgError
@@ -64,10 +65,10 @@ func judge(err error, conn *pgxpool.Conn) error {
 			}
 		}
 		if pe.Code == "23505" && pe.TableName == "step" { // a key, or an id, is taken
-			return &fault{again, fmt.Errorf("%w: %s", perdure.ErrStale, pe.Message)}
+			return &fault{again, fmt.Errorf("%w: %s", kernel.ErrStale, pe.Message)}
 		}
 		if pe.Code == "22012" { // see strictly
-			return &fault{again, perdure.ErrStale}
+			return &fault{again, kernel.ErrStale}
 		}
 		switch pe.Code {
 		case "42P01", "42703", "3F000": // undefined table, column, schema
@@ -86,7 +87,7 @@ func judge(err error, conn *pgxpool.Conn) error {
 // giveUp is what the caller sees of a fault that outlived all tries.
 func giveUp(f *fault) error {
 	switch {
-	case errors.Is(f.err, perdure.ErrStale):
+	case errors.Is(f.err, kernel.ErrStale):
 		return f.err
 	case f.kind == lost:
 		return perdure.Refuse(perdure.CodeUnavailable, "PostgreSQL is not reachable: %s", oneLine(f.err))

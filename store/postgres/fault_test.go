@@ -11,28 +11,29 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/store/postgres"
 )
 
 // job is a small submission.
-func job(n int, key string) perdure.NewJob {
+func job(n int, key string) kernel.NewJob {
 	now := time.Now().Truncate(time.Microsecond).UTC()
-	j := &perdure.Job{
+	j := &kernel.Job{
 		ID: perdure.JobID{0: 1, 6: 0x70, 8: 0x80, 14: byte(n >> 8), 15: byte(n)}, Key: key, Type: "order", Priority: 5,
 		Desired: perdure.Done, Phase: perdure.Waiting, Unsettled: 1, Active: 1, CreatedAt: now, UpdatedAt: now,
 	}
-	return perdure.NewJob{Job: j, Shape: []byte("{}"), Steps: []*perdure.Step{{
-		StepRef: perdure.StepRef{Job: j.ID}, Name: "only", Type: j.Type, Priority: j.Priority,
+	return kernel.NewJob{Job: j, Shape: []byte("{}"), Steps: []*kernel.Step{{
+		StepRef: kernel.StepRef{Job: j.ID}, Name: "only", Type: j.Type, Priority: j.Priority,
 		Desired: perdure.Done, Phase: perdure.Ready, Turn: 1, Agent: "http", ReadyAt: now, UpdatedAt: now,
 	}}}
 }
 
-func submit(ctx context.Context, s *postgres.Store, jobs ...perdure.NewJob) error {
-	return s.Update(ctx, func(tx perdure.Tx) error { return tx.Save(&perdure.Changes{NewJobs: jobs}) })
+func submit(ctx context.Context, s *postgres.Store, jobs ...kernel.NewJob) error {
+	return s.Update(ctx, func(tx kernel.Tx) error { return tx.Save(&kernel.Changes{NewJobs: jobs}) })
 }
 
-func mustSubmit(t *testing.T, s *postgres.Store, jobs ...perdure.NewJob) {
+func mustSubmit(t *testing.T, s *postgres.Store, jobs ...kernel.NewJob) {
 	t.Helper()
 	if err := submit(t.Context(), s, jobs...); err != nil {
 		t.Fatal(err)
@@ -40,14 +41,14 @@ func mustSubmit(t *testing.T, s *postgres.Store, jobs ...perdure.NewJob) {
 }
 
 // letOut makes a step running until then.
-func letOut(tx perdure.Tx, id perdure.JobID, until time.Time) error {
+func letOut(tx kernel.Tx, id perdure.JobID, until time.Time) error {
 	steps, err := tx.StepsOf(id)
 	if err != nil {
 		return err
 	}
 	now := *steps[0]
 	now.Phase, now.Current, now.Run, now.LockedBy, now.LockedUntil = perdure.Running, perdure.Unsure, now.Run+1, "h", until
-	return tx.Save(&perdure.Changes{Steps: []perdure.StepChange{{Now: &now, Was: steps[0]}}})
+	return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{{Now: &now, Was: steps[0]}}})
 }
 
 // A report that waited for the job's lock until after locked_until reads a clock that says so (F058).
@@ -57,7 +58,7 @@ func TestLateReportStraddlesTheLock(t *testing.T) {
 	n := job(1, "")
 	mustSubmit(t, a, n)
 	var until time.Time
-	if err := a.Update(t.Context(), func(tx perdure.Tx) error {
+	if err := a.Update(t.Context(), func(tx kernel.Tx) error {
 		if _, err := tx.LockJobs([]perdure.JobID{n.Job.ID}); err != nil {
 			return err
 		}
@@ -70,7 +71,7 @@ func TestLateReportStraddlesTheLock(t *testing.T) {
 	held := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := a.Update(t.Context(), func(tx perdure.Tx) error {
+		if err := a.Update(t.Context(), func(tx kernel.Tx) error {
 			_, err := tx.LockJobs([]perdure.JobID{n.Job.ID})
 			close(held)
 			time.Sleep(300 * time.Millisecond)
@@ -80,7 +81,7 @@ func TestLateReportStraddlesTheLock(t *testing.T) {
 		}
 	})
 	<-held
-	if err := b.Update(t.Context(), func(tx perdure.Tx) error {
+	if err := b.Update(t.Context(), func(tx kernel.Tx) error {
 		if _, err := tx.LockJobs([]perdure.JobID{n.Job.ID}); err != nil {
 			return err
 		}
@@ -105,7 +106,7 @@ func TestLockedRowsAreFresh(t *testing.T) {
 	for _, s := range stores {
 		wg.Go(func() {
 			for range 20 {
-				if err := s.Update(t.Context(), func(tx perdure.Tx) error {
+				if err := s.Update(t.Context(), func(tx kernel.Tx) error {
 					jobs, err := tx.LockJobs([]perdure.JobID{n.Job.ID})
 					if err != nil {
 						return err
@@ -120,9 +121,9 @@ func TestLockedRowsAreFresh(t *testing.T) {
 					j, st := *jobs[0], *steps[0]
 					j.Restarts++
 					st.Run++
-					return tx.Save(&perdure.Changes{
-						Jobs:  []perdure.JobChange{{Now: &j, Was: jobs[0]}},
-						Steps: []perdure.StepChange{{Now: &st, Was: steps[0]}},
+					return tx.Save(&kernel.Changes{
+						Jobs:  []kernel.JobChange{{Now: &j, Was: jobs[0]}},
+						Steps: []kernel.StepChange{{Now: &st, Was: steps[0]}},
 					})
 				}); err != nil {
 					t.Error(err)
@@ -145,7 +146,7 @@ func TestLimitWaitsForThoseUnderWay(t *testing.T) {
 	seen := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := a.Update(t.Context(), func(tx perdure.Tx) error {
+		if err := a.Update(t.Context(), func(tx kernel.Tx) error {
 			if limits, err := tx.Limits(); err != nil || len(limits) != 0 {
 				return fmt.Errorf("limits %v, %w", limits, err)
 			}
@@ -157,7 +158,7 @@ func TestLimitWaitsForThoseUnderWay(t *testing.T) {
 		}
 	})
 	<-seen
-	if err := b.Update(t.Context(), func(tx perdure.Tx) error { return tx.PutLimit("agent:http", 0) }); err != nil {
+	if err := b.Update(t.Context(), func(tx kernel.Tx) error { return tx.PutLimit("agent:http", 0) }); err != nil {
 		t.Fatal(err)
 	}
 	if used, _, err := b.LimitUse(t.Context(), "agent:http", 10); err != nil || used != 1 {
@@ -178,11 +179,11 @@ func TestKilledBackendIsTriedAgain(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
 	tries := 0
-	err := s.Update(t.Context(), func(tx perdure.Tx) error {
+	err := s.Update(t.Context(), func(tx kernel.Tx) error {
 		if tries++; tries == 1 {
 			killOthers(t, url)
 		}
-		return tx.Save(&perdure.Changes{NewJobs: []perdure.NewJob{job(1, "k")}})
+		return tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{job(1, "k")}})
 	})
 	if err != nil || tries != 2 {
 		t.Errorf("%d tries: %v", tries, err)
@@ -207,14 +208,14 @@ func TestKilledInCommitIsUnknown(t *testing.T) {
 	failed := make(chan error, 1)
 	tries := 0
 	go func() {
-		failed <- s.Update(t.Context(), func(tx perdure.Tx) error {
+		failed <- s.Update(t.Context(), func(tx kernel.Tx) error {
 			tries++
-			return tx.Save(&perdure.Changes{NewJobs: []perdure.NewJob{job(1, "k")}})
+			return tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{job(1, "k")}})
 		})
 	}()
 	await(t, server.URL, "select exists (select from pg_stat_activity where wait_event = 'SyncRep' and application_name = 'perdure')")
 	killOthers(t, server.URL)
-	if err := <-failed; !errors.Is(err, perdure.ErrUnknown) || tries != 1 {
+	if err := <-failed; !errors.Is(err, kernel.ErrUnknown) || tries != 1 {
 		t.Errorf("%d tries: %v", tries, err)
 	}
 	if ids, err := s.FindJobs(t.Context(), "k", 2); err != nil || len(ids) != 1 {
@@ -354,7 +355,7 @@ func TestHeldRow(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		tries := 0
-		if err := paused.Update(t.Context(), func(tx perdure.Tx) error {
+		if err := paused.Update(t.Context(), func(tx kernel.Tx) error {
 			tries++
 			if _, err := tx.LockJobs([]perdure.JobID{n.Job.ID}); err != nil {
 				return err
@@ -370,7 +371,7 @@ func TestHeldRow(t *testing.T) {
 		}
 	})
 	<-held
-	if err := s.Update(t.Context(), func(tx perdure.Tx) error {
+	if err := s.Update(t.Context(), func(tx kernel.Tx) error {
 		jobs, err := tx.LockJobs([]perdure.JobID{n.Job.ID})
 		if len(jobs) != 1 {
 			err = errors.Join(err, errors.New("no lock"))

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // A database may turn out to be an older one: after a failover to a standby that had not got the last commits,
@@ -215,7 +216,7 @@ func (tx *tx) setBack(why, stored, is string, fresh reading, known acquaintance)
 		return err
 	}
 	tx.wrote = true
-	return tx.Save(&perdure.Changes{Alerts: []perdure.Alert{{Kind: perdure.AlertSetback, Name: is, RaisedAt: tx.requested.now, Message: fmt.Sprintf(setbackMessage, why, fence)}}})
+	return tx.Save(&kernel.Changes{Alerts: []kernel.Alert{{Kind: perdure.AlertSetback, Name: is, RaisedAt: tx.requested.now, Message: fmt.Sprintf(setbackMessage, why, fence)}}})
 }
 
 func (tx *tx) Fence() (int64, error) {
@@ -227,11 +228,11 @@ func (tx *tx) Fence() (int64, error) {
 	return tx.requested.fence, nil
 }
 
-func (tx *tx) RaiseFence(fence int64, a perdure.Alert) error {
+func (tx *tx) RaiseFence(fence int64, a kernel.Alert) error {
 	tx.wrote = true
 	if err := tx.run(q(raiseOnlySQL).int64(fence)); err != nil {
 		return err
 	}
 	tx.requested.fence = max(tx.requested.fence, fence)
-	return tx.Save(&perdure.Changes{Alerts: []perdure.Alert{a}})
+	return tx.Save(&kernel.Changes{Alerts: []kernel.Alert{a}})
 }

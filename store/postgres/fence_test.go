@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/store/postgres"
 )
 
 func fence(t *testing.T, s *postgres.Store) (fence int64) {
 	t.Helper()
-	if err := s.Update(t.Context(), func(tx perdure.Tx) (err error) {
+	if err := s.Update(t.Context(), func(tx kernel.Tx) (err error) {
 		fence, err = tx.Fence()
 		return err
 	}); err != nil {
@@ -24,7 +25,7 @@ func fence(t *testing.T, s *postgres.Store) (fence int64) {
 
 func setbacks(t *testing.T, s *postgres.Store) (messages []string) {
 	t.Helper()
-	alerts, err := s.Alerts(t.Context(), perdure.AlertFilter{})
+	alerts, err := s.Alerts(t.Context(), kernel.AlertFilter{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +147,7 @@ func TestFailoverThatLosesCommits(t *testing.T) {
 // attend performs one roll call of a node.
 func attend(t *testing.T, s *postgres.Store, id string) {
 	t.Helper()
-	if _, err := s.Attend(t.Context(), perdure.Presence{Node: perdure.Node{ID: id, Since: time.Now()}, TTL: 10 * time.Second}); err != nil {
+	if _, err := s.Attend(t.Context(), kernel.Presence{Node: kernel.Node{ID: id, Since: time.Now()}, TTL: 10 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -185,8 +186,8 @@ func TestFailoverWithoutLossClosesItsAlert(t *testing.T) {
 				standby.Stop(false)
 				write(t, b, 3)
 				if c.only { // the node that reads it may acknowledge it
-					if err := a.Update(t.Context(), func(tx perdure.Tx) error {
-						_, err := tx.Steps([]perdure.StepRef{{Job: job(3, "").Job.ID}})
+					if err := a.Update(t.Context(), func(tx kernel.Tx) error {
+						_, err := tx.Steps([]kernel.StepRef{{Job: job(3, "").Job.ID}})
 						return err
 					}); err != nil {
 						t.Fatal(err)
@@ -212,7 +213,7 @@ func TestFailoverWithoutLossClosesItsAlert(t *testing.T) {
 			if got := setbacks(t, a); len(got) != c.open {
 				t.Errorf("open alerts: %q", got)
 			}
-			all, err := a.Alerts(t.Context(), perdure.AlertFilter{Closed: true})
+			all, err := a.Alerts(t.Context(), kernel.AlertFilter{Closed: true})
 			if err != nil || len(all) != 1 {
 				t.Errorf("alerts: %+v, %v", all, err)
 			}

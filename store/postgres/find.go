@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 const (
@@ -37,10 +38,10 @@ const (
 		where look_at is not null and look_at <= $1 order by look_at, job limit $2`
 )
 
-func (tx *tx) JobsByKey(keys []string) (map[string]perdure.Keyed, error) {
-	found := map[string]perdure.Keyed{}
+func (tx *tx) JobsByKey(keys []string) (map[string]kernel.Keyed, error) {
+	found := map[string]kernel.Keyed{}
 	err := tx.run(q(jobsByKeySQL).texts(keys).each(func(r *reader) error {
-		var job perdure.Keyed
+		var job kernel.Keyed
 		key := r.text()
 		job.ID = r.uuid()
 		copy(job.Hash[:], r.next())
@@ -61,15 +62,15 @@ func (tx *tx) JobByHash(typ string, hash [32]byte) (id perdure.JobID, ok bool, e
 }
 
 // Limits are those that hold until this transaction ends.
-func (tx *tx) Limits() ([]perdure.Limit, error) {
+func (tx *tx) Limits() ([]kernel.Limit, error) {
 	if err := tx.start(); err != nil {
 		return nil, err
 	}
 	return slices.Clone(tx.limits), nil
 }
 
-func (tx *tx) Alert(id int64) (*perdure.Alert, error) {
-	var found []perdure.Alert
+func (tx *tx) Alert(id int64) (*kernel.Alert, error) {
+	var found []kernel.Alert
 	err := tx.run(into(q(alertSQL).int64(id), &found, scanAlert))
 	if len(found) == 0 {
 		return nil, err
@@ -77,8 +78,8 @@ func (tx *tx) Alert(id int64) (*perdure.Alert, error) {
 	return &found[0], err
 }
 
-func (tx *tx) Due(now time.Time, max int) ([]perdure.StepRef, error) {
-	var found []perdure.StepRef
+func (tx *tx) Due(now time.Time, max int) ([]kernel.StepRef, error) {
+	var found []kernel.StepRef
 	err := tx.run(into(q(dueSQL).time(now).int(max), &found, scanRef))
 	return found, err
 }
@@ -89,5 +90,5 @@ func (tx *tx) Overdue(now time.Time, max int) ([]perdure.JobID, error) {
 	return found, err
 }
 
-func scanID(r *reader) perdure.JobID    { return r.uuid() }
-func scanRef(r *reader) perdure.StepRef { return perdure.StepRef{Job: r.uuid(), Index: r.int()} }
+func scanID(r *reader) perdure.JobID   { return r.uuid() }
+func scanRef(r *reader) kernel.StepRef { return kernel.StepRef{Job: r.uuid(), Index: r.int()} }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/e2e/rig"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/store/postgres"
 )
@@ -37,14 +38,14 @@ func openTwoWays(t *testing.T, limits postgres.Limits) (s *postgres.Store, first
 }
 
 // fill opens as many transactions at once as the pool has connections. Then each calls next.
-func fill(t *testing.T, s *postgres.Store, next func(perdure.Tx) error) (wait func()) {
+func fill(t *testing.T, s *postgres.Store, next func(kernel.Tx) error) (wait func()) {
 	t.Helper()
 	var all, open sync.WaitGroup
 	open.Add(poolSize)
 	for range poolSize {
 		all.Go(func() {
 			first := true
-			_ = s.Update(t.Context(), func(tx perdure.Tx) error {
+			_ = s.Update(t.Context(), func(tx kernel.Tx) error {
 				_, err := tx.Now()
 				if first {
 					first = false
@@ -68,7 +69,7 @@ func TestConnectionsThatGetNoAnswerAreGivenUpTogether(t *testing.T) {
 	limits.Statement = time.Second
 	s, first := openTwoWays(t, limits)
 	began := time.Now()
-	wait := fill(t, s, func(tx perdure.Tx) error {
+	wait := fill(t, s, func(tx kernel.Tx) error {
 		first.Stalled.Store(true)
 		_, err := tx.LockJobs([]perdure.JobID{job(1, "").Job.ID})
 		return err
@@ -86,7 +87,7 @@ func TestIdleConnectionsAreGivenUpWithACommit(t *testing.T) {
 	limits := postgres.DefaultLimits
 	limits.Commit = time.Second
 	s, first := openTwoWays(t, limits)
-	fill(t, s, func(perdure.Tx) error { return nil })()
+	fill(t, s, func(kernel.Tx) error { return nil })()
 	began := time.Now()
 	stalled := make(chan bool, 1)
 	go func() { stalled <- first.StallAt(rig.CommitSent, 30*time.Second) }()

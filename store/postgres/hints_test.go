@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // What one process commits, another hears of; also after its connection was cut (F069, F100).
@@ -32,7 +33,7 @@ func TestHints(t *testing.T) {
 	if heard(100 * time.Millisecond) {
 		t.Error("a sign of nothing")
 	}
-	does := func(what string, does func(perdure.Tx) error, told bool) {
+	does := func(what string, does func(kernel.Tx) error, told bool) {
 		t.Helper()
 		if err := a.Update(t.Context(), does); err != nil {
 			t.Fatal(err)
@@ -41,19 +42,19 @@ func TestHints(t *testing.T) {
 			t.Errorf("%s: told %v, want %v", what, !told, told)
 		}
 	}
-	limit, id := perdure.AgentLimit("http"), job(1, "").Job.ID
-	does("a limit", func(tx perdure.Tx) error { return tx.PutLimit(limit, 1) }, true)
-	does("a permit is taken", func(tx perdure.Tx) error { return letOut(tx, id, time.Now().Add(time.Minute)) }, false)
-	does("a permit is freed", func(tx perdure.Tx) error {
+	limit, id := kernel.AgentLimit("http"), job(1, "").Job.ID
+	does("a limit", func(tx kernel.Tx) error { return tx.PutLimit(limit, 1) }, true)
+	does("a permit is taken", func(tx kernel.Tx) error { return letOut(tx, id, time.Now().Add(time.Minute)) }, false)
+	does("a permit is freed", func(tx kernel.Tx) error {
 		steps, err := tx.StepsOf(id)
 		if err != nil {
 			return err
 		}
 		now := *steps[0]
 		now.Phase, now.LockedBy, now.LockedUntil, now.AvailableAt = perdure.Waiting, "", time.Time{}, time.Now().Add(time.Hour)
-		return tx.Save(&perdure.Changes{Steps: []perdure.StepChange{{Now: &now, Was: steps[0]}}})
+		return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{{Now: &now, Was: steps[0]}}})
 	}, true)
-	does("a limit is deleted", func(tx perdure.Tx) error { _, err := tx.DeleteLimit(limit); return err }, true)
+	does("a limit is deleted", func(tx kernel.Tx) error { _, err := tx.DeleteLimit(limit); return err }, true)
 	killOthers(t, url)
 	if !heard(30 * time.Second) {
 		t.Error("does not listen again")

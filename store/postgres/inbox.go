@@ -5,10 +5,11 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
-var _ perdure.Inbox = (*Store)(nil)
-var _ perdure.InboxTx = (*tx)(nil)
+var _ kernel.Inbox = (*Store)(nil)
+var _ kernel.InboxTx = (*tx)(nil)
 
 const (
 	// stillWaiting says it in a way that fits no index: what is known by its id or key is found by that.
@@ -34,8 +35,8 @@ delete from perdure.inbox where id = any(array(
 )
 
 // Posted are the submissions that lie in the inbox.
-func (s *Store) Posted(ctx context.Context, max, maxBytes int) ([]perdure.Posted, error) {
-	return query(ctx, s, q(postedSQL).int(max).int64(int64(maxBytes)), func(r *reader) (p perdure.Posted) {
+func (s *Store) Posted(ctx context.Context, max, maxBytes int) ([]kernel.Posted, error) {
+	return query(ctx, s, q(postedSQL).int(max).int64(int64(maxBytes)), func(r *reader) (p kernel.Posted) {
 		p.ID, p.Key = r.uuid(), r.text()
 		copy(p.Hash[:], r.next())
 		p.Body = r.bytes()
@@ -44,9 +45,9 @@ func (s *Store) Posted(ctx context.Context, max, maxBytes int) ([]perdure.Posted
 }
 
 // Submission is what became of one.
-func (s *Store) Submission(ctx context.Context, id perdure.JobID) (*perdure.Submission, error) {
-	return first(query(ctx, s, q(submissionSQL).uuid(id), func(r *reader) *perdure.Submission {
-		n := &perdure.Submission{ID: id}
+func (s *Store) Submission(ctx context.Context, id perdure.JobID) (*kernel.Submission, error) {
+	return first(query(ctx, s, q(submissionSQL).uuid(id), func(r *reader) *kernel.Submission {
+		n := &kernel.Submission{ID: id}
 		if job := r.next(); job != nil {
 			copy(n.Job[:], job)
 		}
@@ -77,7 +78,7 @@ func (tx *tx) TakePosted(ids []perdure.JobID) ([]perdure.JobID, error) {
 	return taken, err
 }
 
-func (tx *tx) ClosePosted(closed []perdure.ClosedPost) error {
+func (tx *tx) ClosePosted(closed []kernel.ClosedPost) error {
 	var ids, jobs []perdure.JobID
 	var refusals []string
 	for _, c := range closed {

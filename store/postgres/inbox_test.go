@@ -11,13 +11,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/store/postgres"
 	"github.com/perdure/perdure/store/storetest"
 )
 
 func TestInbox(t *testing.T) {
-	storetest.Inbox(t, func(t *testing.T) (perdure.Store, func(*perdure.Plan) (perdure.Submitted, error)) {
+	storetest.Inbox(t, func(t *testing.T) (kernel.Store, func(*kernel.Plan) (perdure.Submitted, error)) {
 		url := fresh(t)
 		s := open(t, url)
 		pool, err := pgxpool.New(t.Context(), url)
@@ -25,7 +26,7 @@ func TestInbox(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(pool.Close)
-		return s, func(plan *perdure.Plan) (did perdure.Submitted, err error) {
+		return s, func(plan *kernel.Plan) (did perdure.Submitted, err error) {
 			err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 				did, err = postgres.SubmitTx(t.Context(), tx, plan)
 				return err
@@ -35,8 +36,8 @@ func TestInbox(t *testing.T) {
 	})
 }
 
-func keyedPlan(key string, hash byte) *perdure.Plan {
-	return &perdure.Plan{Shape: &perdure.Shape{}, Hash: [32]byte{hash}, Definition: &perdure.Definition{Type: "t", Key: key}}
+func keyedPlan(key string, hash byte) *kernel.Plan {
+	return &kernel.Plan{Shape: &kernel.Shape{}, Hash: [32]byte{hash}, Definition: &kernel.Definition{Type: "t", Key: key}}
 }
 
 // Without the schema it says what to do.
@@ -79,13 +80,13 @@ func TestTakePostedSkipsWhatIsLocked(t *testing.T) {
 		}
 		ids = append(ids, did.ID)
 	}
-	err = one.Update(t.Context(), func(tx perdure.Tx) error {
-		mine, err := tx.(perdure.InboxTx).TakePosted(ids[:12])
+	err = one.Update(t.Context(), func(tx kernel.Tx) error {
+		mine, err := tx.(kernel.InboxTx).TakePosted(ids[:12])
 		if err != nil || len(mine) != 12 {
 			t.Errorf("%d, %v", len(mine), err)
 		}
-		return two.Update(t.Context(), func(tx perdure.Tx) error {
-			others, err := tx.(perdure.InboxTx).TakePosted(ids)
+		return two.Update(t.Context(), func(tx kernel.Tx) error {
+			others, err := tx.(kernel.InboxTx).TakePosted(ids)
 			if err != nil || len(others) != 8 {
 				t.Errorf("%d, %v", len(others), err)
 			}
@@ -122,12 +123,12 @@ func TestSubmitTxInOldSnapshots(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Update(t.Context(), func(tx perdure.Tx) error {
-		box := tx.(perdure.InboxTx)
+	if err := s.Update(t.Context(), func(tx kernel.Tx) error {
+		box := tx.(kernel.InboxTx)
 		if _, err := box.TakePosted([]perdure.JobID{did.ID}); err != nil {
 			return err
 		}
-		return box.ClosePosted([]perdure.ClosedPost{{ID: did.ID, Job: did.ID}})
+		return box.ClosePosted([]kernel.ClosedPost{{ID: did.ID, Job: did.ID}})
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +194,7 @@ func TestSubmitTxMisused(t *testing.T) {
 	_, far := postgres.SubmitTx(t.Context(), nil, keyedPlan("k", 1))
 	_, std := postgres.SubmitSQLTx(t.Context(), nil, keyedPlan("k", 1))
 	for _, err := range []error{far, std} {
-		if !errors.Is(err, perdure.ErrNoTx) {
+		if !errors.Is(err, kernel.ErrNoTx) {
 			t.Error(err)
 		}
 	}

@@ -6,11 +6,12 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // insertSteps writes the rows of new jobs: first the jobs' own, then those that are steps and no more, and are not
 // made later. Compared with COPY that is as fast, needs no round trip of its own, and makes a tenth more log.
-func (w *writing) insertSteps(all []perdure.NewJob) {
+func (w *writing) insertSteps(all []kernel.NewJob) {
 	var firsts, others []newRow
 	for i := range all {
 		later := w.later[all[i].Job.Shape]
@@ -31,13 +32,13 @@ func (w *writing) insertSteps(all []perdure.NewJob) {
 
 // newRow is a row of step; the job is only on a first one.
 type newRow struct {
-	job  *perdure.Job
-	step *perdure.Step
+	job  *kernel.Job
+	step *kernel.Step
 }
 
 // makeLater makes the rows of steps as they are now. Where it is not known that there is none, one that is there is
 // changed, if it is as it was.
-func (w *writing) makeLater(steps []perdure.StepChange) {
+func (w *writing) makeLater(steps []kernel.StepChange) {
 	var none, some []newRow
 	set := mask(1 << cRun)
 	for _, ch := range steps {
@@ -118,8 +119,8 @@ func orChange(list []column) string {
 // inserted are the columns that are not null in all of the rows, and those to be set.
 func inserted(rows []newRow, set mask) (list []column) {
 	used := alwaysOfStep | set
-	var noJob perdure.Job
-	var noStep perdure.Step
+	var noJob kernel.Job
+	var noStep kernel.Step
 	for _, r := range rows {
 		used |= stepDiff(r.step, &noStep)
 		if j := r.job; j != nil {

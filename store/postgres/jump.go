@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Each process compares the server's clock with its own monotonic clock. The server reads its clock between the request
@@ -92,7 +93,7 @@ func (tx *tx) alertJump() error {
 		message = backMessage
 	}
 	tx.wrote = true
-	return tx.Save(&perdure.Changes{Alerts: []perdure.Alert{{Kind: perdure.AlertClock, RaisedAt: tx.requested.now,
+	return tx.Save(&kernel.Changes{Alerts: []kernel.Alert{{Kind: perdure.AlertClock, RaisedAt: tx.requested.now,
 		Message: fmt.Sprintf(message, jump.Abs().Round(100*time.Millisecond)) + clockMessageHint}}})
 }
 

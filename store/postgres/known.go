@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // rowMemory is the rows of jobs as this process has written them last, so that they need not be read again.
@@ -26,10 +27,10 @@ type rowMemory struct {
 
 // knownJob is what is remembered of one job. Nobody writes to the rows.
 type knownJob struct {
-	job   *perdure.Job
-	steps []*perdure.Step // by place; nil where it is not known
-	xid   uint64          // the transaction that has written it
-	one   [1]*perdure.Step
+	job   *kernel.Job
+	steps []*kernel.Step // by place; nil where it is not known
+	xid   uint64         // the transaction that has written it
+	one   [1]*kernel.Step
 	unmade
 
 	trusted bool // by the transaction that has taken it, which has neither locked nor written it
@@ -37,7 +38,7 @@ type knownJob struct {
 
 func (j *knownJob) rows() int { return max(1, len(j.steps)) }
 
-func (j *knownJob) put(s *perdure.Step) {
+func (j *knownJob) put(s *kernel.Step) {
 	if j.steps == nil {
 		j.steps = j.one[:]
 	}
@@ -48,7 +49,7 @@ func (j *knownJob) put(s *perdure.Step) {
 }
 
 // slim is a job as it is read: a large input is kept apart from it.
-func slim(j *perdure.Job) *perdure.Job {
+func slim(j *kernel.Job) *kernel.Job {
 	if !j.Apart && !apart(j) {
 		return j
 	}
@@ -140,7 +141,7 @@ func (m *recall) take(id perdure.JobID, j *knownJob) {
 }
 
 // step is a row that is known; nil where it is not, or was written since.
-func (m *recall) step(ref perdure.StepRef) *perdure.Step {
+func (m *recall) step(ref kernel.StepRef) *kernel.Step {
 	if j := m.taken[ref.Job]; j != nil && ref.Index < len(j.steps) {
 		return j.steps[ref.Index]
 	}
@@ -148,7 +149,7 @@ func (m *recall) step(ref perdure.StepRef) *perdure.Step {
 }
 
 // created and changed note what is written. Of a job that was not known all that is not written stays unknown.
-func (m *recall) created(n *perdure.NewJob, later []laterStep) {
+func (m *recall) created(n *kernel.NewJob, later []laterStep) {
 	j := &knownJob{job: slim(n.Job)}
 	for _, s := range n.Steps {
 		j.put(s)
@@ -159,7 +160,7 @@ func (m *recall) created(n *perdure.NewJob, later []laterStep) {
 	m.note(n.Job.ID, j)
 }
 
-func (m *recall) changed(jobs []perdure.JobChange, steps []perdure.StepChange) {
+func (m *recall) changed(jobs []kernel.JobChange, steps []kernel.StepChange) {
 	for _, ch := range jobs {
 		j := m.writable(ch.Now.ID)
 		if j == nil {
@@ -177,12 +178,12 @@ func (m *recall) changed(jobs []perdure.JobChange, steps []perdure.StepChange) {
 }
 
 // unmade and made say whether it is known that a step has no row yet, or that it has one.
-func (m *recall) unmade(ref perdure.StepRef) bool {
+func (m *recall) unmade(ref kernel.StepRef) bool {
 	j := m.either(ref.Job)
 	return j != nil && j.unmade.has(ref.Index)
 }
 
-func (m *recall) made(ref perdure.StepRef) bool {
+func (m *recall) made(ref kernel.StepRef) bool {
 	j := m.either(ref.Job)
 	return j != nil && ref.Index < min(len(j.steps), maxUnmade) && j.steps[ref.Index] != nil && !j.unmade.has(ref.Index)
 }

@@ -11,11 +11,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // twoSteps is a job of which both steps are out.
-func twoSteps(n int) perdure.NewJob {
+func twoSteps(n int) kernel.NewJob {
 	j := laneJob(n, 5)
 	second := *j.Steps[0]
 	second.Index, second.Name = 1, "t"
@@ -29,7 +30,7 @@ func twoSteps(n int) perdure.NewJob {
 }
 
 // oneOut is the same with nobody but one holder to say anything of it: it is trusted, and not locked.
-func oneOut(n int) perdure.NewJob {
+func oneOut(n int) kernel.NewJob {
 	j := twoSteps(n)
 	j.Job.Running = 1
 	for _, s := range j.Steps {
@@ -39,13 +40,13 @@ func oneOut(n int) perdure.NewJob {
 }
 
 // submitAsScheduler reads the clock first, by which the server is known.
-func submitAsScheduler(t *testing.T, s *Store, jobs ...perdure.NewJob) {
+func submitAsScheduler(t *testing.T, s *Store, jobs ...kernel.NewJob) {
 	t.Helper()
-	err := s.Update(t.Context(), func(tx perdure.Tx) error {
+	err := s.Update(t.Context(), func(tx kernel.Tx) error {
 		if _, err := tx.LockJobs([]perdure.JobID{idOf(9)}); err != nil {
 			return err
 		}
-		return tx.Save(&perdure.Changes{NewJobs: jobs})
+		return tx.Save(&kernel.Changes{NewJobs: jobs})
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -55,15 +56,15 @@ func submitAsScheduler(t *testing.T, s *Store, jobs ...perdure.NewJob) {
 func idOf(n int) perdure.JobID { return laneJob(n, 5).Job.ID }
 
 // locked is a job and its steps as a transaction has them under the lock.
-func locked(t *testing.T, s *Store, n int) (j *perdure.Job, steps []*perdure.Step) {
+func locked(t *testing.T, s *Store, n int) (j *kernel.Job, steps []*kernel.Step) {
 	t.Helper()
-	err := s.Update(t.Context(), func(tx perdure.Tx) error {
+	err := s.Update(t.Context(), func(tx kernel.Tx) error {
 		jobs, err := tx.LockJobs([]perdure.JobID{idOf(n)})
 		if err != nil {
 			return err
 		}
 		j = jobs[0]
-		steps, err = tx.Steps([]perdure.StepRef{{Job: j.ID}, {Job: j.ID, Index: 1}})
+		steps, err = tx.Steps([]kernel.StepRef{{Job: j.ID}, {Job: j.ID, Index: 1}})
 		return err
 	})
 	if err != nil {
@@ -73,28 +74,28 @@ func locked(t *testing.T, s *Store, n int) (j *perdure.Job, steps []*perdure.Ste
 }
 
 // write changes what a transaction has under the lock, and then fails as it is told. It says how often that was tried.
-func write(t *testing.T, s *Store, n int, job func(*perdure.Job), step map[int]func(*perdure.Step), fail error) (tries int) {
+func write(t *testing.T, s *Store, n int, job func(*kernel.Job), step map[int]func(*kernel.Step), fail error) (tries int) {
 	t.Helper()
-	err := s.Update(t.Context(), func(tx perdure.Tx) error {
+	err := s.Update(t.Context(), func(tx kernel.Tx) error {
 		tries++
 		jobs, err := tx.LockJobs([]perdure.JobID{idOf(n)})
 		if err != nil {
 			return err
 		}
-		var c perdure.Changes
+		var c kernel.Changes
 		if job != nil {
 			now := *jobs[0]
 			job(&now)
-			c.Jobs = append(c.Jobs, perdure.JobChange{Now: &now, Was: jobs[0]})
+			c.Jobs = append(c.Jobs, kernel.JobChange{Now: &now, Was: jobs[0]})
 		}
 		for i, edit := range step {
-			steps, err := tx.Steps([]perdure.StepRef{{Job: idOf(n), Index: i}})
+			steps, err := tx.Steps([]kernel.StepRef{{Job: idOf(n), Index: i}})
 			if err != nil {
 				return err
 			}
 			now := *steps[0]
 			edit(&now)
-			c.Steps = append(c.Steps, perdure.StepChange{Now: &now, Was: steps[0]})
+			c.Steps = append(c.Steps, kernel.StepChange{Now: &now, Was: steps[0]})
 		}
 		return errors.Join(tx.Save(&c), fail)
 	})
@@ -113,56 +114,56 @@ func knows(s *Store, n int) bool {
 // What others write is seen, whichever row it is, and by whatever means (F018, F058, I6).
 func TestKnownIsWhatIsStored(t *testing.T) {
 	until := time.UnixMicro(9_000_000).UTC()
-	beat := func(s *perdure.Step) { s.LockedUntil = until }
+	beat := func(s *kernel.Step) { s.LockedUntil = until }
 	oops := errors.New("oops")
 	for name, c := range map[string]struct {
 		do    func(t *testing.T, a, b *Store, url string)
-		check func(j *perdure.Job, steps []*perdure.Step) bool
+		check func(j *kernel.Job, steps []*kernel.Step) bool
 		known bool // still, when it is looked at
 	}{
 		"nothing": {
 			func(*testing.T, *Store, *Store, string) {},
-			func(j *perdure.Job, steps []*perdure.Step) bool {
+			func(j *kernel.Job, steps []*kernel.Step) bool {
 				return j.Labels["a"] == "b" && j.Unsettled == 2 && len(steps) == 2 && steps[1].Name == "t" && steps[1].LockedBy == "h"
 			}, true},
 		"ours": {
 			func(t *testing.T, a, _ *Store, _ string) {
-				write(t, a, 1, func(j *perdure.Job) { j.Active = 7 }, map[int]func(*perdure.Step){1: beat}, nil)
+				write(t, a, 1, func(j *kernel.Job) { j.Active = 7 }, map[int]func(*kernel.Step){1: beat}, nil)
 			},
-			func(j *perdure.Job, steps []*perdure.Step) bool {
+			func(j *kernel.Job, steps []*kernel.Step) bool {
 				return j.Active == 7 && steps[1].LockedUntil.Equal(until)
 			}, true},
 		"another's job": {
 			func(t *testing.T, _, b *Store, _ string) {
-				write(t, b, 1, func(j *perdure.Job) { j.Active = 7 }, nil, nil)
+				write(t, b, 1, func(j *kernel.Job) { j.Active = 7 }, nil, nil)
 			},
-			func(j *perdure.Job, _ []*perdure.Step) bool { return j.Active == 7 }, true},
+			func(j *kernel.Job, _ []*kernel.Step) bool { return j.Active == 7 }, true},
 		"another's heartbeat of a later step": {
 			func(t *testing.T, _, b *Store, _ string) {
-				write(t, b, 1, nil, map[int]func(*perdure.Step){1: beat}, nil)
+				write(t, b, 1, nil, map[int]func(*kernel.Step){1: beat}, nil)
 			},
-			func(_ *perdure.Job, steps []*perdure.Step) bool { return steps[1].LockedUntil.Equal(until) }, true},
+			func(_ *kernel.Job, steps []*kernel.Step) bool { return steps[1].LockedUntil.Equal(until) }, true},
 		"a heartbeat by who has not locked the job": {
 			func(t *testing.T, _, b *Store, _ string) {
-				err := b.Update(t.Context(), func(tx perdure.Tx) error {
-					steps, err := tx.Steps([]perdure.StepRef{{Job: idOf(1), Index: 1}})
+				err := b.Update(t.Context(), func(tx kernel.Tx) error {
+					steps, err := tx.Steps([]kernel.StepRef{{Job: idOf(1), Index: 1}})
 					if err != nil {
 						return err
 					}
 					now := *steps[0]
 					beat(&now)
-					return tx.Save(&perdure.Changes{Steps: []perdure.StepChange{{Now: &now, Was: steps[0]}}})
+					return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{{Now: &now, Was: steps[0]}}})
 				})
 				if err != nil {
 					t.Fatal(err)
 				}
 			},
-			func(_ *perdure.Job, steps []*perdure.Step) bool { return steps[1].LockedUntil.Equal(until) }, true},
+			func(_ *kernel.Job, steps []*kernel.Step) bool { return steps[1].LockedUntil.Equal(until) }, true},
 		"taken back": {
 			func(t *testing.T, a, _ *Store, _ string) {
-				write(t, a, 1, func(j *perdure.Job) { j.Active = 7 }, map[int]func(*perdure.Step){0: beat, 1: beat}, oops)
+				write(t, a, 1, func(j *kernel.Job) { j.Active = 7 }, map[int]func(*kernel.Step){0: beat, 1: beat}, oops)
 			},
-			func(j *perdure.Job, steps []*perdure.Step) bool {
+			func(j *kernel.Job, steps []*kernel.Step) bool {
 				return j.Active == 0 && !steps[0].LockedUntil.Equal(until) && !steps[1].LockedUntil.Equal(until)
 			}, false},
 		"by hand": {
@@ -176,17 +177,17 @@ func TestKnownIsWhatIsStored(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			func(_ *perdure.Job, steps []*perdure.Step) bool { return steps[0].Failures == 3 }, true},
+			func(_ *kernel.Job, steps []*kernel.Step) bool { return steps[0].Failures == 3 }, true},
 		"while another server answers": {
 			func(_ *testing.T, a, _ *Store, _ string) { a.known.from(time.UnixMicro(1)) },
-			func(j *perdure.Job, steps []*perdure.Step) bool { return j.Unsettled == 2 && steps[1].LockedBy == "h" }, false},
+			func(j *kernel.Job, steps []*kernel.Step) bool { return j.Unsettled == 2 && steps[1].LockedBy == "h" }, false},
 		"settled": {
 			func(t *testing.T, a, _ *Store, _ string) {
-				write(t, a, 1, func(j *perdure.Job) { j.Phase = perdure.Settled }, nil, nil)
+				write(t, a, 1, func(j *kernel.Job) { j.Phase = perdure.Settled }, nil, nil)
 			},
-			func(j *perdure.Job, _ []*perdure.Step) bool { return j.Phase == perdure.Settled }, false},
+			func(j *kernel.Job, _ []*kernel.Step) bool { return j.Phase == perdure.Settled }, false},
 	} {
-		for how, job := range map[string]perdure.NewJob{"held": twoSteps(1), "trusted": oneOut(1)} {
+		for how, job := range map[string]kernel.NewJob{"held": twoSteps(1), "trusted": oneOut(1)} {
 			t.Run(name+", "+how, func(t *testing.T) {
 				url := pgtest.Start(t)
 				a, b := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
@@ -212,7 +213,7 @@ func TestKnownAfterAWait(t *testing.T) {
 	held, waits := make(chan struct{}), make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		err := b.Update(t.Context(), func(tx perdure.Tx) error {
+		err := b.Update(t.Context(), func(tx kernel.Tx) error {
 			jobs, err := tx.LockJobs([]perdure.JobID{idOf(1)})
 			if err != nil {
 				return err
@@ -222,7 +223,7 @@ func TestKnownAfterAWait(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 			now := *jobs[0]
 			now.Active = 7
-			return tx.Save(&perdure.Changes{Jobs: []perdure.JobChange{{Now: &now, Was: jobs[0]}}})
+			return tx.Save(&kernel.Changes{Jobs: []kernel.JobChange{{Now: &now, Was: jobs[0]}}})
 		})
 		if err != nil {
 			t.Error(err)
@@ -249,11 +250,11 @@ func TestKnownKeepsNoLargeInputAndSkipsWhatIsLocked(t *testing.T) {
 	if !knows(a, 1) || !knows(a, 2) {
 		t.Fatal("they are not known")
 	}
-	err := b.Update(t.Context(), func(tx perdure.Tx) error {
+	err := b.Update(t.Context(), func(tx kernel.Tx) error {
 		if _, err := tx.LockJobs([]perdure.JobID{idOf(2)}); err != nil {
 			return err
 		}
-		return a.Update(t.Context(), func(tx perdure.Tx) error {
+		return a.Update(t.Context(), func(tx kernel.Tx) error {
 			jobs, err := tx.TryLockJobs([]perdure.JobID{idOf(1), idOf(2)})
 			if err == nil && (len(jobs) != 1 || jobs[0].ID != idOf(1) || !jobs[0].Apart || jobs[0].Input != nil) {
 				t.Errorf("%+v", jobs)
@@ -282,18 +283,18 @@ func TestKnownIsBounded(t *testing.T) {
 	if got := k.take([]perdure.JobID{first, last}); len(got) != 1 || got[last] == nil {
 		t.Errorf("%v", got)
 	}
-	wide := &knownJob{job: &perdure.Job{Current: perdure.Unsure, Phase: perdure.Running}, steps: make([]*perdure.Step, maxKnown/4+1)}
+	wide := &knownJob{job: &kernel.Job{Current: perdure.Unsure, Phase: perdure.Running}, steps: make([]*kernel.Step, maxKnown/4+1)}
 	if k.keep(time.Time{}, map[perdure.JobID]*knownJob{{0: 0xff}: wide}); len(k.take([]perdure.JobID{{0: 0xff}})) > 0 {
 		t.Error("one job takes a quarter of the memory")
 	}
-	k.keep(time.Time{}, map[perdure.JobID]*knownJob{last: {job: &perdure.Job{Current: perdure.Unsure, Phase: perdure.Running}, xid: 1}, first: {job: &perdure.Job{Current: perdure.Unsure, Phase: perdure.Running}, xid: 1 + maxAge}})
+	k.keep(time.Time{}, map[perdure.JobID]*knownJob{last: {job: &kernel.Job{Current: perdure.Unsure, Phase: perdure.Running}, xid: 1}, first: {job: &kernel.Job{Current: perdure.Unsure, Phase: perdure.Running}, xid: 1 + maxAge}})
 	if got := k.take([]perdure.JobID{last}); len(got) > 0 {
 		t.Error("xmin has come round, and is believed")
 	}
 	var backlog rowMemory
 	for n := range maxKnown {
 		id := perdure.JobID{0: byte(n >> 16), 1: byte(n >> 8), 2: byte(n)}
-		backlog.keep(time.Time{}, map[perdure.JobID]*knownJob{id: {job: &perdure.Job{Current: perdure.Undone, Phase: perdure.Waiting}}})
+		backlog.keep(time.Time{}, map[perdure.JobID]*knownJob{id: {job: &kernel.Job{Current: perdure.Undone, Phase: perdure.Waiting}}})
 	}
 	if len(backlog.now) != maxWaiting || len(backlog.before) > 0 || backlog.now[first] == nil {
 		t.Errorf("%d jobs are kept that wait", len(backlog.now))

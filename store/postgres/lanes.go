@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // lanes remembers, for each agent and type, from where on there are steps that are ready. What has been
@@ -51,7 +51,7 @@ func (of *lane) behind() (at spot) {
 // spot is a place in a lane; the zero one is the start.
 type spot struct {
 	rank int
-	perdure.StepRef
+	kernel.StepRef
 }
 
 func (a spot) compare(b spot) int {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/store/memory"
 	"github.com/perdure/perdure/store/storetest"
@@ -38,23 +39,23 @@ func TestDifferentialFromMarks(t *testing.T) {
 	}
 }
 
-func laneJob(n, priority int) perdure.NewJob {
-	j := &perdure.Job{ID: perdure.JobID{0: 1, 6: 0x70, 8: 0x80, 14: byte(n >> 8), 15: byte(n)}, Type: "t", Priority: priority,
+func laneJob(n, priority int) kernel.NewJob {
+	j := &kernel.Job{ID: perdure.JobID{0: 1, 6: 0x70, 8: 0x80, 14: byte(n >> 8), 15: byte(n)}, Type: "t", Priority: priority,
 		Phase: perdure.Waiting, Unsettled: 1, Active: 1}
-	return perdure.NewJob{Job: j, Shape: []byte("{}"), Steps: []*perdure.Step{{StepRef: perdure.StepRef{Job: j.ID}, Name: "s",
+	return kernel.NewJob{Job: j, Shape: []byte("{}"), Steps: []*kernel.Step{{StepRef: kernel.StepRef{Job: j.ID}, Name: "s",
 		Type: "t", Priority: priority, Phase: perdure.Ready, Agent: "a"}}}
 }
 
-func submitLane(t *testing.T, s *Store, jobs ...perdure.NewJob) {
+func submitLane(t *testing.T, s *Store, jobs ...kernel.NewJob) {
 	t.Helper()
-	if err := s.Update(t.Context(), func(tx perdure.Tx) error { return tx.Save(&perdure.Changes{NewJobs: jobs}) }); err != nil {
+	if err := s.Update(t.Context(), func(tx kernel.Tx) error { return tx.Save(&kernel.Changes{NewJobs: jobs}) }); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // claimLane lets out what it finds, and ends it; then fails as it is told.
-func claimLane(s *Store, most int, fail error) (found []perdure.StepRef, err error) {
-	err = s.Update(context.Background(), func(tx perdure.Tx) error {
+func claimLane(s *Store, most int, fail error) (found []kernel.StepRef, err error) {
+	err = s.Update(context.Background(), func(tx kernel.Tx) error {
 		if found, err = tx.Ready("a", most, nil); err != nil {
 			return err
 		}
@@ -67,7 +68,7 @@ func claimLane(s *Store, most int, fail error) (found []perdure.StepRef, err err
 	return found, err
 }
 
-func numbers(refs []perdure.StepRef) (ns []int) {
+func numbers(refs []kernel.StepRef) (ns []int) {
 	for _, r := range refs {
 		ns = append(ns, int(r.Job[14])<<8|int(r.Job[15]))
 	}
@@ -89,7 +90,7 @@ func TestLanesRollBack(t *testing.T) {
 	claim(1, nil, 1) // a full look
 	claim(2, oops, 2, 3)
 	claim(9, oops, 2, 3)
-	if err := s.Update(t.Context(), func(tx perdure.Tx) error {
+	if err := s.Update(t.Context(), func(tx kernel.Tx) error {
 		found, err := tx.Ready("a", 9, nil)
 		if err != nil || len(found) != 2 {
 			return errors.Join(err, fmt.Errorf("found %v", numbers(found)))
@@ -145,7 +146,7 @@ func TestLanesFollow(t *testing.T) {
 	s := slowLanes(t, pgtest.Start(t), time.Hour)
 	const rounds, each = 5, 20
 	for round := range rounds {
-		var jobs []perdure.NewJob
+		var jobs []kernel.NewJob
 		for i := range each {
 			jobs = append(jobs, laneJob(round*each+i, 5))
 		}
@@ -154,7 +155,7 @@ func TestLanesFollow(t *testing.T) {
 			t.Fatal(len(found), err)
 		}
 	}
-	if from := s.lanes.agents["a"].types["t"].from; numbers([]perdure.StepRef{from.StepRef})[0] < (rounds-1)*each {
+	if from := s.lanes.agents["a"].types["t"].from; numbers([]kernel.StepRef{from.StepRef})[0] < (rounds-1)*each {
 		t.Errorf("the lane begins at %v", from)
 	}
 }
@@ -169,8 +170,8 @@ func TestLanesPass(t *testing.T) {
 			s.lanes.quick = quick
 			look := func(want ...int) {
 				t.Helper()
-				var found []perdure.StepRef
-				err := s.Update(t.Context(), func(tx perdure.Tx) (err error) {
+				var found []kernel.StepRef
+				err := s.Update(t.Context(), func(tx kernel.Tx) (err error) {
 					found, err = tx.Ready("a", 3, nil)
 					return err
 				})
@@ -188,7 +189,7 @@ func TestLanesPass(t *testing.T) {
 			// passing finds two steps, lets others pass them, and lets them out, or not.
 			passing := func(meanwhile func(), fail error) {
 				t.Helper()
-				err := s.Update(t.Context(), func(tx perdure.Tx) error {
+				err := s.Update(t.Context(), func(tx kernel.Tx) error {
 					found, err := tx.Ready("a", 2, nil)
 					if err != nil {
 						return err
@@ -235,8 +236,8 @@ func TestLanesPass(t *testing.T) {
 			passing(func() {
 				submitLane(t, other, laneJob(2, 5))
 				for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-					var found []perdure.StepRef
-					err := s.Update(t.Context(), func(tx perdure.Tx) (err error) {
+					var found []kernel.StepRef
+					err := s.Update(t.Context(), func(tx kernel.Tx) (err error) {
 						s.lanes.agents["a"].next = time.Time{} // else marks keep it from being found
 						found, err = tx.Ready("a", 1, nil)
 						return err
@@ -263,13 +264,13 @@ func TestLanesPass(t *testing.T) {
 }
 
 // settling settles steps.
-func settling(tx perdure.Tx, found []perdure.StepRef) (*perdure.Changes, error) {
+func settling(tx kernel.Tx, found []kernel.StepRef) (*kernel.Changes, error) {
 	steps, err := tx.Steps(found)
-	c := &perdure.Changes{}
+	c := &kernel.Changes{}
 	for _, was := range steps {
 		now := *was
 		now.Phase = perdure.Settled
-		c.Steps = append(c.Steps, perdure.StepChange{Now: &now, Was: was})
+		c.Steps = append(c.Steps, kernel.StepChange{Now: &now, Was: was})
 	}
 	return c, err
 }

@@ -10,16 +10,17 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // waitingJob is a job as it is submitted: so many steps, each of which waits for the one before.
-func waitingJob(n, steps int) perdure.NewJob {
+func waitingJob(n, steps int) kernel.NewJob {
 	nj := laneJob(n, 5)
-	nj.Job.Shape, nj.Job.CreatedAt, nj.Job.Unsettled = perdure.ShapeID{byte(steps), 1}, time.UnixMicro(7_000_000).UTC(), steps
+	nj.Job.Shape, nj.Job.CreatedAt, nj.Job.Unsettled = kernel.ShapeID{byte(steps), 1}, time.UnixMicro(7_000_000).UTC(), steps
 	nj.Steps[0].Desired, nj.Steps[0].Turn = perdure.Done, 1
 	for i := 1; i < steps; i++ {
-		nj.Steps = append(nj.Steps, &perdure.Step{StepRef: perdure.StepRef{Job: nj.Job.ID, Index: i}, Name: fmt.Sprint("s", i), Type: "t", Priority: 5,
+		nj.Steps = append(nj.Steps, &kernel.Step{StepRef: kernel.StepRef{Job: nj.Job.ID, Index: i}, Name: fmt.Sprint("s", i), Type: "t", Priority: 5,
 			Desired: perdure.Done, Phase: perdure.Waiting, Turn: 1, Blockers: 1, UpdatedAt: nj.Job.CreatedAt})
 	}
 	return nj
@@ -70,9 +71,9 @@ func TestLaterStepsAreReadAsSubmitted(t *testing.T) {
 			t.Errorf("job %d has %d rows, not %d", n, got, want)
 		}
 	}
-	for n, nj := range map[int]perdure.NewJob{1: waitingJob(1, 4), 2: waitingJob(2, 4), 4: odd, 6: waitingJob(6, 4), 7: settled} {
+	for n, nj := range map[int]kernel.NewJob{1: waitingJob(1, 4), 2: waitingJob(2, 4), 4: odd, 6: waitingJob(6, 4), 7: settled} {
 		for name, s := range map[string]*Store{"here": here, "there": there} {
-			same := func(what string, got []*perdure.Step, err error, want ...*perdure.Step) {
+			same := func(what string, got []*kernel.Step, err error, want ...*kernel.Step) {
 				if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" || err != nil {
 					t.Errorf("%s of job %d, %s: %v\n%s", what, n, name, err, diff)
 				}
@@ -90,11 +91,11 @@ func TestLaterStepsAreReadAsSubmitted(t *testing.T) {
 			same("StepsOf since", got, err, nj.Steps[1:]...)
 			got, err = s.StepsOf(t.Context(), idOf(n), nj.Job.CreatedAt.Add(time.Microsecond))
 			same("StepsOf since then", got, err)
-			err = s.Update(t.Context(), func(tx perdure.Tx) error {
+			err = s.Update(t.Context(), func(tx kernel.Tx) error {
 				if _, err := tx.LockJobs([]perdure.JobID{idOf(n)}); err != nil {
 					return err
 				}
-				got, err := tx.Steps([]perdure.StepRef{nj.Steps[3].StepRef, nj.Steps[1].StepRef, {Job: idOf(n), Index: 9}})
+				got, err := tx.Steps([]kernel.StepRef{nj.Steps[3].StepRef, nj.Steps[1].StepRef, {Job: idOf(n), Index: 9}})
 				same("Steps", got, err, nj.Steps[1], nj.Steps[3])
 				got, err = tx.StepsOf(idOf(n))
 				same("StepsOf, locked", got, err, nj.Steps...)
@@ -121,12 +122,12 @@ func TestLaterStepsAreMade(t *testing.T) {
 	here, there := twoStores(t)
 	submitAsScheduler(t, here, waitingJob(1, 4))
 	submitAsScheduler(t, here, waitingJob(2, 4), waitingJob(3, 4))
-	out := func(s *perdure.Step) {
+	out := func(s *kernel.Step) {
 		s.Phase, s.Agent, s.Run, s.LockedBy, s.Blockers = perdure.Running, "a", 1, "h", 0
 	}
-	fewer := func(s *perdure.Step) { s.Blockers, s.Progress = 2, "{}" }
-	plain := func(s *perdure.Step) { s.Blockers, s.Progress = 1, "" }
-	sees := func(s *Store, n, place int, want func(*perdure.Step)) {
+	fewer := func(s *kernel.Step) { s.Blockers, s.Progress = 2, "{}" }
+	plain := func(s *kernel.Step) { s.Blockers, s.Progress = 1, "" }
+	sees := func(s *Store, n, place int, want func(*kernel.Step)) {
 		t.Helper()
 		is := *waitingJob(n, 4).Steps[place]
 		want(&is)
@@ -136,26 +137,26 @@ func TestLaterStepsAreMade(t *testing.T) {
 		}
 	}
 	for n, s := range map[int]*Store{2: here, 3: there} {
-		write(t, s, n, nil, map[int]func(*perdure.Step){1: out, 3: fewer}, nil)
+		write(t, s, n, nil, map[int]func(*kernel.Step){1: out, 3: fewer}, nil)
 		if rows := stepRows(t, here, n); rows != 3 {
 			t.Errorf("%d rows of job %d", rows, n)
 		}
 		for _, s := range []*Store{here, there} {
 			sees(s, n, 1, out)
-			sees(s, n, 2, func(*perdure.Step) {})
+			sees(s, n, 2, func(*kernel.Step) {})
 			sees(s, n, 3, fewer)
 		}
 	}
 	// It is there, and waits as one that may not be: all that has changed is written, also to nothing again.
 	for _, s := range []*Store{here, there} {
-		if n := write(t, s, 2, nil, map[int]func(*perdure.Step){3: plain}, nil); n != 1 {
+		if n := write(t, s, 2, nil, map[int]func(*kernel.Step){3: plain}, nil); n != 1 {
 			t.Errorf("tried %d times", n)
 		}
 		sees(here, 2, 3, plain)
-		write(t, s, 2, nil, map[int]func(*perdure.Step){3: fewer}, nil)
+		write(t, s, 2, nil, map[int]func(*kernel.Step){3: fewer}, nil)
 		sees(there, 2, 3, fewer)
 	}
-	if n := write(t, here, 3, nil, map[int]func(*perdure.Step){3: func(*perdure.Step) {}}, nil); n != 1 { // it is as it was
+	if n := write(t, here, 3, nil, map[int]func(*kernel.Step){3: func(*kernel.Step) {}}, nil); n != 1 { // it is as it was
 		t.Errorf("tried %d times", n)
 	}
 	// What is not as it was read is not written.
@@ -163,13 +164,13 @@ func TestLaterStepsAreMade(t *testing.T) {
 	now := stale
 	out(&now)
 	for _, s := range []*Store{here, there} {
-		err := s.Update(t.Context(), func(tx perdure.Tx) error {
+		err := s.Update(t.Context(), func(tx kernel.Tx) error {
 			if _, err := tx.LockJobs([]perdure.JobID{idOf(2)}); err != nil {
 				return err
 			}
-			return tx.Save(&perdure.Changes{Steps: []perdure.StepChange{{Now: &now, Was: &stale}}})
+			return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{{Now: &now, Was: &stale}}})
 		})
-		if !errors.Is(err, perdure.ErrStale) || stepRows(t, here, 2) != 3 {
+		if !errors.Is(err, kernel.ErrStale) || stepRows(t, here, 2) != 3 {
 			t.Errorf("%v", err)
 		}
 	}
@@ -181,7 +182,7 @@ func TestLaterStepsAndRollback(t *testing.T) {
 	submitAsScheduler(t, here, waitingJob(1, 3))
 	submitAsScheduler(t, here, waitingJob(2, 3))
 	oops := errors.New("oops")
-	out := map[int]func(*perdure.Step){1: func(s *perdure.Step) { s.Phase, s.Run, s.Blockers = perdure.Running, 1, 0 }}
+	out := map[int]func(*kernel.Step){1: func(s *kernel.Step) { s.Phase, s.Run, s.Blockers = perdure.Running, 1, 0 }}
 	write(t, here, 2, nil, out, oops)
 	if rows := stepRows(t, here, 2); rows != 1 {
 		t.Errorf("%d rows", rows)
@@ -196,7 +197,7 @@ func TestLaterStepsAndRollback(t *testing.T) {
 // have no row.
 func TestLaterStepsAreBounded(t *testing.T) {
 	here, _ := twoStores(t)
-	far := func(n int) perdure.NewJob { // the last step is further than is kept
+	far := func(n int) kernel.NewJob { // the last step is further than is kept
 		nj := waitingJob(n, maxUnmade+1)
 		for i, s := range nj.Steps[1:maxUnmade] {
 			if i%2 == 1 {
@@ -212,10 +213,10 @@ func TestLaterStepsAreBounded(t *testing.T) {
 			t.Errorf("job %d has %d rows, not %d", n, got, want)
 		}
 	}
-	out := func(s *perdure.Step) { s.Phase, s.Run, s.Blockers = perdure.Running, 1, 0 }
+	out := func(s *kernel.Step) { s.Phase, s.Run, s.Blockers = perdure.Running, 1, 0 }
 	for range 2 { // of the first it is known, of the second not
-		write(t, here, 6, nil, map[int]func(*perdure.Step){maxUnmade - 1: out, maxUnmade: out}, nil)
-		out = func(s *perdure.Step) { s.Phase = perdure.Settled }
+		write(t, here, 6, nil, map[int]func(*kernel.Step){maxUnmade - 1: out, maxUnmade: out}, nil)
+		out = func(s *kernel.Step) { s.Phase = perdure.Settled }
 	}
 	if got := stepRows(t, here, 6); got != maxUnmade/2+2 {
 		t.Errorf("%d rows", got)

@@ -9,12 +9,13 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 const alertFields = "id, job, step, kind, name, message, raised_at, closed_at, closed_by"
 
-func scanAlert(r *reader) perdure.Alert {
-	return perdure.Alert{ID: r.int64(), Job: r.uuid(), Step: r.text(), Kind: perdure.AlertKind(r.text()), Name: r.text(),
+func scanAlert(r *reader) kernel.Alert {
+	return kernel.Alert{ID: r.int64(), Job: r.uuid(), Step: r.text(), Kind: perdure.AlertKind(r.text()), Name: r.text(),
 		Message: r.text(), RaisedAt: r.time(), ClosedAt: r.time(), ClosedBy: r.text()}
 }
 
@@ -40,13 +41,13 @@ func (l *list) finish(selectFrom, order string, limit int) *statement {
 	return l.statement
 }
 
-func (s *Store) ListJobs(ctx context.Context, f perdure.JobFilter) ([]*perdure.Job, error) {
+func (s *Store) ListJobs(ctx context.Context, f kernel.JobFilter) ([]*kernel.Job, error) {
 	return query(ctx, s, listJobs(f), scanJob)
 }
 
 // listJobs walks the jobs by id, or those of a type; the open ones by the tables that have no others; those
 // with a label by the labels.
-func listJobs(f perdure.JobFilter) *statement {
+func listJobs(f kernel.JobFilter) *statement {
 	l := &list{statement: &statement{}}
 	from, id, order := " from perdure.step s", "s.job", ""
 	labels := slices.Sorted(maps.Keys(f.Labels))
@@ -111,11 +112,11 @@ func listJobs(f perdure.JobFilter) *statement {
 	return l.finish("select "+names(jobColumns, "s.")+from, order, f.Limit)
 }
 
-func (s *Store) Alerts(ctx context.Context, f perdure.AlertFilter) ([]perdure.Alert, error) {
+func (s *Store) Alerts(ctx context.Context, f kernel.AlertFilter) ([]kernel.Alert, error) {
 	return query(ctx, s, listAlerts(f), scanAlert)
 }
 
-func listAlerts(f perdure.AlertFilter) *statement {
+func listAlerts(f kernel.AlertFilter) *statement {
 	l := &list{statement: &statement{}}
 	if !f.Job.IsZero() {
 		l.uuid(f.Job)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Rows are looked up one by one by their key in a lateral subquery (offset 0), or in a join that compares the
@@ -53,7 +54,7 @@ const (
 )
 
 // LockJobs locks no job at the first try that may be trusted to be as it is known (see trust.go).
-func (tx *tx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
+func (tx *tx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 	crossing := len(tx.asked) > 0
 	tx.asked = append(tx.asked, ids...)
 	switch {
@@ -66,10 +67,10 @@ func (tx *tx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
 	more := slices.Concat(ids, tx.before)
 	tx.before = nil
 	jobs, err := tx.lockJobs(more, manner{})
-	return slices.DeleteFunc(jobs, func(j *perdure.Job) bool { return !slices.Contains(ids, j.ID) }), err
+	return slices.DeleteFunc(jobs, func(j *kernel.Job) bool { return !slices.Contains(ids, j.ID) }), err
 }
 
-func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
+func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 	return tx.lockJobs(ids, manner{skip: " skip locked"})
 }
 
@@ -82,26 +83,26 @@ type manner struct {
 
 // readRow is a job and its first step, as one row has them.
 type readRow struct {
-	job  perdure.Job
-	step perdure.Step
+	job  kernel.Job
+	step kernel.Step
 }
 
 // firstRow is a row that is locked. As long as it is not written, it stays where it is.
 type firstRow struct {
 	at   tid
-	step *perdure.Step // nil where it is not known
+	step *kernel.Step // nil where it is not known
 }
 
 // lockJobs gives the rows as they are once they are locked: where a lock was waited for, PostgreSQL
 // reads that row again.
-func (tx *tx) lockJobs(ids []perdure.JobID, how manner) ([]*perdure.Job, error) {
+func (tx *tx) lockJobs(ids []perdure.JobID, how manner) ([]*kernel.Job, error) {
 	if how.trust && !tx.begun {
 		var err error
 		if how.trust, err = tx.await(ids); err != nil {
 			return nil, err
 		}
 	}
-	l := &locking{tx: tx, taken: tx.memory.store.take(ids), jobs: make([]*perdure.Job, 0, len(ids))}
+	l := &locking{tx: tx, taken: tx.memory.store.take(ids), jobs: make([]*kernel.Job, 0, len(ids))}
 	if how.trust {
 		l.trusted = tx.memory.trust(tx.asked, l.taken)
 	}
@@ -125,7 +126,7 @@ type locking struct {
 	taken   map[perdure.JobID]*knownJob
 	trusted int                       // of these
 	held    map[perdure.JobID]version // locked, of those that were to be held
-	jobs    []*perdure.Job
+	jobs    []*kernel.Job
 	room    []readRow
 }
 
@@ -178,7 +179,7 @@ func (l *locking) read(sql string, ids []perdure.JobID) *statement {
 			return nil
 		}
 		if j := l.tx.memory.taken[row.job.ID]; j != nil && j.trusted {
-			return perdure.ErrStale // asked for twice: what was decided by is not what is locked
+			return kernel.ErrStale // asked for twice: what was decided by is not what is locked
 		}
 		l.room = l.room[1:]
 		l.keep(&row.job, firstRow{at, &row.step})
@@ -191,7 +192,7 @@ func (l *locking) outdated() (ids []perdure.JobID, err error) {
 	m := &l.tx.memory
 	same := m.store.from(m.server)
 	if !same && l.trusted > 0 {
-		return nil, l.tx.fail(perdure.ErrStale)
+		return nil, l.tx.fail(kernel.ErrStale)
 	}
 	var ending []perdure.JobID
 	soon := l.tx.clock.peek(l.tx.read).Add(trustTime)
@@ -207,7 +208,7 @@ func (l *locking) outdated() (ids []perdure.JobID, err error) {
 		case !held:
 		case same && v.xmin == uint32(j.xid):
 			m.take(id, j)
-			l.keep(j.job, firstRow{v.at, m.step(perdure.StepRef{Job: id})})
+			l.keep(j.job, firstRow{v.at, m.step(kernel.StepRef{Job: id})})
 		default:
 			m.store.distrust()
 			ids = append(ids, id)
@@ -227,31 +228,31 @@ func (l *locking) blank() *readRow {
 	return &l.room[0]
 }
 
-func (l *locking) keep(job *perdure.Job, row firstRow) {
+func (l *locking) keep(job *kernel.Job, row firstRow) {
 	l.jobs = append(l.jobs, job)
 	l.tx.firsts[job.ID] = row
 }
 
 // all are the jobs, in the order of their ids.
-func (l *locking) all() []*perdure.Job {
-	slices.SortFunc(l.jobs, func(a, b *perdure.Job) int { return a.ID.Compare(b.ID) })
+func (l *locking) all() []*kernel.Job {
+	slices.SortFunc(l.jobs, func(a, b *kernel.Job) int { return a.ID.Compare(b.ID) })
 	return l.jobs
 }
 
 // LockLimits takes the rows one after the other, in the order of names, and counts in a later
 // statement, which sees what the rows' last holders have let out.
-func (tx *tx) LockLimits(names []string) (limits []perdure.Limit, err error) {
+func (tx *tx) LockLimits(names []string) (limits []kernel.Limit, err error) {
 	count := q(countLimitsSQL).texts(names).each(func(r *reader) error {
-		limits = append(limits, perdure.Limit{Name: r.text(), Max: r.int(), Used: r.int()})
+		limits = append(limits, kernel.Limit{Name: r.text(), Max: r.int(), Used: r.int()})
 		return nil
 	})
 	err = tx.run(q(lockLimitsSQL).texts(names), count, tx.readClock())
 	return limits, err
 }
 
-func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
-	steps := make([]*perdure.Step, 0, len(refs))
-	var missing []perdure.StepRef
+func (tx *tx) Steps(refs []kernel.StepRef) ([]*kernel.Step, error) {
+	steps := make([]*kernel.Step, 0, len(refs))
+	var missing []kernel.StepRef
 	for _, ref := range refs {
 		s := tx.memory.step(ref)
 		if s == nil && ref.Index == 0 {
@@ -268,11 +269,11 @@ func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
 		if err := tx.run(tx.surely(jobsOf(missing), q(stepsSQL).refs(missing).each(intoSteps(&steps)))...); err != nil {
 			return nil, err
 		}
-		found := make(map[perdure.StepRef]bool, len(steps)-known)
+		found := make(map[kernel.StepRef]bool, len(steps)-known)
 		for _, s := range steps[known:] {
 			found[s.StepRef] = true
 		}
-		missing = slices.DeleteFunc(missing, func(ref perdure.StepRef) bool { return found[ref] })
+		missing = slices.DeleteFunc(missing, func(ref kernel.StepRef) bool { return found[ref] })
 	}
 	if len(missing) > 0 {
 		waiting, err := tx.waiters(missing)
@@ -281,31 +282,31 @@ func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
 		}
 		steps = append(steps, waiting...)
 	}
-	byRef := func(a, b *perdure.Step) int { return a.StepRef.Compare(b.StepRef) }
+	byRef := func(a, b *kernel.Step) int { return a.StepRef.Compare(b.StepRef) }
 	if !slices.IsSortedFunc(steps, byRef) {
 		slices.SortFunc(steps, byRef)
 	}
 	// One that was asked for twice was read once more.
-	return slices.CompactFunc(steps, func(a, b *perdure.Step) bool { return a.StepRef == b.StepRef }), nil
+	return slices.CompactFunc(steps, func(a, b *kernel.Step) bool { return a.StepRef == b.StepRef }), nil
 }
 
-func (tx *tx) StepsOf(job perdure.JobID) ([]*perdure.Step, error) {
-	var steps []*perdure.Step
+func (tx *tx) StepsOf(job perdure.JobID) ([]*kernel.Step, error) {
+	var steps []*kernel.Step
 	var w waiters
 	err := tx.run(tx.surely([]perdure.JobID{job}, q(stepsOfSQL).uuid(job).each(w.into(&steps)))...)
 	return w.among(steps, perdure.MaxSteps), err
 }
 
-func intoSteps(steps *[]*perdure.Step) func(*reader) error {
+func intoSteps(steps *[]*kernel.Step) func(*reader) error {
 	return func(r *reader) error {
-		s := &perdure.Step{}
+		s := &kernel.Step{}
 		*steps = append(*steps, s)
 		return r.scan(stepColumns, nil, s)
 	}
 }
 
-func (tx *tx) Payloads(refs []perdure.StepRef, maxBytes int) ([]perdure.Payload, error) {
-	var found []perdure.Payload
+func (tx *tx) Payloads(refs []kernel.StepRef, maxBytes int) ([]kernel.Payload, error) {
+	var found []kernel.Payload
 	err := tx.run(tx.surely(jobsOf(refs), into(q(payloadsSQL).refs(refs).int64(int64(maxBytes)), &found, scanPayload))...)
 	return found, err
 }
@@ -320,8 +321,8 @@ func (tx *tx) Inputs(ids []perdure.JobID) (map[perdure.JobID]json.RawMessage, er
 	return found, err
 }
 
-func (tx *tx) Shapes(ids []perdure.ShapeID) (map[perdure.ShapeID][]byte, error) {
-	found := map[perdure.ShapeID][]byte{}
+func (tx *tx) Shapes(ids []kernel.ShapeID) (map[kernel.ShapeID][]byte, error) {
+	found := map[kernel.ShapeID][]byte{}
 	err := tx.run(q(shapesSQL).shapes(ids).each(func(r *reader) error {
 		id := r.uuid()
 		found[id] = r.bytes()
@@ -330,8 +331,8 @@ func (tx *tx) Shapes(ids []perdure.ShapeID) (map[perdure.ShapeID][]byte, error) 
 	return found, err
 }
 
-func scanLimit(r *reader) perdure.Limit { return perdure.Limit{Name: r.text(), Max: r.int()} }
+func scanLimit(r *reader) kernel.Limit { return kernel.Limit{Name: r.text(), Max: r.int()} }
 
-func scanPayload(r *reader) perdure.Payload {
-	return perdure.Payload{StepRef: scanRef(r), Input: r.bytes(), Output: r.bytes()}
+func scanPayload(r *reader) kernel.Payload {
+	return kernel.Payload{StepRef: scanRef(r), Input: r.bytes(), Output: r.bytes()}
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 const (
@@ -36,7 +36,7 @@ order by o.until_at, o.id`
 
 // Look is one query. Only where a set's time has come, and a sweep has not been there yet, its runs are looked
 // at: it may be that all of them live on.
-func (s *Store) Look(ctx context.Context, agents []string) (perdure.Look, error) {
+func (s *Store) Look(ctx context.Context, agents []string) (kernel.Look, error) {
 	full, marks := s.lanes.slow(agents)
 	var names, types, ranks, jobs, idxs cells
 	for _, m := range marks {
@@ -49,7 +49,7 @@ func (s *Store) Look(ctx context.Context, agents []string) (perdure.Look, error)
 	n := len(marks)
 	st := q(lookSQL).texts(full).array(tText, n, names).array(tText, n, types).array(tInt2, n, ranks).array(tUUID, n, jobs).array(tInt4, n, idxs)
 	var out time.Time
-	l, err := first(queryAtOnce(ctx, s, st, func(r *reader) (l perdure.Look) {
+	l, err := first(queryAtOnce(ctx, s, st, func(r *reader) (l kernel.Look) {
 		l.Now = s.clock.timeOf(scanReading(r)).now
 		l.Next, out = r.time(), r.time()
 		l.Ready = r.texts()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // The migrations are files named NNNN_what.sql, each applied once, in a transaction of its own. The
@@ -134,7 +135,7 @@ func migrateOne(ctx context.Context, conn *pgx.Conn) (have int, done bool, err e
 	err = tx.Commit(ctx)
 	crashpoint.Here(crashpoint.PostgresMigrated)
 	if err == nil && linkOf(conn).unreplicated.Load() {
-		err = fmt.Errorf("%w: %w; migrate again", perdure.ErrUnknown, errUnreplicated)
+		err = fmt.Errorf("%w: %w; migrate again", kernel.ErrUnknown, errUnreplicated)
 	}
 	return have, false, err
 }

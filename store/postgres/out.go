@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // What the rows of out say is checked against the rows of step: a member may have ended, or be held
@@ -63,11 +64,11 @@ order by o.until_at, o.id`
 )
 
 // HeldBy goes by the sets of the holder.
-func (tx *tx) HeldBy(holder, agent, request string, max int) ([]perdure.StepRef, error) {
+func (tx *tx) HeldBy(holder, agent, request string, max int) ([]kernel.StepRef, error) {
 	if max <= 0 {
 		return nil, nil
 	}
-	var found []perdure.StepRef
+	var found []kernel.StepRef
 	held := func(sql string) *statement { return into(q(sql).text(holder).int(max), &found, scanRef) }
 	var err error
 	switch {
@@ -83,8 +84,8 @@ func (tx *tx) HeldBy(holder, agent, request string, max int) ([]perdure.StepRef,
 	return found, err
 }
 
-// Granted implements perdure.Tx.
-func (tx *tx) Granted(holder, agent, request string, max int) ([]perdure.StepRef, error) {
+// Granted implements kernel.Tx.
+func (tx *tx) Granted(holder, agent, request string, max int) ([]kernel.StepRef, error) {
 	if max <= 0 {
 		return nil, nil
 	}
@@ -96,7 +97,7 @@ const lockClaimSQL = "select pg_try_advisory_xact_lock(hashtextextended(jsonb_bu
 // heldByClaim locks the claim and then reads, in a later statement. Two nodes at which the same claim is repeated would
 // otherwise both find nothing, and both grant runs. It does not wait for the lock, because the transaction serves other
 // claims as well. A savepoint releases the lock again unless it is kept.
-func (tx *tx) heldByClaim(holder, agent, request string, max int, keep bool) (found []perdure.StepRef, err error) {
+func (tx *tx) heldByClaim(holder, agent, request string, max int, keep bool) (found []kernel.StepRef, err error) {
 	locked := false
 	lock := q(lockClaimSQL).text(holder).text(agent).text(request).each(func(r *reader) error {
 		locked = r.int() != 0
@@ -112,7 +113,7 @@ func (tx *tx) heldByClaim(holder, agent, request string, max int, keep bool) (fo
 		return nil, err
 	}
 	if !locked {
-		return nil, perdure.ErrLocked
+		return nil, kernel.ErrLocked
 	}
 	return found, nil
 }
@@ -134,7 +135,7 @@ type dueSet struct {
 // expiredRun is a member that is out, and until when.
 type expiredRun struct {
 	until time.Time
-	perdure.StepRef
+	kernel.StepRef
 }
 
 // expiredPage is how many sets are looked at at once.
@@ -142,7 +143,7 @@ const expiredPage = 20
 
 // Expired goes through the sets whose time has come, and keeps them in order on the way: a set whose members
 // live on is looked at again when the first of their locks ends, and one without members is deleted.
-func (tx *tx) Expired(now time.Time, max int) ([]perdure.StepRef, error) {
+func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {
 	if max <= 0 {
 		return nil, nil
 	}
@@ -167,7 +168,7 @@ func (tx *tx) Expired(now time.Time, max int) ([]perdure.StepRef, error) {
 	}
 	slices.SortFunc(late, compareRuns)
 	late = slices.CompactFunc(late, func(a, b expiredRun) bool { return a.StepRef == b.StepRef })
-	refs := make([]perdure.StepRef, min(max, len(late)))
+	refs := make([]kernel.StepRef, min(max, len(late)))
 	for i := range refs {
 		refs[i] = late[i].StepRef
 	}
@@ -199,7 +200,7 @@ func (tx *tx) expiredPage(now time.Time, after dueSet) (page []dueSet, late []ex
 		if job == nil {
 			return nil
 		}
-		run := expiredRun{StepRef: perdure.StepRef{Job: perdure.JobID(job), Index: r.int()}, until: r.time()}
+		run := expiredRun{StepRef: kernel.StepRef{Job: perdure.JobID(job), Index: r.int()}, until: r.time()}
 		of := &page[len(page)-1]
 		if !of.alive || run.until.Before(of.next) {
 			of.alive, of.next = true, run.until

@@ -8,21 +8,22 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/postgres"
 )
 
 // runTogether lets out steps of these jobs at once.
-func runTogether(t *testing.T, s *postgres.Store, until time.Time, jobs ...perdure.NewJob) {
+func runTogether(t *testing.T, s *postgres.Store, until time.Time, jobs ...kernel.NewJob) {
 	t.Helper()
-	changeSteps(t, s, func(st *perdure.Step) {
+	changeSteps(t, s, func(st *kernel.Step) {
 		st.Phase, st.Run, st.LockedBy, st.Request, st.LockedUntil = perdure.Running, st.Run+1, "h", "r", until
 	}, jobs...)
 }
 
-func changeSteps(t *testing.T, s *postgres.Store, edit func(*perdure.Step), jobs ...perdure.NewJob) {
+func changeSteps(t *testing.T, s *postgres.Store, edit func(*kernel.Step), jobs ...kernel.NewJob) {
 	t.Helper()
-	if err := s.Update(t.Context(), func(tx perdure.Tx) error {
-		var c perdure.Changes
+	if err := s.Update(t.Context(), func(tx kernel.Tx) error {
+		var c kernel.Changes
 		for _, nj := range jobs {
 			if _, err := tx.LockJobs([]perdure.JobID{nj.Job.ID}); err != nil {
 				return err
@@ -33,7 +34,7 @@ func changeSteps(t *testing.T, s *postgres.Store, edit func(*perdure.Step), jobs
 			}
 			now := *steps[0]
 			edit(&now)
-			c.Steps = append(c.Steps, perdure.StepChange{Now: &now, Was: steps[0]})
+			c.Steps = append(c.Steps, kernel.StepChange{Now: &now, Was: steps[0]})
 		}
 		return tx.Save(&c)
 	}); err != nil {
@@ -41,7 +42,7 @@ func changeSteps(t *testing.T, s *postgres.Store, edit func(*perdure.Step), jobs
 	}
 }
 
-func ended(st *perdure.Step) { st.Phase = perdure.Settled }
+func ended(st *kernel.Step) { st.Phase = perdure.Settled }
 
 func sets(t *testing.T, url string) string {
 	t.Helper()
@@ -50,7 +51,7 @@ func sets(t *testing.T, url string) string {
 
 func sweep(t *testing.T, s *postgres.Store, now time.Time) (found int) {
 	t.Helper()
-	if err := s.Update(t.Context(), func(tx perdure.Tx) error {
+	if err := s.Update(t.Context(), func(tx kernel.Tx) error {
 		refs, err := tx.Expired(now, 1000)
 		found = len(refs)
 		return err
@@ -72,7 +73,7 @@ func TestSets(t *testing.T) {
 			t.Errorf("%s: %s; want %s", what, got, want)
 		}
 	}
-	jobs := []perdure.NewJob{job(1, ""), job(2, ""), job(3, "")}
+	jobs := []kernel.NewJob{job(1, ""), job(2, ""), job(3, "")}
 	mustSubmit(t, a, jobs...)
 	want("before", 0, 0, nil)
 	runTogether(t, a, at, jobs...)
@@ -82,10 +83,10 @@ func TestSets(t *testing.T) {
 	changeSteps(t, a, ended, jobs[2])
 	want("none is left", 0, 0, nil)
 
-	again := func(st *perdure.Step) { st.Phase = perdure.Ready }
+	again := func(st *kernel.Step) { st.Phase = perdure.Ready }
 	changeSteps(t, a, again, jobs...)
 	runTogether(t, a, at, jobs...)
-	changeSteps(t, b, func(st *perdure.Step) { st.LockedUntil = at.Add(time.Minute) }, jobs[0])
+	changeSteps(t, b, func(st *kernel.Step) { st.LockedUntil = at.Add(time.Minute) }, jobs[0])
 	changeSteps(t, b, ended, jobs[1], jobs[2])
 	want("another has ended them", 1, 3, at)
 	if n := sweep(t, b, at.Add(-time.Second)); n != 0 {
@@ -113,8 +114,8 @@ func TestKeyOfAnotherTransaction(t *testing.T) {
 		inserted := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			err := a.Update(t.Context(), func(tx perdure.Tx) error {
-				err := tx.Save(&perdure.Changes{NewJobs: []perdure.NewJob{one}})
+			err := a.Update(t.Context(), func(tx kernel.Tx) error {
+				err := tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{one}})
 				_, sent := tx.StepsOf(one.Job.ID)
 				close(inserted)
 				time.Sleep(100 * time.Millisecond)
@@ -126,13 +127,13 @@ func TestKeyOfAnotherTransaction(t *testing.T) {
 		})
 		<-inserted
 		tries := 0
-		var known map[string]perdure.Keyed
-		if err := b.Update(t.Context(), func(tx perdure.Tx) (err error) {
+		var known map[string]kernel.Keyed
+		if err := b.Update(t.Context(), func(tx kernel.Tx) (err error) {
 			if tries++; tries > 1 {
 				known, err = tx.JobsByKey([]string{key})
 				return err
 			}
-			return tx.Save(&perdure.Changes{NewJobs: []perdure.NewJob{job(10*n+3, ""), two}})
+			return tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{job(10*n+3, ""), two}})
 		}); err != nil {
 			t.Error(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
@@ -29,8 +30,8 @@ func plansWalkAlongIndexes(t *testing.T, rows int) {
 		fill(t, conn, rows)
 	}
 	parked, running := perdure.Parked, perdure.Running
-	list := func(f perdure.JobFilter) string { return listJobs(f).sql }
-	alerts := func(f perdure.AlertFilter) string { return listAlerts(f).sql }
+	list := func(f kernel.JobFilter) string { return listJobs(f).sql }
+	alerts := func(f kernel.AlertFilter) string { return listAlerts(f).sql }
 	tests := []struct {
 		name, sql string
 		indexes   []string
@@ -87,15 +88,15 @@ func plansWalkAlongIndexes(t *testing.T, rows int) {
 		{"payloads of a job", readPayloadsSQL, []string{"payload_pkey"}},
 		{"job", jobSQL, []string{"step_pkey"}},
 		{"input", inputSQL, []string{"step_pkey", "payload_pkey"}},
-		{"jobs", list(perdure.JobFilter{}), []string{"step_pkey"}},
-		{"jobs before", list(perdure.JobFilter{Before: perdure.JobID{1}}), []string{"step_pkey"}},
-		{"parked jobs", list(perdure.JobFilter{Phase: &parked}), []string{"open_pkey", "step_pkey"}},
-		{"running jobs", list(perdure.JobFilter{Phase: &running}), []string{"open_pkey", "out_pkey", "step_pkey"}},
-		{"jobs of a type", list(perdure.JobFilter{Type: "t"}), []string{"step_type"}},
-		{"job of a key", list(perdure.JobFilter{Key: "k"}), []string{"step_key"}},
-		{"labelled jobs", list(perdure.JobFilter{Labels: map[string]string{"a": "b"}}), []string{"label_pkey", "step_pkey"}},
-		{"open alerts", alerts(perdure.AlertFilter{}), []string{"alert_open"}},
-		{"a job's alerts", alerts(perdure.AlertFilter{Job: perdure.JobID{1}, Closed: true}), []string{"alert_job"}},
+		{"jobs", list(kernel.JobFilter{}), []string{"step_pkey"}},
+		{"jobs before", list(kernel.JobFilter{Before: perdure.JobID{1}}), []string{"step_pkey"}},
+		{"parked jobs", list(kernel.JobFilter{Phase: &parked}), []string{"open_pkey", "step_pkey"}},
+		{"running jobs", list(kernel.JobFilter{Phase: &running}), []string{"open_pkey", "out_pkey", "step_pkey"}},
+		{"jobs of a type", list(kernel.JobFilter{Type: "t"}), []string{"step_type"}},
+		{"job of a key", list(kernel.JobFilter{Key: "k"}), []string{"step_key"}},
+		{"labelled jobs", list(kernel.JobFilter{Labels: map[string]string{"a": "b"}}), []string{"label_pkey", "step_pkey"}},
+		{"open alerts", alerts(kernel.AlertFilter{}), []string{"alert_open"}},
+		{"a job's alerts", alerts(kernel.AlertFilter{Job: perdure.JobID{1}, Closed: true}), []string{"alert_job"}},
 	}
 	tests = append(tests, writes()...)
 	for _, tt := range tests {
@@ -137,10 +138,10 @@ func writes() (list []struct {
 		var permits []permitRow
 		queued := queuedGrid()
 		for i := range n {
-			was, now := &perdure.Job{ID: perdure.JobID{byte(i)}}, &perdure.Job{ID: perdure.JobID{byte(i)}, Phase: perdure.Parked, Restarts: i}
-			from := &perdure.Step{StepRef: perdure.StepRef{Job: was.ID}}
-			to := &perdure.Step{StepRef: from.StepRef, Run: int64(1 + i), Progress: "{}"}
-			job, step := &perdure.JobChange{Now: now, Was: was}, &perdure.StepChange{Now: to, Was: from}
+			was, now := &kernel.Job{ID: perdure.JobID{byte(i)}}, &kernel.Job{ID: perdure.JobID{byte(i)}, Phase: perdure.Parked, Restarts: i}
+			from := &kernel.Step{StepRef: kernel.StepRef{Job: was.ID}}
+			to := &kernel.Step{StepRef: from.StepRef, Run: int64(1 + i), Progress: "{}"}
+			job, step := &kernel.JobChange{Now: now, Was: was}, &kernel.StepChange{Now: to, Was: from}
 			jobs, steps, both = append(jobs, change{job: job}), append(steps, change{step: step}), append(both, change{job: job, step: step})
 			queued.row()
 			queued.at(0).tid(tid{5: byte(1 + i)})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 var jobSQL = "select " + names(rowColumns, "s.") + ", " + laterOfFirst + " from perdure.step s where job = $1 and idx < $2 order by idx"
@@ -59,13 +60,13 @@ const (
 	backlogSQL = "select count(*) from (select from" + unsettledSQL + "limit $1) j"
 )
 
-func scanJob(r *reader) *perdure.Job {
-	j := &perdure.Job{}
+func scanJob(r *reader) *kernel.Job {
+	j := &kernel.Job{}
 	r.failed = r.scan(jobColumns, j, nil)
 	return j
 }
 
-func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (*perdure.Job, []*perdure.Step, error) {
+func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (*kernel.Job, []*kernel.Step, error) {
 	w, found, err := s.rows(ctx, q(jobSQL).uuid(id).int(max(steps, 1)))
 	if err != nil || len(found) == 0 {
 		return nil, nil, err
@@ -75,7 +76,7 @@ func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (*perdure.
 }
 
 // rows are the steps of a job that have one, and what stands beside the first.
-func (s *Store) rows(ctx context.Context, st *statement) (w waiters, steps []*perdure.Step, err error) {
+func (s *Store) rows(ctx context.Context, st *statement) (w waiters, steps []*kernel.Step, err error) {
 	err = s.send(ctx, func() []*statement {
 		w, steps = waiters{}, nil
 		return []*statement{st.each(w.into(&steps))}
@@ -83,7 +84,7 @@ func (s *Store) rows(ctx context.Context, st *statement) (w waiters, steps []*pe
 	return w, steps, err
 }
 
-func (s *Store) Shape(ctx context.Context, id perdure.ShapeID) ([]byte, error) {
+func (s *Store) Shape(ctx context.Context, id kernel.ShapeID) ([]byte, error) {
 	return first(query(ctx, s, q(shapeSQL).uuid(id), (*reader).bytes))
 }
 
@@ -132,7 +133,7 @@ func idRange(digits string) (low, high perdure.JobID, ok bool) {
 // stepsSinceSQL is for what has been updated since, and the first row, by which the others are known.
 var stepsSinceSQL = "select " + names(rowColumns, "s.") + ", " + laterOfFirst + " from perdure.step s where job = $1 and (updated_at >= $2 or idx = 0) order by idx"
 
-func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) ([]*perdure.Step, error) {
+func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) ([]*kernel.Step, error) {
 	st := q(stepsOfSQL).uuid(job)
 	if !since.IsZero() {
 		st = q(stepsSinceSQL).uuid(job).time(since)
@@ -145,16 +146,16 @@ func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time)
 	if w.job != nil && !w.job.CreatedAt.Before(since) {
 		steps = w.among(steps, perdure.MaxSteps)
 	}
-	return slices.DeleteFunc(steps, func(s *perdure.Step) bool { return s.UpdatedAt.Before(since) }), nil
+	return slices.DeleteFunc(steps, func(s *kernel.Step) bool { return s.UpdatedAt.Before(since) }), nil
 }
 
-func (s *Store) Payloads(ctx context.Context, job perdure.JobID, max, total int) ([]perdure.SizedPayload, error) {
-	return query(ctx, s, q(readPayloadsSQL).uuid(job).int64(int64(max)).int64(int64(total)), func(r *reader) perdure.SizedPayload {
-		return perdure.SizedPayload{Payload: scanPayload(r), InputBytes: r.int(), OutputBytes: r.int()}
+func (s *Store) Payloads(ctx context.Context, job perdure.JobID, max, total int) ([]kernel.SizedPayload, error) {
+	return query(ctx, s, q(readPayloadsSQL).uuid(job).int64(int64(max)).int64(int64(total)), func(r *reader) kernel.SizedPayload {
+		return kernel.SizedPayload{Payload: scanPayload(r), InputBytes: r.int(), OutputBytes: r.int()}
 	})
 }
 
-func (s *Store) Payload(ctx context.Context, ref perdure.StepRef) (*perdure.Payload, error) {
+func (s *Store) Payload(ctx context.Context, ref kernel.StepRef) (*kernel.Payload, error) {
 	found, err := query(ctx, s, q(readPayloadSQL).uuid(ref.Job).int(ref.Index), scanPayload)
 	if len(found) == 0 {
 		return nil, err
@@ -162,14 +163,14 @@ func (s *Store) Payload(ctx context.Context, ref perdure.StepRef) (*perdure.Payl
 	return &found[0], err
 }
 
-func (s *Store) History(ctx context.Context, job perdure.JobID, after int64, max int) ([]perdure.Entry, error) {
-	return query(ctx, s, q(historySQL).uuid(job).int64(after).int(max), func(r *reader) perdure.Entry {
-		return perdure.Entry{ID: r.int64(), Job: r.uuid(), Step: r.text(), Run: r.int64(), At: r.time(), Event: r.text(), Author: r.text(), Detail: r.text()}
+func (s *Store) History(ctx context.Context, job perdure.JobID, after int64, max int) ([]kernel.Entry, error) {
+	return query(ctx, s, q(historySQL).uuid(job).int64(after).int(max), func(r *reader) kernel.Entry {
+		return kernel.Entry{ID: r.int64(), Job: r.uuid(), Step: r.text(), Run: r.int64(), At: r.time(), Event: r.text(), Author: r.text(), Detail: r.text()}
 	})
 }
 
-func (s *Store) LimitUse(ctx context.Context, name string, max int) (used int, holders []perdure.LimitHolder, err error) {
-	kind, of, _ := perdure.SplitLimit(name)
+func (s *Store) LimitUse(ctx context.Context, name string, max int) (used int, holders []kernel.LimitHolder, err error) {
+	kind, of, _ := kernel.SplitLimit(name)
 	sql := map[string]string{"job": jobHoldersSQL, "agent": runHoldersSQL}[kind]
 	if sql == "" {
 		return 0, nil, nil
@@ -178,7 +179,7 @@ func (s *Store) LimitUse(ctx context.Context, name string, max int) (used int, h
 		holders = nil
 		return []*statement{q(sql).text(name).text(of).int(max).each(func(r *reader) error {
 			job := r.next()
-			h := perdure.LimitHolder{Step: r.text(), Run: r.int64()}
+			h := kernel.LimitHolder{Step: r.text(), Run: r.int64()}
 			used = r.int()
 			if job != nil {
 				h.Job = perdure.JobID(job)
@@ -190,7 +191,7 @@ func (s *Store) LimitUse(ctx context.Context, name string, max int) (used int, h
 	return used, holders, err
 }
 
-func (s *Store) ListLimits(ctx context.Context) ([]perdure.Limit, error) {
+func (s *Store) ListLimits(ctx context.Context) ([]kernel.Limit, error) {
 	return query(ctx, s, q(limitsSQL), scanLimit)
 }
 

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 const (
@@ -62,7 +62,7 @@ select r.ctid, r.type, r.rank, r.job, r.idx from unnest($3::text[]) as f (type) 
 order by r.rank, r.job, r.idx limit $2`
 )
 
-func (tx *tx) Ready(agent string, max int, full []string) ([]perdure.StepRef, error) {
+func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, error) {
 	if max <= 0 {
 		return nil, nil
 	}
@@ -81,7 +81,7 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]perdure.StepRef, er
 	if len(full) > 0 { // of several queries, each in order
 		slices.SortFunc(found, func(a, b readyRow) int { return a.spot().compare(b.spot()) })
 	}
-	refs := make([]perdure.StepRef, min(len(found), max))
+	refs := make([]kernel.StepRef, min(len(found), max))
 	for i := range refs {
 		refs[i] = found[i].StepRef
 	}
@@ -124,7 +124,7 @@ func (tx *tx) looks(l *look, max int, full []string, found *[]readyRow) (list []
 		sql = readyFullSQL
 	}
 	into(ask(sql).texts(full).array(tText, n, types).array(tInt2, n, ranks).array(tUUID, n, jobs).array(tInt4, n, idxs), found, lane)
-	limited := func(typ string) bool { return tx.limited(perdure.JobLimit(typ)) }
+	limited := func(typ string) bool { return tx.limited(kernel.JobLimit(typ)) }
 	if held := slices.DeleteFunc(slices.Clone(full), func(typ string) bool { return !limited(typ) }); len(held) > 0 {
 		ask(readyHeldSQL).texts(held)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // What has not been seen for a day is forgotten, or the registry would grow with every restart.
@@ -47,7 +48,7 @@ where k.one order by a.name`
 	seenSQL        = "select * from (select agent, holder, at from perdure.seen order by at desc limit $1) s order by agent, holder"
 )
 
-func (s *Store) Attend(ctx context.Context, p perdure.Presence) (roll perdure.Roll, err error) {
+func (s *Store) Attend(ctx context.Context, p kernel.Presence) (roll kernel.Roll, err error) {
 	n := p.Node
 	var slots, agents, holders, times cells
 	for _, of := range n.Slots {
@@ -63,7 +64,7 @@ func (s *Store) Attend(ctx context.Context, p perdure.Presence) (roll perdure.Ro
 	sent := s.witnesses.sent()
 	origin, changed := s.clock.confirmedOrigin()
 	err = s.write(ctx, func() []*statement {
-		roll = perdure.Roll{}
+		roll = kernel.Roll{}
 		list := []*statement{q(attendSQL).text(n.ID).text(n.Host).int(n.PID).text(n.Version).text(n.Listen).texts(n.Agents).
 			array(tInt4, len(n.Slots), slots).time(n.Since).int64(p.TTL.Microseconds()).
 			array(tText, most, agents).array(tText, most, holders).array(tTime, most, times).text(origin).each(s.roll(&roll)),
@@ -86,15 +87,15 @@ func (s *Store) DropNode(ctx context.Context, id string) error {
 	return s.write(ctx, func() []*statement { return []*statement{q(dropNodeSQL).text(id)} })
 }
 
-func (s *Store) Nodes(ctx context.Context) ([]perdure.Node, error) {
-	return query(ctx, s, q(nodesSQL), func(r *reader) perdure.Node {
-		return perdure.Node{ID: r.text(), Host: r.text(), PID: r.int(), Version: r.text(), Listen: r.text(), Agents: r.texts(), Slots: r.ints(),
+func (s *Store) Nodes(ctx context.Context) ([]kernel.Node, error) {
+	return query(ctx, s, q(nodesSQL), func(r *reader) kernel.Node {
+		return kernel.Node{ID: r.text(), Host: r.text(), PID: r.int(), Version: r.text(), Listen: r.text(), Agents: r.texts(), Slots: r.ints(),
 			Since: r.time(), SeenAt: r.time()}
 	})
 }
 
-func (s *Store) Seen(ctx context.Context) ([]perdure.Seen, error) {
-	return query(ctx, s, q(seenSQL).int(perdure.MaxSeen), func(r *reader) perdure.Seen {
-		return perdure.Seen{Agent: r.text(), Holder: r.text(), At: r.time()}
+func (s *Store) Seen(ctx context.Context) ([]kernel.Seen, error) {
+	return query(ctx, s, q(seenSQL).int(perdure.MaxSeen), func(r *reader) kernel.Seen {
+		return kernel.Seen{Agent: r.text(), Holder: r.text(), At: r.time()}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/postgres"
 )
 
@@ -46,7 +47,7 @@ func TestReadersLeaveConnections(t *testing.T) {
 	if _, err := s.Look(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Attend(t.Context(), perdure.Presence{Node: perdure.Node{ID: "n"}, TTL: time.Minute}); err != nil {
+	if _, err := s.Attend(t.Context(), kernel.Presence{Node: kernel.Node{ID: "n"}, TTL: time.Minute}); err != nil {
 		t.Error(err)
 	}
 	if took := time.Since(began); took > limits.Acquire {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 const (
@@ -21,18 +21,18 @@ const (
 	tellRolesSQL = "select pg_notify('perdure_role', '')"
 )
 
-func scanRole(r *reader) perdure.Role {
-	return perdure.Role{Name: r.text(), Epoch: r.int64(), Leader: r.text(), LeaderUntil: r.time(), Standby: r.text(), StandbyUntil: r.time()}
+func scanRole(r *reader) kernel.Role {
+	return kernel.Role{Name: r.text(), Epoch: r.int64(), Leader: r.text(), LeaderUntil: r.time(), Standby: r.text(), StandbyUntil: r.time()}
 }
 
-func (tx *tx) LockRoles(names []string) (roles []perdure.Role, err error) {
+func (tx *tx) LockRoles(names []string) (roles []kernel.Role, err error) {
 	names = slices.Sorted(slices.Values(names))
 	err = tx.run(q(makeRolesSQL).texts(names), into(q(lockRolesSQL).texts(names), &roles, scanRole), tx.readClock())
 	return roles, err
 }
 
-func (tx *tx) ShareRole(name string) (perdure.Role, error) {
-	role := perdure.Role{Name: name}
+func (tx *tx) ShareRole(name string) (kernel.Role, error) {
+	role := kernel.Role{Name: name}
 	err := tx.run(q(shareRoleSQL).text(name).each(func(r *reader) error {
 		role = scanRole(r)
 		return r.failed
@@ -40,7 +40,7 @@ func (tx *tx) ShareRole(name string) (perdure.Role, error) {
 	return role, err
 }
 
-func (tx *tx) SaveRoles(changes []perdure.RoleChange) error {
+func (tx *tx) SaveRoles(changes []kernel.RoleChange) error {
 	var list []*statement
 	for _, c := range changes {
 		now, was := c.Now, c.Was
@@ -53,12 +53,12 @@ func (tx *tx) SaveRoles(changes []perdure.RoleChange) error {
 	return tx.run(append(list, q(tellRolesSQL))...)
 }
 
-func (s *Store) Roles(ctx context.Context) ([]perdure.Role, error) {
+func (s *Store) Roles(ctx context.Context) ([]kernel.Role, error) {
 	return query(ctx, s, q(rolesSQL), scanRole)
 }
 
 // roll takes what attendSQL answers: the clock in every row, and a role, if there is one.
-func (s *Store) roll(into *perdure.Roll) func(*reader) error {
+func (s *Store) roll(into *kernel.Roll) func(*reader) error {
 	return func(r *reader) error {
 		if read := scanReading(r); into.Now.IsZero() {
 			into.Now, into.Fence = s.clock.timeOf(read).now, read.fence

@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // An alert of a step is closed if it is of the kinds named or, where none is, holds the step.
@@ -15,7 +16,7 @@ const closeAlertsSQL = `update perdure.alert a set closed_at = coalesce($5, cloc
 
 // Save sends everything in one round trip at most, in the order of the fields of Changes, and compares how many rows
 // were met with how many there should have been.
-func (tx *tx) Save(c *perdure.Changes) error {
+func (tx *tx) Save(c *kernel.Changes) error {
 	if c.Empty() {
 		return nil
 	}
@@ -49,7 +50,7 @@ func (tx *tx) Save(c *perdure.Changes) error {
 const maxSaved = 64
 
 // remember notes what the rows will be, and by which transaction.
-func (w *writing) remember(c *perdure.Changes) {
+func (w *writing) remember(c *kernel.Changes) {
 	m := &w.tx.memory
 	if m.wrote == nil {
 		m.wrote = make(map[perdure.JobID]*knownJob, len(c.NewJobs)+len(c.Jobs))
@@ -73,20 +74,20 @@ type writing struct {
 	tx    *tx
 	sides sides
 	list  []*statement
-	later map[perdure.ShapeID][]laterStep // of the new jobs' shapes that are known
+	later map[kernel.ShapeID][]laterStep // of the new jobs' shapes that are known
 }
 
 func (w *writing) add(s *statement) { w.list = append(w.list, s) }
 
 // newJobs writes submissions. A key that is taken means that somebody was faster: the transaction is
 // tried again and then finds the key.
-func (w *writing) newJobs(all []perdure.NewJob) {
+func (w *writing) newJobs(all []kernel.NewJob) {
 	if len(all) == 0 {
 		return
 	}
 	w.shapes(all)
 	// In the order of keys, so that two who submit the same ones do not wait for each other.
-	all = slices.SortedFunc(slices.Values(all), func(a, b perdure.NewJob) int {
+	all = slices.SortedFunc(slices.Values(all), func(a, b kernel.NewJob) int {
 		return cmp.Or(cmp.Compare(a.Job.Key, b.Job.Key), a.Job.ID.Compare(b.Job.ID))
 	})
 	w.insertSteps(all)
@@ -120,10 +121,10 @@ func (w *writing) newJobs(all []perdure.NewJob) {
 
 // shapes writes those that are not known to be there; the first of its id stays. Of those that are known it is kept
 // which steps are made later; of the others it will be from the next transaction on.
-func (w *writing) shapes(all []perdure.NewJob) {
-	w.later = map[perdure.ShapeID][]laterStep{}
-	fresh := map[perdure.ShapeID]*perdure.NewJob{}
-	var order []perdure.ShapeID
+func (w *writing) shapes(all []kernel.NewJob) {
+	w.later = map[kernel.ShapeID][]laterStep{}
+	fresh := map[kernel.ShapeID]*kernel.NewJob{}
+	var order []kernel.ShapeID
 	for i := range all {
 		id := all[i].Job.Shape
 		if _, met := w.later[id]; met {
@@ -138,7 +139,7 @@ func (w *writing) shapes(all []perdure.NewJob) {
 	if len(order) == 0 {
 		return
 	}
-	slices.SortFunc(order, func(a, b perdure.ShapeID) int { return slices.Compare(a[:], b[:]) })
+	slices.SortFunc(order, func(a, b kernel.ShapeID) int { return slices.Compare(a[:], b[:]) })
 	g := newGrid(field{"id", tUUID}, field{"text", tBytea}, field{"later", tJSON})
 	for _, id := range order {
 		g.row()
@@ -151,14 +152,14 @@ func (w *writing) shapes(all []perdure.NewJob) {
 		g.at(2).nullJSON(later)
 	}
 	if w.tx.shapes == nil {
-		w.tx.shapes = map[perdure.ShapeID][]laterStep{}
+		w.tx.shapes = map[kernel.ShapeID][]laterStep{}
 	}
 	w.add(g.insert("shape", " on conflict do nothing"))
 	w.add(laters(order, w.tx.shapes))
 }
 
 // payloads writes by what is set, so that the value that is not stays as it is.
-func (w *writing) payloads(all []perdure.PayloadChange) {
+func (w *writing) payloads(all []kernel.PayloadChange) {
 	all = onePerStep(all)
 	for _, set := range []struct {
 		input, output bool
@@ -186,12 +187,12 @@ func (w *writing) payloads(all []perdure.PayloadChange) {
 }
 
 // onePerStep makes one change of those of the same step: what comes later goes before.
-func onePerStep(all []perdure.PayloadChange) []perdure.PayloadChange {
+func onePerStep(all []kernel.PayloadChange) []kernel.PayloadChange {
 	if len(all) < 2 {
 		return all
 	}
-	at := make(map[perdure.StepRef]int, len(all))
-	one := make([]perdure.PayloadChange, 0, len(all))
+	at := make(map[kernel.StepRef]int, len(all))
+	one := make([]kernel.PayloadChange, 0, len(all))
 	for _, ch := range all {
 		i, met := at[ch.StepRef]
 		if !met {
@@ -216,7 +217,7 @@ func kept(set bool, b []byte) []byte {
 	return b
 }
 
-func (w *writing) closeAlerts(ch perdure.CloseAlerts) {
+func (w *writing) closeAlerts(ch kernel.CloseAlerts) {
 	kinds := make([]string, len(ch.Kinds))
 	for i, k := range ch.Kinds {
 		kinds[i] = string(k)
@@ -224,7 +225,7 @@ func (w *writing) closeAlerts(ch perdure.CloseAlerts) {
 	w.add(q(closeAlertsSQL).uuid(ch.Job).text(ch.Step).texts(kinds).text(ch.By).time(w.tx.requested.now))
 }
 
-func (w *writing) alerts(all []perdure.Alert) {
+func (w *writing) alerts(all []kernel.Alert) {
 	if len(all) == 0 {
 		return
 	}
@@ -244,7 +245,7 @@ func (w *writing) alerts(all []perdure.Alert) {
 	w.add(g.insert("alert", "").exact(g.rows))
 }
 
-func (w *writing) history(all []perdure.Entry) {
+func (w *writing) history(all []kernel.Entry) {
 	if len(all) == 0 {
 		return
 	}
@@ -265,13 +266,13 @@ func (w *writing) history(all []perdure.Entry) {
 
 // stirs says whether somebody may be waiting for these changes: an agent for work, or a caller for a
 // job to come to rest. (Who waits for room under a limit waits for a permit that is freed.)
-func stirs(c *perdure.Changes) bool {
-	ready := func(s *perdure.Step) bool { return s.Phase == perdure.Ready }
+func stirs(c *kernel.Changes) bool {
+	ready := func(s *kernel.Step) bool { return s.Phase == perdure.Ready }
 	for _, n := range c.NewJobs {
 		if n.Job.AtRest() || slices.ContainsFunc(n.Steps, ready) {
 			return true
 		}
 	}
-	return slices.ContainsFunc(c.Jobs, func(ch perdure.JobChange) bool { return ch.Now.AtRest() && !ch.Was.AtRest() }) ||
-		slices.ContainsFunc(c.Steps, func(ch perdure.StepChange) bool { return ready(ch.Now) && !ready(ch.Was) })
+	return slices.ContainsFunc(c.Jobs, func(ch kernel.JobChange) bool { return ch.Now.AtRest() && !ch.Was.AtRest() }) ||
+		slices.ContainsFunc(c.Steps, func(ch kernel.StepChange) bool { return ready(ch.Now) && !ready(ch.Was) })
 }

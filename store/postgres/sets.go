@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // sets is this process's memory of the rows of out that it wrote: which runs are in them, and how many are
@@ -17,7 +17,7 @@ type sets struct {
 	patience time.Duration // between looks at a set
 
 	mu    sync.Mutex
-	of    map[perdure.StepRef]*set
+	of    map[kernel.StepRef]*set
 	byID  map[int64]*set
 	spent []*set // nobody is left, and the row is there still: two transactions ended the last ones at once
 	old   []*set // to be looked at, in the order of their times
@@ -27,7 +27,7 @@ type set struct {
 	id      int64
 	until   time.Time
 	left    int
-	members []perdure.StepRef
+	members []kernel.StepRef
 	look    time.Time // not before
 }
 
@@ -39,13 +39,13 @@ const (
 )
 
 func newSets() *sets {
-	return &sets{patience: setPatience, of: map[perdure.StepRef]*set{}, byID: map[int64]*set{}}
+	return &sets{patience: setPatience, of: map[kernel.StepRef]*set{}, byID: map[int64]*set{}}
 }
 
 // setsTx is what one transaction does with sets. It becomes memory with the commit.
 type setsTx struct {
 	store   *sets
-	joined  map[perdure.StepRef]*set
+	joined  map[kernel.StepRef]*set
 	left    []membership
 	ended   map[*set]int // how many in this transaction
 	deleted map[*set]bool
@@ -54,7 +54,7 @@ type setsTx struct {
 }
 
 type membership struct {
-	perdure.StepRef
+	kernel.StepRef
 	*set
 }
 
@@ -80,7 +80,7 @@ const (
 )
 
 // statements write the sets of those who come, and delete those whose last member goes.
-func (t *setsTx) statements(come []*perdure.Step, go_ []perdure.StepRef) (list []*statement) {
+func (t *setsTx) statements(come []*kernel.Step, go_ []kernel.StepRef) (list []*statement) {
 	spent, old := t.leave(go_)
 	if len(spent) > 0 {
 		list = append(list, forSets(deleteSetsSQL, spent))
@@ -111,15 +111,15 @@ func (t *setsTx) statements(come []*perdure.Step, go_ []perdure.StepRef) (list [
 
 type group struct {
 	together
-	steps []*perdure.Step
+	steps []*kernel.Step
 }
 
 // join makes a set.
-func (t *setsTx) join(key together, members []*perdure.Step) *statement {
-	refs := make([]perdure.StepRef, len(members))
+func (t *setsTx) join(key together, members []*kernel.Step) *statement {
+	refs := make([]kernel.StepRef, len(members))
 	made := &set{id: rand.Int64(), until: time.UnixMicro(key.until), left: len(members), members: refs}
 	if t.joined == nil {
-		t.joined = make(map[perdure.StepRef]*set, len(members))
+		t.joined = make(map[kernel.StepRef]*set, len(members))
 	}
 	for i, s := range members {
 		refs[i] = s.StepRef
@@ -129,7 +129,7 @@ func (t *setsTx) join(key together, members []*perdure.Step) *statement {
 }
 
 // leave counts those who go, and gives the sets in which nobody is left, and some in which that may be so.
-func (t *setsTx) leave(refs []perdure.StepRef) (spent, old []*set) {
+func (t *setsTx) leave(refs []kernel.StepRef) (spent, old []*set) {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	if t.ended == nil {
@@ -219,7 +219,7 @@ func (t *setsTx) committed() {
 		}
 	}
 	if len(m.of)+len(t.joined) > maxMembers {
-		m.of, m.byID, m.old = map[perdure.StepRef]*set{}, map[int64]*set{}, nil
+		m.of, m.byID, m.old = map[kernel.StepRef]*set{}, map[int64]*set{}, nil
 	}
 	for ref, of := range t.joined {
 		m.of[ref] = of

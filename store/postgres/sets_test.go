@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
@@ -15,22 +16,22 @@ func TestSetsThatOthersEnd(t *testing.T) {
 	s, other := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
 	s.sets.patience = 0
 	submitLane(t, s, laneJob(1, 5), laneJob(2, 5), laneJob(3, 5), laneJob(4, 5))
-	change := func(of *Store, edit func(*perdure.Step), ns ...int) {
+	change := func(of *Store, edit func(*kernel.Step), ns ...int) {
 		t.Helper()
-		if err := of.Update(t.Context(), func(tx perdure.Tx) error {
-			var c perdure.Changes
+		if err := of.Update(t.Context(), func(tx kernel.Tx) error {
+			var c kernel.Changes
 			for _, n := range ns {
 				id := laneJob(n, 5).Job.ID
 				if _, err := tx.LockJobs([]perdure.JobID{id}); err != nil {
 					return err
 				}
-				steps, err := tx.Steps([]perdure.StepRef{{Job: id}})
+				steps, err := tx.Steps([]kernel.StepRef{{Job: id}})
 				if err != nil {
 					return err
 				}
 				now := *steps[0]
 				edit(&now)
-				c.Steps = append(c.Steps, perdure.StepChange{Now: &now, Was: steps[0]})
+				c.Steps = append(c.Steps, kernel.StepChange{Now: &now, Was: steps[0]})
 			}
 			return tx.Save(&c)
 		}); err != nil {
@@ -46,11 +47,11 @@ func TestSetsThatOthersEnd(t *testing.T) {
 		return n
 	}
 	until := time.Now().Add(time.Hour)
-	run := func(st *perdure.Step) {
+	run := func(st *kernel.Step) {
 		st.Phase, st.LockedBy, st.LockedUntil = perdure.Running, "h", until
 	}
-	end := func(st *perdure.Step) { st.Phase = perdure.Settled }
-	touch := func(st *perdure.Step) { st.Failures++ }
+	end := func(st *kernel.Step) { st.Phase = perdure.Settled }
+	touch := func(st *kernel.Step) { st.Failures++ }
 	change(s, run, 1, 2)
 	change(s, run, 3)
 	change(other, end, 1, 2)

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // shapes are those that this process knows to be stored, so that their texts are not sent again and again, and what
 // their jobs need no row for.
 type shapes struct {
 	mu     sync.Mutex
-	known  map[perdure.ShapeID][]laterStep
+	known  map[kernel.ShapeID][]laterStep
 	weight int
 	server time.Time // when the server that has them had started; another may have lost some
 }
@@ -32,7 +33,7 @@ const (
 	maxLater = 100
 )
 
-func (s *shapes) of(id perdure.ShapeID, server time.Time) (list []laterStep, known bool) {
+func (s *shapes) of(id kernel.ShapeID, server time.Time) (list []laterStep, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list, known = s.known[id]
@@ -40,14 +41,14 @@ func (s *shapes) of(id perdure.ShapeID, server time.Time) (list []laterStep, kno
 }
 
 // add notes what a committed transaction has written, or found.
-func (s *shapes) add(found map[perdure.ShapeID][]laterStep, server time.Time) {
+func (s *shapes) add(found map[kernel.ShapeID][]laterStep, server time.Time) {
 	if len(found) == 0 || server.IsZero() {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known == nil || s.weight > maxShapes || !s.server.Equal(server) {
-		s.known, s.weight, s.server = map[perdure.ShapeID][]laterStep{}, 0, server
+		s.known, s.weight, s.server = map[kernel.ShapeID][]laterStep{}, 0, server
 	}
 	for id, list := range found {
 		s.known[id] = list
@@ -76,7 +77,7 @@ func (u *unmade) remove(place int) {
 }
 
 // laterOf are the steps of a new job that may be made later; none where they are many.
-func laterOf(n *perdure.NewJob) (list []laterStep) {
+func laterOf(n *kernel.NewJob) (list []laterStep) {
 	for _, s := range n.Steps {
 		if l := (laterStep{s.Index, s.Name, s.Blockers}); l.is(n.Job, s) {
 			if len(list) == maxLater {
@@ -89,7 +90,7 @@ func laterOf(n *perdure.NewJob) (list []laterStep) {
 }
 
 // hasLater says whether a new job's step is one of these, which are in order.
-func hasLater(list []laterStep, j *perdure.Job, s *perdure.Step) bool {
+func hasLater(list []laterStep, j *kernel.Job, s *kernel.Step) bool {
 	if len(list) == 0 || s.Phase != perdure.Waiting {
 		return false
 	}
@@ -98,19 +99,19 @@ func hasLater(list []laterStep, j *perdure.Job, s *perdure.Step) bool {
 }
 
 // is says whether a job's step is just as it is read without a row of its own.
-func (l *laterStep) is(j *perdure.Job, s *perdure.Step) bool {
+func (l *laterStep) is(j *kernel.Job, s *kernel.Step) bool {
 	return s.Index > 0 && s.Blockers > 0 && j.Phase != perdure.Settled && *s == l.step(j)
 }
 
 // step is the row that it will be.
-func (l *laterStep) step(j *perdure.Job) perdure.Step {
-	return perdure.Step{StepRef: perdure.StepRef{Job: j.ID, Index: l.Index}, Name: l.Name, Type: j.Type, Priority: j.Priority,
+func (l *laterStep) step(j *kernel.Job) kernel.Step {
+	return kernel.Step{StepRef: kernel.StepRef{Job: j.ID, Index: l.Index}, Name: l.Name, Type: j.Type, Priority: j.Priority,
 		Desired: perdure.Done, Phase: perdure.Waiting, Turn: 1, Blockers: l.Blockers, UpdatedAt: j.CreatedAt}
 }
 
 // waiters are the steps of a job that wait as they have from the beginning, or have a row of their own.
 type waiters struct {
-	job   *perdure.Job // as its first row has it
+	job   *kernel.Job // as its first row has it
 	later []laterStep
 }
 
@@ -122,7 +123,7 @@ func scanLater(r *reader) (list []laterStep, err error) {
 }
 
 // into reads steps with what stands beside the first.
-func (w *waiters) into(steps *[]*perdure.Step) func(*reader) error {
+func (w *waiters) into(steps *[]*kernel.Step) func(*reader) error {
 	return func(r *reader) error {
 		row := &readRow{}
 		if err := r.scan(rowColumns, &row.job, &row.step); err != nil {
@@ -138,11 +139,11 @@ func (w *waiters) into(steps *[]*perdure.Step) func(*reader) error {
 }
 
 // among puts those up to a place that have no row among the others. All that have one are there, in order.
-func (w *waiters) among(steps []*perdure.Step, upTo int) []*perdure.Step {
+func (w *waiters) among(steps []*kernel.Step, upTo int) []*kernel.Step {
 	if len(w.later) == 0 {
 		return steps
 	}
-	all := make([]*perdure.Step, 0, len(steps)+len(w.later))
+	all := make([]*kernel.Step, 0, len(steps)+len(w.later))
 	for i := range w.later {
 		l := &w.later[i]
 		for len(steps) > 0 && steps[0].Index < l.Index {
@@ -159,13 +160,13 @@ func (w *waiters) among(steps []*perdure.Step, upTo int) []*perdure.Step {
 const waitersSQL = "select job, type, priority, created_at, " + laterOfFirst + " from perdure.step s where job = any($1) and idx = 0 order by job"
 
 // waiters reads those of these steps that wait as they have from the beginning: none of them has a row.
-func (tx *tx) waiters(refs []perdure.StepRef) (steps []*perdure.Step, err error) {
-	wanted := make(map[perdure.StepRef]bool, len(refs))
+func (tx *tx) waiters(refs []kernel.StepRef) (steps []*kernel.Step, err error) {
+	wanted := make(map[kernel.StepRef]bool, len(refs))
 	for _, ref := range refs {
 		wanted[ref] = true
 	}
 	err = tx.run(q(waitersSQL).uuids(jobsOf(refs)).each(func(r *reader) error {
-		j := &perdure.Job{ID: r.uuid(), Type: r.word(), Priority: r.int(), CreatedAt: r.time()}
+		j := &kernel.Job{ID: r.uuid(), Type: r.word(), Priority: r.int(), CreatedAt: r.time()}
 		list, err := scanLater(r)
 		for i := range list {
 			if s := list[i].step(j); wanted[s.StepRef] {
@@ -178,16 +179,16 @@ func (tx *tx) waiters(refs []perdure.StepRef) (steps []*perdure.Step, err error)
 }
 
 // mayBeMade says whether there may be no row of a step as it was: it has waited for others from the beginning.
-func mayBeMade(was *perdure.Step) bool {
+func mayBeMade(was *kernel.Step) bool {
 	return was.Index > 0 && was.Run == 0 && was.Phase == perdure.Waiting && was.Blockers > 0 && was.Current == perdure.Undone && was.Desired == perdure.Done
 }
 
 const laterSQL = "select id, later from perdure.shape where id = any($1) order by id"
 
 // laters reads what is stored of these shapes: whoever wrote them first has said what is made later.
-func laters(ids []perdure.ShapeID, into map[perdure.ShapeID][]laterStep) *statement {
+func laters(ids []kernel.ShapeID, into map[kernel.ShapeID][]laterStep) *statement {
 	return q(laterSQL).shapes(ids).each(func(r *reader) (err error) {
-		id := perdure.ShapeID(r.uuid())
+		id := kernel.ShapeID(r.uuid())
 		into[id], err = scanLater(r)
 		return err
 	})

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // sides gathers what a Save changes in the side tables: for each row of step, what it was in before and
@@ -17,8 +18,8 @@ type sides struct {
 	ready, unready []readyRow
 	due, undue     []dueRow
 	taken, freed   []permitRow
-	out            []*perdure.Step // let out, or held otherwise than before
-	in             []perdure.StepRef
+	out            []*kernel.Step // let out, or held otherwise than before
+	in             []kernel.StepRef
 }
 
 type openRow struct {
@@ -29,21 +30,21 @@ type openRow struct {
 type readyRow struct {
 	agent, typ string
 	rank       int
-	perdure.StepRef
+	kernel.StepRef
 }
 
 type dueRow struct {
 	at time.Time
-	perdure.StepRef
+	kernel.StepRef
 }
 
 type permitRow struct {
 	name string
-	perdure.StepRef
+	kernel.StepRef
 }
 
 // lookAt is when a job is overdue, if time alone will tell.
-func lookAt(j *perdure.Job) time.Time {
+func lookAt(j *kernel.Job) time.Time {
 	if j.Overdue || !j.ParkedAt.IsZero() {
 		return time.Time{}
 	}
@@ -52,12 +53,12 @@ func lookAt(j *perdure.Job) time.Time {
 
 // isOut says of a job that it is found by out: something of it is let out. Most jobs are that from the beginning
 // to the end.
-func isOut(j *perdure.Job) bool { return j.Running > 0 && lookAt(j).IsZero() }
+func isOut(j *kernel.Job) bool { return j.Running > 0 && lookAt(j).IsZero() }
 
-func inOpen(j *perdure.Job) bool { return j.Phase != perdure.Settled && !isOut(j) }
+func inOpen(j *kernel.Job) bool { return j.Phase != perdure.Settled && !isOut(j) }
 
 // job notes what a job's row changes; was is nil where it is new.
-func (d *sides) job(was, now *perdure.Job) {
+func (d *sides) job(was, now *kernel.Job) {
 	wasOpen, open := was != nil && inOpen(was), inOpen(now)
 	switch {
 	case open && was == nil:
@@ -68,12 +69,12 @@ func (d *sides) job(was, now *perdure.Job) {
 		d.closed = append(d.closed, openRow{job: now.ID})
 	}
 	if had := was != nil && was.Permit; had != now.Permit {
-		d.permit(perdure.JobLimit, now.Type, perdure.StepRef{Job: now.ID}, now.Permit)
+		d.permit(kernel.JobLimit, now.Type, kernel.StepRef{Job: now.ID}, now.Permit)
 	}
 }
 
 // permit notes who takes or frees one. Permits are kept of the limits that there are.
-func (d *sides) permit(limit func(string) string, of string, ref perdure.StepRef, takes bool) {
+func (d *sides) permit(limit func(string) string, of string, ref kernel.StepRef, takes bool) {
 	if len(d.tx.limits) == 0 {
 		return
 	}
@@ -87,10 +88,10 @@ func (d *sides) permit(limit func(string) string, of string, ref perdure.StepRef
 }
 
 // step notes what a step's row changes.
-func (d *sides) step(was, now *perdure.Step) {
+func (d *sides) step(was, now *kernel.Step) {
 	isReady := now.Phase == perdure.Ready
 	if was == nil {
-		was = &perdure.Step{} // in nothing
+		was = &kernel.Step{} // in nothing
 		if isReady {
 			d.bornReady = append(d.bornReady, readyOf(now))
 			return
@@ -119,10 +120,10 @@ func (d *sides) step(was, now *perdure.Step) {
 	}
 	if wasOut != out || was.Agent != now.Agent {
 		if wasOut {
-			d.permit(perdure.AgentLimit, was.Agent, now.StepRef, false)
+			d.permit(kernel.AgentLimit, was.Agent, now.StepRef, false)
 		}
 		if out {
-			d.permit(perdure.AgentLimit, now.Agent, now.StepRef, true)
+			d.permit(kernel.AgentLimit, now.Agent, now.StepRef, true)
 		}
 	}
 	if wasOut && out && sameSet(was, now) {
@@ -136,13 +137,13 @@ func (d *sides) step(was, now *perdure.Step) {
 	}
 }
 
-func readyOf(s *perdure.Step) readyRow {
+func readyOf(s *kernel.Step) readyRow {
 	return readyRow{s.Agent, s.Type, rank(s.Priority), s.StepRef}
 }
 
 func rank(priority int) int { return 9 - priority }
 
-func dueAt(s *perdure.Step) time.Time {
+func dueAt(s *kernel.Step) time.Time {
 	if s.Phase != perdure.Waiting {
 		return time.Time{}
 	}
@@ -151,7 +152,7 @@ func dueAt(s *perdure.Step) time.Time {
 
 // sameSet says whether a run that is still out is found by the set that it is in: a lock that moves on does
 // not need another one.
-func sameSet(was, now *perdure.Step) bool {
+func sameSet(was, now *kernel.Step) bool {
 	return was.Agent == now.Agent && was.LockedBy == now.LockedBy && was.Request == now.Request &&
 		!now.LockedUntil.Before(was.LockedUntil)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/store/postgres"
 )
@@ -42,7 +43,7 @@ func TestGivenUpCommitIsNotCancelled(t *testing.T) {
 	url := awayStandby(t)
 	s := open(t, url)
 	requireStandby(t, url, "nobody")
-	if err := submit(t.Context(), s, job(1, "k")); !errors.Is(err, perdure.ErrUnknown) {
+	if err := submit(t.Context(), s, job(1, "k")); !errors.Is(err, kernel.ErrUnknown) {
 		t.Errorf("%v", err)
 	}
 	time.Sleep(time.Second)
@@ -96,31 +97,31 @@ func TestAcknowledgementWaitsForTheStandby(t *testing.T) {
 	id := []perdure.JobID{n.Job.ID}
 	answers := map[string]func(*postgres.Store, context.Context) error{
 		"the same key": func(s *postgres.Store, ctx context.Context) error {
-			return s.Update(ctx, func(tx perdure.Tx) error {
+			return s.Update(ctx, func(tx kernel.Tx) error {
 				found, err := tx.JobsByKey([]string{"k"})
 				return errors.Join(err, there(len(found)))
 			})
 		},
 		"the same id": func(s *postgres.Store, ctx context.Context) error {
-			return s.Update(ctx, func(tx perdure.Tx) error {
+			return s.Update(ctx, func(tx kernel.Tx) error {
 				found, err := tx.LockJobs(id)
 				return errors.Join(err, there(len(found)))
 			})
 		},
 		"rows that nobody locks": func(s *postgres.Store, ctx context.Context) error {
-			return s.Update(ctx, func(tx perdure.Tx) error {
-				found, err := tx.Steps([]perdure.StepRef{{Job: n.Job.ID}})
+			return s.Update(ctx, func(tx kernel.Tx) error {
+				found, err := tx.Steps([]kernel.StepRef{{Job: n.Job.ID}})
 				return errors.Join(err, there(len(found)))
 			})
 		},
 		"a limit that is gone": func(s *postgres.Store, ctx context.Context) error {
-			return s.Update(ctx, func(tx perdure.Tx) error {
+			return s.Update(ctx, func(tx kernel.Tx) error {
 				_, err := tx.DeleteLimit("agent:gone")
 				return err
 			})
 		},
 		"a roll call": func(s *postgres.Store, ctx context.Context) error {
-			_, err := s.Attend(ctx, perdure.Presence{Node: perdure.Node{ID: "n", Since: time.Now()}, TTL: time.Second})
+			_, err := s.Attend(ctx, kernel.Presence{Node: kernel.Node{ID: "n", Since: time.Now()}, TTL: time.Second})
 			return err
 		},
 	}
@@ -137,7 +138,7 @@ func TestAcknowledgementWaitsForTheStandby(t *testing.T) {
 			go func() { failed <- submit(t.Context(), s, n) }()
 			await(t, server.URL, waits)
 			end(t, server)
-			if err := <-failed; !errors.Is(err, perdure.ErrUnknown) {
+			if err := <-failed; !errors.Is(err, kernel.ErrUnknown) {
 				t.Errorf("the commit whose wait ended early: %v", err)
 			}
 			done := make(chan error, len(answers))

@@ -1,4 +1,4 @@
-// Package postgres is a perdure.Store on PostgreSQL 14 or later: any number of identical nodes share
+// Package postgres is a kernel.Store on PostgreSQL 14 or later: any number of identical nodes share
 // one database. It loads, locks and saves, in sets; it holds no rules.
 //
 // Everything lives in the schema perdure. The base tables are packed and may change; the views
@@ -24,6 +24,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/redact"
 )
 
@@ -47,7 +48,7 @@ type Store struct {
 	lanes  lanes
 }
 
-var _ perdure.Store = (*Store)(nil)
+var _ kernel.Store = (*Store)(nil)
 
 // Limits bound what a call may take, so that nothing waits for ever on a database that does not answer.
 type Limits struct {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/store/memory"
 	"github.com/perdure/perdure/store/postgres"
@@ -14,7 +14,7 @@ import (
 )
 
 func TestContract(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) perdure.Store { return open(t, fresh(t)) })
+	storetest.Run(t, func(t *testing.T) kernel.Store { return open(t, fresh(t)) })
 }
 
 // All stores give the answers of the simplest one.
@@ -30,7 +30,7 @@ func TestDifferential(t *testing.T) {
 // has whole pages in it only where full_page_writes is on.
 func Benchmark(b *testing.B) {
 	var url string
-	storetest.Benchmark(b, func(b *testing.B) perdure.Store {
+	storetest.Benchmark(b, func(b *testing.B) kernel.Store {
 		url = fresh(b)
 		return open(b, url)
 	}, func(b *testing.B) int64 {

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 const postSQL = "select id::text, created, coalesce(code, ''), coalesce(message, '') from perdure.post($1::text::uuid, nullif($2::text, ''), $3::bytea, $4::text)"
@@ -25,9 +26,9 @@ const postSQL = "select id::text, created, coalesce(code, ''), coalesce(message,
 // With a synchronous standby, the job survives a failover once COMMIT has returned without the warning that its wait
 // was cancelled. The driver cancels a COMMIT when its context ends, so call it with a context that does not end. If its
 // outcome is not known, submit again under the same key.
-func SubmitTx(ctx context.Context, tx pgx.Tx, plan *perdure.Plan) (perdure.Submitted, error) {
+func SubmitTx(ctx context.Context, tx pgx.Tx, plan *kernel.Plan) (perdure.Submitted, error) {
 	if tx == nil {
-		return perdure.Submitted{}, perdure.ErrNoTx
+		return perdure.Submitted{}, kernel.ErrNoTx
 	}
 	return post(plan, func(args []any, into ...any) error {
 		return tx.QueryRow(ctx, postSQL, args...).Scan(into...)
@@ -35,17 +36,17 @@ func SubmitTx(ctx context.Context, tx pgx.Tx, plan *perdure.Plan) (perdure.Submi
 }
 
 // SubmitSQLTx is SubmitTx in a transaction of database/sql, by pgx's driver (github.com/jackc/pgx/v5/stdlib).
-func SubmitSQLTx(ctx context.Context, tx *sql.Tx, plan *perdure.Plan) (perdure.Submitted, error) {
+func SubmitSQLTx(ctx context.Context, tx *sql.Tx, plan *kernel.Plan) (perdure.Submitted, error) {
 	if tx == nil {
-		return perdure.Submitted{}, perdure.ErrNoTx
+		return perdure.Submitted{}, kernel.ErrNoTx
 	}
 	return post(plan, func(args []any, into ...any) error {
 		return tx.QueryRowContext(ctx, postSQL, args...).Scan(into...)
 	})
 }
 
-func post(plan *perdure.Plan, ask func(args []any, into ...any) error) (did perdure.Submitted, err error) {
-	p, err := perdure.Post(perdure.JobID(uuid.Must(uuid.NewV7())), plan)
+func post(plan *kernel.Plan, ask func(args []any, into ...any) error) (did perdure.Submitted, err error) {
+	p, err := kernel.Post(perdure.JobID(uuid.Must(uuid.NewV7())), plan)
 	if err != nil {
 		return did, err
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Trust: a job that this process has written last, and of which nobody but the holder of one run has anything to
@@ -150,10 +151,10 @@ func (tx *tx) surely(ids []perdure.JobID, st *statement) []*statement {
 	return []*statement{hold(trusted, "", func(id perdure.JobID, v version) error {
 		j := tx.memory.taken[id]
 		if uint32(j.xid) != v.xmin {
-			return perdure.ErrStale
+			return kernel.ErrStale
 		}
 		j.trusted = false
-		tx.firsts[id] = firstRow{v.at, tx.memory.step(perdure.StepRef{Job: id})}
+		tx.firsts[id] = firstRow{v.at, tx.memory.step(kernel.StepRef{Job: id})}
 		return nil
 	}).exact(len(trusted)), st}
 }
@@ -184,7 +185,7 @@ func (tx *tx) asKnown() *statement {
 	return q(asKnownSQL).array(tUUID, n, ids).array(tXID, n, xmins).int64(int64(n))
 }
 
-func jobsOf(refs []perdure.StepRef) []perdure.JobID {
+func jobsOf(refs []kernel.StepRef) []perdure.JobID {
 	ids := make([]perdure.JobID, len(refs))
 	for i, ref := range refs {
 		ids[i] = ref.Job

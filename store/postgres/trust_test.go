@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
@@ -24,11 +25,11 @@ func trustedByOne(t *testing.T) (a, b *Store) {
 }
 
 // tries counts how often a transaction on job 1 is done until it is committed.
-func tries(t *testing.T, s *Store, fn func(tx perdure.Tx, j *perdure.Job) error) (n int) {
+func tries(t *testing.T, s *Store, fn func(tx kernel.Tx, j *kernel.Job) error) (n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	err := s.Update(ctx, func(tx perdure.Tx) error {
+	err := s.Update(ctx, func(tx kernel.Tx) error {
 		n++
 		jobs, err := tx.LockJobs([]perdure.JobID{idOf(1)})
 		if err != nil {
@@ -43,11 +44,11 @@ func tries(t *testing.T, s *Store, fn func(tx perdure.Tx, j *perdure.Job) error)
 }
 
 // restarts writes what no guard but the version compares.
-func restarts(n int) func(perdure.Tx, *perdure.Job) error {
-	return func(tx perdure.Tx, j *perdure.Job) error {
+func restarts(n int) func(kernel.Tx, *kernel.Job) error {
+	return func(tx kernel.Tx, j *kernel.Job) error {
 		now := *j
 		now.Restarts = n
-		return tx.Save(&perdure.Changes{Jobs: []perdure.JobChange{{Now: &now, Was: j}}})
+		return tx.Save(&kernel.Changes{Jobs: []kernel.JobChange{{Now: &now, Was: j}}})
 	}
 }
 
@@ -60,7 +61,7 @@ func TestTrustedIsLockedByTheWrite(t *testing.T) {
 			begun, let := make(chan bool, 2), make(chan bool)
 			done := make(chan int)
 			go func() {
-				done <- tries(t, b, func(tx perdure.Tx, j *perdure.Job) error {
+				done <- tries(t, b, func(tx kernel.Tx, j *kernel.Job) error {
 					begun <- true
 					<-let
 					if changes {
@@ -72,7 +73,7 @@ func TestTrustedIsLockedByTheWrite(t *testing.T) {
 			<-begun
 			sum, n := 0, make(chan int)
 			go func() {
-				n <- tries(t, a, func(tx perdure.Tx, j *perdure.Job) error {
+				n <- tries(t, a, func(tx kernel.Tx, j *kernel.Job) error {
 					begun <- true
 					sum = j.Restarts + 1
 					return restarts(sum)(tx, j)
@@ -96,14 +97,14 @@ func TestTrustedIsLockedByTheWrite(t *testing.T) {
 // What is answered without a write is true when it is answered, and what is read beside what is known belongs to it
 // (F018, I6).
 func TestTrustedIsComparedWhereNothingIsWritten(t *testing.T) {
-	ref := perdure.StepRef{Job: idOf(1), Index: 1}
-	for name, read := range map[string]func(perdure.Tx) error{
-		"nothing":  func(perdure.Tx) error { return nil },
-		"StepsOf":  func(tx perdure.Tx) error { _, err := tx.StepsOf(idOf(1)); return err },
-		"Payloads": func(tx perdure.Tx) error { _, err := tx.Payloads([]perdure.StepRef{ref}, 1); return err },
-		"Inputs":   func(tx perdure.Tx) error { _, err := tx.Inputs([]perdure.JobID{idOf(1)}); return err },
-		"Steps": func(tx perdure.Tx) error {
-			_, err := tx.Steps([]perdure.StepRef{{Job: idOf(1), Index: 7}})
+	ref := kernel.StepRef{Job: idOf(1), Index: 1}
+	for name, read := range map[string]func(kernel.Tx) error{
+		"nothing":  func(kernel.Tx) error { return nil },
+		"StepsOf":  func(tx kernel.Tx) error { _, err := tx.StepsOf(idOf(1)); return err },
+		"Payloads": func(tx kernel.Tx) error { _, err := tx.Payloads([]kernel.StepRef{ref}, 1); return err },
+		"Inputs":   func(tx kernel.Tx) error { _, err := tx.Inputs([]perdure.JobID{idOf(1)}); return err },
+		"Steps": func(tx kernel.Tx) error {
+			_, err := tx.Steps([]kernel.StepRef{{Job: idOf(1), Index: 7}})
 			return err
 		},
 	} {
@@ -115,9 +116,9 @@ func TestTrustedIsComparedWhereNothingIsWritten(t *testing.T) {
 					tries(t, b, restarts(3))
 					want = 2
 				}
-				var last *perdure.Job
+				var last *kernel.Job
 				past := 0
-				n := tries(t, a, func(tx perdure.Tx, j *perdure.Job) error {
+				n := tries(t, a, func(tx kernel.Tx, j *kernel.Job) error {
 					last = j
 					if err := read(tx); err != nil {
 						return err
@@ -139,7 +140,7 @@ func TestTrustedIsComparedWhereNothingIsWritten(t *testing.T) {
 // A job that is read of under its lock after all is written where it was locked, and known afterwards.
 func TestTrustedIsWrittenAfterAReading(t *testing.T) {
 	a, b := trustedByOne(t)
-	n := tries(t, a, func(tx perdure.Tx, j *perdure.Job) error {
+	n := tries(t, a, func(tx kernel.Tx, j *kernel.Job) error {
 		if _, err := tx.StepsOf(j.ID); err != nil {
 			return err
 		}
@@ -153,10 +154,10 @@ func TestTrustedIsWrittenAfterAReading(t *testing.T) {
 // A transaction that changes a job twice compares its version once.
 func TestTrustedIsWrittenTwice(t *testing.T) {
 	a, b := trustedByOne(t)
-	n := tries(t, a, func(tx perdure.Tx, j *perdure.Job) error {
+	n := tries(t, a, func(tx kernel.Tx, j *kernel.Job) error {
 		now := *j
 		now.Restarts = 5
-		if err := tx.Save(&perdure.Changes{Jobs: []perdure.JobChange{{Now: &now, Was: j}}}); err != nil {
+		if err := tx.Save(&kernel.Changes{Jobs: []kernel.JobChange{{Now: &now, Was: j}}}); err != nil {
 			return err
 		}
 		return restarts(6)(tx, &now)
@@ -170,15 +171,15 @@ func TestTrustedIsWrittenTwice(t *testing.T) {
 func TestTrustPauses(t *testing.T) {
 	a, b := trustedByOne(t)
 	round := func() int {
-		tries(t, b, func(tx perdure.Tx, j *perdure.Job) error {
+		tries(t, b, func(tx kernel.Tx, j *kernel.Job) error {
 			now := *j
 			now.Restarts++
-			return tx.Save(&perdure.Changes{Jobs: []perdure.JobChange{{Now: &now, Was: j}}})
+			return tx.Save(&kernel.Changes{Jobs: []kernel.JobChange{{Now: &now, Was: j}}})
 		})
-		return tries(t, a, func(tx perdure.Tx, j *perdure.Job) error {
+		return tries(t, a, func(tx kernel.Tx, j *kernel.Job) error {
 			now := *j
 			now.Restarts++
-			return tx.Save(&perdure.Changes{Jobs: []perdure.JobChange{{Now: &now, Was: j}}})
+			return tx.Save(&kernel.Changes{Jobs: []kernel.JobChange{{Now: &now, Was: j}}})
 		})
 	}
 	sum := 0
@@ -212,28 +213,28 @@ func TestTrustedElsewhere(t *testing.T) {
 	begun, let := make(chan bool), make(chan bool)
 	first := make(chan int)
 	go func() {
-		first <- tries(t, a, func(tx perdure.Tx, j *perdure.Job) error {
+		first <- tries(t, a, func(tx kernel.Tx, j *kernel.Job) error {
 			begun <- true
 			<-let
 			now := *j
 			now.Restarts = 1
-			return tx.Save(&perdure.Changes{Jobs: []perdure.JobChange{{Now: &now, Was: j}}})
+			return tx.Save(&kernel.Changes{Jobs: []kernel.JobChange{{Now: &now, Was: j}}})
 		})
 	}()
 	<-begun
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	lock := func(tx perdure.Tx) error {
+	lock := func(tx kernel.Tx) error {
 		_, err := tx.LockJobs([]perdure.JobID{idOf(0), idOf(1), idOf(2)})
 		return err
 	}
 	if err := a.Update(ctx, lock); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("it does not wait: %v", err)
 	}
-	if err := a.Update(t.Context(), func(tx perdure.Tx) error { _, err := tx.LockJobs([]perdure.JobID{idOf(0), idOf(2)}); return err }); err != nil {
+	if err := a.Update(t.Context(), func(tx kernel.Tx) error { _, err := tx.LockJobs([]perdure.JobID{idOf(0), idOf(2)}); return err }); err != nil {
 		t.Errorf("what is apart waits: %v", err)
 	}
-	err := a.Update(t.Context(), func(tx perdure.Tx) error {
+	err := a.Update(t.Context(), func(tx kernel.Tx) error {
 		if _, err := tx.Now(); err != nil {
 			return err
 		}
@@ -244,7 +245,7 @@ func TestTrustedElsewhere(t *testing.T) {
 	}
 	second := make(chan int)
 	go func() {
-		second <- tries(t, a, func(tx perdure.Tx, j *perdure.Job) error {
+		second <- tries(t, a, func(tx kernel.Tx, j *kernel.Job) error {
 			if j.Restarts != 1 {
 				t.Errorf("%+v", j)
 			}
@@ -266,18 +267,18 @@ func TestTrustedElsewhere(t *testing.T) {
 func TestTrustedIsLockedBeforeItsSteps(t *testing.T) {
 	a, b := trustedByOne(t)
 	submitAsScheduler(t, a, oneOut(2))
-	beat := func(tx perdure.Tx, n, index int) error {
-		steps, err := tx.Steps([]perdure.StepRef{{Job: idOf(n), Index: index}})
+	beat := func(tx kernel.Tx, n, index int) error {
+		steps, err := tx.Steps([]kernel.StepRef{{Job: idOf(n), Index: index}})
 		if err != nil {
 			return err
 		}
 		now := *steps[0]
 		now.Failures++
-		return tx.Save(&perdure.Changes{Steps: []perdure.StepChange{{Now: &now, Was: steps[0]}}})
+		return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{{Now: &now, Was: steps[0]}}})
 	}
 	begun, let, done := make(chan bool, 2), make(chan bool), make(chan int)
 	go func() {
-		done <- tries(t, b, func(tx perdure.Tx, _ *perdure.Job) error {
+		done <- tries(t, b, func(tx kernel.Tx, _ *kernel.Job) error {
 			begun <- true
 			<-let
 			return beat(tx, 1, 1)
@@ -286,21 +287,21 @@ func TestTrustedIsLockedBeforeItsSteps(t *testing.T) {
 	<-begun
 	n, first := 0, make(chan error)
 	go func() {
-		first <- a.Update(t.Context(), func(tx perdure.Tx) error {
+		first <- a.Update(t.Context(), func(tx kernel.Tx) error {
 			n++
 			begun <- true
 			if _, err := tx.LockJobs([]perdure.JobID{idOf(1), idOf(2)}); err != nil {
 				return err
 			}
-			steps, err := tx.Steps([]perdure.StepRef{{Job: idOf(1), Index: 1}, {Job: idOf(2)}, {Job: idOf(2), Index: 1}})
+			steps, err := tx.Steps([]kernel.StepRef{{Job: idOf(1), Index: 1}, {Job: idOf(2)}, {Job: idOf(2), Index: 1}})
 			if err != nil {
 				return err
 			}
-			var c perdure.Changes
+			var c kernel.Changes
 			for _, i := range []int{2, 0, 1} {
 				now := *steps[i]
 				now.Failures++
-				c.Steps = append(c.Steps, perdure.StepChange{Now: &now, Was: steps[i]})
+				c.Steps = append(c.Steps, kernel.StepChange{Now: &now, Was: steps[i]})
 			}
 			return tx.Save(&c)
 		})
@@ -336,13 +337,13 @@ func TestNoTrustAtTheEndOfARun(t *testing.T) {
 				s.LockedUntil = now.Add(left)
 			}
 			submitAsScheduler(t, a, soon)
-			err = b.Update(t.Context(), func(tx perdure.Tx) error {
+			err = b.Update(t.Context(), func(tx kernel.Tx) error {
 				if _, err := tx.LockJobs([]perdure.JobID{idOf(2)}); err != nil {
 					return err
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 				defer cancel()
-				err := a.Update(ctx, func(tx perdure.Tx) error { _, err := tx.LockJobs([]perdure.JobID{idOf(2)}); return err })
+				err := a.Update(ctx, func(tx kernel.Tx) error { _, err := tx.LockJobs([]perdure.JobID{idOf(2)}); return err })
 				if waited := errors.Is(err, context.DeadlineExceeded); waited != waits {
 					t.Errorf("it waited for the lock: %v, %v", waited, err)
 				}
@@ -359,7 +360,7 @@ func TestNoTrustAtTheEndOfARun(t *testing.T) {
 func TestTrustedAndLockedAfterAll(t *testing.T) {
 	a, b := trustedByOne(t)
 	tries(t, b, restarts(7))
-	tries(t, a, func(tx perdure.Tx, j *perdure.Job) error {
+	tries(t, a, func(tx kernel.Tx, j *kernel.Job) error {
 		jobs, err := tx.LockJobs([]perdure.JobID{idOf(1)})
 		if err != nil {
 			return err
@@ -375,7 +376,7 @@ func TestTrustedAndLockedAfterAll(t *testing.T) {
 func TestTrustIsNotLeftBehind(t *testing.T) {
 	a, b := trustedByOne(t)
 	oops := errors.New("oops")
-	err := a.Update(t.Context(), func(tx perdure.Tx) error {
+	err := a.Update(t.Context(), func(tx kernel.Tx) error {
 		_, err := tx.LockJobs([]perdure.JobID{idOf(1)})
 		return errors.Join(err, oops)
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Update runs fn in a transaction: READ COMMITTED, so that each statement sees what was committed
@@ -21,10 +22,10 @@ import (
 // Where transactions lock jobs in several calls, two of them may wait for each other. The one that is
 // tried again locks all that it asked for before at its first call, in the order of ids, and so cannot
 // run into that a second time.
-func (s *Store) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+func (s *Store) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	var asked []perdure.JobID
 	return s.retry(ctx, func(ctx context.Context) error {
-		tx := &tx{store: s, clock: &s.clock, before: asked, firsts: map[perdure.JobID]firstRow{}, queued: map[perdure.StepRef]tid{},
+		tx := &tx{store: s, clock: &s.clock, before: asked, firsts: map[perdure.JobID]firstRow{}, queued: map[kernel.StepRef]tid{},
 			memory: recall{store: &s.known}, sets: setsTx{store: s.sets}, lanes: lanesTx{store: &s.lanes}}
 		err := s.admitted(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 			tx.ctx, tx.conn = ctx, conn
@@ -41,7 +42,7 @@ func (s *Store) Update(ctx context.Context, fn func(perdure.Tx) error) error {
 }
 
 // update is one try.
-func (s *Store) update(tx *tx, fn func(perdure.Tx) error) (err error) {
+func (s *Store) update(tx *tx, fn func(kernel.Tx) error) (err error) {
 	outcome := rolledBack
 	defer func() { tx.end(outcome) }() // also where fn panics
 	if err = fn(tx); err != nil {
@@ -69,7 +70,7 @@ const (
 
 // judgeOwn is for errors that fn came to itself.
 func judgeOwn(err error) error {
-	if errors.Is(err, perdure.ErrStale) {
+	if errors.Is(err, kernel.ErrStale) {
 		return &fault{again, err}
 	}
 	return err
@@ -95,10 +96,10 @@ type tx struct {
 	stirred   bool            // something may be ready to claim, or due
 
 	memory recall
-	firsts map[perdure.JobID]firstRow      // locked, and not written since
-	queued map[perdure.StepRef]tid         // rows of ready that were found
-	limits []perdure.Limit                 // those that there are
-	shapes map[perdure.ShapeID][]laterStep // written by this transaction, or found by it
+	firsts map[perdure.JobID]firstRow     // locked, and not written since
+	queued map[kernel.StepRef]tid         // rows of ready that were found
+	limits []kernel.Limit                 // those that there are
+	shapes map[kernel.ShapeID][]laterStep // written by this transaction, or found by it
 	sets   setsTx
 	lanes  lanesTx
 }
@@ -119,7 +120,7 @@ func (tx *tx) readLimits() *statement {
 
 // limited says whether there is a limit of this name.
 func (tx *tx) limited(name string) bool {
-	_, found := slices.BinarySearchFunc(tx.limits, name, func(l perdure.Limit, name string) int { return cmp.Compare(l.Name, name) })
+	_, found := slices.BinarySearchFunc(tx.limits, name, func(l kernel.Limit, name string) int { return cmp.Compare(l.Name, name) })
 	return found
 }
 
@@ -204,7 +205,7 @@ func (tx *tx) commit() (outcome, error) {
 	}
 	// Also where pgconn.SafeToRetry says that nothing was sent: of a connection that breaks while the
 	// answer is awaited it says so, too.
-	return unknown, fmt.Errorf("%w: %w", perdure.ErrUnknown, err)
+	return unknown, fmt.Errorf("%w: %w", kernel.ErrUnknown, err)
 }
 
 // awaitStandby is for a transaction that may have written no row, because its caller may acknowledge what it has read.
@@ -284,7 +285,7 @@ func (tx *tx) PutLimit(name string, max int) error {
 		return err
 	}
 	list := []*statement{q(putLimitSQL).text(name).int(max)}
-	if kind, of, _ := perdure.SplitLimit(name); !tx.limited(name) {
+	if kind, of, _ := kernel.SplitLimit(name); !tx.limited(name) {
 		switch kind {
 		case "job":
 			list = append(list, q(fillJobPermitsSQL).text(name).text(of))

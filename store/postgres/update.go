@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // What of a row must still be as it was loaded.
@@ -28,8 +29,8 @@ const maxRows = 5000
 
 // change is what happens to a row of step: to the step, to its job where it is the first, or to both.
 type change struct {
-	job  *perdure.JobChange
-	step *perdure.StepChange
+	job  *kernel.JobChange
+	step *kernel.StepChange
 	of   perdure.JobID // where it is neither: the first row is written as it is
 	row                // which row it is
 }
@@ -40,14 +41,14 @@ type row struct {
 	xid uint64 // which transaction has written it, if it is trusted to be as it was then
 }
 
-func (c *change) ref() perdure.StepRef {
+func (c *change) ref() kernel.StepRef {
 	switch {
 	case c.step != nil:
 		return c.step.Was.StepRef
 	case c.job != nil:
-		return perdure.StepRef{Job: c.job.Was.ID}
+		return kernel.StepRef{Job: c.job.Was.ID}
 	}
-	return perdure.StepRef{Job: c.of}
+	return kernel.StepRef{Job: c.of}
 }
 
 // shape is all that the text of an update depends on, but for which values are the same in all rows.
@@ -72,11 +73,11 @@ func shapeOf(c *change) (k shape) {
 // changes writes rows in groups of those that change the same columns, so that each writes no more than
 // what has changed. No row of a job is written without its first: by that, others see that something is new
 // (see known).
-func (w *writing) changes(jobs []perdure.JobChange, steps []perdure.StepChange) {
+func (w *writing) changes(jobs []kernel.JobChange, steps []kernel.StepChange) {
 	firsts := make(map[perdure.JobID]int, len(jobs)) // where a job's change is among rows
 	rows := make([]change, 0, len(jobs)+len(steps))
-	var others []change           // written after all first rows: whoever writes to these has the job's lock
-	var made []perdure.StepChange // to steps that may have no row yet
+	var others []change          // written after all first rows: whoever writes to these has the job's lock
+	var made []kernel.StepChange // to steps that may have no row yet
 	for i := range jobs {
 		j := jobs[i].Now
 		firsts[j.ID] = len(rows)
@@ -249,8 +250,8 @@ func guardsOf(k shape) (guards []column) {
 
 // change adds a row's cells: where it is, as it was, as it shall be.
 func (g *grid) change(c *change, first int, guards, set []column) {
-	var wasJob, job *perdure.Job
-	var wasStep, step *perdure.Step
+	var wasJob, job *kernel.Job
+	var wasStep, step *kernel.Step
 	if c.job != nil {
 		wasJob, job = c.job.Was, c.job.Now
 	}

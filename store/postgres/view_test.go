@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // The views say what is wanted, what is so, and who owns it until when.
@@ -18,17 +19,17 @@ func TestViews(t *testing.T) {
 	n.Job.Labels, n.Job.Input = map[string]string{"customer": "c-77"}, []byte(`{"a":1}`)
 	mustSubmit(t, s, n)
 	until := time.Now().Add(time.Hour).Truncate(time.Second).UTC()
-	if err := s.Update(t.Context(), func(tx perdure.Tx) error {
+	if err := s.Update(t.Context(), func(tx kernel.Tx) error {
 		if err := letOut(tx, n.Job.ID, until); err != nil {
 			return err
 		}
 		if err := tx.PutLimit("agent:http", 7); err != nil {
 			return err
 		}
-		return tx.Save(&perdure.Changes{
-			Payloads: []perdure.PayloadChange{{StepRef: n.Steps[0].StepRef, SetInput: true, Input: []byte(`{"n":1.0}`), SetOutput: true, Output: []byte{0xff}}},
-			Alerts:   []perdure.Alert{{Job: n.Job.ID, Step: "only", Kind: perdure.AlertParked, Message: "look", RaisedAt: until}},
-			History:  []perdure.Entry{{Job: n.Job.ID, Step: "only", Run: 1, At: until, Event: "failed", Author: "h"}},
+		return tx.Save(&kernel.Changes{
+			Payloads: []kernel.PayloadChange{{StepRef: n.Steps[0].StepRef, SetInput: true, Input: []byte(`{"n":1.0}`), SetOutput: true, Output: []byte{0xff}}},
+			Alerts:   []kernel.Alert{{Job: n.Job.ID, Step: "only", Kind: perdure.AlertParked, Message: "look", RaisedAt: until}},
+			History:  []kernel.Entry{{Job: n.Job.ID, Step: "only", Run: 1, At: until, Event: "failed", Author: "h"}},
 		})
 	}); err != nil {
 		t.Fatal(err)

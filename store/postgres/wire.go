@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Statements go to the server in a pipeline: any number of them in one round trip, each with its values in
@@ -83,7 +84,7 @@ func (s *statement) array(t *sqlType, n int, cells []byte) *statement {
 
 func (s *statement) uuids(ids []perdure.JobID) *statement { return appendIDs(s, ids) }
 
-func (s *statement) shapes(ids []perdure.ShapeID) *statement { return appendIDs(s, ids) }
+func (s *statement) shapes(ids []kernel.ShapeID) *statement { return appendIDs(s, ids) }
 
 func appendIDs[T ~[16]byte](s *statement, ids []T) *statement {
 	s.oids, s.buf = append(s.oids, tUUID.array), arrayHead(s.buf, tUUID, len(ids), 20*len(ids))
@@ -94,7 +95,7 @@ func appendIDs[T ~[16]byte](s *statement, ids []T) *statement {
 }
 
 // refs are two arrays: of jobs, and of places.
-func (s *statement) refs(refs []perdure.StepRef) *statement {
+func (s *statement) refs(refs []kernel.StepRef) *statement {
 	s.oids = append(s.oids, tUUID.array, tInt4.array)
 	s.buf = arrayHead(s.buf, tUUID, len(refs), 20*len(refs))
 	for _, r := range refs {
@@ -125,7 +126,7 @@ func (s *statement) exact(n int) *statement {
 	s.must, s.rows = true, n
 	s.done = func(met int64) error {
 		if met != int64(n) {
-			return perdure.ErrStale
+			return kernel.ErrStale
 		}
 		return nil
 	}

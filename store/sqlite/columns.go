@@ -8,6 +8,7 @@ import (
 	driver "zombiezen.com/go/sqlite"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // columns is a set of the columns of step that may be written. A row is inserted with those that are not at
@@ -127,7 +128,7 @@ func (c *columns) add(one columns, is bool) {
 }
 
 // diffSteps are the columns in which two states of a step differ.
-func diffSteps(a, b *perdure.Step) (c columns) {
+func diffSteps(a, b *kernel.Step) (c columns) {
 	c.add(colCurrent, a.Current != b.Current)
 	c.add(colDesired, a.Desired != b.Desired)
 	c.add(colPhase, a.Phase != b.Phase)
@@ -166,7 +167,7 @@ func diffSteps(a, b *perdure.Step) (c columns) {
 }
 
 // diffJobs are those in which two states of a job do.
-func diffJobs(a, b *perdure.Job) (c columns) {
+func diffJobs(a, b *kernel.Job) (c columns) {
 	c.add(colJobCurrent, a.Current != b.Current)
 	c.add(colJobDesired, a.Desired != b.Desired)
 	c.add(colJobPhase, a.Phase != b.Phase)

@@ -6,6 +6,7 @@ import (
 	driver "zombiezen.com/go/sqlite"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // wrap turns what SQLite says into what a user can act upon. The transaction was rolled back; reads go
@@ -47,5 +48,5 @@ func (s *Store) commitFailed(err error) error {
 	s.broken.Store(&perdure.Error{Code: perdure.CodeUnavailable,
 		Message: fmt.Sprintf("the disk of %s failed to sync: %v", s.path, err),
 		Hint:    "look at the disk, then start anew"})
-	return fmt.Errorf("%w: %w", perdure.ErrUnknown, err)
+	return fmt.Errorf("%w: %w", kernel.ErrUnknown, err)
 }

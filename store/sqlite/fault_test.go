@@ -14,22 +14,23 @@ import (
 	driver "zombiezen.com/go/sqlite"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 var ctx = context.Background()
 
 // big is a submission that needs more pages than a full disk has.
-func big(n byte) *perdure.Changes {
+func big(n byte) *kernel.Changes {
 	id := perdure.JobID{15: n}
-	return &perdure.Changes{NewJobs: []perdure.NewJob{{
-		Job:   &perdure.Job{ID: id, Type: "t", Phase: perdure.Waiting, Shape: perdure.ShapeID{n}},
+	return &kernel.Changes{NewJobs: []kernel.NewJob{{
+		Job:   &kernel.Job{ID: id, Type: "t", Phase: perdure.Waiting, Shape: kernel.ShapeID{n}},
 		Shape: []byte(strings.Repeat("x", 1<<20)),
-		Steps: []*perdure.Step{{StepRef: perdure.StepRef{Job: id}, Name: "s"}},
+		Steps: []*kernel.Step{{StepRef: kernel.StepRef{Job: id}, Name: "s"}},
 	}}}
 }
 
-func save(s *Store, c *perdure.Changes) error {
-	return s.Update(ctx, func(tx perdure.Tx) error { return tx.Save(c) })
+func save(s *Store, c *kernel.Changes) error {
+	return s.Update(ctx, func(tx kernel.Tx) error { return tx.Save(c) })
 }
 
 // A full disk refuses what is new, cleanly, and nothing else; when there is room again it goes on
@@ -140,7 +141,7 @@ func TestCommitFailed(t *testing.T) {
 		driver.ResultCorrupt: "restore a backup",
 	} {
 		err := s.commitFailed(fmt.Errorf("sqlite: step: %w", code.ToError()))
-		if perdure.CodeOf(err) != perdure.CodeUnavailable || errors.Is(err, perdure.ErrUnknown) || !strings.Contains(err.Error(), want) {
+		if perdure.CodeOf(err) != perdure.CodeUnavailable || errors.Is(err, kernel.ErrUnknown) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: got %v", code, err)
 		}
 	}
@@ -148,17 +149,17 @@ func TestCommitFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, code := range []driver.ResultCode{driver.ResultIOErrFsync, driver.ResultIOErrDirFsync} {
-		if err := s.commitFailed(fmt.Errorf("sqlite: step: %w", code.ToError())); !errors.Is(err, perdure.ErrUnknown) {
+		if err := s.commitFailed(fmt.Errorf("sqlite: step: %w", code.ToError())); !errors.Is(err, kernel.ErrUnknown) {
 			t.Errorf("%v: got %v", code, err)
 		}
-		if err := save(s, big(2)); !errors.Is(err, perdure.ErrBroken) {
+		if err := save(s, big(2)); !errors.Is(err, kernel.ErrBroken) {
 			t.Errorf("after %v: got %v", code, err)
 		}
 	}
 }
 
 func attend(s *Store) error {
-	_, err := s.Attend(ctx, perdure.Presence{Node: perdure.Node{ID: "n"}})
+	_, err := s.Attend(ctx, kernel.Presence{Node: kernel.Node{ID: "n"}})
 	return err
 }
 
@@ -183,9 +184,9 @@ func TestClosedMeanwhile(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for n := range byte(200) {
-				_, read := s.ListJobs(ctx, perdure.JobFilter{})
+				_, read := s.ListJobs(ctx, kernel.JobFilter{})
 				_, _, job := s.Job(ctx, perdure.JobID{15: n}, 0)
-				write := s.Update(ctx, func(tx perdure.Tx) error { return tx.PutLimit("agent:a", int(n)) })
+				write := s.Update(ctx, func(tx kernel.Tx) error { return tx.PutLimit("agent:a", int(n)) })
 				for _, err := range []error{read, job, write} {
 					if err != nil && perdure.CodeOf(err) != perdure.CodeUnavailable {
 						t.Errorf("got %v", err)
@@ -206,13 +207,13 @@ func TestWaitsNoLonger(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	started, done := make(chan struct{}), make(chan struct{})
 	go func() {
-		_ = s.Update(ctx, func(perdure.Tx) error { close(started); <-done; return nil })
+		_ = s.Update(ctx, func(kernel.Tx) error { close(started); <-done; return nil })
 	}()
 	<-started
 	defer close(done)
 	short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 	defer cancel()
-	if err := s.Update(short, func(perdure.Tx) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
+	if err := s.Update(short, func(kernel.Tx) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
 }

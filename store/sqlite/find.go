@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
-func (tx *tx) JobsByKey(keys []string) (map[string]perdure.Keyed, error) {
-	found := map[string]perdure.Keyed{}
+func (tx *tx) JobsByKey(keys []string) (map[string]kernel.Keyed, error) {
+	found := map[string]kernel.Keyed{}
 	for _, key := range keys {
-		jobs, err := all(tx.c, func(r *row) perdure.Keyed {
-			job := perdure.Keyed{ID: r.id()}
+		jobs, err := all(tx.c, func(r *row) kernel.Keyed {
+			job := kernel.Keyed{ID: r.id()}
 			r.blob(job.Hash[:])
 			return job
 		}, `SELECT job, hash FROM perdure_step WHERE job_key = ?1 UNION ALL
@@ -36,11 +37,11 @@ func (tx *tx) JobByHash(typ string, hash [32]byte) (perdure.JobID, bool, error) 
 	return id, !id.IsZero(), err
 }
 
-func (tx *tx) Limits() ([]perdure.Limit, error) {
+func (tx *tx) Limits() ([]kernel.Limit, error) {
 	return all(tx.c, readLimit, `SELECT name, max FROM perdure_limit ORDER BY name`)
 }
 
-func (tx *tx) Alert(id int64) (*perdure.Alert, error) {
+func (tx *tx) Alert(id int64) (*kernel.Alert, error) {
 	found, err := all(tx.c, readAlert, `SELECT `+alertColumns+` FROM perdure_alert WHERE id = ?`, id)
 	if len(found) == 0 {
 		return nil, err
@@ -50,7 +51,7 @@ func (tx *tx) Alert(id int64) (*perdure.Alert, error) {
 
 // candidate is a ready step, with what it is ranked by.
 type candidate struct {
-	ref  perdure.StepRef
+	ref  kernel.StepRef
 	rank int
 }
 
@@ -66,7 +67,7 @@ func (tx *tx) Pass(string) {}
 // Ready walks the agent's lanes, one per type of job, and takes the best of each. Those of a full type
 // are reached from the jobs that hold a permit, so that however many others there are, none of them is
 // looked at.
-func (tx *tx) Ready(agent string, max int, full []string) ([]perdure.StepRef, error) {
+func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, error) {
 	if max <= 0 {
 		return nil, nil
 	}
@@ -92,7 +93,7 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]perdure.StepRef, er
 	if !slices.IsSortedFunc(ready, compareCandidates) {
 		slices.SortFunc(ready, compareCandidates)
 	}
-	refs := make([]perdure.StepRef, min(max, len(ready)))
+	refs := make([]kernel.StepRef, min(max, len(ready)))
 	for i := range refs {
 		refs[i] = ready[i].ref
 	}
@@ -102,7 +103,7 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]perdure.StepRef, er
 // readyPermitted are the ready steps of the jobs that hold a permit of their type's limit: no more jobs than
 // that allows.
 func (tx *tx) readyPermitted(agent, typ string) ([]candidate, error) {
-	limit := perdure.JobLimit(typ)
+	limit := kernel.JobLimit(typ)
 	defined, err := tx.limits()
 	if err != nil {
 		return nil, err
@@ -139,14 +140,14 @@ func (tx *tx) lanes(agent string) ([]string, error) {
 		SELECT type FROM lane WHERE type IS NOT NULL`, agent)
 }
 
-func (tx *tx) Due(now time.Time, max int) ([]perdure.StepRef, error) {
+func (tx *tx) Due(now time.Time, max int) ([]kernel.StepRef, error) {
 	return all(tx.c, (*row).ref, `
 		SELECT job, idx FROM perdure_step WHERE due_at <= ? ORDER BY due_at, job, idx LIMIT ?`, micros(now), atMost(max))
 }
 
 // Expired walks the sets whose time has come, until those that come after can hold nothing earlier. Sets
 // that turn out to have more time are put to that of the earliest run in them.
-func (tx *tx) Expired(now time.Time, max int) ([]perdure.StepRef, error) {
+func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {
 	if max <= 0 {
 		return nil, nil
 	}
@@ -185,7 +186,7 @@ func (tx *tx) Expired(now time.Time, max int) ([]perdure.StepRef, error) {
 		}
 	}
 	slices.SortFunc(late, compareMembers)
-	refs := make([]perdure.StepRef, min(max, len(late)))
+	refs := make([]kernel.StepRef, min(max, len(late)))
 	for i := range refs {
 		refs[i] = late[i].ref
 	}
@@ -206,7 +207,7 @@ func (tx *tx) Overdue(now time.Time, max int) ([]perdure.JobID, error) {
 		SELECT job FROM perdure_step WHERE look_at <= ? ORDER BY look_at, job LIMIT ?`, micros(now), atMost(max))
 }
 
-func (tx *tx) HeldBy(holder, agent, request string, max int) ([]perdure.StepRef, error) {
+func (tx *tx) HeldBy(holder, agent, request string, max int) ([]kernel.StepRef, error) {
 	where, args := `WHERE locked_by = ?`, []any{holder}
 	if request != "" {
 		where, args = where+` AND request = ?`, append(args, request)
@@ -220,7 +221,7 @@ func (tx *tx) HeldBy(holder, agent, request string, max int) ([]perdure.StepRef,
 }
 
 // Granted is HeldBy: no other transaction is under way.
-func (tx *tx) Granted(holder, agent, request string, max int) ([]perdure.StepRef, error) {
+func (tx *tx) Granted(holder, agent, request string, max int) ([]kernel.StepRef, error) {
 	return tx.HeldBy(holder, agent, request, max)
 }
 

@@ -5,14 +5,15 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
-var _ perdure.Inbox = (*Store)(nil)
-var _ perdure.InboxTx = (*tx)(nil)
+var _ kernel.Inbox = (*Store)(nil)
+var _ kernel.InboxTx = (*tx)(nil)
 
 // Posted are the submissions that lie in the inbox.
-func (s *Store) Posted(ctx context.Context, max, maxBytes int) ([]perdure.Posted, error) {
-	return view(ctx, s, func(r *row) (p perdure.Posted) {
+func (s *Store) Posted(ctx context.Context, max, maxBytes int) ([]kernel.Posted, error) {
+	return view(ctx, s, func(r *row) (p kernel.Posted) {
 		p.ID, p.Key = r.id(), r.text()
 		r.blob(p.Hash[:])
 		p.Body = r.bytes()
@@ -25,9 +26,9 @@ func (s *Store) Posted(ctx context.Context, max, maxBytes int) ([]perdure.Posted
 }
 
 // Submission is what became of one.
-func (s *Store) Submission(ctx context.Context, id perdure.JobID) (*perdure.Submission, error) {
-	return viewOne(ctx, s, func(r *row) *perdure.Submission {
-		return &perdure.Submission{ID: id, Job: r.id(), Refusal: r.bytes(), PostedAt: r.time(), ClosedAt: r.time()}
+func (s *Store) Submission(ctx context.Context, id perdure.JobID) (*kernel.Submission, error) {
+	return viewOne(ctx, s, func(r *row) *kernel.Submission {
+		return &kernel.Submission{ID: id, Job: r.id(), Refusal: r.bytes(), PostedAt: r.time(), ClosedAt: r.time()}
 	}, `SELECT job, refusal, posted_at, closed_at FROM perdure_inbox WHERE id = ?`, id[:])
 }
 
@@ -36,7 +37,7 @@ func (s *Store) Mail() <-chan struct{} { return nil }
 
 // ForgetPosted deletes what is closed and old.
 func (s *Store) ForgetPosted(ctx context.Context, taken, refused time.Time, max int) (n int, err error) {
-	err = s.Update(ctx, func(t perdure.Tx) error {
+	err = s.Update(ctx, func(t kernel.Tx) error {
 		n, err = t.(*tx).changed(`DELETE FROM perdure_inbox WHERE id IN (SELECT id FROM perdure_inbox
 			WHERE closed_at IS NOT NULL AND closed_at < ? AND (refusal IS NULL OR closed_at < ?) ORDER BY closed_at LIMIT ?)`,
 			micros(taken), micros(refused), max)
@@ -58,7 +59,7 @@ func (tx *tx) TakePosted(ids []perdure.JobID) (taken []perdure.JobID, err error)
 	return taken, nil
 }
 
-func (tx *tx) ClosePosted(closed []perdure.ClosedPost) error {
+func (tx *tx) ClosePosted(closed []kernel.ClosedPost) error {
 	at := micros(tx.store.clock.now())
 	for _, c := range closed {
 		var job, refusal any
@@ -74,7 +75,7 @@ func (tx *tx) ClosePosted(closed []perdure.ClosedPost) error {
 			return err
 		}
 		if n != 1 {
-			return perdure.ErrStale
+			return kernel.ErrStale
 		}
 	}
 	return nil

@@ -11,11 +11,12 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/storetest"
 )
 
 func TestInbox(t *testing.T) {
-	storetest.Inbox(t, func(t *testing.T) (perdure.Store, func(*perdure.Plan) (perdure.Submitted, error)) {
+	storetest.Inbox(t, func(t *testing.T) (kernel.Store, func(*kernel.Plan) (perdure.Submitted, error)) {
 		path := filepath.Join(t.TempDir(), "perdure.db")
 		s := open(t, path)
 		db, err := sql.Open("sqlite", path)
@@ -23,7 +24,7 @@ func TestInbox(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { db.Close() })
-		return s, func(plan *perdure.Plan) (perdure.Submitted, error) {
+		return s, func(plan *kernel.Plan) (perdure.Submitted, error) {
 			tx, err := db.Begin()
 			if err != nil {
 				return perdure.Submitted{}, err
@@ -57,7 +58,7 @@ func TestSubmitTxMisused(t *testing.T) {
 	if _, err := SubmitTx(t.Context(), tx, plan); perdure.CodeOf(err) != perdure.CodeSchema || !strings.Contains(err.Error(), "with sqlite.Open first") {
 		t.Errorf("no tables: %v", err)
 	}
-	if _, err := SubmitTx(t.Context(), nil, plan); !errors.Is(err, perdure.ErrNoTx) {
+	if _, err := SubmitTx(t.Context(), nil, plan); !errors.Is(err, kernel.ErrNoTx) {
 		t.Errorf("no transaction: %v", err)
 	}
 	if _, err := SubmitTx(t.Context(), tx, nil); perdure.CodeOf(err) != perdure.CodeInvalid || !strings.Contains(err.Error(), "there is no plan") {

@@ -7,11 +7,12 @@ import (
 	driver "zombiezen.com/go/sqlite"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // insertJobs stores submissions. A key that is taken means that somebody was faster: the transaction is
 // tried again and then finds the key.
-func (tx *tx) insertJobs(jobs []perdure.NewJob) error {
+func (tx *tx) insertJobs(jobs []kernel.NewJob) error {
 	for i := range jobs {
 		n := &jobs[i]
 		if len(n.Steps) == 0 || n.Steps[0].Index != 0 {
@@ -33,20 +34,20 @@ func (tx *tx) insertJobs(jobs []perdure.NewJob) error {
 }
 
 // putShape stores a shape's text, unless it is known to be there.
-func (tx *tx) putShape(n *perdure.NewJob) error {
+func (tx *tx) putShape(n *kernel.NewJob) error {
 	id := n.Job.Shape
 	if _, there := tx.store.shapes[id]; there || tx.shapes[id] {
 		return nil
 	}
 	if tx.shapes == nil {
-		tx.shapes = map[perdure.ShapeID]bool{}
+		tx.shapes = map[kernel.ShapeID]bool{}
 	}
 	tx.shapes[id] = true
 	return tx.exec(`INSERT INTO perdure_shape (id, text) VALUES (?, ?) ON CONFLICT DO NOTHING`, id[:], textOf(n.Shape))
 }
 
 // insertRest stores what of a job is not on its row.
-func (tx *tx) insertRest(j *perdure.Job) error {
+func (tx *tx) insertRest(j *kernel.Job) error {
 	if apart(j) {
 		if err := tx.exec(`INSERT INTO perdure_payload (job, idx, input) VALUES (?, -1, ?)`, j.ID[:], textOf(j.Input)); err != nil {
 			return err
@@ -60,7 +61,7 @@ func (tx *tx) insertRest(j *perdure.Job) error {
 	return nil
 }
 
-func apart(j *perdure.Job) bool { return len(j.Input) > perdure.MaxInlineInput }
+func apart(j *kernel.Job) bool { return len(j.Input) > perdure.MaxInlineInput }
 
 // inserts are new rows that are still to be written: as many at once as have the same columns, for what a
 // statement costs to begin is a good part of what a row costs.
@@ -75,7 +76,7 @@ type inserts struct {
 const rowsAtOnce = 16
 
 // insertStep stores a new step; with the first one, its job.
-func (tx *tx) insertStep(j *perdure.Job, st *perdure.Step) error {
+func (tx *tx) insertStep(j *kernel.Job, st *kernel.Step) error {
 	if tx.fresh == nil {
 		tx.fresh = &inserts{}
 	}
@@ -154,7 +155,7 @@ func (tx *tx) insertRows(t *texts, rows []*kept, sets []*set) error {
 	tx.wrote = true
 	if err := run(s); err != nil {
 		if driver.ErrCode(err) == driver.ResultConstraintUnique {
-			return perdure.ErrStale
+			return kernel.ErrStale
 		}
 		return err
 	}

@@ -6,34 +6,35 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // kept is a row of step as it stands in the file, or is about to.
 type kept struct {
 	id   int64
 	out  int64 // of a running step: the set that it is found by
-	step perdure.Step
-	job  *perdure.Job // of a first row
+	step kernel.Step
+	job  *kernel.Job // of a first row
 
-	newStep *perdure.Step // as they are about to be written
-	newJob  *perdure.Job
+	newStep *kernel.Step // as they are about to be written
+	newJob  *kernel.Job
 }
 
 // newKept is an empty row. Each is a value of its own: one that is kept on keeps no others.
-func newKept(ref perdure.StepRef) *kept {
+func newKept(ref kernel.StepRef) *kept {
 	if ref.Index != 0 {
 		return &kept{}
 	}
 	var first struct {
 		kept
-		j perdure.Job
+		j kernel.Job
 	}
 	first.job = &first.j
 	return &first.kept
 }
 
 // setStep takes on what of a step can change, as it is kept.
-func (k *kept) setStep(now *perdure.Step) {
+func (k *kept) setStep(now *kernel.Step) {
 	ref, name, typ, priority := k.step.StepRef, k.step.Name, k.step.Type, k.step.Priority
 	k.step = *now
 	s := &k.step
@@ -45,7 +46,7 @@ func (k *kept) setStep(now *perdure.Step) {
 }
 
 // setJob takes on what of a job can change.
-func (k *kept) setJob(now *perdure.Job) {
+func (k *kept) setJob(now *kernel.Job) {
 	was, j := *k.job, k.job
 	*j = *now
 	j.ID, j.Key, j.Type, j.Priority, j.Labels, j.States = was.ID, was.Key, was.Type, was.Priority, was.Labels, was.States
@@ -56,7 +57,7 @@ func (k *kept) setJob(now *perdure.Job) {
 }
 
 // newJobOf takes on all of a job that is new.
-func (k *kept) newJobOf(j *perdure.Job) {
+func (k *kept) newJobOf(j *kernel.Job) {
 	*k.job = *j
 	k.job.CreatedAt, k.job.Labels, k.job.Input = at(j.CreatedAt), maps.Clone(j.Labels), slices.Clone(j.Input)
 	if k.job.Apart = apart(j); k.job.Apart {
@@ -75,8 +76,8 @@ func clone[T any](v *T) *T {
 }
 
 var (
-	noStep perdure.Step
-	noJob  perdure.Job
+	noStep kernel.Step
+	noJob  kernel.Job
 )
 
 // set are the columns that a new row needs.
@@ -112,7 +113,7 @@ func (k *kept) set() columns {
 }
 
 // dueAt is when a step's time to wait is over; zero, where it does not wait for a time.
-func dueAt(s *perdure.Step) time.Time {
+func dueAt(s *kernel.Step) time.Time {
 	if s.Phase != perdure.Waiting {
 		return time.Time{}
 	}
@@ -120,7 +121,7 @@ func dueAt(s *perdure.Step) time.Time {
 }
 
 // lookAt is when a job is overdue; zero, where it has no ultimatum that is still to come.
-func lookAt(j *perdure.Job) time.Time {
+func lookAt(j *kernel.Job) time.Time {
 	if j.Phase == perdure.Settled || j.Overdue || !j.ParkedAt.IsZero() {
 		return time.Time{}
 	}

@@ -1,17 +1,20 @@
 package sqlite
 
-import "github.com/perdure/perdure"
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
+)
 
 // known is what the one process that has the file need not look up: no more than a saving, put together again
 // where it is lost. A transaction takes from it and gives back when it is committed; one that is not leaves it
 // poorer, never wrong.
 type known struct {
-	version int64                        // of the file, when this was so
-	rows    map[perdure.StepRef]*kept    // of jobs that are under way
-	newest  perdure.JobID                // the latest id of a job
-	lastOut int64                        // the latest number of a set
-	left    map[int64]int                // runs that are left in a set
-	shapes  map[perdure.ShapeID]struct{} // that are stored
+	version int64                       // of the file, when this was so
+	rows    map[kernel.StepRef]*kept    // of jobs that are under way
+	newest  perdure.JobID               // the latest id of a job
+	lastOut int64                       // the latest number of a set
+	left    map[int64]int               // runs that are left in a set
+	shapes  map[kernel.ShapeID]struct{} // that are stored
 }
 
 // How much is kept at most.
@@ -28,7 +31,7 @@ func (s *Store) know(c *conn) error {
 	if err != nil || version == s.version && s.rows != nil {
 		return err
 	}
-	k := known{version: version, rows: map[perdure.StepRef]*kept{}, left: map[int64]int{}, shapes: map[perdure.ShapeID]struct{}{}}
+	k := known{version: version, rows: map[kernel.StepRef]*kept{}, left: map[int64]int{}, shapes: map[kernel.ShapeID]struct{}{}}
 	if k.newest, err = one(c, (*row).id, `SELECT max(job) FROM perdure_step`); err != nil {
 		return err
 	}
@@ -59,7 +62,7 @@ func (s *Store) expect(write func() error) error {
 func versionOf(c *conn) (int64, error) { return one(c, (*row).num, `PRAGMA data_version`) }
 
 // take gives a row to the transaction, which may change it; nil if it is not known.
-func (k *known) take(ref perdure.StepRef) *kept {
+func (k *known) take(ref kernel.StepRef) *kept {
 	row := k.rows[ref]
 	if row != nil {
 		delete(k.rows, ref)

@@ -8,16 +8,17 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // first reads a job's first step as a transaction has it.
-func first(t *testing.T, s *Store, job byte) (st *perdure.Step) {
+func first(t *testing.T, s *Store, job byte) (st *kernel.Step) {
 	t.Helper()
-	err := s.Update(ctx, func(tx perdure.Tx) error {
+	err := s.Update(ctx, func(tx kernel.Tx) error {
 		if _, err := tx.LockJobs([]perdure.JobID{{15: job}}); err != nil {
 			return err
 		}
-		steps, err := tx.Steps([]perdure.StepRef{{Job: perdure.JobID{15: job}}})
+		steps, err := tx.Steps([]kernel.StepRef{{Job: perdure.JobID{15: job}}})
 		if len(steps) > 0 {
 			st = steps[0]
 		}
@@ -32,21 +33,21 @@ func first(t *testing.T, s *Store, job byte) (st *perdure.Step) {
 // What a transaction has changed in vain is not what the next one is told.
 func TestKnownAfterRollback(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
-	if err := save(s, &perdure.Changes{NewJobs: []perdure.NewJob{runsOf(1, 1, "h")}}); err != nil {
+	if err := save(s, &kernel.Changes{NewJobs: []kernel.NewJob{runsOf(1, 1, "h")}}); err != nil {
 		t.Fatal(err)
 	}
 	if len(s.rows) != 1 {
 		t.Fatalf("%d rows are known", len(s.rows))
 	}
 	oops := errors.New("oops")
-	err := s.Update(ctx, func(tx perdure.Tx) error {
-		steps, err := tx.Steps([]perdure.StepRef{{Job: perdure.JobID{15: 1}}})
+	err := s.Update(ctx, func(tx kernel.Tx) error {
+		steps, err := tx.Steps([]kernel.StepRef{{Job: perdure.JobID{15: 1}}})
 		if err != nil {
 			return err
 		}
 		now := *steps[0]
 		now.Failures = 7
-		if err := tx.Save(&perdure.Changes{Steps: []perdure.StepChange{{Was: steps[0], Now: &now}}}); err != nil {
+		if err := tx.Save(&kernel.Changes{Steps: []kernel.StepChange{{Was: steps[0], Now: &now}}}); err != nil {
 			return err
 		}
 		steps[0].Failures = 9 // the caller's own
@@ -67,7 +68,7 @@ func TestKnownAfterRollback(t *testing.T) {
 // What somebody else writes to the file is seen. What the store itself writes beside makes it forget nothing.
 func TestKnownIsForgotten(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
-	if err := save(s, &perdure.Changes{NewJobs: []perdure.NewJob{runsOf(1, 2, "h")}}); err != nil {
+	if err := save(s, &kernel.Changes{NewJobs: []kernel.NewJob{runsOf(1, 2, "h")}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := attend(s); err != nil {
@@ -111,7 +112,7 @@ func TestNoFirstStep(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	nj := runsOf(1, 2, "h")
 	nj.Steps = nj.Steps[1:]
-	if err := save(s, &perdure.Changes{NewJobs: []perdure.NewJob{nj}}); err == nil {
+	if err := save(s, &kernel.Changes{NewJobs: []kernel.NewJob{nj}}); err == nil {
 		t.Error("it was taken")
 	}
 }

@@ -8,11 +8,12 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // ListJobs walks the jobs by id, or those with the first label, of the type, or unsettled by index,
 // until there are enough.
-func (s *Store) ListJobs(ctx context.Context, f perdure.JobFilter) (jobs []*perdure.Job, err error) {
+func (s *Store) ListJobs(ctx context.Context, f kernel.JobFilter) (jobs []*kernel.Job, err error) {
 	query, args := listJobs(f)
 	err = s.with(ctx, func(c *conn) error {
 		jobs, err = transient(c, readJob, query, args...)
@@ -21,7 +22,7 @@ func (s *Store) ListJobs(ctx context.Context, f perdure.JobFilter) (jobs []*perd
 	return jobs, err
 }
 
-func listJobs(f perdure.JobFilter) (string, []any) {
+func listJobs(f kernel.JobFilter) (string, []any) {
 	q := filter{from: "perdure_step j", id: "j.job"}
 	for i, name := range slices.Sorted(maps.Keys(f.Labels)) {
 		if i == 0 { // leads the walk; the rest are looked up

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // How rows of step are read: the columns, and what they become, in one order.
@@ -28,26 +29,26 @@ func readKept(r *row, k *kept) {
 	s.AvailableAt, s.Outcome, s.HasOutput, s.OwnInput, s.Blockers = r.time(), perdure.Outcome(r.num()), r.flag(), r.flag(), r.int()
 	s.ReadyAt, s.StartedAt, s.EndedAt, s.UpdatedAt = r.time(), r.time(), r.time(), r.time()
 	s.Skipped, s.Failures, s.Rung, s.Waits, s.Returns = r.flag(), r.int(), r.int(), r.int(), r.int()
-	s.ErrorCode, s.LastError, s.Progress, s.Edited, s.GivenUp = r.text(), r.text(), r.text(), perdure.Edited(r.num()), r.flag()
+	s.ErrorCode, s.LastError, s.Progress, s.Edited, s.GivenUp = r.text(), r.text(), r.text(), kernel.Edited(r.num()), r.flag()
 	if k.job != nil {
 		k.job.ID, k.job.Type, k.job.Priority = s.Job, s.Type, s.Priority
 		readJobColumns(r, k.job)
 	}
 }
 
-func readStep(r *row) *perdure.Step {
+func readStep(r *row) *kernel.Step {
 	var k kept
 	readKept(r, &k)
 	return &k.step
 }
 
-func readJob(r *row) *perdure.Job {
-	j := &perdure.Job{ID: r.id(), Type: r.word(), Priority: r.int()}
+func readJob(r *row) *kernel.Job {
+	j := &kernel.Job{ID: r.id(), Type: r.word(), Priority: r.int()}
 	readJobColumns(r, j)
 	return j
 }
 
-func readJobColumns(r *row, j *perdure.Job) {
+func readJobColumns(r *row, j *kernel.Job) {
 	j.Current, j.Desired, j.Phase = perdure.State(r.num()), perdure.State(r.num()), perdure.Phase(r.num())
 	j.Unsettled, j.Running, j.Active, j.Permit = r.int(), r.int(), r.int(), r.flag()
 	j.CompleteBy, j.ParkedAt, j.Overdue, j.Alerted = r.time(), r.time(), r.flag(), r.flag()

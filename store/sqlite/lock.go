@@ -9,21 +9,22 @@ import (
 	driver "zombiezen.com/go/sqlite"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // A transaction that writes has the whole file, so that to lock is to load. What it has loaded stays as it
 // is until it writes it, and need not be read again.
 
-func (tx *tx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
+func (tx *tx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 	s, err := tx.c.stmt(selectFirst)
 	if err != nil {
 		return nil, err
 	}
 	ids = unique(ids, perdure.JobID.Compare)
-	jobs := make([]*perdure.Job, 0, len(ids))
-	var copies slab[perdure.Job]
+	jobs := make([]*kernel.Job, 0, len(ids))
+	var copies slab[kernel.Job]
 	for _, id := range ids {
-		k, err := tx.load(s, perdure.StepRef{Job: id})
+		k, err := tx.load(s, kernel.StepRef{Job: id})
 		if err != nil {
 			return nil, err
 		}
@@ -37,12 +38,12 @@ func (tx *tx) LockJobs(ids []perdure.JobID) ([]*perdure.Job, error) {
 	return jobs, nil
 }
 
-func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*perdure.Job, error) { return tx.LockJobs(ids) }
+func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*kernel.Job, error) { return tx.LockJobs(ids) }
 
-func (tx *tx) LockLimits(names []string) ([]perdure.Limit, error) {
-	var limits []perdure.Limit
+func (tx *tx) LockLimits(names []string) ([]kernel.Limit, error) {
+	var limits []kernel.Limit
 	for _, name := range unique(names, cmp.Compare[string]) {
-		found, err := all(tx.c, func(r *row) perdure.Limit { return perdure.Limit{Name: r.text(), Max: r.int(), Used: r.int()} }, `
+		found, err := all(tx.c, func(r *row) kernel.Limit { return kernel.Limit{Name: r.text(), Max: r.int(), Used: r.int()} }, `
 			SELECT name, max, (SELECT count(*) FROM perdure_permit p WHERE p.name = l.name) FROM perdure_limit l WHERE name = ?`, name)
 		if err != nil {
 			return nil, err
@@ -52,7 +53,7 @@ func (tx *tx) LockLimits(names []string) ([]perdure.Limit, error) {
 	return limits, nil
 }
 
-func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
+func (tx *tx) Steps(refs []kernel.StepRef) ([]*kernel.Step, error) {
 	first, err := tx.c.stmt(selectFirst)
 	if err != nil {
 		return nil, err
@@ -61,9 +62,9 @@ func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	refs = unique(refs, perdure.StepRef.Compare)
-	steps := make([]*perdure.Step, 0, len(refs))
-	var copies slab[perdure.Step]
+	refs = unique(refs, kernel.StepRef.Compare)
+	steps := make([]*kernel.Step, 0, len(refs))
+	var copies slab[kernel.Step]
 	for _, ref := range refs {
 		s := other
 		if ref.Index == 0 {
@@ -82,8 +83,8 @@ func (tx *tx) Steps(refs []perdure.StepRef) ([]*perdure.Step, error) {
 	return steps, nil
 }
 
-func (tx *tx) StepsOf(job perdure.JobID) ([]*perdure.Step, error) {
-	steps, err := all(tx.c, func(r *row) *perdure.Step {
+func (tx *tx) StepsOf(job perdure.JobID) ([]*kernel.Step, error) {
+	steps, err := all(tx.c, func(r *row) *kernel.Step {
 		k := &kept{}
 		readKept(r, k)
 		ref := k.step.StepRef
@@ -105,7 +106,7 @@ var (
 )
 
 // load is the row as it stands; nil if it is not there.
-func (tx *tx) load(s *driver.Stmt, ref perdure.StepRef) (*kept, error) {
+func (tx *tx) load(s *driver.Stmt, ref kernel.StepRef) (*kept, error) {
 	if k := tx.rows[ref]; k != nil {
 		return k, nil
 	}
@@ -135,7 +136,7 @@ func (tx *tx) load(s *driver.Stmt, ref perdure.StepRef) (*kept, error) {
 }
 
 // row is load of one row.
-func (tx *tx) row(ref perdure.StepRef) (*kept, error) {
+func (tx *tx) row(ref kernel.StepRef) (*kept, error) {
 	if k := tx.rows[ref]; k != nil {
 		return k, nil
 	}
@@ -150,9 +151,9 @@ func (tx *tx) row(ref perdure.StepRef) (*kept, error) {
 	return tx.load(s, ref)
 }
 
-func (tx *tx) Payloads(refs []perdure.StepRef, maxBytes int) ([]perdure.Payload, error) {
-	var payloads []perdure.Payload
-	seen, read := make(map[perdure.StepRef]bool, len(refs)), 0
+func (tx *tx) Payloads(refs []kernel.StepRef, maxBytes int) ([]kernel.Payload, error) {
+	var payloads []kernel.Payload
+	seen, read := make(map[kernel.StepRef]bool, len(refs)), 0
 	for _, ref := range refs {
 		switch {
 		case seen[ref]:
@@ -192,8 +193,8 @@ func (tx *tx) Inputs(ids []perdure.JobID) (map[perdure.JobID]json.RawMessage, er
 
 const selectInput = `SELECT coalesce(input, (SELECT input FROM perdure_payload p WHERE p.job = s.job AND p.idx = -1)) FROM perdure_step s WHERE job = ? AND idx = 0`
 
-func (tx *tx) Shapes(ids []perdure.ShapeID) (map[perdure.ShapeID][]byte, error) {
-	found := map[perdure.ShapeID][]byte{}
+func (tx *tx) Shapes(ids []kernel.ShapeID) (map[kernel.ShapeID][]byte, error) {
+	found := map[kernel.ShapeID][]byte{}
 	for _, id := range ids {
 		text, err := one(tx.c, (*row).bytes, selectShape, id[:])
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // What is out is found by sets: the runs that one Save lets out together. A row of step names its set, the
@@ -43,7 +44,7 @@ const (
 )
 
 // joinOrQuit keeps a row in the set in which it is to be found, as it is about to be written.
-func (tx *tx) joinOrQuit(k *kept, was, now *perdure.Step) columns {
+func (tx *tx) joinOrQuit(k *kept, was, now *kernel.Step) columns {
 	wasOut, isOut := was.Phase == perdure.Running, now.Phase == perdure.Running
 	switch {
 	case wasOut && isOut && now.Agent == was.Agent && now.LockedBy == was.LockedBy && now.Request == was.Request &&
@@ -64,7 +65,7 @@ func (tx *tx) joinOrQuit(k *kept, was, now *perdure.Step) columns {
 }
 
 // join is the set of this Save for a step that is let out. Its row is added when it has a number.
-func (tx *tx) join(s *perdure.Step) *set {
+func (tx *tx) join(s *kernel.Step) *set {
 	of := setOf{s.Agent, s.LockedBy, s.Request, s.LockedUntil.UnixMicro()}
 	made := tx.sets.made
 	for i := len(made) - 1; i >= max(0, len(made)-maxOpenSets); i-- {
@@ -140,7 +141,7 @@ func (tx *tx) saveSets() error {
 
 // member is a run that is out.
 type member struct {
-	ref   perdure.StepRef
+	ref   kernel.StepRef
 	until time.Time
 }
 
@@ -233,12 +234,12 @@ func compareMembers(a, b member) int {
 	return cmp.Or(a.until.Compare(b.until), a.ref.Compare(b.ref))
 }
 
-func refsOf(runs []member) []perdure.StepRef {
-	refs := make([]perdure.StepRef, len(runs))
+func refsOf(runs []member) []kernel.StepRef {
+	refs := make([]kernel.StepRef, len(runs))
 	for i := range runs {
 		refs[i] = runs[i].ref
 	}
-	slices.SortFunc(refs, perdure.StepRef.Compare)
+	slices.SortFunc(refs, kernel.StepRef.Compare)
 	return refs
 }
 

@@ -10,34 +10,35 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // runsOf is a job with so many runs that are out.
-func runsOf(n byte, runs int, holder string) perdure.NewJob {
-	j := &perdure.Job{ID: perdure.JobID{15: n}, Type: "t", Permit: true, Phase: perdure.Running, Unsettled: runs, Running: runs}
-	nj := perdure.NewJob{Job: j}
+func runsOf(n byte, runs int, holder string) kernel.NewJob {
+	j := &kernel.Job{ID: perdure.JobID{15: n}, Type: "t", Permit: true, Phase: perdure.Running, Unsettled: runs, Running: runs}
+	nj := kernel.NewJob{Job: j}
 	for i := range runs {
-		nj.Steps = append(nj.Steps, &perdure.Step{StepRef: perdure.StepRef{Job: j.ID, Index: i}, Name: fmt.Sprint(i), Type: "t",
+		nj.Steps = append(nj.Steps, &kernel.Step{StepRef: kernel.StepRef{Job: j.ID, Index: i}, Name: fmt.Sprint(i), Type: "t",
 			Phase: perdure.Running, Run: 1, Agent: "a", LockedBy: holder, LockedUntil: noon})
 	}
 	return nj
 }
 
 // edit changes steps of a job, in one Save.
-func edit(t *testing.T, s *Store, job byte, change func(*perdure.Step), idxs ...int) {
+func edit(t *testing.T, s *Store, job byte, change func(*kernel.Step), idxs ...int) {
 	t.Helper()
-	err := s.Update(ctx, func(tx perdure.Tx) error {
-		var c perdure.Changes
+	err := s.Update(ctx, func(tx kernel.Tx) error {
+		var c kernel.Changes
 		for _, i := range idxs {
-			steps, err := tx.Steps([]perdure.StepRef{{Job: perdure.JobID{15: job}, Index: i}})
+			steps, err := tx.Steps([]kernel.StepRef{{Job: perdure.JobID{15: job}, Index: i}})
 			if err != nil {
 				return err
 			}
 			now := *steps[0]
 			change(&now)
-			c.Steps = append(c.Steps, perdure.StepChange{Was: steps[0], Now: &now})
+			c.Steps = append(c.Steps, kernel.StepChange{Was: steps[0], Now: &now})
 		}
 		return tx.Save(&c)
 	})
@@ -46,7 +47,7 @@ func edit(t *testing.T, s *Store, job byte, change func(*perdure.Step), idxs ...
 	}
 }
 
-func settle(st *perdure.Step) { st.Phase = perdure.Settled }
+func settle(st *kernel.Step) { st.Phase = perdure.Settled }
 
 // outs are the sets: seconds after noon, holder, runs listed.
 func outs(t *testing.T, s *Store) []string {
@@ -71,17 +72,17 @@ func want(t *testing.T, what string, got []string, want ...string) {
 func TestSets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	s := open(t, path)
-	if err := save(s, &perdure.Changes{NewJobs: []perdure.NewJob{runsOf(1, 3, "h"), runsOf(2, 2, "h"), runsOf(3, 1, "k")}}); err != nil {
+	if err := save(s, &kernel.Changes{NewJobs: []kernel.NewJob{runsOf(1, 3, "h"), runsOf(2, 2, "h"), runsOf(3, 1, "k")}}); err != nil {
 		t.Fatal(err)
 	}
 	want(t, "let out", outs(t, s), "0 h 5", "0 k 1")
-	later := func(st *perdure.Step) { st.LockedUntil = noon.Add(30 * time.Second) }
+	later := func(st *kernel.Step) { st.LockedUntil = noon.Add(30 * time.Second) }
 	edit(t, s, 1, later, 0, 1, 2)
 	edit(t, s, 2, later, 0)
 	want(t, "heartbeats", outs(t, s), "0 h 5", "0 k 1")
 	sweep := func(found int) {
 		t.Helper()
-		err := s.Update(ctx, func(tx perdure.Tx) error {
+		err := s.Update(ctx, func(tx kernel.Tx) error {
 			refs, err := tx.Expired(noon.Add(time.Second), 10)
 			if len(refs) != found {
 				t.Errorf("got %v", refs)
@@ -106,7 +107,7 @@ func TestSets(t *testing.T) {
 	s = open(t, path)
 	edit(t, s, 1, settle, 1, 2)
 	want(t, "one is left", outs(t, s), "30 h 5")
-	edit(t, s, 2, func(st *perdure.Step) { st.LockedUntil = noon }, 0)
+	edit(t, s, 2, func(st *kernel.Step) { st.LockedUntil = noon }, 0)
 	want(t, "sooner", outs(t, s), "0 h 1")
 	edit(t, s, 2, settle, 0)
 	want(t, "none is left", outs(t, s))
@@ -118,7 +119,7 @@ func TestSets(t *testing.T) {
 // Check finds what is missing beside the rows, and what is there too much.
 func TestCheckFinds(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
-	err := s.Update(ctx, func(tx perdure.Tx) error {
+	err := s.Update(ctx, func(tx kernel.Tx) error {
 		for _, name := range []string{"agent:a", "job:t", "agent:b"} {
 			if err := tx.PutLimit(name, 5); err != nil {
 				return err
@@ -126,7 +127,7 @@ func TestCheckFinds(t *testing.T) {
 		}
 		ready := runsOf(2, 1, "k")
 		ready.Steps[0].Phase = perdure.Ready
-		return tx.Save(&perdure.Changes{NewJobs: []perdure.NewJob{runsOf(1, 2, "h"), ready}})
+		return tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{runsOf(1, 2, "h"), ready}})
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // theirs makes a file that another program has been at.
@@ -72,7 +73,7 @@ func TestSharedFile(t *testing.T) {
 		if err := save(s, big(byte(n+1))); err != nil {
 			t.Error(err)
 		}
-		if err := s.Update(ctx, func(tx perdure.Tx) error { return tx.PutLimit("agent:a", 1) }); err != nil {
+		if err := s.Update(ctx, func(tx kernel.Tx) error { return tx.PutLimit("agent:a", 1) }); err != nil {
 			t.Error(err)
 		}
 		if name, err := one(s.write, (*row).text, `SELECT name FROM jobs`); name != "baker" || err != nil {

@@ -1,6 +1,9 @@
 package sqlite
 
-import "github.com/perdure/perdure"
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
+)
 
 // Permits are kept for the limits that are defined: a row for each that holds one, written by the Save that
 // writes what holds it.
@@ -22,7 +25,7 @@ func (tx *tx) limits() (map[string]bool, error) {
 }
 
 // permits writes what a row's change says about the permits of its job and of its agent.
-func (tx *tx) permits(ref perdure.StepRef, was, now holding) error {
+func (tx *tx) permits(ref kernel.StepRef, was, now holding) error {
 	if was == now {
 		return nil
 	}
@@ -31,12 +34,12 @@ func (tx *tx) permits(ref perdure.StepRef, was, now holding) error {
 		return err
 	}
 	if was.typ != now.typ {
-		if err := tx.movePermit(ref, perdure.JobLimit(was.typ), perdure.JobLimit(now.typ)); err != nil {
+		if err := tx.movePermit(ref, kernel.JobLimit(was.typ), kernel.JobLimit(now.typ)); err != nil {
 			return err
 		}
 	}
 	if was.agent != now.agent {
-		return tx.movePermit(ref, perdure.AgentLimit(was.agent), perdure.AgentLimit(now.agent))
+		return tx.movePermit(ref, kernel.AgentLimit(was.agent), kernel.AgentLimit(now.agent))
 	}
 	return nil
 }
@@ -44,7 +47,7 @@ func (tx *tx) permits(ref perdure.StepRef, was, now holding) error {
 // holding is of which type's and which agent's limit a row holds permits; empty: none.
 type holding struct{ typ, agent string }
 
-func holds(s *perdure.Step, j *perdure.Job) (h holding) {
+func holds(s *kernel.Step, j *kernel.Job) (h holding) {
 	if j != nil && j.Permit {
 		h.typ = j.Type
 	}
@@ -54,7 +57,7 @@ func holds(s *perdure.Step, j *perdure.Job) (h holding) {
 	return h
 }
 
-func (tx *tx) movePermit(ref perdure.StepRef, from, to string) error {
+func (tx *tx) movePermit(ref kernel.StepRef, from, to string) error {
 	if tx.defined[from] {
 		if err := tx.exec(`DELETE FROM perdure_permit WHERE name = ? AND job = ? AND idx = ?`, from, ref.Job[:], ref.Index); err != nil {
 			return err
@@ -79,8 +82,8 @@ func (tx *tx) fillPermits(name string) error {
 
 // holders are the rows that hold a permit of a limit, whether it is defined or not, in order: found among
 // the unsettled jobs, or the runs that are out.
-func holders(c *conn, limit string) ([]perdure.StepRef, error) {
-	switch kind, of, _ := perdure.SplitLimit(limit); kind {
+func holders(c *conn, limit string) ([]kernel.StepRef, error) {
+	switch kind, of, _ := kernel.SplitLimit(limit); kind {
 	case "job":
 		return all(c, (*row).ref, `
 			SELECT job, 0 FROM perdure_step INDEXED BY perdure_step_open WHERE open = 1 AND permit = 1 AND type = ? ORDER BY job`, of)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/memory"
 	"github.com/perdure/perdure/store/storetest"
 )
@@ -63,7 +64,7 @@ func TestPlans(t *testing.T) {
 func TestListPlans(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	parked := perdure.Parked
-	for want, f := range map[string]perdure.JobFilter{
+	for want, f := range map[string]kernel.JobFilter{
 		"SCAN j USING INDEX perdure_step_job":              {},
 		"USING INDEX perdure_step_type":                    {Type: "order"},
 		"USING INDEX perdure_step_key":                     {Key: "k"},

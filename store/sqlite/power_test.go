@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 const (
@@ -45,7 +46,7 @@ func powerLoop(path string) error {
 				return err
 			}
 		}
-		if _, err := s.Attend(ctx, perdure.Presence{Node: perdure.Node{ID: fmt.Sprint("node", n%3)}, TTL: time.Minute}); err != nil {
+		if _, err := s.Attend(ctx, kernel.Presence{Node: kernel.Node{ID: fmt.Sprint("node", n%3)}, TTL: time.Minute}); err != nil {
 			return err
 		}
 		if err := save(s, numbered(n)); err != nil {
@@ -57,14 +58,14 @@ func powerLoop(path string) error {
 }
 
 // numbered is the submission of job n, with three steps.
-func numbered(n uint32) *perdure.Changes {
-	j := &perdure.Job{Type: "t", Phase: perdure.Waiting, Unsettled: 3}
+func numbered(n uint32) *kernel.Changes {
+	j := &kernel.Job{Type: "t", Phase: perdure.Waiting, Unsettled: 3}
 	binary.BigEndian.PutUint32(j.ID[:], n)
-	nj := perdure.NewJob{Job: j, Shape: []byte("{}")}
+	nj := kernel.NewJob{Job: j, Shape: []byte("{}")}
 	for i := range 3 {
-		nj.Steps = append(nj.Steps, &perdure.Step{StepRef: perdure.StepRef{Job: j.ID, Index: i}, Name: fmt.Sprint(i)})
+		nj.Steps = append(nj.Steps, &kernel.Step{StepRef: kernel.StepRef{Job: j.ID, Index: i}, Name: fmt.Sprint(i)})
 	}
-	return &perdure.Changes{NewJobs: []perdure.NewJob{nj}}
+	return &kernel.Changes{NewJobs: []kernel.NewJob{nj}}
 }
 
 // F108, F005, I1: the power goes at any write. What the process wrote is recorded (strace), and every disk is built

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
@@ -44,11 +45,11 @@ func viewOne[T any](ctx context.Context, s *Store, read func(*row) T, query stri
 	return first, err
 }
 
-func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (job *perdure.Job, _ []*perdure.Step, err error) {
-	found, err := view(ctx, s, func(r *row) *perdure.Step {
+func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (job *kernel.Job, _ []*kernel.Step, err error) {
+	found, err := view(ctx, s, func(r *row) *kernel.Step {
 		var k kept
 		if job == nil {
-			job = &perdure.Job{}
+			job = &kernel.Job{}
 			k.job = job
 		}
 		readKept(r, &k)
@@ -63,7 +64,7 @@ func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (job *perd
 	return job, found, nil
 }
 
-func (s *Store) Shape(ctx context.Context, id perdure.ShapeID) ([]byte, error) {
+func (s *Store) Shape(ctx context.Context, id kernel.ShapeID) ([]byte, error) {
 	return viewOne(ctx, s, (*row).bytes, selectShape, id[:])
 }
 
@@ -110,7 +111,7 @@ func idsFrom(ref string) (from, to perdure.JobID, ok bool) {
 	return from, to, err1 == nil && err2 == nil
 }
 
-func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) ([]*perdure.Step, error) {
+func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) ([]*kernel.Step, error) {
 	query, args := `SELECT `+stepSelect+` FROM perdure_step WHERE job = ?`, []any{job[:]}
 	if !since.IsZero() {
 		query, args = query+` AND updated_at >= ?`, append(args, micros(since))
@@ -120,7 +121,7 @@ func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time)
 
 // Payloads reads the sizes first, which are known without the values, so that it does not read values that are left
 // out.
-func (s *Store) Payloads(ctx context.Context, job perdure.JobID, max, total int) ([]perdure.SizedPayload, error) {
+func (s *Store) Payloads(ctx context.Context, job perdure.JobID, max, total int) ([]kernel.SizedPayload, error) {
 	return view(ctx, s, readSizedPayload, `
 		WITH sizes AS (
 			SELECT idx, coalesce(octet_length(input), 0) AS ins, coalesce(octet_length(output), 0) AS outs
@@ -132,7 +133,7 @@ func (s *Store) Payloads(ctx context.Context, job perdure.JobID, max, total int)
 		FROM sums JOIN perdure_payload p ON p.job = ?1 AND p.idx = sums.idx ORDER BY p.idx`, job[:], max, total)
 }
 
-func (s *Store) Payload(ctx context.Context, ref perdure.StepRef) (*perdure.Payload, error) {
+func (s *Store) Payload(ctx context.Context, ref kernel.StepRef) (*kernel.Payload, error) {
 	found, err := view(ctx, s, readPayload, selectPayload, ref.Job[:], ref.Index)
 	if len(found) == 0 {
 		return nil, err
@@ -140,7 +141,7 @@ func (s *Store) Payload(ctx context.Context, ref perdure.StepRef) (*perdure.Payl
 	return &found[0], err
 }
 
-func (s *Store) Alerts(ctx context.Context, f perdure.AlertFilter) ([]perdure.Alert, error) {
+func (s *Store) Alerts(ctx context.Context, f kernel.AlertFilter) ([]kernel.Alert, error) {
 	q := filter{from: "perdure_alert"}
 	if !f.Job.IsZero() {
 		q.and(`job = ?`, f.Job[:])
@@ -155,19 +156,19 @@ func (s *Store) Alerts(ctx context.Context, f perdure.AlertFilter) ([]perdure.Al
 	return view(ctx, s, readAlert, query, args...)
 }
 
-func (s *Store) History(ctx context.Context, job perdure.JobID, after int64, max int) ([]perdure.Entry, error) {
+func (s *Store) History(ctx context.Context, job perdure.JobID, after int64, max int) ([]kernel.Entry, error) {
 	return view(ctx, s, readEntry, `
 		SELECT id, job, step, run, at, event, author, detail FROM perdure_entry WHERE job = ? AND id > ? ORDER BY id LIMIT ?`, job[:], after, atMost(max))
 }
 
 // LimitUse counts the permits of a limit that is defined; of any other, who would hold one.
-func (s *Store) LimitUse(ctx context.Context, name string, max int) (used int, named []perdure.LimitHolder, err error) {
+func (s *Store) LimitUse(ctx context.Context, name string, max int) (used int, named []kernel.LimitHolder, err error) {
 	err = s.with(ctx, func(c *conn) error {
 		defined, err := one(c, (*row).flag, `SELECT count(*) FROM perdure_limit WHERE name = ?`, name)
 		if err != nil {
 			return err
 		}
-		var found []perdure.StepRef
+		var found []kernel.StepRef
 		if defined {
 			if used, err = one(c, (*row).int, `SELECT count(*) FROM perdure_permit WHERE name = ?`, name); err == nil {
 				found, err = all(c, (*row).ref, `SELECT job, idx FROM perdure_permit WHERE name = ? ORDER BY job, idx LIMIT ?`, name, atMost(max))
@@ -179,22 +180,22 @@ func (s *Store) LimitUse(ctx context.Context, name string, max int) (used int, n
 		if err != nil {
 			return err
 		}
-		kind, _, _ := perdure.SplitLimit(name)
+		kind, _, _ := kernel.SplitLimit(name)
 		named, err = nameHolders(c, kind, found[:min(len(found), int(atMost(max)))])
 		return err
 	})
 	return used, named, err
 }
 
-func nameHolders(c *conn, kind string, refs []perdure.StepRef) ([]perdure.LimitHolder, error) {
-	var named []perdure.LimitHolder
+func nameHolders(c *conn, kind string, refs []kernel.StepRef) ([]kernel.LimitHolder, error) {
+	var named []kernel.LimitHolder
 	for _, ref := range refs {
 		if kind == "job" {
-			named = append(named, perdure.LimitHolder{Job: ref.Job})
+			named = append(named, kernel.LimitHolder{Job: ref.Job})
 			continue
 		}
-		found, err := all(c, func(r *row) perdure.LimitHolder {
-			return perdure.LimitHolder{Job: ref.Job, Step: r.text(), Run: r.num()}
+		found, err := all(c, func(r *row) kernel.LimitHolder {
+			return kernel.LimitHolder{Job: ref.Job, Step: r.text(), Run: r.num()}
 		}, `SELECT name, run FROM perdure_step WHERE job = ? AND idx = ?`, ref.Job[:], ref.Index)
 		if err != nil {
 			return nil, err
@@ -204,12 +205,12 @@ func nameHolders(c *conn, kind string, refs []perdure.StepRef) ([]perdure.LimitH
 	return named, nil
 }
 
-func (s *Store) ListLimits(ctx context.Context) ([]perdure.Limit, error) {
+func (s *Store) ListLimits(ctx context.Context) ([]kernel.Limit, error) {
 	return view(ctx, s, readLimit, `SELECT name, max FROM perdure_limit ORDER BY name`)
 }
 
 // Look asks the indexes that are kept by time for their first, and the one of ready steps for each agent.
-func (s *Store) Look(ctx context.Context, agents []string) (l perdure.Look, err error) {
+func (s *Store) Look(ctx context.Context, agents []string) (l kernel.Look, err error) {
 	err = s.with(ctx, func(c *conn) error {
 		for _, query := range []string{
 			`SELECT min(due_at) FROM perdure_step WHERE due_at IS NOT NULL`,

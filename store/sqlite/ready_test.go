@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // A full lane of a hundred thousand steps costs nobody anything: neither those of other types, nor
@@ -19,14 +20,14 @@ func TestReadyPastAFullLane(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	n := 0
 	submit := func(typ string, jobs, steps, priority int, permit bool) {
-		var c perdure.Changes
+		var c kernel.Changes
 		for range jobs {
 			n++
-			j := &perdure.Job{Type: typ, Priority: priority, Permit: permit, Desired: perdure.Done, Phase: perdure.Waiting}
+			j := &kernel.Job{Type: typ, Priority: priority, Permit: permit, Desired: perdure.Done, Phase: perdure.Waiting}
 			binary.BigEndian.PutUint32(j.ID[12:], uint32(n))
-			nj := perdure.NewJob{Job: j}
+			nj := kernel.NewJob{Job: j}
 			for i := range steps {
-				nj.Steps = append(nj.Steps, &perdure.Step{StepRef: perdure.StepRef{Job: j.ID, Index: i}, Name: fmt.Sprint(i),
+				nj.Steps = append(nj.Steps, &kernel.Step{StepRef: kernel.StepRef{Job: j.ID, Index: i}, Name: fmt.Sprint(i),
 					Type: typ, Priority: priority, Desired: perdure.Done, Phase: perdure.Ready, Agent: "http"})
 			}
 			c.NewJobs = append(c.NewJobs, nj)
@@ -38,11 +39,11 @@ func TestReadyPastAFullLane(t *testing.T) {
 	submit("full", 10, 10_000, 9, false)
 	submit("full", 3, 2, 5, true)
 	submit("other", 50, 2, 1, false)
-	ready := func(full ...string) (refs []perdure.StepRef, took time.Duration) {
+	ready := func(full ...string) (refs []kernel.StepRef, took time.Duration) {
 		took = time.Hour
 		for range 10 { // the best of them: the others may be the machine's
 			start := time.Now()
-			err := s.Update(ctx, func(tx perdure.Tx) (err error) {
+			err := s.Update(ctx, func(tx kernel.Tx) (err error) {
 				refs, err = tx.Ready("http", 20, full)
 				return err
 			})

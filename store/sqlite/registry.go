@@ -7,12 +7,13 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // What has not been seen for so long is forgotten, or the registry would grow with every restart.
 const forgetAfter = 24 * time.Hour
 
-func (s *Store) Attend(ctx context.Context, p perdure.Presence) (roll perdure.Roll, err error) {
+func (s *Store) Attend(ctx context.Context, p kernel.Presence) (roll kernel.Roll, err error) {
 	n := p.Node
 	agents, err := json.Marshal(n.Agents)
 	if err != nil {
@@ -64,9 +65,9 @@ func (s *Store) DropNode(ctx context.Context, id string) error {
 	})
 }
 
-func (s *Store) Nodes(ctx context.Context) ([]perdure.Node, error) {
-	return view(ctx, s, func(r *row) perdure.Node {
-		n := perdure.Node{ID: r.text(), Host: r.text(), PID: r.int(), Version: r.text(), Listen: r.text()}
+func (s *Store) Nodes(ctx context.Context) ([]kernel.Node, error) {
+	return view(ctx, s, func(r *row) kernel.Node {
+		n := kernel.Node{ID: r.text(), Host: r.text(), PID: r.int(), Version: r.text(), Listen: r.text()}
 		r.json(&n.Agents)
 		r.json(&n.Slots)
 		n.Since, n.SeenAt = r.time(), r.time()
@@ -74,8 +75,8 @@ func (s *Store) Nodes(ctx context.Context) ([]perdure.Node, error) {
 	}, `SELECT id, host, pid, version, listen, agents, slots, since, seen_at FROM perdure_node ORDER BY id`)
 }
 
-func (s *Store) Seen(ctx context.Context) ([]perdure.Seen, error) {
-	return view(ctx, s, func(r *row) perdure.Seen { return perdure.Seen{Agent: r.text(), Holder: r.text(), At: r.time()} },
+func (s *Store) Seen(ctx context.Context) ([]kernel.Seen, error) {
+	return view(ctx, s, func(r *row) kernel.Seen { return kernel.Seen{Agent: r.text(), Holder: r.text(), At: r.time()} },
 		`SELECT agent, holder, at FROM (SELECT agent, holder, at FROM perdure_seen ORDER BY at DESC LIMIT ?) ORDER BY agent, holder`, perdure.MaxSeen)
 }
 

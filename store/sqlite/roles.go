@@ -5,7 +5,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 const (
@@ -14,12 +14,12 @@ const (
 	roleSQL     = `SELECT ` + roleColumns + ` FROM perdure_role WHERE name = ?`
 )
 
-func readRole(r *row) perdure.Role {
-	return perdure.Role{Name: r.text(), Epoch: r.num(), Leader: r.text(), LeaderUntil: r.time(), Standby: r.text(), StandbyUntil: r.time()}
+func readRole(r *row) kernel.Role {
+	return kernel.Role{Name: r.text(), Epoch: r.num(), Leader: r.text(), LeaderUntil: r.time(), Standby: r.text(), StandbyUntil: r.time()}
 }
 
-func (tx *tx) LockRoles(names []string) ([]perdure.Role, error) {
-	var roles []perdure.Role
+func (tx *tx) LockRoles(names []string) ([]kernel.Role, error) {
+	var roles []kernel.Role
 	for _, name := range unique(names, cmp.Compare[string]) {
 		if err := tx.exec(`INSERT INTO perdure_role (name) VALUES (?) ON CONFLICT DO NOTHING`, name); err != nil {
 			return nil, err
@@ -33,13 +33,13 @@ func (tx *tx) LockRoles(names []string) ([]perdure.Role, error) {
 	return roles, nil
 }
 
-func (tx *tx) ShareRole(name string) (perdure.Role, error) {
+func (tx *tx) ShareRole(name string) (kernel.Role, error) {
 	r, err := one(tx.c, readRole, roleSQL, name)
 	r.Name = name
 	return r, err
 }
 
-func (tx *tx) SaveRoles(changes []perdure.RoleChange) error {
+func (tx *tx) SaveRoles(changes []kernel.RoleChange) error {
 	for _, c := range changes {
 		now, was := c.Now, c.Was
 		n, err := tx.changed(`UPDATE perdure_role SET epoch = ?, leader = ?, leader_until = ?, standby = ?, standby_until = ?
@@ -47,7 +47,7 @@ func (tx *tx) SaveRoles(changes []perdure.RoleChange) error {
 			now.Epoch, now.Leader, micros(now.LeaderUntil), now.Standby, micros(now.StandbyUntil),
 			was.Name, was.Epoch, was.Leader, was.Standby)
 		if err == nil && n != 1 {
-			err = perdure.ErrStale
+			err = kernel.ErrStale
 		}
 		if err != nil {
 			tx.failed = err
@@ -66,6 +66,6 @@ func (s *Store) renew(node string, now time.Time, ttl time.Duration) error {
 	return s.hints.exec(`UPDATE perdure_role SET standby_until = ? WHERE standby = ? AND standby_until > ?`, until, node, micros(now))
 }
 
-func (s *Store) Roles(ctx context.Context) ([]perdure.Role, error) {
+func (s *Store) Roles(ctx context.Context) ([]kernel.Role, error) {
 	return view(ctx, s, readRole, rolesSQL)
 }

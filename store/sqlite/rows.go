@@ -9,6 +9,7 @@ import (
 	driver "zombiezen.com/go/sqlite"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // row is one row of an answer, read column by column. NULL reads as the zero value.
@@ -86,7 +87,7 @@ func (r *row) json(v any) {
 	}
 }
 
-func (r *row) ref() perdure.StepRef { return perdure.StepRef{Job: r.id(), Index: r.int()} }
+func (r *row) ref() kernel.StepRef { return kernel.StepRef{Job: r.id(), Index: r.int()} }
 
 // words are texts that come again and again. They are forgotten when there are too many.
 type words map[string]string
@@ -105,27 +106,27 @@ func (w words) of(b []byte) string {
 	return s
 }
 
-func readPayload(r *row) perdure.Payload {
-	return perdure.Payload{StepRef: r.ref(), Input: r.bytes(), Output: r.bytes()}
+func readPayload(r *row) kernel.Payload {
+	return kernel.Payload{StepRef: r.ref(), Input: r.bytes(), Output: r.bytes()}
 }
 
-func readSizedPayload(r *row) perdure.SizedPayload {
-	return perdure.SizedPayload{Payload: readPayload(r), InputBytes: r.int(), OutputBytes: r.int()}
+func readSizedPayload(r *row) kernel.SizedPayload {
+	return kernel.SizedPayload{Payload: readPayload(r), InputBytes: r.int(), OutputBytes: r.int()}
 }
 
-func readLimit(r *row) perdure.Limit { return perdure.Limit{Name: r.text(), Max: r.int()} }
+func readLimit(r *row) kernel.Limit { return kernel.Limit{Name: r.text(), Max: r.int()} }
 
 const alertColumns = `id, job, step, kind, name, message, raised_at, closed_at, closed_by`
 
-func readAlert(r *row) perdure.Alert {
-	return perdure.Alert{
+func readAlert(r *row) kernel.Alert {
+	return kernel.Alert{
 		ID: r.num(), Job: r.id(), Step: r.text(), Kind: perdure.AlertKind(r.text()), Name: r.text(), Message: r.text(),
 		RaisedAt: r.time(), ClosedAt: r.time(), ClosedBy: r.text(),
 	}
 }
 
-func readEntry(r *row) perdure.Entry {
-	return perdure.Entry{
+func readEntry(r *row) kernel.Entry {
+	return kernel.Entry{
 		ID: r.num(), Job: r.id(), Step: r.text(), Run: r.num(), At: r.time(), Event: r.text(), Author: r.text(), Detail: r.text(),
 	}
 }

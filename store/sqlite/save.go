@@ -8,10 +8,11 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Save writes in the order of the fields of Changes.
-func (tx *tx) Save(c *perdure.Changes) error {
+func (tx *tx) Save(c *kernel.Changes) error {
 	crashpoint.Here(crashpoint.SQLiteSave)
 	err := tx.save(c)
 	crashpoint.Here(crashpoint.SQLiteSaved)
@@ -19,7 +20,7 @@ func (tx *tx) Save(c *perdure.Changes) error {
 	return err
 }
 
-func (tx *tx) save(c *perdure.Changes) error {
+func (tx *tx) save(c *kernel.Changes) error {
 	if len(c.NewJobs) > 0 {
 		if err := tx.insertJobs(c.NewJobs); err != nil {
 			return err
@@ -59,15 +60,15 @@ func (tx *tx) save(c *perdure.Changes) error {
 // change writes jobs and steps. A job and its first step are one row, and written at once. A row that is
 // not as it was loaded refuses the change: nobody else writes meanwhile, so that it is enough to look at what
 // the transaction knows of it.
-func (tx *tx) change(jobs []perdure.JobChange, steps []perdure.StepChange) error {
+func (tx *tx) change(jobs []kernel.JobChange, steps []kernel.StepChange) error {
 	for i := range jobs {
 		now, was := jobs[i].Now, jobs[i].Was
-		k, err := tx.toChange(perdure.StepRef{Job: was.ID}, func(k *kept) bool { return k.newJob != nil })
+		k, err := tx.toChange(kernel.StepRef{Job: was.ID}, func(k *kept) bool { return k.newJob != nil })
 		if err != nil {
 			return err
 		}
 		if !sameJob(k.job, was) {
-			return perdure.ErrStale
+			return kernel.ErrStale
 		}
 		k.newJob = now
 	}
@@ -78,7 +79,7 @@ func (tx *tx) change(jobs []perdure.JobChange, steps []perdure.StepChange) error
 			return err
 		}
 		if !sameStep(&k.step, was) {
-			return perdure.ErrStale
+			return kernel.ErrStale
 		}
 		k.newStep = now
 	}
@@ -92,13 +93,13 @@ func (tx *tx) change(jobs []perdure.JobChange, steps []perdure.StepChange) error
 }
 
 // toChange is a row that is about to be changed. What is to be changed twice is written in between.
-func (tx *tx) toChange(ref perdure.StepRef, twice func(*kept) bool) (*kept, error) {
+func (tx *tx) toChange(ref kernel.StepRef, twice func(*kept) bool) (*kept, error) {
 	k, err := tx.row(ref)
 	if err != nil {
 		return nil, err
 	}
 	if k == nil {
-		return nil, perdure.ErrStale
+		return nil, kernel.ErrStale
 	}
 	if twice(k) {
 		if err := tx.write(k); err != nil {
@@ -111,12 +112,12 @@ func (tx *tx) toChange(ref perdure.StepRef, twice func(*kept) bool) (*kept, erro
 	return k, nil
 }
 
-func sameJob(a, b *perdure.Job) bool {
+func sameJob(a, b *kernel.Job) bool {
 	return a.Current == b.Current && a.Desired == b.Desired && a.Phase == b.Phase &&
 		a.Unsettled == b.Unsettled && a.Running == b.Running && a.Active == b.Active
 }
 
-func sameStep(a, b *perdure.Step) bool {
+func sameStep(a, b *kernel.Step) bool {
 	return a.Run == b.Run && a.Phase == b.Phase && a.Current == b.Current && a.Desired == b.Desired
 }
 
@@ -188,7 +189,7 @@ func (t *texts) of(c *conn, cols columns) (*driver.Stmt, error) {
 	return s, err
 }
 
-func (tx *tx) putPayload(ch perdure.PayloadChange) error {
+func (tx *tx) putPayload(ch kernel.PayloadChange) error {
 	input, output := textOrNull(ch.Input), textOrNull(ch.Output)
 	if !ch.SetInput {
 		input = nil
@@ -204,7 +205,7 @@ func (tx *tx) putPayload(ch perdure.PayloadChange) error {
 
 // closeAlerts closes alerts of a step, or of a job and all its steps, that are of the kinds named; of
 // a step, those that hold it where none is named.
-func (tx *tx) closeAlerts(ch perdure.CloseAlerts) error {
+func (tx *tx) closeAlerts(ch kernel.CloseAlerts) error {
 	kinds := ch.Kinds
 	if ch.Step != "" && len(kinds) == 0 {
 		kinds = []perdure.AlertKind{perdure.AlertParked, perdure.AlertApproval}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // roomToWrite is how much space must be free again after the disk was full, before submissions are accepted: the log
@@ -19,7 +20,7 @@ func (s *Store) TryWrite(ctx context.Context) error {
 		return &perdure.Error{Code: perdure.CodeUnavailable, Message: fmt.Sprintf("no space is left on the disk of %s: writes are refused", s.path),
 			Hint: "free disk space; no restart is needed"}
 	}
-	return s.Update(ctx, func(t perdure.Tx) error {
+	return s.Update(ctx, func(t kernel.Tx) error {
 		t.(*tx).wrote = true // the time is stored
 		_, err := t.Now()
 		return err

@@ -24,6 +24,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/redact"
 )
 
@@ -45,7 +46,7 @@ type Store struct {
 	known // touched by whoever writes
 }
 
-var _ perdure.Store = (*Store)(nil)
+var _ kernel.Store = (*Store)(nil)
 
 // Option sets what Open leaves to the caller.
 type Option func(*Store)
@@ -287,7 +288,7 @@ func (s *Store) enter(ctx context.Context) error {
 	}
 	err := s.usable(ctx)
 	if broken := s.broken.Load(); err == nil && broken != nil {
-		err = fmt.Errorf("%w: %w", perdure.ErrBroken, broken)
+		err = fmt.Errorf("%w: %w", kernel.ErrBroken, broken)
 	}
 	if err != nil {
 		s.leave()

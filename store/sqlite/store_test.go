@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/memory"
 	"github.com/perdure/perdure/store/storetest"
 )
@@ -26,11 +26,11 @@ func open(t testing.TB, path string, opts ...Option) *Store {
 }
 
 func TestStore(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) perdure.Store { return open(t, filepath.Join(t.TempDir(), "perdure.db")) })
+	storetest.Run(t, func(t *testing.T) kernel.Store { return open(t, filepath.Join(t.TempDir(), "perdure.db")) })
 }
 
 func BenchmarkStore(b *testing.B) {
-	storetest.Benchmark(b, func(b *testing.B) perdure.Store {
+	storetest.Benchmark(b, func(b *testing.B) kernel.Store {
 		s, err := Open(filepath.Join(b.TempDir(), "perdure.db"))
 		if err != nil {
 			b.Fatal(err)
@@ -52,12 +52,12 @@ func TestDifferential(t *testing.T) {
 }
 
 func TestClock(t *testing.T) {
-	storetest.Clock(t, func(t *testing.T, wall func() time.Time) perdure.Store {
+	storetest.Clock(t, func(t *testing.T, wall func() time.Time) kernel.Store {
 		return open(t, filepath.Join(t.TempDir(), "perdure.db"), WithClock(wall))
 	})
 }
 
 func TestReopen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
-	storetest.Reopen(t, func(t *testing.T, wall func() time.Time) perdure.Store { return open(t, path, WithClock(wall)) })
+	storetest.Reopen(t, func(t *testing.T, wall func() time.Time) kernel.Store { return open(t, path, WithClock(wall)) })
 }

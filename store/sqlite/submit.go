@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // SubmitTx submits a job inside the caller's own transaction on this same file: it is there if that is
@@ -24,11 +25,11 @@ import (
 // A transaction that has read before it submits may be told that the file has changed since (SQLITE_BUSY). One
 // that begins immediate, and waits for others, is not: with modernc.org/sqlite, by
 // ?_txlock=immediate&_pragma=busy_timeout(5000) in the name of the file. The tables are made by sqlite.Open.
-func SubmitTx(ctx context.Context, tx *sql.Tx, plan *perdure.Plan) (did perdure.Submitted, err error) {
+func SubmitTx(ctx context.Context, tx *sql.Tx, plan *kernel.Plan) (did perdure.Submitted, err error) {
 	if tx == nil {
-		return did, perdure.ErrNoTx
+		return did, kernel.ErrNoTx
 	}
-	p, err := perdure.Post(perdure.JobID(uuid.Must(uuid.NewV7())), plan)
+	p, err := kernel.Post(perdure.JobID(uuid.Must(uuid.NewV7())), plan)
 	if err != nil {
 		return did, err
 	}
@@ -52,7 +53,7 @@ func missing(err error) error {
 type posting struct {
 	ctx context.Context
 	tx  *sql.Tx
-	perdure.Posted
+	kernel.Posted
 }
 
 // post writes first: from then on nobody else does, and what it reads is what there is.

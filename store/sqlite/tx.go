@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // tx is the write transaction. Its statements are not bound to the caller's context: they are short,
@@ -19,31 +19,31 @@ type tx struct {
 	told   bool  // the time
 	failed error // Save refused: what is here is half a change
 
-	rows    map[perdure.StepRef]*kept // as they stand in the file: nobody else writes
-	dirty   []*kept                   // of this Save, not written yet
+	rows    map[kernel.StepRef]*kept // as they stand in the file: nobody else writes
+	dirty   []*kept                  // of this Save, not written yet
 	fresh   *inserts
 	sets    sets
-	shapes  map[perdure.ShapeID]bool // that are stored now
-	defined map[string]bool          // the limits; nil: not read yet
+	shapes  map[kernel.ShapeID]bool // that are stored now
+	defined map[string]bool         // the limits; nil: not read yet
 }
 
 // Update runs fn in one immediate transaction, while nobody else writes.
-func (s *Store) Update(ctx context.Context, fn func(perdure.Tx) error) error {
+func (s *Store) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	var err error
 	for range tries {
-		if err = s.update(ctx, fn); !errors.Is(err, perdure.ErrStale) {
+		if err = s.update(ctx, fn); !errors.Is(err, kernel.ErrStale) {
 			return err
 		}
 	}
 	return err
 }
 
-func (s *Store) update(ctx context.Context, fn func(perdure.Tx) error) error {
+func (s *Store) update(ctx context.Context, fn func(kernel.Tx) error) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
 	defer s.leave()
-	tx := &tx{store: s, c: s.write, rows: map[perdure.StepRef]*kept{}}
+	tx := &tx{store: s, c: s.write, rows: map[kernel.StepRef]*kept{}}
 	if err := begin(tx.c); err != nil {
 		return s.wrap(err)
 	}
@@ -136,11 +136,11 @@ const fenceSQL = `SELECT fence FROM perdure_clock WHERE one = 1`
 
 func (tx *tx) Fence() (int64, error) { return one(tx.c, (*row).num, fenceSQL) }
 
-func (tx *tx) RaiseFence(fence int64, a perdure.Alert) error {
+func (tx *tx) RaiseFence(fence int64, a kernel.Alert) error {
 	if err := tx.exec(`UPDATE perdure_clock SET fence = max(fence, ?) WHERE one = 1`, fence); err != nil {
 		return err
 	}
-	return tx.Save(&perdure.Changes{Alerts: []perdure.Alert{a}})
+	return tx.Save(&kernel.Changes{Alerts: []kernel.Alert{a}})
 }
 
 func (tx *tx) CloseAlert(id int64, by string, at time.Time) error {

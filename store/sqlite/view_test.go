@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 var humps = regexp.MustCompile(`([a-z])([A-Z])`)
@@ -26,7 +27,7 @@ func TestViewsShowEveryField(t *testing.T) {
 		"id": "job", "step_ref": "job", "heartbeat": "heartbeat_seconds",
 		"hash": "", "has_output": "output", "own_input": "input", "shape": "definition", "apart": "input", "alerted": "",
 	}
-	for view, fields := range map[string]any{"jobs": perdure.Job{}, "steps": perdure.Step{}, "alerts": perdure.Alert{}, "history": perdure.Entry{}, "limits": perdure.Limit{}, "nodes": perdure.Node{}} {
+	for view, fields := range map[string]any{"jobs": kernel.Job{}, "steps": kernel.Step{}, "alerts": kernel.Alert{}, "history": kernel.Entry{}, "limits": kernel.Limit{}, "nodes": kernel.Node{}} {
 		columns, err := all(s.write, (*row).text, `SELECT name FROM pragma_table_info(?)`, view)
 		if err != nil {
 			t.Fatal(err)
@@ -48,19 +49,19 @@ func TestViewsAreReadable(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	id := perdure.JobID{0: 1, 15: 0xab}
 	until := time.Date(2026, 3, 1, 12, 0, 0, 5000, time.UTC)
-	job := &perdure.Job{ID: id, Key: "order-1", Type: "order", Current: perdure.Unsure, Desired: perdure.Done, Phase: perdure.Running, Unsettled: 1}
-	steps := []*perdure.Step{
-		{StepRef: perdure.StepRef{Job: id}, Name: "reserve", Current: perdure.Done, Desired: perdure.Done, Outcome: perdure.OutcomeDone},
-		{StepRef: perdure.StepRef{Job: id, Index: 1}, Name: "charge", Current: perdure.Unsure, Desired: perdure.Done, Phase: perdure.Running,
+	job := &kernel.Job{ID: id, Key: "order-1", Type: "order", Current: perdure.Unsure, Desired: perdure.Done, Phase: perdure.Running, Unsettled: 1}
+	steps := []*kernel.Step{
+		{StepRef: kernel.StepRef{Job: id}, Name: "reserve", Current: perdure.Done, Desired: perdure.Done, Outcome: perdure.OutcomeDone},
+		{StepRef: kernel.StepRef{Job: id, Index: 1}, Name: "charge", Current: perdure.Unsure, Desired: perdure.Done, Phase: perdure.Running,
 			Run: 2, Agent: "payments", LockedBy: "host-1", LockedUntil: until},
 	}
-	err := s.Update(ctx, func(tx perdure.Tx) error {
+	err := s.Update(ctx, func(tx kernel.Tx) error {
 		if err := tx.PutLimit("agent:payments", 3); err != nil {
 			return err
 		}
-		return tx.Save(&perdure.Changes{
-			NewJobs:  []perdure.NewJob{{Job: job, Steps: steps, Shape: []byte(`{"type":"order"}`)}},
-			Payloads: []perdure.PayloadChange{{StepRef: steps[0].StepRef, SetOutput: true, Output: []byte(`{"id":7}`)}},
+		return tx.Save(&kernel.Changes{
+			NewJobs:  []kernel.NewJob{{Job: job, Steps: steps, Shape: []byte(`{"type":"order"}`)}},
+			Payloads: []kernel.PayloadChange{{StepRef: steps[0].StepRef, SetOutput: true, Output: []byte(`{"id":7}`)}},
 		})
 	})
 	if err != nil {

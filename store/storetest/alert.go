@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 var alerting = []check{
@@ -16,27 +17,27 @@ var alerting = []check{
 	{"History", history},
 }
 
-func (s *suite) alerts(f perdure.AlertFilter) []perdure.Alert {
+func (s *suite) alerts(f kernel.AlertFilter) []kernel.Alert {
 	s.Helper()
 	alerts, err := s.store.Alerts(ctx, f)
 	s.must(err)
 	return alerts
 }
 
-func alert(job int, step string, kind perdure.AlertKind) perdure.Alert {
-	return perdure.Alert{Job: id(job), Step: step, Kind: kind, RaisedAt: at(0)}
+func alert(job int, step string, kind perdure.AlertKind) kernel.Alert {
+	return kernel.Alert{Job: id(job), Step: step, Kind: kind, RaisedAt: at(0)}
 }
 
-func (s *suite) raise(alerts ...perdure.Alert) {
+func (s *suite) raise(alerts ...kernel.Alert) {
 	s.Helper()
-	s.save(&perdure.Changes{Alerts: alerts})
+	s.save(&kernel.Changes{Alerts: alerts})
 }
 
 // open says which alerts are open, as "job/step kind", newest first.
 func (s *suite) open(what string, want ...string) {
 	s.Helper()
 	var got []string
-	for _, a := range s.alerts(perdure.AlertFilter{}) {
+	for _, a := range s.alerts(kernel.AlertFilter{}) {
 		got = append(got, fmt.Sprintf("%d/%s %s", int(a.Job[14])<<8|int(a.Job[15]), a.Step, a.Kind))
 	}
 	s.equal(what, got, want)
@@ -44,21 +45,21 @@ func (s *suite) open(what string, want ...string) {
 
 // Alerts get rising ids and are listed newest first.
 func alertRaise(s *suite) {
-	full := perdure.Alert{Job: id(1), Step: "s0", Kind: perdure.AlertNamed, Name: "duty", Message: "5 failures: \"x\"", RaisedAt: at(time.Second)}
+	full := kernel.Alert{Job: id(1), Step: "s0", Kind: perdure.AlertNamed, Name: "duty", Message: "5 failures: \"x\"", RaisedAt: at(time.Second)}
 	s.submit(newJob(1, 1), newJob(2, 1))
 	s.raise(full, alert(2, "", perdure.AlertOverdue))
 	s.raise(alert(1, "s0", perdure.AlertParked))
-	all := s.alerts(perdure.AlertFilter{})
+	all := s.alerts(kernel.AlertFilter{})
 	if len(all) != 3 || all[0].ID <= all[1].ID || all[1].ID <= all[2].ID || all[2].ID <= 0 {
 		s.Fatalf("got %+v", all)
 	}
 	full.ID = all[2].ID
 	s.equal("the first", all[2], full)
-	s.equal("bounded", s.alerts(perdure.AlertFilter{Limit: 1}), all[:1])
-	s.equal("before", s.alerts(perdure.AlertFilter{Before: all[0].ID, Limit: 1}), all[1:2])
-	s.equal("of a job", s.alerts(perdure.AlertFilter{Job: id(2)}), all[1:2])
-	s.equal("of no job", s.alerts(perdure.AlertFilter{Job: id(3)}), nil)
-	s.update(func(tx perdure.Tx) {
+	s.equal("bounded", s.alerts(kernel.AlertFilter{Limit: 1}), all[:1])
+	s.equal("before", s.alerts(kernel.AlertFilter{Before: all[0].ID, Limit: 1}), all[1:2])
+	s.equal("of a job", s.alerts(kernel.AlertFilter{Job: id(2)}), all[1:2])
+	s.equal("of no job", s.alerts(kernel.AlertFilter{Job: id(3)}), nil)
+	s.update(func(tx kernel.Tx) {
 		a, err := tx.Alert(full.ID)
 		s.must(err)
 		s.equal("by id", a, &full)
@@ -76,18 +77,18 @@ func alertCloseOfStep(s *suite) {
 		alert(1, "s0", perdure.AlertApproval), alert(2, "s0", perdure.AlertParked), alert(1, "", perdure.AlertParked))
 	before, err := s.store.Now(ctx)
 	s.must(err)
-	s.save(&perdure.Changes{CloseAlerts: []perdure.CloseAlerts{{Job: id(1), Step: "s0", By: "anna"}}})
+	s.save(&kernel.Changes{CloseAlerts: []kernel.CloseAlerts{{Job: id(1), Step: "s0", By: "anna"}}})
 	s.open("those that hold are closed", "1/ parked", "2/s0 parked", "1/s1 parked", "1/s0 waiting")
 	closed := 0
-	for _, a := range s.alerts(perdure.AlertFilter{Job: id(1), Closed: true}) {
+	for _, a := range s.alerts(kernel.AlertFilter{Job: id(1), Closed: true}) {
 		if a.ClosedBy == "anna" && !a.ClosedAt.Before(before) {
 			closed++
 		}
 	}
 	s.equal("closed by anna, by the store's clock", closed, 2)
-	s.save(&perdure.Changes{CloseAlerts: []perdure.CloseAlerts{{Job: id(1), Step: "s0", By: "bert", Kinds: []perdure.AlertKind{perdure.AlertWaiting}}}})
+	s.save(&kernel.Changes{CloseAlerts: []kernel.CloseAlerts{{Job: id(1), Step: "s0", By: "bert", Kinds: []perdure.AlertKind{perdure.AlertWaiting}}}})
 	s.open("or those of the kinds named", "1/ parked", "2/s0 parked", "1/s1 parked")
-	for _, a := range s.alerts(perdure.AlertFilter{Job: id(1), Closed: true}) {
+	for _, a := range s.alerts(kernel.AlertFilter{Job: id(1), Closed: true}) {
 		if a.Kind.Holds() && a.Step == "s0" && a.ClosedBy != "anna" {
 			s.Errorf("closed twice: %+v", a)
 		}
@@ -99,20 +100,20 @@ func alertCloseOfJob(s *suite) {
 	s.submit(newJob(1, 2), newJob(2, 1))
 	s.raise(alert(1, "s0", perdure.AlertParked), alert(1, "s0", perdure.AlertWaiting), alert(1, "", perdure.AlertUndo),
 		alert(2, "", perdure.AlertUndo), alert(1, "s1", perdure.AlertNamed), alert(1, "", perdure.AlertOverdue))
-	s.save(&perdure.Changes{CloseAlerts: []perdure.CloseAlerts{{Job: id(1), Kinds: []perdure.AlertKind{
+	s.save(&kernel.Changes{CloseAlerts: []kernel.CloseAlerts{{Job: id(1), Kinds: []perdure.AlertKind{
 		perdure.AlertUndo, perdure.AlertWaiting, perdure.AlertOverdue,
 	}}}})
 	s.open("the rest", "1/s1 alert", "2/ undo", "1/s0 parked")
-	s.save(&perdure.Changes{CloseAlerts: []perdure.CloseAlerts{{Job: id(1)}}})
+	s.save(&kernel.Changes{CloseAlerts: []kernel.CloseAlerts{{Job: id(1)}}})
 	s.open("no kinds are none", "1/s1 alert", "2/ undo", "1/s0 parked")
 }
 
 func alertCloseBeforeRaise(s *suite) {
 	s.submit(newJob(1, 1))
 	s.raise(alert(1, "s0", perdure.AlertParked))
-	s.save(&perdure.Changes{
-		Alerts:      []perdure.Alert{alert(1, "s0", perdure.AlertApproval)},
-		CloseAlerts: []perdure.CloseAlerts{{Job: id(1), Step: "s0"}},
+	s.save(&kernel.Changes{
+		Alerts:      []kernel.Alert{alert(1, "s0", perdure.AlertApproval)},
+		CloseAlerts: []kernel.CloseAlerts{{Job: id(1), Step: "s0"}},
 	})
 	s.open("what is raised anew stays open", "1/s0 approval")
 }
@@ -120,27 +121,27 @@ func alertCloseBeforeRaise(s *suite) {
 func alertCloseByHand(s *suite) {
 	s.submit(newJob(1, 1))
 	s.raise(alert(1, "", perdure.AlertNamed), alert(1, "", perdure.AlertUndo))
-	a := s.alerts(perdure.AlertFilter{})[1]
-	s.update(func(tx perdure.Tx) {
+	a := s.alerts(kernel.AlertFilter{})[1]
+	s.update(func(tx kernel.Tx) {
 		s.must(tx.CloseAlert(a.ID, "anna", at(time.Minute)))
 		s.must(tx.CloseAlert(a.ID, "bert", at(time.Hour))) // the first has closed it (F138)
 		s.must(tx.CloseAlert(a.ID+100, "bert", at(time.Hour)))
 	})
 	s.open("the other", "1/ undo")
 	a.ClosedBy, a.ClosedAt = "anna", at(time.Minute)
-	s.equal("closed", s.alerts(perdure.AlertFilter{Closed: true})[1], a)
+	s.equal("closed", s.alerts(kernel.AlertFilter{Closed: true})[1], a)
 }
 
 // A job's history is returned in the order in which it was written, page by page, and ids grow in this order.
 func history(s *suite) {
 	s.submit(newJob(1, 1), newJob(2, 1))
-	entries := []perdure.Entry{
+	entries := []kernel.Entry{
 		{Job: id(1), Step: "s0", Run: 1, At: at(2 * time.Second), Event: "failed", Author: "h", Detail: "503: no"},
 		{Job: id(1), At: at(time.Second), Event: "undo", Author: "anna", Detail: "why\nnot"},
 		{Job: id(1), Step: "s0", Run: 2, At: at(time.Second), Event: "expired", Author: "h"},
 	}
-	s.save(&perdure.Changes{History: []perdure.Entry{entries[0], {Job: id(2), At: at(0), Event: "redo"}, entries[1]}})
-	s.save(&perdure.Changes{History: entries[2:]})
+	s.save(&kernel.Changes{History: []kernel.Entry{entries[0], {Job: id(2), At: at(0), Event: "redo"}, entries[1]}})
+	s.save(&kernel.Changes{History: entries[2:]})
 	all, err := s.store.History(ctx, id(1), 0, 10)
 	s.must(err)
 	for i := range all {
@@ -153,7 +154,7 @@ func history(s *suite) {
 	for _, c := range []struct {
 		after int64
 		max   int
-		want  []perdure.Entry
+		want  []kernel.Entry
 	}{
 		{0, 3, entries}, {0, 2, entries[:2]}, {0, 1, entries[:1]}, {0, 0, nil},
 		{entries[0].ID, 10, entries[1:]}, {entries[0].ID, 1, entries[1:2]}, {entries[1].ID, 1, entries[2:]}, {entries[2].ID, 10, nil},

@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Benchmark measures jobs of one step through a store, so many in a transaction; ns/op is for one job. A
 // store that keeps a log tells its length by logged, and has the bytes of one job told, too.
-func Benchmark(b *testing.B, open func(b *testing.B) perdure.Store, logged ...func(b *testing.B) int64) {
+func Benchmark(b *testing.B, open func(b *testing.B) kernel.Store, logged ...func(b *testing.B) int64) {
 	for _, size := range []int{1, 100, 1000} {
 		for _, way := range ways {
 			b.Run(fmt.Sprintf("%s/%d", way.name, size), func(b *testing.B) { bench(b, open, logged, size, way.round) })
@@ -39,7 +40,7 @@ var ways = []struct {
 	{"backlog", func(m *mill) { m.submit(); m.claim(); m.report() }},
 }
 
-func bench(b *testing.B, open func(b *testing.B) perdure.Store, logged []func(b *testing.B) int64, size int, round func(*mill)) {
+func bench(b *testing.B, open func(b *testing.B) kernel.Store, logged []func(b *testing.B) int64, size int, round func(*mill)) {
 	store := open(b)
 	defer store.Close()
 	m := &mill{b: b, store: store, steps: 1, size: size}
@@ -67,21 +68,21 @@ func bench(b *testing.B, open func(b *testing.B) perdure.Store, logged []func(b 
 // mill pushes jobs through a store, size at a time: submit, claim, report done.
 type mill struct {
 	b           *testing.B
-	store       perdure.Store
+	store       kernel.Store
 	steps, size int
 	out         bool // let out with the submission
 	made        int
 	batch       []perdure.JobID
 }
 
-func (m *mill) update(fn func(perdure.Tx) error) {
+func (m *mill) update(fn func(kernel.Tx) error) {
 	if err := m.store.Update(ctx, fn); err != nil {
 		m.b.Fatal(err)
 	}
 }
 
 func (m *mill) submit() {
-	var c perdure.Changes
+	var c kernel.Changes
 	m.batch = m.batch[:0]
 	for range m.size {
 		m.made++
@@ -90,11 +91,11 @@ func (m *mill) submit() {
 		binary.BigEndian.PutUint32(nj.Job.Hash[4:], uint32(m.made))
 		nj.Job.Input = []byte(`{"amount":4200,"sku":"tea-12"}`)
 		nj.Shape = []byte(`{"type":"order","steps":{"s0":{"agent":"http","with":{"url":"http://127.0.0.1:9001"}}}}`)
-		nj.Job.Shape = perdure.ShapeID{1} // one definition
+		nj.Job.Shape = kernel.ShapeID{1} // one definition
 		nj.Job.Unsettled, nj.Job.Active = m.steps, m.steps
 		for i := range m.steps {
-			nj.Steps = append(nj.Steps, &perdure.Step{
-				StepRef: perdure.StepRef{Job: nj.Job.ID, Index: i}, Name: fmt.Sprintf("s%d", i), Type: "order", Priority: 5,
+			nj.Steps = append(nj.Steps, &kernel.Step{
+				StepRef: kernel.StepRef{Job: nj.Job.ID, Index: i}, Name: fmt.Sprintf("s%d", i), Type: "order", Priority: 5,
 				Desired: perdure.Done, Phase: perdure.Ready, Turn: 1, Agent: "http", ReadyAt: at(0), UpdatedAt: at(0),
 			})
 		}
@@ -104,12 +105,12 @@ func (m *mill) submit() {
 		m.batch = append(m.batch, nj.Job.ID)
 		c.NewJobs = append(c.NewJobs, nj)
 	}
-	m.update(func(tx perdure.Tx) error { return tx.Save(&c) })
+	m.update(func(tx kernel.Tx) error { return tx.Save(&c) })
 }
 
 // claim lets the batch's steps out, in one transaction.
 func (m *mill) claim() {
-	m.update(func(tx perdure.Tx) error {
+	m.update(func(tx kernel.Tx) error {
 		refs, err := tx.Ready("http", m.size, nil)
 		if err != nil {
 			return err
@@ -122,7 +123,7 @@ func (m *mill) claim() {
 	})
 }
 
-func letOut(j *perdure.Job, st *perdure.Step, now time.Time) {
+func letOut(j *kernel.Job, st *kernel.Step, now time.Time) {
 	run("host-1", "request-1", now.Add(time.Minute))(st)
 	st.StartedAt, st.UpdatedAt = now, now
 	j.Current, j.Phase, j.Active, j.Running, j.Permit, j.UpdatedAt = perdure.Unsure, perdure.Running, 0, 1, true, now
@@ -130,12 +131,12 @@ func letOut(j *perdure.Job, st *perdure.Step, now time.Time) {
 
 // report ends the batch's runs, in one transaction.
 func (m *mill) report() {
-	m.update(func(tx perdure.Tx) error {
-		var refs []perdure.StepRef
+	m.update(func(tx kernel.Tx) error {
+		var refs []kernel.StepRef
 		for _, id := range m.batch {
-			refs = append(refs, perdure.StepRef{Job: id})
+			refs = append(refs, kernel.StepRef{Job: id})
 		}
-		return m.move(tx, m.batch, refs, func(j *perdure.Job, st *perdure.Step, now time.Time) {
+		return m.move(tx, m.batch, refs, func(j *kernel.Job, st *kernel.Step, now time.Time) {
 			settle(st)
 			st.Outcome, st.LockedBy, st.Request, st.Agent, st.EndedAt, st.UpdatedAt = perdure.OutcomeDone, "", "", "", now, now
 			st.CompleteBy, st.LockedUntil = time.Time{}, time.Time{}
@@ -145,7 +146,7 @@ func (m *mill) report() {
 	})
 }
 
-func (m *mill) move(tx perdure.Tx, ids []perdure.JobID, refs []perdure.StepRef, edit func(*perdure.Job, *perdure.Step, time.Time)) error {
+func (m *mill) move(tx kernel.Tx, ids []perdure.JobID, refs []kernel.StepRef, edit func(*kernel.Job, *kernel.Step, time.Time)) error {
 	jobs, err := tx.LockJobs(ids)
 	if err != nil {
 		return err
@@ -161,12 +162,12 @@ func (m *mill) move(tx perdure.Tx, ids []perdure.JobID, refs []perdure.StepRef, 
 	if len(jobs) != len(steps) || len(jobs) != m.size {
 		return fmt.Errorf("%d jobs and %d steps of %d", len(jobs), len(steps), m.size)
 	}
-	var c perdure.Changes
+	var c kernel.Changes
 	for i := range jobs { // both in the order of ids
 		job, step := *jobs[i], *steps[i]
 		edit(&job, &step, now)
-		c.Jobs = append(c.Jobs, perdure.JobChange{Now: &job, Was: jobs[i]})
-		c.Steps = append(c.Steps, perdure.StepChange{Now: &step, Was: steps[i]})
+		c.Jobs = append(c.Jobs, kernel.JobChange{Now: &job, Was: jobs[i]})
+		c.Steps = append(c.Steps, kernel.StepChange{Now: &step, Was: steps[i]})
 	}
 	return tx.Save(&c)
 }

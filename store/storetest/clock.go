@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Reopen is the contract of a store that keeps its rows: what was there when it was closed is there
 // when it is opened again, and time goes on (F081). Each call of open opens the same store, with a wall
 // clock of the suite's own.
-func Reopen(t *testing.T, open func(t *testing.T, wall func() time.Time) perdure.Store) {
+func Reopen(t *testing.T, open func(t *testing.T, wall func() time.Time) kernel.Store) {
 	wall := &wallClock{now: epoch}
 	again := func(old *suite) *suite {
 		t.Helper()
@@ -25,18 +26,18 @@ func Reopen(t *testing.T, open func(t *testing.T, wall func() time.Time) perdure
 	nj := newJob(1, 3, keyed("k"), labelled("a", "b"))
 	s.submit(nj)
 	s.changeStep(ref(1, 0), run("h", "r", at(time.Minute)))
-	s.save(&perdure.Changes{
-		Payloads: []perdure.PayloadChange{{StepRef: ref(1, 0), SetInput: true, Input: []byte("1")}},
-		Alerts:   []perdure.Alert{alert(1, "s0", perdure.AlertParked)},
-		History:  []perdure.Entry{{Job: id(1), At: at(0), Event: "failed"}},
+	s.save(&kernel.Changes{
+		Payloads: []kernel.PayloadChange{{StepRef: ref(1, 0), SetInput: true, Input: []byte("1")}},
+		Alerts:   []kernel.Alert{alert(1, "s0", perdure.AlertParked)},
+		History:  []kernel.Entry{{Job: id(1), At: at(0), Event: "failed"}},
 	})
-	steps, alerts := s.steps(1), s.alerts(perdure.AlertFilter{})
+	steps, alerts := s.steps(1), s.alerts(kernel.AlertFilter{})
 	s = again(s)
 	s.equal("job", s.job(1), nj.Job)
 	s.equal("steps", s.steps(1), steps)
-	s.equal("alerts", s.alerts(perdure.AlertFilter{}), alerts)
+	s.equal("alerts", s.alerts(kernel.AlertFilter{}), alerts)
 	s.raise(alert(1, "s1", perdure.AlertParked))
-	if newer := s.alerts(perdure.AlertFilter{}); newer[0].ID <= alerts[0].ID {
+	if newer := s.alerts(kernel.AlertFilter{}); newer[0].ID <= alerts[0].ID {
 		s.Errorf("an alert's id was given twice: %v", newer)
 	}
 
@@ -58,7 +59,7 @@ func Reopen(t *testing.T, open func(t *testing.T, wall func() time.Time) perdure
 }
 
 // Clock is the contract of a store's clock while the store is open, for those that take a wall clock.
-func Clock(t *testing.T, open func(t *testing.T, wall func() time.Time) perdure.Store) {
+func Clock(t *testing.T, open func(t *testing.T, wall func() time.Time) kernel.Store) {
 	wall := &wallClock{now: epoch}
 	s := &suite{T: t, store: open(t, wall.read)}
 	defer s.store.Close()
@@ -91,7 +92,7 @@ func (w *wallClock) set(t time.Time) {
 // tick is the time of a transaction that writes something; the reader's is the same.
 func (s *suite) tick() (now time.Time) {
 	s.Helper()
-	s.update(func(tx perdure.Tx) {
+	s.update(func(tx kernel.Tx) {
 		var err error
 		now, err = tx.Now()
 		s.must(err)

@@ -14,11 +14,12 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Differential does the same random things to each store: all have to give the answers of the first.
 // Each kind of thing must have come to something at least once, or the test has not tested it.
-func Differential(t *testing.T, seed uint64, steps int, stores ...perdure.Store) {
+func Differential(t *testing.T, seed uint64, steps int, stores ...kernel.Store) {
 	t.Helper()
 	d := &differ{T: t, rnd: rand.New(rand.NewPCG(seed, 0)), stores: stores, did: map[string]int{}}
 	for n := range steps {
@@ -41,13 +42,13 @@ func Differential(t *testing.T, seed uint64, steps int, stores ...perdure.Store)
 type differ struct {
 	*testing.T
 	rnd    *rand.Rand
-	stores []perdure.Store
+	stores []kernel.Store
 	jobs   int // made so far
 	did    map[string]int
 }
 
 // act does one thing to one store. It draws no chance: all stores are to do the same.
-type act func(perdure.Store) (answer any, err error)
+type act func(kernel.Store) (answer any, err error)
 
 func (d *differ) do(n int, name string, act act) {
 	var want any
@@ -57,7 +58,7 @@ func (d *differ) do(n int, name string, act act) {
 		got = plain(got)
 		if i == 0 {
 			want, wantErr = got, err
-			if err != nil && !errors.Is(err, perdure.ErrStale) && !errors.Is(err, errOops) {
+			if err != nil && !errors.Is(err, kernel.ErrStale) && !errors.Is(err, errOops) {
 				d.Fatalf("step %d, %s: %v", n, name, err)
 			}
 			if something(got, err) {
@@ -65,7 +66,7 @@ func (d *differ) do(n int, name string, act act) {
 			}
 			continue
 		}
-		for _, known := range []error{perdure.ErrStale, errOops, nil} {
+		for _, known := range []error{kernel.ErrStale, errOops, nil} {
 			if errors.Is(wantErr, known) != errors.Is(err, known) {
 				d.Errorf("%s: store %d (%T) says %v, the first %v", name, i, store, err, wantErr)
 			}
@@ -91,7 +92,7 @@ func something(answer any, err error) bool {
 
 // plain leaves out what stores may differ in: ids of alerts, and when by its clock one was closed.
 func plain(answer any) any {
-	if alerts, ok := answer.([]perdure.Alert); ok {
+	if alerts, ok := answer.([]kernel.Alert); ok {
 		for i := range alerts {
 			alerts[i].ID = 0
 			if !alerts[i].ClosedAt.IsZero() {
@@ -103,10 +104,10 @@ func plain(answer any) any {
 }
 
 // in makes an act of what is done in one transaction.
-func in[T any](fn func(perdure.Tx) (T, error)) act {
-	return func(store perdure.Store) (any, error) {
+func in[T any](fn func(kernel.Tx) (T, error)) act {
+	return func(store kernel.Store) (any, error) {
 		var answer T
-		err := store.Update(ctx, func(tx perdure.Tx) (err error) {
+		err := store.Update(ctx, func(tx kernel.Tx) (err error) {
 			answer, err = fn(tx)
 			return err
 		})
@@ -114,13 +115,13 @@ func in[T any](fn func(perdure.Tx) (T, error)) act {
 	}
 }
 
-func reads[T any](fn func(perdure.Store) (T, error)) act {
-	return func(store perdure.Store) (any, error) { return fn(store) }
+func reads[T any](fn func(kernel.Store) (T, error)) act {
+	return func(store kernel.Store) (any, error) { return fn(store) }
 }
 
-func saves(fn func(perdure.Tx) (*perdure.Changes, error)) act {
-	return func(store perdure.Store) (any, error) {
-		return nil, store.Update(ctx, func(tx perdure.Tx) error {
+func saves(fn func(kernel.Tx) (*kernel.Changes, error)) act {
+	return func(store kernel.Store) (any, error) {
+		return nil, store.Update(ctx, func(tx kernel.Tx) error {
 			c, err := fn(tx)
 			if err != nil {
 				return err
@@ -156,8 +157,8 @@ func (d *differ) some() int {
 	return d.rnd.IntN(d.jobs)
 }
 
-func (d *differ) someRefs() []perdure.StepRef {
-	var refs []perdure.StepRef
+func (d *differ) someRefs() []kernel.StepRef {
+	var refs []kernel.StepRef
 	for range d.rnd.IntN(20) {
 		refs = append(refs, ref(d.some(), d.rnd.IntN(4)))
 	}
@@ -173,7 +174,7 @@ func (d *differ) someIDs() []perdure.JobID {
 }
 
 // newJob is a submission with anything in it that a store might trip over.
-func (d *differ) newJob() perdure.NewJob {
+func (d *differ) newJob() kernel.NewJob {
 	n := d.jobs
 	d.jobs++
 	nj := newJob(n, 0, typed(d.typ()), priority(d.rnd.IntN(10)), labelled("zone", d.pick("eu", "us", ""), "n", fmt.Sprint(n%3)))
@@ -181,7 +182,7 @@ func (d *differ) newJob() perdure.NewJob {
 		nj.Job.Key = fmt.Sprintf("key-%d", n)
 	}
 	nj.Job.Hash = [32]byte{byte(d.rnd.IntN(4))}
-	nj.Job.Shape = perdure.ShapeID{byte(d.rnd.IntN(5))}
+	nj.Job.Shape = kernel.ShapeID{byte(d.rnd.IntN(5))}
 	if d.chance(60) {
 		nj.Job.Input = bytes.Repeat([]byte("7"), 1+d.rnd.IntN(perdure.MaxInlineInput+500))
 	}
@@ -190,7 +191,7 @@ func (d *differ) newJob() perdure.NewJob {
 		return d.waiting(nj)
 	}
 	for i := range 1 + d.rnd.IntN(4) {
-		st := &perdure.Step{StepRef: ref(n, i), Name: fmt.Sprintf("s%d", i), Type: nj.Job.Type, Priority: nj.Job.Priority}
+		st := &kernel.Step{StepRef: ref(n, i), Name: fmt.Sprintf("s%d", i), Type: nj.Job.Type, Priority: nj.Job.Priority}
 		if d.chance(70) {
 			st.Desired, st.Phase, st.Turn, st.Agent, st.ReadyAt = perdure.Done, perdure.Ready, 1, d.agent(), d.time()
 		} else {
@@ -203,11 +204,11 @@ func (d *differ) newJob() perdure.NewJob {
 
 // waiting gives a job steps as they are submitted, of which most wait for as many others in each job of the shape: a
 // store may know them by that.
-func (d *differ) waiting(nj perdure.NewJob) perdure.NewJob {
+func (d *differ) waiting(nj kernel.NewJob) kernel.NewJob {
 	nj.Job.Shape, nj.Shape = waits, []byte("waits")
 	neverSettled(nj.Job)
 	for i := range 4 {
-		st := &perdure.Step{StepRef: perdure.StepRef{Job: nj.Job.ID, Index: i}, Name: fmt.Sprintf("s%d", i), Type: nj.Job.Type, Priority: nj.Job.Priority,
+		st := &kernel.Step{StepRef: kernel.StepRef{Job: nj.Job.ID, Index: i}, Name: fmt.Sprintf("s%d", i), Type: nj.Job.Type, Priority: nj.Job.Priority,
 			Desired: perdure.Done, Phase: perdure.Waiting, Turn: 1, Blockers: i, UpdatedAt: nj.Job.CreatedAt}
 		if i == 0 {
 			st.Phase, st.Agent, st.ReadyAt = perdure.Ready, d.agent(), d.time()
@@ -219,17 +220,17 @@ func (d *differ) waiting(nj perdure.NewJob) perdure.NewJob {
 	return nj
 }
 
-var waits = perdure.ShapeID{7}
+var waits = kernel.ShapeID{7}
 
 // neverSettled: a job that waits for its steps is not.
-func neverSettled(j *perdure.Job) {
+func neverSettled(j *kernel.Job) {
 	if j.Shape == waits && j.Phase == perdure.Settled {
 		j.Phase = perdure.Waiting
 	}
 }
 
 // turnJob gives a job any state at all.
-func (d *differ) turnJob(j *perdure.Job) {
+func (d *differ) turnJob(j *kernel.Job) {
 	j.Current, j.Desired, j.Phase = perdure.State(d.rnd.IntN(3)), perdure.State(d.rnd.IntN(2)), perdure.Phase(d.rnd.IntN(5))
 	j.Alerted = d.chance(30)
 	j.Then, j.Restarts, j.Permit, j.Overdue = d.chance(20), d.rnd.IntN(3), d.chance(40), d.chance(30)
@@ -241,21 +242,21 @@ func (d *differ) turnJob(j *perdure.Job) {
 }
 
 // turnStep gives a step any state at all, as the rules never would.
-func (d *differ) turnStep(s *perdure.Step) {
+func (d *differ) turnStep(s *kernel.Step) {
 	s.Current, s.Desired, s.Phase = perdure.State(d.rnd.IntN(3)), perdure.State(d.rnd.IntN(2)), perdure.Phase(d.rnd.IntN(5))
 	s.Skipped, s.Run, s.Direction, s.Was, s.Turn = d.chance(10), s.Run+int64(d.rnd.IntN(2)), perdure.Direction(d.rnd.IntN(2)), perdure.State(d.rnd.IntN(3)), d.rnd.IntN(4)
 	s.Agent, s.LockedBy, s.Request = d.agent(), d.holder(), d.request()
 	s.CompleteBy, s.LockedUntil, s.Heartbeat = d.maybe(d.time()), d.time(), time.Duration(d.rnd.IntN(3))*time.Second
 	s.Failures, s.Rung, s.Waits, s.Returns, s.AvailableAt = d.rnd.IntN(5), d.rnd.IntN(3), d.rnd.IntN(3), d.rnd.IntN(3), d.maybe(d.time())
 	s.Outcome, s.ErrorCode, s.LastError, s.Progress = perdure.Outcome(d.rnd.IntN(6)), d.pick("", "503"), d.pick("", "no\nway"), d.pick("", `{"p": 1}`)
-	s.HasOutput, s.OwnInput, s.Edited, s.GivenUp, s.Blockers = d.chance(50), d.chance(50), perdure.Edited(d.rnd.IntN(3)), d.chance(5), d.rnd.IntN(3)
+	s.HasOutput, s.OwnInput, s.Edited, s.GivenUp, s.Blockers = d.chance(50), d.chance(50), kernel.Edited(d.rnd.IntN(3)), d.chance(5), d.rnd.IntN(3)
 	s.ReadyAt, s.StartedAt, s.EndedAt, s.UpdatedAt = d.maybe(d.time()), d.maybe(d.time()), d.maybe(d.time()), d.time()
 }
 
 // A random edit is drawn once, into a row of its own, and put into each store's row from there.
 
-func jobEdit(from *perdure.Job) func(*perdure.Job) {
-	return func(to *perdure.Job) {
+func jobEdit(from *kernel.Job) func(*kernel.Job) {
+	return func(to *kernel.Job) {
 		fixed := *to
 		*to = *from
 		to.ID, to.Key, to.Type, to.Priority, to.Labels, to.States, to.Hash, to.Shape, to.CreatedAt =
@@ -265,8 +266,8 @@ func jobEdit(from *perdure.Job) func(*perdure.Job) {
 	}
 }
 
-func stepEdit(from *perdure.Step) func(*perdure.Step) {
-	return func(to *perdure.Step) {
+func stepEdit(from *kernel.Step) func(*kernel.Step) {
+	return func(to *kernel.Step) {
 		fixed := *to
 		*to = *from
 		to.StepRef, to.Name, to.Type, to.Priority, to.Run = fixed.StepRef, fixed.Name, fixed.Type, fixed.Priority, fixed.Run+from.Run
@@ -274,8 +275,8 @@ func stepEdit(from *perdure.Step) func(*perdure.Step) {
 }
 
 // alertAt is the id of a store's n-th alert from the newest.
-func alertAt(store perdure.Store, n int) (int64, error) {
-	alerts, err := store.Alerts(ctx, perdure.AlertFilter{Closed: true, Limit: n + 1})
+func alertAt(store kernel.Store, n int) (int64, error) {
+	alerts, err := store.Alerts(ctx, kernel.AlertFilter{Closed: true, Limit: n + 1})
 	if len(alerts) == 0 {
 		return 0, err
 	}

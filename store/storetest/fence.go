@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 var fencing = []check{{"Fence", fence}}
@@ -13,16 +14,16 @@ var fencing = []check{{"Fence", fence}}
 func fence(s *suite) {
 	read := func() (f int64) {
 		s.Helper()
-		s.update(func(tx perdure.Tx) {
+		s.update(func(tx kernel.Tx) {
 			var err error
 			f, err = tx.Fence()
 			s.must(err)
 		})
 		return f
 	}
-	raise := func(to int64) perdure.Alert {
-		a := perdure.Alert{Kind: perdure.AlertSetback, Message: "put back", RaisedAt: at(time.Minute)}
-		s.update(func(tx perdure.Tx) {
+	raise := func(to int64) kernel.Alert {
+		a := kernel.Alert{Kind: perdure.AlertSetback, Message: "put back", RaisedAt: at(time.Minute)}
+		s.update(func(tx kernel.Tx) {
 			s.must(tx.RaiseFence(to, a))
 			now, err := tx.Fence()
 			s.must(err)
@@ -39,17 +40,17 @@ func fence(s *suite) {
 	if got := read(); got != 1_000_000_000_000 {
 		s.Errorf("raised: %d", got)
 	}
-	if roll := s.attend(perdure.Presence{Node: perdure.Node{ID: "n"}}); roll.Fence != 1_000_000_000_000 {
+	if roll := s.attend(kernel.Presence{Node: kernel.Node{ID: "n"}}); roll.Fence != 1_000_000_000_000 {
 		s.Errorf("at the roll call: %d", roll.Fence)
 	}
-	alerts := s.alerts(perdure.AlertFilter{})
+	alerts := s.alerts(kernel.AlertFilter{})
 	if len(alerts) == 1 {
 		want.ID = alerts[0].ID
 	}
-	s.equal("alert", alerts, []perdure.Alert{want})
+	s.equal("alert", alerts, []kernel.Alert{want})
 	raise(7)
 	failed := errors.New("failed")
-	if err := s.store.Update(ctx, func(tx perdure.Tx) error {
+	if err := s.store.Update(ctx, func(tx kernel.Tx) error {
 		s.must(tx.RaiseFence(2_000_000_000_000, want))
 		return failed
 	}); !errors.Is(err, failed) {
@@ -58,11 +59,11 @@ func fence(s *suite) {
 	if got := read(); got != 1_000_000_000_000 {
 		s.Errorf("it is %d: it never falls, and what is rolled back has not raised it", got)
 	}
-	if alerts := s.alerts(perdure.AlertFilter{}); len(alerts) != 2 {
+	if alerts := s.alerts(kernel.AlertFilter{}); len(alerts) != 2 {
 		s.Errorf("%d alerts", len(alerts))
 	}
-	s.update(func(tx perdure.Tx) { s.must(tx.CloseAlert(want.ID, "anna", at(time.Hour))) })
-	if alerts := s.alerts(perdure.AlertFilter{}); len(alerts) != 1 {
+	s.update(func(tx kernel.Tx) { s.must(tx.CloseAlert(want.ID, "anna", at(time.Hour))) })
+	if alerts := s.alerts(kernel.AlertFilter{}); len(alerts) != 1 {
 		s.Errorf("%d alerts are open after one was closed", len(alerts))
 	}
 }

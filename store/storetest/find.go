@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 var finding = []check{
@@ -22,24 +23,24 @@ var finding = []check{
 func findJobsByKey(s *suite) {
 	s.submit(newJob(1, 1, keyed("a")), newJob(2, 1, keyed("A")), newJob(3, 1), newJob(4, 1, keyed("b"), typed("other")))
 	s.changeJob(4, settleJob) // keys are unique over all types and all retained jobs
-	found(s, "by key", map[string]perdure.Keyed{"a": keyedJob(1), "A": keyedJob(2), "b": keyedJob(4)},
-		func(tx perdure.Tx) (map[string]perdure.Keyed, error) {
+	found(s, "by key", map[string]kernel.Keyed{"a": keyedJob(1), "A": keyedJob(2), "b": keyedJob(4)},
+		func(tx kernel.Tx) (map[string]kernel.Keyed, error) {
 			return tx.JobsByKey([]string{"b", "a", "A", "c", "", "a"})
 		})
 }
 
 // keyedJob is what JobsByKey tells of job n.
-func keyedJob(n int) perdure.Keyed {
+func keyedJob(n int) kernel.Keyed {
 	j := newJob(n, 1).Job
-	return perdure.Keyed{ID: j.ID, Hash: j.Hash}
+	return kernel.Keyed{ID: j.ID, Hash: j.Hash}
 }
 
 // The newest unsettled job without a key.
 func findJobByHash(s *suite) {
-	hash := func(j *perdure.Job) { j.Hash = [32]byte{7} }
+	hash := func(j *kernel.Job) { j.Hash = [32]byte{7} }
 	s.submit(newJob(1, 1, hash), newJob(2, 1, hash), newJob(3, 1, hash, keyed("k")), newJob(4, 1, hash), newJob(5, 1), newJob(6, 1, hash, typed("other")))
 	s.changeJob(4, settleJob)
-	s.update(func(tx perdure.Tx) {
+	s.update(func(tx kernel.Tx) {
 		newest, ok, err := tx.JobByHash("order", [32]byte{7})
 		s.must(err)
 		if newest != id(2) || !ok {
@@ -50,8 +51,8 @@ func findJobByHash(s *suite) {
 		s.equal("unknown", ok, false)
 	})
 	s.changeJob(2, settleJob)
-	s.changeJob(1, func(j *perdure.Job) { j.Phase = perdure.Parked }) // unsettled too
-	s.update(func(tx perdure.Tx) {
+	s.changeJob(1, func(j *kernel.Job) { j.Phase = perdure.Parked }) // unsettled too
+	s.update(func(tx kernel.Tx) {
 		newest, ok, err := tx.JobByHash("order", [32]byte{7})
 		s.must(err)
 		if newest != id(1) || !ok {
@@ -60,18 +61,18 @@ func findJobByHash(s *suite) {
 	})
 }
 
-func (s *suite) ready(what, agent string, max int, full []string, want []perdure.StepRef) {
+func (s *suite) ready(what, agent string, max int, full []string, want []kernel.StepRef) {
 	s.Helper()
-	found(s, what, want, func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.Ready(agent, max, full) })
+	found(s, what, want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Ready(agent, max, full) })
 }
 
 // What an agent may claim: ready and its own, the oldest job first, then by place.
 func findReady(s *suite) {
 	s.submit(newJob(2, 3, typed("a")), newJob(1, 3, typed("b")), newJob(3, 3, typed("a")))
-	s.changeStep(ref(1, 1), func(st *perdure.Step) { st.Agent = "shell" })
+	s.changeStep(ref(1, 1), func(st *kernel.Step) { st.Agent = "shell" })
 	s.changeStep(ref(2, 0), run("h", "", at(time.Minute)))
 	s.changeStep(ref(2, 1), settle)
-	s.changeStep(ref(3, 0), func(st *perdure.Step) { st.Phase = perdure.Parked })
+	s.changeStep(ref(3, 0), func(st *kernel.Step) { st.Phase = perdure.Parked })
 	s.changeStep(ref(3, 2), waitUntil(at(0)))
 	s.ready("http", "http", 100, nil, refs(1, 0, 1, 2, 2, 2, 3, 1))
 	s.ready("bounded", "http", 2, nil, refs(1, 0, 1, 2))
@@ -92,7 +93,7 @@ func findReadyByPriority(s *suite) {
 // Of a type whose limit is full only the jobs go on that hold a permit; the others do not stand in
 // the way of anybody else (F029).
 func findReadyFull(s *suite) {
-	var c perdure.Changes
+	var c kernel.Changes
 	for i := range 300 {
 		c.NewJobs = append(c.NewJobs, newJob(i, 2, typed("full"), priority(9)))
 	}
@@ -111,14 +112,14 @@ func findReadyFull(s *suite) {
 // The earliest first, each from its time on, not before.
 func findDue(s *suite) {
 	s.submit(newJob(1, 5), newJob(2, 2))
-	for r, t := range map[perdure.StepRef]time.Duration{ref(1, 0): 3, ref(1, 1): 1, ref(1, 2): 1, ref(2, 0): 2, ref(2, 1): 1} {
+	for r, t := range map[kernel.StepRef]time.Duration{ref(1, 0): 3, ref(1, 1): 1, ref(1, 2): 1, ref(2, 0): 2, ref(2, 1): 1} {
 		s.changeStep(r, waitUntil(at(t*time.Second)))
 	}
 	s.changeStep(ref(1, 3), waitUntil(time.Time{})) // for a neighbour
-	s.changeStep(ref(1, 4), func(st *perdure.Step) { st.AvailableAt = at(time.Second) })
-	due := func(now time.Duration, max int, want []perdure.StepRef) {
+	s.changeStep(ref(1, 4), func(st *kernel.Step) { st.AvailableAt = at(time.Second) })
+	due := func(now time.Duration, max int, want []kernel.StepRef) {
 		s.Helper()
-		found(s, "due", want, func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.Due(at(now), max) })
+		found(s, "due", want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Due(at(now), max) })
 	}
 	due(time.Minute, 100, refs(1, 1, 1, 2, 2, 1, 2, 0, 1, 0))
 	due(time.Minute, 2, refs(1, 1, 1, 2))
@@ -130,15 +131,15 @@ func findDue(s *suite) {
 
 func findExpired(s *suite) {
 	s.submit(newJob(1, 4), newJob(2, 1))
-	for r, t := range map[perdure.StepRef]time.Duration{ref(1, 0): 3, ref(1, 1): 1, ref(2, 0): 1} {
+	for r, t := range map[kernel.StepRef]time.Duration{ref(1, 0): 3, ref(1, 1): 1, ref(2, 0): 1} {
 		s.changeStep(r, run("h", "", at(t*time.Second)))
 	}
-	s.changeStep(ref(1, 2), func(st *perdure.Step) { // the lock outlives the run
+	s.changeStep(ref(1, 2), func(st *kernel.Step) { // the lock outlives the run
 		st.Phase, st.LockedUntil, st.AvailableAt = perdure.Waiting, at(0), at(0)
 	})
-	expired := func(now time.Duration, max int, want []perdure.StepRef) {
+	expired := func(now time.Duration, max int, want []kernel.StepRef) {
 		s.Helper()
-		found(s, "expired", want, func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.Expired(at(now), max) })
+		found(s, "expired", want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Expired(at(now), max) })
 	}
 	expired(time.Minute, 100, refs(1, 1, 2, 0, 1, 0))
 	expired(time.Minute, 1, refs(1, 1))
@@ -149,22 +150,22 @@ func findExpired(s *suite) {
 }
 
 func findOverdue(s *suite) {
-	by := func(t time.Duration) func(*perdure.Job) {
-		return func(j *perdure.Job) { j.CompleteBy = at(t * time.Second) }
+	by := func(t time.Duration) func(*kernel.Job) {
+		return func(j *kernel.Job) { j.CompleteBy = at(t * time.Second) }
 	}
 	s.submit(newJob(1, 1, by(3)), newJob(2, 1, by(1)), newJob(3, 1, by(1)), newJob(4, 1),
-		newJob(5, 1, by(1), func(j *perdure.Job) { j.Overdue = true }),
-		newJob(6, 1, by(1), func(j *perdure.Job) { j.ParkedAt = at(0) }),
+		newJob(5, 1, by(1), func(j *kernel.Job) { j.Overdue = true }),
+		newJob(6, 1, by(1), func(j *kernel.Job) { j.ParkedAt = at(0) }),
 		newJob(7, 1, by(1), settleJob))
 	overdue := func(now time.Duration, max int, want []perdure.JobID) {
 		s.Helper()
-		found(s, "overdue", want, func(tx perdure.Tx) ([]perdure.JobID, error) { return tx.Overdue(at(now), max) })
+		found(s, "overdue", want, func(tx kernel.Tx) ([]perdure.JobID, error) { return tx.Overdue(at(now), max) })
 	}
 	overdue(time.Minute, 100, ids(2, 3, 1))
 	overdue(time.Minute, 1, ids(2))
 	overdue(time.Second, 100, ids(2, 3))
 	overdue(time.Second-1000, 100, nil)
-	s.changeJob(2, func(j *perdure.Job) { j.Overdue = true })
+	s.changeJob(2, func(j *kernel.Job) { j.Overdue = true })
 	overdue(time.Minute, 100, ids(3, 1))
 }
 
@@ -175,16 +176,16 @@ func findHeldBy(s *suite) {
 	s.changeStep(ref(1, 1), run("h", "r1", at(time.Minute)))
 	s.changeStep(ref(1, 2), run("h", "r1", at(time.Minute)))
 	s.changeStep(ref(1, 2), settle)
-	s.changeStep(ref(2, 0), func(st *perdure.Step) { run("h", "r1", at(time.Minute))(st); st.Agent = "shell" })
+	s.changeStep(ref(2, 0), func(st *kernel.Step) { run("h", "r1", at(time.Minute))(st); st.Agent = "shell" })
 	s.changeStep(ref(2, 1), run("h", "r1", at(time.Minute)))
 	s.changeStep(ref(2, 2), run("other", "r1", at(time.Minute)))
-	held := func(holder, agent, request string, max int, want []perdure.StepRef) {
+	held := func(holder, agent, request string, max int, want []kernel.StepRef) {
 		s.Helper()
-		found(s, "held", want, func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.HeldBy(holder, agent, request, max) })
+		found(s, "held", want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.HeldBy(holder, agent, request, max) })
 	}
 	held("h", "http", "r1", 10, refs(1, 1, 2, 1))
-	found(s, "granted", refs(1, 1, 2, 1), func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.Granted("h", "http", "r1", 10) })
-	found(s, "granted", refs(1, 1), func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.Granted("h", "http", "r1", 1) })
+	found(s, "granted", refs(1, 1, 2, 1), func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Granted("h", "http", "r1", 10) })
+	found(s, "granted", refs(1, 1), func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Granted("h", "http", "r1", 1) })
 	held("h", "http", "", 10, refs(1, 0, 1, 1, 2, 1))
 	held("h", "", "", 10, refs(1, 0, 1, 1, 2, 0, 2, 1))
 	held("h", "", "r1", 10, refs(1, 1, 2, 0, 2, 1))
@@ -195,11 +196,11 @@ func findHeldBy(s *suite) {
 }
 
 func findEmbeddedHolders(s *suite) {
-	found(s, "none", nil, perdure.Tx.EmbeddedHolders)
+	found(s, "none", nil, kernel.Tx.EmbeddedHolders)
 	s.submit(newJob(1, 6))
 	for i, holder := range []string{"@b/http", "@a", "host-1", "@b/http", "h@a", "@gone"} {
 		s.changeStep(ref(1, i), run(holder, "", at(time.Minute)))
 	}
 	s.changeStep(ref(1, 5), settle)
-	found(s, "holders", []string{"@a", "@b/http"}, perdure.Tx.EmbeddedHolders)
+	found(s, "holders", []string{"@a", "@b/http"}, kernel.Tx.EmbeddedHolders)
 }

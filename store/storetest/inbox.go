@@ -7,30 +7,31 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Inbox is the contract of a store that is a perdure.Inbox, too. post writes a submission as the store's own
+// Inbox is the contract of a store that is a kernel.Inbox, too. post writes a submission as the store's own
 // SubmitTx does, in a transaction that is committed.
-func Inbox(t *testing.T, open func(t *testing.T) (perdure.Store, func(*perdure.Plan) (perdure.Submitted, error))) {
+func Inbox(t *testing.T, open func(t *testing.T) (kernel.Store, func(*kernel.Plan) (perdure.Submitted, error))) {
 	for name, run := range map[string]func(*boxed){"InOrder": inOrder, "TakenAndClosed": takenAndClosed, "RolledBack": boxRolledBack,
 		"Forgotten": forgotten, "Keys": boxKeys} {
 		t.Run(name, func(t *testing.T) {
 			store, post := open(t)
-			run(&boxed{suite: &suite{T: t, store: store}, box: store.(perdure.Inbox), post: post})
+			run(&boxed{suite: &suite{T: t, store: store}, box: store.(kernel.Inbox), post: post})
 		})
 	}
 }
 
 type boxed struct {
 	*suite
-	box  perdure.Inbox
-	post func(*perdure.Plan) (perdure.Submitted, error)
+	box  kernel.Inbox
+	post func(*kernel.Plan) (perdure.Submitted, error)
 }
 
 // plan is one as far as an inbox looks at it.
-func (b *boxed) plan(key string, size int) *perdure.Plan {
-	return &perdure.Plan{Shape: &perdure.Shape{}, Hash: [32]byte{1, byte(len(key))},
-		Definition: &perdure.Definition{Type: "t", Key: key, Input: fmt.Appendf(nil, `"%0*d"`, size, 0)}}
+func (b *boxed) plan(key string, size int) *kernel.Plan {
+	return &kernel.Plan{Shape: &kernel.Shape{}, Hash: [32]byte{1, byte(len(key))},
+		Definition: &kernel.Definition{Type: "t", Key: key, Input: fmt.Appendf(nil, `"%0*d"`, size, 0)}}
 }
 
 func (b *boxed) put(key string, size int) perdure.JobID {
@@ -53,17 +54,17 @@ func (b *boxed) there(max, bytes int) (ids []perdure.JobID) {
 	return ids
 }
 
-func (b *boxed) close(closed ...perdure.ClosedPost) {
+func (b *boxed) close(closed ...kernel.ClosedPost) {
 	b.Helper()
-	b.update(func(tx perdure.Tx) {
+	b.update(func(tx kernel.Tx) {
 		var ids []perdure.JobID
 		for _, c := range closed {
 			ids = append(ids, c.ID)
 		}
-		taken, err := tx.(perdure.InboxTx).TakePosted(ids)
+		taken, err := tx.(kernel.InboxTx).TakePosted(ids)
 		b.must(err)
 		b.equal("taken", len(taken), len(ids))
-		b.must(tx.(perdure.InboxTx).ClosePosted(closed))
+		b.must(tx.(kernel.InboxTx).ClosePosted(closed))
 	})
 }
 
@@ -76,9 +77,9 @@ func inOrder(b *boxed) {
 	b.equal("the first", b.there(9, 10), []perdure.JobID{one})
 	posted, err := b.box.Posted(ctx, 1, 1)
 	b.must(err)
-	want, err := perdure.Post(one, b.plan("k", 1000))
+	want, err := kernel.Post(one, b.plan("k", 1000))
 	b.must(err)
-	b.equal("as it came", posted, []perdure.Posted{want})
+	b.equal("as it came", posted, []kernel.Posted{want})
 }
 
 // What is taken and closed lies there no more, cannot be taken again, and says what became of it.
@@ -89,11 +90,11 @@ func takenAndClosed(b *boxed) {
 	if open == nil || open.PostedAt.IsZero() || !open.ClosedAt.IsZero() || open.Refused() != nil {
 		b.Errorf("%+v", open)
 	}
-	why := perdure.RefusalJSON(perdure.Refuse(perdure.CodeInvalid, "a \"reason\""))
-	b.close(perdure.ClosedPost{ID: made, Job: id(7)}, perdure.ClosedPost{ID: refused, Refusal: why})
+	why := kernel.RefusalJSON(perdure.Refuse(perdure.CodeInvalid, "a \"reason\""))
+	b.close(kernel.ClosedPost{ID: made, Job: id(7)}, kernel.ClosedPost{ID: refused, Refusal: why})
 	b.equal("nothing lies there", b.there(9, 1<<20), nil)
-	found(b.suite, "it is gone", nil, func(tx perdure.Tx) ([]perdure.JobID, error) {
-		return tx.(perdure.InboxTx).TakePosted([]perdure.JobID{made, refused, id(9)})
+	found(b.suite, "it is gone", nil, func(tx kernel.Tx) ([]perdure.JobID, error) {
+		return tx.(kernel.InboxTx).TakePosted([]perdure.JobID{made, refused, id(9)})
 	})
 	taken, err := b.box.Submission(ctx, made)
 	b.must(err)
@@ -115,11 +116,11 @@ func takenAndClosed(b *boxed) {
 // A transaction that fails leaves it where it was.
 func boxRolledBack(b *boxed) {
 	one := b.put("k", 1)
-	err := b.store.Update(ctx, func(tx perdure.Tx) error {
-		taken, err := tx.(perdure.InboxTx).TakePosted([]perdure.JobID{one})
+	err := b.store.Update(ctx, func(tx kernel.Tx) error {
+		taken, err := tx.(kernel.InboxTx).TakePosted([]perdure.JobID{one})
 		b.must(err)
 		b.equal("taken", taken, []perdure.JobID{one})
-		b.must(tx.(perdure.InboxTx).ClosePosted([]perdure.ClosedPost{{ID: one, Job: one}}))
+		b.must(tx.(kernel.InboxTx).ClosePosted([]kernel.ClosedPost{{ID: one, Job: one}}))
 		return errOops
 	})
 	if !errors.Is(err, errOops) {
@@ -131,7 +132,7 @@ func boxRolledBack(b *boxed) {
 // Only what is closed is forgotten, the refused later than the taken.
 func forgotten(b *boxed) {
 	open, taken, refused := b.put("", 1), b.put("", 1), b.put("", 1)
-	b.close(perdure.ClosedPost{ID: taken, Job: taken}, perdure.ClosedPost{ID: refused, Refusal: perdure.RefusalJSON(errOops)})
+	b.close(kernel.ClosedPost{ID: taken, Job: taken}, kernel.ClosedPost{ID: refused, Refusal: kernel.RefusalJSON(errOops)})
 	ago, soon := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	for _, c := range []struct {
 		taken, refused time.Time
@@ -147,28 +148,28 @@ func forgotten(b *boxed) {
 // A key that lies in the inbox is found as one that a job has; of a job and a submission the job comes first.
 func boxKeys(b *boxed) {
 	one := b.put("k", 1)
-	keyOf := func(want perdure.Keyed) {
+	keyOf := func(want kernel.Keyed) {
 		b.Helper()
-		found(b.suite, "key", map[string]perdure.Keyed{"k": want}, func(tx perdure.Tx) (map[string]perdure.Keyed, error) {
+		found(b.suite, "key", map[string]kernel.Keyed{"k": want}, func(tx kernel.Tx) (map[string]kernel.Keyed, error) {
 			return tx.JobsByKey([]string{"k", "other"})
 		})
 		ids, err := b.store.FindJobs(ctx, "k", 2)
 		b.must(err)
 		b.equal("ref", ids, []perdure.JobID{want.ID})
 	}
-	keyOf(perdure.Keyed{ID: one, Hash: b.plan("k", 1).Hash})
+	keyOf(kernel.Keyed{ID: one, Hash: b.plan("k", 1).Hash})
 	b.submit(newJob(3, 1, keyed("k")))
-	keyOf(perdure.Keyed{ID: id(3), Hash: [32]byte{3, 0, 1}})
-	b.close(perdure.ClosedPost{ID: one, Job: id(3)})
-	keyOf(perdure.Keyed{ID: id(3), Hash: [32]byte{3, 0, 1}})
+	keyOf(kernel.Keyed{ID: id(3), Hash: [32]byte{3, 0, 1}})
+	b.close(kernel.ClosedPost{ID: one, Job: id(3)})
+	keyOf(kernel.Keyed{ID: id(3), Hash: [32]byte{3, 0, 1}})
 	// What is kept of a submission whose job is gone takes no key.
 	gone := b.put("gone", 1)
-	b.close(perdure.ClosedPost{ID: gone, Job: gone})
+	b.close(kernel.ClosedPost{ID: gone, Job: gone})
 	again := b.put("gone", 1)
 	if again == gone {
 		b.Errorf("%s", again)
 	}
 	// Nor does one that was refused.
-	b.close(perdure.ClosedPost{ID: again, Refusal: perdure.RefusalJSON(errOops)})
+	b.close(kernel.ClosedPost{ID: again, Refusal: kernel.RefusalJSON(errOops)})
 	b.put("gone", 1)
 }

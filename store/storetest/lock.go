@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 var locking = []check{
@@ -18,14 +19,14 @@ var locking = []check{
 // Jobs come in the order of their ids, however they were asked for, each once.
 func lockJobs(s *suite) {
 	s.submit(newJob(3, 1), newJob(1, 1), newJob(2, 1))
-	for what, lock := range map[string]func(perdure.Tx) func([]perdure.JobID) ([]*perdure.Job, error){
-		"LockJobs":    func(tx perdure.Tx) func([]perdure.JobID) ([]*perdure.Job, error) { return tx.LockJobs },
-		"TryLockJobs": func(tx perdure.Tx) func([]perdure.JobID) ([]*perdure.Job, error) { return tx.TryLockJobs },
+	for what, lock := range map[string]func(kernel.Tx) func([]perdure.JobID) ([]*kernel.Job, error){
+		"LockJobs":    func(tx kernel.Tx) func([]perdure.JobID) ([]*kernel.Job, error) { return tx.LockJobs },
+		"TryLockJobs": func(tx kernel.Tx) func([]perdure.JobID) ([]*kernel.Job, error) { return tx.TryLockJobs },
 	} {
-		found(s, what, []*perdure.Job{newJob(1, 1).Job, newJob(2, 1).Job, newJob(3, 1).Job}, func(tx perdure.Tx) ([]*perdure.Job, error) {
+		found(s, what, []*kernel.Job{newJob(1, 1).Job, newJob(2, 1).Job, newJob(3, 1).Job}, func(tx kernel.Tx) ([]*kernel.Job, error) {
 			return lock(tx)(ids(3, 1, 9, 2, 1))
 		})
-		found(s, what+" of nothing", nil, func(tx perdure.Tx) ([]*perdure.Job, error) { return lock(tx)(nil) })
+		found(s, what+" of nothing", nil, func(tx kernel.Tx) ([]*kernel.Job, error) { return lock(tx)(nil) })
 	}
 }
 
@@ -33,38 +34,38 @@ func lockJobs(s *suite) {
 func lockSteps(s *suite) {
 	one, two := newJob(1, 12), newJob(2, 2)
 	s.submit(one, two)
-	want := []*perdure.Step{one.Steps[0], one.Steps[2], one.Steps[10], two.Steps[1]}
-	found(s, "steps", want, func(tx perdure.Tx) ([]*perdure.Step, error) {
+	want := []*kernel.Step{one.Steps[0], one.Steps[2], one.Steps[10], two.Steps[1]}
+	found(s, "steps", want, func(tx kernel.Tx) ([]*kernel.Step, error) {
 		return tx.Steps(refs(2, 1, 1, 10, 1, 2, 3, 0, 1, 99, 1, 0, 1, 2))
 	})
-	found(s, "no steps", nil, func(tx perdure.Tx) ([]*perdure.Step, error) { return tx.Steps(nil) })
-	found(s, "steps of a job", one.Steps, func(tx perdure.Tx) ([]*perdure.Step, error) { return tx.StepsOf(id(1)) })
-	found(s, "steps of no job", nil, func(tx perdure.Tx) ([]*perdure.Step, error) { return tx.StepsOf(id(9)) })
+	found(s, "no steps", nil, func(tx kernel.Tx) ([]*kernel.Step, error) { return tx.Steps(nil) })
+	found(s, "steps of a job", one.Steps, func(tx kernel.Tx) ([]*kernel.Step, error) { return tx.StepsOf(id(1)) })
+	found(s, "steps of no job", nil, func(tx kernel.Tx) ([]*kernel.Step, error) { return tx.StepsOf(id(9)) })
 }
 
 func lockShapes(s *suite) {
 	one, two := newJob(1, 1), newJob(2, 1)
 	s.submit(one, two)
-	found(s, "shapes", map[perdure.ShapeID][]byte{one.Job.Shape: one.Shape, two.Job.Shape: two.Shape},
-		func(tx perdure.Tx) (map[perdure.ShapeID][]byte, error) {
-			return tx.Shapes([]perdure.ShapeID{two.Job.Shape, {9, 9}, one.Job.Shape})
+	found(s, "shapes", map[kernel.ShapeID][]byte{one.Job.Shape: one.Shape, two.Job.Shape: two.Shape},
+		func(tx kernel.Tx) (map[kernel.ShapeID][]byte, error) {
+			return tx.Shapes([]kernel.ShapeID{two.Job.Shape, {9, 9}, one.Job.Shape})
 		})
 }
 
 // A limit takes hold at once, and is there until it is deleted.
 func lockLimits(s *suite) {
-	s.update(func(tx perdure.Tx) {
+	s.update(func(tx kernel.Tx) {
 		s.must(tx.PutLimit("job:order", 3))
 		s.must(tx.PutLimit("agent:http", 5))
 		s.must(tx.PutLimit("agent:Ü", 0))
 	})
-	want := []perdure.Limit{{Name: "agent:http", Max: 5}, {Name: "job:order", Max: 3}}
-	found(s, "locked", want, func(tx perdure.Tx) ([]perdure.Limit, error) {
+	want := []kernel.Limit{{Name: "agent:http", Max: 5}, {Name: "job:order", Max: 3}}
+	found(s, "locked", want, func(tx kernel.Tx) ([]kernel.Limit, error) {
 		return tx.LockLimits([]string{"job:order", "agent:none", "agent:http", "job:order"})
 	})
-	all := []perdure.Limit{{Name: "agent:http", Max: 5}, {Name: "agent:Ü"}, {Name: "job:order", Max: 3}}
-	found(s, "all", all, perdure.Tx.Limits)
-	s.update(func(tx perdure.Tx) {
+	all := []kernel.Limit{{Name: "agent:http", Max: 5}, {Name: "agent:Ü"}, {Name: "job:order", Max: 3}}
+	found(s, "all", all, kernel.Tx.Limits)
+	s.update(func(tx kernel.Tx) {
 		s.must(tx.PutLimit("job:order", 0))
 		had, err := tx.DeleteLimit("agent:http")
 		s.must(err)
@@ -75,44 +76,44 @@ func lockLimits(s *suite) {
 	})
 	listed, err := s.store.ListLimits(ctx)
 	s.must(err)
-	s.equal("listed", listed, []perdure.Limit{{Name: "agent:Ü"}, {Name: "job:order"}})
+	s.equal("listed", listed, []kernel.Limit{{Name: "agent:Ü"}, {Name: "job:order"}})
 }
 
 // Permits are counted from the rows that hold them (F029, F136).
 func lockLimitsCount(s *suite) {
 	s.submit(newJob(1, 2, permitted), newJob(2, 3, permitted), newJob(3, 1), newJob(4, 1, permitted, typed("other")))
-	s.update(func(tx perdure.Tx) {
+	s.update(func(tx kernel.Tx) {
 		s.must(tx.PutLimit("job:order", 1))
 		s.must(tx.PutLimit("agent:http", 10))
 		s.must(tx.PutLimit("agent:ftp", 10))
 	})
 	s.changeStep(ref(2, 1), run("h1", "", at(time.Minute)))
 	s.changeStep(ref(1, 0), run("h2", "", at(0))) // also past its lock, until somebody has looked
-	s.changeStep(ref(1, 1), func(st *perdure.Step) { run("h1", "", at(time.Minute))(st); st.Agent = "ftp" })
+	s.changeStep(ref(1, 1), func(st *kernel.Step) { run("h1", "", at(time.Minute))(st); st.Agent = "ftp" })
 	s.changeStep(ref(2, 2), settle)
 	count := func(job, http, ftp int) {
 		s.Helper()
-		found(s, "used", []perdure.Limit{
+		found(s, "used", []kernel.Limit{
 			{Name: "agent:ftp", Max: 10, Used: ftp}, {Name: "agent:http", Max: 10, Used: http}, {Name: "job:order", Max: 1, Used: job},
-		}, func(tx perdure.Tx) ([]perdure.Limit, error) {
+		}, func(tx kernel.Tx) ([]kernel.Limit, error) {
 			return tx.LockLimits([]string{"agent:ftp", "agent:http", "job:order"})
 		})
 	}
 	count(2, 2, 1)
-	s.use("job:order", 10, 2, perdure.LimitHolder{Job: id(1)}, perdure.LimitHolder{Job: id(2)})
-	s.use("job:order", 1, 2, perdure.LimitHolder{Job: id(1)})
+	s.use("job:order", 10, 2, kernel.LimitHolder{Job: id(1)}, kernel.LimitHolder{Job: id(2)})
+	s.use("job:order", 1, 2, kernel.LimitHolder{Job: id(1)})
 	s.use("job:order", 0, 2)
-	s.use("job:other", 10, 1, perdure.LimitHolder{Job: id(4)}) // not limited, and counted all the same
-	s.use("agent:http", 10, 2, perdure.LimitHolder{Job: id(1), Step: "s0", Run: 1}, perdure.LimitHolder{Job: id(2), Step: "s1", Run: 1})
+	s.use("job:other", 10, 1, kernel.LimitHolder{Job: id(4)}) // not limited, and counted all the same
+	s.use("agent:http", 10, 2, kernel.LimitHolder{Job: id(1), Step: "s0", Run: 1}, kernel.LimitHolder{Job: id(2), Step: "s1", Run: 1})
 	s.use("agent:nobody", 10, 0)
 	s.use("neither", 10, 0)
 
 	s.changeStep(ref(1, 0), settle)
-	s.changeJob(1, func(j *perdure.Job) { j.Permit = false })
+	s.changeJob(1, func(j *kernel.Job) { j.Permit = false })
 	count(1, 1, 1)
 }
 
-func (s *suite) use(name string, max, used int, holders ...perdure.LimitHolder) {
+func (s *suite) use(name string, max, used int, holders ...kernel.LimitHolder) {
 	s.Helper()
 	n, got, err := s.store.LimitUse(ctx, name, max)
 	s.must(err)
@@ -131,7 +132,7 @@ func lockNow(s *suite) {
 		last = t
 	}
 	for range 20 {
-		s.update(func(tx perdure.Tx) {
+		s.update(func(tx kernel.Tx) {
 			for range 2 {
 				t, err := tx.Now()
 				s.must(err)

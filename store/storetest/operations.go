@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // operation is a kind of thing that Differential does: make draws the chance, once for all stores.
@@ -17,40 +18,40 @@ type operation struct {
 
 var operations = []operation{
 	{"submit", func(d *differ) act {
-		var jobs []perdure.NewJob
+		var jobs []kernel.NewJob
 		for range 1 + d.rnd.IntN(3) {
 			jobs = append(jobs, d.newJob())
 		}
-		return saves(func(tx perdure.Tx) (*perdure.Changes, error) {
+		return saves(func(tx kernel.Tx) (*kernel.Changes, error) {
 			_, err := tx.Now()
-			return &perdure.Changes{NewJobs: jobs}, err
+			return &kernel.Changes{NewJobs: jobs}, err
 		})
 	}},
 	{"submit a key that is taken", func(d *differ) act {
 		n := d.some()
 		nj := newJob(10_000+n, 1)
-		return saves(func(tx perdure.Tx) (*perdure.Changes, error) {
+		return saves(func(tx kernel.Tx) (*kernel.Changes, error) {
 			jobs, err := tx.LockJobs(ids(n))
 			if err != nil || len(jobs) == 0 || jobs[0].Key == "" {
-				return &perdure.Changes{}, err
+				return &kernel.Changes{}, err
 			}
 			nj.Job.Key = jobs[0].Key
-			return &perdure.Changes{NewJobs: []perdure.NewJob{nj}}, nil
+			return &kernel.Changes{NewJobs: []kernel.NewJob{nj}}, nil
 		})
 	}},
 	{"change", func(d *differ) act {
 		var all, wanted = d.someIDs(), d.someRefs()
-		var job perdure.Job
-		var step perdure.Step
+		var job kernel.Job
+		var step kernel.Step
 		d.turnJob(&job)
 		d.turnStep(&step)
-		return saves(func(tx perdure.Tx) (*perdure.Changes, error) {
+		return saves(func(tx kernel.Tx) (*kernel.Changes, error) {
 			jobs, err := tx.LockJobs(all)
 			if err != nil {
 				return nil, err
 			}
 			steps, err := tx.Steps(wanted)
-			var c perdure.Changes
+			var c kernel.Changes
 			for _, j := range jobs {
 				c.Jobs = append(c.Jobs, editJob(j, jobEdit(&job)))
 			}
@@ -62,9 +63,9 @@ var operations = []operation{
 	}},
 	{"change a stale step", func(d *differ) act {
 		r := ref(d.some(), 0)
-		return saves(func(tx perdure.Tx) (*perdure.Changes, error) {
-			steps, err := tx.Steps([]perdure.StepRef{r})
-			c := &perdure.Changes{Alerts: []perdure.Alert{{Job: r.Job, Kind: perdure.AlertNamed, RaisedAt: at(0)}}}
+		return saves(func(tx kernel.Tx) (*kernel.Changes, error) {
+			steps, err := tx.Steps([]kernel.StepRef{r})
+			c := &kernel.Changes{Alerts: []kernel.Alert{{Job: r.Job, Kind: perdure.AlertNamed, RaisedAt: at(0)}}}
 			for _, st := range steps {
 				st.Run++
 				c.Steps = append(c.Steps, editStep(st, settle))
@@ -75,9 +76,9 @@ var operations = []operation{
 	{"roll back", func(d *differ) act {
 		nj, r := d.newJob(), ref(d.some(), 0)
 		d.jobs--
-		return saves(func(tx perdure.Tx) (*perdure.Changes, error) {
-			c := &perdure.Changes{NewJobs: []perdure.NewJob{nj}, History: []perdure.Entry{{Job: r.Job, At: at(0), Event: "x"}}}
-			steps, err := tx.Steps([]perdure.StepRef{r})
+		return saves(func(tx kernel.Tx) (*kernel.Changes, error) {
+			c := &kernel.Changes{NewJobs: []kernel.NewJob{nj}, History: []kernel.Entry{{Job: r.Job, At: at(0), Event: "x"}}}
+			steps, err := tx.Steps([]kernel.StepRef{r})
 			for _, st := range steps {
 				c.Steps = append(c.Steps, editStep(st, settle))
 			}
@@ -91,9 +92,9 @@ var operations = []operation{
 		})
 	}},
 	{"write payloads", func(d *differ) act {
-		var c perdure.Changes
+		var c kernel.Changes
 		for _, r := range d.someRefs() {
-			ch := perdure.PayloadChange{StepRef: r, SetInput: d.chance(60), SetOutput: d.chance(60)}
+			ch := kernel.PayloadChange{StepRef: r, SetInput: d.chance(60), SetOutput: d.chance(60)}
 			if d.chance(70) {
 				ch.Input = fmt.Appendf(nil, `{ "n":%d.0 }`, d.rnd.IntN(1000))
 			}
@@ -102,10 +103,10 @@ var operations = []operation{
 			}
 			c.Payloads = append(c.Payloads, ch)
 		}
-		return saves(func(tx perdure.Tx) (*perdure.Changes, error) {
-			var there perdure.Changes
+		return saves(func(tx kernel.Tx) (*kernel.Changes, error) {
+			var there kernel.Changes
 			for _, ch := range c.Payloads {
-				steps, err := tx.Steps([]perdure.StepRef{ch.StepRef})
+				steps, err := tx.Steps([]kernel.StepRef{ch.StepRef})
 				if err != nil {
 					return nil, err
 				}
@@ -117,27 +118,27 @@ var operations = []operation{
 		})
 	}},
 	{"raise alerts", func(d *differ) act {
-		var c perdure.Changes
+		var c kernel.Changes
 		for _, k := range d.kinds() {
-			c.Alerts = append(c.Alerts, perdure.Alert{Job: id(d.some()), Step: d.pick("", "s0", "s1"), Kind: k, Name: d.pick("", "duty"), Message: "m", RaisedAt: d.time()})
+			c.Alerts = append(c.Alerts, kernel.Alert{Job: id(d.some()), Step: d.pick("", "s0", "s1"), Kind: k, Name: d.pick("", "duty"), Message: "m", RaisedAt: d.time()})
 		}
-		return saves(func(perdure.Tx) (*perdure.Changes, error) { return &c, nil })
+		return saves(func(kernel.Tx) (*kernel.Changes, error) { return &c, nil })
 	}},
 	{"close alerts", func(d *differ) act {
-		var c perdure.Changes
+		var c kernel.Changes
 		for range 1 + d.rnd.IntN(3) {
-			c.CloseAlerts = append(c.CloseAlerts, perdure.CloseAlerts{Job: id(d.some()), Step: d.pick("", "s0", "s1"), Kinds: d.kinds(), By: d.pick("", "anna")})
+			c.CloseAlerts = append(c.CloseAlerts, kernel.CloseAlerts{Job: id(d.some()), Step: d.pick("", "s0", "s1"), Kinds: d.kinds(), By: d.pick("", "anna")})
 		}
-		return saves(func(perdure.Tx) (*perdure.Changes, error) { return &c, nil })
+		return saves(func(kernel.Tx) (*kernel.Changes, error) { return &c, nil })
 	}},
 	{"close an alert", func(d *differ) act {
 		n, when := d.rnd.IntN(20), d.time()
-		return func(store perdure.Store) (any, error) {
+		return func(store kernel.Store) (any, error) {
 			id, err := alertAt(store, n)
 			if err != nil {
 				return nil, err
 			}
-			return in(func(tx perdure.Tx) ([]perdure.Alert, error) {
+			return in(func(tx kernel.Tx) ([]kernel.Alert, error) {
 				if err := tx.CloseAlert(id, "bert", when); err != nil {
 					return nil, err
 				}
@@ -145,56 +146,56 @@ var operations = []operation{
 				if a == nil {
 					return nil, err
 				}
-				return []perdure.Alert{*a}, err
+				return []kernel.Alert{*a}, err
 			})(store)
 		}
 	}},
 	{"write history", func(d *differ) act {
-		var c perdure.Changes
+		var c kernel.Changes
 		for range 1 + d.rnd.IntN(3) {
-			c.History = append(c.History, perdure.Entry{Job: id(d.some()), Step: d.pick("", "s0"), Run: int64(d.rnd.IntN(3)), At: d.time(), Event: d.pick("failed", "undo"), Author: "anna", Detail: d.pick("", "x")})
+			c.History = append(c.History, kernel.Entry{Job: id(d.some()), Step: d.pick("", "s0"), Run: int64(d.rnd.IntN(3)), At: d.time(), Event: d.pick("failed", "undo"), Author: "anna", Detail: d.pick("", "x")})
 		}
-		return saves(func(perdure.Tx) (*perdure.Changes, error) { return &c, nil })
+		return saves(func(kernel.Tx) (*kernel.Changes, error) { return &c, nil })
 	}},
 	{"put a limit", func(d *differ) act {
 		name, most := d.limit(), d.rnd.IntN(5)
-		return in(func(tx perdure.Tx) (any, error) { return nil, tx.PutLimit(name, most) })
+		return in(func(tx kernel.Tx) (any, error) { return nil, tx.PutLimit(name, most) })
 	}},
 	{"delete a limit", func(d *differ) act {
 		name := d.limit()
-		return in(func(tx perdure.Tx) (bool, error) { return tx.DeleteLimit(name) })
+		return in(func(tx kernel.Tx) (bool, error) { return tx.DeleteLimit(name) })
 	}},
 	{"LockJobs", func(d *differ) act {
 		all := d.someIDs()
-		return in(func(tx perdure.Tx) ([]*perdure.Job, error) { return tx.LockJobs(all) })
+		return in(func(tx kernel.Tx) ([]*kernel.Job, error) { return tx.LockJobs(all) })
 	}},
 	{"TryLockJobs", func(d *differ) act {
 		all := d.someIDs()
-		return in(func(tx perdure.Tx) ([]*perdure.Job, error) { return tx.TryLockJobs(all) })
+		return in(func(tx kernel.Tx) ([]*kernel.Job, error) { return tx.TryLockJobs(all) })
 	}},
 	{"LockLimits", func(d *differ) act {
 		names := []string{d.limit(), d.limit(), d.limit()}
-		return in(func(tx perdure.Tx) ([]perdure.Limit, error) { return tx.LockLimits(names) })
+		return in(func(tx kernel.Tx) ([]kernel.Limit, error) { return tx.LockLimits(names) })
 	}},
 	{"Steps", func(d *differ) act {
 		wanted := d.someRefs()
-		return in(func(tx perdure.Tx) ([]*perdure.Step, error) { return tx.Steps(wanted) })
+		return in(func(tx kernel.Tx) ([]*kernel.Step, error) { return tx.Steps(wanted) })
 	}},
 	{"StepsOf", func(d *differ) act {
 		n := d.some()
-		return in(func(tx perdure.Tx) ([]*perdure.Step, error) { return tx.StepsOf(id(n)) })
+		return in(func(tx kernel.Tx) ([]*kernel.Step, error) { return tx.StepsOf(id(n)) })
 	}},
 	{"Payloads", func(d *differ) act {
 		wanted, most := d.someRefs(), d.rnd.IntN(50)
-		return in(func(tx perdure.Tx) ([]perdure.Payload, error) { return tx.Payloads(wanted, most) })
+		return in(func(tx kernel.Tx) ([]kernel.Payload, error) { return tx.Payloads(wanted, most) })
 	}},
 	{"Shapes", func(d *differ) act {
-		all := []perdure.ShapeID{{byte(d.rnd.IntN(6))}, {byte(d.rnd.IntN(6))}}
-		return in(func(tx perdure.Tx) (map[perdure.ShapeID][]byte, error) { return tx.Shapes(all) })
+		all := []kernel.ShapeID{{byte(d.rnd.IntN(6))}, {byte(d.rnd.IntN(6))}}
+		return in(func(tx kernel.Tx) (map[kernel.ShapeID][]byte, error) { return tx.Shapes(all) })
 	}},
 	{"Inputs", func(d *differ) act {
 		all := d.someIDs()
-		return in(func(tx perdure.Tx) (map[perdure.JobID]json.RawMessage, error) {
+		return in(func(tx kernel.Tx) (map[perdure.JobID]json.RawMessage, error) {
 			jobs, err := tx.LockJobs(all)
 			if err != nil {
 				return nil, err
@@ -210,16 +211,16 @@ var operations = []operation{
 	}},
 	{"JobsByKey", func(d *differ) act {
 		wanted := []string{fmt.Sprintf("key-%d", d.some()), fmt.Sprintf("key-%d", d.some()), "none"}
-		return in(func(tx perdure.Tx) (map[string]perdure.Keyed, error) { return tx.JobsByKey(wanted) })
+		return in(func(tx kernel.Tx) (map[string]kernel.Keyed, error) { return tx.JobsByKey(wanted) })
 	}},
 	{"JobByHash", func(d *differ) act {
 		typ, hash := d.typ(), [32]byte{byte(d.rnd.IntN(5))}
-		return in(func(tx perdure.Tx) (perdure.JobID, error) {
+		return in(func(tx kernel.Tx) (perdure.JobID, error) {
 			id, _, err := tx.JobByHash(typ, hash)
 			return id, err
 		})
 	}},
-	{"Limits", func(*differ) act { return in(perdure.Tx.Limits) }},
+	{"Limits", func(*differ) act { return in(kernel.Tx.Limits) }},
 	{"Ready", func(d *differ) act {
 		agent, most := d.agent(), d.max()
 		var full []string
@@ -228,33 +229,33 @@ var operations = []operation{
 				full = append(full, typ)
 			}
 		}
-		return in(func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.Ready(agent, most, full) })
+		return in(func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Ready(agent, most, full) })
 	}},
 	{"Due", func(d *differ) act {
 		now, most := d.time(), d.max()
-		return in(func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.Due(now, most) })
+		return in(func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Due(now, most) })
 	}},
 	{"Expired", func(d *differ) act {
 		now, most := d.time(), d.max()
-		return in(func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.Expired(now, most) })
+		return in(func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Expired(now, most) })
 	}},
 	{"Overdue", func(d *differ) act {
 		now, most := d.time(), d.max()
-		return in(func(tx perdure.Tx) ([]perdure.JobID, error) { return tx.Overdue(now, most) })
+		return in(func(tx kernel.Tx) ([]perdure.JobID, error) { return tx.Overdue(now, most) })
 	}},
 	{"HeldBy", func(d *differ) act {
 		holder, agent, request, most := d.holder(), d.pick("", d.agent()), d.request(), d.max()
-		return in(func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.HeldBy(holder, agent, request, most) })
+		return in(func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.HeldBy(holder, agent, request, most) })
 	}},
-	{"EmbeddedHolders", func(*differ) act { return in(perdure.Tx.EmbeddedHolders) }},
+	{"EmbeddedHolders", func(*differ) act { return in(kernel.Tx.EmbeddedHolders) }},
 	{"Shape", func(d *differ) act {
-		shape := perdure.ShapeID{byte(d.rnd.IntN(6))}
-		return reads(func(s perdure.Store) ([]byte, error) { return s.Shape(ctx, shape) })
+		shape := kernel.ShapeID{byte(d.rnd.IntN(6))}
+		return reads(func(s kernel.Store) ([]byte, error) { return s.Shape(ctx, shape) })
 	}},
 	{"Input", func(d *differ) act {
 		n := d.some()
 		most := 10 * n
-		return reads(func(s perdure.Store) ([]any, error) {
+		return reads(func(s kernel.Store) ([]any, error) {
 			in, size, err := s.Input(ctx, id(n), most)
 			return []any{in, size}, err
 		})
@@ -262,27 +263,27 @@ var operations = []operation{
 	{"FindJobs", func(d *differ) act {
 		n, most := d.some(), d.max()
 		name := d.pick(fmt.Sprintf("key-%d", n), id(n).String(), id(n).String()[:15], id(n).String()[4:16], "none")
-		return reads(func(s perdure.Store) ([]perdure.JobID, error) { return s.FindJobs(ctx, name, most) })
+		return reads(func(s kernel.Store) ([]perdure.JobID, error) { return s.FindJobs(ctx, name, most) })
 	}},
 	{"ListJobs", func(d *differ) act {
 		f := d.filter()
-		return reads(func(s perdure.Store) ([]*perdure.Job, error) { return s.ListJobs(ctx, f) })
+		return reads(func(s kernel.Store) ([]*kernel.Job, error) { return s.ListJobs(ctx, f) })
 	}},
 	{"Job", func(d *differ) act {
 		n, most := d.some(), d.max()
-		return reads(func(s perdure.Store) ([]any, error) {
+		return reads(func(s kernel.Store) ([]any, error) {
 			j, steps, err := s.Job(ctx, id(n), most)
 			return []any{j, steps}, err
 		})
 	}},
 	{"steps since", func(d *differ) act {
 		n, since := d.some(), d.maybe(d.time())
-		return reads(func(s perdure.Store) ([]*perdure.Step, error) { return s.StepsOf(ctx, id(n), since) })
+		return reads(func(s kernel.Store) ([]*kernel.Step, error) { return s.StepsOf(ctx, id(n), since) })
 	}},
 	{"payloads of a job", func(d *differ) act {
 		n, total := d.some(), d.rnd.IntN(50)
 		most := total / 2
-		return reads(func(s perdure.Store) ([]any, error) {
+		return reads(func(s kernel.Store) ([]any, error) {
 			all, err := s.Payloads(ctx, id(n), most, total)
 			if err != nil {
 				return nil, err
@@ -292,12 +293,12 @@ var operations = []operation{
 		})
 	}},
 	{"Alerts", func(d *differ) act {
-		f := perdure.AlertFilter{Closed: d.chance(50), Limit: d.rnd.IntN(5)}
+		f := kernel.AlertFilter{Closed: d.chance(50), Limit: d.rnd.IntN(5)}
 		if d.chance(50) {
 			f.Job = id(d.some())
 		}
 		before, n := d.chance(30), d.rnd.IntN(20)
-		return reads(func(s perdure.Store) (_ []perdure.Alert, err error) {
+		return reads(func(s kernel.Store) (_ []kernel.Alert, err error) {
 			f := f
 			if before {
 				if f.Before, err = alertAt(s, n); err != nil {
@@ -309,7 +310,7 @@ var operations = []operation{
 	}},
 	{"History", func(d *differ) act {
 		n, before, most := d.some(), d.rnd.IntN(3), d.max()
-		return reads(func(s perdure.Store) ([]perdure.Entry, error) {
+		return reads(func(s kernel.Store) ([]kernel.Entry, error) {
 			var after int64
 			if earlier, err := s.History(ctx, id(n), 0, before); err != nil {
 				return nil, err
@@ -325,17 +326,17 @@ var operations = []operation{
 	}},
 	{"LimitUse", func(d *differ) act {
 		name, most := d.limit(), d.max()
-		return reads(func(s perdure.Store) (string, error) {
+		return reads(func(s kernel.Store) (string, error) {
 			used, holders, err := s.LimitUse(ctx, name, most)
 			return fmt.Sprint(used, holders), err
 		})
 	}},
 	{"ListLimits", func(*differ) act {
-		return reads(func(s perdure.Store) ([]perdure.Limit, error) { return s.ListLimits(ctx) })
+		return reads(func(s kernel.Store) ([]kernel.Limit, error) { return s.ListLimits(ctx) })
 	}},
 	{"Look", func(d *differ) act {
 		agents := []string{d.agent(), d.agent()}
-		return reads(func(s perdure.Store) (perdure.Look, error) {
+		return reads(func(s kernel.Store) (kernel.Look, error) {
 			l, err := s.Look(ctx, slices.Compact(agents))
 			l.Now, l.Ready = time.Time{}, append([]string{}, l.Ready...)
 			return l, err
@@ -343,14 +344,14 @@ var operations = []operation{
 	}},
 	{"Backlog", func(d *differ) act {
 		most := d.max()
-		return reads(func(s perdure.Store) (int, error) { return s.Backlog(ctx, most) })
+		return reads(func(s kernel.Store) (int, error) { return s.Backlog(ctx, most) })
 	}},
 	{"Attend", func(d *differ) act {
-		p := perdure.Presence{Node: perdure.Node{ID: d.pick("n1", "n2", "n3"), Host: "h", PID: d.rnd.IntN(100), Version: "v", Agents: []string{d.agent()}, Slots: []int{d.rnd.IntN(9)}, Since: d.time()}, TTL: ttl}
+		p := kernel.Presence{Node: kernel.Node{ID: d.pick("n1", "n2", "n3"), Host: "h", PID: d.rnd.IntN(100), Version: "v", Agents: []string{d.agent()}, Slots: []int{d.rnd.IntN(9)}, Since: d.time()}, TTL: ttl}
 		if d.chance(50) {
-			p.Seen = []perdure.Seen{{Agent: d.agent(), Holder: d.holder(), At: d.time()}, {Agent: d.agent(), Holder: "both", At: d.time()}}
+			p.Seen = []kernel.Seen{{Agent: d.agent(), Holder: d.holder(), At: d.time()}, {Agent: d.agent(), Holder: "both", At: d.time()}}
 		}
-		return reads(func(s perdure.Store) (string, error) {
+		return reads(func(s kernel.Store) (string, error) {
 			roll, err := s.Attend(ctx, p)
 			if err != nil {
 				return "", err
@@ -368,8 +369,8 @@ var operations = []operation{
 	}},
 	{"Elect", func(d *differ) act {
 		name, node, away := d.pick("r1", "r2"), d.pick("n1", "n2", "n3"), d.chance(40)
-		return reads(func(s perdure.Store) ([]perdure.Role, error) {
-			if err := s.Update(ctx, func(tx perdure.Tx) error {
+		return reads(func(s kernel.Store) ([]kernel.Role, error) {
+			if err := s.Update(ctx, func(tx kernel.Tx) error {
 				roles, err := tx.LockRoles([]string{name})
 				if err != nil {
 					return err
@@ -382,7 +383,7 @@ var operations = []operation{
 				if away {
 					next = roles[0].HandOver(node, now, ttl)
 				}
-				return tx.SaveRoles([]perdure.RoleChange{{Now: next, Was: roles[0]}})
+				return tx.SaveRoles([]kernel.RoleChange{{Now: next, Was: roles[0]}})
 			}); err != nil {
 				return nil, err
 			}
@@ -392,7 +393,7 @@ var operations = []operation{
 	}},
 	{"DropNode", func(d *differ) act {
 		name := d.pick("n1", "n2", "n3")
-		return reads(func(s perdure.Store) ([]perdure.Node, error) {
+		return reads(func(s kernel.Store) ([]kernel.Node, error) {
 			if err := s.DropNode(ctx, name); err != nil {
 				return nil, err
 			}
@@ -406,7 +407,7 @@ var operations = []operation{
 }
 
 // timeless are roles without the times at which they lapse, which each store's clock gives.
-func timeless(roles []perdure.Role) []perdure.Role {
+func timeless(roles []kernel.Role) []kernel.Role {
 	roles = slices.Clone(roles)
 	for i := range roles {
 		roles[i].LeaderUntil, roles[i].StandbyUntil = time.Time{}, time.Time{}
@@ -415,8 +416,8 @@ func timeless(roles []perdure.Role) []perdure.Role {
 }
 
 // filter is a list's filter, with each of its fields set now and then.
-func (d *differ) filter() perdure.JobFilter {
-	f := perdure.JobFilter{Limit: d.rnd.IntN(6), Ascending: d.chance(30)}
+func (d *differ) filter() kernel.JobFilter {
+	f := kernel.JobFilter{Limit: d.rnd.IntN(6), Ascending: d.chance(30)}
 	if d.chance(20) {
 		p := perdure.Phase(d.rnd.IntN(5))
 		f.Phase = &p

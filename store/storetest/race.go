@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 var racing = []check{
@@ -42,14 +43,14 @@ func raceOneJob(s *suite) {
 	const goroutines, each = 8, 10
 	s.together(goroutines, func(int) error {
 		for range each {
-			err := s.store.Update(ctx, func(tx perdure.Tx) error {
+			err := s.store.Update(ctx, func(tx kernel.Tx) error {
 				jobs, err := tx.LockJobs(ids(1))
 				if err != nil {
 					return err
 				}
-				return tx.Save(&perdure.Changes{
-					Jobs:    []perdure.JobChange{editJob(jobs[0], func(j *perdure.Job) { j.Unsettled++ })},
-					History: []perdure.Entry{{Job: id(1), At: at(0), Event: "failed"}},
+				return tx.Save(&kernel.Changes{
+					Jobs:    []kernel.JobChange{editJob(jobs[0], func(j *kernel.Job) { j.Unsettled++ })},
+					History: []kernel.Entry{{Job: id(1), At: at(0), Event: "failed"}},
 				})
 			})
 			if err != nil {
@@ -72,20 +73,20 @@ func raceSameKey(s *suite) {
 	const n = 8
 	answers := make([]perdure.JobID, n)
 	s.together(n, func(i int) error {
-		return s.store.Update(ctx, func(tx perdure.Tx) error {
+		return s.store.Update(ctx, func(tx kernel.Tx) error {
 			known, err := tx.JobsByKey([]string{"k"})
 			if err != nil || !known["k"].ID.IsZero() {
 				answers[i] = known["k"].ID
 				return err
 			}
 			answers[i] = id(i)
-			return tx.Save(&perdure.Changes{NewJobs: []perdure.NewJob{newJob(i, 1, keyed("k"))}})
+			return tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{newJob(i, 1, keyed("k"))}})
 		})
 	})
 	for _, a := range answers {
 		s.equal("answer", a, answers[0])
 	}
-	jobs, err := s.store.ListJobs(ctx, perdure.JobFilter{})
+	jobs, err := s.store.ListJobs(ctx, kernel.JobFilter{})
 	s.must(err)
 	s.equal("jobs", len(jobs), 1)
 }
@@ -95,13 +96,13 @@ func raceCrossedLocks(s *suite) {
 	s.submit(newJob(1, 1), newJob(2, 1))
 	s.together(6, func(i int) error {
 		for range 5 {
-			err := s.store.Update(ctx, func(tx perdure.Tx) error {
+			err := s.store.Update(ctx, func(tx kernel.Tx) error {
 				for _, n := range []int{1 + i%2, 2 - i%2} {
 					jobs, err := tx.LockJobs(ids(n))
 					if err != nil {
 						return err
 					}
-					if err := tx.Save(&perdure.Changes{Jobs: []perdure.JobChange{editJob(jobs[0], func(j *perdure.Job) { j.Active++ })}}); err != nil {
+					if err := tx.Save(&kernel.Changes{Jobs: []kernel.JobChange{editJob(jobs[0], func(j *kernel.Job) { j.Active++ })}}); err != nil {
 						return err
 					}
 				}
@@ -126,7 +127,7 @@ func raceNowAfterLock(s *suite) {
 		if i == 1 {
 			<-held
 		}
-		return s.store.Update(ctx, func(tx perdure.Tx) error {
+		return s.store.Update(ctx, func(tx kernel.Tx) error {
 			if _, err := tx.LockJobs(ids(1)); err != nil {
 				return err
 			}
@@ -154,7 +155,7 @@ func raceTryLock(s *suite) {
 		if i == 1 {
 			<-held
 		}
-		return s.store.Update(ctx, func(tx perdure.Tx) error {
+		return s.store.Update(ctx, func(tx kernel.Tx) error {
 			if i == 0 {
 				_, err := tx.LockJobs(ids(1))
 				close(held)
@@ -185,11 +186,11 @@ func raceLockedClaim(s *suite) {
 		if i != locking {
 			<-held
 		}
-		return s.store.Update(ctx, func(tx perdure.Tx) error {
+		return s.store.Update(ctx, func(tx kernel.Tx) error {
 			request := map[bool]string{false: "r", true: "other"}[i == other]
 			refs, err := tx.HeldBy("h", "http", request, 10)
 			switch {
-			case i == same && errors.Is(err, perdure.ErrLocked):
+			case i == same && errors.Is(err, kernel.ErrLocked):
 				return nil
 			case err != nil || i == other:
 				return err
@@ -203,11 +204,11 @@ func raceLockedClaim(s *suite) {
 			if err != nil || len(jobs) != 1 {
 				return fmt.Errorf("%d jobs, %w", len(jobs), err)
 			}
-			steps, err := tx.Steps([]perdure.StepRef{ref(1, 0)})
+			steps, err := tx.Steps([]kernel.StepRef{ref(1, 0)})
 			if err != nil {
 				return err
 			}
-			if err := tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(steps[0], run("h", "r", at(time.Minute)))}}); err != nil {
+			if err := tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(steps[0], run("h", "r", at(time.Minute)))}}); err != nil {
 				return err
 			}
 			granted()
@@ -215,7 +216,7 @@ func raceLockedClaim(s *suite) {
 			return nil
 		})
 	})
-	found(s, "held", []perdure.StepRef{ref(1, 0)}, func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.HeldBy("h", "http", "r", 10) })
+	found(s, "held", []kernel.StepRef{ref(1, 0)}, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.HeldBy("h", "http", "r", 10) })
 }
 
 // F155: a transaction that has searched for what a claim was granted does not lock the claim for another one.
@@ -226,7 +227,7 @@ func raceGrantedClaim(s *suite) {
 			<-searched
 		}
 		tried := sync.OnceFunc(func() { close(searched) })
-		return s.store.Update(ctx, func(tx perdure.Tx) error {
+		return s.store.Update(ctx, func(tx kernel.Tx) error {
 			if i == 1 {
 				_, err := tx.HeldBy("h", "http", "r", 10)
 				return err
@@ -242,14 +243,14 @@ func raceGrantedClaim(s *suite) {
 // Under the limit's lock nothing is admitted above it (I12).
 func raceLimit(s *suite) {
 	const jobs, most = 12, 3
-	var c perdure.Changes
+	var c kernel.Changes
 	for i := range jobs {
 		c.NewJobs = append(c.NewJobs, newJob(i, 1))
 	}
 	s.save(&c)
-	s.update(func(tx perdure.Tx) { s.must(tx.PutLimit("agent:http", most)) })
+	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit("agent:http", most)) })
 	s.together(jobs, func(i int) error {
-		return s.store.Update(ctx, func(tx perdure.Tx) error {
+		return s.store.Update(ctx, func(tx kernel.Tx) error {
 			if _, err := tx.LockJobs(ids(i)); err != nil {
 				return err
 			}
@@ -261,7 +262,7 @@ func raceLimit(s *suite) {
 			if err != nil {
 				return err
 			}
-			return tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(steps[0], run("h", "", at(time.Minute)))}})
+			return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(steps[0], run("h", "", at(time.Minute)))}})
 		})
 	})
 	s.use("agent:http", 0, most)
@@ -270,10 +271,10 @@ func raceLimit(s *suite) {
 // Who waits for a limit's lock counts what was let out meanwhile: he counts after he has it (I12).
 func raceLimitCountedAfterLock(s *suite) {
 	s.submit(newJob(1, 1))
-	s.update(func(tx perdure.Tx) { s.must(tx.PutLimit("agent:http", 1)) })
+	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit("agent:http", 1)) })
 	locked := make(chan struct{})
 	var once sync.Once
-	lock := func(tx perdure.Tx) (int, error) {
+	lock := func(tx kernel.Tx) (int, error) {
 		limits, err := tx.LockLimits([]string{"agent:http"})
 		if err != nil {
 			return 0, err
@@ -283,14 +284,14 @@ func raceLimitCountedAfterLock(s *suite) {
 	s.together(2, func(i int) error {
 		if i == 1 {
 			<-locked
-			return s.store.Update(ctx, func(tx perdure.Tx) error {
+			return s.store.Update(ctx, func(tx kernel.Tx) error {
 				if used, err := lock(tx); err != nil || used != 1 {
 					return fmt.Errorf("%d are counted, and one is out (%w)", used, err)
 				}
 				return nil
 			})
 		}
-		return s.store.Update(ctx, func(tx perdure.Tx) error {
+		return s.store.Update(ctx, func(tx kernel.Tx) error {
 			if _, err := tx.LockJobs(ids(1)); err != nil {
 				return err
 			}
@@ -303,7 +304,7 @@ func raceLimitCountedAfterLock(s *suite) {
 			if err != nil {
 				return err
 			}
-			return tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(steps[0], run("h", "", at(time.Minute)))}})
+			return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(steps[0], run("h", "", at(time.Minute)))}})
 		})
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 var reading = []check{
@@ -20,7 +21,7 @@ var reading = []check{
 	{"Read/Backlog", backlog},
 }
 
-func (s *suite) list(what string, f perdure.JobFilter, want ...int) {
+func (s *suite) list(what string, f kernel.JobFilter, want ...int) {
 	s.Helper()
 	jobs, err := s.store.ListJobs(ctx, f)
 	s.must(err)
@@ -34,33 +35,33 @@ func (s *suite) list(what string, f perdure.JobFilter, want ...int) {
 // Newest first; every field of the filter narrows it.
 func listJobs(s *suite) {
 	s.submit(newJob(3, 1, typed("a"), keyed("k")), newJob(1, 1, typed("a")), newJob(2, 1, typed("b")),
-		newJob(4, 1, typed("a"), func(j *perdure.Job) { j.Desired, j.Current = perdure.Undone, perdure.Unsure }),
+		newJob(4, 1, typed("a"), func(j *kernel.Job) { j.Desired, j.Current = perdure.Undone, perdure.Unsure }),
 		newJob(5, 1, typed("a"), settleJob))
 	waiting, settled, parked := perdure.Waiting, perdure.Settled, perdure.Parked
 	undone, done, unsure := perdure.Undone, perdure.Done, perdure.Unsure
-	s.list("all", perdure.JobFilter{}, 5, 4, 3, 2, 1)
-	s.list("type", perdure.JobFilter{Type: "a"}, 5, 4, 3, 1)
-	s.list("key", perdure.JobFilter{Key: "k"}, 3)
-	s.list("phase", perdure.JobFilter{Phase: &waiting}, 4, 3, 2, 1)
-	s.list("phase settled", perdure.JobFilter{Phase: &settled}, 5)
-	s.list("phase parked", perdure.JobFilter{Phase: &parked})
-	s.list("desired", perdure.JobFilter{Desired: &undone}, 4)
-	s.list("current", perdure.JobFilter{Current: &undone}, 3, 2, 1)
-	s.list("current done", perdure.JobFilter{Current: &done}, 5)
-	s.list("all at once", perdure.JobFilter{
+	s.list("all", kernel.JobFilter{}, 5, 4, 3, 2, 1)
+	s.list("type", kernel.JobFilter{Type: "a"}, 5, 4, 3, 1)
+	s.list("key", kernel.JobFilter{Key: "k"}, 3)
+	s.list("phase", kernel.JobFilter{Phase: &waiting}, 4, 3, 2, 1)
+	s.list("phase settled", kernel.JobFilter{Phase: &settled}, 5)
+	s.list("phase parked", kernel.JobFilter{Phase: &parked})
+	s.list("desired", kernel.JobFilter{Desired: &undone}, 4)
+	s.list("current", kernel.JobFilter{Current: &undone}, 3, 2, 1)
+	s.list("current done", kernel.JobFilter{Current: &done}, 5)
+	s.list("all at once", kernel.JobFilter{
 		Type: "a", Phase: &waiting, Current: &unsure, Desired: &undone, After: id(3), Before: id(5), Limit: 7,
 	}, 4)
-	s.list("none", perdure.JobFilter{Type: "b", Key: "k"})
-	jobs, err := s.store.ListJobs(ctx, perdure.JobFilter{Key: "k"})
+	s.list("none", kernel.JobFilter{Type: "b", Key: "k"})
+	jobs, err := s.store.ListJobs(ctx, kernel.JobFilter{Key: "k"})
 	s.must(err)
-	s.equal("whole rows", jobs, []*perdure.Job{newJob(3, 1, typed("a"), keyed("k")).Job})
+	s.equal("whole rows", jobs, []*kernel.Job{newJob(3, 1, typed("a"), keyed("k")).Job})
 }
 
 func listJobsLabels(s *suite) {
 	s.submit(newJob(1, 1, labelled("customer", "c-77", "zone", "eu")), newJob(2, 1, labelled("customer", "c-77", "zone", "us")),
 		newJob(3, 1, labelled("customer", "c-7")), newJob(4, 1), newJob(5, 1, labelled("empty", "", "a.b\"c", "%")))
-	label := func(kv ...string) perdure.JobFilter {
-		return perdure.JobFilter{Labels: newJob(0, 0, labelled(kv...)).Job.Labels}
+	label := func(kv ...string) kernel.JobFilter {
+		return kernel.JobFilter{Labels: newJob(0, 0, labelled(kv...)).Job.Labels}
 	}
 	s.list("one", label("customer", "c-77"), 2, 1)
 	s.list("two", label("customer", "c-77", "zone", "eu"), 1)
@@ -78,22 +79,22 @@ func listJobsLabels(s *suite) {
 
 func listJobsPaging(s *suite) {
 	const n = perdure.DefaultListLimit + 10
-	var c perdure.Changes
+	var c kernel.Changes
 	for i := range n {
 		c.NewJobs = append(c.NewJobs, newJob(i, 1))
 	}
 	s.save(&c)
-	jobs, err := s.store.ListJobs(ctx, perdure.JobFilter{})
+	jobs, err := s.store.ListJobs(ctx, kernel.JobFilter{})
 	s.must(err)
 	s.equal("unless told otherwise", len(jobs), perdure.DefaultListLimit)
-	s.list("first page", perdure.JobFilter{Limit: 2}, n-1, n-2)
-	s.list("next page", perdure.JobFilter{Limit: 2, Before: id(n - 2)}, n-3, n-4)
-	s.list("last page", perdure.JobFilter{Limit: 2, Before: id(1)}, 0)
-	s.list("over the end", perdure.JobFilter{Limit: 2, Before: id(0)})
-	s.list("upwards", perdure.JobFilter{Limit: 3, Ascending: true}, 0, 1, 2)
-	s.list("on from there", perdure.JobFilter{Limit: 3, Ascending: true, After: id(2)}, 3, 4, 5)
-	s.list("newer", perdure.JobFilter{Limit: 2, After: id(5)}, n-1, n-2)
-	s.list("between", perdure.JobFilter{After: id(5), Before: id(8)}, 7, 6)
+	s.list("first page", kernel.JobFilter{Limit: 2}, n-1, n-2)
+	s.list("next page", kernel.JobFilter{Limit: 2, Before: id(n - 2)}, n-3, n-4)
+	s.list("last page", kernel.JobFilter{Limit: 2, Before: id(1)}, 0)
+	s.list("over the end", kernel.JobFilter{Limit: 2, Before: id(0)})
+	s.list("upwards", kernel.JobFilter{Limit: 3, Ascending: true}, 0, 1, 2)
+	s.list("on from there", kernel.JobFilter{Limit: 3, Ascending: true, After: id(2)}, 3, 4, 5)
+	s.list("newer", kernel.JobFilter{Limit: 2, After: id(5)}, n-1, n-2)
+	s.list("between", kernel.JobFilter{After: id(5), Before: id(8)}, 7, 6)
 }
 
 // A key, or the start of an id, with or without "job_".
@@ -134,7 +135,7 @@ func findJobs(s *suite) {
 func stepsSince(s *suite) {
 	s.submit(newJob(1, 4))
 	for i, t := range []time.Duration{3, 1, 2} {
-		s.changeStep(ref(1, i), func(st *perdure.Step) { st.UpdatedAt = at(t * time.Second) })
+		s.changeStep(ref(1, i), func(st *kernel.Step) { st.UpdatedAt = at(t * time.Second) })
 	}
 	for since, want := range map[time.Duration][]int{4: nil, 3: {0}, 2: {0, 2}, 1: {0, 1, 2}, 0: {0, 1, 2, 3}} {
 		steps, err := s.store.StepsOf(ctx, id(1), at(since*time.Second))
@@ -150,7 +151,7 @@ func stepsSince(s *suite) {
 // A job is read with as many of its steps as are asked for.
 func jobWithSteps(s *suite) {
 	s.submit(newJob(1, 4), newJob(2, 2))
-	s.changeStep(ref(1, 1), func(st *perdure.Step) { st.Progress = "half" })
+	s.changeStep(ref(1, 1), func(st *kernel.Step) { st.Progress = "half" })
 	for most, want := range map[int]int{0: 0, 1: 1, 3: 3, 4: 4, 5: 4} {
 		j, steps, err := s.store.Job(ctx, id(1), most)
 		s.must(err)
@@ -175,7 +176,7 @@ func look(s *suite) {
 	next("nothing", time.Time{})
 	s.submit(newJob(1, 3), newJob(2, 1))
 	next("nothing by time", time.Time{})
-	s.changeJob(2, func(j *perdure.Job) { j.CompleteBy = at(time.Hour) })
+	s.changeJob(2, func(j *kernel.Job) { j.CompleteBy = at(time.Hour) })
 	next("a job", at(time.Hour))
 	s.changeStep(ref(1, 0), waitUntil(at(time.Minute)))
 	next("a step", at(time.Minute))
@@ -185,7 +186,7 @@ func look(s *suite) {
 	next("a step again", at(time.Minute))
 	s.changeStep(ref(1, 0), settle)
 	next("a job again", at(time.Hour))
-	s.changeJob(2, func(j *perdure.Job) { j.Overdue = true })
+	s.changeJob(2, func(j *kernel.Job) { j.Overdue = true })
 	next("nothing again", time.Time{})
 	ready := func(want ...string) {
 		s.Helper()
@@ -196,7 +197,7 @@ func look(s *suite) {
 		}
 	}
 	ready("http")
-	s.changeStep(ref(1, 2), func(st *perdure.Step) { st.Agent = "shell" })
+	s.changeStep(ref(1, 2), func(st *kernel.Step) { st.Agent = "shell" })
 	ready("http", "shell")
 	s.changeStep(ref(2, 0), run("h", "", at(time.Second)))
 	ready("shell")
@@ -209,7 +210,7 @@ func backlog(s *suite) {
 		s.submit(newJob(i, 1))
 	}
 	s.changeJob(0, settleJob)
-	s.changeJob(1, func(j *perdure.Job) { j.Phase = perdure.Parked })
+	s.changeJob(1, func(j *kernel.Job) { j.Phase = perdure.Parked })
 	for max, want := range map[int]int{0: 0, 3: 3, 4: 4, 100: 4} {
 		got, err := s.store.Backlog(ctx, max)
 		s.must(err)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 var registering = []check{
@@ -14,7 +15,7 @@ var registering = []check{
 }
 
 // attend is a node's roll call, at the store's time.
-func (s *suite) attend(p perdure.Presence) perdure.Roll {
+func (s *suite) attend(p kernel.Presence) kernel.Roll {
 	s.Helper()
 	roll, err := s.store.Attend(ctx, p)
 	s.must(err)
@@ -22,7 +23,7 @@ func (s *suite) attend(p perdure.Presence) perdure.Roll {
 }
 
 func nodes(s *suite) {
-	list := func(want ...perdure.Node) {
+	list := func(want ...kernel.Node) {
 		s.Helper()
 		got, err := s.store.Nodes(ctx)
 		s.must(err)
@@ -34,12 +35,12 @@ func nodes(s *suite) {
 		s.equal("nodes", got, want)
 	}
 	list()
-	one := perdure.Node{ID: "n1", Host: "h", PID: 77, Version: "v1", Listen: "127.0.0.1:7420", Agents: []string{"http", "shell"}, Slots: []int{16, 4}, Since: at(0)}
-	two := perdure.Node{ID: "n2", Host: "h"}
+	one := kernel.Node{ID: "n1", Host: "h", PID: 77, Version: "v1", Listen: "127.0.0.1:7420", Agents: []string{"http", "shell"}, Slots: []int{16, 4}, Since: at(0)}
+	two := kernel.Node{ID: "n2", Host: "h"}
 	before, err := s.store.Now(ctx)
 	s.must(err)
-	s.attend(perdure.Presence{Node: two})
-	roll := s.attend(perdure.Presence{Node: one})
+	s.attend(kernel.Presence{Node: two})
+	roll := s.attend(kernel.Presence{Node: one})
 	list(one, two)
 	got, err := s.store.Nodes(ctx)
 	s.must(err)
@@ -49,7 +50,7 @@ func nodes(s *suite) {
 		}
 	}
 	one.Agents, one.Slots, one.Listen = nil, nil, ""
-	s.attend(perdure.Presence{Node: one})
+	s.attend(kernel.Presence{Node: one})
 	list(one, two)
 	s.must(s.store.DropNode(ctx, "n1"))
 	s.must(s.store.DropNode(ctx, "n9"))
@@ -57,18 +58,18 @@ func nodes(s *suite) {
 }
 
 func seen(s *suite) {
-	list := func(want ...perdure.Seen) {
+	list := func(want ...kernel.Seen) {
 		s.Helper()
 		got, err := s.store.Seen(ctx)
 		s.must(err)
 		s.equal("seen", got, want)
 	}
-	row := func(agent, holder string, after time.Duration) perdure.Seen {
-		return perdure.Seen{Agent: agent, Holder: holder, At: at(after)}
+	row := func(agent, holder string, after time.Duration) kernel.Seen {
+		return kernel.Seen{Agent: agent, Holder: holder, At: at(after)}
 	}
-	put := func(seen ...perdure.Seen) {
+	put := func(seen ...kernel.Seen) {
 		s.Helper()
-		s.attend(perdure.Presence{Node: perdure.Node{ID: "n"}, Seen: seen})
+		s.attend(kernel.Presence{Node: kernel.Node{ID: "n"}, Seen: seen})
 	}
 	list()
 	put()
@@ -78,7 +79,7 @@ func seen(s *suite) {
 	list(row("http", "a", time.Minute), row("http", "b", time.Second), row("shell", "b", 0))
 
 	// Callers choose the names of holders: only those that claimed last are listed, however many there are (F157).
-	many := make([]perdure.Seen, perdure.MaxSeen)
+	many := make([]kernel.Seen, perdure.MaxSeen)
 	for i := range many {
 		many[i] = row("many", fmt.Sprintf("%05d", i), time.Hour)
 	}
@@ -91,20 +92,20 @@ func forget(s *suite) {
 	now, err := s.store.Now(ctx)
 	s.must(err)
 	now = now.Truncate(time.Second)
-	seen := func(holder string, ago time.Duration) perdure.Seen {
-		return perdure.Seen{Agent: "a", Holder: holder, At: now.Add(-ago)}
+	seen := func(holder string, ago time.Duration) kernel.Seen {
+		return kernel.Seen{Agent: "a", Holder: holder, At: now.Add(-ago)}
 	}
 	old, young := seen("old", 25*time.Hour), seen("young", 23*time.Hour)
-	p := perdure.Presence{Node: perdure.Node{ID: "n"}, Seen: []perdure.Seen{old, young}}
+	p := kernel.Presence{Node: kernel.Node{ID: "n"}, Seen: []kernel.Seen{old, young}}
 	s.attend(p)
 	got, err := s.store.Seen(ctx)
 	s.must(err)
-	s.equal("not asked to forget", got, []perdure.Seen{old, young})
+	s.equal("not asked to forget", got, []kernel.Seen{old, young})
 	p.Seen, p.Forget = nil, true
 	s.attend(p)
 	got, err = s.store.Seen(ctx)
 	s.must(err)
-	s.equal("forgotten", got, []perdure.Seen{young})
+	s.equal("forgotten", got, []kernel.Seen{young})
 	if nodes, err := s.store.Nodes(ctx); err != nil || len(nodes) != 1 {
 		s.Errorf("the node that asks is forgotten: %v, %v", nodes, err)
 	}

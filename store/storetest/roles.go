@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 var electing = []check{
@@ -19,7 +19,7 @@ var electing = []check{
 // ttl is far more than a check takes.
 const ttl = time.Hour
 
-func (s *suite) roles() []perdure.Role {
+func (s *suite) roles() []kernel.Role {
 	s.Helper()
 	roles, err := s.store.Roles(ctx)
 	s.must(err)
@@ -27,66 +27,66 @@ func (s *suite) roles() []perdure.Role {
 }
 
 // elect changes a role as a rule says.
-func (s *suite) elect(name string, rule func(r perdure.Role, now time.Time) perdure.Role) (now perdure.Role) {
+func (s *suite) elect(name string, rule func(r kernel.Role, now time.Time) kernel.Role) (now kernel.Role) {
 	s.Helper()
-	s.update(func(tx perdure.Tx) {
+	s.update(func(tx kernel.Tx) {
 		roles, err := tx.LockRoles([]string{name})
 		s.must(err)
 		at, err := tx.Now()
 		s.must(err)
 		now = rule(roles[0], at)
-		s.must(tx.SaveRoles([]perdure.RoleChange{{Now: now, Was: roles[0]}}))
+		s.must(tx.SaveRoles([]kernel.RoleChange{{Now: now, Was: roles[0]}}))
 	})
 	return now
 }
 
-func enlist(node string, ttl time.Duration) func(perdure.Role, time.Time) perdure.Role {
-	return func(r perdure.Role, now time.Time) perdure.Role { return r.Enlist(node, now, ttl) }
+func enlist(node string, ttl time.Duration) func(kernel.Role, time.Time) kernel.Role {
+	return func(r kernel.Role, now time.Time) kernel.Role { return r.Enlist(node, now, ttl) }
 }
 
 func saveRoles(s *suite) {
 	if got := s.roles(); len(got) != 0 {
 		s.Errorf("roles that nobody made: %v", got)
 	}
-	a := perdure.Role{Name: "a", Epoch: 7, Leader: "n1", LeaderUntil: at(time.Minute), Standby: "n2", StandbyUntil: at(time.Hour)}
-	s.update(func(tx perdure.Tx) {
+	a := kernel.Role{Name: "a", Epoch: 7, Leader: "n1", LeaderUntil: at(time.Minute), Standby: "n2", StandbyUntil: at(time.Hour)}
+	s.update(func(tx kernel.Tx) {
 		roles, err := tx.LockRoles([]string{"b", "a"})
 		s.must(err)
-		s.equal("locked, in order, made where they were not", roles, []perdure.Role{{Name: "a"}, {Name: "b"}})
-		s.must(tx.SaveRoles([]perdure.RoleChange{{Now: a, Was: roles[0]}}))
+		s.equal("locked, in order, made where they were not", roles, []kernel.Role{{Name: "a"}, {Name: "b"}})
+		s.must(tx.SaveRoles([]kernel.RoleChange{{Now: a, Was: roles[0]}}))
 	})
-	s.equal("saved", s.roles(), []perdure.Role{a, {Name: "b"}})
-	found(s, "locked again", []perdure.Role{a}, func(tx perdure.Tx) ([]perdure.Role, error) { return tx.LockRoles([]string{"a"}) })
-	for _, was := range []perdure.Role{
+	s.equal("saved", s.roles(), []kernel.Role{a, {Name: "b"}})
+	found(s, "locked again", []kernel.Role{a}, func(tx kernel.Tx) ([]kernel.Role, error) { return tx.LockRoles([]string{"a"}) })
+	for _, was := range []kernel.Role{
 		{Name: "a", Epoch: 6, Leader: "n1", Standby: "n2"},
 		{Name: "a", Epoch: 7, Leader: "n2", Standby: "n2"},
 		{Name: "a", Epoch: 7, Leader: "n1"},
 		{Name: "nobody's"},
 	} {
-		err := s.store.Update(ctx, func(tx perdure.Tx) error {
-			return tx.SaveRoles([]perdure.RoleChange{{Now: perdure.Role{Name: was.Name, Epoch: 9}, Was: was}})
+		err := s.store.Update(ctx, func(tx kernel.Tx) error {
+			return tx.SaveRoles([]kernel.RoleChange{{Now: kernel.Role{Name: was.Name, Epoch: 9}, Was: was}})
 		})
-		if !errors.Is(err, perdure.ErrStale) {
+		if !errors.Is(err, kernel.ErrStale) {
 			s.Errorf("saved over %+v: %v", was, err)
 		}
 	}
 	failed := errors.New("failed")
-	if err := s.store.Update(ctx, func(tx perdure.Tx) error {
-		s.must(tx.SaveRoles([]perdure.RoleChange{{Now: perdure.Role{Name: "a", Epoch: 8}, Was: a}}))
+	if err := s.store.Update(ctx, func(tx kernel.Tx) error {
+		s.must(tx.SaveRoles([]kernel.RoleChange{{Now: kernel.Role{Name: "a", Epoch: 8}, Was: a}}))
 		return failed
 	}); !errors.Is(err, failed) {
 		s.Errorf("got %v", err)
 	}
-	s.equal("not saved", s.roles(), []perdure.Role{a, {Name: "b"}})
-	s.update(func(tx perdure.Tx) {
-		s.must(tx.SaveRoles([]perdure.RoleChange{{Now: perdure.Role{Name: "a", Epoch: 7}, Was: a}}))
+	s.equal("not saved", s.roles(), []kernel.Role{a, {Name: "b"}})
+	s.update(func(tx kernel.Tx) {
+		s.must(tx.SaveRoles([]kernel.RoleChange{{Now: kernel.Role{Name: "a", Epoch: 7}, Was: a}}))
 	})
-	s.equal("vacated", s.roles(), []perdure.Role{{Name: "a", Epoch: 7}, {Name: "b"}})
+	s.equal("vacated", s.roles(), []kernel.Role{{Name: "a", Epoch: 7}, {Name: "b"}})
 }
 
 // Attend moves on what the node has and has not lapsed, and nothing else.
 func attendRoles(s *suite) {
-	none := s.attend(perdure.Presence{Node: perdure.Node{ID: "n1"}, TTL: ttl})
+	none := s.attend(kernel.Presence{Node: kernel.Node{ID: "n1"}, TTL: ttl})
 	if len(none.Roles) != 0 || none.Now.IsZero() {
 		s.Errorf("%+v", none)
 	}
@@ -96,7 +96,7 @@ func attendRoles(s *suite) {
 	s.elect("lapsed", enlist("n1", 0))
 	s.elect("others", enlist("n2", time.Minute))
 	before := s.roles()
-	roll := s.attend(perdure.Presence{Node: perdure.Node{ID: "n1"}, TTL: ttl})
+	roll := s.attend(kernel.Presence{Node: kernel.Node{ID: "n1"}, TTL: ttl})
 	s.equal("as told, so they are", s.roles(), roll.Roles)
 	want := before // lapsed, led, others, stood
 	for i, moved := range []time.Time{{}, roll.Roles[1].LeaderUntil, {}, roll.Roles[3].StandbyUntil} {
@@ -114,15 +114,15 @@ func attendRoles(s *suite) {
 // A role that is shared stays as it is until whoever shares it is through; any number may.
 func shareRole(s *suite) {
 	first := s.elect("r", enlist("n1", ttl))
-	found(s, "shared", first, func(tx perdure.Tx) (perdure.Role, error) { return tx.ShareRole("r") })
-	found(s, "nobody's", perdure.Role{Name: "x"}, func(tx perdure.Tx) (perdure.Role, error) { return tx.ShareRole("x") })
+	found(s, "shared", first, func(tx kernel.Tx) (kernel.Role, error) { return tx.ShareRole("r") })
+	found(s, "nobody's", kernel.Role{Name: "x"}, func(tx kernel.Tx) (kernel.Role, error) { return tx.ShareRole("x") })
 	var writing sync.WaitGroup
 	shared := make(chan struct{})
 	var elected bool
 	var mu sync.Mutex
 	once := sync.OnceFunc(func() { close(shared) })
 	writing.Go(func() {
-		s.must(s.store.Update(ctx, func(tx perdure.Tx) error {
+		s.must(s.store.Update(ctx, func(tx kernel.Tx) error {
 			r, err := tx.ShareRole("r")
 			once()
 			time.Sleep(100 * time.Millisecond)
@@ -135,7 +135,7 @@ func shareRole(s *suite) {
 		}))
 	})
 	<-shared
-	s.elect("r", func(r perdure.Role, now time.Time) perdure.Role { return r.Vacate().Enlist("n2", now, ttl) })
+	s.elect("r", func(r kernel.Role, now time.Time) kernel.Role { return r.Vacate().Enlist("n2", now, ttl) })
 	mu.Lock()
 	elected = true
 	mu.Unlock()
@@ -152,7 +152,7 @@ func racingElections(s *suite) {
 		name := string(rune('a' + i))
 		racing.Go(func() {
 			for range rounds {
-				err := s.store.Update(ctx, func(tx perdure.Tx) error {
+				err := s.store.Update(ctx, func(tx kernel.Tx) error {
 					roles, err := tx.LockRoles([]string{"r"})
 					if err != nil {
 						return err
@@ -162,9 +162,9 @@ func racingElections(s *suite) {
 						return err
 					}
 					now := roles[0].Vacate().Enlist(name, at, ttl)
-					return tx.SaveRoles([]perdure.RoleChange{{Now: now, Was: roles[0]}})
+					return tx.SaveRoles([]kernel.RoleChange{{Now: now, Was: roles[0]}})
 				})
-				if err != nil && !errors.Is(err, perdure.ErrStale) {
+				if err != nil && !errors.Is(err, kernel.ErrStale) {
 					s.Error(err)
 				}
 				roles, err := s.store.Roles(ctx)
@@ -190,8 +190,8 @@ func racingElections(s *suite) {
 // What a former leader would write is refused in the transaction that would have written it (I15, F075).
 func fencedByEpoch(s *suite) {
 	old := s.elect("r", enlist("n1", ttl))
-	under := func(m perdure.Mandate) error {
-		return s.store.Update(ctx, func(tx perdure.Tx) error {
+	under := func(m kernel.Mandate) error {
+		return s.store.Update(ctx, func(tx kernel.Tx) error {
 			if err := tx.PutLimit("agent:fenced", int(m.Epoch)); err != nil {
 				return err
 			}
@@ -206,15 +206,15 @@ func fencedByEpoch(s *suite) {
 			return r.Admit(m, now)
 		})
 	}
-	mandate := perdure.Mandate{Role: "r", Node: "n1", Epoch: old.Epoch}
+	mandate := kernel.Mandate{Role: "r", Node: "n1", Epoch: old.Epoch}
 	s.must(under(mandate))
-	s.elect("r", func(r perdure.Role, now time.Time) perdure.Role { return r.Vacate().Enlist("n2", now, ttl) })
-	if err := under(mandate); !errors.Is(err, perdure.ErrDeposed) {
+	s.elect("r", func(r kernel.Role, now time.Time) kernel.Role { return r.Vacate().Enlist("n2", now, ttl) })
+	if err := under(mandate); !errors.Is(err, kernel.ErrDeposed) {
 		s.Errorf("a former leader is told: %v", err)
 	}
-	s.must(under(perdure.Mandate{Role: "r", Node: "n2", Epoch: old.Epoch + 1}))
-	s.elect("r", func(r perdure.Role, now time.Time) perdure.Role { return r.Vacate().Enlist("n2", now, 0) })
-	if err := under(perdure.Mandate{Role: "r", Node: "n2", Epoch: old.Epoch + 2}); !errors.Is(err, perdure.ErrDeposed) {
+	s.must(under(kernel.Mandate{Role: "r", Node: "n2", Epoch: old.Epoch + 1}))
+	s.elect("r", func(r kernel.Role, now time.Time) kernel.Role { return r.Vacate().Enlist("n2", now, 0) })
+	if err := under(kernel.Mandate{Role: "r", Node: "n2", Epoch: old.Epoch + 2}); !errors.Is(err, kernel.ErrDeposed) {
 		s.Errorf("one whose time is over is told: %v", err)
 	}
 	limits, err := s.store.ListLimits(ctx)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 var saving = []check{
@@ -31,40 +32,40 @@ var saving = []check{
 // A row that is not as it was loaded refuses the change (F072).
 func saveGuards(s *suite) {
 	s.submit(newJob(1, 1))
-	steps := map[string]func(*perdure.Step){
-		"run":     func(st *perdure.Step) { st.Run++ },
-		"phase":   func(st *perdure.Step) { st.Phase = perdure.Parked },
-		"current": func(st *perdure.Step) { st.Current = perdure.Unsure },
-		"desired": func(st *perdure.Step) { st.Desired = perdure.Undone },
-		"gone":    func(st *perdure.Step) { st.Index = 7 },
+	steps := map[string]func(*kernel.Step){
+		"run":     func(st *kernel.Step) { st.Run++ },
+		"phase":   func(st *kernel.Step) { st.Phase = perdure.Parked },
+		"current": func(st *kernel.Step) { st.Current = perdure.Unsure },
+		"desired": func(st *kernel.Step) { st.Desired = perdure.Undone },
+		"gone":    func(st *kernel.Step) { st.Index = 7 },
 	}
 	for what, differs := range steps {
 		was := s.steps(1)[0]
 		differs(was)
-		s.refused("step "+what, &perdure.Changes{Steps: []perdure.StepChange{editStep(was, settle)}})
+		s.refused("step "+what, &kernel.Changes{Steps: []kernel.StepChange{editStep(was, settle)}})
 	}
-	jobs := map[string]func(*perdure.Job){
-		"current":   func(j *perdure.Job) { j.Current = perdure.Unsure },
-		"desired":   func(j *perdure.Job) { j.Desired = perdure.Undone },
-		"phase":     func(j *perdure.Job) { j.Phase = perdure.Parked },
-		"unsettled": func(j *perdure.Job) { j.Unsettled++ },
-		"running":   func(j *perdure.Job) { j.Running++ },
-		"active":    func(j *perdure.Job) { j.Active++ },
-		"gone":      func(j *perdure.Job) { j.ID = id(9) },
+	jobs := map[string]func(*kernel.Job){
+		"current":   func(j *kernel.Job) { j.Current = perdure.Unsure },
+		"desired":   func(j *kernel.Job) { j.Desired = perdure.Undone },
+		"phase":     func(j *kernel.Job) { j.Phase = perdure.Parked },
+		"unsettled": func(j *kernel.Job) { j.Unsettled++ },
+		"running":   func(j *kernel.Job) { j.Running++ },
+		"active":    func(j *kernel.Job) { j.Active++ },
+		"gone":      func(j *kernel.Job) { j.ID = id(9) },
 	}
 	for what, differs := range jobs {
 		was := s.job(1)
 		differs(was)
-		s.refused("job "+what, &perdure.Changes{Jobs: []perdure.JobChange{editJob(was, settleJob)}})
+		s.refused("job "+what, &kernel.Changes{Jobs: []kernel.JobChange{editJob(was, settleJob)}})
 	}
 	s.equal("job", s.job(1), newJob(1, 1).Job)
 	s.equal("steps", s.steps(1), newJob(1, 1).Steps)
 }
 
-func (s *suite) refused(what string, c *perdure.Changes) {
+func (s *suite) refused(what string, c *kernel.Changes) {
 	s.Helper()
-	err := s.store.Update(ctx, func(tx perdure.Tx) error { return tx.Save(c) })
-	if !errors.Is(err, perdure.ErrStale) {
+	err := s.store.Update(ctx, func(tx kernel.Tx) error { return tx.Save(c) })
+	if !errors.Is(err, kernel.ErrStale) {
 		s.Errorf("%s: got %v, want ErrStale", what, err)
 	}
 }
@@ -74,19 +75,19 @@ func saveGuardTakesAllBack(s *suite) {
 	s.submit(newJob(1, 2))
 	stale := s.steps(1)[1]
 	stale.Run = 5
-	err := s.store.Update(ctx, func(tx perdure.Tx) error {
-		s.must(tx.Save(&perdure.Changes{NewJobs: []perdure.NewJob{newJob(2, 1)}}))
+	err := s.store.Update(ctx, func(tx kernel.Tx) error {
+		s.must(tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{newJob(2, 1)}}))
 		s.must(tx.PutLimit("agent:http", 3))
-		return tx.Save(&perdure.Changes{
-			NewJobs:  []perdure.NewJob{newJob(3, 1, keyed("k"))},
-			Jobs:     []perdure.JobChange{editJob(s.jobIn(tx, 1), settleJob)},
-			Steps:    []perdure.StepChange{editStep(s.one(ref(1, 0), tx), settle), editStep(stale, settle)},
-			Payloads: []perdure.PayloadChange{{StepRef: ref(1, 0), SetInput: true, Input: []byte("1")}},
-			Alerts:   []perdure.Alert{{Job: id(1), Kind: perdure.AlertNamed, RaisedAt: at(0)}},
-			History:  []perdure.Entry{{Job: id(1), At: at(0), Event: "failed"}},
+		return tx.Save(&kernel.Changes{
+			NewJobs:  []kernel.NewJob{newJob(3, 1, keyed("k"))},
+			Jobs:     []kernel.JobChange{editJob(s.jobIn(tx, 1), settleJob)},
+			Steps:    []kernel.StepChange{editStep(s.one(ref(1, 0), tx), settle), editStep(stale, settle)},
+			Payloads: []kernel.PayloadChange{{StepRef: ref(1, 0), SetInput: true, Input: []byte("1")}},
+			Alerts:   []kernel.Alert{{Job: id(1), Kind: perdure.AlertNamed, RaisedAt: at(0)}},
+			History:  []kernel.Entry{{Job: id(1), At: at(0), Event: "failed"}},
 		})
 	})
-	if !errors.Is(err, perdure.ErrStale) {
+	if !errors.Is(err, kernel.ErrStale) {
 		s.Errorf("got %v, want ErrStale", err)
 	}
 	s.untouched(1, 2)
@@ -97,13 +98,13 @@ func (s *suite) untouched(n, steps int) {
 	s.Helper()
 	s.equal("job", s.job(n), newJob(n, steps).Job)
 	s.equal("steps", s.steps(n), newJob(n, steps).Steps)
-	jobs, err := s.store.ListJobs(ctx, perdure.JobFilter{})
+	jobs, err := s.store.ListJobs(ctx, kernel.JobFilter{})
 	s.must(err)
 	s.equal("jobs", len(jobs), 1)
 	payloads, err := s.store.Payloads(ctx, id(n), 1<<20, 1<<20)
 	s.must(err)
 	s.equal("payloads", payloads, nil)
-	alerts, err := s.store.Alerts(ctx, perdure.AlertFilter{Closed: true})
+	alerts, err := s.store.Alerts(ctx, kernel.AlertFilter{Closed: true})
 	s.must(err)
 	s.equal("alerts", alerts, nil)
 	history, err := s.store.History(ctx, id(n), 0, 10)
@@ -114,7 +115,7 @@ func (s *suite) untouched(n, steps int) {
 	s.equal("limits", limits, nil)
 }
 
-func (s *suite) jobIn(tx perdure.Tx, n int) *perdure.Job {
+func (s *suite) jobIn(tx kernel.Tx, n int) *kernel.Job {
 	s.Helper()
 	jobs, err := tx.LockJobs(ids(n))
 	s.must(err)
@@ -126,14 +127,14 @@ func saveRefusedAndIgnored(s *suite) {
 	s.submit(newJob(1, 1))
 	stale := s.steps(1)[0]
 	stale.Run = 5
-	err := s.store.Update(ctx, func(tx perdure.Tx) error {
-		_ = tx.Save(&perdure.Changes{
-			Jobs:  []perdure.JobChange{editJob(s.jobIn(tx, 1), settleJob)},
-			Steps: []perdure.StepChange{editStep(stale, settle)},
+	err := s.store.Update(ctx, func(tx kernel.Tx) error {
+		_ = tx.Save(&kernel.Changes{
+			Jobs:  []kernel.JobChange{editJob(s.jobIn(tx, 1), settleJob)},
+			Steps: []kernel.StepChange{editStep(stale, settle)},
 		})
 		return nil
 	})
-	if !errors.Is(err, perdure.ErrStale) {
+	if !errors.Is(err, kernel.ErrStale) {
 		s.Errorf("got %v, want ErrStale", err)
 	}
 	s.untouched(1, 1)
@@ -142,33 +143,33 @@ func saveRefusedAndIgnored(s *suite) {
 // One Save holds the events of many jobs (group commit).
 func saveMany(s *suite) {
 	const n = 1200
-	var c perdure.Changes
+	var c kernel.Changes
 	for i := range n {
 		c.NewJobs = append(c.NewJobs, newJob(i, 2))
 	}
 	s.save(&c)
 	var all []perdure.JobID
-	var firsts []perdure.StepRef
+	var firsts []kernel.StepRef
 	for i := range n {
 		all, firsts = append(all, id(i)), append(firsts, ref(i, 0))
 	}
-	s.update(func(tx perdure.Tx) {
+	s.update(func(tx kernel.Tx) {
 		jobs, err := tx.LockJobs(all)
 		s.must(err)
 		steps, err := tx.Steps(firsts)
 		s.must(err)
-		var c perdure.Changes
+		var c kernel.Changes
 		for _, j := range jobs {
-			c.Jobs = append(c.Jobs, editJob(j, func(j *perdure.Job) { j.Unsettled, j.Active = 1, 1 }))
+			c.Jobs = append(c.Jobs, editJob(j, func(j *kernel.Job) { j.Unsettled, j.Active = 1, 1 }))
 		}
 		for _, st := range steps {
 			c.Steps = append(c.Steps, editStep(st, settle))
-			c.Payloads = append(c.Payloads, perdure.PayloadChange{StepRef: st.StepRef, SetOutput: true, Output: fmt.Appendf(nil, "%d", st.Index)})
-			c.History = append(c.History, perdure.Entry{Job: st.Job, Step: st.Name, At: at(0), Event: "failed"})
+			c.Payloads = append(c.Payloads, kernel.PayloadChange{StepRef: st.StepRef, SetOutput: true, Output: fmt.Appendf(nil, "%d", st.Index)})
+			c.History = append(c.History, kernel.Entry{Job: st.Job, Step: st.Name, At: at(0), Event: "failed"})
 		}
 		s.must(tx.Save(&c))
 	})
-	s.update(func(tx perdure.Tx) {
+	s.update(func(tx kernel.Tx) {
 		steps, err := tx.Steps(firsts)
 		s.must(err)
 		jobs, err := tx.LockJobs(all)
@@ -191,35 +192,35 @@ func savePayloads(s *suite) {
 	s.submit(newJob(1, 5))
 	big := append(append([]byte(`"`), bytes.Repeat([]byte("x"), perdure.MaxPayloadBytes-2)...), '"')
 	odd := []byte("{ \"b\":1.0,\n\t\"a\" : \"\\u00e4ä\", \"a\":12345678901234567890 }")
-	s.save(&perdure.Changes{Payloads: []perdure.PayloadChange{
+	s.save(&kernel.Changes{Payloads: []kernel.PayloadChange{
 		{StepRef: ref(1, 3), SetInput: true, Input: big, SetOutput: true, Output: []byte("null")},
 		{StepRef: ref(1, 0), SetInput: true, Input: odd, Output: []byte("not set")},
 		{StepRef: ref(1, 1), SetOutput: true, Output: odd},
 		{StepRef: ref(1, 2), SetInput: true, Input: nil},
 	}})
-	s.save(&perdure.Changes{Payloads: []perdure.PayloadChange{
+	s.save(&kernel.Changes{Payloads: []kernel.PayloadChange{
 		{StepRef: ref(1, 1), SetInput: true, Input: []byte("7")},
 		{StepRef: ref(1, 3), SetOutput: true},
 	}})
-	want := []perdure.Payload{
+	want := []kernel.Payload{
 		{StepRef: ref(1, 0), Input: odd},
 		{StepRef: ref(1, 1), Input: []byte("7"), Output: odd},
 		{StepRef: ref(1, 3), Input: big},
 	}
 	wanted := refs(1, 3, 1, 0, 1, 1, 1, 2, 1, 4, 2, 0, 1, 0)
-	inOrder := []perdure.Payload{want[2], want[0], want[1]}
+	inOrder := []kernel.Payload{want[2], want[0], want[1]}
 	for n, most := range map[int]int{3: 4 << 20, 2: len(big) + 1, 1: 1, 0: 0} {
-		found(s, fmt.Sprintf("payloads up to %d bytes", most), inOrder[:n:n], func(tx perdure.Tx) ([]perdure.Payload, error) {
+		found(s, fmt.Sprintf("payloads up to %d bytes", most), inOrder[:n:n], func(tx kernel.Tx) ([]kernel.Payload, error) {
 			return tx.Payloads(wanted, most)
 		})
 	}
-	found(s, "payloads, the second of which reaches the bound", inOrder[:2:2], func(tx perdure.Tx) ([]perdure.Payload, error) {
+	found(s, "payloads, the second of which reaches the bound", inOrder[:2:2], func(tx kernel.Tx) ([]kernel.Payload, error) {
 		return tx.Payloads(wanted, len(big)+len(odd))
 	})
-	sized := func(read ...string) []perdure.SizedPayload { // of the values, those named are read
-		all := make([]perdure.SizedPayload, len(want))
+	sized := func(read ...string) []kernel.SizedPayload { // of the values, those named are read
+		all := make([]kernel.SizedPayload, len(want))
 		for i, p := range want {
-			all[i] = perdure.SizedPayload{Payload: perdure.Payload{StepRef: p.StepRef}, InputBytes: len(p.Input), OutputBytes: len(p.Output)}
+			all[i] = kernel.SizedPayload{Payload: kernel.Payload{StepRef: p.StepRef}, InputBytes: len(p.Input), OutputBytes: len(p.Output)}
 			if slices.Contains(read, fmt.Sprint("input ", p.Index)) {
 				all[i].Input = p.Input
 			}
@@ -231,7 +232,7 @@ func savePayloads(s *suite) {
 	}
 	for _, c := range []struct {
 		max, total int
-		read       []perdure.SizedPayload
+		read       []kernel.SizedPayload
 	}{
 		{perdure.MaxPayloadBytes, 4 << 20, sized("input 0", "input 1", "output 1", "input 3")},
 		{perdure.MaxPayloadBytes - 1, 4 << 20, sized("input 0", "input 1", "output 1")},
@@ -253,12 +254,12 @@ func savePayloads(s *suite) {
 	none, err := s.store.Payloads(ctx, id(9), 1, 1)
 	s.must(err)
 	s.equal("of a job that is not there", none, nil)
-	for i, p := range []*perdure.Payload{&want[0], &want[1], nil, &want[2], nil} {
+	for i, p := range []*kernel.Payload{&want[0], &want[1], nil, &want[2], nil} {
 		got, err := s.store.Payload(ctx, ref(1, i))
 		s.must(err)
 		s.equal(fmt.Sprint("of step ", i), got, p)
 	}
-	s.save(&perdure.Changes{Payloads: []perdure.PayloadChange{{StepRef: ref(1, 0), SetInput: true}}})
+	s.save(&kernel.Changes{Payloads: []kernel.PayloadChange{{StepRef: ref(1, 0), SetInput: true}}})
 	want = want[1:]
 	got, err := s.store.Payloads(ctx, id(1), perdure.MaxPayloadBytes, 4<<20)
 	s.must(err)
@@ -276,7 +277,7 @@ func saveTimes(s *suite) {
 		time.Date(1969, 12, 31, 23, 59, 59, 999_999_999, time.UTC),
 	}
 	for i, t := range times {
-		nj := newJob(i, 1, func(j *perdure.Job) { j.CompleteBy = t })
+		nj := newJob(i, 1, func(j *kernel.Job) { j.CompleteBy = t })
 		nj.Steps[0].AvailableAt = t
 		s.submit(nj)
 		got, step := s.job(i).CompleteBy, s.steps(i)[0].AvailableAt
@@ -295,7 +296,7 @@ func saveCopies(s *suite) {
 	nj := newJob(1, 1, labelled("a", "b"))
 	in := []byte("123")
 	s.submit(nj)
-	s.save(&perdure.Changes{Payloads: []perdure.PayloadChange{{StepRef: ref(1, 0), SetInput: true, Input: in}}})
+	s.save(&kernel.Changes{Payloads: []kernel.PayloadChange{{StepRef: ref(1, 0), SetInput: true, Input: in}}})
 	nj.Job.Type, nj.Steps[0].Name, nj.Shape[0], in[0] = "changed", "changed", 'x', 'x'
 	nj.Job.Labels["a"] = "changed"
 	s.job(1).Labels["a"] = "changed"
@@ -304,7 +305,7 @@ func saveCopies(s *suite) {
 	s.equal("steps", s.steps(1), newJob(1, 1).Steps)
 	payloads, err := s.store.Payloads(ctx, id(1), 100, 100)
 	s.must(err)
-	s.equal("payload", payloads, []perdure.SizedPayload{{Payload: perdure.Payload{StepRef: ref(1, 0), Input: []byte("123")}, InputBytes: 3}})
+	s.equal("payload", payloads, []kernel.SizedPayload{{Payload: kernel.Payload{StepRef: ref(1, 0), Input: []byte("123")}, InputBytes: 3}})
 }
 
 var errOops = errors.New("oops")
@@ -312,7 +313,7 @@ var errOops = errors.New("oops")
 // An error of fn takes everything back, and comes back as it is.
 func updateRollback(s *suite) {
 	s.submit(newJob(1, 1))
-	err := s.store.Update(ctx, func(tx perdure.Tx) error {
+	err := s.store.Update(ctx, func(tx kernel.Tx) error {
 		s.writeAll(tx)
 		return errOops
 	})
@@ -323,16 +324,16 @@ func updateRollback(s *suite) {
 	s.writeAllKept()
 }
 
-func (s *suite) writeAll(tx perdure.Tx) {
+func (s *suite) writeAll(tx kernel.Tx) {
 	s.Helper()
 	s.must(tx.PutLimit("job:order", 1))
-	s.must(tx.Save(&perdure.Changes{
-		NewJobs:  []perdure.NewJob{newJob(2, 1, keyed("k"), labelled("a", "b"))},
-		Jobs:     []perdure.JobChange{editJob(s.jobIn(tx, 1), settleJob)},
-		Steps:    []perdure.StepChange{editStep(s.one(ref(1, 0), tx), settle)},
-		Payloads: []perdure.PayloadChange{{StepRef: ref(1, 0), SetInput: true, Input: []byte("1")}},
-		Alerts:   []perdure.Alert{{Job: id(1), Step: "s0", Kind: perdure.AlertParked, RaisedAt: at(0)}},
-		History:  []perdure.Entry{{Job: id(1), At: at(0), Event: "failed"}},
+	s.must(tx.Save(&kernel.Changes{
+		NewJobs:  []kernel.NewJob{newJob(2, 1, keyed("k"), labelled("a", "b"))},
+		Jobs:     []kernel.JobChange{editJob(s.jobIn(tx, 1), settleJob)},
+		Steps:    []kernel.StepChange{editStep(s.one(ref(1, 0), tx), settle)},
+		Payloads: []kernel.PayloadChange{{StepRef: ref(1, 0), SetInput: true, Input: []byte("1")}},
+		Alerts:   []kernel.Alert{{Job: id(1), Step: "s0", Kind: perdure.AlertParked, RaisedAt: at(0)}},
+		History:  []kernel.Entry{{Job: id(1), At: at(0), Event: "failed"}},
 	}))
 }
 
@@ -353,7 +354,7 @@ func updatePanic(s *suite) {
 				s.Errorf("recovered %v", r)
 			}
 		}()
-		_ = s.store.Update(ctx, func(tx perdure.Tx) error {
+		_ = s.store.Update(ctx, func(tx kernel.Tx) error {
 			s.writeAll(tx)
 			panic("boom")
 		})
@@ -366,18 +367,18 @@ func updatePanic(s *suite) {
 func updateTriesAgain(s *suite) {
 	s.submit(newJob(1, 1))
 	calls := 0
-	s.must(s.store.Update(ctx, func(tx perdure.Tx) error {
+	s.must(s.store.Update(ctx, func(tx kernel.Tx) error {
 		calls++
 		was := s.one(ref(1, 0), tx)
 		if calls == 1 {
 			was.Run = 99
 		}
-		return tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(was, settle)}})
+		return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(was, settle)}})
 	}))
 	s.equal("calls", calls, 2)
 	calls = 0
-	err := s.store.Update(ctx, func(perdure.Tx) error { calls++; return fmt.Errorf("as ever: %w", perdure.ErrStale) })
-	if !errors.Is(err, perdure.ErrStale) || calls < 2 {
+	err := s.store.Update(ctx, func(kernel.Tx) error { calls++; return fmt.Errorf("as ever: %w", kernel.ErrStale) })
+	if !errors.Is(err, kernel.ErrStale) || calls < 2 {
 		s.Errorf("%v after %d calls", err, calls)
 	}
 }
@@ -386,7 +387,7 @@ func updateTriesAgain(s *suite) {
 func updateCancelled(s *suite) {
 	s.submit(newJob(1, 1))
 	gone, cancel := context.WithCancel(ctx)
-	err := s.store.Update(gone, func(tx perdure.Tx) error {
+	err := s.store.Update(gone, func(tx kernel.Tx) error {
 		s.writeAll(tx)
 		cancel()
 		return nil
@@ -394,7 +395,7 @@ func updateCancelled(s *suite) {
 	if !errors.Is(err, context.Canceled) {
 		s.Errorf("cancelled inside: %v", err)
 	}
-	err = s.store.Update(gone, func(perdure.Tx) error { s.Error("fn was run"); return nil })
+	err = s.store.Update(gone, func(kernel.Tx) error { s.Error("fn was run"); return nil })
 	if !errors.Is(err, context.Canceled) {
 		s.Errorf("cancelled before: %v", err)
 	}
@@ -408,19 +409,19 @@ func updateCancelled(s *suite) {
 // Inside a transaction the writes so far are seen; outside it none is before the commit.
 func updateReadsItsOwnWrites(s *suite) {
 	s.submit(newJob(1, 2))
-	s.update(func(tx perdure.Tx) {
-		s.must(tx.Save(&perdure.Changes{
-			NewJobs: []perdure.NewJob{newJob(2, 1, keyed("k"))},
-			Steps:   []perdure.StepChange{editStep(s.one(ref(1, 0), tx), run("h", "", at(time.Minute)))},
+	s.update(func(tx kernel.Tx) {
+		s.must(tx.Save(&kernel.Changes{
+			NewJobs: []kernel.NewJob{newJob(2, 1, keyed("k"))},
+			Steps:   []kernel.StepChange{editStep(s.one(ref(1, 0), tx), run("h", "", at(time.Minute)))},
 		}))
 		s.equal("step", s.one(ref(1, 0), tx).Phase, perdure.Running)
 		known, err := tx.JobsByKey([]string{"k"})
 		s.must(err)
-		s.equal("key", known, map[string]perdure.Keyed{"k": keyedJob(2)})
+		s.equal("key", known, map[string]kernel.Keyed{"k": keyedJob(2)})
 		ready, err := tx.Ready("http", 10, nil)
 		s.must(err)
 		s.equal("ready", ready, refs(1, 1, 2, 0))
-		s.must(tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(s.one(ref(1, 0), tx), settle)}}))
+		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(s.one(ref(1, 0), tx), settle)}}))
 	})
 	s.equal("after", s.steps(1)[0].Phase, perdure.Settled)
 }
@@ -431,19 +432,19 @@ func updateLoadedWhole(s *suite) {
 	s.submit(newJob(1, 3, permitted))
 	s.changeJob(1, permitted)
 	for i := range 3 { // under way
-		s.changeStep(ref(1, i), func(st *perdure.Step) { st.Phase, st.Agent = perdure.Ready, "a" })
+		s.changeStep(ref(1, i), func(st *kernel.Step) { st.Phase, st.Agent = perdure.Ready, "a" })
 	}
-	s.update(func(tx perdure.Tx) {
+	s.update(func(tx kernel.Tx) {
 		s.jobIn(tx, 1)
 		steps, err := tx.StepsOf(id(1))
 		s.must(err)
-		var c perdure.Changes
+		var c kernel.Changes
 		for _, st := range steps[1:] {
 			c.Steps = append(c.Steps, editStep(st, settle))
 		}
 		s.must(tx.Save(&c))
 	})
-	s.update(func(tx perdure.Tx) {
+	s.update(func(tx kernel.Tx) {
 		s.jobIn(tx, 1)
 		for i := 1; i < 3; i++ {
 			if st := s.one(ref(1, i), tx); st.Phase != perdure.Settled {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // A store may keep what is let out together together, and find it by that; and it may keep who holds a permit.
@@ -44,10 +45,10 @@ func (s *suite) sound() {
 }
 
 // changeSteps edits stored steps in one Save.
-func (s *suite) changeSteps(edit func(*perdure.Step), of ...perdure.StepRef) {
+func (s *suite) changeSteps(edit func(*kernel.Step), of ...kernel.StepRef) {
 	s.Helper()
-	s.update(func(tx perdure.Tx) {
-		var c perdure.Changes
+	s.update(func(tx kernel.Tx) {
+		var c kernel.Changes
 		for _, r := range of {
 			c.Steps = append(c.Steps, editStep(s.one(r, tx), edit))
 		}
@@ -57,12 +58,12 @@ func (s *suite) changeSteps(edit func(*perdure.Step), of ...perdure.StepRef) {
 
 func (s *suite) expired(now time.Duration, max int, want ...int) {
 	s.Helper()
-	found(s, "expired at "+now.String(), refs(want...), func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.Expired(at(now), max) })
+	found(s, "expired at "+now.String(), refs(want...), func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Expired(at(now), max) })
 }
 
 func (s *suite) held(holder, agent, request string, want ...int) {
 	s.Helper()
-	found(s, "held by "+holder, refs(want...), func(tx perdure.Tx) ([]perdure.StepRef, error) {
+	found(s, "held by "+holder, refs(want...), func(tx kernel.Tx) ([]kernel.StepRef, error) {
 		return tx.HeldBy(holder, agent, request, 1000)
 	})
 }
@@ -74,14 +75,14 @@ func (s *suite) next(want time.Time) {
 	s.equal("next", l.Next, want)
 }
 
-func until(t time.Duration) func(*perdure.Step) {
-	return func(st *perdure.Step) { st.LockedUntil = at(t) }
+func until(t time.Duration) func(*kernel.Step) {
+	return func(st *kernel.Step) { st.LockedUntil = at(t) }
 }
 
 // A job may be let out as it is submitted.
 func outAsSubmitted(s *suite) {
-	s.update(func(tx perdure.Tx) { s.must(tx.PutLimit("agent:http", 9)); s.must(tx.PutLimit("job:order", 9)) })
-	var jobs []perdure.NewJob
+	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit("agent:http", 9)); s.must(tx.PutLimit("job:order", 9)) })
+	var jobs []kernel.NewJob
 	for n := range 40 {
 		nj := newJob(n, 1+n%2, permitted)
 		nj.Job.Phase, nj.Job.Running = perdure.Running, 1
@@ -100,10 +101,10 @@ func outAsSubmitted(s *suite) {
 	n, _, err = s.store.LimitUse(ctx, "job:order", 0)
 	s.must(err)
 	s.equal("used", n, 40)
-	s.update(func(tx perdure.Tx) {
-		var c perdure.Changes
+	s.update(func(tx kernel.Tx) {
+		var c kernel.Changes
 		for n := range 40 {
-			c.Jobs = append(c.Jobs, editJob(s.jobIn(tx, n), func(j *perdure.Job) { settleJob(j); j.Running, j.Permit = 0, false }))
+			c.Jobs = append(c.Jobs, editJob(s.jobIn(tx, n), func(j *kernel.Job) { settleJob(j); j.Running, j.Permit = 0, false }))
 			c.Steps = append(c.Steps, editStep(s.one(ref(n, 0), tx), settle))
 		}
 		s.must(tx.Save(&c))
@@ -118,7 +119,7 @@ func outAsSubmitted(s *suite) {
 func outAll(s *suite) {
 	hash, all := [32]byte{7}, []int{4, 3, 2, 1, 0}
 	running, waiting := perdure.Running, perdure.Waiting
-	out := func(nj perdure.NewJob, n int) perdure.NewJob {
+	out := func(nj kernel.NewJob, n int) kernel.NewJob {
 		nj.Job.Hash, nj.Job.Phase, nj.Job.Running, nj.Job.Permit = hash, perdure.Running, n, true
 		for _, st := range nj.Steps[:n] {
 			run("h", "r", at(time.Minute))(st)
@@ -130,17 +131,17 @@ func outAll(s *suite) {
 	s.submit(out(newJob(0, 1), 1), out(newJob(1, 2), 2), out(newJob(2, 2), 1), out(timed, 1), out(newJob(4, 1), 1))
 	there := func(newest int, run, wait []int) {
 		s.Helper()
-		s.list("running", perdure.JobFilter{Phase: &running}, run...)
-		s.list("running, a page", perdure.JobFilter{Phase: &running, Before: id(4), Limit: 2, Type: "order"},
+		s.list("running", kernel.JobFilter{Phase: &running}, run...)
+		s.list("running, a page", kernel.JobFilter{Phase: &running, Before: id(4), Limit: 2, Type: "order"},
 			slices.DeleteFunc(slices.Clone(run), func(n int) bool { return n == 4 })[:min(2, len(run))]...)
-		s.list("waiting", perdure.JobFilter{Phase: &waiting}, wait...)
+		s.list("waiting", kernel.JobFilter{Phase: &waiting}, wait...)
 		n, err := s.store.Backlog(ctx, 100)
 		s.must(err)
 		s.equal("backlog", n, len(run)+len(wait))
 		n, _, err = s.store.LimitUse(ctx, "job:order", 9)
 		s.must(err)
 		s.equal("would hold", n, len(run)+len(wait))
-		s.update(func(tx perdure.Tx) {
+		s.update(func(tx kernel.Tx) {
 			found, _, err := tx.JobByHash("order", hash)
 			s.must(err)
 			s.equal("by hash", found, id(newest))
@@ -151,33 +152,33 @@ func outAll(s *suite) {
 	s.changeSteps(until(2*time.Minute), ref(0, 0), ref(1, 1)) // found once, whatever says so
 	there(4, all, nil)
 
-	s.turn(4, func(j *perdure.Job) { j.Phase, j.Running = perdure.Waiting, 0 }, waitUntil(at(time.Hour)))
+	s.turn(4, func(j *kernel.Job) { j.Phase, j.Running = perdure.Waiting, 0 }, waitUntil(at(time.Hour)))
 	there(4, all[1:], []int{4})
-	s.turn(4, func(j *perdure.Job) { j.Phase, j.Running = perdure.Running, 1 }, run("h2", "", at(time.Hour)))
+	s.turn(4, func(j *kernel.Job) { j.Phase, j.Running = perdure.Running, 1 }, run("h2", "", at(time.Hour)))
 	there(4, all, nil)
-	s.changeJob(3, func(j *perdure.Job) { j.Overdue = true })
+	s.changeJob(3, func(j *kernel.Job) { j.Overdue = true })
 	there(4, all, nil)
 
 	s.limit("job:order", 9)
 	s.used("job:order", 5)
-	s.update(func(tx perdure.Tx) {
+	s.update(func(tx kernel.Tx) {
 		_, err := tx.DeleteLimit("job:order")
 		s.must(err)
 	})
 	for n := range 3 {
-		s.turn(4-n, func(j *perdure.Job) { settleJob(j); j.Running, j.Permit = 0, false }, settle)
+		s.turn(4-n, func(j *kernel.Job) { settleJob(j); j.Running, j.Permit = 0, false }, settle)
 		there(3-n, all[n+1:], nil)
 	}
 }
 
 // turn changes a job and its first step.
-func (s *suite) turn(n int, job func(*perdure.Job), step func(*perdure.Step)) {
+func (s *suite) turn(n int, job func(*kernel.Job), step func(*kernel.Step)) {
 	s.Helper()
-	s.update(func(tx perdure.Tx) {
+	s.update(func(tx kernel.Tx) {
 		st := s.one(ref(n, 0), tx)
-		s.must(tx.Save(&perdure.Changes{
-			Jobs:  []perdure.JobChange{editJob(s.jobIn(tx, n), job)},
-			Steps: []perdure.StepChange{editStep(st, step)},
+		s.must(tx.Save(&kernel.Changes{
+			Jobs:  []kernel.JobChange{editJob(s.jobIn(tx, n), job)},
+			Steps: []kernel.StepChange{editStep(st, step)},
 		}))
 	})
 }
@@ -206,9 +207,9 @@ func outHeartbeats(s *suite) {
 	s.changeSteps(settle, ref(1, 1), ref(2, 0))
 	s.held("@h", "", "", 1, 2)
 	s.next(at(20 * time.Second))
-	found(s, "holders", []string{"@h"}, perdure.Tx.EmbeddedHolders)
+	found(s, "holders", []string{"@h"}, kernel.Tx.EmbeddedHolders)
 	s.changeSteps(settle, ref(1, 2))
-	found(s, "no holders", nil, perdure.Tx.EmbeddedHolders)
+	found(s, "no holders", nil, kernel.Tx.EmbeddedHolders)
 	s.next(time.Time{})
 }
 
@@ -229,35 +230,35 @@ func outSooner(s *suite) {
 func outHanded(s *suite) {
 	s.submit(newJob(1, 3))
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0), ref(1, 1), ref(1, 2))
-	s.changeSteps(func(st *perdure.Step) { st.LockedBy = "@k" }, ref(1, 0))
-	s.changeSteps(func(st *perdure.Step) { st.Request = "q" }, ref(1, 1))
-	s.changeSteps(func(st *perdure.Step) { st.Agent = "ftp" }, ref(1, 2))
+	s.changeSteps(func(st *kernel.Step) { st.LockedBy = "@k" }, ref(1, 0))
+	s.changeSteps(func(st *kernel.Step) { st.Request = "q" }, ref(1, 1))
+	s.changeSteps(func(st *kernel.Step) { st.Agent = "ftp" }, ref(1, 2))
 	s.held("h", "", "", 1, 1, 1, 2)
 	s.held("h", "", "r", 1, 2)
 	s.held("h", "", "q", 1, 1)
 	s.held("h", "http", "", 1, 1)
 	s.held("h", "ftp", "", 1, 2)
 	s.held("@k", "http", "r", 1, 0)
-	found(s, "holders", []string{"@k"}, perdure.Tx.EmbeddedHolders)
+	found(s, "holders", []string{"@k"}, kernel.Tx.EmbeddedHolders)
 	s.expired(time.Minute, 9, 1, 0, 1, 1, 1, 2)
-	s.use("agent:http", 9, 2, perdure.LimitHolder{Job: id(1), Step: "s0", Run: 1}, perdure.LimitHolder{Job: id(1), Step: "s1", Run: 1})
-	s.use("agent:ftp", 9, 1, perdure.LimitHolder{Job: id(1), Step: "s2", Run: 1})
+	s.use("agent:http", 9, 2, kernel.LimitHolder{Job: id(1), Step: "s0", Run: 1}, kernel.LimitHolder{Job: id(1), Step: "s1", Run: 1})
+	s.use("agent:ftp", 9, 1, kernel.LimitHolder{Job: id(1), Step: "s2", Run: 1})
 }
 
 // What was let out, came back and is let out again is out once.
 func outAgain(s *suite) {
 	s.submit(newJob(1, 2))
 	s.changeSteps(run("h", "r1", at(time.Minute)), ref(1, 0), ref(1, 1))
-	s.changeSteps(func(st *perdure.Step) { st.Phase = perdure.Ready }, ref(1, 0))
+	s.changeSteps(func(st *kernel.Step) { st.Phase = perdure.Ready }, ref(1, 0))
 	s.changeSteps(run("h", "r2", at(time.Second)), ref(1, 0))
 	s.expired(time.Hour, 9, 1, 0, 1, 1)
 	s.held("h", "", "", 1, 0, 1, 1)
 	s.held("h", "", "r1", 1, 1)
 	s.held("h", "", "r2", 1, 0)
-	s.update(func(tx perdure.Tx) { // ended and let out within one transaction
-		s.must(tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(s.one(ref(1, 1), tx), settle)}}))
-		s.must(tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(s.one(ref(1, 1), tx), run("k", "r3", at(time.Hour)))}}))
-		s.must(tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(s.one(ref(1, 0), tx), settle)}}))
+	s.update(func(tx kernel.Tx) { // ended and let out within one transaction
+		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(s.one(ref(1, 1), tx), settle)}}))
+		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(s.one(ref(1, 1), tx), run("k", "r3", at(time.Hour)))}}))
+		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(s.one(ref(1, 0), tx), settle)}}))
 		held, err := tx.HeldBy("k", "", "", 9)
 		s.must(err)
 		s.equal("within", held, refs(1, 1))
@@ -271,14 +272,14 @@ func outAgain(s *suite) {
 func outMany(s *suite) {
 	const n = 2300
 	s.submit(newJob(1, n))
-	var all []perdure.StepRef
+	var all []kernel.StepRef
 	for i := range n {
 		all = append(all, ref(1, i))
 	}
 	s.changeSteps(run("h", "r", at(time.Minute)), all...)
 	for max, want := range map[int]int{1: 1, 1500: 1500, 5000: n} {
-		found(s, "expired", all[:want], func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.Expired(at(time.Hour), max) })
-		found(s, "held", all[:want], func(tx perdure.Tx) ([]perdure.StepRef, error) { return tx.HeldBy("h", "", "r", max) })
+		found(s, "expired", all[:want], func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Expired(at(time.Hour), max) })
+		found(s, "held", all[:want], func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.HeldBy("h", "", "r", max) })
 	}
 	s.changeSteps(settle, all[:n-1]...)
 	s.expired(time.Hour, 9, 1, n-1)
@@ -291,13 +292,13 @@ func outMany(s *suite) {
 
 func (s *suite) limit(name string, most int) {
 	s.Helper()
-	s.update(func(tx perdure.Tx) { s.must(tx.PutLimit(name, most)) })
+	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(name, most)) })
 }
 
 // used is what LockLimits counts; LimitUse says the same.
 func (s *suite) used(name string, want int) {
 	s.Helper()
-	s.update(func(tx perdure.Tx) {
+	s.update(func(tx kernel.Tx) {
 		limits, err := tx.LockLimits([]string{name})
 		s.must(err)
 		if len(limits) != 1 || limits[0].Used != want {
@@ -313,7 +314,7 @@ func (s *suite) used(name string, want int) {
 func permitsLimitComesLater(s *suite) {
 	s.submit(newJob(1, 2, permitted), newJob(2, 1, permitted, typed("other")), newJob(3, 1))
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0), ref(1, 1), ref(2, 0))
-	s.changeSteps(func(st *perdure.Step) { st.Phase = perdure.Parked }, ref(1, 1))
+	s.changeSteps(func(st *kernel.Step) { st.Phase = perdure.Parked }, ref(1, 1))
 	s.limit("job:order", 1)
 	s.limit("agent:http", 1)
 	s.used("job:order", 1)
@@ -325,7 +326,7 @@ func permitsLimitComesLater(s *suite) {
 	s.used("job:order", 2)
 	s.used("agent:http", 3)
 	s.changeSteps(settle, ref(1, 0), ref(2, 0))
-	s.changeJob(1, func(j *perdure.Job) { j.Permit = false })
+	s.changeJob(1, func(j *kernel.Job) { j.Permit = false })
 	s.used("job:order", 1)
 	s.used("agent:http", 1)
 	s.ready("full", "http", 9, []string{"order"}, nil)
@@ -337,7 +338,7 @@ func permitsLimitGoes(s *suite) {
 	s.submit(newJob(1, 4))
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0), ref(1, 1))
 	s.used("agent:http", 2)
-	s.update(func(tx perdure.Tx) {
+	s.update(func(tx kernel.Tx) {
 		had, err := tx.DeleteLimit("agent:http")
 		s.must(err)
 		s.equal("had", had, true)
@@ -355,23 +356,23 @@ func permitsLimitGoes(s *suite) {
 // nothing.
 func permitsOneTransaction(s *suite) {
 	s.submit(newJob(1, 4))
-	out := func(tx perdure.Tx, i int) {
-		s.must(tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(s.one(ref(1, i), tx), run("h", "r", at(time.Minute)))}}))
+	out := func(tx kernel.Tx, i int) {
+		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(s.one(ref(1, i), tx), run("h", "r", at(time.Minute)))}}))
 	}
-	both := func(tx perdure.Tx) {
+	both := func(tx kernel.Tx) {
 		out(tx, 0)
 		s.must(tx.PutLimit("agent:http", 5))
 		out(tx, 1)
 		limits, err := tx.LockLimits([]string{"agent:http"})
 		s.must(err)
-		s.equal("within", limits, []perdure.Limit{{Name: "agent:http", Max: 5, Used: 2}})
+		s.equal("within", limits, []kernel.Limit{{Name: "agent:http", Max: 5, Used: 2}})
 	}
-	err := s.store.Update(ctx, func(tx perdure.Tx) error { both(tx); return errOops })
+	err := s.store.Update(ctx, func(tx kernel.Tx) error { both(tx); return errOops })
 	s.equal("refused", err == nil, false)
 	s.use("agent:http", 9, 0)
 	s.update(both)
 	s.used("agent:http", 2)
-	s.update(func(tx perdure.Tx) {
+	s.update(func(tx kernel.Tx) {
 		_, err := tx.DeleteLimit("agent:http")
 		s.must(err)
 		out(tx, 2)
@@ -387,7 +388,7 @@ func permitsMoved(s *suite) {
 	s.limit("agent:ftp", 5)
 	s.submit(newJob(1, 2))
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0), ref(1, 1))
-	s.changeSteps(func(st *perdure.Step) { st.Agent = "ftp" }, ref(1, 0))
+	s.changeSteps(func(st *kernel.Step) { st.Agent = "ftp" }, ref(1, 0))
 	s.used("agent:http", 1)
 	s.used("agent:ftp", 1)
 	s.changeSteps(until(time.Hour), ref(1, 0), ref(1, 1))
@@ -400,37 +401,37 @@ func saveFirstRow(s *suite) {
 	nj := newJob(1, 2, keyed("k"), labelled("a", "b"))
 	nj.Job.Input = []byte(`{"n":1}`)
 	s.submit(nj)
-	want, steps := *nj.Job, []*perdure.Step{nj.Steps[0], nj.Steps[1]}
+	want, steps := *nj.Job, []*kernel.Step{nj.Steps[0], nj.Steps[1]}
 	same := func(what string) {
 		s.Helper()
 		s.equal(what+": job", s.job(1), &want)
 		s.equal(what+": steps", s.steps(1), steps)
 	}
-	grow := func(j *perdure.Job) { j.Restarts++; j.UpdatedAt = j.UpdatedAt.Add(time.Second) }
-	fail := func(st *perdure.Step) { st.Failures++; st.UpdatedAt = st.UpdatedAt.Add(time.Second) }
+	grow := func(j *kernel.Job) { j.Restarts++; j.UpdatedAt = j.UpdatedAt.Add(time.Second) }
+	fail := func(st *kernel.Step) { st.Failures++; st.UpdatedAt = st.UpdatedAt.Add(time.Second) }
 	s.changeJob(1, grow)
 	grow(&want)
 	same("the job alone")
 	s.changeSteps(fail, ref(1, 0))
 	fail(steps[0])
 	same("the step alone")
-	both := func(tx perdure.Tx) *perdure.Changes {
-		return &perdure.Changes{
-			Jobs:  []perdure.JobChange{editJob(s.jobIn(tx, 1), grow)},
-			Steps: []perdure.StepChange{editStep(s.one(ref(1, 0), tx), fail), editStep(s.one(ref(1, 1), tx), fail)},
+	both := func(tx kernel.Tx) *kernel.Changes {
+		return &kernel.Changes{
+			Jobs:  []kernel.JobChange{editJob(s.jobIn(tx, 1), grow)},
+			Steps: []kernel.StepChange{editStep(s.one(ref(1, 0), tx), fail), editStep(s.one(ref(1, 1), tx), fail)},
 		}
 	}
 	for range 2 {
-		s.update(func(tx perdure.Tx) { s.must(tx.Save(both(tx))) })
+		s.update(func(tx kernel.Tx) { s.must(tx.Save(both(tx))) })
 		grow(&want)
 		fail(steps[0])
 		fail(steps[1])
 		same("both")
 	}
-	s.update(func(tx perdure.Tx) {
+	s.update(func(tx kernel.Tx) {
 		c := both(tx)
-		s.must(tx.Save(&perdure.Changes{Steps: c.Steps}))
-		s.must(tx.Save(&perdure.Changes{Jobs: c.Jobs}))
+		s.must(tx.Save(&kernel.Changes{Steps: c.Steps}))
+		s.must(tx.Save(&kernel.Changes{Jobs: c.Jobs}))
 	})
 	grow(&want)
 	fail(steps[0])
@@ -445,13 +446,13 @@ func saveFirstRowGuards(s *suite) {
 	wrongJob, wrongStep := *job, *step
 	wrongJob.Unsettled++
 	wrongStep.Run++
-	s.refused("job", &perdure.Changes{
-		Jobs:  []perdure.JobChange{editJob(&wrongJob, settleJob)},
-		Steps: []perdure.StepChange{editStep(step, settle)},
+	s.refused("job", &kernel.Changes{
+		Jobs:  []kernel.JobChange{editJob(&wrongJob, settleJob)},
+		Steps: []kernel.StepChange{editStep(step, settle)},
 	})
-	s.refused("step", &perdure.Changes{
-		Jobs:  []perdure.JobChange{editJob(job, settleJob)},
-		Steps: []perdure.StepChange{editStep(&wrongStep, settle)},
+	s.refused("step", &kernel.Changes{
+		Jobs:  []kernel.JobChange{editJob(job, settleJob)},
+		Steps: []kernel.StepChange{editStep(&wrongStep, settle)},
 	})
 	s.untouched(1, 1)
 }
@@ -459,11 +460,11 @@ func saveFirstRowGuards(s *suite) {
 // A transaction finds the steps of a job that it has saved itself, whichever they are.
 func saveNewAndAgain(s *suite) {
 	s.submit(newJob(1, 1))
-	s.update(func(tx perdure.Tx) {
-		s.must(tx.Save(&perdure.Changes{NewJobs: []perdure.NewJob{newJob(2, 3)}}))
+	s.update(func(tx kernel.Tx) {
+		s.must(tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{newJob(2, 3)}}))
 		for i := range 3 {
 			was := s.one(ref(2, i), tx)
-			s.must(tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(was, run("h", "r", at(time.Minute)))}}))
+			s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(was, run("h", "r", at(time.Minute)))}}))
 		}
 	})
 	for _, st := range s.steps(2) {
@@ -474,12 +475,12 @@ func saveNewAndAgain(s *suite) {
 // A transaction may save what it has saved before, as long as it says so.
 func saveTwice(s *suite) {
 	s.submit(newJob(1, 3), newJob(2, 1))
-	s.update(func(tx perdure.Tx) {
+	s.update(func(tx kernel.Tx) {
 		was := s.one(ref(1, 0), tx)
 		out := editStep(was, run("h", "r", at(time.Minute)))
-		s.must(tx.Save(&perdure.Changes{Steps: []perdure.StepChange{out}}))
+		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{out}}))
 		done := editStep(out.Now, settle)
-		s.must(tx.Save(&perdure.Changes{Steps: []perdure.StepChange{done}}))
+		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{done}}))
 		s.equal("as it stands", s.one(ref(1, 0), tx), done.Now)
 		all, err := tx.StepsOf(id(1))
 		s.must(err)
@@ -487,15 +488,15 @@ func saveTwice(s *suite) {
 		s.equal("all of them", len(all), 3)
 	})
 	s.equal("kept", s.steps(1)[0].Phase, perdure.Settled)
-	err := s.store.Update(ctx, func(tx perdure.Tx) error {
+	err := s.store.Update(ctx, func(tx kernel.Tx) error {
 		was := s.one(ref(1, 1), tx)
-		if err := tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(was, run("h", "r", at(time.Minute)))}}); err != nil {
+		if err := tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(was, run("h", "r", at(time.Minute)))}}); err != nil {
 			return err
 		}
-		return tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(was, settle)}})
+		return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(was, settle)}})
 	})
-	s.equal("what was before is stale", err.Error(), perdure.ErrStale.Error())
-	if i := slices.IndexFunc(s.steps(1), func(st *perdure.Step) bool { return st.Phase == perdure.Running }); i >= 0 {
+	s.equal("what was before is stale", err.Error(), kernel.ErrStale.Error())
+	if i := slices.IndexFunc(s.steps(1), func(st *kernel.Step) bool { return st.Phase == perdure.Running }); i >= 0 {
 		s.Errorf("step %d is out", i)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // What is kept together is changed by several at once, and taken back.
@@ -19,10 +20,10 @@ func outRollback(s *suite) {
 	s.submit(newJob(1, 2))
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0))
 	for range 2 {
-		_ = s.store.Update(ctx, func(tx perdure.Tx) error {
+		_ = s.store.Update(ctx, func(tx kernel.Tx) error {
 			_, err := tx.Ready("http", 10, nil)
 			s.must(err)
-			s.must(tx.Save(&perdure.Changes{Steps: []perdure.StepChange{
+			s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{
 				editStep(s.one(ref(1, 0), tx), settle), editStep(s.one(ref(1, 1), tx), run("h", "r2", at(time.Hour)))}}))
 			_, err = tx.Expired(at(time.Hour), 10)
 			s.must(err)
@@ -38,14 +39,14 @@ func outRollback(s *suite) {
 // While limits come and go, what is counted of one that is there is what holds it (I12).
 func permitsLimitComesAndGoes(s *suite) {
 	const jobs, rounds = 6, 12
-	var c perdure.Changes
+	var c kernel.Changes
 	for i := range jobs {
 		c.NewJobs = append(c.NewJobs, newJob(i, 1))
 	}
 	s.save(&c)
 	s.together(jobs+2, func(i int) error {
 		for n := range rounds {
-			err := s.store.Update(ctx, func(tx perdure.Tx) error {
+			err := s.store.Update(ctx, func(tx kernel.Tx) error {
 				if i >= jobs {
 					name := []string{"agent:http", "job:order"}[i-jobs]
 					if n%2 == 0 {
@@ -64,11 +65,11 @@ func permitsLimitComesAndGoes(s *suite) {
 				}
 				edit := run("h", "", at(time.Minute))
 				if steps[0].Phase == perdure.Running {
-					edit = func(st *perdure.Step) { st.Phase = perdure.Ready }
+					edit = func(st *kernel.Step) { st.Phase = perdure.Ready }
 				}
-				return tx.Save(&perdure.Changes{
-					Jobs:  []perdure.JobChange{editJob(locked[0], func(j *perdure.Job) { j.Permit = !j.Permit })},
-					Steps: []perdure.StepChange{editStep(steps[0], edit)},
+				return tx.Save(&kernel.Changes{
+					Jobs:  []kernel.JobChange{editJob(locked[0], func(j *kernel.Job) { j.Permit = !j.Permit })},
+					Steps: []kernel.StepChange{editStep(steps[0], edit)},
 				})
 			})
 			if err != nil {
@@ -83,13 +84,13 @@ func permitsLimitComesAndGoes(s *suite) {
 		s.changeStep(ref(i, 0), run("h", "", at(time.Minute)))
 		s.changeJob(i, permitted)
 	}
-	s.update(func(tx perdure.Tx) { s.must(tx.PutLimit("agent:http", 100)); s.must(tx.PutLimit("job:order", 100)) })
+	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit("agent:http", 100)); s.must(tx.PutLimit("job:order", 100)) })
 	s.use("agent:http", 0, jobs/2)
 	s.use("job:order", 0, jobs/2)
-	s.update(func(tx perdure.Tx) {
+	s.update(func(tx kernel.Tx) {
 		limits, err := tx.LockLimits([]string{"agent:http", "job:order"})
 		s.must(err)
-		s.equal("used", limits, []perdure.Limit{{Name: "agent:http", Max: 100, Used: jobs / 2}, {Name: "job:order", Max: 100, Used: jobs / 2}})
+		s.equal("used", limits, []kernel.Limit{{Name: "agent:http", Max: 100, Used: jobs / 2}, {Name: "job:order", Max: 100, Used: jobs / 2}})
 	})
 }
 
@@ -99,7 +100,7 @@ func outEndTogether(s *suite) {
 		s.submit(newJob(2*n, 1), newJob(2*n+1, 1))
 		s.changeSteps(run("h", "r", at(time.Minute)), ref(2*n, 0), ref(2*n+1, 0))
 		s.together(2, func(i int) error {
-			return s.store.Update(ctx, func(tx perdure.Tx) error {
+			return s.store.Update(ctx, func(tx kernel.Tx) error {
 				if _, err := tx.LockJobs(ids(2*n + i)); err != nil {
 					return err
 				}
@@ -107,7 +108,7 @@ func outEndTogether(s *suite) {
 				if err != nil {
 					return err
 				}
-				return tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(steps[0], settle)}})
+				return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(steps[0], settle)}})
 			})
 		})
 		s.held("h", "", "")

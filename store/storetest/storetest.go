@@ -1,4 +1,4 @@
-// Package storetest is the contract of a perdure.Store: one suite that each store runs, and a
+// Package storetest is the contract of a kernel.Store: one suite that each store runs, and a
 // differential test in which stores have to give the same answers.
 //
 // The suite is written against changes made by hand, not by the rules, so that it says what a store
@@ -18,10 +18,11 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Run is the contract. open gives a store with nothing in it; the suite closes it.
-func Run(t *testing.T, open func(t *testing.T) perdure.Store) {
+func Run(t *testing.T, open func(t *testing.T) kernel.Store) {
 	for _, c := range slices.Concat(submitting, saving, locking, finding, alerting, reading, registering, electing, fencing, keeping, sharing, racing) {
 		t.Run(c.name, func(t *testing.T) {
 			store := open(t)
@@ -46,7 +47,7 @@ type check struct {
 // suite is one check's store, with short words for what every check does.
 type suite struct {
 	*testing.T
-	store perdure.Store
+	store kernel.Store
 }
 
 var ctx = context.Background()
@@ -65,10 +66,10 @@ func id(n int) perdure.JobID {
 	}
 }
 
-func ref(job, step int) perdure.StepRef { return perdure.StepRef{Job: id(job), Index: step} }
+func ref(job, step int) kernel.StepRef { return kernel.StepRef{Job: id(job), Index: step} }
 
-func refs(pairs ...int) []perdure.StepRef {
-	var refs []perdure.StepRef
+func refs(pairs ...int) []kernel.StepRef {
+	var refs []kernel.StepRef
 	for p := range slices.Chunk(pairs, 2) {
 		refs = append(refs, ref(p[0], p[1]))
 	}
@@ -84,21 +85,21 @@ func ids(ns ...int) []perdure.JobID {
 }
 
 // newJob is a submission as the rules would make it: unsettled, all of its steps ready.
-func newJob(n, steps int, edits ...func(*perdure.Job)) perdure.NewJob {
-	j := &perdure.Job{
+func newJob(n, steps int, edits ...func(*kernel.Job)) kernel.NewJob {
+	j := &kernel.Job{
 		ID: id(n), Type: "order", Priority: 5,
 		Hash:    [32]byte{byte(n), byte(n >> 8), 1},
-		Shape:   perdure.ShapeID{byte(n), byte(n >> 8)},
+		Shape:   kernel.ShapeID{byte(n), byte(n >> 8)},
 		Desired: perdure.Done, Phase: perdure.Waiting, Unsettled: steps, Active: steps,
 		CreatedAt: at(0), UpdatedAt: at(0),
 	}
 	for _, edit := range edits {
 		edit(j)
 	}
-	nj := perdure.NewJob{Job: j, Shape: fmt.Appendf(nil, `{"type":"order", "n":%d}`, n)}
+	nj := kernel.NewJob{Job: j, Shape: fmt.Appendf(nil, `{"type":"order", "n":%d}`, n)}
 	for i := range steps {
-		nj.Steps = append(nj.Steps, &perdure.Step{
-			StepRef: perdure.StepRef{Job: j.ID, Index: i},
+		nj.Steps = append(nj.Steps, &kernel.Step{
+			StepRef: kernel.StepRef{Job: j.ID, Index: i},
 			Name:    fmt.Sprintf("s%d", i), Type: j.Type, Priority: j.Priority,
 			Desired: perdure.Done, Phase: perdure.Ready, Turn: 1, Agent: "http",
 			ReadyAt: at(0), UpdatedAt: at(0),
@@ -107,12 +108,12 @@ func newJob(n, steps int, edits ...func(*perdure.Job)) perdure.NewJob {
 	return nj
 }
 
-func keyed(key string) func(*perdure.Job) { return func(j *perdure.Job) { j.Key = key } }
-func typed(typ string) func(*perdure.Job) { return func(j *perdure.Job) { j.Type = typ } }
-func priority(p int) func(*perdure.Job)   { return func(j *perdure.Job) { j.Priority = p } }
-func permitted(j *perdure.Job)            { j.Permit = true }
-func labelled(kv ...string) func(*perdure.Job) {
-	return func(j *perdure.Job) {
+func keyed(key string) func(*kernel.Job) { return func(j *kernel.Job) { j.Key = key } }
+func typed(typ string) func(*kernel.Job) { return func(j *kernel.Job) { j.Type = typ } }
+func priority(p int) func(*kernel.Job)   { return func(j *kernel.Job) { j.Priority = p } }
+func permitted(j *kernel.Job)            { j.Permit = true }
+func labelled(kv ...string) func(*kernel.Job) {
+	return func(j *kernel.Job) {
 		j.Labels = map[string]string{}
 		for p := range slices.Chunk(kv, 2) {
 			j.Labels[p[0]] = p[1]
@@ -121,35 +122,35 @@ func labelled(kv ...string) func(*perdure.Job) {
 }
 
 // submit stores new jobs in one transaction.
-func (s *suite) submit(jobs ...perdure.NewJob) {
+func (s *suite) submit(jobs ...kernel.NewJob) {
 	s.Helper()
-	s.save(&perdure.Changes{NewJobs: jobs})
+	s.save(&kernel.Changes{NewJobs: jobs})
 }
 
-func (s *suite) save(c *perdure.Changes) {
+func (s *suite) save(c *kernel.Changes) {
 	s.Helper()
-	s.update(func(tx perdure.Tx) { s.must(tx.Save(c)) })
+	s.update(func(tx kernel.Tx) { s.must(tx.Save(c)) })
 }
 
 // update runs fn in a transaction that has to succeed.
-func (s *suite) update(fn func(perdure.Tx)) {
+func (s *suite) update(fn func(kernel.Tx)) {
 	s.Helper()
-	s.must(s.store.Update(ctx, func(tx perdure.Tx) error { fn(tx); return nil }))
+	s.must(s.store.Update(ctx, func(tx kernel.Tx) error { fn(tx); return nil }))
 }
 
 // changeStep edits one stored step.
-func (s *suite) changeStep(r perdure.StepRef, edit func(*perdure.Step)) {
+func (s *suite) changeStep(r kernel.StepRef, edit func(*kernel.Step)) {
 	s.Helper()
-	s.update(func(tx perdure.Tx) {
-		s.must(tx.Save(&perdure.Changes{Steps: []perdure.StepChange{editStep(s.one(r, tx), edit)}}))
+	s.update(func(tx kernel.Tx) {
+		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(s.one(r, tx), edit)}}))
 	})
 }
 
-func (s *suite) one(r perdure.StepRef, tx perdure.Tx) *perdure.Step {
+func (s *suite) one(r kernel.StepRef, tx kernel.Tx) *kernel.Step {
 	s.Helper()
 	_, err := tx.LockJobs([]perdure.JobID{r.Job})
 	s.must(err)
-	steps, err := tx.Steps([]perdure.StepRef{r})
+	steps, err := tx.Steps([]kernel.StepRef{r})
 	s.must(err)
 	if len(steps) != 1 {
 		s.Fatalf("step %v: %d rows", r, len(steps))
@@ -158,56 +159,56 @@ func (s *suite) one(r perdure.StepRef, tx perdure.Tx) *perdure.Step {
 }
 
 // changeJob edits one stored job.
-func (s *suite) changeJob(n int, edit func(*perdure.Job)) {
+func (s *suite) changeJob(n int, edit func(*kernel.Job)) {
 	s.Helper()
-	s.update(func(tx perdure.Tx) {
+	s.update(func(tx kernel.Tx) {
 		jobs, err := tx.LockJobs(ids(n))
 		s.must(err)
 		if len(jobs) != 1 {
 			s.Fatalf("job %d is not there", n)
 		}
-		s.must(tx.Save(&perdure.Changes{Jobs: []perdure.JobChange{editJob(jobs[0], edit)}}))
+		s.must(tx.Save(&kernel.Changes{Jobs: []kernel.JobChange{editJob(jobs[0], edit)}}))
 	})
 }
 
-func editStep(was *perdure.Step, edit func(*perdure.Step)) perdure.StepChange {
+func editStep(was *kernel.Step, edit func(*kernel.Step)) kernel.StepChange {
 	now := *was
 	edit(&now)
-	return perdure.StepChange{Now: &now, Was: was}
+	return kernel.StepChange{Now: &now, Was: was}
 }
 
-func editJob(was *perdure.Job, edit func(*perdure.Job)) perdure.JobChange {
+func editJob(was *kernel.Job, edit func(*kernel.Job)) kernel.JobChange {
 	now := *was
 	edit(&now)
-	return perdure.JobChange{Now: &now, Was: was}
+	return kernel.JobChange{Now: &now, Was: was}
 }
 
 // run lets a step out.
-func run(holder, request string, until time.Time) func(*perdure.Step) {
-	return func(s *perdure.Step) {
+func run(holder, request string, until time.Time) func(*kernel.Step) {
+	return func(s *kernel.Step) {
 		s.Phase, s.Current, s.Run = perdure.Running, perdure.Unsure, s.Run+1
 		s.LockedBy, s.Request, s.LockedUntil, s.CompleteBy = holder, request, until, until
 	}
 }
 
-func waitUntil(t time.Time) func(*perdure.Step) {
-	return func(s *perdure.Step) { s.Phase, s.AvailableAt = perdure.Waiting, t }
+func waitUntil(t time.Time) func(*kernel.Step) {
+	return func(s *kernel.Step) { s.Phase, s.AvailableAt = perdure.Waiting, t }
 }
 
-func settle(s *perdure.Step) { s.Phase, s.Current = perdure.Settled, perdure.Done }
+func settle(s *kernel.Step) { s.Phase, s.Current = perdure.Settled, perdure.Done }
 
-func settleJob(j *perdure.Job) {
+func settleJob(j *kernel.Job) {
 	j.Phase, j.Current, j.Unsettled, j.Active, j.SettledAt = perdure.Settled, perdure.Done, 0, 0, at(time.Hour)
 }
 
-func (s *suite) job(n int) *perdure.Job {
+func (s *suite) job(n int) *kernel.Job {
 	s.Helper()
 	j, _, err := s.store.Job(ctx, id(n), 0)
 	s.must(err)
 	return j
 }
 
-func (s *suite) steps(n int) []*perdure.Step {
+func (s *suite) steps(n int) []*kernel.Step {
 	s.Helper()
 	steps, err := s.store.StepsOf(ctx, id(n), time.Time{})
 	s.must(err)
@@ -236,9 +237,9 @@ func (s *suite) equal(what string, got, want any) {
 }
 
 // found compares what a Finder's or Locker's method gives, inside a transaction.
-func found[T any](s *suite, what string, want T, find func(perdure.Tx) (T, error)) {
+func found[T any](s *suite, what string, want T, find func(kernel.Tx) (T, error)) {
 	s.Helper()
-	s.update(func(tx perdure.Tx) {
+	s.update(func(tx kernel.Tx) {
 		got, err := find(tx)
 		s.must(err)
 		s.equal(what, got, want)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 var submitting = []check{
@@ -32,9 +33,9 @@ func submitShape(s *suite) {
 	three.Job.Shape = one.Job.Shape
 	four := newJob(4, 1)
 	s.submit(three, four)
-	found(s, "shapes", map[perdure.ShapeID][]byte{one.Job.Shape: one.Shape, four.Job.Shape: four.Shape},
-		func(tx perdure.Tx) (map[perdure.ShapeID][]byte, error) {
-			return tx.Shapes([]perdure.ShapeID{four.Job.Shape, one.Job.Shape, {0xff}, one.Job.Shape})
+	found(s, "shapes", map[kernel.ShapeID][]byte{one.Job.Shape: one.Shape, four.Job.Shape: four.Shape},
+		func(tx kernel.Tx) (map[kernel.ShapeID][]byte, error) {
+			return tx.Shapes([]kernel.ShapeID{four.Job.Shape, one.Job.Shape, {0xff}, one.Job.Shape})
 		})
 	s.equal("of the second", s.job(2).Shape, one.Job.Shape)
 }
@@ -68,10 +69,10 @@ func submitInput(s *suite) {
 			s.must(err)
 			s.equal(fmt.Sprintf("input %d, which is larger", n), got, nil)
 			s.equal(fmt.Sprintf("size of input %d, which is larger", n), size, len(in))
-			s.changeJob(n, func(j *perdure.Job) { j.Restarts++ })
+			s.changeJob(n, func(j *kernel.Job) { j.Restarts++ })
 		}
 	}
-	s.update(func(tx perdure.Tx) {
+	s.update(func(tx kernel.Tx) {
 		_, err := tx.LockJobs(ids(1, 2, 3, 4))
 		s.must(err)
 		got, err := tx.Inputs(ids(4, 9))
@@ -98,7 +99,7 @@ func submitWhole(s *suite) {
 			s.Errorf("a job that is not there: %v, %v, %v; want nil and no error", none, no, err)
 		}
 	}
-	if body, err := s.store.Shape(ctx, perdure.ShapeID{9}); body != nil || err != nil {
+	if body, err := s.store.Shape(ctx, kernel.ShapeID{9}); body != nil || err != nil {
 		s.Errorf("a shape that is not there: %v, %v; want nil and no error", body, err)
 	}
 	if in, size, err := s.store.Input(ctx, id(3), 1000); in != nil || size != 0 || err != nil {
@@ -108,12 +109,12 @@ func submitWhole(s *suite) {
 }
 
 // fullJob and fullStep have no field at its zero value, so that a store that forgets one is found out.
-func fullJob(n int) *perdure.Job {
-	return &perdure.Job{
+func fullJob(n int) *kernel.Job {
+	return &kernel.Job{
 		ID: id(n), Key: "schlüssel-1 %_'\"", Type: "order", Priority: 9,
 		Labels: map[string]string{"customer": "c-77", "ü": "a\"b\\c", "empty": ""},
 		States: &perdure.StateNames{Undone: "disabled", Done: "active"},
-		Hash:   [32]byte{0: 1, 15: 0xff, 31: 2}, Shape: perdure.ShapeID{0: 3, 15: 0xfe},
+		Hash:   [32]byte{0: 1, 15: 0xff, 31: 2}, Shape: kernel.ShapeID{0: 3, 15: 0xfe},
 		Input: []byte(`{"b":1.0, "a":"ü"}`), Alerted: true,
 
 		Current: perdure.Unsure, Desired: perdure.Done, Phase: perdure.Parked, Then: true, Restarts: 3, Permit: true,
@@ -124,8 +125,8 @@ func fullJob(n int) *perdure.Job {
 	}
 }
 
-func fullStep(job, i int) *perdure.Step {
-	return &perdure.Step{
+func fullStep(job, i int) *kernel.Step {
+	return &kernel.Step{
 		StepRef: ref(job, i), Name: fmt.Sprintf("step_%d", i), Type: "order", Priority: 9,
 		Current: perdure.Unsure, Desired: perdure.Done, Phase: perdure.Parked, Skipped: true,
 		Run: 1 << 40, Direction: perdure.Undo, Was: perdure.Done, Turn: 3,
@@ -144,35 +145,35 @@ func submitEveryField(s *suite) {
 	full.Apart = true // see submitInput
 	allSet(s.T, full)
 	allSet(s.T, *fullStep(1, 1))
-	s.submit(perdure.NewJob{Job: fullJob(1), Steps: []*perdure.Step{fullStep(1, 0), fullStep(1, 1)}, Shape: []byte("{}")})
+	s.submit(kernel.NewJob{Job: fullJob(1), Steps: []*kernel.Step{fullStep(1, 0), fullStep(1, 1)}, Shape: []byte("{}")})
 	s.equal("new job", s.job(1), fullJob(1))
-	s.equal("new steps", s.steps(1), []*perdure.Step{fullStep(1, 0), fullStep(1, 1)})
+	s.equal("new steps", s.steps(1), []*kernel.Step{fullStep(1, 0), fullStep(1, 1)})
 
-	s.submit(newJob(2, 1, func(j *perdure.Job) {
+	s.submit(newJob(2, 1, func(j *kernel.Job) {
 		f := fullJob(2)
 		j.Key, j.Type, j.Priority, j.Labels, j.States, j.Hash, j.Shape, j.Input, j.CreatedAt =
 			"other", f.Type, f.Priority, f.Labels, f.States, f.Hash, f.Shape, f.Input, f.CreatedAt
 	}))
-	s.changeJob(2, func(j *perdure.Job) { *j = *fullJob(2); j.Key = "other" })
-	s.changeStep(ref(2, 0), func(st *perdure.Step) { *st = *fullStep(2, 0); st.Name = "s0" })
+	s.changeJob(2, func(j *kernel.Job) { *j = *fullJob(2); j.Key = "other" })
+	s.changeStep(ref(2, 0), func(st *kernel.Step) { *st = *fullStep(2, 0); st.Name = "s0" })
 	changed := fullJob(2)
 	changed.Key = "other"
 	s.equal("changed job", s.job(2), changed)
 	step := fullStep(2, 0)
 	step.Name = "s0"
-	s.equal("changed step", s.steps(2), []*perdure.Step{step})
+	s.equal("changed step", s.steps(2), []*kernel.Step{step})
 
 	// And back: what is cleared is gone.
-	s.changeJob(2, func(j *perdure.Job) {
+	s.changeJob(2, func(j *kernel.Job) {
 		j.CompleteBy, j.ParkedAt, j.SettledAt, j.GivenUpBy, j.GivenUpReason = time.Time{}, time.Time{}, time.Time{}, "", ""
 	})
-	s.changeStep(ref(2, 0), func(st *perdure.Step) {
-		*st = perdure.Step{StepRef: st.StepRef, Name: "s0", Type: st.Type, Priority: st.Priority}
+	s.changeStep(ref(2, 0), func(st *kernel.Step) {
+		*st = kernel.Step{StepRef: st.StepRef, Name: "s0", Type: st.Type, Priority: st.Priority}
 	})
 	if j := s.job(2); !j.CompleteBy.IsZero() || !j.ParkedAt.IsZero() || !j.SettledAt.IsZero() || j.GivenUp() {
 		s.Errorf("a cleared job kept something: %+v", j)
 	}
-	s.equal("cleared step", s.steps(2), []*perdure.Step{{StepRef: ref(2, 0), Name: "s0", Type: "order", Priority: 9}})
+	s.equal("cleared step", s.steps(2), []*kernel.Step{{StepRef: ref(2, 0), Name: "s0", Type: "order", Priority: 9}})
 }
 
 func allSet(t *testing.T, row any) {
@@ -210,14 +211,14 @@ func submitLarge(s *suite) {
 func submitKeyTaken(s *suite) {
 	s.submit(newJob(1, 1, keyed("k")), newJob(2, 1), newJob(3, 1))
 	calls := 0
-	err := s.store.Update(ctx, func(tx perdure.Tx) error {
+	err := s.store.Update(ctx, func(tx kernel.Tx) error {
 		calls++
 		if calls > 1 { // a second time, it looks before it leaps
 			known, err := tx.JobsByKey([]string{"k"})
-			s.equal("known", known, map[string]perdure.Keyed{"k": keyedJob(1)})
+			s.equal("known", known, map[string]kernel.Keyed{"k": keyedJob(1)})
 			return err
 		}
-		return tx.Save(&perdure.Changes{NewJobs: []perdure.NewJob{newJob(4, 1), newJob(5, 1, keyed("k"))}})
+		return tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{newJob(4, 1), newJob(5, 1, keyed("k"))}})
 	})
 	s.must(err)
 	s.equal("calls", calls, 2)
@@ -227,10 +228,10 @@ func submitKeyTaken(s *suite) {
 }
 
 func submitKeyTakenWithin(s *suite) {
-	err := s.store.Update(ctx, func(tx perdure.Tx) error {
-		return tx.Save(&perdure.Changes{NewJobs: []perdure.NewJob{newJob(1, 1, keyed("k")), newJob(2, 1, keyed("k"))}})
+	err := s.store.Update(ctx, func(tx kernel.Tx) error {
+		return tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{newJob(1, 1, keyed("k")), newJob(2, 1, keyed("k"))}})
 	})
-	if !errors.Is(err, perdure.ErrStale) {
+	if !errors.Is(err, kernel.ErrStale) {
 		s.Errorf("got %v", err)
 	}
 	if s.job(1) != nil || s.job(2) != nil || s.steps(1) != nil {
@@ -238,4 +239,4 @@ func submitKeyTakenWithin(s *suite) {
 	}
 }
 
-func submitNothing(s *suite) { s.save(&perdure.Changes{}) }
+func submitNothing(s *suite) { s.save(&kernel.Changes{}) }

@@ -1,4 +1,4 @@
-// Package resttest has a perdure.Service made of functions, for the tests of both ends of REST.
+// Package resttest has a protocol.Server made of functions, for the tests of both ends of REST.
 package resttest
 
 import (
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
 )
 
 // Service calls the function of each method. One that is not there is not expected to be called.
@@ -27,12 +28,12 @@ type Service struct {
 	OnPutLimit    func(ctx context.Context, name string, max int) (*perdure.LimitView, error)
 	OnDeleteLimit func(ctx context.Context, name string) error
 	OnListNodes   func(context.Context) ([]perdure.NodeView, error)
-	OnClaim       func(context.Context, perdure.ClaimRequest) ([]perdure.Run, error)
-	OnReport      func(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error)
-	OnHeartbeat   func(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error)
+	OnClaim       func(context.Context, protocol.Claim) ([]perdure.Run, error)
+	OnReport      func(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error)
+	OnHeartbeat   func(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error)
 }
 
-var _ perdure.Service = (*Service)(nil)
+var _ protocol.Server = (*Service)(nil)
 
 func (s *Service) Submit(ctx context.Context, body []byte, mediaType string) (*perdure.JobView, bool, error) {
 	return s.OnSubmit(ctx, body, mediaType, "")
@@ -102,14 +103,14 @@ func (s *Service) ListNodes(ctx context.Context) ([]perdure.NodeView, error) {
 	return s.OnListNodes(ctx)
 }
 
-func (s *Service) Claim(ctx context.Context, req perdure.ClaimRequest) ([]perdure.Run, error) {
+func (s *Service) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
 	return s.OnClaim(ctx, req)
 }
 
-func (s *Service) Report(ctx context.Context, holder string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+func (s *Service) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	return s.OnReport(ctx, holder, reports, next)
 }
 
-func (s *Service) Heartbeat(ctx context.Context, holder string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
+func (s *Service) Heartbeat(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	return s.OnHeartbeat(ctx, holder, beats)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
 )
 
 // ID is the job that Full knows.
@@ -135,18 +136,18 @@ func Full() *Service {
 		OnListNodes: func(context.Context) ([]perdure.NodeView, error) {
 			return Nodes(), nil
 		},
-		OnClaim: func(context.Context, perdure.ClaimRequest) ([]perdure.Run, error) { return []perdure.Run{Run()}, nil },
-		OnReport: func(_ context.Context, _ string, reports []perdure.Report, next *perdure.ClaimRequest) ([]perdure.ReportResult, []perdure.Run, error) {
+		OnClaim: func(context.Context, protocol.Claim) ([]perdure.Run, error) { return []perdure.Run{Run()}, nil },
+		OnReport: func(_ context.Context, _ string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 			var runs []perdure.Run
 			if next != nil {
 				runs = append(runs, Run())
 			}
-			return make([]perdure.ReportResult, len(reports)), runs, nil
+			return make([]protocol.ReportResult, len(reports)), runs, nil
 		},
-		OnHeartbeat: func(_ context.Context, _ string, beats []perdure.Beat) ([]perdure.BeatResult, error) {
-			out := make([]perdure.BeatResult, len(beats))
+		OnHeartbeat: func(_ context.Context, _ string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+			out := make([]protocol.HeartbeatResult, len(beats))
 			for i, b := range beats {
-				out[i] = perdure.BeatResult{Job: b.Job, Step: b.Step, Run: b.Run, LockedUntil: At, RemainingMs: 1, Stop: true, Reason: "undo"}
+				out[i] = protocol.HeartbeatResult{Job: b.Job, Step: b.Step, Run: b.Run, LockedUntil: At, RemainingMs: 1, Stop: true, Reason: "undo"}
 			}
 			return out, nil
 		},
@@ -156,5 +157,5 @@ func Full() *Service {
 // Nodes is one that leads.
 func Nodes() []perdure.NodeView {
 	return []perdure.NodeView{{ID: "n1", State: perdure.NodeAlive, Host: "h3", PID: 1, Version: "v", Listen: ":1", Agents: []string{"http"}, Slots: map[string]int{"http": 2},
-		Leads: []perdure.Place{{Role: "supervisor", Epoch: 3, Until: At}}, StandsBy: []perdure.Place{}, Since: At, SeenAt: At}}
+		Leads: []perdure.RoleView{{Role: "supervisor", Epoch: 3, Until: At}}, StandsBy: []perdure.RoleView{}, Since: At, SeenAt: At}}
 }

@@ -1,0 +1,314 @@
+package kernel
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plain"
+	"github.com/perdure/perdure/protocol"
+)
+
+// Admission is what a claim knows of the limits: those that are there, locked and counted.
+type Admission map[string]*Limit
+
+// of is the limit of a kind, an agent's or a job type's, by the prefix of such names; nil where there is none.
+func (a Admission) of(prefix, name string) *Limit {
+	if len(a) == 0 {
+		return nil
+	}
+	return a[prefix+name]
+}
+
+// room says whether one more permit may be taken.
+func (l *Limit) room() bool { return l == nil || l.Used < l.Max }
+
+func (l *Limit) take() {
+	if l != nil {
+		l.Used++
+	}
+}
+
+// ClaimRefs returns the steps whose payloads Claim or Again needs and the workset does not have. A caller that loads
+// them for many steps at once avoids one NotLoaded error for each step.
+func (w *Workset) ClaimRefs(ref StepRef) []StepRef {
+	e := w.entry(ref.Job)
+	r := e.steps.at(ref.Index)
+	d := r.wants()
+	if r.Phase == perdure.Running {
+		d = r.Direction
+	}
+	if r.readsTooMuch {
+		return nil
+	}
+	return e.notLoaded(r, d).Steps
+}
+
+// notLoaded are the steps whose values a run in direction d is made of and that are not loaded.
+func (e *entry) notLoaded(r *row, d perdure.Direction) (missing NotLoaded) {
+	if d == perdure.Undo {
+		_, err := e.output(r.Index)
+		_ = missing.gather(err) // any other error is for sourceOf to return
+	}
+	switch t, kept := e.templateOf(r, d); {
+	case kept:
+		_, err := e.input(r)
+		_ = missing.gather(err)
+	case t != nil:
+		for _, i := range t.Refs() {
+			_, err := e.output(i)
+			_ = missing.gather(err)
+		}
+	}
+	return missing
+}
+
+// Claim dispatches a step, if it may be dispatched as things stand: ready, for this agent, before the job's
+// deadline, and with room under the limits of its agent and of its job's type. The run is nil if it may not.
+//
+// room is how many bytes of input and output the run may have. If the error is a *NotLoaded, a *Postponed, ErrOverBudget or
+// ErrNoRoom, nothing has changed. Any other error says that the rows of the job are damaged.
+func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits Admission, room int) (*perdure.Run, error) {
+	e := w.entry(ref.Job)
+	r := e.steps.at(ref.Index)
+	if r.Phase != perdure.Ready || r.Agent != c.Agent || w.pastUltimatum(e.job) {
+		return nil, nil
+	}
+	ofAgent, ofType := limits.of(agentLimitPrefix, c.Agent), limits.of(jobLimitPrefix, e.job.Type)
+	if !ofAgent.room() || !e.job.Permit && !ofType.room() {
+		return nil, nil
+	}
+	d := r.wants()
+	src, err := w.sourceOf(e, r, d)
+	if err != nil {
+		return nil, err
+	}
+	input, err := w.render(e, &src)
+	if err != nil {
+		if fault := (*inputFault)(nil); errors.As(err, &fault) { // no run number is spent on it
+			w.stumble(e, r, fault.error)
+			w.touch(e)
+			return nil, nil
+		}
+		return nil, err
+	}
+	if len(input)+len(src.output) > room {
+		return nil, ErrNoRoom
+	}
+	if !w.budget.hand(len(input) + len(src.output)) {
+		return nil, ErrOverBudget
+	}
+	if !e.job.Permit {
+		e.job.Permit = true
+		ofType.take()
+	}
+	ofAgent.take()
+	w.letOut(e, r, d, c)
+	w.keepInput(e, r, d, input)
+	w.touch(e)
+	return w.runOf(e, r, input, src.output), nil
+}
+
+func (w *Workset) pastUltimatum(j *Job) bool {
+	return j.Desired == perdure.Done && !j.CompleteBy.IsZero() && !w.now.Before(j.CompleteBy)
+}
+
+// letOut gives the step a new run number and the locks of its holder.
+func (w *Workset) letOut(e *entry, r *row, d perdure.Direction, c *protocol.Claim) {
+	if d != r.Direction {
+		r.Turn++
+		if d == perdure.Do {
+			w.setOutput(r, nil)
+		}
+	}
+	var held time.Time // the holder of an earlier run is dead: what it set going may still act
+	if w.now.Before(r.LockedUntil) {
+		held = r.LockedUntil
+	}
+	r.Was, r.Current = r.Current, perdure.Unsure
+	r.Run = max(r.Run+1, w.fence)
+	r.Direction, r.Outcome, r.Progress = d, perdure.NoOutcome, ""
+	r.LockedBy, r.Request, r.Heartbeat = c.Holder, c.RequestID, c.Heartbeat
+	r.CompleteBy = w.now.Add(e.plan.Steps[r.Index].completeWithin(d))
+	if cb := e.job.CompleteBy; w.now.Before(cb) && cb.Before(r.CompleteBy) {
+		r.CompleteBy = cb
+	}
+	r.LockedUntil = r.lockEnd(w.now)
+	r.StartedAt, r.EndedAt = w.now, time.Time{}
+	w.place(e, r, perdure.Running, held)
+	e.job.Current = perdure.Unsure
+}
+
+// lockEnd is until when the run is its holder's, heard from at now: never past its ultimatum.
+func (s *Step) lockEnd(now time.Time) time.Time {
+	if s.Heartbeat <= 0 {
+		return s.CompleteBy
+	}
+	if until := now.Add(s.Heartbeat); until.Before(s.CompleteBy) {
+		return until
+	}
+	return s.CompleteBy
+}
+
+// Again returns a run to a claim that is repeated: the same run, with the time that remains. The run is nil if it is no
+// longer valid. Errors are as those of Claim.
+func (w *Workset) Again(ref StepRef, c *protocol.Claim) (*perdure.Run, error) {
+	e := w.entry(ref.Job)
+	r := e.steps.at(ref.Index)
+	if r.Phase != perdure.Running || r.LockedBy != c.Holder || r.Agent != c.Agent || r.Request != c.RequestID || !w.now.Before(r.LockedUntil) {
+		return nil, nil
+	}
+	src, err := w.sourceOf(e, r, r.Direction)
+	if err != nil {
+		return nil, err
+	}
+	input, err := w.render(e, &src)
+	if err != nil {
+		if errors.As(err, new(*inputFault)) {
+			return nil, nil // it was rendered from the same values before
+		}
+		return nil, err
+	}
+	return w.runOf(e, r, input, src.output), nil
+}
+
+// runOf is the run as its holder receives it. output is that of the do run, if this is an undo.
+func (w *Workset) runOf(e *entry, r *row, input, output json.RawMessage) *perdure.Run {
+	_, action := e.plan.Steps[r.Index].agentOf(r.Direction)
+	run := &perdure.Run{Job: e.job.ID, Step: r.Name, Action: action, Number: r.Run, Direction: r.Direction,
+		Input: input, Key: r.Key(), LockedUntil: r.LockedUntil, CompleteBy: r.CompleteBy,
+		RemainingMs: r.LockedUntil.Sub(w.now).Milliseconds(), Priority: r.Priority}
+	if r.Direction == perdure.Undo {
+		run.Output, run.DoKey = output, r.DoKey()
+	}
+	return run
+}
+
+// ——— inputs ———
+
+// source is where the input of a run comes from: a kept value, or a rendering.
+type source struct {
+	kept   json.RawMessage
+	made   Rendering       // without a template: kept
+	output json.RawMessage // undo: of the do run, null if unknown
+	bad    error           // why it cannot be rendered at all
+}
+
+// inputFault is why an input cannot be rendered, whatever the budget: the step fails with it.
+type inputFault struct{ error }
+
+// render returns the input. The error is an *inputFault, or one of evaluate.
+func (w *Workset) render(e *entry, s *source) (json.RawMessage, error) {
+	switch {
+	case s.bad != nil:
+		return nil, &inputFault{s.bad}
+	case s.made.template == nil:
+		return s.kept, nil
+	}
+	done, err := w.evaluate(e, &s.made)
+	if err != nil {
+		return nil, err
+	}
+	if done.err != nil {
+		return nil, &inputFault{done.err}
+	}
+	return done.Input, nil
+}
+
+// templateOf returns the template of the input of a run in direction d, nil if the input is null. If kept is true, the
+// input is the step's kept input instead. An undo carries the input of the last do run unless its definition has one of
+// its own.
+func (e *entry) templateOf(r *row, d perdure.Direction) (t Template, kept bool) {
+	ps := &e.plan.Steps[r.Index]
+	switch {
+	case r.Edited.holds(d):
+		return nil, true
+	case d == perdure.Undo && ps.Revert != nil:
+		return ps.Revert, false
+	case r.OwnInput && r.Edited != editedDo && (d == perdure.Undo || r.Phase == perdure.Running):
+		return nil, true
+	}
+	return ps.Do, false
+}
+
+// sourceOf returns the source of a run in direction d. If values are not loaded, the error names all of them.
+func (w *Workset) sourceOf(e *entry, r *row, d perdure.Direction) (src source, err error) {
+	if r.readsTooMuch {
+		return source{bad: errReadsTooMuch}, nil
+	}
+	if err := e.notLoaded(r, d).orNil(); err != nil {
+		return src, err
+	}
+	if d == perdure.Undo {
+		out, err := e.output(r.Index)
+		if err != nil {
+			return src, err
+		}
+		src.output = plain.OrNull(out)
+	}
+	switch t, kept := e.templateOf(r, d); {
+	case kept:
+		src.kept, err = e.input(r)
+	case t == nil:
+		src.kept = plain.OrNull(nil)
+	default:
+		src.made = Rendering{Key: RenderingKey{r.StepRef, r.Turn, RenderingOf(d)}, template: t, reads: t.Refs()}
+		src.made.scope, err = w.scope(e, r, d, src.output, t.Refs())
+	}
+	return src, err
+}
+
+// keepInput stores the input of a do run if it depends on outputs: these may have changed when the undo runs.
+func (w *Workset) keepInput(e *entry, r *row, d perdure.Direction, input json.RawMessage) {
+	ps := &e.plan.Steps[r.Index]
+	switch {
+	case d == perdure.Undo:
+		return
+	case r.Edited.holds(perdure.Do):
+		r.Edited = editedDone
+		return
+	}
+	r.Edited = notEdited
+	if ps.Do != nil && len(ps.Do.Refs()) > 0 {
+		w.setInput(r, input)
+	} else {
+		w.setInput(r, nil)
+	}
+}
+
+// scope is what an expression of the step may read: the outputs of the steps that it names and, in an undo, that of its
+// own do run. It is valid until the next call.
+func (w *Workset) scope(e *entry, r *row, d perdure.Direction, output json.RawMessage, refs []int) (*Scope, error) {
+	outputs, err := e.outputs(refs)
+	if err != nil {
+		return nil, err
+	}
+	s := &w.made.scope
+	*s = Scope{Job: e.job, Input: e.plan.Definition.Input, Outputs: outputs, Budget: w.budget}
+	if d == perdure.Undo {
+		turn := *r.Step
+		if r.Direction != perdure.Undo {
+			turn.Turn++ // the run that is about to be dispatched begins it
+		}
+		s.Output, s.Key, s.DoKey = output, turn.Key(), turn.DoKey()
+	}
+	return s, nil
+}
+
+// lookRefs are the steps whose outputs a look at step i may read.
+func (e *entry) lookRefs(i int) []int {
+	ps := &e.plan.Steps[i]
+	s := e.steps.at(i).Step
+	if s.Desired != perdure.Done || s.Blockers > 1 || s.Phase == perdure.Running || s.Phase == perdure.Parked {
+		return nil
+	}
+	var refs []int
+	if ps.Test != nil {
+		refs = append(refs, ps.Test.Refs()...)
+	}
+	if ps.Form == BySleep && ps.Do != nil {
+		refs = append(refs, ps.Do.Refs()...)
+	}
+	return refs
+}

@@ -1,0 +1,117 @@
+package kernel
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plain"
+)
+
+// Definition is what is asked for: the request from which a job is made. Its JSON is the canonical
+// form, without what equals a default, keys sorted and numbers in the digits they came in; it is what a
+// store keeps and what package definition reads back.
+type Definition struct {
+	Type           string              `json:"type"`
+	Key            string              `json:"key,omitempty"`
+	Priority       int                 `json:"priority,omitempty"`
+	Labels         map[string]string   `json:"labels,omitempty"`
+	Input          json.RawMessage     `json:"input,omitempty"`
+	OnFailure      Ladder              `json:"onFailure,omitempty"`
+	CompleteWithin perdure.Duration    `json:"completeWithin,omitempty"`
+	States         *perdure.StateNames `json:"states,omitempty"`
+	Steps          StepDefinitions     `json:"steps"`
+}
+
+// Define implements perdure.Definable.
+func (d *Definition) Define() (json.RawMessage, error) {
+	body, err := json.Marshal(d)
+	if err != nil {
+		return nil, perdure.Refuse(perdure.CodeMalformed, "the definition is not JSON: %v", err)
+	}
+	return body, nil
+}
+
+// StepDefinition is one step as asked for, with the job's defaults filled in.
+type StepDefinition struct {
+	Name           string                  `json:"-"`
+	Agent          string                  `json:"agent"`
+	Action         string                  `json:"action,omitempty"` // empty: the step's name
+	After          []string                `json:"after,omitempty"`
+	When           string                  `json:"when,omitempty"`
+	With           json.RawMessage         `json:"with,omitempty"` // a template: strings may hold ${…}
+	Undo           *perdure.UndoDefinition `json:"undo,omitempty"` // nil: nothing to undo
+	CompleteWithin perdure.Duration        `json:"completeWithin,omitempty"`
+	Retry          *perdure.Retry          `json:"retry,omitempty"`
+	OnFailure      Ladder                  `json:"onFailure,omitempty"`
+}
+
+// RungKind is what one rung of a failure ladder does.
+type RungKind string
+
+const (
+	RungPark    RungKind = "park"
+	RungUndo    RungKind = "undo"
+	RungSkip    RungKind = "skip"
+	RungWait    RungKind = "wait"
+	RungRestart RungKind = "restart"
+	RungAlert   RungKind = "alert"
+)
+
+// Rung is one line of a ladder.
+type Rung struct {
+	Kind  RungKind
+	For   perdure.Duration // wait: how long
+	Times int              // wait: how often; restart: how often over the job's life
+	Name  string           // alert: whom or what for
+}
+
+// Ladder is what happens, top to bottom, once retry is exhausted. One that does not end, ends in park.
+type Ladder []Rung
+
+// MarshalJSON writes a ladder as the file has it: one word, or a list.
+func (l Ladder) MarshalJSON() ([]byte, error) {
+	rungs := make([]any, len(l))
+	for i, r := range l {
+		switch r.Kind {
+		case RungWait:
+			rungs[i] = map[string]any{"wait": r.For, "times": r.Times}
+		case RungRestart:
+			rungs[i] = map[string]any{"restart": r.Times}
+		case RungAlert:
+			rungs[i] = map[string]any{"alert": r.Name}
+		default:
+			rungs[i] = string(r.Kind)
+		}
+	}
+	if len(rungs) == 1 {
+		return json.Marshal(rungs[0])
+	}
+	return json.Marshal(rungs)
+}
+
+// StepDefinitions are the steps in the order of the file. As JSON they are an object in that order.
+type StepDefinitions []StepDefinition
+
+// MarshalJSON writes the steps as an object.
+func (s StepDefinitions) MarshalJSON() ([]byte, error) {
+	return plain.Object(len(s), func(i int) (string, any) { return s[i].Name, &s[i] })
+}
+
+// Fingerprint tells whether two definitions are the same one: equal after defaults, whatever the
+// order of their fields and steps. Digits count: 1.0 is not 1.
+func (d *Definition) Fingerprint() ([32]byte, error) {
+	c := *d
+	c.Steps = slices.Clone(d.Steps)
+	slices.SortFunc(c.Steps, func(a, b StepDefinition) int { return strings.Compare(a.Name, b.Name) })
+	for i := range c.Steps {
+		c.Steps[i].After = slices.Sorted(slices.Values(c.Steps[i].After))
+	}
+	body, err := json.Marshal(&c)
+	if err != nil {
+		return [32]byte{}, err
+	}
+	return sha256.Sum256(body), nil
+}

@@ -1,0 +1,186 @@
+package kernel
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+// CheckJob says what is wrong with the rows of one job, all of them, at the time now: its counts, its
+// phases, the order of its steps, and that something or somebody will look at every step that is not
+// settled. open are its open alerts. Nothing is ever wrong unless the rules or a store are.
+func CheckJob(j *Job, plan *Plan, steps []*Step, open []Alert, now time.Time) []Finding {
+	c := check{job: j, plan: plan, steps: steps, now: now, alerts: make(map[alertOf]bool, len(open))}
+	for _, a := range open {
+		c.alerts[alertOf{a.Step, a.Kind}] = true
+	}
+	if len(steps) != len(plan.Steps) {
+		c.find("", "I1", "%d of %d steps are there", len(steps), len(plan.Steps))
+		return c.found
+	}
+	for _, s := range steps {
+		c.step(s)
+	}
+	c.counts()
+	c.ofJob()
+	c.ofAlerts(open)
+	return c.found
+}
+
+// Finding is what a consistency check found wrong.
+type Finding struct {
+	Job     perdure.JobID `json:"job"`
+	Step    string        `json:"step,omitempty"`
+	Rule    string        `json:"rule"` // the invariant, as faults.md numbers them
+	Message string        `json:"message"`
+}
+
+type check struct {
+	job    *Job
+	plan   *Plan
+	steps  []*Step
+	alerts map[alertOf]bool
+	now    time.Time
+	found  []Finding
+}
+
+type alertOf struct {
+	step string
+	kind perdure.AlertKind
+}
+
+func (c *check) find(step, rule, format string, args ...any) {
+	c.found = append(c.found, Finding{Job: c.job.ID, Step: step, Rule: rule, Message: fmt.Sprintf(format, args...)})
+}
+
+// not finds it wrong that ok is false.
+func (c *check) not(ok bool, s *Step, rule, message string) {
+	if !ok {
+		c.find(s.Name, rule, "%s (%s, desired %s, %s, run %d)", message, s.Current, s.Desired, s.Phase, s.Run)
+	}
+}
+
+func (c *check) step(s *Step) {
+	c.not(s.Desired == c.job.Desired, s, "I11", "desires other than its job")
+	c.not(!s.GivenUp || c.job.GivenUp(), s, "I3", "given up, and its job is not")
+	c.run(s)
+	c.order(s)
+	switch s.Phase {
+	case perdure.Settled:
+		c.not(s.Current == s.Desired || s.Skipped && s.Desired == perdure.Done || s.GivenUp, s, "I11", "settled as what is not desired")
+	case perdure.Waiting:
+		c.waiting(s)
+	case perdure.Ready:
+		c.ready(s)
+	case perdure.Parked:
+		c.not(c.alerts[alertOf{s.Name, perdure.AlertParked}] || c.alerts[alertOf{"", perdure.AlertParked}], s, "L1", "parked without an open alert")
+	}
+}
+
+// run: the numbers, the locks and the outcome of the latest run go together.
+func (c *check) run(s *Step) {
+	running := s.Phase == perdure.Running
+	c.not(s.Run >= 0 && s.Turn >= 1, s, "I6", "run or turn below its first")
+	c.not(s.Run > 0 || s.Direction == perdure.Do && s.Outcome == perdure.NoOutcome && s.LockedUntil.IsZero(), s, "I6", "marks of a run, and none was let out")
+	c.not(s.Direction == perdure.Do || s.Turn > 1, s, "I4", "undone in the turn that it was done in")
+	c.not(s.Run == 0 || running == (s.Outcome == perdure.NoOutcome), s, "I8", "an outcome while it runs, or none after it")
+	c.not(running == (s.LockedBy != ""), s, "I6", "held while it does not run, or not held while it does")
+	c.not(s.Current != perdure.Unsure || s.Run > 0, s, "I10", "unsure, and no run was let out")
+	if running {
+		c.not(s.Current == perdure.Unsure && s.Agent != "", s, "I6", "let out, and not unsure or of no agent")
+		c.not(!s.LockedUntil.IsZero() && !s.LockedUntil.After(s.CompleteBy), s, "I7", "locked for longer than it has")
+	} else {
+		c.not(s.CompleteBy.IsZero() && s.Request == "" && s.Heartbeat == 0, s, "I6", "what is left of a run's locks")
+	}
+}
+
+// order: in either direction a step comes after all that it waits for. What is given up is left as it was.
+func (c *check) order(s *Step) {
+	if c.job.GivenUp() {
+		return
+	}
+	rule, open := "I9", 0
+	if s.Desired == perdure.Undone {
+		rule = "I10"
+	}
+	for _, i := range c.plan.waitsFor(s.Index, s.Desired) {
+		if c.steps[i].Phase != perdure.Settled {
+			open++
+		}
+	}
+	if open != s.Blockers {
+		c.find(s.Name, rule, "waits for %d neighbours, counts %d", open, s.Blockers)
+	}
+	c.not(open == 0 || s.Phase != perdure.Ready && s.Phase != perdure.Settled, s, rule, "before what it waits for")
+}
+
+func (c *check) waiting(s *Step) {
+	approval := c.plan.Steps[s.Index].Form == ByApproval && c.alerts[alertOf{s.Name, perdure.AlertApproval}]
+	c.not(s.Blockers > 0 || !s.AvailableAt.IsZero() || approval, s, "L1", "nothing will look at it again")
+}
+
+func (c *check) ready(s *Step) {
+	d := s.wants()
+	ps := &c.plan.Steps[s.Index]
+	agent, _ := ps.agentOf(d)
+	c.not(s.Agent == agent && ps.Form == ByAgent, s, "L1", "ready for nobody")
+	c.not(s.Current != s.Desired && !(s.Skipped && s.Desired == perdure.Done), s, "I11", "ready, with nothing to do")
+	c.not(d == perdure.Do || ps.Undo != nil, s, "I10", "ready to be undone, and has no undo")
+	c.not(s.Run == 0 || d == s.Direction || !c.now.Before(s.LockedUntil), s, "I10", "turns round while an earlier run may act")
+}
+
+func (c *check) counts() {
+	unsettled, running, active := 0, 0, 0
+	for _, s := range c.steps {
+		if s.Phase != perdure.Settled {
+			unsettled++
+		}
+		if s.Phase == perdure.Running {
+			running++
+		}
+		if s.active() {
+			active++
+		}
+	}
+	j := c.job
+	if unsettled != j.Unsettled || running != j.Running || active != j.Active {
+		c.find("", "L1", "unsettled, running and active are %d, %d, %d and are counted as %d, %d, %d",
+			unsettled, running, active, j.Unsettled, j.Running, j.Active)
+	}
+}
+
+func (c *check) ofJob() {
+	j := c.job
+	that := func(ok bool, rule, message string) {
+		if !ok {
+			c.find("", rule, "%s (%s, desired %s, %s)", message, j.Current, j.Desired, j.Phase)
+		}
+	}
+	that(j.Phase == phaseOf(j), "L1", "its phase is not what its steps say")
+	that(j.Running == 0 || j.Current == perdure.Unsure, "I11", "let out, and not unsure")
+	that(j.Running == 0 || j.Permit, "I12", "runs without a permit")
+	that(!j.AtRest() || !j.Permit, "I12", "holds a permit at rest")
+	that((j.Phase == perdure.Parked) == !j.ParkedAt.IsZero(), "L1", "its ultimatum stands still, or not, against its phase")
+	that(!j.Then || j.Desired == perdure.Undone && j.Phase != perdure.Settled, "I11", "is to turn once more, and is not on its way back")
+	that(!j.Overdue || j.Desired == perdure.Undone || j.Active == 0, "L1", "moves on past its ultimatum")
+	if j.Phase == perdure.Settled {
+		that(j.Current == j.Desired || j.GivenUp() && j.Current == perdure.Unsure, "I11", "settled as what is not desired")
+	}
+	that(!j.GivenUp() || j.Phase == perdure.Settled, "I3", "moves, and was given up")
+}
+
+// ofAlerts: what holds a step is closed by what lets it go, and at the end no alert is open.
+func (c *check) ofAlerts(open []Alert) {
+	for _, a := range open {
+		i, named := c.plan.Index[a.Step]
+		switch {
+		case c.job.Phase == perdure.Settled:
+			c.find(a.Step, "I11", "alert %s is open, and the job is settled", a.Kind)
+		case named && a.Kind == perdure.AlertParked && c.steps[i].Phase != perdure.Parked:
+			c.find(a.Step, "I11", "alert parked is open, and the step is %s", c.steps[i].Phase)
+		case named && a.Kind == perdure.AlertApproval && c.steps[i].Phase != perdure.Waiting:
+			c.find(a.Step, "I11", "alert approval is open, and the step is %s", c.steps[i].Phase)
+		}
+	}
+}

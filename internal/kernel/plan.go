@@ -1,0 +1,175 @@
+package kernel
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+// Shape is what the jobs of one definition have in common: all but its key, priority, labels and
+// input, with names resolved to indexes and expressions compiled. It is immutable, so that any number of
+// jobs and goroutines may share it; a store keeps its text once.
+type Shape struct {
+	ID     ShapeID
+	Text   []byte      // the definition without those four, in canonical form
+	Common *Definition // what Text says
+	Steps  []PlanStep
+	Index  map[string]int // step name → index in Steps
+	Size   int            // about how many bytes of memory all of it keeps
+}
+
+// ShapeID is the beginning of the SHA-256 of the shape's text.
+type ShapeID [16]byte
+
+// Plan is a definition made ready to run.
+type Plan struct {
+	*Shape
+	Definition *Definition
+	Hash       [32]byte // the definition's fingerprint
+}
+
+// PlanOf returns the plan of a job with this shape. If the job's input is stored apart (Job.Apart), it is passed as
+// input.
+func (s *Shape) PlanOf(j *Job, input json.RawMessage) (*Plan, error) {
+	switch {
+	case !j.Apart:
+		input = j.Input
+	case len(input) == 0:
+		return nil, fmt.Errorf("the input of job %s is not loaded", j.ID)
+	}
+	made := &struct { // one allocation
+		Plan
+		Definition
+	}{Plan{Shape: s, Hash: j.Hash}, *s.Common}
+	d := &made.Definition
+	d.Key, d.Priority, d.Labels, d.Input = j.Key, j.Priority, j.Labels, input
+	made.Plan.Definition = d
+	return &made.Plan, nil
+}
+
+// PlanStep is one step of a plan. After and Before are its direct neighbours, as indexes.
+type PlanStep struct {
+	*StepDefinition
+	After  []int
+	Before []int
+	Test   Condition // when; nil: always
+	Do     Template
+	Revert Template // the undo's input; nil: no undo, or the do run's input
+	Form   StepForm
+}
+
+// StepForm tells steps that agents run from those that the rules alone move.
+type StepForm uint8
+
+const (
+	ByAgent StepForm = iota
+	BySleep
+	ByApproval
+)
+
+// Names of the agents that are rules, not programs (never let out).
+const (
+	AgentSleep    = "sleep"
+	AgentApproval = "approval"
+)
+
+// Scope is what an expression may see.
+type Scope struct {
+	Job     *Job
+	Input   json.RawMessage            // the job's input
+	Outputs map[string]json.RawMessage // by step name, of the steps that the expression reads; null for a step without an output. Never nil
+	Output  json.RawMessage            // undo: of the step's do run, null if unknown. Never nil there
+	Key     string                     // undo: the key of this turn
+	DoKey   string                     // undo: the key of the turn that is undone
+	Budget  *Budget                    // the budget for the work; nil: no bound
+}
+
+// Condition is a compiled `when`.
+type Condition interface {
+	Eval(*Scope) (bool, error)
+	Refs() []int // steps whose outputs it reads
+}
+
+// Template is a compiled `with`.
+type Template interface {
+	Render(*Scope) (json.RawMessage, error)
+	Refs() []int // steps whose outputs it reads
+}
+
+// Compiler makes a shape of its text again.
+type Compiler interface {
+	Compile(text []byte) (*Shape, error)
+}
+
+// agentOf is who is asked to run a step in a direction, and for what.
+func (p *PlanStep) agentOf(d perdure.Direction) (agent, action string) {
+	agent, action = p.Agent, p.Action
+	if action == "" {
+		action = p.Name
+	}
+	if d == perdure.Undo && p.Undo != nil {
+		if p.Undo.Agent != "" {
+			agent = p.Undo.Agent
+		}
+		if p.Undo.Action != "" {
+			action = p.Undo.Action
+		}
+	}
+	return agent, action
+}
+
+func (p *PlanStep) completeWithin(d perdure.Direction) time.Duration {
+	if d == perdure.Undo && p.Undo != nil && p.Undo.CompleteWithin > 0 {
+		return time.Duration(p.Undo.CompleteWithin)
+	}
+	if p.CompleteWithin > 0 {
+		return time.Duration(p.CompleteWithin)
+	}
+	return perdure.DefaultCompleteWithin
+}
+
+func (p *PlanStep) retry(d perdure.Direction) perdure.Retry {
+	r := perdure.Retry{}
+	if p.Retry != nil {
+		r = *p.Retry
+	}
+	if d == perdure.Undo && p.Undo != nil && p.Undo.Retry != nil {
+		r = *p.Undo.Retry
+	}
+	if r.Attempts == 0 {
+		r.Attempts = perdure.DefaultAttempts
+	}
+	if r.Backoff == 0 {
+		r.Backoff = perdure.Duration(perdure.DefaultBackoff)
+	}
+	if r.MaxBackoff == 0 {
+		r.MaxBackoff = max(perdure.Duration(perdure.DefaultMaxBackoff), r.Backoff)
+	}
+	return r
+}
+
+// ladder is the step's own, or the job's.
+func (p *Plan) ladder(i int) Ladder {
+	if l := p.Steps[i].OnFailure; len(l) > 0 {
+		return l
+	}
+	return p.Definition.OnFailure
+}
+
+// waitsFor are the neighbours that must be settled before step i moves toward s; opens are those
+// that wait for it.
+func (p *Plan) waitsFor(i int, s perdure.State) []int {
+	if s == perdure.Done {
+		return p.Steps[i].After
+	}
+	return p.Steps[i].Before
+}
+
+func (p *Plan) opens(i int, s perdure.State) []int {
+	if s == perdure.Done {
+		return p.Steps[i].Before
+	}
+	return p.Steps[i].After
+}

@@ -1,0 +1,159 @@
+package kernel
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
+)
+
+// ReportRefs adds the steps that a report on the step touches: itself, and those that wait for it.
+func (w *Workset) ReportRefs(refs []StepRef, ref StepRef) []StepRef {
+	e := w.entry(ref.Job)
+	refs = append(refs, ref)
+	for _, i := range e.plan.opens(ref.Index, e.job.Desired) {
+		refs = append(refs, StepRef{ref.Job, i})
+	}
+	return refs
+}
+
+// Report folds an agent's report in. Anything that does not come from the holder of the current run
+// before its lock has passed changes nothing, and says why.
+func (w *Workset) Report(ref StepRef, holder string, rep *protocol.Report) protocol.ReportResult {
+	e := w.entry(ref.Job)
+	r := e.steps.at(ref.Index)
+	if refusal, repeated := w.refuse(r, holder, rep.Run, rep.Outcome); refusal != nil {
+		return *refusal
+	} else if repeated {
+		return protocol.ReportResult{Accepted: true}
+	}
+	w.land(r, rep.Outcome)
+	switch rep.Outcome {
+	case perdure.OutcomeDone:
+		r.Current = r.Direction.Pole()
+		r.ErrorCode, r.LastError = "", ""
+		if r.Direction == perdure.Do {
+			w.setOutput(r, meaningful(rep.Output))
+		}
+		if r.Current != r.Desired {
+			r.startOver() // it turns round
+		}
+		w.next(e, r)
+	case perdure.OutcomeReturned:
+		w.giveBack(e, r, holder, rep)
+	default:
+		if rep.Effect == protocol.EffectNone {
+			r.Current = r.Was
+		}
+		w.fail(e, r, failureOf(rep), holder)
+	}
+	w.touch(e)
+	return protocol.ReportResult{Accepted: true}
+}
+
+// refuse answers what is not the current run's, or comes late. repeated: it was accepted before.
+func (w *Workset) refuse(r *row, holder string, run int64, outcome perdure.Outcome) (no *protocol.ReportResult, repeated bool) {
+	deny := func(why protocol.RefusalReason, format string, args ...any) (*protocol.ReportResult, bool) {
+		return &protocol.ReportResult{Reason: why, Message: fmt.Sprintf(format, args...)}, false
+	}
+	switch {
+	case run <= 0 || run > r.Run:
+		return deny(protocol.RefusedUnknown, "run %d of step %s was never let out", run, r.Name)
+	case run < r.Run:
+		return deny(protocol.RefusedStale, "run %d of step %s was let out after run %d", r.Run, r.Name, run)
+	case r.Phase != perdure.Running && r.Outcome == outcome && outcome != perdure.NoOutcome:
+		return nil, true
+	case r.Phase != perdure.Running && (r.Outcome == perdure.OutcomeExpired || r.Outcome == perdure.NoOutcome):
+		return deny(protocol.RefusedLate, "run %d of step %s has expired", run, r.Name)
+	case r.Phase != perdure.Running:
+		return deny(protocol.RefusedConflict, "run %d of step %s was answered before, with %s", run, r.Name, r.Outcome)
+	case r.LockedBy != holder:
+		return deny(protocol.RefusedForbidden, "run %d of step %s is held by another holder", run, r.Name)
+	case !w.now.Before(r.LockedUntil):
+		return deny(protocol.RefusedLate, "run %d of step %s was %s's until %s", run, r.Name, holder, r.LockedUntil.Format(time.RFC3339Nano))
+	}
+	return nil, false
+}
+
+// land ends the run: nobody holds the step any more. An earlier run, whose holder died before its time,
+// may still act.
+func (w *Workset) land(r *row, o perdure.Outcome) {
+	w.landed = append(w.landed, Landing{Agent: r.Agent, Direction: r.Direction, Outcome: o, Took: w.now.Sub(r.StartedAt)})
+	r.Outcome, r.EndedAt = o, w.now
+	r.LockedBy, r.Request, r.Heartbeat = "", "", 0
+	r.CompleteBy, r.LockedUntil = time.Time{}, r.AvailableAt
+	r.dirty = true
+}
+
+// next looks at a step whose run has ended.
+func (w *Workset) next(e *entry, r *row) {
+	w.place(e, r, perdure.Waiting, time.Time{})
+	w.later(e, taskLook, r.Index)
+}
+
+const (
+	freeReturns   = 2 // given back more often in a row, a step backs off
+	returnBackoff = time.Second
+	maxReturnWait = time.Minute
+)
+
+// giveBack: the run was never started, or a drain cut it short. No failure is counted.
+func (w *Workset) giveBack(e *entry, r *row, holder string, rep *protocol.Report) {
+	if rep.Effect != protocol.EffectUnknown {
+		r.Current = r.Was
+	}
+	w.note(e, r.Name, r.Run, "returned", holder, errorText(rep.Error))
+	if r.turns() {
+		r.startOver()
+		w.next(e, r)
+		return
+	}
+	r.Returns++
+	if r.Returns > freeReturns {
+		w.place(e, r, perdure.Waiting, w.now.Add(w.jitter(returnBackoff, maxReturnWait, r.Returns-freeReturns)))
+		return
+	}
+	w.next(e, r)
+}
+
+// Beat folds a heartbeat in: it moves the lock on, never past the ultimatum, and never revives.
+func (w *Workset) Beat(ref StepRef, holder string, b *protocol.Heartbeat) protocol.HeartbeatResult {
+	e := w.entry(ref.Job)
+	r := e.steps.at(ref.Index)
+	res := protocol.HeartbeatResult{Job: b.Job, Step: b.Step, Run: b.Run}
+	if no, _ := w.refuse(r, holder, b.Run, perdure.NoOutcome); no != nil {
+		res.Stop, res.Reason = true, string(no.Reason)
+		return res
+	}
+	if until := r.lockEnd(w.now); until.After(r.LockedUntil) {
+		r.LockedUntil, r.dirty = until, true
+	}
+	if len(b.Progress) > 0 && r.Progress != string(b.Progress) {
+		r.Progress, r.dirty = string(b.Progress), true
+	}
+	res.LockedUntil, res.RemainingMs = r.LockedUntil, r.LockedUntil.Sub(w.now).Milliseconds()
+	if r.turns() {
+		res.Stop, res.Reason = true, string(perdure.VerbUndo)
+	}
+	return res
+}
+
+// meaningful is b, or nil where it says no more than null.
+func meaningful(b []byte) []byte {
+	if t := bytes.TrimSpace(b); len(t) == 0 || string(t) == "null" {
+		return nil
+	}
+	return b
+}
+
+func errorText(e *perdure.RunError) string {
+	switch {
+	case e == nil:
+		return ""
+	case e.Code == "":
+		return e.Message
+	}
+	return e.Code + ": " + e.Message
+}

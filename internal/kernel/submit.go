@@ -1,0 +1,33 @@
+package kernel
+
+import (
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+// Submit makes a job of a plan, with all of its steps and the whole intent at once: that Done is
+// desired. The id is new; that the key is too, the caller has made sure of under the store's lock.
+func (w *Workset) Submit(id perdure.JobID, plan *Plan) {
+	d := plan.Definition
+	j, e := w.made.jobs.next(), w.made.entries.next()
+	*j = Job{ID: id, Key: d.Key, Type: d.Type, Priority: d.Priority, Labels: d.Labels, States: d.States,
+		Hash: plan.Hash, Shape: plan.ID, Input: d.Input, Current: perdure.Undone, Desired: perdure.Done, CreatedAt: w.now, UpdatedAt: w.now}
+	if d.CompleteWithin > 0 {
+		j.CompleteBy = w.now.Add(time.Duration(d.CompleteWithin))
+	}
+	e.job, e.plan, e.whole = j, plan, true
+	w.add(e)
+	for i := range plan.Steps {
+		ps, s, r := &plan.Steps[i], w.made.steps.next(), w.made.rows.next()
+		*s = Step{StepRef: StepRef{id, i}, Name: ps.Name, Type: d.Type, Priority: d.Priority,
+			Desired: perdure.Done, Phase: perdure.Waiting, Turn: 1, Blockers: len(ps.After), UpdatedAt: w.now}
+		r.Step = s
+		e.steps.put(i, r)
+		e.count(s, +1)
+		if s.Blockers == 0 {
+			w.later(e, taskLook, i)
+		}
+	}
+	w.touch(e)
+}

@@ -1,0 +1,154 @@
+package kernel
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+var refresh = flag.Bool("refresh", false, "write the transcripts in testdata anew")
+
+// stories are played and told in testdata, one file each, to be read like a play.
+var stories = []struct {
+	name, definition string
+	play             func(w *world)
+}{
+	{"undone_midway", "onFailure undo; reserve undo; charge undo after reserve reads reserve; ship after charge", func(w *world) {
+		w.run("reserve", "charge")
+		w.claim("ship")
+		w.wait(4 * time.Second)
+		w.undo() // a person has thought better of it, while ship is out
+		w.report("ship", done, output(`"on its way"`))
+		w.run("charge", "reserve")
+		w.undo()
+	}},
+	{"unsure_on_both_sides", "reserve undo; charge undo after reserve reads reserve; ship after charge", func(w *world) {
+		w.run("reserve")
+		w.claim("charge")
+		w.wait(tick) // nobody answers
+		w.tries("charge", 1, done)
+		w.undo()
+		w.claim("charge")
+		w.redo() // while the undo is out
+		w.wait(tick)
+		w.resume()
+		w.claim("charge") // the undo, finished first, under its key
+		w.report("charge", done)
+		w.run("charge", "ship") // done again, under a new key
+	}},
+	{"restart", "reserve undo; charge undo after reserve attempts 2 or restart:1; ship after charge", func(w *world) {
+		w.run("reserve")
+		w.claim("charge")
+		w.report("charge", failed)
+		w.wait(tick)
+		w.claim("charge")
+		w.report("charge", failed)
+		w.run("charge", "reserve")         // back
+		w.run("reserve", "charge", "ship") // and done again
+	}},
+	{"parked_edited_resumed", "reserve undo; charge undo after reserve; ship after charge", func(w *world) {
+		w.run("reserve")
+		w.claim("charge")
+		w.report("charge", rejected, noEffect)
+		w.wait(time.Hour)
+		w.act(perdure.VerbEdit, "charge", input(`{"amount":4200}`))
+		w.act(perdure.VerbResume, "charge")
+		w.claim("charge")
+		w.tries("charge", 1, done) // the first run's agent, late
+		w.report("charge", done, output(`{"receipt":7}`))
+		w.tries("charge", 2, done)   // once more: the answer was lost
+		w.tries("charge", 2, failed) // and something else: no
+		w.run("ship")
+		w.undo()
+		w.run("charge", "reserve")
+	}},
+	{"back_and_forth", "a undo; b after a undo; c after a undo; d after b c undo", func(w *world) {
+		w.run("a", "b")
+		w.claim("c")
+		w.undo()
+		w.run("b")
+		w.redo() // c is out all the while
+		w.report("c", done)
+		w.claim("b")
+		w.undo()
+		w.redo()
+		w.report("b", done)
+		w.run("d")
+		w.undo()
+		w.run("d", "c", "b", "a")
+		w.redo()
+		w.run("a", "c", "b", "d")
+	}},
+	{"dead_holder", "charge undo attempts 3; ship after charge", func(w *world) {
+		w.claim("charge")
+		w.wait(2 * time.Second)
+		w.lose("charge")
+		w.undo()
+		w.cannotClaim("charge") // what the dead one set going may act for 8s
+		w.wait(8 * time.Second)
+		w.run("charge")
+	}},
+	{"overdue", "within 25s; reserve undo; charge undo after reserve; ship after charge; tell after reserve", func(w *world) {
+		w.run("reserve")
+		w.wait(20 * time.Second)
+		w.claim("charge") // has five seconds
+		w.wait(5 * time.Second)
+		w.wait(time.Hour)
+		w.resume()
+		w.run("charge", "tell")
+		w.wait(24 * time.Second)
+		w.claim("ship")
+		w.report("ship", failed)
+		w.act(perdure.VerbGiveUp, "")
+	}},
+	{"policies", "onFailure alert:ops,undo; greet or skip; wait sleep; ask after wait approval; pay undo after ask attempts 2 or wait:1,alert:ops,undo", func(w *world) {
+		w.claim("greet")
+		w.report("greet", failed) // optional
+		w.wait(tick)
+		w.act(perdure.VerbSettle, "ask", as(perdure.Done))
+		w.claim("pay")
+		w.report("pay", failed, retryAfter(time.Minute))
+		w.wait(time.Minute)
+		w.claim("pay")
+		w.report("pay", failed)
+		w.wait(tick)
+		w.claim("pay")
+		w.report("pay", rejected) // its last rung that acts: the job is undone
+		w.claim("pay")
+		w.report("pay", failed)
+		w.wait(2 * tick)
+		w.claim("pay")
+		w.report("pay", failed)
+		w.wait(tick)
+		w.claim("pay")
+		w.report("pay", rejected) // on the way back, undo reads as park
+		w.act(perdure.VerbSettle, "pay", as(perdure.Undone))
+	}},
+}
+
+func TestTranscripts(t *testing.T) {
+	for _, s := range stories {
+		t.Run(s.name, func(t *testing.T) {
+			w := newWorld(t, s.definition)
+			w.lines = &lines{}
+			w.lines.WriteString(s.definition + "\n\n")
+			c := w.event(func(ws *Workset) { ws.Submit(perdure.JobID{15: 1}, w.plan) })
+			w.tell(c, "submit")
+			s.play(w)
+			file := filepath.Join("testdata", s.name+".txt")
+			if *refresh {
+				must(t, os.MkdirAll("testdata", 0o755))
+				must(t, os.WriteFile(file, []byte(w.lines.String()), 0o644))
+			}
+			want, err := os.ReadFile(file)
+			must(t, err)
+			if string(want) != w.lines.String() {
+				t.Errorf("%s is told otherwise now (go test -run Transcripts -refresh . and read the difference):\n%s", file, w.lines)
+			}
+		})
+	}
+}

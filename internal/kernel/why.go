@@ -1,0 +1,185 @@
+package kernel
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plain"
+)
+
+// Facts are what the rows of one job do not tell.
+type Facts struct {
+	Now    time.Time
+	Seen   map[string]time.Time         // by agent: when somebody last asked for its work
+	Limits map[string]perdure.LimitView // by name, of the limits that are there
+}
+
+const maxReasonSteps = 10
+
+// Why is the reason for step s, nil where it is settled. open says which of the job's steps are not.
+func Why(j *Job, s *Step, plan *Plan, open func(index int) bool, f *Facts) *perdure.Reason {
+	ps := &plan.Steps[s.Index]
+	switch {
+	case s.Phase == perdure.Settled:
+		return nil
+	case s.Phase == perdure.Running && f.Now.Before(s.LockedUntil):
+		return &perdure.Reason{Kind: perdure.WhyRunning, Until: s.LockedUntil, Since: s.StartedAt,
+			Text: fmt.Sprintf("run %d by %s, %s left", s.Run, s.LockedBy, span(s.LockedUntil.Sub(f.Now)))}
+	case s.Phase == perdure.Running:
+		return &perdure.Reason{Kind: perdure.WhyExpired, Until: s.LockedUntil,
+			Text: fmt.Sprintf("run %d by %s was due %s ago; the supervisor looks within its period", s.Run, s.LockedBy, span(f.Now.Sub(s.LockedUntil)))}
+	case s.Phase == perdure.Parked:
+		return parkedReason(j, s)
+	case s.Blockers > 0:
+		return afterReason(s, plan, open)
+	case !s.AvailableAt.IsZero():
+		return timeReason(s, ps, f)
+	case ps.Form == ByApproval && s.Phase == perdure.Waiting:
+		return &perdure.Reason{Kind: perdure.WhyApproval, Since: s.StartedAt, Text: "waits for a person: settle it as done, or undo the job"}
+	}
+	return readyReason(j, s, f)
+}
+
+func parkedReason(j *Job, s *Step) *perdure.Reason {
+	try := "resume, skip, settle, or undo the job"
+	switch {
+	case s.Desired == perdure.Undone:
+		try = "resume, settle, or redo the job"
+	case s.wants() == perdure.Undo: // an undo is finished first, and is not skipped
+		try = "resume, settle, or undo the job"
+	}
+	text := fmt.Sprintf("parked after %s", plural(s.Failures, "failure"))
+	if j.Overdue && s.Failures == 0 {
+		text = "parked: the job's completeWithin has passed"
+	}
+	if s.LastError != "" {
+		text += ", last: " + oneLine(s.LastError)
+	}
+	return &perdure.Reason{Kind: perdure.WhyParked, Code: s.ErrorCode, Text: text + "; try: " + try}
+}
+
+func afterReason(s *Step, plan *Plan, open func(int) bool) *perdure.Reason {
+	r := &perdure.Reason{Kind: perdure.WhyAfterSteps, Count: s.Blockers}
+	for _, i := range plan.waitsFor(s.Index, s.Desired) {
+		if open(i) {
+			r.Steps = append(r.Steps, plan.Steps[i].Name)
+			if len(r.Steps) == maxReasonSteps {
+				break
+			}
+		}
+	}
+	r.Text = "waits for " + strings.Join(r.Steps, ", ")
+	if r.Count > len(r.Steps) {
+		r.Text += fmt.Sprintf(" and %d more", r.Count-len(r.Steps))
+	}
+	return r
+}
+
+func timeReason(s *Step, ps *PlanStep, f *Facts) *perdure.Reason {
+	r := &perdure.Reason{Until: s.AvailableAt}
+	in := span(s.AvailableAt.Sub(f.Now))
+	switch {
+	case ps.Form == BySleep:
+		r.Kind, r.Text = perdure.WhyNotYet, "sleeps for another "+in
+	case ps.Form == ByApproval && !s.StartedAt.IsZero():
+		r.Kind, r.Text = perdure.WhyApproval, "waits for a person for another "+in+": settle it as done, or undo the job"
+	case s.turns() && s.AvailableAt.Equal(s.LockedUntil):
+		r.Kind, r.Text = perdure.WhyHeld, fmt.Sprintf("run %d may still act for %s, though its holder is gone", s.Run, in)
+	default:
+		r.Kind, r.Code = perdure.WhyBackoff, s.ErrorCode
+		r.Text = "again in " + in
+		switch {
+		case s.Returns > 0:
+			r.Text += ", after it was given back " + plural(s.Returns, "time")
+		case s.Failures > 0: // on a wait rung they are counted anew
+			r.Text += ", after " + plural(s.Failures, "failure")
+		}
+		if s.LastError != "" {
+			r.Text += ", last: " + oneLine(s.LastError)
+		}
+	}
+	return r
+}
+
+func readyReason(j *Job, s *Step, f *Facts) *perdure.Reason {
+	if j.Desired == perdure.Done && !j.CompleteBy.IsZero() && !f.Now.Before(j.CompleteBy) {
+		return &perdure.Reason{Kind: perdure.WhyDeadline, Until: j.CompleteBy, Text: "the job's completeWithin has passed; the supervisor looks within its period"}
+	}
+	if r := limitReason(j, s, f); r != nil {
+		return r
+	}
+	seen, ok := f.Seen[s.Agent]
+	if !ok {
+		return &perdure.Reason{Kind: perdure.WhyNoAgent, Agent: s.Agent, Text: fmt.Sprintf("no agent %s has asked for work yet", s.Agent)}
+	}
+	if gone := f.Now.Sub(seen); gone > perdure.NotSeenFor {
+		return &perdure.Reason{Kind: perdure.WhyNoAgent, Agent: s.Agent, Since: seen, Text: fmt.Sprintf("no agent %s has asked for work for %s", s.Agent, span(gone))}
+	}
+	return &perdure.Reason{Kind: perdure.WhyAgentBusy, Agent: s.Agent, Since: s.ReadyAt, Text: fmt.Sprintf("ready; agent %s has no slot free for it yet", s.Agent)}
+}
+
+// limitReason returns the limit that holds the step back; nil if none does. A limit of 0 takes precedence over one that
+// is full, because it holds the step back until an operator changes it.
+func limitReason(j *Job, s *Step, f *Facts) (r *perdure.Reason) {
+	for _, name := range []string{AgentLimit(s.Agent), JobLimit(j.Type)} {
+		l, ok := f.Limits[name]
+		if !ok || l.Used < l.Max || name == JobLimit(j.Type) && j.Permit {
+			continue
+		}
+		if r != nil && (l.Max > 0 || *r.Max == 0) {
+			continue
+		}
+		r = &perdure.Reason{Kind: perdure.WhyLimit, Agent: s.Agent, Limit: name, Max: &l.Max, Used: l.Used, Holders: l.Holders}
+		if l.Max == 0 {
+			r.Text = fmt.Sprintf("stopped by limit %s = 0", name)
+		} else {
+			r.Text = fmt.Sprintf("limit %s is full (%d of %d)%s", name, l.Used, l.Max, heldBy(l.Holders))
+		}
+	}
+	return r
+}
+
+func heldBy(holders []perdure.HolderView) string {
+	if len(holders) == 0 {
+		return ""
+	}
+	h := holders[0]
+	s := ": held by " + h.Job.String()
+	if h.Step != "" {
+		s += fmt.Sprintf("/%s/%d", h.Step, h.Run)
+	}
+	if len(holders) > 1 {
+		s += ", …"
+	}
+	return s
+}
+
+// span prints a duration in the one or two units that matter.
+func span(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return perdure.Duration(d.Round(time.Second)).String()
+	}
+	return perdure.Duration(d.Round(time.Minute)).String()
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func oneLine(s string) string {
+	s, _, more := strings.Cut(strings.TrimSpace(s), "\n")
+	if c := plain.Clip(s, 200); more || len(c) < len(s) {
+		s = c + " …"
+	}
+	return s
+}

@@ -1,0 +1,82 @@
+package kernel
+
+import (
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+// TestWhy: what is told of a step that is not running, word for word.
+func TestWhy(t *testing.T) { // F015
+	facts := Facts{Seen: map[string]time.Time{"ag": dawn}, Limits: map[string]perdure.LimitView{}}
+	for _, c := range []struct {
+		definition string
+		play       func(w *world)
+		step       string
+		kind       perdure.ReasonKind
+		text       string
+	}{
+		{"a; b after a", func(w *world) {}, "b", perdure.WhyAfterSteps, "waits for a"},
+		{"a; b; c; d; e; f; g; h; i; j; k; l; z after a b c d e f g h i j k l", func(w *world) { w.run("b") }, "z", perdure.WhyAfterSteps,
+			"waits for a, c, d, e, f, g, h, i, j, k and 1 more"},
+		{"a undo; b after a undo", func(w *world) { w.run("a", "b"); w.undo() }, "a", perdure.WhyAfterSteps, "waits for b"},
+		{"a", func(w *world) { w.claim("a"); w.now = w.now.Add(3 * time.Second) }, "a", perdure.WhyRunning, "run 1 by host, 7s left"},
+		{"a", func(w *world) { w.claim("a"); w.now = w.now.Add(13 * time.Second) }, "a", perdure.WhyExpired,
+			"run 1 by host was due 3s ago; the supervisor looks within its period"},
+		{"a", func(w *world) {}, "a", perdure.WhyAgentBusy, "ready; agent ag has no slot free for it yet"},
+		{"a", func(w *world) { w.now = w.now.Add(2 * time.Minute) }, "a", perdure.WhyNoAgent, "no agent ag has asked for work for 2m"},
+		{"a", func(w *world) { facts.Seen = nil }, "a", perdure.WhyNoAgent, "no agent ag has asked for work yet"},
+		{"a", func(w *world) {
+			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", Max: 2, Used: 2, Holders: []perdure.HolderView{{Step: "x", Run: 3}, {}}}
+		},
+			"a", perdure.WhyLimit, "limit agent:ag is full (2 of 2): held by job_00000000000000000000000000000000/x/3, …"},
+		{"a", func(w *world) { facts.Limits["job:order"] = perdure.LimitView{Name: "job:order"} }, "a", perdure.WhyLimit, "stopped by limit job:order = 0"},
+		{"a", func(w *world) { facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag"} }, "a", perdure.WhyLimit, "stopped by limit agent:ag = 0"},
+		{"a", func(w *world) { // a run that was in flight when the limit was set
+			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", Used: 1, Holders: []perdure.HolderView{{Step: "x", Run: 3}}}
+		}, "a", perdure.WhyLimit, "stopped by limit agent:ag = 0"},
+		{"a", func(w *world) {
+			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", Max: 1, Used: 1}
+			facts.Limits["job:order"] = perdure.LimitView{Name: "job:order"}
+		}, "a", perdure.WhyLimit, "stopped by limit job:order = 0"},
+		{"a", func(w *world) {
+			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag"}
+			facts.Limits["job:order"] = perdure.LimitView{Name: "job:order", Max: 1, Used: 1}
+		}, "a", perdure.WhyLimit, "stopped by limit agent:ag = 0"},
+		{"a; b", func(w *world) { facts.Limits["job:order"] = perdure.LimitView{Name: "job:order"}; w.claim("b") }, "a", perdure.WhyAgentBusy,
+			"ready; agent ag has no slot free for it yet"},
+		{"a attempts 2", func(w *world) { w.claim("a"); w.report("a", failed) }, "a", perdure.WhyBackoff, "again in 10s, after 1 failure, last: it broke"},
+		{"a or wait:1", func(w *world) { w.claim("a"); w.report("a", failed) }, "a", perdure.WhyBackoff, "again in 10s, last: it broke"},
+		{"a", func(w *world) {
+			for range 3 {
+				w.claim("a")
+				w.report("a", returned)
+			}
+		}, "a", perdure.WhyBackoff, "again in 1s, after it was given back 3 times"},
+		{"s sleep", func(w *world) {}, "s", perdure.WhyNotYet, "sleeps for another 10s"},
+		{"p approval", func(w *world) {}, "p", perdure.WhyApproval, "waits for a person: settle it as done, or undo the job"},
+		{"p approval lasts", func(w *world) {}, "p", perdure.WhyApproval, "waits for a person for another 10s: settle it as done, or undo the job"},
+		{"p approval lasts or wait:1", func(w *world) { w.wait(tick) }, "p", perdure.WhyBackoff, "again in 10s, last: nobody approved it in time"},
+		{"a undo", func(w *world) { w.claim("a"); w.lose("a"); w.undo() }, "a", perdure.WhyHeld, "run 1 may still act for 10s, though its holder is gone"},
+		{"a undo", func(w *world) { w.claim("a"); w.report("a", failed) }, "a", perdure.WhyParked,
+			"parked after 1 failure, last: it broke; try: resume, skip, settle, or undo the job"},
+		{"a undo", func(w *world) { w.run("a"); w.undo(); w.claim("a"); w.report("a", failed) }, "a", perdure.WhyParked,
+			"parked after 1 failure, last: it broke; try: resume, settle, or redo the job"},
+		{"a undo; b after a", func(w *world) { w.run("a"); w.undo(); w.claim("a"); w.redo(); w.report("a", failed) }, "a", perdure.WhyParked,
+			"parked after 1 failure, last: it broke; try: resume, settle, or undo the job"},
+		{"within 5s; a", func(w *world) { w.now = w.now.Add(5 * time.Second) }, "a", perdure.WhyDeadline,
+			"the job's completeWithin has passed; the supervisor looks within its period"},
+		{"within 5s; a", func(w *world) { w.wait(5 * time.Second) }, "a", perdure.WhyParked,
+			"parked: the job's completeWithin has passed; try: resume, skip, settle, or undo the job"},
+	} {
+		facts = Facts{Seen: map[string]time.Time{"ag": dawn}, Limits: map[string]perdure.LimitView{}}
+		w := submit(t, c.definition)
+		c.play(w)
+		facts.Now = w.now
+		r := Why(w.job, w.step(c.step), w.plan, func(i int) bool { return w.steps[i].Phase != perdure.Settled }, &facts)
+		if r == nil || r.Kind != c.kind || r.Text != c.text {
+			t.Errorf("%s: %s is told as\n  %+v, not\n  %s: %s", c.definition, c.step, r, c.kind, c.text)
+		}
+	}
+}

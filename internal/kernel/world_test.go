@@ -1,0 +1,495 @@
+package kernel
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
+)
+
+// A world is one job in a store that is nothing but its rows, and a clock. Every test of the rules plays in one.
+type world struct {
+	t       testing.TB
+	plan    *Plan
+	job     *Job
+	steps   []*Step
+	lent    map[*Step]Step // what the rules were given, as it was
+	kept    []Payload
+	alerts  []Alert // the open ones
+	closed  []Alert // since the last line
+	past    []Entry
+	now     time.Time
+	limits  Admission
+	partial bool   // load only what the rules ask for
+	lines   *lines // what happened, as a play; nil: nobody reads it
+	runs    map[string]*perdure.Run
+	values  []stepValues // what its agents and its operator know; see given
+	epoch   int          // see keepSkips
+}
+
+type lines struct{ strings.Builder }
+
+var dawn = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+const tick = 10 * time.Second // what a run, a backoff, a wait and a sleep take in these worlds
+
+// submit plays the submission of what the words say; see words.
+func submit(t testing.TB, definition string) *world {
+	w := newWorld(t, definition)
+	w.accept()
+	return w
+}
+
+func newWorld(t testing.TB, definition string) *world {
+	return &world{t: t, plan: words(t, definition), now: dawn, limits: Admission{}, runs: map[string]*perdure.Run{}, lent: map[*Step]Step{}}
+}
+
+func (w *world) accept() {
+	w.event(func(ws *Workset) { ws.Submit(perdure.JobID{15: 1}, w.plan) })
+}
+
+// event folds one event in, loads what is missing, and writes what the rules say.
+func (w *world) event(f func(*Workset)) *Changes {
+	ws := NewWorkset(w.now, func() float64 { return 1 })
+	if w.job != nil {
+		j := *w.job
+		ws.AddJob(&j, w.plan)
+		if !w.partial {
+			ws.AddWhole(j.ID, w.load(w.all()...))
+			ws.AddPayloads(w.all(), w.payloads(w.all()))
+		}
+	}
+	f(ws)
+	w.settleMissing(ws)
+	c := ws.Last()
+	w.write(c)
+	w.compare(ws)
+	for row, was := range w.lent {
+		if *row != was {
+			w.t.Fatalf("the rules have changed a row that they were given: %+v instead of %+v", row, was)
+		}
+	}
+	clear(w.lent)
+	return c
+}
+
+func (w *world) settleMissing(ws *Workset) {
+	for rounds := 0; !ws.Missing().Empty(); rounds++ {
+		if rounds > 2*len(w.plan.Steps)+10 {
+			w.t.Fatalf("the rules ask for %+v again and again", ws.Missing())
+		}
+		m := *ws.Missing()
+		ws.AddSteps(w.load(m.Steps...))
+		for _, id := range m.Whole {
+			ws.AddWhole(id, w.load(w.all()...))
+		}
+		ws.AddPayloads(m.Payloads, w.payloads(m.Payloads))
+		ws.Go()
+	}
+}
+
+func (w *world) all() []StepRef {
+	refs := make([]StepRef, len(w.plan.Steps))
+	for i := range refs {
+		refs[i] = StepRef{w.job.ID, i}
+	}
+	return refs
+}
+
+func (w *world) load(refs ...StepRef) []*Step {
+	copies, rows := make([]Step, len(refs)), make([]*Step, len(refs))
+	for i, ref := range refs {
+		copies[i] = *w.steps[ref.Index]
+		rows[i] = &copies[i]
+		w.lent[rows[i]] = copies[i]
+	}
+	return rows
+}
+
+func (w *world) payloads(refs []StepRef) (found []Payload) {
+	for _, ref := range refs {
+		if w.kept == nil {
+			continue // the job is new
+		}
+		if p := w.kept[ref.Index]; p.Input != nil || p.Output != nil {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+func (w *world) write(c *Changes) {
+	for _, n := range c.NewJobs {
+		w.job, w.steps, w.kept, w.values = n.Job, n.Steps, make([]Payload, len(n.Steps)), make([]stepValues, len(n.Steps))
+		for i := range w.kept {
+			w.kept[i].StepRef = n.Steps[i].StepRef
+		}
+	}
+	for _, ch := range c.Jobs {
+		w.job = ch.Now
+	}
+	if len(c.Steps) > 0 {
+		w.steps = slices.Clone(w.steps)
+	}
+	for _, ch := range c.Steps {
+		if ch.Was.Run != w.steps[ch.Now.Index].Run || ch.Was.Phase != w.steps[ch.Now.Index].Phase {
+			w.t.Fatalf("step %s was not loaded as %s run %d", ch.Was.Name, ch.Was.Phase, ch.Was.Run)
+		}
+		w.steps[ch.Now.Index] = ch.Now
+	}
+	if len(c.Payloads) > 0 {
+		w.kept = slices.Clone(w.kept)
+	}
+	for _, ch := range c.Payloads {
+		if kept := &w.kept[ch.Index]; ch.SetInput {
+			kept.Input = ch.Input
+		}
+		if kept := &w.kept[ch.Index]; ch.SetOutput {
+			kept.Output = ch.Output
+		}
+	}
+	for _, ch := range c.CloseAlerts {
+		w.alerts = slices.DeleteFunc(slices.Clone(w.alerts), func(a Alert) bool {
+			closes := (ch.Step == "" || ch.Step == a.Step) && slices.Contains(ch.Kinds, a.Kind)
+			if closes && w.lines != nil {
+				w.closed = append(w.closed, a)
+			}
+			return closes
+		})
+	}
+	w.alerts = append(slices.Clip(w.alerts), c.Alerts...)
+	w.past = append(slices.Clip(w.past), c.History...)
+	w.keepSkips(c)
+}
+
+// compare makes sure that what the rules changed is what they said they changed.
+func (w *world) compare(ws *Workset) {
+	e := ws.jobs[w.job.ID]
+	if !sameJob(e.job, w.job) {
+		w.t.Fatalf("the job was changed without a word:\n%+v\n%+v", e.job, w.job)
+	}
+	for i, r := range e.steps.all {
+		if *r.Step != *w.steps[i] {
+			w.t.Fatalf("step %s was changed without a word:\n%+v\n%+v", r.Name, *r.Step, *w.steps[i])
+		}
+	}
+}
+
+// sameJob leaves out what no rule changes.
+func sameJob(a, b *Job) bool {
+	return a.Current == b.Current && a.Desired == b.Desired && a.Phase == b.Phase && a.Then == b.Then &&
+		a.Restarts == b.Restarts && a.Permit == b.Permit && a.Unsettled == b.Unsettled && a.Running == b.Running &&
+		a.Active == b.Active && a.CompleteBy == b.CompleteBy && a.ParkedAt == b.ParkedAt && a.Overdue == b.Overdue &&
+		a.GivenUpBy == b.GivenUpBy && a.GivenUpReason == b.GivenUpReason && a.UpdatedAt == b.UpdatedAt && a.SettledAt == b.SettledAt
+}
+
+// ——— events ———
+
+func (w *world) index(step string) int {
+	i, ok := w.plan.Index[step]
+	if !ok {
+		w.t.Fatalf("no step %s", step)
+	}
+	return i
+}
+
+func (w *world) step(name string) *Step { return w.steps[w.index(name)] }
+func (w *world) ref(i int) StepRef      { return StepRef{w.job.ID, i} }
+func (w *world) need(ws *Workset, i ...int) {
+	for _, i := range i {
+		if !ws.HasStep(w.ref(i)) {
+			ws.AddSteps(w.load(w.ref(i)))
+		}
+	}
+}
+
+func (w *world) claimAs(i int, req protocol.Claim) (run *perdure.Run, c *Changes) {
+	req.Agent = cmpOr(req.Agent, w.steps[i].Agent)
+	req.Holder = cmpOr(req.Holder, "host")
+	s := w.steps[i]
+	c = w.event(func(ws *Workset) {
+		w.need(ws, i)
+		w.loadForClaim(ws, w.ref(i))
+		run = w.claimIn(ws, w.ref(i), &req)
+	})
+	if run != nil {
+		w.given(s, run)
+		w.sameAgain(run, &req)
+	}
+	return run, c
+}
+
+// loadForClaim, claimIn and againIn are the only functions of these tests that depend on how a run is dispatched.
+func (w *world) loadForClaim(ws *Workset, ref StepRef) {
+	refs := ws.ClaimRefs(ref)
+	ws.AddPayloads(refs, w.payloads(refs))
+}
+
+func (w *world) claimIn(ws *Workset, ref StepRef, req *protocol.Claim) *perdure.Run {
+	run, err := ws.Claim(ref, req, w.limits, perdure.MaxAnswerBytes)
+	must(w.t, err)
+	return run
+}
+
+func (w *world) againIn(ws *Workset, ref StepRef, req *protocol.Claim) *perdure.Run {
+	run, err := ws.Again(ref, req)
+	must(w.t, err)
+	return run
+}
+
+func cmpOr(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+func (w *world) reportAs(i int, holder string, rep protocol.Report) (res protocol.ReportResult, c *Changes) {
+	rep.Job, rep.Step = w.job.ID, w.steps[i].Name
+	if err := rep.Check(); err != nil {
+		w.t.Fatalf("a report that no scheduler lets through: %v", err)
+	}
+	s := w.steps[i]
+	c = w.event(func(ws *Workset) {
+		w.need(ws, i)
+		if !w.partial {
+			for _, ref := range ws.ReportRefs(nil, w.ref(i)) {
+				w.need(ws, ref.Index)
+			}
+		}
+		res = ws.Report(w.ref(i), holder, &rep)
+	})
+	w.keepReport(s, &rep, res)
+	return res, c
+}
+
+func (w *world) beat(i int, holder string, run int64) (res protocol.HeartbeatResult, c *Changes) {
+	c = w.event(func(ws *Workset) {
+		w.need(ws, i)
+		res = ws.Beat(w.ref(i), holder, &protocol.Heartbeat{Job: w.job.ID, Step: w.steps[i].Name, Run: run})
+	})
+	return res, c
+}
+
+func (w *world) expireAs(i int, holder string, cause Cause) (ok bool, c *Changes) {
+	c = w.event(func(ws *Workset) {
+		w.need(ws, i)
+		ok = ws.Expire(w.ref(i), holder, cause)
+	})
+	return ok, c
+}
+
+func (w *world) dueAt(i int) (ok bool, c *Changes) {
+	c = w.event(func(ws *Workset) {
+		w.need(ws, i)
+		ok = ws.Due(w.ref(i))
+	})
+	return ok, c
+}
+
+func (w *world) overdue() (ok bool, c *Changes) {
+	c = w.event(func(ws *Workset) { ok = ws.OverdueNow(w.job.ID) })
+	return ok, c
+}
+
+func (w *world) actAs(a perdure.Act) (c *Changes, err error) {
+	i := -1
+	if a.Step != "" {
+		i = w.index(a.Step)
+	}
+	a.Author = cmpOr(a.Author, "op")
+	var s *Step
+	if i >= 0 {
+		s = w.steps[i]
+	}
+	c = w.event(func(ws *Workset) {
+		if NeedsWhole(&a) {
+			ws.AddWhole(w.job.ID, w.load(w.all()...))
+		} else {
+			w.need(ws, i)
+		}
+		err = ws.Act(w.job.ID, i, &a)
+	})
+	if err == nil && !c.Empty() && i >= 0 {
+		w.keepAct(s, &a)
+	}
+	return c, err
+}
+
+// next is the earliest instant at which time alone moves something.
+func (w *world) next() (at time.Time, ok bool) {
+	later := func(t time.Time) {
+		if t.After(w.now) && (!ok || t.Before(at)) {
+			at, ok = t, true
+		}
+	}
+	for _, s := range w.steps {
+		if s.Phase == perdure.Running {
+			later(s.LockedUntil)
+		}
+		if s.Phase == perdure.Waiting {
+			later(s.AvailableAt)
+		}
+	}
+	if !w.job.AtRest() && !w.job.Overdue {
+		later(w.job.CompleteBy)
+	}
+	return at, ok
+}
+
+// ——— definitions in words ———
+
+// words reads a definition: "onFailure restart:1; within 30s; reserve undo; charge after reserve undo reads reserve".
+// A step is its name and then: after A B · undo · revert (an undo with input of its own) · reads A · when A ·
+// sleep · approval · lasts (an approval that ends) · attempts N · or RUNG,RUNG.
+func words(t testing.TB, text string) *Plan {
+	d := &Definition{Type: "order"}
+	p := &Plan{Definition: d, Shape: &Shape{Text: []byte(text), Common: d, Index: map[string]int{}}}
+	for _, part := range strings.Split(text, ";") {
+		f := strings.Fields(part)
+		switch f[0] {
+		case "onFailure":
+			d.OnFailure = ladderOf(f[1])
+		case "within":
+			v, err := perdure.ParseDuration(f[1])
+			must(t, err)
+			d.CompleteWithin = perdure.Duration(v)
+		default:
+			p.Index[f[0]] = len(p.Steps)
+			p.Steps = append(p.Steps, stepOf(t, p, f))
+		}
+	}
+	for i := range p.Steps {
+		d.Steps = append(d.Steps, *p.Steps[i].StepDefinition)
+		for _, j := range p.Steps[i].After {
+			p.Steps[j].Before = append(p.Steps[j].Before, i)
+		}
+	}
+	return p
+}
+
+func stepOf(t testing.TB, p *Plan, f []string) PlanStep {
+	ps := PlanStep{StepDefinition: &StepDefinition{Name: f[0], Agent: "ag", CompleteWithin: perdure.Duration(tick),
+		Retry: &perdure.Retry{Attempts: 1, Backoff: perdure.Duration(tick), MaxBackoff: perdure.Duration(4 * tick)}}}
+	text, word := script{text: f[0]}, ""
+	for _, v := range f[1:] {
+		if word == "or" {
+			ps.OnFailure, word = ladderOf(v), ""
+			continue
+		}
+		switch v {
+		case "undo":
+			ps.Undo = &perdure.UndoDefinition{}
+		case "revert":
+			ps.Undo, ps.Revert = &perdure.UndoDefinition{}, script{text: "revert", own: true}
+		case "sleep":
+			ps.Form, ps.Agent, text.text = BySleep, AgentSleep, `{"for":"10s"}`
+		case "approval":
+			ps.Form, ps.Agent, ps.CompleteWithin = ByApproval, AgentApproval, 0
+		case "lasts":
+			ps.CompleteWithin = perdure.Duration(tick)
+		case "after", "reads", "when", "attempts", "or":
+			word = v
+			continue
+		default:
+			switch i := p.Index[v]; word {
+			case "after":
+				ps.After = append(ps.After, i)
+			case "reads":
+				text.refs, text.names = append(text.refs, i), append(text.names, v)
+			case "when":
+				ps.Test = script{refs: []int{i}, names: []string{v}}
+			case "attempts":
+				n, err := strconv.Atoi(v)
+				must(t, err)
+				ps.Retry.Attempts = n
+			default:
+				t.Fatalf("what is %q?", v)
+			}
+		}
+	}
+	ps.Do = text
+	return ps
+}
+
+func ladderOf(text string) (l Ladder) {
+	for _, r := range strings.Split(text, ",") {
+		kind, arg, _ := strings.Cut(r, ":")
+		rung := Rung{Kind: RungKind(kind)}
+		switch rung.Kind {
+		case RungWait, RungRestart:
+			rung.For = perdure.Duration(tick)
+			rung.Times, _ = strconv.Atoi(arg)
+		case RungAlert:
+			rung.Name = arg
+		}
+		l = append(l, rung)
+	}
+	return l
+}
+
+// script stands in for an expression. As a condition: the output that it reads is not null; one that is
+// "bad" fails it.
+type script struct {
+	text  string
+	refs  []int
+	names []string
+	own   bool
+}
+
+func (s script) Refs() []int { return s.refs }
+
+func (s script) Eval(sc *Scope) (bool, error) {
+	out := outputIn(sc, s.names[0])
+	if out == `"bad"` {
+		return false, errors.New("bad")
+	}
+	return out != "", nil
+}
+
+func (s script) Render(sc *Scope) (json.RawMessage, error) {
+	if strings.HasPrefix(s.text, "{") {
+		return json.RawMessage(s.text), nil
+	}
+	text := s.text
+	for _, n := range s.names {
+		out := outputIn(sc, n)
+		if out == `"bad"` {
+			return nil, errors.New("bad")
+		}
+		text += " " + n + "=" + out
+	}
+	if s.own {
+		text += fmt.Sprintf(" output=%s key=%s doKey=%s", sc.Output, tail(sc.Key), tail(sc.DoKey))
+	}
+	return json.Marshal(text)
+}
+
+// outputIn returns an output as expressions see it, empty for null. It panics if the output was not loaded.
+func outputIn(sc *Scope, step string) string {
+	switch out := string(sc.Outputs[step]); out {
+	case "":
+		panic("the output of " + step + " is not loaded")
+	case "null":
+		return ""
+	default:
+		return out
+	}
+}
+
+// tail is a key without its job.
+func tail(key string) string { _, t, _ := strings.Cut(key, "/"); return t }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,110 @@
+// Package plain checks, cleans and shortens texts and JSON values, so that every store and every message can carry
+// them.
+package plain
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// MaxDepth is the nesting of a JSON value above which CheckJSON refuses it.
+const MaxDepth = 64
+
+// CheckJSON returns why b is not one JSON value that every store keeps byte for byte: UTF-8, without NUL, nested no
+// deeper than MaxDepth. An empty b is accepted.
+func CheckJSON(b []byte) error {
+	switch {
+	case len(b) == 0:
+		return nil
+	case !utf8.Valid(b):
+		return fmt.Errorf("not UTF-8")
+	case bytes.IndexByte(b, 0) >= 0:
+		return fmt.Errorf("holds a NUL")
+	case !json.Valid(b):
+		return fmt.Errorf("not JSON")
+	case depth(b) > MaxDepth:
+		return fmt.Errorf("nested deeper than %d", MaxDepth)
+	}
+	return nil
+}
+
+// depth is the nesting of valid JSON.
+func depth(b []byte) (deepest int) {
+	level, quoted := 0, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			level++
+			deepest = max(deepest, level)
+		case c == '}' || c == ']':
+			level--
+		}
+	}
+	return deepest
+}
+
+// OrNull is b, or the JSON value null if b is empty.
+func OrNull(b json.RawMessage) json.RawMessage {
+	if len(b) == 0 {
+		return json.RawMessage("null")
+	}
+	return b
+}
+
+// Object writes a JSON object of n members, in their order. HTML characters are not escaped.
+func Object(n int, member func(i int) (name string, value any)) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	b.WriteByte('{')
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		name, value := member(i)
+		if err := enc.Encode(name); err != nil {
+			return nil, err
+		}
+		b.WriteByte(':')
+		if err := enc.Encode(value); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// IsText reports whether every store keeps s as it is: UTF-8 without NUL.
+func IsText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
+
+// Text replaces the parts of s that not every store keeps.
+func Text(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// Clip shortens s to at most n bytes, between two characters.
+func Clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// Shorten is Clip, and appends "…" to a text that it shortens.
+func Shorten(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return Clip(s, n) + "…"
+}

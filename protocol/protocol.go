@@ -1,0 +1,187 @@
+// Package protocol is the exchange between the processes that execute runs (agent hosts) and a scheduler: a host claims
+// runs, sends heartbeats while they last, and reports how they ended. Programs rarely need it: client.Serve and a node
+// are hosts already. It is for a host of your own in Go; other languages make the same three calls over HTTP
+// (docs/rest.md).
+package protocol
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plain"
+)
+
+// Exchange is all that an agent host asks of a scheduler, near or far.
+type Exchange interface {
+	Claim(context.Context, Claim) ([]perdure.Run, error)
+	// Report answers each report, in their order. Where next is given, so are the runs of that claim, which is served
+	// together with the reports: what they make ready need not be stored and found again. Its Holder is the reports',
+	// it has a RequestID, and does not wait.
+	Report(ctx context.Context, holder string, reports []Report, next *Claim) ([]ReportResult, []perdure.Run, error)
+	Heartbeat(ctx context.Context, holder string, beats []Heartbeat) ([]HeartbeatResult, error)
+}
+
+// Server is what a node does for all of its callers: for programs and operators, and for agent hosts.
+type Server interface {
+	perdure.Service
+	Exchange
+}
+
+// Claim asks for runs of one agent.
+type Claim struct {
+	Agent     string
+	Holder    string
+	Max       int           // 1 to MaxBatch
+	Wait      time.Duration // how long to wait for work; 0: not at all
+	Heartbeat time.Duration // promised: a run is the holder's for so long after each heartbeat; 0: until completeBy
+	RequestID string        // repeated, it returns the same runs while they are valid and unreported
+	First     bool          // no claim had this RequestID before: there is nothing to be found by it
+}
+
+// Report tells how a run ended.
+type Report struct {
+	Job     perdure.JobID     `json:"job"`
+	Step    string            `json:"step"`
+	Run     int64             `json:"run"`
+	Outcome perdure.Outcome   `json:"outcome"`
+	Output  json.RawMessage   `json:"output,omitempty"`
+	Error   *perdure.RunError `json:"error,omitempty"`
+	// Effect "none" says that the run changed nothing. "unknown", for returned alone, says that the
+	// run was cut short by a drain: it counts no failure, and the step stays unsure.
+	Effect string `json:"effect,omitempty"`
+}
+
+const (
+	EffectNone    = "none"
+	EffectUnknown = "unknown"
+)
+
+// ReportResult answers one report.
+type ReportResult struct {
+	Accepted bool          `json:"accepted"`
+	Reason   RefusalReason `json:"reason,omitempty"`
+	Message  string        `json:"message,omitempty"`
+}
+
+// RefusalReason is why a report or heartbeat changed nothing.
+type RefusalReason string
+
+const (
+	RefusedLate      RefusalReason = "late"      // at or past lockedUntil, and not let out again
+	RefusedStale     RefusalReason = "stale"     // a newer run was let out
+	RefusedConflict  RefusalReason = "conflict"  // answered before, with another outcome
+	RefusedUnknown   RefusalReason = "unknown"   // never let out
+	RefusedInvalid   RefusalReason = "invalid"   // unreadable, too large
+	RefusedForbidden RefusalReason = "forbidden" // another holder's
+)
+
+// Heartbeat is one run's heartbeat.
+type Heartbeat struct {
+	Job      perdure.JobID   `json:"job"`
+	Step     string          `json:"step"`
+	Run      int64           `json:"run"`
+	Progress json.RawMessage `json:"progress,omitempty"`
+}
+
+// HeartbeatResult answers one heartbeat. Stop says that the run is no longer wanted or no longer valid.
+type HeartbeatResult struct {
+	Job         perdure.JobID `json:"job"`
+	Step        string        `json:"step"`
+	Run         int64         `json:"run"`
+	LockedUntil time.Time     `json:"lockedUntil"`
+	RemainingMs int64         `json:"remainingMs"`
+	Stop        bool          `json:"stop"`
+	Reason      string        `json:"reason,omitempty"` // late, stale, unknown, forbidden; undo or redo where desired was flipped
+}
+
+// ReportOf is the report that a handler's answer makes. It is one that every store takes: an output
+// that is no JSON, or over a bound, makes a failed report; the texts of an error are cut to size.
+func ReportOf(run *perdure.Run, output json.RawMessage, err error) Report {
+	r := Report{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: perdure.OutcomeDone}
+	if err == nil {
+		if r.Output, err = payload(output); err == nil {
+			return r
+		}
+	}
+	r.Output, r.Outcome = nil, perdure.OutcomeFailed
+	r.Error = &perdure.RunError{Message: plain.Clip(plain.Text(err.Error()), perdure.MaxReasonBytes)}
+	var f *perdure.Failure
+	if errors.As(err, &f) {
+		r.Error.Code = plain.Clip(plain.Text(f.Code), perdure.MaxCodeLength)
+		r.Error.RetryAfter = perdure.Duration(min(max(f.After, 0), perdure.MaxRetryAfter))
+		switch {
+		case f.Return: // implies that nothing was changed
+			r.Outcome = perdure.OutcomeReturned
+			return r
+		case f.Reject:
+			r.Outcome = perdure.OutcomeRejected
+		}
+		if f.NoEffect {
+			r.Effect = EffectNone
+		}
+	}
+	return r
+}
+
+// payload brings an output into the form in which it travels and is measured: compact, and valid
+// UTF-8. One broken output must not spoil the call that carries it with others.
+func payload(output json.RawMessage) (json.RawMessage, error) {
+	if len(output) == 0 {
+		return nil, nil
+	}
+	b, err := json.Marshal(output)
+	if err == nil {
+		b = bytes.ToValidUTF8(b, []byte("\uFFFD"))
+		err = plain.CheckJSON(b)
+	}
+	if err != nil {
+		return nil, perdure.Failed(fmt.Errorf("output: %w", err), "outputInvalid")
+	}
+	if len(b) > perdure.MaxPayloadBytes {
+		return nil, perdure.Failed(fmt.Errorf("output of %d bytes is over %d", len(b), perdure.MaxPayloadBytes), "outputTooLarge")
+	}
+	return b, nil
+}
+
+// Check says what is wrong with a report in itself; nil where nothing is.
+func (rep *Report) Check() error {
+	switch rep.Outcome {
+	case perdure.OutcomeDone, perdure.OutcomeFailed, perdure.OutcomeRejected, perdure.OutcomeReturned:
+	default:
+		return perdure.Refuse(perdure.CodeInvalid, "outcome is done, failed, rejected or returned")
+	}
+	switch {
+	case rep.Effect != "" && rep.Effect != EffectNone && !(rep.Effect == EffectUnknown && rep.Outcome == perdure.OutcomeReturned):
+		return perdure.Refuse(perdure.CodeInvalid, `effect is "none" or nothing`)
+	case rep.Effect == EffectNone && rep.Outcome == perdure.OutcomeDone:
+		return perdure.Refuse(perdure.CodeInvalid, `effect "none" does not go with outcome done`)
+	case len(rep.Output) > perdure.MaxPayloadBytes:
+		return perdure.Refuse(perdure.CodeTooLarge, "output of %d bytes is over %d", len(rep.Output), perdure.MaxPayloadBytes)
+	}
+	if err := plain.CheckJSON(rep.Output); err != nil {
+		return perdure.Refuse(perdure.CodeInvalid, "output: %v", err)
+	}
+	if err := checkError(rep.Error); err != nil {
+		return err
+	}
+	return nil
+}
+
+func checkError(e *perdure.RunError) error {
+	switch {
+	case e == nil:
+		return nil
+	case len(e.Code) > perdure.MaxCodeLength:
+		return perdure.Refuse(perdure.CodeInvalid, "error.code is over %d characters", perdure.MaxCodeLength)
+	case !plain.IsText(e.Code) || !plain.IsText(e.Message):
+		return perdure.Refuse(perdure.CodeInvalid, "error holds a NUL or is not UTF-8")
+	case e.RetryAfter < 0:
+		return perdure.Refuse(perdure.CodeInvalid, "error.retryAfter is below 0")
+	}
+	return nil
+}

@@ -1,0 +1,34 @@
+package perdure
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Run is one numbered letting-out of a step, as its agent gets it.
+type Run struct {
+	Job         JobID           `json:"job"`
+	Step        string          `json:"step"`
+	Action      string          `json:"action"`
+	Number      int64           `json:"run"`
+	Direction   Direction       `json:"direction"`
+	Input       json.RawMessage `json:"input"`
+	Output      json.RawMessage `json:"output,omitempty"` // undo: of the do run, null if unknown
+	DoKey       string          `json:"doKey,omitempty"`  // undo: the key that the do runs had
+	Key         string          `json:"key"`              // stable over the runs of a turn
+	LockedUntil time.Time       `json:"lockedUntil"`
+	CompleteBy  time.Time       `json:"completeBy"`
+	RemainingMs int64           `json:"remainingMs"` // until LockedUntil, by the store's clock
+	// WaitedMs is how long the claim had waited when RemainingMs was read, by the scheduler's own
+	// clock. Who counts the remaining time from when the claim was sent, plus this, errs early only.
+	WaitedMs    int64  `json:"waitedMs,omitempty"`
+	Priority    int    `json:"priority"`
+	Traceparent string `json:"traceparent,omitempty"`
+}
+
+// RunError is why a run failed or was rejected.
+type RunError struct {
+	Code       string   `json:"code,omitempty"`
+	Message    string   `json:"message"`
+	RetryAfter Duration `json:"retryAfter,omitempty"`
+}
