@@ -1,10 +1,12 @@
 package perdure_test
 
 import (
+	"bytes"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -200,4 +202,17 @@ func importsOf(t *testing.T) map[string][]string {
 		t.Fatal(err)
 	}
 	return found
+}
+
+// maxNames is how many lines of `go doc -short .` a user can be expected to read.
+const maxNames = 90
+
+func TestPackageIsShortToRead(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "doc", "-short", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := bytes.Count(out, []byte("\n")); lines > maxNames {
+		t.Errorf("go doc -short . has %d lines; at most %d: a name that a user's program does not need belongs into another package", lines, maxNames)
+	}
 }

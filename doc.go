@@ -1,26 +1,56 @@
-// Package perdure is a durable job orchestrator: the nouns, and the rules that move them.
+// Package perdure is what programs use of Perdure, a durable job orchestrator: jobs built in Go, agents that carry out
+// their steps, and the service that submits, follows and repairs jobs.
 //
-// A Job is a set of Steps against things that fail. Every job and every step has a Current and a
-// Desired state; work is whatever makes the two equal. To submit is to desire Done, to undo is to
-// desire Undone, and the same claiming, deadlines, retries and parking then drive every step there,
-// in the order of dependency or in its reverse.
+// A job is a set of steps. The job and each of its steps have a current state and a desired state: done or undone. To
+// submit a job is to desire done; to undo it is to desire undone. Perdure stores what is desired before it answers, and
+// then drives every step there: in the order of the steps, or in the reverse order.
 //
-// The way of a job, downhill and once:
+// # A first program
 //
-//	Definition → Plan → Job → claim → Run → report → Changes → view
+// An [Agent] wraps one service. [Handle] gives it an action: how to do it, and how to undo it.
 //
-// This package is the ground floor. It does no I/O, starts no goroutine, reads no clock and draws no
-// chance: what was loaded, what happened and what time it is come in as values, and what has to be
-// written comes out as a value (Changes). A Store loads, locks and saves; the scheduler stands
-// between the two; agents claim runs and report on them; the supervisor asks the scheduler to look
-// again at what nobody has reported on.
+//	payments := perdure.NewAgent("payments")
+//	perdure.Handle(payments, "charge", perdure.Op[Charge, Receipt]{
+//		Do:   func(ctx context.Context, in Charge) (Receipt, error) { return bank.Charge(ctx, in, perdure.RunOf(ctx).Key) },
+//		Undo: func(ctx context.Context, in Charge, _ Receipt) error { return bank.Refund(ctx, perdure.RunOf(ctx).DoKey) },
+//	})
 //
-//	Workset   the part of some jobs that one transaction has loaded; events are folded into it
-//	claim.go  report.go  turn.go  ladder.go  operator.go  look.go   the rules, one noun of event each
-//	agent.go  what a program that carries an agent needs: handlers, and the three verbs of Exchange
-//	store.go  what a store must do; inbox.go, where others write submissions in transactions of their own
-//	build.go  follow.go   for programs: a Definition built in Go; to submit, wait, watch and list, near and far
+// [Define] builds a job, [Submit] submits it, and [Wait] waits for its end. The node runs in this process (package node)
+// or elsewhere (package client); both implement [Jobs].
 //
-// The idea is the Scheduler-Agent-Supervisor pattern (Clemens Vasters; Microsoft's cloud patterns),
-// with the typed limits of eBay's Nebula on the same store.
+//	job := perdure.Define("order").Key("order-1042").OnFailure(perdure.UndoRung())
+//	job.Step("charge", "payments").With(Charge{Amount: 4200}).Undo()
+//	view, created, err := perdure.Submit(ctx, node, job)
+//	view, err = perdure.Wait(ctx, node, "order-1042")
+//
+// # Jobs
+//
+// [Define] returns a [JobBuilder], and its Step method a [StepBuilder]. [Retry] says how often a failed run is tried
+// again. The rungs of the escalation ladder say what follows: [ParkRung], [UndoRung], [SkipRung], [WaitRung],
+// [RestartRung], [AlertRung]. [Literal] marks a value that has no expressions. Definitions in YAML or JSON are submitted
+// by Jobs.Submit; package definition checks them and makes plans of them.
+//
+// # Agents
+//
+// A [Handler] carries out one [Run]; [Handle] makes one of typed functions. A handler that returns an error has failed,
+// and is tried again. [Rejected], [RetryAfter], [NoEffect], [Returned] and [Failed] say more about the failure.
+// [Progress] shows how far a run is. Agents run inside a node (node.Config.Agents) or in a process of their own
+// (client.Serve). Package protocol is for hosts of agents that are neither.
+//
+// # Service
+//
+// [Service] is all that a node and a client do: [Jobs] for programs, [Operations] for operators. A job is named by a
+// ref: its id ([JobID]), a unique prefix of the id, its key, or @latest. [Watch] follows a job, [All] lists jobs, and
+// [OutputOf] decodes the output of a step. An [Act] is what an operator does to a job or step: undo, redo, resume, give
+// up, settle, skip, edit.
+//
+// # Views
+//
+// Programs see views: [JobView], [StepView], [AlertView], [EntryView], [LimitView], [NodeView]. [State], [Phase],
+// [Direction] and [Outcome] are their words. [Reason] says why a step is not running.
+//
+// # Errors and bounds
+//
+// A refusal is an [*Error] with a [Code]: it says what is wrong, where, and how to mend it, and nothing was changed.
+// The constants are all bounds that a program can meet, and the defaults.
 package perdure
