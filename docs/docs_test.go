@@ -164,10 +164,10 @@ func TestWordsAreDocumented(t *testing.T) {
 	for _, c := range []struct{ page, source, pattern string }{
 		{"errors.md", "../errors.go", `Code = "(\w+)"`},
 		{"errors.md", "../internal/rest/problem.go", `code\w+ +perdure\.Code = "(\w+)"`},
-		{"rest.md", "../why.go", `ReasonKind = "(\w+)"`},
-		{"rest.md", "../exchange.go", `RefusalReason = "(\w+)"`},
-		{"schema.md", "../job.go", `AlertKind = "(\w+)"`},
-		{"operations.md", "../job.go", `AlertKind = "(\w+)"`},
+		{"rest.md", "../reason.go", `ReasonKind = "(\w+)"`},
+		{"rest.md", "../protocol/protocol.go", `RefusalReason = "(\w+)"`},
+		{"schema.md", "../view.go", `AlertKind = "(\w+)"`},
+		{"operations.md", "../view.go", `AlertKind = "(\w+)"`},
 	} {
 		words := regexp.MustCompile(c.pattern).FindAllStringSubmatch(read(t, c.source), -1)
 		if len(words) < 3 {
