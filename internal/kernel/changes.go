@@ -49,7 +49,7 @@ type PayloadChange struct {
 // CloseAlerts closes the open alerts of the Kinds named, of a step or of a whole job and all its steps.
 type CloseAlerts struct {
 	Job   perdure.JobID
-	Step  string              // empty: the job and all its steps
-	Kinds []perdure.AlertKind // of a step, none means those that Hold it
+	Step  string // empty: the job and all its steps
+	Kinds []perdure.AlertKind
 	By    string
 }

@@ -3,6 +3,7 @@ package kernel
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -51,6 +52,19 @@ func (w *Workset) Report(ref StepRef, holder string, rep *protocol.Report) proto
 	}
 	w.touch(e)
 	return protocol.ReportResult{Accepted: true}
+}
+
+// OutcomeAfterIndeterminateCommit is the answer to a report that was applied before, in a transaction whose commit has
+// an unknown outcome (F063). attempts are the times of these transactions, lost is the answer of the latest, and again
+// is the answer now. If the step has been dispatched since, the report is stale now, and only the step's row tells
+// whether the commit took place: an attempt made the step ready, or the step has turned from what was reported done.
+// A failure that shows neither stays stale: nothing was taken from it.
+func OutcomeAfterIndeterminateCommit(s *Step, rep *protocol.Report, attempts []time.Time, lost, again protocol.ReportResult) protocol.ReportResult {
+	turned := rep.Outcome == perdure.OutcomeDone && s.Run == rep.Run+1 && s.Was != perdure.Unsure && s.Was != s.Direction.Pole()
+	if again.Reason == protocol.RefusedStale && lost.Accepted && (turned || slices.ContainsFunc(attempts, s.ReadyAt.Equal)) {
+		return lost
+	}
+	return again
 }
 
 // refuse answers what is not the current run's, or comes late. repeated: it was accepted before.

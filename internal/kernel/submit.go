@@ -20,8 +20,7 @@ func (w *Workset) Submit(id perdure.JobID, plan *Plan) {
 	w.add(e)
 	for i := range plan.Steps {
 		ps, s, r := &plan.Steps[i], w.made.steps.next(), w.made.rows.next()
-		*s = Step{StepRef: StepRef{id, i}, Name: ps.Name, Type: d.Type, Priority: d.Priority,
-			Desired: perdure.Done, Phase: perdure.Waiting, Turn: 1, Blockers: len(ps.After), UpdatedAt: w.now}
+		*s = Newborn(j, i, ps.Name, len(ps.After))
 		r.Step = s
 		e.steps.put(i, r)
 		e.count(s, +1)

@@ -110,26 +110,12 @@ func (o *reporting) apply(b *batch) error {
 		if o.results[i], err = o.one(b, &o.reports[i]); err != nil {
 			return err
 		}
-		if o.doubted != nil && o.doubted[i].Accepted && o.landed(b, i) {
-			o.results[i] = o.doubted[i]
+		if ref, ok := b.ref(o.reports[i].Job, o.reports[i].Step); ok && o.doubted != nil {
+			o.results[i] = kernel.OutcomeAfterIndeterminateCommit(b.w.Step(ref), &o.reports[i], o.tried, o.doubted[i], o.results[i])
 		}
 	}
 	o.tried = append(o.tried, b.w.Now())
 	return nil
-}
-
-// landed says whether a report, now stale, was accepted by the try whose answer was lost (F063). The step
-// was let out again since: it was made ready by that try, or has turned round from what was reported done.
-// A failure, where neither is so, is called stale: nothing was taken from it.
-func (o *reporting) landed(b *batch, i int) bool {
-	rep := &o.reports[i]
-	ref, ok := b.ref(rep.Job, rep.Step)
-	if !ok || o.results[i].Reason != protocol.RefusedStale {
-		return false
-	}
-	s := b.w.Step(ref)
-	turned := rep.Outcome == perdure.OutcomeDone && s.Run == rep.Run+1 && s.Was != perdure.Unsure && s.Was != s.Direction.Pole()
-	return turned || slices.ContainsFunc(o.tried, s.ReadyAt.Equal)
 }
 
 func (o *reporting) one(b *batch, rep *protocol.Report) (protocol.ReportResult, error) {

@@ -43,31 +43,27 @@ func (tx *tx) Alert(id int64) (*kernel.Alert, error) {
 func (tx *tx) Pass(string) {}
 
 func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, error) {
-	byPriority := func(a, b *kernel.Step) int {
-		return cmp.Or(-cmp.Compare(a.Priority, b.Priority), compareSteps(a, b))
-	}
-	return refs(max, tx.pick(byPriority, func(s *kernel.Step) bool {
-		return s.Phase == perdure.Ready && s.Agent == agent &&
-			(!slices.Contains(full, s.Type) || tx.jobs[s.Job].Permit)
+	inOrder := func(a, b *kernel.Step) int { return kernel.ClaimLess(kernel.CandidateOf(a), kernel.CandidateOf(b)) }
+	return refs(max, tx.pick(inOrder, func(s *kernel.Step) bool {
+		key := kernel.PlacesOf(s).Ready
+		return key.Ready && key.Agent == agent && (!slices.Contains(full, key.Type) || tx.jobs[s.Job].Permit)
 	})), nil
 }
 
 func (tx *tx) Due(now time.Time, max int) ([]kernel.StepRef, error) {
-	return refs(max, tx.pick(by(availableAt), func(s *kernel.Step) bool {
-		return s.Phase == perdure.Waiting && !s.AvailableAt.IsZero() && !s.AvailableAt.After(now)
-	})), nil
+	return refs(max, tx.pick(by(dueAt), func(s *kernel.Step) bool { return passed(dueAt(s), now) })), nil
 }
 
 func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {
-	return refs(max, tx.pick(by(lockedUntil), func(s *kernel.Step) bool {
-		return s.Phase == perdure.Running && !s.LockedUntil.After(now)
+	return refs(max, tx.pick(by(lockEnd), func(s *kernel.Step) bool {
+		return kernel.PlacesOf(s).InFlight.InFlight && !lockEnd(s).After(now)
 	})), nil
 }
 
 func (tx *tx) Overdue(now time.Time, max int) ([]perdure.JobID, error) {
 	var late []*kernel.Job
 	for _, j := range tx.jobs {
-		if hasUltimatum(j) && !j.CompleteBy.After(now) {
+		if passed(j.OverdueAt(), now) {
 			late = append(late, j)
 		}
 	}
@@ -83,8 +79,8 @@ func (tx *tx) Overdue(now time.Time, max int) ([]perdure.JobID, error) {
 
 func (tx *tx) HeldBy(holder, agent, request string, max int) ([]kernel.StepRef, error) {
 	return refs(max, tx.pick(compareSteps, func(s *kernel.Step) bool {
-		return s.Phase == perdure.Running && s.LockedBy == holder &&
-			(agent == "" || s.Agent == agent) && (request == "" || s.Request == request)
+		key := kernel.PlacesOf(s).InFlight
+		return key.InFlight && key.Holder == holder && (agent == "" || key.Agent == agent) && (request == "" || key.Request == request)
 	})), nil
 }
 
@@ -96,8 +92,8 @@ func (tx *tx) Granted(holder, agent, request string, max int) ([]kernel.StepRef,
 func (tx *tx) EmbeddedHolders() ([]string, error) {
 	holders := map[string]bool{}
 	for _, s := range tx.open {
-		if s.Phase == perdure.Running && strings.HasPrefix(s.LockedBy, "@") {
-			holders[s.LockedBy] = true
+		if holder := kernel.PlacesOf(s).InFlight.Holder; strings.HasPrefix(holder, "@") {
+			holders[holder] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(holders)), nil
@@ -119,13 +115,11 @@ func by(when func(*kernel.Step) time.Time) func(a, b *kernel.Step) int {
 	return func(a, b *kernel.Step) int { return cmp.Or(when(a).Compare(when(b)), compareSteps(a, b)) }
 }
 
-func availableAt(s *kernel.Step) time.Time { return s.AvailableAt }
-func lockedUntil(s *kernel.Step) time.Time { return s.LockedUntil }
+func dueAt(s *kernel.Step) time.Time   { return kernel.PlacesOf(s).DueAt }
+func lockEnd(s *kernel.Step) time.Time { return kernel.PlacesOf(s).InFlight.Until }
 
-// hasUltimatum says whether the time will come at which the job is overdue.
-func hasUltimatum(j *kernel.Job) bool {
-	return j.Phase != perdure.Settled && !j.Overdue && j.ParkedAt.IsZero() && !j.CompleteBy.IsZero()
-}
+// passed reports whether there is a time t, and now is not before it.
+func passed(t, now time.Time) bool { return !t.IsZero() && !t.After(now) }
 
 func first[T any](max int, of []T) []T { return of[:min(len(of), maxZero(max))] }
 

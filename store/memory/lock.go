@@ -126,7 +126,7 @@ func (d *data) holders(limit string) []kernel.LimitHolder {
 			}
 		}
 	case "agent":
-		for _, s := range d.pick(compareSteps, func(s *kernel.Step) bool { return s.Phase == perdure.Running && s.Agent == of }) {
+		for _, s := range d.pick(compareSteps, func(s *kernel.Step) bool { return kernel.PermitsOf(s, nil).Agent == of }) {
 			holders = append(holders, kernel.LimitHolder{Job: s.Job, Step: s.Name, Run: s.Run})
 		}
 	}

@@ -176,25 +176,21 @@ func (s *Store) Look(ctx context.Context, agents []string) (kernel.Look, error) 
 	return view(ctx, s, func() kernel.Look {
 		l := kernel.Look{Now: s.clock.now()}
 		look := func(t time.Time) {
-			if l.Next.IsZero() || t.Before(l.Next) {
+			if !t.IsZero() && (l.Next.IsZero() || t.Before(l.Next)) {
 				l.Next = t
 			}
 		}
 		ready := map[string]bool{}
 		for _, s := range s.open {
-			switch {
-			case s.Phase == perdure.Running:
-				look(s.LockedUntil)
-			case s.Phase == perdure.Waiting && !s.AvailableAt.IsZero():
-				look(s.AvailableAt)
-			case s.Phase == perdure.Ready && slices.Contains(agents, s.Agent):
-				ready[s.Agent] = true
+			places := kernel.PlacesOf(s)
+			look(places.DueAt)
+			look(places.InFlight.Until)
+			if slices.Contains(agents, places.Ready.Agent) {
+				ready[places.Ready.Agent] = true
 			}
 		}
 		for _, j := range s.jobs {
-			if hasUltimatum(j) {
-				look(j.CompleteBy)
-			}
+			look(j.OverdueAt())
 		}
 		l.Ready = slices.Sorted(maps.Keys(ready))
 		return l

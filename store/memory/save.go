@@ -99,13 +99,11 @@ func (tx *tx) putPayload(ch kernel.PayloadChange) {
 	set(tx, tx.payloads, ch.StepRef, p)
 }
 
-// closeAlerts closes alerts of a step, or of a job and all its steps, that are of the kinds named; of
-// a step, those that hold it where none is named.
+// closeAlerts closes the open alerts of these kinds, of a step or of a job and all its steps.
 func (tx *tx) closeAlerts(ch kernel.CloseAlerts) {
 	now := tx.clock.now()
 	for id, a := range tx.alerts {
-		meant := slices.Contains(ch.Kinds, a.Kind) || ch.Step != "" && len(ch.Kinds) == 0 && a.Kind.Holds()
-		if meant && a.Job == ch.Job && (ch.Step == "" || a.Step == ch.Step) && a.ClosedAt.IsZero() {
+		if slices.Contains(ch.Kinds, a.Kind) && a.Job == ch.Job && (ch.Step == "" || a.Step == ch.Step) && a.ClosedAt.IsZero() {
 			a.ClosedBy, a.ClosedAt = ch.By, now
 			set(tx, tx.alerts, id, a)
 		}

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"encoding/binary"
+	"math"
 	"time"
 )
 
@@ -233,7 +234,11 @@ func toTime(v []byte) time.Time {
 	if len(v) != 8 {
 		return time.Time{}
 	}
-	return time.UnixMicro(toInt(v) + microEpoch).UTC()
+	micros := toInt(v)
+	if micros > math.MaxInt64-microEpoch { // infinity
+		return time.UnixMicro(math.MaxInt64).UTC()
+	}
+	return time.UnixMicro(micros + microEpoch).UTC()
 }
 
 // words are short texts that come again and again: types, agents, holders. Each is kept once.

@@ -3,123 +3,80 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 )
-
-// Check compares the side tables with the rows that they speak of, both ways: rows of step that are missing
-// there, and strays. Of out only the former, as it may say too much. Each statement sees the tables as one
-// transaction left them, so nothing that moves meanwhile is told. The rows of step come in pages; a side
-// table is no larger than the work that is not done.
-func (s *Store) Check(ctx context.Context) ([]string, error) {
-	c := &checking{store: s}
-	if err := c.pages(ctx, c.missing); err != nil {
-		return c.faults, err
-	}
-	for _, sql := range strays {
-		if err := c.run(ctx, q(sql).each(c.tell)); err != nil {
-			return c.faults, err
-		}
-	}
-	if len(c.faults) > maxFaults {
-		return append(c.faults[:maxFaults], "and more"), nil
-	}
-	return c.faults, nil
-}
 
 const (
 	checkPage = 5000
 	maxFaults = 1000
 
-	// A check may take as long as it does, and may build a table of what is out.
+	beginCheckSQL = "begin isolation level repeatable read read only"
+	// A check may take as long as it needs, and may build a hash table of the runs in flight.
 	checkSettings = "select set_config('statement_timeout', '0', true), set_config('enable_hashjoin', 'on', true)"
 )
 
-type checking struct {
-	store  *Store
-	faults []string
-	last   kernel.StepRef // of the page
-	met    bool           // there was one
+// Check compares the queue tables with what the kernel computes from the rows of step, in both directions: entries that
+// are missing, and entries that belong to no row. In out, entries of runs that have ended are allowed.
+//
+// It reads page by page. Each page is read in a snapshot of its own, so that rows which change meanwhile cause no
+// fault, and no snapshot is held for long.
+func (s *Store) Check(ctx context.Context) ([]string, error) {
+	c := &checking{store: s}
+	err := c.rows(ctx)
+	for _, strays := range []func(context.Context) error{c.strayOpen, c.strayReady, c.strayDue, c.strayPermits, c.strayLabels} {
+		if err == nil {
+			err = strays(ctx)
+		}
+	}
+	if err == nil && len(c.faults) > maxFaults {
+		return append(c.faults[:maxFaults], "and more"), nil
+	}
+	return c.faults, err
 }
 
-// run is a transaction of its own, without bounds but the caller's.
-func (c *checking) run(ctx context.Context, s *statement) error {
+type checking struct {
+	store   *Store
+	faults  []string
+	defined map[string]bool // the limits that are defined, in the present snapshot
+}
+
+func (c *checking) fault(ref kernel.StepRef, format string, args ...any) {
+	if len(c.faults) <= maxFaults {
+		c.faults = append(c.faults, fmt.Sprintf("%s, step %d, ", ref.Job, ref.Index)+fmt.Sprintf(format, args...))
+	}
+}
+
+// snapshot calls fn, whose reads all see the same state of the database.
+func (c *checking) snapshot(ctx context.Context, fn func(read func(...*statement) error) error) error {
 	conn, err := c.store.acquire(ctx)
 	if err != nil {
 		return giveUpOn(err)
 	}
 	defer conn.Release()
-	return giveUpOn(judge(roundTrip(ctx, conn.Conn(), q(c.store.settings), q(checkSettings), s), conn))
-}
-
-// tell notes a fault; a row without one is the last of a page.
-func (c *checking) tell(r *reader) error {
-	ref := scanRef(r)
-	what := r.text()
-	if what == "" {
-		c.last, c.met = ref, true
-		return nil
+	read := func(list ...*statement) error { return roundTrip(ctx, conn.Conn(), list...) }
+	if err = read(q(beginCheckSQL), q(c.store.settings), q(checkSettings)); err == nil {
+		err = fn(read)
 	}
-	if len(c.faults) <= maxFaults {
-		c.faults = append(c.faults, fmt.Sprintf("%s, step %d, %s", ref.Job, ref.Index, what))
-	}
-	return nil
-}
-
-// pages goes through all rows of step.
-func (c *checking) pages(ctx context.Context, page func(kernel.StepRef) *statement) error {
-	after := kernel.StepRef{Index: -1}
-	for {
-		c.met = false
-		if err := c.run(ctx, page(after)); err != nil {
-			return err
+	if !conn.Conn().IsClosed() {
+		if failed := roundTrip(context.WithoutCancel(ctx), conn.Conn(), q("rollback")); err == nil {
+			err = failed
 		}
-		if !c.met {
-			return nil
-		}
-		after = c.last
 	}
+	return giveUpOn(judge(err, conn))
 }
 
-func (c *checking) missing(after kernel.StepRef) *statement {
-	return q(missingSQL).uuid(after.Job).int(after.Index).int(checkPage).each(c.tell)
-}
+// ——— rows whose entries are missing ———
 
-const missingSQL = `
-with page as materialized (
-	select * from perdure.step where (job, idx) > ($1, $2) order by job, idx limit $3
-), first as (
-	select *, case when overdue or parked_at is not null then null else job_complete_by end as look_at from page where idx = 0
+var checkRowsSQL = "select " + names(rowColumns, "") + " from perdure.step where (job, idx) > ($1, $2) order by job, idx limit $3"
+
+// lostSQL finds what is stored beside the rows of a page, and is not an entry of a queue table.
+const lostSQL = `
+with first as (
+	select * from perdure.step where (job, idx) > ($1, $2) and (job, idx) <= ($3, $4) and idx = 0
 )
-(select job, idx, '' from page order by job desc, idx desc limit 1)
-union all
-select f.job, f.idx, 'is not settled, and is missing in open, or has another time there' from first f
-where f.job_phase <> 0 and not (` + isOutSQL + `) and not exists (
-	select from perdure.open o where o.job = f.job and o.look_at is not distinct from f.look_at)
-union all
-select p.job, p.idx, 'is ready, and is missing in ready' from page p
-where p.phase = 2 and not exists (
-	select from perdure.ready r
-	where r.agent = coalesce(p.agent, '') and r.type = p.type and r.rank = 9 - p.priority and r.job = p.job and r.idx = p.idx)
-union all
-select p.job, p.idx, 'waits for a time, and is missing in due' from page p
-where p.phase = 1 and p.available_at is not null and not exists (
-	select from perdure.due d where d.at = p.available_at and d.job = p.job and d.idx = p.idx)
-union all
-select p.job, p.idx, 'is running, and is missing in out' from page p
-where p.phase = 3 and not exists (
-	select from perdure.out o cross join lateral unnest(o.jobs, o.idxs) as m (job, idx)
-	where m.job = p.job and m.idx = p.idx and o.until_at <= p.locked_until
-	and o.locked_by = coalesce(p.locked_by, '') and o.agent = coalesce(p.agent, '') and o.request = coalesce(p.request, ''))
-union all
-select f.job, f.idx, 'holds a permit that is missing in permit' from first f
-join perdure."limit" l on l.name = 'job:' || f.type
-where f.permit and not exists (select from perdure.permit t where t.name = l.name and t.job = f.job and t.idx = 0)
-union all
-select p.job, p.idx, 'is running, and is missing in permit' from page p
-join perdure."limit" l on l.name = 'agent:' || p.agent
-where p.phase = 3 and not exists (select from perdure.permit t where t.name = l.name and t.job = p.job and t.idx = p.idx)
-union all
 select f.job, f.idx, 'has lost its shape' from first f
 where not exists (select from perdure.shape h where h.id = f.shape)
 union all
@@ -129,18 +86,310 @@ union all
 select f.job, f.idx, 'has a label that is missing in label' from first f cross join lateral jsonb_each_text(f.labels) as l (name, value)
 where not exists (select from perdure.label b where b.name = l.name and b.value = l.value and b.job = f.job)`
 
-var strays = []string{
-	`select o.job, 0, 'is in open, and is settled, or out' from perdure.open o
-	where not exists (select from perdure.step f where f.job = o.job and f.idx = 0 and f.job_phase <> 0 and not (` + isOutSQL + `))`,
-	`select r.job, r.idx, 'is in ready, and is not' from perdure.ready r
-	where not exists (select from perdure.step s where s.job = r.job and s.idx = r.idx
-		and s.phase = 2 and coalesce(s.agent, '') = r.agent and s.type = r.type and 9 - s.priority = r.rank)`,
-	`select d.job, d.idx, 'is in due, and does not wait for that time' from perdure.due d
-	where not exists (select from perdure.step s where s.job = d.job and s.idx = d.idx and s.phase = 1 and s.available_at = d.at)`,
-	`select t.job, t.idx, 'is in permit, and holds none of ' || t.name from perdure.permit t
-	where not exists (select from perdure."limit" l where l.name = t.name)
-	or not exists (select from perdure.step s where s.job = t.job and s.idx = t.idx
-		and (s.permit and s.idx = 0 and t.name = 'job:' || s.type or s.phase = 3 and t.name = 'agent:' || s.agent))`,
-	`select b.job, 0, 'is in label, and has no ' || b.name || '=' || b.value from perdure.label b
-	where not exists (select from perdure.step s where s.job = b.job and s.idx = 0 and s.labels ->> b.name = b.value)`,
+func (c *checking) rows(ctx context.Context) error {
+	after := kernel.StepRef{Index: -1}
+	for more := true; more; {
+		err := c.snapshot(ctx, func(read func(...*statement) error) error {
+			var page []*readRow
+			err := read(q(checkRowsSQL).uuid(after.Job).int(after.Index).int(checkPage).each(scanRow(&page)), c.readLimits())
+			if more = err == nil && len(page) == checkPage; err != nil || len(page) == 0 {
+				return err
+			}
+			from := after
+			after = page[len(page)-1].step.StepRef
+			if err := c.missing(page, read); err != nil {
+				return err
+			}
+			return read(q(lostSQL).uuid(from.Job).int(from.Index).uuid(after.Job).int(after.Index).each(func(r *reader) error {
+				c.fault(scanRef(r), "%s", r.text())
+				return nil
+			}))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *checking) readLimits() *statement {
+	c.defined = map[string]bool{}
+	return q(limitsSQL).each(func(r *reader) error {
+		c.defined[scanLimit(r).Name] = true
+		return nil
+	})
+}
+
+func scanRow(rows *[]*readRow) func(*reader) error {
+	return func(r *reader) error {
+		row := &readRow{}
+		*rows = append(*rows, row)
+		return r.scan(rowColumns, &row.job, &row.step)
+	}
+}
+
+// first is the job of a first row, else nil.
+func (r *readRow) first() *kernel.Job {
+	if r.step.Index != 0 {
+		return nil
+	}
+	return &r.job
+}
+
+const (
+	haveOpenSQL  = "select job, look_at from perdure.open where job = any($1)"
+	haveReadySQL = `select r.job, r.idx from unnest($1::text[], $2::text[], $3::smallint[], $4::uuid[], $5::int[]) as u (agent, type, rank, job, idx)
+		join perdure.ready r on r.agent = u.agent collate "C" and r.type = u.type collate "C" and r.rank = u.rank and r.job = u.job and r.idx = u.idx`
+	haveDueSQL = `select d.job, d.idx from unnest($1::timestamptz[], $2::uuid[], $3::int[]) as u (at, job, idx)
+		join perdure.due d on d.at = u.at and d.job = u.job and d.idx = u.idx`
+	haveOutSQL = `select m.job, m.idx, o.agent, o.locked_by, o.request, o.until_at
+		from perdure.out o cross join lateral unnest(o.jobs, o.idxs) as m (job, idx) where m.job = any($1)`
+	havePermitSQL = `select p.name, p.job, p.idx from unnest($1::text[], $2::uuid[], $3::int[]) as u (name, job, idx)
+		join perdure.permit p on p.name = u.name collate "C" and p.job = u.job and p.idx = u.idx`
+)
+
+// missing compares the rows of a page with their entries.
+func (c *checking) missing(page []*readRow, read func(...*statement) error) error {
+	open := map[perdure.JobID]openRow{}
+	ready, due, flying := map[kernel.StepRef]readyRow{}, map[kernel.StepRef]dueRow{}, map[kernel.StepRef]inFlight{}
+	permits := map[permitRow]bool{}
+	for _, row := range page {
+		s, j := &row.step, row.first()
+		if j != nil {
+			if entry, has := openOf(j); has {
+				open[j.ID] = entry
+			}
+		}
+		places := kernel.PlacesOf(s)
+		if places.Ready.Ready {
+			ready[s.StepRef] = readyRow{places.Ready, s.StepRef}
+		}
+		if !places.DueAt.IsZero() {
+			due[s.StepRef] = dueRow{places.DueAt, s.StepRef}
+		}
+		if places.InFlight.InFlight {
+			flying[s.StepRef] = inFlight{places.InFlight, s.StepRef}
+		}
+		for _, name := range kernel.PermitsOf(s, j).Limits() {
+			if c.defined[name] {
+				permits[permitRow{name, s.StepRef}] = true
+			}
+		}
+	}
+	if err := read(c.have(open, ready, due, flying, permits)...); err != nil {
+		return err
+	}
+	for id := range open {
+		c.fault(kernel.StepRef{Job: id}, "is not settled, and is missing in open, or has another time there")
+	}
+	for ref := range ready {
+		c.fault(ref, "is ready, and is missing in ready")
+	}
+	for ref := range due {
+		c.fault(ref, "waits for a time, and is missing in due")
+	}
+	for ref := range flying {
+		c.fault(ref, "is running, and is missing in out")
+	}
+	for p := range permits {
+		c.fault(p.StepRef, "holds a permit of %s, and is missing in permit", p.name)
+	}
+	return nil
+}
+
+// have are statements that remove from the expected entries those that are there.
+func (c *checking) have(open map[perdure.JobID]openRow, ready map[kernel.StepRef]readyRow, due map[kernel.StepRef]dueRow, flying map[kernel.StepRef]inFlight, permits map[permitRow]bool) (list []*statement) {
+	if len(open) > 0 {
+		ids := make([]perdure.JobID, 0, len(open))
+		for id := range open {
+			ids = append(ids, id)
+		}
+		list = append(list, q(haveOpenSQL).uuids(ids).each(func(r *reader) error {
+			if id, look := perdure.JobID(r.uuid()), r.time(); open[id].look.Equal(look) {
+				delete(open, id)
+			}
+			return nil
+		}))
+	}
+	if len(ready) > 0 {
+		var agents, types, ranks, jobs, idxs cells
+		for _, k := range ready {
+			agents.text(k.Agent)
+			types.text(k.Type)
+			ranks.int2(k.Rank)
+			jobs.uuid(k.Job)
+			idxs.int4(k.Index)
+		}
+		n := len(ready)
+		list = append(list, q(haveReadySQL).array(tText, n, agents).array(tText, n, types).array(tInt2, n, ranks).array(tUUID, n, jobs).array(tInt4, n, idxs).
+			each(func(r *reader) error {
+				delete(ready, scanRef(r))
+				return nil
+			}))
+	}
+	if len(due) > 0 {
+		var at, jobs, idxs cells
+		for _, d := range due {
+			at.moment(d.at)
+			jobs.uuid(d.Job)
+			idxs.int4(d.Index)
+		}
+		n := len(due)
+		list = append(list, q(haveDueSQL).array(tTime, n, at).array(tUUID, n, jobs).array(tInt4, n, idxs).each(func(r *reader) error {
+			delete(due, scanRef(r))
+			return nil
+		}))
+	}
+	if len(flying) > 0 {
+		refs := make([]kernel.StepRef, 0, len(flying))
+		for ref := range flying {
+			refs = append(refs, ref)
+		}
+		list = append(list, q(haveOutSQL).uuids(jobsOf(refs)).each(func(r *reader) error {
+			ref := scanRef(r)
+			entry := kernel.InFlightKey{InFlight: true, Agent: r.text(), Holder: r.text(), Request: r.text(), Until: r.time()}
+			if run, expected := flying[ref]; expected && entry.Covers(run.InFlightKey) {
+				delete(flying, ref)
+			}
+			return nil
+		}))
+	}
+	if len(permits) > 0 {
+		var limits, jobs, idxs cells
+		for p := range permits {
+			limits.text(p.name)
+			jobs.uuid(p.Job)
+			idxs.int4(p.Index)
+		}
+		n := len(permits)
+		list = append(list, q(havePermitSQL).array(tText, n, limits).array(tUUID, n, jobs).array(tInt4, n, idxs).each(func(r *reader) error {
+			delete(permits, permitRow{r.text(), scanRef(r)})
+			return nil
+		}))
+	}
+	return list
+}
+
+// ——— entries that belong to no row ———
+
+var rowsOfSQL = "select " + names(rowColumns, "s.") + ` from (select distinct * from unnest($1::uuid[], $2::int[]) as u (job, idx)) r
+	cross join lateral (select * from perdure.step where job = r.job and idx = r.idx offset 0) s`
+
+// strays reads a queue table page by page and compares each entry with its row, which is nil if there is none.
+func strays[E any](ctx context.Context, c *checking, page func(after *E) *statement, scan func(*reader) E, ref func(E) kernel.StepRef, compare func(E, *readRow)) error {
+	var last *E
+	for more := true; more; {
+		err := c.snapshot(ctx, func(read func(...*statement) error) error {
+			var entries []E
+			err := read(into(page(last), &entries, scan), c.readLimits())
+			if more = err == nil && len(entries) == checkPage; err != nil || len(entries) == 0 {
+				return err
+			}
+			last = &entries[len(entries)-1]
+			refs := make([]kernel.StepRef, len(entries))
+			for i, e := range entries {
+				refs[i] = ref(e)
+			}
+			var rows []*readRow
+			if err := read(q(rowsOfSQL).refs(refs).each(scanRow(&rows))); err != nil {
+				return err
+			}
+			byRef := make(map[kernel.StepRef]*readRow, len(rows))
+			for _, row := range rows {
+				byRef[row.step.StepRef] = row
+			}
+			for i, e := range entries {
+				compare(e, byRef[refs[i]])
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *checking) strayOpen(ctx context.Context) error {
+	return strays(ctx, c, func(after *openRow) *statement {
+		if after == nil {
+			after = &openRow{}
+		}
+		return q("select job, look_at from perdure.open where job > $1 order by job limit $2").uuid(after.job).int(checkPage)
+	}, func(r *reader) openRow { return openRow{r.uuid(), r.time()} },
+		func(e openRow) kernel.StepRef { return kernel.StepRef{Job: e.job} },
+		func(e openRow, row *readRow) {
+			if row != nil {
+				if entry, has := openOf(&row.job); has && entry.look.Equal(e.look) {
+					return
+				}
+			}
+			c.fault(kernel.StepRef{Job: e.job}, "is in open, and is settled, or out, or has another time")
+		})
+}
+
+func (c *checking) strayReady(ctx context.Context) error {
+	return strays(ctx, c, func(after *readyRow) *statement {
+		if after == nil {
+			after = &readyRow{ReadyKey: kernel.ReadyKey{Rank: -1}}
+		}
+		return q("select agent, type, rank, job, idx from perdure.ready where (agent, type, rank, job, idx) > ($1, $2, $3::int, $4, $5) order by agent, type, rank, job, idx limit $6").
+			text(after.Agent).text(after.Type).int(after.Rank).uuid(after.Job).int(after.Index).int(checkPage)
+	}, func(r *reader) readyRow {
+		return readyRow{kernel.ReadyKey{Ready: true, Agent: r.text(), Type: r.text(), Rank: r.int()}, scanRef(r)}
+	}, func(e readyRow) kernel.StepRef { return e.StepRef },
+		func(e readyRow, row *readRow) {
+			if row == nil || kernel.PlacesOf(&row.step).Ready != e.ReadyKey {
+				c.fault(e.StepRef, "is in ready, and is not")
+			}
+		})
+}
+
+func (c *checking) strayDue(ctx context.Context) error {
+	return strays(ctx, c, func(after *dueRow) *statement {
+		if after == nil {
+			after = &dueRow{at: time.Unix(0, 0)}
+		}
+		return q("select at, job, idx from perdure.due where (at, job, idx) > ($1, $2, $3) order by at, job, idx limit $4").
+			moment(after.at).uuid(after.Job).int(after.Index).int(checkPage)
+	}, func(r *reader) dueRow { return dueRow{r.time(), scanRef(r)} },
+		func(e dueRow) kernel.StepRef { return e.StepRef },
+		func(e dueRow, row *readRow) {
+			if row == nil || !kernel.PlacesOf(&row.step).DueAt.Equal(e.at) {
+				c.fault(e.StepRef, "is in due, and does not wait for that time")
+			}
+		})
+}
+
+func (c *checking) strayPermits(ctx context.Context) error {
+	return strays(ctx, c, func(after *permitRow) *statement {
+		if after == nil {
+			after = &permitRow{}
+		}
+		return q("select name, job, idx from perdure.permit where (name, job, idx) > ($1, $2, $3) order by name, job, idx limit $4").
+			text(after.name).uuid(after.Job).int(after.Index).int(checkPage)
+	}, func(r *reader) permitRow { return permitRow{r.text(), scanRef(r)} },
+		func(e permitRow) kernel.StepRef { return e.StepRef },
+		func(e permitRow, row *readRow) {
+			if row != nil && c.defined[e.name] {
+				for _, name := range kernel.PermitsOf(&row.step, row.first()).Limits() {
+					if name == e.name {
+						return
+					}
+				}
+			}
+			c.fault(e.StepRef, "is in permit, and holds none of %s", e.name)
+		})
+}
+
+const strayLabelsSQL = `select b.job, 0, 'is in label, and has no ' || b.name || '=' || b.value from perdure.label b
+	where not exists (select from perdure.step s where s.job = b.job and s.idx = 0 and s.labels ->> b.name = b.value)`
+
+func (c *checking) strayLabels(ctx context.Context) error {
+	return c.snapshot(ctx, func(read func(...*statement) error) error {
+		return read(q(strayLabelsSQL).each(func(r *reader) error {
+			c.fault(scanRef(r), "%s", r.text())
+			return nil
+		}))
+	})
 }

@@ -1,8 +1,6 @@
 package postgres
 
 import (
-	"bytes"
-	"cmp"
 	"sync"
 	"time"
 
@@ -33,29 +31,19 @@ type agentLanes struct {
 
 // lane is the steps of one agent and type. This process knows of none that is ready before from.
 type lane struct {
-	from   spot
-	looks  map[*look]bool // under way
-	passed map[*look]spot // of those, how far all that was found is let out, if the transaction is committed
+	from   kernel.Candidate
+	looks  map[*look]bool             // under way
+	passed map[*look]kernel.Candidate // of those, how far all that was found is let out, if the transaction is committed
 }
 
 // behind is where what others are letting out ends.
-func (of *lane) behind() (at spot) {
+func (of *lane) behind() (at kernel.Candidate) {
 	for _, last := range of.passed {
-		if last.Index++; last.compare(at) > 0 {
+		if last.Index++; kernel.ClaimLess(last, at) > 0 {
 			at = last
 		}
 	}
 	return at
-}
-
-// spot is a place in a lane; the zero one is the start.
-type spot struct {
-	rank int
-	kernel.StepRef
-}
-
-func (a spot) compare(b spot) int {
-	return cmp.Or(cmp.Compare(a.rank, b.rank), bytes.Compare(a.Job[:], b.Job[:]), cmp.Compare(a.Index, b.Index))
 }
 
 const (
@@ -71,10 +59,10 @@ const (
 type look struct {
 	agent string
 	full  bool
-	from  map[string]spot // where it began, of those that are known; the zero one in a full look that passed nothing
-	first map[string]spot // what it found first
-	last  map[string]spot // and last
-	below map[string]spot // the lowest that this process has made ready meanwhile
+	from  map[string]kernel.Candidate // where it began, of those that are known; the zero one in a full look that passed nothing
+	first map[string]kernel.Candidate // what it found first
+	last  map[string]kernel.Candidate // and last
+	below map[string]kernel.Candidate // the lowest that this process has made ready meanwhile
 
 	passed bool
 }
@@ -94,16 +82,16 @@ func (t *lanesTx) begin(agent string) *look {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	a := t.store.agent(agent)
-	l := &look{agent: agent, full: a.full(t.store.quick), from: map[string]spot{}, first: map[string]spot{}, last: map[string]spot{}, below: map[string]spot{}}
+	l := &look{agent: agent, full: a.full(t.store.quick), from: map[string]kernel.Candidate{}, first: map[string]kernel.Candidate{}, last: map[string]kernel.Candidate{}, below: map[string]kernel.Candidate{}}
 	now, passes := time.Now(), false
 	mayPass := now.Sub(a.whole) < wholeRest && (!l.full || a.took < t.store.quick) // a full look that is due sees all
 	for typ, lane := range a.types {
 		lane.looks[l] = true
 		from := lane.from
 		if l.full {
-			from = spot{}
+			from = kernel.Candidate{}
 		}
-		if behind := lane.behind(); mayPass && behind.compare(from) > 0 {
+		if behind := lane.behind(); mayPass && kernel.ClaimLess(behind, from) > 0 {
 			from, passes = behind, true
 		}
 		l.from[typ] = from
@@ -112,15 +100,21 @@ func (t *lanesTx) begin(agent string) *look {
 		a.whole = now
 	}
 	for _, r := range t.own {
-		if from, known := l.from[r.typ]; r.agent == agent && (r.spot().compare(from) < 0 || !known && !l.full) {
-			l.from[r.typ] = r.spot()
+		if from, known := l.from[r.Type]; r.Agent == agent && (kernel.ClaimLess(r.candidate(), from) < 0 || !known && !l.full) {
+			l.from[r.Type] = r.candidate()
 		}
 	}
 	t.looks = append(t.looks, l)
 	return l
 }
 
-func (r *readyRow) spot() spot { return spot{r.rank, r.StepRef} }
+func rowOf(agent, typ string, c kernel.Candidate) *readyRow {
+	return &readyRow{kernel.ReadyKey{Ready: true, Agent: agent, Type: typ, Rank: c.Rank}, c.StepRef}
+}
+
+func (r *readyRow) candidate() kernel.Candidate {
+	return kernel.Candidate{StepRef: r.StepRef, Rank: r.Rank}
+}
 
 // full says whether to look from the start.
 func (a *agentLanes) full(quick time.Duration) bool {
@@ -140,7 +134,7 @@ func (l *lanes) agent(name string) *agentLanes {
 }
 
 // found notes what a look came upon.
-func (l *look) found(typ string, at spot) {
+func (l *look) found(typ string, at kernel.Candidate) {
 	l.last[typ] = at
 	if _, known := l.first[typ]; !known {
 		l.first[typ] = at
@@ -170,7 +164,7 @@ func (t *lanesTx) end(committed bool) {
 		a := t.store.agent(l.agent)
 		if l.passed && !committed { // others have begun behind it
 			for typ, first := range l.first {
-				t.store.lower(&readyRow{l.agent, typ, first.rank, first.StepRef})
+				t.store.lower(rowOf(l.agent, typ, first))
 			}
 		}
 		for typ := range l.from {
@@ -203,11 +197,11 @@ func (t *lanesTx) pass(agent string) {
 			if lane == nil || !lane.looks[l] {
 				continue // the first look at it
 			}
-			if below, ok := l.below[typ]; ok && below.compare(last) <= 0 {
+			if below, ok := l.below[typ]; ok && kernel.ClaimLess(below, last) <= 0 {
 				continue
 			}
 			if lane.passed == nil {
-				lane.passed = map[*look]spot{}
+				lane.passed = map[*look]kernel.Candidate{}
 			}
 			lane.passed[l] = last
 		}
@@ -216,27 +210,27 @@ func (t *lanesTx) pass(agent string) {
 
 // lower makes a lane begin no later than at this step, and tells those who look at it.
 func (l *lanes) lower(r *readyRow) {
-	a := l.agent(r.agent)
-	of := a.types[r.typ]
+	a := l.agent(r.Agent)
+	of := a.types[r.Type]
 	if of == nil {
 		if len(a.types) >= maxLanes {
 			return
 		}
-		of = &lane{from: r.spot(), looks: map[*look]bool{}}
-		a.types[r.typ] = of
+		of = &lane{from: r.candidate(), looks: map[*look]bool{}}
+		a.types[r.Type] = of
 	}
-	at := r.spot()
-	if at.compare(of.from) < 0 {
+	at := r.candidate()
+	if kernel.ClaimLess(at, of.from) < 0 {
 		of.from = at
 	}
 	for look, last := range of.passed {
-		if at.compare(last) <= 0 {
+		if kernel.ClaimLess(at, last) <= 0 {
 			delete(of.passed, look)
 		}
 	}
 	for look := range of.looks {
-		if below, ok := look.below[r.typ]; !ok || at.compare(below) < 0 {
-			look.below[r.typ] = at
+		if below, ok := look.below[r.Type]; !ok || kernel.ClaimLess(at, below) < 0 {
+			look.below[r.Type] = at
 		}
 	}
 }
@@ -247,10 +241,10 @@ func (of *lane) raise(l *look, typ string, committed bool) {
 	if !ok || !committed {
 		return
 	}
-	if below, ok := l.below[typ]; ok && below.compare(first) < 0 {
+	if below, ok := l.below[typ]; ok && kernel.ClaimLess(below, first) < 0 {
 		first = below
 	}
-	if first.compare(of.from) > 0 {
+	if kernel.ClaimLess(first, of.from) > 0 {
 		of.from = first
 	}
 }
@@ -266,7 +260,7 @@ func (l *lanes) slow(agents []string) (full []string, marks []readyRow) {
 			continue
 		}
 		for typ, lane := range a.types {
-			marks = append(marks, readyRow{name, typ, lane.from.rank, lane.from.StepRef})
+			marks = append(marks, *rowOf(name, typ, lane.from))
 		}
 	}
 	return full, marks

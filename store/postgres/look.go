@@ -40,9 +40,9 @@ func (s *Store) Look(ctx context.Context, agents []string) (kernel.Look, error) 
 	full, marks := s.lanes.slow(agents)
 	var names, types, ranks, jobs, idxs cells
 	for _, m := range marks {
-		names.text(m.agent)
-		types.text(m.typ)
-		ranks.int2(m.rank)
+		names.text(m.Agent)
+		types.text(m.Type)
+		ranks.int2(m.Rank)
 		jobs.uuid(m.Job)
 		idxs.int4(m.Index)
 	}

@@ -148,7 +148,7 @@ func writes() (list []struct {
 			queued.at(1).uuid(was.ID)
 			queued.at(2).int4(0)
 			open = append(open, openRow{job: now.ID})
-			ready = append(ready, readyOf(to))
+			ready = append(ready, readyRow{kernel.PlacesOf(to).Ready, to.StepRef})
 			due = append(due, dueRow{StepRef: to.StepRef})
 			permits = append(permits, permitRow{"job:t", to.StepRef})
 		}

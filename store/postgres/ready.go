@@ -79,7 +79,7 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 		tx.lanes.took(l, time.Since(began))
 	}
 	if len(full) > 0 { // of several queries, each in order
-		slices.SortFunc(found, func(a, b readyRow) int { return a.spot().compare(b.spot()) })
+		slices.SortFunc(found, func(a, b readyRow) int { return kernel.ClaimLess(a.candidate(), b.candidate()) })
 	}
 	refs := make([]kernel.StepRef, min(len(found), max))
 	for i := range refs {
@@ -94,7 +94,7 @@ func (tx *tx) Pass(agent string) { tx.lanes.pass(agent) }
 func (tx *tx) looks(l *look, max int, full []string, found *[]readyRow) (list []*statement) {
 	scan := func(r *reader) readyRow {
 		at := tid(r.next())
-		row := readyRow{l.agent, r.word(), r.int(), scanRef(r)}
+		row := readyRow{kernel.ReadyKey{Ready: true, Agent: l.agent, Type: r.word(), Rank: r.int()}, scanRef(r)}
 		tx.queued[row.StepRef] = at
 		return row
 	}
@@ -105,15 +105,15 @@ func (tx *tx) looks(l *look, max int, full []string, found *[]readyRow) (list []
 	}
 	lane := func(r *reader) readyRow {
 		row := scan(r)
-		l.found(row.typ, row.spot())
+		l.found(row.Type, row.candidate())
 		return row
 	}
 	var types, ranks, jobs, idxs cells
 	n := 0
 	for typ, from := range l.from {
-		if !l.full || from != (spot{}) {
+		if !l.full || from != (kernel.Candidate{}) {
 			types.text(typ)
-			ranks.int2(from.rank)
+			ranks.int2(from.Rank)
 			jobs.uuid(from.Job)
 			idxs.int4(from.Index)
 			n++

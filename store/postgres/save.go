@@ -9,10 +9,9 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// An alert of a step is closed if it is of the kinds named or, where none is, holds the step.
 const closeAlertsSQL = `update perdure.alert a set closed_at = coalesce($5, clock_timestamp()), closed_by = $4
 	where a.job = $1 and a.closed_at is null and ($2 = '' or a.step = $2)
-	and (a.kind = any ($3::text[]) or $2 <> '' and cardinality($3::text[]) = 0 and a.kind in ('parked', 'approval'))`
+	and a.kind = any ($3::text[])`
 
 // Save sends everything in one round trip at most, in the order of the fields of Changes, and compares how many rows
 // were met with how many there should have been.

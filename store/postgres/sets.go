@@ -80,7 +80,7 @@ const (
 )
 
 // statements write the sets of those who come, and delete those whose last member goes.
-func (t *setsTx) statements(come []*kernel.Step, go_ []kernel.StepRef) (list []*statement) {
+func (t *setsTx) statements(come []inFlight, go_ []kernel.StepRef) (list []*statement) {
 	spent, old := t.leave(go_)
 	if len(spent) > 0 {
 		list = append(list, forSets(deleteSetsSQL, spent))
@@ -92,17 +92,17 @@ func (t *setsTx) statements(come []*kernel.Step, go_ []kernel.StepRef) (list []*
 	of := map[together]*group{}
 	var latest *group // those who come one after the other have come together, as a rule
 	for _, s := range come {
-		key := together{s.Agent, s.LockedBy, s.Request, s.LockedUntil.UnixMicro()}
+		key := together{s.Agent, s.Holder, s.Request, s.Until.UnixMicro()}
 		if latest == nil || latest.together != key {
 			if latest = of[key]; latest == nil {
 				latest = &group{together: key}
 				of[key], groups = latest, append(groups, latest)
 			}
 		}
-		latest.steps = append(latest.steps, s)
+		latest.runs = append(latest.runs, s.StepRef)
 	}
 	for _, g := range groups {
-		for members := range slices.Chunk(g.steps, maxSet) {
+		for members := range slices.Chunk(g.runs, maxSet) {
 			list = append(list, t.join(g.together, members))
 		}
 	}
@@ -111,19 +111,17 @@ func (t *setsTx) statements(come []*kernel.Step, go_ []kernel.StepRef) (list []*
 
 type group struct {
 	together
-	steps []*kernel.Step
+	runs []kernel.StepRef
 }
 
 // join makes a set.
-func (t *setsTx) join(key together, members []*kernel.Step) *statement {
-	refs := make([]kernel.StepRef, len(members))
-	made := &set{id: rand.Int64(), until: time.UnixMicro(key.until), left: len(members), members: refs}
+func (t *setsTx) join(key together, refs []kernel.StepRef) *statement {
+	made := &set{id: rand.Int64(), until: time.UnixMicro(key.until), left: len(refs), members: refs}
 	if t.joined == nil {
-		t.joined = make(map[kernel.StepRef]*set, len(members))
+		t.joined = make(map[kernel.StepRef]*set, len(refs))
 	}
-	for i, s := range members {
-		refs[i] = s.StepRef
-		t.joined[s.StepRef] = made
+	for _, ref := range refs {
+		t.joined[ref] = made
 	}
 	return q(insertSetSQL).moment(made.until).int64(made.id).text(key.agent).text(key.holder).text(key.request).refs(refs)
 }

@@ -105,8 +105,7 @@ func (l *laterStep) is(j *kernel.Job, s *kernel.Step) bool {
 
 // step is the row that it will be.
 func (l *laterStep) step(j *kernel.Job) kernel.Step {
-	return kernel.Step{StepRef: kernel.StepRef{Job: j.ID, Index: l.Index}, Name: l.Name, Type: j.Type, Priority: j.Priority,
-		Desired: perdure.Done, Phase: perdure.Waiting, Turn: 1, Blockers: l.Blockers, UpdatedAt: j.CreatedAt}
+	return kernel.Newborn(j, l.Index, l.Name, l.Blockers)
 }
 
 // waiters are the steps of a job that wait as they have from the beginning, or have a row of their own.

@@ -18,7 +18,7 @@ type sides struct {
 	ready, unready []readyRow
 	due, undue     []dueRow
 	taken, freed   []permitRow
-	out            []*kernel.Step // let out, or held otherwise than before
+	out            []inFlight // dispatched, or held otherwise than before
 	in             []kernel.StepRef
 }
 
@@ -28,8 +28,12 @@ type openRow struct {
 }
 
 type readyRow struct {
-	agent, typ string
-	rank       int
+	kernel.ReadyKey
+	kernel.StepRef
+}
+
+type inFlight struct {
+	kernel.InFlightKey
 	kernel.StepRef
 }
 
@@ -43,28 +47,26 @@ type permitRow struct {
 	kernel.StepRef
 }
 
-// lookAt is when a job is overdue, if time alone will tell.
-func lookAt(j *kernel.Job) time.Time {
-	if j.Overdue || !j.ParkedAt.IsZero() {
-		return time.Time{}
-	}
-	return j.CompleteBy
+// openOf is the entry of a job in open; ok is false if it has none. A job with runs in flight is found by out, unless
+// its deadline is still to come.
+func openOf(j *kernel.Job) (row openRow, ok bool) {
+	row = openRow{j.ID, j.OverdueAt()}
+	return row, j.Phase != perdure.Settled && (j.Running == 0 || !row.look.IsZero())
 }
-
-// isOut says of a job that it is found by out: something of it is let out. Most jobs are that from the beginning
-// to the end.
-func isOut(j *kernel.Job) bool { return j.Running > 0 && lookAt(j).IsZero() }
-
-func inOpen(j *kernel.Job) bool { return j.Phase != perdure.Settled && !isOut(j) }
 
 // job notes what a job's row changes; was is nil where it is new.
 func (d *sides) job(was, now *kernel.Job) {
-	wasOpen, open := was != nil && inOpen(was), inOpen(now)
+	row, open := openOf(now)
+	var before openRow
+	wasOpen := false
+	if was != nil {
+		before, wasOpen = openOf(was)
+	}
 	switch {
 	case open && was == nil:
-		d.bornOpen = append(d.bornOpen, openRow{now.ID, lookAt(now)})
-	case open && !wasOpen, open && !lookAt(was).Equal(lookAt(now)):
-		d.opened = append(d.opened, openRow{now.ID, lookAt(now)})
+		d.bornOpen = append(d.bornOpen, row)
+	case open && (!wasOpen || !before.look.Equal(row.look)):
+		d.opened = append(d.opened, row)
 	case wasOpen && !open:
 		d.closed = append(d.closed, openRow{job: now.ID})
 	}
@@ -87,74 +89,50 @@ func (d *sides) permit(limit func(string) string, of string, ref kernel.StepRef,
 	}
 }
 
-// step notes what a step's row changes.
+// step notes what a step's row changes; was is nil where it is new.
 func (d *sides) step(was, now *kernel.Step) {
-	isReady := now.Phase == perdure.Ready
+	after := kernel.PlacesOf(now)
 	if was == nil {
-		was = &kernel.Step{} // in nothing
-		if isReady {
-			d.bornReady = append(d.bornReady, readyOf(now))
+		was = &kernel.Step{} // it has no places
+		if after.Ready.Ready {
+			d.bornReady = append(d.bornReady, readyRow{after.Ready, now.StepRef})
 			return
 		}
 	}
-	if wasReady := was.Phase == perdure.Ready; wasReady != isReady || isReady && was.Agent != now.Agent {
-		if wasReady {
-			d.unready = append(d.unready, readyOf(was))
+	before := kernel.PlacesOf(was)
+	if before.Ready != after.Ready {
+		if before.Ready.Ready {
+			d.unready = append(d.unready, readyRow{before.Ready, now.StepRef})
 		}
-		if isReady {
-			d.ready = append(d.ready, readyOf(now))
-		}
-	}
-	wasAt, at := dueAt(was), dueAt(now)
-	if wasAt.UnixMicro() != at.UnixMicro() {
-		if !wasAt.IsZero() {
-			d.undue = append(d.undue, dueRow{wasAt, now.StepRef})
-		}
-		if !at.IsZero() {
-			d.due = append(d.due, dueRow{at, now.StepRef})
+		if after.Ready.Ready {
+			d.ready = append(d.ready, readyRow{after.Ready, now.StepRef})
 		}
 	}
-	wasOut, out := was.Phase == perdure.Running, now.Phase == perdure.Running
-	if !wasOut && !out {
+	if before.DueAt.UnixMicro() != after.DueAt.UnixMicro() {
+		if !before.DueAt.IsZero() {
+			d.undue = append(d.undue, dueRow{before.DueAt, now.StepRef})
+		}
+		if !after.DueAt.IsZero() {
+			d.due = append(d.due, dueRow{after.DueAt, now.StepRef})
+		}
+	}
+	if held, holds := kernel.PermitsOf(was, nil).Agent, kernel.PermitsOf(now, nil).Agent; held != holds {
+		if held != "" {
+			d.permit(kernel.AgentLimit, held, now.StepRef, false)
+		}
+		if holds != "" {
+			d.permit(kernel.AgentLimit, holds, now.StepRef, true)
+		}
+	}
+	if before.InFlight.Covers(after.InFlight) {
 		return
 	}
-	if wasOut != out || was.Agent != now.Agent {
-		if wasOut {
-			d.permit(kernel.AgentLimit, was.Agent, now.StepRef, false)
-		}
-		if out {
-			d.permit(kernel.AgentLimit, now.Agent, now.StepRef, true)
-		}
-	}
-	if wasOut && out && sameSet(was, now) {
-		return
-	}
-	if wasOut {
+	if before.InFlight.InFlight {
 		d.in = append(d.in, now.StepRef)
 	}
-	if out {
-		d.out = append(d.out, now)
+	if after.InFlight.InFlight {
+		d.out = append(d.out, inFlight{after.InFlight, now.StepRef})
 	}
-}
-
-func readyOf(s *kernel.Step) readyRow {
-	return readyRow{s.Agent, s.Type, rank(s.Priority), s.StepRef}
-}
-
-func rank(priority int) int { return 9 - priority }
-
-func dueAt(s *kernel.Step) time.Time {
-	if s.Phase != perdure.Waiting {
-		return time.Time{}
-	}
-	return s.AvailableAt
-}
-
-// sameSet says whether a run that is still out is found by the set that it is in: a lock that moves on does
-// not need another one.
-func sameSet(was, now *kernel.Step) bool {
-	return was.Agent == now.Agent && was.LockedBy == now.LockedBy && was.Request == now.Request &&
-		!now.LockedUntil.Before(was.LockedUntil)
 }
 
 // statements take out what has left before they put in what has come. What is there already, or gone, is
@@ -248,9 +226,9 @@ func readyGrid(rows []readyRow) *grid {
 		g.row()
 		g.at(0).uuid(r.Job)
 		g.at(1).int4(r.Index)
-		g.at(2).text(r.agent)
-		g.at(3).text(r.typ)
-		g.at(4).int2(r.rank)
+		g.at(2).text(r.Agent)
+		g.at(3).text(r.Type)
+		g.at(4).int2(r.Rank)
 	}
 	return g
 }

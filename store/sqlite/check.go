@@ -3,6 +3,10 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // maxFaults is how many are told of a kind.
@@ -26,9 +30,9 @@ func (s *Store) Check(ctx context.Context) (faults []string, err error) {
 	return faults, err
 }
 
-// checkSides compares what is kept beside the rows with them.
+// checkSides compares the entries of queue tables with what the kernel computes from the rows.
 func checkSides(c *conn, faults *[]string) error {
-	for _, check := range []func(*conn, func(string, ...any)) error{checkFound, checkRuns, checkSets, checkPermits} {
+	for _, check := range []func(*conn, func(string, ...any)) error{checkColumns, checkRuns, checkSets, checkPermits} {
 		n := 0
 		err := check(c, func(format string, args ...any) {
 			if n++; n <= maxFaults {
@@ -42,27 +46,47 @@ func checkSides(c *conn, faults *[]string) error {
 	return nil
 }
 
-// checkFound: what rows are found by says what they are.
-func checkFound(c *conn, fault func(string, ...any)) error {
-	return each(c, func(r *row) error {
-		ref := r.ref()
-		fault("%s/%d is not found by what it is", ref.Job, ref.Index)
-		return nil
-	}, `SELECT job, idx FROM perdure_step
-		WHERE ready IS NOT iif(phase = 2, 9 - priority, NULL)
-		OR due_at IS NOT iif(phase = 1, available_at, NULL)
-		OR open IS NOT iif(job_phase <> 0, 1, NULL)
-		OR look_at IS NOT iif(job_phase <> 0 AND overdue IS NULL AND parked_at IS NULL, job_complete_by, NULL)`)
+// checkColumns compares the columns by which rows are found: ready, due_at, open, look_at.
+func checkColumns(c *conn, fault func(string, ...any)) error {
+	return eachRow(c, func(k *kept, r *row) {
+		rank, due, open, look := r.nullNum(), r.time(), r.flag(), r.time()
+		places := kernel.PlacesOf(&k.step)
+		ok := due.Equal(places.DueAt) && (rank != nil) == places.Ready.Ready && (rank == nil || int(*rank) == places.Ready.Rank)
+		if k.job != nil {
+			ok = ok && open == (k.job.Phase != perdure.Settled) && look.Equal(k.job.OverdueAt())
+		} else {
+			ok = ok && !open && look.IsZero()
+		}
+		if !ok {
+			fault("%s/%d is not found by what it is", k.step.Job, k.step.Index)
+		}
+	}, `, ready, due_at, open, look_at`, ``)
 }
 
-// checkRuns: each run that is out is in its set, which lets it be found in time, and by who holds it.
+// eachRow reads rows of step, and more of their columns.
+func eachRow(c *conn, see func(*kept, *row), more, where string) error {
+	return each(c, func(r *row) error {
+		k := &kept{job: &kernel.Job{}}
+		readKept(r, k)
+		if k.step.Index != 0 {
+			k.job = nil
+		}
+		see(k, r)
+		return r.err
+	}, `SELECT `+bothSelect+more+` FROM perdure_step `+where)
+}
+
+// checkRuns: each run in flight is in its set, which is found in time, and by its holder.
 func checkRuns(c *conn, fault func(string, ...any)) error {
 	var set written
 	var of setOf
 	return each(c, func(r *row) error {
-		k := kept{id: r.num(), out: r.num()}
-		st := &k.step
-		st.StepRef, st.Agent, st.LockedBy, st.Request, st.LockedUntil = r.ref(), r.word(), r.word(), r.word(), r.time()
+		k := &kept{}
+		readKept(r, k)
+		ref, run := k.step.StepRef, kernel.PlacesOf(&k.step).InFlight
+		if !run.InFlight {
+			return nil
+		}
 		if set.id != k.out || set.id == 0 {
 			found, err := all(c, func(r *row) written {
 				w := readSet(r)
@@ -77,18 +101,19 @@ func checkRuns(c *conn, fault func(string, ...any)) error {
 				set = found[0]
 			}
 		}
+		entry := kernel.InFlightKey{InFlight: true, Agent: of.agent, Holder: of.holder, Request: of.request, Until: time.UnixMicro(set.until)}
 		switch {
 		case set.id == 0:
-			fault("run of %s/%d: its set %d is not there", st.Job, st.Index, k.out)
+			fault("run of %s/%d: its set %d is not there", ref.Job, ref.Index, k.out)
 		case !set.has(k.id):
-			fault("run of %s/%d: it is not in its set %d", st.Job, st.Index, k.out)
-		case of.agent != st.Agent || of.holder != st.LockedBy || of.request != st.Request:
-			fault("run of %s/%d: its set %d is of %s %s %q", st.Job, st.Index, k.out, of.agent, of.holder, of.request)
-		case set.until > st.LockedUntil.UnixMicro():
-			fault("run of %s/%d: its set %d is looked at too late", st.Job, st.Index, k.out)
+			fault("run of %s/%d: it is not in its set %d", ref.Job, ref.Index, k.out)
+		case !entry.Same(run):
+			fault("run of %s/%d: its set %d is of %s %s %q", ref.Job, ref.Index, k.out, of.agent, of.holder, of.request)
+		case !entry.Covers(run):
+			fault("run of %s/%d: its set %d is looked at too late", ref.Job, ref.Index, k.out)
 		}
 		return nil
-	}, `SELECT id, out, job, idx, agent, locked_by, request, locked_until FROM perdure_step WHERE phase = 3`)
+	}, `SELECT `+stepSelect+` FROM perdure_step `)
 }
 
 // checkSets: each set has a run that is out.
@@ -103,29 +128,34 @@ func checkSets(c *conn, fault func(string, ...any)) error {
 	}, `SELECT id, until_at, steps FROM perdure_out`)
 }
 
-// checkPermits: those of the limits that are defined are the rows that hold one.
+// checkPermits compares the permits of the limits that are defined with the rows that hold one.
 func checkPermits(c *conn, fault func(string, ...any)) error {
-	for _, q := range []struct{ what, query string }{
-		{"is not counted", `
-			SELECT l.name, s.job, s.idx FROM perdure_step s JOIN perdure_limit l ON l.name = 'job:' || s.type
-			WHERE s.permit = 1 AND NOT EXISTS (SELECT 1 FROM perdure_permit p WHERE p.name = l.name AND p.job = s.job AND p.idx = s.idx)
-			UNION ALL
-			SELECT l.name, s.job, s.idx FROM perdure_step s JOIN perdure_limit l ON l.name = 'agent:' || s.agent
-			WHERE s.phase = 3 AND NOT EXISTS (SELECT 1 FROM perdure_permit p WHERE p.name = l.name AND p.job = s.job AND p.idx = s.idx)`},
-		{"is counted, and holds none", `
-			SELECT p.name, p.job, p.idx FROM perdure_permit p
-			WHERE NOT EXISTS (SELECT 1 FROM perdure_limit l WHERE l.name = p.name) OR NOT EXISTS (
-				SELECT 1 FROM perdure_step s WHERE s.job = p.job AND s.idx = p.idx
-				AND (p.name = 'job:' || s.type AND s.permit = 1 OR p.name = 'agent:' || s.agent AND s.phase = 3))`},
-	} {
-		err := each(c, func(r *row) error {
-			name, ref := r.text(), r.ref()
-			fault("permit of %s: %s/%d %s", name, ref.Job, ref.Index, q.what)
-			return nil
-		}, q.query)
-		if err != nil {
-			return err
-		}
+	defined := map[string]bool{}
+	permits := map[permit]bool{}
+	if err := each(c, func(r *row) error { defined[r.text()] = true; return nil }, `SELECT name FROM perdure_limit`); err != nil {
+		return err
 	}
-	return nil
+	if err := each(c, func(r *row) error { permits[permit{r.text(), r.ref()}] = true; return nil }, `SELECT name, job, idx FROM perdure_permit`); err != nil {
+		return err
+	}
+	err := eachRow(c, func(k *kept, _ *row) {
+		for _, name := range kernel.PermitsOf(&k.step, k.job).Limits() {
+			p := permit{name, k.step.StepRef}
+			if defined[name] && !permits[p] {
+				fault("permit of %s: %s/%d is not counted", name, p.Job, p.Index)
+			}
+			if defined[name] {
+				delete(permits, p)
+			}
+		}
+	}, ``, ``)
+	for p := range permits {
+		fault("permit of %s: %s/%d is counted, and holds none", p.limit, p.Job, p.Index)
+	}
+	return err
+}
+
+type permit struct {
+	limit string
+	kernel.StepRef
 }

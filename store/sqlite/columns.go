@@ -161,8 +161,9 @@ func diffSteps(a, b *kernel.Step) (c columns) {
 	c.add(colProgress, a.Progress != b.Progress)
 	c.add(colEdited, a.Edited != b.Edited)
 	c.add(colGivenUp, a.GivenUp != b.GivenUp)
-	c.add(colReady, (a.Phase == perdure.Ready) != (b.Phase == perdure.Ready))
-	c.add(colDueAt, !dueAt(a).Equal(dueAt(b)))
+	was, now := kernel.PlacesOf(b), kernel.PlacesOf(a)
+	c.add(colReady, was.Ready.Ready != now.Ready.Ready)
+	c.add(colDueAt, !was.DueAt.Equal(now.DueAt))
 	return c
 }
 
@@ -186,7 +187,7 @@ func diffJobs(a, b *kernel.Job) (c columns) {
 	c.add(colJobUpdatedAt, !a.UpdatedAt.Equal(b.UpdatedAt))
 	c.add(colSettledAt, !a.SettledAt.Equal(b.SettledAt))
 	c.add(colOpen, (a.Phase != perdure.Settled) != (b.Phase != perdure.Settled))
-	c.add(colLookAt, !lookAt(a).Equal(lookAt(b)))
+	c.add(colLookAt, !a.OverdueAt().Equal(b.OverdueAt()))
 	return c
 }
 
@@ -312,17 +313,17 @@ func (k *kept) bind(s *driver.Stmt, at int, c columns) (next int, err error) {
 		case colStates:
 			err = bindJSON(s, at, j.States)
 		case colReady:
-			if st.Phase == perdure.Ready {
-				s.BindInt64(at, int64(perdure.MaxPriority-st.Priority))
+			if key := kernel.PlacesOf(st).Ready; key.Ready {
+				s.BindInt64(at, int64(key.Rank))
 			} else {
 				s.BindNull(at)
 			}
 		case colDueAt:
-			bindTime(s, at, dueAt(st))
+			bindTime(s, at, kernel.PlacesOf(st).DueAt)
 		case colOpen:
 			bindFlag(s, at, j.Phase != perdure.Settled)
 		case colLookAt:
-			bindTime(s, at, lookAt(j))
+			bindTime(s, at, j.OverdueAt())
 		}
 		at++
 	}

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -49,17 +48,7 @@ func (tx *tx) Alert(id int64) (*kernel.Alert, error) {
 	return &found[0], nil
 }
 
-// candidate is a ready step, with what it is ranked by.
-type candidate struct {
-	ref  kernel.StepRef
-	rank int
-}
-
-func readCandidate(r *row) candidate { return candidate{r.ref(), r.int()} }
-
-func compareCandidates(a, b candidate) int {
-	return cmp.Or(cmp.Compare(a.rank, b.rank), a.ref.Compare(b.ref))
-}
+func readCandidate(r *row) kernel.Candidate { return kernel.Candidate{StepRef: r.ref(), Rank: r.int()} }
 
 // Pass has nothing to do: one transaction is over before the next begins.
 func (tx *tx) Pass(string) {}
@@ -75,9 +64,9 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	if err != nil {
 		return nil, err
 	}
-	var ready []candidate
+	var ready []kernel.Candidate
 	for _, typ := range lanes {
-		var best []candidate
+		var best []kernel.Candidate
 		if slices.Contains(full, typ) {
 			best, err = tx.readyPermitted(agent, typ)
 		} else {
@@ -90,19 +79,19 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 		}
 		ready = append(ready, best...)
 	}
-	if !slices.IsSortedFunc(ready, compareCandidates) {
-		slices.SortFunc(ready, compareCandidates)
+	if !slices.IsSortedFunc(ready, kernel.ClaimLess) {
+		slices.SortFunc(ready, kernel.ClaimLess)
 	}
 	refs := make([]kernel.StepRef, min(max, len(ready)))
 	for i := range refs {
-		refs[i] = ready[i].ref
+		refs[i] = ready[i].StepRef
 	}
 	return refs, nil
 }
 
 // readyPermitted are the ready steps of the jobs that hold a permit of their type's limit: no more jobs than
 // that allows.
-func (tx *tx) readyPermitted(agent, typ string) ([]candidate, error) {
+func (tx *tx) readyPermitted(agent, typ string) ([]kernel.Candidate, error) {
 	limit := kernel.JobLimit(typ)
 	defined, err := tx.limits()
 	if err != nil {
@@ -113,12 +102,12 @@ func (tx *tx) readyPermitted(agent, typ string) ([]candidate, error) {
 	if !defined[limit] {
 		jobs, err = holders(tx.c, limit)
 	}
-	var ready []candidate
+	var ready []kernel.Candidate
 	for _, job := range jobs {
 		if err != nil {
 			break
 		}
-		var steps []candidate
+		var steps []kernel.Candidate
 		steps, err = all(tx.c, readCandidate, `
 			SELECT s.job, s.idx, s.ready FROM perdure_step j CROSS JOIN perdure_step s
 			ON s.agent = ? AND s.type = j.type AND s.ready = 9 - j.priority AND s.job = j.job

@@ -97,8 +97,8 @@ func (tx *tx) insertStep(j *kernel.Job, st *kernel.Step) error {
 	k.step.StepRef, k.step.Name, k.step.Type, k.step.Priority = st.StepRef, st.Name, st.Type, st.Priority
 	k.setStep(st)
 	var m *set
-	if st.Phase == perdure.Running {
-		m = tx.join(st)
+	if key := kernel.PlacesOf(st).InFlight; key.InFlight {
+		m = tx.join(key)
 		k.out = m.id
 	}
 	cols := k.set()
@@ -113,7 +113,7 @@ func (tx *tx) insertStep(j *kernel.Job, st *kernel.Step) error {
 	}
 	f.cols, f.rows[f.n], f.sets[f.n] = cols, k, m
 	f.n++
-	return tx.permits(st.StepRef, holding{}, holds(&k.step, k.job))
+	return tx.permits(st.StepRef, kernel.Permits{}, kernel.PermitsOf(&k.step, k.job))
 }
 
 // flush writes the rows that are still to be written.

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
@@ -110,20 +109,4 @@ func (k *kept) set() columns {
 		c |= colStates
 	}
 	return c
-}
-
-// dueAt is when a step's time to wait is over; zero, where it does not wait for a time.
-func dueAt(s *kernel.Step) time.Time {
-	if s.Phase != perdure.Waiting {
-		return time.Time{}
-	}
-	return s.AvailableAt
-}
-
-// lookAt is when a job is overdue; zero, where it has no ultimatum that is still to come.
-func lookAt(j *kernel.Job) time.Time {
-	if j.Phase == perdure.Settled || j.Overdue || !j.ParkedAt.IsZero() {
-		return time.Time{}
-	}
-	return j.CompleteBy
 }

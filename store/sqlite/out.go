@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
@@ -45,19 +44,16 @@ const (
 
 // joinOrQuit keeps a row in the set in which it is to be found, as it is about to be written.
 func (tx *tx) joinOrQuit(k *kept, was, now *kernel.Step) columns {
-	wasOut, isOut := was.Phase == perdure.Running, now.Phase == perdure.Running
+	before, after := kernel.PlacesOf(was).InFlight, kernel.PlacesOf(now).InFlight
 	switch {
-	case wasOut && isOut && now.Agent == was.Agent && now.LockedBy == was.LockedBy && now.Request == was.Request &&
-		!now.LockedUntil.Before(was.LockedUntil): // a heartbeat: the set's time is early enough
+	case before.Covers(after): // neither is in flight, or a heartbeat
 		return 0
-	case wasOut:
+	case before.InFlight:
 		tx.quit(k.out)
 		k.out = 0
-	case !isOut:
-		return 0
 	}
-	if isOut {
-		m := tx.join(now)
+	if after.InFlight {
+		m := tx.join(after)
 		m.add(k.id)
 		k.out = m.id
 	}
@@ -65,8 +61,8 @@ func (tx *tx) joinOrQuit(k *kept, was, now *kernel.Step) columns {
 }
 
 // join is the set of this Save for a step that is let out. Its row is added when it has a number.
-func (tx *tx) join(s *kernel.Step) *set {
-	of := setOf{s.Agent, s.LockedBy, s.Request, s.LockedUntil.UnixMicro()}
+func (tx *tx) join(k kernel.InFlightKey) *set {
+	of := setOf{k.Agent, k.Holder, k.Request, k.Until.UnixMicro()}
 	made := tx.sets.made
 	for i := len(made) - 1; i >= max(0, len(made)-maxOpenSets); i-- {
 		if made[i].setOf == of && len(made[i].steps) < 8*maxSetSize {

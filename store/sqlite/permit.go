@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
@@ -25,7 +24,7 @@ func (tx *tx) limits() (map[string]bool, error) {
 }
 
 // permits writes what a row's change says about the permits of its job and of its agent.
-func (tx *tx) permits(ref kernel.StepRef, was, now holding) error {
+func (tx *tx) permits(ref kernel.StepRef, was, now kernel.Permits) error {
 	if was == now {
 		return nil
 	}
@@ -33,28 +32,15 @@ func (tx *tx) permits(ref kernel.StepRef, was, now holding) error {
 	if err != nil || len(defined) == 0 {
 		return err
 	}
-	if was.typ != now.typ {
-		if err := tx.movePermit(ref, kernel.JobLimit(was.typ), kernel.JobLimit(now.typ)); err != nil {
+	if was.Type != now.Type {
+		if err := tx.movePermit(ref, kernel.JobLimit(was.Type), kernel.JobLimit(now.Type)); err != nil {
 			return err
 		}
 	}
-	if was.agent != now.agent {
-		return tx.movePermit(ref, kernel.AgentLimit(was.agent), kernel.AgentLimit(now.agent))
+	if was.Agent != now.Agent {
+		return tx.movePermit(ref, kernel.AgentLimit(was.Agent), kernel.AgentLimit(now.Agent))
 	}
 	return nil
-}
-
-// holding is of which type's and which agent's limit a row holds permits; empty: none.
-type holding struct{ typ, agent string }
-
-func holds(s *kernel.Step, j *kernel.Job) (h holding) {
-	if j != nil && j.Permit {
-		h.typ = j.Type
-	}
-	if s.Phase == perdure.Running {
-		h.agent = s.Agent
-	}
-	return h
 }
 
 func (tx *tx) movePermit(ref kernel.StepRef, from, to string) error {

@@ -29,6 +29,16 @@ func (r *row) num() int64 { return r.s.ColumnInt64(r.take()) }
 func (r *row) int() int   { return int(r.num()) }
 func (r *row) flag() bool { return r.num() != 0 }
 
+// nullNum is nil for NULL.
+func (r *row) nullNum() *int64 {
+	i := r.take()
+	if r.s.ColumnIsNull(i) {
+		return nil
+	}
+	n := r.s.ColumnInt64(i)
+	return &n
+}
+
 func (r *row) text() string { return r.s.ColumnText(r.take()) }
 
 // word is a text of which there are few: it is kept once.

@@ -6,7 +6,6 @@ import (
 
 	driver "zombiezen.com/go/sqlite"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/kernel"
 )
@@ -124,7 +123,7 @@ func sameStep(a, b *kernel.Step) bool {
 // write writes what of a row has changed.
 func (tx *tx) write(k *kept) error {
 	var c columns
-	had := holds(&k.step, k.job)
+	had := kernel.PermitsOf(&k.step, k.job)
 	if k.newJob != nil {
 		was := *k.job
 		k.setJob(k.newJob)
@@ -153,7 +152,7 @@ func (tx *tx) write(k *kept) error {
 	if err := run(s); err != nil {
 		return err
 	}
-	return tx.permits(k.step.StepRef, had, holds(&k.step, k.job))
+	return tx.permits(k.step.StepRef, had, kernel.PermitsOf(&k.step, k.job))
 }
 
 func updateText(c columns) string {
@@ -203,19 +202,14 @@ func (tx *tx) putPayload(ch kernel.PayloadChange) error {
 		ch.Job[:], ch.Index, input, output, ch.SetInput, ch.SetOutput)
 }
 
-// closeAlerts closes alerts of a step, or of a job and all its steps, that are of the kinds named; of
-// a step, those that hold it where none is named.
+// closeAlerts closes the open alerts of these kinds, of a step or of a job and all its steps.
 func (tx *tx) closeAlerts(ch kernel.CloseAlerts) error {
-	kinds := ch.Kinds
-	if ch.Step != "" && len(kinds) == 0 {
-		kinds = []perdure.AlertKind{perdure.AlertParked, perdure.AlertApproval}
-	}
-	if len(kinds) == 0 {
+	if len(ch.Kinds) == 0 {
 		return nil
 	}
-	query := `UPDATE perdure_alert SET closed_at = ?, closed_by = ? WHERE job = ? AND closed_at IS NULL AND kind IN (` + places(len(kinds)) + `)`
+	query := `UPDATE perdure_alert SET closed_at = ?, closed_by = ? WHERE job = ? AND closed_at IS NULL AND kind IN (` + places(len(ch.Kinds)) + `)`
 	args := []any{micros(tx.store.clock.now()), ch.By, ch.Job[:]}
-	for _, k := range kinds {
+	for _, k := range ch.Kinds {
 		args = append(args, string(k))
 	}
 	if ch.Step != "" {

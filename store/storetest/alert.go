@@ -70,15 +70,15 @@ func alertRaise(s *suite) {
 	})
 }
 
-// What unparks a step closes the alerts that hold it, and no other.
+// Alerts of a step are closed by kind, and no others are.
 func alertCloseOfStep(s *suite) {
 	s.submit(newJob(1, 2), newJob(2, 1))
 	s.raise(alert(1, "s0", perdure.AlertParked), alert(1, "s0", perdure.AlertWaiting), alert(1, "s1", perdure.AlertParked),
 		alert(1, "s0", perdure.AlertApproval), alert(2, "s0", perdure.AlertParked), alert(1, "", perdure.AlertParked))
 	before, err := s.store.Now(ctx)
 	s.must(err)
-	s.save(&kernel.Changes{CloseAlerts: []kernel.CloseAlerts{{Job: id(1), Step: "s0", By: "anna"}}})
-	s.open("those that hold are closed", "1/ parked", "2/s0 parked", "1/s1 parked", "1/s0 waiting")
+	s.save(&kernel.Changes{CloseAlerts: []kernel.CloseAlerts{{Job: id(1), Step: "s0", By: "anna", Kinds: []perdure.AlertKind{perdure.AlertParked, perdure.AlertApproval}}}})
+	s.open("these kinds are closed", "1/ parked", "2/s0 parked", "1/s1 parked", "1/s0 waiting")
 	closed := 0
 	for _, a := range s.alerts(kernel.AlertFilter{Job: id(1), Closed: true}) {
 		if a.ClosedBy == "anna" && !a.ClosedAt.Before(before) {
@@ -87,7 +87,7 @@ func alertCloseOfStep(s *suite) {
 	}
 	s.equal("closed by anna, by the store's clock", closed, 2)
 	s.save(&kernel.Changes{CloseAlerts: []kernel.CloseAlerts{{Job: id(1), Step: "s0", By: "bert", Kinds: []perdure.AlertKind{perdure.AlertWaiting}}}})
-	s.open("or those of the kinds named", "1/ parked", "2/s0 parked", "1/s1 parked")
+	s.open("and this one", "1/ parked", "2/s0 parked", "1/s1 parked")
 	for _, a := range s.alerts(kernel.AlertFilter{Job: id(1), Closed: true}) {
 		if a.Kind.Holds() && a.Step == "s0" && a.ClosedBy != "anna" {
 			s.Errorf("closed twice: %+v", a)
@@ -113,7 +113,7 @@ func alertCloseBeforeRaise(s *suite) {
 	s.raise(alert(1, "s0", perdure.AlertParked))
 	s.save(&kernel.Changes{
 		Alerts:      []kernel.Alert{alert(1, "s0", perdure.AlertApproval)},
-		CloseAlerts: []kernel.CloseAlerts{{Job: id(1), Step: "s0"}},
+		CloseAlerts: []kernel.CloseAlerts{{Job: id(1), Step: "s0", Kinds: []perdure.AlertKind{perdure.AlertParked}}},
 	})
 	s.open("what is raised anew stays open", "1/s0 approval")
 }

@@ -1,0 +1,118 @@
+package kernel
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+// Places are the queue tables in which a step has an entry, each with the key of the entry. They follow from the
+// step's row alone. Stores write the entries in the transaction that writes the row and search them; `perdure check`
+// compares them with what PlacesOf returns.
+type Places struct {
+	Ready    ReadyKey
+	DueAt    time.Time // the step waits until then; zero: no entry
+	InFlight InFlightKey
+}
+
+// ReadyKey is the entry of a step that is ready: claims of the agent find it, in the order of ClaimLess.
+type ReadyKey struct {
+	Ready bool // false: no entry
+	Agent string
+	Type  string // of the job
+	Rank  int
+}
+
+// InFlightKey is the entry of a run that is in flight: it is found by its holder and claim, and when its lock ends.
+type InFlightKey struct {
+	InFlight bool // false: no entry
+	Agent    string
+	Holder   string
+	Request  string
+	Until    time.Time // when the run's lock ends
+}
+
+// PlacesOf returns the places of a step.
+func PlacesOf(s *Step) (p Places) {
+	switch s.Phase {
+	case perdure.Ready:
+		p.Ready = ReadyKey{Ready: true, Agent: s.Agent, Type: s.Type, Rank: RankOf(s.Priority)}
+	case perdure.Waiting:
+		p.DueAt = s.AvailableAt
+	case perdure.Running:
+		p.InFlight = InFlightKey{InFlight: true, Agent: s.Agent, Holder: s.LockedBy, Request: s.Request, Until: s.LockedUntil}
+	}
+	return p
+}
+
+// RankOf is the order of a priority: the highest comes first.
+func RankOf(priority int) int { return perdure.MaxPriority - priority }
+
+// Same reports whether two runs have the same entry but for its time.
+func (k InFlightKey) Same(o InFlightKey) bool {
+	return k.InFlight == o.InFlight && k.Agent == o.Agent && k.Holder == o.Holder && k.Request == o.Request
+}
+
+// Covers reports whether a run that is found by entry k is still found in time if its key is now o: a heartbeat moves
+// its lock's end to later, and the entry may say an earlier time.
+func (k InFlightKey) Covers(o InFlightKey) bool { return k.Same(o) && !o.Until.Before(k.Until) }
+
+// Candidate is a ready step as a search finds it.
+type Candidate struct {
+	StepRef
+	Rank int
+}
+
+// CandidateOf is a step that is ready.
+func CandidateOf(s *Step) Candidate { return Candidate{s.StepRef, RankOf(s.Priority)} }
+
+// ClaimLess orders ready steps as claims get them: by priority, then by age of the job, then by place in the job. The
+// result is below 0 if a comes before b.
+func ClaimLess(a, b Candidate) int {
+	return cmp.Or(cmp.Compare(a.Rank, b.Rank), a.StepRef.Compare(b.StepRef))
+}
+
+// OverdueAt is when the job's deadline passes; zero if it has none, if it has been acted upon, or if it stands still
+// because the job is parked or settled.
+func (j *Job) OverdueAt() time.Time {
+	if j.Phase == perdure.Settled || j.Overdue || !j.ParkedAt.IsZero() {
+		return time.Time{}
+	}
+	return j.CompleteBy
+}
+
+// Permits are the limits of which a row holds a permit. Empty: none.
+type Permits struct {
+	Type  string // the row is its job's first, and the job holds one of job:TYPE
+	Agent string // the step runs, and holds one of agent:NAME
+}
+
+// PermitsOf returns the permits that a row holds: a step, with the job if it is the job's first step, else nil.
+func PermitsOf(s *Step, j *Job) (p Permits) {
+	if j != nil && j.Permit {
+		p.Type = j.Type
+	}
+	if s.Phase == perdure.Running {
+		p.Agent = s.Agent
+	}
+	return p
+}
+
+// Newborn is step i of a job when the job is submitted. Stores that keep no rows of steps that wait as they have from
+// the beginning read them as this.
+func Newborn(j *Job, i int, name string, blockers int) Step {
+	return Step{StepRef: StepRef{j.ID, i}, Name: name, Type: j.Type, Priority: j.Priority,
+		Desired: perdure.Done, Phase: perdure.Waiting, Turn: 1, Blockers: blockers, UpdatedAt: j.CreatedAt}
+}
+
+// Limits are the names of the limits.
+func (p Permits) Limits() (names []string) {
+	if p.Type != "" {
+		names = append(names, JobLimit(p.Type))
+	}
+	if p.Agent != "" {
+		names = append(names, AgentLimit(p.Agent))
+	}
+	return names
+}
