@@ -49,7 +49,8 @@ var layers = []layer{
 	// The components of a node. They reach each other through the store, or through interfaces that the node connects.
 	{pkg: "internal/agenthost", ours: []string{"", "internal/crashpoint", "internal/env", "internal/runcontext", "protocol"}, why: "it does not know whether its protocol.Exchange is in this process or a server"},
 	{pkg: "internal/election", ours: []string{"internal/crashpoint", "internal/env", "internal/kernel"}, why: "which node leads a role; the duty of the role is handed in"},
-	{pkg: "internal/scheduler", ours: []string{"", "internal/admission", "internal/crashpoint", "internal/env", "internal/kernel", "internal/lru", "internal/plain", "protocol"}, modules: []string{"github.com/google/uuid"}, why: "it loads, applies the rules and saves"},
+	{pkg: "internal/dispatch", ours: []string{"", "internal/admission", "internal/env", "internal/kernel", "protocol"}, why: "which claims are granted which steps; it has no transactions of its own"},
+	{pkg: "internal/scheduler", ours: []string{"", "internal/admission", "internal/crashpoint", "internal/dispatch", "internal/env", "internal/kernel", "internal/lru", "internal/plain", "protocol"}, modules: []string{"github.com/google/uuid"}, why: "it loads, applies the rules and saves"},
 	{pkg: "internal/supervisor", ours: []string{"internal/crashpoint", "internal/env", "internal/kernel"}, why: "it decides nothing: it calls the scheduler through an interface of its own"},
 
 	{pkg: "agents/internal/with", why: "how the two agents read their inputs"},

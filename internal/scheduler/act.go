@@ -59,7 +59,7 @@ func (o *acting) apply(b *batch) error {
 		}
 	}
 	var refusal error
-	if err := b.fold(o.id, func() { refusal = b.w.Act(o.id, index, &o.act) }); err != nil {
+	if err := b.Fold(o.id, func() { refusal = b.w.Act(o.id, index, &o.act) }); err != nil {
 		return err
 	}
 	return refusal
@@ -136,7 +136,7 @@ func (s *Scheduler) PutLimit(ctx context.Context, name string, max int) error {
 		}
 		return tx.PutLimit(name, max)
 	})
-	s.queue.wakeAll()
+	s.queue.WakeAll()
 	return err
 }
 
@@ -165,7 +165,7 @@ func (s *Scheduler) DeleteLimit(ctx context.Context, name string) error {
 		}
 		return err
 	})
-	s.queue.wakeAll()
+	s.queue.WakeAll()
 	return err
 }
 

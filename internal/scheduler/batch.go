@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/dispatch"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
 )
@@ -47,29 +48,19 @@ type batch struct {
 	budget    *kernel.Budget // for rendering, of the present part of the transaction
 	postponed []postponed    // inputs for which the budget was too small
 
-	limits   limits
-	granted  map[*waiter][]perdure.Run
-	setAside map[*waiter]*lockedClaim // claims that this transaction cannot answer
-	crowded  map[*waiter]bool         // claims that were granted nothing, because their server has no room for the answer
-	claimed  map[*waiter]bool         // repeated claims that it has locked, and that were granted nothing before
-	woken    []string                 // agents with steps that were made ready and not dispatched
-	unserved []string                 // agents whose steps found no bytes left in the budget
-	starved  map[string]bool          // agents whose candidates were locked by other transactions: search again soon
-	limited  map[string]bool          // agents searched for, and whether a limit ended the search
-	behind   map[string]bool          // and whether more steps were ready than were dispatched
-	cleared  map[string]bool          // and whether all steps that were found in the store were dispatched
-	looked   map[string]int           // agents for which the store was searched, and when by the queue's clock
-	freed    bool                     // runs ended or jobs came to rest: a limit may have room
-	moved    []perdure.JobID          // some of them more than once
-	soonest  time.Time                // the earliest time that a step was made to wait for
-	notes    []note
+	serving *dispatch.Transaction // claims
+	woken   []string              // agents with steps that were made ready and not dispatched
+	freed   bool                  // runs ended or jobs came to rest: a limit may have room
+	moved   []perdure.JobID       // some of them more than once
+	soonest time.Time             // the earliest time that a step was made to wait for
+	notes   []note
 
 	lines    []journalLine // to be logged
 	unlogged int           // changes above maxJournal
 }
 
 // commit carries requests and claims out in one transaction, and answers.
-func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*waiter) {
+func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*dispatch.Claim) {
 	crashpoint.Here(crashpoint.BatchTaken)
 	began := s.env.Now()
 	a := &attempt{s: s, requests: requests, claims: claims, b: s.newBatch(nil), poison: map[operation]error{}}
@@ -81,16 +72,18 @@ func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*w
 		s.cfg.Broken(err)
 	}
 	crashpoint.Here(crashpoint.BatchCommitted)
-	served := serves(a.claims)
-	s.answer(a.b, a.requests, a.claims, a.results, err)
+	if a.b.serving == nil {
+		a.b.serving = s.queue.Begin(a.b, a.claims)
+	}
+	granted := a.b.serving.Granted()
+	s.answer(a.b, a.requests, a.results, err)
 	crashpoint.Here(crashpoint.BatchAnswered)
-	s.queue.release(served)
 	s.postpone(a.b)
 	for _, d := range a.doubtful { // whether or not it was committed
 		s.hint(d)
-		s.queue.bringBack(&look{woken: d.woken, freed: d.freed})
+		s.queue.Hint(d.woken, d.freed)
 	}
-	s.meter.Committed(len(a.requests)+len(a.b.granted), s.env.Now().Sub(began))
+	s.meter.Committed(len(a.requests)+granted, s.env.Now().Sub(began))
 }
 
 // postpone hands postponed renderings to the renderers after the transaction.
@@ -108,7 +101,7 @@ func (s *Scheduler) postpone(b *batch) {
 type attempt struct {
 	s        *Scheduler
 	requests []*request
-	claims   []*waiter
+	claims   []*dispatch.Claim
 	b        *batch // of the latest try
 	results  []error
 	poison   map[operation]error
@@ -129,14 +122,14 @@ func (a *attempt) try(ctx context.Context) error {
 // operations and jobs may be taken out of one transaction.
 const (
 	maxAsked    = 20
-	maxPoisoned = maxBatchRequests + 100
+	maxPoisoned = dispatch.MaxRequests + 100
 	askPause    = 20 * time.Millisecond
 )
 
 // again says whether what failed is to be tried once more, and prepares it.
 func (a *attempt) again(ctx context.Context, err error) bool {
 	var p *poisoned
-	var d *disorder
+	var d *dispatch.Disorder
 	switch {
 	case err == nil, ctx.Err() != nil, errors.Is(err, kernel.ErrBroken):
 		return false
@@ -146,7 +139,7 @@ func (a *attempt) again(ctx context.Context, err error) bool {
 		return true
 	case errors.As(err, &d) && a.out < maxPoisoned:
 		a.out++
-		a.s.needed.heed(d)
+		a.s.queue.Heed(d)
 		return true
 	case errors.Is(err, kernel.ErrUnknown) && a.asked < maxAsked:
 		a.doubt()
@@ -175,8 +168,8 @@ func (a *attempt) doubt() {
 			o.doubt()
 		}
 	}
-	for _, w := range a.claims {
-		w.again, w.searched = true, false
+	for _, c := range a.claims {
+		c.Doubt()
 	}
 }
 
@@ -207,13 +200,12 @@ type poisoned struct {
 func (p *poisoned) Error() string { return p.err.Error() }
 
 func (s *Scheduler) newBatch(tx kernel.Tx) *batch {
-	return &batch{s: s, tx: tx, began: s.env.Now(), granted: map[*waiter][]perdure.Run{}, setAside: map[*waiter]*lockedClaim{}, claimed: map[*waiter]bool{}, crowded: map[*waiter]bool{},
-		starved: map[string]bool{}, limited: map[string]bool{}, behind: map[string]bool{}, cleared: map[string]bool{}, looked: map[string]int{}}
+	return &batch{s: s, tx: tx, began: s.env.Now()}
 }
 
 // run is the order of a transaction: lock, read the clock, load, apply; let out, also to those who wait for
 // what this transaction has made ready; save.
-func (b *batch) run(requests []*request, claims *[]*waiter, poison map[operation]error) ([]error, error) {
+func (b *batch) run(requests []*request, claims *[]*dispatch.Claim, poison map[operation]error) ([]error, error) {
 	results := make([]error, len(requests))
 	if err := b.lock(requests); err != nil {
 		return nil, err
@@ -239,7 +231,7 @@ func (b *batch) run(requests []*request, claims *[]*waiter, poison map[operation
 			return nil, err
 		}
 	}
-	if err := b.loadSteps(refs); err != nil {
+	if err := b.LoadSteps(refs); err != nil {
 		return nil, err
 	}
 	for i, r := range requests {
@@ -254,13 +246,14 @@ func (b *batch) run(requests []*request, claims *[]*waiter, poison map[operation
 	}
 	crashpoint.Here(crashpoint.BatchApplied)
 	fresh := b.readied()
-	b.spend(b.s.budget())
-	*claims = append(*claims, b.s.queue.takeWaiting(slices.Collect(maps.Keys(fresh)))...)
-	if err := b.letOut(*claims, fresh); err != nil {
+	b.Spend(b.s.budget())
+	*claims = append(*claims, b.s.queue.TakeWaiting(slices.Sorted(maps.Keys(fresh)))...)
+	b.serving = b.s.queue.Begin(b, *claims)
+	if err := b.serving.Serve(fresh); err != nil {
 		return nil, err
 	}
 	crashpoint.Here(crashpoint.BatchLetOut)
-	b.spare(claims)
+	*claims = b.serving.ReturnEarly()
 	for agent, refs := range fresh {
 		if slices.ContainsFunc(refs, func(ref kernel.StepRef) bool { return b.w.Step(ref).Phase == perdure.Ready }) {
 			b.woken = append(b.woken, agent)
@@ -270,7 +263,7 @@ func (b *batch) run(requests []*request, claims *[]*waiter, poison map[operation
 		b.woken = append(b.woken, agent)
 	}
 	changes := b.w.Last()
-	b.pass(*claims)
+	b.serving.PassOn()
 	return results, b.write(changes)
 }
 
@@ -295,8 +288,8 @@ func (b *batch) guarded(op operation) (err error) {
 	return b.complete()
 }
 
-// fold runs a rule on one job. If it fails, the job is taken out.
-func (b *batch) fold(job perdure.JobID, rule func()) (err error) {
+// Fold runs a rule on one job. If it fails, the job is taken out.
+func (b *batch) Fold(job perdure.JobID, rule func()) (err error) {
 	defer recovered(&err, nil, job)
 	rule()
 	return b.complete()
@@ -333,12 +326,12 @@ func (b *batch) lock(requests []*request) error {
 	}
 	b.now, b.w = now, kernel.NewWorkset(now, b.s.env.Float64)
 	b.w.LetOutFrom(fence)
-	b.spend(b.s.budget())
+	b.Spend(b.s.budget())
 	return b.addJobs(jobs)
 }
 
-// spend sets the budget of the next part of the transaction.
-func (b *batch) spend(budget *kernel.Budget) {
+// Spend sets the budget of the next part of the transaction.
+func (b *batch) Spend(budget *kernel.Budget) {
 	b.budget = budget
 	b.w.Spend(budget, b.s.renderers)
 }
@@ -358,9 +351,9 @@ func (b *batch) addJobs(jobs []*kernel.Job) error {
 	return nil
 }
 
-// lockMore adds jobs that were found on the way, leaving out those that others have locked.
-func (b *batch) lockMore(ids []perdure.JobID) (skipped bool, err error) {
-	more := unknown(ids, perdure.JobID.Compare, b.w.Has)
+// TryLock adds the jobs of steps that were found on the way, leaving out those that other transactions have locked.
+func (b *batch) TryLock(refs []kernel.StepRef) (skipped bool, err error) {
+	more := unknown(jobsOf(refs), perdure.JobID.Compare, b.w.Has)
 	if len(more) == 0 {
 		return false, nil
 	}
@@ -370,6 +363,27 @@ func (b *batch) lockMore(ids []perdure.JobID) (skipped bool, err error) {
 	}
 	skipped = len(jobs) < len(more)
 	return skipped, b.addJobs(jobs)
+}
+
+// The rest of dispatch.Batch.
+
+func (b *batch) Tx() kernel.Tx            { return b.tx }
+func (b *batch) Workset() *kernel.Workset { return b.w }
+func (b *batch) Began() time.Time         { return b.began }
+func (b *batch) Budget() *kernel.Budget   { return b.budget }
+func (b *batch) MaxBytes() int            { return maxBytes }
+
+func (b *batch) Damaged(job perdure.JobID, why error) error { return &poisoned{job: job, err: why} }
+
+func (b *batch) Postpone(x *kernel.Rendering, agent string) (more bool) {
+	b.postponed = append(b.postponed, postponed{x, agent})
+	n := 0
+	for _, p := range b.postponed {
+		if p.agent == agent {
+			n++
+		}
+	}
+	return n < maxPostponed
 }
 
 func jobsOf(refs []kernel.StepRef) []perdure.JobID {
@@ -393,8 +407,8 @@ func unknown[T comparable](all []T, compare func(a, b T) int, there func(T) bool
 	return slices.Compact(missing)
 }
 
-// loadSteps adds the steps that are not there yet.
-func (b *batch) loadSteps(refs []kernel.StepRef) error {
+// LoadSteps adds the steps that are not there yet.
+func (b *batch) LoadSteps(refs []kernel.StepRef) error {
 	missing := unknown(refs, kernel.StepRef.Compare, b.w.HasStep)
 	if len(missing) == 0 {
 		return nil
@@ -407,9 +421,9 @@ func (b *batch) loadSteps(refs []kernel.StepRef) error {
 	return nil
 }
 
-// loadPayloads adds the kept inputs and outputs of the steps, in their order, until the budget is used up. It returns
+// LoadPayloads adds the kept inputs and outputs of the steps, in their order, until the budget is used up. It returns
 // true if all were added.
-func (b *batch) loadPayloads(refs []kernel.StepRef) (all bool, err error) {
+func (b *batch) LoadPayloads(refs []kernel.StepRef) (all bool, err error) {
 	if len(refs) == 0 {
 		return true, nil
 	}
@@ -443,11 +457,11 @@ func (b *batch) complete() error {
 				return err
 			}
 		}
-		if err := b.loadSteps(m.Steps); err != nil {
+		if err := b.LoadSteps(m.Steps); err != nil {
 			return err
 		}
 		unused := b.budget.Read == perdure.MaxReadBytes
-		all, err := b.loadPayloads(m.Payloads)
+		all, err := b.LoadPayloads(m.Payloads)
 		if err != nil {
 			return err
 		}
@@ -467,8 +481,8 @@ func (b *batch) loadWhole(id perdure.JobID) error {
 	return nil
 }
 
-// save writes what there is so far, so that the store finds it.
-func (b *batch) save() error { return b.write(b.w.Changes()) }
+// Save writes what there is so far, so that the store finds it.
+func (b *batch) Save() error { return b.write(b.w.Changes()) }
 
 func (b *batch) write(c *kernel.Changes) error {
 	if err := b.closeMail(); err != nil {
@@ -485,19 +499,19 @@ func (b *batch) write(c *kernel.Changes) error {
 	return err
 }
 
-// answer tells everybody how it went, and wakes whom it concerns.
-func (s *Scheduler) answer(b *batch, requests []*request, claims []*waiter, results []error, err error) {
+// answer answers all requests and claims, and wakes those that a transaction concerns.
+func (s *Scheduler) answer(b *batch, requests []*request, results []error, err error) {
 	if err != nil {
 		for _, r := range requests {
 			r.answer(unavailable(err))
 		}
-		s.answerClaims(b, claims, err)
+		b.serving.End(dispatch.Outcome{Err: unavailable(err)})
 		s.refusal.note(err)
 		level := slog.LevelWarn
 		if s.failing.Swap(true) {
 			level = slog.LevelDebug // an outage is told once
 		}
-		s.log.Log(context.Background(), level, "a transaction failed", "requests", len(requests), "claims", len(claims), "error", err)
+		s.log.Log(context.Background(), level, "a transaction failed", "requests", len(requests), "error", err)
 		return
 	}
 	if s.failing.Swap(false) {
@@ -510,7 +524,7 @@ func (s *Scheduler) answer(b *batch, requests []*request, claims []*waiter, resu
 	for i, r := range requests {
 		r.answer(results[i])
 	}
-	s.answerClaims(b, claims, nil)
+	b.serving.End(dispatch.Outcome{Woken: b.woken, Freed: b.freed})
 	s.hint(b)
 }
 

@@ -113,7 +113,7 @@ func (s *Scheduler) Seen(now time.Time) (news []kernel.Seen) {
 		}
 	}
 	// Those who wait in a long poll are still asking.
-	for _, w := range s.queue.waiters() {
+	for _, w := range s.queue.Waiting() {
 		s.seen.at[w] = s.env.Now()
 	}
 	return news
@@ -121,7 +121,7 @@ func (s *Scheduler) Seen(now time.Time) (news []kernel.Seen) {
 
 // SeenNow are all holders that have asked this node for work, with the time of the last asking.
 func (s *Scheduler) SeenNow(now time.Time) (all []kernel.Seen) {
-	waiting := s.queue.waiters()
+	waiting := s.queue.Waiting()
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
 	for k, at := range s.seen.at {

@@ -37,7 +37,7 @@ func (s *Scheduler) Deliver(ctx context.Context, mail []*Delivery) error {
 			}
 			weight = len(m.Plan.Steps)
 		}
-		ops, requests = append(ops, op), append(requests, &request{op: op, weight: weight, done: done})
+		ops, requests = append(ops, op), append(requests, newRequest(op, weight, done))
 	}
 	if err := s.doAll(ctx, requests, done); err != nil {
 		return err

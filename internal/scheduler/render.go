@@ -182,6 +182,6 @@ func (s *Scheduler) rendered(agents []string) {
 			s.cfg.Sooner(s.env.Now())
 			continue
 		}
-		s.queue.wakeAgents([]string{agent})
+		s.queue.Wake([]string{agent})
 	}
 }

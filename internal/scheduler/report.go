@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/dispatch"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/plain"
@@ -42,28 +43,29 @@ func (s *Scheduler) Report(ctx context.Context, holder string, reports []protoco
 // reportAndClaim queues both as one. The claim's turn lasts until it is answered: before that, nobody could say what it
 // was given (F019). A caller who goes away takes it along, if it is queued still.
 func (s *Scheduler) reportAndClaim(ctx context.Context, op *reporting, c protocol.Claim) ([]perdure.Run, error) {
-	w := s.waiter(ctx, c)
-	w.req.Wait, w.reports = 0, true
-	if !s.turns.take(ctx, w.name(), env.Forever) {
-		return nil, cmp.Or(ctx.Err(), error(errUnderWay))
+	w := s.claim(ctx, c)
+	w.Request.Wait, w.WithReports = 0, true
+	if !s.turns.Take(ctx, w.Name(), env.Forever) {
+		return nil, cmp.Or(ctx.Err(), error(errInProgress))
 	}
-	r := &request{op: op, weight: len(op.reports), done: make(chan struct{}, 1), next: w}
+	r := newRequest(op, len(op.reports), make(chan struct{}, 1))
+	r.Next = w
 	crashpoint.Here(crashpoint.ReportQueue)
-	err := s.queue.put([]*request{r})
-	if err == nil && (s.env.Wait(ctx, env.Forever, r.done) == env.Gone || s.env.Wait(ctx, env.Forever, w.answered) == env.Gone) {
-		if err = ctx.Err(); !s.queue.forgo(r) {
+	err := s.queue.Put([]*dispatch.Request{&r.Request})
+	if err == nil && (s.env.Wait(ctx, env.Forever, r.done) == env.Gone || s.env.Wait(ctx, env.Forever, w.Answered) == env.Gone) {
+		if err = ctx.Err(); !s.queue.Withdraw(&r.Request) {
 			s.env.Go(func() {
-				s.env.Wait(context.Background(), env.Forever, w.answered)
-				s.turns.end(w.name())
+				s.env.Wait(context.Background(), env.Forever, w.Answered)
+				s.turns.End(w.Name())
 			})
 			return nil, err
 		}
 	}
-	s.turns.end(w.name())
+	s.turns.End(w.Name())
 	if err != nil {
 		return nil, err
 	}
-	return w.answer.runs, cmp.Or(r.err, w.answer.err)
+	return w.Runs, cmp.Or(r.err, w.Err)
 }
 
 type reporting struct {
@@ -127,11 +129,11 @@ func (o *reporting) one(b *batch, rep *protocol.Report) (protocol.ReportResult, 
 		return protocol.ReportResult{Reason: protocol.RefusedUnknown, Message: "there is no step " + rep.Step + " in job " + rep.Job.String()}, nil
 	}
 	b.touched = b.w.ReportRefs(b.touched[:0], ref) // since they were loaded the job may have turned
-	if err := b.loadSteps(b.touched); err != nil {
+	if err := b.LoadSteps(b.touched); err != nil {
 		return protocol.ReportResult{}, err
 	}
 	var res protocol.ReportResult
-	err := b.fold(ref.Job, func() { res = b.w.Report(ref, o.holder, rep) })
+	err := b.Fold(ref.Job, func() { res = b.w.Report(ref, o.holder, rep) })
 	return res, err
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/dispatch"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/protocol"
@@ -41,13 +42,6 @@ type Config struct {
 	NewID func() perdure.JobID // ids that grow with time; nil: UUIDs of version 7
 }
 
-// Bounds of one transaction.
-const (
-	maxBatchRequests = 1000
-	maxBatchWeight   = 20_000 // steps written, more or less
-	maxQueued        = 100_000
-)
-
 // Scheduler is safe for concurrent use. Run must be running for its methods to answer.
 type Scheduler struct {
 	cfg     Config
@@ -55,21 +49,17 @@ type Scheduler struct {
 	log     *slog.Logger
 	meter   Meter
 	plans   *plans
-	queue   *queue
+	queue   *dispatch.Queue
 	hub     *hub
 	seen    *seen
 	backlog *backlog
-	turns   *turns
-	repeats *repeats
+	turns   *dispatch.Turns
 
 	renderers *renderers
 
-	needed       needed
 	failing      atomic.Bool // the latest transaction failed
 	refusal      refusal
 	lookedBehind atomic.Int64 // when a sweep looked behind postponed conditions, in Unix nanoseconds
-	firstAgent   atomic.Value // string: the agent, or the least name of one, whose claims are served first
-	starving     sync.Map     // agent → time.Time: since when its candidates have been locked by others
 	quarantine   sync.Map     // JobID → error: jobs that cannot be read or make the rules fail
 }
 
@@ -97,10 +87,10 @@ func New(cfg Config) *Scheduler {
 		cfg.Renderers = max(1, runtime.GOMAXPROCS(0)/2)
 	}
 	if cfg.HoldFrom <= 0 {
-		cfg.HoldFrom = holdSet
+		cfg.HoldFrom = dispatch.HoldFrom
 	}
 	if cfg.HoldPace <= 0 {
-		cfg.HoldPace = holdPace
+		cfg.HoldPace = dispatch.HoldPace
 	}
 	if cfg.MaxBacklog <= 0 {
 		cfg.MaxBacklog = perdure.DefaultMaxBacklog
@@ -112,43 +102,49 @@ func New(cfg Config) *Scheduler {
 		cfg.NewID = func() perdure.JobID { return perdure.JobID(uuid.Must(uuid.NewV7())) }
 	}
 	return &Scheduler{cfg: cfg, env: cfg.Env, log: cfg.Log, meter: cfg.Meter, plans: newPlans(cfg.Compiler),
-		queue: newQueue(cfg.Env, cfg.HoldPace), hub: newHub(), seen: newSeen(cfg.Env),
-		backlog: newBacklog(cfg.Env, cfg.Store, cfg.MaxBacklog), turns: newTurns(cfg.Env), repeats: newRepeats(cfg.Env),
+		queue: dispatch.NewQueue(cfg.Env, cfg.HoldPace), hub: newHub(), seen: newSeen(cfg.Env),
+		backlog: newBacklog(cfg.Env, cfg.Store, cfg.MaxBacklog), turns: dispatch.NewTurns(cfg.Env),
 		renderers: newRenderers(cfg.Env)}
 }
 
 // Run commits what is asked until ctx ends; then what is queued is refused, and it returns.
 func (s *Scheduler) Run(ctx context.Context) {
 	workers := slices.Repeat([]func(){func() { s.write(ctx) }}, s.cfg.Writers)
-	workers = append(workers, slices.Repeat([]func(){func() { s.repeatLocked(ctx) }}, repeaters)...)
+	workers = append(workers, slices.Repeat([]func(){func() { s.repeatAsides(ctx) }}, repeaters)...)
 	workers = append(workers, slices.Repeat([]func(){func() { s.render(ctx) }}, s.cfg.Renderers)...)
 	wait := env.Start(s.env, workers...)
 	s.env.Wait(ctx, env.Forever, nil)
-	s.queue.close()
-	s.repeats.close()
+	s.queue.Close()
 	s.renderers.close()
 	wait()
 }
 
 func (s *Scheduler) write(ctx context.Context) {
 	for {
-		requests, claims, ok := s.queue.take()
+		queued, claims, ok := s.queue.Take()
 		if !ok {
+			for _, r := range s.queue.Drain() {
+				r.Op.(*request).answer(dispatch.ErrDraining)
+			}
 			return
+		}
+		requests := make([]*request, len(queued))
+		for i, r := range queued {
+			requests[i] = r.Op.(*request)
 		}
 		s.commit(ctx, requests, claims)
 	}
 }
 
 // Waiting are the agents for which claims wait.
-func (s *Scheduler) Waiting() []string { return s.queue.agents() }
+func (s *Scheduler) Waiting() []string { return s.queue.Agents() }
 
 // Wake says that there is work for these agents.
-func (s *Scheduler) Wake(agents []string) { s.queue.wakeAgents(agents) }
+func (s *Scheduler) Wake(agents []string) { s.queue.Wake(agents) }
 
 // Hint says that another node may have made steps ready, and looks for whom.
 func (s *Scheduler) Hint(ctx context.Context) {
-	agents := s.queue.concerned()
+	agents := s.queue.Concerned()
 	if len(agents) == 0 {
 		return
 	}
@@ -159,13 +155,37 @@ func (s *Scheduler) Hint(ctx context.Context) {
 	s.Wake(look.Ready)
 }
 
-// errDraining answers what comes after the end.
-var errDraining = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node is draining", Hint: "ask another node, or again later"}
+// request is one operation on its way into a transaction.
+type request struct {
+	dispatch.Request
+	op   operation
+	err  error         // its answer, once it is done
+	done chan struct{} // buffered: the writer never waits
+}
+
+func newRequest(op operation, weight int, done chan struct{}) *request {
+	r := &request{op: op, done: done}
+	r.Op, r.Weight = r, weight
+	switch op.(type) {
+	case *reporting, *beating:
+		r.OfRun = true
+	}
+	return r
+}
+
+// answer ends a request.
+func (r *request) answer(err error) {
+	if o, ok := r.op.(interface{ answered(error) }); ok {
+		o.answered(err)
+	}
+	r.err = err
+	r.done <- struct{}{}
+}
 
 // do queues one request and waits for its commit. A caller who goes away leaves the request in the
 // queue: it is carried out all the same (F011).
 func (s *Scheduler) do(ctx context.Context, op operation, weight int) error {
-	r := &request{op: op, weight: weight, done: make(chan struct{}, 1)}
+	r := newRequest(op, weight, make(chan struct{}, 1))
 	if err := s.doAll(ctx, []*request{r}, r.done); err != nil {
 		return err
 	}
@@ -174,7 +194,11 @@ func (s *Scheduler) do(ctx context.Context, op operation, weight int) error {
 
 // doAll is do for requests that share a channel with room for all of their answers.
 func (s *Scheduler) doAll(ctx context.Context, requests []*request, done <-chan struct{}) error {
-	if err := s.queue.put(requests); err != nil {
+	queued := make([]*dispatch.Request, len(requests))
+	for i, r := range requests {
+		queued[i] = &r.Request
+	}
+	if err := s.queue.Put(queued); err != nil {
 		for _, r := range requests {
 			r.answer(err)
 		}

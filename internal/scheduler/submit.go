@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/dispatch"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
@@ -42,7 +43,7 @@ func (s *Scheduler) SubmitAll(ctx context.Context, plans []*kernel.Plan) ([]Subm
 }
 
 // maxSet is how many submissions of one caller are queued at once: others are to have room, too.
-const maxSet = maxQueued / 100
+const maxSet = dispatch.MaxQueued / 100
 
 func (s *Scheduler) submitSet(ctx context.Context, plans []*kernel.Plan, answers []Submitted) error {
 	ops := make([]submission, len(plans))
@@ -54,14 +55,14 @@ func (s *Scheduler) submitSet(ctx context.Context, plans []*kernel.Plan, answers
 			continue
 		}
 		ops[i] = submission{id: s.cfg.NewID(), plan: plan, backlog: s.backlog}
-		r := &request{op: &ops[i], weight: len(plan.Steps), done: done}
-		r.agent, r.runs = firstRuns(plan)
-		runs += r.runs
+		r := newRequest(&ops[i], len(plan.Steps), done)
+		r.Agent, r.Runs = dispatch.FirstRuns(plan)
+		runs += r.Runs
 		requests = append(requests, r)
 	}
 	if runs < s.cfg.HoldFrom {
 		for _, r := range requests {
-			r.agent = ""
+			r.Agent = ""
 		}
 	}
 	crashpoint.Here(crashpoint.SubmitQueue)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/dispatch"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
@@ -94,10 +95,10 @@ func (o *sweeping) apply(b *batch) error {
 	if err := b.admit(o.under); err != nil {
 		return err
 	}
-	defer b.spend(b.budget)
-	b.spend(b.s.budget())
+	defer b.Spend(b.budget)
+	b.Spend(b.s.budget())
 	passed := map[kernel.StepRef]bool{}
-	for (o.found == 0 || o.behind && o.undecided) && len(passed) < maxPassed {
+	for (o.found == 0 || o.behind && o.undecided) && len(passed) < dispatch.MaxPassed {
 		ask := max(o.max, len(passed)) + len(passed)
 		refs, err := o.find(b, ask)
 		if err != nil {
@@ -141,7 +142,7 @@ func (b *batch) admit(m *kernel.Mandate) error {
 }
 
 func (o *sweeping) act(b *batch, refs []kernel.StepRef) error {
-	if _, err := b.lockMore(jobsOf(refs)); err != nil {
+	if _, err := b.TryLock(refs); err != nil {
 		return err
 	}
 	var steps []kernel.StepRef
@@ -149,11 +150,11 @@ func (o *sweeping) act(b *batch, refs []kernel.StepRef) error {
 		if !b.w.Has(ref.Job) {
 			continue
 		}
-		if err := b.fold(ref.Job, func() { steps = b.w.ReportRefs(steps, ref) }); err != nil {
+		if err := b.Fold(ref.Job, func() { steps = b.w.ReportRefs(steps, ref) }); err != nil {
 			return err
 		}
 	}
-	if err := b.loadSteps(steps); err != nil {
+	if err := b.LoadSteps(steps); err != nil {
 		return err
 	}
 	for _, ref := range refs {
@@ -161,7 +162,7 @@ func (o *sweeping) act(b *batch, refs []kernel.StepRef) error {
 			continue
 		}
 		moved := false
-		if err := b.fold(ref.Job, func() { moved = o.fold(b, ref) }); err != nil {
+		if err := b.Fold(ref.Job, func() { moved = o.fold(b, ref) }); err != nil {
 			return err
 		}
 		switch {

@@ -1,0 +1,615 @@
+package dispatch
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/env"
+)
+
+// Bounds of one transaction, and of the queue.
+const (
+	MaxRequests = 1000   // requests in one transaction
+	MaxWeight   = 20_000 // steps written by one transaction, about
+	MaxQueued   = 100_000
+	maxAgents   = 10_000 // agents of which anything is remembered
+)
+
+// ErrDraining answers requests and claims that come after Close.
+var ErrDraining = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node is draining", Hint: "ask another node, or again later"}
+
+// Queue holds requests and claims until a writer takes them into a transaction. It is safe for concurrent use. It is
+// memory alone: what is lost with it was never acknowledged.
+//
+// Wake-ups are ordered by the queue's clock, which counts searches and wake-ups. A claim remembers when its latest
+// search began. If a wake-up came after that, the search may have missed what became ready, and the claim is searched
+// for again.
+type Queue struct {
+	env      env.Env
+	holdPace int
+
+	mu      sync.Mutex
+	wake    sync.Cond
+	closed  bool
+	yielder env.Yielder
+
+	ofRuns     []*Request // reports and heartbeats
+	others     []*Request // first those that were held and let in
+	first      int        // how many these are
+	passedOver bool       // the latest transaction took none of the others
+	held       int        // submissions that are held
+	heldEver   int        // submissions that were ever held
+	holdings   int        // agents that have a holding
+
+	agents map[string]*agentQueue
+	due    map[*agentQueue]bool // agents for which something may be ready that no search has seen, and claims wait
+
+	clock   int // counts searches and wake-ups
+	wokeAll int // at the latest wake-up of all agents
+	freed   int // when room under a limit came up last
+	limited int // agents whose latest search left steps that wait for it
+
+	asides asides
+	turn   atomic.Value // string: the least agent name whose claims are served first
+}
+
+// NewQueue makes an empty queue. holdPace is how many runs an agent asks for in a quarter of a second, at least, if
+// submissions are held for it.
+func NewQueue(e env.Env, holdPace int) *Queue {
+	q := &Queue{env: e, holdPace: holdPace, agents: map[string]*agentQueue{}, due: map[*agentQueue]bool{}}
+	q.wake.L = &q.mu
+	q.asides.env = e
+	q.asides.wake.L = &q.asides.mu
+	return q
+}
+
+// agent returns the queue of an agent, and makes it if need be. If there are too many, those that are quiet are
+// forgotten; then nobody knows which claims have missed a wake-up, so all search again.
+func (q *Queue) agent(name string) *agentQueue {
+	a := q.agents[name]
+	if a == nil {
+		if len(q.agents) >= maxAgents {
+			for name, old := range q.agents {
+				if old.quiet() {
+					q.forget(name, old)
+				}
+			}
+			q.wokeAll = q.clock
+		}
+		a = &agentQueue{name: name}
+		q.agents[name] = a
+	}
+	return a
+}
+
+func (q *Queue) forget(name string, a *agentQueue) {
+	q.leaves(a, nothing)
+	delete(q.agents, name)
+	delete(q.due, a)
+	if a.holding != nil {
+		q.holdings--
+	}
+}
+
+// leaves notes what the latest search for an agent left.
+func (q *Queue) leaves(a *agentQueue, l left) {
+	if a.left == forLimit {
+		q.limited--
+	}
+	if a.left = l; l == forLimit {
+		q.limited++
+	}
+}
+
+// Put takes all of the requests, or none.
+func (q *Queue) Put(rs []*Request) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return ErrDraining
+	}
+	if len(q.ofRuns)+len(q.others)+q.held+len(rs) > MaxQueued {
+		return &perdure.Error{Code: perdure.CodeBacklogFull, Message: "too many requests are queued", Hint: "try again later"}
+	}
+	for _, r := range rs {
+		if r.OfRun {
+			q.ofRuns = append(q.ofRuns, r)
+		} else {
+			q.others = append(q.others, r)
+		}
+		if r.Next != nil {
+			q.claimed(&r.Next.Request)
+		}
+	}
+	q.wake.Signal()
+	return nil
+}
+
+// Wait puts a claim into the queue.
+func (q *Queue) Wait(c *Claim) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return ErrDraining
+	}
+	a := q.agent(c.Request.Agent)
+	c.state = waiting
+	a.waiting = append(a.waiting, c)
+	if !q.mayWaitForLater(a, c) {
+		q.makeDue(a)
+	}
+	q.claimed(&c.Request)
+	return nil
+}
+
+// WaitAgain puts a claim back that was taken, and for which no new runs were searched.
+func (q *Queue) WaitAgain(c *Claim) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.closed:
+		c.Answer(nil, ErrDraining)
+		return
+	case c.state == leaving:
+		c.Answer(nil, nil)
+		return
+	}
+	c.state, c.serves = waiting, false
+	a := q.agent(c.Request.Agent)
+	a.waiting = slices.Insert(a.waiting, 0, c)
+	q.makeDue(a)
+}
+
+// Leave takes a claim out whose time is over. It returns false if a writer has taken it: then it is answered, with what
+// that transaction grants.
+func (q *Queue) Leave(c *Claim) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch c.state {
+	case waiting:
+		a := q.agent(c.Request.Agent)
+		a.remove(c)
+		if len(a.waiting) == 0 {
+			delete(q.due, a)
+		}
+		return true
+	case taken:
+		c.state = leaving
+	}
+	return false
+}
+
+// Withdraw takes the claim off reports that are still queued.
+func (q *Queue) Withdraw(r *Request) (had bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	had, r.Next = r.Next != nil, nil
+	return had
+}
+
+func (q *Queue) makeDue(a *agentQueue) {
+	q.due[a] = true
+	q.wake.Signal()
+}
+
+// searchPause is how long ago the latest search may be for a claim that does not cause one: as far as is known, nothing
+// has become ready since, and a wake-up reaches the claims that wait. Otherwise an agent that claims anew after each run
+// would cause a search after each run. If a wake-up was lost, such a claim waits no longer than this.
+const searchPause = 20 * time.Millisecond
+
+// searchedLately reports whether the agent was searched for just now, and no wake-up has come since.
+func (q *Queue) searchedLately(a *agentQueue) bool {
+	return !a.searchEnded.IsZero() && max(q.wokeAll, a.wokeAt) <= a.searchedAt && q.env.Now().Sub(a.searchEnded) <= searchPause
+}
+
+// mayWaitForLater reports whether a claim need not be searched for at once, and sees to it that it is soon.
+func (q *Queue) mayWaitForLater(a *agentQueue, c *Claim) bool {
+	if c.Repeated || c.Request.Wait < 2*searchPause || a.left != nothing || q.due[a] || !q.searchedLately(a) {
+		return false
+	}
+	c.searched = a.searchedAt
+	if now := q.env.Now(); !now.Before(a.nextSearch) {
+		a.nextSearch = now.Add(searchPause)
+		q.env.AfterFunc(searchPause, func() { q.Wake([]string{a.name}) })
+	}
+	return true
+}
+
+// ——— taking ———
+
+// Take waits for work: requests up to the bounds of one transaction, and all waiting claims of the agents that are due.
+// ok is false once the queue is closed.
+func (q *Queue) Take() (requests []*Request, claims []*Claim, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(requests) == 0 && len(claims) == 0 {
+		for !q.closed && len(q.ofRuns)+len(q.others) == 0 && !q.maySearch() {
+			q.env.WaitCond(&q.wake)
+		}
+		q.mu.Unlock()
+		q.yielder.Yield() // requests of goroutines that are about to run go into the same transaction
+		q.mu.Lock()
+		if q.closed {
+			return nil, nil, false
+		}
+		var wanted map[string]int
+		requests, wanted = q.pick()
+		q.clock++
+		claims = q.takeNext(requests)
+		for a := range q.due {
+			if !a.served {
+				claims = append(claims, q.takeOf(a)...)
+			}
+		}
+		for name := range wanted {
+			claims = append(claims, q.takeOf(q.agent(name))...)
+		}
+	}
+	if len(q.ofRuns)+len(q.others) > 0 {
+		q.wake.Signal()
+	}
+	return requests, claims, true
+}
+
+// maySearch reports whether an agent is due for which no writer searches.
+func (q *Queue) maySearch() bool {
+	for a := range q.due {
+		if !a.served {
+			return true
+		}
+	}
+	return false
+}
+
+func (q *Queue) takeOf(a *agentQueue) []*Claim {
+	served := a.served
+	claims := a.take(q.clock, q.due[a])
+	if !served || len(claims) == 0 {
+		delete(q.due, a) // else a search is still due, once the other writer has ended its own
+	}
+	return claims
+}
+
+// takeNext are the claims that come with reports, and those that wait for the same agents. While another writer searches
+// for such an agent, these are granted what their own transaction makes ready, if nothing that is ready comes before it:
+// the other writer finds what is older. They do not pass claims that wait for a limit.
+func (q *Queue) takeNext(requests []*Request) (claims []*Claim) {
+	var free []*agentQueue
+	for _, r := range slices.Backward(requests) {
+		c := r.Next
+		if c == nil {
+			continue
+		}
+		r.Next = nil
+		a := q.agent(c.Request.Agent)
+		c.state, c.searched = taken, q.clock
+		known := q.searchedLately(a)
+		switch {
+		case !a.served:
+			if !known {
+				q.due[a] = true
+			}
+			a.waiting = slices.Insert(a.waiting, 0, c)
+			free = append(free, a)
+			continue
+		case a.left == forLimit:
+			c.mode = repeatOnly
+		case known && !q.due[a] && a.left == nothing:
+			c.mode = ownSteps
+		default:
+			c.mode = urgentSteps
+		}
+		claims = append(claims, c)
+	}
+	for _, a := range free {
+		claims = append(claims, q.takeOf(a)...)
+	}
+	return claims
+}
+
+// TakeWaiting hands over the claims that wait for these agents, to the transaction that makes steps ready for them.
+func (q *Queue) TakeWaiting(agents []string) (claims []*Claim) {
+	if len(agents) == 0 {
+		return nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.clock++
+	for _, name := range agents {
+		if a := q.agents[name]; a != nil && (!a.served || a.left == nothing) {
+			claims = append(claims, q.takeOf(a)...)
+		}
+	}
+	return claims
+}
+
+// pick takes as many requests as one transaction carries, but for those that are held. Requests of runs go first, up to
+// three quarters. wanted are the agents whose waiting claims are to be served by the transaction.
+func (q *Queue) pick() (picked []*Request, wanted map[string]int) {
+	p := &picking{room: MaxRequests, weight: MaxWeight, picked: make([]*Request, 0, min(len(q.ofRuns)+len(q.others), MaxRequests))}
+	none := func(*Request) bool { return false }
+	if !q.passedOver {
+		q.ofRuns = p.take(q.ofRuns, MaxRequests/4, MaxWeight/4, none)
+	}
+	before, now := len(p.picked), q.env.Now()
+	q.others = p.take(q.others, 0, 0, func(r *Request) bool {
+		if r.turn > 0 {
+			q.first--
+			q.agents[r.Agent].holding.letIn -= r.Runs
+		}
+		return r.Agent != "" && q.hasNoRoom(r, now, &wanted) && q.hold(r, now)
+	})
+	q.passedOver = len(p.picked) == before && len(q.others) > 0
+	q.ofRuns = p.take(q.ofRuns, 0, 0, none)
+	return p.picked, wanted
+}
+
+// picking is what one transaction carries, and for how much more there is room.
+type picking struct {
+	picked       []*Request
+	room, weight int
+}
+
+// take moves requests over, in their order, and leaves so much room. keptBack puts a request elsewhere.
+func (p *picking) take(all []*Request, room, weight int, keptBack func(*Request) bool) (rest []*Request) {
+	for i, r := range all {
+		if p.room <= room || len(p.picked) > 0 && p.weight-r.Weight < weight {
+			return all[i:]
+		}
+		if !keptBack(r) {
+			p.picked = append(p.picked, r)
+			p.room--
+			p.weight -= r.Weight
+		}
+	}
+	return nil
+}
+
+// hasNoRoom reports whether the waiting claims of a submission's agent have no room for any of it, and keeps account of
+// that.
+func (q *Queue) hasNoRoom(r *Request, now time.Time, left *map[string]int) bool {
+	room, known := (*left)[r.Agent]
+	if !known {
+		if a := q.agents[r.Agent]; a != nil {
+			room = a.room()
+			if a.holding != nil && len(a.waiting) > 0 {
+				a.holding.claimed = now // a claim that waits is as good as one that comes now
+			}
+		}
+	}
+	if room == 0 {
+		return true
+	}
+	if *left == nil {
+		*left = map[string]int{}
+	}
+	(*left)[r.Agent] = max(room-r.Runs, 0)
+	return false
+}
+
+// ——— giving back ———
+
+// giveBack returns claims that were granted nothing, before those that came later, and spreads what the transaction has
+// found and done.
+func (q *Queue) giveBack(back []*Claim, searches []*search, woken []string, freed bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.clock++
+	byAgent := map[*agentQueue][]*Claim{}
+	var order []*agentQueue
+	for _, c := range back {
+		a := q.agent(c.Request.Agent)
+		if byAgent[a] == nil {
+			order = append(order, a)
+		}
+		byAgent[a] = append(byAgent[a], c)
+	}
+	limited := map[*agentQueue]bool{}
+	for _, s := range searches {
+		limited[q.agent(s.agent)] = s.leaves() == forLimit
+	}
+	for _, a := range order {
+		q.putBack(a, byAgent[a], limited[a])
+	}
+	now := q.env.Now()
+	for _, s := range searches {
+		a := q.agent(s.agent)
+		q.learn(a, s, now)
+		if s.asked > 0 {
+			q.letIn(a)
+		}
+	}
+	for _, a := range order {
+		q.letIn(a)
+	}
+	q.wakeUp(woken)
+	if freed {
+		q.freed = q.clock
+	}
+	if freed && q.limited > 0 {
+		for _, a := range q.agents {
+			if a.left == forLimit {
+				q.wakeUp([]string{a.name})
+			}
+		}
+	}
+}
+
+// learn keeps what a transaction found for an agent. Only a transaction that searched the store can say that it left
+// nothing: another has seen the steps that it made ready itself, or the earlier runs of a repeated claim.
+func (q *Queue) learn(a *agentQueue, s *search, now time.Time) {
+	found := s.leaves()
+	if !s.inStore {
+		q.leaves(a, max(a.left, found))
+		return
+	}
+	q.leaves(a, found)
+	a.searchedAt, a.searchEnded = s.at, now
+}
+
+func (q *Queue) putBack(a *agentQueue, claims []*Claim, limited bool) {
+	missed := false
+	stay := claims[:0:0]
+	for _, c := range claims {
+		missed = missed || a.missed(c, q.wokeAll) || limited && q.freed > c.searched
+		c.searched = q.clock
+		if c.state == leaving || q.closed {
+			c.Answer(nil, c.failed)
+			continue
+		}
+		c.state, c.serves = waiting, false
+		stay = append(stay, c)
+	}
+	if len(stay) == 0 {
+		return
+	}
+	a.waiting = append(stay, a.waiting...)
+	if missed {
+		q.makeDue(a)
+	}
+}
+
+// served are the agents for which a writer searches, by the claims that it has taken and not given back.
+func served(claims []*Claim) (agents []string) {
+	for _, c := range claims {
+		if c.serves {
+			agents = append(agents, c.Request.Agent)
+		}
+	}
+	return agents
+}
+
+// release lets other writers search for these agents.
+func (q *Queue) release(agents []string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, name := range agents {
+		a := q.agent(name)
+		if a.served = false; q.due[a] {
+			q.wake.Signal()
+		}
+	}
+}
+
+// ——— wake-ups ———
+
+// wakeUp says, as of now, that there may be steps for these agents: to the claims that wait, and to those that are out
+// for an older search.
+func (q *Queue) wakeUp(agents []string) {
+	for _, name := range agents {
+		a := q.agent(name)
+		a.wokeAt = q.clock
+		if slices.ContainsFunc(a.waiting, func(c *Claim) bool { return c.searched < q.clock }) {
+			q.makeDue(a)
+		}
+	}
+}
+
+// Wake says that there may be steps for these agents.
+func (q *Queue) Wake(agents []string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.clock++
+	q.wakeUp(agents)
+}
+
+// WakeAll says that there may be steps for all agents.
+func (q *Queue) WakeAll() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.clock++
+	q.wokeAll = q.clock
+	for name, a := range q.agents {
+		if len(a.waiting) > 0 {
+			q.wakeUp([]string{name})
+		}
+	}
+}
+
+// WakeLater is Wake after a while.
+func (q *Queue) WakeLater(agents []string, after time.Duration) {
+	if len(agents) > 0 {
+		q.env.AfterFunc(after, func() { q.Wake(agents) })
+	}
+}
+
+// ——— the end ———
+
+// Close lets Take end. Requests and claims that come afterwards are refused.
+func (q *Queue) Close() {
+	q.mu.Lock()
+	q.closed = true
+	q.wake.Broadcast()
+	q.mu.Unlock()
+	q.asides.close()
+}
+
+// Drain answers all waiting claims and returns the requests that were not taken. Writers call it after Take has ended.
+func (q *Queue) Drain() (requests []*Request) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, a := range q.agents {
+		if a.holding != nil {
+			q.front(a.holding, len(a.holding.held))
+		}
+	}
+	requests = slices.Concat(q.ofRuns, q.others)
+	q.ofRuns, q.others, q.first = nil, nil, 0
+	for _, r := range requests {
+		if r.Next != nil {
+			r.Next.Answer(nil, ErrDraining)
+			r.Next = nil
+		}
+	}
+	for _, a := range q.agents {
+		for _, c := range a.waiting {
+			err := c.failed
+			if c.Repeated && c.searched == 0 { // it may have been granted runs, and no transaction has searched for them (F019)
+				err = ErrDraining
+			}
+			c.Answer(nil, err)
+		}
+		a.waiting = nil
+	}
+	clear(q.due)
+	return requests
+}
+
+// ——— what is known ———
+
+// Agents are those for which claims wait.
+func (q *Queue) Agents() (names []string) {
+	return q.names(func(a *agentQueue) bool { return len(a.waiting) > 0 })
+}
+
+// Concerned are the agents for which claims wait, or are out for a search that may have been too early.
+func (q *Queue) Concerned() (names []string) {
+	return q.names(func(a *agentQueue) bool { return a.served || len(a.waiting) > 0 })
+}
+
+func (q *Queue) names(of func(*agentQueue) bool) (names []string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for name, a := range q.agents {
+		if of(a) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Waiting are the agents and holders of the claims that wait.
+func (q *Queue) Waiting() (claims [][2]string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for name, a := range q.agents {
+		for _, c := range a.waiting {
+			claims = append(claims, [2]string{name, c.Request.Holder})
+		}
+	}
+	return claims
+}

@@ -1,0 +1,340 @@
+package dispatch
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/protocol"
+)
+
+func newClaim(agent string, max int, wait time.Duration) *Claim {
+	return NewClaim(protocol.Claim{Agent: agent, Max: max, Wait: wait}, time.Time{}, func() int { return 1 << 40 })
+}
+
+// come puts a claim into the queue.
+func come(t *testing.T, q *Queue, c *Claim) *Claim {
+	t.Helper()
+	if err := q.Wait(c); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// takeClaims takes so many claims.
+func takeClaims(t *testing.T, q *Queue, n int) []*Claim {
+	t.Helper()
+	_, claims, _ := q.Take()
+	if len(claims) != n {
+		t.Fatalf("%d claims are taken, want %d", len(claims), n)
+	}
+	return claims
+}
+
+// isDue reports whether a search is due for an agent.
+func isDue(q *Queue, agent string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.due[q.agent(agent)]
+}
+
+// F068: a claim that is out for a search is searched for again if a wake-up came meanwhile. One that has missed none
+// waits.
+func TestWakeUpDuringASearchIsNotLost(t *testing.T) {
+	for name, c := range map[string]struct {
+		wake    func(*Queue)
+		limited bool
+		again   bool
+	}{
+		"none":             {func(*Queue) {}, false, false},
+		"of this agent":    {func(q *Queue) { q.Wake([]string{"a"}) }, false, true},
+		"of another":       {func(q *Queue) { q.Wake([]string{"b"}) }, false, false},
+		"of all":           {func(q *Queue) { q.WakeAll() }, false, true},
+		"room in a limit":  {func(q *Queue) { q.Hint(nil, true) }, true, true},
+		"room, not needed": {func(q *Queue) { q.Hint(nil, true) }, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := NewQueue(env.Real{}, 1)
+			come(t, q, newClaim("a", 1, 0))
+			claims := takeClaims(t, q, 1)
+			c.wake(q)
+			q.giveBack(claims, []*search{{agent: "a", inStore: true, at: claims[0].searched, atLimit: c.limited}}, nil, false)
+			q.release([]string{"a"})
+			if again := isDue(q, "a"); again != c.again {
+				t.Errorf("a search is due: %v", again)
+			}
+		})
+	}
+}
+
+// F068: a claim that comes right after a search causes none, unless something may have become ready since, or it has to
+// be answered from the store. It is searched for soon all the same.
+func TestClaimRightAfterASearchCausesNone(t *testing.T) {
+	nothing := func(*Queue) {}
+	for name, c := range map[string]struct {
+		since func(*Queue)
+		found search
+		woken []string
+		claim func(*Claim)
+		later bool
+	}{
+		"nothing since":          {since: nothing, later: true},
+		"a wake-up of another":   {since: func(q *Queue) { q.Wake([]string{"b"}) }, later: true},
+		"a wake-up":              {since: func(q *Queue) { q.Wake([]string{"a"}) }},
+		"a wake-up of all":       {since: func(q *Queue) { q.WakeAll() }},
+		"a wake-up meanwhile":    {since: nothing, woken: []string{"a"}},
+		"a while ago":            {since: func(*Queue) { time.Sleep(2 * searchPause) }},
+		"something was left":     {since: nothing, found: search{remains: true}},
+		"a limit was full":       {since: nothing, found: search{atLimit: true}},
+		"it is repeated":         {since: nothing, claim: func(c *Claim) { c.Repeated = true }},
+		"it does not wait":       {since: nothing, claim: func(c *Claim) { c.Request.Wait = 0 }},
+		"it waits a little only": {since: nothing, claim: func(c *Claim) { c.Request.Wait = searchPause }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := NewQueue(env.Real{}, 1)
+				come(t, q, newClaim("a", 1, time.Minute))
+				claims := takeClaims(t, q, 1)
+				c.found.agent, c.found.inStore, c.found.at = "a", true, claims[0].searched
+				q.giveBack(nil, []*search{&c.found}, c.woken, false)
+				q.release([]string{"a"})
+				c.since(q)
+				next := newClaim("a", 1, time.Minute)
+				if c.claim != nil {
+					c.claim(next)
+				}
+				if come(t, q, next); isDue(q, "a") == c.later {
+					t.Errorf("a search is due at once: %v", !c.later)
+				}
+				time.Sleep(searchPause)
+				synctest.Wait()
+				if !isDue(q, "a") {
+					t.Error("no search is due soon")
+				}
+			})
+		})
+	}
+}
+
+// F068: claims that were granted nothing wait again before the transaction is saved, but for the one by which the agent
+// is served; and for all if a limit or a lock was in the way, which the queue does not know yet.
+func TestClaimsWithoutRunsReturnEarly(t *testing.T) {
+	for name, c := range map[string]struct {
+		atLimit, blocked bool
+		stay             int
+	}{
+		"nothing there": {false, false, 1},
+		"a limit":       {true, false, 3},
+		"a lock":        {false, true, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := NewQueue(env.Real{}, 1)
+			for range 3 {
+				come(t, q, newClaim("a", 1, time.Second))
+			}
+			tx := q.Begin(nil, takeClaims(t, q, 3))
+			tx.searches = []*search{{agent: "a", atLimit: c.atLimit, blocked: c.blocked}}
+			stay := tx.ReturnEarly()
+			if waiting := len(q.agent("a").waiting); len(stay) != c.stay || !stay[0].serves || waiting != 3-c.stay {
+				t.Errorf("%d stay, %d wait", len(stay), waiting)
+			}
+			if more := q.TakeWaiting([]string{"a"}); len(more) != 3-c.stay {
+				t.Errorf("%d are found by another transaction", len(more))
+			}
+		})
+	}
+}
+
+// One set of claims in a transaction is served by the highest mode among them.
+func TestModeOfASearch(t *testing.T) {
+	modes := func(all ...claimMode) *search {
+		var claims []*grant
+		for _, m := range all {
+			c := newClaim("a", 2, 0)
+			c.mode = m
+			claims = append(claims, &grant{Claim: c})
+		}
+		return newSearch("a", claims)
+	}
+	for want, s := range map[claimMode]*search{
+		repeatOnly: modes(repeatOnly), ownSteps: modes(ownSteps, repeatOnly), urgentSteps: modes(ownSteps, urgentSteps), searchStore: modes(urgentSteps, searchStore, ownSteps),
+	} {
+		if s.mode != want {
+			t.Errorf("mode %d, want %d", s.mode, want)
+		}
+	}
+	if s := modes(ownSteps, repeatOnly, ownSteps); s.want != 4 || len(s.open) != 2 {
+		t.Errorf("%d runs for %d claims: a claim that only repeats is granted none", s.want, len(s.open))
+	}
+}
+
+// Agents of which nothing would be lost are forgotten if there are too many, and no wake-up with them (F068).
+func TestAgentsAreBounded(t *testing.T) {
+	q := NewQueue(env.Real{}, 1)
+	come(t, q, newClaim("out", 1, time.Minute))
+	claims := takeClaims(t, q, 1)
+	come(t, q, newClaim("waits", 1, time.Minute))
+	q.Wake([]string{"out"})
+	for i := range 2 * maxAgents {
+		q.Wake([]string{string(rune(0x4e00 + i))})
+	}
+	if n := len(q.agents); n > maxAgents {
+		t.Errorf("%d agents are remembered", n)
+	}
+	if q.agents["waits"] == nil || q.agents["out"] == nil {
+		t.Error("an agent with claims was forgotten")
+	}
+	q.giveBack(claims, []*search{{agent: "out", inStore: true, at: claims[0].searched}}, nil, false)
+	if !isDue(q, "out") {
+		t.Error("a wake-up was lost")
+	}
+}
+
+// putJobs submits jobs that begin with so many runs each.
+func putJobs(t *testing.T, q *Queue, n, runs int, weight func() int) {
+	t.Helper()
+	rs := make([]*Request, n)
+	for i := range rs {
+		rs[i] = &Request{Weight: weight(), Agent: "a", Runs: runs}
+	}
+	if err := q.Put(rs); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The submission that was held first is let in first: also if several claims come before a writer picks, and if one of
+// them leaves again.
+func TestHeldInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := NewQueue(env.Real{}, 1)
+		made, next := 0, 0
+		set := func(n, runs int) {
+			putJobs(t, q, n, runs, func() int { made++; return made })
+		}
+		claim := func(max int) *Claim { return come(t, q, newClaim("a", max, time.Second)) }
+		pick := func(want int) {
+			t.Helper()
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			picked, _ := q.pick()
+			for _, r := range picked {
+				if next++; r.Weight != next {
+					t.Fatalf("submission %d came in place of %d", r.Weight, next)
+				}
+			}
+			a := q.agent("a")
+			h := a.holding
+			if a.waiting = nil; len(picked) != want || q.held != made-next || q.first != 0 || h.letIn != 0 {
+				t.Fatalf("%d picked, want %d; %d held, %d let in", len(picked), want, q.held, q.first)
+			}
+			runs := 0
+			for _, r := range h.held {
+				runs += r.Runs
+			}
+			if runs != h.runs {
+				t.Fatalf("%d runs are held, counted as %d", runs, h.runs)
+			}
+		}
+		q.Leave(claim(100))
+		set(50, 1)
+		pick(0)
+		set(50, 1)
+		pick(0)
+		for range 3 {
+			claim(10)
+		}
+		set(20, 1)
+		pick(30)
+		q.Leave(claim(10))
+		claim(5)
+		pick(5)
+		q.Leave(claim(200))
+		pick(0)
+		claim(200)
+		pick(85)
+		set(20, 10) // jobs of ten runs each, of which the last that is let in need not have room for all
+		pick(0)
+		claim(25)
+		pick(3)
+		claim(10)
+		claim(1)
+		pick(2)
+		claim(1)
+		q.Leave(claim(30))
+		pick(1) // the others had been let in, and are held again
+		claim(140)
+		pick(14)
+		h := q.agent("a").holding
+		h.asked, h.before = 50, 0
+		set(30, 10) // no more are held than it takes in time: 200 runs
+		q.mu.Lock()
+		picked, _ := q.pick()
+		q.mu.Unlock()
+		if len(picked) != 10 || h.runs != 200 {
+			t.Errorf("%d picked, %d runs held", len(picked), h.runs)
+		}
+	})
+}
+
+// What a job's first steps are to the claims of one agent; nothing if they are a small part of it.
+func TestFirstRuns(t *testing.T) {
+	of := func(agent string, after ...int) kernel.PlanStep {
+		return kernel.PlanStep{StepDefinition: &kernel.StepDefinition{Agent: agent}, After: after}
+	}
+	chain := func(steps int) []kernel.PlanStep {
+		all := []kernel.PlanStep{of("a")}
+		for i := range steps - 1 {
+			all = append(all, of("a", i))
+		}
+		return all
+	}
+	wait := kernel.PlanStep{StepDefinition: &kernel.StepDefinition{}, Form: kernel.BySleep}
+	for _, c := range []struct {
+		steps []kernel.PlanStep
+		agent string
+		runs  int
+	}{
+		{chain(1), "a", 1},
+		{chain(10), "a", 1},
+		{chain(11), "", 0},
+		{[]kernel.PlanStep{of("a"), of("a"), of("a"), of("a", 0, 1, 2)}, "a", 3},
+		{[]kernel.PlanStep{wait, of("a"), of("b"), of("a")}, "a", 2},
+		{[]kernel.PlanStep{wait, of("a", 0)}, "", 0},
+	} {
+		if agent, runs := FirstRuns(&kernel.Plan{Shape: &kernel.Shape{Steps: c.steps}}); agent != c.agent || runs != c.runs {
+			t.Errorf("%d steps: %d runs of %q, want %d of %q", len(c.steps), runs, agent, c.runs, c.agent)
+		}
+	}
+}
+
+// What is held is let in by claims that come back from a transaction that granted them nothing, and claims that have
+// waited for long are as good as one that has just come.
+func TestHeldForClaimsThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := NewQueue(env.Real{}, 1)
+		w := newClaim("a", 1000, time.Minute)
+		pick := func(want, held int) {
+			t.Helper()
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			if picked, _ := q.pick(); len(picked) != want || q.held != held {
+				t.Fatalf("%d picked, want %d; %d held, want %d", len(picked), want, q.held, held)
+			}
+		}
+		come(t, q, w)
+		time.Sleep(10 * time.Second)
+		for range 3 {
+			putJobs(t, q, 700, 1, func() int { return 1 })
+		}
+		pick(1000, 0) // as much as one transaction carries
+		q.Leave(w)
+		pick(0, 1100)
+		q.giveBack([]*Claim{w}, nil, nil, false)
+		pick(1000, 100)
+		q.Leave(w)
+		time.Sleep(2 * holdLately) // no claims
+		pick(100, 0)
+	})
+}

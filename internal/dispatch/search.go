@@ -1,0 +1,220 @@
+package dispatch
+
+import (
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
+)
+
+// search is what one transaction does for the claims of one agent: which steps it finds, how many runs it grants, and
+// how it ends.
+type search struct {
+	agent  string
+	mode   claimMode
+	server *grant   // the claim by which this writer searches for the agent; nil: another one does
+	open   []*grant // those that may be granted new runs
+	asked  int      // runs that these ask for
+	want   int      // those of them that are not granted yet
+
+	// The candidates, before any limit is known.
+	own      []kernel.StepRef // made ready by this transaction
+	stored   []kernel.StepRef // found in the store
+	complete bool             // nothing else is ready
+	enough   bool             // own come before everything in the store, which was not read, and are enough
+
+	limits []string        // hint: limits that the latest search needed
+	full   []string        // types without room under their limit; at first those of the latest search
+	types  map[string]bool // limits of types that this search has needed; nil: none was defined
+
+	at      int  // when the claims were taken, on the queue's clock
+	inStore bool // the store was searched
+	served  bool // candidates were offered to the claims
+
+	atLimit bool // a limit holds steps back
+	remains bool // more steps were ready than the claims took
+	cleared bool // all steps that were found in the store were dispatched
+	blocked bool // other transactions have locked candidates
+	unpaid  bool // the budget of the transaction was used up
+}
+
+// leaves is what the search left in the store.
+func (s *search) leaves() left {
+	switch {
+	case s.atLimit:
+		return forLimit
+	case s.remains:
+		return more
+	}
+	return nothing
+}
+
+// newSearch groups grants of one agent.
+func newSearch(agent string, claims []*grant) *search {
+	s := &search{agent: agent, at: claims[0].searched}
+	for _, g := range claims {
+		if g.serves {
+			s.server = g
+		}
+		if g.open() {
+			s.open = append(s.open, g)
+			s.asked += g.Request.Max
+			s.mode = max(s.mode, g.mode)
+		}
+	}
+	s.want = s.asked
+	return s
+}
+
+// find finds the first candidates. fresh are steps that the transaction has made ready, in the order of claims.
+func (t *Transaction) find(s *search, fresh []kernel.StepRef) (err error) {
+	s.own = fresh
+	if s.want == 0 {
+		return nil
+	}
+	var full []string
+	s.limits, full = t.q.hints(s.agent, t.b.Began())
+	if s.mode == ownSteps {
+		s.complete = true
+		return nil
+	}
+	s.full = full
+	if s.mode == urgentSteps {
+		s.complete = true
+		s.own, err = t.urgent(s)
+		return err
+	}
+	ahead, none, err := t.ahead(s)
+	if err != nil {
+		return err
+	}
+	s.inStore = true
+	if s.complete = none; none {
+		return nil
+	}
+	if len(ahead) >= s.want {
+		s.own, s.enough = ahead, true
+		return nil
+	}
+	ask := min(s.want-len(ahead), perdure.MaxBatch)
+	s.stored, err = t.b.Tx().Ready(s.agent, ask, s.full)
+	s.complete = len(s.stored) < ask
+	return err
+}
+
+// ahead are the own steps that come before everything that was ready before. As a rule further steps of jobs that are
+// older than what waits are among them, and then nothing else need be read. none says that nothing was ready before.
+func (t *Transaction) ahead(s *search) (ahead []kernel.StepRef, none bool, err error) {
+	if len(s.own) == 0 || len(s.full) > 0 { // older steps of a type that was full may have room now
+		return nil, false, nil
+	}
+	head, err := t.b.Tx().Ready(s.agent, 1, nil)
+	if err != nil || len(head) == 0 {
+		return s.own, err == nil, err
+	}
+	if head, _, err = t.load(head); err != nil || len(head) == 0 {
+		return nil, false, err
+	}
+	return slices.DeleteFunc(slices.Clone(s.own), func(ref kernel.StepRef) bool { return t.compare(ref, head[0]) > 0 }), false, nil
+}
+
+// urgent are the own steps that are as urgent as what is ready in the store. Another writer searches there, and finds
+// what is only older. It does not find what this transaction has locked, nor perhaps a step that has been ready for
+// long, of which it may not know (L5).
+func (t *Transaction) urgent(s *search) ([]kernel.StepRef, error) {
+	if len(s.own) == 0 {
+		return nil, nil
+	}
+	head, err := t.b.Tx().Ready(s.agent, 1, s.full)
+	if err != nil || len(head) == 0 {
+		return s.own, err
+	}
+	first, err := t.peek(head[0])
+	if err != nil || first == nil {
+		return nil, err
+	}
+	w := t.b.Workset()
+	left := w.Has(first.Job) || w.Now().Sub(first.ReadyAt) > overlookedAfter
+	return slices.DeleteFunc(slices.Clone(s.own), func(ref kernel.StepRef) bool {
+		own := w.Step(ref)
+		return own.Priority < first.Priority || left && kernel.ClaimLess(kernel.CandidateOf(own), kernel.CandidateOf(first)) > 0
+	}), nil
+}
+
+// overlookedAfter is after how long a ready step is taken to have been overlooked: searches find it long before.
+const overlookedAfter = time.Second
+
+// peek is a step as it is in this transaction or, if its job is not locked, as it was just now.
+func (t *Transaction) peek(ref kernel.StepRef) (*kernel.Step, error) {
+	refs := []kernel.StepRef{ref}
+	if w := t.b.Workset(); w.Has(ref.Job) {
+		if err := t.b.LoadSteps(refs); err != nil || !w.HasStep(ref) {
+			return nil, err
+		}
+		return w.Step(ref), nil
+	}
+	steps, err := t.b.Tx().Steps(refs)
+	if err != nil || len(steps) == 0 {
+		return nil, err
+	}
+	return steps[0], nil
+}
+
+// candidates are the steps that were found in the store, and own steps. If there are more in the store than were found,
+// those come before any own step that comes after the last one that was found.
+func (t *Transaction) candidates(s *search) ([]kernel.StepRef, error) {
+	if s.complete || s.enough || len(s.own) == 0 {
+		return append(s.stored, s.own...), nil
+	}
+	loaded, _, err := t.load(slices.Clone(s.stored))
+	if err != nil {
+		return nil, err
+	}
+	last := -1
+	for i := range loaded {
+		if last < 0 || t.compare(loaded[i], loaded[last]) > 0 {
+			last = i
+		}
+	}
+	own := slices.DeleteFunc(slices.Clone(s.own), func(ref kernel.StepRef) bool {
+		return last < 0 || t.compare(ref, loaded[last]) > 0
+	})
+	return append(s.stored, own...), nil
+}
+
+// compare is by the order of claims. Both steps are loaded.
+func (t *Transaction) compare(a, b kernel.StepRef) int {
+	w := t.b.Workset()
+	return kernel.ClaimLess(kernel.CandidateOf(w.Step(a)), kernel.CandidateOf(w.Step(b)))
+}
+
+// inOrder are those that are ready, each once, in the order of claims.
+func (t *Transaction) inOrder(refs []kernel.StepRef) []kernel.StepRef {
+	ready := make([]kernel.Candidate, 0, len(refs))
+	for _, ref := range refs {
+		if s := t.b.Workset().Step(ref); s.Phase == perdure.Ready {
+			ready = append(ready, kernel.CandidateOf(s))
+		}
+	}
+	slices.SortFunc(ready, kernel.ClaimLess)
+	ready = slices.Compact(ready)
+	refs = refs[:len(ready)]
+	for i := range ready {
+		refs[i] = ready[i].StepRef
+	}
+	return refs
+}
+
+// load locks the jobs of steps and loads the steps. Steps whose job another transaction has locked are left out.
+func (t *Transaction) load(refs []kernel.StepRef) (loaded []kernel.StepRef, skipped bool, err error) {
+	if skipped, err = t.b.TryLock(refs); err != nil {
+		return nil, false, err
+	}
+	w := t.b.Workset()
+	refs = slices.DeleteFunc(refs, func(ref kernel.StepRef) bool { return !w.Has(ref.Job) })
+	if err := t.b.LoadSteps(refs); err != nil {
+		return nil, false, err
+	}
+	return slices.DeleteFunc(refs, func(ref kernel.StepRef) bool { return !w.HasStep(ref) }), skipped, nil
+}
