@@ -69,7 +69,7 @@ var ofActors = []mutant{
 		old: "again.Reason == protocol.RefusedStale && lost.Accepted", new: "false", pkg: "internal/faultystore"},
 	{name: "who failed is told that all is well", file: "internal/scheduler/batch.go", old: "			r.answer(unavailable(err))", new: "			r.answer(nil)", pkg: "internal/faultystore"},
 	{name: "the same key with another body is the same job", file: "internal/scheduler/submit.go", old: "if job.Hash != o.plan.Hash {", new: "if false {", run: "SameKey"},
-	{name: "a claim is not repeated", file: "internal/dispatch/repeat.go", old: "		if g.noRuns || !g.Repeated {\n			continue\n		}", new: "		if true {\n			continue\n		}", run: "ClaimRepeated"},
+	{name: "a claim is not repeated", file: "internal/dispatch/repeat.go", old: "		if g.noRuns || !g.Repeated {\n			continue\n		}", new: "		if true {\n			continue\n		}", pkg: "internal/scheduler", run: "ClaimRepeated"},
 	{name: "room for claims is counted without those who wait", file: "internal/rest/flow.go", old: "f.max-f.used-f.wanted", new: "f.max-f.used", run: "RoomForClaims"},
 	{name: "reports are refused if there is no room for runs", file: "internal/dispatch/transaction.go", old: "case o.Err == nil && g.crowded && !g.WithReports:", new: "case o.Err == nil && g.crowded:", pkg: "internal/scheduler", run: "WithoutRoomForRuns"},
 	{name: "claims are granted more than there is room for", file: "internal/dispatch/claim.go", old: "	space := g.Space()\n", new: "	space := math.MaxInt\n", pkg: "internal/scheduler", run: "RoomOfTheirServer"},
