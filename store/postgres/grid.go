@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+
+	"github.com/perdure/perdure/store/internal/rows"
 )
 
 // grid is rows on their way into a statement, by columns. A column that has the same value in all rows is
@@ -12,8 +14,8 @@ import (
 type grid struct {
 	columns []gridColumn
 	rows    int
-	keyed   string // the first column of the table's key
-	set     mask   // of step: which columns these are
+	keyed   string   // the first column of the table's key
+	set     rows.Set // of step: which columns these are
 }
 
 // field is a column of a table.
@@ -93,7 +95,7 @@ func (c *gridColumn) all(n int) cells {
 
 // into adds the parameters to a statement, one per column, and says which columns vary: they are arrays, and
 // the text takes them from unnest.
-func (g *grid) into(s *statement) (vary uint64) {
+func (g *grid) into(s *statement) (vary rows.Set) {
 	var classes uint64
 	for i := range g.columns {
 		c := &g.columns[i]
@@ -105,7 +107,7 @@ func (g *grid) into(s *statement) (vary uint64) {
 	for i := range g.columns {
 		c := &g.columns[i]
 		if c.array = c.vary || classes&(1<<c.class) != 0 || g.rows > 1 && i == 0; c.array {
-			vary |= 1 << i
+			vary.Add(rows.ID(i), true)
 			s.array(c.typ, g.rows, c.all(g.rows))
 		} else {
 			s.oids, s.buf = append(s.oids, c.typ.oid), append(s.buf, c.cells[:c.first]...)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/internal/rows"
 )
 
 // insertSteps writes the rows of new jobs: first the jobs' own, then those that are steps and no more, and are not
@@ -23,9 +24,9 @@ func (w *writing) insertSteps(all []kernel.NewJob) {
 			}
 		}
 	}
-	for _, rows := range [][]newRow{firsts, others} {
-		for part := range slices.Chunk(rows, maxRows) {
-			w.add(insertRows(part, 0))
+	for _, all := range [][]newRow{firsts, others} {
+		for part := range slices.Chunk(all, maxRows) {
+			w.add(insertRows(part, rows.Set{}))
 		}
 	}
 }
@@ -40,17 +41,17 @@ type newRow struct {
 // changed, if it is as it was.
 func (w *writing) makeLater(steps []kernel.StepChange) {
 	var none, some []newRow
-	set := mask(1 << cRun)
+	set := rows.SetOf(colRun)
 	for _, ch := range steps {
 		if w.tx.memory.unmade(ch.Was.StepRef) {
 			none = append(none, newRow{step: ch.Now})
 		} else {
 			some = append(some, newRow{step: ch.Now})
-			set |= stepDiff(ch.Now, ch.Was)
+			set = set.Or(rows.DiffSteps(ch.Now, ch.Was))
 		}
 	}
 	for part := range slices.Chunk(none, maxRows) {
-		w.add(insertRows(part, 0))
+		w.add(insertRows(part, rows.Set{}))
 	}
 	for part := range slices.Chunk(some, maxRows) {
 		w.add(insertRows(part, set))
@@ -58,58 +59,58 @@ func (w *writing) makeLater(steps []kernel.StepChange) {
 }
 
 // insertRows makes rows that are not there. With columns to set it changes those that are.
-func insertRows(rows []newRow, set mask) *statement {
-	list := inserted(rows, set)
+func insertRows(new []newRow, set rows.Set) *statement {
+	list := inserted(new, set)
 	fields := make([]field, len(list))
 	for i, c := range list {
-		fields[i] = field{columns[c].name, columns[c].typ}
+		fields[i] = fieldOf(c)
 	}
 	g := newGrid(fields...)
 	for i, c := range list {
-		g.columns[i].class = c.classWhenNew()
+		g.columns[i].class = classWhenNew(c)
 	}
-	for _, r := range rows {
+	for _, r := range new {
 		g.row()
 		for i, c := range list {
 			at := g.at(i)
-			*at = c.cell(*at, r.job, r.step)
+			*at = cellOf(*at, c, r.job, r.step)
 		}
 	}
 	for _, c := range list {
-		g.set.add(c, true)
+		g.set.Add(c, true)
 	}
 	more := ""
-	if set != 0 {
+	if !set.Empty() {
 		more = orChange(list)
 	}
-	return g.insert("step", more).exact(len(rows))
+	return g.insert("step", more).exact(len(new))
 }
 
 // classWhenNew: what each job has of its own, times, and what those of one definition have in common.
-func (c column) classWhenNew() int {
+func classWhenNew(id rows.ID) int {
 	switch {
-	case c == cJob || c == cIndex:
+	case id == rows.Job || id == rows.Index:
 		return 0
-	case columns[c].typ == tTime:
+	case typeOf(id) == tTime:
 		return classTime
-	case c < cRun && c != cType && c != cName && c != cPriority:
+	case !id.Changes() && id != rows.Type && id != rows.Name && id != rows.Priority:
 		return classOwn
 	}
 	return classRest
 }
 
 // Never null: the key, what all rows have, and what is compared before a row is written.
-const (
-	alwaysOfStep mask = 1<<cJob | 1<<cIndex | 1<<cPriority | 1<<cName | 1<<cType | 1<<cRun | 1<<cCurrent | 1<<cDesired | 1<<cPhase
-	alwaysOfJob  mask = 1<<cShape | 1<<cHash | 1<<cUnsettled | 1<<cRunning | 1<<cActive | 1<<cJobCurrent | 1<<cJobDesired | 1<<cJobPhase
+var (
+	alwaysOfStep = rows.SetOf(rows.Job, rows.Index, rows.Priority, rows.Name, rows.Type).Or(rows.SetOf(stepGuards...))
+	alwaysOfJob  = rows.SetOf(rows.Shape, rows.Hash).Or(rows.SetOf(jobGuards...))
 )
 
 // orChange is what is done with a row that is there: these columns, as far as they may change, are set.
-func orChange(list []column) string {
+func orChange(list []rows.ID) string {
 	var sets []string
 	for _, c := range list {
-		if c >= cRun {
-			sets = append(sets, columns[c].name+" = excluded."+columns[c].name)
+		if name := rows.Columns[c].Name; c.Changes() {
+			sets = append(sets, name+" = excluded."+name)
 		}
 	}
 	return fmt.Sprintf(" on conflict (job, idx) do update set %s where step.run = 0 and step.phase = %d and step.current = %d and step.desired = %d",
@@ -117,26 +118,21 @@ func orChange(list []column) string {
 }
 
 // inserted are the columns that are not null in all of the rows, and those to be set.
-func inserted(rows []newRow, set mask) (list []column) {
-	used := alwaysOfStep | set
+func inserted(new []newRow, set rows.Set) (list []rows.ID) {
+	used := alwaysOfStep.Or(set)
 	var noJob kernel.Job
 	var noStep kernel.Step
-	for _, r := range rows {
-		used |= stepDiff(r.step, &noStep)
+	for _, r := range new {
+		used = used.Or(rows.DiffSteps(r.step, &noStep))
 		if j := r.job; j != nil {
-			used |= alwaysOfJob | jobDiff(j, &noJob)
-			used.add(cApart, apart(j))
-			used.add(cCreatedAt, !j.CreatedAt.IsZero())
-			used.add(cKey, j.Key != "")
-			used.add(cInput, j.Input != nil)
-			used.add(cLabels, len(j.Labels) > 0)
-			used.add(cStates, j.States != nil)
+			used = used.Or(alwaysOfJob).Or(rows.DiffJobs(j, &noJob))
+			used.Add(rows.Apart, apart(j))
+			used.Add(rows.CreatedAt, !j.CreatedAt.IsZero())
+			used.Add(rows.Key, j.Key != "")
+			used.Add(rows.Input, j.Input != nil)
+			used.Add(rows.Labels, len(j.Labels) > 0)
+			used.Add(rows.States, j.States != nil)
 		}
 	}
-	for _, c := range rowColumns {
-		if used.has(c) {
-			list = append(list, c)
-		}
-	}
-	return list
+	return slices.Collect(used.IDs)
 }

@@ -1,13 +1,17 @@
 package postgres
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/perdure/perdure/store/internal/rows"
+)
 
 // textKey is all that the text of a statement depends on.
 type textKey struct {
 	op, table, more string
-	columns         mask   // those written, of table step
-	of              shape  // of an update
-	vary            uint64 // which columns are arrays
+	columns         rows.Set // those written, of table step
+	of              shape    // of an update
+	vary            rows.Set // which columns are arrays
 }
 
 // texts remembers what was put together: a transaction of one job would else spend most of its time on that.

@@ -8,18 +8,28 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/internal/rows"
 )
 
 // What of a row must still be as it was loaded.
 var (
-	jobGuards  = [...]column{cJobCurrent, cJobDesired, cJobPhase, cUnsettled, cRunning, cActive}
-	stepGuards = [...]column{cRun, cPhase, cCurrent, cDesired}
+	jobGuards  = columnsOf("job_current", "job_desired", "job_phase", "unsettled", "running", "active")
+	stepGuards = columnsOf("run", "phase", "current", "desired")
+	colRun     = rows.Of("run")
 )
 
+func columnsOf(names ...string) []rows.ID {
+	ids := make([]rows.ID, len(names))
+	for i, name := range names {
+		ids[i] = rows.Of(name)
+	}
+	return ids
+}
+
 // guardNames are what is compared is called beside what it shall be.
-var guardNames = func() (names [allColumns]string) {
+var guardNames = func() (names [rows.All]string) {
 	for _, c := range guardsOf(shape{job: true, step: true}) {
-		names[c] = "was_" + columns[c].name
+		names[c] = "was_" + rows.Columns[c].Name
 	}
 	return names
 }()
@@ -53,7 +63,7 @@ func (c *change) ref() kernel.StepRef {
 
 // shape is all that the text of an update depends on, but for which values are the same in all rows.
 type shape struct {
-	set       mask
+	set       rows.Set
 	job, step bool
 	placed    bool // known by where it is, and not by its key
 	trusted   bool // compared by its version
@@ -62,10 +72,10 @@ type shape struct {
 func shapeOf(c *change) (k shape) {
 	k.placed, k.trusted = c.at != nil, c.xid != 0
 	if k.job = c.job != nil; k.job {
-		k.set |= jobDiff(c.job.Now, c.job.Was)
+		k.set = k.set.Or(rows.DiffJobs(c.job.Now, c.job.Was))
 	}
 	if k.step = c.step != nil; k.step {
-		k.set |= stepDiff(c.step.Now, c.step.Was)
+		k.set = k.set.Or(rows.DiffSteps(c.step.Now, c.step.Was))
 	}
 	return k
 }
@@ -74,14 +84,14 @@ func shapeOf(c *change) (k shape) {
 // what has changed. No row of a job is written without its first: by that, others see that something is new
 // (see known).
 func (w *writing) changes(jobs []kernel.JobChange, steps []kernel.StepChange) {
-	firsts := make(map[perdure.JobID]int, len(jobs)) // where a job's change is among rows
-	rows := make([]change, 0, len(jobs)+len(steps))
+	firsts := make(map[perdure.JobID]int, len(jobs)) // where a job's change is in the list
+	list := make([]change, 0, len(jobs)+len(steps))
 	var others []change          // written after all first rows: whoever writes to these has the job's lock
 	var made []kernel.StepChange // to steps that may have no row yet
 	for i := range jobs {
 		j := jobs[i].Now
-		firsts[j.ID] = len(rows)
-		rows = append(rows, change{job: &jobs[i], row: w.tx.first(j.ID)})
+		firsts[j.ID] = len(list)
+		list = append(list, change{job: &jobs[i], row: w.tx.first(j.ID)})
 		w.sides.job(jobs[i].Was, j)
 	}
 	for i := range steps {
@@ -94,17 +104,17 @@ func (w *writing) changes(jobs []kernel.JobChange, steps []kernel.StepChange) {
 				others = append(others, change{step: s})
 			}
 			if _, ok := firsts[s.Was.Job]; !ok {
-				firsts[s.Was.Job] = len(rows)
-				rows = append(rows, change{of: s.Was.Job, row: w.tx.first(s.Was.Job)})
+				firsts[s.Was.Job] = len(list)
+				list = append(list, change{of: s.Was.Job, row: w.tx.first(s.Was.Job)})
 			}
-		} else if at, ok := firsts[s.Was.Job]; ok && rows[at].step == nil {
-			rows[at].step = s
+		} else if at, ok := firsts[s.Was.Job]; ok && list[at].step == nil {
+			list[at].step = s
 		} else {
-			rows = append(rows, change{step: s, row: w.tx.first(s.Was.Job)})
+			list = append(list, change{step: s, row: w.tx.first(s.Was.Job)})
 		}
 	}
-	for _, rows := range [][]change{rows, others} {
-		for k, group := range grouped(rows) {
+	for _, all := range [][]change{list, others} {
+		for k, group := range grouped(all) {
 			for part := range slices.Chunk(group, maxRows) {
 				w.add(update(k, part))
 			}
@@ -114,13 +124,13 @@ func (w *writing) changes(jobs []kernel.JobChange, steps []kernel.StepChange) {
 }
 
 // grouped are the rows by what they change, in the order in which that comes first.
-func grouped(rows []change) iter.Seq2[shape, []change] {
+func grouped(all []change) iter.Seq2[shape, []change] {
 	return func(yield func(shape, []change) bool) {
 		at, sizes := map[shape]int{}, []int(nil)
-		of := make([]int, len(rows))
+		of := make([]int, len(all))
 		var order []shape
-		for i := range rows {
-			k := shapeOf(&rows[i])
+		for i := range all {
+			k := shapeOf(&all[i])
 			n, met := at[k]
 			if !met {
 				n, at[k] = len(order), len(order)
@@ -134,7 +144,7 @@ func grouped(rows []change) iter.Seq2[shape, []change] {
 			groups[n] = make([]change, 0, size)
 		}
 		for i, n := range of {
-			groups[n] = append(groups[n], rows[i])
+			groups[n] = append(groups[n], all[i])
 		}
 		for n, k := range order {
 			if !yield(k, groups[n]) {
@@ -145,9 +155,9 @@ func grouped(rows []change) iter.Seq2[shape, []change] {
 }
 
 // update is the statement for rows of one kind.
-func update(k shape, rows []change) *statement {
+func update(k shape, all []change) *statement {
 	guards := guardsOf(k)
-	var room [2 + len(jobGuards) + len(stepGuards) + int(allColumns)]field
+	var room [2 + 10 + int(rows.All)]field // keys, guards, values
 	fields := append(room[:0], field{"job", tUUID}, field{"idx", tInt4})
 	if k.placed {
 		fields = append(room[:0], field{"ctid", tTID})
@@ -158,35 +168,33 @@ func update(k shape, rows []change) *statement {
 	}
 	first := len(fields) // of the guards
 	for _, c := range guards {
-		fields = append(fields, field{guardNames[c], columns[c].typ})
+		fields = append(fields, field{guardNames[c], typeOf(c)})
 	}
-	var listed [allColumns]column
+	var listed [rows.All]rows.ID
 	set := listed[:0]
-	for c := cRun; c < allColumns; c++ {
-		if k.set.has(c) {
-			set = append(set, c)
-			fields = append(fields, field{columns[c].name, columns[c].typ})
-		}
+	for c := range k.set.IDs {
+		set = append(set, c)
+		fields = append(fields, fieldOf(c))
 	}
 	g := newGrid(fields...)
 	g.keyed = fields[0].name
 	for i := first; i < len(fields); i++ {
 		g.columns[i].class = classOf(i-first < len(guards), fields[i].typ)
 	}
-	for i := range rows {
+	for i := range all {
 		g.row()
 		if k.trusted {
-			g.at(keys).xid(rows[i].xid)
+			g.at(keys).xid(all[i].xid)
 		}
-		g.change(&rows[i], first, guards, set)
+		g.change(&all[i], first, guards, set)
 	}
 	s := q("")
 	s.sql = textOf(textKey{op: "update", of: k, vary: g.into(s)}, func() string { return updateText(g, keys, first, guards, set) })
-	return s.exact(len(rows))
+	return s.exact(len(all))
 }
 
 // updateText puts a statement together: so many columns are keys, and at first the guards begin.
-func updateText(g *grid, keys, first int, guards, set []column) string {
+func updateText(g *grid, keys, first int, guards, set []rows.ID) string {
 	from, where := g.match(keys, g.from())
 	if from != "" {
 		from = " from " + from
@@ -196,10 +204,10 @@ func updateText(g *grid, keys, first int, guards, set []column) string {
 		where += " and t.xmin = " + g.value(keys)
 	}
 	for i, c := range guards {
-		where += fmt.Sprintf(" and t.%s = %s", columns[c].name, g.value(first+i))
+		where += fmt.Sprintf(" and t.%s = %s", rows.Columns[c].Name, g.value(first+i))
 	}
 	for i, c := range set {
-		sets = append(sets, columns[c].name+" = "+g.value(first+len(guards)+i))
+		sets = append(sets, rows.Columns[c].Name+" = "+g.value(first+len(guards)+i))
 	}
 	if len(sets) == 0 { // nothing but to see that it is as it was
 		sets = append(sets, "run = t.run")
@@ -238,18 +246,18 @@ func classOf(guard bool, typ *sqlType) int {
 	return classRest
 }
 
-func guardsOf(k shape) (guards []column) {
+func guardsOf(k shape) (guards []rows.ID) {
 	if k.job {
-		guards = append(guards, jobGuards[:]...)
+		guards = append(guards, jobGuards...)
 	}
 	if k.step {
-		guards = append(guards, stepGuards[:]...)
+		guards = append(guards, stepGuards...)
 	}
 	return guards
 }
 
 // change adds a row's cells: where it is, as it was, as it shall be.
-func (g *grid) change(c *change, first int, guards, set []column) {
+func (g *grid) change(c *change, first int, guards, set []rows.ID) {
 	var wasJob, job *kernel.Job
 	var wasStep, step *kernel.Step
 	if c.job != nil {
@@ -267,10 +275,10 @@ func (g *grid) change(c *change, first int, guards, set []column) {
 	}
 	for i, column := range guards {
 		at := g.at(first + i)
-		*at = column.cell(*at, wasJob, wasStep)
+		*at = cellOf(*at, column, wasJob, wasStep)
 	}
 	for i, column := range set {
 		at := g.at(first + len(guards) + i)
-		*at = column.cell(*at, job, step)
+		*at = cellOf(*at, column, job, step)
 	}
 }

@@ -2,12 +2,14 @@ package sqlite
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	driver "zombiezen.com/go/sqlite"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/internal/rows"
 )
 
 // insertJobs stores submissions. A key that is taken means that somebody was faster: the transaction is
@@ -66,8 +68,8 @@ func apart(j *kernel.Job) bool { return len(j.Input) > perdure.MaxInlineInput }
 // inserts are new rows that are still to be written: as many at once as have the same columns, for what a
 // statement costs to begin is a good part of what a row costs.
 type inserts struct {
-	cols columns
-	rows [rowsAtOnce]*kept
+	cols rows.Set
+	kept [rowsAtOnce]*kept
 	sets [rowsAtOnce]*set // that they are in
 	n    int
 	rest [rowsAtOnce]kept // for those that nobody will ask about
@@ -111,7 +113,7 @@ func (tx *tx) insertStep(j *kernel.Job, st *kernel.Step) error {
 			k = &f.rest[0]
 		}
 	}
-	f.cols, f.rows[f.n], f.sets[f.n] = cols, k, m
+	f.cols, f.kept[f.n], f.sets[f.n] = cols, k, m
 	f.n++
 	return tx.permits(st.StepRef, kernel.Permits{}, kernel.PermitsOf(&k.step, k.job))
 }
@@ -125,23 +127,23 @@ func (tx *tx) flush() error {
 	n := f.n
 	f.n = 0
 	if n == rowsAtOnce {
-		return tx.insertRows(&tx.c.insertMany, f.rows[:], f.sets[:])
+		return tx.insertRows(&tx.c.insertMany, f.kept[:], f.sets[:])
 	}
 	for i := range n {
-		if err := tx.insertRows(&tx.c.insertOne, f.rows[i:i+1], f.sets[i:i+1]); err != nil {
+		if err := tx.insertRows(&tx.c.insertOne, f.kept[i:i+1], f.sets[i:i+1]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (tx *tx) insertRows(t *texts, rows []*kept, sets []*set) error {
+func (tx *tx) insertRows(t *texts, all []*kept, sets []*set) error {
 	s, err := t.of(tx.c, tx.fresh.cols)
 	if err != nil {
 		return err
 	}
 	at := 1
-	for _, k := range rows {
+	for _, k := range all {
 		st := &k.step
 		s.BindBytes(at, st.Job[:])
 		s.BindInt64(at+1, int64(st.Index))
@@ -160,8 +162,8 @@ func (tx *tx) insertRows(t *texts, rows []*kept, sets []*set) error {
 		return err
 	}
 	last := tx.c.db.LastInsertRowID() // those of one statement follow each other
-	for i, k := range rows {
-		k.id = last - int64(len(rows)-1-i)
+	for i, k := range all {
+		k.id = last - int64(len(all)-1-i)
 		if sets[i] != nil {
 			sets[i].add(k.id)
 		}
@@ -169,10 +171,10 @@ func (tx *tx) insertRows(t *texts, rows []*kept, sets []*set) error {
 	return nil
 }
 
-func insertText(rows int) func(columns) string {
-	return func(c columns) string {
-		names := `job, idx, name, type, priority` + c.list()
+func insertText(n int) func(rows.Set) string {
+	return func(c rows.Set) string {
+		names := `job, idx, name, type, priority` + list(slices.Collect(c.IDs))
 		place := `(` + places(strings.Count(names, ",")+1) + `)`
-		return `INSERT INTO perdure_step (` + names + `) VALUES ` + strings.Repeat(place+`,`, rows-1) + place
+		return `INSERT INTO perdure_step (` + names + `) VALUES ` + strings.Repeat(place+`,`, n-1) + place
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/internal/rows"
 )
 
 // kept is a row of step as it stands in the file, or is about to.
@@ -80,33 +81,19 @@ var (
 )
 
 // set are the columns that a new row needs.
-func (k *kept) set() columns {
-	c := diffSteps(&k.step, &noStep)
-	if k.out != 0 {
-		c |= colOut
-	}
+func (k *kept) set() rows.Set {
+	set := diffSteps(&k.step, &noStep)
+	set.Add(colOut, k.out != 0)
 	j := k.job
 	if j == nil {
-		return c
+		return set
 	}
-	c |= diffJobs(j, &noJob) | colHash | colShape
-	if !j.CreatedAt.IsZero() {
-		c |= colCreatedAt
-	}
-	if j.Input != nil {
-		c |= colInput
-	}
-	if j.Apart {
-		c |= colApart
-	}
-	if j.Key != "" {
-		c |= colJobKey
-	}
-	if len(j.Labels) > 0 {
-		c |= colLabels
-	}
-	if j.States != nil {
-		c |= colStates
-	}
-	return c
+	set = set.Or(diffJobs(j, &noJob)).Or(rows.SetOf(rows.Hash, rows.Shape))
+	set.Add(rows.CreatedAt, !j.CreatedAt.IsZero())
+	set.Add(rows.Input, j.Input != nil)
+	set.Add(rows.Apart, j.Apart)
+	set.Add(rows.Key, j.Key != "")
+	set.Add(rows.Labels, len(j.Labels) > 0)
+	set.Add(rows.States, j.States != nil)
+	return set
 }

@@ -42,12 +42,12 @@ const (
 	uncounted   = math.MinInt32
 )
 
-// joinOrQuit keeps a row in the set in which it is to be found, as it is about to be written.
-func (tx *tx) joinOrQuit(k *kept, was, now *kernel.Step) columns {
+// joinOrQuit keeps a row in the set in which it is to be found, as it is about to be written, and says whether that is another one.
+func (tx *tx) joinOrQuit(k *kept, was, now *kernel.Step) (moved bool) {
 	before, after := kernel.PlacesOf(was).InFlight, kernel.PlacesOf(now).InFlight
 	switch {
 	case before.Covers(after): // neither is in flight, or a heartbeat
-		return 0
+		return false
 	case before.InFlight:
 		tx.quit(k.out)
 		k.out = 0
@@ -57,7 +57,7 @@ func (tx *tx) joinOrQuit(k *kept, was, now *kernel.Step) columns {
 		m.add(k.id)
 		k.out = m.id
 	}
-	return colOut
+	return true
 }
 
 // join is the set of this Save for a step that is let out. Its row is added when it has a number.

@@ -2,12 +2,14 @@ package sqlite
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	driver "zombiezen.com/go/sqlite"
 
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/internal/rows"
 )
 
 // Save writes in the order of the fields of Changes.
@@ -122,21 +124,22 @@ func sameStep(a, b *kernel.Step) bool {
 
 // write writes what of a row has changed.
 func (tx *tx) write(k *kept) error {
-	var c columns
+	var c rows.Set
 	had := kernel.PermitsOf(&k.step, k.job)
 	if k.newJob != nil {
 		was := *k.job
 		k.setJob(k.newJob)
 		k.newJob = nil
-		c |= diffJobs(&was, k.job)
+		c = c.Or(diffJobs(&was, k.job))
 	}
 	if k.newStep != nil {
 		was := k.step
 		k.setStep(k.newStep)
 		k.newStep = nil
-		c |= diffSteps(&was, &k.step) | tx.joinOrQuit(k, &was, &k.step)
+		c = c.Or(diffSteps(&was, &k.step))
+		c.Add(colOut, tx.joinOrQuit(k, &was, &k.step))
 	}
-	if c == 0 {
+	if c.Empty() {
 		return nil
 	}
 	s, err := tx.c.updates.of(tx.c, c)
@@ -155,21 +158,21 @@ func (tx *tx) write(k *kept) error {
 	return tx.permits(k.step.StepRef, had, kernel.PermitsOf(&k.step, k.job))
 }
 
-func updateText(c columns) string {
-	return `UPDATE perdure_step SET ` + c.list(` = ?`)[2:] + ` WHERE id = ?`
+func updateText(c rows.Set) string {
+	return `UPDATE perdure_step SET ` + list(slices.Collect(c.IDs), ` = ?`)[2:] + ` WHERE id = ?`
 }
 
 // texts are the prepared statements for sets of columns, up to so many.
 type texts struct {
-	text  func(columns) string
-	stmts map[columns]*driver.Stmt
+	text  func(rows.Set) string
+	stmts map[rows.Set]*driver.Stmt
 }
 
 const maxTexts = 200
 
-func textsOf(text func(columns) string) texts { return texts{text, map[columns]*driver.Stmt{}} }
+func textsOf(text func(rows.Set) string) texts { return texts{text, map[rows.Set]*driver.Stmt{}} }
 
-func (t *texts) of(c *conn, cols columns) (*driver.Stmt, error) {
+func (t *texts) of(c *conn, cols rows.Set) (*driver.Stmt, error) {
 	if s := t.stmts[cols]; s != nil {
 		return s, nil
 	}

@@ -74,7 +74,7 @@ create table perdure.step (
 	skipped         boolean,
 	own_input       boolean,
 	given_up        boolean,
-	turn_back       boolean, -- "then": going back, and to turn to done again after that
+	job_then        boolean, -- "then": going back, and to turn to done again after that
 	overdue         boolean,
 	alerted         boolean,
 	error_code      text,

@@ -30,7 +30,7 @@ end $$;
 create view perdure.jobs as
 select perdure.job_text(s.job) as job, s.job_key as key, s.type, s.priority,
 	perdure.state(s.job_current) as current, perdure.state(s.job_desired) as desired, perdure.phase(s.job_phase) as phase,
-	case when s.turn_back then 'done' end as "then", coalesce(s.restarts, 0) as restarts,
+	case when s.job_then then 'done' end as "then", coalesce(s.restarts, 0) as restarts,
 	coalesce(s.permit, false) as permit, s.unsettled, s.running, s.active,
 	s.job_complete_by as complete_by, s.parked_at, coalesce(s.overdue, false) as overdue,
 	s.given_up_by, s.given_up_reason,
