@@ -44,8 +44,10 @@ const (
 	MaxRestarts      = 1000
 	MaxRungs         = 16
 	MaxPriority      = 9
+	MinAgeing        = time.Second // AgentSettings.Ageing
 	MaxLimit         = 1_000_000_000
 	MaxLimits        = 1000 // limits defined at once
+	MaxAgents        = 1000 // agents that have settings
 	MaxBatch         = 1000 // runs in a claim, reports or heartbeats in a call
 	MaxListLimit     = 500
 	DefaultListLimit = 50
@@ -59,8 +61,9 @@ const (
 	DefaultBackoff        = time.Second
 	DefaultMaxBackoff     = time.Minute
 	DefaultCompleteWithin = 5 * time.Minute
-	DefaultMaxBacklog     = 1_000_000 // unsettled jobs, above which a submission is refused
-	DefaultSlots          = 16        // runs at once of an agent in one process
+	DefaultMaxBacklog     = 1_000_000   // unsettled jobs, above which a submission is refused
+	DefaultAgeing         = MaxDuration // head start of one level of priority: a priority goes before all lower ones
+	DefaultSlots          = 16          // runs at once of an agent in one process
 
 	MaxHoldersShown = 100              // holders of a limit in its view
 	NotSeenFor      = 90 * time.Second // without a claim for its agent, a ready step has the reason noAgent

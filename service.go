@@ -50,6 +50,19 @@ type Operations interface {
 	PutLimit(ctx context.Context, name string, max int) (*LimitView, error)
 	DeleteLimit(ctx context.Context, name string) error
 	ListNodes(context.Context) ([]NodeView, error)
+	// ListAgents are the agents that have settings, or have claimed runs in the last day.
+	ListAgents(context.Context) ([]AgentView, error)
+	GetAgent(ctx context.Context, name string) (*AgentView, error)
+	PutAgent(ctx context.Context, name string, settings AgentSettings) (*AgentView, error)
+}
+
+// AgentSettings are what operators set for an agent.
+type AgentSettings struct {
+	// Ageing is the head start that one level of priority gives, MinAgeing to DefaultAgeing: a step goes before the steps
+	// of all jobs of one level less that were submitted less than Ageing before its own. With 10m, a job of priority 9 goes
+	// before all jobs of priority 0 that were submitted in the 90 minutes before it, and no job waits behind one that was
+	// submitted more than 90 minutes later. A change holds for steps that become ready afterwards.
+	Ageing Duration `json:"ageing"`
 }
 
 // Submitted is what became of one job of several that were submitted at once.

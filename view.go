@@ -188,6 +188,14 @@ type NodeView struct {
 	SeenAt   time.Time      `json:"seenAt"`
 }
 
+// AgentView is an agent as the outside sees it.
+type AgentView struct {
+	Name string `json:"name"`
+	AgentSettings
+	Holders int       `json:"holders"`         // that have claimed its runs in the last day
+	SeenAt  time.Time `json:"seenAt,omitzero"` // the latest claim
+}
+
 // RoleView is what a node has in a role: it leads it, or stands by for it. The epoch is that of the role's leader.
 type RoleView struct {
 	Role  string    `json:"role"`

@@ -74,6 +74,37 @@ func (c *Client) ListNodes(ctx context.Context) ([]perdure.NodeView, error) {
 	return out.Items, err
 }
 
+// ListAgents implements perdure.Operations.
+func (c *Client) ListAgents(ctx context.Context) ([]perdure.AgentView, error) {
+	var out items[perdure.AgentView]
+	_, err := c.ask(ctx, &request{method: http.MethodGet, path: "/v1/agents"}, &out)
+	return out.Items, err
+}
+
+// GetAgent implements perdure.Operations.
+func (c *Client) GetAgent(ctx context.Context, name string) (*perdure.AgentView, error) {
+	return c.agent(ctx, &request{method: http.MethodGet, path: agentPath(name)})
+}
+
+// PutAgent implements perdure.Operations.
+func (c *Client) PutAgent(ctx context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error) {
+	body, err := json.Marshal(settings)
+	if err != nil {
+		return nil, err
+	}
+	return c.agent(ctx, &request{method: http.MethodPut, path: agentPath(name), body: body})
+}
+
+func agentPath(name string) string { return "/v1/agents/" + segment(name) }
+
+func (c *Client) agent(ctx context.Context, req *request) (*perdure.AgentView, error) {
+	agent := new(perdure.AgentView)
+	if _, err := c.ask(ctx, req, agent); err != nil {
+		return nil, err
+	}
+	return agent, nil
+}
+
 // JobSchema gives the JSON Schema of a definition, for editors. The server needs no store for it: who wants to know
 // whether it is a Perdure that listens at a URL, asks this.
 func (c *Client) JobSchema(ctx context.Context) (json.RawMessage, error) {

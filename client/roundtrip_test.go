@@ -35,6 +35,8 @@ func TestRoundTrip(t *testing.T) {
 	beats := []protocol.Heartbeat{{Job: resttest.ID, Step: "s", Run: 3, Progress: json.RawMessage(`{"done":1}`)}, {Job: resttest.ID, Step: "t", Run: 4}}
 	definitions := []json.RawMessage{json.RawMessage(`{"s":"<&>","n":12345678901234567890.10}`), json.RawMessage("[ 1,\n2 ]"), json.RawMessage(`{"a":1,"a":2}`)}
 	submitted := []perdure.Submitted{resttest.Submitted(0), resttest.Submitted(1), resttest.Submitted(2)}
+	aged := resttest.Agent("http")
+	agent := &aged
 	limit := &perdure.LimitView{Name: "agent:http", Max: 3, Used: 1, Holders: []perdure.HolderView{{Job: resttest.ID, Step: "charge", Run: 3}}}
 	alert := resttest.Alert()
 	job, last := resttest.Job(), resttest.Job()
@@ -122,6 +124,18 @@ func TestRoundTrip(t *testing.T) {
 		{"DeleteLimit", func(ctx context.Context, s protocol.Server) (all, error) {
 			return nil, s.DeleteLimit(ctx, "agent:http")
 		}, all{"agent:http"}, nil},
+		{"ListAgents", func(ctx context.Context, s protocol.Server) (all, error) {
+			agents, err := s.ListAgents(ctx)
+			return all{agents}, err
+		}, nil, all{[]perdure.AgentView{resttest.Agent("http")}}},
+		{"GetAgent", func(ctx context.Context, s protocol.Server) (all, error) {
+			agent, err := s.GetAgent(ctx, "http")
+			return all{agent}, err
+		}, all{"http"}, all{agent}},
+		{"PutAgent", func(ctx context.Context, s protocol.Server) (all, error) {
+			agent, err := s.PutAgent(ctx, "http", perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute)})
+			return all{agent}, err
+		}, all{"http", perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute)}}, all{agent}},
 		{"ListNodes", func(ctx context.Context, s protocol.Server) (all, error) {
 			nodes, err := s.ListNodes(ctx)
 			return all{nodes}, err

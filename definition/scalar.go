@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plain"
 )
 
 // wrong records that n is not what was expected.
@@ -50,20 +51,9 @@ func (d *decoder) checkName(n *node, p *pointer, what string) {
 		d.large(p, n.at, "a %s of %d characters; at most %d", what, len(n.text), perdure.MaxNameLength)
 	case strings.Contains(n.text, "${"):
 		d.add(p, n.at, "a %s cannot be computed", what).hinted("expressions are understood in with, when, key and priority")
-	case !plainName(n.text):
+	case !plain.IsName(n.text):
 		d.add(p, n.at, "%s is no %s", quote(n.text), what).hinted("letters, digits, `.`, `_` and `-`, starting with a letter or digit")
 	}
-}
-
-func plainName(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		letter := 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9'
-		if !letter && (i == 0 || c != '.' && c != '_' && c != '-') {
-			return false
-		}
-	}
-	return s != ""
 }
 
 func (d *decoder) duration(n *node, p *pointer) perdure.Duration {

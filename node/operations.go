@@ -2,6 +2,9 @@ package node
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/admission"
@@ -136,4 +139,75 @@ func (n *Node) DeleteLimit(ctx context.Context, name string) error {
 		return unreachable(err)
 	}
 	return nil
+}
+
+// ListAgents implements perdure.Operations.
+func (n *Node) ListAgents(ctx context.Context) ([]perdure.AgentView, error) {
+	settings, err := n.store.ListAgents(ctx)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	seen, err := n.store.Seen(ctx)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	now, err := n.store.Now(ctx)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	views := map[string]*perdure.AgentView{}
+	agent := func(name string) *perdure.AgentView {
+		if views[name] == nil {
+			of, set := settings[name]
+			if !set {
+				of.Ageing = perdure.Duration(perdure.DefaultAgeing)
+			}
+			views[name] = &perdure.AgentView{Name: name, AgentSettings: of}
+		}
+		return views[name]
+	}
+	for name := range settings {
+		agent(name)
+	}
+	holders := map[[2]string]bool{}
+	for _, s := range append(seen, n.scheduler.SeenNow(now)...) {
+		v := agent(s.Agent)
+		if by := [2]string{s.Agent, s.Holder}; !holders[by] {
+			holders[by] = true
+			v.Holders++
+		}
+		if s.At.After(v.SeenAt) {
+			v.SeenAt = s.At
+		}
+	}
+	if err := admission.Ask(ctx, len(views)*entryRoom); err != nil {
+		return nil, err
+	}
+	list := make([]perdure.AgentView, 0, len(views))
+	for _, name := range slices.Sorted(maps.Keys(views)) {
+		list = append(list, *views[name])
+	}
+	return list, nil
+}
+
+// GetAgent implements perdure.Operations.
+func (n *Node) GetAgent(ctx context.Context, name string) (*perdure.AgentView, error) {
+	all, err := n.ListAgents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		if all[i].Name == name {
+			return &all[i], nil
+		}
+	}
+	return nil, &perdure.Error{Code: perdure.CodeNotFound, Message: fmt.Sprintf("agent %q has no settings, and has not claimed runs in the last day", name)}
+}
+
+// PutAgent implements perdure.Operations.
+func (n *Node) PutAgent(ctx context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error) {
+	if err := n.scheduler.PutAgent(ctx, name, settings); err != nil {
+		return nil, unreachable(err)
+	}
+	return n.GetAgent(ctx, name)
 }

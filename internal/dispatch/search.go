@@ -138,7 +138,10 @@ func (t *Transaction) urgent(s *search) ([]kernel.StepRef, error) {
 	left := w.Has(first.Job) || w.Now().Sub(first.ReadyAt) > overlookedAfter
 	return slices.DeleteFunc(slices.Clone(s.own), func(ref kernel.StepRef) bool {
 		own := w.Step(ref)
-		return own.Priority < first.Priority || left && kernel.ClaimLess(kernel.CandidateOf(own), kernel.CandidateOf(first)) > 0
+		if left || own.Ageing != first.Ageing || own.Ageing != 0 {
+			return kernel.ClaimLess(kernel.CandidateOf(own), kernel.CandidateOf(first)) > 0
+		}
+		return own.Priority < first.Priority
 	}), nil
 }
 

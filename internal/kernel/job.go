@@ -100,7 +100,8 @@ type Step struct {
 	Edited    Edited // that input came from an operator, for this direction
 	GivenUp   bool
 
-	Blockers int // neighbours still waited for, in the direction desired
+	Blockers int           // neighbours still waited for, in the direction desired
+	Ageing   time.Duration // setting of the agent when the step became ready; 0: DefaultAgeing
 
 	ReadyAt, StartedAt, EndedAt, UpdatedAt time.Time
 }

@@ -16,12 +16,12 @@ type Places struct {
 	InFlight InFlightKey
 }
 
-// ReadyKey is the entry of a step that is ready: claims of the agent find it, in the order of ClaimLess.
+// ReadyKey is the entry of a step that is ready: claims of the agent find it by its lane, in the order of ClaimLess.
 type ReadyKey struct {
 	Ready bool // false: no entry
 	Agent string
-	Type  string // of the job
-	Rank  int
+	Lane  LaneID
+	Order int64
 }
 
 // InFlightKey is the entry of a run that is in flight: it is found by its holder and claim, and when its lock ends.
@@ -37,7 +37,7 @@ type InFlightKey struct {
 func PlacesOf(s *Step) (p Places) {
 	switch s.Phase {
 	case perdure.Ready:
-		p.Ready = ReadyKey{Ready: true, Agent: s.Agent, Type: s.Type, Rank: RankOf(s.Priority)}
+		p.Ready = ReadyKey{Ready: true, Agent: s.Agent, Lane: LaneOf(s.Type), Order: OrderOf(s.Job, s.Priority, s.Ageing)}
 	case perdure.Waiting:
 		p.DueAt = s.AvailableAt
 	case perdure.Running:
@@ -45,9 +45,6 @@ func PlacesOf(s *Step) (p Places) {
 	}
 	return p
 }
-
-// RankOf is the order of a priority: the highest comes first.
-func RankOf(priority int) int { return perdure.MaxPriority - priority }
 
 // Same reports whether two runs have the same entry but for its time.
 func (k InFlightKey) Same(o InFlightKey) bool {
@@ -61,16 +58,18 @@ func (k InFlightKey) Covers(o InFlightKey) bool { return k.Same(o) && !o.Until.B
 // Candidate is a ready step as a search finds it.
 type Candidate struct {
 	StepRef
-	Rank int
+	Order int64
 }
 
 // CandidateOf is a step that is ready.
-func CandidateOf(s *Step) Candidate { return Candidate{s.StepRef, RankOf(s.Priority)} }
+func CandidateOf(s *Step) Candidate {
+	return Candidate{s.StepRef, OrderOf(s.Job, s.Priority, s.Ageing)}
+}
 
-// ClaimLess orders ready steps as claims get them: by priority, then by age of the job, then by place in the job. The
+// ClaimLess orders ready steps as claims get them: by Order, then by age of the job, then by place in the job. The
 // result is below 0 if a comes before b.
 func ClaimLess(a, b Candidate) int {
-	return cmp.Or(cmp.Compare(a.Rank, b.Rank), a.StepRef.Compare(b.StepRef))
+	return cmp.Or(cmp.Compare(a.Order, b.Order), a.StepRef.Compare(b.StepRef))
 }
 
 // OverdueAt is when the job's deadline passes; zero if it has none, if it has been acted upon, or if it stands still

@@ -37,6 +37,8 @@ type Tx interface {
 	// PutLimit and DeleteLimit change a limit; it takes hold at once.
 	PutLimit(name string, max int) error
 	DeleteLimit(name string) (bool, error)
+	// PutAgent sets the settings of an agent.
+	PutAgent(name string, settings perdure.AgentSettings) error
 	// CloseAlert closes one alert by hand, if it is open.
 	CloseAlert(id int64, by string, at time.Time) error
 	// RaiseFence raises the fence, never lowers it, and raises an alert that is no job's: a person should
@@ -93,6 +95,8 @@ type Finder interface {
 	// fingerprint.
 	JobByHash(typ string, hash [32]byte) (perdure.JobID, bool, error)
 	Limits() ([]Limit, error) // Used is not counted
+	// Agents are the settings of the agents that have some.
+	Agents() (map[string]perdure.AgentSettings, error)
 	Alert(id int64) (*Alert, error)
 	// Ready are steps that the agent may claim, by priority and then by age of the job. Of the types in
 	// full, only those whose job holds its permit already.
@@ -150,6 +154,7 @@ type Reader interface {
 	// LimitUse counts and names the holders of a limit, at most max of them. Both are 0 of what nobody holds.
 	LimitUse(ctx context.Context, name string, max int) (used int, holders []LimitHolder, err error)
 	ListLimits(context.Context) ([]Limit, error)
+	ListAgents(context.Context) (map[string]perdure.AgentSettings, error)
 	// Look says what there is to be done, and when: it is asked often, and is one query unless something
 	// is due.
 	Look(ctx context.Context, agents []string) (Look, error)

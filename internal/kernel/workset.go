@@ -24,6 +24,8 @@ type Workset struct {
 	fence  int64          // no run that is let out has a lower number
 	budget *Budget        // what is left for rendering; nil: no bound
 
+	settings map[string]perdure.AgentSettings // by agent; those without are at their default
+
 	prepared  Prepared     // results of renderings outside of transactions; may be nil
 	postponed []*Rendering // conditions to evaluate outside
 
@@ -104,6 +106,9 @@ func NewWorkset(now time.Time, chance func() float64) *Workset {
 
 // LetOutFrom sets the least number that a run may have which is let out here.
 func (w *Workset) LetOutFrom(least int64) { w.fence = least }
+
+// UseSettings sets the settings of agents, for steps that become ready from here on.
+func (w *Workset) UseSettings(of map[string]perdure.AgentSettings) { w.settings = of }
 
 // Spend sets the budget for rendering from here on; nil: no bound. Prepared results cost nothing.
 func (w *Workset) Spend(b *Budget, p Prepared) { w.budget, w.prepared = b, p }
@@ -355,6 +360,9 @@ func (w *Workset) place(e *entry, r *row, p perdure.Phase, at time.Time) {
 	switch {
 	case p == perdure.Ready && r.Phase != perdure.Ready:
 		r.readyBefore, r.ReadyAt, r.fresh = r.ReadyAt, w.now, true
+		if r.Ageing = time.Duration(w.settings[r.Agent].Ageing); r.Ageing == perdure.DefaultAgeing {
+			r.Ageing = 0
+		}
 	case p != perdure.Ready && p != perdure.Running && r.fresh: // for nothing: the job has turned since, in the same event
 		r.ReadyAt = r.readyBefore
 	}

@@ -108,3 +108,16 @@ func Shorten(s string, n int) string {
 	}
 	return Clip(s, n) + "…"
 }
+
+// IsName reports whether s can be the name of a type, step, agent, action or limit: letters, digits, ".", "_" and "-",
+// starting with a letter or digit. It says nothing of its length.
+func IsName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		letter := 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9'
+		if !letter && (i == 0 || c != '.' && c != '_' && c != '-') {
+			return false
+		}
+	}
+	return s != ""
+}

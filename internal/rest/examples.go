@@ -51,6 +51,8 @@ const (
 
 	maxExample    = `{"max":10}`
 	limitExample  = `{"name":"agent:payments","max":10,"used":1,"holders":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","run":1}]}`
+	ageingExample = `{"ageing":"10m"}`
+	agentExample  = `{"name":"payments","ageing":"10m","holders":2,"seenAt":"2026-03-01T12:00:00Z"}`
 	limitsExample = `{"items":[{"name":"agent:payments","max":10,"used":0,"holders":[]}]}`
 
 	alertExample = `{"id":12,"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","kind":"waiting","message":"charge waits for 1h after 5 failures",

@@ -14,9 +14,13 @@ type limitBody struct {
 	Max int `json:"max" minimum:"0" maximum:"1000000000" doc:"How many may be out at once; 0: none"`
 }
 
+type agentBody struct {
+	Ageing perdure.Duration `json:"ageing" doc:"The head start of one level of priority: 1s to 10 years, which is the default"`
+}
+
 func (a *api) operationRoutes() []route {
 	limit, alert := reflect.TypeFor[perdure.LimitView](), reflect.TypeFor[perdure.AlertView]()
-	const name = "/v1/limits/{name}"
+	const name, agent = "/v1/limits/{name}", "/v1/agents/{agent}"
 	return []route{
 		{
 			method: http.MethodGet, path: "/v1/limits", id: "listLimits", tag: "operations", do: (*call).listLimits,
@@ -53,6 +57,24 @@ func (a *api) operationRoutes() []route {
 			headers: authorParam, body: &media{of: reflect.TypeFor[reasonBody](), optional: true, example: reasonExample},
 			results:  []result{{status: http.StatusOK, doc: "The alert", of: alert, example: alertExample}},
 			problems: []int{http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity},
+		},
+		{
+			method: http.MethodGet, path: "/v1/agents", id: "listAgents", tag: "operations", do: (*call).listAgents,
+			summary: "List agents", doc: "Those that have settings, or have claimed runs in the last day.",
+			results: []result{{status: http.StatusOK, doc: "All agents", of: reflect.TypeFor[list[perdure.AgentView]](), example: `{"items":[` + agentExample + `]}`}},
+		},
+		{
+			method: http.MethodGet, path: agent, id: "getAgent", tag: "operations", do: (*call).getAgent,
+			summary: "Get an agent", doc: "Its settings, and who claims its runs.",
+			results: []result{{status: http.StatusOK, doc: "The agent", of: reflect.TypeFor[perdure.AgentView](), example: agentExample}}, problems: []int{http.StatusNotFound},
+		},
+		{
+			method: http.MethodPut, path: agent, id: "putAgent", tag: "operations", do: (*call).putAgent,
+			summary: "Set what holds for an agent",
+			doc:     "ageing is the head start that one level of priority gives: with 10m, a job of priority 9 goes before all jobs of priority 0 that were submitted in the 90 minutes before it. A change holds for steps that become ready afterwards.",
+			headers: authorParam, body: &media{of: reflect.TypeFor[agentBody](), example: ageingExample},
+			results:  []result{{status: http.StatusOK, doc: "The agent", of: reflect.TypeFor[perdure.AgentView](), example: agentExample}},
+			problems: []int{http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity},
 		},
 		{
 			method: http.MethodGet, path: "/v1/nodes", id: "listNodes", tag: "operations", do: (*call).listNodes,
@@ -214,4 +236,75 @@ func (c *call) listNodes() error {
 		out.Items[i] = utcNode(n)
 	}
 	return c.json(http.StatusOK, &out)
+}
+
+func (c *call) listAgents() error {
+	agents, err := c.Service.ListAgents(c.ctx())
+	if err != nil {
+		return err
+	}
+	out := list[perdure.AgentView]{Items: make([]perdure.AgentView, len(agents))}
+	for i := range agents {
+		out.Items[i] = utcAgent(&agents[i])
+	}
+	return c.json(http.StatusOK, &out)
+}
+
+func (c *call) getAgent() error {
+	name, err := c.path("agent")
+	if err != nil {
+		return err
+	}
+	agent, err := c.Service.GetAgent(c.ctx(), name)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, utcAgent(agent))
+}
+
+func (c *call) putAgent() error {
+	name, err := c.path("agent")
+	if err != nil {
+		return err
+	}
+	author, err := c.author()
+	if err != nil {
+		return err
+	}
+	doc, err := c.document(maxSmallBody, false)
+	if err != nil {
+		return err
+	}
+	settings := readSettings(doc)
+	if err := doc.err(); err != nil {
+		return err
+	}
+	agent, err := c.Service.PutAgent(c.ctx(), name, settings)
+	if err != nil {
+		return err
+	}
+	c.Log.InfoContext(c.ctx(), "agent set", "agent", name, "ageing", settings.Ageing, "author", author)
+	return c.json(http.StatusOK, utcAgent(agent))
+}
+
+func readSettings(doc *document) (settings perdure.AgentSettings) {
+	root, there := doc.root(), false
+	for name, field := range root.fields() {
+		if name != "ageing" {
+			field.unknown("ageing")
+			continue
+		}
+		there = !field.null()
+		settings.Ageing = perdure.Duration(field.duration(perdure.MinAgeing, perdure.DefaultAgeing))
+	}
+	root.need("ageing", there)
+	return settings
+}
+
+func utcAgent(a *perdure.AgentView) perdure.AgentView {
+	shown := *a
+	if !a.SeenAt.IsZero() {
+		shown.SeenAt = a.SeenAt.UTC()
+	}
+	return shown
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/plain"
 )
 
 // Act carries an operator's act out.
@@ -115,6 +116,27 @@ func (s *Scheduler) CloseAlert(ctx context.Context, id int64, by string) (*kerne
 		return tx.CloseAlert(id, by, now)
 	})
 	return alert, err
+}
+
+// PutAgent sets the settings of an agent, for steps that become ready afterwards.
+func (s *Scheduler) PutAgent(ctx context.Context, name string, settings perdure.AgentSettings) error {
+	ageing := time.Duration(settings.Ageing)
+	switch {
+	case !plain.IsName(name) || len(name) > perdure.MaxNameLength:
+		return perdure.Refuse(perdure.CodeInvalid, "%q is not the name of an agent: letters, digits, ., _ and -, at most %d", name, perdure.MaxNameLength)
+	case ageing < perdure.MinAgeing || ageing > perdure.DefaultAgeing:
+		return perdure.Refuse(perdure.CodeInvalid, "ageing is %s; it must be %s to %s", settings.Ageing, perdure.Duration(perdure.MinAgeing), perdure.Duration(perdure.DefaultAgeing))
+	}
+	return s.update(ctx, func(tx kernel.Tx) error {
+		all, err := tx.Agents()
+		if err != nil {
+			return err
+		}
+		if _, known := all[name]; !known && len(all) >= perdure.MaxAgents {
+			return perdure.Refuse(perdure.CodeConflict, "%d agents have settings already, and no more may", len(all))
+		}
+		return tx.PutAgent(name, settings)
+	})
 }
 
 // PutLimit sets a limit; it takes hold at once. One that is lowered kills nothing.

@@ -326,6 +326,11 @@ func (b *batch) lock(requests []*request) error {
 	}
 	b.now, b.w = now, kernel.NewWorkset(now, b.s.env.Float64)
 	b.w.LetOutFrom(fence)
+	settings, err := b.tx.Agents()
+	if err != nil {
+		return err
+	}
+	b.w.UseSettings(settings)
 	b.Spend(b.s.budget())
 	return b.addJobs(jobs)
 }

@@ -26,9 +26,22 @@ func newOrder() order {
 		lying: map[kernel.StepRef]time.Duration{}, out: map[string]time.Duration{}, were: map[string]bool{}}
 }
 
-// before is the order in which steps of one agent are let out: by priority, then by age of the job.
+// before is the order in which steps of one agent are dispatched: by the time of submission, less the head start of the
+// priority; then by age of the job. It is written again here, to judge the kernel by it.
 func before(x, y *kernel.Step) int {
-	return cmp.Or(cmp.Compare(y.Priority, x.Priority), bytes.Compare(x.Job[:], y.Job[:]), cmp.Compare(x.Index, y.Index))
+	return cmp.Or(turnOf(x).Compare(turnOf(y)), bytes.Compare(x.Job[:], y.Job[:]), cmp.Compare(x.Index, y.Index))
+}
+
+func turnOf(s *kernel.Step) time.Time {
+	var ms int64
+	for _, b := range s.Job[:6] {
+		ms = ms<<8 | int64(b)
+	}
+	at := time.UnixMilli(ms)
+	for range s.Priority {
+		at = at.Add(-cmp.Or(s.Ageing, 10*365*24*time.Hour))
+	}
+	return at
 }
 
 // queued keeps the order, and finds in it those who were passed over by what a transaction has let out.

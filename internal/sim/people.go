@@ -98,6 +98,7 @@ func (w *world) do(d deed) {
 		w.edit(j.ID, s, d.pick)
 	case "limit":
 		w.setLimit(limit, int(d.pick>>24%3))
+		w.setAgeing(s.Agent, []time.Duration{time.Second, 20 * time.Second, 10 * time.Minute, perdure.DefaultAgeing}[d.pick>>40%4])
 	case "unlimit":
 		w.hit("F135")
 		_, _ = ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
@@ -159,6 +160,17 @@ func (w *world) setLimit(name string, max int) {
 	w.say("limit %s is %d", name, max)
 	_, _ = ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
 		return true, n.sched.PutLimit(ctx, name, max)
+	})
+}
+
+// setAgeing sets the head start of a level of priority, for steps of an agent that become ready afterwards.
+func (w *world) setAgeing(agent string, ageing time.Duration) {
+	if agent == "" {
+		return
+	}
+	w.say("ageing of %s is %s", agent, ageing)
+	_, _ = ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
+		return true, n.sched.PutAgent(ctx, agent, perdure.AgentSettings{Ageing: perdure.Duration(ageing)})
 	})
 }
 

@@ -22,6 +22,7 @@ type data struct {
 	lastAlert int64
 	history   map[perdure.JobID][]kernel.Entry
 	limits    map[string]int
+	agents    map[string]perdure.AgentSettings
 	fence     int64
 	nodes     map[string]kernel.Node
 	roles     map[string]kernel.Role
@@ -42,6 +43,7 @@ func newData() data {
 		alerts:   map[int64]kernel.Alert{},
 		history:  map[perdure.JobID][]kernel.Entry{},
 		limits:   map[string]int{},
+		agents:   map[string]perdure.AgentSettings{},
 		nodes:    map[string]kernel.Node{},
 		roles:    map[string]kernel.Role{},
 		seen:     map[seenBy]time.Time{},

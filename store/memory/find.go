@@ -32,6 +32,8 @@ func (tx *tx) JobByHash(typ string, hash [32]byte) (newest perdure.JobID, ok boo
 
 func (tx *tx) Limits() ([]kernel.Limit, error) { return tx.listLimits(), nil }
 
+func (tx *tx) Agents() (map[string]perdure.AgentSettings, error) { return maps.Clone(tx.agents), nil }
+
 func (tx *tx) Alert(id int64) (*kernel.Alert, error) {
 	if a, ok := tx.alerts[id]; ok {
 		return &a, nil
@@ -46,7 +48,7 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	inOrder := func(a, b *kernel.Step) int { return kernel.ClaimLess(kernel.CandidateOf(a), kernel.CandidateOf(b)) }
 	return refs(max, tx.pick(inOrder, func(s *kernel.Step) bool {
 		key := kernel.PlacesOf(s).Ready
-		return key.Ready && key.Agent == agent && (!slices.Contains(full, key.Type) || tx.jobs[s.Job].Permit)
+		return key.Ready && key.Agent == agent && (!slices.Contains(full, s.Type) || tx.jobs[s.Job].Permit)
 	})), nil
 }
 

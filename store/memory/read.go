@@ -164,6 +164,10 @@ func (s *Store) ListLimits(ctx context.Context) ([]kernel.Limit, error) {
 	return view(ctx, s, s.listLimits)
 }
 
+func (s *Store) ListAgents(ctx context.Context) (map[string]perdure.AgentSettings, error) {
+	return view(ctx, s, func() map[string]perdure.AgentSettings { return maps.Clone(s.agents) })
+}
+
 func (d *data) listLimits() []kernel.Limit {
 	var limits []kernel.Limit
 	for _, name := range slices.Sorted(maps.Keys(d.limits)) {

@@ -3,6 +3,7 @@ package memory
 import (
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
@@ -41,6 +42,12 @@ func restore[K comparable, V any](m map[K]V, k K) func() {
 }
 
 func (tx *tx) remember(undo func()) { tx.undo = append(tx.undo, undo) }
+
+func (tx *tx) PutAgent(name string, settings perdure.AgentSettings) error {
+	settings.Ageing = perdure.Duration(time.Duration(settings.Ageing).Truncate(time.Microsecond))
+	set(tx, tx.agents, name, settings)
+	return nil
+}
 
 func (tx *tx) PutLimit(name string, max int) error {
 	set(tx, tx.limits, name, max)

@@ -75,27 +75,6 @@ func cellTime(b []byte, t time.Time) []byte { return cellInt8(b, t.UnixMicro()-m
 
 // The same, with a null for the zero value.
 
-func nullInt2(b []byte, v int) []byte {
-	if v == 0 {
-		return cellNull(b)
-	}
-	return cellInt2(b, v)
-}
-
-func nullInt4(b []byte, v int) []byte {
-	if v == 0 {
-		return cellNull(b)
-	}
-	return cellInt4(b, v)
-}
-
-func nullInt8(b []byte, v int64) []byte {
-	if v == 0 {
-		return cellNull(b)
-	}
-	return cellInt8(b, v)
-}
-
 func nullBool(b []byte, v bool) []byte {
 	if !v {
 		return cellNull(b)
@@ -137,7 +116,6 @@ type cells []byte
 func (c *cells) uuid(v [16]byte)    { *c = cellUUID(*c, v) }
 func (c *cells) tid(v tid)          { *c = cellTID(*c, v) }
 func (c *cells) xid(v uint64)       { *c = cellInt4(*c, int(uint32(v))) }
-func (c *cells) int2(v int)         { *c = cellInt2(*c, v) }
 func (c *cells) int4(v int)         { *c = cellInt4(*c, v) }
 func (c *cells) int8(v int64)       { *c = cellInt8(*c, v) }
 func (c *cells) text(v string)      { *c = cellText(*c, v) }

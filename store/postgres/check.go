@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -138,8 +139,8 @@ func (r *readRow) first() *kernel.Job {
 
 const (
 	haveOpenSQL  = "select job, look_at from perdure.open where job = any($1)"
-	haveReadySQL = `select r.job, r.idx from unnest($1::text[], $2::text[], $3::smallint[], $4::uuid[], $5::int[]) as u (agent, type, rank, job, idx)
-		join perdure.ready r on r.agent = u.agent collate "C" and r.type = u.type collate "C" and r.rank = u.rank and r.job = u.job and r.idx = u.idx`
+	haveReadySQL = `select r.job, r.idx from unnest($1::text[], $2::bigint[], $3::bigint[], $4::uuid[], $5::int[]) as u (agent, lane, ord, job, idx)
+		join perdure.ready r on r.agent = u.agent collate "C" and r.lane = u.lane and r.ord = u.ord and r.job = u.job and r.idx = u.idx`
 	haveDueSQL = `select d.job, d.idx from unnest($1::timestamptz[], $2::uuid[], $3::int[]) as u (at, job, idx)
 		join perdure.due d on d.at = u.at and d.job = u.job and d.idx = u.idx`
 	haveOutSQL = `select m.job, m.idx, o.agent, o.locked_by, o.request, o.until_at
@@ -212,16 +213,16 @@ func (c *checking) have(open map[perdure.JobID]openRow, ready map[kernel.StepRef
 		}))
 	}
 	if len(ready) > 0 {
-		var agents, types, ranks, jobs, idxs cells
+		var agents, lanes, orders, jobs, idxs cells
 		for _, k := range ready {
 			agents.text(k.Agent)
-			types.text(k.Type)
-			ranks.int2(k.Rank)
+			lanes.int8(int64(k.Lane))
+			orders.int8(k.Order)
 			jobs.uuid(k.Job)
 			idxs.int4(k.Index)
 		}
 		n := len(ready)
-		list = append(list, q(haveReadySQL).array(tText, n, agents).array(tText, n, types).array(tInt2, n, ranks).array(tUUID, n, jobs).array(tInt4, n, idxs).
+		list = append(list, q(haveReadySQL).array(tText, n, agents).array(tInt8, n, lanes).array(tInt8, n, orders).array(tUUID, n, jobs).array(tInt4, n, idxs).
 			each(func(r *reader) error {
 				delete(ready, scanRef(r))
 				return nil
@@ -331,12 +332,12 @@ func (c *checking) strayOpen(ctx context.Context) error {
 func (c *checking) strayReady(ctx context.Context) error {
 	return strays(ctx, c, func(after *readyRow) *statement {
 		if after == nil {
-			after = &readyRow{ReadyKey: kernel.ReadyKey{Rank: -1}}
+			after = &readyRow{ReadyKey: kernel.ReadyKey{Lane: math.MinInt64}}
 		}
-		return q("select agent, type, rank, job, idx from perdure.ready where (agent, type, rank, job, idx) > ($1, $2, $3::int, $4, $5) order by agent, type, rank, job, idx limit $6").
-			text(after.Agent).text(after.Type).int(after.Rank).uuid(after.Job).int(after.Index).int(checkPage)
+		return q("select agent, lane, ord, job, idx from perdure.ready where (agent, lane, ord, job, idx) > ($1, $2, $3, $4, $5) order by agent, lane, ord, job, idx limit $6").
+			text(after.Agent).int64(int64(after.Lane)).int64(after.Order).uuid(after.Job).int(after.Index).int(checkPage)
 	}, func(r *reader) readyRow {
-		return readyRow{kernel.ReadyKey{Ready: true, Agent: r.text(), Type: r.text(), Rank: r.int()}, scanRef(r)}
+		return readyRow{kernel.ReadyKey{Ready: true, Agent: r.text(), Lane: kernel.LaneID(r.int64()), Order: r.int64()}, scanRef(r)}
 	}, func(e readyRow) kernel.StepRef { return e.StepRef },
 		func(e readyRow, row *readRow) {
 			if row == nil || kernel.PlacesOf(&row.step).Ready != e.ReadyKey {

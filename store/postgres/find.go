@@ -29,8 +29,10 @@ const (
 		and hash is not null and ` + stillWaiting
 	jobByHashSQL = `select o.job from` + unsettledSQL + firstOfOpenSQL + `
 		where s.type = $1 and s.hash = $2 and s.job_key is null and s.job_phase <> 0 order by o.job desc limit 1`
-	limitsSQL = `select name, max from perdure."limit" order by name`
-	alertSQL  = "select " + alertFields + " from perdure.alert where id = $1"
+	limitsSQL   = `select name, max from perdure."limit" order by name`
+	agentsSQL   = `select name, ageing from perdure.agent`
+	settingsSQL = `select true, name, max::bigint from perdure."limit" union all select false, name, ageing from perdure.agent order by 1, 2`
+	alertSQL    = "select " + alertFields + " from perdure.alert where id = $1"
 
 	dueSQL = `select job, idx from perdure.due
 		where at <= $1 order by at, job, idx limit $2`
@@ -59,6 +61,13 @@ func (tx *tx) JobByHash(typ string, hash [32]byte) (id perdure.JobID, ok bool, e
 		return nil
 	}))
 	return id, ok, err
+}
+
+func (tx *tx) Agents() (map[string]perdure.AgentSettings, error) {
+	if err := tx.start(); err != nil {
+		return nil, err
+	}
+	return tx.agents, nil
 }
 
 // Limits are those that hold until this transaction ends.

@@ -1,13 +1,14 @@
 package postgres
 
 import (
+	"math"
 	"sync"
 	"time"
 
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// lanes remembers, for each agent and type, from where on there are steps that are ready. What has been
+// lanes remembers, for each agent and lane, from where on there are steps that are ready. What has been
 // claimed leaves dead entries at the head of the index, and they stay while somebody holds an old snapshot
 // open: to walk over them at each claim would make a queue slower with every step that leaves it.
 //
@@ -23,13 +24,13 @@ type lanes struct {
 }
 
 type agentLanes struct {
-	types map[string]*lane
+	lanes map[kernel.LaneID]*lane
 	whole time.Time     // when a look began that passed nothing
 	took  time.Duration // the latest full look
 	next  time.Time     // when there shall be another; zero: there was none
 }
 
-// lane is the steps of one agent and type. This process knows of none that is ready before from.
+// lane is one lane. This process knows of none that is ready before from.
 type lane struct {
 	from   kernel.Candidate
 	looks  map[*look]bool             // under way
@@ -37,7 +38,8 @@ type lane struct {
 }
 
 // behind is where what others are letting out ends.
-func (of *lane) behind() (at kernel.Candidate) {
+func (of *lane) behind() kernel.Candidate {
+	at := laneStart
 	for _, last := range of.passed {
 		if last.Index++; kernel.ClaimLess(last, at) > 0 {
 			at = last
@@ -45,6 +47,9 @@ func (of *lane) behind() (at kernel.Candidate) {
 	}
 	return at
 }
+
+// laneStart comes before every step of a lane.
+var laneStart = kernel.Candidate{Order: math.MinInt64}
 
 const (
 	maxLanes  = 10_000 // of one agent, and agents
@@ -59,10 +64,10 @@ const (
 type look struct {
 	agent string
 	full  bool
-	from  map[string]kernel.Candidate // where it began, of those that are known; the zero one in a full look that passed nothing
-	first map[string]kernel.Candidate // what it found first
-	last  map[string]kernel.Candidate // and last
-	below map[string]kernel.Candidate // the lowest that this process has made ready meanwhile
+	from  map[kernel.LaneID]kernel.Candidate // where it began, of those that are known; laneStart in a full look that passed nothing
+	first map[kernel.LaneID]kernel.Candidate // what it found first
+	last  map[kernel.LaneID]kernel.Candidate // and last
+	below map[kernel.LaneID]kernel.Candidate // the lowest that this process has made ready meanwhile
 
 	passed bool
 }
@@ -82,38 +87,38 @@ func (t *lanesTx) begin(agent string) *look {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	a := t.store.agent(agent)
-	l := &look{agent: agent, full: a.full(t.store.quick), from: map[string]kernel.Candidate{}, first: map[string]kernel.Candidate{}, last: map[string]kernel.Candidate{}, below: map[string]kernel.Candidate{}}
+	l := &look{agent: agent, full: a.full(t.store.quick), from: map[kernel.LaneID]kernel.Candidate{}, first: map[kernel.LaneID]kernel.Candidate{}, last: map[kernel.LaneID]kernel.Candidate{}, below: map[kernel.LaneID]kernel.Candidate{}}
 	now, passes := time.Now(), false
 	mayPass := now.Sub(a.whole) < wholeRest && (!l.full || a.took < t.store.quick) // a full look that is due sees all
-	for typ, lane := range a.types {
+	for id, lane := range a.lanes {
 		lane.looks[l] = true
 		from := lane.from
 		if l.full {
-			from = kernel.Candidate{}
+			from = laneStart
 		}
 		if behind := lane.behind(); mayPass && kernel.ClaimLess(behind, from) > 0 {
 			from, passes = behind, true
 		}
-		l.from[typ] = from
+		l.from[id] = from
 	}
 	if !passes {
 		a.whole = now
 	}
 	for _, r := range t.own {
-		if from, known := l.from[r.Type]; r.Agent == agent && (kernel.ClaimLess(r.candidate(), from) < 0 || !known && !l.full) {
-			l.from[r.Type] = r.candidate()
+		if from, known := l.from[r.Lane]; r.Agent == agent && (known && kernel.ClaimLess(r.candidate(), from) < 0 || !known && !l.full) {
+			l.from[r.Lane] = r.candidate()
 		}
 	}
 	t.looks = append(t.looks, l)
 	return l
 }
 
-func rowOf(agent, typ string, c kernel.Candidate) *readyRow {
-	return &readyRow{kernel.ReadyKey{Ready: true, Agent: agent, Type: typ, Rank: c.Rank}, c.StepRef}
+func rowOf(agent string, lane kernel.LaneID, c kernel.Candidate) *readyRow {
+	return &readyRow{kernel.ReadyKey{Ready: true, Agent: agent, Lane: lane, Order: c.Order}, c.StepRef}
 }
 
 func (r *readyRow) candidate() kernel.Candidate {
-	return kernel.Candidate{StepRef: r.StepRef, Rank: r.Rank}
+	return kernel.Candidate{StepRef: r.StepRef, Order: r.Order}
 }
 
 // full says whether to look from the start.
@@ -127,17 +132,17 @@ func (l *lanes) agent(name string) *agentLanes {
 		if l.agents == nil || len(l.agents) >= maxLanes {
 			l.agents = map[string]*agentLanes{}
 		}
-		a = &agentLanes{types: map[string]*lane{}}
+		a = &agentLanes{lanes: map[kernel.LaneID]*lane{}}
 		l.agents[name] = a
 	}
 	return a
 }
 
 // found notes what a look came upon.
-func (l *look) found(typ string, at kernel.Candidate) {
-	l.last[typ] = at
-	if _, known := l.first[typ]; !known {
-		l.first[typ] = at
+func (l *look) found(id kernel.LaneID, at kernel.Candidate) {
+	l.last[id] = at
+	if _, known := l.first[id]; !known {
+		l.first[id] = at
 	}
 }
 
@@ -163,20 +168,20 @@ func (t *lanesTx) end(committed bool) {
 	for _, l := range t.looks {
 		a := t.store.agent(l.agent)
 		if l.passed && !committed { // others have begun behind it
-			for typ, first := range l.first {
-				t.store.lower(rowOf(l.agent, typ, first))
+			for id, first := range l.first {
+				t.store.lower(rowOf(l.agent, id, first))
 			}
 		}
-		for typ := range l.from {
-			if lane := a.types[typ]; lane != nil && lane.looks[l] {
+		for id := range l.from {
+			if lane := a.lanes[id]; lane != nil && lane.looks[l] {
 				delete(lane.looks, l)
 				delete(lane.passed, l)
-				lane.raise(l, typ, committed)
+				lane.raise(l, id, committed)
 			}
 		}
-		for typ, first := range l.first {
-			if a.types[typ] == nil && committed && len(a.types) < maxLanes {
-				a.types[typ] = &lane{from: first, looks: map[*look]bool{}}
+		for id, first := range l.first {
+			if a.lanes[id] == nil && committed && len(a.lanes) < maxLanes {
+				a.lanes[id] = &lane{from: first, looks: map[*look]bool{}}
 			}
 		}
 	}
@@ -186,18 +191,18 @@ func (t *lanesTx) end(committed bool) {
 func (t *lanesTx) pass(agent string) {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
-	types := t.store.agent(agent).types
+	lanes := t.store.agent(agent).lanes
 	for _, l := range t.looks {
 		if l.agent != agent {
 			continue
 		}
 		l.passed = true
-		for typ, last := range l.last {
-			lane := types[typ]
+		for id, last := range l.last {
+			lane := lanes[id]
 			if lane == nil || !lane.looks[l] {
 				continue // the first look at it
 			}
-			if below, ok := l.below[typ]; ok && kernel.ClaimLess(below, last) <= 0 {
+			if below, ok := l.below[id]; ok && kernel.ClaimLess(below, last) <= 0 {
 				continue
 			}
 			if lane.passed == nil {
@@ -211,13 +216,13 @@ func (t *lanesTx) pass(agent string) {
 // lower makes a lane begin no later than at this step, and tells those who look at it.
 func (l *lanes) lower(r *readyRow) {
 	a := l.agent(r.Agent)
-	of := a.types[r.Type]
+	of := a.lanes[r.Lane]
 	if of == nil {
-		if len(a.types) >= maxLanes {
+		if len(a.lanes) >= maxLanes {
 			return
 		}
 		of = &lane{from: r.candidate(), looks: map[*look]bool{}}
-		a.types[r.Type] = of
+		a.lanes[r.Lane] = of
 	}
 	at := r.candidate()
 	if kernel.ClaimLess(at, of.from) < 0 {
@@ -229,19 +234,19 @@ func (l *lanes) lower(r *readyRow) {
 		}
 	}
 	for look := range of.looks {
-		if below, ok := look.below[r.Type]; !ok || kernel.ClaimLess(at, below) < 0 {
-			look.below[r.Type] = at
+		if below, ok := look.below[r.Lane]; !ok || kernel.ClaimLess(at, below) < 0 {
+			look.below[r.Lane] = at
 		}
 	}
 }
 
 // raise makes a lane begin where a look has found its first step, or stay where it found none.
-func (of *lane) raise(l *look, typ string, committed bool) {
-	first, ok := l.first[typ]
+func (of *lane) raise(l *look, id kernel.LaneID, committed bool) {
+	first, ok := l.first[id]
 	if !ok || !committed {
 		return
 	}
-	if below, ok := l.below[typ]; ok && kernel.ClaimLess(below, first) < 0 {
+	if below, ok := l.below[id]; ok && kernel.ClaimLess(below, first) < 0 {
 		first = below
 	}
 	if kernel.ClaimLess(first, of.from) > 0 {
@@ -259,8 +264,8 @@ func (l *lanes) slow(agents []string) (full []string, marks []readyRow) {
 			full = append(full, name)
 			continue
 		}
-		for typ, lane := range a.types {
-			marks = append(marks, *rowOf(name, typ, lane.from))
+		for id, lane := range a.lanes {
+			marks = append(marks, *rowOf(name, id, lane.from))
 		}
 	}
 	return full, marks

@@ -155,7 +155,7 @@ func TestLanesFollow(t *testing.T) {
 			t.Fatal(len(found), err)
 		}
 	}
-	if from := s.lanes.agents["a"].types["t"].from; numbers([]kernel.StepRef{from.StepRef})[0] < (rounds-1)*each {
+	if from := s.lanes.agents["a"].lanes[kernel.LaneOf("t")].from; numbers([]kernel.StepRef{from.StepRef})[0] < (rounds-1)*each {
 		t.Errorf("the lane begins at %v", from)
 	}
 }
@@ -254,7 +254,7 @@ func TestLanesPass(t *testing.T) {
 			if name == "quick" {
 				look(2, 113, 114)
 			}
-			for _, l := range s.lanes.agents["a"].types {
+			for _, l := range s.lanes.agents["a"].lanes {
 				if len(l.looks)+len(l.passed) > 0 {
 					t.Errorf("left behind: %v %v", l.looks, l.passed)
 				}

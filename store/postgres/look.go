@@ -18,9 +18,9 @@ const (
 		array(select agent from unnest($1::text[]) as a (agent)
 			where exists (select from perdure.ready r where r.agent = a.agent collate "C")
 			union
-			select agent from unnest($2::text[], $3::text[], $4::smallint[], $5::uuid[], $6::int[]) as l (agent, type, rank, job, idx)
-			where exists (select from perdure.ready r where r.agent = l.agent collate "C" and r.type = l.type collate "C"
-				and (r.rank, r.job, r.idx) >= (l.rank, l.job, l.idx)))
+			select agent from unnest($2::text[], $3::bigint[], $4::bigint[], $5::uuid[], $6::int[]) as l (agent, lane, ord, job, idx)
+			where exists (select from perdure.ready r where r.agent = l.agent collate "C" and r.lane = l.lane
+				and (r.ord, r.job, r.idx) >= (l.ord, l.job, l.idx)))
 		from perdure.clock where one`
 
 	// nextSQL is a page of the sets, and the earliest end of a lock of each, null where nobody is out.
@@ -38,16 +38,16 @@ order by o.until_at, o.id`
 // at: it may be that all of them live on.
 func (s *Store) Look(ctx context.Context, agents []string) (kernel.Look, error) {
 	full, marks := s.lanes.slow(agents)
-	var names, types, ranks, jobs, idxs cells
+	var names, lanes, orders, jobs, idxs cells
 	for _, m := range marks {
 		names.text(m.Agent)
-		types.text(m.Type)
-		ranks.int2(m.Rank)
+		lanes.int8(int64(m.Lane))
+		orders.int8(m.Order)
 		jobs.uuid(m.Job)
 		idxs.int4(m.Index)
 	}
 	n := len(marks)
-	st := q(lookSQL).texts(full).array(tText, n, names).array(tText, n, types).array(tInt2, n, ranks).array(tUUID, n, jobs).array(tInt4, n, idxs)
+	st := q(lookSQL).texts(full).array(tText, n, names).array(tInt8, n, lanes).array(tInt8, n, orders).array(tUUID, n, jobs).array(tInt4, n, idxs)
 	var out time.Time
 	l, err := first(queryAtOnce(ctx, s, st, func(r *reader) (l kernel.Look) {
 		l.Now = s.clock.timeOf(scanReading(r)).now

@@ -191,6 +191,15 @@ func (s *Store) LimitUse(ctx context.Context, name string, max int) (used int, h
 	return used, holders, err
 }
 
+func (s *Store) ListAgents(ctx context.Context) (map[string]perdure.AgentSettings, error) {
+	found := map[string]perdure.AgentSettings{}
+	_, err := query(ctx, s, q(agentsSQL), func(r *reader) struct{} {
+		found[r.text()] = perdure.AgentSettings{Ageing: perdure.Duration(r.int64()) * perdure.Duration(time.Microsecond)}
+		return struct{}{}
+	})
+	return found, err
+}
+
 func (s *Store) ListLimits(ctx context.Context) ([]kernel.Limit, error) {
 	return query(ctx, s, q(limitsSQL), scanLimit)
 }

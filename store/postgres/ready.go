@@ -1,65 +1,75 @@
 package postgres
 
 import (
+	"maps"
 	"slices"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
 const (
-	// readyFullSQL walks the lanes of an agent, one per type of job, by a loose index scan, and takes no
-	// more than $2 from each: a lane of a hundred thousand steps does not stand in front of another. Lanes
-	// of the types in $3 are left out; some begin at marks.
+	// readyFullSQL walks the lanes of an agent by a loose index scan, and takes no more than $2 steps from each: a lane of
+	// a hundred thousand steps does not stand in front of another. The lanes in $3 are left out; some begin at marks.
 	readyFullSQL = `
-with recursive lane (type) as (
-	(select type from perdure.ready where agent = $1 order by type limit 1)
+with recursive lane (lane) as (
+	(select lane from perdure.ready where agent = $1 order by lane limit 1)
 	union all
-	select (select r.type from perdure.ready r where r.agent = $1 and r.type > lane.type order by r.type limit 1)
-	from lane where lane.type is not null
+	select (select r.lane from perdure.ready r where r.agent = $1 and r.lane > lane.lane order by r.lane limit 1)
+	from lane where lane.lane is not null
 )
-select r.ctid, r.type, r.rank, r.job, r.idx
-from lane left join unnest($4::text[], $5::smallint[], $6::uuid[], $7::int[]) as mark (type, rank, job, idx) on mark.type = lane.type
+select r.ctid, r.lane, r.ord, r.job, r.idx
+from lane left join unnest($4::bigint[], $5::bigint[], $6::uuid[], $7::int[]) as mark (lane, ord, job, idx) on mark.lane = lane.lane
 cross join lateral (
-	select r.ctid, r.type, r.rank, r.job, r.idx from perdure.ready r
-	where r.agent = $1 and r.type = lane.type
-	and (r.rank, r.job, r.idx) >= (coalesce(mark.rank, 0::smallint), coalesce(mark.job, '00000000-0000-0000-0000-000000000000'), coalesce(mark.idx, 0))
-	order by r.rank, r.job, r.idx limit $2) r
-where lane.type <> all ($3::text[])
-order by r.rank, r.job, r.idx limit $2`
+	select r.ctid, r.lane, r.ord, r.job, r.idx from perdure.ready r
+	where r.agent = $1 and r.lane = lane.lane
+	and (r.ord, r.job, r.idx) >= (coalesce(mark.ord, -9223372036854775808), coalesce(mark.job, '00000000-0000-0000-0000-000000000000'), coalesce(mark.idx, 0))
+	order by r.ord, r.job, r.idx limit $2) r
+where lane.lane <> all ($3::bigint[])
+order by r.ord, r.job, r.idx limit $2`
 
 	// readyFromSQL begins at marks.
 	readyFromSQL = `
-select r.ctid, r.type, r.rank, r.job, r.idx
-from unnest($4::text[], $5::smallint[], $6::uuid[], $7::int[]) as lane (type, rank, job, idx) cross join lateral (
-	select r.ctid, r.type, r.rank, r.job, r.idx from perdure.ready r
-	where r.agent = $1 and r.type = lane.type and (r.rank, r.job, r.idx) >= (lane.rank, lane.job, lane.idx)
-	order by r.rank, r.job, r.idx limit $2) r
-where lane.type <> all ($3::text[])
-order by r.rank, r.job, r.idx limit $2`
+select r.ctid, r.lane, r.ord, r.job, r.idx
+from unnest($4::bigint[], $5::bigint[], $6::uuid[], $7::int[]) as lane (lane, ord, job, idx) cross join lateral (
+	select r.ctid, r.lane, r.ord, r.job, r.idx from perdure.ready r
+	where r.agent = $1 and r.lane = lane.lane and (r.ord, r.job, r.idx) >= (lane.ord, lane.job, lane.idx)
+	order by r.ord, r.job, r.idx limit $2) r
+where lane.lane <> all ($3::bigint[])
+order by r.ord, r.job, r.idx limit $2`
 
-	// readyHeldSQL comes from the other side, from the jobs of the types in $3 that hold a permit of their
-	// limit; these are no more than it allows.
-	readyHeldSQL = `
-select r.ctid, r.type, r.rank, r.job, r.idx from unnest($3::text[]) as f (type) cross join lateral (
-	select r.ctid, r.type, r.rank, r.job, r.idx
-	from perdure.permit p cross join lateral (
-		select priority from perdure.step where job = p.job and idx = 0 offset 0) s cross join lateral (
-		select r.ctid, r.type, r.rank, r.job, r.idx from perdure.ready r
-		where r.agent = $1 and r.type = f.type and r.rank = 9 - s.priority and r.job = p.job
-		order by r.idx limit $2) r
-	where p.name = 'job:' || f.type) r
-order by r.rank, r.job, r.idx limit $2`
+	// permittedSQL are the jobs that hold a permit of job:TYPE, for the types in $1; no more than their limits allow.
+	permittedSQL = `
+select f.type, p.job, s.priority
+from unnest($1::text[]) as f (type) cross join lateral (
+	select p.job from perdure.permit p where p.name = 'job:' || f.type) p cross join lateral (
+	select priority from perdure.step where job = p.job and idx = 0 offset 0) s`
+
+	// readyOfSQL are the ready steps of these jobs, of which lane and order are known.
+	readyOfSQL = `
+select r.ctid, r.lane, r.ord, r.job, r.idx
+from unnest($3::bigint[], $4::bigint[], $5::uuid[]) as j (lane, ord, job) cross join lateral (
+	select r.ctid, r.lane, r.ord, r.job, r.idx from perdure.ready r
+	where r.agent = $1 and r.lane = j.lane and r.ord = j.ord and r.job = j.job
+	order by r.idx limit $2) r
+order by r.ord, r.job, r.idx limit $2`
+
+	// agedSQL is what the order of these jobs' ready steps follows from, if the settings of the agent may have been others
+	// when they became ready.
+	agedSQL = `
+select s.job, s.priority, s.ageing from unnest($2::uuid[]) as j (job) cross join lateral (
+	select job, priority, ageing from perdure.step where job = j.job and phase = 2 and agent = $1 offset 0) s`
 
 	// readyUnheldSQL is for types without a limit, of which no permits are kept: it walks the lane.
 	readyUnheldSQL = `
-select r.ctid, r.type, r.rank, r.job, r.idx from unnest($3::text[]) as f (type) cross join lateral (
-	select r.ctid, r.type, r.rank, r.job, r.idx
+select r.ctid, r.lane, r.ord, r.job, r.idx from unnest($3::bigint[]) as f (lane) cross join lateral (
+	select r.ctid, r.lane, r.ord, r.job, r.idx
 	from perdure.ready r cross join lateral (
 		select permit from perdure.step where job = r.job and idx = 0 offset 0) s
-	where r.agent = $1 and r.type = f.type and s.permit
-	order by r.rank, r.job, r.idx limit $2) r
-order by r.rank, r.job, r.idx limit $2`
+	where r.agent = $1 and r.lane = f.lane and s.permit
+	order by r.ord, r.job, r.idx limit $2) r
+order by r.ord, r.job, r.idx limit $2`
 )
 
 func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, error) {
@@ -72,7 +82,11 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	var found []readyRow
 	l := tx.lanes.begin(agent)
 	began := time.Now()
-	if err := tx.run(tx.looks(l, max, full, &found)...); err != nil {
+	list, held := tx.looks(l, max, full, &found)
+	if err := tx.run(list...); err != nil {
+		return nil, err
+	}
+	if err := tx.readyOfPermitted(l, max, held, &found); err != nil {
 		return nil, err
 	}
 	if l.full {
@@ -90,46 +104,97 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 
 func (tx *tx) Pass(agent string) { tx.lanes.pass(agent) }
 
-// looks are the queries of one look.
-func (tx *tx) looks(l *look, max int, full []string, found *[]readyRow) (list []*statement) {
-	scan := func(r *reader) readyRow {
-		at := tid(r.next())
-		row := readyRow{kernel.ReadyKey{Ready: true, Agent: l.agent, Type: r.word(), Rank: r.int()}, scanRef(r)}
-		tx.queued[row.StepRef] = at
-		return row
-	}
+// looks are the queries of one look. held are the full types whose limit is defined: the jobs that hold a permit of it
+// are known.
+func (tx *tx) looks(l *look, max int, full []string, found *[]readyRow) (list []*statement, held []string) {
 	ask := func(sql string) *statement {
-		s := into(q(sql).text(l.agent).int(max), found, scan)
+		s := into(q(sql).text(l.agent).int(max), found, tx.scanReady(l.agent))
 		list = append(list, s)
 		return s
 	}
-	lane := func(r *reader) readyRow {
+	scan := tx.scanReady(l.agent)
+	inLane := func(r *reader) readyRow {
 		row := scan(r)
-		l.found(row.Type, row.candidate())
+		l.found(row.Lane, row.candidate())
 		return row
 	}
-	var types, ranks, jobs, idxs cells
-	n := 0
-	for typ, from := range l.from {
-		if !l.full || from != (kernel.Candidate{}) {
-			types.text(typ)
-			ranks.int2(from.Rank)
+	var lanes, orders, jobs, idxs, leftOut, unheld cells
+	n, unlimited := 0, 0
+	for id, from := range l.from {
+		if !l.full || from != laneStart {
+			lanes.int8(int64(id))
+			orders.int8(from.Order)
 			jobs.uuid(from.Job)
 			idxs.int4(from.Index)
 			n++
+		}
+	}
+	for _, typ := range full {
+		lane := int64(kernel.LaneOf(typ))
+		leftOut.int8(lane)
+		if tx.limited(kernel.JobLimit(typ)) {
+			held = append(held, typ)
+		} else {
+			unheld.int8(lane)
+			unlimited++
 		}
 	}
 	sql := readyFromSQL
 	if l.full {
 		sql = readyFullSQL
 	}
-	into(ask(sql).texts(full).array(tText, n, types).array(tInt2, n, ranks).array(tUUID, n, jobs).array(tInt4, n, idxs), found, lane)
-	limited := func(typ string) bool { return tx.limited(kernel.JobLimit(typ)) }
-	if held := slices.DeleteFunc(slices.Clone(full), func(typ string) bool { return !limited(typ) }); len(held) > 0 {
-		ask(readyHeldSQL).texts(held)
+	into(ask(sql).array(tInt8, len(full), leftOut).array(tInt8, n, lanes).array(tInt8, n, orders).array(tUUID, n, jobs).array(tInt4, n, idxs), found, inLane)
+	if unlimited > 0 {
+		ask(readyUnheldSQL).array(tInt8, unlimited, unheld)
 	}
-	if unheld := slices.DeleteFunc(slices.Clone(full), limited); len(unheld) > 0 {
-		ask(readyUnheldSQL).texts(unheld)
+	return list, held
+}
+
+func (tx *tx) scanReady(agent string) func(*reader) readyRow {
+	return func(r *reader) readyRow {
+		at := tid(r.next())
+		row := readyRow{kernel.ReadyKey{Ready: true, Agent: agent, Lane: kernel.LaneID(r.int64()), Order: r.int64()}, scanRef(r)}
+		tx.queued[row.StepRef] = at
+		return row
 	}
-	return list
+}
+
+// readyOfPermitted adds the ready steps of the jobs that hold a permit of these types' limits.
+func (tx *tx) readyOfPermitted(l *look, max int, types []string, found *[]readyRow) error {
+	if len(types) == 0 {
+		return nil
+	}
+	type place struct {
+		lane  kernel.LaneID
+		order int64
+		job   perdure.JobID
+	}
+	places := map[place]bool{}
+	lanes := map[perdure.JobID]kernel.LaneID{}
+	err := tx.run(q(permittedSQL).texts(types).each(func(r *reader) error {
+		lane, job := kernel.LaneOf(r.word()), perdure.JobID(r.uuid())
+		lanes[job] = lane
+		places[place{lane, kernel.OrderOf(job, r.int(), 0), job}] = true
+		return nil
+	}))
+	if _, aged := tx.agents[l.agent]; aged && err == nil {
+		jobs := slices.SortedFunc(maps.Keys(lanes), perdure.JobID.Compare)
+		err = tx.run(q(agedSQL).text(l.agent).uuids(jobs).each(func(r *reader) error {
+			job := perdure.JobID(r.uuid())
+			priority, ageing := r.int(), time.Duration(r.int64())*time.Microsecond
+			places[place{lanes[job], kernel.OrderOf(job, priority, ageing), job}] = true
+			return nil
+		}))
+	}
+	if err != nil || len(places) == 0 {
+		return err
+	}
+	var ids, orders, jobs cells
+	for p := range places {
+		ids.int8(int64(p.lane))
+		orders.int8(p.order)
+		jobs.uuid(p.job)
+	}
+	n := len(places)
+	return tx.run(into(q(readyOfSQL).text(l.agent).int(max).array(tInt8, n, ids).array(tInt8, n, orders).array(tUUID, n, jobs), found, tx.scanReady(l.agent)))
 }

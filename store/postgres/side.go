@@ -220,15 +220,15 @@ func openGrid(rows []openRow, whole bool) *grid {
 }
 
 func readyGrid(rows []readyRow) *grid {
-	g := newGrid(field{"job", tUUID}, field{"idx", tInt4}, field{"agent", tText}, field{"type", tText}, field{"rank", tInt2})
+	g := newGrid(field{"job", tUUID}, field{"idx", tInt4}, field{"agent", tText}, field{"lane", tInt8}, field{"ord", tInt8})
 	g.keyed = "agent"
 	for _, r := range rows {
 		g.row()
 		g.at(0).uuid(r.Job)
 		g.at(1).int4(r.Index)
 		g.at(2).text(r.Agent)
-		g.at(3).text(r.Type)
-		g.at(4).int2(r.Rank)
+		g.at(3).int8(int64(r.Lane))
+		g.at(4).int8(r.Order)
 	}
 	return g
 }

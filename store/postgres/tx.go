@@ -96,9 +96,10 @@ type tx struct {
 	stirred   bool            // something may be ready to claim, or due
 
 	memory recall
-	firsts map[perdure.JobID]firstRow     // locked, and not written since
-	queued map[kernel.StepRef]tid         // rows of ready that were found
-	limits []kernel.Limit                 // those that there are
+	firsts map[perdure.JobID]firstRow // locked, and not written since
+	queued map[kernel.StepRef]tid     // rows of ready that were found
+	limits []kernel.Limit             // those that there are
+	agents map[string]perdure.AgentSettings
 	shapes map[kernel.ShapeID][]laterStep // written by this transaction, or found by it
 	sets   setsTx
 	lanes  lanesTx
@@ -110,12 +111,21 @@ const beginSQL = "begin isolation level read committed"
 // there are (see PutLimit), or closes it.
 func (tx *tx) begin(gate string) []*statement {
 	tx.begun = true
-	return []*statement{q(beginSQL), q(tx.store.settings), q(gate), tx.readLimits()}
+	return []*statement{q(beginSQL), q(tx.store.settings), q(gate), tx.readSettings()}
 }
 
-func (tx *tx) readLimits() *statement {
-	tx.limits = nil
-	return into(q(limitsSQL), &tx.limits, scanLimit)
+// readSettings reads limits and settings of agents.
+func (tx *tx) readSettings() *statement {
+	tx.limits, tx.agents = nil, map[string]perdure.AgentSettings{}
+	return q(settingsSQL).each(func(r *reader) error {
+		limit, name, value := r.next()[0] != 0, r.text(), r.int64()
+		if limit {
+			tx.limits = append(tx.limits, kernel.Limit{Name: name, Max: int(value)})
+		} else {
+			tx.agents[name] = perdure.AgentSettings{Ageing: perdure.Duration(value) * perdure.Duration(time.Microsecond)}
+		}
+		return nil
+	})
 }
 
 // limited says whether there is a limit of this name.
@@ -265,6 +275,7 @@ const (
 )
 
 const (
+	putAgentSQL = `insert into perdure.agent (name, ageing) values ($1, $2) on conflict (name) do update set ageing = excluded.ageing`
 	putLimitSQL = `insert into perdure."limit" (name, max) values ($1, $2)
 		on conflict (name) do update set max = excluded.max`
 	deleteLimitSQL = `delete from perdure."limit" where name = $1`
@@ -278,6 +289,14 @@ const (
 		where o.agent = $2 and s.agent = $2 and s.phase = 3`
 	emptyPermitsSQL = "delete from perdure.permit where name = $1"
 )
+
+// PutAgent takes the gate, so that steps that become ready in later transactions have the new settings.
+func (tx *tx) PutAgent(name string, settings perdure.AgentSettings) error {
+	if err := tx.closeGate(); err != nil {
+		return err
+	}
+	return tx.run(q(putAgentSQL).text(name).int64(time.Duration(settings.Ageing).Microseconds()), tx.readSettings())
+}
 
 // PutLimit also counts, for a limit that is new, who would hold it.
 func (tx *tx) PutLimit(name string, max int) error {
@@ -294,7 +313,7 @@ func (tx *tx) PutLimit(name string, max int) error {
 		}
 	}
 	tx.stirred = true // there may be more room
-	return tx.run(append(list, tx.readLimits())...)
+	return tx.run(append(list, tx.readSettings())...)
 }
 
 func (tx *tx) DeleteLimit(name string) (bool, error) {
@@ -303,7 +322,7 @@ func (tx *tx) DeleteLimit(name string) (bool, error) {
 	}
 	had := tx.limited(name)
 	tx.stirred = true
-	return had, tx.run(q(deleteLimitSQL).text(name), q(emptyPermitsSQL).text(name), tx.readLimits())
+	return had, tx.run(q(deleteLimitSQL).text(name), q(emptyPermitsSQL).text(name), tx.readSettings())
 }
 
 // closeGate waits for all that are under way, and keeps others out.
@@ -311,7 +330,7 @@ func (tx *tx) closeGate() error {
 	if !tx.begun {
 		return tx.fail(tx.store.request(tx.ctx, tx.conn.Conn(), tx.begin(closeGate)...))
 	}
-	return tx.run(q(closeGate), tx.readLimits())
+	return tx.run(q(closeGate), tx.readSettings())
 }
 
 const closeAlertSQL = "update perdure.alert set closed_at = $3, closed_by = $2 where id = $1 and closed_at is null"

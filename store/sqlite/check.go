@@ -46,12 +46,12 @@ func checkSides(c *conn, faults *[]string) error {
 	return nil
 }
 
-// checkColumns compares the columns by which rows are found: ready, due_at, open, look_at.
+// checkColumns compares the columns by which rows are found: lane, ready, due_at, open, look_at.
 func checkColumns(c *conn, fault func(string, ...any)) error {
 	return eachRow(c, func(k *kept, r *row) {
-		rank, due, open, look := r.nullNum(), r.time(), r.flag(), r.time()
+		lane, order, due, open, look := kernel.LaneID(r.num()), r.nullNum(), r.time(), r.flag(), r.time()
 		places := kernel.PlacesOf(&k.step)
-		ok := due.Equal(places.DueAt) && (rank != nil) == places.Ready.Ready && (rank == nil || int(*rank) == places.Ready.Rank)
+		ok := due.Equal(places.DueAt) && (order != nil) == places.Ready.Ready && (order == nil || *order == places.Ready.Order) && lane == places.Ready.Lane
 		if k.job != nil {
 			ok = ok && open == (k.job.Phase != perdure.Settled) && look.Equal(k.job.OverdueAt())
 		} else {
@@ -60,7 +60,7 @@ func checkColumns(c *conn, fault func(string, ...any)) error {
 		if !ok {
 			fault("%s/%d is not found by what it is", k.step.Job, k.step.Index)
 		}
-	}, `, ready, due_at, open, look_at`, ``)
+	}, `, lane, ready, due_at, open, look_at`, ``)
 }
 
 // eachRow reads rows of step, and more of their columns.

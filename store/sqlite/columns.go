@@ -17,14 +17,15 @@ import (
 // not at their zero value, and updated with those that differ: what is bound and what is not is most of the price of a
 // write. Events come in few kinds, so there are few such sets, and a prepared statement for each of them.
 const (
-	colOut   = rows.All + iota // of a running step: the set that it is found by
-	colReady                   // the rest: what rows are found by (see migrations)
+	colOut  = rows.All + iota // of a running step: the set that it is found by
+	colLane                   // the rest: what rows are found by (see migrations)
+	colReady
 	colDueAt
 	colOpen
 	colLookAt
 )
 
-var ownNames = [...]string{"out", "ready", "due_at", "open", "look_at"}
+var ownNames = [...]string{"out", "lane", "ready", "due_at", "open", "look_at"}
 
 func nameOf(id rows.ID) string {
 	if id >= rows.All {
@@ -112,6 +113,7 @@ func (r *row) read(ids []rows.ID, to rows.Row) {
 func diffSteps(a, b *kernel.Step) rows.Set {
 	set := rows.DiffSteps(a, b)
 	now, was := kernel.PlacesOf(a), kernel.PlacesOf(b)
+	set.Add(colLane, now.Ready.Lane != was.Ready.Lane)
 	set.Add(colReady, now.Ready != was.Ready)
 	set.Add(colDueAt, !now.DueAt.Equal(was.DueAt))
 	return set
@@ -170,9 +172,11 @@ func (k *kept) bindOwn(s *driver.Stmt, at int, id rows.ID) error {
 		return bindJSON(s, at, j.States)
 	case colOut:
 		bindNum(s, at, k.out)
+	case colLane:
+		bindNum(s, at, int64(kernel.PlacesOf(st).Ready.Lane))
 	case colReady:
 		if key := kernel.PlacesOf(st).Ready; key.Ready {
-			s.BindInt64(at, int64(key.Rank))
+			s.BindInt64(at, key.Order)
 		} else {
 			s.BindNull(at)
 		}

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -48,14 +49,34 @@ func (tx *tx) Alert(id int64) (*kernel.Alert, error) {
 	return &found[0], nil
 }
 
-func readCandidate(r *row) kernel.Candidate { return kernel.Candidate{StepRef: r.ref(), Rank: r.int()} }
+func readCandidate(r *row) kernel.Candidate {
+	return kernel.Candidate{StepRef: r.ref(), Order: r.num()}
+}
 
 // Pass has nothing to do: one transaction is over before the next begins.
 func (tx *tx) Pass(string) {}
 
-// Ready walks the agent's lanes, one per type of job, and takes the best of each. Those of a full type
-// are reached from the jobs that hold a permit, so that however many others there are, none of them is
-// looked at.
+func (tx *tx) Agents() (map[string]perdure.AgentSettings, error) {
+	if tx.agents == nil {
+		var err error
+		if tx.agents, err = readAgents(tx.c); err != nil {
+			return nil, err
+		}
+	}
+	return tx.agents, nil
+}
+
+func readAgents(c *conn) (map[string]perdure.AgentSettings, error) {
+	found := map[string]perdure.AgentSettings{}
+	err := each(c, func(r *row) error {
+		found[r.text()] = perdure.AgentSettings{Ageing: perdure.Duration(r.num()) * perdure.Duration(time.Microsecond)}
+		return nil
+	}, `SELECT name, ageing FROM perdure_agent`)
+	return found, err
+}
+
+// Ready walks the agent's lanes, and takes the best of each. Steps of a full type are reached from the jobs that hold a
+// permit, so that however many others there are, none of them is read.
 func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, error) {
 	if max <= 0 {
 		return nil, nil
@@ -64,15 +85,19 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	if err != nil {
 		return nil, err
 	}
+	fullLanes := map[kernel.LaneID]string{}
+	for _, typ := range full {
+		fullLanes[kernel.LaneOf(typ)] = typ
+	}
 	var ready []kernel.Candidate
-	for _, typ := range lanes {
+	for _, lane := range lanes {
 		var best []kernel.Candidate
-		if slices.Contains(full, typ) {
+		if typ, isFull := fullLanes[lane]; isFull {
 			best, err = tx.readyPermitted(agent, typ)
 		} else {
 			best, err = all(tx.c, readCandidate, `
-				SELECT job, idx, ready FROM perdure_step WHERE agent = ? AND type = ? AND ready IS NOT NULL
-				ORDER BY ready, job, idx LIMIT ?`, agent, typ, max)
+				SELECT job, idx, ready FROM perdure_step WHERE agent = ? AND lane = ? AND ready IS NOT NULL
+				ORDER BY ready, job, idx LIMIT ?`, agent, int64(lane), max)
 		}
 		if err != nil {
 			return nil, err
@@ -89,8 +114,8 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	return refs, nil
 }
 
-// readyPermitted are the ready steps of the jobs that hold a permit of their type's limit: no more jobs than
-// that allows.
+// readyPermitted are the ready steps of the jobs that hold a permit of their type's limit: no more jobs than that
+// allows.
 func (tx *tx) readyPermitted(agent, typ string) ([]kernel.Candidate, error) {
 	limit := kernel.JobLimit(typ)
 	defined, err := tx.limits()
@@ -102,31 +127,44 @@ func (tx *tx) readyPermitted(agent, typ string) ([]kernel.Candidate, error) {
 	if !defined[limit] {
 		jobs, err = holders(tx.c, limit)
 	}
+	agents, settingsErr := tx.Agents()
+	if err = cmp.Or(err, settingsErr); err != nil {
+		return nil, err
+	}
+	_, ages := agents[agent]
 	var ready []kernel.Candidate
 	for _, job := range jobs {
-		if err != nil {
-			break
-		}
 		var steps []kernel.Candidate
-		steps, err = all(tx.c, readCandidate, `
-			SELECT s.job, s.idx, s.ready FROM perdure_step j CROSS JOIN perdure_step s
-			ON s.agent = ? AND s.type = j.type AND s.ready = 9 - j.priority AND s.job = j.job
-			WHERE j.job = ? AND j.idx = 0`, agent, job.Job[:])
+		if ages { // the settings may have been others when the steps became ready: their order is not known
+			steps, err = all(tx.c, readCandidate, `
+				SELECT job, idx, ready FROM perdure_step WHERE job = ? AND agent = ? AND ready IS NOT NULL`, job.Job[:], agent)
+		} else {
+			var priority int
+			if priority, err = one(tx.c, (*row).int, `SELECT priority FROM perdure_step WHERE job = ? AND idx = 0`, job.Job[:]); err != nil {
+				return nil, err
+			}
+			steps, err = all(tx.c, readCandidate, `
+				SELECT job, idx, ready FROM perdure_step WHERE agent = ? AND lane = ? AND ready = ? AND job = ?`,
+				agent, int64(kernel.LaneOf(typ)), kernel.OrderOf(job.Job, priority, 0), job.Job[:])
+		}
+		if err != nil {
+			return nil, err
+		}
 		ready = append(ready, steps...)
 	}
-	return ready, err
+	return ready, nil
 }
 
-// lanes are the types of which the agent has ready steps: one leap of the index each.
-func (tx *tx) lanes(agent string) ([]string, error) {
-	return all(tx.c, (*row).word, `
-		WITH RECURSIVE lane (agent, type) AS (
-			SELECT ?1, (SELECT min(type) FROM perdure_step WHERE ready IS NOT NULL AND agent = ?1)
+// lanes are those in which the agent has ready steps: one leap of the index each.
+func (tx *tx) lanes(agent string) ([]kernel.LaneID, error) {
+	return all(tx.c, func(r *row) kernel.LaneID { return kernel.LaneID(r.num()) }, `
+		WITH RECURSIVE lane (agent, lane) AS (
+			SELECT ?1, (SELECT min(lane) FROM perdure_step WHERE ready IS NOT NULL AND agent = ?1)
 			UNION ALL
-			SELECT agent, (SELECT min(s.type) FROM perdure_step s WHERE s.ready IS NOT NULL AND s.agent = lane.agent AND s.type > lane.type)
-			FROM lane WHERE type IS NOT NULL
+			SELECT agent, (SELECT min(s.lane) FROM perdure_step s WHERE s.ready IS NOT NULL AND s.agent = lane.agent AND s.lane > lane.lane)
+			FROM lane WHERE lane IS NOT NULL
 		)
-		SELECT type FROM lane WHERE type IS NOT NULL`, agent)
+		SELECT lane FROM lane WHERE lane IS NOT NULL`, agent)
 }
 
 func (tx *tx) Due(now time.Time, max int) ([]kernel.StepRef, error) {

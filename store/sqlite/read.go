@@ -205,6 +205,14 @@ func nameHolders(c *conn, kind string, refs []kernel.StepRef) ([]kernel.LimitHol
 	return named, nil
 }
 
+func (s *Store) ListAgents(ctx context.Context) (found map[string]perdure.AgentSettings, err error) {
+	err = s.with(ctx, func(c *conn) error {
+		found, err = readAgents(c)
+		return err
+	})
+	return found, err
+}
+
 func (s *Store) ListLimits(ctx context.Context) ([]kernel.Limit, error) {
 	return view(ctx, s, readLimit, `SELECT name, max FROM perdure_limit ORDER BY name`)
 }

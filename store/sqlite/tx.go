@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/kernel"
 )
@@ -23,8 +24,9 @@ type tx struct {
 	dirty   []*kept                  // of this Save, not written yet
 	fresh   *inserts
 	sets    sets
-	shapes  map[kernel.ShapeID]bool // that are stored now
-	defined map[string]bool         // the limits; nil: not read yet
+	shapes  map[kernel.ShapeID]bool          // that are stored now
+	defined map[string]bool                  // the limits; nil: not read yet
+	agents  map[string]perdure.AgentSettings // nil: not read yet
 }
 
 // Update runs fn in one immediate transaction, while nobody else writes.
@@ -108,6 +110,12 @@ func (tx *tx) Now() (time.Time, error) {
 }
 
 // PutLimit finds who holds a permit of a limit that is new. From then on each Save says it.
+func (tx *tx) PutAgent(name string, settings perdure.AgentSettings) error {
+	tx.agents = nil
+	return tx.exec(`INSERT INTO perdure_agent (name, ageing) VALUES (?, ?) ON CONFLICT DO UPDATE SET ageing = excluded.ageing`,
+		name, time.Duration(settings.Ageing).Microseconds())
+}
+
 func (tx *tx) PutLimit(name string, max int) error {
 	defined, err := tx.limits()
 	if err != nil {

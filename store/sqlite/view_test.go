@@ -24,7 +24,7 @@ func snake(name string) string {
 func TestViewsShowEveryField(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	other := map[string]string{
-		"id": "job", "step_ref": "job", "heartbeat": "heartbeat_seconds",
+		"id": "job", "step_ref": "job", "heartbeat": "heartbeat_seconds", "ageing": "ageing_seconds",
 		"hash": "", "has_output": "output", "own_input": "input", "shape": "definition", "apart": "input", "alerted": "",
 	}
 	for view, fields := range map[string]any{"jobs": kernel.Job{}, "steps": kernel.Step{}, "alerts": kernel.Alert{}, "history": kernel.Entry{}, "limits": kernel.Limit{}, "nodes": kernel.Node{}} {

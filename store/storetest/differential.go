@@ -22,6 +22,7 @@ import (
 func Differential(t *testing.T, seed uint64, steps int, stores ...kernel.Store) {
 	t.Helper()
 	d := &differ{T: t, rnd: rand.New(rand.NewPCG(seed, 0)), stores: stores, did: map[string]int{}}
+	d.do(0, "put an agent", putAgent(agedAgent, time.Minute))
 	for n := range steps {
 		op := operations[d.rnd.IntN(len(operations))]
 		d.do(n, op.name, op.make(d))
@@ -251,6 +252,18 @@ func (d *differ) turnStep(s *kernel.Step) {
 	s.Outcome, s.ErrorCode, s.LastError, s.Progress = perdure.Outcome(d.rnd.IntN(6)), d.pick("", "503"), d.pick("", "no\nway"), d.pick("", `{"p": 1}`)
 	s.HasOutput, s.OwnInput, s.Edited, s.GivenUp, s.Blockers = d.chance(50), d.chance(50), kernel.Edited(d.rnd.IntN(3)), d.chance(5), d.rnd.IntN(3)
 	s.ReadyAt, s.StartedAt, s.EndedAt, s.UpdatedAt = d.maybe(d.time()), d.maybe(d.time()), d.maybe(d.time()), d.time()
+	if s.Ageing = 0; s.Agent == agedAgent { // others have no settings
+		s.Ageing = []time.Duration{0, time.Second, time.Minute}[d.rnd.IntN(3)]
+	}
+}
+
+// agedAgent is the one that has settings.
+const agedAgent = "shell"
+
+func putAgent(name string, ageing time.Duration) act {
+	return in(func(tx kernel.Tx) (any, error) {
+		return nil, tx.PutAgent(name, perdure.AgentSettings{Ageing: perdure.Duration(ageing)})
+	})
 }
 
 // A random edit is drawn once, into a row of its own, and put into each store's row from there.

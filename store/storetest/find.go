@@ -11,6 +11,7 @@ var finding = []check{
 	{"Find/JobsByKey", findJobsByKey},
 	{"Find/JobByHash", findJobByHash},
 	{"Find/Ready", findReady},
+	{"Find/ReadyAged", findReadyAged},
 	{"Find/ReadyByPriority", findReadyByPriority},
 	{"Find/ReadyFull", findReadyFull},
 	{"Find/Due", findDue},
@@ -107,6 +108,38 @@ func findReadyFull(s *suite) {
 	s.ready("bounded", "http", 2, full, refs(401, 0, 401, 1))
 	s.ready("not full", "http", 2, []string{"open"}, refs(0, 0, 0, 1))
 	s.ready("all full", "http", 100, []string{"full", "free", "open"}, refs(401, 0, 401, 1, 400, 1))
+}
+
+// The head start of a priority is that which its agent had when the step became ready.
+func findReadyAged(s *suite) {
+	s.update(func(tx kernel.Tx) {
+		s.must(tx.PutAgent("http", perdure.AgentSettings{Ageing: perdure.Duration(time.Hour)}))
+		s.must(tx.PutAgent("http", perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Millisecond)}))
+		s.must(tx.PutAgent("shell", perdure.AgentSettings{Ageing: perdure.Duration(1500 * time.Microsecond)}))
+		agents, err := tx.Agents()
+		s.must(err)
+		s.equal("settings", agents, map[string]perdure.AgentSettings{"http": {Ageing: perdure.Duration(10 * time.Millisecond)}, "shell": {Ageing: perdure.Duration(1500 * time.Microsecond)}})
+	})
+	agents, err := s.store.ListAgents(ctx)
+	s.must(err)
+	s.equal("settings, for screens", agents["http"], perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Millisecond)})
+	aged := func(ageing time.Duration, nj kernel.NewJob) kernel.NewJob {
+		for _, st := range nj.Steps {
+			st.Ageing = ageing
+		}
+		return nj
+	}
+	const ageing = 10 * time.Millisecond // ids are a millisecond apart
+	s.submit(
+		aged(ageing, newJob(1, 1, typed("a"), priority(0))), aged(ageing, newJob(85, 1, typed("a"), priority(9), permitted)), aged(ageing, newJob(95, 1, typed("b"), priority(9))),
+		aged(0, newJob(200, 1, typed("a"), priority(1), permitted)), aged(ageing, newJob(6, 1, typed("a"), priority(0), permitted)),
+	)
+	s.ready("a head start of 90 ms", "http", 100, nil, refs(200, 0, 85, 0, 1, 0, 95, 0, 6, 0))
+	s.ready("bounded", "http", 2, nil, refs(200, 0, 85, 0))
+	s.ready("of a full type", "http", 100, []string{"a"}, refs(200, 0, 85, 0, 95, 0, 6, 0))
+	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit("job:a", 9)) })
+	s.ready("of a type whose limit is full", "http", 100, []string{"a"}, refs(200, 0, 85, 0, 95, 0, 6, 0))
+	s.sound()
 }
 
 // The earliest first, each from its time on, not before.

@@ -161,6 +161,12 @@ var operations = []operation{
 		name, most := d.limit(), d.rnd.IntN(5)
 		return in(func(tx kernel.Tx) (any, error) { return nil, tx.PutLimit(name, most) })
 	}},
+	{"put an agent", func(d *differ) act {
+		return putAgent(agedAgent, time.Duration(1+d.rnd.IntN(3))*time.Second)
+	}},
+	{"read the agents", func(d *differ) act {
+		return in(func(tx kernel.Tx) (map[string]perdure.AgentSettings, error) { return tx.Agents() })
+	}},
 	{"delete a limit", func(d *differ) act {
 		name := d.limit()
 		return in(func(tx kernel.Tx) (bool, error) { return tx.DeleteLimit(name) })

@@ -27,6 +27,9 @@ type Service struct {
 	OnGetLimit    func(ctx context.Context, name string) (*perdure.LimitView, error)
 	OnPutLimit    func(ctx context.Context, name string, max int) (*perdure.LimitView, error)
 	OnDeleteLimit func(ctx context.Context, name string) error
+	OnListAgents  func(context.Context) ([]perdure.AgentView, error)
+	OnGetAgent    func(ctx context.Context, name string) (*perdure.AgentView, error)
+	OnPutAgent    func(ctx context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error)
 	OnListNodes   func(context.Context) ([]perdure.NodeView, error)
 	OnClaim       func(context.Context, protocol.Claim) ([]perdure.Run, error)
 	OnReport      func(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error)
@@ -97,6 +100,18 @@ func (s *Service) PutLimit(ctx context.Context, name string, max int) (*perdure.
 
 func (s *Service) DeleteLimit(ctx context.Context, name string) error {
 	return s.OnDeleteLimit(ctx, name)
+}
+
+func (s *Service) ListAgents(ctx context.Context) ([]perdure.AgentView, error) {
+	return s.OnListAgents(ctx)
+}
+
+func (s *Service) GetAgent(ctx context.Context, name string) (*perdure.AgentView, error) {
+	return s.OnGetAgent(ctx, name)
+}
+
+func (s *Service) PutAgent(ctx context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error) {
+	return s.OnPutAgent(ctx, name, settings)
 }
 
 func (s *Service) ListNodes(ctx context.Context) ([]perdure.NodeView, error) {

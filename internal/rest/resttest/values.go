@@ -133,6 +133,18 @@ func Full() *Service {
 		OnGetLimit:    func(_ context.Context, name string) (*perdure.LimitView, error) { return limit(name, 3) },
 		OnPutLimit:    func(_ context.Context, name string, max int) (*perdure.LimitView, error) { return limit(name, max) },
 		OnDeleteLimit: func(context.Context, string) error { return nil },
+		OnListAgents: func(context.Context) ([]perdure.AgentView, error) {
+			return []perdure.AgentView{Agent("http")}, nil
+		},
+		OnGetAgent: func(_ context.Context, name string) (*perdure.AgentView, error) {
+			agent := Agent(name)
+			return &agent, nil
+		},
+		OnPutAgent: func(_ context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error) {
+			agent := Agent(name)
+			agent.AgentSettings = settings
+			return &agent, nil
+		},
 		OnListNodes: func(context.Context) ([]perdure.NodeView, error) {
 			return Nodes(), nil
 		},
@@ -158,4 +170,9 @@ func Full() *Service {
 func Nodes() []perdure.NodeView {
 	return []perdure.NodeView{{ID: "n1", State: perdure.NodeAlive, Host: "h3", PID: 1, Version: "v", Listen: ":1", Agents: []string{"http"}, Slots: map[string]int{"http": 2},
 		Leads: []perdure.RoleView{{Role: "supervisor", Epoch: 3, Until: At}}, StandsBy: []perdure.RoleView{}, Since: At, SeenAt: At}}
+}
+
+// Agent is an agent with settings.
+func Agent(name string) perdure.AgentView {
+	return perdure.AgentView{Name: name, AgentSettings: perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute)}, Holders: 2, SeenAt: At}
 }

@@ -97,6 +97,7 @@ var Columns = [...]Column{
 	{"outcome", Small, false, false, unsafe.Offsetof(step.Outcome)},
 	{"has_output", Flag, false, false, unsafe.Offsetof(step.HasOutput)},
 	{"own_input", Flag, false, false, unsafe.Offsetof(step.OwnInput)},
+	{"ageing", Span, false, false, unsafe.Offsetof(step.Ageing)},
 	{"blockers", Int, false, false, unsafe.Offsetof(step.Blockers)},
 	{"ready_at", Time, false, false, unsafe.Offsetof(step.ReadyAt)},
 	{"started_at", Time, false, false, unsafe.Offsetof(step.StartedAt)},

@@ -65,6 +65,7 @@ create table perdure.step (
 	job_complete_by timestamptz,
 	parked_at       timestamptz,
 	blockers        int,
+	ageing          bigint, -- the agent's setting, in microseconds; null: the default
 	failures        int,
 	rung            int,
 	waits           int,
@@ -121,14 +122,14 @@ create table perdure.open (
 
 create index open_look on perdure.open (look_at, job) where look_at is not null;
 
--- ready: what may be claimed, in the order in which it is; rank is 9 - priority.
+-- ready: the steps that may be claimed, by lane and order.
 create table perdure.ready (
 	agent text collate "C" not null,
-	type  text collate "C" not null,
-	rank  smallint not null,
+	lane  bigint not null,
+	ord   bigint not null,
 	job   uuid not null,
 	idx   int  not null,
-	primary key (agent, type, rank, job, idx)
+	primary key (agent, lane, ord, job, idx)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_limit = 2000);
 
 -- due: the steps that wait for a time.
@@ -211,6 +212,12 @@ create table perdure.entry (
 );
 
 create index entry_job on perdure.entry (job, id);
+
+-- agent: what operators set for one.
+create table perdure.agent (
+	name   text collate "C" primary key,
+	ageing bigint not null -- microseconds
+);
 
 create table perdure."limit" (
 	name text collate "C" primary key,

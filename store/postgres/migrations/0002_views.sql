@@ -53,7 +53,7 @@ select perdure.job_text(s.job) as job, x.name, x.idx, s.type, s.priority,
 	x.agent, x.locked_by, x.complete_by, x.locked_until,
 	x.heartbeat / 1e6::double precision as heartbeat_seconds, x.request,
 	coalesce(x.failures, 0) as failures, coalesce(x.rung, 0) as rung, coalesce(x.waits, 0) as waits,
-	coalesce(x.returns, 0) as returns, x.available_at, coalesce(x.blockers, 0) as blockers,
+	coalesce(x.returns, 0) as returns, x.available_at, coalesce(x.blockers, 0) as blockers, x.ageing / 1e6::double precision as ageing_seconds,
 	perdure.outcome(x.outcome) as outcome, x.error_code, x.last_error, x.progress,
 	perdure.json_text(p.input) as input, perdure.json_text(p.output) as output,
 	coalesce(x.own_input, false) as own_input, (array['do', 'undo', 'do'])[x.edited] as edited,
@@ -64,13 +64,13 @@ from perdure.step s
 		select
 			s.idx, s.name, s.current, s.desired, s.phase, s.skipped, s.run, s.direction, s.was, s.turn, s.agent,
 			s.locked_by, s.complete_by, s.locked_until, s.heartbeat, s.request, s.failures, s.rung, s.waits,
-			s.returns, s.available_at, s.blockers, s.outcome, s.error_code, s.last_error, s.progress, s.own_input,
+			s.returns, s.available_at, s.blockers, s.ageing, s.outcome, s.error_code, s.last_error, s.progress, s.own_input,
 			s.edited, s.has_output, s.given_up, s.ready_at, s.started_at, s.ended_at, s.updated_at
 		union all
 		select
 			l.idx, l.name collate "C", 0::smallint, 1::smallint, 1::smallint, null::boolean, 0::bigint,
 			null::smallint, null::smallint, 1, null::text, null::text, null::timestamptz, null::timestamptz,
-			null::bigint, null::text, null::int, null::int, null::int, null::int, null::timestamptz, l.blockers,
+			null::bigint, null::text, null::int, null::int, null::int, null::int, null::timestamptz, l.blockers, null::bigint,
 			null::smallint, null::text, null::text, null::text, null::boolean, null::smallint, null::boolean,
 			null::boolean, null::timestamptz, null::timestamptz, null::timestamptz, s.created_at
 		from (select later from perdure.shape where id = s.shape offset 0) h
@@ -93,6 +93,9 @@ from perdure.entry;
 create view perdure.limits as
 select l.name, l.max, (select count(*) from perdure.permit p where p.name = l.name) as used
 from perdure."limit" l;
+
+create view perdure.agents as
+select name, ageing / 1e6::double precision as ageing_seconds from perdure.agent;
 
 create view perdure.nodes as
 select id, host, pid, version, nullif(listen, '') as listen, agents, slots, since, seen_at from perdure.node;

@@ -38,6 +38,7 @@ CREATE TABLE perdure_step (
 	outcome         INTEGER,                   -- none, done, failed, rejected, returned, expired
 	has_output      INTEGER,
 	own_input       INTEGER,
+	ageing          INTEGER,                   -- the agent's setting, in microseconds; NULL: the default
 	blockers        INTEGER,                   -- neighbours still waited for
 	ready_at        INTEGER,
 	started_at      INTEGER,
@@ -82,7 +83,8 @@ CREATE TABLE perdure_step (
 	states          TEXT,                      -- JSON
 
 	-- What rows are found by that are not settled; NULL where they are not to be found.
-	ready           INTEGER,                   -- of a step that is: 9 - priority
+	lane            INTEGER,                   -- of a step that is ready
+	ready           INTEGER,                   -- the same: its order
 	due_at          INTEGER,                   -- of one that waits for a time: available_at
 	open            INTEGER,                   -- 1: the job is not settled
 	look_at         INTEGER                    -- its ultimatum, until that is acted upon or stands still
@@ -93,8 +95,8 @@ CREATE UNIQUE INDEX perdure_step_key ON perdure_step (job_key) WHERE job_key IS 
 CREATE INDEX perdure_step_type ON perdure_step (type, job) WHERE idx = 0;
 -- One per question that is asked of all rows; none holds what is settled. They have columns of their own, for
 -- an update touches those indexes whose columns it writes: what a running step goes through touches none.
--- Ready steps are kept in lanes of agent and type, so that a type whose limit is full is stepped over.
-CREATE INDEX perdure_step_ready ON perdure_step (agent, type, ready, job, idx) WHERE ready IS NOT NULL;
+-- Ready steps are searched lane by lane, so that a lane whose limit is full is stepped over.
+CREATE INDEX perdure_step_ready ON perdure_step (agent, lane, ready, job, idx) WHERE ready IS NOT NULL;
 CREATE INDEX perdure_step_due   ON perdure_step (due_at, job, idx)             WHERE due_at IS NOT NULL;
 CREATE INDEX perdure_step_open  ON perdure_step (open, job)                    WHERE open IS NOT NULL;
 CREATE INDEX perdure_step_look  ON perdure_step (look_at, job)                 WHERE look_at IS NOT NULL;
@@ -176,6 +178,12 @@ CREATE TABLE perdure_entry (
 ) STRICT;
 
 CREATE INDEX perdure_entry_job ON perdure_entry (job, id);
+
+-- What operators set for an agent.
+CREATE TABLE perdure_agent (
+	name   TEXT    NOT NULL PRIMARY KEY,
+	ageing INTEGER NOT NULL -- microseconds
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE perdure_limit (
 	name TEXT    NOT NULL PRIMARY KEY, -- job:TYPE or agent:NAME
@@ -260,7 +268,7 @@ CREATE VIEW perdure_steps AS SELECT
 	CASE s.outcome WHEN 1 THEN 'done' WHEN 2 THEN 'failed' WHEN 3 THEN 'rejected' WHEN 4 THEN 'returned' WHEN 5 THEN 'expired' END AS outcome,
 	s.error_code, s.last_error, s.progress, p.input, p.output,
 	coalesce(s.own_input, 0) AS own_input, CASE s.edited WHEN 1 THEN 'do' WHEN 2 THEN 'undo' WHEN 3 THEN 'do' END AS edited, coalesce(s.has_output, 0) AS has_output,
-	coalesce(s.given_up, 0) AS given_up, coalesce(s.blockers, 0) AS blockers,
+	coalesce(s.given_up, 0) AS given_up, coalesce(s.blockers, 0) AS blockers, s.ageing / 1e6 AS ageing_seconds,
 	strftime('%Y-%m-%d %H:%M:%S', s.ready_at / 1000000, 'unixepoch') || printf('.%06d', s.ready_at % 1000000) AS ready_at,
 	strftime('%Y-%m-%d %H:%M:%S', s.started_at / 1000000, 'unixepoch') || printf('.%06d', s.started_at % 1000000) AS started_at,
 	strftime('%Y-%m-%d %H:%M:%S', s.ended_at / 1000000, 'unixepoch') || printf('.%06d', s.ended_at % 1000000) AS ended_at,
@@ -283,6 +291,8 @@ FROM perdure_entry;
 
 -- Permits are the rows that hold one, counted here as they are wherever it matters.
 CREATE VIEW perdure_limits AS SELECT name, max, (SELECT count(*) FROM perdure_permit p WHERE p.name = l.name) AS used FROM perdure_limit l;
+
+CREATE VIEW perdure_agents AS SELECT name, ageing / 1e6 AS ageing_seconds FROM perdure_agent;
 
 CREATE VIEW perdure_nodes AS SELECT
 	id, host, pid, version, nullif(listen, '') AS listen, agents, slots,

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/perdure/perdure"
+)
+
+func (a *app) agentsCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "agents", Short: "Agents and their settings: list, show, set", Args: noArgs,
+		Long: `Lists the agents that have settings, or have claimed runs in the last day: their ageing, how many holders claim
+their runs, and when the latest claim was.
+
+Ageing is the head start that one level of priority gives. With 10m, a job of priority 9 goes before all jobs of
+priority 0 that were submitted in the 90 minutes before it, and no job waits behind one that was submitted more than 90
+minutes later. The default is 10 years: a priority goes before all lower ones.`,
+		Example: "  perdure agents\n  perdure agents show payments\n  perdure agents set payments --ageing 10m",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+				agents, err := t.ListAgents(ctx)
+				if err != nil {
+					return err
+				}
+				return a.printAgents(agents, time.Now())
+			})
+		},
+	}
+	uses(cmd, "server", "store", "output")
+	cmd.AddCommand(a.showAgentCmd(), a.setAgentCmd())
+	return cmd
+}
+
+func (a *app) printAgents(agents []perdure.AgentView, now time.Time) error {
+	tb := table{st: a.st}
+	tb.head("AGENT", "AGEING", "HOLDERS", "LATEST CLAIM")
+	for i := range agents {
+		v := &agents[i]
+		if a.json() {
+			if err := a.object(v); err != nil {
+				return err
+			}
+			continue
+		}
+		tb.row(plain(v.Name), ageing(v), strconv.Itoa(v.Holders), latestClaim(v, now))
+	}
+	if !a.json() {
+		tb.print(a.out)
+	}
+	return nil
+}
+
+func ageing(v *perdure.AgentView) string {
+	if time.Duration(v.Ageing) == perdure.DefaultAgeing {
+		return "-"
+	}
+	return v.Ageing.String()
+}
+
+func latestClaim(v *perdure.AgentView, now time.Time) string {
+	if v.SeenAt.IsZero() {
+		return "-"
+	}
+	return span(max(now.Sub(v.SeenAt), 0)) + " ago"
+}
+
+func (a *app) printAgent(v *perdure.AgentView) error {
+	if a.json() {
+		return a.object(v)
+	}
+	head := "priorities are strict"
+	if time.Duration(v.Ageing) != perdure.DefaultAgeing {
+		head = fmt.Sprintf("a level of priority is a head start of %s", v.Ageing)
+	}
+	a.printf("%s: %s; %d holders, latest claim %s\n", plain(v.Name), head, v.Holders, latestClaim(v, time.Now()))
+	return nil
+}
+
+func (a *app) showAgentCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "show NAME", Short: "Show an agent", Long: `Shows the settings of an agent, and who claims its runs.`, Example: "  perdure agents show payments -o json",
+		Args: argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeAgent,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+				v, err := t.GetAgent(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				return a.printAgent(v)
+			})
+		},
+	}
+	uses(cmd, "server", "store", "output")
+	return cmd
+}
+
+func (a *app) setAgentCmd() *cobra.Command {
+	head := duration(perdure.DefaultAgeing)
+	cmd := &cobra.Command{
+		Use: "set NAME --ageing DURATION", Aliases: []string{"put"}, Short: "Set what holds for an agent",
+		Long:    `Sets the ageing of an agent, for steps that become ready afterwards: 1s to 10 years (3650d), which is the default.`,
+		Example: "  perdure agents set payments --ageing 10m\n  perdure agents set payments --ageing 3650d",
+		Args:    argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeAgent,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("ageing") {
+				return &usageError{msg: "there is nothing to set", hint: "--ageing 10m"}
+			}
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+				v, err := t.PutAgent(ctx, args[0], perdure.AgentSettings{Ageing: perdure.Duration(head)})
+				if err != nil {
+					return err
+				}
+				return a.printAgent(v)
+			})
+		},
+	}
+	cmd.Flags().Var(&head, "ageing", "the head start that one level of priority gives")
+	uses(cmd, "server", "store", "output")
+	return cmd
+}
+
+func (a *app) completeAgent(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var words []string
+	if len(args) == 0 {
+		a.ask(cmd, func(ctx context.Context, t *target) error {
+			agents, err := t.ListAgents(ctx)
+			for i := range agents {
+				words = append(words, fmt.Sprintf("%s\t%d holders", plain(agents[i].Name), agents[i].Holders))
+			}
+			return err
+		})
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp
+}
