@@ -62,8 +62,12 @@ var Schema = len(known())
 const (
 	migrationLock  = "select pg_advisory_xact_lock(8098991089)"
 	createVersions = `create schema if not exists perdure; create table if not exists perdure.migration (
-		version int primary key, name text not null, applied_at timestamptz not null default clock_timestamp())`
-	versionSQL      = "select coalesce(max(version), 0) from perdure.migration"
+		version int primary key, name text not null, applied_at timestamptz not null default clock_timestamp());
+		create table if not exists perdure.schema (
+		one boolean primary key default true check (one), version int not null, min_reader int not null, min_writer int not null);
+		insert into perdure.schema (version, min_reader, min_writer) values (0, 0, 0) on conflict do nothing`
+	schemaSQL       = "select version, min_reader, min_writer from perdure.schema"
+	setSchemaSQL    = "update perdure.schema set version = $1, min_reader = $2, min_writer = $3"
 	migrateTime     = 10 * time.Minute
 	migrateLockTime = time.Minute
 )
@@ -114,21 +118,26 @@ func migrateOne(ctx context.Context, conn *pgx.Conn) (have int, done bool, err e
 	if _, err := tx.Exec(ctx, createVersions); err != nil {
 		return 0, false, err
 	}
-	if err := tx.QueryRow(ctx, versionSQL).Scan(&have); err != nil {
+	var schema kernel.Schema
+	if err := tx.QueryRow(ctx, schemaSQL).Scan(&schema.Version, &schema.MinReader, &schema.MinWriter); err != nil {
 		return 0, false, err
 	}
+	have = schema.Version
 	list := known()
-	switch {
-	case have > len(list):
-		return have, false, newer(have)
-	case have == len(list):
-		return have, true, nil
+	if have >= len(list) {
+		return have, true, schema.Admit(len(list), "the database")
 	}
 	next := list[have]
+	if schema, err = schema.After(next.version, next.sql); err != nil {
+		return have, false, err
+	}
 	if _, err := tx.Exec(ctx, next.sql); err != nil {
 		return have, false, fmt.Errorf("migration %s: %w", next.name, err)
 	}
 	if _, err := tx.Exec(ctx, "insert into perdure.migration (version, name) values ($1, $2)", next.version, next.name); err != nil {
+		return have, false, err
+	}
+	if _, err := tx.Exec(ctx, setSchemaSQL, schema.Version, schema.MinReader, schema.MinWriter); err != nil {
 		return have, false, err
 	}
 	crashpoint.Here(crashpoint.PostgresMigrate)
@@ -140,32 +149,19 @@ func migrateOne(ctx context.Context, conn *pgx.Conn) (have int, done bool, err e
 	return have, false, err
 }
 
-// CheckSchema refuses a database whose schema is not that of this program.
+// CheckSchema refuses a database whose schema does not allow this program.
 func (s *Store) CheckSchema(ctx context.Context) error {
-	have, err := first(query(ctx, s, q(versionSQL), (*reader).int))
+	schema, err := first(query(ctx, s, q(schemaSQL), func(r *reader) kernel.Schema {
+		return kernel.Schema{Version: r.int(), MinReader: r.int(), MinWriter: r.int()}
+	}))
 	var pe *pgconn.PgError
 	switch {
 	case perdure.CodeOf(err) == perdure.CodeSchema:
-		return older("has no schema perdure")
+		return kernel.Schema{}.Admit(Schema, "the database")
 	case errors.As(err, &pe) && pe.Code == "42501": // insufficient_privilege
-		return perdure.Refuse(perdure.CodeSchema, "the schema perdure is there, and this user may not read it: %s", pe.Message)
+		return perdure.Refuse(perdure.CodeSchema, "the schema perdure exists, and this user may not read it: %s", pe.Message)
 	case err != nil:
 		return err
-	case have > Schema:
-		return newer(have)
-	case have < Schema:
-		return older(fmt.Sprintf("has version %d of the schema perdure, and this program needs %d", have, Schema))
 	}
-	return nil
-}
-
-func older(how string) error {
-	return &perdure.Error{Code: perdure.CodeSchema, Message: "the database " + how,
-		Hint: "run `perdure migrate`, or start with --migrate"}
-}
-
-func newer(have int) error {
-	return &perdure.Error{Code: perdure.CodeSchema,
-		Message: fmt.Sprintf("the database has version %d of the schema perdure, and this program knows none after %d", have, Schema),
-		Hint:    "use a newer perdure; a schema does not go back"}
+	return schema.Admit(Schema, "the database")
 }

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -57,9 +58,9 @@ func TestMigrateGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	exec(t, url, `drop table perdure.inbox cascade; drop function perdure.post, perdure.submit;
-		drop view perdure.jobs, perdure.steps, perdure.alerts, perdure.history, perdure.limits, perdure.nodes, perdure.roles, perdure.holders;
+		drop view perdure.jobs, perdure.steps, perdure.alerts, perdure.history, perdure.limits, perdure.agents, perdure.nodes, perdure.roles, perdure.holders;
 		drop function perdure.state, perdure.phase, perdure.direction, perdure.outcome, perdure.job_text, perdure.job_id, perdure.json_text;
-		delete from perdure.migration where version > 1`)
+		delete from perdure.migration where version > 1; update perdure.schema set version = 1, min_reader = 1, min_writer = 1`)
 	if _, err := postgres.Open(t.Context(), url); perdure.CodeOf(err) != perdure.CodeSchema || !strings.Contains(err.Error(), "perdure migrate") {
 		t.Errorf("an older schema: %v", err)
 	}
@@ -79,7 +80,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"no schema", func(t *testing.T) string { return pgtest.Start(t) }, perdure.CodeSchema, "perdure migrate"},
 		{"a newer schema", func(t *testing.T) string {
 			url := fresh(t)
-			exec(t, url, "insert into perdure.migration (version, name) values (99, 'later')")
+			exec(t, url, "update perdure.schema set version = 99, min_writer = 98")
 			return url
 		}, perdure.CodeSchema, "version 99"},
 		{"nobody there", func(*testing.T) string { return "postgres://u:secret@127.0.0.1:1/d" }, perdure.CodeUnavailable, "not reachable"},
@@ -102,11 +103,16 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// A newer schema is not migrated back.
+// A newer schema is not migrated back. If it allows this program, both run side by side (F105).
 func TestMigrateNewer(t *testing.T) {
 	url := fresh(t)
-	exec(t, url, "insert into perdure.migration (version, name) values (99, 'later')")
+	exec(t, url, "update perdure.schema set version = 99, min_writer = 98")
 	if _, _, err := postgres.Migrate(t.Context(), url); perdure.CodeOf(err) != perdure.CodeSchema {
 		t.Errorf("got %v", err)
 	}
+	exec(t, url, fmt.Sprintf("update perdure.schema set min_writer = %d", postgres.Schema))
+	if from, to, err := postgres.Migrate(t.Context(), url); err != nil || from != 99 || to != 99 {
+		t.Errorf("from %d to %d: %v", from, to, err)
+	}
+	open(t, url)
 }

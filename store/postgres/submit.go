@@ -78,7 +78,8 @@ func hintOf(code perdure.Code) string {
 func posting(err error) error {
 	var pe *pgconn.PgError
 	if errors.As(err, &pe) && (pe.Code == "42883" || pe.Code == "3F000") { // undefined function, schema
-		return older("does not have the schema perdure of this program")
+		return &perdure.Error{Code: perdure.CodeSchema, Message: "the database does not have the schema perdure of this program",
+			Hint: "run `perdure migrate`, or start with --migrate"}
 	}
 	return err
 }

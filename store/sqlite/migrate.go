@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 //go:embed migrations/*.sql
@@ -61,18 +61,19 @@ func migrate(c *conn, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	version, err := schemaVersion(c)
+	schema, err := readSchema(c)
 	if err != nil {
 		return err
 	}
-	if version > len(steps) {
-		return &perdure.Error{Code: perdure.CodeSchema,
-			Message: fmt.Sprintf("the store has schema version %d; this program knows %d", version, len(steps)),
-			Hint:    "it was used by a newer perdure: use that one"}
+	if schema.Version > len(steps) {
+		return schema.Admit(len(steps), "the store")
 	}
-	for _, m := range steps[version:] {
+	for _, m := range steps[schema.Version:] {
 		crashpoint.Here(crashpoint.SQLiteMigrate)
-		if err := m.apply(c, now); err != nil {
+		if schema, err = schema.After(m.version, m.sql); err != nil {
+			return err
+		}
+		if err := m.apply(c, now, schema); err != nil {
 			return fmt.Errorf("migration %s: %w", m.name, err)
 		}
 		crashpoint.Here(crashpoint.SQLiteMigrated)
@@ -80,15 +81,18 @@ func migrate(c *conn, now time.Time) error {
 	return nil
 }
 
-func schemaVersion(c *conn) (int, error) {
-	there, err := one(c, (*row).flag, `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'perdure_migration'`)
+func readSchema(c *conn) (kernel.Schema, error) {
+	there, err := one(c, (*row).flag, `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'perdure_schema'`)
 	if err != nil || !there {
-		return 0, err
+		return kernel.Schema{}, err
 	}
-	return one(c, (*row).int, `SELECT coalesce(max(version), 0) FROM perdure_migration`)
+	return one(c, func(r *row) kernel.Schema {
+		return kernel.Schema{Version: r.int(), MinReader: r.int(), MinWriter: r.int()}
+	},
+		`SELECT version, min_reader, min_writer FROM perdure_schema`)
 }
 
-func (m *migration) apply(c *conn, now time.Time) (err error) {
+func (m *migration) apply(c *conn, now time.Time, schema kernel.Schema) (err error) {
 	if err := begin(c); err != nil {
 		return err
 	}
@@ -99,6 +103,10 @@ func (m *migration) apply(c *conn, now time.Time) (err error) {
 	}()
 	if err := c.once(`CREATE TABLE IF NOT EXISTS perdure_migration (
 		version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL) STRICT`); err != nil {
+		return err
+	}
+	if err := c.once(`CREATE TABLE IF NOT EXISTS perdure_schema (
+		one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL, min_reader INTEGER NOT NULL, min_writer INTEGER NOT NULL) STRICT`); err != nil {
 		return err
 	}
 	named := plain
@@ -118,6 +126,9 @@ func (m *migration) apply(c *conn, now time.Time) (err error) {
 		}
 	}
 	if err := c.exec(`INSERT INTO perdure_migration VALUES (?, ?, ?)`, m.version, m.name, now.Format(time.RFC3339Nano)); err != nil {
+		return err
+	}
+	if err := c.exec(`INSERT OR REPLACE INTO perdure_schema VALUES (1, ?, ?, ?)`, schema.Version, schema.MinReader, schema.MinWriter); err != nil {
 		return err
 	}
 	return c.exec(`COMMIT`)

@@ -6,13 +6,23 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
-// A store that a newer program has used is refused, and left as it is (F105).
+// A store that a newer program has migrated is refused, and left as it is, unless its schema allows this program (F105).
 func TestNewerSchema(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	s := open(t, path)
-	if err := s.write.once(`INSERT INTO perdure_migration VALUES (99, '0099_later', '')`); err != nil {
+	for _, sql := range []string{`INSERT INTO perdure_migration VALUES (99, '0099_later', '')`, `UPDATE perdure_schema SET version = 99`} {
+		if err := s.write.once(sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, path)
+	if err := s.write.once(`UPDATE perdure_schema SET min_writer = 98`); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -27,19 +37,19 @@ func TestNewerSchema(t *testing.T) {
 // A migration that is broken off leaves nothing, and is begun again.
 func TestMigrationBrokenOff(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
-	last, err := schemaVersion(s.write)
+	last, err := readSchema(s.write)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := migration{version: last + 1, name: "bad", sql: `CREATE TABLE more (x INTEGER); CREATE TABLE perdure_step (x INTEGER);`}
-	if err := m.apply(s.write, s.clock.now()); err == nil {
+	m := migration{version: last.Version + 1, name: "bad", sql: `CREATE TABLE more (x INTEGER); CREATE TABLE perdure_step (x INTEGER);`}
+	if err := m.apply(s.write, s.clock.now(), kernel.Schema{Version: m.version}); err == nil {
 		t.Fatal("it was taken")
 	}
-	if v, err := schemaVersion(s.write); v != last || err != nil {
-		t.Errorf("version %d, %v", v, err)
+	if v, err := readSchema(s.write); v != last || err != nil {
+		t.Errorf("version %+v, %v", v, err)
 	}
 	m.sql = `CREATE TABLE more (x INTEGER)`
-	if err := m.apply(s.write, s.clock.now()); err != nil {
+	if err := m.apply(s.write, s.clock.now(), kernel.Schema{Version: m.version}); err != nil {
 		t.Error(err)
 	}
 }

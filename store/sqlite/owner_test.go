@@ -111,12 +111,12 @@ func TestLaterViews(t *testing.T) {
 		if err := s.write.once(`CREATE TABLE Taken (x INTEGER)`); err != nil {
 			t.Fatal(err)
 		}
-		version, err := schemaVersion(s.write)
+		schema, err := readSchema(s.write)
 		if err != nil {
 			t.Fatal(err)
 		}
-		later.version = version + 1
-		if err := later.apply(s.write, s.clock.now()); err != nil {
+		later.version = schema.Version + 1
+		if err := later.apply(s.write, s.clock.now(), schema); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		views := namesIn(t, s, "view")

@@ -27,7 +27,7 @@ func TestRefusedFileLeavesNothingBehind(t *testing.T) {
 		"foreign table":      `CREATE TABLE perdure_x (a)`,
 		"foreign migrations": `CREATE TABLE perdure_migration (a)`,
 		"unreleased":         `CREATE TABLE migration (version, name, applied_at); CREATE TABLE step (job, locked_until, complete_by, job_phase)`,
-		"newer":              `CREATE TABLE perdure_migration (version, name, applied_at); PRAGMA journal_mode = WAL`,
+		"newer":              `CREATE TABLE perdure_migration (version, name, applied_at); CREATE TABLE perdure_schema (version, min_reader, min_writer); INSERT INTO perdure_schema VALUES (99, 1, 99); PRAGMA journal_mode = WAL`,
 		"other migration":    `PRAGMA journal_mode = WAL; CREATE TABLE perdure_migration (version, name, applied_at); INSERT INTO perdure_migration VALUES (1, 'x', '')`,
 		"no database":        ``,
 	} {

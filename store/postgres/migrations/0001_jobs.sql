@@ -1,3 +1,5 @@
+-- schema: min_reader 1, min_writer 1
+--
 -- Perdure on PostgreSQL 14 and later.
 --
 -- Base tables are in the singular and packed: enumerations are numbers in the order of package

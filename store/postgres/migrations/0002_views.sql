@@ -1,3 +1,5 @@
+-- schema: min_reader 2, min_writer 2
+--
 -- The documented interface: the same rows in words.
 --
 --	select job, name, current, desired, phase, locked_by, locked_until

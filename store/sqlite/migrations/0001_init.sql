@@ -1,3 +1,5 @@
+-- schema: min_reader 1, min_writer 1
+--
 -- The tables of Perdure on SQLite.
 --
 -- The names in the singular are how rows are kept: numbers for words, microseconds since 1970 for

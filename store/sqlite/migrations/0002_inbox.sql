@@ -1,3 +1,5 @@
+-- schema: min_reader 2, min_writer 2
+--
 -- The inbox: submissions that callers write in transactions of their own (SubmitTx). A node takes them out,
 -- by the same rules as every other submission, and says in the same row what became of them.
 CREATE TABLE perdure_inbox (
