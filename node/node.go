@@ -70,6 +70,7 @@ type Node struct {
 	plans  *definition.Compiler
 	recent recent
 	woken  chan struct{} // somebody has posted
+	cell   atomic.Int64  // of the store; see kernel.WithCell
 
 	scheduler  *scheduler.Scheduler
 	supervisor *supervisor.Supervisor
@@ -125,7 +126,10 @@ func New(store Store, cfg Config) *Node {
 	n := &Node{cfg: cfg, id: "node_" + uuid.NewString()[:13], log: cfg.Log, store: store, meter: newMeter(cfg.Version),
 		plans: &definition.Compiler{}, since: time.Now(), failed: make(chan struct{}),
 		woken: make(chan struct{}, 1)}
-	sc := scheduler.Config{Store: store, Compiler: n.plans, Log: cfg.Log, Meter: n.meter,
+	newID := func() perdure.JobID {
+		return kernel.WithCell(perdure.JobID(uuid.Must(uuid.NewV7())), int(n.cell.Load()))
+	}
+	sc := scheduler.Config{Store: store, NewID: newID, Compiler: n.plans, Log: cfg.Log, Meter: n.meter,
 		Broken: n.fail, Sooner: func(at time.Time) { n.supervisor.Sooner(at) }, Writers: cfg.Writers, MaxBacklog: cfg.MaxBacklog}
 	if sc.Writers == 0 && !n.alone() {
 		sc.Writers = sharedWriters
@@ -170,6 +174,11 @@ func (n *Node) Start(ctx context.Context) error {
 		return err
 	}
 	crashpoint.Here(crashpoint.NodeInherited)
+	cell, err := n.store.Cell(ctx)
+	if err != nil {
+		return unreachable(err)
+	}
+	n.cell.Store(int64(cell))
 	if n.draining.Load() {
 		return n.Ready(ctx)
 	}

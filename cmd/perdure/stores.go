@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/redact"
+	stores "github.com/perdure/perdure/store"
 )
 
 // withStore runs fn with a node on --store that is not started.
@@ -90,18 +91,26 @@ their own.`,
 }
 
 func (a *app) migrateCmd() *cobra.Command {
+	cell := 0
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Bring a PostgreSQL store's schema up to date",
 		Long: `Makes or updates the schema, under a lock, as often as you like. On SQLite there is nothing to do:
-the file is brought up to date when it is opened.`,
-		Example: `  perdure migrate --store postgres://localhost/perdure`,
+the file is brought up to date when it is opened.
+
+--cell gives the store a number from 1 to 4095, once. It becomes part of each id that is made from then on. Give it
+before the first job, to each of several stores another one, if a router is to join them one day; start the nodes
+afterwards.`,
+		Example: "  perdure migrate --store postgres://localhost/perdure\n  perdure migrate --store postgres://localhost/perdure --cell 7",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := a.interruptible(cmd.Context())
 			defer stop()
 			if err := migrate(ctx, a.store); err != nil {
 				return reason(ctx, err)
+			}
+			if cmd.Flags().Changed("cell") {
+				return reason(ctx, a.numberCell(ctx, cell))
 			}
 			if !isPostgres(a.store) {
 				a.talk("nothing to do: an SQLite store is brought up to date when it is opened")
@@ -111,6 +120,20 @@ the file is brought up to date when it is opened.`,
 			return nil
 		},
 	}
+	cmd.Flags().IntVar(&cell, "cell", 0, "the number of this store among many, 1 to 4095")
 	uses(cmd, "store", "output") // which is empty
 	return cmd
+}
+
+func (a *app) numberCell(ctx context.Context, cell int) error {
+	s, err := stores.Open(ctx, a.store)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := s.Update(ctx, func(tx kernel.Tx) error { return tx.SetCell(cell) }); err != nil {
+		return err
+	}
+	a.talk("%s is cell %d", redact.URL(a.store), cell)
+	return nil
 }

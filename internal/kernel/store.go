@@ -44,6 +44,8 @@ type Tx interface {
 	// RaiseFence raises the fence, never lowers it, and raises an alert that is no job's: a person should
 	// know that something may be missing.
 	RaiseFence(fence int64, a Alert) error
+	// SetCell gives the store the number of its cell (NumberCell).
+	SetCell(cell int) error
 	// SaveRoles writes what an election has changed. Each row is compared with what was loaded (epoch,
 	// leader, standby); ErrStale where it differs.
 	SaveRoles([]RoleChange) error
@@ -128,6 +130,8 @@ type Keyed struct {
 // Reader answers screens. Nothing is decided on what it says.
 type Reader interface {
 	Now(context.Context) (time.Time, error)
+	// Cell is the number of the store's cell; 0: it has none.
+	Cell(context.Context) (int, error)
 	// Job is a job with the first of its steps, at most steps of them, all as they were at one instant; nil where
 	// it is not there.
 	Job(ctx context.Context, id perdure.JobID, steps int) (*Job, []*Step, error)

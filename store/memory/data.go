@@ -24,6 +24,7 @@ type data struct {
 	limits    map[string]int
 	agents    map[string]perdure.AgentSettings
 	fence     int64
+	cell      int
 	nodes     map[string]kernel.Node
 	roles     map[string]kernel.Role
 	seen      map[seenBy]time.Time

@@ -17,6 +17,10 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	return view(ctx, s, s.clock.now)
 }
 
+func (s *Store) Cell(ctx context.Context) (int, error) {
+	return view(ctx, s, func() int { return s.cell })
+}
+
 func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (job *kernel.Job, _ []*kernel.Step, err error) {
 	found, err := view(ctx, s, func() []*kernel.Step {
 		j, ok := s.jobs[id]

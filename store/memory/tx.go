@@ -62,6 +62,16 @@ func (tx *tx) DeleteLimit(name string) (bool, error) {
 
 func (tx *tx) Fence() (int64, error) { return tx.fence, nil }
 
+func (tx *tx) SetCell(cell int) error {
+	was := tx.cell
+	if err := kernel.NumberCell(was, cell); err != nil {
+		return err
+	}
+	tx.remember(func() { tx.cell = was })
+	tx.cell = cell
+	return nil
+}
+
 func (tx *tx) RaiseFence(fence int64, a kernel.Alert) error {
 	was := tx.fence
 	tx.remember(func() { tx.fence = was })

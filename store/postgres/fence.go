@@ -228,6 +228,25 @@ func (tx *tx) Fence() (int64, error) {
 	return tx.requested.fence, nil
 }
 
+const (
+	cellSQL    = "select cell from perdure.clock where one"
+	setCellSQL = "update perdure.clock set cell = $1 where one"
+)
+
+func (tx *tx) SetCell(cell int) error {
+	have := 0
+	if err := tx.run(q(cellSQL + " for update").each(func(r *reader) error {
+		have = r.int()
+		return nil
+	})); err != nil {
+		return err
+	}
+	if err := kernel.NumberCell(have, cell); err != nil {
+		return err
+	}
+	return tx.run(q(setCellSQL).int(cell))
+}
+
 func (tx *tx) RaiseFence(fence int64, a kernel.Alert) error {
 	tx.wrote = true
 	if err := tx.run(q(raiseOnlySQL).int64(fence)); err != nil {

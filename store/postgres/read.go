@@ -191,6 +191,10 @@ func (s *Store) LimitUse(ctx context.Context, name string, max int) (used int, h
 	return used, holders, err
 }
 
+func (s *Store) Cell(ctx context.Context) (int, error) {
+	return first(query(ctx, s, q(cellSQL), (*reader).int))
+}
+
 func (s *Store) ListAgents(ctx context.Context) (map[string]perdure.AgentSettings, error) {
 	found := map[string]perdure.AgentSettings{}
 	_, err := query(ctx, s, q(agentsSQL), func(r *reader) struct{} {

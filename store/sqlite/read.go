@@ -64,6 +64,10 @@ func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (job *kern
 	return job, found, nil
 }
 
+func (s *Store) Cell(ctx context.Context) (int, error) {
+	return viewOne(ctx, s, (*row).int, cellSQL)
+}
+
 func (s *Store) Shape(ctx context.Context, id kernel.ShapeID) ([]byte, error) {
 	return viewOne(ctx, s, (*row).bytes, selectShape, id[:])
 }

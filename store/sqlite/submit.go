@@ -29,7 +29,11 @@ func SubmitTx(ctx context.Context, tx *sql.Tx, plan *kernel.Plan) (did perdure.S
 	if tx == nil {
 		return did, kernel.ErrNoTx
 	}
-	p, err := kernel.Post(perdure.JobID(uuid.Must(uuid.NewV7())), plan)
+	var cell int
+	if err := tx.QueryRowContext(ctx, cellSQL).Scan(&cell); err != nil {
+		return did, missing(err)
+	}
+	p, err := kernel.Post(kernel.WithCell(perdure.JobID(uuid.Must(uuid.NewV7())), cell), plan)
 	if err != nil {
 		return did, err
 	}

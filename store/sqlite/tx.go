@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -143,6 +144,16 @@ func (tx *tx) DeleteLimit(name string) (bool, error) {
 const fenceSQL = `SELECT fence FROM perdure_clock WHERE one = 1`
 
 func (tx *tx) Fence() (int64, error) { return one(tx.c, (*row).num, fenceSQL) }
+
+const cellSQL = `SELECT cell FROM perdure_clock WHERE one = 1`
+
+func (tx *tx) SetCell(cell int) error {
+	have, err := one(tx.c, (*row).int, cellSQL)
+	if err = cmp.Or(err, kernel.NumberCell(have, cell)); err != nil {
+		return err
+	}
+	return tx.exec(`UPDATE perdure_clock SET cell = ? WHERE one = 1`, cell)
+}
 
 func (tx *tx) RaiseFence(fence int64, a kernel.Alert) error {
 	if err := tx.exec(`UPDATE perdure_clock SET fence = max(fence, ?) WHERE one = 1`, fence); err != nil {

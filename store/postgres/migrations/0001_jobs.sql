@@ -263,6 +263,7 @@ create table perdure.clock (
 	mark  timestamptz not null,
 	ahead bigint      not null default 0, -- microseconds
 	fence bigint      not null default 0, -- no run that is let out has a lower number
+	cell  int         not null default 0, -- the number of this store among many, in each id
 	origin text       not null default '' -- the database that this is; see fence.go
 ) with (fillfactor = 10);
 

@@ -21,12 +21,20 @@ create unique index inbox_key on perdure.inbox (key) where key is not null and r
 create index inbox_waiting on perdure.inbox (posted_at, id) where closed_at is null;
 create index inbox_closed on perdure.inbox (closed_at) where closed_at is not null;
 
+-- in_cell is an id with the number of this store's cell, in bits 66 to 77.
+create function perdure.in_cell(id uuid) returns uuid language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+	select encode(set_byte(set_byte(uuid_send($1), 8, (get_byte(uuid_send($1), 8) & 192) | (c.cell >> 6)),
+		9, (get_byte(uuid_send($1), 9) & 3) | ((c.cell & 63) << 2)), 'hex')::uuid
+	from perdure.clock c where c.one
+$$;
+
 -- post puts a submission into the inbox, or says which one has its key, or why not (code). It is all that
 -- writes there; what it refuses leaves nothing and does not fail the caller's transaction.
-create function perdure.post(p_id uuid, p_key text, p_hash bytea, p_body text,
+create function perdure.post(new_id uuid, p_key text, p_hash bytea, p_body text,
 	out id uuid, out created boolean, out code text, out message text)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
+	p_id uuid := perdure.in_cell(new_id);
 	d bytea := sha256(convert_to(p_body, 'UTF8'));
 	there perdure.inbox;
 	has uuid;
