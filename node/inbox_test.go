@@ -235,6 +235,37 @@ func TestSubmitTx(t *testing.T) {
 	})
 }
 
+// Every id that is made for a store with a number contains the number, whoever makes it: SubmitTx, a node, and
+// perdure.submit in SQL. A store without a number makes ids with 0.
+func TestIDsHaveTheNumberOfTheirCell(t *testing.T) {
+	shops(t, func(t *testing.T, s shop) {
+		for _, cell := range []int{0, 2730} {
+			if cell != 0 {
+				if err := s.store.Update(t.Context(), func(tx kernel.Tx) error { return tx.SetCell(cell) }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			n := start(t, s.store, node.Config{})
+			made := map[string]string{}
+			tx := s.begin(t)
+			made["SubmitTx"] = must[perdure.Submitted](t)(tx.submit(orderPlan(t, fmt.Sprint("k", cell), cell))).ID.String()
+			if err := tx.end(true); err != nil {
+				t.Fatal(err)
+			}
+			made["node"] = submit(t, n, "type: order\nsteps: {s: {agent: a}}\n").ID.String()
+			if s.name != "sqlite" {
+				made["perdure.submit"] = must[string](t)(s.query(`select perdure.submit('{"type":"order","steps":{"s":{"agent":"a"}}}')`))
+			}
+			for by, text := range made {
+				id := must[perdure.JobID](t)(perdure.ParseJobID(text))
+				if got := kernel.CellOf(id); got != cell {
+					t.Errorf("%s made %s, of cell %d, not %d", by, id, got, cell)
+				}
+			}
+		}
+	})
+}
+
 // taken asks again where a node has been too busy to take the job in time, as it is told to.
 func taken[T any](ask func() (T, error)) (answer T, err error) {
 	for range 10 {

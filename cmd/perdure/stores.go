@@ -8,7 +8,6 @@ import (
 
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/redact"
-	stores "github.com/perdure/perdure/store"
 )
 
 // withStore runs fn with a node on --store that is not started.
@@ -98,18 +97,24 @@ func (a *app) migrateCmd() *cobra.Command {
 		Long: `Makes or updates the schema, under a lock, as often as you like. On SQLite there is nothing to do:
 the file is brought up to date when it is opened.
 
---cell gives the store a number from 1 to 4095, once. It becomes part of each id that is made from then on. Give it
-before the first job, to each of several stores another one, if a router is to join them one day; start the nodes
-afterwards.`,
+--cell gives the store a number from 1 to 4095, once. Every id of a job that is made afterwards contains this number.
+Use it if you have several stores and want to tell from the id of a job which store has it: give each store another
+number, before its first job, and then start its nodes. A missing SQLite file is made.`,
 		Example: "  perdure migrate --store postgres://localhost/perdure\n  perdure migrate --store postgres://localhost/perdure --cell 7",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := a.interruptible(cmd.Context())
 			defer stop()
+			numbered, _ := given(cmd, "cell")
+			if numbered {
+				if err := kernel.CheckCell(cell); err != nil {
+					return usagef("--cell: %v", err)
+				}
+			}
 			if err := migrate(ctx, a.store); err != nil {
 				return reason(ctx, err)
 			}
-			if cmd.Flags().Changed("cell") {
+			if numbered {
 				return reason(ctx, a.numberCell(ctx, cell))
 			}
 			if !isPostgres(a.store) {
@@ -120,20 +125,21 @@ afterwards.`,
 			return nil
 		},
 	}
-	cmd.Flags().IntVar(&cell, "cell", 0, "the number of this store among many, 1 to 4095")
+	cmd.Flags().IntVar(&cell, "cell", 0, "number of this store, 1 to 4095, which the ids of its jobs contain")
 	uses(cmd, "store", "output") // which is empty
 	return cmd
 }
 
+// numberCell gives the store the number of its cell.
 func (a *app) numberCell(ctx context.Context, cell int) error {
-	s, err := stores.Open(ctx, a.store)
+	s, err := openStore(ctx, a.store, storeUse{create: true})
 	if err != nil {
 		return err
 	}
-	defer s.Close()
-	if err := s.Update(ctx, func(tx kernel.Tx) error { return tx.SetCell(cell) }); err != nil {
+	err = s.Update(ctx, func(tx kernel.Tx) error { return tx.SetCell(cell) })
+	if err := errors.Join(err, s.Close()); err != nil {
 		return err
 	}
-	a.talk("%s is cell %d", redact.URL(a.store), cell)
+	a.talk("%s is cell %d: the ids of its jobs contain this number", redact.URL(a.store), cell)
 	return nil
 }

@@ -17,11 +17,20 @@ func WithCell(id perdure.JobID, cell int) perdure.JobID {
 // CellOf is the number of the cell in an id.
 func CellOf(id perdure.JobID) int { return int(id[8]&0x3F)<<6 | int(id[9]>>2) }
 
-// NumberCell refuses to give a store a number if it has another one: ids with the first one exist.
+// CheckCell refuses a number that no cell can have.
+func CheckCell(cell int) error {
+	if cell < 1 || cell > MaxCell {
+		return perdure.Refuse(perdure.CodeInvalid, "the number of a cell is 1 to %d, not %d", MaxCell, cell)
+	}
+	return nil
+}
+
+// NumberCell returns an error if a store with the number have (0: none) cannot get the number cell. A store keeps its
+// number, because ids with it exist.
 func NumberCell(have, cell int) error {
-	switch {
-	case cell < 0 || cell > MaxCell:
-		return perdure.Refuse(perdure.CodeInvalid, "the number of a cell is 0 to %d, not %d", MaxCell, cell)
+	switch err := CheckCell(cell); {
+	case err != nil:
+		return err
 	case have != 0 && have != cell:
 		return perdure.Refuse(perdure.CodeConflict, "the store is cell %d, and its jobs have ids with that number: it cannot become cell %d", have, cell)
 	}

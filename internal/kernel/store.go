@@ -44,7 +44,8 @@ type Tx interface {
 	// RaiseFence raises the fence, never lowers it, and raises an alert that is no job's: a person should
 	// know that something may be missing.
 	RaiseFence(fence int64, a Alert) error
-	// SetCell gives the store the number of its cell (NumberCell).
+	// SetCell gives the store the number of its cell, or returns the error of NumberCell. After an error nothing of the
+	// transaction can be committed.
 	SetCell(cell int) error
 	// SaveRoles writes what an election has changed. Each row is compared with what was loaded (epoch,
 	// leader, standby); ErrStale where it differs.

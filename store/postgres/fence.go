@@ -234,6 +234,7 @@ const (
 )
 
 func (tx *tx) SetCell(cell int) error {
+	tx.wrote = true
 	have := 0
 	if err := tx.run(q(cellSQL + " for update").each(func(r *reader) error {
 		have = r.int()

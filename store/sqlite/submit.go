@@ -29,6 +29,9 @@ func SubmitTx(ctx context.Context, tx *sql.Tx, plan *kernel.Plan) (did perdure.S
 	if tx == nil {
 		return did, kernel.ErrNoTx
 	}
+	if err := kernel.CheckPlans(plan); err != nil {
+		return did, err
+	}
 	var cell int
 	if err := tx.QueryRowContext(ctx, cellSQL).Scan(&cell); err != nil {
 		return did, missing(err)

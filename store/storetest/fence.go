@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-var fencing = []check{{"Fence", fence}}
+var fencing = []check{{"Fence", fence}, {"Cell", cell}}
 
 // The fence only rises, with an alert that is no job's.
 func fence(s *suite) {
@@ -66,4 +66,47 @@ func fence(s *suite) {
 	if alerts := s.alerts(kernel.AlertFilter{}); len(alerts) != 1 {
 		s.Errorf("%d alerts are open after one was closed", len(alerts))
 	}
+}
+
+// A store gets the number of its cell once. Another number, and one that no cell can have, is refused, and nothing of
+// that transaction is stored.
+func cell(s *suite) {
+	is := func(want int) {
+		s.Helper()
+		got, err := s.store.Cell(ctx)
+		s.must(err)
+		s.equal("cell", got, want)
+	}
+	refused := func(cell int, code perdure.Code) {
+		s.Helper()
+		if err := s.store.Update(ctx, func(tx kernel.Tx) error {
+			s.must(tx.PutLimit("agent:beside", 1))
+			return tx.SetCell(cell)
+		}); perdure.CodeOf(err) != code {
+			s.Errorf("cell %d: %v, want %s", cell, err, code)
+		}
+	}
+	is(0)
+	for _, bad := range []int{0, -1, kernel.MaxCell + 1} {
+		refused(bad, perdure.CodeInvalid)
+	}
+	failed := errors.New("failed")
+	if err := s.store.Update(ctx, func(tx kernel.Tx) error {
+		s.must(tx.SetCell(7))
+		return failed
+	}); !errors.Is(err, failed) {
+		s.Errorf("got %v", err)
+	}
+	is(0)
+	for range 2 {
+		s.update(func(tx kernel.Tx) { s.must(tx.SetCell(kernel.MaxCell)) })
+		is(kernel.MaxCell)
+	}
+	for _, other := range []int{1, 0, kernel.MaxCell - 1} {
+		refused(other, map[bool]perdure.Code{true: perdure.CodeInvalid, false: perdure.CodeConflict}[other == 0])
+	}
+	is(kernel.MaxCell)
+	limits, err := s.store.ListLimits(ctx)
+	s.must(err)
+	s.equal("limits of refused transactions", len(limits), 0)
 }
