@@ -108,7 +108,7 @@ func newDatabase(ctx context.Context, server, name string) (*database, error) {
 const empty = `
 do $$ declare tables text; begin
 	select string_agg('perdure.' || quote_ident(tablename), ', ') into tables from pg_tables
-		where schemaname = 'perdure' and tablename not in ('clock', 'migration', 'schema_version');
+		where schemaname = 'perdure' and tablename not in ('clock', 'migration', 'schema');
 	execute 'truncate ' || tables || ' restart identity';
 	update perdure.clock set mark = 'epoch', ahead = 0;
 end $$`

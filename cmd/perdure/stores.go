@@ -97,7 +97,7 @@ func (a *app) migrateCmd() *cobra.Command {
 		Long: `Makes or updates the schema, under a lock, as often as you like. On SQLite there is nothing to do:
 the file is brought up to date when it is opened.
 
---cell gives the store a number from 1 to 4095, once. Every id of a job that is made afterwards contains this number.
+--cell gives the store a number from 1 to 4095, once (0: none). Every id of a job that is made afterwards contains this number.
 Use it if you have several stores and want to tell from the id of a job which store has it: give each store another
 number, before its first job, and then start its nodes. A missing SQLite file is made.`,
 		Example: "  perdure migrate --store postgres://localhost/perdure\n  perdure migrate --store postgres://localhost/perdure --cell 7",
@@ -125,7 +125,7 @@ number, before its first job, and then start its nodes. A missing SQLite file is
 			return nil
 		},
 	}
-	cmd.Flags().IntVar(&cell, "cell", 0, "number of this store, 1 to 4095, which the ids of its jobs contain")
+	cmd.Flags().IntVar(&cell, "cell", 0, "number of this store, 0 (none) to 4095, which the ids of its jobs contain")
 	uses(cmd, "store", "output") // which is empty
 	return cmd
 }

@@ -26,7 +26,7 @@ func TestIDsHaveTheirCell(t *testing.T) {
 	for _, c := range []struct {
 		have, cell int
 		ok         bool
-	}{{0, 7, true}, {7, 7, true}, {7, 8, false}, {7, 0, false}, {0, 0, false}, {0, 1, true}, {0, MaxCell, true}, {0, MaxCell + 1, false}, {0, -1, false}} {
+	}{{0, 7, true}, {7, 7, true}, {7, 8, false}, {7, 0, false}, {0, 0, true}, {0, 1, true}, {0, MaxCell, true}, {0, MaxCell + 1, false}, {0, -1, false}} {
 		if err := NumberCell(c.have, c.cell); (err == nil) != c.ok {
 			t.Errorf("from %d to %d: %v", c.have, c.cell, err)
 		}

@@ -54,6 +54,10 @@ var ofRules = []mutant{
 	{name: "the ladder does not start over when a job turns", file: "internal/kernel/turn.go", old: "	r.Desired, r.GivenUp = to, false\n	r.startOver()\n", new: "	r.Desired, r.GivenUp = to, false\n", run: rules},
 	{name: "unknown fields of an input are ignored", file: "agent.go", old: "	d.DisallowUnknownFields()\n", new: "", run: "Handler"},
 	{name: "unknown fields block an undo", file: "agent.go", old: "op.AllowUnknownFields || run.Direction == Undo", new: "op.AllowUnknownFields", run: "Handler"},
+	{name: "ids have no cell", file: "internal/kernel/cell.go", old: "id[9]&0x03 | byte(cell)<<2", new: "id[9]&0x03", run: "Cell"},
+	{name: "a store takes a second number", file: "internal/kernel/cell.go", old: "have != 0 && have != cell", new: "false", run: "Cell"},
+	{name: "a program that is too old may write", file: "internal/kernel/schema.go", old: "case program < s.MinWriter:", new: "case false:", run: "Schema"},
+	{name: "a migration lets older programs in again", file: "internal/kernel/schema.go", old: "max(s.MinWriter, writer)", new: "writer", run: "Schema"},
 	{name: "a limit that stops is only full", file: "internal/kernel/why.go", old: "if r != nil && (l.Max > 0 || *r.Max == 0) {", new: "if r != nil {", run: "Why"},
 }
 

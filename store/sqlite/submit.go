@@ -29,14 +29,7 @@ func SubmitTx(ctx context.Context, tx *sql.Tx, plan *kernel.Plan) (did perdure.S
 	if tx == nil {
 		return did, kernel.ErrNoTx
 	}
-	if err := kernel.CheckPlans(plan); err != nil {
-		return did, err
-	}
-	var cell int
-	if err := tx.QueryRowContext(ctx, cellSQL).Scan(&cell); err != nil {
-		return did, missing(err)
-	}
-	p, err := kernel.Post(kernel.WithCell(perdure.JobID(uuid.Must(uuid.NewV7())), cell), plan)
+	p, err := kernel.Post(perdure.JobID(uuid.Must(uuid.NewV7())), plan)
 	if err != nil {
 		return did, err
 	}
@@ -96,6 +89,11 @@ func (w *posting) insert() (bool, error) {
 	if err := w.exec(`DELETE FROM perdure_inbox WHERE key = ? AND job IS NOT NULL AND NOT EXISTS (SELECT 1 FROM perdure_step s WHERE s.job = perdure_inbox.job)`, w.Key); err != nil {
 		return false, err
 	}
+	var cell int
+	if err := w.tx.QueryRowContext(w.ctx, cellSQL).Scan(&cell); err != nil {
+		return false, err
+	}
+	w.ID = kernel.WithCell(w.ID, cell)
 	did, err := w.tx.ExecContext(w.ctx, `INSERT INTO perdure_inbox (id, key, hash, body, posted_at) VALUES (?, nullif(?, ''), ?, ?, ?) ON CONFLICT DO NOTHING`,
 		w.ID[:], w.Key, w.Hash[:], string(w.Body), time.Now().UnixMicro())
 	if err != nil {

@@ -87,7 +87,7 @@ func cell(s *suite) {
 		}
 	}
 	is(0)
-	for _, bad := range []int{0, -1, kernel.MaxCell + 1} {
+	for _, bad := range []int{-1, kernel.MaxCell + 1} {
 		refused(bad, perdure.CodeInvalid)
 	}
 	failed := errors.New("failed")
@@ -103,7 +103,7 @@ func cell(s *suite) {
 		is(kernel.MaxCell)
 	}
 	for _, other := range []int{1, 0, kernel.MaxCell - 1} {
-		refused(other, map[bool]perdure.Code{true: perdure.CodeInvalid, false: perdure.CodeConflict}[other == 0])
+		refused(other, perdure.CodeConflict)
 	}
 	is(kernel.MaxCell)
 	limits, err := s.store.ListLimits(ctx)
