@@ -46,7 +46,10 @@ const (
 	MaxPriority      = 9
 	MinAgeing        = time.Second // AgentSettings.Ageing
 	MaxLimit         = 1_000_000_000
-	MaxLimits        = 1000 // limits defined at once
+	MaxLimits        = 1000      // limits defined at once
+	MaxLimitAmount   = 1_000_000 // permits of one limit that a step needs
+	MaxStepLimits    = 8         // limits that a step names
+	MaxLimitKeyBytes = 256
 	MaxAgents        = 1000 // agents that have settings
 	MaxBatch         = 1000 // runs in a claim, reports or heartbeats in a call
 	MaxListLimit     = 500

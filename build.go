@@ -50,6 +50,13 @@ type builtStep struct {
 	CompleteWithin Duration        `json:"completeWithin,omitempty"`
 	Retry          *Retry          `json:"retry,omitempty"`
 	OnFailure      []Rung          `json:"onFailure,omitempty"`
+	Limits         []builtLimit    `json:"limits,omitempty"`
+}
+
+type builtLimit struct {
+	Name   string `json:"name"`
+	Key    string `json:"key,omitempty"`
+	Amount int    `json:"amount,omitempty"`
 }
 
 // builtSteps are a JSON object, in their order.
@@ -157,6 +164,13 @@ func (s *StepBuilder) With(v any) *StepBuilder {
 
 // Undo says that the step can be undone, by the same action of the same agent in the other direction.
 func (s *StepBuilder) Undo() *StepBuilder { return s.UndoBy(UndoDefinition{}) }
+
+// Limit lets each run of the step hold amount permits of a limit while it runs, and each undo run as well. With a key, which
+// may hold ${…}, the limit's bound for each key counts too. An empty key is none.
+func (s *StepBuilder) Limit(name, key string, amount int) *StepBuilder {
+	s.step.Limits = append(s.step.Limits, builtLimit{name, key, amount})
+	return s
+}
 
 // UndoWith is Undo with an input of its own.
 func (s *StepBuilder) UndoWith(v any) *StepBuilder {

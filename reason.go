@@ -11,6 +11,7 @@ type Reason struct {
 	Count   int          `json:"count,omitempty"` // afterSteps: how many
 	Agent   string       `json:"agent,omitempty"`
 	Limit   string       `json:"limit,omitempty"`
+	Key     string       `json:"key,omitempty"` // of the limit, if it is one key that has no room
 	Max     *int         `json:"max,omitempty"`
 	Used    int          `json:"used,omitempty"`
 	Holders []HolderView `json:"holders,omitempty"`

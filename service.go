@@ -47,13 +47,24 @@ type Operations interface {
 	CloseAlert(ctx context.Context, id int64, by string) (*AlertView, error)
 	ListLimits(context.Context) ([]LimitView, error)
 	GetLimit(ctx context.Context, name string) (*LimitView, error)
-	PutLimit(ctx context.Context, name string, max int) (*LimitView, error)
+	PutLimit(ctx context.Context, name string, settings LimitSettings) (*LimitView, error)
 	DeleteLimit(ctx context.Context, name string) error
 	ListNodes(context.Context) ([]NodeView, error)
 	// ListAgents are the agents that have settings, or have claimed runs in the last day.
 	ListAgents(context.Context) ([]AgentView, error)
 	GetAgent(ctx context.Context, name string) (*AgentView, error)
 	PutAgent(ctx context.Context, name string, settings AgentSettings) (*AgentView, error)
+}
+
+// LimitSettings are the bounds of a limit: at least one of them. Only limits of users' own, which steps name, have PerKey.
+type LimitSettings struct {
+	Max    *int      `json:"max,omitempty"`    // of all permits that are held at once; 0 stops all
+	PerKey *KeyLimit `json:"perKey,omitempty"` // of those with the same key
+}
+
+// KeyLimit bounds the permits of one key of a limit.
+type KeyLimit struct {
+	Max int `json:"max"`
 }
 
 // AgentSettings are what operators set for an agent.

@@ -215,17 +215,19 @@ type EntryView struct {
 
 // LimitView is a limit with who holds its permits (the first hundred of them).
 type LimitView struct {
-	Name    string       `json:"name"`
-	Max     int          `json:"max"`
-	Used    int          `json:"used"`
+	Name string `json:"name"`
+	LimitSettings
+	Used    int          `json:"used"` // sum of the amounts of all permits
 	Holders []HolderView `json:"holders"`
 }
 
 // HolderView names the row that holds a permit: a job, or a run.
 type HolderView struct {
-	Job  JobID  `json:"job"`
-	Step string `json:"step,omitempty"`
-	Run  int64  `json:"run,omitempty"`
+	Job    JobID  `json:"job"`
+	Step   string `json:"step,omitempty"`
+	Run    int64  `json:"run,omitempty"`
+	Key    string `json:"key,omitempty"`    // of a limit of a user's own
+	Amount int    `json:"amount,omitempty"` // 0: 1
 }
 
 // Page is one page of a list. No NextCursor: it was the last.

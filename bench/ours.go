@@ -189,7 +189,7 @@ func million(ctx context.Context, m *measure) error {
 		return err
 	}
 	for i := range types {
-		if _, err := p.node.PutLimit(ctx, "job:"+typeName(i), permits); err != nil {
+		if _, err := p.node.PutLimit(ctx, "job:"+typeName(i), perdure.LimitSettings{Max: new(permits)}); err != nil {
 			return err
 		}
 	}
@@ -236,7 +236,7 @@ func million(ctx context.Context, m *measure) error {
 		return err
 	}
 	for i := range types / 2 {
-		if _, err := p.node.PutLimit(ctx, "job:"+typeName(i), 0); err != nil {
+		if _, err := p.node.PutLimit(ctx, "job:"+typeName(i), perdure.LimitSettings{Max: new(0)}); err != nil {
 			return err
 		}
 	}

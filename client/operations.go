@@ -46,8 +46,11 @@ func (c *Client) GetLimit(ctx context.Context, name string) (*perdure.LimitView,
 }
 
 // PutLimit implements perdure.Operations.
-func (c *Client) PutLimit(ctx context.Context, name string, max int) (*perdure.LimitView, error) {
-	body := []byte(`{"max":` + strconv.Itoa(max) + `}`)
+func (c *Client) PutLimit(ctx context.Context, name string, settings perdure.LimitSettings) (*perdure.LimitView, error) {
+	body, err := json.Marshal(settings)
+	if err != nil {
+		return nil, err
+	}
 	return c.limit(ctx, &request{method: http.MethodPut, path: limitPath(name), body: body})
 }
 

@@ -37,7 +37,8 @@ func TestRoundTrip(t *testing.T) {
 	submitted := []perdure.Submitted{resttest.Submitted(0), resttest.Submitted(1), resttest.Submitted(2)}
 	aged := resttest.Agent("http")
 	agent := &aged
-	limit := &perdure.LimitView{Name: "agent:http", Max: 3, Used: 1, Holders: []perdure.HolderView{{Job: resttest.ID, Step: "charge", Run: 3}}}
+	bounds := perdure.LimitSettings{Max: new(50), PerKey: &perdure.KeyLimit{Max: 2}}
+	limit := &perdure.LimitView{Name: "agent:http", LimitSettings: perdure.LimitSettings{Max: new(3)}, Used: 1, Holders: []perdure.HolderView{{Job: resttest.ID, Step: "charge", Run: 3}}}
 	alert := resttest.Alert()
 	job, last := resttest.Job(), resttest.Job()
 	last.Phase, last.Steps = perdure.Settled, last.Steps[1:]
@@ -118,9 +119,9 @@ func TestRoundTrip(t *testing.T) {
 			return all{l}, err
 		}, all{"agent:http"}, all{limit}},
 		{"PutLimit", func(ctx context.Context, s protocol.Server) (all, error) {
-			l, err := s.PutLimit(ctx, "agent:http", 3)
+			l, err := s.PutLimit(ctx, "ads-api", bounds)
 			return all{l}, err
-		}, all{"agent:http", 3}, all{limit}},
+		}, all{"ads-api", bounds}, all{&perdure.LimitView{Name: "ads-api", LimitSettings: bounds, Used: 1, Holders: limit.Holders}}},
 		{"DeleteLimit", func(ctx context.Context, s protocol.Server) (all, error) {
 			return nil, s.DeleteLimit(ctx, "agent:http")
 		}, all{"agent:http"}, nil},

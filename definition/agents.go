@@ -92,7 +92,7 @@ func (d *decoder) builtin(s *kernel.StepDefinition, src *stepSource, made, undon
 
 // ruled refuses what has no meaning for a step that no agent runs.
 func (d *decoder) ruled(s *kernel.StepDefinition, src *stepSource, form kernel.StepForm) {
-	none := []string{"undo", "retry", "action"}
+	none := []string{"undo", "retry", "action", "limits"}
 	if form == kernel.BySleep {
 		none = append(none, "completeWithin")
 	}

@@ -237,7 +237,28 @@ func appendStep(b []byte, s *kernel.StepDefinition) []byte {
 	}
 	b = appendDuration(b, `,"completeWithin":`, s.CompleteWithin)
 	b = appendRetry(b, s.Retry)
-	return append(appendLadder(b, s.OnFailure), '}')
+	b = appendLadder(b, s.OnFailure)
+	return append(appendLimits(b, s.Limits), '}')
+}
+
+func appendLimits(b []byte, uses []kernel.LimitUse) []byte {
+	if len(uses) == 0 {
+		return b
+	}
+	b = append(b, `,"limits":[`...)
+	for i := range uses {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, `{"name":`...)
+		b = appendString(b, uses[i].Name)
+		b = appendText(b, `,"key":`, uses[i].Key)
+		if uses[i].Amount > 0 {
+			b = strconv.AppendInt(append(b, `,"amount":`...), int64(uses[i].Amount), 10)
+		}
+		b = append(b, '}')
+	}
+	return append(b, ']')
 }
 
 func appendRetry(b []byte, r *perdure.Retry) []byte {

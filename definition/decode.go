@@ -37,6 +37,7 @@ type stepSource struct {
 	pointer          *pointer
 	after            []place
 	when, with, undo *node // undo: the undo's with
+	limits           *node
 	undoAt           int32
 	node             *node
 }
@@ -197,6 +198,11 @@ func (d *decoder) step(s *kernel.StepDefinition, src *stepSource, n *node) {
 			s.Retry = d.retry(v, p)
 		case "onFailure":
 			s.OnFailure = d.ladder(v, p)
+		case "limits":
+			s.Limits = d.limits(v, p)
+			if len(s.Limits) > 0 {
+				src.limits = v
+			}
 		default:
 			d.unknown(stepFields, "a step", k, p)
 		}
@@ -251,4 +257,61 @@ func (d *decoder) after(n *node, p *pointer) []place {
 		places = append(places, place{v.text, v.at})
 	}
 	return places
+}
+
+// limits reads the limits that a step needs permits of.
+func (d *decoder) limits(n *node, p *pointer) []kernel.LimitUse {
+	if n.kind != kindList {
+		d.wrong(n, p, "a list of limits").hinted("limits: [{name: ads-api, key: \"${input.account}\"}]")
+		return nil
+	}
+	if len(n.kids) > perdure.MaxStepLimits {
+		d.large(p, n.at, "%d limits; at most %d", len(n.kids), perdure.MaxStepLimits)
+		return nil
+	}
+	if len(n.kids) == 0 {
+		return nil
+	}
+	uses := make([]kernel.LimitUse, len(n.kids))
+	for i := range n.kids {
+		uses[i] = d.limit(&n.kids[i], p.item(i))
+		for _, other := range uses[:i] {
+			if other.Name == uses[i].Name && other.Key == uses[i].Key {
+				d.add(p.item(i), n.kids[i].at, "limit %s is named twice with the same key", quote(other.Name)).hinted("name it once, with the sum of the amounts")
+			}
+		}
+	}
+	return uses
+}
+
+func (d *decoder) limit(n *node, p *pointer) (use kernel.LimitUse) {
+	if n.kind != kindObject {
+		d.wrong(n, p, "an object with the name of a limit").hinted("limits: [{name: ads-api, key: \"${input.account}\"}]")
+		return use
+	}
+	for i := range n.keys {
+		k, v := n.keys[i], &n.kids[i]
+		p := p.member(k.name)
+		switch k.name {
+		case "name":
+			use.Name = d.name(v, p)
+		case "key":
+			if d.string(v, p) {
+				use.Key = v.text
+			}
+			if !d.stored && v.kind == kindString && v.text == "" {
+				d.add(p, v.at, "the key is empty").hinted("leave it out if the limit bounds all steps that name it")
+			}
+		case "amount":
+			if use.Amount = d.count(v, p, "amount", 1, perdure.MaxLimitAmount); use.Amount == 1 {
+				use.Amount = 0
+			}
+		default:
+			d.unknown(limitFields, "a limit", k, p)
+		}
+	}
+	if n.get("name") == nil {
+		d.add(p, n.at, "`name` is missing").hinted("limits: [{name: ads-api}]")
+	}
+	return use
 }

@@ -39,8 +39,9 @@ var stepFields = []field{
 	{name: "completeWithin", schema: `{"$ref":"#/$defs/duration","default":"5m"}`, doc: "The ultimatum of each run: the worst good case plus some padding."},
 	{name: "retry", schema: `{"$ref":"#/$defs/retry"}`, doc: "How often and how soon a failed run is tried again."},
 	{name: "onFailure", schema: `{"$ref":"#/$defs/ladder"}`, doc: "What follows when the retries are used up; the job's if nothing is said."},
+	{name: "limits", schema: `{"type":"array","maxItems":8,"items":{"$ref":"#/$defs/limit"}}`, doc: "Limits of which each run, and each undo run, holds a permit until it ends."},
 	{name: "forEach", later: true}, {name: "as", later: true}, {name: "maxParallel", later: true}, {name: "tolerate", later: true},
-	{name: "heartbeat", later: true}, {name: "limits", later: true}, {name: "approval", later: true}, {name: "join", later: true},
+	{name: "heartbeat", later: true}, {name: "approval", later: true}, {name: "join", later: true},
 	{name: "outputSchema", later: true},
 }
 
@@ -51,6 +52,12 @@ var undoFields = []field{
 	{name: "completeWithin", schema: `{"$ref":"#/$defs/duration"}`, doc: "The ultimatum of each undo run; the step's if nothing is said."},
 	{name: "retry", schema: `{"$ref":"#/$defs/retry"}`, doc: "In place of the step's."},
 	{name: "onFailure", later: true},
+}
+
+var limitFields = []field{
+	{name: "name", schema: `{"$ref":"#/$defs/name","examples":["ads-api"]}`, doc: "The limit: perdure limits set NAME. A limit that is not set bounds nothing."},
+	{name: "key", schema: `{"type":"string","minLength":1,"examples":["${input.account}"]}`, doc: "What the limit's --per-key bounds for itself. Computed when the step becomes ready: text, a number, true or false."},
+	{name: "amount", schema: `{"type":"integer","minimum":1,"maximum":1000000,"default":1}`, doc: "How many permits a run holds."},
 }
 
 var retryFields = []field{

@@ -17,7 +17,7 @@ func Schema() []byte {
 	b.WriteString(objectOf(jobFields, "type", "steps"))
 	b.WriteString(`,"$defs":{`)
 	b.WriteString(definitions)
-	b.WriteString(`,"undo":{` + objectOf(undoFields) + `},"retry":{` + objectOf(retryFields) + `},"states":{` + objectOf(stateFields) + `}`)
+	b.WriteString(`,"undo":{` + objectOf(undoFields) + `},"retry":{` + objectOf(retryFields) + `},"limit":{` + objectOf(limitFields, "name") + `},"states":{` + objectOf(stateFields) + `}`)
 	b.WriteString(`,"step":{` + objectOf(stepFields, "agent") + `,"allOf":[` + agentRules() + `]}`)
 	for _, agent := range slices.Sorted(maps.Keys(builtins)) {
 		b.WriteString(`,"with.` + agent + `":` + withOf(agent))
@@ -102,9 +102,9 @@ func agentRules() string {
 			then += `,"undo":` + own
 		case "sleep":
 			needs = `["agent","with"]`
-			then += `,"undo":false,"retry":false,"action":false,"completeWithin":false`
+			then += `,"undo":false,"retry":false,"action":false,"limits":false,"completeWithin":false`
 		case "approval":
-			then += `,"undo":false,"retry":false,"action":false`
+			then += `,"undo":false,"retry":false,"action":false,"limits":false`
 		}
 		rules = append(rules, `{"if":{"properties":{"agent":{"const":"`+agent+`"}},"required":["agent"]},"then":`+then+`},"required":`+needs+`}}`)
 	}

@@ -35,7 +35,10 @@ func stepBytes(p *kernel.PlanStep) int {
 	if c, ok := p.Test.(*condition); ok {
 		n += c.bytes()
 	}
-	for _, t := range []kernel.Template{p.Do, p.Revert} {
+	for _, use := range d.Limits {
+		n += int(unsafe.Sizeof(use)) + len(use.Name) + len(use.Key)
+	}
+	for _, t := range []kernel.Template{p.Do, p.Revert, p.Limits} {
 		if t, ok := t.(*template); ok {
 			n += t.bytes()
 		}

@@ -202,6 +202,9 @@ func (d *decoder) expressions() {
 			t, undone = d.with(src.undo, p, &sight{d: d, step: i, undo: true, ancestry: ancestry})
 			s.Undo.With, ps.Revert = appendNode(nil, src.undo), t
 		}
+		if src.limits != nil {
+			ps.Limits = d.limitKeys(src.limits, src.pointer.member("limits"), see)
+		}
 		ps.Form = formOf(s.Agent)
 		if !d.stored {
 			d.builtin(s, src, made, undone)
@@ -245,4 +248,31 @@ func (d *decoder) condition(s *kernel.StepDefinition, src *stepSource, see *sigh
 		return nil
 	}
 	return &condition{expr: c.expr, refs: see.refs(nil, c)}
+}
+
+// limitKeys compiles the limits of a step, and checks the keys that are known already.
+func (d *decoder) limitKeys(n *node, p *pointer, see *sight) kernel.Template {
+	faults := len(d.list)
+	t, made, _ := d.template(n, p, see)
+	if len(d.list) > faults || d.stored {
+		return t
+	}
+	for i := range n.kids {
+		key := n.kids[i].get("key")
+		if key == nil {
+			continue
+		}
+		p := p.item(i).member("key")
+		v, ok := d.known(made, key, p)
+		switch {
+		case !ok:
+		case v.kind == kindString || v.kind == kindNumber || v.kind == kindBool:
+			if err := kernel.CheckLimitKey(v.text); err != nil {
+				d.add(p, key.at, "the key %s", err.Error())
+			}
+		default:
+			d.wrong(&v, p, "text, a number, true or false")
+		}
+	}
+	return t
 }

@@ -34,7 +34,7 @@ func TestChaosCommand(t *testing.T) {
 	rage := beginChaos(t, ctx, "--server", server, "--for", "6s", "--settle", "3m",
 		"--kill-every", "1s", "--freeze", "1200ms", "--lose", "0.1", "--cut", "0.1", "--double", "0.1", "--delay", "30ms",
 		"--", perdure, "agent", "--agents", "http", "--allow-private-targets", "--heartbeat", "900ms", "--log-level", "error")
-	if _, err := c.PutLimit(ctx, "job:order", 1000); err != nil { // one agent serves two types, of which one has a limit (F149)
+	if _, err := c.PutLimit(ctx, "job:order", root.LimitSettings{Max: new(1000)}); err != nil { // one agent serves two types, of which one has a limit (F149)
 		t.Fatal(err)
 	}
 	const jobs = 40

@@ -98,7 +98,7 @@ func corruptible(t *testing.T, store string) []root.JobID {
 		t.Fatal(err)
 	}
 	p := &pretender{t: t, c: c}
-	if _, err := c.PutLimit(t.Context(), "agent:runs", 100); err != nil {
+	if _, err := c.PutLimit(t.Context(), "agent:runs", root.LimitSettings{Max: new(100)}); err != nil {
 		t.Fatal(err)
 	}
 	ids := make([]root.JobID, len(corruptions)+1)

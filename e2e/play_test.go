@@ -39,7 +39,7 @@ func (s *stage) playNode() error {
 		return err
 	}
 	go s.far("http://" + addr)
-	if err := s.insist(func() error { _, err := c.PutLimit(s.ctx, "job:plain", 3); return err }); err != nil {
+	if err := s.insist(func() error { _, err := c.PutLimit(s.ctx, "job:plain", root.LimitSettings{Max: new(3)}); return err }); err != nil {
 		return err
 	}
 	jobs := []definition{

@@ -144,7 +144,7 @@ func playTill(t *testing.T, store string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.PutLimit(t.Context(), "job:order", 40); err != nil {
+	if _, err := c.PutLimit(t.Context(), "job:order", root.LimitSettings{Max: new(40)}); err != nil {
 		t.Fatal(err)
 	}
 	const n = 50

@@ -98,16 +98,24 @@ func (n *Node) limitViews(ctx context.Context, limits []kernel.Limit) (views []p
 }
 
 func (n *Node) limitView(ctx context.Context, l kernel.Limit) (perdure.LimitView, error) {
-	v := perdure.LimitView{Name: l.Name, Max: l.Max, Holders: []perdure.HolderView{}}
-	used, holders, err := n.store.LimitUse(ctx, l.Name, perdure.MaxHoldersShown)
+	v := perdure.LimitView{Name: l.Name, LimitSettings: l.Settings()}
+	used, holders, err := n.store.LimitUse(ctx, kernel.LimitKey{Name: l.Name}, perdure.MaxHoldersShown)
 	if err != nil {
 		return v, unreachable(err)
 	}
-	v.Used = used
-	for _, h := range holders {
-		v.Holders = append(v.Holders, perdure.HolderView{Job: h.Job, Step: h.Step, Run: h.Run})
-	}
+	v.Used, v.Holders = used, holderViews(holders)
 	return v, nil
+}
+
+func holderViews(holders []kernel.LimitHolder) []perdure.HolderView {
+	views := make([]perdure.HolderView, len(holders))
+	for i, h := range holders {
+		views[i] = perdure.HolderView{Job: h.Job, Step: h.Step, Run: h.Run, Key: h.Key}
+		if h.Amount != 1 {
+			views[i].Amount = h.Amount
+		}
+	}
+	return views
 }
 
 // GetLimit implements perdure.Operations.
@@ -126,8 +134,8 @@ func (n *Node) GetLimit(ctx context.Context, name string) (*perdure.LimitView, e
 }
 
 // PutLimit implements perdure.Operations.
-func (n *Node) PutLimit(ctx context.Context, name string, max int) (*perdure.LimitView, error) {
-	if err := n.scheduler.PutLimit(ctx, name, max); err != nil {
+func (n *Node) PutLimit(ctx context.Context, name string, settings perdure.LimitSettings) (*perdure.LimitView, error) {
+	if err := n.scheduler.PutLimit(ctx, name, settings); err != nil {
 		return nil, unreachable(err)
 	}
 	return n.GetLimit(ctx, name)

@@ -111,7 +111,7 @@ func (r *recent) fill(ctx context.Context, n *Node, f *kernel.Facts) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if time.Since(r.at) > recentFor {
-		fresh := kernel.Facts{Now: f.Now, Seen: map[string]time.Time{}, Limits: map[string]perdure.LimitView{}}
+		fresh := kernel.Facts{Now: f.Now, Seen: map[string]time.Time{}, Limits: map[string]perdure.LimitView{}, Keys: map[kernel.LimitKey]kernel.KeyUse{}}
 		if err := n.seen(ctx, &fresh); err != nil {
 			return err
 		}
@@ -590,14 +590,21 @@ func explain(v *perdure.StepView, why *perdure.Reason) {
 
 // facts reads what the reasons of a job's ready steps depend on.
 func (n *Node) facts(ctx context.Context, j *kernel.Job, steps []*kernel.Step, now time.Time) (*kernel.Facts, error) {
-	f := &kernel.Facts{Now: now, Seen: map[string]time.Time{}, Limits: map[string]perdure.LimitView{}}
-	agents := map[string]bool{}
+	f := &kernel.Facts{Now: now, Seen: map[string]time.Time{}, Limits: map[string]perdure.LimitView{}, Keys: map[kernel.LimitKey]kernel.KeyUse{}}
+	needed, keys := map[string]bool{}, map[kernel.LimitKey]bool{}
 	for _, s := range steps {
-		if s.Phase == perdure.Ready {
-			agents[s.Agent] = true
+		if s.Phase != perdure.Ready {
+			continue
+		}
+		needed[kernel.AgentLimit(s.Agent)], needed[kernel.JobLimit(j.Type)] = true, true
+		for _, need := range s.Needs.List() {
+			needed[need.Name] = true
+			if need.Key != "" && len(keys) < maxReasonKeys {
+				keys[need.LimitKey] = true
+			}
 		}
 	}
-	if len(agents) == 0 {
+	if len(needed) == 0 {
 		return f, nil
 	}
 	if err := n.seen(ctx, f); err != nil {
@@ -608,16 +615,28 @@ func (n *Node) facts(ctx context.Context, j *kernel.Job, steps []*kernel.Step, n
 		return nil, unreachable(err)
 	}
 	for _, l := range limits {
-		kind, of, _ := kernel.SplitLimit(l.Name)
-		if kind == "agent" && !agents[of] || kind == "job" && of != j.Type {
+		if !needed[l.Name] {
 			continue
 		}
 		if f.Limits[l.Name], err = n.limitView(ctx, l); err != nil {
 			return nil, err
 		}
+		for k := range keys {
+			if k.Name != l.Name || l.PerKey == kernel.Unbounded {
+				continue
+			}
+			used, holders, err := n.store.LimitUse(ctx, k, perdure.MaxHoldersShown)
+			if err != nil {
+				return nil, unreachable(err)
+			}
+			f.Keys[k] = kernel.KeyUse{Used: used, Holders: holderViews(holders)}
+		}
 	}
 	return f, nil
 }
+
+// maxReasonKeys bounds the keys of limits that the view of one job asks about. Other steps are said to wait for their agent.
+const maxReasonKeys = 100
 
 func (n *Node) seen(ctx context.Context, f *kernel.Facts) error {
 	written, err := n.store.Seen(ctx)

@@ -175,7 +175,7 @@ func TestErrorMessagesOfAViewAreBoundedInTotal(t *testing.T) {
 func TestHoldersInAViewAreBoundedInTotal(t *testing.T) {
 	n := start(t, memory.New(), node.Config{})
 	const holders, steps = perdure.MaxHoldersShown, 800
-	if _, err := n.PutLimit(t.Context(), "agent:x", holders); err != nil {
+	if _, err := n.PutLimit(t.Context(), "agent:x", perdure.LimitSettings{Max: new(holders)}); err != nil {
 		t.Fatal(err)
 	}
 	var b strings.Builder
@@ -369,7 +369,7 @@ steps:
 func TestLargeAnswersAskForRoom(t *testing.T) {
 	const size = 500_000
 	n := start(t, memory.New(), node.Config{})
-	if _, err := n.PutLimit(t.Context(), "agent:a", 1); err != nil {
+	if _, err := n.PutLimit(t.Context(), "agent:a", perdure.LimitSettings{Max: new(1)}); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := n.Submit(t.Context(), fmt.Appendf(nil, `{"type":"t","key":"k","input":%s,"steps":{"s":{"agent":"a","with":"${input}"}}}`, text(size)), "application/json"); err != nil {

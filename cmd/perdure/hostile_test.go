@@ -130,8 +130,8 @@ func tricked() *resttest.Service {
 			trick(list)
 			return list, err
 		},
-		OnPutLimit: func(ctx context.Context, name string, most int) (*perdure.LimitView, error) {
-			l, err := full.OnPutLimit(ctx, name, most)
+		OnPutLimit: func(ctx context.Context, name string, settings perdure.LimitSettings) (*perdure.LimitView, error) {
+			l, err := full.OnPutLimit(ctx, name, settings)
 			trick(l)
 			return l, err
 		},

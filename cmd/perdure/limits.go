@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -25,9 +26,10 @@ func (a *app) limitsCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "limits", Aliases: []string{"limit"}, Short: "Bounds on what may be out at once: list, set, rm", Args: noArgs, RunE: list,
 		Long: `Lists limits, and who holds their permits. job:TYPE bounds the jobs of a type that are under way,
-agent:NAME the runs of an agent. A change takes hold at once: one that is lowered kills nothing, and
-nothing is admitted above it.`,
-		Example: "  perdure limits\n  perdure limits set agent:http 10\n  perdure limits rm job:order",
+agent:NAME the runs of an agent. Any other name is a limit of your own: it bounds the runs of the steps that
+name it in their "limits", all together (MAX), those with the same key (--per-key), or both. A change takes
+hold at once: one that is lowered kills nothing, and nothing is admitted above it.`,
+		Example: "  perdure limits\n  perdure limits set agent:http 10\n  perdure limits set ads-api 50 --per-key 2\n  perdure limits rm job:order",
 	}
 	uses(cmd, "server", "store", "output")
 	ls := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List limits and who holds their permits", Args: noArgs, RunE: list,
@@ -39,7 +41,7 @@ nothing is admitted above it.`,
 
 func (a *app) printLimits(limits []perdure.LimitView) error {
 	tb := table{st: a.st}
-	tb.head("LIMIT", "MAX", "USED", "HELD BY")
+	tb.head("LIMIT", "MAX", "PER KEY", "USED", "HELD BY")
 	for i := range limits {
 		l := &limits[i]
 		if a.json() {
@@ -54,12 +56,22 @@ func (a *app) printLimits(limits []perdure.LimitView) error {
 			if h.Step != "" {
 				s += fmt.Sprintf("/%s/%d", plain(h.Step), h.Run)
 			}
+			if h.Key != "" {
+				s += " (" + plain(h.Key) + ")"
+			}
 			holders = append(holders, s)
 		}
 		if len(l.Holders) > 3 {
 			holders = append(holders, fmt.Sprintf("… (%d)", l.Used))
 		}
-		tb.row(plain(l.Name), strconv.Itoa(l.Max), strconv.Itoa(l.Used), strings.Join(holders, ", "))
+		most, perKey := "", ""
+		if l.Max != nil {
+			most = strconv.Itoa(*l.Max)
+		}
+		if l.PerKey != nil {
+			perKey = strconv.Itoa(l.PerKey.Max)
+		}
+		tb.row(plain(l.Name), most, perKey, strconv.Itoa(l.Used), strings.Join(holders, ", "))
 	}
 	if !a.json() {
 		tb.print(a.out)
@@ -68,37 +80,70 @@ func (a *app) printLimits(limits []perdure.LimitView) error {
 }
 
 func (a *app) setLimitCmd() *cobra.Command {
+	perKey := 0
 	cmd := &cobra.Command{
-		Use:               "set NAME MAX",
-		Aliases:           []string{"put"},
-		Short:             "Set a limit",
-		Long:              `Sets how many may be out at once. 0 lets nothing out. NAME is job:TYPE or agent:NAME.`,
-		Example:           "  perdure limits set agent:http 10\n  perdure limits set job:order 0",
-		Args:              argsOf(2, 2, "NAME MAX"),
+		Use:     "set NAME [MAX]",
+		Aliases: []string{"put"},
+		Short:   "Set a limit",
+		Long: `Sets how many permits may be held at once. 0 stops all. NAME is job:TYPE, agent:NAME, or a name of your own that
+steps name in their "limits". --per-key bounds the permits with the same key; without MAX there is no other
+bound. What is not given is no bound.`,
+		Example:           "  perdure limits set agent:http 10\n  perdure limits set job:order 0\n  perdure limits set ads-api 50 --per-key 2\n  perdure limits set ads-api --per-key 2",
+		Args:              argsOf(1, 2, "NAME [MAX]"),
 		ValidArgsFunction: a.completeLimit,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := strconv.Atoi(args[1])
-			if err != nil || n < 0 || n > perdure.MaxLimit {
-				return usagef("MAX must be 0 to %d, not %q", perdure.MaxLimit, args[1])
+			var settings perdure.LimitSettings
+			if len(args) > 1 {
+				n, err := strconv.Atoi(args[1])
+				if err != nil || n < 0 || n > perdure.MaxLimit {
+					return usagef("MAX must be 0 to %d, not %q", perdure.MaxLimit, args[1])
+				}
+				settings.Max = &n
 			}
-			if _, _, ok := kernel.SplitLimit(args[0]); !ok {
-				return &usageError{msg: fmt.Sprintf("%q is not the name of a limit", args[0]), hint: "job:TYPE or agent:NAME"}
+			if set, _ := given(cmd, "per-key"); set {
+				if perKey < 0 || perKey > perdure.MaxLimit {
+					return usagef("--per-key must be 0 to %d, not %d", perdure.MaxLimit, perKey)
+				}
+				settings.PerKey = &perdure.KeyLimit{Max: perKey}
+			}
+			if _, err := kernel.LimitOf(args[0], settings); err != nil {
+				return limitUsage(args[0], settings, err)
 			}
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
-				l, err := t.PutLimit(ctx, args[0], n)
+				l, err := t.PutLimit(ctx, args[0], settings)
 				if err != nil {
 					return err
 				}
 				if a.json() {
 					return a.object(l)
 				}
-				a.printf("%s: at most %d at once, %d now\n", plain(l.Name), l.Max, l.Used)
+				var bounds []string
+				if l.Max != nil {
+					bounds = append(bounds, fmt.Sprintf("at most %d at once", *l.Max))
+				}
+				if l.PerKey != nil {
+					bounds = append(bounds, fmt.Sprintf("at most %d at once with the same key", l.PerKey.Max))
+				}
+				a.printf("%s: %s, %d now\n", plain(l.Name), strings.Join(bounds, ", "), l.Used)
 				return nil
 			})
 		},
 	}
+	cmd.Flags().IntVar(&perKey, "per-key", 0, "how many permits with the same key may be held at once")
 	uses(cmd, "server", "store", "output")
 	return cmd
+}
+
+// limitUsage is the error for a limit that cannot be, in the words of the command line.
+func limitUsage(name string, settings perdure.LimitSettings, err error) error {
+	if settings.Max == nil && settings.PerKey == nil {
+		return &usageError{msg: fmt.Sprintf("limit %s has no bound", name), hint: "give MAX, --per-key, or both"}
+	}
+	e := &perdure.Error{}
+	if errors.As(err, &e) {
+		return &usageError{msg: e.Message, hint: e.Hint}
+	}
+	return err
 }
 
 func (a *app) removeLimitCmd() *cobra.Command {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/e2e/rig"
 	"github.com/perdure/perdure/internal/ledger"
 )
@@ -176,9 +177,9 @@ func TestChaos(t *testing.T) {
 	defer service.CloseClientConnections()
 	l, err := rig.NewLoad(g.urls, book, service.URL)
 	g.must(err)
-	_, err = l.Clients[0].PutLimit(t.Context(), "agent:http", rig.Limit)
+	_, err = l.Clients[0].PutLimit(t.Context(), "agent:http", perdure.LimitSettings{Max: new(rig.Limit)})
 	g.must(err)
-	_, err = l.Clients[0].PutLimit(t.Context(), "job:order", rig.Orders)
+	_, err = l.Clients[0].PutLimit(t.Context(), "job:order", perdure.LimitSettings{Max: new(rig.Orders)})
 	g.must(err)
 
 	ctx, stop := context.WithTimeout(t.Context(), *lasts)

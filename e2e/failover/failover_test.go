@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/perdure/perdure"
 	root "github.com/perdure/perdure"
 	"github.com/perdure/perdure/e2e/rig"
 	"github.com/perdure/perdure/internal/ledger"
@@ -78,7 +79,7 @@ func newGrid(t *testing.T) *grid {
 	g.load, err = rig.NewLoad(g.urls, g.book, service.URL)
 	g.must(err)
 	g.load.Moods, g.load.Pause, g.load.Turn = []string{"", "", "", "", "", "", "", "", "dawdle", "fail"}, *pause, 300*time.Millisecond
-	_, err = g.load.Clients[0].PutLimit(t.Context(), "agent:http", *permits)
+	_, err = g.load.Clients[0].PutLimit(t.Context(), "agent:http", perdure.LimitSettings{Max: new(*permits)})
 	g.must(err)
 	return g
 }

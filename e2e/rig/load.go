@@ -218,8 +218,8 @@ func (l *Load) Watch(ctx context.Context) (looks int) {
 			if err != nil {
 				continue
 			}
-			if looks++; v.Used > v.Max {
-				l.Fault("%d runs in flight, above the limit of %d (I12)", v.Used, v.Max)
+			if looks++; v.Used > *v.Max {
+				l.Fault("%d runs in flight, above the limit of %d (I12)", v.Used, *v.Max)
 			}
 		}
 		l.pause(ctx, 200*time.Millisecond)

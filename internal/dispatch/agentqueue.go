@@ -15,13 +15,13 @@ type agentQueue struct {
 	left   left // what the latest search left in the store
 	wokeAt int  // Queue.clock at the latest wake-up
 
-	searchedAt    int       // Queue.clock at the beginning of the latest search of the store
-	searchEnded   time.Time // when that was over
-	nextSearch    time.Time // when there is a search for the claims that need not search at once
-	blockedSince  time.Time // since when other transactions have locked its candidates; zero: they have not
-	limits        []string  // limits of types that its latest search needed
-	fullTypes     []string  // types that had no room under their limit at the end of it
-	fullTypesSeen time.Time // when that was
+	searchedAt   int       // Queue.clock at the beginning of the latest search of the store
+	searchEnded  time.Time // when that was over
+	nextSearch   time.Time // when there is a search for the claims that need not search at once
+	blockedSince time.Time // since when other transactions have locked its candidates; zero: they have not
+	limits       []string  // limits that its latest search needed
+	full         []string  // those of them that had no room at the end of it
+	fullSeen     time.Time // when that was
 
 	holding *holding // submissions that are held for its claims; nil: never any
 }

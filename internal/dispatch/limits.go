@@ -3,7 +3,6 @@ package dispatch
 import (
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 // begins with those that the agent needed the last time, and one that comes upon a name before the last one that it has
 // locked (disorder) begins anew with that.
 type limits struct {
-	defined map[string]bool
+	defined map[string]kernel.Limit // those that are there; nil: not known yet
 	counted kernel.Admission
 	top     string // the last one that was locked
 }
@@ -28,8 +27,8 @@ type Disorder struct {
 
 func (d *Disorder) Error() string { return fmt.Sprintf("limits %v are needed earlier", d.names) }
 
-// fullLong is how long the queue believes that a type has no room under its limit. Its steps are left out of searches
-// meanwhile, and room that comes up on another node need not become known here (L5).
+// fullLong is how long the queue believes that a limit has no room. Steps that need it are left out of searches meanwhile,
+// and room that comes up on another node need not become known here (L5).
 const fullLong = time.Second
 
 // Heed makes the next transaction lock what this one should have locked.
@@ -40,7 +39,7 @@ func (q *Queue) Heed(d *Disorder) {
 	a.limits = append(slices.Clone(a.limits), d.names...)
 }
 
-// hints are the limits that an agent's latest search needed, and the types that are not worth a search.
+// hints are the limits that an agent's latest search needed, and those that are full.
 func (q *Queue) hints(agent string, now time.Time) (limits, full []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -48,8 +47,8 @@ func (q *Queue) hints(agent string, now time.Time) (limits, full []string) {
 	if a == nil {
 		return nil, nil
 	}
-	if now.Sub(a.fullTypesSeen) <= fullLong {
-		full = a.fullTypes
+	if now.Sub(a.fullSeen) <= fullLong {
+		full = a.full
 	}
 	return a.limits, full
 }
@@ -60,96 +59,150 @@ func (q *Queue) remember(searches []*search, began time.Time) {
 	defer q.mu.Unlock()
 	for _, s := range searches {
 		a := q.agent(s.agent)
-		if s.types != nil {
-			a.limits = slices.Collect(maps.Keys(s.types))
+		if s.needed != nil {
+			a.limits = slices.Collect(maps.Keys(s.needed))
 		}
 		if s.served {
-			a.fullTypes, a.fullTypesSeen = s.full, began
+			a.full, a.fullSeen = s.full, began
 		}
 	}
 }
 
-// open locks the limits that the searches need, as far as that is known.
-func (l *limits) open(t *Transaction, searches []*search) error {
+// define reads which limits there are.
+func (l *limits) define(t *Transaction) error {
+	if l.defined != nil {
+		return nil
+	}
 	all, err := t.b.Tx().Limits()
 	if err != nil {
 		return err
 	}
-	l.defined, l.counted = map[string]bool{}, kernel.Admission{}
+	l.defined = make(map[string]kernel.Limit, len(all))
 	for _, one := range all {
-		l.defined[one.Name] = true
+		l.defined[one.Name] = one
+	}
+	return nil
+}
+
+// open locks the limits that the searches need, as far as that is known.
+func (l *limits) open(t *Transaction, searches []*search) error {
+	if err := l.define(t); err != nil {
+		return err
 	}
 	names := map[string]bool{}
 	for _, s := range searches {
 		names[kernel.AgentLimit(s.agent)] = true
-		for _, name := range s.limits {
+		for _, name := range slices.Concat(s.limits, s.full) {
 			names[name] = true
 		}
-		for _, typ := range s.full {
-			names[kernel.JobLimit(typ)] = true
-		}
 	}
-	_, err = l.lock(t, slices.Collect(maps.Keys(names)))
-	return err
+	return l.lockOr(t, names, nil)
 }
 
-// full are those of the types whose limit has no room now.
-func (l *limits) full(types []string) (full []string) {
-	for _, typ := range types {
-		if l.counted[kernel.JobLimit(typ)] != nil && l.room(kernel.JobLimit(typ)) == 0 {
-			full = append(full, typ)
+// MaxOpened bounds how many lanes are opened when permits of one key are released. The supervisor opens the rest.
+const MaxOpened = 100
+
+// openLanes opens the lanes that are closed for keys of which this transaction has released permits, and says whose they
+// are. It has the lock of their limits first, so that no transaction closes one for them meanwhile.
+func (l *limits) openLanes(t *Transaction) (agents []string, err error) {
+	freed := t.b.Workset().Freed()
+	if len(freed) == 0 {
+		return nil, nil
+	}
+	if err := l.define(t); err != nil {
+		return nil, err
+	}
+	freed = slices.DeleteFunc(freed, func(k kernel.LimitKey) bool {
+		limit, defined := l.defined[k.Name]
+		return !defined || limit.PerKey == kernel.Unbounded || k.Key == ""
+	})
+	if len(freed) == 0 {
+		return nil, nil
+	}
+	names := map[string]bool{}
+	for _, k := range freed {
+		names[k.Name] = true
+	}
+	for _, g := range t.grants { // what its searches will need, because they come later
+		agent := g.Request.Agent
+		names[kernel.AgentLimit(agent)] = true
+		limits, full := t.q.hints(agent, t.b.Began())
+		for _, name := range slices.Concat(limits, full) {
+			names[name] = true
+		}
+	}
+	if err := l.lockOr(t, names, nil); err != nil {
+		return nil, err
+	}
+	return t.b.Tx().OpenLanes(freed, MaxOpened)
+}
+
+// stillFull are those of the limits that have no room now.
+func (l *limits) stillFull(names []string) (full []string) {
+	for _, name := range names {
+		if l.counted.Has(name) && l.counted.Room(name) == 0 {
+			full = append(full, name)
 		}
 	}
 	return full
 }
 
-// admissible are the steps whose job has a permit, or whose type's limit has room.
+// admissible are the steps that the limits have room for.
 func (l *limits) admissible(w *kernel.Workset, refs []kernel.StepRef) []kernel.StepRef {
-	if len(l.counted) == 0 {
+	if l.counted.Empty() {
 		return refs
 	}
 	return slices.DeleteFunc(slices.Clone(refs), func(ref kernel.StepRef) bool {
-		j := w.Job(ref.Job)
-		return !j.Permit && l.room(kernel.JobLimit(j.Type)) == 0
+		return !l.counted.HasRoom(w.Job(ref.Job), w.Step(ref))
 	})
 }
 
-// room is how many more permits there are of a limit that is locked; no bound if there is no such limit.
-func (l *limits) room(name string) int {
-	if one := l.counted[name]; one != nil {
-		return max(one.Max-one.Used, 0)
-	}
-	return math.MaxInt
-}
-
-// lockTypes locks and counts the limits of the candidates' types.
-func (l *limits) lockTypes(t *Transaction, s *search, refs []kernel.StepRef) error {
+// lockNeeded locks and counts the limits that the candidates need, and counts their keys.
+func (l *limits) lockNeeded(t *Transaction, s *search, refs []kernel.StepRef) error {
 	if len(l.defined) == 0 {
 		return nil
 	}
-	if s.types == nil {
-		s.types = map[string]bool{}
+	if s.needed == nil {
+		s.needed = map[string]bool{}
 	}
-	var names []string
-	for _, ref := range refs {
-		if name := kernel.JobLimit(t.b.Workset().Job(ref.Job).Type); l.defined[name] && !s.types[name] {
-			s.types[name] = true
-			names = append(names, name)
+	names, keys := map[string]bool{}, map[kernel.LimitKey]bool{}
+	need := func(name string) {
+		if _, defined := l.defined[name]; defined {
+			s.needed[name], names[name] = true, true
 		}
 	}
-	passed, err := l.lock(t, names)
-	if len(passed) > 0 {
-		return &Disorder{s.agent, passed}
+	for _, ref := range refs {
+		need(kernel.JobLimit(t.b.Workset().Job(ref.Job).Type))
+		for _, n := range t.b.Workset().Step(ref).Needs.List() {
+			need(n.Name)
+			keys[n.LimitKey] = true
+		}
+	}
+	if err := l.lockOr(t, names, s); err != nil {
+		return err
+	}
+	maps.DeleteFunc(keys, func(k kernel.LimitKey, _ bool) bool { return l.counted.HasKey(k) })
+	if len(keys) == 0 {
+		return nil
+	}
+	used, err := t.b.Tx().KeyUse(slices.SortedFunc(maps.Keys(keys), kernel.LimitKey.Compare))
+	for k, n := range used {
+		l.counted.AddKey(k, n)
 	}
 	return err
 }
 
-// lock locks and counts limits that are defined and not locked yet. If some of them come before the last one that was
-// locked, it returns these, and locks none.
-func (l *limits) lock(t *Transaction, names []string) (passed []string, err error) {
-	names = slices.DeleteFunc(names, func(name string) bool { return !l.defined[name] || l.counted[name] != nil })
+// lockOr locks and counts limits that are there and not locked yet. If some of them come before the last one that was
+// locked, the error is a Disorder. s is the search that needs them; nil if that is not known, and they are the first.
+func (l *limits) lockOr(t *Transaction, of map[string]bool, s *search) error {
+	var names, passed []string
+	for name := range of {
+		if _, defined := l.defined[name]; defined && !l.counted.Has(name) {
+			names = append(names, name)
+		}
+	}
 	if len(names) == 0 {
-		return nil, nil
+		return nil
 	}
 	slices.Sort(names)
 	for _, name := range names {
@@ -157,16 +210,19 @@ func (l *limits) lock(t *Transaction, names []string) (passed []string, err erro
 			passed = append(passed, name)
 		}
 	}
-	if len(passed) > 0 {
-		return passed, nil
+	switch {
+	case len(passed) > 0 && s != nil:
+		return &Disorder{s.agent, passed}
+	case len(passed) > 0:
+		return &Disorder{t.grants[0].Request.Agent, passed}
 	}
 	l.top = names[len(names)-1]
 	if err := t.b.Save(); err != nil { // the permits that this transaction frees count as free
-		return nil, err
+		return err
 	}
 	counted, err := t.b.Tx().LockLimits(names)
-	for i := range counted {
-		l.counted[counted[i].Name] = &counted[i]
+	for _, limit := range counted {
+		l.counted.Add(limit)
 	}
-	return nil, err
+	return err
 }

@@ -25,8 +25,8 @@ type search struct {
 	enough   bool             // own come before everything in the store, which was not read, and are enough
 
 	limits []string        // hint: limits that the latest search needed
-	full   []string        // types without room under their limit; at first those of the latest search
-	types  map[string]bool // limits of types that this search has needed; nil: none was defined
+	full   []string        // limits without room; at first those of the latest search
+	needed map[string]bool // limits that this search has needed; nil: there are none
 
 	at      int  // when the claims were taken, on the queue's clock
 	inStore bool // the store was searched
@@ -34,7 +34,8 @@ type search struct {
 
 	atLimit bool // a limit holds steps back
 	remains bool // more steps were ready than the claims took
-	cleared bool // all steps that were found in the store were dispatched
+	cleared bool // all steps that were found in the store were dispatched, and others can begin behind them
+	laned   bool // some need limits of users' own
 	blocked bool // other transactions have locked candidates
 	unpaid  bool // the budget of the transaction was used up
 }
@@ -106,7 +107,7 @@ func (t *Transaction) find(s *search, fresh []kernel.StepRef) (err error) {
 // ahead are the own steps that come before everything that was ready before. As a rule further steps of jobs that are
 // older than what waits are among them, and then nothing else need be read. none says that nothing was ready before.
 func (t *Transaction) ahead(s *search) (ahead []kernel.StepRef, none bool, err error) {
-	if len(s.own) == 0 || len(s.full) > 0 { // older steps of a type that was full may have room now
+	if len(s.own) == 0 || len(s.full) > 0 { // older steps that need a limit that was full may have room now
 		return nil, false, nil
 	}
 	head, err := t.b.Tx().Ready(s.agent, 1, nil)

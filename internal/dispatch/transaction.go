@@ -46,6 +46,7 @@ type Transaction struct {
 	searches []*search
 	limits   limits
 	served   []string // agents for which this writer searches
+	opened   []string // agents of which lanes were opened
 }
 
 // Begin makes a transaction that serves these claims.
@@ -68,9 +69,9 @@ func (t *Transaction) Granted() (n int) {
 }
 
 // Serve serves the claims, agent by agent. fresh are the steps that the transaction has made ready.
-func (t *Transaction) Serve(fresh map[string][]kernel.StepRef) error {
-	if len(t.grants) == 0 {
-		return nil
+func (t *Transaction) Serve(fresh map[string][]kernel.StepRef) (err error) {
+	if t.opened, err = t.limits.openLanes(t); err != nil || len(t.grants) == 0 {
+		return err
 	}
 	t.takeTurns()
 	if err := t.repeat(); err != nil {
@@ -109,6 +110,9 @@ func (t *Transaction) Serve(fresh map[string][]kernel.StepRef) error {
 	return nil
 }
 
+// Opened are agents with lanes that the transaction has opened: steps in them can be dispatched now.
+func (t *Transaction) Opened() []string { return t.opened }
+
 // takeTurns sorts the claims by agent; those of one agent stay in the order in which they came. The first agent is the
 // one after that which used up the budget of an earlier transaction, so that large inputs of one agent do not starve the
 // others; or that agent itself, if the others had left it too little for its first run. Claims are answered in this
@@ -127,14 +131,14 @@ func (t *Transaction) takeTurns() {
 	})
 }
 
-// serve grants runs of the candidates to the claims of one agent. Steps that wait for a limit of their job's type do not
-// stand in front of others: the store is searched again without that type.
+// serve grants runs of the candidates to the claims of one agent. Steps that wait for a limit do not stand in front of
+// others: the store is searched again without those that need it.
 func (t *Transaction) serve(s *search) error {
-	if room := t.limits.room(kernel.AgentLimit(s.agent)); room < s.want {
+	if room := t.limits.counted.Room(kernel.AgentLimit(s.agent)); room < s.want {
 		s.want, s.atLimit = room, true
 	}
 	leftOut := len(s.full)
-	s.full = t.limits.full(s.full)
+	s.full = t.limits.stillFull(s.full)
 	s.atLimit = s.atLimit || len(s.full) > 0
 	s.served, s.remains = true, true
 	last := s.complete && len(s.full) == leftOut // there are no candidates but these
@@ -167,7 +171,7 @@ func (t *Transaction) serve(s *search) error {
 		t.addFull(s, found)
 		if satisfied := s.want <= 0 || len(s.open) == 0; satisfied || last && len(s.full) == known {
 			s.remains = satisfied
-			s.cleared = s.want <= 0 && len(s.stored) > 0 && len(passed)+leftOut+len(s.full) == 0
+			s.cleared = s.want <= 0 && len(s.stored) > 0 && len(passed)+leftOut+len(s.full) == 0 && !s.laned
 			return nil
 		}
 		if err := t.b.Save(); err != nil { // so that the next search does not find them again
@@ -206,11 +210,23 @@ func (t *Transaction) unpaid(s *search, hadNothing bool) {
 	}
 }
 
-// addFull adds the types of candidates whose limit has no room left.
+// addFull adds the limits of candidates that have no room left.
 func (t *Transaction) addFull(s *search, refs []kernel.StepRef) {
+	w := t.b.Workset()
 	for _, ref := range refs {
-		if j := t.b.Workset().Job(ref.Job); j != nil && t.limits.room(kernel.JobLimit(j.Type)) == 0 && !slices.Contains(s.full, j.Type) {
-			s.full = append(s.full, j.Type)
+		if !w.HasStep(ref) {
+			continue
+		}
+		step := w.Step(ref)
+		s.laned = s.laned || step.Needs != ""
+		names := []string{kernel.JobLimit(step.Type)}
+		for _, n := range step.Needs.List() {
+			names = append(names, n.Name)
+		}
+		for _, name := range t.limits.stillFull(names) {
+			if !slices.Contains(s.full, name) {
+				s.full = append(s.full, name)
+			}
 		}
 	}
 	s.atLimit = s.atLimit || len(s.full) > 0
@@ -227,7 +243,7 @@ func (t *Transaction) offer(s *search, found []kernel.StepRef) (granted int, mor
 	}
 	s.blocked = s.blocked || skipped
 	refs = t.inOrder(refs)
-	if err := t.limits.lockTypes(t, s, refs); err != nil {
+	if err := t.limits.lockNeeded(t, s, refs); err != nil {
 		return 0, true, err
 	}
 	if err := t.loadInputs(t.limits.admissible(t.b.Workset(), refs)); err != nil {
@@ -273,7 +289,7 @@ func (t *Transaction) grant(s *search, refs []kernel.StepRef) (granted int, more
 				continue
 			}
 			run, err := t.runOf(ref, func() (*perdure.Run, error) {
-				return t.b.Workset().Claim(ref, &g.Request, t.limits.counted, g.room())
+				return t.b.Workset().Claim(ref, &g.Request, &t.limits.counted, g.room())
 			})
 			if errors.Is(err, kernel.ErrNoRoom) {
 				g.crowded = len(g.runs) == 0

@@ -110,7 +110,7 @@ func (p *play) command(args []string) {
 			max := 0
 			_, err := fmt.Sscan(args[2], &max)
 			p.must(err)
-			return tx.PutLimit(args[1], max)
+			return tx.PutLimit(kernel.Limit{Name: args[1], Max: max, PerKey: kernel.Unbounded})
 		}))
 		return
 	case "submit":

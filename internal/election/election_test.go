@@ -109,7 +109,7 @@ func (m *member) write(ctx context.Context) error {
 		if err := r.Admit(mandate, now); err != nil {
 			return err
 		}
-		return tx.PutLimit("agent:"+m.name, int(mandate.Epoch))
+		return tx.PutLimit(kernel.Limit{Name: "agent:"+m.name, Max: int(mandate.Epoch), PerKey: kernel.Unbounded})
 	})
 }
 

@@ -392,7 +392,7 @@ func play(t *testing.T, seed uint64, inner kernel.Store, rate float64, pace time
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { w.s.Run(ctx) })
-	for w.s.PutLimit(ctx, "agent:y", limitOfY) != nil || w.s.PutLimit(ctx, "job:limited", 2) != nil {
+	for w.s.PutLimit(ctx, "agent:y", perdure.LimitSettings{Max: new(limitOfY)}) != nil || w.s.PutLimit(ctx, "job:limited", perdure.LimitSettings{Max: new(2)}) != nil {
 	}
 	sup := supervisor.New(supervisor.Config{Scheduler: w.s, Store: w.store, Log: slog.New(slog.DiscardHandler)})
 	for range 1 + int(seed/3%2) {

@@ -15,11 +15,12 @@ type Changes struct {
 	CloseAlerts []CloseAlerts
 	Alerts      []Alert // ID is given by the store
 	History     []Entry
+	CloseLanes  []ClosedLane
 }
 
 // Empty says that there is nothing to write.
 func (c *Changes) Empty() bool {
-	return len(c.NewJobs)+len(c.Jobs)+len(c.Steps)+len(c.Payloads)+len(c.CloseAlerts)+len(c.Alerts)+len(c.History) == 0
+	return len(c.NewJobs)+len(c.Jobs)+len(c.Steps)+len(c.Payloads)+len(c.CloseAlerts)+len(c.Alerts)+len(c.History)+len(c.CloseLanes) == 0
 }
 
 // NewJob is an accepted submission: the job, the text of its shape and all its steps. Jobs of one shape have the same

@@ -3,6 +3,7 @@ package kernel
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -10,24 +11,120 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// Admission is what a claim knows of the limits: those that are there, locked and counted.
-type Admission map[string]*Limit
-
-// of is the limit of a kind, an agent's or a job type's, by the prefix of such names; nil where there is none.
-func (a Admission) of(prefix, name string) *Limit {
-	if len(a) == 0 {
-		return nil
-	}
-	return a[prefix+name]
+// Admission is what the claims of one transaction know of the limits: those that are there, locked and counted.
+type Admission struct {
+	limits map[string]*Limit
+	keys   map[LimitKey]int    // sums of the amounts of permits, of keys of limits with PerKey
+	full   map[string]bool     // limits that had no room for a step
+	closed map[ClosedLane]bool // lanes that were closed
 }
 
-// room says whether one more permit may be taken.
-func (l *Limit) room() bool { return l == nil || l.Used < l.Max }
-
-func (l *Limit) take() {
-	if l != nil {
-		l.Used++
+// Add adds a limit that is locked and counted.
+func (a *Admission) Add(l Limit) {
+	if a.limits == nil {
+		a.limits = map[string]*Limit{}
 	}
+	a.limits[l.Name] = &l
+}
+
+// AddKey adds the sum of the amounts of the permits with a key. Its limit was added before.
+func (a *Admission) AddKey(k LimitKey, used int) {
+	if a.keys == nil {
+		a.keys = map[LimitKey]int{}
+	}
+	a.keys[k] = used
+}
+
+// Empty reports whether there are no limits.
+func (a *Admission) Empty() bool { return len(a.limits) == 0 }
+
+// Has reports whether a limit was added.
+func (a *Admission) Has(name string) bool { return a.limits[name] != nil }
+
+// HasKey reports whether a key was added, or need not be: its limit is not there, or bounds no keys.
+func (a *Admission) HasKey(k LimitKey) bool {
+	l := a.limits[k.Name]
+	_, counted := a.keys[k]
+	return counted || k.Key == "" || l == nil || l.PerKey == Unbounded
+}
+
+// Room is how many permits of a limit are left; MaxLimit if there is no such limit.
+func (a *Admission) Room(name string) int {
+	l := a.limits[name]
+	switch {
+	case l == nil || l.Max == Unbounded:
+		return perdure.MaxLimit
+	case a.full[name]:
+		return 0
+	}
+	return max(l.Max-l.Used, 0)
+}
+
+// roomFor is how many permits with a key are left.
+func (a *Admission) roomFor(k LimitKey) int {
+	l := a.limits[k.Name]
+	if k.Key == "" || l == nil || l.PerKey == Unbounded {
+		return perdure.MaxLimit
+	}
+	return max(l.PerKey-a.keys[k], 0)
+}
+
+// take takes permits of a limit, if it is there.
+func (a *Admission) take(n Need) {
+	l := a.limits[n.Name]
+	if l == nil {
+		return
+	}
+	l.Used += n.Amount
+	if n.Key != "" && l.PerKey != Unbounded {
+		a.keys[n.LimitKey] += n.Amount
+	}
+}
+
+// HasRoom reports whether a step may have all permits that it needs.
+func (a *Admission) HasRoom(j *Job, s *Step) bool {
+	if a.Empty() {
+		return true
+	}
+	if a.Room(AgentLimit(s.Agent)) == 0 || !j.Permit && a.Room(JobLimit(s.Type)) == 0 {
+		return false
+	}
+	return !slices.ContainsFunc(s.Needs.List(), func(n Need) bool { return a.Room(n.Name) < n.Amount || a.roomFor(n.LimitKey) < n.Amount })
+}
+
+// admit is HasRoom for a step that is claimed. If there is none, a limit or key that has less room than the step needs has
+// none for others either until the transaction is over: those that need less would pass it again and again. If it is a key
+// that has none, the step's lane is closed.
+func (w *Workset) admit(a *Admission, e *entry, r *row) bool {
+	if a.HasRoom(e.job, r.Step) {
+		return true
+	}
+	for _, n := range r.Needs.List() {
+		if a.Room(n.Name) < n.Amount {
+			if a.full == nil {
+				a.full = map[string]bool{}
+			}
+			a.full[n.Name] = true
+		}
+		if a.roomFor(n.LimitKey) < n.Amount {
+			a.keys[n.LimitKey] = max(a.keys[n.LimitKey], a.limits[n.Name].PerKey)
+			w.closeLane(a, r, n.LimitKey)
+		}
+	}
+	return false
+}
+
+// closeLane lets searches leave out the lane of a step from here on.
+func (w *Workset) closeLane(a *Admission, r *row, k LimitKey) {
+	closed := ClosedLane{LaneRef{r.Agent, LaneOf(r.Type, r.Needs)}, k}
+	if a.closed[closed] {
+		return
+	}
+	if a.closed == nil {
+		a.closed = map[ClosedLane]bool{}
+	}
+	a.closed[closed] = true
+	w.changes.CloseLanes = append(w.changes.CloseLanes, closed)
 }
 
 // ClaimRefs returns the steps whose payloads Claim or Again needs and the workset does not have. A caller that loads
@@ -65,18 +162,18 @@ func (e *entry) notLoaded(r *row, d perdure.Direction) (missing NotLoaded) {
 }
 
 // Claim dispatches a step, if it may be dispatched as things stand: ready, for this agent, before the job's
-// deadline, and with room under the limits of its agent and of its job's type. The run is nil if it may not.
+// deadline, and with room under the limits of its agent, of its job's type, and those that the step names. The run is nil
+// if it may not.
 //
 // room is how many bytes of input and output the run may have. If the error is a *NotLoaded, a *Postponed, ErrOverBudget or
 // ErrNoRoom, nothing has changed. Any other error says that the rows of the job are damaged.
-func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits Admission, room int) (*perdure.Run, error) {
+func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits *Admission, room int) (*perdure.Run, error) {
 	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
 	if r.Phase != perdure.Ready || r.Agent != c.Agent || w.pastUltimatum(e.job) {
 		return nil, nil
 	}
-	ofAgent, ofType := limits.of(agentLimitPrefix, c.Agent), limits.of(jobLimitPrefix, e.job.Type)
-	if !ofAgent.room() || !e.job.Permit && !ofType.room() {
+	if !w.admit(limits, e, r) {
 		return nil, nil
 	}
 	d := r.wants()
@@ -101,9 +198,15 @@ func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits Admission, room i
 	}
 	if !e.job.Permit {
 		e.job.Permit = true
-		ofType.take()
+		limits.take(Need{LimitKey{Name: JobLimit(e.job.Type)}, 1})
 	}
-	ofAgent.take()
+	limits.take(Need{LimitKey{Name: AgentLimit(c.Agent)}, 1})
+	for _, n := range r.Needs.List() {
+		limits.take(n)
+		if limits.roomFor(n.LimitKey) == 0 { // the next search need not find the others of this lane
+			w.closeLane(limits, r, n.LimitKey)
+		}
+	}
 	w.letOut(e, r, d, c)
 	w.keepInput(e, r, d, input)
 	w.touch(e)
@@ -306,6 +409,9 @@ func (e *entry) lookRefs(i int) []int {
 	var refs []int
 	if ps.Test != nil {
 		refs = append(refs, ps.Test.Refs()...)
+	}
+	if ps.Limits != nil {
+		refs = append(refs, ps.Limits.Refs()...)
 	}
 	if ps.Form == BySleep && ps.Do != nil {
 		refs = append(refs, ps.Do.Refs()...)

@@ -46,6 +46,14 @@ type StepDefinition struct {
 	CompleteWithin perdure.Duration        `json:"completeWithin,omitempty"`
 	Retry          *perdure.Retry          `json:"retry,omitempty"`
 	OnFailure      Ladder                  `json:"onFailure,omitempty"`
+	Limits         []LimitUse              `json:"limits,omitempty"`
+}
+
+// LimitUse is a limit that a step needs a permit of while it runs.
+type LimitUse struct {
+	Name   string `json:"name"`
+	Key    string `json:"key,omitempty"`    // may hold ${…}; empty: none
+	Amount int    `json:"amount,omitempty"` // 0: 1
 }
 
 // RungKind is what one rung of a failure ladder does.

@@ -102,6 +102,7 @@ type Step struct {
 
 	Blockers int           // neighbours still waited for, in the direction desired
 	Ageing   time.Duration // setting of the agent when the step became ready; 0: DefaultAgeing
+	Needs    Needs         // permits of named limits that it needs, since it was first ready in this turn
 
 	ReadyAt, StartedAt, EndedAt, UpdatedAt time.Time
 }

@@ -3,6 +3,8 @@ package kernel
 import (
 	"encoding/binary"
 	"hash/fnv"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -10,15 +12,68 @@ import (
 
 // LaneID identifies a lane: the ready steps of one agent that are interchangeable for its claims, but for their order.
 // Searches go lane by lane, so that steps which cannot be dispatched now do not stand in front of others. The id is a
-// hash of what the steps of a lane have in common: the type of their jobs. Two lanes whose ids collide are searched as
-// one; each step is checked again before it is dispatched.
+// hash of what the steps of a lane have in common: the type of their jobs, and the permits of named limits that they
+// need. Two lanes whose ids collide are searched as one; each step is checked again before it is dispatched.
+//
+// The lanes of steps that need no named limit are the plain ones: their ids are positive, and there are few of them.
+// There may be as many others as limits have keys.
 type LaneID int64
 
-// LaneOf is the lane of the steps of jobs of a type.
-func LaneOf(typ string) LaneID {
+// LaneOf is the lane of the steps of jobs of a type with these needs.
+func LaneOf(typ string, needs Needs) LaneID {
 	h := fnv.New64a()
 	h.Write([]byte(typ))
-	return LaneID(h.Sum64() >> 1)
+	if needs == "" {
+		return LaneID(h.Sum64() >> 1)
+	}
+	h.Write([]byte{0})
+	h.Write([]byte(needs))
+	return -LaneID(h.Sum64()>>1) - 1
+}
+
+// Plain reports whether the steps of the lane need no named limit.
+func (l LaneID) Plain() bool { return l >= 0 }
+
+// Lane is a lane that is not plain, as stores keep it.
+type Lane struct {
+	LaneRef
+	Class LaneID // of the lanes whose steps have the same type and name the same limits
+	Type  string
+	Needs Needs
+	Order int64 // of its first step
+}
+
+// LaneFor is the lane of a step that is ready; ok is false if that is a plain one.
+func LaneFor(s *Step) (lane Lane, ok bool) {
+	key := PlacesOf(s).Ready
+	if !key.Ready || key.Lane.Plain() {
+		return Lane{}, false
+	}
+	names := make([]string, 0, perdure.MaxStepLimits)
+	for _, n := range s.Needs.List() {
+		names = append(names, n.Name)
+	}
+	class := LaneOf(s.Type, Needs(strings.Join(slices.Compact(names), " ")))
+	return Lane{LaneRef{key.Agent, key.Lane}, class, s.Type, s.Needs, key.Order}, true
+}
+
+// NeedsAny reports whether the steps of the lane need a permit of one of these limits.
+func (l *Lane) NeedsAny(limits []string) bool {
+	s := Step{Type: l.Type, Needs: l.Needs}
+	return s.NeedsAny(limits, false)
+}
+
+// LaneRef is a lane of an agent.
+type LaneRef struct {
+	Agent string
+	Lane  LaneID
+}
+
+// ClosedLane is a lane that searches leave out, because a key of a limit has no room for its steps. It is opened when a
+// permit with this key is released (Tx.OpenLanes). To open a lane is always safe.
+type ClosedLane struct {
+	LaneRef
+	For LimitKey
 }
 
 // OrderOf is the place of a ready step in its lane: the time of submission, less the head start of its priority, in

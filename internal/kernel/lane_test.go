@@ -66,7 +66,7 @@ func TestAgeingHoldsForStepsThatBecomeReady(t *testing.T) {
 		if s.Phase != perdure.Ready || s.Ageing != c.want {
 			t.Errorf("%v: %s, ageing %s", c.set, s.Phase, s.Ageing)
 		}
-		if key := PlacesOf(s).Ready; key.Order != OrderOf(jobAt(0), 3, c.want) || key.Lane != LaneOf("letter") || key.Lane < 0 {
+		if key := PlacesOf(s).Ready; key.Order != OrderOf(jobAt(0), 3, c.want) || key.Lane != LaneOf("letter", "") || key.Lane < 0 {
 			t.Errorf("%+v", key)
 		}
 	}

@@ -1,18 +1,40 @@
 package kernel
 
 import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plain"
 )
 
-// Limit is a typed bound on what may be out at once: "job:TYPE" or "agent:NAME". Its permits are the
-// rows of the jobs and steps that hold one, counted when they are needed, never a counter.
+// Limit bounds what may be out at once: "job:TYPE" the jobs of a type, "agent:NAME" the runs of an agent, and a name of
+// a user's own choice the runs of the steps that name it. Its permits are rows, counted when they are needed, never a
+// counter.
 type Limit struct {
-	Name string
-	Max  int
-	Used int
+	Name   string
+	Max    int // of all permits; Unbounded: no bound
+	PerKey int // of the permits with the same key; Unbounded: no bound
+	Used   int // sum of the amounts of all permits
 }
+
+// Unbounded is the Max or PerKey of a limit without that bound.
+const Unbounded = -1
+
+// LimitKind is what the permits of a limit are held by.
+type LimitKind uint8
+
+const (
+	LimitOfJobs  LimitKind = iota // by the jobs of a type
+	LimitOfAgent                  // by the runs of an agent
+	LimitNamed                    // by the runs of the steps that name it
+)
 
 const (
 	jobLimitPrefix   = "job:"
@@ -22,15 +44,219 @@ const (
 func JobLimit(typ string) string     { return jobLimitPrefix + typ }
 func AgentLimit(agent string) string { return agentLimitPrefix + agent }
 
-// SplitLimit tells what a limit's name bounds: kind is "job" or "agent".
-func SplitLimit(name string) (kind, of string, ok bool) {
-	kind, of, ok = strings.Cut(name, ":")
-	return kind, of, ok && of != "" && (kind == "job" || kind == "agent")
+// SplitLimit tells what a limit bounds: the type, the agent, or the limit's own name. ok is false for text that is no
+// limit's name. The names of users' own limits have no colon.
+func SplitLimit(name string) (kind LimitKind, of string, ok bool) {
+	prefix, of, prefixed := strings.Cut(name, ":")
+	switch {
+	case !prefixed:
+		return LimitNamed, name, plain.IsName(name) && len(name) <= perdure.MaxNameLength
+	case prefix == "job":
+		return LimitOfJobs, of, of != ""
+	case prefix == "agent":
+		return LimitOfAgent, of, of != ""
+	}
+	return LimitNamed, "", false
+}
+
+// LimitKey is a limit, and one of its keys; empty: what has no key.
+type LimitKey struct{ Name, Key string }
+
+// Compare is by name, and then by key.
+func (k LimitKey) Compare(o LimitKey) int {
+	return cmp.Or(strings.Compare(k.Name, o.Name), strings.Compare(k.Key, o.Key))
+}
+
+func (k LimitKey) String() string {
+	if k.Key == "" {
+		return k.Name
+	}
+	return fmt.Sprintf("%s, key %s", k.Name, k.Key)
 }
 
 // LimitHolder is a row that holds a permit.
 type LimitHolder struct {
-	Job  perdure.JobID
-	Step string
-	Run  int64
+	Job    perdure.JobID
+	Step   string
+	Run    int64
+	Key    string
+	Amount int
+}
+
+// Need is a permit that a step holds while it runs.
+type Need struct {
+	LimitKey
+	Amount int
+}
+
+// Needs are the permits that a step needs, by name and key, as the step's row has them: a JSON list of
+// {"name", "key"?, "amount"?}. Empty: none.
+type Needs string
+
+// needJSON is a need in JSON. In a definition its key may be any scalar.
+type needJSON struct {
+	Name   string `json:"name"`
+	Key    any    `json:"key,omitempty"`
+	Amount int    `json:"amount,omitempty"`
+}
+
+// NeedsFrom reads the rendered `limits` of a step. Two needs with the same name and key are one, with the sum of their
+// amounts.
+func NeedsFrom(rendered json.RawMessage) (Needs, error) {
+	needs, err := parseNeeds(rendered)
+	if err != nil {
+		return "", err
+	}
+	slices.SortFunc(needs, func(a, b Need) int { return a.LimitKey.Compare(b.LimitKey) })
+	merged := needs[:0]
+	for _, n := range needs {
+		if last := len(merged) - 1; last >= 0 && merged[last].LimitKey == n.LimitKey {
+			merged[last].Amount += n.Amount
+			continue
+		}
+		merged = append(merged, n)
+	}
+	list := make([]needJSON, len(merged))
+	for i, n := range merged {
+		list[i] = needJSON{Name: n.Name}
+		if n.Key != "" {
+			list[i].Key = n.Key
+		}
+		if n.Amount != 1 {
+			list[i].Amount = n.Amount
+		}
+	}
+	if len(list) == 0 {
+		return "", nil
+	}
+	b, err := json.Marshal(list)
+	return Needs(b), err
+}
+
+func parseNeeds(b []byte) ([]Need, error) {
+	d := json.NewDecoder(strings.NewReader(string(b)))
+	d.UseNumber()
+	var list []needJSON
+	if err := d.Decode(&list); err != nil {
+		return nil, err
+	}
+	needs := make([]Need, len(list))
+	for i, n := range list {
+		key, err := keyText(n.Key)
+		if err != nil {
+			return nil, fmt.Errorf("the key of limit %s %w", n.Name, err)
+		}
+		needs[i] = Need{LimitKey{n.Name, key}, cmp.Or(n.Amount, 1)}
+	}
+	return needs, nil
+}
+
+// keyText is the text of a key that was rendered.
+func keyText(v any) (string, error) {
+	var key string
+	switch v := v.(type) {
+	case nil:
+		return "", nil
+	case string:
+		key = v
+	case json.Number:
+		key = v.String()
+	case bool:
+		key = fmt.Sprint(v)
+	default:
+		return "", errors.New("is an object or a list: it must be text, a number, true or false")
+	}
+	return key, CheckLimitKey(key)
+}
+
+// CheckLimitKey returns what is wrong with the key of a limit, to be said after its name.
+func CheckLimitKey(key string) error {
+	switch {
+	case key == "":
+		return errors.New("is empty")
+	case len(key) > perdure.MaxLimitKeyBytes:
+		return fmt.Errorf("has %d bytes; at most %d", len(key), perdure.MaxLimitKeyBytes)
+	case !utf8.ValidString(key) || strings.ContainsFunc(key, unicode.IsControl):
+		return errors.New("has control characters")
+	}
+	return nil
+}
+
+// List are the needs, in order. It panics if the row is damaged.
+func (n Needs) List() []Need {
+	if n == "" {
+		return nil
+	}
+	list, err := parseNeeds([]byte(n))
+	if err != nil {
+		panic(fmt.Sprintf("the limits of a step's row cannot be read: %v", err))
+	}
+	return list
+}
+
+// NeedsAny reports whether a step needs a permit of one of these limits. permit says that the job has that of its type.
+func (s *Step) NeedsAny(limits []string, permit bool) bool {
+	if len(limits) == 0 {
+		return false
+	}
+	if !permit && slices.Contains(limits, JobLimit(s.Type)) {
+		return true
+	}
+	return slices.ContainsFunc(s.Needs.List(), func(n Need) bool { return slices.Contains(limits, n.Name) })
+}
+
+// Kept reports whether stores keep the permits of a limit: of a limit of the user's own always, so that they are known
+// when it is set; of the others if it is there (defined), because every run would hold one.
+func (k LimitKey) Kept(defined map[string]bool) bool {
+	kind, _, _ := SplitLimit(k.Name)
+	return kind == LimitNamed || defined[k.Name]
+}
+
+// LimitOf is a limit with these bounds. The error says what is wrong with its name or with them.
+func LimitOf(name string, set perdure.LimitSettings) (Limit, error) {
+	l := Limit{Name: name, Max: Unbounded, PerKey: Unbounded}
+	kind, of, ok := SplitLimit(name)
+	if !ok || len(of) > perdure.MaxNameLength {
+		return l, &perdure.Error{Code: perdure.CodeInvalid, Message: "\"" + plain.Clip(name, perdure.MaxClippedText) + "\" is not the name of a limit",
+			Hint: "job:TYPE, agent:NAME, or a name of your own: letters, digits, `.`, `_` and `-`"}
+	}
+	if set.Max != nil {
+		l.Max = *set.Max
+	}
+	if set.PerKey != nil {
+		l.PerKey = set.PerKey.Max
+	}
+	switch {
+	case set.PerKey != nil && kind != LimitNamed:
+		return l, &perdure.Error{Code: perdure.CodeInvalid, Message: "limit " + name + " has no keys", Hint: "only limits that steps name in `limits` have keys"}
+	case set.Max == nil && set.PerKey == nil:
+		return l, &perdure.Error{Code: perdure.CodeInvalid, Message: "limit " + name + " has no bound", Hint: "give max, perKey, or both"}
+	case set.Max != nil && (l.Max < 0 || l.Max > perdure.MaxLimit):
+		return l, perdure.Refuse(perdure.CodeInvalid, "max is 0 to %d", perdure.MaxLimit)
+	case set.PerKey != nil && (l.PerKey < 0 || l.PerKey > perdure.MaxLimit):
+		return l, perdure.Refuse(perdure.CodeInvalid, "max of perKey is 0 to %d", perdure.MaxLimit)
+	}
+	return l, nil
+}
+
+// Settings are the bounds of the limit.
+func (l *Limit) Settings() (set perdure.LimitSettings) {
+	if l.Max != Unbounded {
+		set.Max = &l.Max
+	}
+	if l.PerKey != Unbounded {
+		set.PerKey = &perdure.KeyLimit{Max: l.PerKey}
+	}
+	return set
+}
+
+// ToOpen are those of the keys that have room: lanes need not be closed for them.
+func ToOpen(keys []LimitKey, limits []Limit, used map[LimitKey]int) (open []LimitKey) {
+	for _, k := range keys {
+		i := slices.IndexFunc(limits, func(l Limit) bool { return l.Name == k.Name })
+		if i < 0 || limits[i].PerKey == Unbounded || used[k] < limits[i].PerKey {
+			open = append(open, k)
+		}
+	}
+	return open
 }

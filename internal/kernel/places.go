@@ -37,7 +37,7 @@ type InFlightKey struct {
 func PlacesOf(s *Step) (p Places) {
 	switch s.Phase {
 	case perdure.Ready:
-		p.Ready = ReadyKey{Ready: true, Agent: s.Agent, Lane: LaneOf(s.Type), Order: OrderOf(s.Job, s.Priority, s.Ageing)}
+		p.Ready = ReadyKey{Ready: true, Agent: s.Agent, Lane: LaneOf(s.Type, s.Needs), Order: OrderOf(s.Job, s.Priority, s.Ageing)}
 	case perdure.Waiting:
 		p.DueAt = s.AvailableAt
 	case perdure.Running:
@@ -85,6 +85,7 @@ func (j *Job) OverdueAt() time.Time {
 type Permits struct {
 	Type  string // the row is its job's first, and the job holds one of job:TYPE
 	Agent string // the step runs, and holds one of agent:NAME
+	Needs Needs  // the step runs, and holds these
 }
 
 // PermitsOf returns the permits that a row holds: a step, with the job if it is the job's first step, else nil.
@@ -93,7 +94,7 @@ func PermitsOf(s *Step, j *Job) (p Permits) {
 		p.Type = j.Type
 	}
 	if s.Phase == perdure.Running {
-		p.Agent = s.Agent
+		p.Agent, p.Needs = s.Agent, s.Needs
 	}
 	return p
 }
@@ -105,13 +106,13 @@ func Newborn(j *Job, i int, name string, blockers int) Step {
 		Desired: perdure.Done, Phase: perdure.Waiting, Turn: 1, Blockers: blockers, UpdatedAt: j.CreatedAt}
 }
 
-// Limits are the names of the limits.
-func (p Permits) Limits() (names []string) {
+// List are the permits, each with its limit and key.
+func (p Permits) List() (held []Need) {
 	if p.Type != "" {
-		names = append(names, JobLimit(p.Type))
+		held = append(held, Need{LimitKey{Name: JobLimit(p.Type)}, 1})
 	}
 	if p.Agent != "" {
-		names = append(names, AgentLimit(p.Agent))
+		held = append(held, Need{LimitKey{Name: AgentLimit(p.Agent)}, 1})
 	}
-	return names
+	return append(held, p.Needs.List()...)
 }

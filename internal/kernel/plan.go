@@ -57,6 +57,7 @@ type PlanStep struct {
 	Test   Condition // when; nil: always
 	Do     Template
 	Revert Template // the undo's input; nil: no undo, or the do run's input
+	Limits Template // renders the limits with their keys; nil: none
 	Form   StepForm
 }
 

@@ -36,6 +36,7 @@ const (
 	OfDo RenderingOf = iota
 	OfUndo
 	OfCondition
+	OfLimits
 )
 
 // Rendered is the result of a Rendering: a value or an error.

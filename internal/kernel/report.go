@@ -95,6 +95,9 @@ func (w *Workset) refuse(r *row, holder string, run int64, outcome perdure.Outco
 // may still act.
 func (w *Workset) land(r *row, o perdure.Outcome) {
 	w.landed = append(w.landed, Landing{Agent: r.Agent, Direction: r.Direction, Outcome: o, Took: w.now.Sub(r.StartedAt)})
+	for _, n := range r.Needs.List() {
+		w.freed = append(w.freed, n.LimitKey)
+	}
 	r.Outcome, r.EndedAt = o, w.now
 	r.LockedBy, r.Request, r.Heartbeat = "", "", 0
 	r.CompleteBy, r.LockedUntil = time.Time{}, r.AvailableAt

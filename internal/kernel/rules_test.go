@@ -472,23 +472,23 @@ func TestRule10AParkedJobThatParksAgainStandsStill(t *testing.T) {
 
 func TestRule11Permits(t *testing.T) { // F029 F134 F135
 	w := submit(t, "a undo; b after a")
-	w.limits[JobLimit("order")] = &Limit{Max: 1, Used: 1}
+	w.limits.Add(Limit{Name: JobLimit("order"), Max: 1, PerKey: Unbounded, Used: 1})
 	w.cannotClaim("a")
-	w.limits[JobLimit("order")].Used = 0
+	w.limits.limits[JobLimit("order")].Used = 0
 	w.claim("a")
-	w.that(w.job.Permit && w.limits[JobLimit("order")].Used == 1, "no permit is taken")
-	w.limits[JobLimit("order")].Max = 0 // lowered: kills nothing
+	w.that(w.job.Permit && w.limits.limits[JobLimit("order")].Used == 1, "no permit is taken")
+	w.limits.limits[JobLimit("order")].Max = 0 // lowered: kills nothing
 	w.report("a", returned)
 	w.claim("a") // with the permit that it holds
-	w.that(w.limits[JobLimit("order")].Used == 1, "a second permit is taken")
+	w.that(w.limits.limits[JobLimit("order")].Used == 1, "a second permit is taken")
 	w.report("a", failed)
 	w.that(!w.job.Permit, "a parked job holds a permit")
 	w.undo()
 	w.cannotClaim("a") // it takes one in either direction
-	w.limits[JobLimit("order")].Max = 2
-	w.limits[AgentLimit("ag")] = &Limit{Max: 1, Used: 1}
+	w.limits.limits[JobLimit("order")].Max = 2
+	w.limits.Add(Limit{Name: AgentLimit("ag"), Max: 1, PerKey: Unbounded, Used: 1})
 	w.cannotClaim("a")
-	w.limits[AgentLimit("ag")].Used = 0
+	w.limits.limits[AgentLimit("ag")].Used = 0
 	w.claim("a")
 	w.report("a", failed)
 	w.act(perdure.VerbSettle, "a", as(perdure.Undone))

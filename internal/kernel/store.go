@@ -35,8 +35,11 @@ type Tx interface {
 	// be committed.
 	Save(*Changes) error
 	// PutLimit and DeleteLimit change a limit; it takes hold at once.
-	PutLimit(name string, max int) error
+	PutLimit(Limit) error
 	DeleteLimit(name string) (bool, error)
+	// OpenLanes opens lanes that were closed for these keys, each given once, at most max for each key, in the order of their first steps,
+	// and returns the agents. The transaction has locked the limits, so that none is being closed for them meanwhile.
+	OpenLanes(keys []LimitKey, max int) (agents []string, err error)
 	// PutAgent sets the settings of an agent.
 	PutAgent(name string, settings perdure.AgentSettings) error
 	// CloseAlert closes one alert by hand, if it is open.
@@ -64,6 +67,8 @@ type Locker interface {
 	TryLockJobs([]perdure.JobID) ([]*Job, error)
 	// LockLimits locks the limits' rows and counts who holds them.
 	LockLimits(names []string) ([]Limit, error)
+	// KeyUse returns the sums of the amounts of the permits that are held with these keys. Their limits are locked.
+	KeyUse([]LimitKey) (map[LimitKey]int, error)
 	// LockRoles waits for the locks of the roles' rows, in the order of names, and gives all of them: one
 	// that nobody has had yet is there without anybody.
 	LockRoles(names []string) ([]Role, error)
@@ -101,9 +106,12 @@ type Finder interface {
 	// Agents are the settings of the agents that have some.
 	Agents() (map[string]perdure.AgentSettings, error)
 	Alert(id int64) (*Alert, error)
-	// Ready are steps that the agent may claim, by priority and then by age of the job. Of the types in
-	// full, only those whose job holds its permit already.
+	// Ready are steps that the agent may claim, in the order of ClaimLess, of lanes that are not closed. Steps that need a
+	// limit in full are left out; where it is the limit of a job's type, only if the job does not hold its permit already.
+	// A limit that is not there leaves nothing out.
 	Ready(agent string, max int, full []string) ([]StepRef, error)
+	// ClosedFor are the keys for which lanes are closed: at most max, in order, beginning after one.
+	ClosedFor(after LimitKey, max int) ([]LimitKey, error)
 	// Pass says that all that Ready has found for an agent is let out by what is saved next. Until the transaction is
 	// over, a store may let Ready begin behind that in others; it may as well do nothing.
 	Pass(agent string)
@@ -156,8 +164,9 @@ type Reader interface {
 	// History returns at most max entries of a job in the order in which they were written, beginning after an entry
 	// (0: from the first).
 	History(ctx context.Context, job perdure.JobID, after int64, max int) ([]Entry, error)
-	// LimitUse counts and names the holders of a limit, at most max of them. Both are 0 of what nobody holds.
-	LimitUse(ctx context.Context, name string, max int) (used int, holders []LimitHolder, err error)
+	// LimitUse adds up the amounts of the permits of a limit, or of one of its keys, and names the holders, at most max of
+	// them. Both are 0 of what nobody holds.
+	LimitUse(ctx context.Context, limit LimitKey, max int) (used int, holders []LimitHolder, err error)
 	ListLimits(context.Context) ([]Limit, error)
 	ListAgents(context.Context) (map[string]perdure.AgentSettings, error)
 	// Look says what there is to be done, and when: it is asked often, and is one query unless something

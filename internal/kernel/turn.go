@@ -95,8 +95,50 @@ func (r *row) forgetUndo() {
 }
 
 func (w *Workset) makeReady(e *entry, r *row, d perdure.Direction) {
-	r.Agent, _ = e.plan.Steps[r.Index].agentOf(d)
+	ps := &e.plan.Steps[r.Index]
+	if ps.Limits != nil && r.needsLimits(d) {
+		needs, err := w.needs(e, r, ps)
+		if w.lookAgain(e, r, err) {
+			return
+		}
+		if err != nil {
+			w.stumble(e, r, err)
+			return
+		}
+		r.Needs = needs
+	}
+	r.Agent, _ = ps.agentOf(d)
 	w.place(e, r, perdure.Ready, time.Time{})
+}
+
+// needsLimits reports whether the keys of the step's limits are to be computed before it becomes ready: in the first run
+// of each do turn. Repeated runs and the undo keep them.
+func (s *Step) needsLimits(d perdure.Direction) bool {
+	return s.Needs == "" || d == perdure.Do && (s.Run == 0 || s.Direction == perdure.Undo)
+}
+
+// needs evaluates the keys of the step's limits.
+func (w *Workset) needs(e *entry, r *row, ps *PlanStep) (Needs, error) {
+	if r.readsTooMuch {
+		return "", errReadsTooMuch
+	}
+	refs := ps.Limits.Refs()
+	scope, err := w.scope(e, r, perdure.Do, nil, refs)
+	if err != nil {
+		return "", err
+	}
+	done, err := w.evaluate(e, &Rendering{Key: RenderingKey{r.StepRef, r.Turn, OfLimits}, template: ps.Limits, scope: scope, reads: refs})
+	if err != nil {
+		return "", err
+	}
+	if done.err != nil {
+		return "", fmt.Errorf("limits: %w", done.err)
+	}
+	needs, err := NeedsFrom(done.Input)
+	if err != nil {
+		return "", fmt.Errorf("limits: %w", err)
+	}
+	return needs, nil
 }
 
 // sleep waits until the time that the step's input tells. It holds no slot and is never let out.

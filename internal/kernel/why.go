@@ -14,6 +14,13 @@ type Facts struct {
 	Now    time.Time
 	Seen   map[string]time.Time         // by agent: when somebody last asked for its work
 	Limits map[string]perdure.LimitView // by name, of the limits that are there
+	Keys   map[LimitKey]KeyUse          // of keys of limits with PerKey, as far as they are known
+}
+
+// KeyUse is who holds the permits of one key of a limit.
+type KeyUse struct {
+	Used    int
+	Holders []perdure.HolderView
 }
 
 const maxReasonSteps = 10
@@ -123,22 +130,42 @@ func readyReason(j *Job, s *Step, f *Facts) *perdure.Reason {
 // limitReason returns the limit that holds the step back; nil if none does. A limit of 0 takes precedence over one that
 // is full, because it holds the step back until an operator changes it.
 func limitReason(j *Job, s *Step, f *Facts) (r *perdure.Reason) {
-	for _, name := range []string{AgentLimit(s.Agent), JobLimit(j.Type)} {
-		l, ok := f.Limits[name]
-		if !ok || l.Used < l.Max || name == JobLimit(j.Type) && j.Permit {
+	needs := []Need{{LimitKey{Name: AgentLimit(s.Agent)}, 1}}
+	if !j.Permit {
+		needs = append(needs, Need{LimitKey{Name: JobLimit(j.Type)}, 1})
+	}
+	for _, n := range append(needs, s.Needs.List()...) {
+		l, ok := f.Limits[n.Name]
+		if !ok {
 			continue
 		}
-		if r != nil && (l.Max > 0 || *r.Max == 0) {
-			continue
+		if l.Max != nil && l.Used+n.Amount > *l.Max && (r == nil || *l.Max == 0 && *r.Max > 0) {
+			r = fullReason(s, n, *l.Max, l.Used, l.Holders)
+			r.Text = fullText(n, "", *l.Max, l.Used, l.Holders)
 		}
-		r = &perdure.Reason{Kind: perdure.WhyLimit, Agent: s.Agent, Limit: name, Max: &l.Max, Used: l.Used, Holders: l.Holders}
-		if l.Max == 0 {
-			r.Text = fmt.Sprintf("stopped by limit %s = 0", name)
-		} else {
-			r.Text = fmt.Sprintf("limit %s is full (%d of %d)%s", name, l.Used, l.Max, heldBy(l.Holders))
+		if use, known := f.Keys[n.LimitKey]; known && l.PerKey != nil && use.Used+n.Amount > l.PerKey.Max && (r == nil || l.PerKey.Max == 0 && *r.Max > 0) {
+			r = fullReason(s, n, l.PerKey.Max, use.Used, use.Holders)
+			r.Key = n.Key
+			r.Text = fullText(n, " for key "+n.Key, l.PerKey.Max, use.Used, use.Holders)
 		}
 	}
 	return r
+}
+
+func fullReason(s *Step, n Need, max, used int, holders []perdure.HolderView) *perdure.Reason {
+	return &perdure.Reason{Kind: perdure.WhyLimit, Agent: s.Agent, Limit: n.Name, Max: &max, Used: used, Holders: holders}
+}
+
+func fullText(n Need, key string, max, used int, holders []perdure.HolderView) string {
+	switch {
+	case max == 0:
+		return fmt.Sprintf("stopped by limit %s%s = 0", n.Name, key)
+	case n.Amount > max:
+		return fmt.Sprintf("needs %d of limit %s%s, which has %d", n.Amount, n.Name, key, max)
+	case n.Amount > 1:
+		return fmt.Sprintf("needs %d of limit %s%s, of which %d of %d are held%s", n.Amount, n.Name, key, used, max, heldBy(holders))
+	}
+	return fmt.Sprintf("limit %s%s is full (%d of %d)%s", n.Name, key, used, max, heldBy(holders))
 }
 
 func heldBy(holders []perdure.HolderView) string {

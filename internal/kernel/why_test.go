@@ -28,23 +28,23 @@ func TestWhy(t *testing.T) { // F015
 		{"a", func(w *world) { w.now = w.now.Add(2 * time.Minute) }, "a", perdure.WhyNoAgent, "no agent ag has asked for work for 2m"},
 		{"a", func(w *world) { facts.Seen = nil }, "a", perdure.WhyNoAgent, "no agent ag has asked for work yet"},
 		{"a", func(w *world) {
-			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", Max: 2, Used: 2, Holders: []perdure.HolderView{{Step: "x", Run: 3}, {}}}
+			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(2)}, Used: 2, Holders: []perdure.HolderView{{Step: "x", Run: 3}, {}}}
 		},
 			"a", perdure.WhyLimit, "limit agent:ag is full (2 of 2): held by job_00000000000000000000000000000000/x/3, …"},
-		{"a", func(w *world) { facts.Limits["job:order"] = perdure.LimitView{Name: "job:order"} }, "a", perdure.WhyLimit, "stopped by limit job:order = 0"},
-		{"a", func(w *world) { facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag"} }, "a", perdure.WhyLimit, "stopped by limit agent:ag = 0"},
+		{"a", func(w *world) { facts.Limits["job:order"] = perdure.LimitView{Name: "job:order", LimitSettings: perdure.LimitSettings{Max: new(0)}} }, "a", perdure.WhyLimit, "stopped by limit job:order = 0"},
+		{"a", func(w *world) { facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(0)}} }, "a", perdure.WhyLimit, "stopped by limit agent:ag = 0"},
 		{"a", func(w *world) { // a run that was in flight when the limit was set
-			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", Used: 1, Holders: []perdure.HolderView{{Step: "x", Run: 3}}}
+			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(0)}, Used: 1, Holders: []perdure.HolderView{{Step: "x", Run: 3}}}
 		}, "a", perdure.WhyLimit, "stopped by limit agent:ag = 0"},
 		{"a", func(w *world) {
-			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", Max: 1, Used: 1}
-			facts.Limits["job:order"] = perdure.LimitView{Name: "job:order"}
+			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(1)}, Used: 1}
+			facts.Limits["job:order"] = perdure.LimitView{Name: "job:order", LimitSettings: perdure.LimitSettings{Max: new(0)}}
 		}, "a", perdure.WhyLimit, "stopped by limit job:order = 0"},
 		{"a", func(w *world) {
-			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag"}
-			facts.Limits["job:order"] = perdure.LimitView{Name: "job:order", Max: 1, Used: 1}
+			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(0)}}
+			facts.Limits["job:order"] = perdure.LimitView{Name: "job:order", LimitSettings: perdure.LimitSettings{Max: new(1)}, Used: 1}
 		}, "a", perdure.WhyLimit, "stopped by limit agent:ag = 0"},
-		{"a; b", func(w *world) { facts.Limits["job:order"] = perdure.LimitView{Name: "job:order"}; w.claim("b") }, "a", perdure.WhyAgentBusy,
+		{"a; b", func(w *world) { facts.Limits["job:order"] = perdure.LimitView{Name: "job:order", LimitSettings: perdure.LimitSettings{Max: new(0)}}; w.claim("b") }, "a", perdure.WhyAgentBusy,
 			"ready; agent ag has no slot free for it yet"},
 		{"a attempts 2", func(w *world) { w.claim("a"); w.report("a", failed) }, "a", perdure.WhyBackoff, "again in 10s, after 1 failure, last: it broke"},
 		{"a or wait:1", func(w *world) { w.claim("a"); w.report("a", failed) }, "a", perdure.WhyBackoff, "again in 10s, last: it broke"},

@@ -33,8 +33,9 @@ type Workset struct {
 	order   []*entry
 	at      int // in order: the job that was looked for last
 	made    slabs
-	readied []StepRef // made ready since the last call of Readied
-	landed  []Landing // since the last call of Landed
+	readied []StepRef  // made ready since the last call of Readied
+	landed  []Landing  // since the last call of Landed
+	freed   []LimitKey // of permits that were released, since the last call of Freed
 	changes Changes
 
 	agenda   []task
@@ -445,6 +446,15 @@ func (w *Workset) Landed() []Landing {
 	landed := w.landed
 	w.landed = nil
 	return landed
+}
+
+// Freed are the limits and keys of which permits were released since the last call: lanes that are closed for them are
+// to be opened.
+func (w *Workset) Freed() []LimitKey {
+	freed := w.freed
+	w.freed = nil
+	slices.SortFunc(freed, LimitKey.Compare)
+	return slices.Compact(freed)
 }
 
 // Changes is what must be written; the workset then holds the rows as written. It must not be called

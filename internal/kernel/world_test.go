@@ -26,7 +26,7 @@ type world struct {
 	closed  []Alert // since the last line
 	past    []Entry
 	now     time.Time
-	limits  Admission
+	limits  *Admission
 	partial bool   // load only what the rules ask for
 	lines   *lines // what happened, as a play; nil: nobody reads it
 	runs    map[string]*perdure.Run
@@ -48,7 +48,7 @@ func submit(t testing.TB, definition string) *world {
 }
 
 func newWorld(t testing.TB, definition string) *world {
-	return &world{t: t, plan: words(t, definition), now: dawn, limits: Admission{}, runs: map[string]*perdure.Run{}, lent: map[*Step]Step{}}
+	return &world{t: t, plan: words(t, definition), now: dawn, limits: &Admission{}, runs: map[string]*perdure.Run{}, lent: map[*Step]Step{}}
 }
 
 func (w *world) accept() {

@@ -381,12 +381,12 @@ func TestStoredJobsAreAcknowledgedWithoutRoom(t *testing.T) {
 		if w = exchange(h, "POST /v1/jobs/k/undo", ""); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"inputBytes":3`) {
 			t.Errorf("an act that was carried out: %d: %s", w.Code, w.Body)
 		}
-		svc.OnPutLimit = func(_ context.Context, name string, most int) (*perdure.LimitView, error) {
+		svc.OnPutLimit = func(_ context.Context, name string, settings perdure.LimitSettings) (*perdure.LimitView, error) {
 			holders := make([]perdure.HolderView, perdure.MaxHoldersShown)
 			for i := range holders {
 				holders[i] = perdure.HolderView{Job: perdure.JobID{1}, Step: strings.Repeat("s", perdure.MaxNameLength), Run: 1}
 			}
-			return &perdure.LimitView{Name: name, Max: most, Used: most, Holders: holders}, nil
+			return &perdure.LimitView{Name: name, LimitSettings: settings, Used: *settings.Max, Holders: holders}, nil
 		}
 		if w = exchange(h, "PUT /v1/limits/agent:a", `{"max": 100}`); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"holders":[]`) {
 			t.Errorf("a limit that was set: %d: %s", w.Code, w.Body)

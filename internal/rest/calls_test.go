@@ -82,7 +82,7 @@ func TestEmptyListsAreLists(t *testing.T) {
 	}
 	svc.OnListLimits = func(context.Context) ([]perdure.LimitView, error) { return nil, nil }
 	svc.OnGetLimit = func(context.Context, string) (*perdure.LimitView, error) {
-		return &perdure.LimitView{Name: "job:a"}, nil
+		return &perdure.LimitView{Name: "job:a", LimitSettings: perdure.LimitSettings{Max: new(0)}}, nil
 	}
 	svc.OnListNodes = func(context.Context) ([]perdure.NodeView, error) { return nil, nil }
 	svc.OnClaim = func(context.Context, protocol.Claim) ([]perdure.Run, error) { return nil, nil }

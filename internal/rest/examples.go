@@ -49,8 +49,8 @@ const (
 	beatsExample       = `{"holder":"payments@h3","runs":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","run":1,"progress":{"done":3,"total":10}}]}`
 	beatResultsExample = `{"runs":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","run":1,"lockedUntil":"2026-01-02T15:04:51Z","remainingMs":15000,"stop":false}]}`
 
-	maxExample    = `{"max":10}`
-	limitExample  = `{"name":"agent:payments","max":10,"used":1,"holders":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","run":1}]}`
+	maxExample    = `{"max":50,"perKey":{"max":2}}`
+	limitExample  = `{"name":"ads-api","max":50,"perKey":{"max":2},"used":1,"holders":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","run":1,"key":"acct-7"}]}`
 	ageingExample = `{"ageing":"10m"}`
 	agentExample  = `{"name":"payments","ageing":"10m","holders":2,"seenAt":"2026-03-01T12:00:00Z"}`
 	limitsExample = `{"items":[{"name":"agent:payments","max":10,"used":0,"holders":[]}]}`

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 var corpus = []string{
@@ -81,7 +82,7 @@ func FuzzBodies(f *testing.F) {
 		for i := range verbs {
 			verbs[i].read(&document{text: doc.text}, new(perdure.Act))
 		}
-		readLimit(&document{text: doc.text})
+		readLimit(&document{text: doc.text}, kernel.LimitNamed)
 		batch := &document{text: doc.text}
 		if base, jobs := readBatch(batch); batch.err() == nil && (len(jobs) == 0 || len(jobs) > perdure.MaxBatch || base != nil && base[0] != '{') {
 			t.Errorf("%d jobs of %q", len(jobs), base)

@@ -86,7 +86,7 @@ func TestExamplesFitSchemas(t *testing.T) {
 		where := rt.method + " " + rt.path
 		if rt.body != nil {
 			fits(where, rt.body.of, rt.body.example)
-			path := strings.NewReplacer("{id}", "12", "{name}", "agent:a", "{agent}", "a").Replace(rt.path)
+			path := strings.NewReplacer("{id}", "12", "{name}", "ads-api", "{agent}", "a").Replace(rt.path)
 			w := exchange(full(), rt.method+" "+path, rt.body.example)
 			if w.Code/100 != 2 {
 				t.Errorf("%s refuses its own example: %s", where, w.Body)
@@ -100,7 +100,7 @@ func TestExamplesFitSchemas(t *testing.T) {
 			}
 		}
 		if rt.method == "GET" && rt.results[0].example != "" {
-			w := exchange(full(), "GET "+strings.NewReplacer("{id}", "12", "{name}", "agent:a").Replace(rt.path), "")
+			w := exchange(full(), "GET "+strings.NewReplacer("{id}", "12", "{name}", "ads-api").Replace(rt.path), "")
 			fits(where+" answered", rt.results[0].of, w.Body.String())
 		}
 	}

@@ -11,7 +11,12 @@ import (
 )
 
 type limitBody struct {
-	Max int `json:"max" minimum:"0" maximum:"1000000000" doc:"How many may be out at once; 0: none"`
+	Max    *int          `json:"max,omitempty" minimum:"0" maximum:"1000000000" doc:"How many permits may be held at once; 0: none. Missing: no bound on all of them"`
+	PerKey *keyLimitBody `json:"perKey,omitempty" doc:"The bound of each key. Missing: none"`
+}
+
+type keyLimitBody struct {
+	Max int `json:"max" minimum:"0" maximum:"1000000000" doc:"How many permits of one key may be held at once; 0: none"`
 }
 
 type agentBody struct {
@@ -33,7 +38,8 @@ func (a *api) operationRoutes() []route {
 		},
 		{
 			method: http.MethodPut, path: name, id: "putLimit", tag: "operations", do: (*call).putLimit,
-			summary: "Set a limit", doc: "job:TYPE bounds the jobs of a type, agent:NAME the runs of an agent. It takes hold at once; what is out stays out.",
+			summary: "Set a limit",
+			doc:     "job:TYPE bounds the jobs of a type, agent:NAME the runs of an agent, and any other name the runs of the steps that name it in `limits`. max, perKey, or both must be given; what is missing is no bound. It takes hold at once; runs that hold permits keep them.",
 			headers: authorParam, body: &media{of: reflect.TypeFor[limitBody](), example: maxExample},
 			results:  []result{{status: http.StatusOK, doc: "The limit", of: limit, example: limitExample}},
 			problems: []int{http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity},
@@ -113,8 +119,9 @@ func (c *call) putLimit() error {
 	if err != nil {
 		return err
 	}
-	if _, of, ok := kernel.SplitLimit(name); !ok || len(of) > perdure.MaxNameLength {
-		return badPart("path", "name", "must be job:TYPE or agent:NAME")
+	kind, of, ok := kernel.SplitLimit(name)
+	if !ok || len(of) > perdure.MaxNameLength {
+		return badPart("path", "name", "must be job:TYPE, agent:NAME, or a name of your own of letters, digits, `.`, `_` and `-`")
 	}
 	author, err := c.author()
 	if err != nil {
@@ -124,17 +131,17 @@ func (c *call) putLimit() error {
 	if err != nil {
 		return err
 	}
-	most := readLimit(doc)
+	settings := readLimit(doc, kind)
 	if err := doc.err(); err != nil {
 		return err
 	}
 	crashpoint.Here(crashpoint.RestLimit)
-	limit, err := c.Service.PutLimit(c.ctx(), name, most)
+	limit, err := c.Service.PutLimit(c.ctx(), name, settings)
 	if err != nil {
 		return err
 	}
 	crashpoint.Here(crashpoint.RestLimitAnswer)
-	c.Log.InfoContext(c.ctx(), "limit set", "limit", name, "max", most, "author", author)
+	c.Log.InfoContext(c.ctx(), "limit set", append([]any{"limit", name, "author", author}, limitAttrs(settings)...)...)
 	err = c.json(http.StatusOK, shownLimit(limit))
 	if perdure.CodeOf(err) != perdure.CodeTooManyRequests {
 		return err
@@ -144,18 +151,48 @@ func (c *call) putLimit() error {
 	return c.json(http.StatusOK, shownLimit(&brief))
 }
 
-func readLimit(doc *document) (most int) {
+func readLimit(doc *document, kind kernel.LimitKind) (settings perdure.LimitSettings) {
 	root, there := doc.root(), false
 	for name, field := range root.fields() {
-		if name != "max" {
+		switch {
+		case name == "max":
+			if there = there || !field.null(); !field.null() {
+				settings.Max = new(int(field.integer(0, perdure.MaxLimit)))
+			}
+		case name == "perKey" && kind == kernel.LimitNamed:
+			if field.null() {
+				continue
+			}
+			there = true
+			settings.PerKey = &perdure.KeyLimit{}
+			given := false
+			for name, field := range field.fields() {
+				if name != "max" {
+					field.unknown("max")
+					continue
+				}
+				given = !field.null()
+				settings.PerKey.Max = int(field.integer(0, perdure.MaxLimit))
+			}
+			field.need("max", given)
+		case kind == kernel.LimitNamed:
+			field.unknown("max", "perKey")
+		default:
 			field.unknown("max")
-			continue
 		}
-		there = !field.null()
-		most = int(field.integer(0, perdure.MaxLimit))
 	}
 	root.need("max", there)
-	return most
+	return settings
+}
+
+func limitAttrs(settings perdure.LimitSettings) (attrs []any) {
+	if settings.Max != nil {
+		attrs = append(attrs, "max", *settings.Max)
+	}
+	if settings.PerKey != nil {
+		attrs = append(attrs, "perKey", settings.PerKey.Max)
+	}
+	return attrs
 }
 
 func (c *call) deleteLimit() error {

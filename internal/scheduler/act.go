@@ -3,10 +3,12 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/dispatch"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/plain"
 )
@@ -140,42 +142,46 @@ func (s *Scheduler) PutAgent(ctx context.Context, name string, settings perdure.
 }
 
 // PutLimit sets a limit; it takes hold at once. One that is lowered kills nothing.
-func (s *Scheduler) PutLimit(ctx context.Context, name string, max int) error {
-	if err := checkLimit(name, max); err != nil {
+func (s *Scheduler) PutLimit(ctx context.Context, name string, settings perdure.LimitSettings) error {
+	limit, err := kernel.LimitOf(name, settings)
+	if err != nil {
 		return err
 	}
-	err := s.update(ctx, func(tx kernel.Tx) error {
+	err = s.update(ctx, func(tx kernel.Tx) error {
 		all, err := tx.Limits()
 		if err != nil {
 			return err
 		}
-		known := false
-		for _, l := range all {
-			known = known || l.Name == name
-		}
+		known := slices.ContainsFunc(all, func(l kernel.Limit) bool { return l.Name == name })
 		if !known && len(all) >= perdure.MaxLimits {
 			return perdure.Refuse(perdure.CodeConflict, "there are %d limits already, and no more than that", len(all))
 		}
-		return tx.PutLimit(name, max)
+		if err := tx.PutLimit(limit); err != nil {
+			return err
+		}
+		return openAll(tx, name)
 	})
 	s.queue.WakeAll()
 	return err
 }
 
-func checkLimit(name string, max int) error {
-	_, of, ok := kernel.SplitLimit(name)
-	if !ok || len(of) > perdure.MaxNameLength {
-		return &perdure.Error{Code: perdure.CodeInvalid, Message: "limit name \"" + name + "\" is not of the form job:TYPE or agent:NAME"}
+// openAll opens the lanes that are closed for keys of a limit that has changed. Of very many, the supervisor opens the rest.
+func openAll(tx kernel.Tx, name string) error {
+	keys, err := tx.ClosedFor(kernel.LimitKey{Name: name}, maxLaneKeys)
+	if err != nil {
+		return err
 	}
-	if max < 0 || max > perdure.MaxLimit {
-		return perdure.Refuse(perdure.CodeInvalid, "max is 0 to %d", perdure.MaxLimit)
+	keys = slices.DeleteFunc(keys, func(k kernel.LimitKey) bool { return k.Name != name })
+	if len(keys) == 0 {
+		return nil
 	}
-	return nil
+	_, err = tx.OpenLanes(keys, dispatch.MaxOpened)
+	return err
 }
 
 // DeleteLimit takes a limit away.
 func (s *Scheduler) DeleteLimit(ctx context.Context, name string) error {
-	if err := checkLimit(name, 0); err != nil {
+	if _, err := kernel.LimitOf(name, perdure.LimitSettings{Max: new(int)}); err != nil {
 		return err
 	}
 	tries := 0
@@ -185,7 +191,10 @@ func (s *Scheduler) DeleteLimit(ctx context.Context, name string) error {
 		if err == nil && !found && tries == 1 { // else it may have been there the first time
 			return perdure.Refuse(perdure.CodeNotFound, "there is no limit %s", name)
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return openAll(tx, name)
 	})
 	s.queue.WakeAll()
 	return err

@@ -252,6 +252,7 @@ func (b *batch) run(requests []*request, claims *[]*dispatch.Claim, poison map[o
 	if err := b.serving.Serve(fresh); err != nil {
 		return nil, err
 	}
+	b.woken = append(b.woken, b.serving.Opened()...)
 	crashpoint.Here(crashpoint.BatchLetOut)
 	*claims = b.serving.ReturnEarly()
 	for agent, refs := range fresh {

@@ -364,7 +364,7 @@ func TestPostponedInputsDoNotEndTheLookOfAnotherAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := shut(memory.New())
 		d := open(t, g, scheduler.Config{})
-		if err := d.PutLimit(t.Context(), "job:full", 1); err != nil {
+		if err := d.PutLimit(t.Context(), "job:full", perdure.LimitSettings{Max: new(1)}); err != nil {
 			t.Fatal(err)
 		}
 		d.submit(fan(40, costly))
@@ -398,7 +398,7 @@ func TestPostponedInputsDoNotEndTheLookOfAnotherAgent(t *testing.T) {
 // undone, and each undo run receives an output of 1 MB.
 func TestValuesOfStepsThatALimitHoldsBackAreNotRead(t *testing.T) {
 	d := open(t, memory.New(), scheduler.Config{})
-	if err := d.PutLimit(t.Context(), "job:full", 1); err != nil {
+	if err := d.PutLimit(t.Context(), "job:full", perdure.LimitSettings{Max: new(1)}); err != nil {
 		t.Fatal(err)
 	}
 	done := func(typ string, output json.RawMessage) perdure.JobID {

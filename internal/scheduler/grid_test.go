@@ -37,7 +37,7 @@ func TestGrid(t *testing.T) {
 		t.Cleanup(running.Wait)
 	}
 	for name, max := range map[string]int{"agent:a": 40, "agent:b": 40, "job:x": 20, "job:y": 30, "job:z": 1000} {
-		if err := grid[0].PutLimit(ctx, name, max); err != nil {
+		if err := grid[0].PutLimit(ctx, name, perdure.LimitSettings{Max: new(max)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -47,7 +47,7 @@ func TestHintWhileAtWork(t *testing.T) {
 func TestRepeatedClaimAndLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, memory.New(), scheduler.Config{})
-		if err := d.PutLimit(t.Context(), "job:t", 1); err != nil {
+		if err := d.PutLimit(t.Context(), "job:t", perdure.LimitSettings{Max: new(1)}); err != nil {
 			t.Fatal(err)
 		}
 		d.submit(one)
@@ -70,7 +70,7 @@ func TestFullIsForgotten(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.New()
 			far, near := open(t, store, scheduler.Config{}), open(t, store, scheduler.Config{})
-			if err := near.PutLimit(t.Context(), "job:t", 1); err != nil {
+			if err := near.PutLimit(t.Context(), "job:t", perdure.LimitSettings{Max: new(1)}); err != nil {
 				t.Fatal(err)
 			}
 			for _, typ := range []string{"t", "t", "u", "u"} {
@@ -99,7 +99,7 @@ func TestTwoWritersOneLook(t *testing.T) {
 				s := &lateAnswers{Store: memory.New()}
 				d := open(t, s, scheduler.Config{Writers: 3})
 				if limit > 0 {
-					if err := d.PutLimit(t.Context(), "job:t", limit); err != nil {
+					if err := d.PutLimit(t.Context(), "job:t", perdure.LimitSettings{Max: new(limit)}); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -315,7 +315,7 @@ func TestReportsPassNoLimit(t *testing.T) {
 		everystore.Run(t, func(t *testing.T, store kernel.Store) {
 			g := shut(store)
 			d := open(t, g, scheduler.Config{Writers: 3})
-			if err := d.PutLimit(t.Context(), "agent:a", 1); err != nil {
+			if err := d.PutLimit(t.Context(), "agent:a", perdure.LimitSettings{Max: new(1)}); err != nil {
 				t.Fatal(err)
 			}
 			d.submit(fmt.Sprintf(chain, 0))

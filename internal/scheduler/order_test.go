@@ -67,7 +67,7 @@ func TestOlderGoesBeforeNew(t *testing.T) {
 func TestNoLookInVain(t *testing.T) {
 	store := &gated{gate: shut(memory.New())}
 	d := open(t, store, scheduler.Config{})
-	if err := d.PutLimit(t.Context(), "job:t", 1); err != nil {
+	if err := d.PutLimit(t.Context(), "job:t", perdure.LimitSettings{Max: new(1)}); err != nil {
 		t.Fatal(err)
 	}
 	d.submit(one)

@@ -104,7 +104,7 @@ func TestNoPassPastALimit(t *testing.T) {
 	for range 3 {
 		d.submit(one)
 	}
-	if err := d.PutLimit(t.Context(), "agent:a", 3); err != nil {
+	if err := d.PutLimit(t.Context(), "agent:a", perdure.LimitSettings{Max: new(3)}); err != nil {
 		t.Fatal(err)
 	}
 	claim := func(max int) int {
@@ -118,7 +118,7 @@ func TestNoPassPastALimit(t *testing.T) {
 	if n := claim(3); n != 2 || len(g.waiting) != 0 {
 		t.Errorf("%d runs under a limit, passed: %v", n, len(g.waiting) == 1)
 	}
-	if err := d.PutLimit(t.Context(), "agent:a", 100); err != nil {
+	if err := d.PutLimit(t.Context(), "agent:a", perdure.LimitSettings{Max: new(100)}); err != nil {
 		t.Fatal(err)
 	}
 	d.submit(one)

@@ -264,7 +264,7 @@ func ticking() func() time.Time {
 func TestNoWakeUpIsLost(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{Writers: 3})
-		if err := d.PutLimit(t.Context(), "agent:b", 2); err != nil {
+		if err := d.PutLimit(t.Context(), "agent:b", perdure.LimitSettings{Max: new(2)}); err != nil {
 			t.Fatal(err)
 		}
 		const jobs, hands = 30, 6

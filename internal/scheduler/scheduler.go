@@ -59,6 +59,8 @@ type Scheduler struct {
 
 	failing      atomic.Bool // the latest transaction failed
 	refusal      refusal
+	laneKeyAfter atomic.Pointer[kernel.LimitKey] // where the latest look at closed lanes ended; nil: at the end of them
+
 	lookedBehind atomic.Int64 // when a sweep looked behind postponed conditions, in Unix nanoseconds
 	quarantine   sync.Map     // JobID → error: jobs that cannot be read or make the rules fail
 }

@@ -275,7 +275,7 @@ func TestReportsThatChangeNothing(t *testing.T) {
 func TestLimits(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
-		if err := d.PutLimit(t.Context(), "job:full", 2); err != nil {
+		if err := d.PutLimit(t.Context(), "job:full", perdure.LimitSettings{Max: new(2)}); err != nil {
 			t.Fatal(err)
 		}
 		for range 20 {
@@ -302,7 +302,7 @@ func TestLimits(t *testing.T) {
 		if runs = d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 10}); len(runs) != 1 || runs[0].Step != "s" {
 			t.Fatalf("a permit is free again: %+v", runs)
 		}
-		if err := d.PutLimit(t.Context(), "agent:a", 3); err != nil {
+		if err := d.PutLimit(t.Context(), "agent:a", perdure.LimitSettings{Max: new(3)}); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.DeleteLimit(t.Context(), "job:full"); err != nil {
@@ -311,7 +311,7 @@ func TestLimits(t *testing.T) {
 		if runs = d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 10}); len(runs) != 0 {
 			t.Fatalf("three are out, and three are allowed: %+v", runs)
 		}
-		if err := d.PutLimit(t.Context(), "agent:a", 5); err != nil {
+		if err := d.PutLimit(t.Context(), "agent:a", perdure.LimitSettings{Max: new(5)}); err != nil {
 			t.Fatal(err)
 		}
 		if runs = d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 10}); len(runs) != 2 {
@@ -325,7 +325,7 @@ func TestLimitOnGrid(t *testing.T) {
 	url := pgtest.Start(t)
 	nodes := []*desk{open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3}), open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})}
 	const limit, jobs = 4, 60
-	if err := nodes[0].PutLimit(t.Context(), "agent:a", limit); err != nil {
+	if err := nodes[0].PutLimit(t.Context(), "agent:a", perdure.LimitSettings{Max: new(limit)}); err != nil {
 		t.Fatal(err)
 	}
 	for range jobs {
@@ -444,7 +444,7 @@ func TestLostHolder(t *testing.T) {
 func TestPermitsOfTheDead(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
-		if err := d.PutLimit(t.Context(), "agent:a", 1); err != nil {
+		if err := d.PutLimit(t.Context(), "agent:a", perdure.LimitSettings{Max: new(1)}); err != nil {
 			t.Fatal(err)
 		}
 		d.submit("type: t\nsteps:\n  s: {agent: a, completeWithin: 300ms, retry: {backoff: 1h, maxBackoff: 1h}}\n")

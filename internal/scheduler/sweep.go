@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -57,6 +58,60 @@ func (s *Scheduler) SweepOverdue(ctx context.Context, max int) (int, error) {
 		}
 		return refs, err
 	}, fold: func(b *batch, ref kernel.StepRef) bool { return b.w.OverdueNow(ref.Job) }})
+}
+
+// maxLaneKeys bounds the keys whose lanes one transaction of the supervisor, or one change of a limit, opens.
+const maxLaneKeys = 1000
+
+// SweepLanes opens lanes that are closed for keys which have room: those that are too many for the transactions that
+// released permits. It looks at some keys each time, one after the other.
+func (s *Scheduler) SweepLanes(ctx context.Context) error {
+	var agents []string
+	var next kernel.LimitKey
+	err := s.update(ctx, func(tx kernel.Tx) error {
+		agents, next = nil, kernel.LimitKey{}
+		if m, ok := kernel.MandateOf(ctx); ok {
+			if err := admit(tx, m); err != nil {
+				return err
+			}
+		}
+		keys, err := tx.ClosedFor(s.laneKey(), maxLaneKeys)
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+		if len(keys) == maxLaneKeys {
+			next = keys[len(keys)-1]
+		}
+		var names []string
+		for _, k := range keys {
+			names = append(names, k.Name)
+		}
+		limits, err := tx.LockLimits(slices.Compact(names))
+		if err != nil {
+			return err
+		}
+		used, err := tx.KeyUse(keys)
+		if err != nil {
+			return err
+		}
+		if keys = kernel.ToOpen(keys, limits, used); len(keys) > 0 {
+			agents, err = tx.OpenLanes(keys, dispatch.MaxOpened)
+		}
+		return err
+	})
+	if err == nil {
+		s.laneKeyAfter.Store(&next)
+		s.queue.Wake(agents)
+	}
+	return err
+}
+
+// laneKey is the key after which the next sweep begins.
+func (s *Scheduler) laneKey() kernel.LimitKey {
+	if k := s.laneKeyAfter.Load(); k != nil {
+		return *k
+	}
+	return kernel.LimitKey{}
 }
 
 // A sweep that is asked for with a leader's context is carried out under the leader's mandate, or refused.
@@ -127,18 +182,23 @@ func (b *batch) admit(m *kernel.Mandate) error {
 	if m == nil {
 		return nil
 	}
-	role, err := b.tx.ShareRole(m.Role)
-	if err != nil {
-		return err
-	}
-	now, err := b.tx.Now()
-	if err != nil {
-		return err
-	}
-	if err = role.Admit(*m, now); err != nil {
+	err := admit(b.tx, *m)
+	if errors.Is(err, kernel.ErrDeposed) {
 		b.notes = append(b.notes, note{kind: noteDeposed, role: m.Role})
 	}
 	return err
+}
+
+func admit(tx kernel.Tx, m kernel.Mandate) error {
+	role, err := tx.ShareRole(m.Role)
+	if err != nil {
+		return err
+	}
+	now, err := tx.Now()
+	if err != nil {
+		return err
+	}
+	return role.Admit(m, now)
 }
 
 func (o *sweeping) act(b *batch, refs []kernel.StepRef) error {

@@ -48,7 +48,7 @@ type shop struct {
 
 func openShop(t *testing.T, store kernel.Store) *shop {
 	s := &shop{desk: open(t, store, scheduler.Config{})}
-	if err := s.PutLimit(t.Context(), "job:order", 100); err != nil {
+	if err := s.PutLimit(t.Context(), "job:order", perdure.LimitSettings{Max: new(100)}); err != nil {
 		t.Fatal(err)
 	}
 	return s

@@ -79,15 +79,17 @@ func (w *world) mayRun(j *kernel.Job, s *kernel.Step, now time.Time) bool {
 	if !j.CompleteBy.IsZero() && !now.Before(j.CompleteBy) {
 		return false
 	}
-	names := []string{kernel.AgentLimit(s.Agent)}
+	needs := append(s.Needs.List(), kernel.Need{LimitKey: kernel.LimitKey{Name: kernel.AgentLimit(s.Agent)}, Amount: 1})
 	if !j.Permit {
-		names = append(names, kernel.JobLimit(j.Type))
+		needs = append(needs, kernel.Need{LimitKey: kernel.LimitKey{Name: kernel.JobLimit(j.Type)}, Amount: 1})
 	}
 	all, err := w.inner.ListLimits(context.Background())
 	w.must(err)
 	for _, l := range all {
-		if used, _, err := w.inner.LimitUse(context.Background(), l.Name, 1); err != nil || slices.Contains(names, l.Name) && used >= l.Max {
-			return false
+		for _, n := range needs {
+			if n.Name == l.Name && !w.fits(l, n) {
+				return false
+			}
 		}
 	}
 	for _, h := range w.everyHost() {
@@ -96,6 +98,19 @@ func (w *world) mayRun(j *kernel.Job, s *kernel.Step, now time.Time) bool {
 		}
 	}
 	return false
+}
+
+// fits reports whether a limit has room for what a step needs of it.
+func (w *world) fits(l kernel.Limit, n kernel.Need) bool {
+	used, _, err := w.inner.LimitUse(context.Background(), kernel.LimitKey{Name: n.Name}, 1)
+	if err != nil || l.Max != kernel.Unbounded && used+n.Amount > l.Max {
+		return false
+	}
+	if n.Key == "" || l.PerKey == kernel.Unbounded {
+		return true
+	}
+	used, _, err = w.inner.LimitUse(context.Background(), n.LimitKey, 1)
+	return err == nil && used+n.Amount <= l.PerKey
 }
 
 // recovered is when hosts that have met errors have stopped waiting before they ask again.
@@ -153,7 +168,7 @@ func (w *world) audit() {
 	limits, err := w.inner.ListLimits(context.Background())
 	w.must(err)
 	for _, l := range limits {
-		if used, holders, err := w.inner.LimitUse(context.Background(), l.Name, 10); err != nil || used > 0 {
+		if used, holders, err := w.inner.LimitUse(context.Background(), kernel.LimitKey{Name: l.Name}, 10); err != nil || used > 0 {
 			w.wrong("I12", "%s: %d are held at rest, by %v (%v)", l.Name, used, holders, err)
 		}
 	}

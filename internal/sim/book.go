@@ -23,7 +23,7 @@ type book struct {
 	claims         map[string][]given // by request
 	without        map[passing]bool
 	held           map[string][]kernel.LimitHolder // by limit
-	limits         map[string]int
+	limits         map[string]kernel.Limit
 	sent           map[[32]byte]int            // submissions that came to a node, by fingerprint
 	made           map[[32]byte]int            // jobs
 	lastDone       map[perdure.JobID]time.Time // when a step of it was done last
@@ -74,7 +74,7 @@ type keyed struct {
 func newBook(w *world) book {
 	return book{w: w, jobs: map[perdure.JobID]*told{}, keys: map[string]perdure.JobID{}, alive: map[string]bool{},
 		said: map[handle][]perdure.Outcome{}, keyOf: map[string]keyed{}, runs: map[handle]string{}, begun: map[begin]bool{},
-		held: map[string][]kernel.LimitHolder{}, limits: map[string]int{}, poison: map[string]bool{}, lastDone: map[perdure.JobID]time.Time{}, sent: map[[32]byte]int{}, claims: map[string][]given{}, without: map[passing]bool{}, made: map[[32]byte]int{},
+		held: map[string][]kernel.LimitHolder{}, limits: map[string]kernel.Limit{}, poison: map[string]bool{}, lastDone: map[perdure.JobID]time.Time{}, sent: map[[32]byte]int{}, claims: map[string][]given{}, without: map[passing]bool{}, made: map[[32]byte]int{},
 		values: map[place]*values{}, expected: map[handle]*expectedInput{}, inputs: map[string]keyedInput{}, epoch: map[perdure.JobID]int{}, operatorValues: map[string]*operatorValue{}}
 }
 

@@ -337,22 +337,37 @@ func (w *world) checkLimits() {
 	ctx := context.Background()
 	all, err := w.inner.ListLimits(ctx)
 	w.must(err)
-	there := map[string]int{}
+	there := map[string]kernel.Limit{}
 	for _, l := range all {
-		there[l.Name], w.order.were[l.Name] = l.Max, true
-		used, holders, err := w.inner.LimitUse(ctx, l.Name, 1000)
+		there[l.Name], w.order.were[l.Name] = l, true
+		used, holders, err := w.inner.LimitUse(ctx, kernel.LimitKey{Name: l.Name}, 1000)
 		w.must(err)
 		before, known := w.book.held[l.Name]
 		w.book.held[l.Name] = holders
 		if _, same := w.book.limits[l.Name]; !known || !same {
 			continue // it is new: it finds holders there
 		}
-		fresh := slices.ContainsFunc(holders, func(h kernel.LimitHolder) bool { return !slices.Contains(before, h) })
-		if used > l.Max && fresh {
+		fresh := func(h kernel.LimitHolder) bool { return !slices.Contains(before, h) }
+		if l.Max != kernel.Unbounded && used > l.Max && slices.ContainsFunc(holders, fresh) {
 			w.wrong("I12", "%s: %d are out, and no more than %d may be", l.Name, used, l.Max)
 		}
-		if used >= l.Max {
+		if l.Max != kernel.Unbounded && used >= l.Max {
 			w.hit("F029")
+		}
+		if l.PerKey == kernel.Unbounded {
+			continue
+		}
+		ofKey := map[string]int{}
+		for _, h := range holders {
+			ofKey[h.Key] += h.Amount
+		}
+		for _, h := range holders {
+			if h.Key != "" && ofKey[h.Key] > l.PerKey && fresh(h) {
+				w.wrong("I12", "%s, key %s: %d are out, and no more than %d may be", l.Name, h.Key, ofKey[h.Key], l.PerKey)
+			}
+			if ofKey[h.Key] >= l.PerKey {
+				w.hit("F029")
+			}
 		}
 	}
 	w.book.limits = there

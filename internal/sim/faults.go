@@ -217,7 +217,7 @@ func (w *world) heal() {
 	limits, err := w.inner.ListLimits(context.Background())
 	w.must(err)
 	for _, l := range limits {
-		w.clients.Go(func() { w.setLimit(l.Name, 1+l.Max) })
+		w.clients.Go(func() { w.setLimit(l.Name, maxAmount+sizeOf(l)) })
 	}
 	w.settle(w.clients)
 }

@@ -90,6 +90,9 @@ func drawJob(r *rand.Rand, i int) (*draft, error) {
 		if made.do != nil {
 			step["with"] = with(made.do)
 		}
+		if uses := drawLimits(r); len(uses) > 0 {
+			step["limits"] = uses
+		}
 		var names []string
 		for _, b := range before {
 			names = append(names, stepName(b))
@@ -137,6 +140,24 @@ func drawJob(r *rand.Rand, i int) (*draft, error) {
 		d.recipes = append(d.recipes, recipes[d.plan.Steps[i].Name])
 	}
 	return d, nil
+}
+
+// drawLimits are the limits that a step needs: mostly none.
+func drawLimits(r *rand.Rand) (uses []any) {
+	switch r.IntN(6) {
+	case 0:
+		uses = append(uses, map[string]any{"name": keyedLimit, "key": "${input.n}"})
+	case 1:
+		uses = append(uses, map[string]any{"name": mixedLimit, "key": "${input.n % 2 == 0}", "amount": 1 + r.IntN(maxAmount)})
+		if r.IntN(2) == 0 {
+			uses = append(uses, map[string]any{"name": keyedLimit, "key": "k${input.n % 3}"})
+		}
+	case 2:
+		if r.IntN(2) == 0 {
+			uses = append(uses, map[string]any{"name": mixedLimit})
+		}
+	}
+	return uses
 }
 
 // ancestors are the steps that a step comes after, directly or not, in order.

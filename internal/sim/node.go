@@ -387,9 +387,9 @@ func (t *watchedTx) Save(c *kernel.Changes) error {
 	return t.Tx.Save(c)
 }
 
-func (t *watchedTx) PutLimit(name string, max int) error {
+func (t *watchedTx) PutLimit(l kernel.Limit) error {
 	t.limits = true
-	return t.Tx.PutLimit(name, max)
+	return t.Tx.PutLimit(l)
 }
 
 func (t *watchedTx) DeleteLimit(name string) (bool, error) {

@@ -110,31 +110,70 @@ func (w *world) passes(n *node, t *watchedTx, s *kernel.Step, out []*kernel.Step
 			o.since[other.StepRef] = first
 		}
 		job := o.typ[other.Job]
-		if t.looked(s.Agent) && (job.Permit && !took[other.Job] || !o.were[kernel.JobLimit(job.Type)]) || w.calm && w.now-max(first, w.healed) > slack {
+		if t.looked(s.Agent) && (job.Permit && !took[other.Job] || !o.were[kernel.JobLimit(job.Type)]) && !w.remembersFull(other) || w.calm && w.now-max(first, w.healed) > slack {
 			w.wrong("L5", "%s lets out %s/%s (priority %d) and passes over %s/%s (priority %d), which is ready since %s", n.proc.name,
 				short(s.Job), s.Name, s.Priority, short(other.Job), other.Name, other.Priority, t.now.Sub(other.ReadyAt))
 		}
 	}
 }
 
+// remembersFull reports whether a node may remember one of the limits that a step names as full.
+func (w *world) remembersFull(s *kernel.Step) bool {
+	return slices.ContainsFunc(s.Needs.List(), func(n kernel.Need) bool { return w.order.were[n.Name] })
+}
+
 // hadRoom says whether a ready step could have been let out, had it been looked at before those that come after
-// it in the order: its job's time is not over, and its type's limit had room then.
+// it in the order: its job's time is not over, and its limits had room then.
 func (w *world) hadRoom(s *kernel.Step, out []*kernel.Step, took map[perdure.JobID]bool, now time.Time) bool {
 	job := w.order.typ[s.Job]
 	if job.Desired == perdure.Done && !job.CompleteBy.IsZero() && !now.Before(job.CompleteBy) {
 		return false
 	}
+	later := func(o *kernel.Step) bool { return o.Agent == s.Agent && before(s, o) < 0 }
+	for _, n := range s.Needs.List() {
+		if l, there := w.book.limits[n.Name]; there && !w.hadRoomFor(l, n, s, out, later) {
+			return false
+		}
+	}
 	name := kernel.JobLimit(job.Type)
-	most, limited := w.book.limits[name]
+	limit, limited := w.book.limits[name]
 	if job.Permit || !limited {
 		return true
 	}
 	used := len(w.book.held[name])
 	for job := range took {
-		late := func(o *kernel.Step) bool { return o.Job == job && o.Agent == s.Agent && before(s, o) < 0 }
-		if w.order.typ[job].Type == w.order.typ[s.Job].Type && slices.ContainsFunc(out, late) {
+		if w.order.typ[job].Type == w.order.typ[s.Job].Type && slices.ContainsFunc(out, func(o *kernel.Step) bool { return o.Job == job && later(o) }) {
 			used--
 		}
 	}
-	return used < most
+	return used < limit.Max
+}
+
+// hadRoomFor says the same of one limit that the step names. What steps that come later have taken counts as room. One that
+// needs more, and waits for it, lets nobody pass.
+func (w *world) hadRoomFor(l kernel.Limit, n kernel.Need, s *kernel.Step, out []*kernel.Step, later func(*kernel.Step) bool) bool {
+	used, ofKey := 0, 0
+	for _, h := range w.book.held[n.Name] {
+		used += h.Amount
+		if h.Key == n.Key {
+			ofKey += h.Amount
+		}
+	}
+	for _, o := range out {
+		for _, other := range o.Needs.List() {
+			if other.Name != n.Name || !later(o) {
+				continue
+			}
+			used -= other.Amount
+			if other.Key == n.Key {
+				ofKey -= other.Amount
+			}
+		}
+	}
+	for ref, o := range w.order.ready {
+		if ref != s.StepRef && slices.ContainsFunc(o.Needs.List(), func(other kernel.Need) bool { return other.Name == n.Name && other.Amount > n.Amount }) {
+			return false
+		}
+	}
+	return (l.Max == kernel.Unbounded || used+n.Amount <= l.Max) && (n.Key == "" || l.PerKey == kernel.Unbounded || ofKey+n.Amount <= l.PerKey)
 }

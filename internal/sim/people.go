@@ -75,7 +75,7 @@ func (w *world) do(d deed) {
 		}
 	}
 	w.say("%s: %s %s/%s", d.name, d.kind, short(j.ID), s.Name)
-	limit := limitNames[(d.pick>>16)%4]
+	limit := limitNames[(d.pick>>16)%uint64(len(limitNames))]
 	switch d.kind {
 	case "undo", "redo", "resume":
 		if d.pick>>28%3 == 0 { // another one, who wants something else
@@ -159,7 +159,7 @@ func (w *world) setLimit(name string, max int) {
 	w.hit("F135")
 	w.say("limit %s is %d", name, max)
 	_, _ = ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
-		return true, n.sched.PutLimit(ctx, name, max)
+		return true, n.sched.PutLimit(ctx, name, limitSettings(name, max))
 	})
 }
 
@@ -201,8 +201,8 @@ func (w *world) tend() (open int) {
 	limits, err := w.inner.ListLimits(context.Background())
 	w.must(err)
 	for _, l := range limits {
-		if l.Max == 0 { // some were on their way when the faults ended
-			w.clients.Go(func() { w.setLimit(l.Name, 1) })
+		if sizeOf(l) < maxAmount { // some were on their way when the faults ended
+			w.clients.Go(func() { w.setLimit(l.Name, maxAmount) })
 		}
 	}
 	for _, j := range w.known() {

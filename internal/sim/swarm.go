@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // swarm is what may go wrong in a schedule, and how much. Each seed has some of it: a fault that is always
@@ -65,7 +68,35 @@ var (
 	deeds = []string{"undo", "undo", "redo", "resume", "settle", "skip", "edit", "give up", "limit", "limit", "unlimit", "lie", "lie", "lie beat", "other body"}
 )
 
-var limitNames = []string{"agent:x", "agent:y", "job:t0", "job:t1"}
+// limitNames are the limits that there may be. Steps name the last two, of which the first bounds keys alone.
+var limitNames = []string{"agent:x", "agent:y", "job:t0", "job:t1", keyedLimit, mixedLimit}
+
+const (
+	keyedLimit = "ads"
+	mixedLimit = "mail"
+)
+
+// maxAmount is how many permits of one limit a step needs at most.
+const maxAmount = 2
+
+// sizeOf is the size with which a limit was made.
+func sizeOf(l kernel.Limit) int {
+	if l.PerKey != kernel.Unbounded {
+		return l.PerKey
+	}
+	return l.Max
+}
+
+// limitSettings are the bounds of a limit of a size.
+func limitSettings(name string, size int) perdure.LimitSettings {
+	switch name {
+	case keyedLimit:
+		return perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: size}}
+	case mixedLimit:
+		return perdure.LimitSettings{Max: new(2 * size), PerKey: &perdure.KeyLimit{Max: size}}
+	}
+	return perdure.LimitSettings{Max: new(size)}
+}
 
 const chaos = 30 * time.Second // for how long things go wrong
 

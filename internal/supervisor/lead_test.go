@@ -41,6 +41,7 @@ func (d *desk) SweepExpired(ctx context.Context, _ int) (int, error) {
 
 func (d *desk) SweepDue(context.Context, int) (int, error)     { return 0, nil }
 func (d *desk) SweepOverdue(context.Context, int) (int, error) { return 0, nil }
+func (d *desk) SweepLanes(context.Context) error               { return nil }
 func (d *desk) Waiting() []string                              { return nil }
 func (d *desk) Wake([]string)                                  {}
 

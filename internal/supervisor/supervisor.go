@@ -25,6 +25,7 @@ type Scheduler interface {
 	SweepExpired(ctx context.Context, max int) (int, error)
 	SweepDue(ctx context.Context, max int) (int, error)
 	SweepOverdue(ctx context.Context, max int) (int, error)
+	SweepLanes(ctx context.Context) error
 	// Waiting are the agents for which claims wait; Wake says that there is work for these.
 	Waiting() []string
 	Wake(agents []string)
@@ -69,6 +70,8 @@ type Supervisor struct {
 	lead atomic.Pointer[context.Context] // nil: another leads, or nobody
 	anew atomic.Bool                     // it has begun to lead, and has not looked since
 	news chan struct{}                   // that is so, or something is due sooner
+
+	lanesAt time.Time // when closed lanes are to be looked at again; of Round alone
 
 	mu   sync.Mutex
 	soon time.Time // the earliest of what was told by Sooner since the latest look; zero: nothing
@@ -178,6 +181,9 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 	crashpoint.Here(crashpoint.SupervisorLooked)
 	s.cfg.Scheduler.Wake(look.Ready)
 	s.cfg.Looked(max(-look.In(), 0))
+	if err := s.openLanes(ctx); err != nil {
+		return s.cfg.Period, err
+	}
 	if look.Next.IsZero() && len(look.Ready) == 0 {
 		return patience * s.cfg.Period, nil
 	}
@@ -217,10 +223,29 @@ func (s *Supervisor) sooner() (at time.Time) {
 	return at
 }
 
+// openLanes has lanes opened that are closed and need not be, once in a period, if this node leads.
+func (s *Supervisor) openLanes(ctx context.Context) error {
+	m, leads := kernel.MandateOf(ctx)
+	now := s.cfg.Env.Now()
+	if !leads || now.Before(s.lanesAt) {
+		return nil
+	}
+	s.lanesAt = now.Add(s.cfg.Period)
+	err := s.cfg.Scheduler.SweepLanes(ctx)
+	if errors.Is(err, kernel.ErrDeposed) {
+		s.cfg.Deposed(m)
+		return nil
+	}
+	return err
+}
+
 // Sweep is one round on demand: all that is there to be done now.
 func (s *Supervisor) Sweep(ctx context.Context) (Swept, error) {
 	look, err := s.cfg.Store.Look(ctx, nil)
-	if err != nil || look.In() > 0 {
+	if err != nil {
+		return Swept{}, err
+	}
+	if err := s.cfg.Scheduler.SweepLanes(ctx); err != nil || look.In() > 0 {
 		return Swept{}, err
 	}
 	return s.sweepAll(ctx)

@@ -18,6 +18,8 @@ type pile struct {
 	asked                 []int         // the batches of what has expired
 }
 
+func (p *pile) SweepLanes(context.Context) error { return nil }
+
 func (p *pile) Waiting() []string { return nil }
 func (p *pile) Wake([]string)     {}
 

@@ -11,43 +11,51 @@ import (
 
 // data is the tables.
 type data struct {
-	jobs      map[perdure.JobID]*kernel.Job
-	keys      map[string]perdure.JobID
-	shapes    map[kernel.ShapeID][]byte
-	steps     map[kernel.StepRef]*kernel.Step
-	order     map[perdure.JobID][]kernel.StepRef // a job's steps, by index
-	open      map[kernel.StepRef]*kernel.Step    // the steps that are not settled: all that a Finder looks at
-	payloads  map[kernel.StepRef]kernel.Payload
-	alerts    map[int64]kernel.Alert
-	lastAlert int64
-	history   map[perdure.JobID][]kernel.Entry
-	limits    map[string]int
-	agents    map[string]perdure.AgentSettings
-	fence     int64
-	cell      int
-	nodes     map[string]kernel.Node
-	roles     map[string]kernel.Role
-	seen      map[seenBy]time.Time
+	jobs        map[perdure.JobID]*kernel.Job
+	keys        map[string]perdure.JobID
+	shapes      map[kernel.ShapeID][]byte
+	steps       map[kernel.StepRef]*kernel.Step
+	order       map[perdure.JobID][]kernel.StepRef // a job's steps, by index
+	open        map[kernel.StepRef]*kernel.Step    // the steps that are not settled: all that a Finder looks at
+	payloads    map[kernel.StepRef]kernel.Payload
+	alerts      map[int64]kernel.Alert
+	lastAlert   int64
+	history     map[perdure.JobID][]kernel.Entry
+	limits      map[string]kernel.Limit
+	closedLanes map[kernel.LaneRef]closedLane
+	agents      map[string]perdure.AgentSettings
+	fence       int64
+	cell        int
+	nodes       map[string]kernel.Node
+	roles       map[string]kernel.Role
+	seen        map[seenBy]time.Time
+}
+
+// closedLane is why a lane is closed, and the order of its first step when it was closed.
+type closedLane struct {
+	limit kernel.LimitKey
+	order int64
 }
 
 type seenBy struct{ agent, holder string }
 
 func newData() data {
 	return data{
-		jobs:     map[perdure.JobID]*kernel.Job{},
-		keys:     map[string]perdure.JobID{},
-		shapes:   map[kernel.ShapeID][]byte{},
-		steps:    map[kernel.StepRef]*kernel.Step{},
-		order:    map[perdure.JobID][]kernel.StepRef{},
-		open:     map[kernel.StepRef]*kernel.Step{},
-		payloads: map[kernel.StepRef]kernel.Payload{},
-		alerts:   map[int64]kernel.Alert{},
-		history:  map[perdure.JobID][]kernel.Entry{},
-		limits:   map[string]int{},
-		agents:   map[string]perdure.AgentSettings{},
-		nodes:    map[string]kernel.Node{},
-		roles:    map[string]kernel.Role{},
-		seen:     map[seenBy]time.Time{},
+		jobs:        map[perdure.JobID]*kernel.Job{},
+		keys:        map[string]perdure.JobID{},
+		shapes:      map[kernel.ShapeID][]byte{},
+		steps:       map[kernel.StepRef]*kernel.Step{},
+		order:       map[perdure.JobID][]kernel.StepRef{},
+		open:        map[kernel.StepRef]*kernel.Step{},
+		payloads:    map[kernel.StepRef]kernel.Payload{},
+		alerts:      map[int64]kernel.Alert{},
+		history:     map[perdure.JobID][]kernel.Entry{},
+		limits:      map[string]kernel.Limit{},
+		closedLanes: map[kernel.LaneRef]closedLane{},
+		agents:      map[string]perdure.AgentSettings{},
+		nodes:       map[string]kernel.Node{},
+		roles:       map[string]kernel.Role{},
+		seen:        map[seenBy]time.Time{},
 	}
 }
 

@@ -45,11 +45,29 @@ func (tx *tx) Alert(id int64) (*kernel.Alert, error) {
 func (tx *tx) Pass(string) {}
 
 func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, error) {
+	full = slices.DeleteFunc(slices.Clone(full), func(limit string) bool {
+		_, there := tx.limits[limit]
+		return !there
+	})
 	inOrder := func(a, b *kernel.Step) int { return kernel.ClaimLess(kernel.CandidateOf(a), kernel.CandidateOf(b)) }
 	return refs(max, tx.pick(inOrder, func(s *kernel.Step) bool {
 		key := kernel.PlacesOf(s).Ready
-		return key.Ready && key.Agent == agent && (!slices.Contains(full, s.Type) || tx.jobs[s.Job].Permit)
+		if !key.Ready || key.Agent != agent || s.NeedsAny(full, tx.jobs[s.Job].Permit) {
+			return false
+		}
+		_, closed := tx.closedLanes[kernel.LaneRef{Agent: agent, Lane: key.Lane}]
+		return !closed
 	})), nil
+}
+
+func (tx *tx) ClosedFor(after kernel.LimitKey, max int) ([]kernel.LimitKey, error) {
+	var keys []kernel.LimitKey
+	for _, closed := range tx.closedLanes {
+		if closed.limit.Compare(after) > 0 {
+			keys = append(keys, closed.limit)
+		}
+	}
+	return first(max, unique(keys, kernel.LimitKey.Compare)), nil
 }
 
 func (tx *tx) Due(now time.Time, max int) ([]kernel.StepRef, error) {

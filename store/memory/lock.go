@@ -28,11 +28,39 @@ func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*kernel.Job, error) { return t
 func (tx *tx) LockLimits(names []string) ([]kernel.Limit, error) {
 	var limits []kernel.Limit
 	for _, name := range unique(names, cmp.Compare[string]) {
-		if max, ok := tx.limits[name]; ok {
-			limits = append(limits, kernel.Limit{Name: name, Max: max, Used: len(tx.holders(name))})
+		if l, ok := tx.limits[name]; ok {
+			l.Used, _ = tx.limitUse(kernel.LimitKey{Name: name})
+			limits = append(limits, l)
 		}
 	}
 	return limits, nil
+}
+
+func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]int, error) {
+	found := map[kernel.LimitKey]int{}
+	for _, k := range keys {
+		found[k], _ = tx.limitUse(k)
+	}
+	return found, nil
+}
+
+func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) (agents []string, err error) {
+	for _, k := range keys {
+		var lanes []kernel.LaneRef
+		for lane, closed := range tx.closedLanes {
+			if closed.limit == k {
+				lanes = append(lanes, lane)
+			}
+		}
+		slices.SortFunc(lanes, func(a, b kernel.LaneRef) int {
+			return cmp.Or(cmp.Compare(tx.closedLanes[a].order, tx.closedLanes[b].order), cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.Lane, b.Lane))
+		})
+		for _, lane := range first(max, lanes) {
+			remove(tx, tx.closedLanes, lane)
+			agents = append(agents, lane.Agent)
+		}
+	}
+	return unique(agents, cmp.Compare[string]), nil
 }
 
 func (tx *tx) Now() (time.Time, error) { return tx.clock.now(), nil }
@@ -115,22 +143,26 @@ func (d *data) payloadsOf(refs []kernel.StepRef) []kernel.Payload {
 	return found
 }
 
-// holders are the rows that hold a permit of a limit.
-func (d *data) holders(limit string) []kernel.LimitHolder {
-	var holders []kernel.LimitHolder
-	switch kind, of, _ := kernel.SplitLimit(limit); kind {
-	case "job":
+// limitUse are the permits of a limit or of one of its keys: the sum of their amounts, and the rows that hold them.
+func (d *data) limitUse(k kernel.LimitKey) (used int, holders []kernel.LimitHolder) {
+	kind, of, _ := kernel.SplitLimit(k.Name)
+	if kind == kernel.LimitOfJobs {
 		for _, id := range slices.SortedFunc(maps.Keys(d.jobs), perdure.JobID.Compare) {
 			if j := d.jobs[id]; j.Permit && j.Type == of {
-				holders = append(holders, kernel.LimitHolder{Job: id})
+				holders = append(holders, kernel.LimitHolder{Job: id, Amount: 1})
 			}
 		}
-	case "agent":
-		for _, s := range d.pick(compareSteps, func(s *kernel.Step) bool { return kernel.PermitsOf(s, nil).Agent == of }) {
-			holders = append(holders, kernel.LimitHolder{Job: s.Job, Step: s.Name, Run: s.Run})
+		return len(holders), holders
+	}
+	for _, s := range d.pick(compareSteps, func(s *kernel.Step) bool { return s.Phase == perdure.Running }) {
+		for _, n := range kernel.PermitsOf(s, nil).List() {
+			if n.Name == k.Name && (k.Key == "" || n.Key == k.Key) {
+				used += n.Amount
+				holders = append(holders, kernel.LimitHolder{Job: s.Job, Step: s.Name, Run: s.Run, Key: n.Key, Amount: n.Amount})
+			}
 		}
 	}
-	return holders
+	return used, holders
 }
 
 func unique[T comparable](of []T, compare func(a, b T) int) []T {

@@ -159,9 +159,12 @@ func (s *Store) History(ctx context.Context, job perdure.JobID, after int64, max
 	})
 }
 
-func (s *Store) LimitUse(ctx context.Context, name string, max int) (int, []kernel.LimitHolder, error) {
-	all, err := view(ctx, s, func() []kernel.LimitHolder { return s.holders(name) })
-	return len(all), first(max, all), err
+func (s *Store) LimitUse(ctx context.Context, limit kernel.LimitKey, max int) (used int, holders []kernel.LimitHolder, err error) {
+	holders, err = view(ctx, s, func() (all []kernel.LimitHolder) {
+		used, all = s.limitUse(limit)
+		return all
+	})
+	return used, first(max, holders), err
 }
 
 func (s *Store) ListLimits(ctx context.Context) ([]kernel.Limit, error) {
@@ -175,7 +178,7 @@ func (s *Store) ListAgents(ctx context.Context) (map[string]perdure.AgentSetting
 func (d *data) listLimits() []kernel.Limit {
 	var limits []kernel.Limit
 	for _, name := range slices.Sorted(maps.Keys(d.limits)) {
-		limits = append(limits, kernel.Limit{Name: name, Max: d.limits[name]})
+		limits = append(limits, d.limits[name])
 	}
 	return limits
 }

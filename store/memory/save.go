@@ -49,7 +49,29 @@ func (tx *tx) save(c *kernel.Changes) error {
 		e.At, e.ID = at(e.At), int64(len(tx.history[e.Job]))+1
 		set(tx, tx.history, e.Job, append(slices.Clip(tx.history[e.Job]), e))
 	}
+	tx.closeLanes(c.CloseLanes)
 	return nil
+}
+
+// closeLanes closes lanes with steps that are not closed yet.
+func (tx *tx) closeLanes(lanes []kernel.ClosedLane) {
+	if len(lanes) == 0 {
+		return
+	}
+	firsts := map[kernel.LaneRef]int64{}
+	for _, s := range tx.open {
+		if lane, ok := kernel.LaneFor(s); ok {
+			if first, there := firsts[lane.LaneRef]; !there || lane.Order < first {
+				firsts[lane.LaneRef] = lane.Order
+			}
+		}
+	}
+	for _, l := range lanes {
+		_, closed := tx.closedLanes[l.LaneRef]
+		if first, there := firsts[l.LaneRef]; there && !closed {
+			set(tx, tx.closedLanes, l.LaneRef, closedLane{l.For, first})
+		}
+	}
 }
 
 // insert stores a submission. A key that is taken means that somebody was faster: the transaction is

@@ -49,8 +49,9 @@ func (tx *tx) PutAgent(name string, settings perdure.AgentSettings) error {
 	return nil
 }
 
-func (tx *tx) PutLimit(name string, max int) error {
-	set(tx, tx.limits, name, max)
+func (tx *tx) PutLimit(l kernel.Limit) error {
+	l.Used = 0
+	set(tx, tx.limits, l.Name, l)
 	return nil
 }
 

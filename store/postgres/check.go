@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -141,17 +142,21 @@ const (
 	haveOpenSQL  = "select job, look_at from perdure.open where job = any($1)"
 	haveReadySQL = `select r.job, r.idx from unnest($1::text[], $2::bigint[], $3::bigint[], $4::uuid[], $5::int[]) as u (agent, lane, ord, job, idx)
 		join perdure.ready r on r.agent = u.agent collate "C" and r.lane = u.lane and r.ord = u.ord and r.job = u.job and r.idx = u.idx`
+	// A step whose lane is not there is found by no search.
+	haveLaneSQL = `select r.job, r.idx from unnest($1::text[], $2::bigint[], $3::uuid[], $4::int[]) as r (agent, lane, job, idx)
+		join perdure.lane l on l.agent = r.agent collate "C" and l.lane = r.lane`
 	haveDueSQL = `select d.job, d.idx from unnest($1::timestamptz[], $2::uuid[], $3::int[]) as u (at, job, idx)
 		join perdure.due d on d.at = u.at and d.job = u.job and d.idx = u.idx`
 	haveOutSQL = `select m.job, m.idx, o.agent, o.locked_by, o.request, o.until_at
 		from perdure.out o cross join lateral unnest(o.jobs, o.idxs) as m (job, idx) where m.job = any($1)`
-	havePermitSQL = `select p.name, p.job, p.idx from unnest($1::text[], $2::uuid[], $3::int[]) as u (name, job, idx)
-		join perdure.permit p on p.name = u.name collate "C" and p.job = u.job and p.idx = u.idx`
+	havePermitSQL = `select p.name, p.key, p.amount, p.job, p.idx from unnest($1::text[], $2::text[], $3::uuid[], $4::int[]) as u (name, key, job, idx)
+		join perdure.permit p on p.name = u.name collate "C" and p.key = u.key collate "C" and p.job = u.job and p.idx = u.idx`
 )
 
 // missing compares the rows of a page with their entries.
 func (c *checking) missing(page []*readRow, read func(...*statement) error) error {
 	open := map[perdure.JobID]openRow{}
+	lanes := map[kernel.StepRef]kernel.LaneRef{}
 	ready, due, flying := map[kernel.StepRef]readyRow{}, map[kernel.StepRef]dueRow{}, map[kernel.StepRef]inFlight{}
 	permits := map[permitRow]bool{}
 	for _, row := range page {
@@ -164,6 +169,9 @@ func (c *checking) missing(page []*readRow, read func(...*statement) error) erro
 		places := kernel.PlacesOf(s)
 		if places.Ready.Ready {
 			ready[s.StepRef] = readyRow{places.Ready, s.StepRef}
+			if !places.Ready.Lane.Plain() {
+				lanes[s.StepRef] = kernel.LaneRef{Agent: places.Ready.Agent, Lane: places.Ready.Lane}
+			}
 		}
 		if !places.DueAt.IsZero() {
 			due[s.StepRef] = dueRow{places.DueAt, s.StepRef}
@@ -171,14 +179,17 @@ func (c *checking) missing(page []*readRow, read func(...*statement) error) erro
 		if places.InFlight.InFlight {
 			flying[s.StepRef] = inFlight{places.InFlight, s.StepRef}
 		}
-		for _, name := range kernel.PermitsOf(s, j).Limits() {
-			if c.defined[name] {
-				permits[permitRow{name, s.StepRef}] = true
+		for _, n := range kernel.PermitsOf(s, j).List() {
+			if n.Kept(c.defined) {
+				permits[permitRow{n, s.StepRef}] = true
 			}
 		}
 	}
-	if err := read(c.have(open, ready, due, flying, permits)...); err != nil {
+	if err := read(append(c.have(open, ready, due, flying, permits), haveLanes(lanes)...)...); err != nil {
 		return err
+	}
+	for ref := range lanes {
+		c.fault(ref, "is ready, and its lane is missing in lane")
 	}
 	for id := range open {
 		c.fault(kernel.StepRef{Job: id}, "is not settled, and is missing in open, or has another time there")
@@ -193,7 +204,7 @@ func (c *checking) missing(page []*readRow, read func(...*statement) error) erro
 		c.fault(ref, "is running, and is missing in out")
 	}
 	for p := range permits {
-		c.fault(p.StepRef, "holds a permit of %s, and is missing in permit", p.name)
+		c.fault(p.StepRef, "holds a permit of %s, and is missing in permit", p.LimitKey)
 	}
 	return nil
 }
@@ -256,19 +267,39 @@ func (c *checking) have(open map[perdure.JobID]openRow, ready map[kernel.StepRef
 		}))
 	}
 	if len(permits) > 0 {
-		var limits, jobs, idxs cells
+		var limits, keys, jobs, idxs cells
 		for p := range permits {
-			limits.text(p.name)
+			limits.text(p.Name)
+			keys.text(p.Key)
 			jobs.uuid(p.Job)
 			idxs.int4(p.Index)
 		}
 		n := len(permits)
-		list = append(list, q(havePermitSQL).array(tText, n, limits).array(tUUID, n, jobs).array(tInt4, n, idxs).each(func(r *reader) error {
-			delete(permits, permitRow{r.text(), scanRef(r)})
+		list = append(list, q(havePermitSQL).array(tText, n, limits).array(tText, n, keys).array(tUUID, n, jobs).array(tInt4, n, idxs).each(func(r *reader) error {
+			delete(permits, scanPermit(r))
 			return nil
 		}))
 	}
 	return list
+}
+
+// haveLanes removes the steps whose lanes are there.
+func haveLanes(lanes map[kernel.StepRef]kernel.LaneRef) []*statement {
+	if len(lanes) == 0 {
+		return nil
+	}
+	var agents, ids, jobs, idxs cells
+	for ref, lane := range lanes {
+		agents.text(lane.Agent)
+		ids.int8(int64(lane.Lane))
+		jobs.uuid(ref.Job)
+		idxs.int4(ref.Index)
+	}
+	n := len(lanes)
+	return []*statement{q(haveLaneSQL).array(tText, n, agents).array(tInt8, n, ids).array(tUUID, n, jobs).array(tInt4, n, idxs).each(func(r *reader) error {
+		delete(lanes, scanRef(r))
+		return nil
+	})}
 }
 
 // ——— entries that belong to no row ———
@@ -367,20 +398,18 @@ func (c *checking) strayPermits(ctx context.Context) error {
 		if after == nil {
 			after = &permitRow{}
 		}
-		return q("select name, job, idx from perdure.permit where (name, job, idx) > ($1, $2, $3) order by name, job, idx limit $4").
-			text(after.name).uuid(after.Job).int(after.Index).int(checkPage)
-	}, func(r *reader) permitRow { return permitRow{r.text(), scanRef(r)} },
-		func(e permitRow) kernel.StepRef { return e.StepRef },
+		return q("select name, key, amount, job, idx from perdure.permit where (name, key, job, idx) > ($1, $2, $3, $4) order by name, key, job, idx limit $5").
+			text(after.Name).text(after.Key).uuid(after.Job).int(after.Index).int(checkPage)
+	}, scanPermit, func(e permitRow) kernel.StepRef { return e.StepRef },
 		func(e permitRow, row *readRow) {
-			if row != nil && c.defined[e.name] {
-				for _, name := range kernel.PermitsOf(&row.step, row.first()).Limits() {
-					if name == e.name {
-						return
-					}
-				}
+			if row == nil || !e.Kept(c.defined) || !slices.Contains(kernel.PermitsOf(&row.step, row.first()).List(), e.Need) {
+				c.fault(e.StepRef, "is in permit, and holds none of %s", e.LimitKey)
 			}
-			c.fault(e.StepRef, "is in permit, and holds none of %s", e.name)
 		})
+}
+
+func scanPermit(r *reader) permitRow {
+	return permitRow{kernel.Need{LimitKey: kernel.LimitKey{Name: r.text(), Key: r.text()}, Amount: r.int()}, scanRef(r)}
 }
 
 const strayLabelsSQL = `select b.job, 0, 'is in label, and has no ' || b.name || '=' || b.value from perdure.label b

@@ -18,7 +18,7 @@ func checkJobs(t *testing.T, s *postgres.Store) {
 	at := time.Now().Add(time.Hour)
 	if err := s.Update(t.Context(), func(tx kernel.Tx) error {
 		for _, name := range []string{"agent:http", "job:order"} {
-			if err := tx.PutLimit(name, 10); err != nil {
+			if err := tx.PutLimit(kernel.Limit{Name: name, Max: 10, PerKey: kernel.Unbounded}); err != nil {
 				return err
 			}
 		}
@@ -31,6 +31,8 @@ func checkJobs(t *testing.T, s *postgres.Store) {
 		nj := job(n+1, fmt.Sprint("key-", n))
 		nj.Job.Labels, nj.Job.Input, nj.Job.CompleteBy = map[string]string{"zone": "eu"}, []byte(strings.Repeat("1", 5000)), at
 		switch st := nj.Steps[0]; n {
+		case 0:
+			st.Needs = `[{"name":"ads","key":"a"}]`
 		case 1:
 			st.Phase, st.Run, st.LockedBy, st.Request, st.LockedUntil = perdure.Running, 1, "h", "r", at
 			nj.Job.Permit = true
@@ -50,27 +52,28 @@ func TestCheckFinds(t *testing.T) {
 	for sql, want := range map[string]string{
 		"select 1":                 "",
 		"delete from perdure.open": "missing in open",
-		"update perdure.open set look_at = now()":                           "missing in open, or has another time",
-		"delete from perdure.ready":                                         "missing in ready",
-		"update perdure.ready set ord = 1":                                  "missing in ready",
-		"delete from perdure.due":                                           "missing in due",
-		"delete from perdure.out":                                           "missing in out",
-		"update perdure.out set request = 'other'":                          "missing in out",
-		"update perdure.out set until_at = 'infinity'":                      "missing in out",
-		"delete from perdure.permit where name = 'job:order'":               "holds a permit of job:order, and is missing",
-		"delete from perdure.permit where name = 'agent:http'":              "holds a permit of agent:http, and is missing in permit",
-		"delete from perdure.shape":                                         "has lost its shape",
-		"delete from perdure.payload":                                       "has lost its input",
-		"delete from perdure.label":                                         "missing in label",
-		"insert into perdure.open values (" + stray + ")":                   "is in open, and is settled",
-		"insert into perdure.ready values ('http', 7, 4, " + stray + ", 0)": "is in ready, and is not",
-		"update perdure.ready set agent = 'ftp'":                            "is in ready, and is not",
-		"insert into perdure.due values (now(), " + stray + ", 0)":          "is in due",
-		"insert into perdure.permit values ('job:order', " + stray + ", 0)": "is in permit, and holds none of job:order",
-		"insert into perdure.permit values ('agent:ftp', " + stray + ", 0)": "is in permit, and holds none of agent:ftp",
-		"insert into perdure.label values ('zone', 'us', " + stray + ")":    "is in label, and has no zone=us",
-		"update perdure.step set phase = 2 where phase = 0":                 "is ready, and is missing",
-		"update perdure.step set agent = 'ftp' where phase = 2":             "is in ready, and is not",
+		"update perdure.open set look_at = now()":                                  "missing in open, or has another time",
+		"delete from perdure.ready":                                                "missing in ready",
+		"update perdure.ready set ord = 1":                                         "missing in ready",
+		"delete from perdure.lane":                                                 "its lane is missing in lane",
+		"delete from perdure.due":                                                  "missing in due",
+		"delete from perdure.out":                                                  "missing in out",
+		"update perdure.out set request = 'other'":                                 "missing in out",
+		"update perdure.out set until_at = 'infinity'":                             "missing in out",
+		"delete from perdure.permit where name = 'job:order'":                      "holds a permit of job:order, and is missing",
+		"delete from perdure.permit where name = 'agent:http'":                     "holds a permit of agent:http, and is missing in permit",
+		"delete from perdure.shape":                                                "has lost its shape",
+		"delete from perdure.payload":                                              "has lost its input",
+		"delete from perdure.label":                                                "missing in label",
+		"insert into perdure.open values (" + stray + ")":                          "is in open, and is settled",
+		"insert into perdure.ready values ('http', 7, 4, " + stray + ", 0)":        "is in ready, and is not",
+		"update perdure.ready set agent = 'ftp'":                                   "is in ready, and is not",
+		"insert into perdure.due values (now(), " + stray + ", 0)":                 "is in due",
+		"insert into perdure.permit values ('job:order', '', " + stray + ", 0, 1)": "is in permit, and holds none of job:order",
+		"insert into perdure.permit values ('agent:ftp', '', " + stray + ", 0, 1)": "is in permit, and holds none of agent:ftp",
+		"insert into perdure.label values ('zone', 'us', " + stray + ")":           "is in label, and has no zone=us",
+		"update perdure.step set phase = 2 where phase = 0":                        "is ready, and is missing",
+		"update perdure.step set agent = 'ftp' where phase = 2":                    "is in ready, and is not",
 	} {
 		t.Run(sql, func(t *testing.T) {
 			url := fresh(t)

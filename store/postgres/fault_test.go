@@ -158,10 +158,12 @@ func TestLimitWaitsForThoseUnderWay(t *testing.T) {
 		}
 	})
 	<-seen
-	if err := b.Update(t.Context(), func(tx kernel.Tx) error { return tx.PutLimit("agent:http", 0) }); err != nil {
+	if err := b.Update(t.Context(), func(tx kernel.Tx) error {
+		return tx.PutLimit(kernel.Limit{Name: "agent:http", Max: 0, PerKey: kernel.Unbounded})
+	}); err != nil {
 		t.Fatal(err)
 	}
-	if used, _, err := b.LimitUse(t.Context(), "agent:http", 10); err != nil || used != 1 {
+	if used, _, err := b.LimitUse(t.Context(), kernel.LimitKey{Name: "agent:http"}, 10); err != nil || used != 1 {
 		t.Errorf("the limit was there before what it did not hold back: %d, %v", used, err)
 	}
 	wg.Wait()

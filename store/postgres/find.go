@@ -29,15 +29,24 @@ const (
 		and hash is not null and ` + stillWaiting
 	jobByHashSQL = `select o.job from` + unsettledSQL + firstOfOpenSQL + `
 		where s.type = $1 and s.hash = $2 and s.job_key is null and s.job_phase <> 0 order by o.job desc limit 1`
-	limitsSQL   = `select name, max from perdure."limit" order by name`
+	limitFields = `name, coalesce(max, -1), coalesce(per_key, -1)`
+	limitsSQL   = `select ` + limitFields + ` from perdure."limit" order by name`
 	agentsSQL   = `select name, ageing from perdure.agent`
-	settingsSQL = `select true, name, max::bigint from perdure."limit" union all select false, name, ageing from perdure.agent order by 1, 2`
-	alertSQL    = "select " + alertFields + " from perdure.alert where id = $1"
+	settingsSQL = `select 1, name, coalesce(max, -1)::bigint, coalesce(per_key, -1)::bigint from perdure."limit"
+		union all select 2, name, ageing, 0 from perdure.agent
+		union all select 3, '', 0, 0 from (select from perdure.lane limit 1) l order by 1, 2`
+	alertSQL = "select " + alertFields + " from perdure.alert where id = $1"
 
 	dueSQL = `select job, idx from perdure.due
 		where at <= $1 order by at, job, idx limit $2`
 	overdueSQL = `select job from perdure.open
 		where look_at is not null and look_at <= $1 order by look_at, job limit $2`
+)
+
+// The kinds of rows that settingsSQL reads. The third says that there are rows of lane.
+const (
+	settingLimit = 1
+	settingAgent = 2
 )
 
 func (tx *tx) JobsByKey(keys []string) (map[string]kernel.Keyed, error) {

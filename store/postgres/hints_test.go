@@ -43,7 +43,9 @@ func TestHints(t *testing.T) {
 		}
 	}
 	limit, id := kernel.AgentLimit("http"), job(1, "").Job.ID
-	does("a limit", func(tx kernel.Tx) error { return tx.PutLimit(limit, 1) }, true)
+	does("a limit", func(tx kernel.Tx) error {
+		return tx.PutLimit(kernel.Limit{Name: limit, Max: 1, PerKey: kernel.Unbounded})
+	}, true)
 	does("a permit is taken", func(tx kernel.Tx) error { return letOut(tx, id, time.Now().Add(time.Minute)) }, false)
 	does("a permit is freed", func(tx kernel.Tx) error {
 		steps, err := tx.StepsOf(id)

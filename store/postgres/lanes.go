@@ -79,8 +79,14 @@ type lanesTx struct {
 	looks []*look
 }
 
-// made notes steps that this transaction makes ready.
-func (t *lanesTx) made(rows []readyRow) { t.own = append(t.own, rows...) }
+// made notes steps that this transaction makes ready. There are marks of plain lanes alone.
+func (t *lanesTx) made(rows []readyRow) {
+	for _, r := range rows {
+		if r.Lane.Plain() {
+			t.own = append(t.own, r)
+		}
+	}
+}
 
 // begin says where to look.
 func (t *lanesTx) begin(agent string) *look {

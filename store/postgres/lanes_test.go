@@ -34,7 +34,7 @@ func slowLanes(t *testing.T, url string, rest time.Duration) *Store {
 func TestDifferentialFromMarks(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			storetest.Differential(t, 100+seed, 1500, memory.New(), slowLanes(t, pgtest.Start(t), time.Hour))
+			storetest.Differential(t, 100+seed, 1800, memory.New(), slowLanes(t, pgtest.Start(t), time.Hour))
 		})
 	}
 }
@@ -155,7 +155,7 @@ func TestLanesFollow(t *testing.T) {
 			t.Fatal(len(found), err)
 		}
 	}
-	if from := s.lanes.agents["a"].lanes[kernel.LaneOf("t")].from; numbers([]kernel.StepRef{from.StepRef})[0] < (rounds-1)*each {
+	if from := s.lanes.agents["a"].lanes[kernel.LaneOf("t", "")].from; numbers([]kernel.StepRef{from.StepRef})[0] < (rounds-1)*each {
 		t.Errorf("the lane begins at %v", from)
 	}
 }

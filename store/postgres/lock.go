@@ -41,8 +41,11 @@ const (
 	shapesSQL = "select id, text from perdure.shape where id = any($1)"
 
 	lockLimitsSQL  = `select name from perdure."limit" where name = any($1) order by name for update`
-	countLimitsSQL = `select name, max, (select count(*) from perdure.permit p where p.name = l.name)
+	countLimitsSQL = `select ` + limitFields + `, (select coalesce(sum(amount), 0) from perdure.permit p where p.name = l.name)
 		from perdure."limit" l where name = any($1) order by name`
+	keyUseSQL = `select u.name, u.key, p.used from (select name, key from unnest($1::text[], $2::text[]) as u (name, key) offset 0) u cross join lateral (
+		select coalesce(sum(amount), 0) as used from perdure.permit p
+		where p.name = any(array[u.name collate "C"]) and (u.key = '' or p.key = u.key collate "C")) p`
 )
 
 // crossTime is how long a transaction that has locked jobs waits for others: less than PostgreSQL does before
@@ -243,11 +246,28 @@ func (l *locking) all() []*kernel.Job {
 // statement, which sees what the rows' last holders have let out.
 func (tx *tx) LockLimits(names []string) (limits []kernel.Limit, err error) {
 	count := q(countLimitsSQL).texts(names).each(func(r *reader) error {
-		limits = append(limits, kernel.Limit{Name: r.text(), Max: r.int(), Used: r.int()})
+		l := scanLimit(r)
+		l.Used = int(r.int64())
+		limits = append(limits, l)
 		return nil
 	})
 	err = tx.run(q(lockLimitsSQL).texts(names), count, tx.readClock())
 	return limits, err
+}
+
+func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]int, error) {
+	found := make(map[kernel.LimitKey]int, len(keys))
+	var names, texts cells
+	for _, k := range keys {
+		names.text(k.Name)
+		texts.text(k.Key)
+	}
+	err := tx.run(q(keyUseSQL).array(tText, len(keys), names).array(tText, len(keys), texts).each(func(r *reader) error {
+		k := kernel.LimitKey{Name: r.text(), Key: r.text()}
+		found[k] = int(r.int64())
+		return nil
+	}))
+	return found, err
 }
 
 func (tx *tx) Steps(refs []kernel.StepRef) ([]*kernel.Step, error) {
@@ -331,7 +351,9 @@ func (tx *tx) Shapes(ids []kernel.ShapeID) (map[kernel.ShapeID][]byte, error) {
 	return found, err
 }
 
-func scanLimit(r *reader) kernel.Limit { return kernel.Limit{Name: r.text(), Max: r.int()} }
+func scanLimit(r *reader) kernel.Limit {
+	return kernel.Limit{Name: r.text(), Max: r.int(), PerKey: r.int()}
+}
 
 func scanPayload(r *reader) kernel.Payload {
 	return kernel.Payload{StepRef: scanRef(r), Input: r.bytes(), Output: r.bytes()}

@@ -20,7 +20,10 @@ const (
 			union
 			select agent from unnest($2::text[], $3::bigint[], $4::bigint[], $5::uuid[], $6::int[]) as l (agent, lane, ord, job, idx)
 			where exists (select from perdure.ready r where r.agent = l.agent collate "C" and r.lane = l.lane
-				and (r.ord, r.job, r.idx) >= (l.ord, l.job, l.idx)))
+				and (r.ord, r.job, r.idx) >= (l.ord, l.job, l.idx))
+			union
+			select agent from unnest($2::text[]) as a (agent)
+			where exists (select from perdure.lane l where l.agent = a.agent collate "C" and l.closed_name is null))
 		from perdure.clock where one`
 
 	// nextSQL is a page of the sets, and the earliest end of a lock of each, null where nobody is out.

@@ -67,8 +67,15 @@ func plansWalkAlongIndexes(t *testing.T, rows int) {
 		{"Ready, from marks", readyFromSQL, []string{"ready_pkey"}},
 		{"jobs with permits", permittedSQL, []string{"permit_pkey", "step_pkey"}},
 		{"Ready, of jobs", readyOfSQL, []string{"ready_pkey"}},
-		{"orders of jobs", agedSQL, []string{"step_pkey"}},
-		{"Ready, without a limit", readyUnheldSQL, []string{"ready_pkey", "step_pkey"}},
+		{"Ready, of jobs, if lanes are closed", readyOfOpenSQL, []string{"ready_pkey", "lane_pkey"}},
+		{"steps of jobs with permits", permittedStepsSQL, []string{"step_pkey"}},
+		{"lanes", lanesSQL, []string{"lane_open"}},
+		{"Ready, of lanes", readyOfLanesSQL, []string{"ready_pkey"}},
+		{"close lanes", closeLanesSQL, []string{"lane_pkey", "ready_pkey"}},
+		{"OpenLanes", openLanesSQL, []string{"lane_closed", "ready_pkey"}},
+		{"ClosedFor", closedForSQL, []string{"lane_closed"}},
+		{"KeyUse", keyUseSQL, []string{"permit_pkey"}},
+		{"holders of a key", keyHoldersSQL, []string{"permit_pkey", "step_pkey"}},
 		{"Due", dueSQL, []string{"due_pkey"}},
 		{"Expired", expiredSQL, []string{"out_pkey", "step_pkey"}},
 		{"Overdue", overdueSQL, []string{"open_look"}},
@@ -152,7 +159,7 @@ func writes() (list []struct {
 			open = append(open, openRow{job: now.ID})
 			ready = append(ready, readyRow{kernel.PlacesOf(to).Ready, to.StepRef})
 			due = append(due, dueRow{StepRef: to.StepRef})
-			permits = append(permits, permitRow{"job:t", to.StepRef})
+			permits = append(permits, permitRow{kernel.Need{LimitKey: kernel.LimitKey{Name: "job:t"}, Amount: 1}, to.StepRef})
 		}
 		for what, rows := range map[string][]change{"jobs": jobs, "steps": steps, "both": both} {
 			sql := update(shapeOf(&rows[n-1]), rows).sql
@@ -175,7 +182,7 @@ func writes() (list []struct {
 			plan{fmt.Sprintf("close jobs, %d", n), openGrid(open, false).remove("open").sql, []string{"open_pkey"}},
 			plan{fmt.Sprintf("no longer ready, %d", n), readyGrid(ready).remove("ready").sql, []string{"ready_pkey"}},
 			plan{fmt.Sprintf("no longer due, %d", n), dueGrid(due).remove("due").sql, []string{"due_pkey"}},
-			plan{fmt.Sprintf("free permits, %d", n), permitGrid(permits).remove("permit").sql, []string{"permit_pkey"}})
+			plan{fmt.Sprintf("free permits, %d", n), permitGrid(permits, false).remove("permit").sql, []string{"permit_pkey"}})
 	}
 	return list
 }
@@ -211,7 +218,8 @@ func fill(t *testing.T, conn *pgx.Conn, rows int) {
 		"insert into perdure.ready select 'a', 7, 4, " + id + ", 0" + from,
 		"insert into perdure.due select now(), " + id + ", 0" + from,
 		"insert into perdure.out select now(), n, 'a', 'h', 'r', array[" + id + "], array[0]" + from,
-		"insert into perdure.permit select 'job:t', " + id + ", 0" + from,
+		"insert into perdure.permit select 'job:t', '', " + id + ", 0, 1" + from,
+		"insert into perdure.lane (agent, lane, class, type, limits, ord) select 'a', n, n / 10, 't', '[]', 4" + from,
 		"insert into perdure.payload select " + id + ", 0, null, ''" + from,
 		"insert into perdure.label select 'a', 'b', " + id + from,
 		"insert into perdure.shape select " + id + ", ''" + from,

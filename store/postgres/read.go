@@ -45,7 +45,7 @@ const (
 			union all
 			select o.job from` + unsettledSQL + firstOfOpenSQL + `
 			where s.type = $2 and s.permit and not exists (select from perdure."limit" where name = $1))
-		select job, '', 0::bigint, n from (select job from held order by job limit $3) h
+		select job, '', 0::bigint, '', 1, n from (select job from held order by job limit $3) h
 			right join (select count(*) as n from held) c on true order by job`
 	runHoldersSQL = `with held as (
 			select job, idx from perdure.permit where name = $1
@@ -53,9 +53,13 @@ const (
 			select distinct s.job, s.idx from perdure.out o` + membersSQL + `
 			where o.agent = $2 and s.agent = $2 and s.phase = 3
 				and not exists (select from perdure."limit" where name = $1))
-		select h.job, s.name, s.run, n from (select job, idx from held order by job, idx limit $3) h
+		select h.job, s.name, s.run, '', 1, n from (select job, idx from held order by job, idx limit $3) h
 			join perdure.step s on s.job = h.job and s.idx = h.idx
 			right join (select count(*) as n from held) c on true order by h.job, h.idx`
+	keyHoldersSQL = `with held as (select job, idx, key, amount from perdure.permit where name = $1 and ($2 = '' or key = $2))
+		select h.job, s.name, s.run, h.key, h.amount, n from (select * from held order by job, idx limit $3) h
+			join perdure.step s on s.job = h.job and s.idx = h.idx
+			right join (select coalesce(sum(amount), 0) as n from held) c on true order by h.job, h.idx`
 
 	backlogSQL = "select count(*) from (select from" + unsettledSQL + "limit $1) j"
 )
@@ -169,18 +173,21 @@ func (s *Store) History(ctx context.Context, job perdure.JobID, after int64, max
 	})
 }
 
-func (s *Store) LimitUse(ctx context.Context, name string, max int) (used int, holders []kernel.LimitHolder, err error) {
-	kind, of, _ := kernel.SplitLimit(name)
-	sql := map[string]string{"job": jobHoldersSQL, "agent": runHoldersSQL}[kind]
-	if sql == "" {
-		return 0, nil, nil
+func (s *Store) LimitUse(ctx context.Context, limit kernel.LimitKey, max int) (used int, holders []kernel.LimitHolder, err error) {
+	kind, of, _ := kernel.SplitLimit(limit.Name)
+	sql := runHoldersSQL
+	switch kind {
+	case kernel.LimitOfJobs:
+		sql = jobHoldersSQL
+	case kernel.LimitNamed:
+		sql, of = keyHoldersSQL, limit.Key
 	}
 	err = s.send(ctx, func() []*statement {
 		holders = nil
-		return []*statement{q(sql).text(name).text(of).int(max).each(func(r *reader) error {
+		return []*statement{q(sql).text(limit.Name).text(of).int(max).each(func(r *reader) error {
 			job := r.next()
-			h := kernel.LimitHolder{Step: r.text(), Run: r.int64()}
-			used = r.int()
+			h := kernel.LimitHolder{Step: r.text(), Run: r.int64(), Key: r.text(), Amount: r.int()}
+			used = int(r.int64())
 			if job != nil {
 				h.Job = perdure.JobID(job)
 				holders = append(holders, h)

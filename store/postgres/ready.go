@@ -14,7 +14,7 @@ const (
 	// a hundred thousand steps does not stand in front of another. The lanes in $3 are left out; some begin at marks.
 	readyFullSQL = `
 with recursive lane (lane) as (
-	(select lane from perdure.ready where agent = $1 order by lane limit 1)
+	(select lane from perdure.ready where agent = $1 and lane >= 0 order by lane limit 1)
 	union all
 	select (select r.lane from perdure.ready r where r.agent = $1 and r.lane > lane.lane order by r.lane limit 1)
 	from lane where lane.lane is not null
@@ -55,21 +55,21 @@ from unnest($3::bigint[], $4::bigint[], $5::uuid[]) as j (lane, ord, job) cross 
 	order by r.idx limit $2) r
 order by r.ord, r.job, r.idx limit $2`
 
-	// agedSQL is what the order of these jobs' ready steps follows from, if the settings of the agent may have been others
-	// when they became ready.
-	agedSQL = `
-select s.job, s.priority, s.ageing from unnest($2::uuid[]) as j (job) cross join lateral (
-	select job, priority, ageing from perdure.step where job = j.job and phase = 2 and agent = $1 offset 0) s`
-
-	// readyUnheldSQL is for types without a limit, of which no permits are kept: it walks the lane.
-	readyUnheldSQL = `
-select r.ctid, r.lane, r.ord, r.job, r.idx from unnest($3::bigint[]) as f (lane) cross join lateral (
-	select r.ctid, r.lane, r.ord, r.job, r.idx
-	from perdure.ready r cross join lateral (
-		select permit from perdure.step where job = r.job and idx = 0 offset 0) s
-	where r.agent = $1 and r.lane = f.lane and s.permit
-	order by r.ord, r.job, r.idx limit $2) r
+	// readyOfOpenSQL is the same where some of the lanes may be closed.
+	readyOfOpenSQL = `
+select r.ctid, r.lane, r.ord, r.job, r.idx
+from unnest($3::bigint[], $4::bigint[], $5::uuid[]) as j (lane, ord, job) cross join lateral (
+	select r.ctid, r.lane, r.ord, r.job, r.idx from perdure.ready r
+	where r.agent = $1 and r.lane = j.lane and r.ord = j.ord and r.job = j.job
+	and not exists (select from perdure.lane l where l.agent = $1 and l.lane = j.lane and coalesce(l.closed_name, '') <> '')
+	order by r.idx limit $2) r
 order by r.ord, r.job, r.idx limit $2`
+
+	// permittedStepsSQL is what lane and order of these jobs' ready steps follow from: they may need limits of users' own,
+	// and the settings of the agent may have been others when they became ready.
+	permittedStepsSQL = `
+select s.job, s.priority, s.ageing, s.limits from unnest($2::uuid[]) as j (job) cross join lateral (
+	select job, priority, ageing, limits from perdure.step where job = j.job and phase = 2 and agent = $1 offset 0) s`
 )
 
 func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, error) {
@@ -79,20 +79,24 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	if err := tx.start(); err != nil {
 		return nil, err
 	}
+	full = slices.DeleteFunc(slices.Clone(full), func(limit string) bool { return !tx.limited(limit) })
+	types, _ := fullOf(full)
 	var found []readyRow
 	l := tx.lanes.begin(agent)
 	began := time.Now()
-	list, held := tx.looks(l, max, full, &found)
-	if err := tx.run(list...); err != nil {
+	if err := tx.run(tx.look(l, max, types, &found)); err != nil {
 		return nil, err
 	}
-	if err := tx.readyOfPermitted(l, max, held, &found); err != nil {
+	if err := tx.readyOfPermitted(l, max, types, full, &found); err != nil {
+		return nil, err
+	}
+	if err := tx.readyOfLanes(agent, max, full, &found); err != nil {
 		return nil, err
 	}
 	if l.full {
 		tx.lanes.took(l, time.Since(began))
 	}
-	if len(full) > 0 { // of several queries, each in order
+	if len(full) > 0 || tx.laned { // of several queries, each in order
 		slices.SortFunc(found, func(a, b readyRow) int { return kernel.ClaimLess(a.candidate(), b.candidate()) })
 	}
 	refs := make([]kernel.StepRef, min(len(found), max))
@@ -104,22 +108,16 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 
 func (tx *tx) Pass(agent string) { tx.lanes.pass(agent) }
 
-// looks are the queries of one look. held are the full types whose limit is defined: the jobs that hold a permit of it
-// are known.
-func (tx *tx) looks(l *look, max int, full []string, found *[]readyRow) (list []*statement, held []string) {
-	ask := func(sql string) *statement {
-		s := into(q(sql).text(l.agent).int(max), found, tx.scanReady(l.agent))
-		list = append(list, s)
-		return s
-	}
+// look is the query of one look at the plain lanes, but those of full types.
+func (tx *tx) look(l *look, max int, types []string, found *[]readyRow) *statement {
 	scan := tx.scanReady(l.agent)
 	inLane := func(r *reader) readyRow {
 		row := scan(r)
 		l.found(row.Lane, row.candidate())
 		return row
 	}
-	var lanes, orders, jobs, idxs, leftOut, unheld cells
-	n, unlimited := 0, 0
+	var lanes, orders, jobs, idxs, leftOut cells
+	n := 0
 	for id, from := range l.from {
 		if !l.full || from != laneStart {
 			lanes.int8(int64(id))
@@ -129,25 +127,15 @@ func (tx *tx) looks(l *look, max int, full []string, found *[]readyRow) (list []
 			n++
 		}
 	}
-	for _, typ := range full {
-		lane := int64(kernel.LaneOf(typ))
-		leftOut.int8(lane)
-		if tx.limited(kernel.JobLimit(typ)) {
-			held = append(held, typ)
-		} else {
-			unheld.int8(lane)
-			unlimited++
-		}
+	for _, typ := range types {
+		leftOut.int8(int64(kernel.LaneOf(typ, "")))
 	}
 	sql := readyFromSQL
 	if l.full {
 		sql = readyFullSQL
 	}
-	into(ask(sql).array(tInt8, len(full), leftOut).array(tInt8, n, lanes).array(tInt8, n, orders).array(tUUID, n, jobs).array(tInt4, n, idxs), found, inLane)
-	if unlimited > 0 {
-		ask(readyUnheldSQL).array(tInt8, unlimited, unheld)
-	}
-	return list, held
+	return into(q(sql).text(l.agent).int(max).array(tInt8, len(types), leftOut).
+		array(tInt8, n, lanes).array(tInt8, n, orders).array(tUUID, n, jobs).array(tInt4, n, idxs), found, inLane)
 }
 
 func (tx *tx) scanReady(agent string) func(*reader) readyRow {
@@ -160,8 +148,8 @@ func (tx *tx) scanReady(agent string) func(*reader) readyRow {
 }
 
 // readyOfPermitted adds the ready steps of the jobs that hold a permit of these types' limits.
-func (tx *tx) readyOfPermitted(l *look, max int, types []string, found *[]readyRow) error {
-	if len(types) == 0 {
+func (tx *tx) readyOfPermitted(l *look, max int, fullTypes, full []string, found *[]readyRow) error {
+	if len(fullTypes) == 0 {
 		return nil
 	}
 	type place struct {
@@ -170,19 +158,24 @@ func (tx *tx) readyOfPermitted(l *look, max int, types []string, found *[]readyR
 		job   perdure.JobID
 	}
 	places := map[place]bool{}
-	lanes := map[perdure.JobID]kernel.LaneID{}
-	err := tx.run(q(permittedSQL).texts(types).each(func(r *reader) error {
-		lane, job := kernel.LaneOf(r.word()), perdure.JobID(r.uuid())
-		lanes[job] = lane
-		places[place{lane, kernel.OrderOf(job, r.int(), 0), job}] = true
+	types := map[perdure.JobID]string{}
+	err := tx.run(q(permittedSQL).texts(fullTypes).each(func(r *reader) error {
+		typ, job := r.word(), perdure.JobID(r.uuid())
+		types[job] = typ
+		places[place{kernel.LaneOf(typ, ""), kernel.OrderOf(job, r.int(), 0), job}] = true
 		return nil
 	}))
-	if _, aged := tx.agents[l.agent]; aged && err == nil {
-		jobs := slices.SortedFunc(maps.Keys(lanes), perdure.JobID.Compare)
-		err = tx.run(q(agedSQL).text(l.agent).uuids(jobs).each(func(r *reader) error {
+	sql := readyOfSQL
+	if _, aged := tx.agents[l.agent]; (aged || tx.laned) && err == nil {
+		sql = readyOfOpenSQL
+		jobs := slices.SortedFunc(maps.Keys(types), perdure.JobID.Compare)
+		err = tx.run(q(permittedStepsSQL).text(l.agent).uuids(jobs).each(func(r *reader) error {
 			job := perdure.JobID(r.uuid())
 			priority, ageing := r.int(), time.Duration(r.int64())*time.Microsecond
-			places[place{lanes[job], kernel.OrderOf(job, priority, ageing), job}] = true
+			s := kernel.Step{Type: types[job], Needs: kernel.Needs(r.text())}
+			if !s.NeedsAny(full, true) {
+				places[place{kernel.LaneOf(s.Type, s.Needs), kernel.OrderOf(job, priority, ageing), job}] = true
+			}
 			return nil
 		}))
 	}
@@ -196,5 +189,5 @@ func (tx *tx) readyOfPermitted(l *look, max int, types []string, found *[]readyR
 		jobs.uuid(p.job)
 	}
 	n := len(places)
-	return tx.run(into(q(readyOfSQL).text(l.agent).int(max).array(tInt8, n, ids).array(tInt8, n, orders).array(tUUID, n, jobs), found, tx.scanReady(l.agent)))
+	return tx.run(into(q(sql).text(l.agent).int(max).array(tInt8, n, ids).array(tInt8, n, orders).array(tUUID, n, jobs), found, tx.scanReady(l.agent)))
 }

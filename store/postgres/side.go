@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -18,6 +19,9 @@ type sides struct {
 	ready, unready []readyRow
 	due, undue     []dueRow
 	taken, freed   []permitRow
+	defined        map[string]bool // the limits that there are; nil: not needed yet
+	entered        enteredLanes
+	left           leftLanes
 	out            []inFlight // dispatched, or held otherwise than before
 	in             []kernel.StepRef
 }
@@ -43,7 +47,7 @@ type dueRow struct {
 }
 
 type permitRow struct {
-	name string
+	kernel.Need
 	kernel.StepRef
 }
 
@@ -71,21 +75,33 @@ func (d *sides) job(was, now *kernel.Job) {
 		d.closed = append(d.closed, openRow{job: now.ID})
 	}
 	if had := was != nil && was.Permit; had != now.Permit {
-		d.permit(kernel.JobLimit, now.Type, kernel.StepRef{Job: now.ID}, now.Permit)
+		held := kernel.Permits{Type: now.Type}
+		if now.Permit {
+			d.permits(kernel.StepRef{Job: now.ID}, kernel.Permits{}, held)
+		} else {
+			d.permits(kernel.StepRef{Job: now.ID}, held, kernel.Permits{})
+		}
 	}
 }
 
-// permit notes who takes or frees one. Permits are kept of the limits that there are.
-func (d *sides) permit(limit func(string) string, of string, ref kernel.StepRef, takes bool) {
-	if len(d.tx.limits) == 0 {
+// permits notes which permits a row takes and frees, of those that are kept.
+func (d *sides) permits(ref kernel.StepRef, was, now kernel.Permits) {
+	if was == now || len(d.tx.limits) == 0 && was.Needs == "" && now.Needs == "" {
 		return
 	}
-	switch name := limit(of); {
-	case !d.tx.limited(name):
-	case takes:
-		d.taken = append(d.taken, permitRow{name, ref})
-	default:
-		d.freed = append(d.freed, permitRow{name, ref})
+	if d.defined == nil {
+		d.defined = d.tx.limitNames()
+	}
+	had, has := was.List(), now.List()
+	for _, n := range had {
+		if n.Kept(d.defined) && !slices.Contains(has, n) {
+			d.freed = append(d.freed, permitRow{n, ref})
+		}
+	}
+	for _, n := range has {
+		if n.Kept(d.defined) && !slices.Contains(had, n) {
+			d.taken = append(d.taken, permitRow{n, ref})
+		}
 	}
 }
 
@@ -96,6 +112,7 @@ func (d *sides) step(was, now *kernel.Step) {
 		was = &kernel.Step{} // it has no places
 		if after.Ready.Ready {
 			d.bornReady = append(d.bornReady, readyRow{after.Ready, now.StepRef})
+			d.enter(now)
 			return
 		}
 	}
@@ -103,9 +120,13 @@ func (d *sides) step(was, now *kernel.Step) {
 	if before.Ready != after.Ready {
 		if before.Ready.Ready {
 			d.unready = append(d.unready, readyRow{before.Ready, now.StepRef})
+			if !before.Ready.Lane.Plain() {
+				d.left.add(kernel.LaneRef{Agent: before.Ready.Agent, Lane: before.Ready.Lane})
+			}
 		}
 		if after.Ready.Ready {
 			d.ready = append(d.ready, readyRow{after.Ready, now.StepRef})
+			d.enter(now)
 		}
 	}
 	if before.DueAt.UnixMicro() != after.DueAt.UnixMicro() {
@@ -116,14 +137,7 @@ func (d *sides) step(was, now *kernel.Step) {
 			d.due = append(d.due, dueRow{after.DueAt, now.StepRef})
 		}
 	}
-	if held, holds := kernel.PermitsOf(was, nil).Agent, kernel.PermitsOf(now, nil).Agent; held != holds {
-		if held != "" {
-			d.permit(kernel.AgentLimit, held, now.StepRef, false)
-		}
-		if holds != "" {
-			d.permit(kernel.AgentLimit, holds, now.StepRef, true)
-		}
-	}
+	d.permits(now.StepRef, kernel.PermitsOf(was, nil), kernel.PermitsOf(now, nil))
 	if before.InFlight.Covers(after.InFlight) {
 		return
 	}
@@ -146,7 +160,7 @@ func (d *sides) statements() (list []*statement) {
 		list = append(list, dueGrid(d.undue).remove("due"))
 	}
 	if len(d.freed) > 0 {
-		list = append(list, permitGrid(d.freed).remove("permit"))
+		list = append(list, permitGrid(d.freed, false).remove("permit"))
 	}
 	const there = " on conflict do nothing"
 	if len(d.bornOpen) > 0 {
@@ -167,8 +181,9 @@ func (d *sides) statements() (list []*statement) {
 		list = append(list, dueGrid(d.due).insert("due", there))
 	}
 	if len(d.taken) > 0 {
-		list = append(list, permitGrid(d.taken).insert("permit", there))
+		list = append(list, permitGrid(d.taken, true).insert("permit", there))
 	}
+	list = append(list, d.lanes()...)
 	return append(list, d.tx.sets.statements(d.out, d.in)...)
 }
 
@@ -245,14 +260,22 @@ func dueGrid(rows []dueRow) *grid {
 	return g
 }
 
-func permitGrid(rows []permitRow) *grid {
-	g := newGrid(field{"job", tUUID}, field{"idx", tInt4}, field{"name", tText})
+func permitGrid(rows []permitRow, whole bool) *grid {
+	fields := []field{{"job", tUUID}, {"idx", tInt4}, {"name", tText}, {"key", tText}, {"amount", tInt4}}
+	if !whole {
+		fields = fields[:4]
+	}
+	g := newGrid(fields...)
 	g.keyed = "name"
 	for _, r := range rows {
 		g.row()
 		g.at(0).uuid(r.Job)
 		g.at(1).int4(r.Index)
-		g.at(2).text(r.name)
+		g.at(2).text(r.Name)
+		g.at(3).text(r.Key)
+		if whole {
+			g.at(4).int4(r.Amount)
+		}
 	}
 	return g
 }

@@ -21,7 +21,7 @@ func TestContract(t *testing.T) {
 func TestDifferential(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			storetest.Differential(t, seed, 1500, memory.New(), open(t, fresh(t)))
+			storetest.Differential(t, seed, 1800, memory.New(), open(t, fresh(t)))
 		})
 	}
 }

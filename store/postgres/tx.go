@@ -99,6 +99,8 @@ type tx struct {
 	firsts map[perdure.JobID]firstRow // locked, and not written since
 	queued map[kernel.StepRef]tid     // rows of ready that were found
 	limits []kernel.Limit             // those that there are
+	laned  bool                       // there may be rows of lane
+	empty  []kernel.LaneRef           // lanes that were found without a step
 	agents map[string]perdure.AgentSettings
 	shapes map[kernel.ShapeID][]laterStep // written by this transaction, or found by it
 	sets   setsTx
@@ -116,16 +118,28 @@ func (tx *tx) begin(gate string) []*statement {
 
 // readSettings reads limits and settings of agents.
 func (tx *tx) readSettings() *statement {
-	tx.limits, tx.agents = nil, map[string]perdure.AgentSettings{}
+	tx.limits, tx.agents, tx.laned = nil, map[string]perdure.AgentSettings{}, false
 	return q(settingsSQL).each(func(r *reader) error {
-		limit, name, value := r.next()[0] != 0, r.text(), r.int64()
-		if limit {
-			tx.limits = append(tx.limits, kernel.Limit{Name: name, Max: int(value)})
-		} else {
+		kind, name, value, perKey := r.int(), r.text(), r.int64(), r.int64()
+		switch kind {
+		case settingLimit:
+			tx.limits = append(tx.limits, kernel.Limit{Name: name, Max: int(value), PerKey: int(perKey)})
+		case settingAgent:
 			tx.agents[name] = perdure.AgentSettings{Ageing: perdure.Duration(value) * perdure.Duration(time.Microsecond)}
+		default:
+			tx.laned = true
 		}
 		return nil
 	})
+}
+
+// limitNames are the limits that there are.
+func (tx *tx) limitNames() map[string]bool {
+	names := make(map[string]bool, len(tx.limits))
+	for _, l := range tx.limits {
+		names[l.Name] = true
+	}
+	return names
 }
 
 // limited says whether there is a limit of this name.
@@ -276,16 +290,16 @@ const (
 
 const (
 	putAgentSQL = `insert into perdure.agent (name, ageing) values ($1, $2) on conflict (name) do update set ageing = excluded.ageing`
-	putLimitSQL = `insert into perdure."limit" (name, max) values ($1, $2)
-		on conflict (name) do update set max = excluded.max`
+	putLimitSQL = `insert into perdure."limit" (name, max, per_key) values ($1, nullif($2, -1), nullif($3, -1))
+		on conflict (name) do update set max = excluded.max, per_key = excluded.per_key`
 	deleteLimitSQL = `delete from perdure."limit" where name = $1`
 
 	// Whoever writes permits shares the gate: behind it, what is committed is all that there is.
-	fillJobPermitsSQL = `insert into perdure.permit (name, job, idx)
-		select $1, o.job, 0 from` + unsettledSQL + firstOfOpenSQL + `
+	fillJobPermitsSQL = `insert into perdure.permit (name, key, job, idx, amount)
+		select $1, '', o.job, 0, 1 from` + unsettledSQL + firstOfOpenSQL + `
 		where s.type = $2 and s.permit on conflict do nothing`
-	fillRunPermitsSQL = `insert into perdure.permit (name, job, idx)
-		select distinct $1, s.job, s.idx from perdure.out o` + membersSQL + `
+	fillRunPermitsSQL = `insert into perdure.permit (name, key, job, idx, amount)
+		select distinct $1, '', s.job, s.idx, 1 from perdure.out o` + membersSQL + `
 		where o.agent = $2 and s.agent = $2 and s.phase = 3`
 	emptyPermitsSQL = "delete from perdure.permit where name = $1"
 )
@@ -299,17 +313,17 @@ func (tx *tx) PutAgent(name string, settings perdure.AgentSettings) error {
 }
 
 // PutLimit also counts, for a limit that is new, who would hold it.
-func (tx *tx) PutLimit(name string, max int) error {
+func (tx *tx) PutLimit(l kernel.Limit) error {
 	if err := tx.closeGate(); err != nil {
 		return err
 	}
-	list := []*statement{q(putLimitSQL).text(name).int(max)}
-	if kind, of, _ := kernel.SplitLimit(name); !tx.limited(name) {
+	list := []*statement{q(putLimitSQL).text(l.Name).int(l.Max).int(l.PerKey)}
+	if kind, of, _ := kernel.SplitLimit(l.Name); !tx.limited(l.Name) {
 		switch kind {
-		case "job":
-			list = append(list, q(fillJobPermitsSQL).text(name).text(of))
-		case "agent":
-			list = append(list, q(fillRunPermitsSQL).text(name).text(of))
+		case kernel.LimitOfJobs:
+			list = append(list, q(fillJobPermitsSQL).text(l.Name).text(of))
+		case kernel.LimitOfAgent:
+			list = append(list, q(fillRunPermitsSQL).text(l.Name).text(of))
 		}
 	}
 	tx.stirred = true // there may be more room
@@ -322,7 +336,11 @@ func (tx *tx) DeleteLimit(name string) (bool, error) {
 	}
 	had := tx.limited(name)
 	tx.stirred = true
-	return had, tx.run(q(deleteLimitSQL).text(name), q(emptyPermitsSQL).text(name), tx.readSettings())
+	list := []*statement{q(deleteLimitSQL).text(name)}
+	if !(kernel.LimitKey{Name: name}).Kept(nil) {
+		list = append(list, q(emptyPermitsSQL).text(name))
+	}
+	return had, tx.run(append(list, tx.readSettings())...)
 }
 
 // closeGate waits for all that are under way, and keeps others out.

@@ -23,7 +23,7 @@ func TestViews(t *testing.T) {
 		if err := letOut(tx, n.Job.ID, until); err != nil {
 			return err
 		}
-		if err := tx.PutLimit("agent:http", 7); err != nil {
+		if err := tx.PutLimit(kernel.Limit{Name: "agent:http", Max: 7, PerKey: kernel.Unbounded}); err != nil {
 			return err
 		}
 		return tx.Save(&kernel.Changes{

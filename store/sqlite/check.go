@@ -32,7 +32,7 @@ func (s *Store) Check(ctx context.Context) (faults []string, err error) {
 
 // checkSides compares the entries of queue tables with what the kernel computes from the rows.
 func checkSides(c *conn, faults *[]string) error {
-	for _, check := range []func(*conn, func(string, ...any)) error{checkColumns, checkRuns, checkSets, checkPermits} {
+	for _, check := range []func(*conn, func(string, ...any)) error{checkColumns, checkRuns, checkSets, checkPermits, checkLanes} {
 		n := 0
 		err := check(c, func(format string, args ...any) {
 			if n++; n <= maxFaults {
@@ -128,34 +128,56 @@ func checkSets(c *conn, fault func(string, ...any)) error {
 	}, `SELECT id, until_at, steps FROM perdure_out`)
 }
 
-// checkPermits compares the permits of the limits that are defined with the rows that hold one.
+// checkPermits compares the permits that are kept with the rows that hold one.
 func checkPermits(c *conn, fault func(string, ...any)) error {
 	defined := map[string]bool{}
-	permits := map[permit]bool{}
+	stored := map[permit]bool{}
 	if err := each(c, func(r *row) error { defined[r.text()] = true; return nil }, `SELECT name FROM perdure_limit`); err != nil {
 		return err
 	}
-	if err := each(c, func(r *row) error { permits[permit{r.text(), r.ref()}] = true; return nil }, `SELECT name, job, idx FROM perdure_permit`); err != nil {
+	if err := each(c, func(r *row) error { stored[readPermit(r)] = true; return nil }, `SELECT name, key, job, idx, amount FROM perdure_permit`); err != nil {
 		return err
 	}
 	err := eachRow(c, func(k *kept, _ *row) {
-		for _, name := range kernel.PermitsOf(&k.step, k.job).Limits() {
-			p := permit{name, k.step.StepRef}
-			if defined[name] && !permits[p] {
-				fault("permit of %s: %s/%d is not counted", name, p.Job, p.Index)
+		for _, n := range kernel.PermitsOf(&k.step, k.job).List() {
+			p := permit{k.step.StepRef, n}
+			if n.Kept(defined) && !stored[p] {
+				fault("permit of %s: %s/%d is not counted", n.LimitKey, p.Job, p.Index)
 			}
-			if defined[name] {
-				delete(permits, p)
+			if n.Kept(defined) {
+				delete(stored, p)
 			}
 		}
 	}, ``, ``)
-	for p := range permits {
-		fault("permit of %s: %s/%d is counted, and holds none", p.limit, p.Job, p.Index)
+	for p := range stored {
+		fault("permit of %s: %s/%d is counted, and holds none", p.LimitKey, p.Job, p.Index)
 	}
 	return err
 }
 
-type permit struct {
-	limit string
-	kernel.StepRef
+// checkLanes: each lane with a ready step is there, and is searched by its first one.
+func checkLanes(c *conn, fault func(string, ...any)) error {
+	firsts := map[kernel.LaneRef]kernel.Lane{}
+	err := eachRow(c, func(k *kept, _ *row) {
+		if lane, ok := kernel.LaneFor(&k.step); ok {
+			if first, there := firsts[lane.LaneRef]; !there || lane.Order < first.Order {
+				firsts[lane.LaneRef] = lane
+			}
+		}
+	}, ``, `WHERE lane < 0 AND ready IS NOT NULL`)
+	if err != nil {
+		return err
+	}
+	err = each(c, func(r *row) error {
+		lane := readLane(r)
+		if r.text() == "" && firsts[lane.LaneRef] != lane {
+			fault("lane of %s with %s: it is not what its steps say", lane.Agent, lane.Needs)
+		}
+		delete(firsts, lane.LaneRef)
+		return r.err
+	}, `SELECT `+laneColumns+`, coalesce(closed_name, '') FROM perdure_lane`)
+	for _, lane := range firsts {
+		fault("lane of %s with %s: it is not searched", lane.Agent, lane.Needs)
+	}
+	return err
 }

@@ -186,7 +186,9 @@ func TestClosedMeanwhile(t *testing.T) {
 			for n := range byte(200) {
 				_, read := s.ListJobs(ctx, kernel.JobFilter{})
 				_, _, job := s.Job(ctx, perdure.JobID{15: n}, 0)
-				write := s.Update(ctx, func(tx kernel.Tx) error { return tx.PutLimit("agent:a", int(n)) })
+				write := s.Update(ctx, func(tx kernel.Tx) error {
+					return tx.PutLimit(kernel.Limit{Name: "agent:a", Max: int(n), PerKey: kernel.Unbounded})
+				})
 				for _, err := range []error{read, job, write} {
 					if err != nil && perdure.CodeOf(err) != perdure.CodeUnavailable {
 						t.Errorf("got %v", err)

@@ -38,7 +38,7 @@ func (tx *tx) JobByHash(typ string, hash [32]byte) (perdure.JobID, bool, error) 
 }
 
 func (tx *tx) Limits() ([]kernel.Limit, error) {
-	return all(tx.c, readLimit, `SELECT name, max FROM perdure_limit ORDER BY name`)
+	return all(tx.c, readLimit, `SELECT `+limitColumns+` FROM perdure_limit ORDER BY name`)
 }
 
 func (tx *tx) Alert(id int64) (*kernel.Alert, error) {
@@ -81,24 +81,37 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	if max <= 0 {
 		return nil, nil
 	}
-	lanes, err := tx.lanes(agent)
+	defined, err := tx.limits()
 	if err != nil {
 		return nil, err
 	}
-	fullLanes := map[kernel.LaneID]string{}
-	for _, typ := range full {
-		fullLanes[kernel.LaneOf(typ)] = typ
+	full = slices.DeleteFunc(slices.Clone(full), func(limit string) bool { return !defined[limit] })
+	ready, err := tx.readyOfLanes(agent, max, full)
+	if err != nil {
+		return nil, err
 	}
-	var ready []kernel.Candidate
-	for _, lane := range lanes {
-		var best []kernel.Candidate
-		if typ, isFull := fullLanes[lane]; isFull {
-			best, err = tx.readyPermitted(agent, typ)
-		} else {
-			best, err = all(tx.c, readCandidate, `
-				SELECT job, idx, ready FROM perdure_step WHERE agent = ? AND lane = ? AND ready IS NOT NULL
-				ORDER BY ready, job, idx LIMIT ?`, agent, int64(lane), max)
+	lanes, err := tx.plainLanes(agent)
+	if err != nil {
+		return nil, err
+	}
+	fullLanes := map[kernel.LaneID]bool{}
+	for _, limit := range full {
+		if kind, typ, _ := kernel.SplitLimit(limit); kind == kernel.LimitOfJobs {
+			fullLanes[kernel.LaneOf(typ, "")] = true
+			permitted, err := tx.readyPermitted(agent, typ, full)
+			if err != nil {
+				return nil, err
+			}
+			ready = append(ready, permitted...)
 		}
+	}
+	for _, lane := range lanes {
+		if fullLanes[lane] {
+			continue
+		}
+		best, err := all(tx.c, readCandidate, `
+			SELECT job, idx, ready FROM perdure_step WHERE agent = ? AND lane = ? AND ready IS NOT NULL
+			ORDER BY ready, job, idx LIMIT ?`, agent, int64(lane), max)
 		if err != nil {
 			return nil, err
 		}
@@ -116,28 +129,19 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 
 // readyPermitted are the ready steps of the jobs that hold a permit of their type's limit: no more jobs than that
 // allows.
-func (tx *tx) readyPermitted(agent, typ string) ([]kernel.Candidate, error) {
-	limit := kernel.JobLimit(typ)
-	defined, err := tx.limits()
-	if err != nil {
-		return nil, err
-	}
-	query := `SELECT job, idx FROM perdure_permit WHERE name = ?`
-	jobs, err := all(tx.c, (*row).ref, query, limit)
-	if !defined[limit] {
-		jobs, err = holders(tx.c, limit)
-	}
+func (tx *tx) readyPermitted(agent, typ string, full []string) ([]kernel.Candidate, error) {
+	jobs, err := all(tx.c, (*row).ref, `SELECT job, idx FROM perdure_permit WHERE name = ?`, kernel.JobLimit(typ))
 	agents, settingsErr := tx.Agents()
-	if err = cmp.Or(err, settingsErr); err != nil {
+	laned, lanesErr := one(tx.c, (*row).flag, `SELECT EXISTS (SELECT 1 FROM perdure_lane WHERE agent = ?)`, agent)
+	if err = cmp.Or(err, settingsErr, lanesErr); err != nil {
 		return nil, err
 	}
 	_, ages := agents[agent]
 	var ready []kernel.Candidate
 	for _, job := range jobs {
 		var steps []kernel.Candidate
-		if ages { // the settings may have been others when the steps became ready: their order is not known
-			steps, err = all(tx.c, readCandidate, `
-				SELECT job, idx, ready FROM perdure_step WHERE job = ? AND agent = ? AND ready IS NOT NULL`, job.Job[:], agent)
+		if ages || laned { // neither their order is known, if the settings were others when they became ready, nor their lanes
+			steps, err = tx.readyOfJob(job.Job, agent, full)
 		} else {
 			var priority int
 			if priority, err = one(tx.c, (*row).int, `SELECT priority FROM perdure_step WHERE job = ? AND idx = 0`, job.Job[:]); err != nil {
@@ -145,7 +149,7 @@ func (tx *tx) readyPermitted(agent, typ string) ([]kernel.Candidate, error) {
 			}
 			steps, err = all(tx.c, readCandidate, `
 				SELECT job, idx, ready FROM perdure_step WHERE agent = ? AND lane = ? AND ready = ? AND job = ?`,
-				agent, int64(kernel.LaneOf(typ)), kernel.OrderOf(job.Job, priority, 0), job.Job[:])
+				agent, int64(kernel.LaneOf(typ, "")), kernel.OrderOf(job.Job, priority, 0), job.Job[:])
 		}
 		if err != nil {
 			return nil, err
@@ -155,11 +159,24 @@ func (tx *tx) readyPermitted(agent, typ string) ([]kernel.Candidate, error) {
 	return ready, nil
 }
 
-// lanes are those in which the agent has ready steps: one leap of the index each.
-func (tx *tx) lanes(agent string) ([]kernel.LaneID, error) {
+// readyOfJob are the ready steps of a job in lanes that are not closed, whose own limits are not full.
+func (tx *tx) readyOfJob(job perdure.JobID, agent string, full []string) (ready []kernel.Candidate, err error) {
+	_, err = all(tx.c, func(r *row) struct{} {
+		c, s := readCandidate(r), kernel.Step{Needs: kernel.Needs(r.text())}
+		if !s.NeedsAny(full, true) {
+			ready = append(ready, c)
+		}
+		return struct{}{}
+	}, `SELECT job, idx, ready, coalesce(limits, '') FROM perdure_step s WHERE job = ?1 AND agent = ?2 AND ready IS NOT NULL
+		AND NOT EXISTS (SELECT 1 FROM perdure_lane l WHERE l.agent = ?2 AND l.lane = s.lane AND closed_name IS NOT NULL)`, job[:], agent)
+	return ready, err
+}
+
+// plainLanes are those in which the agent has ready steps that need no limit of a user's own: one leap of the index each.
+func (tx *tx) plainLanes(agent string) ([]kernel.LaneID, error) {
 	return all(tx.c, func(r *row) kernel.LaneID { return kernel.LaneID(r.num()) }, `
 		WITH RECURSIVE lane (agent, lane) AS (
-			SELECT ?1, (SELECT min(lane) FROM perdure_step WHERE ready IS NOT NULL AND agent = ?1)
+			SELECT ?1, (SELECT min(lane) FROM perdure_step WHERE ready IS NOT NULL AND agent = ?1 AND lane >= 0)
 			UNION ALL
 			SELECT agent, (SELECT min(s.lane) FROM perdure_step s WHERE s.ready IS NOT NULL AND s.agent = lane.agent AND s.lane > lane.lane)
 			FROM lane WHERE lane IS NOT NULL

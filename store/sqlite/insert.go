@@ -115,6 +115,9 @@ func (tx *tx) insertStep(j *kernel.Job, st *kernel.Step) error {
 	}
 	f.cols, f.kept[f.n], f.sets[f.n] = cols, k, m
 	f.n++
+	if st.Needs != "" {
+		tx.touchLane(&kernel.Step{}, st)
+	}
 	return tx.permits(st.StepRef, kernel.Permits{}, kernel.PermitsOf(&k.step, k.job))
 }
 

@@ -43,8 +43,11 @@ func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*kernel.Job, error) { return t
 func (tx *tx) LockLimits(names []string) ([]kernel.Limit, error) {
 	var limits []kernel.Limit
 	for _, name := range unique(names, cmp.Compare[string]) {
-		found, err := all(tx.c, func(r *row) kernel.Limit { return kernel.Limit{Name: r.text(), Max: r.int(), Used: r.int()} }, `
-			SELECT name, max, (SELECT count(*) FROM perdure_permit p WHERE p.name = l.name) FROM perdure_limit l WHERE name = ?`, name)
+		found, err := all(tx.c, func(r *row) kernel.Limit {
+			l := readLimit(r)
+			l.Used = r.int()
+			return l
+		}, `SELECT `+limitColumns+`, (SELECT coalesce(sum(amount), 0) FROM perdure_permit p WHERE p.name = l.name) FROM perdure_limit l WHERE name = ?`, name)
 		if err != nil {
 			return nil, err
 		}

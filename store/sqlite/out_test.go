@@ -121,12 +121,12 @@ func TestCheckFinds(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	err := s.Update(ctx, func(tx kernel.Tx) error {
 		for _, name := range []string{"agent:a", "job:t", "agent:b"} {
-			if err := tx.PutLimit(name, 5); err != nil {
+			if err := tx.PutLimit(kernel.Limit{Name: name, Max: 5, PerKey: kernel.Unbounded}); err != nil {
 				return err
 			}
 		}
 		ready := runsOf(2, 1, "k")
-		ready.Steps[0].Phase = perdure.Ready
+		ready.Steps[0].Phase, ready.Steps[0].Needs = perdure.Ready, `[{"name":"ads"}]`
 		return tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{runsOf(1, 2, "h"), ready}})
 	})
 	if err != nil {
@@ -136,26 +136,30 @@ func TestCheckFinds(t *testing.T) {
 		t.Fatalf("%v, %v", faults, err)
 	}
 	for sql, want := range map[string]string{
-		`DELETE FROM perdure_out`:                                        "is not there",
-		`UPDATE perdure_out SET steps = substr(steps, 1, 8)`:             "is not in its set",
-		`UPDATE perdure_out SET locked_by = 'else'`:                      "is of a else",
-		`UPDATE perdure_out SET until_at = until_at + 1`:                 "too late",
-		`UPDATE perdure_step SET phase = 4 WHERE phase = 3`:              "none of them is out",
-		`UPDATE perdure_step SET out = 99 WHERE phase = 3`:               "set 99 is not there",
-		`DELETE FROM perdure_permit WHERE name = 'agent:a'`:              "permit of agent:a",
-		`DELETE FROM perdure_permit WHERE name = 'job:t'`:                "is not counted",
-		`INSERT INTO perdure_permit VALUES ('agent:b', zeroblob(16), 0)`: "holds none",
-		`INSERT INTO perdure_permit VALUES ('agent:c', zeroblob(16), 0)`: "permit of agent:c",
-		`DELETE FROM perdure_limit WHERE name = 'job:t'`:                 "holds none",
-		`UPDATE perdure_step SET ready = NULL WHERE phase = 2`:           "not found by what it is",
-		`UPDATE perdure_step SET ready = 3 WHERE phase = 3`:              "not found by what it is",
-		`UPDATE perdure_step SET open = NULL WHERE idx = 0`:              "not found by what it is",
-		`UPDATE perdure_step SET look_at = 1 WHERE idx = 0`:              "not found by what it is",
-		`UPDATE perdure_step SET due_at = 1 WHERE idx = 0`:               "not found by what it is",
-		`UPDATE perdure_step SET permit = NULL WHERE permit = 1`:         "holds none",
-		`UPDATE perdure_step SET phase = 3 WHERE phase = 2`:              "set 0 is not there",
-		`UPDATE perdure_step SET agent = 'b' WHERE phase = 3`:            "permit of agent:b",
-		`UPDATE perdure_step SET locked_until = 1 WHERE phase = 3`:       "too late",
+		`DELETE FROM perdure_out`:                                                    "is not there",
+		`UPDATE perdure_out SET steps = substr(steps, 1, 8)`:                         "is not in its set",
+		`UPDATE perdure_out SET locked_by = 'else'`:                                  "is of a else",
+		`UPDATE perdure_out SET until_at = until_at + 1`:                             "too late",
+		`UPDATE perdure_step SET phase = 4 WHERE phase = 3`:                          "none of them is out",
+		`UPDATE perdure_step SET out = 99 WHERE phase = 3`:                           "set 99 is not there",
+		`DELETE FROM perdure_permit WHERE name = 'agent:a'`:                          "permit of agent:a",
+		`DELETE FROM perdure_permit WHERE name = 'job:t'`:                            "is not counted",
+		`INSERT INTO perdure_permit VALUES ('agent:b', '', zeroblob(16), 0, 1)`:      "holds none",
+		`INSERT INTO perdure_permit VALUES ('agent:c', '', zeroblob(16), 0, 1)`:      "permit of agent:c",
+		`DELETE FROM perdure_limit WHERE name = 'job:t'`:                             "holds none",
+		`UPDATE perdure_step SET ready = NULL WHERE phase = 2`:                       "not found by what it is",
+		`UPDATE perdure_step SET ready = 3 WHERE phase = 3`:                          "not found by what it is",
+		`UPDATE perdure_step SET open = NULL WHERE idx = 0`:                          "not found by what it is",
+		`UPDATE perdure_step SET look_at = 1 WHERE idx = 0`:                          "not found by what it is",
+		`UPDATE perdure_step SET due_at = 1 WHERE idx = 0`:                           "not found by what it is",
+		`UPDATE perdure_step SET permit = NULL WHERE permit = 1`:                     "holds none",
+		`UPDATE perdure_step SET phase = 3 WHERE phase = 2`:                          "set 0 is not there",
+		`UPDATE perdure_step SET agent = 'b' WHERE phase = 3`:                        "permit of agent:b",
+		`UPDATE perdure_step SET locked_until = 1 WHERE phase = 3`:                   "too late",
+		`UPDATE perdure_permit SET amount = 2`:                                       "is counted, and holds none",
+		`DELETE FROM perdure_lane`:                                                   "is not searched",
+		`UPDATE perdure_lane SET ord = ord + 1`:                                      "not what its steps say",
+		`INSERT INTO perdure_lane VALUES ('agent', -7, 7, 't', '[]', 1, NULL, NULL)`: "not what its steps say",
 	} {
 		if err := errors.Join(begin(s.write), s.write.once(sql)); err != nil {
 			t.Fatal(err)

@@ -35,7 +35,7 @@ func namesIn(t *testing.T, s *Store, of string) []string {
 	return names
 }
 
-var plainNames = []string{"jobs", "steps", "alerts", "history", "limits", "agents", "nodes", "roles", "holders", "submissions"}
+var plainNames = []string{"jobs", "steps", "alerts", "history", "limits", "lanes", "agents", "nodes", "roles", "holders", "submissions"}
 
 // In a file of our own the documented views have their plain names.
 func TestViewsHavePlainNames(t *testing.T) {
@@ -73,7 +73,9 @@ func TestSharedFile(t *testing.T) {
 		if err := save(s, big(byte(n+1))); err != nil {
 			t.Error(err)
 		}
-		if err := s.Update(ctx, func(tx kernel.Tx) error { return tx.PutLimit("agent:a", 1) }); err != nil {
+		if err := s.Update(ctx, func(tx kernel.Tx) error {
+			return tx.PutLimit(kernel.Limit{Name: "agent:a", Max: 1, PerKey: kernel.Unbounded})
+		}); err != nil {
 			t.Error(err)
 		}
 		if name, err := one(s.write, (*row).text, `SELECT name FROM jobs`); name != "baker" || err != nil {

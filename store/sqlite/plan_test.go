@@ -31,7 +31,7 @@ func TestPlans(t *testing.T) {
 		t.Skip("nothing races")
 	}
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
-	storetest.Differential(t, 1, 1200, memory.New(), s)
+	storetest.Differential(t, 1, 1800, memory.New(), s)
 	conns := []*conn{s.write, s.hints}
 	for range readers {
 		conns = append(conns, <-s.read.free)

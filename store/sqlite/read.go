@@ -165,42 +165,59 @@ func (s *Store) History(ctx context.Context, job perdure.JobID, after int64, max
 		SELECT id, job, step, run, at, event, author, detail FROM perdure_entry WHERE job = ? AND id > ? ORDER BY id LIMIT ?`, job[:], after, atMost(max))
 }
 
-// LimitUse counts the permits of a limit that is defined; of any other, who would hold one.
-func (s *Store) LimitUse(ctx context.Context, name string, max int) (used int, named []kernel.LimitHolder, err error) {
+// LimitUse reads the permits that are kept; of the others, the rows that would hold one.
+func (s *Store) LimitUse(ctx context.Context, limit kernel.LimitKey, max int) (used int, named []kernel.LimitHolder, err error) {
 	err = s.with(ctx, func(c *conn) error {
-		defined, err := one(c, (*row).flag, `SELECT count(*) FROM perdure_limit WHERE name = ?`, name)
+		defined, err := one(c, (*row).flag, `SELECT count(*) FROM perdure_limit WHERE name = ?`, limit.Name)
 		if err != nil {
 			return err
 		}
-		var found []kernel.StepRef
-		if defined {
-			if used, err = one(c, (*row).int, `SELECT count(*) FROM perdure_permit WHERE name = ?`, name); err == nil {
-				found, err = all(c, (*row).ref, `SELECT job, idx FROM perdure_permit WHERE name = ? ORDER BY job, idx LIMIT ?`, name, atMost(max))
+		var found []permit
+		if limit.Kept(map[string]bool{limit.Name: defined}) {
+			const where = ` FROM perdure_permit WHERE name = ?1 AND (?2 = '' OR key = ?2)`
+			if used, err = one(c, (*row).int, `SELECT coalesce(sum(amount), 0)`+where, limit.Name, limit.Key); err == nil {
+				found, err = all(c, readPermit, `SELECT name, key, job, idx, amount`+where+` ORDER BY job, idx LIMIT ?3`, limit.Name, limit.Key, atMost(max))
 			}
 		} else {
-			found, err = holders(c, name)
-			used = len(found)
+			var refs []kernel.StepRef
+			refs, err = holders(c, limit.Name)
+			used = len(refs)
+			for _, ref := range refs[:min(len(refs), int(atMost(max)))] {
+				found = append(found, permit{ref, kernel.Need{LimitKey: limit, Amount: 1}})
+			}
 		}
 		if err != nil {
 			return err
 		}
-		kind, _, _ := kernel.SplitLimit(name)
-		named, err = nameHolders(c, kind, found[:min(len(found), int(atMost(max)))])
+		named, err = nameHolders(c, found)
 		return err
 	})
 	return used, named, err
 }
 
-func nameHolders(c *conn, kind string, refs []kernel.StepRef) ([]kernel.LimitHolder, error) {
+// permit is one that a row holds.
+type permit struct {
+	kernel.StepRef
+	kernel.Need
+}
+
+func readPermit(r *row) (p permit) {
+	p.Name, p.Key, p.StepRef, p.Amount = r.text(), r.text(), r.ref(), r.int()
+	return p
+}
+
+func nameHolders(c *conn, permits []permit) ([]kernel.LimitHolder, error) {
 	var named []kernel.LimitHolder
-	for _, ref := range refs {
-		if kind == "job" {
-			named = append(named, kernel.LimitHolder{Job: ref.Job})
+	for _, p := range permits {
+		holder := kernel.LimitHolder{Job: p.Job, Key: p.Key, Amount: p.Amount}
+		if kind, _, _ := kernel.SplitLimit(p.Name); kind == kernel.LimitOfJobs {
+			named = append(named, holder)
 			continue
 		}
 		found, err := all(c, func(r *row) kernel.LimitHolder {
-			return kernel.LimitHolder{Job: ref.Job, Step: r.text(), Run: r.num()}
-		}, `SELECT name, run FROM perdure_step WHERE job = ? AND idx = ?`, ref.Job[:], ref.Index)
+			holder.Step, holder.Run = r.text(), r.num()
+			return holder
+		}, `SELECT name, run FROM perdure_step WHERE job = ? AND idx = ?`, p.Job[:], p.Index)
 		if err != nil {
 			return nil, err
 		}
@@ -218,7 +235,7 @@ func (s *Store) ListAgents(ctx context.Context) (found map[string]perdure.AgentS
 }
 
 func (s *Store) ListLimits(ctx context.Context) ([]kernel.Limit, error) {
-	return view(ctx, s, readLimit, `SELECT name, max FROM perdure_limit ORDER BY name`)
+	return view(ctx, s, readLimit, `SELECT `+limitColumns+` FROM perdure_limit ORDER BY name`)
 }
 
 // Look asks the indexes that are kept by time for their first, and the one of ready steps for each agent.

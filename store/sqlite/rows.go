@@ -124,7 +124,11 @@ func readSizedPayload(r *row) kernel.SizedPayload {
 	return kernel.SizedPayload{Payload: readPayload(r), InputBytes: r.int(), OutputBytes: r.int()}
 }
 
-func readLimit(r *row) kernel.Limit { return kernel.Limit{Name: r.text(), Max: r.int()} }
+const limitColumns = `name, coalesce(max, -1), coalesce(per_key, -1)`
+
+func readLimit(r *row) kernel.Limit {
+	return kernel.Limit{Name: r.text(), Max: r.int(), PerKey: r.int()}
+}
 
 const alertColumns = `id, job, step, kind, name, message, raised_at, closed_at, closed_by`
 

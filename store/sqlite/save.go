@@ -55,6 +55,9 @@ func (tx *tx) save(c *kernel.Changes) error {
 			return err
 		}
 	}
+	if len(tx.lanesTouched)+len(c.CloseLanes) > 0 {
+		return tx.saveLanes(c.CloseLanes)
+	}
 	return nil
 }
 
@@ -137,6 +140,9 @@ func (tx *tx) write(k *kept) error {
 		k.setStep(k.newStep)
 		k.newStep = nil
 		c = c.Or(diffSteps(&was, &k.step))
+		if was.Needs != "" || k.step.Needs != "" {
+			tx.touchLane(&was, &k.step)
+		}
 		c.Add(colOut, tx.joinOrQuit(k, &was, &k.step))
 	}
 	if c.Empty() {

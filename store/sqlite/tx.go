@@ -28,6 +28,8 @@ type tx struct {
 	shapes  map[kernel.ShapeID]bool          // that are stored now
 	defined map[string]bool                  // the limits; nil: not read yet
 	agents  map[string]perdure.AgentSettings // nil: not read yet
+
+	lanesTouched map[kernel.LaneRef]kernel.Lane // since the latest Save
 }
 
 // Update runs fn in one immediate transaction, while nobody else writes.
@@ -110,26 +112,27 @@ func (tx *tx) Now() (time.Time, error) {
 	return tx.store.clock.now(), nil
 }
 
-// PutLimit finds who holds a permit of a limit that is new. From then on each Save says it.
 func (tx *tx) PutAgent(name string, settings perdure.AgentSettings) error {
 	tx.agents = nil
 	return tx.exec(`INSERT INTO perdure_agent (name, ageing) VALUES (?, ?) ON CONFLICT DO UPDATE SET ageing = excluded.ageing`,
 		name, time.Duration(settings.Ageing).Microseconds())
 }
 
-func (tx *tx) PutLimit(name string, max int) error {
+// PutLimit finds who holds a permit of a limit that is new. From then on each Save says it.
+func (tx *tx) PutLimit(l kernel.Limit) error {
 	defined, err := tx.limits()
 	if err != nil {
 		return err
 	}
-	if err := tx.exec(`INSERT INTO perdure_limit (name, max) VALUES (?, ?) ON CONFLICT DO UPDATE SET max = excluded.max`, name, max); err != nil {
+	if err := tx.exec(`INSERT INTO perdure_limit (name, max, per_key) VALUES (?, nullif(?, -1), nullif(?, -1))
+		ON CONFLICT DO UPDATE SET max = excluded.max, per_key = excluded.per_key`, l.Name, l.Max, l.PerKey); err != nil {
 		return err
 	}
-	if defined[name] {
+	if defined[l.Name] {
 		return nil
 	}
-	defined[name] = true
-	return tx.fillPermits(name)
+	defined[l.Name] = true
+	return tx.fillPermits(l.Name)
 }
 
 func (tx *tx) DeleteLimit(name string) (bool, error) {
@@ -138,6 +141,9 @@ func (tx *tx) DeleteLimit(name string) (bool, error) {
 		return false, err
 	}
 	tx.defined = nil
+	if (kernel.LimitKey{Name: name}).Kept(nil) {
+		return true, nil
+	}
 	return true, tx.exec(`DELETE FROM perdure_permit WHERE name = ?`, name)
 }
 

@@ -24,7 +24,7 @@ func snake(name string) string {
 func TestViewsShowEveryField(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	other := map[string]string{
-		"id": "job", "step_ref": "job", "heartbeat": "heartbeat_seconds", "ageing": "ageing_seconds",
+		"id": "job", "step_ref": "job", "heartbeat": "heartbeat_seconds", "ageing": "ageing_seconds", "needs": "limits",
 		"hash": "", "has_output": "output", "own_input": "input", "shape": "definition", "apart": "input", "alerted": "",
 	}
 	for view, fields := range map[string]any{"jobs": kernel.Job{}, "steps": kernel.Step{}, "alerts": kernel.Alert{}, "history": kernel.Entry{}, "limits": kernel.Limit{}, "nodes": kernel.Node{}} {
@@ -56,7 +56,7 @@ func TestViewsAreReadable(t *testing.T) {
 			Run: 2, Agent: "payments", LockedBy: "host-1", LockedUntil: until},
 	}
 	err := s.Update(ctx, func(tx kernel.Tx) error {
-		if err := tx.PutLimit("agent:payments", 3); err != nil {
+		if err := tx.PutLimit(kernel.Limit{Name: "agent:payments", Max: 3, PerKey: kernel.Unbounded}); err != nil {
 			return err
 		}
 		return tx.Save(&kernel.Changes{

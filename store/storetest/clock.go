@@ -96,7 +96,7 @@ func (s *suite) tick() (now time.Time) {
 		var err error
 		now, err = tx.Now()
 		s.must(err)
-		s.must(tx.PutLimit("agent:clock", 1))
+		s.must(tx.PutLimit(atMost("agent:clock", 1)))
 	})
 	read, err := s.store.Now(ctx)
 	s.must(err)

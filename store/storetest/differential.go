@@ -139,8 +139,16 @@ func (d *differ) agent() string            { return d.pick("http", "shell", "ftp
 func (d *differ) typ() string              { return d.pick("order", "import", "a") }
 func (d *differ) holder() string           { return d.pick("h1", "h2", "@n1", "@n2/x") }
 func (d *differ) request() string          { return d.pick("", "r1", "r2") }
-func (d *differ) limit() string            { return d.pick("job:", "agent:") + d.pick("order", "http", "shell") }
-func (d *differ) max() int                 { return []int{0, 1, 3, 1000}[d.rnd.IntN(4)] }
+func (d *differ) limit() string {
+	return d.pick("job:order", "job:http", "job:shell", "agent:order", "agent:http", "agent:shell", "ads-api", "mail")
+}
+func (d *differ) limitKey() kernel.LimitKey {
+	return kernel.LimitKey{Name: d.pick("ads-api", "mail"), Key: d.pick("", "a", "b")}
+}
+func (d *differ) needs() kernel.Needs {
+	return kernel.Needs(d.pick("", "", `[{"name":"ads-api","key":"a"}]`, `[{"name":"ads-api","key":"b","amount":2}]`, `[{"name":"mail"}]`, `[{"name":"ads-api","key":"a"},{"name":"mail","key":"a"}]`))
+}
+func (d *differ) max() int { return []int{0, 1, 3, 1000}[d.rnd.IntN(4)] }
 
 // maybe is t or no time.
 func (d *differ) maybe(t time.Time) time.Time {
@@ -212,7 +220,7 @@ func (d *differ) waiting(nj kernel.NewJob) kernel.NewJob {
 		st := &kernel.Step{StepRef: kernel.StepRef{Job: nj.Job.ID, Index: i}, Name: fmt.Sprintf("s%d", i), Type: nj.Job.Type, Priority: nj.Job.Priority,
 			Desired: perdure.Done, Phase: perdure.Waiting, Turn: 1, Blockers: i, UpdatedAt: nj.Job.CreatedAt}
 		if i == 0 {
-			st.Phase, st.Agent, st.ReadyAt = perdure.Ready, d.agent(), d.time()
+			st.Phase, st.Agent, st.ReadyAt, st.Needs = perdure.Ready, d.agent(), d.time(), d.needs()
 		} else if d.chance(10) {
 			st.Blockers = d.rnd.IntN(3)
 		}
@@ -252,6 +260,7 @@ func (d *differ) turnStep(s *kernel.Step) {
 	s.Outcome, s.ErrorCode, s.LastError, s.Progress = perdure.Outcome(d.rnd.IntN(6)), d.pick("", "503"), d.pick("", "no\nway"), d.pick("", `{"p": 1}`)
 	s.HasOutput, s.OwnInput, s.Edited, s.GivenUp, s.Blockers = d.chance(50), d.chance(50), kernel.Edited(d.rnd.IntN(3)), d.chance(5), d.rnd.IntN(3)
 	s.ReadyAt, s.StartedAt, s.EndedAt, s.UpdatedAt = d.maybe(d.time()), d.maybe(d.time()), d.maybe(d.time()), d.time()
+	s.Needs = d.needs()
 	if s.Ageing = 0; s.Agent == agedAgent { // others have no settings
 		s.Ageing = []time.Duration{0, time.Second, time.Minute}[d.rnd.IntN(3)]
 	}

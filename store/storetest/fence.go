@@ -80,7 +80,7 @@ func cell(s *suite) {
 	refused := func(cell int, code perdure.Code) {
 		s.Helper()
 		if err := s.store.Update(ctx, func(tx kernel.Tx) error {
-			s.must(tx.PutLimit("agent:beside", 1))
+			s.must(tx.PutLimit(atMost("agent:beside", 1)))
 			return tx.SetCell(cell)
 		}); perdure.CodeOf(err) != code {
 			s.Errorf("cell %d: %v, want %s", cell, err, code)

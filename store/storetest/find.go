@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -14,6 +15,9 @@ var finding = []check{
 	{"Find/ReadyAged", findReadyAged},
 	{"Find/ReadyByPriority", findReadyByPriority},
 	{"Find/ReadyFull", findReadyFull},
+	{"Find/ReadyOfLanes", findReadyOfLanes},
+	{"Find/ReadyOfManyLanes", findReadyOfManyLanes},
+	{"Find/ReadyOfFullLanes", findReadyOfFullLanes},
 	{"Find/Due", findDue},
 	{"Find/Expired", findExpired},
 	{"Find/Overdue", findOverdue},
@@ -103,11 +107,137 @@ func findReadyFull(s *suite) {
 		newJob(402, 1, typed("free"), priority(1)), newJob(403, 1, typed("open"), priority(4)))
 	s.save(&c)
 	s.changeStep(ref(400, 0), run("h", "", at(time.Minute)))
-	full := []string{"full", "unheard of"}
+	for _, name := range []string{"job:full", "job:free", "job:open"} {
+		s.limit(name, 1)
+	}
+	full := []string{"job:full", "job:unheard of"}
 	s.ready("full", "http", 100, full, refs(401, 0, 401, 1, 403, 0, 400, 1, 402, 0))
 	s.ready("bounded", "http", 2, full, refs(401, 0, 401, 1))
-	s.ready("not full", "http", 2, []string{"open"}, refs(0, 0, 0, 1))
-	s.ready("all full", "http", 100, []string{"full", "free", "open"}, refs(401, 0, 401, 1, 400, 1))
+	s.ready("not full", "http", 2, []string{"job:open"}, refs(0, 0, 0, 1))
+	s.ready("all full", "http", 100, []string{"job:full", "job:free", "job:open"}, refs(401, 0, 401, 1, 400, 1))
+}
+
+// needing gives the steps of a new job needs.
+func needing(needs kernel.Needs, nj kernel.NewJob) kernel.NewJob {
+	for _, st := range nj.Steps {
+		st.Needs = needs
+	}
+	return nj
+}
+
+// account is the need of one permit of limit ads, with a key.
+func account(key string) kernel.Needs { return kernel.Needs(`[{"name":"ads","key":"` + key + `"}]`) }
+
+func laneOf(key string) kernel.LaneRef {
+	return kernel.LaneRef{Agent: "http", Lane: kernel.LaneOf("order", account(key))}
+}
+
+// closeLane closes the lane of steps that need this key.
+func (s *suite) closeLane(key string) {
+	s.Helper()
+	s.save(&kernel.Changes{CloseLanes: []kernel.ClosedLane{{LaneRef: laneOf(key), For: kernel.LimitKey{Name: "ads", Key: key}}}})
+}
+
+// openLanes opens lanes that are closed for these keys.
+func (s *suite) openLanes(max int, keys ...string) (agents []string) {
+	s.Helper()
+	s.update(func(tx kernel.Tx) {
+		var of []kernel.LimitKey
+		for _, key := range keys {
+			of = append(of, kernel.LimitKey{Name: "ads", Key: key})
+		}
+		var err error
+		agents, err = tx.OpenLanes(of, max)
+		s.must(err)
+	})
+	return agents
+}
+
+// A lane that is closed is not searched until it is opened, and steps that become ready in it do not open it. Steps of
+// other lanes are found in their order, as if there were one lane (I12).
+func findReadyOfLanes(s *suite) {
+	s.limit("ads", 9)
+	s.submit(needing(account("a"), newJob(1, 2)), needing(account("b"), newJob(2, 1)), newJob(3, 1), needing(account("a"), newJob(4, 1)), needing(account("c"), newJob(5, 1, priority(9))))
+	s.ready("all", "http", 9, nil, refs(5, 0, 1, 0, 1, 1, 2, 0, 3, 0, 4, 0))
+	s.ready("bounded", "http", 3, nil, refs(5, 0, 1, 0, 1, 1))
+	s.closeLane("a")
+	s.ready("but a", "http", 9, nil, refs(5, 0, 2, 0, 3, 0))
+	s.submit(needing(account("a"), newJob(6, 1, priority(9))))
+	s.ready("still closed", "http", 9, nil, refs(5, 0, 2, 0, 3, 0))
+	s.closeLane("b")
+	found(s, "closed for", []kernel.LimitKey{{Name: "ads", Key: "a"}, {Name: "ads", Key: "b"}}, func(tx kernel.Tx) ([]kernel.LimitKey, error) { return tx.ClosedFor(kernel.LimitKey{}, 9) })
+	found(s, "closed for, bounded", []kernel.LimitKey{{Name: "ads", Key: "a"}}, func(tx kernel.Tx) ([]kernel.LimitKey, error) { return tx.ClosedFor(kernel.LimitKey{}, 1) })
+	found(s, "closed for, on from there", []kernel.LimitKey{{Name: "ads", Key: "b"}}, func(tx kernel.Tx) ([]kernel.LimitKey, error) {
+		return tx.ClosedFor(kernel.LimitKey{Name: "ads", Key: "a"}, 9)
+	})
+	s.equal("opened", s.openLanes(0, "a", "b"), nil)
+	s.equal("opened", s.openLanes(9, "a", "none"), []string{"http"})
+	s.ready("but b", "http", 9, nil, refs(5, 0, 6, 0, 1, 0, 1, 1, 3, 0, 4, 0))
+	s.sound()
+
+	// What leaves a closed lane leaves it closed; what leaves an open one may leave it empty.
+	for _, r := range refs(2, 0, 1, 0, 1, 1, 4, 0, 6, 0) {
+		s.changeStep(r, settle)
+	}
+	s.ready("b and a are empty", "http", 9, nil, refs(5, 0, 3, 0))
+	s.submit(needing(account("b"), newJob(7, 1)), needing(account("a"), newJob(8, 1)))
+	s.ready("b is closed", "http", 9, nil, refs(5, 0, 3, 0, 8, 0))
+	s.closeLane("nobody's")
+	s.submit(needing(account("nobody's"), newJob(9, 1)))
+	s.ready("an empty lane is not closed", "http", 9, nil, refs(5, 0, 3, 0, 8, 0, 9, 0))
+	s.equal("opened", s.openLanes(9, "b"), []string{"http"})
+	s.ready("all", "http", 9, nil, refs(5, 0, 3, 0, 7, 0, 8, 0, 9, 0))
+	s.sound()
+}
+
+// However many lanes there are, and however the steps are spread over them, as many are found as there are, in order.
+func findReadyOfManyLanes(s *suite) {
+	var c kernel.Changes
+	var want []kernel.StepRef
+	for i := range 300 {
+		key := fmt.Sprint(i) // 200 lanes with a step,
+		if i%3 == 0 {
+			key = "large" // and one with a hundred
+		}
+		c.NewJobs = append(c.NewJobs, needing(account(key), newJob(i, 1)))
+		want = append(want, ref(i, 0))
+	}
+	s.save(&c)
+	s.ready("all", "http", 1000, nil, want)
+	s.ready("half", "http", 150, nil, want[:150])
+	s.ready("one", "http", 1, nil, want[:1])
+	for i := range 299 {
+		if i%3 != 0 {
+			s.closeLane(fmt.Sprint(i))
+		}
+	}
+	var large []kernel.StepRef
+	for i := 0; i < 300; i += 3 {
+		large = append(large, ref(i, 0))
+	}
+	s.ready("one large lane, and a small one", "http", 90, nil, large[:90])
+	s.ready("all of them", "http", 101, nil, append(large, ref(299, 0)))
+	s.sound()
+}
+
+// A limit that is full as a whole keeps its lanes from being searched, however many they are. A full type does, but for the
+// jobs that hold its permit.
+func findReadyOfFullLanes(s *suite) {
+	s.limit("ads", 1)
+	s.limit("job:order", 1)
+	both := kernel.Needs(`[{"name":"ads","key":"a"},{"name":"mail"}]`)
+	s.submit(needing(account("a"), newJob(1, 1)), needing(`[{"name":"mail"}]`, newJob(2, 1, permitted)), needing(both, newJob(3, 1, permitted)),
+		newJob(4, 1, permitted), needing(account("b"), newJob(5, 1, typed("import"))), newJob(6, 1))
+	s.ready("nothing is full", "http", 9, nil, refs(1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0))
+	s.ready("ads is full", "http", 9, []string{"ads"}, refs(2, 0, 4, 0, 6, 0))
+	s.ready("a limit that is not there", "http", 9, []string{"mail", "none"}, refs(1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0))
+	s.limit("mail", 1)
+	s.ready("mail is full", "http", 9, []string{"mail"}, refs(1, 0, 4, 0, 5, 0, 6, 0))
+	s.ready("the type is full", "http", 9, []string{"job:order"}, refs(2, 0, 3, 0, 4, 0, 5, 0))
+	s.ready("the type and ads are full", "http", 9, []string{"job:order", "ads"}, refs(2, 0, 4, 0))
+	s.save(&kernel.Changes{CloseLanes: []kernel.ClosedLane{{LaneRef: kernel.LaneRef{Agent: "http", Lane: kernel.LaneOf("order", both)}, For: kernel.LimitKey{Name: "ads", Key: "a"}}}})
+	s.ready("the type is full, and a lane is closed", "http", 9, []string{"job:order"}, refs(2, 0, 4, 0, 5, 0))
+	s.sound()
 }
 
 // The head start of a priority is that which its agent had when the step became ready.
@@ -136,9 +266,8 @@ func findReadyAged(s *suite) {
 	)
 	s.ready("a head start of 90 ms", "http", 100, nil, refs(200, 0, 85, 0, 1, 0, 95, 0, 6, 0))
 	s.ready("bounded", "http", 2, nil, refs(200, 0, 85, 0))
-	s.ready("of a full type", "http", 100, []string{"a"}, refs(200, 0, 85, 0, 95, 0, 6, 0))
-	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit("job:a", 9)) })
-	s.ready("of a type whose limit is full", "http", 100, []string{"a"}, refs(200, 0, 85, 0, 95, 0, 6, 0))
+	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(atMost("job:a", 9))) })
+	s.ready("of a type whose limit is full", "http", 100, []string{"job:a"}, refs(200, 0, 85, 0, 95, 0, 6, 0))
 	s.sound()
 }
 

@@ -55,18 +55,18 @@ func lockShapes(s *suite) {
 // A limit takes hold at once, and is there until it is deleted.
 func lockLimits(s *suite) {
 	s.update(func(tx kernel.Tx) {
-		s.must(tx.PutLimit("job:order", 3))
-		s.must(tx.PutLimit("agent:http", 5))
-		s.must(tx.PutLimit("agent:Ü", 0))
+		s.must(tx.PutLimit(atMost("job:order", 3)))
+		s.must(tx.PutLimit(atMost("agent:http", 5)))
+		s.must(tx.PutLimit(atMost("agent:Ü", 0)))
 	})
-	want := []kernel.Limit{{Name: "agent:http", Max: 5}, {Name: "job:order", Max: 3}}
+	want := []kernel.Limit{atMost("agent:http", 5), atMost("job:order", 3)}
 	found(s, "locked", want, func(tx kernel.Tx) ([]kernel.Limit, error) {
 		return tx.LockLimits([]string{"job:order", "agent:none", "agent:http", "job:order"})
 	})
-	all := []kernel.Limit{{Name: "agent:http", Max: 5}, {Name: "agent:Ü"}, {Name: "job:order", Max: 3}}
+	all := []kernel.Limit{atMost("agent:http", 5), atMost("agent:Ü", 0), atMost("job:order", 3)}
 	found(s, "all", all, kernel.Tx.Limits)
 	s.update(func(tx kernel.Tx) {
-		s.must(tx.PutLimit("job:order", 0))
+		s.must(tx.PutLimit(atMost("job:order", 0)))
 		had, err := tx.DeleteLimit("agent:http")
 		s.must(err)
 		s.equal("deleted", had, true)
@@ -76,16 +76,16 @@ func lockLimits(s *suite) {
 	})
 	listed, err := s.store.ListLimits(ctx)
 	s.must(err)
-	s.equal("listed", listed, []kernel.Limit{{Name: "agent:Ü"}, {Name: "job:order"}})
+	s.equal("listed", listed, []kernel.Limit{atMost("agent:Ü", 0), atMost("job:order", 0)})
 }
 
 // Permits are counted from the rows that hold them (F029, F136).
 func lockLimitsCount(s *suite) {
 	s.submit(newJob(1, 2, permitted), newJob(2, 3, permitted), newJob(3, 1), newJob(4, 1, permitted, typed("other")))
 	s.update(func(tx kernel.Tx) {
-		s.must(tx.PutLimit("job:order", 1))
-		s.must(tx.PutLimit("agent:http", 10))
-		s.must(tx.PutLimit("agent:ftp", 10))
+		s.must(tx.PutLimit(atMost("job:order", 1)))
+		s.must(tx.PutLimit(atMost("agent:http", 10)))
+		s.must(tx.PutLimit(atMost("agent:ftp", 10)))
 	})
 	s.changeStep(ref(2, 1), run("h1", "", at(time.Minute)))
 	s.changeStep(ref(1, 0), run("h2", "", at(0))) // also past its lock, until somebody has looked
@@ -94,17 +94,17 @@ func lockLimitsCount(s *suite) {
 	count := func(job, http, ftp int) {
 		s.Helper()
 		found(s, "used", []kernel.Limit{
-			{Name: "agent:ftp", Max: 10, Used: ftp}, {Name: "agent:http", Max: 10, Used: http}, {Name: "job:order", Max: 1, Used: job},
+			used(atMost("agent:ftp", 10), ftp), used(atMost("agent:http", 10), http), used(atMost("job:order", 1), job),
 		}, func(tx kernel.Tx) ([]kernel.Limit, error) {
 			return tx.LockLimits([]string{"agent:ftp", "agent:http", "job:order"})
 		})
 	}
 	count(2, 2, 1)
-	s.use("job:order", 10, 2, kernel.LimitHolder{Job: id(1)}, kernel.LimitHolder{Job: id(2)})
-	s.use("job:order", 1, 2, kernel.LimitHolder{Job: id(1)})
+	s.use("job:order", 10, 2, kernel.LimitHolder{Job: id(1), Amount: 1}, kernel.LimitHolder{Job: id(2), Amount: 1})
+	s.use("job:order", 1, 2, kernel.LimitHolder{Job: id(1), Amount: 1})
 	s.use("job:order", 0, 2)
-	s.use("job:other", 10, 1, kernel.LimitHolder{Job: id(4)}) // not limited, and counted all the same
-	s.use("agent:http", 10, 2, kernel.LimitHolder{Job: id(1), Step: "s0", Run: 1}, kernel.LimitHolder{Job: id(2), Step: "s1", Run: 1})
+	s.use("job:other", 10, 1, kernel.LimitHolder{Job: id(4), Amount: 1}) // not limited, and counted all the same
+	s.use("agent:http", 10, 2, kernel.LimitHolder{Job: id(1), Step: "s0", Run: 1, Amount: 1}, kernel.LimitHolder{Job: id(2), Step: "s1", Run: 1, Amount: 1})
 	s.use("agent:nobody", 10, 0)
 	s.use("neither", 10, 0)
 
@@ -115,7 +115,7 @@ func lockLimitsCount(s *suite) {
 
 func (s *suite) use(name string, max, used int, holders ...kernel.LimitHolder) {
 	s.Helper()
-	n, got, err := s.store.LimitUse(ctx, name, max)
+	n, got, err := s.store.LimitUse(ctx, kernel.LimitKey{Name: name}, max)
 	s.must(err)
 	s.equal(name+" used", n, used)
 	s.equal(name+" holders", got, holders)

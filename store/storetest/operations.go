@@ -158,8 +158,8 @@ var operations = []operation{
 		return saves(func(kernel.Tx) (*kernel.Changes, error) { return &c, nil })
 	}},
 	{"put a limit", func(d *differ) act {
-		name, most := d.limit(), d.rnd.IntN(5)
-		return in(func(tx kernel.Tx) (any, error) { return nil, tx.PutLimit(name, most) })
+		l := kernel.Limit{Name: d.limit(), Max: d.rnd.IntN(6) - 1, PerKey: d.rnd.IntN(4) - 1}
+		return in(func(tx kernel.Tx) (any, error) { return nil, tx.PutLimit(l) })
 	}},
 	{"put an agent", func(d *differ) act {
 		return putAgent(agedAgent, time.Duration(1+d.rnd.IntN(3))*time.Second)
@@ -178,6 +178,37 @@ var operations = []operation{
 	{"TryLockJobs", func(d *differ) act {
 		all := d.someIDs()
 		return in(func(tx kernel.Tx) ([]*kernel.Job, error) { return tx.TryLockJobs(all) })
+	}},
+	{"close lanes", func(d *differ) act {
+		c := kernel.Changes{CloseLanes: make([]kernel.ClosedLane, 1+d.rnd.IntN(10))}
+		for i := range c.CloseLanes {
+			c.CloseLanes[i] = kernel.ClosedLane{LaneRef: kernel.LaneRef{Agent: d.agent(), Lane: kernel.LaneOf(d.typ(), `[{"name":"ads-api","key":"a"}]`)}, For: d.limitKey()}
+			if d.chance(50) {
+				c.CloseLanes[i].Lane = kernel.LaneOf(d.typ(), d.needs())
+			}
+		}
+		return saves(func(kernel.Tx) (*kernel.Changes, error) { return &c, nil })
+	}},
+	{"OpenLanes", func(d *differ) act {
+		keys, most := []kernel.LimitKey{d.limitKey()}, d.max()
+		if other := d.limitKey(); other != keys[0] {
+			keys = append(keys, other)
+		}
+		return in(func(tx kernel.Tx) ([]string, error) { return tx.OpenLanes(keys, most) })
+	}},
+	{"ClosedFor", func(d *differ) act {
+		after, most := d.limitKey(), d.max()
+		if d.chance(70) {
+			after = kernel.LimitKey{}
+		}
+		return in(func(tx kernel.Tx) ([]kernel.LimitKey, error) { return tx.ClosedFor(after, most) })
+	}},
+	{"KeyUse", func(d *differ) act {
+		keys := []kernel.LimitKey{d.limitKey(), d.limitKey()}
+		return in(func(tx kernel.Tx) ([]int, error) {
+			found, err := tx.KeyUse(keys)
+			return []int{found[keys[0]], found[keys[1]]}, err
+		})
 	}},
 	{"LockLimits", func(d *differ) act {
 		names := []string{d.limit(), d.limit(), d.limit()}
@@ -232,7 +263,12 @@ var operations = []operation{
 		var full []string
 		for _, typ := range []string{"order", "import", "a"} {
 			if d.chance(40) {
-				full = append(full, typ)
+				full = append(full, kernel.JobLimit(typ))
+			}
+		}
+		for _, name := range []string{"ads-api", "mail"} {
+			if d.chance(20) {
+				full = append(full, name)
 			}
 		}
 		return in(func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Ready(agent, most, full) })
@@ -250,7 +286,7 @@ var operations = []operation{
 		return in(func(tx kernel.Tx) ([]perdure.JobID, error) { return tx.Overdue(now, most) })
 	}},
 	{"HeldBy", func(d *differ) act {
-		holder, agent, request, most := d.holder(), d.pick("", d.agent()), d.request(), d.max()
+		holder, agent, request, most := d.holder(), d.pick("", "", d.agent()), d.pick("", d.request()), d.max()
 		return in(func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.HeldBy(holder, agent, request, most) })
 	}},
 	{"EmbeddedHolders", func(*differ) act { return in(kernel.Tx.EmbeddedHolders) }},
@@ -333,7 +369,7 @@ var operations = []operation{
 	{"LimitUse", func(d *differ) act {
 		name, most := d.limit(), d.max()
 		return reads(func(s kernel.Store) (string, error) {
-			used, holders, err := s.LimitUse(ctx, name, most)
+			used, holders, err := s.LimitUse(ctx, kernel.LimitKey{Name: name}, most)
 			return fmt.Sprint(used, holders), err
 		})
 	}},

@@ -248,7 +248,7 @@ func raceLimit(s *suite) {
 		c.NewJobs = append(c.NewJobs, newJob(i, 1))
 	}
 	s.save(&c)
-	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit("agent:http", most)) })
+	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(atMost("agent:http", most))) })
 	s.together(jobs, func(i int) error {
 		return s.store.Update(ctx, func(tx kernel.Tx) error {
 			if _, err := tx.LockJobs(ids(i)); err != nil {
@@ -271,7 +271,7 @@ func raceLimit(s *suite) {
 // Who waits for a limit's lock counts what was let out meanwhile: he counts after he has it (I12).
 func raceLimitCountedAfterLock(s *suite) {
 	s.submit(newJob(1, 1))
-	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit("agent:http", 1)) })
+	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(atMost("agent:http", 1))) })
 	locked := make(chan struct{})
 	var once sync.Once
 	lock := func(tx kernel.Tx) (int, error) {

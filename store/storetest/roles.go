@@ -192,7 +192,7 @@ func fencedByEpoch(s *suite) {
 	old := s.elect("r", enlist("n1", ttl))
 	under := func(m kernel.Mandate) error {
 		return s.store.Update(ctx, func(tx kernel.Tx) error {
-			if err := tx.PutLimit("agent:fenced", int(m.Epoch)); err != nil {
+			if err := tx.PutLimit(atMost("agent:fenced", int(m.Epoch))); err != nil {
 				return err
 			}
 			r, err := tx.ShareRole(m.Role)

@@ -77,7 +77,7 @@ func saveGuardTakesAllBack(s *suite) {
 	stale.Run = 5
 	err := s.store.Update(ctx, func(tx kernel.Tx) error {
 		s.must(tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{newJob(2, 1)}}))
-		s.must(tx.PutLimit("agent:http", 3))
+		s.must(tx.PutLimit(atMost("agent:http", 3)))
 		return tx.Save(&kernel.Changes{
 			NewJobs:  []kernel.NewJob{newJob(3, 1, keyed("k"))},
 			Jobs:     []kernel.JobChange{editJob(s.jobIn(tx, 1), settleJob)},
@@ -326,7 +326,7 @@ func updateRollback(s *suite) {
 
 func (s *suite) writeAll(tx kernel.Tx) {
 	s.Helper()
-	s.must(tx.PutLimit("job:order", 1))
+	s.must(tx.PutLimit(atMost("job:order", 1)))
 	s.must(tx.Save(&kernel.Changes{
 		NewJobs:  []kernel.NewJob{newJob(2, 1, keyed("k"), labelled("a", "b"))},
 		Jobs:     []kernel.JobChange{editJob(s.jobIn(tx, 1), settleJob)},

@@ -21,6 +21,7 @@ var keeping = []check{
 	{"Out/Many", outMany},
 	{"Permits/LimitComesLater", permitsLimitComesLater},
 	{"Permits/LimitGoes", permitsLimitGoes},
+	{"Permits/OfKeys", permitsOfKeys},
 	{"Permits/OneTransaction", permitsOneTransaction},
 	{"Permits/Moved", permitsMoved},
 	{"Save/FirstRow", saveFirstRow},
@@ -81,7 +82,10 @@ func until(t time.Duration) func(*kernel.Step) {
 
 // A job may be let out as it is submitted.
 func outAsSubmitted(s *suite) {
-	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit("agent:http", 9)); s.must(tx.PutLimit("job:order", 9)) })
+	s.update(func(tx kernel.Tx) {
+		s.must(tx.PutLimit(atMost("agent:http", 9)))
+		s.must(tx.PutLimit(atMost("job:order", 9)))
+	})
 	var jobs []kernel.NewJob
 	for n := range 40 {
 		nj := newJob(n, 1+n%2, permitted)
@@ -95,10 +99,10 @@ func outAsSubmitted(s *suite) {
 	s.next(at(time.Minute))
 	s.expired(time.Minute, 3, 0, 0, 1, 0, 2, 0)
 	s.ready("the second steps", "http", 2, nil, refs(1, 1, 3, 1))
-	n, _, err := s.store.LimitUse(ctx, "agent:http", 0)
+	n, _, err := s.store.LimitUse(ctx, kernel.LimitKey{Name: "agent:http"}, 0)
 	s.must(err)
 	s.equal("used", n, 40)
-	n, _, err = s.store.LimitUse(ctx, "job:order", 0)
+	n, _, err = s.store.LimitUse(ctx, kernel.LimitKey{Name: "job:order"}, 0)
 	s.must(err)
 	s.equal("used", n, 40)
 	s.update(func(tx kernel.Tx) {
@@ -138,7 +142,7 @@ func outAll(s *suite) {
 		n, err := s.store.Backlog(ctx, 100)
 		s.must(err)
 		s.equal("backlog", n, len(run)+len(wait))
-		n, _, err = s.store.LimitUse(ctx, "job:order", 9)
+		n, _, err = s.store.LimitUse(ctx, kernel.LimitKey{Name: "job:order"}, 9)
 		s.must(err)
 		s.equal("would hold", n, len(run)+len(wait))
 		s.update(func(tx kernel.Tx) {
@@ -241,8 +245,8 @@ func outHanded(s *suite) {
 	s.held("@k", "http", "r", 1, 0)
 	found(s, "holders", []string{"@k"}, kernel.Tx.EmbeddedHolders)
 	s.expired(time.Minute, 9, 1, 0, 1, 1, 1, 2)
-	s.use("agent:http", 9, 2, kernel.LimitHolder{Job: id(1), Step: "s0", Run: 1}, kernel.LimitHolder{Job: id(1), Step: "s1", Run: 1})
-	s.use("agent:ftp", 9, 1, kernel.LimitHolder{Job: id(1), Step: "s2", Run: 1})
+	s.use("agent:http", 9, 2, kernel.LimitHolder{Job: id(1), Step: "s0", Run: 1, Amount: 1}, kernel.LimitHolder{Job: id(1), Step: "s1", Run: 1, Amount: 1})
+	s.use("agent:ftp", 9, 1, kernel.LimitHolder{Job: id(1), Step: "s2", Run: 1, Amount: 1})
 }
 
 // What was let out, came back and is let out again is out once.
@@ -292,7 +296,7 @@ func outMany(s *suite) {
 
 func (s *suite) limit(name string, most int) {
 	s.Helper()
-	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(name, most)) })
+	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(atMost(name, most))) })
 }
 
 // used is what LockLimits counts; LimitUse says the same.
@@ -305,7 +309,7 @@ func (s *suite) used(name string, want int) {
 			s.Errorf("%s: got %+v; want %d used", name, limits, want)
 		}
 	})
-	n, _, err := s.store.LimitUse(ctx, name, 0)
+	n, _, err := s.store.LimitUse(ctx, kernel.LimitKey{Name: name}, 0)
 	s.must(err)
 	s.equal(name, n, want)
 }
@@ -329,7 +333,7 @@ func permitsLimitComesLater(s *suite) {
 	s.changeJob(1, func(j *kernel.Job) { j.Permit = false })
 	s.used("job:order", 1)
 	s.used("agent:http", 1)
-	s.ready("full", "http", 9, []string{"order"}, nil)
+	s.ready("full", "http", 9, []string{"job:order"}, nil)
 }
 
 // A limit that is taken away and comes back counts what holds a permit then.
@@ -345,7 +349,7 @@ func permitsLimitGoes(s *suite) {
 	})
 	s.changeSteps(settle, ref(1, 0))
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 2), ref(1, 3))
-	n, _, err := s.store.LimitUse(ctx, "agent:http", 0)
+	n, _, err := s.store.LimitUse(ctx, kernel.LimitKey{Name: "agent:http"}, 0)
 	s.must(err)
 	s.equal("counted all the same", n, 3)
 	s.limit("agent:http", 5)
@@ -361,11 +365,11 @@ func permitsOneTransaction(s *suite) {
 	}
 	both := func(tx kernel.Tx) {
 		out(tx, 0)
-		s.must(tx.PutLimit("agent:http", 5))
+		s.must(tx.PutLimit(atMost("agent:http", 5)))
 		out(tx, 1)
 		limits, err := tx.LockLimits([]string{"agent:http"})
 		s.must(err)
-		s.equal("within", limits, []kernel.Limit{{Name: "agent:http", Max: 5, Used: 2}})
+		s.equal("within", limits, []kernel.Limit{used(atMost("agent:http", 5), 2)})
 	}
 	err := s.store.Update(ctx, func(tx kernel.Tx) error { both(tx); return errOops })
 	s.equal("refused", err == nil, false)
@@ -376,7 +380,7 @@ func permitsOneTransaction(s *suite) {
 		_, err := tx.DeleteLimit("agent:http")
 		s.must(err)
 		out(tx, 2)
-		s.must(tx.PutLimit("agent:http", 1))
+		s.must(tx.PutLimit(atMost("agent:http", 1)))
 		out(tx, 3)
 	})
 	s.used("agent:http", 4)
@@ -499,4 +503,57 @@ func saveTwice(s *suite) {
 	if i := slices.IndexFunc(s.steps(1), func(st *kernel.Step) bool { return st.Phase == perdure.Running }); i >= 0 {
 		s.Errorf("step %d is out", i)
 	}
+}
+
+// atMost is a limit without a bound for each key.
+func atMost(name string, max int) kernel.Limit {
+	return kernel.Limit{Name: name, Max: max, PerKey: kernel.Unbounded}
+}
+
+func used(l kernel.Limit, n int) kernel.Limit {
+	l.Used = n
+	return l
+}
+
+// Permits of users' own limits are kept whether the limit is there or not, and counted with their amounts, as a whole and by
+// key (I12).
+func permitsOfKeys(s *suite) {
+	s.submit(needing(account("a"), newJob(1, 2)), needing(`[{"name":"ads","key":"a","amount":3},{"name":"mail"}]`, newJob(2, 1)), needing(account("b"), newJob(3, 1)))
+	s.changeSteps(run("h", "", at(time.Minute)), refs(1, 0, 2, 0, 3, 0)...)
+	count := func(ads, a, b, mail int) {
+		s.Helper()
+		s.update(func(tx kernel.Tx) {
+			keys := []kernel.LimitKey{{Name: "ads"}, {Name: "ads", Key: "a"}, {Name: "ads", Key: "b"}, {Name: "mail"}, {Name: "ads", Key: "none"}}
+			got, err := tx.KeyUse(keys)
+			s.must(err)
+			s.equal("used", got, map[kernel.LimitKey]int{keys[0]: ads, keys[1]: a, keys[2]: b, keys[3]: mail, keys[4]: 0})
+		})
+	}
+	count(5, 4, 1, 1)
+	for range 2 { // a limit that goes takes none with it
+		s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(kernel.Limit{Name: "ads", Max: kernel.Unbounded, PerKey: 2})) })
+		found(s, "locked", []kernel.Limit{{Name: "ads", Max: kernel.Unbounded, PerKey: 2, Used: 5}}, func(tx kernel.Tx) ([]kernel.Limit, error) { return tx.LockLimits([]string{"ads", "mail"}) })
+		s.update(func(tx kernel.Tx) {
+			_, err := tx.DeleteLimit("ads")
+			s.must(err)
+		})
+	}
+	use := func(k kernel.LimitKey, most, want int, holders ...kernel.LimitHolder) {
+		s.Helper()
+		n, got, err := s.store.LimitUse(ctx, k, most)
+		s.must(err)
+		s.equal(k.String()+" used", n, want)
+		s.equal(k.String()+" holders", got, holders)
+	}
+	one := kernel.LimitHolder{Job: id(1), Step: "s0", Run: 1, Key: "a", Amount: 1}
+	three := kernel.LimitHolder{Job: id(2), Step: "s0", Run: 1, Key: "a", Amount: 3}
+	use(kernel.LimitKey{Name: "ads"}, 9, 5, one, three, kernel.LimitHolder{Job: id(3), Step: "s0", Run: 1, Key: "b", Amount: 1})
+	use(kernel.LimitKey{Name: "ads", Key: "a"}, 9, 4, one, three)
+	use(kernel.LimitKey{Name: "ads", Key: "a"}, 1, 4, one)
+	use(kernel.LimitKey{Name: "mail"}, 9, 1, kernel.LimitHolder{Job: id(2), Step: "s0", Run: 1, Amount: 1})
+	s.changeSteps(settle, ref(2, 0))
+	count(2, 1, 1, 0)
+	s.changeStep(ref(1, 0), func(st *kernel.Step) { st.Needs = account("b") }) // as no rule does
+	count(2, 0, 2, 0)
+	s.sound()
 }

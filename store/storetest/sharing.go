@@ -50,7 +50,7 @@ func permitsLimitComesAndGoes(s *suite) {
 				if i >= jobs {
 					name := []string{"agent:http", "job:order"}[i-jobs]
 					if n%2 == 0 {
-						return tx.PutLimit(name, 100)
+						return tx.PutLimit(atMost(name, 100))
 					}
 					_, err := tx.DeleteLimit(name)
 					return err
@@ -84,13 +84,16 @@ func permitsLimitComesAndGoes(s *suite) {
 		s.changeStep(ref(i, 0), run("h", "", at(time.Minute)))
 		s.changeJob(i, permitted)
 	}
-	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit("agent:http", 100)); s.must(tx.PutLimit("job:order", 100)) })
+	s.update(func(tx kernel.Tx) {
+		s.must(tx.PutLimit(atMost("agent:http", 100)))
+		s.must(tx.PutLimit(atMost("job:order", 100)))
+	})
 	s.use("agent:http", 0, jobs/2)
 	s.use("job:order", 0, jobs/2)
 	s.update(func(tx kernel.Tx) {
 		limits, err := tx.LockLimits([]string{"agent:http", "job:order"})
 		s.must(err)
-		s.equal("used", limits, []kernel.Limit{{Name: "agent:http", Max: 100, Used: jobs / 2}, {Name: "job:order", Max: 100, Used: jobs / 2}})
+		s.equal("used", limits, []kernel.Limit{used(atMost("agent:http", 100), jobs/2), used(atMost("job:order", 100), jobs/2)})
 	})
 }
 

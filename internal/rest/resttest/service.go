@@ -25,7 +25,7 @@ type Service struct {
 	OnCloseAlert  func(ctx context.Context, id int64, by string) (*perdure.AlertView, error)
 	OnListLimits  func(context.Context) ([]perdure.LimitView, error)
 	OnGetLimit    func(ctx context.Context, name string) (*perdure.LimitView, error)
-	OnPutLimit    func(ctx context.Context, name string, max int) (*perdure.LimitView, error)
+	OnPutLimit    func(ctx context.Context, name string, settings perdure.LimitSettings) (*perdure.LimitView, error)
 	OnDeleteLimit func(ctx context.Context, name string) error
 	OnListAgents  func(context.Context) ([]perdure.AgentView, error)
 	OnGetAgent    func(ctx context.Context, name string) (*perdure.AgentView, error)
@@ -94,8 +94,8 @@ func (s *Service) GetLimit(ctx context.Context, name string) (*perdure.LimitView
 	return s.OnGetLimit(ctx, name)
 }
 
-func (s *Service) PutLimit(ctx context.Context, name string, max int) (*perdure.LimitView, error) {
-	return s.OnPutLimit(ctx, name, max)
+func (s *Service) PutLimit(ctx context.Context, name string, settings perdure.LimitSettings) (*perdure.LimitView, error) {
+	return s.OnPutLimit(ctx, name, settings)
 }
 
 func (s *Service) DeleteLimit(ctx context.Context, name string) error {

@@ -87,8 +87,8 @@ func Run() perdure.Run {
 // Full answers every call with as much as there can be.
 func Full() *Service {
 	job := func() (*perdure.JobView, error) { return Job(), nil }
-	limit := func(name string, max int) (*perdure.LimitView, error) {
-		return &perdure.LimitView{Name: name, Max: max, Used: 1, Holders: []perdure.HolderView{{Job: ID, Step: "charge", Run: 3}}}, nil
+	limit := func(name string, settings perdure.LimitSettings) (*perdure.LimitView, error) {
+		return &perdure.LimitView{Name: name, LimitSettings: settings, Used: 1, Holders: []perdure.HolderView{{Job: ID, Step: "charge", Run: 3}}}, nil
 	}
 	return &Service{
 		OnSubmit: func(context.Context, []byte, string, string) (*perdure.JobView, bool, error) { return Job(), true, nil },
@@ -127,11 +127,15 @@ func Full() *Service {
 			return &a, nil
 		},
 		OnListLimits: func(context.Context) ([]perdure.LimitView, error) {
-			l, err := limit("agent:http", 3)
+			l, err := limit("agent:http", perdure.LimitSettings{Max: new(3)})
 			return []perdure.LimitView{*l}, err
 		},
-		OnGetLimit:    func(_ context.Context, name string) (*perdure.LimitView, error) { return limit(name, 3) },
-		OnPutLimit:    func(_ context.Context, name string, max int) (*perdure.LimitView, error) { return limit(name, max) },
+		OnGetLimit: func(_ context.Context, name string) (*perdure.LimitView, error) {
+			return limit(name, perdure.LimitSettings{Max: new(3)})
+		},
+		OnPutLimit: func(_ context.Context, name string, settings perdure.LimitSettings) (*perdure.LimitView, error) {
+			return limit(name, settings)
+		},
 		OnDeleteLimit: func(context.Context, string) error { return nil },
 		OnListAgents: func(context.Context) ([]perdure.AgentView, error) {
 			return []perdure.AgentView{Agent("http")}, nil

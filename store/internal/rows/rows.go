@@ -98,6 +98,7 @@ var Columns = [...]Column{
 	{"has_output", Flag, false, false, unsafe.Offsetof(step.HasOutput)},
 	{"own_input", Flag, false, false, unsafe.Offsetof(step.OwnInput)},
 	{"ageing", Span, false, false, unsafe.Offsetof(step.Ageing)},
+	{"limits", Text, false, false, unsafe.Offsetof(step.Needs)},
 	{"blockers", Int, false, false, unsafe.Offsetof(step.Blockers)},
 	{"ready_at", Time, false, false, unsafe.Offsetof(step.ReadyAt)},
 	{"started_at", Time, false, false, unsafe.Offsetof(step.StartedAt)},

@@ -68,6 +68,7 @@ create table perdure.step (
 	parked_at       timestamptz,
 	blockers        int,
 	ageing          bigint, -- the agent's setting, in microseconds; null: the default
+	limits          text,   -- JSON: permits that the step needs
 	failures        int,
 	rung            int,
 	waits           int,
@@ -134,6 +135,76 @@ create table perdure.ready (
 	primary key (agent, lane, ord, job, idx)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_limit = 2000);
 
+-- lane: the lanes of steps that need a limit of a user's own. There is a row while a step of the lane is ready. A lane that
+-- is closed is not searched: the limit, with this key, has no room for its steps.
+create table perdure.lane (
+	agent       text collate "C" not null,
+	lane        bigint not null,
+	class       bigint not null, -- lanes with the same type and names of limits
+	type        text collate "C" not null,
+	limits      text not null,   -- what its steps need, as in step
+	ord         bigint not null, -- of its first step; of a closed lane, when it was closed
+	closed_name text collate "C",
+	closed_key  text collate "C",
+	primary key (agent, lane)
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_limit = 2000);
+
+create index lane_open on perdure.lane (agent, class, ord) where closed_name is null;
+create index lane_closed on perdure.lane (closed_name, closed_key, agent, ord) where closed_name is not null;
+
+-- enter_lanes is for a transaction that has made steps ready in these lanes. The lock on a row keeps it from being deleted
+-- until the transaction is over; any number may hold it. A lane that another transaction is changing keeps its order: the
+-- other one writes it.
+create function perdure.enter_lanes(agents text[], lanes bigint[], classes bigint[], types text[], limits text[], ords bigint[])
+returns void language plpgsql volatile as $$
+declare
+	locked int;
+begin
+	loop
+		insert into perdure.lane (agent, lane, class, type, limits, ord)
+			select * from unnest(agents, lanes, classes, types, limits, ords) on conflict do nothing;
+		select count(*) into locked from unnest(agents, lanes) as u (agent, lane) cross join lateral (
+			select from perdure.lane where agent = u.agent collate "C" and lane = u.lane for key share) l;
+		exit when locked = cardinality(agents);
+	end loop;
+	update perdure.lane l set ord = k.ord from (
+		select l.ctid, u.ord from unnest(agents, lanes, ords) as u (agent, lane, ord) cross join lateral (
+			select ctid from perdure.lane where agent = u.agent collate "C" and lane = u.lane and coalesce(closed_name, '') = '' and ord > u.ord
+			for no key update skip locked) l) k
+	where l.ctid = k.ctid;
+end $$;
+
+-- leave_lanes is for a transaction that has taken ready steps out of these lanes. It deletes those that have none left. It
+-- looks a second time once it has the lock, because a transaction that has made a step ready may have ended meanwhile; one
+-- that is under way has the row locked. It waits for nobody.
+create function perdure.leave_lanes(agents text[], lanes bigint[]) returns void language plpgsql volatile as $$
+declare
+	empty_agents text[];
+	empty_lanes bigint[];
+begin
+	select array_agg(u.agent), array_agg(u.lane) into empty_agents, empty_lanes
+	from unnest(agents, lanes) as u (agent, lane) cross join lateral (
+		select from perdure.lane l where l.agent = u.agent collate "C" and l.lane = u.lane and coalesce(l.closed_name, '') = ''
+		and not exists (select from perdure.ready r where r.agent = l.agent and r.lane = l.lane offset 0)
+		for update skip locked) l;
+	if empty_agents is not null then
+		delete from perdure.lane l using (
+			select l.ctid from unnest(empty_agents, empty_lanes) as u (agent, lane) cross join lateral (
+				select ctid from perdure.lane l where l.agent = u.agent collate "C" and l.lane = u.lane
+				and not exists (select from perdure.ready r where r.agent = l.agent and r.lane = l.lane offset 0)
+				for update) l) k
+		where l.ctid = k.ctid;
+	end if;
+	update perdure.lane l set ord = k.first from (
+		select l.ctid, f.ord as first from unnest(agents, lanes) as u (agent, lane)
+		cross join lateral (
+			select ord from perdure.ready r where r.agent = u.agent collate "C" and r.lane = u.lane order by r.ord limit 1) f
+		cross join lateral (
+			select ctid from perdure.lane l where l.agent = u.agent collate "C" and l.lane = u.lane and coalesce(l.closed_name, '') = '' and l.ord <> f.ord
+			for no key update skip locked) l) k
+	where l.ctid = k.ctid;
+end $$;
+
 -- due: the steps that wait for a time.
 create table perdure.due (
 	at  timestamptz not null,
@@ -161,12 +232,15 @@ alter table perdure.out alter column jobs set storage external, alter column idx
 
 create index out_holder on perdure.out (locked_by, agent, request);
 
--- permit: who holds one, of the limits that there are: a job of job:TYPE under idx 0, a run of agent:NAME.
+-- permit: who holds one: a job of job:TYPE under idx 0, else a run. Those of job:TYPE and agent:NAME are kept while the
+-- limit is there.
 create table perdure.permit (
-	name text collate "C" not null,
-	job  uuid not null,
-	idx  int  not null,
-	primary key (name, job, idx)
+	name   text collate "C" not null,
+	key    text collate "C" not null, -- '': none
+	job    uuid not null,
+	idx    int  not null,
+	amount int  not null,
+	primary key (name, key, job, idx)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_limit = 2000);
 
 -- label: the labels of jobs once more, in the order in which lists ask for them.
@@ -222,8 +296,9 @@ create table perdure.agent (
 );
 
 create table perdure."limit" (
-	name text collate "C" primary key,
-	max  int not null
+	name    text collate "C" primary key, -- job:TYPE, agent:NAME, or a name of a user's own
+	max     int,                          -- null: no bound
+	per_key int
 );
 
 create table perdure.node (

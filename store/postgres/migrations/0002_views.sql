@@ -55,7 +55,7 @@ select perdure.job_text(s.job) as job, x.name, x.idx, s.type, s.priority,
 	x.agent, x.locked_by, x.complete_by, x.locked_until,
 	x.heartbeat / 1e6::double precision as heartbeat_seconds, x.request,
 	coalesce(x.failures, 0) as failures, coalesce(x.rung, 0) as rung, coalesce(x.waits, 0) as waits,
-	coalesce(x.returns, 0) as returns, x.available_at, coalesce(x.blockers, 0) as blockers, x.ageing / 1e6::double precision as ageing_seconds,
+	coalesce(x.returns, 0) as returns, x.available_at, coalesce(x.blockers, 0) as blockers, x.ageing / 1e6::double precision as ageing_seconds, x.limits::jsonb as limits,
 	perdure.outcome(x.outcome) as outcome, x.error_code, x.last_error, x.progress,
 	perdure.json_text(p.input) as input, perdure.json_text(p.output) as output,
 	coalesce(x.own_input, false) as own_input, (array['do', 'undo', 'do'])[x.edited] as edited,
@@ -66,13 +66,13 @@ from perdure.step s
 		select
 			s.idx, s.name, s.current, s.desired, s.phase, s.skipped, s.run, s.direction, s.was, s.turn, s.agent,
 			s.locked_by, s.complete_by, s.locked_until, s.heartbeat, s.request, s.failures, s.rung, s.waits,
-			s.returns, s.available_at, s.blockers, s.ageing, s.outcome, s.error_code, s.last_error, s.progress, s.own_input,
+			s.returns, s.available_at, s.blockers, s.ageing, s.limits, s.outcome, s.error_code, s.last_error, s.progress, s.own_input,
 			s.edited, s.has_output, s.given_up, s.ready_at, s.started_at, s.ended_at, s.updated_at
 		union all
 		select
 			l.idx, l.name collate "C", 0::smallint, 1::smallint, 1::smallint, null::boolean, 0::bigint,
 			null::smallint, null::smallint, 1, null::text, null::text, null::timestamptz, null::timestamptz,
-			null::bigint, null::text, null::int, null::int, null::int, null::int, null::timestamptz, l.blockers, null::bigint,
+			null::bigint, null::text, null::int, null::int, null::int, null::int, null::timestamptz, l.blockers, null::bigint, null::text,
 			null::smallint, null::text, null::text, null::text, null::boolean, null::smallint, null::boolean,
 			null::boolean, null::timestamptz, null::timestamptz, null::timestamptz, s.created_at
 		from (select later from perdure.shape where id = s.shape offset 0) h
@@ -93,8 +93,11 @@ select id, perdure.job_text(job) as job, nullif(step, '') as step, nullif(run, 0
 from perdure.entry;
 
 create view perdure.limits as
-select l.name, l.max, (select count(*) from perdure.permit p where p.name = l.name) as used
+select l.name, l.max, l.per_key, (select coalesce(sum(amount), 0) from perdure.permit p where p.name = l.name) as used
 from perdure."limit" l;
+
+create view perdure.lanes as
+select agent, type, limits::jsonb as limits, closed_name, closed_key from perdure.lane;
 
 create view perdure.agents as
 select name, ageing / 1e6::double precision as ageing_seconds from perdure.agent;

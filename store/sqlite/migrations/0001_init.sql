@@ -41,6 +41,7 @@ CREATE TABLE perdure_step (
 	has_output      INTEGER,
 	own_input       INTEGER,
 	ageing          INTEGER,                   -- the agent's setting, in microseconds; NULL: the default
+	limits          TEXT,                      -- JSON: permits that the step needs
 	blockers        INTEGER,                   -- neighbours still waited for
 	ready_at        INTEGER,
 	started_at      INTEGER,
@@ -125,14 +126,32 @@ CREATE TABLE perdure_out (
 CREATE INDEX perdure_out_until  ON perdure_out (until_at);
 CREATE INDEX perdure_out_holder ON perdure_out (locked_by, request);
 
--- Who holds a permit of a limit that is defined: for job:TYPE the job, as its first step, for agent:NAME
--- the running step. It is written with the row that says so.
+-- Who holds a permit of a limit: for job:TYPE the job, as its first step, else the running step. Those of job:TYPE and
+-- agent:NAME are kept while the limit is there. It is written with the row that says so.
 CREATE TABLE perdure_permit (
-	name TEXT    NOT NULL,
-	job  BLOB    NOT NULL,
-	idx  INTEGER NOT NULL,
-	PRIMARY KEY (name, job, idx)
+	name   TEXT    NOT NULL,
+	key    TEXT    NOT NULL,              -- '': none
+	job    BLOB    NOT NULL,
+	idx    INTEGER NOT NULL,
+	amount INTEGER NOT NULL,
+	PRIMARY KEY (name, key, job, idx)
 ) STRICT, WITHOUT ROWID;
+
+-- The lanes of steps that need a limit of a user's own: there is a row while a step of the lane is ready.
+CREATE TABLE perdure_lane (
+	agent       TEXT    NOT NULL,
+	lane        INTEGER NOT NULL,
+	class       INTEGER NOT NULL,         -- lanes with the same type and names of limits
+	type        TEXT    NOT NULL,
+	limits      TEXT    NOT NULL,         -- what its steps need, as in step
+	ord         INTEGER NOT NULL,         -- of its first step
+	closed_name TEXT,                     -- the limit, and its key, that have no room for its steps
+	closed_key  TEXT,
+	PRIMARY KEY (agent, lane)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX perdure_lane_open   ON perdure_lane (agent, class, ord)          WHERE closed_name IS NULL;
+CREATE INDEX perdure_lane_closed ON perdure_lane (closed_name, closed_key, ord) WHERE closed_name IS NOT NULL;
 
 -- The labels again, to be found by.
 CREATE TABLE perdure_label (
@@ -188,8 +207,9 @@ CREATE TABLE perdure_agent (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE perdure_limit (
-	name TEXT    NOT NULL PRIMARY KEY, -- job:TYPE or agent:NAME
-	max  INTEGER NOT NULL
+	name    TEXT    NOT NULL PRIMARY KEY, -- job:TYPE, agent:NAME, or a name of a user's own
+	max     INTEGER,                      -- NULL: no bound
+	per_key INTEGER
 ) STRICT, WITHOUT ROWID;
 
 -- Who is there. A row that is a day old is dropped.
@@ -271,7 +291,7 @@ CREATE VIEW perdure_steps AS SELECT
 	CASE s.outcome WHEN 1 THEN 'done' WHEN 2 THEN 'failed' WHEN 3 THEN 'rejected' WHEN 4 THEN 'returned' WHEN 5 THEN 'expired' END AS outcome,
 	s.error_code, s.last_error, s.progress, p.input, p.output,
 	coalesce(s.own_input, 0) AS own_input, CASE s.edited WHEN 1 THEN 'do' WHEN 2 THEN 'undo' WHEN 3 THEN 'do' END AS edited, coalesce(s.has_output, 0) AS has_output,
-	coalesce(s.given_up, 0) AS given_up, coalesce(s.blockers, 0) AS blockers, s.ageing / 1e6 AS ageing_seconds,
+	coalesce(s.given_up, 0) AS given_up, coalesce(s.blockers, 0) AS blockers, s.ageing / 1e6 AS ageing_seconds, s.limits,
 	strftime('%Y-%m-%d %H:%M:%S', s.ready_at / 1000000, 'unixepoch') || printf('.%06d', s.ready_at % 1000000) AS ready_at,
 	strftime('%Y-%m-%d %H:%M:%S', s.started_at / 1000000, 'unixepoch') || printf('.%06d', s.started_at % 1000000) AS started_at,
 	strftime('%Y-%m-%d %H:%M:%S', s.ended_at / 1000000, 'unixepoch') || printf('.%06d', s.ended_at % 1000000) AS ended_at,
@@ -293,7 +313,9 @@ CREATE VIEW perdure_history AS SELECT
 FROM perdure_entry;
 
 -- Permits are the rows that hold one, counted here as they are wherever it matters.
-CREATE VIEW perdure_limits AS SELECT name, max, (SELECT count(*) FROM perdure_permit p WHERE p.name = l.name) AS used FROM perdure_limit l;
+CREATE VIEW perdure_limits AS SELECT name, max, per_key, (SELECT coalesce(sum(amount), 0) FROM perdure_permit p WHERE p.name = l.name) AS used FROM perdure_limit l;
+
+CREATE VIEW perdure_lanes AS SELECT agent, type, limits, closed_name, closed_key FROM perdure_lane;
 
 CREATE VIEW perdure_agents AS SELECT name, ageing / 1e6 AS ageing_seconds FROM perdure_agent;
 
