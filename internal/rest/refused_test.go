@@ -30,7 +30,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 	report := `{"job":"` + resttest.ID.String() + `","step":"s","run":1,"outcome":"done"}`
 	for _, test := range []struct{ line, body, want string }{
 		{"POST /v1/jobs/j/resume", "", `"msg":"request refused","method":"POST","path":"/v1/jobs/j/resume","status":409,"code":"conflict","error":"nothing is parked in this job"}`},
-		{"PUT /v1/limits/no:thing", `{"max":1}`, `"msg":"request refused","method":"PUT","path":"/v1/limits/nothing","status":400,"code":"invalid"`},
+		{"PUT /v1/limits/no:thing", `{"max":1}`, `"msg":"request refused","method":"PUT","path":"/v1/limits/no:thing","status":400,"code":"invalid"`},
 		{"POST /v1/jobs/" + strings.Repeat("j", 500) + "/undo", "", `"msg":"request refused"`},
 		{"POST /v1/batches/submit", `{"jobs":[{},{},{}]}`, `"msg":"jobs of a batch refused","jobs":2,"of":3}`},
 		{"POST /v1/reports", `{"holder":"h","reports":[` + report + "," + report + "," + report + `]}`, `"msg":"reports refused","holder":"h","refused":2,"of":3,"reason":"late","error":"too late"}`},
