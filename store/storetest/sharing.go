@@ -1,7 +1,12 @@
 package storetest
 
 import (
+	"errors"
+	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -13,6 +18,7 @@ var sharing = []check{
 	{"Out/Rollback", outRollback},
 	{"Out/EndTogether", outEndTogether},
 	{"Permits/LimitComesAndGoes", permitsLimitComesAndGoes},
+	{"Race/Lanes", raceLanes},
 }
 
 // What was taken back is found as before.
@@ -95,6 +101,138 @@ func permitsLimitComesAndGoes(s *suite) {
 		s.must(err)
 		s.equal("used", limits, []kernel.Limit{used(atMost("agent:http", 100), jobs/2), used(atMost("job:order", 100), jobs/2)})
 	})
+}
+
+// While steps become ready in lanes, are let out of them, and end, no step is lost: each lane that has one is there, and
+// each that is closed for a key is opened once the key has room. No key has more runs than its limit (L5, I12).
+func raceLanes(s *suite) {
+	const jobs, keys, most, workers = 240, 5, 2, 2
+	s.update(func(tx kernel.Tx) {
+		s.must(tx.PutLimit(kernel.Limit{Name: "ads", Max: kernel.Unbounded, PerKey: most}))
+	})
+	var made, settled atomic.Int64
+	deadline := time.Now().Add(time.Minute)
+	s.together(3*workers, func(i int) error {
+		for settled.Load() < jobs {
+			if time.Now().After(deadline) {
+				return fmt.Errorf("%d of %d jobs have settled after a minute", settled.Load(), jobs)
+			}
+			var err error
+			switch i % 3 {
+			case 0:
+				n := int(made.Add(1)) - 1
+				if n >= jobs {
+					return nil
+				}
+				err = s.store.Update(ctx, func(tx kernel.Tx) error {
+					return tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{needing(account(fmt.Sprint(n%keys)), newJob(n, 1, priority(n%3)))}})
+				})
+			case 1:
+				err = s.store.Update(ctx, func(tx kernel.Tx) error { return letOutOfLanes(tx, most) })
+			case 2:
+				var ended int
+				err = s.store.Update(ctx, func(tx kernel.Tx) (err error) {
+					ended, err = endOfLanes(tx)
+					return err
+				})
+				if err == nil {
+					settled.Add(int64(ended))
+				}
+			}
+			if err != nil && !errors.Is(err, kernel.ErrStale) {
+				return err
+			}
+		}
+		return nil
+	})
+	s.sound()
+	s.use("ads", 0, 0)
+	s.ready("all are settled", "http", 9, nil, nil)
+}
+
+// letOutOfLanes lets out what it finds, as far as the keys have room, and closes lanes of the others.
+func letOutOfLanes(tx kernel.Tx, most int) error {
+	found, err := tx.Ready("http", 6, nil)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	if _, err := tx.LockLimits([]string{"ads"}); err != nil {
+		return err
+	}
+	var of []perdure.JobID
+	for _, r := range found {
+		of = append(of, r.Job)
+	}
+	locked, err := tx.TryLockJobs(of)
+	if err != nil {
+		return err
+	}
+	found = found[:0]
+	for _, j := range locked {
+		found = append(found, kernel.StepRef{Job: j.ID})
+	}
+	steps, err := tx.Steps(found)
+	if err != nil {
+		return err
+	}
+	var c kernel.Changes
+	for _, st := range steps {
+		k := st.Needs.List()[0].LimitKey
+		used, err := tx.KeyUse([]kernel.LimitKey{k})
+		switch {
+		case err != nil:
+			return err
+		case st.Phase != perdure.Ready:
+			continue
+		case used[k] >= most:
+			c.CloseLanes = append(c.CloseLanes, kernel.ClosedLane{LaneRef: laneOf(k.Key), For: k})
+			continue
+		}
+		if err := tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(st, run("h", "", at(time.Hour)))}}); err != nil {
+			return err
+		}
+	}
+	return tx.Save(&c)
+}
+
+// endOfLanes ends what is out, and opens the lanes that wait for it.
+func endOfLanes(tx kernel.Tx) (ended int, err error) {
+	out, err := tx.HeldBy("h", "", "", 4)
+	if err != nil || len(out) == 0 {
+		return 0, err
+	}
+	var of []perdure.JobID
+	for _, r := range out {
+		of = append(of, r.Job)
+	}
+	locked, err := tx.TryLockJobs(of)
+	if err != nil {
+		return 0, err
+	}
+	out = out[:0]
+	for _, j := range locked {
+		out = append(out, kernel.StepRef{Job: j.ID})
+	}
+	steps, err := tx.Steps(out)
+	if err != nil {
+		return 0, err
+	}
+	var c kernel.Changes
+	keys := map[kernel.LimitKey]bool{}
+	for _, st := range steps {
+		if st.Phase == perdure.Running {
+			keys[st.Needs.List()[0].LimitKey] = true
+			c.Steps = append(c.Steps, editStep(st, settle))
+		}
+	}
+	if err := tx.Save(&c); err != nil {
+		return 0, err
+	}
+	if _, err := tx.LockLimits([]string{"ads"}); err != nil {
+		return 0, err
+	}
+	_, err = tx.OpenLanes(slices.SortedFunc(maps.Keys(keys), kernel.LimitKey.Compare), 9)
+	return len(c.Steps), err
 }
 
 // Two transactions may end the last two runs that were let out together.
