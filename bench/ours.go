@@ -19,6 +19,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/definition"
 )
 
 // What only Perdure is asked: there is a bound to keep, and nobody to compare with.
@@ -32,6 +33,8 @@ func init() {
 		Workload{Name: "memory", Title: "node with a million jobs waiting: resident memory", Unit: "MiB", Lower: true, Ours: true, Long: true, Size: one, Can: node, Run: memory},
 		Workload{Name: "million", Title: "a million waiting, 50 types with limits, 5 million finished: drained", Unit: "jobs/s", Ours: true, Long: true,
 			Size: func(Kind, bool) int { return 100_000 }, Can: node, Run: million},
+		Workload{Name: "keys", Title: "steps of 10,000 keys of a limit, two runs of each at once, drained", Unit: "jobs/s", Ours: true, Long: true,
+			Size: sized(60_000, 20_000, 20_000), Can: node, Run: keys},
 		Workload{Name: "held", Title: "minutes beside an old transaction: rate in the last", Unit: "jobs/s", Ours: true, Long: true, Size: one, Can: postgres,
 			Run: func(ctx context.Context, m *measure) error { return minutes(ctx, m, true) }},
 		Workload{Name: "unheld", Title: "as many minutes without one: rate in the last", Unit: "jobs/s", Ours: true, Long: true, Size: one, Can: postgres,
@@ -165,6 +168,83 @@ func memory(ctx context.Context, m *measure) error {
 		return err
 	}
 	m.Extra["empty MiB"], m.Extra["jobs waiting"] = empty, float64(m.opts.Waiting)
+	return nil
+}
+
+// keyRounds is how often workload keys drains each of its two backlogs, in turns.
+const keyRounds = 3
+
+// keyed are jobs of one step that needs a limit with a key: the input's.
+var keyed = templateOf("keyed", `"s1":{"agent":"bench","action":"work","limits":[{"name":"ads","key":"${input.order}"}]}`)
+
+// keys compares a backlog whose steps have 10,000 keys of a limit, of which each lets out two at once, with one whose steps
+// have the same key, which bounds nothing.
+func keys(ctx context.Context, m *measure) error {
+	p := m.sys.(*perdureNode)
+	if err := p.Open(ctx); err != nil {
+		return err
+	}
+	if err := m.observe(ctx); err != nil {
+		return err
+	}
+	if err := p.Work(ctx); err != nil {
+		return err
+	}
+	limit := func(settings perdure.LimitSettings) error {
+		_, err := p.node.PutLimit(ctx, "ads", settings)
+		return err
+	}
+	base, err := keyed.plan()
+	if err != nil {
+		return err
+	}
+	drained := func(keys, perKey int) (float64, error) {
+		if err := limit(perdure.LimitSettings{Max: new(0)}); err != nil {
+			return 0, err
+		}
+		var next atomic.Int64
+		err := spread(ctx, (m.n+batchSize-1)/batchSize, batchers, func(ctx context.Context) error {
+			plans := make([]*definition.Plan, batchSize)
+			for i := range plans {
+				in := fmt.Appendf(nil, `{"order":"k%d"}`, next.Add(1)%int64(keys))
+				if plans[i], err = keyed.compiler.With(base, definition.Values{Input: in}); err != nil {
+					return err
+				}
+			}
+			_, err := p.node.SubmitPlans(ctx, plans)
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+		ran := p.Handled()
+		m.from()
+		if err := limit(perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: perKey}}); err != nil {
+			return 0, err
+		}
+		n := int64(m.n+batchSize-1) / batchSize * batchSize
+		for p.Handled() < ran+n {
+			if err := pause(ctx, time.Millisecond); err != nil {
+				return 0, err
+			}
+		}
+		return float64(n) / m.since(), nil
+	}
+	var one, many float64
+	for range keyRounds {
+		a, err := drained(1, 1_000_000)
+		if err != nil {
+			return err
+		}
+		b, err := drained(10_000, 2)
+		if err != nil {
+			return err
+		}
+		one, many = one+a/keyRounds, many+b/keyRounds
+	}
+	m.Value = many
+	m.Extra["one key jobs/s"] = one
+	m.Extra["% of the rate with one key"] = 100 * many / one
 	return nil
 }
 

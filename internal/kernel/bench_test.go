@@ -60,7 +60,7 @@ func happyPath(plan *Plan, req *protocol.Claim) *Job {
 		w.AddSteps(steps[i : i+1])
 		refs := w.ClaimRefs(ref)
 		w.AddPayloads(refs, nil)
-		run, _ := w.Claim(ref, req, nil, perdure.MaxAnswerBytes)
+		run, _ := w.Claim(ref, req, &Admission{}, perdure.MaxAnswerBytes)
 		save(w.Changes())
 		w = NewWorkset(now, chance)
 		w.AddJob(job, plan)

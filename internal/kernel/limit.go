@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -187,11 +188,56 @@ func (n Needs) List() []Need {
 	if n == "" {
 		return nil
 	}
+	if list, ok := n.plainList(); ok {
+		return list
+	}
 	list, err := parseNeeds([]byte(n))
 	if err != nil {
 		panic(fmt.Sprintf("the limits of a step's row cannot be read: %v", err))
 	}
 	return list
+}
+
+// plainList is List for rows as NeedsFrom writes them, without escaped characters: a row is read several times in each
+// transaction.
+func (n Needs) plainList() (list []Need, ok bool) {
+	rest := string(n)
+	if len(rest) < 2 || rest[0] != '[' || strings.IndexByte(rest, '\\') >= 0 {
+		return nil, false
+	}
+	list = make([]Need, 0, 1)
+	for rest[0] != ']' {
+		need := Need{Amount: 1}
+		rest = rest[1:] // the bracket, or a comma
+		if need.Name, rest, ok = cutText(rest, `{"name":"`); !ok {
+			return nil, false
+		}
+		if key, after, has := cutText(rest, `,"key":"`); has {
+			need.Key, rest = key, after
+		}
+		if after, has := strings.CutPrefix(rest, `,"amount":`); has {
+			end := strings.IndexByte(after, '}')
+			amount, err := strconv.Atoi(after[:max(end, 0)])
+			if err != nil || amount < 1 {
+				return nil, false
+			}
+			need.Amount, rest = amount, after[end:]
+		}
+		if len(rest) < 2 || rest[0] != '}' {
+			return nil, false
+		}
+		list, rest = append(list, need), rest[1:]
+	}
+	return list, true
+}
+
+// cutText cuts off a prefix and the text behind it, up to the next quotation mark.
+func cutText(s, prefix string) (text, rest string, ok bool) {
+	if rest, ok = strings.CutPrefix(s, prefix); !ok {
+		return "", s, false
+	}
+	text, rest, ok = strings.Cut(rest, `"`)
+	return text, rest, ok
 }
 
 // NeedsAny reports whether a step needs a permit of one of these limits. permit says that the job has that of its type.

@@ -37,7 +37,7 @@ func claimWithin(w *world, b *Budget, p Prepared) (run *perdure.Run, err error) 
 		ws.Spend(b, p)
 		w.need(ws, 1)
 		w.loadForClaim(ws, w.ref(1))
-		run, err = ws.Claim(w.ref(1), &protocol.Claim{Agent: w.steps[1].Agent, Holder: "host"}, nil, perdure.MaxAnswerBytes)
+		run, err = ws.Claim(w.ref(1), &protocol.Claim{Agent: w.steps[1].Agent, Holder: "host"}, &Admission{}, perdure.MaxAnswerBytes)
 	})
 	return run, err
 }
@@ -90,7 +90,7 @@ func TestPostponedRenderingsAreIndependent(t *testing.T) {
 		for _, i := range []int{2, 3} {
 			w.plan.Steps[i].Do = dear{w.plan.Steps[i].Do.(script)}
 			w.loadForClaim(ws, w.ref(i))
-			_, err := ws.Claim(w.ref(i), &protocol.Claim{Agent: w.steps[i].Agent, Holder: "host"}, nil, perdure.MaxAnswerBytes)
+			_, err := ws.Claim(w.ref(i), &protocol.Claim{Agent: w.steps[i].Agent, Holder: "host"}, &Admission{}, perdure.MaxAnswerBytes)
 			var more *Postponed
 			if !errors.As(err, &more) {
 				t.Fatalf("the claim of step %d gave %v", i, err)

@@ -732,7 +732,7 @@ func TestManyEventsInOneWorkset(t *testing.T) {
 				w.that(res.Accepted && ws.Missing().Empty(), "%+v, missing %+v", res, ws.Missing())
 			}
 			claim := func(i int) *perdure.Run {
-				run, err := ws.Claim(w.ref(i), &protocol.Claim{Agent: "ag", Holder: "host"}, nil, perdure.MaxAnswerBytes)
+				run, err := ws.Claim(w.ref(i), &protocol.Claim{Agent: "ag", Holder: "host"}, &Admission{}, perdure.MaxAnswerBytes)
 				must(t, err)
 				return run
 			}

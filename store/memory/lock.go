@@ -39,7 +39,13 @@ func (tx *tx) LockLimits(names []string) ([]kernel.Limit, error) {
 func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]int, error) {
 	found := map[kernel.LimitKey]int{}
 	for _, k := range keys {
-		found[k], _ = tx.limitUse(k)
+		found[k] = 0
+		_, holders := tx.limitUse(kernel.LimitKey{Name: k.Name})
+		for _, h := range holders {
+			if h.Key == k.Key {
+				found[k] += h.Amount
+			}
+		}
 	}
 	return found, nil
 }

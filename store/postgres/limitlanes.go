@@ -11,7 +11,7 @@ import (
 
 // The lanes of steps that need a limit of a user's own have rows in table lane, by which a search finds those that are open
 // and have the oldest steps, however many there are. Who closes a lane, and who opens it, has the lock of the limit. All
-// other changes of a lane leave out rows that another transaction has locked, so that nobody waits in a circle.
+// other changes are made right before the commit, in one order, and after them the transaction waits for nobody.
 
 const (
 	// lanesSQL are the first $2 open lanes of each class that needs no full limit and is of no full type.
@@ -36,11 +36,13 @@ select r.ctid, r.lane, r.ord, r.job, r.idx from unnest($3::bigint[]) as l (lane)
 	order by r.ord, r.job, r.idx limit $2) r`
 
 	closeLanesSQL = `
-update perdure.lane l set closed_name = k.name, closed_key = k.key from (
-	select l.ctid, u.name, u.key from unnest($1::text[], $2::bigint[], $3::text[], $4::text[]) as u (agent, lane, name, key) cross join lateral (
+update perdure.lane l set closed_name = k.name, closed_key = k.key, ord = k.ord from (
+	select l.ctid, u.name, u.key, coalesce(u.ord, f.ord) as ord
+	from unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::text[]) as u (agent, lane, ord, name, key)
+	cross join lateral (select ord from perdure.ready r where r.agent = u.agent collate "C" and r.lane = u.lane order by r.ord limit 1) f
+	cross join lateral (
 		select ctid from perdure.lane where agent = u.agent collate "C" and lane = u.lane and coalesce(closed_name, '') = ''
-		for no key update skip locked) l
-	where exists (select from perdure.ready r where r.agent = u.agent collate "C" and r.lane = u.lane offset 0)) k
+		for no key update skip locked) l) k
 where l.ctid = k.ctid`
 
 	openLanesSQL = `
@@ -63,42 +65,84 @@ with recursive closed (name, key) as (
 select name, key from closed limit $3`
 )
 
-// leaveTries bounds how often a search for steps begins again behind lanes without steps.
-const leaveTries = 5
+// laneWork is what a transaction has done to lanes, and has not written yet.
+type laneWork struct {
+	entered map[kernel.LaneRef]kernel.Lane     // steps have become ready in them; with the order of the first
+	left    map[kernel.LaneRef]bool            // ready steps have left them
+	closed  map[kernel.LaneRef]kernel.LimitKey // to be closed
+	heads   merge.Heads
+}
 
-// readyOfLanes adds the first ready steps of the agent's open lanes whose limits are not full.
+func (w *laneWork) enter(l kernel.Lane) {
+	if w.entered == nil {
+		w.entered = map[kernel.LaneRef]kernel.Lane{}
+	}
+	if had, there := w.entered[l.LaneRef]; !there || l.Order < had.Order {
+		w.entered[l.LaneRef] = l
+	}
+}
+
+func (w *laneWork) leave(ref kernel.LaneRef) {
+	if w.left == nil {
+		w.left = map[kernel.LaneRef]bool{}
+	}
+	w.left[ref] = true
+}
+
+// order is that of the first step of a lane, if it is known: queued are the steps that were found and are still there.
+func (w *laneWork) order(ref kernel.LaneRef, queued map[kernel.StepRef]tid) (order int64, known bool) {
+	order, known = w.heads.Order(ref, func(step kernel.StepRef) bool { _, there := queued[step]; return !there })
+	if entered, too := w.entered[ref]; too {
+		order = min(order, entered.Order)
+	}
+	return order, known
+}
+
+func (w *laneWork) close(lanes []kernel.ClosedLane) {
+	if w.closed == nil && len(lanes) > 0 {
+		w.closed = map[kernel.LaneRef]kernel.LimitKey{}
+	}
+	for _, l := range lanes {
+		if _, already := w.closed[l.LaneRef]; !already {
+			w.closed[l.LaneRef] = l.For
+		}
+	}
+}
+
+// readyOfLanes adds the first ready steps of the agent's open lanes whose limits are not full. Lanes that this transaction
+// has left or closed may be found as they were, so that more are read.
 func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyRow) error {
 	if !tx.laned {
 		return nil
 	}
 	types, names := fullOf(full)
-	for try := 1; ; try++ {
+	var empty []kernel.LaneRef
+	for {
 		var of []kernel.LaneID
-		if err := tx.run(into(q(lanesSQL).text(agent).int(max).texts(types).texts(names), &of, func(r *reader) kernel.LaneID { return kernel.LaneID(r.int64()) })); err != nil {
+		most := max + len(tx.lane.left) + len(tx.lane.closed) + len(empty)
+		if err := tx.run(into(q(lanesSQL).text(agent).int(most).texts(types).texts(names), &of, func(r *reader) kernel.LaneID { return kernel.LaneID(r.int64()) })); err != nil {
 			return err
 		}
-		filled := make(map[kernel.LaneID]bool, len(of))
+		all := len(of) < most
+		of = slices.DeleteFunc(of, func(id kernel.LaneID) bool {
+			_, closed := tx.lane.closed[kernel.LaneRef{Agent: agent, Lane: id}]
+			return closed
+		})
 		rows, err := merge.First(max, of, (*readyRow).candidate, func(of []kernel.LaneID, n int) (map[kernel.LaneID][]*readyRow, error) {
-			rows := make(map[kernel.LaneID][]*readyRow, len(of))
-			var ids cells
-			for _, id := range of {
-				ids.int8(int64(id))
-			}
-			scan := tx.scanReady(agent)
-			return rows, tx.run(q(readyOfLanesSQL).text(agent).int(n).array(tInt8, len(of), ids).each(func(r *reader) error {
-				row := scan(r)
-				rows[row.Lane] = append(rows[row.Lane], &row)
-				filled[row.Lane] = true
-				return nil
-			}))
+			return tx.readLanes(agent, of, n)
 		})
 		if err != nil {
 			return err
 		}
-		if len(rows) < max && len(filled) < len(of) && len(of) == max && try < leaveTries { // lanes without steps stand in front of others
-			if err := tx.leaveEmpty(agent, of, filled); err != nil {
-				return err
+		known := len(empty)
+		empty = empty[:0]
+		for _, id := range of {
+			if ref := (kernel.LaneRef{Agent: agent, Lane: id}); len(tx.lane.heads[ref]) == 0 {
+				empty = append(empty, ref)
+				tx.lane.leave(ref) // so that it is deleted
 			}
+		}
+		if len(rows) < max && !all && len(empty) > known { // lanes without steps stand in front of others
 			continue
 		}
 		for _, row := range rows {
@@ -108,17 +152,27 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyR
 	}
 }
 
-// leaveEmpty deletes the lanes that are not filled. Steps may have become ready in them, in transactions that are not over;
-// then they are left as they are.
-func (tx *tx) leaveEmpty(agent string, of []kernel.LaneID, filled map[kernel.LaneID]bool) error {
-	var empty []kernel.LaneRef
+// readLanes reads the first steps of each of some lanes, at most n.
+func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int) (map[kernel.LaneID][]*readyRow, error) {
+	rows := make(map[kernel.LaneID][]*readyRow, len(of))
+	var ids cells
 	for _, id := range of {
-		if !filled[id] {
-			empty = append(empty, kernel.LaneRef{Agent: agent, Lane: id})
-		}
+		ids.int8(int64(id))
 	}
-	tx.wrote = true
-	return tx.run(leaveLanes(empty))
+	scan := tx.scanReady(agent)
+	err := tx.run(q(readyOfLanesSQL).text(agent).int(n).array(tInt8, len(of), ids).each(func(r *reader) error {
+		row := scan(r)
+		rows[row.Lane] = append(rows[row.Lane], &row)
+		return nil
+	}))
+	for _, id := range of {
+		first := make([]kernel.Candidate, len(rows[id]))
+		for i, row := range rows[id] {
+			first[i] = row.candidate()
+		}
+		tx.lane.heads.Read(kernel.LaneRef{Agent: agent, Lane: id}, first)
+	}
+	return rows, err
 }
 
 // fullOf are the types whose limits are among these, and the limits of users' own.
@@ -134,43 +188,14 @@ func fullOf(full []string) (types, names []string) {
 	return types, names
 }
 
-// enteredLanes are lanes into which a Save has moved steps, each with the order of the first.
-type enteredLanes map[kernel.LaneRef]kernel.Lane
-
-// leftLanes are lanes from which a Save has moved steps.
-type leftLanes map[kernel.LaneRef]bool
-
-func (l *leftLanes) add(ref kernel.LaneRef) {
-	if *l == nil {
-		*l = leftLanes{}
-	}
-	(*l)[ref] = true
-}
-
-// enter notes the lane of a step that is ready.
-func (d *sides) enter(s *kernel.Step) {
-	if s.Needs == "" {
-		return
-	}
-	lane, _ := kernel.LaneFor(s)
-	if had, there := d.entered[lane.LaneRef]; there && had.Order <= lane.Order {
-		return
-	}
-	if d.entered == nil {
-		d.entered = enteredLanes{}
-	}
-	d.entered[lane.LaneRef] = lane
-}
-
-// lanes are the statements that bring table lane in line with ready.
-func (d *sides) lanes() (list []*statement) {
-	if len(d.left) > 0 {
-		list = append(list, leaveLanes(slices.SortedFunc(maps.Keys(d.left), compareLanes)))
-	}
-	if n := len(d.entered); n > 0 {
+// laneStatements bring table lane in line with what the transaction has done, and forget it.
+func (tx *tx) laneStatements() (list []*statement) {
+	w := tx.lane
+	tx.lane = laneWork{}
+	if n := len(w.entered); n > 0 {
 		var agents, lanes, classes, types, limits, ords cells
-		for _, ref := range slices.SortedFunc(maps.Keys(d.entered), compareLanes) {
-			l := d.entered[ref]
+		for _, ref := range slices.SortedFunc(maps.Keys(w.entered), compareLanes) {
+			l := w.entered[ref]
 			agents.text(l.Agent)
 			lanes.int8(int64(l.Lane))
 			classes.int8(int64(l.Class))
@@ -178,42 +203,46 @@ func (d *sides) lanes() (list []*statement) {
 			limits.text(string(l.Needs))
 			ords.int8(l.Order)
 		}
-		d.tx.laned = true
 		list = append(list, q("select perdure.enter_lanes($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::bigint[])").
 			array(tText, n, agents).array(tInt8, n, lanes).array(tInt8, n, classes).array(tText, n, types).array(tText, n, limits).array(tInt8, n, ords))
+	}
+	order := func(ref kernel.LaneRef, ords *cells) {
+		if ord, known := w.order(ref, tx.queued); known {
+			ords.int8(ord)
+		} else {
+			ords.null()
+		}
+	}
+	n := 0
+	var agents, lanes, ords cells
+	for _, ref := range slices.SortedFunc(maps.Keys(w.left), compareLanes) {
+		_, closing := w.closed[ref]
+		if _, known := w.order(ref, tx.queued); !closing || !known {
+			agents.text(ref.Agent)
+			lanes.int8(int64(ref.Lane))
+			order(ref, &ords)
+			n++
+		}
+	}
+	if n > 0 {
+		list = append(list, q("select perdure.leave_lanes($1::text[], $2::bigint[], $3::bigint[])").array(tText, n, agents).array(tInt8, n, lanes).array(tInt8, n, ords))
+	}
+	if n := len(w.closed); n > 0 {
+		var agents, lanes, ords, names, keys cells
+		for _, ref := range slices.SortedFunc(maps.Keys(w.closed), compareLanes) {
+			agents.text(ref.Agent)
+			lanes.int8(int64(ref.Lane))
+			order(ref, &ords)
+			names.text(w.closed[ref].Name)
+			keys.text(w.closed[ref].Key)
+		}
+		list = append(list, q(closeLanesSQL).array(tText, n, agents).array(tInt8, n, lanes).array(tInt8, n, ords).array(tText, n, names).array(tText, n, keys))
 	}
 	return list
 }
 
 func compareLanes(a, b kernel.LaneRef) int {
 	return cmp.Or(cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.Lane, b.Lane))
-}
-
-// leaveLanes deletes those that have no step left, and renews the order of the others.
-func leaveLanes(refs []kernel.LaneRef) *statement {
-	var agents, lanes cells
-	for _, ref := range refs {
-		agents.text(ref.Agent)
-		lanes.int8(int64(ref.Lane))
-	}
-	return q("select perdure.leave_lanes($1::text[], $2::bigint[])").array(tText, len(refs), agents).array(tInt8, len(refs), lanes)
-}
-
-func closeLanes(closed []kernel.ClosedLane) *statement {
-	var agents, lanes, names, keys cells
-	met := map[kernel.LaneRef]bool{}
-	for _, l := range closed {
-		if met[l.LaneRef] {
-			continue
-		}
-		met[l.LaneRef] = true
-		agents.text(l.Agent)
-		lanes.int8(int64(l.Lane))
-		names.text(l.For.Name)
-		keys.text(l.For.Key)
-	}
-	n := len(met)
-	return q(closeLanesSQL).array(tText, n, agents).array(tInt8, n, lanes).array(tText, n, names).array(tText, n, keys)
 }
 
 func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) ([]string, error) {
@@ -224,6 +253,9 @@ func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) ([]string, error) {
 		texts.text(k.Key)
 	}
 	tx.wrote = true
+	if err := tx.run(tx.laneStatements()...); err != nil {
+		return nil, err
+	}
 	err := tx.run(q(openLanesSQL).array(tText, len(keys), names).array(tText, len(keys), texts).int(max).each(func(r *reader) error {
 		agents[r.text()] = true
 		return nil
@@ -236,8 +268,8 @@ func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) ([]string, error) {
 
 func (tx *tx) ClosedFor(after kernel.LimitKey, max int) ([]kernel.LimitKey, error) {
 	var found []kernel.LimitKey
-	err := tx.run(into(q(closedForSQL).text(after.Name).text(after.Key).int(max), &found, func(r *reader) kernel.LimitKey {
+	err := tx.run(append(tx.laneStatements(), into(q(closedForSQL).text(after.Name).text(after.Key).int(max), &found, func(r *reader) kernel.LimitKey {
 		return kernel.LimitKey{Name: r.text(), Key: r.text()}
-	}))
+	}))...)
 	return found, err
 }

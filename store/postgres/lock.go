@@ -45,7 +45,7 @@ const (
 		from perdure."limit" l where name = any($1) order by name`
 	keyUseSQL = `select u.name, u.key, p.used from (select name, key from unnest($1::text[], $2::text[]) as u (name, key) offset 0) u cross join lateral (
 		select coalesce(sum(amount), 0) as used from perdure.permit p
-		where p.name = any(array[u.name collate "C"]) and (u.key = '' or p.key = u.key collate "C")) p`
+		where p.name = any(array[u.name collate "C"]) and p.key = u.key collate "C") p`
 )
 
 // crossTime is how long a transaction that has locked jobs waits for others: less than PostgreSQL does before

@@ -35,9 +35,7 @@ func (tx *tx) Save(c *kernel.Changes) error {
 	w.history(c.History)
 	tx.stirred = tx.stirred || stirs(c) || len(w.sides.freed) > 0
 	w.list = append(w.list, w.sides.statements()...)
-	if len(c.CloseLanes) > 0 {
-		w.add(closeLanes(c.CloseLanes))
-	}
+	tx.lane.close(c.CloseLanes)
 	crashpoint.Here(crashpoint.PostgresSave)
 	// A few rows go with what comes next, which may be the commit. Of many it is better known before that that
 	// they were met, and the server has begun with them.

@@ -20,8 +20,6 @@ type sides struct {
 	due, undue     []dueRow
 	taken, freed   []permitRow
 	defined        map[string]bool // the limits that there are; nil: not needed yet
-	entered        enteredLanes
-	left           leftLanes
 	out            []inFlight // dispatched, or held otherwise than before
 	in             []kernel.StepRef
 }
@@ -84,6 +82,17 @@ func (d *sides) job(was, now *kernel.Job) {
 	}
 }
 
+// enter notes the lane of a step that is ready.
+func (d *sides) enter(s *kernel.Step) {
+	if s.Needs == "" {
+		return
+	}
+	if lane, ok := kernel.LaneFor(s); ok {
+		d.tx.laned = true
+		d.tx.lane.enter(lane)
+	}
+}
+
 // permits notes which permits a row takes and frees, of those that are kept.
 func (d *sides) permits(ref kernel.StepRef, was, now kernel.Permits) {
 	if was == now || len(d.tx.limits) == 0 && was.Needs == "" && now.Needs == "" {
@@ -121,7 +130,7 @@ func (d *sides) step(was, now *kernel.Step) {
 		if before.Ready.Ready {
 			d.unready = append(d.unready, readyRow{before.Ready, now.StepRef})
 			if !before.Ready.Lane.Plain() {
-				d.left.add(kernel.LaneRef{Agent: before.Ready.Agent, Lane: before.Ready.Lane})
+				d.tx.lane.leave(kernel.LaneRef{Agent: before.Ready.Agent, Lane: before.Ready.Lane})
 			}
 		}
 		if after.Ready.Ready {
@@ -183,7 +192,6 @@ func (d *sides) statements() (list []*statement) {
 	if len(d.taken) > 0 {
 		list = append(list, permitGrid(d.taken, true).insert("permit", there))
 	}
-	list = append(list, d.lanes()...)
 	return append(list, d.tx.sets.statements(d.out, d.in)...)
 }
 

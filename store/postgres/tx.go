@@ -100,7 +100,7 @@ type tx struct {
 	queued map[kernel.StepRef]tid     // rows of ready that were found
 	limits []kernel.Limit             // those that there are
 	laned  bool                       // there may be rows of lane
-	empty  []kernel.LaneRef           // lanes that were found without a step
+	lane   laneWork
 	agents map[string]perdure.AgentSettings
 	shapes map[kernel.ShapeID][]laterStep // written by this transaction, or found by it
 	sets   setsTx
@@ -118,7 +118,7 @@ func (tx *tx) begin(gate string) []*statement {
 
 // readSettings reads limits and settings of agents.
 func (tx *tx) readSettings() *statement {
-	tx.limits, tx.agents, tx.laned = nil, map[string]perdure.AgentSettings{}, false
+	tx.limits, tx.agents, tx.laned = nil, map[string]perdure.AgentSettings{}, len(tx.lane.entered) > 0
 	return q(settingsSQL).each(func(r *reader) error {
 		kind, name, value, perKey := r.int(), r.text(), r.int64(), r.int64()
 		switch kind {
@@ -192,6 +192,7 @@ func (tx *tx) commit() (outcome, error) {
 	if !tx.begun {
 		return rolledBack, nil
 	}
+	tx.saved = append(tx.saved, tx.laneStatements()...)
 	for _, st := range []*statement{tx.asKnown(), tx.raiseMark(), tx.awaitStandby()} {
 		if st != nil {
 			tx.saved = append(tx.saved, st)

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"cmp"
+	"encoding/json"
 	"math"
 	"slices"
 
@@ -27,26 +28,40 @@ func (tx *tx) touchLane(was, now *kernel.Step) {
 	if out == in && had == has {
 		return
 	}
-	if tx.lanesTouched == nil {
-		tx.lanesTouched = map[kernel.LaneRef]kernel.Lane{}
+	if tx.lanesLeft == nil {
+		tx.lanesLeft, tx.lanesEntered = map[kernel.LaneRef]bool{}, map[kernel.LaneRef]kernel.Lane{}
 	}
 	if out {
-		tx.lanesTouched[had.LaneRef] = had
+		tx.lanesLeft[had.LaneRef] = true
 	}
-	if in {
-		tx.lanesTouched[has.LaneRef] = has
+	if first, there := tx.lanesEntered[has.LaneRef]; in && (!there || has.Order < first.Order) {
+		tx.lanesEntered[has.LaneRef] = has
 	}
 }
 
 // saveLanes writes the open lanes that were touched as their steps are now, and closes some.
 func (tx *tx) saveLanes(closed []kernel.ClosedLane) error {
-	for _, lane := range tx.lanesTouched {
-		if err := tx.renewLane(&lane); err != nil {
+	empty := map[kernel.LaneRef]bool{}
+	for ref := range tx.lanesLeft {
+		var err error
+		if empty[ref], err = tx.renewLane(ref); err != nil {
 			return err
 		}
 	}
-	clear(tx.lanesTouched)
+	for _, l := range tx.lanesEntered {
+		delete(empty, l.LaneRef)
+		if err := tx.exec(`INSERT INTO perdure_lane (`+laneColumns+`) VALUES (?, ?, ?, ?, ?, ?)
+			ON CONFLICT DO UPDATE SET ord = excluded.ord WHERE ord > excluded.ord AND closed_name IS NULL`,
+			l.Agent, int64(l.Lane), int64(l.Class), l.Type, string(l.Needs), l.Order); err != nil {
+			return err
+		}
+	}
+	clear(tx.lanesLeft)
+	clear(tx.lanesEntered)
 	for _, l := range closed {
+		if empty[l.LaneRef] {
+			continue
+		}
 		if err := tx.exec(`UPDATE perdure_lane SET closed_name = ?, closed_key = ? WHERE agent = ? AND lane = ? AND closed_name IS NULL`,
 			l.For.Name, l.For.Key, l.Agent, int64(l.Lane)); err != nil {
 			return err
@@ -55,22 +70,30 @@ func (tx *tx) saveLanes(closed []kernel.ClosedLane) error {
 	return nil
 }
 
-// renewLane writes a lane as its steps are now, unless it is closed.
-func (tx *tx) renewLane(l *kernel.Lane) error {
-	firsts, err := all(tx.c, (*row).num, `SELECT ready FROM perdure_step WHERE agent = ? AND lane = ? AND ready IS NOT NULL ORDER BY ready LIMIT 1`, l.Agent, int64(l.Lane))
-	switch {
-	case err != nil:
-		return err
-	case len(firsts) == 0:
-		return tx.exec(`DELETE FROM perdure_lane WHERE agent = ? AND lane = ? AND closed_name IS NULL`, l.Agent, int64(l.Lane))
+// renewLane deletes a lane without steps, or sets the order of its first one. Of a lane that is closed it does neither.
+func (tx *tx) renewLane(ref kernel.LaneRef) (empty bool, err error) {
+	n, err := tx.changed(`DELETE FROM perdure_lane AS l WHERE agent = ?1 AND lane = ?2 AND closed_name IS NULL
+		AND NOT EXISTS (SELECT 1 FROM perdure_step s WHERE s.agent = ?1 AND s.lane = ?2 AND s.ready IS NOT NULL)`, ref.Agent, int64(ref.Lane))
+	if n > 0 || err != nil {
+		return true, err
 	}
-	return tx.exec(`INSERT INTO perdure_lane (`+laneColumns+`) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET ord = excluded.ord WHERE ord <> excluded.ord AND closed_name IS NULL`,
-		l.Agent, int64(l.Lane), int64(l.Class), l.Type, string(l.Needs), firsts[0])
+	return false, tx.exec(`UPDATE perdure_lane SET ord = (SELECT min(ready) FROM perdure_step s WHERE s.agent = ?1 AND s.lane = ?2 AND s.ready IS NOT NULL)
+		WHERE agent = ?1 AND lane = ?2 AND closed_name IS NULL`, ref.Agent, int64(ref.Lane))
 }
 
 func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) (agents []string, err error) {
+	list, err := jsonOf(keys)
+	if err != nil {
+		return nil, err
+	}
+	keys, err = all(tx.c, readLimitKey, `SELECT k.value ->> 'Name', k.value ->> 'Key' FROM json_each(?) k
+		WHERE EXISTS (SELECT 1 FROM perdure_lane WHERE closed_name = k.value ->> 'Name' AND closed_key = k.value ->> 'Key')`, list)
+	if err != nil {
+		return nil, err
+	}
 	for _, k := range keys {
-		lanes, err := all(tx.c, readLane, `SELECT `+laneColumns+` FROM perdure_lane WHERE closed_name = ? AND closed_key = ? ORDER BY ord, agent, lane LIMIT ?`, k.Name, k.Key, atMost(max))
+		lanes, err := all(tx.c, func(r *row) kernel.LaneRef { return kernel.LaneRef{Agent: r.text(), Lane: kernel.LaneID(r.num())} },
+			`SELECT agent, lane FROM perdure_lane WHERE closed_name = ? AND closed_key = ? ORDER BY ord, agent, lane LIMIT ?`, k.Name, k.Key, atMost(max))
 		if err != nil {
 			return nil, err
 		}
@@ -78,7 +101,7 @@ func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) (agents []string, err e
 			if err := tx.exec(`UPDATE perdure_lane SET closed_name = NULL, closed_key = NULL WHERE agent = ? AND lane = ?`, l.Agent, int64(l.Lane)); err != nil {
 				return nil, err
 			}
-			if err := tx.renewLane(&l); err != nil {
+			if _, err := tx.renewLane(l); err != nil {
 				return nil, err
 			}
 			agents = append(agents, l.Agent)
@@ -87,22 +110,34 @@ func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) (agents []string, err e
 	return unique(agents, cmp.Compare[string]), nil
 }
 
+// jsonOf is a list of values for json_each.
+func jsonOf(v any) (string, error) {
+	b, err := json.Marshal(v)
+	return string(b), err
+}
+
+func readLimitKey(r *row) kernel.LimitKey { return kernel.LimitKey{Name: r.text(), Key: r.text()} }
+
 func (tx *tx) ClosedFor(after kernel.LimitKey, max int) ([]kernel.LimitKey, error) {
-	return all(tx.c, func(r *row) kernel.LimitKey { return kernel.LimitKey{Name: r.text(), Key: r.text()} }, `
+	return all(tx.c, readLimitKey, `
 		SELECT DISTINCT closed_name, closed_key FROM perdure_lane
 		WHERE closed_name IS NOT NULL AND (closed_name, closed_key) > (?, ?) ORDER BY closed_name, closed_key LIMIT ?`, after.Name, after.Key, atMost(max))
 }
 
 func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]int, error) {
-	found := make(map[kernel.LimitKey]int, len(keys))
-	for _, k := range keys {
-		used, err := one(tx.c, (*row).int, `SELECT coalesce(sum(amount), 0) FROM perdure_permit WHERE name = ?1 AND (?2 = '' OR key = ?2)`, k.Name, k.Key)
-		if err != nil {
-			return nil, err
-		}
-		found[k] = used
+	list, err := jsonOf(keys)
+	if err != nil {
+		return nil, err
 	}
-	return found, nil
+	found := make(map[kernel.LimitKey]int, len(keys))
+	_, err = all(tx.c, func(r *row) struct{} {
+		k := readLimitKey(r)
+		found[k] = r.int()
+		return struct{}{}
+	}, `SELECT k.value ->> 'Name', k.value ->> 'Key',
+			(SELECT coalesce(sum(amount), 0) FROM perdure_permit WHERE name = k.value ->> 'Name' AND key = k.value ->> 'Key')
+		FROM json_each(?) k`, list)
+	return found, err
 }
 
 // readyOfLanes are the first steps of the agent's open lanes whose limits are not full.
@@ -116,16 +151,19 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string) ([]kernel.Candi
 		ids[i] = of[i].Lane
 	}
 	return merge.First(max, ids, func(c kernel.Candidate) kernel.Candidate { return c }, func(of []kernel.LaneID, n int) (map[kernel.LaneID][]kernel.Candidate, error) {
-		found := make(map[kernel.LaneID][]kernel.Candidate, len(of))
-		for _, lane := range of {
-			var err error
-			if found[lane], err = all(tx.c, readCandidate, `
-				SELECT job, idx, ready FROM perdure_step WHERE agent = ? AND lane = ? AND ready IS NOT NULL
-				ORDER BY ready, job, idx LIMIT ?`, agent, int64(lane), n); err != nil {
-				return nil, err
-			}
+		list, err := jsonOf(of)
+		if err != nil {
+			return nil, err
 		}
-		return found, nil
+		found := make(map[kernel.LaneID][]kernel.Candidate, len(of))
+		_, err = all(tx.c, func(r *row) struct{} {
+			lane := kernel.LaneID(r.num())
+			found[lane] = append(found[lane], readCandidate(r))
+			return struct{}{}
+		}, `SELECT l.value, s.job, s.idx, s.ready FROM json_each(?1) l CROSS JOIN perdure_step s ON s.id IN (
+				SELECT id FROM perdure_step WHERE agent = ?2 AND lane = l.value AND ready IS NOT NULL ORDER BY ready, job, idx LIMIT ?3)
+			ORDER BY l.value, s.ready, s.job, s.idx`, list, agent, n)
+		return found, err
 	})
 }
 

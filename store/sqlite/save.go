@@ -55,7 +55,7 @@ func (tx *tx) save(c *kernel.Changes) error {
 			return err
 		}
 	}
-	if len(tx.lanesTouched)+len(c.CloseLanes) > 0 {
+	if len(tx.lanesLeft)+len(tx.lanesEntered)+len(c.CloseLanes) > 0 {
 		return tx.saveLanes(c.CloseLanes)
 	}
 	return nil

@@ -29,7 +29,8 @@ type tx struct {
 	defined map[string]bool                  // the limits; nil: not read yet
 	agents  map[string]perdure.AgentSettings // nil: not read yet
 
-	lanesTouched map[kernel.LaneRef]kernel.Lane // since the latest Save
+	lanesLeft    map[kernel.LaneRef]bool        // lanes out of which steps have moved, since the latest Save
+	lanesEntered map[kernel.LaneRef]kernel.Lane // and into which, with the order of the first
 }
 
 // Update runs fn in one immediate transaction, while nobody else writes.

@@ -10,7 +10,7 @@ import (
 // Of the lanes together, share times as many steps as are asked for are read at first, and more times as many of those
 // lanes of which that was too few.
 const (
-	share = 2
+	share = 1
 	more  = 8
 )
 
@@ -45,4 +45,26 @@ func First[R any](max int, of []kernel.LaneID, candidate func(R) kernel.Candidat
 			return all, nil
 		}
 	}
+}
+
+// Heads are the first steps of lanes, as one transaction has read them.
+type Heads map[kernel.LaneRef][]kernel.Candidate
+
+// Read notes the first steps of a lane, in order.
+func (h *Heads) Read(lane kernel.LaneRef, first []kernel.Candidate) {
+	if *h == nil {
+		*h = Heads{}
+	}
+	(*h)[lane] = first
+}
+
+// Order is that of the first step of a lane of those that were read and are still there. ok is false if none is: then the
+// lane has others, or it is empty.
+func (h Heads) Order(lane kernel.LaneRef, gone func(kernel.StepRef) bool) (order int64, ok bool) {
+	for _, c := range h[lane] {
+		if !gone(c.StepRef) {
+			return c.Order, true
+		}
+	}
+	return 0, false
 }

@@ -174,34 +174,32 @@ begin
 	where l.ctid = k.ctid;
 end $$;
 
--- leave_lanes is for a transaction that has taken ready steps out of these lanes. It deletes those that have none left. It
--- looks a second time once it has the lock, because a transaction that has made a step ready may have ended meanwhile; one
--- that is under way has the row locked. It waits for nobody.
-create function perdure.leave_lanes(agents text[], lanes bigint[]) returns void language plpgsql volatile as $$
+-- leave_lanes is for a transaction that has taken ready steps out of these lanes. It sets the order of their first steps, or
+-- looks for it where it is not known (null), and deletes those that have no step left. For that it looks a second time once
+-- it has the lock, because a transaction that has made a step ready may have ended meanwhile; one that is under way has the
+-- row locked, and is not waited for.
+create function perdure.leave_lanes(agents text[], lanes bigint[], ords bigint[]) returns void language plpgsql volatile as $$
 declare
 	empty_agents text[];
 	empty_lanes bigint[];
 begin
+	update perdure.lane l set ord = u.ord from (
+		select u.agent, u.lane, coalesce(u.ord, (select ord from perdure.ready r where r.agent = u.agent collate "C" and r.lane = u.lane order by r.ord limit 1)) as ord
+		from unnest(agents, lanes, ords) as u (agent, lane, ord) offset 0) u
+	where l.agent = any(array[u.agent collate "C"]) and l.lane = u.lane and coalesce(l.closed_name, '') = '' and l.ord <> u.ord;
+	if array_position(ords, null) is null then
+		return;
+	end if;
 	select array_agg(u.agent), array_agg(u.lane) into empty_agents, empty_lanes
-	from unnest(agents, lanes) as u (agent, lane) cross join lateral (
+	from unnest(agents, lanes, ords) as u (agent, lane, ord) cross join lateral (
 		select from perdure.lane l where l.agent = u.agent collate "C" and l.lane = u.lane and coalesce(l.closed_name, '') = ''
 		and not exists (select from perdure.ready r where r.agent = l.agent and r.lane = l.lane offset 0)
-		for update skip locked) l;
-	if empty_agents is not null then
-		delete from perdure.lane l using (
-			select l.ctid from unnest(empty_agents, empty_lanes) as u (agent, lane) cross join lateral (
-				select ctid from perdure.lane l where l.agent = u.agent collate "C" and l.lane = u.lane
-				and not exists (select from perdure.ready r where r.agent = l.agent and r.lane = l.lane offset 0)
-				for update) l) k
-		where l.ctid = k.ctid;
-	end if;
-	update perdure.lane l set ord = k.first from (
-		select l.ctid, f.ord as first from unnest(agents, lanes) as u (agent, lane)
-		cross join lateral (
-			select ord from perdure.ready r where r.agent = u.agent collate "C" and r.lane = u.lane order by r.ord limit 1) f
-		cross join lateral (
-			select ctid from perdure.lane l where l.agent = u.agent collate "C" and l.lane = u.lane and coalesce(l.closed_name, '') = '' and l.ord <> f.ord
-			for no key update skip locked) l) k
+		for update skip locked) l
+	where u.ord is null;
+	delete from perdure.lane l using (
+		select l.ctid from unnest(empty_agents, empty_lanes) as u (agent, lane) cross join lateral (
+			select ctid from perdure.lane l where l.agent = u.agent collate "C" and l.lane = u.lane
+			and not exists (select from perdure.ready r where r.agent = l.agent and r.lane = l.lane offset 0)) l) k
 	where l.ctid = k.ctid;
 end $$;
 
