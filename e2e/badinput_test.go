@@ -444,7 +444,7 @@ var badCalls = []badCall{
 	{"POST", "/v1/jobs?x=1", `{}`, 400},
 	{"POST", "/v1/jobs/x/undo", ``, 404},
 	{"POST", "/v1/jobs/x/steps/a/settle", `{"as":"done"}`, 404},
-	{"PUT", "/v1/limits/http", `{"max":1}`, 400},
+	{"PUT", "/v1/limits/all:http", `{"max":1}`, 400}, {"PUT", "/v1/limits/agent:http", `{"perKey":{"max":1}}`, 422}, {"PUT", "/v1/limits/http", `{}`, 422},
 	{"PUT", "/v1/limits/agent:", `{"max":1}`, 400},
 	{"PUT", "/v1/limits/agent:%00", `{"max":1}`, 400},
 	{"PUT", "/v1/limits/agent:x", ``, 400},

@@ -123,11 +123,9 @@ func (l *limits) openLanes(t *Transaction) (agents []string, err error) {
 	for _, k := range freed {
 		names[k.Name] = true
 	}
-	for _, g := range t.grants { // what its searches will need, because they come later
-		agent := g.Request.Agent
-		names[kernel.AgentLimit(agent)] = true
-		limits, full := t.q.hints(agent, t.b.Began())
-		for _, name := range slices.Concat(limits, full) {
+	for _, s := range t.searches { // what they need as well, because it comes later
+		names[kernel.AgentLimit(s.agent)] = true
+		for _, name := range slices.Concat(s.limits, s.full) {
 			names[name] = true
 		}
 	}

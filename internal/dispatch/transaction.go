@@ -70,14 +70,12 @@ func (t *Transaction) Granted() (n int) {
 
 // Serve serves the claims, agent by agent. fresh are the steps that the transaction has made ready.
 func (t *Transaction) Serve(fresh map[string][]kernel.StepRef) (err error) {
-	if t.opened, err = t.limits.openLanes(t); err != nil || len(t.grants) == 0 {
-		return err
+	if len(t.grants) > 0 {
+		t.takeTurns()
+		if err := t.repeat(); err != nil {
+			return err
+		}
 	}
-	t.takeTurns()
-	if err := t.repeat(); err != nil {
-		return err
-	}
-	var serving []*search
 	for rest := t.grants; len(rest) > 0; {
 		agent, n := rest[0].Request.Agent, 1
 		for n < len(rest) && rest[n].Request.Agent == agent {
@@ -88,10 +86,21 @@ func (t *Transaction) Serve(fresh map[string][]kernel.StepRef) (err error) {
 		if err := t.find(s, fresh[agent]); err != nil {
 			return err
 		}
+		rest = rest[n:]
+	}
+	if t.opened, err = t.limits.openLanes(t); err != nil {
+		return err
+	}
+	var serving []*search
+	for _, s := range t.searches {
+		if s.want > 0 && slices.Contains(t.opened, s.agent) { // there may be older steps in the lanes that are open now
+			if err := t.find(s, fresh[s.agent]); err != nil {
+				return err
+			}
+		}
 		if s.want > 0 && len(s.own)+len(s.stored)+len(s.full) > 0 {
 			serving = append(serving, s)
 		}
-		rest = rest[n:]
 	}
 	if len(serving) == 0 {
 		return nil

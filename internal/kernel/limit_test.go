@@ -3,11 +3,13 @@ package kernel
 import (
 	"encoding/json"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
 )
 
 // What a step's row keeps of its limits is what was rendered: sorted, with texts for keys, and each limit and key once.
@@ -54,4 +56,182 @@ func FuzzNeeds(f *testing.F) {
 			t.Errorf("%q: read as %v, and is %v", text, quick, slow)
 		}
 	})
+}
+
+// needing is the template of a step's limits, in a test. Each rendering counts: #  is its number.
+type needing struct {
+	text string
+	n    *int
+}
+
+func (n needing) Refs() []int { return nil }
+
+func (n needing) Render(*Scope) (json.RawMessage, error) {
+	*n.n++
+	return json.RawMessage(strings.ReplaceAll(n.text, "#", strconv.Itoa(*n.n))), nil
+}
+
+// limited is a world in which the steps need limits.
+func limited(t *testing.T, definition string, limits ...string) *world {
+	w := newWorld(t, definition)
+	for i, text := range limits {
+		if text != "" {
+			w.plan.Steps[i].Limits = needing{text, new(int)}
+		}
+	}
+	w.accept()
+	return w
+}
+
+// tryClaim is a claim of a step that may be refused.
+func (w *world) tryClaim(step string) (run *perdure.Run, c *Changes) {
+	c = w.event(func(ws *Workset) {
+		var err error
+		run, err = ws.Claim(StepRef{w.job.ID, w.plan.Index[step]}, &protocol.Claim{Agent: "ag", Holder: "host"}, w.limits, perdure.MaxAnswerBytes)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	})
+	if run != nil {
+		w.runs[step] = run
+	}
+	return run, c
+}
+
+// A step takes all permits that it needs, each with its amount, or none (I12).
+func TestLimitAllOrNothing(t *testing.T) {
+	w := limited(t, "a; b", `[{"name":"ads","key":"x","amount":2},{"name":"mail"}]`)
+	w.limits.Add(Limit{Name: "ads", Max: 5, PerKey: 3})
+	w.limits.Add(Limit{Name: "mail", Max: 1, PerKey: Unbounded, Used: 1})
+	w.limits.AddKey(LimitKey{"ads", "x"}, 1)
+	if run, _ := w.tryClaim("a"); run != nil || w.limits.limits["ads"].Used != 0 {
+		t.Errorf("%v, %+v", run, w.limits.limits["ads"])
+	}
+	w.claim("b") // it needs none of them
+	w.limits = &Admission{}
+	w.limits.Add(Limit{Name: "ads", Max: 5, PerKey: 3})
+	w.limits.Add(Limit{Name: "mail", Max: 1, PerKey: Unbounded})
+	w.limits.AddKey(LimitKey{"ads", "x"}, 1)
+	run, c := w.tryClaim("a")
+	if run == nil || w.limits.limits["ads"].Used != 2 || w.limits.limits["mail"].Used != 1 || w.limits.keys[LimitKey{"ads", "x"}] != 3 {
+		t.Errorf("%v, %+v, %+v", run, w.limits.limits, w.limits.keys)
+	}
+	lane := ClosedLane{LaneRef{"ag", LaneOf("order", w.step("a").Needs)}, LimitKey{"ads", "x"}}
+	if len(c.CloseLanes) != 1 || c.CloseLanes[0] != lane {
+		t.Errorf("the key is full, and these are closed: %+v", c.CloseLanes)
+	}
+	if p := PermitsOf(w.step("a"), nil); p.Agent != "ag" || p.Needs != w.step("a").Needs {
+		t.Errorf("it holds %+v", p)
+	}
+}
+
+// A lane is closed for the key that has no room for its step. Steps of other keys have lanes of their own.
+func TestLimitClosesLanes(t *testing.T) {
+	w := limited(t, "a; b", `[{"name":"ads","key":"x"}]`, `[{"name":"ads","key":"y"}]`)
+	w.limits.Add(Limit{Name: "ads", Max: Unbounded, PerKey: 1})
+	w.limits.AddKey(LimitKey{"ads", "x"}, 1)
+	w.limits.AddKey(LimitKey{"ads", "y"}, 0)
+	run, c := w.tryClaim("a")
+	if lane := (ClosedLane{LaneRef{"ag", LaneOf("order", `[{"name":"ads","key":"x"}]`)}, LimitKey{"ads", "x"}}); run != nil || len(c.CloseLanes) != 1 || c.CloseLanes[0] != lane {
+		t.Errorf("%v, closed %+v", run, c.CloseLanes)
+	}
+	if run, c := w.tryClaim("a"); run != nil || len(c.CloseLanes) != 0 {
+		t.Errorf("%v, closed again: %+v", run, c.CloseLanes)
+	}
+	w.claim("b")
+	a, b := LaneOf("order", w.step("a").Needs), LaneOf("order", w.step("b").Needs)
+	if a == b || a.Plain() || b.Plain() {
+		t.Errorf("lanes %d and %d", a, b)
+	}
+}
+
+// What needs more of a limit than there is room for is not passed by what needs less.
+func TestLimitLargeGoesFirst(t *testing.T) {
+	w := limited(t, "a; b; c", `[{"name":"ads","amount":3}]`, `[{"name":"ads"}]`, `[{"name":"mail","key":"x","amount":2}]`)
+	w.limits.Add(Limit{Name: "ads", Max: 3, PerKey: Unbounded, Used: 1})
+	w.limits.Add(Limit{Name: "mail", Max: Unbounded, PerKey: 2})
+	w.limits.AddKey(LimitKey{"mail", "x"}, 0)
+	for _, step := range []string{"a", "b"} {
+		if run, _ := w.tryClaim(step); run != nil {
+			t.Errorf("%s is dispatched", step)
+		}
+	}
+	w.claim("c")
+}
+
+// The key is computed for each do turn. Repeated runs and the undo keep it; what a run releases is told.
+func TestLimitKeyIsKept(t *testing.T) {
+	w := limited(t, "a undo attempts 2", `[{"name":"ads","key":"k#"}]`)
+	key := func(want string) {
+		t.Helper()
+		if got := w.step("a").Needs; string(got) != `[{"name":"ads","key":"`+want+`"}]` {
+			t.Errorf("needs %s, want %s", got, want)
+		}
+	}
+	report := func(outcome perdure.Outcome) {
+		t.Helper()
+		run := w.runs["a"]
+		w.event(func(ws *Workset) {
+			res := ws.Report(StepRef{w.job.ID, 0}, "host", &protocol.Report{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: outcome})
+			if freed := ws.Freed(); !res.Accepted || len(freed) != 1 || freed[0].Name != "ads" {
+				t.Errorf("%+v, freed %v", res, freed)
+			}
+		})
+	}
+	key("k1")
+	w.tryClaim("a")
+	report(perdure.OutcomeFailed)
+	w.wait(tick)
+	key("k1")
+	w.tryClaim("a")
+	report(perdure.OutcomeDone)
+	w.undo()
+	key("k1")
+	w.tryClaim("a")
+	report(perdure.OutcomeDone)
+	w.redo()
+	key("k2")
+}
+
+// A key that is none makes the step fail, as an input does that cannot be rendered.
+func TestLimitKeyThatFails(t *testing.T) {
+	w := limited(t, "a or park", `[{"name":"ads","key":{}}]`)
+	if s := w.step("a"); s.Phase != perdure.Parked || !strings.Contains(s.LastError, "the key of limit ads is an object or a list") {
+		t.Errorf("%s: %s", s.Phase, s.LastError)
+	}
+}
+
+// Limits that a user sets are refused whole, with a mend.
+func TestLimitOf(t *testing.T) {
+	one, key := perdure.LimitSettings{Max: new(1)}, perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: 2}}
+	for _, c := range []struct {
+		name string
+		set  perdure.LimitSettings
+		want string // part of the error; empty: it is accepted
+	}{
+		{"ads-api", one, ""}, {"ads-api", key, ""}, {"job:order", one, ""}, {"agent:http", one, ""},
+		{"job:", one, "not the name"}, {"", one, "not the name"}, {"a b", one, "not the name"}, {"host:x", one, "not the name"},
+		{strings.Repeat("a", perdure.MaxNameLength), one, ""}, {strings.Repeat("a", perdure.MaxNameLength+1), one, "not the name"},
+		{"agent:http", key, "has no keys"}, {"job:order", key, "has no keys"}, {"ads-api", perdure.LimitSettings{}, "has no bound"},
+		{"ads-api", perdure.LimitSettings{Max: new(-1)}, "max is 0 to"}, {"ads-api", perdure.LimitSettings{Max: new(perdure.MaxLimit + 1)}, "max is 0 to"},
+		{"ads-api", perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: -1}}, "perKey is 0 to"},
+	} {
+		l, err := LimitOf(c.name, c.set)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q %+v: %v", c.name, c.set, err)
+		}
+		if set := l.Settings(); err == nil && !reflect.DeepEqual(set, c.set) {
+			t.Errorf("%s: %+v is %+v", c.name, c.set, set)
+		}
+	}
+}
+
+// A sweep opens the lanes of keys that have room, or need none.
+func TestLimitToOpen(t *testing.T) {
+	limits := []Limit{{Name: "ads", Max: Unbounded, PerKey: 2}, {Name: "mail", Max: 3, PerKey: Unbounded}}
+	keys := []LimitKey{{"ads", "full"}, {"ads", "half"}, {"gone", "x"}, {"mail", "x"}}
+	got := ToOpen(keys, limits, map[LimitKey]int{keys[0]: 2, keys[1]: 1, keys[3]: 9})
+	if !reflect.DeepEqual(got, keys[1:]) {
+		t.Errorf("opened %v", got)
+	}
 }

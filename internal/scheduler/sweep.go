@@ -66,15 +66,11 @@ const maxLaneKeys = 1000
 // SweepLanes opens lanes that are closed for keys which have room: those that are too many for the transactions that
 // released permits. It looks at some keys each time, one after the other.
 func (s *Scheduler) SweepLanes(ctx context.Context) error {
+	m, leads := kernel.MandateOf(ctx)
 	var agents []string
 	var next kernel.LimitKey
 	err := s.update(ctx, func(tx kernel.Tx) error {
 		agents, next = nil, kernel.LimitKey{}
-		if m, ok := kernel.MandateOf(ctx); ok {
-			if err := admit(tx, m); err != nil {
-				return err
-			}
-		}
 		keys, err := tx.ClosedFor(s.laneKey(), maxLaneKeys)
 		if err != nil || len(keys) == 0 {
 			return err
@@ -94,11 +90,20 @@ func (s *Scheduler) SweepLanes(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if keys = kernel.ToOpen(keys, limits, used); len(keys) > 0 {
-			agents, err = tx.OpenLanes(keys, dispatch.MaxOpened)
+		if keys = kernel.ToOpen(keys, limits, used); len(keys) == 0 {
+			return nil
 		}
+		if leads {
+			if err := admit(tx, m); err != nil {
+				return err
+			}
+		}
+		agents, err = tx.OpenLanes(keys, dispatch.MaxOpened)
 		return err
 	})
+	if errors.Is(err, kernel.ErrDeposed) {
+		s.meter.Deposed(m.Role)
+	}
 	if err == nil {
 		s.laneKeyAfter.Store(&next)
 		s.queue.Wake(agents)

@@ -51,6 +51,8 @@ class _Holder(TypedDict):
 
 
 class Holder(_Holder, total=False):
+    amount: int
+    key: str
     run: int
     step: str
 
@@ -65,6 +67,7 @@ class Reason(_Reason, total=False):
     code: str
     count: int
     holders: List[Holder]
+    key: str
     limit: str
     max: int
     since: str

@@ -33,6 +33,8 @@ export interface RunError {
 
 export interface Holder {
   job: string;
+  amount?: number;
+  key?: string;
   run?: number;
   step?: string;
 }
@@ -44,6 +46,7 @@ export interface Reason {
   code?: string;
   count?: number;
   holders?: Holder[];
+  key?: string;
   limit?: string;
   max?: number;
   since?: string;

@@ -10,7 +10,7 @@ import (
 // Of the lanes together, share times as many steps as are asked for are read at first, and more times as many of those
 // lanes of which that was too few.
 const (
-	share = 1
+	share = 2
 	more  = 8
 )
 
