@@ -83,6 +83,22 @@ func (tx countless) LockLimits(names []string) ([]kernel.Limit, error) {
 	return limits, err
 }
 
+// keyless counts no permits of keys.
+type keyless struct{ kernel.Tx }
+
+func (tx keyless) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]int, error) {
+	used := map[kernel.LimitKey]int{}
+	for _, k := range keys {
+		used[k] = 0
+	}
+	return used, nil
+}
+
+// shut opens no lane.
+type shut struct{ kernel.Tx }
+
+func (shut) OpenLanes([]kernel.LimitKey, int) ([]string, error) { return nil, nil }
+
 // timeless finds no run whose time is over.
 type timeless struct{ kernel.Tx }
 
@@ -137,6 +153,8 @@ func TestFaultsAreFound(t *testing.T) {
 		tx         func(kernel.Tx) kernel.Tx
 	}{
 		{"permits are not counted", "I12", func(tx kernel.Tx) kernel.Tx { return countless{tx} }},
+		{"permits of keys are not counted", "I12", func(tx kernel.Tx) kernel.Tx { return keyless{tx} }},
+		{"lanes are not opened", "L", func(tx kernel.Tx) kernel.Tx { return shut{tx} }},
 		{"nothing expires", "L", func(tx kernel.Tx) kernel.Tx { return timeless{tx} }},
 		{"run numbers come again", "", func(tx kernel.Tx) kernel.Tx { return forgetful{tx} }},
 		{"no outputs", "I19", func(tx kernel.Tx) kernel.Tx { return blank{tx} }},
