@@ -128,9 +128,6 @@ func (w *world) roleMoved(n *node, ch *kernel.RoleChange, at time.Time) {
 		w.wrong("I15", "role %s: %q leads on host %q, and %q stands by on host %q", now.Name, now.Leader, now.LeaderHost, now.Standby, now.StandbyHost)
 	}
 	gaveWay := now.Standby == n.proc.name && was.StandbyHost == was.LeaderHost && now.StandbyHost != now.LeaderHost
-	if gaveWay && was.StoodBy(at) && now.Epoch == was.Epoch {
-		w.hit("standby gave way")
-	}
 	fresh := w.swarm.alone && now.Leader == n.proc.name // all others are known to be dead
 	switch begins := now.Leader != "" && (now.Leader != was.Leader || now.Epoch != was.Epoch); {
 	case now.Epoch < was.Epoch, begins && now.Epoch <= was.Epoch:
@@ -249,7 +246,7 @@ func (w *world) succeed(dies bool) {
 	several := w.liveHosts() > 1
 	switch {
 	case dies && several:
-		w.hit("host of the leader dies")
+		w.hit("F162")
 		for _, n := range w.nodes {
 			if w.nodeHost(n.id) == was.LeaderHost && w.nodeNamed(n.proc.name) != nil {
 				n.crash()
