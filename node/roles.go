@@ -106,9 +106,9 @@ func (n *Node) attended(r kernel.Roll, took time.Duration) {
 	}
 }
 
-// presence is what the list of nodes says of this one, and who has asked it for work.
+// presence is what the list of nodes says of this one, besides its id and host, and who has asked it for work.
 func (n *Node) presence() kernel.Presence {
-	p := kernel.Presence{Node: kernel.Node{ID: n.id, Host: n.hostName, PID: os.Getpid(), Version: n.cfg.Version,
+	p := kernel.Presence{Node: kernel.Node{PID: os.Getpid(), Version: n.cfg.Version,
 		Listen: n.cfg.Listen, Since: n.since.UTC()}, Forget: n.roll.forget()}
 	for _, a := range n.cfg.Agents {
 		slots := a.Slots
