@@ -3,6 +3,7 @@ package docs
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 func pages(t *testing.T) []string {
@@ -178,6 +180,19 @@ func TestWordsAreDocumented(t *testing.T) {
 			if !strings.Contains(text, "`"+w[1]+"`") {
 				t.Errorf("%s of %s is not in %s", w[1], c.source, c.page)
 			}
+		}
+	}
+}
+
+// Every role is in operations.md, with what its leader does, and in schema.md.
+func TestRolesAreDocumented(t *testing.T) {
+	operations, schema := read(t, "operations.md"), read(t, "schema.md")
+	for _, r := range kernel.RoleTable() {
+		if row := fmt.Sprintf("| `%s` | %s |", r.Name, r.Does); !strings.Contains(operations, row) {
+			t.Errorf("operations.md has no row %s", row)
+		}
+		if !strings.Contains(schema, "`"+r.Name+"`") {
+			t.Errorf("role %s is not in schema.md", r.Name)
 		}
 	}
 }

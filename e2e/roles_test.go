@@ -53,10 +53,10 @@ func startPeers(t *testing.T, url string, n int) *peers {
 	return g
 }
 
-func (g *peers) join() *peer {
+func (g *peers) join(flags ...string) *peer {
 	g.t.Helper()
 	p := &peer{}
-	p.url, p.cmd = serve(g.t, "--store", g.url, "--agents", "none", "--role-ttl", roleTTL.String())
+	p.url, p.cmd = serve(g.t, append([]string{"--store", g.url, "--agents", "none", "--role-ttl", roleTTL.String()}, flags...)...)
 	g.all = append(g.all, p)
 	eventually(g.t, "the node is in the list", func() bool {
 		return g.db.QueryRow(g.t.Context(), "select id from perdure.nodes where pid = $1", p.cmd.Process.Pid).Scan(&p.id) == nil
@@ -180,6 +180,35 @@ func TestRolePassesOn(t *testing.T) {
 	g.join()
 	g.whole()
 	must(t, "check", "--store", g.url)
+}
+
+// F162: two nodes on one host have both places of the role until a node starts on another host. That node takes over when
+// all nodes of the first host are killed.
+func TestHostFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	g := startPeers(t, pgtest.Start(t), 0)
+	g.join("--host-name", "x")
+	g.join("--host-name", "x")
+	was, _, _ := g.whole()
+	other := g.join("--host-name", "y")
+	eventually(t, "leader and standby are on different hosts", func() bool {
+		var leader, standby string
+		err := g.db.QueryRow(t.Context(), "select coalesce(leader_host, ''), coalesce(standby_host, '') from perdure.roles where name = 'supervisor'").
+			Scan(&leader, &standby)
+		return err == nil && leader == "x" && standby == "y"
+	})
+	now := g.role()
+	if now.leader != was.leader || now.standby != other.id || now.epoch != was.epoch {
+		t.Errorf("got %+v of %+v, want %s to stand by", now, was, other.id)
+	}
+	for _, p := range g.all[:2] {
+		kill(t, p.cmd)
+	}
+	if took := g.follows(now); took > roleTTL+slack {
+		t.Errorf("it took %v, longer than the role's time to live", took)
+	}
 }
 
 // shown: the command line and REST say who leads and who stands by.

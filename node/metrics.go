@@ -77,9 +77,9 @@ func newMeter(version string) *meter {
 	m.oldest = prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_store_oldest_transaction_seconds",
 		Help: "Age of the oldest transaction that keeps PostgreSQL from clearing away what is dead, as the leader of the supervisors sees it."})
 	m.registry.MustRegister(m.late, m.oldest)
-	for _, role := range []string{kernel.RoleSupervisor} {
-		m.leading.WithLabelValues(role)
-		m.refusals.WithLabelValues(role)
+	for _, role := range kernel.RoleTable() {
+		m.leading.WithLabelValues(role.Name)
+		m.refusals.WithLabelValues(role.Name)
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_build_info", Help: "1.", ConstLabels: prometheus.Labels{"version": version}})
 	info.Set(1)

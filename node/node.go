@@ -44,10 +44,13 @@ const DefaultRoleTTL = kernel.DefaultRoleTTL
 // Config is how a node is made. The zero value is a node that schedules and supervises, and runs no
 // agents of its own.
 type Config struct {
-	Agents  []*perdure.Agent
-	Listen  string // where it is reached, for the list of nodes
-	Version string
-	Log     *slog.Logger
+	Agents []*perdure.Agent
+	Listen string // where it is reached, for the list of nodes
+	// HostName names the host of the node: leader and standby of a role run on different hosts where possible. It has 1
+	// to 253 bytes, printable and without spaces; "": the operating system's name of the host.
+	HostName string
+	Version  string
+	Log      *slog.Logger
 
 	SweepPeriod time.Duration // how long the supervisor looks away at most; 0: 1s
 	SweepBatch  int           // rows in one of its transactions; 0: 500
@@ -62,15 +65,16 @@ type Config struct {
 
 // Node is one process of the grid. Its methods may be called from any goroutine.
 type Node struct {
-	cfg    Config
-	id     string
-	log    *slog.Logger
-	store  Store
-	meter  *meter
-	plans  *definition.Compiler
-	recent recent
-	woken  chan struct{} // somebody has posted
-	cell   atomic.Int64  // of the store; see kernel.WithCell
+	cfg      Config
+	id       string
+	hostName string // the name of its host
+	log      *slog.Logger
+	store    Store
+	meter    *meter
+	plans    *definition.Compiler
+	recent   recent
+	woken    chan struct{} // somebody has posted
+	cell     atomic.Int64  // of the store; see kernel.WithCell
 
 	scheduler  *scheduler.Scheduler
 	supervisor *supervisor.Supervisor
@@ -124,7 +128,7 @@ func New(store Store, cfg Config) *Node {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	n := &Node{cfg: cfg, id: "node_" + uuid.NewString()[:13], log: cfg.Log, store: store, meter: newMeter(cfg.Version),
-		plans: &definition.Compiler{}, since: time.Now(), failed: make(chan struct{}),
+		plans: &definition.Compiler{}, since: time.Now(), hostName: hostName(cfg), failed: make(chan struct{}),
 		woken: make(chan struct{}, 1)}
 	newID := func() perdure.JobID {
 		return kernel.WithCell(perdure.JobID(uuid.Must(uuid.NewV7())), int(n.cell.Load()))
@@ -170,6 +174,11 @@ func (n *Node) ID() string { return n.id }
 // are first taken back: its agents have died with it.
 func (n *Node) Start(ctx context.Context) error {
 	crashpoint.Here(crashpoint.NodeStart)
+	if n.cfg.HostName != "" {
+		if err := kernel.CheckHostName(n.cfg.HostName); err != nil {
+			return fmt.Errorf("node: Config.HostName: %w", err)
+		}
+	}
 	if err := n.inherit(ctx); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -174,6 +175,46 @@ func TestStoppedNodeIsNotListed(t *testing.T) {
 			t.Error("still listed")
 		}
 	})
+}
+
+// The host name that is configured, or else the operating system's, is shown in the list of nodes and kept in the roles.
+func TestHostNameIsListedAndKeptInRoles(t *testing.T) {
+	own, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for configured, want := range map[string]string{"web-1": "web-1", "": own} {
+		store := memory.New()
+		n := start(t, store, node.Config{HostName: configured})
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			nodes, err := n.ListNodes(t.Context())
+			roles, rerr := store.Roles(t.Context())
+			if err := errors.Join(err, rerr); err != nil || time.Now().After(deadline) {
+				t.Fatal(err, nodes, roles)
+			}
+			if len(nodes) == 0 || len(roles) != len(kernel.RoleTable()) {
+				continue
+			}
+			for _, r := range roles {
+				if nodes[0].Host != want || r.Leader != nodes[0].ID || r.LeaderHost != want {
+					t.Errorf("%q: node on %q, role %+v, want host %q", configured, nodes[0].Host, r, want)
+				}
+			}
+			break
+		}
+	}
+}
+
+// A host name that is not valid is refused at the start, with the name of the setting.
+func TestHostNameIsChecked(t *testing.T) {
+	n := node.New(memory.New(), node.Config{HostName: "web 1"})
+	err := n.Start(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "Config.HostName") {
+		t.Errorf("got %v", err)
+	}
+	if err := n.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 // A node that has been silent for three role TTLs is dead, and one that answers is alive. Where one process has the

@@ -53,8 +53,8 @@ func (r *roll) forget() bool {
 
 // candidacy is what this node runs for.
 func (n *Node) candidacy() election.Config {
-	cfg := election.Config{Store: n.store, Node: n.id, TTL: n.cfg.RoleTTL, Alone: n.alone(), Log: n.log,
-		Roles:    map[string]election.Service{kernel.RoleSupervisor: n.lead},
+	cfg := election.Config{Store: n.store, Node: n.id, Host: n.hostName, TTL: n.cfg.RoleTTL, Alone: n.alone(), Log: n.log,
+		Roles:    n.services(),
 		Presence: n.presence,
 		Attended: n.attended,
 		Changed:  n.meter.leads,
@@ -65,6 +65,39 @@ func (n *Node) candidacy() election.Config {
 	return cfg
 }
 
+// services are what this node runs while it leads, one for each role.
+func (n *Node) services() map[string]election.Service {
+	services := map[string]election.Service{}
+	for _, r := range kernel.RoleTable() {
+		services[r.Name] = n.service(r.Name)
+	}
+	return services
+}
+
+func (n *Node) service(role string) election.Service {
+	switch role {
+	case kernel.RoleSupervisor:
+		return n.lead
+	}
+	panic("node: no service for role " + role)
+}
+
+// hostName is the configured name of the host, or that of the operating system.
+func hostName(cfg Config) string {
+	if cfg.HostName != "" {
+		return cfg.HostName
+	}
+	name, err := os.Hostname()
+	if err == nil {
+		err = kernel.CheckHostName(name)
+	}
+	if err != nil {
+		cfg.Log.Warn("the operating system's host name cannot be used", "error", err, "action", "name this host with --host-name")
+		return ""
+	}
+	return name
+}
+
 func (n *Node) attended(r kernel.Roll, took time.Duration) {
 	n.meter.attended(took)
 	n.meter.fence.Set(float64(r.Fence))
@@ -73,10 +106,9 @@ func (n *Node) attended(r kernel.Roll, took time.Duration) {
 	}
 }
 
-// presence is what the list of nodes says of this one, and who has asked it for work.
+// presence is what the list of nodes says of this one, besides its id and host, and who has asked it for work.
 func (n *Node) presence() kernel.Presence {
-	host, _ := os.Hostname()
-	p := kernel.Presence{Node: kernel.Node{ID: n.id, Host: host, PID: os.Getpid(), Version: n.cfg.Version,
+	p := kernel.Presence{Node: kernel.Node{PID: os.Getpid(), Version: n.cfg.Version,
 		Listen: n.cfg.Listen, Since: n.since.UTC()}, Forget: n.roll.forget()}
 	for _, a := range n.cfg.Agents {
 		slots := a.Slots

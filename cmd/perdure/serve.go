@@ -29,6 +29,7 @@ type serveFlags struct {
 	period     duration
 	batch      int
 	roleTTL    duration
+	hostName   hostName
 	maxBacklog int
 	maxConns   int
 	grace      duration
@@ -65,11 +66,25 @@ approval are always on.`,
 	f.Var(&o.period, "sweep-period", "how often the supervisor looks")
 	f.IntVar(&o.batch, "sweep-batch", 0, "how many rows the supervisor takes up at a time (default: the node's)")
 	f.Var(&o.roleTTL, "role-ttl", "how long the node leads a role, or stands by, after it was last heard of")
+	f.Var(&o.hostName, "host-name", "`NAME` of the host: leader and standby of a role run on different hosts where possible (default: the operating system's)")
 	f.IntVar(&o.maxBacklog, "max-backlog", perdure.DefaultMaxBacklog, "refuse submissions above so many unsettled jobs")
 	f.IntVar(&o.maxConns, "max-connections", 0, fmt.Sprintf("bound on open connections (default: derived from the limit of open files, at most %d)", descriptors.MaxConnections))
 	f.Var(&o.grace, "grace", "how long a drain may take")
 	o.log.register(cmd)
 	return cmd
+}
+
+// hostName is a flag that names the host of a node.
+type hostName string
+
+func (h *hostName) String() string { return string(*h) }
+func (h *hostName) Type() string   { return "name" }
+func (h *hostName) Set(s string) error {
+	if err := kernel.CheckHostName(s); err != nil {
+		return fmt.Errorf("%w; give the same name to all nodes on this host, for example web-1", err)
+	}
+	*h = hostName(s)
+	return nil
 }
 
 func (o *serveFlags) check() error {

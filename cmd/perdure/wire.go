@@ -83,7 +83,7 @@ func newNode(store kernel.Store, o nodeOptions) engine {
 	cfg := node.Config{Agents: makeAgents(o.agents), Listen: o.listen, Version: buildVersion(), Log: o.log}
 	if o.serve != nil {
 		cfg.SweepPeriod, cfg.SweepBatch, cfg.MaxBacklog = time.Duration(o.serve.period), o.serve.batch, o.serve.maxBacklog
-		cfg.RoleTTL = time.Duration(o.serve.roleTTL)
+		cfg.RoleTTL, cfg.HostName = time.Duration(o.serve.roleTTL), string(o.serve.hostName)
 	}
 	return node.New(store, cfg)
 }

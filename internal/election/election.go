@@ -1,5 +1,6 @@
 // Package election is a node's part in the grid's roles (kernel.Role). At random intervals it says that the
-// node is there, sees whether each role has a leader and a standby, and enlists where one is missing. What
+// node is there, sees whether each role has a leader and a standby, and enlists where one is missing, or where
+// the standby is on the leader's host and this node is not. What
 // the node leads runs under a context that ends with the leadership; it carries the mandate by which the
 // store admits what is written under the role.
 //
@@ -34,11 +35,12 @@ type Service func(ctx context.Context)
 type Config struct {
 	Store Store
 	Node  string
+	Host  string // of the node: leader and standby of a role run on different hosts where possible
 	Roles map[string]Service
 
 	TTL      time.Duration                    // 0: kernel.DefaultRoleTTL
 	Alone    bool                             // no other process can have the store: whoever has a place in a role is dead
-	Presence func() kernel.Presence           // what else is told at a roll call; Node.ID and TTL are set here
+	Presence func() kernel.Presence           // what else is told at a roll call; Node.ID, Node.Host and TTL are set here
 	Attended func(kernel.Roll, time.Duration) // told what the store said, and how long that took
 	Hints    <-chan struct{}                  // somebody's place has changed; nil: nobody says so
 	Changed  func(role string, leads bool)    // told when the node begins to lead, and when it no longer does
@@ -144,7 +146,7 @@ func (e *Elector) round(ctx context.Context, fresh bool) (next time.Duration, er
 	}
 	e.cfg.Attended(roll, e.cfg.Env.Now().Sub(asked))
 	now, roles := roll.Now, e.ours(roll.Roles)
-	if fresh || slices.ContainsFunc(roles, func(r kernel.Role) bool { return r.Enlist(e.cfg.Node, now, e.cfg.TTL) != r }) {
+	if fresh || slices.ContainsFunc(roles, func(r kernel.Role) bool { return e.enlist(r, now) != r }) {
 		if now, roles, err = e.elect(ctx, fresh); err != nil {
 			return 0, err
 		}
@@ -157,7 +159,7 @@ func (e *Elector) attend(ctx context.Context) (kernel.Roll, error) {
 	ctx, cancel := env.WithTimeout(e.cfg.Env, ctx, e.cfg.TTL/callTime)
 	defer cancel()
 	p := e.cfg.Presence()
-	p.Node.ID, p.TTL = e.cfg.Node, e.cfg.TTL
+	p.Node.ID, p.Node.Host, p.TTL = e.cfg.Node, e.cfg.Host, e.cfg.TTL
 	crashpoint.Here(crashpoint.NodeEnlist)
 	defer crashpoint.Here(crashpoint.NodeEnlisted)
 	return e.cfg.Store.Attend(ctx, p)
@@ -182,11 +184,16 @@ func (e *Elector) elect(ctx context.Context, fresh bool) (now time.Time, roles [
 		if fresh {
 			r = r.Vacate()
 		}
-		now, r = at, r.Enlist(e.cfg.Node, at, e.cfg.TTL)
+		now, r = at, e.enlist(r, at)
 		roles = append(roles, r)
 		return r
 	}, func() { roles = nil })
 	return now, roles, err
+}
+
+// enlist is the role after this node has enlisted.
+func (e *Elector) enlist(r kernel.Role, now time.Time) kernel.Role {
+	return r.Enlist(e.cfg.Node, e.cfg.Host, now, e.cfg.TTL)
 }
 
 func (e *Elector) names() []string { return slices.Sorted(maps.Keys(e.cfg.Roles)) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -109,7 +110,7 @@ func (m *member) write(ctx context.Context) error {
 		if err := r.Admit(mandate, now); err != nil {
 			return err
 		}
-		return tx.PutLimit(kernel.Limit{Name: "agent:"+m.name, Max: int(mandate.Epoch), PerKey: kernel.Unbounded})
+		return tx.PutLimit(kernel.Limit{Name: "agent:" + m.name, Max: int(mandate.Epoch), PerKey: kernel.Unbounded})
 	})
 }
 
@@ -421,6 +422,119 @@ func TestAlone(t *testing.T) {
 		for _, m := range []*member{a, b, c} {
 			m.leave()
 		}
+	})
+}
+
+// onHost puts a member on a host.
+func onHost(host string) func(*election.Config) {
+	return func(c *election.Config) { c.Host = host }
+}
+
+// Three nodes on two hosts: whichever starts first, leader and standby end up on different hosts, and stay where they are.
+// The first one leads throughout.
+func TestLeaderAndStandbyAreOnDifferentHosts(t *testing.T) {
+	hostOf := map[string]string{"a": "x", "b": "x", "c": "y"}
+	for _, order := range []string{"abc", "acb", "bac", "bca", "cab", "cba"} {
+		t.Run(order, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGrid(t)
+				var members []*member
+				for _, name := range strings.Split(order, "") {
+					members = append(members, g.join(name, onHost(hostOf[name])))
+				}
+				g.sleep(ttl/2+time.Second, members...)
+				before := g.role()
+				if before.Leader != order[:1] || before.Epoch != 1 || before.LeaderHost != hostOf[before.Leader] {
+					t.Errorf("got %+v, want the first to lead in epoch 1", before)
+				}
+				if before.Standby == "" || before.StandbyHost != hostOf[before.Standby] || before.StandbyHost == before.LeaderHost {
+					t.Errorf("got %+v, want a standby on the other host", before)
+				}
+				g.sleep(10*ttl, members...)
+				g.expect(before.Leader, before.Standby, before.Epoch)
+				for _, m := range members {
+					m.leave()
+				}
+			})
+		})
+	}
+}
+
+// A standby on the leader's host is better than none, and gives way once a node runs on another host. It takes no part
+// until a place is free again.
+func TestStandbyGivesWayToAnotherHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGrid(t)
+		a, b := g.join("a", onHost("x")), g.join("b", onHost("x"))
+		g.sleep(5*ttl, a, b)
+		g.expect("a", "b", 1)
+		c := g.join("c", onHost("y"))
+		g.expect("a", "c", 1)
+		d := g.join("d", onHost("z"))
+		g.sleep(5*ttl, a, b, c, d)
+		g.expect("a", "c", 1)
+		c.leave() // the next roll call of b or d takes the free place; d keeps it, or takes it from b
+		g.sleep(ttl, a, b, d)
+		g.expect("a", "d", 1)
+		d.leave()
+		g.sleep(ttl, a, b)
+		g.expect("a", "b", 1)
+		a.leave()
+		b.leave()
+	})
+}
+
+// On one host there is a leader and a standby, whether the host has a name or not.
+func TestOneHostKeepsItsStandby(t *testing.T) {
+	for _, host := range []string{"", "x"} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGrid(t)
+			a, b, c := g.join("a", onHost(host)), g.join("b", onHost(host)), g.join("c", onHost(host))
+			g.sleep(10*ttl, a, b, c)
+			g.expect("a", "b", 1)
+			a.leave()
+			g.sleep(ttl, b, c)
+			g.expect("b", "c", 2)
+			b.leave()
+			c.leave()
+		})
+	}
+}
+
+// F162: the leader's host fails, with the leader and another node. The standby is on another host, and leads once the
+// leader's time is over.
+func TestHostFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGrid(t)
+		a, b, c := g.join("a", onHost("x")), g.join("b", onHost("x")), g.join("c", onHost("y"))
+		g.sleep(3*ttl, a, b, c)
+		g.expect("a", "c", 1)
+		a.setCut(true)
+		b.setCut(true)
+		failed := time.Now()
+		for g.role().Leader != "c" {
+			time.Sleep(time.Millisecond)
+		}
+		if took := time.Since(failed); took > ttl+100*time.Millisecond {
+			t.Errorf("c leads after %v", took)
+		}
+		g.expect("c", "", 2)
+		for _, m := range []*member{a, b, c} {
+			m.leave()
+		}
+	})
+}
+
+// A roll call lists the node with the host that its roles have.
+func TestRollCallNamesTheHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGrid(t)
+		a := g.join("a", onHost("x"))
+		nodes, err := g.store.Nodes(t.Context())
+		if r := g.role(); err != nil || len(nodes) != 1 || nodes[0].Host != "x" || r.LeaderHost != "x" {
+			t.Errorf("%+v, %+v, %v", nodes, r, err)
+		}
+		a.leave()
 	})
 }
 

@@ -19,7 +19,7 @@ func randomLife(t *testing.T, seed uint64) {
 	for n := range 60 {
 		switch what := rng.IntN(10); {
 		case len(members) < 2 || what == 0 && len(members) < 6:
-			members = append(members, g.join(fmt.Sprint("n", n)))
+			members = append(members, g.join(fmt.Sprint("n", n), onHost(fmt.Sprint("h", n%3))))
 		case what < 3:
 			i := rng.IntN(len(members))
 			members[i].setCut(false)
@@ -60,8 +60,8 @@ func randomLife(t *testing.T, seed uint64) {
 		}
 	}
 	g.setJump(0)
-	for len(members) < 2 {
-		members = append(members, g.join(fmt.Sprint("last", len(members))))
+	for i := range 2 {
+		members = append(members, g.join(fmt.Sprint("last", i), onHost(fmt.Sprint("h", i))))
 	}
 	for _, m := range members {
 		m.setCut(false)
@@ -71,6 +71,9 @@ func randomLife(t *testing.T, seed uint64) {
 	now, err := g.store.Now(t.Context())
 	if err != nil || !r.Led(now) || !r.StoodBy(now) {
 		t.Errorf("at rest: %+v at %v, %v", r, now, err)
+	}
+	if r.LeaderHost == r.StandbyHost {
+		t.Errorf("at rest, one host has both places: %+v", r)
 	}
 	for _, m := range members {
 		m.leave()

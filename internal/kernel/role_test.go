@@ -3,30 +3,37 @@ package kernel
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/perdure/perdure"
 )
 
-// everyRole is a role in every state that three nodes and three times can bring about, and some that they
-// cannot.
+// everyRole is a role in every state that three nodes, three hosts and three times can bring about, and some that
+// they cannot. The empty name is a host of its own.
 func everyRole(now time.Time, see func(Role)) {
+	hosts := []string{"", "x", "y"}
 	nodes := []string{"", "a", "b", "c"}
 	times := []time.Time{{}, now.Add(-time.Second), now, now.Add(time.Second)}
 	for _, leader := range nodes {
 		for _, standby := range nodes {
 			for _, lead := range times {
 				for _, stand := range times {
-					see(Role{Name: "r", Epoch: 7, Leader: leader, LeaderUntil: lead, Standby: standby, StandbyUntil: stand})
+					for _, leaderHost := range hosts {
+						for _, standbyHost := range hosts {
+							see(Role{Name: "r", Epoch: 7, Leader: leader, LeaderHost: leaderHost, LeaderUntil: lead,
+								Standby: standby, StandbyHost: standbyHost, StandbyUntil: stand})
+						}
+					}
 				}
 			}
 		}
 	}
 }
 
-// I15: whatever a role is like, to enlist displaces nobody, makes a new epoch for each new leader, and fills
-// the places once enough nodes have come.
+// I15: whatever a role is like, to enlist displaces no leader, and no standby but one on the leader's host by a node of
+// another host. It makes a new epoch for each new leader.
 func TestEnlist(t *testing.T) {
 	now, ttl := time.Unix(1_000_000, 0), time.Minute
 	everyRole(now, func(was Role) {
@@ -34,31 +41,125 @@ func TestEnlist(t *testing.T) {
 			return
 		}
 		for _, node := range []string{"a", "b", "c"} {
-			r := was.Enlist(node, now, ttl)
-			switch {
-			case was.Led(now) && (r.Leader != was.Leader || r.Epoch != was.Epoch || !r.LeaderUntil.Equal(was.LeaderUntil)):
-				t.Fatalf("%s displaces the leader: %+v of %+v", node, r, was)
-			case was.StoodBy(now) && was.Standby != node && (r.Standby != was.Standby || r.Leader != was.Leader):
-				t.Fatalf("%s goes before the standby: %+v of %+v", node, r, was)
-			case !was.Led(now) && !was.StoodBy(now) && r.Leader != node:
-				t.Fatalf("%s does not take what is free: %+v of %+v", node, r, was)
-			case !was.Led(now) && was.StoodBy(now) && was.Standby == node && r.Leader != node:
-				t.Fatalf("the standby %s does not take over: %+v of %+v", node, r, was)
-			case was.Led(now) && was.Leader != node && !was.StoodBy(now) && r.Standby != node:
-				t.Fatalf("%s does not stand by: %+v of %+v", node, r, was)
-			case r.Led(now) && !was.Led(now) && r.Epoch != was.Epoch+1:
-				t.Fatalf("a new leader of an old epoch: %+v of %+v", r, was)
-			case r.Leader != "" && r.Leader == r.Standby:
-				t.Fatalf("%s is its own standby: %+v of %+v", node, r, was)
-			case r.Enlist(node, now, ttl) != r:
-				t.Fatalf("%s enlists twice: %+v of %+v", node, r, was)
+			for _, host := range []string{"", "x", "y"} {
+				if fault := enlistFault(was, node, host, now, ttl); fault != "" {
+					t.Fatalf("%s on host %q %s: %+v of %+v", node, host, fault, was.Enlist(node, host, now, ttl), was)
+				}
 			}
 		}
-		full := was.Enlist("a", now, ttl).Enlist("b", now, ttl).Enlist("c", now, ttl).Enlist("a", now, ttl).Enlist("b", now, ttl)
-		if !full.Led(now) || !full.StoodBy(now) {
-			t.Fatalf("a place is free: %+v of %+v", full, was)
+	})
+}
+
+// enlistFault returns what is wrong with the role after the node has enlisted; "" if nothing is.
+func enlistFault(was Role, node, host string, now time.Time, ttl time.Duration) string {
+	r := was.Enlist(node, host, now, ttl)
+	stood := was.StoodBy(now)
+	if was.Led(now) && was.StandbyHost == was.LeaderHost && host != was.LeaderHost {
+		stood = false
+	}
+	switch {
+	case was.Led(now) && (r.Leader != was.Leader || r.LeaderHost != was.LeaderHost || r.Epoch != was.Epoch || !r.LeaderUntil.Equal(was.LeaderUntil)):
+		return "displaces the leader"
+	case stood && was.Standby != node && (r.Standby != was.Standby || r.StandbyHost != was.StandbyHost || r.Leader != was.Leader):
+		return "goes before the standby"
+	case !was.Led(now) && !stood && (r.Leader != node || r.LeaderHost != host || !r.LeaderUntil.Equal(now.Add(ttl))):
+		return "does not take the free place of the leader"
+	case !was.Led(now) && stood && was.Standby == node && (r.Leader != node || r.LeaderHost != host):
+		return "does not take over as the standby"
+	case was.Led(now) && was.Leader != node && !stood && (r.Standby != node || r.StandbyHost != host || !r.StandbyUntil.Equal(now.Add(ttl))):
+		return "does not stand by"
+	case r.Led(now) && !was.Led(now) && r.Epoch != was.Epoch+1:
+		return "leads in an old epoch"
+	case r.Leader != "" && r.Leader == r.Standby:
+		return "is its own standby"
+	case r.Enlist(node, host, now, ttl) != r:
+		return "changes the role when it enlists again"
+	}
+	return ""
+}
+
+// Whatever a role is like, and whichever hosts three nodes are on: after each has enlisted three times, in any order,
+// the role has a leader and a standby, on different hosts if there are two, and no further enlisting changes it.
+func TestEnlistSpreadsOverHosts(t *testing.T) {
+	now, ttl := time.Unix(1_000_000, 0), time.Minute
+	orders := [][]string{{"a", "b", "c"}, {"a", "c", "b"}, {"b", "a", "c"}, {"b", "c", "a"}, {"c", "a", "b"}, {"c", "b", "a"}}
+	everyPlacement(func(hostOf map[string]string) {
+		everyRole(now, func(was Role) {
+			if was.Leader != "" && was.Leader == was.Standby || was.LeaderHost != hostOf[was.Leader] || was.StandbyHost != hostOf[was.Standby] {
+				return // a node is on one host
+			}
+			for _, order := range orders {
+				r := was
+				for range 3 {
+					for _, node := range order {
+						r = r.Enlist(node, hostOf[node], now, ttl)
+					}
+				}
+				several := hostOf["a"] != hostOf["b"] || hostOf["b"] != hostOf["c"]
+				switch {
+				case !r.Led(now) || !r.StoodBy(now):
+					t.Fatalf("a place is free: %+v of %+v, nodes on %v, in order %v", r, was, hostOf, order)
+				case r.LeaderHost != hostOf[r.Leader] || r.StandbyHost != hostOf[r.Standby]:
+					t.Fatalf("a host is wrong: %+v of %+v, nodes on %v, in order %v", r, was, hostOf, order)
+				case (r.LeaderHost != r.StandbyHost) != several:
+					t.Fatalf("one host has both places: %+v of %+v, nodes on %v, in order %v", r, was, hostOf, order)
+				}
+				for node, host := range hostOf {
+					if next := r.Enlist(node, host, now, ttl); node != "" && next != r {
+						t.Fatalf("%s changes a full role: %+v of %+v, nodes on %v", node, next, r, hostOf)
+					}
+				}
+			}
+		})
+	})
+}
+
+// everyPlacement puts three nodes on three hosts in every way. The host of no node is empty.
+func everyPlacement(see func(map[string]string)) {
+	hosts := []string{"", "x", "y"}
+	for _, a := range hosts {
+		for _, b := range hosts {
+			for _, c := range hosts {
+				see(map[string]string{"": "", "a": a, "b": b, "c": c})
+			}
+		}
+	}
+}
+
+// To vacate a role clears both places, with their hosts, and keeps the epoch.
+func TestVacate(t *testing.T) {
+	everyRole(time.Unix(1_000_000, 0), func(was Role) {
+		if got := was.Vacate(); got != (Role{Name: "r", Epoch: 7}) {
+			t.Fatalf("%+v of %+v", got, was)
 		}
 	})
+}
+
+func TestCheckHostName(t *testing.T) {
+	for _, good := range []string{"a", "web-1.example.com", "köln", strings.Repeat("x", MaxHostName)} {
+		if err := CheckHostName(good); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+	for _, bad := range []string{"", "a b", " ", "a\u00a0b", "a\n", "a\x00", "a\x1b[0m", "a\u200bb", "\xff", strings.Repeat("x", MaxHostName+1)} {
+		if err := CheckHostName(bad); err == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+}
+
+// Every role has a name of its own and says in one line what its leader does.
+func TestRoleTable(t *testing.T) {
+	names := map[string]bool{}
+	for _, r := range RoleTable() {
+		if r.Name == "" || r.Does == "" || strings.Contains(r.Does, "\n") || names[r.Name] {
+			t.Errorf("%+v", r)
+		}
+		names[r.Name] = true
+	}
+	if !names[RoleSupervisor] {
+		t.Error("the supervisor is missing")
+	}
 }
 
 func TestHandOver(t *testing.T) {
@@ -72,7 +173,9 @@ func TestHandOver(t *testing.T) {
 			switch {
 			case r.Leader == node || r.Standby == node:
 				t.Fatalf("%s is still there: %+v of %+v", node, r, was)
-			case was.Leader == node && was.StoodBy(now) && (r.Leader != was.Standby || r.Epoch != was.Epoch+1 || !r.LeaderUntil.Equal(now.Add(ttl))):
+			case was.Leader == node && r.Leader == "" && r.LeaderHost != "", was.Standby == node && r.StandbyHost != "":
+				t.Fatalf("the host of %s is still there: %+v of %+v", node, r, was)
+			case was.Leader == node && was.StoodBy(now) && (r.Leader != was.Standby || r.LeaderHost != was.StandbyHost || r.StandbyHost != "" || r.Epoch != was.Epoch+1 || !r.LeaderUntil.Equal(now.Add(ttl))):
 				t.Fatalf("the standby was not handed it: %+v of %+v", r, was)
 			case was.Leader != node && (r.Leader != was.Leader || r.Epoch != was.Epoch):
 				t.Fatalf("%s gave what it had not: %+v of %+v", node, r, was)

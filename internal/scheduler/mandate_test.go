@@ -41,7 +41,7 @@ func TestSweepsUnderAMandate(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				next := roles[0].Vacate().Enlist(node, now, time.Hour)
+				next := roles[0].Vacate().Enlist(node, "", now, time.Hour)
 				m = kernel.Mandate{Role: next.Name, Node: node, Epoch: next.Epoch}
 				return tx.SaveRoles([]kernel.RoleChange{{Now: next, Was: roles[0]}})
 			}); err != nil {

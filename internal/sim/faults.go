@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/kernel"
 )
 
 // brew lets a mischief happen.
@@ -153,7 +152,7 @@ func (n *node) countCrash() {
 	if n.sweeping {
 		w.hit("F070")
 	}
-	if n.leads != (kernel.Mandate{}) {
+	if len(n.leads) > 0 {
 		w.hit("F076")
 	}
 	for _, j := range w.known() {

@@ -17,7 +17,7 @@ import (
 )
 
 // node is one of the grid: the real scheduler, the real supervisor, and the real elector that says which of the
-// supervisors leads. It is born again after each crash.
+// supervisors leads. It is born again after each crash, on the same host.
 type node struct {
 	w     *world
 	id    int
@@ -31,10 +31,10 @@ type node struct {
 	elect *election.Elector
 	host  *host // of its own; nil: none
 
-	sweeping bool                   // between the supervisor's look and the end of its round
-	looked   time.Duration          // when its supervisor last got an answer to its look
-	leads    kernel.Mandate         // by which its supervisor leads; empty: it does not
-	admitted map[kernel.Mandate]int // transactions that it was admitted to write under each, by what the role's row said
+	sweeping bool                      // between the supervisor's look and the end of its round
+	looked   time.Duration             // when its supervisor last got an answer to its look
+	leads    map[string]kernel.Mandate // by role: the mandate under which it leads
+	admitted map[kernel.Mandate]int    // transactions that it was admitted to write under each, by what the role's row said
 }
 
 func (n *node) boot() {
@@ -42,14 +42,14 @@ func (n *node) boot() {
 	n.born++
 	n.proc = w.spawn(fmt.Sprintf("node%d.%d", n.id, n.born))
 	n.proc.rate = w.swarm.rates[n.id%len(w.swarm.rates)]
-	n.sweeping, n.leads, n.admitted = false, kernel.Mandate{}, map[kernel.Mandate]int{}
+	n.sweeping, n.leads, n.admitted = false, map[string]kernel.Mandate{}, map[kernel.Mandate]int{}
 	n.life, n.end = context.WithCancel(context.Background())
 	n.link = newLink(n)
 	n.sched = scheduler.New(scheduler.Config{Store: n.link, Compiler: compilerOf{w}, Writers: w.swarm.writers, HoldFrom: 1, HoldPace: 1, Env: n.proc, NewID: w.newID,
 		RenderWork: w.swarm.renderWork, Renderers: 1,
 		Sooner: func(at time.Time) { n.sup.Sooner(at) }})
-	n.elect = election.New(election.Config{Store: n.link, Node: n.proc.name, TTL: w.swarm.ttl, Alone: w.swarm.alone, Env: n.proc,
-		Roles: map[string]election.Service{kernel.RoleSupervisor: n.lead}})
+	n.elect = election.New(election.Config{Store: n.link, Node: n.proc.name, Host: w.nodeHost(n.id), TTL: w.swarm.ttl, Alone: w.swarm.alone,
+		Env: n.proc, Roles: n.services()})
 	n.sup = supervisor.New(supervisor.Config{Scheduler: sweeps{n.sched, n}, Store: looks{n}, Deposed: n.elect.Deposed, Env: n.proc})
 	n.proc.Go(func() { n.sched.Run(n.life) })
 	n.proc.Go(n.start)

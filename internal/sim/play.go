@@ -5,7 +5,7 @@
 //	loop.go    time, events, and coroutines in place of goroutines: env.Env
 //	world.go   one schedule
 //	node.go    a node, its way to the store, and what was committed
-//	roles.go   which node's supervisor leads
+//	roles.go   which node leads each role, and which stands by
 //	host.go    a host of agents, and what they do
 //	net.go     calls from one process to another
 //	swarm.go   what may go wrong: each seed has some of it
@@ -57,7 +57,7 @@ func Play(seed uint64, c Config) (res Result, err error) {
 	stream := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, n)) }
 	w := &world{loop: &loop{}, cfg: c, seed: seed, net: stream(1), mood: stream(2), deeds: stream(3), own: stream(4), locks: stream(8),
 		cutOff: map[*process]bool{}, barren: map[*process]bool{}, hits: map[string]int{}, lines: c.Lines,
-		drafts: map[[32]byte]*draft{}, tended: map[perdure.JobID]int{}, reigns: map[int64]string{}, order: newOrder(),
+		drafts: map[[32]byte]*draft{}, tended: map[perdure.JobID]int{}, reigns: map[kernel.Mandate]string{}, order: newOrder(),
 		postponed: map[kernel.StepRef]time.Duration{}}
 	chance := stream(5)
 	w.chance = chance.Float64

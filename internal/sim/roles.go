@@ -3,9 +3,11 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/perdure/perdure/internal/election"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
 )
@@ -16,14 +18,45 @@ type share struct {
 	at   time.Time
 }
 
-// lead is the supervisor's part in its role.
-func (n *node) lead(ctx context.Context) {
-	m, _ := kernel.MandateOf(ctx)
-	n.w.say("%s leads, epoch %d", n.proc.name, m.Epoch)
-	n.leads = m
-	n.sup.Lead(ctx)
-	n.leads = kernel.Mandate{}
-	n.w.say("%s leads no more", n.proc.name)
+// services are what the node runs while it leads, one for each role.
+func (n *node) services() map[string]election.Service {
+	services := map[string]election.Service{}
+	for _, r := range kernel.RoleTable() {
+		services[r.Name] = n.leading(n.service(r.Name))
+	}
+	return services
+}
+
+func (n *node) service(role string) election.Service {
+	switch role {
+	case kernel.RoleSupervisor:
+		return func(ctx context.Context) { n.sup.Lead(ctx) }
+	}
+	panic("sim: no service for role " + role)
+}
+
+// leading records that the node leads the role for as long as the service runs.
+func (n *node) leading(serve election.Service) election.Service {
+	return func(ctx context.Context) {
+		m, _ := kernel.MandateOf(ctx)
+		n.w.say("%s leads role %s, epoch %d", n.proc.name, m.Role, m.Epoch)
+		n.leads[m.Role] = m
+		serve(ctx)
+		delete(n.leads, m.Role)
+		n.w.say("%s leads role %s no more", n.proc.name, m.Role)
+	}
+}
+
+// nodeHost is the name of the host on which a node runs. Where there are fewer hosts than nodes, some share one.
+func (w *world) nodeHost(id int) string { return fmt.Sprintf("host%d", id%w.swarm.nodeHosts) }
+
+// hostOf is the name of the host on which a process of a node runs; empty for no node.
+func (w *world) hostOf(name string) string {
+	var id, born int
+	if _, err := fmt.Sscanf(name, "node%d.%d", &id, &born); err != nil {
+		return ""
+	}
+	return w.nodeHost(id)
 }
 
 // looks is the store as the supervisor asks it.
@@ -83,13 +116,18 @@ func (s sweeps) under(ctx context.Context, max int, sweep func(context.Context, 
 	return did, err
 }
 
-// roleMoved: epochs grow, and whoever has a place is not replaced before his time is over, but by himself.
+// roleMoved: epochs grow, and a place is not lost before its time is over, unless its node gives it up. One exception: a
+// standby on the leader's host gives way to a node of another host. The row has the hosts of its nodes.
 func (w *world) roleMoved(n *node, ch *kernel.RoleChange, at time.Time) {
 	now, was := &ch.Now, &ch.Was
 	w.mix(uint64(now.Epoch))
 	if now.Leader != was.Leader || now.Epoch != was.Epoch || now.Standby != was.Standby {
 		w.say("role %s, epoch %d: %q leads, %q stands by", now.Name, now.Epoch, now.Leader, now.Standby)
 	}
+	if now.LeaderHost != w.hostOf(now.Leader) || now.StandbyHost != w.hostOf(now.Standby) {
+		w.wrong("I15", "role %s: %q leads on host %q, and %q stands by on host %q", now.Name, now.Leader, now.LeaderHost, now.Standby, now.StandbyHost)
+	}
+	gaveWay := now.Standby == n.proc.name && was.StandbyHost == was.LeaderHost && now.StandbyHost != now.LeaderHost
 	fresh := w.swarm.alone && now.Leader == n.proc.name // all others are known to be dead
 	switch begins := now.Leader != "" && (now.Leader != was.Leader || now.Epoch != was.Epoch); {
 	case now.Epoch < was.Epoch, begins && now.Epoch <= was.Epoch:
@@ -98,7 +136,7 @@ func (w *world) roleMoved(n *node, ch *kernel.RoleChange, at time.Time) {
 		w.wrong("F071", "role %s: %q takes the place of %q, who leads until %s", now.Name, n.proc.name, was.Leader, was.LeaderUntil)
 	case begins && was.StoodBy(at) && now.Leader != was.Standby && !fresh:
 		w.wrong("F076", "role %s: %q leads, and %q stood by until %s", now.Name, now.Leader, was.Standby, was.StandbyUntil)
-	case !begins && now.Standby != was.Standby && was.StoodBy(at) && was.Standby != n.proc.name:
+	case !begins && now.Standby != was.Standby && was.StoodBy(at) && was.Standby != n.proc.name && !gaveWay:
 		w.wrong("F071", "role %s: %q takes the place of %q, who stands by until %s", now.Name, n.proc.name, was.Standby, was.StandbyUntil)
 	}
 }
@@ -109,13 +147,15 @@ func (w *world) swept(n *node, s *share) {
 		return // it is to be refused
 	}
 	n.admitted[kernel.Mandate{Role: s.role.Name, Node: s.role.Leader, Epoch: s.role.Epoch}]++
-	if other, known := w.reigns[s.role.Epoch]; known && other != n.proc.name {
+	reign := kernel.Mandate{Role: s.role.Name, Epoch: s.role.Epoch}
+	if other, known := w.reigns[reign]; known && other != n.proc.name {
 		w.wrong("F071", "role %s: in epoch %d both %s and %s were admitted", s.role.Name, s.role.Epoch, other, n.proc.name)
 	}
-	w.reigns[s.role.Epoch] = n.proc.name
+	w.reigns[reign] = n.proc.name
 }
 
-// headed: without faults, no role is for long without a leader who lives and knows, and a standby who lives.
+// headed: without faults, no role is for long without a leader that lives and knows, and a standby that lives; on
+// another host than the leader, if nodes live on several hosts.
 func (w *world) headed() {
 	what := w.vacancy()
 	if what == "" {
@@ -131,23 +171,49 @@ func (w *world) headed() {
 }
 
 func (w *world) vacancy() string {
-	roles, err := w.inner.Roles(context.Background())
-	w.must(err)
-	r := kernel.Role{Name: kernel.RoleSupervisor}
-	if len(roles) > 0 {
-		r = roles[0]
+	for _, role := range kernel.RoleTable() {
+		if what := w.vacancyOf(role.Name); what != "" {
+			return what
+		}
 	}
+	return ""
+}
+
+func (w *world) vacancyOf(role string) string {
+	r := w.roleNamed(role)
 	now := w.storeNow()
 	leader, standby := w.nodeNamed(r.Leader), w.nodeNamed(r.Standby)
 	switch {
 	case !r.Led(now) || leader == nil:
-		return "nobody leads the supervisors"
-	case leader.leads.Epoch != r.Epoch:
-		return leader.proc.name + " leads the supervisors, and does not know"
+		return "nobody leads role " + role
+	case leader.leads[role].Epoch != r.Epoch:
+		return leader.proc.name + " leads role " + role + ", and does not know"
 	case w.alive() > 1 && (!r.StoodBy(now) || standby == nil):
-		return "nobody stands by to lead the supervisors"
+		return "nobody stands by for role " + role
+	case w.liveHosts() > 1 && w.hostOf(r.Leader) == w.hostOf(r.Standby):
+		return "leader and standby of role " + role + " are on one host, and nodes live on another"
 	}
 	return ""
+}
+
+func (w *world) roleNamed(name string) kernel.Role {
+	roles, err := w.inner.Roles(context.Background())
+	w.must(err)
+	if i := slices.IndexFunc(roles, func(r kernel.Role) bool { return r.Name == name }); i >= 0 {
+		return roles[i]
+	}
+	return kernel.Role{Name: name}
+}
+
+// liveHosts is the number of hosts on which nodes live.
+func (w *world) liveHosts() int {
+	hosts := map[string]bool{}
+	for _, n := range w.nodes {
+		if w.nodeNamed(n.proc.name) != nil {
+			hosts[w.nodeHost(n.id)] = true
+		}
+	}
+	return len(hosts)
 }
 
 func (w *world) alive() (n int) {
@@ -168,26 +234,37 @@ func (w *world) nodeNamed(name string) *node {
 	return w.nodes[i]
 }
 
-// succeed ends the leader when all is calm. One who leaves hands over to his standby at once; one who dies is
-// followed once his time is over.
+// succeed ends the leader when all is calm. A leader that leaves hands over to its standby at once. If it dies, all nodes
+// of its host die with it, if nodes live on other hosts: its standby is on one of those, and leads once the leader's time
+// is over.
 func (w *world) succeed(dies bool) {
 	if w.vacancy() != "" || len(w.nodes) < 2 {
 		return
 	}
-	roles, err := w.inner.Roles(context.Background())
-	w.must(err)
-	was := roles[0]
+	was := w.roleNamed(kernel.RoleSupervisor)
 	leader := w.nodeNamed(was.Leader)
-	if dies {
+	several := w.liveHosts() > 1
+	switch {
+	case dies && several:
+		w.hit("F162")
+		for _, n := range w.nodes {
+			if w.nodeHost(n.id) == was.LeaderHost && w.nodeNamed(n.proc.name) != nil {
+				n.crash()
+			}
+		}
+	case dies:
 		leader.crash()
-	} else {
+	default:
 		leader.stop()
 		w.runUntil(w.now + time.Second)
-		if roles, err = w.inner.Roles(context.Background()); err != nil || roles[0].Leader != was.Standby || roles[0].Epoch != was.Epoch+1 {
-			w.wrong("F076", "%s has left, and %+v comes after %+v (%v)", leader.proc.name, roles[0], was, err)
+		if now := w.roleNamed(was.Name); now.Leader != was.Standby || now.Epoch != was.Epoch+1 {
+			w.wrong("F076", "%s has left, and %+v comes after %+v", leader.proc.name, now, was)
 		}
 	}
 	for end := w.now + w.swarm.ttl*3/2 + slack + time.Second; len(w.faults) == 0 && w.now < end; w.headed() {
 		w.runUntil(w.now + 500*time.Millisecond)
+	}
+	if now := w.roleNamed(was.Name); len(w.faults) == 0 && (several || !dies) && (now.Leader != was.Standby || now.Epoch != was.Epoch+1) {
+		w.wrong("F076", "host %s has died, and %+v comes after %+v", was.LeaderHost, now, was)
 	}
 }

@@ -16,6 +16,7 @@ import (
 type swarm struct {
 	alone      bool // one node, with its own agents, on a store that no other process can open
 	nodes      int
+	nodeHosts  int // on which the nodes run; the hosts below are of agents
 	hosts      int
 	jobs       int
 	writers    int
@@ -142,6 +143,7 @@ func drawSwarm(r *rand.Rand, c *Config) swarm {
 	if r.IntN(4) == 0 {
 		s.renderWork = 1 + r.IntN(40)
 	}
+	s.nodeHosts = 1 + r.IntN(3)
 	s.leaveOut(c.Without)
 	return s
 }
@@ -185,8 +187,8 @@ func (s *swarm) names() []string {
 
 func (s *swarm) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "alone %v, %d nodes with %d writers, roles for %s, %d hosts, heartbeat %s, %d jobs; %+v, store %.2f, deaf %.2f, lies %.2f, locked %.2f, moods %v, clocks %v, work %d",
-		s.alone, s.nodes, s.writers, s.ttl, s.hosts, s.heartbeat, s.jobs, s.weather, s.store, s.deaf, s.lies, s.locked, s.moody, s.rates, s.renderWork)
+	fmt.Fprintf(&b, "alone %v, %d nodes on %d hosts with %d writers, roles for %s, %d agent hosts, heartbeat %s, %d jobs; %+v, store %.2f, deaf %.2f, lies %.2f, locked %.2f, moods %v, clocks %v, work %d",
+		s.alone, s.nodes, s.nodeHosts, s.writers, s.ttl, s.hosts, s.heartbeat, s.jobs, s.weather, s.store, s.deaf, s.lies, s.locked, s.moody, s.rates, s.renderWork)
 	for _, l := range s.limits {
 		fmt.Fprintf(&b, "\n  limit %s is %d", l.name, l.max)
 	}

@@ -50,7 +50,7 @@ type world struct {
 	lastSeen  time.Time
 	order     order
 	postponed map[kernel.StepRef]time.Duration // when the input of a step was last postponed by a transaction
-	reigns    map[int64]string                 // by epoch: who was admitted to sweep
+	reigns    map[kernel.Mandate]string        // by role and epoch: the node that was admitted to write under it
 	vacant    time.Duration                    // since when a place in the role is nobody's, without faults; 0: it is somebody's
 	healed    time.Duration                    // when the faults ended
 }

@@ -36,7 +36,7 @@ with c as materialized (
 	group by agent, holder order by agent, holder
 	on conflict (agent, holder) do update set at = excluded.at
 )
-select ` + readingSQL + `, a.name, a.epoch, a.leader, a.leader_until, a.standby, a.standby_until
+select ` + readingSQL + `, a.name, a.epoch, a.leader, a.leader_host, a.leader_until, a.standby, a.standby_host, a.standby_until
 from perdure.clock k left join (
 	select * from r union all select * from perdure.role where name not in (select name from r)) a on true
 where k.one order by a.name`

@@ -9,13 +9,14 @@ import (
 )
 
 const (
-	roleColumns = `name, epoch, leader, leader_until, standby, standby_until`
+	roleColumns = `name, epoch, leader, leader_host, leader_until, standby, standby_host, standby_until`
 	rolesSQL    = `SELECT ` + roleColumns + ` FROM perdure_role ORDER BY name`
 	roleSQL     = `SELECT ` + roleColumns + ` FROM perdure_role WHERE name = ?`
 )
 
 func readRole(r *row) kernel.Role {
-	return kernel.Role{Name: r.text(), Epoch: r.num(), Leader: r.text(), LeaderUntil: r.time(), Standby: r.text(), StandbyUntil: r.time()}
+	return kernel.Role{Name: r.text(), Epoch: r.num(), Leader: r.text(), LeaderHost: r.text(), LeaderUntil: r.time(),
+		Standby: r.text(), StandbyHost: r.text(), StandbyUntil: r.time()}
 }
 
 func (tx *tx) LockRoles(names []string) ([]kernel.Role, error) {
@@ -42,9 +43,10 @@ func (tx *tx) ShareRole(name string) (kernel.Role, error) {
 func (tx *tx) SaveRoles(changes []kernel.RoleChange) error {
 	for _, c := range changes {
 		now, was := c.Now, c.Was
-		n, err := tx.changed(`UPDATE perdure_role SET epoch = ?, leader = ?, leader_until = ?, standby = ?, standby_until = ?
+		n, err := tx.changed(`UPDATE perdure_role SET epoch = ?, leader = ?, leader_host = ?, leader_until = ?,
+				standby = ?, standby_host = ?, standby_until = ?
 			WHERE name = ? AND epoch = ? AND leader = ? AND standby = ?`,
-			now.Epoch, now.Leader, micros(now.LeaderUntil), now.Standby, micros(now.StandbyUntil),
+			now.Epoch, now.Leader, now.LeaderHost, micros(now.LeaderUntil), now.Standby, now.StandbyHost, micros(now.StandbyUntil),
 			was.Name, was.Epoch, was.Leader, was.Standby)
 		if err == nil && n != 1 {
 			err = kernel.ErrStale

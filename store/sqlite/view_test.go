@@ -27,7 +27,7 @@ func TestViewsShowEveryField(t *testing.T) {
 		"id": "job", "step_ref": "job", "heartbeat": "heartbeat_seconds", "ageing": "ageing_seconds", "needs": "limits",
 		"hash": "", "has_output": "output", "own_input": "input", "shape": "definition", "apart": "input", "alerted": "",
 	}
-	for view, fields := range map[string]any{"jobs": kernel.Job{}, "steps": kernel.Step{}, "alerts": kernel.Alert{}, "history": kernel.Entry{}, "limits": kernel.Limit{}, "nodes": kernel.Node{}} {
+	for view, fields := range map[string]any{"jobs": kernel.Job{}, "steps": kernel.Step{}, "alerts": kernel.Alert{}, "history": kernel.Entry{}, "limits": kernel.Limit{}, "nodes": kernel.Node{}, "roles": kernel.Role{}} {
 		columns, err := all(s.write, (*row).text, `SELECT name FROM pragma_table_info(?)`, view)
 		if err != nil {
 			t.Fatal(err)

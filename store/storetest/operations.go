@@ -411,6 +411,7 @@ var operations = []operation{
 	}},
 	{"Elect", func(d *differ) act {
 		name, node, away := d.pick("r1", "r2"), d.pick("n1", "n2", "n3"), d.chance(40)
+		host := map[string]string{"n1": "h1", "n2": "h1", "n3": "h2"}[node]
 		return reads(func(s kernel.Store) ([]kernel.Role, error) {
 			if err := s.Update(ctx, func(tx kernel.Tx) error {
 				roles, err := tx.LockRoles([]string{name})
@@ -421,7 +422,7 @@ var operations = []operation{
 				if err != nil {
 					return err
 				}
-				next := roles[0].Enlist(node, now, ttl)
+				next := roles[0].Enlist(node, host, now, ttl)
 				if away {
 					next = roles[0].HandOver(node, now, ttl)
 				}

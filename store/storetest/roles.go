@@ -11,6 +11,7 @@ import (
 var electing = []check{
 	{"Roles/Save", saveRoles},
 	{"Roles/Attend", attendRoles},
+	{"Roles/Hosts", spreadRole},
 	{"Roles/Share", shareRole},
 	{"Roles/Epochs", racingElections},
 	{"Roles/Fence", fencedByEpoch},
@@ -41,14 +42,18 @@ func (s *suite) elect(name string, rule func(r kernel.Role, now time.Time) kerne
 }
 
 func enlist(node string, ttl time.Duration) func(kernel.Role, time.Time) kernel.Role {
-	return func(r kernel.Role, now time.Time) kernel.Role { return r.Enlist(node, now, ttl) }
+	return enlistOn(node, "", ttl)
+}
+
+func enlistOn(node, host string, ttl time.Duration) func(kernel.Role, time.Time) kernel.Role {
+	return func(r kernel.Role, now time.Time) kernel.Role { return r.Enlist(node, host, now, ttl) }
 }
 
 func saveRoles(s *suite) {
 	if got := s.roles(); len(got) != 0 {
 		s.Errorf("roles that nobody made: %v", got)
 	}
-	a := kernel.Role{Name: "a", Epoch: 7, Leader: "n1", LeaderUntil: at(time.Minute), Standby: "n2", StandbyUntil: at(time.Hour)}
+	a := kernel.Role{Name: "a", Epoch: 7, Leader: "n1", LeaderHost: "h1", LeaderUntil: at(time.Minute), Standby: "n2", StandbyHost: "h2", StandbyUntil: at(time.Hour)}
 	s.update(func(tx kernel.Tx) {
 		roles, err := tx.LockRoles([]string{"b", "a"})
 		s.must(err)
@@ -111,6 +116,41 @@ func attendRoles(s *suite) {
 	s.equal("moved on", roll.Roles, want)
 }
 
+// A standby on the leader's host gives way to a node of another host. The row keeps the hosts, a roll call does not move
+// on the place that is lost, and each place that is cleared or taken over clears or takes its host.
+func spreadRole(s *suite) {
+	node := func(id string) kernel.Presence { return kernel.Presence{Node: kernel.Node{ID: id}, TTL: 2 * ttl} }
+	s.elect("r", enlistOn("n1", "h1", ttl))
+	second := s.elect("r", enlistOn("n2", "h1", ttl))
+	s.equal("a standby on the leader's host", s.roles(), []kernel.Role{second})
+	if second.LeaderHost != "h1" || second.Standby != "n2" || second.StandbyHost != "h1" {
+		s.Errorf("got %+v", second)
+	}
+	third := s.elect("r", enlistOn("n3", "h2", ttl))
+	s.equal("displaced", s.roles(), []kernel.Role{third})
+	if third.Standby != "n3" || third.StandbyHost != "h2" || third.Leader != "n1" || third.Epoch != second.Epoch {
+		s.Errorf("got %+v of %+v", third, second)
+	}
+	s.equal("a roll call of the former standby", s.attend(node("n2")).Roles, []kernel.Role{third})
+	s.equal("the former standby enlists", s.elect("r", enlistOn("n2", "h1", ttl)), third)
+	s.equal("a node of a third host enlists", s.elect("r", enlistOn("n4", "h3", ttl)), third)
+	found(s, "shared", third, func(tx kernel.Tx) (kernel.Role, error) { return tx.ShareRole("r") })
+	roll := s.attend(node("n3")).Roles
+	if len(roll) != 1 || !roll[0].StandbyUntil.After(third.StandbyUntil) {
+		s.Errorf("a roll call of the standby: %+v of %+v", roll, third)
+	} else if roll[0].StandbyUntil = third.StandbyUntil; roll[0] != third {
+		s.Errorf("a roll call of the standby: %+v of %+v", roll, third)
+	}
+	next := s.elect("r", func(r kernel.Role, now time.Time) kernel.Role { return r.HandOver("n1", now, ttl) })
+	s.equal("handed over", s.roles(), []kernel.Role{next})
+	if next.Leader != "n3" || next.LeaderHost != "h2" || next.Standby != "" || next.StandbyHost != "" || next.Epoch != third.Epoch+1 {
+		s.Errorf("got %+v of %+v", next, third)
+	}
+	last := s.elect("r", func(r kernel.Role, _ time.Time) kernel.Role { return r.Vacate() })
+	s.equal("vacated", s.roles(), []kernel.Role{last})
+	s.equal("vacated, without hosts", last, kernel.Role{Name: "r", Epoch: next.Epoch})
+}
+
 // A role that is shared stays as it is until whoever shares it is through; any number may.
 func shareRole(s *suite) {
 	first := s.elect("r", enlist("n1", ttl))
@@ -135,7 +175,7 @@ func shareRole(s *suite) {
 		}))
 	})
 	<-shared
-	s.elect("r", func(r kernel.Role, now time.Time) kernel.Role { return r.Vacate().Enlist("n2", now, ttl) })
+	s.elect("r", func(r kernel.Role, now time.Time) kernel.Role { return r.Vacate().Enlist("n2", "", now, ttl) })
 	mu.Lock()
 	elected = true
 	mu.Unlock()
@@ -161,7 +201,7 @@ func racingElections(s *suite) {
 					if err != nil {
 						return err
 					}
-					now := roles[0].Vacate().Enlist(name, at, ttl)
+					now := roles[0].Vacate().Enlist(name, "", at, ttl)
 					return tx.SaveRoles([]kernel.RoleChange{{Now: now, Was: roles[0]}})
 				})
 				if err != nil && !errors.Is(err, kernel.ErrStale) {
@@ -208,12 +248,12 @@ func fencedByEpoch(s *suite) {
 	}
 	mandate := kernel.Mandate{Role: "r", Node: "n1", Epoch: old.Epoch}
 	s.must(under(mandate))
-	s.elect("r", func(r kernel.Role, now time.Time) kernel.Role { return r.Vacate().Enlist("n2", now, ttl) })
+	s.elect("r", func(r kernel.Role, now time.Time) kernel.Role { return r.Vacate().Enlist("n2", "", now, ttl) })
 	if err := under(mandate); !errors.Is(err, kernel.ErrDeposed) {
 		s.Errorf("a former leader is told: %v", err)
 	}
 	s.must(under(kernel.Mandate{Role: "r", Node: "n2", Epoch: old.Epoch + 1}))
-	s.elect("r", func(r kernel.Role, now time.Time) kernel.Role { return r.Vacate().Enlist("n2", now, 0) })
+	s.elect("r", func(r kernel.Role, now time.Time) kernel.Role { return r.Vacate().Enlist("n2", "", now, 0) })
 	if err := under(kernel.Mandate{Role: "r", Node: "n2", Epoch: old.Epoch + 2}); !errors.Is(err, kernel.ErrDeposed) {
 		s.Errorf("one whose time is over is told: %v", err)
 	}

@@ -312,13 +312,15 @@ create table perdure.node (
 	origin  text not null default '' -- the database that has all that was acknowledged to the node; see fence.go
 ) with (fillfactor = 70);
 
--- role: who leads, and who stands by; a session that writes under the role shares the row's lock.
+-- role: who leads, and who stands by, each with its host; a session that writes under the role shares the row's lock.
 create table perdure.role (
 	name          text collate "C" primary key,
 	epoch         bigint not null default 0,
 	leader        text collate "C" not null default '',
+	leader_host   text collate "C" not null default '',
 	leader_until  timestamptz,
 	standby       text collate "C" not null default '',
+	standby_host  text collate "C" not null default '',
 	standby_until timestamptz
 ) with (fillfactor = 10);
 

@@ -106,7 +106,8 @@ create view perdure.nodes as
 select id, host, pid, version, nullif(listen, '') as listen, agents, slots, since, seen_at from perdure.node;
 
 create view perdure.roles as
-select name, epoch, nullif(leader, '') as leader, leader_until, nullif(standby, '') as standby, standby_until
+select name, epoch, nullif(leader, '') as leader, nullif(leader_host, '') as leader_host, leader_until,
+	nullif(standby, '') as standby, nullif(standby_host, '') as standby_host, standby_until
 from perdure.role;
 
 create view perdure.holders as

@@ -225,13 +225,15 @@ CREATE TABLE perdure_node (
 	seen_at INTEGER
 ) STRICT, WITHOUT ROWID;
 
--- role: who leads, and who stands by.
+-- role: who leads, and who stands by, each with its host.
 CREATE TABLE perdure_role (
 	name          TEXT    NOT NULL PRIMARY KEY,
 	epoch         INTEGER NOT NULL DEFAULT 0,
 	leader        TEXT    NOT NULL DEFAULT '',
+	leader_host   TEXT    NOT NULL DEFAULT '',
 	leader_until  INTEGER,
 	standby       TEXT    NOT NULL DEFAULT '',
+	standby_host  TEXT    NOT NULL DEFAULT '',
 	standby_until INTEGER
 ) STRICT, WITHOUT ROWID;
 
@@ -326,9 +328,9 @@ CREATE VIEW perdure_nodes AS SELECT
 FROM perdure_node;
 
 CREATE VIEW perdure_roles AS SELECT
-	name, epoch, nullif(leader, '') AS leader,
+	name, epoch, nullif(leader, '') AS leader, nullif(leader_host, '') AS leader_host,
 	strftime('%Y-%m-%d %H:%M:%S', leader_until / 1000000, 'unixepoch') || printf('.%06d', leader_until % 1000000) AS leader_until,
-	nullif(standby, '') AS standby,
+	nullif(standby, '') AS standby, nullif(standby_host, '') AS standby_host,
 	strftime('%Y-%m-%d %H:%M:%S', standby_until / 1000000, 'unixepoch') || printf('.%06d', standby_until % 1000000) AS standby_until
 FROM perdure_role;
 
