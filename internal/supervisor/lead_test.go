@@ -19,6 +19,8 @@ type desk struct {
 	in     time.Duration // until something is due
 	sweeps []context.Context
 	refuse bool
+	closed bool // some lanes are
+	lanes  []context.Context
 }
 
 func (d *desk) Look(context.Context, []string) (kernel.Look, error) {
@@ -26,7 +28,7 @@ func (d *desk) Look(context.Context, []string) (kernel.Look, error) {
 	defer d.mu.Unlock()
 	d.looks++
 	now := time.Now()
-	return kernel.Look{Now: now, Next: now.Add(d.in)}, nil
+	return kernel.Look{Now: now, Next: now.Add(d.in), Closed: d.closed}, nil
 }
 
 func (d *desk) SweepExpired(ctx context.Context, _ int) (int, error) {
@@ -41,9 +43,19 @@ func (d *desk) SweepExpired(ctx context.Context, _ int) (int, error) {
 
 func (d *desk) SweepDue(context.Context, int) (int, error)     { return 0, nil }
 func (d *desk) SweepOverdue(context.Context, int) (int, error) { return 0, nil }
-func (d *desk) SweepLanes(context.Context) error               { return nil }
-func (d *desk) Waiting() []string                              { return nil }
-func (d *desk) Wake([]string)                                  {}
+
+func (d *desk) SweepLanes(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lanes = append(d.lanes, ctx)
+	if d.refuse {
+		return kernel.ErrDeposed
+	}
+	return nil
+}
+
+func (d *desk) Waiting() []string { return nil }
+func (d *desk) Wake([]string)     {}
 
 // run lets a supervisor look for as long as test takes.
 func (d *desk) run(t *testing.T, test func(t *testing.T, s *supervisor.Supervisor, deposed *[]kernel.Mandate)) {
@@ -165,6 +177,53 @@ func TestMandateGoesWithTheSweep(t *testing.T) {
 		end()
 		if again := d.swept(10 * time.Second); len(again) < 4 {
 			t.Errorf("without a leader again: %d sweeps in 10s", len(again))
+		}
+	})
+}
+
+// I15: the leader has closed lanes looked at once in a period, under its mandate; nobody does where none is closed, and
+// nobody else does.
+func TestLanesAreSwept(t *testing.T) {
+	d := &desk{in: time.Hour, closed: true}
+	d.run(t, func(t *testing.T, s *supervisor.Supervisor, deposed *[]kernel.Mandate) {
+		during := func(what string, want int) {
+			t.Helper()
+			synctest.Wait()
+			d.mu.Lock()
+			d.lanes = nil
+			d.mu.Unlock()
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			if len(d.lanes) != want {
+				t.Errorf("%s: %d sweeps in 10s, want %d", what, len(d.lanes), want)
+			}
+			for _, ctx := range d.lanes {
+				if m, led := kernel.MandateOf(ctx); !led || m != mandate {
+					t.Errorf("%s: a sweep under %+v", what, m)
+				}
+			}
+		}
+		during("does not lead", 0)
+		ctx, end := context.WithCancel(kernel.WithMandate(t.Context(), mandate))
+		defer end()
+		go s.Lead(ctx)
+		during("leads", 10)
+		d.mu.Lock()
+		d.closed = false
+		d.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		during("leads, none is closed", 0)
+		d.mu.Lock()
+		d.closed, d.refuse = true, true
+		d.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if len(*deposed) == 0 || (*deposed)[0] != mandate {
+			t.Errorf("refused, and told %v", *deposed)
 		}
 	})
 }

@@ -181,10 +181,12 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 	crashpoint.Here(crashpoint.SupervisorLooked)
 	s.cfg.Scheduler.Wake(look.Ready)
 	s.cfg.Looked(max(-look.In(), 0))
-	if err := s.openLanes(ctx); err != nil {
-		return s.cfg.Period, err
+	if look.Closed {
+		if err := s.openLanes(ctx); err != nil {
+			return s.cfg.Period, err
+		}
 	}
-	if look.Next.IsZero() && len(look.Ready) == 0 {
+	if look.Next.IsZero() && len(look.Ready) == 0 && !look.Closed {
 		return patience * s.cfg.Period, nil
 	}
 	if in := look.In(); in > 0 {
@@ -245,8 +247,13 @@ func (s *Supervisor) Sweep(ctx context.Context) (Swept, error) {
 	if err != nil {
 		return Swept{}, err
 	}
-	if err := s.cfg.Scheduler.SweepLanes(ctx); err != nil || look.In() > 0 {
-		return Swept{}, err
+	if look.Closed {
+		if err := s.cfg.Scheduler.SweepLanes(ctx); err != nil {
+			return Swept{}, err
+		}
+	}
+	if look.In() > 0 {
+		return Swept{}, nil
 	}
 	return s.sweepAll(ctx)
 }

@@ -185,7 +185,7 @@ func (d *data) listLimits() []kernel.Limit {
 
 func (s *Store) Look(ctx context.Context, agents []string) (kernel.Look, error) {
 	return view(ctx, s, func() kernel.Look {
-		l := kernel.Look{Now: s.clock.now()}
+		l := kernel.Look{Now: s.clock.now(), Closed: len(s.closedLanes) > 0}
 		look := func(t time.Time) {
 			if !t.IsZero() && (l.Next.IsZero() || t.Before(l.Next)) {
 				l.Next = t

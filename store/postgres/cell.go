@@ -155,6 +155,7 @@ func (r *reader) next() []byte {
 }
 
 func (r *reader) int() int        { return int(toInt(r.next())) }
+func (r *reader) bool() bool      { v := r.next(); return len(v) == 1 && v[0] == 1 }
 func (r *reader) int64() int64    { return toInt(r.next()) }
 func (r *reader) text() string    { return string(r.next()) }
 func (r *reader) word() string    { return r.words.of(r.next()) }

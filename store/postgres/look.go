@@ -23,7 +23,8 @@ const (
 				and (r.ord, r.job, r.idx) >= (l.ord, l.job, l.idx))
 			union
 			select agent from unnest($2::text[]) as a (agent)
-			where exists (select from perdure.lane l where l.agent = a.agent collate "C" and l.closed_name is null))
+			where exists (select from perdure.lane l where l.agent = a.agent collate "C" and l.closed_name is null)),
+		exists (select from perdure.lane where closed_name is not null)
 		from perdure.clock where one`
 
 	// nextSQL is a page of the sets, and the earliest end of a lock of each, null where nobody is out.
@@ -57,6 +58,7 @@ func (s *Store) Look(ctx context.Context, agents []string) (kernel.Look, error) 
 		l.Next, out = r.time(), r.time()
 		l.Ready = r.texts()
 		slices.Sort(l.Ready)
+		l.Closed = r.bool()
 		return l
 	}))
 	if err == nil && !out.IsZero() && !out.After(l.Now) {

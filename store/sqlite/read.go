@@ -266,7 +266,8 @@ func (s *Store) Look(ctx context.Context, agents []string) (l kernel.Look, err e
 			}
 		}
 		l.Now = s.clock.now()
-		return nil
+		l.Closed, err = one(c, (*row).flag, `SELECT EXISTS (SELECT 1 FROM perdure_lane WHERE closed_name IS NOT NULL)`)
+		return err
 	})
 	return l, err
 }

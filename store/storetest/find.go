@@ -160,7 +160,15 @@ func findReadyOfLanes(s *suite) {
 	s.submit(needing(account("a"), newJob(1, 2)), needing(account("b"), newJob(2, 1)), newJob(3, 1), needing(account("a"), newJob(4, 1)), needing(account("c"), newJob(5, 1, priority(9))))
 	s.ready("all", "http", 9, nil, refs(5, 0, 1, 0, 1, 1, 2, 0, 3, 0, 4, 0))
 	s.ready("bounded", "http", 3, nil, refs(5, 0, 1, 0, 1, 1))
+	someClosed := func(want bool) {
+		s.Helper()
+		l, err := s.store.Look(ctx, nil)
+		s.must(err)
+		s.equal("some lane is closed", l.Closed, want)
+	}
+	someClosed(false)
 	s.closeLane("a")
+	someClosed(true)
 	s.ready("but a", "http", 9, nil, refs(5, 0, 2, 0, 3, 0))
 	s.submit(needing(account("a"), newJob(6, 1, priority(9))))
 	s.ready("still closed", "http", 9, nil, refs(5, 0, 2, 0, 3, 0))
@@ -172,6 +180,7 @@ func findReadyOfLanes(s *suite) {
 	})
 	s.equal("opened", s.openLanes(0, "a", "b"), nil)
 	s.equal("opened", s.openLanes(9, "a", "none"), []string{"http"})
+	someClosed(true)
 	s.ready("but b", "http", 9, nil, refs(5, 0, 6, 0, 1, 0, 1, 1, 3, 0, 4, 0))
 	s.sound()
 
