@@ -55,7 +55,7 @@ const (
 	MaxListLimit     = 500
 	DefaultListLimit = 50
 	MaxJobWait       = 5 * time.Minute
-	MaxPosted        = 10_000 // submissions that lie in an inbox at once, untaken
+	MaxPosted        = 10_000 // submissions in callers' transactions that wait to be taken by a node
 	MaxClaimWait     = time.Minute
 	MaxSeen          = 10_000 // holders whose latest claim is recorded: those that claimed last
 

@@ -55,13 +55,15 @@ var layers = []layer{
 	{pkg: "internal/scheduler", ours: []string{"", "internal/admission", "internal/crashpoint", "internal/dispatch", "internal/env", "internal/kernel", "internal/lru", "internal/plain", "protocol"}, modules: []string{"github.com/google/uuid"}, why: "it loads, applies the rules and saves"},
 	{pkg: "internal/supervisor", ours: []string{"internal/crashpoint", "internal/env", "internal/kernel"}, why: "it decides nothing: it calls the scheduler through an interface of its own"},
 
+	{pkg: "internal/courier", ours: []string{"", "internal/crashpoint", "internal/env", "internal/kernel"}, why: "as supervisor"},
+
 	{pkg: "agents/internal/with", why: "how the two agents read their inputs"},
 	{pkg: "agents/http", ours: []string{"", "agents/internal/with", "internal/descriptors", "internal/plain", "internal/redact"}, modules: []string{"github.com/failsafe-go/failsafe-go"}, why: "an agent is a handler: it knows no scheduler and no store"},
 	{pkg: "agents/shell", ours: []string{"", "agents/internal/with", "internal/descriptors", "internal/plain"}, modules: []string{"golang.org/x/sys"}, why: "as http"},
 	{pkg: "guard", ours: []string{""}, why: "it is part of users' handlers: they need the standard library and no more"},
 	{pkg: "guard/pgxguard", ours: []string{"guard"}, modules: []string{"github.com/jackc/pgx/v5"}, why: "the same for users of pgx"},
 	{pkg: "client", ours: []string{"", "internal/agenthost", "internal/crashpoint", "internal/redact", "protocol"}, why: "agents on other machines use it: they need the standard library and no more"},
-	{pkg: "node", ours: []string{"", "definition", "internal/admission", "internal/agenthost", "internal/crashpoint", "internal/election", "internal/kernel", "internal/plain", "internal/scheduler", "internal/supervisor", "protocol"}, modules: []string{"github.com/google/uuid", "github.com/prometheus/client_golang"},
+	{pkg: "node", ours: []string{"", "definition", "internal/admission", "internal/agenthost", "internal/courier", "internal/crashpoint", "internal/election", "internal/kernel", "internal/plain", "internal/scheduler", "internal/supervisor", "protocol"}, modules: []string{"github.com/google/uuid", "github.com/prometheus/client_golang"},
 		why: "it connects the components. The store is handed in, so that an embedded node does not link both drivers"},
 	{pkg: "internal/rest", ours: []string{"", "internal/admission", "internal/crashpoint", "internal/descriptors", "internal/kernel", "internal/plain", "protocol"}, modules: []string{"github.com/danielgtaylor/huma/v2", "github.com/prometheus/client_golang"},
 		why: "it answers for a protocol.Server, which may be any"},

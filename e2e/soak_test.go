@@ -72,7 +72,7 @@ func TestSoak(t *testing.T) {
 				}
 			}
 			if err = conn.QueryRow(t.Context(), `select coalesce(sum(pg_total_relation_size(c.oid)) filter
-				(where relname in ('open', 'ready', 'due', 'out', 'permit', 'inbox', 'node', 'role', 'seen', 'clock')), 0)::float8,
+				(where relname in ('open', 'ready', 'due', 'out', 'permit', 'mail', 'node', 'role', 'seen', 'clock')), 0)::float8,
 				sum(pg_total_relation_size(c.oid))::float8
 				from pg_class c where relkind = 'r' and relnamespace = 'perdure'::regnamespace`).Scan(&s.hot, &s.stored); err != nil {
 				t.Fatal(err)

@@ -28,7 +28,9 @@ type meter struct {
 	runs      *prometheus.CounterVec
 	runTime   *prometheus.HistogramVec
 	refused   *prometheus.CounterVec
-	delivered *prometheus.CounterVec
+	collected *prometheus.CounterVec
+	mail      prometheus.Gauge
+	mailAge   prometheus.Gauge
 	outside   *prometheus.CounterVec
 	batch     prometheus.Histogram
 	commit    prometheus.Histogram
@@ -62,7 +64,10 @@ func newMeter(version string) *meter {
 	m.runs = counter("runs_total", "Runs ended.", "agent", "direction", "outcome")
 	m.runTime = histogram("step_run_seconds", "From let-out to report.", seconds, "agent", "direction", "outcome")
 	m.refused = counter("reports_refused_total", "Reports that changed nothing.", "reason")
-	m.delivered = counter("submissions_collected_total", "Submissions out of the inbox, that were made inside a caller's transaction.", "outcome")
+	m.collected = counter("submissions_collected_total", "Submissions of callers' transactions that were applied or refused.", "outcome")
+	m.mail = prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_mail_waiting", Help: "Mails that wait to be applied, on the node that leads role courier; 0 on others."})
+	m.mailAge = prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_mail_oldest_seconds", Help: "How long the oldest of these mails has waited."})
+	m.registry.MustRegister(m.mail, m.mailAge)
 	m.outside = counter("renderings_outside_total", "Inputs and conditions that were rendered outside of a transaction because they took too much work. The agent is empty for conditions.", "agent")
 	m.batch = histogram("commit_batch_size", "Requests and claims in one transaction.", prometheus.ExponentialBuckets(1, 4, 6)).WithLabelValues().(prometheus.Histogram)
 	m.commit = histogram("store_seconds", "Duration of a transaction.", seconds).WithLabelValues().(prometheus.Histogram)
@@ -163,6 +168,19 @@ func (m *meter) Deposed(role string) { m.refusals.WithLabelValues(role).Inc() }
 func (m *meter) attended(took time.Duration) { m.rollCall.Observe(took.Seconds()) }
 
 func (m *meter) looked(late time.Duration) { m.late.Set(late.Seconds()) }
+
+func (m *meter) delivered(refused bool) {
+	outcome := "taken"
+	if refused {
+		outcome = "refused"
+	}
+	m.collected.WithLabelValues(outcome).Inc()
+}
+
+func (m *meter) waiting(w kernel.MailWaiting) {
+	m.mail.Set(float64(w.Number))
+	m.mailAge.Set(w.Oldest.Seconds())
+}
 
 func (m *meter) sweptBy(did supervisor.Swept) {
 	m.swept.WithLabelValues("expired").Add(float64(did.Expired))

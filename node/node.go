@@ -8,8 +8,7 @@
 //	               agents
 //	supervisor     from Start to Stop                      scheduler, store
 //	elector        from Start to Stop                      store
-//	collector      from Start to Stop, where the store     scheduler, store
-//	               has an inbox
+//	courier        while the node leads that role          scheduler, store
 package node
 
 import (
@@ -27,6 +26,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/agenthost"
+	"github.com/perdure/perdure/internal/courier"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/election"
 	"github.com/perdure/perdure/internal/kernel"
@@ -59,8 +59,11 @@ type Config struct {
 	OldTransaction time.Duration
 	RoleTTL        time.Duration // how long it leads, or stands by, after it was last heard of; 0: DefaultRoleTTL
 	Heartbeat      time.Duration // of the agents here; 0: 10s
-	MaxBacklog     int           // unsettled jobs above which a submission is refused; 0: 1,000,000
-	Writers        int           // transactions in flight at once; 0: what suits the store
+	// MaxMail is how many mails may wait to be applied: submissions in callers' transactions. The leader of role courier
+	// stores its number for all; 0: 1,000,000.
+	MaxMail    int
+	MaxBacklog int // unsettled jobs above which a submission is refused; 0: 1,000,000
+	Writers    int // transactions in flight at once; 0: what suits the store
 }
 
 // Node is one process of the grid. Its methods may be called from any goroutine.
@@ -73,11 +76,11 @@ type Node struct {
 	meter    *meter
 	plans    *definition.Compiler
 	recent   recent
-	woken    chan struct{} // somebody has posted
-	cell     atomic.Int64  // of the store; see kernel.WithCell
+	cell     atomic.Int64 // of the store; see kernel.WithCell
 
 	scheduler  *scheduler.Scheduler
 	supervisor *supervisor.Supervisor
+	courier    *courier.Courier
 	elector    *election.Elector
 	roll       roll
 	host       *agenthost.Host // nil: no agents here
@@ -128,8 +131,7 @@ func New(store Store, cfg Config) *Node {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	n := &Node{cfg: cfg, id: "node_" + uuid.NewString()[:13], log: cfg.Log, store: store, meter: newMeter(cfg.Version),
-		plans: &definition.Compiler{}, since: time.Now(), hostName: hostName(cfg), failed: make(chan struct{}),
-		woken: make(chan struct{}, 1)}
+		plans: &definition.Compiler{}, since: time.Now(), hostName: hostName(cfg), failed: make(chan struct{})}
 	newID := func() perdure.JobID {
 		return kernel.WithCell(perdure.JobID(uuid.Must(uuid.NewV7())), int(n.cell.Load()))
 	}
@@ -141,6 +143,7 @@ func New(store Store, cfg Config) *Node {
 	n.scheduler = scheduler.New(sc)
 	n.supervisor = supervisor.New(supervisor.Config{Scheduler: n.scheduler, Store: store,
 		Period: cfg.SweepPeriod, Batch: cfg.SweepBatch, Deposed: n.deposed, Looked: n.meter.looked, Swept: n.meter.sweptBy, Log: cfg.Log})
+	n.courier = n.newCourier()
 	n.elector = election.New(n.candidacy())
 	n.meter.watchFollowers(n.scheduler.Followers)
 	if store, ok := store.(shared); ok {
@@ -179,6 +182,9 @@ func (n *Node) Start(ctx context.Context) error {
 			return fmt.Errorf("node: Config.HostName: %w", err)
 		}
 	}
+	if n.cfg.MaxMail < 0 || n.cfg.MaxMail > kernel.MaxMaxMail {
+		return fmt.Errorf("node: Config.MaxMail: it is 1 to %d, or 0 for the default, not %d", kernel.MaxMaxMail, n.cfg.MaxMail)
+	}
 	if err := n.inherit(ctx); err != nil {
 		return err
 	}
@@ -198,9 +204,6 @@ func (n *Node) Start(ctx context.Context) error {
 	n.watching.Go(func() { n.elector.Run(n.watch) })
 	if store, ok := n.store.(shared); ok {
 		n.watching.Go(func() { n.heed(n.watch, store) })
-	}
-	if box, ok := n.store.(kernel.Inbox); ok {
-		n.watching.Go(func() { n.collect(n.watch, box) })
 	}
 	if n.host != nil {
 		n.running.Go(func() {

@@ -67,19 +67,7 @@ func (n *Node) candidacy() election.Config {
 
 // services are what this node runs while it leads, one for each role.
 func (n *Node) services() map[string]election.Service {
-	services := map[string]election.Service{}
-	for _, r := range kernel.RoleTable() {
-		services[r.Name] = n.service(r.Name)
-	}
-	return services
-}
-
-func (n *Node) service(role string) election.Service {
-	switch role {
-	case kernel.RoleSupervisor:
-		return n.lead
-	}
-	panic("node: no service for role " + role)
+	return map[string]election.Service{kernel.RoleSupervisor: n.lead, kernel.RoleCourier: n.courier.Lead}
 }
 
 // hostName is the configured name of the host, or that of the operating system.

@@ -58,7 +58,7 @@ func (n *Node) view(ctx context.Context, id perdure.JobID) (*perdure.JobView, er
 // viewOf draws a job that was just submitted, from what was stored: its rows need not be read again.
 func (n *Node) viewOf(ctx context.Context, did *scheduler.Submitted, plan *kernel.Plan) (*perdure.JobView, error) {
 	if did.Made == nil {
-		v, err := n.Job(ctx, did.ID.String(), 0) // it may lie in the inbox yet
+		v, err := n.Job(ctx, did.ID.String(), 0) // it may be mail yet
 		return n.orBrief(ctx, did.ID, v, err)
 	}
 	j, steps := did.Made.Job, did.Made.Steps

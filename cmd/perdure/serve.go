@@ -31,6 +31,7 @@ type serveFlags struct {
 	roleTTL    duration
 	hostName   hostName
 	maxBacklog int
+	maxMail    int
 	maxConns   int
 	grace      duration
 	log        logFlags
@@ -68,6 +69,7 @@ approval are always on.`,
 	f.Var(&o.roleTTL, "role-ttl", "how long the node leads a role, or stands by, after it was last heard of")
 	f.Var(&o.hostName, "host-name", "`NAME` of the host: leader and standby of a role run on different hosts where possible (default: the operating system's)")
 	f.IntVar(&o.maxBacklog, "max-backlog", perdure.DefaultMaxBacklog, "refuse submissions above so many unsettled jobs")
+	f.IntVar(&o.maxMail, "mail-max", kernel.DefaultMaxMail, "refuse submissions in callers' transactions while so many wait to be taken by a node (or 10,000, if that is less)")
 	f.IntVar(&o.maxConns, "max-connections", 0, fmt.Sprintf("bound on open connections (default: derived from the limit of open files, at most %d)", descriptors.MaxConnections))
 	f.Var(&o.grace, "grace", "how long a drain may take")
 	o.log.register(cmd)
@@ -91,6 +93,8 @@ func (o *serveFlags) check() error {
 	switch {
 	case o.maxBacklog < 1:
 		return usagef("--max-backlog must be 1 or more")
+	case o.maxMail < 1 || o.maxMail > kernel.MaxMaxMail:
+		return usagef("--mail-max must be 1 to %d", kernel.MaxMaxMail)
 	case o.maxConns < 0:
 		return usagef("--max-connections must be 1 or more")
 	case o.batch < 0 || o.batch > perdure.MaxSteps:

@@ -82,7 +82,7 @@ type nodeOptions struct {
 func newNode(store kernel.Store, o nodeOptions) engine {
 	cfg := node.Config{Agents: makeAgents(o.agents), Listen: o.listen, Version: buildVersion(), Log: o.log}
 	if o.serve != nil {
-		cfg.SweepPeriod, cfg.SweepBatch, cfg.MaxBacklog = time.Duration(o.serve.period), o.serve.batch, o.serve.maxBacklog
+		cfg.SweepPeriod, cfg.SweepBatch, cfg.MaxBacklog, cfg.MaxMail = time.Duration(o.serve.period), o.serve.batch, o.serve.maxBacklog, o.serve.maxMail
 		cfg.RoleTTL, cfg.HostName = time.Duration(o.serve.roleTTL), string(o.serve.hostName)
 	}
 	return node.New(store, cfg)

@@ -72,6 +72,15 @@ const (
 	SupervisorSwept   Point = "supervisor.swept"
 )
 
+// Courier: around its look, after a page of mail was applied, and around what it forgets.
+const (
+	CourierLook    Point = "courier.look"
+	CourierLooked  Point = "courier.looked"
+	CourierApplied Point = "courier.applied"
+	CourierForget  Point = "courier.forget"
+	CourierForgot  Point = "courier.forgot"
+)
+
 // The agent host: around each call to its exchange and each handler, and on its way out.
 const (
 	AgentClaim     Point = "agent.claim"
@@ -105,8 +114,6 @@ const (
 	NodeEnlisted  Point = "node.enlisted"
 	RoleChange    Point = "role.change"
 	RoleChanged   Point = "role.changed"
-	InboxClear    Point = "inbox.clear"
-	InboxCleared  Point = "inbox.cleared"
 	NodeStop      Point = "node.stop"
 	NodeDrained   Point = "node.drained"
 	NodeUnlist    Point = "node.unlist"
@@ -152,10 +159,11 @@ var All = slices.Concat(
 		ActQueue, ActDone, SweepQueue, SweepDone, UpdateBegin, UpdateDone},
 	[]Point{BatchTaken, BatchLocked, BatchApplied, BatchLetOut, BatchSaved, BatchCommitted, BatchAnswered},
 	[]Point{SupervisorLook, SupervisorLooked, SupervisorExpired, SupervisorDue, SupervisorOverdue, SupervisorSwept},
+	[]Point{CourierLook, CourierLooked, CourierApplied, CourierForget, CourierForgot},
 	[]Point{AgentClaim, AgentClaimed, AgentExecute, AgentExecuted, AgentReport, AgentReported, AgentBeat, AgentBeaten,
 		AgentGiveBack, AgentDrain, AgentCutShort, AgentDrained, AgentRetrieve, AgentRetrieved},
 	[]Point{ClientSend, ClientReceived},
-	[]Point{NodeStart, NodeInherited, NodeStarted, NodeEnlist, NodeEnlisted, RoleChange, RoleChanged, InboxClear, InboxCleared, NodeStop, NodeDrained, NodeUnlist, NodeStopped,
+	[]Point{NodeStart, NodeInherited, NodeStarted, NodeEnlist, NodeEnlisted, RoleChange, RoleChanged, NodeStop, NodeDrained, NodeUnlist, NodeStopped,
 		ServeListen, ServeClose, ServeClosed},
 	[]Point{SQLiteMigrate, SQLiteMigrated, SQLiteBegun, SQLiteSave, SQLiteSaved, SQLiteWrite, SQLiteCommit, SQLiteCommitted,
 		SQLiteNote, SQLiteNoted, SQLiteClose},

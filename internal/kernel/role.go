@@ -27,8 +27,11 @@ type Role struct {
 	StandbyUntil time.Time
 }
 
-// RoleSupervisor is the name of the supervisor's role.
-const RoleSupervisor = "supervisor"
+// The names of the roles.
+const (
+	RoleSupervisor = "supervisor"
+	RoleCourier    = "courier"
+)
 
 // RoleInfo describes a role of this program.
 type RoleInfo struct {
@@ -40,6 +43,7 @@ type RoleInfo struct {
 func RoleTable() []RoleInfo {
 	return []RoleInfo{
 		{RoleSupervisor, "looks every second for runs whose time is over, steps whose time has come, and jobs past their deadline"},
+		{RoleCourier, "applies mail: it makes jobs of what was submitted in callers' transactions"},
 	}
 }
 

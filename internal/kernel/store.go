@@ -22,6 +22,7 @@ type Store interface {
 	Update(ctx context.Context, fn func(Tx) error) error
 	Reader
 	Registry
+	Mailbox
 	Close() error
 }
 
@@ -53,6 +54,12 @@ type Tx interface {
 	// SaveRoles writes what an election has changed. Each row is compared with what was loaded (epoch,
 	// leader, standby); ErrStale where it differs.
 	SaveRoles([]RoleChange) error
+	// TakeMail locks those of these mails that wait, and leaves out what another transaction has locked. CloseMail writes
+	// what became of mails that this transaction has locked; ErrStale where one does not wait any more.
+	TakeMail([]MailID) ([]MailID, error)
+	CloseMail([]ClosedMail) error
+	// SetMaxMail sets how many mails may wait.
+	SetMaxMail(max int) error
 }
 
 // RoleChange is a role as it was loaded and as it shall be.
@@ -186,6 +193,22 @@ type Registry interface {
 	Roles(context.Context) ([]Role, error)
 	// Seen returns the MaxSeen holders that claimed last, ordered by agent and holder.
 	Seen(context.Context) ([]Seen, error)
+}
+
+// Mailbox keeps mail until it is applied, and for a while what became of it.
+type Mailbox interface {
+	// Mail returns mails that wait, oldest first: at most max of them, and none after the one with which their bodies
+	// together reach maxBytes.
+	Mail(ctx context.Context, max, maxBytes int) ([]Mail, error)
+	// MailWaiting counts no more mails than may wait.
+	MailWaiting(context.Context) (MailWaiting, error)
+	// MailHints gives a token when mail may have been sent. A token may be lost; one may come of nothing. A nil channel
+	// gives none.
+	MailHints() <-chan struct{}
+	// Submission is what became of a submission that was posted; nil of one that was not, or is forgotten.
+	Submission(context.Context, perdure.JobID) (*Submission, error)
+	// ForgetMail deletes mail that was applied, or refused, before these times, at most max.
+	ForgetMail(ctx context.Context, applied, refused time.Time, max int) (int, error)
 }
 
 // Presence is what a node says of itself.

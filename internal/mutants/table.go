@@ -236,7 +236,7 @@ var ofStores = []mutant{
 	{name: "cancel at COMMIT", file: "store/postgres/commit.go", old: "	if l.committing.Load() {\n", new: "	if false {\n", run: "GivenUpCommit"},
 	{name: "a COMMIT whose wait was cancelled is committed", file: "store/postgres/commit.go", old: "l.unreplicated.Load() && err == nil:", new: "false:", run: "AcknowledgementWaits"},
 	{name: "what was read is acknowledged without a commit that waited", file: "store/postgres/tx.go", old: "	return q(awaitStandbySQL).each(", new: "	return q(\"select null::int8, null::int8, null::int8, pg_postmaster_start_time()\").each(", run: "AcknowledgementWaits"},
-	{name: "a repeated post is acknowledged without a commit that waited", file: "store/postgres/migrations/0003_inbox.sql", old: "				perform pg_logical_emit_message(true, 'perdure', '')\n", new: "				perform 1\n", pkg: "store/postgres", run: "RepeatedPost"},
+	{name: "a repeated post is acknowledged without a commit that waited", file: "store/postgres/migrations/0003_mail.sql", old: "				perform pg_logical_emit_message(true, 'perdure', '')\n", new: "				perform 1\n", pkg: "store/postgres", run: "RepeatedPost"},
 	{name: "COMMITs that wait for the standby are not bounded", file: "store/postgres/commit.go", old: "	maxGivenUp = 4\n", new: "	maxGivenUp = 1_000_000\n", run: "BackendsAreBounded"},
 	{name: "a probe is sent while another one waits", file: "store/postgres/commit.go", old: "		case there:\n			s.commits.explain(why)\n", new: "		case there:\n			s.commits.explain(why)\n			return false\n", run: "BackendsAreBounded"},
 	{name: "a request waits for its answer as long as the transaction", file: "store/postgres/conn.go", old: "WithTimeout(ctx, s.answer)", new: "WithTimeout(ctx, s.limits.Transaction)", run: "NoAnswerAreGivenUp"},

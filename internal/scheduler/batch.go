@@ -41,8 +41,8 @@ type batch struct {
 	submitted []*submission    // those that made a job, and whose answer does not have it yet
 	touched   []kernel.StepRef // by the report at hand
 
-	mail     map[perdure.JobID]bool // submissions that were taken out of the inbox, and not looked at yet
-	closed   []kernel.ClosedPost
+	mail     map[kernel.MailID]bool // that this transaction has locked, and not looked at yet
+	closed   []kernel.ClosedMail
 	refusals []kernel.Alert
 
 	budget    *kernel.Budget // for rendering, of the present part of the transaction

@@ -138,7 +138,7 @@ func (o *submission) key() string {
 // be: what is compared never changes.
 func (o *submission) byKey(b *batch, key string) (bool, error) {
 	job, ok := b.keys[key]
-	if !ok || job.ID == o.id { // it lies in the inbox, and is delivered now
+	if !ok || job.ID == o.id { // it is mail, and is delivered now
 		return false, nil
 	}
 	if job.Hash != o.plan.Hash {

@@ -24,6 +24,9 @@ type data struct {
 	limits      map[string]kernel.Limit
 	closedLanes map[kernel.LaneRef]closedLane
 	agents      map[string]perdure.AgentSettings
+	mail        map[kernel.MailID]mail
+	lastMail    int64
+	maxMail     int
 	fence       int64
 	cell        int
 	nodes       map[string]kernel.Node
@@ -53,6 +56,8 @@ func newData() data {
 		limits:      map[string]kernel.Limit{},
 		closedLanes: map[kernel.LaneRef]closedLane{},
 		agents:      map[string]perdure.AgentSettings{},
+		mail:        map[kernel.MailID]mail{},
+		maxMail:     kernel.DefaultMaxMail,
 		nodes:       map[string]kernel.Node{},
 		roles:       map[string]kernel.Role{},
 		seen:        map[seenBy]time.Time{},

@@ -16,6 +16,8 @@ func (tx *tx) JobsByKey(keys []string) (map[string]kernel.Keyed, error) {
 	for _, key := range keys {
 		if id, ok := tx.keys[key]; ok {
 			found[key] = kernel.Keyed{ID: id, Hash: tx.jobs[id].Hash}
+		} else if m, ok := tx.submission(key); ok && m.waits() { // a job that is about to be
+			found[key] = kernel.Keyed{ID: m.To, Hash: m.Hash}
 		}
 	}
 	return found, nil

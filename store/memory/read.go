@@ -60,6 +60,8 @@ func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.Jo
 		var ids []perdure.JobID
 		if id, ok := s.keys[ref]; ok {
 			ids = append(ids, id)
+		} else if m, ok := s.submission(ref); ok && m.waits() {
+			ids = append(ids, m.To)
 		}
 		prefix := "job_" + strings.TrimPrefix(ref, "job_")
 		for _, id := range slices.SortedFunc(maps.Keys(s.jobs), perdure.JobID.Compare) {

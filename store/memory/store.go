@@ -19,6 +19,8 @@ type Store struct {
 	mu     sync.RWMutex
 	closed bool
 	clock  clock
+	// mailHints has a token when mail was sent.
+	mailHints chan struct{}
 	data
 }
 
@@ -34,7 +36,7 @@ func WithClock(wall func() time.Time) Option {
 
 // New is an empty store.
 func New(opts ...Option) *Store {
-	s := &Store{data: newData(), clock: clock{wall: time.Now}}
+	s := &Store{data: newData(), clock: clock{wall: time.Now}, mailHints: make(chan struct{}, 1)}
 	for _, opt := range opts {
 		opt(s)
 	}

@@ -4,6 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/storetest"
 )
@@ -14,4 +17,13 @@ func TestStore(t *testing.T) {
 
 func TestClock(t *testing.T) {
 	storetest.Clock(t, func(_ *testing.T, wall func() time.Time) kernel.Store { return New(WithClock(wall)) })
+}
+
+func TestMail(t *testing.T) {
+	storetest.Mail(t, func(t *testing.T) (kernel.Store, func(*kernel.Plan) (perdure.Submitted, error)) {
+		s := New()
+		return s, func(plan *kernel.Plan) (perdure.Submitted, error) {
+			return s.Post(t.Context(), perdure.JobID(uuid.Must(uuid.NewV7())), plan)
+		}
+	})
 }

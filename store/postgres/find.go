@@ -21,11 +21,11 @@ const (
 	// firstOfOpenSQL joins a job's first row in a way that leaves the planner no choice: from here to there.
 	firstOfOpenSQL = " cross join lateral (select * from perdure.step where job = o.job and idx = 0 offset 0) s "
 
-	// What lies in the inbox counts: it is a job that is about to be. Where its fingerprint is not known, the rules
+	// A submission that waits counts: it is a job that is about to be. Where its fingerprint is not known, the rules
 	// will tell.
 	jobsByKeySQL = `select job_key, job, hash from perdure.step where job_key = any($1) and job_key is not null
 		union all
-		select key, id, hash from perdure.inbox where key = any($1) and key is not null and refusal is null
+		select key, recipient, hash from perdure.mail where key = any($1) and key is not null and refusal is null
 		and hash is not null and ` + stillWaiting
 	jobByHashSQL = `select o.job from` + unsettledSQL + firstOfOpenSQL + `
 		where s.type = $1 and s.hash = $2 and s.job_key is null and s.job_phase <> 0 order by o.job desc limit 1`
@@ -56,7 +56,7 @@ func (tx *tx) JobsByKey(keys []string) (map[string]kernel.Keyed, error) {
 		key := r.text()
 		job.ID = r.uuid()
 		copy(job.Hash[:], r.next())
-		if _, there := found[key]; !there { // the job comes before what lies in the inbox
+		if _, there := found[key]; !there { // the job comes before a submission
 			found[key] = job
 		}
 		return nil

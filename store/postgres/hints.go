@@ -27,7 +27,7 @@ const (
 	deafRetry   = time.Minute // where a connection has never heard anything
 
 	rolesChannel = "perdure_role"
-	mailChannel  = "perdure_inbox" // told by who posts, with the commit
+	mailChannel  = "perdure_mail" // told by who sends mail, with the commit
 
 	notifySQL = "select set_config('synchronous_commit', 'off', true), pg_notify('perdure', $1)"
 )
@@ -36,7 +36,7 @@ type hints struct {
 	ctx    context.Context // until the store is closed
 	cancel context.CancelFunc
 	noted  chan struct{}
-	mail   chan struct{} // something may have been posted
+	mail   chan struct{} // mail may have been sent
 	sender string        // this store, which need not hear of itself
 	heard  atomic.Bool
 	roles  chan struct{} // somebody's place in a role has changed

@@ -57,7 +57,7 @@ func TestMigrateGoesOn(t *testing.T) {
 	if _, _, err := postgres.Migrate(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
-	exec(t, url, `drop table perdure.inbox cascade; drop function perdure.post, perdure.submit, perdure.in_cell;
+	exec(t, url, `drop table perdure.mail cascade; drop function perdure.post, perdure.submit, perdure.in_cell;
 		drop view perdure.jobs, perdure.steps, perdure.alerts, perdure.history, perdure.limits, perdure.lanes, perdure.agents, perdure.nodes, perdure.roles, perdure.holders;
 		drop function perdure.state, perdure.phase, perdure.direction, perdure.outcome, perdure.job_text, perdure.job_id, perdure.json_text;
 		delete from perdure.migration where version > 1; update perdure.schema set version = 1, min_reader = 1, min_writer = 1`)

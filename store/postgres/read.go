@@ -23,7 +23,7 @@ const (
 		lateral (select coalesce(octet_length(s.input), octet_length(p.input), 0) as size) z where s.job = $1 and s.idx = 0`
 	findKeySQL = `select job from perdure.step where job_key = $1 and job_key is not null
 		union all
-		select id from perdure.inbox where key = $1 and key is not null and refusal is null and ` + stillWaiting + " limit 1"
+		select recipient from perdure.mail where key = $1 and key is not null and refusal is null and ` + stillWaiting + " limit 1"
 	findIDsSQL = "select job from perdure.step where job between $1 and $2 and idx = 0 order by job limit $3"
 	// readPayloadsSQL does not read values that are left out: their sizes are known without them.
 	readPayloadsSQL = `with sizes as (

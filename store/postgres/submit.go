@@ -52,7 +52,7 @@ func post(plan *kernel.Plan, ask func(args []any, into ...any) error) (did perdu
 	}
 	var id sql.NullString
 	var code, message string
-	args := []any{uuid.UUID(p.ID).String(), p.Key, p.Hash[:], string(p.Body)}
+	args := []any{uuid.UUID(p.To).String(), p.Key, p.Hash[:], string(p.Body)}
 	if err := ask(args, &id, &did.Created, &code, &message); err != nil {
 		return perdure.Submitted{}, posting(err)
 	}

@@ -18,7 +18,7 @@ func (tx *tx) JobsByKey(keys []string) (map[string]kernel.Keyed, error) {
 			r.blob(job.Hash[:])
 			return job
 		}, `SELECT job, hash FROM perdure_step WHERE job_key = ?1 UNION ALL
-			SELECT id, hash FROM perdure_inbox WHERE key = ?1 AND key IS NOT NULL AND refusal IS NULL AND closed_at IS NULL AND hash IS NOT NULL`, key)
+			SELECT recipient, hash FROM perdure_mail WHERE key = ?1 AND key IS NOT NULL AND refusal IS NULL AND closed_at IS NULL AND hash IS NOT NULL`, key)
 		if err != nil {
 			return nil, err
 		}

@@ -61,7 +61,7 @@ func TestViewsHavePlainNames(t *testing.T) {
 func TestSharedFile(t *testing.T) {
 	path := theirs(t, `
 		CREATE TABLE migration (id INTEGER); INSERT INTO migration VALUES (12);
-		CREATE TABLE step (x INTEGER); CREATE TABLE label (x INTEGER); CREATE TABLE "limit" (x INTEGER); CREATE TABLE inbox (x INTEGER);
+		CREATE TABLE step (x INTEGER); CREATE TABLE label (x INTEGER); CREATE TABLE "limit" (x INTEGER); CREATE TABLE mail (x INTEGER);
 		CREATE TABLE jobs (name TEXT); INSERT INTO jobs VALUES ('baker');
 		CREATE INDEX step_job ON step (x);
 		CREATE VIEW steps AS SELECT * FROM step;`)

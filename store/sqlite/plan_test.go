@@ -14,13 +14,13 @@ import (
 )
 
 // scans are the ways of finding rows that look at more than they have to.
-var scans = regexp.MustCompile(`SCAN (perdure_(step|shape|payload|label|alert|entry|out|permit|inbox)|s|j|p)\b`)
+var scans = regexp.MustCompile(`SCAN (perdure_(step|shape|payload|label|alert|entry|out|permit|mail)|s|j|p)\b`)
 
 // allowed are whole walks along an index that holds only what is meant, ended by a LIMIT.
 var allowed = []string{
 	"SCAN perdure_out", // by agent, when a limit is defined: as many rows as there were claims
 	"SCAN perdure_alert USING INDEX perdure_alert_open",
-	"SCAN perdure_inbox USING INDEX perdure_inbox_waiting", // what lies there, oldest first
+	"SCAN perdure_mail USING INDEX perdure_mail_waiting", // what waits, oldest first
 	"SCAN perdure_alert", // by id, from the newest
 }
 

@@ -86,7 +86,7 @@ func (s *Store) Input(ctx context.Context, id perdure.JobID, max int) (in json.R
 
 func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.JobID, error) {
 	ids, err := view(ctx, s, (*row).id, `SELECT job FROM perdure_step WHERE job_key = ?1 UNION ALL
-		SELECT id FROM perdure_inbox WHERE key = ?1 AND key IS NOT NULL AND refusal IS NULL AND closed_at IS NULL LIMIT 1`, ref)
+		SELECT recipient FROM perdure_mail WHERE key = ?1 AND key IS NOT NULL AND refusal IS NULL AND closed_at IS NULL LIMIT 1`, ref)
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ func SubmitTx(ctx context.Context, tx *sql.Tx, plan *kernel.Plan) (did perdure.S
 	if err != nil {
 		return did, err
 	}
-	w := &posting{ctx: ctx, tx: tx, Posted: p}
+	w := &posting{ctx: ctx, tx: tx, Mail: p}
 	if did, err = w.post(); err != nil {
 		return perdure.Submitted{}, missing(err)
 	}
@@ -53,7 +53,7 @@ func missing(err error) error {
 type posting struct {
 	ctx context.Context
 	tx  *sql.Tx
-	kernel.Posted
+	kernel.Mail
 }
 
 // post writes first: from then on nobody else does, and what it reads is what there is.
@@ -63,39 +63,41 @@ func (w *posting) post() (did perdure.Submitted, err error) {
 		return did, err
 	}
 	if !wrote {
-		return w.other(`SELECT coalesce(job, id), hash FROM perdure_inbox WHERE key = ? AND refusal IS NULL`)
+		return w.other(`SELECT coalesce(job, recipient), hash FROM perdure_mail WHERE key = ? AND refusal IS NULL`)
 	}
 	if w.Key != "" {
 		did, err = w.other(`SELECT job, hash FROM perdure_step WHERE job_key = ?`)
 		if !errors.Is(err, sql.ErrNoRows) {
-			return did, errors.Join(err, w.exec(`DELETE FROM perdure_inbox WHERE id = ?`, w.ID[:]))
+			return did, errors.Join(err, w.exec(`DELETE FROM perdure_mail WHERE recipient = ? AND id = ?`, w.To[:], w.ID))
 		}
 	}
-	var waiting int
-	if err := w.tx.QueryRowContext(w.ctx, `SELECT count(*) FROM (SELECT 1 FROM perdure_inbox WHERE closed_at IS NULL LIMIT ?)`,
-		perdure.MaxPosted+1).Scan(&waiting); err != nil {
+	var most, waiting int
+	if err := w.tx.QueryRowContext(w.ctx, `SELECT mail_max FROM perdure_clock WHERE one = 1`).Scan(&most); err != nil {
 		return did, err
 	}
-	if waiting > perdure.MaxPosted {
-		e := perdure.Refuse(perdure.CodeBacklogFull, "%d submissions wait to be taken by a node, and no more may", perdure.MaxPosted)
-		e.Hint = "is a node running? try again later"
-		return did, errors.Join(e, w.exec(`DELETE FROM perdure_inbox WHERE id = ?`, w.ID[:]))
+	room := kernel.MaxPosted(most)
+	if err := w.tx.QueryRowContext(w.ctx, `SELECT count(*) FROM (SELECT 1 FROM perdure_mail WHERE closed_at IS NULL LIMIT ?)`,
+		room+1).Scan(&waiting); err != nil {
+		return did, err
 	}
-	return perdure.Submitted{ID: w.ID, Created: true}, nil
+	if waiting > room { // this one is counted
+		return did, errors.Join(kernel.ErrPosted(room), w.exec(`DELETE FROM perdure_mail WHERE recipient = ? AND id = ?`, w.To[:], w.ID))
+	}
+	return perdure.Submitted{ID: w.To, Created: true}, nil
 }
 
 // insert is false where the key is taken. One that is kept of a job which is no more takes nothing.
 func (w *posting) insert() (bool, error) {
-	if err := w.exec(`DELETE FROM perdure_inbox WHERE key = ? AND job IS NOT NULL AND NOT EXISTS (SELECT 1 FROM perdure_step s WHERE s.job = perdure_inbox.job)`, w.Key); err != nil {
+	if err := w.exec(`DELETE FROM perdure_mail WHERE key = ? AND job IS NOT NULL AND NOT EXISTS (SELECT 1 FROM perdure_step s WHERE s.job = perdure_mail.job)`, w.Key); err != nil {
 		return false, err
 	}
 	var cell int
 	if err := w.tx.QueryRowContext(w.ctx, cellSQL).Scan(&cell); err != nil {
 		return false, err
 	}
-	w.ID = kernel.WithCell(w.ID, cell)
-	did, err := w.tx.ExecContext(w.ctx, `INSERT INTO perdure_inbox (id, key, hash, body, posted_at) VALUES (?, nullif(?, ''), ?, ?, ?) ON CONFLICT DO NOTHING`,
-		w.ID[:], w.Key, w.Hash[:], string(w.Body), time.Now().UnixMicro())
+	w.To = kernel.WithCell(w.To, cell)
+	did, err := w.tx.ExecContext(w.ctx, `INSERT INTO perdure_mail (recipient, id, kind, key, hash, body, posted_at) VALUES (?, ?, ?, nullif(?, ''), ?, ?, ?) ON CONFLICT DO NOTHING`,
+		w.To[:], w.ID, w.Kind, w.Key, w.Hash[:], string(w.Body), time.Now().UnixMicro())
 	if err != nil {
 		return false, err
 	}

@@ -339,6 +339,7 @@ create table perdure.clock (
 	ahead bigint      not null default 0, -- microseconds
 	fence bigint      not null default 0, -- no run that is let out has a lower number
 	cell  int         not null default 0, -- the number of this store among many, in each id
+	mail_max bigint   not null default 1000000, -- rows of mail that may wait to be applied
 	origin text       not null default '' -- the database that this is; see fence.go
 ) with (fillfactor = 10);
 

@@ -249,7 +249,8 @@ CREATE TABLE perdure_clock (
 	one   INTEGER PRIMARY KEY CHECK (one = 1),
 	mark  INTEGER NOT NULL,
 	fence INTEGER NOT NULL DEFAULT 0, -- no run that is let out has a lower number
-	cell  INTEGER NOT NULL DEFAULT 0  -- the number of this store among many, in each id
+	cell  INTEGER NOT NULL DEFAULT 0, -- the number of this store among many, in each id
+	mail_max INTEGER NOT NULL DEFAULT 1000000 -- rows of mail that may wait to be applied
 ) STRICT;
 
 INSERT INTO perdure_clock (one, mark) VALUES (1, 0);

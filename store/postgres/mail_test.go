@@ -17,8 +17,8 @@ import (
 	"github.com/perdure/perdure/store/storetest"
 )
 
-func TestInbox(t *testing.T) {
-	storetest.Inbox(t, func(t *testing.T) (kernel.Store, func(*kernel.Plan) (perdure.Submitted, error)) {
+func TestMail(t *testing.T) {
+	storetest.Mail(t, func(t *testing.T) (kernel.Store, func(*kernel.Plan) (perdure.Submitted, error)) {
 		url := fresh(t)
 		s := open(t, url)
 		pool, err := pgxpool.New(t.Context(), url)
@@ -56,8 +56,8 @@ func TestSubmitTxWithoutSchema(t *testing.T) {
 	}
 }
 
-// Two nodes that look into the inbox at once take each submission once (F018).
-func TestTakePostedSkipsWhatIsLocked(t *testing.T) {
+// Two nodes that take mail at once take each once (F018).
+func TestTakeMailSkipsWhatIsLocked(t *testing.T) {
 	url := fresh(t)
 	one, two := open(t, url), open(t, url)
 	pool, err := pgxpool.New(t.Context(), url)
@@ -65,7 +65,7 @@ func TestTakePostedSkipsWhatIsLocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	var ids []perdure.JobID
+	var ids []kernel.MailID
 	for range 20 {
 		tx, err := pool.Begin(t.Context())
 		if err != nil {
@@ -78,15 +78,15 @@ func TestTakePostedSkipsWhatIsLocked(t *testing.T) {
 		if err := tx.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		ids = append(ids, did.ID)
+		ids = append(ids, kernel.SubmissionOf(did.ID))
 	}
 	err = one.Update(t.Context(), func(tx kernel.Tx) error {
-		mine, err := tx.(kernel.InboxTx).TakePosted(ids[:12])
+		mine, err := tx.TakeMail(ids[:12])
 		if err != nil || len(mine) != 12 {
 			t.Errorf("%d, %v", len(mine), err)
 		}
 		return two.Update(t.Context(), func(tx kernel.Tx) error {
-			others, err := tx.(kernel.InboxTx).TakePosted(ids)
+			others, err := tx.TakeMail(ids)
 			if err != nil || len(others) != 8 {
 				t.Errorf("%d, %v", len(others), err)
 			}
@@ -124,11 +124,10 @@ func TestSubmitTxInOldSnapshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Update(t.Context(), func(tx kernel.Tx) error {
-		box := tx.(kernel.InboxTx)
-		if _, err := box.TakePosted([]perdure.JobID{did.ID}); err != nil {
+		if _, err := tx.TakeMail([]kernel.MailID{kernel.SubmissionOf(did.ID)}); err != nil {
 			return err
 		}
-		return box.ClosePosted([]kernel.ClosedPost{{ID: did.ID, Job: did.ID}})
+		return tx.CloseMail([]kernel.ClosedMail{{MailID: kernel.SubmissionOf(did.ID), Job: did.ID}})
 	}); err != nil {
 		t.Fatal(err)
 	}

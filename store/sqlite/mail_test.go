@@ -15,8 +15,8 @@ import (
 	"github.com/perdure/perdure/store/storetest"
 )
 
-func TestInbox(t *testing.T) {
-	storetest.Inbox(t, func(t *testing.T) (kernel.Store, func(*kernel.Plan) (perdure.Submitted, error)) {
+func TestMail(t *testing.T) {
+	storetest.Mail(t, func(t *testing.T) (kernel.Store, func(*kernel.Plan) (perdure.Submitted, error)) {
 		path := filepath.Join(t.TempDir(), "perdure.db")
 		s := open(t, path)
 		db, err := sql.Open("sqlite", path)

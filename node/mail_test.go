@@ -594,10 +594,10 @@ func TestInboxIsBounded(t *testing.T) {
 		var l ledger
 		n := node.New(s.store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
 		t.Cleanup(func() { n.Stop(context.Background()) })
-		fill := `insert into perdure.inbox (id, digest, body) select gen_random_uuid(), '', '{"type":"t","steps":{}}' from generate_series(1, 10000) returning 'x'`
+		fill := `insert into perdure.mail (recipient, id, kind, digest, body) select gen_random_uuid(), 'submit', 'submit', '', '{"type":"t","steps":{}}' from generate_series(1, 10000) returning 'x'`
 		if s.name == "sqlite" {
 			fill = `with recursive g(i) as (select 1 union all select i + 1 from g where i < 10000)
-				insert into perdure_inbox (id, body, posted_at) select randomblob(16), '{"type":"t","steps":{}}', 0 from g returning 'x'`
+				insert into perdure_mail (recipient, id, kind, body, posted_at) select randomblob(16), 'submit', 'submit', '{"type":"t","steps":{}}', 0 from g returning 'x'`
 		}
 		must[string](t)(s.query(fill))
 		tx := s.begin(t)

@@ -10,25 +10,24 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Inbox is the contract of a store that is a kernel.Inbox, too. post writes a submission as the store's own
-// SubmitTx does, in a transaction that is committed.
-func Inbox(t *testing.T, open func(t *testing.T) (kernel.Store, func(*kernel.Plan) (perdure.Submitted, error))) {
+// Mail is the contract of a store as a kernel.Mailbox. post writes a submission as the store's own SubmitTx does, in a
+// transaction that is committed.
+func Mail(t *testing.T, open func(t *testing.T) (kernel.Store, func(*kernel.Plan) (perdure.Submitted, error))) {
 	for name, run := range map[string]func(*boxed){"InOrder": inOrder, "TakenAndClosed": takenAndClosed, "RolledBack": boxRolledBack,
-		"Forgotten": forgotten, "Keys": boxKeys} {
+		"Forgotten": forgotten, "Keys": boxKeys, "Bounded": boxBounded, "Waiting": boxWaiting} {
 		t.Run(name, func(t *testing.T) {
 			store, post := open(t)
-			run(&boxed{suite: &suite{T: t, store: store}, box: store.(kernel.Inbox), post: post})
+			run(&boxed{suite: &suite{T: t, store: store}, post: post})
 		})
 	}
 }
 
 type boxed struct {
 	*suite
-	box  kernel.Inbox
 	post func(*kernel.Plan) (perdure.Submitted, error)
 }
 
-// plan is one as far as an inbox looks at it.
+// plan is one as far as a mailbox looks at it.
 func (b *boxed) plan(key string, size int) *kernel.Plan {
 	return &kernel.Plan{Shape: &kernel.Shape{}, Hash: [32]byte{1, byte(len(key))},
 		Definition: &kernel.Definition{Type: "t", Key: key, Input: fmt.Appendf(nil, `"%0*d"`, size, 0)}}
@@ -46,26 +45,35 @@ func (b *boxed) put(key string, size int) perdure.JobID {
 
 func (b *boxed) there(max, bytes int) (ids []perdure.JobID) {
 	b.Helper()
-	posted, err := b.box.Posted(ctx, max, bytes)
+	mail, err := b.store.Mail(ctx, max, bytes)
 	b.must(err)
-	for _, p := range posted {
-		ids = append(ids, p.ID)
+	for _, m := range mail {
+		ids = append(ids, m.To)
 	}
 	return ids
 }
 
-func (b *boxed) close(closed ...kernel.ClosedPost) {
+func (b *boxed) close(closed ...kernel.ClosedMail) {
 	b.Helper()
 	b.update(func(tx kernel.Tx) {
-		var ids []perdure.JobID
+		var ids []kernel.MailID
 		for _, c := range closed {
-			ids = append(ids, c.ID)
+			ids = append(ids, c.MailID)
 		}
-		taken, err := tx.(kernel.InboxTx).TakePosted(ids)
+		taken, err := tx.TakeMail(ids)
 		b.must(err)
-		b.equal("taken", len(taken), len(ids))
-		b.must(tx.(kernel.InboxTx).ClosePosted(closed))
+		b.equal("taken", taken, ids)
+		b.must(tx.CloseMail(closed))
 	})
+}
+
+// asMade closes the submission of a job as the one that was made, asRefused as one that was refused.
+func asMade(of, job perdure.JobID) kernel.ClosedMail {
+	return kernel.ClosedMail{MailID: kernel.SubmissionOf(of), Job: job}
+}
+
+func asRefused(of perdure.JobID, why []byte) kernel.ClosedMail {
+	return kernel.ClosedMail{MailID: kernel.SubmissionOf(of), Refusal: why}
 }
 
 // What lies there is read in the order in which it came, up to a number and a size; the first at any size.
@@ -75,38 +83,38 @@ func inOrder(b *boxed) {
 	b.equal("all", b.there(9, 1<<20), []perdure.JobID{one, two, three})
 	b.equal("two", b.there(2, 1<<20), []perdure.JobID{one, two})
 	b.equal("the first", b.there(9, 10), []perdure.JobID{one})
-	posted, err := b.box.Posted(ctx, 1, 1)
+	mail, err := b.store.Mail(ctx, 1, 1)
 	b.must(err)
 	want, err := kernel.Post(one, b.plan("k", 1000))
 	b.must(err)
-	b.equal("as it came", posted, []kernel.Posted{want})
+	b.equal("as it came", mail, []kernel.Mail{want})
 }
 
 // What is taken and closed lies there no more, cannot be taken again, and says what became of it.
 func takenAndClosed(b *boxed) {
 	made, refused := b.put("a", 1), b.put("b", 1)
-	open, err := b.box.Submission(ctx, made)
+	open, err := b.store.Submission(ctx, made)
 	b.must(err)
 	if open == nil || open.PostedAt.IsZero() || !open.ClosedAt.IsZero() || open.Refused() != nil {
 		b.Errorf("%+v", open)
 	}
 	why := kernel.RefusalJSON(perdure.Refuse(perdure.CodeInvalid, "a \"reason\""))
-	b.close(kernel.ClosedPost{ID: made, Job: id(7)}, kernel.ClosedPost{ID: refused, Refusal: why})
+	b.close(asMade(made, id(7)), asRefused(refused, why))
 	b.equal("nothing lies there", b.there(9, 1<<20), nil)
-	found(b.suite, "it is gone", nil, func(tx kernel.Tx) ([]perdure.JobID, error) {
-		return tx.(kernel.InboxTx).TakePosted([]perdure.JobID{made, refused, id(9)})
+	found(b.suite, "it is gone", nil, func(tx kernel.Tx) ([]kernel.MailID, error) {
+		return tx.TakeMail([]kernel.MailID{kernel.SubmissionOf(made), kernel.SubmissionOf(refused), kernel.SubmissionOf(id(9)), {To: made, ID: "other"}})
 	})
-	taken, err := b.box.Submission(ctx, made)
+	taken, err := b.store.Submission(ctx, made)
 	b.must(err)
 	if taken.Job != id(7) || taken.ClosedAt.IsZero() || taken.Refused() != nil {
 		b.Errorf("%+v", taken)
 	}
-	closed, err := b.box.Submission(ctx, refused)
+	closed, err := b.store.Submission(ctx, refused)
 	b.must(err)
 	if err := closed.Refused(); !closed.Job.IsZero() || perdure.CodeOf(err) != perdure.CodeInvalid || err.Error() != "a \"reason\"" {
 		b.Errorf("%+v, %v", closed, err)
 	}
-	none, err := b.box.Submission(ctx, id(9))
+	none, err := b.store.Submission(ctx, id(9))
 	b.must(err)
 	if none != nil {
 		b.Errorf("%+v", none)
@@ -117,10 +125,10 @@ func takenAndClosed(b *boxed) {
 func boxRolledBack(b *boxed) {
 	one := b.put("k", 1)
 	err := b.store.Update(ctx, func(tx kernel.Tx) error {
-		taken, err := tx.(kernel.InboxTx).TakePosted([]perdure.JobID{one})
+		taken, err := tx.TakeMail([]kernel.MailID{kernel.SubmissionOf(one)})
 		b.must(err)
-		b.equal("taken", taken, []perdure.JobID{one})
-		b.must(tx.(kernel.InboxTx).ClosePosted([]kernel.ClosedPost{{ID: one, Job: one}}))
+		b.equal("taken", taken, []kernel.MailID{kernel.SubmissionOf(one)})
+		b.must(tx.CloseMail([]kernel.ClosedMail{asMade(one, one)}))
 		return errOops
 	})
 	if !errors.Is(err, errOops) {
@@ -132,13 +140,13 @@ func boxRolledBack(b *boxed) {
 // Only what is closed is forgotten, the refused later than the taken.
 func forgotten(b *boxed) {
 	open, taken, refused := b.put("", 1), b.put("", 1), b.put("", 1)
-	b.close(kernel.ClosedPost{ID: taken, Job: taken}, kernel.ClosedPost{ID: refused, Refusal: kernel.RefusalJSON(errOops)})
+	b.close(asMade(taken, taken), asRefused(refused, kernel.RefusalJSON(errOops)))
 	ago, soon := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	for _, c := range []struct {
 		taken, refused time.Time
 		max, want      int
 	}{{ago, ago, 9, 0}, {soon, ago, 9, 1}, {soon, ago, 9, 0}, {soon, soon, 0, 0}, {soon, soon, 9, 1}, {soon, soon, 9, 0}} {
-		n, err := b.box.ForgetPosted(ctx, c.taken, c.refused, c.max)
+		n, err := b.store.ForgetMail(ctx, c.taken, c.refused, c.max)
 		b.must(err)
 		b.equal("forgotten", n, c.want)
 	}
@@ -160,16 +168,71 @@ func boxKeys(b *boxed) {
 	keyOf(kernel.Keyed{ID: one, Hash: b.plan("k", 1).Hash})
 	b.submit(newJob(3, 1, keyed("k")))
 	keyOf(kernel.Keyed{ID: id(3), Hash: [32]byte{3, 0, 1}})
-	b.close(kernel.ClosedPost{ID: one, Job: id(3)})
+	b.close(asMade(one, id(3)))
 	keyOf(kernel.Keyed{ID: id(3), Hash: [32]byte{3, 0, 1}})
 	// What is kept of a submission whose job is gone takes no key.
 	gone := b.put("gone", 1)
-	b.close(kernel.ClosedPost{ID: gone, Job: gone})
+	b.close(asMade(gone, gone))
 	again := b.put("gone", 1)
 	if again == gone {
 		b.Errorf("%s", again)
 	}
 	// Nor does one that was refused.
-	b.close(kernel.ClosedPost{ID: again, Refusal: kernel.RefusalJSON(errOops)})
+	b.close(asRefused(again, kernel.RefusalJSON(errOops)))
 	b.put("gone", 1)
+}
+
+// As many mails wait as may, and one more is refused; what is closed makes room. A smaller number drives nobody out. The
+// bound on submissions is another one, and holds, too.
+func boxBounded(b *boxed) {
+	limit := func(max int) {
+		b.Helper()
+		b.update(func(tx kernel.Tx) { b.must(tx.SetMaxMail(max)) })
+	}
+	full := func() {
+		b.Helper()
+		if did, err := b.post(b.plan("", 1)); perdure.CodeOf(err) != perdure.CodeBacklogFull {
+			b.Errorf("%+v, %v; want %s", did, err, perdure.CodeBacklogFull)
+		}
+	}
+	limit(2)
+	one, two := b.put("k", 1), b.put("", 1)
+	full()
+	b.equal("nothing came of it", b.there(9, 1<<20), []perdure.JobID{one, two})
+	b.close(asMade(one, one))
+	three := b.put("", 1)
+	full()
+	limit(1)
+	full()
+	b.equal("both wait", b.there(9, 1<<20), []perdure.JobID{two, three})
+	b.close(asMade(two, two))
+	full()
+	b.close(asRefused(three, kernel.RefusalJSON(errOops)))
+	b.put("", 1)
+	full()
+	limit(kernel.DefaultMaxMail)
+	b.put("", 1)
+}
+
+// What waits is counted, up to the bound, and the oldest has an age. The rows that are closed do not count.
+func boxWaiting(b *boxed) {
+	waiting := func(want int) time.Duration {
+		b.Helper()
+		w, err := b.store.MailWaiting(ctx)
+		b.must(err)
+		b.equal("waiting", w.Number, want)
+		return w.Oldest
+	}
+	b.equal("nothing is old", waiting(0), time.Duration(0))
+	one, two := b.put("", 1), b.put("", 1)
+	time.Sleep(2 * time.Millisecond)
+	if age := waiting(2); age < time.Millisecond || age > time.Minute {
+		b.Errorf("the oldest has waited for %s", age)
+	}
+	b.update(func(tx kernel.Tx) { b.must(tx.SetMaxMail(1)) })
+	waiting(1)
+	b.close(asMade(one, one))
+	waiting(1)
+	b.close(asMade(two, two))
+	b.equal("nothing is old", waiting(0), time.Duration(0))
 }

@@ -7,28 +7,13 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Delivery is a submission that lies in the inbox, on its way to be a job: with the plan that was made of it,
-// or why none could be.
-type Delivery struct {
-	ID      perdure.JobID
-	Plan    *kernel.Plan
-	Refused error
-
-	Job perdure.JobID // the answer: the job that was made, or is the same. Zero: none (see Err)
-	Err error         // why it is none: the rules' refusal, which was written down, unless Left
-	// Left says that it still lies there: there is no room, or the store does not answer; or that another
-	// node has taken it.
-	Left bool
-}
-
-// Deliver makes jobs of submissions that lie in the store's inbox: out of there and into the jobs in one
-// transaction. What the rules refuse is closed with the reason, and an alert.
-func (s *Scheduler) Deliver(ctx context.Context, mail []*Delivery) error {
+// Deliver makes jobs of submissions among the mail: the mail is closed and the job made in one transaction. What the rules refuse is closed with the reason, and an alert.
+func (s *Scheduler) Deliver(ctx context.Context, mail []*kernel.Delivery) error {
 	done := make(chan struct{}, len(mail))
 	var requests []*request
 	var ops []*delivery
 	for _, m := range mail {
-		op := &delivery{mail: m, submission: submission{id: m.ID, plan: m.Plan, backlog: s.backlog}}
+		op := &delivery{mail: m, submission: submission{id: m.ID.To, plan: m.Plan, backlog: s.backlog}}
 		weight := 1
 		if m.Refused == nil {
 			if m.Err = s.backlog.admit(ctx); m.Err != nil {
@@ -48,10 +33,10 @@ func (s *Scheduler) Deliver(ctx context.Context, mail []*Delivery) error {
 	return nil
 }
 
-// delivery is a submission that is in the inbox until it is carried out.
+// delivery is a submission that waits among the mail until it is carried out.
 type delivery struct {
 	submission
-	mail    *Delivery
+	mail    *kernel.Delivery
 	taken   bool
 	refused error
 }
@@ -78,11 +63,11 @@ func (o *delivery) tell(err error) {
 }
 
 func (o *delivery) apply(b *batch) error {
-	o.taken, o.refused = b.mail[o.id], nil
+	o.taken, o.refused = b.mail[o.mail.ID], nil
 	if !o.taken {
 		return nil
 	}
-	delete(b.mail, o.id)
+	delete(b.mail, o.mail.ID)
 	if o.refused = o.mail.Refused; o.refused == nil {
 		if err := o.submission.apply(b); perdure.CodeOf(err) != "" {
 			o.refused = err
@@ -90,7 +75,7 @@ func (o *delivery) apply(b *batch) error {
 			return err
 		}
 	}
-	closed := kernel.ClosedPost{ID: o.id}
+	closed := kernel.ClosedMail{MailID: o.mail.ID}
 	if o.refused != nil {
 		closed.Refusal = kernel.RefusalJSON(o.refused)
 		b.refusals = append(b.refusals, kernel.Alert{Job: o.id, Kind: perdure.AlertRefused, Message: "the submission was refused: " + o.refused.Error(), RaisedAt: b.w.Now()})
@@ -103,21 +88,17 @@ func (o *delivery) apply(b *batch) error {
 
 // takeMail locks what this batch's deliveries are about. What is not there any more another node has taken.
 func (b *batch) takeMail(requests []*request) error {
-	var ids []perdure.JobID
+	var ids []kernel.MailID
 	for _, r := range requests {
 		if o, ok := r.op.(*delivery); ok {
-			ids = append(ids, o.id)
+			ids = append(ids, o.mail.ID)
 		}
 	}
 	if len(ids) == 0 {
 		return nil
 	}
-	box, ok := b.tx.(kernel.InboxTx)
-	if !ok {
-		return perdure.Refuse(perdure.CodeUnavailable, "the store has no inbox")
-	}
-	taken, err := box.TakePosted(ids)
-	b.mail = map[perdure.JobID]bool{}
+	taken, err := b.tx.TakeMail(ids)
+	b.mail = map[kernel.MailID]bool{}
 	for _, id := range taken {
 		b.mail[id] = true
 	}
@@ -131,5 +112,5 @@ func (b *batch) closeMail() error {
 	}
 	closed := b.closed
 	b.closed = nil
-	return b.tx.(kernel.InboxTx).ClosePosted(closed)
+	return b.tx.CloseMail(closed)
 }

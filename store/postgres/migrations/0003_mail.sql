@@ -1,25 +1,36 @@
 -- schema: min_reader 3, min_writer 3
 --
--- The inbox: submissions that callers write in transactions of their own. A node takes them out, by the
--- same rules as every other submission, and says in the same row what became of them.
+-- Mail: what one transaction wants of a job that another transaction will apply. Nobody holds the locks of two jobs for
+-- that: the sender writes a row, and the courier applies it later, in a transaction of its own, once.
+--
+-- The first kind is 'submit': a submission that a caller writes in a transaction of its own. Its recipient is the job that
+-- will be made of it. It is closed in the transaction that applies it, and says for a while what became of it.
 
-create table perdure.inbox (
-	id        uuid primary key,         -- the job's, if one is made of it
-	key       text collate "C",         -- the job's: not in body
-	hash      bytea,                    -- the definition's fingerprint; null: it came by SQL alone
-	digest    bytea not null,           -- of body: the same words are the same submission
-	body      text,                     -- the definition, in JSON; null once it is closed
+create table perdure.mail (
+	recipient uuid not null,            -- the job
+	id        text collate "C" not null, -- of one recipient; of a submission 'submit'
+	kind      text collate "C" not null,
+	key       text collate "C",         -- of a submission: the job's key, which is not in body
+	hash      bytea,                    -- of a submission: the definition's fingerprint; null: it came by SQL alone
+	digest    bytea,                    -- of a submission: of body, since the same words are the same submission
+	body      text,                     -- of a submission: the definition, in JSON; null once it is closed
 	posted_at timestamptz not null default clock_timestamp(),
 	closed_at timestamptz,
-	job       uuid,                     -- what was made of it, or was there already
-	refusal   jsonb                     -- or why there is none
+	job       uuid,                     -- of a submission: the job that was made of it, or that was there already
+	refusal   jsonb,                    -- why it was refused
+	primary key (recipient, id)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
--- One submission to a key, unless it was refused. One that was taken stays for a while and keeps the next out
+-- One submission has a key, unless it was refused. One that was taken stays for a while and keeps the next out
 -- whose transaction is too old to see the job.
-create unique index inbox_key on perdure.inbox (key) where key is not null and refusal is null;
-create index inbox_waiting on perdure.inbox (posted_at, id) where closed_at is null;
-create index inbox_closed on perdure.inbox (closed_at) where closed_at is not null;
+create unique index mail_key on perdure.mail (key) where key is not null and refusal is null;
+create index mail_waiting on perdure.mail (posted_at, recipient, id) where closed_at is null;
+create index mail_closed on perdure.mail (closed_at) where closed_at is not null;
+
+-- inbox shows the submissions among the mail.
+create view perdure.inbox as
+select m.recipient as id, m.key, m.hash, m.digest, m.body, m.posted_at, m.closed_at, m.job, m.refusal
+from perdure.mail m where m.kind = 'submit';
 
 -- in_cell is an id with the number of this store's cell, in bits 66 to 77.
 create function perdure.in_cell(id uuid) returns uuid language sql stable security definer set search_path = pg_catalog, pg_temp as $$
@@ -36,7 +47,8 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 declare
 	p_id uuid := perdure.in_cell(new_id);
 	d bytea := sha256(convert_to(p_body, 'UTF8'));
-	there perdure.inbox;
+	there perdure.mail;
+	room bigint;
 	has uuid;
 	has_hash bytea;
 begin
@@ -51,19 +63,20 @@ begin
 		message := 'there is a job of this id';
 		return;
 	end if;
-	if (select count(*) from (select from perdure.inbox i where i.closed_at is null limit 10000) w) >= 10000 then
+	select least(10000, c.mail_max) into room from perdure.clock c where c.one;
+	if (select count(*) from (select from perdure.mail m where m.closed_at is null limit room) w) >= room then
 		code := 'backlogFull';
-		message := '10000 submissions wait to be taken by a node, and no more may';
+		message := format('%s submissions wait to be taken by a node, and no more may', room);
 		return;
 	end if;
 	for try in 1..10 loop
-		insert into perdure.inbox (id, key, hash, digest, body) values (p_id, p_key, p_hash, d, p_body)
+		insert into perdure.mail (recipient, id, kind, key, hash, digest, body) values (p_id, 'submit', 'submit', p_key, p_hash, d, p_body)
 			on conflict (key) where key is not null and refusal is null do nothing;
 		if found then
 			-- After the insert: a job of this key that comes from now on meets this row.
 			select s.job, s.hash into has, has_hash from perdure.step s where s.job_key = p_key;
 			if p_key is not null and found and p_hash is not null then
-				delete from perdure.inbox i where i.id = p_id;
+				delete from perdure.mail m where m.recipient = p_id and m.id = 'submit';
 				id := has;
 				if has_hash is distinct from p_hash then
 					code := 'conflict';
@@ -71,17 +84,17 @@ begin
 				end if;
 				return;
 			end if;
-			perform pg_notify('perdure_inbox', '');
+			perform pg_notify('perdure_mail', '');
 			id := p_id;
 			created := true;
 			return;
 		end if;
-		select * into there from perdure.inbox i where i.key = p_key and i.refusal is null;
+		select * into there from perdure.mail m where m.key = p_key and m.refusal is null;
 		if not found then
 			continue; -- its transaction was rolled back
 		end if;
 		if there.closed_at is null or exists (select from perdure.step s where s.job = there.job and s.idx = 0) then
-			id := coalesce(there.job, there.id);
+			id := coalesce(there.job, there.recipient);
 			if there.hash = p_hash or there.digest = d then
 				-- The caller takes this for an acknowledgement, and its transaction may have written nothing: the
 				-- record makes its COMMIT wait for the synchronous standby, if there is one.
@@ -96,7 +109,7 @@ begin
 			end if;
 		end if;
 		-- The job is gone, or other words may say the same: the rules will tell.
-		delete from perdure.inbox i where i.id = there.id;
+		delete from perdure.mail m where m.recipient = there.recipient and m.id = there.id;
 	end loop;
 	code := 'conflict';
 	message := 'key ' || p_key || ' changes hands too often';

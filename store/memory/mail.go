@@ -1,0 +1,189 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
+)
+
+// mail is a row.
+type mail struct {
+	kernel.Mail
+	number   int64 // in the order in which they were sent
+	postedAt time.Time
+	closedAt time.Time
+	closed   kernel.ClosedMail
+}
+
+func (m mail) waits() bool { return m.closedAt.IsZero() }
+
+// Post submits a job, in a transaction of its own, as the other stores' SubmitTx does in the caller's.
+func (s *Store) Post(ctx context.Context, id perdure.JobID, plan *kernel.Plan) (did perdure.Submitted, err error) {
+	p, err := kernel.Post(id, plan)
+	if err != nil {
+		return did, err
+	}
+	err = s.Update(ctx, func(t kernel.Tx) error {
+		did, err = t.(*tx).post(p)
+		return err
+	})
+	if err == nil {
+		select {
+		case s.mailHints <- struct{}{}:
+		default: // one is on its way already
+		}
+	}
+	return did, err
+}
+
+func (tx *tx) post(p kernel.Mail) (perdure.Submitted, error) {
+	p.To = kernel.WithCell(p.To, tx.cell)
+	if room := kernel.MaxPosted(tx.maxMail); len(tx.waiting(room)) >= room {
+		return perdure.Submitted{}, kernel.ErrPosted(room)
+	}
+	has, known := kernel.Keyed{}, false
+	if old, there := tx.submission(p.Key); there {
+		job, made := tx.jobs[old.closed.Job]
+		switch {
+		case old.waits():
+			has, known = kernel.Keyed{ID: old.To, Hash: old.Hash}, true
+		case made:
+			has, known = kernel.Keyed{ID: job.ID, Hash: job.Hash}, true
+		default: // the job is gone
+			remove(tx, tx.mail, old.MailID)
+		}
+	}
+	if id, there := tx.keys[p.Key]; there && !known {
+		has, known = kernel.Keyed{ID: id, Hash: tx.jobs[id].Hash}, true
+	}
+	switch {
+	case known && has.Hash != p.Hash:
+		return perdure.Submitted{}, perdure.Refuse(perdure.CodeConflict, "key %s belongs to %s, which was submitted with another definition", p.Key, has.ID)
+	case known:
+		return perdure.Submitted{ID: has.ID, Key: p.Key}, nil
+	}
+	last := tx.lastMail
+	tx.remember(func() { tx.lastMail = last })
+	tx.lastMail++
+	set(tx, tx.mail, p.MailID, mail{Mail: p, number: tx.lastMail, postedAt: tx.clock.now()})
+	return perdure.Submitted{ID: p.To, Key: p.Key, Created: true}, nil
+}
+
+// submission is that of a key which was not refused.
+func (d *data) submission(key string) (mail, bool) {
+	for _, m := range d.mail {
+		if key != "" && m.Key == key && m.closed.Refusal == nil {
+			return m, true
+		}
+	}
+	return mail{}, false
+}
+
+// waiting are the first max mails that wait, in order.
+func (d *data) waiting(max int) (waiting []mail) {
+	for _, m := range d.mail {
+		if m.waits() {
+			waiting = append(waiting, m)
+		}
+	}
+	slices.SortFunc(waiting, func(a, b mail) int { return cmp.Compare(a.number, b.number) })
+	return first(max, waiting)
+}
+
+// Mail returns mails that wait.
+func (s *Store) Mail(ctx context.Context, max, maxBytes int) ([]kernel.Mail, error) {
+	return view(ctx, s, func() (found []kernel.Mail) {
+		read := 0
+		for _, m := range s.waiting(max) {
+			if read >= maxBytes {
+				break
+			}
+			read += len(m.Body)
+			found = append(found, m.Mail)
+		}
+		return found
+	})
+}
+
+// MailWaiting counts.
+func (s *Store) MailWaiting(ctx context.Context) (kernel.MailWaiting, error) {
+	return view(ctx, s, func() (w kernel.MailWaiting) {
+		waiting := s.waiting(s.maxMail)
+		if w.Number = len(waiting); w.Number > 0 {
+			w.Oldest = max(s.clock.now().Sub(waiting[0].postedAt), 0)
+		}
+		return w
+	})
+}
+
+// MailHints is told by Post.
+func (s *Store) MailHints() <-chan struct{} { return s.mailHints }
+
+// Submission is what became of one.
+func (s *Store) Submission(ctx context.Context, id perdure.JobID) (*kernel.Submission, error) {
+	return view(ctx, s, func() *kernel.Submission {
+		m, there := s.mail[kernel.SubmissionOf(id)]
+		if !there {
+			return nil
+		}
+		return &kernel.Submission{ID: id, Job: m.closed.Job, Refusal: m.closed.Refusal, PostedAt: m.postedAt, ClosedAt: m.closedAt}
+	})
+}
+
+// ForgetMail deletes what is closed and old.
+func (s *Store) ForgetMail(ctx context.Context, applied, refused time.Time, max int) (n int, err error) {
+	err = s.Update(ctx, func(t kernel.Tx) error {
+		tx := t.(*tx)
+		var old []mail
+		for _, m := range tx.mail {
+			kept := applied
+			if m.closed.Refusal != nil {
+				kept = refused
+			}
+			if !m.waits() && m.closedAt.Before(applied) && m.closedAt.Before(kept) {
+				old = append(old, m)
+			}
+		}
+		slices.SortFunc(old, func(a, b mail) int { return a.closedAt.Compare(b.closedAt) })
+		old = first(max, old)
+		for _, m := range old {
+			remove(tx, tx.mail, m.MailID)
+		}
+		n = len(old)
+		return nil
+	})
+	return n, err
+}
+
+func (tx *tx) TakeMail(ids []kernel.MailID) (taken []kernel.MailID, err error) {
+	for _, id := range ids {
+		if m, there := tx.mail[id]; there && m.waits() {
+			taken = append(taken, id)
+		}
+	}
+	return taken, nil
+}
+
+func (tx *tx) CloseMail(closed []kernel.ClosedMail) error {
+	for _, c := range closed {
+		m, there := tx.mail[c.MailID]
+		if !there || !m.waits() {
+			tx.failed = kernel.ErrStale
+			return tx.failed
+		}
+		m.closed, m.closedAt, m.Body = c, tx.clock.now(), nil
+		set(tx, tx.mail, c.MailID, m)
+	}
+	return nil
+}
+
+func (tx *tx) SetMaxMail(max int) error {
+	was := tx.maxMail
+	tx.remember(func() { tx.maxMail = was })
+	tx.maxMail = max
+	return nil
+}
