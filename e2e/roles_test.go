@@ -182,7 +182,7 @@ func TestRolePassesOn(t *testing.T) {
 	must(t, "check", "--store", g.url)
 }
 
-// F162: two nodes on one host have both places of the role until a node starts on another host. That node takes over when
+// F163: two nodes on one host have both places of the role until a node starts on another host. That node takes over when
 // all nodes of the first host are killed.
 func TestHostFails(t *testing.T) {
 	if testing.Short() {

@@ -501,7 +501,7 @@ func TestOneHostKeepsItsStandby(t *testing.T) {
 	}
 }
 
-// F162: the leader's host fails, with the leader and another node. The standby is on another host, and leads once the
+// F163: the leader's host fails, with the leader and another node. The standby is on another host, and leads once the
 // leader's time is over.
 func TestHostFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

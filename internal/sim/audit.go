@@ -136,6 +136,7 @@ func (w *world) outputs(j *kernel.Job, steps []*kernel.Step) {
 
 // audit is the end: everything that was accepted has ended as it should, out there, too.
 func (w *world) audit() {
+	w.auditMail()
 	jobs, now := w.known(), w.storeNow()
 	there := map[perdure.JobID]bool{}
 	for _, j := range jobs {

@@ -24,6 +24,7 @@ type book struct {
 	without        map[passing]bool
 	held           map[string][]kernel.LimitHolder // by limit
 	limits         map[string]kernel.Limit
+	posted         map[perdure.JobID]*posting  // submissions in transactions that were committed
 	sent           map[[32]byte]int            // submissions that came to a node, by fingerprint
 	made           map[[32]byte]int            // jobs
 	lastDone       map[perdure.JobID]time.Time // when a step of it was done last
@@ -74,7 +75,7 @@ type keyed struct {
 func newBook(w *world) book {
 	return book{w: w, jobs: map[perdure.JobID]*told{}, keys: map[string]perdure.JobID{}, alive: map[string]bool{},
 		said: map[handle][]perdure.Outcome{}, keyOf: map[string]keyed{}, runs: map[handle]string{}, begun: map[begin]bool{},
-		held: map[string][]kernel.LimitHolder{}, limits: map[string]kernel.Limit{}, poison: map[string]bool{}, lastDone: map[perdure.JobID]time.Time{}, sent: map[[32]byte]int{}, claims: map[string][]given{}, without: map[passing]bool{}, made: map[[32]byte]int{},
+		held: map[string][]kernel.LimitHolder{}, limits: map[string]kernel.Limit{}, poison: map[string]bool{}, lastDone: map[perdure.JobID]time.Time{}, sent: map[[32]byte]int{}, posted: map[perdure.JobID]*posting{}, claims: map[string][]given{}, without: map[passing]bool{}, made: map[[32]byte]int{},
 		values: map[place]*values{}, expected: map[handle]*expectedInput{}, inputs: map[string]keyedInput{}, epoch: map[perdure.JobID]int{}, operatorValues: map[string]*operatorValue{}}
 }
 
@@ -105,7 +106,9 @@ func (b *book) acknowledged(id perdure.JobID, plan *kernel.Plan) {
 		b.keys[key] = id
 	}
 	if b.jobs[id] == nil {
-		b.w.wrong("I1", "%s was acknowledged, and never stored", id)
+		if b.posted[id] == nil {
+			b.w.wrong("I1", "%s was acknowledged, and never stored", id)
+		}
 		return
 	}
 	b.jobs[id].acked = true

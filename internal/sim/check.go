@@ -47,6 +47,9 @@ func (w *world) committed(n *node, t *watchedTx) {
 	for i := range t.shares {
 		w.swept(n, &t.shares[i])
 	}
+	for i := range t.closed {
+		w.mailClosed(n, &t.closed[i])
+	}
 	w.mix(uint64(len(order)), uint64(t.now.UnixMicro()))
 	for _, id := range order {
 		w.checkJob(id, t.now)
@@ -74,7 +77,7 @@ func (w *world) stored(n *kernel.NewJob) {
 	if w.book.made[d.plan.Hash]++; w.book.made[d.plan.Hash] > w.book.sent[d.plan.Hash] && n.Job.Key == "" {
 		w.wrong("I2", "%d jobs were made of %d submissions", w.book.made[d.plan.Hash], w.book.sent[d.plan.Hash])
 	}
-	w.book.jobs[n.Job.ID] = &told{draft: d}
+	w.book.jobs[n.Job.ID] = &told{draft: d, acked: w.book.posted[n.Job.ID] != nil}
 	w.say("stored %s %s, %d steps", short(n.Job.ID), n.Job.Type, len(n.Steps))
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/courier"
 	"github.com/perdure/perdure/internal/election"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/faultystore"
@@ -28,6 +29,7 @@ type node struct {
 	link  *link
 	sched *scheduler.Scheduler
 	sup   *supervisor.Supervisor
+	post  *courier.Courier
 	elect *election.Elector
 	host  *host // of its own; nil: none
 
@@ -51,6 +53,7 @@ func (n *node) boot() {
 	n.elect = election.New(election.Config{Store: n.link, Node: n.proc.name, Host: w.nodeHost(n.id), TTL: w.swarm.ttl, Alone: w.swarm.alone,
 		Env: n.proc, Roles: n.services()})
 	n.sup = supervisor.New(supervisor.Config{Scheduler: sweeps{n.sched, n}, Store: looks{n}, Deposed: n.elect.Deposed, Env: n.proc})
+	n.post = courier.New(courier.Config{Store: n.link, Scheduler: n.sched, Compile: w.compileMail, Poll: func() time.Duration { return mailPoll }, Env: n.proc})
 	n.proc.Go(func() { n.sched.Run(n.life) })
 	n.proc.Go(n.start)
 	w.say("%s starts", n.proc.name)
@@ -163,6 +166,13 @@ func (l *link) Attend(ctx context.Context, p kernel.Presence) (kernel.Roll, erro
 	return l.Store.Attend(ctx, p)
 }
 
+func (l *link) Mail(ctx context.Context, max, maxBytes int) ([]kernel.Mail, error) {
+	if err := l.reach(ctx); err != nil {
+		return nil, err
+	}
+	return l.Store.Mail(ctx, max, maxBytes)
+}
+
 func (l *link) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	if err := l.reach(ctx); err != nil {
 		return err
@@ -269,6 +279,7 @@ type watchedTx struct {
 	repeats map[perdure.JobID]bool // jobs of the runs of repeated claims
 	shares  []share
 	roles   []kernel.RoleChange
+	closed  []kernel.ClosedMail
 }
 
 func (t *watchedTx) Now() (time.Time, error) {
@@ -380,6 +391,11 @@ func (t *watchedTx) ShareRole(name string) (kernel.Role, error) {
 func (t *watchedTx) SaveRoles(changes []kernel.RoleChange) error {
 	t.roles = append(t.roles, changes...)
 	return t.Tx.SaveRoles(changes)
+}
+
+func (t *watchedTx) CloseMail(closed []kernel.ClosedMail) error {
+	t.closed = append(t.closed, closed...)
+	return t.Tx.CloseMail(closed)
 }
 
 func (t *watchedTx) Save(c *kernel.Changes) error {

@@ -8,6 +8,7 @@
 //	roles.go   which node leads each role, and which stands by
 //	host.go    a host of agents, and what they do
 //	net.go     calls from one process to another
+//	mail.go    business transactions that submit, and what became of that
 //	swarm.go   what may go wrong: each seed has some of it
 //	faults.go  people.go   that it does, and what people do meanwhile
 //	order.go   who is let out before whom
@@ -70,6 +71,7 @@ func Play(seed uint64, c Config) (res Result, err error) {
 		return res, err
 	}
 	defer func() { _ = w.inner.Close() }()
+	w.mailbox, _ = w.inner.(mailbox)
 	defer w.end()
 	if err := w.play(stream(7)); err != nil {
 		return res, err
@@ -106,7 +108,11 @@ func (w *world) play(r *rand.Rand) error {
 			w.book.poison[plan.Definition.Type+"/"+stepName(r.IntN(len(plan.Steps)))] = true
 		}
 		at := time.Duration(r.Int64N(int64(chaos / 2)))
-		w.after(at, w.clients, func() { w.clients.Go(func() { w.submit(plan, 8) }) })
+		if how := r.IntN(4); how == 0 && w.mailbox != nil {
+			w.after(at, w.clients, func() { w.clients.Go(func() { w.postJob(plan) }) })
+		} else {
+			w.after(at, w.clients, func() { w.clients.Go(func() { w.submit(plan, 8) }) })
+		}
 		if plan.Definition.Key != "" && r.IntN(3) == 0 { // the same, at the same time or later
 			w.after(at+time.Duration(r.IntN(2))*time.Duration(r.Int64N(int64(5*time.Second))), w.clients, func() { w.clients.Go(func() { w.submit(plan, 2) }) })
 		}
@@ -164,7 +170,7 @@ func (w *world) toRest() {
 			w.prompt()
 		}
 		w.headed()
-		if quiet += look; w.tend() > 0 {
+		if quiet += look; w.tend()+w.unapplied() > 0 {
 			quiet = 0
 		}
 		if quiet >= calm && w.now > late {

@@ -20,19 +20,10 @@ type share struct {
 
 // services are what the node runs while it leads, one for each role.
 func (n *node) services() map[string]election.Service {
-	services := map[string]election.Service{}
-	for _, r := range kernel.RoleTable() {
-		services[r.Name] = n.leading(n.service(r.Name))
+	return map[string]election.Service{
+		kernel.RoleSupervisor: n.leading(func(ctx context.Context) { n.sup.Lead(ctx) }),
+		kernel.RoleCourier:    n.leading(func(ctx context.Context) { n.post.Lead(ctx) }),
 	}
-	return services
-}
-
-func (n *node) service(role string) election.Service {
-	switch role {
-	case kernel.RoleSupervisor:
-		return func(ctx context.Context) { n.sup.Lead(ctx) }
-	}
-	panic("sim: no service for role " + role)
 }
 
 // leading records that the node leads the role for as long as the service runs.
@@ -246,7 +237,7 @@ func (w *world) succeed(dies bool) {
 	several := w.liveHosts() > 1
 	switch {
 	case dies && several:
-		w.hit("F162")
+		w.hit("F163")
 		for _, n := range w.nodes {
 			if w.nodeHost(n.id) == was.LeaderHost && w.nodeNamed(n.proc.name) != nil {
 				n.crash()

@@ -23,6 +23,7 @@ type world struct {
 	net, mood, deeds, own, locks *rand.Rand
 
 	inner   kernel.Store // never fails
+	mailbox mailbox      // the same store, for business transactions; nil: there are none
 	nodes   []*node
 	hosts   []*host
 	clients *process

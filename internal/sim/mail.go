@@ -1,0 +1,151 @@
+package sim
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/kernel"
+)
+
+// mailbox is a store with a database that is also a business's: Post submits in a transaction of the business.
+type mailbox interface {
+	Post(context.Context, perdure.JobID, *kernel.Plan) (perdure.Submitted, error)
+}
+
+// mailPoll is how long a courier waits for news. Most of it comes by itself.
+const mailPoll = 2 * time.Second
+
+// posting is a submission in a transaction that was committed.
+type posting struct {
+	plan   *kernel.Plan
+	bad    bool               // no job can be made of it
+	closed *kernel.ClosedMail // what became of it; nil: it waits
+}
+
+// compileMail checks a submission as nodes do.
+func (w *world) compileMail(m kernel.Mail) (*kernel.Plan, error) {
+	plans, err := compiler.Parse(m.Body, definition.JSON, definition.Options{Key: m.Key})
+	if err != nil {
+		return nil, err
+	}
+	plan := plans[0]
+	plan.Shape = w.watch(plan.Shape)
+	return plan, nil
+}
+
+// postJob is a business that submits in its own transactions. Some are rolled back, and leave nothing. Of one with a key
+// the business may not have heard the commit's answer, and does it again.
+func (w *world) postJob(plan *kernel.Plan) {
+	for w.own.IntN(4) == 0 {
+		w.say("a transaction that submits %s is rolled back", plan.Definition.Key)
+		w.clients.Wait(context.Background(), w.upTo(time.Second), nil)
+	}
+	if w.own.IntN(6) == 0 {
+		w.postBad(plan)
+	}
+	w.post(plan, false)
+	for plan.Definition.Key != "" && w.own.IntN(3) == 0 {
+		w.clients.Wait(context.Background(), w.upTo(2*time.Second), nil)
+		w.post(plan, false)
+	}
+}
+
+// postBad submits what no rule lets in: a step comes after one that there is not.
+func (w *world) postBad(plan *kernel.Plan) {
+	def := *plan.Definition
+	def.Key, def.Steps = "", kernel.StepDefinitions{{Name: "s", Agent: "x", After: []string{"nowhere"}}}
+	w.post(&kernel.Plan{Definition: &def, Shape: plan.Shape, Hash: [32]byte{0xba, 0xd}}, true)
+}
+
+func (w *world) post(plan *kernel.Plan, bad bool) {
+	w.book.sent[plan.Hash]++
+	did, err := w.mailbox.Post(context.Background(), w.newID(), plan)
+	if err != nil {
+		w.wrong("F006", "a submission in a transaction is refused: %v", err)
+		return
+	}
+	w.say("posted %s %s, %s", short(did.ID), plan.Definition.Type, plan.Definition.Key)
+	if key := plan.Definition.Key; key != "" {
+		if other, known := w.book.keys[key]; known && other != did.ID {
+			w.wrong("I2", "key %s is %s, and was %s", key, did.ID, other)
+		}
+		w.book.keys[key] = did.ID
+	}
+	switch known := w.book.posted[did.ID]; {
+	case did.Created && known != nil:
+		w.wrong("I2", "%s was posted twice", did.ID)
+	case did.Created:
+		w.book.posted[did.ID] = &posting{plan: plan, bad: bad}
+	case known == nil && w.book.jobs[did.ID] == nil:
+		w.wrong("I1", "%s was acknowledged, and is neither a job nor mail", did.ID)
+	}
+}
+
+// mailClosed: each submission is closed once, with a job that is there, or with a refusal if it deserves one.
+func (w *world) mailClosed(n *node, c *kernel.ClosedMail) {
+	p := w.book.posted[c.To]
+	w.say("%s applies mail %s: job %s, refusal %s", n.proc.name, short(c.To), short(c.Job), c.Refusal)
+	w.mix(uint64(len(c.Refusal)))
+	switch {
+	case p == nil:
+		w.wrong("F164", "mail %s was applied, and nobody sent it", c.To)
+		return
+	case p.closed != nil:
+		w.wrong("F164", "mail %s was applied twice", c.To)
+	case p.bad != (c.Refusal != nil):
+		w.wrong("F164", "mail %s: bad %v, and refused %s", c.To, p.bad, c.Refusal)
+	case !p.bad && (w.book.jobs[c.Job] == nil || w.job(c.Job).Hash != p.plan.Hash):
+		w.wrong("F164", "mail %s was applied as %s, which is not its job", c.To, c.Job)
+	case !p.bad && p.plan.Definition.Key == "" && c.Job != c.To:
+		w.wrong("F164", "mail %s has no key, and was applied as %s", c.To, c.Job)
+	}
+	p.closed = c
+	if w.inTrouble(n) {
+		w.hit("F164")
+	}
+}
+
+// inTrouble says that mail was applied while things go wrong.
+func (w *world) inTrouble(n *node) bool { return !w.calm && (n.born > 1 || w.swarm.store > 0) }
+
+// unapplied counts submissions that wait.
+func (w *world) unapplied() (n int) {
+	for _, p := range w.book.posted {
+		if p.closed == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// auditMail: every submission of a committed transaction was applied, and who asks is told what became of it. Each
+// refusal is one alert.
+func (w *world) auditMail() {
+	alerts, err := w.inner.Alerts(context.Background(), kernel.AlertFilter{Closed: true, Limit: perdure.MaxListLimit})
+	w.must(err)
+	told := map[perdure.JobID]int{}
+	for _, a := range alerts {
+		if a.Kind == perdure.AlertRefused {
+			told[a.Job]++
+		}
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(w.book.posted), perdure.JobID.Compare) {
+		p := w.book.posted[id]
+		s, err := w.inner.Submission(context.Background(), id)
+		w.must(err)
+		switch {
+		case p.closed == nil:
+			w.wrong("L1", "mail %s was never applied", id)
+		case s == nil:
+			w.wrong("F164", "mail %s was applied, and nothing says what became of it", id)
+		case s.ClosedAt.IsZero() || s.Job != p.closed.Job || (s.Refused() != nil) != p.bad:
+			w.wrong("F164", "mail %s became %+v, and that says %+v", id, p.closed, s)
+		case p.bad != (told[id] == 1) || told[id] > 1:
+			w.wrong("F164", "mail %s, bad %v, has %d alerts", id, p.bad, told[id])
+		}
+	}
+}
