@@ -143,7 +143,7 @@ func (w *world) auditMail() {
 		case s == nil:
 			w.wrong("F164", "mail %s was applied, and nothing says what became of it", id)
 		case s.ClosedAt.IsZero() || s.Job != p.closed.Job || (s.Refused() != nil) != p.bad:
-			w.wrong("F164", "mail %s became %+v, and that says %+v", id, p.closed, s)
+			w.wrong("F164", "mail %s became job %s, refusal %q, and the store says job %s, refusal %q", id, p.closed.Job, p.closed.Refusal, s.Job, s.Refusal)
 		case p.bad != (told[id] == 1) || told[id] > 1:
 			w.wrong("F164", "mail %s, bad %v, has %d alerts", id, p.bad, told[id])
 		}

@@ -64,7 +64,7 @@ func TestTheSameSeedIsTheSameSchedule(t *testing.T) {
 
 // spoiled is a store with a fault that no store has.
 type spoiled struct {
-	kernel.Store
+	*memory.Store
 	tx func(kernel.Tx) kernel.Tx
 }
 
@@ -146,6 +146,25 @@ func (tx uninformed) Payloads(refs []kernel.StepRef, maxBytes int) ([]kernel.Pay
 	return found, err
 }
 
+// undelivered loses mail, uncollected leaves it where it is after it was applied.
+type (
+	undelivered struct{ kernel.Tx }
+	uncollected struct{ kernel.Tx }
+)
+
+func (undelivered) TakeMail([]kernel.MailID) ([]kernel.MailID, error) { return nil, nil }
+func (uncollected) CloseMail([]kernel.ClosedMail) error               { return nil }
+
+// lenient says of each mail that it was applied.
+type lenient struct{ kernel.Tx }
+
+func (tx lenient) CloseMail(closed []kernel.ClosedMail) error {
+	for i := range closed {
+		closed[i].Refusal, closed[i].Job = nil, closed[i].To
+	}
+	return tx.Tx.CloseMail(closed)
+}
+
 // The simulation is tested, too: each of these faults is found, and soon.
 func TestFaultsAreFound(t *testing.T) {
 	for _, f := range []struct {
@@ -159,7 +178,10 @@ func TestFaultsAreFound(t *testing.T) {
 		{"run numbers come again", "", func(tx kernel.Tx) kernel.Tx { return forgetful{tx} }},
 		{"no outputs", "I19", func(tx kernel.Tx) kernel.Tx { return blank{tx} }},
 		{"no inputs", "I19", func(tx kernel.Tx) kernel.Tx { return uninformed{tx} }},
-		{"no history", "I17", func(tx kernel.Tx) kernel.Tx { return mute{tx} }},
+		{"mail is not applied", "L1", func(tx kernel.Tx) kernel.Tx { return undelivered{tx} }},
+		{"mail is applied and not closed", "", func(tx kernel.Tx) kernel.Tx { return uncollected{tx} }},
+		{"refused mail counts as applied", "F164", func(tx kernel.Tx) kernel.Tx { return lenient{tx} }},
+		{"no history", "I", func(tx kernel.Tx) kernel.Tx { return mute{tx} }},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			c := sim.Config{Store: func(clock func() time.Time) (kernel.Store, error) {

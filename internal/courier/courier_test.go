@@ -1,0 +1,321 @@
+package courier_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/courier"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/memory"
+)
+
+// office is a store with mail, and a scheduler that applies what it is handed as a test says.
+type office struct {
+	*memory.Store
+	t *testing.T
+
+	mu      sync.Mutex
+	looks   int
+	strange []kernel.Mail // that nobody knows
+	fails   error         // the answer to looks
+	calls   [][]perdure.JobID
+	apply   func(*kernel.Delivery)
+	told    []kernel.MailWaiting
+	refused int
+	applied int
+	forgot  int
+	log     bytes.Buffer
+}
+
+func (o *office) Mail(ctx context.Context, max, maxBytes int) ([]kernel.Mail, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.looks++; o.fails != nil {
+		return nil, o.fails
+	}
+	mail, err := o.Store.Mail(ctx, max, maxBytes)
+	return append(mail, o.strange...), err
+}
+
+func (o *office) ForgetMail(ctx context.Context, applied, refused time.Time, max int) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.forgot++
+	return o.Store.ForgetMail(ctx, applied, refused, max)
+}
+
+func (o *office) Deliver(ctx context.Context, mail []*kernel.Delivery) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var ids []perdure.JobID
+	for _, d := range mail {
+		ids = append(ids, d.ID.To)
+	}
+	o.calls = append(o.calls, ids)
+	return o.Update(ctx, func(tx kernel.Tx) error {
+		for _, d := range mail {
+			if d.Err = d.Refused; d.Err == nil && o.apply != nil {
+				o.apply(d)
+			}
+			if d.Left || d.Err != nil && perdure.CodeOf(d.Err) == "" && d.Refused == nil {
+				continue
+			}
+			c := kernel.ClosedMail{MailID: d.ID, Job: d.ID.To}
+			if d.Err != nil {
+				c = kernel.ClosedMail{MailID: d.ID, Refusal: kernel.RefusalJSON(d.Err)}
+			}
+			if err := tx.CloseMail([]kernel.ClosedMail{c}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// lines is the log.
+type lines struct{ *office }
+
+func (l lines) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.log.Write(line)
+}
+
+// run has a courier lead for as long as test takes.
+func run(t *testing.T, set func(*office, *courier.Config), test func(*office, *courier.Courier)) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &office{Store: memory.New(), t: t}
+		cfg := courier.Config{Store: o, Scheduler: o, Poll: func() time.Duration { return time.Minute },
+			Compile: func(m kernel.Mail) (*kernel.Plan, error) { return &kernel.Plan{}, nil },
+			Applied: func(refused bool) {
+				o.mu.Lock()
+				defer o.mu.Unlock()
+				if o.applied++; refused {
+					o.refused++
+				}
+			},
+			Waiting: func(w kernel.MailWaiting) {
+				o.mu.Lock()
+				defer o.mu.Unlock()
+				o.told = append(o.told, w)
+			},
+			Log: slog.New(slog.NewTextHandler(lines{o}, nil))}
+		if set != nil {
+			set(o, &cfg)
+		}
+		c := courier.New(cfg)
+		ctx, end := context.WithCancel(t.Context())
+		over := make(chan struct{})
+		go func() { c.Lead(ctx); close(over) }()
+		synctest.Wait()
+		test(o, c)
+		end()
+		<-over
+	})
+}
+
+func (o *office) post(n int) (ids []perdure.JobID) {
+	o.t.Helper()
+	for i := range n {
+		plan := &kernel.Plan{Shape: &kernel.Shape{}, Definition: &kernel.Definition{Type: "t"}}
+		did, err := o.Post(o.t.Context(), perdure.JobID{1, byte(i >> 8), byte(i)}, plan)
+		if err != nil {
+			o.t.Fatal(err)
+		}
+		ids = append(ids, did.ID)
+	}
+	synctest.Wait()
+	return ids
+}
+
+// state is a copy of what the office has counted, once everything is still.
+func (o *office) state() (s struct {
+	looks, applied, refused, forgot int
+	calls                           [][]perdure.JobID
+	log                             string
+	told                            kernel.MailWaiting // the latest
+}) {
+	synctest.Wait()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s.looks, s.applied, s.refused, s.forgot, s.calls, s.log = o.looks, o.applied, o.refused, o.forgot, o.calls, o.log.String()
+	if len(o.told) > 0 {
+		s.told = o.told[len(o.told)-1]
+	}
+	return s
+}
+
+func (o *office) waiting() int {
+	o.t.Helper()
+	w, err := o.MailWaiting(o.t.Context())
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return w.Number
+}
+
+// What was sent is applied at once, page by page, in the order in which it was sent. After that the courier waits for
+// news, and looks by itself, too.
+func TestApplies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &office{Store: memory.New(), t: t}
+		ids := o.post(courier.MaxPage + 5)
+		c := courier.New(courier.Config{Store: o, Scheduler: o, Compile: func(kernel.Mail) (*kernel.Plan, error) { return &kernel.Plan{}, nil }})
+		ctx, end := context.WithCancel(t.Context())
+		over := make(chan struct{})
+		go func() { c.Lead(ctx); close(over) }()
+		synctest.Wait()
+		first := o.state()
+		if len(first.calls) != 2 || fmt.Sprint(slices.Concat(first.calls...)) != fmt.Sprint(ids) {
+			t.Errorf("applied in %d calls", len(first.calls))
+		}
+		time.Sleep(10 * courier.DefaultPoll)
+		if n := o.state().looks - first.looks; n < 10 || n > 20 {
+			t.Errorf("%d looks in ten times the pause", n)
+		}
+		end()
+		<-over
+	})
+}
+
+// News has it look at once, whether the store tells it or a program does.
+func TestNews(t *testing.T) {
+	run(t, nil, func(o *office, c *courier.Courier) {
+		o.post(3)
+		if o.waiting() != 0 {
+			t.Error("the store's news did not wake it")
+		}
+		looks := o.state().looks
+		c.Wake()
+		c.Wake()
+		if n := o.state().looks - looks; n < 1 || n > 2 {
+			t.Errorf("%d looks after it was woken", n)
+		}
+	})
+}
+
+// F119: while the store does not answer, it looks again every second at most, says so once, and goes on after that.
+func TestStoreAway(t *testing.T) {
+	run(t, func(o *office, _ *courier.Config) { o.fails = errors.New("gone fishing") }, func(o *office, _ *courier.Courier) {
+		time.Sleep(20 * time.Second)
+		if s := o.state(); s.looks < 20 || s.looks > 45 || strings.Count(s.log, "gone fishing") != 1 {
+			t.Errorf("%d looks in 20s; the log is %s", s.looks, s.log)
+		}
+		o.mu.Lock()
+		o.fails = nil
+		o.mu.Unlock()
+		o.post(1)
+		time.Sleep(2 * time.Second)
+		if s := o.state(); o.waiting() != 0 || !strings.Contains(s.log, "can apply mail again") {
+			t.Errorf("%d wait; the log is %s", o.waiting(), s.log)
+		}
+	})
+}
+
+// What cannot be applied now is left, and does not keep the courier busy. What the rules refuse is counted; where the
+// rules themselves fail, the mail is refused, so that it does not come again for ever.
+func TestLeftAndRefused(t *testing.T) {
+	run(t, func(o *office, _ *courier.Config) {
+		o.apply = func(d *kernel.Delivery) { d.Err, d.Left = perdure.Refuse(perdure.CodeBacklogFull, "no room"), true }
+	}, func(o *office, _ *courier.Courier) {
+		o.post(2)
+		before := o.state()
+		time.Sleep(10 * time.Minute)
+		after := o.state()
+		if n := after.looks - before.looks; n < 10 || n > 20 {
+			t.Errorf("%d looks in ten minutes", n)
+		}
+		if after.applied != 0 || o.waiting() != 2 {
+			t.Errorf("%d were applied, and %d wait", after.applied, o.waiting())
+		}
+		o.mu.Lock()
+		o.apply = func(d *kernel.Delivery) {
+			if d.ID.To == (perdure.JobID{1}) {
+				d.Err = perdure.Refuse(perdure.CodeConflict, "another")
+			} else {
+				d.Err = errors.New("the rules fail")
+			}
+		}
+		o.mu.Unlock()
+		time.Sleep(time.Minute)
+		end := o.state()
+		last := end.calls[len(end.calls)-1]
+		if o.waiting() != 0 || len(last) != 1 || last[0] != (perdure.JobID{1, 0, 1}) {
+			t.Errorf("%d wait, and at last these were handed over: %v", o.waiting(), last)
+		}
+		for id, want := range map[perdure.JobID]string{{1}: "another", {1, 0, 1}: "the rules fail"} {
+			s, err := o.Submission(t.Context(), id)
+			if err != nil || s.Refused() == nil || s.Refused().Error() != want {
+				t.Errorf("%s: %+v, %v", id, s, err)
+			}
+		}
+		if end.applied != 2 || end.refused != 2 {
+			t.Errorf("%d counted, %d as refused", end.applied, end.refused)
+		}
+	})
+}
+
+// Mail of a kind that this program does not know is left, and that is said.
+func TestUnknownKind(t *testing.T) {
+	run(t, func(o *office, _ *courier.Config) { o.strange = []kernel.Mail{{Kind: "telegram"}} }, func(o *office, _ *courier.Courier) {
+		o.post(1)
+		if s := o.state(); len(s.calls) != 1 || len(s.calls[0]) != 1 || !strings.Contains(s.log, "telegram") {
+			t.Errorf("%v; the log is %s", s.calls, s.log)
+		}
+	})
+}
+
+// The leader stores how many mails may wait, and tells how many do, as long as it leads.
+func TestBoundAndGauge(t *testing.T) {
+	var last *office
+	run(t, func(o *office, cfg *courier.Config) {
+		last, cfg.MaxMail = o, 2
+		o.apply = func(d *kernel.Delivery) { d.Err, d.Left = perdure.Refuse(perdure.CodeBacklogFull, "no room"), true }
+	}, func(o *office, c *courier.Courier) {
+		o.post(2)
+		if _, err := o.Post(t.Context(), perdure.JobID{9}, &kernel.Plan{Shape: &kernel.Shape{}, Definition: &kernel.Definition{}}); perdure.CodeOf(err) != perdure.CodeBacklogFull {
+			t.Errorf("a third mail: %v", err)
+		}
+		time.Sleep(6 * time.Second)
+		c.Wake()
+		if w := o.state().told; w.Number != 2 || w.Oldest < 6*time.Second || w.Oldest > 7*time.Second {
+			t.Errorf("told of %+v", w)
+		}
+	})
+	if w := last.told[len(last.told)-1]; w != (kernel.MailWaiting{}) {
+		t.Errorf("after it led: %+v", w)
+	}
+}
+
+// What was closed long ago is forgotten, at once and then every minute.
+func TestForgets(t *testing.T) {
+	run(t, nil, func(o *office, _ *courier.Courier) {
+		id := o.post(1)[0]
+		if n := o.state().forgot; n != 1 {
+			t.Errorf("forgot %d times at the beginning", n)
+		}
+		time.Sleep(50 * time.Minute)
+		synctest.Wait()
+		if s, err := o.Submission(t.Context(), id); s == nil || err != nil {
+			t.Errorf("after 50 minutes: %v, %v", s, err)
+		}
+		time.Sleep(15 * time.Minute)
+		synctest.Wait()
+		if s, err := o.Submission(t.Context(), id); s != nil || err != nil {
+			t.Errorf("after 65 minutes: %v, %v", s, err)
+		}
+		if n := o.state().forgot; n < 30 || n > 66 {
+			t.Errorf("forgot %d times in 65 minutes", n)
+		}
+	})
+}
