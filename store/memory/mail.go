@@ -42,9 +42,6 @@ func (s *Store) Post(ctx context.Context, id perdure.JobID, plan *kernel.Plan) (
 
 func (tx *tx) post(p kernel.Mail) (perdure.Submitted, error) {
 	p.To = kernel.WithCell(p.To, tx.cell)
-	if room := kernel.MaxPosted(tx.maxMail); len(tx.waiting(room)) >= room {
-		return perdure.Submitted{}, kernel.ErrPosted(room)
-	}
 	has, known := kernel.Keyed{}, false
 	if old, there := tx.submission(p.Key); there {
 		job, made := tx.jobs[old.closed.Job]
@@ -65,6 +62,9 @@ func (tx *tx) post(p kernel.Mail) (perdure.Submitted, error) {
 		return perdure.Submitted{}, perdure.Refuse(perdure.CodeConflict, "key %s belongs to %s, which was submitted with another definition", p.Key, has.ID)
 	case known:
 		return perdure.Submitted{ID: has.ID, Key: p.Key}, nil
+	}
+	if room := kernel.MaxPosted(tx.maxMail); len(tx.waiting(room)) >= room {
+		return perdure.Submitted{}, kernel.ErrPosted(room)
 	}
 	last := tx.lastMail
 	tx.remember(func() { tx.lastMail = last })

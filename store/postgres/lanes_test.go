@@ -34,7 +34,8 @@ func slowLanes(t *testing.T, url string, rest time.Duration) *Store {
 func TestDifferentialFromMarks(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			storetest.Differential(t, 100+seed, 1800, memory.New(), slowLanes(t, pgtest.Start(t), time.Hour))
+			url := pgtest.Start(t)
+			storetest.Differential(t, 100+seed, 2500, memory.New(), NewPoster(t, url, slowLanes(t, url, time.Hour)))
 		})
 	}
 }

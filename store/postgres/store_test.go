@@ -21,7 +21,8 @@ func TestContract(t *testing.T) {
 func TestDifferential(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			storetest.Differential(t, seed, 1800, memory.New(), open(t, fresh(t)))
+			url := fresh(t)
+			storetest.Differential(t, seed, 2500, memory.New(), postgres.NewPoster(t, url, open(t, url)))
 		})
 	}
 }

@@ -30,7 +30,7 @@ func SubmitTx(ctx context.Context, tx pgx.Tx, plan *kernel.Plan) (perdure.Submit
 	if tx == nil {
 		return perdure.Submitted{}, kernel.ErrNoTx
 	}
-	return post(plan, func(args []any, into ...any) error {
+	return submitTx(plan, func(args []any, into ...any) error {
 		return tx.QueryRow(ctx, postSQL, args...).Scan(into...)
 	})
 }
@@ -40,16 +40,20 @@ func SubmitSQLTx(ctx context.Context, tx *sql.Tx, plan *kernel.Plan) (perdure.Su
 	if tx == nil {
 		return perdure.Submitted{}, kernel.ErrNoTx
 	}
-	return post(plan, func(args []any, into ...any) error {
+	return submitTx(plan, func(args []any, into ...any) error {
 		return tx.QueryRowContext(ctx, postSQL, args...).Scan(into...)
 	})
 }
 
-func post(plan *kernel.Plan, ask func(args []any, into ...any) error) (did perdure.Submitted, err error) {
+func submitTx(plan *kernel.Plan, ask func(args []any, into ...any) error) (did perdure.Submitted, err error) {
 	p, err := kernel.Post(perdure.JobID(uuid.Must(uuid.NewV7())), plan)
 	if err != nil {
 		return did, err
 	}
+	return post(p, ask)
+}
+
+func post(p kernel.Mail, ask func(args []any, into ...any) error) (did perdure.Submitted, err error) {
 	var id sql.NullString
 	var code, message string
 	args := []any{uuid.UUID(p.To).String(), p.Key, p.Hash[:], string(p.Body)}

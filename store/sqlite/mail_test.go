@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"path/filepath"
@@ -15,26 +16,50 @@ import (
 	"github.com/perdure/perdure/store/storetest"
 )
 
+// poster is a store with a business in its file.
+type poster struct {
+	*Store
+	db *sql.DB
+}
+
+func newPoster(t *testing.T) *poster {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "perdure.db")
+	s := open(t, path)
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return &poster{s, db}
+}
+
+func (p *poster) in(submit func(*sql.Tx) (perdure.Submitted, error)) (perdure.Submitted, error) {
+	tx, err := p.db.Begin()
+	if err != nil {
+		return perdure.Submitted{}, err
+	}
+	defer tx.Rollback()
+	did, err := submit(tx)
+	if err == nil {
+		err = tx.Commit()
+	}
+	return did, err
+}
+
+func (p *poster) Post(ctx context.Context, id perdure.JobID, plan *kernel.Plan) (perdure.Submitted, error) {
+	m, err := kernel.Post(id, plan)
+	if err != nil {
+		return perdure.Submitted{}, err
+	}
+	return p.in(func(tx *sql.Tx) (perdure.Submitted, error) { return post(ctx, tx, m) })
+}
+
 func TestMail(t *testing.T) {
 	storetest.Mail(t, func(t *testing.T) (kernel.Store, func(*kernel.Plan) (perdure.Submitted, error)) {
-		path := filepath.Join(t.TempDir(), "perdure.db")
-		s := open(t, path)
-		db, err := sql.Open("sqlite", path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { db.Close() })
-		return s, func(plan *kernel.Plan) (perdure.Submitted, error) {
-			tx, err := db.Begin()
-			if err != nil {
-				return perdure.Submitted{}, err
-			}
-			defer tx.Rollback()
-			did, err := SubmitTx(t.Context(), tx, plan)
-			if err == nil {
-				err = tx.Commit()
-			}
-			return did, err
+		p := newPoster(t)
+		return p, func(plan *kernel.Plan) (perdure.Submitted, error) {
+			return p.in(func(tx *sql.Tx) (perdure.Submitted, error) { return SubmitTx(t.Context(), tx, plan) })
 		}
 	})
 }

@@ -30,8 +30,8 @@ func TestPlans(t *testing.T) {
 	if race {
 		t.Skip("nothing races")
 	}
-	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
-	storetest.Differential(t, 1, 1800, memory.New(), s)
+	s := newPoster(t)
+	storetest.Differential(t, 1, 2500, memory.New(), s)
 	conns := []*conn{s.write, s.hints}
 	for range readers {
 		conns = append(conns, <-s.read.free)

@@ -46,7 +46,7 @@ func TestDifferential(t *testing.T) {
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			storetest.Differential(t, seed, 1800, memory.New(), open(t, filepath.Join(t.TempDir(), "perdure.db")))
+			storetest.Differential(t, seed, 2500, memory.New(), newPoster(t))
 		})
 	}
 }

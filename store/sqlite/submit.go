@@ -33,8 +33,13 @@ func SubmitTx(ctx context.Context, tx *sql.Tx, plan *kernel.Plan) (did perdure.S
 	if err != nil {
 		return did, err
 	}
+	return post(ctx, tx, p)
+}
+
+func post(ctx context.Context, tx *sql.Tx, p kernel.Mail) (perdure.Submitted, error) {
 	w := &posting{ctx: ctx, tx: tx, Mail: p}
-	if did, err = w.post(); err != nil {
+	did, err := w.post()
+	if err != nil {
 		return perdure.Submitted{}, missing(err)
 	}
 	did.Key = p.Key

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -17,9 +18,16 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
+// Poster is a store with a business in its database: Post submits a job of this id as the store's SubmitTx does, in a
+// transaction that is committed.
+type Poster interface {
+	kernel.Store
+	Post(context.Context, perdure.JobID, *kernel.Plan) (perdure.Submitted, error)
+}
+
 // Differential does the same random things to each store: all have to give the answers of the first.
 // Each kind of thing must have come to something at least once, or the test has not tested it.
-func Differential(t *testing.T, seed uint64, steps int, stores ...kernel.Store) {
+func Differential(t *testing.T, seed uint64, steps int, stores ...Poster) {
 	t.Helper()
 	d := &differ{T: t, rnd: rand.New(rand.NewPCG(seed, 0)), stores: stores, did: map[string]int{}}
 	d.do(0, "put an agent", putAgent(agedAgent, time.Minute))
@@ -43,8 +51,9 @@ func Differential(t *testing.T, seed uint64, steps int, stores ...kernel.Store) 
 type differ struct {
 	*testing.T
 	rnd    *rand.Rand
-	stores []kernel.Store
-	jobs   int // made so far
+	stores []Poster
+	jobs   int             // made so far
+	posted []perdure.JobID // submitted by posts
 	did    map[string]int
 }
 

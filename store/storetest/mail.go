@@ -198,6 +198,9 @@ func boxBounded(b *boxed) {
 	limit(2)
 	one, two := b.put("k", 1), b.put("", 1)
 	full()
+	if did, err := b.post(b.plan("k", 1)); err != nil || did.Created || did.ID != one {
+		b.Errorf("a key that is known: %+v, %v", did, err)
+	}
 	b.equal("nothing came of it", b.there(9, 1<<20), []perdure.JobID{one, two})
 	b.close(asMade(one, one))
 	three := b.put("", 1)

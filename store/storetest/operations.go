@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -384,6 +385,96 @@ var operations = []operation{
 			return l, err
 		})
 	}},
+	{"post", func(d *differ) act {
+		to := id(20_000 + len(d.posted))
+		d.posted = append(d.posted, to)
+		plan := &kernel.Plan{Shape: &kernel.Shape{}, Hash: [32]byte{byte(d.rnd.IntN(4))},
+			Definition: &kernel.Definition{Type: d.typ(), Key: d.mailKey(), Input: fmt.Appendf(nil, `"%0*d"`, d.rnd.IntN(500), 0)}}
+		return func(store kernel.Store) (any, error) {
+			did, err := store.(Poster).Post(ctx, to, plan)
+			if perdure.CodeOf(err) != "" {
+				return string(perdure.CodeOf(err)), nil
+			}
+			return did, err
+		}
+	}},
+	{"close mail", func(d *differ) act {
+		ids := d.mailIDs()
+		job := d.some()
+		why := kernel.RefusalJSON(errOops)
+		fails := d.chance(20)
+		return in(func(tx kernel.Tx) ([]kernel.MailID, error) {
+			taken, err := tx.TakeMail(ids)
+			if err != nil {
+				return nil, err
+			}
+			slices.SortFunc(taken, kernel.MailID.Compare)
+			var closed []kernel.ClosedMail
+			for i, m := range taken {
+				c := kernel.ClosedMail{MailID: m, Refusal: why}
+				if i%3 > 0 {
+					c = kernel.ClosedMail{MailID: m, Job: id(job)}
+				}
+				closed = append(closed, c)
+			}
+			if err := tx.CloseMail(closed); err != nil || !fails {
+				return taken, err
+			}
+			return nil, errOops
+		})
+	}},
+	{"close mail that is closed", func(d *differ) act {
+		ids := d.mailIDs()
+		return in(func(tx kernel.Tx) (int, error) {
+			taken, err := tx.TakeMail(ids)
+			var closed []kernel.ClosedMail
+			for _, m := range ids {
+				if !slices.Contains(taken, m) {
+					closed = append(closed, kernel.ClosedMail{MailID: m})
+				}
+			}
+			if err != nil || len(closed) == 0 {
+				return 0, err
+			}
+			return len(closed), tx.CloseMail(closed)
+		})
+	}},
+	{"SetMaxMail", func(d *differ) act {
+		most := []int{1, 5, 1000, 1_000_000}[d.rnd.IntN(4)]
+		return in(func(tx kernel.Tx) (any, error) { return nil, tx.SetMaxMail(most) })
+	}},
+	{"Mail", func(d *differ) act {
+		most, bytes := d.max(), []int{1, 300, 1 << 20}[d.rnd.IntN(3)]
+		return reads(func(s kernel.Store) ([]kernel.Mail, error) { return s.Mail(ctx, most, bytes) })
+	}},
+	{"MailWaiting", func(d *differ) act {
+		return reads(func(s kernel.Store) (int, error) {
+			w, err := s.MailWaiting(ctx)
+			return w.Number, err
+		})
+	}},
+	{"Submission", func(d *differ) act {
+		ids := d.mailIDs()
+		return reads(func(s kernel.Store) (all []kernel.Submission, err error) {
+			for _, m := range ids {
+				n, err := s.Submission(ctx, m.To)
+				if err != nil {
+					return nil, err
+				}
+				if n != nil {
+					n.PostedAt, n.ClosedAt = time.Time{}, n.ClosedAt.Truncate(1e6*time.Hour)
+					n.Refusal = compact(n.Refusal)
+					all = append(all, *n)
+				}
+			}
+			return all, nil
+		})
+	}},
+	{"ForgetMail", func(d *differ) act {
+		most := []int{0, 1000}[d.rnd.IntN(2)]
+		applied, refused := d.farAway(), d.farAway()
+		return reads(func(s kernel.Store) (int, error) { return s.ForgetMail(ctx, applied, refused, most) })
+	}},
 	{"Backlog", func(d *differ) act {
 		most := d.max()
 		return reads(func(s kernel.Store) (int, error) { return s.Backlog(ctx, most) })
@@ -492,4 +583,40 @@ func (d *differ) filter() kernel.JobFilter {
 		f.After = id(d.some())
 	}
 	return f
+}
+
+// mailKey is a key that a submission may have: none, one of its own kind, or that of a job.
+func (d *differ) mailKey() string {
+	if d.chance(30) {
+		return fmt.Sprintf("key-%d", d.some())
+	}
+	return d.pick("", "", "post-1", "post-2", "post-3")
+}
+
+// mailIDs are those of some submissions that were posted, each once, and of one that was not.
+func (d *differ) mailIDs() []kernel.MailID {
+	ids := []kernel.MailID{kernel.SubmissionOf(id(19_999))}
+	for _, to := range d.posted[max(0, len(d.posted)-30):] {
+		if d.chance(30) {
+			ids = append(ids, kernel.SubmissionOf(to))
+		}
+	}
+	return ids
+}
+
+// farAway is long ago or far ahead, whatever the clock of a store says now.
+func (d *differ) farAway() time.Time {
+	if d.chance(50) {
+		return time.Now().Add(-24 * time.Hour)
+	}
+	return time.Now().Add(24 * time.Hour)
+}
+
+// compact is a JSON text without spaces.
+func compact(text json.RawMessage) json.RawMessage {
+	var b bytes.Buffer
+	if json.Compact(&b, text) != nil {
+		return text
+	}
+	return b.Bytes()
 }

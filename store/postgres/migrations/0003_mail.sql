@@ -63,12 +63,6 @@ begin
 		message := 'there is a job of this id';
 		return;
 	end if;
-	select least(10000, c.mail_max) into room from perdure.clock c where c.one;
-	if (select count(*) from (select from perdure.mail m where m.closed_at is null limit room) w) >= room then
-		code := 'backlogFull';
-		message := format('%s submissions wait to be taken by a node, and no more may', room);
-		return;
-	end if;
 	for try in 1..10 loop
 		insert into perdure.mail (recipient, id, kind, key, hash, digest, body) values (p_id, 'submit', 'submit', p_key, p_hash, d, p_body)
 			on conflict (key) where key is not null and refusal is null do nothing;
@@ -82,6 +76,14 @@ begin
 					code := 'conflict';
 					message := 'key ' || p_key || ' belongs to ' || perdure.job_text(has) || ', which was submitted with another definition';
 				end if;
+				return;
+			end if;
+			-- Last: what is known already is answered even if there is no room. This row is among those that are counted.
+			select least(10000, c.mail_max) into room from perdure.clock c where c.one;
+			if (select count(*) from (select from perdure.mail m where m.closed_at is null limit room + 1) w) > room then
+				delete from perdure.mail m where m.recipient = p_id and m.id = 'submit';
+				code := 'backlogFull';
+				message := format('%s submissions wait to be taken by a node, and no more may', room);
 				return;
 			end if;
 			perform pg_notify('perdure_mail', '');
