@@ -49,7 +49,7 @@ func (tx *tx) post(p kernel.Mail) (perdure.Submitted, error) {
 		case old.waits():
 			has, known = kernel.Keyed{ID: old.To, Hash: old.Hash}, true
 		case made:
-			has, known = kernel.Keyed{ID: job.ID, Hash: job.Hash}, true
+			has, known = kernel.Keyed{ID: job.ID, Hash: old.Hash}, true
 		default: // the job is gone
 			remove(tx, tx.mail, old.MailID)
 		}
