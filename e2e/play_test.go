@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,9 +20,15 @@ import (
 	"syscall"
 	"time"
 
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite"
+
 	root "github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
+	definitions "github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/ledger"
+	"github.com/perdure/perdure/store/postgres"
+	"github.com/perdure/perdure/store/sqlite"
 )
 
 // playNode kills the node. Its jobs between them make it do all that it does: run, fail and run again, expire,
@@ -47,9 +54,10 @@ func (s *stage) playNode() error {
 		s.chain("flaky", "a:fail", "b:hang"),
 		s.chain("late", "a").with("completeWithin", "1s").add("b", map[string]any{"agent": "nobody", "after": []string{"a"}}),
 		s.chain("stubborn", "a:refuse"),
+		s.chain("posted", "a"),
 		s.define("far").add("a", map[string]any{"agent": "far", "action": "work", "retry": patient, "completeWithin": "5s"}),
 	}
-	if err := errors.Join(s.submit(c, jobs[0]), s.submitAll(c, jobs[1:3]), s.submit(c, jobs[3]), s.submit(c, jobs[4])); err != nil {
+	if err := errors.Join(s.submit(c, jobs[0]), s.post(jobs[4]), s.submitAll(c, jobs[1:3]), s.submit(c, jobs[3]), s.submit(c, jobs[5])); err != nil {
 		return err
 	}
 	err = together(func() error {
@@ -64,13 +72,13 @@ func (s *stage) playNode() error {
 			return j.Phase == root.Settled
 		})
 	}, func() error {
-		return errors.Join(s.rests(c, "flaky", root.Done), s.rests(c, "late", root.Undone), s.rests(c, "far", root.Done))
+		return errors.Join(s.rests(c, "flaky", root.Done), s.rests(c, "late", root.Undone), s.rests(c, "far", root.Done), s.rests(c, "posted", root.Done))
 	})
 	if err != nil {
 		return err
 	}
 	s.jobs = []expected{{"plain", false, []string{"a", "b"}}, {"flaky", true, []string{"a", "b"}}, {"late", false, []string{"a"}},
-		{"stubborn", true, []string{"a"}}, {"far", true, []string{"a"}}}
+		{"stubborn", true, []string{"a"}}, {"far", true, []string{"a"}}, {"posted", true, []string{"a"}}}
 	return s.drained(node, c)
 }
 
@@ -290,6 +298,36 @@ func (s *stage) happens(what string, ok func() bool) error {
 
 func (s *stage) submit(c *client.Client, d definition) error {
 	return s.insist(func() error { _, _, err := c.Submit(s.ctx, d.body(), "application/json"); return err })
+}
+
+// post submits in a transaction of its own, in the store's database, until that is known to be committed.
+func (s *stage) post(d definition) error {
+	plans, err := definitions.Parse(d.body(), definitions.JSON, definitions.Options{})
+	if err != nil {
+		return err
+	}
+	driver, name, by := "pgx", s.store, postgres.SubmitSQLTx
+	if file, ok := strings.CutPrefix(s.store, "sqlite:"); ok {
+		driver, name, by = "sqlite", "file:"+file+"?_txlock=immediate&_pragma=busy_timeout(10000)", sqlite.SubmitTx
+	}
+	db, err := sql.Open(driver, name)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	for {
+		tx, err := db.BeginTx(s.ctx, nil)
+		if err == nil {
+			_, err = by(s.ctx, tx, plans[0])
+			if err = errors.Join(err, tx.Commit()); err == nil {
+				return nil
+			}
+		}
+		if s.ctx.Err() != nil {
+			return fmt.Errorf("%w: %w", context.Cause(s.ctx), err)
+		}
+		time.Sleep(20 * time.Millisecond) // the tables may not be there yet
+	}
 }
 
 func (s *stage) submitAll(c *client.Client, all []definition) error {

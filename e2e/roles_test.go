@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -219,24 +220,24 @@ func shown(t *testing.T, g *peers, leader, standby *peer, was seats) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	type places []struct {
+	type place struct {
 		Role  string
 		Epoch int64
 	}
 	var list struct {
 		Items []struct {
 			ID              string
-			Leads, StandsBy places
+			Leads, StandsBy []place
 		}
 	}
 	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil || len(list.Items) != len(g.all) {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	for _, n := range list.Items {
-		if leads := len(n.Leads) == 1 && n.Leads[0].Role == "supervisor" && n.Leads[0].Epoch == was.epoch; leads != (n.ID == leader.id) {
+		if leads := slices.Contains(n.Leads, place{"supervisor", was.epoch}); leads != (n.ID == leader.id) {
 			t.Errorf("leader %s, and %+v", leader.id, n)
 		}
-		if stands := len(n.StandsBy) == 1 && n.StandsBy[0].Role == "supervisor"; stands != (n.ID == standby.id) {
+		if stands := slices.ContainsFunc(n.StandsBy, func(p place) bool { return p.Role == "supervisor" }); stands != (n.ID == standby.id) {
 			t.Errorf("standby %s, and %+v", standby.id, n)
 		}
 	}

@@ -16,7 +16,7 @@ const (
 	mailPollTold   = 10 * time.Second       // where they do
 )
 
-// newCourier makes the one that applies mail while this node leads that role.
+// newCourier makes the one that applies mail.
 func (n *Node) newCourier() *courier.Courier {
 	return courier.New(courier.Config{Store: n.store, Scheduler: n.scheduler, Compile: n.compile, MaxMail: n.cfg.MaxMail, Poll: n.mailPoll,
 		Applied: n.meter.delivered, Waiting: n.meter.waiting, Log: n.log})

@@ -8,7 +8,7 @@
 //	               agents
 //	supervisor     from Start to Stop                      scheduler, store
 //	elector        from Start to Stop                      store
-//	courier        while the node leads that role          scheduler, store
+//	courier        from Start to Stop                      scheduler, store
 package node
 
 import (
@@ -201,6 +201,7 @@ func (n *Node) Start(ctx context.Context) error {
 		return errors.New("node: started twice")
 	}
 	n.watching.Go(func() { n.supervisor.Run(n.watch) })
+	n.watching.Go(func() { n.courier.Run(n.watch) })
 	n.watching.Go(func() { n.elector.Run(n.watch) })
 	if store, ok := n.store.(shared); ok {
 		n.watching.Go(func() { n.heed(n.watch, store) })

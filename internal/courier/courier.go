@@ -1,13 +1,15 @@
 // Package courier applies mail: what one transaction wants of a job that another transaction does (kernel.Mail). It reads
 // what waits, oldest first, and has the scheduler apply it. It decides nothing.
 //
-// One node at a time leads the role courier, and this runs there. Several couriers at once do no harm: a mail is locked by
-// the transaction that closes it, so that it is applied once.
+// Each node has a courier. The one that leads looks as soon as it hears of mail. The others let it go first, and look a
+// moment later, so that no mail waits for a leader. Any number of couriers at once do no harm: a mail is locked by the
+// transaction that closes it, so that it is applied once.
 package courier
 
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -36,7 +38,7 @@ type Config struct {
 	MaxMail   int                                     // how many mails may wait; 0: kernel.DefaultMaxMail
 	Poll      func() time.Duration                    // how long it may wait for news before it looks; nil: DefaultPoll
 	Applied   func(refused bool)                      // told of each mail that was applied or refused; nil: nobody
-	Waiting   func(kernel.MailWaiting)                // told how much waits, as long as this courier leads; nil: nobody
+	Waiting   func(kernel.MailWaiting)                // told how much waits, while it leads, and that nothing does when it does not; nil: nobody
 	Log       *slog.Logger
 	Env       env.Env // nil: env.Real
 }
@@ -45,6 +47,9 @@ const (
 	// DefaultPoll is how long a courier waits that nobody tells of mail.
 	DefaultPoll = 250 * time.Millisecond
 	retry       = time.Second // where the store did not answer
+
+	// patience is how long a courier that does not lead lets the leader go first.
+	patience = time.Second
 
 	// MaxPage and MaxPageBytes bound what is read at once.
 	MaxPage      = 100
@@ -61,12 +66,16 @@ const (
 	forgetRounds = 1000
 )
 
-// Courier applies mail while it leads.
+// Courier applies mail.
 type Courier struct {
 	cfg  Config
-	news chan struct{} // mail may have been sent
+	lead atomic.Pointer[context.Context] // nil: another courier leads, or none
+	took chan struct{}                   // this one has begun to lead
+	news chan struct{}                   // mail may have been sent
 
-	limited  bool      // MaxMail is stored
+	// Of the goroutine that runs:
+	led      bool      // in the round before
+	limited  bool      // MaxMail is stored, since it leads
 	forgotAt time.Time // zero: not since it leads
 	measured time.Time // when Waiting was last told of what waits
 }
@@ -91,20 +100,42 @@ func New(cfg Config) *Courier {
 	if cfg.Env == nil {
 		cfg.Env = env.Real{}
 	}
-	return &Courier{cfg: cfg, news: make(chan struct{}, 1)}
+	return &Courier{cfg: cfg, took: make(chan struct{}, 1), news: make(chan struct{}, 1)}
 }
 
-// Wake has the courier look at once, if it leads. It never waits.
-func (c *Courier) Wake() {
+// Wake has the courier look: at once if it leads. It never waits.
+func (c *Courier) Wake() { tell(c.news) }
+
+func tell(ch chan struct{}) {
 	select {
-	case c.news <- struct{}{}:
+	case ch <- struct{}{}:
 	default: // it is about to look
 	}
 }
 
-// Lead applies mail until ctx ends. It is called once at a time.
+// Lead makes it the courier that looks at once, until ctx ends. It returns then.
 func (c *Courier) Lead(ctx context.Context) {
-	c.limited, c.forgotAt, c.measured = false, time.Time{}, time.Time{}
+	c.lead.Store(&ctx)
+	tell(c.took)
+	tell(c.news)
+	c.cfg.Env.Wait(ctx, env.Forever, nil)
+	c.lead.Store(nil)
+	tell(c.news) // so that Waiting is told
+}
+
+// leads reports whether it leads now, and notes what is new about that.
+func (c *Courier) leads() bool {
+	lead := c.lead.Load()
+	leads := lead != nil && (*lead).Err() == nil
+	if leads != c.led {
+		c.led, c.limited, c.forgotAt, c.measured = leads, false, time.Time{}, time.Time{}
+		c.cfg.Waiting(kernel.MailWaiting{})
+	}
+	return leads
+}
+
+// Run applies mail until ctx ends. It is called once.
+func (c *Courier) Run(ctx context.Context) {
 	if hints := c.cfg.Store.MailHints(); hints != nil {
 		c.cfg.Env.Go(func() {
 			for c.cfg.Env.Wait(ctx, env.Forever, hints) == env.Got && ctx.Err() == nil {
@@ -114,7 +145,8 @@ func (c *Courier) Lead(ctx context.Context) {
 	}
 	failed := false
 	for ctx.Err() == nil {
-		more, err := c.round(ctx)
+		leads := c.leads()
+		more, err := c.round(ctx, leads)
 		wait := c.cfg.Poll()
 		if err != nil {
 			wait = retry
@@ -127,9 +159,10 @@ func (c *Courier) Lead(ctx context.Context) {
 		if failed = err != nil; more {
 			continue
 		}
-		c.cfg.Env.Wait(ctx, c.drawn(wait), c.news)
+		if c.cfg.Env.Wait(ctx, c.drawn(wait), c.news) == env.Got && !leads {
+			c.cfg.Env.Wait(ctx, c.drawn(patience), c.took)
+		}
 	}
-	c.cfg.Waiting(kernel.MailWaiting{})
 }
 
 // drawn is random, so that couriers do not look all at once, and never longer than max.
@@ -138,8 +171,8 @@ func (c *Courier) drawn(max time.Duration) time.Duration {
 }
 
 // round does all that is to be done now, up to a page of mail. It says whether to do so again at once.
-func (c *Courier) round(ctx context.Context) (more bool, err error) {
-	if !c.limited {
+func (c *Courier) round(ctx context.Context, leads bool) (more bool, err error) {
+	if leads && !c.limited {
 		if err := c.cfg.Store.Update(ctx, func(tx kernel.Tx) error { return tx.SetMaxMail(c.cfg.MaxMail) }); err != nil {
 			return false, err
 		}
@@ -151,11 +184,12 @@ func (c *Courier) round(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	crashpoint.Here(crashpoint.CourierLooked)
-	if err := c.measure(ctx, len(mail) > 0); err != nil {
-		return false, err
+	if leads {
+		if err := c.measure(ctx, len(mail) > 0); err != nil {
+			return false, err
+		}
 	}
-	more, err = c.apply(ctx, mail)
-	if err == nil && !more {
+	if more, err = c.apply(ctx, mail); err == nil && !more && leads {
 		err = c.forget(ctx)
 	}
 	return more, err

@@ -22,7 +22,8 @@ import (
 // office is a store with mail, and a scheduler that applies what it is handed as a test says.
 type office struct {
 	*memory.Store
-	t *testing.T
+	t      *testing.T
+	resign func()
 
 	mu      sync.Mutex
 	looks   int
@@ -116,9 +117,11 @@ func run(t *testing.T, set func(*office, *courier.Config), test func(*office, *c
 		c := courier.New(cfg)
 		ctx, end := context.WithCancel(t.Context())
 		over := make(chan struct{})
-		go func() { c.Lead(ctx); close(over) }()
-		synctest.Wait()
+		go func() { c.Run(ctx); close(over) }()
+		o.lead(c)
 		test(o, c)
+		o.resign()
+		time.Sleep(2 * time.Minute)
 		end()
 		<-over
 	})
@@ -136,6 +139,16 @@ func (o *office) post(n int) (ids []perdure.JobID) {
 	}
 	synctest.Wait()
 	return ids
+}
+
+// lead has the courier lead until the office resigns.
+func (o *office) lead(c *courier.Courier) {
+	synctest.Wait()
+	ctx, end := context.WithCancel(o.t.Context())
+	over := make(chan struct{})
+	go func() { c.Lead(ctx); close(over) }()
+	o.resign = func() { end(); <-over }
+	synctest.Wait()
 }
 
 // state is a copy of what the office has counted, once everything is still.
@@ -173,8 +186,9 @@ func TestApplies(t *testing.T) {
 		c := courier.New(courier.Config{Store: o, Scheduler: o, Compile: func(kernel.Mail) (*kernel.Plan, error) { return &kernel.Plan{}, nil }})
 		ctx, end := context.WithCancel(t.Context())
 		over := make(chan struct{})
-		go func() { c.Lead(ctx); close(over) }()
-		synctest.Wait()
+		go func() { c.Run(ctx); close(over) }()
+		o.lead(c)
+		defer o.resign()
 		first := o.state()
 		if len(first.calls) != 2 || fmt.Sprint(slices.Concat(first.calls...)) != fmt.Sprint(ids) {
 			t.Errorf("applied in %d calls", len(first.calls))
@@ -316,6 +330,29 @@ func TestForgets(t *testing.T) {
 		}
 		if n := o.state().forgot; n < 30 || n > 66 {
 			t.Errorf("forgot %d times in 65 minutes", n)
+		}
+	})
+}
+
+// I15: a courier that does not lead lets the leader go first, and applies what is left a moment later. It measures
+// nothing, and forgets nothing.
+func TestDoesNotLead(t *testing.T) {
+	run(t, nil, func(o *office, c *courier.Courier) {
+		o.resign()
+		before := o.state()
+		o.post(3)
+		if n := o.waiting(); n != 3 {
+			t.Errorf("the leader was not let go first: %d wait", n)
+		}
+		time.Sleep(time.Second)
+		if after := o.state(); o.waiting() != 0 || after.forgot != before.forgot || after.told.Number != 0 {
+			t.Errorf("%d wait after a second; %+v", o.waiting(), after)
+		}
+		time.Sleep(time.Second)
+		o.post(4)
+		o.lead(c)
+		if n := o.waiting(); n != 0 {
+			t.Errorf("a new leader lets others go first: %d wait", n)
 		}
 	})
 }

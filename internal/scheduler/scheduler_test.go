@@ -440,6 +440,48 @@ func TestLostHolder(t *testing.T) {
 	})
 }
 
+// F029, F030: a claim that finds its limit full waits, and the report that frees a permit serves it. No supervisor runs
+// here: nobody else looks.
+func TestFreedPermitServesWaitingClaim(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		d := open(t, store, scheduler.Config{})
+		for i, c := range []struct {
+			limit    string
+			settings perdure.LimitSettings
+		}{
+			{"job:t0", perdure.LimitSettings{Max: new(1)}},
+			{"agent:a1", perdure.LimitSettings{Max: new(1)}},
+			{"l2", perdure.LimitSettings{Max: new(1)}},
+			{"l3", perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: 1}}},
+		} {
+			if err := d.PutLimit(t.Context(), c.limit, c.settings); err != nil {
+				t.Fatal(err)
+			}
+			agent := fmt.Sprint("a", i)
+			body := fmt.Sprintf("type: t%d\nsteps:\n  s: {agent: %s, limits: [{name: l%d, key: k}]}\n", i, agent, i)
+			d.submit(body)
+			second := d.submit(body)
+			first := d.claim(protocol.Claim{Agent: agent, Holder: "h"})
+			if runs := d.claim(protocol.Claim{Agent: agent, Holder: "h"}); len(first) != 1 || len(runs) != 0 {
+				t.Fatalf("%s: dispatched %+v, then %+v", c.limit, first, runs)
+			}
+			served := make(chan []perdure.Run)
+			go func() {
+				runs, err := d.Claim(t.Context(), protocol.Claim{Agent: agent, Holder: "h", Max: 1, Wait: 20 * time.Second})
+				if err != nil {
+					t.Error(err)
+				}
+				served <- runs
+			}()
+			d.queued(agent)
+			d.report("h", first[0], perdure.OutcomeDone)
+			if runs := <-served; len(runs) != 1 || runs[0].Job != second {
+				t.Errorf("%s: a permit is free, and the claim that waits is served %+v", c.limit, runs)
+			}
+		}
+	})
+}
+
 // F134: what a run held that nobody reported on is free as soon as the run is ended, and not before.
 func TestPermitsOfTheDead(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {

@@ -72,6 +72,7 @@ func (n *node) start() {
 		n.host.run()
 	}
 	n.proc.Go(func() { n.sup.Run(n.life) })
+	n.proc.Go(func() { n.post.Run(n.life) })
 	n.proc.Go(func() { n.elect.Run(n.life) })
 	if !n.w.swarm.alone {
 		n.proc.Go(n.heed)
