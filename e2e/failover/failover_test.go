@@ -24,7 +24,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	root "github.com/perdure/perdure"
 	"github.com/perdure/perdure/e2e/rig"
 	"github.com/perdure/perdure/internal/ledger"
 )
@@ -283,15 +282,15 @@ func (g *grid) reconnectFormer(former int) {
 // closed.
 func (g *grid) settles(failovers int) {
 	raised, open := 0, 0
-	var all []root.AlertView
+	var all []perdure.AlertView
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
-		page, err := g.load.Clients[0].ListAlerts(g.t.Context(), root.AlertQuery{Closed: true, Limit: 200})
+		page, err := g.load.Clients[0].ListAlerts(g.t.Context(), perdure.AlertQuery{Closed: true, Limit: 200})
 		if err != nil {
 			continue
 		}
 		all, raised, open = page.Items, 0, 0
 		for _, a := range all {
-			if a.Kind == root.AlertSetback {
+			if a.Kind == perdure.AlertSetback {
 				raised++
 				if a.ClosedAt.IsZero() {
 					open++

@@ -228,10 +228,10 @@ type Roll struct {
 
 // Look is what time will bring, and what may be claimed.
 type Look struct {
-	Now   time.Time
-	Next  time.Time // the earliest at which a step is due, a run expires or a job is overdue; zero: never
-	Ready []string  // of the agents asked about, those with a step that is ready, in order
-	Closed bool // a lane is closed
+	Now    time.Time
+	Next   time.Time // the earliest at which a step is due, a run expires or a job is overdue; zero: never
+	Ready  []string  // of the agents asked about, those with a step that is ready, in order
+	Closed bool      // a lane is closed
 }
 
 // In says how long it is until something is to be done; far off where nothing will be.

@@ -31,8 +31,12 @@ func TestWhy(t *testing.T) { // F015
 			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(2)}, Used: 2, Holders: []perdure.HolderView{{Step: "x", Run: 3}, {}}}
 		},
 			"a", perdure.WhyLimit, "limit agent:ag is full (2 of 2): held by job_00000000000000000000000000000000/x/3, …"},
-		{"a", func(w *world) { facts.Limits["job:order"] = perdure.LimitView{Name: "job:order", LimitSettings: perdure.LimitSettings{Max: new(0)}} }, "a", perdure.WhyLimit, "stopped by limit job:order = 0"},
-		{"a", func(w *world) { facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(0)}} }, "a", perdure.WhyLimit, "stopped by limit agent:ag = 0"},
+		{"a", func(w *world) {
+			facts.Limits["job:order"] = perdure.LimitView{Name: "job:order", LimitSettings: perdure.LimitSettings{Max: new(0)}}
+		}, "a", perdure.WhyLimit, "stopped by limit job:order = 0"},
+		{"a", func(w *world) {
+			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(0)}}
+		}, "a", perdure.WhyLimit, "stopped by limit agent:ag = 0"},
 		{"a", func(w *world) { // a run that was in flight when the limit was set
 			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(0)}, Used: 1, Holders: []perdure.HolderView{{Step: "x", Run: 3}}}
 		}, "a", perdure.WhyLimit, "stopped by limit agent:ag = 0"},
@@ -44,7 +48,10 @@ func TestWhy(t *testing.T) { // F015
 			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(0)}}
 			facts.Limits["job:order"] = perdure.LimitView{Name: "job:order", LimitSettings: perdure.LimitSettings{Max: new(1)}, Used: 1}
 		}, "a", perdure.WhyLimit, "stopped by limit agent:ag = 0"},
-		{"a; b", func(w *world) { facts.Limits["job:order"] = perdure.LimitView{Name: "job:order", LimitSettings: perdure.LimitSettings{Max: new(0)}}; w.claim("b") }, "a", perdure.WhyAgentBusy,
+		{"a; b", func(w *world) {
+			facts.Limits["job:order"] = perdure.LimitView{Name: "job:order", LimitSettings: perdure.LimitSettings{Max: new(0)}}
+			w.claim("b")
+		}, "a", perdure.WhyAgentBusy,
 			"ready; agent ag has no slot free for it yet"},
 		{"a attempts 2", func(w *world) { w.claim("a"); w.report("a", failed) }, "a", perdure.WhyBackoff, "again in 10s, after 1 failure, last: it broke"},
 		{"a or wait:1", func(w *world) { w.claim("a"); w.report("a", failed) }, "a", perdure.WhyBackoff, "again in 10s, last: it broke"},

@@ -20,7 +20,7 @@ type sides struct {
 	due, undue     []dueRow
 	taken, freed   []permitRow
 	defined        map[string]bool // the limits that there are; nil: not needed yet
-	out            []inFlight // dispatched, or held otherwise than before
+	out            []inFlight      // dispatched, or held otherwise than before
 	in             []kernel.StepRef
 }
 
