@@ -50,13 +50,7 @@ type builtStep struct {
 	CompleteWithin Duration        `json:"completeWithin,omitempty"`
 	Retry          *Retry          `json:"retry,omitempty"`
 	OnFailure      []Rung          `json:"onFailure,omitempty"`
-	Limits         []builtLimit    `json:"limits,omitempty"`
-}
-
-type builtLimit struct {
-	Name   string `json:"name"`
-	Key    string `json:"key,omitempty"`
-	Amount int    `json:"amount,omitempty"`
+	Limits         []StepLimit     `json:"limits,omitempty"`
 }
 
 // builtSteps are a JSON object, in their order.
@@ -168,7 +162,7 @@ func (s *StepBuilder) Undo() *StepBuilder { return s.UndoBy(UndoDefinition{}) }
 // Limit lets each run of the step hold amount permits of a limit while it runs, and each undo run as well. With a key, which
 // may hold ${…}, the limit's bound for each key counts too. An empty key is none.
 func (s *StepBuilder) Limit(name, key string, amount int) *StepBuilder {
-	s.step.Limits = append(s.step.Limits, builtLimit{name, key, amount})
+	s.step.Limits = append(s.step.Limits, StepLimit{name, key, amount})
 	return s
 }
 

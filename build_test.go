@@ -29,7 +29,7 @@ flow: chain
 steps:
   reserve: {agent: stock, with: {sku: "${input.sku}"}, undo: {with: {by: "${doKey}"}}, completeWithin: 30s, retry: {attempts: 3, backoff: 1s, notOn: [gone]}}
   charge: {agent: payments, action: pay, with: {amount: 4200}, undo: {}, onFailure: park}
-  ship: {agent: carrier, when: "input.amount > 0", with: {note: "$${raw}"}, undo: {agent: other, action: fetch}, onFailure: skip}
+  ship: {agent: carrier, limits: [{name: carrier-api, key: "${input.sku}", amount: 2}, {name: labels}], when: "input.amount > 0", with: {note: "$${raw}"}, undo: {agent: other, action: fetch}, onFailure: skip}
   tell: {agent: mail, onFailure: {restart: 2}}
 `
 	job := perdure.Define("order").Key("order-1042").Priority(7).Label("customer", "c-77").
@@ -41,7 +41,7 @@ steps:
 		Step("charge", "payments").Action("pay").With(struct {
 		Amount int `json:"amount"`
 	}{4200}).Undo().OnFailure(perdure.ParkRung()).
-		Step("ship", "carrier").When("input.amount > 0").With(map[string]any{"note": perdure.Literal("${raw}")}).
+		Step("ship", "carrier").Limit("carrier-api", "${input.sku}", 2).Limit("labels", "", 1).When("input.amount > 0").With(map[string]any{"note": perdure.Literal("${raw}")}).
 		UndoBy(perdure.UndoDefinition{Agent: "other", Action: "fetch"}).OnFailure(perdure.SkipRung()).
 		Step("tell", "mail").OnFailure(perdure.RestartRung(2))
 	plan, err := definition.FromDefinition(job)
@@ -113,6 +113,26 @@ func TestFailuresSayWhatTheyMean(t *testing.T) {
 		want, _ := json.Marshal(c.want)
 		if string(got) != string(want) {
 			t.Errorf("%v: %s, want %s", c.err, got, want)
+		}
+	}
+}
+
+// A limit that a file may not have is refused of a builder, too.
+func TestBuilderRefusesLimits(t *testing.T) {
+	nine := perdure.Define("t").Step("s", "a")
+	for i := range perdure.MaxStepLimits + 1 {
+		nine.Limit(fmt.Sprint("l", i), "", 1)
+	}
+	step := func() *perdure.StepBuilder { return perdure.Define("t").Input(map[string]any{"n": 1}).Step("s", "a") }
+	for want, job := range map[string]*perdure.StepBuilder{
+		"at most 8":          nine,
+		"is no name":         step().Limit("agent:a", "", 1),
+		"cannot be computed": step().Limit("${input.n}", "", 1),
+		"no field none":      step().Limit("ads", "${input.none}", 1),
+		"between 1 and":      step().Limit("ads", "", -1),
+	} {
+		if _, err := definition.FromDefinition(job); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %q", err, want)
 		}
 	}
 }

@@ -78,12 +78,22 @@ type StepView struct {
 	InputBytes  int             `json:"inputBytes,omitempty"` // of an input that is left out
 	Output      json.RawMessage `json:"output,omitempty"`
 	OutputBytes int             `json:"outputBytes,omitempty"` // of an output that is left out
-	LastError   *RunError       `json:"lastError,omitempty"`
-	Progress    json.RawMessage `json:"progress,omitempty"`
-	ReadyAt     time.Time       `json:"readyAt,omitzero"`
-	StartedAt   time.Time       `json:"startedAt,omitzero"`
-	EndedAt     time.Time       `json:"endedAt,omitzero"`
-	Why         *Reason         `json:"why,omitempty"`
+	// Limits are those of which each run of the step holds permits, with the keys as they were computed when the step
+	// became ready. It is missing before that.
+	Limits    []StepLimit     `json:"limits,omitempty"`
+	LastError *RunError       `json:"lastError,omitempty"`
+	Progress  json.RawMessage `json:"progress,omitempty"`
+	ReadyAt   time.Time       `json:"readyAt,omitzero"`
+	StartedAt time.Time       `json:"startedAt,omitzero"`
+	EndedAt   time.Time       `json:"endedAt,omitzero"`
+	Why       *Reason         `json:"why,omitempty"`
+}
+
+// StepLimit is a limit that a step names, and how many permits of it each of its runs holds. An empty key is none.
+type StepLimit struct {
+	Name   string `json:"name"`
+	Key    string `json:"key,omitempty"`
+	Amount int    `json:"amount,omitempty"`
 }
 
 // StepDetail is one step with all of its values.

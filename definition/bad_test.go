@@ -108,6 +108,7 @@ var badYAML = []bad{
 	{"states equal", "type: t\nstates: §{undone: x, done: x}\nsteps: {a: {agent: x}}\n", "both"},
 	{"states field", "type: t\nstates: {§unsure: x}\nsteps: {a: {agent: x}}\n", "unknown field"},
 	{"notify", "type: t\n§notify: []\nsteps: {a: {agent: x}}\n", "not built yet"},
+	{"limits of the job", "type: t\n§limits: [{name: ads}]\nsteps: {a: {agent: x}}\n", "limits belong to steps"},
 	{"schedule", "type: t\n§schedule: {}\nsteps: {a: {agent: x}}\n", "not built yet"},
 	{"input schema", "type: t\n§inputSchema: {}\nsteps: {a: {agent: x}}\n", "not built yet"},
 	{"bad duration", "type: t\ncompleteWithin: §5 minutes\nsteps: {a: {agent: x}}\n", "duration"},

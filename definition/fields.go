@@ -5,7 +5,8 @@ type field struct {
 	name   string
 	schema string // JSON Schema of its value
 	doc    string
-	later  bool // named by the design and not built: refused with those words
+	later  bool   // named by the design and not built: refused with those words
+	hint   string // of one that belongs elsewhere: where
 }
 
 var jobFields = []field{
@@ -24,7 +25,7 @@ var jobFields = []field{
 	{name: "states", schema: `{"$ref":"#/$defs/states"}`, doc: "Names of your own for undone and done."},
 	{name: "steps", schema: `{"type":"object","minProperties":1,"maxProperties":10000,"propertyNames":{"pattern":"^[a-zA-Z_][a-zA-Z0-9_]*$","maxLength":128},"additionalProperties":{"$ref":"#/$defs/step"}}`,
 		doc: "The steps by name."},
-	{name: "notify", later: true}, {name: "limits", later: true}, {name: "schedule", later: true},
+	{name: "notify", later: true}, {name: "limits", later: true, hint: "limits belong to steps. In a step: limits: [{name: ads-api, key: \"${input.account}\"}]"}, {name: "schedule", later: true},
 	{name: "inputSchema", later: true}, {name: "output", later: true}, {name: "outputSchema", later: true},
 }
 

@@ -144,6 +144,10 @@ func (d *decoder) states(n *node, p *pointer) *perdure.StateNames {
 func (d *decoder) unknown(fields []field, what string, k key, p *pointer) {
 	names := make([]string, 0, len(fields))
 	for _, f := range fields {
+		if f.name == k.name && f.hint != "" {
+			d.add(p, k.at, "unknown field %s in %s", quote(k.name), what).hinted("%s", f.hint)
+			return
+		}
 		if f.name == k.name && f.later {
 			d.add(p, k.at, "%s is not built yet", quote(k.name)).hinted("take it out; it is not ignored, so that nobody relies on it unawares")
 			return

@@ -570,6 +570,9 @@ func stepView(s *kernel.Step, shape *kernel.Shape) perdure.StepView {
 	if s.Agent != "" {
 		v.Agent = s.Agent // the undo's may be another
 	}
+	for _, need := range s.Needs.List() {
+		v.Limits = append(v.Limits, perdure.StepLimit{Name: need.Name, Key: need.Key, Amount: need.Amount})
+	}
 	if s.LastError != "" || s.ErrorCode != "" {
 		v.LastError = &perdure.RunError{Code: s.ErrorCode, Message: s.LastError}
 	}

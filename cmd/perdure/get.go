@@ -201,6 +201,9 @@ func (a *app) printStep(ctx context.Context, svc perdure.Jobs, job, step string)
 	if e := d.LastError; e != nil {
 		a.printf("  last error  %s\n", plain(strings.TrimPrefix(e.Code+": "+e.Message, ": ")))
 	}
+	for _, l := range d.Limits {
+		a.printf("  limit   %s\n", plain(limitText(l)))
+	}
 	if d.Input != nil {
 		a.printf("  input   %s\n", plain(string(d.Input)))
 	}
@@ -208,6 +211,18 @@ func (a *app) printStep(ctx context.Context, svc perdure.Jobs, job, step string)
 		a.printf("  output  %s\n", plain(string(d.Output)))
 	}
 	return nil
+}
+
+// limitText names a limit of which a step's runs hold permits: ads-api for key acme, 2 permits.
+func limitText(l perdure.StepLimit) string {
+	text := l.Name
+	if l.Key != "" {
+		text += " for key " + l.Key
+	}
+	if l.Amount > 1 {
+		text += fmt.Sprintf(", %d permits", l.Amount)
+	}
+	return text
 }
 
 // printDefinition prints a definition that can be submitted again.

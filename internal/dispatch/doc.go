@@ -1,14 +1,31 @@
 // Package dispatch decides which waiting claims are granted which ready steps. It has no transactions of its own: the
 // scheduler opens one, and a Transaction of this package serves claims in it. All that the package keeps between
-// transactions (Queue) is hints in memory; the store has the truth.
+// transactions (Queue) is hints in memory; the store has the truth. What is lost with the memory costs time, and nothing
+// else.
 //
-// # Nouns
+// # Terms
+//
+// An agent works off steps that name it. A holder, a process with this agent, sends a claim: it asks for up to so many
+// steps of the agent, and says how long it will wait. A step that is dispatched to a claim is a run; when it has ended,
+// the holder reports it, and the report may bring the next claim with it. Submissions, reports, heartbeats and acts of
+// operators are requests. A writer is a goroutine of the scheduler that takes requests and claims from the queue and
+// carries them out in one transaction; a node has a few.
+//
+// A search is one writer's look for ready steps of one agent: in what its own transaction has made ready, and mostly in
+// the store. A wake-up says that there may be ready steps of an agent, or room under a limit. An agent is due if its
+// claims wait and something may be ready that no search has seen; writers take the claims of agents that are due. An
+// agent is served while a writer searches the store for it. That writer has taken one claim (Claim.serves) which stands
+// for this, until the claim is answered or put back.
+//
+// F068 and the like are rows of the fault matrix in docs/reliability.md.
+//
+// # Types
 //
 //	Queue        requests and claims that no writer has taken yet
 //	agentQueue   what the node remembers of one agent: its waiting claims, and how its latest search ended
 //	Claim        one claim, from its arrival until it is answered
 //	claimMode    what a transaction may do for a claim
-//	search       what one transaction does for one agent: what it finds, what it grants, and what it leaves
+//	search       what one transaction does for one agent: what it finds, what it grants, and how it ends
 //	grant        what one transaction gives to one claim
 //	limits       the limits that one transaction has locked and counted
 //	holding      submissions that are kept back for claims that are about to come
@@ -22,58 +39,97 @@
 //	arrives │   a writer takes it          it is granted runs
 //	───► waiting ──────────────► taken ──────────────────► answered: runs
 //	        ▲                     │ │ │
-//	        │  granted nothing    │ │ └─ its time is over ─► leaving ─► answered: what it is granted
+//	        │  granted nothing    │ │ └─ its time is over ─► leaving ─► answered: runs if it is granted some, else nothing
 //	        ├─────────────────────┘ │
-//	        │  its runs have ended  │  repeated, and its runs are locked
-//	        └────────────────── set aside ───────────────► answered: the runs that it had
+//	        │  it had no runs       │  it is repeated, and its runs are locked
+//	        └────────────────── set aside ───────────────► answered: the runs that it had, or an error after 2 s
 //
-// waiting: the claim is in the queue of its agent. A writer takes it when its agent is due, that is when something may
-// be ready that no search has seen; when the writer's own transaction makes steps of this agent ready; or when the claim
-// came with reports. A writer takes all claims of an agent at once.
+// waiting: the claim is in the queue of its agent. A writer takes all claims of an agent at once: when the agent is due, or
+// when the writer's own transaction makes steps of this agent ready. A claim that comes with reports does not wait: the
+// writer that takes the reports takes it, too.
 //
-// taken: the claim belongs to one transaction. Meanwhile the agent is served by this writer, and other writers do not
-// search for it: they would find the same steps. Such a writer can still take claims that arrive later, in a lower
-// claimMode: it grants steps that its own transaction makes ready, and does not search.
+// taken: the claim belongs to one transaction. If it may wait and is granted nothing, it goes back to waiting, in front of
+// the claims that came later. Most go back before the transaction is saved (ReturnEarly), so that other transactions find
+// them. These go back after the commit, with what the search has learned: the claim for which the agent is served, and all
+// claims of an agent for which a limit or a lock was in the way.
 //
-// A claim that is granted nothing, and may wait, goes back to waiting. It does so before the transaction is saved
-// (ReturnEarly), so that other transactions find it, unless a limit or a lock was in the way, or it is the one by which
-// the agent is served: these go back after the commit, together with what the search has found (left):
+// leaving: the claim's time ended while a transaction had it. That transaction answers it, with what it grants.
 //
-//	nothing    nothing else is ready. The agent is due again after a wake-up
-//	more       more steps may be ready than the claims took. The next claim causes a search at once
-//	forLimit   steps wait for room under a limit. The agent is due again when room comes up, and after a wake-up
+// set aside: a claim that its holder repeats (with the same requestId) gets the runs that it had. If another transaction
+// has locked them, a goroutine of the scheduler, a repeater, waits for the locks and answers it.
 //
-// A wake-up may come while a claim is taken. Its search may have begun before the step became ready. So searches and
-// wake-ups are counted (Queue.clock): a claim that goes back compares the beginning of its search with the latest
-// wake-up, and if it has missed one, the agent is due at once (F068). Wake-ups are sent by transactions of this node,
-// by LISTEN/NOTIFY from other nodes, by the supervisor, which polls, and by changes of limits. A lost one costs time
-// and nothing else.
+// # What a transaction may do for a claim
 //
-// A claim whose agent's limit is full: the search counts the permits of agent:NAME under the limit's lock, finds no room,
-// and grants nothing. It ends with forLimit. The claim goes back to waiting after the commit. The agent is not due. When
-// a run ends on this node, all agents with forLimit become due; room that comes up on another node is heard of by its
-// notification, or by the supervisor's poll. Then a writer takes the claim again and searches.
+// While an agent is served, other writers do not search the store for it, since they would find the same steps. But they
+// may take its claims for what they make ready themselves. The claimMode says how far a transaction may go, from the least
+// to the most:
+//
+//	repeatOnly   return earlier runs. The claim came with reports, and older steps of its agent wait for a limit
+//	ownSteps     grant steps that the transaction makes ready: as far as is known, nothing else is ready
+//	urgentSteps  grant such steps if they come before everything in the store; another writer searches there
+//	searchStore  search the store
+//
+// # How a search ends
+//
+// The queue remembers of each agent what its latest search has left in the store (agentQueue.left):
+//
+//	nothing    no ready step that could be dispatched
+//	more       more ready steps than the claims asked for
+//	forLimit   steps that wait for room under a limit
+//
+// A new claim makes its agent due, and so causes a search, unless the latest search left nothing, ended less than 20 ms
+// ago, and no wake-up has come since. Then the claim waits, and the agent is due after these 20 ms.
+//
+// If other transactions have locked candidates, the search is repeated after 20 ms, for up to a second. If the transaction
+// has used up its budget for rendering and reading inputs, the search is repeated at once.
+//
+// # Wake-ups
+//
+// A wake-up comes from a transaction of this node that made steps ready, opened lanes or released permits; from other nodes, by
+// LISTEN/NOTIFY; from the supervisor, which polls; and from a change of a limit. It makes an agent with waiting claims due.
+//
+// A wake-up may come while a claim is taken, and the search for it may have begun before the step became ready. So the queue
+// counts searches and wake-ups (Queue.clock). A claim that goes back compares the count at the beginning of its search with
+// that of the latest wake-up; if the wake-up is later, the agent is due at once (F068).
+//
+// # A limit that is full
+//
+// A search counts the permits of agent:NAME, of the jobs' types, and of the limits that steps name, under the limits' locks. If
+// agent:NAME has no room, it grants nothing. If another limit has none, the store is searched again without the steps that
+// need it. If a key of a limit has none, the rules close the lane of the steps with this key, and later searches do not read
+// it. Whenever a limit held steps back as a whole, the search ends with forLimit, and the agent is not due.
+//
+// A claim that was granted nothing then waits. When a run ends or a job settles on this node, every agent with forLimit is
+// woken. A transaction that releases a permit of a key opens the lanes that are closed for it, and wakes their agents. What
+// other nodes release is heard of by their notification, or by the supervisor's look. Then a writer takes the claim again,
+// and searches.
 //
 // # The life of a transaction
 //
-//  1. Take: the writer takes requests and the claims of agents that are due.
+//  1. Take: the writer takes requests, the claims that come with them, and the claims of agents that are due.
 //  2. The scheduler locks the jobs of the requests, applies the rules, and collects the steps that have become ready.
 //     TakeWaiting adds the claims that wait for these agents.
-//  3. Serve. Repeated claims are given the runs that they have, or are set aside. Then, agent by agent: find looks for
-//     candidates, first among the steps that this transaction made ready, then in the store; limits are locked in the
-//     order of their names; offer locks the candidates' jobs, loads what they need, and grants runs in the order of
-//     kernel.ClaimLess. If a type has no room under its limit, the store is searched again without it.
-//  4. ReturnEarly, the scheduler's save, PassOn (another writer may search behind what this one has taken), and COMMIT.
-//  5. End answers the claims, puts back those that were granted nothing, and wakes up agents.
+//  3. Serve. Repeated claims are given the runs that they had, or are set aside. For each agent, find looks for
+//     candidates. openLanes opens lanes of keys whose permits this transaction has released, and those agents are searched
+//     again. All limits that the searches are known to need are locked together, in the order of their names. Then, agent by
+//     agent, offer locks the candidates' jobs, loads what they need, and grants runs in the order of kernel.ClaimLess.
+//  4. ReturnEarly puts claims back. The scheduler saves. PassOn lets another writer search for an agent whose candidates
+//     were all dispatched, and who may have more behind them: that search begins where this one ended, before it is
+//     committed. Then COMMIT.
+//  5. End answers claims, puts back the rest, and wakes agents.
 //
-// The transaction may be tried again from step 2 (deadlock, stale rows). A Transaction is made anew for each try; only
-// claims, and what is left of the queue, outlive it. If the outcome of the COMMIT is unknown, each claim counts as
-// repeated in the next try (Claim.Doubt): its runs are found by its requestId.
+// Which limits a transaction needs is known only on the way. It begins with those that the agent needed the last time. If it
+// comes upon one that has to be locked before the last one that it has locked, it is run again from step 2, with that one
+// among the first (Disorder). It is also run again after a deadlock or stale rows. A Transaction is made anew for each try,
+// with the claims that it still has. If the outcome of the COMMIT is unknown, each claim counts as repeated in the next try
+// (Claim.Doubt): its runs are found by its requestId.
 //
 // # An example
 //
-// Agent mail has a limit of one run. Two jobs of one step each wait, and then two claims come. A test plays these lines
-// (transcript_test.go): after each command it prints the agent, its claims, and what a claim is granted.
+// Agent mail has a limit of one run. Jobs a and b of one step each wait. Then claim h1 comes, is served, and claim h2
+// comes. A test plays these lines (transcript_test.go). Lines with > are commands; "serve" is steps 3 to 5 of a transaction
+// that take has begun. After each command that concerns the agent, the test prints what the queue knows of it: how its latest search
+// ended ("nothing known": there was none), whether it is due or served, and its claims.
 //
 //	> limit agent:mail 1
 //	> submit a b

@@ -46,6 +46,15 @@ class RunError(_RunError, total=False):
     retryAfter: str
 
 
+class _StepLimit(TypedDict):
+    name: str
+
+
+class StepLimit(_StepLimit, total=False):
+    amount: int
+    key: str
+
+
 class _Holder(TypedDict):
     job: str
 
@@ -99,6 +108,7 @@ class Step(_Step, total=False):
     input: Any
     inputBytes: int
     lastError: RunError
+    limits: List[StepLimit]
     lockedBy: str
     lockedUntil: str
     outcome: Literal["done", "failed", "rejected", "returned", "expired"]
@@ -168,6 +178,7 @@ class StepDetail(_StepDetail, total=False):
     input: Any
     inputBytes: int
     lastError: RunError
+    limits: List[StepLimit]
     lockedBy: str
     lockedUntil: str
     outcome: Literal["done", "failed", "rejected", "returned", "expired"]

@@ -31,6 +31,12 @@ export interface RunError {
   retryAfter?: string;
 }
 
+export interface StepLimit {
+  name: string;
+  amount?: number;
+  key?: string;
+}
+
 export interface Holder {
   job: string;
   amount?: number;
@@ -75,6 +81,7 @@ export interface Step {
   input?: unknown;
   inputBytes?: number;
   lastError?: RunError;
+  limits?: StepLimit[];
   lockedBy?: string;
   lockedUntil?: string;
   outcome?: "done" | "failed" | "rejected" | "returned" | "expired";
@@ -138,6 +145,7 @@ export interface StepDetail {
   input?: unknown;
   inputBytes?: number;
   lastError?: RunError;
+  limits?: StepLimit[];
   lockedBy?: string;
   lockedUntil?: string;
   outcome?: "done" | "failed" | "rejected" | "returned" | "expired";
