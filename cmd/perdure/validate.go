@@ -82,6 +82,7 @@ func (a *app) warnOfLimits(ctx context.Context, svc perdure.Operations, docs []d
 
 // maxStepsNamed is how many steps a warning names.
 const maxStepsNamed = 3
+
 func (a *app) schemaCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "schema",
