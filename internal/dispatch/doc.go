@@ -96,8 +96,8 @@
 //
 // A search counts the permits of agent:NAME, of the jobs' types, and of the limits that steps name, under the limits' locks. If
 // agent:NAME has no room, it grants nothing. If another limit has none, the store is searched again without the steps that
-// need it. If a key of a limit has none, the rules close the lane of the steps with this key, and later searches do not read
-// it. Whenever a limit held steps back as a whole, the search ends with forLimit, and the agent is not due.
+// need it. In both cases the search ends with forLimit, and the agent is not due. If a key of a limit has no room, the rules
+// close the lane of the steps with this key. Later searches do not read a closed lane, and do not count its steps as left.
 //
 // A claim that was granted nothing then waits. When a run ends or a job settles on this node, every agent with forLimit is
 // woken. A transaction that releases a permit of a key opens the lanes that are closed for it, and wakes their agents. What

@@ -107,16 +107,24 @@ func (p *play) command(args []string) {
 	switch args[0] {
 	case "limit":
 		p.must(p.store.Update(context.Background(), func(tx kernel.Tx) error {
-			max := 0
-			_, err := fmt.Sscan(args[2], &max)
+			l := kernel.Limit{Name: args[1], Max: kernel.Unbounded, PerKey: kernel.Unbounded}
+			bound := &l.Max
+			if len(args) == 4 { // limit NAME per-key N
+				bound = &l.PerKey
+			}
+			_, err := fmt.Sscan(args[len(args)-1], bound)
 			p.must(err)
-			return tx.PutLimit(kernel.Limit{Name: args[1], Max: max, PerKey: kernel.Unbounded})
+			return tx.PutLimit(l)
 		}))
 		return
 	case "submit":
 		p.transaction(nil, func(b *fakeBatch) {
 			for _, name := range args[1:] {
-				plan, err := definition.FromDefinition(perdure.Define("letter").Step("send", "mail"))
+				step := perdure.Define("letter").Step("send", "mail")
+				if _, account, keyed := strings.Cut(name, "/"); keyed { // a/acme: job a needs a permit of limit ads for key acme
+					step.Limit("ads", account, 1)
+				}
+				plan, err := definition.FromDefinition(step)
 				p.must(err)
 				id := perdure.JobID{1, byte(len(p.jobs))}
 				p.jobs[name], p.names[id] = id, name
@@ -188,7 +196,7 @@ func (p *play) transaction(claims []*Claim, apply func(*fakeBatch)) {
 		t = p.queue.Begin(b, claims)
 		p.must(t.Serve(map[string][]kernel.StepRef{"mail": fresh}))
 		t.ReturnEarly()
-		b.woken = slices.ContainsFunc(fresh, func(ref kernel.StepRef) bool { return b.w.Step(ref).Phase == perdure.Ready })
+		b.woken = len(t.Opened()) > 0 || slices.ContainsFunc(fresh, func(ref kernel.StepRef) bool { return b.w.Step(ref).Phase == perdure.Ready })
 		t.PassOn()
 		return tx.Save(b.w.Last())
 	}))
