@@ -5,7 +5,7 @@ import "fmt"
 // State is where a job or a step is, or is wanted: at one of the two poles, or between them.
 type State uint8
 
-// The poles are Undone and Done. Unsure means that a run was let out and its outcome is not known;
+// The poles are Undone and Done. Unsure means that a run was dispatched and its outcome is not known;
 // it is never desired.
 const (
 	Undone State = iota
@@ -44,7 +44,7 @@ func (d Direction) Pole() State {
 type Outcome uint8
 
 const (
-	NoOutcome Outcome = iota // never let out, or still out
+	NoOutcome Outcome = iota // never dispatched, or still in flight
 	OutcomeDone
 	OutcomeFailed
 	OutcomeRejected

@@ -98,7 +98,7 @@ func (d *decoder) ruled(s *kernel.StepDefinition, src *stepSource, form kernel.S
 	}
 	for _, k := range src.node.keys {
 		if name := k.name; slices.Contains(none, name) {
-			d.add(src.pointer.member(name), k.at, "`%s` takes no `%s`", s.Agent, name).hinted("it is never let out: time or a person settles it")
+			d.add(src.pointer.member(name), k.at, "`%s` takes no `%s`", s.Agent, name).hinted("it is never dispatched: time or a person settles it")
 		}
 	}
 }

@@ -73,9 +73,9 @@ type RefusalReason string
 
 const (
 	RefusedLate      RefusalReason = "late"      // at or past lockedUntil, and not let out again
-	RefusedStale     RefusalReason = "stale"     // a newer run was let out
+	RefusedStale     RefusalReason = "stale"     // a newer run was dispatched
 	RefusedConflict  RefusalReason = "conflict"  // answered before, with another outcome
-	RefusedUnknown   RefusalReason = "unknown"   // never let out
+	RefusedUnknown   RefusalReason = "unknown"   // never dispatched
 	RefusedInvalid   RefusalReason = "invalid"   // unreadable, too large
 	RefusedForbidden RefusalReason = "forbidden" // another holder's
 )

@@ -170,7 +170,7 @@ func (e *entry) notLoaded(r *row, d perdure.Direction) (missing NotLoaded) {
 func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits *Admission, room int) (*perdure.Run, error) {
 	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
-	if r.Phase != perdure.Ready || r.Agent != c.Agent || w.pastUltimatum(e.job) {
+	if r.Phase != perdure.Ready || r.Agent != c.Agent || w.pastDeadline(e.job) {
 		return nil, nil
 	}
 	if !w.admit(limits, e, r) {
@@ -213,7 +213,7 @@ func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits *Admission, room 
 	return w.runOf(e, r, input, src.output), nil
 }
 
-func (w *Workset) pastUltimatum(j *Job) bool {
+func (w *Workset) pastDeadline(j *Job) bool {
 	return j.Desired == perdure.Done && !j.CompleteBy.IsZero() && !w.now.Before(j.CompleteBy)
 }
 
@@ -243,7 +243,7 @@ func (w *Workset) letOut(e *entry, r *row, d perdure.Direction, c *protocol.Clai
 	e.job.Current = perdure.Unsure
 }
 
-// lockEnd is until when the run is its holder's, heard from at now: never past its ultimatum.
+// lockEnd is until when the run is its holder's, heard from at now: never past its deadline.
 func (s *Step) lockEnd(now time.Time) time.Time {
 	if s.Heartbeat <= 0 {
 		return s.CompleteBy

@@ -66,7 +66,7 @@ func (w *Workset) lapse(r *row, cause Cause) (f failure, holder string) {
 	return f, holder
 }
 
-// OverdueNow acts on a job whose own ultimatum has passed, once: on the way to done the job's policy
+// OverdueNow acts on a job whose own deadline has passed, once: on the way to done the job's policy
 // turns it back or parks it, on the way back an alert tells.
 func (w *Workset) OverdueNow(id perdure.JobID) bool {
 	e := w.entry(id)

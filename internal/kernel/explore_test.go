@@ -149,7 +149,7 @@ func claim(req protocol.Claim) func(*explored, int) bool {
 	}
 }
 
-// orderly: I4, I6, I9, I10, as the far side sees them when a run is let out.
+// orderly: I4, I6, I9, I10, as the far side sees them when a run is dispatched.
 func (x *explored) orderly(job *Job, was *Step, run *perdure.Run) {
 	s := x.steps[was.Index]
 	if run.Number != was.Run+1 || s.Run != run.Number {
@@ -173,7 +173,7 @@ func (x *explored) orderly(job *Job, was *Step, run *perdure.Run) {
 		switch {
 		case run.Direction == perdure.Do && x.comesAfter(was.Index, i):
 			if slices.Contains(x.plan.Steps[was.Index].After, i) && (o.Phase != perdure.Settled || o.Current != perdure.Done && !o.Skipped) {
-				x.t.Fatalf("I9: %s is let out, and %s is %s and %s", was.Name, o.Name, o.Current, o.Phase)
+				x.t.Fatalf("I9: %s is dispatched, and %s is %s and %s", was.Name, o.Name, o.Current, o.Phase)
 			}
 		case run.Direction == perdure.Undo && x.comesAfter(i, was.Index):
 			if x.far[i].hand {

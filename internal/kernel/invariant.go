@@ -82,13 +82,13 @@ func (c *check) step(s *Step) {
 func (c *check) run(s *Step) {
 	running := s.Phase == perdure.Running
 	c.not(s.Run >= 0 && s.Turn >= 1, s, "I6", "run or turn below its first")
-	c.not(s.Run > 0 || s.Direction == perdure.Do && s.Outcome == perdure.NoOutcome && s.LockedUntil.IsZero(), s, "I6", "marks of a run, and none was let out")
+	c.not(s.Run > 0 || s.Direction == perdure.Do && s.Outcome == perdure.NoOutcome && s.LockedUntil.IsZero(), s, "I6", "marks of a run, and none was dispatched")
 	c.not(s.Direction == perdure.Do || s.Turn > 1, s, "I4", "undone in the turn that it was done in")
 	c.not(s.Run == 0 || running == (s.Outcome == perdure.NoOutcome), s, "I8", "an outcome while it runs, or none after it")
 	c.not(running == (s.LockedBy != ""), s, "I6", "held while it does not run, or not held while it does")
-	c.not(s.Current != perdure.Unsure || s.Run > 0, s, "I10", "unsure, and no run was let out")
+	c.not(s.Current != perdure.Unsure || s.Run > 0, s, "I10", "unsure, and no run was dispatched")
 	if running {
-		c.not(s.Current == perdure.Unsure && s.Agent != "", s, "I6", "let out, and not unsure or of no agent")
+		c.not(s.Current == perdure.Unsure && s.Agent != "", s, "I6", "dispatched, and not unsure or of no agent")
 		c.not(!s.LockedUntil.IsZero() && !s.LockedUntil.After(s.CompleteBy), s, "I7", "locked for longer than it has")
 	} else {
 		c.not(s.CompleteBy.IsZero() && s.Request == "" && s.Heartbeat == 0, s, "I6", "what is left of a run's locks")
@@ -158,12 +158,12 @@ func (c *check) ofJob() {
 		}
 	}
 	that(j.Phase == phaseOf(j), "L1", "its phase is not what its steps say")
-	that(j.Running == 0 || j.Current == perdure.Unsure, "I11", "let out, and not unsure")
+	that(j.Running == 0 || j.Current == perdure.Unsure, "I11", "dispatched, and not unsure")
 	that(j.Running == 0 || j.Permit, "I12", "runs without a permit")
 	that(!j.AtRest() || !j.Permit, "I12", "holds a permit at rest")
-	that((j.Phase == perdure.Parked) == !j.ParkedAt.IsZero(), "L1", "its ultimatum stands still, or not, against its phase")
+	that((j.Phase == perdure.Parked) == !j.ParkedAt.IsZero(), "L1", "its deadline stands still, or not, against its phase")
 	that(!j.Then || j.Desired == perdure.Undone && j.Phase != perdure.Settled, "I11", "is to turn once more, and is not on its way back")
-	that(!j.Overdue || j.Desired == perdure.Undone || j.Active == 0, "L1", "moves on past its ultimatum")
+	that(!j.Overdue || j.Desired == perdure.Undone || j.Active == 0, "L1", "moves on past its deadline")
 	if j.Phase == perdure.Settled {
 		that(j.Current == j.Desired || j.GivenUp() && j.Current == perdure.Unsure, "I11", "settled as what is not desired")
 	}

@@ -23,19 +23,19 @@ type Job struct {
 	Input    json.RawMessage // nil: none, or Apart
 	Apart    bool            // the input is over MaxInlineInput, and read by Inputs only
 
-	Current  perdure.State // Unsure from the first let-out of a turn round until nothing is unsettled
+	Current  perdure.State // Unsure from the first dispatch of a turn round until nothing is unsettled
 	Desired  perdure.State
 	Phase    perdure.Phase // derived from the counts; see phaseOf
 	Then     bool          // restart: going back, and to turn to Done again after that
 	Restarts int           // over the job's life
-	Permit   bool          // holds one of limit job:TYPE: from the first let-out until rest
+	Permit   bool          // holds one of limit job:TYPE: from the first dispatch until rest
 
 	Unsettled int // steps not settled
-	Running   int // steps let out
+	Running   int // steps dispatched
 	Active    int // steps ready, or waiting for a time
 
-	CompleteBy time.Time // the job's own ultimatum; zero: none
-	ParkedAt   time.Time // since when the ultimatum stands still
+	CompleteBy time.Time // the job's own deadline; zero: none
+	ParkedAt   time.Time // since when the deadline stands still
 	Overdue    bool      // its passing has been acted upon
 
 	Alerted bool // an alert was raised since the job last settled: one may be open
@@ -74,9 +74,9 @@ type Step struct {
 	Phase     perdure.Phase
 	Skipped   bool              // settled as far as doing goes
 	Run       int64             // number of the latest run: the fencing token, never reused
-	Direction perdure.Direction // which way that run was let out
+	Direction perdure.Direction // which way that run was dispatched
 	Was       perdure.State     // Current before that run
-	Turn      int               // times let out in another direction than before, from 1
+	Turn      int               // times dispatched in another direction than before, from 1
 
 	Agent       string // who may claim it, while it is ready or running
 	LockedBy    string // the holder of the run
@@ -123,7 +123,7 @@ func (s *Step) path(n int64) string {
 	return string(strconv.AppendInt(append(b, '/'), n, 10))
 }
 
-// wants is the direction in which the step would be let out next. An undo whose run was let out and
+// wants is the direction in which the step would be dispatched next. An undo whose run was dispatched and
 // whose outcome is not known is finished first, under its key, even if Done is desired again.
 func (s *Step) wants() perdure.Direction {
 	if s.Desired == perdure.Done && s.Current == perdure.Unsure && s.Run > 0 && s.Direction == perdure.Undo {
@@ -137,7 +137,7 @@ func (s *Step) active() bool {
 	return s.Phase == perdure.Ready || s.Phase == perdure.Waiting && !s.AvailableAt.IsZero()
 }
 
-// Payload is what is large about a step: the input it was let out with, where that cannot be
+// Payload is what is large about a step: the input it was dispatched with, where that cannot be
 // rendered again from the definition alone, and the output of its latest do run.
 type Payload struct {
 	StepRef

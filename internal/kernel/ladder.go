@@ -45,7 +45,7 @@ func (w *Workset) fail(e *entry, r *row, f failure, author string) {
 	w.decide(e, r, f)
 }
 
-// stumble: an expression failed when the step would have been let out. It counts as a rejected run
+// stumble: an expression failed when the step would have been dispatched. It counts as a rejected run
 // without effect, and spends no run number.
 func (w *Workset) stumble(e *entry, r *row, err error) {
 	f := failure{event: "rejected", code: "expression", message: plain.Clip(err.Error(), perdure.MaxReasonBytes), pointless: true}

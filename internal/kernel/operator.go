@@ -19,7 +19,7 @@ const (
 	notEdited  Edited = iota
 	editedDo          // for the next do run
 	editedUndo        // for the next undo run
-	editedDone        // a do run was let out with it: the undo is handed it too
+	editedDone        // a do run was dispatched with it: the undo is handed it too
 )
 
 func editedFor(d perdure.Direction) Edited {
@@ -141,7 +141,7 @@ func (e *entry) parked() []*row {
 }
 
 func (w *Workset) resume(e *entry, a *perdure.Act, rows []*row) {
-	w.renewUltimatum(e)
+	w.renewDeadline(e)
 	for _, r := range rows {
 		w.closeAlerts(e, r.Name, a.Author, perdure.AlertParked)
 		r.startOver()
@@ -155,8 +155,8 @@ func (w *Workset) resume(e *entry, a *perdure.Act, rows []*row) {
 	w.touch(e)
 }
 
-// renewUltimatum gives the job its full completeWithin from now on.
-func (w *Workset) renewUltimatum(e *entry) {
+// renewDeadline gives the job its full completeWithin from now on.
+func (w *Workset) renewDeadline(e *entry) {
 	j := e.job
 	j.Overdue, e.dirty = false, true
 	if !j.ParkedAt.IsZero() {

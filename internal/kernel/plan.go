@@ -70,7 +70,7 @@ const (
 	ByApproval
 )
 
-// Names of the agents that are rules, not programs (never let out).
+// Names of the agents that are rules, not programs (never dispatched).
 const (
 	AgentSleep    = "sleep"
 	AgentApproval = "approval"

@@ -46,7 +46,7 @@ func (w *world) claimBeating(step string, every time.Duration) *perdure.Run {
 	w.t.Helper()
 	run, c := w.claimAs(w.index(step), protocol.Claim{Heartbeat: every})
 	if run == nil {
-		w.t.Fatalf("%s is not let out: it is %s", step, w.step(step).Phase)
+		w.t.Fatalf("%s is not dispatched: it is %s", step, w.step(step).Phase)
 	}
 	w.runs[step] = run
 	extra := ""
@@ -62,7 +62,7 @@ func (w *world) cannotClaim(step string) {
 	w.t.Helper()
 	run, c := w.claimAs(w.index(step), protocol.Claim{})
 	if run != nil {
-		w.t.Fatalf("%s is let out: %s", step, run.Direction)
+		w.t.Fatalf("%s is dispatched: %s", step, run.Direction)
 	}
 	w.tell(c, "claim %s → nothing", step)
 }

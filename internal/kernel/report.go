@@ -74,9 +74,9 @@ func (w *Workset) refuse(r *row, holder string, run int64, outcome perdure.Outco
 	}
 	switch {
 	case run <= 0 || run > r.Run:
-		return deny(protocol.RefusedUnknown, "run %d of step %s was never let out", run, r.Name)
+		return deny(protocol.RefusedUnknown, "run %d of step %s was never dispatched", run, r.Name)
 	case run < r.Run:
-		return deny(protocol.RefusedStale, "run %d of step %s was let out after run %d", r.Run, r.Name, run)
+		return deny(protocol.RefusedStale, "run %d of step %s was dispatched after run %d", r.Run, r.Name, run)
 	case r.Phase != perdure.Running && r.Outcome == outcome && outcome != perdure.NoOutcome:
 		return nil, true
 	case r.Phase != perdure.Running && (r.Outcome == perdure.OutcomeExpired || r.Outcome == perdure.NoOutcome):
@@ -135,7 +135,7 @@ func (w *Workset) giveBack(e *entry, r *row, holder string, rep *protocol.Report
 	w.next(e, r)
 }
 
-// Beat folds a heartbeat in: it moves the lock on, never past the ultimatum, and never revives.
+// Beat folds a heartbeat in: it moves the lock on, never past the deadline, and never revives.
 func (w *Workset) Beat(ref StepRef, holder string, b *protocol.Heartbeat) protocol.HeartbeatResult {
 	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)

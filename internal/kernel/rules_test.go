@@ -147,7 +147,7 @@ func TestRule02AnEditThatNoRunHadIsNotUndone(t *testing.T) {
 func TestRule03OrderPassesThroughWhatHasNothingToDo(t *testing.T) { // F094 F096
 	w := submit(t, "a undo; b after a; c after b undo; d after c undo")
 	w.run("a", "b", "c")
-	w.undo() // d was never let out
+	w.undo() // d was never dispatched
 	w.is("d", "undone settled")
 	w.is("b", "done waiting") // no undo, and still it takes its turn
 	w.is("a", "done waiting")
@@ -172,7 +172,7 @@ func TestRule03WhatWasLetOutAndThenSkippedIsUndone(t *testing.T) {
 	w.that(w.claim("a").Direction == perdure.Undo, "a is not undone")
 	w.report("a", done)
 	w.jobIs("undone settled")
-	w.that(w.step("b").Run == 0, "b was let out")
+	w.that(w.step("b").Run == 0, "b was dispatched")
 	w.redo()
 	w.that(w.claim("a").Direction == perdure.Do, "what was skipped once is not tried again")
 	w.report("a", done, output(`1`))
@@ -424,8 +424,8 @@ func TestRule10OverdueByPolicyAndOnTheWayBack(t *testing.T) {
 	w = submit(t, "within 15s; a undo")
 	w.run("a")
 	w.redo()
-	w.undo() // of a job that had met it: no ultimatum
-	w.that(w.job.CompleteBy.IsZero(), "an ultimatum for the undo of a finished job")
+	w.undo() // of a job that had met it: no deadline
+	w.that(w.job.CompleteBy.IsZero(), "an deadline for the undo of a finished job")
 	w = submit(t, "within 15s; a undo; b after a")
 	w.run("a")
 	w.undo()
@@ -435,7 +435,7 @@ func TestRule10OverdueByPolicyAndOnTheWayBack(t *testing.T) {
 	w.jobIs("undone settled")
 }
 
-func TestRule10NothingIsLetOutPastTheUltimatum(t *testing.T) {
+func TestRule10NothingIsDispatchedPastTheDeadline(t *testing.T) {
 	w := submit(t, "within 15s; a undo")
 	w.now = w.now.Add(15 * time.Second)
 	w.cannotClaim("a")
@@ -467,7 +467,7 @@ func TestRule10AParkedJobThatParksAgainStandsStill(t *testing.T) {
 	w.is("b", "undone parked")
 	w.wait(time.Hour)
 	w.undo()
-	w.that(w.job.CompleteBy.Equal(w.now.Add(30*time.Second)), "the ultimatum came nearer while parked: %s left", w.job.CompleteBy.Sub(w.now))
+	w.that(w.job.CompleteBy.Equal(w.now.Add(30*time.Second)), "the deadline came nearer while parked: %s left", w.job.CompleteBy.Sub(w.now))
 }
 
 func TestRule11Permits(t *testing.T) { // F029 F134 F135
@@ -530,7 +530,7 @@ func TestRule13SleepAndApprovalAreNeverLetOut(t *testing.T) {
 	w.undo()
 	w.run("a")
 	w.jobIs("undone settled")
-	w.that(w.step("s").Run == 0 && w.step("p").Run == 0, "a rule was let out")
+	w.that(w.step("s").Run == 0 && w.step("p").Run == 0, "a rule was dispatched")
 }
 
 func TestRule13AnApprovalEnds(t *testing.T) {
@@ -664,7 +664,7 @@ func TestAHeartbeatNeverRevives(t *testing.T) { // F042 F043
 	w.that(!res.Stop && res.LockedUntil.Equal(dawn.Add(9*time.Second)), "%+v", res)
 	w.now = w.now.Add(4 * time.Second)
 	res, _ = w.beat(0, "host", 1)
-	w.that(res.LockedUntil.Equal(run.CompleteBy), "past the ultimatum: %+v", res)
+	w.that(res.LockedUntil.Equal(run.CompleteBy), "past the deadline: %+v", res)
 	w.now = w.now.Add(2 * time.Second)
 	res, _ = w.beat(0, "host", 1)
 	w.that(res.Stop && res.Reason == string(protocol.RefusedLate), "%+v", res)

@@ -84,7 +84,7 @@ type Locker interface {
 	// Now is the store's clock, read after the locks taken so far, or after rows given without one were written. It never
 	// runs back.
 	Now() (time.Time, error)
-	// Fence is the least number that a run may have which is let out now, as it was when Now was read. It is
+	// Fence is the least number that a run may have which is dispatched now, as it was when Now was read. It is
 	// raised above all numbers that there were where the store turns out to be an older one: after a failover
 	// that has lost commits, after a backup was restored.
 	Fence() (int64, error)
@@ -119,11 +119,11 @@ type Finder interface {
 	Ready(agent string, max int, full []string) ([]StepRef, error)
 	// ClosedFor are the keys for which lanes are closed: at most max, in order, beginning after one.
 	ClosedFor(after LimitKey, max int) ([]LimitKey, error)
-	// Pass says that all that Ready has found for an agent is let out by what is saved next. Until the transaction is
+	// Pass says that all that Ready has found for an agent is dispatched by what is saved next. Until the transaction is
 	// over, a store may let Ready begin behind that in others; it may as well do nothing.
 	Pass(agent string)
 	// Due are steps whose time has come; Expired are runs whose lock has passed; Overdue are jobs past
-	// their ultimatum and not yet acted upon.
+	// their deadline and not yet acted upon.
 	Due(now time.Time, max int) ([]StepRef, error)
 	Expired(now time.Time, max int) ([]StepRef, error)
 	Overdue(now time.Time, max int) ([]perdure.JobID, error)

@@ -141,7 +141,7 @@ func (w *Workset) needs(e *entry, r *row, ps *PlanStep) (Needs, error) {
 	return needs, nil
 }
 
-// sleep waits until the time that the step's input tells. It holds no slot and is never let out.
+// sleep waits until the time that the step's input tells. It holds no slot and is never dispatched.
 func (w *Workset) sleep(e *entry, r *row, ps *PlanStep) {
 	since := r.StartedAt
 	if since.IsZero() {
@@ -290,7 +290,7 @@ func (w *Workset) turn(e *entry, f flip) {
 	if f.kind == flipThen {
 		w.note(e, "", 0, string(perdure.VerbRedo), policyAuthor, "restart")
 	}
-	w.setUltimatum(e, f)
+	w.setDeadline(e, f)
 	j.Desired, j.Then = f.to, f.kind == flipRestart
 	j.GivenUpBy, j.GivenUpReason = "", ""
 	j.SettledAt = time.Time{}
@@ -306,8 +306,8 @@ func (w *Workset) turn(e *entry, f flip) {
 	}
 }
 
-// setUltimatum: it is set at redo, forgotten at the undo of a job that had met it, and kept otherwise.
-func (w *Workset) setUltimatum(e *entry, f flip) {
+// setDeadline: it is set at redo, forgotten at the undo of a job that had met it, and kept otherwise.
+func (w *Workset) setDeadline(e *entry, f flip) {
 	j := e.job
 	switch {
 	case f.kind == flipThen:
@@ -315,7 +315,7 @@ func (w *Workset) setUltimatum(e *entry, f flip) {
 	case f.to == perdure.Undone && j.Phase == perdure.Settled:
 		j.CompleteBy, j.Overdue = time.Time{}, false
 	case f.to == perdure.Done:
-		w.renewUltimatum(e)
+		w.renewDeadline(e)
 	}
 }
 
@@ -372,7 +372,7 @@ func (w *Workset) rest(e *entry) {
 	w.standStill(j, before)
 }
 
-// standStill: a parked job holds no permit, and its ultimatum does not come nearer.
+// standStill: a parked job holds no permit, and its deadline does not come nearer.
 func (w *Workset) standStill(j *Job, before perdure.Phase) {
 	switch {
 	case j.Phase == perdure.Parked && before != perdure.Parked:

@@ -21,7 +21,7 @@ import (
 type Workset struct {
 	now    time.Time
 	chance func() float64 // in [0,1), for jitter alone
-	fence  int64          // no run that is let out has a lower number
+	fence  int64          // no run that is dispatched has a lower number
 	budget *Budget        // what is left for rendering; nil: no bound
 
 	settings map[string]perdure.AgentSettings // by agent; those without are at their default
@@ -79,7 +79,7 @@ type row struct {
 
 	readsTooMuch bool // see ReadsTooMuch
 
-	fresh       bool      // made ready since it was loaded, and not let out yet
+	fresh       bool      // made ready since it was loaded, and not dispatched yet
 	readyBefore time.Time // ReadyAt before that
 }
 
@@ -105,8 +105,8 @@ func NewWorkset(now time.Time, chance func() float64) *Workset {
 	return &Workset{now: now, chance: chance, jobs: map[perdure.JobID]*entry{}}
 }
 
-// LetOutFrom sets the least number that a run may have which is let out here.
-func (w *Workset) LetOutFrom(least int64) { w.fence = least }
+// SetFence sets the least number that a run may have which is dispatched here.
+func (w *Workset) SetFence(least int64) { w.fence = least }
 
 // UseSettings sets the settings of agents, for steps that become ready from here on.
 func (w *Workset) UseSettings(of map[string]perdure.AgentSettings) { w.settings = of }

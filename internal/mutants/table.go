@@ -49,7 +49,7 @@ var ofRules = []mutant{
 		new: "	r.Failures++", run: rules},
 	{name: "an operator's flip leaves the restart standing", file: "internal/kernel/turn.go", old: "j.Desired, j.Then = f.to, f.kind == flipRestart",
 		new: "j.Desired, j.Then = f.to, j.Then || f.kind == flipRestart", run: rules},
-	{name: "a job past its ultimatum lets out", file: "internal/kernel/claim.go", old: "r.Phase != perdure.Ready || r.Agent != c.Agent || w.pastUltimatum(e.job)",
+	{name: "a job past its ultimatum lets out", file: "internal/kernel/claim.go", old: "r.Phase != perdure.Ready || r.Agent != c.Agent || w.pastDeadline(e.job)",
 		new: "r.Phase != perdure.Ready || r.Agent != c.Agent", run: rules},
 	{name: "the ladder does not start over when a job turns", file: "internal/kernel/turn.go", old: "	r.Desired, r.GivenUp = to, false\n	r.startOver()\n", new: "	r.Desired, r.GivenUp = to, false\n", run: rules},
 	{name: "unknown fields of an input are ignored", file: "agent.go", old: "	d.DisallowUnknownFields()\n", new: "", run: "Handler"},

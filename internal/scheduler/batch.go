@@ -326,7 +326,7 @@ func (b *batch) lock(requests []*request) error {
 		return err
 	}
 	b.now, b.w = now, kernel.NewWorkset(now, b.s.env.Float64)
-	b.w.LetOutFrom(fence)
+	b.w.SetFence(fence)
 	settings, err := b.tx.Agents()
 	if err != nil {
 		return err
