@@ -1,9 +1,9 @@
-// Package courier applies mail: what one transaction wants of a job that another transaction does (kernel.Mail). It reads
-// what waits, oldest first, and has the scheduler apply it. It decides nothing.
+// Package courier applies mail: durable requests from one transaction to another (kernel.Mail). It reads the mail that
+// waits, oldest first, and calls the scheduler to apply it. It decides nothing.
 //
-// Each node has a courier. The one that leads looks as soon as it hears of mail. The others let it go first, and look a
-// moment later, so that no mail waits for a leader. Any number of couriers at once do no harm: a mail is locked by the
-// transaction that closes it, so that it is applied once.
+// Each node has a courier. The courier that leads the role reads mail as soon as a wake-up arrives. The others wait a moment
+// longer, so that the leader has usually applied the mail before; if there is no leader, they apply it. Several couriers at
+// once do no harm: the transaction that closes a mail locks it, so each mail is applied once.
 package courier
 
 import (
@@ -25,7 +25,7 @@ type Store interface {
 	Update(ctx context.Context, fn func(kernel.Tx) error) error
 }
 
-// Scheduler makes jobs of submissions, and says of each what became of it.
+// Scheduler applies mail. It sets the result of each delivery.
 type Scheduler interface {
 	Deliver(context.Context, []*kernel.Delivery) error
 }
@@ -34,31 +34,31 @@ type Scheduler interface {
 type Config struct {
 	Store     Store
 	Scheduler Scheduler
-	Compile   func(kernel.Mail) (*kernel.Plan, error) // checks a submission as every other is checked
+	Compile   func(kernel.Mail) (*kernel.Plan, error) // checks the definition of a submission
 	MaxMail   int                                     // how many mails may wait; 0: kernel.DefaultMaxMail
-	Poll      func() time.Duration                    // how long it may wait for news before it looks; nil: DefaultPoll
-	Applied   func(refused bool)                      // told of each mail that was applied or refused; nil: nobody
-	Waiting   func(kernel.MailWaiting)                // told how much waits, while it leads, and that nothing does when it does not; nil: nobody
+	Poll      func() time.Duration                    // the longest time between two reads without a wake-up; nil: DefaultPoll
+	Applied   func(refused bool)                      // called for each mail that was closed; nil: no call
+	Waiting   func(kernel.MailWaiting)                // called with the mail that waits, while it leads; and once with zero when it stops leading; nil: no call
 	Log       *slog.Logger
 	Env       env.Env // nil: env.Real
 }
 
 const (
-	// DefaultPoll is how long a courier waits that nobody tells of mail.
+	// DefaultPoll is the time between two reads if the store sends no wake-ups.
 	DefaultPoll = 250 * time.Millisecond
-	retry       = time.Second // where the store did not answer
+	retry       = time.Second // after an error of the store
 
-	// patience is how long a courier that does not lead lets the leader go first.
-	patience = time.Second
+	// followerDelay is how long a courier that does not lead waits after a wake-up.
+	followerDelay = time.Second
 
-	// MaxPage and MaxPageBytes bound what is read at once.
+	// MaxPage and MaxPageBytes bound one read.
 	MaxPage      = 100
 	MaxPageBytes = 32 << 20
 
 	measureEvery = 5 * time.Second
 
-	// What is closed is kept: the applied for as long as a transaction may last that began before, the refused
-	// for as long as somebody may ask.
+	// Closed mail is kept for a while. A transaction with an old snapshot may submit a key again, and must find the mail
+	// that was applied. Senders may look up why a mail was refused.
 	appliedKept  = time.Hour
 	refusedKept  = 14 * 24 * time.Hour
 	forgetEvery  = time.Minute
@@ -69,15 +69,15 @@ const (
 // Courier applies mail.
 type Courier struct {
 	cfg  Config
-	lead atomic.Pointer[context.Context] // nil: another courier leads, or none
-	took chan struct{}                   // this one has begun to lead
-	news chan struct{}                   // mail may have been sent
+	lead atomic.Pointer[context.Context] // nil: this courier does not lead
+	took chan struct{}                   // a token: it has begun to lead
+	news chan struct{}                   // a token: mail may have been sent
 
 	// Of the goroutine that runs:
-	led      bool      // in the round before
-	limited  bool      // MaxMail is stored, since it leads
-	forgotAt time.Time // zero: not since it leads
-	measured time.Time // when Waiting was last told of what waits
+	led      bool      // it led in the previous round
+	limited  bool      // MaxMail was stored since it leads
+	forgotAt time.Time // when closed mail was last deleted; zero: not since it leads
+	measured time.Time // when the mail that waits was last counted; zero: not since it leads
 }
 
 // New makes a courier.
@@ -103,27 +103,27 @@ func New(cfg Config) *Courier {
 	return &Courier{cfg: cfg, took: make(chan struct{}, 1), news: make(chan struct{}, 1)}
 }
 
-// Wake has the courier look: at once if it leads. It never waits.
-func (c *Courier) Wake() { tell(c.news) }
+// Wake wakes the courier up. It never blocks.
+func (c *Courier) Wake() { signal(c.news) }
 
-func tell(ch chan struct{}) {
+func signal(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
-	default: // it is about to look
+	default: // a token is there
 	}
 }
 
-// Lead makes it the courier that looks at once, until ctx ends. It returns then.
+// Lead makes this courier the leader until ctx ends, and returns then.
 func (c *Courier) Lead(ctx context.Context) {
 	c.lead.Store(&ctx)
-	tell(c.took)
-	tell(c.news)
+	signal(c.took)
+	signal(c.news)
 	c.cfg.Env.Wait(ctx, env.Forever, nil)
 	c.lead.Store(nil)
-	tell(c.news) // so that Waiting is told
+	signal(c.news) // so that Waiting is called
 }
 
-// leads reports whether it leads now, and notes what is new about that.
+// leads reports whether the courier leads now. After a change it resets what it keeps as the leader.
 func (c *Courier) leads() bool {
 	lead := c.lead.Load()
 	leads := lead != nil && (*lead).Err() == nil
@@ -151,26 +151,26 @@ func (c *Courier) Run(ctx context.Context) {
 		if err != nil {
 			wait = retry
 			if !failed && ctx.Err() == nil {
-				c.cfg.Log.Warn("the courier cannot apply mail, and tries again", "error", err)
+				c.cfg.Log.Warn("applying mail failed; retrying", "error", err)
 			}
 		} else if failed {
-			c.cfg.Log.Info("the courier can apply mail again")
+			c.cfg.Log.Info("applying mail works again")
 		}
 		if failed = err != nil; more {
 			continue
 		}
 		if c.cfg.Env.Wait(ctx, c.drawn(wait), c.news) == env.Got && !leads {
-			c.cfg.Env.Wait(ctx, c.drawn(patience), c.took)
+			c.cfg.Env.Wait(ctx, c.drawn(followerDelay), c.took)
 		}
 	}
 }
 
-// drawn is random, so that couriers do not look all at once, and never longer than max.
+// drawn returns a random duration between max/2 and max, so that couriers do not read all at once.
 func (c *Courier) drawn(max time.Duration) time.Duration {
 	return max/2 + time.Duration(float64(max/2)*c.cfg.Env.Float64())
 }
 
-// round does all that is to be done now, up to a page of mail. It says whether to do so again at once.
+// round applies a page of mail. more reports that there may be another page.
 func (c *Courier) round(ctx context.Context, leads bool) (more bool, err error) {
 	if leads && !c.limited {
 		if err := c.cfg.Store.Update(ctx, func(tx kernel.Tx) error { return tx.SetMaxMail(c.cfg.MaxMail) }); err != nil {
@@ -195,7 +195,7 @@ func (c *Courier) round(ctx context.Context, leads bool) (more bool, err error) 
 	return more, err
 }
 
-// measure tells how much waits: often that nothing does, and now and then how much.
+// measure calls Waiting: with zero if no mail waits, else with the numbers of the store, once every measureEvery.
 func (c *Courier) measure(ctx context.Context, some bool) error {
 	if !some {
 		c.cfg.Waiting(kernel.MailWaiting{})
@@ -213,13 +213,13 @@ func (c *Courier) measure(ctx context.Context, some bool) error {
 	return err
 }
 
-// apply says whether to look for another page at once. One of which nothing could be applied, because there is no room
-// or because other couriers are at it, is left for a moment.
+// apply applies a page of mail. more reports that some of it was closed, so that another page may follow. If none was closed,
+// because there is no room or because other couriers apply it, the next round comes after a pause.
 func (c *Courier) apply(ctx context.Context, mail []kernel.Mail) (more bool, err error) {
 	deliveries := make([]*kernel.Delivery, 0, len(mail))
 	for _, m := range mail {
-		if m.Kind != kernel.MailSubmit { // a newer program has sent it, and applies it
-			c.cfg.Log.Error("mail of a kind that this program does not know is left", "kind", m.Kind, "recipient", m.To)
+		if m.Kind != kernel.MailSubmit { // a newer program has sent it, and will apply it
+			c.cfg.Log.Error("unknown kind of mail", "kind", m.Kind, "recipient", m.To)
 			continue
 		}
 		d := &kernel.Delivery{ID: m.MailID}
@@ -236,7 +236,7 @@ func (c *Courier) apply(ctx context.Context, mail []kernel.Mail) (more bool, err
 	closed := 0
 	var broken []*kernel.Delivery
 	for _, d := range deliveries {
-		if d.Err != nil && !d.Left && d.Refused == nil && perdure.CodeOf(d.Err) == "" { // the rules failed
+		if d.Err != nil && !d.Left && d.Refused == nil && perdure.CodeOf(d.Err) == "" { // panic in the rules
 			broken = append(broken, &kernel.Delivery{ID: d.ID, Refused: d.Err})
 		}
 		if d.Left {
@@ -254,10 +254,10 @@ func (c *Courier) apply(ctx context.Context, mail []kernel.Mail) (more bool, err
 	return closed > 0, err
 }
 
-// forget deletes mail that was closed long ago.
+// forget deletes old closed mail, once every forgetEvery.
 func (c *Courier) forget(ctx context.Context) error {
 	if at := c.cfg.Env.Now(); c.forgotAt.IsZero() || at.Sub(c.forgotAt) > forgetEvery {
-		c.forgotAt = at // the first time at once: nodes that never live for a minute forget, too
+		c.forgotAt = at // at first immediately, since some nodes run for less than a minute
 	} else {
 		return nil
 	}

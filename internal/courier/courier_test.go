@@ -230,7 +230,7 @@ func TestStoreAway(t *testing.T) {
 		o.mu.Unlock()
 		o.post(1)
 		time.Sleep(2 * time.Second)
-		if s := o.state(); o.waiting() != 0 || !strings.Contains(s.log, "can apply mail again") {
+		if s := o.state(); o.waiting() != 0 || !strings.Contains(s.log, "works again") {
 			t.Errorf("%d wait; the log is %s", o.waiting(), s.log)
 		}
 	})
