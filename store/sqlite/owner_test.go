@@ -35,7 +35,7 @@ func namesIn(t *testing.T, s *Store, of string) []string {
 	return names
 }
 
-var plainNames = []string{"jobs", "steps", "alerts", "history", "limits", "lanes", "agents", "nodes", "roles", "holders", "submissions"}
+var plainNames = []string{"jobs", "steps", "alerts", "history", "limits", "lanes", "agents", "nodes", "roles", "holders", "inbox", "submissions"}
 
 // In a file of our own the documented views have their plain names.
 func TestViewsHavePlainNames(t *testing.T) {
