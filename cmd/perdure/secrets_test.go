@@ -45,7 +45,7 @@ var argumentsOf = map[string][]string{
 func TestNoPasswordIsShown(t *testing.T) {
 	t.Chdir(t.TempDir())
 	file := filepath.Join(t.TempDir(), "job.yaml")
-	if err := os.WriteFile(file, []byte("type: a\nsteps: {s: {agent: sleep, with: {for: 1s}}}\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("type: a\nsteps: {s: {agent: http, with: {url: \"http://127.0.0.1:1\"}, limits: [{name: l}]}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	check := func(line []string) {

@@ -33,8 +33,8 @@ limit bounds nothing. A warning is on stderr, too, and the exit code is 0.`,
 			if err != nil {
 				return err
 			}
-			_, server := given(cmd, "server")
-			_, store := given(cmd, "store")
+			server, _ := given(cmd, "server")
+			store, _ := given(cmd, "store")
 			if !server && !store {
 				return nil
 			}
