@@ -8,14 +8,21 @@
 // An agent works off steps that name it. A holder, a process with this agent, sends a claim: it asks for up to so many
 // steps of the agent, and says how long it will wait. A step that is dispatched to a claim is a run; when it has ended,
 // the holder reports it, and the report may bring the next claim with it. Submissions, reports, heartbeats and acts of
-// operators are requests. A writer is a goroutine of the scheduler that takes requests and claims from the queue and
-// carries them out in one transaction; a node has a few.
+// operators are requests. The rules (package kernel) decide what they change. A writer is a goroutine of the scheduler
+// that takes requests and claims from the queue and carries them out in one transaction; a node has a few. The supervisor is
+// a component of its own that looks every few seconds for what was missed.
+//
+// A limit bounds how many permits there are: agent:NAME for the runs of an agent, job:TYPE for the jobs of a type, and
+// any other name for the runs of the steps that name it. Such a limit may also bound the permits with the same key, as
+// one customer. A run holds its permits until it has ended. A lane is the ready steps of an agent whose jobs have the same
+// type, and which need the same permits.
 //
 // A search is one writer's look for ready steps of one agent: in what its own transaction has made ready, and mostly in
 // the store. A wake-up says that there may be ready steps of an agent, or room under a limit. An agent is due if its
-// claims wait and something may be ready that no search has seen; writers take the claims of agents that are due. An
-// agent is served while a writer searches the store for it. That writer has taken one claim (Claim.serves) which stands
-// for this, until the claim is answered or put back.
+// claims wait and something may be ready that no search has seen; writers take the claims of agents that are due. Steps
+// that a search has found are its candidates. An agent is served while a writer searches the store for it. One of the
+// claims that this writer has taken is marked for this (Claim.serves): while it is not answered or put back, no other
+// writer searches the store for the agent.
 //
 // F068 and the like are rows of the fault matrix in docs/reliability.md.
 //
@@ -48,10 +55,11 @@
 // when the writer's own transaction makes steps of this agent ready. A claim that comes with reports does not wait: the
 // writer that takes the reports takes it, too.
 //
-// taken: the claim belongs to one transaction. If it may wait and is granted nothing, it goes back to waiting, in front of
-// the claims that came later. Most go back before the transaction is saved (ReturnEarly), so that other transactions find
-// them. These go back after the commit, with what the search has learned: the claim for which the agent is served, and all
-// claims of an agent for which a limit or a lock was in the way.
+// taken: the claim belongs to one transaction. If it is granted nothing and was sent with a wait, it goes back to waiting, in
+// front of the claims that came later; else it is answered: nothing. Most claims go back before the transaction is saved
+// (ReturnEarly), so that other transactions find them. Two kinds go back only after the commit, together with how the search
+// ended: the claim that is marked for the search, and all claims of an agent for which a limit or a lock was in the way.
+// While a claim waits, it holds neither a permit nor a lock.
 //
 // leaving: the claim's time ended while a transaction had it. That transaction answers it, with what it grants.
 //
@@ -64,8 +72,9 @@
 // may take its claims for what they make ready themselves. The claimMode says how far a transaction may go, from the least
 // to the most:
 //
-//	repeatOnly   return earlier runs. The claim came with reports, and older steps of its agent wait for a limit
-//	ownSteps     grant steps that the transaction makes ready: as far as is known, nothing else is ready
+//	repeatOnly   return earlier runs. The claim came with reports, and older steps of its agent wait for a limit: it
+//	             does not overtake the claims that wait for them, and then waits behind them
+//	ownSteps     grant steps that the transaction makes ready: the latest search left nothing else
 //	urgentSteps  grant such steps if they come before everything in the store; another writer searches there
 //	searchStore  search the store
 //
@@ -75,13 +84,14 @@
 //
 //	nothing    no ready step that could be dispatched
 //	more       more ready steps than the claims asked for
-//	forLimit   steps that wait for room under a limit
+//	forLimit   steps that wait for room under a limit, even if others were dispatched
 //
-// A new claim makes its agent due, and so causes a search, unless the latest search left nothing, ended less than 20 ms
-// ago, and no wake-up has come since. Then the claim waits, and the agent is due after these 20 ms.
+// A new claim makes its agent due, and so causes a search, unless all three hold: the latest search left nothing, it ended
+// less than 20 ms ago, and no wake-up has come since. Then the claim waits, and the agent is due after these 20 ms.
 //
-// If other transactions have locked candidates, the search is repeated after 20 ms, for up to a second. If the transaction
-// has used up its budget for rendering and reading inputs, the search is repeated at once.
+// If other transactions have locked candidates, the search is repeated after 20 ms, for up to a second; after that, the
+// supervisor wakes the agent. If the transaction has used up its budget for rendering and reading inputs, the search is
+// repeated at once.
 //
 // # Wake-ups
 //
@@ -89,20 +99,23 @@
 // LISTEN/NOTIFY; from the supervisor, which polls; and from a change of a limit. It makes an agent with waiting claims due.
 //
 // A wake-up may come while a claim is taken, and the search for it may have begun before the step became ready. So the queue
-// counts searches and wake-ups (Queue.clock). A claim that goes back compares the count at the beginning of its search with
-// that of the latest wake-up; if the wake-up is later, the agent is due at once (F068).
+// counts searches and wake-ups of all agents together (Queue.clock). Each agent remembers the count at its latest wake-up
+// (agentQueue.wokeAt). A claim that goes back compares it with the count at the beginning of its search; if the wake-up is
+// later, the agent is due at once (F068).
 //
 // # A limit that is full
 //
-// A search counts the permits of agent:NAME, of the jobs' types, and of the limits that steps name, under the limits' locks. If
+// A search locks the limits agent:NAME, job:TYPE of its candidates, and those that these name, and counts their permits. If
 // agent:NAME has no room, it grants nothing. If another limit has none, the store is searched again without the steps that
 // need it. In both cases the search ends with forLimit, and the agent is not due. If a key of a limit has no room, the rules
-// close the lane of the steps with this key. Later searches do not read a closed lane, and do not count its steps as left.
+// close the lane of the steps with this key. Later searches do not read a closed lane, and do not count its steps as left: a
+// search that finds nothing but closed lanes ends with nothing.
 //
-// A claim that was granted nothing then waits. When a run ends or a job settles on this node, every agent with forLimit is
-// woken. A transaction that releases a permit of a key opens the lanes that are closed for it, and wakes their agents. What
-// other nodes release is heard of by their notification, or by the supervisor's look. Then a writer takes the claim again,
-// and searches.
+// A claim that was granted nothing then waits. A transaction that releases permits of a limit does not lock it. When it is
+// over, every agent with forLimit is woken; a search that began before that, and ends with forLimit, makes its agent due at
+// once (Queue.freed). A transaction that releases a permit of a key does lock the limit, as the one that closes a lane does,
+// so that it sees all lanes that are closed for this key: it opens them, and wakes their agents. What other nodes release
+// is heard of by their notification, or by the supervisor's look. Then a writer takes the claim again, and searches.
 //
 // # The life of a transaction
 //
@@ -115,7 +128,7 @@
 //     agent, offer locks the candidates' jobs, loads what they need, and grants runs in the order of kernel.ClaimLess.
 //  4. ReturnEarly puts claims back. The scheduler saves. PassOn lets another writer search for an agent whose candidates
 //     were all dispatched, and who may have more behind them: that search begins where this one ended, before it is
-//     committed. Then COMMIT.
+//     committed. Then COMMIT. If it fails, the agent is woken, and the next search begins at the first step again.
 //  5. End answers claims, puts back the rest, and wakes agents.
 //
 // Which limits a transaction needs is known only on the way. It begins with those that the agent needed the last time. If it
@@ -126,10 +139,11 @@
 //
 // # An example
 //
-// Agent mail has a limit of one run. Jobs a and b of one step each wait. Then claim h1 comes, is served, and claim h2
-// comes. A test plays these lines (transcript_test.go). Lines with > are commands; "serve" is steps 3 to 5 of a transaction
-// that take has begun. After each command that concerns the agent, the test prints what the queue knows of it: how its latest search
-// ended ("nothing known": there was none), whether it is due or served, and its claims.
+// Agent mail has a limit of one run. Jobs a and b of one step each wait. Claim h1 comes and is granted a. Then claim h2
+// comes, finds the limit full, and is granted b once a is reported. A test plays these lines (transcript_test.go). Lines with
+// > are commands; "serve" is steps 3 to 5 of a transaction that take has begun. After each command that concerns the agent,
+// the test prints what the queue knows of it: how its latest search ended ("nothing known": there was none), whether it is
+// due or served, and its claims.
 //
 //	> limit agent:mail 1
 //	> submit a b

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +54,37 @@ func TestWhy(t *testing.T) { // F015
 			w.claim("b")
 		}, "a", perdure.WhyAgentBusy,
 			"ready; agent ag has no slot free for it yet"},
+		{"a", func(w *world) {
+			w.needs("a", `[{"name":"ads"}]`)
+			facts.Limits["ads"] = perdure.LimitView{Name: "ads", LimitSettings: perdure.LimitSettings{Max: new(1)}, Used: 1, Holders: []perdure.HolderView{{Step: "x", Run: 3}}}
+		}, "a", perdure.WhyLimit, "limit ads is full (1 of 1): held by job_00000000000000000000000000000000/x/3"},
+		{"a", func(w *world) {
+			w.needs("a", `[{"name":"ads","key":"acme"}]`)
+			facts.Limits["ads"] = perKey(2)
+			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{2, []perdure.HolderView{{Step: "x", Run: 3}}}
+		}, "a", perdure.WhyLimit, "limit ads for key acme is full (2 of 2): held by job_00000000000000000000000000000000/x/3"},
+		{"a", func(w *world) {
+			w.needs("a", `[{"name":"ads","key":"acme"}]`)
+			facts.Limits["ads"] = perKey(2)
+			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{Used: 1}
+			facts.Keys[LimitKey{"ads", "zeta"}] = KeyUse{Used: 2}
+		}, "a", perdure.WhyAgentBusy, "ready; agent ag has no slot free for it yet"},
+		{"a", func(w *world) {
+			w.needs("a", `[{"name":"ads","key":"acme"}]`)
+			facts.Limits["ads"] = perKey(0)
+			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{}
+			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(1)}, Used: 1}
+		}, "a", perdure.WhyLimit, "stopped by limit ads for key acme = 0"},
+		{"a", func(w *world) {
+			w.needs("a", `[{"name":"ads","key":"acme","amount":3}]`)
+			facts.Limits["ads"] = perKey(4)
+			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{Used: 2}
+		}, "a", perdure.WhyLimit, "needs 3 of limit ads for key acme, of which 2 of 4 are held"},
+		{"a", func(w *world) {
+			w.needs("a", `[{"name":"ads","key":"acme","amount":3}]`)
+			facts.Limits["ads"] = perKey(2)
+			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{}
+		}, "a", perdure.WhyLimit, "needs 3 of limit ads for key acme, which has 2"},
 		{"a attempts 2", func(w *world) { w.claim("a"); w.report("a", failed) }, "a", perdure.WhyBackoff, "again in 10s, after 1 failure, last: it broke"},
 		{"a or wait:1", func(w *world) { w.claim("a"); w.report("a", failed) }, "a", perdure.WhyBackoff, "again in 10s, last: it broke"},
 		{"a", func(w *world) {
@@ -77,13 +109,26 @@ func TestWhy(t *testing.T) { // F015
 		{"within 5s; a", func(w *world) { w.wait(5 * time.Second) }, "a", perdure.WhyParked,
 			"parked: the job's completeWithin has passed; try: resume, skip, settle, or undo the job"},
 	} {
-		facts = Facts{Seen: map[string]time.Time{"ag": dawn}, Limits: map[string]perdure.LimitView{}}
+		facts = Facts{Seen: map[string]time.Time{"ag": dawn}, Limits: map[string]perdure.LimitView{}, Keys: map[LimitKey]KeyUse{}}
 		w := submit(t, c.definition)
 		c.play(w)
 		facts.Now = w.now
 		r := Why(w.job, w.step(c.step), w.plan, func(i int) bool { return w.steps[i].Phase != perdure.Settled }, &facts)
-		if r == nil || r.Kind != c.kind || r.Text != c.text {
+		if r == nil || r.Kind != c.kind || r.Text != c.text || (r.Key != "") != strings.Contains(c.text, " for key ") {
 			t.Errorf("%s: %s is told as\n  %+v, not\n  %s: %s", c.definition, c.step, r, c.kind, c.text)
 		}
 	}
+}
+
+func perKey(max int) perdure.LimitView {
+	return perdure.LimitView{Name: "ads", LimitSettings: perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: max}}}
+}
+
+// needs gives a step the permits that it needs, as its row has them.
+func (w *world) needs(step, limits string) {
+	needs, err := NeedsFrom([]byte(limits))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.step(step).Needs = needs
 }
