@@ -28,13 +28,14 @@ func init() {
 	node := func(s System) bool { _, ok := s.(*perdureNode); return ok }
 	postgres := func(s System) bool { p, ok := s.(*perdureNode); return ok && p.store == "PostgreSQL" }
 	server := func(s System) bool { _, ok := s.(*perdureServer); return ok }
+	withKeys := func(s System) bool { _, ok := s.(keyer); return ok }
 	workloads = append(workloads,
 		Workload{Name: "rest", Title: "idle node: its processor time", Unit: "% of a core", Lower: true, Ours: true, Long: true, Size: one, Can: node, Run: rest},
 		Workload{Name: "memory", Title: "node with a million jobs waiting: resident memory", Unit: "MiB", Lower: true, Ours: true, Long: true, Size: one, Can: node, Run: memory},
 		Workload{Name: "million", Title: "a million waiting, 50 types with limits, 5 million finished: drained", Unit: "jobs/s", Ours: true, Long: true,
 			Size: func(Kind, bool) int { return 100_000 }, Can: node, Run: million},
 		Workload{Name: "keys", Title: "steps of 10,000 keys of a limit, two runs of each at once, drained", Unit: "jobs/s", Ours: true, Long: true,
-			Size: sized(60_000, 20_000, 20_000), Can: node, Run: keys},
+			Size: sized(60_000, 20_000, 20_000), Can: withKeys, Run: keys},
 		Workload{Name: "held", Title: "minutes beside an old transaction: rate in the last", Unit: "jobs/s", Ours: true, Long: true, Size: one, Can: postgres,
 			Run: func(ctx context.Context, m *measure) error { return minutes(ctx, m, true) }},
 		Workload{Name: "unheld", Title: "as many minutes without one: rate in the last", Unit: "jobs/s", Ours: true, Long: true, Size: one, Can: postgres,
@@ -177,10 +178,42 @@ const keyRounds = 3
 // keyed are jobs of one step that needs a limit with a key: the input's.
 var keyed = templateOf("keyed", `"s1":{"agent":"bench","action":"work","limits":[{"name":"ads","key":"${input.order}"}]}`)
 
+// keyer is a system that has limits with keys.
+type keyer interface {
+	System
+	setLimit(ctx context.Context, name string, settings perdure.LimitSettings) error
+	submitWith(ctx context.Context, def *template, inputs []json.RawMessage) error
+}
+
+func (p *perdureNode) setLimit(ctx context.Context, name string, settings perdure.LimitSettings) error {
+	_, err := p.node.PutLimit(ctx, name, settings)
+	return err
+}
+
+func (p *perdureServer) setLimit(ctx context.Context, name string, settings perdure.LimitSettings) error {
+	_, err := p.client.PutLimit(ctx, name, settings)
+	return err
+}
+
+func (p *perdureNode) submitWith(ctx context.Context, def *template, inputs []json.RawMessage) error {
+	base, err := def.plan()
+	if err != nil {
+		return err
+	}
+	plans := make([]*definition.Plan, len(inputs))
+	for i, in := range inputs {
+		if plans[i], err = def.compiler.With(base, definition.Values{Input: in}); err != nil {
+			return err
+		}
+	}
+	_, err = p.node.SubmitPlans(ctx, plans)
+	return err
+}
+
 // keys compares a backlog whose steps have 10,000 keys of a limit, of which each lets out two at once, with one whose steps
 // have the same key, which bounds nothing.
 func keys(ctx context.Context, m *measure) error {
-	p := m.sys.(*perdureNode)
+	p := m.sys.(keyer)
 	if err := p.Open(ctx); err != nil {
 		return err
 	}
@@ -190,45 +223,34 @@ func keys(ctx context.Context, m *measure) error {
 	if err := p.Work(ctx); err != nil {
 		return err
 	}
-	limit := func(settings perdure.LimitSettings) error {
-		_, err := p.node.PutLimit(ctx, "ads", settings)
-		return err
-	}
-	base, err := keyed.plan()
-	if err != nil {
-		return err
-	}
 	drained := func(keys, perKey int) (float64, error) {
-		if err := limit(perdure.LimitSettings{Max: new(0)}); err != nil {
+		if err := p.setLimit(ctx, "ads", perdure.LimitSettings{Max: new(0)}); err != nil {
 			return 0, err
 		}
 		var next atomic.Int64
 		err := spread(ctx, (m.n+batchSize-1)/batchSize, batchers, func(ctx context.Context) error {
-			plans := make([]*definition.Plan, batchSize)
-			for i := range plans {
-				in := fmt.Appendf(nil, `{"order":"k%d"}`, next.Add(1)%int64(keys))
-				if plans[i], err = keyed.compiler.With(base, definition.Values{Input: in}); err != nil {
-					return err
-				}
+			inputs := make([]json.RawMessage, batchSize)
+			for i := range inputs {
+				inputs[i] = fmt.Appendf(nil, `{"order":"k%d"}`, next.Add(1)%int64(keys))
 			}
-			_, err := p.node.SubmitPlans(ctx, plans)
-			return err
+			return p.submitWith(ctx, keyed, inputs)
 		})
 		if err != nil {
 			return 0, err
 		}
-		ran := p.Handled()
 		m.from()
-		if err := limit(perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: perKey}}); err != nil {
+		if err := p.setLimit(ctx, "ads", perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: perKey}}); err != nil {
 			return 0, err
 		}
-		n := int64(m.n+batchSize-1) / batchSize * batchSize
-		for p.Handled() < ran+n {
-			if err := pause(ctx, time.Millisecond); err != nil {
+		for left := true; left; {
+			if err := pause(ctx, 5*time.Millisecond); err != nil {
+				return 0, err
+			}
+			if left, err = p.Left(ctx); err != nil {
 				return 0, err
 			}
 		}
-		return float64(n) / m.since(), nil
+		return float64(next.Load()) / m.since(), nil
 	}
 	var one, many float64
 	for range keyRounds {

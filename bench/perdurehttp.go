@@ -137,11 +137,20 @@ func (p *perdureServer) Close() {
 	p.look.close()
 }
 
-// submit is how many jobs of one definition are submitted over HTTP.
+// submit submits n jobs of one definition.
 func (p *perdureServer) submit(ctx context.Context, def *template, n int) error {
-	jobs := make([]json.RawMessage, n)
-	for i := range jobs {
-		jobs[i] = json.RawMessage(`{"input":` + string(input()) + `}`)
+	inputs := make([]json.RawMessage, n)
+	for i := range inputs {
+		inputs[i] = json.RawMessage(input())
+	}
+	return p.submitWith(ctx, def, inputs)
+}
+
+// submitWith submits jobs of one definition with these inputs.
+func (p *perdureServer) submitWith(ctx context.Context, def *template, inputs []json.RawMessage) error {
+	jobs := make([]json.RawMessage, len(inputs))
+	for i, in := range inputs {
+		jobs[i] = json.RawMessage(`{"input":` + string(in) + `}`)
 	}
 	answers, err := p.client.SubmitAll(ctx, def.text(), jobs)
 	for i := range answers {
