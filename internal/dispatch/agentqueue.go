@@ -37,7 +37,7 @@ const (
 
 // quiet reports whether nothing would be lost with the agentQueue.
 func (a *agentQueue) quiet() bool {
-	return len(a.waiting) == 0 && !a.served && (a.holding == nil || len(a.holding.held) == 0)
+	return len(a.waiting) == 0 && !a.served && (a.holding == nil || len(a.holding.held) == 0 && a.holding.letIn == 0)
 }
 
 // room is how many runs the waiting claims would take of what a transaction makes ready.

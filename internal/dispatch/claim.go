@@ -57,7 +57,7 @@ type claimMode uint8
 const (
 	repeatOnly  claimMode = iota // return earlier runs, grant no new ones: older steps wait for room under a limit
 	ownSteps                     // grant steps that the transaction itself makes ready: nothing else is ready, as far as is known
-	urgentSteps                  // the same, but only those that come before what is ready in the store: another writer searches there
+	urgentSteps                  // the same, but nothing in the store is more urgent: another writer searches there, for what is older
 	searchStore                  // search the store
 )
 

@@ -75,7 +75,8 @@
 //	repeatOnly   return earlier runs. The claim came with reports, and older steps of its agent wait for a limit: it
 //	             does not overtake the claims that wait for them, and then waits behind them
 //	ownSteps     grant steps that the transaction makes ready: the latest search left nothing else
-//	urgentSteps  grant such steps if they come before everything in the store; another writer searches there
+//	urgentSteps  grant such steps if nothing in the store is more urgent. Another writer searches there, and finds
+//	             what is as urgent and older
 //	searchStore  search the store
 //
 // # How a search ends
@@ -124,8 +125,9 @@
 //     TakeWaiting adds the claims that wait for these agents.
 //  3. Serve. Repeated claims are given the runs that they had, or are set aside. For each agent, find looks for
 //     candidates. openLanes opens lanes of keys whose permits this transaction has released, and those agents are searched
-//     again. All limits that the searches are known to need are locked together, in the order of their names. Then, agent by
-//     agent, offer locks the candidates' jobs, loads what they need, and grants runs in the order of kernel.ClaimLess.
+//     again, with a mode of urgentSteps or more. All limits that the searches are known to need are locked together, in the order of their names. Then, agent by
+//     agent, offer locks the candidates' jobs, loads what they need, and grants runs in the order of kernel.ClaimLess, at most
+//     MaxGranted.
 //  4. ReturnEarly puts claims back. The scheduler saves. PassOn lets another writer search for an agent whose candidates
 //     were all dispatched, and who may have more behind them: that search begins where this one ended, before it is
 //     committed. Then COMMIT. If it fails, the agent is woken, and the next search begins at the first step again.

@@ -13,7 +13,7 @@ import (
 // Bounds of one transaction, and of the queue.
 const (
 	MaxRequests = 1000   // requests in one transaction
-	MaxWeight   = 20_000 // steps written by one transaction, about
+	MaxWeight   = 20_000 // steps that the requests of one transaction write, about
 	MaxQueued   = 100_000
 	maxAgents   = 10_000 // agents of which anything is remembered
 )
@@ -274,8 +274,8 @@ func (q *Queue) takeOf(a *agentQueue) []*Claim {
 }
 
 // takeNext are the claims that come with reports, and those that wait for the same agents. While another writer searches
-// for such an agent, these are granted what their own transaction makes ready, if nothing that is ready comes before it:
-// the other writer finds what is older. They do not pass claims that wait for a limit.
+// for such an agent, these are granted what their own transaction makes ready, if nothing that is ready is more urgent: the
+// other writer finds what is as urgent and older. They do not pass claims that wait for a limit.
 func (q *Queue) takeNext(requests []*Request) (claims []*Claim) {
 	var free []*agentQueue
 	for _, r := range slices.Backward(requests) {
@@ -398,21 +398,21 @@ func (q *Queue) giveBack(back []*Claim, searches []*search, woken []string, free
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.clock++
-	byAgent := map[*agentQueue][]*Claim{}
-	var order []*agentQueue
+	byAgent := map[string][]*Claim{}
+	var agents []string
 	for _, c := range back {
-		a := q.agent(c.Request.Agent)
-		if byAgent[a] == nil {
-			order = append(order, a)
+		name := c.Request.Agent
+		if byAgent[name] == nil {
+			agents = append(agents, name)
 		}
-		byAgent[a] = append(byAgent[a], c)
+		byAgent[name] = append(byAgent[name], c)
 	}
-	limited := map[*agentQueue]bool{}
+	limited := map[string]bool{}
 	for _, s := range searches {
-		limited[q.agent(s.agent)] = s.leaves() == forLimit
+		limited[s.agent] = s.leaves() == forLimit
 	}
-	for _, a := range order {
-		q.putBack(a, byAgent[a], limited[a])
+	for _, name := range agents {
+		q.putBack(q.agent(name), byAgent[name], limited[name])
 	}
 	now := q.env.Now()
 	for _, s := range searches {
@@ -422,8 +422,8 @@ func (q *Queue) giveBack(back []*Claim, searches []*search, woken []string, free
 			q.letIn(a)
 		}
 	}
-	for _, a := range order {
-		q.letIn(a)
+	for _, name := range agents {
+		q.letIn(q.agent(name))
 	}
 	q.wakeUp(woken)
 	if freed {

@@ -1,10 +1,13 @@
 package dispatch
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/protocol"
@@ -189,6 +192,75 @@ func TestAgentsAreBounded(t *testing.T) {
 	q.giveBack(claims, []*search{{agent: "out", inStore: true, at: claims[0].searched}}, nil, false)
 	if !isDue(q, "out") {
 		t.Error("a wake-up was lost")
+	}
+}
+
+// Claims that come back find their agents, even if one of these makes the queue forget others (F068).
+func TestClaimsComeBackToAFullQueue(t *testing.T) {
+	q := NewQueue(env.Real{}, 1)
+	for i := range maxAgents - 1 {
+		q.Wake([]string{string(rune(0x4e00 + i))})
+	}
+	back := []*Claim{newClaim("a", 1, time.Minute), newClaim("b", 1, time.Minute), newClaim("a", 1, time.Minute)}
+	q.giveBack(back, nil, nil, false)
+	if waiting := q.Waiting(); len(waiting) != 3 {
+		t.Errorf("these wait: %v", waiting)
+	}
+}
+
+// The agent of a submission that was let in is not forgotten, whose claims have left.
+func TestAgentOfWhatWasLetInIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := NewQueue(env.Real{}, 1)
+		q.Leave(come(t, q, newClaim("a", 100, time.Second)))
+		putJobs(t, q, 50, 1, func() int { return 1 })
+		q.mu.Lock()
+		q.pick()
+		q.mu.Unlock()
+		if q.held != 50 {
+			t.Fatalf("%d are held", q.held)
+		}
+		q.Leave(come(t, q, newClaim("a", 100, time.Second)))
+		for i := range 2 * maxAgents {
+			q.Wake([]string{string(rune(0x4e00 + i))})
+		}
+		requests, _, _ := q.Take()
+		if len(requests)+q.held != 50 {
+			t.Errorf("%d are taken, %d are held", len(requests), q.held)
+		}
+	})
+}
+
+// One transaction grants a bounded number of runs. The claims that get none are served by the next one.
+func TestGrantsOfATransactionAreBounded(t *testing.T) {
+	p := newPlay(t)
+	const claims = MaxGranted/perdure.MaxBatch + 2
+	p.transaction(nil, func(b *fakeBatch) {
+		for i := range claims {
+			def := perdure.Define("letters")
+			for k := range perdure.MaxBatch {
+				def.Step(fmt.Sprint("s", k), "mail")
+			}
+			plan, err := definition.FromDefinition(def)
+			p.must(err)
+			b.w.Submit(perdure.JobID{1, byte(i)}, plan)
+		}
+	})
+	all := make([]*Claim, claims)
+	for i := range all {
+		all[i] = come(t, p.queue, newClaim("mail", perdure.MaxBatch, time.Minute))
+		all[i].Request.Heartbeat = time.Minute
+	}
+	for _, want := range []int{MaxGranted, claims * perdure.MaxBatch} {
+		_, taken, _ := p.queue.Take()
+		p.transaction(taken, func(*fakeBatch) {})
+		granted := 0
+		for _, c := range all {
+			granted += len(c.Runs)
+		}
+		if granted != want {
+			t.Errorf("%d runs are granted, want %d", granted, want)
+		}
 	}
 }
 

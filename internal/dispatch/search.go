@@ -98,7 +98,7 @@ func (t *Transaction) find(s *search, fresh []kernel.StepRef) (err error) {
 		s.own, s.enough = ahead, true
 		return nil
 	}
-	ask := min(s.want-len(ahead), perdure.MaxBatch)
+	ask := min(s.want-len(ahead), MaxFound)
 	s.stored, err = t.b.Tx().Ready(s.agent, ask, s.full)
 	s.complete = len(s.stored) < ask
 	return err
@@ -122,7 +122,7 @@ func (t *Transaction) ahead(s *search) (ahead []kernel.StepRef, none bool, err e
 
 // urgent are the own steps that are as urgent as what is ready in the store. Another writer searches there, and finds
 // what is only older. It does not find what this transaction has locked, nor perhaps a step that has been ready for
-// long, of which it may not know (L5).
+// long, of which it may not know (L5). What needs limits of users' own has to come first: it might take the last permit.
 func (t *Transaction) urgent(s *search) ([]kernel.StepRef, error) {
 	if len(s.own) == 0 {
 		return nil, nil
@@ -139,7 +139,7 @@ func (t *Transaction) urgent(s *search) ([]kernel.StepRef, error) {
 	left := w.Has(first.Job) || w.Now().Sub(first.ReadyAt) > overlookedAfter
 	return slices.DeleteFunc(slices.Clone(s.own), func(ref kernel.StepRef) bool {
 		own := w.Step(ref)
-		if left || own.Ageing != first.Ageing || own.Ageing != 0 {
+		if left || own.Ageing != first.Ageing || own.Ageing != 0 || own.Needs != "" {
 			return kernel.ClaimLess(kernel.CandidateOf(own), kernel.CandidateOf(first)) > 0
 		}
 		return own.Priority < first.Priority

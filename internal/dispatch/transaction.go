@@ -47,6 +47,7 @@ type Transaction struct {
 	limits   limits
 	served   []string // agents for which this writer searches
 	opened   []string // agents of which lanes were opened
+	granted  int      // new runs
 }
 
 // Begin makes a transaction that serves these claims.
@@ -93,7 +94,10 @@ func (t *Transaction) Serve(fresh map[string][]kernel.StepRef) (err error) {
 	}
 	var serving []*search
 	for _, s := range t.searches {
-		if s.want > 0 && slices.Contains(t.opened, s.agent) { // there may be older steps in the lanes that are open now
+		if s.want > 0 && slices.Contains(t.opened, s.agent) { // there may be steps in the lanes that are open now which come first
+			if s.mode = max(s.mode, urgentSteps); s.server != nil {
+				s.mode = searchStore
+			}
 			if err := t.find(s, fresh[s.agent]); err != nil {
 				return err
 			}
@@ -112,12 +116,21 @@ func (t *Transaction) Serve(fresh map[string][]kernel.StepRef) (err error) {
 	work := budget.Work / len(serving)
 	for _, s := range serving {
 		t.b.Spend(&kernel.Budget{Work: work, Bytes: t.b.Budget().Bytes, Read: t.b.Budget().Read, Memory: t.b.Budget().Memory})
+		asked := s.want
+		s.want = min(asked, MaxGranted-t.granted)
+		none := s.want == 0
 		if err := t.serve(s); err != nil {
 			return err
+		}
+		if s.want == 0 && t.granted == MaxGranted {
+			t.unpaid(s, none)
 		}
 	}
 	return nil
 }
+
+// MaxGranted bounds how many runs one transaction grants. The claims that are still open are served by the next one.
+const MaxGranted = MaxWeight
 
 // Opened are agents with lanes that the transaction has opened: steps in them can be dispatched now.
 func (t *Transaction) Opened() []string { return t.opened }
@@ -186,7 +199,7 @@ func (t *Transaction) serve(s *search) error {
 		if err := t.b.Save(); err != nil { // so that the next search does not find them again
 			return err
 		}
-		ask := max(min(s.want, perdure.MaxBatch), len(passed)) + len(passed)
+		ask := max(min(s.want, MaxFound), len(passed)) + len(passed)
 		if found, err = t.b.Tx().Ready(s.agent, ask, s.full); err != nil {
 			return err
 		}
@@ -198,6 +211,9 @@ func (t *Transaction) serve(s *search) error {
 	}
 	return nil
 }
+
+// MaxFound bounds how many candidates a search asks the store for at once. The larger it is, the fewer searches a backlog takes.
+const MaxFound = 4 * perdure.MaxBatch
 
 // MaxPassed bounds how many candidates that cannot be dispatched now are looked past: some of the largest jobs that are
 // locked by other transactions, or quarantined (F078).
@@ -314,6 +330,7 @@ func (t *Transaction) grant(s *search, refs []kernel.StepRef) (granted int, more
 			}
 			if run != nil {
 				granted++
+				t.granted++
 				g.add(run, t.b.Began(), len(refs))
 				if len(g.runs) >= g.Request.Max {
 					s.open = s.open[1:]

@@ -117,11 +117,18 @@ func (p *play) command(args []string) {
 			return tx.PutLimit(l)
 		}))
 		return
-	case "submit":
+	case "submit", "urgent":
 		p.transaction(nil, func(b *fakeBatch) {
 			for _, name := range args[1:] {
-				step := perdure.Define("letter").Step("send", "mail")
-				if _, account, keyed := strings.Cut(name, "/"); keyed { // a/acme: job a needs a permit of limit ads for key acme
+				def := perdure.Define("letter")
+				if args[0] == "urgent" {
+					def.Priority(9)
+				}
+				step := def.Step("send", "mail")
+				for i, account := range strings.Split(name, "/")[1:] { // a/acme/bolt: of limit ads, the steps of a need a permit for key acme, and for bolt
+					if i > 0 {
+						step = step.Step(fmt.Sprint("again", i), "mail").After("send")
+					}
 					step.Limit("ads", account, 1)
 				}
 				plan, err := definition.FromDefinition(step)
@@ -162,7 +169,11 @@ func (p *play) command(args []string) {
 			ref := kernel.StepRef{Job: p.jobs[args[1]]}
 			_, err := b.TryLock([]kernel.StepRef{ref})
 			p.must(err)
-			p.must(b.LoadSteps([]kernel.StepRef{ref}))
+			refs := []kernel.StepRef{ref}
+			for i := 1; i < len(b.w.Plan(ref.Job).Steps); i++ {
+				refs = append(refs, kernel.StepRef{Job: ref.Job, Index: i})
+			}
+			p.must(b.LoadSteps(refs))
 			s := b.w.Step(ref)
 			outcome := perdure.OutcomeDone
 			if args[2] == "returned" {

@@ -89,7 +89,8 @@ func (a *Admission) HasRoom(j *Job, s *Step) bool {
 	if a.Room(AgentLimit(s.Agent)) == 0 || !j.Permit && a.Room(JobLimit(s.Type)) == 0 {
 		return false
 	}
-	return !slices.ContainsFunc(s.Needs.List(), func(n Need) bool { return a.Room(n.Name) < n.Amount || a.roomFor(n.LimitKey) < n.Amount })
+	needs := s.Needs.List()
+	return !slices.ContainsFunc(needs, func(n Need) bool { return a.Room(n.Name) < ofLimit(needs, n.Name) || a.roomFor(n.LimitKey) < n.Amount })
 }
 
 // admit is HasRoom for a step that is claimed. If there is none, a limit or key that has less room than the step needs has
@@ -99,8 +100,9 @@ func (w *Workset) admit(a *Admission, e *entry, r *row) bool {
 	if a.HasRoom(e.job, r.Step) {
 		return true
 	}
-	for _, n := range r.Needs.List() {
-		if a.Room(n.Name) < n.Amount {
+	needs := r.Needs.List()
+	for _, n := range needs {
+		if a.Room(n.Name) < ofLimit(needs, n.Name) {
 			if a.full == nil {
 				a.full = map[string]bool{}
 			}

@@ -22,7 +22,7 @@ type Limit struct {
 	Name   string
 	Max    int // of all permits; Unbounded: no bound
 	PerKey int // of the permits with the same key; Unbounded: no bound
-	Used   int // sum of the amounts of all permits
+	Used   int // sum of the amounts of all permits, where they were counted (Tx.LockLimits)
 }
 
 // Unbounded is the Max or PerKey of a limit without that bound.
@@ -90,15 +90,25 @@ type Need struct {
 	Amount int
 }
 
+// ofLimit is how many permits of a limit there are among needs, whatever their keys.
+func ofLimit(needs []Need, name string) (amount int) {
+	for _, n := range needs {
+		if n.Name == name {
+			amount += n.Amount
+		}
+	}
+	return amount
+}
+
 // Needs are the permits that a step needs, by name and key, as the step's row has them: a JSON list of
 // {"name", "key"?, "amount"?}. Empty: none.
 type Needs string
 
 // needJSON is a need in JSON. In a definition its key may be any scalar.
 type needJSON struct {
-	Name   string `json:"name"`
-	Key    any    `json:"key,omitempty"`
-	Amount int    `json:"amount,omitempty"`
+	Name   string          `json:"name"`
+	Key    json.RawMessage `json:"key,omitempty"`
+	Amount int             `json:"amount,omitempty"`
 }
 
 // NeedsFrom reads the rendered `limits` of a step. Two needs with the same name and key are one, with the sum of their
@@ -121,7 +131,11 @@ func NeedsFrom(rendered json.RawMessage) (Needs, error) {
 	for i, n := range merged {
 		list[i] = needJSON{Name: n.Name}
 		if n.Key != "" {
-			list[i].Key = n.Key
+			key, err := json.Marshal(n.Key)
+			if err != nil {
+				return "", err
+			}
+			list[i].Key = key
 		}
 		if n.Amount != 1 {
 			list[i].Amount = n.Amount
@@ -135,36 +149,36 @@ func NeedsFrom(rendered json.RawMessage) (Needs, error) {
 }
 
 func parseNeeds(b []byte) ([]Need, error) {
-	d := json.NewDecoder(strings.NewReader(string(b)))
-	d.UseNumber()
 	var list []needJSON
-	if err := d.Decode(&list); err != nil {
+	if err := json.Unmarshal(b, &list); err != nil {
 		return nil, err
 	}
 	needs := make([]Need, len(list))
 	for i, n := range list {
-		key, err := keyText(n.Key)
-		if err != nil {
+		needs[i] = Need{LimitKey{Name: n.Name}, cmp.Or(n.Amount, 1)}
+		if n.Key == nil {
+			continue
+		}
+		var err error
+		if needs[i].Key, err = keyText(n.Key); err != nil {
 			return nil, fmt.Errorf("the key of limit %s %w", n.Name, err)
 		}
-		needs[i] = Need{LimitKey{n.Name, key}, cmp.Or(n.Amount, 1)}
 	}
 	return needs, nil
 }
 
-// keyText is the text of a key that was rendered.
-func keyText(v any) (string, error) {
-	var key string
-	switch v := v.(type) {
-	case nil:
-		return "", nil
-	case string:
-		key = v
-	case json.Number:
-		key = v.String()
-	case bool:
-		key = fmt.Sprint(v)
-	default:
+// keyText is the text of a key that was rendered. null is refused: as a step without a key, this one would escape the bound on
+// each key.
+func keyText(rendered json.RawMessage) (string, error) {
+	key := string(rendered)
+	switch key[0] {
+	case '"':
+		if err := json.Unmarshal(rendered, &key); err != nil {
+			return "", err
+		}
+	case 'n':
+		return "", errors.New("is null: it must be text, a number, true or false")
+	case '{', '[':
 		return "", errors.New("is an object or a list: it must be text, a number, true or false")
 	}
 	return key, CheckLimitKey(key)
@@ -228,7 +242,7 @@ func (n Needs) plainList() (list []Need, ok bool) {
 		}
 		list, rest = append(list, need), rest[1:]
 	}
-	return list, true
+	return list, rest == "]"
 }
 
 // cutText cuts off a prefix and the text behind it, up to the next quotation mark.

@@ -34,6 +34,7 @@ func TestNeeds(t *testing.T) {
 	}
 	for rendered, want := range map[string]string{
 		`[{"name":"ads","key":""}]`: "is empty", `[{"name":"ads","key":{}}]`: "object or a list", `[{"name":"ads","key":["a"]}]`: "object or a list",
+		`[{"name":"ads","key":null}]`:       "is null",
 		`[{"name":"ads","key":"a\u0000b"}]`: "control characters", `[{"name":"ads","key":"` + strings.Repeat("a", perdure.MaxLimitKeyBytes+1) + `"}]`: "257 bytes; at most 256",
 	} {
 		if needs, err := NeedsFrom(json.RawMessage(rendered)); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "limit ads") {
@@ -123,6 +124,24 @@ func TestLimitAllOrNothing(t *testing.T) {
 	if p := PermitsOf(w.step("a"), nil); p.Agent != "ag" || p.Needs != w.step("a").Needs {
 		t.Errorf("it holds %+v", p)
 	}
+}
+
+// Two keys of one limit count together against the bound on all of its permits (I12).
+func TestLimitWithTwoKeys(t *testing.T) {
+	needs := `[{"name":"ads","key":"x","amount":2},{"name":"ads","key":"y","amount":2}]`
+	w := limited(t, "a", needs)
+	w.limits.Add(Limit{Name: "ads", Max: 3, PerKey: 2})
+	w.limits.AddKey(LimitKey{"ads", "x"}, 0)
+	w.limits.AddKey(LimitKey{"ads", "y"}, 0)
+	run, c := w.tryClaim("a")
+	if run != nil || len(c.CloseLanes) != 0 || w.limits.Room("ads") != 0 {
+		t.Errorf("%v, closed %+v, room %d", run, c.CloseLanes, w.limits.Room("ads"))
+	}
+	w.limits = &Admission{}
+	w.limits.Add(Limit{Name: "ads", Max: 4, PerKey: 2})
+	w.limits.AddKey(LimitKey{"ads", "x"}, 0)
+	w.limits.AddKey(LimitKey{"ads", "y"}, 0)
+	w.claim("a")
 }
 
 // A lane is closed for the key that has no room for its step. Steps of other keys have lanes of their own.

@@ -72,7 +72,8 @@ type Locker interface {
 	LockJobs([]perdure.JobID) ([]*Job, error)
 	// TryLockJobs leaves out the rows that another transaction has locked.
 	TryLockJobs([]perdure.JobID) ([]*Job, error)
-	// LockLimits locks the limits' rows and counts who holds them.
+	// LockLimits locks the limits' rows, and counts the permits of those that bound all of them: Used is 0 where Max is
+	// Unbounded.
 	LockLimits(names []string) ([]Limit, error)
 	// KeyUse returns the sums of the amounts of the permits that are held with these keys. Their limits are locked.
 	KeyUse([]LimitKey) (map[LimitKey]int, error)

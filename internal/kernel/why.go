@@ -134,14 +134,16 @@ func limitReason(j *Job, s *Step, f *Facts) (r *perdure.Reason) {
 	if !j.Permit {
 		needs = append(needs, Need{LimitKey{Name: JobLimit(j.Type)}, 1})
 	}
-	for _, n := range append(needs, s.Needs.List()...) {
+	needs = append(needs, s.Needs.List()...)
+	for _, n := range needs {
 		l, ok := f.Limits[n.Name]
 		if !ok {
 			continue
 		}
-		if l.Max != nil && l.Used+n.Amount > *l.Max && (r == nil || *l.Max == 0 && *r.Max > 0) {
-			r = fullReason(s, n, *l.Max, l.Used, l.Holders)
-			r.Text = fullText(n, "", *l.Max, l.Used, l.Holders)
+		whole := Need{LimitKey{Name: n.Name}, ofLimit(needs, n.Name)}
+		if l.Max != nil && l.Used+whole.Amount > *l.Max && (r == nil || *l.Max == 0 && *r.Max > 0) {
+			r = fullReason(s, whole, *l.Max, l.Used, l.Holders)
+			r.Text = fullText(whole, "", *l.Max, l.Used, l.Holders)
 		}
 		if use, known := f.Keys[n.LimitKey]; known && l.PerKey != nil && use.Used+n.Amount > l.PerKey.Max && (r == nil || l.PerKey.Max == 0 && *r.Max > 0) {
 			r = fullReason(s, n, l.PerKey.Max, use.Used, use.Holders)

@@ -85,6 +85,10 @@ func TestWhy(t *testing.T) { // F015
 			facts.Limits["ads"] = perKey(2)
 			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{}
 		}, "a", perdure.WhyLimit, "needs 3 of limit ads for key acme, which has 2"},
+		{"a", func(w *world) {
+			w.needs("a", `[{"name":"ads","key":"acme","amount":2},{"name":"ads","key":"zeta"}]`)
+			facts.Limits["ads"] = perdure.LimitView{Name: "ads", LimitSettings: perdure.LimitSettings{Max: new(2)}}
+		}, "a", perdure.WhyLimit, "needs 3 of limit ads, which has 2"},
 		{"a attempts 2", func(w *world) { w.claim("a"); w.report("a", failed) }, "a", perdure.WhyBackoff, "again in 10s, after 1 failure, last: it broke"},
 		{"a or wait:1", func(w *world) { w.claim("a"); w.report("a", failed) }, "a", perdure.WhyBackoff, "again in 10s, last: it broke"},
 		{"a", func(w *world) {

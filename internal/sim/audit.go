@@ -87,7 +87,7 @@ func (w *world) mayRun(j *kernel.Job, s *kernel.Step, now time.Time) bool {
 	w.must(err)
 	for _, l := range all {
 		for _, n := range needs {
-			if n.Name == l.Name && !w.fits(l, n) {
+			if n.Name == l.Name && !w.fits(l, n, needs) {
 				return false
 			}
 		}
@@ -100,10 +100,15 @@ func (w *world) mayRun(j *kernel.Job, s *kernel.Step, now time.Time) bool {
 	return false
 }
 
-// fits reports whether a limit has room for what a step needs of it.
-func (w *world) fits(l kernel.Limit, n kernel.Need) bool {
+// fits reports whether a limit has room for one of the needs of a step, and for all that the step needs of it.
+func (w *world) fits(l kernel.Limit, n kernel.Need, needs []kernel.Need) bool {
 	used, _, err := w.inner.LimitUse(context.Background(), kernel.LimitKey{Name: n.Name}, 1)
-	if err != nil || l.Max != kernel.Unbounded && used+n.Amount > l.Max {
+	for _, other := range needs {
+		if other.Name == n.Name {
+			used += other.Amount
+		}
+	}
+	if err != nil || l.Max != kernel.Unbounded && used > l.Max {
 		return false
 	}
 	if n.Key == "" || l.PerKey == kernel.Unbounded {

@@ -149,8 +149,11 @@ func drawLimits(r *rand.Rand) (uses []any) {
 		uses = append(uses, map[string]any{"name": keyedLimit, "key": "${input.n}"})
 	case 1:
 		uses = append(uses, map[string]any{"name": mixedLimit, "key": "${input.n % 2 == 0}", "amount": 1 + r.IntN(maxAmount)})
-		if r.IntN(2) == 0 {
+		switch r.IntN(4) {
+		case 0, 1:
 			uses = append(uses, map[string]any{"name": keyedLimit, "key": "k${input.n % 3}"})
+		case 2: // two keys of one limit, whose amounts count together
+			uses = append(uses, map[string]any{"name": mixedLimit, "key": "both", "amount": 1 + r.IntN(maxAmount)})
 		}
 	case 2:
 		if r.IntN(2) == 0 {

@@ -29,7 +29,9 @@ func (tx *tx) LockLimits(names []string) ([]kernel.Limit, error) {
 	var limits []kernel.Limit
 	for _, name := range unique(names, cmp.Compare[string]) {
 		if l, ok := tx.limits[name]; ok {
-			l.Used, _ = tx.limitUse(kernel.LimitKey{Name: name})
+			if l.Max != kernel.Unbounded {
+				l.Used, _ = tx.limitUse(kernel.LimitKey{Name: name})
+			}
 			limits = append(limits, l)
 		}
 	}

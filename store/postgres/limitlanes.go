@@ -48,7 +48,8 @@ where l.ctid = k.ctid`
 	openLanesSQL = `
 update perdure.lane l set closed_name = null, closed_key = null, ord = coalesce((
 	select r.ord from perdure.ready r where r.agent = l.agent and r.lane = l.lane order by r.ord limit 1), l.ord)
-from (select k.ctid from (select * from unnest($1::text[], $2::text[]) as u (name, key) offset 0) u cross join lateral (
+from (select k.ctid from (select * from unnest($1::text[], $2::text[]) as u (name, key)
+	where exists (select from perdure.lane where closed_name is not null) offset 0) u cross join lateral (
 	select ctid from perdure.lane where closed_name = any(array[u.name collate "C"]) and closed_key = u.key collate "C"
 	order by ord, agent, lane limit $3) k) k
 where l.ctid = k.ctid returning l.agent`
@@ -73,7 +74,8 @@ type laneWork struct {
 	heads   merge.Heads
 }
 
-func (w *laneWork) enter(l kernel.Lane) {
+func (w *laneWork) enter(l kernel.Lane, step kernel.StepRef) {
+	w.heads.Enter(l.LaneRef, kernel.Candidate{StepRef: step, Order: l.Order})
 	if w.entered == nil {
 		w.entered = map[kernel.LaneRef]kernel.Lane{}
 	}
@@ -82,20 +84,12 @@ func (w *laneWork) enter(l kernel.Lane) {
 	}
 }
 
-func (w *laneWork) leave(ref kernel.LaneRef) {
+func (w *laneWork) leave(ref kernel.LaneRef, step kernel.StepRef) {
+	w.heads.Leave(ref, step)
 	if w.left == nil {
 		w.left = map[kernel.LaneRef]bool{}
 	}
 	w.left[ref] = true
-}
-
-// order is that of the first step of a lane, if it is known: queued are the steps that were found and are still there.
-func (w *laneWork) order(ref kernel.LaneRef, queued map[kernel.StepRef]tid) (order int64, known bool) {
-	order, known = w.heads.Order(ref, func(step kernel.StepRef) bool { _, there := queued[step]; return !there })
-	if entered, too := w.entered[ref]; too {
-		order = min(order, entered.Order)
-	}
-	return order, known
 }
 
 func (w *laneWork) close(lanes []kernel.ClosedLane) {
@@ -116,10 +110,10 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyR
 		return nil
 	}
 	types, names := fullOf(full)
-	var empty []kernel.LaneRef
+	empty := 0
 	for {
 		var of []kernel.LaneID
-		most := max + len(tx.lane.left) + len(tx.lane.closed) + len(empty)
+		most := max + len(tx.lane.left) + len(tx.lane.closed)
 		if err := tx.run(into(q(lanesSQL).text(agent).int(most).texts(types).texts(names), &of, func(r *reader) kernel.LaneID { return kernel.LaneID(r.int64()) })); err != nil {
 			return err
 		}
@@ -128,51 +122,62 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyR
 			_, closed := tx.lane.closed[kernel.LaneRef{Agent: agent, Lane: id}]
 			return closed
 		})
-		rows, err := merge.First(max, of, (*readyRow).candidate, func(of []kernel.LaneID, n int) (map[kernel.LaneID][]*readyRow, error) {
-			return tx.readLanes(agent, of, n)
+		asked := map[kernel.LaneID]bool{}
+		first, err := merge.First(max, of, func(of []kernel.LaneID, n int) (map[kernel.LaneID]merge.Head, error) {
+			return tx.readLanes(agent, of, n, asked)
 		})
 		if err != nil {
 			return err
 		}
-		known := len(empty)
-		empty = empty[:0]
+		known := empty
 		for _, id := range of {
-			if ref := (kernel.LaneRef{Agent: agent, Lane: id}); len(tx.lane.heads[ref]) == 0 {
-				empty = append(empty, ref)
-				tx.lane.leave(ref) // so that it is deleted
+			ref := kernel.LaneRef{Agent: agent, Lane: id}
+			if len(tx.lane.heads[ref].Steps) == 0 && !tx.lane.left[ref] {
+				tx.lane.leave(ref, kernel.StepRef{}) // so that it is deleted
+				empty++
 			}
 		}
-		if len(rows) < max && !all && len(empty) > known { // lanes without steps stand in front of others
+		if len(first) < max && !all && empty > known { // lanes without steps stand in front of others
 			continue
 		}
-		for _, row := range rows {
-			*found = append(*found, *row)
+		for _, c := range first {
+			*found = append(*found, readyRow{kernel.ReadyKey{Ready: true, Agent: agent, Order: c.Order}, c.StepRef})
 		}
 		return nil
 	}
 }
 
-// readLanes reads the first steps of each of some lanes, at most n.
-func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int) (map[kernel.LaneID][]*readyRow, error) {
-	rows := make(map[kernel.LaneID][]*readyRow, len(of))
+// readLanes reads the first steps of each of some lanes, at most n. Of a lane that was not asked for yet, what the transaction
+// has read before is enough.
+func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int, asked map[kernel.LaneID]bool) (map[kernel.LaneID]merge.Head, error) {
+	heads := make(map[kernel.LaneID]merge.Head, len(of))
 	var ids cells
+	var unread []kernel.LaneID
 	for _, id := range of {
-		ids.int8(int64(id))
+		head := tx.lane.heads[kernel.LaneRef{Agent: agent, Lane: id}]
+		if enough := len(head.Steps) >= n || len(head.Steps) > 0 && !asked[id]; head.Whole || enough {
+			heads[id] = head
+		} else {
+			unread = append(unread, id)
+			ids.int8(int64(id))
+		}
+		asked[id] = true
 	}
+	if len(unread) == 0 {
+		return heads, nil
+	}
+	read := make(map[kernel.LaneID][]kernel.Candidate, len(unread))
 	scan := tx.scanReady(agent)
-	err := tx.run(q(readyOfLanesSQL).text(agent).int(n).array(tInt8, len(of), ids).each(func(r *reader) error {
+	err := tx.run(q(readyOfLanesSQL).text(agent).int(n).array(tInt8, len(unread), ids).each(func(r *reader) error {
 		row := scan(r)
-		rows[row.Lane] = append(rows[row.Lane], &row)
+		read[row.Lane] = append(read[row.Lane], row.candidate())
 		return nil
 	}))
-	for _, id := range of {
-		first := make([]kernel.Candidate, len(rows[id]))
-		for i, row := range rows[id] {
-			first[i] = row.candidate()
-		}
-		tx.lane.heads.Read(kernel.LaneRef{Agent: agent, Lane: id}, first)
+	for _, id := range unread {
+		heads[id] = merge.Head{Steps: read[id], Whole: len(read[id]) < n}
+		tx.lane.heads.Read(kernel.LaneRef{Agent: agent, Lane: id}, heads[id])
 	}
-	return rows, err
+	return heads, err
 }
 
 // fullOf are the types whose limits are among these, and the limits of users' own.
@@ -207,7 +212,7 @@ func (tx *tx) laneStatements() (list []*statement) {
 			array(tText, n, agents).array(tInt8, n, lanes).array(tInt8, n, classes).array(tText, n, types).array(tText, n, limits).array(tInt8, n, ords))
 	}
 	order := func(ref kernel.LaneRef, ords *cells) {
-		if ord, known := w.order(ref, tx.queued); known {
+		if ord, known := w.heads.Order(ref); known {
 			ords.int8(ord)
 		} else {
 			ords.null()
@@ -217,7 +222,7 @@ func (tx *tx) laneStatements() (list []*statement) {
 	var agents, lanes, ords cells
 	for _, ref := range slices.SortedFunc(maps.Keys(w.left), compareLanes) {
 		_, closing := w.closed[ref]
-		if _, known := w.order(ref, tx.queued); !closing || !known {
+		if _, known := w.heads.Order(ref); !closing || !known {
 			agents.text(ref.Agent)
 			lanes.int8(int64(ref.Lane))
 			order(ref, &ords)

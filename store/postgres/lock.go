@@ -41,7 +41,7 @@ const (
 	shapesSQL = "select id, text from perdure.shape where id = any($1)"
 
 	lockLimitsSQL  = `select name from perdure."limit" where name = any($1) order by name for update`
-	countLimitsSQL = `select ` + limitFields + `, (select coalesce(sum(amount), 0) from perdure.permit p where p.name = l.name)
+	countLimitsSQL = `select ` + limitFields + `, case when l.max is null then 0 else (select coalesce(sum(amount), 0) from perdure.permit p where p.name = l.name) end
 		from perdure."limit" l where name = any($1) order by name`
 	keyUseSQL = `select u.name, u.key, p.used from (select name, key from unnest($1::text[], $2::text[]) as u (name, key) offset 0) u cross join lateral (
 		select coalesce(sum(amount), 0) as used from perdure.permit p

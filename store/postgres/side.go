@@ -89,7 +89,7 @@ func (d *sides) enter(s *kernel.Step) {
 	}
 	if lane, ok := kernel.LaneFor(s); ok {
 		d.tx.laned = true
-		d.tx.lane.enter(lane)
+		d.tx.lane.enter(lane, s.StepRef)
 	}
 }
 
@@ -130,7 +130,7 @@ func (d *sides) step(was, now *kernel.Step) {
 		if before.Ready.Ready {
 			d.unready = append(d.unready, readyRow{before.Ready, now.StepRef})
 			if !before.Ready.Lane.Plain() {
-				d.tx.lane.leave(kernel.LaneRef{Agent: before.Ready.Agent, Lane: before.Ready.Lane})
+				d.tx.lane.leave(kernel.LaneRef{Agent: before.Ready.Agent, Lane: before.Ready.Lane}, now.StepRef)
 			}
 		}
 		if after.Ready.Ready {

@@ -115,6 +115,10 @@ func (c *conn) once(script string) error {
 	return nil
 }
 
+// limitTo is LIMIT with a parameter, for statements that run often. If LIMIT has nothing but a parameter, SQLite plans for its
+// value, and prepares the statement again for each that is bound.
+const limitTo = `LIMIT ? + 0`
+
 // all reads all rows of a query.
 func all[T any](c *conn, read func(*row) T, query string, args ...any) ([]T, error) {
 	s, err := c.stmt(query)

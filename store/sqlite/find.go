@@ -109,9 +109,7 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 		if fullLanes[lane] {
 			continue
 		}
-		best, err := all(tx.c, readCandidate, `
-			SELECT job, idx, ready FROM perdure_step WHERE agent = ? AND lane = ? AND ready IS NOT NULL
-			ORDER BY ready, job, idx LIMIT ?`, agent, int64(lane), max)
+		best, err := tx.readyOfLane(agent, lane, max)
 		if err != nil {
 			return nil, err
 		}
@@ -125,6 +123,13 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 		refs[i] = ready[i].StepRef
 	}
 	return refs, nil
+}
+
+// readyOfLane are the first ready steps of a lane.
+func (tx *tx) readyOfLane(agent string, lane kernel.LaneID, max int) ([]kernel.Candidate, error) {
+	return all(tx.c, readCandidate, `
+		SELECT job, idx, ready FROM perdure_step WHERE agent = ? AND lane = ? AND ready IS NOT NULL
+		ORDER BY ready, job, idx `+limitTo, agent, int64(lane), max)
 }
 
 // readyPermitted are the ready steps of the jobs that hold a permit of their type's limit: no more jobs than that
@@ -186,7 +191,7 @@ func (tx *tx) plainLanes(agent string) ([]kernel.LaneID, error) {
 
 func (tx *tx) Due(now time.Time, max int) ([]kernel.StepRef, error) {
 	return all(tx.c, (*row).ref, `
-		SELECT job, idx FROM perdure_step WHERE due_at <= ? ORDER BY due_at, job, idx LIMIT ?`, micros(now), atMost(max))
+		SELECT job, idx FROM perdure_step WHERE due_at <= ? ORDER BY due_at, job, idx `+limitTo, micros(now), atMost(max))
 }
 
 // Expired walks the sets whose time has come, until those that come after can hold nothing earlier. Sets
@@ -201,7 +206,7 @@ func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {
 	for more {
 		page, err := all(tx.c, readSet, `
 			SELECT id, until_at, steps FROM perdure_out WHERE (until_at, id) > (?, ?) AND until_at <= ?
-			ORDER BY until_at, id LIMIT ?`, after.until, after.id, now.UnixMicro(), setsAtOnce)
+			ORDER BY until_at, id `+limitTo, after.until, after.id, now.UnixMicro(), setsAtOnce)
 		if err != nil {
 			return nil, err
 		}
@@ -248,7 +253,7 @@ func enough(late []member, max int, until int64) bool {
 
 func (tx *tx) Overdue(now time.Time, max int) ([]perdure.JobID, error) {
 	return all(tx.c, (*row).id, `
-		SELECT job FROM perdure_step WHERE look_at <= ? ORDER BY look_at, job LIMIT ?`, micros(now), atMost(max))
+		SELECT job FROM perdure_step WHERE look_at <= ? ORDER BY look_at, job `+limitTo, micros(now), atMost(max))
 }
 
 func (tx *tx) HeldBy(holder, agent, request string, max int) ([]kernel.StepRef, error) {

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"cmp"
-	"encoding/json"
 	"math"
 	"slices"
 
@@ -33,8 +32,13 @@ func (tx *tx) touchLane(was, now *kernel.Step) {
 	}
 	if out {
 		tx.lanesLeft[had.LaneRef] = true
+		tx.heads.Leave(had.LaneRef, was.StepRef)
 	}
-	if first, there := tx.lanesEntered[has.LaneRef]; in && (!there || has.Order < first.Order) {
+	if !in {
+		return
+	}
+	tx.heads.Enter(has.LaneRef, kernel.Candidate{StepRef: now.StepRef, Order: has.Order})
+	if first, there := tx.lanesEntered[has.LaneRef]; !there || has.Order < first.Order {
 		tx.lanesEntered[has.LaneRef] = has
 	}
 }
@@ -72,28 +76,28 @@ func (tx *tx) saveLanes(closed []kernel.ClosedLane) error {
 
 // renewLane deletes a lane without steps, or sets the order of its first one. Of a lane that is closed it does neither.
 func (tx *tx) renewLane(ref kernel.LaneRef) (empty bool, err error) {
-	n, err := tx.changed(`DELETE FROM perdure_lane AS l WHERE agent = ?1 AND lane = ?2 AND closed_name IS NULL
-		AND NOT EXISTS (SELECT 1 FROM perdure_step s WHERE s.agent = ?1 AND s.lane = ?2 AND s.ready IS NOT NULL)`, ref.Agent, int64(ref.Lane))
-	if n > 0 || err != nil {
-		return true, err
+	order, known := tx.heads.Order(ref)
+	if !known {
+		orders, err := all(tx.c, (*row).num, `SELECT ready FROM perdure_step WHERE agent = ? AND lane = ? AND ready IS NOT NULL ORDER BY ready LIMIT 1`, ref.Agent, int64(ref.Lane))
+		if err != nil {
+			return false, err
+		}
+		if len(orders) == 0 {
+			return true, tx.exec(`DELETE FROM perdure_lane WHERE agent = ? AND lane = ? AND closed_name IS NULL`, ref.Agent, int64(ref.Lane))
+		}
+		order = orders[0]
 	}
-	return false, tx.exec(`UPDATE perdure_lane SET ord = (SELECT min(ready) FROM perdure_step s WHERE s.agent = ?1 AND s.lane = ?2 AND s.ready IS NOT NULL)
-		WHERE agent = ?1 AND lane = ?2 AND closed_name IS NULL`, ref.Agent, int64(ref.Lane))
+	return false, tx.exec(`UPDATE perdure_lane SET ord = ?3 WHERE agent = ?1 AND lane = ?2 AND closed_name IS NULL AND ord <> ?3`, ref.Agent, int64(ref.Lane), order)
 }
 
 func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) (agents []string, err error) {
-	list, err := jsonOf(keys)
-	if err != nil {
-		return nil, err
-	}
-	keys, err = all(tx.c, readLimitKey, `SELECT k.value ->> 'Name', k.value ->> 'Key' FROM json_each(?) k
-		WHERE EXISTS (SELECT 1 FROM perdure_lane WHERE closed_name = k.value ->> 'Name' AND closed_key = k.value ->> 'Key')`, list)
-	if err != nil {
+	some, err := one(tx.c, (*row).num, `SELECT EXISTS (SELECT 1 FROM perdure_lane WHERE closed_name IS NOT NULL)`)
+	if err != nil || some == 0 {
 		return nil, err
 	}
 	for _, k := range keys {
 		lanes, err := all(tx.c, func(r *row) kernel.LaneRef { return kernel.LaneRef{Agent: r.text(), Lane: kernel.LaneID(r.num())} },
-			`SELECT agent, lane FROM perdure_lane WHERE closed_name = ? AND closed_key = ? ORDER BY ord, agent, lane LIMIT ?`, k.Name, k.Key, atMost(max))
+			`SELECT agent, lane FROM perdure_lane WHERE closed_name = ? AND closed_key = ? ORDER BY ord, agent, lane `+limitTo, k.Name, k.Key, atMost(max))
 		if err != nil {
 			return nil, err
 		}
@@ -110,34 +114,24 @@ func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) (agents []string, err e
 	return unique(agents, cmp.Compare[string]), nil
 }
 
-// jsonOf is a list of values for json_each.
-func jsonOf(v any) (string, error) {
-	b, err := json.Marshal(v)
-	return string(b), err
-}
-
 func readLimitKey(r *row) kernel.LimitKey { return kernel.LimitKey{Name: r.text(), Key: r.text()} }
 
 func (tx *tx) ClosedFor(after kernel.LimitKey, max int) ([]kernel.LimitKey, error) {
 	return all(tx.c, readLimitKey, `
 		SELECT DISTINCT closed_name, closed_key FROM perdure_lane
-		WHERE closed_name IS NOT NULL AND (closed_name, closed_key) > (?, ?) ORDER BY closed_name, closed_key LIMIT ?`, after.Name, after.Key, atMost(max))
+		WHERE closed_name IS NOT NULL AND (closed_name, closed_key) > (?, ?) ORDER BY closed_name, closed_key `+limitTo, after.Name, after.Key, atMost(max))
 }
 
 func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]int, error) {
-	list, err := jsonOf(keys)
-	if err != nil {
-		return nil, err
-	}
 	found := make(map[kernel.LimitKey]int, len(keys))
-	_, err = all(tx.c, func(r *row) struct{} {
-		k := readLimitKey(r)
-		found[k] = r.int()
-		return struct{}{}
-	}, `SELECT k.value ->> 'Name', k.value ->> 'Key',
-			(SELECT coalesce(sum(amount), 0) FROM perdure_permit WHERE name = k.value ->> 'Name' AND key = k.value ->> 'Key')
-		FROM json_each(?) k`, list)
-	return found, err
+	for _, k := range keys {
+		used, err := one(tx.c, (*row).int, `SELECT coalesce(sum(amount), 0) FROM perdure_permit WHERE name = ? AND key = ?`, k.Name, k.Key)
+		if err != nil {
+			return nil, err
+		}
+		found[k] = used
+	}
+	return found, nil
 }
 
 // readyOfLanes are the first steps of the agent's open lanes whose limits are not full.
@@ -146,44 +140,51 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string) ([]kernel.Candi
 	if err != nil {
 		return nil, err
 	}
-	ids := make([]kernel.LaneID, len(of))
-	for i := range of {
-		ids[i] = of[i].Lane
-	}
-	return merge.First(max, ids, func(c kernel.Candidate) kernel.Candidate { return c }, func(of []kernel.LaneID, n int) (map[kernel.LaneID][]kernel.Candidate, error) {
-		list, err := jsonOf(of)
-		if err != nil {
-			return nil, err
+	return merge.First(max, of, func(of []kernel.LaneID, n int) (map[kernel.LaneID]merge.Head, error) {
+		heads := make(map[kernel.LaneID]merge.Head, len(of))
+		for _, lane := range of {
+			steps, err := tx.readyOfLane(agent, lane, n)
+			if err != nil {
+				return nil, err
+			}
+			heads[lane] = merge.Head{Steps: steps, Whole: len(steps) < n}
+			tx.heads.Read(kernel.LaneRef{Agent: agent, Lane: lane}, heads[lane])
 		}
-		found := make(map[kernel.LaneID][]kernel.Candidate, len(of))
-		_, err = all(tx.c, func(r *row) struct{} {
-			lane := kernel.LaneID(r.num())
-			found[lane] = append(found[lane], readCandidate(r))
-			return struct{}{}
-		}, `SELECT l.value, s.job, s.idx, s.ready FROM json_each(?1) l CROSS JOIN perdure_step s ON s.id IN (
-				SELECT id FROM perdure_step WHERE agent = ?2 AND lane = l.value AND ready IS NOT NULL ORDER BY ready, job, idx LIMIT ?3)
-			ORDER BY l.value, s.ready, s.job, s.idx`, list, agent, n)
-		return found, err
+		return heads, nil
 	})
 }
 
 // openLanes are the first open lanes of each class whose limits are not full, in order, at most max.
-func (tx *tx) openLanes(agent string, max int, full []string) (found []kernel.Lane, err error) {
-	const open = ` FROM perdure_lane WHERE closed_name IS NULL AND agent = ?1`
+func (tx *tx) openLanes(agent string, max int, full []string) ([]kernel.LaneID, error) {
+	type open struct {
+		lane  kernel.LaneID
+		order int64
+	}
+	var found []open
+	const where = ` FROM perdure_lane WHERE closed_name IS NULL AND agent = ?1`
 	for class := int64(math.MinInt64); ; class++ { // by one leap of the index for each class
-		first, err := all(tx.c, readLane, `SELECT `+laneColumns+open+` AND class >= ?2 ORDER BY class, ord LIMIT 1`, agent, class)
-		if err != nil || len(first) == 0 {
-			slices.SortFunc(found, func(a, b kernel.Lane) int { return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.Lane, b.Lane)) })
-			return found[:min(len(found), max)], err
+		first, err := all(tx.c, readLane, `SELECT `+laneColumns+where+` AND class >= ?2 ORDER BY class, ord LIMIT 1`, agent, class)
+		if err != nil {
+			return nil, err
+		}
+		if len(first) == 0 {
+			break
 		}
 		class = int64(first[0].Class)
 		if first[0].NeedsAny(full) {
 			continue
 		}
-		of, err := all(tx.c, readLane, `SELECT `+laneColumns+open+` AND class = ?2 ORDER BY ord LIMIT ?3`, agent, class, atMost(max))
+		of, err := all(tx.c, func(r *row) open { return open{kernel.LaneID(r.num()), r.num()} },
+			`SELECT lane, ord`+where+` AND class = ?2 ORDER BY ord `+limitTo, agent, class, atMost(max))
 		if err != nil {
 			return nil, err
 		}
 		found = append(found, of...)
 	}
+	slices.SortFunc(found, func(a, b open) int { return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.lane, b.lane)) })
+	ids := make([]kernel.LaneID, min(len(found), max))
+	for i := range ids {
+		ids[i] = found[i].lane
+	}
+	return ids, nil
 }

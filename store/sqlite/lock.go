@@ -47,7 +47,7 @@ func (tx *tx) LockLimits(names []string) ([]kernel.Limit, error) {
 			l := readLimit(r)
 			l.Used = r.int()
 			return l
-		}, `SELECT `+limitColumns+`, (SELECT coalesce(sum(amount), 0) FROM perdure_permit p WHERE p.name = l.name) FROM perdure_limit l WHERE name = ?`, name)
+		}, `SELECT `+limitColumns+`, iif(l.max IS NULL, 0, (SELECT coalesce(sum(amount), 0) FROM perdure_permit p WHERE p.name = l.name)) FROM perdure_limit l WHERE name = ?`, name)
 		if err != nil {
 			return nil, err
 		}

@@ -530,9 +530,9 @@ func permitsOfKeys(s *suite) {
 		})
 	}
 	count(4, 1, 1)
-	for range 2 { // a limit that goes takes none with it
-		s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(kernel.Limit{Name: "ads", Max: kernel.Unbounded, PerKey: 2})) })
-		found(s, "locked", []kernel.Limit{{Name: "ads", Max: kernel.Unbounded, PerKey: 2, Used: 5}}, func(tx kernel.Tx) ([]kernel.Limit, error) { return tx.LockLimits([]string{"ads", "mail"}) })
+	for _, l := range []kernel.Limit{{Name: "ads", Max: 9, PerKey: 2, Used: 5}, {Name: "ads", Max: kernel.Unbounded, PerKey: 2}} { // a limit that goes takes none with it
+		s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(kernel.Limit{Name: "ads", Max: l.Max, PerKey: 2})) })
+		found(s, "locked", []kernel.Limit{l}, func(tx kernel.Tx) ([]kernel.Limit, error) { return tx.LockLimits([]string{"ads", "mail"}) })
 		s.update(func(tx kernel.Tx) {
 			_, err := tx.DeleteLimit("ads")
 			s.must(err)

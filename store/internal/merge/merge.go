@@ -7,64 +7,85 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Of the lanes together, share times as many steps as are asked for are read at first, and more times as many of those
-// lanes of which that was too few.
-const (
-	share = 2
-	more  = 8
-)
+// more is how many times as many steps are read of those lanes of which too few were read.
+const more = 8
 
-// First returns the first steps of the lanes, at most max, in the order of kernel.ClaimLess. read returns the first steps of
-// each of some lanes, in order, at most n of each.
-func First[R any](max int, of []kernel.LaneID, candidate func(R) kernel.Candidate, read func(of []kernel.LaneID, n int) (map[kernel.LaneID][]R, error)) ([]R, error) {
+// Head is the first steps of a lane, in the order of kernel.ClaimLess.
+type Head struct {
+	Steps []kernel.Candidate
+	Whole bool // the lane has no others
+}
+
+// First returns the first steps of the lanes, at most max, in the order of kernel.ClaimLess. read returns the heads of some
+// lanes: at most n steps of each, and at least one if there is one. A lane is read again, with a larger n, if that was too
+// few; then there are n, if the lane has so many.
+func First(max int, of []kernel.LaneID, read func(of []kernel.LaneID, n int) (map[kernel.LaneID]Head, error)) ([]kernel.Candidate, error) {
 	if len(of) == 0 {
 		return nil, nil
 	}
-	less := func(a, b R) int { return kernel.ClaimLess(candidate(a), candidate(b)) }
-	found := map[kernel.LaneID][]R{}
-	for n := 1 + share*max/len(of); ; n *= more {
+	heads := make(map[kernel.LaneID]Head, len(of))
+	for n := 1 + (max+len(of)-1)/len(of); ; n *= more {
 		n = min(n, max)
 		got, err := read(of, n)
 		if err != nil {
 			return nil, err
 		}
-		for lane, steps := range got {
-			found[lane] = steps
+		var all []kernel.Candidate
+		for lane, head := range got {
+			heads[lane] = head
 		}
-		var all []R
-		for _, steps := range found {
-			all = append(all, steps...)
+		for _, head := range heads {
+			all = append(all, head.Steps...)
 		}
-		slices.SortFunc(all, less)
+		slices.SortFunc(all, kernel.ClaimLess)
 		all = all[:min(len(all), max)]
 		of = slices.DeleteFunc(slices.Clone(of), func(lane kernel.LaneID) bool {
-			steps := got[lane]
-			return len(steps) < n || len(all) == max && less(steps[n-1], all[max-1]) >= 0
+			steps := heads[lane].Steps
+			return heads[lane].Whole || len(steps) >= max || len(steps) > 0 && len(all) == max && kernel.ClaimLess(steps[len(steps)-1], all[max-1]) >= 0
 		})
-		if n == max || len(of) == 0 {
+		if len(of) == 0 {
 			return all, nil
 		}
 	}
 }
 
-// Heads are the first steps of lanes, as one transaction has read them.
-type Heads map[kernel.LaneRef][]kernel.Candidate
+// Heads are the heads of lanes, as one transaction has read and changed them.
+type Heads map[kernel.LaneRef]Head
 
-// Read notes the first steps of a lane, in order.
-func (h *Heads) Read(lane kernel.LaneRef, first []kernel.Candidate) {
+// Read notes the head of a lane.
+func (h *Heads) Read(lane kernel.LaneRef, head Head) {
 	if *h == nil {
 		*h = Heads{}
 	}
-	(*h)[lane] = first
+	(*h)[lane] = head
 }
 
-// Order is that of the first step of a lane of those that were read and are still there. ok is false if none is: then the
-// lane has others, or it is empty.
-func (h Heads) Order(lane kernel.LaneRef, gone func(kernel.StepRef) bool) (order int64, ok bool) {
-	for _, c := range h[lane] {
-		if !gone(c.StepRef) {
-			return c.Order, true
-		}
+// Enter notes that a step of the lane has become ready.
+func (h Heads) Enter(lane kernel.LaneRef, c kernel.Candidate) {
+	head, read := h[lane]
+	if !read {
+		return
+	}
+	at, there := slices.BinarySearchFunc(head.Steps, c, kernel.ClaimLess)
+	if !there && (at < len(head.Steps) || head.Whole) {
+		head.Steps = slices.Insert(head.Steps, at, c)
+		h[lane] = head
+	}
+}
+
+// Leave notes that a step of the lane is no longer ready.
+func (h Heads) Leave(lane kernel.LaneRef, step kernel.StepRef) {
+	head := h[lane]
+	if i := slices.IndexFunc(head.Steps, func(c kernel.Candidate) bool { return c.StepRef == step }); i >= 0 {
+		head.Steps = slices.Delete(head.Steps, i, i+1)
+		h[lane] = head
+	}
+}
+
+// Order is that of the first step of a lane. ok is false if it is not known, or if there is none.
+func (h Heads) Order(lane kernel.LaneRef) (order int64, ok bool) {
+	if steps := h[lane].Steps; len(steps) > 0 {
+		return steps[0].Order, true
 	}
 	return 0, false
 }

@@ -196,11 +196,10 @@ begin
 		and not exists (select from perdure.ready r where r.agent = l.agent and r.lane = l.lane offset 0)
 		for update skip locked) l
 	where u.ord is null;
-	delete from perdure.lane l using (
+	delete from perdure.lane where ctid = any (array(
 		select l.ctid from unnest(empty_agents, empty_lanes) as u (agent, lane) cross join lateral (
 			select ctid from perdure.lane l where l.agent = u.agent collate "C" and l.lane = u.lane
-			and not exists (select from perdure.ready r where r.agent = l.agent and r.lane = l.lane offset 0)) l) k
-	where l.ctid = k.ctid;
+			and not exists (select from perdure.ready r where r.agent = l.agent and r.lane = l.lane offset 0) offset 0) l));
 end $$;
 
 -- due: the steps that wait for a time.
