@@ -62,8 +62,7 @@ const (
 	appliedKept  = time.Hour
 	refusedKept  = 14 * 24 * time.Hour
 	forgetEvery  = time.Minute
-	forgetAtOnce = 1000 // in one transaction
-	forgetRounds = 1000
+	forgetAtOnce = 1000 // in one round
 )
 
 // Courier applies mail.
@@ -156,7 +155,7 @@ func (c *Courier) Run(ctx context.Context) {
 		} else if failed {
 			c.cfg.Log.Info("applying mail works again")
 		}
-		if failed = err != nil; more {
+		if failed = err != nil; more && !failed {
 			continue
 		}
 		if c.cfg.Env.Wait(ctx, c.drawn(wait), c.news) == env.Got && !leads {
@@ -170,7 +169,7 @@ func (c *Courier) drawn(max time.Duration) time.Duration {
 	return max/2 + time.Duration(float64(max/2)*c.cfg.Env.Float64())
 }
 
-// round applies a page of mail. more reports that there may be another page.
+// round applies a page of mail, and forgets some. more reports that there may be more to do.
 func (c *Courier) round(ctx context.Context, leads bool) (more bool, err error) {
 	if leads && !c.limited {
 		if err := c.cfg.Store.Update(ctx, func(tx kernel.Tx) error { return tx.SetMaxMail(c.cfg.MaxMail) }); err != nil {
@@ -189,10 +188,12 @@ func (c *Courier) round(ctx context.Context, leads bool) (more bool, err error) 
 			return false, err
 		}
 	}
-	if more, err = c.apply(ctx, mail); err == nil && !more && leads {
-		err = c.forget(ctx)
+	more, err = c.apply(ctx, mail)
+	if err != nil || !leads {
+		return more, err
 	}
-	return more, err
+	old, err := c.forget(ctx)
+	return more || old, err
 }
 
 // measure calls Waiting: with zero if no mail waits, else with the numbers of the store, once every measureEvery.
@@ -218,10 +219,6 @@ func (c *Courier) measure(ctx context.Context, some bool) error {
 func (c *Courier) apply(ctx context.Context, mail []kernel.Mail) (more bool, err error) {
 	deliveries := make([]*kernel.Delivery, 0, len(mail))
 	for _, m := range mail {
-		if m.Kind != kernel.MailSubmit { // a newer program has sent it, and will apply it
-			c.cfg.Log.Error("unknown kind of mail", "kind", m.Kind, "recipient", m.To)
-			continue
-		}
 		d := &kernel.Delivery{ID: m.MailID}
 		d.Plan, d.Refused = c.cfg.Compile(m)
 		deliveries = append(deliveries, d)
@@ -233,39 +230,57 @@ func (c *Courier) apply(ctx context.Context, mail []kernel.Mail) (more bool, err
 		return false, err
 	}
 	crashpoint.Here(crashpoint.CourierApplied)
-	closed := 0
 	var broken []*kernel.Delivery
 	for _, d := range deliveries {
 		if d.Err != nil && !d.Left && d.Refused == nil && perdure.CodeOf(d.Err) == "" { // panic in the rules
 			broken = append(broken, &kernel.Delivery{ID: d.ID, Refused: d.Err})
-		}
-		if d.Left {
 			continue
 		}
-		closed++
-		c.cfg.Applied(d.Err != nil)
-		if d.Err != nil {
-			c.cfg.Log.Info("posted submission refused", "submission", d.ID.To, "error", d.Err)
-		}
+		more = c.closed(d) || more
 	}
-	if len(broken) > 0 {
-		err = c.cfg.Scheduler.Deliver(ctx, broken)
+	if len(broken) == 0 {
+		return more, nil
 	}
-	return closed > 0, err
+	if err := c.cfg.Scheduler.Deliver(ctx, broken); err != nil {
+		return false, err
+	}
+	for _, d := range broken {
+		more = c.closed(d) || more
+	}
+	return more, nil
 }
 
-// forget deletes old closed mail, once every forgetEvery.
-func (c *Courier) forget(ctx context.Context) error {
-	if at := c.cfg.Env.Now(); c.forgotAt.IsZero() || at.Sub(c.forgotAt) > forgetEvery {
-		c.forgotAt = at // at first immediately, since some nodes run for less than a minute
-	} else {
-		return nil
+// closed reports whether a mail was closed, and tells of it.
+func (c *Courier) closed(d *kernel.Delivery) bool {
+	if d.Left {
+		return false
+	}
+	c.cfg.Applied(d.Err != nil)
+	if d.Err != nil {
+		c.cfg.Log.Info("posted submission refused", "submission", d.ID.To, "error", d.Err)
+	}
+	return true
+}
+
+// forget deletes old closed mail, once every forgetEvery. more reports that there may be more of it, for the next round. A courier
+// that begins to lead forgets at once, since some nodes run for less than a minute.
+func (c *Courier) forget(ctx context.Context) (more bool, err error) {
+	at := c.cfg.Env.Now()
+	if !c.forgotAt.IsZero() && at.Sub(c.forgotAt) <= forgetEvery {
+		return false, nil
 	}
 	crashpoint.Here(crashpoint.CourierForget)
 	defer crashpoint.Here(crashpoint.CourierForgot)
 	now, err := c.cfg.Store.Now(ctx)
-	for did, round := forgetAtOnce, 0; err == nil && did == forgetAtOnce && round < forgetRounds; round++ {
-		did, err = c.cfg.Store.ForgetMail(ctx, now.Add(-appliedKept), now.Add(-refusedKept), forgetAtOnce)
+	if err != nil {
+		return false, err
 	}
-	return err
+	did, err := c.cfg.Store.ForgetMail(ctx, now.Add(-appliedKept), now.Add(-refusedKept), forgetAtOnce)
+	if err != nil {
+		return false, err
+	}
+	if more = did == forgetAtOnce; !more {
+		c.forgotAt = at
+	}
+	return more, nil
 }

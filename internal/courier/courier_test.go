@@ -27,8 +27,7 @@ type office struct {
 
 	mu      sync.Mutex
 	looks   int
-	strange []kernel.Mail // that nobody knows
-	fails   error         // the answer to looks
+	fails   error // the answer to looks
 	calls   [][]perdure.JobID
 	apply   func(*kernel.Delivery)
 	told    []kernel.MailWaiting
@@ -44,8 +43,7 @@ func (o *office) Mail(ctx context.Context, max, maxBytes int) ([]kernel.Mail, er
 	if o.looks++; o.fails != nil {
 		return nil, o.fails
 	}
-	mail, err := o.Store.Mail(ctx, max, maxBytes)
-	return append(mail, o.strange...), err
+	return o.Store.Mail(ctx, max, maxBytes)
 }
 
 func (o *office) ForgetMail(ctx context.Context, applied, refused time.Time, max int) (int, error) {
@@ -279,16 +277,6 @@ func TestLeftAndRefused(t *testing.T) {
 	})
 }
 
-// Mail of a kind that this program does not know is left, and that is said.
-func TestUnknownKind(t *testing.T) {
-	run(t, func(o *office, _ *courier.Config) { o.strange = []kernel.Mail{{Kind: "telegram"}} }, func(o *office, _ *courier.Courier) {
-		o.post(1)
-		if s := o.state(); len(s.calls) != 1 || len(s.calls[0]) != 1 || !strings.Contains(s.log, "telegram") {
-			t.Errorf("%v; the log is %s", s.calls, s.log)
-		}
-	})
-}
-
 // The leader stores how many mails may wait, and tells how many do, as long as it leads.
 func TestBoundAndGauge(t *testing.T) {
 	var last *office
@@ -309,6 +297,32 @@ func TestBoundAndGauge(t *testing.T) {
 	if w := last.told[len(last.told)-1]; w != (kernel.MailWaiting{}) {
 		t.Errorf("after it led: %+v", w)
 	}
+}
+
+// Old closed mail is forgotten in parts, and other mail is applied between them.
+func TestForgetsInParts(t *testing.T) {
+	run(t, func(*office, *courier.Config) {}, func(o *office, _ *courier.Courier) {
+		const parts = 3
+		for i := range parts*1000 + 1 {
+			plan := &kernel.Plan{Shape: &kernel.Shape{}, Definition: &kernel.Definition{Type: "t"}}
+			if _, err := o.Post(t.Context(), perdure.JobID{2, byte(i >> 8), byte(i)}, plan); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(59 * time.Minute)
+		if o.waiting() != 0 {
+			t.Fatalf("%d wait", o.waiting())
+		}
+		before := o.state().forgot
+		time.Sleep(3 * time.Minute)
+		s, err := o.Submission(t.Context(), perdure.JobID{2, 0, 1})
+		if err != nil || s != nil {
+			t.Errorf("it is still there: %+v, %v", s, err)
+		}
+		if n := o.state().forgot - before; n < parts+1 || n > parts+4 {
+			t.Errorf("forgot in %d parts", n)
+		}
+	})
 }
 
 // What was closed long ago is forgotten, at once and then every minute.

@@ -16,6 +16,9 @@ type MailKind string
 // MailSubmit wants a job to be made: its body is the definition. The recipient is that job.
 const MailSubmit MailKind = "submit"
 
+// MailKinds are the kinds that this program applies. Mail of other kinds is left to the newer programs that send it.
+var MailKinds = []string{string(MailSubmit)}
+
 // MailID names a mail: at most one of a recipient has it. It is made from what the sender wants, so that a mail that is
 // sent twice is one. A submission has the id "submit": a job is submitted once.
 type MailID struct {

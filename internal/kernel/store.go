@@ -198,7 +198,7 @@ type Registry interface {
 
 // Mailbox keeps mail until it is applied, and for a while what became of it.
 type Mailbox interface {
-	// Mail returns mails that wait, oldest first: at most max of them, and none after the one with which their bodies
+	// Mail returns mails of MailKinds that wait, oldest first: at most max of them, and none after the one with which their bodies
 	// together reach maxBytes.
 	Mail(ctx context.Context, max, maxBytes int) ([]Mail, error)
 	// MailWaiting counts no more mails than may wait.

@@ -10,8 +10,11 @@ import (
 )
 
 // The lanes of steps that need a limit of a user's own have rows in table lane, by which a search finds those that are open
-// and have the oldest steps, however many there are. Who closes a lane, and who opens it, has the lock of the limit. All
+// and have the oldest steps, however many there are. A transaction that closes or opens a lane has the lock of the limit. All
 // other changes are made right before the commit, in one order, and after them the transaction waits for nobody.
+//
+// The order of a lane may be too late for a while: if one transaction sets it while another one makes an older step ready,
+// neither sees the other's work. That step is found when its lane has its turn, and the order is right from then on.
 
 const (
 	// lanesSQL are the first $2 open lanes of each class that needs no full limit and is of no full type.
@@ -52,7 +55,8 @@ from (select k.ctid from (select * from unnest($1::text[], $2::text[]) as u (nam
 	where exists (select from perdure.lane where closed_name is not null) offset 0) u cross join lateral (
 	select ctid from perdure.lane where closed_name = any(array[u.name collate "C"]) and closed_key = u.key collate "C"
 	order by ord, agent, lane limit $3) k) k
-where l.ctid = k.ctid returning l.agent`
+where l.ctid = k.ctid returning l.agent, l.lane,
+	not exists (select from perdure.ready r where r.agent = l.agent and r.lane = l.lane offset 0)`
 
 	closedForSQL = `
 with recursive closed (name, key) as (
@@ -195,8 +199,7 @@ func fullOf(full []string) (types, names []string) {
 
 // laneStatements bring table lane in line with what the transaction has done, and forget it.
 func (tx *tx) laneStatements() (list []*statement) {
-	w := tx.lane
-	tx.lane = laneWork{}
+	w := &tx.lane
 	if n := len(w.entered); n > 0 {
 		var agents, lanes, classes, types, limits, ords cells
 		for _, ref := range slices.SortedFunc(maps.Keys(w.entered), compareLanes) {
@@ -211,13 +214,6 @@ func (tx *tx) laneStatements() (list []*statement) {
 		list = append(list, q("select perdure.enter_lanes($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::bigint[])").
 			array(tText, n, agents).array(tInt8, n, lanes).array(tInt8, n, classes).array(tText, n, types).array(tText, n, limits).array(tInt8, n, ords))
 	}
-	order := func(ref kernel.LaneRef, ords *cells) {
-		if ord, known := w.heads.Order(ref); known {
-			ords.int8(ord)
-		} else {
-			ords.null()
-		}
-	}
 	n := 0
 	var agents, lanes, ords cells
 	for _, ref := range slices.SortedFunc(maps.Keys(w.left), compareLanes) {
@@ -225,25 +221,43 @@ func (tx *tx) laneStatements() (list []*statement) {
 		if _, known := w.heads.Order(ref); !closing || !known {
 			agents.text(ref.Agent)
 			lanes.int8(int64(ref.Lane))
-			order(ref, &ords)
+			w.order(ref, &ords)
 			n++
 		}
 	}
 	if n > 0 {
 		list = append(list, q("select perdure.leave_lanes($1::text[], $2::bigint[], $3::bigint[])").array(tText, n, agents).array(tInt8, n, lanes).array(tInt8, n, ords))
 	}
-	if n := len(w.closed); n > 0 {
-		var agents, lanes, ords, names, keys cells
-		for _, ref := range slices.SortedFunc(maps.Keys(w.closed), compareLanes) {
-			agents.text(ref.Agent)
-			lanes.int8(int64(ref.Lane))
-			order(ref, &ords)
-			names.text(w.closed[ref].Name)
-			keys.text(w.closed[ref].Key)
-		}
-		list = append(list, q(closeLanesSQL).array(tText, n, agents).array(tInt8, n, lanes).array(tInt8, n, ords).array(tText, n, names).array(tText, n, keys))
-	}
+	list = append(list, w.closeStatements()...)
+	tx.lane = laneWork{}
 	return list
+}
+
+// closeStatements close lanes, and forget that.
+func (w *laneWork) closeStatements() []*statement {
+	n := len(w.closed)
+	if n == 0 {
+		return nil
+	}
+	var agents, lanes, ords, names, keys cells
+	for _, ref := range slices.SortedFunc(maps.Keys(w.closed), compareLanes) {
+		agents.text(ref.Agent)
+		lanes.int8(int64(ref.Lane))
+		w.order(ref, &ords)
+		names.text(w.closed[ref].Name)
+		keys.text(w.closed[ref].Key)
+	}
+	w.closed = nil
+	return []*statement{q(closeLanesSQL).array(tText, n, agents).array(tInt8, n, lanes).array(tInt8, n, ords).array(tText, n, names).array(tText, n, keys)}
+}
+
+// order is that of the first step of a lane, null if it is not known.
+func (w *laneWork) order(ref kernel.LaneRef, ords *cells) {
+	if ord, known := w.heads.Order(ref); known {
+		ords.int8(ord)
+	} else {
+		ords.null()
+	}
 }
 
 func compareLanes(a, b kernel.LaneRef) int {
@@ -252,19 +266,24 @@ func compareLanes(a, b kernel.LaneRef) int {
 
 func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) ([]string, error) {
 	agents := map[string]bool{}
+	var empty []kernel.LaneRef
 	var names, texts cells
 	for _, k := range keys {
 		names.text(k.Name)
 		texts.text(k.Key)
 	}
 	tx.wrote = true
-	if err := tx.run(tx.laneStatements()...); err != nil {
-		return nil, err
-	}
-	err := tx.run(q(openLanesSQL).array(tText, len(keys), names).array(tText, len(keys), texts).int(max).each(func(r *reader) error {
-		agents[r.text()] = true
+	err := tx.run(append(tx.lane.closeStatements(), q(openLanesSQL).array(tText, len(keys), names).array(tText, len(keys), texts).int(max).each(func(r *reader) error {
+		ref := kernel.LaneRef{Agent: r.text(), Lane: kernel.LaneID(r.int64())}
+		agents[ref.Agent] = true
+		if r.bool() {
+			empty = append(empty, ref)
+		}
 		return nil
-	}))
+	}))...)
+	for _, ref := range empty {
+		tx.lane.leave(ref, kernel.StepRef{}) // so that it is deleted
+	}
 	if len(agents) > 0 {
 		tx.stirred = true
 	}
@@ -273,7 +292,7 @@ func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) ([]string, error) {
 
 func (tx *tx) ClosedFor(after kernel.LimitKey, max int) ([]kernel.LimitKey, error) {
 	var found []kernel.LimitKey
-	err := tx.run(append(tx.laneStatements(), into(q(closedForSQL).text(after.Name).text(after.Key).int(max), &found, func(r *reader) kernel.LimitKey {
+	err := tx.run(append(tx.lane.closeStatements(), into(q(closedForSQL).text(after.Name).text(after.Key).int(max), &found, func(r *reader) kernel.LimitKey {
 		return kernel.LimitKey{Name: r.text(), Key: r.text()}
 	}))...)
 	return found, err

@@ -16,7 +16,7 @@ const (
 select recipient, id, kind, key, hash, body from (
 	select recipient, id, kind, key, hash, body, posted_at,
 		sum(octet_length(body)) over (order by posted_at, recipient, id) - octet_length(body) as before
-	from (select * from perdure.mail where closed_at is null order by posted_at, recipient, id limit $1) w) o
+	from (select * from perdure.mail where closed_at is null and kind = any($3) order by posted_at, recipient, id limit $1) w) o
 where before < $2 order by posted_at, recipient, id`
 	mailWaitingSQL = `
 select count(*), coalesce(extract(epoch from clock_timestamp() - min(posted_at)) * 1e6, 0)::bigint from (
@@ -41,7 +41,7 @@ delete from perdure.mail where (recipient, id) in (
 
 // Mail returns mails that wait.
 func (s *Store) Mail(ctx context.Context, max, maxBytes int) ([]kernel.Mail, error) {
-	return query(ctx, s, q(mailSQL).int(max).int64(int64(maxBytes)), func(r *reader) (m kernel.Mail) {
+	return query(ctx, s, q(mailSQL).int(max).int64(int64(maxBytes)).texts(kernel.MailKinds), func(r *reader) (m kernel.Mail) {
 		m.To, m.ID, m.Kind, m.Key = r.uuid(), r.text(), kernel.MailKind(r.text()), r.text()
 		copy(m.Hash[:], r.next())
 		m.Body = r.bytes()

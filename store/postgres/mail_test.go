@@ -202,3 +202,29 @@ func TestSubmitTxMisused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Mail of a kind that only newer programs know does not stand in front of other mail.
+func TestMailOfAnotherKind(t *testing.T) {
+	url := fresh(t)
+	s := open(t, url)
+	ids := []perdure.JobID{{1}, {2}}
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	for _, id := range ids {
+		err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+			_, err := tx.Exec(t.Context(), "insert into perdure.mail (recipient, id, kind, body, posted_at) values ($1, 'submit', $2, '{}', now())",
+				[16]byte(id), map[byte]string{1: "telegram", 2: "submit"}[id[0]])
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	mail, err := s.Mail(t.Context(), 1, 1<<20)
+	if err != nil || len(mail) != 1 || mail[0].To != ids[1] {
+		t.Errorf("%+v, %v", mail, err)
+	}
+}

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -10,6 +11,10 @@ import (
 
 // Mail returns mails that wait.
 func (s *Store) Mail(ctx context.Context, max, maxBytes int) ([]kernel.Mail, error) {
+	kinds, err := json.Marshal(kernel.MailKinds)
+	if err != nil {
+		return nil, err
+	}
 	return view(ctx, s, func(r *row) (m kernel.Mail) {
 		m.To, m.ID, m.Kind, m.Key = r.id(), r.text(), kernel.MailKind(r.text()), r.text()
 		r.blob(m.Hash[:])
@@ -18,8 +23,8 @@ func (s *Store) Mail(ctx context.Context, max, maxBytes int) ([]kernel.Mail, err
 	}, `
 		SELECT recipient, id, kind, key, hash, body FROM (
 			SELECT recipient, id, kind, key, hash, body, sum(length(body)) OVER (ORDER BY posted_at, recipient, id) - length(body) AS before
-			FROM (SELECT * FROM perdure_mail WHERE closed_at IS NULL ORDER BY posted_at, recipient, id LIMIT ?))
-		WHERE before < ?`, max, maxBytes)
+			FROM (SELECT * FROM perdure_mail WHERE closed_at IS NULL AND kind IN (SELECT value FROM json_each(?)) ORDER BY posted_at, recipient, id LIMIT ?))
+		WHERE before < ?`, string(kinds), max, maxBytes)
 }
 
 // MailWaiting is one look at an index. The times of mail are the senders', by the wall clock of this machine.

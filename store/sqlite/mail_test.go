@@ -90,3 +90,22 @@ func TestSubmitTxMisused(t *testing.T) {
 		t.Errorf("no plan: %v", err)
 	}
 }
+
+// Mail of a kind that only newer programs know does not stand in front of other mail.
+func TestMailOfAnotherKind(t *testing.T) {
+	p := newPoster(t)
+	plan := &kernel.Plan{Shape: &kernel.Shape{}, Definition: &kernel.Definition{Type: "t"}}
+	ids := []perdure.JobID{{1}, {2}}
+	for _, id := range ids {
+		if _, err := p.Post(t.Context(), id, plan); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := p.db.Exec("UPDATE perdure_mail SET kind = 'telegram' WHERE recipient = ?", ids[0][:]); err != nil {
+		t.Fatal(err)
+	}
+	mail, err := p.Mail(t.Context(), 1, 1<<20)
+	if err != nil || len(mail) != 1 || mail[0].To != ids[1] {
+		t.Errorf("%+v, %v", mail, err)
+	}
+}

@@ -17,6 +17,7 @@ var finding = []check{
 	{"Find/ReadyFull", findReadyFull},
 	{"Find/ReadyOfLanes", findReadyOfLanes},
 	{"Find/ReadyOfManyLanes", findReadyOfManyLanes},
+	{"Find/ReadyOfLanesInOneTransaction", findReadyOfLanesInOneTransaction},
 	{"Find/ReadyOfFullLanes", findReadyOfFullLanes},
 	{"Find/Due", findDue},
 	{"Find/Expired", findExpired},
@@ -191,11 +192,16 @@ func findReadyOfLanes(s *suite) {
 	s.ready("b and a are empty", "http", 9, nil, refs(5, 0, 3, 0))
 	s.submit(needing(account("b"), newJob(7, 1)), needing(account("a"), newJob(8, 1)))
 	s.ready("b is closed", "http", 9, nil, refs(5, 0, 3, 0, 8, 0))
+	s.changeStep(ref(7, 0), settle)
+	s.equal("opened, and empty", s.openLanes(9, "b"), []string{"http"})
+	s.sound()
+	s.submit(needing(account("b"), newJob(17, 1)))
+	s.closeLane("b")
 	s.closeLane("nobody's")
 	s.submit(needing(account("nobody's"), newJob(9, 1)))
 	s.ready("an empty lane is not closed", "http", 9, nil, refs(5, 0, 3, 0, 8, 0, 9, 0))
 	s.equal("opened", s.openLanes(9, "b"), []string{"http"})
-	s.ready("all", "http", 9, nil, refs(5, 0, 3, 0, 7, 0, 8, 0, 9, 0))
+	s.ready("all", "http", 9, nil, refs(5, 0, 3, 0, 8, 0, 9, 0, 17, 0))
 	s.sound()
 }
 
@@ -226,6 +232,72 @@ func findReadyOfManyLanes(s *suite) {
 	}
 	s.ready("one large lane, and a small one", "http", 90, nil, large[:90])
 	s.ready("all of them", "http", 101, nil, append(large, ref(299, 0)))
+	s.sound()
+}
+
+// One transaction that searches, dispatches and searches again finds all steps, each once and in order: also those that it
+// makes ready meanwhile, at the head of a lane, in its middle and behind all others. What it leaves, and lanes that are new,
+// are searched by the next one.
+func findReadyOfLanesInOneTransaction(s *suite) {
+	lane := func(i int) kernel.Needs { // of ten steps, one is in a lane of its own, and the others are in three
+		if i%10 == 9 {
+			return account(fmt.Sprint("own", i))
+		}
+		return account(fmt.Sprint("shared", i%3))
+	}
+	var c kernel.Changes
+	for i := 100; i < 200; i++ {
+		c.NewJobs = append(c.NewJobs, needing(lane(i), newJob(i, 1)))
+	}
+	s.save(&c)
+	s.update(func(tx kernel.Tx) {
+		var found []kernel.StepRef
+		search := func(max, want int) {
+			refs, err := tx.Ready("http", max, nil)
+			s.must(err)
+			if len(refs) != want {
+				s.Errorf("%d steps are found, want %d", len(refs), want)
+			}
+			ids := make([]perdure.JobID, len(refs))
+			for i := range refs {
+				ids[i] = refs[i].Job
+			}
+			_, err = tx.TryLockJobs(ids)
+			s.must(err)
+			steps, err := tx.Steps(refs)
+			s.must(err)
+			var c kernel.Changes
+			for _, st := range steps {
+				c.Steps = append(c.Steps, editStep(st, settle))
+			}
+			s.must(tx.Save(&c))
+			found = append(found, refs...)
+		}
+		search(20, 20)
+		s.must(tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{needing(lane(0), newJob(1, 1)), needing(lane(0), newJob(150, 1, func(j *kernel.Job) { j.ID[15]++ })),
+			needing(account("new"), newJob(301, 1)), needing(lane(0), newJob(300, 1))}}))
+		search(20, 20)
+		search(20, 20)
+		search(30, 30)
+		want := refs()
+		for i := 100; i < 120; i++ {
+			want = append(want, ref(i, 0))
+		}
+		want = append(want, ref(1, 0))
+		for i := 120; len(want) < 90; i++ {
+			if want = append(want, ref(i, 0)); i == 150 {
+				later := id(150)
+				later[15]++
+				want = append(want, kernel.StepRef{Job: later})
+			}
+		}
+		s.equal("found", found, want)
+	})
+	var rest []kernel.StepRef
+	for i := 188; i < 200; i++ {
+		rest = append(rest, ref(i, 0))
+	}
+	s.ready("the rest", "http", 100, nil, append(rest, ref(300, 0), ref(301, 0)))
 	s.sound()
 }
 
