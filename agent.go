@@ -175,7 +175,7 @@ func with(err error, set func(*Failure)) error {
 }
 
 // Rejected says that trying again is pointless: the next rung of the ladder that acts is next. A code tells
-// programs why. Of no error this makes none, as do the others here.
+// programs why. If err is nil, it returns nil, as do the others here.
 func Rejected(err error, code ...string) error {
 	return with(err, func(f *Failure) {
 		f.Reject = true

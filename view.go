@@ -41,7 +41,7 @@ type JobView struct {
 	Steps           StepViews       `json:"steps,omitempty"`           // not in lists; complete, save in an event that says so
 }
 
-// Mark is who did a thing, and why.
+// Mark is the author of an act, and the reason that was given.
 type Mark struct {
 	By     string `json:"by"`
 	Reason string `json:"reason,omitempty"`

@@ -27,8 +27,8 @@ type Disorder struct {
 
 func (d *Disorder) Error() string { return fmt.Sprintf("limits %v are needed earlier", d.names) }
 
-// fullLong is how long the queue believes that a limit has no room. Steps that need it are left out of searches meanwhile,
-// and room that comes up on another node need not become known here (L5).
+// fullLong is for how long searches leave out the steps that need a limit which was full. If another node releases a permit,
+// this node need not hear of it, so the hint expires (L5).
 const fullLong = time.Second
 
 // Heed makes the next transaction lock what this one should have locked.

@@ -20,7 +20,7 @@ func CellOf(id perdure.JobID) int { return int(id[8]&0x3F)<<6 | int(id[9]>>2) }
 // CheckCell refuses a number that no cell can have.
 func CheckCell(cell int) error {
 	if cell < 0 || cell > MaxCell {
-		return perdure.Refuse(perdure.CodeInvalid, "the number of a cell is 0 to %d, not %d", MaxCell, cell)
+		return perdure.Refuse(perdure.CodeInvalid, "the number of a cell is 1 to %d, or 0 for none, not %d", MaxCell, cell)
 	}
 	return nil
 }

@@ -25,8 +25,14 @@
 //	ladder.go    a run failed: retry, or the next rung of the escalation ladder
 //	operator.go  an operator acts
 //	expiry.go    a time has passed: a wait is over, a run has expired, a job is past its deadline
+//	limit.go     which permits a step needs, and whether there is room for them
+//	lane.go      in which order the ready steps of an agent are searched
+//	mail.go      what one transaction wants of a job that another one will apply
 //	render.go    inputs and conditions are evaluated, within a Budget
 //	role.go      elections: which node leads a role
+//	places.go    by what the stores find the row of a step
+//	why.go       what a step waits for, in a sentence
+//	cell.go      which store an id belongs to
 //	invariant.go what always holds of the rows of one job
 //
 // The idea is the Scheduler-Agent-Supervisor pattern (Clemens Vasters; Microsoft's cloud design patterns), with the

@@ -32,7 +32,7 @@ func CheckJob(j *Job, plan *Plan, steps []*Step, open []Alert, now time.Time) []
 type Finding struct {
 	Job     perdure.JobID `json:"job"`
 	Step    string        `json:"step,omitempty"`
-	Rule    string        `json:"rule"` // the invariant, as faults.md numbers them
+	Rule    string        `json:"rule"` // the invariant, as docs/reliability.md numbers them
 	Message string        `json:"message"`
 }
 

@@ -15,9 +15,9 @@ import (
 	"github.com/perdure/perdure/internal/plain"
 )
 
-// Limit bounds what may be out at once: "job:TYPE" the jobs of a type, "agent:NAME" the runs of an agent, and a name of
-// a user's own choice the runs of the steps that name it. Its permits are rows, counted when they are needed, never a
-// counter.
+// Limit bounds how many permits are held at once: of "job:TYPE" by the jobs of a type, of "agent:NAME" by the runs of an agent,
+// and of a name of a user's own choice by the runs of the steps that name it. Permits are rows, counted when they are
+// needed, never a counter.
 type Limit struct {
 	Name   string
 	Max    int // of all permits; Unbounded: no bound
@@ -192,7 +192,7 @@ func CheckLimitKey(key string) error {
 	case len(key) > perdure.MaxLimitKeyBytes:
 		return fmt.Errorf("has %d bytes; at most %d", len(key), perdure.MaxLimitKeyBytes)
 	case !utf8.ValidString(key) || strings.ContainsFunc(key, unicode.IsControl):
-		return errors.New("has control characters")
+		return errors.New("has control characters, or is not UTF-8")
 	}
 	return nil
 }

@@ -115,10 +115,10 @@ func (p *Plan) there() error {
 	return nil
 }
 
-// ErrNoTx is what those are told who submit, or use package guard, in a transaction that is nil.
+// ErrNoTx is returned if the caller's transaction is nil.
 var ErrNoTx = perdure.Refuse(perdure.CodeInvalid, "the transaction is nil: begin one first")
 
-// Submission is one that was posted, as those see it who wait for it.
+// Submission is the state of a submission that was posted.
 type Submission struct {
 	ID       perdure.JobID
 	Job      perdure.JobID // zero: not taken, or refused

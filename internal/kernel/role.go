@@ -139,7 +139,7 @@ func (r *Role) Admit(m Mandate, now time.Time) error {
 	return nil
 }
 
-// Mandate is a leader's: whatever it writes under the role goes by it. The epoch is its fence.
+// Mandate proves that a node leads a role. Writes under the role carry it, and the store refuses those of an old epoch.
 type Mandate struct {
 	Role  string
 	Node  string

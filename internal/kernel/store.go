@@ -120,8 +120,8 @@ type Finder interface {
 	Ready(agent string, max int, full []string) ([]StepRef, error)
 	// ClosedFor are the keys for which lanes are closed: at most max, in order, beginning after one.
 	ClosedFor(after LimitKey, max int) ([]LimitKey, error)
-	// Pass says that all that Ready has found for an agent is dispatched by what is saved next. Until the transaction is
-	// over, a store may let Ready begin behind that in others; it may as well do nothing.
+	// Pass announces that the next Save dispatches all that Ready has returned for the agent. Until this transaction is over,
+	// the store may let Ready of other transactions begin behind these steps, or do nothing.
 	Pass(agent string)
 	// Due are steps whose time has come; Expired are runs whose lock has passed; Overdue are jobs past
 	// their deadline and not yet acted upon.
@@ -144,7 +144,7 @@ type Keyed struct {
 	Hash [32]byte
 }
 
-// Reader answers screens. Nothing is decided on what it says.
+// Reader serves views. Rules never decide by its results, which may be stale.
 type Reader interface {
 	Now(context.Context) (time.Time, error)
 	// Cell is the number of the store's cell; 0: it has none.

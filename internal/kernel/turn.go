@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// look decides what a step does next that is not out and not parked: it settles, becomes ready, or
-// waits for a neighbour, a time or a person.
+// look sets the next phase of a step that is neither running nor parked: it settles, becomes ready, or waits for a
+// neighbour, a time or an operator.
 func (w *Workset) look(e *entry, r *row) {
 	if r.Phase == perdure.Running || r.Phase == perdure.Parked || r.Phase == perdure.Settled {
 		return
@@ -319,8 +319,8 @@ func (w *Workset) setDeadline(e *entry, f flip) {
 	}
 }
 
-// turnStep starts the ladder over and counts the neighbours anew: all of them, since each takes its
-// turn and tells.
+// turnStep resets the ladder, and sets Blockers to the number of all neighbours in the new direction. Each neighbour
+// decrements it when it settles.
 func (w *Workset) turnStep(e *entry, r *row, to perdure.State) {
 	r.Desired, r.GivenUp = to, false
 	r.startOver()
@@ -356,7 +356,7 @@ func (w *Workset) rest(e *entry) {
 	}
 	before := j.Phase
 	j.Phase = phaseOf(j)
-	// What turned and came back to rest in one event has come to rest all the same: it has no SettledAt.
+	// If a job turns and settles again in one event, its phase is unchanged, but it has no SettledAt: that is set now.
 	if j.Phase == before && (j.Phase != perdure.Settled || j.Current == j.Desired && !j.SettledAt.IsZero()) {
 		return
 	}

@@ -364,7 +364,7 @@ func (w *Workset) place(e *entry, r *row, p perdure.Phase, at time.Time) {
 		if r.Ageing = time.Duration(w.settings[r.Agent].Ageing); r.Ageing == perdure.DefaultAgeing {
 			r.Ageing = 0
 		}
-	case p != perdure.Ready && p != perdure.Running && r.fresh: // for nothing: the job has turned since, in the same event
+	case p != perdure.Ready && p != perdure.Running && r.fresh: // it was ready only within this event, and was not dispatched
 		r.ReadyAt = r.readyBefore
 	}
 	r.fresh = p == perdure.Ready && r.fresh

@@ -137,7 +137,7 @@ func (tx *tx) readyOfLane(agent string, lane kernel.LaneID, max int) ([]kernel.C
 func (tx *tx) readyPermitted(agent, typ string, full []string) ([]kernel.Candidate, error) {
 	jobs, err := all(tx.c, (*row).ref, `SELECT job, idx FROM perdure_permit WHERE name = ?`, kernel.JobLimit(typ))
 	agents, settingsErr := tx.Agents()
-	laned, lanesErr := one(tx.c, (*row).flag, `SELECT EXISTS (SELECT 1 FROM perdure_lane WHERE agent = ?)`, agent)
+	laned, lanesErr := one(tx.c, (*row).flag, `SELECT EXISTS (SELECT 1 FROM perdure_lane)`)
 	if err = cmp.Or(err, settingsErr, lanesErr); err != nil {
 		return nil, err
 	}

@@ -146,7 +146,7 @@ create table perdure.lane (
 	ord         bigint not null, -- of its first step; of a closed lane, when it was closed
 	closed_name text collate "C",
 	closed_key  text collate "C",
-	primary key (agent, lane)
+	primary key (lane, agent)    -- in this order two entries differ in their first column
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_limit = 2000);
 
 create index lane_open on perdure.lane (agent, class, ord) where closed_name is null;

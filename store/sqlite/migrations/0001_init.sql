@@ -147,7 +147,7 @@ CREATE TABLE perdure_lane (
 	ord         INTEGER NOT NULL,         -- of its first step
 	closed_name TEXT,                     -- the limit, and its key, that have no room for its steps
 	closed_key  TEXT,
-	PRIMARY KEY (agent, lane)
+	PRIMARY KEY (lane, agent)             -- in this order two entries differ in their first column
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX perdure_lane_open   ON perdure_lane (agent, class, ord)          WHERE closed_name IS NULL;
