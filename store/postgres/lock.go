@@ -43,9 +43,8 @@ const (
 	lockLimitsSQL  = `select name from perdure."limit" where name = any($1) order by name for update`
 	countLimitsSQL = `select ` + limitFields + `, case when l.max is null then 0 else (select coalesce(sum(amount), 0) from perdure.permit p where p.name = l.name) end
 		from perdure."limit" l where name = any($1) order by name`
-	keyUseSQL = `select u.name, u.key, p.used from (select name, key from unnest($1::text[], $2::text[]) as u (name, key) offset 0) u cross join lateral (
-		select coalesce(sum(amount), 0) as used from perdure.permit p
-		where p.name = any(array[u.name collate "C"]) and p.key = u.key collate "C") p`
+	keyUseSQL = `select u.name, u.key, sum(p.amount) from (select name, key from unnest($1::text[], $2::text[]) as u (name, key) offset 0) u
+		join perdure.permit p on p.name = any(array[u.name collate "C"]) and p.key = u.key collate "C" group by u.name, u.key`
 )
 
 // crossTime is how long a transaction that has locked jobs waits for others: less than PostgreSQL does before
@@ -259,6 +258,7 @@ func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]int, error) {
 	found := make(map[kernel.LimitKey]int, len(keys))
 	var names, texts cells
 	for _, k := range keys {
+		found[k] = 0
 		names.text(k.Name)
 		texts.text(k.Key)
 	}
