@@ -70,15 +70,18 @@ func ParseDuration(s string) (time.Duration, error) {
 	rest, days := s, time.Duration(0)
 	if head, tail, ok := strings.Cut(s, "d"); ok {
 		n, err := strconv.ParseFloat(head, 64)
-		if err != nil || !(n >= 0) || n*24 > MaxDuration.Hours() {
+		if err != nil || !(n >= 0) {
 			return 0, fmt.Errorf("%q is not a duration", s)
+		}
+		if n*24 > MaxDuration.Hours() {
+			return 0, fmt.Errorf("duration %q is over 10 years", s)
 		}
 		days, rest = time.Duration(n*24*float64(time.Hour)), tail
 	}
 	var v time.Duration
 	if rest != "" {
 		var err error
-		if v, err = time.ParseDuration(rest); err != nil || v < 0 {
+		if v, err = time.ParseDuration(rest); err != nil || v < 0 && days > 0 {
 			return 0, fmt.Errorf("%q is not a duration", s)
 		}
 	} else if days == 0 && s == "" {

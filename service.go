@@ -124,7 +124,7 @@ const (
 	VerbEdit   Verb = "edit"
 )
 
-// Act is one act of an operator, audited with author and reason.
+// Act is one act of an operator, audited with author and reason. An act without an author is refused.
 type Act struct {
 	Verb   Verb            `json:"-"`
 	Step   string          `json:"-"` // settle, skip, edit; resume of one step

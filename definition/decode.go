@@ -27,6 +27,7 @@ type decoder struct {
 	early   view
 	budget  *kernel.Budget // of the call; nil: none
 	earlies []early        // and the expressions that depend on no more than that
+	keys    [][]piece      // the keys of limits that do
 	exprs   int            // expressions so far
 	rest    []byte         // see memo
 }

@@ -17,6 +17,7 @@ import (
 type memo struct {
 	shape *kernel.Shape
 	early []early
+	keys  [][]piece // of limits, which are checked as they are filled in
 	rest  []byte // of the canonical text with the steps in the order of their names: from after the values
 }
 
@@ -139,6 +140,15 @@ func (d *decoder) again(n *node, k *memo) (*kernel.Plan, bool) {
 			return nil, false
 		}
 	}
+	for _, key := range k.keys {
+		raw, err := fill(key, &d.early)
+		if err == nil {
+			_, err = kernel.LimitKeyText(raw)
+		}
+		if err != nil {
+			return nil, false
+		}
+	}
 	if len(def.Labels) == 0 {
 		def.Labels = nil
 	}
@@ -160,7 +170,7 @@ func (d *decoder) remember(memos *memos, text []byte, plan *kernel.Plan) {
 			return // agents of ours check their values, too
 		}
 	}
-	memos.keep(text, &memo{shape: plan.Shape, early: d.earlies, rest: d.rest})
+	memos.keep(text, &memo{shape: plan.Shape, early: d.earlies, keys: d.keys, rest: d.rest})
 }
 
 // Values are what one job has of its own.

@@ -3,6 +3,7 @@ package definition
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -70,6 +71,28 @@ func TestMemoryRefuses(t *testing.T) {
 		first, _ := c.Parse([]byte(`{"type":"t","input":{"n":1},`+steps+`}`), JSON, Options{})
 		if _, err := c.With(first[0], v); perdure.CodeOf(err) == "" {
 			t.Errorf("With(%+v): %v", v, err)
+		}
+	}
+}
+
+// The key of a limit is checked for each job of a known shape.
+func TestMemoryChecksLimitKeys(t *testing.T) {
+	const steps = `"steps":{"a":{"agent":"x","limits":[{"name":"ads","key":"${input.k}"},{"name":"mail"}]}}`
+	c := &Compiler{}
+	first, err := c.Parse([]byte(`{"type":"t","input":{"k":"x"},`+steps+`}`), JSON, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, ok := range map[string]bool{`"y"`: true, `7`: true, `null`: false, `""`: false, `{}`: false, `[1]`: false, `"a\nb"`: false,
+		strconv.Quote(strings.Repeat("a", perdure.MaxLimitKeyBytes+1)): false} {
+		body := []byte(`{"type":"t","input":{"k":` + key + `},` + steps + `}`)
+		_, fresh := Parse(body, JSON, Options{})
+		_, warm := c.Parse(body, JSON, Options{})
+		if (warm == nil) != ok || !ok && FormatError("f", body, fresh) != FormatError("f", body, warm) {
+			t.Errorf("%s\nfresh: %v\nknown: %v", key, fresh, warm)
+		}
+		if _, err := c.With(first[0], Values{Input: json.RawMessage(`{"k":` + key + `}`)}); (err == nil) != ok || !ok && perdure.CodeOf(err) != perdure.CodeInvalid {
+			t.Errorf("With %s: %v", key, err)
 		}
 	}
 }

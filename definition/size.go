@@ -75,5 +75,5 @@ func (t *template) bytes() int {
 
 // bytes is about how much memory a memo keeps.
 func (k *memo) bytes() int {
-	return int(unsafe.Sizeof(*k)) + k.shape.Size + cap(k.rest) + cap(k.early)*int(unsafe.Sizeof(early{}))
+	return int(unsafe.Sizeof(*k)) + k.shape.Size + cap(k.rest) + cap(k.early)*int(unsafe.Sizeof(early{})) + cap(k.keys)*int(unsafe.Sizeof([]piece{}))
 }

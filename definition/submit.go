@@ -264,6 +264,9 @@ func (d *decoder) limitKeys(n *node, p *pointer, see *sight) kernel.Template {
 		}
 		p := p.item(i).member("key")
 		v, ok := d.known(made, key, p)
+		if pieces := made[key]; ok && pieces != nil {
+			d.keys = append(d.keys, pieces)
+		}
 		switch {
 		case !ok:
 		case v.kind == kindString || v.kind == kindNumber || v.kind == kindBool:

@@ -22,8 +22,8 @@ func (a *app) validateCmd() *cobra.Command {
 it, on stderr, exit 2. When all is fine it says nothing and exits 0. - is stdin. It needs no server
 and no store.
 
-With --server or --store it also warns of limits that steps name and that are not set there. Such a
-limit bounds nothing. A warning is on stderr, too, and the exit code is 0.`,
+With --server or --store it also warns of limits that steps name and that are not set there (such a
+limit bounds nothing), or that are too small for a step. A warning is on stderr, too, and the exit code is 0.`,
 		Example: `  perdure validate order.yaml
   perdure validate order.yaml --server http://localhost:7420
   generate | perdure validate -`,
@@ -47,7 +47,7 @@ limit bounds nothing. A warning is on stderr, too, and the exit code is 0.`,
 	return cmd
 }
 
-// warnOfLimits warns of limits that steps name and that are not set.
+// warnOfLimits warns of limits that steps name and that are not set, or that are too small for a step.
 func (a *app) warnOfLimits(ctx context.Context, svc perdure.Operations, docs []document) error {
 	needed := map[string][]string{} // steps by limit
 	for _, d := range docs {
@@ -67,17 +67,47 @@ func (a *app) warnOfLimits(ctx context.Context, svc perdure.Operations, docs []d
 		return err
 	}
 	for _, l := range limits {
+		if _, named := needed[l.Name]; named {
+			a.warnOfAmounts(l, docs)
+		}
 		delete(needed, l.Name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(needed)) {
-		steps := needed[name]
-		text := strings.Join(steps[:min(len(steps), maxStepsNamed)], "; ")
-		if more := len(steps) - maxStepsNamed; more > 0 {
-			text += fmt.Sprintf("; and %d more", more)
-		}
-		fmt.Fprintf(a.err, "perdure: warning: limit %s is not set, and bounds nothing (%s)\n  hint: perdure limits set %s MAX\n", plain(name), plain(text), plain(name))
+		fmt.Fprintf(a.err, "perdure: warning: limit %s is not set, and bounds nothing (%s)\n  hint: perdure limits set %s MAX\n", plain(name), plain(someOf(needed[name])), plain(name))
 	}
 	return nil
+}
+
+// warnOfAmounts warns of steps that need more permits than a limit has.
+func (a *app) warnOfAmounts(l perdure.LimitView, docs []document) {
+	var large []string
+	for _, d := range docs {
+		for _, s := range d.plan.Definition.Steps {
+			all, ofKey := 0, 0
+			for _, use := range s.Limits {
+				if amount := max(use.Amount, 1); use.Name == l.Name {
+					if all += amount; use.Key != "" {
+						ofKey = max(ofKey, amount)
+					}
+				}
+			}
+			if l.Max != nil && all > *l.Max && *l.Max > 0 || l.PerKey != nil && ofKey > l.PerKey.Max && l.PerKey.Max > 0 {
+				large = append(large, fmt.Sprintf("%s, step %s", d.name(), s.Name))
+			}
+		}
+	}
+	if len(large) > 0 {
+		fmt.Fprintf(a.err, "perdure: warning: limit %s is too small for what these need of it: they would wait until it is raised (%s)\n", plain(l.Name), plain(someOf(large)))
+	}
+}
+
+// someOf names the first of some steps.
+func someOf(steps []string) string {
+	text := strings.Join(steps[:min(len(steps), maxStepsNamed)], "; ")
+	if more := len(steps) - maxStepsNamed; more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return text
 }
 
 // maxStepsNamed is how many steps a warning names.

@@ -94,22 +94,24 @@ func (a *Admission) HasRoom(j *Job, s *Step) bool {
 }
 
 // admit is HasRoom for a step that is claimed. If there is none, a limit or key that has less room than the step needs has
-// none for others either until the transaction is over: those that need less would pass it again and again. If it is a key
-// that has none, the step's lane is closed.
+// none for others either until the transaction is over: those that need less would pass it again and again. A step that
+// needs more than the limit allows at all holds nothing back. If it is a key that has no room, the step's lane is closed.
 func (w *Workset) admit(a *Admission, e *entry, r *row) bool {
 	if a.HasRoom(e.job, r.Step) {
 		return true
 	}
 	needs := r.Needs.List()
 	for _, n := range needs {
-		if a.Room(n.Name) < ofLimit(needs, n.Name) {
+		if of := ofLimit(needs, n.Name); a.Room(n.Name) < of && of <= a.limits[n.Name].Max {
 			if a.full == nil {
 				a.full = map[string]bool{}
 			}
 			a.full[n.Name] = true
 		}
 		if a.roomFor(n.LimitKey) < n.Amount {
-			a.keys[n.LimitKey] = max(a.keys[n.LimitKey], a.limits[n.Name].PerKey)
+			if most := a.limits[n.Name].PerKey; n.Amount <= most {
+				a.keys[n.LimitKey] = max(a.keys[n.LimitKey], most)
+			}
 			w.closeLane(a, r, n.LimitKey)
 		}
 	}

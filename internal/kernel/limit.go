@@ -160,16 +160,16 @@ func parseNeeds(b []byte) ([]Need, error) {
 			continue
 		}
 		var err error
-		if needs[i].Key, err = keyText(n.Key); err != nil {
+		if needs[i].Key, err = LimitKeyText(n.Key); err != nil {
 			return nil, fmt.Errorf("the key of limit %s %w", n.Name, err)
 		}
 	}
 	return needs, nil
 }
 
-// keyText is the text of a key that was rendered. null is refused: as a step without a key, this one would escape the bound on
+// LimitKeyText is the text of a key that was rendered. null is refused: as a step without a key, this one would escape the bound on
 // each key.
-func keyText(rendered json.RawMessage) (string, error) {
+func LimitKeyText(rendered json.RawMessage) (string, error) {
 	key := string(rendered)
 	switch key[0] {
 	case '"':

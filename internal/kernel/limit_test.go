@@ -130,7 +130,7 @@ func TestLimitAllOrNothing(t *testing.T) {
 func TestLimitWithTwoKeys(t *testing.T) {
 	needs := `[{"name":"ads","key":"x","amount":2},{"name":"ads","key":"y","amount":2}]`
 	w := limited(t, "a", needs)
-	w.limits.Add(Limit{Name: "ads", Max: 3, PerKey: 2})
+	w.limits.Add(Limit{Name: "ads", Max: 4, PerKey: 2, Used: 1})
 	w.limits.AddKey(LimitKey{"ads", "x"}, 0)
 	w.limits.AddKey(LimitKey{"ads", "y"}, 0)
 	run, c := w.tryClaim("a")
@@ -176,6 +176,21 @@ func TestLimitLargeGoesFirst(t *testing.T) {
 		}
 	}
 	w.claim("c")
+}
+
+// What needs more than a limit allows at all does not hold back what needs less.
+func TestLimitThatIsTooSmallHoldsNothingBack(t *testing.T) {
+	w := limited(t, "a; b; c; d", `[{"name":"ads","amount":3}]`, `[{"name":"ads"}]`, `[{"name":"mail","key":"x","amount":3}]`, `[{"name":"mail","key":"x"}]`)
+	w.limits.Add(Limit{Name: "ads", Max: 2, PerKey: Unbounded})
+	w.limits.Add(Limit{Name: "mail", Max: Unbounded, PerKey: 2})
+	w.limits.AddKey(LimitKey{"mail", "x"}, 1)
+	for _, step := range []string{"a", "c"} {
+		if run, _ := w.tryClaim(step); run != nil {
+			t.Errorf("%s is dispatched", step)
+		}
+	}
+	w.claim("b")
+	w.claim("d")
 }
 
 // The key is computed for each do turn. Repeated runs and the undo keep it; what a run releases is told.

@@ -181,6 +181,9 @@ func readLimit(doc *document, kind kernel.LimitKind) (settings perdure.LimitSett
 			field.unknown("max")
 		}
 	}
+	if kind == kernel.LimitNamed && !there && len(doc.faults) == 0 {
+		root.faultAt(root.child("max"), "give max, perKey, or both", "is required where there is no perKey")
+	}
 	root.need("max", there)
 	return settings
 }

@@ -34,7 +34,8 @@ const (
 	agentsSQL   = `select name, ageing from perdure.agent`
 	settingsSQL = `select 1, name, coalesce(max, -1)::bigint, coalesce(per_key, -1)::bigint from perdure."limit"
 		union all select 2, name, ageing, 0 from perdure.agent
-		union all select 3, '', 0, 0 from (select from perdure.lane limit 1) l order by 1, 2`
+		union all select 3, '', version, min_writer from perdure.schema
+		union all select 4, '', 0, 0 from (select from perdure.lane limit 1) l order by 1, 2`
 	alertSQL = "select " + alertFields + " from perdure.alert where id = $1"
 
 	dueSQL = `select job, idx from perdure.due
@@ -43,10 +44,11 @@ const (
 		where look_at is not null and look_at <= $1 order by look_at, job limit $2`
 )
 
-// The kinds of rows that settingsSQL reads. The third says that there are rows of lane.
+// The kinds of rows that settingsSQL reads. The fourth says that there are rows of lane.
 const (
-	settingLimit = 1
-	settingAgent = 2
+	settingLimit  = 1
+	settingAgent  = 2
+	settingSchema = 3
 )
 
 func (tx *tx) JobsByKey(keys []string) (map[string]kernel.Keyed, error) {

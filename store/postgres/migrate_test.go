@@ -5,10 +5,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/store/postgres"
 )
@@ -115,4 +117,23 @@ func TestMigrateNewer(t *testing.T) {
 		t.Errorf("from %d to %d: %v", from, to, err)
 	}
 	open(t, url)
+}
+
+// A program that has the store open does not write to it any more once a newer one has migrated it and does not allow that
+// (F105).
+func TestNoWritesAfterAMigration(t *testing.T) {
+	url := fresh(t)
+	s := open(t, url)
+	write := func() error {
+		return s.Update(t.Context(), func(tx kernel.Tx) error {
+			return tx.PutAgent("a", perdure.AgentSettings{Ageing: perdure.Duration(time.Minute)})
+		})
+	}
+	if err := write(); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, url, "update perdure.schema set version = 99, min_writer = 98")
+	if err := write(); perdure.CodeOf(err) != perdure.CodeSchema || !strings.Contains(err.Error(), "98 at least") {
+		t.Errorf("got %v", err)
+	}
 }

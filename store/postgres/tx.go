@@ -126,6 +126,9 @@ func (tx *tx) readSettings() *statement {
 			tx.limits = append(tx.limits, kernel.Limit{Name: name, Max: int(value), PerKey: int(perKey)})
 		case settingAgent:
 			tx.agents[name] = perdure.AgentSettings{Ageing: perdure.Duration(value) * perdure.Duration(time.Microsecond)}
+		case settingSchema: // a newer program may have migrated the store since this one opened it
+			schema := kernel.Schema{Version: int(value), MinWriter: int(perKey)}
+			return schema.Admit(Schema, "the database")
 		default:
 			tx.laned = true
 		}
