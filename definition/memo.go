@@ -18,7 +18,7 @@ type memo struct {
 	shape *kernel.Shape
 	early []early
 	keys  [][]piece // of limits, which are checked as they are filled in
-	rest  []byte // of the canonical text with the steps in the order of their names: from after the values
+	rest  []byte    // of the canonical text with the steps in the order of their names: from after the values
 }
 
 // early is an expression that depends on the input alone: its errors are refusals.

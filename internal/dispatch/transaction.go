@@ -244,6 +244,9 @@ func (t *Transaction) addFull(s *search, refs []kernel.StepRef) {
 		}
 		step := w.Step(ref)
 		s.laned = s.laned || step.Needs != ""
+		if t.limits.counted.Empty() {
+			continue
+		}
 		names := []string{kernel.JobLimit(step.Type)}
 		for _, n := range step.Needs.List() {
 			names = append(names, n.Name)
