@@ -125,9 +125,9 @@
 //     TakeWaiting adds the claims that wait for these agents.
 //  3. Serve. Repeated claims are given the runs that they had, or are set aside. For each agent, find looks for
 //     candidates. openLanes opens lanes of keys whose permits this transaction has released, and those agents are searched
-//     again, with a mode of urgentSteps or more. All limits that the searches are known to need are locked together, in the order of their names. Then, agent by
-//     agent, offer locks the candidates' jobs, loads what they need, and grants runs in the order of kernel.ClaimLess, at most
-//     MaxGranted.
+//     again, with a mode of urgentSteps or more. All limits that the searches are known to need are locked together, in the
+//     order of their names. Then, agent by agent, offer locks the candidates' jobs, loads what they need, and grants runs in
+//     the order of kernel.ClaimLess, at most MaxGranted.
 //  4. ReturnEarly puts claims back. The scheduler saves. PassOn lets another writer search for an agent whose candidates
 //     were all dispatched, and who may have more behind them: that search begins where this one ended, before it is
 //     committed. Then COMMIT. If it fails, the agent is woken, and the next search begins at the first step again.

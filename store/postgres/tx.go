@@ -120,14 +120,14 @@ func (tx *tx) begin(gate string) []*statement {
 func (tx *tx) readSettings() *statement {
 	tx.limits, tx.agents, tx.laned = nil, map[string]perdure.AgentSettings{}, len(tx.lane.entered) > 0
 	return q(settingsSQL).each(func(r *reader) error {
-		kind, name, value, perKey := r.int(), r.text(), r.int64(), r.int64()
+		kind, name, value, second := r.int(), r.text(), r.int64(), r.int64()
 		switch kind {
 		case settingLimit:
-			tx.limits = append(tx.limits, kernel.Limit{Name: name, Max: int(value), PerKey: int(perKey)})
+			tx.limits = append(tx.limits, kernel.Limit{Name: name, Max: int(value), PerKey: int(second)})
 		case settingAgent:
 			tx.agents[name] = perdure.AgentSettings{Ageing: perdure.Duration(value) * perdure.Duration(time.Microsecond)}
 		case settingSchema: // a newer program may have migrated the store since this one opened it
-			schema := kernel.Schema{Version: int(value), MinWriter: int(perKey)}
+			schema := kernel.Schema{Version: int(value), MinWriter: int(second)}
 			return schema.Admit(Schema, "the database")
 		default:
 			tx.laned = true
