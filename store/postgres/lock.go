@@ -258,11 +258,14 @@ func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]int, error) {
 	found := make(map[kernel.LimitKey]int, len(keys))
 	var names, texts cells
 	for _, k := range keys {
+		if _, twice := found[k]; twice {
+			continue
+		}
 		found[k] = 0
 		names.text(k.Name)
 		texts.text(k.Key)
 	}
-	err := tx.run(q(keyUseSQL).array(tText, len(keys), names).array(tText, len(keys), texts).each(func(r *reader) error {
+	err := tx.run(q(keyUseSQL).array(tText, len(found), names).array(tText, len(found), texts).each(func(r *reader) error {
 		k := kernel.LimitKey{Name: r.text(), Key: r.text()}
 		found[k] = int(r.int64())
 		return nil

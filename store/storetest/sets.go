@@ -524,7 +524,7 @@ func permitsOfKeys(s *suite) {
 		s.Helper()
 		s.update(func(tx kernel.Tx) {
 			keys := []kernel.LimitKey{{Name: "ads"}, {Name: "ads", Key: "a"}, {Name: "ads", Key: "b"}, {Name: "mail"}, {Name: "ads", Key: "none"}}
-			got, err := tx.KeyUse(keys)
+			got, err := tx.KeyUse(append(keys, keys[1])) // one of them twice
 			s.must(err)
 			s.equal("used", got, map[kernel.LimitKey]int{keys[0]: 0, keys[1]: a, keys[2]: b, keys[3]: mail, keys[4]: 0})
 		})
