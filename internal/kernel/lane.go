@@ -40,7 +40,7 @@ type Lane struct {
 	Class LaneID // of the lanes whose steps have the same type and name the same limits
 	Type  string
 	Needs Needs
-	Order int64 // of its first step
+	First Candidate // its first step
 }
 
 // LaneFor is the lane of a step that is ready; ok is false if that is a plain one.
@@ -54,7 +54,7 @@ func LaneFor(s *Step) (lane Lane, ok bool) {
 		names = append(names, n.Name)
 	}
 	class := LaneOf(s.Type, Needs(strings.Join(slices.Compact(names), " ")))
-	return Lane{LaneRef{key.Agent, key.Lane}, class, s.Type, s.Needs, key.Order}, true
+	return Lane{LaneRef{key.Agent, key.Lane}, class, s.Type, s.Needs, CandidateOf(s)}, true
 }
 
 // NeedsAny reports whether the steps of the lane need a permit of one of these limits.

@@ -61,8 +61,8 @@ func (tx *tx) closeLanes(lanes []kernel.ClosedLane) {
 	firsts := map[kernel.LaneRef]int64{}
 	for _, s := range tx.open {
 		if lane, ok := kernel.LaneFor(s); ok {
-			if first, there := firsts[lane.LaneRef]; !there || lane.Order < first {
-				firsts[lane.LaneRef] = lane.Order
+			if first, there := firsts[lane.LaneRef]; !there || lane.First.Order < first {
+				firsts[lane.LaneRef] = lane.First.Order
 			}
 		}
 	}

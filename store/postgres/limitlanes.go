@@ -13,8 +13,9 @@ import (
 // and have the oldest steps, however many there are. A transaction that closes or opens a lane has the lock of the limit. All
 // other changes are made right before the commit, in one order, and after them the transaction waits for nobody.
 //
-// The order of a lane may be too late for a while: if one transaction sets it while another one makes an older step ready,
-// neither sees the other's work. That step is found when its lane has its turn, and the order is right from then on.
+// A lane has the place of its first step. It may be too late for a while: if one transaction sets it while another one makes
+// an older step ready, neither sees the other's work. That step is found when its lane has its turn, and the place is right from
+// then on.
 
 const (
 	// lanesSQL are the first $2 open lanes of each class that needs no full limit and is of no full type.
@@ -26,17 +27,36 @@ with recursive class (class) as (
 	from class where class.class is not null
 ), fits as materialized (
 	select c.class from class c cross join lateral (
-		select type, limits from perdure.lane where agent = $1 and closed_name is null and class = c.class order by ord limit 1) l
+		select type, limits from perdure.lane where agent = $1 and closed_name is null and class = c.class order by ord, job, idx limit 1) l
 	where l.type <> all ($3::text[]) and not exists (select from jsonb_array_elements(l.limits::jsonb) as n where n ->> 'name' = any ($4::text[]))
 )
-select l.lane from fits f cross join lateral (
-	select lane, ord from perdure.lane where agent = $1 and closed_name is null and class = f.class order by ord limit $2) l
-order by l.ord, l.lane limit $2`
+select l.ctid, l.lane from fits f cross join lateral (
+	select ctid, lane, ord, job, idx from perdure.lane where agent = $1 and closed_name is null and class = f.class
+	order by ord, job, idx limit $2) l
+order by l.ord, l.job, l.idx limit $2`
 
 	readyOfLanesSQL = `
 select r.ctid, r.lane, r.ord, r.job, r.idx from unnest($3::bigint[]) as l (lane) cross join lateral (
 	select r.ctid, r.lane, r.ord, r.job, r.idx from perdure.ready r where r.agent = $1 and r.lane = l.lane
 	order by r.ord, r.job, r.idx limit $2) r`
+
+	// moveLanesSQL gives lanes, as they were found, the places of other steps. A lane that another transaction has changed since
+	// keeps what that one wrote.
+	moveLanesSQL = `
+update perdure.lane l set ord = k.ord, job = k.job, idx = k.idx from (
+	select l.ctid, u.ord, u.job, u.idx
+	from unnest($1::tid[], $2::bigint[], $3::bigint[], $4::uuid[], $5::int[]) as u (at, lane, ord, job, idx) cross join lateral (
+		select ctid from perdure.lane where ctid = u.at and lane = u.lane and coalesce(closed_name, '') = '' offset 0) l) k
+where l.ctid = k.ctid`
+
+	// firstOfLanesSQL looks for the first steps of lanes.
+	firstOfLanesSQL = `
+update perdure.lane l set ord = u.ord, job = u.job, idx = u.idx from (
+	select u.agent, u.lane, r.ord, r.job, r.idx from unnest($1::text[], $2::bigint[]) as u (agent, lane) cross join lateral (
+		select ord, job, idx from perdure.ready r where r.agent = u.agent collate "C" and r.lane = u.lane order by ord, job, idx limit 1) r
+	offset 0) u
+where l.agent = any(array[u.agent collate "C"]) and l.lane = u.lane and coalesce(l.closed_name, '') = ''
+and (l.ord, l.job, l.idx) <> (u.ord, u.job, u.idx)`
 
 	closeLanesSQL = `
 update perdure.lane l set closed_name = k.name, closed_key = k.key, ord = k.ord from (
@@ -49,8 +69,9 @@ update perdure.lane l set closed_name = k.name, closed_key = k.key, ord = k.ord 
 where l.ctid = k.ctid`
 
 	openLanesSQL = `
-update perdure.lane l set closed_name = null, closed_key = null, ord = coalesce((
-	select r.ord from perdure.ready r where r.agent = l.agent and r.lane = l.lane order by r.ord limit 1), l.ord)
+update perdure.lane l set closed_name = null, closed_key = null, (ord, job, idx) = (
+	select coalesce(r.ord, l.ord), coalesce(r.job, l.job), coalesce(r.idx, l.idx) from (select) one left join lateral (
+		select ord, job, idx from perdure.ready r where r.agent = l.agent and r.lane = l.lane order by ord, job, idx limit 1) r on true)
 from (select k.ctid from (select * from unnest($1::text[], $2::text[]) as u (name, key)
 	where exists (select from perdure.lane where closed_name is not null) offset 0) u cross join lateral (
 	select ctid from perdure.lane where closed_name = any(array[u.name collate "C"]) and closed_key = u.key collate "C"
@@ -72,18 +93,19 @@ select name, key from closed limit $3`
 
 // laneWork is what a transaction has done to lanes, and has not written yet.
 type laneWork struct {
-	entered map[kernel.LaneRef]kernel.Lane     // steps have become ready in them; with the order of the first
+	entered map[kernel.LaneRef]kernel.Lane     // steps have become ready in them; with the place of the first
 	left    map[kernel.LaneRef]bool            // ready steps have left them
 	closed  map[kernel.LaneRef]kernel.LimitKey // to be closed
+	at      map[kernel.LaneRef]tid             // of the rows of lanes that a search has found
 	heads   merge.Heads
 }
 
-func (w *laneWork) enter(l kernel.Lane, step kernel.StepRef) {
-	w.heads.Enter(l.LaneRef, kernel.Candidate{StepRef: step, Order: l.Order})
+func (w *laneWork) enter(l kernel.Lane) {
+	w.heads.Enter(l.LaneRef, l.First)
 	if w.entered == nil {
 		w.entered = map[kernel.LaneRef]kernel.Lane{}
 	}
-	if had, there := w.entered[l.LaneRef]; !there || l.Order < had.Order {
+	if had, there := w.entered[l.LaneRef]; !there || kernel.ClaimLess(l.First, had.First) < 0 {
 		w.entered[l.LaneRef] = l
 	}
 }
@@ -94,6 +116,13 @@ func (w *laneWork) leave(ref kernel.LaneRef, step kernel.StepRef) {
 		w.left = map[kernel.LaneRef]bool{}
 	}
 	w.left[ref] = true
+}
+
+func (w *laneWork) found(ref kernel.LaneRef, at tid) {
+	if w.at == nil {
+		w.at = map[kernel.LaneRef]tid{}
+	}
+	w.at[ref] = at
 }
 
 func (w *laneWork) close(lanes []kernel.ClosedLane) {
@@ -118,7 +147,11 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyR
 	for {
 		var of []kernel.LaneID
 		most := max + len(tx.lane.left) + len(tx.lane.closed)
-		if err := tx.run(into(q(lanesSQL).text(agent).int(most).texts(types).texts(names), &of, func(r *reader) kernel.LaneID { return kernel.LaneID(r.int64()) })); err != nil {
+		if err := tx.run(into(q(lanesSQL).text(agent).int(most).texts(types).texts(names), &of, func(r *reader) kernel.LaneID {
+			at, id := tid(r.next()), kernel.LaneID(r.int64())
+			tx.lane.found(kernel.LaneRef{Agent: agent, Lane: id}, at)
+			return id
+		})); err != nil {
 			return err
 		}
 		all := len(of) < most
@@ -136,7 +169,7 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyR
 		known := empty
 		for _, id := range of {
 			ref := kernel.LaneRef{Agent: agent, Lane: id}
-			if len(tx.lane.heads[ref].Steps) == 0 && !tx.lane.left[ref] {
+			if tx.lane.heads.Empty(ref) && !tx.lane.left[ref] {
 				tx.lane.leave(ref, kernel.StepRef{}) // so that it is deleted
 				empty++
 			}
@@ -151,8 +184,8 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyR
 	}
 }
 
-// readLanes reads the first steps of each of some lanes, at most n. Of a lane that was not asked for yet, what the transaction
-// has read before is enough.
+// readLanes reads the first n steps of each of some lanes, and one more, which says whether there are others. Of a lane that was
+// not asked for yet, what the transaction has read before is enough.
 func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int, asked map[kernel.LaneID]bool) (map[kernel.LaneID]merge.Head, error) {
 	heads := make(map[kernel.LaneID]merge.Head, len(of))
 	var ids cells
@@ -172,13 +205,13 @@ func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int, asked map[kerne
 	}
 	read := make(map[kernel.LaneID][]kernel.Candidate, len(unread))
 	scan := tx.scanReady(agent)
-	err := tx.run(q(readyOfLanesSQL).text(agent).int(n).array(tInt8, len(unread), ids).each(func(r *reader) error {
+	err := tx.run(q(readyOfLanesSQL).text(agent).int(n+1).array(tInt8, len(unread), ids).each(func(r *reader) error {
 		row := scan(r)
 		read[row.Lane] = append(read[row.Lane], row.candidate())
 		return nil
 	}))
 	for _, id := range unread {
-		heads[id] = merge.Head{Steps: read[id], Whole: len(read[id]) < n}
+		heads[id] = merge.Head{Steps: read[id], Whole: len(read[id]) <= n}
 		tx.lane.heads.Read(kernel.LaneRef{Agent: agent, Lane: id}, heads[id])
 	}
 	return heads, err
@@ -201,7 +234,8 @@ func fullOf(full []string) (types, names []string) {
 func (tx *tx) laneStatements() (list []*statement) {
 	w := &tx.lane
 	if n := len(w.entered); n > 0 {
-		var agents, lanes, classes, types, limits, ords cells
+		var agents, lanes, classes, types, limits cells
+		var firsts firstCells
 		for _, ref := range slices.SortedFunc(maps.Keys(w.entered), compareLanes) {
 			l := w.entered[ref]
 			agents.text(l.Agent)
@@ -209,28 +243,66 @@ func (tx *tx) laneStatements() (list []*statement) {
 			classes.int8(int64(l.Class))
 			types.text(l.Type)
 			limits.text(string(l.Needs))
-			ords.int8(l.Order)
+			firsts.add(l.First)
 		}
-		list = append(list, q("select perdure.enter_lanes($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::bigint[])").
-			array(tText, n, agents).array(tInt8, n, lanes).array(tInt8, n, classes).array(tText, n, types).array(tText, n, limits).array(tInt8, n, ords))
+		list = append(list, q("select perdure.enter_lanes($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::uuid[], $8::int[])").
+			array(tText, n, agents).array(tInt8, n, lanes).array(tInt8, n, classes).array(tText, n, types).array(tText, n, limits).
+			array(tInt8, n, firsts.ords).array(tUUID, n, firsts.jobs).array(tInt4, n, firsts.idxs))
 	}
-	n := 0
-	var agents, lanes, ords cells
+	var moved, unknown, empty laneCells
 	for _, ref := range slices.SortedFunc(maps.Keys(w.left), compareLanes) {
+		first, known := w.heads.First(ref)
+		at, located := w.at[ref]
+		_, entered := w.entered[ref] // its row may have moved
 		_, closing := w.closed[ref]
-		if _, known := w.heads.Order(ref); !closing || !known {
-			agents.text(ref.Agent)
-			lanes.int8(int64(ref.Lane))
-			w.order(ref, &ords)
-			n++
+		switch {
+		case known && closing: // it is closed at its place
+		case known && located && !entered:
+			moved.add(ref)
+			moved.ats.tid(at)
+			moved.firsts.add(first)
+		case known || !w.heads.Empty(ref):
+			unknown.add(ref)
+		}
+		if !known {
+			empty.add(ref)
 		}
 	}
-	if n > 0 {
-		list = append(list, q("select perdure.leave_lanes($1::text[], $2::bigint[], $3::bigint[])").array(tText, n, agents).array(tInt8, n, lanes).array(tInt8, n, ords))
+	if n := moved.n; n > 0 {
+		list = append(list, q(moveLanesSQL).array(tTID, n, moved.ats).array(tInt8, n, moved.lanes).
+			array(tInt8, n, moved.firsts.ords).array(tUUID, n, moved.firsts.jobs).array(tInt4, n, moved.firsts.idxs))
+	}
+	if n := unknown.n; n > 0 {
+		list = append(list, q(firstOfLanesSQL).array(tText, n, unknown.agents).array(tInt8, n, unknown.lanes))
+	}
+	if n := empty.n; n > 0 {
+		list = append(list, q("select perdure.delete_lanes($1::text[], $2::bigint[])").array(tText, n, empty.agents).array(tInt8, n, empty.lanes))
 	}
 	list = append(list, w.closeStatements()...)
 	tx.lane = laneWork{}
 	return list
+}
+
+// laneCells are the columns of some lanes.
+type laneCells struct {
+	n                  int
+	agents, lanes, ats cells
+	firsts             firstCells
+}
+
+func (c *laneCells) add(ref kernel.LaneRef) {
+	c.n++
+	c.agents.text(ref.Agent)
+	c.lanes.int8(int64(ref.Lane))
+}
+
+// firstCells are the columns of the first steps of some lanes.
+type firstCells struct{ ords, jobs, idxs cells }
+
+func (c *firstCells) add(first kernel.Candidate) {
+	c.ords.int8(first.Order)
+	c.jobs.uuid(first.Job)
+	c.idxs.int4(first.Index)
 }
 
 // closeStatements close lanes, and forget that.
@@ -253,8 +325,8 @@ func (w *laneWork) closeStatements() []*statement {
 
 // order is that of the first step of a lane, null if it is not known.
 func (w *laneWork) order(ref kernel.LaneRef, ords *cells) {
-	if ord, known := w.heads.Order(ref); known {
-		ords.int8(ord)
+	if first, known := w.heads.First(ref); known {
+		ords.int8(first.Order)
 	} else {
 		ords.null()
 	}

@@ -89,7 +89,7 @@ func (d *sides) enter(s *kernel.Step) {
 	}
 	if lane, ok := kernel.LaneFor(s); ok {
 		d.tx.laned = true
-		d.tx.lane.enter(lane, s.StepRef)
+		d.tx.lane.enter(lane)
 	}
 }
 

@@ -160,7 +160,7 @@ func checkLanes(c *conn, fault func(string, ...any)) error {
 	firsts := map[kernel.LaneRef]kernel.Lane{}
 	err := eachRow(c, func(k *kept, _ *row) {
 		if lane, ok := kernel.LaneFor(&k.step); ok {
-			if first, there := firsts[lane.LaneRef]; !there || lane.Order < first.Order {
+			if first, there := firsts[lane.LaneRef]; !there || kernel.ClaimLess(lane.First, first.First) < 0 {
 				firsts[lane.LaneRef] = lane
 			}
 		}

@@ -12,11 +12,11 @@ import (
 // The lanes of steps that need a limit of a user's own have rows, by which a search finds those that are open and have
 // the oldest steps, however many there are.
 
-const laneColumns = `agent, lane, class, type, limits, ord`
+const laneColumns = `agent, lane, class, type, limits, ord, job, idx`
 
 func readLane(r *row) (l kernel.Lane) {
 	l.Agent, l.Lane, l.Class = r.text(), kernel.LaneID(r.num()), kernel.LaneID(r.num())
-	l.Type, l.Needs, l.Order = r.text(), kernel.Needs(r.text()), r.num()
+	l.Type, l.Needs, l.First.Order, l.First.StepRef = r.text(), kernel.Needs(r.text()), r.num(), r.ref()
 	return l
 }
 
@@ -37,8 +37,8 @@ func (tx *tx) touchLane(was, now *kernel.Step) {
 	if !in {
 		return
 	}
-	tx.heads.Enter(has.LaneRef, kernel.Candidate{StepRef: now.StepRef, Order: has.Order})
-	if first, there := tx.lanesEntered[has.LaneRef]; !there || has.Order < first.Order {
+	tx.heads.Enter(has.LaneRef, has.First)
+	if first, there := tx.lanesEntered[has.LaneRef]; !there || kernel.ClaimLess(has.First, first.First) < 0 {
 		tx.lanesEntered[has.LaneRef] = has
 	}
 }
@@ -54,9 +54,10 @@ func (tx *tx) saveLanes(closed []kernel.ClosedLane) error {
 	}
 	for _, l := range tx.lanesEntered {
 		delete(empty, l.LaneRef)
-		if err := tx.exec(`INSERT INTO perdure_lane (`+laneColumns+`) VALUES (?, ?, ?, ?, ?, ?)
-			ON CONFLICT DO UPDATE SET ord = excluded.ord WHERE ord > excluded.ord AND closed_name IS NULL`,
-			l.Agent, int64(l.Lane), int64(l.Class), l.Type, string(l.Needs), l.Order); err != nil {
+		if err := tx.exec(`INSERT INTO perdure_lane (`+laneColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+			ON CONFLICT DO UPDATE SET ord = excluded.ord, job = excluded.job, idx = excluded.idx
+			WHERE (ord, job, idx) > (excluded.ord, excluded.job, excluded.idx) AND closed_name IS NULL`,
+			l.Agent, int64(l.Lane), int64(l.Class), l.Type, string(l.Needs), l.First.Order, l.First.Job[:], l.First.Index); err != nil {
 			return err
 		}
 	}
@@ -74,20 +75,23 @@ func (tx *tx) saveLanes(closed []kernel.ClosedLane) error {
 	return nil
 }
 
-// renewLane deletes a lane without steps, or sets the order of its first one. Of a lane that is closed it does neither.
+// renewLane deletes a lane without steps, or sets its first one. Of a lane that is closed it does neither.
 func (tx *tx) renewLane(ref kernel.LaneRef) (empty bool, err error) {
-	order, known := tx.heads.Order(ref)
-	if !known {
-		orders, err := all(tx.c, (*row).num, `SELECT ready FROM perdure_step WHERE agent = ? AND lane = ? AND ready IS NOT NULL ORDER BY ready LIMIT 1`, ref.Agent, int64(ref.Lane))
+	first, known := tx.heads.First(ref)
+	if !known && !tx.heads.Empty(ref) {
+		firsts, err := tx.readyOfLane(ref.Agent, ref.Lane, 1)
 		if err != nil {
 			return false, err
 		}
-		if len(orders) == 0 {
-			return true, tx.exec(`DELETE FROM perdure_lane WHERE agent = ? AND lane = ? AND closed_name IS NULL`, ref.Agent, int64(ref.Lane))
+		if known = len(firsts) > 0; known {
+			first = firsts[0]
 		}
-		order = orders[0]
 	}
-	return false, tx.exec(`UPDATE perdure_lane SET ord = ?3 WHERE agent = ?1 AND lane = ?2 AND closed_name IS NULL AND ord <> ?3`, ref.Agent, int64(ref.Lane), order)
+	if !known {
+		return true, tx.exec(`DELETE FROM perdure_lane WHERE agent = ? AND lane = ? AND closed_name IS NULL`, ref.Agent, int64(ref.Lane))
+	}
+	return false, tx.exec(`UPDATE perdure_lane SET ord = ?3, job = ?4, idx = ?5 WHERE agent = ?1 AND lane = ?2 AND closed_name IS NULL
+		AND (ord, job, idx) <> (?3, ?4, ?5)`, ref.Agent, int64(ref.Lane), first.Order, first.Job[:], first.Index)
 }
 
 func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) (agents []string, err error) {
@@ -143,11 +147,11 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string) ([]kernel.Candi
 	return merge.First(max, of, func(of []kernel.LaneID, n int) (map[kernel.LaneID]merge.Head, error) {
 		heads := make(map[kernel.LaneID]merge.Head, len(of))
 		for _, lane := range of {
-			steps, err := tx.readyOfLane(agent, lane, n)
+			steps, err := tx.readyOfLane(agent, lane, n+1)
 			if err != nil {
 				return nil, err
 			}
-			heads[lane] = merge.Head{Steps: steps, Whole: len(steps) < n}
+			heads[lane] = merge.Head{Steps: steps, Whole: len(steps) <= n}
 			tx.heads.Read(kernel.LaneRef{Agent: agent, Lane: lane}, heads[lane])
 		}
 		return heads, nil
@@ -158,12 +162,12 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string) ([]kernel.Candi
 func (tx *tx) openLanes(agent string, max int, full []string) ([]kernel.LaneID, error) {
 	type open struct {
 		lane  kernel.LaneID
-		order int64
+		first kernel.Candidate
 	}
 	var found []open
 	const where = ` FROM perdure_lane WHERE closed_name IS NULL AND agent = ?1`
 	for class := int64(math.MinInt64); ; class++ { // by one leap of the index for each class
-		first, err := all(tx.c, readLane, `SELECT `+laneColumns+where+` AND class >= ?2 ORDER BY class, ord LIMIT 1`, agent, class)
+		first, err := all(tx.c, readLane, `SELECT `+laneColumns+where+` AND class >= ?2 ORDER BY class, ord, job, idx LIMIT 1`, agent, class)
 		if err != nil {
 			return nil, err
 		}
@@ -174,14 +178,14 @@ func (tx *tx) openLanes(agent string, max int, full []string) ([]kernel.LaneID, 
 		if first[0].NeedsAny(full) {
 			continue
 		}
-		of, err := all(tx.c, func(r *row) open { return open{kernel.LaneID(r.num()), r.num()} },
-			`SELECT lane, ord`+where+` AND class = ?2 ORDER BY ord `+limitTo, agent, class, atMost(max))
+		of, err := all(tx.c, func(r *row) open { return open{kernel.LaneID(r.num()), readCandidate(r)} },
+			`SELECT lane, job, idx, ord`+where+` AND class = ?2 ORDER BY ord, job, idx `+limitTo, agent, class, atMost(max))
 		if err != nil {
 			return nil, err
 		}
 		found = append(found, of...)
 	}
-	slices.SortFunc(found, func(a, b open) int { return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.lane, b.lane)) })
+	slices.SortFunc(found, func(a, b open) int { return kernel.ClaimLess(a.first, b.first) })
 	ids := make([]kernel.LaneID, min(len(found), max))
 	for i := range ids {
 		ids[i] = found[i].lane

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -18,6 +19,7 @@ var finding = []check{
 	{"Find/ReadyOfLanes", findReadyOfLanes},
 	{"Find/ReadyOfManyLanes", findReadyOfManyLanes},
 	{"Find/ReadyOfLanesInOneTransaction", findReadyOfLanesInOneTransaction},
+	{"Find/ReadyOfLanesOfOneOrder", findReadyOfLanesOfOneOrder},
 	{"Find/ReadyOfFullLanes", findReadyOfFullLanes},
 	{"Find/Due", findDue},
 	{"Find/Expired", findExpired},
@@ -299,6 +301,53 @@ func findReadyOfLanesInOneTransaction(s *suite) {
 	}
 	s.ready("the rest", "http", 100, nil, append(rest, ref(300, 0), ref(301, 0)))
 	s.sound()
+}
+
+// Steps of one job, and of jobs that were submitted in the same millisecond, have the same order number, and come in the order of
+// job and place: also if they are in different lanes, and the search takes fewer than there are (L5).
+func findReadyOfLanesOfOneOrder(s *suite) {
+	same := func(n int) kernel.NewJob {
+		nj := newJob(1, 10, func(j *kernel.Job) { j.ID[15] = byte(n) })
+		for i, st := range nj.Steps {
+			st.Needs = account(fmt.Sprint(n, i))
+		}
+		return nj
+	}
+	s.submit(same(7), same(3))
+	var want []kernel.StepRef
+	for _, n := range []int{3, 7} {
+		for i := range 10 {
+			want = append(want, kernel.StepRef{Job: same(n).Job.ID, Index: i})
+		}
+	}
+	inOrder := func() {
+		s.Helper()
+		for max := range len(want) + 2 {
+			s.ready(fmt.Sprint(max), "http", max, nil, want[:min(max, len(want))])
+		}
+		s.sound()
+	}
+	inOrder()
+	left, back := want[0], want[11]
+	s.changeStep(left, settle)
+	s.changeStep(back, settle)
+	want = slices.DeleteFunc(want, func(ref kernel.StepRef) bool { return ref == left || ref == back })
+	inOrder()
+	s.changeStep(back, func(st *kernel.Step) { st.Phase = perdure.Ready })
+	want = slices.Insert(want, 10, back)
+	inOrder()
+
+	// One lane has the steps of several jobs, and its place is that of the first one that is left.
+	for n := range 4 {
+		s.submit(needing(account("shared"), newJob(1, 1, func(j *kernel.Job) { j.ID[15] = byte(20 - n) })), needing(account(fmt.Sprint("own", n)), newJob(1, 1, func(j *kernel.Job) { j.ID[15] = byte(40 - n) })))
+	}
+	for _, n := range []int{17, 18, 19, 20, 37, 38, 39, 40} {
+		want = append(want, kernel.StepRef{Job: perdure.JobID(slices.Concat(want[0].Job[:15], []byte{byte(n)}))})
+	}
+	inOrder()
+	s.changeStep(want[len(want)-8], settle)
+	want = slices.Delete(want, len(want)-8, len(want)-7)
+	inOrder()
 }
 
 // A limit that is full as a whole keeps its lanes from being searched, however many they are. A full type does, but for the

@@ -17,8 +17,8 @@ type Head struct {
 }
 
 // First returns the first steps of the lanes, at most max, in the order of kernel.ClaimLess. read returns the heads of some
-// lanes: at most n steps of each, and at least one if there is one. A lane is read again, with a larger n, if that was too
-// few; then there are n, if the lane has so many.
+// lanes: at least one step of each that has one. A lane is read again, with a larger n, if that was too few; then there are at
+// least n, if the lane has so many.
 func First(max int, of []kernel.LaneID, read func(of []kernel.LaneID, n int) (map[kernel.LaneID]Head, error)) ([]kernel.Candidate, error) {
 	if len(of) == 0 {
 		return nil, nil
@@ -82,10 +82,16 @@ func (h Heads) Leave(lane kernel.LaneRef, step kernel.StepRef) {
 	}
 }
 
-// Order is that of the first step of a lane. ok is false if it is not known, or if there is none.
-func (h Heads) Order(lane kernel.LaneRef) (order int64, ok bool) {
+// First is the first step of a lane. ok is false if it is not known, or if there is none.
+func (h Heads) First(lane kernel.LaneRef) (first kernel.Candidate, ok bool) {
 	if steps := h[lane].Steps; len(steps) > 0 {
-		return steps[0].Order, true
+		return steps[0], true
 	}
-	return 0, false
+	return first, false
+}
+
+// Empty says that a lane is known to have no step.
+func (h Heads) Empty(lane kernel.LaneRef) bool {
+	head := h[lane]
+	return head.Whole && len(head.Steps) == 0
 }

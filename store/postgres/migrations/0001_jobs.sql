@@ -143,59 +143,53 @@ create table perdure.lane (
 	class       bigint not null, -- lanes with the same type and names of limits
 	type        text collate "C" not null,
 	limits      text not null,   -- what its steps need, as in step
-	ord         bigint not null, -- of its first step; of a closed lane, when it was closed
+	ord         bigint not null, -- its first step comes at this place (as in ready); of a closed lane, that when it was closed
+	job         uuid not null,
+	idx         int not null,
 	closed_name text collate "C",
 	closed_key  text collate "C",
 	primary key (lane, agent)    -- in this order two entries differ in their first column
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_limit = 2000);
 
-create index lane_open on perdure.lane (agent, class, ord) where closed_name is null;
+create index lane_open on perdure.lane (agent, class, ord, job, idx) where closed_name is null;
 create index lane_closed on perdure.lane (closed_name, closed_key, agent, ord) where closed_name is not null;
 
 -- enter_lanes is for a transaction that has made steps ready in these lanes. The lock on a row keeps it from being deleted
--- until the transaction is over; any number may hold it. A lane that another transaction is changing keeps its order: the
+-- until the transaction is over; any number may hold it. A lane that another transaction is changing keeps its place: the
 -- other one writes it.
-create function perdure.enter_lanes(agents text[], lanes bigint[], classes bigint[], types text[], limits text[], ords bigint[])
+create function perdure.enter_lanes(agents text[], lanes bigint[], classes bigint[], types text[], limits text[], ords bigint[], jobs uuid[], idxs int[])
 returns void language plpgsql volatile as $$
 declare
 	locked int;
 begin
 	loop
-		insert into perdure.lane (agent, lane, class, type, limits, ord)
-			select * from unnest(agents, lanes, classes, types, limits, ords) on conflict do nothing;
+		insert into perdure.lane (agent, lane, class, type, limits, ord, job, idx)
+			select * from unnest(agents, lanes, classes, types, limits, ords, jobs, idxs) on conflict do nothing;
 		select count(*) into locked from unnest(agents, lanes) as u (agent, lane) cross join lateral (
 			select from perdure.lane where agent = u.agent collate "C" and lane = u.lane for key share) l;
 		exit when locked = cardinality(agents);
 	end loop;
-	update perdure.lane l set ord = k.ord from (
-		select l.ctid, u.ord from unnest(agents, lanes, ords) as u (agent, lane, ord) cross join lateral (
-			select ctid from perdure.lane where agent = u.agent collate "C" and lane = u.lane and coalesce(closed_name, '') = '' and ord > u.ord
+	update perdure.lane l set ord = k.ord, job = k.job, idx = k.idx from (
+		select l.ctid, u.ord, u.job, u.idx from unnest(agents, lanes, ords, jobs, idxs) as u (agent, lane, ord, job, idx) cross join lateral (
+			select ctid from perdure.lane where agent = u.agent collate "C" and lane = u.lane and coalesce(closed_name, '') = ''
+			and (ord, job, idx) > (u.ord, u.job, u.idx)
 			for no key update skip locked) l) k
 	where l.ctid = k.ctid;
 end $$;
 
--- leave_lanes is for a transaction that has taken ready steps out of these lanes. It sets the order of their first steps, or
--- looks for it where it is not known (null), and deletes those that have no step left. For that it looks a second time once
--- it has the lock, because a transaction that has made a step ready may have ended meanwhile; one that is under way has the
--- row locked, and is not waited for.
-create function perdure.leave_lanes(agents text[], lanes bigint[], ords bigint[]) returns void language plpgsql volatile as $$
+-- delete_lanes deletes those of these lanes that have no ready step left. It looks a second time once it has the lock on a
+-- row, because a transaction that has made a step ready may have ended meanwhile; one that is under way has the row locked, and
+-- is not waited for.
+create function perdure.delete_lanes(agents text[], lanes bigint[]) returns void language plpgsql volatile as $$
 declare
 	empty_agents text[];
 	empty_lanes bigint[];
 begin
-	update perdure.lane l set ord = u.ord from (
-		select u.agent, u.lane, coalesce(u.ord, (select ord from perdure.ready r where r.agent = u.agent collate "C" and r.lane = u.lane order by r.ord limit 1)) as ord
-		from unnest(agents, lanes, ords) as u (agent, lane, ord) offset 0) u
-	where l.agent = any(array[u.agent collate "C"]) and l.lane = u.lane and coalesce(l.closed_name, '') = '' and l.ord <> u.ord;
-	if array_position(ords, null) is null then
-		return;
-	end if;
 	select array_agg(u.agent), array_agg(u.lane) into empty_agents, empty_lanes
-	from unnest(agents, lanes, ords) as u (agent, lane, ord) cross join lateral (
+	from unnest(agents, lanes) as u (agent, lane) cross join lateral (
 		select from perdure.lane l where l.agent = u.agent collate "C" and l.lane = u.lane and coalesce(l.closed_name, '') = ''
 		and not exists (select from perdure.ready r where r.agent = l.agent and r.lane = l.lane offset 0)
-		for update skip locked) l
-	where u.ord is null;
+		for update skip locked) l;
 	delete from perdure.lane where ctid = any (array(
 		select l.ctid from unnest(empty_agents, empty_lanes) as u (agent, lane) cross join lateral (
 			select ctid from perdure.lane l where l.agent = u.agent collate "C" and l.lane = u.lane

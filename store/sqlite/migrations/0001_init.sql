@@ -144,13 +144,15 @@ CREATE TABLE perdure_lane (
 	class       INTEGER NOT NULL,         -- lanes with the same type and names of limits
 	type        TEXT    NOT NULL,
 	limits      TEXT    NOT NULL,         -- what its steps need, as in step
-	ord         INTEGER NOT NULL,         -- of its first step
+	ord         INTEGER NOT NULL,         -- its first step comes at this place (ready, job, idx in step)
+	job         BLOB    NOT NULL,
+	idx         INTEGER NOT NULL,
 	closed_name TEXT,                     -- the limit, and its key, that have no room for its steps
 	closed_key  TEXT,
 	PRIMARY KEY (lane, agent)             -- in this order two entries differ in their first column
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX perdure_lane_open   ON perdure_lane (agent, class, ord)          WHERE closed_name IS NULL;
+CREATE INDEX perdure_lane_open   ON perdure_lane (agent, class, ord, job, idx) WHERE closed_name IS NULL;
 CREATE INDEX perdure_lane_closed ON perdure_lane (closed_name, closed_key, ord) WHERE closed_name IS NOT NULL;
 
 -- The labels again, to be found by.
