@@ -28,7 +28,7 @@ type fake struct {
 	changed *sync.Cond
 	given   [][]object // the answers to coming claims
 	claims  []claimed
-	waiting int // claims that wait for work
+	ended   map[any]bool // holders that are there no more: a claim of theirs that is still on its way is given nothing
 	beats   []object
 	locks   map[any]time.Time // by job
 	reports []reported
@@ -66,7 +66,7 @@ type reply struct {
 }
 
 func newFake(t *testing.T) *fake {
-	f := &fake{t: t, locks: map[any]time.Time{}}
+	f := &fake{t: t, locks: map[any]time.Time{}, ended: map[any]bool{}}
 	f.changed = sync.NewCond(&f.mu)
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/agents/{agent}/claim", f.claim)
@@ -163,15 +163,13 @@ func (f *fake) letOut(gone context.Context, body object) (special *reply, runs [
 	}
 	switch {
 	case special == nil || special.delay > 0:
-		f.waiting++
-		for len(f.given) == 0 && time.Now().Before(deadline) && gone.Err() == nil {
+		over := func() bool { return !time.Now().Before(deadline) || gone.Err() != nil || f.ended[body["holder"]] }
+		for len(f.given) == 0 && !over() {
 			f.changed.Wait()
 		}
-		if len(f.given) > 0 && gone.Err() == nil {
+		if len(f.given) > 0 && !over() {
 			runs, f.given = f.given[0], f.given[1:]
 		}
-		f.waiting--
-		f.changed.Broadcast()
 	case special.runs != nil:
 		runs = special.runs
 	}
