@@ -105,10 +105,12 @@ func (t *Transaction) regrant(g *grant, refs []kernel.StepRef) (*Aside, error) {
 		return nil, err
 	}
 	runs, room := make([]*perdure.Run, 0, len(refs)), g.Space()
-	for _, ref := range refs {
+	var ref kernel.StepRef
+	again := newRuling(func() (*perdure.Run, error) { return t.b.Workset().Again(ref, &g.Request) })
+	for _, ref = range refs {
 		// With a cache that the runs before have filled, a rendering takes more work than when the run was granted.
 		t.b.Budget().Memory = nil
-		run, err := t.runOf(ref, func() (*perdure.Run, error) { return t.b.Workset().Again(ref, &g.Request) })
+		run, err := t.runOf(ref, again)
 		if errors.Is(err, kernel.ErrOverBudget) || errors.As(err, new(*kernel.Postponed)) {
 			return &Aside{Claim: g.Claim, Jobs: jobs, Why: errLocked}, nil
 		}

@@ -117,7 +117,8 @@ func (t *Transaction) ahead(s *search) (ahead []kernel.StepRef, none bool, err e
 	if head, _, err = t.load(head); err != nil || len(head) == 0 {
 		return nil, false, err
 	}
-	return slices.DeleteFunc(slices.Clone(s.own), func(ref kernel.StepRef) bool { return t.compare(ref, head[0]) > 0 }), false, nil
+	first := t.candidate(head[0])
+	return slices.DeleteFunc(slices.Clone(s.own), func(ref kernel.StepRef) bool { return kernel.ClaimLess(t.candidate(ref), first) > 0 }), false, nil
 }
 
 // urgent are the own steps that are as urgent as what is ready in the store. Another writer searches there, and finds
@@ -175,22 +176,22 @@ func (t *Transaction) candidates(s *search) ([]kernel.StepRef, error) {
 	if err != nil {
 		return nil, err
 	}
-	last := -1
-	for i := range loaded {
-		if last < 0 || t.compare(loaded[i], loaded[last]) > 0 {
-			last = i
+	if len(loaded) == 0 {
+		return s.stored, nil
+	}
+	last := t.candidate(loaded[0])
+	for _, ref := range loaded[1:] {
+		if c := t.candidate(ref); kernel.ClaimLess(c, last) > 0 {
+			last = c
 		}
 	}
-	own := slices.DeleteFunc(slices.Clone(s.own), func(ref kernel.StepRef) bool {
-		return last < 0 || t.compare(ref, loaded[last]) > 0
-	})
+	own := slices.DeleteFunc(slices.Clone(s.own), func(ref kernel.StepRef) bool { return kernel.ClaimLess(t.candidate(ref), last) > 0 })
 	return append(s.stored, own...), nil
 }
 
-// compare is by the order of claims. Both steps are loaded.
-func (t *Transaction) compare(a, b kernel.StepRef) int {
-	w := t.b.Workset()
-	return kernel.ClaimLess(kernel.CandidateOf(w.Step(a)), kernel.CandidateOf(w.Step(b)))
+// candidate is a step that is loaded.
+func (t *Transaction) candidate(ref kernel.StepRef) kernel.Candidate {
+	return kernel.CandidateOf(t.b.Workset().Step(ref))
 }
 
 // inOrder are those that are ready, each once, in the order of claims.

@@ -239,10 +239,10 @@ func (t *Transaction) unpaid(s *search, hadNothing bool) {
 func (t *Transaction) addFull(s *search, refs []kernel.StepRef) {
 	w := t.b.Workset()
 	for _, ref := range refs {
-		if !w.HasStep(ref) {
+		step := w.Step(ref)
+		if step == nil {
 			continue
 		}
-		step := w.Step(ref)
 		s.laned = s.laned || step.Needs != ""
 		if t.limits.counted.Empty() {
 			continue
@@ -285,10 +285,11 @@ func (t *Transaction) offer(s *search, found []kernel.StepRef) (granted int, mor
 func (t *Transaction) loadInputs(refs []kernel.StepRef) error {
 	w := t.b.Workset()
 	var payloads []kernel.StepRef
-	var first kernel.StepRef // the first that needs values
-	for _, ref := range refs {
+	var ref, first kernel.StepRef // first: that needs values
+	needs := func() { payloads = append(payloads, w.ClaimRefs(ref)...) }
+	for _, ref = range refs {
 		needed := len(payloads)
-		if err := t.b.Fold(ref.Job, func() { payloads = append(payloads, w.ClaimRefs(ref)...) }); err != nil {
+		if err := t.b.Fold(ref.Job, needs); err != nil {
 			return err
 		}
 		if needed == 0 {
@@ -307,28 +308,29 @@ func (t *Transaction) loadInputs(refs []kernel.StepRef) error {
 // step whose input takes more work than the transaction has left is passed over.
 func (t *Transaction) grant(s *search, refs []kernel.StepRef) (granted int, more bool, err error) {
 	more = true
-	for _, ref := range refs {
+	var ref kernel.StepRef
+	var g *grant
+	claim := newRuling(func() (*perdure.Run, error) { return t.b.Workset().Claim(ref, &g.Request, &t.limits.counted, g.room()) })
+	for _, ref = range refs {
 		for len(s.open) > 0 {
-			g := s.open[0]
+			g = s.open[0]
 			if may, err := t.mayGrant(g); err != nil {
 				return granted, more, err
 			} else if !may {
 				s.open = s.open[1:]
 				continue
 			}
-			run, err := t.runOf(ref, func() (*perdure.Run, error) {
-				return t.b.Workset().Claim(ref, &g.Request, &t.limits.counted, g.room())
-			})
-			if errors.Is(err, kernel.ErrNoRoom) {
-				g.crowded = len(g.runs) == 0
-				s.open = s.open[1:]
-				continue
-			}
-			if postponed := (*kernel.Postponed)(nil); errors.As(err, &postponed) {
-				more = t.b.Postpone(postponed.Rendering, s.agent) && more
-				break
-			}
+			run, err := t.runOf(ref, claim)
 			if err != nil {
+				if errors.Is(err, kernel.ErrNoRoom) {
+					g.crowded = len(g.runs) == 0
+					s.open = s.open[1:]
+					continue
+				}
+				if postponed := (*kernel.Postponed)(nil); errors.As(err, &postponed) {
+					more = t.b.Postpone(postponed.Rendering, s.agent) && more
+					break
+				}
 				return granted, more, err
 			}
 			if run != nil {
@@ -345,19 +347,30 @@ func (t *Transaction) grant(s *search, refs []kernel.StepRef) (granted int, more
 	return granted, more, nil
 }
 
+// ruling is a call of the rules for a run. One serves for all steps of a search: each would cost memory.
+type ruling struct {
+	apply func()
+	run   *perdure.Run
+	err   error
+}
+
+func newRuling(rule func() (*perdure.Run, error)) *ruling {
+	r := &ruling{}
+	r.apply = func() { r.run, r.err = rule() }
+	return r
+}
+
 // runOf calls the rules for a run of the step. If its input reads values that are not loaded, it loads them and calls
 // the rules once more; loadInputs has loaded only the values that were known to be needed then. The error is a
 // *Postponed, ErrOverBudget or ErrNoRoom if the step has to wait for a renderer, another transaction, or another claim.
-func (t *Transaction) runOf(ref kernel.StepRef, rule func() (*perdure.Run, error)) (run *perdure.Run, err error) {
-	var failed error
-	apply := func() { run, failed = rule() }
-	if err := t.b.Fold(ref.Job, apply); err != nil {
+func (t *Transaction) runOf(ref kernel.StepRef, r *ruling) (*perdure.Run, error) {
+	if err := t.b.Fold(ref.Job, r.apply); err != nil {
 		return nil, err
 	}
-	if failed == nil {
-		return run, nil
+	if r.err == nil {
+		return r.run, nil
 	}
-	if missing := (*kernel.NotLoaded)(nil); errors.As(failed, &missing) {
+	if missing := (*kernel.NotLoaded)(nil); errors.As(r.err, &missing) {
 		all, err := t.b.LoadPayloads(missing.Steps)
 		switch {
 		case err != nil:
@@ -365,15 +378,15 @@ func (t *Transaction) runOf(ref kernel.StepRef, rule func() (*perdure.Run, error
 		case !all:
 			return nil, kernel.ErrOverBudget
 		}
-		if err := t.b.Fold(ref.Job, apply); err != nil {
+		if err := t.b.Fold(ref.Job, r.apply); err != nil {
 			return nil, err
 		}
 	}
 	switch {
-	case failed == nil, errors.Is(failed, kernel.ErrOverBudget), errors.Is(failed, kernel.ErrNoRoom), errors.As(failed, new(*kernel.Postponed)):
-		return run, failed
+	case r.err == nil, errors.Is(r.err, kernel.ErrOverBudget), errors.Is(r.err, kernel.ErrNoRoom), errors.As(r.err, new(*kernel.Postponed)):
+		return r.run, r.err
 	}
-	return nil, t.b.Damaged(ref.Job, failed)
+	return nil, t.b.Damaged(ref.Job, r.err)
 }
 
 // ——— before the commit ———

@@ -200,21 +200,28 @@ func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits *Admission, room 
 	if !w.budget.hand(len(input) + len(src.output)) {
 		return nil, ErrOverBudget
 	}
+	if !limits.Empty() {
+		w.takePermits(limits, e, r)
+	}
+	e.job.Permit = true
+	w.letOut(e, r, d, c)
+	w.keepInput(e, r, d, input)
+	w.touch(e)
+	return w.runOf(e, r, input, src.output), nil
+}
+
+// takePermits takes what a step needs.
+func (w *Workset) takePermits(limits *Admission, e *entry, r *row) {
 	if !e.job.Permit {
-		e.job.Permit = true
 		limits.take(Need{LimitKey{Name: JobLimit(e.job.Type)}, 1})
 	}
-	limits.take(Need{LimitKey{Name: AgentLimit(c.Agent)}, 1})
+	limits.take(Need{LimitKey{Name: AgentLimit(r.Agent)}, 1})
 	for _, n := range r.Needs.List() {
 		limits.take(n)
 		if limits.roomFor(n.LimitKey) == 0 { // the next search need not find the others of this lane
 			w.closeLane(limits, r, n.LimitKey)
 		}
 	}
-	w.letOut(e, r, d, c)
-	w.keepInput(e, r, d, input)
-	w.touch(e)
-	return w.runOf(e, r, input, src.output), nil
 }
 
 func (w *Workset) pastDeadline(j *Job) bool {

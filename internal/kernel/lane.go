@@ -45,10 +45,10 @@ type Lane struct {
 
 // LaneFor is the lane of a step that is ready; ok is false if that is a plain one.
 func LaneFor(s *Step) (lane Lane, ok bool) {
-	key := PlacesOf(s).Ready
-	if !key.Ready || key.Lane.Plain() {
+	if s.Needs == "" || s.Phase != perdure.Ready {
 		return Lane{}, false
 	}
+	key := PlacesOf(s).Ready
 	names := make([]string, 0, perdure.MaxStepLimits)
 	for _, n := range s.Needs.List() {
 		names = append(names, n.Name)

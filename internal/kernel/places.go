@@ -69,7 +69,10 @@ func CandidateOf(s *Step) Candidate {
 // ClaimLess orders ready steps as claims get them: by Order, then by age of the job, then by place in the job. The
 // result is below 0 if a comes before b.
 func ClaimLess(a, b Candidate) int {
-	return cmp.Or(cmp.Compare(a.Order, b.Order), a.StepRef.Compare(b.StepRef))
+	if a.Order != b.Order {
+		return cmp.Compare(a.Order, b.Order)
+	}
+	return a.StepRef.Compare(b.StepRef)
 }
 
 // OverdueAt is when the job's deadline passes; zero if it has none, if it has been acted upon, or if it stands still

@@ -162,14 +162,15 @@ func (w *Workset) Plan(id perdure.JobID) *Plan { return w.entry(id).plan }
 
 // HasStep says whether a step's row is there.
 func (w *Workset) HasStep(ref StepRef) bool {
-	e := w.entry(ref.Job)
-	return e != nil && e.steps.at(ref.Index) != nil
+	return w.Step(ref) != nil
 }
 
 // Step is a step as it stands; nil if it is not there. It must not be changed.
 func (w *Workset) Step(ref StepRef) *Step {
-	if e := w.entry(ref.Job); e != nil && e.steps.at(ref.Index) != nil {
-		return e.steps.at(ref.Index).Step
+	if e := w.entry(ref.Job); e != nil {
+		if r := e.steps.at(ref.Index); r != nil {
+			return r.Step
+		}
 	}
 	return nil
 }

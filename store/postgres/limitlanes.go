@@ -11,7 +11,8 @@ import (
 
 // The lanes of steps that need a limit of a user's own have rows in table lane, by which a search finds those that are open
 // and have the oldest steps, however many there are. A transaction that closes or opens a lane has the lock of the limit. All
-// other changes are made right before the commit, in one order, and after them the transaction waits for nobody.
+// other changes are made right before the commit. Two of their statements may wait for other transactions, always in this order:
+// moveLanesSQL and enter_lanes. Each goes through the lanes in one order.
 //
 // A lane has the place of its first step. It may be too late for a while: if one transaction sets it while another one makes
 // an older step ready, neither sees the other's work. That step is found when its lane has its turn, and the place is right from
@@ -49,14 +50,16 @@ update perdure.lane l set ord = k.ord, job = k.job, idx = k.idx from (
 		select ctid from perdure.lane where ctid = u.at and lane = u.lane and coalesce(closed_name, '') = '' offset 0) l) k
 where l.ctid = k.ctid`
 
-	// firstOfLanesSQL looks for the first steps of lanes.
+	// firstOfLanesSQL looks for the first steps of lanes. A lane that another transaction is changing keeps its place, which is
+	// at worst too early.
 	firstOfLanesSQL = `
-update perdure.lane l set ord = u.ord, job = u.job, idx = u.idx from (
-	select u.agent, u.lane, r.ord, r.job, r.idx from unnest($1::text[], $2::bigint[]) as u (agent, lane) cross join lateral (
+update perdure.lane l set ord = k.ord, job = k.job, idx = k.idx from (
+	select l.ctid, r.ord, r.job, r.idx from unnest($1::text[], $2::bigint[]) as u (agent, lane) cross join lateral (
 		select ord, job, idx from perdure.ready r where r.agent = u.agent collate "C" and r.lane = u.lane order by ord, job, idx limit 1) r
-	offset 0) u
-where l.agent = any(array[u.agent collate "C"]) and l.lane = u.lane and coalesce(l.closed_name, '') = ''
-and (l.ord, l.job, l.idx) <> (u.ord, u.job, u.idx)`
+	cross join lateral (
+		select ctid from perdure.lane where agent = u.agent collate "C" and lane = u.lane and coalesce(closed_name, '') = ''
+		and (ord, job, idx) <> (r.ord, r.job, r.idx) for no key update skip locked) l) k
+where l.ctid = k.ctid`
 
 	closeLanesSQL = `
 update perdure.lane l set closed_name = k.name, closed_key = k.key, ord = k.ord from (
@@ -233,50 +236,54 @@ func fullOf(full []string) (types, names []string) {
 // laneStatements bring table lane in line with what the transaction has done, and forget it.
 func (tx *tx) laneStatements() (list []*statement) {
 	w := &tx.lane
-	if n := len(w.entered); n > 0 {
-		var agents, lanes, classes, types, limits cells
-		var firsts firstCells
-		for _, ref := range slices.SortedFunc(maps.Keys(w.entered), compareLanes) {
-			l := w.entered[ref]
-			agents.text(l.Agent)
-			lanes.int8(int64(l.Lane))
-			classes.int8(int64(l.Class))
-			types.text(l.Type)
-			limits.text(string(l.Needs))
-			firsts.add(l.First)
-		}
-		list = append(list, q("select perdure.enter_lanes($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::uuid[], $8::int[])").
-			array(tText, n, agents).array(tInt8, n, lanes).array(tInt8, n, classes).array(tText, n, types).array(tText, n, limits).
-			array(tInt8, n, firsts.ords).array(tUUID, n, firsts.jobs).array(tInt4, n, firsts.idxs))
-	}
-	var moved, unknown, empty laneCells
+	var moved, empty, unknown, perhaps laneCells // unknown: whose first step is to be found; perhaps: that may be empty
 	for _, ref := range slices.SortedFunc(maps.Keys(w.left), compareLanes) {
 		first, known := w.heads.First(ref)
-		at, located := w.at[ref]
-		_, entered := w.entered[ref] // its row may have moved
+		at, found := w.at[ref]
+		_, entered := w.entered[ref] // then its row may be elsewhere by then
 		_, closing := w.closed[ref]
+		found = found && !entered
 		switch {
 		case known && closing: // it is closed at its place
-		case known && located && !entered:
+		case known && found:
 			moved.add(ref)
 			moved.ats.tid(at)
 			moved.firsts.add(first)
-		case known || !w.heads.Empty(ref):
+		case known:
 			unknown.add(ref)
-		}
-		if !known {
+		case found && w.heads.Empty(ref):
 			empty.add(ref)
+			empty.ats.tid(at)
+		default:
+			unknown.add(ref)
+			perhaps.add(ref)
 		}
 	}
 	if n := moved.n; n > 0 {
 		list = append(list, q(moveLanesSQL).array(tTID, n, moved.ats).array(tInt8, n, moved.lanes).
 			array(tInt8, n, moved.firsts.ords).array(tUUID, n, moved.firsts.jobs).array(tInt4, n, moved.firsts.idxs))
 	}
+	if n := len(w.entered); n > 0 {
+		var lanes laneCells
+		var classes, types, limits cells
+		for _, ref := range slices.SortedFunc(maps.Keys(w.entered), compareLanes) {
+			l := w.entered[ref]
+			lanes.add(ref)
+			lanes.firsts.add(l.First)
+			classes.int8(int64(l.Class))
+			types.text(l.Type)
+			limits.text(string(l.Needs))
+		}
+		list = append(list, q("select perdure.enter_lanes($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::uuid[], $8::int[])").
+			array(tText, n, lanes.agents).array(tInt8, n, lanes.lanes).array(tInt8, n, classes).array(tText, n, types).array(tText, n, limits).
+			array(tInt8, n, lanes.firsts.ords).array(tUUID, n, lanes.firsts.jobs).array(tInt4, n, lanes.firsts.idxs))
+	}
 	if n := unknown.n; n > 0 {
 		list = append(list, q(firstOfLanesSQL).array(tText, n, unknown.agents).array(tInt8, n, unknown.lanes))
 	}
-	if n := empty.n; n > 0 {
-		list = append(list, q("select perdure.delete_lanes($1::text[], $2::bigint[])").array(tText, n, empty.agents).array(tInt8, n, empty.lanes))
+	if n, m := empty.n, perhaps.n; n+m > 0 {
+		list = append(list, q("select perdure.delete_lanes($1::tid[], $2::bigint[], $3::text[], $4::bigint[])").
+			array(tTID, n, empty.ats).array(tInt8, n, empty.lanes).array(tText, m, perhaps.agents).array(tInt8, m, perhaps.lanes))
 	}
 	list = append(list, w.closeStatements()...)
 	tx.lane = laneWork{}

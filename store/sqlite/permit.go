@@ -33,7 +33,11 @@ func (tx *tx) permits(ref kernel.StepRef, was, now kernel.Permits) error {
 	if err != nil || len(defined) == 0 && was.Needs == "" && now.Needs == "" {
 		return err
 	}
-	had, has := was.List(), now.List()
+	return tx.changePermits(ref, was.List(), now.List(), defined)
+}
+
+// changePermits writes the permits that a row holds now and did not hold before, of those that are kept.
+func (tx *tx) changePermits(ref kernel.StepRef, had, has []kernel.Need, defined map[string]bool) error {
 	for _, n := range had {
 		if !slices.Contains(has, n) && n.Kept(defined) {
 			if err := tx.exec(`DELETE FROM perdure_permit WHERE name = ? AND key = ? AND job = ? AND idx = ?`, n.Name, n.Key, ref.Job[:], ref.Index); err != nil {

@@ -177,23 +177,22 @@ begin
 	where l.ctid = k.ctid;
 end $$;
 
--- delete_lanes deletes those of these lanes that have no ready step left. It looks a second time once it has the lock on a
--- row, because a transaction that has made a step ready may have ended meanwhile; one that is under way has the row locked, and
--- is not waited for.
-create function perdure.delete_lanes(agents text[], lanes bigint[]) returns void language plpgsql volatile as $$
+-- delete_lanes deletes those of these lanes that have no ready step left. The rows at ats had none when they were read; of the
+-- others that is to be found out. It looks once it has the lock on a row, because a transaction that has made a step ready may
+-- have ended meanwhile; one that is under way has the row locked, and is not waited for.
+create function perdure.delete_lanes(ats tid[], at_lanes bigint[], agents text[], lanes bigint[]) returns void language plpgsql volatile as $$
 declare
-	empty_agents text[];
-	empty_lanes bigint[];
+	empty tid[];
+	others tid[];
 begin
-	select array_agg(u.agent), array_agg(u.lane) into empty_agents, empty_lanes
-	from unnest(agents, lanes) as u (agent, lane) cross join lateral (
-		select from perdure.lane l where l.agent = u.agent collate "C" and l.lane = u.lane and coalesce(l.closed_name, '') = ''
+	select array_agg(l.ctid) into empty from unnest(ats, at_lanes) as u (at, lane) cross join lateral (
+		select ctid from perdure.lane where ctid = u.at and lane = u.lane and coalesce(closed_name, '') = '' for update skip locked) l;
+	select array_agg(l.ctid) into others from unnest(agents, lanes) as u (agent, lane) cross join lateral (
+		select ctid from perdure.lane l where l.agent = u.agent collate "C" and l.lane = u.lane and coalesce(l.closed_name, '') = ''
 		and not exists (select from perdure.ready r where r.agent = l.agent and r.lane = l.lane offset 0)
 		for update skip locked) l;
-	delete from perdure.lane where ctid = any (array(
-		select l.ctid from unnest(empty_agents, empty_lanes) as u (agent, lane) cross join lateral (
-			select ctid from perdure.lane l where l.agent = u.agent collate "C" and l.lane = u.lane
-			and not exists (select from perdure.ready r where r.agent = l.agent and r.lane = l.lane offset 0) offset 0) l));
+	delete from perdure.lane l where l.ctid = any (empty || others)
+		and not exists (select from perdure.ready r where r.agent = l.agent and r.lane = l.lane offset 0);
 end $$;
 
 -- due: the steps that wait for a time.
