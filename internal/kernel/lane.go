@@ -48,7 +48,7 @@ func LaneFor(s *Step) (lane Lane, ok bool) {
 	if s.Needs == "" || s.Phase != perdure.Ready {
 		return Lane{}, false
 	}
-	key := PlacesOf(s).Ready
+	key := ReadyOf(s)
 	names := make([]string, 0, perdure.MaxStepLimits)
 	for _, n := range s.Needs.List() {
 		names = append(names, n.Name)

@@ -34,16 +34,30 @@ type InFlightKey struct {
 }
 
 // PlacesOf returns the places of a step.
-func PlacesOf(s *Step) (p Places) {
-	switch s.Phase {
-	case perdure.Ready:
-		p.Ready = ReadyKey{Ready: true, Agent: s.Agent, Lane: LaneOf(s.Type, s.Needs), Order: OrderOf(s.Job, s.Priority, s.Ageing)}
-	case perdure.Waiting:
-		p.DueAt = s.AvailableAt
-	case perdure.Running:
-		p.InFlight = InFlightKey{InFlight: true, Agent: s.Agent, Holder: s.LockedBy, Request: s.Request, Until: s.LockedUntil}
+func PlacesOf(s *Step) Places { return Places{ReadyOf(s), DueOf(s), InFlightOf(s)} }
+
+// ReadyOf returns the first of the places alone.
+func ReadyOf(s *Step) ReadyKey {
+	if s.Phase != perdure.Ready {
+		return ReadyKey{}
 	}
-	return p
+	return ReadyKey{Ready: true, Agent: s.Agent, Lane: LaneOf(s.Type, s.Needs), Order: OrderOf(s.Job, s.Priority, s.Ageing)}
+}
+
+// DueOf returns the second of the places alone.
+func DueOf(s *Step) time.Time {
+	if s.Phase != perdure.Waiting {
+		return time.Time{}
+	}
+	return s.AvailableAt
+}
+
+// InFlightOf returns the third of the places alone.
+func InFlightOf(s *Step) InFlightKey {
+	if s.Phase != perdure.Running {
+		return InFlightKey{}
+	}
+	return InFlightKey{InFlight: true, Agent: s.Agent, Holder: s.LockedBy, Request: s.Request, Until: s.LockedUntil}
 }
 
 // Same reports whether two runs have the same entry but for its time.

@@ -53,7 +53,7 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	})
 	inOrder := func(a, b *kernel.Step) int { return kernel.ClaimLess(kernel.CandidateOf(a), kernel.CandidateOf(b)) }
 	return refs(max, tx.pick(inOrder, func(s *kernel.Step) bool {
-		key := kernel.PlacesOf(s).Ready
+		key := kernel.ReadyOf(s)
 		if !key.Ready || key.Agent != agent || s.NeedsAny(full, tx.jobs[s.Job].Permit) {
 			return false
 		}
@@ -78,7 +78,7 @@ func (tx *tx) Due(now time.Time, max int) ([]kernel.StepRef, error) {
 
 func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {
 	return refs(max, tx.pick(by(lockEnd), func(s *kernel.Step) bool {
-		return kernel.PlacesOf(s).InFlight.InFlight && !lockEnd(s).After(now)
+		return kernel.InFlightOf(s).InFlight && !lockEnd(s).After(now)
 	})), nil
 }
 
@@ -101,7 +101,7 @@ func (tx *tx) Overdue(now time.Time, max int) ([]perdure.JobID, error) {
 
 func (tx *tx) HeldBy(holder, agent, request string, max int) ([]kernel.StepRef, error) {
 	return refs(max, tx.pick(compareSteps, func(s *kernel.Step) bool {
-		key := kernel.PlacesOf(s).InFlight
+		key := kernel.InFlightOf(s)
 		return key.InFlight && key.Holder == holder && (agent == "" || key.Agent == agent) && (request == "" || key.Request == request)
 	})), nil
 }
@@ -114,7 +114,7 @@ func (tx *tx) Granted(holder, agent, request string, max int) ([]kernel.StepRef,
 func (tx *tx) EmbeddedHolders() ([]string, error) {
 	holders := map[string]bool{}
 	for _, s := range tx.open {
-		if holder := kernel.PlacesOf(s).InFlight.Holder; strings.HasPrefix(holder, "@") {
+		if holder := kernel.InFlightOf(s).Holder; strings.HasPrefix(holder, "@") {
 			holders[holder] = true
 		}
 	}
@@ -137,8 +137,8 @@ func by(when func(*kernel.Step) time.Time) func(a, b *kernel.Step) int {
 	return func(a, b *kernel.Step) int { return cmp.Or(when(a).Compare(when(b)), compareSteps(a, b)) }
 }
 
-func dueAt(s *kernel.Step) time.Time   { return kernel.PlacesOf(s).DueAt }
-func lockEnd(s *kernel.Step) time.Time { return kernel.PlacesOf(s).InFlight.Until }
+func dueAt(s *kernel.Step) time.Time   { return kernel.DueOf(s) }
+func lockEnd(s *kernel.Step) time.Time { return kernel.InFlightOf(s).Until }
 
 // passed reports whether there is a time t, and now is not before it.
 func passed(t, now time.Time) bool { return !t.IsZero() && !t.After(now) }

@@ -371,7 +371,7 @@ func (c *checking) strayReady(ctx context.Context) error {
 		return readyRow{kernel.ReadyKey{Ready: true, Agent: r.text(), Lane: kernel.LaneID(r.int64()), Order: r.int64()}, scanRef(r)}
 	}, func(e readyRow) kernel.StepRef { return e.StepRef },
 		func(e readyRow, row *readRow) {
-			if row == nil || kernel.PlacesOf(&row.step).Ready != e.ReadyKey {
+			if row == nil || kernel.ReadyOf(&row.step) != e.ReadyKey {
 				c.fault(e.StepRef, "is in ready, and is not")
 			}
 		})
@@ -387,7 +387,7 @@ func (c *checking) strayDue(ctx context.Context) error {
 	}, func(r *reader) dueRow { return dueRow{r.time(), scanRef(r)} },
 		func(e dueRow) kernel.StepRef { return e.StepRef },
 		func(e dueRow, row *readRow) {
-			if row == nil || !kernel.PlacesOf(&row.step).DueAt.Equal(e.at) {
+			if row == nil || !kernel.DueOf(&row.step).Equal(e.at) {
 				c.fault(e.StepRef, "is in due, and does not wait for that time")
 			}
 		})

@@ -116,45 +116,45 @@ func (d *sides) permits(ref kernel.StepRef, was, now kernel.Permits) {
 
 // step notes what a step's row changes; was is nil where it is new.
 func (d *sides) step(was, now *kernel.Step) {
-	after := kernel.PlacesOf(now)
+	readyNow := kernel.ReadyOf(now)
 	if was == nil {
 		was = &kernel.Step{} // it has no places
-		if after.Ready.Ready {
-			d.bornReady = append(d.bornReady, readyRow{after.Ready, now.StepRef})
+		if readyNow.Ready {
+			d.bornReady = append(d.bornReady, readyRow{readyNow, now.StepRef})
 			d.enter(now)
 			return
 		}
 	}
-	before := kernel.PlacesOf(was)
-	if before.Ready != after.Ready {
-		if before.Ready.Ready {
-			d.unready = append(d.unready, readyRow{before.Ready, now.StepRef})
-			if !before.Ready.Lane.Plain() {
-				d.tx.lane.leave(kernel.LaneRef{Agent: before.Ready.Agent, Lane: before.Ready.Lane}, now.StepRef)
+	if readyWas := kernel.ReadyOf(was); readyWas != readyNow {
+		if readyWas.Ready {
+			d.unready = append(d.unready, readyRow{readyWas, now.StepRef})
+			if !readyWas.Lane.Plain() {
+				d.tx.lane.leave(kernel.LaneRef{Agent: readyWas.Agent, Lane: readyWas.Lane}, now.StepRef)
 			}
 		}
-		if after.Ready.Ready {
-			d.ready = append(d.ready, readyRow{after.Ready, now.StepRef})
+		if readyNow.Ready {
+			d.ready = append(d.ready, readyRow{readyNow, now.StepRef})
 			d.enter(now)
 		}
 	}
-	if before.DueAt.UnixMicro() != after.DueAt.UnixMicro() {
-		if !before.DueAt.IsZero() {
-			d.undue = append(d.undue, dueRow{before.DueAt, now.StepRef})
+	if dueWas, dueNow := kernel.DueOf(was), kernel.DueOf(now); dueWas.UnixMicro() != dueNow.UnixMicro() {
+		if !dueWas.IsZero() {
+			d.undue = append(d.undue, dueRow{dueWas, now.StepRef})
 		}
-		if !after.DueAt.IsZero() {
-			d.due = append(d.due, dueRow{after.DueAt, now.StepRef})
+		if !dueNow.IsZero() {
+			d.due = append(d.due, dueRow{dueNow, now.StepRef})
 		}
 	}
 	d.permits(now.StepRef, kernel.PermitsOf(was, nil), kernel.PermitsOf(now, nil))
-	if before.InFlight.Covers(after.InFlight) {
+	flyingWas, flyingNow := kernel.InFlightOf(was), kernel.InFlightOf(now)
+	if flyingWas.Covers(flyingNow) {
 		return
 	}
-	if before.InFlight.InFlight {
+	if flyingWas.InFlight {
 		d.in = append(d.in, now.StepRef)
 	}
-	if after.InFlight.InFlight {
-		d.out = append(d.out, inFlight{after.InFlight, now.StepRef})
+	if flyingNow.InFlight {
+		d.out = append(d.out, inFlight{flyingNow, now.StepRef})
 	}
 }
 

@@ -83,7 +83,7 @@ func checkRuns(c *conn, fault func(string, ...any)) error {
 	return each(c, func(r *row) error {
 		k := &kept{}
 		readKept(r, k)
-		ref, run := k.step.StepRef, kernel.PlacesOf(&k.step).InFlight
+		ref, run := k.step.StepRef, kernel.InFlightOf(&k.step)
 		if !run.InFlight {
 			return nil
 		}

@@ -112,10 +112,10 @@ func (r *row) read(ids []rows.ID, to rows.Row) {
 // diffSteps and diffJobs are the columns in which two states differ, with those that rows are found by.
 func diffSteps(a, b *kernel.Step) rows.Set {
 	set := rows.DiffSteps(a, b)
-	now, was := kernel.PlacesOf(a), kernel.PlacesOf(b)
-	set.Add(colLane, now.Ready.Lane != was.Ready.Lane)
-	set.Add(colReady, now.Ready != was.Ready)
-	set.Add(colDueAt, !now.DueAt.Equal(was.DueAt))
+	now, was := kernel.ReadyOf(a), kernel.ReadyOf(b)
+	set.Add(colLane, now.Lane != was.Lane)
+	set.Add(colReady, now != was)
+	set.Add(colDueAt, !kernel.DueOf(a).Equal(kernel.DueOf(b)))
 	return set
 }
 
@@ -173,15 +173,15 @@ func (k *kept) bindOwn(s *driver.Stmt, at int, id rows.ID) error {
 	case colOut:
 		bindNum(s, at, k.out)
 	case colLane:
-		bindNum(s, at, int64(kernel.PlacesOf(st).Ready.Lane))
+		bindNum(s, at, int64(kernel.ReadyOf(st).Lane))
 	case colReady:
-		if key := kernel.PlacesOf(st).Ready; key.Ready {
+		if key := kernel.ReadyOf(st); key.Ready {
 			s.BindInt64(at, key.Order)
 		} else {
 			s.BindNull(at)
 		}
 	case colDueAt:
-		bindTime(s, at, kernel.PlacesOf(st).DueAt)
+		bindTime(s, at, kernel.DueOf(st))
 	case colOpen:
 		bindFlag(s, at, j.Phase != perdure.Settled)
 	case colLookAt:

@@ -99,7 +99,7 @@ func (tx *tx) insertStep(j *kernel.Job, st *kernel.Step) error {
 	k.step.StepRef, k.step.Name, k.step.Type, k.step.Priority = st.StepRef, st.Name, st.Type, st.Priority
 	k.setStep(st)
 	var m *set
-	if key := kernel.PlacesOf(st).InFlight; key.InFlight {
+	if key := kernel.InFlightOf(st); key.InFlight {
 		m = tx.join(key)
 		k.out = m.id
 	}

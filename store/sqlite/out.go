@@ -44,7 +44,7 @@ const (
 
 // joinOrQuit keeps a row in the set in which it is to be found, as it is about to be written, and says whether that is another one.
 func (tx *tx) joinOrQuit(k *kept, was, now *kernel.Step) (moved bool) {
-	before, after := kernel.PlacesOf(was).InFlight, kernel.PlacesOf(now).InFlight
+	before, after := kernel.InFlightOf(was), kernel.InFlightOf(now)
 	switch {
 	case before.Covers(after): // neither is in flight, or a heartbeat
 		return false
