@@ -107,6 +107,11 @@ func (tx *tx) putStep(s *kernel.Step) {
 	} else {
 		set(tx, tx.open, s.StepRef, s)
 	}
+	if lane, ok := kernel.LaneFor(s); ok {
+		if closed, is := tx.closedLanes[lane.LaneRef]; is && lane.First.Order < closed.order {
+			set(tx, tx.closedLanes, lane.LaneRef, closedLane{closed.limit, lane.First.Order})
+		}
+	}
 }
 
 func (tx *tx) putPayload(ch kernel.PayloadChange) {

@@ -142,9 +142,9 @@ const (
 	haveOpenSQL  = "select job, look_at from perdure.open where job = any($1)"
 	haveReadySQL = `select r.job, r.idx from unnest($1::text[], $2::bigint[], $3::bigint[], $4::uuid[], $5::int[]) as u (agent, lane, ord, job, idx)
 		join perdure.ready r on r.agent = u.agent collate "C" and r.lane = u.lane and r.ord = u.ord and r.job = u.job and r.idx = u.idx`
-	// A step whose lane is not there is found by no search.
-	haveLaneSQL = `select r.job, r.idx from unnest($1::text[], $2::bigint[], $3::uuid[], $4::int[]) as r (agent, lane, job, idx)
-		join perdure.lane l on l.agent = r.agent collate "C" and l.lane = r.lane`
+	// A step whose lane is not there, or comes later, is hidden from searches.
+	haveLaneSQL = `select r.job, r.idx from unnest($1::text[], $2::bigint[], $3::bigint[], $4::uuid[], $5::int[]) as r (agent, lane, ord, job, idx)
+		join perdure.lane l on l.agent = r.agent collate "C" and l.lane = r.lane and (l.ord, l.job, l.idx) <= (r.ord, r.job, r.idx)`
 	haveDueSQL = `select d.job, d.idx from unnest($1::timestamptz[], $2::uuid[], $3::int[]) as u (at, job, idx)
 		join perdure.due d on d.at = u.at and d.job = u.job and d.idx = u.idx`
 	haveOutSQL = `select m.job, m.idx, o.agent, o.locked_by, o.request, o.until_at
@@ -156,7 +156,7 @@ const (
 // missing compares the rows of a page with their entries.
 func (c *checking) missing(page []*readRow, read func(...*statement) error) error {
 	open := map[perdure.JobID]openRow{}
-	lanes := map[kernel.StepRef]kernel.LaneRef{}
+	lanes := map[kernel.StepRef]kernel.ReadyKey{}
 	ready, due, flying := map[kernel.StepRef]readyRow{}, map[kernel.StepRef]dueRow{}, map[kernel.StepRef]inFlight{}
 	permits := map[permitRow]bool{}
 	for _, row := range page {
@@ -170,7 +170,7 @@ func (c *checking) missing(page []*readRow, read func(...*statement) error) erro
 		if places.Ready.Ready {
 			ready[s.StepRef] = readyRow{places.Ready, s.StepRef}
 			if !places.Ready.Lane.Plain() {
-				lanes[s.StepRef] = kernel.LaneRef{Agent: places.Ready.Agent, Lane: places.Ready.Lane}
+				lanes[s.StepRef] = places.Ready
 			}
 		}
 		if !places.DueAt.IsZero() {
@@ -189,7 +189,7 @@ func (c *checking) missing(page []*readRow, read func(...*statement) error) erro
 		return err
 	}
 	for ref := range lanes {
-		c.fault(ref, "is ready, and its lane is missing in lane")
+		c.fault(ref, "is ready, and its lane is missing in lane, or has a later place")
 	}
 	for id := range open {
 		c.fault(kernel.StepRef{Job: id}, "is not settled, and is missing in open, or has another time there")
@@ -284,19 +284,20 @@ func (c *checking) have(open map[perdure.JobID]openRow, ready map[kernel.StepRef
 }
 
 // haveLanes removes the steps whose lanes are there.
-func haveLanes(lanes map[kernel.StepRef]kernel.LaneRef) []*statement {
+func haveLanes(lanes map[kernel.StepRef]kernel.ReadyKey) []*statement {
 	if len(lanes) == 0 {
 		return nil
 	}
-	var agents, ids, jobs, idxs cells
-	for ref, lane := range lanes {
-		agents.text(lane.Agent)
-		ids.int8(int64(lane.Lane))
+	var agents, ids, ords, jobs, idxs cells
+	for ref, key := range lanes {
+		agents.text(key.Agent)
+		ids.int8(int64(key.Lane))
+		ords.int8(key.Order)
 		jobs.uuid(ref.Job)
 		idxs.int4(ref.Index)
 	}
 	n := len(lanes)
-	return []*statement{q(haveLaneSQL).array(tText, n, agents).array(tInt8, n, ids).array(tUUID, n, jobs).array(tInt4, n, idxs).each(func(r *reader) error {
+	return []*statement{q(haveLaneSQL).array(tText, n, agents).array(tInt8, n, ids).array(tInt8, n, ords).array(tUUID, n, jobs).array(tInt4, n, idxs).each(func(r *reader) error {
 		delete(lanes, scanRef(r))
 		return nil
 	})}

@@ -55,6 +55,7 @@ func TestCheckFinds(t *testing.T) {
 		"update perdure.open set look_at = now()":                                  "missing in open, or has another time",
 		"delete from perdure.ready":                                                "missing in ready",
 		"update perdure.ready set ord = 1":                                         "missing in ready",
+		"update perdure.lane set ord = ord + 1":                                    "has a later place",
 		"delete from perdure.lane":                                                 "its lane is missing in lane",
 		"delete from perdure.due":                                                  "missing in due",
 		"delete from perdure.out":                                                  "missing in out",

@@ -10,13 +10,15 @@ import (
 )
 
 // The lanes of steps that need a limit of a user's own have rows in table lane, by which a search finds those that are open
-// and have the oldest steps, however many there are. A transaction that closes or opens a lane has the lock of the limit. All
-// other changes are made right before the commit. Two of their statements may wait for other transactions, always in this order:
-// moveLanesSQL and enter_lanes. Each goes through the lanes in one order.
+// and have the oldest steps, however many there are. A row has the lane's place: that of its first step, or an earlier one. A place
+// that is too early costs a look at the lane; one that is too late would hide a step from all searches. So a place is lowered by
+// whoever makes an earlier step ready (enter_lanes), and raised only by a transaction that has locked the row from these, and reads
+// the lane's steps after that (settle_lanes). To close and to open a lane changes no place.
 //
-// A lane has the place of its first step. It may be too late for a while: if one transaction sets it while another one makes
-// an older step ready, neither sees the other's work. That step is found when its lane has its turn, and the place is right from
-// then on.
+// A transaction that closes or opens a lane has the lock of the limit. It opens lanes when it comes upon them. All other changes
+// are made right before the commit. Of these statements only enter_lanes may wait for other transactions. It waits for a lane
+// that another one has opened, too, if it has to lower the place; if that one then waits for a limit which this one has locked,
+// PostgreSQL ends one of the two, and it is tried again.
 
 const (
 	// lanesSQL are the first $2 open lanes of each class that needs no full limit and is of no full type.
@@ -31,7 +33,7 @@ with recursive class (class) as (
 		select type, limits from perdure.lane where agent = $1 and closed_name is null and class = c.class order by ord, job, idx limit 1) l
 	where l.type <> all ($3::text[]) and not exists (select from jsonb_array_elements(l.limits::jsonb) as n where n ->> 'name' = any ($4::text[]))
 )
-select l.ctid, l.lane from fits f cross join lateral (
+select l.ctid, l.lane, l.ord, l.job, l.idx from fits f cross join lateral (
 	select ctid, lane, ord, job, idx from perdure.lane where agent = $1 and closed_name is null and class = f.class
 	order by ord, job, idx limit $2) l
 order by l.ord, l.job, l.idx limit $2`
@@ -41,46 +43,22 @@ select r.ctid, r.lane, r.ord, r.job, r.idx from unnest($3::bigint[]) as l (lane)
 	select r.ctid, r.lane, r.ord, r.job, r.idx from perdure.ready r where r.agent = $1 and r.lane = l.lane
 	order by r.ord, r.job, r.idx limit $2) r`
 
-	// moveLanesSQL gives lanes, as they were found, the places of other steps. A lane that another transaction has changed since
-	// keeps what that one wrote.
-	moveLanesSQL = `
-update perdure.lane l set ord = k.ord, job = k.job, idx = k.idx from (
-	select l.ctid, u.ord, u.job, u.idx
-	from unnest($1::tid[], $2::bigint[], $3::bigint[], $4::uuid[], $5::int[]) as u (at, lane, ord, job, idx) cross join lateral (
-		select ctid from perdure.lane where ctid = u.at and lane = u.lane and coalesce(closed_name, '') = '' offset 0) l) k
-where l.ctid = k.ctid`
-
-	// firstOfLanesSQL looks for the first steps of lanes. A lane that another transaction is changing keeps its place, which is
-	// at worst too early.
-	firstOfLanesSQL = `
-update perdure.lane l set ord = k.ord, job = k.job, idx = k.idx from (
-	select l.ctid, r.ord, r.job, r.idx from unnest($1::text[], $2::bigint[]) as u (agent, lane) cross join lateral (
-		select ord, job, idx from perdure.ready r where r.agent = u.agent collate "C" and r.lane = u.lane order by ord, job, idx limit 1) r
-	cross join lateral (
-		select ctid from perdure.lane where agent = u.agent collate "C" and lane = u.lane and coalesce(closed_name, '') = ''
-		and (ord, job, idx) <> (r.ord, r.job, r.idx) for no key update skip locked) l) k
-where l.ctid = k.ctid`
-
 	closeLanesSQL = `
-update perdure.lane l set closed_name = k.name, closed_key = k.key, ord = k.ord from (
-	select l.ctid, u.name, u.key, coalesce(u.ord, f.ord) as ord
-	from unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::text[]) as u (agent, lane, ord, name, key)
-	cross join lateral (select ord from perdure.ready r where r.agent = u.agent collate "C" and r.lane = u.lane order by r.ord limit 1) f
+update perdure.lane l set closed_name = k.name, closed_key = k.key from (
+	select l.ctid, u.name, u.key from unnest($1::text[], $2::bigint[], $3::text[], $4::text[]) as u (agent, lane, name, key)
+	cross join lateral (select from perdure.ready r where r.agent = u.agent collate "C" and r.lane = u.lane limit 1) f
 	cross join lateral (
 		select ctid from perdure.lane where agent = u.agent collate "C" and lane = u.lane and coalesce(closed_name, '') = ''
 		for no key update skip locked) l) k
 where l.ctid = k.ctid`
 
 	openLanesSQL = `
-update perdure.lane l set closed_name = null, closed_key = null, (ord, job, idx) = (
-	select coalesce(r.ord, l.ord), coalesce(r.job, l.job), coalesce(r.idx, l.idx) from (select) one left join lateral (
-		select ord, job, idx from perdure.ready r where r.agent = l.agent and r.lane = l.lane order by ord, job, idx limit 1) r on true)
+update perdure.lane l set closed_name = null, closed_key = null
 from (select k.ctid from (select * from unnest($1::text[], $2::text[]) as u (name, key)
 	where exists (select from perdure.lane where closed_name is not null) offset 0) u cross join lateral (
 	select ctid from perdure.lane where closed_name = any(array[u.name collate "C"]) and closed_key = u.key collate "C"
 	order by ord, agent, lane limit $3) k) k
-where l.ctid = k.ctid returning l.agent, l.lane,
-	not exists (select from perdure.ready r where r.agent = l.agent and r.lane = l.lane offset 0)`
+where l.ctid = k.ctid returning l.agent, l.lane`
 
 	closedForSQL = `
 with recursive closed (name, key) as (
@@ -97,7 +75,7 @@ select name, key from closed limit $3`
 // laneWork is what a transaction has done to lanes, and has not written yet.
 type laneWork struct {
 	entered map[kernel.LaneRef]kernel.Lane     // steps have become ready in them; with the place of the first
-	left    map[kernel.LaneRef]bool            // ready steps have left them
+	left    map[kernel.LaneRef]bool            // ready steps have left them, or their place is too early
 	closed  map[kernel.LaneRef]kernel.LimitKey // to be closed
 	at      map[kernel.LaneRef]tid             // of the rows of lanes that a search has found
 	heads   merge.Heads
@@ -139,29 +117,35 @@ func (w *laneWork) close(lanes []kernel.ClosedLane) {
 	}
 }
 
-// readyOfLanes adds the first ready steps of the agent's open lanes whose limits are not full. Lanes that this transaction
-// has left or closed may be found as they were, so that more are read.
+// foundLane is an open lane with its place.
+type foundLane struct {
+	id    kernel.LaneID
+	place kernel.Candidate
+}
+
+// readyOfLanes adds the first ready steps of the agent's open lanes whose limits are not full. If that is not sure, because places
+// were too early or lanes are left out, more lanes are read.
 func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyRow) error {
 	if !tx.laned {
 		return nil
 	}
 	types, names := fullOf(full)
-	empty := 0
-	for {
-		var of []kernel.LaneID
-		most := max + len(tx.lane.left) + len(tx.lane.closed)
-		if err := tx.run(into(q(lanesSQL).text(agent).int(most).texts(types).texts(names), &of, func(r *reader) kernel.LaneID {
+	for most := max + len(tx.lane.left) + len(tx.lane.closed); ; most *= 2 {
+		var lanes []foundLane
+		if err := tx.run(into(q(lanesSQL).text(agent).int(most).texts(types).texts(names), &lanes, func(r *reader) foundLane {
 			at, id := tid(r.next()), kernel.LaneID(r.int64())
 			tx.lane.found(kernel.LaneRef{Agent: agent, Lane: id}, at)
-			return id
+			order := r.int64()
+			return foundLane{id, kernel.Candidate{Order: order, StepRef: scanRef(r)}}
 		})); err != nil {
 			return err
 		}
-		all := len(of) < most
-		of = slices.DeleteFunc(of, func(id kernel.LaneID) bool {
-			_, closed := tx.lane.closed[kernel.LaneRef{Agent: agent, Lane: id}]
-			return closed
-		})
+		var of []kernel.LaneID
+		for _, l := range lanes {
+			if _, closed := tx.lane.closed[kernel.LaneRef{Agent: agent, Lane: l.id}]; !closed {
+				of = append(of, l.id)
+			}
+		}
 		asked := map[kernel.LaneID]bool{}
 		first, err := merge.First(max, of, func(of []kernel.LaneID, n int) (map[kernel.LaneID]merge.Head, error) {
 			return tx.readLanes(agent, of, n, asked)
@@ -169,16 +153,14 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyR
 		if err != nil {
 			return err
 		}
-		known := empty
-		for _, id := range of {
-			ref := kernel.LaneRef{Agent: agent, Lane: id}
-			if tx.lane.heads.Empty(ref) && !tx.lane.left[ref] {
-				tx.lane.leave(ref, kernel.StepRef{}) // so that it is deleted
-				empty++
+		for _, l := range lanes {
+			ref := kernel.LaneRef{Agent: agent, Lane: l.id}
+			if at, known := tx.lane.heads.First(ref); known && at != l.place || tx.lane.heads.Empty(ref) {
+				tx.lane.leave(ref, kernel.StepRef{})
 			}
 		}
-		if len(first) < max && !all && empty > known { // lanes without steps stand in front of others
-			continue
+		if len(lanes) == most && (len(first) < max || kernel.ClaimLess(first[max-1], lanes[most-1].place) > 0) {
+			continue // there may be earlier steps in lanes that are not read
 		}
 		for _, c := range first {
 			*found = append(*found, readyRow{kernel.ReadyKey{Ready: true, Agent: agent, Order: c.Order}, c.StepRef})
@@ -236,80 +218,44 @@ func fullOf(full []string) (types, names []string) {
 // laneStatements bring table lane in line with what the transaction has done, and forget it.
 func (tx *tx) laneStatements() (list []*statement) {
 	w := &tx.lane
-	var moved, empty, unknown, perhaps laneCells // unknown: whose first step is to be found; perhaps: that may be empty
-	for _, ref := range slices.SortedFunc(maps.Keys(w.left), compareLanes) {
-		first, known := w.heads.First(ref)
-		at, found := w.at[ref]
-		_, entered := w.entered[ref] // then its row may be elsewhere by then
-		_, closing := w.closed[ref]
-		found = found && !entered
-		switch {
-		case known && closing: // it is closed at its place
-		case known && found:
-			moved.add(ref)
-			moved.ats.tid(at)
-			moved.firsts.add(first)
-		case known:
-			unknown.add(ref)
-		case found && w.heads.Empty(ref):
-			empty.add(ref)
-			empty.ats.tid(at)
-		default:
-			unknown.add(ref)
-			perhaps.add(ref)
-		}
-	}
-	if n := moved.n; n > 0 {
-		list = append(list, q(moveLanesSQL).array(tTID, n, moved.ats).array(tInt8, n, moved.lanes).
-			array(tInt8, n, moved.firsts.ords).array(tUUID, n, moved.firsts.jobs).array(tInt4, n, moved.firsts.idxs))
-	}
 	if n := len(w.entered); n > 0 {
-		var lanes laneCells
-		var classes, types, limits cells
+		var agents, lanes, classes, types, limits, ords, jobs, idxs cells
 		for _, ref := range slices.SortedFunc(maps.Keys(w.entered), compareLanes) {
 			l := w.entered[ref]
-			lanes.add(ref)
-			lanes.firsts.add(l.First)
+			agents.text(l.Agent)
+			lanes.int8(int64(l.Lane))
 			classes.int8(int64(l.Class))
 			types.text(l.Type)
 			limits.text(string(l.Needs))
+			ords.int8(l.First.Order)
+			jobs.uuid(l.First.Job)
+			idxs.int4(l.First.Index)
 		}
 		list = append(list, q("select perdure.enter_lanes($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::uuid[], $8::int[])").
-			array(tText, n, lanes.agents).array(tInt8, n, lanes.lanes).array(tInt8, n, classes).array(tText, n, types).array(tText, n, limits).
-			array(tInt8, n, lanes.firsts.ords).array(tUUID, n, lanes.firsts.jobs).array(tInt4, n, lanes.firsts.idxs))
+			array(tText, n, agents).array(tInt8, n, lanes).array(tInt8, n, classes).array(tText, n, types).array(tText, n, limits).
+			array(tInt8, n, ords).array(tUUID, n, jobs).array(tInt4, n, idxs))
 	}
-	if n := unknown.n; n > 0 {
-		list = append(list, q(firstOfLanesSQL).array(tText, n, unknown.agents).array(tInt8, n, unknown.lanes))
-	}
-	if n, m := empty.n, perhaps.n; n+m > 0 {
-		list = append(list, q("select perdure.delete_lanes($1::tid[], $2::bigint[], $3::text[], $4::bigint[])").
-			array(tTID, n, empty.ats).array(tInt8, n, empty.lanes).array(tText, m, perhaps.agents).array(tInt8, m, perhaps.lanes))
+	if len(w.left) > 0 {
+		var ats, atLanes, agents, lanes cells
+		n, m := 0, 0
+		for _, ref := range slices.SortedFunc(maps.Keys(w.left), compareLanes) {
+			at, found := w.at[ref]
+			if _, entered := w.entered[ref]; found && !entered { // enter_lanes may have written another version of the row
+				n++
+				ats.tid(at)
+				atLanes.int8(int64(ref.Lane))
+				continue
+			}
+			m++
+			agents.text(ref.Agent)
+			lanes.int8(int64(ref.Lane))
+		}
+		list = append(list, q("select perdure.settle_lanes($1::tid[], $2::bigint[], $3::text[], $4::bigint[])").
+			array(tTID, n, ats).array(tInt8, n, atLanes).array(tText, m, agents).array(tInt8, m, lanes))
 	}
 	list = append(list, w.closeStatements()...)
 	tx.lane = laneWork{}
 	return list
-}
-
-// laneCells are the columns of some lanes.
-type laneCells struct {
-	n                  int
-	agents, lanes, ats cells
-	firsts             firstCells
-}
-
-func (c *laneCells) add(ref kernel.LaneRef) {
-	c.n++
-	c.agents.text(ref.Agent)
-	c.lanes.int8(int64(ref.Lane))
-}
-
-// firstCells are the columns of the first steps of some lanes.
-type firstCells struct{ ords, jobs, idxs cells }
-
-func (c *firstCells) add(first kernel.Candidate) {
-	c.ords.int8(first.Order)
-	c.jobs.uuid(first.Job)
-	c.idxs.int4(first.Index)
 }
 
 // closeStatements close lanes, and forget that.
@@ -318,25 +264,15 @@ func (w *laneWork) closeStatements() []*statement {
 	if n == 0 {
 		return nil
 	}
-	var agents, lanes, ords, names, keys cells
+	var agents, lanes, names, keys cells
 	for _, ref := range slices.SortedFunc(maps.Keys(w.closed), compareLanes) {
 		agents.text(ref.Agent)
 		lanes.int8(int64(ref.Lane))
-		w.order(ref, &ords)
 		names.text(w.closed[ref].Name)
 		keys.text(w.closed[ref].Key)
 	}
 	w.closed = nil
-	return []*statement{q(closeLanesSQL).array(tText, n, agents).array(tInt8, n, lanes).array(tInt8, n, ords).array(tText, n, names).array(tText, n, keys)}
-}
-
-// order is that of the first step of a lane, null if it is not known.
-func (w *laneWork) order(ref kernel.LaneRef, ords *cells) {
-	if first, known := w.heads.First(ref); known {
-		ords.int8(first.Order)
-	} else {
-		ords.null()
-	}
+	return []*statement{q(closeLanesSQL).array(tText, n, agents).array(tInt8, n, lanes).array(tText, n, names).array(tText, n, keys)}
 }
 
 func compareLanes(a, b kernel.LaneRef) int {
@@ -345,7 +281,6 @@ func compareLanes(a, b kernel.LaneRef) int {
 
 func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) ([]string, error) {
 	agents := map[string]bool{}
-	var empty []kernel.LaneRef
 	var names, texts cells
 	for _, k := range keys {
 		names.text(k.Name)
@@ -355,14 +290,9 @@ func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) ([]string, error) {
 	err := tx.run(append(tx.lane.closeStatements(), q(openLanesSQL).array(tText, len(keys), names).array(tText, len(keys), texts).int(max).each(func(r *reader) error {
 		ref := kernel.LaneRef{Agent: r.text(), Lane: kernel.LaneID(r.int64())}
 		agents[ref.Agent] = true
-		if r.bool() {
-			empty = append(empty, ref)
-		}
+		tx.lane.leave(ref, kernel.StepRef{}) // steps may have left it while it was closed
 		return nil
 	}))...)
-	for _, ref := range empty {
-		tx.lane.leave(ref, kernel.StepRef{}) // so that it is deleted
-	}
 	if len(agents) > 0 {
 		tx.stirred = true
 	}

@@ -56,7 +56,7 @@ func (tx *tx) saveLanes(closed []kernel.ClosedLane) error {
 		delete(empty, l.LaneRef)
 		if err := tx.exec(`INSERT INTO perdure_lane (`+laneColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT DO UPDATE SET ord = excluded.ord, job = excluded.job, idx = excluded.idx
-			WHERE (ord, job, idx) > (excluded.ord, excluded.job, excluded.idx) AND closed_name IS NULL`,
+			WHERE (ord, job, idx) > (excluded.ord, excluded.job, excluded.idx)`,
 			l.Agent, int64(l.Lane), int64(l.Class), l.Type, string(l.Needs), l.First.Order, l.First.Job[:], l.First.Index); err != nil {
 			return err
 		}

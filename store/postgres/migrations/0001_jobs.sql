@@ -143,56 +143,80 @@ create table perdure.lane (
 	class       bigint not null, -- lanes with the same type and names of limits
 	type        text collate "C" not null,
 	limits      text not null,   -- what its steps need, as in step
-	ord         bigint not null, -- its first step comes at this place (as in ready); of a closed lane, that when it was closed
+	ord         bigint not null, -- its place, as in ready: no ready step of the lane comes before it
 	job         uuid not null,
 	idx         int not null,
 	closed_name text collate "C",
 	closed_key  text collate "C",
-	primary key (lane, agent)    -- in this order two entries differ in their first column
+	primary key (lane, agent)    -- in this order nearly all entries differ in their first column
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_limit = 2000);
 
 create index lane_open on perdure.lane (agent, class, ord, job, idx) where closed_name is null;
-create index lane_closed on perdure.lane (closed_name, closed_key, agent, ord) where closed_name is not null;
+create index lane_closed on perdure.lane (closed_name, closed_key, ord, agent, lane) where closed_name is not null;
 
--- enter_lanes is for a transaction that has made steps ready in these lanes. The lock on a row keeps it from being deleted
--- until the transaction is over; any number may hold it. A lane that another transaction is changing keeps its place: the
--- other one writes it.
+-- enter_lanes is for a transaction that has made steps ready in these lanes; they are given in one order. The shared lock on a
+-- row keeps settle_lanes from it until the transaction is over; any number may hold it. A lane's place is lowered if the new step
+-- comes before it. For that the row is locked first, and changed by a statement that sees what its last holder has written.
 create function perdure.enter_lanes(agents text[], lanes bigint[], classes bigint[], types text[], limits text[], ords bigint[], jobs uuid[], idxs int[])
 returns void language plpgsql volatile as $$
 declare
-	locked int;
+	n int;
 begin
 	loop
-		insert into perdure.lane (agent, lane, class, type, limits, ord, job, idx)
-			select * from unnest(agents, lanes, classes, types, limits, ords, jobs, idxs) on conflict do nothing;
-		select count(*) into locked from unnest(agents, lanes) as u (agent, lane) cross join lateral (
+		select count(*) into n from unnest(agents, lanes) as u (agent, lane) cross join lateral (
 			select from perdure.lane where agent = u.agent collate "C" and lane = u.lane for key share) l;
-		exit when locked = cardinality(agents);
+		exit when n = cardinality(agents);
+		insert into perdure.lane (agent, lane, class, type, limits, ord, job, idx)
+			select * from unnest(agents, lanes, classes, types, limits, ords, jobs, idxs) as u (agent, lane, class, type, limits, ord, job, idx)
+			where not exists (select from perdure.lane l where l.agent = u.agent collate "C" and l.lane = u.lane offset 0) on conflict do nothing;
 	end loop;
-	update perdure.lane l set ord = k.ord, job = k.job, idx = k.idx from (
-		select l.ctid, u.ord, u.job, u.idx from unnest(agents, lanes, ords, jobs, idxs) as u (agent, lane, ord, job, idx) cross join lateral (
-			select ctid from perdure.lane where agent = u.agent collate "C" and lane = u.lane and coalesce(closed_name, '') = ''
-			and (ord, job, idx) > (u.ord, u.job, u.idx)
-			for no key update skip locked) l) k
-	where l.ctid = k.ctid;
+	select count(*) into n from unnest(agents, lanes, ords, jobs, idxs) as u (agent, lane, ord, job, idx) cross join lateral (
+		select from perdure.lane where agent = u.agent collate "C" and lane = u.lane and (ord, job, idx) > (u.ord, u.job, u.idx) for no key update) l;
+	if n > 0 then
+		update perdure.lane l set ord = k.ord, job = k.job, idx = k.idx from (
+			select l.ctid, u.ord, u.job, u.idx from unnest(agents, lanes, ords, jobs, idxs) as u (agent, lane, ord, job, idx) cross join lateral (
+				select ctid from perdure.lane where agent = u.agent collate "C" and lane = u.lane and (ord, job, idx) > (u.ord, u.job, u.idx) offset 0) l) k
+		where l.ctid = k.ctid;
+	end if;
 end $$;
 
--- delete_lanes deletes those of these lanes that have no ready step left. The rows at ats had none when they were read; of the
--- others that is to be found out. It looks once it has the lock on a row, because a transaction that has made a step ready may
--- have ended meanwhile; one that is under way has the row locked, and is not waited for.
-create function perdure.delete_lanes(ats tid[], at_lanes bigint[], agents text[], lanes bigint[]) returns void language plpgsql volatile as $$
+-- settle_lanes is for a transaction that has taken ready steps out of lanes: it gives an open lane the place of its first step,
+-- and deletes one that has no step. The lanes are given by where their rows were found, or by their keys. First it locks the rows;
+-- what others have locked stays as it is. Then it reads the steps: whoever has made one ready has ended, or comes later and
+-- waits for the lock.
+create function perdure.settle_lanes(ats tid[], at_lanes bigint[], agents text[], lanes bigint[]) returns void language plpgsql volatile as $$
 declare
-	empty tid[];
-	others tid[];
+	locked tid[];
+	locked_agents text[];
+	locked_lanes bigint[];
+	more tid[];
+	more_agents text[];
+	more_lanes bigint[];
+	n int;
 begin
-	select array_agg(l.ctid) into empty from unnest(ats, at_lanes) as u (at, lane) cross join lateral (
-		select ctid from perdure.lane where ctid = u.at and lane = u.lane and coalesce(closed_name, '') = '' for update skip locked) l;
-	select array_agg(l.ctid) into others from unnest(agents, lanes) as u (agent, lane) cross join lateral (
-		select ctid from perdure.lane l where l.agent = u.agent collate "C" and l.lane = u.lane and coalesce(l.closed_name, '') = ''
-		and not exists (select from perdure.ready r where r.agent = l.agent and r.lane = l.lane offset 0)
+	select array_agg(l.ctid), array_agg(l.agent), array_agg(l.lane) into locked, locked_agents, locked_lanes
+	from unnest(ats, at_lanes) as u (at, lane) cross join lateral (
+		select ctid, agent, lane from perdure.lane where ctid = u.at and lane = u.lane and coalesce(closed_name, '') = ''
 		for update skip locked) l;
-	delete from perdure.lane l where l.ctid = any (empty || others)
-		and not exists (select from perdure.ready r where r.agent = l.agent and r.lane = l.lane offset 0);
+	if cardinality(agents) > 0 then
+		select array_agg(l.ctid), array_agg(l.agent), array_agg(l.lane) into more, more_agents, more_lanes
+		from unnest(agents, lanes) as u (agent, lane) cross join lateral (
+			select ctid, agent, lane from perdure.lane where agent = u.agent collate "C" and lane = u.lane and coalesce(closed_name, '') = ''
+			for update skip locked) l;
+		locked := locked || more;
+		locked_agents := locked_agents || more_agents;
+		locked_lanes := locked_lanes || more_lanes;
+	end if;
+	update perdure.lane l set ord = k.ord, job = k.job, idx = k.idx from (
+		select l.ctid, r.ord, r.job, r.idx from unnest(locked, locked_agents, locked_lanes) as u (at, agent, lane) cross join lateral (
+			select ord, job, idx from perdure.ready r where r.agent = u.agent collate "C" and r.lane = u.lane order by ord, job, idx limit 1) r
+		cross join lateral (select ctid from perdure.lane where ctid = u.at and (ord, job, idx) <> (r.ord, r.job, r.idx) offset 0) l) k
+	where l.ctid = k.ctid;
+	get diagnostics n = row_count;
+	if n < cardinality(locked) then
+		delete from perdure.lane l where l.ctid = any (locked)
+			and not exists (select from perdure.ready r where r.agent = l.agent and r.lane = l.lane offset 0);
+	end if;
 end $$;
 
 -- due: the steps that wait for a time.

@@ -1,0 +1,101 @@
+package postgres
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/pgtest"
+)
+
+// keyJob is laneJob with a key of limit ads.
+func keyJob(n, priority int, key string) kernel.NewJob {
+	nj := laneJob(n, priority)
+	nj.Steps[0].Needs = kernel.Needs(`[{"name":"ads","key":"` + key + `"}]`)
+	return nj
+}
+
+// places fails the test if a step is hidden behind the place of its lane, and compares a search for one step after the other.
+func places(t *testing.T, s *Store, want ...int) {
+	t.Helper()
+	if faults, err := s.Check(t.Context()); err != nil || len(faults) > 0 {
+		t.Errorf("check finds %v, %v", faults, err)
+	}
+	for max := 1; max <= len(want)+1; max++ {
+		err := s.Update(t.Context(), func(tx kernel.Tx) error {
+			found, err := tx.Ready("a", max, nil)
+			if got := numbers(found); !slices.Equal(got, want[:min(max, len(want))]) {
+				return errors.Join(err, fmt.Errorf("the first %d: %v, want %v", max, got, want))
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// search begins a transaction that finds so many steps and ends the first n, while another one does something.
+func search(t *testing.T, s *Store, max, n int, meanwhile func()) {
+	t.Helper()
+	tries := 0
+	err := s.Update(t.Context(), func(tx kernel.Tx) error {
+		found, err := tx.Ready("a", max, nil)
+		if err != nil {
+			return err
+		}
+		if tries++; tries == 1 {
+			defer meanwhile()
+		}
+		c, err := settling(tx, found[:n])
+		if err != nil {
+			return err
+		}
+		return tx.Save(c)
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// A step that becomes ready during a search, before the step that the search leaves first, is not hidden behind it (L5, F017).
+func TestPlaceIsNotRaisedPastANewStep(t *testing.T) {
+	url := pgtest.Start(t)
+	s := slowLanes(t, url, time.Hour)
+	submitLane(t, s, keyJob(1, 9, "k"), keyJob(5, 0, "k"), keyJob(3, 5, "l"), keyJob(4, 5, "m"))
+	search(t, s, 2, 1, func() { submitLane(t, s, keyJob(2, 9, "k")) })
+	places(t, s, 2, 3, 4, 5)
+	search(t, s, 9, 4, func() { submitLane(t, s, keyJob(6, 9, "k"), keyJob(7, 0, "n")) }) // lanes that were to be deleted
+	places(t, s, 6, 7)
+}
+
+// Two transactions take steps from one lane at once. The place that is left may be too early, and a search finds the first steps
+// of all lanes nevertheless, and puts the place right.
+func TestPlaceThatIsTooEarly(t *testing.T) {
+	url := pgtest.Start(t)
+	s := slowLanes(t, url, time.Hour)
+	submitLane(t, s, keyJob(1, 9, "k"), keyJob(2, 9, "k"), keyJob(6, 0, "k"), keyJob(3, 5, "l"), keyJob(4, 5, "m"), keyJob(5, 5, "n"))
+	search(t, s, 1, 1, func() { search(t, s, 2, 0, func() {}) })
+	search(t, s, 2, 1, func() {})
+	places(t, s, 3, 4, 5, 6)
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	for range 2 { // as if others had held the row
+		if _, err := conn.Exec(t.Context(), "update perdure.lane set ord = ord - 1 where limits like '%\"k\"%' or limits like '%\"n\"%'"); err != nil {
+			t.Fatal(err)
+		}
+		places(t, s, 3, 4, 5, 6)
+	}
+	var wrong int
+	if err := conn.QueryRow(t.Context(), `select count(*) from perdure.lane l join perdure.ready r on r.agent = l.agent and r.lane = l.lane
+		where (l.ord, l.job, l.idx) <> (r.ord, r.job, r.idx)`).Scan(&wrong); err != nil || wrong > 0 {
+		t.Errorf("%d places are still too early, %v", wrong, err)
+	}
+}
