@@ -87,8 +87,9 @@
 //	more       more ready steps than the claims asked for
 //	forLimit   steps that wait for room under a limit, even if others were dispatched
 //
-// A new claim makes its agent due, and so causes a search, unless all three hold: the latest search left nothing, it ended
-// less than 20 ms ago, and no wake-up has come since. Then the claim waits, and the agent is due after these 20 ms.
+// A new claim makes its agent due, and so causes a search, unless all these hold: the latest search left nothing, it ended
+// less than 20 ms ago, no wake-up has come since, and the claim is not repeated and waits for at least 40 ms. Then the agent is
+// due after these 20 ms.
 //
 // If other transactions have locked candidates, the search is repeated after 20 ms, for up to a second; after that, the
 // supervisor wakes the agent. If the transaction has used up its budget for rendering and reading inputs, the search is

@@ -70,7 +70,7 @@ func newSearch(agent string, claims []*grant) *search {
 
 // find finds the first candidates. fresh are steps that the transaction has made ready, in the order of claims.
 func (t *Transaction) find(s *search, fresh []kernel.StepRef) (err error) {
-	s.own = fresh
+	s.own, s.stored, s.complete, s.enough = fresh, nil, false, false
 	if s.want == 0 {
 		return nil
 	}

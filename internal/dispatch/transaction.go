@@ -305,7 +305,7 @@ func (t *Transaction) loadInputs(refs []kernel.StepRef) error {
 }
 
 // grant dispatches candidates to the claims in their order. A claim whose answer has no room for another run is done. A
-// step whose input takes more work than the transaction has left is passed over.
+// step whose input takes too much work is handed to the renderers, and passed over. Once the budget is used up, the search ends.
 func (t *Transaction) grant(s *search, refs []kernel.StepRef) (granted int, more bool, err error) {
 	more = true
 	var ref kernel.StepRef

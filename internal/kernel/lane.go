@@ -15,7 +15,7 @@ import (
 // hash of what the steps of a lane have in common: the type of their jobs, and the permits of named limits that they
 // need. Two lanes whose ids collide are searched as one; each step is checked again before it is dispatched.
 //
-// The lanes of steps that need no named limit are the plain ones: their ids are positive, and there are few of them.
+// The lanes of steps that need no named limit are the plain ones: their ids are not negative, and there are few of them.
 // There may be as many others as limits have keys.
 type LaneID int64
 
@@ -40,7 +40,7 @@ type Lane struct {
 	Class LaneID // of the lanes whose steps have the same type and name the same limits
 	Type  string
 	Needs Needs
-	First Candidate // its first step
+	First Candidate // its first step; of LaneFor, that step
 }
 
 // LaneFor is the lane of a step that is ready; ok is false if that is a plain one.

@@ -36,7 +36,7 @@ type InFlightKey struct {
 // PlacesOf returns the places of a step.
 func PlacesOf(s *Step) Places { return Places{ReadyOf(s), DueOf(s), InFlightOf(s)} }
 
-// ReadyOf returns the first of the places alone.
+// ReadyOf returns the entry of a step among those that are ready.
 func ReadyOf(s *Step) ReadyKey {
 	if s.Phase != perdure.Ready {
 		return ReadyKey{}
@@ -44,7 +44,7 @@ func ReadyOf(s *Step) ReadyKey {
 	return ReadyKey{Ready: true, Agent: s.Agent, Lane: LaneOf(s.Type, s.Needs), Order: OrderOf(s.Job, s.Priority, s.Ageing)}
 }
 
-// DueOf returns the second of the places alone.
+// DueOf returns until when a step waits; zero if it does not wait for a time.
 func DueOf(s *Step) time.Time {
 	if s.Phase != perdure.Waiting {
 		return time.Time{}
@@ -52,7 +52,7 @@ func DueOf(s *Step) time.Time {
 	return s.AvailableAt
 }
 
-// InFlightOf returns the third of the places alone.
+// InFlightOf returns the entry of a step among the runs in flight.
 func InFlightOf(s *Step) InFlightKey {
 	if s.Phase != perdure.Running {
 		return InFlightKey{}

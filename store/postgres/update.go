@@ -25,7 +25,7 @@ func columnsOf(names ...string) []rows.ID {
 	return ids
 }
 
-// guardNames are what is compared is called beside what it shall be.
+// guardNames are the names of compared values in the grid, beside the new values.
 var guardNames = func() (names [rows.All]string) {
 	for _, c := range guardsOf(shape{job: true, step: true}) {
 		names[c] = "was_" + rows.Columns[c].Name
@@ -44,7 +44,7 @@ type change struct {
 	row                // which row it is
 }
 
-// row is which one is meant. Nothing is said of one that is found by its key.
+// row says how a row is found: by its tid, by its version, or, if it has neither, by its key.
 type row struct {
 	at  *tid   // where it is, if it is locked
 	xid uint64 // which transaction has written it, if it is trusted to be as it was then
@@ -157,7 +157,7 @@ func grouped(all []change) iter.Seq2[shape, []change] {
 const manyRows = 200
 
 // byClaim divides rows into statements of at most maxRows. Where many are dispatched to one claim, they have a statement of
-// their own: what they have in common is said once, and PostgreSQL takes two thirds of the time for each.
+// their own: what they have in common is said once, and PostgreSQL takes a third less time for each row.
 func byClaim(all []change) iter.Seq[[]change] {
 	return func(yield func([]change) bool) {
 		for len(all) > 0 {
@@ -255,7 +255,7 @@ func updateText(g *grid, keys, first int, guards, set []rows.ID) string {
 	return fmt.Sprintf("update perdure.step t set %s%s where %s", strings.Join(sets, ", "), from, where)
 }
 
-// first says which version of a job's first row is meant, once: it will be another when it has been written.
+// first returns the version of a job's first row that this transaction knows, once: a write makes another version.
 func (tx *tx) first(id perdure.JobID) row {
 	if locked, ok := tx.firsts[id]; ok {
 		delete(tx.firsts, id)

@@ -31,7 +31,7 @@ type tx struct {
 	agents  map[string]perdure.AgentSettings // nil: not read yet
 
 	lanesLeft    map[kernel.LaneRef]bool        // lanes out of which steps have moved, since the latest Save
-	lanesEntered map[kernel.LaneRef]kernel.Lane // and into which, with the order of the first
+	lanesEntered map[kernel.LaneRef]kernel.Lane // and into which, with the place of the first
 	heads        merge.Heads
 }
 

@@ -1,4 +1,5 @@
-// Package merge finds the first ready steps of many lanes, in order, without reading all of any.
+// Package merge finds the first ready steps of many lanes, in order, without reading all of any. Heads remembers, for one
+// transaction, what it has read of lanes.
 package merge
 
 import (
@@ -17,8 +18,8 @@ type Head struct {
 }
 
 // First returns the first steps of the lanes, at most max, in the order of kernel.ClaimLess. read returns the heads of some
-// lanes: at least one step of each that has one. A lane is read again, with a larger n, if that was too few; then there are at
-// least n, if the lane has so many.
+// lanes: at least one step of each that has one. A lane is read again if that was too few, as a rule with a larger
+// n; then there are at least n, if the lane has so many.
 func First(max int, of []kernel.LaneID, read func(of []kernel.LaneID, n int) (map[kernel.LaneID]Head, error)) ([]kernel.Candidate, error) {
 	if len(of) == 0 {
 		return nil, nil

@@ -183,9 +183,9 @@ func SetOf(ids ...ID) (s Set) {
 
 func (s Set) Has(id ID) bool { return s[id/64]&(1<<(id%64)) != 0 }
 
-// Add adds a column if is is true.
-func (s *Set) Add(id ID, is bool) {
-	if is {
+// Add adds a column if cond is true.
+func (s *Set) Add(id ID, cond bool) {
+	if cond {
 		s[id/64] |= 1 << (id % 64)
 	}
 }
@@ -211,7 +211,7 @@ func DiffSteps(a, b *kernel.Step) Set { return stepFields.diff(unsafe.Pointer(a)
 // DiffJobs are the columns in which two states of a job differ.
 func DiffJobs(a, b *kernel.Job) Set { return jobFields.diff(unsafe.Pointer(a), unsafe.Pointer(b)) }
 
-// fields are columns by how their values are compared: to look at the kind of each in turn takes twice the time.
+// fields groups columns by how their values are compared. To look at the kind of each column in turn takes twice the time.
 type fields struct{ bytes, ints, numbers, texts, times []field }
 
 type field struct {

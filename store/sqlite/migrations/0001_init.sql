@@ -149,7 +149,7 @@ CREATE TABLE perdure_lane (
 	idx         INTEGER NOT NULL,
 	closed_name TEXT,                     -- the limit, and its key, that have no room for its steps
 	closed_key  TEXT,
-	PRIMARY KEY (lane, agent)             -- in this order two entries differ in their first column
+	PRIMARY KEY (lane, agent)             -- in this order nearly all entries differ in their first column
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX perdure_lane_open   ON perdure_lane (agent, class, ord, job, idx) WHERE closed_name IS NULL;
