@@ -285,7 +285,8 @@ func (t *Transaction) offer(s *search, found []kernel.StepRef) (granted int, mor
 func (t *Transaction) loadInputs(refs []kernel.StepRef) error {
 	w := t.b.Workset()
 	var payloads []kernel.StepRef
-	var ref, first kernel.StepRef // first: that needs values
+	var ref kernel.StepRef   // the step whose needs are read
+	var first kernel.StepRef // the first that needs values
 	needs := func() { payloads = append(payloads, w.ClaimRefs(ref)...) }
 	for _, ref = range refs {
 		needed := len(payloads)
@@ -347,7 +348,8 @@ func (t *Transaction) grant(s *search, refs []kernel.StepRef) (granted int, more
 	return granted, more, nil
 }
 
-// ruling is a call of the rules for a run. One serves for all steps of a search: each would cost memory.
+// ruling is a call of the rules for a run, with its result. One ruling serves all steps of a search, which saves an allocation for
+// each.
 type ruling struct {
 	apply func()
 	run   *perdure.Run

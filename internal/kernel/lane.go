@@ -54,7 +54,7 @@ func LaneFor(s *Step) (lane Lane, ok bool) {
 		names = append(names, n.Name)
 	}
 	class := LaneOf(s.Type, Needs(strings.Join(slices.Compact(names), " ")))
-	return Lane{LaneRef{key.Agent, key.Lane}, class, s.Type, s.Needs, CandidateOf(s)}, true
+	return Lane{LaneRef{key.Agent, key.Lane}, class, s.Type, s.Needs, Candidate{s.StepRef, key.Order}}, true
 }
 
 // NeedsAny reports whether the steps of the lane need a permit of one of these limits.

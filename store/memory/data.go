@@ -37,7 +37,7 @@ type data struct {
 // closedLane is why a lane is closed, and the order of its first step when it was closed.
 type closedLane struct {
 	limit kernel.LimitKey
-	order int64 // of the first of its steps since it was closed
+	order int64 // the lowest of its ready steps since it was closed
 }
 
 type seenBy struct{ agent, holder string }

@@ -153,7 +153,7 @@ func grouped(all []change) iter.Seq2[shape, []change] {
 	}
 }
 
-// manyRows of one claim have a statement of their own.
+// From manyRows on, the rows of one claim have a statement of their own.
 const manyRows = 200
 
 // byClaim divides rows into statements of at most maxRows. Where many are dispatched to one claim, they have a statement of
@@ -177,7 +177,7 @@ func byClaim(all []change) iter.Seq[[]change] {
 	}
 }
 
-// ofOneClaim is how many rows from the first on are of the same claim.
+// ofOneClaim counts the rows, from the first on, that belong to the same claim.
 func ofOneClaim(all []change) int {
 	n := 1
 	for n < len(all) && all[n].request() == all[0].request() {
@@ -186,7 +186,7 @@ func ofOneClaim(all []change) int {
 	return n
 }
 
-// request is the claim of the step.
+// request identifies the claim to which the step is dispatched; empty if it is dispatched to none.
 func (c *change) request() string {
 	if c.step == nil {
 		return ""
