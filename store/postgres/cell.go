@@ -121,7 +121,6 @@ func (c *cells) int8(v int64)       { *c = cellInt8(*c, v) }
 func (c *cells) text(v string)      { *c = cellText(*c, v) }
 func (c *cells) bytes(v []byte)     { *c = cellBytes(*c, v) }
 func (c *cells) nullBytes(v []byte) { *c = nullBytes(*c, v) }
-func (c *cells) null()              { *c = nullBytes(*c, nil) }
 func (c *cells) nullJSON(v []byte)  { *c = nullJSON(*c, v) }
 func (c *cells) moment(v time.Time) { *c = cellTime(*c, v) } // never null
 func (c *cells) time(v time.Time)   { *c = nullTime(*c, v) }
