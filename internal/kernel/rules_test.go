@@ -192,6 +192,26 @@ func TestRule03ASkipHoldsUntilTheJobIsDoneAgain(t *testing.T) {
 	w.is("b", "undone ready")
 }
 
+// A job that turns twice while a step is in flight takes the skips back. The step in flight keeps what it was given:
+// it was dispatched in order, without what was skipped then.
+func TestRule03ARedoTakesASkipBackAndKeepsWhatRuns(t *testing.T) {
+	w := submit(t, "a; b after a; c after b")
+	w.act(perdure.VerbSkip, "a")
+	w.claim("b")
+	w.undo()
+	w.is("a", "undone waiting")
+	w.redo()
+	w.is("a", "undone ready")
+	w.report("b", done)
+	w.is("b", "done waiting") // for a, once more
+	w.is("c", "undone waiting")
+	w.run("a")
+	w.is("b", "done settled")
+	w.that(w.step("b").Run == 1, "b was dispatched twice")
+	w.run("c")
+	w.jobIs("done settled")
+}
+
 func TestRule04AFailureInADirectionNoLongerWanted(t *testing.T) { // F066
 	w := submit(t, "a undo attempts 2 or restart:3")
 	w.claim("a")

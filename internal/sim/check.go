@@ -208,12 +208,10 @@ func (w *world) inOrder(s *kernel.Step, name string) {
 	plan, steps, j := w.plan(s.Job), w.steps(s.Job), w.job(s.Job)
 	ps := &plan.Steps[s.Index]
 	if s.Direction == perdure.Do {
-		if j.Desired == perdure.Undone {
-			return // it has turned in the same transaction, after that
-		}
+		turned := j.Desired == perdure.Undone // in the same transaction, after the step was let out
 		for _, i := range ps.After {
 			o := steps[i]
-			if o.Phase != perdure.Settled || o.Current != perdure.Done && !o.Skipped {
+			if !turned && (o.Phase != perdure.Settled || o.Current != perdure.Done && !o.Skipped) {
 				w.wrong("I9", "%s is let out, and %s is %s and %s", name, o.Name, o.Current, o.Phase)
 			}
 			if o.Skipped {
