@@ -173,6 +173,9 @@ func (d *decoder) remember(memos *memos, text []byte, plan *kernel.Plan) {
 	memos.keep(text, &memo{shape: plan.Shape, early: d.earlies, keys: d.keys, rest: d.rest})
 }
 
+// decoders are empty, and used again by With: a decoder is large, and a plan keeps nothing of it.
+var decoders = sync.Pool{New: func() any { return new(decoder) }}
+
 // Values are what one job has of its own.
 type Values struct {
 	Key      string
@@ -207,8 +210,12 @@ func (c *Compiler) With(p *kernel.Plan, v Values) (*kernel.Plan, error) {
 		n.set("input", in)
 	}
 	if k := c.memos.ofShape(p.ID); k != nil {
-		d := decoder{programs: &c.programs, opts: Options{Key: v.Key}}
-		if plan, ok := d.again(&n, k); ok {
+		d := decoders.Get().(*decoder)
+		d.programs, d.opts.Key = &c.programs, v.Key
+		plan, ok := d.again(&n, k)
+		*d = decoder{}
+		decoders.Put(d)
+		if ok {
 			return plan, nil
 		}
 	}

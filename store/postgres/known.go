@@ -33,8 +33,18 @@ type knownJob struct {
 	one   [1]*kernel.Step
 	unmade
 
-	trusted bool // by the transaction that has taken it, which has neither locked nor written it
+	state knownState // in the transaction that has taken it
 }
+
+// knownState says how a transaction knows what is remembered of a job.
+type knownState uint8
+
+const (
+	isAsked   knownState = iota // taken from memory, and not compared yet
+	isTrusted                   // goes by it, and has neither locked nor written the job
+	isLocked                    // compared under the job's lock
+	isWritten                   // as it will be
+)
 
 func (j *knownJob) rows() int { return max(1, len(j.steps)) }
 
@@ -68,13 +78,13 @@ const (
 )
 
 // take gives what is known of these jobs to a transaction.
-func (k *rowMemory) take(ids []perdure.JobID) map[perdure.JobID]*knownJob {
+func (k *rowMemory) take(ids []perdure.JobID) (taken []*knownJob) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.now)+len(k.before) == 0 {
 		return nil
 	}
-	taken := make(map[perdure.JobID]*knownJob, len(ids))
+	taken = make([]*knownJob, 0, len(ids))
 	for _, id := range ids {
 		j := k.now[id]
 		if j != nil {
@@ -84,7 +94,7 @@ func (k *rowMemory) take(ids []perdure.JobID) map[perdure.JobID]*knownJob {
 			delete(k.before, id)
 		}
 		if j != nil && k.newest-j.xid < maxAge {
-			taken[id] = j
+			taken = append(taken, j)
 		}
 	}
 	return taken
@@ -110,7 +120,7 @@ func (k *rowMemory) keep(server time.Time, jobs map[perdure.JobID]*knownJob) {
 		return
 	}
 	for id, j := range jobs {
-		j.trusted = false
+		j.state = isAsked
 		if j.job.Phase == perdure.Settled || j.rows() > maxKnown/4 || j.job.Current == perdure.Undone && k.rows+j.rows() > maxWaiting {
 			continue
 		}
@@ -128,21 +138,29 @@ type recall struct {
 	store  *rowMemory
 	server time.Time
 	xid    uint64
-	taken  map[perdure.JobID]*knownJob // locked and found true, or trusted, and not written yet
-	wrote  map[perdure.JobID]*knownJob // as they will be
-	trusts *trusting                   // some of what was taken
+	jobs   map[perdure.JobID]*knownJob // trusted, locked or written
+	wrote  bool                        // some of them are written
+	trusts *trusting                   // those that were trusted
 }
 
-func (m *recall) take(id perdure.JobID, j *knownJob) {
-	if m.taken == nil {
-		m.taken = map[perdure.JobID]*knownJob{}
+func (m *recall) note(id perdure.JobID, j *knownJob) {
+	if m.jobs == nil {
+		m.jobs = map[perdure.JobID]*knownJob{}
 	}
-	m.taken[id] = j
+	m.jobs[id] = j
+}
+
+// trusted is a job that is trusted; nil where it is not.
+func (m *recall) trusted(id perdure.JobID) *knownJob {
+	if j := m.jobs[id]; j != nil && j.state == isTrusted {
+		return j
+	}
+	return nil
 }
 
 // step is a row that is known; nil where it is not, or was written since.
 func (m *recall) step(ref kernel.StepRef) *kernel.Step {
-	if j := m.taken[ref.Job]; j != nil && ref.Index < len(j.steps) {
+	if j := m.jobs[ref.Job]; j != nil && j.state != isWritten && ref.Index < len(j.steps) {
 		return j.steps[ref.Index]
 	}
 	return nil
@@ -150,7 +168,7 @@ func (m *recall) step(ref kernel.StepRef) *kernel.Step {
 
 // created and changed note what is written. Of a job that was not known all that is not written stays unknown.
 func (m *recall) created(n *kernel.NewJob, later []laterStep) {
-	j := &knownJob{job: slim(n.Job)}
+	j := &knownJob{job: slim(n.Job), state: isWritten}
 	for _, s := range n.Steps {
 		j.put(s)
 		if hasLater(later, n.Job, s) {
@@ -158,67 +176,48 @@ func (m *recall) created(n *kernel.NewJob, later []laterStep) {
 		}
 	}
 	m.note(n.Job.ID, j)
+	m.wrote = true
 }
 
 func (m *recall) changed(jobs []kernel.JobChange, steps []kernel.StepChange) {
 	for _, ch := range jobs {
-		j := m.writable(ch.Now.ID)
+		j := m.jobs[ch.Now.ID]
 		if j == nil {
 			j = &knownJob{}
 			m.note(ch.Now.ID, j)
 		}
-		j.job = slim(ch.Now)
+		j.job, j.state = slim(ch.Now), isWritten
+		m.wrote = true
 	}
 	for _, ch := range steps {
-		if j := m.writable(ch.Now.Job); j != nil {
+		if j := m.jobs[ch.Now.Job]; j != nil {
+			j.state = isWritten
 			j.put(ch.Now)
 			j.unmade.remove(ch.Now.Index)
+			m.wrote = true
 		}
 	}
 }
 
 // unmade and made say whether it is known that a step has no row yet, or that it has one.
 func (m *recall) unmade(ref kernel.StepRef) bool {
-	j := m.either(ref.Job)
+	j := m.jobs[ref.Job]
 	return j != nil && j.unmade.has(ref.Index)
 }
 
 func (m *recall) made(ref kernel.StepRef) bool {
-	j := m.either(ref.Job)
+	j := m.jobs[ref.Job]
 	return j != nil && ref.Index < min(len(j.steps), maxUnmade) && j.steps[ref.Index] != nil && !j.unmade.has(ref.Index)
 }
 
-func (m *recall) either(id perdure.JobID) *knownJob {
-	if j := m.wrote[id]; j != nil {
-		return j
-	}
-	return m.taken[id]
-}
-
-// writable is what will be known of a job; nil where that is nothing.
-func (m *recall) writable(id perdure.JobID) *knownJob {
-	if j := m.wrote[id]; j != nil {
-		return j
-	}
-	if j := m.taken[id]; j != nil {
-		delete(m.taken, id)
-		m.note(id, j)
-		return j
-	}
-	return nil
-}
-
-func (m *recall) note(id perdure.JobID, j *knownJob) {
-	m.wrote[id] = j
-}
-
-// committed gives back what was taken, and what was written.
+// committed gives back what was taken and what was written.
 func (m *recall) committed() {
-	if m.xid != 0 {
-		for _, j := range m.wrote {
-			j.xid = m.xid
+	if m.wrote {
+		for _, j := range m.jobs {
+			if j.state == isWritten {
+				j.xid = m.xid
+			}
 		}
-		m.store.keep(m.server, m.wrote)
 	}
-	m.store.keep(m.server, m.taken)
+	m.store.keep(m.server, m.jobs)
 }

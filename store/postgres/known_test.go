@@ -280,7 +280,7 @@ func TestKnownIsBounded(t *testing.T) {
 	}
 	n := 5*maxKnown/2 - 1
 	last, first := perdure.JobID{0: byte(n >> 16), 1: byte(n >> 8), 2: byte(n)}, perdure.JobID{}
-	if got := k.take([]perdure.JobID{first, last}); len(got) != 1 || got[last] == nil {
+	if got := k.take([]perdure.JobID{first, last}); len(got) != 1 || got[0].job.ID != last {
 		t.Errorf("%v", got)
 	}
 	wide := &knownJob{job: &kernel.Job{Current: perdure.Unsure, Phase: perdure.Running}, steps: make([]*kernel.Step, maxKnown/4+1)}

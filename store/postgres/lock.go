@@ -57,6 +57,7 @@ const (
 
 // LockJobs locks no job at the first try that may be trusted to be as it is known (see trust.go).
 func (tx *tx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
+	ids = eachOnce(ids)
 	crossing := len(tx.asked) > 0
 	tx.asked = append(tx.asked, ids...)
 	switch {
@@ -66,14 +67,14 @@ func (tx *tx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 	case len(tx.before) == 0:
 		return tx.lockJobs(ids, manner{trust: true})
 	}
-	more := slices.Concat(ids, tx.before)
+	more := eachOnce(slices.Concat(ids, tx.before))
 	tx.before = nil
 	jobs, err := tx.lockJobs(more, manner{})
 	return slices.DeleteFunc(jobs, func(j *kernel.Job) bool { return !slices.Contains(ids, j.ID) }), err
 }
 
 func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
-	return tx.lockJobs(ids, manner{skip: " skip locked"})
+	return tx.lockJobs(eachOnce(ids), manner{skip: " skip locked"})
 }
 
 // manner is how jobs are locked.
@@ -96,7 +97,7 @@ type firstRow struct {
 }
 
 // lockJobs gives the rows as they are once they are locked: where a lock was waited for, PostgreSQL
-// reads that row again.
+// reads that row again. The ids come in order, and each of them once.
 func (tx *tx) lockJobs(ids []perdure.JobID, how manner) ([]*kernel.Job, error) {
 	if how.trust && !tx.begun {
 		var err error
@@ -122,10 +123,22 @@ func (tx *tx) lockJobs(ids []perdure.JobID, how manner) ([]*kernel.Job, error) {
 	return l.all(), err
 }
 
+// eachOnce gives ids in order, and each of them once: the same list, if it is so already.
+func eachOnce(ids []perdure.JobID) []perdure.JobID {
+	for i := 1; i < len(ids); i++ {
+		if ids[i-1].Compare(ids[i]) >= 0 {
+			ids = slices.Clone(ids)
+			slices.SortFunc(ids, perdure.JobID.Compare)
+			return slices.Compact(ids)
+		}
+	}
+	return ids
+}
+
 // locking is the locking of some jobs, of which some may be known.
 type locking struct {
 	tx      *tx
-	taken   map[perdure.JobID]*knownJob
+	taken   []*knownJob
 	trusted int                       // of these
 	held    map[perdure.JobID]version // locked, of those that were to be held
 	jobs    []*kernel.Job
@@ -141,7 +154,7 @@ type version struct {
 // statements lock all in one order. Where some are known, the others are read in a second statement.
 func (l *locking) statements(skip string, ids []perdure.JobID) []*statement {
 	if l.trusted > 0 {
-		ids = slices.DeleteFunc(slices.Clone(ids), func(id perdure.JobID) bool { return l.taken[id] != nil && l.taken[id].trusted })
+		ids = l.without(ids, isTrusted)
 	}
 	switch {
 	case len(ids) == 0:
@@ -154,11 +167,27 @@ func (l *locking) statements(skip string, ids []perdure.JobID) []*statement {
 		l.held[id] = v
 		return nil
 	})
-	others := slices.DeleteFunc(slices.Clone(ids), func(id perdure.JobID) bool { return l.taken[id] != nil })
+	others := l.without(ids, isAsked)
 	if len(others) == 0 {
 		return []*statement{hold}
 	}
 	return []*statement{hold, l.read(readJobsSQL, others)}
+}
+
+// without are those of ids that were not taken, or are not known so. Both come in the same order.
+func (l *locking) without(ids []perdure.JobID, state knownState) []perdure.JobID {
+	others, taken := make([]perdure.JobID, 0, len(ids)), l.taken
+	for _, id := range ids {
+		for len(taken) > 0 && taken[0].state != state {
+			taken = taken[1:]
+		}
+		if len(taken) > 0 && taken[0].job.ID == id {
+			taken = taken[1:]
+			continue
+		}
+		others = append(others, id)
+	}
+	return others
 }
 
 // hold locks jobs and tells their versions.
@@ -180,7 +209,7 @@ func (l *locking) read(sql string, ids []perdure.JobID) *statement {
 			*row = readRow{}
 			return nil
 		}
-		if j := l.tx.memory.taken[row.job.ID]; j != nil && j.trusted {
+		if l.tx.memory.trusted(row.job.ID) != nil {
 			return kernel.ErrStale // asked for twice: what was decided by is not what is locked
 		}
 		l.room = l.room[1:]
@@ -198,18 +227,20 @@ func (l *locking) outdated() (ids []perdure.JobID, err error) {
 	}
 	var ending []perdure.JobID
 	soon := l.tx.clock.peek(l.tx.read).Add(trustTime)
-	for id, j := range l.taken {
+	for _, j := range l.taken {
+		id := j.job.ID
 		v, held := l.held[id]
 		switch {
-		case j.trusted:
-			m.take(id, j)
+		case j.state == isTrusted:
+			m.note(id, j)
 			l.jobs = append(l.jobs, j.job)
 			if j.endsBy(soon) {
 				ending = append(ending, id)
 			}
 		case !held:
 		case same && v.xmin == uint32(j.xid):
-			m.take(id, j)
+			j.state = isLocked
+			m.note(id, j)
 			l.keep(j.job, firstRow{v.at, m.step(kernel.StepRef{Job: id})})
 		default:
 			m.store.distrust()

@@ -52,14 +52,14 @@ const maxSaved = 64
 // remember notes what the rows will be, and by which transaction.
 func (w *writing) remember(c *kernel.Changes) {
 	m := &w.tx.memory
-	if m.wrote == nil {
-		m.wrote = make(map[perdure.JobID]*knownJob, len(c.NewJobs)+len(c.Jobs))
+	if m.jobs == nil {
+		m.jobs = make(map[perdure.JobID]*knownJob, len(c.NewJobs)+len(c.Jobs))
 	}
 	for i := range c.NewJobs {
 		m.created(&c.NewJobs[i], w.later[c.NewJobs[i].Job.Shape])
 	}
 	m.changed(c.Jobs, c.Steps)
-	if len(m.wrote) > 0 && m.xid == 0 {
+	if m.wrote && m.xid == 0 {
 		w.tx.witnessed = true
 		w.add(q(witnessSQL).each(func(r *reader) error {
 			err := w.tx.witness.scan(r)

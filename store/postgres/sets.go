@@ -45,7 +45,7 @@ func newSets() *sets {
 // setsTx is what one transaction does with sets. It becomes memory with the commit.
 type setsTx struct {
 	store   *sets
-	joined  map[kernel.StepRef]*set
+	joined  []*set
 	left    []membership
 	ended   map[*set]int // how many in this transaction
 	deleted map[*set]bool
@@ -117,12 +117,7 @@ type group struct {
 // join makes a set.
 func (t *setsTx) join(key together, refs []kernel.StepRef) *statement {
 	made := &set{id: rand.Int64(), until: time.UnixMicro(key.until), left: len(refs), members: refs}
-	if t.joined == nil {
-		t.joined = make(map[kernel.StepRef]*set, len(refs))
-	}
-	for _, ref := range refs {
-		t.joined[ref] = made
-	}
+	t.joined = append(t.joined, made)
 	return q(insertSetSQL).moment(made.until).int64(made.id).text(key.agent).text(key.holder).text(key.request).refs(refs)
 }
 
@@ -149,11 +144,13 @@ func (t *setsTx) leave(refs []kernel.StepRef) (spent, old []*set) {
 			spent = append(spent, latest)
 		}
 	}
+	joined := t.joinedOf(refs)
 	for _, ref := range refs {
-		of := t.joined[ref]
-		if of != nil {
-			delete(t.joined, ref)
-		} else if of = t.store.of[ref]; of == nil {
+		of := joined[ref]
+		if of == nil {
+			of = t.store.of[ref]
+		}
+		if of == nil {
 			continue
 		}
 		t.left = append(t.left, membership{ref, of})
@@ -165,6 +162,20 @@ func (t *setsTx) leave(refs []kernel.StepRef) (spent, old []*set) {
 	}
 	count()
 	return spent, t.store.aged()
+}
+
+// joinedOf are the sets that this transaction has made, by their members; nil where nobody goes or none was made.
+func (t *setsTx) joinedOf(refs []kernel.StepRef) map[kernel.StepRef]*set {
+	if len(refs) == 0 || len(t.joined) == 0 {
+		return nil
+	}
+	of := map[kernel.StepRef]*set{}
+	for _, made := range t.joined {
+		for _, ref := range made.members {
+			of[ref] = made
+		}
+	}
+	return of
 }
 
 // aged are some sets that have not been looked at for long.
@@ -195,7 +206,18 @@ func (t *setsTx) committed() {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	m := t.store
-	for _, l := range t.left {
+	for _, made := range t.joined {
+		if len(m.of)+len(made.members) > maxMembers {
+			m.of, m.byID, m.old = map[kernel.StepRef]*set{}, map[int64]*set{}, nil
+		}
+		for _, ref := range made.members {
+			m.of[ref] = made
+		}
+		m.byID[made.id] = made
+		made.look = time.Now().Add(m.patience)
+		m.old = append(m.old, made)
+	}
+	for _, l := range t.left { // of the sets made now, too
 		if m.of[l.StepRef] == l.set {
 			delete(m.of, l.StepRef)
 		}
@@ -214,17 +236,6 @@ func (t *setsTx) committed() {
 	for id, until := range t.retimed {
 		if of := m.byID[id]; of != nil {
 			of.until = until
-		}
-	}
-	if len(m.of)+len(t.joined) > maxMembers {
-		m.of, m.byID, m.old = map[kernel.StepRef]*set{}, map[int64]*set{}, nil
-	}
-	for ref, of := range t.joined {
-		m.of[ref] = of
-		if m.byID[of.id] == nil {
-			m.byID[of.id] = of
-			of.look = time.Now().Add(m.patience)
-			m.old = append(m.old, of)
 		}
 	}
 }

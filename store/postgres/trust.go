@@ -44,12 +44,13 @@ func (j *knownJob) endsBy(at time.Time) bool {
 }
 
 // trust marks the jobs among what was taken that are not to be locked, and counts them.
-func (m *recall) trust(ids []perdure.JobID, taken map[perdure.JobID]*knownJob) (n int) {
+func (m *recall) trust(ids []perdure.JobID, taken []*knownJob) (n int) {
 	if len(taken) == 0 || m.store.wary() {
 		return 0
 	}
 	for _, j := range taken {
-		if j.trusted = trusty(j); j.trusted {
+		if trusty(j) {
+			j.state = isTrusted
 			n++
 		}
 	}
@@ -137,26 +138,26 @@ func (k *rowMemory) distrust() {
 
 // surely goes before what reads more of these jobs: those that are trusted are locked, and compared.
 func (tx *tx) surely(ids []perdure.JobID, st *statement) []*statement {
-	var trusted []perdure.JobID
+	var these []perdure.JobID
 	for _, id := range ids {
-		if j := tx.memory.taken[id]; j != nil && j.trusted {
-			trusted = append(trusted, id)
+		if tx.memory.trusted(id) != nil {
+			these = append(these, id)
 		}
 	}
-	if len(trusted) == 0 {
+	if len(these) == 0 {
 		return []*statement{st}
 	}
-	slices.SortFunc(trusted, perdure.JobID.Compare)
-	trusted = slices.Compact(trusted)
-	return []*statement{hold(trusted, "", func(id perdure.JobID, v version) error {
-		j := tx.memory.taken[id]
+	slices.SortFunc(these, perdure.JobID.Compare)
+	these = slices.Compact(these)
+	return []*statement{hold(these, "", func(id perdure.JobID, v version) error {
+		j := tx.memory.jobs[id]
 		if uint32(j.xid) != v.xmin {
 			return kernel.ErrStale
 		}
-		j.trusted = false
+		j.state = isLocked
 		tx.firsts[id] = firstRow{v.at, tx.memory.step(kernel.StepRef{Job: id})}
 		return nil
-	}).exact(len(trusted)), st}
+	}).exact(len(these)), st}
 }
 
 const asKnownSQL = `select 1 / (count(*) = $3)::int
@@ -172,8 +173,8 @@ func (tx *tx) asKnown() *statement {
 	}
 	var ids, xmins cells
 	n := 0
-	for id, j := range tx.memory.taken {
-		if j.trusted {
+	for id, j := range tx.memory.jobs {
+		if j.state == isTrusted {
 			ids.uuid(id)
 			xmins.xid(j.xid)
 			n++

@@ -257,12 +257,12 @@ func updateText(g *grid, keys, first int, guards, set []rows.ID) string {
 
 // first returns the version of a job's first row that this transaction knows, once: a write makes another version.
 func (tx *tx) first(id perdure.JobID) row {
-	if locked, ok := tx.firsts[id]; ok {
+	if first, ok := tx.firsts[id]; ok {
 		delete(tx.firsts, id)
-		return row{at: &locked.at}
+		return row{at: &first.at}
 	}
-	if j := tx.memory.taken[id]; j != nil && j.trusted {
-		j.trusted = false
+	if j := tx.memory.trusted(id); j != nil {
+		j.state = isWritten
 		return row{xid: j.xid}
 	}
 	return row{}
