@@ -209,7 +209,7 @@ func (h *Host) ours(batch *[]*live) []protocol.Report {
 	defer h.unlock()
 	now := h.now()
 	keep := (*batch)[:0]
-	var reports []protocol.Report
+	reports := make([]protocol.Report, 0, len(*batch))
 	for _, l := range *batch {
 		if !l.lost && l.lock.reached(now) {
 			h.lose(l, errTimeUp)

@@ -125,6 +125,8 @@ func (c *cells) nullJSON(v []byte)  { *c = nullJSON(*c, v) }
 func (c *cells) moment(v time.Time) { *c = cellTime(*c, v) } // never null
 func (c *cells) time(v time.Time)   { *c = nullTime(*c, v) }
 
+const arrayHeadSize = 24
+
 // arrayHead begins the cell of an array of n elements, whose cells follow and take size bytes in all.
 func arrayHead(b []byte, t *sqlType, n, size int) []byte {
 	if n == 0 {

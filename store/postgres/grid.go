@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/perdure/perdure/store/internal/rows"
@@ -82,15 +83,22 @@ func (c *gridColumn) close() {
 	c.start = len(c.cells)
 }
 
-// all is the cells of n rows.
-func (c *gridColumn) all(n int) cells {
-	if !c.vary {
-		for range n - 1 {
-			c.cells = append(c.cells, c.cells[:c.first]...)
-		}
-		c.vary = true
+// size is how long the cells of n rows are, and appendTo appends them.
+func (c *gridColumn) size(n int) int {
+	if c.vary {
+		return len(c.cells)
 	}
-	return c.cells
+	return n * c.first
+}
+
+func (c *gridColumn) appendTo(b []byte, n int) []byte {
+	if c.vary {
+		return append(b, c.cells...)
+	}
+	for range n {
+		b = append(b, c.cells[:c.first]...)
+	}
+	return b
 }
 
 // into adds the parameters to a statement, one per column, and says which columns vary: they are arrays, and
@@ -104,11 +112,22 @@ func (g *grid) into(s *statement) (vary rows.Set) {
 			classes |= 1 << c.class
 		}
 	}
+	room := 0
 	for i := range g.columns {
 		c := &g.columns[i]
 		if c.array = c.vary || classes&(1<<c.class) != 0 || g.rows > 1 && i == 0; c.array {
 			vary.Add(rows.ID(i), true)
-			s.array(c.typ, g.rows, c.all(g.rows))
+			room += arrayHeadSize + c.size(g.rows)
+		} else {
+			room += c.first
+		}
+	}
+	s.buf = slices.Grow(s.buf, room)
+	for i := range g.columns {
+		c := &g.columns[i]
+		if c.array {
+			s.oids = append(s.oids, c.typ.array)
+			s.buf = c.appendTo(arrayHead(s.buf, c.typ, g.rows, c.size(g.rows)), g.rows)
 		} else {
 			s.oids, s.buf = append(s.oids, c.typ.oid), append(s.buf, c.cells[:c.first]...)
 		}

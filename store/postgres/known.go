@@ -169,6 +169,9 @@ func (m *recall) step(ref kernel.StepRef) *kernel.Step {
 // created and changed note what is written. Of a job that was not known all that is not written stays unknown.
 func (m *recall) created(n *kernel.NewJob, later []laterStep) {
 	j := &knownJob{job: slim(n.Job), state: isWritten}
+	if len(n.Steps) > 1 {
+		j.steps = make([]*kernel.Step, 0, len(n.Steps))
+	}
 	for _, s := range n.Steps {
 		j.put(s)
 		if hasLater(later, n.Job, s) {

@@ -11,7 +11,8 @@ import (
 // sides gathers what a Save changes in the side tables: for each row of step, what it was in before and
 // what it is in now. A row that is in none of them costs nothing here.
 type sides struct {
-	tx *tx
+	tx   *tx
+	room int // as many steps are changed, or jobs made
 
 	bornOpen       []openRow // with their jobs
 	opened, closed []openRow // or moved
@@ -120,20 +121,20 @@ func (d *sides) step(was, now *kernel.Step) {
 	if was == nil {
 		was = &kernel.Step{} // it has no places
 		if readyNow.Ready {
-			d.bornReady = append(d.bornReady, readyRow{readyNow, now.StepRef})
+			d.bornReady = add(d.bornReady, d.room, readyRow{readyNow, now.StepRef})
 			d.enter(now)
 			return
 		}
 	}
 	if readyWas := kernel.ReadyOf(was); readyWas != readyNow {
 		if readyWas.Ready {
-			d.unready = append(d.unready, readyRow{readyWas, now.StepRef})
+			d.unready = add(d.unready, d.room, readyRow{readyWas, now.StepRef})
 			if !readyWas.Lane.Plain() {
 				d.tx.lane.leave(kernel.LaneRef{Agent: readyWas.Agent, Lane: readyWas.Lane}, now.StepRef)
 			}
 		}
 		if readyNow.Ready {
-			d.ready = append(d.ready, readyRow{readyNow, now.StepRef})
+			d.ready = add(d.ready, d.room, readyRow{readyNow, now.StepRef})
 			d.enter(now)
 		}
 	}
@@ -151,11 +152,19 @@ func (d *sides) step(was, now *kernel.Step) {
 		return
 	}
 	if flyingWas.InFlight {
-		d.in = append(d.in, now.StepRef)
+		d.in = add(d.in, d.room, now.StepRef)
 	}
 	if flyingNow.InFlight {
-		d.out = append(d.out, inFlight{flyingNow, now.StepRef})
+		d.out = add(d.out, d.room, inFlight{flyingNow, now.StepRef})
 	}
+}
+
+// add makes a list large enough at once: most of what one Save changes changes alike.
+func add[T any](list []T, room int, v T) []T {
+	if list == nil {
+		list = make([]T, 0, room)
+	}
+	return append(list, v)
 }
 
 // statements take out what has left before they put in what has come. What is there already, or gone, is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -78,6 +79,7 @@ func (s *statement) moment(t time.Time) *statement {
 // array is one of n elements, whose cells are there.
 func (s *statement) array(t *sqlType, n int, cells []byte) *statement {
 	s.oids = append(s.oids, t.array)
+	s.buf = slices.Grow(s.buf, arrayHeadSize+len(cells))
 	s.buf = append(arrayHead(s.buf, t, n, len(cells)), cells...)
 	return s
 }
@@ -87,6 +89,7 @@ func (s *statement) uuids(ids []perdure.JobID) *statement { return appendIDs(s, 
 func (s *statement) shapes(ids []kernel.ShapeID) *statement { return appendIDs(s, ids) }
 
 func appendIDs[T ~[16]byte](s *statement, ids []T) *statement {
+	s.buf = slices.Grow(s.buf, arrayHeadSize+20*len(ids))
 	s.oids, s.buf = append(s.oids, tUUID.array), arrayHead(s.buf, tUUID, len(ids), 20*len(ids))
 	for _, id := range ids {
 		s.buf = cellUUID(s.buf, id)
@@ -97,6 +100,7 @@ func appendIDs[T ~[16]byte](s *statement, ids []T) *statement {
 // refs are two arrays: of jobs, and of places.
 func (s *statement) refs(refs []kernel.StepRef) *statement {
 	s.oids = append(s.oids, tUUID.array, tInt4.array)
+	s.buf = slices.Grow(s.buf, 2*arrayHeadSize+(20+8)*len(refs))
 	s.buf = arrayHead(s.buf, tUUID, len(refs), 20*len(refs))
 	for _, r := range refs {
 		s.buf = cellUUID(s.buf, r.Job)
@@ -187,6 +191,7 @@ type wire struct {
 	made  int // names are never used twice
 	used  int // counts calls, to tell what was not used for long
 	words words
+	out   []byte // for the next request, if it is not large
 }
 
 type prepared struct {
@@ -223,6 +228,7 @@ func roundTrip(ctx context.Context, conn *pgx.Conn, list ...*statement) error {
 	prepares := conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
 	fresh := make([]*prepared, len(list)) // to be prepared with the statement
 	var values [][]byte
+	conn.PgConn().Frontend().Send(w.room(list))
 	for i, s := range list {
 		values = s.params(values[:0]) // they are copied when they are sent
 		if !prepares {
@@ -265,6 +271,30 @@ func roundTrip(ctx context.Context, conn *pgx.Conn, list ...*statement) error {
 	}
 	return nil
 }
+
+// room is not a message: the driver's buffer, which it makes anew for each request, becomes one that is large enough.
+type room []byte
+
+func (room) Frontend()                           {}
+func (room) Decode([]byte) error                 { return errors.ErrUnsupported }
+func (r room) Encode(dst []byte) ([]byte, error) { return append(r, dst...), nil }
+
+// room is for these statements. The driver is through with the one before: a request is written whole before its answer
+// is read.
+func (w *wire) room(list []*statement) room {
+	size := 1024
+	for _, s := range list {
+		size += len(s.buf) + messageRoom
+	}
+	if size > maxBuffer {
+		return make([]byte, 0, size)
+	}
+	w.out = slices.Grow(w.out[:0], size)
+	return w.out
+}
+
+// messageRoom is what a statement takes up in a request beside its values, as a rule.
+const messageRoom = 64
 
 // answer reads the answer to one statement of a request that was sent at the given time.
 func (s *statement) answer(p *pgconn.Pipeline, w *wire, fresh *prepared, sent time.Time) error {

@@ -129,7 +129,7 @@ func diffJobs(a, b *kernel.Job) rows.Set {
 // bind puts in the values of the columns, in their order, from place at on.
 func (k *kept) bind(s *driver.Stmt, at int, set rows.Set) (next int, err error) {
 	row := rows.RowOf(k.job, &k.step)
-	for id := range set.IDs {
+	for id, ok := set.Take(); ok; id, ok = set.Take() {
 		switch {
 		case !id.Changes() || id >= rows.All:
 			err = k.bindOwn(s, at, id)

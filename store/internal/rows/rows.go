@@ -196,13 +196,19 @@ func (s Set) Len() int     { return bits.OnesCount64(s[0]) + bits.OnesCount64(s[
 
 // IDs are the columns of the set, in order.
 func (s Set) IDs(yield func(ID) bool) {
-	for word, set := range s {
-		for ; set != 0; set &= set - 1 {
-			if !yield(ID(64*word + bits.TrailingZeros64(set))) {
-				return
-			}
+	for id, ok := s.Take(); ok && yield(id); id, ok = s.Take() {
+	}
+}
+
+// Take removes the first column of the set.
+func (s *Set) Take() (id ID, ok bool) {
+	for word := range s {
+		if set := s[word]; set != 0 {
+			s[word] = set & (set - 1)
+			return ID(64*word + bits.TrailingZeros64(set)), true
 		}
 	}
+	return 0, false
 }
 
 // DiffSteps are the columns in which two states of a step differ.
