@@ -235,26 +235,39 @@ func (tx *tx) laneStatements() (list []*statement) {
 			array(tText, n, agents).array(tInt8, n, lanes).array(tInt8, n, classes).array(tText, n, types).array(tText, n, limits).
 			array(tInt8, n, ords).array(tUUID, n, jobs).array(tInt4, n, idxs))
 	}
-	if len(w.left) > 0 {
-		var ats, atLanes, agents, lanes cells
-		n, m := 0, 0
-		for _, ref := range slices.SortedFunc(maps.Keys(w.left), compareLanes) {
-			at, found := w.at[ref]
-			if _, entered := w.entered[ref]; found && !entered { // enter_lanes may have written another version of the row
-				n++
-				ats.tid(at)
-				atLanes.int8(int64(ref.Lane))
-				continue
-			}
-			m++
-			agents.text(ref.Agent)
-			lanes.int8(int64(ref.Lane))
-		}
-		list = append(list, q("select perdure.settle_lanes($1::tid[], $2::bigint[], $3::text[], $4::bigint[])").
-			array(tTID, n, ats).array(tInt8, n, atLanes).array(tText, m, agents).array(tInt8, m, lanes))
-	}
+	list = append(list, w.settle()...)
 	list = append(list, w.closeStatements()...)
 	tx.lane = laneWork{}
+	return list
+}
+
+// settle brings the places of the lanes up to date that steps have left.
+func (w *laneWork) settle() (list []*statement) {
+	type lanesOf struct {
+		ats, atLanes, lanes cells
+		found, others       int
+	}
+	of := map[string]*lanesOf{}
+	for ref := range w.left {
+		l := of[ref.Agent]
+		if l == nil {
+			l = &lanesOf{}
+			of[ref.Agent] = l
+		}
+		at, found := w.at[ref]
+		if _, entered := w.entered[ref]; found && !entered { // enter_lanes may have written another version of the row
+			l.found++
+			l.ats.tid(at)
+			l.atLanes.int8(int64(ref.Lane))
+		} else {
+			l.others++
+			l.lanes.int8(int64(ref.Lane))
+		}
+	}
+	for agent, l := range of {
+		list = append(list, q("select perdure.settle_lanes($1, $2::tid[], $3::bigint[], $4::bigint[])").
+			text(agent).array(tTID, l.found, l.ats).array(tInt8, l.found, l.atLanes).array(tInt8, l.others, l.lanes))
+	}
 	return list
 }
 

@@ -148,7 +148,8 @@ create table perdure.lane (
 	idx         int not null,
 	closed_name text collate "C",
 	closed_key  text collate "C",
-	primary key (lane, agent)    -- in this order nearly all entries differ in their first column
+	-- In this order nearly all entries differ in their first column; each move of a place adds one for the same lane.
+	primary key (lane, agent) with (deduplicate_items = off)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_limit = 2000);
 
 create index lane_open on perdure.lane (agent, class, ord, job, idx) where closed_name is null;
@@ -180,43 +181,31 @@ begin
 	end if;
 end $$;
 
--- settle_lanes is for a transaction that has taken ready steps out of lanes: it gives an open lane the place of its first step,
--- and deletes one that has no step. The lanes are given by where their rows were found, or by their keys. First it locks the rows;
--- what others have locked stays as it is. Then it reads the steps: whoever has made one ready has ended, or comes later and
--- waits for the lock.
-create function perdure.settle_lanes(ats tid[], at_lanes bigint[], agents text[], lanes bigint[]) returns void language plpgsql volatile as $$
+-- settle_lanes is for a transaction that has taken ready steps out of lanes of an agent: it gives an open lane the place of its
+-- first step, and deletes one that has no step. The lanes are given by where their rows were found, or by their keys. First it
+-- locks the rows; what others have locked stays as it is. Then it reads the steps: whoever has made one ready has ended, or comes
+-- later and waits for the lock.
+create function perdure.settle_lanes(of text, ats tid[], at_lanes bigint[], lanes bigint[]) returns void language plpgsql volatile as $$
 declare
 	locked tid[];
-	locked_agents text[];
 	locked_lanes bigint[];
-	more tid[];
-	more_agents text[];
-	more_lanes bigint[];
-	n int;
 begin
-	select array_agg(l.ctid), array_agg(l.agent), array_agg(l.lane) into locked, locked_agents, locked_lanes
-	from unnest(ats, at_lanes) as u (at, lane) cross join lateral (
-		select ctid, agent, lane from perdure.lane where ctid = u.at and lane = u.lane and coalesce(closed_name, '') = ''
-		for update skip locked) l;
-	if cardinality(agents) > 0 then
-		select array_agg(l.ctid), array_agg(l.agent), array_agg(l.lane) into more, more_agents, more_lanes
-		from unnest(agents, lanes) as u (agent, lane) cross join lateral (
-			select ctid, agent, lane from perdure.lane where agent = u.agent collate "C" and lane = u.lane and coalesce(closed_name, '') = ''
-			for update skip locked) l;
-		locked := locked || more;
-		locked_agents := locked_agents || more_agents;
-		locked_lanes := locked_lanes || more_lanes;
-	end if;
-	update perdure.lane l set ord = k.ord, job = k.job, idx = k.idx from (
-		select l.ctid, r.ord, r.job, r.idx from unnest(locked, locked_agents, locked_lanes) as u (at, agent, lane) cross join lateral (
-			select ord, job, idx from perdure.ready r where r.agent = u.agent collate "C" and r.lane = u.lane order by ord, job, idx limit 1) r
-		cross join lateral (select ctid from perdure.lane where ctid = u.at and (ord, job, idx) <> (r.ord, r.job, r.idx) offset 0) l) k
-	where l.ctid = k.ctid;
-	get diagnostics n = row_count;
-	if n < cardinality(locked) then
-		delete from perdure.lane l where l.ctid = any (locked)
-			and not exists (select from perdure.ready r where r.agent = l.agent and r.lane = l.lane offset 0);
-	end if;
+	select array_agg(l.ctid), array_agg(l.lane) into locked, locked_lanes from (
+		select l.* from unnest(ats, at_lanes) as u (at, lane) cross join lateral (
+			select ctid, lane from perdure.lane where ctid = u.at and lane = u.lane and agent = of collate "C" and coalesce(closed_name, '') = ''
+			for update skip locked) l
+		union all
+		select l.* from unnest(lanes) as u (lane) cross join lateral (
+			select ctid, lane from perdure.lane where lane = u.lane and agent = of collate "C" and coalesce(closed_name, '') = ''
+			for update skip locked) l) l;
+	with first as materialized (
+		select u.at, r.ord, r.job, r.idx from unnest(locked, locked_lanes) as u (at, lane) left join lateral (
+			select ord, job, idx from perdure.ready r where r.agent = of collate "C" and r.lane = u.lane order by ord, job, idx limit 1) r on true
+	), placed as (
+		update perdure.lane l set ord = f.ord, job = f.job, idx = f.idx from first f
+		where l.ctid = f.at and f.ord is not null and (l.ord, l.job, l.idx) <> (f.ord, f.job, f.idx)
+	)
+	delete from perdure.lane l using first f where l.ctid = f.at and f.ord is null;
 end $$;
 
 -- due: the steps that wait for a time.
