@@ -38,9 +38,10 @@ select l.ctid, l.lane, l.ord, l.job, l.idx from fits f cross join lateral (
 	order by ord, job, idx limit $2) l
 order by l.ord, l.job, l.idx limit $2`
 
+	// readyOfLanesSQL reads each lane from its place on: before it are only the index entries of steps that are gone.
 	readyOfLanesSQL = `
-select r.ctid, r.lane, r.ord, r.job, r.idx from unnest($3::bigint[]) as l (lane) cross join lateral (
-	select r.ctid, r.lane, r.ord, r.job, r.idx from perdure.ready r where r.agent = $1 and r.lane = l.lane
+select r.ctid, r.lane, r.ord, r.job, r.idx from unnest($3::bigint[], $4::bigint[]) as l (lane, ord) cross join lateral (
+	select r.ctid, r.lane, r.ord, r.job, r.idx from perdure.ready r where r.agent = $1 and r.lane = l.lane and r.ord >= l.ord
 	order by r.ord, r.job, r.idx limit $2) r`
 
 	closeLanesSQL = `
@@ -121,6 +122,7 @@ func (w *laneWork) close(lanes []kernel.ClosedLane) {
 type foundLane struct {
 	id    kernel.LaneID
 	place kernel.Candidate
+	asked bool // its steps were asked for
 }
 
 // readyOfLanes adds the first ready steps of the agent's open lanes whose limits are not full. If that is not sure, because places
@@ -136,19 +138,21 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyR
 			at, id := tid(r.next()), kernel.LaneID(r.int64())
 			tx.lane.found(kernel.LaneRef{Agent: agent, Lane: id}, at)
 			order := r.int64()
-			return foundLane{id, kernel.Candidate{Order: order, StepRef: scanRef(r)}}
+			return foundLane{id: id, place: kernel.Candidate{Order: order, StepRef: scanRef(r)}}
 		})); err != nil {
 			return err
 		}
-		var of []kernel.LaneID
-		for _, l := range lanes {
+		of := make([]kernel.LaneID, 0, len(lanes))
+		byID := make(map[kernel.LaneID]*foundLane, len(lanes))
+		for i := range lanes {
+			l := &lanes[i]
 			if _, closed := tx.lane.closed[kernel.LaneRef{Agent: agent, Lane: l.id}]; !closed {
 				of = append(of, l.id)
+				byID[l.id] = l
 			}
 		}
-		asked := map[kernel.LaneID]bool{}
 		first, err := merge.First(max, of, func(of []kernel.LaneID, n int) (map[kernel.LaneID]merge.Head, error) {
-			return tx.readLanes(agent, of, n, asked)
+			return tx.readLanes(agent, of, n, byID)
 		})
 		if err != nil {
 			return err
@@ -171,26 +175,32 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyR
 
 // readLanes reads the first n steps of each of some lanes, and one more, which says whether there are others. Of a lane that was
 // not asked for yet, what the transaction has read before is enough.
-func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int, asked map[kernel.LaneID]bool) (map[kernel.LaneID]merge.Head, error) {
+func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int, lanes map[kernel.LaneID]*foundLane) (map[kernel.LaneID]merge.Head, error) {
 	heads := make(map[kernel.LaneID]merge.Head, len(of))
-	var ids cells
+	var ids, ords cells
 	var unread []kernel.LaneID
 	for _, id := range of {
-		head := tx.lane.heads[kernel.LaneRef{Agent: agent, Lane: id}]
-		if enough := len(head.Steps) >= n || len(head.Steps) > 0 && !asked[id]; head.Whole || enough {
+		ref, lane := kernel.LaneRef{Agent: agent, Lane: id}, lanes[id]
+		head := tx.lane.heads[ref]
+		if enough := len(head.Steps) >= n || len(head.Steps) > 0 && !lane.asked; head.Whole || enough {
 			heads[id] = head
 		} else {
+			from := lane.place.Order
+			if entered, ok := tx.lane.entered[ref]; ok { // the place is lowered before the commit
+				from = min(from, entered.First.Order)
+			}
 			unread = append(unread, id)
 			ids.int8(int64(id))
+			ords.int8(from)
 		}
-		asked[id] = true
+		lane.asked = true
 	}
 	if len(unread) == 0 {
 		return heads, nil
 	}
 	read := make(map[kernel.LaneID][]kernel.Candidate, len(unread))
 	scan := tx.scanReady(agent)
-	err := tx.run(q(readyOfLanesSQL).text(agent).int(n+1).array(tInt8, len(unread), ids).each(func(r *reader) error {
+	err := tx.run(q(readyOfLanesSQL).text(agent).int(n+1).array(tInt8, len(unread), ids).array(tInt8, len(unread), ords).each(func(r *reader) error {
 		row := scan(r)
 		read[row.Lane] = append(read[row.Lane], row.candidate())
 		return nil

@@ -25,7 +25,7 @@ func First(max int, of []kernel.LaneID, read func(of []kernel.LaneID, n int) (ma
 		return nil, nil
 	}
 	heads := make(map[kernel.LaneID]Head, len(of))
-	for n := 1 + (max+len(of)-1)/len(of); ; n *= more {
+	for n := (max + len(of) - 1) / len(of); ; n *= more {
 		n = min(n, max)
 		got, err := read(of, n)
 		if err != nil {

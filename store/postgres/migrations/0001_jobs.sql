@@ -189,18 +189,20 @@ create function perdure.settle_lanes(of text, ats tid[], at_lanes bigint[], lane
 declare
 	locked tid[];
 	locked_lanes bigint[];
+	ords bigint[];
 begin
-	select array_agg(l.ctid), array_agg(l.lane) into locked, locked_lanes from (
+	select array_agg(l.ctid), array_agg(l.lane), array_agg(l.ord) into locked, locked_lanes, ords from (
 		select l.* from unnest(ats, at_lanes) as u (at, lane) cross join lateral (
-			select ctid, lane from perdure.lane where ctid = u.at and lane = u.lane and agent = of collate "C" and coalesce(closed_name, '') = ''
+			select ctid, lane, ord from perdure.lane where ctid = u.at and lane = u.lane and agent = of collate "C" and coalesce(closed_name, '') = ''
 			for update skip locked) l
 		union all
 		select l.* from unnest(lanes) as u (lane) cross join lateral (
-			select ctid, lane from perdure.lane where lane = u.lane and agent = of collate "C" and coalesce(closed_name, '') = ''
+			select ctid, lane, ord from perdure.lane where lane = u.lane and agent = of collate "C" and coalesce(closed_name, '') = ''
 			for update skip locked) l) l;
-	with first as materialized (
-		select u.at, r.ord, r.job, r.idx from unnest(locked, locked_lanes) as u (at, lane) left join lateral (
-			select ord, job, idx from perdure.ready r where r.agent = of collate "C" and r.lane = u.lane order by ord, job, idx limit 1) r on true
+	with first as materialized ( -- from its place on: before it are only the index entries of steps that are gone
+		select u.at, r.ord, r.job, r.idx from unnest(locked, locked_lanes, ords) as u (at, lane, ord) left join lateral (
+			select ord, job, idx from perdure.ready r where r.agent = of collate "C" and r.lane = u.lane and r.ord >= u.ord
+			order by ord, job, idx limit 1) r on true
 	), placed as (
 		update perdure.lane l set ord = f.ord, job = f.job, idx = f.idx from first f
 		where l.ctid = f.at and f.ord is not null and (l.ord, l.job, l.idx) <> (f.ord, f.job, f.idx)
