@@ -57,6 +57,9 @@ func readCandidate(r *row) kernel.Candidate {
 func (tx *tx) Pass(string) {}
 
 func (tx *tx) Agents() (map[string]perdure.AgentSettings, error) {
+	if tx.agents == nil && !tx.puts {
+		tx.agents = tx.store.known.agents
+	}
 	if tx.agents == nil {
 		var err error
 		if tx.agents, err = readAgents(tx.c); err != nil {

@@ -15,6 +15,8 @@ type known struct {
 	lastOut int64                       // the latest number of a set
 	left    map[int64]int               // runs that are left in a set
 	shapes  map[kernel.ShapeID]struct{} // that are stored
+	limits  map[string]bool             // the names of all; nil: not read yet
+	agents  map[string]perdure.AgentSettings
 }
 
 // How much is kept at most.
@@ -73,6 +75,12 @@ func (k *known) take(ref kernel.StepRef) *kept {
 // remember keeps what is known now that it is committed.
 func (tx *tx) remember() {
 	k := &tx.store.known
+	if tx.defined != nil || tx.puts {
+		k.limits = tx.defined
+	}
+	if tx.agents != nil || tx.puts {
+		k.agents = tx.agents
+	}
 	for ref, row := range tx.rows {
 		if ref.Job.Compare(k.newest) > 0 {
 			k.newest = ref.Job

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
@@ -63,6 +64,54 @@ func TestKnownAfterRollback(t *testing.T) {
 	if first(t, s, 1).Phase != perdure.Settled || first(t, s, 2) != nil {
 		t.Error("the row is not as it was written")
 	}
+}
+
+// Limits and settings of agents are read once. A transaction that changes them in vain, and a tool that writes to the file, do
+// not leave others to be told.
+func TestKnownSettings(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
+	put := func(name string, max int, then error) {
+		err := s.Update(ctx, func(tx kernel.Tx) error {
+			return errors.Join(tx.PutLimit(kernel.Limit{Name: name, Max: max, PerKey: -1}),
+				tx.PutAgent("mail", perdure.AgentSettings{Ageing: perdure.Duration(max) * perdure.Duration(time.Second)}), then)
+		})
+		if !errors.Is(err, then) {
+			t.Fatal(err)
+		}
+	}
+	is := func(limit bool, ageing int) {
+		t.Helper()
+		err := s.Update(ctx, func(of kernel.Tx) error {
+			tx := of.(*tx)
+			defined, err := tx.limits()
+			agents, errs := tx.Agents()
+			if defined["job:a"] != limit || agents["mail"].Ageing != perdure.Duration(ageing)*perdure.Duration(time.Second) {
+				t.Errorf("limits %v, agents %v", defined, agents)
+			}
+			return errors.Join(err, errs)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	is(false, 0)
+	put("job:a", 1, errors.New("oops"))
+	is(false, 0)
+	put("job:a", 2, nil)
+	is(true, 2)
+	if len(s.limits) != 1 || len(s.agents) != 1 {
+		t.Errorf("known are %v and %v", s.limits, s.agents)
+	}
+	is(true, 2)
+	tool, err := connect(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tool.close()
+	if err := cmp.Or(tool.once(`DELETE FROM perdure_limit`), tool.once(`UPDATE perdure_agent SET ageing = 7000000`)); err != nil {
+		t.Fatal(err)
+	}
+	is(false, 7)
 }
 
 // What somebody else writes to the file is seen. What the store itself writes beside makes it forget nothing.

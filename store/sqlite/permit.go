@@ -10,6 +10,9 @@ import (
 
 // limits are those that are defined.
 func (tx *tx) limits() (map[string]bool, error) {
+	if tx.defined == nil && !tx.puts {
+		tx.defined = tx.store.known.limits
+	}
 	if tx.defined != nil {
 		return tx.defined, nil
 	}

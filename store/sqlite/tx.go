@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -29,6 +30,7 @@ type tx struct {
 	shapes  map[kernel.ShapeID]bool          // that are stored now
 	defined map[string]bool                  // the limits; nil: not read yet
 	agents  map[string]perdure.AgentSettings // nil: not read yet
+	puts    bool                             // this transaction has changed them
 
 	lanesLeft    map[kernel.LaneRef]bool        // lanes out of which steps have moved, since the latest Save
 	lanesEntered map[kernel.LaneRef]kernel.Lane // and into which, with the place of the first
@@ -116,7 +118,7 @@ func (tx *tx) Now() (time.Time, error) {
 }
 
 func (tx *tx) PutAgent(name string, settings perdure.AgentSettings) error {
-	tx.agents = nil
+	tx.agents, tx.puts = nil, true
 	return tx.exec(`INSERT INTO perdure_agent (name, ageing) VALUES (?, ?) ON CONFLICT DO UPDATE SET ageing = excluded.ageing`,
 		name, time.Duration(settings.Ageing).Microseconds())
 }
@@ -131,10 +133,12 @@ func (tx *tx) PutLimit(l kernel.Limit) error {
 		ON CONFLICT DO UPDATE SET max = excluded.max, per_key = excluded.per_key`, l.Name, l.Max, l.PerKey); err != nil {
 		return err
 	}
+	tx.puts = true
 	if defined[l.Name] {
 		return nil
 	}
-	defined[l.Name] = true
+	tx.defined = maps.Clone(defined)
+	tx.defined[l.Name] = true
 	return tx.fillPermits(l.Name)
 }
 
@@ -143,7 +147,7 @@ func (tx *tx) DeleteLimit(name string) (bool, error) {
 	if n == 0 || err != nil {
 		return false, err
 	}
-	tx.defined = nil
+	tx.defined, tx.puts = nil, true
 	if (kernel.LimitKey{Name: name}).Kept(nil) {
 		return true, nil
 	}
