@@ -173,7 +173,7 @@ func (d *decoder) remember(memos *memos, text []byte, plan *kernel.Plan) {
 	memos.keep(text, &memo{shape: plan.Shape, early: d.earlies, keys: d.keys, rest: d.rest})
 }
 
-// decoders are empty, and used again by With: a decoder is large, and a plan keeps nothing of it.
+// decoders are empty decoders, which With uses again: a decoder is large, and a plan keeps nothing of it.
 var decoders = sync.Pool{New: func() any { return new(decoder) }}
 
 // Values are what one job has of its own.

@@ -125,6 +125,7 @@ func (c *cells) nullJSON(v []byte)  { *c = nullJSON(*c, v) }
 func (c *cells) moment(v time.Time) { *c = cellTime(*c, v) } // never null
 func (c *cells) time(v time.Time)   { *c = nullTime(*c, v) }
 
+// arrayHeadSize is how long the beginning of an array's cell is, at most.
 const arrayHeadSize = 24
 
 // arrayHead begins the cell of an array of n elements, whose cells follow and take size bytes in all.

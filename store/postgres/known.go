@@ -40,10 +40,10 @@ type knownJob struct {
 type knownState uint8
 
 const (
-	isAsked   knownState = iota // taken from memory, and not compared yet
-	isTrusted                   // goes by it, and has neither locked nor written the job
-	isLocked                    // compared under the job's lock
-	isWritten                   // as it will be
+	isRemembered knownState = iota // not compared yet
+	isTrusted                      // the transaction goes by it, and has neither locked nor written the job
+	isLocked                       // compared under the job's lock
+	isWritten                      // as it will be
 )
 
 func (j *knownJob) rows() int { return max(1, len(j.steps)) }
@@ -120,7 +120,7 @@ func (k *rowMemory) keep(server time.Time, jobs map[perdure.JobID]*knownJob) {
 		return
 	}
 	for id, j := range jobs {
-		j.state = isAsked
+		j.state = isRemembered
 		if j.job.Phase == perdure.Settled || j.rows() > maxKnown/4 || j.job.Current == perdure.Undone && k.rows+j.rows() > maxWaiting {
 			continue
 		}
@@ -140,7 +140,7 @@ type recall struct {
 	xid    uint64
 	jobs   map[perdure.JobID]*knownJob // trusted, locked or written
 	wrote  bool                        // some of them are written
-	trusts *trusting                   // those that were trusted
+	trusts *trusting                   // nil: none was trusted
 }
 
 func (m *recall) note(id perdure.JobID, j *knownJob) {
@@ -158,7 +158,7 @@ func (m *recall) trusted(id perdure.JobID) *knownJob {
 	return nil
 }
 
-// step is a row that is known; nil where it is not, or was written since.
+// step is a row that is known; nil where it is not, or where a row of its job was written since.
 func (m *recall) step(ref kernel.StepRef) *kernel.Step {
 	if j := m.jobs[ref.Job]; j != nil && j.state != isWritten && ref.Index < len(j.steps) {
 		return j.steps[ref.Index]

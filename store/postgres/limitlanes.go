@@ -38,7 +38,8 @@ select l.ctid, l.lane, l.ord, l.job, l.idx from fits f cross join lateral (
 	order by ord, job, idx limit $2) l
 order by l.ord, l.job, l.idx limit $2`
 
-	// readyOfLanesSQL reads each lane from its place on: before it are only the index entries of steps that are gone.
+	// readyOfLanesSQL reads each lane from the place that was found: before it are the index entries of steps that are gone, and
+	// those of a transaction that has lowered the place just now. A later search finds these.
 	readyOfLanesSQL = `
 select r.ctid, r.lane, r.ord, r.job, r.idx from unnest($3::bigint[], $4::bigint[]) as l (lane, ord) cross join lateral (
 	select r.ctid, r.lane, r.ord, r.job, r.idx from perdure.ready r where r.agent = $1 and r.lane = l.lane and r.ord >= l.ord

@@ -99,3 +99,21 @@ func TestPlaceThatIsTooEarly(t *testing.T) {
 		t.Errorf("%d places are still too early, %v", wrong, err)
 	}
 }
+
+// A place that is too late, which only a fault or a person can make, hides the steps before it from one search. That one puts it
+// right: a lane with a ready step is never deleted.
+func TestPlaceThatIsTooLate(t *testing.T) {
+	url := pgtest.Start(t)
+	s := slowLanes(t, url, time.Hour)
+	submitLane(t, s, keyJob(1, 9, "k"), keyJob(2, 5, "k"), keyJob(3, 0, "l"))
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	if _, err := conn.Exec(t.Context(), "update perdure.lane set ord = ord + 1000000000000000000"); err != nil {
+		t.Fatal(err)
+	}
+	search(t, s, 9, 0, func() {})
+	places(t, s, 1, 2, 3)
+}

@@ -167,14 +167,14 @@ func (l *locking) statements(skip string, ids []perdure.JobID) []*statement {
 		l.held[id] = v
 		return nil
 	})
-	others := l.without(ids, isAsked)
+	others := l.without(ids, isRemembered)
 	if len(others) == 0 {
 		return []*statement{hold}
 	}
 	return []*statement{hold, l.read(readJobsSQL, others)}
 }
 
-// without are those of ids that were not taken, or are not known so. Both come in the same order.
+// without are those of ids that were not taken in this state. The ids and what was taken are in the same order.
 func (l *locking) without(ids []perdure.JobID, state knownState) []perdure.JobID {
 	others, taken := make([]perdure.JobID, 0, len(ids)), l.taken
 	for _, id := range ids {
@@ -238,6 +238,8 @@ func (l *locking) outdated() (ids []perdure.JobID, err error) {
 				ending = append(ending, id)
 			}
 		case !held:
+		case m.trusted(id) != nil:
+			return nil, l.tx.fail(kernel.ErrStale) // as in read
 		case same && v.xmin == uint32(j.xid):
 			j.state = isLocked
 			m.note(id, j)

@@ -23,7 +23,7 @@ func (tx *tx) Save(c *kernel.Changes) error {
 	if err := tx.start(); err != nil { // the limits that there are have to be known
 		return err
 	}
-	w := &writing{tx: tx, sides: sides{tx: tx, room: max(len(c.Steps), len(c.NewJobs))}}
+	w := &writing{tx: tx, sides: sides{tx: tx, most: max(len(c.Steps), len(c.NewJobs))}}
 	w.newJobs(c.NewJobs)
 	w.changes(c.Jobs, c.Steps)
 	w.remember(c)

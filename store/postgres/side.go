@@ -12,7 +12,7 @@ import (
 // what it is in now. A row that is in none of them costs nothing here.
 type sides struct {
 	tx   *tx
-	room int // as many steps are changed, or jobs made
+	most int // how long the lists of steps become, as a rule
 
 	bornOpen       []openRow // with their jobs
 	opened, closed []openRow // or moved
@@ -121,20 +121,20 @@ func (d *sides) step(was, now *kernel.Step) {
 	if was == nil {
 		was = &kernel.Step{} // it has no places
 		if readyNow.Ready {
-			d.bornReady = add(d.bornReady, d.room, readyRow{readyNow, now.StepRef})
+			d.bornReady = add(d.bornReady, d.most, readyRow{readyNow, now.StepRef})
 			d.enter(now)
 			return
 		}
 	}
 	if readyWas := kernel.ReadyOf(was); readyWas != readyNow {
 		if readyWas.Ready {
-			d.unready = add(d.unready, d.room, readyRow{readyWas, now.StepRef})
+			d.unready = add(d.unready, d.most, readyRow{readyWas, now.StepRef})
 			if !readyWas.Lane.Plain() {
 				d.tx.lane.leave(kernel.LaneRef{Agent: readyWas.Agent, Lane: readyWas.Lane}, now.StepRef)
 			}
 		}
 		if readyNow.Ready {
-			d.ready = add(d.ready, d.room, readyRow{readyNow, now.StepRef})
+			d.ready = add(d.ready, d.most, readyRow{readyNow, now.StepRef})
 			d.enter(now)
 		}
 	}
@@ -152,17 +152,17 @@ func (d *sides) step(was, now *kernel.Step) {
 		return
 	}
 	if flyingWas.InFlight {
-		d.in = add(d.in, d.room, now.StepRef)
+		d.in = add(d.in, d.most, now.StepRef)
 	}
 	if flyingNow.InFlight {
-		d.out = add(d.out, d.room, inFlight{flyingNow, now.StepRef})
+		d.out = add(d.out, d.most, inFlight{flyingNow, now.StepRef})
 	}
 }
 
 // add makes a list large enough at once: most of what one Save changes changes alike.
-func add[T any](list []T, room int, v T) []T {
+func add[T any](list []T, most int, v T) []T {
 	if list == nil {
-		list = make([]T, 0, room)
+		list = make([]T, 0, most)
 	}
 	return append(list, v)
 }

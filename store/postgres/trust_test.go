@@ -388,3 +388,33 @@ func TestTrustIsNotLeftBehind(t *testing.T) {
 		t.Errorf("%d tries of what is not known", n)
 	}
 }
+
+// Nor does a transaction that trusts a job, and tries to lock it later, go by what others of its process have left meanwhile: what
+// it has decided before that is not compared any more (F018, I6).
+func TestTrustedIsNotReplaced(t *testing.T) {
+	a, b := trustedByOne(t)
+	n := 0
+	err := a.Update(t.Context(), func(tx kernel.Tx) error {
+		n++
+		jobs, err := tx.LockJobs([]perdure.JobID{idOf(1)})
+		if err != nil {
+			return err
+		}
+		if n == 1 {
+			err := a.Update(t.Context(), func(tx kernel.Tx) error {
+				jobs, err := tx.TryLockJobs([]perdure.JobID{idOf(1)})
+				return errors.Join(err, restarts(7)(tx, jobs[0]))
+			})
+			if err != nil || !knows(a, 1) {
+				t.Error(err, knows(a, 1))
+			}
+		}
+		if _, err := tx.TryLockJobs([]perdure.JobID{idOf(1)}); err != nil {
+			return err
+		}
+		return restarts(jobs[0].Restarts+1)(tx, jobs[0])
+	})
+	if j, _ := locked(t, b, 1); err != nil || j.Restarts != 8 || n != 2 {
+		t.Errorf("%d tries, %d restarts, %v", n, j.Restarts, err)
+	}
+}

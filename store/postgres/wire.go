@@ -228,7 +228,7 @@ func roundTrip(ctx context.Context, conn *pgx.Conn, list ...*statement) error {
 	prepares := conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
 	fresh := make([]*prepared, len(list)) // to be prepared with the statement
 	var values [][]byte
-	conn.PgConn().Frontend().Send(w.room(list))
+	conn.PgConn().Frontend().Send(w.buffer(list, prepares))
 	for i, s := range list {
 		values = s.params(values[:0]) // they are copied when they are sent
 		if !prepares {
@@ -272,19 +272,23 @@ func roundTrip(ctx context.Context, conn *pgx.Conn, list ...*statement) error {
 	return nil
 }
 
-// room is not a message: the driver's buffer, which it makes anew for each request, becomes one that is large enough.
-type room []byte
+// buffer is sent as if it were a message, and takes the place of the driver's buffer, which grows with every message and is
+// made anew after a request of more than 1 KiB.
+type buffer []byte
 
-func (room) Frontend()                           {}
-func (room) Decode([]byte) error                 { return errors.ErrUnsupported }
-func (r room) Encode(dst []byte) ([]byte, error) { return append(r, dst...), nil }
+func (buffer) Frontend()                           {}
+func (buffer) Decode([]byte) error                 { return errors.ErrUnsupported }
+func (b buffer) Encode(dst []byte) ([]byte, error) { return append(b, dst...), nil }
 
-// room is for these statements. The driver is through with the one before: a request is written whole before its answer
-// is read.
-func (w *wire) room(list []*statement) room {
+// buffer is long enough for these statements. The driver is through with the one before: a request is written whole before its
+// answer is read.
+func (w *wire) buffer(list []*statement, prepares bool) buffer {
 	size := 1024
 	for _, s := range list {
-		size += len(s.buf) + messageRoom
+		size += len(s.buf) + messageSize
+		if !prepares || w.known[s.sql] == nil {
+			size += len(s.sql) + 4*len(s.oids)
+		}
 	}
 	if size > maxBuffer {
 		return make([]byte, 0, size)
@@ -293,8 +297,8 @@ func (w *wire) room(list []*statement) room {
 	return w.out
 }
 
-// messageRoom is what a statement takes up in a request beside its values, as a rule.
-const messageRoom = 64
+// messageSize is what a statement takes up in a request beside its text and its values, as a rule.
+const messageSize = 64
 
 // answer reads the answer to one statement of a request that was sent at the given time.
 func (s *statement) answer(p *pgconn.Pipeline, w *wire, fresh *prepared, sent time.Time) error {

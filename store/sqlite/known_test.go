@@ -72,8 +72,13 @@ func TestKnownSettings(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	put := func(name string, max int, then error) {
 		err := s.Update(ctx, func(tx kernel.Tx) error {
-			return errors.Join(tx.PutLimit(kernel.Limit{Name: name, Max: max, PerKey: -1}),
-				tx.PutAgent("mail", perdure.AgentSettings{Ageing: perdure.Duration(max) * perdure.Duration(time.Second)}), then)
+			err := cmp.Or(tx.PutLimit(kernel.Limit{Name: name, Max: max, PerKey: -1}),
+				tx.PutAgent("mail", perdure.AgentSettings{Ageing: perdure.Duration(max) * perdure.Duration(time.Second)}))
+			agents, errs := tx.Agents()
+			if len(agents) != 1 {
+				t.Errorf("agents %v", agents)
+			}
+			return cmp.Or(err, errs, then)
 		})
 		if !errors.Is(err, then) {
 			t.Fatal(err)

@@ -19,7 +19,8 @@ type Head struct {
 
 // First returns the first steps of the lanes, at most max, in the order of kernel.ClaimLess. read returns the heads of some
 // lanes: at least one step of each that has one. A lane is read again if that was too few, as a rule with a larger
-// n; then there are at least n, if the lane has so many.
+// n; then there are at least n, if the lane has so many. It saves a second look if read returns one step more than n: that one
+// tells that none of those which are left out comes before it.
 func First(max int, of []kernel.LaneID, read func(of []kernel.LaneID, n int) (map[kernel.LaneID]Head, error)) ([]kernel.Candidate, error) {
 	if len(of) == 0 {
 		return nil, nil

@@ -148,7 +148,8 @@ create table perdure.lane (
 	idx         int not null,
 	closed_name text collate "C",
 	closed_key  text collate "C",
-	-- In this order nearly all entries differ in their first column; each move of a place adds one for the same lane.
+	-- In this order nearly all entries differ in their first column. Each move of a place adds an entry for the same lane, which
+	-- vacuum removes soon: to put such entries together costs more than it saves.
 	primary key (lane, agent) with (deduplicate_items = off)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_limit = 2000);
 
@@ -182,9 +183,10 @@ begin
 end $$;
 
 -- settle_lanes is for a transaction that has taken ready steps out of lanes of an agent: it gives an open lane the place of its
--- first step, and deletes one that has no step. The lanes are given by where their rows were found, or by their keys. First it
--- locks the rows; what others have locked stays as it is. Then it reads the steps: whoever has made one ready has ended, or comes
--- later and waits for the lock.
+-- first step, and deletes one that has no step. A lane is given by where its row was found, or by its key. First it locks the
+-- rows; what others have locked or moved stays as it is. Then it reads the steps: whoever has made one ready has ended, or comes
+-- later and waits for the lock. A lane is read from its place on: before it are only the index entries of steps that are gone.
+-- Only one that looks empty is read from its beginning, in case its place was too late by a fault.
 create function perdure.settle_lanes(of text, ats tid[], at_lanes bigint[], lanes bigint[]) returns void language plpgsql volatile as $$
 declare
 	locked tid[];
@@ -199,10 +201,14 @@ begin
 		select l.* from unnest(lanes) as u (lane) cross join lateral (
 			select ctid, lane, ord from perdure.lane where lane = u.lane and agent = of collate "C" and coalesce(closed_name, '') = ''
 			for update skip locked) l) l;
-	with first as materialized ( -- from its place on: before it are only the index entries of steps that are gone
-		select u.at, r.ord, r.job, r.idx from unnest(locked, locked_lanes, ords) as u (at, lane, ord) left join lateral (
+	with first as materialized (
+		select u.at, coalesce(r.ord, e.ord) as ord, coalesce(r.job, e.job) as job, coalesce(r.idx, e.idx) as idx
+		from unnest(locked, locked_lanes, ords) as u (at, lane, ord) left join lateral (
 			select ord, job, idx from perdure.ready r where r.agent = of collate "C" and r.lane = u.lane and r.ord >= u.ord
 			order by ord, job, idx limit 1) r on true
+		left join lateral (
+			select ord, job, idx from perdure.ready e where r.ord is null and e.agent = of collate "C" and e.lane = u.lane
+			order by ord, job, idx limit 1) e on true
 	), placed as (
 		update perdure.lane l set ord = f.ord, job = f.job, idx = f.idx from first f
 		where l.ctid = f.at and f.ord is not null and (l.ord, l.job, l.idx) <> (f.ord, f.job, f.idx)
