@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/perdure/perdure/internal/kernel"
@@ -38,11 +39,11 @@ select l.ctid, l.lane, l.ord, l.job, l.idx from fits f cross join lateral (
 	order by ord, job, idx limit $2) l
 order by l.ord, l.job, l.idx limit $2`
 
-	// readyOfLanesSQL reads each lane from the place that was found: before it are the index entries of steps that are gone, and
-	// those of a transaction that has lowered the place just now. A later search finds these.
+	// readyOfLanesSQL reads each lane from the place that was found, up to the order $5: before it are the index entries of steps
+	// that are gone, and those of a transaction that has lowered the place just now. A later search finds these.
 	readyOfLanesSQL = `
 select r.ctid, r.lane, r.ord, r.job, r.idx from unnest($3::bigint[], $4::bigint[]) as l (lane, ord) cross join lateral (
-	select r.ctid, r.lane, r.ord, r.job, r.idx from perdure.ready r where r.agent = $1 and r.lane = l.lane and r.ord >= l.ord
+	select r.ctid, r.lane, r.ord, r.job, r.idx from perdure.ready r where r.agent = $1 and r.lane = l.lane and r.ord >= l.ord and r.ord <= $5
 	order by r.ord, r.job, r.idx limit $2) r`
 
 	closeLanesSQL = `
@@ -152,15 +153,19 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyR
 				byID[l.id] = l
 			}
 		}
+		to := int64(math.MaxInt64)
+		if len(lanes) == most { // what comes later than the last of them is not what is looked for
+			to = lanes[most-1].place.Order
+		}
 		first, err := merge.First(max, of, func(of []kernel.LaneID, n int) (map[kernel.LaneID]merge.Head, error) {
-			return tx.readLanes(agent, of, n, byID)
+			return tx.readLanes(agent, of, n, byID, to)
 		})
 		if err != nil {
 			return err
 		}
 		for _, l := range lanes {
 			ref := kernel.LaneRef{Agent: agent, Lane: l.id}
-			if at, known := tx.lane.heads.First(ref); known && at != l.place || tx.lane.heads.Empty(ref) {
+			if head, read := tx.lane.heads[ref]; read && (len(head.Steps) == 0 || head.Steps[0] != l.place) {
 				tx.lane.leave(ref, kernel.StepRef{})
 			}
 		}
@@ -174,9 +179,9 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyR
 	}
 }
 
-// readLanes reads the first n steps of each of some lanes, and one more, which says whether there are others. Of a lane that was
-// not asked for yet, what the transaction has read before is enough.
-func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int, lanes map[kernel.LaneID]*foundLane) (map[kernel.LaneID]merge.Head, error) {
+// readLanes reads the first n steps of each of some lanes, up to an order, and one more, which says whether there are others. Of a
+// lane that was not asked for yet, what the transaction has read before is enough.
+func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int, lanes map[kernel.LaneID]*foundLane, to int64) (map[kernel.LaneID]merge.Head, error) {
 	heads := make(map[kernel.LaneID]merge.Head, len(of))
 	var ids, ords cells
 	var unread []kernel.LaneID
@@ -201,14 +206,16 @@ func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int, lanes map[kerne
 	}
 	read := make(map[kernel.LaneID][]kernel.Candidate, len(unread))
 	scan := tx.scanReady(agent)
-	err := tx.run(q(readyOfLanesSQL).text(agent).int(n+1).array(tInt8, len(unread), ids).array(tInt8, len(unread), ords).each(func(r *reader) error {
+	err := tx.run(q(readyOfLanesSQL).text(agent).int(n+1).array(tInt8, len(unread), ids).array(tInt8, len(unread), ords).int64(to).each(func(r *reader) error {
 		row := scan(r)
 		read[row.Lane] = append(read[row.Lane], row.candidate())
 		return nil
 	}))
 	for _, id := range unread {
-		heads[id] = merge.Head{Steps: read[id], Whole: len(read[id]) <= n}
-		tx.lane.heads.Read(kernel.LaneRef{Agent: agent, Lane: id}, heads[id])
+		head := merge.Head{Steps: read[id], Whole: len(read[id]) <= n}
+		heads[id] = head
+		head.Whole = head.Whole && to == math.MaxInt64
+		tx.lane.heads.Read(kernel.LaneRef{Agent: agent, Lane: id}, head)
 	}
 	return heads, err
 }
