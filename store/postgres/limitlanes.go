@@ -22,8 +22,8 @@ import (
 // PostgreSQL ends one of the two, and it is tried again.
 
 const (
-	// lanesSQL are the first $2 open lanes of each class that needs no full limit and is of no full type.
-	lanesSQL = `
+	// openLanesOf are the first $2 open lanes among the classes that need no full limit and are of no full type.
+	openLanesOf = `
 with recursive class (class) as (
 	(select class from perdure.lane where agent = $1 and closed_name is null order by class limit 1)
 	union all
@@ -33,11 +33,22 @@ with recursive class (class) as (
 	select c.class from class c cross join lateral (
 		select type, limits from perdure.lane where agent = $1 and closed_name is null and class = c.class order by ord, job, idx limit 1) l
 	where l.type <> all ($3::text[]) and not exists (select from jsonb_array_elements(l.limits::jsonb) as n where n ->> 'name' = any ($4::text[]))
+), found as materialized (
+	select l.* from fits f cross join lateral (
+		select ctid as at, lane, ord, job, idx from perdure.lane where agent = $1 and closed_name is null and class = f.class
+		order by ord, job, idx limit $2) l
+	order by l.ord, l.job, l.idx limit $2
+)`
+	lanesSQL = openLanesOf + ` select at, lane, ord, job, idx from found order by ord, job, idx`
+
+	// headsSQL reads, with each lane, its first two steps as readyOfLanesSQL does.
+	headsSQL = openLanesOf + `, bound as materialized (
+	select case when count(*) < $2 then 9223372036854775807 else max(ord) end as ord from found
 )
-select l.ctid, l.lane, l.ord, l.job, l.idx from fits f cross join lateral (
-	select ctid, lane, ord, job, idx from perdure.lane where agent = $1 and closed_name is null and class = f.class
-	order by ord, job, idx limit $2) l
-order by l.ord, l.job, l.idx limit $2`
+select l.at, l.lane, l.ord, l.job, l.idx, r.ctid, r.ord, r.job, r.idx from found l cross join bound b left join lateral (
+	select r.ctid, r.ord, r.job, r.idx from perdure.ready r where r.agent = $1 and r.lane = l.lane and r.ord >= l.ord and r.ord <= b.ord
+	order by r.ord, r.job, r.idx limit 2) r on true
+order by l.ord, l.job, l.idx, r.ord, r.job, r.idx`
 
 	// readyOfLanesSQL reads each lane from the place that was found, up to the order $5: before it are the index entries of steps
 	// that are gone, and those of a transaction that has lowered the place just now. A later search finds these.
@@ -124,7 +135,9 @@ func (w *laneWork) close(lanes []kernel.ClosedLane) {
 type foundLane struct {
 	id    kernel.LaneID
 	place kernel.Candidate
-	asked bool // its steps were asked for
+	asked bool       // its steps were asked for
+	read  bool       // head was read with it: two steps at most
+	head  merge.Head // Whole: up to the bound of the search
 }
 
 // readyOfLanes adds the first ready steps of the agent's open lanes whose limits are not full. If that is not sure, because places
@@ -135,13 +148,8 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyR
 	}
 	types, names := fullOf(full)
 	for most := max + len(tx.lane.left) + len(tx.lane.closed); ; most *= 2 {
-		var lanes []foundLane
-		if err := tx.run(into(q(lanesSQL).text(agent).int(most).texts(types).texts(names), &lanes, func(r *reader) foundLane {
-			at, id := tid(r.next()), kernel.LaneID(r.int64())
-			tx.lane.found(kernel.LaneRef{Agent: agent, Lane: id}, at)
-			order := r.int64()
-			return foundLane{id: id, place: kernel.Candidate{Order: order, StepRef: scanRef(r)}}
-		})); err != nil {
+		lanes, err := tx.findLanes(agent, most, types, names)
+		if err != nil {
 			return err
 		}
 		of := make([]kernel.LaneID, 0, len(lanes))
@@ -179,6 +187,38 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyR
 	}
 }
 
+// findLanes reads the first open lanes. The first search of a transaction reads their first steps in the same statement; of those
+// after it, most have been read.
+func (tx *tx) findLanes(agent string, most int, types, names []string) ([]foundLane, error) {
+	sql, heads := lanesSQL, len(tx.lane.heads) == 0
+	if heads {
+		sql = headsSQL
+	}
+	var lanes []foundLane
+	err := tx.run(q(sql).text(agent).int(most).texts(types).texts(names).each(func(r *reader) error {
+		at, id, order := tid(r.next()), kernel.LaneID(r.int64()), r.int64()
+		place := kernel.Candidate{Order: order, StepRef: scanRef(r)}
+		if n := len(lanes); n == 0 || lanes[n-1].id != id {
+			ref := kernel.LaneRef{Agent: agent, Lane: id}
+			tx.lane.found(ref, at)
+			entered, ok := tx.lane.entered[ref]
+			lanes = append(lanes, foundLane{id: id, place: place, read: heads && !(ok && entered.First.Order < order), head: merge.Head{Whole: true}})
+		}
+		if !heads {
+			return nil
+		}
+		if at := r.next(); at != nil {
+			c := kernel.Candidate{Order: r.int64(), StepRef: scanRef(r)}
+			tx.queued[c.StepRef] = tid(at)
+			head := &lanes[len(lanes)-1].head
+			head.Steps = append(head.Steps, c)
+			head.Whole = len(head.Steps) < 2
+		}
+		return nil
+	}))
+	return lanes, err
+}
+
 // readLanes reads the first n steps of each of some lanes, up to an order, and one more, which says whether there are others. Of a
 // lane that was not asked for yet, what the transaction has read before is enough.
 func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int, lanes map[kernel.LaneID]*foundLane, to int64) (map[kernel.LaneID]merge.Head, error) {
@@ -187,6 +227,12 @@ func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int, lanes map[kerne
 	var unread []kernel.LaneID
 	for _, id := range of {
 		ref, lane := kernel.LaneRef{Agent: agent, Lane: id}, lanes[id]
+		if lane.read && !lane.asked && (n == 1 || lane.head.Whole) {
+			lane.asked = true
+			heads[id] = lane.head
+			tx.lane.heads.Read(ref, merge.Head{Steps: lane.head.Steps, Whole: lane.head.Whole && to == math.MaxInt64})
+			continue
+		}
 		head := tx.lane.heads[ref]
 		if enough := len(head.Steps) >= n || len(head.Steps) > 0 && !lane.asked; head.Whole || enough {
 			heads[id] = head
