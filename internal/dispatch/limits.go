@@ -163,7 +163,8 @@ func (l *limits) lockNeeded(t *Transaction, s *search, refs []kernel.StepRef) er
 	if s.needed == nil {
 		s.needed = map[string]bool{}
 	}
-	names, keys := map[string]bool{}, map[kernel.LimitKey]bool{}
+	names := map[string]bool{}
+	var keys []kernel.LimitKey
 	need := func(name string) {
 		if _, defined := l.defined[name]; defined {
 			s.needed[name], names[name] = true, true
@@ -173,17 +174,17 @@ func (l *limits) lockNeeded(t *Transaction, s *search, refs []kernel.StepRef) er
 		need(kernel.JobLimit(t.b.Workset().Job(ref.Job).Type))
 		for _, n := range t.b.Workset().Step(ref).Needs.List() {
 			need(n.Name)
-			keys[n.LimitKey] = true
+			keys = append(keys, n.LimitKey)
 		}
 	}
 	if err := l.lockOr(t, names, s); err != nil {
 		return err
 	}
-	maps.DeleteFunc(keys, func(k kernel.LimitKey, _ bool) bool { return l.counted.HasKey(k) })
+	keys = slices.DeleteFunc(keys, l.counted.HasKey)
 	if len(keys) == 0 {
 		return nil
 	}
-	used, err := t.b.Tx().KeyUse(slices.SortedFunc(maps.Keys(keys), kernel.LimitKey.Compare))
+	used, err := t.b.Tx().KeyUse(keys)
 	for k, n := range used {
 		l.counted.AddKey(k, n)
 	}

@@ -75,7 +75,8 @@ type Locker interface {
 	// LockLimits locks the limits' rows, and counts the permits of those that bound all of them: Used is 0 where Max is
 	// Unbounded.
 	LockLimits(names []string) ([]Limit, error)
-	// KeyUse returns the sums of the amounts of the permits that are held with these keys. Their limits are locked.
+	// KeyUse returns the sums of the amounts of the permits that are held with these keys, any of which may be given more than once.
+	// Their limits are locked.
 	KeyUse([]LimitKey) (map[LimitKey]int, error)
 	// LockRoles waits for the locks of the roles' rows, in the order of names, and gives all of them: one
 	// that nobody has had yet is there without anybody.

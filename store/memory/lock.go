@@ -41,6 +41,9 @@ func (tx *tx) LockLimits(names []string) ([]kernel.Limit, error) {
 func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]int, error) {
 	found := map[kernel.LimitKey]int{}
 	for _, k := range keys {
+		if _, met := found[k]; met {
+			continue
+		}
 		found[k] = 0
 		_, holders := tx.limitUse(kernel.LimitKey{Name: k.Name})
 		for _, h := range holders {

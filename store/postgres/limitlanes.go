@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/internal/merge"
 )
@@ -108,16 +109,9 @@ func (w *laneWork) enter(l kernel.Lane) {
 func (w *laneWork) leave(ref kernel.LaneRef, step kernel.StepRef) {
 	w.heads.Leave(ref, step)
 	if w.left == nil {
-		w.left = map[kernel.LaneRef]bool{}
+		w.left = make(map[kernel.LaneRef]bool, len(w.at))
 	}
 	w.left[ref] = true
-}
-
-func (w *laneWork) found(ref kernel.LaneRef, at tid) {
-	if w.at == nil {
-		w.at = map[kernel.LaneRef]tid{}
-	}
-	w.at[ref] = at
 }
 
 func (w *laneWork) close(lanes []kernel.ClosedLane) {
@@ -194,13 +188,16 @@ func (tx *tx) findLanes(agent string, most int, types, names []string) ([]foundL
 	if heads {
 		sql = headsSQL
 	}
-	var lanes []foundLane
+	lanes := make([]foundLane, 0, min(most, perdure.MaxBatch))
+	if tx.lane.at == nil {
+		tx.lane.at = make(map[kernel.LaneRef]tid, cap(lanes))
+	}
 	err := tx.run(q(sql).text(agent).int(most).texts(types).texts(names).each(func(r *reader) error {
 		at, id, order := tid(r.next()), kernel.LaneID(r.int64()), r.int64()
 		place := kernel.Candidate{Order: order, StepRef: scanRef(r)}
 		if n := len(lanes); n == 0 || lanes[n-1].id != id {
 			ref := kernel.LaneRef{Agent: agent, Lane: id}
-			tx.lane.found(ref, at)
+			tx.lane.at[ref] = at
 			entered, ok := tx.lane.entered[ref]
 			lanes = append(lanes, foundLane{id: id, place: place, read: heads && !(ok && entered.First.Order < order), head: merge.Head{Whole: true}})
 		}
@@ -223,6 +220,9 @@ func (tx *tx) findLanes(agent string, most int, types, names []string) ([]foundL
 // lane that was not asked for yet, what the transaction has read before is enough.
 func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int, lanes map[kernel.LaneID]*foundLane, to int64) (map[kernel.LaneID]merge.Head, error) {
 	heads := make(map[kernel.LaneID]merge.Head, len(of))
+	if tx.lane.heads == nil {
+		tx.lane.heads = make(merge.Heads, len(of))
+	}
 	var ids, ords cells
 	var unread []kernel.LaneID
 	for _, id := range of {

@@ -129,6 +129,9 @@ func (tx *tx) ClosedFor(after kernel.LimitKey, max int) ([]kernel.LimitKey, erro
 func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]int, error) {
 	found := make(map[kernel.LimitKey]int, len(keys))
 	for _, k := range keys {
+		if _, met := found[k]; met {
+			continue
+		}
 		used, err := one(tx.c, (*row).int, `SELECT coalesce(sum(amount), 0) FROM perdure_permit WHERE name = ? AND key = ?`, k.Name, k.Key)
 		if err != nil {
 			return nil, err
