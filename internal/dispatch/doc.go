@@ -13,16 +13,16 @@
 // a component of its own that looks every few seconds for what was missed.
 //
 // A limit bounds how many permits there are: agent:NAME for the runs of an agent, job:TYPE for the jobs of a type, and
-// any other name for the runs of the steps that name it. Such a limit may also bound the permits with the same key, as
-// one customer. A run holds its permits until it has ended. A lane is the ready steps of an agent whose jobs have the same
+// any other name for the runs of the steps that name it. A limit of the last kind may also bound the permits that have the
+// same key, for example those of one customer. A run holds its permits until it has ended. A lane is the ready steps of an agent whose jobs have the same
 // type, and which need the same permits.
 //
-// A search is one writer's look for ready steps of one agent: in what its own transaction has made ready, and mostly in
-// the store. A wake-up says that there may be ready steps of an agent, or room under a limit. An agent is due if its
-// claims wait and something may be ready that no search has seen; writers take the claims of agents that are due. Steps
-// that a search has found are its candidates. An agent is served while a writer searches the store for it. One of the
-// claims that this writer has taken is marked for this (Claim.serves): while it is not answered or put back, no other
-// writer searches the store for the agent.
+// A search is one writer's look for ready steps of one agent: in what its own transaction has made ready and, in most
+// modes, in the store. A wake-up says that there may be ready steps of an agent, or room under a limit. An agent is due if
+// its claims wait and a search may find something: a claim is new, or a wake-up has come. Writers take the claims of agents
+// that are due. Steps that a search has found are its candidates. An agent is served while a writer searches the store for
+// it. One of the claims that this writer has taken is marked for this (Claim.serves): until it is answered or put back, or
+// the search is passed on (PassOn), no other writer searches the store for the agent.
 //
 // F068 and the like are rows of the fault matrix in docs/reliability.md.
 //
@@ -35,7 +35,7 @@
 //	search       what one transaction does for one agent: what it finds, what it grants, and how it ends
 //	grant        what one transaction gives to one claim
 //	limits       the limits that one transaction has locked and counted
-//	holding      submissions that are kept back for claims that are about to come
+//	holding      submissions that are kept back, for a second at most, and are then taken with the claims that have come
 //	Aside        a repeated claim that waits for locks
 //
 // # The states of a claim
@@ -48,12 +48,12 @@
 //	        ▲                     │ │ │
 //	        │  granted nothing    │ │ └─ its time is over ─► leaving ─► answered: runs if it is granted some, else nothing
 //	        ├─────────────────────┘ │
-//	        │  it had no runs       │  it is repeated, and its runs are locked
+//	        │  its runs have ended  │  it is repeated, and its runs are locked
 //	        └────────────────── set aside ───────────────► answered: the runs that it had, or an error after 2 s
 //
 // waiting: the claim is in the queue of its agent. A writer takes all claims of an agent at once: when the agent is due, or
-// when the writer's own transaction makes steps of this agent ready. A claim that comes with reports does not wait: the
-// writer that takes the reports takes it, too.
+// when the writer's own transaction makes steps of this agent ready. A claim that comes with reports is not put into the
+// queue first: the writer that takes the reports takes it, too.
 //
 // taken: the claim belongs to one transaction. If it is granted nothing and was sent with a wait, it goes back to waiting, in
 // front of the claims that came later; else it is answered: nothing. Most claims go back before the transaction is saved
@@ -64,7 +64,8 @@
 // leaving: the claim's time ended while a transaction had it. That transaction answers it, with what it grants.
 //
 // set aside: a claim that its holder repeats (with the same requestId) gets the runs that it had. If another transaction
-// has locked them, a goroutine of the scheduler, a repeater, waits for the locks and answers it.
+// has locked them, a goroutine of the scheduler, a repeater, waits for the locks and answers it. If they have ended by then,
+// the claim goes back to waiting.
 //
 // # What a transaction may do for a claim
 //
@@ -84,14 +85,14 @@
 // The queue remembers of each agent what its latest search has left in the store (agentQueue.left):
 //
 //	nothing    no ready step that could be dispatched
-//	more       more ready steps than the claims asked for
+//	more       perhaps more ready steps: the claims were given all that they asked for
 //	forLimit   steps that wait for room under a limit, even if others were dispatched
 //
 // A new claim makes its agent due, and so causes a search, unless all these hold: the latest search left nothing, it ended
-// less than 20 ms ago, no wake-up has come since, and the claim is not repeated and waits for at least 40 ms. Then the agent is
-// due after these 20 ms.
+// less than 20 ms ago, no wake-up has come since, and the claim is not repeated and is sent with a wait of at least 40 ms. Then
+// the agent is due when the 20 ms are over.
 //
-// If other transactions have locked candidates, the search is repeated after 20 ms, for up to a second; after that, the
+// If other transactions have locked candidates, the search is repeated every 20 ms, for up to a second; after that, the
 // supervisor wakes the agent. If the transaction has used up its budget for rendering and reading inputs, the search is
 // repeated at once.
 //
@@ -107,17 +108,19 @@
 //
 // # A limit that is full
 //
-// A search locks the limits agent:NAME, job:TYPE of its candidates, and those that these name, and counts their permits. If
-// agent:NAME has no room, it grants nothing. If another limit has none, the store is searched again without the steps that
+// A search locks the limit agent:NAME, the limits job:TYPE of its candidates' jobs, and the limits that the candidates name,
+// and counts their permits. If agent:NAME has no room, the search grants nothing. If another limit has none, the store is searched again without the steps that
 // need it. In both cases the search ends with forLimit, and the agent is not due. If a key of a limit has no room, the rules
 // close the lane of the steps with this key. Later searches do not read a closed lane, and do not count its steps as left: a
 // search that finds nothing but closed lanes ends with nothing.
 //
-// A claim that was granted nothing then waits. A transaction that releases permits of a limit does not lock it. When it is
-// over, every agent with forLimit is woken; a search that began before that, and ends with forLimit, makes its agent due at
-// once (Queue.freed). A transaction that releases a permit of a key does lock the limit, as the one that closes a lane does,
-// so that it sees all lanes that are closed for this key: it opens them, and wakes their agents. What other nodes release
-// is heard of by their notification, or by the supervisor's look. Then a writer takes the claim again, and searches.
+// A claim that is granted nothing for such a reason goes back and waits, if it was sent with a wait. A transaction that
+// releases permits of a limit does not lock it. After its commit, every agent with forLimit is woken, whichever limit it
+// waits for; a search that began before the commit, and ends with forLimit, makes its agent due at once (Queue.freed). A
+// transaction that releases a permit of a key does lock the limit. The one that closes a lane has the same lock, so none is
+// closed unseen: the transaction opens the lanes that are closed for this key, and wakes their agents. What other nodes
+// release is heard of by their notification, or by the supervisor's look. After any wake-up a writer takes the claim again,
+// and searches.
 //
 // # The life of a transaction
 //
@@ -142,7 +145,7 @@
 //
 // # An example
 //
-// Agent mail has a limit of one run. Jobs a and b of one step each wait. Claim h1 comes and is granted a. Then claim h2
+// Agent mail has a limit of one run. Jobs a and b have one step each, both ready. Claim h1 comes and is granted a. Then claim h2
 // comes, finds the limit full, and is granted b once a is reported. A test plays these lines (transcript_test.go). Lines with
 // > are commands; "serve" is steps 3 to 5 of a transaction that take has begun. After each command that concerns the agent,
 // the test prints what the queue knows of it: how its latest search ended ("nothing known": there was none), whether it is
