@@ -170,8 +170,9 @@ func (t *Transaction) serve(s *search) error {
 	}
 	budget := t.b.Budget()
 	whole, asked := budget.Read == perdure.MaxReadBytes && budget.Bytes == t.b.MaxBytes(), s.want
-	passed := map[kernel.StepRef]bool{} // offered, and cannot be dispatched now
-	for s.want > 0 && len(s.open) > 0 && len(passed) < MaxPassed {
+	offered := map[kernel.StepRef]bool{} // by this search; true: it is ready, and cannot be dispatched now
+	passed := 0                          // how many are
+	for s.want > 0 && len(s.open) > 0 && passed < MaxPassed {
 		granted, more, err := t.offer(s, found)
 		if errors.Is(err, kernel.ErrOverBudget) { // the rest is dispatched in the next transaction
 			t.unpaid(s, !whole && s.want == asked && granted == 0)
@@ -182,8 +183,9 @@ func (t *Transaction) serve(s *search) error {
 		}
 		w := t.b.Workset()
 		for _, ref := range found {
-			if step := w.Step(ref); step == nil || step.Phase == perdure.Ready {
-				passed[ref] = true
+			step := w.Step(ref)
+			if offered[ref] = step == nil || step.Phase == perdure.Ready; offered[ref] {
+				passed++
 			}
 		}
 		if s.want -= granted; !more { // enough work for the renderers, which wake the waiting claims
@@ -193,18 +195,23 @@ func (t *Transaction) serve(s *search) error {
 		t.addFull(s, found)
 		if satisfied := s.want <= 0 || len(s.open) == 0; satisfied || last && len(s.full) == known {
 			s.remains = satisfied
-			s.cleared = s.want <= 0 && len(s.stored) > 0 && len(passed)+leftOut+len(s.full) == 0 && !s.laned
+			s.cleared = s.want <= 0 && len(s.stored) > 0 && passed+leftOut+len(s.full) == 0 && !s.laned
 			return nil
 		}
 		if err := t.b.Save(); err != nil { // so that the next search does not find them again
 			return err
 		}
-		ask := max(min(s.want, MaxFound), len(passed)) + len(passed)
+		ask := max(min(s.want, MaxFound), passed) + passed
 		if found, err = t.b.Tx().Ready(s.agent, ask, s.full); err != nil {
 			return err
 		}
 		last = len(found) < ask
-		if found = slices.DeleteFunc(found, func(ref kernel.StepRef) bool { return passed[ref] }); len(found) == 0 {
+		found = slices.DeleteFunc(found, func(ref kernel.StepRef) bool {
+			ready, again := offered[ref]
+			s.blocked = s.blocked || again && !ready // what the store finds is not what there is: the search is repeated
+			return again
+		})
+		if len(found) == 0 {
 			s.remains = false
 			return nil
 		}

@@ -40,19 +40,20 @@ with recursive class (class) as (
 		order by ord, job, idx limit $2) l
 	order by l.ord, l.job, l.idx limit $2
 )`
-	lanesSQL = openLanesOf + ` select at, lane, ord, job, idx from found order by ord, job, idx`
+	lanesSQL = openLanesOf + ` select at, lane, ord, job, idx from found order by ord, job, idx, lane`
 
-	// headsSQL reads, with each lane, its first two steps as readyOfLanesSQL does.
+	// headsSQL reads, with each lane, its first two steps up to the bound: the order of the last lane's place, if there may be more
+	// lanes.
 	headsSQL = openLanesOf + `, bound as materialized (
 	select case when count(*) < $2 then 9223372036854775807 else max(ord) end as ord from found
 )
 select l.at, l.lane, l.ord, l.job, l.idx, r.ctid, r.ord, r.job, r.idx from found l cross join bound b left join lateral (
 	select r.ctid, r.ord, r.job, r.idx from perdure.ready r where r.agent = $1 and r.lane = l.lane and r.ord >= l.ord and r.ord <= b.ord
 	order by r.ord, r.job, r.idx limit 2) r on true
-order by l.ord, l.job, l.idx, r.ord, r.job, r.idx`
+order by l.ord, l.job, l.idx, l.lane, r.ord, r.job, r.idx`
 
-	// readyOfLanesSQL reads each lane from the place that was found, up to the order $5: before it are the index entries of steps
-	// that are gone, and those of a transaction that has lowered the place just now. A later search finds these.
+	// readyOfLanesSQL reads each lane from the place that was found, up to the bound $5. Before the place are the index entries of
+	// steps that are gone, and perhaps steps of a transaction that has lowered it just now: a later search finds these steps.
 	readyOfLanesSQL = `
 select r.ctid, r.lane, r.ord, r.job, r.idx from unnest($3::bigint[], $4::bigint[]) as l (lane, ord) cross join lateral (
 	select r.ctid, r.lane, r.ord, r.job, r.idx from perdure.ready r where r.agent = $1 and r.lane = l.lane and r.ord >= l.ord and r.ord <= $5
@@ -93,11 +94,9 @@ type laneWork struct {
 	left    map[kernel.LaneRef]bool            // ready steps have left them, or their place is too early
 	closed  map[kernel.LaneRef]kernel.LimitKey // to be closed
 	at      map[kernel.LaneRef]tid             // of the rows of lanes that a search has found
-	heads   merge.Heads
 }
 
 func (w *laneWork) enter(l kernel.Lane) {
-	w.heads.Enter(l.LaneRef, l.First)
 	if w.entered == nil {
 		w.entered = map[kernel.LaneRef]kernel.Lane{}
 	}
@@ -106,8 +105,7 @@ func (w *laneWork) enter(l kernel.Lane) {
 	}
 }
 
-func (w *laneWork) leave(ref kernel.LaneRef, step kernel.StepRef) {
-	w.heads.Leave(ref, step)
+func (w *laneWork) leave(ref kernel.LaneRef) {
 	if w.left == nil {
 		w.left = make(map[kernel.LaneRef]bool, len(w.at))
 	}
@@ -125,17 +123,17 @@ func (w *laneWork) close(lanes []kernel.ClosedLane) {
 	}
 }
 
-// foundLane is an open lane with its place.
+// foundLane is an open lane that a search has found.
 type foundLane struct {
 	id    kernel.LaneID
 	place kernel.Candidate
-	asked bool       // its steps were asked for
-	read  bool       // head was read with it: two steps at most
-	head  merge.Head // Whole: up to the bound of the search
+	read  bool       // head was read
+	head  merge.Head // its first steps up to the search's bound; Whole: there are no others up to that
 }
 
 // readyOfLanes adds the first ready steps of the agent's open lanes whose limits are not full. If that is not sure, because places
-// were too early or lanes are left out, more lanes are read.
+// were too early or lanes are left out, more lanes are read. Nothing that was read is kept for a later search of the transaction:
+// others may have taken these steps while it waited for a lock.
 func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyRow) error {
 	if !tx.laned {
 		return nil
@@ -155,20 +153,19 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyR
 				byID[l.id] = l
 			}
 		}
-		to := int64(math.MaxInt64)
-		if len(lanes) == most { // what comes later than the last of them is not what is looked for
-			to = lanes[most-1].place.Order
+		bound := int64(math.MaxInt64) // as in headsSQL
+		if len(lanes) == most {       // each of them has a step up to the last place: later steps are not among the first
+			bound = lanes[most-1].place.Order
 		}
 		first, err := merge.First(max, of, func(of []kernel.LaneID, n int) (map[kernel.LaneID]merge.Head, error) {
-			return tx.readLanes(agent, of, n, byID, to)
+			return tx.readLanes(agent, of, n, byID, bound)
 		})
 		if err != nil {
 			return err
 		}
-		for _, l := range lanes {
-			ref := kernel.LaneRef{Agent: agent, Lane: l.id}
-			if head, read := tx.lane.heads[ref]; read && (len(head.Steps) == 0 || head.Steps[0] != l.place) {
-				tx.lane.leave(ref, kernel.StepRef{})
+		for _, l := range byID {
+			if l.read && (len(l.head.Steps) == 0 || l.head.Steps[0] != l.place) {
+				tx.lane.leave(kernel.LaneRef{Agent: agent, Lane: l.id})
 			}
 		}
 		if len(lanes) == most && (len(first) < max || kernel.ClaimLess(first[max-1], lanes[most-1].place) > 0) {
@@ -181,10 +178,10 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyR
 	}
 }
 
-// findLanes reads the first open lanes. The first search of a transaction reads their first steps in the same statement; of those
-// after it, most have been read.
+// findLanes reads the first open lanes, and their first steps in the same statement. Once the transaction has taken steps out of
+// lanes or closed some, most of the first lanes are of no use to it: their steps are not read with them then.
 func (tx *tx) findLanes(agent string, most int, types, names []string) ([]foundLane, error) {
-	sql, heads := lanesSQL, len(tx.lane.heads) == 0
+	sql, heads := lanesSQL, len(tx.lane.left)+len(tx.lane.closed) == 0
 	if heads {
 		sql = headsSQL
 	}
@@ -198,7 +195,7 @@ func (tx *tx) findLanes(agent string, most int, types, names []string) ([]foundL
 		if n := len(lanes); n == 0 || lanes[n-1].id != id {
 			ref := kernel.LaneRef{Agent: agent, Lane: id}
 			tx.lane.at[ref] = at
-			entered, ok := tx.lane.entered[ref]
+			entered, ok := tx.lane.entered[ref] // its place is lowered before the commit
 			lanes = append(lanes, foundLane{id: id, place: place, read: heads && !(ok && entered.First.Order < order), head: merge.Head{Whole: true}})
 		}
 		if !heads {
@@ -216,52 +213,40 @@ func (tx *tx) findLanes(agent string, most int, types, names []string) ([]foundL
 	return lanes, err
 }
 
-// readLanes reads the first n steps of each of some lanes, up to an order, and one more, which says whether there are others. Of a
-// lane that was not asked for yet, what the transaction has read before is enough.
-func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int, lanes map[kernel.LaneID]*foundLane, to int64) (map[kernel.LaneID]merge.Head, error) {
+// readLanes gives the first n steps of each of some lanes, up to a bound, and mostly one more, which says whether there are others.
+// It reads those of which fewer were read.
+func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int, lanes map[kernel.LaneID]*foundLane, bound int64) (map[kernel.LaneID]merge.Head, error) {
 	heads := make(map[kernel.LaneID]merge.Head, len(of))
-	if tx.lane.heads == nil {
-		tx.lane.heads = make(merge.Heads, len(of))
-	}
 	var ids, ords cells
-	var unread []kernel.LaneID
+	var unread []*foundLane
 	for _, id := range of {
-		ref, lane := kernel.LaneRef{Agent: agent, Lane: id}, lanes[id]
-		if lane.read && !lane.asked && (n == 1 || lane.head.Whole) {
-			lane.asked = true
+		lane := lanes[id]
+		if lane.read && (lane.head.Whole || len(lane.head.Steps) > n) {
 			heads[id] = lane.head
-			tx.lane.heads.Read(ref, merge.Head{Steps: lane.head.Steps, Whole: lane.head.Whole && to == math.MaxInt64})
 			continue
 		}
-		head := tx.lane.heads[ref]
-		if enough := len(head.Steps) >= n || len(head.Steps) > 0 && !lane.asked; head.Whole || enough {
-			heads[id] = head
-		} else {
-			from := lane.place.Order
-			if entered, ok := tx.lane.entered[ref]; ok { // the place is lowered before the commit
-				from = min(from, entered.First.Order)
-			}
-			unread = append(unread, id)
-			ids.int8(int64(id))
-			ords.int8(from)
+		from := lane.place.Order
+		if entered, ok := tx.lane.entered[kernel.LaneRef{Agent: agent, Lane: id}]; ok { // the place is lowered before the commit
+			from = min(from, entered.First.Order)
 		}
-		lane.asked = true
+		unread = append(unread, lane)
+		lane.read, lane.head = true, merge.Head{}
+		ids.int8(int64(id))
+		ords.int8(from)
 	}
 	if len(unread) == 0 {
 		return heads, nil
 	}
-	read := make(map[kernel.LaneID][]kernel.Candidate, len(unread))
 	scan := tx.scanReady(agent)
-	err := tx.run(q(readyOfLanesSQL).text(agent).int(n+1).array(tInt8, len(unread), ids).array(tInt8, len(unread), ords).int64(to).each(func(r *reader) error {
+	err := tx.run(q(readyOfLanesSQL).text(agent).int(n+1).array(tInt8, len(unread), ids).array(tInt8, len(unread), ords).int64(bound).each(func(r *reader) error {
 		row := scan(r)
-		read[row.Lane] = append(read[row.Lane], row.candidate())
+		head := &lanes[row.Lane].head
+		head.Steps = append(head.Steps, row.candidate())
 		return nil
 	}))
-	for _, id := range unread {
-		head := merge.Head{Steps: read[id], Whole: len(read[id]) <= n}
-		heads[id] = head
-		head.Whole = head.Whole && to == math.MaxInt64
-		tx.lane.heads.Read(kernel.LaneRef{Agent: agent, Lane: id}, head)
+	for _, lane := range unread {
+		lane.head.Whole = len(lane.head.Steps) <= n
+		heads[lane.id] = lane.head
 	}
 	return heads, err
 }
@@ -367,7 +352,8 @@ func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) ([]string, error) {
 	err := tx.run(append(tx.lane.closeStatements(), q(openLanesSQL).array(tText, len(keys), names).array(tText, len(keys), texts).int(max).each(func(r *reader) error {
 		ref := kernel.LaneRef{Agent: r.text(), Lane: kernel.LaneID(r.int64())}
 		agents[ref.Agent] = true
-		tx.lane.leave(ref, kernel.StepRef{}) // steps may have left it while it was closed
+		delete(tx.lane.at, ref) // another version of the row is there now
+		tx.lane.leave(ref)      // steps may have left it while it was closed
 		return nil
 	}))...)
 	if len(agents) > 0 {

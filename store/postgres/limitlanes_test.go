@@ -117,3 +117,71 @@ func TestPlaceThatIsTooLate(t *testing.T) {
 	search(t, s, 9, 0, func() {})
 	places(t, s, 1, 2, 3)
 }
+
+// Two lanes may have the same place, if a step has moved from one to the other and the first could not be put right (L5).
+func TestPlaceOfTwoLanes(t *testing.T) {
+	url := pgtest.Start(t)
+	s := slowLanes(t, url, time.Hour)
+	submitLane(t, s, keyJob(1, 9, "l"), keyJob(2, 5, "k"), keyJob(3, 0, "l"))
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	if _, err := conn.Exec(t.Context(), `update perdure.lane l set ord = o.ord, job = o.job, idx = o.idx
+		from perdure.lane o where l.limits like '%"k"%' and o.limits like '%"l"%'`); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		places(t, s, 1, 2, 3)
+	}
+}
+
+// A later search of a transaction sees what others have committed since the one before it (L5, F018).
+func TestLanesAreReadAgain(t *testing.T) {
+	url := pgtest.Start(t)
+	s := slowLanes(t, url, time.Hour)
+	submitLane(t, s, keyJob(2, 9, "l"), keyJob(3, 5, "l"), keyJob(4, 0, "l"))
+	err := s.Update(t.Context(), func(tx kernel.Tx) error {
+		if found, err := tx.Ready("a", 1, nil); err != nil || !slices.Equal(numbers(found), []int{2}) {
+			t.Errorf("found %v, %v", numbers(found), err)
+		}
+		search(t, s, 1, 1, func() {})
+		submitLane(t, s, keyJob(1, 9, "l"))
+		for _, max := range []int{1, 1, 3} {
+			if found, err := tx.Ready("a", max, nil); err != nil || !slices.Equal(numbers(found), []int{1, 3, 4}[:max]) {
+				t.Errorf("the first %d: %v, %v", max, numbers(found), err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A lane that was found, closed by others and opened again is put right (L5).
+func TestLaneFoundBeforeItWasClosed(t *testing.T) {
+	url := pgtest.Start(t)
+	s := slowLanes(t, url, time.Hour)
+	submitLane(t, s, keyJob(1, 9, "k"))
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	err = s.Update(t.Context(), func(tx kernel.Tx) error {
+		if _, err := tx.Ready("a", 9, nil); err != nil {
+			return err
+		}
+		if _, err := conn.Exec(t.Context(), "update perdure.lane set closed_name = 'ads', closed_key = 'k'; delete from perdure.ready"); err != nil {
+			return err
+		}
+		_, err := tx.OpenLanes([]kernel.LimitKey{{Name: "ads", Key: "k"}}, 9)
+		return err
+	})
+	var rows int
+	if err := errors.Join(err, conn.QueryRow(t.Context(), "select count(*) from perdure.lane").Scan(&rows)); err != nil || rows > 0 {
+		t.Errorf("%d rows of lanes without a step, %v", rows, err)
+	}
+}

@@ -71,6 +71,7 @@ func plansWalkAlongIndexes(t *testing.T, rows int) {
 		{"Ready, of jobs, if lanes are closed", readyOfOpenSQL, []string{"ready_pkey", "lane_pkey"}},
 		{"steps of jobs with permits", permittedStepsSQL, []string{"step_pkey"}},
 		{"lanes", lanesSQL, []string{"lane_open"}},
+		{"lanes with their heads", headsSQL, []string{"lane_open", "ready_pkey"}},
 		{"Ready, of lanes", readyOfLanesSQL, []string{"ready_pkey"}},
 		{"close lanes", closeLanesSQL, []string{"lane_pkey", "ready_pkey"}},
 		{"OpenLanes", openLanesSQL, []string{"lane_closed"}},

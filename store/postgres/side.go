@@ -130,7 +130,7 @@ func (d *sides) step(was, now *kernel.Step) {
 		if readyWas.Ready {
 			d.unready = add(d.unready, d.most, readyRow{readyWas, now.StepRef})
 			if !readyWas.Lane.Plain() {
-				d.tx.lane.leave(kernel.LaneRef{Agent: readyWas.Agent, Lane: readyWas.Lane}, now.StepRef)
+				d.tx.lane.leave(kernel.LaneRef{Agent: readyWas.Agent, Lane: readyWas.Lane})
 			}
 		}
 		if readyNow.Ready {
