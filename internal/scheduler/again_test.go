@@ -2,6 +2,7 @@ package scheduler_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,6 +14,8 @@ import (
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/protocol"
 )
+
+const mostSearches = 20
 
 // searched does something after the first search of a transaction, and counts searches. A store that is stale finds the same
 // again.
@@ -34,7 +37,10 @@ type searchedTx struct {
 }
 
 func (tx *searchedTx) Ready(agent string, max int, full []string) ([]kernel.StepRef, error) {
-	if tx.s.n.Add(1); tx.s.stale && tx.first != nil {
+	switch n := tx.s.n.Add(1); {
+	case n > mostSearches:
+		return nil, errors.New("too many searches")
+	case tx.s.stale && tx.first != nil:
 		return tx.first, nil
 	}
 	found, err := tx.Tx.Ready(agent, max, full)
@@ -64,7 +70,7 @@ func TestStepIsTakenAfterTheSearch(t *testing.T) {
 			taken := 0
 			s.then = func() { taken = len(other.claim(protocol.Claim{Agent: "a", Holder: "o"})) }
 			runs, err := d.Claim(t.Context(), protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: 15 * time.Second})
-			if n := s.n.Load(); len(runs) != 1 || err != nil || taken != 1 || n > 20 {
+			if n := s.n.Load(); len(runs) != 1 || err != nil || taken != 1 || n > mostSearches {
 				t.Errorf("%d runs, %v, after %d searches; the other has %d", len(runs), err, n, taken)
 			}
 		})

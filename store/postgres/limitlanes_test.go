@@ -132,9 +132,17 @@ func TestPlaceOfTwoLanes(t *testing.T) {
 		from perdure.lane o where l.limits like '%"k"%' and o.limits like '%"l"%'`); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
-		places(t, s, 1, 2, 3)
+	err = s.Update(t.Context(), func(tx kernel.Tx) error {
+		found, err := tx.Ready("a", 9, nil)
+		if got := numbers(found); !slices.Equal(got, []int{1, 2, 3}) {
+			t.Errorf("found %v", got)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	places(t, s, 1, 2, 3)
 }
 
 // A later search of a transaction sees what others have committed since the one before it (L5, F018).
