@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -37,6 +38,17 @@ func places(t *testing.T, s *Store, want ...int) {
 			t.Error(err)
 		}
 	}
+}
+
+// beside is a connection of its own to the same database.
+func beside(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
 }
 
 // search begins a transaction that finds so many steps and ends the first n, while another one does something.
@@ -82,11 +94,7 @@ func TestPlaceThatIsTooEarly(t *testing.T) {
 	search(t, s, 1, 1, func() { search(t, s, 2, 0, func() {}) })
 	search(t, s, 2, 1, func() {})
 	places(t, s, 3, 4, 5, 6)
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(t.Context())
+	conn := beside(t, url)
 	for range 2 { // as if others had held the row
 		if _, err := conn.Exec(t.Context(), "update perdure.lane set ord = ord - 1 where limits like '%\"k\"%' or limits like '%\"n\"%'"); err != nil {
 			t.Fatal(err)
@@ -106,11 +114,7 @@ func TestPlaceThatIsTooLate(t *testing.T) {
 	url := pgtest.Start(t)
 	s := slowLanes(t, url, time.Hour)
 	submitLane(t, s, keyJob(1, 9, "k"), keyJob(2, 5, "k"), keyJob(3, 0, "l"))
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(t.Context())
+	conn := beside(t, url)
 	if _, err := conn.Exec(t.Context(), "update perdure.lane set ord = ord + 1000000000000000000"); err != nil {
 		t.Fatal(err)
 	}
@@ -123,16 +127,12 @@ func TestPlaceOfTwoLanes(t *testing.T) {
 	url := pgtest.Start(t)
 	s := slowLanes(t, url, time.Hour)
 	submitLane(t, s, keyJob(1, 9, "l"), keyJob(2, 5, "k"), keyJob(3, 0, "l"))
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(t.Context())
+	conn := beside(t, url)
 	if _, err := conn.Exec(t.Context(), `update perdure.lane l set ord = o.ord, job = o.job, idx = o.idx
 		from perdure.lane o where l.limits like '%"k"%' and o.limits like '%"l"%'`); err != nil {
 		t.Fatal(err)
 	}
-	err = s.Update(t.Context(), func(tx kernel.Tx) error {
+	err := s.Update(t.Context(), func(tx kernel.Tx) error {
 		found, err := tx.Ready("a", 9, nil)
 		if got := numbers(found); !slices.Equal(got, []int{1, 2, 3}) {
 			t.Errorf("found %v", got)
@@ -173,12 +173,8 @@ func TestLaneFoundBeforeItWasClosed(t *testing.T) {
 	url := pgtest.Start(t)
 	s := slowLanes(t, url, time.Hour)
 	submitLane(t, s, keyJob(1, 9, "k"))
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(t.Context())
-	err = s.Update(t.Context(), func(tx kernel.Tx) error {
+	conn := beside(t, url)
+	err := s.Update(t.Context(), func(tx kernel.Tx) error {
 		if _, err := tx.Ready("a", 9, nil); err != nil {
 			return err
 		}
