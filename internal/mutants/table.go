@@ -72,7 +72,7 @@ var ofRules = []mutant{
 	{name: "lanes of which many steps are asked are read in part", file: "store/internal/merge/merge.go", old: "return heads[lane].Whole || len(steps) >= max ||", new: "return true ||", pkg: "store/sqlite", run: "Store"},
 	{name: "a closed lane is opened by what comes into it", file: "store/sqlite/lanes.go", old: "WHERE (ord, job, idx) > (excluded.ord, excluded.job, excluded.idx)`", new: "WHERE (ord, job, idx) > (excluded.ord, excluded.job, excluded.idx); UPDATE perdure_lane SET closed_name = NULL`", run: "Store"},
 	{name: "lanes with the same order number come in any order", file: "store/sqlite/lanes.go", old: "l.First.Order, l.First.Job[:], l.First.Index)", new: "l.First.Order, l.First.Job[:], 0)", run: "Store/Find"},
-	{name: "a lane that may have got steps is taken to be empty", file: "store/internal/merge/merge.go", old: "return head.Whole && len(head.Steps) == 0", new: "return len(head.Steps) == 0", pkg: "store/sqlite", run: "Store/Find"},
+	{name: "a lane that may have got steps is taken to be empty", file: "store/sqlite/heads.go", old: "return head.Whole && len(head.Steps) == 0", new: "return len(head.Steps) == 0", run: "Store/Find"},
 	{name: "a limit that stops is only full", file: "internal/kernel/why.go", old: "(r == nil || *l.Max == 0 && *r.Max > 0) {", new: "r == nil {", run: "Why"},
 }
 

@@ -181,8 +181,8 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyR
 // findLanes reads the first open lanes, and their first steps in the same statement. Once the transaction has taken steps out of
 // lanes or closed some, most of the first lanes are of no use to it: their steps are not read with them then.
 func (tx *tx) findLanes(agent string, most int, types, names []string) ([]foundLane, error) {
-	sql, heads := lanesSQL, len(tx.lane.left)+len(tx.lane.closed) == 0
-	if heads {
+	sql, withHeads := lanesSQL, len(tx.lane.left)+len(tx.lane.closed) == 0
+	if withHeads {
 		sql = headsSQL
 	}
 	lanes := make([]foundLane, 0, min(most, perdure.MaxBatch))
@@ -196,9 +196,9 @@ func (tx *tx) findLanes(agent string, most int, types, names []string) ([]foundL
 			ref := kernel.LaneRef{Agent: agent, Lane: id}
 			tx.lane.at[ref] = at
 			entered, ok := tx.lane.entered[ref] // its place is lowered before the commit
-			lanes = append(lanes, foundLane{id: id, place: place, read: heads && !(ok && entered.First.Order < order), head: merge.Head{Whole: true}})
+			lanes = append(lanes, foundLane{id: id, place: place, read: withHeads && !(ok && entered.First.Order < order), head: merge.Head{Whole: true}})
 		}
-		if !heads {
+		if !withHeads {
 			return nil
 		}
 		if at := r.next(); at != nil {

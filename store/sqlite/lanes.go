@@ -32,12 +32,12 @@ func (tx *tx) touchLane(was, now *kernel.Step) {
 	}
 	if out {
 		tx.lanesLeft[had.LaneRef] = true
-		tx.heads.Leave(had.LaneRef, was.StepRef)
+		tx.heads.leave(had.LaneRef, was.StepRef)
 	}
 	if !in {
 		return
 	}
-	tx.heads.Enter(has.LaneRef, has.First)
+	tx.heads.enter(has.LaneRef, has.First)
 	if first, there := tx.lanesEntered[has.LaneRef]; !there || kernel.ClaimLess(has.First, first.First) < 0 {
 		tx.lanesEntered[has.LaneRef] = has
 	}
@@ -77,8 +77,8 @@ func (tx *tx) saveLanes(closed []kernel.ClosedLane) error {
 
 // renewLane deletes a lane without steps, or sets its first one. Of a lane that is closed it does neither.
 func (tx *tx) renewLane(ref kernel.LaneRef) (empty bool, err error) {
-	first, known := tx.heads.First(ref)
-	if !known && !tx.heads.Empty(ref) {
+	first, known := tx.heads.first(ref)
+	if !known && !tx.heads.empty(ref) {
 		firsts, err := tx.readyOfLane(ref.Agent, ref.Lane, 1)
 		if err != nil {
 			return false, err
@@ -155,7 +155,7 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string) ([]kernel.Candi
 				return nil, err
 			}
 			heads[lane] = merge.Head{Steps: steps, Whole: len(steps) <= n}
-			tx.heads.Read(kernel.LaneRef{Agent: agent, Lane: lane}, heads[lane])
+			tx.heads.note(kernel.LaneRef{Agent: agent, Lane: lane}, heads[lane])
 		}
 		return heads, nil
 	})

@@ -10,7 +10,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/kernel"
-	"github.com/perdure/perdure/store/internal/merge"
 )
 
 // tx is the write transaction. Its statements are not bound to the caller's context: they are short,
@@ -34,7 +33,7 @@ type tx struct {
 
 	lanesLeft    map[kernel.LaneRef]bool        // lanes out of which steps have moved, since the latest Save
 	lanesEntered map[kernel.LaneRef]kernel.Lane // and into which, with the place of the first
-	heads        merge.Heads
+	heads        laneHeads
 }
 
 // Update runs fn in one immediate transaction, while nobody else writes.

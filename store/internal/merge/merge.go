@@ -1,5 +1,4 @@
-// Package merge finds the first ready steps of many lanes, in order, without reading all of any. Heads remembers, for one
-// transaction, what it has read of lanes.
+// Package merge finds the first ready steps of many lanes, in order, without reading all of any.
 package merge
 
 import (
@@ -49,51 +48,4 @@ func First(max int, of []kernel.LaneID, read func(of []kernel.LaneID, n int) (ma
 			return all, nil
 		}
 	}
-}
-
-// Heads are the heads of lanes, as one transaction has read and changed them.
-type Heads map[kernel.LaneRef]Head
-
-// Read notes the head of a lane.
-func (h *Heads) Read(lane kernel.LaneRef, head Head) {
-	if *h == nil {
-		*h = Heads{}
-	}
-	(*h)[lane] = head
-}
-
-// Enter notes that a step of the lane has become ready.
-func (h Heads) Enter(lane kernel.LaneRef, c kernel.Candidate) {
-	head, read := h[lane]
-	if !read {
-		return
-	}
-	at, there := slices.BinarySearchFunc(head.Steps, c, kernel.ClaimLess)
-	if !there && (at < len(head.Steps) || head.Whole) {
-		head.Steps = slices.Insert(head.Steps, at, c)
-		h[lane] = head
-	}
-}
-
-// Leave notes that a step of the lane is no longer ready.
-func (h Heads) Leave(lane kernel.LaneRef, step kernel.StepRef) {
-	head := h[lane]
-	if i := slices.IndexFunc(head.Steps, func(c kernel.Candidate) bool { return c.StepRef == step }); i >= 0 {
-		head.Steps = slices.Delete(head.Steps, i, i+1)
-		h[lane] = head
-	}
-}
-
-// First is the first step of a lane. ok is false if it is not known, or if there is none.
-func (h Heads) First(lane kernel.LaneRef) (first kernel.Candidate, ok bool) {
-	if steps := h[lane].Steps; len(steps) > 0 {
-		return steps[0], true
-	}
-	return first, false
-}
-
-// Empty says that a lane is known to have no step.
-func (h Heads) Empty(lane kernel.LaneRef) bool {
-	head := h[lane]
-	return head.Whole && len(head.Steps) == 0
 }
