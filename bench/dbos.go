@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -43,6 +44,8 @@ type dbosApp struct {
 	env    *Env
 	sqlite bool
 
+	workers int // workflows at once; 0: dbosWorkers
+
 	pool  *pgxpool.Pool
 	db    *sql.DB
 	queue dbos.Queue
@@ -56,15 +59,17 @@ type dbosJob struct {
 	Steps, Width int
 }
 
-func (d *dbosApp) work(context.Context) (int, error) {
-	d.n.Add(1)
-	return 0, nil
+func (d *dbosApp) work(order int64, last bool) dbos.Step[int] {
+	return func(context.Context) (int, error) {
+		d.handle(order, last)
+		return 0, nil
+	}
 }
 
 func (d *dbosApp) flow(ctx dbos.Context, job dbosJob) (int, error) {
 	var beside []<-chan dbos.StepOutcome[int]
 	for range job.Width {
-		c, err := dbos.Go(ctx, d.work)
+		c, err := dbos.Go(ctx, d.work(job.Order, false))
 		if err != nil {
 			return 0, err
 		}
@@ -75,8 +80,8 @@ func (d *dbosApp) flow(ctx dbos.Context, job dbosJob) (int, error) {
 			return 0, o.Err
 		}
 	}
-	for range job.Steps {
-		if _, err := dbos.RunAsStep(ctx, d.work); err != nil {
+	for i := range job.Steps {
+		if _, err := dbos.RunAsStep(ctx, d.work(job.Order, i == job.Steps-1)); err != nil {
 			return 0, err
 		}
 	}
@@ -118,9 +123,11 @@ func (d *dbosApp) Open(ctx context.Context) (err error) {
 		return err
 	}
 	dbos.RegisterWorkflow(d.ctx, d.flow, dbos.WithWorkflowName(dbosFlow))
-	d.queue, err = dbos.RegisterQueue(d.ctx, "bench", dbos.WithWorkerConcurrency(dbosWorkers), dbos.WithQueueBasePollingInterval(dbosPoll))
+	d.queue, err = dbos.RegisterQueue(d.ctx, "bench", dbos.WithWorkerConcurrency(cmp.Or(d.workers, dbosWorkers)), dbos.WithQueueBasePollingInterval(dbosPoll))
 	return err
 }
+
+func (d *dbosApp) setSlots(n int) { d.workers = n }
 
 func (d *dbosApp) Work(context.Context) error { return dbos.Launch(d.ctx) }
 

@@ -5,6 +5,7 @@
 //	run.go       rounds: every measurement is a process of its own, on an empty database
 //	measure.go   one measurement: warm up, measure, check that no job was lost
 //	workload.go  the columns of the table, and the curves that are plotted
+//	sustained.go what a user can plan with: jobs that arrive at a rate, agents that stop, handlers that take their time
 //	ours.go      what only Perdure is asked: memory, a million jobs, a snapshot held open, Nebula's size
 //	system.go    what a system must be able to do; one file for each of them
 //	floor.go     what the machine could do at all
@@ -33,6 +34,7 @@ type Options struct {
 	Waiting  int           // jobs that wait
 	Finished int           // jobs that are done
 	Settle   time.Duration // how long an idle node is watched
+	Load     int           // at how many percent of the peak jobs arrive in workload stall
 }
 
 // asked is what the command line says.
@@ -135,6 +137,7 @@ func parse(args []string, out io.Writer) (a asked, err error) {
 	f.IntVar(&a.options.Waiting, "waiting", 1_000_000, "jobs that wait, for workloads memory and million")
 	f.IntVar(&a.options.Finished, "finished", 5_000_000, "jobs that are done, for workload million")
 	f.DurationVar(&a.options.Settle, "watch", watch, "how long workload rest watches an idle node")
+	f.IntVar(&a.options.Load, "load", 85, "at how many percent of the peak jobs arrive in workloads stall and stall-three")
 	f.StringVar(&a.profile, "profile", "", "directory for profiles of processor time and allocations, of what measures a rate")
 	f.BoolVar(&a.list, "list", false, "list systems and workloads")
 	if err := f.Parse(args); err != nil {

@@ -51,12 +51,13 @@ type perdureNode struct {
 	env   *Env
 	store string
 
-	kept  node.Store
-	node  *node.Node
-	look  *look
-	agent *perdure.Agent
-	slots int                                 // 0: benchSlots
-	work  func(context.Context, *perdure.Run) // what the handler does; nil: nothing
+	kept     node.Store
+	node     *node.Node
+	look     *look
+	agent    *perdure.Agent
+	slots    int                                 // 0: benchSlots
+	lastStep string                              // of the jobs whose ends are told
+	work     func(context.Context, *perdure.Run) // what the handler does; nil: nothing
 }
 
 func (p *perdureNode) Open(ctx context.Context) (err error) {
@@ -71,7 +72,11 @@ func (p *perdureNode) Open(ctx context.Context) (err error) {
 		if p.work != nil {
 			p.work(ctx, run)
 		}
-		p.n.Add(1)
+		order := int64(0)
+		if p.ended != nil {
+			order = orderOf(run.Input)
+		}
+		p.handle(order, run.Step == p.lastStep)
 		return nil, nil
 	})
 	p.node = node.New(p.kept, node.Config{Agents: []*perdure.Agent{p.agent}, MaxBacklog: 20_000_000})
@@ -98,6 +103,19 @@ func openStore(ctx context.Context, env *Env, kind string) (node.Store, *look, e
 	}
 	l, err := lookAtPostgres(ctx, env.Postgres)
 	return s, l, err
+}
+
+func (p *perdureNode) setSlots(n int) { p.slots = n }
+
+// orderOf reads payload.Order, which stands first.
+func orderOf(input json.RawMessage) (order int64) {
+	for _, c := range input[len(`{"order":`):] {
+		if c < '0' || c > '9' {
+			break
+		}
+		order = 10*order + int64(c-'0')
+	}
+	return order
 }
 
 func (p *perdureNode) Work(ctx context.Context) error { return p.node.Start(ctx) }
@@ -233,8 +251,11 @@ func step(name string, after ...string) string {
 
 var oneStep = templateOf("one", step("s1"))
 
-// chainOf is a definition of steps in a row.
+// chainOf is a definition of steps in a row. There is one for each number of steps.
 func chainOf(steps int) *template {
+	if made, ok := chains.Load(steps); ok {
+		return made.(*template)
+	}
 	var all []string
 	for i := range steps {
 		if i == 0 {
@@ -243,8 +264,11 @@ func chainOf(steps int) *template {
 			all = append(all, step(fmt.Sprintf("s%d", i+1), fmt.Sprintf("s%d", i)))
 		}
 	}
-	return templateOf(fmt.Sprintf("chain%d", steps), strings.Join(all, ","))
+	made, _ := chains.LoadOrStore(steps, templateOf(fmt.Sprintf("chain%d", steps), strings.Join(all, ",")))
+	return made.(*template)
 }
+
+var chains sync.Map // int → *template
 
 // fanOf is a definition of steps beside each other, and one after all of them.
 func fanOf(width int) *template {

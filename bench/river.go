@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -56,6 +57,8 @@ type riverQueue[Tx any] struct {
 	connect func(context.Context) error
 	inTx    func(context.Context, func(Tx) error) error
 
+	workers int // handlers at once; 0: riverWorkers
+
 	pool   *pgxpool.Pool
 	db     *sql.DB
 	driver riverdriver.Driver[Tx]
@@ -79,12 +82,12 @@ type riverWorker[Tx any] struct {
 
 func (w *riverWorker[Tx]) Work(ctx context.Context, job *river.Job[riverArgs]) error {
 	if job.Args.Steps == 0 {
-		w.q.n.Add(1)
+		w.q.handle(job.Args.Order, true)
 		return nil
 	}
 	for i := range job.Args.Steps {
 		river.ResumableStep(ctx, fmt.Sprintf("s%d", i+1), nil, func(ctx context.Context) error {
-			w.q.n.Add(1)
+			w.q.handle(job.Args.Order, i == job.Args.Steps-1)
 			if i == job.Args.Steps-1 {
 				return nil // is durable with the job's completion
 			}
@@ -154,11 +157,13 @@ func (r *riverQueue[Tx]) Open(ctx context.Context) error {
 	river.AddWorker(workers, &riverWorker[Tx]{q: r})
 	r.client, err = river.NewClient(r.driver, &river.Config{
 		FetchCooldown: riverCooldown, FetchPollInterval: riverPoll,
-		Queues:  map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: riverWorkers}},
+		Queues:  map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: cmp.Or(r.workers, riverWorkers)}},
 		Workers: workers, Logger: slog.New(slog.DiscardHandler),
 	})
 	return err
 }
+
+func (r *riverQueue[Tx]) setSlots(n int) { r.workers = n }
 
 func (r *riverQueue[Tx]) Work(ctx context.Context) error { return r.client.Start(ctx) }
 

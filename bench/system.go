@@ -82,10 +82,44 @@ func kindOf(name string) (Kind, bool) {
 	return Kind{}, false
 }
 
-// handled counts what handlers have done.
-type handled struct{ n atomic.Int64 }
+// handled is what all handlers in this process do: they take their time, and are counted.
+type handled struct {
+	n     atomic.Int64
+	takes time.Duration                 // of one handler
+	gate  atomic.Pointer[chan struct{}] // handlers wait until it is closed; nil: they do not
+	ended func(order int64)             // is told of the last handler of each job; nil: nobody is
+}
 
 func (h *handled) Handled() int64 { return h.n.Load() }
+
+// handle is one call of a handler. last says that it is the last one of its job.
+func (h *handled) handle(order int64, last bool) {
+	if gate := h.gate.Load(); gate != nil {
+		<-*gate
+	}
+	if h.takes > 0 {
+		time.Sleep(h.takes)
+	}
+	if last && h.ended != nil {
+		h.ended(order)
+	}
+	h.n.Add(1)
+}
+
+// own makes handlers available to the workloads that change them.
+func (h *handled) own() *handled { return h }
+
+// handler is a system whose handlers run in this process.
+type handler interface {
+	System
+	own() *handled
+}
+
+// slotted is a system of which it can be said how many handlers run at once.
+type slotted interface {
+	handler
+	setSlots(n int)
+}
 
 // payload is what a job carries, for all of them.
 type payload struct {
@@ -98,7 +132,16 @@ var note = strings.Repeat("a job of the usual size ", 4)
 
 var orders atomic.Int64
 
-func nextPayload() payload { return payload{Order: orders.Add(1), Note: note} }
+// sent is told of each job that is about to be submitted; nil: nobody is.
+var sent func(order int64)
+
+func nextPayload() payload {
+	order := orders.Add(1)
+	if sent != nil {
+		sent(order)
+	}
+	return payload{Order: order, Note: note}
+}
 
 // spread runs f n times, from so many goroutines.
 func spread(ctx context.Context, n, goroutines int, f func(context.Context) error) error {
