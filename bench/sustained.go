@@ -205,40 +205,81 @@ func stall(ctx context.Context, m *measure, steps int, submit func(context.Conte
 	return m.check(ctx, jobs)
 }
 
-// queue compares what a job costs that goes through the queue with one that is dispatched by the transaction that stores it.
+// queue compares what a job costs that goes through the queue with one that is dispatched by the transaction that stores it: in
+// turns, and each from its submission to its end.
 func queue(ctx context.Context, m *measure) error {
-	if err := peak(ctx, m, 1, m.sys.(batcher).SubmitBatch); err != nil {
+	if err := m.ready(ctx); err != nil {
 		return err
 	}
 	h := m.sys.(handler).own()
-	done := m.done + int64(m.n)
-	// An agent that is busy: what is submitted meanwhile waits in the queue.
-	gate := make(chan struct{})
-	h.gate.Store(&gate)
-	if err := m.sys.(batcher).SubmitBatch(ctx, 2*benchSlots); err != nil {
+	costs := func(n int, direct bool) (k mark, rate float64, err error) {
+		if err := m.settle(ctx); err != nil {
+			return k, 0, err
+		}
+		var gate chan struct{}
+		ran := h.Handled()
+		busy := 0
+		if !direct { // all slots are busy: what is submitted waits in the queue
+			gate = make(chan struct{})
+			h.gate.Store(&gate)
+			busy = benchSlots
+			if err := m.sys.(batcher).SubmitBatch(ctx, busy); err != nil {
+				return k, 0, err
+			}
+			if err := pause(ctx, time.Second); err != nil {
+				return k, 0, err
+			}
+		}
+		m.from()
+		if err := inBatches(ctx, n, m.sys.(batcher).SubmitBatch); err != nil {
+			return k, 0, err
+		}
+		if !direct {
+			k = m.mark(ctx).minus(m.began)
+			h.gate.Store(nil)
+			close(gate)
+			for h.Handled() < ran+int64(busy) {
+				time.Sleep(100 * time.Microsecond)
+			}
+			m.from() // without those that were in the slots, but for their reports
+		}
+		at := time.Now()
+		m.done += int64(n + busy)
+		if err := finished(ctx, m.sys, m.done, ran+int64(n+busy)); err != nil {
+			return k, 0, err
+		}
+		more := m.mark(ctx).minus(m.began)
+		k.own, k.srv, k.wal = k.own+more.own, k.srv+more.srv, k.wal+more.wal
+		return k, float64(n) / time.Since(at).Seconds(), nil
+	}
+	const rounds = 3
+	var ratios, logs []float64
+	if _, _, err := costs(m.n, true); err != nil { // warm
 		return err
 	}
-	ran := h.Handled()
-	m.from()
-	if err := inBatches(ctx, m.n, m.sys.(batcher).SubmitBatch); err != nil {
-		return err
+	for range rounds {
+		direct, _, err := costs(m.n, true)
+		if err != nil {
+			return err
+		}
+		queued, rate, err := costs(m.n, false)
+		if err != nil {
+			return err
+		}
+		ratios = append(ratios, 100*(queued.own+queued.srv)/(direct.own+direct.srv))
+		logs = append(logs, 100*float64(queued.wal)/float64(max(direct.wal, 1)))
+		for name, k := range map[string]mark{"direct": direct, "queued": queued} {
+			m.Extra[name+" own µs/job"] += 1e6 * k.own / float64(m.n) / rounds
+			m.Extra[name+" PostgreSQL µs/job"] += 1e6 * k.srv / float64(m.n) / rounds
+			m.Extra[name+" WAL bytes/job"] += float64(k.wal) / float64(m.n) / rounds
+		}
+		m.Extra["drained jobs/s"] += rate / rounds
 	}
-	submitted := m.since()
-	h.gate.Store(nil)
-	close(gate)
-	jobs := int64(m.n + 2*benchSlots)
-	if err := finished(ctx, m.sys, done+jobs, ran+jobs); err != nil {
-		return err
+	m.Value = summarise(ratios).median
+	if m.look != nil {
+		m.Extra["log %"] = summarise(logs).median
 	}
-	m.Extra["jobs/s"] = float64(m.n) / (m.since() - submitted)
-	m.count(ctx, m.n+2*benchSlots/4) // of those before, the report alone, which is about a quarter
-	direct := m.Extra["peak own µs/job"] + m.Extra["peak PostgreSQL µs/job"]
-	queued := m.Extra["own µs/job"] + m.Extra["PostgreSQL µs/job"]
-	m.Value = 100 * queued / direct
-	if wal := m.Extra["peak WAL bytes/job"]; wal > 0 {
-		m.Extra["log %"] = 100 * m.Extra["WAL bytes/job"] / wal
-	}
-	return m.check(ctx, done+jobs)
+	return m.check(ctx, m.done)
 }
 
 // nodesDrain drains backlogs by one, two and three nodes in turns.

@@ -145,6 +145,10 @@ func drain(ctx context.Context, m *measure) error {
 	}
 	m.Extra["insert/s"] = float64(m.n) / m.since()
 	m.spent = m.mark(ctx).minus(m.began)
+	m.Extra["insert own µs/job"] = 1e6 * m.spent.own / float64(m.n)
+	if m.look != nil {
+		m.Extra["insert PostgreSQL µs/job"], m.Extra["insert WAL bytes/job"] = 1e6*m.spent.srv/float64(m.n), float64(m.spent.wal)/float64(m.n)
+	}
 	// A backlog that has stood for a while has been analysed.
 	if m.look != nil {
 		if err := m.look.exec(ctx, "vacuum analyze"); err != nil {

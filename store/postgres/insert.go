@@ -26,10 +26,12 @@ func (w *writing) insertSteps(all []kernel.NewJob) {
 	}
 	for _, all := range [][]newRow{firsts, others} {
 		for part := range slices.Chunk(all, maxRows) {
-			w.add(insertRows(part, rows.Set{}))
+			w.add(insertRows(part, noColumns))
 		}
 	}
 }
+
+var noColumns rows.Set
 
 // newRow is a row of step; the job is only on a first one.
 type newRow struct {
@@ -51,7 +53,7 @@ func (w *writing) makeLater(steps []kernel.StepChange) {
 		}
 	}
 	for part := range slices.Chunk(none, maxRows) {
-		w.add(insertRows(part, rows.Set{}))
+		w.add(insertRows(part, noColumns))
 	}
 	for part := range slices.Chunk(some, maxRows) {
 		w.add(insertRows(part, set))

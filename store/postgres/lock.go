@@ -55,9 +55,42 @@ const (
 	lockTimeoutSQL = "select set_config('lock_timeout', $1, true)"
 )
 
-// LockJobs locks no job at the first try that may be trusted to be as it is known (see trust.go).
+// LockJobs finds those in bundles last, as it is rare to lock one before it is dispatched. If it has got rows meanwhile, these are
+// read.
 func (tx *tx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 	ids = eachOnce(ids)
+	jobs, err := tx.lockRows(ids)
+	for more := true; err == nil && more && len(jobs) < len(ids); {
+		var bundled, moved []*kernel.Job
+		if bundled, more, err = tx.lockInBundles(missing(ids, jobs)); err != nil {
+			break
+		}
+		if jobs = append(jobs, bundled...); more {
+			moved, err = tx.lockRows(missing(ids, jobs))
+			jobs = append(jobs, moved...)
+			more = len(moved) > 0
+		}
+	}
+	slices.SortFunc(jobs, func(a, b *kernel.Job) int { return a.ID.Compare(b.ID) })
+	return jobs, err
+}
+
+// missing are those of ids, which are in order, that are not among the jobs.
+func missing(ids []perdure.JobID, jobs []*kernel.Job) (rest []perdure.JobID) {
+	there := make(map[perdure.JobID]bool, len(jobs))
+	for _, j := range jobs {
+		there[j.ID] = true
+	}
+	for _, id := range ids {
+		if !there[id] {
+			rest = append(rest, id)
+		}
+	}
+	return rest
+}
+
+// lockRows locks no job at the first try that may be trusted to be as it is known (see trust.go).
+func (tx *tx) lockRows(ids []perdure.JobID) ([]*kernel.Job, error) {
 	crossing := len(tx.asked) > 0
 	tx.asked = append(tx.asked, ids...)
 	switch {
@@ -74,7 +107,20 @@ func (tx *tx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 }
 
 func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
-	return tx.lockJobs(eachOnce(ids), manner{skip: " skip locked"})
+	ids = eachOnce(ids)
+	if err := tx.tryBundles(ids); err != nil {
+		return nil, err
+	}
+	jobs, others := tx.bundled(ids)
+	if len(others) > 0 {
+		rows, err := tx.lockJobs(others, manner{skip: " skip locked"})
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, rows...)
+	}
+	slices.SortFunc(jobs, func(a, b *kernel.Job) int { return a.ID.Compare(b.ID) })
+	return jobs, nil
 }
 
 // manner is how jobs are locked.
@@ -314,6 +360,12 @@ func (tx *tx) Steps(refs []kernel.StepRef) ([]*kernel.Step, error) {
 		if s == nil && ref.Index == 0 {
 			s = tx.firsts[ref.Job].step
 		}
+		if s == nil {
+			var err error
+			if s, err = tx.inBundle(ref); err != nil {
+				return nil, err
+			}
+		}
 		if s != nil {
 			steps = append(steps, s)
 		} else {
@@ -347,6 +399,9 @@ func (tx *tx) Steps(refs []kernel.StepRef) ([]*kernel.Step, error) {
 }
 
 func (tx *tx) StepsOf(job perdure.JobID) ([]*kernel.Step, error) {
+	if j := tx.bundles.in(job); j != nil {
+		return tx.stepsInBundle(j)
+	}
 	var steps []*kernel.Step
 	var w waiters
 	err := tx.run(tx.surely([]perdure.JobID{job}, q(stepsOfSQL).uuid(job).each(w.into(&steps)))...)

@@ -84,7 +84,8 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	var found []readyRow
 	l := tx.lanes.begin(agent)
 	began := time.Now()
-	if err := tx.run(tx.look(l, max, types, &found)); err != nil {
+	var page []foundBundle
+	if err := tx.run(tx.look(l, max, types, &found), lookAtBundles(agent, types, laneStart, &page)); err != nil {
 		return nil, err
 	}
 	if err := tx.readyOfPermitted(l, max, types, full, &found); err != nil {
@@ -96,7 +97,10 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	if l.full {
 		tx.lanes.took(l, time.Since(began))
 	}
-	if len(full) > 0 || tx.laned { // of several queries, each in order
+	if err := tx.readyOfBundles(agent, max, types, page, &found); err != nil {
+		return nil, err
+	}
+	if len(full) > 0 || tx.laned || len(page) > 0 { // of several queries, each in order
 		slices.SortFunc(found, func(a, b readyRow) int { return kernel.ClaimLess(a.candidate(), b.candidate()) })
 	}
 	refs := make([]kernel.StepRef, min(len(found), max))

@@ -25,7 +25,7 @@ func (tx *tx) Save(c *kernel.Changes) error {
 	}
 	w := &writing{tx: tx, sides: sides{tx: tx, most: max(len(c.Steps), len(c.NewJobs))}}
 	w.newJobs(c.NewJobs)
-	w.changes(c.Jobs, c.Steps)
+	w.changes(w.leaveBundles(c.Jobs, c.Steps))
 	w.remember(c)
 	w.payloads(c.Payloads)
 	for _, ch := range c.CloseAlerts {
@@ -55,8 +55,8 @@ func (w *writing) remember(c *kernel.Changes) {
 	if m.jobs == nil {
 		m.jobs = make(map[perdure.JobID]*knownJob, len(c.NewJobs)+len(c.Jobs))
 	}
-	for i := range c.NewJobs {
-		m.created(&c.NewJobs[i], w.later[c.NewJobs[i].Job.Shape])
+	for i := range w.inRows {
+		m.created(&w.inRows[i], w.later[w.inRows[i].Job.Shape])
 	}
 	m.changed(c.Jobs, c.Steps)
 	if m.wrote && m.xid == 0 {
@@ -71,10 +71,11 @@ func (w *writing) remember(c *kernel.Changes) {
 
 // writing is the statements of a Save.
 type writing struct {
-	tx    *tx
-	sides sides
-	list  []*statement
-	later map[kernel.ShapeID][]laterStep // of the new jobs' shapes that are known
+	tx     *tx
+	sides  sides
+	list   []*statement
+	inRows []kernel.NewJob                // new jobs that are in no bundle
+	later  map[kernel.ShapeID][]laterStep // of the new jobs' shapes that are known
 }
 
 func (w *writing) add(s *statement) { w.list = append(w.list, s) }
@@ -86,6 +87,8 @@ func (w *writing) newJobs(all []kernel.NewJob) {
 		return
 	}
 	w.shapes(all)
+	all = w.bundleNew(all)
+	w.inRows = all
 	// In the order of keys, so that two who submit the same ones do not wait for each other.
 	all = slices.SortedFunc(slices.Values(all), func(a, b kernel.NewJob) int {
 		return cmp.Or(cmp.Compare(a.Job.Key, b.Job.Key), a.Job.ID.Compare(b.Job.ID))

@@ -42,10 +42,11 @@ type Store struct {
 	readers     chan struct{} // full: no more may read
 	close       sync.Once
 
-	known  rowMemory // what this process need not read again
-	shapes shapes
-	sets   *sets
-	lanes  lanes
+	known   rowMemory // what this process need not read again
+	shapes  shapes
+	sets    *sets
+	lanes   lanes
+	bundles bundles
 }
 
 var _ kernel.Store = (*Store)(nil)

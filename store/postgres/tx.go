@@ -105,6 +105,8 @@ type tx struct {
 	shapes map[kernel.ShapeID][]laterStep // written by this transaction, or found by it
 	sets   setsTx
 	lanes  lanesTx
+
+	bundles bundlesTx
 }
 
 const beginSQL = "begin isolation level read committed"
@@ -255,6 +257,7 @@ func (tx *tx) end(how outcome) {
 	}
 	switch how {
 	case committed:
+		tx.forgetBundled()
 		tx.memory.committed()
 		tx.sets.committed()
 		tx.clock.alerted(tx.alerted)
@@ -265,6 +268,7 @@ func (tx *tx) end(how outcome) {
 		tx.sets.rolledBack()
 	}
 	tx.lanes.end(how == committed)
+	tx.bundles.end(&tx.store.bundles, how == committed)
 	tx.memory.over()
 }
 

@@ -135,6 +135,33 @@ create table perdure.ready (
 	primary key (agent, lane, ord, job, idx)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_limit = 2000);
 
+-- bundle: jobs that were submitted together and of which nothing has happened since, one row for all of them. They have no rows in
+-- step, open and ready: the first step of each is ready, and its other steps wait, as the shape says. Those before "taken" have left
+-- it, and have rows. The ids are in order, and the jobs are dispatched in this order.
+create table perdure.bundle (
+	first      uuid primary key, -- the first of jobs
+	last       uuid not null,
+	agent      text collate "C" not null,
+	lane       bigint not null,
+	ord        bigint not null, -- of the first job, as in ready
+	size       int not null,
+	taken      int not null default 0,
+	type       text collate "C" not null,
+	name       text collate "C" not null, -- of the first step
+	priority   smallint not null,
+	ageing     bigint not null, -- microseconds
+	shape      uuid not null,
+	steps      int not null, -- how many each job has
+	created_at timestamptz not null,
+	jobs       uuid[] not null,
+	hashes     bytea not null, -- 32 bytes for each
+	inputs     bytea[] not null
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_cost_limit = 2000);
+
+alter table perdure.bundle alter column jobs set storage external, alter column hashes set storage external;
+
+create index bundle_ready on perdure.bundle (agent, lane, ord, first);
+
 -- lane: the lanes of steps that need a limit of a user's own. There is a row while a step of the lane is ready. A lane that
 -- is closed is not searched: the limit, with this key, has no room for its steps.
 create table perdure.lane (

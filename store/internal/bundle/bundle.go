@@ -1,0 +1,189 @@
+// Package bundle is what the SQL stores share of bundles. A bundle is one row for many jobs that were submitted in the same
+// transaction and of which nothing has happened since: each waits for the first run of its first step. As soon as anything else is
+// to be said of a job, it leaves its bundle and gets rows of its own, as a rule in the transaction that dispatches it.
+//
+// So a job that waits for agents costs little more than one that is dispatched by the transaction that stores it.
+package bundle
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/internal/rows"
+)
+
+// Common is what all jobs of a bundle have in common.
+type Common struct {
+	Agent     string // of the first step
+	Type      string
+	Step      string // name of the first step
+	Priority  int
+	Ageing    time.Duration // of the first step
+	Shape     kernel.ShapeID
+	Steps     int // how many each job has
+	CreatedAt time.Time
+}
+
+// Job is what a job has of its own.
+type Job struct {
+	ID    perdure.JobID
+	Hash  [32]byte
+	Input json.RawMessage
+}
+
+// Bundle is jobs that were submitted together, in the order of their ids, which is also the order of their dispatch. It never
+// changes: those that have left it are counted beside it.
+type Bundle struct {
+	Common
+	Jobs []Job
+}
+
+const (
+	// MinJobs is how many jobs make a bundle, at least: fewer are rows, as they are easier to read.
+	MinJobs = 8
+	// MaxJobs and MaxBytes bound a bundle. Whoever reads one of its jobs reads it whole.
+	MaxJobs  = 250
+	MaxBytes = 256 << 10
+
+	// spanBits: the ids of a bundle differ in these lowest bits of their milliseconds only, and what follows. So a bundle
+	// that has an id is found from the id.
+	spanBits = 10
+)
+
+// Low comes before the first id of every bundle that may have this id.
+func Low(id perdure.JobID) (low perdure.JobID) {
+	binary.BigEndian.PutUint64(low[:], binary.BigEndian.Uint64(id[:])>>(16+spanBits)<<(16+spanBits))
+	return low
+}
+
+// First is the id of the first job, by which the bundle is known.
+func (b *Bundle) First() perdure.JobID { return b.Jobs[0].ID }
+
+// Lane is the lane of the first steps.
+func (b *Bundle) Lane() kernel.LaneID { return kernel.LaneOf(b.Type, "") }
+
+// Candidate is the first step of a job.
+func (b *Bundle) Candidate(at int) kernel.Candidate {
+	id := b.Jobs[at].ID
+	return kernel.Candidate{StepRef: kernel.StepRef{Job: id}, Order: kernel.OrderOf(id, b.Priority, b.Ageing)}
+}
+
+// Find is the place of a job.
+func (b *Bundle) Find(id perdure.JobID) (at int, found bool) {
+	return slices.BinarySearchFunc(b.Jobs, id, func(j Job, id perdure.JobID) int { return j.ID.Compare(id) })
+}
+
+// Make makes a job and its first step as they were submitted.
+func (b *Bundle) Make(at int, j *kernel.Job, s *kernel.Step) {
+	of := &b.Jobs[at]
+	*j = kernel.Job{ID: of.ID, Type: b.Type, Priority: b.Priority, Hash: of.Hash, Shape: b.Shape, Input: of.Input,
+		Desired: perdure.Done, Phase: perdure.Waiting, Unsettled: b.Steps, Active: 1, CreatedAt: b.CreatedAt, UpdatedAt: b.CreatedAt}
+	*s = kernel.Newborn(j, 0, b.Step, 0)
+	s.Phase, s.Agent, s.Ageing, s.ReadyAt = perdure.Ready, b.Agent, b.Ageing, b.CreatedAt
+}
+
+// Of is what a new job has in common with others; ok is false if it cannot be in a bundle. Whether its further steps can be made
+// later is for the store to say.
+func Of(n *kernel.NewJob) (c Common, ok bool) {
+	j, s := n.Job, n.Steps[0]
+	if j.Key != "" || len(j.Labels) > 0 || j.States != nil || len(j.Input) > perdure.MaxInlineInput || s.Phase != perdure.Ready || s.Needs != "" {
+		return c, false
+	}
+	c = Common{Agent: s.Agent, Type: j.Type, Step: s.Name, Priority: j.Priority, Ageing: s.Ageing, Shape: j.Shape, Steps: len(n.Steps), CreatedAt: j.CreatedAt}
+	b := Bundle{c, []Job{{j.ID, j.Hash, j.Input}}}
+	var job kernel.Job
+	var step kernel.Step
+	b.Make(0, &job, &step)
+	return c, step == *s && rows.DiffJobs(&job, j).Empty() && job.CreatedAt.Equal(j.CreatedAt)
+}
+
+// Collect puts new jobs into bundles, as far as they can be in one and there are enough of a kind. later reports whether a
+// store can do without rows for the job's further steps.
+func Collect(all []kernel.NewJob, later func(*kernel.NewJob) bool) (bundles []*Bundle, rest []kernel.NewJob) {
+	if len(all) < MinJobs {
+		return nil, all
+	}
+	of := map[Common][]int{}
+	var order []Common
+	left := make([]bool, len(all))
+	for i := range all {
+		c, ok := Of(&all[i])
+		if !ok || !later(&all[i]) {
+			left[i] = true
+			continue
+		}
+		if of[c] == nil {
+			order = append(order, c)
+		}
+		of[c] = append(of[c], i)
+	}
+	for _, c := range order {
+		places := of[c]
+		slices.SortFunc(places, func(x, y int) int { return all[x].Job.ID.Compare(all[y].Job.ID) })
+		for len(places) > 0 {
+			n := fitting(all, places)
+			if n < MinJobs {
+				for _, i := range places[:n] {
+					left[i] = true
+				}
+			} else {
+				b := &Bundle{c, make([]Job, n)}
+				for k, i := range places[:n] {
+					j := all[i].Job
+					b.Jobs[k] = Job{j.ID, j.Hash, j.Input}
+				}
+				bundles = append(bundles, b)
+			}
+			places = places[n:]
+		}
+	}
+	for i := range all {
+		if left[i] {
+			rest = append(rest, all[i])
+		}
+	}
+	return bundles, rest
+}
+
+// fitting is how many of these jobs, in the order of their ids, fit into one bundle.
+func fitting(all []kernel.NewJob, places []int) (n int) {
+	low, bytes := Low(all[places[0]].Job.ID), 0
+	for n < len(places) && n < MaxJobs {
+		j := all[places[n]].Job
+		if bytes += len(j.Input); n > 0 && (bytes > MaxBytes || Low(j.ID) != low) {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// Open is a bundle and how many have left it.
+type Open struct {
+	*Bundle
+	Taken int // those before this place have left
+}
+
+// Next are the first steps of those that are still in these bundles, at most max of them, in the order of dispatch.
+func Next(open []Open, max int) (next []Place) {
+	for _, o := range open {
+		for at := o.Taken; at < len(o.Jobs) && at < o.Taken+max; at++ {
+			next = append(next, Place{o.Bundle, at})
+		}
+	}
+	slices.SortFunc(next, func(a, b Place) int { return kernel.ClaimLess(a.Candidate(), b.Candidate()) })
+	return next[:min(len(next), max)]
+}
+
+// Place is a job in a bundle.
+type Place struct {
+	*Bundle
+	At int
+}
+
+// Candidate is its first step.
+func (p Place) Candidate() kernel.Candidate { return p.Bundle.Candidate(p.At) }

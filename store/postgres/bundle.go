@@ -1,0 +1,629 @@
+package postgres
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/internal/bundle"
+)
+
+// A job that is in a bundle (see package bundle) has no rows. Nobody but this file and what reads for screens knows: a
+// transaction locks the bundle in place of the job's row, and gives the job rows when it writes to it. Those that were submitted
+// before it and are still in the bundle get rows as well, so that what has left is the beginning of the bundle.
+
+const (
+	// bundlesSQL walks the lanes as readyFullSQL does.
+	bundlesSQL = `
+with recursive lane (lane) as (
+	(select lane from perdure.bundle where agent = $1 order by lane limit 1)
+	union all
+	select (select b.lane from perdure.bundle b where b.agent = $1 and b.lane > lane.lane order by b.lane limit 1)
+	from lane where lane.lane is not null
+)
+select b.first, b.taken, b.ord from lane cross join lateral (
+	select b.first, b.taken, b.ord from perdure.bundle b
+	where b.agent = $1 and b.lane = lane.lane and (b.ord, b.first) > ($4, $5)
+	order by b.ord, b.first limit $2) b
+where lane.lane <> all ($3::bigint[])
+order by b.ord, b.first limit $2`
+
+	contentsSQL = `select agent, type, name, priority, ageing, shape, steps, created_at, jobs, hashes, inputs from perdure.bundle where first = any($1)`
+
+	tryBundlesSQL  = `select first, taken from perdure.bundle where first = any($1) for update skip locked`
+	lockBundlesSQL = `select b.first, b.taken from perdure.bundle b where b.first = any(array(
+		select b.first from unnest($1::uuid[], $2::uuid[]) as u (job, low) cross join lateral (
+			select first from perdure.bundle where first >= u.low and first <= u.job and last >= u.job) b
+		)) order by b.first for update`
+
+	insertBundleSQL = `insert into perdure.bundle (first, last, agent, lane, ord, size, type, name, priority, ageing, shape, steps, created_at, jobs, hashes, inputs)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`
+	takeBundlesSQL = `update perdure.bundle b set taken = u.new from unnest($1::uuid[], $2::int[], $3::int[]) as u (first, old, new)
+		where b.first = any(array[u.first]) and b.taken = u.old`
+	deleteBundlesSQL = `delete from perdure.bundle b using unnest($1::uuid[], $2::int[]) as u (first, old)
+		where b.first = any(array[u.first]) and b.taken = u.old`
+)
+
+// bundles remembers what is in some bundles, which never changes.
+type bundles struct {
+	mu   sync.Mutex
+	all  map[perdure.JobID]*bundle.Bundle // by their first jobs
+	jobs int
+}
+
+// maxBundled bounds the jobs of the bundles that are remembered.
+const maxBundled = 100_000
+
+func (m *bundles) get(first perdure.JobID) *bundle.Bundle {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.all[first]
+}
+
+func (m *bundles) add(b *bundle.Bundle) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.all == nil {
+		m.all = map[perdure.JobID]*bundle.Bundle{}
+	}
+	if m.all[b.First()] == nil && m.jobs+len(b.Jobs) <= maxBundled {
+		m.all[b.First()] = b
+		m.jobs += len(b.Jobs)
+	}
+}
+
+func (m *bundles) remove(first perdure.JobID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if b := m.all[first]; b != nil {
+		delete(m.all, first)
+		m.jobs -= len(b.Jobs)
+	}
+}
+
+// bundlesTx is what one transaction knows of bundles.
+type bundlesTx struct {
+	locked map[perdure.JobID]*bundle.Open // by their first jobs
+	jobs   map[perdure.JobID]*bundledJob  // that were found, or are locked
+	made   []*bundle.Bundle
+	spent  []perdure.JobID // bundles that are empty now
+}
+
+// bundledJob is a job in a bundle.
+type bundledJob struct {
+	bundle.Place
+	row   readRow // as it was submitted, once it is unpacked
+	known knownJob
+	now   newRow // as it leaves
+}
+
+// note keeps jobs that were found, which are in order.
+func (t *bundlesTx) note(places []bundle.Place) {
+	if t.jobs == nil {
+		t.jobs = make(map[perdure.JobID]*bundledJob, len(places))
+	}
+	room := make([]bundledJob, len(places))
+	for i, p := range places {
+		if id := p.Jobs[p.At].ID; t.jobs[id] == nil {
+			room[i].Place = p
+			t.jobs[id] = &room[i]
+		}
+	}
+}
+
+func (t *bundlesTx) lock(o *bundle.Open) {
+	if t.locked == nil {
+		t.locked = map[perdure.JobID]*bundle.Open{}
+	}
+	t.locked[o.First()] = o
+}
+
+// in is a job in a bundle that this transaction has locked; nil if it is in none.
+func (t *bundlesTx) in(id perdure.JobID) *bundledJob {
+	j := t.jobs[id]
+	if j == nil {
+		j = t.new(id)
+	}
+	if j == nil {
+		return nil
+	}
+	if o := t.locked[j.First()]; o == nil || j.At < o.Taken {
+		return nil
+	}
+	return j
+}
+
+// new is a job in a bundle that this transaction has made.
+func (t *bundlesTx) new(id perdure.JobID) *bundledJob {
+	for _, b := range t.made {
+		if at, found := b.Find(id); found {
+			t.note([]bundle.Place{{Bundle: b, At: at}})
+			return t.jobs[id]
+		}
+	}
+	return nil
+}
+
+// bundlePage is how many bundles are looked at at once.
+const bundlePage = 20
+
+// foundBundle is a bundle in the order of dispatch; its first job that has not left comes no earlier than at.
+type foundBundle struct {
+	first perdure.JobID
+	taken int
+	at    kernel.Candidate
+}
+
+func scanFoundBundle(r *reader) foundBundle {
+	f := foundBundle{first: r.uuid(), taken: r.int()}
+	f.at = kernel.Candidate{StepRef: kernel.StepRef{Job: f.first}, Order: r.int64()}
+	return f
+}
+
+// lookAtBundles is the query for a page of the bundles of an agent but those of full types, after one.
+func lookAtBundles(agent string, types []string, after kernel.Candidate, found *[]foundBundle) *statement {
+	var leftOut cells
+	for _, typ := range types {
+		leftOut.int8(int64(kernel.LaneOf(typ, "")))
+	}
+	return into(q(bundlesSQL).text(agent).int(bundlePage).array(tInt8, len(types), leftOut).int64(after.Order).uuid(after.Job), found, scanFoundBundle)
+}
+
+// readyOfBundles adds the first steps of jobs in bundles. It locks the bundles that they are in, so that another transaction that
+// searches meanwhile finds others. Only if there are not enough, those that others have locked are added too: they cannot be had
+// now. A search for one step locks nothing: it may be a mere comparison.
+func (tx *tx) readyOfBundles(agent string, max int, types []string, page []foundBundle, found *[]readyRow) error {
+	var open, elsewhere []bundle.Open
+	for len(page) > 0 {
+		enough := bundle.Next(open, max)
+		if n := len(enough); n == max && kernel.ClaimLess(enough[n-1].Candidate(), page[0].at) < 0 {
+			break
+		}
+		n, jobs := 0, 0 // as many as may be needed
+		for n < len(page) && (n == 0 || len(enough)+jobs < max) {
+			jobs += bundle.MaxJobs - page[n].taken
+			n++
+		}
+		got, busy, err := tx.openBundles(page[:n], max > 1)
+		if err != nil {
+			return err
+		}
+		open, elsewhere = append(open, got...), append(elsewhere, busy...)
+		last := page[n-1].at
+		if page = page[n:]; len(page) == 0 && n > 0 {
+			if err := tx.run(lookAtBundles(agent, types, last, &page)); err != nil {
+				return err
+			}
+		}
+	}
+	next := bundle.Next(open, max)
+	if len(next) < max {
+		next = append(next, bundle.Next(elsewhere, max-len(next))...)
+	}
+	tx.bundles.note(next)
+	for _, p := range next {
+		c := p.Candidate()
+		*found = append(*found, readyRow{kernel.ReadyKey{Ready: true, Agent: agent, Lane: p.Lane(), Order: c.Order}, c.StepRef})
+	}
+	return nil
+}
+
+// openBundles reads bundles and, if asked to, locks those that no other transaction has locked.
+func (tx *tx) openBundles(found []foundBundle, lock bool) (open, elsewhere []bundle.Open, err error) {
+	firsts := make([]perdure.JobID, 0, len(found))
+	for _, f := range found {
+		if o := tx.bundles.locked[f.first]; o != nil {
+			open = append(open, *o)
+		} else {
+			firsts = append(firsts, f.first)
+		}
+	}
+	if len(firsts) == 0 {
+		return open, nil, nil
+	}
+	contents, err := tx.contents(firsts)
+	if err != nil {
+		return nil, nil, err
+	}
+	locked := map[perdure.JobID]int{}
+	if lock {
+		if locked, err = tx.lockBundles(q(tryBundlesSQL).uuids(firsts)); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, f := range found {
+		b := contents[f.first]
+		if b == nil {
+			continue // it is gone, or is known already
+		}
+		taken, ours := locked[f.first]
+		switch {
+		case ours:
+			o := &bundle.Open{Bundle: b, Taken: taken}
+			tx.bundles.lock(o)
+			open = append(open, *o)
+		case lock:
+			elsewhere = append(elsewhere, bundle.Open{Bundle: b, Taken: f.taken})
+		default:
+			open = append(open, bundle.Open{Bundle: b, Taken: f.taken})
+		}
+	}
+	return open, elsewhere, nil
+}
+
+func (tx *tx) lockBundles(st *statement) (taken map[perdure.JobID]int, err error) {
+	taken = map[perdure.JobID]int{}
+	err = tx.run(st.each(func(r *reader) error {
+		first := r.uuid()
+		taken[first] = r.int()
+		return nil
+	}), tx.readClock())
+	return taken, err
+}
+
+// contents are bundles by their first jobs, those that are there.
+func (tx *tx) contents(firsts []perdure.JobID) (map[perdure.JobID]*bundle.Bundle, error) {
+	found := make(map[perdure.JobID]*bundle.Bundle, len(firsts))
+	var missing []perdure.JobID
+	for _, first := range firsts {
+		if b := tx.store.bundles.get(first); b != nil {
+			found[first] = b
+		} else {
+			missing = append(missing, first)
+		}
+	}
+	if len(missing) == 0 {
+		return found, nil
+	}
+	var read []*bundle.Bundle
+	if err := tx.run(into(q(contentsSQL).uuids(missing), &read, scanBundle)); err != nil {
+		return nil, err
+	}
+	for _, b := range read {
+		found[b.First()] = b
+		tx.store.bundles.add(b)
+	}
+	return found, nil
+}
+
+func scanBundle(r *reader) *bundle.Bundle {
+	b := &bundle.Bundle{Common: bundle.Common{Agent: r.word(), Type: r.word(), Step: r.word(), Priority: r.int(), Ageing: time.Duration(r.int64()) * time.Microsecond,
+		Shape: kernel.ShapeID(r.uuid()), Steps: r.int(), CreatedAt: r.time()}}
+	b.Jobs = elements(r.next(), func(v []byte) bundle.Job { return bundle.Job{ID: perdure.JobID(v)} })
+	hashes := r.next()
+	for i := range b.Jobs {
+		copy(b.Jobs[i].Hash[:], hashes[32*i:])
+	}
+	for i, in := range inputsOf(r.next()) {
+		b.Jobs[i].Input = in
+	}
+	return b
+}
+
+// inputsOf reads an array of values that may be null.
+func inputsOf(v []byte) (list []json.RawMessage) {
+	v = slices.Clone(v)
+	n := int(binary.BigEndian.Uint32(v[12:]))
+	v = v[20:]
+	for range n {
+		size := int32(binary.BigEndian.Uint32(v))
+		if v = v[4:]; size < 0 {
+			list = append(list, nil)
+			continue
+		}
+		list = append(list, json.RawMessage(v[:size:size]))
+		v = v[size:]
+	}
+	return list
+}
+
+// lockInBundles locks the bundles of jobs that have no rows. If others have taken some out meanwhile, they have rows now.
+func (tx *tx) lockInBundles(ids []perdure.JobID) (jobs []*kernel.Job, moved bool, err error) {
+	var lows cells
+	for _, id := range ids {
+		lows.uuid(bundle.Low(id))
+	}
+	taken, err := tx.lockBundles(q(lockBundlesSQL).uuids(ids).array(tUUID, len(ids), lows))
+	if err != nil || len(taken) == 0 {
+		return nil, false, err
+	}
+	firsts := make([]perdure.JobID, 0, len(taken))
+	for first := range taken {
+		firsts = append(firsts, first)
+	}
+	contents, err := tx.contents(firsts)
+	if err != nil {
+		return nil, false, err
+	}
+	for first, b := range contents {
+		if tx.bundles.locked[first] == nil {
+			tx.bundles.lock(&bundle.Open{Bundle: b, Taken: taken[first]})
+		}
+		for _, id := range ids {
+			at, found := b.Find(id)
+			if !found {
+				continue
+			}
+			if at < tx.bundles.locked[first].Taken {
+				moved = true
+				continue
+			}
+			tx.bundles.note([]bundle.Place{{Bundle: b, At: at}})
+			jobs = append(jobs, tx.unpack(tx.bundles.jobs[id]))
+		}
+	}
+	return jobs, moved, nil
+}
+
+// tryBundles locks the bundles of jobs that Ready has found, and not locked.
+func (tx *tx) tryBundles(ids []perdure.JobID) error {
+	if len(tx.bundles.jobs) == 0 {
+		return nil
+	}
+	of := map[perdure.JobID]*bundle.Bundle{}
+	var firsts []perdure.JobID
+	for _, id := range ids {
+		p := tx.bundles.jobs[id]
+		if p != nil && tx.bundles.locked[p.First()] == nil && of[p.First()] == nil {
+			of[p.First()] = p.Bundle
+			firsts = append(firsts, p.First())
+		}
+	}
+	if len(firsts) == 0 {
+		return nil
+	}
+	taken, err := tx.lockBundles(q(tryBundlesSQL).uuids(firsts))
+	for first, n := range taken {
+		tx.bundles.lock(&bundle.Open{Bundle: of[first], Taken: n})
+	}
+	return err
+}
+
+// bundled unpacks the jobs that are in bundles which are locked. The others are left.
+func (tx *tx) bundled(ids []perdure.JobID) (jobs []*kernel.Job, others []perdure.JobID) {
+	if len(tx.bundles.locked) == 0 {
+		return nil, ids
+	}
+	for _, id := range ids {
+		if j := tx.bundles.in(id); j != nil {
+			jobs = append(jobs, tx.unpack(j))
+		} else {
+			others = append(others, id)
+		}
+	}
+	return jobs, others
+}
+
+// unpack makes a job of a bundle that is locked known to the transaction.
+func (tx *tx) unpack(j *bundledJob) *kernel.Job {
+	j.Make(j.At, &j.row.job, &j.row.step)
+	j.known = knownJob{job: &j.row.job, state: isLocked}
+	j.known.put(&j.row.step)
+	later, _ := tx.store.shapes.of(j.Shape, tx.memory.server)
+	for _, l := range later {
+		j.known.unmade.add(l.Index)
+	}
+	tx.memory.note(j.row.job.ID, &j.known)
+	return &j.row.job
+}
+
+// inBundle is a step of a job that was found in a bundle; nil if it was not, or has left it.
+func (tx *tx) inBundle(ref kernel.StepRef) (*kernel.Step, error) {
+	p := tx.bundles.jobs[ref.Job]
+	if p == nil {
+		return nil, nil
+	}
+	if o := tx.bundles.locked[p.First()]; o != nil && p.At < o.Taken {
+		return nil, nil
+	}
+	row := &readRow{}
+	if p.Make(p.At, &row.job, &row.step); ref.Index == 0 {
+		return &row.step, nil
+	}
+	later, err := tx.laterOf(p.Shape)
+	for i := range later {
+		if later[i].Index == ref.Index {
+			s := later[i].step(&row.job)
+			return &s, err
+		}
+	}
+	return nil, err
+}
+
+// stepsInBundle are the steps of a job in a bundle that is locked.
+func (tx *tx) stepsInBundle(p *bundledJob) ([]*kernel.Step, error) {
+	row := &readRow{}
+	p.Make(p.At, &row.job, &row.step)
+	later, err := tx.laterOf(p.Shape)
+	w := waiters{&row.job, later}
+	return w.among([]*kernel.Step{&row.step}, perdure.MaxSteps), err
+}
+
+// laterOf are the steps that jobs of a shape make later.
+func (tx *tx) laterOf(id kernel.ShapeID) ([]laterStep, error) {
+	if list, known := tx.store.shapes.of(id, tx.memory.server); known {
+		return list, nil
+	}
+	if tx.shapes == nil {
+		tx.shapes = map[kernel.ShapeID][]laterStep{}
+	}
+	if list, known := tx.shapes[id]; known {
+		return list, nil
+	}
+	err := tx.run(laters([]kernel.ShapeID{id}, tx.shapes))
+	return tx.shapes[id], err
+}
+
+// ——— writing ———
+
+// bundleNew puts new jobs into bundles, and gives those that are left.
+func (w *writing) bundleNew(all []kernel.NewJob) []kernel.NewJob {
+	made, rest := bundle.Collect(all, func(n *kernel.NewJob) bool {
+		later := w.later[n.Job.Shape]
+		if len(later) < len(n.Steps)-1 {
+			return false
+		}
+		for _, s := range n.Steps[1:] {
+			if !hasLater(later, n.Job, s) {
+				return false
+			}
+		}
+		return true
+	})
+	for _, b := range made {
+		w.add(insertBundle(b))
+		w.tx.bundles.made = append(w.tx.bundles.made, b)
+		w.tx.bundles.lock(&bundle.Open{Bundle: b})
+	}
+	return rest
+}
+
+func insertBundle(b *bundle.Bundle) *statement {
+	first := b.Candidate(0)
+	var ids, inputs cells
+	hashes := make([]byte, 0, 32*len(b.Jobs))
+	for i := range b.Jobs {
+		j := &b.Jobs[i]
+		ids.uuid(j.ID)
+		inputs.nullBytes(j.Input)
+		hashes = append(hashes, j.Hash[:]...)
+	}
+	return q(insertBundleSQL).uuid(first.Job).uuid(b.Jobs[len(b.Jobs)-1].ID).text(b.Agent).int64(int64(b.Lane())).int64(first.Order).int(len(b.Jobs)).
+		text(b.Type).text(b.Step).int(b.Priority).int64(b.Ageing.Microseconds()).uuid(b.Shape).int(b.Steps).moment(b.CreatedAt).
+		array(tUUID, len(b.Jobs), ids).bytes(hashes).array(tBytea, len(b.Jobs), inputs).exact(1)
+}
+
+// leaveBundles gives rows to the jobs in bundles that are changed, and to those that come before them in their bundles. It
+// returns the changes to other jobs.
+func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChange) ([]kernel.JobChange, []kernel.StepChange) {
+	t := &w.tx.bundles
+	if len(t.locked) == 0 {
+		return jobs, steps
+	}
+	of := map[*bundle.Open]int{} // as far as it is taken after this
+	var latest *bundledJob
+	leaves := func(id perdure.JobID) *bundledJob {
+		if latest != nil && latest.Jobs[latest.At].ID == id {
+			return latest
+		}
+		j := t.in(id)
+		if j == nil {
+			return nil
+		}
+		o := t.locked[j.First()]
+		of[o] = max(of[o], j.At+1)
+		latest = j
+		return j
+	}
+	var others []kernel.JobChange
+	for _, ch := range jobs {
+		if j := leaves(ch.Now.ID); j != nil {
+			j.now.job = ch.Now
+		} else {
+			others = append(others, ch)
+		}
+	}
+	var otherSteps, further []kernel.StepChange
+	for _, ch := range steps {
+		j := leaves(ch.Now.Job)
+		switch {
+		case j == nil:
+			otherSteps = append(otherSteps, ch)
+		case ch.Now.Index == 0:
+			j.now.step = ch.Now
+		default:
+			further = append(further, ch)
+		}
+	}
+	if len(of) == 0 {
+		return jobs, steps
+	}
+	var few []newRow
+	var firsts, olds, news, spent, spentOlds cells
+	n, gone := 0, 0
+	for _, o := range slices.SortedFunc(maps.Keys(of), func(a, b *bundle.Open) int { return a.First().Compare(b.First()) }) {
+		upTo := of[o]
+		born := make([]newRow, 0, upTo-o.Taken)
+		for at := o.Taken; at < upTo; at++ {
+			r := w.rowOf(o, at)
+			w.sides.job(nil, r.job)
+			w.sides.step(nil, r.step)
+			born = append(born, r)
+		}
+		if len(born) >= manyRows/2 { // what the rows of a bundle have in common is said once
+			w.add(insertRows(born, noColumns))
+		} else {
+			few = append(few, born...)
+		}
+		if upTo == len(o.Jobs) {
+			spent.uuid(o.First())
+			spentOlds.int4(o.Taken)
+			gone++
+			t.spent = append(t.spent, o.First())
+		} else {
+			firsts.uuid(o.First())
+			olds.int4(o.Taken)
+			news.int4(upTo)
+			n++
+		}
+		o.Taken = upTo
+	}
+	for part := range slices.Chunk(few, maxRows) {
+		w.add(insertRows(part, noColumns))
+	}
+	if n > 0 {
+		w.add(q(takeBundlesSQL).array(tUUID, n, firsts).array(tInt4, n, olds).array(tInt4, n, news).exact(n))
+	}
+	if gone > 0 {
+		w.add(q(deleteBundlesSQL).array(tUUID, gone, spent).array(tInt4, gone, spentOlds).exact(gone))
+	}
+	for i := range further {
+		w.sides.step(further[i].Was, further[i].Now)
+	}
+	w.makeLater(further)
+	return others, otherSteps
+}
+
+// rowOf is the row of a job that leaves a bundle: as it is now, or as it was submitted.
+func (w *writing) rowOf(o *bundle.Open, at int) (r newRow) {
+	j := w.tx.bundles.jobs[o.Jobs[at].ID]
+	if j != nil {
+		r = j.now
+	}
+	if r.job == nil || r.step == nil {
+		row := &readRow{}
+		o.Make(at, &row.job, &row.step)
+		r = newRow{cmp.Or(r.job, &row.job), cmp.Or(r.step, &row.step)}
+	}
+	return r
+}
+
+// end keeps what is in the bundles that were made, and forgets those that are empty.
+func (t *bundlesTx) end(store *bundles, committed bool) {
+	if !committed {
+		return
+	}
+	for _, b := range t.made {
+		if !slices.Contains(t.spent, b.First()) {
+			store.add(b)
+		}
+	}
+	for _, first := range t.spent {
+		store.remove(first)
+	}
+}
+
+// forgetBundled leaves out of memory the jobs that are still in bundles: they have no rows that could be compared.
+func (tx *tx) forgetBundled() {
+	for id, j := range tx.bundles.jobs {
+		if j.known.job != nil && tx.bundles.in(id) != nil {
+			delete(tx.memory.jobs, id)
+		}
+	}
+}
