@@ -202,7 +202,9 @@ func (t *Transaction) inOrder(refs []kernel.StepRef) []kernel.StepRef {
 			ready = append(ready, kernel.CandidateOf(s))
 		}
 	}
-	slices.SortFunc(ready, kernel.ClaimLess)
+	if !slices.IsSortedFunc(ready, kernel.ClaimLess) {
+		slices.SortFunc(ready, kernel.ClaimLess)
+	}
 	ready = slices.Compact(ready)
 	refs = refs[:len(ready)]
 	for i := range ready {

@@ -181,10 +181,10 @@ func (t *Transaction) serve(s *search) error {
 		if err != nil {
 			return err
 		}
-		w := t.b.Workset()
-		for _, ref := range found {
-			step := w.Step(ref)
-			if offered[ref] = step == nil || step.Phase == perdure.Ready; offered[ref] {
+		w, dispatched := t.b.Workset(), granted == len(found) // as a rule all, and nothing is offered again
+		for i := 0; i < len(found) && !dispatched; i++ {
+			step := w.Step(found[i])
+			if offered[found[i]] = step == nil || step.Phase == perdure.Ready; offered[found[i]] {
 				passed++
 			}
 		}

@@ -181,12 +181,15 @@ func lookAtBundles(agent string, types []string, after kernel.Candidate, found *
 func (tx *tx) readyOfBundles(agent string, max int, types []string, page []foundBundle, found *[]readyRow) error {
 	var open, elsewhere []bundle.Open
 	for len(page) > 0 {
-		enough := bundle.Next(open, max)
-		if n := len(enough); n == max && kernel.ClaimLess(enough[n-1].Candidate(), page[0].at) < 0 {
+		have := 0
+		for _, o := range open {
+			have += len(o.Jobs) - o.Taken
+		}
+		if have >= max && kernel.ClaimLess(bundle.Next(open, max)[max-1].Candidate(), page[0].at) < 0 {
 			break
 		}
 		n, jobs := 0, 0 // as many as may be needed
-		for n < len(page) && (n == 0 || len(enough)+jobs < max) {
+		for n < len(page) && (n == 0 || have+jobs < max) {
 			jobs += bundle.MaxJobs - page[n].taken
 			n++
 		}
@@ -207,6 +210,7 @@ func (tx *tx) readyOfBundles(agent string, max int, types []string, page []found
 		next = append(next, bundle.Next(elsewhere, max-len(next))...)
 	}
 	tx.bundles.note(next)
+	*found = slices.Grow(*found, len(next))
 	for _, p := range next {
 		c := p.Candidate()
 		*found = append(*found, readyRow{kernel.ReadyKey{Ready: true, Agent: agent, Lane: p.Lane(), Order: c.Order}, c.StepRef})

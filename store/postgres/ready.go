@@ -100,8 +100,9 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	if err := tx.readyOfBundles(agent, max, types, page, &found); err != nil {
 		return nil, err
 	}
-	if len(full) > 0 || tx.laned || len(page) > 0 { // of several queries, each in order
-		slices.SortFunc(found, func(a, b readyRow) int { return kernel.ClaimLess(a.candidate(), b.candidate()) })
+	inOrder := func(a, b readyRow) int { return kernel.ClaimLess(a.candidate(), b.candidate()) }
+	if !slices.IsSortedFunc(found, inOrder) { // they are of several queries, each in order
+		slices.SortFunc(found, inOrder)
 	}
 	refs := make([]kernel.StepRef, min(len(found), max))
 	for i := range refs {

@@ -169,13 +169,21 @@ type Open struct {
 }
 
 // Next are the first steps of those that are still in these bundles, at most max of them, in the order of dispatch.
-func Next(open []Open, max int) (next []Place) {
+func Next(open []Open, max int) []Place {
+	n := 0
 	for _, o := range open {
-		for at := o.Taken; at < len(o.Jobs) && at < o.Taken+max; at++ {
+		n += min(len(o.Jobs)-o.Taken, max)
+	}
+	next := make([]Place, 0, n)
+	for _, o := range open {
+		for at := o.Taken; at < min(len(o.Jobs), o.Taken+max); at++ {
 			next = append(next, Place{o.Bundle, at})
 		}
 	}
-	slices.SortFunc(next, func(a, b Place) int { return kernel.ClaimLess(a.Candidate(), b.Candidate()) })
+	inOrder := func(a, b Place) int { return kernel.ClaimLess(a.Candidate(), b.Candidate()) }
+	if !slices.IsSortedFunc(next, inOrder) {
+		slices.SortFunc(next, inOrder)
+	}
 	return next[:min(len(next), max)]
 }
 
