@@ -29,7 +29,7 @@ with recursive lane (lane) as (
 )
 select b.first, b.taken, b.ord from lane cross join lateral (
 	select b.first, b.taken, b.ord from perdure.bundle b
-	where b.agent = $1 and b.lane = lane.lane and (b.ord, b.first) > ($4, $5)
+	where b.agent = $1 and b.lane = lane.lane and b.ord >= $4 and (b.ord, b.first) > ($4, $5)
 	order by b.ord, b.first limit $2) b
 where lane.lane <> all ($3::bigint[])
 order by b.ord, b.first limit $2`
@@ -52,6 +52,8 @@ order by b.ord, b.first limit $2`
 
 // bundles remembers what is in some bundles, which never changes.
 type bundles struct {
+	least int // how many jobs make one, at least; 0: none are made
+
 	mu   sync.Mutex
 	all  map[perdure.JobID]*bundle.Bundle // by their first jobs
 	jobs int
@@ -237,7 +239,7 @@ func (tx *tx) openBundles(found []foundBundle, lock bool) (open, elsewhere []bun
 	}
 	locked := map[perdure.JobID]int{}
 	if lock {
-		if locked, err = tx.lockBundles(q(tryBundlesSQL).uuids(firsts)); err != nil {
+		if locked, err = tx.lockBundles(manner{}, q(tryBundlesSQL).uuids(firsts)); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -261,14 +263,27 @@ func (tx *tx) openBundles(found []foundBundle, lock bool) (open, elsewhere []bun
 	return open, elsewhere, nil
 }
 
-func (tx *tx) lockBundles(st *statement) (taken map[perdure.JobID]int, err error) {
+// lockBundles tells how many have left the bundles that it locks.
+func (tx *tx) lockBundles(how manner, st *statement) (taken map[perdure.JobID]int, err error) {
 	taken = map[perdure.JobID]int{}
-	err = tx.run(st.each(func(r *reader) error {
+	list := how.in(tx, []*statement{st.each(func(r *reader) error {
 		first := r.uuid()
 		taken[first] = r.int()
 		return nil
-	}), tx.readClock())
-	return taken, err
+	})})
+	return taken, tx.run(append(list, tx.readClock())...)
+}
+
+// maybeBundled are those jobs that may be in a bundle: not those of which Ready has found a row.
+func (tx *tx) maybeBundled(ids []perdure.JobID) []perdure.JobID {
+	if len(ids) == 0 || len(tx.queued) == 0 {
+		return ids
+	}
+	rows := make(map[perdure.JobID]bool, len(tx.queued))
+	for ref := range tx.queued {
+		rows[ref.Job] = true
+	}
+	return slices.DeleteFunc(ids, func(id perdure.JobID) bool { return rows[id] })
 }
 
 // contents are bundles by their first jobs, those that are there.
@@ -327,42 +342,32 @@ func inputsOf(v []byte) (list []json.RawMessage) {
 	return list
 }
 
-// lockInBundles locks the bundles of jobs that have no rows. If others have taken some out meanwhile, they have rows now.
-func (tx *tx) lockInBundles(ids []perdure.JobID) (jobs []*kernel.Job, moved bool, err error) {
+// lockInBundles locks the bundles of jobs that have no rows.
+func (tx *tx) lockInBundles(ids []perdure.JobID, how manner) (jobs []*kernel.Job, err error) {
 	var lows cells
 	for _, id := range ids {
 		lows.uuid(bundle.Low(id))
 	}
-	taken, err := tx.lockBundles(q(lockBundlesSQL).uuids(ids).array(tUUID, len(ids), lows))
+	taken, err := tx.lockBundles(how, q(lockBundlesSQL+how.skip).uuids(ids).array(tUUID, len(ids), lows))
 	if err != nil || len(taken) == 0 {
-		return nil, false, err
+		return nil, err
 	}
-	firsts := make([]perdure.JobID, 0, len(taken))
-	for first := range taken {
-		firsts = append(firsts, first)
-	}
-	contents, err := tx.contents(firsts)
+	contents, err := tx.contents(slices.Collect(maps.Keys(taken)))
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	for first, b := range contents {
 		if tx.bundles.locked[first] == nil {
 			tx.bundles.lock(&bundle.Open{Bundle: b, Taken: taken[first]})
 		}
 		for _, id := range ids {
-			at, found := b.Find(id)
-			if !found {
-				continue
+			if at, found := b.Find(id); found && at >= tx.bundles.locked[first].Taken {
+				tx.bundles.note([]bundle.Place{{Bundle: b, At: at}})
+				jobs = append(jobs, tx.unpack(tx.bundles.jobs[id]))
 			}
-			if at < tx.bundles.locked[first].Taken {
-				moved = true
-				continue
-			}
-			tx.bundles.note([]bundle.Place{{Bundle: b, At: at}})
-			jobs = append(jobs, tx.unpack(tx.bundles.jobs[id]))
 		}
 	}
-	return jobs, moved, nil
+	return jobs, nil
 }
 
 // tryBundles locks the bundles of jobs that Ready has found, and not locked.
@@ -382,7 +387,7 @@ func (tx *tx) tryBundles(ids []perdure.JobID) error {
 	if len(firsts) == 0 {
 		return nil
 	}
-	taken, err := tx.lockBundles(q(tryBundlesSQL).uuids(firsts))
+	taken, err := tx.lockBundles(manner{}, q(tryBundlesSQL).uuids(firsts))
 	for first, n := range taken {
 		tx.bundles.lock(&bundle.Open{Bundle: of[first], Taken: n})
 	}
@@ -468,7 +473,7 @@ func (tx *tx) laterOf(id kernel.ShapeID) ([]laterStep, error) {
 
 // bundleNew puts new jobs into bundles, and gives those that are left.
 func (w *writing) bundleNew(all []kernel.NewJob) []kernel.NewJob {
-	made, rest := bundle.Collect(all, func(n *kernel.NewJob) bool {
+	made, rest := bundle.Collect(all, w.tx.store.bundles.least, func(n *kernel.NewJob) bool {
 		later := w.later[n.Job.Shape]
 		if len(later) < len(n.Steps)-1 {
 			return false
@@ -528,6 +533,7 @@ func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChang
 	var others []kernel.JobChange
 	for _, ch := range jobs {
 		if j := leaves(ch.Now.ID); j != nil {
+			w.stale = w.stale || !j.WasJob(ch.Was)
 			j.now.job = ch.Now
 		} else {
 			others = append(others, ch)
@@ -540,6 +546,7 @@ func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChang
 		case j == nil:
 			otherSteps = append(otherSteps, ch)
 		case ch.Now.Index == 0:
+			w.stale = w.stale || !bundle.WasStep(ch.Was)
 			j.now.step = ch.Now
 		default:
 			further = append(further, ch)

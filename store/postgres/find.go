@@ -71,7 +71,13 @@ func (tx *tx) JobByHash(typ string, hash [32]byte) (id perdure.JobID, ok bool, e
 		id, ok = r.uuid(), true
 		return nil
 	}))
-	return id, ok, err
+	if err != nil {
+		return id, ok, err
+	}
+	if bundled, found, err := tx.hashInBundles(typ, hash); err != nil || found && (!ok || bundled.Compare(id) > 0) {
+		return bundled, found, err
+	}
+	return id, ok, nil
 }
 
 func (tx *tx) Agents() (map[string]perdure.AgentSettings, error) {

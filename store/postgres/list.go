@@ -42,7 +42,15 @@ func (l *list) finish(selectFrom, order string, limit int) *statement {
 }
 
 func (s *Store) ListJobs(ctx context.Context, f kernel.JobFilter) ([]*kernel.Job, error) {
-	return query(ctx, s, listJobs(f), scanJob)
+	bundled, err := s.listBundled(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := query(ctx, s, listJobs(f), scanJob)
+	if err != nil || len(bundled) == 0 {
+		return rows, err
+	}
+	return mergeJobs(bundled, rows, f.Ascending, cmp.Or(f.Limit, perdure.DefaultListLimit)), nil
 }
 
 // listJobs walks the jobs by id, or those of a type; the open ones by the tables that have no others; those

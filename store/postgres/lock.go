@@ -55,23 +55,38 @@ const (
 	lockTimeoutSQL = "select set_config('lock_timeout', $1, true)"
 )
 
-// LockJobs finds those in bundles last, as it is rare to lock one before it is dispatched. If it has got rows meanwhile, these are
-// read.
+// LockJobs locks no job at the first try that may be trusted to be as it is known (see trust.go). It looks into bundles last, as it
+// is rare to lock a job before it is dispatched. One that has left its bundle meanwhile has rows by then.
 func (tx *tx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 	ids = eachOnce(ids)
-	jobs, err := tx.lockRows(ids)
-	for more := true; err == nil && more && len(jobs) < len(ids); {
-		var bundled, moved []*kernel.Job
-		if bundled, more, err = tx.lockInBundles(missing(ids, jobs)); err != nil {
-			break
-		}
-		if jobs = append(jobs, bundled...); more {
-			moved, err = tx.lockRows(missing(ids, jobs))
-			jobs = append(jobs, moved...)
-			more = len(moved) > 0
-		}
+	all, how := ids, manner{trust: true}
+	switch {
+	case len(tx.asked) > 0:
+		how = manner{crosses: true}
+	case len(tx.before) > 0:
+		all, how = eachOnce(slices.Concat(ids, tx.before)), manner{}
+		tx.before = nil
 	}
-	slices.SortFunc(jobs, func(a, b *kernel.Job) int { return a.ID.Compare(b.ID) })
+	tx.asked = append(tx.asked, ids...)
+	jobs, err := tx.lockJobs(all, how)
+	if err == nil && len(jobs) < len(all) {
+		var bundled, moved []*kernel.Job
+		if len(jobs) > 0 {
+			how = manner{crosses: true}
+		}
+		how.trust = false
+		if bundled, err = tx.lockInBundles(missing(all, jobs), how); err != nil {
+			return nil, err
+		}
+		if jobs = append(jobs, bundled...); len(jobs) < len(all) {
+			moved, err = tx.lockJobs(missing(all, jobs), how)
+			jobs = append(jobs, moved...)
+		}
+		slices.SortFunc(jobs, func(a, b *kernel.Job) int { return a.ID.Compare(b.ID) })
+	}
+	if len(all) > len(ids) {
+		jobs = slices.DeleteFunc(jobs, func(j *kernel.Job) bool { return !slices.Contains(ids, j.ID) })
+	}
 	return jobs, err
 }
 
@@ -89,45 +104,46 @@ func missing(ids []perdure.JobID, jobs []*kernel.Job) (rest []perdure.JobID) {
 	return rest
 }
 
-// lockRows locks no job at the first try that may be trusted to be as it is known (see trust.go).
-func (tx *tx) lockRows(ids []perdure.JobID) ([]*kernel.Job, error) {
-	crossing := len(tx.asked) > 0
-	tx.asked = append(tx.asked, ids...)
-	switch {
-	case crossing:
-		wait := func(d string) *statement { return q(lockTimeoutSQL).text(d) }
-		return tx.lockJobs(ids, manner{before: wait(crossTime), after: wait(tx.store.lockTimeout)})
-	case len(tx.before) == 0:
-		return tx.lockJobs(ids, manner{trust: true})
-	}
-	more := eachOnce(slices.Concat(ids, tx.before))
-	tx.before = nil
-	jobs, err := tx.lockJobs(more, manner{})
-	return slices.DeleteFunc(jobs, func(j *kernel.Job) bool { return !slices.Contains(ids, j.ID) }), err
-}
-
 func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 	ids = eachOnce(ids)
 	if err := tx.tryBundles(ids); err != nil {
 		return nil, err
 	}
 	jobs, others := tx.bundled(ids)
-	if len(others) > 0 {
-		rows, err := tx.lockJobs(others, manner{skip: " skip locked"})
+	if len(others) == 0 {
+		return jobs, nil
+	}
+	how := manner{skip: " skip locked"}
+	rows, err := tx.lockJobs(others, how)
+	if err != nil {
+		return nil, err
+	}
+	if rest := tx.maybeBundled(missing(others, rows)); len(rest) > 0 {
+		more, err := tx.lockInBundles(rest, how)
 		if err != nil {
 			return nil, err
 		}
-		jobs = append(jobs, rows...)
+		rows = append(rows, more...)
 	}
+	jobs = append(jobs, rows...)
 	slices.SortFunc(jobs, func(a, b *kernel.Job) int { return a.ID.Compare(b.ID) })
 	return jobs, nil
 }
 
 // manner is how jobs are locked.
 type manner struct {
-	skip          string
-	trust         bool
-	before, after *statement // settings, for that alone
+	skip    string
+	trust   bool
+	crosses bool // the transaction has locked others: another may do so in another order
+}
+
+// in is the statements between settings for them alone.
+func (how manner) in(tx *tx, list []*statement) []*statement {
+	if !how.crosses {
+		return list
+	}
+	wait := func(d string) *statement { return q(lockTimeoutSQL).text(d) }
+	return slices.Concat([]*statement{wait(crossTime)}, list, []*statement{wait(tx.store.lockTimeout)})
 }
 
 // readRow is a job and its first step, as one row has them.
@@ -155,10 +171,7 @@ func (tx *tx) lockJobs(ids []perdure.JobID, how manner) ([]*kernel.Job, error) {
 	if how.trust {
 		l.trusted = tx.memory.trust(tx.asked, l.taken)
 	}
-	list := l.statements(how.skip, ids)
-	if how.before != nil {
-		list = slices.Concat([]*statement{how.before}, list, []*statement{how.after})
-	}
+	list := how.in(tx, l.statements(how.skip, ids))
 	if err := tx.run(append(list, tx.readClock())...); err != nil {
 		return nil, err
 	}

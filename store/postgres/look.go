@@ -23,7 +23,10 @@ const (
 				and (r.ord, r.job, r.idx) >= (l.ord, l.job, l.idx))
 			union
 			select agent from unnest($2::text[]) as a (agent)
-			where exists (select from perdure.lane l where l.agent = a.agent collate "C" and l.closed_name is null)),
+			where exists (select from perdure.lane l where l.agent = a.agent collate "C" and l.closed_name is null)
+			union
+			select agent from unnest($1::text[] || $2::text[]) as a (agent)
+			where exists (select from perdure.bundle b where b.agent = a.agent collate "C")),
 		exists (select from perdure.lane where closed_name is not null)
 		from perdure.clock where one`
 

@@ -61,7 +61,8 @@ const (
 			join perdure.step s on s.job = h.job and s.idx = h.idx
 			right join (select coalesce(sum(amount), 0) as n from held) c on true order by h.job, h.idx`
 
-	backlogSQL = "select count(*) from (select from" + unsettledSQL + "limit $1) j"
+	backlogSQL = `select least($1, (select count(*) from (select from` + unsettledSQL + `limit $1) j)
+		+ (select coalesce(sum(size - taken), 0) from perdure.bundle))::int`
 )
 
 func scanJob(r *reader) *kernel.Job {
@@ -71,7 +72,7 @@ func scanJob(r *reader) *kernel.Job {
 }
 
 func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (*kernel.Job, []*kernel.Step, error) {
-	w, found, err := s.rows(ctx, q(jobSQL).uuid(id).int(max(steps, 1)))
+	w, found, err := s.rows(ctx, id, q(jobSQL).uuid(id).int(max(steps, 1)))
 	if err != nil || len(found) == 0 {
 		return nil, nil, err
 	}
@@ -79,13 +80,14 @@ func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (*kernel.J
 	return w.job, found[:min(len(found), max(steps, 0))], nil
 }
 
-// rows are the steps of a job that have one, and what stands beside the first.
-func (s *Store) rows(ctx context.Context, st *statement) (w waiters, steps []*kernel.Step, err error) {
+// rows are the steps of a job that have one, and what stands beside the first; of a job in a bundle, that.
+func (s *Store) rows(ctx context.Context, id perdure.JobID, st *statement) (w waiters, steps []*kernel.Step, err error) {
+	var bundled bundledJobs
 	err = s.send(ctx, func() []*statement {
 		w, steps = waiters{}, nil
-		return []*statement{st.each(w.into(&steps))}
+		return []*statement{bundled.one(id), st.each(w.into(&steps))}
 	})
-	return w, steps, err
+	return w, bundled.into(&w, steps), err
 }
 
 func (s *Store) Shape(ctx context.Context, id kernel.ShapeID) ([]byte, error) {
@@ -93,11 +95,21 @@ func (s *Store) Shape(ctx context.Context, id kernel.ShapeID) ([]byte, error) {
 }
 
 func (s *Store) Input(ctx context.Context, id perdure.JobID, max int) (in json.RawMessage, size int, err error) {
-	in, err = first(query(ctx, s, q(inputSQL).uuid(id).int64(int64(max)), func(r *reader) json.RawMessage {
-		in := r.bytes()
-		size = r.int()
-		return in
-	}))
+	var bundled bundledJobs
+	found := false
+	err = s.send(ctx, func() []*statement {
+		in, size, found = nil, 0, false
+		return []*statement{bundled.one(id), q(inputSQL).uuid(id).int64(int64(max)).each(func(r *reader) error {
+			in, size, found = r.bytes(), r.int(), true
+			return nil
+		})}
+	})
+	if !found && len(bundled.rows) > 0 {
+		if in = bundled.rows[0].job.Input; len(in) > max {
+			return nil, len(in), err
+		}
+		return in, len(in), err
+	}
 	return in, size, err
 }
 
@@ -107,10 +119,20 @@ func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.Jo
 		return nil, err
 	}
 	if low, high, ok := idRange(strings.TrimPrefix(ref, "job_")); ok {
+		bundled, err := s.listBundled(ctx, kernel.JobFilter{After: before(low), Before: after(high), Ascending: true, Limit: max})
+		if err != nil {
+			return nil, err
+		}
 		more, err := query(ctx, s, q(findIDsSQL).uuid(low).uuid(high).int(max), scanID)
 		if err != nil {
 			return nil, err
 		}
+		for _, j := range bundled {
+			if !slices.Contains(more, j.ID) {
+				more = append(more, j.ID)
+			}
+		}
+		slices.SortFunc(more, perdure.JobID.Compare)
 		for _, id := range more {
 			if len(ids) == 0 || id != ids[0] {
 				ids = append(ids, id)
@@ -134,6 +156,24 @@ func idRange(digits string) (low, high perdure.JobID, ok bool) {
 	return low, high, err == nil
 }
 
+// before and after are the neighbours of an id; the first and the last of all have none, and are no ids of jobs.
+func before(id perdure.JobID) perdure.JobID { return step(id, 0x00, 0xff) }
+func after(id perdure.JobID) perdure.JobID  { return step(id, 0xff, 0x00) }
+
+// step counts an id on, or back: digits at their end are carried.
+func step(id perdure.JobID, end, begin byte) perdure.JobID {
+	for i := len(id) - 1; i >= 0; i-- {
+		if id[i] != end {
+			if id[i]++; end == 0 {
+				id[i] -= 2
+			}
+			return id
+		}
+		id[i] = begin
+	}
+	return perdure.JobID{}
+}
+
 // stepsSinceSQL is for what has been updated since, and the first row, by which the others are known.
 var stepsSinceSQL = "select " + names(rowColumns, "s.") + ", " + laterOfFirst + " from perdure.step s where job = $1 and (updated_at >= $2 or idx = 0) order by idx"
 
@@ -142,7 +182,7 @@ func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time)
 	if !since.IsZero() {
 		st = q(stepsSinceSQL).uuid(job).time(since)
 	}
-	w, steps, err := s.rows(ctx, st)
+	w, steps, err := s.rows(ctx, job, st)
 	if err != nil || since.IsZero() {
 		return w.among(steps, perdure.MaxSteps), err
 	}

@@ -26,6 +26,9 @@ func (tx *tx) Save(c *kernel.Changes) error {
 	w := &writing{tx: tx, sides: sides{tx: tx, most: max(len(c.Steps), len(c.NewJobs))}}
 	w.newJobs(c.NewJobs)
 	w.changes(w.leaveBundles(c.Jobs, c.Steps))
+	if w.stale {
+		return tx.fail(kernel.ErrStale)
+	}
 	w.remember(c)
 	w.payloads(c.Payloads)
 	for _, ch := range c.CloseAlerts {
@@ -74,6 +77,7 @@ type writing struct {
 	tx     *tx
 	sides  sides
 	list   []*statement
+	stale  bool                           // a job in a bundle is not as it was said to be
 	inRows []kernel.NewJob                // new jobs that are in no bundle
 	later  map[kernel.ShapeID][]laterStep // of the new jobs' shapes that are known
 }

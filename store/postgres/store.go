@@ -26,6 +26,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/redact"
+	"github.com/perdure/perdure/store/internal/bundle"
 )
 
 // Store is a database that holds jobs.
@@ -84,6 +85,7 @@ type config struct {
 	*pgxpool.Config
 	limits       Limits
 	virtualClock bool
+	bundles      int
 }
 
 // WithLimits replaces DefaultLimits.
@@ -92,6 +94,10 @@ func WithLimits(l Limits) Option { return func(c *config) { c.limits = l } }
 // WithVirtualClock says that the server's clock is a simulation's: it is not compared with the clock of this process.
 func WithVirtualClock() Option { return func(c *config) { c.virtualClock = true } }
 
+// WithBundles says how many jobs that are submitted together, and wait, are stored as one row, at least. 0: none are. Without this
+// option it is 8.
+func WithBundles(least int) Option { return func(c *config) { c.bundles = least } }
+
 // Open connects to the database at url and checks that its schema is the one that this program knows.
 func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	cfg, err := configure(url, opts)
@@ -99,7 +105,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{limits: cfg.limits, settings: cfg.settings(), lockTimeout: cfg.lockTimeout(), answer: cfg.answer(), sets: newSets(),
-		lanes: lanes{quick: quickLook, rest: fullRest}}
+		lanes: lanes{quick: quickLook, rest: fullRest}, bundles: bundles{least: cfg.bundles}}
 	cfg.BeforeConnect = func(_ context.Context, cc *pgx.ConnConfig) error {
 		s.prepare(cc)
 		return nil
@@ -136,7 +142,7 @@ func configure(dsn string, opts []Option) (*config, error) {
 	if err != nil {
 		return nil, perdure.Refuse(perdure.CodeInvalid, "not the URL of a PostgreSQL database: %s", faultIn(err))
 	}
-	c := &config{Config: pc, limits: DefaultLimits}
+	c := &config{Config: pc, limits: DefaultLimits, bundles: bundle.MinJobs}
 	if !strings.Contains(dsn, "pool_max_conns") {
 		c.MaxConns = max(c.MaxConns, defaultMaxConns)
 	}

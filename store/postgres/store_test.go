@@ -17,12 +17,17 @@ func TestContract(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) kernel.Store { return open(t, fresh(t)) })
 }
 
-// All stores give the answers of the simplest one.
+// The same where each job that can be is in a bundle.
+func TestContractInBundles(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) kernel.Store { return open(t, fresh(t), postgres.WithBundles(1)) })
+}
+
+// All stores give the answers of the simplest one, with bundles and without.
 func TestDifferential(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			url := fresh(t)
-			storetest.Differential(t, seed, 2500, memory.New(), postgres.NewPoster(t, url, open(t, url)))
+			storetest.Differential(t, seed, 2500, memory.New(), postgres.NewPoster(t, url, open(t, url, postgres.WithBundles(int(seed%3)))))
 		})
 	}
 }

@@ -23,7 +23,7 @@ import (
 
 // Run is the contract. open gives a store with nothing in it; the suite closes it.
 func Run(t *testing.T, open func(t *testing.T) kernel.Store) {
-	for _, c := range slices.Concat(submitting, saving, locking, finding, alerting, reading, registering, electing, fencing, keeping, sharing, racing) {
+	for _, c := range slices.Concat(submitting, gathering, saving, locking, finding, alerting, reading, registering, electing, fencing, keeping, sharing, racing) {
 		t.Run(c.name, func(t *testing.T) {
 			store := open(t)
 			t.Cleanup(func() {

@@ -43,7 +43,7 @@ type Bundle struct {
 }
 
 const (
-	// MinJobs is how many jobs make a bundle, at least: fewer are rows, as they are easier to read.
+	// MinJobs is how many jobs make a bundle, at least, as a rule: fewer are rows, as they are easier to read.
 	MinJobs = 8
 	// MaxJobs and MaxBytes bound a bundle. Whoever reads one of its jobs reads it whole.
 	MaxJobs  = 250
@@ -58,6 +58,18 @@ const (
 func Low(id perdure.JobID) (low perdure.JobID) {
 	binary.BigEndian.PutUint64(low[:], binary.BigEndian.Uint64(id[:])>>(16+spanBits)<<(16+spanBits))
 	return low
+}
+
+// High comes after the first id of every bundle that may have this id.
+func High(id perdure.JobID) (high perdure.JobID) {
+	binary.BigEndian.PutUint64(high[:], (binary.BigEndian.Uint64(id[:])>>(16+spanBits)+1)<<(16+spanBits))
+	return high
+}
+
+// May reports whether a list may have jobs in bundles.
+func May(f kernel.JobFilter) bool {
+	return f.Key == "" && len(f.Labels) == 0 && (f.Phase == nil || *f.Phase == perdure.Waiting) &&
+		(f.Current == nil || *f.Current == perdure.Undone) && (f.Desired == nil || *f.Desired == perdure.Done)
 }
 
 // First is the id of the first job, by which the bundle is known.
@@ -86,6 +98,15 @@ func (b *Bundle) Make(at int, j *kernel.Job, s *kernel.Step) {
 	s.Phase, s.Agent, s.Ageing, s.ReadyAt = perdure.Ready, b.Agent, b.Ageing, b.CreatedAt
 }
 
+// WasJob and WasStep compare what stores compare before they write, with what it is in a bundle.
+func (b *Bundle) WasJob(j *kernel.Job) bool {
+	return j.Current == perdure.Undone && j.Desired == perdure.Done && j.Phase == perdure.Waiting && j.Unsettled == b.Steps && j.Running == 0 && j.Active == 1
+}
+
+func WasStep(s *kernel.Step) bool {
+	return s.Run == 0 && s.Phase == perdure.Ready && s.Current == perdure.Undone && s.Desired == perdure.Done
+}
+
 // Of is what a new job has in common with others; ok is false if it cannot be in a bundle. Whether its further steps can be made
 // later is for the store to say.
 func Of(n *kernel.NewJob) (c Common, ok bool) {
@@ -101,10 +122,10 @@ func Of(n *kernel.NewJob) (c Common, ok bool) {
 	return c, step == *s && rows.DiffJobs(&job, j).Empty() && job.CreatedAt.Equal(j.CreatedAt)
 }
 
-// Collect puts new jobs into bundles, as far as they can be in one and there are enough of a kind. later reports whether a
+// Collect puts new jobs into bundles, as far as they can be in one and there are at least so many of a kind (0: none are put into bundles). later reports whether a
 // store can do without rows for the job's further steps.
-func Collect(all []kernel.NewJob, later func(*kernel.NewJob) bool) (bundles []*Bundle, rest []kernel.NewJob) {
-	if len(all) < MinJobs {
+func Collect(all []kernel.NewJob, least int, later func(*kernel.NewJob) bool) (bundles []*Bundle, rest []kernel.NewJob) {
+	if len(all) < least || least == 0 {
 		return nil, all
 	}
 	of := map[Common][]int{}
@@ -126,7 +147,7 @@ func Collect(all []kernel.NewJob, later func(*kernel.NewJob) bool) (bundles []*B
 		slices.SortFunc(places, func(x, y int) int { return all[x].Job.ID.Compare(all[y].Job.ID) })
 		for len(places) > 0 {
 			n := fitting(all, places)
-			if n < MinJobs {
+			if n < least {
 				for _, i := range places[:n] {
 					left[i] = true
 				}

@@ -160,7 +160,7 @@ create table perdure.bundle (
 
 alter table perdure.bundle alter column jobs set storage external, alter column hashes set storage external;
 
-create index bundle_ready on perdure.bundle (agent, lane, ord, first);
+create index bundle_ready on perdure.bundle (agent, lane, ord);
 
 -- lane: the lanes of steps that need a limit of a user's own. There is a row while a step of the lane is ready. A lane that
 -- is closed is not searched: the limit, with this key, has no room for its steps.

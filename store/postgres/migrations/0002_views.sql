@@ -42,7 +42,18 @@ select perdure.job_text(s.job) as job, s.job_key as key, s.type, s.priority,
 from perdure.step s
 	left join perdure.shape h on h.id = s.shape
 	left join perdure.payload p on s.apart and p.job = s.job and p.idx = -1
-where s.idx = 0;
+where s.idx = 0
+union all
+select perdure.job_text(u.job), null, b.type, b.priority,
+	perdure.state(0::smallint), perdure.state(1::smallint), perdure.phase(1::smallint),
+	null, 0, false, b.steps, 0, 1, null, null, false, null, null,
+	null, null, b.created_at, b.created_at, null,
+	encode(substr(b.hashes, 32 * u.n::int - 31, 32), 'hex'), perdure.json_text(h.text),
+	perdure.json_text(b.inputs[u.n]), u.job
+from perdure.bundle b
+	cross join lateral unnest(b.jobs) with ordinality as u (job, n)
+	left join perdure.shape h on h.id = b.shape
+where u.n > b.taken;
 
 -- A step that waits for others, as it has from the beginning, has no row yet: it stands beside its job's first row, by
 -- what the shape says of it. So every row of the view is found by a row of step, and by its index.
@@ -80,7 +91,23 @@ from perdure.step s
 		where s.idx = 0 and s.job_phase <> 0 and h.later is not null
 			and not exists (select from perdure.step t where t.job = any(array[s.job]) and t.idx = l.idx offset 0)
 	) x
-	left join perdure.payload p on p.job = s.job and p.idx = x.idx;
+	left join perdure.payload p on p.job = s.job and p.idx = x.idx
+union all
+select perdure.job_text(u.job), x.name, x.idx, b.type, b.priority,
+	perdure.state(0::smallint), perdure.state(1::smallint), perdure.phase(x.phase),
+	false, 0, null, null, 1, x.agent, null, null, null, null, null, 0, 0, 0, 0, null, x.blockers, x.ageing, null,
+	null, null, null, null, null, null, false, null, false, false,
+	x.ready_at, null, null, b.created_at, u.job
+from perdure.bundle b
+	cross join lateral unnest(b.jobs) with ordinality as u (job, n)
+	cross join lateral (
+		select 0 as idx, b.name, 2::smallint as phase, b.agent, 0 as blockers, nullif(b.ageing, 0) / 1e6::double precision as ageing, b.created_at as ready_at
+		union all
+		select l.idx, l.name collate "C", 1::smallint, null, l.blockers, null, null
+		from (select later from perdure.shape where id = b.shape offset 0) h
+			cross join lateral jsonb_to_recordset(h.later) as l (idx int, name text, blockers int)
+	) x
+where u.n > b.taken;
 
 create view perdure.alerts as
 select id, perdure.job_text(nullif(job, '00000000-0000-0000-0000-000000000000')) as job, nullif(step, '') as step, kind, nullif(name, '') as name, message,
