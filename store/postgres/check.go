@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/internal/bundle"
 )
 
 const (
@@ -28,7 +29,7 @@ const (
 func (s *Store) Check(ctx context.Context) ([]string, error) {
 	c := &checking{store: s}
 	err := c.rows(ctx)
-	for _, strays := range []func(context.Context) error{c.strayOpen, c.strayReady, c.strayDue, c.strayPermits, c.strayLabels} {
+	for _, strays := range []func(context.Context) error{c.strayOpen, c.strayReady, c.strayDue, c.strayPermits, c.strayLabels, c.bundles} {
 		if err == nil {
 			err = strays(ctx)
 		}
@@ -423,4 +424,42 @@ func (c *checking) strayLabels(ctx context.Context) error {
 			return nil
 		}))
 	})
+}
+
+// checkBundlesSQL reads bundles; which of their jobs have rows is a bit for each.
+const checkBundlesSQL = `select first, last, lane, ord, size, taken, array(
+		select (exists (select from perdure.step where job = m.job and idx = 0))::int from unnest(b.jobs) with ordinality as m (job, n) order by m.n),
+		agent, type, name, priority, ageing, shape, steps, created_at, jobs, hashes, inputs
+	from perdure.bundle b where first > $1 order by first limit $2`
+
+// bundles compares what is said of a bundle with what is in it, and looks for its jobs among the rows: those have one that have left.
+func (c *checking) bundles(ctx context.Context) error {
+	var after perdure.JobID
+	for more := true; more; {
+		more = false
+		err := c.snapshot(ctx, func(read func(...*statement) error) error {
+			return read(q(checkBundlesSQL).uuid(after).int(bundlesAtOnce).each(func(r *reader) error {
+				more = true
+				after = r.uuid()
+				last, lane, ord, size, taken, rows := perdure.JobID(r.uuid()), kernel.LaneID(r.int64()), r.int64(), r.int(), r.int(), r.ints()
+				b := scanBundle(r)
+				sorted := slices.IsSortedFunc(b.Jobs, func(a, b bundle.Job) int { return a.ID.Compare(b.ID) })
+				if n := len(b.Jobs); n == 0 || !sorted || n != size || taken < 0 || taken >= n || b.First() != after || b.Jobs[n-1].ID != last ||
+					b.Lane() != lane || b.Candidate(0).Order != ord || bundle.Low(last) != bundle.Low(after) {
+					c.fault(kernel.StepRef{Job: after}, "is the first of a bundle that is not what is said of it")
+					return nil
+				}
+				for i, j := range b.Jobs {
+					if has := rows[i] != 0; has != (i < taken) {
+						c.fault(kernel.StepRef{Job: j.ID}, "is in a bundle and has a row, or has left it and has none")
+					}
+				}
+				return nil
+			}))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

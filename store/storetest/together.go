@@ -51,6 +51,16 @@ func alike(from, n, steps int, edits ...func(*kernel.Job)) (all []kernel.NewJob)
 	return all
 }
 
+// submitNow stores new jobs as the scheduler does: after it has read the clock.
+func (s *suite) submitNow(jobs ...kernel.NewJob) {
+	s.Helper()
+	s.update(func(tx kernel.Tx) {
+		_, err := tx.Now()
+		s.must(err)
+		s.must(tx.Save(&kernel.Changes{NewJobs: jobs}))
+	})
+}
+
 // alikeOf is job n of alike, with its steps.
 func alikeOf(n, steps int) kernel.NewJob { return alike(n, 1, steps)[0] }
 
@@ -58,7 +68,7 @@ func alikeOf(n, steps int) kernel.NewJob { return alike(n, 1, steps)[0] }
 func (s *suite) known(steps int) {
 	s.Helper()
 	one := alike(60_000, 1, steps)
-	s.submit(one...)
+	s.submitNow(one...)
 	s.save(&kernel.Changes{Jobs: []kernel.JobChange{editJob(one[0].Job, settleJob)}, Steps: settled(one[0].Steps)})
 }
 
@@ -80,7 +90,7 @@ func (s *suite) hasJob(n, steps int) {
 
 func togetherRead(s *suite) {
 	s.known(3)
-	s.submit(alike(1, 300, 3)...)
+	s.submitNow(alike(1, 300, 3)...)
 	for _, n := range []int{1, 5, 250, 251, 300} {
 		s.hasJob(n, 3)
 		want := alikeOf(n, 3)
@@ -138,9 +148,9 @@ func numbers(from, to int) (list []int) {
 }
 
 func togetherList(s *suite) {
-	s.submit(alike(1, 20, 1)...)
-	s.submit(alike(2000, 600, 1, typed("other"))...)
-	s.submit(newJob(30, 1), newJob(2300, 1, typed("third"), func(j *kernel.Job) { j.ID[15]++ })) // one between the two, one among the others
+	s.submitNow(alike(1, 20, 1)...)
+	s.submitNow(alike(2000, 600, 1, typed("other"))...)
+	s.submitNow(newJob(30, 1), newJob(2300, 1, typed("third"), func(j *kernel.Job) { j.ID[15]++ })) // one between the two, one among the others
 	s.changeStep(ref(5, 0), settle)
 	s.changeJob(5, settleJob)
 	down := func(list []int) []int { slices.Reverse(list); return list }
@@ -182,11 +192,11 @@ func togetherList(s *suite) {
 
 // The order is that of other steps: by priority, then by time.
 func togetherInOrder(s *suite) {
-	s.submit(alike(100, 40, 1)...)
-	s.submit(newJob(120, 1, func(j *kernel.Job) { j.ID[15] = 7; j.ID[14] = 7 })) // between two of them
-	s.submit(alike(10, 10, 1)...)
-	s.submit(alike(200, 10, 1, priority(9))...)
-	s.submit(newJob(300, 1, priority(9)))
+	s.submitNow(alike(100, 40, 1)...)
+	s.submitNow(newJob(120, 1, func(j *kernel.Job) { j.ID[15] = 7; j.ID[14] = 7 })) // between two of them
+	s.submitNow(alike(10, 10, 1)...)
+	s.submitNow(alike(200, 10, 1, priority(9))...)
+	s.submitNow(newJob(300, 1, priority(9)))
 	want := refs()
 	for _, n := range numbers(200, 209) {
 		want = append(want, ref(n, 0))
@@ -235,7 +245,7 @@ func (s *suite) run(tx kernel.Tx, all ...int) {
 // A job in the middle moves: those before and after it stay ready, each as it was.
 func togetherOneOfTheMiddle(s *suite) {
 	s.known(3)
-	s.submit(alike(1, 30, 3)...)
+	s.submitNow(alike(1, 30, 3)...)
 	s.update(func(tx kernel.Tx) { s.run(tx, 12) })
 	s.update(func(tx kernel.Tx) { s.run(tx, 20, 21) })
 	want := refs()
@@ -257,7 +267,7 @@ func togetherOneOfTheMiddle(s *suite) {
 // Further steps wait, and are changed like others.
 func togetherStepsThatWait(s *suite) {
 	s.known(3)
-	s.submit(alike(1, 20, 3)...)
+	s.submitNow(alike(1, 20, 3)...)
 	s.update(func(tx kernel.Tx) {
 		_, err := tx.LockJobs(ids(3))
 		s.must(err)
@@ -286,6 +296,8 @@ func togetherDispatchedAtOnce(s *suite) {
 	s.known(3)
 	s.update(func(tx kernel.Tx) {
 		all := alike(1, 20, 3)
+		_, err := tx.Now()
+		s.must(err)
 		s.must(tx.Save(&kernel.Changes{NewJobs: all}))
 		found, err := tx.Ready("http", 3, nil)
 		s.must(err)
@@ -310,8 +322,8 @@ func togetherDispatchedAtOnce(s *suite) {
 // Two transactions that search at the same time: none waits for the other, and none takes what the other takes. What is not taken
 // can be had afterwards.
 func togetherTwoSearches(s *suite) {
-	s.submit(alike(1, 20, 1)...)
-	s.submit(alike(100, 20, 1)...)
+	s.submitNow(alike(1, 20, 1)...)
+	s.submitNow(alike(100, 20, 1)...)
 	taken := map[perdure.JobID]bool{}
 	take := func(tx kernel.Tx, max int) (n int) {
 		found, err := tx.Ready("http", max, nil)
@@ -365,7 +377,7 @@ func togetherTwoSearches(s *suite) {
 
 func togetherRollback(s *suite) {
 	s.known(3)
-	s.submit(alike(1, 20, 3)...)
+	s.submitNow(alike(1, 20, 3)...)
 	for range 2 {
 		err := s.store.Update(ctx, func(tx kernel.Tx) error {
 			s.run(tx, 1, 2, 9)
@@ -383,7 +395,7 @@ func togetherRollback(s *suite) {
 
 // Locked and left as they are: they stay where they are.
 func togetherLocked(s *suite) {
-	s.submit(alike(1, 20, 1)...)
+	s.submitNow(alike(1, 20, 1)...)
 	s.update(func(tx kernel.Tx) {
 		jobs, err := tx.LockJobs(ids(1, 7, 99))
 		s.must(err)
@@ -408,7 +420,7 @@ func togetherMixed(s *suite) {
 	for i := range all[12].Job.Input[1 : perdure.MaxInlineInput+1] {
 		all[12].Job.Input[i+1] = 'x'
 	}
-	s.submit(all...)
+	s.submitNow(all...)
 	s.list("labelled", kernel.JobFilter{Labels: map[string]string{"a": "b"}}, 6)
 	s.list("keyed", kernel.JobFilter{Key: "k"}, 4)
 	s.ready("ftp", "ftp", 5, nil, refs(12, 0))
@@ -426,7 +438,7 @@ func togetherMixed(s *suite) {
 }
 
 func togetherStale(s *suite) {
-	s.submit(alike(1, 20, 1)...)
+	s.submitNow(alike(1, 20, 1)...)
 	s.refused("a run that never was", &kernel.Changes{Steps: []kernel.StepChange{editStep(func() *kernel.Step {
 		st := *alikeOf(4, 1).Steps[0]
 		st.Run = 3
@@ -446,8 +458,8 @@ func togetherByHash(s *suite) {
 			j.Hash = [32]byte{31: 9}
 		}
 	}
-	s.submit(alike(1, 20, 1, hash)...)
-	s.submit(alike(30, 20, 1, hash, typed("other"))...)
+	s.submitNow(alike(1, 20, 1, hash)...)
+	s.submitNow(alike(30, 20, 1, hash, typed("other"))...)
 	same := func(what string, typ string, want int) {
 		s.Helper()
 		s.update(func(tx kernel.Tx) {
