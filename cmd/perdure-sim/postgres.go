@@ -121,7 +121,7 @@ func (d *database) fresh(ctx context.Context, clock func() time.Time) (kernel.St
 	if err := s.tick(ctx); err != nil {
 		return nil, err
 	}
-	store, err := postgres.Open(ctx, d.pooled, postgres.WithVirtualClock())
+	store, err := postgres.Open(ctx, d.pooled, postgres.WithVirtualClock(), postgres.WithBundles(1))
 	s.Store = store
 	s.check = store
 	return s, err
