@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -107,9 +108,11 @@ func openStore(ctx context.Context, env *Env, kind string) (node.Store, *look, e
 
 func (p *perdureNode) setSlots(n int) { p.slots = n }
 
-// orderOf reads payload.Order, which stands first.
+// orderOf reads payload.Order.
 func orderOf(input json.RawMessage) (order int64) {
-	for _, c := range input[len(`{"order":`):] {
+	const name = `"order":`
+	at := bytes.Index(input, []byte(name))
+	for _, c := range input[at+len(name):] {
 		if c < '0' || c > '9' {
 			break
 		}

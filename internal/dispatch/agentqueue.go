@@ -11,9 +11,10 @@ type agentQueue struct {
 	name    string
 	waiting []*Claim // in the order in which they came
 
-	served bool // a writer searches for this agent; a second one would find the same steps
-	left   left // what the latest search left in the store
-	wokeAt int  // Queue.clock at the latest wake-up
+	served   bool // a writer searches for this agent; a second one would find the same steps
+	passedOn bool // a search that is not over may have left more
+	left     left // what the latest search left in the store
+	wokeAt   int  // Queue.clock at the latest wake-up
 
 	searchedAt   int       // Queue.clock at the beginning of the latest search of the store
 	searchEnded  time.Time // when that was over
@@ -54,7 +55,7 @@ func (a *agentQueue) room() (room int) {
 // take hands the waiting claims over to a writer. due says that something may be ready that no search has seen.
 func (a *agentQueue) take(clock int, due bool) []*Claim {
 	claims := a.waiting
-	a.waiting = nil
+	a.waiting, a.passedOn = nil, false
 	// While another writer searches for this agent, it finds what there was.
 	mode := searchStore
 	if (!due || a.served) && a.left == nothing {

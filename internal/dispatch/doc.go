@@ -124,7 +124,9 @@
 //
 // # The life of a transaction
 //
-//  1. Take: the writer takes requests, the claims that come with them, and the claims of agents that are due.
+//  1. Take: the writer takes requests, the claims that come with them, and the claims of agents that are due. As long as
+//     there is little to do, and another transaction is under way that has not been saved yet (Queue.Ended), it waits for
+//     that: fewer and larger transactions cost less, and with little to do they are as quick.
 //  2. The scheduler locks the jobs of the requests, applies the rules, and collects the steps that have become ready.
 //     TakeWaiting adds the claims that wait for these agents.
 //  3. Serve. Repeated claims are given the runs that they had, or are set aside. For each agent, find looks for

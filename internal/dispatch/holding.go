@@ -155,7 +155,7 @@ func (q *Queue) front(h *holding, n int) {
 		h.held = nil
 	}
 	q.held -= n
-	q.wake.Signal()
+	q.signal()
 }
 
 // review lets in what has been held for long enough, or for a claim that does not come.

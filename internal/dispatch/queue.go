@@ -37,6 +37,7 @@ type Queue struct {
 	yielder env.Yielder
 
 	ofRuns     []*Request // reports and heartbeats
+	reports    int        // how many these bring, in all
 	others     []*Request // first those that were held and let in
 	first      int        // how many these are
 	passedOver bool       // the latest transaction took none of the others
@@ -46,6 +47,10 @@ type Queue struct {
 
 	agents map[string]*agentQueue
 	due    map[*agentQueue]bool // agents for which something may be ready that no search has seen, and claims wait
+
+	underWay int       // transactions
+	latest   time.Time // when the latest of them began
+	timed    bool      // a timer runs that looks whether another one is worth it
 
 	clock   int // counts searches and wake-ups
 	wokeAll int // at the latest wake-up of all agents
@@ -117,6 +122,7 @@ func (q *Queue) Put(rs []*Request) error {
 	for _, r := range rs {
 		if r.OfRun {
 			q.ofRuns = append(q.ofRuns, r)
+			q.reports += r.Weight
 		} else {
 			q.others = append(q.others, r)
 		}
@@ -124,7 +130,7 @@ func (q *Queue) Put(rs []*Request) error {
 			q.claimed(&r.Next.Request)
 		}
 	}
-	q.wake.Signal()
+	q.signal()
 	return nil
 }
 
@@ -192,7 +198,7 @@ func (q *Queue) Withdraw(r *Request) (had bool) {
 
 func (q *Queue) makeDue(a *agentQueue) {
 	q.due[a] = true
-	q.wake.Signal()
+	q.signal()
 }
 
 // searchPause is how long ago the latest search may be for a claim that does not cause one: as far as is known, nothing
@@ -226,7 +232,7 @@ func (q *Queue) Take() (requests []*Request, claims []*Claim, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(requests) == 0 && len(claims) == 0 {
-		for !q.closed && len(q.ofRuns)+len(q.others) == 0 && !q.maySearch() {
+		for !q.closed && !q.worth() {
 			q.env.WaitCond(&q.wake)
 		}
 		q.mu.Unlock()
@@ -248,20 +254,66 @@ func (q *Queue) Take() (requests []*Request, claims []*Claim, ok bool) {
 			claims = append(claims, q.takeOf(q.agent(name))...)
 		}
 	}
+	q.underWay++
+	q.latest = q.env.Now()
 	if len(q.ofRuns)+len(q.others) > 0 {
-		q.wake.Signal()
+		q.signal()
 	}
 	return requests, claims, true
 }
 
-// maySearch reports whether an agent is due for which no writer searches.
-func (q *Queue) maySearch() bool {
+// Ended says that a transaction is over that Take has begun.
+func (q *Queue) Ended() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.underWay--
+	q.signal()
+}
+
+// A transaction costs as much as some dozen reports, and the processors are shared. So where there is little to do, one is under
+// way at a time, and takes what has come meanwhile. Another one begins beside it where there is enough for it, or where the latest
+// one has taken its time: it may be waiting for a lock.
+const (
+	besideFrom  = 400 // reports and submissions, and runs of steps that are known to be ready
+	besideAfter = 10 * time.Millisecond
+)
+
+// worth reports whether there is something for another transaction.
+func (q *Queue) worth() bool {
+	work := q.reports + len(q.others)
+	some := len(q.ofRuns)+len(q.others) > 0
 	for a := range q.due {
 		if !a.served {
-			return true
+			some = true
+			for i := 0; i < len(a.waiting) && (a.left == more || a.passedOn); i++ {
+				work += a.waiting[i].Request.Max
+			}
 		}
 	}
-	return false
+	switch {
+	case !some:
+		return false
+	case q.underWay == 0 || work >= besideFrom:
+		return true
+	}
+	passed := q.env.Now().Sub(q.latest)
+	if passed < besideAfter && !q.timed {
+		q.timed = true
+		q.env.AfterFunc(besideAfter-passed, func() {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.timed = false
+			q.signal()
+		})
+	}
+	return passed >= besideAfter
+}
+
+// signal wakes a writer if there is something for it.
+func (q *Queue) signal() {
+	if q.worth() {
+		q.wake.Signal()
+	}
 }
 
 func (q *Queue) takeOf(a *agentQueue) []*Claim {
@@ -344,6 +396,11 @@ func (q *Queue) pick() (picked []*Request, wanted map[string]int) {
 	})
 	q.passedOver = len(p.picked) == before && len(q.others) > 0
 	q.ofRuns = p.take(q.ofRuns, 0, 0, none)
+	for _, r := range p.picked {
+		if r.OfRun {
+			q.reports -= r.Weight
+		}
+	}
 	return p.picked, wanted
 }
 
@@ -489,9 +546,19 @@ func (q *Queue) release(agents []string) {
 	for _, name := range agents {
 		a := q.agent(name)
 		if a.served = false; q.due[a] {
-			q.wake.Signal()
+			q.signal()
 		}
 	}
+}
+
+// passOn is release while this writer's own search is not over: it has dispatched all that it found, and there may be more.
+func (q *Queue) passOn(agents []string) {
+	q.mu.Lock()
+	for _, name := range agents {
+		q.agent(name).passedOn = true
+	}
+	q.mu.Unlock()
+	q.release(agents)
 }
 
 // ——— wake-ups ———

@@ -2,6 +2,8 @@ package dispatch
 
 import (
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,6 +32,7 @@ func come(t *testing.T, q *Queue, c *Claim) *Claim {
 func takeClaims(t *testing.T, q *Queue, n int) []*Claim {
 	t.Helper()
 	_, claims, _ := q.Take()
+	q.Ended() // of how many are under way at a time, other tests tell
 	if len(claims) != n {
 		t.Fatalf("%d claims are taken, want %d", len(claims), n)
 	}
@@ -254,6 +257,7 @@ func TestGrantsOfATransactionAreBounded(t *testing.T) {
 	for _, want := range []int{MaxGranted, claims * perdure.MaxBatch} {
 		_, taken, _ := p.queue.Take()
 		p.transaction(taken, func(*fakeBatch) {})
+		p.queue.Ended()
 		granted := 0
 		for _, c := range all {
 			granted += len(c.Runs)
@@ -408,5 +412,74 @@ func TestHeldForClaimsThatWait(t *testing.T) {
 		q.Leave(w)
 		time.Sleep(2 * holdLately) // no claims
 		pick(100, 0)
+	})
+}
+
+// Where there is little to do, one transaction is under way at a time. Another one begins beside it if there is much to do, or if the
+// first takes its time.
+func TestTransactionsBesideEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := NewQueue(env.Real{}, HoldPace)
+		put := func(n int) {
+			rs := make([]*Request, n)
+			for i := range rs {
+				rs[i] = &Request{Weight: 1}
+			}
+			if err := q.Put(rs); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var taken []int // in the order in which writers took
+		var mu sync.Mutex
+		for range 3 {
+			go func() {
+				for {
+					rs, _, ok := q.Take()
+					if !ok {
+						return
+					}
+					mu.Lock()
+					taken = append(taken, len(rs))
+					mu.Unlock()
+				}
+			}()
+		}
+		see := func(what string, want ...int) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Equal(taken, want) {
+				t.Errorf("%s: %v, want %v", what, taken, want)
+			}
+		}
+		put(1)
+		see("the first", 1)
+		put(1)
+		put(1)
+		see("little beside it", 1)
+		q.Ended()
+		see("it has ended", 1, 2)
+		put(1)
+		time.Sleep(besideAfter / 2)
+		see("a short while", 1, 2)
+		time.Sleep(besideAfter)
+		see("it takes its time", 1, 2, 1)
+		put(besideFrom)
+		see("much beside both", 1, 2, 1, besideFrom)
+		q.Ended()
+		q.Ended()
+		q.Ended()
+		if err := q.Put([]*Request{{Weight: besideFrom - 1, OfRun: true}}); err != nil {
+			t.Fatal(err)
+		}
+		see("reports, with none beside them", 1, 2, 1, besideFrom, 1)
+		if err := q.Put([]*Request{{Weight: besideFrom - 1, OfRun: true}}); err != nil {
+			t.Fatal(err)
+		}
+		see("a few reports beside them", 1, 2, 1, besideFrom, 1)
+		put(1)
+		see("enough", 1, 2, 1, besideFrom, 1, 2)
+		q.Close()
 	})
 }

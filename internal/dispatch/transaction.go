@@ -437,7 +437,7 @@ func (t *Transaction) PassOn() {
 		}
 	}
 	if len(agents) > 0 {
-		t.q.release(agents)
+		t.q.passOn(agents)
 		t.served = slices.DeleteFunc(t.served, func(agent string) bool { return slices.Contains(agents, agent) })
 	}
 }

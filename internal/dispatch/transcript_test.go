@@ -146,7 +146,7 @@ func (p *play) command(args []string) {
 		p.must(p.queue.Wait(c))
 	case "take":
 		p.queue.mu.Lock()
-		work := p.queue.maySearch()
+		work := p.queue.worth()
 		p.queue.mu.Unlock()
 		if !work {
 			p.out.WriteString("nothing to take\n")
@@ -157,6 +157,7 @@ func (p *play) command(args []string) {
 		claims := p.taken
 		p.taken = nil
 		p.transaction(claims, func(*fakeBatch) {})
+		p.queue.Ended()
 	case "wake":
 		p.queue.Wake([]string{"mail"})
 	case "leave":

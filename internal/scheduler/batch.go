@@ -60,10 +60,11 @@ type batch struct {
 }
 
 // commit carries requests and claims out in one transaction, and answers.
-func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*dispatch.Claim) {
+func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*dispatch.Claim, saved func()) {
+	defer saved()
 	crashpoint.Here(crashpoint.BatchTaken)
 	began := s.env.Now()
-	a := &attempt{s: s, requests: requests, claims: claims, b: s.newBatch(nil), poison: map[operation]error{}}
+	a := &attempt{s: s, requests: requests, claims: claims, saved: saved, b: s.newBatch(nil), poison: map[operation]error{}}
 	err := a.try(ctx)
 	for a.again(ctx, err) {
 		err = a.try(ctx)
@@ -102,6 +103,7 @@ type attempt struct {
 	s        *Scheduler
 	requests []*request
 	claims   []*dispatch.Claim
+	saved    func() // all but the COMMIT is done
 	b        *batch // of the latest try
 	results  []error
 	poison   map[operation]error
@@ -113,7 +115,9 @@ type attempt struct {
 func (a *attempt) try(ctx context.Context) error {
 	return a.s.cfg.Store.Update(ctx, func(tx kernel.Tx) (err error) {
 		a.b = a.s.newBatch(tx)
-		a.results, err = a.b.run(a.requests, &a.claims, a.poison)
+		if a.results, err = a.b.run(a.requests, &a.claims, a.poison); err == nil {
+			a.saved()
+		}
 		return err
 	})
 }
@@ -150,7 +154,7 @@ func (a *attempt) again(ctx context.Context, err error) bool {
 		return true
 	case len(a.requests) > 1 && spoiled(err):
 		for _, r := range a.requests { // alone, only the one that spoils it fails
-			a.s.commit(ctx, []*request{r}, nil)
+			a.s.commit(ctx, []*request{r}, nil, a.saved)
 		}
 		a.requests = nil
 		return true

@@ -53,7 +53,7 @@ func (s *Scheduler) repeatAside(ctx context.Context, a *dispatch.Aside) ([]perdu
 
 // alone performs one operation in a transaction of its own.
 func (s *Scheduler) alone(ctx context.Context, op operation) error {
-	a := &attempt{s: s, requests: []*request{{op: op}}, b: s.newBatch(nil), poison: map[operation]error{}}
+	a := &attempt{s: s, requests: []*request{{op: op}}, saved: func() {}, b: s.newBatch(nil), poison: map[operation]error{}}
 	err := a.try(ctx)
 	for a.again(ctx, err) {
 		err = a.try(ctx)

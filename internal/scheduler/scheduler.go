@@ -134,7 +134,13 @@ func (s *Scheduler) write(ctx context.Context) {
 		for i, r := range queued {
 			requests[i] = r.Op.(*request)
 		}
-		s.commit(ctx, requests, claims)
+		saved := false
+		s.commit(ctx, requests, claims, func() {
+			if !saved {
+				saved = true
+				s.queue.Ended()
+			}
+		})
 	}
 }
 
