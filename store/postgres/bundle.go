@@ -629,12 +629,3 @@ func (t *bundlesTx) end(store *bundles, committed bool) {
 		store.remove(first)
 	}
 }
-
-// forgetBundled leaves out of memory the jobs that are still in bundles: they have no rows that could be compared.
-func (tx *tx) forgetBundled() {
-	for id, j := range tx.bundles.jobs {
-		if j.known.job != nil && tx.bundles.in(id) != nil {
-			delete(tx.memory.jobs, id)
-		}
-	}
-}

@@ -196,11 +196,51 @@ func TestSearchesShareBundles(t *testing.T) {
 			if len(a) != 10 || len(b) != 10 || a[0].Index != 0 || a[9] == b[9] || b[0] != (kernel.StepRef{Job: alike(250, 1, 1)[0].Job.ID}) {
 				t.Errorf("%v and %v", a, b)
 			}
+			// Where there are not enough, those are named as well, so that the search is repeated. They cannot be had now.
+			all, err := second.Ready("http", 1000, nil)
+			if err != nil || len(all) != 600 {
+				t.Errorf("%v, %d steps", err, len(all))
+			}
+			var ids []perdure.JobID
+			for _, ref := range all {
+				ids = append(ids, ref.Job)
+			}
+			if jobs, err := second.TryLockJobs(ids); err != nil || len(jobs) != 350 {
+				t.Errorf("%v, %d jobs are locked", err, len(jobs))
+			}
 			return nil
 		})
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Whoever waits for the lock of a job that leaves its bundle meanwhile has the job's row then.
+func TestJobLeavesItsBundleWhileOthersWait(t *testing.T) {
+	s := open(t, fresh(t))
+	submitNow(t, s, alike(0, 8, 1)...)
+	id := alike(3, 1, 1)[0].Job.ID
+	found := make(chan []*kernel.Job, 1)
+	err := s.Update(t.Context(), func(tx kernel.Tx) error {
+		if _, err := tx.LockJobs([]perdure.JobID{id}); err != nil {
+			return err
+		}
+		go func() {
+			_ = s.Update(t.Context(), func(other kernel.Tx) error {
+				jobs, err := other.LockJobs([]perdure.JobID{id})
+				found <- jobs
+				return err
+			})
+		}()
+		time.Sleep(100 * time.Millisecond) // it waits by now
+		return dispatch(tx, id)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if jobs := <-found; len(jobs) != 1 || jobs[0].Running != 1 {
+		t.Errorf("%+v", jobs)
 	}
 }
 

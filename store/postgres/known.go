@@ -215,11 +215,12 @@ func (m *recall) made(ref kernel.StepRef) bool {
 
 // committed gives back what was taken and what was written.
 func (m *recall) committed() {
-	if m.wrote {
-		for _, j := range m.jobs {
-			if j.state == isWritten {
-				j.xid = m.xid
-			}
+	for id, j := range m.jobs {
+		switch {
+		case j.state == isWritten:
+			j.xid = m.xid
+		case j.xid == 0: // it is in a bundle, and has no row
+			delete(m.jobs, id)
 		}
 	}
 	m.store.keep(m.server, m.jobs)

@@ -257,7 +257,6 @@ func (tx *tx) end(how outcome) {
 	}
 	switch how {
 	case committed:
-		tx.forgetBundled()
 		tx.memory.committed()
 		tx.sets.committed()
 		tx.clock.alerted(tx.alerted)
