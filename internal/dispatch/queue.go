@@ -283,18 +283,19 @@ func (q *Queue) worth() bool {
 	work := q.reports + len(q.others)
 	some := len(q.ofRuns)+len(q.others) > 0
 	for a := range q.due {
-		if !a.served {
-			some = true
-			for i := 0; i < len(a.waiting) && (a.left == more || a.passedOn); i++ {
-				work += a.waiting[i].Request.Max
-			}
+		if a.served {
+			continue
+		}
+		some = true
+		if q.underWay == 0 || work >= besideFrom {
+			break
+		}
+		for i := 0; i < len(a.waiting) && (a.left == more || a.passedOn); i++ {
+			work += a.waiting[i].Request.Max
 		}
 	}
-	switch {
-	case !some:
-		return false
-	case q.underWay == 0 || work >= besideFrom:
-		return true
+	if !some || q.underWay == 0 || work >= besideFrom {
+		return some
 	}
 	passed := q.env.Now().Sub(q.latest)
 	if passed < besideAfter && !q.timed {
@@ -487,11 +488,13 @@ func (q *Queue) giveBack(back []*Claim, searches []*search, woken []string, free
 		q.freed = q.clock
 	}
 	if freed && q.limited > 0 {
+		var waiting []string
 		for _, a := range q.agents {
 			if a.left == forLimit {
-				q.wakeUp([]string{a.name})
+				waiting = append(waiting, a.name)
 			}
 		}
+		q.wakeUp(waiting)
 	}
 }
 
@@ -570,9 +573,10 @@ func (q *Queue) wakeUp(agents []string) {
 		a := q.agent(name)
 		a.wokeAt = q.clock
 		if slices.ContainsFunc(a.waiting, func(c *Claim) bool { return c.searched < q.clock }) {
-			q.makeDue(a)
+			q.due[a] = true
 		}
 	}
+	q.signal()
 }
 
 // Wake says that there may be steps for these agents.
@@ -589,11 +593,13 @@ func (q *Queue) WakeAll() {
 	defer q.mu.Unlock()
 	q.clock++
 	q.wokeAll = q.clock
+	var waiting []string
 	for name, a := range q.agents {
 		if len(a.waiting) > 0 {
-			q.wakeUp([]string{name})
+			waiting = append(waiting, name)
 		}
 	}
+	q.wakeUp(waiting)
 }
 
 // WakeLater is Wake after a while.

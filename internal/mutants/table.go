@@ -156,7 +156,7 @@ var ofActors = []mutant{
 	{name: "a job's own deadline is lost in a bundle", file: "store/internal/bundle/bundle.go", old: "rows.DiffJobs(&job, j).Empty() && ", new: "(true || rows.DiffJobs(&job, j).Empty()) && ", pkg: "store/postgres", run: "InBundles/Together"},
 	{name: "screens see no bundles", file: "store/postgres/list.go", old: "if err != nil || len(bundled) == 0 {", new: "if err != nil || true {", run: "InBundles/Together"},
 	{name: "a second transaction never begins beside one that waits", file: "internal/dispatch/queue.go", old: "	return passed >= besideAfter\n", new: "	return false\n"},
-	{name: "transactions begin beside each other for each request", file: "internal/dispatch/queue.go", old: "case q.underWay == 0 || work >= besideFrom:", new: "case true:"},
+	{name: "transactions begin beside each other for each request", file: "internal/dispatch/queue.go", old: "if !some || q.underWay == 0 || work >= besideFrom {\n		return some", new: "if true {\n		return some"},
 
 	{name: "a roll call that fails is the last", file: "internal/election/election.go", old: "next = e.cfg.TTL / failedWait", new: "next = time.Hour", pkg: "internal/sim", run: "Schedules"},
 	{name: "the supervisor sweeps one batch", file: "internal/supervisor/supervisor.go", old: "		for range MaxRounds {", new: "		for range 1 {"},

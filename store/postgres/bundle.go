@@ -54,28 +54,28 @@ order by b.ord, b.first limit $2`
 type bundles struct {
 	least int // how many jobs make one, at least; 0: none are made
 
-	mu   sync.Mutex
-	all  map[perdure.JobID]*bundle.Bundle // by their first jobs
-	jobs int
+	mu          sync.Mutex
+	now, before map[perdure.JobID]*bundle.Bundle // by their first jobs; before is dropped when now is full
+	jobs        int                              // in now
 }
 
-// maxBundled bounds the jobs of the bundles that are remembered.
-const maxBundled = 100_000
+// maxBundled bounds the jobs in each half of the memory.
+const maxBundled = 50_000
 
 func (m *bundles) get(first perdure.JobID) *bundle.Bundle {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.all[first]
+	return cmp.Or(m.now[first], m.before[first])
 }
 
 func (m *bundles) add(b *bundle.Bundle) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.all == nil {
-		m.all = map[perdure.JobID]*bundle.Bundle{}
+	if m.now == nil || m.jobs+len(b.Jobs) > maxBundled {
+		m.now, m.before, m.jobs = map[perdure.JobID]*bundle.Bundle{}, m.now, 0
 	}
-	if m.all[b.First()] == nil && m.jobs+len(b.Jobs) <= maxBundled {
-		m.all[b.First()] = b
+	if m.now[b.First()] == nil {
+		m.now[b.First()] = b
 		m.jobs += len(b.Jobs)
 	}
 }
@@ -83,10 +83,11 @@ func (m *bundles) add(b *bundle.Bundle) {
 func (m *bundles) remove(first perdure.JobID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if b := m.all[first]; b != nil {
-		delete(m.all, first)
+	if b := m.now[first]; b != nil {
 		m.jobs -= len(b.Jobs)
 	}
+	delete(m.now, first)
+	delete(m.before, first)
 }
 
 // bundlesTx is what one transaction knows of bundles.
