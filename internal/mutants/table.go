@@ -155,6 +155,8 @@ var ofActors = []mutant{
 	{name: "a key is lost in a bundle", file: "store/internal/bundle/bundle.go", old: "if j.Key != \"\" || len", new: "if len", pkg: "store/postgres", run: "InBundles/Together"},
 	{name: "a job's own deadline is lost in a bundle", file: "store/internal/bundle/bundle.go", old: "rows.DiffJobs(&job, j).Empty() && ", new: "(true || rows.DiffJobs(&job, j).Empty()) && ", pkg: "store/postgres", run: "InBundles/Together"},
 	{name: "screens see no bundles", file: "store/postgres/list.go", old: "if err != nil || len(bundled) == 0 {", new: "if err != nil || true {", run: "InBundles/Together"},
+	{name: "a bundle in doubt is not waited for", file: "store/postgres/bundle.go", old: "	if len(running) > 0 {\n		return false, tx.fail(kernel.ErrStale)\n	}\n", new: "", run: "InDoubt"},
+	{name: "a bundle in doubt is forgotten", file: "store/postgres/bundle.go", old: "		store.doubt(t.xid)\n", new: "", run: "IsKept"},
 	{name: "a second transaction never begins beside one that waits", file: "internal/dispatch/queue.go", old: "	return passed >= besideAfter\n", new: "	return false\n"},
 	{name: "transactions begin beside each other for each request", file: "internal/dispatch/queue.go", old: "if !some || q.underWay == 0 || work >= besideFrom {\n		return some", new: "if true {\n		return some"},
 

@@ -27,8 +27,8 @@ with recursive lane (lane) as (
 	select (select b.lane from perdure.bundle b where b.agent = $1 and b.lane > lane.lane order by b.lane limit 1)
 	from lane where lane.lane is not null
 )
-select b.first, b.taken, b.ord from lane cross join lateral (
-	select b.first, b.taken, b.ord from perdure.bundle b
+select b.first, b.taken, b.size, b.ord from lane cross join lateral (
+	select b.first, b.taken, b.size, b.ord from perdure.bundle b
 	where b.agent = $1 and b.lane = lane.lane and b.ord >= $4 and (b.ord, b.first) > ($4, $5)
 	order by b.ord, b.first limit $2) b
 where lane.lane <> all ($3::bigint[])
@@ -39,7 +39,7 @@ order by b.ord, b.first limit $2`
 	tryBundlesSQL  = `select first, taken from perdure.bundle where first = any($1) for update skip locked`
 	lockBundlesSQL = `select b.first, b.taken from perdure.bundle b where b.first = any(array(
 		select b.first from unnest($1::uuid[], $2::uuid[]) as u (job, low) cross join lateral (
-			select first from perdure.bundle where first >= u.low and first <= u.job and last >= u.job) b
+			select first from perdure.bundle where first >= u.low and first <= u.job and last >= u.job and array_position(jobs, u.job) > taken) b
 		)) order by b.first for update`
 
 	insertBundleSQL = `insert into perdure.bundle (first, last, agent, lane, ord, size, type, name, priority, ageing, shape, steps, created_at, jobs, hashes, inputs)
@@ -57,10 +57,46 @@ type bundles struct {
 	mu          sync.Mutex
 	now, before map[perdure.JobID]*bundle.Bundle // by their first jobs; before is dropped when now is full
 	jobs        int                              // in now
+	server      time.Time                        // when the server that has them had started; another may have lost some
+	doubted     []uint64                         // transactions that made bundles, and whose commit has an unknown outcome
+}
+
+// from says which server answers.
+func (m *bundles) from(server time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.server.Equal(server) {
+		m.server, m.now, m.before, m.jobs, m.doubted = server, nil, nil, 0, nil
+	}
+}
+
+// doubt notes a transaction that may be committed later. It is not asked for more than the latest few.
+func (m *bundles) doubt(xid uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.doubted = append(m.doubted, xid); len(m.doubted) > maxDoubted {
+		m.doubted = m.doubted[1:]
+	}
+}
+
+const maxDoubted = 100
+
+// undecided are the transactions of which it is not known whether they are over.
+func (m *bundles) undecided() []uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.doubted)
+}
+
+// decided forgets transactions that are over.
+func (m *bundles) decided(xids []uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.doubted = slices.DeleteFunc(m.doubted, func(xid uint64) bool { return slices.Contains(xids, xid) })
 }
 
 // maxBundled bounds the jobs in each half of the memory.
-const maxBundled = 50_000
+const maxBundled = 32_000
 
 func (m *bundles) get(first perdure.JobID) *bundle.Bundle {
 	m.mu.Lock()
@@ -95,15 +131,16 @@ type bundlesTx struct {
 	locked map[perdure.JobID]*bundle.Open // by their first jobs
 	jobs   map[perdure.JobID]*bundledJob  // that were found, or are locked
 	made   []*bundle.Bundle
+	xid    uint64          // this transaction, if it has made some
 	spent  []perdure.JobID // bundles that are empty now
 }
 
 // bundledJob is a job in a bundle.
 type bundledJob struct {
 	bundle.Place
-	row   readRow // as it was submitted, once it is unpacked
-	known knownJob
-	now   newRow // as it leaves
+	row   readRow   // as it was submitted, once it is unpacked
+	known *knownJob // the same, for the memory of rows: it may be kept for long, and keeps no other job with it
+	now   newRow    // as it leaves
 }
 
 // note keeps jobs that were found, which are in order.
@@ -158,13 +195,13 @@ const bundlePage = 20
 
 // foundBundle is a bundle in the order of dispatch; its first job that has not left comes no earlier than at.
 type foundBundle struct {
-	first perdure.JobID
-	taken int
-	at    kernel.Candidate
+	first       perdure.JobID
+	taken, size int
+	at          kernel.Candidate
 }
 
 func scanFoundBundle(r *reader) foundBundle {
-	f := foundBundle{first: r.uuid(), taken: r.int()}
+	f := foundBundle{first: r.uuid(), taken: r.int(), size: r.int()}
 	f.at = kernel.Candidate{StepRef: kernel.StepRef{Job: f.first}, Order: r.int64()}
 	return f
 }
@@ -193,7 +230,7 @@ func (tx *tx) readyOfBundles(agent string, max int, types []string, page []found
 		}
 		n, jobs := 0, 0 // as many as may be needed
 		for n < len(page) && (n == 0 || have+jobs < max) {
-			jobs += bundle.MaxJobs - page[n].taken
+			jobs += page[n].size - page[n].taken
 			n++
 		}
 		got, busy, err := tx.openBundles(page[:n], max > 1)
@@ -209,8 +246,8 @@ func (tx *tx) readyOfBundles(agent string, max int, types []string, page []found
 		}
 	}
 	next := bundle.Next(open, max)
-	if len(next) < max {
-		next = append(next, bundle.Next(elsewhere, max-len(next))...)
+	if missing := max - len(next) - len(*found); missing > 0 {
+		next = append(next, bundle.Next(elsewhere, missing)...)
 	}
 	tx.bundles.note(next)
 	*found = slices.Grow(*found, len(next))
@@ -289,6 +326,7 @@ func (tx *tx) maybeBundled(ids []perdure.JobID) []perdure.JobID {
 
 // contents are bundles by their first jobs, those that are there.
 func (tx *tx) contents(firsts []perdure.JobID) (map[perdure.JobID]*bundle.Bundle, error) {
+	tx.store.bundles.from(tx.memory.server)
 	found := make(map[perdure.JobID]*bundle.Bundle, len(firsts))
 	var missing []perdure.JobID
 	for _, first := range firsts {
@@ -413,13 +451,13 @@ func (tx *tx) bundled(ids []perdure.JobID) (jobs []*kernel.Job, others []perdure
 // unpack makes a job of a bundle that is locked known to the transaction.
 func (tx *tx) unpack(j *bundledJob) *kernel.Job {
 	j.Make(j.At, &j.row.job, &j.row.step)
-	j.known = knownJob{job: &j.row.job, state: isLocked}
+	j.known = &knownJob{job: &j.row.job, state: isLocked}
 	j.known.put(&j.row.step)
 	later, _ := tx.store.shapes.of(j.Shape, tx.memory.server)
 	for _, l := range later {
 		j.known.unmade.add(l.Index)
 	}
-	tx.memory.note(j.row.job.ID, &j.known)
+	tx.memory.note(j.row.job.ID, j.known)
 	return &j.row.job
 }
 
@@ -430,6 +468,9 @@ func (tx *tx) inBundle(ref kernel.StepRef) (*kernel.Step, error) {
 		return nil, nil
 	}
 	if o := tx.bundles.locked[p.First()]; o != nil && p.At < o.Taken {
+		return nil, nil
+	}
+	if _, locked := tx.firsts[ref.Job]; locked || tx.memory.jobs[ref.Job] != p.known { // it has left, and has rows
 		return nil, nil
 	}
 	row := &readRow{}
@@ -491,7 +532,40 @@ func (w *writing) bundleNew(all []kernel.NewJob) []kernel.NewJob {
 		w.tx.bundles.made = append(w.tx.bundles.made, b)
 		w.tx.bundles.lock(&bundle.Open{Bundle: b})
 	}
+	if len(made) > 0 && w.tx.bundles.xid == 0 {
+		w.add(q("select pg_current_xact_id()").each(func(r *reader) error {
+			w.tx.bundles.xid = binary.BigEndian.Uint64(r.next())
+			return nil
+		}))
+	}
 	return rest
+}
+
+// A commit that is given up may happen later: while a synchronous standby is waited for, nobody sees what it has written. As long
+// as a job has a row of its own, whoever stores it once more waits for that row's key. A bundle has no key for each of its jobs. So
+// whoever misses a job asks whether such a commit is under way, and is tried again until it is over (F006, F063).
+const undecidedSQL = "select x from unnest($1::bigint[]) as x where pg_xact_status(x::text::xid8) = 'in progress'"
+
+// overDoubts says whether a transaction in doubt has ended since it was asked for the last time; then what was missing may be there.
+func (tx *tx) overDoubts() (ended bool, err error) {
+	tx.store.bundles.from(tx.memory.server)
+	xids := tx.store.bundles.undecided()
+	if len(xids) == 0 {
+		return false, nil
+	}
+	var ids cells
+	for _, xid := range xids {
+		ids.int8(int64(xid))
+	}
+	var running []int64
+	if err := tx.run(into(q(undecidedSQL).array(tInt8, len(xids), ids), &running, (*reader).int64)); err != nil {
+		return false, err
+	}
+	if len(running) > 0 {
+		return false, tx.fail(kernel.ErrStale)
+	}
+	tx.store.bundles.decided(xids)
+	return true, nil
 }
 
 func insertBundle(b *bundle.Bundle) *statement {
@@ -616,9 +690,14 @@ func (w *writing) rowOf(o *bundle.Open, at int) (r newRow) {
 	return r
 }
 
-// end keeps what is in the bundles that were made, and forgets those that are empty.
-func (t *bundlesTx) end(store *bundles, committed bool) {
-	if !committed {
+// end keeps what is in the bundles that were made, and forgets those that are empty. Of a commit with an unknown outcome it keeps which
+// transaction it was.
+func (t *bundlesTx) end(store *bundles, how outcome) {
+	switch {
+	case how == unknown && t.xid != 0:
+		store.doubt(t.xid)
+		return
+	case how != committed:
 		return
 	}
 	for _, b := range t.made {

@@ -26,7 +26,9 @@ const (
 	bundlesAboveSQL = `select first from perdure.bundle where first >= $1 and ($2 = '' or type = $2) order by first limit $3`
 
 	// bundledFromSQL are the jobs of the bundles whose first jobs are in a range.
-	bundledFromSQL = `select ` + oneBundled + ` from perdure.bundle b cross join lateral unnest(b.jobs) with ordinality as u (job, n)
+	bundledFromSQL = `select b.agent, b.type, b.name, b.priority, b.ageing, b.shape, b.steps, b.created_at, array[u.job],
+			substr(b.hashes, 32 * u.n::int - 31, 32), array[u.input]
+		from perdure.bundle b cross join lateral unnest(b.jobs, b.inputs) with ordinality as u (job, input, n)
 		where b.first >= $1 and b.first < $2 and ($3 = '' or b.type = $3) and u.n > b.taken and u.job > $4 and u.job < $5`
 
 	// withHashSQL are the bundles of a type that have these bytes among their hashes.

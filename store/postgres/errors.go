@@ -64,7 +64,7 @@ func judge(err error, conn *pgxpool.Conn) error {
 				return &fault{k, err}
 			}
 		}
-		if pe.Code == "23505" && pe.TableName == "step" { // a key, or an id, is taken
+		if pe.Code == "23505" && (pe.TableName == "step" || pe.TableName == "bundle") { // a key, or an id, is taken
 			return &fault{again, fmt.Errorf("%w: %s", kernel.ErrStale, pe.Message)}
 		}
 		if pe.Code == "22012" { // see strictly

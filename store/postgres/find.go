@@ -66,18 +66,20 @@ func (tx *tx) JobsByKey(keys []string) (map[string]kernel.Keyed, error) {
 	return found, err
 }
 
+// JobByHash looks into bundles first: a job that leaves its bundle meanwhile has a row then.
 func (tx *tx) JobByHash(typ string, hash [32]byte) (id perdure.JobID, ok bool, err error) {
+	bundled, found, err := tx.hashInBundles(typ, hash)
+	if err != nil {
+		return id, false, err
+	}
 	err = tx.run(q(jobByHashSQL).text(typ).bytes(hash[:]).each(func(r *reader) error {
 		id, ok = r.uuid(), true
 		return nil
 	}))
-	if err != nil {
-		return id, ok, err
+	if found && (!ok || bundled.Compare(id) > 0) {
+		id, ok = bundled, true
 	}
-	if bundled, found, err := tx.hashInBundles(typ, hash); err != nil || found && (!ok || bundled.Compare(id) > 0) {
-		return bundled, found, err
-	}
-	return id, ok, nil
+	return id, ok, err
 }
 
 func (tx *tx) Agents() (map[string]perdure.AgentSettings, error) {

@@ -84,6 +84,20 @@ func (tx *tx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 		}
 		slices.SortFunc(jobs, func(a, b *kernel.Job) int { return a.ID.Compare(b.ID) })
 	}
+	if err == nil && len(jobs) < len(all) {
+		ended, err := tx.overDoubts()
+		if err != nil {
+			return nil, err
+		}
+		if ended {
+			more, err := tx.LockJobs(missing(all, jobs))
+			if err != nil {
+				return nil, err
+			}
+			jobs = append(jobs, more...)
+			slices.SortFunc(jobs, func(a, b *kernel.Job) int { return a.ID.Compare(b.ID) })
+		}
+	}
 	if len(all) > len(ids) {
 		jobs = slices.DeleteFunc(jobs, func(j *kernel.Job) bool { return !slices.Contains(ids, j.ID) })
 	}

@@ -42,7 +42,8 @@ func (tx *tx) Save(c *kernel.Changes) error {
 	crashpoint.Here(crashpoint.PostgresSave)
 	// A few rows go with what comes next, which may be the commit. Of many it is better known before that that
 	// they were met, and the server has begun with them.
-	if len(c.NewJobs)+len(c.Jobs)+len(c.Steps) > maxSaved {
+	// And which transaction makes bundles has to be known before.
+	if len(c.NewJobs)+len(c.Jobs)+len(c.Steps) > maxSaved || len(w.inRows) < len(c.NewJobs) {
 		return tx.run(w.list...)
 	}
 	tx.saved = append(tx.saved, w.list...)

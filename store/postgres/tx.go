@@ -267,7 +267,7 @@ func (tx *tx) end(how outcome) {
 		tx.sets.rolledBack()
 	}
 	tx.lanes.end(how == committed)
-	tx.bundles.end(&tx.store.bundles, how == committed)
+	tx.bundles.end(&tx.store.bundles, how)
 	tx.memory.over()
 }
 

@@ -1,0 +1,87 @@
+package postgres
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/pgtest"
+)
+
+// F006, F063: a commit that was given up, and waits for a standby, is seen by nobody. As long as it may still happen, its jobs are
+// not stored once more.
+func TestBundleInDoubtIsNotStoredTwice(t *testing.T) {
+	ctx := t.Context()
+	url := pgtest.Start(t)
+	if _, _, err := Migrate(ctx, url); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	id := perdure.JobID{1, 2, 3, 4, 5, 6, 0x70, 0, 0x80}
+	// The transaction that is in doubt, by hand: one bundle, and no COMMIT yet.
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	begun, err := conn.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := begun.Exec(ctx, `insert into perdure.bundle (first, last, agent, lane, ord, size, type, name, priority, ageing, shape, steps, created_at, jobs, hashes, inputs)
+		values ($1, $1, 'a', 1, 1, 1, 't', 's', 0, 0, $1, 1, now(), array[$1::uuid], decode(repeat('00', 32), 'hex'), array[null]::bytea[])`, [16]byte(id)); err != nil {
+		t.Fatal(err)
+	}
+	var xid int64
+	if err := begun.QueryRow(ctx, "select pg_current_xact_id()::text::bigint").Scan(&xid); err != nil {
+		t.Fatal(err)
+	}
+	lock := func() (jobs []*kernel.Job, err error) {
+		err = s.Update(ctx, func(tx kernel.Tx) (err error) {
+			jobs, err = tx.LockJobs([]perdure.JobID{id})
+			return err
+		})
+		return jobs, err
+	}
+	if jobs, err := lock(); err != nil || len(jobs) != 0 {
+		t.Fatalf("%v, %v", jobs, err)
+	}
+	s.bundles.doubt(uint64(xid))
+	if jobs, err := lock(); !errors.Is(err, kernel.ErrStale) {
+		t.Fatalf("while it may be committed: %v, %v", jobs, err)
+	}
+	time.AfterFunc(20*time.Millisecond, func() { _ = begun.Commit(ctx) })
+	var jobs []*kernel.Job
+	for range 100 {
+		if jobs, err = lock(); !errors.Is(err, kernel.ErrStale) {
+			break
+		}
+	}
+	if err != nil || len(jobs) != 1 || jobs[0].ID != id {
+		t.Errorf("once it is: %v, %v", jobs, err)
+	}
+}
+
+// A transaction that makes bundles knows which one it is before its commit, and is kept if nobody knows how that ended.
+func TestTransactionThatMakesBundlesIsKept(t *testing.T) {
+	b := &bundles{}
+	(&bundlesTx{xid: 7}).end(b, unknown)
+	(&bundlesTx{}).end(b, unknown)
+	(&bundlesTx{xid: 8}).end(b, committed)
+	(&bundlesTx{xid: 9}).end(b, rolledBack)
+	if xids := b.undecided(); len(xids) != 1 || xids[0] != 7 {
+		t.Errorf("%v", xids)
+	}
+	b.from(time.Now()) // a server that has not begun them
+	if xids := b.undecided(); len(xids) != 0 {
+		t.Errorf("%v", xids)
+	}
+}
