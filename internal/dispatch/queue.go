@@ -48,9 +48,11 @@ type Queue struct {
 	agents map[string]*agentQueue
 	due    map[*agentQueue]bool // agents for which something may be ready that no search has seen, and claims wait
 
-	underWay int       // transactions
-	latest   time.Time // when the latest of them began
-	timed    bool      // a timer runs that looks whether another one is worth it
+	underWay   int       // transactions
+	number     int       // of the latest of them
+	latest     time.Time // when it began
+	latestOver bool      // it has ended
+	timed      bool      // a timer runs that looks whether another one is worth it
 
 	clock   int // counts searches and wake-ups
 	wokeAll int // at the latest wake-up of all agents
@@ -226,9 +228,9 @@ func (q *Queue) mayWaitForLater(a *agentQueue, c *Claim) bool {
 
 // ——— taking ———
 
-// Take waits for work: requests up to the bounds of one transaction, and all waiting claims of the agents that are due.
-// ok is false once the queue is closed.
-func (q *Queue) Take() (requests []*Request, claims []*Claim, ok bool) {
+// Take waits for work: requests up to the bounds of one transaction, and all waiting claims of the agents that are due. turn is for
+// Ended. ok is false once the queue is closed.
+func (q *Queue) Take() (requests []*Request, claims []*Claim, turn int, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(requests) == 0 && len(claims) == 0 {
@@ -239,7 +241,7 @@ func (q *Queue) Take() (requests []*Request, claims []*Claim, ok bool) {
 		q.yielder.Yield() // requests of goroutines that are about to run go into the same transaction
 		q.mu.Lock()
 		if q.closed {
-			return nil, nil, false
+			return nil, nil, 0, false
 		}
 		var wanted map[string]int
 		requests, wanted = q.pick()
@@ -255,18 +257,20 @@ func (q *Queue) Take() (requests []*Request, claims []*Claim, ok bool) {
 		}
 	}
 	q.underWay++
-	q.latest = q.env.Now()
+	q.number++
+	q.latest, q.latestOver = q.env.Now(), false
 	if len(q.ofRuns)+len(q.others) > 0 {
 		q.signal()
 	}
-	return requests, claims, true
+	return requests, claims, q.number, true
 }
 
-// Ended says that a transaction is over that Take has begun.
-func (q *Queue) Ended() {
+// Ended says that a transaction is over that Take has begun, but for its COMMIT.
+func (q *Queue) Ended(turn int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.underWay--
+	q.latestOver = q.latestOver || turn == q.number
 	q.signal()
 }
 
@@ -296,6 +300,9 @@ func (q *Queue) worth() bool {
 	}
 	if !some || q.underWay == 0 || work >= besideFrom {
 		return some
+	}
+	if q.latestOver { // those that are under way take long
+		return true
 	}
 	passed := q.env.Now().Sub(q.latest)
 	if passed < besideAfter && !q.timed {

@@ -31,8 +31,8 @@ func come(t *testing.T, q *Queue, c *Claim) *Claim {
 // takeClaims takes so many claims.
 func takeClaims(t *testing.T, q *Queue, n int) []*Claim {
 	t.Helper()
-	_, claims, _ := q.Take()
-	q.Ended() // of how many are under way at a time, other tests tell
+	_, claims, turn, _ := q.Take()
+	q.Ended(turn) // of how many are under way at a time, other tests tell
 	if len(claims) != n {
 		t.Fatalf("%d claims are taken, want %d", len(claims), n)
 	}
@@ -227,7 +227,7 @@ func TestAgentOfWhatWasLetInIsKept(t *testing.T) {
 		for i := range 2 * maxAgents {
 			q.Wake([]string{string(rune(0x4e00 + i))})
 		}
-		requests, _, _ := q.Take()
+		requests, _, _, _ := q.Take()
 		if len(requests)+q.held != 50 {
 			t.Errorf("%d are taken, %d are held", len(requests), q.held)
 		}
@@ -255,9 +255,9 @@ func TestGrantsOfATransactionAreBounded(t *testing.T) {
 		all[i].Request.Heartbeat = time.Minute
 	}
 	for _, want := range []int{MaxGranted, claims * perdure.MaxBatch} {
-		_, taken, _ := p.queue.Take()
+		_, taken, turn, _ := p.queue.Take()
 		p.transaction(taken, func(*fakeBatch) {})
-		p.queue.Ended()
+		p.queue.Ended(turn)
 		granted := 0
 		for _, c := range all {
 			granted += len(c.Runs)
@@ -434,7 +434,7 @@ func TestTransactionsBesideEachOther(t *testing.T) {
 		for range 3 {
 			go func() {
 				for {
-					rs, _, ok := q.Take()
+					rs, _, _, ok := q.Take()
 					if !ok {
 						return
 					}
@@ -458,28 +458,35 @@ func TestTransactionsBesideEachOther(t *testing.T) {
 		put(1)
 		put(1)
 		see("little beside it", 1)
-		q.Ended()
+		q.Ended(1)
 		see("it has ended", 1, 2)
 		put(1)
 		time.Sleep(besideAfter / 2)
 		see("a short while", 1, 2)
 		time.Sleep(besideAfter)
 		see("it takes its time", 1, 2, 1)
-		put(besideFrom)
-		see("much beside both", 1, 2, 1, besideFrom)
-		q.Ended()
-		q.Ended()
-		q.Ended()
-		if err := q.Put([]*Request{{Weight: besideFrom - 1, OfRun: true}}); err != nil {
-			t.Fatal(err)
-		}
-		see("reports, with none beside them", 1, 2, 1, besideFrom, 1)
-		if err := q.Put([]*Request{{Weight: besideFrom - 1, OfRun: true}}); err != nil {
-			t.Fatal(err)
-		}
-		see("a few reports beside them", 1, 2, 1, besideFrom, 1)
+		q.Ended(3)
 		put(1)
-		see("enough", 1, 2, 1, besideFrom, 1, 2)
+		see("the latest has ended, and the one before takes its time", 1, 2, 1, 1)
+		q.Ended(4)
+		q.Ended(2)
+		put(1)
+		see("alone again", 1, 2, 1, 1, 1)
+		put(besideFrom)
+		see("much beside it", 1, 2, 1, 1, 1, besideFrom)
+		q.Ended(5)
+		q.Ended(6)
+		taken = nil
+		if err := q.Put([]*Request{{Weight: besideFrom - 1, OfRun: true}}); err != nil {
+			t.Fatal(err)
+		}
+		see("reports, with none beside them", 1)
+		if err := q.Put([]*Request{{Weight: besideFrom - 1, OfRun: true}}); err != nil {
+			t.Fatal(err)
+		}
+		see("a few reports beside them", 1)
+		put(1)
+		see("enough", 1, 2)
 		q.Close()
 	})
 }

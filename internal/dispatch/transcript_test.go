@@ -88,6 +88,7 @@ type play struct {
 	claims map[string]*Claim
 	order  []string
 	taken  []*Claim
+	turn   int
 }
 
 func newPlay(t *testing.T) *play {
@@ -152,12 +153,12 @@ func (p *play) command(args []string) {
 			p.out.WriteString("nothing to take\n")
 			break
 		}
-		_, p.taken, _ = p.queue.Take()
+		_, p.taken, p.turn, _ = p.queue.Take()
 	case "serve":
 		claims := p.taken
 		p.taken = nil
 		p.transaction(claims, func(*fakeBatch) {})
-		p.queue.Ended()
+		p.queue.Ended(p.turn)
 	case "wake":
 		p.queue.Wake([]string{"mail"})
 	case "leave":

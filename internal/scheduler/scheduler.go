@@ -123,7 +123,7 @@ func (s *Scheduler) Run(ctx context.Context) {
 
 func (s *Scheduler) write(ctx context.Context) {
 	for {
-		queued, claims, ok := s.queue.Take()
+		queued, claims, turn, ok := s.queue.Take()
 		if !ok {
 			for _, r := range s.queue.Drain() {
 				r.Op.(*request).answer(dispatch.ErrDraining)
@@ -138,7 +138,7 @@ func (s *Scheduler) write(ctx context.Context) {
 		s.commit(ctx, requests, claims, func() {
 			if !saved {
 				saved = true
-				s.queue.Ended()
+				s.queue.Ended(turn)
 			}
 		})
 	}
