@@ -58,12 +58,19 @@ func TestBundleInDoubtIsNotStoredTwice(t *testing.T) {
 	if jobs, err := lock(); !errors.Is(err, kernel.ErrStale) {
 		t.Fatalf("while it may be committed: %v, %v", jobs, err)
 	}
-	time.AfterFunc(20*time.Millisecond, func() { _ = begun.Commit(ctx) })
+	ended := make(chan error)
+	go func() {
+		time.Sleep(20 * time.Millisecond)
+		ended <- begun.Commit(ctx)
+	}()
 	var jobs []*kernel.Job
 	for range 100 {
 		if jobs, err = lock(); !errors.Is(err, kernel.ErrStale) {
 			break
 		}
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
 	}
 	if err != nil || len(jobs) != 1 || jobs[0].ID != id {
 		t.Errorf("once it is: %v, %v", jobs, err)
