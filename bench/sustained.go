@@ -434,21 +434,10 @@ func alone(ctx context.Context, m *measure) error {
 	if err := m.ready(ctx); err != nil {
 		return err
 	}
-	trip := m.sys.(tripper).RunOne
 	const first = 20
-	var took []float64
-	for i := range m.n + first {
-		t := time.Now()
-		if err := trip(ctx); err != nil {
-			return err
-		}
-		if i >= first {
-			took = append(took, float64(time.Since(t).Microseconds())/1000)
-		}
+	if err := m.trips(ctx, first, 0); err != nil {
+		return err
 	}
-	slices.Sort(took)
-	m.Value = percentile(took, 50)
-	m.Extra["p90"], m.Extra["p99"], m.Extra["max"] = percentile(took, 90), percentile(took, 99), took[len(took)-1]
 	jobs := m.done + int64(m.n+first)
 	if err := finished(ctx, m.sys, jobs, 0); err != nil {
 		return err

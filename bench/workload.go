@@ -169,8 +169,19 @@ func idle(ctx context.Context, m *measure) error {
 	if err := m.observe(ctx); err != nil {
 		return err
 	}
-	trip := m.sys.(tripper).RunOne
 	const first = 5
+	if err := m.trips(ctx, first, 10*time.Millisecond); err != nil {
+		return err
+	}
+	if err := finished(ctx, m.sys, int64(m.n+first), 0); err != nil { // what was seen done may be on its way to the disk
+		return err
+	}
+	return m.check(ctx, int64(m.n+first))
+}
+
+// trips measures jobs one after the other, with a pause after each. The first ones do not count.
+func (m *measure) trips(ctx context.Context, first int, rest time.Duration) error {
+	trip := m.sys.(tripper).RunOne
 	var took []float64
 	for i := range m.n + first {
 		t := time.Now()
@@ -180,19 +191,17 @@ func idle(ctx context.Context, m *measure) error {
 		if i >= first {
 			took = append(took, float64(time.Since(t).Microseconds())/1000)
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(10 * time.Millisecond): // it is idle again
+		if rest == 0 {
+			continue
+		}
+		if err := pause(ctx, rest); err != nil {
+			return err
 		}
 	}
 	slices.Sort(took)
 	m.Value = percentile(took, 50)
 	m.Extra["p90"], m.Extra["p99"], m.Extra["max"] = percentile(took, 90), percentile(took, 99), took[len(took)-1]
-	if err := finished(ctx, m.sys, int64(m.n+first), 0); err != nil { // what was seen done may be on its way to the disk
-		return err
-	}
-	return m.check(ctx, int64(m.n+first))
+	return nil
 }
 
 func percentile(sorted []float64, p int) float64 {

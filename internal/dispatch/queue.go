@@ -52,7 +52,7 @@ type Queue struct {
 	number     int       // of the latest of them
 	latest     time.Time // when it began
 	latestOver bool      // it has ended
-	timed      bool      // a timer runs that looks whether another one is worth it
+	timed      bool      // that timer of worth is set
 
 	clock   int // counts searches and wake-ups
 	wokeAll int // at the latest wake-up of all agents
@@ -274,15 +274,15 @@ func (q *Queue) Ended(turn int) {
 	q.signal()
 }
 
-// A transaction costs as much as some dozen reports, and the processors are shared. So where there is little to do, one is under
-// way at a time, and takes what has come meanwhile. Another one begins beside it where there is enough for it, or where the latest
-// one has taken its time: it may be waiting for a lock.
+// A transaction has a fixed cost, as much as some dozen reports. So while there is little to do, only one is under way, and the next
+// one takes all that has come meanwhile. A second one begins at once if there is enough work for it, or if the latest one has been
+// under way for long: it may be waiting for a lock.
 const (
 	besideFrom  = 400 // reports and submissions, and runs of steps that are known to be ready
 	besideAfter = 10 * time.Millisecond
 )
 
-// worth reports whether there is something for another transaction.
+// worth reports whether a writer should begin a transaction now. If one should begin only later, worth sets a timer that asks again.
 func (q *Queue) worth() bool {
 	work := q.reports + len(q.others)
 	some := len(q.ofRuns)+len(q.others) > 0

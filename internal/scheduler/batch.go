@@ -59,7 +59,8 @@ type batch struct {
 	unlogged int           // changes above maxJournal
 }
 
-// commit carries requests and claims out in one transaction, and answers.
+// commit carries requests and claims out in one transaction, and answers. It calls saved when all but the COMMIT is done, and once
+// more at its end.
 func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*dispatch.Claim, saved func()) {
 	defer saved()
 	crashpoint.Here(crashpoint.BatchTaken)

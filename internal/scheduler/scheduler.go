@@ -134,13 +134,7 @@ func (s *Scheduler) write(ctx context.Context) {
 		for i, r := range queued {
 			requests[i] = r.Op.(*request)
 		}
-		saved := false
-		s.commit(ctx, requests, claims, func() {
-			if !saved {
-				saved = true
-				s.queue.Ended(turn)
-			}
-		})
+		s.commit(ctx, requests, claims, sync.OnceFunc(func() { s.queue.Ended(turn) }))
 	}
 }
 

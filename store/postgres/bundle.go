@@ -14,9 +14,9 @@ import (
 	"github.com/perdure/perdure/store/internal/bundle"
 )
 
-// A job that is in a bundle (see package bundle) has no rows. Nobody but this file and what reads for screens knows: a
-// transaction locks the bundle in place of the job's row, and gives the job rows when it writes to it. Those that were submitted
-// before it and are still in the bundle get rows as well, so that what has left is the beginning of the bundle.
+// A job in a bundle (see package bundle) has no rows. Only this file and bundleread.go read bundles. A transaction locks the bundle
+// instead of the job's row, and inserts the job's rows when it changes the job. It also inserts rows for the jobs that come before
+// this one in the bundle, so that one number says which jobs are still in it.
 
 const (
 	// bundlesSQL walks the lanes as readyFullSQL does.
@@ -168,7 +168,7 @@ func (t *bundlesTx) lock(o *bundle.Open) {
 func (t *bundlesTx) in(id perdure.JobID) *bundledJob {
 	j := t.jobs[id]
 	if j == nil {
-		j = t.new(id)
+		j = t.inMade(id)
 	}
 	if j == nil {
 		return nil
@@ -179,8 +179,8 @@ func (t *bundlesTx) in(id perdure.JobID) *bundledJob {
 	return j
 }
 
-// new is a job in a bundle that this transaction has made.
-func (t *bundlesTx) new(id perdure.JobID) *bundledJob {
+// inMade finds a job in the bundles that this transaction has made, and notes it.
+func (t *bundlesTx) inMade(id perdure.JobID) *bundledJob {
 	for _, b := range t.made {
 		if at, found := b.Find(id); found {
 			t.note([]bundle.Place{{Bundle: b, At: at}})
@@ -284,7 +284,7 @@ func (tx *tx) openBundles(found []foundBundle, lock bool) (open, elsewhere []bun
 	for _, f := range found {
 		b := contents[f.first]
 		if b == nil {
-			continue // it is gone, or is known already
+			continue // its row is gone, or it was locked before and is in open
 		}
 		taken, ours := locked[f.first]
 		switch {
@@ -541,9 +541,9 @@ func (w *writing) bundleNew(all []kernel.NewJob) []kernel.NewJob {
 	return rest
 }
 
-// A commit that is given up may happen later: while a synchronous standby is waited for, nobody sees what it has written. As long
-// as a job has a row of its own, whoever stores it once more waits for that row's key. A bundle has no key for each of its jobs. So
-// whoever misses a job asks whether such a commit is under way, and is tried again until it is over (F006, F063).
+// A commit that this process has given up may still happen: until the synchronous standby answers, its changes are invisible. If a
+// job has rows, a second insert of it waits for the key of the first. A bundle has one key for all of its jobs. So a transaction that
+// does not find a job asks whether such a commit is in progress. If one is, it is tried again until that has ended (F006, F063).
 const undecidedSQL = "select x from unnest($1::bigint[]) as x where pg_xact_status(x::text::xid8) = 'in progress'"
 
 // overDoubts says whether a transaction in doubt has ended since it was asked for the last time; then what was missing may be there.

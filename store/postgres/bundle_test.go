@@ -90,7 +90,7 @@ func number(t *testing.T, url, sql string) (n int) {
 	return n
 }
 
-// What waits has no rows; what has left has them, and so have those that came before it in its bundle.
+// Jobs in bundles have no rows. A job that leaves its bundle gets rows, and so do those before it.
 func TestJobsThatWaitAreInBundles(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
@@ -261,7 +261,7 @@ func TestBundlesAreRead(t *testing.T) {
 	}
 }
 
-// What is said of a bundle and is not so is told (F111).
+// Check finds bundles whose columns do not agree with their jobs (F111).
 func TestCheckFindsBundles(t *testing.T) {
 	for sql, want := range map[string]string{
 		"select 1":                                 "",

@@ -21,7 +21,7 @@ const (
 		from perdure.bundle b cross join lateral (select $1::uuid as job, array_position(b.jobs, $1) as n) u
 		where b.first >= $2 and b.first <= $1 and b.last >= $1 and u.n > b.taken`
 
-	// These are the first jobs of the next bundles on either side of an id.
+	// The next bundles before an id, and from an id on, by their first jobs.
 	bundlesBelowSQL = `select first from perdure.bundle where first < $1 and ($2 = '' or type = $2) order by first desc limit $3`
 	bundlesAboveSQL = `select first from perdure.bundle where first >= $1 and ($2 = '' or type = $2) order by first limit $3`
 
@@ -98,6 +98,7 @@ func (s *Store) listBundled(ctx context.Context, f kernel.JobFilter) ([]*kernel.
 		if err != nil || len(firsts) == 0 {
 			return found.list(f.Ascending, limit), err
 		}
+		// The ids of bundles of the same time may overlap, so these are read together.
 		low, high, last := from, to, firsts[len(firsts)-1]
 		if f.Ascending {
 			high = bundle.High(last)

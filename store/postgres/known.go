@@ -219,7 +219,7 @@ func (m *recall) committed() {
 		switch {
 		case j.state == isWritten:
 			j.xid = m.xid
-		case j.xid == 0: // it is in a bundle, and has no row
+		case j.xid == 0: // it was read from a bundle and not written: there is no version to compare later
 			delete(m.jobs, id)
 		}
 	}

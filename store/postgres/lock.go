@@ -55,8 +55,9 @@ const (
 	lockTimeoutSQL = "select set_config('lock_timeout', $1, true)"
 )
 
-// LockJobs locks no job at the first try that may be trusted to be as it is known (see trust.go). It looks into bundles last, as it
-// is rare to lock a job before it is dispatched. One that has left its bundle meanwhile has rows by then.
+// LockJobs locks the rows of jobs, but at the first try not those of jobs that may be trusted to be as they are known (see trust.go).
+// Of jobs without rows it then locks the bundles, and at last the rows of those that have left a bundle meanwhile. From the first
+// lock on, it does not wait for long (manner.crosses).
 func (tx *tx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 	ids = eachOnce(ids)
 	all, how := ids, manner{trust: true}
@@ -82,7 +83,7 @@ func (tx *tx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 			moved, err = tx.lockJobs(missing(all, jobs), how)
 			jobs = append(jobs, moved...)
 		}
-		slices.SortFunc(jobs, func(a, b *kernel.Job) int { return a.ID.Compare(b.ID) })
+		sortJobs(jobs)
 	}
 	if err == nil && len(jobs) < len(all) {
 		ended, err := tx.overDoubts()
@@ -95,13 +96,17 @@ func (tx *tx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 				return nil, err
 			}
 			jobs = append(jobs, more...)
-			slices.SortFunc(jobs, func(a, b *kernel.Job) int { return a.ID.Compare(b.ID) })
+			sortJobs(jobs)
 		}
 	}
 	if len(all) > len(ids) {
 		jobs = slices.DeleteFunc(jobs, func(j *kernel.Job) bool { return !slices.Contains(ids, j.ID) })
 	}
 	return jobs, err
+}
+
+func sortJobs(jobs []*kernel.Job) {
+	slices.SortFunc(jobs, func(a, b *kernel.Job) int { return a.ID.Compare(b.ID) })
 }
 
 // missing are those of ids, which are in order, that are not among the jobs.
@@ -140,7 +145,7 @@ func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 		rows = append(rows, more...)
 	}
 	jobs = append(jobs, rows...)
-	slices.SortFunc(jobs, func(a, b *kernel.Job) int { return a.ID.Compare(b.ID) })
+	sortJobs(jobs)
 	return jobs, nil
 }
 
@@ -343,7 +348,7 @@ func (l *locking) keep(job *kernel.Job, row firstRow) {
 
 // all are the jobs, in the order of their ids.
 func (l *locking) all() []*kernel.Job {
-	slices.SortFunc(l.jobs, func(a, b *kernel.Job) int { return a.ID.Compare(b.ID) })
+	sortJobs(l.jobs)
 	return l.jobs
 }
 

@@ -122,8 +122,8 @@ func Of(n *kernel.NewJob) (c Common, ok bool) {
 	return c, step == *s && rows.DiffJobs(&job, j).Empty() && job.CreatedAt.Equal(j.CreatedAt)
 }
 
-// Collect puts new jobs into bundles, as far as they can be in one and there are at least so many of a kind (0: none are put into bundles). later reports whether a
-// store can do without rows for the job's further steps.
+// Collect makes bundles of new jobs. The rest are jobs that cannot be in a bundle, and jobs of a kind of which there are fewer than
+// least. If least is 0, all of them are the rest. later reports whether the store needs no rows for the further steps of a job.
 func Collect(all []kernel.NewJob, least int, later func(*kernel.NewJob) bool) (bundles []*Bundle, rest []kernel.NewJob) {
 	if len(all) < least || least == 0 {
 		return nil, all
