@@ -38,28 +38,36 @@ const (
 
 // quiet reports whether nothing would be lost with the agentQueue.
 func (a *agentQueue) quiet() bool {
-	return len(a.waiting) == 0 && !a.served && (a.holding == nil || len(a.holding.held) == 0 && a.holding.letIn == 0)
+	return len(a.waiting) == 0 && !a.served && (a.holding == nil || len(a.holding.held) == 0)
 }
 
-// room is how many runs the waiting claims would take of what a transaction makes ready.
-func (a *agentQueue) room() (room int) {
-	if a.left != nothing {
+// room is how many runs the waiting claims, and one for so many more, would take of what a transaction makes ready.
+func (a *agentQueue) room(next int) (room int) {
+	if a.left == forLimit {
 		return 0
 	}
 	for _, c := range a.waiting {
-		room += c.Request.Max
+		if a.served && a.left == more { // they are left to the writer that searches for the agent
+			break
+		}
+		next += c.Request.Max
 	}
-	return room
+	if a.left == more {
+		return newest(next)
+	}
+	return next
 }
 
 // take hands the waiting claims over to a writer. due says that something may be ready that no search has seen.
 func (a *agentQueue) take(clock int, due bool) []*Claim {
 	claims := a.waiting
 	a.waiting, a.passedOn = nil, false
-	// While another writer searches for this agent, it finds what there was.
 	mode := searchStore
-	if (!due || a.served) && a.left == nothing {
+	switch {
+	case (!due || a.served) && a.left == nothing:
 		mode = ownSteps
+	case a.served: // another writer searches for this agent, and finds what there was
+		mode = urgentSteps
 	}
 	serves := !a.served && len(claims) > 0
 	a.served = a.served || serves

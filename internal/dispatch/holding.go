@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -9,16 +8,17 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// A job that is dispatched by the transaction that stores it costs two thirds of one that goes through the store's
-// queue. So submissions that come in sets, faster than an agent claims, are held until the agent claims again, if that
-// is soon: their callers wait, and what they wait for is done earlier. If an agent claims rarely, or for few runs, or
-// cannot keep up, nothing is held: what is already stored is dispatched before what is held.
+// A job that is dispatched by the transaction that stores it costs less than one that goes through the store's queue. So
+// submissions that come in sets, faster than an agent claims, are held until the agent claims again, if that is soon: their
+// callers wait, and what they wait for is done earlier. If an agent claims rarely, or for few runs, or does not take what is
+// held, nothing is held for it.
 const (
 	HoldFrom    = 100                    // first runs of one caller's submissions from which on these may be held
 	HoldPace    = 1000                   // for how many runs an agent asks in holdTime, at least, if anything is held for it
 	holdShare   = 10                     // one of so many steps of a job, at least, is a first one
 	holdTime    = 250 * time.Millisecond // how long a submission is held
-	holdMost    = time.Second            // the same, while others that are held for the agent are let in
+	holdMost    = time.Second            // the same, while others that are held for the agent are taken
+	holdBehind  = 250 * time.Millisecond  // what an agent that is behind asks for in this time is held for it, at most
 	holdLately  = 250 * time.Millisecond // how long ago the agent's latest claim may be
 	holdVain    = 5 * time.Second        // how long nothing is held for an agent that did not claim in time, at most
 	maxHoldings = 1000                   // agents for which anything is held
@@ -26,10 +26,9 @@ const (
 
 // holding is the submissions that are held for one agent, and how often it claims.
 type holding struct {
-	held    []*Request // in the order in which they were held first
+	held    []*Request // in the order in which they came
 	runs    int        // first runs of these
-	letIn   int        // first runs of submissions that were let in, and are at the head of the queue
-	letInAt time.Time  // when claims had room for some
+	takenAt time.Time  // when a transaction took some
 	timed   bool       // a timer runs that reviews them
 
 	claimed time.Time     // when the latest claim came, or was last seen to wait
@@ -52,10 +51,11 @@ func (h *holding) claim(c *protocol.Claim, now time.Time) {
 	h.asked += c.Max
 }
 
-// inVain reports whether a submission has been held for as long as it may be.
-func (h *holding) inVain(r *Request, now time.Time) bool {
+// over reports whether a submission has been held for as long as it may be. inVain says that no claim has taken any of them.
+func (h *holding) over(r *Request, now time.Time) (over, inVain bool) {
 	held := now.Sub(r.heldSince)
-	return held >= holdMost || held >= holdTime && now.Sub(h.letInAt) >= holdTime
+	inVain = held >= holdTime && now.Sub(h.takenAt) >= holdTime
+	return inVain || held >= holdMost || now.Sub(h.claimed) > holdLately, inVain
 }
 
 // giveUp holds nothing for a while, and for longer each time, unless the last time is long ago. A moment without claims
@@ -67,22 +67,20 @@ func (h *holding) giveUp(now time.Time) {
 	h.vainTo = now.Add(h.vain)
 }
 
-// most is how many runs may be held: none for an agent that asked for few, else as many as it asks for in holdMost.
-func (h *holding) most(pace int) int {
-	asked := max(h.asked, h.before)
+// most is how many runs may be held: none for an agent that asked for few, else as many as it asks for in holdMost; in
+// holdBehind if it is behind, because then what is not held can be stored at once, and is as soon done.
+func (h *holding) most(pace int, behind bool) int {
+	asked, while := max(h.asked, h.before), holdMost
 	if asked < pace {
 		return 0
 	}
-	return int(holdMost/holdTime) * asked
+	if behind {
+		while = holdBehind
+	}
+	return int(int64(asked) * int64(while) / int64(holdTime))
 }
 
-func (h *holding) insert(r *Request) {
-	at, _ := slices.BinarySearchFunc(h.held, r, func(a, b *Request) int { return cmp.Compare(a.turn, b.turn) })
-	h.held = slices.Insert(h.held, at, r)
-	h.runs += r.Runs
-}
-
-// claimed counts a claim of an agent, and lets in what it has room for.
+// claimed counts a claim of an agent.
 func (q *Queue) claimed(c *protocol.Claim) {
 	a := q.agent(c.Agent)
 	if a.holding == nil {
@@ -93,89 +91,81 @@ func (q *Queue) claimed(c *protocol.Claim) {
 		q.holdings++
 	}
 	a.holding.claim(c, q.env.Now())
-	q.letIn(a)
 }
 
-// hold keeps a submission back for which no waiting claim has room, if that is of use.
+// hold keeps a submission back for which no claim has room, if that is of use.
 func (q *Queue) hold(r *Request, now time.Time) bool {
 	a := q.agents[r.Agent]
 	if a == nil || a.holding == nil {
 		return false
 	}
 	h := a.holding
-	if a.left == forLimit || now.Sub(h.claimed) > holdLately || now.Before(h.vainTo) {
+	if a.left == forLimit || now.Sub(h.claimed) > holdLately || now.Before(h.vainTo) || h.runs >= h.most(q.holdPace, a.left == more) {
 		return false
 	}
-	switch {
-	case r.turn == 0 && h.runs >= h.most(q.holdPace):
-		return false
-	case r.turn == 0:
-		q.heldEver++
-		r.heldSince, r.turn = now, q.heldEver
-	case h.inVain(r, now):
-		h.giveUp(now)
-		return false
+	r.heldSince = now
+	if len(h.held) == 0 {
+		q.holders = append(q.holders, a)
 	}
-	h.insert(r)
+	h.held = append(h.held, r)
+	h.runs += r.Runs
 	q.held++
 	if !h.timed {
-		q.reviewLater(h)
+		q.reviewLater(a)
 	}
 	return true
 }
 
-// letIn lets in what is held for an agent, as far as the waiting claims have room beside what was let in before.
-func (q *Queue) letIn(a *agentQueue) {
+// unhold forgets the first n that are held for an agent.
+func (q *Queue) unhold(a *agentQueue, n int) {
 	h := a.holding
-	if h == nil || len(h.held) == 0 {
-		return
+	for i, r := range h.held[:n] {
+		h.runs -= r.Runs
+		h.held[i] = nil
 	}
-	n := 0
-	for room := a.room() - h.letIn; n < len(h.held) && room > 0; n++ {
-		room -= h.held[n].Runs
-	}
-	if n > 0 {
-		h.letInAt = q.env.Now()
-		q.front(h, n)
+	q.held -= n
+	if h.held = h.held[n:]; n > 0 && len(h.held) == 0 {
+		h.held = nil
+		q.holders = slices.DeleteFunc(q.holders, func(other *agentQueue) bool { return other == a })
 	}
 }
 
-// front moves the first n that are held to the head of the queue, behind those that were let in before.
-func (q *Queue) front(h *holding, n int) {
-	if n == 0 {
-		return
+// review lets go of what has been held for long enough, or for a claim that does not come: it is stored.
+func (q *Queue) review(a *agentQueue) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	h, now, n, vain := a.holding, q.env.Now(), 0, false
+	for n < len(h.held) {
+		over, inVain := h.over(h.held[n], now)
+		if !over {
+			break
+		}
+		vain = vain || inVain
+		n++
 	}
-	q.others = slices.Insert(q.others, q.first, h.held[:n]...)
-	for _, r := range h.held[:n] {
-		h.letIn += r.Runs
-		h.runs -= r.Runs
+	if vain {
+		h.giveUp(now)
 	}
-	q.first += n
-	if h.held = h.held[n:]; len(h.held) == 0 {
-		h.held = nil
+	q.letGo(a, n)
+	if h.timed = false; len(h.held) > 0 {
+		q.reviewLater(a)
 	}
-	q.held -= n
+}
+
+// letGo moves the first n that are held for an agent to the head of the queue. They are not held again.
+func (q *Queue) letGo(a *agentQueue, n int) {
+	first := a.holding.held[:n]
+	for _, r := range first {
+		r.Agent = ""
+	}
+	q.others = slices.Insert(q.others, 0, first...)
+	q.unhold(a, n)
 	q.signal()
 }
 
-// review lets in what has been held for long enough, or for a claim that does not come.
-func (q *Queue) review(h *holding) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	now := q.env.Now()
-	n := 0
-	for n < len(h.held) && (h.inVain(h.held[n], now) || now.Sub(h.claimed) > holdLately) {
-		n++
-	}
-	q.front(h, n)
-	if h.timed = false; len(h.held) > 0 {
-		q.reviewLater(h)
-	}
-}
-
-func (q *Queue) reviewLater(h *holding) {
-	h.timed = true
-	q.env.AfterFunc(holdTime/4, func() { q.review(h) })
+func (q *Queue) reviewLater(a *agentQueue) {
+	a.holding.timed = true
+	q.env.AfterFunc(holdTime/4, func() { q.review(a) })
 }
 
 // FirstRuns are the first steps of a job that the claims of one agent dispatch, which is the agent of the first of them;

@@ -38,12 +38,12 @@ type Queue struct {
 
 	ofRuns     []*Request // reports and heartbeats
 	reports    int        // how many these bring, in all
-	others     []*Request // first those that were held and let in
-	first      int        // how many these are
+	others     []*Request
 	passedOver bool       // the latest transaction took none of the others
 	held       int        // submissions that are held
-	heldEver   int        // submissions that were ever held
-	holdings   int        // agents that have a holding
+
+	holdings int           // agents that have a holding
+	holders  []*agentQueue // those for which something is held
 
 	agents map[string]*agentQueue
 	due    map[*agentQueue]bool // agents for which something may be ready that no search has seen, and claims wait
@@ -147,9 +147,10 @@ func (q *Queue) Wait(c *Claim) error {
 	c.state = waiting
 	a.waiting = append(a.waiting, c)
 	if !q.mayWaitForLater(a, c) {
-		q.makeDue(a)
+		q.due[a] = true
 	}
 	q.claimed(&c.Request)
+	q.signal()
 	return nil
 }
 
@@ -253,7 +254,9 @@ func (q *Queue) Take() (requests []*Request, claims []*Claim, turn int, ok bool)
 			}
 		}
 		for name := range wanted {
-			claims = append(claims, q.takeOf(q.agent(name))...)
+			if a := q.agent(name); !a.served || a.left == nothing {
+				claims = append(claims, q.takeOf(a)...)
+			}
 		}
 	}
 	q.underWay++
@@ -286,6 +289,12 @@ const (
 func (q *Queue) worth() bool {
 	work := q.reports + len(q.others)
 	some := len(q.ofRuns)+len(q.others) > 0
+	for _, a := range q.holders {
+		if room := a.room(0); room > 0 {
+			some = true
+			work += min(room, len(a.holding.held))
+		}
+	}
 	for a := range q.due {
 		if a.served {
 			continue
@@ -387,29 +396,59 @@ func (q *Queue) TakeWaiting(agents []string) (claims []*Claim) {
 }
 
 // pick takes as many requests as one transaction carries, but for those that are held. Requests of runs go first, up to
-// three quarters. wanted are the agents whose waiting claims are to be served by the transaction.
+// three quarters, and then what is held for claims that the transaction can take. wanted are the agents whose waiting claims
+// are to be served by the transaction.
 func (q *Queue) pick() (picked []*Request, wanted map[string]int) {
-	p := &picking{room: MaxRequests, weight: MaxWeight, picked: make([]*Request, 0, min(len(q.ofRuns)+len(q.others), MaxRequests))}
-	none := func(*Request) bool { return false }
+	p := &picking{room: MaxRequests, weight: MaxWeight, picked: make([]*Request, 0, min(len(q.ofRuns)+len(q.others)+q.held, MaxRequests))}
 	if !q.passedOver {
-		q.ofRuns = p.take(q.ofRuns, MaxRequests/4, MaxWeight/4, none)
+		q.ofRuns = p.take(q.ofRuns, MaxRequests/4, MaxWeight/4)
 	}
 	before, now := len(p.picked), q.env.Now()
-	q.others = p.take(q.others, 0, 0, func(r *Request) bool {
-		if r.turn > 0 {
-			q.first--
-			q.agents[r.Agent].holding.letIn -= r.Runs
+	next := map[string]int{} // runs that the claims ask for which come with the reports
+	for _, r := range p.picked {
+		if r.Next != nil {
+			next[r.Next.Request.Agent] += r.Next.Request.Max
 		}
-		return r.Agent != "" && q.hasNoRoom(r, now, &wanted) && q.hold(r, now)
-	})
+	}
+	rooms := map[string]int{} // of the claims, for what the transaction makes ready
+	hasRoom := func(r *Request) bool {
+		room, known := rooms[r.Agent]
+		if !known {
+			room = q.room(r.Agent, next[r.Agent], now)
+		}
+		if room > 0 {
+			rooms[r.Agent] = max(room-r.Runs, 0)
+		}
+		return room > 0
+	}
+	spare := 0
+	if len(q.others) > 0 {
+		spare = MaxRequests / 8
+	}
+	for _, a := range slices.Clone(q.holders) {
+		h, n := a.holding, 0
+		for ; n < len(h.held) && p.fits(h.held[n], spare, 0) && hasRoom(h.held[n]); n++ {
+			p.add(h.held[n])
+			h.takenAt = now
+		}
+		q.unhold(a, n)
+	}
+	others := q.others
+	for len(others) > 0 && p.fits(others[0], 0, 0) {
+		if r := others[0]; r.Agent == "" || hasRoom(r) || !q.hold(r, now) {
+			p.add(r)
+		}
+		others = others[1:]
+	}
+	q.others = others
 	q.passedOver = len(p.picked) == before && len(q.others) > 0
-	q.ofRuns = p.take(q.ofRuns, 0, 0, none)
+	q.ofRuns = p.take(q.ofRuns, 0, 0)
 	for _, r := range p.picked {
 		if r.OfRun {
 			q.reports -= r.Weight
 		}
 	}
-	return p.picked, wanted
+	return p.picked, rooms
 }
 
 // picking is what one transaction carries, and for how much more there is room.
@@ -418,41 +457,39 @@ type picking struct {
 	room, weight int
 }
 
-// take moves requests over, in their order, and leaves so much room. keptBack puts a request elsewhere.
-func (p *picking) take(all []*Request, room, weight int, keptBack func(*Request) bool) (rest []*Request) {
+// fits reports whether there is room for a request, and for so much more behind it.
+func (p *picking) fits(r *Request, room, weight int) bool {
+	return p.room > room && (len(p.picked) == 0 || p.weight-r.Weight >= weight)
+}
+
+func (p *picking) add(r *Request) {
+	p.picked = append(p.picked, r)
+	p.room--
+	p.weight -= r.Weight
+}
+
+// take moves requests over, in their order, and leaves so much room.
+func (p *picking) take(all []*Request, room, weight int) (rest []*Request) {
 	for i, r := range all {
-		if p.room <= room || len(p.picked) > 0 && p.weight-r.Weight < weight {
+		if !p.fits(r, room, weight) {
 			return all[i:]
 		}
-		if !keptBack(r) {
-			p.picked = append(p.picked, r)
-			p.room--
-			p.weight -= r.Weight
-		}
+		p.add(r)
 	}
 	return nil
 }
 
-// hasNoRoom reports whether the waiting claims of a submission's agent have no room for any of it, and keeps account of
-// that.
-func (q *Queue) hasNoRoom(r *Request, now time.Time, left *map[string]int) bool {
-	room, known := (*left)[r.Agent]
-	if !known {
-		if a := q.agents[r.Agent]; a != nil {
-			room = a.room()
-			if a.holding != nil && len(a.waiting) > 0 {
-				a.holding.claimed = now // a claim that waits is as good as one that comes now
-			}
-		}
+// room is how many runs of what a transaction makes ready the claims of an agent would take: those that wait, and those that
+// come with its reports, for so many runs.
+func (q *Queue) room(agent string, next int, now time.Time) int {
+	a := q.agents[agent]
+	if a == nil {
+		return 0
 	}
-	if room == 0 {
-		return true
+	if a.holding != nil && len(a.waiting) > 0 {
+		a.holding.claimed = now // a claim that waits is as good as one that comes now
 	}
-	if *left == nil {
-		*left = map[string]int{}
-	}
-	(*left)[r.Agent] = max(room-r.Runs, 0)
-	return false
+	return a.room(next)
 }
 
 // ——— giving back ———
@@ -476,19 +513,12 @@ func (q *Queue) giveBack(back []*Claim, searches []*search, woken []string, free
 	for _, s := range searches {
 		limited[s.agent] = s.leaves() == forLimit
 	}
-	for _, name := range agents {
-		q.putBack(q.agent(name), byAgent[name], limited[name])
-	}
 	now := q.env.Now()
 	for _, s := range searches {
-		a := q.agent(s.agent)
-		q.learn(a, s, now)
-		if s.asked > 0 {
-			q.letIn(a)
-		}
+		q.learn(q.agent(s.agent), s, now)
 	}
 	for _, name := range agents {
-		q.letIn(q.agent(name))
+		q.putBack(q.agent(name), byAgent[name], limited[name])
 	}
 	q.wakeUp(woken)
 	if freed {
@@ -509,19 +539,22 @@ func (q *Queue) giveBack(back []*Claim, searches []*search, woken []string, free
 // nothing: another has seen the steps that it made ready itself, or the earlier runs of a repeated claim.
 func (q *Queue) learn(a *agentQueue, s *search, now time.Time) {
 	found := s.leaves()
-	if !s.inStore {
+	if s.inStore {
+		q.leaves(a, found)
+		a.searchedAt, a.searchEnded = s.at, now
+	} else {
 		q.leaves(a, max(a.left, found))
-		return
 	}
-	q.leaves(a, found)
-	a.searchedAt, a.searchEnded = s.at, now
+	if a.left == more && len(a.waiting) > 0 { // these came later
+		q.due[a] = true
+	}
 }
 
 func (q *Queue) putBack(a *agentQueue, claims []*Claim, limited bool) {
 	missed := false
 	stay := claims[:0:0]
 	for _, c := range claims {
-		missed = missed || a.missed(c, q.wokeAll) || limited && q.freed > c.searched
+		missed = missed || a.missed(c, q.wokeAll) || limited && q.freed > c.searched || a.left == more && c.mode != searchStore
 		c.searched = q.clock
 		if c.state == leaving || q.closed {
 			c.Answer(nil, c.failed)
@@ -631,13 +664,11 @@ func (q *Queue) Close() {
 func (q *Queue) Drain() (requests []*Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, a := range q.agents {
-		if a.holding != nil {
-			q.front(a.holding, len(a.holding.held))
-		}
+	for _, a := range slices.Clone(q.holders) {
+		q.letGo(a, len(a.holding.held))
 	}
 	requests = slices.Concat(q.ofRuns, q.others)
-	q.ofRuns, q.others, q.first = nil, nil, 0
+	q.ofRuns, q.others = nil, nil
 	for _, r := range requests {
 		if r.Next != nil {
 			r.Next.Answer(nil, ErrDraining)

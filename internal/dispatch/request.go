@@ -18,6 +18,5 @@ type Request struct {
 	Agent string
 	Runs  int
 
-	heldSince time.Time // when it was held first
-	turn      int       // the order in which requests were held first; 0: it was never held
+	heldSince time.Time
 }

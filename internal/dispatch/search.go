@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"slices"
-	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
@@ -20,6 +19,7 @@ type search struct {
 
 	// The candidates, before any limit is known.
 	own      []kernel.StepRef // made ready by this transaction
+	ahead    []kernel.StepRef // those of them that need not wait for what is in the store
 	stored   []kernel.StepRef // found in the store
 	complete bool             // nothing else is ready
 	enough   bool             // own come before everything in the store, which was not read, and are enough
@@ -70,7 +70,7 @@ func newSearch(agent string, claims []*grant) *search {
 
 // find finds the first candidates. fresh are steps that the transaction has made ready, in the order of claims.
 func (t *Transaction) find(s *search, fresh []kernel.StepRef) (err error) {
-	s.own, s.stored, s.complete, s.enough = fresh, nil, false, false
+	s.own, s.ahead, s.stored, s.complete, s.enough = fresh, nil, nil, false, false
 	if s.want == 0 {
 		return nil
 	}
@@ -98,6 +98,7 @@ func (t *Transaction) find(s *search, fresh []kernel.StepRef) (err error) {
 		s.own, s.enough = ahead, true
 		return nil
 	}
+	s.ahead = ahead
 	ask := min(s.want-len(ahead), MaxFound)
 	s.stored, err = t.b.Tx().Ready(s.agent, ask, s.full)
 	s.complete = len(s.stored) < ask
@@ -114,11 +115,17 @@ func (t *Transaction) ahead(s *search) (ahead []kernel.StepRef, none bool, err e
 	if err != nil || len(head) == 0 {
 		return s.own, err == nil, err
 	}
-	if head, _, err = t.load(head); err != nil || len(head) == 0 {
+	first, err := t.peek(head[0])
+	if err != nil || first == nil {
 		return nil, false, err
 	}
-	first := t.candidate(head[0])
-	return slices.DeleteFunc(slices.Clone(s.own), func(ref kernel.StepRef) bool { return kernel.ClaimLess(t.candidate(ref), first) > 0 }), false, nil
+	n := 0
+	for n < len(s.own) && kernel.ClaimLess(t.candidate(s.own[n]), kernel.CandidateOf(first)) <= 0 {
+		n++
+	}
+	for most := n + newest(s.want-n); n < min(len(s.own), most) && asUrgent(t.b.Workset().Step(s.own[n]), first); n++ {
+	}
+	return s.own[:n], false, nil
 }
 
 // urgent are the own steps that are as urgent as what is ready in the store. Another writer searches there, and finds
@@ -136,19 +143,24 @@ func (t *Transaction) urgent(s *search) ([]kernel.StepRef, error) {
 	if err != nil || first == nil {
 		return nil, err
 	}
-	w := t.b.Workset()
-	left := w.Has(first.Job) || w.Now().Sub(first.ReadyAt) > overlookedAfter
+	locked := t.b.Workset().Has(first.Job)
 	return slices.DeleteFunc(slices.Clone(s.own), func(ref kernel.StepRef) bool {
-		own := w.Step(ref)
-		if left || own.Ageing != first.Ageing || own.Ageing != 0 || own.Needs != "" {
-			return kernel.ClaimLess(kernel.CandidateOf(own), kernel.CandidateOf(first)) > 0
-		}
-		return own.Priority < first.Priority
+		own := t.b.Workset().Step(ref)
+		return (locked || !asUrgent(own, first)) && kernel.ClaimLess(kernel.CandidateOf(own), kernel.CandidateOf(first)) > 0
 	}), nil
 }
 
-// overlookedAfter is after how long a ready step is taken to have been overlooked: searches find it long before.
-const overlookedAfter = time.Second
+// olderShare is the part of the runs that goes to older steps while others that are as urgent have just become ready: one of
+// so many.
+const olderShare = 16
+
+// newest is how many of so many runs may be of steps that have just become ready, while older ones that are as urgent wait.
+func newest(runs int) int { return runs - (runs+olderShare-1)/olderShare }
+
+// asUrgent reports whether a step may be dispatched before older ones
+func asUrgent(own, older *kernel.Step) bool {
+	return own.Ageing == older.Ageing && own.Ageing == 0 && own.Needs == "" && own.Priority >= older.Priority
+}
 
 // peek is a step as it is in this transaction or, if its job is not locked, as it was just now.
 func (t *Transaction) peek(ref kernel.StepRef) (*kernel.Step, error) {
@@ -186,7 +198,7 @@ func (t *Transaction) candidates(s *search) ([]kernel.StepRef, error) {
 		}
 	}
 	own := slices.DeleteFunc(slices.Clone(s.own), func(ref kernel.StepRef) bool { return kernel.ClaimLess(t.candidate(ref), last) > 0 })
-	return append(s.stored, own...), nil
+	return slices.Concat(s.stored, s.ahead, own), nil
 }
 
 // candidate is a step that is loaded.

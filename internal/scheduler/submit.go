@@ -54,7 +54,7 @@ func (s *Scheduler) submitSet(ctx context.Context, plans []*kernel.Plan, answers
 		if answers[i].Err = s.backlog.admit(ctx); answers[i].Err != nil {
 			continue
 		}
-		ops[i] = submission{id: s.cfg.NewID(), plan: plan, backlog: s.backlog}
+		ops[i] = submission{plan: plan, backlog: s.backlog}
 		r := newRequest(&ops[i], len(plan.Steps), done)
 		r.Agent, r.Runs = dispatch.FirstRuns(plan)
 		runs += r.Runs
