@@ -16,6 +16,8 @@ type agentQueue struct {
 	left     left // what the latest search left in the store
 	wokeAt   int  // Queue.clock at the latest wake-up
 
+	reported, followed int // how many reports came with claims to the latest transaction that had any, and steps that these made ready
+
 	searchedAt   int       // Queue.clock at the beginning of the latest search of the store
 	searchEnded  time.Time // when that was over
 	nextSearch   time.Time // when there is a search for the claims that need not search at once
@@ -41,21 +43,22 @@ func (a *agentQueue) quiet() bool {
 	return len(a.waiting) == 0 && !a.served && (a.holding == nil || len(a.holding.held) == 0)
 }
 
-// room is how many runs the waiting claims, and one for so many more, would take of what a transaction makes ready.
+// room is how many runs of what a transaction makes ready the claims would take that wait. If the agent is behind, hardly any
+// waits: then the next one, for so many runs, counts, too.
 func (a *agentQueue) room(next int) (room int) {
-	if a.left == forLimit {
+	switch {
+	case a.left == forLimit:
 		return 0
-	}
-	for _, c := range a.waiting {
-		if a.served && a.left == more { // they are left to the writer that searches for the agent
-			break
-		}
-		next += c.Request.Max
-	}
-	if a.left == more {
+	case a.left == more && a.served: // those that wait are left to the writer that searches for the agent
 		return newest(next)
 	}
-	return next
+	for _, c := range a.waiting {
+		room += c.Request.Max
+	}
+	if a.left == more {
+		return newest(room + next)
+	}
+	return room
 }
 
 // take hands the waiting claims over to a writer. due says that something may be ready that no search has seen.

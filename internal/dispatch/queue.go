@@ -407,7 +407,7 @@ func (q *Queue) pick() (picked []*Request, wanted map[string]int) {
 	next := map[string]int{} // runs that the claims ask for which come with the reports
 	for _, r := range p.picked {
 		if r.Next != nil {
-			next[r.Next.Request.Agent] += r.Next.Request.Max
+			next[r.Next.Request.Agent] += q.roomWithReports(r.Next)
 		}
 	}
 	rooms := map[string]int{} // of the claims, for what the transaction makes ready
@@ -479,6 +479,15 @@ func (p *picking) take(all []*Request, room, weight int) (rest []*Request) {
 	return nil
 }
 
+// roomWithReports is how many runs a claim would take that comes with reports, beside what these make ready.
+func (q *Queue) roomWithReports(c *Claim) int {
+	room := c.Request.Max
+	if a := q.agents[c.Request.Agent]; a != nil && a.reported > 0 {
+		room -= min(room, c.Reports*a.followed/a.reported)
+	}
+	return room
+}
+
 // room is how many runs of what a transaction makes ready the claims of an agent would take: those that wait, and those that
 // come with its reports, for so many runs.
 func (q *Queue) room(agent string, next int, now time.Time) int {
@@ -539,6 +548,9 @@ func (q *Queue) giveBack(back []*Claim, searches []*search, woken []string, free
 // nothing: another has seen the steps that it made ready itself, or the earlier runs of a repeated claim.
 func (q *Queue) learn(a *agentQueue, s *search, now time.Time) {
 	found := s.leaves()
+	if s.reported > 0 {
+		a.reported, a.followed = s.reported, s.followed
+	}
 	if s.inStore {
 		q.leaves(a, found)
 		a.searchedAt, a.searchEnded = s.at, now
