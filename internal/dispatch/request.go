@@ -17,6 +17,8 @@ type Request struct {
 	// submission may be held for these claims (holding). Empty: it is not held.
 	Agent string
 	Runs  int
+	// Few says that its caller has submitted few beside it: it is held only if the agent is behind.
+	Few bool
 
 	heldSince time.Time
 }

@@ -62,7 +62,7 @@ func (s *Scheduler) submitSet(ctx context.Context, plans []*kernel.Plan, answers
 	}
 	if runs < s.cfg.HoldFrom {
 		for _, r := range requests {
-			r.Agent = ""
+			r.Few = true
 		}
 	}
 	crashpoint.Here(crashpoint.SubmitQueue)
