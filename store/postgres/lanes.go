@@ -152,6 +152,17 @@ func (l *look) found(id kernel.LaneID, at kernel.Candidate) {
 	}
 }
 
+// returned says which of the found steps the transaction gets, in order: others must not begin behind the rest.
+func (l *look) returned(rows []readyRow) {
+	last := map[kernel.LaneID]kernel.Candidate{}
+	for i := range rows {
+		if _, looked := l.last[rows[i].Lane]; looked {
+			last[rows[i].Lane] = rows[i].candidate()
+		}
+	}
+	l.last = last
+}
+
 // took notes how long a full look lasted.
 func (t *lanesTx) took(l *look, took time.Duration) {
 	t.store.mu.Lock()

@@ -104,7 +104,11 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	if !slices.IsSortedFunc(found, inOrder) { // they are of several queries, each in order
 		slices.SortFunc(found, inOrder)
 	}
-	refs := make([]kernel.StepRef, min(len(found), max))
+	if len(found) > max {
+		found = found[:max]
+		l.returned(found)
+	}
+	refs := make([]kernel.StepRef, len(found))
 	for i := range refs {
 		refs[i] = found[i].StepRef
 	}
