@@ -34,7 +34,8 @@ type left uint8
 
 const (
 	nothing  left = iota // as far as is known
-	more                 // there were more steps than the claims took
+	more                 // there may be more steps than the claims took
+	behind               // there are: some were made ready before the transaction that searched
 	forLimit             // steps wait for room under a limit
 )
 
@@ -43,19 +44,21 @@ func (a *agentQueue) quiet() bool {
 	return len(a.waiting) == 0 && !a.served && (a.holding == nil || len(a.holding.held) == 0)
 }
 
+// some reports whether steps may be ready that the claims could be given.
+func (l left) some() bool { return l == more || l == behind }
+
 // room is how many runs of what a transaction makes ready the claims would take that wait. If the agent is behind, hardly any
-// waits: then the next one, for so many runs, counts, too.
+// wait: then the next one, for so many runs, counts, too.
 func (a *agentQueue) room(next int) (room int) {
-	switch {
-	case a.left == forLimit:
+	if a.left != nothing && a.left != behind {
 		return 0
-	case a.left == more && a.served: // those that wait are left to the writer that searches for the agent
-		return newest(next)
 	}
-	for _, c := range a.waiting {
-		room += c.Request.Max
+	if a.left == nothing || !a.served { // else those that wait are left to the writer that searches for the agent
+		for _, c := range a.waiting {
+			room += c.Request.Max
+		}
 	}
-	if a.left == more {
+	if a.left == behind {
 		return newest(room + next)
 	}
 	return room

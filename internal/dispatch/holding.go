@@ -100,7 +100,7 @@ func (q *Queue) hold(r *Request, now time.Time) bool {
 		return false
 	}
 	h := a.holding
-	if a.left == forLimit || r.Few && a.left != more || now.Sub(h.claimed) > holdLately || now.Before(h.vainTo) || h.runs >= h.most(q.holdPace, a.left == more) {
+	if a.left == forLimit || r.Few && a.left != behind || now.Sub(h.claimed) > holdLately || now.Before(h.vainTo) || h.runs >= h.most(q.holdPace, a.left == behind) {
 		return false
 	}
 	r.heldSince = now

@@ -303,7 +303,7 @@ func (q *Queue) worth() bool {
 		if q.underWay == 0 || work >= besideFrom {
 			break
 		}
-		for i := 0; i < len(a.waiting) && (a.left == more || a.passedOn); i++ {
+		for i := 0; i < len(a.waiting) && (a.left.some() || a.passedOn); i++ {
 			work += a.waiting[i].Request.Max
 		}
 	}
@@ -481,11 +481,11 @@ func (p *picking) take(all []*Request, room, weight int) (rest []*Request) {
 
 // roomWithReports is how many runs a claim would take that comes with reports, beside what these make ready.
 func (q *Queue) roomWithReports(c *Claim) int {
-	room := c.Request.Max
-	if a := q.agents[c.Request.Agent]; a != nil && a.reported > 0 {
-		room -= min(room, c.Reports*a.followed/a.reported)
+	a := q.agents[c.Request.Agent]
+	if a == nil || a.reported == 0 {
+		return 0
 	}
-	return room
+	return max(c.Request.Max-c.Reports*a.followed/a.reported, 0)
 }
 
 // room is how many runs of what a transaction makes ready the claims of an agent would take: those that wait, and those that
@@ -552,12 +552,14 @@ func (q *Queue) learn(a *agentQueue, s *search, now time.Time) {
 		a.reported, a.followed = s.reported, s.followed
 	}
 	if s.inStore {
-		q.leaves(a, found)
+		if found != more || a.left != behind { // it has not seen what else there is
+			q.leaves(a, found)
+		}
 		a.searchedAt, a.searchEnded = s.at, now
 	} else {
 		q.leaves(a, max(a.left, found))
 	}
-	if a.left == more && len(a.waiting) > 0 { // these came later
+	if a.left.some() && len(a.waiting) > 0 { // these came later
 		q.due[a] = true
 	}
 }
@@ -566,7 +568,7 @@ func (q *Queue) putBack(a *agentQueue, claims []*Claim, limited bool) {
 	missed := false
 	stay := claims[:0:0]
 	for _, c := range claims {
-		missed = missed || a.missed(c, q.wokeAll) || limited && q.freed > c.searched || a.left == more && c.mode != searchStore
+		missed = missed || a.missed(c, q.wokeAll) || limited && q.freed > c.searched || a.left.some() && c.mode != searchStore
 		c.searched = q.clock
 		if c.state == leaving || q.closed {
 			c.Answer(nil, c.failed)

@@ -48,6 +48,8 @@ func (s *search) leaves() left {
 	switch {
 	case s.atLimit:
 		return forLimit
+	case s.remains && len(s.stored) > 0:
+		return behind
 	case s.remains:
 		return more
 	}
