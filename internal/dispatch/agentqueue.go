@@ -16,8 +16,6 @@ type agentQueue struct {
 	left     left // what the latest search left in the store
 	wokeAt   int  // Queue.clock at the latest wake-up
 
-	reported, followed int // how many reports came with claims to the latest transaction that had any, and steps that these made ready
-
 	searchedAt   int       // Queue.clock at the beginning of the latest search of the store
 	searchEnded  time.Time // when that was over
 	nextSearch   time.Time // when there is a search for the claims that need not search at once
@@ -34,8 +32,7 @@ type left uint8
 
 const (
 	nothing  left = iota // as far as is known
-	more                 // there may be more steps than the claims took
-	behind               // there are: some were made ready before the transaction that searched
+	more                 // there were more steps than the claims took
 	forLimit             // steps wait for room under a limit
 )
 
@@ -44,24 +41,10 @@ func (a *agentQueue) quiet() bool {
 	return len(a.waiting) == 0 && !a.served && (a.holding == nil || len(a.holding.held) == 0)
 }
 
-// some reports whether steps may be ready that the claims could be given.
-func (l left) some() bool { return l == more || l == behind }
-
-// room is how many runs of what a transaction makes ready the claims would take that wait. If the agent is behind, hardly any
-// wait: then the next one, for so many runs, counts, too.
-func (a *agentQueue) room(next int) (room int) {
-	if a.left != nothing && a.left != behind {
-		return 0
-	}
-	if a.left == nothing || !a.served { // else those that wait are left to the writer that searches for the agent
-		for _, c := range a.waiting {
-			room += c.Request.Max
-		}
-	}
-	if a.left == behind {
-		return newest(room + next)
-	}
-	return room
+// free reports whether claims wait that a transaction may take for what it makes ready. Where more is ready, they are left to
+// the writer that searches for the agent.
+func (a *agentQueue) free() bool {
+	return len(a.waiting) > 0 && (a.left == nothing || a.left == more && !a.served)
 }
 
 // take hands the waiting claims over to a writer. due says that something may be ready that no search has seen.

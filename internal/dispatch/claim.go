@@ -27,8 +27,6 @@ type Claim struct {
 	// WithReports says that the claim came with reports. If there is no room for its runs, it is answered without runs,
 	// because the reports are accepted.
 	WithReports bool
-	// Reports is how many these are.
-	Reports int
 	// Space is how many bytes the server has room for.
 	Space func() int
 

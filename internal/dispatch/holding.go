@@ -9,9 +9,9 @@ import (
 )
 
 // A job that is dispatched by the transaction that stores it costs less than one that goes through the store's queue. So
-// submissions that come in sets, faster than an agent claims, are held until the agent claims again, if that is soon: their
-// callers wait, and what they wait for is done earlier. If an agent claims rarely, or for few runs, or does not take what is
-// held, nothing is held for it.
+// submissions for an agent that claims often are held until a transaction has claims that take their first steps, if that is soon:
+// their callers wait, and what they wait for is done earlier. If the agent keeps up, only those are held that come in sets.
+// If it claims rarely, or for few runs, or does not take what is held, nothing is held for it.
 const (
 	HoldFrom    = 100                    // first runs of one caller's submissions from which on these may be held
 	HoldPace    = 1000                   // for how many runs an agent asks in holdTime, at least, if anything is held for it
@@ -93,14 +93,15 @@ func (q *Queue) claimed(c *protocol.Claim) {
 	a.holding.claim(c, q.env.Now())
 }
 
-// hold keeps a submission back for which no claim has room, if that is of use.
+// hold keeps a submission back, if that is of use.
 func (q *Queue) hold(r *Request, now time.Time) bool {
 	a := q.agents[r.Agent]
-	if a == nil || a.holding == nil {
+	if r.Agent == "" || a == nil || a.holding == nil || a.left == forLimit || r.Few && a.left != more {
 		return false
 	}
 	h := a.holding
-	if a.left == forLimit || r.Few && a.left != behind || now.Sub(h.claimed) > holdLately || now.Before(h.vainTo) || h.runs >= h.most(q.holdPace, a.left == behind) {
+	h.see(a, now)
+	if now.Sub(h.claimed) > holdLately || now.Before(h.vainTo) || h.runs >= h.most(q.holdPace, a.left == more) {
 		return false
 	}
 	r.heldSince = now
@@ -114,6 +115,43 @@ func (q *Queue) hold(r *Request, now time.Time) bool {
 		q.reviewLater(a)
 	}
 	return true
+}
+
+// see notes claims that wait: such a one is as good as one that comes now.
+func (h *holding) see(a *agentQueue, now time.Time) {
+	if len(a.waiting) > 0 {
+		h.claimed = now
+	}
+}
+
+// TakeHeld hands over what is held for the agents of a transaction's claims, as far as these have room beside the steps that it has
+// made ready: so many of each agent. It carries so many requests, of so much weight.
+func (q *Queue) TakeHeld(claims []*Claim, ready map[string][]kernel.StepRef, requests, weight int) (more []*Request) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.held == 0 {
+		return nil
+	}
+	p := &picking{room: MaxRequests - requests, weight: MaxWeight - weight}
+	for _, a := range slices.Clone(q.holders) {
+		room := -len(ready[a.name])
+		for _, c := range claims {
+			if c.Request.Agent == a.name && c.mode != repeatOnly && !c.Repeated {
+				room += c.Request.Max
+			}
+		}
+		if a.left != nothing {
+			room = newest(room)
+		}
+		h, n := a.holding, 0
+		for ; n < len(h.held) && room > 0 && p.fits(h.held[n], 0, 0); n++ {
+			p.add(h.held[n])
+			room -= h.held[n].Runs
+			h.takenAt = q.env.Now()
+		}
+		q.unhold(a, n)
+	}
+	return p.picked
 }
 
 // unhold forgets the first n that are held for an agent.
@@ -135,6 +173,7 @@ func (q *Queue) review(a *agentQueue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	h, now, n, vain := a.holding, q.env.Now(), 0, false
+	h.see(a, now)
 	for n < len(h.held) {
 		over, inVain := h.over(h.held[n], now)
 		if !over {

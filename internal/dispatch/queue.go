@@ -121,11 +121,13 @@ func (q *Queue) Put(rs []*Request) error {
 	if len(q.ofRuns)+len(q.others)+q.held+len(rs) > MaxQueued {
 		return &perdure.Error{Code: perdure.CodeBacklogFull, Message: "too many requests are queued", Hint: "try again later"}
 	}
+	now := q.env.Now()
 	for _, r := range rs {
-		if r.OfRun {
+		switch {
+		case r.OfRun:
 			q.ofRuns = append(q.ofRuns, r)
 			q.reports += r.Weight
-		} else {
+		case !q.hold(r, now):
 			q.others = append(q.others, r)
 		}
 		if r.Next != nil {
@@ -244,8 +246,7 @@ func (q *Queue) Take() (requests []*Request, claims []*Claim, turn int, ok bool)
 		if q.closed {
 			return nil, nil, 0, false
 		}
-		var wanted map[string]int
-		requests, wanted = q.pick()
+		requests = q.pick()
 		q.clock++
 		claims = q.takeNext(requests)
 		for a := range q.due {
@@ -253,8 +254,8 @@ func (q *Queue) Take() (requests []*Request, claims []*Claim, turn int, ok bool)
 				claims = append(claims, q.takeOf(a)...)
 			}
 		}
-		for name := range wanted {
-			if a := q.agent(name); !a.served || a.left == nothing {
+		for _, a := range q.holders {
+			if a.free() {
 				claims = append(claims, q.takeOf(a)...)
 			}
 		}
@@ -290,9 +291,9 @@ func (q *Queue) worth() bool {
 	work := q.reports + len(q.others)
 	some := len(q.ofRuns)+len(q.others) > 0
 	for _, a := range q.holders {
-		if room := a.room(0); room > 0 {
+		if a.free() {
 			some = true
-			work += min(room, len(a.holding.held))
+			work += len(a.holding.held)
 		}
 	}
 	for a := range q.due {
@@ -303,7 +304,7 @@ func (q *Queue) worth() bool {
 		if q.underWay == 0 || work >= besideFrom {
 			break
 		}
-		for i := 0; i < len(a.waiting) && (a.left.some() || a.passedOn); i++ {
+		for i := 0; i < len(a.waiting) && (a.left == more || a.passedOn); i++ {
 			work += a.waiting[i].Request.Max
 		}
 	}
@@ -395,52 +396,14 @@ func (q *Queue) TakeWaiting(agents []string) (claims []*Claim) {
 	return claims
 }
 
-// pick takes as many requests as one transaction carries, but for those that are held. Requests of runs go first, up to
-// three quarters, and then what is held for claims that the transaction can take. wanted are the agents whose waiting claims
-// are to be served by the transaction.
-func (q *Queue) pick() (picked []*Request, wanted map[string]int) {
-	p := &picking{room: MaxRequests, weight: MaxWeight, picked: make([]*Request, 0, min(len(q.ofRuns)+len(q.others)+q.held, MaxRequests))}
+// pick takes as many requests as one transaction carries. Requests of runs go first, up to three quarters.
+func (q *Queue) pick() []*Request {
+	p := &picking{room: MaxRequests, weight: MaxWeight, picked: make([]*Request, 0, min(len(q.ofRuns)+len(q.others), MaxRequests))}
 	if !q.passedOver {
 		q.ofRuns = p.take(q.ofRuns, MaxRequests/4, MaxWeight/4)
 	}
-	before, now := len(p.picked), q.env.Now()
-	next := map[string]int{} // runs that the claims ask for which come with the reports
-	for _, r := range p.picked {
-		if r.Next != nil {
-			next[r.Next.Request.Agent] += q.roomWithReports(r.Next)
-		}
-	}
-	rooms := map[string]int{} // of the claims, for what the transaction makes ready
-	hasRoom := func(r *Request) bool {
-		room, known := rooms[r.Agent]
-		if !known {
-			room = q.room(r.Agent, next[r.Agent], now)
-		}
-		if room > 0 {
-			rooms[r.Agent] = max(room-r.Runs, 0)
-		}
-		return room > 0
-	}
-	spare := 0
-	if len(q.others) > 0 {
-		spare = MaxRequests / 8
-	}
-	for _, a := range slices.Clone(q.holders) {
-		h, n := a.holding, 0
-		for ; n < len(h.held) && p.fits(h.held[n], spare, 0) && hasRoom(h.held[n]); n++ {
-			p.add(h.held[n])
-			h.takenAt = now
-		}
-		q.unhold(a, n)
-	}
-	others := q.others
-	for len(others) > 0 && p.fits(others[0], 0, 0) {
-		if r := others[0]; r.Agent == "" || hasRoom(r) || !q.hold(r, now) {
-			p.add(r)
-		}
-		others = others[1:]
-	}
-	q.others = others
+	before := len(p.picked)
+	q.others = p.take(q.others, 0, 0)
 	q.passedOver = len(p.picked) == before && len(q.others) > 0
 	q.ofRuns = p.take(q.ofRuns, 0, 0)
 	for _, r := range p.picked {
@@ -448,7 +411,7 @@ func (q *Queue) pick() (picked []*Request, wanted map[string]int) {
 			q.reports -= r.Weight
 		}
 	}
-	return p.picked, rooms
+	return p.picked
 }
 
 // picking is what one transaction carries, and for how much more there is room.
@@ -477,28 +440,6 @@ func (p *picking) take(all []*Request, room, weight int) (rest []*Request) {
 		p.add(r)
 	}
 	return nil
-}
-
-// roomWithReports is how many runs a claim would take that comes with reports, beside what these make ready.
-func (q *Queue) roomWithReports(c *Claim) int {
-	a := q.agents[c.Request.Agent]
-	if a == nil || a.reported == 0 {
-		return 0
-	}
-	return max(c.Request.Max-c.Reports*a.followed/a.reported, 0)
-}
-
-// room is how many runs of what a transaction makes ready the claims of an agent would take: those that wait, and those that
-// come with its reports, for so many runs.
-func (q *Queue) room(agent string, next int, now time.Time) int {
-	a := q.agents[agent]
-	if a == nil {
-		return 0
-	}
-	if a.holding != nil && len(a.waiting) > 0 {
-		a.holding.claimed = now // a claim that waits is as good as one that comes now
-	}
-	return a.room(next)
 }
 
 // ——— giving back ———
@@ -548,18 +489,13 @@ func (q *Queue) giveBack(back []*Claim, searches []*search, woken []string, free
 // nothing: another has seen the steps that it made ready itself, or the earlier runs of a repeated claim.
 func (q *Queue) learn(a *agentQueue, s *search, now time.Time) {
 	found := s.leaves()
-	if s.reported > 0 {
-		a.reported, a.followed = s.reported, s.followed
-	}
 	if s.inStore {
-		if found != more || a.left != behind { // it has not seen what else there is
-			q.leaves(a, found)
-		}
+		q.leaves(a, found)
 		a.searchedAt, a.searchEnded = s.at, now
 	} else {
 		q.leaves(a, max(a.left, found))
 	}
-	if a.left.some() && len(a.waiting) > 0 { // these came later
+	if a.left == more && len(a.waiting) > 0 { // these came later
 		q.due[a] = true
 	}
 }
@@ -568,7 +504,7 @@ func (q *Queue) putBack(a *agentQueue, claims []*Claim, limited bool) {
 	missed := false
 	stay := claims[:0:0]
 	for _, c := range claims {
-		missed = missed || a.missed(c, q.wokeAll) || limited && q.freed > c.searched || a.left.some() && c.mode != searchStore
+		missed = missed || a.missed(c, q.wokeAll) || limited && q.freed > c.searched || a.left == more && c.mode != searchStore
 		c.searched = q.clock
 		if c.state == leaving || q.closed {
 			c.Answer(nil, c.failed)

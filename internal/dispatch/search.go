@@ -28,9 +28,6 @@ type search struct {
 	full   []string        // limits without room; at first those of the latest search
 	needed map[string]bool // limits that this search has needed; nil: there are none
 
-	reported int // reports that came with the claims
-	followed int // own steps of jobs that were there before: those that the reports have made ready
-
 	at      int  // when the claims were taken, on the queue's clock
 	inStore bool // the store was searched
 	served  bool // candidates were offered to the claims
@@ -48,8 +45,6 @@ func (s *search) leaves() left {
 	switch {
 	case s.atLimit:
 		return forLimit
-	case s.remains && len(s.stored) > 0:
-		return behind
 	case s.remains:
 		return more
 	}
@@ -63,7 +58,6 @@ func newSearch(agent string, claims []*grant) *search {
 		if g.serves {
 			s.server = g
 		}
-		s.reported += g.Reports
 		if g.open() {
 			s.open = append(s.open, g)
 			s.asked += g.Request.Max
@@ -79,12 +73,6 @@ func (t *Transaction) find(s *search, fresh []kernel.StepRef) (err error) {
 	s.own, s.ahead, s.stored, s.complete, s.enough = fresh, nil, nil, false, false
 	if s.want == 0 {
 		return nil
-	}
-	s.followed = 0
-	for _, ref := range fresh {
-		if !t.b.Workset().New(ref.Job) {
-			s.followed++
-		}
 	}
 	var full []string
 	s.limits, full = t.q.hints(s.agent, t.b.Began())

@@ -149,9 +149,6 @@ func (w *Workset) entry(id perdure.JobID) *entry {
 // Has says whether the job is there.
 func (w *Workset) Has(id perdure.JobID) bool { return w.entry(id) != nil }
 
-// New reports whether the job was submitted, and is not collected yet.
-func (w *Workset) New(id perdure.JobID) bool { return w.entry(id).was == nil }
-
 // Job is a job of the workset as it stands; nil if it is not there. It must not be changed.
 func (w *Workset) Job(id perdure.JobID) *Job {
 	if e := w.entry(id); e != nil {

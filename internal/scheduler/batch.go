@@ -116,7 +116,7 @@ type attempt struct {
 func (a *attempt) try(ctx context.Context) error {
 	return a.s.cfg.Store.Update(ctx, func(tx kernel.Tx) (err error) {
 		a.b = a.s.newBatch(tx)
-		if a.results, err = a.b.run(a.requests, &a.claims, a.poison); err == nil {
+		if a.results, err = a.b.run(&a.requests, &a.claims, a.poison); err == nil {
 			a.saved()
 		}
 		return err
@@ -209,16 +209,56 @@ func (s *Scheduler) newBatch(tx kernel.Tx) *batch {
 }
 
 // run is the order of a transaction: lock, read the clock, load, apply; let out, also to those who wait for
-// what this transaction has made ready; save.
-func (b *batch) run(requests []*request, claims *[]*dispatch.Claim, poison map[operation]error) ([]error, error) {
-	results := make([]error, len(requests))
-	if err := b.lock(requests); err != nil {
+// what this transaction has made ready; save. Submissions that are held are applied last, as far as the claims have room.
+func (b *batch) run(requests *[]*request, claims *[]*dispatch.Claim, poison map[operation]error) ([]error, error) {
+	if err := b.lock(*requests); err != nil {
 		return nil, err
 	}
 	crashpoint.Here(crashpoint.BatchLocked)
-	if err := b.takeMail(requests); err != nil {
+	if err := b.takeMail(*requests); err != nil {
 		return nil, err
 	}
+	results, err := b.apply(*requests, poison)
+	if err != nil {
+		return nil, err
+	}
+	fresh := map[string][]kernel.StepRef{}
+	b.readied(fresh)
+	*claims = append(*claims, b.s.queue.TakeWaiting(slices.Sorted(maps.Keys(fresh)))...)
+	if held := b.s.takeHeld(*claims, fresh, *requests); len(held) > 0 {
+		*requests = append(*requests, held...)
+		more, err := b.apply(held, poison)
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, more...)
+		b.readied(fresh)
+	}
+	crashpoint.Here(crashpoint.BatchApplied)
+	b.Spend(b.s.budget())
+	b.serving = b.s.queue.Begin(b, *claims)
+	if err := b.serving.Serve(fresh); err != nil {
+		return nil, err
+	}
+	b.woken = append(b.woken, b.serving.Opened()...)
+	crashpoint.Here(crashpoint.BatchLetOut)
+	*claims = b.serving.ReturnEarly()
+	for agent, refs := range fresh {
+		if slices.ContainsFunc(refs, func(ref kernel.StepRef) bool { return b.w.Step(ref).Phase == perdure.Ready }) {
+			b.woken = append(b.woken, agent)
+		}
+	}
+	others := map[string][]kernel.StepRef{}
+	b.readied(others)
+	b.woken = slices.AppendSeq(b.woken, maps.Keys(others))
+	changes := b.w.Last()
+	b.serving.PassOn()
+	return results, b.write(changes)
+}
+
+// apply folds the requests into the workset, and says what became of each.
+func (b *batch) apply(requests []*request, poison map[operation]error) ([]error, error) {
+	results := make([]error, len(requests))
 	if err := b.findKeys(requests); err != nil {
 		return nil, err
 	}
@@ -249,33 +289,11 @@ func (b *batch) run(requests []*request, claims *[]*dispatch.Claim, poison map[o
 		}
 		results[i] = err
 	}
-	crashpoint.Here(crashpoint.BatchApplied)
-	fresh := b.readied()
-	b.Spend(b.s.budget())
-	*claims = append(*claims, b.s.queue.TakeWaiting(slices.Sorted(maps.Keys(fresh)))...)
-	b.serving = b.s.queue.Begin(b, *claims)
-	if err := b.serving.Serve(fresh); err != nil {
-		return nil, err
-	}
-	b.woken = append(b.woken, b.serving.Opened()...)
-	crashpoint.Here(crashpoint.BatchLetOut)
-	*claims = b.serving.ReturnEarly()
-	for agent, refs := range fresh {
-		if slices.ContainsFunc(refs, func(ref kernel.StepRef) bool { return b.w.Step(ref).Phase == perdure.Ready }) {
-			b.woken = append(b.woken, agent)
-		}
-	}
-	for agent := range b.readied() {
-		b.woken = append(b.woken, agent)
-	}
-	changes := b.w.Last()
-	b.serving.PassOn()
-	return results, b.write(changes)
+	return results, nil
 }
 
-// readied are the steps that were made ready and still are, by agent, in the order in which they are claimed.
-func (b *batch) readied() map[string][]kernel.StepRef {
-	fresh := map[string][]kernel.StepRef{}
+// readied adds the steps that were made ready and still are, by agent.
+func (b *batch) readied(fresh map[string][]kernel.StepRef) {
 	for _, ref := range b.w.Readied() {
 		if _, bad := b.s.quarantine.Load(ref.Job); bad {
 			continue
@@ -283,7 +301,6 @@ func (b *batch) readied() map[string][]kernel.StepRef {
 		agent := b.w.Step(ref).Agent
 		fresh[agent] = append(fresh[agent], ref)
 	}
-	return fresh
 }
 
 func (b *batch) guarded(op operation) (err error) {

@@ -44,7 +44,7 @@ func (s *Scheduler) Report(ctx context.Context, holder string, reports []protoco
 // was given (F019). A caller who goes away takes it along, if it is queued still.
 func (s *Scheduler) reportAndClaim(ctx context.Context, op *reporting, c protocol.Claim) ([]perdure.Run, error) {
 	w := s.claim(ctx, c)
-	w.Request.Wait, w.WithReports, w.Reports = 0, true, len(op.reports)
+	w.Request.Wait, w.WithReports = 0, true
 	if !s.turns.Take(ctx, w.Name(), env.Forever) {
 		return nil, cmp.Or(ctx.Err(), error(errInProgress))
 	}

@@ -133,9 +133,6 @@ func (s *Scheduler) write(ctx context.Context) {
 		requests := make([]*request, len(queued))
 		for i, r := range queued {
 			requests[i] = r.Op.(*request)
-			if o, ok := requests[i].op.(*submission); ok {
-				o.id = s.cfg.NewID()
-			}
 		}
 		s.commit(ctx, requests, claims, sync.OnceFunc(func() { s.queue.Ended(turn) }))
 	}

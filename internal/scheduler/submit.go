@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"maps"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
@@ -86,7 +87,7 @@ func (s *Scheduler) submitSet(ctx context.Context, plans []*kernel.Plan, answers
 }
 
 type submission struct {
-	id      perdure.JobID
+	id      perdure.JobID // zero: no transaction has taken it yet
 	plan    *kernel.Plan
 	answer  Submitted
 	doubted bool // the answer to a commit was lost
@@ -110,6 +111,9 @@ func (o *submission) jobs() []perdure.JobID {
 func (o *submission) refs(*batch) []kernel.StepRef { return nil }
 
 func (o *submission) apply(b *batch) error {
+	if o.id == (perdure.JobID{}) { // so that the jobs of one transaction follow each other in the order of their ids, which is that of dispatch
+		o.id = b.s.cfg.NewID()
+	}
 	o.answer = Submitted{ID: o.id, Created: true}
 	if b.w.Has(o.id) {
 		return nil
@@ -124,6 +128,20 @@ func (o *submission) apply(b *batch) error {
 	b.w.Submit(o.id, o.plan)
 	b.submitted = append(b.submitted, o)
 	return nil
+}
+
+// takeHeld hands over submissions that are held, for which the claims of a transaction have room.
+func (s *Scheduler) takeHeld(claims []*dispatch.Claim, ready map[string][]kernel.StepRef, requests []*request) []*request {
+	weight := 0
+	for _, r := range requests {
+		weight += r.Weight
+	}
+	queued := s.queue.TakeHeld(claims, ready, len(requests), weight)
+	held := make([]*request, len(queued))
+	for i, r := range queued {
+		held[i] = r.Op.(*request)
+	}
+	return held
 }
 
 // key is the job's; empty where it has none, or is refused before that is asked.
@@ -158,9 +176,13 @@ func (b *batch) findKeys(requests []*request) (err error) {
 			keys = append(keys, o.key())
 		}
 	}
-	b.keys = map[string]kernel.Keyed{}
-	if len(keys) > 0 {
-		b.keys, err = b.tx.JobsByKey(keys)
+	if len(keys) == 0 {
+		return nil
 	}
+	found, err := b.tx.JobsByKey(keys)
+	if b.keys == nil {
+		b.keys = map[string]kernel.Keyed{}
+	}
+	maps.Copy(b.keys, found)
 	return err
 }
