@@ -18,7 +18,6 @@ const (
 	holdShare   = 10                     // one of so many steps of a job, at least, is a first one
 	holdTime    = 250 * time.Millisecond // how long a submission is held
 	holdMost    = time.Second            // the same, while others that are held for the agent are taken
-	holdBehind  = 250 * time.Millisecond  // what an agent that is behind asks for in this time is held for it, at most
 	holdLately  = 250 * time.Millisecond // how long ago the agent's latest claim may be
 	holdVain    = 5 * time.Second        // how long nothing is held for an agent that did not claim in time, at most
 	maxHoldings = 1000                   // agents for which anything is held
@@ -67,17 +66,13 @@ func (h *holding) giveUp(now time.Time) {
 	h.vainTo = now.Add(h.vain)
 }
 
-// most is how many runs may be held: none for an agent that asked for few, else as many as it asks for in holdMost; in
-// holdBehind if it is behind, because then what is not held can be stored at once, and is as soon done.
-func (h *holding) most(pace int, behind bool) int {
-	asked, while := max(h.asked, h.before), holdMost
+// most is how many runs may be held: none for an agent that asked for fewer than pace, else as many as it asks for in holdMost.
+func (h *holding) most(pace int) int {
+	asked := max(h.asked, h.before)
 	if asked < pace {
 		return 0
 	}
-	if behind {
-		while = holdBehind
-	}
-	return int(int64(asked) * int64(while) / int64(holdTime))
+	return int(holdMost/holdTime) * asked
 }
 
 // claimed counts a claim of an agent.
@@ -101,7 +96,7 @@ func (q *Queue) hold(r *Request, now time.Time) bool {
 	}
 	h := a.holding
 	h.see(a, now)
-	if now.Sub(h.claimed) > holdLately || now.Before(h.vainTo) || h.runs >= h.most(q.holdPace, a.left == more) {
+	if now.Sub(h.claimed) > holdLately || now.Before(h.vainTo) || h.runs >= h.most(q.holdPace) {
 		return false
 	}
 	r.heldSince = now

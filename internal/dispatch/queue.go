@@ -39,8 +39,8 @@ type Queue struct {
 	ofRuns     []*Request // reports and heartbeats
 	reports    int        // how many these bring, in all
 	others     []*Request
-	passedOver bool       // the latest transaction took none of the others
-	held       int        // submissions that are held
+	passedOver bool // the latest transaction took none of the others
+	held       int  // submissions that are held
 
 	holdings int           // agents that have a holding
 	holders  []*agentQueue // those for which something is held

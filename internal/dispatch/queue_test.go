@@ -19,6 +19,13 @@ func newClaim(agent string, max int, wait time.Duration) *Claim {
 	return NewClaim(protocol.Claim{Agent: agent, Max: max, Wait: wait}, time.Time{}, func() int { return 1 << 40 })
 }
 
+// takenClaim is a claim that a writer has taken, which may be granted anything.
+func takenClaim(agent string, max int) *Claim {
+	c := newClaim(agent, max, time.Second)
+	c.mode = searchStore
+	return c
+}
+
 // come puts a claim into the queue.
 func come(t *testing.T, q *Queue, c *Claim) *Claim {
 	t.Helper()
@@ -211,25 +218,17 @@ func TestClaimsComeBackToAFullQueue(t *testing.T) {
 	}
 }
 
-// The agent of a submission that was let in is not forgotten, whose claims have left.
-func TestAgentOfWhatWasLetInIsKept(t *testing.T) {
+// The agent of a submission that is held is not forgotten, whose claims have left.
+func TestAgentOfWhatIsHeldIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(env.Real{}, 1)
 		q.Leave(come(t, q, newClaim("a", 100, time.Second)))
 		putJobs(t, q, 50, 1, func() int { return 1 })
-		q.mu.Lock()
-		q.pick()
-		q.mu.Unlock()
-		if q.held != 50 {
-			t.Fatalf("%d are held", q.held)
-		}
-		q.Leave(come(t, q, newClaim("a", 100, time.Second)))
 		for i := range 2 * maxAgents {
 			q.Wake([]string{string(rune(0x4e00 + i))})
 		}
-		requests, _, _, _ := q.Take()
-		if len(requests)+q.held != 50 {
-			t.Errorf("%d are taken, %d are held", len(requests), q.held)
+		if taken := q.TakeHeld([]*Claim{takenClaim("a", 100)}, nil, 0, 0); len(taken) != 50 {
+			t.Errorf("%d are taken, %d are held", len(taken), q.held)
 		}
 	})
 }
@@ -280,8 +279,7 @@ func putJobs(t *testing.T, q *Queue, n, runs int, weight func() int) {
 	}
 }
 
-// The submission that was held first is let in first: also if several claims come before a writer picks, and if one of
-// them leaves again.
+// The submission that came first is taken first, as far as the claims of a transaction have room beside what it has made ready.
 func TestHeldInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(env.Real{}, 1)
@@ -289,69 +287,78 @@ func TestHeldInOrder(t *testing.T) {
 		set := func(n, runs int) {
 			putJobs(t, q, n, runs, func() int { made++; return made })
 		}
-		claim := func(max int) *Claim { return come(t, q, newClaim("a", max, time.Second)) }
-		pick := func(want int) {
+		take := func(want, ready int, claims ...*Claim) {
 			t.Helper()
-			q.mu.Lock()
-			defer q.mu.Unlock()
-			picked, _ := q.pick()
-			for _, r := range picked {
+			taken := q.TakeHeld(claims, map[string][]kernel.StepRef{"a": make([]kernel.StepRef, ready)}, 0, 0)
+			for _, r := range taken {
 				if next++; r.Weight != next {
 					t.Fatalf("submission %d came in place of %d", r.Weight, next)
 				}
 			}
-			a := q.agent("a")
-			h := a.holding
-			if a.waiting = nil; len(picked) != want || q.held != made-next || q.first != 0 || h.letIn != 0 {
-				t.Fatalf("%d picked, want %d; %d held, %d let in", len(picked), want, q.held, q.first)
+			if len(taken) != want || q.held != made-next {
+				t.Fatalf("%d taken, want %d; %d held", len(taken), want, q.held)
 			}
 			runs := 0
-			for _, r := range h.held {
-				runs += r.Runs
-			}
-			if runs != h.runs {
-				t.Fatalf("%d runs are held, counted as %d", runs, h.runs)
+			if h := q.agent("a").holding; h != nil {
+				for _, r := range h.held {
+					runs += r.Runs
+				}
+				if runs != h.runs {
+					t.Fatalf("%d runs are held, counted as %d", runs, h.runs)
+				}
 			}
 		}
-		q.Leave(claim(100))
+		claim := func(max int) *Claim { return takenClaim("a", max) }
+		q.Leave(come(t, q, claim(1000)))
 		set(50, 1)
-		pick(0)
+		take(0, 0)
 		set(50, 1)
-		pick(0)
-		for range 3 {
-			claim(10)
-		}
-		set(20, 1)
-		pick(30)
-		q.Leave(claim(10))
-		claim(5)
-		pick(5)
-		q.Leave(claim(200))
-		pick(0)
-		claim(200)
-		pick(85)
-		set(20, 10) // jobs of ten runs each, of which the last that is let in need not have room for all
-		pick(0)
-		claim(25)
-		pick(3)
-		claim(10)
-		claim(1)
-		pick(2)
-		claim(1)
-		q.Leave(claim(30))
-		pick(1) // the others had been let in, and are held again
-		claim(140)
-		pick(14)
-		h := q.agent("a").holding
+		take(0, 10, claim(10)) // it has made as much ready itself
+		take(30, 0, claim(10), claim(10), claim(10))
+		take(5, 10, claim(15))
+		again, other := claim(20), takenClaim("b", 20)
+		again.Repeated = true // it may be given its earlier runs
+		take(0, 0, again, other)
+		take(65, 0, claim(200))
+		set(20, 10) // jobs of ten runs each, of which the last that is taken need not have room for all
+		take(3, 0, claim(25))
+		take(1, 0, claim(1))
+		a := q.agent("a")
+		a.left = more // a part of the room is for what waits in the store
+		take(0, 0, claim(1))
+		take(1, 0, claim(2))
+		take(2, 10, claim(26))
+		a.left = nothing
+		take(13, 0, claim(140))
+		h := a.holding
 		h.asked, h.before = 50, 0
 		set(30, 10) // no more are held than it takes in time: 200 runs
-		q.mu.Lock()
-		picked, _ := q.pick()
-		q.mu.Unlock()
-		if len(picked) != 10 || h.runs != 200 {
-			t.Errorf("%d picked, %d runs held", len(picked), h.runs)
+		if h.runs != 200 || len(q.others) != 10 {
+			t.Errorf("%d runs held, %d queued", h.runs, len(q.others))
 		}
 	})
+}
+
+// Nothing is held for an agent that waits for a limit. For one that is behind, single submissions are held, too.
+func TestHeldForAnAgentThatIsBehind(t *testing.T) {
+	for left, want := range map[left][2]int{nothing: {100, 0}, more: {100, 100}, forLimit: {0, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			q := NewQueue(env.Real{}, 1)
+			q.Leave(come(t, q, newClaim("a", 25, time.Second)))
+			q.agent("a").left = left
+			for i, few := range []bool{false, true} {
+				for range 200 {
+					if err := q.Put([]*Request{{Weight: 1, Agent: "a", Runs: 1, Few: few}}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if q.held != want[i] {
+					t.Errorf("left %v, few %v: %d are held, want %d", left, few, q.held, want[i])
+				}
+				q.TakeHeld([]*Claim{takenClaim("a", 1000)}, nil, 0, 0)
+			}
+		})
+	}
 }
 
 // What a job's first steps are to the claims of one agent; nothing if they are a small part of it.
@@ -385,33 +392,35 @@ func TestFirstRuns(t *testing.T) {
 	}
 }
 
-// What is held is let in by claims that come back from a transaction that granted them nothing, and claims that have
-// waited for long are as good as one that has just come.
+// Claims that wait are taken for what is held, also those that have waited for long or come back from a transaction that granted them
+// nothing; no more than one transaction carries.
 func TestHeldForClaimsThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(env.Real{}, 1)
-		w := newClaim("a", 1000, time.Minute)
-		pick := func(want, held int) {
+		w := newClaim("a", 2500, time.Minute)
+		take := func(want, held int) {
 			t.Helper()
-			q.mu.Lock()
-			defer q.mu.Unlock()
-			if picked, _ := q.pick(); len(picked) != want || q.held != held {
-				t.Fatalf("%d picked, want %d; %d held, want %d", len(picked), want, q.held, held)
+			requests, claims, turn, _ := q.Take()
+			if taken := q.TakeHeld(claims, nil, len(requests), 0); len(claims) != 1 || len(taken) != want || q.held != held {
+				t.Fatalf("%d taken, want %d; %d held, want %d", len(taken), want, q.held, held)
 			}
+			q.giveBack(claims, nil, nil, false)
+			q.release([]string{"a"})
+			q.Ended(turn)
 		}
 		come(t, q, w)
+		take(0, 0)
 		time.Sleep(10 * time.Second)
 		for range 3 {
 			putJobs(t, q, 700, 1, func() int { return 1 })
 		}
-		pick(1000, 0) // as much as one transaction carries
-		q.Leave(w)
-		pick(0, 1100)
-		q.giveBack([]*Claim{w}, nil, nil, false)
-		pick(1000, 100)
+		take(1000, 1100)
+		take(1000, 100)
 		q.Leave(w)
 		time.Sleep(2 * holdLately) // no claims
-		pick(100, 0)
+		if len(q.others) != 100 || q.held != 0 {
+			t.Errorf("%d queued, %d held", len(q.others), q.held)
+		}
 	})
 }
 

@@ -19,7 +19,7 @@ type search struct {
 
 	// The candidates, before any limit is known.
 	own      []kernel.StepRef // made ready by this transaction
-	ahead    []kernel.StepRef // those of them that need not wait for what is in the store
+	younger  []kernel.StepRef // those of them that may pass older steps in the store, unless one that is found there is held back
 	stored   []kernel.StepRef // found in the store
 	complete bool             // nothing else is ready
 	enough   bool             // own come before everything in the store, which was not read, and are enough
@@ -70,7 +70,7 @@ func newSearch(agent string, claims []*grant) *search {
 
 // find finds the first candidates. fresh are steps that the transaction has made ready, in the order of claims.
 func (t *Transaction) find(s *search, fresh []kernel.StepRef) (err error) {
-	s.own, s.ahead, s.stored, s.complete, s.enough = fresh, nil, nil, false, false
+	s.own, s.younger, s.stored, s.complete, s.enough = fresh, nil, nil, false, false
 	if s.want == 0 {
 		return nil
 	}
@@ -86,7 +86,7 @@ func (t *Transaction) find(s *search, fresh []kernel.StepRef) (err error) {
 		s.own, err = t.urgent(s)
 		return err
 	}
-	ahead, none, err := t.ahead(s)
+	ahead, younger, none, err := t.ahead(s)
 	if err != nil {
 		return err
 	}
@@ -98,34 +98,38 @@ func (t *Transaction) find(s *search, fresh []kernel.StepRef) (err error) {
 		s.own, s.enough = ahead, true
 		return nil
 	}
-	s.ahead = ahead
-	ask := min(s.want-len(ahead), MaxFound)
+	s.younger = younger
+	ask := min(s.want-len(ahead)-len(younger), MaxFound)
 	s.stored, err = t.b.Tx().Ready(s.agent, ask, s.full)
 	s.complete = len(s.stored) < ask
 	return err
 }
 
 // ahead are the own steps that come before everything that was ready before. As a rule further steps of jobs that are
-// older than what waits are among them, and then nothing else need be read. none says that nothing was ready before.
-func (t *Transaction) ahead(s *search) (ahead []kernel.StepRef, none bool, err error) {
+// older than what waits are among them, and then nothing else need be read. younger are those behind them that are as urgent: to
+// dispatch them now costs much less than later. A part of the runs is left to what is older. none says that nothing was ready before.
+func (t *Transaction) ahead(s *search) (ahead, younger []kernel.StepRef, none bool, err error) {
 	if len(s.own) == 0 || len(s.full) > 0 { // older steps that need a limit that was full may have room now
-		return nil, false, nil
+		return nil, nil, false, nil
 	}
 	head, err := t.b.Tx().Ready(s.agent, 1, nil)
 	if err != nil || len(head) == 0 {
-		return s.own, err == nil, err
+		return s.own, nil, err == nil, err
 	}
 	first, err := t.peek(head[0])
 	if err != nil || first == nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
 	n := 0
 	for n < len(s.own) && kernel.ClaimLess(t.candidate(s.own[n]), kernel.CandidateOf(first)) <= 0 {
 		n++
 	}
-	for most := n + newest(s.want-n); n < min(len(s.own), most) && asUrgent(t.b.Workset().Step(s.own[n]), first); n++ {
+	ahead, younger = s.own[:n], s.own[n:]
+	n = 0
+	for n < min(len(younger), newest(s.want-len(ahead))) && asUrgent(t.b.Workset().Step(younger[n]), first) {
+		n++
 	}
-	return s.own[:n], false, nil
+	return ahead, younger[:n], false, nil
 }
 
 // urgent are the own steps that are as urgent as what is ready in the store. Another writer searches there, and finds
@@ -198,7 +202,7 @@ func (t *Transaction) candidates(s *search) ([]kernel.StepRef, error) {
 		}
 	}
 	own := slices.DeleteFunc(slices.Clone(s.own), func(ref kernel.StepRef) bool { return kernel.ClaimLess(t.candidate(ref), last) > 0 })
-	return slices.Concat(s.stored, s.ahead, own), nil
+	return append(s.stored, own...), nil
 }
 
 // candidate is a step that is loaded.

@@ -174,6 +174,12 @@ func (t *Transaction) serve(s *search) error {
 	passed := 0                          // how many are
 	for s.want > 0 && len(s.open) > 0 && passed < MaxPassed {
 		granted, more, err := t.offer(s, found)
+		if younger := s.younger; err == nil && more && granted == len(found) && len(younger) > 0 { // no older one is held back
+			s.younger = nil
+			var n int
+			n, more, err = t.offer(s, younger)
+			granted, found = granted+n, append(found, younger...)
+		}
 		if errors.Is(err, kernel.ErrOverBudget) { // the rest is dispatched in the next transaction
 			t.unpaid(s, !whole && s.want == asked && granted == 0)
 			return nil

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -16,7 +15,6 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/protocol"
-	"github.com/perdure/perdure/store/memory"
 )
 
 func (d *desk) reportAndClaim(run perdure.Run, next protocol.Claim) []perdure.Run {
@@ -146,31 +144,7 @@ func TestReportAndClaimBesideALook(t *testing.T) {
 	}
 }
 
-// L5: but what is older, and has lain for a second, nobody may have heard of: the claim gets nothing that is younger.
-func TestReportAndClaimBesideWhatLies(t *testing.T) {
-	for lain, want := range map[time.Duration]int{980 * time.Millisecond: 1, 1001 * time.Millisecond: 0} { // another transaction begins beside the first after 10 ms
-		synctest.Test(t, func(t *testing.T) {
-			g := shut(memory.New())
-			d := open(t, g, scheduler.Config{Writers: 3})
-			older, younger := d.submit(fmt.Sprintf(chain, 5)), d.submit(fmt.Sprintf(chain, 5))
-			runs := d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 2})
-			if len(runs) != 2 || runs[0].Job != older || runs[1].Job != younger {
-				t.Fatalf("%+v", runs)
-			}
-			d.report("h", runs[0], perdure.OutcomeDone)
-			time.Sleep(lain)
-			next, other := d.reportAndClaimBeside(g, runs[1])
-			if len(next) != want || want == 1 && next[0].Job != younger {
-				t.Errorf("beside what lay for %v: %+v", lain, next)
-			}
-			if len(other) != 1 || other[0].Job != older {
-				t.Errorf("the other, after %v: %+v", lain, other)
-			}
-		})
-	}
-}
-
-// L5: nor what stands behind a step of a job that the reports have locked, which the other could not have.
+// L5: but nothing that stands behind a step of a job that the reports have locked, which the other could not have.
 func TestReportAndClaimBesideWhatIsLocked(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		g := shut(store)

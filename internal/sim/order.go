@@ -18,12 +18,13 @@ type order struct {
 	since map[kernel.StepRef]time.Duration // when each was passed over first
 	lying map[kernel.StepRef]time.Duration // when each was seen first to be ready, with nothing in its way
 	out   map[string]time.Duration         // by limit: when a run was let out that counts for it, the latest
+	older map[string]time.Duration         // by agent: when a step was let out that was ready before the transaction, the latest
 	were  map[string]bool                  // limits that there are or were: a node may remember one as full
 }
 
 func newOrder() order {
 	return order{ready: map[kernel.StepRef]kernel.Step{}, typ: map[perdure.JobID]kernel.Job{}, since: map[kernel.StepRef]time.Duration{},
-		lying: map[kernel.StepRef]time.Duration{}, out: map[string]time.Duration{}, were: map[string]bool{}}
+		lying: map[kernel.StepRef]time.Duration{}, out: map[string]time.Duration{}, older: map[string]time.Duration{}, were: map[string]bool{}}
 }
 
 // before is the order in which steps of one agent are dispatched: by the time of submission, less the head start of the
@@ -48,8 +49,13 @@ func turnOf(s *kernel.Step) time.Time {
 func (w *world) queued(n *node, t *watchedTx) {
 	o := &w.order
 	touched, out := map[kernel.StepRef]bool{}, []*kernel.Step(nil)
-	took := map[perdure.JobID]bool{} // jobs that have got their type's permit
+	took := map[perdure.JobID]bool{}   // jobs that have got their type's permit
+	fresh := map[kernel.StepRef]bool{} // steps that were not ready before this transaction
+	newest := map[string]int{}         // by agent: those that were let out
 	keep := func(s *kernel.Step) {
+		if _, ready := o.ready[s.StepRef]; !ready && !touched[s.StepRef] {
+			fresh[s.StepRef] = true
+		}
 		touched[s.StepRef] = true
 		delete(o.ready, s.StepRef)
 		if s.Phase == perdure.Ready {
@@ -61,6 +67,9 @@ func (w *world) queued(n *node, t *watchedTx) {
 			o.typ[c.NewJobs[i].Job.ID] = *c.NewJobs[i].Job
 			for _, s := range c.NewJobs[i].Steps {
 				keep(s)
+				if s.Phase == perdure.Running {
+					newest[s.Agent]++
+				}
 			}
 		}
 		for i := range c.Jobs {
@@ -75,6 +84,11 @@ func (w *world) queued(n *node, t *watchedTx) {
 			keep(now)
 			if now.Phase == perdure.Running && now.Run != was.Run {
 				out = append(out, now)
+				if fresh[now.StepRef] {
+					newest[now.Agent]++
+				} else {
+					o.older[now.Agent] = w.now
+				}
 				o.out[kernel.AgentLimit(now.Agent)], o.out[kernel.JobLimit(o.typ[now.Job].Type)] = w.now, w.now
 			}
 		}
@@ -85,15 +99,23 @@ func (w *world) queued(n *node, t *watchedTx) {
 		}
 	}
 	for _, s := range out {
-		w.passes(n, t, s, out, touched, took)
+		most := newest[s.Agent]
+		for _, other := range out {
+			if other.Agent == s.Agent && !fresh[other.StepRef] {
+				most++
+			}
+		}
+		mayPass := fresh[s.StepRef] && newest[s.Agent] <= most-(most+15)/16
+		w.passes(n, t, s, mayPass, out, touched, took)
 	}
 }
 
 // passes: nobody of its agent who could have been let out in place of s comes before it. A look shows all who
 // are ready but those of a type whose limit had no room the last time; and a transaction that has made s ready
 // by itself may not know of others yet. Without faults, this does not last long either. A step whose input takes more
-// work than the transaction has left waits for its rendering.
-func (w *world) passes(n *node, t *watchedTx, s *kernel.Step, out []*kernel.Step, touched map[kernel.StepRef]bool, took map[perdure.JobID]bool) {
+// work than the transaction has left waits for its rendering. A step that the transaction has made ready itself may go before older
+// ones that are as urgent (mayPass), as long as a sixteenth of its runs is for them; and there are such transactions.
+func (w *world) passes(n *node, t *watchedTx, s *kernel.Step, mayPass bool, out []*kernel.Step, touched map[kernel.StepRef]bool, took map[perdure.JobID]bool) {
 	o := &w.order
 	var passed []kernel.Step
 	for ref, other := range o.ready {
@@ -108,6 +130,9 @@ func (w *world) passes(n *node, t *watchedTx, s *kernel.Step, out []*kernel.Step
 		if !known {
 			first = w.now
 			o.since[other.StepRef] = first
+		}
+		if asUrgent := s.Needs == "" && s.Ageing == 0 && other.Ageing == 0 && s.Priority >= other.Priority; asUrgent && (mayPass || !t.looked(s.Agent)) && w.now-o.older[s.Agent] <= slack {
+			continue
 		}
 		job := o.typ[other.Job]
 		if t.looked(s.Agent) && (job.Permit && !took[other.Job] || !o.were[kernel.JobLimit(job.Type)]) && !w.remembersFull(other) || w.calm && w.now-max(first, w.healed) > slack {
