@@ -499,3 +499,28 @@ func TestTransactionsBesideEachOther(t *testing.T) {
 		q.Close()
 	})
 }
+
+// L5: as long as the latest search has left steps, claims that no search has served are due: those that a transaction gives back
+// that has not searched the store, and those that have come while it did.
+func TestClaimsOfNoSearchAreDueIfMoreIsReady(t *testing.T) {
+	q := NewQueue(env.Real{}, 1)
+	come(t, q, newClaim("a", 1, time.Minute))
+	server := takeClaims(t, q, 1)
+	come(t, q, newClaim("a", 1, time.Minute))
+	beside := q.TakeWaiting([]string{"a"})
+	delete(q.due, q.agent("a")) // as if it had come just after a search that found nothing
+	q.giveBack(beside, nil, nil, false)
+	if len(beside) != 1 || isDue(q, "a") {
+		t.Fatal("due before it is known that there is more")
+	}
+	q.giveBack(nil, []*search{{agent: "a", inStore: true, remains: true, at: server[0].searched}}, nil, false)
+	if !isDue(q, "a") {
+		t.Error("what waits is not due")
+	}
+	beside = q.agent("a").take(q.clock, true)
+	delete(q.due, q.agent("a"))
+	q.giveBack(beside, nil, nil, false)
+	if !isDue(q, "a") {
+		t.Error("what comes back is not due")
+	}
+}

@@ -298,3 +298,70 @@ func TestHeldAtTheEnd(t *testing.T) {
 		}
 	})
 }
+
+// A submission that is held is answered when it is stored: if its transaction fails, its caller hears that, and it is not there (F162).
+func TestHeldIsNotAnsweredBeforeTheCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fullDisk{Store: memory.New()}
+		d := open(t, s, scheduler.Config{Writers: 1})
+		d.submitSet(2000) // it is known what the agent asks for
+		d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 2000})
+		set := make([]*kernel.Plan, 200)
+		for i := range set {
+			set[i] = plan(t, one)
+		}
+		var all []scheduler.Submitted
+		var going sync.WaitGroup
+		going.Go(func() { all, _ = d.SubmitAll(t.Context(), set) })
+		time.Sleep(20 * time.Millisecond)
+		if all != nil {
+			t.Fatal("not held")
+		}
+		s.fails.Store(true)
+		going.Go(func() {
+			_, _ = d.Claim(t.Context(), protocol.Claim{Agent: "a", Holder: "h", Max: 1000, Wait: 10 * time.Millisecond})
+		})
+		going.Wait()
+		s.fails.Store(false)
+		if len(all) != len(set) {
+			t.Fatalf("%d answers", len(all))
+		}
+		for i := range all {
+			if perdure.CodeOf(all[i].Err) != perdure.CodeUnavailable {
+				t.Fatalf("answer %d: %v", i, all[i])
+			}
+			if all[i].ID != (perdure.JobID{}) {
+				t.Fatalf("answer %d: %v", i, all[i])
+			}
+		}
+	})
+}
+
+// fullDisk is a store of which, from some time on, every transaction that stores jobs is rolled back.
+type fullDisk struct {
+	kernel.Store
+	fails atomic.Bool
+}
+
+func (s *fullDisk) Update(ctx context.Context, fn func(kernel.Tx) error) error {
+	return s.Store.Update(ctx, func(tx kernel.Tx) error {
+		watched := &savingTx{Tx: tx}
+		if err := fn(watched); err != nil {
+			return err
+		}
+		if watched.jobs && s.fails.Load() {
+			return &perdure.Error{Code: perdure.CodeUnavailable, Message: "the disk is full"}
+		}
+		return nil
+	})
+}
+
+type savingTx struct {
+	kernel.Tx
+	jobs bool
+}
+
+func (tx *savingTx) Save(c *kernel.Changes) error {
+	tx.jobs = tx.jobs || len(c.NewJobs) > 0
+	return tx.Tx.Save(c)
+}

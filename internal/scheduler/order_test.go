@@ -1,6 +1,7 @@
 package scheduler_test
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -77,5 +78,73 @@ func TestNoLookInVain(t *testing.T) {
 	}
 	if n := store.looks.Load(); n != 1 || store.vain.Load() != 0 {
 		t.Errorf("%d looks, %d of them for nothing", n, store.vain.Load())
+	}
+}
+
+// While older steps wait, those that a transaction makes ready itself may go before them: as urgent ones, where no limit holds an
+// older one back, and up to fifteen of sixteen runs.
+func TestYoungerMayGoBeforeOlder(t *testing.T) {
+	const older, younger, most = 40, 40, 32
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		prepare       func(d *desk)
+		first         string // definition of the two oldest; empty: before
+		before, after string // definitions
+		max, want     int    // runs of younger jobs
+	}{
+		"as urgent":     {before: one, after: one, max: most, want: most - most/16},
+		"a small claim": {before: one, after: one, max: 1},
+		"more urgent":   {before: one, after: "type: t\npriority: 1\nsteps:\n  s: {agent: a}\n", max: most, want: most},
+		"less urgent":   {before: "type: t\npriority: 1\nsteps:\n  s: {agent: a}\n", after: one, max: most},
+		"of an agent with ageing": {before: one, after: one, max: most, prepare: func(d *desk) {
+			must(d.PutAgent(d.t.Context(), "a", perdure.AgentSettings{Ageing: perdure.Duration(time.Minute)}))
+		}},
+		"that need a limit": {before: one, after: "type: t\nsteps:\n  s: {agent: a, limits: [{name: l}]}\n", max: most,
+			prepare: func(d *desk) { must(d.PutLimit(d.t.Context(), "l", perdure.LimitSettings{Max: new(100)})) }},
+		"while a limit holds the oldest back": {first: "type: u\nsteps:\n  s: {agent: a}\n", before: one, after: one, max: most,
+			prepare: func(d *desk) { must(d.PutLimit(d.t.Context(), "job:u", perdure.LimitSettings{Max: new(1)})) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &gated{gate: shut(memory.New())}
+				d := open(t, store, scheduler.Config{})
+				if c.prepare != nil {
+					c.prepare(d)
+				}
+				old := map[perdure.JobID]bool{}
+				for i := range older {
+					def := c.before
+					if i < 2 {
+						def = cmp.Or(c.first, def)
+					}
+					old[d.submit(def)] = true
+				}
+				store.shut.Store(1)
+				var runs []perdure.Run
+				var all sync.WaitGroup
+				all.Go(func() { _, _ = d.Submit(t.Context(), plan(t, "type: u\nsteps:\n  s: {agent: b}\n")) }) // keeps the writer at the gate
+				synctest.Wait()
+				all.Go(func() { runs = d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: c.max, Wait: time.Minute}) })
+				for range younger {
+					all.Go(func() { d.submit(c.after) })
+				}
+				synctest.Wait()
+				close(store.open)
+				all.Wait()
+				got := 0
+				for _, r := range runs {
+					if !old[r.Job] {
+						got++
+					}
+				}
+				if len(runs) != c.max || got != c.want {
+					t.Errorf("%d runs, %d of younger jobs, want %d", len(runs), got, c.want)
+				}
+			})
+		})
 	}
 }

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -213,6 +214,42 @@ func TestSearchesShareBundles(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// L5: where a search finds more steps that have rows than it returns, because jobs in bundles come before them, those that begin
+// behind it find the rest.
+func TestSearchesPassWhatIsReturned(t *testing.T) {
+	s := open(t, fresh(t))
+	search := func(max int, pass func()) (found []kernel.StepRef) {
+		err := s.Update(t.Context(), func(tx kernel.Tx) (err error) {
+			if found, err = tx.Ready("http", max, nil); err != nil || pass == nil {
+				return err
+			}
+			tx.Pass("http")
+			pass()
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	submitNow(t, s, alike(20, 3, 1)...) // too few for a bundle
+	search(1, nil)                      // from now on the lane is known
+	submitNow(t, s, alike(0, 20, 1)...)
+	var behind []kernel.StepRef
+	found := search(21, func() { behind = search(100, nil) })
+	if len(found) != 21 || found[20].Job != alike(20, 1, 1)[0].Job.ID {
+		t.Fatalf("found %v", found)
+	}
+	for i := 21; i <= 22; i++ {
+		if !slices.Contains(behind, kernel.StepRef{Job: alike(i, 1, 1)[0].Job.ID}) {
+			t.Errorf("job %d is not found: %v", i, behind)
+		}
+	}
+	if slices.Contains(behind, found[20]) {
+		t.Error("what is being dispatched is found again")
 	}
 }
 
