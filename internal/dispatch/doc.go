@@ -35,7 +35,7 @@
 //	search       what one transaction does for one agent: what it finds, what it grants, and how it ends
 //	grant        what one transaction gives to one claim
 //	limits       the limits that one transaction has locked and counted
-//	holding      submissions that are kept back, for a second at most, and are then taken with the claims that have come
+//	holding      submissions that wait, for a second at most, until a transaction has claims with room for their first steps
 //	Aside        a repeated claim that waits for locks
 //
 // # The states of a claim
@@ -88,6 +88,9 @@
 //	more       perhaps more ready steps: the claims were given all that they asked for
 //	forLimit   steps that wait for room under a limit, even if others were dispatched
 //
+// As long as the latest search left more, all claims that no search has served are due: those that came while it was under way,
+// and those that come back from a transaction that did not search the store.
+//
 // A new claim makes its agent due, and so causes a search, unless all these hold: the latest search left nothing, it ended
 // less than 20 ms ago, no wake-up has come since, and the claim is not repeated and is sent with a wait of at least 40 ms. Then
 // the agent is due when the 20 ms are over.
@@ -95,6 +98,16 @@
 // If other transactions have locked candidates, the search is repeated every 20 ms, for up to a second; after that, the
 // supervisor wakes the agent. If the transaction has used up its budget for rendering and reading inputs, the search is
 // repeated at once.
+//
+// # Younger steps before older ones
+//
+// To dispatch a step in the transaction that makes it ready costs much less than to store it, find it, and dispatch it. So while
+// older steps wait in the store, a transaction still dispatches those that it has made ready itself, if they are as urgent, their
+// agent has no ageing, and they need no limits of users' own. It leaves one of sixteen runs to older steps, and all of them if one
+// that it has found is held back by a limit or a lock: then order is as always.
+//
+// Submissions for an agent that claims often are held (holding). A transaction takes them once it has applied its reports, as many as
+// its claims have room for. If the agent keeps up, only those are held that come in sets.
 //
 // # Wake-ups
 //
@@ -128,7 +141,8 @@
 //     there is little to do, and another transaction is under way that has not been saved yet (Queue.Ended), it waits for
 //     that: fewer and larger transactions cost less, and with little to do they are as quick.
 //  2. The scheduler locks the jobs of the requests, applies the rules, and collects the steps that have become ready.
-//     TakeWaiting adds the claims that wait for these agents.
+//     TakeWaiting adds the claims that wait for these agents. TakeHeld adds submissions that are held, as far as the claims
+//     have room; the rules are applied to these, too.
 //  3. Serve. Repeated claims are given the runs that they had, or are set aside. For each agent, find looks for
 //     candidates. openLanes opens lanes of keys whose permits this transaction has released, and those agents are searched
 //     again, with a mode of urgentSteps or more. All limits that the searches are known to need are locked together, in the

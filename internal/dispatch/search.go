@@ -133,8 +133,7 @@ func (t *Transaction) ahead(s *search) (ahead, younger []kernel.StepRef, none bo
 }
 
 // urgent are the own steps that are as urgent as what is ready in the store. Another writer searches there, and finds
-// what is only older. It does not find what this transaction has locked, nor perhaps a step that has been ready for
-// long, of which it may not know (L5). What needs limits of users' own has to come first: it might take the last permit.
+// what is only older. It does not find what this transaction has locked (L5).
 func (t *Transaction) urgent(s *search) ([]kernel.StepRef, error) {
 	if len(s.own) == 0 {
 		return nil, nil
@@ -161,7 +160,8 @@ const olderShare = 16
 // newest is how many of so many runs may be of steps that have just become ready, while older ones that are as urgent wait.
 func newest(runs int) int { return runs - (runs+olderShare-1)/olderShare }
 
-// asUrgent reports whether a step may be dispatched before older ones
+// asUrgent reports whether a step that has just become ready may be dispatched before an older one: a permit that it takes, or an
+// ageing, would make that unfair.
 func asUrgent(own, older *kernel.Step) bool {
 	return own.Ageing == older.Ageing && own.Ageing == 0 && own.Needs == "" && own.Priority >= older.Priority
 }

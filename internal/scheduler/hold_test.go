@@ -299,7 +299,7 @@ func TestHeldAtTheEnd(t *testing.T) {
 	})
 }
 
-// A submission that is held is answered when it is stored: if its transaction fails, its caller hears that, and it is not there (F162).
+// A submission that is held is answered when it is stored: if its transaction fails, its caller hears that, and it is not there (F005).
 func TestHeldIsNotAnsweredBeforeTheCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fullDisk{Store: memory.New()}

@@ -82,7 +82,7 @@ func TestNoLookInVain(t *testing.T) {
 }
 
 // While older steps wait, those that a transaction makes ready itself may go before them: as urgent ones, where no limit holds an
-// older one back, and up to fifteen of sixteen runs.
+// older one back, and up to fifteen of sixteen runs (F162).
 func TestYoungerMayGoBeforeOlder(t *testing.T) {
 	const older, younger, most = 40, 40, 32
 	must := func(err error) {
