@@ -99,7 +99,11 @@ func (h *Host) heed(l *live, r *protocol.HeartbeatResult, sent instant) {
 		l.ultimatum = later(l.ultimatum, t.ultimatum) // both err early: the later one is nearer
 	}
 	l.lock = earlier(later(l.lock, t.lock), l.ultimatum)
-	if r.Stop && l.report == nil && l.ctx.Err() == nil {
+	switch {
+	case r.Stop && l.inLine: // it need not start
+		l.leaveLine()
+		h.giveBack(l)
+	case r.Stop && l.report == nil && l.ctx.Err() == nil:
 		// Still ours: what the handler says about it is reported, so that the step can turn at once.
 		h.say(slog.LevelInfo, "run told to stop", l.agent, l.run, "reason", r.Reason)
 		l.cancel(errStopped)

@@ -22,7 +22,7 @@ func (h *Host) claimLoop(a *hosted) {
 	idle := backoff{env: h.env, base: 20 * time.Millisecond, most: fruitless}
 	for {
 		n := 0
-		if !h.await(h.claiming, &a.freed, func() bool { n = a.ask(); return n > 0 }) || h.claiming.Err() != nil {
+		if !h.await(h.claiming, &a.freed, func() bool { n = a.ask(h.env.Now()); return n > 0 }) || h.claiming.Err() != nil {
 			return
 		}
 		req := h.claimOf(a, n, h.cfg.ClaimWait)
@@ -62,6 +62,7 @@ func (h *Host) came(a *hosted, asked int, got arrival) {
 	switch now := h.env.Now(); {
 	case 2*len(got.runs) >= asked && millis(got.runs[0].WaitedMs) < flowing:
 		a.flows, a.filled = true, now
+		mean(&a.trip, got.ended.mono.Sub(got.sent.mono)-millis(got.runs[0].WaitedMs))
 	case now.Sub(a.filled) >= ebbing:
 		a.flows = false
 	}

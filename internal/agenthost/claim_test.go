@@ -392,7 +392,7 @@ func TestManySlotsAreFilled(t *testing.T) {
 	for _, slots := range []int{1, 4, 100, perdure.MaxBatch, 4 * perdure.MaxBatch, 10 * perdure.MaxBatch} {
 		a := &hosted{Agent: &perdure.Agent{}, slots: slots, flows: true, due: slots / 8}
 		for asked := 0; asked < min(slots-a.due, claimsAtOnce*perdure.MaxBatch); {
-			n := a.ask()
+			n := a.ask(time.Time{})
 			if n <= 0 || n > perdure.MaxBatch {
 				t.Fatalf("%d slots: a claim for %d beside those for %d", slots, n, asked)
 			}

@@ -21,6 +21,11 @@ import (
 func (h *Host) Drain(ctx context.Context) error {
 	crashpoint.Here(crashpoint.AgentDrain)
 	h.stop()
+	h.mu.Lock()
+	for _, a := range h.agents {
+		h.clearLine(a)
+	}
+	h.unlock()
 	defer h.end(errDrained)
 	if !h.started.Load() {
 		return nil

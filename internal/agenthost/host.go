@@ -3,6 +3,7 @@
 // scheduler of the same process or a client of a server far away, it does not know.
 //
 //	claim.go    one loop per agent: as many runs as there are free slots
+//	ahead.go    runs that are claimed before there is a slot for them
 //	live.go     a run from its arrival to the answer to its report
 //	instant.go  until when a run is ours, on two clocks
 //	beat.go     heartbeats, for all live runs at once
@@ -89,15 +90,26 @@ type hosted struct {
 	due   int  // reports in Host.outbox
 	freed bell // one of the four has fallen
 
+	line   []*live       // runs that wait for a slot, and some that do so no more
+	inLine int           // how many wait
+	timed  bool          // a timer runs that reviews them
+	took   time.Duration // by a handler, the mean
+	trip   time.Duration // of a claim that found runs at once, the mean
+	slow   time.Time     // nothing is claimed ahead until then
+
 	flows  bool      // claims are filled at once: the next can go with reports
 	filled time.Time // when one was the last time
 }
 
-// free is how many runs may be claimed. Runs that have left their slot (because they wait for their
+// free is how many runs may be claimed, beside those that wait for a slot. Runs that have left their slot (because they wait for their
 // report to be answered, or because their handler goes on after their time, F050) do not stop the agent
 // unless they pile up to as many again.
-func (a *hosted) free() int {
-	return min(a.slots-a.busy-a.asked, 2*a.slots-a.held-a.asked)
+func (a *hosted) free(now time.Time) int { return a.freeAfter(0, now) }
+
+// freeAfter is the same once so many reports are answered.
+func (a *hosted) freeAfter(reports int, now time.Time) int {
+	ahead := a.ahead(now)
+	return min(a.slots+ahead-a.busy-a.inLine-a.asked, 2*a.slots+ahead-a.held-a.asked+reports)
 }
 
 // claimsAtOnce is how many claims of one agent may be under way. What was free when a claim set out is soon
@@ -107,8 +119,8 @@ const claimsAtOnce = 3
 // ask says how many runs a further claim may bring; 0: none is to set out now. Beside one that is under way, another
 // asks for a quarter of the slots, or for as much as a claim can bring. What has become free with a report is left to
 // the claim that goes with it.
-func (a *hosted) ask() int {
-	n := a.free()
+func (a *hosted) ask(now time.Time) int {
+	n := a.free(now)
 	if a.flows {
 		n -= a.due
 	}
@@ -207,6 +219,7 @@ type AgentStats struct {
 	Agent      string
 	Slots      int
 	Busy       int // slots with a run in them
+	Waiting    int // runs that wait for a slot
 	Unreported int // runs that have ended, and whose report is not answered yet
 	Overdue    int // handlers that go on although the time of their run has passed
 }
@@ -218,7 +231,7 @@ func (h *Host) Stats() []AgentStats {
 	stats := make([]AgentStats, len(h.agents))
 	at := make(map[*hosted]*AgentStats, len(h.agents))
 	for i, a := range h.agents {
-		stats[i] = AgentStats{Agent: a.Name, Slots: a.slots, Busy: a.busy}
+		stats[i] = AgentStats{Agent: a.Name, Slots: a.slots, Busy: a.busy, Waiting: a.inLine}
 		at[a] = &stats[i]
 	}
 	for _, l := range h.live {

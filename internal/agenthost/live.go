@@ -39,6 +39,7 @@ type live struct {
 	// Guarded by Host.mu.
 	lock      instant // the run is ours until then, and never after
 	ultimatum instant // lock never moves past it
+	inLine    bool    // it waits for a slot
 	running   bool    // the handler has not returned
 	lost      bool    // no longer ours: nothing is said about it
 	report    *protocol.Report
@@ -78,17 +79,26 @@ func (h *Host) admit(a *hosted, run *perdure.Run, t term) bool {
 		default: // it has been told
 		}
 	}
-	if t.unwanted || h.claiming.Err() != nil || a.busy >= a.slots {
+	switch {
+	case t.unwanted, h.claiming.Err() != nil, a.busy >= a.slots && a.ahead(now.mono) == 0: // it was not claimed ahead
 		h.giveBack(l)
 		return false
+	case a.busy >= a.slots:
+		h.line(l)
+	default:
+		h.occupy(l)
 	}
-	a.busy++
+	return true
+}
+
+// occupy puts a run into a free slot. Called under mu.
+func (h *Host) occupy(l *live) {
+	l.agent.busy++
 	l.running = true
 	l.ctx, l.cancel = context.WithCancelCause(context.Background()) // cut ends it with the host
-	l.ctx = runcontext.With(l.ctx, run, t.ultimatum.mono, func(p json.RawMessage) { h.keepProgress(l, p) })
+	l.ctx = runcontext.With(l.ctx, l.run, l.ultimatum.mono, func(p json.RawMessage) { h.keepProgress(l, p) })
 	h.arrived = append(h.arrived, l)
 	h.call()
-	return true
 }
 
 // call sees to it that what has arrived is begun: as long as there is any, a goroutine is on its way. Called under mu.
@@ -200,6 +210,7 @@ func (h *Host) finish(l *live, output json.RawMessage, err error, took time.Dura
 	report := reportOf(l.run, output, err, cause)
 	h.mu.Lock()
 	defer h.unlock()
+	mean(&l.agent.took, took)
 	if l.running = false; l.lost {
 		h.forget(l)
 		return
@@ -238,6 +249,12 @@ func reportOf(run *perdure.Run, output json.RawMessage, err, cause error) protoc
 func (h *Host) lose(l *live, cause error) {
 	l.lost = true
 	l.report = nil
+	if l.inLine {
+		l.leaveLine()
+		h.say(slog.LevelWarn, "run given up before it could start: "+cause.Error(), l.agent, l.run)
+		h.forget(l)
+		return
+	}
 	if !l.running {
 		h.say(slog.LevelWarn, "report dropped: "+cause.Error(), l.agent, l.run)
 		h.forget(l)
@@ -263,6 +280,7 @@ func (h *Host) cut() {
 // vacate frees a slot. Called under mu.
 func (h *Host) vacate(a *hosted) {
 	a.busy--
+	h.advance(a)
 	a.freed.ring()
 	h.left.ring()
 }

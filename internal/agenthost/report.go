@@ -88,7 +88,7 @@ func (h *Host) following(batch []*live) *following {
 			n++
 		}
 	}
-	n = min(n, a.slots-a.busy-a.asked, 2*a.slots-a.held-a.asked+n)
+	n = min(n, a.freeAfter(n, h.env.Now()))
 	if n <= 0 || !a.flows || h.claiming.Err() != nil || h.now().mono.Before(h.apart) {
 		return nil
 	}

@@ -16,10 +16,11 @@ import (
 // storm is a scheduler with rules of its own (locks, expiry, requestIds) behind a network that loses
 // and delays calls and answers. It fails the test when the host breaks its word.
 type storm struct {
-	t    *testing.T
-	mu   sync.Mutex
-	rand *rand.Rand
-	calm bool
+	returned map[handle]bool // runs that were given back
+	t        *testing.T
+	mu       sync.Mutex
+	rand     *rand.Rand
+	calm     bool
 
 	open     []int64                // steps to be let out
 	out      map[int64]*perdure.Run // by step: the valid run
@@ -153,6 +154,9 @@ func (s *storm) Report(ctx context.Context, _ string, reports []protocol.Report,
 		case run != nil && r.Outcome == perdure.OutcomeDone:
 			s.settle(run)
 			results[i].Accepted = true
+		case run != nil && r.Outcome == perdure.OutcomeReturned: // it was claimed ahead
+			s.giveBack(run)
+			results[i].Accepted = true
 		case run != nil:
 			s.t.Errorf("step %s, run %d: %s", r.Step, r.Run, r.Outcome)
 		default:
@@ -182,10 +186,21 @@ func (s *storm) settle(run *perdure.Run) {
 	s.done[n] = true
 }
 
+func (s *storm) giveBack(run *perdure.Run) {
+	var n int64
+	_, _ = fmt.Sscan(run.Step, &n)
+	delete(s.out, n)
+	s.open = append(s.open, n)
+	if s.returned == nil {
+		s.returned = map[handle]bool{}
+	}
+	s.returned[handleOf(run)] = true
+}
+
 func (s *storm) reported(r protocol.Report) bool {
 	var n int64
 	_, _ = fmt.Sscan(r.Step, &n)
-	return s.done[n] && s.last[n] == r.Run
+	return s.done[n] && s.last[n] == r.Run || r.Outcome == perdure.OutcomeReturned && s.returned[handle{r.Job, r.Step, r.Run}]
 }
 
 func (s *storm) Heartbeat(ctx context.Context, _ string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
