@@ -96,10 +96,12 @@ func newMeter(version string) *meter {
 func (m *meter) watchAgents(h *agenthost.Host) {
 	slots := prometheus.NewDesc("perdure_agent_slots", "Runs that an agent of this node takes at once.", []string{"agent"}, nil)
 	busy := prometheus.NewDesc("perdure_agent_slots_busy", "Runs that an agent of this node works on.", []string{"agent"}, nil)
+	waiting := prometheus.NewDesc("perdure_agent_runs_waiting", "Runs that an agent of this node has claimed ahead, and that wait for a slot.", []string{"agent"}, nil)
 	m.registry.MustRegister(prometheus.CollectorFunc(func(out chan<- prometheus.Metric) {
 		for _, s := range h.Stats() {
 			out <- prometheus.MustNewConstMetric(slots, prometheus.GaugeValue, float64(s.Slots), s.Agent)
 			out <- prometheus.MustNewConstMetric(busy, prometheus.GaugeValue, float64(s.Busy), s.Agent)
+			out <- prometheus.MustNewConstMetric(waiting, prometheus.GaugeValue, float64(s.Waiting), s.Agent)
 		}
 	}))
 }

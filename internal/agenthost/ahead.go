@@ -11,6 +11,7 @@ import (
 // none gets free, they are given back soon, so that no step waits behind a busy agent (F162).
 const (
 	mostAhead  = 8                      // runs for each slot that are claimed ahead, at most
+	aheadBelow = 4 * perdure.MaxBatch   // slots and runs that are claimed ahead, at most
 	aheadWait  = 100 * time.Millisecond // how long a run waits for a slot
 	aheadPause = 10 * time.Second       // for how long nothing is claimed ahead after runs were given back
 	aheadPart  = 8                      // each new time counts for such a part of the mean
@@ -22,7 +23,7 @@ func (a *hosted) ahead(now time.Time) int {
 		return 0
 	}
 	n := 2 * int64(a.slots) * int64(a.trip) / int64(a.took) // twice as many, since they come in batches
-	return max(int(min(n, int64(mostAhead*a.slots), int64(perdure.MaxBatch-a.slots))), 0)
+	return max(int(min(n, int64(mostAhead*a.slots), int64(aheadBelow-a.slots))), 0)
 }
 
 // mean moves a mean by a new value.
