@@ -52,7 +52,7 @@ func (h *holding) claim(c *protocol.Claim, now time.Time) {
 
 // over reports whether a submission has been held for as long as it may be. inVain says that no claim has taken any of them.
 func (h *holding) over(r *Request, now time.Time) (over, inVain bool) {
-	held := now.Sub(r.heldSince)
+	held := now.Sub(r.since)
 	inVain = held >= holdTime && now.Sub(h.takenAt) >= holdTime
 	return inVain || held >= holdMost || now.Sub(h.claimed) > holdLately, inVain
 }
@@ -99,7 +99,6 @@ func (q *Queue) hold(r *Request, now time.Time) bool {
 	if now.Sub(h.claimed) > holdLately || now.Before(h.vainTo) || h.runs >= h.most(q.holdPace) {
 		return false
 	}
-	r.heldSince = now
 	if len(h.held) == 0 {
 		q.holders = append(q.holders, a)
 	}
@@ -146,6 +145,7 @@ func (q *Queue) TakeHeld(claims []*Claim, ready map[string][]kernel.StepRef, req
 		}
 		q.unhold(a, n)
 	}
+	q.letEnter()
 	return p.picked
 }
 

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/env"
 )
 
@@ -14,12 +13,8 @@ import (
 const (
 	MaxRequests = 1000   // requests in one transaction
 	MaxWeight   = 20_000 // steps that the requests of one transaction write, about
-	MaxQueued   = 100_000
 	maxAgents   = 10_000 // agents of which anything is remembered
 )
-
-// ErrDraining answers requests and claims that come after Close.
-var ErrDraining = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node is draining", Hint: "ask another node, or again later"}
 
 // Queue holds requests and claims until a writer takes them into a transaction. It is safe for concurrent use. It is
 // memory alone: what is lost with it was never acknowledged.
@@ -39,8 +34,10 @@ type Queue struct {
 	ofRuns     []*Request // reports and heartbeats
 	reports    int        // how many these bring, in all
 	others     []*Request
-	passedOver bool // the latest transaction took none of the others
-	held       int  // submissions that are held
+	passedOver bool       // the latest transaction took none of the others
+	held       int        // submissions that are held
+	entrants   []*entrant // requests that wait for room in the queue
+	entering   int        // how many these are
 
 	holdings int           // agents that have a holding
 	holders  []*agentQueue // those for which something is held
@@ -109,33 +106,6 @@ func (q *Queue) leaves(a *agentQueue, l left) {
 	if a.left = l; l == forLimit {
 		q.limited++
 	}
-}
-
-// Put takes all of the requests, or none.
-func (q *Queue) Put(rs []*Request) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed {
-		return ErrDraining
-	}
-	if len(q.ofRuns)+len(q.others)+q.held+len(rs) > MaxQueued {
-		return &perdure.Error{Code: perdure.CodeBacklogFull, Message: "too many requests are queued", Hint: "try again later"}
-	}
-	now := q.env.Now()
-	for _, r := range rs {
-		switch {
-		case r.OfRun:
-			q.ofRuns = append(q.ofRuns, r)
-			q.reports += r.Weight
-		case !q.hold(r, now):
-			q.others = append(q.others, r)
-		}
-		if r.Next != nil {
-			q.claimed(&r.Next.Request)
-		}
-	}
-	q.signal()
-	return nil
 }
 
 // Wait puts a claim into the queue.
@@ -260,6 +230,7 @@ func (q *Queue) Take() (requests []*Request, claims []*Claim, turn int, ok bool)
 			}
 		}
 	}
+	q.letEnter()
 	q.underWay++
 	q.number++
 	q.latest, q.latestOver = q.env.Now(), false
@@ -614,6 +585,7 @@ func (q *Queue) Close() {
 func (q *Queue) Drain() (requests []*Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.letEnter()
 	for _, a := range slices.Clone(q.holders) {
 		q.letGo(a, len(a.holding.held))
 	}

@@ -274,7 +274,7 @@ func putJobs(t *testing.T, q *Queue, n, runs int, weight func() int) {
 	for i := range rs {
 		rs[i] = &Request{Weight: weight(), Agent: "a", Runs: runs}
 	}
-	if err := q.Put(rs); err != nil {
+	if err := q.Put(t.Context(), rs); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -348,7 +348,7 @@ func TestHeldForAnAgentThatIsBehind(t *testing.T) {
 			q.agent("a").left = left
 			for i, few := range []bool{false, true} {
 				for range 200 {
-					if err := q.Put([]*Request{{Weight: 1, Agent: "a", Runs: 1, Few: few}}); err != nil {
+					if err := q.Put(t.Context(), []*Request{{Weight: 1, Agent: "a", Runs: 1, Few: few}}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -434,7 +434,7 @@ func TestTransactionsBesideEachOther(t *testing.T) {
 			for i := range rs {
 				rs[i] = &Request{Weight: 1}
 			}
-			if err := q.Put(rs); err != nil {
+			if err := q.Put(t.Context(), rs); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -486,11 +486,11 @@ func TestTransactionsBesideEachOther(t *testing.T) {
 		q.Ended(5)
 		q.Ended(6)
 		taken = nil
-		if err := q.Put([]*Request{{Weight: besideFrom - 1, OfRun: true}}); err != nil {
+		if err := q.Put(t.Context(), []*Request{{Weight: besideFrom - 1, OfRun: true}}); err != nil {
 			t.Fatal(err)
 		}
 		see("reports, with none beside them", 1)
-		if err := q.Put([]*Request{{Weight: besideFrom - 1, OfRun: true}}); err != nil {
+		if err := q.Put(t.Context(), []*Request{{Weight: besideFrom - 1, OfRun: true}}); err != nil {
 			t.Fatal(err)
 		}
 		see("a few reports beside them", 1)

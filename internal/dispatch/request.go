@@ -20,5 +20,5 @@ type Request struct {
 	// Few says that its caller has submitted few beside it: it is held only if the agent is behind.
 	Few bool
 
-	heldSince time.Time
+	since time.Time // when it came into the queue
 }

@@ -51,7 +51,7 @@ func (s *Scheduler) reportAndClaim(ctx context.Context, op *reporting, c protoco
 	r := newRequest(op, len(op.reports), make(chan struct{}, 1))
 	r.Next = w
 	crashpoint.Here(crashpoint.ReportQueue)
-	err := s.queue.Put([]*dispatch.Request{&r.Request})
+	err := s.queue.Put(ctx, []*dispatch.Request{&r.Request})
 	if err == nil && (s.env.Wait(ctx, env.Forever, r.done) == env.Gone || s.env.Wait(ctx, env.Forever, w.Answered) == env.Gone) {
 		if err = ctx.Err(); !s.queue.Withdraw(&r.Request) {
 			s.env.Go(func() {

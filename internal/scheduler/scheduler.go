@@ -200,9 +200,12 @@ func (s *Scheduler) doAll(ctx context.Context, requests []*request, done <-chan 
 	for i, r := range requests {
 		queued[i] = &r.Request
 	}
-	if err := s.queue.Put(queued); err != nil {
+	if err := s.queue.Put(ctx, queued); err != nil {
 		for _, r := range requests {
 			r.answer(err)
+		}
+		if ctx.Err() != nil {
+			return err
 		}
 	}
 	for range requests {
