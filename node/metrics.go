@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/agenthost"
+	"github.com/perdure/perdure/internal/dispatch"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/supervisor"
 	"github.com/perdure/perdure/protocol"
@@ -41,6 +42,8 @@ type meter struct {
 	late      prometheus.Gauge
 	swept     *prometheus.CounterVec
 	oldest    prometheus.Gauge
+	waitsFor  *prometheus.GaugeVec
+	queued    prometheus.Gauge
 }
 
 func newMeter(version string) *meter {
@@ -81,7 +84,10 @@ func newMeter(version string) *meter {
 	m.swept = counter("supervisor_swept_total", "What the supervisor has found due and moved on.", "what")
 	m.oldest = prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_store_oldest_transaction_seconds",
 		Help: "Age of the oldest transaction that keeps PostgreSQL from clearing away what is dead, as the leader of the supervisors sees it."})
-	m.registry.MustRegister(m.late, m.oldest)
+	m.waitsFor = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "perdure_bottleneck",
+		Help: "1 for what the work of an agent waits for: store, agents (their slots), or limit. No agent: requests wait to be stored."}, []string{"agent", "cause"})
+	m.queued = prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_requests_queued", Help: "Submissions and acts that have waited for longer than a second to be stored."})
+	m.registry.MustRegister(m.late, m.oldest, m.waitsFor, m.queued)
 	for _, role := range kernel.RoleTable() {
 		m.leading.WithLabelValues(role.Name)
 		m.refusals.WithLabelValues(role.Name)
@@ -104,6 +110,17 @@ func (m *meter) watchAgents(h *agenthost.Host) {
 			out <- prometheus.MustNewConstMetric(waiting, prometheus.GaugeValue, float64(s.Waiting), s.Agent)
 		}
 	}))
+}
+
+// bottlenecks keeps what work waits for.
+func (m *meter) bottlenecks(all []dispatch.Bottleneck) {
+	m.waitsFor.Reset()
+	queued := 0
+	for i := range all {
+		m.waitsFor.WithLabelValues(all[i].Agent, string(all[i].Cause)).Set(1)
+		queued += all[i].Queued
+	}
+	m.queued.Set(float64(queued))
 }
 
 // watchFollowers adds how many calls wait for a job.

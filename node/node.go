@@ -202,6 +202,7 @@ func (n *Node) Start(ctx context.Context) error {
 	}
 	n.watching.Go(func() { n.supervisor.Run(n.watch) })
 	n.watching.Go(func() { n.courier.Run(n.watch) })
+	n.watching.Go(func() { n.watchBottlenecks(n.watch) })
 	n.watching.Go(func() { n.elector.Run(n.watch) })
 	if store, ok := n.store.(shared); ok {
 		n.watching.Go(func() { n.heed(n.watch, store) })

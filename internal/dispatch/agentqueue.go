@@ -24,7 +24,8 @@ type agentQueue struct {
 	full         []string  // those of them that had no room at the end of it
 	fullSeen     time.Time // when that was
 
-	holding *holding // submissions that are held for its claims; nil: never any
+	hindered time.Time // since when something has been ready that was not dispatched; zero: nothing is
+	holding  *holding  // submissions that are held for its claims; nil: never any
 }
 
 // left is what a search left in the store, ready to be dispatched.

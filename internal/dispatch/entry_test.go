@@ -26,7 +26,7 @@ func TestSubmissionsWaitForEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(env.Real{}, 1)
 		put := func(rs []*Request) error { return q.Put(t.Context(), rs) }
-		if err := put(requests(MaxQueued, 1, false)); err != nil {
+		if err := put(requests(MaxQueued-5, 1, false)); err != nil {
 			t.Fatal(err)
 		}
 		var late sync.WaitGroup
@@ -43,14 +43,14 @@ func TestSubmissionsWaitForEntry(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
-			if err := q.Put(ctx, requests(5, 0, false)); !errors.Is(err, context.Canceled) {
+			if err := q.Put(ctx, requests(10, 0, false)); !errors.Is(err, context.Canceled) {
 				t.Errorf("%v", err)
 			}
 		})
 		synctest.Wait()
-		next := MaxQueued + 1
-		for range 3 { // in their order
-			rs := requests(400, next, false)
+		next := MaxQueued - 4
+		for _, n := range []int{400, 400, 1} { // in their order, also if there is room for a small one
+			rs := requests(n, next, false)
 			next += len(rs)
 			waiting.Go(func() {
 				if err := put(rs); err != nil {

@@ -56,6 +56,9 @@ type Queue struct {
 	freed   int // when room under a limit came up last
 	limited int // agents whose latest search left steps that wait for it
 
+	usage      usage
+	storedLate time.Time // since when requests have waited for long to be stored; zero: they do not
+
 	asides asides
 	turn   atomic.Value // string: the least agent name whose claims are served first
 }
@@ -234,6 +237,7 @@ func (q *Queue) Take() (requests []*Request, claims []*Claim, turn int, ok bool)
 	q.underWay++
 	q.number++
 	q.latest, q.latestOver = q.env.Now(), false
+	q.usage.begin(q.latest)
 	if len(q.ofRuns)+len(q.others) > 0 {
 		q.signal()
 	}

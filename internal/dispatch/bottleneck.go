@@ -1,0 +1,112 @@
+package dispatch
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Bottleneck is what work of an agent waits for.
+type Bottleneck struct {
+	Agent  string
+	Cause  Cause
+	Limits []string      // those that are full, for ForLimit
+	Queued int           // submissions and acts that wait to be stored, for ForStore
+	Since  time.Duration // for how long that has been so
+}
+
+// Cause is a kind of bottleneck.
+type Cause string
+
+// ForStore: transactions follow each other without a pause, so the store takes no more, or this machine. ForAgents: the slots of the
+// agent's processes are busy. ForLimit: a limit has no room.
+const (
+	ForStore  Cause = "store"
+	ForAgents Cause = "agents"
+	ForLimit  Cause = "limit"
+)
+
+// Causes are all of them.
+var Causes = []Cause{ForStore, ForAgents, ForLimit}
+
+// busyShare is the part of the time in which transactions are under way, from which on the store is the bottleneck.
+const busyShare = 0.95
+
+// usage is how much of the time transactions were under way, their commits included.
+type usage struct {
+	from     time.Time     // since when that is measured
+	underWay int           // transactions
+	since    time.Time     // since when there are some; zero: there are none
+	busy     time.Duration // before that
+}
+
+func (u *usage) begin(now time.Time) {
+	if u.underWay++; u.underWay == 1 {
+		u.since = now
+	}
+}
+
+func (u *usage) end(now time.Time) {
+	if u.underWay--; u.underWay == 0 {
+		u.busy += now.Sub(u.since)
+		u.since = time.Time{}
+	}
+}
+
+// Committed says that a transaction is over that Take has begun, committed or not.
+func (q *Queue) Committed() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.usage.end(q.env.Now())
+}
+
+// share is the part of the time since the latest call.
+func (u *usage) share(now time.Time) float64 {
+	if !u.since.IsZero() {
+		u.busy += now.Sub(u.since)
+		u.since = now
+	}
+	took := now.Sub(u.from)
+	share := float64(u.busy) / float64(max(took, 1))
+	u.from, u.busy = now, 0
+	return share
+}
+
+// Bottlenecks says what the work of agents waits for that this node knows of, in the order of their names: those that are behind, and
+// those that wait for a limit. If requests wait to be stored, that comes first, with no agent. It is to be called every second or so.
+func (q *Queue) Bottlenecks() (all []Bottleneck) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.env.Now()
+	saturated := q.usage.share(now) >= busyShare
+	if q.entering > 0 || len(q.others) > 0 && now.Sub(q.others[0].since) > time.Second {
+		if q.storedLate.IsZero() {
+			q.storedLate = now
+		}
+		all = append(all, Bottleneck{Cause: ForStore, Queued: q.entering + len(q.others) + q.held, Since: now.Sub(q.storedLate)})
+	} else {
+		q.storedLate = time.Time{}
+	}
+	var agents []Bottleneck
+	for _, a := range q.agents {
+		b := Bottleneck{Agent: a.name}
+		switch {
+		case a.left == nothing:
+			a.hindered = time.Time{}
+			continue
+		case a.left == forLimit:
+			b.Cause, b.Limits = ForLimit, slices.Sorted(slices.Values(a.full))
+		case saturated:
+			b.Cause = ForStore
+		default:
+			b.Cause = ForAgents
+		}
+		if a.hindered.IsZero() {
+			a.hindered = now
+		}
+		b.Since = now.Sub(a.hindered)
+		agents = append(agents, b)
+	}
+	slices.SortFunc(agents, func(x, y Bottleneck) int { return strings.Compare(x.Agent, y.Agent) })
+	return append(all, agents...)
+}

@@ -1,0 +1,66 @@
+package dispatch
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure/internal/env"
+)
+
+// What work waits for: the store, if transactions follow each other without a pause or requests wait for long, else the agents, or a
+// limit; and for how long that has been so.
+func TestBottlenecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := NewQueue(env.Real{}, 1)
+		is := func(want ...string) {
+			t.Helper()
+			var got []string
+			for _, b := range q.Bottlenecks() {
+				got = append(got, fmt.Sprint(b.Agent, " ", b.Cause, " ", b.Limits, " ", b.Queued, " ", b.Since))
+			}
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+		work := func(share float64) { // a second, of which transactions are under way for a part
+			const pieces = 10
+			for range pieces {
+				q.usage.begin(q.env.Now())
+				time.Sleep(time.Duration(share * float64(time.Second) / pieces))
+				q.usage.end(q.env.Now())
+				time.Sleep(time.Duration((1 - share) * float64(time.Second) / pieces))
+			}
+		}
+		q.agent("b").left, q.agent("c").left, q.agent("d").left = more, forLimit, nothing
+		q.agent("c").full = []string{"y", "x"}
+		work(0.9)
+		is("b agents [] 0 0s", "c limit [x y] 0 0s")
+		work(0.96)
+		is("b store [] 0 1s", "c limit [x y] 0 1s")
+		q.usage.begin(q.env.Now()) // one transaction that lasts
+		time.Sleep(time.Second)
+		is("b store [] 0 2s", "c limit [x y] 0 2s")
+		q.usage.end(q.env.Now())
+		time.Sleep(time.Second)
+		is("b agents [] 0 3s", "c limit [x y] 0 3s")
+		q.agent("b").left, q.agent("c").left = nothing, nothing
+		is()
+		if err := q.Put(t.Context(), []*Request{{Weight: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		is()
+		time.Sleep(time.Second)
+		is(" store [] 1 0s")
+		time.Sleep(time.Second)
+		is(" store [] 1 1s")
+		_, _, turn, _ := q.Take()
+		q.Ended(turn)
+		q.Committed()
+		is()
+		q.agent("b").left = more
+		is("b agents [] 0 0s")
+	})
+}

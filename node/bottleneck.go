@@ -1,0 +1,76 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/perdure/perdure/internal/dispatch"
+)
+
+const (
+	lookForBottlenecks = time.Second
+	toldAfter          = 10 * time.Second // a bottleneck that lasts so long is logged
+	toldAgain          = 5 * time.Minute  // and again, while it lasts
+)
+
+// watchBottlenecks keeps the metrics of what work waits for, and logs what it has waited for long.
+func (n *Node) watchBottlenecks(ctx context.Context) {
+	ticker := time.NewTicker(lookForBottlenecks)
+	defer ticker.Stop()
+	told := tellBottlenecks{log: n.log}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		all := n.scheduler.Bottlenecks()
+		n.meter.bottlenecks(all)
+		told.tell(all, time.Now())
+	}
+}
+
+// tellBottlenecks logs each when it has lasted for a while, and when it is over.
+type tellBottlenecks struct {
+	log  *slog.Logger
+	told map[string]time.Time // by agent, when it was told last
+}
+
+func (t *tellBottlenecks) tell(all []dispatch.Bottleneck, now time.Time) {
+	there := map[string]bool{}
+	for i := range all {
+		b := &all[i]
+		there[b.Agent] = true
+		last, known := t.told[b.Agent]
+		if b.Since < toldAfter || known && now.Sub(last) < toldAgain {
+			continue
+		}
+		if t.told == nil {
+			t.told = map[string]time.Time{}
+		}
+		t.told[b.Agent] = now
+		about := []any{"bottleneck", string(b.Cause), "since", b.Since.Round(time.Second)}
+		if b.Agent != "" {
+			about = append(about, "agent", b.Agent)
+		}
+		switch b.Cause {
+		case dispatch.ForStore:
+			about = append(about, "hint", "the store or this machine takes no more; see docs/performance.md")
+			if b.Queued > 0 {
+				about = append(about, "queued", b.Queued)
+			}
+		case dispatch.ForAgents:
+			about = append(about, "hint", "all slots of the agent are busy, or its processes are gone")
+		case dispatch.ForLimit:
+			about = append(about, "limits", b.Limits, "hint", "perdure limits shows who holds the permits")
+		}
+		t.log.Warn("work waits", about...)
+	}
+	for agent := range t.told {
+		if !there[agent] {
+			delete(t.told, agent)
+			t.log.Info("work does not wait any more", "agent", agent)
+		}
+	}
+}
