@@ -6,7 +6,8 @@
 //
 // What a server refuses comes back as the *perdure.Error that it was there. A server that cannot be
 // reached is one too, with perdure.CodeUnavailable: at once where it was asked to do something, after a
-// minute (Patience) where one waits for a job or follows it. The end of the caller's own context is its own error.
+// minute (Patience) where one waits for a job or follows it. A call that the server is too busy for (429) is repeated for as long, after
+// Retry-After and a random pause: nothing of it was done. The end of the caller's own context is its own error.
 package client
 
 import (
@@ -58,8 +59,8 @@ func Author(name string) Option { return func(c *Client) { c.author = name } }
 // HTTPClient replaces what sends requests. Its Timeout must be 0, or long polls break.
 func HTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
 
-// Patience is for how long who waits for a job, or follows it, bears a server that is away; a minute if nothing is
-// said. 0: not at all.
+// Patience is for how long who waits for a job, or follows it, bears a server that is away, and for how long any call is repeated that
+// the server is too busy for (429); a minute if nothing is said. 0: not at all.
 func Patience(d time.Duration) Option { return func(c *Client) { c.patience = d } }
 
 // New makes a client of the server at baseURL. It does not connect yet.
@@ -104,20 +105,28 @@ type request struct {
 	author    string
 	key       string        // of a submission whose definition has none
 	wait      time.Duration // for how long the server is asked to wait
+	ofAgent   bool          // an agent repeats its calls itself
 }
 
-// ask sends the request and reads the answer into out, if there is any to be had.
+// ask sends the request and reads the answer into out, if there is any to be had. Where the server is too busy, it is asked again.
 func (c *Client) ask(ctx context.Context, req *request, out any) (status int, err error) {
+	began := time.Now()
 	for try := 1; ; try++ {
 		status, err = c.once(ctx, req, out)
 		gone := awayIn(err)
-		switch {
-		case gone == nil:
+		if gone == nil {
 			return status, err
-		case req.method != http.MethodGet || try == attempts:
+		}
+		wait := pause(try)
+		switch busy := status == http.StatusTooManyRequests && !req.ofAgent; {
+		case busy:
+			if wait += gone.retryAfter; time.Since(began)+wait > c.patience {
+				return status, gone.err
+			}
+		case req.method != http.MethodGet || try >= attempts:
 			return status, gone.err
 		}
-		if err := sleep(ctx, pause(try)); err != nil {
+		if err := sleep(ctx, wait); err != nil {
 			return status, err
 		}
 	}

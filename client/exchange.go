@@ -30,7 +30,7 @@ func (c *Client) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, 
 	}
 	var out work
 	path := "/v1/agents/" + segment(req.Agent) + "/claim"
-	_, err = c.ask(ctx, &request{method: http.MethodPost, path: path, body: body, wait: max(req.Wait, 0)}, &out)
+	_, err = c.ask(ctx, &request{ofAgent: true, method: http.MethodPost, path: path, body: body, wait: max(req.Wait, 0)}, &out)
 	return out.Runs, err
 }
 
@@ -53,7 +53,7 @@ func (c *Client) Report(ctx context.Context, holder string, reports []protocol.R
 			return nil, err
 		}
 		var out work
-		_, err = c.ask(ctx, &request{method: http.MethodPost, path: "/v1/reports", body: body}, &out)
+		_, err = c.ask(ctx, &request{ofAgent: true, method: http.MethodPost, path: "/v1/reports", body: body}, &out)
 		runs = out.Runs
 		return out.Results, err
 	}
@@ -75,7 +75,7 @@ func (c *Client) Heartbeat(ctx context.Context, holder string, beats []protocol.
 		var out struct {
 			Runs []protocol.HeartbeatResult `json:"runs"`
 		}
-		_, err = c.ask(ctx, &request{method: http.MethodPost, path: "/v1/heartbeats", body: body}, &out)
+		_, err = c.ask(ctx, &request{ofAgent: true, method: http.MethodPost, path: "/v1/heartbeats", body: body}, &out)
 		return out.Runs, err
 	})
 }

@@ -48,9 +48,9 @@ func connect(t *testing.T, url string, options ...client.Option) *client.Client 
 }
 
 // far is svc, seen through REST.
-func far(t *testing.T, svc *resttest.Service) *client.Client {
+func far(t *testing.T, svc *resttest.Service, options ...client.Option) *client.Client {
 	t.Helper()
-	return connect(t, serve(t, rest.Config{Service: svc}))
+	return connect(t, serve(t, rest.Config{Service: svc}), options...)
 }
 
 func within(t *testing.T, d time.Duration) context.Context {

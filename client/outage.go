@@ -55,10 +55,10 @@ func awayIn(err error) *away {
 }
 
 // passing returns err as *away if it is temporary: a server without its store, one in the middle of an upgrade, and one
-// that has reached a bound are treated as if they were unreachable.
+// that has reached a bound, or whose backlog is full, are treated as if they were unreachable.
 func passing(err error, retryAfter time.Duration) error {
 	switch perdure.CodeOf(err) {
-	case perdure.CodeUnavailable, perdure.CodeSchema, perdure.CodeInUse, perdure.CodeTooManyRequests:
+	case perdure.CodeUnavailable, perdure.CodeSchema, perdure.CodeInUse, perdure.CodeTooManyRequests, perdure.CodeBacklogFull:
 		return &away{err, retryAfter}
 	}
 	return err

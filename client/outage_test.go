@@ -498,3 +498,53 @@ func TestServerIsRestarted(t *testing.T) {
 		}
 	}
 }
+
+// A server that is too busy (429) has done nothing: any call is repeated after Retry-After and a random pause, until patience is over.
+func TestBusyServerIsAskedAgain(t *testing.T) {
+	for _, code := range []perdure.Code{perdure.CodeBacklogFull, perdure.CodeTooManyRequests} {
+		for name, call := range map[string]func(ctx context.Context, c *client.Client) error{
+			"submit": func(ctx context.Context, c *client.Client) error {
+				_, _, err := c.Submit(ctx, []byte("{}"), "application/json")
+				return err
+			},
+			"batch": func(ctx context.Context, c *client.Client) error {
+				_, err := c.SubmitAll(ctx, nil, []json.RawMessage{[]byte("{}")})
+				return err
+			},
+			"get": func(ctx context.Context, c *client.Client) error { _, err := c.Job(ctx, "j", 0); return err },
+		} {
+			t.Run(fmt.Sprint(code, " ", name), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					begin := time.Now()
+					var pauses []time.Duration
+					w := &wire{}
+					w.answer = func(n int, r *http.Request) (*http.Response, error) {
+						pauses = append(pauses, time.Since(begin))
+						if n < 4 {
+							return problemSaid(429, code, "Retry-After", "5"), nil
+						}
+						if name == "batch" {
+							return said(200, "application/json", `{"results":[{"id":"job_0190a6b7c8d97e0f8123456789abcdee","created":true}]}`), nil
+						}
+						return said(200, "application/json", asJSON(t, resttest.Job())), nil
+					}
+					if err := call(t.Context(), w.client(t)); err != nil || len(pauses) < 4 {
+						t.Fatal(err, pauses)
+					}
+					for i := 1; i < len(pauses); i++ {
+						if p := pauses[i] - pauses[i-1]; p <= 5*time.Second || p > 8*time.Second {
+							t.Errorf("pause %d: %s", i, p)
+						}
+					}
+					w.answer = func(int, *http.Request) (*http.Response, error) {
+						return problemSaid(429, code, "Retry-After", "5"), nil
+					}
+					begin = time.Now()
+					if err := call(t.Context(), w.client(t)); perdure.CodeOf(err) != code || time.Since(begin) > time.Minute || time.Since(begin) < 50*time.Second {
+						t.Errorf("%v after %s", err, time.Since(begin))
+					}
+				})
+			})
+		}
+	}
+}

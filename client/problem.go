@@ -34,7 +34,7 @@ func (c *Client) refused(resp *http.Response) error {
 	} else {
 		err = p.err()
 	}
-	if resp.StatusCode < http.StatusInternalServerError && perdure.CodeOf(err) != perdure.CodeTooManyRequests {
+	if resp.StatusCode < http.StatusInternalServerError && resp.StatusCode != http.StatusTooManyRequests {
 		return err
 	}
 	return passing(err, retryAfter(resp))

@@ -23,6 +23,7 @@ type fake struct {
 	*httptest.Server
 	t       *testing.T
 	patient bool // who asks heeds Retry-After
+	ahead   bool // who asks claims ahead
 
 	mu      sync.Mutex
 	changed *sync.Cond

@@ -16,7 +16,7 @@ from typing import Any, Dict, Generator, Iterable, Iterator, List, Mapping, Name
 from . import clock
 from .agent import Agent
 from .connection import ANSWER_TIMEOUT, Connection, to_json
-from .errors import Invalid, Unavailable
+from .errors import BacklogFull, Invalid, Unavailable
 from .host import Host
 from .types import BatchResult, Entry, Job, StepDetail
 
@@ -44,13 +44,15 @@ class Client:
     """One server: `url`, or $PERDURE_SERVER, or http://127.0.0.1:7420. It may be used by many threads.
 
     author: who acts, for a job's history. headers: sent with every request, to a proxy in front of the server
-    that asks for a token, say. What a server refuses is raised as perdure.Error.
+    that asks for a token, say. patience: for how many seconds a call is repeated that the server is too busy for (429).
+    What a server refuses is raised as perdure.Error.
     """
 
     def __init__(self, url: str = "", *, author: str = "",
-                 headers: Optional[Mapping[str, str]] = None) -> None:
+                 headers: Optional[Mapping[str, str]] = None, patience: float = OUTAGE) -> None:
         self._url = url or os.environ.get("PERDURE_SERVER") or "http://127.0.0.1:7420"
         self._headers = {**({"Perdure-Author": author} if author else {}), **(headers or {})}
+        self._patience = patience
         self._idle: List[Connection] = []
         self._mu = threading.Lock()
         self._connect()  # says what is wrong with the URL; it does not connect yet
@@ -209,16 +211,18 @@ class Client:
 
     def _ask(self, method: str, path: str, *, query: str = "", body: Optional[bytes] = None,
              media: str = "application/json", safe: bool = False) -> Tuple[int, Any]:
-        """_call, repeated where that is safe and the server is away for a moment."""
-        retry = clock.Backoff(0.1, 2.0)
-        for attempt in range(1, ATTEMPTS + 1):
+        """_call, repeated where that is safe and the server is away for a moment, or too busy (429): then nothing was done."""
+        retry, began, attempt = clock.Backoff(0.1, 2.0), time.monotonic(), 1
+        while True:
             try:
                 return self._call(method, path, query=query, body=body, media=media, safe=safe)
-            except Unavailable as e:
-                if not safe or attempt == ATTEMPTS:
+            except (Unavailable, BacklogFull) as e:
+                busy = e.status == 429
+                wait = retry.draw(e.retry_after if busy else min(e.retry_after, 5.0))
+                if time.monotonic() - began + wait > self._patience if busy else not safe or attempt >= ATTEMPTS:
                     raise
-                time.sleep(retry.draw(min(e.retry_after, 5.0)))
-        raise AssertionError
+            attempt += 1
+            time.sleep(wait)
 
     def _call(self, method: str, path: str, *, query: str = "", body: Optional[bytes] = None,
               media: str = "application/json", timeout: float = ANSWER_TIMEOUT, safe: bool = False) -> Tuple[int, Any]:

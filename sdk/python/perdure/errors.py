@@ -45,7 +45,7 @@ class Conflict(Error):
 
 
 class BacklogFull(Error):
-    """There are too many unsettled jobs. Submit again later."""
+    """There are too many unsettled jobs, or they arrive faster than they can be stored. Nothing was stored: submit again later."""
 
 
 class Unavailable(Error):

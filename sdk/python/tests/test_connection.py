@@ -5,7 +5,7 @@ import threading
 import unittest
 from unittest import mock
 
-from perdure import BacklogFull, Client, Conflict, Unavailable
+from perdure import BacklogFull, Client, Conflict, Error, Unavailable
 from perdure.connection import Connection, to_json
 
 
@@ -122,6 +122,30 @@ class TestConnection(unittest.TestCase):
         with self.assertRaises(Unavailable) as caught:
             connection.ask("GET", "/")
         self.assertEqual(caught.exception.retry_after, 60, "bounded")
+
+    def test_busy(self):
+        """A server that is too busy has done nothing: any call is repeated after Retry-After and a random pause, for a while."""
+        for code in ("backlogFull", "tooManyRequests"):
+            busy = problem(code, "429 Too", "Retry-After: 5")
+            server = Server(self, busy, busy, busy, busy, answer(to_json({"id": "j"}), "201 Created"), *[busy] * 100)
+            pauses = []
+            now = [0.0]
+
+            def sleep(seconds):
+                pauses.append(seconds)
+                now[0] += seconds
+
+            with Client(server.url, patience=30) as client, mock.patch("perdure.client.time.sleep", sleep), \
+                    mock.patch("perdure.client.time.monotonic", lambda: now[0]):
+                self.assertTrue(client.submit("type: t").created)
+                self.assertEqual(len(pauses), 4)
+                self.assertTrue(all(5 < p <= 7 for p in pauses), pauses)
+                self.assertEqual(len(set(pauses)), 4, "random")
+                now[0] = 0.0
+                with self.assertRaises(Error) as caught:
+                    client.submit("type: t")
+                self.assertEqual((caught.exception.code, caught.exception.status), (code, 429))
+                self.assertTrue(20 < now[0] <= 30, now)
 
     def test_nobody_listens(self):
         with socket.create_server(("127.0.0.1", 0)) as s:

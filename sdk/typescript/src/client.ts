@@ -43,6 +43,8 @@ export interface ClientOptions {
   author?: string;
   /** Sent with every request: to a proxy in front of the server that asks for a token, say. */
   headers?: Record<string, string>;
+  /** For how long a call is repeated that the server is too busy for (429); 60_000 if nothing is said. */
+  patienceMs?: number;
 }
 
 export interface HostSettings {
@@ -82,8 +84,10 @@ function whyOpen(job?: Job): string {
 /** One server: `url`, or $PERDURE_SERVER, or http://127.0.0.1:7420. What it refuses is thrown as PerdureError. */
 export class Client {
   readonly #transport: Transport;
+  readonly #patienceMs: number;
 
   constructor(url = "", options: ClientOptions = {}) {
+    this.#patienceMs = options.patienceMs ?? outageMs;
     this.#transport = new Transport(url || process.env.PERDURE_SERVER || "http://127.0.0.1:7420",
       { ...(options.author ? { "Perdure-Author": options.author } : {}), ...options.headers });
   }
@@ -235,12 +239,16 @@ export class Client {
   /** A call, repeated where that is safe and the server is away for a moment. */
   async #ask(method: string, path: string, ask: Ask, safe: boolean): Promise<{ status: number; value: unknown }> {
     const retry = new Backoff(100, 2_000);
+    const began = performance.now();
     for (let attempt = 1; ; attempt++) {
       try {
         return await this.#transport.ask(method, path, ask);
       } catch (e) {
-        if (!safe || attempt === attempts || !(e instanceof PerdureError && e.away)) throw e;
-        await sleep(retry.draw(Math.min(e.retryAfterMs, 5_000)));
+        if (!(e instanceof PerdureError)) throw e;
+        const busy = e.status === 429; // nothing was done
+        const wait = retry.draw(busy ? e.retryAfterMs : Math.min(e.retryAfterMs, 5_000));
+        if (busy ? performance.now() - began + wait > this.#patienceMs : !safe || attempt >= attempts || !e.away) throw e;
+        await sleep(wait);
       }
     }
   }

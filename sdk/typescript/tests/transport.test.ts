@@ -167,6 +167,20 @@ test("what is no outage ends a wait", async (t) => {
   assert.deepEqual([(e as PerdureError).status, took], [404, 0]);
 });
 
+test("a server that is too busy is asked again", async (t) => {
+  for (const code of ["backlogFull", "tooManyRequests"]) {
+    const busy = problem(code, "429 Too", "Retry-After: 1");
+    const { url, requests } = await scripted(t, busy, answer(stringify({ id: "j" })), ...Array<string>(9).fill(busy));
+    const client = new Client(url, { patienceMs: 2_500 });
+    const began = performance.now();
+    await client.submit("type: t"); // text, whose key is not known: nothing was done, so that it may be sent again
+    const took = performance.now() - began;
+    assert.ok(took > 1_000 && took < 2_000, String(took));
+    await assert.rejects(client.submit("type: t"), (e: PerdureError) => e.code === code && e.status === 429);
+    assert.ok(requests.length === 4 || requests.length === 5, String(requests.length));
+  }
+});
+
 test("many go in several calls", async (t) => {
   const { url, requests } = await scripted(t, ...[1000, 500].map((n) => answer(stringify({ results: Array(n).fill({ id: "j" }) }))));
   const jobs = Array.from({ length: 1500 }, (_, i) => ({ key: String(i) }));
