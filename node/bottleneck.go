@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/perdure/perdure/internal/dispatch"
+	"github.com/perdure/perdure/internal/scheduler"
 )
 
 const (
@@ -37,7 +37,7 @@ type tellBottlenecks struct {
 	told map[string]time.Time // by agent, when it was told last
 }
 
-func (t *tellBottlenecks) tell(all []dispatch.Bottleneck, now time.Time) {
+func (t *tellBottlenecks) tell(all []scheduler.Bottleneck, now time.Time) {
 	there := map[string]bool{}
 	for i := range all {
 		b := &all[i]
@@ -55,14 +55,14 @@ func (t *tellBottlenecks) tell(all []dispatch.Bottleneck, now time.Time) {
 			about = append(about, "agent", b.Agent)
 		}
 		switch b.Cause {
-		case dispatch.ForStore:
+		case scheduler.ForStore:
 			about = append(about, "hint", "the store or this machine takes no more; see docs/performance.md")
 			if b.Queued > 0 {
 				about = append(about, "queued", b.Queued)
 			}
-		case dispatch.ForAgents:
+		case scheduler.ForAgents:
 			about = append(about, "hint", "all slots of the agent are busy, or its processes are gone")
-		case dispatch.ForLimit:
+		case scheduler.ForLimit:
 			about = append(about, "limits", b.Limits, "hint", "perdure limits shows who holds the permits")
 		}
 		t.log.Warn("work waits", about...)

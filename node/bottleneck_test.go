@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/dispatch"
+	"github.com/perdure/perdure/internal/scheduler"
 )
 
 // A bottleneck is logged once it has lasted for ten seconds, again after five minutes, and when it is over.
@@ -16,9 +16,9 @@ func TestBottlenecksAreLogged(t *testing.T) {
 	told := tellBottlenecks{log: slog.New(slog.NewTextHandler(&log, nil))}
 	lines := func() (n int) { return strings.Count(log.String(), "\n") }
 	began := time.Now()
-	at := func(s time.Duration, all ...dispatch.Bottleneck) { told.tell(all, began.Add(s)) }
-	limit := func(s time.Duration) dispatch.Bottleneck {
-		return dispatch.Bottleneck{Agent: "mail", Cause: dispatch.ForLimit, Limits: []string{"crm"}, Since: s}
+	at := func(s time.Duration, all ...scheduler.Bottleneck) { told.tell(all, began.Add(s)) }
+	limit := func(s time.Duration) scheduler.Bottleneck {
+		return scheduler.Bottleneck{Agent: "mail", Cause: scheduler.ForLimit, Limits: []string{"crm"}, Since: s}
 	}
 	for s := range 9 {
 		at(time.Duration(s)*time.Second, limit(time.Duration(s)*time.Second))
@@ -28,7 +28,7 @@ func TestBottlenecksAreLogged(t *testing.T) {
 		t.Errorf("logged at once: %s", &log)
 	}
 	for s := range 400 {
-		at(time.Duration(s)*time.Second, limit(time.Duration(s)*time.Second), dispatch.Bottleneck{Cause: dispatch.ForStore, Queued: 7, Since: time.Duration(s) * time.Second})
+		at(time.Duration(s)*time.Second, limit(time.Duration(s)*time.Second), scheduler.Bottleneck{Cause: scheduler.ForStore, Queued: 7, Since: time.Duration(s) * time.Second})
 	}
 	if lines() != 4 {
 		t.Errorf("not twice each: %s", &log)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/agenthost"
-	"github.com/perdure/perdure/internal/dispatch"
+	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/supervisor"
 	"github.com/perdure/perdure/protocol"
@@ -113,7 +113,7 @@ func (m *meter) watchAgents(h *agenthost.Host) {
 }
 
 // bottlenecks keeps what work waits for.
-func (m *meter) bottlenecks(all []dispatch.Bottleneck) {
+func (m *meter) bottlenecks(all []scheduler.Bottleneck) {
 	m.waitsFor.Reset()
 	queued := 0
 	for i := range all {

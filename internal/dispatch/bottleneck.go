@@ -26,9 +26,6 @@ const (
 	ForLimit  Cause = "limit"
 )
 
-// Causes are all of them.
-var Causes = []Cause{ForStore, ForAgents, ForLimit}
-
 // busyShare is the part of the time in which transactions are under way, from which on the store is the bottleneck.
 const busyShare = 0.95
 

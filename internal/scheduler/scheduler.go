@@ -142,9 +142,6 @@ func (s *Scheduler) write(ctx context.Context) {
 // Waiting are the agents for which claims wait.
 func (s *Scheduler) Waiting() []string { return s.queue.Agents() }
 
-// Bottlenecks says what work waits for, as far as this node knows. It is to be called every second or so.
-func (s *Scheduler) Bottlenecks() []dispatch.Bottleneck { return s.queue.Bottlenecks() }
-
 // Wake says that there is work for these agents.
 func (s *Scheduler) Wake(agents []string) { s.queue.Wake(agents) }
 
