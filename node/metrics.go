@@ -10,8 +10,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/agenthost"
-	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/internal/supervisor"
 	"github.com/perdure/perdure/protocol"
 )
