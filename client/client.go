@@ -118,13 +118,17 @@ func (c *Client) ask(ctx context.Context, req *request, out any) (status int, er
 			return status, err
 		}
 		wait := pause(try)
-		switch busy := status == http.StatusTooManyRequests && !req.ofAgent; {
+		code := perdure.CodeOf(err) // another server's 429 says nothing of what was done
+		switch busy := (code == perdure.CodeBacklogFull || code == perdure.CodeTooManyRequests) && !req.ofAgent; {
 		case busy:
 			if wait += gone.retryAfter; time.Since(began)+wait > c.patience {
 				return status, gone.err
 			}
 		case req.method != http.MethodGet || try >= attempts:
 			return status, gone.err
+		}
+		if end, ok := ctx.Deadline(); ok && time.Now().Add(wait).After(end) {
+			return status, gone.err // that says more than the end of the caller's time
 		}
 		if err := sleep(ctx, wait); err != nil {
 			return status, err

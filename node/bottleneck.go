@@ -9,9 +9,10 @@ import (
 )
 
 const (
-	lookForBottlenecks = time.Second
+	lookForBottlenecks = 5 * time.Second
 	toldAfter          = 10 * time.Second // a bottleneck that lasts so long is logged
 	toldAgain          = 5 * time.Minute  // and again, while it lasts
+	toldOther          = time.Minute      // the same, if the cause is another one
 )
 
 // watchBottlenecks keeps the metrics of what work waits for, and logs what it has waited for long.
@@ -25,7 +26,7 @@ func (n *Node) watchBottlenecks(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		all := n.scheduler.Bottlenecks()
+		all := n.scheduler.Bottlenecks(ctx)
 		n.meter.bottlenecks(all)
 		told.tell(all, time.Now())
 	}
@@ -34,7 +35,12 @@ func (n *Node) watchBottlenecks(ctx context.Context) {
 // tellBottlenecks logs each when it has lasted for a while, and when it is over.
 type tellBottlenecks struct {
 	log  *slog.Logger
-	told map[string]time.Time // by agent, when it was told last
+	told map[string]tale // by agent, what was told last
+}
+
+type tale struct {
+	at    time.Time
+	cause string
 }
 
 func (t *tellBottlenecks) tell(all []scheduler.Bottleneck, now time.Time) {
@@ -43,13 +49,17 @@ func (t *tellBottlenecks) tell(all []scheduler.Bottleneck, now time.Time) {
 		b := &all[i]
 		there[b.Agent] = true
 		last, known := t.told[b.Agent]
-		if b.Since < toldAfter || known && now.Sub(last) < toldAgain {
+		again := toldAgain
+		if last.cause != string(b.Cause) {
+			again = toldOther
+		}
+		if b.Since < toldAfter || known && now.Sub(last.at) < again {
 			continue
 		}
 		if t.told == nil {
-			t.told = map[string]time.Time{}
+			t.told = map[string]tale{}
 		}
-		t.told[b.Agent] = now
+		t.told[b.Agent] = tale{now, string(b.Cause)}
 		about := []any{"bottleneck", string(b.Cause), "since", b.Since.Round(time.Second)}
 		if b.Agent != "" {
 			about = append(about, "agent", b.Agent)

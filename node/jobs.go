@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -104,14 +105,22 @@ func (n *Node) SubmitAll(ctx context.Context, base json.RawMessage, jobs []json.
 	return answers, nil
 }
 
-// turnedAway is the error of a call of which nothing was taken, and all of it may be later.
-func turnedAway(answers []perdure.Submitted) error {
+// turnedAway is the error of a call of which nothing is known to be taken, and all of it may be later. Only if nothing was taken it is
+// CodeBacklogFull: clients then send all of it again.
+func turnedAway(answers []perdure.Submitted) (err error) {
 	for i := range answers {
-		if code := perdure.CodeOf(answers[i].Err); code != perdure.CodeBacklogFull && code != perdure.CodeUnavailable {
+		switch perdure.CodeOf(answers[i].Err) {
+		case perdure.CodeBacklogFull:
+			err = cmp.Or(err, answers[i].Err)
+		case perdure.CodeUnavailable:
+			if perdure.CodeOf(err) != perdure.CodeUnavailable {
+				err = answers[i].Err
+			}
+		default:
 			return nil
 		}
 	}
-	return answers[0].Err
+	return err
 }
 
 // FindSame is an unsettled job without a key that was made of the same definition.

@@ -86,7 +86,7 @@ func newMeter(version string) *meter {
 		Help: "Age of the oldest transaction that keeps PostgreSQL from clearing away what is dead, as the leader of the supervisors sees it."})
 	m.waitsFor = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "perdure_bottleneck",
 		Help: "1 for what the work of an agent waits for: store, agents (their slots), or limit. No agent: requests wait to be stored."}, []string{"agent", "cause"})
-	m.queued = prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_requests_queued", Help: "Submissions and acts that have waited for longer than a second to be stored."})
+	m.queued = prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_requests_queued", Help: "Submissions and acts in the queue, once one has waited for longer than a second to be stored; else 0."})
 	m.registry.MustRegister(m.late, m.oldest, m.waitsFor, m.queued)
 	for _, role := range kernel.RoleTable() {
 		m.leading.WithLabelValues(role.Name)

@@ -16,7 +16,7 @@ const (
 	retrieveTime = 2 * time.Second  // for asking, in a drain, what a lost claim has brought
 )
 
-// claimLoop asks for as many runs as there are free slots, for as long as the host claims.
+// claimLoop asks for as many runs as there are free slots, and some ahead, for as long as the host claims.
 func (h *Host) claimLoop(a *hosted) {
 	defer h.claimed()
 	idle := backoff{env: h.env, base: 20 * time.Millisecond, most: fruitless}

@@ -2,7 +2,7 @@
 // executes each within the time that it has, and reports how it ended. Whether the Exchange is the
 // scheduler of the same process or a client of a server far away, it does not know.
 //
-//	claim.go    one loop per agent: as many runs as there are free slots
+//	claim.go    loops for each agent: as many runs as there are free slots, and some ahead
 //	ahead.go    runs that are claimed before there is a slot for them
 //	live.go     a run from its arrival to the answer to its report
 //	instant.go  until when a run is ours, on two clocks
@@ -106,7 +106,7 @@ type hosted struct {
 // unless they pile up to as many again.
 func (a *hosted) free(now time.Time) int { return a.freeAfter(0, now) }
 
-// freeAfter is the same once so many reports are answered.
+// freeAfter is the same when so many reports are being answered: their runs are held no more then.
 func (a *hosted) freeAfter(reports int, now time.Time) int {
 	ahead := a.ahead(now)
 	return min(a.slots+ahead-a.busy-a.inLine-a.asked, 2*a.slots+ahead-a.held-a.asked+reports)

@@ -54,9 +54,9 @@ var (
 	errDrained  = errors.New("the host has drained")
 )
 
-// admit starts a run that has arrived, unless it is known, or its time is used up, or nothing will
-// come of it here (the job has turned, the host drains, no slot is free): then it is given back. It
-// says whether the run was started.
+// admit starts a run that has arrived, or lets it wait for a slot, unless it is known, or its time is used up, or nothing will
+// come of it here (the job has turned, the host drains, no slot is free and nothing was claimed ahead): then it is given back. It
+// says whether the run was taken.
 func (h *Host) admit(a *hosted, run *perdure.Run, t term) bool {
 	h.mu.Lock()
 	defer h.unlock()

@@ -24,6 +24,9 @@ type agentQueue struct {
 	full         []string  // those of them that had no room at the end of it
 	fullSeen     time.Time // when that was
 
+	failedUntil time.Time // its claims are not taken for what is held until then
+	olderAt     time.Time // when a search dispatched steps that had been ready before
+
 	hindered time.Time // since when something has been ready that was not dispatched; zero: nothing is
 	holding  *holding  // submissions that are held for its claims; nil: never any
 }
@@ -42,10 +45,22 @@ func (a *agentQueue) quiet() bool {
 	return len(a.waiting) == 0 && !a.served && (a.holding == nil || len(a.holding.held) == 0)
 }
 
-// free reports whether claims wait that a transaction may take for what it makes ready. Where more is ready, they are left to
-// the writer that searches for the agent.
-func (a *agentQueue) free() bool {
-	return len(a.waiting) > 0 && (a.left == nothing || a.left == more && !a.served)
+// free reports whether claims wait that a transaction may take for what is held. Where more is ready, they are left to the writer that
+// searches for the agent. After a transaction that failed, there is a pause.
+func (a *agentQueue) free(now time.Time) bool {
+	if len(a.waiting) == 0 || now.Before(a.failedUntil) || a.left == forLimit || a.left == more && a.served {
+		return false
+	}
+	room := 0
+	for _, c := range a.waiting {
+		if c.mayTake() {
+			room += c.Request.Max
+		}
+	}
+	if a.left == more {
+		room = newest(room)
+	}
+	return room > 0
 }
 
 // take hands the waiting claims over to a writer. due says that something may be ready that no search has seen.

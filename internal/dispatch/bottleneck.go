@@ -69,8 +69,17 @@ func (u *usage) share(now time.Time) float64 {
 	return share
 }
 
-// Bottlenecks says what the work of agents waits for that this node knows of, in the order of their names: those that are behind, and
-// those that wait for a limit. If requests wait to be stored, that comes first, with no agent. It is to be called every second or so.
+// NothingWaits says that the store has nothing ready for an agent that may have been behind.
+func (q *Queue) NothingWaits(agent string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if a := q.agents[agent]; a != nil {
+		a.hindered = time.Time{}
+	}
+}
+
+// Bottlenecks says what the work of agents waits for that this node knows of, in the order of their names: those that may be behind,
+// and those that wait for a limit. If requests wait to be stored, that comes first, with no agent. It is to be called every few seconds.
 func (q *Queue) Bottlenecks() (all []Bottleneck) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

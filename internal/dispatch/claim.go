@@ -127,5 +127,8 @@ func (g *grant) add(run *perdure.Run, began time.Time, most int) {
 	g.bytes += runBytes + len(run.Input) + len(run.Output)
 }
 
+// mayTake reports whether the claim may be granted new runs: one that is repeated is searched for its earlier ones first.
+func (c *Claim) mayTake() bool { return !c.Repeated || c.noRuns }
+
 // open reports whether the transaction may grant the claim new runs.
 func (g *grant) open() bool { return g.mode != repeatOnly && g.aside == nil && len(g.runs) == 0 }

@@ -103,8 +103,9 @@
 //
 // To dispatch a step in the transaction that makes it ready costs much less than to store it, find it, and dispatch it. So while
 // older steps wait in the store, a transaction still dispatches those that it has made ready itself, if they are as urgent, their
-// agent has no ageing, and they need no limits of users' own. It leaves one of sixteen runs to older steps, and all of them if one
-// that it has found is held back by a limit or a lock: then order is as always.
+// agent has no ageing, and they need no limits of users' own. It leaves one of sixteen runs to older steps. If a limit or a lock holds
+// back one of those that it has found, the order is as always. If a step has waited for a second, and no search has dispatched older ones
+// for so long, nothing passes it: nobody seems to know of it (L5).
 //
 // Submissions for an agent that claims often are held (holding). A transaction takes them once it has applied its reports, as many as
 // its claims have room for. If the agent keeps up, only those are held that come in sets.

@@ -12,7 +12,7 @@ import (
 // Submissions and acts wait for entry if the queue is full: their callers are told to come again only if that lasts. What runs have
 // to say does not wait behind them.
 const (
-	MaxQueued   = 100_000         // requests of runs, and others, and those that wait for entry: so many of each
+	MaxQueued   = 100_000         // requests of runs in the queue; others in it; and others that wait for entry
 	enterWithin = 5 * time.Second // how long a request waits for entry
 )
 
@@ -54,7 +54,7 @@ func (q *Queue) enter(rs []*Request) (*entrant, error) {
 		return nil, ErrDraining
 	case len(rs) == 0:
 		return nil, nil
-	case rs[0].OfRun && len(q.ofRuns)+len(rs) > MaxQueued, q.entering+len(rs) > MaxQueued:
+	case rs[0].OfRun && len(q.ofRuns)+len(rs) > MaxQueued, !rs[0].OfRun && q.entering+len(rs) > MaxQueued:
 		return nil, errFull
 	case rs[0].OfRun, len(q.entrants) == 0 && q.hasRoom(rs):
 		q.put(rs)

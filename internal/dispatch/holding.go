@@ -50,7 +50,7 @@ func (h *holding) claim(c *protocol.Claim, now time.Time) {
 	h.asked += c.Max
 }
 
-// over reports whether a submission has been held for as long as it may be. inVain says that no claim has taken any of them.
+// over reports whether a submission has been held for as long as it may be. inVain says that nothing was taken for holdTime.
 func (h *holding) over(r *Request, now time.Time) (over, inVain bool) {
 	held := now.Sub(r.since)
 	inVain = held >= holdTime && now.Sub(h.takenAt) >= holdTime
@@ -123,14 +123,14 @@ func (h *holding) see(a *agentQueue, now time.Time) {
 func (q *Queue) TakeHeld(claims []*Claim, ready map[string][]kernel.StepRef, requests, weight int) (more []*Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.held == 0 {
+	if q.held == 0 || requests > 0 && weight >= MaxWeight {
 		return nil
 	}
 	p := &picking{room: MaxRequests - requests, weight: MaxWeight - weight}
 	for _, a := range slices.Clone(q.holders) {
 		room := -len(ready[a.name])
 		for _, c := range claims {
-			if c.Request.Agent == a.name && c.mode != repeatOnly && !c.Repeated {
+			if c.Request.Agent == a.name && c.mode != repeatOnly && c.mayTake() {
 				room += c.Request.Max
 			}
 		}
@@ -138,7 +138,7 @@ func (q *Queue) TakeHeld(claims []*Claim, ready map[string][]kernel.StepRef, req
 			room = newest(room)
 		}
 		h, n := a.holding, 0
-		for ; n < len(h.held) && room > 0 && p.fits(h.held[n], 0, 0); n++ {
+		for ; n < len(h.held) && room > 0 && p.fits(h.held[n], 0, 0) && (requests == 0 || p.weight >= h.held[n].Weight); n++ {
 			p.add(h.held[n])
 			room -= h.held[n].Runs
 			h.takenAt = q.env.Now()
@@ -190,7 +190,7 @@ func (q *Queue) review(a *agentQueue) {
 func (q *Queue) letGo(a *agentQueue, n int) {
 	first := a.holding.held[:n]
 	for _, r := range first {
-		r.Agent = ""
+		r.Agent, r.since = "", q.env.Now()
 	}
 	q.others = slices.Insert(q.others, 0, first...)
 	q.unhold(a, n)

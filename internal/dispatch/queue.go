@@ -228,7 +228,7 @@ func (q *Queue) Take() (requests []*Request, claims []*Claim, turn int, ok bool)
 			}
 		}
 		for _, a := range q.holders {
-			if a.free() {
+			if a.free(q.env.Now()) {
 				claims = append(claims, q.takeOf(a)...)
 			}
 		}
@@ -266,7 +266,7 @@ func (q *Queue) worth() bool {
 	work := q.reports + len(q.others)
 	some := len(q.ofRuns)+len(q.others) > 0
 	for _, a := range q.holders {
-		if a.free() {
+		if a.free(q.env.Now()) {
 			some = true
 			work += len(a.holding.held)
 		}
@@ -470,8 +470,11 @@ func (q *Queue) learn(a *agentQueue, s *search, now time.Time) {
 	} else {
 		q.leaves(a, max(a.left, found))
 	}
-	if a.left == more && len(a.waiting) > 0 { // these came later
-		q.due[a] = true
+	if s.inStore && s.older {
+		a.olderAt = now
+	}
+	if a.left == more && slices.ContainsFunc(a.waiting, func(c *Claim) bool { return c.mode != searchStore }) {
+		q.due[a] = true // no search has served these
 	}
 }
 

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"slices"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
@@ -35,6 +36,7 @@ type search struct {
 	atLimit bool // a limit holds steps back
 	remains bool // more steps were ready than the claims took
 	cleared bool // all steps that were found in the store were dispatched, and others can begin behind them
+	older   bool // steps that were found in the store were dispatched
 	laned   bool // some need limits of users' own
 	blocked bool // other transactions have locked candidates
 	unpaid  bool // the budget of the transaction was used up
@@ -68,7 +70,7 @@ func newSearch(agent string, claims []*grant) *search {
 	return s
 }
 
-// find finds the first candidates. fresh are steps that the transaction has made ready, in the order of claims.
+// find finds the first candidates. fresh are steps that the transaction has made ready.
 func (t *Transaction) find(s *search, fresh []kernel.StepRef) (err error) {
 	s.own, s.younger, s.stored, s.complete, s.enough = fresh, nil, nil, false, false
 	if s.want == 0 {
@@ -81,6 +83,7 @@ func (t *Transaction) find(s *search, fresh []kernel.StepRef) (err error) {
 		return nil
 	}
 	s.full = full
+	s.own = t.sorted(s.own)
 	if s.mode == urgentSteps {
 		s.complete = true
 		s.own, err = t.urgent(s)
@@ -124,16 +127,36 @@ func (t *Transaction) ahead(s *search) (ahead, younger []kernel.StepRef, none bo
 	for n < len(s.own) && kernel.ClaimLess(t.candidate(s.own[n]), kernel.CandidateOf(first)) <= 0 {
 		n++
 	}
-	ahead, younger = s.own[:n], s.own[n:]
-	n = 0
-	for n < min(len(younger), newest(s.want-len(ahead))) && asUrgent(t.b.Workset().Step(younger[n]), first) {
-		n++
+	ahead = s.own[:n]
+	most := newest(s.want - n)
+	for _, ref := range s.own[n:] {
+		if len(younger) < most && asUrgent(t.b.Workset().Step(ref), first) {
+			younger = append(younger, ref)
+		}
 	}
-	return ahead, younger[:n], false, nil
+	return ahead, younger, false, nil
+}
+
+// sorted are steps in the order of claims.
+func (t *Transaction) sorted(refs []kernel.StepRef) []kernel.StepRef {
+	all := make([]kernel.Candidate, len(refs))
+	for i, ref := range refs {
+		all[i] = t.candidate(ref)
+	}
+	if slices.IsSortedFunc(all, kernel.ClaimLess) {
+		return refs
+	}
+	slices.SortFunc(all, kernel.ClaimLess)
+	refs = make([]kernel.StepRef, len(all))
+	for i := range all {
+		refs[i] = all[i].StepRef
+	}
+	return refs
 }
 
 // urgent are the own steps that are as urgent as what is ready in the store. Another writer searches there, and finds
-// what is only older. It does not find what this transaction has locked (L5).
+// what is only older. It does not find what this transaction has locked, nor perhaps a step that has been ready for
+// long, of which it may not know (L5).
 func (t *Transaction) urgent(s *search) ([]kernel.StepRef, error) {
 	if len(s.own) == 0 {
 		return nil, nil
@@ -146,11 +169,32 @@ func (t *Transaction) urgent(s *search) ([]kernel.StepRef, error) {
 	if err != nil || first == nil {
 		return nil, err
 	}
-	locked := t.b.Workset().Has(first.Job)
+	w, most := t.b.Workset(), newest(s.want)
+	if w.Has(first.Job) || w.Now().Sub(first.ReadyAt) > overlookedAfter && !t.q.servedOlder(s.agent) {
+		most = 0
+	}
 	return slices.DeleteFunc(slices.Clone(s.own), func(ref kernel.StepRef) bool {
-		own := t.b.Workset().Step(ref)
-		return (locked || !asUrgent(own, first)) && kernel.ClaimLess(kernel.CandidateOf(own), kernel.CandidateOf(first)) > 0
+		own := w.Step(ref)
+		if kernel.ClaimLess(kernel.CandidateOf(own), kernel.CandidateOf(first)) <= 0 {
+			return false
+		}
+		if most == 0 || !asUrgent(own, first) {
+			return true
+		}
+		most--
+		return false
 	}), nil
+}
+
+// overlookedAfter is after how long a ready step is taken to have been overlooked, if no search has dispatched older steps for so long.
+const overlookedAfter = time.Second
+
+// servedOlder reports whether a search has dispatched steps of an agent lately that had been ready before.
+func (q *Queue) servedOlder(agent string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a := q.agents[agent]
+	return a != nil && q.env.Now().Sub(a.olderAt) <= overlookedAfter
 }
 
 // olderShare is the part of the runs that goes to older steps while others that are as urgent have just become ready: one of

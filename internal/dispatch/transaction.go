@@ -197,6 +197,7 @@ func (t *Transaction) serve(s *search) error {
 		if s.want -= granted; !more { // enough work for the renderers, which wake the waiting claims
 			return nil
 		}
+		s.older = s.older || granted > 0 && len(s.stored) > 0
 		known := len(s.full)
 		t.addFull(s, found)
 		if satisfied := s.want <= 0 || len(s.open) == 0; satisfied || last && len(s.full) == known {
@@ -493,6 +494,7 @@ func (t *Transaction) End(o Outcome) {
 		}
 	}
 	if o.Err != nil {
+		t.q.failed(agents)
 		t.q.giveBack(back, nil, nil, false)
 		t.q.WakeLater(agents, failedPause) // also of claims that do not wait: other searches may have begun behind their runs
 	} else {
@@ -514,6 +516,15 @@ func (t *Transaction) unpaidAgents() (agents []string) {
 		}
 	}
 	return agents
+}
+
+// failed makes a pause before the claims of these agents are taken for what is held.
+func (q *Queue) failed(agents []string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, name := range agents {
+		q.agent(name).failedUntil = q.env.Now().Add(failedPause)
+	}
 }
 
 // Hint spreads what a transaction may have done whose commit has an unknown outcome.

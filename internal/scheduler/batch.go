@@ -64,8 +64,16 @@ type batch struct {
 func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*dispatch.Claim, saved func()) {
 	defer saved()
 	crashpoint.Here(crashpoint.BatchTaken)
+	s.carryOut(ctx, &attempt{s: s, requests: requests, claims: claims, saved: saved, b: s.newBatch(nil), poison: map[operation]error{}})
+}
+
+// commitAlone carries one request out that was in a transaction which failed, and nothing that is held.
+func (s *Scheduler) commitAlone(ctx context.Context, r *request, saved func()) {
+	s.carryOut(ctx, &attempt{s: s, requests: []*request{r}, alone: true, saved: saved, b: s.newBatch(nil), poison: map[operation]error{}})
+}
+
+func (s *Scheduler) carryOut(ctx context.Context, a *attempt) {
 	began := s.env.Now()
-	a := &attempt{s: s, requests: requests, claims: claims, saved: saved, b: s.newBatch(nil), poison: map[operation]error{}}
 	err := a.try(ctx)
 	for a.again(ctx, err) {
 		err = a.try(ctx)
@@ -104,6 +112,7 @@ type attempt struct {
 	s        *Scheduler
 	requests []*request
 	claims   []*dispatch.Claim
+	alone    bool   // nothing that is held is taken
 	saved    func() // all but the COMMIT is done
 	b        *batch // of the latest try
 	results  []error
@@ -116,7 +125,7 @@ type attempt struct {
 func (a *attempt) try(ctx context.Context) error {
 	return a.s.cfg.Store.Update(ctx, func(tx kernel.Tx) (err error) {
 		a.b = a.s.newBatch(tx)
-		if a.results, err = a.b.run(&a.requests, &a.claims, a.poison); err == nil {
+		if a.results, err = a.b.run(a); err == nil {
 			a.saved()
 		}
 		return err
@@ -155,7 +164,7 @@ func (a *attempt) again(ctx context.Context, err error) bool {
 		return true
 	case len(a.requests) > 1 && spoiled(err):
 		for _, r := range a.requests { // alone, only the one that spoils it fails
-			a.s.commit(ctx, []*request{r}, nil, a.saved)
+			a.s.commitAlone(ctx, r, a.saved)
 		}
 		a.requests = nil
 		return true
@@ -210,24 +219,24 @@ func (s *Scheduler) newBatch(tx kernel.Tx) *batch {
 
 // run is the order of a transaction: lock, read the clock, load, apply; let out, also to those who wait for
 // what this transaction has made ready; save. Submissions that are held are applied last, as far as the claims have room.
-func (b *batch) run(requests *[]*request, claims *[]*dispatch.Claim, poison map[operation]error) ([]error, error) {
-	if err := b.lock(*requests); err != nil {
+func (b *batch) run(a *attempt) ([]error, error) {
+	if err := b.lock(a.requests); err != nil {
 		return nil, err
 	}
 	crashpoint.Here(crashpoint.BatchLocked)
-	if err := b.takeMail(*requests); err != nil {
+	if err := b.takeMail(a.requests); err != nil {
 		return nil, err
 	}
-	results, err := b.apply(*requests, poison)
+	results, err := b.apply(a.requests, a.poison)
 	if err != nil {
 		return nil, err
 	}
 	fresh := map[string][]kernel.StepRef{}
 	b.readied(fresh)
-	*claims = append(*claims, b.s.queue.TakeWaiting(slices.Sorted(maps.Keys(fresh)))...)
-	if held := b.s.takeHeld(*claims, fresh, *requests); len(held) > 0 {
-		*requests = append(*requests, held...)
-		more, err := b.apply(held, poison)
+	a.claims = append(a.claims, b.s.queue.TakeWaiting(slices.Sorted(maps.Keys(fresh)))...)
+	if held := b.s.takeHeld(a, fresh); len(held) > 0 {
+		a.requests = append(a.requests, held...)
+		more, err := b.apply(held, a.poison)
 		if err != nil {
 			return nil, err
 		}
@@ -236,13 +245,13 @@ func (b *batch) run(requests *[]*request, claims *[]*dispatch.Claim, poison map[
 	}
 	crashpoint.Here(crashpoint.BatchApplied)
 	b.Spend(b.s.budget())
-	b.serving = b.s.queue.Begin(b, *claims)
+	b.serving = b.s.queue.Begin(b, a.claims)
 	if err := b.serving.Serve(fresh); err != nil {
 		return nil, err
 	}
 	b.woken = append(b.woken, b.serving.Opened()...)
 	crashpoint.Here(crashpoint.BatchLetOut)
-	*claims = b.serving.ReturnEarly()
+	a.claims = b.serving.ReturnEarly()
 	for agent, refs := range fresh {
 		if slices.ContainsFunc(refs, func(ref kernel.StepRef) bool { return b.w.Step(ref).Phase == perdure.Ready }) {
 			b.woken = append(b.woken, agent)

@@ -1,6 +1,11 @@
 package scheduler
 
-import "github.com/perdure/perdure/internal/dispatch"
+import (
+	"context"
+	"slices"
+
+	"github.com/perdure/perdure/internal/dispatch"
+)
 
 // Bottleneck is what work waits for.
 type Bottleneck = dispatch.Bottleneck
@@ -12,5 +17,25 @@ const (
 	ForLimit  = dispatch.ForLimit
 )
 
-// Bottlenecks says what work waits for, as far as this node knows. It is to be called every second or so.
-func (s *Scheduler) Bottlenecks() []Bottleneck { return s.queue.Bottlenecks() }
+// Bottlenecks says what work waits for, as far as this node knows. It is to be called every few seconds. Of agents that may be
+// behind it asks the store whether anything is ready for them.
+func (s *Scheduler) Bottlenecks(ctx context.Context) []Bottleneck {
+	all := s.queue.Bottlenecks()
+	var agents []string
+	for i := range all {
+		if all[i].Agent != "" {
+			agents = append(agents, all[i].Agent)
+		}
+	}
+	if len(agents) == 0 {
+		return all
+	}
+	look, err := s.cfg.Store.Look(ctx, agents)
+	nothing := func(b Bottleneck) bool { return b.Agent != "" && (err != nil || !slices.Contains(look.Ready, b.Agent)) }
+	for i := range all {
+		if err == nil && nothing(all[i]) {
+			s.queue.NothingWaits(all[i].Agent)
+		}
+	}
+	return slices.DeleteFunc(all, nothing)
+}

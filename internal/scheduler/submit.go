@@ -131,12 +131,15 @@ func (o *submission) apply(b *batch) error {
 }
 
 // takeHeld hands over submissions that are held, for which the claims of a transaction have room.
-func (s *Scheduler) takeHeld(claims []*dispatch.Claim, ready map[string][]kernel.StepRef, requests []*request) []*request {
+func (s *Scheduler) takeHeld(a *attempt, ready map[string][]kernel.StepRef) []*request {
+	if a.alone {
+		return nil
+	}
 	weight := 0
-	for _, r := range requests {
+	for _, r := range a.requests {
 		weight += r.Weight
 	}
-	queued := s.queue.TakeHeld(claims, ready, len(requests), weight)
+	queued := s.queue.TakeHeld(a.claims, ready, len(a.requests), weight)
 	held := make([]*request, len(queued))
 	for i, r := range queued {
 		held[i] = r.Op.(*request)

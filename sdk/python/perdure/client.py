@@ -217,7 +217,7 @@ class Client:
             try:
                 return self._call(method, path, query=query, body=body, media=media, safe=safe)
             except (Unavailable, BacklogFull) as e:
-                busy = e.status == 429
+                busy = e.code in ("backlogFull", "tooManyRequests")
                 wait = retry.draw(e.retry_after if busy else min(e.retry_after, 5.0))
                 if time.monotonic() - began + wait > self._patience if busy else not safe or attempt >= ATTEMPTS:
                     raise

@@ -245,7 +245,7 @@ export class Client {
         return await this.#transport.ask(method, path, ask);
       } catch (e) {
         if (!(e instanceof PerdureError)) throw e;
-        const busy = e.status === 429; // nothing was done
+        const busy = e.code === "backlogFull" || e.code === "tooManyRequests"; // nothing was done
         const wait = retry.draw(busy ? e.retryAfterMs : Math.min(e.retryAfterMs, 5_000));
         if (busy ? performance.now() - began + wait > this.#patienceMs : !safe || attempt >= attempts || !e.away) throw e;
         await sleep(wait);
