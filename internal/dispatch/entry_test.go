@@ -69,6 +69,15 @@ func TestSubmissionsWaitForEntry(t *testing.T) {
 			}
 		})
 		refused.Wait()
+		q.mu.Lock()
+		q.entering += MaxQueued
+		q.mu.Unlock()
+		if err := put(requests(10, 0, true)); err != nil {
+			t.Errorf("reports, while as much waits as may: %v", err)
+		}
+		q.mu.Lock()
+		q.entering -= MaxQueued
+		q.mu.Unlock()
 		for want := 1; want < next; {
 			taken, _, turn, _ := q.Take()
 			q.Ended(turn)

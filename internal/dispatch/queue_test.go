@@ -418,6 +418,8 @@ func TestHeldForClaimsThatWait(t *testing.T) {
 		take(1000, 100)
 		q.Leave(w)
 		time.Sleep(2 * holdLately) // no claims
+		q.mu.Lock()
+		defer q.mu.Unlock()
 		if len(q.others) != 100 || q.held != 0 {
 			t.Errorf("%d queued, %d held", len(q.others), q.held)
 		}
@@ -522,5 +524,71 @@ func TestClaimsOfNoSearchAreDueIfMoreIsReady(t *testing.T) {
 	q.giveBack(beside, nil, nil, false)
 	if !isDue(q, "a") {
 		t.Error("what comes back is not due")
+	}
+}
+
+// What is held makes no transaction begin that could not take it: claims that wait may be repeated ones, whose earlier runs are to be
+// found first, or ones whose latest transaction has just failed.
+func TestHeldCausesNoVainTransactions(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(q *Queue, a *agentQueue, c *Claim)
+		free    bool
+	}{
+		"new":                                  {func(*Queue, *agentQueue, *Claim) {}, true},
+		"repeated":                             {func(_ *Queue, _ *agentQueue, c *Claim) { c.Repeated = true }, false},
+		"repeated, and there are no runs":      {func(_ *Queue, _ *agentQueue, c *Claim) { c.Repeated, c.noRuns = true, true }, true},
+		"failed":                               {func(q *Queue, _ *agentQueue, _ *Claim) { q.failed([]string{"a"}) }, false},
+		"failed long ago":                      {func(q *Queue, _ *agentQueue, _ *Claim) { q.failed([]string{"a"}); time.Sleep(failedPause) }, true},
+		"of one run, and older steps wait":     {func(_ *Queue, a *agentQueue, c *Claim) { a.left, c.Request.Max = more, 1 }, false},
+		"of more runs, and older steps wait":   {func(_ *Queue, a *agentQueue, _ *Claim) { a.left = more }, true},
+		"older steps wait, and are looked for": {func(_ *Queue, a *agentQueue, _ *Claim) { a.left, a.served = more, true }, false},
+		"a limit is full":                      {func(_ *Queue, a *agentQueue, _ *Claim) { a.left = forLimit }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := NewQueue(env.Real{}, 1)
+				claim := come(t, q, newClaim("a", 100, time.Minute))
+				a := q.agent("a")
+				c.prepare(q, a, claim)
+				if free := a.free(q.env.Now()); free != c.free {
+					t.Fatalf("%v", free)
+				}
+				claim.mode = searchStore
+				taken := q.TakeHeld([]*Claim{claim}, nil, 0, 0)
+				putJobs(t, q, 1, 1, func() int { return 1 })
+				if taken = append(taken, q.TakeHeld([]*Claim{claim}, nil, 0, 0)...); c.free && len(taken) == 0 {
+					t.Error("it is free, and takes nothing")
+				}
+			})
+		})
+	}
+}
+
+// Claims that a search puts back itself are not due because it left more: it has served them.
+func TestClaimsOfASearchAreNotDueIfMoreIsReady(t *testing.T) {
+	q := NewQueue(env.Real{}, 1)
+	for range 3 {
+		come(t, q, newClaim("a", 1, time.Second))
+	}
+	tx := q.Begin(nil, takeClaims(t, q, 3))
+	tx.searches = []*search{{agent: "a", inStore: true, remains: true, at: tx.grants[0].searched}}
+	tx.ReturnEarly()
+	q.giveBack(nil, tx.searches, nil, false)
+	if isDue(q, "a") {
+		t.Error("due again at once")
+	}
+}
+
+// A transaction that is full takes nothing that is held.
+func TestFullTransactionsTakeNothingHeld(t *testing.T) {
+	for weight, want := range map[int]int{0: 3, MaxWeight - 20: 2, MaxWeight - 5: 0, MaxWeight: 0, MaxWeight + 1: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			q := NewQueue(env.Real{}, 1)
+			q.Leave(come(t, q, newClaim("a", 100, time.Second)))
+			putJobs(t, q, 3, 1, func() int { return 10 })
+			if n := len(q.TakeHeld([]*Claim{takenClaim("a", 100)}, nil, 1, weight)); n != want {
+				t.Errorf("beside %d: %d are taken, want %d", weight, n, want)
+			}
+		})
 	}
 }
