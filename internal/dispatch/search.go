@@ -120,7 +120,7 @@ func (t *Transaction) ahead(s *search) (ahead, younger []kernel.StepRef, none bo
 		return s.own, nil, err == nil, err
 	}
 	first, err := t.peek(head[0])
-	if err != nil || first == nil {
+	if err != nil || first == nil || slices.Contains(s.own, head[0]) { // its place was another one, before this transaction
 		return nil, nil, false, err
 	}
 	n := 0
