@@ -83,6 +83,11 @@ func (t *Transaction) find(s *search, fresh []kernel.StepRef) (err error) {
 		return nil
 	}
 	s.full = full
+	if slices.ContainsFunc(s.own, t.b.Workset().WasReady) { // the store has it in the place that it had before this transaction
+		if err := t.b.Save(); err != nil {
+			return err
+		}
+	}
 	s.own = t.sorted(s.own)
 	if s.mode == urgentSteps {
 		s.complete = true
@@ -120,7 +125,7 @@ func (t *Transaction) ahead(s *search) (ahead, younger []kernel.StepRef, none bo
 		return s.own, nil, err == nil, err
 	}
 	first, err := t.peek(head[0])
-	if err != nil || first == nil || slices.Contains(s.own, head[0]) { // its place was another one, before this transaction
+	if err != nil || first == nil {
 		return nil, nil, false, err
 	}
 	n := 0

@@ -165,6 +165,12 @@ func (w *Workset) HasStep(ref StepRef) bool {
 	return w.Step(ref) != nil
 }
 
+// WasReady reports whether a loaded step was ready when it was saved last.
+func (w *Workset) WasReady(ref StepRef) bool {
+	was := w.entry(ref.Job).steps.at(ref.Index).was
+	return was != nil && was.Phase == perdure.Ready
+}
+
 // Step is a step as it stands; nil if it is not there. It must not be changed.
 func (w *Workset) Step(ref StepRef) *Step {
 	if e := w.entry(ref.Job); e != nil {
