@@ -116,7 +116,7 @@ func (d *desk) reportAndClaimBeside(g *gate, run perdure.Run) (next, other []per
 		other, _ = d.Claim(d.t.Context(), protocol.Claim{Agent: "a", Holder: "other", Max: 1, Wait: time.Minute})
 	})
 	<-g.waiting
-	next = d.reportAndClaim(run, protocol.Claim{Agent: "a", Holder: "h", Max: 1, RequestID: "R", First: true})
+	next = d.reportAndClaim(run, protocol.Claim{Agent: "a", Holder: "h", Max: 4, RequestID: "R", First: true})
 	close(g.open)
 	going.Wait()
 	return next, other
