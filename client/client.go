@@ -108,7 +108,7 @@ type request struct {
 	ofAgent   bool          // an agent repeats its calls itself
 }
 
-// ask sends the request and reads the answer into out, if there is any to be had. Where the server is too busy, it is asked again.
+// ask sends the request and reads the answer into out, if there is one. It repeats a request that the server is too busy for.
 func (c *Client) ask(ctx context.Context, req *request, out any) (status int, err error) {
 	began := time.Now()
 	for try := 1; ; try++ {

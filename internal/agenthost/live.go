@@ -249,14 +249,13 @@ func reportOf(run *perdure.Run, output json.RawMessage, err, cause error) protoc
 func (h *Host) lose(l *live, cause error) {
 	l.lost = true
 	l.report = nil
-	if l.inLine {
-		l.leaveLine()
-		h.say(slog.LevelWarn, "run given up before it could start: "+cause.Error(), l.agent, l.run)
-		h.forget(l)
-		return
-	}
 	if !l.running {
-		h.say(slog.LevelWarn, "report dropped: "+cause.Error(), l.agent, l.run)
+		what := "report dropped: "
+		if l.inLine {
+			what = "run given up before it could start: "
+			l.leaveLine()
+		}
+		h.say(slog.LevelWarn, what+cause.Error(), l.agent, l.run)
 		h.forget(l)
 		return
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/env"
 )
 
-// Submissions and acts wait for entry if the queue is full: their callers are told to come again only if that lasts. What runs have
-// to say does not wait behind them.
+// Submissions and acts wait for entry if the queue is full, and are refused only if that lasts. Reports and heartbeats do not wait
+// behind them.
 const (
 	MaxQueued   = 100_000         // requests of runs in the queue; others in it; and others that wait for entry
 	enterWithin = 5 * time.Second // how long a request waits for entry

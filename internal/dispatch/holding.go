@@ -123,22 +123,23 @@ func (h *holding) see(a *agentQueue, now time.Time) {
 func (q *Queue) TakeHeld(claims []*Claim, ready map[string][]kernel.StepRef, requests, weight int) (more []*Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.held == 0 || requests > 0 && weight >= MaxWeight {
+	if q.held == 0 {
 		return nil
+	}
+	rooms := map[string]int{}
+	for _, c := range claims {
+		if c.mode != repeatOnly && c.mayTake() {
+			rooms[c.Request.Agent] += c.Request.Max
+		}
 	}
 	p := &picking{room: MaxRequests - requests, weight: MaxWeight - weight}
 	for _, a := range slices.Clone(q.holders) {
-		room := -len(ready[a.name])
-		for _, c := range claims {
-			if c.Request.Agent == a.name && c.mode != repeatOnly && c.mayTake() {
-				room += c.Request.Max
-			}
-		}
+		room := rooms[a.name] - len(ready[a.name])
 		if a.left != nothing {
 			room = newest(room)
 		}
 		h, n := a.holding, 0
-		for ; n < len(h.held) && room > 0 && p.fits(h.held[n], 0, 0) && (requests == 0 || p.weight >= h.held[n].Weight); n++ {
+		for ; n < len(h.held) && room > 0 && p.fits(h.held[n], 0, 0); n++ {
 			p.add(h.held[n])
 			room -= h.held[n].Runs
 			h.takenAt = q.env.Now()

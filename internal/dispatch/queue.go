@@ -395,9 +395,9 @@ type picking struct {
 	room, weight int
 }
 
-// fits reports whether there is room for a request, and for so much more behind it.
+// fits reports whether there is room for a request, and for so much more behind it. The first one always fits.
 func (p *picking) fits(r *Request, room, weight int) bool {
-	return p.room > room && (len(p.picked) == 0 || p.weight-r.Weight >= weight)
+	return p.room > room && (p.room == MaxRequests || p.weight-r.Weight >= weight)
 }
 
 func (p *picking) add(r *Request) {

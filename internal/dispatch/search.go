@@ -128,18 +128,17 @@ func (t *Transaction) ahead(s *search) (ahead, younger []kernel.StepRef, none bo
 	if err != nil || first == nil {
 		return nil, nil, false, err
 	}
+	ahead, behind := t.split(s.own, first)
+	return ahead, t.asUrgent(behind, first, newest(s.want-len(ahead))), false, nil
+}
+
+// split divides steps in the order of claims: those that come before a ready step of the store, and those behind it.
+func (t *Transaction) split(refs []kernel.StepRef, first *kernel.Step) (ahead, behind []kernel.StepRef) {
 	n := 0
-	for n < len(s.own) && kernel.ClaimLess(t.candidate(s.own[n]), kernel.CandidateOf(first)) <= 0 {
+	for n < len(refs) && kernel.ClaimLess(t.candidate(refs[n]), kernel.CandidateOf(first)) <= 0 {
 		n++
 	}
-	ahead = s.own[:n]
-	most := newest(s.want - n)
-	for _, ref := range s.own[n:] {
-		if len(younger) < most && asUrgent(t.b.Workset().Step(ref), first) {
-			younger = append(younger, ref)
-		}
-	}
-	return ahead, younger, false, nil
+	return refs[:n:n], refs[n:]
 }
 
 // sorted are steps in the order of claims.
@@ -178,17 +177,8 @@ func (t *Transaction) urgent(s *search) ([]kernel.StepRef, error) {
 	if w.Has(first.Job) || w.Now().Sub(first.ReadyAt) > overlookedAfter && !t.q.servedOlder(s.agent) {
 		most = 0
 	}
-	return slices.DeleteFunc(slices.Clone(s.own), func(ref kernel.StepRef) bool {
-		own := w.Step(ref)
-		if kernel.ClaimLess(kernel.CandidateOf(own), kernel.CandidateOf(first)) <= 0 {
-			return false
-		}
-		if most == 0 || !asUrgent(own, first) {
-			return true
-		}
-		most--
-		return false
-	}), nil
+	ahead, behind := t.split(s.own, first)
+	return append(ahead, t.asUrgent(behind, first, most)...), nil
 }
 
 // overlookedAfter is after how long a ready step is taken to have been overlooked, if no search has dispatched older steps for so long.
@@ -209,10 +199,16 @@ const olderShare = 16
 // newest is how many of so many runs may be of steps that have just become ready, while older ones that are as urgent wait.
 func newest(runs int) int { return runs - (runs+olderShare-1)/olderShare }
 
-// asUrgent reports whether a step that has just become ready may be dispatched before an older one: a permit that it takes, or an
-// ageing, would make that unfair.
-func asUrgent(own, older *kernel.Step) bool {
-	return own.Ageing == older.Ageing && own.Ageing == 0 && own.Needs == "" && own.Priority >= older.Priority
+// asUrgent are those, most at most, that may be dispatched before an older step: a permit that they take, or an ageing, would make
+// that unfair.
+func (t *Transaction) asUrgent(refs []kernel.StepRef, older *kernel.Step, most int) (younger []kernel.StepRef) {
+	for _, ref := range refs {
+		own := t.b.Workset().Step(ref)
+		if len(younger) < most && own.Ageing == older.Ageing && own.Ageing == 0 && own.Needs == "" && own.Priority >= older.Priority {
+			younger = append(younger, ref)
+		}
+	}
+	return younger
 }
 
 // peek is a step as it is in this transaction or, if its job is not locked, as it was just now.
@@ -261,21 +257,8 @@ func (t *Transaction) candidate(ref kernel.StepRef) kernel.Candidate {
 
 // inOrder are those that are ready, each once, in the order of claims.
 func (t *Transaction) inOrder(refs []kernel.StepRef) []kernel.StepRef {
-	ready := make([]kernel.Candidate, 0, len(refs))
-	for _, ref := range refs {
-		if s := t.b.Workset().Step(ref); s.Phase == perdure.Ready {
-			ready = append(ready, kernel.CandidateOf(s))
-		}
-	}
-	if !slices.IsSortedFunc(ready, kernel.ClaimLess) {
-		slices.SortFunc(ready, kernel.ClaimLess)
-	}
-	ready = slices.Compact(ready)
-	refs = refs[:len(ready)]
-	for i := range ready {
-		refs[i] = ready[i].StepRef
-	}
-	return refs
+	refs = slices.DeleteFunc(refs, func(ref kernel.StepRef) bool { return t.b.Workset().Step(ref).Phase != perdure.Ready })
+	return slices.Compact(t.sorted(refs))
 }
 
 // load locks the jobs of steps and loads the steps. Steps whose job another transaction has locked are left out.

@@ -178,7 +178,7 @@ var ofActors = []mutant{
 	{name: "a report that did not get through is not repeated", file: "internal/agenthost/report.go", old: "		if !retry.pause(h.life) {\n			return\n		}\n", new: "		retry.pause(h.life)\n		return\n"},
 	{name: "a claim whose answer was lost with that to its reports is forgotten", file: "internal/agenthost/report.go", old: "	if !got.lost {\n", new: "	if true {\n"},
 	{name: "the turn of a claim with reports ends with its caller", file: "internal/scheduler/report.go", old: "if err = ctx.Err(); !s.queue.Withdraw(&r.Request) {", new: "if err = ctx.Err(); false {", run: "Queued"},
-	{name: "what reports make ready passes what stands before it", file: "internal/dispatch/search.go", old: "	for n < len(s.own) && kernel.ClaimLess(t.candidate(s.own[n]), kernel.CandidateOf(first)) <= 0 {", new: "	for n < len(s.own) {", pkg: "internal/scheduler"},
+	{name: "what reports make ready passes what stands before it", file: "internal/dispatch/search.go", old: "	for n < len(refs) && kernel.ClaimLess(t.candidate(refs[n]), kernel.CandidateOf(first)) <= 0 {", new: "	for n < len(refs) {", pkg: "internal/scheduler"},
 	{name: "programs of expressions are kept for ever", file: "definition/program.go", old: "const maxProgramBytes = 16 << 20", new: "const maxProgramBytes = 16 << 40", run: "FewKilobytes|Dropped"},
 	{name: "compiling is free of charge", file: "definition/program.go", old: "return c, nil, budget.Spend(compileWork * len(src))", new: "return c, nil, nil", run: "CompilingIsBounded"},
 	{name: "an expression keeps its syntax tree", file: "definition/expr.go", old: "	root.Nodes = nil\n", new: "", run: "SizesAreTrue"},

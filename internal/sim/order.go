@@ -51,7 +51,7 @@ func (w *world) queued(n *node, t *watchedTx) {
 	touched, out := map[kernel.StepRef]bool{}, []*kernel.Step(nil)
 	took := map[perdure.JobID]bool{}   // jobs that have got their type's permit
 	fresh := map[kernel.StepRef]bool{} // steps that were not ready before this transaction
-	newest := map[string]int{}         // by agent: those that were let out
+	newest := map[string]int{}         // by agent: how many of those were dispatched
 	keep := func(s *kernel.Step) {
 		if _, ready := o.ready[s.StepRef]; !ready && !touched[s.StepRef] {
 			fresh[s.StepRef] = true
