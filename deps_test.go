@@ -31,6 +31,7 @@ var layers = []layer{
 	{pkg: "internal/runcontext", why: "the context of a handler, between agent hosts and the root"},
 	{pkg: "internal/crashpoint", why: "names of instants at which a test may kill the program; empty in what ships, so that every package may call it"},
 	{pkg: "internal/redact", why: "the part of a URL that may be shown; every package that shows a URL uses it"},
+	{pkg: "internal/speed", why: "switches of what makes Perdure faster, in the stores, dispatch and agent hosts"},
 	{pkg: "internal/lru", why: "a cache that is bounded in bytes, for compiled definitions"},
 	{pkg: "internal/descriptors", why: "one formula divides the file descriptors between callers, runs and the store"},
 	{pkg: "internal/admission", why: "a server bounds what a service reads for an answer; neither imports the other"},
@@ -46,13 +47,13 @@ var layers = []layer{
 	{pkg: "store/internal/merge", ours: []string{"internal/kernel"}, why: "the first ready steps of many lanes, of both SQL stores"},
 	{pkg: "store/memory", ours: []string{"", "internal/kernel"}, why: "the model by which the other stores are judged; it depends on nothing else"},
 	{pkg: "store/sqlite", ours: []string{"", "internal/crashpoint", "internal/kernel", "internal/redact", "store/internal/merge", "store/internal/rows"}, modules: []string{"github.com/google/uuid", "modernc.org/sqlite", "zombiezen.com/go/sqlite"}, why: "a store has no rules: it loads, locks and saves"},
-	{pkg: "store/postgres", ours: []string{"", "internal/crashpoint", "internal/kernel", "internal/redact", "store/internal/bundle", "store/internal/merge", "store/internal/rows"}, modules: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}, why: "as sqlite"},
+	{pkg: "store/postgres", ours: []string{"", "internal/crashpoint", "internal/kernel", "internal/redact", "internal/speed", "store/internal/bundle", "store/internal/merge", "store/internal/rows"}, modules: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}, why: "as sqlite"},
 	{pkg: "store", ours: []string{"", "internal/kernel", "store/memory", "store/postgres", "store/sqlite"}, why: "the one place that chooses a store by its URL; a program that does not import it does not link both drivers"},
 
 	// The components of a node. They reach each other through the store, or through interfaces that the node connects.
-	{pkg: "internal/agenthost", ours: []string{"", "internal/crashpoint", "internal/env", "internal/runcontext", "protocol"}, why: "it does not know whether its protocol.Exchange is in this process or a server"},
+	{pkg: "internal/agenthost", ours: []string{"", "internal/crashpoint", "internal/env", "internal/runcontext", "internal/speed", "protocol"}, why: "it does not know whether its protocol.Exchange is in this process or a server"},
 	{pkg: "internal/election", ours: []string{"internal/crashpoint", "internal/env", "internal/kernel"}, why: "which node leads a role; the duty of the role is handed in"},
-	{pkg: "internal/dispatch", ours: []string{"", "internal/admission", "internal/env", "internal/kernel", "protocol"}, why: "which claims are granted which steps; it has no transactions of its own"},
+	{pkg: "internal/dispatch", ours: []string{"", "internal/admission", "internal/env", "internal/kernel", "internal/speed", "protocol"}, why: "which claims are granted which steps; it has no transactions of its own"},
 	{pkg: "internal/scheduler", ours: []string{"", "internal/admission", "internal/crashpoint", "internal/dispatch", "internal/env", "internal/kernel", "internal/lru", "internal/plain", "protocol"}, modules: []string{"github.com/google/uuid"}, why: "it loads, applies the rules and saves"},
 	{pkg: "internal/supervisor", ours: []string{"internal/crashpoint", "internal/env", "internal/kernel"}, why: "it decides nothing: it calls the scheduler through an interface of its own"},
 

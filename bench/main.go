@@ -26,6 +26,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/perdure/perdure/internal/speed"
 )
 
 // Options are the sizes of the long workloads.
@@ -62,6 +64,7 @@ const usageText = `Usage: bench [flags]         the full run: all systems, all w
   bench quick --systems perdure-pg,river-pg --workloads batch,single
   bench --systems perdure-pg --workloads held --held 5m
   bench --workloads batch,three --rounds 7 --out /tmp/results
+  bench quick --systems perdure-pg --workloads batch,backlog,three --without pass,marks
   bench --list
 
 Flags:
@@ -92,7 +95,9 @@ func run(args []string) error {
 	if len(args) > 0 {
 		switch args[0] { // what this program starts itself as
 		case "-measure":
-			debug.SetGCPercent(gcPercent)
+			if os.Getenv("GOGC") == "" {
+				debug.SetGCPercent(gcPercent)
+			}
 			return carryOutOrder(ctx, args[1])
 		case "-agent":
 			return serveAgent(ctx, args[1:])
@@ -118,7 +123,7 @@ func parse(args []string, out io.Writer) (a asked, err error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(out)
 	f.Usage = func() { fmt.Fprint(out, usageText); f.PrintDefaults() }
-	var systems, works string
+	var systems, works, without, gogc, older string
 	rounds, watch := 5, 30*time.Second
 	if a.quick {
 		rounds, watch = 3, 5*time.Second
@@ -138,6 +143,9 @@ func parse(args []string, out io.Writer) (a asked, err error) {
 	f.IntVar(&a.options.Finished, "finished", 5_000_000, "jobs that are done, for workload million")
 	f.DurationVar(&a.options.Settle, "watch", watch, "how long workload rest watches an idle node")
 	f.IntVar(&a.options.Load, "load", 85, "at how many percent of the peak jobs arrive in workloads stall and stall-three")
+	f.StringVar(&without, "without", "", "measure Perdure once more without a `DEVICE` that makes it faster; several, separated by commas, each by itself: "+speed.Names())
+	f.StringVar(&gogc, "gogc", "", "measure each system once more with this `GOGC`; several, separated by commas")
+	f.StringVar(&older, "older", "", "measure Perdure once more by this `PROGRAM`, the bench of another commit")
 	f.StringVar(&a.profile, "profile", "", "directory for profiles of processor time and allocations, of what measures a rate")
 	f.BoolVar(&a.list, "list", false, "list systems and workloads")
 	if err := f.Parse(args); err != nil {
@@ -147,6 +155,9 @@ func parse(args []string, out io.Writer) (a asked, err error) {
 		return a, fmt.Errorf("%q is not understood: bench --help", f.Arg(0))
 	}
 	if a.systems, err = choose(systems, quickSystems(a.quick), systemNames()); err != nil {
+		return a, err
+	}
+	if a.systems, err = withVariants(a.systems, without, gogc, older); err != nil {
 		return a, err
 	}
 	a.workloads, err = choose(works, usualWorkloads(a.quick), workloadNames())

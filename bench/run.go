@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -165,7 +166,7 @@ func (r *runner) ask(ctx context.Context, k Kind, w Workload, n int) (res Result
 		return res, err
 	}
 	defer os.RemoveAll(dir)
-	o := Order{System: k.Name, Workload: w.Name, N: n, Within: r.within, Env: r.env, Options: r.options, Profile: r.profile}
+	o := Order{System: k.base(), Workload: w.Name, N: n, Within: r.within, Env: r.env, Options: r.options, Profile: r.profile}
 	if w.Long {
 		o.Within += 2*r.options.Held + time.Duration(r.options.Waiting+r.options.Finished)*time.Millisecond
 	}
@@ -193,7 +194,7 @@ func (r *runner) ask(ctx context.Context, k Kind, w Workload, n int) (res Result
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.Within+time.Minute)
 	defer cancel()
-	out, err := r.obey(ctx, text, answer)
+	out, err := r.obey(ctx, k.variant, text, answer)
 	if err != nil {
 		return res, err
 	}
@@ -201,12 +202,15 @@ func (r *runner) ask(ctx context.Context, k Kind, w Workload, n int) (res Result
 	if err != nil {
 		return res, fmt.Errorf("it has ended without an answer: %s", out)
 	}
-	return res, json.Unmarshal(b, &res)
+	err = json.Unmarshal(b, &res)
+	res.System = k.Name
+	return res, err
 }
 
 // obey runs this program as the one that measures. It gives back the end of what that has printed.
-func (r *runner) obey(ctx context.Context, order []byte, answer string) (string, error) {
-	cmd := exec.CommandContext(ctx, r.env.Self, "-measure", answer)
+func (r *runner) obey(ctx context.Context, v variant, order []byte, answer string) (string, error) {
+	cmd := exec.CommandContext(ctx, cmp.Or(v.program, r.env.Self), "-measure", answer)
+	cmd.Env = append(os.Environ(), v.environment...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the terminal's interrupt comes here
 	cmd.WaitDelay = 5 * time.Second
 	var out bytes.Buffer

@@ -69,6 +69,8 @@ type Kind struct {
 	Settings []string
 	Missing  func(*Env) string // why it cannot run here; nil: it can
 	New      func(*Env) System
+
+	variant
 }
 
 var kinds []Kind

@@ -120,8 +120,8 @@ type shared interface {
 const (
 	// sharedPoll is how often it is looked for the work of other nodes where no hints come through (a
 	// pooler drops them). Where they do, the supervisor's look finds what was lost.
-	sharedPoll    = 250 * time.Millisecond
-	sharedWriters = 3
+	sharedPoll = 250 * time.Millisecond
+	writers    = 3
 )
 
 // New makes a node on a store. It answers from now on, and lets nothing out by itself before Start. Stop
@@ -136,9 +136,9 @@ func New(store Store, cfg Config) *Node {
 		return kernel.WithCell(perdure.JobID(uuid.Must(uuid.NewV7())), int(n.cell.Load()))
 	}
 	sc := scheduler.Config{Store: store, NewID: newID, Compiler: n.plans, Log: cfg.Log, Meter: n.meter,
-		Broken: n.fail, Sooner: func(at time.Time) { n.supervisor.Sooner(at) }, Writers: cfg.Writers, MaxBacklog: cfg.MaxBacklog}
-	if sc.Writers == 0 && !n.alone() {
-		sc.Writers = sharedWriters
+		Broken: n.fail, Sooner: func(at time.Time) { n.supervisor.Sooner(at) }, Writers: cfg.Writers, OneWrites: n.alone(), MaxBacklog: cfg.MaxBacklog}
+	if sc.Writers == 0 {
+		sc.Writers = writers
 	}
 	n.scheduler = scheduler.New(sc)
 	n.supervisor = supervisor.New(supervisor.Config{Scheduler: n.scheduler, Store: store,

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/speed"
 )
 
 // An agent with few slots and quick handlers would wait for the next runs most of the time. So it claims ahead: as many runs more
@@ -19,7 +20,7 @@ const (
 
 // ahead is how many runs an agent claims beyond its slots: while it is given as many as it asks for.
 func (a *hosted) ahead(now time.Time) int {
-	if !a.flows || now.Before(a.slow) || a.took <= 0 {
+	if !speed.ClaimAhead.On() || !a.flows || now.Before(a.slow) || a.took <= 0 {
 		return 0
 	}
 	n := 2 * int64(a.slots) * int64(a.trip) / int64(a.took) // twice as many, since they come in batches

@@ -13,7 +13,7 @@ import (
 // limit; and for how long that has been so.
 func TestBottlenecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := NewQueue(env.Real{}, 1)
+		q := NewQueue(env.Real{}, 1, false)
 		is := func(want ...string) {
 			t.Helper()
 			var got []string

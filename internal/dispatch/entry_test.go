@@ -24,7 +24,7 @@ func TestSubmissionsWaitForEntry(t *testing.T) {
 	}
 	full := func(err error) bool { return perdure.CodeOf(err) == perdure.CodeBacklogFull }
 	synctest.Test(t, func(t *testing.T) {
-		q := NewQueue(env.Real{}, 1)
+		q := NewQueue(env.Real{}, 1, false)
 		put := func(rs []*Request) error { return q.Put(t.Context(), rs) }
 		if err := put(requests(MaxQueued-5, 1, false)); err != nil {
 			t.Fatal(err)
@@ -101,7 +101,7 @@ func TestSubmissionsWaitForEntry(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) { // the end of the node
-		q := NewQueue(env.Real{}, 1)
+		q := NewQueue(env.Real{}, 1, false)
 		if err := q.Put(t.Context(), requests(MaxQueued, 1, false)); err != nil {
 			t.Fatal(err)
 		}

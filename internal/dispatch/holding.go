@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/speed"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -91,7 +92,7 @@ func (q *Queue) claimed(c *protocol.Claim) {
 // hold keeps a submission back, if that is of use.
 func (q *Queue) hold(r *Request, now time.Time) bool {
 	a := q.agents[r.Agent]
-	if r.Agent == "" || a == nil || a.holding == nil || a.left == forLimit || r.Few && a.left != more {
+	if !speed.Hold.On() || r.Agent == "" || a == nil || a.holding == nil || a.left == forLimit || r.Few && a.left != more {
 		return false
 	}
 	h := a.holding

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/speed"
 )
 
 // Bounds of one transaction, and of the queue.
@@ -23,8 +24,9 @@ const (
 // search began. If a wake-up came after that, the search may have missed what became ready, and the claim is searched
 // for again.
 type Queue struct {
-	env      env.Env
-	holdPace int
+	env       env.Env
+	holdPace  int
+	oneWrites bool
 
 	mu      sync.Mutex
 	wake    sync.Cond
@@ -64,9 +66,10 @@ type Queue struct {
 }
 
 // NewQueue makes an empty queue. holdPace is how many runs an agent asks for in a quarter of a second, at least, if
-// submissions are held for it.
-func NewQueue(e env.Env, holdPace int) *Queue {
-	q := &Queue{env: e, holdPace: holdPace, agents: map[string]*agentQueue{}, due: map[*agentQueue]bool{}}
+// submissions are held for it. oneWrites says that the store carries out one transaction after the other: then none begins
+// before the COMMIT of the one before, whatever there is to do.
+func NewQueue(e env.Env, holdPace int, oneWrites bool) *Queue {
+	q := &Queue{env: e, holdPace: holdPace, oneWrites: oneWrites, agents: map[string]*agentQueue{}, due: map[*agentQueue]bool{}}
 	q.wake.L = &q.mu
 	q.asides.env = e
 	q.asides.wake.L = &q.asides.mu
@@ -191,7 +194,7 @@ func (q *Queue) searchedLately(a *agentQueue) bool {
 
 // mayWaitForLater reports whether a claim need not be searched for at once, and sees to it that it is soon.
 func (q *Queue) mayWaitForLater(a *agentQueue, c *Claim) bool {
-	if c.Repeated || c.Request.Wait < 2*searchPause || a.left != nothing || q.due[a] || !q.searchedLately(a) {
+	if !speed.LookLater.On() || c.Repeated || c.Request.Wait < 2*searchPause || a.left != nothing || q.due[a] || !q.searchedLately(a) {
 		return false
 	}
 	c.searched = a.searchedAt
@@ -263,6 +266,9 @@ const (
 
 // worth reports whether a writer should begin a transaction now. If one should begin only later, worth sets a timer that asks again.
 func (q *Queue) worth() bool {
+	if q.oneWrites && q.underWay > 0 {
+		return false
+	}
 	work := q.reports + len(q.others)
 	some := len(q.ofRuns)+len(q.others) > 0
 	for _, a := range q.holders {

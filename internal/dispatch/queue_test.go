@@ -69,7 +69,7 @@ func TestWakeUpDuringASearchIsNotLost(t *testing.T) {
 		"room, not needed": {func(q *Queue) { q.Hint(nil, true) }, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := NewQueue(env.Real{}, 1)
+			q := NewQueue(env.Real{}, 1, false)
 			come(t, q, newClaim("a", 1, 0))
 			claims := takeClaims(t, q, 1)
 			c.wake(q)
@@ -107,7 +107,7 @@ func TestClaimRightAfterASearchCausesNone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := NewQueue(env.Real{}, 1)
+				q := NewQueue(env.Real{}, 1, false)
 				come(t, q, newClaim("a", 1, time.Minute))
 				claims := takeClaims(t, q, 1)
 				c.found.agent, c.found.inStore, c.found.at = "a", true, claims[0].searched
@@ -143,7 +143,7 @@ func TestClaimsWithoutRunsReturnEarly(t *testing.T) {
 		"a lock":        {false, true, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := NewQueue(env.Real{}, 1)
+			q := NewQueue(env.Real{}, 1, false)
 			for range 3 {
 				come(t, q, newClaim("a", 1, time.Second))
 			}
@@ -183,9 +183,37 @@ func TestModeOfASearch(t *testing.T) {
 	}
 }
 
+// Where one transaction is carried out after the other, none begins before the COMMIT of the one before, however much there
+// is to do, and however long it takes; elsewhere it does.
+func TestOneWrites(t *testing.T) {
+	for _, one := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			q := NewQueue(env.Real{}, 1, one)
+			putJobs(t, q, 1, 1, func() int { return 1 })
+			_, _, turn, _ := q.Take()
+			putJobs(t, q, besideFrom, 1, func() int { return 1 })
+			took := false
+			go func() {
+				q.Take()
+				took = true
+			}()
+			time.Sleep(2 * besideAfter)
+			synctest.Wait()
+			if took == one {
+				t.Errorf("one after the other: %v; a transaction began beside another: %v", one, took)
+			}
+			q.Ended(turn)
+			synctest.Wait()
+			if !took {
+				t.Error("none began after it")
+			}
+		})
+	}
+}
+
 // Agents of which nothing would be lost are forgotten if there are too many, and no wake-up with them (F068).
 func TestAgentsAreBounded(t *testing.T) {
-	q := NewQueue(env.Real{}, 1)
+	q := NewQueue(env.Real{}, 1, false)
 	come(t, q, newClaim("out", 1, time.Minute))
 	claims := takeClaims(t, q, 1)
 	come(t, q, newClaim("waits", 1, time.Minute))
@@ -207,7 +235,7 @@ func TestAgentsAreBounded(t *testing.T) {
 
 // Claims that come back find their agents, even if one of these makes the queue forget others (F068).
 func TestClaimsComeBackToAFullQueue(t *testing.T) {
-	q := NewQueue(env.Real{}, 1)
+	q := NewQueue(env.Real{}, 1, false)
 	for i := range maxAgents - 1 {
 		q.Wake([]string{string(rune(0x4e00 + i))})
 	}
@@ -221,7 +249,7 @@ func TestClaimsComeBackToAFullQueue(t *testing.T) {
 // The agent of a submission that is held is not forgotten, whose claims have left.
 func TestAgentOfWhatIsHeldIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := NewQueue(env.Real{}, 1)
+		q := NewQueue(env.Real{}, 1, false)
 		q.Leave(come(t, q, newClaim("a", 100, time.Second)))
 		putJobs(t, q, 50, 1, func() int { return 1 })
 		for i := range 2 * maxAgents {
@@ -282,7 +310,7 @@ func putJobs(t *testing.T, q *Queue, n, runs int, weight func() int) {
 // The submission that came first is taken first, as far as the claims of a transaction have room beside what it has made ready.
 func TestHeldInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := NewQueue(env.Real{}, 1)
+		q := NewQueue(env.Real{}, 1, false)
 		made, next := 0, 0
 		set := func(n, runs int) {
 			putJobs(t, q, n, runs, func() int { made++; return made })
@@ -343,7 +371,7 @@ func TestHeldInOrder(t *testing.T) {
 func TestHeldForAnAgentThatIsBehind(t *testing.T) {
 	for left, want := range map[left][2]int{nothing: {100, 0}, more: {100, 100}, forLimit: {0, 0}} {
 		synctest.Test(t, func(t *testing.T) {
-			q := NewQueue(env.Real{}, 1)
+			q := NewQueue(env.Real{}, 1, false)
 			q.Leave(come(t, q, newClaim("a", 25, time.Second)))
 			q.agent("a").left = left
 			for i, few := range []bool{false, true} {
@@ -396,7 +424,7 @@ func TestFirstRuns(t *testing.T) {
 // nothing; no more than one transaction carries.
 func TestHeldForClaimsThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := NewQueue(env.Real{}, 1)
+		q := NewQueue(env.Real{}, 1, false)
 		w := newClaim("a", 2500, time.Minute)
 		take := func(want, held int) {
 			t.Helper()
@@ -430,7 +458,7 @@ func TestHeldForClaimsThatWait(t *testing.T) {
 // first takes its time.
 func TestTransactionsBesideEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := NewQueue(env.Real{}, HoldPace)
+		q := NewQueue(env.Real{}, HoldPace, false)
 		put := func(n int) {
 			rs := make([]*Request, n)
 			for i := range rs {
@@ -505,7 +533,7 @@ func TestTransactionsBesideEachOther(t *testing.T) {
 // L5: as long as the latest search has left steps, claims that no search has served are due: those that a transaction gives back
 // that has not searched the store, and those that have come while it did.
 func TestClaimsOfNoSearchAreDueIfMoreIsReady(t *testing.T) {
-	q := NewQueue(env.Real{}, 1)
+	q := NewQueue(env.Real{}, 1, false)
 	come(t, q, newClaim("a", 1, time.Minute))
 	server := takeClaims(t, q, 1)
 	come(t, q, newClaim("a", 1, time.Minute))
@@ -546,7 +574,7 @@ func TestHeldCausesNoVainTransactions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := NewQueue(env.Real{}, 1)
+				q := NewQueue(env.Real{}, 1, false)
 				claim := come(t, q, newClaim("a", 100, time.Minute))
 				a := q.agent("a")
 				c.prepare(q, a, claim)
@@ -566,7 +594,7 @@ func TestHeldCausesNoVainTransactions(t *testing.T) {
 
 // Claims that a search puts back itself are not due because it left more: it has served them.
 func TestClaimsOfASearchAreNotDueIfMoreIsReady(t *testing.T) {
-	q := NewQueue(env.Real{}, 1)
+	q := NewQueue(env.Real{}, 1, false)
 	for range 3 {
 		come(t, q, newClaim("a", 1, time.Second))
 	}
@@ -583,7 +611,7 @@ func TestClaimsOfASearchAreNotDueIfMoreIsReady(t *testing.T) {
 func TestFullTransactionsTakeNothingHeld(t *testing.T) {
 	for weight, want := range map[int]int{0: 3, MaxWeight - 20: 2, MaxWeight - 5: 0, MaxWeight: 0, MaxWeight + 1: 0} {
 		synctest.Test(t, func(t *testing.T) {
-			q := NewQueue(env.Real{}, 1)
+			q := NewQueue(env.Real{}, 1, false)
 			q.Leave(come(t, q, newClaim("a", 100, time.Second)))
 			putJobs(t, q, 3, 1, func() int { return 10 })
 			if n := len(q.TakeHeld([]*Claim{takenClaim("a", 100)}, nil, 1, weight)); n != want {

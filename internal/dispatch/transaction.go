@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/speed"
 )
 
 // Batch is the scheduler's transaction: it loads, applies the rules and saves. Transaction serves claims in it.
@@ -435,6 +436,9 @@ func (t *Transaction) ReturnEarly() (stay []*Claim) {
 // PassOn lets other writers search for the agents of which there is more than this transaction dispatches, while it is
 // being saved: a backlog is worked off by one search after the other, and to save one takes as long as to make it.
 func (t *Transaction) PassOn() {
+	if !speed.Pass.On() {
+		return
+	}
 	var agents []string
 	for _, s := range t.searches {
 		if s.server != nil && s.cleared && !s.atLimit && !s.blocked {

@@ -92,7 +92,7 @@ type play struct {
 }
 
 func newPlay(t *testing.T) *play {
-	p := &play{T: t, store: memory.New(), queue: NewQueue(env.Real{}, 1), jobs: map[string]perdure.JobID{}, names: map[perdure.JobID]string{}, claims: map[string]*Claim{}}
+	p := &play{T: t, store: memory.New(), queue: NewQueue(env.Real{}, 1, false), jobs: map[string]perdure.JobID{}, names: map[perdure.JobID]string{}, claims: map[string]*Claim{}}
 	p.queue.agent("mail")
 	return p
 }

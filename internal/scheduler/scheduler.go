@@ -31,12 +31,13 @@ type Config struct {
 	Broken   func(error)     // told when the store says kernel.ErrBroken; nil: nobody
 	Sooner   func(time.Time) // told when a step is made to wait: until then, by this process' clock; nil: nobody
 
-	Writers    int // transactions in flight at once; 0: 1
-	MaxBacklog int // unsettled jobs above which a submission is refused; 0: perdure.DefaultMaxBacklog
-	HoldFrom   int // first runs of one caller's submissions from which on these may be held for a claim; 0: 100
-	RenderWork int // units of work for rendering in one part of a transaction; 0: maxWork
-	Renderers  int // renderings outside of transactions at once; 0: half of the processors
-	HoldPace   int // for how many runs an agent asks in a quarter of a second, if anything is to be held for it; 0: 1,000
+	Writers    int  // transactions in flight at once; 0: 1
+	OneWrites  bool // the store carries out one transaction after the other: the others in flight are being committed
+	MaxBacklog int  // unsettled jobs above which a submission is refused; 0: perdure.DefaultMaxBacklog
+	HoldFrom   int  // first runs of one caller's submissions from which on these may be held for a claim; 0: 100
+	RenderWork int  // units of work for rendering in one part of a transaction; 0: maxWork
+	Renderers  int  // renderings outside of transactions at once; 0: half of the processors
+	HoldPace   int  // for how many runs an agent asks in a quarter of a second, if anything is to be held for it; 0: 1,000
 
 	Env   env.Env              // nil: env.Real
 	NewID func() perdure.JobID // ids that grow with time; nil: UUIDs of version 7
@@ -104,7 +105,7 @@ func New(cfg Config) *Scheduler {
 		cfg.NewID = func() perdure.JobID { return perdure.JobID(uuid.Must(uuid.NewV7())) }
 	}
 	return &Scheduler{cfg: cfg, env: cfg.Env, log: cfg.Log, meter: cfg.Meter, plans: newPlans(cfg.Compiler),
-		queue: dispatch.NewQueue(cfg.Env, cfg.HoldPace), hub: newHub(), seen: newSeen(cfg.Env),
+		queue: dispatch.NewQueue(cfg.Env, cfg.HoldPace, cfg.OneWrites), hub: newHub(), seen: newSeen(cfg.Env),
 		backlog: newBacklog(cfg.Env, cfg.Store, cfg.MaxBacklog), turns: dispatch.NewTurns(cfg.Env),
 		renderers: newRenderers(cfg.Env)}
 }

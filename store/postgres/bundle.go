@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/speed"
 	"github.com/perdure/perdure/store/internal/bundle"
 )
 
@@ -515,7 +516,11 @@ func (tx *tx) laterOf(id kernel.ShapeID) ([]laterStep, error) {
 
 // bundleNew puts new jobs into bundles, and gives those that are left.
 func (w *writing) bundleNew(all []kernel.NewJob) []kernel.NewJob {
-	made, rest := bundle.Collect(all, w.tx.store.bundles.least, func(n *kernel.NewJob) bool {
+	least := w.tx.store.bundles.least
+	if !speed.Bundles.On() {
+		least = 0
+	}
+	made, rest := bundle.Collect(all, least, func(n *kernel.NewJob) bool {
 		later := w.later[n.Job.Shape]
 		if len(later) < len(n.Steps)-1 {
 			return false

@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/speed"
 )
 
 // rowMemory is the rows of jobs as this process has written them last, so that they need not be read again.
@@ -116,7 +117,7 @@ func (k *rowMemory) from(server time.Time) (same bool) {
 func (k *rowMemory) keep(server time.Time, jobs map[perdure.JobID]*knownJob) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.server.Equal(server) {
+	if !k.server.Equal(server) || !speed.KnownRows.On() {
 		return
 	}
 	for id, j := range jobs {

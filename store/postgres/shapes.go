@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/speed"
 )
 
 // shapes are those that this process knows to be stored, so that their texts are not sent again and again, and what
@@ -78,6 +79,9 @@ func (u *unmade) remove(place int) {
 
 // laterOf are the steps of a new job that may be made later; none where they are many.
 func laterOf(n *kernel.NewJob) (list []laterStep) {
+	if !speed.ImplicitRows.On() {
+		return nil
+	}
 	for _, s := range n.Steps {
 		if l := (laterStep{s.Index, s.Name, s.Blockers}); l.is(n.Job, s) {
 			if len(list) == maxLater {

@@ -38,15 +38,13 @@ func (s *Store) damaged(how string) error {
 		Hint:    "restore a backup, or save what can be read with: sqlite3 FILE .recover"}
 }
 
-// commitFailed tells a commit that did not happen from one that may have. After a failed sync nobody
-// knows what is on the disk, and a second sync that succeeds proves nothing: nothing more is written
-// until the file is opened anew (F110).
+// commitFailed tells a commit that did not happen from one that may have, because a sync failed: of the file, or of the
+// log where that begins anew. Nothing more is written then until the file is opened anew (F110).
 func (s *Store) commitFailed(err error) error {
 	if code := driver.ErrCode(err); code != driver.ResultIOErrFsync && code != driver.ResultIOErrDirFsync {
 		return s.wrap(err)
 	}
-	s.broken.Store(&perdure.Error{Code: perdure.CodeUnavailable,
-		Message: fmt.Sprintf("the disk of %s failed to sync: %v", s.path, err),
-		Hint:    "look at the disk, then start anew"})
-	return fmt.Errorf("%w: %w", kernel.ErrUnknown, err)
+	return unknown(s.syncFailed(err))
 }
+
+func unknown(err error) error { return fmt.Errorf("%w: %w", kernel.ErrUnknown, err) }

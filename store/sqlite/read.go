@@ -28,12 +28,15 @@ func view[T any](ctx context.Context, s *Store, read func(*row) T, query string,
 	return found, err
 }
 
-// with reads on a connection that has all to itself.
+// with reads on a connection that has all to itself. It returns when what it may have read is on the disk.
 func (s *Store) with(ctx context.Context, fn func(*conn) error) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	return s.wrap(s.read.with(ctx, fn))
+	if err := s.read.with(ctx, fn); err != nil {
+		return s.wrap(err)
+	}
+	return s.durable.await(s.durable.latest())
 }
 
 // viewOne reads one value; the zero one, if there is no row.

@@ -2,8 +2,8 @@
 // and without cgo.
 //
 // One connection writes, in transactions that are immediate and one at a time; some others read
-// beside it (WAL). A commit is on the disk when it is answered (synchronous=FULL): that bounds the
-// store to some thousands of commits a second, so that callers put many events into one.
+// beside it (WAL). A commit is on the disk when it is answered: that bounds the store to some thousands of
+// syncs a second, so that callers put many events into one. While one is synced, the next is made (sync.go).
 // A second process is refused by a lock beside the file.
 //
 // The tables and the views to read them with are in migrations/. All have names that begin with perdure_; in a file
@@ -38,10 +38,11 @@ type Store struct {
 	closed atomic.Bool
 	broken atomic.Pointer[perdure.Error] // the disk failed to sync: nothing is written any more
 
-	write *conn // synchronous=FULL
-	hints *conn // synchronous=NORMAL: who is there is not worth a sync
-	read  *pool // cannot write
-	wal   walFile
+	write   *conn
+	hints   *conn // who is there is not worth a sync
+	read    *pool // cannot write
+	wal     walFile
+	durable *durability
 
 	known // touched by whoever writes
 }
@@ -170,7 +171,7 @@ func (s *Store) open() (err error) {
 	if err := s.refuseForeign(s.write); err != nil {
 		return err // before a pragma has changed the file
 	}
-	if err := s.write.set(pragmas("synchronous = FULL")...); err != nil {
+	if err := s.write.set(pragmas(synced)...); err != nil {
 		return err
 	}
 	if err := s.probe(); err != nil {
@@ -179,7 +180,7 @@ func (s *Store) open() (err error) {
 	if err := migrate(s.write, s.clock.now()); err != nil {
 		return err
 	}
-	if s.hints, err = s.connect("synchronous = NORMAL"); err != nil {
+	if s.hints, err = s.connect(synced); err != nil {
 		return err
 	}
 	if s.read, err = openPool(readers, func() (*conn, error) { return s.connect("query_only = 1") }); err != nil {
@@ -188,6 +189,7 @@ func (s *Store) open() (err error) {
 	if s.wal, err = openWAL(s.path); err != nil {
 		return err
 	}
+	s.durable = newDurability(s.wal.sync, s.syncFailed)
 	return s.loadClock()
 }
 
@@ -201,6 +203,9 @@ func (s *Store) connect(pragma string) (*conn, error) {
 	}
 	return c, nil
 }
+
+// synced is for connections that write: commits are synced by the store itself (sync.go), or need not be.
+const synced = "synchronous = NORMAL"
 
 // pragmas are what each connection is set to, and one of its own.
 func pragmas(own string) []string {
@@ -244,6 +249,7 @@ func (s *Store) Close() error {
 	}
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
+	_ = s.durable.await(s.durable.latest()) // who still waits for it has its answer, or syncs no more
 	return errors.Join(s.disconnect(), s.lock.release())
 }
 

@@ -47,14 +47,29 @@ func (s *Store) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	return err
 }
 
+// update is one try. While its commit is synced, the next transaction is made.
 func (s *Store) update(ctx context.Context, fn func(kernel.Tx) error) error {
-	if err := s.enter(ctx); err != nil {
+	commit, err := s.commit(ctx, fn)
+	if err != nil {
 		return err
+	}
+	if err := s.durable.await(commit); err != nil {
+		return unknown(err)
+	}
+	crashpoint.Here(crashpoint.SQLiteCommitted)
+	return nil
+}
+
+// commit makes a transaction and commits it. What it returns is the number of the commit, which is not on the disk yet;
+// of a transaction that has only read, it is the number of the latest commit that it can have seen.
+func (s *Store) commit(ctx context.Context, fn func(kernel.Tx) error) (number int64, err error) {
+	if err := s.enter(ctx); err != nil {
+		return 0, err
 	}
 	defer s.leave()
 	tx := &tx{store: s, c: s.write, rows: map[kernel.StepRef]*kept{}}
 	if err := begin(tx.c); err != nil {
-		return s.wrap(err)
+		return 0, s.wrap(err)
 	}
 	kept := false
 	defer func() { // also where fn panics
@@ -64,39 +79,40 @@ func (s *Store) update(ctx context.Context, fn func(kernel.Tx) error) error {
 	}()
 	crashpoint.Here(crashpoint.SQLiteBegun)
 	if err := s.know(tx.c); err != nil {
-		return s.wrap(err)
+		return 0, s.wrap(err)
 	}
 	if err := fn(tx); err != nil {
-		return s.wrap(err)
+		return 0, s.wrap(err)
 	}
 	if tx.failed != nil { // fn went on after Save had refused
-		return s.wrap(tx.failed)
+		return 0, s.wrap(tx.failed)
 	}
 	if err := ctx.Err(); err != nil {
-		return err
+		return 0, err
 	}
-	if err := tx.commit(); err != nil {
-		return err
+	if number, err = tx.commit(); err != nil {
+		return 0, err
 	}
-	crashpoint.Here(crashpoint.SQLiteCommitted)
 	kept = true
 	tx.remember()
-	return nil
+	return number, nil
 }
 
 // commit keeps the latest time with what was written at it.
-func (tx *tx) commit() error {
-	if tx.wrote || tx.told && tx.store.clock.unsaved() > markEvery {
+func (tx *tx) commit() (number int64, err error) {
+	tx.wrote = tx.wrote || tx.told && tx.store.clock.unsaved() > markEvery
+	if tx.wrote {
 		if err := tx.store.saveClock(tx.c); err != nil {
-			return tx.store.wrap(err)
+			return 0, tx.store.wrap(err)
 		}
 		tx.store.wal.extend()
 	}
 	crashpoint.Here(crashpoint.SQLiteCommit)
-	if err := tx.c.exec(`COMMIT`); err != nil {
-		return tx.store.commitFailed(err)
+	number, err = tx.store.durable.commit(tx.wrote, func() error { return tx.c.exec(`COMMIT`) })
+	if err != nil {
+		return 0, tx.store.commitFailed(err)
 	}
-	return nil
+	return number, nil
 }
 
 // exec changes rows.

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"cmp"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure/internal/speed"
+)
+
+// variant is how a system is measured once more, in the same rounds, beside itself.
+type variant struct {
+	of          string   // the system; "": it is no variant
+	program     string   // what measures it; "": this program
+	environment []string // what the process that measures it finds beside the environment of this one
+}
+
+// base is the name of the system of which this may be a variant.
+func (k Kind) base() string { return cmp.Or(k.of, k.Name) }
+
+// withVariants adds the variants of these systems that are asked for, each behind its system.
+func withVariants(systems []string, without, gogc, older string) ([]string, error) {
+	devices, err := speed.Parse(without)
+	if err != nil {
+		return nil, err
+	}
+	if older != "" {
+		if _, err := os.Stat(older); err != nil {
+			return nil, err
+		}
+	}
+	var all []string
+	for _, name := range systems {
+		k, _ := kindOf(name)
+		all = append(all, name)
+		add := func(suffix string, v variant) {
+			v.of = name
+			other := k
+			other.Name, other.variant, other.Settings = name+suffix, v, []string{"as " + name + ", but" + suffix}
+			kinds = slices.Insert(kinds, slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == all[len(all)-1] })+1, other)
+			all = append(all, other.Name)
+		}
+		if k.Ours {
+			for _, d := range devices {
+				add(" without "+string(d), variant{environment: []string{speed.Variable + "=" + string(d)}})
+			}
+			if older != "" {
+				add(" of "+older, variant{program: older})
+			}
+		}
+		for percent := range strings.SplitSeq(gogc, ",") {
+			if percent != "" {
+				add(" with GOGC="+percent, variant{environment: []string{"GOGC=" + percent}})
+			}
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,44 @@
+package speed
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestParse(t *testing.T) {
+	for list, want := range map[string][]Device{"": nil, "pass": {Pass}, " marks, pass ,": {Marks, Pass}, "all": Devices, "pass,all": Devices} {
+		if got, err := Parse(list); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %v, %v", list, got, err)
+		}
+	}
+	if _, err := Parse("pass,haste"); err == nil || !strings.Contains(err.Error(), `no device "haste"`) || !strings.Contains(err.Error(), "implicit-rows") {
+		t.Error(err)
+	}
+}
+
+// A device is off in a program that was started so, and a wrong name ends the program.
+func TestVariable(t *testing.T) {
+	if os.Getenv("SPEED_TEST") != "" {
+		for _, d := range Devices {
+			if d.On() == (d == Pass || d == Marks) {
+				t.Errorf("%s: %v", d, d.On())
+			}
+		}
+		return
+	}
+	run := func(without string) (string, error) {
+		cmd := exec.Command(os.Args[0], "-test.run", "TestVariable$")
+		cmd.Env = append(os.Environ(), "SPEED_TEST=1", Variable+"="+without)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := run("pass,marks"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err := run("haste"); err == nil || !strings.Contains(out, Variable+`: there is no device "haste"`) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
