@@ -46,7 +46,7 @@ var layers = []layer{
 	{pkg: "store/internal/bundle", ours: []string{"", "internal/kernel", "store/internal/rows"}, why: "jobs that wait, of which a SQL store keeps many in one row"},
 	{pkg: "store/internal/merge", ours: []string{"internal/kernel"}, why: "the first ready steps of many lanes, of both SQL stores"},
 	{pkg: "store/memory", ours: []string{"", "internal/kernel"}, why: "the model by which the other stores are judged; it depends on nothing else"},
-	{pkg: "store/sqlite", ours: []string{"", "internal/crashpoint", "internal/kernel", "internal/redact", "store/internal/merge", "store/internal/rows"}, modules: []string{"github.com/google/uuid", "modernc.org/sqlite", "zombiezen.com/go/sqlite"}, why: "a store has no rules: it loads, locks and saves"},
+	{pkg: "store/sqlite", ours: []string{"", "internal/crashpoint", "internal/kernel", "internal/redact", "internal/speed", "store/internal/bundle", "store/internal/merge", "store/internal/rows"}, modules: []string{"github.com/google/uuid", "modernc.org/sqlite", "zombiezen.com/go/sqlite"}, why: "a store has no rules: it loads, locks and saves"},
 	{pkg: "store/postgres", ours: []string{"", "internal/crashpoint", "internal/kernel", "internal/redact", "internal/speed", "store/internal/bundle", "store/internal/merge", "store/internal/rows"}, modules: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}, why: "as sqlite"},
 	{pkg: "store", ours: []string{"", "internal/kernel", "store/memory", "store/postgres", "store/sqlite"}, why: "the one place that chooses a store by its URL; a program that does not import it does not link both drivers"},
 

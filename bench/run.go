@@ -161,7 +161,7 @@ func (r *runner) measure(ctx context.Context, k Kind, w Workload, n, round int) 
 }
 
 func (r *runner) ask(ctx context.Context, k Kind, w Workload, n int) (res Result, err error) {
-	dir, err := os.MkdirTemp(r.dir, k.Name+"-")
+	dir, err := os.MkdirTemp(r.dir, k.base()+"-")
 	if err != nil {
 		return res, err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -46,7 +47,7 @@ func withVariants(systems []string, without, gogc, older string) ([]string, erro
 				add(" without "+string(d), variant{environment: []string{speed.Variable + "=" + string(d)}})
 			}
 			if older != "" {
-				add(" of "+older, variant{program: older})
+				add(" of "+filepath.Base(older), variant{program: older})
 			}
 		}
 		for percent := range strings.SplitSeq(gogc, ",") {

@@ -82,28 +82,23 @@ func TestWakeUpDuringASearchIsNotLost(t *testing.T) {
 	}
 }
 
-// F068: a claim that comes right after a search causes none, unless something may have become ready since, or it has to
-// be answered from the store. It is searched for soon all the same.
-func TestClaimRightAfterASearchCausesNone(t *testing.T) {
+// F068: a claim that comes with reports right after a search causes none, unless something may have become ready since.
+func TestClaimWithReportsRightAfterASearchCausesNone(t *testing.T) {
 	nothing := func(*Queue) {}
 	for name, c := range map[string]struct {
 		since func(*Queue)
 		found search
 		woken []string
-		claim func(*Claim)
-		later bool
+		none  bool
 	}{
-		"nothing since":          {since: nothing, later: true},
-		"a wake-up of another":   {since: func(q *Queue) { q.Wake([]string{"b"}) }, later: true},
-		"a wake-up":              {since: func(q *Queue) { q.Wake([]string{"a"}) }},
-		"a wake-up of all":       {since: func(q *Queue) { q.WakeAll() }},
-		"a wake-up meanwhile":    {since: nothing, woken: []string{"a"}},
-		"a while ago":            {since: func(*Queue) { time.Sleep(2 * searchPause) }},
-		"something was left":     {since: nothing, found: search{remains: true}},
-		"a limit was full":       {since: nothing, found: search{atLimit: true}},
-		"it is repeated":         {since: nothing, claim: func(c *Claim) { c.Repeated = true }},
-		"it does not wait":       {since: nothing, claim: func(c *Claim) { c.Request.Wait = 0 }},
-		"it waits a little only": {since: nothing, claim: func(c *Claim) { c.Request.Wait = searchPause }},
+		"nothing since":        {since: nothing, none: true},
+		"a wake-up of another": {since: func(q *Queue) { q.Wake([]string{"b"}) }, none: true},
+		"a wake-up":            {since: func(q *Queue) { q.Wake([]string{"a"}) }},
+		"a wake-up of all":     {since: func(q *Queue) { q.WakeAll() }},
+		"a wake-up meanwhile":  {since: nothing, woken: []string{"a"}},
+		"a while ago":          {since: func(*Queue) { time.Sleep(2 * searchPause) }},
+		"something was left":   {since: nothing, found: search{remains: true}},
+		"a limit was full":     {since: nothing, found: search{atLimit: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -115,19 +110,26 @@ func TestClaimRightAfterASearchCausesNone(t *testing.T) {
 				q.release([]string{"a"})
 				c.since(q)
 				next := newClaim("a", 1, time.Minute)
-				if c.claim != nil {
-					c.claim(next)
+				if err := q.Put(t.Context(), []*Request{{Weight: 1, OfRun: true, Next: next}}); err != nil {
+					t.Fatal(err)
 				}
-				if come(t, q, next); isDue(q, "a") == c.later {
-					t.Errorf("a search is due at once: %v", !c.later)
-				}
-				time.Sleep(searchPause)
-				synctest.Wait()
-				if !isDue(q, "a") {
-					t.Error("no search is due soon")
+				if takeClaims(t, q, 1); (next.mode == ownSteps) != c.none {
+					t.Errorf("it causes no search: %v", !c.none)
 				}
 			})
 		})
+	}
+}
+
+// A claim that comes by itself is searched for at once.
+func TestClaimByItselfIsSearchedFor(t *testing.T) {
+	q := NewQueue(env.Real{}, 1, false)
+	come(t, q, newClaim("a", 1, time.Minute))
+	claims := takeClaims(t, q, 1)
+	q.giveBack(nil, []*search{{agent: "a", inStore: true, at: claims[0].searched}}, nil, false)
+	q.release([]string{"a"})
+	if come(t, q, newClaim("a", 1, time.Minute)); !isDue(q, "a") {
+		t.Error("no search is due")
 	}
 }
 

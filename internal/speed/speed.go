@@ -21,8 +21,6 @@ const Variable = "PERDURE_WITHOUT"
 type Device string
 
 const (
-	Trust        Device = "trust"
-	LookLater    Device = "look-later"
 	ImplicitRows Device = "implicit-rows"
 	Marks        Device = "marks"
 	Pass         Device = "pass"
@@ -33,7 +31,7 @@ const (
 )
 
 // Devices are all devices.
-var Devices = []Device{Trust, LookLater, ImplicitRows, Marks, Pass, Bundles, KnownRows, Hold, ClaimAhead}
+var Devices = []Device{ImplicitRows, Marks, Pass, Bundles, KnownRows, Hold, ClaimAhead}
 
 var off = func() map[Device]bool {
 	list, err := Parse(os.Getenv(Variable))

@@ -1,17 +1,14 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
-	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/internal/bundle"
 )
 
-// Screens read jobs in bundles, too. Whoever reads both bundles and rows reads the bundles first: a job that leaves its bundle
-// meanwhile is found there or has rows by then.
+// Screens read jobs in bundles, too, and before the rows: a job that leaves its bundle meanwhile is found there or has rows by then.
 
 const (
 	// oneBundled is one job of a bundle b, as a bundle.
@@ -68,81 +65,44 @@ func (f *bundledJobs) into(w *waiters, steps []*kernel.Step) []*kernel.Step {
 	return []*kernel.Step{&f.rows[0].step}
 }
 
-// highest comes after all ids.
-var highest = perdure.JobID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
-
-// bundlesAtOnce is how many bundles a list reads at once, or a few more.
+// bundlesAtOnce is how many bundles a check reads at once.
 const bundlesAtOnce = 20
 
-// listBundled are the jobs of a list that are in bundles: it walks the bundles by their ids until there are enough.
+// listBundled are the jobs of a list that are in bundles.
 func (s *Store) listBundled(ctx context.Context, f kernel.JobFilter) ([]*kernel.Job, error) {
-	if !bundle.May(f) {
-		return nil, nil
+	return bundle.List(f, &listing{ctx, s, f})
+}
+
+// listing is a bundle.Reader.
+type listing struct {
+	ctx   context.Context
+	store *Store
+	kernel.JobFilter
+}
+
+func (l *listing) Firsts(bound perdure.JobID, max int) ([]perdure.JobID, error) {
+	sql := bundlesBelowSQL
+	if l.Ascending {
+		sql = bundlesAboveSQL
 	}
-	limit := cmp.Or(f.Limit, perdure.DefaultListLimit)
-	below := f.Before
-	if below.IsZero() {
-		below = highest
+	return query(l.ctx, l.store, q(sql).uuid(bound).text(l.Type).int(max), scanID)
+}
+
+func (l *listing) Jobs(in bundle.Range, max int) ([]*kernel.Job, error) {
+	order := " order by u.job desc limit $6"
+	if l.Ascending {
+		order = " order by u.job limit $6"
 	}
 	var found bundledJobs
-	from, to := bundle.Low(f.After), highest
-	if !f.Ascending && !f.Before.IsZero() {
-		to = bundle.High(f.Before)
-	}
-	for {
-		st := q(bundlesBelowSQL).uuid(to)
-		if f.Ascending {
-			st = q(bundlesAboveSQL).uuid(from)
-		}
-		firsts, err := query(ctx, s, st.text(f.Type).int(bundlesAtOnce), scanID)
-		if err != nil || len(firsts) == 0 {
-			return found.list(f.Ascending, limit), err
-		}
-		// The ids of bundles of the same time may overlap, so these are read together.
-		low, high, last := from, to, firsts[len(firsts)-1]
-		if f.Ascending {
-			high = bundle.High(last)
-			from = high
-		} else {
-			low = bundle.Low(last)
-			to = low
-		}
-		done := f.Ascending && high.Compare(below) > 0 || !f.Ascending && low.Compare(f.After) <= 0
-		order := " order by u.job desc limit $6"
-		if f.Ascending {
-			order = " order by u.job limit $6"
-		}
-		var part bundledJobs
-		err = s.send(ctx, func() []*statement {
-			part = bundledJobs{}
-			return []*statement{q(bundledFromSQL + order).uuid(low).uuid(high).text(f.Type).uuid(f.After).uuid(below).int(limit - len(found.rows)).each(part.scan)}
-		})
-		found.rows = append(found.rows, part.rows...)
-		if err != nil || done || len(found.rows) >= limit || len(firsts) < bundlesAtOnce {
-			return found.list(f.Ascending, limit), err
-		}
-	}
-}
-
-func (f *bundledJobs) list(ascending bool, limit int) []*kernel.Job {
-	jobs := make([]*kernel.Job, len(f.rows))
-	for i, row := range f.rows {
+	err := l.store.send(l.ctx, func() []*statement {
+		found = bundledJobs{}
+		return []*statement{q(bundledFromSQL + order).uuid(in.Low).uuid(in.High).text(l.Type).uuid(in.After).uuid(in.Before).int(max).each(found.scan)}
+	})
+	jobs := make([]*kernel.Job, len(found.rows))
+	for i, row := range found.rows {
 		jobs[i] = &row.job
 	}
-	return mergeJobs(jobs, nil, ascending, limit)
-}
-
-// mergeJobs makes one list of two. A job that is in both is as the second has it.
-func mergeJobs(bundled, rows []*kernel.Job, ascending bool, limit int) []*kernel.Job {
-	all := append(slices.Clone(rows), bundled...)
-	slices.SortStableFunc(all, func(a, b *kernel.Job) int {
-		if ascending {
-			return a.ID.Compare(b.ID)
-		}
-		return b.ID.Compare(a.ID)
-	})
-	all = slices.CompactFunc(all, func(a, b *kernel.Job) bool { return a.ID == b.ID })
-	return all[:min(len(all), limit)]
+	return jobs, err
 }
 
 // hashInBundles is the newest job in a bundle that has this fingerprint.

@@ -115,7 +115,6 @@ type cells []byte
 
 func (c *cells) uuid(v [16]byte)    { *c = cellUUID(*c, v) }
 func (c *cells) tid(v tid)          { *c = cellTID(*c, v) }
-func (c *cells) xid(v uint64)       { *c = cellInt4(*c, int(uint32(v))) }
 func (c *cells) int4(v int)         { *c = cellInt4(*c, v) }
 func (c *cells) int8(v int64)       { *c = cellInt8(*c, v) }
 func (c *cells) text(v string)      { *c = cellText(*c, v) }

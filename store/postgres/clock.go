@@ -115,13 +115,6 @@ func leadAt(server, mark time.Time, ahead time.Duration) time.Duration {
 	return max(ahead-max(server.Add(ahead).Sub(mark), 0)/giveBack, 0)
 }
 
-// peek returns the time that timeOf would return for a reading, or a little later while there is a lead.
-func (c *clock) peek(r reading) time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return later(r.server.Add(r.ahead), c.latest.mark)
-}
-
 func later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b

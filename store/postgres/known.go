@@ -22,8 +22,6 @@ type rowMemory struct {
 	rows        int                         // in now
 	server      time.Time                   // when the server that numbered the transactions had started
 	newest      uint64                      // the latest transaction of ours
-	distrusted  time.Time                   // until then (see trust.go)
-	trusting    map[*trusting]bool          // transactions under way
 }
 
 // knownJob is what is remembered of one job. Nobody writes to the rows.
@@ -42,7 +40,6 @@ type knownState uint8
 
 const (
 	isRemembered knownState = iota // not compared yet
-	isTrusted                      // the transaction goes by it, and has neither locked nor written the job
 	isLocked                       // compared under the job's lock
 	isWritten                      // as it will be
 )
@@ -139,9 +136,8 @@ type recall struct {
 	store  *rowMemory
 	server time.Time
 	xid    uint64
-	jobs   map[perdure.JobID]*knownJob // trusted, locked or written
+	jobs   map[perdure.JobID]*knownJob // locked or written
 	wrote  bool                        // some of them are written
-	trusts *trusting                   // nil: none was trusted
 }
 
 func (m *recall) note(id perdure.JobID, j *knownJob) {
@@ -149,14 +145,6 @@ func (m *recall) note(id perdure.JobID, j *knownJob) {
 		m.jobs = map[perdure.JobID]*knownJob{}
 	}
 	m.jobs[id] = j
-}
-
-// trusted is a job that is trusted; nil where it is not.
-func (m *recall) trusted(id perdure.JobID) *knownJob {
-	if j := m.jobs[id]; j != nil && j.state == isTrusted {
-		return j
-	}
-	return nil
 }
 
 // step is a row that is known; nil where it is not, or where a row of its job was written since.

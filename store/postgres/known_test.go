@@ -29,16 +29,6 @@ func twoSteps(n int) kernel.NewJob {
 	return j
 }
 
-// oneOut is the same with nobody but one holder to say anything of it: it is trusted, and not locked.
-func oneOut(n int) kernel.NewJob {
-	j := twoSteps(n)
-	j.Job.Running = 1
-	for _, s := range j.Steps {
-		s.LockedUntil = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
-	}
-	return j
-}
-
 // submitAsScheduler reads the clock first, by which the server is known.
 func submitAsScheduler(t *testing.T, s *Store, jobs ...kernel.NewJob) {
 	t.Helper()
@@ -187,21 +177,19 @@ func TestKnownIsWhatIsStored(t *testing.T) {
 			},
 			func(j *kernel.Job, _ []*kernel.Step) bool { return j.Phase == perdure.Settled }, false},
 	} {
-		for how, job := range map[string]kernel.NewJob{"held": twoSteps(1), "trusted": oneOut(1)} {
-			t.Run(name+", "+how, func(t *testing.T) {
-				url := pgtest.Start(t)
-				a, b := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
-				submitAsScheduler(t, a, job)
-				locked(t, b, 1)
-				c.do(t, a, b, url)
-				if got := knows(a, 1); got != c.known {
-					t.Errorf("it is known: %v", got)
-				}
-				if j, steps := locked(t, a, 1); !c.check(j, steps) {
-					t.Errorf("%+v %+v %+v", j, steps[0], steps[1])
-				}
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			url := pgtest.Start(t)
+			a, b := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
+			submitAsScheduler(t, a, twoSteps(1))
+			locked(t, b, 1)
+			c.do(t, a, b, url)
+			if got := knows(a, 1); got != c.known {
+				t.Errorf("it is known: %v", got)
+			}
+			if j, steps := locked(t, a, 1); !c.check(j, steps) {
+				t.Errorf("%+v %+v %+v", j, steps[0], steps[1])
+			}
+		})
 	}
 }
 

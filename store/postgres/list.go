@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/internal/bundle"
 )
 
 const alertFields = "id, job, step, kind, name, message, raised_at, closed_at, closed_by"
@@ -50,7 +51,7 @@ func (s *Store) ListJobs(ctx context.Context, f kernel.JobFilter) ([]*kernel.Job
 	if err != nil || len(bundled) == 0 {
 		return rows, err
 	}
-	return mergeJobs(bundled, rows, f.Ascending, cmp.Or(f.Limit, perdure.DefaultListLimit)), nil
+	return bundle.Merge(bundled, rows, f.Ascending, cmp.Or(f.Limit, perdure.DefaultListLimit)), nil
 }
 
 // listJobs walks the jobs by id, or those of a type; the open ones by the tables that have no others; those

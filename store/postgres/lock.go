@@ -7,7 +7,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
-	"github.com/perdure/perdure/internal/speed"
 )
 
 // Rows are looked up one by one by their key in a lateral subquery (offset 0), or in a join that compares the
@@ -56,17 +55,16 @@ const (
 	lockTimeoutSQL = "select set_config('lock_timeout', $1, true)"
 )
 
-// LockJobs locks the rows of jobs, but at the first try not those of jobs that may be trusted to be as they are known (see trust.go).
-// Of jobs without rows it then locks the bundles, and at last the rows of those that have left a bundle meanwhile. From the first
-// lock on, it does not wait for long (manner.crosses).
+// LockJobs locks the rows of jobs. Of jobs without rows it then locks the bundles, and at last the rows of those that have left a
+// bundle meanwhile. From the first lock on, it does not wait for long (manner.crosses).
 func (tx *tx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 	ids = eachOnce(ids)
-	all, how := ids, manner{trust: speed.Trust.On()}
+	all, how := ids, manner{}
 	switch {
 	case len(tx.asked) > 0:
 		how = manner{crosses: true}
 	case len(tx.before) > 0:
-		all, how = eachOnce(slices.Concat(ids, tx.before)), manner{}
+		all = eachOnce(slices.Concat(ids, tx.before))
 		tx.before = nil
 	}
 	tx.asked = append(tx.asked, ids...)
@@ -76,7 +74,6 @@ func (tx *tx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 		if len(jobs) > 0 {
 			how = manner{crosses: true}
 		}
-		how.trust = false
 		if bundled, err = tx.lockInBundles(missing(all, jobs), how); err != nil {
 			return nil, err
 		}
@@ -153,7 +150,6 @@ func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 // manner is how jobs are locked.
 type manner struct {
 	skip    string
-	trust   bool
 	crosses bool // the transaction has locked others: another may do so in another order
 }
 
@@ -181,22 +177,13 @@ type firstRow struct {
 // lockJobs gives the rows as they are once they are locked: where a lock was waited for, PostgreSQL
 // reads that row again. The ids come in order, and each of them once.
 func (tx *tx) lockJobs(ids []perdure.JobID, how manner) ([]*kernel.Job, error) {
-	if how.trust && !tx.begun {
-		var err error
-		if how.trust, err = tx.await(ids); err != nil {
-			return nil, err
-		}
-	}
 	l := &locking{tx: tx, taken: tx.memory.store.take(ids), jobs: make([]*kernel.Job, 0, len(ids))}
-	if how.trust {
-		l.trusted = tx.memory.trust(tx.asked, l.taken)
-	}
 	list := how.in(tx, l.statements(how.skip, ids))
 	if err := tx.run(append(list, tx.readClock())...); err != nil {
 		return nil, err
 	}
-	outdated, err := l.outdated()
-	if err == nil && len(outdated) > 0 {
+	var err error
+	if outdated := l.outdated(); len(outdated) > 0 {
 		err = tx.run(l.read(readJobsSQL, outdated))
 	}
 	return l.all(), err
@@ -216,12 +203,11 @@ func eachOnce(ids []perdure.JobID) []perdure.JobID {
 
 // locking is the locking of some jobs, of which some may be known.
 type locking struct {
-	tx      *tx
-	taken   []*knownJob
-	trusted int                       // of these
-	held    map[perdure.JobID]version // locked, of those that were to be held
-	jobs    []*kernel.Job
-	room    []readRow
+	tx    *tx
+	taken []*knownJob
+	held  map[perdure.JobID]version // locked, of those that were to be held
+	jobs  []*kernel.Job
+	room  []readRow
 }
 
 // version is where a row is, and which transaction has written it.
@@ -232,13 +218,10 @@ type version struct {
 
 // statements lock all in one order. Where some are known, the others are read in a second statement.
 func (l *locking) statements(skip string, ids []perdure.JobID) []*statement {
-	if l.trusted > 0 {
-		ids = l.without(ids, isTrusted)
-	}
 	switch {
 	case len(ids) == 0:
 		return nil
-	case len(l.taken) == l.trusted:
+	case len(l.taken) == 0:
 		return []*statement{l.read(lockJobsSQL+skip, ids)}
 	}
 	l.held = make(map[perdure.JobID]version, len(ids))
@@ -246,20 +229,17 @@ func (l *locking) statements(skip string, ids []perdure.JobID) []*statement {
 		l.held[id] = v
 		return nil
 	})
-	others := l.without(ids, isRemembered)
+	others := l.notTaken(ids)
 	if len(others) == 0 {
 		return []*statement{hold}
 	}
 	return []*statement{hold, l.read(readJobsSQL, others)}
 }
 
-// without are those of ids that were not taken in this state. The ids and what was taken are in the same order.
-func (l *locking) without(ids []perdure.JobID, state knownState) []perdure.JobID {
-	others, taken := make([]perdure.JobID, 0, len(ids)), l.taken
+// notTaken are those of ids that are not known. The ids and what was taken are in the same order.
+func (l *locking) notTaken(ids []perdure.JobID) []perdure.JobID {
+	others, taken := make([]perdure.JobID, 0, len(ids)-len(l.taken)), l.taken
 	for _, id := range ids {
-		for len(taken) > 0 && taken[0].state != state {
-			taken = taken[1:]
-		}
 		if len(taken) > 0 && taken[0].job.ID == id {
 			taken = taken[1:]
 			continue
@@ -288,9 +268,6 @@ func (l *locking) read(sql string, ids []perdure.JobID) *statement {
 			*row = readRow{}
 			return nil
 		}
-		if l.tx.memory.trusted(row.job.ID) != nil {
-			return kernel.ErrStale // asked for twice: what was decided by is not what is locked
-		}
 		l.room = l.room[1:]
 		l.keep(&row.job, firstRow{at, &row.step})
 		return nil
@@ -298,40 +275,23 @@ func (l *locking) read(sql string, ids []perdure.JobID) *statement {
 }
 
 // outdated are the jobs that are locked, and are not as they were known. The others are taken.
-func (l *locking) outdated() (ids []perdure.JobID, err error) {
+func (l *locking) outdated() (ids []perdure.JobID) {
 	m := &l.tx.memory
 	same := m.store.from(m.server)
-	if !same && l.trusted > 0 {
-		return nil, l.tx.fail(kernel.ErrStale)
-	}
-	var ending []perdure.JobID
-	soon := l.tx.clock.peek(l.tx.read).Add(trustTime)
 	for _, j := range l.taken {
 		id := j.job.ID
 		v, held := l.held[id]
 		switch {
-		case j.state == isTrusted:
-			m.note(id, j)
-			l.jobs = append(l.jobs, j.job)
-			if j.endsBy(soon) {
-				ending = append(ending, id)
-			}
 		case !held:
-		case m.trusted(id) != nil:
-			return nil, l.tx.fail(kernel.ErrStale) // as in read
 		case same && v.xmin == uint32(j.xid):
 			j.state = isLocked
 			m.note(id, j)
 			l.keep(j.job, firstRow{v.at, m.step(kernel.StepRef{Job: id})})
 		default:
-			m.store.distrust()
 			ids = append(ids, id)
 		}
 	}
-	if len(ending) > 0 {
-		err = l.tx.run(l.tx.surely(ending, l.tx.readClock())...)
-	}
-	return ids, err
+	return ids
 }
 
 // blank is where the next row is read to; it stays blank until it is kept.
@@ -407,7 +367,7 @@ func (tx *tx) Steps(refs []kernel.StepRef) ([]*kernel.Step, error) {
 	}
 	if len(missing) > 0 {
 		known := len(steps)
-		if err := tx.run(tx.surely(jobsOf(missing), q(stepsSQL).refs(missing).each(intoSteps(&steps)))...); err != nil {
+		if err := tx.run(q(stepsSQL).refs(missing).each(intoSteps(&steps))); err != nil {
 			return nil, err
 		}
 		found := make(map[kernel.StepRef]bool, len(steps)-known)
@@ -437,7 +397,7 @@ func (tx *tx) StepsOf(job perdure.JobID) ([]*kernel.Step, error) {
 	}
 	var steps []*kernel.Step
 	var w waiters
-	err := tx.run(tx.surely([]perdure.JobID{job}, q(stepsOfSQL).uuid(job).each(w.into(&steps)))...)
+	err := tx.run(q(stepsOfSQL).uuid(job).each(w.into(&steps)))
 	return w.among(steps, perdure.MaxSteps), err
 }
 
@@ -451,17 +411,17 @@ func intoSteps(steps *[]*kernel.Step) func(*reader) error {
 
 func (tx *tx) Payloads(refs []kernel.StepRef, maxBytes int) ([]kernel.Payload, error) {
 	var found []kernel.Payload
-	err := tx.run(tx.surely(jobsOf(refs), into(q(payloadsSQL).refs(refs).int64(int64(maxBytes)), &found, scanPayload))...)
+	err := tx.run(into(q(payloadsSQL).refs(refs).int64(int64(maxBytes)), &found, scanPayload))
 	return found, err
 }
 
 func (tx *tx) Inputs(ids []perdure.JobID) (map[perdure.JobID]json.RawMessage, error) {
 	found := map[perdure.JobID]json.RawMessage{}
-	err := tx.run(tx.surely(ids, q(inputsSQL).uuids(ids).each(func(r *reader) error {
+	err := tx.run(q(inputsSQL).uuids(ids).each(func(r *reader) error {
 		id := r.uuid()
 		found[id] = r.bytes()
 		return nil
-	}))...)
+	}))
 	return found, err
 }
 
@@ -481,4 +441,12 @@ func scanLimit(r *reader) kernel.Limit {
 
 func scanPayload(r *reader) kernel.Payload {
 	return kernel.Payload{StepRef: scanRef(r), Input: r.bytes(), Output: r.bytes()}
+}
+
+func jobsOf(refs []kernel.StepRef) []perdure.JobID {
+	ids := make([]perdure.JobID, len(refs))
+	for i, ref := range refs {
+		ids[i] = ref.Job
+	}
+	return ids
 }

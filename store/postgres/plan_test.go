@@ -39,7 +39,6 @@ func plansWalkAlongIndexes(t *testing.T, rows int) {
 		{"LockJobs", lockJobsSQL, []string{"step_pkey"}},
 		{"TryLockJobs", lockJobsSQL + " skip locked", []string{"step_pkey"}},
 		{"hold jobs", holdJobsSQL, []string{"step_pkey"}},
-		{"as known", asKnownSQL, []string{"step_pkey"}},
 		{"LockLimits", lockLimitsSQL, []string{"limit_pkey"}},
 		{"countLimits", countLimitsSQL, []string{"limit_pkey", "permit_pkey"}},
 		{"fill a limit of jobs", fillJobPermitsSQL, []string{"open_pkey", "step_pkey"}},
@@ -183,13 +182,6 @@ func writes() (list []struct {
 			}
 			sql = update(shapeOf(&rows[n-1]), rows).sql
 			list = append(list, plan{fmt.Sprintf("update %s by place, %d", what, n), sql, nil})
-			for _, apart := range []uint64{0, 1} {
-				for i := range rows {
-					rows[i].row = row{xid: 7 + apart*uint64(i)}
-				}
-				sql = update(shapeOf(&rows[n-1]), rows).sql
-				list = append(list, plan{fmt.Sprintf("update %s by version, %d, %d apart", what, n, apart), sql, []string{"step_pkey"}})
-			}
 		}
 		list = append(list,
 			plan{fmt.Sprintf("no longer ready, found, %d", n), queued.remove("ready").sql, nil},

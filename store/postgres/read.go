@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/internal/bundle"
 )
 
 var jobSQL = "select " + names(rowColumns, "s.") + ", " + laterOfFirst + " from perdure.step s where job = $1 and idx < $2 order by idx"
@@ -119,7 +120,7 @@ func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.Jo
 		return nil, err
 	}
 	if low, high, ok := idRange(strings.TrimPrefix(ref, "job_")); ok {
-		bundled, err := s.listBundled(ctx, kernel.JobFilter{After: before(low), Before: after(high), Ascending: true, Limit: max})
+		bundled, err := s.listBundled(ctx, kernel.JobFilter{After: bundle.Before(low), Before: bundle.After(high), Ascending: true, Limit: max})
 		if err != nil {
 			return nil, err
 		}
@@ -154,24 +155,6 @@ func idRange(digits string) (low, high perdure.JobID, ok bool) {
 	}
 	high, err = perdure.ParseJobID("job_" + digits + strings.Repeat("f", rest))
 	return low, high, err == nil
-}
-
-// before and after are the neighbours of an id; the first and the last of all have none, and are no ids of jobs.
-func before(id perdure.JobID) perdure.JobID { return step(id, 0x00, 0xff) }
-func after(id perdure.JobID) perdure.JobID  { return step(id, 0xff, 0x00) }
-
-// step counts an id on, or back: digits at their end are carried.
-func step(id perdure.JobID, end, begin byte) perdure.JobID {
-	for i := len(id) - 1; i >= 0; i-- {
-		if id[i] != end {
-			if id[i]++; end == 0 {
-				id[i] -= 2
-			}
-			return id
-		}
-		id[i] = begin
-	}
-	return perdure.JobID{}
 }
 
 // stepsSinceSQL is for what has been updated since, and the first row, by which the others are known.

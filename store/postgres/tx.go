@@ -34,9 +34,6 @@ func (s *Store) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 		if len(tx.asked) > len(asked) {
 			asked = tx.asked
 		}
-		if f := (*fault)(nil); tx.memory.trusts != nil && errors.As(err, &f) && f.kind == again {
-			s.known.distrust()
-		}
 		return err
 	})
 }
@@ -198,7 +195,7 @@ func (tx *tx) commit() (outcome, error) {
 		return rolledBack, nil
 	}
 	tx.saved = append(tx.saved, tx.laneStatements()...)
-	for _, st := range []*statement{tx.asKnown(), tx.raiseMark(), tx.awaitStandby()} {
+	for _, st := range []*statement{tx.raiseMark(), tx.awaitStandby()} {
 		if st != nil {
 			tx.saved = append(tx.saved, st)
 		}
@@ -268,7 +265,6 @@ func (tx *tx) end(how outcome) {
 	}
 	tx.lanes.end(how == committed)
 	tx.bundles.end(&tx.store.bundles, how)
-	tx.memory.over()
 }
 
 func (tx *tx) rollback() {

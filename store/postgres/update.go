@@ -41,13 +41,7 @@ type change struct {
 	job  *kernel.JobChange
 	step *kernel.StepChange
 	of   perdure.JobID // where it is neither: the first row is written as it is
-	row                // which row it is
-}
-
-// row says how a row is found: by its tid, by its version, or, if it has neither, by its key.
-type row struct {
-	at  *tid   // where it is, if it is locked
-	xid uint64 // which transaction has written it, if it is trusted to be as it was then
+	at   *tid          // where the row is, if it is locked and not written since; else it is found by its key
 }
 
 func (c *change) ref() kernel.StepRef {
@@ -64,12 +58,11 @@ func (c *change) ref() kernel.StepRef {
 type shape struct {
 	set       rows.Set
 	job, step bool
-	placed    bool // known by where it is, and not by its key
-	trusted   bool // compared by its version
+	placed    bool // found by where it is, and not by its key
 }
 
 func shapeOf(c *change) (k shape) {
-	k.placed, k.trusted = c.at != nil, c.xid != 0
+	k.placed = c.at != nil
 	if k.job = c.job != nil; k.job {
 		k.set = k.set.Or(rows.DiffJobs(c.job.Now, c.job.Was))
 	}
@@ -90,7 +83,7 @@ func (w *writing) changes(jobs []kernel.JobChange, steps []kernel.StepChange) {
 	for i := range jobs {
 		j := jobs[i].Now
 		firsts[j.ID] = len(list)
-		list = append(list, change{job: &jobs[i], row: w.tx.first(j.ID)})
+		list = append(list, change{job: &jobs[i], at: w.tx.first(j.ID)})
 		w.sides.job(jobs[i].Was, j)
 	}
 	for i := range steps {
@@ -104,12 +97,12 @@ func (w *writing) changes(jobs []kernel.JobChange, steps []kernel.StepChange) {
 			}
 			if _, ok := firsts[s.Was.Job]; !ok {
 				firsts[s.Was.Job] = len(list)
-				list = append(list, change{of: s.Was.Job, row: w.tx.first(s.Was.Job)})
+				list = append(list, change{of: s.Was.Job, at: w.tx.first(s.Was.Job)})
 			}
 		} else if at, ok := firsts[s.Was.Job]; ok && list[at].step == nil {
 			list[at].step = s
 		} else {
-			list = append(list, change{step: s, row: w.tx.first(s.Was.Job)})
+			list = append(list, change{step: s, at: w.tx.first(s.Was.Job)})
 		}
 	}
 	for _, all := range [][]change{list, others} {
@@ -203,10 +196,6 @@ func update(k shape, all []change) *statement {
 		fields = append(room[:0], field{"ctid", tTID})
 	}
 	keys := len(fields)
-	if k.trusted {
-		fields = append(fields, field{"was_xmin", tXID})
-	}
-	first := len(fields) // of the guards
 	for _, c := range guards {
 		fields = append(fields, field{guardNames[c], typeOf(c)})
 	}
@@ -218,36 +207,30 @@ func update(k shape, all []change) *statement {
 	}
 	g := newGrid(fields...)
 	g.keyed = fields[0].name
-	for i := first; i < len(fields); i++ {
-		g.columns[i].class = classOf(i-first < len(guards), fields[i].typ)
+	for i := keys; i < len(fields); i++ {
+		g.columns[i].class = classOf(i-keys < len(guards), fields[i].typ)
 	}
 	for i := range all {
 		g.row()
-		if k.trusted {
-			g.at(keys).xid(all[i].xid)
-		}
-		g.change(&all[i], first, guards, set)
+		g.change(&all[i], keys, guards, set)
 	}
 	s := q("")
-	s.sql = textOf(textKey{op: "update", of: k, vary: g.into(s)}, func() string { return updateText(g, keys, first, guards, set) })
+	s.sql = textOf(textKey{op: "update", of: k, vary: g.into(s)}, func() string { return updateText(g, keys, guards, set) })
 	return s.exact(len(all))
 }
 
-// updateText puts a statement together: so many columns are keys, and at first the guards begin.
-func updateText(g *grid, keys, first int, guards, set []rows.ID) string {
+// updateText puts a statement together: so many columns are keys; the guards come next.
+func updateText(g *grid, keys int, guards, set []rows.ID) string {
 	from, where := g.match(keys, g.from())
 	if from != "" {
 		from = " from " + from
 	}
 	var sets []string
-	if first > keys {
-		where += " and t.xmin = " + g.value(keys)
-	}
 	for i, c := range guards {
-		where += fmt.Sprintf(" and t.%s = %s", rows.Columns[c].Name, g.value(first+i))
+		where += fmt.Sprintf(" and t.%s = %s", rows.Columns[c].Name, g.value(keys+i))
 	}
 	for i, c := range set {
-		sets = append(sets, rows.Columns[c].Name+" = "+g.value(first+len(guards)+i))
+		sets = append(sets, rows.Columns[c].Name+" = "+g.value(keys+len(guards)+i))
 	}
 	if len(sets) == 0 { // nothing but to see that it is as it was
 		sets = append(sets, "run = t.run")
@@ -255,17 +238,14 @@ func updateText(g *grid, keys, first int, guards, set []rows.ID) string {
 	return fmt.Sprintf("update perdure.step t set %s%s where %s", strings.Join(sets, ", "), from, where)
 }
 
-// first returns the version of a job's first row that this transaction knows, once: a write makes another version.
-func (tx *tx) first(id perdure.JobID) row {
-	if first, ok := tx.firsts[id]; ok {
-		delete(tx.firsts, id)
-		return row{at: &first.at}
+// first tells where a job's first row is, once: a write puts it elsewhere.
+func (tx *tx) first(id perdure.JobID) *tid {
+	first, ok := tx.firsts[id]
+	if !ok {
+		return nil
 	}
-	if j := tx.memory.trusted(id); j != nil {
-		j.state = isWritten
-		return row{xid: j.xid}
-	}
-	return row{}
+	delete(tx.firsts, id)
+	return &first.at
 }
 
 // Classes of what is written: what is compared, what a job has of its own, times, and the rest.
@@ -297,7 +277,7 @@ func guardsOf(k shape) (guards []rows.ID) {
 }
 
 // change adds a row's cells: where it is, as it was, as it shall be.
-func (g *grid) change(c *change, first int, guards, set []rows.ID) {
+func (g *grid) change(c *change, keys int, guards, set []rows.ID) {
 	var wasJob, job *kernel.Job
 	var wasStep, step *kernel.Step
 	if c.job != nil {
@@ -314,11 +294,11 @@ func (g *grid) change(c *change, first int, guards, set []rows.ID) {
 		g.at(1).int4(ref.Index)
 	}
 	for i, column := range guards {
-		at := g.at(first + i)
+		at := g.at(keys + i)
 		*at = cellOf(*at, column, wasJob, wasStep)
 	}
 	for i, column := range set {
-		at := g.at(first + len(guards) + i)
+		at := g.at(keys + len(guards) + i)
 		*at = cellOf(*at, column, job, step)
 	}
 }

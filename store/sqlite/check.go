@@ -3,10 +3,12 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/internal/bundle"
 )
 
 // maxFaults is how many are told of a kind.
@@ -32,7 +34,7 @@ func (s *Store) Check(ctx context.Context) (faults []string, err error) {
 
 // checkSides compares the entries of queue tables with what the kernel computes from the rows.
 func checkSides(c *conn, faults *[]string) error {
-	for _, check := range []func(*conn, func(string, ...any)) error{checkColumns, checkRuns, checkSets, checkPermits, checkLanes} {
+	for _, check := range []func(*conn, func(string, ...any)) error{checkColumns, checkRuns, checkSets, checkPermits, checkLanes, checkBundles} {
 		n := 0
 		err := check(c, func(format string, args ...any) {
 			if n++; n <= maxFaults {
@@ -180,4 +182,32 @@ func checkLanes(c *conn, fault func(string, ...any)) error {
 		fault("lane of %s with %s: it is not searched", lane.Agent, lane.Needs)
 	}
 	return err
+}
+
+// checkBundles compares what is said of a bundle with what is in it, and looks for its jobs among the rows: those have one that have
+// left.
+func checkBundles(c *conn, fault func(string, ...any)) error {
+	return each(c, func(r *row) error {
+		first, last, lane, ord, size := r.id(), r.id(), kernel.LaneID(r.num()), r.num(), r.int()
+		o := readBundle(r)
+		if r.err != nil {
+			return r.err
+		}
+		sorted := slices.IsSortedFunc(o.Jobs, func(a, b bundle.Job) int { return a.ID.Compare(b.ID) })
+		if n := len(o.Jobs); !sorted || n != size || o.Taken < 0 || o.Taken >= n || o.First() != first || o.Jobs[n-1].ID != last ||
+			o.Lane() != lane || o.Candidate(0).Order != ord || bundle.Low(last) != bundle.Low(first) {
+			fault("bundle of job %s: it is not what is said of it", first)
+			return nil
+		}
+		for i, j := range o.Jobs {
+			has, err := one(c, (*row).flag, `SELECT EXISTS (SELECT 1 FROM perdure_step WHERE job = ?)`, j.ID[:])
+			if err != nil {
+				return err
+			}
+			if has != (i < o.Taken) {
+				fault("job %s is in a bundle and has a row, or has left it and has none", j.ID)
+			}
+		}
+		return nil
+	}, `SELECT first, last, lane, ord, size, `+bundleColumns+` FROM perdure_bundle`)
 }

@@ -34,6 +34,13 @@ func (tx *tx) JobByHash(typ string, hash [32]byte) (perdure.JobID, bool, error) 
 	id, err := one(tx.c, (*row).id, `
 		SELECT job FROM perdure_step INDEXED BY perdure_step_open
 		WHERE open = 1 AND hash = ? AND type = ? AND job_key IS NULL ORDER BY job DESC LIMIT 1`, hash[:], typ)
+	if err != nil {
+		return id, false, err
+	}
+	bundled, err := tx.hashInBundles(typ, hash)
+	if bundled.Compare(id) > 0 {
+		id = bundled
+	}
 	return id, !id.IsZero(), err
 }
 
@@ -113,6 +120,20 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 			continue
 		}
 		best, err := tx.readyOfLane(agent, lane, max)
+		if err != nil {
+			return nil, err
+		}
+		ready = append(ready, best...)
+	}
+	bundleLanes, err := tx.bundleLanes(agent)
+	if err != nil {
+		return nil, err
+	}
+	for _, lane := range bundleLanes {
+		if fullLanes[lane] {
+			continue
+		}
+		best, err := tx.readyOfBundles(agent, lane, max)
 		if err != nil {
 			return nil, err
 		}

@@ -23,6 +23,13 @@ func (tx *tx) insertJobs(jobs []kernel.NewJob) error {
 		if err := tx.putShape(n); err != nil {
 			return err
 		}
+	}
+	jobs, err := tx.insertBundles(jobs)
+	if err != nil {
+		return err
+	}
+	for i := range jobs {
+		n := &jobs[i]
 		for _, st := range n.Steps {
 			if err := tx.insertStep(n.Job, st); err != nil {
 				return err
@@ -79,27 +86,41 @@ const rowsAtOnce = 16
 
 // insertStep stores a new step; with the first one, its job.
 func (tx *tx) insertStep(j *kernel.Job, st *kernel.Step) error {
-	if tx.fresh == nil {
-		tx.fresh = &inserts{}
-	}
-	f := tx.fresh
-	if f.n == rowsAtOnce {
-		if err := tx.flush(); err != nil {
-			return err
-		}
-	}
-	k := &f.rest[f.n]
+	var k *kept
 	if st.Index == 0 {
 		k = newKept(st.StepRef)
 		k.newJobOf(j)
 		tx.rows[st.StepRef] = k // it may well be let out in this same transaction
+	} else if f, err := tx.room(); err != nil {
+		return err
 	} else {
+		k = &f.rest[f.n]
 		*k = kept{}
 	}
 	k.step.StepRef, k.step.Name, k.step.Type, k.step.Priority = st.StepRef, st.Name, st.Type, st.Priority
 	k.setStep(st)
+	return tx.addRow(k)
+}
+
+// room is the rows that are still to be written, with room for one more.
+func (tx *tx) room() (*inserts, error) {
+	if tx.fresh == nil {
+		tx.fresh = &inserts{}
+	}
+	if tx.fresh.n == rowsAtOnce {
+		return tx.fresh, tx.flush()
+	}
+	return tx.fresh, nil
+}
+
+// addRow adds a row that is to be written.
+func (tx *tx) addRow(k *kept) error {
+	f, err := tx.room()
+	if err != nil {
+		return err
+	}
 	var m *set
-	if key := kernel.InFlightOf(st); key.InFlight {
+	if key := kernel.InFlightOf(&k.step); key.InFlight {
 		m = tx.join(key)
 		k.out = m.id
 	}
@@ -115,10 +136,10 @@ func (tx *tx) insertStep(j *kernel.Job, st *kernel.Step) error {
 	}
 	f.cols, f.kept[f.n], f.sets[f.n] = cols, k, m
 	f.n++
-	if st.Needs != "" {
-		tx.touchLane(&kernel.Step{}, st)
+	if k.step.Needs != "" {
+		tx.touchLane(&kernel.Step{}, &k.step)
 	}
-	return tx.permits(st.StepRef, kernel.Permits{}, kernel.PermitsOf(&k.step, k.job))
+	return tx.permits(k.step.StepRef, kernel.Permits{}, kernel.PermitsOf(&k.step, k.job))
 }
 
 // flush writes the rows that are still to be written.

@@ -18,6 +18,8 @@ type kept struct {
 
 	newStep *kernel.Step // as they are about to be written
 	newJob  *kernel.Job
+
+	in bundledAt // of a job that is in a bundle: it has no row yet
 }
 
 // newKept is an empty row. Each is a value of its own: one that is kept on keeps no others.

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/internal/bundle"
 )
 
 // known is what the one process that has the file need not look up: no more than a saving, put together again
@@ -17,6 +18,7 @@ type known struct {
 	shapes  map[kernel.ShapeID]struct{} // that are stored
 	limits  map[string]bool             // the names of all; nil: not read yet
 	agents  map[string]perdure.AgentSettings
+	bundles map[perdure.JobID]bundle.Open // by their first jobs
 }
 
 // How much is kept at most.
@@ -33,9 +35,17 @@ func (s *Store) know(c *conn) error {
 	if err != nil || version == s.version && s.rows != nil {
 		return err
 	}
-	k := known{version: version, rows: map[kernel.StepRef]*kept{}, left: map[int64]int{}, shapes: map[kernel.ShapeID]struct{}{}}
+	k := known{version: version, rows: map[kernel.StepRef]*kept{}, left: map[int64]int{}, shapes: map[kernel.ShapeID]struct{}{},
+		bundles: map[perdure.JobID]bundle.Open{}}
 	if k.newest, err = one(c, (*row).id, `SELECT max(job) FROM perdure_step`); err != nil {
 		return err
+	}
+	bundled, err := newestBundled(c)
+	if err != nil {
+		return err
+	}
+	if bundled.Compare(k.newest) > 0 {
+		k.newest = bundled
 	}
 	if k.lastOut, err = one(c, (*row).num, `SELECT max(id) FROM perdure_out`); err != nil {
 		return err
@@ -89,11 +99,12 @@ func (tx *tx) remember() {
 		if row.job != nil {
 			underWay = row.job.Permit // from the first run until it rests
 		}
-		if underWay {
+		if underWay && row.in.of == nil {
 			k.rows[ref] = row
 		}
 	}
 	shrink(k.rows, maxRows)
+	tx.bundles.remember(k)
 	for id := range tx.shapes {
 		k.shapes[id] = struct{}{}
 	}

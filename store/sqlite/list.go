@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/internal/bundle"
 )
 
 // ListJobs walks the jobs by id, or those with the first label, of the type, or unsettled by index,
@@ -16,7 +17,13 @@ import (
 func (s *Store) ListJobs(ctx context.Context, f kernel.JobFilter) (jobs []*kernel.Job, err error) {
 	query, args := listJobs(f)
 	err = s.with(ctx, func(c *conn) error {
-		jobs, err = transient(c, readJob, query, args...)
+		bundled, err := bundle.List(f, &listing{c, f})
+		if err != nil {
+			return err
+		}
+		if jobs, err = transient(c, readJob, query, args...); len(bundled) > 0 {
+			jobs = bundle.Merge(bundled, jobs, f.Ascending, cmp.Or(f.Limit, perdure.DefaultListLimit))
+		}
 		return err
 	})
 	return jobs, err

@@ -100,7 +100,10 @@ func (tx *tx) StepsOf(job perdure.JobID) ([]*kernel.Step, error) {
 		st := k.step
 		return &st
 	}, `SELECT `+stepSelect+` FROM perdure_step WHERE job = ? ORDER BY idx`, job[:])
-	return steps, err
+	if err != nil || len(steps) > 0 {
+		return steps, err
+	}
+	return tx.Steps([]kernel.StepRef{{Job: job}}) // it may be in a bundle
 }
 
 var (
@@ -117,16 +120,27 @@ func (tx *tx) load(s *driver.Stmt, ref kernel.StepRef) (*kept, error) {
 		tx.rows[ref] = k
 		return k, nil
 	}
+	if _, found := tx.bundles.found[ref.Job]; found && ref.Index == 0 {
+		if k, err := tx.bundled(ref); k != nil || err != nil {
+			return k, err
+		}
+	}
 	if ref.Index == 0 && ref.Job.Compare(tx.store.newest) > 0 { // it is about to be submitted, as a rule
-		return nil, nil
+		return tx.bundledHere(ref), nil
 	}
 	s.BindBytes(1, ref.Job[:])
 	if ref.Index != 0 {
 		s.BindInt64(2, int64(ref.Index))
 	}
 	more, err := s.Step()
-	if err != nil || !more {
-		return nil, cmp.Or(err, s.Reset())
+	switch {
+	case err != nil:
+		return nil, err
+	case !more:
+		if err := s.Reset(); err != nil {
+			return nil, err
+		}
+		return tx.bundled(ref)
 	}
 	k := newKept(ref)
 	r := row{s: s, words: tx.c.words}

@@ -22,10 +22,10 @@ type poster struct {
 	db *sql.DB
 }
 
-func newPoster(t *testing.T) *poster {
+func newPoster(t *testing.T, opts ...Option) *poster {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "perdure.db")
-	s := open(t, path)
+	s := open(t, path, opts...)
 	db, err := sql.Open("sqlite", path)
 	if err != nil {
 		t.Fatal(err)

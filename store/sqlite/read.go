@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/internal/bundle"
 )
 
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
@@ -48,16 +49,26 @@ func viewOne[T any](ctx context.Context, s *Store, read func(*row) T, query stri
 	return first, err
 }
 
-func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (job *kernel.Job, _ []*kernel.Step, err error) {
-	found, err := view(ctx, s, func(r *row) *kernel.Step {
-		var k kept
-		if job == nil {
-			job = &kernel.Job{}
-			k.job = job
+func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (job *kernel.Job, found []*kernel.Step, err error) {
+	err = s.with(ctx, func(c *conn) error {
+		bundled, step, err := bundledJob(c, id)
+		if err != nil {
+			return err
 		}
-		readKept(r, &k)
-		return &k.step
-	}, `SELECT `+bothSelect+` FROM perdure_step WHERE job = ? AND idx < ? ORDER BY idx`, id[:], max(steps, 1))
+		found, err = all(c, func(r *row) *kernel.Step {
+			var k kept
+			if job == nil {
+				job = &kernel.Job{}
+				k.job = job
+			}
+			readKept(r, &k)
+			return &k.step
+		}, `SELECT `+bothSelect+` FROM perdure_step WHERE job = ? AND idx < ? ORDER BY idx`, id[:], max(steps, 1))
+		if job == nil && bundled != nil {
+			job, found = bundled, []*kernel.Step{step}
+		}
+		return err
+	})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -76,14 +87,27 @@ func (s *Store) Shape(ctx context.Context, id kernel.ShapeID) ([]byte, error) {
 }
 
 func (s *Store) Input(ctx context.Context, id perdure.JobID, max int) (in json.RawMessage, size int, err error) {
-	in, err = viewOne(ctx, s, func(r *row) json.RawMessage {
-		in := r.bytes()
-		size = r.int()
-		return in
-	}, `SELECT CASE WHEN size <= ?2 THEN coalesce(s.input, p.input) END, size FROM (
-			SELECT s.job, coalesce(octet_length(s.input), octet_length(p.input), 0) AS size
-			FROM perdure_step s LEFT JOIN perdure_payload p ON p.job = s.job AND p.idx = -1 WHERE s.job = ?1 AND s.idx = 0) z
-		JOIN perdure_step s ON s.job = z.job AND s.idx = 0 LEFT JOIN perdure_payload p ON p.job = s.job AND p.idx = -1`, id[:], max)
+	err = s.with(ctx, func(c *conn) error {
+		bundled, _, err := bundledJob(c, id)
+		if err != nil {
+			return err
+		}
+		found := false
+		in, err = one(c, func(r *row) json.RawMessage {
+			in := r.bytes()
+			size, found = r.int(), true
+			return in
+		}, `SELECT CASE WHEN size <= ?2 THEN coalesce(s.input, p.input) END, size FROM (
+				SELECT s.job, coalesce(octet_length(s.input), octet_length(p.input), 0) AS size
+				FROM perdure_step s LEFT JOIN perdure_payload p ON p.job = s.job AND p.idx = -1 WHERE s.job = ?1 AND s.idx = 0) z
+			JOIN perdure_step s ON s.job = z.job AND s.idx = 0 LEFT JOIN perdure_payload p ON p.job = s.job AND p.idx = -1`, id[:], max)
+		if !found && bundled != nil {
+			if size = len(bundled.Input); size <= max {
+				in = bundled.Input
+			}
+		}
+		return err
+	})
 	return in, size, err
 }
 
@@ -94,7 +118,7 @@ func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.Jo
 		return nil, err
 	}
 	if from, to, ok := idsFrom(ref); ok {
-		started, err := view(ctx, s, (*row).id, `SELECT job FROM perdure_step WHERE job BETWEEN ? AND ? AND idx = 0 ORDER BY job LIMIT ?`, from[:], to[:], atMost(max))
+		started, err := s.startingAt(ctx, from, to, max)
 		if err != nil {
 			return nil, err
 		}
@@ -105,6 +129,22 @@ func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.Jo
 		}
 	}
 	return ids[:min(len(ids), int(atMost(max)))], nil
+}
+
+// startingAt are the first jobs with these ids, at most max.
+func (s *Store) startingAt(ctx context.Context, from, to perdure.JobID, max int) (ids []perdure.JobID, err error) {
+	err = s.with(ctx, func(c *conn) error {
+		bundled, err := (&listing{c, kernel.JobFilter{Ascending: true}}).Jobs(bundle.Range{Low: bundle.Low(from), High: bundle.High(to), After: bundle.Before(from), Before: bundle.After(to)}, max)
+		if err != nil {
+			return err
+		}
+		ids, err = all(c, (*row).id, `SELECT job FROM perdure_step WHERE job BETWEEN ? AND ? AND idx = 0 ORDER BY job LIMIT ?`, from[:], to[:], atMost(max))
+		for _, j := range bundled {
+			ids = append(ids, j.ID)
+		}
+		return err
+	})
+	return unique(ids, perdure.JobID.Compare), err
 }
 
 // idsFrom are the first and the last id that start as ref does.
@@ -118,12 +158,23 @@ func idsFrom(ref string) (from, to perdure.JobID, ok bool) {
 	return from, to, err1 == nil && err2 == nil
 }
 
-func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) ([]*kernel.Step, error) {
+func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) (steps []*kernel.Step, err error) {
 	query, args := `SELECT `+stepSelect+` FROM perdure_step WHERE job = ?`, []any{job[:]}
 	if !since.IsZero() {
 		query, args = query+` AND updated_at >= ?`, append(args, micros(since))
 	}
-	return view(ctx, s, readStep, query+` ORDER BY idx`, args...)
+	err = s.with(ctx, func(c *conn) error {
+		_, bundled, err := bundledJob(c, job)
+		if err != nil {
+			return err
+		}
+		steps, err = all(c, readStep, query+` ORDER BY idx`, args...)
+		if len(steps) == 0 && bundled != nil && !bundled.UpdatedAt.Before(since) {
+			steps = append(steps, bundled)
+		}
+		return err
+	})
+	return steps, err
 }
 
 // Payloads reads the sizes first, which are known without the values, so that it does not read values that are left
@@ -260,7 +311,7 @@ func (s *Store) Look(ctx context.Context, agents []string) (l kernel.Look, err e
 		}
 		l.Next = earlier(l.Next, expiry)
 		for _, agent := range slices.Sorted(slices.Values(agents)) {
-			ready, err := one(c, (*row).flag, `SELECT EXISTS (SELECT 1 FROM perdure_step WHERE ready IS NOT NULL AND agent = ?)`, agent)
+			ready, err := one(c, (*row).flag, `SELECT EXISTS (SELECT 1 FROM perdure_step WHERE ready IS NOT NULL AND agent = ?1) OR EXISTS (SELECT 1 FROM perdure_bundle WHERE agent = ?1)`, agent)
 			if err != nil {
 				return err
 			}
@@ -285,5 +336,5 @@ func earlier(a, b time.Time) time.Time {
 
 func (s *Store) Backlog(ctx context.Context, max int) (int, error) {
 	return viewOne(ctx, s, (*row).int, `
-		SELECT count(*) FROM (SELECT 1 FROM perdure_step WHERE open = 1 LIMIT ?)`, atMost(max))
+		SELECT min(?1, (SELECT count(*) FROM (SELECT 1 FROM perdure_step WHERE open = 1 LIMIT ?1)) + (SELECT coalesce(sum(size - taken), 0) FROM perdure_bundle))`, atMost(max))
 }

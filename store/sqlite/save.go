@@ -93,7 +93,7 @@ func (tx *tx) change(jobs []kernel.JobChange, steps []kernel.StepChange) error {
 		}
 	}
 	tx.dirty = tx.dirty[:0]
-	return nil
+	return tx.leaveBundles()
 }
 
 // toChange is a row that is about to be changed. What is to be changed twice is written in between.
@@ -143,7 +143,13 @@ func (tx *tx) write(k *kept) error {
 		if was.Needs != "" || k.step.Needs != "" {
 			tx.touchLane(&was, &k.step)
 		}
-		c.Add(colOut, tx.joinOrQuit(k, &was, &k.step))
+		if k.in.of == nil {
+			c.Add(colOut, tx.joinOrQuit(k, &was, &k.step))
+		}
+	}
+	if k.in.of != nil { // it is inserted as it is now
+		tx.bundles.leave(k.in)
+		return nil
 	}
 	if c.Empty() {
 		return nil

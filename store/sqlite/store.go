@@ -26,6 +26,7 @@ import (
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/redact"
+	"github.com/perdure/perdure/store/internal/bundle"
 )
 
 // Store is an open file.
@@ -44,6 +45,8 @@ type Store struct {
 	wal     walFile
 	durable *durability
 
+	leastBundle int // how many jobs make a bundle, at least; 0: none are made
+
 	known // touched by whoever writes
 }
 
@@ -55,6 +58,12 @@ type Option func(*Store)
 // WithClock replaces the wall clock, for tests and simulations.
 func WithClock(wall func() time.Time) Option {
 	return func(s *Store) { s.clock.wall = wall }
+}
+
+// WithBundles says how many jobs that are submitted together, and wait, are stored as one row, at least. 0: none are. Without this
+// option it is 8.
+func WithBundles(least int) Option {
+	return func(s *Store) { s.leastBundle = least }
 }
 
 const (
@@ -102,7 +111,7 @@ func Open(path string, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, turn: make(chan struct{}, 1), clock: clock{wall: time.Now}}
+	s := &Store{path: path, turn: make(chan struct{}, 1), clock: clock{wall: time.Now}, leastBundle: bundle.MinJobs}
 	for _, opt := range opts {
 		opt(s)
 	}

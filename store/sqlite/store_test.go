@@ -29,6 +29,13 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) kernel.Store { return open(t, filepath.Join(t.TempDir(), "perdure.db")) })
 }
 
+// The same where each job that can be is in a bundle.
+func TestStoreWithBundles(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) kernel.Store {
+		return open(t, filepath.Join(t.TempDir(), "perdure.db"), WithBundles(1))
+	})
+}
+
 func BenchmarkStore(b *testing.B) {
 	storetest.Benchmark(b, func(b *testing.B) kernel.Store {
 		s, err := Open(filepath.Join(b.TempDir(), "perdure.db"))
@@ -46,7 +53,7 @@ func TestDifferential(t *testing.T) {
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			storetest.Differential(t, seed, 2500, memory.New(), newPoster(t))
+			storetest.Differential(t, seed, 2500, memory.New(), newPoster(t, WithBundles(int(seed%3))))
 		})
 	}
 }

@@ -34,6 +34,8 @@ type tx struct {
 	lanesLeft    map[kernel.LaneRef]bool        // lanes out of which steps have moved, since the latest Save
 	lanesEntered map[kernel.LaneRef]kernel.Lane // and into which, with the place of the first
 	heads        laneHeads
+
+	bundles bundlesTx
 }
 
 // Update runs fn in one immediate transaction, while nobody else writes.

@@ -104,6 +104,31 @@ CREATE INDEX perdure_step_due   ON perdure_step (due_at, job, idx)             W
 CREATE INDEX perdure_step_open  ON perdure_step (open, job)                    WHERE open IS NOT NULL;
 CREATE INDEX perdure_step_look  ON perdure_step (look_at, job)                 WHERE look_at IS NOT NULL;
 
+-- Jobs of one step that were submitted together and of which nothing has happened since, one row for all of them. They have no rows
+-- in perdure_step: the step of each is ready. Those before "taken" have left, and have rows. The ids are in order, and the jobs are
+-- dispatched in this order.
+CREATE TABLE perdure_bundle (
+	first      BLOB    NOT NULL PRIMARY KEY, -- the first of jobs
+	last       BLOB    NOT NULL,
+	agent      TEXT    NOT NULL,
+	lane       INTEGER NOT NULL,
+	ord        INTEGER NOT NULL,          -- of the first job, as ready in perdure_step
+	size       INTEGER NOT NULL,
+	taken      INTEGER NOT NULL DEFAULT 0,
+	type       TEXT    NOT NULL,
+	name       TEXT    NOT NULL,          -- of the step
+	priority   INTEGER NOT NULL,
+	ageing     INTEGER NOT NULL,          -- microseconds
+	shape      BLOB    NOT NULL,
+	created_at INTEGER NOT NULL,
+	jobs       BLOB    NOT NULL,          -- 16 bytes for each
+	hashes     BLOB    NOT NULL,          -- 32 bytes for each
+	inputs     BLOB    NOT NULL,          -- one after the other
+	ends       TEXT    NOT NULL           -- 8 digits for each: where in inputs it ends
+) STRICT;
+
+CREATE INDEX perdure_bundle_ready ON perdure_bundle (agent, lane, ord, first);
+
 -- What jobs of one definition have in common, word for word in its canonical form.
 CREATE TABLE perdure_shape (
 	id   BLOB NOT NULL PRIMARY KEY,
@@ -257,6 +282,11 @@ CREATE TABLE perdure_clock (
 
 INSERT INTO perdure_clock (one, mark) VALUES (1, 0);
 
+-- The places in a bundle.
+CREATE TABLE perdure_place (i INTEGER PRIMARY KEY) STRICT;
+
+WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 249) INSERT INTO perdure_place SELECT i FROM n;
+
 -- The interface. Times are UTC in SQLite's own form, so that they compare with its functions:
 -- locked_until < datetime('now'). What is not there is NULL.
 
@@ -275,7 +305,16 @@ CREATE VIEW perdure_jobs AS SELECT
 	strftime('%Y-%m-%d %H:%M:%S', s.settled_at / 1000000, 'unixepoch') || printf('.%06d', s.settled_at % 1000000) AS settled_at,
 	lower(hex(s.hash)) AS hash, d.text AS definition, coalesce(s.input, p.input) AS input, s.job AS job_id
 FROM perdure_step s LEFT JOIN perdure_shape d ON d.id = s.shape LEFT JOIN perdure_payload p ON s.apart AND p.job = s.job AND p.idx = -1
-WHERE s.idx = 0;
+WHERE s.idx = 0
+UNION ALL SELECT
+	'job_' || lower(hex(substr(b.jobs, 16 * n.i + 1, 16))), NULL, b.type, b.priority, NULL, NULL, 'undone', 'done', 'waiting', NULL, 0, 0, 1, 0, 1, NULL, NULL, 0, NULL, NULL,
+	strftime('%Y-%m-%d %H:%M:%S', b.created_at / 1000000, 'unixepoch') || printf('.%06d', b.created_at % 1000000),
+	strftime('%Y-%m-%d %H:%M:%S', b.created_at / 1000000, 'unixepoch') || printf('.%06d', b.created_at % 1000000), NULL,
+	lower(hex(substr(b.hashes, 32 * n.i + 1, 32))), d.text,
+	nullif(CAST(substr(b.inputs, 1 + iif(n.i = 0, 0, CAST(substr(b.ends, 8 * n.i - 7, 8) AS INTEGER)),
+		CAST(substr(b.ends, 8 * n.i + 1, 8) AS INTEGER) - iif(n.i = 0, 0, CAST(substr(b.ends, 8 * n.i - 7, 8) AS INTEGER))) AS TEXT), ''), substr(b.jobs, 16 * n.i + 1, 16)
+FROM perdure_bundle b JOIN perdure_place n ON n.i < b.size LEFT JOIN perdure_shape d ON d.id = b.shape
+WHERE n.i >= b.taken;
 
 -- What is wanted, what is so, and who owns it until when:
 --   SELECT job, name, current, desired, phase, locked_by, locked_until FROM perdure_steps WHERE phase <> 'settled'
@@ -302,7 +341,14 @@ CREATE VIEW perdure_steps AS SELECT
 	strftime('%Y-%m-%d %H:%M:%S', s.ended_at / 1000000, 'unixepoch') || printf('.%06d', s.ended_at % 1000000) AS ended_at,
 	strftime('%Y-%m-%d %H:%M:%S', s.updated_at / 1000000, 'unixepoch') || printf('.%06d', s.updated_at % 1000000) AS updated_at,
 	s.job AS job_id
-FROM perdure_step s LEFT JOIN perdure_payload p ON p.job = s.job AND p.idx = s.idx;
+FROM perdure_step s LEFT JOIN perdure_payload p ON p.job = s.job AND p.idx = s.idx
+UNION ALL SELECT
+	'job_' || lower(hex(substr(b.jobs, 16 * n.i + 1, 16))), 0, b.name, b.type, b.priority, 'undone', 'done', 'ready', 0, 0, NULL, NULL, 1, b.agent, NULL, NULL,
+	NULL, NULL, NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0, 0, 0, nullif(b.ageing, 0) / 1e6, NULL,
+	strftime('%Y-%m-%d %H:%M:%S', b.created_at / 1000000, 'unixepoch') || printf('.%06d', b.created_at % 1000000), NULL, NULL,
+	strftime('%Y-%m-%d %H:%M:%S', b.created_at / 1000000, 'unixepoch') || printf('.%06d', b.created_at % 1000000), substr(b.jobs, 16 * n.i + 1, 16)
+FROM perdure_bundle b JOIN perdure_place n ON n.i < b.size
+WHERE n.i >= b.taken;
 
 CREATE VIEW perdure_alerts AS SELECT
 	id, CASE WHEN job <> zeroblob(16) THEN 'job_' || lower(hex(job)) END AS job, nullif(step, '') AS step, kind, nullif(name, '') AS name, message,

@@ -1,0 +1,97 @@
+package bundle
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
+)
+
+// highest comes after all ids.
+var highest = perdure.JobID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+
+// Range is of bundles whose first jobs have ids from Low on and below High, and of jobs in them between After and Before.
+type Range struct{ Low, High, After, Before perdure.JobID }
+
+// Reader reads bundles for a list, in the list's order.
+type Reader interface {
+	// Firsts are the next first jobs of bundles: from an id on or, if the list is descending, before it.
+	Firsts(bound perdure.JobID, max int) ([]perdure.JobID, error)
+	// Jobs are the jobs of a range, at most max.
+	Jobs(in Range, max int) ([]*kernel.Job, error)
+}
+
+// atOnce is how many bundles a list reads at once, or a few more.
+const atOnce = 20
+
+// List are the jobs of a list that are in bundles: it walks the bundles by their ids until there are enough. Whoever reads both
+// bundles and rows reads the bundles first: a job that leaves its bundle meanwhile is found there or has rows by then.
+func List(f kernel.JobFilter, r Reader) (jobs []*kernel.Job, err error) {
+	if !May(f) {
+		return nil, nil
+	}
+	limit, before := cmp.Or(f.Limit, perdure.DefaultListLimit), f.Before
+	if before.IsZero() {
+		before = highest
+	}
+	from, to := Low(f.After), highest
+	if !f.Ascending && !f.Before.IsZero() {
+		to = High(f.Before)
+	}
+	for {
+		bound := to
+		if f.Ascending {
+			bound = from
+		}
+		firsts, err := r.Firsts(bound, atOnce)
+		if err != nil || len(firsts) == 0 {
+			return Merge(jobs, nil, f.Ascending, limit), err
+		}
+		// The ids of bundles of the same time may overlap, so these are read together.
+		in := Range{Low: from, High: to, After: f.After, Before: before}
+		var done bool
+		if last := firsts[len(firsts)-1]; f.Ascending {
+			in.High = High(last)
+			from, done = in.High, in.High.Compare(before) > 0
+		} else {
+			in.Low = Low(last)
+			to, done = in.Low, in.Low.Compare(f.After) <= 0
+		}
+		part, err := r.Jobs(in, limit-len(jobs))
+		jobs = append(jobs, part...)
+		if err != nil || done || len(jobs) >= limit || len(firsts) < atOnce {
+			return Merge(jobs, nil, f.Ascending, limit), err
+		}
+	}
+}
+
+// Merge makes one list of jobs in bundles and jobs with rows. A job that is in both is as its row has it.
+func Merge(bundled, withRows []*kernel.Job, ascending bool, limit int) []*kernel.Job {
+	all := append(slices.Clone(withRows), bundled...)
+	slices.SortStableFunc(all, func(a, b *kernel.Job) int {
+		if ascending {
+			return a.ID.Compare(b.ID)
+		}
+		return b.ID.Compare(a.ID)
+	})
+	all = slices.CompactFunc(all, func(a, b *kernel.Job) bool { return a.ID == b.ID })
+	return all[:min(len(all), limit)]
+}
+
+// Before and After are the ids next to one; the least and the highest have none, and stay.
+func Before(id perdure.JobID) perdure.JobID { return next(id, 0x00, 0xff, 0xff) }
+func After(id perdure.JobID) perdure.JobID  { return next(id, 0xff, 0x00, 1) }
+
+// next adds to an id; where a byte is at its end, it begins again, and the one before it is counted on.
+func next(id perdure.JobID, end, begin, add byte) perdure.JobID {
+	n := id
+	for i := len(n) - 1; i >= 0; i-- {
+		if n[i] != end {
+			n[i] += add
+			return n
+		}
+		n[i] = begin
+	}
+	return id
+}

@@ -1,0 +1,60 @@
+package sqlite
+
+import (
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/internal/bundle"
+)
+
+// Screens read jobs in bundles, too, and before the rows: a job that leaves its bundle meanwhile is found there or has rows by then.
+
+// bundledJob is a job in a bundle, with its step; nil if it is in none.
+func bundledJob(c *conn, id perdure.JobID) (*kernel.Job, *kernel.Step, error) {
+	low := bundle.Low(id)
+	found, err := all(c, readBundle, `SELECT `+bundleColumns+` `+withJob, low[:], id[:])
+	for _, o := range found {
+		if at, there := o.Find(id); there && at >= o.Taken {
+			j, s := &kernel.Job{}, &kernel.Step{}
+			o.Make(at, j, s)
+			return j, s, err
+		}
+	}
+	return nil, nil, err
+}
+
+// listing is a bundle.Reader.
+type listing struct {
+	c *conn
+	kernel.JobFilter
+}
+
+func (l *listing) Firsts(bound perdure.JobID, max int) ([]perdure.JobID, error) {
+	query := `SELECT first FROM perdure_bundle WHERE first < ?1 AND (?2 = '' OR type = ?2) ORDER BY first DESC `
+	if l.Ascending {
+		query = `SELECT first FROM perdure_bundle WHERE first >= ?1 AND (?2 = '' OR type = ?2) ORDER BY first `
+	}
+	return all(l.c, (*row).id, query+limitTo, bound[:], l.Type, atMost(max))
+}
+
+func (l *listing) Jobs(in bundle.Range, max int) (jobs []*kernel.Job, err error) {
+	found, err := all(l.c, readBundle, `SELECT `+bundleColumns+` FROM perdure_bundle WHERE first >= ?1 AND first < ?2 AND (?3 = '' OR type = ?3)`,
+		in.Low[:], in.High[:], l.Type)
+	for _, o := range found {
+		for at := o.Taken; at < len(o.Jobs); at++ {
+			if id := o.Jobs[at].ID; id.Compare(in.After) > 0 && id.Compare(in.Before) < 0 {
+				j := &kernel.Job{}
+				o.Make(at, j, &kernel.Step{})
+				jobs = append(jobs, j)
+			}
+		}
+	}
+	slices.SortFunc(jobs, func(a, b *kernel.Job) int {
+		if l.Ascending {
+			return a.ID.Compare(b.ID)
+		}
+		return b.ID.Compare(a.ID)
+	})
+	return jobs[:min(len(jobs), max)], err
+}
