@@ -5,7 +5,7 @@ export CGO_ENABLED ?= 0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-short sim sim-campaign mutants chaos failover soak lint bench bench-quick bench-micro fmt clean
+.PHONY: help build demo test test-short sim sim-campaign without mutants chaos failover soak lint bench bench-quick bench-micro fmt clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,6 +28,7 @@ test: ## everything, on SQLite and PostgreSQL, with the race detector; installs 
 		$(GO) tool -modfile=tools/go.mod gotestsum $(TWICE) --packages=./... -- -race -timeout 30m
 	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -run Budget ./node
 	$(MAKE) sim
+	$(MAKE) without DEVICES=all PLAYS=1000
 
 sim: ## 20,000 schedules of a simulated grid, each from a seed, and some on SQLite and PostgreSQL (minutes)
 	$(GO) build -o bin/perdure-sim ./cmd/perdure-sim
@@ -42,6 +43,16 @@ sim-campaign: ## a million schedules, from SEED on (hours); the figures of docs/
 	bin/perdure-sim --seed $(SEED) --schedules $(SCHEDULES) --rows
 	bin/perdure-sim --seed $(SEED) --schedules 20000 --store sqlite
 	bin/perdure-sim --seed $(SEED) --schedules 2000 --store postgres
+
+DEVICES ?= implicit-rows marks pass bundles known-rows hold claim-ahead
+PLAYS   ?= 2000
+without: ## the contract of the stores and the simulation, without each device that makes Perdure faster (minutes)
+	$(GO) build -o bin/perdure-sim ./cmd/perdure-sim
+	for device in $(DEVICES); do export PERDURE_WITHOUT=$$device; echo "without $$device" && \
+		PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -run 'Test(Contract|Store|Differential)$$' ./store/postgres ./store/sqlite && \
+		bin/perdure-sim --schedules $(PLAYS) && \
+		bin/perdure-sim --schedules $$(($(PLAYS) / 10)) --store sqlite && \
+		bin/perdure-sim --schedules $$(($(PLAYS) / 25)) --store postgres || exit 1; done
 
 test-short: ## what needs no database server and no minute
 	$(GO) test -short ./...

@@ -86,7 +86,7 @@ var layers = []layer{
 	{pkg: "internal/sim", tests: true, ours: []string{"", "definition", "internal/agenthost", "internal/courier", "internal/election", "internal/env", "internal/faultystore", "internal/kernel", "internal/scheduler", "internal/supervisor", "protocol"}, why: "it plays the components against each other, on the store that it is given"},
 	{pkg: "cmd/perdure-sim", tests: true, ours: []string{"internal/faultystore", "internal/kernel", "internal/pgtest", "internal/sim", "store/memory", "store/postgres", "store/sqlite"}, modules: []string{"github.com/jackc/pgx/v5"}, why: "the simulation as a program, for campaigns"},
 	{pkg: "e2e/rig", tests: true, ours: []string{"", "client", "internal/ledger"}, why: "processes, proxies and load, for tests that judge a grid from outside"},
-	{pkg: "internal/mutants", tests: true, why: "a program that tests the tests"},
+	{pkg: "internal/mutants", tests: true, ours: []string{"internal/speed"}, why: "a program that tests the tests"},
 }
 
 // impure are packages of the standard library that neither the root nor the kernel imports.

@@ -51,7 +51,7 @@ func openSQLite() (*storeKind, error) {
 					return nil, err
 				}
 			}
-			return sqlite.Open(path, sqlite.WithClock(clock))
+			return sqlite.Open(path, sqlite.WithClock(clock), sqlite.WithBundles(1))
 		}
 	}}, nil
 }

@@ -42,3 +42,14 @@ func TestVariable(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
+
+// make without tries each device.
+func TestMakefileHasAllDevices(t *testing.T) {
+	text, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "DEVICES ?= " + strings.ReplaceAll(Names(), ", ", " ") + "\n"; !strings.Contains(string(text), want) {
+		t.Errorf("it has no line %q", want)
+	}
+}

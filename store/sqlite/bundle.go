@@ -181,9 +181,6 @@ func (tx *tx) bundled(ref kernel.StepRef) (*kept, error) {
 			return nil, err
 		}
 	}
-	if in.at < in.of.Taken {
-		return nil, nil
-	}
 	k := in.of.row(in.at)
 	tx.rows[ref] = k
 	return k, nil

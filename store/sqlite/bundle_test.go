@@ -89,6 +89,9 @@ func TestJobsThatWaitAreInBundles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	s := open(t, path)
 	submitAlike(t, s, 0, 600)
+	if look, err := s.Look(ctx, []string{"http", "smtp"}); err != nil || !slices.Equal(look.Ready, []string{"http"}) {
+		t.Errorf("there is work for %v, %v", look.Ready, err)
+	}
 	submitAlike(t, s, 700, 5) // too few
 	if n := number(t, s, `SELECT count(*) FROM perdure_bundle`); n != 3 {
 		t.Errorf("%d bundles", n)

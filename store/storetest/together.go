@@ -355,7 +355,7 @@ func togetherTwoSearches(s *suite) {
 		second.Go(func() {
 			defer close(ended)
 			s.update(func(other kernel.Tx) {
-				if n := take(other, 5); n == 0 {
+				if n := take(other, 40); n == 0 { // more than the first one has locked
 					s.Error("the second search has found nothing")
 				}
 			})
