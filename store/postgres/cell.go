@@ -25,7 +25,6 @@ var (
 	tTime  = &sqlType{"timestamptz", 1184, 1185}
 	tUUID  = &sqlType{"uuid", 2950, 2951}
 	tTID   = &sqlType{"tid", 27, 1010}
-	tXID   = &sqlType{"xid", 28, 1011}
 	tJSON  = &sqlType{"jsonb", 3802, 3807}
 )
 
