@@ -38,6 +38,10 @@ func init() {
 			Size: sized(60_000, 20_000, 20_000), Can: withKeys, Run: keys},
 		Workload{Name: "held", Title: "minutes beside an old transaction: rate in the last", Unit: "jobs/s", Ours: true, Long: true, Size: one, Can: postgres,
 			Run: func(ctx context.Context, m *measure) error { return minutes(ctx, m, true) }},
+		Workload{Name: "held-backlog", Title: "backlog drained beside an old transaction", Unit: "jobs/s", Ours: true, Long: true, Size: sized(200_000, 100_000, 60_000), Can: postgres,
+			Run: func(ctx context.Context, m *measure) error {
+				return drainBeside(ctx, m, func() (func(), error) { return holdSnapshot(ctx, m.env.Postgres) })
+			}},
 		Workload{Name: "unheld", Title: "as many minutes without one: rate in the last", Unit: "jobs/s", Ours: true, Long: true, Size: one, Can: postgres,
 			Run: func(ctx context.Context, m *measure) error { return minutes(ctx, m, false) }},
 		Workload{Name: "nebula", Title: "100 hosts, 1,000 runs at once with heartbeats: time lost", Unit: "%", Lower: true, Ours: true, Long: true,

@@ -22,9 +22,14 @@ func (k Kind) base() string { return cmp.Or(k.of, k.Name) }
 
 // withVariants adds the variants of these systems that are asked for, each behind its system.
 func withVariants(systems []string, without, gogc, older string) ([]string, error) {
-	devices, err := speed.Parse(without)
-	if err != nil {
-		return nil, err
+	var lists []string
+	for list := range strings.SplitSeq(without, ",") {
+		if _, err := speed.Parse(strings.ReplaceAll(list, "+", ",")); err != nil {
+			return nil, err
+		}
+		if list != "" {
+			lists = append(lists, list)
+		}
 	}
 	if older != "" {
 		if _, err := os.Stat(older); err != nil {
@@ -43,8 +48,8 @@ func withVariants(systems []string, without, gogc, older string) ([]string, erro
 			all = append(all, other.Name)
 		}
 		if k.Ours {
-			for _, d := range devices {
-				add(" without "+string(d), variant{environment: []string{speed.Variable + "=" + string(d)}})
+			for _, list := range lists {
+				add(" without "+list, variant{environment: []string{speed.Variable + "=" + strings.ReplaceAll(list, "+", ",")}})
 			}
 			if older != "" {
 				add(" of "+filepath.Base(older), variant{program: older})

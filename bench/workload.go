@@ -132,7 +132,10 @@ func workloadOf(name string) (Workload, bool) {
 
 // drain measures how fast a backlog is worked off. What submitting it has cost is part of a job's cost, not of
 // the rate.
-func drain(ctx context.Context, m *measure) error {
+func drain(ctx context.Context, m *measure) error { return drainBeside(ctx, m, nil) }
+
+// drainBeside drains a backlog, after something else has begun.
+func drainBeside(ctx context.Context, m *measure, begin func() (end func(), err error)) error {
 	if err := m.sys.Open(ctx); err != nil {
 		return err
 	}
@@ -154,6 +157,13 @@ func drain(ctx context.Context, m *measure) error {
 		if err := m.look.exec(ctx, "vacuum analyze"); err != nil {
 			return err
 		}
+	}
+	if begin != nil {
+		end, err := begin()
+		if err != nil {
+			return err
+		}
+		defer end()
 	}
 	return m.rate(ctx, m.n, m.n, m.sys.Work)
 }
