@@ -37,7 +37,7 @@ func short(store string) string {
 
 func durabilityOf(store string) string {
 	if store == "SQLite" {
-		return "synchronous=FULL, WAL"
+		return "WAL, synced before each answer"
 	}
 	return "synchronous_commit=on"
 }

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/speed"
 	"github.com/perdure/perdure/store/internal/bundle"
 )
 
@@ -99,7 +100,7 @@ func (tx *tx) remember() {
 		if row.job != nil {
 			underWay = row.job.Permit // from the first run until it rests
 		}
-		if underWay && row.in.of == nil {
+		if underWay && row.in.of == nil && speed.KnownRows.On() {
 			k.rows[ref] = row
 		}
 	}
