@@ -44,7 +44,7 @@ sim-campaign: ## a million schedules, from SEED on (hours); the figures of docs/
 	bin/perdure-sim --seed $(SEED) --schedules 20000 --store sqlite
 	bin/perdure-sim --seed $(SEED) --schedules 2000 --store postgres
 
-DEVICES ?= implicit-rows marks pass bundles known-rows hold claim-ahead
+DEVICES ?= implicit-rows marks pass bundles known-rows hold claim-ahead look-later
 PLAYS   ?= 2000
 without: ## the contract of the stores and the simulation, without each device that makes Perdure faster (minutes)
 	$(GO) build -o bin/perdure-sim ./cmd/perdure-sim

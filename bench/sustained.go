@@ -36,7 +36,7 @@ func init() {
 		Workload{Name: "queue", Title: "processor time of a job through the queue, of one dispatched at once", Unit: "%", Lower: true, Ours: true, Long: true,
 			Size: sized(200_000, 50_000, 80_000), Can: ours, Run: queue},
 		Workload{Name: "nodes", Title: "backlog drained by two nodes, of the rate of one", Unit: "%", Ours: true, Long: true,
-			Size: sized(100_000, 0, 60_000), Can: nodes, Run: nodesDrain},
+			Size: func(Kind, bool) int { return 400_000 }, Can: nodes, Run: nodesDrain},
 		Workload{Name: "slots", Title: "handlers of 1 ms, 16 at once", Unit: "jobs/s", Long: true,
 			Size: sized(40_000, 40_000, 20_000), Can: slots, Run: func(ctx context.Context, m *measure) error { return withSlots(ctx, m, 16, time.Millisecond) }},
 		Workload{Name: "slots-10ms", Title: "handlers of 10 ms, 16 at once", Unit: "jobs/s", Long: true,

@@ -18,6 +18,7 @@ type agentQueue struct {
 
 	searchedAt   int       // Queue.clock at the beginning of the latest search of the store
 	searchEnded  time.Time // when that was over
+	nextSearch   time.Time // when there is a search for the claims that need not search at once
 	blockedSince time.Time // since when other transactions have locked its candidates; zero: they have not
 	limits       []string  // limits that its latest search needed
 	full         []string  // those of them that had no room at the end of it

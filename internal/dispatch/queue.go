@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/speed"
 )
 
 // Bounds of one transaction, and of the queue.
@@ -123,7 +124,9 @@ func (q *Queue) Wait(c *Claim) error {
 	a := q.agent(c.Request.Agent)
 	c.state = waiting
 	a.waiting = append(a.waiting, c)
-	q.due[a] = true
+	if !q.mayWaitForLater(a, c) {
+		q.due[a] = true
+	}
 	q.claimed(&c.Request)
 	q.signal()
 	return nil
@@ -179,14 +182,27 @@ func (q *Queue) makeDue(a *agentQueue) {
 	q.signal()
 }
 
-// searchPause is how long ago the latest search may be for claims that come with reports and cause none: as far as is known,
-// nothing has become ready since, and a wake-up reaches the claims that wait. If a wake-up was lost, such a claim is searched for
-// when the agent's next one comes, or by the supervisor.
+// searchPause is how long ago the latest search may be for a claim that does not cause one: as far as is known, nothing
+// has become ready since, and a wake-up reaches the claims that wait. Otherwise an agent that claims anew after each run
+// would cause a search after each run. If a wake-up was lost, such a claim waits no longer than this.
 const searchPause = 20 * time.Millisecond
 
 // searchedLately reports whether the agent was searched for just now, and no wake-up has come since.
 func (q *Queue) searchedLately(a *agentQueue) bool {
 	return !a.searchEnded.IsZero() && max(q.wokeAll, a.wokeAt) <= a.searchedAt && q.env.Now().Sub(a.searchEnded) <= searchPause
+}
+
+// mayWaitForLater reports whether a claim need not be searched for at once, and sees to it that it is soon.
+func (q *Queue) mayWaitForLater(a *agentQueue, c *Claim) bool {
+	if !speed.LookLater.On() || c.Repeated || c.Request.Wait < 2*searchPause || a.left != nothing || q.due[a] || !q.searchedLately(a) {
+		return false
+	}
+	c.searched = a.searchedAt
+	if now := q.env.Now(); !now.Before(a.nextSearch) {
+		a.nextSearch = now.Add(searchPause)
+		q.env.AfterFunc(searchPause, func() { q.Wake([]string{a.name}) })
+	}
+	return true
 }
 
 // ——— taking ———

@@ -121,15 +121,52 @@ func TestClaimWithReportsRightAfterASearchCausesNone(t *testing.T) {
 	}
 }
 
-// A claim that comes by itself is searched for at once.
-func TestClaimByItselfIsSearchedFor(t *testing.T) {
-	q := NewQueue(env.Real{}, 1, false)
-	come(t, q, newClaim("a", 1, time.Minute))
-	claims := takeClaims(t, q, 1)
-	q.giveBack(nil, []*search{{agent: "a", inStore: true, at: claims[0].searched}}, nil, false)
-	q.release([]string{"a"})
-	if come(t, q, newClaim("a", 1, time.Minute)); !isDue(q, "a") {
-		t.Error("no search is due")
+// F068: a claim that comes right after a search causes none, unless something may have become ready since, or it has to
+// be answered from the store. It is searched for soon all the same.
+func TestClaimRightAfterASearchCausesNone(t *testing.T) {
+	nothing := func(*Queue) {}
+	for name, c := range map[string]struct {
+		since func(*Queue)
+		found search
+		woken []string
+		claim func(*Claim)
+		later bool
+	}{
+		"nothing since":          {since: nothing, later: true},
+		"a wake-up of another":   {since: func(q *Queue) { q.Wake([]string{"b"}) }, later: true},
+		"a wake-up":              {since: func(q *Queue) { q.Wake([]string{"a"}) }},
+		"a wake-up of all":       {since: func(q *Queue) { q.WakeAll() }},
+		"a wake-up meanwhile":    {since: nothing, woken: []string{"a"}},
+		"a while ago":            {since: func(*Queue) { time.Sleep(2 * searchPause) }},
+		"something was left":     {since: nothing, found: search{remains: true}},
+		"a limit was full":       {since: nothing, found: search{atLimit: true}},
+		"it is repeated":         {since: nothing, claim: func(c *Claim) { c.Repeated = true }},
+		"it does not wait":       {since: nothing, claim: func(c *Claim) { c.Request.Wait = 0 }},
+		"it waits a little only": {since: nothing, claim: func(c *Claim) { c.Request.Wait = searchPause }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := NewQueue(env.Real{}, 1, false)
+				come(t, q, newClaim("a", 1, time.Minute))
+				claims := takeClaims(t, q, 1)
+				c.found.agent, c.found.inStore, c.found.at = "a", true, claims[0].searched
+				q.giveBack(nil, []*search{&c.found}, c.woken, false)
+				q.release([]string{"a"})
+				c.since(q)
+				next := newClaim("a", 1, time.Minute)
+				if c.claim != nil {
+					c.claim(next)
+				}
+				if come(t, q, next); isDue(q, "a") == c.later {
+					t.Errorf("a search is due at once: %v", !c.later)
+				}
+				time.Sleep(searchPause)
+				synctest.Wait()
+				if !isDue(q, "a") {
+					t.Error("no search is due soon")
+				}
+			})
+		})
 	}
 }
 

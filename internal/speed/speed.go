@@ -28,10 +28,11 @@ const (
 	KnownRows    Device = "known-rows"
 	Hold         Device = "hold"
 	ClaimAhead   Device = "claim-ahead"
+	LookLater    Device = "look-later"
 )
 
 // Devices are all devices.
-var Devices = []Device{ImplicitRows, Marks, Pass, Bundles, KnownRows, Hold, ClaimAhead}
+var Devices = []Device{ImplicitRows, Marks, Pass, Bundles, KnownRows, Hold, ClaimAhead, LookLater}
 
 var off = func() map[Device]bool {
 	list, err := Parse(os.Getenv(Variable))
