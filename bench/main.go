@@ -226,6 +226,16 @@ func list(out io.Writer) {
 	for _, k := range kinds {
 		fmt.Fprintf(out, "  %-16s %s\n", k.Name, strings.Join(k.Settings, "; "))
 	}
+	fmt.Fprintln(out, "\nsizes of the full run:")
+	for _, k := range kinds {
+		var sizes []string
+		for _, w := range workloads {
+			if s := k.New(&Env{}); (!w.Ours || k.Ours) && w.Can(s) {
+				sizes = append(sizes, fmt.Sprint(w.Name, " ", w.Size(k, false)))
+			}
+		}
+		fmt.Fprintf(out, "  %-16s %s\n", k.Name, strings.Join(sizes, ", "))
+	}
 	fmt.Fprintln(out, "\nworkloads:")
 	for _, w := range workloads {
 		more := ""

@@ -22,7 +22,7 @@ func init() {
 	for _, store := range []string{"PostgreSQL", "SQLite"} {
 		kinds = append(kinds, Kind{
 			Name: "perdure-" + short(store), Store: store, Ours: true, Pace: 60_000,
-			Settings: []string{fmt.Sprintf("a node and an agent of %d slots in process; else as it comes", benchSlots), durabilityOf(store)},
+			Settings: []string{fmt.Sprintf("a node and an agent of %d slots in process; else as it comes", benchSlots), ourDurability(store)},
 			New:      func(env *Env) System { return &perdureNode{env: env, store: store} },
 		})
 	}
@@ -35,9 +35,17 @@ func short(store string) string {
 	return strings.ToLower(store)
 }
 
-func durabilityOf(store string) string {
+// ourDurability is what Perdure does: on SQLite it syncs by itself.
+func ourDurability(store string) string {
 	if store == "SQLite" {
 		return "WAL, synced before each answer"
+	}
+	return durabilityOf(store)
+}
+
+func durabilityOf(store string) string {
+	if store == "SQLite" {
+		return "synchronous=FULL, WAL"
 	}
 	return "synchronous_commit=on"
 }

@@ -23,7 +23,7 @@ func init() {
 	for _, store := range []string{"PostgreSQL", "SQLite"} {
 		kinds = append(kinds, Kind{
 			Name: "perdure-http-" + short(store), Store: store, Ours: true, Pace: 40_000,
-			Settings: []string{fmt.Sprintf("`perdure serve` in a process of its own, an agent of %d slots in another, both spoken to with package client", benchSlots), durabilityOf(store)},
+			Settings: []string{fmt.Sprintf("`perdure serve` in a process of its own, an agent of %d slots in another, both spoken to with package client", benchSlots), ourDurability(store)},
 			Missing: func(env *Env) string {
 				if env.Perdure == "" {
 					return "there is no perdure program"
