@@ -67,7 +67,7 @@ type Queue struct {
 
 // NewQueue makes an empty queue. holdPace is how many runs an agent asks for in a quarter of a second, at least, if
 // submissions are held for it. oneWrites says that the store carries out one transaction after the other: then none begins
-// before the COMMIT of the one before, whatever there is to do.
+// until the one before has nothing left but its COMMIT.
 func NewQueue(e env.Env, holdPace int, oneWrites bool) *Queue {
 	q := &Queue{env: e, holdPace: holdPace, oneWrites: oneWrites, agents: map[string]*agentQueue{}, due: map[*agentQueue]bool{}}
 	q.wake.L = &q.mu
@@ -221,6 +221,9 @@ func (q *Queue) Take() (requests []*Request, claims []*Claim, turn int, ok bool)
 		q.mu.Lock()
 		if q.closed {
 			return nil, nil, 0, false
+		}
+		if q.oneWrites && q.underWay > 0 { // another writer was quicker
+			continue
 		}
 		requests = q.pick()
 		q.clock++

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -248,6 +249,40 @@ func TestOneWrites(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The same with writers that run at the same time.
+func TestOneWritesAtATime(t *testing.T) {
+	q := NewQueue(env.Real{}, 1, true)
+	var under atomic.Int32
+	var writers, putters sync.WaitGroup
+	for range 3 {
+		writers.Go(func() {
+			for {
+				_, _, turn, ok := q.Take()
+				if !ok {
+					return
+				}
+				if n := under.Add(1); n > 1 {
+					t.Errorf("%d transactions are carried out at a time", n)
+				}
+				time.Sleep(100 * time.Microsecond)
+				under.Add(-1)
+				q.Ended(turn)
+			}
+		})
+	}
+	for range 20 {
+		putters.Go(func() {
+			for range 200 {
+				putJobs(t, q, 1, 1, func() int { return 1 })
+				time.Sleep(50 * time.Microsecond)
+			}
+		})
+	}
+	putters.Wait()
+	q.Close()
+	writers.Wait()
 }
 
 // Agents of which nothing would be lost are forgotten if there are too many, and no wake-up with them (F068).

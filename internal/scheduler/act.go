@@ -218,5 +218,8 @@ func (s *Scheduler) update(ctx context.Context, fn func(kernel.Tx) error) (err e
 			break
 		}
 	}
+	if errors.Is(err, kernel.ErrBroken) {
+		s.cfg.Broken(err)
+	}
 	return err
 }

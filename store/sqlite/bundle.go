@@ -3,6 +3,7 @@ package sqlite
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -12,9 +13,9 @@ import (
 	"github.com/perdure/perdure/store/internal/bundle"
 )
 
-// A job in a bundle (see package bundle) has no row. Only this file and bundleread.go read bundles. Here they are of jobs with one
-// step: the further steps of a job have rows from the start. A transaction that changes a job in a bundle inserts its row, and rows
-// for the jobs that come before it in the bundle, so that one number says which jobs are still in it.
+// A job in a bundle (see package bundle) has no row. Here bundles are of jobs with one step: the further steps of a job have rows from
+// the start. A transaction that changes a job in a bundle inserts its row, and rows for the jobs that come before it in the bundle. So
+// the number of those that have left, taken, says which jobs are still in it.
 
 // openBundle is a bundle that a transaction has read or made.
 type openBundle struct {
@@ -135,7 +136,7 @@ func (tx *tx) leaveBundles() error {
 				k = o.row(at)
 				tx.rows[ref] = k
 			}
-			k.in = bundledAt{}
+			k.in, k.job.Input = bundledAt{}, slices.Clone(k.job.Input) // it keeps no others
 			if err := tx.addRow(k); err != nil {
 				return err
 			}

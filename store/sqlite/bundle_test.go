@@ -292,3 +292,29 @@ func TestCheckFindsBundles(t *testing.T) {
 		}
 	}
 }
+
+// Lists that are shorter than what is in bundles; a limit below zero asks for none.
+func TestListsOfBundles(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
+	submitAlike(t, s, 0, 2000)
+	for _, f := range []kernel.JobFilter{{Limit: 1}, {Limit: 300}, {Limit: 300, Ascending: true}, {Limit: -1}} {
+		jobs, err := s.ListJobs(ctx, f)
+		if want := max(f.Limit, 0); err != nil || len(jobs) != want {
+			t.Errorf("%+v: %d jobs, %v", f, len(jobs), err)
+		}
+		for i := range jobs {
+			n := 1999 - i
+			if f.Ascending {
+				n = i
+			}
+			if jobs[i].ID != idAlike(n) {
+				t.Fatalf("%+v: %v at %d", f, jobs[i].ID, i)
+			}
+		}
+	}
+	for max, want := range map[int]int{-1: 0, 0: 0, 2: 2, 300: 300} {
+		if ids, err := s.FindJobs(ctx, "01", max); err != nil || len(ids) != want || want > 0 && ids[want-1] != idAlike(want-1) {
+			t.Errorf("%d: %d, %v", max, len(ids), err)
+		}
+	}
+}

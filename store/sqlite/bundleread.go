@@ -38,23 +38,38 @@ func (l *listing) Firsts(bound perdure.JobID, max int) ([]perdure.JobID, error) 
 	return all(l.c, (*row).id, query+limitTo, bound[:], l.Type, atMost(max))
 }
 
+// Jobs reads the bundles one after the other, until the next one can have no job that belongs to the list.
 func (l *listing) Jobs(in bundle.Range, max int) (jobs []*kernel.Job, err error) {
-	found, err := all(l.c, readBundle, `SELECT `+bundleColumns+` FROM perdure_bundle WHERE first >= ?1 AND first < ?2 AND (?3 = '' OR type = ?3)`,
+	inOrder, order := func(a, b *kernel.Job) int { return b.ID.Compare(a.ID) }, `DESC`
+	if l.Ascending {
+		inOrder, order = func(a, b *kernel.Job) int { return a.ID.Compare(b.ID) }, ``
+	}
+	firsts, err := all(l.c, (*row).id, `SELECT first FROM perdure_bundle WHERE first >= ?1 AND first < ?2 AND (?3 = '' OR type = ?3) ORDER BY first `+order,
 		in.Low[:], in.High[:], l.Type)
-	for _, o := range found {
-		for at := o.Taken; at < len(o.Jobs); at++ {
-			if id := o.Jobs[at].ID; id.Compare(in.After) > 0 && id.Compare(in.Before) < 0 {
-				j := &kernel.Job{}
-				o.Make(at, j, &kernel.Step{})
-				jobs = append(jobs, j)
+	for _, first := range firsts {
+		if err != nil || len(jobs) >= max && l.past(first, jobs[max-1].ID) {
+			break
+		}
+		var found []bundle.Open
+		found, err = all(l.c, readBundle, selectBundle, first[:])
+		for _, o := range found {
+			for at := o.Taken; at < len(o.Jobs); at++ {
+				if id := o.Jobs[at].ID; id.Compare(in.After) > 0 && id.Compare(in.Before) < 0 {
+					j := &kernel.Job{}
+					o.Make(at, j, &kernel.Step{})
+					jobs = append(jobs, j)
+				}
 			}
 		}
+		slices.SortFunc(jobs, inOrder)
 	}
-	slices.SortFunc(jobs, func(a, b *kernel.Job) int {
-		if l.Ascending {
-			return a.ID.Compare(b.ID)
-		}
-		return b.ID.Compare(a.ID)
-	})
 	return jobs[:min(len(jobs), max)], err
+}
+
+// past reports whether no job of a bundle comes before the last one of a list that is full.
+func (l *listing) past(first, last perdure.JobID) bool {
+	if l.Ascending {
+		return first.Compare(last) > 0
+	}
+	return bundle.High(first).Compare(last) < 0
 }

@@ -44,7 +44,7 @@ func (s *Store) commitFailed(err error) error {
 	if code := driver.ErrCode(err); code != driver.ResultIOErrFsync && code != driver.ResultIOErrDirFsync {
 		return s.wrap(err)
 	}
-	return unknown(s.syncFailed(err))
+	return unknown(s.durable.fail(err))
 }
 
 func unknown(err error) error { return fmt.Errorf("%w: %w", kernel.ErrUnknown, err) }

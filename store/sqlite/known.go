@@ -13,7 +13,7 @@ import (
 type known struct {
 	version int64                       // of the file, when this was so
 	rows    map[kernel.StepRef]*kept    // of jobs that are under way
-	newest  perdure.JobID               // the latest id of a job
+	newest  perdure.JobID               // no job has a later id
 	lastOut int64                       // the latest number of a set
 	left    map[int64]int               // runs that are left in a set
 	shapes  map[kernel.ShapeID]struct{} // that are stored

@@ -133,8 +133,12 @@ func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.Jo
 
 // startingAt are the first jobs with these ids, at most max.
 func (s *Store) startingAt(ctx context.Context, from, to perdure.JobID, max int) (ids []perdure.JobID, err error) {
+	if max <= 0 {
+		return nil, nil
+	}
 	err = s.with(ctx, func(c *conn) error {
-		bundled, err := (&listing{c, kernel.JobFilter{Ascending: true}}).Jobs(bundle.Range{Low: bundle.Low(from), High: bundle.High(to), After: bundle.Before(from), Before: bundle.After(to)}, max)
+		f := kernel.JobFilter{After: bundle.Before(from), Before: bundle.After(to), Ascending: true, Limit: max}
+		bundled, err := bundle.List(f, &listing{c, f})
 		if err != nil {
 			return err
 		}

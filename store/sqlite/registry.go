@@ -49,7 +49,10 @@ func (s *Store) Attend(ctx context.Context, p kernel.Presence) (roll kernel.Roll
 		roll.Roles, err = all(s.hints, readRole, rolesSQL)
 		return err
 	})
-	return roll, err
+	if err != nil {
+		return roll, err
+	}
+	return roll, s.durable.await(s.durable.latest()) // fence and roles are what others have committed
 }
 
 func (s *Store) forget(before time.Time) error {

@@ -180,7 +180,7 @@ func (s *Store) open() (err error) {
 	if err := s.refuseForeign(s.write); err != nil {
 		return err // before a pragma has changed the file
 	}
-	if err := s.write.set(pragmas(synced)...); err != nil {
+	if err := s.write.set(pragmas(notEachCommit)...); err != nil {
 		return err
 	}
 	if err := s.probe(); err != nil {
@@ -189,7 +189,7 @@ func (s *Store) open() (err error) {
 	if err := migrate(s.write, s.clock.now()); err != nil {
 		return err
 	}
-	if s.hints, err = s.connect(synced); err != nil {
+	if s.hints, err = s.connect(notEachCommit); err != nil {
 		return err
 	}
 	if s.read, err = openPool(readers, func() (*conn, error) { return s.connect("query_only = 1") }); err != nil {
@@ -213,8 +213,8 @@ func (s *Store) connect(pragma string) (*conn, error) {
 	return c, nil
 }
 
-// synced is for connections that write: commits are synced by the store itself (sync.go), or need not be.
-const synced = "synchronous = NORMAL"
+// notEachCommit is for connections that write: commits are synced by the store itself (sync.go), or need not be.
+const notEachCommit = "synchronous = NORMAL"
 
 // pragmas are what each connection is set to, and one of its own.
 func pragmas(own string) []string {
@@ -302,8 +302,8 @@ func (s *Store) enter(ctx context.Context) error {
 		return ctx.Err()
 	}
 	err := s.usable(ctx)
-	if broken := s.broken.Load(); err == nil && broken != nil {
-		err = fmt.Errorf("%w: %w", kernel.ErrBroken, broken)
+	if err == nil && s.broken.Load() != nil {
+		err = s.whyBroken()
 	}
 	if err != nil {
 		s.leave()

@@ -1,10 +1,12 @@
 package sqlite
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // A commit is in the log when SQLite answers, and on the disk once the log was synced. The store syncs the log itself,
@@ -31,8 +33,9 @@ type durability struct {
 	broken    error // after a sync that failed, nobody knows what is, and a second one that succeeds proves nothing (F110)
 }
 
+// newDurability takes what is in the log to be one commit that is not on the disk yet: a process that was killed may have left it so.
 func newDurability(sync func() error, failed func(error) error) *durability {
-	d := &durability{sync: sync, failed: failed}
+	d := &durability{sync: sync, failed: failed, committed: 1}
 	d.over.L = &d.mu
 	return d
 }
@@ -90,17 +93,26 @@ func (d *durability) syncAll() {
 		err = d.failed(err)
 	}
 	d.mu.Lock()
-	if d.underWay, d.broken = false, err; err == nil {
+	if d.underWay, d.broken = false, cmp.Or(d.broken, err); d.broken == nil {
 		d.synced = upTo
 	}
 	d.over.Broadcast()
 }
 
+// fail is for a sync by SQLite that failed.
+func (d *durability) fail(err error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.broken = cmp.Or(d.broken, d.failed(err))
+	return d.broken
+}
+
 // syncFailed ends the use of the store.
 func (s *Store) syncFailed(err error) error {
-	broken := &perdure.Error{Code: perdure.CodeUnavailable,
+	s.broken.Store(&perdure.Error{Code: perdure.CodeUnavailable,
 		Message: fmt.Sprintf("the disk of %s failed to sync: %v", s.path, err),
-		Hint:    "look at the disk, then start anew"}
-	s.broken.Store(broken)
-	return broken
+		Hint:    "look at the disk, then start anew"})
+	return s.whyBroken()
 }
+
+func (s *Store) whyBroken() error { return fmt.Errorf("%w: %w", kernel.ErrBroken, s.broken.Load()) }

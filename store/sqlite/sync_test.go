@@ -106,7 +106,7 @@ func TestNextTransactionBesideSync(t *testing.T) {
 		}
 		return err
 	})
-	for s.durable.latest() < 3 {
+	for s.durable.latest() < 4 { // what was there is the first
 		time.Sleep(time.Millisecond)
 	}
 	notYet(t, "answered", first)
@@ -147,7 +147,7 @@ func TestSyncFails(t *testing.T) {
 	first := later(func() error { return save(s, big(2)) })
 	soon(t, d.begun)
 	second := later(func() error { return save(s, big(3)) })
-	for s.durable.latest() < 3 {
+	for s.durable.latest() < 4 {
 		time.Sleep(time.Millisecond)
 	}
 	d.ends(t, errors.New("input/output error"))
@@ -174,5 +174,34 @@ func TestClosedAfterTheSync(t *testing.T) {
 	d.ends(t, nil)
 	if err := errors.Join(soon(t, saved), soon(t, closed)); err != nil {
 		t.Error(err)
+	}
+}
+
+// What is refused, and who leads, waits for what it was decided by; and so does the first answer of a process, for what an earlier
+// one may have left in the log (F108).
+func TestAnswersWaitForTheSync(t *testing.T) {
+	for what, ask := range map[string]func(*Store) error{
+		"a refusal": func(s *Store) error {
+			return s.Update(context.Background(), func(kernel.Tx) error { return perdure.Refuse(perdure.CodeNotFound, "there is none") })
+		},
+		"a roll call": attend,
+		"a read": func(s *Store) error {
+			_, _, err := s.Job(context.Background(), perdure.JobID{}, 0)
+			return err
+		},
+		"a transaction that only reads": func(s *Store) error {
+			return s.Update(context.Background(), func(tx kernel.Tx) error { _, err := tx.LockJobs(nil); return err })
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s, d := openSlow(t)
+			answer := later(func() error { return ask(s) })
+			soon(t, d.begun)
+			notYet(t, what, answer)
+			d.ends(t, nil)
+			if err := soon(t, answer); err != nil && perdure.CodeOf(err) != perdure.CodeNotFound {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -52,8 +52,11 @@ func (s *Store) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 // update is one try. While its commit is synced, the next transaction is made.
 func (s *Store) update(ctx context.Context, fn func(kernel.Tx) error) error {
 	commit, err := s.commit(ctx, fn)
-	if err != nil {
+	switch {
+	case errors.Is(err, kernel.ErrStale): // it is tried again
 		return err
+	case err != nil:
+		return cmp.Or(s.durable.await(s.durable.latest()), err) // what it was refused for may be the latest commit
 	}
 	if err := s.durable.await(commit); err != nil {
 		return unknown(err)

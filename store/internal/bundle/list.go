@@ -32,6 +32,9 @@ func List(f kernel.JobFilter, r Reader) (jobs []*kernel.Job, err error) {
 		return nil, nil
 	}
 	limit, before := cmp.Or(f.Limit, perdure.DefaultListLimit), f.Before
+	if limit < 0 {
+		return nil, nil
+	}
 	if before.IsZero() {
 		before = highest
 	}
@@ -76,7 +79,7 @@ func Merge(bundled, withRows []*kernel.Job, ascending bool, limit int) []*kernel
 		return b.ID.Compare(a.ID)
 	})
 	all = slices.CompactFunc(all, func(a, b *kernel.Job) bool { return a.ID == b.ID })
-	return all[:min(len(all), limit)]
+	return all[:min(len(all), max(limit, 0))]
 }
 
 // Before and After are the ids next to one; the least and the highest have none, and stay.
