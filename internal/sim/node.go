@@ -47,7 +47,7 @@ func (n *node) boot() {
 	n.sweeping, n.leads, n.admitted = false, map[string]kernel.Mandate{}, map[kernel.Mandate]int{}
 	n.life, n.end = context.WithCancel(context.Background())
 	n.link = newLink(n)
-	n.sched = scheduler.New(scheduler.Config{Store: n.link, Compiler: compilerOf{w}, Writers: w.swarm.writers, HoldFrom: 1, HoldPace: 1, Env: n.proc, NewID: w.newID,
+	n.sched = scheduler.New(scheduler.Config{Store: n.link, Compiler: compilerOf{w}, Writers: w.swarm.writers, OneWrites: w.swarm.alone, HoldFrom: 1, HoldPace: 1, Env: n.proc, NewID: w.newID,
 		RenderWork: w.swarm.renderWork, Renderers: 1,
 		Sooner: func(at time.Time) { n.sup.Sooner(at) }})
 	n.elect = election.New(election.Config{Store: n.link, Node: n.proc.name, Host: w.nodeHost(n.id), TTL: w.swarm.ttl, Alone: w.swarm.alone,
