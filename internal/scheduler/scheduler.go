@@ -32,7 +32,7 @@ type Config struct {
 	Sooner   func(time.Time) // told when a step is made to wait: until then, by this process' clock; nil: nobody
 
 	Writers    int  // transactions in flight at once; 0: 1
-	OneWrites  bool // the store carries out one transaction after the other: the others in flight are being committed
+	OneWrites  bool // the store carries out one transaction after the other: all in flight but one have nothing left but their COMMIT
 	MaxBacklog int  // unsettled jobs above which a submission is refused; 0: perdure.DefaultMaxBacklog
 	HoldFrom   int  // first runs of one caller's submissions from which on these may be held for a claim; 0: 100
 	RenderWork int  // units of work for rendering in one part of a transaction; 0: maxWork

@@ -452,7 +452,7 @@ func (tx *tx) bundled(ids []perdure.JobID) (jobs []*kernel.Job, others []perdure
 // unpack makes a job of a bundle that is locked known to the transaction.
 func (tx *tx) unpack(j *bundledJob) *kernel.Job {
 	j.Make(j.At, &j.row.job, &j.row.step)
-	j.known = &knownJob{job: &j.row.job, state: isLocked}
+	j.known = &knownJob{job: &j.row.job}
 	j.known.put(&j.row.step)
 	later, _ := tx.store.shapes.of(j.Shape, tx.memory.server)
 	for _, l := range later {

@@ -32,17 +32,8 @@ type knownJob struct {
 	one   [1]*kernel.Step
 	unmade
 
-	state knownState // in the transaction that has taken it
+	written bool // by the transaction that has taken it: it is as it will be
 }
-
-// knownState says how a transaction knows what is remembered of a job.
-type knownState uint8
-
-const (
-	isRemembered knownState = iota // not compared yet
-	isLocked                       // compared under the job's lock
-	isWritten                      // as it will be
-)
 
 func (j *knownJob) rows() int { return max(1, len(j.steps)) }
 
@@ -118,7 +109,7 @@ func (k *rowMemory) keep(server time.Time, jobs map[perdure.JobID]*knownJob) {
 		return
 	}
 	for id, j := range jobs {
-		j.state = isRemembered
+		j.written = false
 		if j.job.Phase == perdure.Settled || j.rows() > maxKnown/4 || j.job.Current == perdure.Undone && k.rows+j.rows() > maxWaiting {
 			continue
 		}
@@ -149,7 +140,7 @@ func (m *recall) note(id perdure.JobID, j *knownJob) {
 
 // step is a row that is known; nil where it is not, or where a row of its job was written since.
 func (m *recall) step(ref kernel.StepRef) *kernel.Step {
-	if j := m.jobs[ref.Job]; j != nil && j.state != isWritten && ref.Index < len(j.steps) {
+	if j := m.jobs[ref.Job]; j != nil && !j.written && ref.Index < len(j.steps) {
 		return j.steps[ref.Index]
 	}
 	return nil
@@ -157,7 +148,7 @@ func (m *recall) step(ref kernel.StepRef) *kernel.Step {
 
 // created and changed note what is written. Of a job that was not known all that is not written stays unknown.
 func (m *recall) created(n *kernel.NewJob, later []laterStep) {
-	j := &knownJob{job: slim(n.Job), state: isWritten}
+	j := &knownJob{job: slim(n.Job), written: true}
 	if len(n.Steps) > 1 {
 		j.steps = make([]*kernel.Step, 0, len(n.Steps))
 	}
@@ -178,12 +169,12 @@ func (m *recall) changed(jobs []kernel.JobChange, steps []kernel.StepChange) {
 			j = &knownJob{}
 			m.note(ch.Now.ID, j)
 		}
-		j.job, j.state = slim(ch.Now), isWritten
+		j.job, j.written = slim(ch.Now), true
 		m.wrote = true
 	}
 	for _, ch := range steps {
 		if j := m.jobs[ch.Now.Job]; j != nil {
-			j.state = isWritten
+			j.written = true
 			j.put(ch.Now)
 			j.unmade.remove(ch.Now.Index)
 			m.wrote = true
@@ -206,7 +197,7 @@ func (m *recall) made(ref kernel.StepRef) bool {
 func (m *recall) committed() {
 	for id, j := range m.jobs {
 		switch {
-		case j.state == isWritten:
+		case j.written:
 			j.xid = m.xid
 		case j.xid == 0: // it was read from a bundle and not written: there is no version to compare later
 			delete(m.jobs, id)

@@ -284,7 +284,6 @@ func (l *locking) outdated() (ids []perdure.JobID) {
 		switch {
 		case !held:
 		case same && v.xmin == uint32(j.xid):
-			j.state = isLocked
 			m.note(id, j)
 			l.keep(j.job, firstRow{v.at, m.step(kernel.StepRef{Job: id})})
 		default:
@@ -441,12 +440,4 @@ func scanLimit(r *reader) kernel.Limit {
 
 func scanPayload(r *reader) kernel.Payload {
 	return kernel.Payload{StepRef: scanRef(r), Input: r.bytes(), Output: r.bytes()}
-}
-
-func jobsOf(refs []kernel.StepRef) []perdure.JobID {
-	ids := make([]perdure.JobID, len(refs))
-	for i, ref := range refs {
-		ids[i] = ref.Job
-	}
-	return ids
 }

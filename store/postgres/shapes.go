@@ -181,6 +181,14 @@ func (tx *tx) waiters(refs []kernel.StepRef) (steps []*kernel.Step, err error) {
 	return steps, err
 }
 
+func jobsOf(refs []kernel.StepRef) []perdure.JobID {
+	ids := make([]perdure.JobID, len(refs))
+	for i, ref := range refs {
+		ids[i] = ref.Job
+	}
+	return ids
+}
+
 // mayBeMade says whether there may be no row of a step as it was: it has waited for others from the beginning.
 func mayBeMade(was *kernel.Step) bool {
 	return was.Index > 0 && was.Run == 0 && was.Phase == perdure.Waiting && was.Blockers > 0 && was.Current == perdure.Undone && was.Desired == perdure.Done

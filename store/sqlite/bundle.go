@@ -130,11 +130,9 @@ func (t *bundlesTx) leave(in bundledAt) {
 func (tx *tx) leaveBundles() error {
 	for _, o := range tx.bundles.leaving {
 		for at := o.Taken; at < o.upTo; at++ {
-			ref := kernel.StepRef{Job: o.Jobs[at].ID}
-			k := tx.rows[ref]
+			k := tx.rows[kernel.StepRef{Job: o.Jobs[at].ID}]
 			if k == nil {
-				k = o.row(at)
-				tx.rows[ref] = k
+				k = tx.rowOf(bundledAt{o, at})
 			}
 			k.in, k.job.Input = bundledAt{}, slices.Clone(k.job.Input) // it keeps no others
 			if err := tx.addRow(k); err != nil {
@@ -160,11 +158,12 @@ func (tx *tx) leaveBundles() error {
 	return nil
 }
 
-// row is the row of a job, as it was submitted.
-func (o *openBundle) row(at int) *kept {
+// rowOf is the row that a job in a bundle will have, as it was submitted.
+func (tx *tx) rowOf(in bundledAt) *kept {
 	k := newKept(kernel.StepRef{})
-	o.Make(at, k.job, &k.step)
-	k.in = bundledAt{o, at}
+	in.of.Make(in.at, k.job, &k.step)
+	k.in = in
+	tx.rows[k.step.StepRef] = k
 	return k
 }
 
@@ -175,25 +174,18 @@ func (tx *tx) bundled(ref kernel.StepRef) (*kept, error) {
 	if ref.Index != 0 {
 		return nil, nil
 	}
-	in, found := tx.bundles.found[ref.Job]
-	if !found {
-		var err error
-		if in, found, err = tx.findBundled(ref.Job); err != nil || !found {
-			return nil, err
-		}
+	in, found, err := tx.findBundled(ref.Job)
+	if err != nil || !found {
+		return nil, err
 	}
-	k := in.of.row(in.at)
-	tx.rows[ref] = k
-	return k, nil
+	return tx.rowOf(in), nil
 }
 
 // bundledHere is bundled of a job that this transaction has submitted, if it has.
 func (tx *tx) bundledHere(ref kernel.StepRef) *kept {
 	for _, o := range tx.bundles.made {
 		if at, found := o.Find(ref.Job); found && at >= o.Taken {
-			k := o.row(at)
-			tx.rows[ref] = k
-			return k
+			return tx.rowOf(bundledAt{o, at})
 		}
 	}
 	return nil

@@ -120,10 +120,8 @@ func (tx *tx) load(s *driver.Stmt, ref kernel.StepRef) (*kept, error) {
 		tx.rows[ref] = k
 		return k, nil
 	}
-	if _, found := tx.bundles.found[ref.Job]; found && ref.Index == 0 {
-		if k, err := tx.bundled(ref); k != nil || err != nil {
-			return k, err
-		}
+	if in, found := tx.bundles.found[ref.Job]; found && ref.Index == 0 { // nothing has to be read
+		return tx.rowOf(in), nil
 	}
 	if ref.Index == 0 && ref.Job.Compare(tx.store.newest) > 0 { // it is about to be submitted, as a rule
 		return tx.bundledHere(ref), nil

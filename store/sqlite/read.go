@@ -37,7 +37,7 @@ func (s *Store) with(ctx context.Context, fn func(*conn) error) error {
 	if err := s.read.with(ctx, fn); err != nil {
 		return s.wrap(err)
 	}
-	return s.durable.await(s.durable.latest())
+	return s.durable.settle()
 }
 
 // viewOne reads one value; the zero one, if there is no row.

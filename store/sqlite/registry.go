@@ -52,7 +52,7 @@ func (s *Store) Attend(ctx context.Context, p kernel.Presence) (roll kernel.Roll
 	if err != nil {
 		return roll, err
 	}
-	return roll, s.durable.await(s.durable.latest()) // fence and roles are what others have committed
+	return roll, s.durable.settle() // fence and roles are what others have committed
 }
 
 func (s *Store) forget(before time.Time) error {

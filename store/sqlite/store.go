@@ -40,7 +40,7 @@ type Store struct {
 	broken atomic.Pointer[perdure.Error] // the disk failed to sync: nothing is written any more
 
 	write   *conn
-	hints   *conn // who is there is not worth a sync
+	hints   *conn // writes which nodes and agents there are; its commits are not synced
 	read    *pool // cannot write
 	wal     walFile
 	durable *durability
@@ -258,7 +258,7 @@ func (s *Store) Close() error {
 	}
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
-	_ = s.durable.await(s.durable.latest()) // who still waits for it has its answer, or syncs no more
+	_ = s.durable.settle() // who still waits for it has its answer, or syncs no more
 	return errors.Join(s.disconnect(), s.lock.release())
 }
 

@@ -83,6 +83,9 @@ func (d *durability) await(commit int64) error {
 	return nil
 }
 
+// settle waits until all that can be seen is on the disk.
+func (d *durability) settle() error { return d.await(d.latest()) }
+
 // syncAll is called under mu, which it lets go while the disk works.
 func (d *durability) syncAll() {
 	upTo := d.committed

@@ -56,7 +56,7 @@ func (s *Store) update(ctx context.Context, fn func(kernel.Tx) error) error {
 	case errors.Is(err, kernel.ErrStale): // it is tried again
 		return err
 	case err != nil:
-		return cmp.Or(s.durable.await(s.durable.latest()), err) // what it was refused for may be the latest commit
+		return cmp.Or(s.durable.settle(), err) // what it was refused for may be the latest commit
 	}
 	if err := s.durable.await(commit); err != nil {
 		return unknown(err)

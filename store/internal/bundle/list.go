@@ -86,7 +86,7 @@ func Merge(bundled, withRows []*kernel.Job, ascending bool, limit int) []*kernel
 func Before(id perdure.JobID) perdure.JobID { return next(id, 0x00, 0xff, 0xff) }
 func After(id perdure.JobID) perdure.JobID  { return next(id, 0xff, 0x00, 1) }
 
-// next adds to an id; where a byte is at its end, it begins again, and the one before it is counted on.
+// next adds 1 to an id, or 0xff, which takes 1 away. A byte that is at its end begins again, and the byte before it is changed too.
 func next(id perdure.JobID, end, begin, add byte) perdure.JobID {
 	n := id
 	for i := len(n) - 1; i >= 0; i-- {
