@@ -426,12 +426,13 @@ func TestHeldInOrder(t *testing.T) {
 		take(3, 0, claim(25))
 		take(1, 0, claim(1))
 		a := q.agent("a")
-		a.left = more // a part of the room is for what waits in the store
-		take(0, 0, claim(1))
-		take(1, 0, claim(2))
-		take(2, 10, claim(26))
+		a.left = more // a part of the room is for what waits in the store, and what is taken has room for all its runs
+		take(0, 0, claim(10))
+		take(1, 0, claim(11))
+		take(1, 10, claim(31))
+		take(2, 10, claim(32))
 		a.left = nothing
-		take(13, 0, claim(140))
+		take(12, 0, claim(140))
 		h := a.holding
 		h.asked, h.before = 50, 0
 		set(30, 10) // no more are held than it takes in time: 200 runs
