@@ -120,8 +120,8 @@ func (h *holding) see(a *agentQueue, now time.Time) {
 }
 
 // TakeHeld hands over what is held for the agents of a transaction's claims, as far as these have room beside the steps that it has
-// made ready: so many of each agent. It carries so many requests, of so much weight. While steps of an agent wait in the store, a job
-// is taken only if its first steps have room: those without would stand behind the ones that wait, and go through the store as well.
+// made ready: so many of each agent. It carries so many requests, of so much weight. A job is taken only if its first steps have room:
+// those without would go through the store. But if claims would be left with nothing, they take a part of the first job.
 func (q *Queue) TakeHeld(claims []*Claim, ready map[string][]kernel.StepRef, requests, weight int) (more []*Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -140,8 +140,8 @@ func (q *Queue) TakeHeld(claims []*Claim, ready map[string][]kernel.StepRef, req
 		if a.left != nothing {
 			room = newest(room)
 		}
-		h, n, whole := a.holding, 0, a.left != nothing
-		for ; n < len(h.held) && room > 0 && (!whole || h.held[n].Runs <= room) && p.fits(h.held[n], 0, 0); n++ {
+		h, n, idle := a.holding, 0, a.left == nothing && len(ready[a.name]) == 0
+		for ; n < len(h.held) && room > 0 && (h.held[n].Runs <= room || idle && n == 0) && p.fits(h.held[n], 0, 0); n++ {
 			p.add(h.held[n])
 			room -= h.held[n].Runs
 			h.takenAt = q.env.Now()

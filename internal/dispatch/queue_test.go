@@ -422,17 +422,19 @@ func TestHeldInOrder(t *testing.T) {
 		again.Repeated = true // it may be given its earlier runs
 		take(0, 0, again, other)
 		take(65, 0, claim(200))
-		set(20, 10) // jobs of ten runs each, of which the last that is taken need not have room for all
-		take(3, 0, claim(25))
-		take(1, 0, claim(1))
+		set(20, 10) // jobs of ten runs each, which are taken if there is room for all of these
+		take(2, 0, claim(25))
+		take(1, 5, claim(15))
+		take(0, 5, claim(14))
+		take(1, 0, claim(1)) // nothing else is there for it
 		a := q.agent("a")
-		a.left = more // a part of the room is for what waits in the store, and what is taken has room for all its runs
+		a.left = more // a part of the room is for what waits in the store
 		take(0, 0, claim(10))
 		take(1, 0, claim(11))
 		take(1, 10, claim(31))
 		take(2, 10, claim(32))
 		a.left = nothing
-		take(12, 0, claim(140))
+		take(12, 0, claim(120))
 		h := a.holding
 		h.asked, h.before = 50, 0
 		set(30, 10) // no more are held than it takes in time: 200 runs
