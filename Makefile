@@ -28,7 +28,7 @@ test: ## everything, on SQLite and PostgreSQL, with the race detector; installs 
 		$(GO) tool -modfile=tools/go.mod gotestsum $(TWICE) --packages=./... -- -race -timeout 30m
 	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -run Budget ./node
 	$(MAKE) sim
-	$(MAKE) without DEVICES=all PLAYS=1000
+	$(MAKE) without ONLY=all PLAYS=1000
 
 sim: ## 20,000 schedules of a simulated grid, each from a seed, and some on SQLite and PostgreSQL (minutes)
 	$(GO) build -o bin/perdure-sim ./cmd/perdure-sim
@@ -44,11 +44,11 @@ sim-campaign: ## a million schedules, from SEED on (hours); the figures of docs/
 	bin/perdure-sim --seed $(SEED) --schedules 20000 --store sqlite
 	bin/perdure-sim --seed $(SEED) --schedules 2000 --store postgres
 
-DEVICES ?= implicit-rows marks pass bundles known-rows hold claim-ahead look-later
+ONLY  ?= implicit-rows marks pass bundles known-rows hold claim-ahead look-later
 PLAYS   ?= 2000
-without: ## the contract of the stores and the simulation, without each device that makes Perdure faster (minutes)
+without: ## the contract of the stores and the simulation, without each optimisation that can be switched off (minutes)
 	$(GO) build -o bin/perdure-sim ./cmd/perdure-sim
-	for device in $(DEVICES); do export PERDURE_WITHOUT=$$device; echo "without $$device" && \
+	for name in $(ONLY); do export PERDURE_WITHOUT=$$name; echo "without $$name" && \
 		PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -run 'Test(Contract|Store|Differential)$$' ./store/postgres ./store/sqlite && \
 		bin/perdure-sim --schedules $(PLAYS) && \
 		bin/perdure-sim --schedules $$(($(PLAYS) / 10)) --store sqlite && \

@@ -143,7 +143,7 @@ func parse(args []string, out io.Writer) (a asked, err error) {
 	f.IntVar(&a.options.Finished, "finished", 5_000_000, "jobs that are done, for workload million")
 	f.DurationVar(&a.options.Settle, "watch", watch, "how long workload rest watches an idle node")
 	f.IntVar(&a.options.Load, "load", 85, "at how many percent of the peak jobs arrive in workloads stall and stall-three")
-	f.StringVar(&without, "without", "", "measure Perdure once more without a `DEVICE` that makes it faster; several, separated by commas, each by itself, or with + between those that are left out together: "+speed.Names())
+	f.StringVar(&without, "without", "", "measure Perdure once more without an optimisation, by its `NAME`; several, separated by commas, each by itself, or with + between those that are left out together: "+speed.Names())
 	f.StringVar(&gogc, "gogc", "", "measure each system once more with this `GOGC`; several, separated by commas")
 	f.StringVar(&older, "older", "", "measure Perdure once more by this `PROGRAM`, the bench of another commit")
 	f.StringVar(&a.profile, "profile", "", "directory for profiles of processor time and allocations, of what measures a rate")

@@ -46,11 +46,11 @@ func init() {
 		Workload{Name: "latency", Title: "three steps in a row, one by one at 50 % of the peak: submit to the last handler's end, p50", Unit: "ms", Lower: true, Long: true,
 			Size: sized(40_000, 30_000, 15_000), Can: chains, Run: latency},
 		Workload{Name: "alone", Title: "one job alone, the next at once, p50", Unit: "ms", Lower: true, Long: true,
-			Size: func(_ Kind, quick bool) int {
+			Size: func(_ Kind, quick bool) int { // River takes a quarter of a second for each
 				if quick {
-					return 300
+					return 100
 				}
-				return 2000
+				return 500
 			}, Can: trips, Run: alone},
 	)
 }

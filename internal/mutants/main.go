@@ -4,8 +4,8 @@
 //
 // The files stay as they are: what is built in their place is handed to the compiler (go build's -overlay).
 //
-// With PERDURE_WITHOUT (package speed), it leaves out those whose tests do not pass without the device even if there is no bug: they
-// are about the device.
+// With PERDURE_WITHOUT (package speed), it leaves out those whose tests do not pass without the optimisation even if there is no bug: they
+// are about the optimisation.
 package main
 
 import (
@@ -118,7 +118,7 @@ func report(chosen []mutant, verdicts []verdict, took time.Duration) error {
 type verdict struct {
 	killed  bool
 	by      string // the first test that failed
-	leftOut bool   // its tests are about a device that is off
+	leftOut bool   // its tests are about an optimisation that is off
 	err     error  // it could not be tried
 }
 

@@ -1,4 +1,4 @@
-// Package speed names the devices that make Perdure faster without changing what it does, and switches them off, to
+// Package speed names the optimisations that make Perdure faster without changing what it does, and switches them off, to
 // measure what each is worth and to test that nothing depends on it:
 //
 //	PERDURE_WITHOUT=pass,marks go test ./store/postgres
@@ -13,63 +13,63 @@ import (
 	"strings"
 )
 
-// Variable is the environment variable that lists the devices that are off, separated by commas; "all" is all of them.
+// Variable is the environment variable that lists the optimisations that are off, separated by commas; "all" is all of them.
 // It is read once, when the program starts.
 const Variable = "PERDURE_WITHOUT"
 
-// Device is one device. All are on unless Variable says otherwise.
-type Device string
+// Optimisation is one optimisation. All are on unless Variable says otherwise.
+type Optimisation string
 
 const (
-	ImplicitRows Device = "implicit-rows"
-	Marks        Device = "marks"
-	Pass         Device = "pass"
-	Bundles      Device = "bundles"
-	KnownRows    Device = "known-rows"
-	Hold         Device = "hold"
-	ClaimAhead   Device = "claim-ahead"
-	LookLater    Device = "look-later"
+	ImplicitRows Optimisation = "implicit-rows"
+	Marks        Optimisation = "marks"
+	Pass         Optimisation = "pass"
+	Bundles      Optimisation = "bundles"
+	KnownRows    Optimisation = "known-rows"
+	Hold         Optimisation = "hold"
+	ClaimAhead   Optimisation = "claim-ahead"
+	LookLater    Optimisation = "look-later"
 )
 
-// Devices are all devices.
-var Devices = []Device{ImplicitRows, Marks, Pass, Bundles, KnownRows, Hold, ClaimAhead, LookLater}
+// Optimisations are all optimisations.
+var Optimisations = []Optimisation{ImplicitRows, Marks, Pass, Bundles, KnownRows, Hold, ClaimAhead, LookLater}
 
-var off = func() map[Device]bool {
+var off = func() map[Optimisation]bool {
 	list, err := Parse(os.Getenv(Variable))
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", Variable, err)
 		os.Exit(2)
 	}
-	off := map[Device]bool{}
+	off := map[Optimisation]bool{}
 	for _, d := range list {
 		off[d] = true
 	}
 	return off
 }()
 
-// On reports whether the device is in use.
-func (d Device) On() bool { return !off[d] }
+// On reports whether the optimisation is in use.
+func (d Optimisation) On() bool { return !off[d] }
 
-// Parse reads a list of devices. The error names the first one that there is not.
-func Parse(list string) (devices []Device, err error) {
+// Parse reads a list of optimisations. The error names the first one that there is not.
+func Parse(list string) (optimisations []Optimisation, err error) {
 	for name := range strings.SplitSeq(list, ",") {
-		switch d := Device(strings.TrimSpace(name)); {
+		switch d := Optimisation(strings.TrimSpace(name)); {
 		case d == "":
 		case d == "all":
-			return Devices, nil
-		case !slices.Contains(Devices, d):
-			return nil, fmt.Errorf("there is no device %q; there are all, %s", d, Names())
+			return Optimisations, nil
+		case !slices.Contains(Optimisations, d):
+			return nil, fmt.Errorf("unknown optimisation %q; known: all, %s", d, Names())
 		default:
-			devices = append(devices, d)
+			optimisations = append(optimisations, d)
 		}
 	}
-	return devices, nil
+	return optimisations, nil
 }
 
-// Names lists all devices.
+// Names lists all optimisations.
 func Names() string {
-	all := make([]string, len(Devices))
-	for i, d := range Devices {
+	all := make([]string, len(Optimisations))
+	for i, d := range Optimisations {
 		all[i] = string(d)
 	}
 	return strings.Join(all, ", ")

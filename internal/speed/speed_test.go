@@ -9,20 +9,20 @@ import (
 )
 
 func TestParse(t *testing.T) {
-	for list, want := range map[string][]Device{"": nil, "pass": {Pass}, " marks, pass ,": {Marks, Pass}, "all": Devices, "pass,all": Devices} {
+	for list, want := range map[string][]Optimisation{"": nil, "pass": {Pass}, " marks, pass ,": {Marks, Pass}, "all": Optimisations, "pass,all": Optimisations} {
 		if got, err := Parse(list); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q: %v, %v", list, got, err)
 		}
 	}
-	if _, err := Parse("pass,haste"); err == nil || !strings.Contains(err.Error(), `no device "haste"`) || !strings.Contains(err.Error(), "implicit-rows") {
+	if _, err := Parse("pass,haste"); err == nil || !strings.Contains(err.Error(), `unknown optimisation "haste"`) || !strings.Contains(err.Error(), "implicit-rows") {
 		t.Error(err)
 	}
 }
 
-// A device is off in a program that was started so, and a wrong name ends the program.
+// An optimisation is off in a program that was started so, and a wrong name ends the program.
 func TestVariable(t *testing.T) {
 	if os.Getenv("SPEED_TEST") != "" {
-		for _, d := range Devices {
+		for _, d := range Optimisations {
 			if d.On() == (d == Pass || d == Marks) {
 				t.Errorf("%s: %v", d, d.On())
 			}
@@ -38,18 +38,18 @@ func TestVariable(t *testing.T) {
 	if out, err := run("pass,marks"); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if out, err := run("haste"); err == nil || !strings.Contains(out, Variable+`: there is no device "haste"`) {
+	if out, err := run("haste"); err == nil || !strings.Contains(out, Variable+`: unknown optimisation "haste"`) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-// make without tries each device.
-func TestMakefileHasAllDevices(t *testing.T) {
+// make without tries each optimisation.
+func TestMakefileHasAllOptimisations(t *testing.T) {
 	text, err := os.ReadFile("../../Makefile")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "DEVICES ?= " + strings.ReplaceAll(Names(), ", ", " ") + "\n"; !strings.Contains(string(text), want) {
+	if want := "ONLY  ?= " + strings.ReplaceAll(Names(), ", ", " ") + "\n"; !strings.Contains(string(text), want) {
 		t.Errorf("it has no line %q", want)
 	}
 }
