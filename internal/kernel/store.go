@@ -178,8 +178,7 @@ type Reader interface {
 	LimitUse(ctx context.Context, limit LimitKey, max int) (used int, holders []LimitHolder, err error)
 	ListLimits(context.Context) ([]Limit, error)
 	ListAgents(context.Context) (map[string]perdure.AgentSettings, error)
-	// Look says what there is to be done, and when: it is asked often, and is one query unless something
-	// is due.
+	// Look says what there is to be done, and when. It is called often.
 	Look(ctx context.Context, agents []string) (Look, error)
 	// Backlog counts unsettled jobs, up to max.
 	Backlog(ctx context.Context, max int) (int, error)
@@ -231,7 +230,7 @@ type Roll struct {
 // Look is what time will bring, and what may be claimed.
 type Look struct {
 	Now    time.Time
-	Next   time.Time // the earliest at which a step is due, a run expires or a job is overdue; zero: never
+	Next   time.Time // not after the earliest time at which a step is due, a run expires or a job is overdue; zero: never
 	Ready  []string  // of the agents asked about, those with a step that is ready, in order
 	Closed bool      // a lane is closed
 }

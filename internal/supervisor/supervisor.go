@@ -72,6 +72,7 @@ type Supervisor struct {
 	news chan struct{}                   // that is so, or something is due sooner
 
 	lanesAt time.Time // when closed lanes are to be looked at again; of Round alone
+	vain    bool      // the latest round swept, and found nothing; of Round alone
 
 	mu   sync.Mutex
 	soon time.Time // the earliest of what was told by Sooner since the latest look; zero: nothing
@@ -161,8 +162,9 @@ func (s *Supervisor) Run(ctx context.Context) {
 	}
 }
 
-// Round looks once and does what is there to be done. It says how long to look away. What is due and
-// cannot be had (locked by another supervisor, left alone as broken) does not keep it busy.
+// Round looks once and does what is due. It returns the time until the next round. A sweep that finds nothing may have put right when
+// runs expire, so another round follows at once. If that finds nothing either, what is due is locked by another transaction, or
+// quarantined: then the next round is a period later.
 func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error) {
 	crashpoint.Here(crashpoint.SupervisorLook)
 	ctx, periods := s.standing(ctx)
@@ -190,6 +192,7 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 		return patience * s.cfg.Period, nil
 	}
 	if in := look.In(); in > 0 {
+		s.vain = false
 		return min(in, pause), nil
 	}
 	did, err := s.sweepAll(ctx)
@@ -197,7 +200,9 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 		s.cfg.Deposed(m)
 		return pause, nil
 	}
-	if err != nil || did == (Swept{}) {
+	again := did != (Swept{}) || !s.vain
+	s.vain = did == (Swept{})
+	if err != nil || !again {
 		return s.cfg.Period, err
 	}
 	return 0, nil

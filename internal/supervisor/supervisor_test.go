@@ -71,3 +71,27 @@ func TestSweepIsWhole(t *testing.T) {
 		t.Errorf("got %+v, %v; want %+v", did, err, want)
 	}
 }
+
+// A sweep that finds nothing may have corrected when runs expire, so the next round comes at once. Another such sweep does not keep
+// the supervisor busy.
+func TestRoundAfterASweepThatFoundNothing(t *testing.T) {
+	p := &pile{}
+	s := supervisor.New(supervisor.Config{Scheduler: p, Store: p, Period: time.Second})
+	round := func(what string, want time.Duration) {
+		t.Helper()
+		if pause, err := s.Round(t.Context()); err != nil || pause > want || pause < want/2 {
+			t.Errorf("%s: the next round is after %v, want %v; %v", what, pause, want, err)
+		}
+	}
+	round("nothing was found", 0)
+	round("nothing again", time.Second)
+	round("and again", time.Second)
+	p.since = -time.Hour
+	round("the time was corrected", 2*time.Second)
+	p.since = 0
+	round("nothing was found, later", 0)
+	p.due = 1
+	round("something was found", 0)
+	round("nothing after that", 0)
+	round("nothing again after that", time.Second)
+}

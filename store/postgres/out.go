@@ -141,8 +141,11 @@ type expiredRun struct {
 // expiredPage is how many sets are looked at at once.
 const expiredPage = 20
 
-// Expired goes through the sets whose time has come, and keeps them in order on the way: a set whose members
-// live on is looked at again when the first of their locks ends, and one without members is deleted.
+// upkeep is how long before its time a set is put right, so that sets whose times follow one another closely do not each cause a sweep.
+const upkeep = time.Second
+
+// Expired reads the sets whose time has come or comes soon, and puts them right: a set whose locks were extended gets the time at
+// which the first of them ends, and a set without runs in flight is deleted.
 func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {
 	if max <= 0 {
 		return nil, nil
@@ -191,7 +194,7 @@ func compareRuns(a, b expiredRun) int {
 }
 
 func (tx *tx) expiredPage(now time.Time, after dueSet) (page []dueSet, late []expiredRun, err error) {
-	s := q(expiredSQL).time(now).moment(after.until).int64(after.id).int(expiredPage).each(func(r *reader) error {
+	s := q(expiredSQL).time(now.Add(upkeep)).moment(after.until).int64(after.id).int(expiredPage).each(func(r *reader) error {
 		set := dueSet{until: r.time(), id: r.int64()}
 		if n := len(page); n == 0 || page[n-1].id != set.id || !page[n-1].until.Equal(set.until) {
 			page = append(page, set)

@@ -89,14 +89,20 @@ func TestSets(t *testing.T) {
 	changeSteps(t, b, func(st *kernel.Step) { st.LockedUntil = at.Add(time.Minute) }, jobs[0])
 	changeSteps(t, b, ended, jobs[1], jobs[2])
 	want("another has ended them", 1, 3, at)
+	if n := sweep(t, b, at.Add(-2*time.Second)); n != 0 {
+		t.Errorf("%d expired", n)
+	}
+	want("its time does not come soon", 1, 3, at)
+	if l, err := b.Look(t.Context(), nil); err != nil || !l.Next.Equal(at) { // which says nothing of its runs
+		t.Errorf("%v, %v is next", err, l.Next)
+	}
 	if n := sweep(t, b, at.Add(-time.Second)); n != 0 {
 		t.Errorf("%d expired", n)
 	}
-	want("its time has not come", 1, 3, at)
-	if n := sweep(t, b, at); n != 0 {
-		t.Errorf("%d expired", n)
+	want("timed anew, together with those whose time has come", 1, 3, at.Add(time.Minute))
+	if l, err := b.Look(t.Context(), nil); err != nil || !l.Next.Equal(at.Add(time.Minute)) {
+		t.Errorf("%v, %v is next", err, l.Next)
 	}
-	want("timed anew", 1, 3, at.Add(time.Minute))
 	changeSteps(t, b, ended, jobs[0])
 	want("nobody is left", 1, 3, at.Add(time.Minute))
 	sweep(t, a, at.Add(time.Hour))

@@ -90,7 +90,6 @@ func plansWalkAlongIndexes(t *testing.T, rows int) {
 		{"time sets anew", retimeSQL, []string{"out_pkey"}},
 		{"closeAlerts", closeAlertsSQL, []string{"alert_job"}},
 		{"Look", lookSQL, []string{"due_pkey", "out_pkey", "open_look", "ready_pkey"}},
-		{"Look at sets", nextSQL, []string{"out_pkey", "step_pkey"}},
 		{"Backlog", backlogSQL, []string{"open_pkey"}},
 		{"bundles of an agent", bundlesSQL, []string{"bundle_ready"}},
 		{"what is in bundles", contentsSQL, []string{"bundle_pkey"}},

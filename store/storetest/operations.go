@@ -380,7 +380,7 @@ var operations = []operation{
 	{"Look", func(d *differ) act {
 		agents := []string{d.agent(), d.agent()}
 		return reads(func(s kernel.Store) (kernel.Look, error) {
-			l, err := s.Look(ctx, slices.Compact(agents))
+			l, err := exactLook(s, slices.Compact(agents))
 			l.Now, l.Ready = time.Time{}, append([]string{}, l.Ready...)
 			return l, err
 		})
