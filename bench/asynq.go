@@ -33,7 +33,7 @@ func init() {
 
 // asynqQueue is asynq on a Redis of its own.
 type asynqQueue struct {
-	handled
+	counted
 	env *Env
 
 	redis     *child

@@ -43,7 +43,7 @@ func init() {
 
 // goWorkflows is an application of go-workflows.
 type goWorkflows struct {
-	handled
+	counted
 	env    *Env
 	sqlite bool
 

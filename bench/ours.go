@@ -167,6 +167,11 @@ func memory(ctx context.Context, m *measure) error {
 		return err
 	}
 	m.Extra["inserted/s"] = float64(m.opts.Waiting) / m.since()
+	bytes, err := p.look.number(ctx, sizeOf(p.look))
+	if err != nil {
+		return err
+	}
+	m.Extra["database MB"] = float64(bytes) / 1e6
 	p.Close() // SQLite is one process's
 	m.sys = closed{}
 	if m.Value, err = resident(); err != nil {
@@ -174,6 +179,14 @@ func memory(ctx context.Context, m *measure) error {
 	}
 	m.Extra["empty MiB"], m.Extra["jobs waiting"] = empty, float64(m.opts.Waiting)
 	return nil
+}
+
+// sizeOf is the query for the size of the whole database in bytes.
+func sizeOf(l *look) string {
+	if l.pg != nil {
+		return "select pg_database_size(current_database())"
+	}
+	return "select page_count * page_size from pragma_page_count, pragma_page_size"
 }
 
 // keyRounds is how often workload keys drains each of its two backlogs, in turns.

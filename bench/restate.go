@@ -75,7 +75,7 @@ func fetchRestate(ctx context.Context, r *runner) error {
 
 // restateServer is a server of Restate, and a service of ours that it calls.
 type restateServer struct {
-	handled
+	counted
 	env    *Env
 	server *child
 	http   *http.Client

@@ -17,9 +17,9 @@ import (
 // What a user can plan with: jobs arrive at a given rate whether or not the system keeps up (open loop), agents stop for a
 // while, handlers take their time, and several nodes work for one database.
 func init() {
-	inProcess := func(s System) bool { _, ok := s.(handler); return ok }
-	batches := func(s System) bool { _, ok := s.(batcher); return ok && inProcess(s) }
-	chains := func(s System) bool { _, ok := s.(chainer); return ok && inProcess(s) }
+	calls := func(s System) bool { _, ok := s.(handler); return ok }
+	batches := func(s System) bool { _, ok := s.(batcher); return ok && calls(s) }
+	chains := func(s System) bool { _, ok := s.(chainer); return ok && calls(s) }
 	slots := func(s System) bool { _, ok := s.(slotted); return ok && batches(s) }
 	nodes := func(s System) bool { p, ok := s.(*perdureNode); return ok && p.store == "PostgreSQL" }
 	ours := func(s System) bool { _, ok := s.(*perdureNode); return ok }
@@ -426,6 +426,9 @@ func latency(ctx context.Context, m *measure) error {
 		m.Extra[fmt.Sprintf("at %d %%: max", share)] = sorted[len(sorted)-1]
 	}
 	sent, h.ended = nil, nil
+	if m.Value == 0 {
+		return errors.New("the ends of jobs were not reported")
+	}
 	return m.check(ctx, jobs)
 }
 

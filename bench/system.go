@@ -84,15 +84,19 @@ func kindOf(name string) (Kind, bool) {
 	return Kind{}, false
 }
 
-// handled is what all handlers in this process do: they take their time, and are counted.
+// counted counts the calls of handlers in this process.
+type counted struct{ n atomic.Int64 }
+
+func (c *counted) Handled() int64 { return c.n.Load() }
+
+// handled is what the handlers of a system do that can be measured under sustained load: they can be made to wait and to take time,
+// and they report the end of each job.
 type handled struct {
-	n     atomic.Int64
+	counted
 	takes time.Duration                 // of one handler
 	gate  atomic.Pointer[chan struct{}] // handlers wait until it is closed; nil: they do not
-	ended func(order int64)             // is told of the last handler of each job; nil: nobody is
+	ended func(order int64)             // is called by the last handler of each job; nil: nothing is
 }
-
-func (h *handled) Handled() int64 { return h.n.Load() }
 
 // handle is one call of a handler. last says that it is the last one of its job.
 func (h *handled) handle(order int64, last bool) {
@@ -111,7 +115,7 @@ func (h *handled) handle(order int64, last bool) {
 // own makes handlers available to the workloads that change them.
 func (h *handled) own() *handled { return h }
 
-// handler is a system whose handlers run in this process.
+// handler is a system whose handlers run in this process, and call handle.
 type handler interface {
 	System
 	own() *handled

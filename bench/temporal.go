@@ -94,7 +94,7 @@ func goIn(ctx context.Context, dir string, args ...string) (string, error) {
 
 // temporalServer is a server of Temporal on PostgreSQL, and a worker in this process.
 type temporalServer struct {
-	handled
+	counted
 	env   *Env
 	local bool
 
