@@ -394,8 +394,8 @@ func play(t *testing.T, seed uint64, inner kernel.Store, rate float64, pace time
 	running.Go(func() { w.s.Run(ctx) })
 	for w.s.PutLimit(ctx, "agent:y", perdure.LimitSettings{Max: new(limitOfY)}) != nil || w.s.PutLimit(ctx, "job:limited", perdure.LimitSettings{Max: new(2)}) != nil {
 	}
-	sup := supervisor.New(supervisor.Config{Scheduler: w.s, Store: w.store, Log: slog.New(slog.DiscardHandler)})
 	for range 1 + int(seed/3%2) {
+		sup := supervisor.New(supervisor.Config{Scheduler: w.s, Store: w.store, Log: slog.New(slog.DiscardHandler)})
 		running.Go(func() { sup.Run(ctx) })
 	}
 	for _, holder := range []string{"h1", "h2"} {

@@ -72,7 +72,7 @@ type Supervisor struct {
 	news chan struct{}                   // that is so, or something is due sooner
 
 	lanesAt time.Time // when closed lanes are to be looked at again; of Round alone
-	vain    bool      // the latest round swept, and found nothing; of Round alone
+	vain    time.Time // what was due in the latest round whose sweep found nothing; of Round alone
 
 	mu   sync.Mutex
 	soon time.Time // the earliest of what was told by Sooner since the latest look; zero: nothing
@@ -162,9 +162,9 @@ func (s *Supervisor) Run(ctx context.Context) {
 	}
 }
 
-// Round looks once and does what is due. It returns the time until the next round. A sweep that finds nothing may have put right when
-// runs expire, so another round follows at once. If that finds nothing either, what is due is locked by another transaction, or
-// quarantined: then the next round is a period later.
+// Round looks once and does what is due. It returns the time until the next round. A sweep that finds nothing may have corrected when
+// runs expire, so another round follows at once. If the same is due then, and the sweep finds nothing again, it is locked by another
+// transaction, or quarantined: then the next round is a period later.
 func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error) {
 	crashpoint.Here(crashpoint.SupervisorLook)
 	ctx, periods := s.standing(ctx)
@@ -182,17 +182,16 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 	// and was lost (F068).
 	crashpoint.Here(crashpoint.SupervisorLooked)
 	s.cfg.Scheduler.Wake(look.Ready)
-	s.cfg.Looked(max(-look.In(), 0))
 	if look.Closed {
 		if err := s.openLanes(ctx); err != nil {
 			return s.cfg.Period, err
 		}
 	}
-	if look.Next.IsZero() && len(look.Ready) == 0 && !look.Closed {
-		return patience * s.cfg.Period, nil
-	}
 	if in := look.In(); in > 0 {
-		s.vain = false
+		s.cfg.Looked(0)
+		if look.Next.IsZero() && len(look.Ready) == 0 && !look.Closed {
+			return patience * s.cfg.Period, nil
+		}
 		return min(in, pause), nil
 	}
 	did, err := s.sweepAll(ctx)
@@ -200,12 +199,16 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 		s.cfg.Deposed(m)
 		return pause, nil
 	}
-	again := did != (Swept{}) || !s.vain
-	s.vain = did == (Swept{})
-	if err != nil || !again {
-		return s.cfg.Period, err
+	corrected := err == nil && did == (Swept{}) && !look.Next.Equal(s.vain)
+	if corrected {
+		s.vain = look.Next
+	} else {
+		s.cfg.Looked(-look.In())
 	}
-	return 0, nil
+	if err == nil && (corrected || did != (Swept{})) {
+		return 0, nil
+	}
+	return s.cfg.Period, err
 }
 
 // sleep waits for d, or less where something becomes due earlier, or this node has begun to lead.

@@ -72,26 +72,39 @@ func TestSweepIsWhole(t *testing.T) {
 	}
 }
 
-// A sweep that finds nothing may have corrected when runs expire, so the next round comes at once. Another such sweep does not keep
-// the supervisor busy.
+// A sweep that finds nothing may have corrected when runs expire, so the next round comes at once. If the same is due again, the
+// supervisor waits for a period. Only then is it late, as far as it knows.
 func TestRoundAfterASweepThatFoundNothing(t *testing.T) {
-	p := &pile{}
-	s := supervisor.New(supervisor.Config{Scheduler: p, Store: p, Period: time.Second})
-	round := func(what string, want time.Duration) {
+	p := &fixed{}
+	late := -time.Second
+	s := supervisor.New(supervisor.Config{Scheduler: p, Store: p, Period: time.Second, Looked: func(d time.Duration) { late = d }})
+	now := time.Now()
+	round := func(what string, due, want, isLate time.Duration) {
 		t.Helper()
-		if pause, err := s.Round(t.Context()); err != nil || pause > want || pause < want/2 {
-			t.Errorf("%s: the next round is after %v, want %v; %v", what, pause, want, err)
+		late = -time.Second
+		if p.look = (kernel.Look{Now: now, Next: now.Add(-due)}); due < 0 {
+			p.look.Next = time.Time{}
+		}
+		if pause, err := s.Round(t.Context()); err != nil || pause != want || late != isLate {
+			t.Errorf("%s: the next round is after %v, want %v; late by %v, want %v; %v", what, pause, want, late, isLate, err)
 		}
 	}
-	round("nothing was found", 0)
-	round("nothing again", time.Second)
-	round("and again", time.Second)
-	p.since = -time.Hour
-	round("the time was corrected", 2*time.Second)
-	p.since = 0
-	round("nothing was found, later", 0)
+	const unknown = -time.Second
+	round("nothing was found", time.Minute, 0, unknown)
+	round("nothing again", time.Minute, time.Second, time.Minute)
+	round("and again", time.Minute, time.Second, time.Minute)
+	round("it was corrected, and is due already", time.Millisecond, 0, unknown)
+	round("nothing is due", -1, 2*time.Second, 0)
+	round("nothing was found, later", 0, 0, unknown)
 	p.due = 1
-	round("something was found", 0)
-	round("nothing after that", 0)
-	round("nothing again after that", time.Second)
+	round("something was found", 0, 0, 0)
+	round("nothing after that", 0, time.Second, 0)
 }
+
+// fixed is a pile that is looked at as the test says.
+type fixed struct {
+	pile
+	look kernel.Look
+}
+
+func (f *fixed) Look(context.Context, []string) (kernel.Look, error) { return f.look, nil }

@@ -162,6 +162,7 @@ func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {
 		late, sets = append(late, runs...), append(sets, page...)
 		if more = len(page) == expiredPage; len(page) > 0 {
 			last = page[len(page)-1]
+			more = more && (len(late) == 0 || !last.until.After(now)) // many expire: the rest is put right later
 		}
 	}
 	if list = tx.sets.keep(sets); len(list) > 0 {
