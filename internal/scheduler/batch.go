@@ -539,11 +539,11 @@ func (b *batch) write(c *kernel.Changes) error {
 // answer answers all requests and claims, and wakes those that a transaction concerns.
 func (s *Scheduler) answer(b *batch, requests []*request, results []error, err error) {
 	if err != nil {
+		s.refusal.note(err) // before its callers can ask whether the node is ready
 		for _, r := range requests {
 			r.answer(unavailable(err))
 		}
 		b.serving.End(dispatch.Outcome{Err: unavailable(err)})
-		s.refusal.note(err)
 		level := slog.LevelWarn
 		if s.failing.Swap(true) {
 			level = slog.LevelDebug // an outage is told once
