@@ -95,7 +95,7 @@ type handled struct {
 	counted
 	takes time.Duration                 // of one handler
 	gate  atomic.Pointer[chan struct{}] // handlers wait until it is closed; nil: they do not
-	ended func(order int64)             // is called by the last handler of each job; nil: nothing is
+	ended func(order int64)             // called by the last handler of each job, if not nil
 }
 
 // handle is one call of a handler. last says that it is the last one of its job.

@@ -80,7 +80,7 @@ func newMeter(version string) *meter {
 	m.rollCall = histogram("roll_call_seconds", "How long the store took to answer that this node is there.", seconds).WithLabelValues().(prometheus.Histogram)
 	m.fence = prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_store_fence", Help: "The least number of a run that is let out; it rises when the store turns out to be an older one."})
 	m.registry.MustRegister(m.fence)
-	m.late = prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_supervisor_late_seconds", Help: "How long the oldest of what is due had been due at the supervisor's latest look."})
+	m.late = prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_supervisor_late_seconds", Help: "How long the oldest due work had been due when the supervisor looked last."})
 	m.swept = counter("supervisor_swept_total", "What the supervisor has found due and moved on.", "what")
 	m.oldest = prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_store_oldest_transaction_seconds",
 		Help: "Age of the oldest transaction that keeps PostgreSQL from clearing away what is dead, as the leader of the supervisors sees it."})

@@ -125,8 +125,8 @@ type Finder interface {
 	// the store may let Ready of other transactions begin behind these steps, or do nothing.
 	Pass(agent string)
 	// Due are steps whose time has come; Expired are runs whose lock has passed; Overdue are jobs past
-	// their deadline and not yet acted upon. Once a transaction has called Expired, Look.Next is after now if nothing of what these
-	// return is left, and no row was locked.
+	// their deadline and not yet acted upon. After the commit of a transaction that called Expired, Look.Next is
+	// after now, unless something that these three return is left, or a row was locked.
 	Due(now time.Time, max int) ([]StepRef, error)
 	Expired(now time.Time, max int) ([]StepRef, error)
 	Overdue(now time.Time, max int) ([]perdure.JobID, error)

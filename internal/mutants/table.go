@@ -312,7 +312,7 @@ var ofStores = []mutant{
 	{name: "searches begin behind steps that were found and not returned", file: "store/postgres/lanes.go", old: "	l.last = last\n", new: "	_ = last\n", run: "PassWhatIsReturned"},
 	{name: "a run that was claimed ahead and is given back counts as a failure", file: "internal/agenthost/live.go", old: "Run: l.run.Number, Outcome: perdure.OutcomeReturned})", new: "Run: l.run.Number, Outcome: perdure.OutcomeFailed})", run: "WaitForASlot"},
 	{name: "PostgreSQL: a sweep does not put sets right whose time comes soon", file: "store/postgres/out.go", old: "time(now.Add(upkeep))", new: "time(now)", run: "Sets"},
-	{name: "after a sweep that found nothing, the supervisor waits for a period", file: "internal/supervisor/supervisor.go", old: "(corrected || did != (Swept{}))", new: "did != (Swept{})", run: "FoundNothing"},
+	{name: "after a sweep that found nothing, the supervisor waits for a period", file: "internal/supervisor/supervisor.go", old: "		s.vain = look.Next\n		return 0, nil", new: "		s.vain = look.Next\n		return s.cfg.Period, nil", run: "FoundNothing"},
 	{name: "the supervisor sweeps without a pause what it cannot have", file: "internal/supervisor/supervisor.go", old: "did == (Swept{}) && !look.Next.Equal(s.vain)", new: "did == (Swept{})", run: "FoundNothing"},
 	{name: "after one sweep that found nothing, the supervisor waits after each", file: "internal/supervisor/supervisor.go", old: "did == (Swept{}) && !look.Next.Equal(s.vain)", new: "did == (Swept{}) && s.vain.IsZero()", run: "FoundNothing"},
 	{name: "SQLite: jobs before one that leaves a bundle are lost", file: "store/sqlite/bundle.go", old: "		for at := o.Taken; at < o.upTo; at++ {", new: "		for at := o.upTo - 1; at < o.upTo; at++ {", run: "Bundle"},

@@ -50,7 +50,7 @@ var off = func() map[Optimisation]bool {
 // On reports whether the optimisation is in use.
 func (d Optimisation) On() bool { return !off[d] }
 
-// Parse reads a list of optimisations. The error names the first one that there is not.
+// Parse reads a list of optimisations. The error names the first unknown one.
 func Parse(list string) (optimisations []Optimisation, err error) {
 	for name := range strings.SplitSeq(list, ",") {
 		switch d := Optimisation(strings.TrimSpace(name)); {

@@ -43,7 +43,7 @@ type Config struct {
 	Period    time.Duration            // between looks at the latest; 0: DefaultPeriod
 	Batch     int                      // rows in one transaction, and up to mostBatches as many where there are more; 0: DefaultBatch
 	Deposed   func(kernel.Mandate)     // told when what the leader asked for was refused, since another leads; nil: nobody
-	Looked    func(late time.Duration) // told at each look for how long the oldest of what is due has been; nil: nobody
+	Looked    func(late time.Duration) // called after each round with how long the oldest due work had been due, but not after a sweep that may only have corrected when runs expire; nil: not called
 	Swept     func(Swept)              // told what was done; nil: nobody
 	Log       *slog.Logger
 	Env       env.Env // nil: env.Real
@@ -199,16 +199,15 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 		s.cfg.Deposed(m)
 		return pause, nil
 	}
-	corrected := err == nil && did == (Swept{}) && !look.Next.Equal(s.vain)
-	if corrected {
+	if err == nil && did == (Swept{}) && !look.Next.Equal(s.vain) {
 		s.vain = look.Next
-	} else {
-		s.cfg.Looked(-look.In())
-	}
-	if err == nil && (corrected || did != (Swept{})) {
 		return 0, nil
 	}
-	return s.cfg.Period, err
+	s.cfg.Looked(-look.In())
+	if err != nil || did == (Swept{}) {
+		return s.cfg.Period, err
+	}
+	return 0, nil
 }
 
 // sleep waits for d, or less where something becomes due earlier, or this node has begun to lead.

@@ -45,7 +45,7 @@ select h.name from holder h where h.name is not null and exists (
 	select from perdure.out o` + membersSQL + ` where o.locked_by = h.name and s.locked_by = h.name and s.phase = 3)
 order by h.name`
 
-	// expiredSQL is a page of the sets whose time has come, each with its members that are still out.
+	// expiredSQL is a page of the sets whose time comes until $1, each with its runs that are still in flight.
 	expiredSQL = `
 select o.until_at, o.id, m.job, m.idx, m.locked_until from (
 	select * from perdure.out where until_at <= $1 and (until_at, id) > ($2, $3)
@@ -162,7 +162,7 @@ func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {
 		late, sets = append(late, runs...), append(sets, page...)
 		if more = len(page) == expiredPage; len(page) > 0 {
 			last = page[len(page)-1]
-			more = more && (len(late) == 0 || !last.until.After(now)) // many expire: the rest is put right later
+			more = more && (len(late) == 0 || !last.until.After(now)) // if runs expire, the sets after now are left to a later sweep
 		}
 	}
 	if list = tx.sets.keep(sets); len(list) > 0 {
