@@ -54,9 +54,13 @@ func lettingOut(number int64, lock, total time.Duration) perdure.Run {
 
 // offer makes a run claimable.
 func (x *exchange) offer(number int64, lock, total time.Duration) {
+	x.offerAll(lettingOut(number, lock, total))
+}
+
+func (x *exchange) offerAll(runs ...perdure.Run) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.offers = append(x.offers, lettingOut(number, lock, total))
+	x.offers = append(x.offers, runs...)
 	close(x.arrived)
 	x.arrived = make(chan struct{})
 }

@@ -24,22 +24,25 @@ func (h *Host) post(l *live, r protocol.Report) {
 	h.ready.Signal()
 }
 
+// call is what is reported together.
+type call struct {
+	runs   []*live
+	next   *following
+	shared []perdure.JobID // those of which it reports several runs
+}
+
 // sendLoop delivers what is ready, in as few calls as that takes.
 func (h *Host) sendLoop() {
-	for {
-		batch, next := h.take()
-		if batch == nil {
-			return
-		}
-		h.deliver(batch, next)
+	for c := h.take(); c != nil; c = h.take() {
+		h.deliver(c)
 	}
 }
 
 // take waits for reports, and says which claim to send with them; nil at the end of the host's life.
-func (h *Host) take() (batch []*live, next *following) {
+func (h *Host) take() *call {
 	h.mu.Lock()
 	defer h.unlock()
-	for len(batch) == 0 {
+	for {
 		for len(h.outbox) == 0 && h.life.Err() == nil {
 			h.env.WaitCond(h.ready)
 		}
@@ -47,30 +50,72 @@ func (h *Host) take() (batch []*live, next *following) {
 		h.yielder.Yield() // what those report who are about to run goes into the same call
 		h.mu.Lock()
 		if h.life.Err() != nil {
-			return nil, nil
+			return nil
 		}
-		n, bytes := 0, 0
-		for ; n < len(h.outbox) && len(batch) < perdure.MaxBatch; n++ {
-			l := h.outbox[n]
-			if !l.lost {
-				if bytes += len(l.report.Output); bytes > batchBytes && len(batch) > 0 {
-					break
-				}
-			}
-			l.agent.due--
-			l.agent.freed.ring()
-			if l.lost {
-				continue
-			}
-			batch = append(batch, l)
+		if c := h.gather(); len(c.runs) > 0 {
+			c.next = h.following(c.runs)
+			return c
 		}
-		if h.outbox = h.outbox[n:]; len(h.outbox) == 0 {
-			h.outbox = nil // or the array behind it would grow for ever
-		} else {
-			h.ready.Signal()
+		if len(h.outbox) > 0 {
+			h.env.WaitCond(h.ready)
 		}
 	}
-	return batch, h.following(batch)
+}
+
+// gather takes reports from the outbox for one call. If a call under way reports several runs of a job, further reports of that job
+// wait for its answer: the server handles both one after the other anyway, and meanwhile the second would keep others
+// waiting. Called under mu.
+func (h *Host) gather() *call {
+	c := &call{}
+	var waiting []*live
+	n, bytes := 0, 0
+	for ; n < len(h.outbox) && len(c.runs) < perdure.MaxBatch; n++ {
+		l := h.outbox[n]
+		if !l.lost {
+			if len(h.sharing) > 0 && h.sharing[l.run.Job] {
+				waiting = append(waiting, l)
+				continue
+			}
+			if bytes += len(l.report.Output); bytes > batchBytes && len(c.runs) > 0 {
+				break
+			}
+		}
+		l.agent.due--
+		l.agent.freed.ring()
+		if !l.lost {
+			c.runs = append(c.runs, l)
+		}
+	}
+	rest := h.outbox[n:]
+	if len(rest) > 0 {
+		h.ready.Signal()
+	}
+	if h.outbox = rest; len(waiting) > 0 {
+		h.outbox = append(waiting, rest...)
+	} else if len(rest) == 0 {
+		h.outbox = nil // or the array behind it would grow for ever
+	}
+	for i, l := range c.runs { // runs of one job usually end one after the other
+		if i > 0 && l.run.Job == c.runs[i-1].run.Job && !h.sharing[l.run.Job] {
+			h.sharing[l.run.Job] = true
+			c.shared = append(c.shared, l.run.Job)
+		}
+	}
+	return c
+}
+
+// tried lets further reports of the call's jobs set out.
+func (h *Host) tried(c *call) {
+	if len(c.shared) == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.unlock()
+	for _, job := range c.shared {
+		delete(h.sharing, job)
+	}
+	c.shared = nil
+	h.ready.Broadcast()
 }
 
 // following is a claim that goes with reports.
@@ -98,39 +143,42 @@ func (h *Host) following(batch []*live) *following {
 }
 
 // deliver repeats a call until it is answered, or until none of its runs is ours any more (F055). The
-// same report twice does no harm. The claim goes with the first call.
-func (h *Host) deliver(batch []*live, next *following) {
+// same report twice does no harm. The claim goes with the first try.
+func (h *Host) deliver(c *call) {
+	defer h.tried(c)
 	retry := backoff{env: h.env, base: 50 * time.Millisecond, most: 2 * time.Second}
 	for failed := 0; ; failed++ {
-		reports := h.ours(&batch)
-		if len(batch) == 0 || h.life.Err() != nil {
+		next := c.next
+		c.next = nil
+		reports := h.ours(&c.runs)
+		if len(c.runs) == 0 || h.life.Err() != nil {
 			if next != nil {
 				h.followed(next, arrival{})
 			}
 			return
 		}
 		results, got, err := h.tell(reports, next)
+		h.tried(c)
 		if err == nil {
-			h.answered(batch, results)
+			h.answered(c.runs, results)
 		}
-		claimed := next
-		if next = nil; claimed != nil {
-			h.followed(claimed, got)
+		if next != nil {
+			h.followed(next, got)
 		}
 		switch {
 		case err == nil, h.life.Err() != nil:
 			return
-		case hopeless(err) && claimed != nil: // perhaps for the claim: the server may know of no such
+		case hopeless(err) && next != nil: // perhaps for the claim: the server may know of no such
 			h.goApart()
 			continue
-		case hopeless(err) && len(batch) > 1:
+		case hopeless(err) && len(c.runs) > 1:
 			// One of them spoils the call: alone, only that one is lost.
-			for _, l := range batch {
-				h.deliver([]*live{l}, nil)
+			for _, l := range c.runs {
+				h.deliver(&call{runs: []*live{l}})
 			}
 			return
 		case hopeless(err):
-			h.answered(batch, []protocol.ReportResult{{Reason: protocol.RefusedInvalid, Message: err.Error()}})
+			h.answered(c.runs, []protocol.ReportResult{{Reason: protocol.RefusedInvalid, Message: err.Error()}})
 			return
 		}
 		if failed == 0 {

@@ -3,6 +3,7 @@ package agenthost
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -154,4 +155,80 @@ func TestReportsAreBatched(t *testing.T) {
 			t.Errorf("%d reports in %d calls", len(x.told()), len(x.calls))
 		}
 	})
+}
+
+// While a call reports several runs of a job, further reports of that job wait until it was answered, or has failed. Those of other
+// jobs do not wait, and those whose time passes are dropped.
+func TestReportsOfOneJobFollowOneAnother(t *testing.T) {
+	for _, answer := range []error{nil, errLost} {
+		virtual(t, func(t *testing.T) {
+			x := newExchange()
+			gates := []chan struct{}{make(chan struct{}), make(chan struct{})}
+			var told []string // since the test looked last
+			x.report = func(n int, reports []protocol.Report) (_ []protocol.ReportResult, err error) {
+				for _, r := range reports {
+					told = append(told, r.Step)
+				}
+				gate := gates[0] // the reports for the next call gather behind the first calls
+				if n > senders {
+					gate, err = gates[1], answer
+				}
+				if n > senders+1 {
+					return nil, nil
+				}
+				x.mu.Unlock()
+				<-gate
+				x.mu.Lock()
+				return nil, err
+			}
+			h := carry(t, x, Config{Heartbeat: -1}, 40, done)
+			offer := func(job byte, lock time.Duration, steps ...string) {
+				var runs []perdure.Run
+				for i, step := range steps {
+					run := lettingOut(int64(job), lock, lock)
+					run.Step, run.Number = step, int64(i)
+					runs = append(runs, run)
+				}
+				x.offerAll(runs...)
+				synctest.Wait()
+			}
+			expect := func(want ...string) {
+				t.Helper()
+				synctest.Wait()
+				x.mu.Lock()
+				defer x.mu.Unlock()
+				if slices.Sort(told); !slices.Equal(told, want) {
+					t.Errorf("reported %q, want %q", told, want)
+				}
+				told = nil
+			}
+			for i := range senders {
+				offer(byte(i), time.Minute, fmt.Sprint(i))
+			}
+			expect("0", "1", "2", "3")
+			offer('A', time.Minute, "A1", "A2")
+			close(gates[0])
+			expect("A1", "A2")
+			offer('B', time.Minute, "B1", "B2")
+			offer('A', time.Minute, "A3")
+			offer('A', time.Second, "A4")
+			offer('A', time.Minute, "A5")
+			offer('C', time.Minute, "C1")
+			expect("B1", "B2", "C1")
+			time.Sleep(2 * time.Second)
+			close(gates[1])
+			expect("A3", "A5")
+			time.Sleep(time.Second)
+			if answer == nil {
+				expect()
+			} else {
+				expect("A1", "A2")
+			}
+			offer('A', time.Minute, "A6")
+			expect("A6")
+			if s := h.Stats()[0]; s.Unreported != 0 {
+				t.Errorf("stats %+v", s)
+			}
+		})
+	}
 }

@@ -37,6 +37,8 @@ type holding struct {
 
 	countedFrom   time.Time // since when runs are counted
 	asked, before int       // runs that claims asked for since then, and in the period before
+
+	widest, widestBefore int // the most room that one transaction had since then, and in the period before
 }
 
 // claim counts a claim.
@@ -44,8 +46,9 @@ func (h *holding) claim(c *protocol.Claim, now time.Time) {
 	h.claimed = now
 	if period := now.Sub(h.countedFrom); period >= holdTime {
 		h.before, h.asked, h.countedFrom = h.asked, 0, now
+		h.widestBefore, h.widest = h.widest, 0
 		if period >= 2*holdTime {
-			h.before = 0
+			h.before, h.widestBefore = 0, 0
 		}
 	}
 	h.asked += c.Max
@@ -121,7 +124,8 @@ func (h *holding) see(a *agentQueue, now time.Time) {
 
 // TakeHeld hands over what is held for the agents of a transaction's claims, as far as these have room beside the steps that it has
 // made ready: so many of each agent. It carries so many requests, of so much weight. A job is taken only if its first steps have room:
-// those without would go through the store. But if claims would be left with nothing, they take a part of the first job.
+// those without would go through the store. But if claims would be left with nothing, and no transaction has lately had room for the
+// whole job, they take a part of it.
 func (q *Queue) TakeHeld(claims []*Claim, ready map[string][]kernel.StepRef, requests, weight int) (more []*Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -141,7 +145,9 @@ func (q *Queue) TakeHeld(claims []*Claim, ready map[string][]kernel.StepRef, req
 			room = newest(room)
 		}
 		h, n, idle := a.holding, 0, a.left == nothing && len(ready[a.name]) == 0
-		for ; n < len(h.held) && room > 0 && (h.held[n].Runs <= room || idle && n == 0) && p.fits(h.held[n], 0, 0); n++ {
+		h.widest = max(h.widest, room)
+		part := idle && max(h.widest, h.widestBefore) < h.held[0].Runs
+		for ; n < len(h.held) && room > 0 && (h.held[n].Runs <= room || part && n == 0) && p.fits(h.held[n], 0, 0); n++ {
 			p.add(h.held[n])
 			room -= h.held[n].Runs
 			h.takenAt = q.env.Now()

@@ -426,7 +426,13 @@ func TestHeldInOrder(t *testing.T) {
 		take(2, 0, claim(25))
 		take(1, 5, claim(15))
 		take(0, 5, claim(14))
-		take(1, 0, claim(1)) // nothing else is there for it
+		take(0, 0, claim(9)) // there was lately room for all ten
+		h := q.agent("a").holding
+		h.widest, h.widestBefore = 0, 10
+		take(0, 0, claim(9))
+		h.widestBefore = 0
+		take(0, 1, claim(9)) // there is something else for it
+		take(1, 0, claim(9)) // there has not been room for all ten for a while
 		a := q.agent("a")
 		a.left = more // a part of the room is for what waits in the store
 		take(0, 0, claim(10))
@@ -435,7 +441,6 @@ func TestHeldInOrder(t *testing.T) {
 		take(2, 10, claim(32))
 		a.left = nothing
 		take(12, 0, claim(120))
-		h := a.holding
 		h.asked, h.before = 50, 0
 		set(30, 10) // no more are held than it takes in time: 200 runs
 		if h.runs != 200 || len(q.others) != 10 {
