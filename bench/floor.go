@@ -97,7 +97,7 @@ create index on t (state, priority, at, id)`
 
 // hotTable has no index on what changes, and room for the new version on the page of the old.
 const hotTable = `
-create table t (id bigint primary key, state smallint not null, priority smallint not null, at timestamptz not null, job text not null) with (fillfactor = 45);
+create table t (id bigint primary key, state smallint not null, priority smallint not null, at timestamptz not null, job text not null) with (fillfactor = 50);
 create index on t (priority, at, id)`
 
 func (f *floorRun) postgres(ctx context.Context) error {
@@ -112,7 +112,7 @@ func (f *floorRun) postgres(ctx context.Context) error {
 		{"PostgreSQL: insert (COPY)", fmt.Sprintf(queueTable, ""), nil},
 		{"PostgreSQL: insert and 1 update", fmt.Sprintf(queueTable, ""), []string{update(1)}},
 		{"PostgreSQL: insert and 2 updates", fmt.Sprintf(queueTable, ""), []string{update(1), update(2)}},
-		{"PostgreSQL: insert and 1 update, HOT (fillfactor 45, no index on what changes)", hotTable, []string{update(1)}},
+		{"PostgreSQL: insert and 1 update, HOT (fillfactor 50, no index on what changes)", hotTable, []string{update(1)}},
 		{"PostgreSQL: insert and delete", fmt.Sprintf(queueTable, ""), []string{"delete from t using unnest($1::bigint[]) as u(id) where t.id = u.id"}},
 		{"PostgreSQL: insert and append to a log of the done", fmt.Sprintf(queueTable, "") + "; create table l (ids bigint[] not null)", []string{"insert into l values ($1)"}},
 	} {
