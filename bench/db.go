@@ -21,7 +21,7 @@ import (
 // pgSettings are the same for all. What is not named here is as PostgreSQL comes.
 var pgSettings = []string{
 	"fsync=on", "synchronous_commit=on", "full_page_writes=on",
-	"shared_buffers=1GB", "min_wal_size=4GB", "max_wal_size=8GB", "checkpoint_timeout=15min", "max_connections=300",
+	"shared_buffers=1GB", "max_wal_size=8GB", "checkpoint_timeout=15min", "max_connections=300",
 	"autovacuum=on", "autovacuum_naptime=10s", "jit=off",
 }
 
@@ -83,27 +83,7 @@ func startPostgres(ctx context.Context, parent string, more ...string) (*postgre
 		c.stop()
 		return nil, fmt.Errorf("postgres does not start: %w\n%s", err, c.tail())
 	}
-	if err := p.do(ctx, makeSegments); err != nil {
-		c.stop()
-		return nil, fmt.Errorf("the segments of the WAL: %w", err)
-	}
 	return p, nil
-}
-
-// makeSegments fills as many segments of the WAL with nothing as min_wal_size keeps. A server that has run for a while uses segments
-// again; a new one makes each by writing 16 MB of zeros first, in the middle of a measurement.
-func makeSegments(conn *pgx.Conn) error {
-	const segments = 4096 / 16
-	for range segments {
-		if _, err := conn.Exec(context.Background(), "select pg_logical_emit_message(false, '', '')"); err != nil {
-			return err
-		}
-		if _, err := conn.Exec(context.Background(), "select pg_switch_wal()"); err != nil {
-			return err
-		}
-	}
-	_, err := conn.Exec(context.Background(), "checkpoint")
-	return err
 }
 
 func (p *postgres) stop() {

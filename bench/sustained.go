@@ -140,8 +140,8 @@ const (
 )
 
 // stall measures the peak, lets jobs arrive at a part of it, stops all handlers once, and measures how long the backlog
-// lasts while jobs go on arriving. It does so after twice as many jobs as the peak is measured with, and without a vacuum: a
-// PostgreSQL whose table fits into shared_buffers, or has free space everywhere, is faster than one that has run for a while.
+// lasts while jobs go on arriving. Before that, twice as many jobs run that are not measured, and there is no
+// vacuum after them: a PostgreSQL whose table fits into shared_buffers, or has free space, is faster than one that has run for a while.
 func stall(ctx context.Context, m *measure, steps int, submit func(context.Context, int) error) error {
 	if err := peak(ctx, m, 2*m.n, steps, submit); err != nil {
 		return err

@@ -69,12 +69,12 @@ type Host struct {
 	arrived  []*live // admitted, and not begun
 	coming   bool    // a goroutine is on its way to them
 	recent   remembered
-	outbox   []*live                // reports that no sender has taken yet
-	sharing  map[perdure.JobID]bool // jobs of which a call under way reports several runs
-	ready    *sync.Cond             // on mu: the outbox has grown, or life has ended
-	claimers int                    // claim loops that have not ended, and claims that went with reports
-	left     bell                   // a run or a claim loop has gone
-	apart    time.Time              // until then, reports go without claims
+	outbox   []*live                   // reports that no sender has taken yet
+	sharing  map[perdure.JobID][]*live // reports that are kept back, by job, while a call reports several runs of the job
+	ready    *sync.Cond                // on mu: there is something in the outbox, or life has ended
+	claimers int                       // claim loops that have not ended, and claims that went with reports
+	left     bell                      // a run or a claim loop has gone
+	apart    time.Time                 // until then, reports go without claims
 	yielder  env.Yielder
 	looks    time.Time // when the watch looks next at whose time is over
 
@@ -152,7 +152,7 @@ func New(cfg Config) *Host {
 	if cfg.Env == nil {
 		cfg.Env = env.Real{}
 	}
-	h := &Host{cfg: cfg, env: cfg.Env, log: cfg.Log, live: map[handle]*live{}, sharing: map[perdure.JobID]bool{}, sooner: make(chan struct{}, 1)}
+	h := &Host{cfg: cfg, env: cfg.Env, log: cfg.Log, live: map[handle]*live{}, sharing: map[perdure.JobID][]*live{}, sooner: make(chan struct{}, 1)}
 	h.ready = sync.NewCond(&h.mu)
 	h.life, h.end = context.WithCancelCause(context.Background())
 	h.claiming, h.stop = context.WithCancel(h.life)

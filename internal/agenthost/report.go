@@ -14,21 +14,37 @@ import (
 const (
 	reportTimeout = 10 * time.Second
 	batchBytes    = 4 << 20 // of outputs in one call; one report alone may be larger
+	shareWait     = 250 * time.Millisecond
 )
 
 // post hands a report to the senders. Called under mu.
 func (h *Host) post(l *live, r protocol.Report) {
 	l.report = &r
 	l.agent.due++
-	h.outbox = append(h.outbox, l)
-	h.ready.Signal()
+	if !h.waitsForACall(l) {
+		h.outbox = append(h.outbox, l)
+		h.ready.Signal()
+	}
+}
+
+// waitsForACall keeps a report back while a call reports several runs of the same job. In a call of its own its transaction
+// would only wait for the other's lock on the job, and with it all other reports of that transaction. Called under mu.
+func (h *Host) waitsForACall(l *live) bool {
+	if len(h.sharing) == 0 {
+		return false
+	}
+	waiting, shared := h.sharing[l.run.Job]
+	if shared {
+		h.sharing[l.run.Job] = append(waiting, l)
+	}
+	return shared
 }
 
 // call is what is reported together.
 type call struct {
 	runs   []*live
 	next   *following
-	shared []perdure.JobID // those of which it reports several runs
+	shared []perdure.JobID // jobs of which it reports several runs, while further reports of these are kept back
 }
 
 // sendLoop delivers what is ready, in as few calls as that takes.
@@ -38,7 +54,7 @@ func (h *Host) sendLoop() {
 	}
 }
 
-// take waits for reports, and says which claim to send with them; nil at the end of the host's life.
+// take waits for reports that may set out, and says which claim to send with them; nil at the end of the host's life.
 func (h *Host) take() *call {
 	h.mu.Lock()
 	defer h.unlock()
@@ -56,24 +72,17 @@ func (h *Host) take() *call {
 			c.next = h.following(c.runs)
 			return c
 		}
-		if len(h.outbox) > 0 {
-			h.env.WaitCond(h.ready)
-		}
 	}
 }
 
-// gather takes reports from the outbox for one call. If a call under way reports several runs of a job, further reports of that job
-// wait for its answer: the server handles both one after the other anyway, and meanwhile the second would keep others
-// waiting. Called under mu.
+// gather takes reports from the outbox for one call. Called under mu.
 func (h *Host) gather() *call {
 	c := &call{}
-	var waiting []*live
 	n, bytes := 0, 0
 	for ; n < len(h.outbox) && len(c.runs) < perdure.MaxBatch; n++ {
 		l := h.outbox[n]
 		if !l.lost {
-			if len(h.sharing) > 0 && h.sharing[l.run.Job] {
-				waiting = append(waiting, l)
+			if h.waitsForACall(l) {
 				continue
 			}
 			if bytes += len(l.report.Output); bytes > batchBytes && len(c.runs) > 0 {
@@ -86,36 +95,35 @@ func (h *Host) gather() *call {
 			c.runs = append(c.runs, l)
 		}
 	}
-	rest := h.outbox[n:]
-	if len(rest) > 0 {
+	if h.outbox = h.outbox[n:]; len(h.outbox) == 0 {
+		h.outbox = nil // or the array behind it would grow for ever
+	} else {
 		h.ready.Signal()
 	}
-	if h.outbox = rest; len(waiting) > 0 {
-		h.outbox = append(waiting, rest...)
-	} else if len(rest) == 0 {
-		h.outbox = nil // or the array behind it would grow for ever
-	}
 	for i, l := range c.runs { // runs of one job usually end one after the other
-		if i > 0 && l.run.Job == c.runs[i-1].run.Job && !h.sharing[l.run.Job] {
-			h.sharing[l.run.Job] = true
-			c.shared = append(c.shared, l.run.Job)
+		if job := l.run.Job; i > 0 && job == c.runs[i-1].run.Job {
+			if _, shared := h.sharing[job]; !shared {
+				h.sharing[job] = nil
+				c.shared = append(c.shared, job)
+			}
 		}
 	}
 	return c
 }
 
-// tried lets further reports of the call's jobs set out.
+// tried lets the reports set out that a call has kept back.
 func (h *Host) tried(c *call) {
-	if len(c.shared) == 0 {
-		return
-	}
 	h.mu.Lock()
 	defer h.unlock()
+	var kept []*live
 	for _, job := range c.shared {
+		kept = append(kept, h.sharing[job]...)
 		delete(h.sharing, job)
 	}
-	c.shared = nil
-	h.ready.Broadcast()
+	if c.shared = nil; len(kept) > 0 {
+		h.outbox = append(kept, h.outbox...)
+		h.ready.Broadcast()
+	}
 }
 
 // following is a claim that goes with reports.
@@ -145,7 +153,10 @@ func (h *Host) following(batch []*live) *following {
 // deliver repeats a call until it is answered, or until none of its runs is ours any more (F055). The
 // same report twice does no harm. The claim goes with the first try.
 func (h *Host) deliver(c *call) {
-	defer h.tried(c)
+	if len(c.shared) > 0 {
+		defer h.tried(c)
+		defer h.env.AfterFunc(shareWait, func() { h.tried(c) }).Stop()
+	}
 	retry := backoff{env: h.env, base: 50 * time.Millisecond, most: 2 * time.Second}
 	for failed := 0; ; failed++ {
 		next := c.next
@@ -158,12 +169,14 @@ func (h *Host) deliver(c *call) {
 			return
 		}
 		results, got, err := h.tell(reports, next)
-		h.tried(c)
 		if err == nil {
 			h.answered(c.runs, results)
 		}
 		if next != nil {
 			h.followed(next, got)
+		}
+		if failed == 0 {
+			h.tried(c)
 		}
 		switch {
 		case err == nil, h.life.Err() != nil:

@@ -146,7 +146,7 @@ func TestNothingIsCountedForEver(t *testing.T) {
 					t.Errorf("seed %d, agent %s of %d slots: %d due, %d busy, %d held, %d asked", seed, a.Name, a.slots, a.due, a.busy, a.held, a.asked)
 				}
 			}
-			if len(h.outbox)+len(h.live) > 0 || h.claimers > claimsAtOnce*len(h.agents) {
+			if len(h.outbox)+len(h.sharing)+len(h.live) > 0 || h.claimers > claimsAtOnce*len(h.agents) {
 				t.Errorf("seed %d: %d reports, %d runs, %d claimers", seed, len(h.outbox), len(h.live), h.claimers)
 			}
 			h.unlock()

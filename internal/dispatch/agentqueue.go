@@ -46,7 +46,7 @@ func (a *agentQueue) quiet() bool {
 }
 
 // free reports whether claims wait that a transaction may take for what is held. Where more is ready, they are left to the writer that
-// searches for the agent. After a transaction that failed, there is a pause.
+// searches for the agent. Where nothing is, the first job may wait for more room. After a transaction that failed, there is a pause.
 func (a *agentQueue) free(now time.Time) bool {
 	if len(a.waiting) == 0 || now.Before(a.failedUntil) || a.left == forLimit || a.left == more && a.served {
 		return false
@@ -60,7 +60,7 @@ func (a *agentQueue) free(now time.Time) bool {
 	if a.left == more {
 		room = newest(room)
 	}
-	return room > 0
+	return room > 0 && (a.left != nothing || !a.holding.waits(room, now))
 }
 
 // take hands the waiting claims over to a writer. due says that something may be ready that no search has seen.

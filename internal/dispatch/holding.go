@@ -18,6 +18,7 @@ const (
 	HoldPace    = 1000                   // for how many runs an agent asks in holdTime, at least, if anything is held for it
 	holdShare   = 10                     // one of so many steps of a job, at least, is a first one
 	holdTime    = 250 * time.Millisecond // how long a submission is held
+	wholeTime   = 30 * time.Millisecond  // how long a job waits for room for all of its first runs while claims have nothing else
 	holdMost    = time.Second            // the same, while others that are held for the agent are taken
 	holdLately  = 250 * time.Millisecond // how long ago the agent's latest claim may be
 	holdVain    = 5 * time.Second        // how long nothing is held for an agent that did not claim in time, at most
@@ -38,7 +39,7 @@ type holding struct {
 	countedFrom   time.Time // since when runs are counted
 	asked, before int       // runs that claims asked for since then, and in the period before
 
-	widest, widestBefore int // the most room that one transaction had since then, and in the period before
+	widest, widestBefore int // the most room that a transaction had for what is held since countedFrom, and in the period before
 }
 
 // claim counts a claim.
@@ -59,6 +60,20 @@ func (h *holding) over(r *Request, now time.Time) (over, inVain bool) {
 	held := now.Sub(r.since)
 	inVain = held >= holdTime && now.Sub(h.takenAt) >= holdTime
 	return inVain || held >= holdMost || now.Sub(h.claimed) > holdLately, inVain
+}
+
+// waits reports whether claims with room for so many runs leave the first job that is held to others: those that have room for all of
+// its first runs, as a transaction has lately had.
+func (h *holding) waits(room int, now time.Time) bool {
+	if len(h.held) == 0 {
+		return false
+	}
+	first := h.held[0]
+	since := first.since
+	if h.takenAt.After(since) {
+		since = h.takenAt
+	}
+	return room < first.Runs && max(h.widest, h.widestBefore) >= first.Runs && now.Sub(since) < wholeTime
 }
 
 // giveUp holds nothing for a while, and for longer each time, unless the last time is long ago. A moment without claims
@@ -123,9 +138,9 @@ func (h *holding) see(a *agentQueue, now time.Time) {
 }
 
 // TakeHeld hands over what is held for the agents of a transaction's claims, as far as these have room beside the steps that it has
-// made ready: so many of each agent. It carries so many requests, of so much weight. A job is taken only if its first steps have room:
-// those without would go through the store. But if claims would be left with nothing, and no transaction has lately had room for the
-// whole job, they take a part of it.
+// made ready: so many of each agent. It carries so many requests, of so much weight. A job is taken only if all of its first steps have
+// room: those without would go through the store. But if claims would be left with nothing, they take a part of the first job, unless
+// that waits for more room.
 func (q *Queue) TakeHeld(claims []*Claim, ready map[string][]kernel.StepRef, requests, weight int) (more []*Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -146,7 +161,7 @@ func (q *Queue) TakeHeld(claims []*Claim, ready map[string][]kernel.StepRef, req
 		}
 		h, n, idle := a.holding, 0, a.left == nothing && len(ready[a.name]) == 0
 		h.widest = max(h.widest, room)
-		part := idle && max(h.widest, h.widestBefore) < h.held[0].Runs
+		part := idle && !h.waits(room, q.env.Now())
 		for ; n < len(h.held) && room > 0 && (h.held[n].Runs <= room || part && n == 0) && p.fits(h.held[n], 0, 0); n++ {
 			p.add(h.held[n])
 			room -= h.held[n].Runs
@@ -172,7 +187,8 @@ func (q *Queue) unhold(a *agentQueue, n int) {
 	}
 }
 
-// review lets go of what has been held for long enough, or for a claim that does not come: it is stored.
+// review lets go of what has been held for long enough, or for a claim that does not come: it is stored. And writers look again
+// whether the first job that is held has waited for long enough for more room.
 func (q *Queue) review(a *agentQueue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -430,9 +430,14 @@ func TestHeldInOrder(t *testing.T) {
 		h := q.agent("a").holding
 		h.widest, h.widestBefore = 0, 10
 		take(0, 0, claim(9))
-		h.widestBefore = 0
+		h.widestBefore = 9
+		take(1, 0, claim(9)) // there was not
+		h.widest = 10
+		time.Sleep(wholeTime - 1)
+		take(0, 0, claim(9))
+		time.Sleep(time.Nanosecond)
 		take(0, 1, claim(9)) // there is something else for it
-		take(1, 0, claim(9)) // there has not been room for all ten for a while
+		take(1, 0, claim(9)) // it has waited for long enough
 		a := q.agent("a")
 		a.left = more // a part of the room is for what waits in the store
 		take(0, 0, claim(10))
@@ -440,7 +445,7 @@ func TestHeldInOrder(t *testing.T) {
 		take(1, 10, claim(31))
 		take(2, 10, claim(32))
 		a.left = nothing
-		take(12, 0, claim(120))
+		take(11, 0, claim(120))
 		h.asked, h.before = 50, 0
 		set(30, 10) // no more are held than it takes in time: 200 runs
 		if h.runs != 200 || len(q.others) != 10 {
@@ -672,6 +677,29 @@ func TestHeldCausesNoVainTransactions(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While a held job waits for more room than the claims have, no transaction begins for it; it does when the job has waited for long enough.
+func TestHeldForMoreRoomCausesNoVainTransactions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := NewQueue(env.Real{}, 1, false)
+		q.Leave(come(t, q, newClaim("a", 100, time.Minute)))
+		putJobs(t, q, 1, 100, func() int { return 1 })
+		if q.TakeHeld([]*Claim{takenClaim("a", 100)}, nil, 0, 0); q.held > 0 {
+			t.Fatal("not taken")
+		}
+		putJobs(t, q, 1, 100, func() int { return 1 })
+		come(t, q, newClaim("a", 99, time.Minute))
+		delete(q.due, q.agent("a")) // it was searched for
+		began := time.Now()
+		_, claims, _, _ := q.Take()
+		if waited := time.Since(began); waited < wholeTime || waited > holdTime/2 {
+			t.Errorf("a transaction begins after %s", waited)
+		}
+		if got := q.TakeHeld(claims, nil, 0, 0); len(got) != 1 {
+			t.Errorf("%d taken", len(got))
+		}
+	})
 }
 
 // Claims that a search puts back itself are not due because it left more: it has served them.

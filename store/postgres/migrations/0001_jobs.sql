@@ -91,7 +91,7 @@ create table perdure.step (
 	-- Old versions are taken out of a page by who writes to it next, and no plan goes by statistics: there is little
 	-- for vacuum to do, and much to read. A row that has run once leaves one old version; while a transaction that is
 	-- held open keeps these, more vacuums would read the table for nothing, one after the other. A table that grows is
-	-- vacuumed for what is inserted. Half of a page is left for second versions, which are no larger than the first.
+	-- vacuumed for what is inserted. Half of a page is left for second versions, which as a rule are no larger than the first.
 	fillfactor = 50,
 	autovacuum_vacuum_scale_factor = 2, autovacuum_analyze_scale_factor = 0.5
 );
