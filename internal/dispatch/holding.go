@@ -19,7 +19,7 @@ const (
 	holdShare   = 10                     // one of so many steps of a job, at least, is a first one
 	holdTime    = 250 * time.Millisecond // how long a submission is held
 	wholeTime   = 30 * time.Millisecond  // how long a job waits for room for all of its first runs while claims have nothing else
-	holdMost    = time.Second            // the same, while others that are held for the agent are taken
+	holdMost    = time.Second            // how long a submission is held while others that are held for the agent are taken
 	holdLately  = 250 * time.Millisecond // how long ago the agent's latest claim may be
 	holdVain    = 5 * time.Second        // how long nothing is held for an agent that did not claim in time, at most
 	maxHoldings = 1000                   // agents for which anything is held
