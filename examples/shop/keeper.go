@@ -31,8 +31,9 @@ type proc struct {
 	argv   []string
 	log    *os.File
 	cmd    *exec.Cmd // nil: it is away
-	killed int       // by us
-	ended  int       // in all, before the keeper's own end
+	shot   bool      // cmd was killed by us
+	killed int       // so many times by us
+	died   int       // so many times by itself
 }
 
 // NewKeeper makes a keeper without processes.
@@ -108,20 +109,21 @@ func (k *Keeper) start(p *proc) (*exec.Cmd, error) {
 func (k *Keeper) gone(p *proc) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	p.cmd = nil
-	if !k.ending {
-		p.ended++
+	if !k.ending && !p.shot {
+		p.died++
 	}
+	p.cmd, p.shot = nil, false
 }
 
-// Kill is kill -9. False: it is away just now.
+// Kill is kill -9. False: it is away just now, or on its way out.
 func (k *Keeper) Kill(name string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	p := k.procs[name]
-	if p == nil || p.cmd == nil || p.cmd.Process.Kill() != nil {
+	if p == nil || p.cmd == nil || p.shot || p.cmd.Process.Kill() != nil {
 		return false
 	}
+	p.shot = true
 	p.killed++
 	return true
 }
@@ -132,7 +134,7 @@ func (k *Keeper) Count() (killed, died int) {
 	defer k.mu.Unlock()
 	for _, p := range k.procs {
 		killed += p.killed
-		died += p.ended - p.killed
+		died += p.died
 	}
 	return killed, died
 }
