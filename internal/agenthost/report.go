@@ -13,23 +13,23 @@ import (
 
 const (
 	reportTimeout = 10 * time.Second
-	batchBytes    = 4 << 20 // of outputs in one call; one report alone may be larger
-	shareWait     = 250 * time.Millisecond
+	batchBytes    = 4 << 20                // of outputs in one call; one report alone may be larger
+	shareWait     = 250 * time.Millisecond // how long reports are kept back for a call with others of the same job
 )
 
 // post hands a report to the senders. Called under mu.
 func (h *Host) post(l *live, r protocol.Report) {
 	l.report = &r
 	l.agent.due++
-	if !h.waitsForACall(l) {
+	if !h.keepBack(l) {
 		h.outbox = append(h.outbox, l)
 		h.ready.Signal()
 	}
 }
 
-// waitsForACall keeps a report back while a call reports several runs of the same job. In a call of its own its transaction
+// keepBack keeps a report back while a call reports several runs of the same job, and says whether it did. In a call of its own its transaction
 // would only wait for the other's lock on the job, and with it all other reports of that transaction. Called under mu.
-func (h *Host) waitsForACall(l *live) bool {
+func (h *Host) keepBack(l *live) bool {
 	if len(h.sharing) == 0 {
 		return false
 	}
@@ -82,7 +82,7 @@ func (h *Host) gather() *call {
 	for ; n < len(h.outbox) && len(c.runs) < perdure.MaxBatch; n++ {
 		l := h.outbox[n]
 		if !l.lost {
-			if h.waitsForACall(l) {
+			if h.keepBack(l) {
 				continue
 			}
 			if bytes += len(l.report.Output); bytes > batchBytes && len(c.runs) > 0 {
@@ -175,9 +175,7 @@ func (h *Host) deliver(c *call) {
 		if next != nil {
 			h.followed(next, got)
 		}
-		if failed == 0 {
-			h.tried(c)
-		}
+		h.tried(c)
 		switch {
 		case err == nil, h.life.Err() != nil:
 			return

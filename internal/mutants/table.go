@@ -180,7 +180,7 @@ var ofActors = []mutant{
 	{name: "reports of a job wait for ever for a call that was answered", file: "internal/agenthost/report.go", old: "		delete(h.sharing, job)\n", new: "		_ = job\n", run: "ReportsOfOneJob"},
 	{name: "nobody is told that reports need wait no longer", file: "internal/agenthost/report.go", old: "		h.outbox = append(kept, h.outbox...)\n		h.ready.Broadcast()\n", new: "		h.outbox = append(kept, h.outbox...)\n", run: "ReportsOfOneJob"},
 	{name: "reports that were kept back are forgotten", file: "internal/agenthost/report.go", old: "		kept = append(kept, h.sharing[job]...)\n", new: "", run: "ReportsOfOneJob"},
-	{name: "reports of a job wait while a call that failed is repeated", file: "internal/agenthost/report.go", old: "		if failed == 0 {\n			h.tried(c)\n		}\n", new: "", run: "ReportsOfOneJob"},
+	{name: "reports of a job wait while a call that failed is repeated", file: "internal/agenthost/report.go", old: "			h.followed(next, got)\n		}\n		h.tried(c)\n", new: "			h.followed(next, got)\n		}\n", run: "ReportsOfOneJob"},
 	{name: "reports of a job wait for a call that hangs", file: "internal/agenthost/report.go", old: "		defer h.env.AfterFunc(shareWait, func() { h.tried(c) }).Stop()\n", new: "", run: "ReportsOfOneJob"},
 	{name: "a part of a job is taken though the whole soon has room", file: "internal/dispatch/holding.go", old: "idle && !h.waits(room, q.env.Now())", new: "idle", run: "HeldInOrder"},
 	{name: "a held job waits for room for all of it for as long as it is held", file: "internal/dispatch/holding.go", old: " && now.Sub(since) < wholeTime\n", new: "\n", run: "HeldInOrder"},
