@@ -20,6 +20,7 @@ type search struct {
 
 	// The candidates, before any limit is known.
 	own      []kernel.StepRef // made ready by this transaction
+	queued   map[kernel.StepRef]bool // those of them that were ready before, with another desired state: they must not pass older steps
 	younger  []kernel.StepRef // those of them that may pass older steps in the store, unless one that is found there is held back
 	stored   []kernel.StepRef // found in the store
 	complete bool             // nothing else is ready
@@ -72,7 +73,7 @@ func newSearch(agent string, claims []*grant) *search {
 
 // find finds the first candidates. fresh are steps that the transaction has made ready.
 func (t *Transaction) find(s *search, fresh []kernel.StepRef) (err error) {
-	s.own, s.younger, s.stored, s.complete, s.enough = fresh, nil, nil, false, false
+	s.own, s.queued, s.younger, s.stored, s.complete, s.enough = fresh, nil, nil, nil, false, false
 	if s.want == 0 {
 		return nil
 	}
@@ -83,7 +84,15 @@ func (t *Transaction) find(s *search, fresh []kernel.StepRef) (err error) {
 		return nil
 	}
 	s.full = full
-	if slices.ContainsFunc(s.own, t.b.Workset().WasReady) { // the store has it in the place that it had before this transaction
+	for _, ref := range s.own {
+		if t.b.Workset().WasReady(ref) {
+			if s.queued == nil {
+				s.queued = map[kernel.StepRef]bool{}
+			}
+			s.queued[ref] = true
+		}
+	}
+	if len(s.queued) > 0 { // the store has them in the places that they had before this transaction
 		if err := t.b.Save(); err != nil {
 			return err
 		}
@@ -129,7 +138,7 @@ func (t *Transaction) ahead(s *search) (ahead, younger []kernel.StepRef, none bo
 		return nil, nil, false, err
 	}
 	ahead, behind := t.split(s.own, first)
-	return ahead, t.asUrgent(behind, first, newest(s.want-len(ahead))), false, nil
+	return ahead, t.asUrgent(s, behind, first, newest(s.want-len(ahead))), false, nil
 }
 
 // split divides steps in the order of claims: those that come before a ready step of the store, and those behind it.
@@ -178,7 +187,7 @@ func (t *Transaction) urgent(s *search) ([]kernel.StepRef, error) {
 		most = 0
 	}
 	ahead, behind := t.split(s.own, first)
-	return append(ahead, t.asUrgent(behind, first, most)...), nil
+	return append(ahead, t.asUrgent(s, behind, first, most)...), nil
 }
 
 // overlookedAfter is after how long a ready step is taken to have been overlooked, if no search has dispatched older steps for so long.
@@ -199,12 +208,12 @@ const olderShare = 16
 // newest is how many of so many runs may be of steps that have just become ready, while older ones that are as urgent wait.
 func newest(runs int) int { return runs - (runs+olderShare-1)/olderShare }
 
-// asUrgent are those, most at most, that may be dispatched before an older step: a permit that they take, or an ageing, would make
-// that unfair.
-func (t *Transaction) asUrgent(refs []kernel.StepRef, older *kernel.Step, most int) (younger []kernel.StepRef) {
+// asUrgent are those own steps, most at most, that may be dispatched before an older step: a permit that they take, or an ageing, would
+// make that unfair. A step that was ready before, and has another desired state now, keeps its place in the order.
+func (t *Transaction) asUrgent(s *search, refs []kernel.StepRef, older *kernel.Step, most int) (younger []kernel.StepRef) {
 	for _, ref := range refs {
 		own := t.b.Workset().Step(ref)
-		if len(younger) < most && own.Ageing == older.Ageing && own.Ageing == 0 && own.Needs == "" && own.Priority >= older.Priority {
+		if len(younger) < most && !s.queued[ref] && own.Ageing == older.Ageing && own.Ageing == 0 && own.Needs == "" && own.Priority >= older.Priority {
 			younger = append(younger, ref)
 		}
 	}

@@ -148,3 +148,37 @@ func TestYoungerMayGoBeforeOlder(t *testing.T) {
 		})
 	}
 }
+
+// L5: a step that was ready before, and that an act makes ready to be undone, does not go before older ones (found by seed 7074858 of
+// the simulation).
+func TestTurnedStepKeepsItsPlace(t *testing.T) {
+	const old = "type: t\nsteps:\n  first: {agent: b}\n  s: {agent: a, after: [first]}\n"
+	synctest.Test(t, func(t *testing.T) {
+		store := &gated{gate: shut(memory.New())}
+		d := open(t, store, scheduler.Config{})
+		for range 2 {
+			d.submit(old)
+		}
+		turned := d.submit("type: u\nsteps:\n  s: {agent: a, undo: {}, onFailure: [{wait: 1s, times: 5}]}\n")
+		runs := d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 5})
+		if len(runs) != 1 || runs[0].Job != turned {
+			t.Fatalf("%+v", runs)
+		}
+		d.report("h", runs[0], perdure.OutcomeFailed)
+		time.Sleep(2 * time.Second)
+		if n, err := d.SweepDue(t.Context(), 10); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		for _, r := range d.claim(protocol.Claim{Agent: "b", Holder: "h", Max: 5}) {
+			d.report("h", r, perdure.OutcomeDone)
+		}
+		d.together(store.gate, func() { runs = d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 2, Wait: time.Minute}) }, func() {
+			if err := d.Act(t.Context(), turned, perdure.Act{Verb: perdure.VerbUndo, Author: "o"}); err != nil {
+				t.Error(err)
+			}
+		})
+		if len(runs) != 2 || runs[0].Job == turned || runs[1].Job == turned {
+			t.Errorf("%+v", runs)
+		}
+	})
+}
