@@ -88,13 +88,13 @@ func TestOldTransactionIsTold(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), "select count(*) from perdure.step"); err != nil {
 		t.Fatal(err)
 	}
-	log.await(t, "an old transaction keeps the database", "report")
+	log.await(t, "long-running transaction blocks vacuum", "report")
 	if age := gauge(t, n, "perdure_store_oldest_transaction_seconds"); age < 0.2 {
 		t.Errorf("the metric says %v seconds", age)
 	}
 	told := 0
 	for line := range strings.Lines(log.String()) {
-		if strings.Contains(line, "an old transaction") && strings.Contains(line, "report") { // and not one of a node that is slow
+		if strings.Contains(line, "long-running transaction blocks") && strings.Contains(line, "report") { // and not one of a node that is slow
 			told++
 		}
 	}
@@ -104,5 +104,5 @@ func TestOldTransactionIsTold(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	log.await(t, "the old transaction is gone")
+	log.await(t, "long-running transaction has ended")
 }

@@ -438,6 +438,31 @@ func TestOneKeyThroughTwoDoors(t *testing.T) {
 	})
 }
 
+// F164: a key whose submission in a transaction waits to be applied is not free, and its job cannot be shown yet. Who submits the same
+// again is told to repeat that, and gets the job once a courier works (found by seed 1812 of the simulation).
+func TestSubmitWhileTheSameIsMail(t *testing.T) {
+	shops(t, func(t *testing.T, s shop) {
+		var l ledger
+		tx := s.begin(t)
+		posted := must[perdure.Submitted](t)(tx.submit(orderPlan(t, "k", 1)))
+		if err := tx.end(true); err != nil {
+			t.Fatal(err)
+		}
+		n := node.New(s.store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}}) // its courier runs from Start on
+		defer func() { _ = n.Stop(context.Background()) }()
+		if _, _, err := n.SubmitPlan(t.Context(), orderPlan(t, "k", 1)); perdure.CodeOf(err) != perdure.CodeUnavailable {
+			t.Fatal(err)
+		}
+		if err := n.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		view, created, err := n.SubmitPlan(t.Context(), orderPlan(t, "k", 1))
+		if err != nil || created || view.ID != posted.ID {
+			t.Fatalf("%+v, %v, %v", view, created, err)
+		}
+	})
+}
+
 // What a newer or older program wrote, or a hand, is checked before it can run; what is refused is kept with
 // its reason, and told to who asks.
 func TestRefusedSubmission(t *testing.T) {

@@ -1,27 +1,31 @@
-// Package node puts one process of Perdure together: the scheduler, the supervisor, the agents that live
-// here and the elector, on one store. It wires, answers the outside (protocol.Server) and decides
-// nothing.
+// Package node connects the parts of one process of Perdure: a scheduler, a supervisor, a courier, an elector, and the agents
+// that run in this process, on one store. It connects them, starts them and stops them; it decides nothing.
 //
-//	service        runs                                    needs
-//	scheduler      from New to Stop                        store
-//	agent host     from Start to Stop, where there are     scheduler (as protocol.Exchange)
-//	               agents
-//	supervisor     from Start to Stop                      scheduler, store
-//	elector        from Start to Stop                      store
-//	courier        from Start to Stop                      scheduler, store
+// A Node is a perdure.Service: the methods of its embedded Service submit jobs, read them and act on them.
+//
+//	n := node.New(store, node.Config{Agents: agents})
+//	if err := n.Start(ctx); err != nil {
+//		return err
+//	}
+//	defer n.Stop(ctx)
+//	job, _, err := perdure.Submit(ctx, n, definition)
+//
+// What a node runs, and when, is the table in components.go.
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
@@ -29,152 +33,166 @@ import (
 	"github.com/perdure/perdure/internal/courier"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/election"
+	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/hook"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/metrics"
 	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/internal/service"
 	"github.com/perdure/perdure/internal/supervisor"
+	"github.com/perdure/perdure/internal/watch"
 )
 
 // Store is where a node keeps everything: store.Open, store/sqlite or store/postgres opens one. Its methods are for the
 // packages of Perdure.
 type Store = kernel.Store
 
-// DefaultRoleTTL is how long a node leads a role, or stands by for it, after its last sign of life.
+// DefaultRoleTTL is for how long a node keeps its roles after its latest roll call.
 const DefaultRoleTTL = kernel.DefaultRoleTTL
 
-// Config is how a node is made. The zero value is a node that schedules and supervises, and runs no
-// agents of its own.
+// DefaultOldTransaction is the age from which on a transaction that holds back vacuum is logged.
+const DefaultOldTransaction = watch.DefaultOldTransaction
+
+// Config is how a node is made. The zero value is a node that runs no agents of its own.
 type Config struct {
 	Agents []*perdure.Agent
-	Listen string // where it is reached, for the list of nodes
+	Listen string // the address of its REST API, for the list of nodes
 	// HostName names the host of the node: leader and standby of a role run on different hosts where possible. It has 1
 	// to 253 bytes, printable and without spaces; "": the operating system's name of the host.
 	HostName string
 	Version  string
-	Log      *slog.Logger
+	Log      *slog.Logger // nil: nothing is logged
 
-	SweepPeriod time.Duration // how long the supervisor looks away at most; 0: 1s
-	SweepBatch  int           // rows in one of its transactions; 0: 500
-	// OldTransaction is the age from which on the log tells of a transaction that keeps PostgreSQL from
-	// clearing away what is dead; 0: DefaultOldTransaction.
+	SweepPeriod time.Duration // the longest time between two sweeps of the supervisor; 0: 1s
+	SweepBatch  int           // rows in one transaction of the supervisor; 0: 500
+	// OldTransaction is the age from which on a transaction is logged that keeps PostgreSQL from removing dead rows; 0:
+	// DefaultOldTransaction.
 	OldTransaction time.Duration
-	RoleTTL        time.Duration // how long it leads, or stands by, after it was last heard of; 0: DefaultRoleTTL
-	Heartbeat      time.Duration // of the agents here; 0: 10s
+	RoleTTL        time.Duration // for how long the node keeps its roles after its latest roll call; 0: DefaultRoleTTL
+	Heartbeat      time.Duration // of the agents in this process; 0: 10s
 	// MaxMail is how many mails may wait to be applied: submissions in callers' transactions. The leader of role courier
-	// stores its number for all; 0: 1,000,000.
+	// stores its number for all nodes; 0: 1,000,000.
 	MaxMail    int
 	MaxBacklog int // unsettled jobs above which a submission is refused; 0: 1,000,000
-	Writers    int // transactions in flight at once; 0: what suits the store
+	Writers    int // transactions at the same time; 0: what suits the store
+
+	Hooks *hook.Hooks // for Perdure's own simulation
 }
 
 // Node is one process of the grid. Its methods may be called from any goroutine.
 type Node struct {
+	*service.Service // implements perdure.Service and protocol.Exchange
+
 	cfg      Config
 	id       string
-	hostName string // the name of its host
+	hostName string
+	env      env.Env
 	log      *slog.Logger
 	store    Store
-	meter    *meter
-	plans    *definition.Compiler
-	recent   recent
+	shared   kernel.SharedStore // the same store; nil: no other process can have it open
+	metrics  *metrics.Metrics
+	since    time.Time
 	cell     atomic.Int64 // of the store; see kernel.WithCell
+	roll     roll
+	trial    trial
 
 	scheduler  *scheduler.Scheduler
 	supervisor *supervisor.Supervisor
 	courier    *courier.Courier
 	elector    *election.Elector
-	roll       roll
 	host       *agenthost.Host // nil: no agents here
-	since      time.Time
 
-	trial    trial
-	life     context.Context // of the scheduler, and of whoever waits for a job
+	life     context.Context // of the scheduler and the agents
 	end      context.CancelCauseFunc
-	failed   chan struct{}   // closed where the store cannot be relied upon any more
-	watch    context.Context // of supervisor and elector
+	watching context.Context // of the other components; ends with life, or before
 	unwatch  context.CancelFunc
-	running  sync.WaitGroup
-	watching sync.WaitGroup
+	failed   chan struct{} // closed when the store cannot be relied upon any more
 	started  atomic.Bool
-	draining atomic.Bool
-	ending   sync.Mutex
-	takeBack sync.Mutex
-	tookBack bool
+	draining atomic.Bool // Stop was called, or the node has failed
+
+	takingOver env.Lock
+	tookOver   bool
+
+	mu    sync.Mutex
+	waits []func() // each waits for the end of some components
 }
 
-// shared is what a store says that several processes may use at once.
-type shared interface {
-	// Hints gives a token whenever another node may have made steps ready; a hint may be lost.
-	Hints(context.Context) <-chan struct{}
-	// Heard says that hints do come through.
-	Heard() bool
-	// RoleHints gives a token whenever somebody's place in a role has changed; it may be lost.
-	RoleHints() <-chan struct{}
-	// Accepting returns why the store accepts no commits at present, although it may answer; nil while it does.
-	Accepting() error
-	// Refused returns why a server was refused that claims to be the store; nil if none was.
-	Refused() error
-	// CheckSchema refuses the store once somebody has given it another schema.
-	CheckSchema(context.Context) error
-}
+// writers is how many transactions a node has at the same time, unless Config says otherwise.
+const writers = 3
 
-const (
-	// sharedPoll is how often it is looked for the work of other nodes where no hints come through (a
-	// pooler drops them). Where they do, the supervisor's look finds what was lost.
-	sharedPoll = 250 * time.Millisecond
-	writers    = 3
-)
-
-// New makes a node on a store. It answers from now on, and lets nothing out by itself before Start. Stop
-// ends it; the store is the caller's to close after that.
+// New makes a node on a store. The node answers calls from now on, and dispatches no steps by itself before Start. Stop
+// ends it. The caller closes the store after that.
 func New(store Store, cfg Config) *Node {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	n := &Node{cfg: cfg, id: "node_" + uuid.NewString()[:13], log: cfg.Log, store: store, meter: newMeter(cfg.Version),
-		plans: &definition.Compiler{}, since: time.Now(), hostName: hostName(cfg), failed: make(chan struct{})}
-	newID := func() perdure.JobID {
-		return kernel.WithCell(perdure.JobID(uuid.Must(uuid.NewV7())), int(n.cell.Load()))
+	cfg.RoleTTL = cmp.Or(max(cfg.RoleTTL, 0), kernel.DefaultRoleTTL)
+	n := &Node{cfg: cfg, id: "node_" + uuid.NewString()[:13], env: env.Real{}, log: cfg.Log, store: store, metrics: metrics.New(cfg.Version),
+		hostName: hostName(cfg), failed: make(chan struct{}), takingOver: env.NewLock()}
+	newID := func() perdure.JobID { return perdure.JobID(uuid.Must(uuid.NewV7())) }
+	var compiler hook.Compiler = &definition.Compiler{}
+	if h := cfg.Hooks; h != nil {
+		n.env, n.id, newID, compiler = h.Env, h.ID, h.NewID, h.Compiler
 	}
-	sc := scheduler.Config{Store: store, NewID: newID, Compiler: n.plans, Log: cfg.Log, Meter: n.meter,
-		Broken: n.fail, Sooner: func(at time.Time) { n.supervisor.Sooner(at) }, Writers: cfg.Writers, OneWrites: n.alone(), MaxBacklog: cfg.MaxBacklog}
-	if sc.Writers == 0 {
-		sc.Writers = writers
-	}
-	n.scheduler = scheduler.New(sc)
-	n.supervisor = supervisor.New(supervisor.Config{Scheduler: n.scheduler, Store: store,
-		Period: cfg.SweepPeriod, Batch: cfg.SweepBatch, Deposed: n.deposed, Looked: n.meter.looked, Swept: n.meter.sweptBy, Log: cfg.Log})
-	n.courier = n.newCourier()
-	n.elector = election.New(n.candidacy())
-	n.meter.watchFollowers(n.scheduler.Followers)
-	if store, ok := store.(shared); ok {
-		n.meter.watchHints(store.Heard)
-	}
-	if len(cfg.Agents) > 0 {
-		n.host = agenthost.New(agenthost.Config{Exchange: n.scheduler, Holder: n.holder(), Agents: cfg.Agents,
-			Heartbeat: cfg.Heartbeat, Log: cfg.Log})
-		n.meter.watchAgents(n.host)
-	}
+	n.since = n.env.Wall()
+	n.shared, _ = store.(kernel.SharedStore)
 	n.life, n.end = context.WithCancelCause(context.Background())
-	n.watch, n.unwatch = context.WithCancel(n.life)
-	n.running.Go(func() { n.scheduler.Run(n.life) })
+	n.watching, n.unwatch = context.WithCancel(n.life)
+	n.scheduler = scheduler.New(n.schedulerConfig(compiler, newID))
+	n.supervisor = supervisor.New(n.supervisorConfig())
+	n.Service = service.New(service.Config{Store: store, Scheduler: n.scheduler, Compiler: compiler, Life: n.life, Refuse: n.refuse, TakeOver: n.takeOver,
+		WakeCourier: n.Wake, Node: n.id, RoleTTL: cfg.RoleTTL, Shared: n.shared != nil, Log: n.log, Env: n.env})
+	n.courier = courier.New(courier.Config{Store: store, Scheduler: n.scheduler, Compile: n.CompileMail, MaxMail: cfg.MaxMail, Poll: n.mailPoll,
+		Applied: n.metrics.Delivered, Waiting: n.metrics.Waiting, Log: n.log, Env: n.env})
+	if len(cfg.Agents) > 0 {
+		n.host = n.newHost()
+		n.metrics.WatchAgents(n.host)
+	}
+	n.elector = election.New(n.electorConfig())
+	n.metrics.WatchFollowers(n.scheduler.Followers)
+	if n.shared != nil {
+		n.metrics.WatchHints(n.shared.Heard)
+	}
+	n.run(n.life, component{name: "scheduler", run: n.scheduler.Run})
 	return n
 }
 
-// alone says that no other process can have the store open.
-func (n *Node) alone() bool {
-	_, others := n.store.(shared)
-	return !others
+func (n *Node) schedulerConfig(compiler kernel.Compiler, newID func() perdure.JobID) scheduler.Config {
+	c := scheduler.Config{Store: n.store, Compiler: compiler, Log: n.log, Meter: n.metrics, Broken: n.fail,
+		Sooner:  func(at time.Time) { n.supervisor.Sooner(at) },
+		Writers: cmp.Or(n.cfg.Writers, writers), OneWrites: n.shared == nil, MaxBacklog: n.cfg.MaxBacklog, Env: n.env,
+		NewID: func() perdure.JobID { return kernel.WithCell(newID(), int(n.cell.Load())) }}
+	if n.cfg.Hooks != nil {
+		n.cfg.Hooks.Scheduler(&c)
+	}
+	return c
 }
 
-// holder is the name under which the agents here hold runs. A leading @ is kept for hosts that live
-// and die with their node.
+func (n *Node) supervisorConfig() supervisor.Config {
+	c := supervisor.Config{Scheduler: n.scheduler, Store: n.store, Period: n.cfg.SweepPeriod, Batch: n.cfg.SweepBatch,
+		Deposed: n.deposed, Looked: n.metrics.Looked, Swept: n.metrics.Swept, Log: n.log, Env: n.env}
+	if n.cfg.Hooks != nil {
+		n.cfg.Hooks.Supervisor(&c)
+	}
+	return c
+}
+
+func (n *Node) newHost() *agenthost.Host {
+	c := agenthost.Config{Exchange: n.scheduler, Holder: n.holder(), Agents: n.cfg.Agents, Heartbeat: n.cfg.Heartbeat, Log: n.log, Env: n.env}
+	if n.cfg.Hooks != nil {
+		return n.cfg.Hooks.AgentHost(c)
+	}
+	return agenthost.New(c)
+}
+
+// holder is the name under which the agents in this process hold runs. The leading @ marks a holder that ends with its node.
 func (n *Node) holder() string { return "@" + n.id }
 
 // ID names this incarnation of the process.
 func (n *Node) ID() string { return n.id }
 
-// Start makes the node work. On a store that no other process can have open, the runs of the node before
-// are first taken back: its agents have died with it.
+// Start makes the node work. If no other process can have the store open, it first takes back the runs of the agents that have
+// ended with the node before.
 func (n *Node) Start(ctx context.Context) error {
 	crashpoint.Here(crashpoint.NodeStart)
 	if n.cfg.HostName != "" {
@@ -185,47 +203,54 @@ func (n *Node) Start(ctx context.Context) error {
 	if n.cfg.MaxMail < 0 || n.cfg.MaxMail > kernel.MaxMaxMail {
 		return fmt.Errorf("node: Config.MaxMail: it is 1 to %d, or 0 for the default, not %d", kernel.MaxMaxMail, n.cfg.MaxMail)
 	}
-	if err := n.inherit(ctx); err != nil {
+	if err := n.takeOver(ctx); err != nil {
 		return err
 	}
 	crashpoint.Here(crashpoint.NodeInherited)
 	cell, err := n.store.Cell(ctx)
 	if err != nil {
-		return unreachable(err)
+		return service.Unreachable(err)
 	}
 	n.cell.Store(int64(cell))
-	if n.draining.Load() {
-		return n.Ready(ctx)
+	if err := n.refuse(); err != nil {
+		return err
 	}
 	if n.started.Swap(true) {
 		return errors.New("node: started twice")
 	}
-	n.watching.Go(func() { n.supervisor.Run(n.watch) })
-	n.watching.Go(func() { n.courier.Run(n.watch) })
-	n.watching.Go(func() { n.watchBottlenecks(n.watch) })
-	n.watching.Go(func() { n.elector.Run(n.watch) })
-	if store, ok := n.store.(shared); ok {
-		n.watching.Go(func() { n.heed(n.watch, store) })
-	}
+	n.run(n.watching, n.components()...)
 	if n.host != nil {
-		n.running.Go(func() {
-			if err := n.host.Run(n.life); err != nil && n.life.Err() == nil {
-				n.log.Error("the agent host ended", "error", err)
-			}
-		})
+		n.run(n.life, component{name: "agents", run: n.runAgents})
 	}
 	crashpoint.Here(crashpoint.NodeStarted)
 	return nil
 }
 
-// inherit takes back the runs that the dead node's own agents held.
-func (n *Node) inherit(ctx context.Context) error {
-	if !n.alone() {
+func (n *Node) runAgents(ctx context.Context) {
+	if err := n.host.Run(ctx); err != nil && ctx.Err() == nil {
+		n.log.Error("agent host has ended", "error", err)
+	}
+}
+
+// run starts components, and keeps how to wait for their end.
+func (n *Node) run(ctx context.Context, list ...component) {
+	wait := env.Start(n.env, runs(ctx, list)...)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.waits = append(n.waits, wait)
+}
+
+// takeOver takes back the runs that the agents of an earlier node held: they have ended with it. It does so once, and only
+// where no other process can have the store open.
+func (n *Node) takeOver(ctx context.Context) error {
+	if n.shared != nil {
 		return nil
 	}
-	n.takeBack.Lock()
-	defer n.takeBack.Unlock()
-	if n.tookBack {
+	if !n.takingOver.Acquire(ctx, n.env) {
+		return ctx.Err()
+	}
+	defer n.takingOver.Release()
+	if n.tookOver {
 		return nil
 	}
 	holders, err := n.scheduler.EmbeddedHolders(ctx)
@@ -248,93 +273,15 @@ func (n *Node) inherit(ctx context.Context) error {
 		}
 		n.log.Info("took back the runs of a dead node", "holder", h, "runs", total)
 	}
-	n.tookBack = true
+	n.tookOver = true
 	return nil
 }
 
-// heed looks for work that other nodes have made ready, when they say so or, where that is not heard,
-// now and then.
-func (n *Node) heed(ctx context.Context, store shared) {
-	hints := store.Hints(ctx)
-	ear := ear{log: n.log, since: time.Now(), hears: true}
-	commits := commits{log: n.log}
-	refused := ""
-	for ctx.Err() == nil {
-		ear.note(store.Heard())
-		commits.note(store.Accepting())
-		if err := store.Refused(); err != nil && err.Error() != refused {
-			refused = err.Error()
-			n.log.Error("a server that claims to be the store was refused", "reason", refused)
-		}
-		poll := time.NewTimer(sharedPoll/2 + rand.N(sharedPoll))
-		select {
-		case _, more := <-hints:
-			if !more {
-				return
-			}
-		case <-poll.C:
-			if store.Heard() {
-				continue
-			}
-		case <-ctx.Done():
-		}
-		poll.Stop()
-		n.scheduler.Hint(ctx)
-	}
-}
+// stopSlack is for how long Stop waits for components after the time that its caller allows the agents.
+const stopSlack = 2 * time.Second
 
-// ear tells when hints do not come through, and when they do again.
-type ear struct {
-	log   *slog.Logger
-	since time.Time // of the latest change, or of the beginning
-	hears bool
-}
-
-// deafAfter is how long hints may be missing before that is told: a connection is made anew, and tried.
-const deafAfter = 5 * time.Second
-
-func (e *ear) note(hears bool) {
-	switch {
-	case hears && !e.hears:
-		e.hears = true
-		e.log.Info("the store's notifications are heard again")
-	case hears:
-		e.since = time.Now()
-	case e.hears && time.Since(e.since) > deafAfter:
-		e.hears = false
-		e.log.Warn("the store's notifications are not heard: is a pooler in transaction mode in between? It is polled instead", "every", sharedPoll.String())
-	}
-}
-
-// commits logs that the store accepts no commits, with the reason, and that it accepts them again.
-type commits struct {
-	log *slog.Logger
-	why string
-}
-
-func (c *commits) note(err error) {
-	why := ""
-	if err != nil {
-		why = err.Error()
-	}
-	switch {
-	case why == c.why:
-	case why == "":
-		c.log.Info("the store accepts commits again")
-	default:
-		c.log.Error("the store accepts no commits; submissions, reports and acts are answered 503 until it does", "reason", why)
-	}
-	c.why = why
-}
-
-// errStopped is why nothing works after Stop.
-var errStopped = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node has stopped", Hint: "ask another node"}
-
-// lastMoment is how long Stop waits for what should be over, beyond the time that it was given.
-const lastMoment = 2 * time.Second
-
-// Stop ends the node: it takes no more, gives back what has not started, waits for what runs until ctx ends,
-// and lets everything that was accepted be written.
+// Stop ends the node: it accepts no more work, returns runs that have not begun, waits for the others until ctx ends, and
+// writes everything that was accepted.
 func (n *Node) Stop(ctx context.Context) error {
 	crashpoint.Here(crashpoint.NodeStop)
 	n.draining.Store(true)
@@ -344,19 +291,21 @@ func (n *Node) Stop(ctx context.Context) error {
 		err = n.host.Drain(ctx)
 	}
 	crashpoint.Here(crashpoint.NodeDrained)
-	n.end(errStopped)
-	over := make(chan struct{})
-	go func() {
-		n.watching.Wait()
-		n.running.Wait()
-		close(over)
-	}()
-	select {
-	case <-over:
-	case <-time.After(lastMoment): // a store that does not answer holds nobody up
-		return errors.Join(err, errors.New("the store has not answered to the last"))
+	n.end(service.ErrStopped)
+	ended := make(chan struct{}, 1)
+	n.env.Go(func() {
+		n.mu.Lock()
+		waits := n.waits
+		n.mu.Unlock()
+		for _, wait := range waits {
+			wait()
+		}
+		ended <- struct{}{}
+	})
+	if n.env.Wait(context.Background(), stopSlack, ended) == env.Late {
+		return errors.Join(err, errors.New("store did not respond before the shutdown deadline"))
 	}
-	if n.started.Load() { // nobody is to look for it, until its row is a day old
+	if n.started.Load() { // otherwise the list of nodes has this node for another day
 		crashpoint.Here(crashpoint.NodeUnlist)
 		n.unlist(ctx)
 	}
@@ -365,42 +314,43 @@ func (n *Node) Stop(ctx context.Context) error {
 }
 
 func (n *Node) unlist(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	ctx, cancel := env.WithTimeout(n.env, context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if err := n.store.DropNode(ctx, n.id); err != nil {
-		n.log.Debug("could not leave the list of nodes", "error", err)
+		n.log.Debug("could not remove this node from the list of nodes", "error", err)
 	}
 }
 
-// fail ends everything at once: what the store has acknowledged may not be on the disk, and nothing may be
-// built upon it (F110).
+// fail ends everything at once: what the store has acknowledged may not be on the disk, and nothing must build upon it (F110).
 func (n *Node) fail(why error) {
-	n.ending.Lock()
-	defer n.ending.Unlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if n.life.Err() == nil {
-		n.log.Error("the node has ended: start it anew once the cause is mended", "error", why)
+		n.log.Error("node has failed; restart it after the cause is removed", "error", why)
 		n.draining.Store(true)
 		n.end(why)
 		close(n.failed)
 	}
 }
 
-// Failed is closed when the node has ended by itself, because its store cannot be relied upon any more.
-// The program is to end then, too.
+// Failed is closed when the node has ended by itself, because its store cannot be relied upon any more. The program should end
+// then, too.
 func (n *Node) Failed() <-chan struct{} { return n.failed }
 
-// Sweep is one round of the supervisor, for those who start it from a scheduler of their own.
+// Sweep is one round of the supervisor, for programs that start it from a scheduler of their own.
 func (n *Node) Sweep(ctx context.Context) (supervisor.Swept, error) {
-	if err := n.inherit(ctx); err != nil {
+	if err := n.takeOver(ctx); err != nil {
 		return supervisor.Swept{}, err
 	}
 	return n.supervisor.Sweep(ctx)
 }
 
-// unreachable is a store's error as the outside gets it.
-func unreachable(err error) error {
-	if perdure.CodeOf(err) != "" || errors.Is(err, context.Canceled) {
-		return err
-	}
-	return &perdure.Error{Code: perdure.CodeUnavailable, Message: fmt.Sprintf("the store does not answer: %v", err), Hint: "try again later"}
-}
+// Wake makes the node look for mail at once. A program calls it after it has committed a SubmitTx on SQLite, where no other
+// wake-up reaches the node. It never waits.
+func (n *Node) Wake() { n.courier.Wake() }
+
+// Metrics answers a Prometheus scrape.
+func (n *Node) Metrics() http.Handler { return n.metrics.Handler() }
+
+// Registry is where other parts of the process may register metrics.
+func (n *Node) Registry() *prometheus.Registry { return n.metrics.Registry }

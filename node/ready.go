@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/service"
 )
 
 // Ready returns nil if the node takes work, and otherwise the reason: the first error of its checks, in their order. A
@@ -15,7 +16,7 @@ func (n *Node) Ready(ctx context.Context) error {
 		n.lives, n.storeAccepts, n.storeAnswers, n.storeFits, n.storeTakesWrites,
 	} {
 		if err := check(ctx); err != nil {
-			return unreachable(err)
+			return service.Unreachable(err)
 		}
 	}
 	return nil
@@ -23,13 +24,22 @@ func (n *Node) Ready(ctx context.Context) error {
 
 // lives checks that the node was started, and neither drains nor has ended.
 func (n *Node) lives(context.Context) error {
+	if err := n.refuse(); err != nil {
+		return err
+	}
+	if !n.started.Load() {
+		return &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node has not started yet"}
+	}
+	return nil
+}
+
+// refuse returns why the node accepts no new work: it has ended, or it drains.
+func (n *Node) refuse() error {
 	switch why := context.Cause(n.life); {
 	case why != nil:
 		return why
 	case n.draining.Load():
 		return &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node is draining", Hint: "ask another node"}
-	case !n.started.Load():
-		return &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node has not started yet"}
 	}
 	return nil
 }
@@ -41,8 +51,8 @@ func (n *Node) storeAnswers(ctx context.Context) error {
 
 // storeFits checks that the store has the schema of this program.
 func (n *Node) storeFits(ctx context.Context) error {
-	if store, ok := n.store.(shared); ok {
-		return store.CheckSchema(ctx)
+	if n.shared != nil {
+		return n.shared.CheckSchema(ctx)
 	}
 	return nil
 }
@@ -56,7 +66,7 @@ func (n *Node) storeTakesWrites(ctx context.Context) error {
 		return nil
 	}
 	store, ok := n.store.(interface{ TryWrite(context.Context) error })
-	if !ok || !n.trial.due() {
+	if !ok || !n.trial.due(n.env.Now()) {
 		return why
 	}
 	if err := store.TryWrite(ctx); err != nil {
@@ -82,12 +92,12 @@ type trial struct {
 	at time.Time
 }
 
-func (t *trial) due() bool {
+func (t *trial) due(now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if time.Since(t.at) < trialEvery {
+	if !t.at.IsZero() && now.Sub(t.at) < trialEvery {
 		return false
 	}
-	t.at = time.Now()
+	t.at = now
 	return true
 }

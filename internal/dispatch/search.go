@@ -19,12 +19,12 @@ type search struct {
 	want   int      // those of them that are not granted yet
 
 	// The candidates, before any limit is known.
-	own      []kernel.StepRef // made ready by this transaction
+	own      []kernel.StepRef        // made ready by this transaction
 	queued   map[kernel.StepRef]bool // those of them that were ready before, with another desired state: they must not pass older steps
-	younger  []kernel.StepRef // those of them that may pass older steps in the store, unless one that is found there is held back
-	stored   []kernel.StepRef // found in the store
-	complete bool             // nothing else is ready
-	enough   bool             // own come before everything in the store, which was not read, and are enough
+	younger  []kernel.StepRef        // those of them that may pass older steps in the store, unless one that is found there is held back
+	stored   []kernel.StepRef        // found in the store
+	complete bool                    // nothing else is ready
+	enough   bool                    // own come before everything in the store, which was not read, and are enough
 
 	limits []string        // hint: limits that the latest search needed
 	full   []string        // limits without room; at first those of the latest search

@@ -7,6 +7,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -55,20 +56,25 @@ func Sleep(e Env, ctx context.Context, d time.Duration) bool {
 	return e.Wait(ctx, max(d, 0), nil) == Late
 }
 
-// Start runs functions side by side; what it returns waits for all of them.
+// Start runs functions side by side. What it returns waits until all of them have returned; it may be called more than once.
 func Start(e Env, fs ...func()) (wait func()) {
-	done := make(chan struct{}, len(fs))
+	ended := make(chan struct{})
+	var left atomic.Int64
+	left.Store(int64(len(fs)))
+	if len(fs) == 0 {
+		close(ended)
+	}
 	for _, f := range fs {
 		e.Go(func() {
-			defer func() { done <- struct{}{} }()
+			defer func() {
+				if left.Add(-1) == 0 {
+					close(ended)
+				}
+			}()
 			f()
 		})
 	}
-	return func() {
-		for range fs {
-			e.Wait(context.Background(), Forever, done)
-		}
-	}
+	return func() { e.Wait(context.Background(), Forever, ended) }
 }
 
 // Real is the process itself.

@@ -26,6 +26,24 @@ type Store interface {
 	Close() error
 }
 
+// SharedStore is a store that several processes may use at once.
+type SharedStore interface {
+	Store
+	// Hints gives a token when another process may have made steps ready. A token may be lost. There
+	// are no more after the end of ctx.
+	Hints(context.Context) <-chan struct{}
+	// Heard returns whether tokens do come through at present.
+	Heard() bool
+	// RoleHints gives a token when the leader or standby of a role may have changed; it may be lost.
+	RoleHints() <-chan struct{}
+	// Accepting returns why the store accepts no commits at present, although it may answer reads; nil while it does.
+	Accepting() error
+	// Refused returns why a server was refused that claims to be the store; nil if none was.
+	Refused() error
+	// CheckSchema returns an error once another program has given the store a schema that this one cannot use.
+	CheckSchema(context.Context) error
+}
+
 // Tx is one write transaction. A job's row is the lock of all its steps.
 type Tx interface {
 	Locker

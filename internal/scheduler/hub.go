@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -60,6 +62,14 @@ func (h *hub) tell(moved []perdure.JobID) {
 			}
 		}
 	}
+}
+
+// tellAll wakes all followers: nothing changes here any more.
+func (h *hub) tellAll() {
+	h.mu.Lock()
+	all := slices.Collect(maps.Keys(h.followers))
+	h.mu.Unlock()
+	h.tell(all)
 }
 
 // seen notes who asks for work.

@@ -117,6 +117,7 @@ func (s *Scheduler) Run(ctx context.Context) {
 	workers = append(workers, slices.Repeat([]func(){func() { s.render(ctx) }}, s.cfg.Renderers)...)
 	wait := env.Start(s.env, workers...)
 	s.env.Wait(ctx, env.Forever, nil)
+	s.hub.tellAll()
 	s.queue.Close()
 	s.renderers.close()
 	wait()

@@ -52,13 +52,13 @@ const recovery = 10 * time.Second
 // is none.
 func (w *world) revived() {
 	for _, n := range w.nodes {
-		if n.life.Err() != nil {
+		if n.stopping {
 			continue // it was told to stop
 		}
 		proc, answer := n.proc, errors.New("no answer")
 		w.after(recovery-2*time.Second, proc, func() {
 			proc.Go(func() {
-				_, answer = n.sched.Claim(n.life, protocol.Claim{Agent: "nobody", Holder: "probe", Max: 1, Wait: time.Second})
+				_, answer = n.real.Claim(n.life, protocol.Claim{Agent: "nobody", Holder: "probe", Max: 1, Wait: time.Second})
 			})
 		})
 		w.after(recovery, nil, func() {

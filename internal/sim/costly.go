@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
@@ -12,14 +13,25 @@ import (
 // learn which inputs these are, the simulation wraps the templates of all plans.
 
 // compilerOf is a compiler that wraps the templates of the shapes that it compiles for a world.
-type compilerOf struct{ w *world }
+type compilerOf struct {
+	*definition.Compiler
+	w *world
+}
 
 func (c compilerOf) Compile(text []byte) (*kernel.Shape, error) {
-	s, err := compiler.Compile(text)
+	s, err := c.Compiler.Compile(text)
 	if err != nil {
 		return nil, err
 	}
 	return c.w.watch(s), nil
+}
+
+func (c compilerOf) Parse(text []byte, f definition.Format, o definition.Options) ([]*definition.Plan, error) {
+	plans, err := c.Compiler.Parse(text, f, o)
+	for _, p := range plans {
+		p.Shape = c.w.watch(p.Shape)
+	}
+	return plans, err
 }
 
 // watch returns a copy of a shape with wrapped templates. The shape itself is shared with other worlds, and not

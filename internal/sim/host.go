@@ -40,39 +40,37 @@ func (w *world) newHost(in *node) *host {
 	return h
 }
 
-func (h *host) run() {
+// carry begins an incarnation of the host in a process, and returns its agents.
+func (h *host) carry(proc *process, holder string) (agents []*perdure.Agent) {
 	w := h.w
 	h.born++
-	h.busy = map[string]int{}
-	cfg := agenthost.Config{Heartbeat: w.swarm.heartbeat, ClaimWait: 5 * time.Second}
-	if h.in != nil {
-		h.proc, cfg.Exchange = h.in.proc, near{h}
-		h.holder = "@" + h.proc.name
-	} else {
-		h.proc, cfg.Exchange = w.spawn(fmt.Sprintf("host%d.%d", h.id, h.born)), far{h}
-		h.proc.rate = w.swarm.rates[h.id%len(w.swarm.rates)]
-		h.holder = h.proc.name // a new incarnation, a new name (F119)
-	}
+	h.proc, h.holder, h.busy = proc, holder, map[string]int{}
 	if h.born > 1 {
 		w.hit("F119")
 	}
-	if h.proc.rate != 1 {
+	if proc.rate != 1 {
 		w.hit("F027")
 	}
-	w.book.alive[h.holder] = true
-	cfg.Holder, cfg.Env = h.holder, h.proc
+	w.book.alive[holder] = true
 	for _, name := range h.agents {
 		a := perdure.NewAgent(name)
 		a.Slots = h.slots
 		a.HandleAny(func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) { return h.work(ctx, name, run) })
-		cfg.Agents = append(cfg.Agents, a)
+		agents = append(agents, a)
 	}
-	h.real = agenthost.New(cfg)
-	run := h.real // this incarnation's
-	h.proc.Go(func() { _ = run.Run(context.Background()) })
-	if h.in == nil {
-		w.settle(h.proc)
-	}
+	return agents
+}
+
+// run starts a host that is a process of its own. A new incarnation has a new name (F119).
+func (h *host) run() {
+	w := h.w
+	proc := w.spawn(fmt.Sprintf("host%d.%d", h.id, h.born+1))
+	proc.rate = w.swarm.rates[h.id%len(w.swarm.rates)]
+	agents := h.carry(proc, proc.name)
+	h.real = agenthost.New(agenthost.Config{Exchange: far{h}, Holder: h.holder, Agents: agents, Env: proc, Heartbeat: w.swarm.heartbeat, ClaimWait: 5 * time.Second})
+	real := h.real // this incarnation's
+	proc.Go(func() { _ = real.Run(context.Background()) })
+	w.settle(proc)
 }
 
 // dies: nothing of it goes on but what it has sent.
@@ -231,7 +229,7 @@ func (h *host) contradict(reports []protocol.Report, results []protocol.ReportRe
 	proc, holder := h.proc, h.holder
 	proc.Go(func() {
 		got, err := ask(context.Background(), w, proc, callReport, func(ctx context.Context, n *node) ([]protocol.ReportResult, error) {
-			results, _, err := n.sched.Report(ctx, holder, slices.Clone(other), nil)
+			results, _, err := n.real.Report(ctx, holder, slices.Clone(other), nil)
 			return results, err
 		})
 		for i := range got {

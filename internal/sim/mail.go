@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
@@ -16,25 +15,11 @@ type mailbox interface {
 	Post(context.Context, perdure.JobID, *kernel.Plan) (perdure.Submitted, error)
 }
 
-// mailPoll is how long a courier waits for news. Most of it comes by itself.
-const mailPoll = 2 * time.Second
-
 // posting is a submission in a transaction that was committed.
 type posting struct {
 	plan   *kernel.Plan
 	bad    bool               // no job can be made of it
 	closed *kernel.ClosedMail // what became of it; nil: it waits
-}
-
-// compileMail checks a submission as nodes do.
-func (w *world) compileMail(m kernel.Mail) (*kernel.Plan, error) {
-	plans, err := compiler.Parse(m.Body, definition.JSON, definition.Options{Key: m.Key})
-	if err != nil {
-		return nil, err
-	}
-	plan := plans[0]
-	plan.Shape = w.watch(plan.Shape)
-	return plan, nil
 }
 
 // postJob is a business that submits in its own transactions. Some are rolled back, and leave nothing. Of one with a key

@@ -125,7 +125,11 @@ func send[T any](ctx context.Context, w *world, p *process, c *call, o *open[T],
 		return
 	}
 	w.after(late, proc, func() {
-		gone, leave := context.WithCancel(n.life)
+		life := n.life
+		if c == callClaim {
+			life = n.polls
+		}
+		gone, leave := context.WithCancel(life)
 		proc.Go(func() {
 			answered := false
 			defer func() { // a connection breaks when its process dies, and mostly that is noticed
@@ -166,7 +170,7 @@ func (x far) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, erro
 	req.First = false // that is not said over the network
 	return ask(ctx, w, x.h.proc, callClaim, func(ctx context.Context, n *node) ([]perdure.Run, error) {
 		began := w.now
-		runs, err := n.sched.Claim(ctx, req)
+		runs, err := n.real.Claim(ctx, req)
 		if ctx.Err() != nil {
 			w.hit("F020")
 		}
@@ -193,7 +197,7 @@ func (x far) Report(ctx context.Context, holder string, reports []protocol.Repor
 			said.First = false
 			req = &said
 		}
-		got.results, got.runs, err = n.sched.Report(ctx, holder, slices.Clone(reports), req)
+		got.results, got.runs, err = n.real.Report(ctx, holder, slices.Clone(reports), req)
 		if req != nil && err == nil && !n.proc.dead {
 			w.handed(got.runs)
 			w.book.granted(req, began, got.runs)
@@ -210,22 +214,25 @@ func (x far) Report(ctx context.Context, holder string, reports []protocol.Repor
 func (x far) Heartbeat(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	sortBeats(beats)
 	return ask(ctx, x.h.w, x.h.proc, callBeat, func(ctx context.Context, n *node) ([]protocol.HeartbeatResult, error) {
-		return n.sched.Heartbeat(ctx, holder, slices.Clone(beats))
+		return n.real.Heartbeat(ctx, holder, slices.Clone(beats))
 	})
 }
 
 // near is the Exchange of a host in its node's own process.
-type near struct{ h *host }
+type near struct {
+	h    *host
+	real protocol.Exchange
+}
 
 func (x near) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
-	runs, err := x.h.in.sched.Claim(ctx, req)
+	runs, err := x.h.in.real.Claim(ctx, req)
 	x.h.w.handed(runs)
 	return runs, err
 }
 
 func (x near) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	x.h.says(reports)
-	results, runs, err := x.h.in.sched.Report(ctx, holder, reports, next)
+	results, runs, err := x.h.in.real.Report(ctx, holder, reports, next)
 	if err == nil {
 		x.h.w.heard(true, reports, results)
 		x.h.w.handed(runs)
@@ -235,5 +242,5 @@ func (x near) Report(ctx context.Context, holder string, reports []protocol.Repo
 
 func (x near) Heartbeat(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	sortBeats(beats)
-	return x.h.in.sched.Heartbeat(ctx, holder, beats)
+	return x.h.in.real.Heartbeat(ctx, holder, beats)
 }

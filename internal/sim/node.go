@@ -8,31 +8,34 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/courier"
+
+	"github.com/perdure/perdure/internal/agenthost"
 	"github.com/perdure/perdure/internal/election"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/faultystore"
+	"github.com/perdure/perdure/internal/hook"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/internal/supervisor"
+	perdurenode "github.com/perdure/perdure/node"
 )
 
-// node is one of the grid: the real scheduler, the real supervisor, and the real elector that says which of the
-// supervisors leads. It is born again after each crash, on the same host.
+// node is one process of the grid: a real node, which is made anew after each crash and after each stop, on the same host.
 type node struct {
-	w     *world
-	id    int
-	born  int
-	proc  *process
-	life  context.Context
-	end   context.CancelFunc
-	link  *link
-	sched *scheduler.Scheduler
-	sup   *supervisor.Supervisor
-	post  *courier.Courier
-	elect *election.Elector
-	host  *host // of its own; nil: none
+	w       *world
+	id      int
+	born    int
+	proc    *process
+	life    context.Context // of the calls to it
+	end     context.CancelFunc
+	polls   context.Context // of the claims that wait; ends when the node begins to stop
+	endPoll context.CancelFunc
+	link    *link
+	real    *perdurenode.Node
+	sup     supervisor.Scheduler // what its supervisor calls
+	host    *host                // of its own; nil: none
 
+	stopping bool                      // it was told to stop
 	sweeping bool                      // between the supervisor's look and the end of its round
 	looked   time.Duration             // when its supervisor last got an answer to its look
 	leads    map[string]kernel.Mandate // by role: the mandate under which it leads
@@ -44,70 +47,54 @@ func (n *node) boot() {
 	n.born++
 	n.proc = w.spawn(fmt.Sprintf("node%d.%d", n.id, n.born))
 	n.proc.rate = w.swarm.rates[n.id%len(w.swarm.rates)]
-	n.sweeping, n.leads, n.admitted = false, map[string]kernel.Mandate{}, map[kernel.Mandate]int{}
+	n.stopping, n.sweeping, n.leads, n.admitted = false, false, map[string]kernel.Mandate{}, map[kernel.Mandate]int{}
 	n.life, n.end = context.WithCancel(context.Background())
+	n.polls, n.endPoll = context.WithCancel(n.life)
 	n.link = newLink(n)
-	n.sched = scheduler.New(scheduler.Config{Store: n.link, Compiler: compilerOf{w}, Writers: w.swarm.writers, OneWrites: w.swarm.alone, HoldFrom: 1, HoldPace: 1, Env: n.proc, NewID: w.newID,
-		RenderWork: w.swarm.renderWork, Renderers: 1,
-		Sooner: func(at time.Time) { n.sup.Sooner(at) }})
-	n.elect = election.New(election.Config{Store: n.link, Node: n.proc.name, Host: w.nodeHost(n.id), TTL: w.swarm.ttl, Alone: w.swarm.alone,
-		Env: n.proc, Roles: n.services()})
-	n.sup = supervisor.New(supervisor.Config{Scheduler: sweeps{n.sched, n}, Store: looks{n}, Deposed: n.elect.Deposed, Env: n.proc})
-	n.post = courier.New(courier.Config{Store: n.link, Scheduler: n.sched, Compile: w.compileMail, Poll: func() time.Duration { return mailPoll }, Env: n.proc})
-	n.proc.Go(func() { n.sched.Run(n.life) })
+	cfg := perdurenode.Config{HostName: w.nodeHost(n.id), RoleTTL: w.swarm.ttl, Writers: w.swarm.writers, Heartbeat: w.swarm.heartbeat, Hooks: n.hooks()}
+	store := kernel.Store(n.link)
+	if w.swarm.alone {
+		n.host = w.newHost(n)
+		cfg.Agents = n.host.carry(n.proc, "@"+n.proc.name)
+	} else {
+		store = n.link.share()
+	}
+	n.real = perdurenode.New(store, cfg)
 	n.proc.Go(n.start)
 	w.say("%s starts", n.proc.name)
 	w.settle(n.proc)
 }
 
-// start is what a node does first: alone on its store, it takes back what its own agents held before.
+// start tries again where the store does not answer, as whoever runs a node does.
 func (n *node) start() {
-	if n.w.swarm.alone {
-		for !n.inherit() {
-			if !env.Sleep(n.proc, n.life, 300*time.Millisecond) {
-				return
-			}
+	for n.real.Start(n.life) != nil {
+		if !env.Sleep(n.proc, n.life, 300*time.Millisecond) {
+			return
 		}
-		n.host = n.w.newHost(n)
-		n.host.run()
-	}
-	n.proc.Go(func() { n.sup.Run(n.life) })
-	n.proc.Go(func() { n.post.Run(n.life) })
-	n.proc.Go(func() { n.elect.Run(n.life) })
-	if !n.w.swarm.alone {
-		n.proc.Go(n.heed)
 	}
 }
 
-func (n *node) inherit() bool {
-	holders, err := n.sched.EmbeddedHolders(n.life)
-	if err != nil {
-		return false
-	}
-	for _, h := range holders {
-		for did := -1; did != 0; {
-			if did, err = n.sched.SweepLost(n.life, h, 10); err != nil {
-				return false
+// hooks give the node the clock, the chance and the goroutines of its process, and observe what it does.
+func (n *node) hooks() *hook.Hooks {
+	w := n.w
+	return &hook.Hooks{Env: n.proc, ID: n.proc.name, NewID: w.newID, Compiler: compilerOf{&compiler, w},
+		Scheduler: func(c *scheduler.Config) {
+			c.HoldFrom, c.HoldPace, c.RenderWork, c.Renderers = 1, 1, w.swarm.renderWork, 1
+		},
+		Supervisor: func(c *supervisor.Config) {
+			n.sup = c.Scheduler
+			c.Scheduler, c.Store = sweeps{c.Scheduler, n}, looks{n}
+		},
+		Elector: func(c *election.Config) {
+			for role, duty := range c.Roles {
+				c.Roles[role] = n.leading(duty)
 			}
-		}
-	}
-	return true
-}
-
-// heed looks for the work of other nodes when they say so, and now and then.
-func (n *node) heed() {
-	every := 250 * time.Millisecond
-	if n.w.cfg.Small {
-		every = time.Second
-	}
-	for env.Sleep(n.proc, n.life, every/2+n.w.upTo(every)) {
-		if n.w.chanced(n.w.net, n.w.swarm.deaf) {
-			n.w.hit("F068")
-			env.Sleep(n.proc, n.life, 5*time.Second)
-			continue
-		}
-		n.sched.Hint(n.life)
-	}
+		},
+		AgentHost: func(c agenthost.Config) *agenthost.Host {
+			c.Exchange, c.ClaimWait = near{n.host, c.Exchange}, 5*time.Second
+			n.host.real = agenthost.New(c)
+			return n.host.real
+		}}
 }
 
 // link is a node's way to the store, which may be cut, and a place to die at.
@@ -119,10 +106,47 @@ type link struct {
 	doom         string // dies at the next transaction: before it, inside, or after it
 	last         *watchedTx
 	wrote        bool
+	hints, roles chan struct{} // wake-ups from other nodes
+}
+
+// shared is the link of a node that is not alone.
+type shared struct{ *link }
+
+func (l *link) share() kernel.SharedStore { return shared{l} }
+
+func (s shared) Hints(context.Context) <-chan struct{} { return s.hints }
+func (s shared) RoleHints() <-chan struct{}            { return s.roles }
+func (s shared) Heard() bool                           { return s.n.w.swarm.deaf < deafFrom }
+func (shared) Accepting() error                        { return nil }
+func (shared) Refused() error                          { return nil }
+func (shared) CheckSchema(context.Context) error       { return nil }
+
+// deafFrom is the part of the wake-ups that are lost from which on none arrives at all: a pooler is in between.
+const deafFrom = 0.6
+
+// wakeOthers sends a wake-up to the other nodes.
+func (n *node) wakeOthers(of func(*link) chan struct{}) {
+	w := n.w
+	for _, other := range w.nodes {
+		if other == n || other.link == nil {
+			continue
+		}
+		if w.swarm.deaf >= deafFrom || w.chanced(w.net, w.swarm.deaf) {
+			w.hit("F068")
+			continue
+		}
+		ch := of(other.link)
+		w.after(w.latency(), other.proc, func() {
+			select {
+			case ch <- struct{}{}:
+			default:
+			}
+		})
+	}
 }
 
 func newLink(n *node) *link {
-	l := &link{n: n}
+	l := &link{n: n, hints: make(chan struct{}, 1), roles: make(chan struct{}, 1)}
 	rate := n.w.swarm.store
 	if n.w.calm {
 		rate = 0
@@ -207,22 +231,35 @@ func (l *link) die(at string) {
 	l.n.proc.park(nil)
 }
 
-// stop ends a node in an orderly way: what is queued is refused, what is under way goes on to its end (F013).
+// stop ends a node in an orderly way, and starts it anew, as a rolling restart does: it refuses what is new, and what was accepted
+// goes on to its end (F013).
 func (n *node) stop() {
 	w, proc := n.w, n.proc
-	if proc.dead || n.host != nil {
+	if proc.dead || n.stopping {
 		return
 	}
 	w.say("%s stops", proc.name)
 	w.hit("F013")
-	n.end()
-	w.settle(proc)
-	w.after(2*time.Second, nil, func() {
-		if !proc.dead {
+	n.stopping = true
+	n.endPoll()
+	proc.Go(func() {
+		ctx, cancel := env.WithTimeout(proc, context.Background(), time.Second+w.upTo(8*time.Second))
+		defer cancel()
+		_ = n.real.Stop(ctx)
+		n.end()
+		w.say("%s has stopped", proc.name)
+		w.after(w.upTo(2*time.Second), nil, func() {
+			if proc.dead {
+				return
+			}
+			if n.host != nil {
+				n.host.dies()
+			}
 			w.crash(proc)
 			n.boot()
-		}
+		})
 	})
+	w.settle(proc)
 }
 
 func (n *node) crash() {
@@ -262,6 +299,12 @@ func (s *watched) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	s.l.last, s.l.wrote = t, err == nil && t != nil && len(t.saved) > 0
 	if err == nil {
 		w.committed(s.l.n, t)
+		if len(t.saved) > 0 || t.limits {
+			s.l.n.wakeOthers(func(l *link) chan struct{} { return l.hints })
+		}
+		if len(t.roles) > 0 {
+			s.l.n.wakeOthers(func(l *link) chan struct{} { return l.roles })
+		}
 	}
 	return err
 }

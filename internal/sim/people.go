@@ -9,7 +9,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
-	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -20,9 +19,10 @@ const operator = "operator"
 func (w *world) submit(plan *kernel.Plan, tries int) {
 	for range tries {
 		ctx, cancel := env.WithTimeout(w.clients, context.Background(), 3*time.Second+w.upTo(5*time.Second))
-		did, err := ask(ctx, w, w.clients, callSubmit, func(ctx context.Context, n *node) (scheduler.Submitted, error) {
+		did, err := ask(ctx, w, w.clients, callSubmit, func(ctx context.Context, n *node) (*perdure.JobView, error) {
 			w.book.sent[plan.Hash]++
-			return n.sched.Submit(ctx, plan)
+			view, _, err := n.real.SubmitPlan(ctx, plan)
+			return view, err
 		})
 		cancel()
 		if err == nil {
@@ -51,8 +51,9 @@ func (w *world) otherBody(plan *kernel.Plan) {
 	}
 	other.plan.Shape = w.watch(other.plan.Shape)
 	w.drafts[other.plan.Hash] = other
-	_, err = ask(context.Background(), w, w.clients, callSubmit, func(ctx context.Context, n *node) (scheduler.Submitted, error) {
-		return n.sched.Submit(ctx, other.plan)
+	_, err = ask(context.Background(), w, w.clients, callSubmit, func(ctx context.Context, n *node) (*perdure.JobView, error) {
+		view, _, err := n.real.SubmitPlan(ctx, other.plan)
+		return view, err
 	})
 	if err == nil {
 		w.wrong("I2", "another definition was taken under key %s", key)
@@ -102,7 +103,7 @@ func (w *world) do(d deed) {
 	case "unlimit":
 		w.hit("F135")
 		_, _ = ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
-			return true, n.sched.DeleteLimit(ctx, limit)
+			return true, n.real.DeleteLimit(ctx, limit)
 		})
 	case "lie":
 		w.lie(j.ID, s, d.pick)
@@ -118,7 +119,11 @@ func (w *world) do(d deed) {
 func (w *world) act(id perdure.JobID, a perdure.Act) {
 	a.Author = operator
 	_, err := ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
-		return true, n.sched.Act(ctx, id, a)
+		view, err := n.real.Act(ctx, id.String(), a)
+		if err == nil && view.ID != id {
+			w.wrong("I1", "an act on %s was answered with %s", id, view.ID)
+		}
+		return true, err
 	})
 	w.say("%s %s %s: %v", a.Verb, short(id), a.Step, err)
 }
@@ -159,7 +164,8 @@ func (w *world) setLimit(name string, max int) {
 	w.hit("F135")
 	w.say("limit %s is %d", name, max)
 	_, _ = ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
-		return true, n.sched.PutLimit(ctx, name, limitSettings(name, max))
+		_, err := n.real.PutLimit(ctx, name, limitSettings(name, max))
+		return true, err
 	})
 }
 
@@ -170,7 +176,8 @@ func (w *world) setAgeing(agent string, ageing time.Duration) {
 	}
 	w.say("ageing of %s is %s", agent, ageing)
 	_, _ = ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
-		return true, n.sched.PutAgent(ctx, agent, perdure.AgentSettings{Ageing: perdure.Duration(ageing)})
+		_, err := n.real.PutAgent(ctx, agent, perdure.AgentSettings{Ageing: perdure.Duration(ageing)})
+		return true, err
 	})
 }
 
@@ -178,7 +185,7 @@ func (w *world) setAgeing(agent string, ageing time.Duration) {
 func (w *world) lie(id perdure.JobID, s *kernel.Step, pick uint64) {
 	rep := protocol.Report{Job: id, Step: s.Name, Run: s.Run + int64(pick>>32%3) - 1, Outcome: perdure.Outcome(1 + pick>>40%4)}
 	got, err := ask(context.Background(), w, w.clients, callReport, func(ctx context.Context, n *node) ([]protocol.ReportResult, error) {
-		results, _, err := n.sched.Report(ctx, "liar", []protocol.Report{rep}, nil)
+		results, _, err := n.real.Report(ctx, "liar", []protocol.Report{rep}, nil)
 		return results, err
 	})
 	if err == nil && len(got) == 1 && !got[0].Accepted {
@@ -188,7 +195,7 @@ func (w *world) lie(id perdure.JobID, s *kernel.Step, pick uint64) {
 
 func (w *world) lieBeat(id perdure.JobID, s *kernel.Step) {
 	got, err := ask(context.Background(), w, w.clients, callBeat, func(ctx context.Context, n *node) ([]protocol.HeartbeatResult, error) {
-		return n.sched.Heartbeat(ctx, "liar", []protocol.Heartbeat{{Job: id, Step: s.Name, Run: s.Run}})
+		return n.real.Heartbeat(ctx, "liar", []protocol.Heartbeat{{Job: id, Step: s.Name, Run: s.Run}})
 	})
 	if err == nil && len(got) == 1 && !got[0].Stop {
 		w.wrong("F044", "a heartbeat of somebody else's run %d of %s/%s was taken", s.Run, short(id), s.Name)

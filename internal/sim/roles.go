@@ -9,21 +9,13 @@ import (
 
 	"github.com/perdure/perdure/internal/election"
 	"github.com/perdure/perdure/internal/kernel"
-	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/internal/supervisor"
 )
 
 // share is a role's row as a transaction has seen and kept it, and when.
 type share struct {
 	role kernel.Role
 	at   time.Time
-}
-
-// services are what the node runs while it leads, one for each role.
-func (n *node) services() map[string]election.Service {
-	return map[string]election.Service{
-		kernel.RoleSupervisor: n.leading(func(ctx context.Context) { n.sup.Lead(ctx) }),
-		kernel.RoleCourier:    n.leading(func(ctx context.Context) { n.post.Lead(ctx) }),
-	}
 }
 
 // leading records that the node leads the role for as long as the service runs.
@@ -65,7 +57,7 @@ func (s looks) Look(ctx context.Context, agents []string) (kernel.Look, error) {
 
 // sweeps are those of a supervisor: what is done under a mandate must have been admitted (F075).
 type sweeps struct {
-	*scheduler.Scheduler
+	supervisor.Scheduler
 	n *node
 }
 
@@ -218,7 +210,7 @@ func (w *world) alive() (n int) {
 
 // nodeNamed is a node that lives under this name.
 func (w *world) nodeNamed(name string) *node {
-	i := slices.IndexFunc(w.nodes, func(n *node) bool { return n.proc.name == name && !n.proc.dead && n.life.Err() == nil })
+	i := slices.IndexFunc(w.nodes, func(n *node) bool { return n.proc.name == name && !n.proc.dead && !n.stopping })
 	if i < 0 {
 		return nil
 	}

@@ -110,13 +110,12 @@ func (s *Store) RoleHints() <-chan struct{} { return s.hints.roles }
 
 // Hints gives a sign when another process has committed something that somebody may be
 // waiting for: a step that is ready, a job that is at rest. It holds a connection of its own, and makes
-// a new one where that breaks. The channel is closed when ctx or the store ends.
+// a new one where that breaks, until ctx or the store ends.
 func (s *Store) Hints(ctx context.Context) <-chan struct{} {
 	signs := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	unhook := context.AfterFunc(s.hints.ctx, cancel)
 	s.hints.wg.Go(func() {
-		defer close(signs)
 		defer cancel()
 		defer unhook()
 		for ctx.Err() == nil {

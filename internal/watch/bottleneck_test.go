@@ -1,4 +1,4 @@
-package node
+package watch
 
 import (
 	"bytes"
@@ -13,10 +13,10 @@ import (
 // A bottleneck is logged once it has lasted for ten seconds, again after five minutes, and when it is over.
 func TestBottlenecksAreLogged(t *testing.T) {
 	var log bytes.Buffer
-	told := tellBottlenecks{log: slog.New(slog.NewTextHandler(&log, nil))}
+	b := Bottlenecks{Log: slog.New(slog.NewTextHandler(&log, nil))}
 	lines := func() (n int) { return strings.Count(log.String(), "\n") }
 	began := time.Now()
-	at := func(s time.Duration, all ...scheduler.Bottleneck) { told.tell(all, began.Add(s)) }
+	at := func(s time.Duration, all ...scheduler.Bottleneck) { b.log(all, began.Add(s)) }
 	limit := func(s time.Duration) scheduler.Bottleneck {
 		return scheduler.Bottleneck{Agent: "mail", Cause: scheduler.ForLimit, Limits: []string{"crm"}, Since: s}
 	}

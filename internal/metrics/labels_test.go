@@ -1,4 +1,4 @@
-package node
+package metrics
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 
 // F158: definitions choose types and agents, and cannot make a node keep an unbounded number of series.
 func TestMetricLabelsAreBounded(t *testing.T) {
-	m := newMeter("v")
+	m := New("v")
 	var counting sync.WaitGroup
 	for g := range 4 {
 		counting.Go(func() {
@@ -26,7 +26,7 @@ func TestMetricLabelsAreBounded(t *testing.T) {
 		})
 	}
 	counting.Wait()
-	families, err := m.registry.Gather()
+	families, err := m.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

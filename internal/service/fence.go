@@ -1,4 +1,4 @@
-package node
+package service
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 // RaiseFence makes the numbers of runs go on from the time in milliseconds, which is above all that were
 // counted up from 1 and above all fences before: for a store that was put back from a backup, and cannot know
 // which numbers it has given since. It gives that number, and leaves an alert.
-func (n *Node) RaiseFence(ctx context.Context, author, reason string) (fence int64, err error) {
-	err = n.store.Update(ctx, func(tx kernel.Tx) error {
+func (svc *Service) RaiseFence(ctx context.Context, author, reason string) (fence int64, err error) {
+	err = svc.Store.Update(ctx, func(tx kernel.Tx) error {
 		now, err := tx.Now()
 		if err != nil {
 			return err
@@ -25,7 +25,7 @@ func (n *Node) RaiseFence(ctx context.Context, author, reason string) (fence int
 		return tx.RaiseFence(fence, kernel.Alert{Kind: perdure.AlertSetback, Message: message, RaisedAt: now})
 	})
 	if err != nil {
-		return 0, unreachable(err)
+		return 0, Unreachable(err)
 	}
 	return fence, nil
 }

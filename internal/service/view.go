@@ -1,16 +1,16 @@
-package node
+package service
 
 import (
 	"context"
 	"encoding/json"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/admission"
+	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/plain"
 	"github.com/perdure/perdure/internal/scheduler"
@@ -47,24 +47,28 @@ func newsRoom(steps []*kernel.Step) int {
 }
 
 // view reads a job with all of its steps.
-func (n *Node) view(ctx context.Context, id perdure.JobID) (*perdure.JobView, error) {
-	p, err := n.look(ctx, id)
+func (svc *Service) view(ctx context.Context, id perdure.JobID) (*perdure.JobView, error) {
+	p, err := svc.look(ctx, id)
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, Unreachable(err)
 	}
 	return p.whole(ctx)
 }
 
 // viewOf draws a job that was just submitted, from what was stored: its rows need not be read again.
-func (n *Node) viewOf(ctx context.Context, did *scheduler.Submitted, plan *kernel.Plan) (*perdure.JobView, error) {
+func (svc *Service) viewOf(ctx context.Context, did *scheduler.Submitted, plan *kernel.Plan) (*perdure.JobView, error) {
 	if did.Made == nil {
-		v, err := n.Job(ctx, did.ID.String(), 0) // it may be mail yet
-		return n.orBrief(ctx, did.ID, v, err)
+		v, err := svc.Job(ctx, did.ID.String(), 0)
+		if perdure.CodeOf(err) == perdure.CodeNotFound { // not "not found": clients repeat a submission that is refused for the time being
+			err = &perdure.Error{Code: perdure.CodeUnavailable, Message: "job " + did.ID.String() + " was submitted in a transaction, and no node has made it yet",
+				Hint: "submit it again"}
+		}
+		return svc.orSummary(ctx, did.ID, v, err)
 	}
 	j, steps := did.Made.Job, did.Made.Steps
 	f := &kernel.Facts{Now: j.CreatedAt}
-	if err := n.recent.fill(ctx, n, f); err != nil {
-		n.log.Debug("the answer to a submission says less than it could", "error", err) // the job is there
+	if err := svc.recent.fill(ctx, svc, f); err != nil {
+		svc.Log.Debug("the answer to a submission says less than it could", "error", err) // the job is there
 	}
 	v := jobView(j)
 	v.Input, v.InputBytes = shown(plan.Definition.Input, len(plan.Definition.Input))
@@ -77,56 +81,60 @@ func (n *Node) viewOf(ctx context.Context, did *scheduler.Submitted, plan *kerne
 	return &v, nil
 }
 
-// orBrief returns the view of a job that a submission has stored, or an act has changed. If there was no room for the
-// view, it returns one without steps, definition and input instead: a refusal would say that nothing has changed.
-func (n *Node) orBrief(ctx context.Context, id perdure.JobID, v *perdure.JobView, err error) (*perdure.JobView, error) {
+// orSummary returns the view of a job that a submission has stored, or an act has changed. If there was no room for the
+// view, it returns a summary: without steps, definition and input. A refusal would mean that nothing has changed.
+func (svc *Service) orSummary(ctx context.Context, id perdure.JobID, v *perdure.JobView, err error) (*perdure.JobView, error) {
 	if perdure.CodeOf(err) != perdure.CodeTooManyRequests {
 		return v, err
 	}
-	j, _, err := n.store.Job(ctx, id, 0)
+	j, _, err := svc.Store.Job(ctx, id, 0)
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, Unreachable(err)
 	}
 	if j == nil {
 		return nil, noJob(id)
 	}
-	brief := jobView(j)
-	if brief.InputBytes, err = n.readInput(ctx, &kernel.KeptValues{Job: j}, 0); err != nil {
+	summary := jobView(j)
+	if summary.InputBytes, err = svc.readInput(ctx, &kernel.KeptValues{Job: j}, 0); err != nil {
 		return nil, err
 	}
-	return &brief, nil
+	return &summary, nil
 }
 
-// recent is what the answers to submissions say of agents and limits: up to a second old, so that a
-// thousand submissions a second do not ask for it a thousand times.
+// recent are facts about agents and limits for the answers to submissions. They are up to a second old, so that a thousand
+// submissions a second do not read them a thousand times.
 type recent struct {
-	mu sync.Mutex
-	at time.Time
-	f  kernel.Facts
+	lock env.Lock
+	at   time.Time
+	f    kernel.Facts
 }
 
 const recentFor = time.Second
 
-func (r *recent) fill(ctx context.Context, n *Node, f *kernel.Facts) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if time.Since(r.at) > recentFor {
+func newRecent() *recent { return &recent{lock: env.NewLock()} }
+
+func (r *recent) fill(ctx context.Context, svc *Service, f *kernel.Facts) error {
+	if !r.lock.Acquire(ctx, svc.Env) {
+		return ctx.Err()
+	}
+	defer r.lock.Release()
+	if now := svc.Env.Now(); r.at.IsZero() || now.Sub(r.at) > recentFor {
 		fresh := kernel.Facts{Now: f.Now, Seen: map[string]time.Time{}, Limits: map[string]perdure.LimitView{}, Keys: map[kernel.LimitKey]kernel.KeyUse{}}
-		if err := n.seen(ctx, &fresh); err != nil {
+		if err := svc.seen(ctx, &fresh); err != nil {
 			return err
 		}
-		limits, err := n.store.ListLimits(ctx)
+		limits, err := svc.Store.ListLimits(ctx)
 		if err != nil {
-			return unreachable(err)
+			return Unreachable(err)
 		}
-		views, err := n.limitViews(ctx, limits)
+		views, err := svc.limitViews(ctx, limits)
 		if err != nil {
 			return err
 		}
 		for _, l := range views {
 			fresh.Limits[l.Name] = l
 		}
-		r.f, r.at = fresh, time.Now()
+		r.f, r.at = fresh, now
 	}
 	f.Seen, f.Limits = r.f.Seen, r.f.Limits
 	return nil
@@ -142,7 +150,7 @@ func shown(value json.RawMessage, size int) (json.RawMessage, int) {
 
 // picture is what is known of a job while it is followed: enough to draw what has changed since.
 type picture struct {
-	n      *Node
+	svc    *Service
 	shape  *kernel.Shape
 	id     perdure.JobID
 	job    *kernel.Job    // as it was just read; nil once it was drawn
@@ -154,31 +162,27 @@ type picture struct {
 	waited time.Duration // for room, during the latest reading: it costs nothing
 }
 
-func noJob(id perdure.JobID) error {
-	return perdure.Refuse(perdure.CodeNotFound, "there is no job %s", id)
-}
-
-func (n *Node) look(ctx context.Context, id perdure.JobID) (*picture, error) {
-	j, steps, err := n.store.Job(ctx, id, fewSteps)
+func (svc *Service) look(ctx context.Context, id perdure.JobID) (*picture, error) {
+	j, steps, err := svc.Store.Job(ctx, id, fewSteps)
 	if err != nil {
 		return nil, err
 	}
 	if j == nil {
 		return nil, noJob(id)
 	}
-	return n.picture(ctx, j, steps)
+	return svc.picture(ctx, j, steps)
 }
 
 // fewSteps are read with their job: of most jobs that is all of them, and saves a round trip.
 const fewSteps = 16
 
 // picture begins with a job that was just read, and some of its steps.
-func (n *Node) picture(ctx context.Context, j *kernel.Job, few []*kernel.Step) (*picture, error) {
-	shape, err := n.scheduler.Shape(ctx, j)
+func (svc *Service) picture(ctx context.Context, j *kernel.Job, few []*kernel.Step) (*picture, error) {
+	shape, err := svc.Scheduler.Shape(ctx, j)
 	if err != nil {
 		return nil, err
 	}
-	return &picture{n: n, shape: shape, id: j.ID, job: j, few: few, open: make([]bool, len(shape.Steps)), drawn: make([]time.Time, len(shape.Steps))}, nil
+	return &picture{svc: svc, shape: shape, id: j.ID, job: j, few: few, open: make([]bool, len(shape.Steps)), drawn: make([]time.Time, len(shape.Steps))}, nil
 }
 
 // whole draws all of the job.
@@ -206,8 +210,8 @@ func (p *picture) reread(ctx context.Context, since time.Time) (*kernel.Job, []*
 			few = 0
 		}
 		var err error
-		if j, steps, err = p.n.store.Job(ctx, p.id, few); err != nil {
-			return nil, nil, unreachable(err)
+		if j, steps, err = p.svc.Store.Job(ctx, p.id, few); err != nil {
+			return nil, nil, Unreachable(err)
 		}
 		if j == nil {
 			return nil, nil, noJob(p.id)
@@ -216,21 +220,21 @@ func (p *picture) reread(ctx context.Context, since time.Time) (*kernel.Job, []*
 	if len(steps) == len(p.shape.Steps) {
 		return j, steps, nil
 	}
-	steps, err := p.n.store.StepsOf(ctx, p.id, since)
+	steps, err := p.svc.Store.StepsOf(ctx, p.id, since)
 	if err != nil {
-		return nil, nil, unreachable(err)
+		return nil, nil, Unreachable(err)
 	}
 	return j, steps, nil
 }
 
 func (p *picture) draw(ctx context.Context, since time.Time) (*perdure.JobView, error) {
-	store := p.n.store
+	store := p.svc.Store
 	var now time.Time
 	var err error
 	if j := p.job; j != nil && j.Phase == perdure.Settled {
 		now = j.UpdatedAt // there is nothing to be said of time
 	} else if now, err = store.Now(ctx); err != nil {
-		return nil, unreachable(err)
+		return nil, Unreachable(err)
 	}
 	j, steps, err := p.reread(ctx, since)
 	if err != nil {
@@ -241,13 +245,13 @@ func (p *picture) draw(ctx context.Context, since time.Time) (*perdure.JobView, 
 	whole := since.IsZero()
 	if !whole {
 		steps = p.changed(steps)
-		began := time.Now()
+		began := p.svc.Env.Now()
 		if err := admission.Ask(ctx, newsRoom(steps)); err != nil {
 			return nil, err
 		}
-		p.waited = time.Since(began)
+		p.waited = p.svc.Env.Now().Sub(began)
 	} else if j.Alerted {
-		if v.Alerts, err = p.n.openAlerts(ctx, p.id); err != nil {
+		if v.Alerts, err = p.svc.openAlerts(ctx, p.id); err != nil {
 			return nil, err
 		}
 	} else {
@@ -275,7 +279,7 @@ func (p *picture) changed(steps []*kernel.Step) []*kernel.Step {
 }
 
 func (p *picture) steps(ctx context.Context, j *kernel.Job, steps []*kernel.Step, now time.Time) (perdure.StepViews, error) {
-	facts, err := p.n.facts(ctx, j, steps, now)
+	facts, err := p.svc.facts(ctx, j, steps, now)
 	if err != nil {
 		return nil, err
 	}
@@ -355,7 +359,7 @@ func escaped(text string) int {
 // outputs of all of its steps.
 func (p *picture) values(ctx context.Context, v *perdure.JobView, j *kernel.Job, steps []*kernel.Step) error {
 	kept := kernel.KeptValues{Job: j, Steps: steps, Shape: p.shape, Budget: &kernel.Budget{Work: viewWork, Stop: ctx.Err}}
-	inputBytes, err := p.n.readInput(ctx, &kept, perdure.MaxShownValue)
+	inputBytes, err := p.svc.readInput(ctx, &kept, perdure.MaxShownValue)
 	if err != nil {
 		return err
 	}
@@ -363,14 +367,14 @@ func (p *picture) values(ctx context.Context, v *perdure.JobView, j *kernel.Job,
 	if v.DefinitionBytes = definition.CanonicalSize(p.shape, j, inputBytes); v.DefinitionBytes <= perdure.MaxShownValue {
 		plan, err := p.shape.PlanOf(j, kept.Input)
 		if err != nil {
-			return unreachable(err)
+			return Unreachable(err)
 		}
 		v.Definition, v.DefinitionBytes = definition.Canonical(plan), 0
 	}
 	if slices.ContainsFunc(steps, func(s *kernel.Step) bool { return s.HasOutput || s.OwnInput }) {
-		payloads, err := p.n.store.Payloads(ctx, p.id, perdure.MaxShownValue, perdure.MaxShownValues)
+		payloads, err := p.svc.Store.Payloads(ctx, p.id, perdure.MaxShownValue, perdure.MaxShownValues)
 		if err != nil {
-			return unreachable(err)
+			return Unreachable(err)
 		}
 		kept.Payloads = make(map[int]kernel.SizedPayload, len(payloads))
 		for _, payload := range payloads {
@@ -413,31 +417,31 @@ func showValues(views perdure.StepViews, kept *kernel.KeptValues) {
 }
 
 // readInput reads the job's input, unless it has more than max bytes.
-func (n *Node) readInput(ctx context.Context, kept *kernel.KeptValues, max int) (size int, err error) {
+func (svc *Service) readInput(ctx context.Context, kept *kernel.KeptValues, max int) (size int, err error) {
 	if !kept.Job.Apart {
 		kept.Input, kept.InputRead = kept.Job.Input, true
 		return len(kept.Input), nil
 	}
-	if kept.Input, size, err = n.store.Input(ctx, kept.Job.ID, max); err != nil {
-		return 0, unreachable(err)
+	if kept.Input, size, err = svc.Store.Input(ctx, kept.Job.ID, max); err != nil {
+		return 0, Unreachable(err)
 	}
 	kept.InputRead = kept.Input != nil
 	return size, nil
 }
 
 // Definition implements perdure.Jobs.
-func (n *Node) Definition(ctx context.Context, ref string) (json.RawMessage, error) {
-	return arrived(ctx, n, ref, 0, func(ctx context.Context, id perdure.JobID) (json.RawMessage, error) {
-		j, _, err := n.store.Job(ctx, id, 0)
+func (svc *Service) Definition(ctx context.Context, ref string) (json.RawMessage, error) {
+	return onceMade(ctx, svc, ref, 0, func(ctx context.Context, id perdure.JobID) (json.RawMessage, error) {
+		j, _, err := svc.Store.Job(ctx, id, 0)
 		if err != nil {
-			return nil, unreachable(err)
+			return nil, Unreachable(err)
 		}
 		if j == nil {
 			return nil, noJob(id)
 		}
-		shape, err := n.scheduler.Shape(ctx, j)
+		shape, err := svc.Scheduler.Shape(ctx, j)
 		if err != nil {
-			return nil, unreachable(err)
+			return nil, Unreachable(err)
 		}
 		inputBytes := len(j.Input)
 		if j.Apart {
@@ -446,20 +450,20 @@ func (n *Node) Definition(ctx context.Context, ref string) (json.RawMessage, err
 		if err := admission.Ask(ctx, definition.CanonicalSize(shape, j, inputBytes)); err != nil {
 			return nil, err
 		}
-		plan, err := n.scheduler.Plan(ctx, j)
+		plan, err := svc.Scheduler.Plan(ctx, j)
 		if err != nil {
-			return nil, unreachable(err)
+			return nil, Unreachable(err)
 		}
 		return definition.Canonical(plan), nil
 	})
 }
 
 // Step implements perdure.Jobs.
-func (n *Node) Step(ctx context.Context, ref, step string) (*perdure.StepDetail, error) {
-	return arrived(ctx, n, ref, 0, func(ctx context.Context, id perdure.JobID) (*perdure.StepDetail, error) {
-		p, err := n.look(ctx, id)
+func (svc *Service) Step(ctx context.Context, ref, step string) (*perdure.StepDetail, error) {
+	return onceMade(ctx, svc, ref, 0, func(ctx context.Context, id perdure.JobID) (*perdure.StepDetail, error) {
+		p, err := svc.look(ctx, id)
 		if err != nil {
-			return nil, unreachable(err)
+			return nil, Unreachable(err)
 		}
 		return p.step(ctx, step)
 	})
@@ -474,9 +478,9 @@ func (p *picture) step(ctx context.Context, name string) (*perdure.StepDetail, e
 	if err := admission.Ask(ctx, stepRoom+2*perdure.MaxPayloadBytes); err != nil { // its values may be as large
 		return nil, err
 	}
-	now, err := p.n.store.Now(ctx)
+	now, err := p.svc.Store.Now(ctx)
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, Unreachable(err)
 	}
 	j, steps, err := p.reread(ctx, time.Time{})
 	if err != nil {
@@ -494,10 +498,10 @@ func (p *picture) step(ctx context.Context, name string) (*perdure.StepDetail, e
 	}
 	kept := kernel.KeptValues{Job: j, Steps: steps, Shape: p.shape, Payloads: map[int]kernel.SizedPayload{},
 		Budget: &kernel.Budget{Work: 4 * viewWork, Stop: ctx.Err}}
-	if _, err := p.n.readInput(ctx, &kept, perdure.MaxPayloadBytes); err != nil {
+	if _, err := p.svc.readInput(ctx, &kept, perdure.MaxPayloadBytes); err != nil {
 		return nil, err
 	}
-	if err := p.n.readPayloads(ctx, &kept, i); err != nil {
+	if err := p.svc.readPayloads(ctx, &kept, i); err != nil {
 		return nil, err
 	}
 	d := &perdure.StepDetail{Job: p.id, Name: name, StepView: views[0]}
@@ -513,7 +517,7 @@ const (
 )
 
 // readPayloads reads the input and output of a step and, if they are few, the outputs that the input of its undo reads.
-func (n *Node) readPayloads(ctx context.Context, kept *kernel.KeptValues, i int) error {
+func (svc *Service) readPayloads(ctx context.Context, kept *kernel.KeptValues, i int) error {
 	wanted := []int{i}
 	if refs := kept.InputRefs(i); len(refs) > 0 && len(refs) < maxRereadSteps {
 		wanted = append(wanted, refs...)
@@ -527,9 +531,9 @@ func (n *Node) readPayloads(ctx context.Context, kept *kernel.KeptValues, i int)
 		if s := kept.Steps[at]; read > maxRereadBytes || !s.HasOutput && !s.OwnInput {
 			continue
 		}
-		found, err := n.store.Payload(ctx, kept.Steps[at].StepRef)
+		found, err := svc.Store.Payload(ctx, kept.Steps[at].StepRef)
 		if err != nil {
-			return unreachable(err)
+			return Unreachable(err)
 		}
 		if found != nil {
 			kept.Payloads[at] = kernel.SizedPayload{Payload: *found, InputBytes: len(found.Input), OutputBytes: len(found.Output)}
@@ -592,7 +596,7 @@ func explain(v *perdure.StepView, why *perdure.Reason) {
 }
 
 // facts reads what the reasons of a job's ready steps depend on.
-func (n *Node) facts(ctx context.Context, j *kernel.Job, steps []*kernel.Step, now time.Time) (*kernel.Facts, error) {
+func (svc *Service) facts(ctx context.Context, j *kernel.Job, steps []*kernel.Step, now time.Time) (*kernel.Facts, error) {
 	f := &kernel.Facts{Now: now, Seen: map[string]time.Time{}, Limits: map[string]perdure.LimitView{}, Keys: map[kernel.LimitKey]kernel.KeyUse{}}
 	needed, keys := map[string]bool{}, map[kernel.LimitKey]bool{}
 	for _, s := range steps {
@@ -610,27 +614,27 @@ func (n *Node) facts(ctx context.Context, j *kernel.Job, steps []*kernel.Step, n
 	if len(needed) == 0 {
 		return f, nil
 	}
-	if err := n.seen(ctx, f); err != nil {
+	if err := svc.seen(ctx, f); err != nil {
 		return nil, err
 	}
-	limits, err := n.store.ListLimits(ctx)
+	limits, err := svc.Store.ListLimits(ctx)
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, Unreachable(err)
 	}
 	for _, l := range limits {
 		if !needed[l.Name] {
 			continue
 		}
-		if f.Limits[l.Name], err = n.limitView(ctx, l); err != nil {
+		if f.Limits[l.Name], err = svc.limitView(ctx, l); err != nil {
 			return nil, err
 		}
 		for k := range keys {
 			if k.Name != l.Name || l.PerKey == kernel.Unbounded {
 				continue
 			}
-			used, holders, err := n.store.LimitUse(ctx, k, perdure.MaxHoldersShown)
+			used, holders, err := svc.Store.LimitUse(ctx, k, perdure.MaxHoldersShown)
 			if err != nil {
-				return nil, unreachable(err)
+				return nil, Unreachable(err)
 			}
 			f.Keys[k] = kernel.KeyUse{Used: used, Holders: holderViews(holders)}
 		}
@@ -641,12 +645,12 @@ func (n *Node) facts(ctx context.Context, j *kernel.Job, steps []*kernel.Step, n
 // maxReasonKeys bounds the keys of limits that the view of one job asks about. Other steps are said to wait for their agent.
 const maxReasonKeys = 100
 
-func (n *Node) seen(ctx context.Context, f *kernel.Facts) error {
-	written, err := n.store.Seen(ctx)
+func (svc *Service) seen(ctx context.Context, f *kernel.Facts) error {
+	written, err := svc.Store.Seen(ctx)
 	if err != nil {
-		return unreachable(err)
+		return Unreachable(err)
 	}
-	for _, s := range append(written, n.scheduler.SeenNow(f.Now)...) {
+	for _, s := range append(written, svc.Scheduler.SeenNow(f.Now)...) {
 		if s.At.After(f.Seen[s.Agent]) {
 			f.Seen[s.Agent] = s.At
 		}

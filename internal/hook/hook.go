@@ -1,0 +1,34 @@
+// Package hook is how the simulation of whole grids (internal/sim) reaches into a node: it replaces what a node takes from its
+// process, and observes what the components of the node do. Nothing else uses it.
+package hook
+
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/agenthost"
+	"github.com/perdure/perdure/internal/election"
+	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/internal/service"
+	"github.com/perdure/perdure/internal/supervisor"
+)
+
+// Hooks of one node. All fields are required. The functions may change the configuration of a component before the component is
+// made; AgentHost makes it.
+type Hooks struct {
+	Env      env.Env
+	ID       string // of the node
+	NewID    func() perdure.JobID
+	Compiler Compiler
+
+	Scheduler  func(*scheduler.Config)
+	Supervisor func(*supervisor.Config)
+	Elector    func(*election.Config)
+	AgentHost  func(agenthost.Config) *agenthost.Host
+}
+
+// Compiler compiles definitions, and shapes that were stored.
+type Compiler interface {
+	service.Compiler
+	kernel.Compiler
+}

@@ -1,0 +1,253 @@
+package service
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/admission"
+	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
+)
+
+// If other nodes may change a job, a call that waits for the job reads it after followFirst, then after twice as long, and so on up
+// to followPoll. So the end of a quick job is noticed soon, and a long wait costs little.
+const (
+	followFirst = 20 * time.Millisecond
+	followPoll  = 500 * time.Millisecond
+)
+
+// Job implements perdure.Jobs.
+func (svc *Service) Job(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error) {
+	return onceMade(ctx, svc, ref, min(wait, perdure.MaxJobWait), func(ctx context.Context, id perdure.JobID) (*perdure.JobView, error) {
+		return svc.waitFor(ctx, id, wait)
+	})
+}
+
+// waitFor returns the job when it is at rest, or as it is after wait. If the node stops meanwhile, it returns the job as it is then.
+// If the node has stopped before, it returns an error: otherwise a caller that waits in a loop (perdure.Wait) would never notice.
+func (svc *Service) waitFor(ctx context.Context, id perdure.JobID, wait time.Duration) (*perdure.JobView, error) {
+	if wait <= 0 {
+		return svc.view(ctx, id)
+	}
+	stopped := svc.Life.Err() != nil
+	waiting, cancel := env.WithTimeout(svc.Env, ctx, min(wait, perdure.MaxJobWait))
+	defer cancel()
+	job, steps, err := svc.untilRest(waiting, id)
+	stops := !stopped && errors.Is(err, ErrStopped)
+	switch {
+	case err != nil && waiting.Err() == nil && !stops:
+		return nil, Unreachable(err)
+	case ctx.Err() != nil && !errors.Is(ctx.Err(), context.Canceled):
+		return nil, ctx.Err()
+	}
+	// A shutdown ends the wait, and not the answer.
+	answering, done := env.WithTimeout(svc.Env, context.WithoutCancel(ctx), answerTime)
+	defer done()
+	if job == nil {
+		return svc.view(answering, id)
+	}
+	p, err := svc.picture(answering, job, steps)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	return p.whole(answering)
+}
+
+// answerTime bounds the reads for the answer after a wait.
+const answerTime = 5 * time.Second
+
+// untilRest waits for the job to be at rest. It returns an error when ctx ends, or the node stops.
+func (svc *Service) untilRest(ctx context.Context, id perdure.JobID) (*kernel.Job, []*kernel.Step, error) {
+	changed, stop := svc.Scheduler.Follow(id)
+	defer stop()
+	for reads := 0; ; reads++ {
+		j, steps, err := svc.Store.Job(ctx, id, fewSteps)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case j == nil:
+			return nil, nil, noJob(id)
+		case j.AtRest():
+			return j, steps, nil
+		}
+		if err := svc.awaitChange(ctx, changed, reads); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// awaitChange waits until a job may have changed, after so many reads that have found nothing new.
+func (svc *Service) awaitChange(ctx context.Context, changed <-chan struct{}, reads int) error {
+	poll := 10 * followPoll
+	if svc.Shared {
+		poll = min(followFirst<<min(reads, 8), followPoll)
+	}
+	if svc.Life.Err() == nil && svc.Env.Wait(ctx, poll, changed) == env.Gone {
+		return ctx.Err()
+	}
+	return context.Cause(svc.Life)
+}
+
+// idOf finds the job that ref names. It does not look up a whole id: the caller reads that job anyway.
+func (svc *Service) idOf(ctx context.Context, ref string) (perdure.JobID, error) {
+	if id, err := perdure.ParseJobID(ref); err == nil {
+		return id, nil
+	}
+	return svc.resolve(ctx, ref)
+}
+
+// resolve finds the job that ref names in the store.
+func (svc *Service) resolve(ctx context.Context, ref string) (id perdure.JobID, err error) {
+	if ref == "@latest" {
+		jobs, err := svc.Store.ListJobs(ctx, kernel.JobFilter{Limit: 1})
+		if err != nil {
+			return id, Unreachable(err)
+		}
+		if len(jobs) == 0 {
+			return id, perdure.Refuse(perdure.CodeNotFound, "there are no jobs yet")
+		}
+		return jobs[0].ID, nil
+	}
+	ids, err := svc.Store.FindJobs(ctx, ref, 2)
+	switch {
+	case err != nil:
+		return id, Unreachable(err)
+	case len(ids) == 0:
+		return id, perdure.Refuse(perdure.CodeNotFound, "there is no job %q", ref)
+	case len(ids) > 1:
+		return id, perdure.Refuse(perdure.CodeConflict, "%q is the start of more than one job's id: %s, %s, …", ref, ids[0], ids[1])
+	}
+	return ids[0], nil
+}
+
+// ListJobs implements perdure.Jobs.
+func (svc *Service) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
+	f := kernel.JobFilter{Phase: q.Phase, Type: q.Type, Current: q.Current, Desired: q.Desired, Key: q.Key, Labels: q.Labels}
+	if q.Cursor != "" {
+		raw, err := hex.DecodeString(q.Cursor)
+		if err != nil || len(raw) != len(f.Before) {
+			return nil, &perdure.Error{Code: perdure.CodeInvalid, Message: "the cursor is not one that a list has given"}
+		}
+		copy(f.Before[:], raw)
+	}
+	limit := pageSize(q.Limit)
+	if err := admission.Ask(ctx, limit*jobRoom); err != nil {
+		return nil, err
+	}
+	f.Limit = limit + 1
+	jobs, err := svc.Store.ListJobs(ctx, f)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	page := &perdure.Page[perdure.JobView]{Items: []perdure.JobView{}}
+	for i, j := range jobs {
+		if i == limit {
+			last := jobs[i-1].ID
+			page.NextCursor = hex.EncodeToString(last[:])
+			break
+		}
+		page.Items = append(page.Items, jobView(j))
+	}
+	return page, nil
+}
+
+// position is the id of the row at which a page ends, read from a cursor; 0 without a cursor.
+func position(cursor string) (int64, error) {
+	if cursor == "" {
+		return 0, nil
+	}
+	id, err := strconv.ParseInt(cursor, 36, 64)
+	if err != nil || id <= 0 {
+		return 0, &perdure.Error{Code: perdure.CodeInvalid, Message: "the cursor is not one that a list has given"}
+	}
+	return id, nil
+}
+
+func cursorOf(id int64) string { return strconv.FormatInt(id, 36) }
+
+func pageSize(limit int) int {
+	if limit <= 0 {
+		return perdure.DefaultListLimit
+	}
+	return min(limit, perdure.MaxListLimit)
+}
+
+// History implements perdure.Jobs.
+func (svc *Service) History(ctx context.Context, q perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error) {
+	after, err := position(q.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	limit := pageSize(q.Limit)
+	return onceMade(ctx, svc, q.Job, 0, func(ctx context.Context, id perdure.JobID) (*perdure.Page[perdure.EntryView], error) {
+		if _, err := svc.resolve(ctx, id.String()); err != nil { // a job without entries, or none at all
+			return nil, err
+		}
+		if err := admission.Ask(ctx, limit*entryRoom); err != nil {
+			return nil, err
+		}
+		entries, err := svc.Store.History(ctx, id, after, limit+1)
+		if err != nil {
+			return nil, Unreachable(err)
+		}
+		page := &perdure.Page[perdure.EntryView]{Items: []perdure.EntryView{}}
+		for i, e := range entries {
+			if i == limit {
+				page.NextCursor = cursorOf(entries[i-1].ID)
+				break
+			}
+			page.Items = append(page.Items, perdure.EntryView{Step: e.Step, Run: e.Run, At: e.At, Event: e.Event, Author: e.Author, Detail: e.Detail})
+		}
+		return page, nil
+	})
+}
+
+// Act implements perdure.Jobs.
+func (svc *Service) Act(ctx context.Context, ref string, act perdure.Act) (*perdure.JobView, error) {
+	if len(act.Reason) > perdure.MaxReasonBytes {
+		return nil, perdure.Refuse(perdure.CodeTooLarge, "the reason is over %d bytes", perdure.MaxReasonBytes)
+	}
+	if err := svc.TakeOver(ctx); err != nil {
+		return nil, err
+	}
+	do := func(ctx context.Context, id perdure.JobID) (*perdure.JobView, error) {
+		if err := svc.Scheduler.Act(ctx, id, act); err != nil {
+			return nil, err
+		}
+		v, err := svc.view(ctx, id)
+		return svc.orSummary(ctx, id, v, err)
+	}
+	v, err := onceMade(ctx, svc, ref, 0, do)
+	if perdure.CodeOf(err) != perdure.CodeNotFound {
+		return v, err
+	}
+	switch id, cerr := svc.committed(ctx, ref); {
+	case cerr != nil:
+		return nil, cerr
+	case !id.IsZero():
+		return do(ctx, id)
+	}
+	return nil, err
+}
+
+// committed finds a job by its key in a transaction of its own; the zero id if there is none. A former primary may not
+// have a job that the new primary has acknowledged. It cannot commit either, because its synchronous standby follows the
+// new primary. So if the transaction commits and the job was not found, it does not exist (F153).
+func (svc *Service) committed(ctx context.Context, key string) (id perdure.JobID, err error) {
+	if !svc.Shared {
+		return id, nil
+	}
+	err = svc.Store.Update(ctx, func(tx kernel.Tx) error {
+		found, err := tx.JobsByKey([]string{key})
+		id = found[key].ID
+		return err
+	})
+	if err != nil {
+		return id, Unreachable(err)
+	}
+	return id, nil
+}

@@ -1,0 +1,264 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/admission"
+	"github.com/perdure/perdure/internal/kernel"
+)
+
+// openAlertsShown bounds the alerts that a job's view carries.
+const openAlertsShown = 100
+
+func (svc *Service) openAlerts(ctx context.Context, id perdure.JobID) ([]perdure.AlertView, error) {
+	alerts, err := svc.Store.Alerts(ctx, kernel.AlertFilter{Job: id, Limit: openAlertsShown})
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	views := make([]perdure.AlertView, len(alerts))
+	for i, a := range alerts {
+		views[i] = alertView(a)
+	}
+	return views, nil
+}
+
+func alertView(a kernel.Alert) perdure.AlertView {
+	return perdure.AlertView{ID: a.ID, Job: a.Job, Step: a.Step, Kind: a.Kind, Name: a.Name, Message: a.Message,
+		RaisedAt: a.RaisedAt, ClosedAt: a.ClosedAt, ClosedBy: a.ClosedBy}
+}
+
+// ListAlerts implements perdure.Operations.
+func (svc *Service) ListAlerts(ctx context.Context, q perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error) {
+	f := kernel.AlertFilter{Closed: q.Closed}
+	if q.Job != "" {
+		id, err := svc.resolve(ctx, q.Job)
+		if err != nil {
+			return nil, err
+		}
+		f.Job = id
+	}
+	var err error
+	if f.Before, err = position(q.Cursor); err != nil {
+		return nil, err
+	}
+	limit := pageSize(q.Limit)
+	if err := admission.Ask(ctx, limit*entryRoom); err != nil {
+		return nil, err
+	}
+	f.Limit = limit + 1
+	alerts, err := svc.Store.Alerts(ctx, f)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	page := &perdure.Page[perdure.AlertView]{Items: []perdure.AlertView{}}
+	for i, a := range alerts {
+		if i == limit {
+			page.NextCursor = cursorOf(alerts[i-1].ID)
+			break
+		}
+		page.Items = append(page.Items, alertView(a))
+	}
+	return page, nil
+}
+
+// CloseAlert implements perdure.Operations.
+func (svc *Service) CloseAlert(ctx context.Context, id int64, by string) (*perdure.AlertView, error) {
+	a, err := svc.Scheduler.CloseAlert(ctx, id, by)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	v := alertView(*a)
+	return &v, nil
+}
+
+// ListLimits implements perdure.Operations.
+func (svc *Service) ListLimits(ctx context.Context) ([]perdure.LimitView, error) {
+	limits, err := svc.Store.ListLimits(ctx)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	if err := admission.Ask(ctx, len(limits)*limitRoom); err != nil {
+		return nil, err
+	}
+	return svc.limitViews(ctx, limits)
+}
+
+func (svc *Service) limitViews(ctx context.Context, limits []kernel.Limit) (views []perdure.LimitView, err error) {
+	views = make([]perdure.LimitView, len(limits))
+	for i, l := range limits {
+		if views[i], err = svc.limitView(ctx, l); err != nil {
+			return nil, err
+		}
+	}
+	return views, nil
+}
+
+func (svc *Service) limitView(ctx context.Context, l kernel.Limit) (perdure.LimitView, error) {
+	v := perdure.LimitView{Name: l.Name, LimitSettings: l.Settings()}
+	used, holders, err := svc.Store.LimitUse(ctx, kernel.LimitKey{Name: l.Name}, perdure.MaxHoldersShown)
+	if err != nil {
+		return v, Unreachable(err)
+	}
+	v.Used, v.Holders = used, holderViews(holders)
+	return v, nil
+}
+
+func holderViews(holders []kernel.LimitHolder) []perdure.HolderView {
+	views := make([]perdure.HolderView, len(holders))
+	for i, h := range holders {
+		views[i] = perdure.HolderView{Job: h.Job, Step: h.Step, Run: h.Run, Key: h.Key}
+		if h.Amount != 1 {
+			views[i].Amount = h.Amount
+		}
+	}
+	return views
+}
+
+// GetLimit implements perdure.Operations.
+func (svc *Service) GetLimit(ctx context.Context, name string) (*perdure.LimitView, error) {
+	limits, err := svc.Store.ListLimits(ctx)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	for _, l := range limits {
+		if l.Name == name {
+			v, err := svc.limitView(ctx, l)
+			return &v, err
+		}
+	}
+	return nil, perdure.Refuse(perdure.CodeNotFound, "there is no limit %q", name)
+}
+
+// PutLimit implements perdure.Operations.
+func (svc *Service) PutLimit(ctx context.Context, name string, settings perdure.LimitSettings) (*perdure.LimitView, error) {
+	if err := svc.Scheduler.PutLimit(ctx, name, settings); err != nil {
+		return nil, Unreachable(err)
+	}
+	return svc.GetLimit(ctx, name)
+}
+
+// DeleteLimit implements perdure.Operations.
+func (svc *Service) DeleteLimit(ctx context.Context, name string) error {
+	if err := svc.Scheduler.DeleteLimit(ctx, name); err != nil {
+		return Unreachable(err)
+	}
+	return nil
+}
+
+// ListAgents implements perdure.Operations.
+func (svc *Service) ListAgents(ctx context.Context) ([]perdure.AgentView, error) {
+	settings, err := svc.Store.ListAgents(ctx)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	seen, err := svc.Store.Seen(ctx)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	now, err := svc.Store.Now(ctx)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	views := map[string]*perdure.AgentView{}
+	agent := func(name string) *perdure.AgentView {
+		if views[name] == nil {
+			of, set := settings[name]
+			if !set {
+				of.Ageing = perdure.Duration(perdure.DefaultAgeing)
+			}
+			views[name] = &perdure.AgentView{Name: name, AgentSettings: of}
+		}
+		return views[name]
+	}
+	for name := range settings {
+		agent(name)
+	}
+	holders := map[[2]string]bool{}
+	for _, s := range append(seen, svc.Scheduler.SeenNow(now)...) {
+		v := agent(s.Agent)
+		if by := [2]string{s.Agent, s.Holder}; !holders[by] {
+			holders[by] = true
+			v.Holders++
+		}
+		if s.At.After(v.SeenAt) {
+			v.SeenAt = s.At
+		}
+	}
+	if err := admission.Ask(ctx, len(views)*entryRoom); err != nil {
+		return nil, err
+	}
+	list := make([]perdure.AgentView, 0, len(views))
+	for _, name := range slices.Sorted(maps.Keys(views)) {
+		list = append(list, *views[name])
+	}
+	return list, nil
+}
+
+// GetAgent implements perdure.Operations.
+func (svc *Service) GetAgent(ctx context.Context, name string) (*perdure.AgentView, error) {
+	all, err := svc.ListAgents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		if all[i].Name == name {
+			return &all[i], nil
+		}
+	}
+	return nil, &perdure.Error{Code: perdure.CodeNotFound, Message: fmt.Sprintf("agent %q has no settings, and has not claimed runs in the last day", name)}
+}
+
+// PutAgent implements perdure.Operations.
+func (svc *Service) PutAgent(ctx context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error) {
+	if err := svc.Scheduler.PutAgent(ctx, name, settings); err != nil {
+		return nil, Unreachable(err)
+	}
+	return svc.GetAgent(ctx, name)
+}
+
+// ListNodes implements perdure.Operations.
+func (svc *Service) ListNodes(ctx context.Context) ([]perdure.NodeView, error) {
+	nodes, err := svc.Store.Nodes(ctx)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	roles, err := svc.Store.Roles(ctx)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	now, err := svc.Store.Now(ctx)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	views := make([]perdure.NodeView, len(nodes))
+	for i, of := range nodes {
+		views[i] = nodeView(of, roles, now)
+		views[i].State = of.StateAt(now, svc.RoleTTL)
+		if !svc.Shared && of.ID != svc.Node { // no other process has the store
+			views[i].State = perdure.NodeDead
+		}
+	}
+	return views, nil
+}
+
+func nodeView(n kernel.Node, roles []kernel.Role, now time.Time) perdure.NodeView {
+	v := perdure.NodeView{ID: n.ID, Host: n.Host, PID: n.PID, Version: n.Version, Listen: n.Listen, Agents: n.Agents,
+		Slots: map[string]int{}, Leads: []perdure.RoleView{}, StandsBy: []perdure.RoleView{}, Since: n.Since, SeenAt: n.SeenAt}
+	for i := range min(len(n.Agents), len(n.Slots)) {
+		v.Slots[n.Agents[i]] = n.Slots[i]
+	}
+	for _, r := range roles {
+		if r.Leader == n.ID && r.Led(now) {
+			v.Leads = append(v.Leads, perdure.RoleView{Role: r.Name, Epoch: r.Epoch, Until: r.LeaderUntil})
+		}
+		if r.Standby == n.ID && r.StoodBy(now) {
+			v.StandsBy = append(v.StandsBy, perdure.RoleView{Role: r.Name, Epoch: r.Epoch, Until: r.StandbyUntil})
+		}
+	}
+	return v
+}

@@ -1,0 +1,121 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/kernel"
+)
+
+// Submit implements perdure.Jobs.
+func (svc *Service) Submit(ctx context.Context, body []byte, mediaType string) (*perdure.JobView, bool, error) {
+	return svc.SubmitWithKey(ctx, body, mediaType, "")
+}
+
+// SubmitWithKey implements perdure.Jobs.
+func (svc *Service) SubmitWithKey(ctx context.Context, body []byte, mediaType, key string) (*perdure.JobView, bool, error) {
+	format := definition.YAML
+	if mediaType == "application/json" {
+		format = definition.JSON
+	}
+	plans, err := svc.Compiler.Parse(body, format, definition.Options{DefaultKey: key, Stop: ctx.Err})
+	if err != nil {
+		return nil, false, err
+	}
+	if len(plans) != 1 {
+		return nil, false, perdure.Refuse(perdure.CodeMalformed, "one definition per call, not %d", len(plans))
+	}
+	return svc.SubmitPlan(ctx, plans[0])
+}
+
+// SubmitPlan submits a definition that was compiled before.
+func (svc *Service) SubmitPlan(ctx context.Context, plan *definition.Plan) (*perdure.JobView, bool, error) {
+	if err := svc.Refuse(); err != nil {
+		return nil, false, err
+	}
+	if err := kernel.CheckPlans(plan); err != nil {
+		return nil, false, err
+	}
+	did, err := svc.Scheduler.Submit(ctx, plan)
+	if err != nil {
+		return nil, false, err
+	}
+	view, err := svc.viewOf(ctx, &did, plan)
+	return view, did.Created, err
+}
+
+// SubmitPlans submits many jobs in as few transactions as possible. Each job has its own answer: if one is refused, the
+// others are not. If SubmitPlans returns an error, nothing is known of any of them.
+func (svc *Service) SubmitPlans(ctx context.Context, plans []*definition.Plan) ([]perdure.Submitted, error) {
+	if err := svc.Refuse(); err != nil {
+		return nil, err
+	}
+	if err := kernel.CheckPlans(plans...); err != nil {
+		return nil, err
+	}
+	did, err := svc.Scheduler.SubmitAll(ctx, plans)
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]perdure.Submitted, len(did))
+	for i := range did {
+		answers[i] = perdure.Submitted{ID: did[i].ID, Key: plans[i].Definition.Key, Created: did[i].Created, Err: did[i].Err}
+	}
+	return answers, nil
+}
+
+// SubmitAll implements perdure.Jobs.
+func (svc *Service) SubmitAll(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {
+	parsed, errs := svc.Compiler.ParseAll(base, jobs, ctx.Err)
+	answers := make([]perdure.Submitted, len(jobs))
+	plans, places := make([]*definition.Plan, 0, len(jobs)), make([]int, 0, len(jobs))
+	for i, err := range errs {
+		if err != nil {
+			answers[i].Err = err
+			continue
+		}
+		plans, places = append(plans, parsed[i]), append(places, i)
+	}
+	if len(plans) == 0 {
+		return answers, nil
+	}
+	did, err := svc.SubmitPlans(ctx, plans)
+	if err != nil {
+		return nil, err
+	}
+	for i, at := range places {
+		if answers[at] = did[i]; did[i].Err != nil {
+			answers[at] = perdure.Submitted{Err: did[i].Err}
+		}
+	}
+	if err := allRefused(answers); err != nil {
+		return nil, err
+	}
+	return answers, nil
+}
+
+// allRefused returns the error for the whole call if no job of it was accepted, and each may be accepted later. It returns
+// CodeBacklogFull only if each job was refused for that reason, because clients then repeat the whole call.
+func allRefused(answers []perdure.Submitted) (err error) {
+	for i := range answers {
+		switch perdure.CodeOf(answers[i].Err) {
+		case perdure.CodeBacklogFull:
+			err = cmp.Or(err, answers[i].Err)
+		case perdure.CodeUnavailable:
+			if perdure.CodeOf(err) != perdure.CodeUnavailable {
+				err = answers[i].Err
+			}
+		default:
+			return nil
+		}
+	}
+	return err
+}
+
+// FindSame finds an unsettled job without a key that has the same definition.
+func (svc *Service) FindSame(ctx context.Context, plan *definition.Plan) (perdure.JobID, bool, error) {
+	return svc.Scheduler.FindSame(ctx, plan)
+}

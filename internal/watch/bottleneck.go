@@ -1,0 +1,88 @@
+package watch
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/scheduler"
+)
+
+const (
+	bottleneckEvery = 5 * time.Second
+	logAfter        = 10 * time.Second // a bottleneck is logged when it has lasted for so long,
+	logAgain        = 5 * time.Minute  // again while it lasts,
+	logOther        = time.Minute      // and sooner if its cause is another one
+)
+
+// Bottlenecks keeps the metrics of what work waits for, and logs what it has waited for long.
+type Bottlenecks struct {
+	Find    func(context.Context) []scheduler.Bottleneck
+	Metrics func([]scheduler.Bottleneck) // takes those that there are now
+	Log     *slog.Logger
+	Env     env.Env
+
+	logged map[string]logged // by agent
+}
+
+type logged struct {
+	at    time.Time
+	cause string
+}
+
+// Run looks for bottlenecks every five seconds until ctx ends.
+func (b *Bottlenecks) Run(ctx context.Context) {
+	for env.Sleep(b.Env, ctx, bottleneckEvery) {
+		all := b.Find(ctx)
+		b.Metrics(all)
+		b.log(all, b.Env.Now())
+	}
+}
+
+// log logs each bottleneck when it has lasted for a while, and when it is over.
+func (b *Bottlenecks) log(all []scheduler.Bottleneck, now time.Time) {
+	there := map[string]bool{}
+	for i := range all {
+		n := &all[i]
+		there[n.Agent] = true
+		last, known := b.logged[n.Agent]
+		again := logAgain
+		if last.cause != string(n.Cause) {
+			again = logOther
+		}
+		if n.Since < logAfter || known && now.Sub(last.at) < again {
+			continue
+		}
+		if b.logged == nil {
+			b.logged = map[string]logged{}
+		}
+		b.logged[n.Agent] = logged{now, string(n.Cause)}
+		b.Log.Warn("work waits", attributes(n)...)
+	}
+	for agent := range b.logged {
+		if !there[agent] {
+			delete(b.logged, agent)
+			b.Log.Info("work does not wait any more", "agent", agent)
+		}
+	}
+}
+
+func attributes(n *scheduler.Bottleneck) []any {
+	list := []any{"bottleneck", string(n.Cause), "since", n.Since.Round(time.Second)}
+	if n.Agent != "" {
+		list = append(list, "agent", n.Agent)
+	}
+	switch n.Cause {
+	case scheduler.ForStore:
+		list = append(list, "hint", "the store or this machine is at its limit; see docs/performance.md")
+		if n.Queued > 0 {
+			list = append(list, "queued", n.Queued)
+		}
+	case scheduler.ForAgents:
+		list = append(list, "hint", "all slots of the agent are busy, or its processes are gone")
+	case scheduler.ForLimit:
+		list = append(list, "limits", n.Limits, "hint", "perdure limits shows who holds the permits")
+	}
+	return list
+}

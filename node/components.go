@@ -1,0 +1,100 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/perdure/perdure/internal/courier"
+	"github.com/perdure/perdure/internal/election"
+	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/watch"
+)
+
+// component is a part of a node that runs until its context ends.
+type component struct {
+	name string
+	role string                // it runs while the node leads this role; "": while the node runs
+	run  func(context.Context) // nil: this store, or this node, does not need it
+}
+
+// components are what a node runs besides the scheduler, which runs from New to Stop, and the agents, which run from Start until
+// Stop has drained them.
+func (n *Node) components() []component {
+	return []component{
+		{name: "supervisor", run: n.supervisor.Run},
+		{name: "supervisor", role: kernel.RoleSupervisor, run: n.supervisor.Lead},
+		{name: "horizon", role: kernel.RoleSupervisor, run: n.horizon()},
+		{name: "courier", run: n.courier.Run},
+		{name: "courier", role: kernel.RoleCourier, run: n.courier.Lead},
+		{name: "elector", run: n.elector.Run},
+		{name: "listener", run: n.listener()},
+		{name: "bottlenecks", run: n.bottlenecks().Run},
+	}
+}
+
+// runs are the components that run while the node does.
+func runs(ctx context.Context, list []component) (fs []func()) {
+	for _, c := range list {
+		if c.role == "" && c.run != nil {
+			fs = append(fs, func() { c.run(ctx) })
+		}
+	}
+	return fs
+}
+
+// duties are the components that run while the node leads a role.
+func (n *Node) duties() map[string]election.Service {
+	byRole := map[string][]component{}
+	for _, c := range n.components() {
+		if role := c.role; role != "" {
+			c.role = ""
+			byRole[role] = append(byRole[role], c)
+		}
+	}
+	duties := map[string]election.Service{}
+	for role, list := range byRole {
+		duties[role] = func(ctx context.Context) { env.Start(n.env, runs(ctx, list)...)() }
+	}
+	return duties
+}
+
+// horizon is for stores that know which transaction holds back vacuum.
+func (n *Node) horizon() func(context.Context) {
+	store, ok := n.store.(interface {
+		OldestTransaction(context.Context) (age time.Duration, who string, err error)
+	})
+	if !ok {
+		return nil
+	}
+	h := &watch.Horizon{Oldest: store.OldestTransaction, Bound: n.cfg.OldTransaction, Metric: n.metrics.OldestTransaction, Log: n.log, Env: n.env}
+	return h.Run
+}
+
+func (n *Node) listener() func(context.Context) {
+	if n.shared == nil {
+		return nil
+	}
+	l := &watch.Listener{Store: n.shared, Hint: n.scheduler.Hint, Log: n.log, Env: n.env}
+	return l.Run
+}
+
+func (n *Node) bottlenecks() *watch.Bottlenecks {
+	return &watch.Bottlenecks{Find: n.scheduler.Bottlenecks, Metrics: n.metrics.Bottlenecks, Log: n.log, Env: n.env}
+}
+
+// How often the courier reads mail without a wake-up, on a store that several processes use.
+const (
+	mailPollDeaf  = 500 * time.Millisecond // if no wake-ups arrive
+	mailPollHeard = 10 * time.Second       // if they do
+)
+
+func (n *Node) mailPoll() time.Duration {
+	switch {
+	case n.shared == nil:
+		return courier.DefaultPoll
+	case n.shared.Heard():
+		return mailPollHeard
+	}
+	return mailPollDeaf
+}
