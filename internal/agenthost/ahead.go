@@ -50,9 +50,10 @@ func (l *live) leaveLine() {
 	}
 }
 
-// advance begins runs that wait, as far as slots are free. Called under mu.
+// advance begins runs that wait, as far as slots are free. While the exchange does not answer, it begins none: nobody could be told
+// how it ended, and it would be carried out once more. Such runs are returned. Called under mu.
 func (h *Host) advance(a *hosted) {
-	for len(a.line) > 0 && (a.busy < a.slots || !a.line[0].inLine) {
+	for len(a.line) > 0 && (a.busy < a.slots && !h.unanswered || !a.line[0].inLine) {
 		l := a.line[0]
 		a.line[0] = nil
 		if a.line = a.line[1:]; l.inLine {
@@ -62,6 +63,18 @@ func (h *Host) advance(a *hosted) {
 	}
 	if len(a.line) == 0 {
 		a.line = nil
+	}
+}
+
+// answers notes whether the exchange has answered the latest call.
+func (h *Host) answers(did bool) {
+	h.mu.Lock()
+	defer h.unlock()
+	was := h.unanswered
+	if h.unanswered = !did; was && did {
+		for _, a := range h.agents {
+			h.advance(a)
+		}
 	}
 }
 

@@ -14,19 +14,28 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// distant is an exchange from which each answer takes a while.
+// distant is an exchange from which each answer takes a while, and that may be away.
 type distant struct {
 	*exchange
 	trip time.Duration
+	away atomic.Bool
+
+	begun atomic.Int64 // runs that were begun
 }
 
 func (x *distant) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
+	if x.away.Load() {
+		return nil, errLost
+	}
 	runs, err := x.exchange.Claim(ctx, req)
 	time.Sleep(x.trip)
 	return runs, err
 }
 
 func (x *distant) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
+	if x.away.Load() {
+		return nil, nil, errLost
+	}
 	results, runs, err := x.exchange.Report(ctx, holder, reports, next)
 	time.Sleep(x.trip)
 	return results, runs, err
@@ -34,24 +43,25 @@ func (x *distant) Report(ctx context.Context, holder string, reports []protocol.
 
 // busy is a host with an agent whose handlers take a while, for a distant exchange that has many runs. most is how many handlers ran
 // at once.
-func busy(t *testing.T, slots int, takes *atomic.Int64) (h *Host, x *exchange, most *atomic.Int64) {
+func busy(t *testing.T, slots int, takes *atomic.Int64) (h *Host, x *distant, most *atomic.Int64) {
 	most = &atomic.Int64{}
 	var now atomic.Int64
 	a := perdure.NewAgent("payments")
 	a.Slots = slots
 	a.HandleAny(func(ctx context.Context, _ *perdure.Run) (json.RawMessage, error) {
 		defer now.Add(-1)
+		x.begun.Add(1)
 		if n := now.Add(1); n > most.Load() {
 			most.Store(n)
 		}
 		return lasting(time.Duration(takes.Load()))(ctx, nil)
 	})
-	x = newExchange()
+	x = &distant{exchange: newExchange(), trip: 4 * time.Millisecond}
 	x.beat = extend(time.Minute)
 	for n := range int64(4000) {
 		x.offer(n+1, time.Minute, time.Hour)
 	}
-	h = New(Config{Exchange: &distant{x, 4 * time.Millisecond}, Holder: "host-1", Agents: []*perdure.Agent{a}, Log: slog.New(slog.DiscardHandler)})
+	h = New(Config{Exchange: x, Holder: "host-1", Agents: []*perdure.Agent{a}, Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- h.Run(ctx) }()
@@ -123,15 +133,47 @@ func TestRunsThatWaitForASlotAreGivenBack(t *testing.T) {
 	})
 }
 
+// F162: while the exchange does not answer, no run that waits for a slot is begun: how it ended could not be reported, and it would be
+// carried out once more. Such runs are returned once the exchange answers.
+func TestRunsThatWaitForASlotAreNotBegunUnanswered(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const slots = 4
+		var takes atomic.Int64
+		takes.Store(int64(time.Millisecond))
+		h, x, _ := busy(t, slots, &takes)
+		time.Sleep(200 * time.Millisecond)
+		takes.Store(int64(aheadWait / 2))
+		time.Sleep(aheadWait / 4)
+		if s := h.Stats()[0]; s.Busy != slots || s.Waiting == 0 {
+			t.Fatalf("%+v", s)
+		}
+		x.away.Store(true)
+		h.answers(false)
+		before := x.begun.Load()
+		time.Sleep(5 * time.Second)
+		if n := x.begun.Load() - before; n > 0 {
+			t.Errorf("%d runs are begun while the exchange is away", n)
+		}
+		x.away.Store(false)
+		time.Sleep(5 * time.Second)
+		if n := x.outcomes()[perdure.OutcomeReturned]; n == 0 || n > mostAhead*slots {
+			t.Errorf("%d runs are returned", n)
+		}
+		if x.begun.Load() == before {
+			t.Error("nothing is begun any more")
+		}
+	})
+}
+
 // Runs that wait for a slot are given back when the host drains, and when they are told to stop. Nothing is said about those whose
 // time passes, and none of them is begun.
 func TestRunsThatWaitForASlotEnd(t *testing.T) {
-	for name, end := range map[string]func(t *testing.T, h *Host, x *exchange){
-		"drain": func(t *testing.T, h *Host, x *exchange) {
+	for name, end := range map[string]func(t *testing.T, h *Host, x *distant){
+		"drain": func(t *testing.T, h *Host, x *distant) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			go func() { defer cancel(); _ = h.Drain(ctx) }() // it waits for the handlers, and the line is empty at once
 		},
-		"stop": func(t *testing.T, h *Host, x *exchange) {
+		"stop": func(t *testing.T, h *Host, x *distant) {
 			h.mu.Lock()
 			for _, l := range slices.Clone(h.agents[0].line) {
 				h.heed(l, &protocol.HeartbeatResult{Stop: true, RemainingMs: 60_000}, h.now())
@@ -139,7 +181,7 @@ func TestRunsThatWaitForASlotEnd(t *testing.T) {
 			h.unlock()
 			synctest.Wait()
 		},
-		"time": func(t *testing.T, h *Host, x *exchange) {
+		"time": func(t *testing.T, h *Host, x *distant) {
 			h.mu.Lock()
 			for _, l := range slices.Clone(h.agents[0].line) {
 				h.lose(l, errTimeUp)

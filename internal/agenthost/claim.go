@@ -99,6 +99,7 @@ func (h *Host) claim(a *hosted, req protocol.Claim) (got arrival, ok bool) {
 		cancel()
 		crashpoint.Here(crashpoint.AgentClaimed)
 		got.runs, got.ended = runs, h.now()
+		h.answers(err == nil || h.claiming.Err() != nil)
 		if err == nil {
 			if failed > 0 {
 				h.log.Info("claims are answered again", "agent", a.Name, "failed", failed)

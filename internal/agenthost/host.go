@@ -75,8 +75,10 @@ type Host struct {
 	claimers int                       // claim loops that have not ended, and claims that went with reports
 	left     bell                      // a run or a claim loop has gone
 	apart    time.Time                 // until then, reports go without claims
-	yielder  env.Yielder
-	looks    time.Time // when the watch looks next at whose time is over
+
+	unanswered bool // the exchange has not answered the latest call
+	yielder    env.Yielder
+	looks      time.Time // when the watch looks next at whose time is over
 
 	sooner chan struct{} // a run has come whose time is over before that
 }

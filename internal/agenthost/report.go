@@ -169,6 +169,7 @@ func (h *Host) deliver(c *call) {
 			return
 		}
 		results, got, err := h.tell(reports, next)
+		h.answers(err == nil || hopeless(err) || h.life.Err() != nil)
 		if err == nil {
 			h.answered(c.runs, results)
 		}

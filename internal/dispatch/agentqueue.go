@@ -23,6 +23,7 @@ type agentQueue struct {
 	limits       []string  // limits that its latest search needed
 	full         []string  // those of them that had no room at the end of it
 	fullSeen     time.Time // when that was
+	ownFull      bool      // then the agent's own limit had no room for all claims
 
 	failedUntil time.Time // its claims are not taken for what is held until then
 	olderAt     time.Time // when a search dispatched steps that had been ready before

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Bottleneck is what work of an agent waits for.
@@ -11,7 +13,7 @@ type Bottleneck struct {
 	Agent  string
 	Cause  Cause
 	Limits []string      // those that are full, for ForLimit
-	Queued int           // submissions and acts that wait to be stored, for ForStore
+	Queued int           // requests that wait to be stored, for ForStore
 	Since  time.Duration // for how long that has been so
 }
 
@@ -31,30 +33,53 @@ const busyShare = 0.95
 
 // usage is how much of the time transactions were under way, their commits included.
 type usage struct {
-	from     time.Time     // since when that is measured
-	underWay int           // transactions
-	since    time.Time     // since when there are some; zero: there are none
-	busy     time.Duration // before that
+	from     time.Time          // since when that is measured
+	underWay map[int]inProgress // transactions, by their numbers
+	since    time.Time          // since when there are some; zero: there are none
+	busy     time.Duration      // before that
 }
 
-func (u *usage) begin(now time.Time) {
-	if u.underWay++; u.underWay == 1 {
+// inProgress is a transaction whose outcome is not known yet.
+type inProgress struct {
+	since    time.Time // when its oldest request was queued
+	requests int
+}
+
+func (u *usage) begin(number int, now, oldest time.Time, requests int) {
+	if u.underWay == nil {
+		u.underWay = map[int]inProgress{}
+	}
+	if len(u.underWay) == 0 {
 		u.since = now
 	}
+	u.underWay[number] = inProgress{oldest, requests}
 }
 
-func (u *usage) end(now time.Time) {
-	if u.underWay--; u.underWay == 0 {
+func (u *usage) end(number int, now time.Time) {
+	if delete(u.underWay, number); len(u.underWay) == 0 && !u.since.IsZero() {
 		u.busy += now.Sub(u.since)
 		u.since = time.Time{}
 	}
 }
 
-// Committed says that a transaction is over that Take has begun, committed or not.
-func (q *Queue) Committed() {
+// late counts the requests of transactions whose oldest one has waited for long.
+func (u *usage) late(now time.Time) (requests int) {
+	for _, t := range u.underWay {
+		if now.Sub(t.since) > lateAfter {
+			requests += t.requests
+		}
+	}
+	return requests
+}
+
+// lateAfter is for how long a request waits to be stored until the store is called a bottleneck.
+const lateAfter = time.Second
+
+// Committed says that the transaction of this number, which Take has begun, is over, committed or not.
+func (q *Queue) Committed(turn int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.usage.end(q.env.Now())
+	q.usage.end(turn, q.env.Now())
 }
 
 // share is the part of the time since the latest call.
@@ -85,11 +110,12 @@ func (q *Queue) Bottlenecks() (all []Bottleneck) {
 	defer q.mu.Unlock()
 	now := q.env.Now()
 	saturated := q.usage.share(now) >= busyShare
-	if q.entering > 0 || len(q.others) > 0 && now.Sub(q.others[0].since) > time.Second {
+	late := q.usage.late(now)
+	if q.entering > 0 || len(q.others) > 0 && now.Sub(q.others[0].since) > lateAfter || late > 0 {
 		if q.storedLate.IsZero() {
 			q.storedLate = now
 		}
-		all = append(all, Bottleneck{Cause: ForStore, Queued: q.entering + len(q.others) + q.held, Since: now.Sub(q.storedLate)})
+		all = append(all, Bottleneck{Cause: ForStore, Queued: q.entering + len(q.others) + q.held + late, Since: now.Sub(q.storedLate)})
 	} else {
 		q.storedLate = time.Time{}
 	}
@@ -101,7 +127,11 @@ func (q *Queue) Bottlenecks() (all []Bottleneck) {
 			a.hindered = time.Time{}
 			continue
 		case a.left == forLimit:
-			b.Cause, b.Limits = ForLimit, slices.Sorted(slices.Values(a.full))
+			b.Cause, b.Limits = ForLimit, slices.Clone(a.full)
+			if a.ownFull {
+				b.Limits = append(b.Limits, kernel.AgentLimit(a.name))
+			}
+			slices.Sort(b.Limits)
 		case saturated:
 			b.Cause = ForStore
 		default:

@@ -27,9 +27,9 @@ func TestBottlenecks(t *testing.T) {
 		work := func(share float64) { // a second, of which transactions are under way for a part
 			const pieces = 10
 			for range pieces {
-				q.usage.begin(q.env.Now())
+				q.usage.begin(1, q.env.Now(), q.env.Now(), 0)
 				time.Sleep(time.Duration(share * float64(time.Second) / pieces))
-				q.usage.end(q.env.Now())
+				q.usage.end(1, q.env.Now())
 				time.Sleep(time.Duration((1 - share) * float64(time.Second) / pieces))
 			}
 		}
@@ -39,10 +39,10 @@ func TestBottlenecks(t *testing.T) {
 		is("b agents [] 0 0s", "c limit [x y] 0 0s")
 		work(0.96)
 		is("b store [] 0 1s", "c limit [x y] 0 1s")
-		q.usage.begin(q.env.Now()) // one transaction that lasts
+		q.usage.begin(1, q.env.Now(), q.env.Now(), 0) // one transaction that lasts
 		time.Sleep(time.Second)
 		is("b store [] 0 2s", "c limit [x y] 0 2s")
-		q.usage.end(q.env.Now())
+		q.usage.end(1, q.env.Now())
 		time.Sleep(time.Second)
 		is("b agents [] 0 3s", "c limit [x y] 0 3s")
 		q.agent("b").left, q.agent("c").left = nothing, nothing
@@ -57,10 +57,15 @@ func TestBottlenecks(t *testing.T) {
 		time.Sleep(time.Second)
 		is(" store [] 1 1s")
 		_, _, turn, _ := q.Take()
+		is(" store [] 1 1s") // it is taken, and the store may not answer
+		time.Sleep(2 * time.Second)
+		is(" store [] 1 3s")
 		q.Ended(turn)
-		q.Committed()
+		q.Committed(turn)
 		is()
 		q.agent("b").left = more
 		is("b agents [] 0 0s")
+		q.agent("b").left, q.agent("b").ownFull = forLimit, true
+		is("b limit [agent:b] 0 0s")
 	})
 }

@@ -63,7 +63,7 @@ func (q *Queue) remember(searches []*search, began time.Time) {
 			a.limits = slices.Collect(maps.Keys(s.needed))
 		}
 		if s.served {
-			a.full, a.fullSeen = s.full, began
+			a.full, a.fullSeen, a.ownFull = s.full, began, s.agentFull
 		}
 	}
 }

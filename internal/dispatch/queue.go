@@ -243,7 +243,13 @@ func (q *Queue) Take() (requests []*Request, claims []*Claim, turn int, ok bool)
 	q.underWay++
 	q.number++
 	q.latest, q.latestOver = q.env.Now(), false
-	q.usage.begin(q.latest)
+	oldest := q.latest
+	for _, r := range requests {
+		if !r.since.IsZero() && r.since.Before(oldest) {
+			oldest = r.since
+		}
+	}
+	q.usage.begin(q.number, q.latest, oldest, len(requests))
 	if len(q.ofRuns)+len(q.others) > 0 {
 		q.signal()
 	}

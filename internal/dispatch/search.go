@@ -34,13 +34,14 @@ type search struct {
 	inStore bool // the store was searched
 	served  bool // candidates were offered to the claims
 
-	atLimit bool // a limit holds steps back
-	remains bool // more steps were ready than the claims took
-	cleared bool // all steps that were found in the store were dispatched, and others can begin behind them
-	older   bool // steps that were found in the store were dispatched
-	laned   bool // some need limits of users' own
-	blocked bool // other transactions have locked candidates
-	unpaid  bool // the budget of the transaction was used up
+	atLimit   bool // a limit holds steps back
+	agentFull bool // that of the agent has no room for all claims
+	remains   bool // more steps were ready than the claims took
+	cleared   bool // all steps that were found in the store were dispatched, and others can begin behind them
+	older     bool // steps that were found in the store were dispatched
+	laned     bool // some need limits of users' own
+	blocked   bool // other transactions have locked candidates
+	unpaid    bool // the budget of the transaction was used up
 }
 
 // leaves is what the search left in the store.

@@ -158,7 +158,7 @@ func (t *Transaction) takeTurns() {
 // others: the store is searched again without those that need it.
 func (t *Transaction) serve(s *search) error {
 	if room := t.limits.counted.Room(kernel.AgentLimit(s.agent)); room < s.want {
-		s.want, s.atLimit = room, true
+		s.want, s.atLimit, s.agentFull = room, true, true
 	}
 	leftOut := len(s.full)
 	s.full = t.limits.stillFull(s.full)

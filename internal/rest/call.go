@@ -130,3 +130,13 @@ func badPart(part, name, message string) badParameter {
 	return badParameter{&perdure.Error{Code: perdure.CodeInvalid, Message: name + " " + message,
 		Fields: []perdure.FieldError{{Pointer: "/" + part + "/" + escapePointer(name), Message: message}}}}
 }
+
+// prefix is the path under which a program has mounted the handler with http.StripPrefix; empty if there is none.
+func (c *call) prefix() string {
+	path, _, _ := strings.Cut(c.r.RequestURI, "?")
+	prefix, found := strings.CutSuffix(path, c.r.URL.EscapedPath())
+	if !found || !strings.HasPrefix(prefix, "/") {
+		return ""
+	}
+	return prefix
+}

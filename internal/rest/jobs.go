@@ -97,7 +97,7 @@ func (c *call) submit() error {
 	status := http.StatusOK
 	if created {
 		status = http.StatusCreated
-		c.w.Header().Set("Location", "/v1/jobs/"+job.ID.String())
+		c.w.Header().Set("Location", c.prefix()+"/v1/jobs/"+job.ID.String())
 	}
 	return c.stored(status, job)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/dispatch"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
 )
@@ -19,6 +20,7 @@ type backlog struct {
 	turn  chan struct{} // whoever has taken the token counts
 
 	mu      sync.Mutex
+	waiting int // submissions that wait for the first count
 	stored  int // unsettled jobs
 	coming  int // submissions that were admitted and are not answered
 	made    int // jobs that were seen to come, ever
@@ -41,7 +43,7 @@ func (b *backlog) admit(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if n := b.stored + b.coming; n >= b.max {
-		e := perdure.Refuse(perdure.CodeBacklogFull, "%d jobs are not settled, and no more than %d may be", n, b.max)
+		e := perdure.Refuse(perdure.CodeBacklogFull, "the backlog is full: %d of at most %d unsettled jobs", n, b.max)
 		e.Hint = "try again later"
 		return e
 	}
@@ -90,8 +92,8 @@ func (b *backlog) recount(ctx context.Context) error {
 		if !at.IsZero() {
 			return nil
 		}
-		if b.env.Wait(ctx, env.Forever, b.turn) == env.Gone {
-			return ctx.Err()
+		if err := b.awaitFirst(ctx); err != nil {
+			return err
 		}
 	}
 	defer func() { b.turn <- struct{}{} }()
@@ -110,6 +112,36 @@ func (b *backlog) recount(ctx context.Context) error {
 	defer b.mu.Unlock()
 	b.stored = n + b.made - made // those made meanwhile may be missing in n
 	b.counted = b.env.Now()
+	return nil
+}
+
+const (
+	maxFirst    = dispatch.MaxQueued // submissions that wait for the first count
+	firstWithin = 5 * time.Second
+)
+
+var errFirst = &perdure.Error{Code: perdure.CodeBacklogFull, Message: "the unsettled jobs are being counted, and too many submissions wait for that", Hint: "try again later"}
+
+// awaitFirst waits for the first count of a node that has just started.
+func (b *backlog) awaitFirst(ctx context.Context) error {
+	b.mu.Lock()
+	b.waiting++
+	tooMany := b.waiting > maxFirst
+	b.mu.Unlock()
+	defer func() {
+		b.mu.Lock()
+		b.waiting--
+		b.mu.Unlock()
+	}()
+	if tooMany {
+		return errFirst
+	}
+	switch b.env.Wait(ctx, firstWithin, b.turn) {
+	case env.Gone:
+		return ctx.Err()
+	case env.Late:
+		return errFirst
+	}
 	return nil
 }
 

@@ -125,20 +125,30 @@ func TestCheapInputsDoNotWaitForCostlyOnes(t *testing.T) {
 	})
 }
 
-// F157: the answer to a claim has at most 16 MiB. The other runs come with the next claim.
+// F157: the answer to a claim has at most 16 MiB. The other runs come with the next claim. (What is undone is handed its output, which
+// need not be rendered.)
 func TestAnswerToAClaimIsBounded(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		const n = 40
-		d.submit(fan(n, `agent: a, with: "${steps.big.output}"`))
+		definition := "type: t\nsteps:\n"
+		for i := range n {
+			definition += fmt.Sprintf("  s%d: {agent: a, undo: {}}\n", i)
+		}
+		id := d.submit(definition)
 		big, err := json.Marshal(strings.Repeat("x", perdure.MaxPayloadBytes-2))
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.finish("big", big)
+		for range n {
+			d.finish("a", big)
+		}
+		if err := d.Act(t.Context(), id, perdure.Act{Verb: perdure.VerbUndo, Author: "me"}); err != nil {
+			t.Fatal(err)
+		}
 		sizes, steps := d.drainAgent("a", n, func(run perdure.Run) {
-			if string(run.Input) != string(big) {
-				t.Errorf("step %s is handed %d bytes", run.Step, len(run.Input))
+			if string(run.Output) != string(big) {
+				t.Errorf("step %s is handed %d bytes", run.Step, len(run.Output))
 			}
 		})
 		for _, size := range sizes {
@@ -356,6 +366,40 @@ func TestAgentsWithLargeValuesTakeTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	all.Wait()
+}
+
+// F156: agents for which the values of others have left no bytes in a transaction are served by the next one, which nothing else causes.
+func TestAgentsWithoutBytesAreServedNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := shut(memory.New())
+		d := open(t, g, scheduler.Config{})
+		const many = 40
+		definition := "type: t\nsteps:\n"
+		for i := range many {
+			definition += fmt.Sprintf("  a%d: {agent: a, undo: {}}\n", i)
+		}
+		id := d.submit(definition + "  b: {agent: b, undo: {}}\n  c: {agent: c, undo: {}}\n")
+		big := json.RawMessage(`"` + strings.Repeat("x", perdure.MaxPayloadBytes-2) + `"`)
+		for range many {
+			d.finish("a", big)
+		}
+		d.finish("b", big)
+		d.finish("c", big)
+		if err := d.Act(t.Context(), id, perdure.Act{Verb: perdure.VerbUndo, Author: "me"}); err != nil {
+			t.Fatal(err)
+		}
+		var claims []func()
+		for _, c := range []protocol.Claim{{Agent: "a", Holder: "h", Max: many, Wait: time.Minute}, {Agent: "b", Holder: "h", Max: 1, Wait: time.Minute}, {Agent: "c", Holder: "h", Max: 1, Wait: time.Minute}} {
+			claims = append(claims, func() {
+				began := time.Now()
+				runs := d.claim(c)
+				if took := time.Since(began); len(runs) == 0 || took > 0 {
+					t.Errorf("agent %s was given %d runs after %s", c.Agent, len(runs), took)
+				}
+			})
+		}
+		d.together(g, claims...)
+	})
 }
 
 // F156: an agent of which enough renderings are postponed does not end the look for another one, whose first step a

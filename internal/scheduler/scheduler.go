@@ -137,7 +137,7 @@ func (s *Scheduler) write(ctx context.Context) {
 			requests[i] = r.Op.(*request)
 		}
 		s.commit(ctx, requests, claims, sync.OnceFunc(func() { s.queue.Ended(turn) }))
-		s.queue.Committed()
+		s.queue.Committed(turn)
 	}
 }
 

@@ -52,13 +52,17 @@ func (s *Scheduler) submitSet(ctx context.Context, plans []*kernel.Plan, answers
 	done := make(chan struct{}, len(plans))
 	runs := 0
 	for i, plan := range plans {
-		if answers[i].Err = s.backlog.admit(ctx); answers[i].Err != nil {
+		full := s.backlog.admit(ctx)
+		if full != nil && (plan.Definition.Key == "" || perdure.CodeOf(full) != perdure.CodeBacklogFull) {
+			answers[i].Err = full
 			continue
 		}
-		ops[i] = submission{plan: plan, backlog: s.backlog}
+		ops[i] = submission{plan: plan, backlog: s.backlog, full: full}
 		r := newRequest(&ops[i], len(plan.Steps), done)
-		r.Agent, r.Runs = dispatch.FirstRuns(plan)
-		runs += r.Runs
+		if full == nil {
+			r.Agent, r.Runs = dispatch.FirstRuns(plan)
+			runs += r.Runs
+		}
 		requests = append(requests, r)
 	}
 	if runs < s.cfg.HoldFrom {
@@ -93,10 +97,15 @@ type submission struct {
 	doubted bool // the answer to a commit was lost
 
 	backlog *backlog
+	full    error // the backlog has no room: only a job that is stored already is an answer
 }
 
 // answered ends it, also where the caller has gone.
-func (o *submission) answered(err error) { o.backlog.answered(err == nil && o.answer.Created) }
+func (o *submission) answered(err error) {
+	if o.full == nil {
+		o.backlog.answered(err == nil && o.answer.Created)
+	}
+}
 
 func (o *submission) doubt() { o.doubted = true }
 
@@ -122,6 +131,9 @@ func (o *submission) apply(b *batch) error {
 		there, err := o.byKey(b, key)
 		if there || err != nil {
 			return err
+		}
+		if o.full != nil {
+			return o.full
 		}
 		b.keys[key] = kernel.Keyed{ID: o.id, Hash: o.plan.Hash}
 	}

@@ -98,8 +98,10 @@ func (o owner) alive() bool {
 	return o.PID != 0 && (o.Host != host || processAlive(o.PID))
 }
 
+const inUseHint = "stop that process; or use the REST API that it serves, with --server URL (a program that embeds a node serves it with rest.Handler); or use PostgreSQL"
+
 func (o owner) inUse(path string) error {
-	e := &perdure.Error{Code: perdure.CodeInUse, Hint: "one process at a time: stop the first, speak to it (--server), or use PostgreSQL"}
+	e := &perdure.Error{Code: perdure.CodeInUse, Hint: inUseHint}
 	switch {
 	case o.PID == 0:
 		e.Message = fmt.Sprintf("the store is in use: %s is locked", path)

@@ -1,0 +1,69 @@
+package scheduler_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/protocol"
+	"github.com/perdure/perdure/store/memory"
+)
+
+// F002: a submission that is repeated while the backlog is full is answered with its job: whoever has lost an answer must be able to
+// learn that the job is stored. All others are refused.
+func TestRepeatedSubmissionIsAnsweredWhileTheBacklogIsFull(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		d := open(t, store, scheduler.Config{MaxBacklog: 3})
+		id := d.submit("key: k1\ntype: t\nsteps:\n  s: {agent: a}\n")
+		d.submit(one)
+		d.submit(one)
+		for body, want := range map[string]perdure.Code{
+			"key: k1\ntype: t\nsteps:\n  s: {agent: a}\n":     "",
+			"key: k1\ntype: other\nsteps:\n  s: {agent: a}\n": perdure.CodeConflict,
+			"key: k2\ntype: t\nsteps:\n  s: {agent: a}\n":     perdure.CodeBacklogFull,
+			one: perdure.CodeBacklogFull,
+		} {
+			did, err := d.Submit(t.Context(), plan(t, body))
+			if perdure.CodeOf(err) != want || err == nil && (did.ID != id || did.Created) {
+				t.Errorf("%s: %+v, %v", body, did, err)
+			}
+		}
+		d.claim(protocol.Claim{Agent: "a", Holder: "h"})
+		if n, err := store.Backlog(t.Context(), 10); n != 3 || err != nil {
+			t.Errorf("%d jobs, %v", n, err)
+		}
+	})
+}
+
+// uncounted is a store that does not say how many jobs are unsettled.
+type uncounted struct {
+	kernel.Store
+}
+
+func (uncounted) Backlog(ctx context.Context, _ int) (int, error) {
+	<-ctx.Done()
+	return 0, ctx.Err()
+}
+
+// Submissions that wait for the first count of the unsettled jobs wait no longer than others, and are then refused.
+func TestFirstCountIsNotAwaitedForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, uncounted{memory.New()}, scheduler.Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		var counting sync.WaitGroup
+		counting.Go(func() { _, _ = d.Submit(ctx, plan(t, one)) })
+		synctest.Wait()
+		began := time.Now()
+		if _, err := d.Submit(t.Context(), plan(t, one)); perdure.CodeOf(err) != perdure.CodeBacklogFull || time.Since(began) != 5*time.Second {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+		cancel()
+		counting.Wait()
+	})
+}
