@@ -108,7 +108,7 @@ func TestBatchFailsMidway(t *testing.T) {
 			did[0] = perdure.Submitted{Err: full}
 			return did, err
 		}
-		did, err := far(t, svc, client.Patience(0)).SubmitAll(t.Context(), nil, jobs)
+		did, err := far(t, svc, client.Patience(0), client.BusyPatience(0)).SubmitAll(t.Context(), nil, jobs)
 		if calls != failing {
 			t.Errorf("%d calls, and call %d failed", calls, failing)
 		}

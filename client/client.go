@@ -6,8 +6,9 @@
 //
 // What a server refuses comes back as the *perdure.Error that it was there. A server that cannot be
 // reached is one too, with perdure.CodeUnavailable: at once where it was asked to do something, after a
-// minute (Patience) where one waits for a job or follows it. A call that the server is too busy for (429) is repeated for as long, after
-// Retry-After and a random pause: nothing of it was done. The end of the caller's own context is its own error.
+// minute (Patience) where one waits for a job or follows it. A call that the server is too busy for (429) is repeated for a minute
+// (BusyPatience), after Retry-After and a random pause: nothing of it was done. SubmitAll is such a call if all of its jobs were
+// refused; if some were accepted, each job has its own answer. The end of the caller's own context is its own error.
 package client
 
 import (
@@ -41,11 +42,13 @@ const (
 
 // Client asks one server. It may be used by many goroutines.
 type Client struct {
-	base     string // without a slash at its end
-	shown    string // base without a password
-	http     *http.Client
-	author   string
-	patience time.Duration
+	base         string // without a slash at its end
+	shown        string // base without a password
+	http         *http.Client
+	author       string
+	patience     time.Duration
+	busyPatience time.Duration
+	onBusy       func(error, time.Duration)
 }
 
 var _ protocol.Server = (*Client)(nil)
@@ -59,9 +62,18 @@ func Author(name string) Option { return func(c *Client) { c.author = name } }
 // HTTPClient replaces what sends requests. Its Timeout must be 0, or long polls break.
 func HTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
 
-// Patience is for how long who waits for a job, or follows it, bears a server that is away, and for how long any call is repeated that
-// the server is too busy for (429); a minute if nothing is said. 0: not at all.
+// Patience is for how long a call that waits for a job, or follows it, bears a server that is away. Without this option it is a
+// minute. 0: not at all.
 func Patience(d time.Duration) Option { return func(c *Client) { c.patience = d } }
+
+// BusyPatience is for how long a call is repeated that the server is too busy for (429). Without this option it is a minute. 0: not
+// at all.
+func BusyPatience(d time.Duration) Option { return func(c *Client) { c.busyPatience = d } }
+
+// OnBusy is called before a call is repeated that the server is too busy for, with the reason and the time until then.
+func OnBusy(f func(reason error, again time.Duration)) Option {
+	return func(c *Client) { c.onBusy = f }
+}
 
 // New makes a client of the server at baseURL. It does not connect yet.
 func New(baseURL string, options ...Option) (*Client, error) {
@@ -71,7 +83,8 @@ func New(baseURL string, options ...Option) (*Client, error) {
 		e.Hint = "http://HOST:PORT"
 		return nil, e
 	}
-	c := &Client{base: strings.TrimRight(u.String(), "/"), shown: strings.TrimRight(redact.URL(baseURL), "/"), patience: longestOutage}
+	c := &Client{base: strings.TrimRight(u.String(), "/"), shown: strings.TrimRight(redact.URL(baseURL), "/"), patience: longestOutage,
+		busyPatience: longestOutage, onBusy: func(error, time.Duration) {}}
 	for _, set := range options {
 		set(c)
 	}
@@ -117,13 +130,14 @@ func (c *Client) ask(ctx context.Context, req *request, out any) (status int, er
 		if gone == nil {
 			return status, err
 		}
-		wait := pause(try)
+		wait := gone.retryAfter + spread(gone.retryAfter) + pause(try)
 		code := perdure.CodeOf(err) // another server's 429 says nothing of what was done
 		switch busy := (code == perdure.CodeBacklogFull || code == perdure.CodeTooManyRequests) && !req.ofAgent; {
 		case busy:
-			if wait += gone.retryAfter; time.Since(began)+wait > c.patience {
+			if time.Since(began)+wait > c.busyPatience {
 				return status, gone.err
 			}
+			c.onBusy(gone.err, wait)
 		case req.method != http.MethodGet || try >= attempts:
 			return status, gone.err
 		}

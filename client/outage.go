@@ -26,6 +26,14 @@ func pause(try int) time.Duration {
 	return d/2 + rand.N(d)
 }
 
+// spread is how much later than a server asks a call is repeated: clients that were refused together must not all come back together.
+func spread(retryAfter time.Duration) time.Duration {
+	if retryAfter <= 0 {
+		return 0
+	}
+	return rand.N(retryAfter / 2)
+}
+
 func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -87,5 +95,5 @@ func (o *outage) pause(gone *away, patience time.Duration) (time.Duration, error
 	if time.Since(o.began) >= patience {
 		return 0, gone.err
 	}
-	return gone.retryAfter + pause(o.tries), nil
+	return gone.retryAfter + spread(gone.retryAfter) + pause(o.tries), nil
 }

@@ -213,7 +213,7 @@ func TestErrorsComeBack(t *testing.T) {
 		svc := resttest.Full()
 		svc.OnSubmit = func(context.Context, []byte, string, string) (*perdure.JobView, bool, error) { return nil, false, want }
 		svc.OnFollow = func(context.Context, string, func(*perdure.JobView) error) error { return want }
-		c := connect(t, serve(t, rest.Config{Service: svc}), client.Patience(0))
+		c := connect(t, serve(t, rest.Config{Service: svc}), client.Patience(0), client.BusyPatience(0))
 		_, _, err := c.Submit(t.Context(), []byte("{}"), "application/json")
 		if diff := cmp.Diff(error(want), err); diff != "" {
 			t.Errorf("%s: %s", want.Code, diff)

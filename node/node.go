@@ -39,6 +39,7 @@ import (
 	"github.com/perdure/perdure/internal/metrics"
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/internal/service"
+	"github.com/perdure/perdure/internal/speed"
 	"github.com/perdure/perdure/internal/supervisor"
 	"github.com/perdure/perdure/internal/watch"
 )
@@ -217,6 +218,9 @@ func (n *Node) Start(ctx context.Context) error {
 	}
 	if n.started.Swap(true) {
 		return errors.New("node: started twice")
+	}
+	if off := speed.Off(); len(off) > 0 {
+		n.log.Warn("optimisations are switched off", "by", speed.Variable, "off", off)
 	}
 	n.run(n.watching, n.components()...)
 	if n.host != nil {

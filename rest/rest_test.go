@@ -64,7 +64,7 @@ func TestHandlerBelowAPath(t *testing.T) {
 	if err != nil || done.Current != perdure.Done {
 		t.Fatalf("%+v, %v", done, err)
 	}
-	for path, want := range map[string]string{"/readyz": "ok", "/metrics": "perdure_jobs_settled_total", "/openapi.json": "/v1/jobs", "/v1/schema/job.json": "steps"} {
+	for path, want := range map[string]string{"/readyz": "ok", "/metrics": "perdure_jobs_submitted_total", "/openapi.json": "/v1/jobs", "/v1/schema/job.json": "steps"} {
 		answer, err := http.Get(url + path)
 		if err != nil {
 			t.Fatal(err)
@@ -80,18 +80,11 @@ func TestHandlerBelowAPath(t *testing.T) {
 // The address of a new job is below the path at which the program has mounted the handler.
 func TestLocationHasTheMountedPath(t *testing.T) {
 	url := program(t)
-	answer, err := http.Post(url+"/v1/jobs?x-unused=1", "application/json", strings.NewReader(`{"type": "t", "steps": {"s": {"agent": "sleep", "with": {"for": "0s"}}}}`))
+	answer, err := http.Post(url+"/v1/jobs", "application/json", strings.NewReader(`{"type": "t", "steps": {"s": {"agent": "sleep", "with": {"for": "1ms"}}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	answer.Body.Close()
-	if answer.StatusCode == http.StatusBadRequest { // parameters that are not known are refused
-		answer, err = http.Post(url+"/v1/jobs", "application/json", strings.NewReader(`{"type": "t", "steps": {"s": {"agent": "sleep", "with": {"for": "0s"}}}}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer.Body.Close()
-	}
 	at, err := answer.Location()
 	if err != nil || !strings.HasPrefix(at.Path, "/perdure/v1/jobs/job_") {
 		t.Fatalf("%s: location %v, %v", answer.Status, at, err)
@@ -109,7 +102,7 @@ func TestLocationHasTheMountedPath(t *testing.T) {
 
 func TestAllowedHosts(t *testing.T) {
 	get := func(h http.Handler, host string) int {
-		r := httptest.NewRequest(http.MethodGet, "http://"+host+"/healthz", nil)
+		r := httptest.NewRequest(http.MethodGet, "http://"+host+"/v1/jobs", nil)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		return w.Code

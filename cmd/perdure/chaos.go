@@ -110,7 +110,7 @@ func (a *app) chaos(ctx context.Context, o *chaosFlags, command []string) error 
 	}
 	ctx, stop := a.interruptible(ctx)
 	defer stop()
-	server, err := newClient(a.server)
+	server, err := a.newClient(a.server)
 	if err != nil {
 		return err
 	}

@@ -89,7 +89,7 @@ func (a *app) dial(ctx context.Context, cmd *cobra.Command, agents agentFlags) (
 	case store && takes(cmd, "store") && (storeFlag || !server):
 		return a.open(ctx, storeUse{agents: agents})
 	}
-	svc, err := newClient(a.server)
+	svc, err := a.newClient(a.server)
 	if err != nil {
 		return nil, err
 	}

@@ -112,13 +112,16 @@ func newServer(n engine, polls context.Context, hosts rest.Hosts, connections in
 	return rest.Server("", rest.New(cfg), log)
 }
 
-func newClient(server string) (protocol.Server, error) {
+// newClient makes the client of a command. It soon returns an error if the server is gone, because commands that wait for a job then
+// wait themselves (lostFor). A call that the server is too busy for is repeated, and the user is told.
+func (a *app) newClient(server string) (protocol.Server, error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, &usageError{msg: fmt.Sprintf("--server %s is no server's URL", redact.URL(server)), hint: "http://HOST:PORT"}
 	}
-	// Who sits there is told soon that the server is gone, and then waits for it (lostFor).
-	return client.New(server, client.Author(author()), client.Patience(time.Second))
+	return client.New(server, client.Author(author()), client.Patience(time.Second), client.OnBusy(func(reason error, again time.Duration) {
+		a.talk("%v: trying again in %s", reason, again.Round(time.Second))
+	}))
 }
 
 // sweep is one round of the supervisor, as text and as an object.

@@ -5,11 +5,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/rest"
 	"github.com/perdure/perdure/store/sqlite"
 )
 
@@ -120,6 +123,19 @@ func TestFirstJob(t *testing.T) {
 		// end
 		if err == nil && undone.Current != perdure.Undone {
 			err = fmt.Errorf("%+v", undone)
+		}
+		if err != nil {
+			return err
+		}
+		// show: operate
+		mux := http.NewServeMux()
+		mux.Handle("/perdure/", http.StripPrefix("/perdure", rest.Handler(n)))
+		server := &http.Server{Addr: "127.0.0.1:8080", Handler: mux}
+		// end
+		answer := httptest.NewRecorder()
+		server.Handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "http://127.0.0.1:8080/perdure/v1/jobs/order-1042", nil))
+		if answer.Code != http.StatusOK {
+			err = fmt.Errorf("%s", answer.Body)
 		}
 		return err
 	}

@@ -50,6 +50,16 @@ var off = func() map[Optimisation]bool {
 // On reports whether the optimisation is in use.
 func (d Optimisation) On() bool { return !off[d] }
 
+// Off lists the optimisations that are not in use.
+func Off() (list []string) {
+	for _, d := range Optimisations {
+		if off[d] {
+			list = append(list, string(d))
+		}
+	}
+	return list
+}
+
 // Parse reads a list of optimisations. The error names the first unknown one.
 func Parse(list string) (optimisations []Optimisation, err error) {
 	for name := range strings.SplitSeq(list, ",") {

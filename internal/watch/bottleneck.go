@@ -63,7 +63,11 @@ func (b *Bottlenecks) log(all []scheduler.Bottleneck, now time.Time) {
 	for agent := range b.logged {
 		if !there[agent] {
 			delete(b.logged, agent)
-			b.Log.Info("work does not wait any more", "agent", agent)
+			var about []any
+			if agent != "" {
+				about = []any{"agent", agent}
+			}
+			b.Log.Info("work does not wait any more", about...)
 		}
 	}
 }

@@ -53,9 +53,10 @@ class Backoff:
         self.next = 0.0
 
     def draw(self, at_least: float = 0.0) -> float:
-        """How long to wait now; at_least is what a server asked for (Retry-After)."""
+        """How long to wait now; at_least is what a server asked for (Retry-After). Up to half of that is added: clients
+        that were refused together must not all come back together."""
         self.next = min(max(2 * self.next, self.base), self.most)
-        return at_least + self.next * random.uniform(0.5, 1.0)
+        return at_least * random.uniform(1.0, 1.5) + self.next * random.uniform(0.5, 1.0)
 
     def pause(self, until: threading.Event, at_least: float = 0.0) -> bool:
         """Sleeps; False if `until` was set meanwhile."""

@@ -50,10 +50,11 @@ export class Backoff {
     this.#next = 0;
   }
 
-  /** How long to wait now; atLeast is what a server asked for (Retry-After). */
+  /** How long to wait now; atLeast is what a server asked for (Retry-After). Up to half of that is added: clients that were refused
+   *  together must not all come back together. */
   draw(atLeast = 0): number {
     this.#next = Math.min(Math.max(2 * this.#next, this.#base), this.#most);
-    return atLeast + this.#next * (0.5 + Math.random() / 2);
+    return atLeast * (1 + Math.random() / 2) + this.#next * (0.5 + Math.random() / 2);
   }
 
   /** Sleeps; false if the signal came first. */
