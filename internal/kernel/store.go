@@ -199,6 +199,8 @@ type Reader interface {
 	ListAgents(context.Context) (map[string]perdure.AgentSettings, error)
 	// Look says what there is to be done, and when. It is called often.
 	Look(ctx context.Context, agents []string) (Look, error)
+	// ReadyAgents are agents with a step that is ready, in order, at most max.
+	ReadyAgents(ctx context.Context, max int) ([]string, error)
 	// Backlog counts unsettled jobs, up to max.
 	Backlog(ctx context.Context, max int) (int, error)
 }

@@ -2,9 +2,12 @@ package scheduler
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/perdure/perdure/internal/dispatch"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Bottleneck is what work waits for.
@@ -18,8 +21,19 @@ const (
 )
 
 // Bottlenecks says what work waits for, as far as this node knows. It is to be called every few seconds. Of agents that may be
-// behind it asks the store whether anything is ready for them.
+// behind it asks the store whether anything is ready for them. It also reports agents whose steps are ready and which no process
+// claims, at this node or at another.
 func (s *Scheduler) Bottlenecks(ctx context.Context) []Bottleneck {
+	all := s.waits(ctx)
+	for _, b := range s.unclaimed.find(ctx, s) {
+		if !slices.ContainsFunc(all, func(other Bottleneck) bool { return other.Agent == b.Agent }) {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+func (s *Scheduler) waits(ctx context.Context) []Bottleneck {
 	all := s.queue.Bottlenecks()
 	var agents []string
 	for i := range all {
@@ -38,4 +52,57 @@ func (s *Scheduler) Bottlenecks(ctx context.Context) []Bottleneck {
 		}
 	}
 	return slices.DeleteFunc(all, nothing)
+}
+
+const (
+	unclaimedEvery = 10 * time.Second
+	unclaimedAfter = 30 * time.Second // an agent that no process has claimed for so long has none
+	maxUnclaimed   = 100              // agents that are looked at
+)
+
+// unclaimed keeps the agents for which no process claims. It belongs to the one goroutine that calls Bottlenecks.
+type unclaimed struct {
+	at     time.Time            // of the latest look
+	agents map[string]time.Time // since when
+}
+
+func (u *unclaimed) find(ctx context.Context, s *Scheduler) (all []Bottleneck) {
+	now := s.env.Now()
+	if u.at.IsZero() || now.Sub(u.at) >= unclaimedEvery {
+		found, err := u.read(ctx, s)
+		if err != nil {
+			return nil
+		}
+		agents := map[string]time.Time{}
+		for _, agent := range found {
+			agents[agent] = now
+			if since, known := u.agents[agent]; known {
+				agents[agent] = since
+			}
+		}
+		u.at, u.agents = now, agents
+	}
+	for _, agent := range slices.Sorted(maps.Keys(u.agents)) {
+		all = append(all, Bottleneck{Agent: agent, Cause: ForAgents, Since: now.Sub(u.agents[agent])})
+	}
+	return all
+}
+
+func (u *unclaimed) read(ctx context.Context, s *Scheduler) ([]string, error) {
+	agents, err := s.cfg.Store.ReadyAgents(ctx, maxUnclaimed)
+	if err != nil || len(agents) == 0 {
+		return nil, err
+	}
+	seen, err := s.cfg.Store.Seen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now, err := s.cfg.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	seen = append(seen, s.SeenNow(now)...)
+	return slices.DeleteFunc(agents, func(agent string) bool {
+		return slices.ContainsFunc(seen, func(o kernel.Seen) bool { return o.Agent == agent && now.Sub(o.At) < unclaimedAfter })
+	}), nil
 }

@@ -57,6 +57,7 @@ type Scheduler struct {
 	turns   *dispatch.Turns
 
 	renderers *renderers
+	unclaimed unclaimed
 
 	failing      atomic.Bool // the latest transaction failed
 	refusal      refusal

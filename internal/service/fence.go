@@ -12,6 +12,9 @@ import (
 // counted up from 1 and above all fences before: for a store that was put back from a backup, and cannot know
 // which numbers it has given since. It gives that number, and leaves an alert.
 func (svc *Service) RaiseFence(ctx context.Context, author, reason string) (fence int64, err error) {
+	if err := svc.ended(); err != nil {
+		return 0, err
+	}
 	err = svc.Store.Update(ctx, func(tx kernel.Tx) error {
 		now, err := tx.Now()
 		if err != nil {

@@ -68,6 +68,9 @@ func (svc *Service) ListAlerts(ctx context.Context, q perdure.AlertQuery) (*perd
 
 // CloseAlert implements perdure.Operations.
 func (svc *Service) CloseAlert(ctx context.Context, id int64, by string) (*perdure.AlertView, error) {
+	if err := svc.ended(); err != nil {
+		return nil, err
+	}
 	a, err := svc.Scheduler.CloseAlert(ctx, id, by)
 	if err != nil {
 		return nil, Unreachable(err)
@@ -136,6 +139,9 @@ func (svc *Service) GetLimit(ctx context.Context, name string) (*perdure.LimitVi
 
 // PutLimit implements perdure.Operations.
 func (svc *Service) PutLimit(ctx context.Context, name string, settings perdure.LimitSettings) (*perdure.LimitView, error) {
+	if err := svc.ended(); err != nil {
+		return nil, err
+	}
 	if err := svc.Scheduler.PutLimit(ctx, name, settings); err != nil {
 		return nil, Unreachable(err)
 	}
@@ -144,6 +150,9 @@ func (svc *Service) PutLimit(ctx context.Context, name string, settings perdure.
 
 // DeleteLimit implements perdure.Operations.
 func (svc *Service) DeleteLimit(ctx context.Context, name string) error {
+	if err := svc.ended(); err != nil {
+		return err
+	}
 	if err := svc.Scheduler.DeleteLimit(ctx, name); err != nil {
 		return Unreachable(err)
 	}
@@ -215,6 +224,9 @@ func (svc *Service) GetAgent(ctx context.Context, name string) (*perdure.AgentVi
 
 // PutAgent implements perdure.Operations.
 func (svc *Service) PutAgent(ctx context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error) {
+	if err := svc.ended(); err != nil {
+		return nil, err
+	}
 	if err := svc.Scheduler.PutAgent(ctx, name, settings); err != nil {
 		return nil, Unreachable(err)
 	}

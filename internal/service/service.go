@@ -90,6 +90,9 @@ func New(cfg Config) *Service {
 	return &Service{Config: cfg, recent: newRecent()}
 }
 
+// ended returns why the node has ended; nil while it has not. The caller of the node may have closed the store after that.
+func (svc *Service) ended() error { return context.Cause(svc.Life) }
+
 // Unreachable returns the error of a store as a caller gets it.
 func Unreachable(err error) error {
 	if perdure.CodeOf(err) != "" || errors.Is(err, context.Canceled) {

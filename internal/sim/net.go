@@ -37,6 +37,7 @@ var (
 	callReport = &call{kind: "report", lost: []string{"F055"}, unsaid: []string{"F037"}, twice: []string{"F056", "F136"}}
 	callBeat   = &call{kind: "beat", lost: []string{"F042"}, unsaid: []string{"F042"}, twice: []string{"F042"}}
 	callAct    = &call{kind: "act"}
+	callGet    = &call{kind: "get"}
 )
 
 // open is a call that is under way.
@@ -126,7 +127,7 @@ func send[T any](ctx context.Context, w *world, p *process, c *call, o *open[T],
 	}
 	w.after(late, proc, func() {
 		life := n.life
-		if c == callClaim {
+		if c == callClaim || c == callGet {
 			life = n.polls
 		}
 		gone, leave := context.WithCancel(life)

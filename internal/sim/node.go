@@ -18,6 +18,7 @@ import (
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/internal/supervisor"
 	perdurenode "github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/protocol"
 )
 
 // node is one process of the grid: a real node, which is made anew after each crash and after each stop, on the same host.
@@ -36,6 +37,7 @@ type node struct {
 	host    *host                // of its own; nil: none
 
 	stopping bool                      // it was told to stop
+	stopped  bool                      // and has
 	sweeping bool                      // between the supervisor's look and the end of its round
 	looked   time.Duration             // when its supervisor last got an answer to its look
 	leads    map[string]kernel.Mandate // by role: the mandate under which it leads
@@ -47,7 +49,7 @@ func (n *node) boot() {
 	n.born++
 	n.proc = w.spawn(fmt.Sprintf("node%d.%d", n.id, n.born))
 	n.proc.rate = w.swarm.rates[n.id%len(w.swarm.rates)]
-	n.stopping, n.sweeping, n.leads, n.admitted = false, false, map[string]kernel.Mandate{}, map[kernel.Mandate]int{}
+	n.stopping, n.stopped, n.sweeping, n.leads, n.admitted = false, false, false, map[string]kernel.Mandate{}, map[kernel.Mandate]int{}
 	n.life, n.end = context.WithCancel(context.Background())
 	n.polls, n.endPoll = context.WithCancel(n.life)
 	n.link = newLink(n)
@@ -199,6 +201,9 @@ func (l *link) Mail(ctx context.Context, max, maxBytes int) ([]kernel.Mail, erro
 }
 
 func (l *link) Update(ctx context.Context, fn func(kernel.Tx) error) error {
+	if l.n.stopped {
+		l.n.w.wrong("F013", "%s has stopped, and begins a transaction: its store may be closed", l.n.proc.name)
+	}
 	if err := l.reach(ctx); err != nil {
 		return err
 	}
@@ -245,9 +250,11 @@ func (n *node) stop() {
 	proc.Go(func() {
 		ctx, cancel := env.WithTimeout(proc, context.Background(), time.Second+w.upTo(8*time.Second))
 		defer cancel()
-		_ = n.real.Stop(ctx)
+		err := n.real.Stop(ctx)
 		n.end()
-		w.say("%s has stopped", proc.name)
+		n.stopped = err == nil
+		w.say("%s has stopped: %v", proc.name, err)
+		n.hasStopped(ctx)
 		w.after(w.upTo(2*time.Second), nil, func() {
 			if proc.dead {
 				return
@@ -260,6 +267,28 @@ func (n *node) stop() {
 		})
 	})
 	w.settle(proc)
+}
+
+// hasStopped: a node that has stopped in time answers no claims, and its agents hold no runs any more (L6): unless its store has
+// failed meanwhile, or clocks have been set: a run whose time may be over is not reported.
+func (n *node) hasStopped(ctx context.Context) {
+	w := n.w
+	if !n.stopped {
+		return
+	}
+	if _, err := n.real.Claim(ctx, protocol.Claim{Agent: agentNames[0], Holder: "late", Max: 1}); err == nil {
+		w.wrong("F013", "%s has stopped, and answers claims", n.proc.name)
+	}
+	if n.host == nil || w.swarm.store > 0 || w.untimely || n.proc.wall != 0 {
+		return
+	}
+	for _, j := range w.known() {
+		for _, s := range w.steps(j.ID) {
+			if s.Phase == perdure.Running && s.LockedBy == n.host.holder && s.LockedUntil.Sub(w.storeNow()) > slack {
+				w.wrong("L6", "%s has stopped, and holds run %d of %s/%s", n.proc.name, s.Run, short(j.ID), s.Name)
+			}
+		}
+	}
 }
 
 func (n *node) crash() {

@@ -36,6 +36,41 @@ func (w *world) submit(plan *kernel.Plan, tries int) {
 	}
 }
 
+// shown is what a client that waits for a job is shown.
+type shown struct {
+	view  *perdure.JobView
+	by    string
+	took  time.Duration
+	stops bool // the node stops, or the client has gone
+}
+
+// await is a client that waits for a job to rest. An answer that comes before its time shows a job at rest, unless the node stops; and
+// it is the job that was asked for.
+func (w *world) await(key string) {
+	for range 20 {
+		wait := time.Second + w.upTo(20*time.Second)
+		got, err := ask(context.Background(), w, w.clients, callGet, func(ctx context.Context, n *node) (shown, error) {
+			proc, began := n.proc, w.now
+			view, err := n.real.Job(ctx, key, wait)
+			return shown{view, proc.name, w.now - began, n.stopping || proc.dead || ctx.Err() != nil}, err
+		})
+		if err != nil {
+			w.clients.Wait(context.Background(), w.upTo(2*time.Second), nil)
+			continue
+		}
+		view := got.view
+		switch j := w.job(view.ID); {
+		case j == nil || j.Key != key || view.Key != key:
+			w.wrong("I1", "who waits for key %s is shown %s with key %s", key, view.ID, view.Key)
+		case view.AtRest():
+			w.say("%s is shown at rest: %s", short(view.ID), view.Current)
+			return
+		case got.took < wait*9/10 && !got.stops:
+			w.wrong("F013", "%s was to wait %s for %s, and answers after %s that it is %s", got.by, wait, short(view.ID), got.took, view.Phase)
+		}
+	}
+}
+
 // otherBody submits something else under a key that is taken (F003).
 func (w *world) otherBody(plan *kernel.Plan) {
 	key := plan.Definition.Key

@@ -33,6 +33,7 @@ type Config struct {
 	Store   func(clock func() time.Time) (kernel.Store, error) // a fresh, empty one, on this clock
 	Small   bool                                               // less of everything: the store is slow
 	Without []string                                           // what of the swarm is left out
+	Only    []string                                           // the kinds of mischief that there are; nil: all
 	Lines   func(string)                                       // takes the transcript; nil: nobody
 }
 
@@ -112,6 +113,9 @@ func (w *world) play(r *rand.Rand) error {
 			w.after(at, w.clients, func() { w.clients.Go(func() { w.postJob(plan) }) })
 		} else {
 			w.after(at, w.clients, func() { w.clients.Go(func() { w.submit(plan, 8) }) })
+		}
+		if plan.Definition.Key != "" && r.IntN(4) == 0 {
+			w.after(at+time.Second, w.clients, func() { w.clients.Go(func() { w.await(plan.Definition.Key) }) })
 		}
 		if plan.Definition.Key != "" && r.IntN(3) == 0 { // the same, at the same time or later
 			w.after(at+time.Duration(r.IntN(2))*time.Duration(r.Int64N(int64(5*time.Second))), w.clients, func() { w.clients.Go(func() { w.submit(plan, 2) }) })

@@ -35,6 +35,13 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
+// F013, F117, L6: rolling restarts, and no other mischief.
+func TestRollingRestarts(t *testing.T) {
+	for i := range uint64(200) {
+		play(t, i+1, sim.Config{Store: inMemory, Small: testing.Short(), Only: []string{"stop node"}})
+	}
+}
+
 func play(t *testing.T, seed uint64, c sim.Config) sim.Result {
 	t.Helper()
 	res, err := sim.Play(seed, c)

@@ -124,6 +124,9 @@ func drawSwarm(r *rand.Rand, c *Config) swarm {
 		s.jobs, s.nodes, s.hosts = min(s.jobs, 3), min(s.nodes, 2), min(s.hosts, 2)
 	}
 	kinds := slices.DeleteFunc(slices.Clone(mischiefs), func(string) bool { return r.IntN(2) == 0 })
+	if c.Only != nil {
+		kinds = c.Only
+	}
 	for i := range r.IntN(8) * min(len(kinds), 1) {
 		s.mischief = append(s.mischief, mischief{name: fmt.Sprintf("m%d", i), at: time.Duration(r.Int64N(int64(chaos))), kind: kinds[r.IntN(len(kinds))],
 			who: r.IntN(100), long: time.Duration(r.Int64N(int64(25 * time.Second)))})

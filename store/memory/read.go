@@ -210,6 +210,19 @@ func (s *Store) Look(ctx context.Context, agents []string) (kernel.Look, error) 
 	})
 }
 
+func (s *Store) ReadyAgents(ctx context.Context, max int) ([]string, error) {
+	return view(ctx, s, func() []string {
+		ready := map[string]bool{}
+		for _, s := range s.open {
+			if key := kernel.ReadyOf(s); key.Ready {
+				ready[key.Agent] = true
+			}
+		}
+		agents := slices.Sorted(maps.Keys(ready))
+		return agents[:min(len(agents), max)]
+	})
+}
+
 func (s *Store) Backlog(ctx context.Context, max int) (int, error) {
 	return view(ctx, s, func() (n int) {
 		for _, j := range s.jobs {

@@ -7,6 +7,22 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
+// readyAgentsSQL leaps from one agent to the next, in both tables.
+const readyAgentsSQL = `with recursive r (agent, n) as (
+		(select agent, 1 from perdure.ready order by agent limit 1)
+		union all
+		select (select t.agent from perdure.ready t where t.agent > r.agent order by t.agent limit 1), n + 1 from r where r.agent is not null and n < $1
+	), b (agent, n) as (
+		(select agent, 1 from perdure.bundle order by agent limit 1)
+		union all
+		select (select t.agent from perdure.bundle t where t.agent > b.agent order by t.agent limit 1), n + 1 from b where b.agent is not null and n < $1
+	)
+	select agent from (select agent from r union select agent from b) a where agent is not null order by agent limit $1`
+
+func (s *Store) ReadyAgents(ctx context.Context, max int) ([]string, error) {
+	return query(ctx, s, q(readyAgentsSQL).int(max), (*reader).text)
+}
+
 const (
 	// lookSQL begins at marks where full looks at a lane are slow (see lanes).
 	lookSQL = `select ` + readingSQL + `, least(

@@ -330,6 +330,23 @@ func (s *Store) Look(ctx context.Context, agents []string) (l kernel.Look, err e
 	return l, err
 }
 
+// readyAgentsSQL leaps from one agent to the next, in both indexes.
+const readyAgentsSQL = `
+	WITH RECURSIVE s (agent, n) AS (
+		SELECT (SELECT min(agent) FROM perdure_step WHERE ready IS NOT NULL), 1
+		UNION ALL
+		SELECT (SELECT min(t.agent) FROM perdure_step t WHERE t.ready IS NOT NULL AND t.agent > s.agent), n + 1 FROM s WHERE s.agent IS NOT NULL AND n < ?1
+	), b (agent, n) AS (
+		SELECT (SELECT min(agent) FROM perdure_bundle), 1
+		UNION ALL
+		SELECT (SELECT min(t.agent) FROM perdure_bundle t WHERE t.agent > b.agent), n + 1 FROM b WHERE b.agent IS NOT NULL AND n < ?1
+	)
+	SELECT agent FROM (SELECT agent FROM s UNION SELECT agent FROM b) WHERE agent IS NOT NULL ORDER BY agent LIMIT ?1`
+
+func (s *Store) ReadyAgents(ctx context.Context, max int) ([]string, error) {
+	return view(ctx, s, (*row).text, readyAgentsSQL, atMost(max))
+}
+
 // earlier is the earlier of two times, of which either may be none.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {

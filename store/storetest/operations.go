@@ -479,6 +479,10 @@ var operations = []operation{
 		most := d.max()
 		return reads(func(s kernel.Store) (int, error) { return s.Backlog(ctx, most) })
 	}},
+	{"ReadyAgents", func(d *differ) act {
+		most := d.max()
+		return reads(func(s kernel.Store) ([]string, error) { return s.ReadyAgents(ctx, most) })
+	}},
 	{"Attend", func(d *differ) act {
 		p := kernel.Presence{Node: kernel.Node{ID: d.pick("n1", "n2", "n3"), Host: "h", PID: d.rnd.IntN(100), Version: "v", Agents: []string{d.agent()}, Slots: []int{d.rnd.IntN(9)}, Since: d.time()}, TTL: ttl}
 		if d.chance(50) {

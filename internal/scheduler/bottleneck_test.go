@@ -1,0 +1,59 @@
+package scheduler_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/protocol"
+	"github.com/perdure/perdure/store/memory"
+)
+
+// Steps that are ready, and that no process of their agent claims, are reported as waiting for the agent, also by a node at which no
+// process of the agent has ever claimed. A process that claims at another node counts.
+func TestAgentsWithoutProcessesAreBottlenecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		d := open(t, store, scheduler.Config{})
+		is := func(want string) {
+			t.Helper()
+			if got := fmt.Sprint(d.Bottlenecks(t.Context())); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		}
+		is("[]")
+		for _, agent := range []string{"a", "b", "c"} {
+			d.submit("type: t\nsteps:\n  s: {agent: " + agent + "}\n")
+		}
+		is("[]") // for as long as the latest look is new
+		time.Sleep(10 * time.Second)
+		is("[{a agents [] 0 0s} {b agents [] 0 0s} {c agents [] 0 0s}]")
+		time.Sleep(15 * time.Second)
+		is("[{a agents [] 0 15s} {b agents [] 0 15s} {c agents [] 0 15s}]")
+
+		now, err := store.Now(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		elsewhere := kernel.Presence{Node: kernel.Node{ID: "other"}, TTL: time.Second, Seen: []kernel.Seen{{Agent: "b", Holder: "h", At: now}}}
+		if _, err := store.Attend(t.Context(), elsewhere); err != nil {
+			t.Fatal(err)
+		}
+		d.claim(protocol.Claim{Agent: "a", Holder: "h"})
+		time.Sleep(10 * time.Second)
+		is("[{c agents [] 0 25s}]")
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiting sync.WaitGroup
+		waiting.Go(func() { _, _ = d.Claim(ctx, protocol.Claim{Agent: "c", Holder: "h", Max: 1, Wait: time.Minute}) })
+		synctest.Wait()
+		time.Sleep(30 * time.Second)
+		is("[{b agents [] 0 0s}]") // its process has not claimed for long
+		cancel()
+		waiting.Wait()
+	})
+}
