@@ -278,7 +278,7 @@ func (tx *tx) openBundles(found []foundBundle, lock bool) (open, elsewhere []bun
 	}
 	locked := map[perdure.JobID]int{}
 	if lock {
-		if locked, err = tx.lockBundles(manner{}, q(tryBundlesSQL).uuids(firsts)); err != nil {
+		if locked, err = tx.lockBundles(manner{}, uuids(q(tryBundlesSQL), firsts)); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -341,7 +341,7 @@ func (tx *tx) contents(firsts []perdure.JobID) (map[perdure.JobID]*bundle.Bundle
 		return found, nil
 	}
 	var read []*bundle.Bundle
-	if err := tx.run(into(q(contentsSQL).uuids(missing), &read, scanBundle)); err != nil {
+	if err := tx.run(into(uuids(q(contentsSQL), missing), &read, scanBundle)); err != nil {
 		return nil, err
 	}
 	for _, b := range read {
@@ -388,7 +388,7 @@ func (tx *tx) lockInBundles(ids []perdure.JobID, how manner) (jobs []*kernel.Job
 	for _, id := range ids {
 		lows.uuid(bundle.Low(id))
 	}
-	taken, err := tx.lockBundles(how, q(lockBundlesSQL+how.skip).uuids(ids).array(tUUID, len(ids), lows))
+	taken, err := tx.lockBundles(how, uuids(q(lockBundlesSQL+how.skip), ids).array(tUUID, len(ids), lows))
 	if err != nil || len(taken) == 0 {
 		return nil, err
 	}
@@ -427,7 +427,7 @@ func (tx *tx) tryBundles(ids []perdure.JobID) error {
 	if len(firsts) == 0 {
 		return nil
 	}
-	taken, err := tx.lockBundles(manner{}, q(tryBundlesSQL).uuids(firsts))
+	taken, err := tx.lockBundles(manner{}, uuids(q(tryBundlesSQL), firsts))
 	for first, n := range taken {
 		tx.bundles.lock(&bundle.Open{Bundle: of[first], Taken: n})
 	}

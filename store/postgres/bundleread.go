@@ -42,7 +42,7 @@ func (f *bundledJobs) scan(r *reader) error {
 	b, row := scanBundle(r), &readRow{}
 	b.Make(0, &row.job, &row.step)
 	f.rows = append(f.rows, row)
-	if len(r.values) == 0 {
+	if !r.more() {
 		return nil
 	}
 	later, err := scanLater(r)

@@ -148,6 +148,12 @@ type reader struct {
 	failed error     // what could not be read
 }
 
+// more reports whether the row has further values.
+func (r *reader) more() bool { return len(r.values) > 0 }
+
+// interned is a short text that comes again and again: it is kept once.
+func (r *reader) interned(v []byte) string { return r.words.of(v) }
+
 func (r *reader) next() []byte {
 	v := r.values[0]
 	r.values = r.values[1:]

@@ -127,7 +127,7 @@ func scanRow(rows *[]*readRow) func(*reader) error {
 	return func(r *reader) error {
 		row := &readRow{}
 		*rows = append(*rows, row)
-		return r.scan(rowColumns, &row.job, &row.step)
+		return scan(r, rowColumns, &row.job, &row.step)
 	}
 }
 
@@ -217,7 +217,7 @@ func (c *checking) have(open map[perdure.JobID]openRow, ready map[kernel.StepRef
 		for id := range open {
 			ids = append(ids, id)
 		}
-		list = append(list, q(haveOpenSQL).uuids(ids).each(func(r *reader) error {
+		list = append(list, uuids(q(haveOpenSQL), ids).each(func(r *reader) error {
 			if id, look := perdure.JobID(r.uuid()), r.time(); open[id].look.Equal(look) {
 				delete(open, id)
 			}
@@ -258,7 +258,7 @@ func (c *checking) have(open map[perdure.JobID]openRow, ready map[kernel.StepRef
 		for ref := range flying {
 			refs = append(refs, ref)
 		}
-		list = append(list, q(haveOutSQL).uuids(jobsOf(refs)).each(func(r *reader) error {
+		list = append(list, uuids(q(haveOutSQL), jobsOf(refs)).each(func(r *reader) error {
 			ref := scanRef(r)
 			entry := kernel.InFlightKey{InFlight: true, Agent: r.text(), Holder: r.text(), Request: r.text(), Until: r.time()}
 			if run, expected := flying[ref]; expected && entry.Covers(run.InFlightKey) {
@@ -325,7 +325,7 @@ func strays[E any](ctx context.Context, c *checking, page func(after *E) *statem
 				refs[i] = ref(e)
 			}
 			var rows []*readRow
-			if err := read(q(rowsOfSQL).refs(refs).each(scanRow(&rows))); err != nil {
+			if err := read(stepRefs(q(rowsOfSQL), refs).each(scanRow(&rows))); err != nil {
 				return err
 			}
 			byRef := make(map[kernel.StepRef]*readRow, len(rows))

@@ -127,7 +127,7 @@ func marshal(v any) []byte {
 }
 
 // scan reads these columns into a job, a step or both. The rows are new: a null is left as it is, zero.
-func (r *reader) scan(list []rows.ID, j *kernel.Job, s *kernel.Step) error {
+func scan(r *reader, list []rows.ID, j *kernel.Job, s *kernel.Step) error {
 	row := rows.RowOf(j, s)
 	for _, id := range list {
 		v := r.next()
@@ -135,7 +135,7 @@ func (r *reader) scan(list []rows.ID, j *kernel.Job, s *kernel.Step) error {
 			continue
 		}
 		if !id.Changes() {
-			if err := r.special(id, v, j, s); err != nil {
+			if err := scanSpecial(r, id, v, j, s); err != nil {
 				return err
 			}
 			continue
@@ -144,7 +144,7 @@ func (r *reader) scan(list []rows.ID, j *kernel.Job, s *kernel.Step) error {
 		case rows.Text:
 			row.SetText(c, string(v))
 		case rows.Word:
-			row.SetText(c, r.words.of(v))
+			row.SetText(c, r.interned(v))
 		case rows.Time:
 			row.SetTime(c, toTime(v))
 		case rows.Flag:
@@ -156,7 +156,7 @@ func (r *reader) scan(list []rows.ID, j *kernel.Job, s *kernel.Step) error {
 	return nil
 }
 
-func (r *reader) special(id rows.ID, v []byte, j *kernel.Job, s *kernel.Step) error {
+func scanSpecial(r *reader, id rows.ID, v []byte, j *kernel.Job, s *kernel.Step) error {
 	switch id {
 	case rows.Job:
 		if j != nil {
@@ -183,13 +183,13 @@ func (r *reader) special(id rows.ID, v []byte, j *kernel.Job, s *kernel.Step) er
 	case rows.Hash:
 		copy(j.Hash[:], v)
 	case rows.Name:
-		s.Name = r.words.of(v)
+		s.Name = r.interned(v)
 	case rows.Type:
 		if j != nil {
-			j.Type = r.words.of(v)
+			j.Type = r.interned(v)
 		}
 		if s != nil {
-			s.Type = r.words.of(v)
+			s.Type = r.interned(v)
 		}
 	case rows.Key:
 		j.Key = string(v)

@@ -54,6 +54,9 @@ func judge(err error, conn *pgxpool.Conn) error {
 	if err == nil || errors.As(err, &known) {
 		return err
 	}
+	if errors.Is(err, errRows) {
+		err = kernel.ErrStale
+	}
 	if errors.Is(err, kernel.ErrStale) {
 		return &fault{again, err}
 	}

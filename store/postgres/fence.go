@@ -205,10 +205,7 @@ func (tx *tx) guard() error {
 func (tx *tx) setBack(why, stored, is string, fresh reading, known acquaintance) error {
 	fence, met := tx.requested.now.UnixMilli(), false
 	raise := q(raiseFenceSQL).int64(fence).time(tx.requested.now).text(stored).text(is).int64(fresh.fence)
-	raise.done = func(n int64) error {
-		met = n > 0
-		return nil
-	}
+	raise.counted(func(n int64) { met = n > 0 })
 	if err := tx.run(raise, q(readFenceSQL).each(func(r *reader) error {
 		tx.requested.fence = max(r.int64(), known.fence)
 		return r.failed

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/perdure/perdure/store/internal/rows"
 )
 
 // grid is rows on their way into a statement, by columns. A column that has the same value in all rows is
@@ -15,8 +13,8 @@ import (
 type grid struct {
 	columns []gridColumn
 	rows    int
-	keyed   string   // the first column of the table's key
-	set     rows.Set // of step: which columns these are
+	keyed   string // the first column of the table's key
+	id      bits   // which columns these are, of a table that is written in several ways
 }
 
 // field is a column of a table.
@@ -52,6 +50,21 @@ func (g *grid) classes(from int) *grid {
 	}
 	return g
 }
+
+// bits are a set of columns, by their places.
+type bits [2]uint64
+
+// class puts column i into a class: columns of one class are arrays all together.
+func (g *grid) class(i, class int) { g.columns[i].class = class }
+
+// keyedBy names the first column of the table's key.
+func (g *grid) keyedBy(name string) { g.keyed = name }
+
+// identify tells grids of a table apart whose columns are not the same.
+func (g *grid) identify(id bits) { g.id = id }
+
+// len is the number of rows.
+func (g *grid) len() int { return g.rows }
 
 // row begins a row; its cells are then appended to at(0), at(1), …
 func (g *grid) row() { g.rows++ }
@@ -103,7 +116,7 @@ func (c *gridColumn) appendTo(b []byte, n int) []byte {
 
 // into adds the parameters to a statement, one per column, and says which columns vary: they are arrays, and
 // the text takes them from unnest.
-func (g *grid) into(s *statement) (vary rows.Set) {
+func (g *grid) into(s *statement) (vary bits) {
 	var classes uint64
 	for i := range g.columns {
 		c := &g.columns[i]
@@ -116,7 +129,7 @@ func (g *grid) into(s *statement) (vary rows.Set) {
 	for i := range g.columns {
 		c := &g.columns[i]
 		if c.array = c.vary || classes&(1<<c.class) != 0 || g.rows > 1 && i == 0; c.array {
-			vary.Add(rows.ID(i), true)
+			vary[i/64] |= 1 << (i % 64)
 			room += arrayHeadSize + c.size(g.rows)
 		} else {
 			room += c.first
@@ -218,7 +231,7 @@ func (g *grid) only(i int) bool {
 // insert writes the rows to a table; more is what comes after it.
 func (g *grid) insert(table, more string) *statement {
 	s := q("")
-	s.sql = textOf(textKey{op: "insert", table: table, more: more, columns: g.set, vary: g.into(s)}, func() string {
+	s.sql = gridTexts.of(gridKey{op: "insert", table: table, more: more, columns: g.id, vary: g.into(s)}, func() string {
 		var names, values []string
 		for i := range g.columns {
 			names, values = append(names, g.columns[i].name), append(values, g.value(i))
@@ -236,7 +249,7 @@ func (g *grid) insert(table, more string) *statement {
 // remove deletes the rows that have these values, which are the table's key.
 func (g *grid) remove(table string) *statement {
 	s := q("")
-	s.sql = textOf(textKey{op: "delete", table: table, more: g.columns[0].name, vary: g.into(s)}, func() string {
+	s.sql = gridTexts.of(gridKey{op: "delete", table: table, more: g.columns[0].name, vary: g.into(s)}, func() string {
 		from, where := g.match(len(g.columns), g.from())
 		if from != "" {
 			from = " using " + from
@@ -245,3 +258,11 @@ func (g *grid) remove(table string) *statement {
 	})
 	return s
 }
+
+// gridKey is all that the text of a grid's statement depends on.
+type gridKey struct {
+	op, table, more string
+	columns, vary   bits
+}
+
+var gridTexts texts[gridKey]

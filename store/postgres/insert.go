@@ -69,7 +69,7 @@ func insertRows(new []newRow, set rows.Set) *statement {
 	}
 	g := newGrid(fields...)
 	for i, c := range list {
-		g.columns[i].class = classWhenNew(c)
+		g.class(i, classWhenNew(c))
 	}
 	for _, r := range new {
 		g.row()
@@ -78,9 +78,7 @@ func insertRows(new []newRow, set rows.Set) *statement {
 			*at = cellOf(*at, c, r.job, r.step)
 		}
 	}
-	for _, c := range list {
-		g.set.Add(c, true)
-	}
+	g.identify(bits(rows.SetOf(list...)))
 	more := ""
 	if !set.Empty() {
 		more = orChange(list)

@@ -28,7 +28,7 @@ type list struct {
 
 // and adds a condition; ? in it is the parameter that was added last.
 func (l *list) and(condition string) {
-	l.where = append(l.where, strings.ReplaceAll(condition, "?", fmt.Sprintf("$%d", len(l.oids))))
+	l.where = append(l.where, strings.ReplaceAll(condition, "?", fmt.Sprintf("$%d", l.params())))
 }
 
 // finish makes the text of the statement.
@@ -38,7 +38,7 @@ func (l *list) finish(selectFrom, order string, limit int) *statement {
 		where = strings.Join(l.where, " and ")
 	}
 	l.int(cmp.Or(limit, perdure.DefaultListLimit))
-	l.sql = fmt.Sprintf("%s where %s order by %s limit $%d", selectFrom, where, order, len(l.oids))
+	l.sql = fmt.Sprintf("%s where %s order by %s limit $%d", selectFrom, where, order, l.params())
 	return l.statement
 }
 

@@ -251,7 +251,7 @@ func (l *locking) notTaken(ids []perdure.JobID) []perdure.JobID {
 
 // hold locks jobs and tells their versions.
 func hold(ids []perdure.JobID, skip string, tell func(perdure.JobID, version) error) *statement {
-	return q(holdJobsSQL + skip).uuids(ids).each(func(r *reader) error {
+	return uuids(q(holdJobsSQL+skip), ids).each(func(r *reader) error {
 		id := r.uuid()
 		return tell(id, version{tid(r.next()), binary.BigEndian.Uint32(r.next())})
 	})
@@ -259,9 +259,9 @@ func hold(ids []perdure.JobID, skip string, tell func(perdure.JobID, version) er
 
 // read reads rows; those that are to be held, and are not, belong to others.
 func (l *locking) read(sql string, ids []perdure.JobID) *statement {
-	return q(sql).uuids(ids).each(func(r *reader) error {
+	return uuids(q(sql), ids).each(func(r *reader) error {
 		row, at := l.blank(), tid(r.next())
-		if err := r.scan(rowColumns, &row.job, &row.step); err != nil {
+		if err := scan(r, rowColumns, &row.job, &row.step); err != nil {
 			return err
 		}
 		if _, ours := l.held[row.job.ID]; l.held != nil && !ours {
@@ -366,7 +366,7 @@ func (tx *tx) Steps(refs []kernel.StepRef) ([]*kernel.Step, error) {
 	}
 	if len(missing) > 0 {
 		known := len(steps)
-		if err := tx.run(q(stepsSQL).refs(missing).each(intoSteps(&steps))); err != nil {
+		if err := tx.run(stepRefs(q(stepsSQL), missing).each(intoSteps(&steps))); err != nil {
 			return nil, err
 		}
 		found := make(map[kernel.StepRef]bool, len(steps)-known)
@@ -404,19 +404,19 @@ func intoSteps(steps *[]*kernel.Step) func(*reader) error {
 	return func(r *reader) error {
 		s := &kernel.Step{}
 		*steps = append(*steps, s)
-		return r.scan(stepColumns, nil, s)
+		return scan(r, stepColumns, nil, s)
 	}
 }
 
 func (tx *tx) Payloads(refs []kernel.StepRef, maxBytes int) ([]kernel.Payload, error) {
 	var found []kernel.Payload
-	err := tx.run(into(q(payloadsSQL).refs(refs).int64(int64(maxBytes)), &found, scanPayload))
+	err := tx.run(into(stepRefs(q(payloadsSQL), refs).int64(int64(maxBytes)), &found, scanPayload))
 	return found, err
 }
 
 func (tx *tx) Inputs(ids []perdure.JobID) (map[perdure.JobID]json.RawMessage, error) {
 	found := map[perdure.JobID]json.RawMessage{}
-	err := tx.run(q(inputsSQL).uuids(ids).each(func(r *reader) error {
+	err := tx.run(uuids(q(inputsSQL), ids).each(func(r *reader) error {
 		id := r.uuid()
 		found[id] = r.bytes()
 		return nil
@@ -426,7 +426,7 @@ func (tx *tx) Inputs(ids []perdure.JobID) (map[perdure.JobID]json.RawMessage, er
 
 func (tx *tx) Shapes(ids []kernel.ShapeID) (map[kernel.ShapeID][]byte, error) {
 	found := map[kernel.ShapeID][]byte{}
-	err := tx.run(q(shapesSQL).shapes(ids).each(func(r *reader) error {
+	err := tx.run(uuids(q(shapesSQL), ids).each(func(r *reader) error {
 		id := r.uuid()
 		found[id] = r.bytes()
 		return nil

@@ -78,7 +78,7 @@ func (s *Store) MailHints() <-chan struct{} { return s.hints.mail }
 func (s *Store) ForgetMail(ctx context.Context, applied, refused time.Time, max int) (n int, err error) {
 	err = s.write(ctx, func() []*statement {
 		st := q(forgetMailSQL).moment(applied).moment(refused).int(max)
-		st.done = func(met int64) error { n = int(met); return nil }
+		st.counted(func(met int64) { n = int(met) })
 		return []*statement{st}
 	})
 	return n, err
@@ -90,7 +90,7 @@ func (tx *tx) TakeMail(ids []kernel.MailID) (taken []kernel.MailID, err error) {
 	for _, m := range ids {
 		to, names = append(to, m.To), append(names, m.ID)
 	}
-	err = tx.run(into(q(takeMailSQL).uuids(to).texts(names), &taken, func(r *reader) (m kernel.MailID) {
+	err = tx.run(into(uuids(q(takeMailSQL), to).texts(names), &taken, func(r *reader) (m kernel.MailID) {
 		m.To, m.ID = r.uuid(), r.text()
 		return m
 	}))
@@ -104,7 +104,7 @@ func (tx *tx) CloseMail(closed []kernel.ClosedMail) error {
 	for _, c := range closed {
 		to, names, jobs, refusals = append(to, c.To), append(names, c.ID), append(jobs, c.Job), append(refusals, string(c.Refusal))
 	}
-	return tx.run(q(closeMailSQL).uuids(to).texts(names).uuids(jobs).texts(refusals).exact(len(closed)))
+	return tx.run(uuids(uuids(q(closeMailSQL), to).texts(names), jobs).texts(refusals).exact(len(closed)))
 }
 
 func (tx *tx) SetMaxMail(max int) error {

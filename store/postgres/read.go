@@ -68,7 +68,7 @@ const (
 
 func scanJob(r *reader) *kernel.Job {
 	j := &kernel.Job{}
-	r.failed = r.scan(jobColumns, j, nil)
+	r.failed = scan(r, jobColumns, j, nil)
 	return j
 }
 

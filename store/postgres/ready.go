@@ -178,7 +178,7 @@ func (tx *tx) readyOfPermitted(l *look, max int, fullTypes, full []string, found
 	if _, aged := tx.agents[l.agent]; (aged || tx.laned) && err == nil {
 		sql = readyOfOpenSQL
 		jobs := slices.SortedFunc(maps.Keys(types), perdure.JobID.Compare)
-		err = tx.run(q(permittedStepsSQL).text(l.agent).uuids(jobs).each(func(r *reader) error {
+		err = tx.run(uuids(q(permittedStepsSQL).text(l.agent), jobs).each(func(r *reader) error {
 			job := perdure.JobID(r.uuid())
 			priority, ageing := r.int(), time.Duration(r.int64())*time.Microsecond
 			s := kernel.Step{Type: types[job], Needs: kernel.Needs(r.text())}

@@ -119,11 +119,11 @@ func (w *writing) newJobs(all []kernel.NewJob) {
 			w.sides.step(nil, s)
 		}
 	}
-	if labels.rows > 0 {
-		w.add(labels.insert("label", "").exact(labels.rows))
+	if labels.len() > 0 {
+		w.add(labels.insert("label", "").exact(labels.len()))
 	}
-	if inputs.rows > 0 {
-		w.add(inputs.insert("payload", "").exact(inputs.rows))
+	if inputs.len() > 0 {
+		w.add(inputs.insert("payload", "").exact(inputs.len()))
 	}
 }
 
@@ -188,8 +188,8 @@ func (w *writing) payloads(all []kernel.PayloadChange) {
 			g.at(2).nullBytes(kept(ch.SetInput, ch.Input))
 			g.at(3).nullBytes(kept(ch.SetOutput, ch.Output))
 		}
-		if g.rows > 0 {
-			w.add(g.insert("payload", " on conflict (job, idx) do update set "+set.then).exact(g.rows))
+		if g.len() > 0 {
+			w.add(g.insert("payload", " on conflict (job, idx) do update set "+set.then).exact(g.len()))
 		}
 	}
 }
@@ -250,7 +250,7 @@ func (w *writing) alerts(all []kernel.Alert) {
 		g.at(6).time(a.ClosedAt)
 		g.at(7).text(a.ClosedBy)
 	}
-	w.add(g.insert("alert", "").exact(g.rows))
+	w.add(g.insert("alert", "").exact(g.len()))
 }
 
 func (w *writing) history(all []kernel.Entry) {
@@ -269,7 +269,7 @@ func (w *writing) history(all []kernel.Entry) {
 		g.at(5).text(e.Author)
 		g.at(6).text(e.Detail)
 	}
-	w.add(g.insert("entry", "").exact(g.rows))
+	w.add(g.insert("entry", "").exact(g.len()))
 }
 
 // stirs says whether somebody may be waiting for these changes: an agent for work, or a caller for a

@@ -118,7 +118,7 @@ type group struct {
 func (t *setsTx) join(key together, refs []kernel.StepRef) *statement {
 	made := &set{id: rand.Int64(), until: time.UnixMicro(key.until), left: len(refs), members: refs}
 	t.joined = append(t.joined, made)
-	return q(insertSetSQL).moment(made.until).int64(made.id).text(key.agent).text(key.holder).text(key.request).refs(refs)
+	return stepRefs(q(insertSetSQL).moment(made.until).int64(made.id).text(key.agent).text(key.holder).text(key.request), refs)
 }
 
 // leave counts those who go, and gives the sets in which nobody is left, and some in which that may be so.

@@ -129,7 +129,7 @@ func scanLater(r *reader) (list []laterStep, err error) {
 func (w *waiters) into(steps *[]*kernel.Step) func(*reader) error {
 	return func(r *reader) error {
 		row := &readRow{}
-		if err := r.scan(rowColumns, &row.job, &row.step); err != nil {
+		if err := scan(r, rowColumns, &row.job, &row.step); err != nil {
 			return err
 		}
 		*steps = append(*steps, &row.step)
@@ -168,7 +168,7 @@ func (tx *tx) waiters(refs []kernel.StepRef) (steps []*kernel.Step, err error) {
 	for _, ref := range refs {
 		wanted[ref] = true
 	}
-	err = tx.run(q(waitersSQL).uuids(jobsOf(refs)).each(func(r *reader) error {
+	err = tx.run(uuids(q(waitersSQL), jobsOf(refs)).each(func(r *reader) error {
 		j := &kernel.Job{ID: r.uuid(), Type: r.word(), Priority: r.int(), CreatedAt: r.time()}
 		list, err := scanLater(r)
 		for i := range list {
@@ -198,7 +198,7 @@ const laterSQL = "select id, later from perdure.shape where id = any($1) order b
 
 // laters reads what is stored of these shapes: whoever wrote them first has said what is made later.
 func laters(ids []kernel.ShapeID, into map[kernel.ShapeID][]laterStep) *statement {
-	return q(laterSQL).shapes(ids).each(func(r *reader) (err error) {
+	return uuids(q(laterSQL), ids).each(func(r *reader) (err error) {
 		id := kernel.ShapeID(r.uuid())
 		into[id], err = scanLater(r)
 		return err

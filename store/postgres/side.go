@@ -221,8 +221,8 @@ func (d *sides) leave() (list []*statement) {
 		g.at(1).uuid(r.Job)
 		g.at(2).int4(r.Index)
 	}
-	if g.rows > 0 {
-		list = append(list, g.remove("ready").exact(g.rows))
+	if g.len() > 0 {
+		list = append(list, g.remove("ready").exact(g.len()))
 	}
 	if len(others) > 0 {
 		list = append(list, readyGrid(others).remove("ready"))
@@ -240,7 +240,7 @@ func openGrid(rows []openRow, whole bool) *grid {
 		fields = fields[:1]
 	}
 	g := newGrid(fields...)
-	g.keyed = "job"
+	g.keyedBy("job")
 	for _, r := range rows {
 		g.row()
 		g.at(0).uuid(r.job)
@@ -253,7 +253,7 @@ func openGrid(rows []openRow, whole bool) *grid {
 
 func readyGrid(rows []readyRow) *grid {
 	g := newGrid(field{"job", tUUID}, field{"idx", tInt4}, field{"agent", tText}, field{"lane", tInt8}, field{"ord", tInt8})
-	g.keyed = "agent"
+	g.keyedBy("agent")
 	for _, r := range rows {
 		g.row()
 		g.at(0).uuid(r.Job)
@@ -267,7 +267,7 @@ func readyGrid(rows []readyRow) *grid {
 
 func dueGrid(rows []dueRow) *grid {
 	g := newGrid(field{"job", tUUID}, field{"idx", tInt4}, field{"at", tTime})
-	g.keyed = "at"
+	g.keyedBy("at")
 	for _, r := range rows {
 		g.row()
 		g.at(0).uuid(r.Job)
@@ -283,7 +283,7 @@ func permitGrid(rows []permitRow, whole bool) *grid {
 		fields = fields[:4]
 	}
 	g := newGrid(fields...)
-	g.keyed = "name"
+	g.keyedBy("name")
 	for _, r := range rows {
 		g.row()
 		g.at(0).uuid(r.Job)

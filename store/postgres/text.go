@@ -1,42 +1,31 @@
 package postgres
 
-import (
-	"sync"
+import "sync"
 
-	"github.com/perdure/perdure/store/internal/rows"
-)
-
-// textKey is all that the text of a statement depends on.
-type textKey struct {
-	op, table, more string
-	columns         rows.Set // those written, of table step
-	of              shape    // of an update
-	vary            rows.Set // which columns are arrays
+// texts remembers the texts of statements: a transaction of one job would else spend most of its time on putting them together. A key
+// is all that a text depends on.
+type texts[K comparable] struct {
+	mu    sync.RWMutex
+	known map[K]string
 }
-
-// texts remembers what was put together: a transaction of one job would else spend most of its time on that.
-var texts = struct {
-	sync.RWMutex
-	known map[textKey]string
-}{known: map[textKey]string{}}
 
 // maxTexts bounds what is remembered: more than a connection has prepared.
 const maxTexts = 4 * maxPrepared
 
-func textOf(k textKey, build func() string) string {
-	texts.RLock()
-	sql := texts.known[k]
-	texts.RUnlock()
+func (t *texts[K]) of(k K, build func() string) string {
+	t.mu.RLock()
+	sql := t.known[k]
+	t.mu.RUnlock()
 	if sql != "" {
 		return sql
 	}
 	sql = build()
-	texts.Lock()
-	defer texts.Unlock()
-	if len(texts.known) >= maxTexts {
-		clear(texts.known)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.known == nil || len(t.known) >= maxTexts {
+		t.known = map[K]string{}
 	}
-	texts.known[k] = sql
+	t.known[k] = sql
 	return sql
 }
 

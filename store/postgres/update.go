@@ -206,18 +206,26 @@ func update(k shape, all []change) *statement {
 		fields = append(fields, fieldOf(c))
 	}
 	g := newGrid(fields...)
-	g.keyed = fields[0].name
+	g.keyedBy(fields[0].name)
 	for i := keys; i < len(fields); i++ {
-		g.columns[i].class = classOf(i-keys < len(guards), fields[i].typ)
+		g.class(i, classOf(i-keys < len(guards), fields[i].typ))
 	}
 	for i := range all {
 		g.row()
-		g.change(&all[i], keys, guards, set)
+		addChange(g, &all[i], keys, guards, set)
 	}
 	s := q("")
-	s.sql = textOf(textKey{op: "update", of: k, vary: g.into(s)}, func() string { return updateText(g, keys, guards, set) })
+	s.sql = updateTexts.of(updateKey{k, g.into(s)}, func() string { return updateText(g, keys, guards, set) })
 	return s.exact(len(all))
 }
+
+// updateKey is all that the text of an update depends on.
+type updateKey struct {
+	of   shape
+	vary bits
+}
+
+var updateTexts texts[updateKey]
 
 // updateText puts a statement together: so many columns are keys; the guards come next.
 func updateText(g *grid, keys int, guards, set []rows.ID) string {
@@ -276,8 +284,8 @@ func guardsOf(k shape) (guards []rows.ID) {
 	return guards
 }
 
-// change adds a row's cells: where it is, as it was, as it shall be.
-func (g *grid) change(c *change, keys int, guards, set []rows.ID) {
+// addChange adds a row's cells: where it is, as it was, as it shall be.
+func addChange(g *grid, c *change, keys int, guards, set []rows.ID) {
 	var wasJob, job *kernel.Job
 	var wasStep, step *kernel.Step
 	if c.job != nil {

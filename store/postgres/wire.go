@@ -10,9 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
-	"github.com/perdure/perdure/internal/kernel"
 )
 
 // Statements go to the server in a pipeline: any number of them in one round trip, each with its values in
@@ -31,6 +29,21 @@ type statement struct {
 	must bool
 	tag  string // what the server calls what it has done
 }
+
+// params is the number of parameters so far.
+func (s *statement) params() int { return len(s.oids) }
+
+// counted calls f with the number of rows that the statement has met.
+func (s *statement) counted(f func(n int64)) *statement {
+	s.done = func(n int64) error {
+		f(n)
+		return nil
+	}
+	return s
+}
+
+// errRows is the error of a statement that has met another number of rows than it must (exact).
+var errRows = errors.New("another number of rows than there must be")
 
 func q(sql string) *statement { return &statement{sql: sql, buf: takeBuffer()} }
 
@@ -84,30 +97,22 @@ func (s *statement) array(t *sqlType, n int, cells []byte) *statement {
 	return s
 }
 
-func (s *statement) uuids(ids []perdure.JobID) *statement { return appendIDs(s, ids) }
-
-func (s *statement) shapes(ids []kernel.ShapeID) *statement { return appendIDs(s, ids) }
-
-func appendIDs[T ~[16]byte](s *statement, ids []T) *statement {
-	s.buf = slices.Grow(s.buf, arrayHeadSize+20*len(ids))
-	s.oids, s.buf = append(s.oids, tUUID.array), arrayHead(s.buf, tUUID, len(ids), 20*len(ids))
-	for _, id := range ids {
-		s.buf = cellUUID(s.buf, id)
+// uuidArray is an array of n ids.
+func (s *statement) uuidArray(n int, at func(i int) [16]byte) *statement {
+	s.buf = slices.Grow(s.buf, arrayHeadSize+20*n)
+	s.oids, s.buf = append(s.oids, tUUID.array), arrayHead(s.buf, tUUID, n, 20*n)
+	for i := range n {
+		s.buf = cellUUID(s.buf, at(i))
 	}
 	return s
 }
 
-// refs are two arrays: of jobs, and of places.
-func (s *statement) refs(refs []kernel.StepRef) *statement {
-	s.oids = append(s.oids, tUUID.array, tInt4.array)
-	s.buf = slices.Grow(s.buf, 2*arrayHeadSize+(20+8)*len(refs))
-	s.buf = arrayHead(s.buf, tUUID, len(refs), 20*len(refs))
-	for _, r := range refs {
-		s.buf = cellUUID(s.buf, r.Job)
-	}
-	s.buf = arrayHead(s.buf, tInt4, len(refs), 8*len(refs))
-	for _, r := range refs {
-		s.buf = cellInt4(s.buf, r.Index)
+// int4Array is an array of n numbers.
+func (s *statement) int4Array(n int, at func(i int) int) *statement {
+	s.buf = slices.Grow(s.buf, arrayHeadSize+8*n)
+	s.oids, s.buf = append(s.oids, tInt4.array), arrayHead(s.buf, tInt4, n, 8*n)
+	for i := range n {
+		s.buf = cellInt4(s.buf, at(i))
 	}
 	return s
 }
@@ -125,12 +130,12 @@ func (s *statement) each(row func(*reader) error) *statement {
 	return s
 }
 
-// exact makes the statement fail as stale where it does not meet n rows.
+// exact makes the statement fail with errRows if it does not meet n rows.
 func (s *statement) exact(n int) *statement {
 	s.must, s.rows = true, n
 	s.done = func(met int64) error {
 		if met != int64(n) {
-			return kernel.ErrStale
+			return errRows
 		}
 		return nil
 	}
@@ -170,8 +175,8 @@ func into[T any](s *statement, all *[]T, scan func(*reader) T) *statement {
 	})
 }
 
-// params are the cells without their lengths.
-func (s *statement) params(values [][]byte) [][]byte {
+// cells are the parameters' cells without their lengths.
+func (s *statement) cells(values [][]byte) [][]byte {
 	for b := s.buf; len(b) > 0; {
 		n := int(int32(uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])))
 		b = b[4:]
@@ -230,7 +235,7 @@ func roundTrip(ctx context.Context, conn *pgx.Conn, list ...*statement) error {
 	var values [][]byte
 	conn.PgConn().Frontend().Send(w.buffer(list, prepares))
 	for i, s := range list {
-		values = s.params(values[:0]) // they are copied when they are sent
+		values = s.cells(values[:0]) // they are copied when they are sent
 		if !prepares {
 			p.SendQueryParams(s.sql, values, s.oids, binaryFormat, binaryFormat)
 			continue
