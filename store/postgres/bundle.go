@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/speed"
 	"github.com/perdure/perdure/store/internal/bundle"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // A job in a bundle (see package bundle) has no rows. Only this file and bundleread.go read bundles. A transaction locks the bundle
@@ -201,19 +202,19 @@ type foundBundle struct {
 	at          kernel.Candidate
 }
 
-func scanFoundBundle(r *reader) foundBundle {
-	f := foundBundle{first: r.uuid(), taken: r.int(), size: r.int()}
-	f.at = kernel.Candidate{StepRef: kernel.StepRef{Job: f.first}, Order: r.int64()}
+func scanFoundBundle(r *pgwire.Reader) foundBundle {
+	f := foundBundle{first: r.UUID(), taken: r.Int(), size: r.Int()}
+	f.at = kernel.Candidate{StepRef: kernel.StepRef{Job: f.first}, Order: r.Int64()}
 	return f
 }
 
 // lookAtBundles is the query for a page of the bundles of an agent but those of full types, after one.
-func lookAtBundles(agent string, types []string, after kernel.Candidate, found *[]foundBundle) *statement {
-	var leftOut cells
+func lookAtBundles(agent string, types []string, after kernel.Candidate, found *[]foundBundle) *pgwire.Statement {
+	var leftOut pgwire.Cells
 	for _, typ := range types {
-		leftOut.int8(int64(kernel.LaneOf(typ, "")))
+		leftOut.Int8(int64(kernel.LaneOf(typ, "")))
 	}
-	return into(q(bundlesSQL).text(agent).int(bundlePage).array(tInt8, len(types), leftOut).int64(after.Order).uuid(after.Job), found, scanFoundBundle)
+	return pgwire.Into(pgwire.New(bundlesSQL).Text(agent).Int(bundlePage).Array(pgwire.Int8, len(types), leftOut).Int64(after.Order).UUID(after.Job), found, scanFoundBundle)
 }
 
 // readyOfBundles adds the first steps of jobs in bundles. It locks the bundles that they are in, so that another transaction that
@@ -278,7 +279,7 @@ func (tx *tx) openBundles(found []foundBundle, lock bool) (open, elsewhere []bun
 	}
 	locked := map[perdure.JobID]int{}
 	if lock {
-		if locked, err = tx.lockBundles(manner{}, uuids(q(tryBundlesSQL), firsts)); err != nil {
+		if locked, err = tx.lockBundles(manner{}, uuids(pgwire.New(tryBundlesSQL), firsts)); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -303,11 +304,11 @@ func (tx *tx) openBundles(found []foundBundle, lock bool) (open, elsewhere []bun
 }
 
 // lockBundles tells how many have left the bundles that it locks.
-func (tx *tx) lockBundles(how manner, st *statement) (taken map[perdure.JobID]int, err error) {
+func (tx *tx) lockBundles(how manner, st *pgwire.Statement) (taken map[perdure.JobID]int, err error) {
 	taken = map[perdure.JobID]int{}
-	list := how.in(tx, []*statement{st.each(func(r *reader) error {
-		first := r.uuid()
-		taken[first] = r.int()
+	list := how.in(tx, []*pgwire.Statement{st.Each(func(r *pgwire.Reader) error {
+		first := r.UUID()
+		taken[first] = r.Int()
 		return nil
 	})})
 	return taken, tx.run(append(list, tx.readClock())...)
@@ -341,7 +342,7 @@ func (tx *tx) contents(firsts []perdure.JobID) (map[perdure.JobID]*bundle.Bundle
 		return found, nil
 	}
 	var read []*bundle.Bundle
-	if err := tx.run(into(uuids(q(contentsSQL), missing), &read, scanBundle)); err != nil {
+	if err := tx.run(pgwire.Into(uuids(pgwire.New(contentsSQL), missing), &read, scanBundle)); err != nil {
 		return nil, err
 	}
 	for _, b := range read {
@@ -351,15 +352,15 @@ func (tx *tx) contents(firsts []perdure.JobID) (map[perdure.JobID]*bundle.Bundle
 	return found, nil
 }
 
-func scanBundle(r *reader) *bundle.Bundle {
-	b := &bundle.Bundle{Common: bundle.Common{Agent: r.word(), Type: r.word(), Step: r.word(), Priority: r.int(), Ageing: time.Duration(r.int64()) * time.Microsecond,
-		Shape: kernel.ShapeID(r.uuid()), Steps: r.int(), CreatedAt: r.time()}}
-	b.Jobs = elements(r.next(), func(v []byte) bundle.Job { return bundle.Job{ID: perdure.JobID(v)} })
-	hashes := r.next()
+func scanBundle(r *pgwire.Reader) *bundle.Bundle {
+	b := &bundle.Bundle{Common: bundle.Common{Agent: r.Word(), Type: r.Word(), Step: r.Word(), Priority: r.Int(), Ageing: time.Duration(r.Int64()) * time.Microsecond,
+		Shape: kernel.ShapeID(r.UUID()), Steps: r.Int(), CreatedAt: r.Time()}}
+	b.Jobs = pgwire.Elements(r.Next(), func(v []byte) bundle.Job { return bundle.Job{ID: perdure.JobID(v)} })
+	hashes := r.Next()
 	for i := range b.Jobs {
 		copy(b.Jobs[i].Hash[:], hashes[32*i:])
 	}
-	for i, in := range inputsOf(r.next()) {
+	for i, in := range inputsOf(r.Next()) {
 		b.Jobs[i].Input = in
 	}
 	return b
@@ -384,11 +385,11 @@ func inputsOf(v []byte) (list []json.RawMessage) {
 
 // lockInBundles locks the bundles of jobs that have no rows.
 func (tx *tx) lockInBundles(ids []perdure.JobID, how manner) (jobs []*kernel.Job, err error) {
-	var lows cells
+	var lows pgwire.Cells
 	for _, id := range ids {
-		lows.uuid(bundle.Low(id))
+		lows.UUID(bundle.Low(id))
 	}
-	taken, err := tx.lockBundles(how, uuids(q(lockBundlesSQL+how.skip), ids).array(tUUID, len(ids), lows))
+	taken, err := tx.lockBundles(how, uuids(pgwire.New(lockBundlesSQL+how.skip), ids).Array(pgwire.UUID, len(ids), lows))
 	if err != nil || len(taken) == 0 {
 		return nil, err
 	}
@@ -427,7 +428,7 @@ func (tx *tx) tryBundles(ids []perdure.JobID) error {
 	if len(firsts) == 0 {
 		return nil
 	}
-	taken, err := tx.lockBundles(manner{}, uuids(q(tryBundlesSQL), firsts))
+	taken, err := tx.lockBundles(manner{}, uuids(pgwire.New(tryBundlesSQL), firsts))
 	for first, n := range taken {
 		tx.bundles.lock(&bundle.Open{Bundle: of[first], Taken: n})
 	}
@@ -538,8 +539,8 @@ func (w *writing) bundleNew(all []kernel.NewJob) []kernel.NewJob {
 		w.tx.bundles.lock(&bundle.Open{Bundle: b})
 	}
 	if len(made) > 0 && w.tx.bundles.xid == 0 {
-		w.add(q("select pg_current_xact_id()").each(func(r *reader) error {
-			w.tx.bundles.xid = binary.BigEndian.Uint64(r.next())
+		w.add(pgwire.New("select pg_current_xact_id()").Each(func(r *pgwire.Reader) error {
+			w.tx.bundles.xid = binary.BigEndian.Uint64(r.Next())
 			return nil
 		}))
 	}
@@ -558,12 +559,12 @@ func (tx *tx) overDoubts() (ended bool, err error) {
 	if len(xids) == 0 {
 		return false, nil
 	}
-	var ids cells
+	var ids pgwire.Cells
 	for _, xid := range xids {
-		ids.int8(int64(xid))
+		ids.Int8(int64(xid))
 	}
 	var running []int64
-	if err := tx.run(into(q(undecidedSQL).array(tInt8, len(xids), ids), &running, (*reader).int64)); err != nil {
+	if err := tx.run(pgwire.Into(pgwire.New(undecidedSQL).Array(pgwire.Int8, len(xids), ids), &running, (*pgwire.Reader).Int64)); err != nil {
 		return false, err
 	}
 	if len(running) > 0 {
@@ -573,19 +574,19 @@ func (tx *tx) overDoubts() (ended bool, err error) {
 	return true, nil
 }
 
-func insertBundle(b *bundle.Bundle) *statement {
+func insertBundle(b *bundle.Bundle) *pgwire.Statement {
 	first := b.Candidate(0)
-	var ids, inputs cells
+	var ids, inputs pgwire.Cells
 	hashes := make([]byte, 0, 32*len(b.Jobs))
 	for i := range b.Jobs {
 		j := &b.Jobs[i]
-		ids.uuid(j.ID)
-		inputs.nullBytes(j.Input)
+		ids.UUID(j.ID)
+		inputs.NullBytes(j.Input)
 		hashes = append(hashes, j.Hash[:]...)
 	}
-	return q(insertBundleSQL).uuid(first.Job).uuid(b.Jobs[len(b.Jobs)-1].ID).text(b.Agent).int64(int64(b.Lane())).int64(first.Order).int(len(b.Jobs)).
-		text(b.Type).text(b.Step).int(b.Priority).int64(b.Ageing.Microseconds()).uuid(b.Shape).int(b.Steps).moment(b.CreatedAt).
-		array(tUUID, len(b.Jobs), ids).bytes(hashes).array(tBytea, len(b.Jobs), inputs).exact(1)
+	return pgwire.New(insertBundleSQL).UUID(first.Job).UUID(b.Jobs[len(b.Jobs)-1].ID).Text(b.Agent).Int64(int64(b.Lane())).Int64(first.Order).Int(len(b.Jobs)).
+		Text(b.Type).Text(b.Step).Int(b.Priority).Int64(b.Ageing.Microseconds()).UUID(b.Shape).Int(b.Steps).Moment(b.CreatedAt).
+		Array(pgwire.UUID, len(b.Jobs), ids).Bytes(hashes).Array(pgwire.Bytea, len(b.Jobs), inputs).Exact(1)
 }
 
 // leaveBundles gives rows to the jobs in bundles that are changed, and to those that come before them in their bundles. It
@@ -636,7 +637,7 @@ func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChang
 		return jobs, steps
 	}
 	var few []newRow
-	var firsts, olds, news, spent, spentOlds cells
+	var firsts, olds, news, spent, spentOlds pgwire.Cells
 	n, gone := 0, 0
 	for _, o := range slices.SortedFunc(maps.Keys(of), func(a, b *bundle.Open) int { return a.First().Compare(b.First()) }) {
 		upTo := of[o]
@@ -653,14 +654,14 @@ func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChang
 			few = append(few, born...)
 		}
 		if upTo == len(o.Jobs) {
-			spent.uuid(o.First())
-			spentOlds.int4(o.Taken)
+			spent.UUID(o.First())
+			spentOlds.Int4(o.Taken)
 			gone++
 			t.spent = append(t.spent, o.First())
 		} else {
-			firsts.uuid(o.First())
-			olds.int4(o.Taken)
-			news.int4(upTo)
+			firsts.UUID(o.First())
+			olds.Int4(o.Taken)
+			news.Int4(upTo)
 			n++
 		}
 		o.Taken = upTo
@@ -669,10 +670,10 @@ func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChang
 		w.add(insertRows(part, noColumns))
 	}
 	if n > 0 {
-		w.add(q(takeBundlesSQL).array(tUUID, n, firsts).array(tInt4, n, olds).array(tInt4, n, news).exact(n))
+		w.add(pgwire.New(takeBundlesSQL).Array(pgwire.UUID, n, firsts).Array(pgwire.Int4, n, olds).Array(pgwire.Int4, n, news).Exact(n))
 	}
 	if gone > 0 {
-		w.add(q(deleteBundlesSQL).array(tUUID, gone, spent).array(tInt4, gone, spentOlds).exact(gone))
+		w.add(pgwire.New(deleteBundlesSQL).Array(pgwire.UUID, gone, spent).Array(pgwire.Int4, gone, spentOlds).Exact(gone))
 	}
 	for i := range further {
 		w.sides.step(further[i].Was, further[i].Now)

@@ -6,6 +6,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/internal/bundle"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // Screens read jobs in bundles, too, and before the rows: a job that leaves its bundle meanwhile is found there or has rows by then.
@@ -38,11 +39,11 @@ type bundledJobs struct {
 	later [][]laterStep
 }
 
-func (f *bundledJobs) scan(r *reader) error {
+func (f *bundledJobs) scan(r *pgwire.Reader) error {
 	b, row := scanBundle(r), &readRow{}
 	b.Make(0, &row.job, &row.step)
 	f.rows = append(f.rows, row)
-	if !r.more() {
+	if !r.More() {
 		return nil
 	}
 	later, err := scanLater(r)
@@ -51,9 +52,9 @@ func (f *bundledJobs) scan(r *reader) error {
 }
 
 // one is the query for one job.
-func (f *bundledJobs) one(id perdure.JobID) *statement {
+func (f *bundledJobs) one(id perdure.JobID) *pgwire.Statement {
 	*f = bundledJobs{}
-	return q(bundledSQL).uuid(id).uuid(bundle.Low(id)).each(f.scan)
+	return pgwire.New(bundledSQL).UUID(id).UUID(bundle.Low(id)).Each(f.scan)
 }
 
 // into gives the steps of the one job, if there is one.
@@ -85,7 +86,7 @@ func (l *listing) Firsts(bound perdure.JobID, max int) ([]perdure.JobID, error) 
 	if l.Ascending {
 		sql = bundlesAboveSQL
 	}
-	return query(l.ctx, l.store, q(sql).uuid(bound).text(l.Type).int(max), scanID)
+	return query(l.ctx, l.store, pgwire.New(sql).UUID(bound).Text(l.Type).Int(max), scanID)
 }
 
 func (l *listing) Jobs(in bundle.Range, max int) ([]*kernel.Job, error) {
@@ -94,9 +95,9 @@ func (l *listing) Jobs(in bundle.Range, max int) ([]*kernel.Job, error) {
 		order = " order by u.job limit $6"
 	}
 	var found bundledJobs
-	err := l.store.send(l.ctx, func() []*statement {
+	err := l.store.send(l.ctx, func() []*pgwire.Statement {
 		found = bundledJobs{}
-		return []*statement{q(bundledFromSQL + order).uuid(in.Low).uuid(in.High).text(l.Type).uuid(in.After).uuid(in.Before).int(max).each(found.scan)}
+		return []*pgwire.Statement{pgwire.New(bundledFromSQL + order).UUID(in.Low).UUID(in.High).Text(l.Type).UUID(in.After).UUID(in.Before).Int(max).Each(found.scan)}
 	})
 	jobs := make([]*kernel.Job, len(found.rows))
 	for i, row := range found.rows {
@@ -109,9 +110,9 @@ func (l *listing) Jobs(in bundle.Range, max int) ([]*kernel.Job, error) {
 func (tx *tx) hashInBundles(typ string, hash [32]byte) (id perdure.JobID, found bool, err error) {
 	taken := map[perdure.JobID]int{}
 	var firsts []perdure.JobID
-	err = tx.run(q(withHashSQL).text(typ).bytes(hash[:]).each(func(r *reader) error {
-		first := perdure.JobID(r.uuid())
-		taken[first] = r.int()
+	err = tx.run(pgwire.New(withHashSQL).Text(typ).Bytes(hash[:]).Each(func(r *pgwire.Reader) error {
+		first := perdure.JobID(r.UUID())
+		taken[first] = r.Int()
 		firsts = append(firsts, first)
 		return nil
 	}))

@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/internal/bundle"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 const (
@@ -53,18 +54,18 @@ func (c *checking) fault(ref kernel.StepRef, format string, args ...any) {
 }
 
 // snapshot calls fn, whose reads all see the same state of the database.
-func (c *checking) snapshot(ctx context.Context, fn func(read func(...*statement) error) error) error {
+func (c *checking) snapshot(ctx context.Context, fn func(read func(...*pgwire.Statement) error) error) error {
 	conn, err := c.store.acquire(ctx)
 	if err != nil {
 		return giveUpOn(err)
 	}
 	defer conn.Release()
-	read := func(list ...*statement) error { return roundTrip(ctx, conn.Conn(), list...) }
-	if err = read(q(beginCheckSQL), q(c.store.settings), q(checkSettings)); err == nil {
+	read := func(list ...*pgwire.Statement) error { return pgwire.RoundTrip(ctx, conn.Conn(), list...) }
+	if err = read(pgwire.New(beginCheckSQL), pgwire.New(c.store.settings), pgwire.New(checkSettings)); err == nil {
 		err = fn(read)
 	}
 	if !conn.Conn().IsClosed() {
-		if failed := roundTrip(context.WithoutCancel(ctx), conn.Conn(), q("rollback")); err == nil {
+		if failed := pgwire.RoundTrip(context.WithoutCancel(ctx), conn.Conn(), pgwire.New("rollback")); err == nil {
 			err = failed
 		}
 	}
@@ -92,9 +93,9 @@ where not exists (select from perdure.label b where b.name = l.name and b.value 
 func (c *checking) rows(ctx context.Context) error {
 	after := kernel.StepRef{Index: -1}
 	for more := true; more; {
-		err := c.snapshot(ctx, func(read func(...*statement) error) error {
+		err := c.snapshot(ctx, func(read func(...*pgwire.Statement) error) error {
 			var page []*readRow
-			err := read(q(checkRowsSQL).uuid(after.Job).int(after.Index).int(checkPage).each(scanRow(&page)), c.readLimits())
+			err := read(pgwire.New(checkRowsSQL).UUID(after.Job).Int(after.Index).Int(checkPage).Each(scanRow(&page)), c.readLimits())
 			if more = err == nil && len(page) == checkPage; err != nil || len(page) == 0 {
 				return err
 			}
@@ -103,8 +104,8 @@ func (c *checking) rows(ctx context.Context) error {
 			if err := c.missing(page, read); err != nil {
 				return err
 			}
-			return read(q(lostSQL).uuid(from.Job).int(from.Index).uuid(after.Job).int(after.Index).each(func(r *reader) error {
-				c.fault(scanRef(r), "%s", r.text())
+			return read(pgwire.New(lostSQL).UUID(from.Job).Int(from.Index).UUID(after.Job).Int(after.Index).Each(func(r *pgwire.Reader) error {
+				c.fault(scanRef(r), "%s", r.Text())
 				return nil
 			}))
 		})
@@ -115,16 +116,16 @@ func (c *checking) rows(ctx context.Context) error {
 	return nil
 }
 
-func (c *checking) readLimits() *statement {
+func (c *checking) readLimits() *pgwire.Statement {
 	c.defined = map[string]bool{}
-	return q(limitsSQL).each(func(r *reader) error {
+	return pgwire.New(limitsSQL).Each(func(r *pgwire.Reader) error {
 		c.defined[scanLimit(r).Name] = true
 		return nil
 	})
 }
 
-func scanRow(rows *[]*readRow) func(*reader) error {
-	return func(r *reader) error {
+func scanRow(rows *[]*readRow) func(*pgwire.Reader) error {
+	return func(r *pgwire.Reader) error {
 		row := &readRow{}
 		*rows = append(*rows, row)
 		return scan(r, rowColumns, &row.job, &row.step)
@@ -155,7 +156,7 @@ const (
 )
 
 // missing compares the rows of a page with their entries.
-func (c *checking) missing(page []*readRow, read func(...*statement) error) error {
+func (c *checking) missing(page []*readRow, read func(...*pgwire.Statement) error) error {
 	open := map[perdure.JobID]openRow{}
 	lanes := map[kernel.StepRef]kernel.ReadyKey{}
 	ready, due, flying := map[kernel.StepRef]readyRow{}, map[kernel.StepRef]dueRow{}, map[kernel.StepRef]inFlight{}
@@ -211,44 +212,44 @@ func (c *checking) missing(page []*readRow, read func(...*statement) error) erro
 }
 
 // have are statements that remove from the expected entries those that are there.
-func (c *checking) have(open map[perdure.JobID]openRow, ready map[kernel.StepRef]readyRow, due map[kernel.StepRef]dueRow, flying map[kernel.StepRef]inFlight, permits map[permitRow]bool) (list []*statement) {
+func (c *checking) have(open map[perdure.JobID]openRow, ready map[kernel.StepRef]readyRow, due map[kernel.StepRef]dueRow, flying map[kernel.StepRef]inFlight, permits map[permitRow]bool) (list []*pgwire.Statement) {
 	if len(open) > 0 {
 		ids := make([]perdure.JobID, 0, len(open))
 		for id := range open {
 			ids = append(ids, id)
 		}
-		list = append(list, uuids(q(haveOpenSQL), ids).each(func(r *reader) error {
-			if id, look := perdure.JobID(r.uuid()), r.time(); open[id].look.Equal(look) {
+		list = append(list, uuids(pgwire.New(haveOpenSQL), ids).Each(func(r *pgwire.Reader) error {
+			if id, look := perdure.JobID(r.UUID()), r.Time(); open[id].look.Equal(look) {
 				delete(open, id)
 			}
 			return nil
 		}))
 	}
 	if len(ready) > 0 {
-		var agents, lanes, orders, jobs, idxs cells
+		var agents, lanes, orders, jobs, idxs pgwire.Cells
 		for _, k := range ready {
-			agents.text(k.Agent)
-			lanes.int8(int64(k.Lane))
-			orders.int8(k.Order)
-			jobs.uuid(k.Job)
-			idxs.int4(k.Index)
+			agents.Text(k.Agent)
+			lanes.Int8(int64(k.Lane))
+			orders.Int8(k.Order)
+			jobs.UUID(k.Job)
+			idxs.Int4(k.Index)
 		}
 		n := len(ready)
-		list = append(list, q(haveReadySQL).array(tText, n, agents).array(tInt8, n, lanes).array(tInt8, n, orders).array(tUUID, n, jobs).array(tInt4, n, idxs).
-			each(func(r *reader) error {
+		list = append(list, pgwire.New(haveReadySQL).Array(pgwire.Text, n, agents).Array(pgwire.Int8, n, lanes).Array(pgwire.Int8, n, orders).Array(pgwire.UUID, n, jobs).Array(pgwire.Int4, n, idxs).
+			Each(func(r *pgwire.Reader) error {
 				delete(ready, scanRef(r))
 				return nil
 			}))
 	}
 	if len(due) > 0 {
-		var at, jobs, idxs cells
+		var at, jobs, idxs pgwire.Cells
 		for _, d := range due {
-			at.moment(d.at)
-			jobs.uuid(d.Job)
-			idxs.int4(d.Index)
+			at.Moment(d.at)
+			jobs.UUID(d.Job)
+			idxs.Int4(d.Index)
 		}
 		n := len(due)
-		list = append(list, q(haveDueSQL).array(tTime, n, at).array(tUUID, n, jobs).array(tInt4, n, idxs).each(func(r *reader) error {
+		list = append(list, pgwire.New(haveDueSQL).Array(pgwire.Time, n, at).Array(pgwire.UUID, n, jobs).Array(pgwire.Int4, n, idxs).Each(func(r *pgwire.Reader) error {
 			delete(due, scanRef(r))
 			return nil
 		}))
@@ -258,9 +259,9 @@ func (c *checking) have(open map[perdure.JobID]openRow, ready map[kernel.StepRef
 		for ref := range flying {
 			refs = append(refs, ref)
 		}
-		list = append(list, uuids(q(haveOutSQL), jobsOf(refs)).each(func(r *reader) error {
+		list = append(list, uuids(pgwire.New(haveOutSQL), jobsOf(refs)).Each(func(r *pgwire.Reader) error {
 			ref := scanRef(r)
-			entry := kernel.InFlightKey{InFlight: true, Agent: r.text(), Holder: r.text(), Request: r.text(), Until: r.time()}
+			entry := kernel.InFlightKey{InFlight: true, Agent: r.Text(), Holder: r.Text(), Request: r.Text(), Until: r.Time()}
 			if run, expected := flying[ref]; expected && entry.Covers(run.InFlightKey) {
 				delete(flying, ref)
 			}
@@ -268,15 +269,15 @@ func (c *checking) have(open map[perdure.JobID]openRow, ready map[kernel.StepRef
 		}))
 	}
 	if len(permits) > 0 {
-		var limits, keys, jobs, idxs cells
+		var limits, keys, jobs, idxs pgwire.Cells
 		for p := range permits {
-			limits.text(p.Name)
-			keys.text(p.Key)
-			jobs.uuid(p.Job)
-			idxs.int4(p.Index)
+			limits.Text(p.Name)
+			keys.Text(p.Key)
+			jobs.UUID(p.Job)
+			idxs.Int4(p.Index)
 		}
 		n := len(permits)
-		list = append(list, q(havePermitSQL).array(tText, n, limits).array(tText, n, keys).array(tUUID, n, jobs).array(tInt4, n, idxs).each(func(r *reader) error {
+		list = append(list, pgwire.New(havePermitSQL).Array(pgwire.Text, n, limits).Array(pgwire.Text, n, keys).Array(pgwire.UUID, n, jobs).Array(pgwire.Int4, n, idxs).Each(func(r *pgwire.Reader) error {
 			delete(permits, scanPermit(r))
 			return nil
 		}))
@@ -285,20 +286,20 @@ func (c *checking) have(open map[perdure.JobID]openRow, ready map[kernel.StepRef
 }
 
 // haveLanes removes the steps whose lanes are there.
-func haveLanes(lanes map[kernel.StepRef]kernel.ReadyKey) []*statement {
+func haveLanes(lanes map[kernel.StepRef]kernel.ReadyKey) []*pgwire.Statement {
 	if len(lanes) == 0 {
 		return nil
 	}
-	var agents, ids, ords, jobs, idxs cells
+	var agents, ids, ords, jobs, idxs pgwire.Cells
 	for ref, key := range lanes {
-		agents.text(key.Agent)
-		ids.int8(int64(key.Lane))
-		ords.int8(key.Order)
-		jobs.uuid(ref.Job)
-		idxs.int4(ref.Index)
+		agents.Text(key.Agent)
+		ids.Int8(int64(key.Lane))
+		ords.Int8(key.Order)
+		jobs.UUID(ref.Job)
+		idxs.Int4(ref.Index)
 	}
 	n := len(lanes)
-	return []*statement{q(haveLaneSQL).array(tText, n, agents).array(tInt8, n, ids).array(tInt8, n, ords).array(tUUID, n, jobs).array(tInt4, n, idxs).each(func(r *reader) error {
+	return []*pgwire.Statement{pgwire.New(haveLaneSQL).Array(pgwire.Text, n, agents).Array(pgwire.Int8, n, ids).Array(pgwire.Int8, n, ords).Array(pgwire.UUID, n, jobs).Array(pgwire.Int4, n, idxs).Each(func(r *pgwire.Reader) error {
 		delete(lanes, scanRef(r))
 		return nil
 	})}
@@ -310,12 +311,12 @@ var rowsOfSQL = "select " + names(rowColumns, "s.") + ` from (select distinct * 
 	cross join lateral (select * from perdure.step where job = r.job and idx = r.idx offset 0) s`
 
 // strays reads a queue table page by page and compares each entry with its row, which is nil if there is none.
-func strays[E any](ctx context.Context, c *checking, page func(after *E) *statement, scan func(*reader) E, ref func(E) kernel.StepRef, compare func(E, *readRow)) error {
+func strays[E any](ctx context.Context, c *checking, page func(after *E) *pgwire.Statement, scan func(*pgwire.Reader) E, ref func(E) kernel.StepRef, compare func(E, *readRow)) error {
 	var last *E
 	for more := true; more; {
-		err := c.snapshot(ctx, func(read func(...*statement) error) error {
+		err := c.snapshot(ctx, func(read func(...*pgwire.Statement) error) error {
 			var entries []E
-			err := read(into(page(last), &entries, scan), c.readLimits())
+			err := read(pgwire.Into(page(last), &entries, scan), c.readLimits())
 			if more = err == nil && len(entries) == checkPage; err != nil || len(entries) == 0 {
 				return err
 			}
@@ -325,7 +326,7 @@ func strays[E any](ctx context.Context, c *checking, page func(after *E) *statem
 				refs[i] = ref(e)
 			}
 			var rows []*readRow
-			if err := read(stepRefs(q(rowsOfSQL), refs).each(scanRow(&rows))); err != nil {
+			if err := read(stepRefs(pgwire.New(rowsOfSQL), refs).Each(scanRow(&rows))); err != nil {
 				return err
 			}
 			byRef := make(map[kernel.StepRef]*readRow, len(rows))
@@ -345,12 +346,12 @@ func strays[E any](ctx context.Context, c *checking, page func(after *E) *statem
 }
 
 func (c *checking) strayOpen(ctx context.Context) error {
-	return strays(ctx, c, func(after *openRow) *statement {
+	return strays(ctx, c, func(after *openRow) *pgwire.Statement {
 		if after == nil {
 			after = &openRow{}
 		}
-		return q("select job, look_at from perdure.open where job > $1 order by job limit $2").uuid(after.job).int(checkPage)
-	}, func(r *reader) openRow { return openRow{r.uuid(), r.time()} },
+		return pgwire.New("select job, look_at from perdure.open where job > $1 order by job limit $2").UUID(after.job).Int(checkPage)
+	}, func(r *pgwire.Reader) openRow { return openRow{r.UUID(), r.Time()} },
 		func(e openRow) kernel.StepRef { return kernel.StepRef{Job: e.job} },
 		func(e openRow, row *readRow) {
 			if row != nil {
@@ -363,14 +364,14 @@ func (c *checking) strayOpen(ctx context.Context) error {
 }
 
 func (c *checking) strayReady(ctx context.Context) error {
-	return strays(ctx, c, func(after *readyRow) *statement {
+	return strays(ctx, c, func(after *readyRow) *pgwire.Statement {
 		if after == nil {
 			after = &readyRow{ReadyKey: kernel.ReadyKey{Lane: math.MinInt64}}
 		}
-		return q("select agent, lane, ord, job, idx from perdure.ready where (agent, lane, ord, job, idx) > ($1, $2, $3, $4, $5) order by agent, lane, ord, job, idx limit $6").
-			text(after.Agent).int64(int64(after.Lane)).int64(after.Order).uuid(after.Job).int(after.Index).int(checkPage)
-	}, func(r *reader) readyRow {
-		return readyRow{kernel.ReadyKey{Ready: true, Agent: r.text(), Lane: kernel.LaneID(r.int64()), Order: r.int64()}, scanRef(r)}
+		return pgwire.New("select agent, lane, ord, job, idx from perdure.ready where (agent, lane, ord, job, idx) > ($1, $2, $3, $4, $5) order by agent, lane, ord, job, idx limit $6").
+			Text(after.Agent).Int64(int64(after.Lane)).Int64(after.Order).UUID(after.Job).Int(after.Index).Int(checkPage)
+	}, func(r *pgwire.Reader) readyRow {
+		return readyRow{kernel.ReadyKey{Ready: true, Agent: r.Text(), Lane: kernel.LaneID(r.Int64()), Order: r.Int64()}, scanRef(r)}
 	}, func(e readyRow) kernel.StepRef { return e.StepRef },
 		func(e readyRow, row *readRow) {
 			if row == nil || kernel.ReadyOf(&row.step) != e.ReadyKey {
@@ -380,13 +381,13 @@ func (c *checking) strayReady(ctx context.Context) error {
 }
 
 func (c *checking) strayDue(ctx context.Context) error {
-	return strays(ctx, c, func(after *dueRow) *statement {
+	return strays(ctx, c, func(after *dueRow) *pgwire.Statement {
 		if after == nil {
 			after = &dueRow{at: time.Unix(0, 0)}
 		}
-		return q("select at, job, idx from perdure.due where (at, job, idx) > ($1, $2, $3) order by at, job, idx limit $4").
-			moment(after.at).uuid(after.Job).int(after.Index).int(checkPage)
-	}, func(r *reader) dueRow { return dueRow{r.time(), scanRef(r)} },
+		return pgwire.New("select at, job, idx from perdure.due where (at, job, idx) > ($1, $2, $3) order by at, job, idx limit $4").
+			Moment(after.at).UUID(after.Job).Int(after.Index).Int(checkPage)
+	}, func(r *pgwire.Reader) dueRow { return dueRow{r.Time(), scanRef(r)} },
 		func(e dueRow) kernel.StepRef { return e.StepRef },
 		func(e dueRow, row *readRow) {
 			if row == nil || !kernel.DueOf(&row.step).Equal(e.at) {
@@ -396,12 +397,12 @@ func (c *checking) strayDue(ctx context.Context) error {
 }
 
 func (c *checking) strayPermits(ctx context.Context) error {
-	return strays(ctx, c, func(after *permitRow) *statement {
+	return strays(ctx, c, func(after *permitRow) *pgwire.Statement {
 		if after == nil {
 			after = &permitRow{}
 		}
-		return q("select name, key, amount, job, idx from perdure.permit where (name, key, job, idx) > ($1, $2, $3, $4) order by name, key, job, idx limit $5").
-			text(after.Name).text(after.Key).uuid(after.Job).int(after.Index).int(checkPage)
+		return pgwire.New("select name, key, amount, job, idx from perdure.permit where (name, key, job, idx) > ($1, $2, $3, $4) order by name, key, job, idx limit $5").
+			Text(after.Name).Text(after.Key).UUID(after.Job).Int(after.Index).Int(checkPage)
 	}, scanPermit, func(e permitRow) kernel.StepRef { return e.StepRef },
 		func(e permitRow, row *readRow) {
 			if row == nil || !e.Kept(c.defined) || !slices.Contains(kernel.PermitsOf(&row.step, row.first()).List(), e.Need) {
@@ -410,17 +411,17 @@ func (c *checking) strayPermits(ctx context.Context) error {
 		})
 }
 
-func scanPermit(r *reader) permitRow {
-	return permitRow{kernel.Need{LimitKey: kernel.LimitKey{Name: r.text(), Key: r.text()}, Amount: r.int()}, scanRef(r)}
+func scanPermit(r *pgwire.Reader) permitRow {
+	return permitRow{kernel.Need{LimitKey: kernel.LimitKey{Name: r.Text(), Key: r.Text()}, Amount: r.Int()}, scanRef(r)}
 }
 
 const strayLabelsSQL = `select b.job, 0, 'is in label, and has no ' || b.name || '=' || b.value from perdure.label b
 	where not exists (select from perdure.step s where s.job = b.job and s.idx = 0 and s.labels ->> b.name = b.value)`
 
 func (c *checking) strayLabels(ctx context.Context) error {
-	return c.snapshot(ctx, func(read func(...*statement) error) error {
-		return read(q(strayLabelsSQL).each(func(r *reader) error {
-			c.fault(scanRef(r), "%s", r.text())
+	return c.snapshot(ctx, func(read func(...*pgwire.Statement) error) error {
+		return read(pgwire.New(strayLabelsSQL).Each(func(r *pgwire.Reader) error {
+			c.fault(scanRef(r), "%s", r.Text())
 			return nil
 		}))
 	})
@@ -437,11 +438,11 @@ func (c *checking) bundles(ctx context.Context) error {
 	var after perdure.JobID
 	for more := true; more; {
 		more = false
-		err := c.snapshot(ctx, func(read func(...*statement) error) error {
-			return read(q(checkBundlesSQL).uuid(after).int(bundlesAtOnce).each(func(r *reader) error {
+		err := c.snapshot(ctx, func(read func(...*pgwire.Statement) error) error {
+			return read(pgwire.New(checkBundlesSQL).UUID(after).Int(bundlesAtOnce).Each(func(r *pgwire.Reader) error {
 				more = true
-				after = r.uuid()
-				last, lane, ord, size, taken, rows := perdure.JobID(r.uuid()), kernel.LaneID(r.int64()), r.int64(), r.int(), r.int(), r.ints()
+				after = r.UUID()
+				last, lane, ord, size, taken, rows := perdure.JobID(r.UUID()), kernel.LaneID(r.Int64()), r.Int64(), r.Int(), r.Int(), r.Ints()
 				b := scanBundle(r)
 				sorted := slices.IsSortedFunc(b.Jobs, func(a, b bundle.Job) int { return a.ID.Compare(b.ID) })
 				if n := len(b.Jobs); n == 0 || !sorted || n != size || taken < 0 || taken >= n || b.First() != after || b.Jobs[n-1].ID != last ||

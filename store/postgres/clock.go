@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // The store's time is the server's clock_timestamp(), read in a statement of its own after the locks:
@@ -54,9 +56,9 @@ type reading struct {
 	sent, got time.Time // by this process's clock: before the request was sent, and after the answer had come
 }
 
-func scanReading(r *reader) reading {
-	return reading{server: r.time(), mark: r.time(), ahead: time.Duration(r.int64()) * time.Microsecond, fence: r.int64(), start: r.time(),
-		sent: r.sent, got: time.Now()}
+func scanReading(r *pgwire.Reader) reading {
+	return reading{server: r.Time(), mark: r.Time(), ahead: time.Duration(r.Int64()) * time.Microsecond, fence: r.Int64(), start: r.Time(),
+		sent: r.Sent, got: time.Now()}
 }
 
 // clock is the state of this process.
@@ -137,8 +139,8 @@ func (tx *tx) Now() (time.Time, error) {
 }
 
 // readClock keeps a reading for the next call of Now.
-func (tx *tx) readClock() *statement {
-	return q(clockSQL).each(func(r *reader) error {
+func (tx *tx) readClock() *pgwire.Statement {
+	return pgwire.New(clockSQL).Each(func(r *pgwire.Reader) error {
 		tx.read = scanReading(r)
 		tx.memory.server = tx.read.start
 		return nil
@@ -150,17 +152,17 @@ const raiseMarkSQL = `update perdure.clock set mark = $1, ahead = $2
 
 // raiseMark keeps the time at which this transaction wrote, if the mark is well behind it; else it is nil. It
 // waits for nobody: whoever holds the row raises it.
-func (tx *tx) raiseMark() *statement {
+func (tx *tx) raiseMark() *pgwire.Statement {
 	t := tx.requested
 	if !t.lifted && (!tx.wrote || t.now.Sub(t.mark) < markEvery) {
 		return nil
 	}
-	return q(raiseMarkSQL).time(t.now).int64(t.ahead.Microseconds())
+	return pgwire.New(raiseMarkSQL).Time(t.now).Int64(t.ahead.Microseconds())
 }
 
 // Now is the same clock outside of transactions.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
-	all, err := queryAtOnce(ctx, s, q(clockSQL), scanReading)
+	all, err := queryAtOnce(ctx, s, pgwire.New(clockSQL), scanReading)
 	if err != nil || len(all) == 0 {
 		return time.Time{}, err
 	}

@@ -9,24 +9,25 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/internal/rows"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // The columns of table step are those of package rows. This file says how PostgreSQL keeps and reads each kind.
 
 // sqlTypes are by kind; special columns have their own.
-var sqlTypes = [...]*sqlType{rows.Small: tInt2, rows.Flag: tBool, rows.Int: tInt4, rows.Number: tInt8, rows.Text: tText, rows.Word: tText, rows.Time: tTime, rows.Span: tInt8}
+var sqlTypes = [...]*pgwire.Type{rows.Small: pgwire.Int2, rows.Flag: pgwire.Bool, rows.Int: pgwire.Int4, rows.Number: pgwire.Int8, rows.Text: pgwire.Text, rows.Word: pgwire.Text, rows.Time: pgwire.Time, rows.Span: pgwire.Int8}
 
-var specialTypes = [...]*sqlType{rows.Job: tUUID, rows.Index: tInt4, rows.Priority: tInt2, rows.Apart: tBool, rows.CreatedAt: tTime, rows.Shape: tUUID, rows.Hash: tBytea,
-	rows.Name: tText, rows.Type: tText, rows.Key: tText, rows.Input: tBytea, rows.Labels: tJSON, rows.States: tJSON}
+var specialTypes = [...]*pgwire.Type{rows.Job: pgwire.UUID, rows.Index: pgwire.Int4, rows.Priority: pgwire.Int2, rows.Apart: pgwire.Bool, rows.CreatedAt: pgwire.Time, rows.Shape: pgwire.UUID, rows.Hash: pgwire.Bytea,
+	rows.Name: pgwire.Text, rows.Type: pgwire.Text, rows.Key: pgwire.Text, rows.Input: pgwire.Bytea, rows.Labels: pgwire.JSON, rows.States: pgwire.JSON}
 
-func typeOf(id rows.ID) *sqlType {
+func typeOf(id rows.ID) *pgwire.Type {
 	if !id.Changes() {
 		return specialTypes[id]
 	}
 	return sqlTypes[rows.Columns[id].Kind]
 }
 
-func fieldOf(id rows.ID) field { return field{rows.Columns[id].Name, typeOf(id)} }
+func fieldOf(id rows.ID) pgwire.Field { return typeOf(id).Named(rows.Columns[id].Name) }
 
 // Columns in the order in which they are selected.
 var (
@@ -54,65 +55,65 @@ func cellOf(b []byte, id rows.ID, j *kernel.Job, s *kernel.Step) []byte {
 	c, row := &rows.Columns[id], rows.RowOf(j, s)
 	switch c.Kind {
 	case rows.Text, rows.Word:
-		return nullText(b, row.Text(c))
+		return pgwire.AppendTextOrNull(b, row.Text(c))
 	case rows.Time:
-		return nullTime(b, row.Time(c))
+		return pgwire.AppendTimeOrNull(b, row.Time(c))
 	}
 	v := row.Int(c)
 	if v == 0 && !c.Full {
-		return cellNull(b)
+		return pgwire.AppendNull(b)
 	}
 	switch c.Kind {
 	case rows.Small:
-		return cellInt2(b, int(v))
+		return pgwire.AppendInt2(b, int(v))
 	case rows.Flag:
-		return cellBool(b, v != 0)
+		return pgwire.AppendBool(b, v != 0)
 	case rows.Int:
-		return cellInt4(b, int(v))
+		return pgwire.AppendInt4(b, int(v))
 	}
-	return cellInt8(b, v)
+	return pgwire.AppendInt8(b, v)
 }
 
 func specialCell(b []byte, id rows.ID, j *kernel.Job, s *kernel.Step) []byte {
 	switch id {
 	case rows.Job:
 		if s != nil {
-			return cellUUID(b, s.Job)
+			return pgwire.AppendUUID(b, s.Job)
 		}
-		return cellUUID(b, j.ID)
+		return pgwire.AppendUUID(b, j.ID)
 	case rows.Index:
-		return cellInt4(b, s.Index)
+		return pgwire.AppendInt4(b, s.Index)
 	case rows.Priority:
-		return cellInt2(b, s.Priority)
+		return pgwire.AppendInt2(b, s.Priority)
 	case rows.Apart:
-		return nullBool(b, apart(j))
+		return pgwire.AppendBoolOrNull(b, apart(j))
 	case rows.CreatedAt:
-		return nullTime(b, j.CreatedAt)
+		return pgwire.AppendTimeOrNull(b, j.CreatedAt)
 	case rows.Shape:
-		return cellUUID(b, j.Shape)
+		return pgwire.AppendUUID(b, j.Shape)
 	case rows.Hash:
-		return cellBytes(b, j.Hash[:])
+		return pgwire.AppendBytes(b, j.Hash[:])
 	case rows.Name:
-		return cellText(b, s.Name)
+		return pgwire.AppendText(b, s.Name)
 	case rows.Type:
-		return cellText(b, s.Type)
+		return pgwire.AppendText(b, s.Type)
 	case rows.Key:
-		return nullText(b, j.Key)
+		return pgwire.AppendTextOrNull(b, j.Key)
 	case rows.Input:
 		if apart(j) {
-			return cellNull(b)
+			return pgwire.AppendNull(b)
 		}
-		return nullBytes(b, j.Input)
+		return pgwire.AppendBytesOrNull(b, j.Input)
 	case rows.Labels:
 		if len(j.Labels) == 0 {
-			return cellNull(b)
+			return pgwire.AppendNull(b)
 		}
-		return cellJSON(b, marshal(j.Labels))
+		return pgwire.AppendJSON(b, marshal(j.Labels))
 	case rows.States:
 		if j.States == nil {
-			return cellNull(b)
+			return pgwire.AppendNull(b)
 		}
-		return cellJSON(b, marshal(j.States))
+		return pgwire.AppendJSON(b, marshal(j.States))
 	}
 	panic("postgres: no cell for column " + rows.Columns[id].Name)
 }
@@ -127,10 +128,10 @@ func marshal(v any) []byte {
 }
 
 // scan reads these columns into a job, a step or both. The rows are new: a null is left as it is, zero.
-func scan(r *reader, list []rows.ID, j *kernel.Job, s *kernel.Step) error {
+func scan(r *pgwire.Reader, list []rows.ID, j *kernel.Job, s *kernel.Step) error {
 	row := rows.RowOf(j, s)
 	for _, id := range list {
-		v := r.next()
+		v := r.Next()
 		if v == nil {
 			continue
 		}
@@ -144,19 +145,19 @@ func scan(r *reader, list []rows.ID, j *kernel.Job, s *kernel.Step) error {
 		case rows.Text:
 			row.SetText(c, string(v))
 		case rows.Word:
-			row.SetText(c, r.interned(v))
+			row.SetText(c, r.Interned(v))
 		case rows.Time:
-			row.SetTime(c, toTime(v))
+			row.SetTime(c, pgwire.ToTime(v))
 		case rows.Flag:
 			row.SetInt(c, int64(v[0]))
 		default:
-			row.SetInt(c, toInt(v))
+			row.SetInt(c, pgwire.ToInt(v))
 		}
 	}
 	return nil
 }
 
-func scanSpecial(r *reader, id rows.ID, v []byte, j *kernel.Job, s *kernel.Step) error {
+func scanSpecial(r *pgwire.Reader, id rows.ID, v []byte, j *kernel.Job, s *kernel.Step) error {
 	switch id {
 	case rows.Job:
 		if j != nil {
@@ -166,30 +167,30 @@ func scanSpecial(r *reader, id rows.ID, v []byte, j *kernel.Job, s *kernel.Step)
 			s.Job = perdure.JobID(v)
 		}
 	case rows.Index:
-		s.Index = int(toInt(v))
+		s.Index = int(pgwire.ToInt(v))
 	case rows.Priority:
 		if j != nil {
-			j.Priority = int(toInt(v))
+			j.Priority = int(pgwire.ToInt(v))
 		}
 		if s != nil {
-			s.Priority = int(toInt(v))
+			s.Priority = int(pgwire.ToInt(v))
 		}
 	case rows.Apart:
 		j.Apart = v[0] != 0
 	case rows.CreatedAt:
-		j.CreatedAt = toTime(v)
+		j.CreatedAt = pgwire.ToTime(v)
 	case rows.Shape:
 		j.Shape = kernel.ShapeID(v)
 	case rows.Hash:
 		copy(j.Hash[:], v)
 	case rows.Name:
-		s.Name = r.interned(v)
+		s.Name = r.Interned(v)
 	case rows.Type:
 		if j != nil {
-			j.Type = r.interned(v)
+			j.Type = r.Interned(v)
 		}
 		if s != nil {
-			s.Type = r.interned(v)
+			s.Type = r.Interned(v)
 		}
 	case rows.Key:
 		j.Key = string(v)

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // With a synchronous standby (synchronous_standby_names), a COMMIT waits in the server until the standby has it.
@@ -116,13 +117,13 @@ func (l *link) notice(_ *pgconn.PgConn, n *pgconn.Notice) {
 
 // commitTrip is roundTrip for statements that may commit. If their answer is lost, or does not come within
 // Limits.Commit, they are not cancelled, and the connection is closed.
-func (s *Store) commitTrip(ctx context.Context, conn *pgx.Conn, list ...*statement) error {
+func (s *Store) commitTrip(ctx context.Context, conn *pgx.Conn, list ...*pgwire.Statement) error {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.Commit)
 	defer cancel()
 	l, sent := linkOf(conn), time.Now()
 	l.unreplicated.Store(false)
 	l.committing.Store(true)
-	err := roundTrip(ctx, conn, list...)
+	err := pgwire.RoundTrip(ctx, conn, list...)
 	var pe *pgconn.PgError
 	switch {
 	case conn.IsClosed():
@@ -291,12 +292,12 @@ func (s *Store) probeOnce(ctx context.Context) (acknowledged bool) {
 	begin := func() error {
 		ctx, cancel := context.WithTimeout(ctx, s.limits.Statement)
 		defer cancel()
-		return roundTrip(ctx, conn, q(beginSQL), q(s.settings), q(probeSQL).each(func(r *reader) error {
-			of = backend{r.int(), r.time()}
-			if r.int() != 0 {
+		return pgwire.RoundTrip(ctx, conn, pgwire.New(beginSQL), pgwire.New(s.settings), pgwire.New(probeSQL).Each(func(r *pgwire.Reader) error {
+			of = backend{r.Int(), r.Time()}
+			if r.Int() != 0 {
 				why = errNoStandby
 			}
-			return r.failed
+			return r.Failed
 		}))
 	}
 	if begin() != nil {
@@ -306,7 +307,7 @@ func (s *Store) probeOnce(ctx context.Context) (acknowledged bool) {
 	defer cancel()
 	l, sent, done := linkOf(conn), time.Now(), make(chan error, 1)
 	l.committing.Store(true)
-	go func() { done <- roundTrip(ctx, conn, q("commit")) }()
+	go func() { done <- pgwire.RoundTrip(ctx, conn, pgwire.New("commit")) }()
 	look := time.NewTicker(probeCheck)
 	defer look.Stop()
 	for {
@@ -343,7 +344,7 @@ func (s *Store) serves(ctx context.Context, of backend) (there bool, err error) 
 	defer closeNow(conn)
 	ctx, cancel := context.WithTimeout(ctx, s.limits.Connect)
 	defer cancel()
-	err = roundTrip(ctx, conn, q(backendSQL).int(of.pid).moment(of.start).each(func(*reader) error {
+	err = pgwire.RoundTrip(ctx, conn, pgwire.New(backendSQL).Int(of.pid).Moment(of.start).Each(func(*pgwire.Reader) error {
 		there = true
 		return nil
 	}))

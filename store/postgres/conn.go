@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // How often a transaction is tried in all. What is lost is tried less often: a caller may wait for
@@ -88,7 +89,7 @@ func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 // send runs statements outside of transactions, in one round trip and with the settings of this one alone.
 // make is called for each try. However many ask at once, some connections are left to those who let out, take
 // reports and keep their places in roles: these come in through update and sendAtOnce (F102).
-func (s *Store) send(ctx context.Context, make func() []*statement) error {
+func (s *Store) send(ctx context.Context, make func() []*pgwire.Statement) error {
 	timer := time.NewTimer(s.limits.Acquire)
 	defer timer.Stop()
 	select {
@@ -111,10 +112,10 @@ const (
 )
 
 // request is roundTrip with a bound. It is not for statements that may commit (see commitTrip).
-func (s *Store) request(ctx context.Context, conn *pgx.Conn, list ...*statement) error {
+func (s *Store) request(ctx context.Context, conn *pgx.Conn, list ...*pgwire.Statement) error {
 	ctx, cancel := context.WithTimeout(ctx, s.answer)
 	defer cancel()
-	err := roundTrip(ctx, conn, list...)
+	err := pgwire.RoundTrip(ctx, conn, list...)
 	if conn.IsClosed() {
 		hangUp(conn)
 	}
@@ -129,10 +130,10 @@ func hangUp(conn *pgx.Conn) { _ = conn.PgConn().Conn().Close() }
 // locks, and the roll call.
 const reserve = 6
 
-func (s *Store) sendAtOnce(ctx context.Context, make func() []*statement) error {
+func (s *Store) sendAtOnce(ctx context.Context, make func() []*pgwire.Statement) error {
 	return s.retry(ctx, func(ctx context.Context) error {
 		return s.connected(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-			return judge(s.request(ctx, conn.Conn(), append([]*statement{q(s.settings)}, make()...)...), conn)
+			return judge(s.request(ctx, conn.Conn(), append([]*pgwire.Statement{pgwire.New(s.settings)}, make()...)...), conn)
 		})
 	})
 }
@@ -140,14 +141,14 @@ func (s *Store) sendAtOnce(ctx context.Context, make func() []*statement) error 
 // write is sendAtOnce for statements that change something. Each list of them is a transaction of its own. If they
 // change nothing, the COMMIT waits for the standby all the same, because commits treats its answer as a confirmation by
 // the standby.
-func (s *Store) write(ctx context.Context, make func() []*statement) error {
+func (s *Store) write(ctx context.Context, make func() []*pgwire.Statement) error {
 	return s.retry(ctx, func(ctx context.Context) error {
 		return s.admitted(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 			if err := s.Accepting(); err != nil { // may have changed while waiting for a connection
 				return err
 			}
-			list := append([]*statement{q(s.settings)}, make()...)
-			return judge(s.commitTrip(ctx, conn.Conn(), append(list, q(awaitStandbySQL))...), conn)
+			list := append([]*pgwire.Statement{pgwire.New(s.settings)}, make()...)
+			return judge(s.commitTrip(ctx, conn.Conn(), append(list, pgwire.New(awaitStandbySQL))...), conn)
 		})
 	})
 }
@@ -173,19 +174,19 @@ func (s *Store) admitted(ctx context.Context, fn func(context.Context, *pgxpool.
 }
 
 // query reads rows outside of transactions.
-func query[T any](ctx context.Context, s *Store, st *statement, scan func(*reader) T) ([]T, error) {
+func query[T any](ctx context.Context, s *Store, st *pgwire.Statement, scan func(*pgwire.Reader) T) ([]T, error) {
 	return ask(ctx, s.send, st, scan)
 }
 
 // queryAtOnce is for those whose work waits for the answer, and not a screen.
-func queryAtOnce[T any](ctx context.Context, s *Store, st *statement, scan func(*reader) T) ([]T, error) {
+func queryAtOnce[T any](ctx context.Context, s *Store, st *pgwire.Statement, scan func(*pgwire.Reader) T) ([]T, error) {
 	return ask(ctx, s.sendAtOnce, st, scan)
 }
 
-func ask[T any](ctx context.Context, send func(context.Context, func() []*statement) error, st *statement, scan func(*reader) T) (found []T, err error) {
-	err = send(ctx, func() []*statement {
+func ask[T any](ctx context.Context, send func(context.Context, func() []*pgwire.Statement) error, st *pgwire.Statement, scan func(*pgwire.Reader) T) (found []T, err error) {
+	err = send(ctx, func() []*pgwire.Statement {
 		found = nil
-		return []*statement{into(st, &found, scan)}
+		return []*pgwire.Statement{pgwire.Into(st, &found, scan)}
 	})
 	return found, err
 }

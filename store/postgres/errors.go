@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // kind says what a failed transaction, which has changed nothing, calls for.
@@ -54,7 +55,7 @@ func judge(err error, conn *pgxpool.Conn) error {
 	if err == nil || errors.As(err, &known) {
 		return err
 	}
-	if errors.Is(err, errRows) {
+	if errors.Is(err, pgwire.ErrRows) {
 		err = kernel.ErrStale
 	}
 	if errors.Is(err, kernel.ErrStale) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // A database may turn out to be an older one: after a failover to a standby that had not got the last commits,
@@ -162,9 +163,9 @@ func (tx *tx) guard() error {
 	var fresh reading
 	var stored, is string
 	// A statement of its own: what it reads is no older than what this process has read before.
-	if err := tx.run(q(originSQL).each(func(r *reader) error {
-		fresh, stored, is = scanReading(r), r.text(), r.text()
-		return r.failed
+	if err := tx.run(pgwire.New(originSQL).Each(func(r *pgwire.Reader) error {
+		fresh, stored, is = scanReading(r), r.Text(), r.Text()
+		return r.Failed
 	})); err != nil {
 		return err
 	}
@@ -181,7 +182,7 @@ func (tx *tx) guard() error {
 		why = fmt.Sprintf("its clock was at %s, and is at %s", known.mark.Format(time.RFC3339Nano), fresh.mark.Format(time.RFC3339Nano))
 	default:
 		if stored == "" && is != "" {
-			if err := tx.run(q(setOriginSQL).text(stored).text(is)); err != nil {
+			if err := tx.run(pgwire.New(setOriginSQL).Text(stored).Text(is)); err != nil {
 				return err
 			}
 		}
@@ -204,11 +205,11 @@ func (tx *tx) guard() error {
 // transaction: this one may fail.
 func (tx *tx) setBack(why, stored, is string, fresh reading, known acquaintance) error {
 	fence, met := tx.requested.now.UnixMilli(), false
-	raise := q(raiseFenceSQL).int64(fence).time(tx.requested.now).text(stored).text(is).int64(fresh.fence)
-	raise.counted(func(n int64) { met = n > 0 })
-	if err := tx.run(raise, q(readFenceSQL).each(func(r *reader) error {
-		tx.requested.fence = max(r.int64(), known.fence)
-		return r.failed
+	raise := pgwire.New(raiseFenceSQL).Int64(fence).Time(tx.requested.now).Text(stored).Text(is).Int64(fresh.fence)
+	raise.Counted(func(n int64) { met = n > 0 })
+	if err := tx.run(raise, pgwire.New(readFenceSQL).Each(func(r *pgwire.Reader) error {
+		tx.requested.fence = max(r.Int64(), known.fence)
+		return r.Failed
 	})); err != nil || !met {
 		return err
 	}
@@ -233,8 +234,8 @@ const (
 func (tx *tx) SetCell(cell int) error {
 	tx.wrote = true
 	have := 0
-	if err := tx.run(q(cellSQL + " for update").each(func(r *reader) error {
-		have = r.int()
+	if err := tx.run(pgwire.New(cellSQL + " for update").Each(func(r *pgwire.Reader) error {
+		have = r.Int()
 		return nil
 	})); err != nil {
 		return err
@@ -242,12 +243,12 @@ func (tx *tx) SetCell(cell int) error {
 	if err := kernel.NumberCell(have, cell); err != nil {
 		return err
 	}
-	return tx.run(q(setCellSQL).int(cell))
+	return tx.run(pgwire.New(setCellSQL).Int(cell))
 }
 
 func (tx *tx) RaiseFence(fence int64, a kernel.Alert) error {
 	tx.wrote = true
-	if err := tx.run(q(raiseOnlySQL).int64(fence)); err != nil {
+	if err := tx.run(pgwire.New(raiseOnlySQL).Int64(fence)); err != nil {
 		return err
 	}
 	tx.requested.fence = max(tx.requested.fence, fence)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 const (
@@ -53,11 +54,11 @@ const (
 
 func (tx *tx) JobsByKey(keys []string) (map[string]kernel.Keyed, error) {
 	found := map[string]kernel.Keyed{}
-	err := tx.run(q(jobsByKeySQL).texts(keys).each(func(r *reader) error {
+	err := tx.run(pgwire.New(jobsByKeySQL).Texts(keys).Each(func(r *pgwire.Reader) error {
 		var job kernel.Keyed
-		key := r.text()
-		job.ID = r.uuid()
-		copy(job.Hash[:], r.next())
+		key := r.Text()
+		job.ID = r.UUID()
+		copy(job.Hash[:], r.Next())
 		if _, there := found[key]; !there { // the job comes before a submission
 			found[key] = job
 		}
@@ -72,8 +73,8 @@ func (tx *tx) JobByHash(typ string, hash [32]byte) (id perdure.JobID, ok bool, e
 	if err != nil {
 		return id, false, err
 	}
-	err = tx.run(q(jobByHashSQL).text(typ).bytes(hash[:]).each(func(r *reader) error {
-		id, ok = r.uuid(), true
+	err = tx.run(pgwire.New(jobByHashSQL).Text(typ).Bytes(hash[:]).Each(func(r *pgwire.Reader) error {
+		id, ok = r.UUID(), true
 		return nil
 	}))
 	if found && (!ok || bundled.Compare(id) > 0) {
@@ -99,7 +100,7 @@ func (tx *tx) Limits() ([]kernel.Limit, error) {
 
 func (tx *tx) Alert(id int64) (*kernel.Alert, error) {
 	var found []kernel.Alert
-	err := tx.run(into(q(alertSQL).int64(id), &found, scanAlert))
+	err := tx.run(pgwire.Into(pgwire.New(alertSQL).Int64(id), &found, scanAlert))
 	if len(found) == 0 {
 		return nil, err
 	}
@@ -108,15 +109,15 @@ func (tx *tx) Alert(id int64) (*kernel.Alert, error) {
 
 func (tx *tx) Due(now time.Time, max int) ([]kernel.StepRef, error) {
 	var found []kernel.StepRef
-	err := tx.run(into(q(dueSQL).time(now).int(max), &found, scanRef))
+	err := tx.run(pgwire.Into(pgwire.New(dueSQL).Time(now).Int(max), &found, scanRef))
 	return found, err
 }
 
 func (tx *tx) Overdue(now time.Time, max int) ([]perdure.JobID, error) {
 	var found []perdure.JobID
-	err := tx.run(into(q(overdueSQL).time(now).int(max), &found, scanID))
+	err := tx.run(pgwire.Into(pgwire.New(overdueSQL).Time(now).Int(max), &found, scanID))
 	return found, err
 }
 
-func scanID(r *reader) perdure.JobID   { return r.uuid() }
-func scanRef(r *reader) kernel.StepRef { return kernel.StepRef{Job: r.uuid(), Index: r.int()} }
+func scanID(r *pgwire.Reader) perdure.JobID   { return r.UUID() }
+func scanRef(r *pgwire.Reader) kernel.StepRef { return kernel.StepRef{Job: r.UUID(), Index: r.Int()} }

@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"time"
+
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // As long as a transaction has a snapshot, what others overwrite and delete stays where it is: tables and
@@ -22,8 +24,8 @@ func (s *Store) OldestTransaction(ctx context.Context) (age time.Duration, who s
 		age time.Duration
 		who string
 	}
-	oldest, err := first(query(ctx, s, q(horizonSQL), func(r *reader) holder {
-		return holder{time.Duration(r.int64()) * time.Microsecond, r.text()}
+	oldest, err := first(query(ctx, s, pgwire.New(horizonSQL), func(r *pgwire.Reader) holder {
+		return holder{time.Duration(r.Int64()) * time.Microsecond, r.Text()}
 	}))
 	return oldest.age, oldest.who, err
 }

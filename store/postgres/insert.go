@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/internal/rows"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // insertSteps writes the rows of new jobs: first the jobs' own, then those that are steps and no more, and are not
@@ -61,29 +62,29 @@ func (w *writing) makeLater(steps []kernel.StepChange) {
 }
 
 // insertRows makes rows that are not there. With columns to set it changes those that are.
-func insertRows(new []newRow, set rows.Set) *statement {
+func insertRows(new []newRow, set rows.Set) *pgwire.Statement {
 	list := inserted(new, set)
-	fields := make([]field, len(list))
+	fields := make([]pgwire.Field, len(list))
 	for i, c := range list {
 		fields[i] = fieldOf(c)
 	}
-	g := newGrid(fields...)
+	g := pgwire.NewGrid(fields...)
 	for i, c := range list {
-		g.class(i, classWhenNew(c))
+		g.Class(i, classWhenNew(c))
 	}
 	for _, r := range new {
-		g.row()
+		g.Row()
 		for i, c := range list {
-			at := g.at(i)
+			at := g.At(i)
 			*at = cellOf(*at, c, r.job, r.step)
 		}
 	}
-	g.identify(bits(rows.SetOf(list...)))
+	g.Identify(pgwire.Bits(rows.SetOf(list...)))
 	more := ""
 	if !set.Empty() {
 		more = orChange(list)
 	}
-	return g.insert("step", more).exact(len(new))
+	return g.Insert("step", more).Exact(len(new))
 }
 
 // classWhenNew: what each job has of its own, times, and what those of one definition have in common.
@@ -91,7 +92,7 @@ func classWhenNew(id rows.ID) int {
 	switch {
 	case id == rows.Job || id == rows.Index:
 		return 0
-	case typeOf(id) == tTime:
+	case typeOf(id) == pgwire.Time:
 		return classTime
 	case !id.Changes() && id != rows.Type && id != rows.Name && id != rows.Priority:
 		return classOwn

@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // Each process compares the server's clock with its own monotonic clock. The server reads its clock between the request
@@ -75,13 +76,13 @@ func (tx *tx) alertJump() error {
 		return nil
 	}
 	locked, open := false, false
-	found := func(is *bool) func(*reader) error {
-		return func(*reader) error {
+	found := func(is *bool) func(*pgwire.Reader) error {
+		return func(*pgwire.Reader) error {
 			*is = true
 			return nil
 		}
 	}
-	if err := tx.run(q(lockClockSQL).each(found(&locked)), q(openClockSQL).each(found(&open))); err != nil || !locked {
+	if err := tx.run(pgwire.New(lockClockSQL).Each(found(&locked)), pgwire.New(openClockSQL).Each(found(&open))); err != nil || !locked {
 		return err
 	}
 	tx.alerted = jump

@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // waitingJob is a job as it is submitted: so many steps, each of which waits for the one before.
@@ -28,7 +29,7 @@ func waitingJob(n, steps int) kernel.NewJob {
 
 func stepRows(t *testing.T, s *Store, n int) int {
 	t.Helper()
-	rows, err := first(query(t.Context(), s, q("select count(*) from perdure.step where job = $1").uuid(idOf(n)), (*reader).int))
+	rows, err := first(query(t.Context(), s, pgwire.New("select count(*) from perdure.step where job = $1").UUID(idOf(n)), (*pgwire.Reader).Int))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,8 +107,8 @@ func TestLaterStepsAreReadAsSubmitted(t *testing.T) {
 			}
 		}
 	}
-	all, err := first(query(t.Context(), here, q("select count(*) from perdure.steps where phase = 'waiting' and blockers = 1 and updated_at is not null and job_id = $1").
-		uuid(idOf(2)), (*reader).int))
+	all, err := first(query(t.Context(), here, pgwire.New("select count(*) from perdure.steps where phase = 'waiting' and blockers = 1 and updated_at is not null and job_id = $1").
+		UUID(idOf(2)), (*pgwire.Reader).Int))
 	if err != nil || all != 3 {
 		t.Errorf("the view shows %d of 3 steps that wait (%v)", all, err)
 	}
@@ -227,7 +228,7 @@ func TestLaterStepsAreBounded(t *testing.T) {
 func TestShapesOfAnotherServer(t *testing.T) {
 	here, _ := twoStores(t)
 	submitAsScheduler(t, here, waitingJob(1, 3))
-	if _, err := query(t.Context(), here, q("delete from perdure.shape"), (*reader).int); err != nil {
+	if _, err := query(t.Context(), here, pgwire.New("delete from perdure.shape"), (*pgwire.Reader).Int); err != nil {
 		t.Fatal(err)
 	}
 	here.shapes.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/internal/merge"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // The lanes of steps that need a limit of a user's own have rows in table lane, by which a search finds those that are open
@@ -93,7 +94,7 @@ type laneWork struct {
 	entered map[kernel.LaneRef]kernel.Lane     // steps have become ready in them; with the place of the first
 	left    map[kernel.LaneRef]bool            // ready steps have left them, or their place is too early
 	closed  map[kernel.LaneRef]kernel.LimitKey // to be closed
-	at      map[kernel.LaneRef]tid             // of the rows of lanes that a search has found
+	at      map[kernel.LaneRef]pgwire.RowID    // of the rows of lanes that a search has found
 }
 
 func (w *laneWork) enter(l kernel.Lane) {
@@ -187,10 +188,10 @@ func (tx *tx) findLanes(agent string, most int, types, names []string) ([]foundL
 	}
 	lanes := make([]foundLane, 0, min(most, perdure.MaxBatch))
 	if tx.lane.at == nil {
-		tx.lane.at = make(map[kernel.LaneRef]tid, cap(lanes))
+		tx.lane.at = make(map[kernel.LaneRef]pgwire.RowID, cap(lanes))
 	}
-	err := tx.run(q(sql).text(agent).int(most).texts(types).texts(names).each(func(r *reader) error {
-		at, id, order := tid(r.next()), kernel.LaneID(r.int64()), r.int64()
+	err := tx.run(pgwire.New(sql).Text(agent).Int(most).Texts(types).Texts(names).Each(func(r *pgwire.Reader) error {
+		at, id, order := pgwire.RowID(r.Next()), kernel.LaneID(r.Int64()), r.Int64()
 		place := kernel.Candidate{Order: order, StepRef: scanRef(r)}
 		if n := len(lanes); n == 0 || lanes[n-1].id != id {
 			ref := kernel.LaneRef{Agent: agent, Lane: id}
@@ -201,9 +202,9 @@ func (tx *tx) findLanes(agent string, most int, types, names []string) ([]foundL
 		if !withHeads {
 			return nil
 		}
-		if at := r.next(); at != nil {
-			c := kernel.Candidate{Order: r.int64(), StepRef: scanRef(r)}
-			tx.queued[c.StepRef] = tid(at)
+		if at := r.Next(); at != nil {
+			c := kernel.Candidate{Order: r.Int64(), StepRef: scanRef(r)}
+			tx.queued[c.StepRef] = pgwire.RowID(at)
 			head := &lanes[len(lanes)-1].head
 			head.Steps = append(head.Steps, c)
 			head.Whole = len(head.Steps) < 2
@@ -217,7 +218,7 @@ func (tx *tx) findLanes(agent string, most int, types, names []string) ([]foundL
 // It reads those of which fewer were read.
 func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int, lanes map[kernel.LaneID]*foundLane, bound int64) (map[kernel.LaneID]merge.Head, error) {
 	heads := make(map[kernel.LaneID]merge.Head, len(of))
-	var ids, ords cells
+	var ids, ords pgwire.Cells
 	var unread []*foundLane
 	for _, id := range of {
 		lane := lanes[id]
@@ -231,14 +232,14 @@ func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int, lanes map[kerne
 		}
 		unread = append(unread, lane)
 		lane.read, lane.head = true, merge.Head{}
-		ids.int8(int64(id))
-		ords.int8(from)
+		ids.Int8(int64(id))
+		ords.Int8(from)
 	}
 	if len(unread) == 0 {
 		return heads, nil
 	}
 	scan := tx.scanReady(agent)
-	err := tx.run(q(readyOfLanesSQL).text(agent).int(n+1).array(tInt8, len(unread), ids).array(tInt8, len(unread), ords).int64(bound).each(func(r *reader) error {
+	err := tx.run(pgwire.New(readyOfLanesSQL).Text(agent).Int(n+1).Array(pgwire.Int8, len(unread), ids).Array(pgwire.Int8, len(unread), ords).Int64(bound).Each(func(r *pgwire.Reader) error {
 		row := scan(r)
 		head := &lanes[row.Lane].head
 		head.Steps = append(head.Steps, row.candidate())
@@ -265,24 +266,24 @@ func fullOf(full []string) (types, names []string) {
 }
 
 // laneStatements bring table lane in line with what the transaction has done, and forget it.
-func (tx *tx) laneStatements() (list []*statement) {
+func (tx *tx) laneStatements() (list []*pgwire.Statement) {
 	w := &tx.lane
 	if n := len(w.entered); n > 0 {
-		var agents, lanes, classes, types, limits, ords, jobs, idxs cells
+		var agents, lanes, classes, types, limits, ords, jobs, idxs pgwire.Cells
 		for _, ref := range slices.SortedFunc(maps.Keys(w.entered), compareLanes) {
 			l := w.entered[ref]
-			agents.text(l.Agent)
-			lanes.int8(int64(l.Lane))
-			classes.int8(int64(l.Class))
-			types.text(l.Type)
-			limits.text(string(l.Needs))
-			ords.int8(l.First.Order)
-			jobs.uuid(l.First.Job)
-			idxs.int4(l.First.Index)
+			agents.Text(l.Agent)
+			lanes.Int8(int64(l.Lane))
+			classes.Int8(int64(l.Class))
+			types.Text(l.Type)
+			limits.Text(string(l.Needs))
+			ords.Int8(l.First.Order)
+			jobs.UUID(l.First.Job)
+			idxs.Int4(l.First.Index)
 		}
-		list = append(list, q("select perdure.enter_lanes($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::uuid[], $8::int[])").
-			array(tText, n, agents).array(tInt8, n, lanes).array(tInt8, n, classes).array(tText, n, types).array(tText, n, limits).
-			array(tInt8, n, ords).array(tUUID, n, jobs).array(tInt4, n, idxs))
+		list = append(list, pgwire.New("select perdure.enter_lanes($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::uuid[], $8::int[])").
+			Array(pgwire.Text, n, agents).Array(pgwire.Int8, n, lanes).Array(pgwire.Int8, n, classes).Array(pgwire.Text, n, types).Array(pgwire.Text, n, limits).
+			Array(pgwire.Int8, n, ords).Array(pgwire.UUID, n, jobs).Array(pgwire.Int4, n, idxs))
 	}
 	list = append(list, w.settle()...)
 	list = append(list, w.closeStatements()...)
@@ -291,9 +292,9 @@ func (tx *tx) laneStatements() (list []*statement) {
 }
 
 // settle brings the places of the lanes up to date that steps have left.
-func (w *laneWork) settle() (list []*statement) {
+func (w *laneWork) settle() (list []*pgwire.Statement) {
 	type lanesOf struct {
-		ats, atLanes, lanes cells
+		ats, atLanes, lanes pgwire.Cells
 		found, others       int
 	}
 	of := map[string]*lanesOf{}
@@ -306,35 +307,35 @@ func (w *laneWork) settle() (list []*statement) {
 		at, found := w.at[ref]
 		if _, entered := w.entered[ref]; found && !entered { // enter_lanes may have written another version of the row
 			l.found++
-			l.ats.tid(at)
-			l.atLanes.int8(int64(ref.Lane))
+			l.ats.RowID(at)
+			l.atLanes.Int8(int64(ref.Lane))
 		} else {
 			l.others++
-			l.lanes.int8(int64(ref.Lane))
+			l.lanes.Int8(int64(ref.Lane))
 		}
 	}
 	for agent, l := range of {
-		list = append(list, q("select perdure.settle_lanes($1, $2::tid[], $3::bigint[], $4::bigint[])").
-			text(agent).array(tTID, l.found, l.ats).array(tInt8, l.found, l.atLanes).array(tInt8, l.others, l.lanes))
+		list = append(list, pgwire.New("select perdure.settle_lanes($1, $2::tid[], $3::bigint[], $4::bigint[])").
+			Text(agent).Array(pgwire.TID, l.found, l.ats).Array(pgwire.Int8, l.found, l.atLanes).Array(pgwire.Int8, l.others, l.lanes))
 	}
 	return list
 }
 
 // closeStatements close lanes, and forget that.
-func (w *laneWork) closeStatements() []*statement {
+func (w *laneWork) closeStatements() []*pgwire.Statement {
 	n := len(w.closed)
 	if n == 0 {
 		return nil
 	}
-	var agents, lanes, names, keys cells
+	var agents, lanes, names, keys pgwire.Cells
 	for _, ref := range slices.SortedFunc(maps.Keys(w.closed), compareLanes) {
-		agents.text(ref.Agent)
-		lanes.int8(int64(ref.Lane))
-		names.text(w.closed[ref].Name)
-		keys.text(w.closed[ref].Key)
+		agents.Text(ref.Agent)
+		lanes.Int8(int64(ref.Lane))
+		names.Text(w.closed[ref].Name)
+		keys.Text(w.closed[ref].Key)
 	}
 	w.closed = nil
-	return []*statement{q(closeLanesSQL).array(tText, n, agents).array(tInt8, n, lanes).array(tText, n, names).array(tText, n, keys)}
+	return []*pgwire.Statement{pgwire.New(closeLanesSQL).Array(pgwire.Text, n, agents).Array(pgwire.Int8, n, lanes).Array(pgwire.Text, n, names).Array(pgwire.Text, n, keys)}
 }
 
 func compareLanes(a, b kernel.LaneRef) int {
@@ -343,14 +344,14 @@ func compareLanes(a, b kernel.LaneRef) int {
 
 func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) ([]string, error) {
 	agents := map[string]bool{}
-	var names, texts cells
+	var names, texts pgwire.Cells
 	for _, k := range keys {
-		names.text(k.Name)
-		texts.text(k.Key)
+		names.Text(k.Name)
+		texts.Text(k.Key)
 	}
 	tx.wrote = true
-	err := tx.run(append(tx.lane.closeStatements(), q(openLanesSQL).array(tText, len(keys), names).array(tText, len(keys), texts).int(max).each(func(r *reader) error {
-		ref := kernel.LaneRef{Agent: r.text(), Lane: kernel.LaneID(r.int64())}
+	err := tx.run(append(tx.lane.closeStatements(), pgwire.New(openLanesSQL).Array(pgwire.Text, len(keys), names).Array(pgwire.Text, len(keys), texts).Int(max).Each(func(r *pgwire.Reader) error {
+		ref := kernel.LaneRef{Agent: r.Text(), Lane: kernel.LaneID(r.Int64())}
 		agents[ref.Agent] = true
 		delete(tx.lane.at, ref) // another version of the row is there now
 		tx.lane.leave(ref)      // steps may have left it while it was closed
@@ -364,8 +365,8 @@ func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) ([]string, error) {
 
 func (tx *tx) ClosedFor(after kernel.LimitKey, max int) ([]kernel.LimitKey, error) {
 	var found []kernel.LimitKey
-	err := tx.run(append(tx.lane.closeStatements(), into(q(closedForSQL).text(after.Name).text(after.Key).int(max), &found, func(r *reader) kernel.LimitKey {
-		return kernel.LimitKey{Name: r.text(), Key: r.text()}
+	err := tx.run(append(tx.lane.closeStatements(), pgwire.Into(pgwire.New(closedForSQL).Text(after.Name).Text(after.Key).Int(max), &found, func(r *pgwire.Reader) kernel.LimitKey {
+		return kernel.LimitKey{Name: r.Text(), Key: r.Text()}
 	}))...)
 	return found, err
 }

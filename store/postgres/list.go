@@ -11,35 +11,36 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/internal/bundle"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 const alertFields = "id, job, step, kind, name, message, raised_at, closed_at, closed_by"
 
-func scanAlert(r *reader) kernel.Alert {
-	return kernel.Alert{ID: r.int64(), Job: r.uuid(), Step: r.text(), Kind: perdure.AlertKind(r.text()), Name: r.text(),
-		Message: r.text(), RaisedAt: r.time(), ClosedAt: r.time(), ClosedBy: r.text()}
+func scanAlert(r *pgwire.Reader) kernel.Alert {
+	return kernel.Alert{ID: r.Int64(), Job: r.UUID(), Step: r.Text(), Kind: perdure.AlertKind(r.Text()), Name: r.Text(),
+		Message: r.Text(), RaisedAt: r.Time(), ClosedAt: r.Time(), ClosedBy: r.Text()}
 }
 
 // list is a query in the making.
 type list struct {
-	*statement
+	*pgwire.Statement
 	where []string
 }
 
 // and adds a condition; ? in it is the parameter that was added last.
 func (l *list) and(condition string) {
-	l.where = append(l.where, strings.ReplaceAll(condition, "?", fmt.Sprintf("$%d", l.params())))
+	l.where = append(l.where, strings.ReplaceAll(condition, "?", fmt.Sprintf("$%d", l.Params())))
 }
 
 // finish makes the text of the statement.
-func (l *list) finish(selectFrom, order string, limit int) *statement {
+func (l *list) finish(selectFrom, order string, limit int) *pgwire.Statement {
 	where := "true"
 	if len(l.where) > 0 {
 		where = strings.Join(l.where, " and ")
 	}
-	l.int(cmp.Or(limit, perdure.DefaultListLimit))
-	l.sql = fmt.Sprintf("%s where %s order by %s limit $%d", selectFrom, where, order, l.params())
-	return l.statement
+	l.Int(cmp.Or(limit, perdure.DefaultListLimit))
+	l.SQL = fmt.Sprintf("%s where %s order by %s limit $%d", selectFrom, where, order, l.Params())
+	return l.Statement
 }
 
 func (s *Store) ListJobs(ctx context.Context, f kernel.JobFilter) ([]*kernel.Job, error) {
@@ -56,21 +57,21 @@ func (s *Store) ListJobs(ctx context.Context, f kernel.JobFilter) ([]*kernel.Job
 
 // listJobs walks the jobs by id, or those of a type; the open ones by the tables that have no others; those
 // with a label by the labels.
-func listJobs(f kernel.JobFilter) *statement {
-	l := &list{statement: &statement{}}
+func listJobs(f kernel.JobFilter) *pgwire.Statement {
+	l := &list{Statement: &pgwire.Statement{}}
 	from, id, order := " from perdure.step s", "s.job", ""
 	labels := slices.Sorted(maps.Keys(f.Labels))
 	switch {
 	case len(labels) > 0:
 		from, id = " from perdure.label l cross join lateral (select * from perdure.step where job = l.job and idx = 0 offset 0) s", "l.job"
-		l.text(labels[0]).text(f.Labels[labels[0]])
+		l.Text(labels[0]).Text(f.Labels[labels[0]])
 		l.where = append(l.where, "l.name = $1 and l.value = $2")
 		if len(labels) > 1 {
-			l.json(marshal(f.Labels))
+			l.JSON(marshal(f.Labels))
 			l.and("s.labels @> ?")
 		}
 	case f.Key != "":
-		l.text(f.Key)
+		l.Text(f.Key)
 		l.and("s.job_key = ? and s.job_key is not null")
 		order = "s.job_key" // there is one at most
 	case f.Phase != nil && *f.Phase == perdure.Running:
@@ -84,31 +85,31 @@ func listJobs(f kernel.JobFilter) *statement {
 		l.and("s.idx = 0")
 	}
 	if f.Phase != nil {
-		l.int(int(*f.Phase))
+		l.Int(int(*f.Phase))
 		l.and("s.job_phase = ?")
 	}
 	if f.Current != nil {
-		l.int(int(*f.Current))
+		l.Int(int(*f.Current))
 		l.and("s.job_current = ?")
 	}
 	if f.Desired != nil {
-		l.int(int(*f.Desired))
+		l.Int(int(*f.Desired))
 		l.and("s.job_desired = ?")
 	}
 	if f.Type != "" {
-		l.text(f.Type)
+		l.Text(f.Type)
 		l.and("s.type = ?")
 	}
 	if f.Key != "" && len(labels) > 0 {
-		l.text(f.Key)
+		l.Text(f.Key)
 		l.and("s.job_key = ?")
 	}
 	if !f.Before.IsZero() {
-		l.uuid(f.Before)
+		l.UUID(f.Before)
 		l.and(id + " < ?")
 	}
 	if !f.After.IsZero() {
-		l.uuid(f.After)
+		l.UUID(f.After)
 		l.and(id + " > ?")
 	}
 	switch {
@@ -125,17 +126,17 @@ func (s *Store) Alerts(ctx context.Context, f kernel.AlertFilter) ([]kernel.Aler
 	return query(ctx, s, listAlerts(f), scanAlert)
 }
 
-func listAlerts(f kernel.AlertFilter) *statement {
-	l := &list{statement: &statement{}}
+func listAlerts(f kernel.AlertFilter) *pgwire.Statement {
+	l := &list{Statement: &pgwire.Statement{}}
 	if !f.Job.IsZero() {
-		l.uuid(f.Job)
+		l.UUID(f.Job)
 		l.and("job = ?")
 	}
 	if !f.Closed {
 		l.and("closed_at is null and id > 0")
 	}
 	if f.Before != 0 {
-		l.int64(f.Before)
+		l.Int64(f.Before)
 		l.and("id < ?")
 	}
 	return l.finish("select "+alertFields+" from perdure.alert", "id desc", f.Limit)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // Rows are looked up one by one by their key in a lateral subquery (offset 0), or in a join that compares the
@@ -154,12 +155,12 @@ type manner struct {
 }
 
 // in is the statements between settings for them alone.
-func (how manner) in(tx *tx, list []*statement) []*statement {
+func (how manner) in(tx *tx, list []*pgwire.Statement) []*pgwire.Statement {
 	if !how.crosses {
 		return list
 	}
-	wait := func(d string) *statement { return q(lockTimeoutSQL).text(d) }
-	return slices.Concat([]*statement{wait(crossTime)}, list, []*statement{wait(tx.store.lockTimeout)})
+	wait := func(d string) *pgwire.Statement { return pgwire.New(lockTimeoutSQL).Text(d) }
+	return slices.Concat([]*pgwire.Statement{wait(crossTime)}, list, []*pgwire.Statement{wait(tx.store.lockTimeout)})
 }
 
 // readRow is a job and its first step, as one row has them.
@@ -170,7 +171,7 @@ type readRow struct {
 
 // firstRow is a row that is locked. As long as it is not written, it stays where it is.
 type firstRow struct {
-	at   tid
+	at   pgwire.RowID
 	step *kernel.Step // nil where it is not known
 }
 
@@ -212,17 +213,17 @@ type locking struct {
 
 // version is where a row is, and which transaction has written it.
 type version struct {
-	at   tid
+	at   pgwire.RowID
 	xmin uint32
 }
 
 // statements lock all in one order. Where some are known, the others are read in a second statement.
-func (l *locking) statements(skip string, ids []perdure.JobID) []*statement {
+func (l *locking) statements(skip string, ids []perdure.JobID) []*pgwire.Statement {
 	switch {
 	case len(ids) == 0:
 		return nil
 	case len(l.taken) == 0:
-		return []*statement{l.read(lockJobsSQL+skip, ids)}
+		return []*pgwire.Statement{l.read(lockJobsSQL+skip, ids)}
 	}
 	l.held = make(map[perdure.JobID]version, len(ids))
 	hold := hold(ids, skip, func(id perdure.JobID, v version) error {
@@ -231,9 +232,9 @@ func (l *locking) statements(skip string, ids []perdure.JobID) []*statement {
 	})
 	others := l.notTaken(ids)
 	if len(others) == 0 {
-		return []*statement{hold}
+		return []*pgwire.Statement{hold}
 	}
-	return []*statement{hold, l.read(readJobsSQL, others)}
+	return []*pgwire.Statement{hold, l.read(readJobsSQL, others)}
 }
 
 // notTaken are those of ids that are not known. The ids and what was taken are in the same order.
@@ -250,17 +251,17 @@ func (l *locking) notTaken(ids []perdure.JobID) []perdure.JobID {
 }
 
 // hold locks jobs and tells their versions.
-func hold(ids []perdure.JobID, skip string, tell func(perdure.JobID, version) error) *statement {
-	return uuids(q(holdJobsSQL+skip), ids).each(func(r *reader) error {
-		id := r.uuid()
-		return tell(id, version{tid(r.next()), binary.BigEndian.Uint32(r.next())})
+func hold(ids []perdure.JobID, skip string, tell func(perdure.JobID, version) error) *pgwire.Statement {
+	return uuids(pgwire.New(holdJobsSQL+skip), ids).Each(func(r *pgwire.Reader) error {
+		id := r.UUID()
+		return tell(id, version{pgwire.RowID(r.Next()), binary.BigEndian.Uint32(r.Next())})
 	})
 }
 
 // read reads rows; those that are to be held, and are not, belong to others.
-func (l *locking) read(sql string, ids []perdure.JobID) *statement {
-	return uuids(q(sql), ids).each(func(r *reader) error {
-		row, at := l.blank(), tid(r.next())
+func (l *locking) read(sql string, ids []perdure.JobID) *pgwire.Statement {
+	return uuids(pgwire.New(sql), ids).Each(func(r *pgwire.Reader) error {
+		row, at := l.blank(), pgwire.RowID(r.Next())
 		if err := scan(r, rowColumns, &row.job, &row.step); err != nil {
 			return err
 		}
@@ -315,30 +316,30 @@ func (l *locking) all() []*kernel.Job {
 // LockLimits takes the rows one after the other, in the order of names, and counts in a later
 // statement, which sees what the rows' last holders have let out.
 func (tx *tx) LockLimits(names []string) (limits []kernel.Limit, err error) {
-	count := q(countLimitsSQL).texts(names).each(func(r *reader) error {
+	count := pgwire.New(countLimitsSQL).Texts(names).Each(func(r *pgwire.Reader) error {
 		l := scanLimit(r)
-		l.Used = int(r.int64())
+		l.Used = int(r.Int64())
 		limits = append(limits, l)
 		return nil
 	})
-	err = tx.run(q(lockLimitsSQL).texts(names), count, tx.readClock())
+	err = tx.run(pgwire.New(lockLimitsSQL).Texts(names), count, tx.readClock())
 	return limits, err
 }
 
 func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]int, error) {
 	found := make(map[kernel.LimitKey]int, len(keys))
-	var names, texts cells
+	var names, texts pgwire.Cells
 	for _, k := range keys {
 		if _, twice := found[k]; twice {
 			continue
 		}
 		found[k] = 0
-		names.text(k.Name)
-		texts.text(k.Key)
+		names.Text(k.Name)
+		texts.Text(k.Key)
 	}
-	err := tx.run(q(keyUseSQL).array(tText, len(found), names).array(tText, len(found), texts).each(func(r *reader) error {
-		k := kernel.LimitKey{Name: r.text(), Key: r.text()}
-		found[k] = int(r.int64())
+	err := tx.run(pgwire.New(keyUseSQL).Array(pgwire.Text, len(found), names).Array(pgwire.Text, len(found), texts).Each(func(r *pgwire.Reader) error {
+		k := kernel.LimitKey{Name: r.Text(), Key: r.Text()}
+		found[k] = int(r.Int64())
 		return nil
 	}))
 	return found, err
@@ -366,7 +367,7 @@ func (tx *tx) Steps(refs []kernel.StepRef) ([]*kernel.Step, error) {
 	}
 	if len(missing) > 0 {
 		known := len(steps)
-		if err := tx.run(stepRefs(q(stepsSQL), missing).each(intoSteps(&steps))); err != nil {
+		if err := tx.run(stepRefs(pgwire.New(stepsSQL), missing).Each(intoSteps(&steps))); err != nil {
 			return nil, err
 		}
 		found := make(map[kernel.StepRef]bool, len(steps)-known)
@@ -396,12 +397,12 @@ func (tx *tx) StepsOf(job perdure.JobID) ([]*kernel.Step, error) {
 	}
 	var steps []*kernel.Step
 	var w waiters
-	err := tx.run(q(stepsOfSQL).uuid(job).each(w.into(&steps)))
+	err := tx.run(pgwire.New(stepsOfSQL).UUID(job).Each(w.into(&steps)))
 	return w.among(steps, perdure.MaxSteps), err
 }
 
-func intoSteps(steps *[]*kernel.Step) func(*reader) error {
-	return func(r *reader) error {
+func intoSteps(steps *[]*kernel.Step) func(*pgwire.Reader) error {
+	return func(r *pgwire.Reader) error {
 		s := &kernel.Step{}
 		*steps = append(*steps, s)
 		return scan(r, stepColumns, nil, s)
@@ -410,15 +411,15 @@ func intoSteps(steps *[]*kernel.Step) func(*reader) error {
 
 func (tx *tx) Payloads(refs []kernel.StepRef, maxBytes int) ([]kernel.Payload, error) {
 	var found []kernel.Payload
-	err := tx.run(into(stepRefs(q(payloadsSQL), refs).int64(int64(maxBytes)), &found, scanPayload))
+	err := tx.run(pgwire.Into(stepRefs(pgwire.New(payloadsSQL), refs).Int64(int64(maxBytes)), &found, scanPayload))
 	return found, err
 }
 
 func (tx *tx) Inputs(ids []perdure.JobID) (map[perdure.JobID]json.RawMessage, error) {
 	found := map[perdure.JobID]json.RawMessage{}
-	err := tx.run(uuids(q(inputsSQL), ids).each(func(r *reader) error {
-		id := r.uuid()
-		found[id] = r.bytes()
+	err := tx.run(uuids(pgwire.New(inputsSQL), ids).Each(func(r *pgwire.Reader) error {
+		id := r.UUID()
+		found[id] = r.Bytes()
 		return nil
 	}))
 	return found, err
@@ -426,18 +427,18 @@ func (tx *tx) Inputs(ids []perdure.JobID) (map[perdure.JobID]json.RawMessage, er
 
 func (tx *tx) Shapes(ids []kernel.ShapeID) (map[kernel.ShapeID][]byte, error) {
 	found := map[kernel.ShapeID][]byte{}
-	err := tx.run(uuids(q(shapesSQL), ids).each(func(r *reader) error {
-		id := r.uuid()
-		found[id] = r.bytes()
+	err := tx.run(uuids(pgwire.New(shapesSQL), ids).Each(func(r *pgwire.Reader) error {
+		id := r.UUID()
+		found[id] = r.Bytes()
 		return nil
 	}))
 	return found, err
 }
 
-func scanLimit(r *reader) kernel.Limit {
-	return kernel.Limit{Name: r.text(), Max: r.int(), PerKey: r.int()}
+func scanLimit(r *pgwire.Reader) kernel.Limit {
+	return kernel.Limit{Name: r.Text(), Max: r.Int(), PerKey: r.Int()}
 }
 
-func scanPayload(r *reader) kernel.Payload {
-	return kernel.Payload{StepRef: scanRef(r), Input: r.bytes(), Output: r.bytes()}
+func scanPayload(r *pgwire.Reader) kernel.Payload {
+	return kernel.Payload{StepRef: scanRef(r), Input: r.Bytes(), Output: r.Bytes()}
 }

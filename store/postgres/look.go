@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // readyAgentsSQL leaps from one agent to the next, in both tables.
@@ -20,7 +21,7 @@ const readyAgentsSQL = `with recursive r (agent, n) as (
 	select agent from (select agent from r union select agent from b) a where agent is not null order by agent limit $1`
 
 func (s *Store) ReadyAgents(ctx context.Context, max int) ([]string, error) {
-	return query(ctx, s, q(readyAgentsSQL).int(max), (*reader).text)
+	return query(ctx, s, pgwire.New(readyAgentsSQL).Int(max), (*pgwire.Reader).Text)
 }
 
 const (
@@ -49,25 +50,25 @@ const (
 // were extended. Expired puts the time of such a set right.
 func (s *Store) Look(ctx context.Context, agents []string) (kernel.Look, error) {
 	full, marks := s.lanes.slow(agents)
-	var names, lanes, orders, jobs, idxs cells
+	var names, lanes, orders, jobs, idxs pgwire.Cells
 	for _, m := range marks {
-		names.text(m.Agent)
-		lanes.int8(int64(m.Lane))
-		orders.int8(m.Order)
-		jobs.uuid(m.Job)
-		idxs.int4(m.Index)
+		names.Text(m.Agent)
+		lanes.Int8(int64(m.Lane))
+		orders.Int8(m.Order)
+		jobs.UUID(m.Job)
+		idxs.Int4(m.Index)
 	}
 	n := len(marks)
-	st := q(lookSQL).texts(full).array(tText, n, names).array(tInt8, n, lanes).array(tInt8, n, orders).array(tUUID, n, jobs).array(tInt4, n, idxs)
-	return first(queryAtOnce(ctx, s, st, func(r *reader) (l kernel.Look) {
+	st := pgwire.New(lookSQL).Texts(full).Array(pgwire.Text, n, names).Array(pgwire.Int8, n, lanes).Array(pgwire.Int8, n, orders).Array(pgwire.UUID, n, jobs).Array(pgwire.Int4, n, idxs)
+	return first(queryAtOnce(ctx, s, st, func(r *pgwire.Reader) (l kernel.Look) {
 		l.Now = s.clock.timeOf(scanReading(r)).now
-		l.Next = r.time()
-		if out := r.time(); !out.IsZero() && (l.Next.IsZero() || out.Before(l.Next)) {
+		l.Next = r.Time()
+		if out := r.Time(); !out.IsZero() && (l.Next.IsZero() || out.Before(l.Next)) {
 			l.Next = out
 		}
-		l.Ready = r.texts()
+		l.Ready = r.Texts()
 		slices.Sort(l.Ready)
-		l.Closed = r.bool()
+		l.Closed = r.Bool()
 		return l
 	}))
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 const (
@@ -41,32 +42,32 @@ delete from perdure.mail where (recipient, id) in (
 
 // Mail returns mails that wait.
 func (s *Store) Mail(ctx context.Context, max, maxBytes int) ([]kernel.Mail, error) {
-	return query(ctx, s, q(mailSQL).int(max).int64(int64(maxBytes)).texts(kernel.MailKinds), func(r *reader) (m kernel.Mail) {
-		m.To, m.ID, m.Kind, m.Key = r.uuid(), r.text(), kernel.MailKind(r.text()), r.text()
-		copy(m.Hash[:], r.next())
-		m.Body = r.bytes()
+	return query(ctx, s, pgwire.New(mailSQL).Int(max).Int64(int64(maxBytes)).Texts(kernel.MailKinds), func(r *pgwire.Reader) (m kernel.Mail) {
+		m.To, m.ID, m.Kind, m.Key = r.UUID(), r.Text(), kernel.MailKind(r.Text()), r.Text()
+		copy(m.Hash[:], r.Next())
+		m.Body = r.Bytes()
 		return m
 	})
 }
 
 // MailWaiting is one look at an index.
 func (s *Store) MailWaiting(ctx context.Context) (kernel.MailWaiting, error) {
-	return first(query(ctx, s, q(mailWaitingSQL), func(r *reader) kernel.MailWaiting {
-		return kernel.MailWaiting{Number: r.int(), Oldest: max(time.Duration(r.int64())*time.Microsecond, 0)}
+	return first(query(ctx, s, pgwire.New(mailWaitingSQL), func(r *pgwire.Reader) kernel.MailWaiting {
+		return kernel.MailWaiting{Number: r.Int(), Oldest: max(time.Duration(r.Int64())*time.Microsecond, 0)}
 	}))
 }
 
 // Submission is what became of one.
 func (s *Store) Submission(ctx context.Context, id perdure.JobID) (*kernel.Submission, error) {
-	return first(query(ctx, s, q(submissionSQL).uuid(id), func(r *reader) *kernel.Submission {
+	return first(query(ctx, s, pgwire.New(submissionSQL).UUID(id), func(r *pgwire.Reader) *kernel.Submission {
 		n := &kernel.Submission{ID: id}
-		if job := r.next(); job != nil {
+		if job := r.Next(); job != nil {
 			copy(n.Job[:], job)
 		}
-		if b := r.next(); len(b) > 1 {
+		if b := r.Next(); len(b) > 1 {
 			n.Refusal = append(n.Refusal, b[1:]...) // after the number of the format
 		}
-		n.PostedAt, n.ClosedAt = r.time(), r.time()
+		n.PostedAt, n.ClosedAt = r.Time(), r.Time()
 		return n
 	}))
 }
@@ -76,10 +77,10 @@ func (s *Store) MailHints() <-chan struct{} { return s.hints.mail }
 
 // ForgetMail deletes what is closed and old.
 func (s *Store) ForgetMail(ctx context.Context, applied, refused time.Time, max int) (n int, err error) {
-	err = s.write(ctx, func() []*statement {
-		st := q(forgetMailSQL).moment(applied).moment(refused).int(max)
-		st.counted(func(met int64) { n = int(met) })
-		return []*statement{st}
+	err = s.write(ctx, func() []*pgwire.Statement {
+		st := pgwire.New(forgetMailSQL).Moment(applied).Moment(refused).Int(max)
+		st.Counted(func(met int64) { n = int(met) })
+		return []*pgwire.Statement{st}
 	})
 	return n, err
 }
@@ -90,8 +91,8 @@ func (tx *tx) TakeMail(ids []kernel.MailID) (taken []kernel.MailID, err error) {
 	for _, m := range ids {
 		to, names = append(to, m.To), append(names, m.ID)
 	}
-	err = tx.run(into(uuids(q(takeMailSQL), to).texts(names), &taken, func(r *reader) (m kernel.MailID) {
-		m.To, m.ID = r.uuid(), r.text()
+	err = tx.run(pgwire.Into(uuids(pgwire.New(takeMailSQL), to).Texts(names), &taken, func(r *pgwire.Reader) (m kernel.MailID) {
+		m.To, m.ID = r.UUID(), r.Text()
 		return m
 	}))
 	return taken, err
@@ -104,10 +105,10 @@ func (tx *tx) CloseMail(closed []kernel.ClosedMail) error {
 	for _, c := range closed {
 		to, names, jobs, refusals = append(to, c.To), append(names, c.ID), append(jobs, c.Job), append(refusals, string(c.Refusal))
 	}
-	return tx.run(uuids(uuids(q(closeMailSQL), to).texts(names), jobs).texts(refusals).exact(len(closed)))
+	return tx.run(uuids(uuids(pgwire.New(closeMailSQL), to).Texts(names), jobs).Texts(refusals).Exact(len(closed)))
 }
 
 func (tx *tx) SetMaxMail(max int) error {
 	tx.wrote = true
-	return tx.run(q(setMaxMailSQL).int64(int64(max)))
+	return tx.run(pgwire.New(setMaxMailSQL).Int64(int64(max)))
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // The migrations are files named NNNN_what.sql, each applied once, in a transaction of its own. The
@@ -151,8 +152,8 @@ func migrateOne(ctx context.Context, conn *pgx.Conn) (have int, done bool, err e
 
 // CheckSchema refuses a database whose schema does not allow this program.
 func (s *Store) CheckSchema(ctx context.Context) error {
-	schema, err := first(query(ctx, s, q(schemaSQL), func(r *reader) kernel.Schema {
-		return kernel.Schema{Version: r.int(), MinReader: r.int(), MinWriter: r.int()}
+	schema, err := first(query(ctx, s, pgwire.New(schemaSQL), func(r *pgwire.Reader) kernel.Schema {
+		return kernel.Schema{Version: r.Int(), MinReader: r.Int(), MinWriter: r.Int()}
 	}))
 	var pe *pgconn.PgError
 	switch {

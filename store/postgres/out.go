@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // What the rows of out say is checked against the rows of step: a member may have ended, or be held
@@ -69,15 +70,17 @@ func (tx *tx) HeldBy(holder, agent, request string, max int) ([]kernel.StepRef, 
 		return nil, nil
 	}
 	var found []kernel.StepRef
-	held := func(sql string) *statement { return into(q(sql).text(holder).int(max), &found, scanRef) }
+	held := func(sql string) *pgwire.Statement {
+		return pgwire.Into(pgwire.New(sql).Text(holder).Int(max), &found, scanRef)
+	}
 	var err error
 	switch {
 	case agent == "" && request == "":
 		err = tx.run(held(heldBySQL))
 	case agent == "":
-		err = tx.run(held(heldByAnyRequestSQL).text(request))
+		err = tx.run(held(heldByAnyRequestSQL).Text(request))
 	case request == "":
-		err = tx.run(held(heldByAgentSQL).text(agent))
+		err = tx.run(held(heldByAgentSQL).Text(agent))
 	default:
 		return tx.heldByClaim(holder, agent, request, max, true)
 	}
@@ -99,15 +102,15 @@ const lockClaimSQL = "select pg_try_advisory_xact_lock(hashtextextended(jsonb_bu
 // claims as well. A savepoint releases the lock again unless it is kept.
 func (tx *tx) heldByClaim(holder, agent, request string, max int, keep bool) (found []kernel.StepRef, err error) {
 	locked := false
-	lock := q(lockClaimSQL).text(holder).text(agent).text(request).each(func(r *reader) error {
-		locked = r.int() != 0
-		return r.failed
+	lock := pgwire.New(lockClaimSQL).Text(holder).Text(agent).Text(request).Each(func(r *pgwire.Reader) error {
+		locked = r.Int() != 0
+		return r.Failed
 	})
-	held := into(q(heldByRequestSQL).text(holder).int(max).text(agent).text(request), &found, scanRef)
+	held := pgwire.Into(pgwire.New(heldByRequestSQL).Text(holder).Int(max).Text(agent).Text(request), &found, scanRef)
 	if keep {
 		err = tx.run(lock, held)
 	} else {
-		err = tx.run(q("savepoint claim"), lock, held, q("rollback to savepoint claim"), q("release savepoint claim"))
+		err = tx.run(pgwire.New("savepoint claim"), lock, held, pgwire.New("rollback to savepoint claim"), pgwire.New("release savepoint claim"))
 	}
 	if err != nil {
 		return nil, err
@@ -120,7 +123,7 @@ func (tx *tx) heldByClaim(holder, agent, request string, max int, keep bool) (fo
 
 func (tx *tx) EmbeddedHolders() ([]string, error) {
 	var found []string
-	err := tx.run(into(q(embeddedSQL), &found, (*reader).text))
+	err := tx.run(pgwire.Into(pgwire.New(embeddedSQL), &found, (*pgwire.Reader).Text))
 	return found, err
 }
 
@@ -152,7 +155,7 @@ func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {
 	}
 	var late []expiredRun
 	var sets []dueSet
-	var list []*statement
+	var list []*pgwire.Statement
 	last := dueSet{id: math.MinInt64}
 	for more := true; more && !enough(late, max, last.until); {
 		page, runs, err := tx.expiredPage(now, last)
@@ -195,16 +198,16 @@ func compareRuns(a, b expiredRun) int {
 }
 
 func (tx *tx) expiredPage(now time.Time, after dueSet) (page []dueSet, late []expiredRun, err error) {
-	s := q(expiredSQL).time(now.Add(upkeep)).moment(after.until).int64(after.id).int(expiredPage).each(func(r *reader) error {
-		set := dueSet{until: r.time(), id: r.int64()}
+	s := pgwire.New(expiredSQL).Time(now.Add(upkeep)).Moment(after.until).Int64(after.id).Int(expiredPage).Each(func(r *pgwire.Reader) error {
+		set := dueSet{until: r.Time(), id: r.Int64()}
 		if n := len(page); n == 0 || page[n-1].id != set.id || !page[n-1].until.Equal(set.until) {
 			page = append(page, set)
 		}
-		job := r.next()
+		job := r.Next()
 		if job == nil {
 			return nil
 		}
-		run := expiredRun{StepRef: kernel.StepRef{Job: perdure.JobID(job), Index: r.int()}, until: r.time()}
+		run := expiredRun{StepRef: kernel.StepRef{Job: perdure.JobID(job), Index: r.Int()}, until: r.Time()}
 		of := &page[len(page)-1]
 		if !of.alive || run.until.Before(of.next) {
 			of.alive, of.next = true, run.until
@@ -219,9 +222,9 @@ func (tx *tx) expiredPage(now time.Time, after dueSet) (page []dueSet, late []ex
 }
 
 // keep writes what has changed about sets.
-func (t *setsTx) keep(all []dueSet) (list []*statement) {
+func (t *setsTx) keep(all []dueSet) (list []*pgwire.Statement) {
 	var gone []*set
-	var old, ids, next cells
+	var old, ids, next pgwire.Cells
 	n := 0
 	for _, s := range all {
 		switch {
@@ -229,9 +232,9 @@ func (t *setsTx) keep(all []dueSet) (list []*statement) {
 			gone = append(gone, &set{id: s.id, until: s.until})
 			t.gone = append(t.gone, s.id)
 		case s.next.After(s.until):
-			old.moment(s.until)
-			ids.int8(s.id)
-			next.moment(s.next)
+			old.Moment(s.until)
+			ids.Int8(s.id)
+			next.Moment(s.next)
 			n++
 			if t.retimed == nil {
 				t.retimed = map[int64]time.Time{}
@@ -243,7 +246,7 @@ func (t *setsTx) keep(all []dueSet) (list []*statement) {
 		list = append(list, forSets(deleteSetsSQL, gone))
 	}
 	if n > 0 {
-		list = append(list, q(retimeSQL).array(tTime, n, old).array(tInt8, n, ids).array(tTime, n, next))
+		list = append(list, pgwire.New(retimeSQL).Array(pgwire.Time, n, old).Array(pgwire.Int8, n, ids).Array(pgwire.Time, n, next))
 	}
 	return list
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // Every statement of the hot paths walks along its index, also with a plan that was made while the
@@ -30,8 +31,8 @@ func plansWalkAlongIndexes(t *testing.T, rows int) {
 		fill(t, conn, rows)
 	}
 	parked, running := perdure.Parked, perdure.Running
-	list := func(f kernel.JobFilter) string { return listJobs(f).sql }
-	alerts := func(f kernel.AlertFilter) string { return listAlerts(f).sql }
+	list := func(f kernel.JobFilter) string { return listJobs(f).SQL }
+	alerts := func(f kernel.AlertFilter) string { return listAlerts(f).SQL }
 	tests := []struct {
 		name, sql string
 		indexes   []string
@@ -164,30 +165,30 @@ func writes() (list []struct {
 			to := &kernel.Step{StepRef: from.StepRef, Run: int64(1 + i), Progress: "{}"}
 			job, step := &kernel.JobChange{Now: now, Was: was}, &kernel.StepChange{Now: to, Was: from}
 			jobs, steps, both = append(jobs, change{job: job}), append(steps, change{step: step}), append(both, change{job: job, step: step})
-			queued.row()
-			queued.at(0).tid(tid{5: byte(1 + i)})
-			queued.at(1).uuid(was.ID)
-			queued.at(2).int4(0)
+			queued.Row()
+			queued.At(0).RowID(pgwire.RowID{5: byte(1 + i)})
+			queued.At(1).UUID(was.ID)
+			queued.At(2).Int4(0)
 			open = append(open, openRow{job: now.ID})
 			ready = append(ready, readyRow{kernel.PlacesOf(to).Ready, to.StepRef})
 			due = append(due, dueRow{StepRef: to.StepRef})
 			permits = append(permits, permitRow{kernel.Need{LimitKey: kernel.LimitKey{Name: "job:t"}, Amount: 1}, to.StepRef})
 		}
 		for what, rows := range map[string][]change{"jobs": jobs, "steps": steps, "both": both} {
-			sql := update(shapeOf(&rows[n-1]), rows).sql
+			sql := update(shapeOf(&rows[n-1]), rows).SQL
 			list = append(list, plan{fmt.Sprintf("update %s, %d", what, n), sql, []string{"step_pkey"}})
 			for i := range rows {
-				rows[i].at = &tid{5: byte(1 + i)}
+				rows[i].at = &pgwire.RowID{5: byte(1 + i)}
 			}
-			sql = update(shapeOf(&rows[n-1]), rows).sql
+			sql = update(shapeOf(&rows[n-1]), rows).SQL
 			list = append(list, plan{fmt.Sprintf("update %s by place, %d", what, n), sql, nil})
 		}
 		list = append(list,
-			plan{fmt.Sprintf("no longer ready, found, %d", n), queued.remove("ready").sql, nil},
-			plan{fmt.Sprintf("close jobs, %d", n), openGrid(open, false).remove("open").sql, []string{"open_pkey"}},
-			plan{fmt.Sprintf("no longer ready, %d", n), readyGrid(ready).remove("ready").sql, []string{"ready_pkey"}},
-			plan{fmt.Sprintf("no longer due, %d", n), dueGrid(due).remove("due").sql, []string{"due_pkey"}},
-			plan{fmt.Sprintf("free permits, %d", n), permitGrid(permits, false).remove("permit").sql, []string{"permit_pkey"}})
+			plan{fmt.Sprintf("no longer ready, found, %d", n), queued.Remove("ready").SQL, nil},
+			plan{fmt.Sprintf("close jobs, %d", n), openGrid(open, false).Remove("open").SQL, []string{"open_pkey"}},
+			plan{fmt.Sprintf("no longer ready, %d", n), readyGrid(ready).Remove("ready").SQL, []string{"ready_pkey"}},
+			plan{fmt.Sprintf("no longer due, %d", n), dueGrid(due).Remove("due").SQL, []string{"due_pkey"}},
+			plan{fmt.Sprintf("free permits, %d", n), permitGrid(permits, false).Remove("permit").SQL, []string{"permit_pkey"}})
 	}
 	return list
 }

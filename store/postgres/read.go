@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/internal/bundle"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 var jobSQL = "select " + names(rowColumns, "s.") + ", " + laterOfFirst + " from perdure.step s where job = $1 and idx < $2 order by idx"
@@ -66,14 +67,14 @@ const (
 		+ (select coalesce(sum(size - taken), 0) from perdure.bundle))::int`
 )
 
-func scanJob(r *reader) *kernel.Job {
+func scanJob(r *pgwire.Reader) *kernel.Job {
 	j := &kernel.Job{}
-	r.failed = scan(r, jobColumns, j, nil)
+	r.Failed = scan(r, jobColumns, j, nil)
 	return j
 }
 
 func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (*kernel.Job, []*kernel.Step, error) {
-	w, found, err := s.rows(ctx, id, q(jobSQL).uuid(id).int(max(steps, 1)))
+	w, found, err := s.rows(ctx, id, pgwire.New(jobSQL).UUID(id).Int(max(steps, 1)))
 	if err != nil || len(found) == 0 {
 		return nil, nil, err
 	}
@@ -82,26 +83,26 @@ func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (*kernel.J
 }
 
 // rows are the steps of a job that have one, and what stands beside the first; of a job in a bundle, that.
-func (s *Store) rows(ctx context.Context, id perdure.JobID, st *statement) (w waiters, steps []*kernel.Step, err error) {
+func (s *Store) rows(ctx context.Context, id perdure.JobID, st *pgwire.Statement) (w waiters, steps []*kernel.Step, err error) {
 	var bundled bundledJobs
-	err = s.send(ctx, func() []*statement {
+	err = s.send(ctx, func() []*pgwire.Statement {
 		w, steps = waiters{}, nil
-		return []*statement{bundled.one(id), st.each(w.into(&steps))}
+		return []*pgwire.Statement{bundled.one(id), st.Each(w.into(&steps))}
 	})
 	return w, bundled.into(&w, steps), err
 }
 
 func (s *Store) Shape(ctx context.Context, id kernel.ShapeID) ([]byte, error) {
-	return first(query(ctx, s, q(shapeSQL).uuid(id), (*reader).bytes))
+	return first(query(ctx, s, pgwire.New(shapeSQL).UUID(id), (*pgwire.Reader).Bytes))
 }
 
 func (s *Store) Input(ctx context.Context, id perdure.JobID, max int) (in json.RawMessage, size int, err error) {
 	var bundled bundledJobs
 	found := false
-	err = s.send(ctx, func() []*statement {
+	err = s.send(ctx, func() []*pgwire.Statement {
 		in, size, found = nil, 0, false
-		return []*statement{bundled.one(id), q(inputSQL).uuid(id).int64(int64(max)).each(func(r *reader) error {
-			in, size, found = r.bytes(), r.int(), true
+		return []*pgwire.Statement{bundled.one(id), pgwire.New(inputSQL).UUID(id).Int64(int64(max)).Each(func(r *pgwire.Reader) error {
+			in, size, found = r.Bytes(), r.Int(), true
 			return nil
 		})}
 	})
@@ -115,7 +116,7 @@ func (s *Store) Input(ctx context.Context, id perdure.JobID, max int) (in json.R
 }
 
 func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.JobID, error) {
-	ids, err := query(ctx, s, q(findKeySQL).text(ref), scanID)
+	ids, err := query(ctx, s, pgwire.New(findKeySQL).Text(ref), scanID)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +125,7 @@ func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.Jo
 		if err != nil {
 			return nil, err
 		}
-		more, err := query(ctx, s, q(findIDsSQL).uuid(low).uuid(high).int(max), scanID)
+		more, err := query(ctx, s, pgwire.New(findIDsSQL).UUID(low).UUID(high).Int(max), scanID)
 		if err != nil {
 			return nil, err
 		}
@@ -161,9 +162,9 @@ func idRange(digits string) (low, high perdure.JobID, ok bool) {
 var stepsSinceSQL = "select " + names(rowColumns, "s.") + ", " + laterOfFirst + " from perdure.step s where job = $1 and (updated_at >= $2 or idx = 0) order by idx"
 
 func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) ([]*kernel.Step, error) {
-	st := q(stepsOfSQL).uuid(job)
+	st := pgwire.New(stepsOfSQL).UUID(job)
 	if !since.IsZero() {
-		st = q(stepsSinceSQL).uuid(job).time(since)
+		st = pgwire.New(stepsSinceSQL).UUID(job).Time(since)
 	}
 	w, steps, err := s.rows(ctx, job, st)
 	if err != nil || since.IsZero() {
@@ -177,13 +178,13 @@ func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time)
 }
 
 func (s *Store) Payloads(ctx context.Context, job perdure.JobID, max, total int) ([]kernel.SizedPayload, error) {
-	return query(ctx, s, q(readPayloadsSQL).uuid(job).int64(int64(max)).int64(int64(total)), func(r *reader) kernel.SizedPayload {
-		return kernel.SizedPayload{Payload: scanPayload(r), InputBytes: r.int(), OutputBytes: r.int()}
+	return query(ctx, s, pgwire.New(readPayloadsSQL).UUID(job).Int64(int64(max)).Int64(int64(total)), func(r *pgwire.Reader) kernel.SizedPayload {
+		return kernel.SizedPayload{Payload: scanPayload(r), InputBytes: r.Int(), OutputBytes: r.Int()}
 	})
 }
 
 func (s *Store) Payload(ctx context.Context, ref kernel.StepRef) (*kernel.Payload, error) {
-	found, err := query(ctx, s, q(readPayloadSQL).uuid(ref.Job).int(ref.Index), scanPayload)
+	found, err := query(ctx, s, pgwire.New(readPayloadSQL).UUID(ref.Job).Int(ref.Index), scanPayload)
 	if len(found) == 0 {
 		return nil, err
 	}
@@ -191,8 +192,8 @@ func (s *Store) Payload(ctx context.Context, ref kernel.StepRef) (*kernel.Payloa
 }
 
 func (s *Store) History(ctx context.Context, job perdure.JobID, after int64, max int) ([]kernel.Entry, error) {
-	return query(ctx, s, q(historySQL).uuid(job).int64(after).int(max), func(r *reader) kernel.Entry {
-		return kernel.Entry{ID: r.int64(), Job: r.uuid(), Step: r.text(), Run: r.int64(), At: r.time(), Event: r.text(), Author: r.text(), Detail: r.text()}
+	return query(ctx, s, pgwire.New(historySQL).UUID(job).Int64(after).Int(max), func(r *pgwire.Reader) kernel.Entry {
+		return kernel.Entry{ID: r.Int64(), Job: r.UUID(), Step: r.Text(), Run: r.Int64(), At: r.Time(), Event: r.Text(), Author: r.Text(), Detail: r.Text()}
 	})
 }
 
@@ -205,12 +206,12 @@ func (s *Store) LimitUse(ctx context.Context, limit kernel.LimitKey, max int) (u
 	case kernel.LimitNamed:
 		sql, of = keyHoldersSQL, limit.Key
 	}
-	err = s.send(ctx, func() []*statement {
+	err = s.send(ctx, func() []*pgwire.Statement {
 		holders = nil
-		return []*statement{q(sql).text(limit.Name).text(of).int(max).each(func(r *reader) error {
-			job := r.next()
-			h := kernel.LimitHolder{Step: r.text(), Run: r.int64(), Key: r.text(), Amount: r.int()}
-			used = int(r.int64())
+		return []*pgwire.Statement{pgwire.New(sql).Text(limit.Name).Text(of).Int(max).Each(func(r *pgwire.Reader) error {
+			job := r.Next()
+			h := kernel.LimitHolder{Step: r.Text(), Run: r.Int64(), Key: r.Text(), Amount: r.Int()}
+			used = int(r.Int64())
 			if job != nil {
 				h.Job = perdure.JobID(job)
 				holders = append(holders, h)
@@ -222,22 +223,22 @@ func (s *Store) LimitUse(ctx context.Context, limit kernel.LimitKey, max int) (u
 }
 
 func (s *Store) Cell(ctx context.Context) (int, error) {
-	return first(query(ctx, s, q(cellSQL), (*reader).int))
+	return first(query(ctx, s, pgwire.New(cellSQL), (*pgwire.Reader).Int))
 }
 
 func (s *Store) ListAgents(ctx context.Context) (map[string]perdure.AgentSettings, error) {
 	found := map[string]perdure.AgentSettings{}
-	_, err := query(ctx, s, q(agentsSQL), func(r *reader) struct{} {
-		found[r.text()] = perdure.AgentSettings{Ageing: perdure.Duration(r.int64()) * perdure.Duration(time.Microsecond)}
+	_, err := query(ctx, s, pgwire.New(agentsSQL), func(r *pgwire.Reader) struct{} {
+		found[r.Text()] = perdure.AgentSettings{Ageing: perdure.Duration(r.Int64()) * perdure.Duration(time.Microsecond)}
 		return struct{}{}
 	})
 	return found, err
 }
 
 func (s *Store) ListLimits(ctx context.Context) ([]kernel.Limit, error) {
-	return query(ctx, s, q(limitsSQL), scanLimit)
+	return query(ctx, s, pgwire.New(limitsSQL), scanLimit)
 }
 
 func (s *Store) Backlog(ctx context.Context, max int) (int, error) {
-	return first(query(ctx, s, q(backlogSQL).int(max), (*reader).int))
+	return first(query(ctx, s, pgwire.New(backlogSQL).Int(max), (*pgwire.Reader).Int))
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 const (
@@ -118,39 +119,39 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 func (tx *tx) Pass(agent string) { tx.lanes.pass(agent) }
 
 // look is the query of one look at the plain lanes, but those of full types.
-func (tx *tx) look(l *look, max int, types []string, found *[]readyRow) *statement {
+func (tx *tx) look(l *look, max int, types []string, found *[]readyRow) *pgwire.Statement {
 	scan := tx.scanReady(l.agent)
-	inLane := func(r *reader) readyRow {
+	inLane := func(r *pgwire.Reader) readyRow {
 		row := scan(r)
 		l.found(row.Lane, row.candidate())
 		return row
 	}
-	var lanes, orders, jobs, idxs, leftOut cells
+	var lanes, orders, jobs, idxs, leftOut pgwire.Cells
 	n := 0
 	for id, from := range l.from {
 		if !l.full || from != laneStart {
-			lanes.int8(int64(id))
-			orders.int8(from.Order)
-			jobs.uuid(from.Job)
-			idxs.int4(from.Index)
+			lanes.Int8(int64(id))
+			orders.Int8(from.Order)
+			jobs.UUID(from.Job)
+			idxs.Int4(from.Index)
 			n++
 		}
 	}
 	for _, typ := range types {
-		leftOut.int8(int64(kernel.LaneOf(typ, "")))
+		leftOut.Int8(int64(kernel.LaneOf(typ, "")))
 	}
 	sql := readyFromSQL
 	if l.full {
 		sql = readyFullSQL
 	}
-	return into(q(sql).text(l.agent).int(max).array(tInt8, len(types), leftOut).
-		array(tInt8, n, lanes).array(tInt8, n, orders).array(tUUID, n, jobs).array(tInt4, n, idxs), found, inLane)
+	return pgwire.Into(pgwire.New(sql).Text(l.agent).Int(max).Array(pgwire.Int8, len(types), leftOut).
+		Array(pgwire.Int8, n, lanes).Array(pgwire.Int8, n, orders).Array(pgwire.UUID, n, jobs).Array(pgwire.Int4, n, idxs), found, inLane)
 }
 
-func (tx *tx) scanReady(agent string) func(*reader) readyRow {
-	return func(r *reader) readyRow {
-		at := tid(r.next())
-		row := readyRow{kernel.ReadyKey{Ready: true, Agent: agent, Lane: kernel.LaneID(r.int64()), Order: r.int64()}, scanRef(r)}
+func (tx *tx) scanReady(agent string) func(*pgwire.Reader) readyRow {
+	return func(r *pgwire.Reader) readyRow {
+		at := pgwire.RowID(r.Next())
+		row := readyRow{kernel.ReadyKey{Ready: true, Agent: agent, Lane: kernel.LaneID(r.Int64()), Order: r.Int64()}, scanRef(r)}
 		tx.queued[row.StepRef] = at
 		return row
 	}
@@ -168,20 +169,20 @@ func (tx *tx) readyOfPermitted(l *look, max int, fullTypes, full []string, found
 	}
 	places := map[place]bool{}
 	types := map[perdure.JobID]string{}
-	err := tx.run(q(permittedSQL).texts(fullTypes).each(func(r *reader) error {
-		typ, job := r.word(), perdure.JobID(r.uuid())
+	err := tx.run(pgwire.New(permittedSQL).Texts(fullTypes).Each(func(r *pgwire.Reader) error {
+		typ, job := r.Word(), perdure.JobID(r.UUID())
 		types[job] = typ
-		places[place{kernel.LaneOf(typ, ""), kernel.OrderOf(job, r.int(), 0), job}] = true
+		places[place{kernel.LaneOf(typ, ""), kernel.OrderOf(job, r.Int(), 0), job}] = true
 		return nil
 	}))
 	sql := readyOfSQL
 	if _, aged := tx.agents[l.agent]; (aged || tx.laned) && err == nil {
 		sql = readyOfOpenSQL
 		jobs := slices.SortedFunc(maps.Keys(types), perdure.JobID.Compare)
-		err = tx.run(uuids(q(permittedStepsSQL).text(l.agent), jobs).each(func(r *reader) error {
-			job := perdure.JobID(r.uuid())
-			priority, ageing := r.int(), time.Duration(r.int64())*time.Microsecond
-			s := kernel.Step{Type: types[job], Needs: kernel.Needs(r.text())}
+		err = tx.run(uuids(pgwire.New(permittedStepsSQL).Text(l.agent), jobs).Each(func(r *pgwire.Reader) error {
+			job := perdure.JobID(r.UUID())
+			priority, ageing := r.Int(), time.Duration(r.Int64())*time.Microsecond
+			s := kernel.Step{Type: types[job], Needs: kernel.Needs(r.Text())}
 			if !s.NeedsAny(full, true) {
 				places[place{kernel.LaneOf(s.Type, s.Needs), kernel.OrderOf(job, priority, ageing), job}] = true
 			}
@@ -191,12 +192,12 @@ func (tx *tx) readyOfPermitted(l *look, max int, fullTypes, full []string, found
 	if err != nil || len(places) == 0 {
 		return err
 	}
-	var ids, orders, jobs cells
+	var ids, orders, jobs pgwire.Cells
 	for p := range places {
-		ids.int8(int64(p.lane))
-		orders.int8(p.order)
-		jobs.uuid(p.job)
+		ids.Int8(int64(p.lane))
+		orders.Int8(p.order)
+		jobs.UUID(p.job)
 	}
 	n := len(places)
-	return tx.run(into(q(sql).text(l.agent).int(max).array(tInt8, n, ids).array(tInt8, n, orders).array(tUUID, n, jobs), found, tx.scanReady(l.agent)))
+	return tx.run(pgwire.Into(pgwire.New(sql).Text(l.agent).Int(max).Array(pgwire.Int8, n, ids).Array(pgwire.Int8, n, orders).Array(pgwire.UUID, n, jobs), found, tx.scanReady(l.agent)))
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // What has not been seen for a day is forgotten, or the registry would grow with every restart.
@@ -50,30 +51,30 @@ where k.one order by a.name`
 
 func (s *Store) Attend(ctx context.Context, p kernel.Presence) (roll kernel.Roll, err error) {
 	n := p.Node
-	var slots, agents, holders, times cells
+	var slots, agents, holders, times pgwire.Cells
 	for _, of := range n.Slots {
-		slots.int4(of)
+		slots.Int4(of)
 	}
 	for _, seen := range p.Seen {
-		agents.text(seen.Agent)
-		holders.text(seen.Holder)
-		times.moment(seen.At)
+		agents.Text(seen.Agent)
+		holders.Text(seen.Holder)
+		times.Moment(seen.At)
 	}
 	most := len(p.Seen)
 	var w witness
 	sent := s.witnesses.sent()
 	origin, changed := s.clock.confirmedOrigin()
-	err = s.write(ctx, func() []*statement {
+	err = s.write(ctx, func() []*pgwire.Statement {
 		roll = kernel.Roll{}
-		list := []*statement{q(attendSQL).text(n.ID).text(n.Host).int(n.PID).text(n.Version).text(n.Listen).texts(n.Agents).
-			array(tInt4, len(n.Slots), slots).time(n.Since).int64(p.TTL.Microseconds()).
-			array(tText, most, agents).array(tText, most, holders).array(tTime, most, times).text(origin).each(s.roll(&roll)),
-			q(witnessSQL).each(w.scan)}
+		list := []*pgwire.Statement{pgwire.New(attendSQL).Text(n.ID).Text(n.Host).Int(n.PID).Text(n.Version).Text(n.Listen).Texts(n.Agents).
+			Array(pgwire.Int4, len(n.Slots), slots).Time(n.Since).Int64(p.TTL.Microseconds()).
+			Array(pgwire.Text, most, agents).Array(pgwire.Text, most, holders).Array(pgwire.Time, most, times).Text(origin).Each(s.roll(&roll)),
+			pgwire.New(witnessSQL).Each(w.scan)}
 		if changed {
-			list = append(list, q(closeSetbackSQL).text(origin))
+			list = append(list, pgwire.New(closeSetbackSQL).Text(origin))
 		}
 		if p.Forget {
-			list = append(list, q(forgetNodesSQL), q(forgetSeenSQL))
+			list = append(list, pgwire.New(forgetNodesSQL), pgwire.New(forgetSeenSQL))
 		}
 		return list
 	})
@@ -84,18 +85,18 @@ func (s *Store) Attend(ctx context.Context, p kernel.Presence) (roll kernel.Roll
 }
 
 func (s *Store) DropNode(ctx context.Context, id string) error {
-	return s.write(ctx, func() []*statement { return []*statement{q(dropNodeSQL).text(id)} })
+	return s.write(ctx, func() []*pgwire.Statement { return []*pgwire.Statement{pgwire.New(dropNodeSQL).Text(id)} })
 }
 
 func (s *Store) Nodes(ctx context.Context) ([]kernel.Node, error) {
-	return query(ctx, s, q(nodesSQL), func(r *reader) kernel.Node {
-		return kernel.Node{ID: r.text(), Host: r.text(), PID: r.int(), Version: r.text(), Listen: r.text(), Agents: r.texts(), Slots: r.ints(),
-			Since: r.time(), SeenAt: r.time()}
+	return query(ctx, s, pgwire.New(nodesSQL), func(r *pgwire.Reader) kernel.Node {
+		return kernel.Node{ID: r.Text(), Host: r.Text(), PID: r.Int(), Version: r.Text(), Listen: r.Text(), Agents: r.Texts(), Slots: r.Ints(),
+			Since: r.Time(), SeenAt: r.Time()}
 	})
 }
 
 func (s *Store) Seen(ctx context.Context) ([]kernel.Seen, error) {
-	return query(ctx, s, q(seenSQL).int(perdure.MaxSeen), func(r *reader) kernel.Seen {
-		return kernel.Seen{Agent: r.text(), Holder: r.text(), At: r.time()}
+	return query(ctx, s, pgwire.New(seenSQL).Int(perdure.MaxSeen), func(r *pgwire.Reader) kernel.Seen {
+		return kernel.Seen{Agent: r.Text(), Holder: r.Text(), At: r.Time()}
 	})
 }

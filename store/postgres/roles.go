@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 const (
@@ -22,53 +23,53 @@ const (
 	tellRolesSQL = "select pg_notify('perdure_role', '')"
 )
 
-func scanRole(r *reader) kernel.Role {
-	return kernel.Role{Name: r.text(), Epoch: r.int64(), Leader: r.text(), LeaderHost: r.text(), LeaderUntil: r.time(),
-		Standby: r.text(), StandbyHost: r.text(), StandbyUntil: r.time()}
+func scanRole(r *pgwire.Reader) kernel.Role {
+	return kernel.Role{Name: r.Text(), Epoch: r.Int64(), Leader: r.Text(), LeaderHost: r.Text(), LeaderUntil: r.Time(),
+		Standby: r.Text(), StandbyHost: r.Text(), StandbyUntil: r.Time()}
 }
 
 func (tx *tx) LockRoles(names []string) (roles []kernel.Role, err error) {
 	names = slices.Sorted(slices.Values(names))
-	err = tx.run(q(makeRolesSQL).texts(names), into(q(lockRolesSQL).texts(names), &roles, scanRole), tx.readClock())
+	err = tx.run(pgwire.New(makeRolesSQL).Texts(names), pgwire.Into(pgwire.New(lockRolesSQL).Texts(names), &roles, scanRole), tx.readClock())
 	return roles, err
 }
 
 func (tx *tx) ShareRole(name string) (kernel.Role, error) {
 	role := kernel.Role{Name: name}
-	err := tx.run(q(shareRoleSQL).text(name).each(func(r *reader) error {
+	err := tx.run(pgwire.New(shareRoleSQL).Text(name).Each(func(r *pgwire.Reader) error {
 		role = scanRole(r)
-		return r.failed
+		return r.Failed
 	}), tx.readClock())
 	return role, err
 }
 
 func (tx *tx) SaveRoles(changes []kernel.RoleChange) error {
-	var list []*statement
+	var list []*pgwire.Statement
 	for _, c := range changes {
 		now, was := c.Now, c.Was
-		list = append(list, q(saveRoleSQL).text(was.Name).int64(now.Epoch).text(now.Leader).text(now.LeaderHost).time(now.LeaderUntil).
-			text(now.Standby).text(now.StandbyHost).time(now.StandbyUntil).
-			int64(was.Epoch).text(was.Leader).text(was.Standby).exact(1))
+		list = append(list, pgwire.New(saveRoleSQL).Text(was.Name).Int64(now.Epoch).Text(now.Leader).Text(now.LeaderHost).Time(now.LeaderUntil).
+			Text(now.Standby).Text(now.StandbyHost).Time(now.StandbyUntil).
+			Int64(was.Epoch).Text(was.Leader).Text(was.Standby).Exact(1))
 	}
 	if len(list) == 0 {
 		return nil
 	}
-	return tx.run(append(list, q(tellRolesSQL))...)
+	return tx.run(append(list, pgwire.New(tellRolesSQL))...)
 }
 
 func (s *Store) Roles(ctx context.Context) ([]kernel.Role, error) {
-	return query(ctx, s, q(rolesSQL), scanRole)
+	return query(ctx, s, pgwire.New(rolesSQL), scanRole)
 }
 
 // roll takes what attendSQL answers: the clock in every row, and a role, if there is one.
-func (s *Store) roll(into *kernel.Roll) func(*reader) error {
-	return func(r *reader) error {
+func (s *Store) roll(into *kernel.Roll) func(*pgwire.Reader) error {
+	return func(r *pgwire.Reader) error {
 		if read := scanReading(r); into.Now.IsZero() {
 			into.Now, into.Fence = s.clock.timeOf(read).now, read.fence
 		}
 		if role := scanRole(r); role.Name != "" {
 			into.Roles = append(into.Roles, role)
 		}
-		return r.failed
+		return r.Failed
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 const closeAlertsSQL = `update perdure.alert a set closed_at = coalesce($5, clock_timestamp()), closed_by = $4
@@ -65,7 +66,7 @@ func (w *writing) remember(c *kernel.Changes) {
 	m.changed(c.Jobs, c.Steps)
 	if m.wrote && m.xid == 0 {
 		w.tx.witnessed = true
-		w.add(q(witnessSQL).each(func(r *reader) error {
+		w.add(pgwire.New(witnessSQL).Each(func(r *pgwire.Reader) error {
 			err := w.tx.witness.scan(r)
 			m.xid = uint64(w.tx.witness.xid)
 			return err
@@ -77,13 +78,13 @@ func (w *writing) remember(c *kernel.Changes) {
 type writing struct {
 	tx     *tx
 	sides  sides
-	list   []*statement
+	list   []*pgwire.Statement
 	stale  bool                           // a job in a bundle is not as it was said to be
 	inRows []kernel.NewJob                // new jobs that are in no bundle
 	later  map[kernel.ShapeID][]laterStep // of the new jobs' shapes that are known
 }
 
-func (w *writing) add(s *statement) { w.list = append(w.list, s) }
+func (w *writing) add(s *pgwire.Statement) { w.list = append(w.list, s) }
 
 // newJobs writes submissions. A key that is taken means that somebody was faster: the transaction is
 // tried again and then finds the key.
@@ -99,31 +100,31 @@ func (w *writing) newJobs(all []kernel.NewJob) {
 		return cmp.Or(cmp.Compare(a.Job.Key, b.Job.Key), a.Job.ID.Compare(b.Job.ID))
 	})
 	w.insertSteps(all)
-	labels := newGrid(field{"name", tText}, field{"value", tText}, field{"job", tUUID})
-	inputs := newGrid(field{"job", tUUID}, field{"idx", tInt4}, field{"input", tBytea})
+	labels := pgwire.NewGrid(pgwire.Text.Named("name"), pgwire.Text.Named("value"), pgwire.UUID.Named("job"))
+	inputs := pgwire.NewGrid(pgwire.UUID.Named("job"), pgwire.Int4.Named("idx"), pgwire.Bytea.Named("input"))
 	for _, n := range all {
 		for name, value := range n.Job.Labels {
-			labels.row()
-			labels.at(0).text(name)
-			labels.at(1).text(value)
-			labels.at(2).uuid(n.Job.ID)
+			labels.Row()
+			labels.At(0).Text(name)
+			labels.At(1).Text(value)
+			labels.At(2).UUID(n.Job.ID)
 		}
 		if apart(n.Job) {
-			inputs.row()
-			inputs.at(0).uuid(n.Job.ID)
-			inputs.at(1).int4(-1)
-			inputs.at(2).bytes(n.Job.Input)
+			inputs.Row()
+			inputs.At(0).UUID(n.Job.ID)
+			inputs.At(1).Int4(-1)
+			inputs.At(2).Bytes(n.Job.Input)
 		}
 		w.sides.job(nil, n.Job)
 		for _, s := range n.Steps {
 			w.sides.step(nil, s)
 		}
 	}
-	if labels.len() > 0 {
-		w.add(labels.insert("label", "").exact(labels.len()))
+	if labels.Len() > 0 {
+		w.add(labels.Insert("label", "").Exact(labels.Len()))
 	}
-	if inputs.len() > 0 {
-		w.add(inputs.insert("payload", "").exact(inputs.len()))
+	if inputs.Len() > 0 {
+		w.add(inputs.Insert("payload", "").Exact(inputs.Len()))
 	}
 }
 
@@ -148,21 +149,21 @@ func (w *writing) shapes(all []kernel.NewJob) {
 		return
 	}
 	slices.SortFunc(order, func(a, b kernel.ShapeID) int { return slices.Compare(a[:], b[:]) })
-	g := newGrid(field{"id", tUUID}, field{"text", tBytea}, field{"later", tJSON})
+	g := pgwire.NewGrid(pgwire.UUID.Named("id"), pgwire.Bytea.Named("text"), pgwire.JSON.Named("later"))
 	for _, id := range order {
-		g.row()
-		g.at(0).uuid(id)
-		g.at(1).bytes(fresh[id].Shape)
+		g.Row()
+		g.At(0).UUID(id)
+		g.At(1).Bytes(fresh[id].Shape)
 		var later []byte
 		if list := laterOf(fresh[id]); len(list) > 0 {
 			later = marshal(list)
 		}
-		g.at(2).nullJSON(later)
+		g.At(2).NullJSON(later)
 	}
 	if w.tx.shapes == nil {
 		w.tx.shapes = map[kernel.ShapeID][]laterStep{}
 	}
-	w.add(g.insert("shape", " on conflict do nothing"))
+	w.add(g.Insert("shape", " on conflict do nothing"))
 	w.add(laters(order, w.tx.shapes))
 }
 
@@ -177,19 +178,19 @@ func (w *writing) payloads(all []kernel.PayloadChange) {
 		{false, true, "output = excluded.output"},
 		{true, true, "input = excluded.input, output = excluded.output"},
 	} {
-		g := newGrid(field{"job", tUUID}, field{"idx", tInt4}, field{"input", tBytea}, field{"output", tBytea})
+		g := pgwire.NewGrid(pgwire.UUID.Named("job"), pgwire.Int4.Named("idx"), pgwire.Bytea.Named("input"), pgwire.Bytea.Named("output"))
 		for _, ch := range all {
 			if ch.SetInput != set.input || ch.SetOutput != set.output {
 				continue
 			}
-			g.row()
-			g.at(0).uuid(ch.Job)
-			g.at(1).int4(ch.Index)
-			g.at(2).nullBytes(kept(ch.SetInput, ch.Input))
-			g.at(3).nullBytes(kept(ch.SetOutput, ch.Output))
+			g.Row()
+			g.At(0).UUID(ch.Job)
+			g.At(1).Int4(ch.Index)
+			g.At(2).NullBytes(kept(ch.SetInput, ch.Input))
+			g.At(3).NullBytes(kept(ch.SetOutput, ch.Output))
 		}
-		if g.len() > 0 {
-			w.add(g.insert("payload", " on conflict (job, idx) do update set "+set.then).exact(g.len()))
+		if g.Len() > 0 {
+			w.add(g.Insert("payload", " on conflict (job, idx) do update set "+set.then).Exact(g.Len()))
 		}
 	}
 }
@@ -230,46 +231,46 @@ func (w *writing) closeAlerts(ch kernel.CloseAlerts) {
 	for i, k := range ch.Kinds {
 		kinds[i] = string(k)
 	}
-	w.add(q(closeAlertsSQL).uuid(ch.Job).text(ch.Step).texts(kinds).text(ch.By).time(w.tx.requested.now))
+	w.add(pgwire.New(closeAlertsSQL).UUID(ch.Job).Text(ch.Step).Texts(kinds).Text(ch.By).Time(w.tx.requested.now))
 }
 
 func (w *writing) alerts(all []kernel.Alert) {
 	if len(all) == 0 {
 		return
 	}
-	g := newGrid(field{"job", tUUID}, field{"step", tText}, field{"kind", tText}, field{"name", tText}, field{"message", tText},
-		field{"raised_at", tTime}, field{"closed_at", tTime}, field{"closed_by", tText}).classes(1)
+	g := pgwire.NewGrid(pgwire.UUID.Named("job"), pgwire.Text.Named("step"), pgwire.Text.Named("kind"), pgwire.Text.Named("name"), pgwire.Text.Named("message"),
+		pgwire.Time.Named("raised_at"), pgwire.Time.Named("closed_at"), pgwire.Text.Named("closed_by")).Classes(1)
 	for _, a := range all {
-		g.row()
-		g.at(0).uuid(a.Job)
-		g.at(1).text(a.Step)
-		g.at(2).text(string(a.Kind))
-		g.at(3).text(a.Name)
-		g.at(4).text(a.Message)
-		g.at(5).time(a.RaisedAt)
-		g.at(6).time(a.ClosedAt)
-		g.at(7).text(a.ClosedBy)
+		g.Row()
+		g.At(0).UUID(a.Job)
+		g.At(1).Text(a.Step)
+		g.At(2).Text(string(a.Kind))
+		g.At(3).Text(a.Name)
+		g.At(4).Text(a.Message)
+		g.At(5).Time(a.RaisedAt)
+		g.At(6).Time(a.ClosedAt)
+		g.At(7).Text(a.ClosedBy)
 	}
-	w.add(g.insert("alert", "").exact(g.len()))
+	w.add(g.Insert("alert", "").Exact(g.Len()))
 }
 
 func (w *writing) history(all []kernel.Entry) {
 	if len(all) == 0 {
 		return
 	}
-	g := newGrid(field{"job", tUUID}, field{"step", tText}, field{"run", tInt8}, field{"at", tTime},
-		field{"event", tText}, field{"author", tText}, field{"detail", tText}).classes(1)
+	g := pgwire.NewGrid(pgwire.UUID.Named("job"), pgwire.Text.Named("step"), pgwire.Int8.Named("run"), pgwire.Time.Named("at"),
+		pgwire.Text.Named("event"), pgwire.Text.Named("author"), pgwire.Text.Named("detail")).Classes(1)
 	for _, e := range all {
-		g.row()
-		g.at(0).uuid(e.Job)
-		g.at(1).text(e.Step)
-		g.at(2).int8(e.Run)
-		g.at(3).time(e.At)
-		g.at(4).text(e.Event)
-		g.at(5).text(e.Author)
-		g.at(6).text(e.Detail)
+		g.Row()
+		g.At(0).UUID(e.Job)
+		g.At(1).Text(e.Step)
+		g.At(2).Int8(e.Run)
+		g.At(3).Time(e.At)
+		g.At(4).Text(e.Event)
+		g.At(5).Text(e.Author)
+		g.At(6).Text(e.Detail)
 	}
-	w.add(g.insert("entry", "").exact(g.len()))
+	w.add(g.Insert("entry", "").Exact(g.Len()))
 }
 
 // stirs says whether somebody may be waiting for these changes: an agent for work, or a caller for a

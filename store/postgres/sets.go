@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // sets is this process's memory of the rows of out that it wrote: which runs are in them, and how many are
@@ -80,13 +81,13 @@ const (
 )
 
 // statements write the sets of those who come, and delete those whose last member goes.
-func (t *setsTx) statements(come []inFlight, go_ []kernel.StepRef) (list []*statement) {
+func (t *setsTx) statements(come []inFlight, go_ []kernel.StepRef) (list []*pgwire.Statement) {
 	spent, old := t.leave(go_)
 	if len(spent) > 0 {
 		list = append(list, forSets(deleteSetsSQL, spent))
 	}
 	if len(old) > 0 {
-		list = append(list, into(forSets(deleteEmptySQL, old), &t.gone, (*reader).int64))
+		list = append(list, pgwire.Into(forSets(deleteEmptySQL, old), &t.gone, (*pgwire.Reader).Int64))
 	}
 	var groups []*group
 	of := map[together]*group{}
@@ -115,10 +116,10 @@ type group struct {
 }
 
 // join makes a set.
-func (t *setsTx) join(key together, refs []kernel.StepRef) *statement {
+func (t *setsTx) join(key together, refs []kernel.StepRef) *pgwire.Statement {
 	made := &set{id: rand.Int64(), until: time.UnixMicro(key.until), left: len(refs), members: refs}
 	t.joined = append(t.joined, made)
-	return stepRefs(q(insertSetSQL).moment(made.until).int64(made.id).text(key.agent).text(key.holder).text(key.request), refs)
+	return stepRefs(pgwire.New(insertSetSQL).Moment(made.until).Int64(made.id).Text(key.agent).Text(key.holder).Text(key.request), refs)
 }
 
 // leave counts those who go, and gives the sets in which nobody is left, and some in which that may be so.
@@ -192,13 +193,13 @@ func (m *sets) aged() (old []*set) {
 	return old
 }
 
-func forSets(sql string, which []*set) *statement {
-	var until, ids cells
+func forSets(sql string, which []*set) *pgwire.Statement {
+	var until, ids pgwire.Cells
 	for _, s := range which {
-		until.moment(s.until)
-		ids.int8(s.id)
+		until.Moment(s.until)
+		ids.Int8(s.id)
 	}
-	return q(sql).array(tTime, len(which), until).array(tInt8, len(which), ids)
+	return pgwire.New(sql).Array(pgwire.Time, len(which), until).Array(pgwire.Int8, len(which), ids)
 }
 
 // committed makes memory of what the transaction did.

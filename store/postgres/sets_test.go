@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // A set whose runs were all ended by another process is found and deleted by the one that wrote it, long
@@ -40,7 +41,7 @@ func TestSetsThatOthersEnd(t *testing.T) {
 	}
 	count := func() (n int) {
 		t.Helper()
-		n, err := first(query(t.Context(), s, q("select count(*)::int from perdure.out"), (*reader).int))
+		n, err := first(query(t.Context(), s, pgwire.New("select count(*)::int from perdure.out"), (*pgwire.Reader).Int))
 		if err != nil {
 			t.Fatal(err)
 		}

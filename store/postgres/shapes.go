@@ -9,6 +9,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/speed"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // shapes are those that this process knows to be stored, so that their texts are not sent again and again, and what
@@ -118,16 +119,16 @@ type waiters struct {
 	later []laterStep
 }
 
-func scanLater(r *reader) (list []laterStep, err error) {
-	if v := r.next(); v != nil {
+func scanLater(r *pgwire.Reader) (list []laterStep, err error) {
+	if v := r.Next(); v != nil {
 		err = json.Unmarshal(v[1:], &list)
 	}
 	return list, err
 }
 
 // into reads steps with what stands beside the first.
-func (w *waiters) into(steps *[]*kernel.Step) func(*reader) error {
-	return func(r *reader) error {
+func (w *waiters) into(steps *[]*kernel.Step) func(*pgwire.Reader) error {
+	return func(r *pgwire.Reader) error {
 		row := &readRow{}
 		if err := scan(r, rowColumns, &row.job, &row.step); err != nil {
 			return err
@@ -168,8 +169,8 @@ func (tx *tx) waiters(refs []kernel.StepRef) (steps []*kernel.Step, err error) {
 	for _, ref := range refs {
 		wanted[ref] = true
 	}
-	err = tx.run(uuids(q(waitersSQL), jobsOf(refs)).each(func(r *reader) error {
-		j := &kernel.Job{ID: r.uuid(), Type: r.word(), Priority: r.int(), CreatedAt: r.time()}
+	err = tx.run(uuids(pgwire.New(waitersSQL), jobsOf(refs)).Each(func(r *pgwire.Reader) error {
+		j := &kernel.Job{ID: r.UUID(), Type: r.Word(), Priority: r.Int(), CreatedAt: r.Time()}
 		list, err := scanLater(r)
 		for i := range list {
 			if s := list[i].step(j); wanted[s.StepRef] {
@@ -197,9 +198,9 @@ func mayBeMade(was *kernel.Step) bool {
 const laterSQL = "select id, later from perdure.shape where id = any($1) order by id"
 
 // laters reads what is stored of these shapes: whoever wrote them first has said what is made later.
-func laters(ids []kernel.ShapeID, into map[kernel.ShapeID][]laterStep) *statement {
-	return uuids(q(laterSQL), ids).each(func(r *reader) (err error) {
-		id := kernel.ShapeID(r.uuid())
+func laters(ids []kernel.ShapeID, into map[kernel.ShapeID][]laterStep) *pgwire.Statement {
+	return uuids(pgwire.New(laterSQL), ids).Each(func(r *pgwire.Reader) (err error) {
+		id := kernel.ShapeID(r.UUID())
 		into[id], err = scanLater(r)
 		return err
 	})

@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // sides gathers what a Save changes in the side tables: for each row of step, what it was in before and
@@ -169,44 +170,44 @@ func add[T any](list []T, most int, v T) []T {
 
 // statements take out what has left before they put in what has come. What is there already, or gone, is
 // as it should be: the side tables follow the rows, and an error in them mends itself.
-func (d *sides) statements() (list []*statement) {
+func (d *sides) statements() (list []*pgwire.Statement) {
 	if len(d.closed) > 0 {
-		list = append(list, openGrid(d.closed, false).remove("open"))
+		list = append(list, openGrid(d.closed, false).Remove("open"))
 	}
 	list = append(list, d.leave()...)
 	if len(d.undue) > 0 {
-		list = append(list, dueGrid(d.undue).remove("due"))
+		list = append(list, dueGrid(d.undue).Remove("due"))
 	}
 	if len(d.freed) > 0 {
-		list = append(list, permitGrid(d.freed, false).remove("permit"))
+		list = append(list, permitGrid(d.freed, false).Remove("permit"))
 	}
 	const there = " on conflict do nothing"
 	if len(d.bornOpen) > 0 {
-		list = append(list, openGrid(d.bornOpen, true).insert("open", ""))
+		list = append(list, openGrid(d.bornOpen, true).Insert("open", ""))
 	}
 	if len(d.bornReady) > 0 {
 		d.tx.lanes.made(d.bornReady)
-		list = append(list, readyGrid(d.bornReady).insert("ready", ""))
+		list = append(list, readyGrid(d.bornReady).Insert("ready", ""))
 	}
 	if len(d.opened) > 0 {
-		list = append(list, openGrid(d.opened, true).insert("open", " on conflict (job) do update set look_at = excluded.look_at"))
+		list = append(list, openGrid(d.opened, true).Insert("open", " on conflict (job) do update set look_at = excluded.look_at"))
 	}
 	if len(d.ready) > 0 {
 		d.tx.lanes.made(d.ready)
-		list = append(list, readyGrid(d.ready).insert("ready", there))
+		list = append(list, readyGrid(d.ready).Insert("ready", there))
 	}
 	if len(d.due) > 0 {
-		list = append(list, dueGrid(d.due).insert("due", there))
+		list = append(list, dueGrid(d.due).Insert("due", there))
 	}
 	if len(d.taken) > 0 {
-		list = append(list, permitGrid(d.taken, true).insert("permit", there))
+		list = append(list, permitGrid(d.taken, true).Insert("permit", there))
 	}
 	return append(list, d.tx.sets.statements(d.out, d.in)...)
 }
 
 // leave takes steps out of the queue: those that this transaction has found there where they are, the others
 // by their key. Where one has moved, the transaction is tried again.
-func (d *sides) leave() (list []*statement) {
+func (d *sides) leave() (list []*pgwire.Statement) {
 	var others []readyRow
 	g := queuedGrid()
 	for _, r := range d.unready {
@@ -216,82 +217,82 @@ func (d *sides) leave() (list []*statement) {
 			continue
 		}
 		delete(d.tx.queued, r.StepRef)
-		g.row()
-		g.at(0).tid(at)
-		g.at(1).uuid(r.Job)
-		g.at(2).int4(r.Index)
+		g.Row()
+		g.At(0).RowID(at)
+		g.At(1).UUID(r.Job)
+		g.At(2).Int4(r.Index)
 	}
-	if g.len() > 0 {
-		list = append(list, g.remove("ready").exact(g.len()))
+	if g.Len() > 0 {
+		list = append(list, g.Remove("ready").Exact(g.Len()))
 	}
 	if len(others) > 0 {
-		list = append(list, readyGrid(others).remove("ready"))
+		list = append(list, readyGrid(others).Remove("ready"))
 	}
 	return list
 }
 
-func queuedGrid() *grid {
-	return newGrid(field{"ctid", tTID}, field{"job", tUUID}, field{"idx", tInt4})
+func queuedGrid() *pgwire.Grid {
+	return pgwire.NewGrid(pgwire.TID.Named("ctid"), pgwire.UUID.Named("job"), pgwire.Int4.Named("idx"))
 }
 
-func openGrid(rows []openRow, whole bool) *grid {
-	fields := []field{{"job", tUUID}, {"look_at", tTime}}
+func openGrid(rows []openRow, whole bool) *pgwire.Grid {
+	fields := []pgwire.Field{pgwire.UUID.Named("job"), pgwire.Time.Named("look_at")}
 	if !whole {
 		fields = fields[:1]
 	}
-	g := newGrid(fields...)
-	g.keyedBy("job")
+	g := pgwire.NewGrid(fields...)
+	g.KeyedBy("job")
 	for _, r := range rows {
-		g.row()
-		g.at(0).uuid(r.job)
+		g.Row()
+		g.At(0).UUID(r.job)
 		if whole {
-			g.at(1).time(r.look)
+			g.At(1).Time(r.look)
 		}
 	}
 	return g
 }
 
-func readyGrid(rows []readyRow) *grid {
-	g := newGrid(field{"job", tUUID}, field{"idx", tInt4}, field{"agent", tText}, field{"lane", tInt8}, field{"ord", tInt8})
-	g.keyedBy("agent")
+func readyGrid(rows []readyRow) *pgwire.Grid {
+	g := pgwire.NewGrid(pgwire.UUID.Named("job"), pgwire.Int4.Named("idx"), pgwire.Text.Named("agent"), pgwire.Int8.Named("lane"), pgwire.Int8.Named("ord"))
+	g.KeyedBy("agent")
 	for _, r := range rows {
-		g.row()
-		g.at(0).uuid(r.Job)
-		g.at(1).int4(r.Index)
-		g.at(2).text(r.Agent)
-		g.at(3).int8(int64(r.Lane))
-		g.at(4).int8(r.Order)
+		g.Row()
+		g.At(0).UUID(r.Job)
+		g.At(1).Int4(r.Index)
+		g.At(2).Text(r.Agent)
+		g.At(3).Int8(int64(r.Lane))
+		g.At(4).Int8(r.Order)
 	}
 	return g
 }
 
-func dueGrid(rows []dueRow) *grid {
-	g := newGrid(field{"job", tUUID}, field{"idx", tInt4}, field{"at", tTime})
-	g.keyedBy("at")
+func dueGrid(rows []dueRow) *pgwire.Grid {
+	g := pgwire.NewGrid(pgwire.UUID.Named("job"), pgwire.Int4.Named("idx"), pgwire.Time.Named("at"))
+	g.KeyedBy("at")
 	for _, r := range rows {
-		g.row()
-		g.at(0).uuid(r.Job)
-		g.at(1).int4(r.Index)
-		g.at(2).time(r.at)
+		g.Row()
+		g.At(0).UUID(r.Job)
+		g.At(1).Int4(r.Index)
+		g.At(2).Time(r.at)
 	}
 	return g
 }
 
-func permitGrid(rows []permitRow, whole bool) *grid {
-	fields := []field{{"job", tUUID}, {"idx", tInt4}, {"name", tText}, {"key", tText}, {"amount", tInt4}}
+func permitGrid(rows []permitRow, whole bool) *pgwire.Grid {
+	fields := []pgwire.Field{pgwire.UUID.Named("job"), pgwire.Int4.Named("idx"), pgwire.Text.Named("name"), pgwire.Text.Named("key"), pgwire.Int4.Named("amount")}
 	if !whole {
 		fields = fields[:4]
 	}
-	g := newGrid(fields...)
-	g.keyedBy("name")
+	g := pgwire.NewGrid(fields...)
+	g.KeyedBy("name")
 	for _, r := range rows {
-		g.row()
-		g.at(0).uuid(r.Job)
-		g.at(1).int4(r.Index)
-		g.at(2).text(r.Name)
-		g.at(3).text(r.Key)
+		g.Row()
+		g.At(0).UUID(r.Job)
+		g.At(1).Int4(r.Index)
+		g.At(2).Text(r.Name)
+		g.At(3).Text(r.Key)
 		if whole {
-			g.at(4).int4(r.Amount)
+			g.At(4).Int4(r.Amount)
 		}
 	}
 	return g

@@ -1,6 +1,10 @@
 package postgres
 
-import "context"
+import (
+	"context"
+
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
+)
 
 // tryWriteSQL inserts a large row, as a submission may, and rolls it back: a full disk and a read-only server refuse
 // it. It leaves a megabyte of dead space, which vacuum makes available for later rows.
@@ -16,5 +20,5 @@ end $$`
 // TryWrite returns nil if the database accepts submissions again, after it has refused one. Although no row remains, its
 // COMMIT waits for a synchronous standby, because the insert was written to the log. So it is a write as any other.
 func (s *Store) TryWrite(ctx context.Context) error {
-	return s.write(ctx, func() []*statement { return []*statement{q(tryWriteSQL)} })
+	return s.write(ctx, func() []*pgwire.Statement { return []*pgwire.Statement{pgwire.New(tryWriteSQL)} })
 }

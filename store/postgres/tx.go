@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // Update runs fn in a transaction: READ COMMITTED, so that each statement sees what was committed
@@ -25,7 +26,7 @@ import (
 func (s *Store) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	var asked []perdure.JobID
 	return s.retry(ctx, func(ctx context.Context) error {
-		tx := &tx{store: s, clock: &s.clock, before: asked, firsts: map[perdure.JobID]firstRow{}, queued: map[kernel.StepRef]tid{},
+		tx := &tx{store: s, clock: &s.clock, before: asked, firsts: map[perdure.JobID]firstRow{}, queued: map[kernel.StepRef]pgwire.RowID{},
 			memory: recall{store: &s.known}, sets: setsTx{store: s.sets}, lanes: lanesTx{store: &s.lanes}}
 		err := s.admitted(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 			tx.ctx, tx.conn = ctx, conn
@@ -80,23 +81,23 @@ type tx struct {
 	conn      *pgxpool.Conn
 	clock     *clock
 	begun     bool
-	asked     []perdure.JobID // jobs to lock, in this attempt
-	before    []perdure.JobID // those of the attempt before, until one is locked in this attempt
-	read      reading         // the clock, if it was read with the latest lock and not requested yet
-	requested reading         // the latest reading that Now has returned
-	alerted   time.Duration   // the jump of the server's clock for which this transaction has raised an alert
-	wrote     bool            // Save had something to write
-	witness   witness         // of this transaction
-	witnessed bool            // the witness was requested, after rows were written
-	failed    error           // the first failure: nothing works after it
-	saved     []*statement    // statements to send with the next request
-	stirred   bool            // something may be ready to claim, or due
+	asked     []perdure.JobID     // jobs to lock, in this attempt
+	before    []perdure.JobID     // those of the attempt before, until one is locked in this attempt
+	read      reading             // the clock, if it was read with the latest lock and not requested yet
+	requested reading             // the latest reading that Now has returned
+	alerted   time.Duration       // the jump of the server's clock for which this transaction has raised an alert
+	wrote     bool                // Save had something to write
+	witness   witness             // of this transaction
+	witnessed bool                // the witness was requested, after rows were written
+	failed    error               // the first failure: nothing works after it
+	saved     []*pgwire.Statement // statements to send with the next request
+	stirred   bool                // something may be ready to claim, or due
 
 	memory recall
-	firsts map[perdure.JobID]firstRow // locked, and not written since
-	queued map[kernel.StepRef]tid     // rows of ready that were found
-	limits []kernel.Limit             // those that there are
-	laned  bool                       // there may be rows of lane
+	firsts map[perdure.JobID]firstRow      // locked, and not written since
+	queued map[kernel.StepRef]pgwire.RowID // rows of ready that were found
+	limits []kernel.Limit                  // those that there are
+	laned  bool                            // there may be rows of lane
 	lane   laneWork
 	agents map[string]perdure.AgentSettings
 	shapes map[kernel.ShapeID][]laterStep // written by this transaction, or found by it
@@ -110,16 +111,16 @@ const beginSQL = "begin isolation level read committed"
 
 // begin are the statements before the first one. Each transaction shares the limits' gate and knows which
 // there are (see PutLimit), or closes it.
-func (tx *tx) begin(gate string) []*statement {
+func (tx *tx) begin(gate string) []*pgwire.Statement {
 	tx.begun = true
-	return []*statement{q(beginSQL), q(tx.store.settings), q(gate), tx.readSettings()}
+	return []*pgwire.Statement{pgwire.New(beginSQL), pgwire.New(tx.store.settings), pgwire.New(gate), tx.readSettings()}
 }
 
 // readSettings reads limits and settings of agents.
-func (tx *tx) readSettings() *statement {
+func (tx *tx) readSettings() *pgwire.Statement {
 	tx.limits, tx.agents, tx.laned = nil, map[string]perdure.AgentSettings{}, len(tx.lane.entered) > 0
-	return q(settingsSQL).each(func(r *reader) error {
-		kind, name, value, second := r.int(), r.text(), r.int64(), r.int64()
+	return pgwire.New(settingsSQL).Each(func(r *pgwire.Reader) error {
+		kind, name, value, second := r.Int(), r.Text(), r.Int64(), r.Int64()
 		switch kind {
 		case settingLimit:
 			tx.limits = append(tx.limits, kernel.Limit{Name: name, Max: int(value), PerKey: int(second)})
@@ -160,7 +161,7 @@ func (tx *tx) start() error {
 
 // run sends statements in one round trip, with what was saved before them, and what begins the transaction
 // if nothing has yet.
-func (tx *tx) run(list ...*statement) error {
+func (tx *tx) run(list ...*pgwire.Statement) error {
 	if !tx.begun {
 		list = append(tx.begin(shareGate), list...)
 	}
@@ -195,7 +196,7 @@ func (tx *tx) commit() (outcome, error) {
 		return rolledBack, nil
 	}
 	tx.saved = append(tx.saved, tx.laneStatements()...)
-	for _, st := range []*statement{tx.raiseMark(), tx.awaitStandby()} {
+	for _, st := range []*pgwire.Statement{tx.raiseMark(), tx.awaitStandby()} {
 		if st != nil {
 			tx.saved = append(tx.saved, st)
 		}
@@ -210,19 +211,19 @@ func (tx *tx) commit() (outcome, error) {
 	// fails there where it does not.
 	list, reached := tx.saved, len(tx.saved) == 0
 	for _, s := range list {
-		s.strictly()
+		s.Strictly()
 	}
 	if len(list) > 0 {
-		list[len(list)-1].then(func() { reached = true })
+		list[len(list)-1].Then(func() { reached = true })
 	}
-	committing := q("commit")
+	committing := pgwire.New("commit")
 	crashpoint.Here(crashpoint.PostgresCommit)
 	sent := tx.store.witnesses.sent()
 	err := tx.store.commitTrip(context.WithoutCancel(tx.ctx), tx.conn.Conn(), append(list, committing)...)
 	crashpoint.Here(crashpoint.PostgresCommitted)
 	var pe *pgconn.PgError
 	switch {
-	case err == nil && committing.tag == "COMMIT":
+	case err == nil && committing.Tag == "COMMIT":
 		tx.store.witnesses.acknowledged(tx.witness, sent)
 		return committed, nil
 	case err == nil: // a transaction that has failed is rolled back
@@ -237,12 +238,12 @@ func (tx *tx) commit() (outcome, error) {
 
 // awaitStandby is for a transaction that may have written no row, because its caller may acknowledge what it has read.
 // It returns nil if rows of jobs were written, because then COMMIT waits anyway.
-func (tx *tx) awaitStandby() *statement {
+func (tx *tx) awaitStandby() *pgwire.Statement {
 	if tx.witnessed {
 		return nil
 	}
-	return q(awaitStandbySQL).each(func(r *reader) error {
-		r.next()
+	return pgwire.New(awaitStandbySQL).Each(func(r *pgwire.Reader) error {
+		r.Next()
 		return tx.witness.scan(r)
 	})
 }
@@ -312,7 +313,7 @@ func (tx *tx) PutAgent(name string, settings perdure.AgentSettings) error {
 	if err := tx.closeGate(); err != nil {
 		return err
 	}
-	return tx.run(q(putAgentSQL).text(name).int64(time.Duration(settings.Ageing).Microseconds()), tx.readSettings())
+	return tx.run(pgwire.New(putAgentSQL).Text(name).Int64(time.Duration(settings.Ageing).Microseconds()), tx.readSettings())
 }
 
 // PutLimit also counts, for a limit that is new, who would hold it.
@@ -320,13 +321,13 @@ func (tx *tx) PutLimit(l kernel.Limit) error {
 	if err := tx.closeGate(); err != nil {
 		return err
 	}
-	list := []*statement{q(putLimitSQL).text(l.Name).int(l.Max).int(l.PerKey)}
+	list := []*pgwire.Statement{pgwire.New(putLimitSQL).Text(l.Name).Int(l.Max).Int(l.PerKey)}
 	if kind, of, _ := kernel.SplitLimit(l.Name); !tx.limited(l.Name) {
 		switch kind {
 		case kernel.LimitOfJobs:
-			list = append(list, q(fillJobPermitsSQL).text(l.Name).text(of))
+			list = append(list, pgwire.New(fillJobPermitsSQL).Text(l.Name).Text(of))
 		case kernel.LimitOfAgent:
-			list = append(list, q(fillRunPermitsSQL).text(l.Name).text(of))
+			list = append(list, pgwire.New(fillRunPermitsSQL).Text(l.Name).Text(of))
 		}
 	}
 	tx.stirred = true // there may be more room
@@ -339,9 +340,9 @@ func (tx *tx) DeleteLimit(name string) (bool, error) {
 	}
 	had := tx.limited(name)
 	tx.stirred = true
-	list := []*statement{q(deleteLimitSQL).text(name)}
+	list := []*pgwire.Statement{pgwire.New(deleteLimitSQL).Text(name)}
 	if !(kernel.LimitKey{Name: name}).Kept(nil) {
-		list = append(list, q(emptyPermitsSQL).text(name))
+		list = append(list, pgwire.New(emptyPermitsSQL).Text(name))
 	}
 	return had, tx.run(append(list, tx.readSettings())...)
 }
@@ -351,11 +352,11 @@ func (tx *tx) closeGate() error {
 	if !tx.begun {
 		return tx.fail(tx.store.request(tx.ctx, tx.conn.Conn(), tx.begin(closeGate)...))
 	}
-	return tx.run(q(closeGate), tx.readSettings())
+	return tx.run(pgwire.New(closeGate), tx.readSettings())
 }
 
 const closeAlertSQL = "update perdure.alert set closed_at = $3, closed_by = $2 where id = $1 and closed_at is null"
 
 func (tx *tx) CloseAlert(id int64, by string, at time.Time) error {
-	return tx.run(q(closeAlertSQL).int64(id).text(by).time(at))
+	return tx.run(pgwire.New(closeAlertSQL).Int64(id).Text(by).Time(at))
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/internal/rows"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // What of a row must still be as it was loaded.
@@ -41,7 +42,7 @@ type change struct {
 	job  *kernel.JobChange
 	step *kernel.StepChange
 	of   perdure.JobID // where it is neither: the first row is written as it is
-	at   *tid          // where the row is, if it is locked and not written since; else it is found by its key
+	at   *pgwire.RowID // where the row is, if it is locked and not written since; else it is found by its key
 }
 
 func (c *change) ref() kernel.StepRef {
@@ -188,16 +189,16 @@ func (c *change) request() string {
 }
 
 // update is the statement for rows of one kind.
-func update(k shape, all []change) *statement {
+func update(k shape, all []change) *pgwire.Statement {
 	guards := guardsOf(k)
-	var room [2 + 10 + int(rows.All)]field // keys, guards, values
-	fields := append(room[:0], field{"job", tUUID}, field{"idx", tInt4})
+	var room [2 + 10 + int(rows.All)]pgwire.Field // keys, guards, values
+	fields := append(room[:0], pgwire.UUID.Named("job"), pgwire.Int4.Named("idx"))
 	if k.placed {
-		fields = append(room[:0], field{"ctid", tTID})
+		fields = append(room[:0], pgwire.TID.Named("ctid"))
 	}
 	keys := len(fields)
 	for _, c := range guards {
-		fields = append(fields, field{guardNames[c], typeOf(c)})
+		fields = append(fields, typeOf(c).Named(guardNames[c]))
 	}
 	var listed [rows.All]rows.ID
 	set := listed[:0]
@@ -205,40 +206,40 @@ func update(k shape, all []change) *statement {
 		set = append(set, c)
 		fields = append(fields, fieldOf(c))
 	}
-	g := newGrid(fields...)
-	g.keyedBy(fields[0].name)
+	g := pgwire.NewGrid(fields...)
+	g.KeyedBy(fields[0].Name)
 	for i := keys; i < len(fields); i++ {
-		g.class(i, classOf(i-keys < len(guards), fields[i].typ))
+		g.Class(i, classOf(i-keys < len(guards), fields[i].Type))
 	}
 	for i := range all {
-		g.row()
+		g.Row()
 		addChange(g, &all[i], keys, guards, set)
 	}
-	s := q("")
-	s.sql = updateTexts.of(updateKey{k, g.into(s)}, func() string { return updateText(g, keys, guards, set) })
-	return s.exact(len(all))
+	s := pgwire.New("")
+	s.SQL = updateTexts.Of(updateKey{k, g.Into(s)}, func() string { return updateText(g, keys, guards, set) })
+	return s.Exact(len(all))
 }
 
 // updateKey is all that the text of an update depends on.
 type updateKey struct {
 	of   shape
-	vary bits
+	vary pgwire.Bits
 }
 
-var updateTexts texts[updateKey]
+var updateTexts pgwire.Texts[updateKey]
 
 // updateText puts a statement together: so many columns are keys; the guards come next.
-func updateText(g *grid, keys int, guards, set []rows.ID) string {
-	from, where := g.match(keys, g.from())
+func updateText(g *pgwire.Grid, keys int, guards, set []rows.ID) string {
+	from, where := g.Match(keys, g.From())
 	if from != "" {
 		from = " from " + from
 	}
 	var sets []string
 	for i, c := range guards {
-		where += fmt.Sprintf(" and t.%s = %s", rows.Columns[c].Name, g.value(keys+i))
+		where += fmt.Sprintf(" and t.%s = %s", rows.Columns[c].Name, g.Value(keys+i))
 	}
 	for i, c := range set {
-		sets = append(sets, rows.Columns[c].Name+" = "+g.value(keys+len(guards)+i))
+		sets = append(sets, rows.Columns[c].Name+" = "+g.Value(keys+len(guards)+i))
 	}
 	if len(sets) == 0 { // nothing but to see that it is as it was
 		sets = append(sets, "run = t.run")
@@ -247,7 +248,7 @@ func updateText(g *grid, keys int, guards, set []rows.ID) string {
 }
 
 // first tells where a job's first row is, once: a write puts it elsewhere.
-func (tx *tx) first(id perdure.JobID) *tid {
+func (tx *tx) first(id perdure.JobID) *pgwire.RowID {
 	first, ok := tx.firsts[id]
 	if !ok {
 		return nil
@@ -264,11 +265,11 @@ const (
 	classRest
 )
 
-func classOf(guard bool, typ *sqlType) int {
+func classOf(guard bool, typ *pgwire.Type) int {
 	switch {
 	case guard:
 		return classGuard
-	case typ == tTime:
+	case typ == pgwire.Time:
 		return classTime
 	}
 	return classRest
@@ -285,7 +286,7 @@ func guardsOf(k shape) (guards []rows.ID) {
 }
 
 // addChange adds a row's cells: where it is, as it was, as it shall be.
-func addChange(g *grid, c *change, keys int, guards, set []rows.ID) {
+func addChange(g *pgwire.Grid, c *change, keys int, guards, set []rows.ID) {
 	var wasJob, job *kernel.Job
 	var wasStep, step *kernel.Step
 	if c.job != nil {
@@ -295,18 +296,18 @@ func addChange(g *grid, c *change, keys int, guards, set []rows.ID) {
 		wasStep, step = c.step.Was, c.step.Now
 	}
 	if c.at != nil {
-		g.at(0).tid(*c.at)
+		g.At(0).RowID(*c.at)
 	} else {
 		ref := c.ref()
-		g.at(0).uuid(ref.Job)
-		g.at(1).int4(ref.Index)
+		g.At(0).UUID(ref.Job)
+		g.At(1).Int4(ref.Index)
 	}
 	for i, column := range guards {
-		at := g.at(keys + i)
+		at := g.At(keys + i)
 		*at = cellOf(*at, column, wasJob, wasStep)
 	}
 	for i, column := range set {
-		at := g.at(keys + len(guards) + i)
+		at := g.At(keys + len(guards) + i)
 		*at = cellOf(*at, column, job, step)
 	}
 }

@@ -3,6 +3,8 @@ package postgres
 import (
 	"sync"
 	"time"
+
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 // After a failover a node can tell whether the new primary has everything that was acknowledged to the node. For that
@@ -33,9 +35,9 @@ const (
 			then w.xid = 0 or pg_xact_status(w.xid::text::xid8) = 'committed' end, false)`
 )
 
-func (w *witness) scan(r *reader) error {
-	w.xid, w.lsn, w.server = r.int64(), r.int64(), r.time()
-	return r.failed
+func (w *witness) scan(r *pgwire.Reader) error {
+	w.xid, w.lsn, w.server = r.Int64(), r.Int64(), r.Time()
+	return r.Failed
 }
 
 // witnesses are the witnesses of the latest commits, by server. Few are kept: a commit that was acknowledged before
@@ -99,14 +101,14 @@ func (tx *tx) compareWitnesses(before time.Time) (hasAll bool, err error) {
 	if len(list) == 0 {
 		return false, nil
 	}
-	var xids, lsns cells
+	var xids, lsns pgwire.Cells
 	for _, w := range list {
-		xids.int8(w.xid)
-		lsns.int8(w.lsn)
+		xids.Int8(w.xid)
+		lsns.Int8(w.lsn)
 	}
-	err = tx.run(q(missedSQL).array(tInt8, len(list), xids).array(tInt8, len(list), lsns).each(func(r *reader) error {
-		hasAll = r.int64() == 0
-		return r.failed
+	err = tx.run(pgwire.New(missedSQL).Array(pgwire.Int8, len(list), xids).Array(pgwire.Int8, len(list), lsns).Each(func(r *pgwire.Reader) error {
+		hasAll = r.Int64() == 0
+		return r.Failed
 	}))
 	return hasAll, err
 }
