@@ -11,9 +11,22 @@ import (
 	"github.com/perdure/perdure/internal/speed"
 )
 
+// Tx is what dispatch needs of a transaction of the store: searches, and the locks of limits. kernel.Tx describes the methods.
+type Tx interface {
+	Ready(agent string, max int, full []string) ([]kernel.StepRef, error)
+	Pass(agent string)
+	HeldBy(holder, agent, request string, max int) ([]kernel.StepRef, error)
+	Granted(holder, agent, request string, max int) ([]kernel.StepRef, error)
+	Steps([]kernel.StepRef) ([]*kernel.Step, error)
+	Limits() ([]kernel.Limit, error)
+	LockLimits(names []string) ([]kernel.Limit, error)
+	KeyUse([]kernel.LimitKey) (map[kernel.LimitKey]int, error)
+	OpenLanes(keys []kernel.LimitKey, max int) (agents []string, err error)
+}
+
 // Batch is the scheduler's transaction: it loads, applies the rules and saves. Transaction serves claims in it.
 type Batch interface {
-	Tx() kernel.Tx
+	Tx() Tx
 	Workset() *kernel.Workset
 	Began() time.Time // by the node's clock, before the store's clock was read
 

@@ -285,7 +285,7 @@ type fakeBatch struct {
 	woken  bool
 }
 
-func (b *fakeBatch) Tx() kernel.Tx            { return b.tx }
+func (b *fakeBatch) Tx() Tx                   { return b.tx }
 func (b *fakeBatch) Workset() *kernel.Workset { return b.w }
 func (b *fakeBatch) Began() time.Time         { return time.Now() }
 func (b *fakeBatch) Budget() *kernel.Budget   { return b.budget }

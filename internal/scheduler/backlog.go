@@ -8,13 +8,12 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/dispatch"
 	"github.com/perdure/perdure/internal/env"
-	"github.com/perdure/perdure/internal/kernel"
 )
 
 // backlog bounds the unsettled jobs. It counts them now and then, and in between by what this node
 // sees: never too few on one node, near enough on a grid.
 type backlog struct {
-	store kernel.Store
+	store Store
 	max   int
 	env   env.Env
 	turn  chan struct{} // whoever has taken the token counts
@@ -29,7 +28,7 @@ type backlog struct {
 
 const recountEvery = 30 * time.Second
 
-func newBacklog(e env.Env, store kernel.Store, max int) *backlog {
+func newBacklog(e env.Env, store Store, max int) *backlog {
 	b := &backlog{env: e, store: store, max: max, turn: make(chan struct{}, 1)}
 	b.turn <- struct{}{}
 	return b

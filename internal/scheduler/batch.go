@@ -404,7 +404,7 @@ func (b *batch) TryLock(refs []kernel.StepRef) (skipped bool, err error) {
 
 // The rest of dispatch.Batch.
 
-func (b *batch) Tx() kernel.Tx            { return b.tx }
+func (b *batch) Tx() dispatch.Tx          { return b.tx }
 func (b *batch) Workset() *kernel.Workset { return b.w }
 func (b *batch) Began() time.Time         { return b.began }
 func (b *batch) Budget() *kernel.Budget   { return b.budget }

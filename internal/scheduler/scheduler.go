@@ -6,6 +6,7 @@ package scheduler
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -22,9 +23,21 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
+// Store is what a scheduler needs of a store: transactions, and some reads that decide nothing.
+type Store interface {
+	Update(ctx context.Context, fn func(kernel.Tx) error) error
+	Now(context.Context) (time.Time, error)
+	Shape(context.Context, kernel.ShapeID) ([]byte, error)
+	Input(ctx context.Context, job perdure.JobID, max int) (in json.RawMessage, size int, err error)
+	Look(ctx context.Context, agents []string) (kernel.Look, error)
+	ReadyAgents(ctx context.Context, max int) ([]string, error)
+	Seen(context.Context) ([]kernel.Seen, error)
+	Backlog(ctx context.Context, max int) (int, error)
+}
+
 // Config is what a scheduler is made of. Store and Compiler are required.
 type Config struct {
-	Store    kernel.Store
+	Store    Store
 	Compiler kernel.Compiler
 	Log      *slog.Logger
 	Meter    Meter

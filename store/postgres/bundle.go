@@ -251,7 +251,7 @@ func (tx *tx) readyOfBundles(agent string, max int, types []string, page []found
 	if missing := max - len(next) - len(*found); missing > 0 {
 		next = append(next, bundle.Next(elsewhere, missing)...)
 	}
-	tx.bundles.note(next)
+	tx.cache.bundles.note(next)
 	*found = slices.Grow(*found, len(next))
 	for _, p := range next {
 		c := p.Candidate()
@@ -264,7 +264,7 @@ func (tx *tx) readyOfBundles(agent string, max int, types []string, page []found
 func (tx *tx) openBundles(found []foundBundle, lock bool) (open, elsewhere []bundle.Open, err error) {
 	firsts := make([]perdure.JobID, 0, len(found))
 	for _, f := range found {
-		if o := tx.bundles.locked[f.first]; o != nil {
+		if o := tx.cache.bundles.locked[f.first]; o != nil {
 			open = append(open, *o)
 		} else {
 			firsts = append(firsts, f.first)
@@ -292,7 +292,7 @@ func (tx *tx) openBundles(found []foundBundle, lock bool) (open, elsewhere []bun
 		switch {
 		case ours:
 			o := &bundle.Open{Bundle: b, Taken: taken}
-			tx.bundles.lock(o)
+			tx.cache.bundles.lock(o)
 			open = append(open, *o)
 		case lock:
 			elsewhere = append(elsewhere, bundle.Open{Bundle: b, Taken: f.taken})
@@ -328,11 +328,11 @@ func (tx *tx) maybeBundled(ids []perdure.JobID) []perdure.JobID {
 
 // contents are bundles by their first jobs, those that are there.
 func (tx *tx) contents(firsts []perdure.JobID) (map[perdure.JobID]*bundle.Bundle, error) {
-	tx.store.bundles.from(tx.memory.server)
+	tx.store.cache.bundles.from(tx.cache.rows.server)
 	found := make(map[perdure.JobID]*bundle.Bundle, len(firsts))
 	var missing []perdure.JobID
 	for _, first := range firsts {
-		if b := tx.store.bundles.get(first); b != nil {
+		if b := tx.store.cache.bundles.get(first); b != nil {
 			found[first] = b
 		} else {
 			missing = append(missing, first)
@@ -347,7 +347,7 @@ func (tx *tx) contents(firsts []perdure.JobID) (map[perdure.JobID]*bundle.Bundle
 	}
 	for _, b := range read {
 		found[b.First()] = b
-		tx.store.bundles.add(b)
+		tx.store.cache.bundles.add(b)
 	}
 	return found, nil
 }
@@ -398,13 +398,13 @@ func (tx *tx) lockInBundles(ids []perdure.JobID, how manner) (jobs []*kernel.Job
 		return nil, err
 	}
 	for first, b := range contents {
-		if tx.bundles.locked[first] == nil {
-			tx.bundles.lock(&bundle.Open{Bundle: b, Taken: taken[first]})
+		if tx.cache.bundles.locked[first] == nil {
+			tx.cache.bundles.lock(&bundle.Open{Bundle: b, Taken: taken[first]})
 		}
 		for _, id := range ids {
-			if at, found := b.Find(id); found && at >= tx.bundles.locked[first].Taken {
-				tx.bundles.note([]bundle.Place{{Bundle: b, At: at}})
-				jobs = append(jobs, tx.unpack(tx.bundles.jobs[id]))
+			if at, found := b.Find(id); found && at >= tx.cache.bundles.locked[first].Taken {
+				tx.cache.bundles.note([]bundle.Place{{Bundle: b, At: at}})
+				jobs = append(jobs, tx.unpack(tx.cache.bundles.jobs[id]))
 			}
 		}
 	}
@@ -413,14 +413,14 @@ func (tx *tx) lockInBundles(ids []perdure.JobID, how manner) (jobs []*kernel.Job
 
 // tryBundles locks the bundles of jobs that Ready has found, and not locked.
 func (tx *tx) tryBundles(ids []perdure.JobID) error {
-	if len(tx.bundles.jobs) == 0 {
+	if len(tx.cache.bundles.jobs) == 0 {
 		return nil
 	}
 	of := map[perdure.JobID]*bundle.Bundle{}
 	var firsts []perdure.JobID
 	for _, id := range ids {
-		p := tx.bundles.jobs[id]
-		if p != nil && tx.bundles.locked[p.First()] == nil && of[p.First()] == nil {
+		p := tx.cache.bundles.jobs[id]
+		if p != nil && tx.cache.bundles.locked[p.First()] == nil && of[p.First()] == nil {
 			of[p.First()] = p.Bundle
 			firsts = append(firsts, p.First())
 		}
@@ -430,18 +430,18 @@ func (tx *tx) tryBundles(ids []perdure.JobID) error {
 	}
 	taken, err := tx.lockBundles(manner{}, uuids(pgwire.New(tryBundlesSQL), firsts))
 	for first, n := range taken {
-		tx.bundles.lock(&bundle.Open{Bundle: of[first], Taken: n})
+		tx.cache.bundles.lock(&bundle.Open{Bundle: of[first], Taken: n})
 	}
 	return err
 }
 
 // bundled unpacks the jobs that are in bundles which are locked. The others are left.
 func (tx *tx) bundled(ids []perdure.JobID) (jobs []*kernel.Job, others []perdure.JobID) {
-	if len(tx.bundles.locked) == 0 {
+	if len(tx.cache.bundles.locked) == 0 {
 		return nil, ids
 	}
 	for _, id := range ids {
-		if j := tx.bundles.in(id); j != nil {
+		if j := tx.cache.bundles.in(id); j != nil {
 			jobs = append(jobs, tx.unpack(j))
 		} else {
 			others = append(others, id)
@@ -455,24 +455,24 @@ func (tx *tx) unpack(j *bundledJob) *kernel.Job {
 	j.Make(j.At, &j.row.job, &j.row.step)
 	j.known = &knownJob{job: &j.row.job}
 	j.known.put(&j.row.step)
-	later, _ := tx.store.shapes.of(j.Shape, tx.memory.server)
+	later, _ := tx.store.cache.shapes.of(j.Shape, tx.cache.rows.server)
 	for _, l := range later {
 		j.known.unmade.add(l.Index)
 	}
-	tx.memory.note(j.row.job.ID, j.known)
+	tx.cache.rows.note(j.row.job.ID, j.known)
 	return &j.row.job
 }
 
 // inBundle is a step of a job that was found in a bundle; nil if it was not, or has left it.
 func (tx *tx) inBundle(ref kernel.StepRef) (*kernel.Step, error) {
-	p := tx.bundles.jobs[ref.Job]
+	p := tx.cache.bundles.jobs[ref.Job]
 	if p == nil {
 		return nil, nil
 	}
-	if o := tx.bundles.locked[p.First()]; o != nil && p.At < o.Taken {
+	if o := tx.cache.bundles.locked[p.First()]; o != nil && p.At < o.Taken {
 		return nil, nil
 	}
-	if _, locked := tx.firsts[ref.Job]; locked || tx.memory.jobs[ref.Job] != p.known { // it has left, and has rows
+	if _, locked := tx.firsts[ref.Job]; locked || tx.cache.rows.jobs[ref.Job] != p.known { // it has left, and has rows
 		return nil, nil
 	}
 	row := &readRow{}
@@ -500,24 +500,24 @@ func (tx *tx) stepsInBundle(p *bundledJob) ([]*kernel.Step, error) {
 
 // laterOf are the steps that jobs of a shape make later.
 func (tx *tx) laterOf(id kernel.ShapeID) ([]laterStep, error) {
-	if list, known := tx.store.shapes.of(id, tx.memory.server); known {
+	if list, known := tx.store.cache.shapes.of(id, tx.cache.rows.server); known {
 		return list, nil
 	}
-	if tx.shapes == nil {
-		tx.shapes = map[kernel.ShapeID][]laterStep{}
+	if tx.cache.shapes == nil {
+		tx.cache.shapes = map[kernel.ShapeID][]laterStep{}
 	}
-	if list, known := tx.shapes[id]; known {
+	if list, known := tx.cache.shapes[id]; known {
 		return list, nil
 	}
-	err := tx.run(laters([]kernel.ShapeID{id}, tx.shapes))
-	return tx.shapes[id], err
+	err := tx.run(laters([]kernel.ShapeID{id}, tx.cache.shapes))
+	return tx.cache.shapes[id], err
 }
 
 // ——— writing ———
 
 // bundleNew puts new jobs into bundles, and gives those that are left.
 func (w *writing) bundleNew(all []kernel.NewJob) []kernel.NewJob {
-	least := w.tx.store.bundles.least
+	least := w.tx.store.cache.bundles.least
 	if !speed.Bundles.On() {
 		least = 0
 	}
@@ -535,12 +535,12 @@ func (w *writing) bundleNew(all []kernel.NewJob) []kernel.NewJob {
 	})
 	for _, b := range made {
 		w.add(insertBundle(b))
-		w.tx.bundles.made = append(w.tx.bundles.made, b)
-		w.tx.bundles.lock(&bundle.Open{Bundle: b})
+		w.tx.cache.bundles.made = append(w.tx.cache.bundles.made, b)
+		w.tx.cache.bundles.lock(&bundle.Open{Bundle: b})
 	}
-	if len(made) > 0 && w.tx.bundles.xid == 0 {
+	if len(made) > 0 && w.tx.cache.bundles.xid == 0 {
 		w.add(pgwire.New("select pg_current_xact_id()").Each(func(r *pgwire.Reader) error {
-			w.tx.bundles.xid = binary.BigEndian.Uint64(r.Next())
+			w.tx.cache.bundles.xid = binary.BigEndian.Uint64(r.Next())
 			return nil
 		}))
 	}
@@ -554,8 +554,8 @@ const undecidedSQL = "select x from unnest($1::bigint[]) as x where pg_xact_stat
 
 // overDoubts says whether a transaction in doubt has ended since it was asked for the last time; then what was missing may be there.
 func (tx *tx) overDoubts() (ended bool, err error) {
-	tx.store.bundles.from(tx.memory.server)
-	xids := tx.store.bundles.undecided()
+	tx.store.cache.bundles.from(tx.cache.rows.server)
+	xids := tx.store.cache.bundles.undecided()
 	if len(xids) == 0 {
 		return false, nil
 	}
@@ -570,7 +570,7 @@ func (tx *tx) overDoubts() (ended bool, err error) {
 	if len(running) > 0 {
 		return false, tx.fail(kernel.ErrStale)
 	}
-	tx.store.bundles.decided(xids)
+	tx.store.cache.bundles.decided(xids)
 	return true, nil
 }
 
@@ -592,7 +592,7 @@ func insertBundle(b *bundle.Bundle) *pgwire.Statement {
 // leaveBundles gives rows to the jobs in bundles that are changed, and to those that come before them in their bundles. It
 // returns the changes to other jobs.
 func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChange) ([]kernel.JobChange, []kernel.StepChange) {
-	t := &w.tx.bundles
+	t := &w.tx.cache.bundles
 	if len(t.locked) == 0 {
 		return jobs, steps
 	}
@@ -684,7 +684,7 @@ func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChang
 
 // rowOf is the row of a job that leaves a bundle: as it is now, or as it was submitted.
 func (w *writing) rowOf(o *bundle.Open, at int) (r newRow) {
-	j := w.tx.bundles.jobs[o.Jobs[at].ID]
+	j := w.tx.cache.bundles.jobs[o.Jobs[at].ID]
 	if j != nil {
 		r = j.now
 	}
@@ -696,16 +696,15 @@ func (w *writing) rowOf(o *bundle.Open, at int) (r newRow) {
 	return r
 }
 
-// end keeps what is in the bundles that were made, and forgets those that are empty. Of a commit with an unknown outcome it keeps which
-// transaction it was.
-func (t *bundlesTx) end(store *bundles, how outcome) {
-	switch {
-	case how == unknown && t.xid != 0:
+// unknown keeps which transaction it was whose commit has an unknown outcome, if it has made bundles: it may be committed later.
+func (t *bundlesTx) unknown(store *bundles) {
+	if t.xid != 0 {
 		store.doubt(t.xid)
-		return
-	case how != committed:
-		return
 	}
+}
+
+// committed keeps what is in the bundles that were made, and forgets those that are empty.
+func (t *bundlesTx) committed(store *bundles) {
 	for _, b := range t.made {
 		if !slices.Contains(t.spent, b.First()) {
 			store.add(b)

@@ -142,7 +142,7 @@ func (tx *tx) Now() (time.Time, error) {
 func (tx *tx) readClock() *pgwire.Statement {
 	return pgwire.New(clockSQL).Each(func(r *pgwire.Reader) error {
 		tx.read = scanReading(r)
-		tx.memory.server = tx.read.start
+		tx.cache.rows.server = tx.read.start
 		return nil
 	})
 }

@@ -54,7 +54,7 @@ func TestBundleInDoubtIsNotStoredTwice(t *testing.T) {
 	if jobs, err := lock(); err != nil || len(jobs) != 0 {
 		t.Fatalf("%v, %v", jobs, err)
 	}
-	s.bundles.doubt(uint64(xid))
+	s.cache.bundles.doubt(uint64(xid))
 	if jobs, err := lock(); !errors.Is(err, kernel.ErrStale) {
 		t.Fatalf("while it may be committed: %v, %v", jobs, err)
 	}
@@ -80,10 +80,9 @@ func TestBundleInDoubtIsNotStoredTwice(t *testing.T) {
 // A transaction that makes bundles knows which one it is before its commit, and is kept if nobody knows how that ended.
 func TestTransactionThatMakesBundlesIsKept(t *testing.T) {
 	b := &bundles{}
-	(&bundlesTx{xid: 7}).end(b, unknown)
-	(&bundlesTx{}).end(b, unknown)
-	(&bundlesTx{xid: 8}).end(b, committed)
-	(&bundlesTx{xid: 9}).end(b, rolledBack)
+	(&bundlesTx{xid: 7}).unknown(b)
+	(&bundlesTx{}).unknown(b)
+	(&bundlesTx{xid: 8}).committed(b)
 	if xids := b.undecided(); len(xids) != 1 || xids[0] != 7 {
 		t.Errorf("%v", xids)
 	}

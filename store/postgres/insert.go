@@ -46,7 +46,7 @@ func (w *writing) makeLater(steps []kernel.StepChange) {
 	var none, some []newRow
 	set := rows.SetOf(colRun)
 	for _, ch := range steps {
-		if w.tx.memory.unmade(ch.Was.StepRef) {
+		if w.tx.cache.rows.unmade(ch.Was.StepRef) {
 			none = append(none, newRow{step: ch.Now})
 		} else {
 			some = append(some, newRow{step: ch.Now})

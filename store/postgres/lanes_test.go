@@ -26,7 +26,7 @@ func slowLanes(t *testing.T, url string, rest time.Duration) *Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	s.lanes.quick, s.lanes.rest = 0, rest
+	s.cache.lanes.quick, s.cache.lanes.rest = 0, rest
 	return s
 }
 
@@ -156,7 +156,7 @@ func TestLanesFollow(t *testing.T) {
 			t.Fatal(len(found), err)
 		}
 	}
-	if from := s.lanes.agents["a"].lanes[kernel.LaneOf("t", "")].from; numbers([]kernel.StepRef{from.StepRef})[0] < (rounds-1)*each {
+	if from := s.cache.lanes.agents["a"].lanes[kernel.LaneOf("t", "")].from; numbers([]kernel.StepRef{from.StepRef})[0] < (rounds-1)*each {
 		t.Errorf("the lane begins at %v", from)
 	}
 }
@@ -168,7 +168,7 @@ func TestLanesPass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			url := pgtest.Start(t)
 			s, other := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
-			s.lanes.quick = quick
+			s.cache.lanes.quick = quick
 			look := func(want ...int) {
 				t.Helper()
 				var found []kernel.StepRef
@@ -239,7 +239,7 @@ func TestLanesPass(t *testing.T) {
 				for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 					var found []kernel.StepRef
 					err := s.Update(t.Context(), func(tx kernel.Tx) (err error) {
-						s.lanes.agents["a"].next = time.Time{} // else marks keep it from being found
+						s.cache.lanes.agents["a"].next = time.Time{} // else marks keep it from being found
 						found, err = tx.Ready("a", 1, nil)
 						return err
 					})
@@ -255,7 +255,7 @@ func TestLanesPass(t *testing.T) {
 			if name == "quick" {
 				look(2, 113, 114)
 			}
-			for _, l := range s.lanes.agents["a"].lanes {
+			for _, l := range s.cache.lanes.agents["a"].lanes {
 				if len(l.looks)+len(l.passed) > 0 {
 					t.Errorf("left behind: %v %v", l.looks, l.passed)
 				}

@@ -231,9 +231,9 @@ func TestShapesOfAnotherServer(t *testing.T) {
 	if _, err := query(t.Context(), here, pgwire.New("delete from perdure.shape"), (*pgwire.Reader).Int); err != nil {
 		t.Fatal(err)
 	}
-	here.shapes.mu.Lock()
-	here.shapes.server = time.UnixMicro(1)
-	here.shapes.mu.Unlock()
+	here.cache.shapes.mu.Lock()
+	here.cache.shapes.server = time.UnixMicro(1)
+	here.cache.shapes.mu.Unlock()
 	submitAsScheduler(t, here, waitingJob(2, 3))
 	j, steps, err := here.Job(t.Context(), idOf(2), 5)
 	if err != nil || len(steps) != 3 {

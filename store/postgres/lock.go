@@ -178,7 +178,7 @@ type firstRow struct {
 // lockJobs gives the rows as they are once they are locked: where a lock was waited for, PostgreSQL
 // reads that row again. The ids come in order, and each of them once.
 func (tx *tx) lockJobs(ids []perdure.JobID, how manner) ([]*kernel.Job, error) {
-	l := &locking{tx: tx, taken: tx.memory.store.take(ids), jobs: make([]*kernel.Job, 0, len(ids))}
+	l := &locking{tx: tx, taken: tx.cache.rows.store.take(ids), jobs: make([]*kernel.Job, 0, len(ids))}
 	list := how.in(tx, l.statements(how.skip, ids))
 	if err := tx.run(append(list, tx.readClock())...); err != nil {
 		return nil, err
@@ -277,7 +277,7 @@ func (l *locking) read(sql string, ids []perdure.JobID) *pgwire.Statement {
 
 // outdated are the jobs that are locked, and are not as they were known. The others are taken.
 func (l *locking) outdated() (ids []perdure.JobID) {
-	m := &l.tx.memory
+	m := &l.tx.cache.rows
 	same := m.store.from(m.server)
 	for _, j := range l.taken {
 		id := j.job.ID
@@ -349,7 +349,7 @@ func (tx *tx) Steps(refs []kernel.StepRef) ([]*kernel.Step, error) {
 	steps := make([]*kernel.Step, 0, len(refs))
 	var missing []kernel.StepRef
 	for _, ref := range refs {
-		s := tx.memory.step(ref)
+		s := tx.cache.rows.step(ref)
 		if s == nil && ref.Index == 0 {
 			s = tx.firsts[ref.Job].step
 		}
@@ -392,7 +392,7 @@ func (tx *tx) Steps(refs []kernel.StepRef) ([]*kernel.Step, error) {
 }
 
 func (tx *tx) StepsOf(job perdure.JobID) ([]*kernel.Step, error) {
-	if j := tx.bundles.in(job); j != nil {
+	if j := tx.cache.bundles.in(job); j != nil {
 		return tx.stepsInBundle(j)
 	}
 	var steps []*kernel.Step

@@ -168,7 +168,7 @@ func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {
 			more = more && (len(late) == 0 || !last.until.After(now)) // if runs expire, the sets after now are left to a later sweep
 		}
 	}
-	if list = tx.sets.keep(sets); len(list) > 0 {
+	if list = tx.cache.sets.keep(sets); len(list) > 0 {
 		if err := tx.run(list...); err != nil {
 			return nil, err
 		}

@@ -83,7 +83,7 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	full = slices.DeleteFunc(slices.Clone(full), func(limit string) bool { return !tx.limited(limit) })
 	types, _ := fullOf(full)
 	var found []readyRow
-	l := tx.lanes.begin(agent)
+	l := tx.cache.lanes.begin(agent)
 	began := time.Now()
 	var page []foundBundle
 	if err := tx.run(tx.look(l, max, types, &found), lookAtBundles(agent, types, laneStart, &page)); err != nil {
@@ -96,7 +96,7 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 		return nil, err
 	}
 	if l.full {
-		tx.lanes.took(l, time.Since(began))
+		tx.cache.lanes.took(l, time.Since(began))
 	}
 	if err := tx.readyOfBundles(agent, max, types, page, &found); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	return refs, nil
 }
 
-func (tx *tx) Pass(agent string) { tx.lanes.pass(agent) }
+func (tx *tx) Pass(agent string) { tx.cache.lanes.pass(agent) }
 
 // look is the query of one look at the plain lanes, but those of full types.
 func (tx *tx) look(l *look, max int, types []string, found *[]readyRow) *pgwire.Statement {

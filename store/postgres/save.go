@@ -56,7 +56,7 @@ const maxSaved = 64
 
 // remember notes what the rows will be, and by which transaction.
 func (w *writing) remember(c *kernel.Changes) {
-	m := &w.tx.memory
+	m := &w.tx.cache.rows
 	if m.jobs == nil {
 		m.jobs = make(map[perdure.JobID]*knownJob, len(c.NewJobs)+len(c.Jobs))
 	}
@@ -139,7 +139,7 @@ func (w *writing) shapes(all []kernel.NewJob) {
 		if _, met := w.later[id]; met {
 			continue
 		}
-		list, known := w.tx.store.shapes.of(id, w.tx.memory.server)
+		list, known := w.tx.store.cache.shapes.of(id, w.tx.cache.rows.server)
 		if w.later[id] = list; !known {
 			w.later[id], fresh[id] = nil, &all[i]
 			order = append(order, id)
@@ -160,11 +160,11 @@ func (w *writing) shapes(all []kernel.NewJob) {
 		}
 		g.At(2).NullJSON(later)
 	}
-	if w.tx.shapes == nil {
-		w.tx.shapes = map[kernel.ShapeID][]laterStep{}
+	if w.tx.cache.shapes == nil {
+		w.tx.cache.shapes = map[kernel.ShapeID][]laterStep{}
 	}
 	w.add(g.Insert("shape", " on conflict do nothing"))
-	w.add(laters(order, w.tx.shapes))
+	w.add(laters(order, w.tx.cache.shapes))
 }
 
 // payloads writes by what is set, so that the value that is not stays as it is.

@@ -186,14 +186,14 @@ func (d *sides) statements() (list []*pgwire.Statement) {
 		list = append(list, openGrid(d.bornOpen, true).Insert("open", ""))
 	}
 	if len(d.bornReady) > 0 {
-		d.tx.lanes.made(d.bornReady)
+		d.tx.cache.lanes.made(d.bornReady)
 		list = append(list, readyGrid(d.bornReady).Insert("ready", ""))
 	}
 	if len(d.opened) > 0 {
 		list = append(list, openGrid(d.opened, true).Insert("open", " on conflict (job) do update set look_at = excluded.look_at"))
 	}
 	if len(d.ready) > 0 {
-		d.tx.lanes.made(d.ready)
+		d.tx.cache.lanes.made(d.ready)
 		list = append(list, readyGrid(d.ready).Insert("ready", there))
 	}
 	if len(d.due) > 0 {
@@ -202,7 +202,7 @@ func (d *sides) statements() (list []*pgwire.Statement) {
 	if len(d.taken) > 0 {
 		list = append(list, permitGrid(d.taken, true).Insert("permit", there))
 	}
-	return append(list, d.tx.sets.statements(d.out, d.in)...)
+	return append(list, d.tx.cache.sets.statements(d.out, d.in)...)
 }
 
 // leave takes steps out of the queue: those that this transaction has found there where they are, the others

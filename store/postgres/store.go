@@ -43,11 +43,7 @@ type Store struct {
 	readers     chan struct{} // full: no more may read
 	close       sync.Once
 
-	known   rowMemory // what this process need not read again
-	shapes  shapes
-	sets    *sets
-	lanes   lanes
-	bundles bundles
+	cache cache
 }
 
 var _ kernel.Store = (*Store)(nil)
@@ -104,8 +100,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{limits: cfg.limits, settings: cfg.settings(), lockTimeout: cfg.lockTimeout(), answer: cfg.answer(), sets: newSets(),
-		lanes: lanes{quick: quickLook, rest: fullRest}, bundles: bundles{least: cfg.bundles}}
+	s := &Store{limits: cfg.limits, settings: cfg.settings(), lockTimeout: cfg.lockTimeout(), answer: cfg.answer(), cache: newCache(cfg.bundles)}
 	cfg.BeforeConnect = func(_ context.Context, cc *pgx.ConnConfig) error {
 		s.prepare(cc)
 		return nil

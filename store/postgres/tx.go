@@ -27,7 +27,7 @@ func (s *Store) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	var asked []perdure.JobID
 	return s.retry(ctx, func(ctx context.Context) error {
 		tx := &tx{store: s, clock: &s.clock, before: asked, firsts: map[perdure.JobID]firstRow{}, queued: map[kernel.StepRef]pgwire.RowID{},
-			memory: recall{store: &s.known}, sets: setsTx{store: s.sets}, lanes: lanesTx{store: &s.lanes}}
+			cache: s.cache.begin()}
 		err := s.admitted(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 			tx.ctx, tx.conn = ctx, conn
 			return s.update(tx, fn)
@@ -93,18 +93,13 @@ type tx struct {
 	saved     []*pgwire.Statement // statements to send with the next request
 	stirred   bool                // something may be ready to claim, or due
 
-	memory recall
+	cache  cacheTx
 	firsts map[perdure.JobID]firstRow      // locked, and not written since
 	queued map[kernel.StepRef]pgwire.RowID // rows of ready that were found
 	limits []kernel.Limit                  // those that there are
 	laned  bool                            // there may be rows of lane
 	lane   laneWork
 	agents map[string]perdure.AgentSettings
-	shapes map[kernel.ShapeID][]laterStep // written by this transaction, or found by it
-	sets   setsTx
-	lanes  lanesTx
-
-	bundles bundlesTx
 }
 
 const beginSQL = "begin isolation level read committed"
@@ -248,24 +243,20 @@ func (tx *tx) awaitStandby() *pgwire.Statement {
 	})
 }
 
-// end undoes what was not committed, or gives the connection up, and makes memory of what was.
+// end rolls back what was not committed, or gives up the connection. The cache keeps what was committed.
 func (tx *tx) end(how outcome) {
-	if how == rolledBack && tx.begun {
-		tx.rollback()
-	}
 	switch how {
 	case committed:
-		tx.memory.committed()
-		tx.sets.committed()
+		tx.cache.commit()
 		tx.clock.alerted(tx.alerted)
-		tx.store.shapes.add(tx.shapes, tx.memory.server)
 	case unknown:
-		tx.sets.unknown()
+		tx.cache.indeterminate()
 	case rolledBack:
-		tx.sets.rolledBack()
+		if tx.begun {
+			tx.rollback()
+		}
+		tx.cache.rollBack()
 	}
-	tx.lanes.end(how == committed)
-	tx.bundles.end(&tx.store.bundles, how)
 }
 
 func (tx *tx) rollback() {

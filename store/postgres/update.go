@@ -91,7 +91,7 @@ func (w *writing) changes(jobs []kernel.JobChange, steps []kernel.StepChange) {
 		s := &steps[i]
 		w.sides.step(s.Was, s.Now)
 		if s.Was.Index > 0 {
-			if mayBeMade(s.Was) && !w.tx.memory.made(s.Was.StepRef) {
+			if mayBeMade(s.Was) && !w.tx.cache.rows.made(s.Was.StepRef) {
 				made = append(made, *s)
 			} else {
 				others = append(others, change{step: s})

@@ -9,14 +9,72 @@ import (
 	"github.com/perdure/perdure/internal/speed"
 )
 
-// rowMemory is the rows of jobs as this process has written them last, so that they need not be read again.
+// cache is what this process keeps of the database in memory, so that transactions need not read it again. Each part can tell whether
+// what it has is stale, and nothing depends on it: a part that is lost is read again.
+//
+//	rows     rows of jobs that are under way
+//	shapes   which shapes are stored, and which of their steps have no rows yet
+//	sets     the sets of runs in flight that this process has written
+//	lanes    where searches of an agent's lanes begin
+//	bundles  the contents of bundles
+//
+// A transaction has its part of the cache from begin until commit, rollBack or indeterminate.
+type cache struct {
+	rows    rowCache
+	shapes  shapes
+	sets    *sets
+	lanes   lanes
+	bundles bundles
+}
+
+func newCache(leastBundle int) cache {
+	return cache{sets: newSets(), lanes: lanes{quick: quickLook, rest: fullRest}, bundles: bundles{least: leastBundle}}
+}
+
+// cacheTx is the part of one transaction.
+type cacheTx struct {
+	of      *cache
+	rows    rowsTx
+	shapes  map[kernel.ShapeID][]laterStep // written by this transaction, or found by it
+	sets    setsTx
+	lanes   lanesTx
+	bundles bundlesTx
+}
+
+func (c *cache) begin() cacheTx {
+	return cacheTx{of: c, rows: rowsTx{store: &c.rows}, sets: setsTx{store: c.sets}, lanes: lanesTx{store: &c.lanes}}
+}
+
+// commit keeps what the transaction has written or found.
+func (t *cacheTx) commit() {
+	t.rows.committed()
+	t.sets.committed()
+	t.of.shapes.add(t.shapes, t.rows.server)
+	t.lanes.end(true)
+	t.bundles.committed(&t.of.bundles)
+}
+
+// rollBack keeps nothing of the transaction. The rows that it has taken are lost to the cache.
+func (t *cacheTx) rollBack() {
+	t.sets.rolledBack()
+	t.lanes.end(false)
+}
+
+// indeterminate drops everything that the transaction may have changed: whether it is committed is not known.
+func (t *cacheTx) indeterminate() {
+	t.sets.unknown()
+	t.lanes.end(false)
+	t.bundles.unknown(&t.of.bundles)
+}
+
+// rowCache is the rows of jobs as this process has written them last, so that they need not be read again.
 //
 // A job's rows are written under the lock of its first row, and none of them without the first (save.go). So
 // the transaction that wrote the first row last, which PostgreSQL tells as its xmin, is the version of them
 // all: what is remembered of a job is true if the first row, once it is locked, still has the xmin that was
 // remembered with it. A transaction takes a job's rows from here, and gives them back when it is committed;
 // one that is not leaves this poorer, never wrong.
-type rowMemory struct {
+type rowCache struct {
 	mu          sync.Mutex
 	now, before map[perdure.JobID]*knownJob // before is dropped when now is full
 	rows        int                         // in now
@@ -67,7 +125,7 @@ const (
 )
 
 // take gives what is known of these jobs to a transaction.
-func (k *rowMemory) take(ids []perdure.JobID) (taken []*knownJob) {
+func (k *rowCache) take(ids []perdure.JobID) (taken []*knownJob) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.now)+len(k.before) == 0 {
@@ -91,7 +149,7 @@ func (k *rowMemory) take(ids []perdure.JobID) (taken []*knownJob) {
 
 // from says which server answers. Another one, or the same one after its start, may have lost transactions
 // and number others as those: what was known is forgotten.
-func (k *rowMemory) from(server time.Time) (same bool) {
+func (k *rowCache) from(server time.Time) (same bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.server.Equal(server) {
@@ -102,7 +160,7 @@ func (k *rowMemory) from(server time.Time) (same bool) {
 }
 
 // keep remembers jobs as they are now that a transaction is committed.
-func (k *rowMemory) keep(server time.Time, jobs map[perdure.JobID]*knownJob) {
+func (k *rowCache) keep(server time.Time, jobs map[perdure.JobID]*knownJob) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.server.Equal(server) || !speed.KnownRows.On() {
@@ -123,15 +181,15 @@ func (k *rowMemory) keep(server time.Time, jobs map[perdure.JobID]*knownJob) {
 }
 
 // recall is a transaction's part.
-type recall struct {
-	store  *rowMemory
+type rowsTx struct {
+	store  *rowCache
 	server time.Time
 	xid    uint64
 	jobs   map[perdure.JobID]*knownJob // locked or written
 	wrote  bool                        // some of them are written
 }
 
-func (m *recall) note(id perdure.JobID, j *knownJob) {
+func (m *rowsTx) note(id perdure.JobID, j *knownJob) {
 	if m.jobs == nil {
 		m.jobs = map[perdure.JobID]*knownJob{}
 	}
@@ -139,7 +197,7 @@ func (m *recall) note(id perdure.JobID, j *knownJob) {
 }
 
 // step is a row that is known; nil where it is not, or where a row of its job was written since.
-func (m *recall) step(ref kernel.StepRef) *kernel.Step {
+func (m *rowsTx) step(ref kernel.StepRef) *kernel.Step {
 	if j := m.jobs[ref.Job]; j != nil && !j.written && ref.Index < len(j.steps) {
 		return j.steps[ref.Index]
 	}
@@ -147,7 +205,7 @@ func (m *recall) step(ref kernel.StepRef) *kernel.Step {
 }
 
 // created and changed note what is written. Of a job that was not known all that is not written stays unknown.
-func (m *recall) created(n *kernel.NewJob, later []laterStep) {
+func (m *rowsTx) created(n *kernel.NewJob, later []laterStep) {
 	j := &knownJob{job: slim(n.Job), written: true}
 	if len(n.Steps) > 1 {
 		j.steps = make([]*kernel.Step, 0, len(n.Steps))
@@ -162,7 +220,7 @@ func (m *recall) created(n *kernel.NewJob, later []laterStep) {
 	m.wrote = true
 }
 
-func (m *recall) changed(jobs []kernel.JobChange, steps []kernel.StepChange) {
+func (m *rowsTx) changed(jobs []kernel.JobChange, steps []kernel.StepChange) {
 	for _, ch := range jobs {
 		j := m.jobs[ch.Now.ID]
 		if j == nil {
@@ -183,18 +241,18 @@ func (m *recall) changed(jobs []kernel.JobChange, steps []kernel.StepChange) {
 }
 
 // unmade and made say whether it is known that a step has no row yet, or that it has one.
-func (m *recall) unmade(ref kernel.StepRef) bool {
+func (m *rowsTx) unmade(ref kernel.StepRef) bool {
 	j := m.jobs[ref.Job]
 	return j != nil && j.unmade.has(ref.Index)
 }
 
-func (m *recall) made(ref kernel.StepRef) bool {
+func (m *rowsTx) made(ref kernel.StepRef) bool {
 	j := m.jobs[ref.Job]
 	return j != nil && ref.Index < min(len(j.steps), maxUnmade) && j.steps[ref.Index] != nil && !j.unmade.has(ref.Index)
 }
 
 // committed gives back what was taken and what was written.
-func (m *recall) committed() {
+func (m *rowsTx) committed() {
 	for id, j := range m.jobs {
 		switch {
 		case j.written:

@@ -96,9 +96,9 @@ func write(t *testing.T, s *Store, n int, job func(*kernel.Job), step map[int]fu
 }
 
 func knows(s *Store, n int) bool {
-	s.known.mu.Lock()
-	defer s.known.mu.Unlock()
-	return s.known.now[idOf(n)] != nil || s.known.before[idOf(n)] != nil
+	s.cache.rows.mu.Lock()
+	defer s.cache.rows.mu.Unlock()
+	return s.cache.rows.now[idOf(n)] != nil || s.cache.rows.before[idOf(n)] != nil
 }
 
 // What others write is seen, whichever row it is, and by whatever means (F018, F058, I6).
@@ -169,7 +169,7 @@ func TestKnownIsWhatIsStored(t *testing.T) {
 			},
 			func(_ *kernel.Job, steps []*kernel.Step) bool { return steps[0].Failures == 3 }, true},
 		"while another server answers": {
-			func(_ *testing.T, a, _ *Store, _ string) { a.known.from(time.UnixMicro(1)) },
+			func(_ *testing.T, a, _ *Store, _ string) { a.cache.rows.from(time.UnixMicro(1)) },
 			func(j *kernel.Job, steps []*kernel.Step) bool { return j.Unsettled == 2 && steps[1].LockedBy == "h" }, false},
 		"settled": {
 			func(t *testing.T, a, _ *Store, _ string) {
@@ -257,7 +257,7 @@ func TestKnownKeepsNoLargeInputAndSkipsWhatIsLocked(t *testing.T) {
 
 // The memory has a bound, and what was written longest ago is forgotten first. Of a backlog little is kept.
 func TestKnownIsBounded(t *testing.T) {
-	var k rowMemory
+	var k rowCache
 	for n := range 5 * maxKnown / 2 {
 		j := twoSteps(0)
 		j.Job.ID, j.Job.Current = perdure.JobID{0: byte(n >> 16), 1: byte(n >> 8), 2: byte(n)}, perdure.Unsure
@@ -279,7 +279,7 @@ func TestKnownIsBounded(t *testing.T) {
 	if got := k.take([]perdure.JobID{last}); len(got) > 0 {
 		t.Error("xmin has come round, and is believed")
 	}
-	var backlog rowMemory
+	var backlog rowCache
 	for n := range maxKnown {
 		id := perdure.JobID{0: byte(n >> 16), 1: byte(n >> 8), 2: byte(n)}
 		backlog.keep(time.Time{}, map[perdure.JobID]*knownJob{id: {job: &kernel.Job{Current: perdure.Undone, Phase: perdure.Waiting}}})
