@@ -214,8 +214,8 @@ func (tx *tx) openBundle(first perdure.JobID) (*openBundle, error) {
 	if o := tx.bundles.open[first]; o != nil {
 		return o, nil
 	}
-	if known, ok := tx.store.known.bundles[first]; ok {
-		delete(tx.store.known.bundles, first)
+	if known, ok := tx.store.cache.bundles[first]; ok {
+		delete(tx.store.cache.bundles, first)
 		return tx.bundles.add(known.Bundle, known.Taken), nil
 	}
 	found, err := all(tx.c, readBundle, selectBundle, first[:])
@@ -313,7 +313,7 @@ func (tx *tx) hashInBundles(typ string, hash [32]byte) (id perdure.JobID, err er
 const maxBundled = 256
 
 // remember keeps bundles that jobs are left in.
-func (t *bundlesTx) remember(k *known) {
+func (t *bundlesTx) remember(k *cache) {
 	for first, o := range t.open {
 		if last := o.Jobs[len(o.Jobs)-1].ID; last.Compare(k.newest) > 0 {
 			k.newest = last

@@ -65,7 +65,7 @@ func (tx *tx) Pass(string) {}
 
 func (tx *tx) Agents() (map[string]perdure.AgentSettings, error) {
 	if tx.agents == nil && !tx.puts {
-		tx.agents = tx.store.known.agents
+		tx.agents = tx.store.cache.agents
 	}
 	if tx.agents == nil {
 		var err error

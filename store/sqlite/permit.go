@@ -11,7 +11,7 @@ import (
 // limits are those that are defined.
 func (tx *tx) limits() (map[string]bool, error) {
 	if tx.defined == nil && !tx.puts {
-		tx.defined = tx.store.known.limits
+		tx.defined = tx.store.cache.limits
 	}
 	if tx.defined != nil {
 		return tx.defined, nil

@@ -47,7 +47,7 @@ type Store struct {
 
 	leastBundle int // how many jobs make a bundle, at least; 0: none are made
 
-	known // touched by whoever writes
+	cache // touched by whoever writes
 }
 
 var _ kernel.Store = (*Store)(nil)

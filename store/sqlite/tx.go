@@ -83,7 +83,7 @@ func (s *Store) commit(ctx context.Context, fn func(kernel.Tx) error) (number in
 		}
 	}()
 	crashpoint.Here(crashpoint.SQLiteBegun)
-	if err := s.know(tx.c); err != nil {
+	if err := s.beginCache(tx.c); err != nil {
 		return 0, s.wrap(err)
 	}
 	if err := fn(tx); err != nil {
@@ -99,7 +99,7 @@ func (s *Store) commit(ctx context.Context, fn func(kernel.Tx) error) (number in
 		return 0, err
 	}
 	kept = true
-	tx.remember()
+	tx.commitCache()
 	return number, nil
 }
 

@@ -7,10 +7,11 @@ import (
 	"github.com/perdure/perdure/store/internal/bundle"
 )
 
-// known is what the one process that has the file need not look up: no more than a saving, put together again
-// where it is lost. A transaction takes from it and gives back when it is committed; one that is not leaves it
-// poorer, never wrong.
-type known struct {
+// cache is what the one process that has the file open keeps of it in memory, so that transactions need not read it again. Nothing depends
+// on it: what is lost is read again. A transaction takes rows from it, and returns them when it is committed. Rows of a transaction that
+// is rolled back are lost to the cache, and never wrong. After an indeterminate commit the store is not used any more, and so neither is
+// the cache.
+type cache struct {
 	version int64                       // of the file, when this was so
 	rows    map[kernel.StepRef]*kept    // of jobs that are under way
 	newest  perdure.JobID               // no job has a later id
@@ -29,14 +30,13 @@ const (
 	maxShapes = 100_000
 )
 
-// know looks whether somebody else has written to the file: a tool, for no other process has it open. What was
-// known is then forgotten.
-func (s *Store) know(c *conn) error {
+// beginCache empties the cache if another process has written to the file since: a tool, because no other node can have it open.
+func (s *Store) beginCache(c *conn) error {
 	version, err := versionOf(c)
 	if err != nil || version == s.version && s.rows != nil {
 		return err
 	}
-	k := known{version: version, rows: map[kernel.StepRef]*kept{}, left: map[int64]int{}, shapes: map[kernel.ShapeID]struct{}{},
+	k := cache{version: version, rows: map[kernel.StepRef]*kept{}, left: map[int64]int{}, shapes: map[kernel.ShapeID]struct{}{},
 		bundles: map[perdure.JobID]bundle.Open{}}
 	if k.newest, err = one(c, (*row).id, `SELECT max(job) FROM perdure_step`); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (s *Store) know(c *conn) error {
 	if k.lastOut, err = one(c, (*row).num, `SELECT max(id) FROM perdure_out`); err != nil {
 		return err
 	}
-	s.known = k
+	s.cache = k
 	return nil
 }
 
@@ -75,7 +75,7 @@ func (s *Store) expect(write func() error) error {
 func versionOf(c *conn) (int64, error) { return one(c, (*row).num, `PRAGMA data_version`) }
 
 // take gives a row to the transaction, which may change it; nil if it is not known.
-func (k *known) take(ref kernel.StepRef) *kept {
+func (k *cache) take(ref kernel.StepRef) *kept {
 	row := k.rows[ref]
 	if row != nil {
 		delete(k.rows, ref)
@@ -83,9 +83,9 @@ func (k *known) take(ref kernel.StepRef) *kept {
 	return row
 }
 
-// remember keeps what is known now that it is committed.
-func (tx *tx) remember() {
-	k := &tx.store.known
+// commitCache keeps what the transaction has read or written.
+func (tx *tx) commitCache() {
+	k := &tx.store.cache
 	if tx.defined != nil || tx.puts {
 		k.limits = tx.defined
 	}
