@@ -332,16 +332,16 @@ func (s *Store) Look(ctx context.Context, agents []string) (l kernel.Look, err e
 
 // readyAgentsSQL leaps from one agent to the next, in both indexes.
 const readyAgentsSQL = `
-	WITH RECURSIVE s (agent, n) AS (
+	WITH RECURSIVE leap (agent, n) AS (
 		SELECT (SELECT min(agent) FROM perdure_step WHERE ready IS NOT NULL), 1
 		UNION ALL
-		SELECT (SELECT min(t.agent) FROM perdure_step t WHERE t.ready IS NOT NULL AND t.agent > s.agent), n + 1 FROM s WHERE s.agent IS NOT NULL AND n < ?1
-	), b (agent, n) AS (
+		SELECT (SELECT min(t.agent) FROM perdure_step t WHERE t.ready IS NOT NULL AND t.agent > leap.agent), n + 1 FROM leap WHERE leap.agent IS NOT NULL AND n < ?1
+	), bundled (agent, n) AS (
 		SELECT (SELECT min(agent) FROM perdure_bundle), 1
 		UNION ALL
-		SELECT (SELECT min(t.agent) FROM perdure_bundle t WHERE t.agent > b.agent), n + 1 FROM b WHERE b.agent IS NOT NULL AND n < ?1
+		SELECT (SELECT min(t.agent) FROM perdure_bundle t WHERE t.agent > bundled.agent), n + 1 FROM bundled WHERE bundled.agent IS NOT NULL AND n < ?1
 	)
-	SELECT agent FROM (SELECT agent FROM s UNION SELECT agent FROM b) WHERE agent IS NOT NULL ORDER BY agent LIMIT ?1`
+	SELECT agent FROM (SELECT agent FROM leap UNION SELECT agent FROM bundled) WHERE agent IS NOT NULL ORDER BY agent LIMIT ?1`
 
 func (s *Store) ReadyAgents(ctx context.Context, max int) ([]string, error) {
 	return view(ctx, s, (*row).text, readyAgentsSQL, atMost(max))
