@@ -41,12 +41,11 @@ func TestStepThatSubmitsAJobMakesOne(t *testing.T) {
 		"method": "POST", "url": "%s/v1/jobs",
 		"body": {"type": "child", "steps": {"nap": {"agent": "sleep", "with": {"for": "1ms"}}}}}}}}`, url)
 	resp, err := http.Post(url+"/v1/jobs", "application/json", strings.NewReader(parent))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusCreated {
-		t.Fatalf("the parent: %s", resp.Status)
+	if err == nil { // otherwise the node has died before the answer arrived: the parent is stored all the same
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusCreated {
+			t.Fatalf("the parent: %s", resp.Status)
+		}
 	}
 	died := make(chan error, 1)
 	go func() { died <- node.Wait() }()
