@@ -31,7 +31,7 @@ type Listener struct {
 	refusedWhy string
 }
 
-// state is what was logged last: nil for well.
+// state is the trouble that was logged last; an empty string if there is none.
 type state struct{ why string }
 
 // changed returns whether the state is another one than before.
@@ -43,7 +43,7 @@ func (s *state) changed(why string) bool {
 	return true
 }
 
-// Run listens until ctx ends, or the store is closed.
+// Run listens until ctx ends.
 func (l *Listener) Run(ctx context.Context) {
 	hints := l.Store.Hints(ctx)
 	for ctx.Err() == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/speed"
 )
 
-// cache is what this process keeps of the database in memory, so that transactions need not read it again. Each part can tell whether
-// what it has is stale, and nothing depends on it: a part that is lost is read again.
+// cache is what this process keeps of the database in memory, so that transactions need not read it again. Nothing depends on it, and
+// what is lost is read again, with one exception: bundles also keep the transactions whose commit is indeterminate.
 //
 //	rows     rows of jobs that are under way
 //	shapes   which shapes are stored, and which of their steps have no rows yet
@@ -60,7 +60,8 @@ func (t *cacheTx) rollBack() {
 	t.lanes.end(false)
 }
 
-// indeterminate drops everything that the transaction may have changed: whether it is committed is not known.
+// indeterminate ends a transaction whose commit has an unknown outcome. Its rows are not kept. If it has made bundles, its id is kept, so
+// that later transactions can query whether it is committed.
 func (t *cacheTx) indeterminate() {
 	t.sets.unknown()
 	t.lanes.end(false)
