@@ -50,8 +50,8 @@ func (l *live) leaveLine() {
 	}
 }
 
-// advance begins runs that wait, as far as slots are free. While the exchange does not answer, it begins none: nobody could be told
-// how it ended, and it would be carried out once more. Such runs are returned. Called under mu.
+// advance begins runs that wait, as far as slots are free. While the exchange does not answer, it begins none: the end of such a
+// run could not be reported, and the run would be carried out once more. Runs that wait are then returned. Called under mu.
 func (h *Host) advance(a *hosted) {
 	for len(a.line) > 0 && (a.busy < a.slots && !h.unanswered || !a.line[0].inLine) {
 		l := a.line[0]

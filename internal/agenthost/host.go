@@ -63,20 +63,19 @@ type Host struct {
 	stop     context.CancelFunc
 	started  atomic.Bool
 
-	mu       sync.Mutex
-	notes    []note // for the log, once mu is free: a log that blocks must not hold it (F127)
-	live     map[handle]*live
-	arrived  []*live // admitted, and not begun
-	coming   bool    // a goroutine is on its way to them
-	recent   remembered
-	outbox   []*live                   // reports that no sender has taken yet
-	sharing  map[perdure.JobID][]*live // reports that are kept back, by job, while a call reports several runs of the job
-	ready    *sync.Cond                // on mu: there is something in the outbox, or life has ended
-	claimers int                       // claim loops that have not ended, and claims that went with reports
-	left     bell                      // a run or a claim loop has gone
-	apart    time.Time                 // until then, reports go without claims
-
-	unanswered bool // the exchange has not answered the latest call
+	mu         sync.Mutex
+	notes      []note // for the log, once mu is free: a log that blocks must not hold it (F127)
+	live       map[handle]*live
+	arrived    []*live // admitted, and not begun
+	coming     bool    // a goroutine is on its way to them
+	recent     remembered
+	outbox     []*live                   // reports that no sender has taken yet
+	sharing    map[perdure.JobID][]*live // reports that are kept back, by job, while a call reports several runs of the job
+	ready      *sync.Cond                // on mu: there is something in the outbox, or life has ended
+	claimers   int                       // claim loops that have not ended, and claims that went with reports
+	left       bell                      // a run or a claim loop has gone
+	apart      time.Time                 // until then, reports go without claims
+	unanswered bool                      // the exchange has not answered the latest call
 	yielder    env.Yielder
 	looks      time.Time // when the watch looks next at whose time is over
 

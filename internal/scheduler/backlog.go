@@ -119,7 +119,7 @@ const (
 	firstWithin = 5 * time.Second
 )
 
-var errFirst = &perdure.Error{Code: perdure.CodeBacklogFull, Message: "the unsettled jobs are being counted, and too many submissions wait for that", Hint: "try again later"}
+var errFirst = &perdure.Error{Code: perdure.CodeBacklogFull, Message: "this node has just started, and has not counted the unsettled jobs yet", Hint: "try again later"}
 
 // awaitFirst waits for the first count of a node that has just started.
 func (b *backlog) awaitFirst(ctx context.Context) error {

@@ -46,8 +46,9 @@ func wireOf(conn *pgx.Conn) *wire {
 
 var binaryFormat = []int16{1}
 
-// RoundTrip sends the statements in one pipeline, and reads their answers. It returns the first error; the server skips the rest of the
-// pipeline after an error. Each statement is prepared once for each connection, unless the connection is configured otherwise
+// RoundTrip sends the statements in one pipeline, and reads their answers. It returns the first error. After an error of the server, the
+// server skips the rest of the pipeline. After an error that only this process finds (Exact without Strictly, or a row function), the
+// server has executed the rest, and their answers are not read. Each statement is prepared once for each connection, unless the connection is configured otherwise
 // (default_query_exec_mode, for poolers).
 func RoundTrip(ctx context.Context, conn *pgx.Conn, list ...*Statement) error {
 	crashpoint.Here(crashpoint.PostgresSend)

@@ -139,6 +139,7 @@ func (s *Statement) Exact(n int) *Statement {
 
 // Strictly makes the server itself fail a statement that is Exact, so that it does not execute the statements after it, such as
 // COMMIT. The error is a division by zero (SQLSTATE 22012), which no other statement of the store can cause.
+// It replaces what Exact has set, so a call of Then comes after it.
 func (s *Statement) Strictly() {
 	if !s.must {
 		return
