@@ -45,10 +45,11 @@ var layers = []layer{
 	{pkg: "store/internal/rows", ours: []string{"internal/kernel"}, why: "the columns of both SQL stores"},
 	{pkg: "store/internal/bundle", ours: []string{"", "internal/kernel", "store/internal/rows"}, why: "jobs that wait, of which a SQL store keeps many in one row"},
 	{pkg: "store/internal/merge", ours: []string{"internal/kernel"}, why: "the first ready steps of many lanes, of both SQL stores"},
+	{pkg: "store/internal/check", ours: []string{"", "internal/kernel", "store/internal/bundle"}, why: "which entries of queue tables are missing, or belong to no row, in either SQL store"},
 	{pkg: "store/memory", ours: []string{"", "internal/kernel"}, why: "the model by which the other stores are judged; it depends on nothing else"},
-	{pkg: "store/sqlite", ours: []string{"", "internal/crashpoint", "internal/kernel", "internal/redact", "internal/speed", "store/internal/bundle", "store/internal/merge", "store/internal/rows"}, modules: []string{"github.com/google/uuid", "modernc.org/sqlite", "zombiezen.com/go/sqlite"}, why: "a store has no rules: it loads, locks and saves"},
+	{pkg: "store/sqlite", ours: []string{"", "internal/crashpoint", "internal/kernel", "internal/redact", "internal/speed", "store/internal/bundle", "store/internal/check", "store/internal/merge", "store/internal/rows"}, modules: []string{"github.com/google/uuid", "modernc.org/sqlite", "zombiezen.com/go/sqlite"}, why: "a store has no rules: it loads, locks and saves"},
 	{pkg: "store/postgres/internal/pgwire", ours: []string{"internal/crashpoint"}, modules: []string{"github.com/jackc/pgx/v5"}, why: "statements and round trips; it knows no job"},
-	{pkg: "store/postgres", ours: []string{"", "internal/crashpoint", "internal/kernel", "internal/redact", "internal/speed", "store/internal/bundle", "store/internal/merge", "store/internal/rows", "store/postgres/internal/pgwire"}, modules: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}, why: "as sqlite"},
+	{pkg: "store/postgres", ours: []string{"", "internal/crashpoint", "internal/kernel", "internal/redact", "internal/speed", "store/internal/bundle", "store/internal/check", "store/internal/merge", "store/internal/rows", "store/postgres/internal/pgwire"}, modules: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}, why: "as sqlite"},
 	{pkg: "store", ours: []string{"", "internal/kernel", "store/memory", "store/postgres", "store/sqlite"}, why: "the one place that chooses a store by its URL; a program that does not import it does not link both drivers"},
 
 	// The components of a node. They reach each other through the store, or through interfaces that the node connects.

@@ -304,12 +304,12 @@ func TestCheckFindsBundles(t *testing.T) {
 		"select 1":                                 "",
 		"update perdure.bundle set taken = 3":      "has left it and has none",
 		"update perdure.bundle set taken = 0":      "has a row",
-		"update perdure.bundle set taken = size":   "not what is said",
-		"update perdure.bundle set ord = ord + 1":  "not what is said",
-		"update perdure.bundle set size = 7":       "not what is said",
-		"update perdure.bundle set lane = 7":       "not what is said",
-		"update perdure.bundle set last = first":   "not what is said",
-		"update perdure.bundle set priority = 100": "not what is said",
+		"update perdure.bundle set taken = size":   "columns do not agree",
+		"update perdure.bundle set ord = ord + 1":  "columns do not agree",
+		"update perdure.bundle set size = 7":       "columns do not agree",
+		"update perdure.bundle set lane = 7":       "columns do not agree",
+		"update perdure.bundle set last = first":   "columns do not agree",
+		"update perdure.bundle set priority = 100": "columns do not agree",
 	} {
 		t.Run(sql, func(t *testing.T) {
 			url := fresh(t)

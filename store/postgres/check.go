@@ -4,428 +4,221 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/internal/bundle"
+	"github.com/perdure/perdure/store/internal/check"
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
 const (
-	checkPage = 5000
-	maxFaults = 1000
-
 	beginCheckSQL = "begin isolation level repeatable read read only"
 	// A check may take as long as it needs, and may build a hash table of the runs in flight.
 	checkSettings = "select set_config('statement_timeout', '0', true), set_config('enable_hashjoin', 'on', true)"
 )
 
-// Check compares the queue tables with what the kernel computes from the rows of step, in both directions: entries that
-// are missing, and entries that belong to no row. In out, entries of runs that have ended are allowed.
-//
-// It reads page by page. Each page is read in a snapshot of its own, so that rows which change meanwhile cause no
-// fault, and no snapshot is held for long.
+// Check compares the queue tables with what the kernel computes from the rows of step (check.Run), and looks for shapes, inputs and
+// labels that are missing. Each page is read in a snapshot of its own: no snapshot is held for long. In out, entries of runs
+// that have ended are allowed, and in lane, places that are too early.
 func (s *Store) Check(ctx context.Context) ([]string, error) {
-	c := &checking{store: s}
-	err := c.rows(ctx)
-	for _, strays := range []func(context.Context) error{c.strayOpen, c.strayReady, c.strayDue, c.strayPermits, c.strayLabels, c.bundles} {
-		if err == nil {
-			err = strays(ctx)
-		}
+	c := &checking{ctx: ctx, store: s}
+	faults, err := check.Run(func(fn func(check.Source) error) error {
+		return c.snapshot(func() error { return fn(c) })
+	})
+	if err == nil && len(faults) < check.MaxFaults {
+		err = c.lost(&faults)
 	}
-	if err == nil && len(c.faults) > maxFaults {
-		return append(c.faults[:maxFaults], "and more"), nil
-	}
-	return c.faults, err
+	return faults, err
 }
 
+// checking is a check.Source: the latest snapshot.
 type checking struct {
-	store   *Store
-	faults  []string
-	defined map[string]bool // the limits that are defined, in the present snapshot
-}
-
-func (c *checking) fault(ref kernel.StepRef, format string, args ...any) {
-	if len(c.faults) <= maxFaults {
-		c.faults = append(c.faults, fmt.Sprintf("%s, step %d, ", ref.Job, ref.Index)+fmt.Sprintf(format, args...))
-	}
+	ctx   context.Context
+	store *Store
+	read  func(...*pgwire.Statement) error
 }
 
 // snapshot calls fn, whose reads all see the same state of the database.
-func (c *checking) snapshot(ctx context.Context, fn func(read func(...*pgwire.Statement) error) error) error {
-	conn, err := c.store.acquire(ctx)
+func (c *checking) snapshot(fn func() error) error {
+	conn, err := c.store.acquire(c.ctx)
 	if err != nil {
 		return giveUpOn(err)
 	}
 	defer conn.Release()
-	read := func(list ...*pgwire.Statement) error { return pgwire.RoundTrip(ctx, conn.Conn(), list...) }
-	if err = read(pgwire.New(beginCheckSQL), pgwire.New(c.store.settings), pgwire.New(checkSettings)); err == nil {
-		err = fn(read)
+	c.read = func(list ...*pgwire.Statement) error { return pgwire.RoundTrip(c.ctx, conn.Conn(), list...) }
+	if err = c.read(pgwire.New(beginCheckSQL), pgwire.New(c.store.settings), pgwire.New(checkSettings)); err == nil {
+		err = fn()
 	}
 	if !conn.Conn().IsClosed() {
-		if failed := pgwire.RoundTrip(context.WithoutCancel(ctx), conn.Conn(), pgwire.New("rollback")); err == nil {
+		if failed := pgwire.RoundTrip(context.WithoutCancel(c.ctx), conn.Conn(), pgwire.New("rollback")); err == nil {
 			err = failed
 		}
 	}
 	return giveUpOn(judge(err, conn))
 }
 
-// ——— rows whose entries are missing ———
+// ——— rows ———
 
-var checkRowsSQL = "select " + names(rowColumns, "") + " from perdure.step where (job, idx) > ($1, $2) order by job, idx limit $3"
-
-// lostSQL finds what is stored beside the rows of a page, and is not an entry of a queue table.
-const lostSQL = `
-with first as (
-	select * from perdure.step where (job, idx) > ($1, $2) and (job, idx) <= ($3, $4) and idx = 0
-)
-select f.job, f.idx, 'has lost its shape' from first f
-where not exists (select from perdure.shape h where h.id = f.shape)
-union all
-select f.job, f.idx, 'has lost its input' from first f
-where f.apart and not exists (select from perdure.payload y where y.job = f.job and y.idx = -1 and y.input is not null)
-union all
-select f.job, f.idx, 'has a label that is missing in label' from first f cross join lateral jsonb_each_text(f.labels) as l (name, value)
-where not exists (select from perdure.label b where b.name = l.name and b.value = l.value and b.job = f.job)`
-
-func (c *checking) rows(ctx context.Context) error {
-	after := kernel.StepRef{Index: -1}
-	for more := true; more; {
-		err := c.snapshot(ctx, func(read func(...*pgwire.Statement) error) error {
-			var page []*readRow
-			err := read(pgwire.New(checkRowsSQL).UUID(after.Job).Int(after.Index).Int(checkPage).Each(scanRow(&page)), c.readLimits())
-			if more = err == nil && len(page) == checkPage; err != nil || len(page) == 0 {
-				return err
-			}
-			from := after
-			after = page[len(page)-1].step.StepRef
-			if err := c.missing(page, read); err != nil {
-				return err
-			}
-			return read(pgwire.New(lostSQL).UUID(from.Job).Int(from.Index).UUID(after.Job).Int(after.Index).Each(func(r *pgwire.Reader) error {
-				c.fault(scanRef(r), "%s", r.Text())
-				return nil
-			}))
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (c *checking) readLimits() *pgwire.Statement {
-	c.defined = map[string]bool{}
-	return pgwire.New(limitsSQL).Each(func(r *pgwire.Reader) error {
-		c.defined[scanLimit(r).Name] = true
-		return nil
-	})
-}
-
-func scanRow(rows *[]*readRow) func(*pgwire.Reader) error {
-	return func(r *pgwire.Reader) error {
-		row := &readRow{}
-		*rows = append(*rows, row)
-		return scan(r, rowColumns, &row.job, &row.step)
-	}
-}
-
-// first is the job of a first row, else nil.
-func (r *readRow) first() *kernel.Job {
-	if r.step.Index != 0 {
-		return nil
-	}
-	return &r.job
-}
-
-const (
-	haveOpenSQL  = "select job, look_at from perdure.open where job = any($1)"
-	haveReadySQL = `select r.job, r.idx from unnest($1::text[], $2::bigint[], $3::bigint[], $4::uuid[], $5::int[]) as u (agent, lane, ord, job, idx)
-		join perdure.ready r on r.agent = u.agent collate "C" and r.lane = u.lane and r.ord = u.ord and r.job = u.job and r.idx = u.idx`
-	// A step whose lane is not there, or comes later, is hidden from searches.
-	haveLaneSQL = `select r.job, r.idx from unnest($1::text[], $2::bigint[], $3::bigint[], $4::uuid[], $5::int[]) as r (agent, lane, ord, job, idx)
-		join perdure.lane l on l.agent = r.agent collate "C" and l.lane = r.lane and (l.ord, l.job, l.idx) <= (r.ord, r.job, r.idx)`
-	haveDueSQL = `select d.job, d.idx from unnest($1::timestamptz[], $2::uuid[], $3::int[]) as u (at, job, idx)
-		join perdure.due d on d.at = u.at and d.job = u.job and d.idx = u.idx`
-	haveOutSQL = `select m.job, m.idx, o.agent, o.locked_by, o.request, o.until_at
-		from perdure.out o cross join lateral unnest(o.jobs, o.idxs) as m (job, idx) where m.job = any($1)`
-	havePermitSQL = `select p.name, p.key, p.amount, p.job, p.idx from unnest($1::text[], $2::text[], $3::uuid[], $4::int[]) as u (name, key, job, idx)
-		join perdure.permit p on p.name = u.name collate "C" and p.key = u.key collate "C" and p.job = u.job and p.idx = u.idx`
+var (
+	checkRowsSQL   = "select " + names(rowColumns, "") + " from perdure.step where (job, idx) > ($1, $2) order by job, idx limit $3"
+	checkRowsOfSQL = "select " + names(rowColumns, "s.") + ` from (select distinct * from unnest($1::uuid[], $2::int[]) as u (job, idx)) r
+		cross join lateral (select * from perdure.step where job = r.job and idx = r.idx offset 0) s`
 )
 
-// missing compares the rows of a page with their entries.
-func (c *checking) missing(page []*readRow, read func(...*pgwire.Statement) error) error {
-	open := map[perdure.JobID]openRow{}
-	lanes := map[kernel.StepRef]kernel.ReadyKey{}
-	ready, due, flying := map[kernel.StepRef]readyRow{}, map[kernel.StepRef]dueRow{}, map[kernel.StepRef]inFlight{}
-	permits := map[permitRow]bool{}
-	for _, row := range page {
-		s, j := &row.step, row.first()
-		if j != nil {
-			if entry, has := openOf(j); has {
-				open[j.ID] = entry
-			}
+func (c *checking) Rows(after kernel.StepRef, max int) ([]check.Row, error) {
+	return c.rows(pgwire.New(checkRowsSQL).UUID(after.Job).Int(after.Index).Int(max))
+}
+
+func (c *checking) RowsOf(refs []kernel.StepRef) ([]check.Row, error) {
+	return c.rows(stepRefs(pgwire.New(checkRowsOfSQL), refs))
+}
+
+func (c *checking) rows(st *pgwire.Statement) (rows []check.Row, err error) {
+	err = c.read(st.Each(func(r *pgwire.Reader) error {
+		row := check.Row{Job: &kernel.Job{}}
+		err := scan(r, rowColumns, row.Job, &row.Step)
+		if row.Step.Index != 0 {
+			row.Job = nil
 		}
-		places := kernel.PlacesOf(s)
-		if places.Ready.Ready {
-			ready[s.StepRef] = readyRow{places.Ready, s.StepRef}
-			if !places.Ready.Lane.Plain() {
-				lanes[s.StepRef] = places.Ready
-			}
-		}
-		if !places.DueAt.IsZero() {
-			due[s.StepRef] = dueRow{places.DueAt, s.StepRef}
-		}
-		if places.InFlight.InFlight {
-			flying[s.StepRef] = inFlight{places.InFlight, s.StepRef}
-		}
-		for _, n := range kernel.PermitsOf(s, j).List() {
-			if n.Kept(c.defined) {
-				permits[permitRow{n, s.StepRef}] = true
-			}
-		}
-	}
-	if err := read(append(c.have(open, ready, due, flying, permits), haveLanes(lanes)...)...); err != nil {
+		rows = append(rows, row)
 		return err
-	}
-	for ref := range lanes {
-		c.fault(ref, "is ready, and its lane is missing in lane, or has a later place")
-	}
-	for id := range open {
-		c.fault(kernel.StepRef{Job: id}, "is not settled, and is missing in open, or has another time there")
-	}
-	for ref := range ready {
-		c.fault(ref, "is ready, and is missing in ready")
-	}
-	for ref := range due {
-		c.fault(ref, "waits for a time, and is missing in due")
-	}
-	for ref := range flying {
-		c.fault(ref, "is running, and is missing in out")
-	}
-	for p := range permits {
-		c.fault(p.StepRef, "holds a permit of %s, and is missing in permit", p.LimitKey)
-	}
-	return nil
+	}))
+	return rows, err
 }
 
-// have are statements that remove from the expected entries those that are there.
-func (c *checking) have(open map[perdure.JobID]openRow, ready map[kernel.StepRef]readyRow, due map[kernel.StepRef]dueRow, flying map[kernel.StepRef]inFlight, permits map[permitRow]bool) (list []*pgwire.Statement) {
-	if len(open) > 0 {
-		ids := make([]perdure.JobID, 0, len(open))
-		for id := range open {
-			ids = append(ids, id)
-		}
-		list = append(list, uuids(pgwire.New(haveOpenSQL), ids).Each(func(r *pgwire.Reader) error {
-			if id, look := perdure.JobID(r.UUID()), r.Time(); open[id].look.Equal(look) {
-				delete(open, id)
-			}
-			return nil
-		}))
-	}
-	if len(ready) > 0 {
-		var agents, lanes, orders, jobs, idxs pgwire.Cells
-		for _, k := range ready {
-			agents.Text(k.Agent)
-			lanes.Int8(int64(k.Lane))
-			orders.Int8(k.Order)
-			jobs.UUID(k.Job)
-			idxs.Int4(k.Index)
-		}
-		n := len(ready)
-		list = append(list, pgwire.New(haveReadySQL).Array(pgwire.Text, n, agents).Array(pgwire.Int8, n, lanes).Array(pgwire.Int8, n, orders).Array(pgwire.UUID, n, jobs).Array(pgwire.Int4, n, idxs).
-			Each(func(r *pgwire.Reader) error {
-				delete(ready, scanRef(r))
-				return nil
-			}))
-	}
-	if len(due) > 0 {
-		var at, jobs, idxs pgwire.Cells
-		for _, d := range due {
-			at.Moment(d.at)
-			jobs.UUID(d.Job)
-			idxs.Int4(d.Index)
-		}
-		n := len(due)
-		list = append(list, pgwire.New(haveDueSQL).Array(pgwire.Time, n, at).Array(pgwire.UUID, n, jobs).Array(pgwire.Int4, n, idxs).Each(func(r *pgwire.Reader) error {
-			delete(due, scanRef(r))
-			return nil
-		}))
-	}
-	if len(flying) > 0 {
-		refs := make([]kernel.StepRef, 0, len(flying))
-		for ref := range flying {
-			refs = append(refs, ref)
-		}
-		list = append(list, uuids(pgwire.New(haveOutSQL), jobsOf(refs)).Each(func(r *pgwire.Reader) error {
-			ref := scanRef(r)
-			entry := kernel.InFlightKey{InFlight: true, Agent: r.Text(), Holder: r.Text(), Request: r.Text(), Until: r.Time()}
-			if run, expected := flying[ref]; expected && entry.Covers(run.InFlightKey) {
-				delete(flying, ref)
-			}
-			return nil
-		}))
-	}
-	if len(permits) > 0 {
-		var limits, keys, jobs, idxs pgwire.Cells
-		for p := range permits {
-			limits.Text(p.Name)
-			keys.Text(p.Key)
-			jobs.UUID(p.Job)
-			idxs.Int4(p.Index)
-		}
-		n := len(permits)
-		list = append(list, pgwire.New(havePermitSQL).Array(pgwire.Text, n, limits).Array(pgwire.Text, n, keys).Array(pgwire.UUID, n, jobs).Array(pgwire.Int4, n, idxs).Each(func(r *pgwire.Reader) error {
-			delete(permits, scanPermit(r))
-			return nil
-		}))
-	}
-	return list
-}
-
-// haveLanes removes the steps whose lanes are there.
-func haveLanes(lanes map[kernel.StepRef]kernel.ReadyKey) []*pgwire.Statement {
-	if len(lanes) == 0 {
+func (c *checking) Limits() (map[string]bool, error) {
+	defined := map[string]bool{}
+	err := c.read(pgwire.New(limitsSQL).Each(func(r *pgwire.Reader) error {
+		defined[scanLimit(r).Name] = true
 		return nil
+	}))
+	return defined, err
+}
+
+// ——— entries ———
+
+func (c *checking) Open(j *kernel.Job) (time.Time, bool) {
+	entry, ok := openOf(j)
+	return entry.look, ok
+}
+
+// checkSQL are, for each queue table, the statement that reads the entries of given rows by their keys, and the statement that
+// reads the entries after one (none for out and lane). $1 and $2 are the jobs and the places of the rows, from $3 on follows the key.
+var checkSQL = [...]struct{ stored, page string }{
+	check.Open: {
+		`select job, 0, look_at from perdure.open where job = any($1)`,
+		`select job, 0, look_at from perdure.open where job > ($1::uuid[])[1] order by job limit %d`,
+	},
+	check.Ready: {
+		`select r.job, r.idx, r.agent, r.lane, r.ord from unnest($1::uuid[], $2::int[], $3::text[], $4::bigint[], $5::bigint[]) as u (job, idx, agent, lane, ord)
+			join perdure.ready r on r.agent = u.agent collate "C" and r.lane = u.lane and r.ord = u.ord and r.job = u.job and r.idx = u.idx`,
+		`select job, idx, agent, lane, ord from perdure.ready
+			where (agent, lane, ord, job, idx) > (($3::text[])[1], ($4::bigint[])[1], ($5::bigint[])[1], ($1::uuid[])[1], ($2::int[])[1])
+			order by agent, lane, ord, job, idx limit %d`,
+	},
+	check.Lane: {
+		stored: `select r.job, r.idx, l.agent, l.lane, l.class, l.type, l.limits, l.ord, l.job, l.idx
+			from unnest($1::uuid[], $2::int[], $3::text[], $4::bigint[]) as r (job, idx, agent, lane)
+			join perdure.lane l on l.agent = r.agent collate "C" and l.lane = r.lane`,
+	},
+	check.Due: {
+		`select d.job, d.idx, d.at from unnest($1::uuid[], $2::int[], $3::timestamptz[]) as u (job, idx, at)
+			join perdure.due d on d.at = u.at and d.job = u.job and d.idx = u.idx`,
+		`select job, idx, at from perdure.due where (at, job, idx) > (($3::timestamptz[])[1], ($1::uuid[])[1], ($2::int[])[1])
+			order by at, job, idx limit %d`,
+	},
+	check.InFlight: {
+		stored: `select m.job, m.idx, o.agent, o.locked_by, o.request, o.until_at
+			from perdure.out o cross join lateral unnest(o.jobs, o.idxs) as m (job, idx) where m.job = any($1)`,
+	},
+	check.Permit: {
+		`select p.job, p.idx, p.name, p.key, p.amount from unnest($1::uuid[], $2::int[], $3::text[], $4::text[]) as u (job, idx, name, key)
+			join perdure.permit p on p.name = u.name collate "C" and p.key = u.key collate "C" and p.job = u.job and p.idx = u.idx`,
+		`select job, idx, name, key, amount from perdure.permit
+			where (name, key, job, idx) > (($3::text[])[1], ($4::text[])[1], ($1::uuid[])[1], ($2::int[])[1]) order by name, key, job, idx limit %d`,
+	},
+}
+
+// byKey adds the rows of entries of one table, and their keys, to a statement.
+func byKey(st *pgwire.Statement, t check.Table, entries []check.Entry) *pgwire.Statement {
+	n := len(entries)
+	cells := func(typ *pgwire.Type, put func(*pgwire.Cells, *check.Entry)) {
+		var c pgwire.Cells
+		for i := range entries {
+			put(&c, &entries[i])
+		}
+		st.Array(typ, n, c)
 	}
-	var agents, ids, ords, jobs, idxs pgwire.Cells
-	for ref, key := range lanes {
-		agents.Text(key.Agent)
-		ids.Int8(int64(key.Lane))
-		ords.Int8(key.Order)
-		jobs.UUID(ref.Job)
-		idxs.Int4(ref.Index)
+	cells(pgwire.UUID, func(c *pgwire.Cells, e *check.Entry) { c.UUID(e.Job) })
+	cells(pgwire.Int4, func(c *pgwire.Cells, e *check.Entry) { c.Int4(e.Index) })
+	switch t {
+	case check.Ready:
+		cells(pgwire.Text, func(c *pgwire.Cells, e *check.Entry) { c.Text(e.Ready.Agent) })
+		cells(pgwire.Int8, func(c *pgwire.Cells, e *check.Entry) { c.Int8(int64(e.Ready.Lane)) })
+		cells(pgwire.Int8, func(c *pgwire.Cells, e *check.Entry) { c.Int8(e.Ready.Order) })
+	case check.Lane:
+		cells(pgwire.Text, func(c *pgwire.Cells, e *check.Entry) { c.Text(e.Lane.Agent) })
+		cells(pgwire.Int8, func(c *pgwire.Cells, e *check.Entry) { c.Int8(int64(e.Lane.Lane)) })
+	case check.Due:
+		cells(pgwire.Time, func(c *pgwire.Cells, e *check.Entry) { c.Moment(e.At) })
+	case check.Permit:
+		cells(pgwire.Text, func(c *pgwire.Cells, e *check.Entry) { c.Text(e.Need.Name) })
+		cells(pgwire.Text, func(c *pgwire.Cells, e *check.Entry) { c.Text(e.Need.Key) })
 	}
-	n := len(lanes)
-	return []*pgwire.Statement{pgwire.New(haveLaneSQL).Array(pgwire.Text, n, agents).Array(pgwire.Int8, n, ids).Array(pgwire.Int8, n, ords).Array(pgwire.UUID, n, jobs).Array(pgwire.Int4, n, idxs).Each(func(r *pgwire.Reader) error {
-		delete(lanes, scanRef(r))
-		return nil
-	})}
+	return st
 }
 
-// ——— entries that belong to no row ———
-
-var rowsOfSQL = "select " + names(rowColumns, "s.") + ` from (select distinct * from unnest($1::uuid[], $2::int[]) as u (job, idx)) r
-	cross join lateral (select * from perdure.step where job = r.job and idx = r.idx offset 0) s`
-
-// strays reads a queue table page by page and compares each entry with its row, which is nil if there is none.
-func strays[E any](ctx context.Context, c *checking, page func(after *E) *pgwire.Statement, scan func(*pgwire.Reader) E, ref func(E) kernel.StepRef, compare func(E, *readRow)) error {
-	var last *E
-	for more := true; more; {
-		err := c.snapshot(ctx, func(read func(...*pgwire.Statement) error) error {
-			var entries []E
-			err := read(pgwire.Into(page(last), &entries, scan), c.readLimits())
-			if more = err == nil && len(entries) == checkPage; err != nil || len(entries) == 0 {
-				return err
-			}
-			last = &entries[len(entries)-1]
-			refs := make([]kernel.StepRef, len(entries))
-			for i, e := range entries {
-				refs[i] = ref(e)
-			}
-			var rows []*readRow
-			if err := read(stepRefs(pgwire.New(rowsOfSQL), refs).Each(scanRow(&rows))); err != nil {
-				return err
-			}
-			byRef := make(map[kernel.StepRef]*readRow, len(rows))
-			for _, row := range rows {
-				byRef[row.step.StepRef] = row
-			}
-			for i, e := range entries {
-				compare(e, byRef[refs[i]])
-			}
-			return nil
-		})
-		if err != nil {
-			return err
+// scanEntry reads what the statements of checkSQL select.
+func scanEntry(t check.Table) func(*pgwire.Reader) check.Entry {
+	return func(r *pgwire.Reader) check.Entry {
+		e := check.Entry{Table: t, StepRef: scanRef(r)}
+		switch t {
+		case check.Open, check.Due:
+			e.At = r.Time()
+		case check.Ready:
+			e.Ready = kernel.ReadyKey{Ready: true, Agent: r.Text(), Lane: kernel.LaneID(r.Int64()), Order: r.Int64()}
+		case check.Lane:
+			e.Lane = kernel.Lane{LaneRef: kernel.LaneRef{Agent: r.Text(), Lane: kernel.LaneID(r.Int64())}, Class: kernel.LaneID(r.Int64()),
+				Type: r.Text(), Needs: kernel.Needs(r.Text()), First: kernel.Candidate{Order: r.Int64(), StepRef: scanRef(r)}}
+		case check.InFlight:
+			e.Run = kernel.InFlightKey{InFlight: true, Agent: r.Text(), Holder: r.Text(), Request: r.Text(), Until: r.Time()}
+		case check.Permit:
+			e.Need = kernel.Need{LimitKey: kernel.LimitKey{Name: r.Text(), Key: r.Text()}, Amount: r.Int()}
 		}
+		return e
 	}
-	return nil
 }
 
-func (c *checking) strayOpen(ctx context.Context) error {
-	return strays(ctx, c, func(after *openRow) *pgwire.Statement {
-		if after == nil {
-			after = &openRow{}
-		}
-		return pgwire.New("select job, look_at from perdure.open where job > $1 order by job limit $2").UUID(after.job).Int(checkPage)
-	}, func(r *pgwire.Reader) openRow { return openRow{r.UUID(), r.Time()} },
-		func(e openRow) kernel.StepRef { return kernel.StepRef{Job: e.job} },
-		func(e openRow, row *readRow) {
-			if row != nil {
-				if entry, has := openOf(&row.job); has && entry.look.Equal(e.look) {
-					return
-				}
-			}
-			c.fault(kernel.StepRef{Job: e.job}, "is in open, and is settled, or out, or has another time")
-		})
-}
-
-func (c *checking) strayReady(ctx context.Context) error {
-	return strays(ctx, c, func(after *readyRow) *pgwire.Statement {
-		if after == nil {
-			after = &readyRow{ReadyKey: kernel.ReadyKey{Lane: math.MinInt64}}
-		}
-		return pgwire.New("select agent, lane, ord, job, idx from perdure.ready where (agent, lane, ord, job, idx) > ($1, $2, $3, $4, $5) order by agent, lane, ord, job, idx limit $6").
-			Text(after.Agent).Int64(int64(after.Lane)).Int64(after.Order).UUID(after.Job).Int(after.Index).Int(checkPage)
-	}, func(r *pgwire.Reader) readyRow {
-		return readyRow{kernel.ReadyKey{Ready: true, Agent: r.Text(), Lane: kernel.LaneID(r.Int64()), Order: r.Int64()}, scanRef(r)}
-	}, func(e readyRow) kernel.StepRef { return e.StepRef },
-		func(e readyRow, row *readRow) {
-			if row == nil || kernel.ReadyOf(&row.step) != e.ReadyKey {
-				c.fault(e.StepRef, "is in ready, and is not")
-			}
-		})
-}
-
-func (c *checking) strayDue(ctx context.Context) error {
-	return strays(ctx, c, func(after *dueRow) *pgwire.Statement {
-		if after == nil {
-			after = &dueRow{at: time.Unix(0, 0)}
-		}
-		return pgwire.New("select at, job, idx from perdure.due where (at, job, idx) > ($1, $2, $3) order by at, job, idx limit $4").
-			Moment(after.at).UUID(after.Job).Int(after.Index).Int(checkPage)
-	}, func(r *pgwire.Reader) dueRow { return dueRow{r.Time(), scanRef(r)} },
-		func(e dueRow) kernel.StepRef { return e.StepRef },
-		func(e dueRow, row *readRow) {
-			if row == nil || !kernel.DueOf(&row.step).Equal(e.at) {
-				c.fault(e.StepRef, "is in due, and does not wait for that time")
-			}
-		})
-}
-
-func (c *checking) strayPermits(ctx context.Context) error {
-	return strays(ctx, c, func(after *permitRow) *pgwire.Statement {
-		if after == nil {
-			after = &permitRow{}
-		}
-		return pgwire.New("select name, key, amount, job, idx from perdure.permit where (name, key, job, idx) > ($1, $2, $3, $4) order by name, key, job, idx limit $5").
-			Text(after.Name).Text(after.Key).UUID(after.Job).Int(after.Index).Int(checkPage)
-	}, scanPermit, func(e permitRow) kernel.StepRef { return e.StepRef },
-		func(e permitRow, row *readRow) {
-			if row == nil || !e.Kept(c.defined) || !slices.Contains(kernel.PermitsOf(&row.step, row.first()).List(), e.Need) {
-				c.fault(e.StepRef, "is in permit, and holds none of %s", e.LimitKey)
-			}
-		})
-}
-
-func scanPermit(r *pgwire.Reader) permitRow {
-	return permitRow{kernel.Need{LimitKey: kernel.LimitKey{Name: r.Text(), Key: r.Text()}, Amount: r.Int()}, scanRef(r)}
-}
-
-const strayLabelsSQL = `select b.job, 0, 'is in label, and has no ' || b.name || '=' || b.value from perdure.label b
-	where not exists (select from perdure.step s where s.job = b.job and s.idx = 0 and s.labels ->> b.name = b.value)`
-
-func (c *checking) strayLabels(ctx context.Context) error {
-	return c.snapshot(ctx, func(read func(...*pgwire.Statement) error) error {
-		return read(pgwire.New(strayLabelsSQL).Each(func(r *pgwire.Reader) error {
-			c.fault(scanRef(r), "%s", r.Text())
+func (c *checking) Stored(want []check.Entry, has func(check.Entry)) error {
+	of := map[check.Table][]check.Entry{}
+	for _, e := range want {
+		of[e.Table] = append(of[e.Table], e)
+	}
+	var list []*pgwire.Statement
+	for t, entries := range of {
+		scan := scanEntry(t)
+		list = append(list, byKey(pgwire.New(checkSQL[t].stored), t, entries).Each(func(r *pgwire.Reader) error {
+			has(scan(r))
 			return nil
 		}))
-	})
+	}
+	return c.read(list...)
 }
+
+func (c *checking) Entries(t check.Table, after *check.Entry, max int) (page []check.Entry, err error) {
+	if checkSQL[t].page == "" {
+		return nil, nil
+	}
+	if after == nil { // before all of them
+		after = &check.Entry{At: time.Unix(0, 0), Ready: kernel.ReadyKey{Lane: math.MinInt64}}
+	}
+	err = c.read(pgwire.Into(byKey(pgwire.New(fmt.Sprintf(checkSQL[t].page, max)), t, []check.Entry{*after}), &page, scanEntry(t)))
+	return page, err
+}
+
+// ——— bundles ———
 
 // checkBundlesSQL reads bundles; which of their jobs have rows is a bit for each.
 const checkBundlesSQL = `select first, last, lane, ord, size, taken, array(
@@ -433,34 +226,58 @@ const checkBundlesSQL = `select first, last, lane, ord, size, taken, array(
 		agent, type, name, priority, ageing, shape, steps, created_at, jobs, hashes, inputs
 	from perdure.bundle b where first > $1 order by first limit $2`
 
-// bundles compares what is said of a bundle with what is in it, and looks for its jobs among the rows: those have one that have left.
-func (c *checking) bundles(ctx context.Context) error {
-	var after perdure.JobID
-	for more := true; more; {
-		more = false
-		err := c.snapshot(ctx, func(read func(...*pgwire.Statement) error) error {
-			return read(pgwire.New(checkBundlesSQL).UUID(after).Int(bundlesAtOnce).Each(func(r *pgwire.Reader) error {
-				more = true
-				after = r.UUID()
-				last, lane, ord, size, taken, rows := perdure.JobID(r.UUID()), kernel.LaneID(r.Int64()), r.Int64(), r.Int(), r.Int(), r.Ints()
-				b := scanBundle(r)
-				sorted := slices.IsSortedFunc(b.Jobs, func(a, b bundle.Job) int { return a.ID.Compare(b.ID) })
-				if n := len(b.Jobs); n == 0 || !sorted || n != size || taken < 0 || taken >= n || b.First() != after || b.Jobs[n-1].ID != last ||
-					b.Lane() != lane || b.Candidate(0).Order != ord || bundle.Low(last) != bundle.Low(after) {
-					c.fault(kernel.StepRef{Job: after}, "is the first of a bundle that is not what is said of it")
-					return nil
-				}
-				for i, j := range b.Jobs {
-					if has := rows[i] != 0; has != (i < taken) {
-						c.fault(kernel.StepRef{Job: j.ID}, "is in a bundle and has a row, or has left it and has none")
-					}
-				}
-				return nil
-			}))
-		})
-		if err != nil {
+func (c *checking) Bundles(after perdure.JobID, max int) (page []check.Bundle, err error) {
+	err = c.read(pgwire.Into(pgwire.New(checkBundlesSQL).UUID(after).Int(max), &page, func(r *pgwire.Reader) check.Bundle {
+		b := check.Bundle{First: r.UUID(), Last: r.UUID(), Lane: kernel.LaneID(r.Int64()), Order: r.Int64(), Size: r.Int(), Open: bundle.Open{Taken: r.Int()}}
+		for _, has := range r.Ints() {
+			b.HasRow = append(b.HasRow, has != 0)
+		}
+		b.Bundle = scanBundle(r)
+		return b
+	}))
+	return page, err
+}
+
+// ——— what is stored beside the rows, and is in no queue table ———
+
+const (
+	// lostSQL says what is missing of the jobs after $1, at most $2 of them; null if nothing is.
+	lostSQL = `
+select f.job, 0, case
+	when not exists (select from perdure.shape h where h.id = f.shape) then 'has lost its shape'
+	when f.apart and not exists (select from perdure.payload y where y.job = f.job and y.idx = -1 and y.input is not null) then 'has lost its input'
+	when exists (select from jsonb_each_text(f.labels) as l (name, value)
+		where not exists (select from perdure.label b where b.name = l.name and b.value = l.value and b.job = f.job))
+	then 'has a label that is missing in label' end
+from (select * from perdure.step where job > $1 and idx = 0 order by job limit $2) f order by f.job`
+
+	strayLabelsSQL = `select b.job, 0, 'is in label, and has no ' || b.name || '=' || b.value from perdure.label b
+		where not exists (select from perdure.step s where s.job = b.job and s.idx = 0 and s.labels ->> b.name = b.value)`
+)
+
+// lost adds what is missing of jobs, and the labels that belong to no job.
+func (c *checking) lost(faults *[]string) error {
+	var last perdure.JobID
+	n := 0
+	see := func(r *pgwire.Reader) error {
+		n++
+		ref := scanRef(r)
+		last = ref.Job
+		if fault := r.Text(); fault != "" && len(*faults) < check.MaxFaults {
+			*faults = append(*faults, fmt.Sprintf("%s, step %d, %s", ref.Job, ref.Index, fault))
+		}
+		return nil
+	}
+	for n = lostPage; n == lostPage; {
+		if err := c.snapshot(func() error {
+			n = 0
+			return c.read(pgwire.New(lostSQL).UUID(last).Int(lostPage).Each(see))
+		}); err != nil {
 			return err
 		}
 	}
-	return nil
+	return c.snapshot(func() error { return c.read(pgwire.New(strayLabelsSQL).Each(see)) })
 }
+
+// lostPage is how many jobs are read in one snapshot.
+const lostPage = 5000

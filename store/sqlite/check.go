@@ -3,19 +3,16 @@ package sqlite
 import (
 	"context"
 	"fmt"
-	"slices"
+	"math"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
-	"github.com/perdure/perdure/store/internal/bundle"
+	"github.com/perdure/perdure/store/internal/check"
 )
 
-// maxFaults is how many are told of a kind.
-const maxFaults = 100
-
-// Check reads the whole file and says what is wrong with it, and where what rows are found by, the sets
-// of runs and the permits do not say what the rows do; nothing, if it is sound. It reads row by row, all of it as it was at one time.
+// Check reads the whole file in one transaction. It returns what SQLite's integrity check finds, or if that finds nothing, where the
+// queue tables and columns do not agree with what the kernel computes from the rows of step (check.Run), and sets without runs.
 func (s *Store) Check(ctx context.Context) (faults []string, err error) {
 	err = s.with(ctx, func(c *conn) error {
 		if err := c.exec(`BEGIN`); err != nil {
@@ -24,190 +21,159 @@ func (s *Store) Check(ctx context.Context) (faults []string, err error) {
 		defer rollback(c)
 		faults, err = all(c, (*row).text, `PRAGMA integrity_check(100)`)
 		if len(faults) != 1 || faults[0] != "ok" || err != nil {
-			return err // what comes next would read the same pages
+			return err // the rest would read the same pages
 		}
-		faults = nil
-		return checkSides(c, &faults)
+		faults, err = checkQueues(c)
+		return err
 	})
 	return faults, err
 }
 
-// checkSides compares the entries of queue tables with what the kernel computes from the rows.
-func checkSides(c *conn, faults *[]string) error {
-	for _, check := range []func(*conn, func(string, ...any)) error{checkColumns, checkRuns, checkSets, checkPermits, checkLanes, checkBundles} {
-		n := 0
-		err := check(c, func(format string, args ...any) {
-			if n++; n <= maxFaults {
-				*faults = append(*faults, fmt.Sprintf(format, args...))
-			}
-		})
+func checkQueues(c *conn) ([]string, error) {
+	faults, err := check.Run(func(fn func(check.Source) error) error { return fn(checking{c}) })
+	if err == nil && len(faults) < check.MaxFaults {
+		err = emptySets(c, &faults)
+	}
+	return faults, err
+}
+
+// checking is a check.Source. The entries of ready steps, due steps and open jobs are columns of the row.
+type checking struct{ *conn }
+
+func (c checking) Rows(after kernel.StepRef, max int) ([]check.Row, error) {
+	return c.rows(`WHERE (job, idx) > (?, ?) ORDER BY job, idx LIMIT ?`, after.Job[:], after.Index, max)
+}
+
+func (c checking) RowsOf(refs []kernel.StepRef) (rows []check.Row, err error) {
+	for _, ref := range refs {
+		found, err := c.rows(`WHERE job = ? AND idx = ?`, ref.Job[:], ref.Index)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, found...)
+	}
+	return rows, nil
+}
+
+func (c checking) rows(where string, args ...any) ([]check.Row, error) {
+	return all(c.conn, func(r *row) check.Row {
+		k := &kept{job: &kernel.Job{}}
+		readKept(r, k)
+		row, ref := check.Row{Step: k.step, Job: k.job}, k.step.StepRef
+		if ref.Index != 0 {
+			row.Job = nil
+		}
+		lane, order, due, open, deadline := kernel.LaneID(r.num()), r.nullNum(), r.time(), r.flag(), r.time()
+		if order != nil {
+			row.Entries = append(row.Entries, check.Entry{Table: check.Ready, StepRef: ref, Ready: kernel.ReadyKey{Ready: true, Agent: k.step.Agent, Lane: lane, Order: *order}})
+		}
+		if !due.IsZero() {
+			row.Entries = append(row.Entries, check.Entry{Table: check.Due, StepRef: ref, At: due})
+		}
+		if open || !deadline.IsZero() {
+			row.Entries = append(row.Entries, check.Entry{Table: check.Open, StepRef: ref, At: deadline})
+		}
+		return row
+	}, `SELECT `+bothSelect+`, lane, ready, due_at, open, look_at FROM perdure_step `+where, args...)
+}
+
+func (checking) Open(j *kernel.Job) (time.Time, bool) {
+	return j.OverdueAt(), j.Phase != perdure.Settled
+}
+
+func (c checking) Limits() (map[string]bool, error) {
+	defined := map[string]bool{}
+	err := each(c.conn, func(r *row) error { defined[r.text()] = true; return nil }, `SELECT name FROM perdure_limit`)
+	return defined, err
+}
+
+func (c checking) Stored(want []check.Entry, has func(check.Entry)) error {
+	for _, e := range want {
+		found, err := c.stored(e)
 		if err != nil {
 			return err
+		}
+		for _, e := range found {
+			has(e)
 		}
 	}
 	return nil
 }
 
-// checkColumns compares the columns by which rows are found: lane, ready, due_at, open, look_at.
-func checkColumns(c *conn, fault func(string, ...any)) error {
-	return eachRow(c, func(k *kept, r *row) {
-		lane, order, due, open, look := kernel.LaneID(r.num()), r.nullNum(), r.time(), r.flag(), r.time()
-		places := kernel.PlacesOf(&k.step)
-		ok := due.Equal(places.DueAt) && (order != nil) == places.Ready.Ready && (order == nil || *order == places.Ready.Order) && lane == places.Ready.Lane
-		if k.job != nil {
-			ok = ok && open == (k.job.Phase != perdure.Settled) && look.Equal(k.job.OverdueAt())
-		} else {
-			ok = ok && !open && look.IsZero()
-		}
-		if !ok {
-			fault("%s/%d is not found by what it is", k.step.Job, k.step.Index)
-		}
-	}, `, lane, ready, due_at, open, look_at`, ``)
+// stored is the entry of a row with the same key, if there is one.
+func (c checking) stored(e check.Entry) ([]check.Entry, error) {
+	job, idx := e.Job[:], e.Index
+	switch e.Table {
+	case check.InFlight:
+		return all(c.conn, func(r *row) check.Entry {
+			id := r.num()
+			e.Run = kernel.InFlightKey{Agent: r.text(), Holder: r.text(), Request: r.text(), Until: r.time()}
+			set := written{steps: r.bytes()}
+			e.Run.InFlight = set.has(id)
+			return e
+		}, `SELECT s.id, o.agent, o.locked_by, o.request, o.until_at, o.steps FROM perdure_step s JOIN perdure_out o ON o.id = s.out WHERE s.job = ? AND s.idx = ?`, job, idx)
+	case check.Permit:
+		return all(c.conn, func(r *row) check.Entry {
+			e.Need.Amount = r.int()
+			return e
+		}, `SELECT amount FROM perdure_permit WHERE name = ? AND key = ? AND job = ? AND idx = ?`, e.Need.Name, e.Need.Key, job, idx)
+	case check.Lane:
+		return all(c.conn, func(r *row) check.Entry {
+			e.Lane = readLane(r)
+			return e
+		}, `SELECT `+laneColumns+` FROM perdure_lane WHERE agent = ? AND lane = ?`, e.Lane.Agent, int64(e.Lane.Lane))
+	}
+	return nil, nil // a column of the row
 }
 
-// eachRow reads rows of step, and more of their columns.
-func eachRow(c *conn, see func(*kept, *row), more, where string) error {
-	return each(c, func(r *row) error {
-		k := &kept{job: &kernel.Job{}}
-		readKept(r, k)
-		if k.step.Index != 0 {
-			k.job = nil
-		}
-		see(k, r)
-		return r.err
-	}, `SELECT `+bothSelect+more+` FROM perdure_step `+where)
+func (c checking) Entries(t check.Table, after *check.Entry, max int) ([]check.Entry, error) {
+	if after == nil {
+		after = &check.Entry{Lane: kernel.Lane{LaneRef: kernel.LaneRef{Lane: math.MinInt64}}}
+	}
+	switch t {
+	case check.Permit:
+		return all(c.conn, func(r *row) check.Entry {
+			p := readPermit(r)
+			return check.Entry{Table: t, StepRef: p.StepRef, Need: p.Need}
+		}, `SELECT name, key, job, idx, amount FROM perdure_permit WHERE (name, key, job, idx) > (?, ?, ?, ?) ORDER BY name, key, job, idx LIMIT ?`,
+			after.Need.Name, after.Need.Key, after.Job[:], after.Index, max)
+	case check.Lane: // a lane that is closed may have another place
+		return all(c.conn, func(r *row) check.Entry {
+			lane := readLane(r)
+			return check.Entry{Table: t, StepRef: lane.First.StepRef, Lane: lane}
+		}, `SELECT `+laneColumns+` FROM perdure_lane WHERE coalesce(closed_name, '') = '' AND (lane, agent) > (?, ?) ORDER BY lane, agent LIMIT ?`,
+			int64(after.Lane.Lane), after.Lane.Agent, max)
+	}
+	return nil, nil
 }
 
-// checkRuns: each run in flight is in its set, which is found in time, and by its holder.
-func checkRuns(c *conn, fault func(string, ...any)) error {
-	var set written
-	var of setOf
-	return each(c, func(r *row) error {
-		k := &kept{}
-		readKept(r, k)
-		ref, run := k.step.StepRef, kernel.InFlightOf(&k.step)
-		if !run.InFlight {
-			return nil
-		}
-		if set.id != k.out || set.id == 0 {
-			found, err := all(c, func(r *row) written {
-				w := readSet(r)
-				of = setOf{agent: r.text(), holder: r.text(), request: r.text()}
-				return w
-			}, `SELECT id, until_at, steps, agent, locked_by, request FROM perdure_out WHERE id = ?`, k.out)
+func (c checking) Bundles(after perdure.JobID, max int) ([]check.Bundle, error) {
+	page, err := all(c.conn, func(r *row) check.Bundle {
+		b := check.Bundle{First: r.id(), Last: r.id(), Lane: kernel.LaneID(r.num()), Order: r.num(), Size: r.int()}
+		b.Open = readBundle(r)
+		return b
+	}, `SELECT first, last, lane, ord, size, `+bundleColumns+` FROM perdure_bundle WHERE first > ? ORDER BY first LIMIT ?`, after[:], max)
+	for i := range page {
+		b := &page[i]
+		for _, j := range b.Jobs {
+			has, err := one(c.conn, (*row).flag, `SELECT EXISTS (SELECT 1 FROM perdure_step WHERE job = ?)`, j.ID[:])
 			if err != nil {
-				return err
+				return nil, err
 			}
-			set = written{}
-			if len(found) > 0 {
-				set = found[0]
-			}
+			b.HasRow = append(b.HasRow, has)
 		}
-		entry := kernel.InFlightKey{InFlight: true, Agent: of.agent, Holder: of.holder, Request: of.request, Until: time.UnixMicro(set.until)}
-		switch {
-		case set.id == 0:
-			fault("run of %s/%d: its set %d is not there", ref.Job, ref.Index, k.out)
-		case !set.has(k.id):
-			fault("run of %s/%d: it is not in its set %d", ref.Job, ref.Index, k.out)
-		case !entry.Same(run):
-			fault("run of %s/%d: its set %d is of %s %s %q", ref.Job, ref.Index, k.out, of.agent, of.holder, of.request)
-		case !entry.Covers(run):
-			fault("run of %s/%d: its set %d is looked at too late", ref.Job, ref.Index, k.out)
-		}
-		return nil
-	}, `SELECT `+stepSelect+` FROM perdure_step `)
+	}
+	return page, err
 }
 
-// checkSets: each set has a run that is out.
-func checkSets(c *conn, fault func(string, ...any)) error {
+// emptySets adds the sets of runs of which none is in flight: the last one that ends deletes the set.
+func emptySets(c *conn, faults *[]string) error {
 	return each(c, func(r *row) error {
 		w := readSet(r)
 		runs, err := w.members(c, nil)
-		if err == nil && len(runs) == 0 {
-			fault("set %d of runs: none of them is out", w.id)
+		if err == nil && len(runs) == 0 && len(*faults) < check.MaxFaults {
+			*faults = append(*faults, fmt.Sprintf("set %d of runs: none of them is in flight", w.id))
 		}
 		return err
 	}, `SELECT id, until_at, steps FROM perdure_out`)
-}
-
-// checkPermits compares the permits that are kept with the rows that hold one.
-func checkPermits(c *conn, fault func(string, ...any)) error {
-	defined := map[string]bool{}
-	stored := map[permit]bool{}
-	if err := each(c, func(r *row) error { defined[r.text()] = true; return nil }, `SELECT name FROM perdure_limit`); err != nil {
-		return err
-	}
-	if err := each(c, func(r *row) error { stored[readPermit(r)] = true; return nil }, `SELECT name, key, job, idx, amount FROM perdure_permit`); err != nil {
-		return err
-	}
-	err := eachRow(c, func(k *kept, _ *row) {
-		for _, n := range kernel.PermitsOf(&k.step, k.job).List() {
-			p := permit{k.step.StepRef, n}
-			if n.Kept(defined) && !stored[p] {
-				fault("permit of %s: %s/%d is not counted", n.LimitKey, p.Job, p.Index)
-			}
-			if n.Kept(defined) {
-				delete(stored, p)
-			}
-		}
-	}, ``, ``)
-	for p := range stored {
-		fault("permit of %s: %s/%d is counted, and holds none", p.LimitKey, p.Job, p.Index)
-	}
-	return err
-}
-
-// checkLanes: each lane with a ready step is there, and is searched by its first one.
-func checkLanes(c *conn, fault func(string, ...any)) error {
-	firsts := map[kernel.LaneRef]kernel.Lane{}
-	err := eachRow(c, func(k *kept, _ *row) {
-		if lane, ok := kernel.LaneFor(&k.step); ok {
-			if first, there := firsts[lane.LaneRef]; !there || kernel.ClaimLess(lane.First, first.First) < 0 {
-				firsts[lane.LaneRef] = lane
-			}
-		}
-	}, ``, `WHERE lane < 0 AND ready IS NOT NULL`)
-	if err != nil {
-		return err
-	}
-	err = each(c, func(r *row) error {
-		lane := readLane(r)
-		if r.text() == "" && firsts[lane.LaneRef] != lane {
-			fault("lane of %s with %s: it is not what its steps say", lane.Agent, lane.Needs)
-		}
-		delete(firsts, lane.LaneRef)
-		return r.err
-	}, `SELECT `+laneColumns+`, coalesce(closed_name, '') FROM perdure_lane`)
-	for _, lane := range firsts {
-		fault("lane of %s with %s: it is not searched", lane.Agent, lane.Needs)
-	}
-	return err
-}
-
-// checkBundles compares what is said of a bundle with what is in it, and looks for its jobs among the rows: those have one that have
-// left.
-func checkBundles(c *conn, fault func(string, ...any)) error {
-	return each(c, func(r *row) error {
-		first, last, lane, ord, size := r.id(), r.id(), kernel.LaneID(r.num()), r.num(), r.int()
-		o := readBundle(r)
-		if r.err != nil {
-			return r.err
-		}
-		sorted := slices.IsSortedFunc(o.Jobs, func(a, b bundle.Job) int { return a.ID.Compare(b.ID) })
-		if n := len(o.Jobs); !sorted || n != size || o.Taken < 0 || o.Taken >= n || o.First() != first || o.Jobs[n-1].ID != last ||
-			o.Lane() != lane || o.Candidate(0).Order != ord || bundle.Low(last) != bundle.Low(first) {
-			fault("bundle of job %s: it is not what is said of it", first)
-			return nil
-		}
-		for i, j := range o.Jobs {
-			has, err := one(c, (*row).flag, `SELECT EXISTS (SELECT 1 FROM perdure_step WHERE job = ?)`, j.ID[:])
-			if err != nil {
-				return err
-			}
-			if has != (i < o.Taken) {
-				fault("job %s is in a bundle and has a row, or has left it and has none", j.ID)
-			}
-		}
-		return nil
-	}, `SELECT first, last, lane, ord, size, `+bundleColumns+` FROM perdure_bundle`)
 }

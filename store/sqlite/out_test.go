@@ -136,36 +136,36 @@ func TestCheckFinds(t *testing.T) {
 		t.Fatalf("%v, %v", faults, err)
 	}
 	for sql, want := range map[string]string{
-		`DELETE FROM perdure_out`:                                                                     "is not there",
-		`UPDATE perdure_out SET steps = substr(steps, 1, 8)`:                                          "is not in its set",
-		`UPDATE perdure_out SET locked_by = 'else'`:                                                   "is of a else",
-		`UPDATE perdure_out SET until_at = until_at + 1`:                                              "too late",
-		`UPDATE perdure_step SET phase = 4 WHERE phase = 3`:                                           "none of them is out",
-		`UPDATE perdure_step SET out = 99 WHERE phase = 3`:                                            "set 99 is not there",
-		`DELETE FROM perdure_permit WHERE name = 'agent:a'`:                                           "permit of agent:a",
-		`DELETE FROM perdure_permit WHERE name = 'job:t'`:                                             "is not counted",
+		`DELETE FROM perdure_out`:                                                                     "is running, and is missing in out",
+		`UPDATE perdure_out SET steps = substr(steps, 1, 8)`:                                          "is running, and is missing in out",
+		`UPDATE perdure_out SET locked_by = 'else'`:                                                   "is running, and is missing in out",
+		`UPDATE perdure_out SET until_at = until_at + 1`:                                              "is running, and is missing in out",
+		`UPDATE perdure_step SET phase = 4 WHERE phase = 3`:                                           "none of them is in flight",
+		`UPDATE perdure_step SET out = 99 WHERE phase = 3`:                                            "is running, and is missing in out",
+		`DELETE FROM perdure_permit WHERE name = 'agent:a'`:                                           "holds a permit of agent:a, and is missing",
+		`DELETE FROM perdure_permit WHERE name = 'job:t'`:                                             "holds a permit of job:t, and is missing in permit",
 		`INSERT INTO perdure_permit VALUES ('agent:b', '', zeroblob(16), 0, 1)`:                       "holds none",
-		`INSERT INTO perdure_permit VALUES ('agent:c', '', zeroblob(16), 0, 1)`:                       "permit of agent:c",
+		`INSERT INTO perdure_permit VALUES ('agent:c', '', zeroblob(16), 0, 1)`:                       "holds none of agent:c",
 		`DELETE FROM perdure_limit WHERE name = 'job:t'`:                                              "holds none",
-		`UPDATE perdure_step SET ready = NULL WHERE phase = 2`:                                        "not found by what it is",
-		`UPDATE perdure_step SET ready = 3 WHERE phase = 3`:                                           "not found by what it is",
-		`UPDATE perdure_step SET open = NULL WHERE idx = 0`:                                           "not found by what it is",
-		`UPDATE perdure_step SET look_at = 1 WHERE idx = 0`:                                           "not found by what it is",
-		`UPDATE perdure_step SET due_at = 1 WHERE idx = 0`:                                            "not found by what it is",
+		`UPDATE perdure_step SET ready = NULL WHERE phase = 2`:                                        "is ready, and is missing in ready",
+		`UPDATE perdure_step SET ready = 3 WHERE phase = 3`:                                           "is in ready, and does not belong there",
+		`UPDATE perdure_step SET open = NULL WHERE idx = 0`:                                           "is not settled, and is missing in open",
+		`UPDATE perdure_step SET look_at = 1 WHERE idx = 0`:                                           "is not settled, and is missing in open or has other values",
+		`UPDATE perdure_step SET due_at = 1 WHERE idx = 0`:                                            "is in due, and does not belong there",
 		`UPDATE perdure_step SET permit = NULL WHERE permit = 1`:                                      "holds none",
-		`UPDATE perdure_step SET phase = 3 WHERE phase = 2`:                                           "set 0 is not there",
-		`UPDATE perdure_step SET agent = 'b' WHERE phase = 3`:                                         "permit of agent:b",
-		`UPDATE perdure_step SET locked_until = 1 WHERE phase = 3`:                                    "too late",
-		`UPDATE perdure_permit SET amount = 2`:                                                        "is counted, and holds none",
-		`DELETE FROM perdure_lane`:                                                                    "is not searched",
-		`UPDATE perdure_lane SET ord = ord + 1`:                                                       "not what its steps say",
-		`INSERT INTO perdure_lane VALUES ('agent', -7, 7, 't', '[]', 1, zeroblob(16), 0, NULL, NULL)`: "not what its steps say",
+		`UPDATE perdure_step SET phase = 3 WHERE phase = 2`:                                           "is running, and is missing in out",
+		`UPDATE perdure_step SET agent = 'b' WHERE phase = 3`:                                         "holds a permit of agent:b",
+		`UPDATE perdure_step SET locked_until = 1 WHERE phase = 3`:                                    "is running, and is missing in out",
+		`UPDATE perdure_permit SET amount = 2`:                                                        "is in permit, and holds none",
+		`UPDATE perdure_lane SET ord = ord - 1`:                                                       "is in lane, and does not belong there",
+		`DELETE FROM perdure_lane`:                                                                    "needs limits, and is missing in lane",
+		`UPDATE perdure_lane SET ord = ord + 1`:                                                       "needs limits, and is missing in lane or has other values",
+		`INSERT INTO perdure_lane VALUES ('agent', -7, 7, 't', '[]', 1, zeroblob(16), 0, NULL, NULL)`: "is in lane, and does not belong there",
 	} {
 		if err := errors.Join(begin(s.write), s.write.once(sql)); err != nil {
 			t.Fatal(err)
 		}
-		var faults []string
-		err := checkSides(s.write, &faults)
+		faults, err := checkQueues(s.write)
 		rollback(s.write)
 		if err != nil || !strings.Contains(strings.Join(faults, "\n"), want) {
 			t.Errorf("%s\n\tfinds %q, %v; want %q", sql, faults, err, want)
