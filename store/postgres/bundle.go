@@ -53,60 +53,60 @@ order by b.ord, b.first limit $2`
 )
 
 // bundles remembers what is in some bundles, which never changes.
-type bundles struct {
+type bundleCache struct {
 	least int // how many jobs make one, at least; 0: none are made
 
-	mu          sync.Mutex
-	now, before map[perdure.JobID]*bundle.Bundle // by their first jobs; before is dropped when now is full
-	jobs        int                              // in now
-	server      time.Time                        // when the server that has them had started; another may have lost some
-	doubted     []uint64                         // transactions that made bundles, and whose commit has an unknown outcome
+	mu            sync.Mutex
+	now, before   map[perdure.JobID]*bundle.Bundle // by their first jobs; before is dropped when now is full
+	jobs          int                              // in now
+	server        time.Time                        // when the server that has them had started; another may have lost some
+	indeterminate []uint64                         // transactions that made bundles, and whose commit has an unknown outcome
 }
 
 // from says which server answers.
-func (m *bundles) from(server time.Time) {
+func (m *bundleCache) useServer(server time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.server.Equal(server) {
-		m.server, m.now, m.before, m.jobs, m.doubted = server, nil, nil, 0, nil
+		m.server, m.now, m.before, m.jobs, m.indeterminate = server, nil, nil, 0, nil
 	}
 }
 
 // doubt notes a transaction that may be committed later. It is not asked for more than the latest few.
-func (m *bundles) doubt(xid uint64) {
+func (m *bundleCache) addIndeterminate(xid uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.doubted = append(m.doubted, xid); len(m.doubted) > maxDoubted {
-		m.doubted = m.doubted[1:]
+	if m.indeterminate = append(m.indeterminate, xid); len(m.indeterminate) > maxIndeterminate {
+		m.indeterminate = m.indeterminate[1:]
 	}
 }
 
-const maxDoubted = 100
+const maxIndeterminate = 100
 
 // undecided are the transactions of which it is not known whether they are over.
-func (m *bundles) undecided() []uint64 {
+func (m *bundleCache) indeterminateXIDs() []uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Clone(m.doubted)
+	return slices.Clone(m.indeterminate)
 }
 
 // decided forgets transactions that are over.
-func (m *bundles) decided(xids []uint64) {
+func (m *bundleCache) forgetIndeterminate(xids []uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.doubted = slices.DeleteFunc(m.doubted, func(xid uint64) bool { return slices.Contains(xids, xid) })
+	m.indeterminate = slices.DeleteFunc(m.indeterminate, func(xid uint64) bool { return slices.Contains(xids, xid) })
 }
 
 // maxBundled bounds the jobs in each half of the memory.
 const maxBundled = 32_000
 
-func (m *bundles) get(first perdure.JobID) *bundle.Bundle {
+func (m *bundleCache) get(first perdure.JobID) *bundle.Bundle {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return cmp.Or(m.now[first], m.before[first])
 }
 
-func (m *bundles) add(b *bundle.Bundle) {
+func (m *bundleCache) add(b *bundle.Bundle) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.now == nil || m.jobs+len(b.Jobs) > maxBundled {
@@ -118,7 +118,7 @@ func (m *bundles) add(b *bundle.Bundle) {
 	}
 }
 
-func (m *bundles) remove(first perdure.JobID) {
+func (m *bundleCache) remove(first perdure.JobID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if b := m.now[first]; b != nil {
@@ -129,37 +129,37 @@ func (m *bundles) remove(first perdure.JobID) {
 }
 
 // bundlesTx is what one transaction knows of bundles.
-type bundlesTx struct {
-	locked map[perdure.JobID]*bundle.Open // by their first jobs
-	jobs   map[perdure.JobID]*bundledJob  // that were found, or are locked
-	made   []*bundle.Bundle
-	xid    uint64          // this transaction, if it has made some
-	spent  []perdure.JobID // bundles that are empty now
+type bundleTx struct {
+	locked  map[perdure.JobID]*bundle.Open // by their first jobs
+	found   map[perdure.JobID]*bundledJob  // that were found, or are locked
+	made    []*bundle.Bundle
+	xid     uint64          // this transaction, if it has made some
+	emptied []perdure.JobID // bundles that are empty now
 }
 
 // bundledJob is a job in a bundle.
 type bundledJob struct {
 	bundle.Place
-	row   readRow   // as it was submitted, once it is unpacked
-	known *knownJob // the same, for the memory of rows: it may be kept for long, and keeps no other job with it
-	now   newRow    // as it leaves
+	submitted jobRow     // as it was submitted, once it is unpacked
+	cached    *cachedJob // the same, for the memory of rows: it may be kept for long, and keeps no other job with it
+	leaving   newRow     // as it leaves
 }
 
 // note keeps jobs that were found, which are in order.
-func (t *bundlesTx) note(places []bundle.Place) {
-	if t.jobs == nil {
-		t.jobs = make(map[perdure.JobID]*bundledJob, len(places))
+func (t *bundleTx) addFound(places []bundle.Place) {
+	if t.found == nil {
+		t.found = make(map[perdure.JobID]*bundledJob, len(places))
 	}
 	room := make([]bundledJob, len(places))
 	for i, p := range places {
-		if id := p.Jobs[p.At].ID; t.jobs[id] == nil {
+		if id := p.Jobs[p.At].ID; t.found[id] == nil {
 			room[i].Place = p
-			t.jobs[id] = &room[i]
+			t.found[id] = &room[i]
 		}
 	}
 }
 
-func (t *bundlesTx) lock(o *bundle.Open) {
+func (t *bundleTx) lock(o *bundle.Open) {
 	if t.locked == nil {
 		t.locked = map[perdure.JobID]*bundle.Open{}
 	}
@@ -167,10 +167,10 @@ func (t *bundlesTx) lock(o *bundle.Open) {
 }
 
 // in is a job in a bundle that this transaction has locked; nil if it is in none.
-func (t *bundlesTx) in(id perdure.JobID) *bundledJob {
-	j := t.jobs[id]
+func (t *bundleTx) find(id perdure.JobID) *bundledJob {
+	j := t.found[id]
 	if j == nil {
-		j = t.inMade(id)
+		j = t.findMade(id)
 	}
 	if j == nil {
 		return nil
@@ -182,11 +182,11 @@ func (t *bundlesTx) in(id perdure.JobID) *bundledJob {
 }
 
 // inMade finds a job in the bundles that this transaction has made, and notes it.
-func (t *bundlesTx) inMade(id perdure.JobID) *bundledJob {
+func (t *bundleTx) findMade(id perdure.JobID) *bundledJob {
 	for _, b := range t.made {
 		if at, found := b.Find(id); found {
-			t.note([]bundle.Place{{Bundle: b, At: at}})
-			return t.jobs[id]
+			t.addFound([]bundle.Place{{Bundle: b, At: at}})
+			return t.found[id]
 		}
 	}
 	return nil
@@ -196,31 +196,31 @@ func (t *bundlesTx) inMade(id perdure.JobID) *bundledJob {
 const bundlePage = 20
 
 // foundBundle is a bundle in the order of dispatch; its first job that has not left comes no earlier than at.
-type foundBundle struct {
+type bundleHead struct {
 	first       perdure.JobID
 	taken, size int
 	at          kernel.Candidate
 }
 
-func scanFoundBundle(r *pgwire.Reader) foundBundle {
-	f := foundBundle{first: r.UUID(), taken: r.Int(), size: r.Int()}
+func scanBundleHead(r *pgwire.Reader) bundleHead {
+	f := bundleHead{first: r.UUID(), taken: r.Int(), size: r.Int()}
 	f.at = kernel.Candidate{StepRef: kernel.StepRef{Job: f.first}, Order: r.Int64()}
 	return f
 }
 
 // lookAtBundles is the query for a page of the bundles of an agent but those of full types, after one.
-func lookAtBundles(agent string, types []string, after kernel.Candidate, found *[]foundBundle) *pgwire.Statement {
+func selectBundles(agent string, types []string, after kernel.Candidate, found *[]bundleHead) *pgwire.Statement {
 	var leftOut pgwire.Cells
 	for _, typ := range types {
 		leftOut.Int8(int64(kernel.LaneOf(typ, "")))
 	}
-	return pgwire.Into(pgwire.New(bundlesSQL).Text(agent).Int(bundlePage).Array(pgwire.Int8, len(types), leftOut).Int64(after.Order).UUID(after.Job), found, scanFoundBundle)
+	return pgwire.Into(pgwire.New(bundlesSQL).Text(agent).Int(bundlePage).Array(pgwire.Int8, len(types), leftOut).Int64(after.Order).UUID(after.Job), found, scanBundleHead)
 }
 
 // readyOfBundles adds the first steps of jobs in bundles. It locks the bundles that they are in, so that another transaction that
 // searches meanwhile finds others. Only if there are not enough, those that others have locked are added too: they cannot be had
 // now. A search for one step locks nothing: it may be a mere comparison.
-func (tx *tx) readyOfBundles(agent string, max int, types []string, page []foundBundle, found *[]readyRow) error {
+func (tx *tx) readyOfBundles(agent string, max int, types []string, page []bundleHead, found *[]readyEntry) error {
 	var open, elsewhere []bundle.Open
 	for len(page) > 0 {
 		have := 0
@@ -242,7 +242,7 @@ func (tx *tx) readyOfBundles(agent string, max int, types []string, page []found
 		open, elsewhere = append(open, got...), append(elsewhere, busy...)
 		last := page[n-1].at
 		if page = page[n:]; len(page) == 0 && n > 0 {
-			if err := tx.run(lookAtBundles(agent, types, last, &page)); err != nil {
+			if err := tx.run(selectBundles(agent, types, last, &page)); err != nil {
 				return err
 			}
 		}
@@ -251,17 +251,17 @@ func (tx *tx) readyOfBundles(agent string, max int, types []string, page []found
 	if missing := max - len(next) - len(*found); missing > 0 {
 		next = append(next, bundle.Next(elsewhere, missing)...)
 	}
-	tx.cache.bundles.note(next)
+	tx.cache.bundles.addFound(next)
 	*found = slices.Grow(*found, len(next))
 	for _, p := range next {
 		c := p.Candidate()
-		*found = append(*found, readyRow{kernel.ReadyKey{Ready: true, Agent: agent, Lane: p.Lane(), Order: c.Order}, c.StepRef})
+		*found = append(*found, readyEntry{kernel.ReadyKey{Ready: true, Agent: agent, Lane: p.Lane(), Order: c.Order}, c.StepRef})
 	}
 	return nil
 }
 
 // openBundles reads bundles and, if asked to, locks those that no other transaction has locked.
-func (tx *tx) openBundles(found []foundBundle, lock bool) (open, elsewhere []bundle.Open, err error) {
+func (tx *tx) openBundles(found []bundleHead, lock bool) (open, elsewhere []bundle.Open, err error) {
 	firsts := make([]perdure.JobID, 0, len(found))
 	for _, f := range found {
 		if o := tx.cache.bundles.locked[f.first]; o != nil {
@@ -273,13 +273,13 @@ func (tx *tx) openBundles(found []foundBundle, lock bool) (open, elsewhere []bun
 	if len(firsts) == 0 {
 		return open, nil, nil
 	}
-	contents, err := tx.contents(firsts)
+	contents, err := tx.bundleContents(firsts)
 	if err != nil {
 		return nil, nil, err
 	}
 	locked := map[perdure.JobID]int{}
 	if lock {
-		if locked, err = tx.lockBundles(manner{}, uuids(pgwire.New(tryBundlesSQL), firsts)); err != nil {
+		if locked, err = tx.lockBundles(lockMode{}, uuids(pgwire.New(tryBundlesSQL), firsts)); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -304,9 +304,9 @@ func (tx *tx) openBundles(found []foundBundle, lock bool) (open, elsewhere []bun
 }
 
 // lockBundles tells how many have left the bundles that it locks.
-func (tx *tx) lockBundles(how manner, st *pgwire.Statement) (taken map[perdure.JobID]int, err error) {
+func (tx *tx) lockBundles(how lockMode, st *pgwire.Statement) (taken map[perdure.JobID]int, err error) {
 	taken = map[perdure.JobID]int{}
-	list := how.in(tx, []*pgwire.Statement{st.Each(func(r *pgwire.Reader) error {
+	list := how.statements(tx, []*pgwire.Statement{st.Each(func(r *pgwire.Reader) error {
 		first := r.UUID()
 		taken[first] = r.Int()
 		return nil
@@ -315,20 +315,20 @@ func (tx *tx) lockBundles(how manner, st *pgwire.Statement) (taken map[perdure.J
 }
 
 // maybeBundled are those jobs that may be in a bundle: not those of which Ready has found a row.
-func (tx *tx) maybeBundled(ids []perdure.JobID) []perdure.JobID {
-	if len(ids) == 0 || len(tx.queued) == 0 {
+func (tx *tx) withoutRows(ids []perdure.JobID) []perdure.JobID {
+	if len(ids) == 0 || len(tx.readyRows) == 0 {
 		return ids
 	}
-	rows := make(map[perdure.JobID]bool, len(tx.queued))
-	for ref := range tx.queued {
+	rows := make(map[perdure.JobID]bool, len(tx.readyRows))
+	for ref := range tx.readyRows {
 		rows[ref.Job] = true
 	}
 	return slices.DeleteFunc(ids, func(id perdure.JobID) bool { return rows[id] })
 }
 
 // contents are bundles by their first jobs, those that are there.
-func (tx *tx) contents(firsts []perdure.JobID) (map[perdure.JobID]*bundle.Bundle, error) {
-	tx.store.cache.bundles.from(tx.cache.rows.server)
+func (tx *tx) bundleContents(firsts []perdure.JobID) (map[perdure.JobID]*bundle.Bundle, error) {
+	tx.store.cache.bundles.useServer(tx.cache.rows.server)
 	found := make(map[perdure.JobID]*bundle.Bundle, len(firsts))
 	var missing []perdure.JobID
 	for _, first := range firsts {
@@ -384,7 +384,7 @@ func inputsOf(v []byte) (list []json.RawMessage) {
 }
 
 // lockInBundles locks the bundles of jobs that have no rows.
-func (tx *tx) lockInBundles(ids []perdure.JobID, how manner) (jobs []*kernel.Job, err error) {
+func (tx *tx) lockInBundles(ids []perdure.JobID, how lockMode) (jobs []*kernel.Job, err error) {
 	var lows pgwire.Cells
 	for _, id := range ids {
 		lows.UUID(bundle.Low(id))
@@ -393,7 +393,7 @@ func (tx *tx) lockInBundles(ids []perdure.JobID, how manner) (jobs []*kernel.Job
 	if err != nil || len(taken) == 0 {
 		return nil, err
 	}
-	contents, err := tx.contents(slices.Collect(maps.Keys(taken)))
+	contents, err := tx.bundleContents(slices.Collect(maps.Keys(taken)))
 	if err != nil {
 		return nil, err
 	}
@@ -403,8 +403,8 @@ func (tx *tx) lockInBundles(ids []perdure.JobID, how manner) (jobs []*kernel.Job
 		}
 		for _, id := range ids {
 			if at, found := b.Find(id); found && at >= tx.cache.bundles.locked[first].Taken {
-				tx.cache.bundles.note([]bundle.Place{{Bundle: b, At: at}})
-				jobs = append(jobs, tx.unpack(tx.cache.bundles.jobs[id]))
+				tx.cache.bundles.addFound([]bundle.Place{{Bundle: b, At: at}})
+				jobs = append(jobs, tx.unpack(tx.cache.bundles.found[id]))
 			}
 		}
 	}
@@ -412,14 +412,14 @@ func (tx *tx) lockInBundles(ids []perdure.JobID, how manner) (jobs []*kernel.Job
 }
 
 // tryBundles locks the bundles of jobs that Ready has found, and not locked.
-func (tx *tx) tryBundles(ids []perdure.JobID) error {
-	if len(tx.cache.bundles.jobs) == 0 {
+func (tx *tx) tryLockBundles(ids []perdure.JobID) error {
+	if len(tx.cache.bundles.found) == 0 {
 		return nil
 	}
 	of := map[perdure.JobID]*bundle.Bundle{}
 	var firsts []perdure.JobID
 	for _, id := range ids {
-		p := tx.cache.bundles.jobs[id]
+		p := tx.cache.bundles.found[id]
 		if p != nil && tx.cache.bundles.locked[p.First()] == nil && of[p.First()] == nil {
 			of[p.First()] = p.Bundle
 			firsts = append(firsts, p.First())
@@ -428,7 +428,7 @@ func (tx *tx) tryBundles(ids []perdure.JobID) error {
 	if len(firsts) == 0 {
 		return nil
 	}
-	taken, err := tx.lockBundles(manner{}, uuids(pgwire.New(tryBundlesSQL), firsts))
+	taken, err := tx.lockBundles(lockMode{}, uuids(pgwire.New(tryBundlesSQL), firsts))
 	for first, n := range taken {
 		tx.cache.bundles.lock(&bundle.Open{Bundle: of[first], Taken: n})
 	}
@@ -436,12 +436,12 @@ func (tx *tx) tryBundles(ids []perdure.JobID) error {
 }
 
 // bundled unpacks the jobs that are in bundles which are locked. The others are left.
-func (tx *tx) bundled(ids []perdure.JobID) (jobs []*kernel.Job, others []perdure.JobID) {
+func (tx *tx) unpackLocked(ids []perdure.JobID) (jobs []*kernel.Job, others []perdure.JobID) {
 	if len(tx.cache.bundles.locked) == 0 {
 		return nil, ids
 	}
 	for _, id := range ids {
-		if j := tx.cache.bundles.in(id); j != nil {
+		if j := tx.cache.bundles.find(id); j != nil {
 			jobs = append(jobs, tx.unpack(j))
 		} else {
 			others = append(others, id)
@@ -452,34 +452,34 @@ func (tx *tx) bundled(ids []perdure.JobID) (jobs []*kernel.Job, others []perdure
 
 // unpack makes a job of a bundle that is locked known to the transaction.
 func (tx *tx) unpack(j *bundledJob) *kernel.Job {
-	j.Make(j.At, &j.row.job, &j.row.step)
-	j.known = &knownJob{job: &j.row.job}
-	j.known.put(&j.row.step)
+	j.Make(j.At, &j.submitted.job, &j.submitted.step)
+	j.cached = &cachedJob{job: &j.submitted.job}
+	j.cached.put(&j.submitted.step)
 	later, _ := tx.store.cache.shapes.of(j.Shape, tx.cache.rows.server)
 	for _, l := range later {
-		j.known.unmade.add(l.Index)
+		j.cached.implicitSet.add(l.Index)
 	}
-	tx.cache.rows.note(j.row.job.ID, j.known)
-	return &j.row.job
+	tx.cache.rows.put(j.submitted.job.ID, j.cached)
+	return &j.submitted.job
 }
 
 // inBundle is a step of a job that was found in a bundle; nil if it was not, or has left it.
 func (tx *tx) inBundle(ref kernel.StepRef) (*kernel.Step, error) {
-	p := tx.cache.bundles.jobs[ref.Job]
+	p := tx.cache.bundles.found[ref.Job]
 	if p == nil {
 		return nil, nil
 	}
 	if o := tx.cache.bundles.locked[p.First()]; o != nil && p.At < o.Taken {
 		return nil, nil
 	}
-	if _, locked := tx.firsts[ref.Job]; locked || tx.cache.rows.jobs[ref.Job] != p.known { // it has left, and has rows
+	if _, locked := tx.lockedRows[ref.Job]; locked || tx.cache.rows.jobs[ref.Job] != p.cached { // it has left, and has rows
 		return nil, nil
 	}
-	row := &readRow{}
+	row := &jobRow{}
 	if p.Make(p.At, &row.job, &row.step); ref.Index == 0 {
 		return &row.step, nil
 	}
-	later, err := tx.laterOf(p.Shape)
+	later, err := tx.implicitOf(p.Shape)
 	for i := range later {
 		if later[i].Index == ref.Index {
 			s := later[i].step(&row.job)
@@ -491,43 +491,43 @@ func (tx *tx) inBundle(ref kernel.StepRef) (*kernel.Step, error) {
 
 // stepsInBundle are the steps of a job in a bundle that is locked.
 func (tx *tx) stepsInBundle(p *bundledJob) ([]*kernel.Step, error) {
-	row := &readRow{}
+	row := &jobRow{}
 	p.Make(p.At, &row.job, &row.step)
-	later, err := tx.laterOf(p.Shape)
-	w := waiters{&row.job, later}
-	return w.among([]*kernel.Step{&row.step}, perdure.MaxSteps), err
+	later, err := tx.implicitOf(p.Shape)
+	w := implicitSteps{&row.job, later}
+	return w.insertInto([]*kernel.Step{&row.step}, perdure.MaxSteps), err
 }
 
 // laterOf are the steps that jobs of a shape make later.
-func (tx *tx) laterOf(id kernel.ShapeID) ([]laterStep, error) {
+func (tx *tx) implicitOf(id kernel.ShapeID) ([]implicitStep, error) {
 	if list, known := tx.store.cache.shapes.of(id, tx.cache.rows.server); known {
 		return list, nil
 	}
 	if tx.cache.shapes == nil {
-		tx.cache.shapes = map[kernel.ShapeID][]laterStep{}
+		tx.cache.shapes = map[kernel.ShapeID][]implicitStep{}
 	}
 	if list, known := tx.cache.shapes[id]; known {
 		return list, nil
 	}
-	err := tx.run(laters([]kernel.ShapeID{id}, tx.cache.shapes))
+	err := tx.run(selectImplicit([]kernel.ShapeID{id}, tx.cache.shapes))
 	return tx.cache.shapes[id], err
 }
 
 // ——— writing ———
 
 // bundleNew puts new jobs into bundles, and gives those that are left.
-func (w *writing) bundleNew(all []kernel.NewJob) []kernel.NewJob {
+func (w *writing) insertBundles(all []kernel.NewJob) []kernel.NewJob {
 	least := w.tx.store.cache.bundles.least
 	if !speed.Bundles.On() {
 		least = 0
 	}
 	made, rest := bundle.Collect(all, least, func(n *kernel.NewJob) bool {
-		later := w.later[n.Job.Shape]
+		later := w.implicit[n.Job.Shape]
 		if len(later) < len(n.Steps)-1 {
 			return false
 		}
 		for _, s := range n.Steps[1:] {
-			if !hasLater(later, n.Job, s) {
+			if !isImplicit(later, n.Job, s) {
 				return false
 			}
 		}
@@ -550,12 +550,12 @@ func (w *writing) bundleNew(all []kernel.NewJob) []kernel.NewJob {
 // A commit that this process has given up may still happen: until the synchronous standby answers, its changes are invisible. If a
 // job has rows, a second insert of it waits for the key of the first. A bundle has one key for all of its jobs. So a transaction that
 // does not find a job asks whether such a commit is in progress. If one is, it is tried again until that has ended (F006, F063).
-const undecidedSQL = "select x from unnest($1::bigint[]) as x where pg_xact_status(x::text::xid8) = 'in progress'"
+const inProgressSQL = "select x from unnest($1::bigint[]) as x where pg_xact_status(x::text::xid8) = 'in progress'"
 
 // overDoubts says whether a transaction in doubt has ended since it was asked for the last time; then what was missing may be there.
-func (tx *tx) overDoubts() (ended bool, err error) {
-	tx.store.cache.bundles.from(tx.cache.rows.server)
-	xids := tx.store.cache.bundles.undecided()
+func (tx *tx) awaitIndeterminate() (ended bool, err error) {
+	tx.store.cache.bundles.useServer(tx.cache.rows.server)
+	xids := tx.store.cache.bundles.indeterminateXIDs()
 	if len(xids) == 0 {
 		return false, nil
 	}
@@ -564,13 +564,13 @@ func (tx *tx) overDoubts() (ended bool, err error) {
 		ids.Int8(int64(xid))
 	}
 	var running []int64
-	if err := tx.run(pgwire.Into(pgwire.New(undecidedSQL).Array(pgwire.Int8, len(xids), ids), &running, (*pgwire.Reader).Int64)); err != nil {
+	if err := tx.run(pgwire.Into(pgwire.New(inProgressSQL).Array(pgwire.Int8, len(xids), ids), &running, (*pgwire.Reader).Int64)); err != nil {
 		return false, err
 	}
 	if len(running) > 0 {
 		return false, tx.fail(kernel.ErrStale)
 	}
-	tx.store.cache.bundles.decided(xids)
+	tx.store.cache.bundles.forgetIndeterminate(xids)
 	return true, nil
 }
 
@@ -602,7 +602,7 @@ func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChang
 		if latest != nil && latest.Jobs[latest.At].ID == id {
 			return latest
 		}
-		j := t.in(id)
+		j := t.find(id)
 		if j == nil {
 			return nil
 		}
@@ -615,7 +615,7 @@ func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChang
 	for _, ch := range jobs {
 		if j := leaves(ch.Now.ID); j != nil {
 			w.stale = w.stale || !j.WasJob(ch.Was)
-			j.now.job = ch.Now
+			j.leaving.job = ch.Now
 		} else {
 			others = append(others, ch)
 		}
@@ -628,7 +628,7 @@ func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChang
 			otherSteps = append(otherSteps, ch)
 		case ch.Now.Index == 0:
 			w.stale = w.stale || !bundle.WasStep(ch.Was)
-			j.now.step = ch.Now
+			j.leaving.step = ch.Now
 		default:
 			further = append(further, ch)
 		}
@@ -644,8 +644,8 @@ func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChang
 		born := make([]newRow, 0, upTo-o.Taken)
 		for at := o.Taken; at < upTo; at++ {
 			r := w.rowOf(o, at)
-			w.sides.job(nil, r.job)
-			w.sides.step(nil, r.step)
+			w.queues.jobChanged(nil, r.job)
+			w.queues.stepChanged(nil, r.step)
 			born = append(born, r)
 		}
 		if len(born) >= manyRows/2 { // what the rows of a bundle have in common is said once
@@ -657,7 +657,7 @@ func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChang
 			spent.UUID(o.First())
 			spentOlds.Int4(o.Taken)
 			gone++
-			t.spent = append(t.spent, o.First())
+			t.emptied = append(t.emptied, o.First())
 		} else {
 			firsts.UUID(o.First())
 			olds.Int4(o.Taken)
@@ -676,20 +676,20 @@ func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChang
 		w.add(pgwire.New(deleteBundlesSQL).Array(pgwire.UUID, gone, spent).Array(pgwire.Int4, gone, spentOlds).Exact(gone))
 	}
 	for i := range further {
-		w.sides.step(further[i].Was, further[i].Now)
+		w.queues.stepChanged(further[i].Was, further[i].Now)
 	}
-	w.makeLater(further)
+	w.upsertImplicit(further)
 	return others, otherSteps
 }
 
 // rowOf is the row of a job that leaves a bundle: as it is now, or as it was submitted.
 func (w *writing) rowOf(o *bundle.Open, at int) (r newRow) {
-	j := w.tx.cache.bundles.jobs[o.Jobs[at].ID]
+	j := w.tx.cache.bundles.found[o.Jobs[at].ID]
 	if j != nil {
-		r = j.now
+		r = j.leaving
 	}
 	if r.job == nil || r.step == nil {
-		row := &readRow{}
+		row := &jobRow{}
 		o.Make(at, &row.job, &row.step)
 		r = newRow{cmp.Or(r.job, &row.job), cmp.Or(r.step, &row.step)}
 	}
@@ -697,20 +697,20 @@ func (w *writing) rowOf(o *bundle.Open, at int) (r newRow) {
 }
 
 // unknown keeps which transaction it was whose commit has an unknown outcome, if it has made bundles: it may be committed later.
-func (t *bundlesTx) unknown(store *bundles) {
+func (t *bundleTx) rememberIndeterminate(store *bundleCache) {
 	if t.xid != 0 {
-		store.doubt(t.xid)
+		store.addIndeterminate(t.xid)
 	}
 }
 
 // committed keeps what is in the bundles that were made, and forgets those that are empty.
-func (t *bundlesTx) committed(store *bundles) {
+func (t *bundleTx) committed(store *bundleCache) {
 	for _, b := range t.made {
-		if !slices.Contains(t.spent, b.First()) {
+		if !slices.Contains(t.emptied, b.First()) {
 			store.add(b)
 		}
 	}
-	for _, first := range t.spent {
+	for _, first := range t.emptied {
 		store.remove(first)
 	}
 }

@@ -35,19 +35,19 @@ const (
 
 // bundledJobs are some jobs in bundles, as they were submitted.
 type bundledJobs struct {
-	rows  []*readRow
-	later [][]laterStep
+	rows     []*jobRow
+	implicit [][]implicitStep
 }
 
 func (f *bundledJobs) scan(r *pgwire.Reader) error {
-	b, row := scanBundle(r), &readRow{}
+	b, row := scanBundle(r), &jobRow{}
 	b.Make(0, &row.job, &row.step)
 	f.rows = append(f.rows, row)
 	if !r.More() {
 		return nil
 	}
-	later, err := scanLater(r)
-	f.later = append(f.later, later)
+	later, err := scanImplicit(r)
+	f.implicit = append(f.implicit, later)
 	return err
 }
 
@@ -58,11 +58,11 @@ func (f *bundledJobs) one(id perdure.JobID) *pgwire.Statement {
 }
 
 // into gives the steps of the one job, if there is one.
-func (f *bundledJobs) into(w *waiters, steps []*kernel.Step) []*kernel.Step {
+func (f *bundledJobs) into(w *implicitSteps, steps []*kernel.Step) []*kernel.Step {
 	if len(steps) > 0 || len(f.rows) == 0 {
 		return steps
 	}
-	w.job, w.later = &f.rows[0].job, f.later[0]
+	w.job, w.implicit = &f.rows[0].job, f.implicit[0]
 	return []*kernel.Step{&f.rows[0].step}
 }
 
@@ -119,7 +119,7 @@ func (tx *tx) hashInBundles(typ string, hash [32]byte) (id perdure.JobID, found 
 	if err != nil || len(firsts) == 0 {
 		return id, false, err
 	}
-	contents, err := tx.contents(firsts)
+	contents, err := tx.bundleContents(firsts)
 	for first, b := range contents {
 		for _, j := range b.Jobs[taken[first]:] {
 			if j.Hash == hash && (!found || j.ID.Compare(id) > 0) {

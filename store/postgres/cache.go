@@ -22,27 +22,27 @@ import (
 type cache struct {
 	rows    rowCache
 	shapes  shapes
-	sets    *sets
-	lanes   lanes
-	bundles bundles
+	sets    *runSets
+	lanes   laneMarks
+	bundles bundleCache
 }
 
 func newCache(leastBundle int) cache {
-	return cache{sets: newSets(), lanes: lanes{quick: quickLook, rest: fullRest}, bundles: bundles{least: leastBundle}}
+	return cache{sets: newSets(), lanes: laneMarks{quick: quickSearch, interval: fullInterval}, bundles: bundleCache{least: leastBundle}}
 }
 
 // cacheTx is the part of one transaction.
 type cacheTx struct {
 	of      *cache
 	rows    rowsTx
-	shapes  map[kernel.ShapeID][]laterStep // written by this transaction, or found by it
-	sets    setsTx
-	lanes   lanesTx
-	bundles bundlesTx
+	shapes  map[kernel.ShapeID][]implicitStep // written by this transaction, or found by it
+	sets    runSetsTx
+	lanes   laneMarksTx
+	bundles bundleTx
 }
 
 func (c *cache) begin() cacheTx {
-	return cacheTx{of: c, rows: rowsTx{store: &c.rows}, sets: setsTx{store: c.sets}, lanes: lanesTx{store: &c.lanes}}
+	return cacheTx{of: c, rows: rowsTx{store: &c.rows}, sets: runSetsTx{store: c.sets}, lanes: laneMarksTx{store: &c.lanes}}
 }
 
 // commit keeps what the transaction has written or found.
@@ -63,9 +63,9 @@ func (t *cacheTx) rollBack() {
 // indeterminate ends a transaction whose commit has an unknown outcome. Its rows are not kept. If it has made bundles, its id is kept, so
 // that later transactions can query whether it is committed.
 func (t *cacheTx) indeterminate() {
-	t.sets.unknown()
+	t.sets.indeterminate()
 	t.lanes.end(false)
-	t.bundles.unknown(&t.of.bundles)
+	t.bundles.rememberIndeterminate(&t.of.bundles)
 }
 
 // rowCache is the rows of jobs as this process has written them last, so that they need not be read again.
@@ -77,26 +77,26 @@ func (t *cacheTx) indeterminate() {
 // one that is not leaves this poorer, never wrong.
 type rowCache struct {
 	mu          sync.Mutex
-	now, before map[perdure.JobID]*knownJob // before is dropped when now is full
-	rows        int                         // in now
-	server      time.Time                   // when the server that numbered the transactions had started
-	newest      uint64                      // the latest transaction of ours
+	now, before map[perdure.JobID]*cachedJob // before is dropped when now is full
+	rows        int                          // in now
+	server      time.Time                    // when the server that numbered the transactions had started
+	newest      uint64                       // the latest transaction of ours
 }
 
 // knownJob is what is remembered of one job. Nobody writes to the rows.
-type knownJob struct {
+type cachedJob struct {
 	job   *kernel.Job
 	steps []*kernel.Step // by place; nil where it is not known
 	xid   uint64         // the transaction that has written it
 	one   [1]*kernel.Step
-	unmade
+	implicitSet
 
 	written bool // by the transaction that has taken it: it is as it will be
 }
 
-func (j *knownJob) rows() int { return max(1, len(j.steps)) }
+func (j *cachedJob) rows() int { return max(1, len(j.steps)) }
 
-func (j *knownJob) put(s *kernel.Step) {
+func (j *cachedJob) put(s *kernel.Step) {
 	if j.steps == nil {
 		j.steps = j.one[:]
 	}
@@ -107,7 +107,7 @@ func (j *knownJob) put(s *kernel.Step) {
 }
 
 // slim is a job as it is read: a large input is kept apart from it.
-func slim(j *kernel.Job) *kernel.Job {
+func withoutInput(j *kernel.Job) *kernel.Job {
 	if !j.Apart && !apart(j) {
 		return j
 	}
@@ -119,20 +119,20 @@ func slim(j *kernel.Job) *kernel.Job {
 const (
 	// maxKnown bounds the rows in each half of the memory, maxWaiting those up to which jobs are kept that are
 	// not begun: a backlog is not kept at hand.
-	maxKnown   = 32_768
-	maxWaiting = maxKnown / 4
+	maxCachedRows    = 32_768
+	maxCachedWaiting = maxCachedRows / 4
 	// maxAge bounds how many transactions ago rows were written: xmin has 32 bits, and comes round.
 	maxAge = 1 << 31
 )
 
 // take gives what is known of these jobs to a transaction.
-func (k *rowCache) take(ids []perdure.JobID) (taken []*knownJob) {
+func (k *rowCache) take(ids []perdure.JobID) (taken []*cachedJob) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.now)+len(k.before) == 0 {
 		return nil
 	}
-	taken = make([]*knownJob, 0, len(ids))
+	taken = make([]*cachedJob, 0, len(ids))
 	for _, id := range ids {
 		j := k.now[id]
 		if j != nil {
@@ -150,7 +150,7 @@ func (k *rowCache) take(ids []perdure.JobID) (taken []*knownJob) {
 
 // from says which server answers. Another one, or the same one after its start, may have lost transactions
 // and number others as those: what was known is forgotten.
-func (k *rowCache) from(server time.Time) (same bool) {
+func (k *rowCache) useServer(server time.Time) (same bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.server.Equal(server) {
@@ -161,7 +161,7 @@ func (k *rowCache) from(server time.Time) (same bool) {
 }
 
 // keep remembers jobs as they are now that a transaction is committed.
-func (k *rowCache) keep(server time.Time, jobs map[perdure.JobID]*knownJob) {
+func (k *rowCache) keep(server time.Time, jobs map[perdure.JobID]*cachedJob) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.server.Equal(server) || !speed.KnownRows.On() {
@@ -169,11 +169,11 @@ func (k *rowCache) keep(server time.Time, jobs map[perdure.JobID]*knownJob) {
 	}
 	for id, j := range jobs {
 		j.written = false
-		if j.job.Phase == perdure.Settled || j.rows() > maxKnown/4 || j.job.Current == perdure.Undone && k.rows+j.rows() > maxWaiting {
+		if j.job.Phase == perdure.Settled || j.rows() > maxCachedRows/4 || j.job.Current == perdure.Undone && k.rows+j.rows() > maxCachedWaiting {
 			continue
 		}
-		if k.now == nil || k.rows+j.rows() > maxKnown {
-			k.before, k.now, k.rows = k.now, make(map[perdure.JobID]*knownJob, len(k.now)), 0
+		if k.now == nil || k.rows+j.rows() > maxCachedRows {
+			k.before, k.now, k.rows = k.now, make(map[perdure.JobID]*cachedJob, len(k.now)), 0
 		}
 		k.newest = max(k.newest, j.xid)
 		k.now[id] = j
@@ -183,22 +183,22 @@ func (k *rowCache) keep(server time.Time, jobs map[perdure.JobID]*knownJob) {
 
 // recall is a transaction's part.
 type rowsTx struct {
-	store  *rowCache
-	server time.Time
-	xid    uint64
-	jobs   map[perdure.JobID]*knownJob // locked or written
-	wrote  bool                        // some of them are written
+	store      *rowCache
+	server     time.Time
+	xid        uint64
+	jobs       map[perdure.JobID]*cachedJob // locked or written
+	hasWritten bool                         // some of them are written
 }
 
-func (m *rowsTx) note(id perdure.JobID, j *knownJob) {
+func (m *rowsTx) put(id perdure.JobID, j *cachedJob) {
 	if m.jobs == nil {
-		m.jobs = map[perdure.JobID]*knownJob{}
+		m.jobs = map[perdure.JobID]*cachedJob{}
 	}
 	m.jobs[id] = j
 }
 
 // step is a row that is known; nil where it is not, or where a row of its job was written since.
-func (m *rowsTx) step(ref kernel.StepRef) *kernel.Step {
+func (m *rowsTx) cached(ref kernel.StepRef) *kernel.Step {
 	if j := m.jobs[ref.Job]; j != nil && !j.written && ref.Index < len(j.steps) {
 		return j.steps[ref.Index]
 	}
@@ -206,50 +206,50 @@ func (m *rowsTx) step(ref kernel.StepRef) *kernel.Step {
 }
 
 // created and changed note what is written. Of a job that was not known all that is not written stays unknown.
-func (m *rowsTx) created(n *kernel.NewJob, later []laterStep) {
-	j := &knownJob{job: slim(n.Job), written: true}
+func (m *rowsTx) created(n *kernel.NewJob, later []implicitStep) {
+	j := &cachedJob{job: withoutInput(n.Job), written: true}
 	if len(n.Steps) > 1 {
 		j.steps = make([]*kernel.Step, 0, len(n.Steps))
 	}
 	for _, s := range n.Steps {
 		j.put(s)
-		if hasLater(later, n.Job, s) {
-			j.unmade.add(s.Index)
+		if isImplicit(later, n.Job, s) {
+			j.implicitSet.add(s.Index)
 		}
 	}
-	m.note(n.Job.ID, j)
-	m.wrote = true
+	m.put(n.Job.ID, j)
+	m.hasWritten = true
 }
 
 func (m *rowsTx) changed(jobs []kernel.JobChange, steps []kernel.StepChange) {
 	for _, ch := range jobs {
 		j := m.jobs[ch.Now.ID]
 		if j == nil {
-			j = &knownJob{}
-			m.note(ch.Now.ID, j)
+			j = &cachedJob{}
+			m.put(ch.Now.ID, j)
 		}
-		j.job, j.written = slim(ch.Now), true
-		m.wrote = true
+		j.job, j.written = withoutInput(ch.Now), true
+		m.hasWritten = true
 	}
 	for _, ch := range steps {
 		if j := m.jobs[ch.Now.Job]; j != nil {
 			j.written = true
 			j.put(ch.Now)
-			j.unmade.remove(ch.Now.Index)
-			m.wrote = true
+			j.implicitSet.remove(ch.Now.Index)
+			m.hasWritten = true
 		}
 	}
 }
 
 // unmade and made say whether it is known that a step has no row yet, or that it has one.
-func (m *rowsTx) unmade(ref kernel.StepRef) bool {
+func (m *rowsTx) isImplicit(ref kernel.StepRef) bool {
 	j := m.jobs[ref.Job]
-	return j != nil && j.unmade.has(ref.Index)
+	return j != nil && j.implicitSet.has(ref.Index)
 }
 
-func (m *rowsTx) made(ref kernel.StepRef) bool {
+func (m *rowsTx) hasRow(ref kernel.StepRef) bool {
 	j := m.jobs[ref.Job]
-	return j != nil && ref.Index < min(len(j.steps), maxUnmade) && j.steps[ref.Index] != nil && !j.unmade.has(ref.Index)
+	return j != nil && ref.Index < min(len(j.steps), maxImplicitIndex) && j.steps[ref.Index] != nil && !j.implicitSet.has(ref.Index)
 }
 
 // committed gives back what was taken and what was written.

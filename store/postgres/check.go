@@ -101,7 +101,7 @@ func (c *checking) Limits() (map[string]bool, error) {
 
 func (c *checking) Open(j *kernel.Job) (time.Time, bool) {
 	entry, ok := openOf(j)
-	return entry.look, ok
+	return entry.deadline, ok
 }
 
 // checkSQL are, for each queue table, the statement that reads the entries of given rows by their keys, and the statement that

@@ -68,7 +68,7 @@ type clock struct {
 	latest  latestTime
 	offset  offset
 	jump    time.Duration // the latest of the server's clock, until an alert is committed for it
-	known   acquaintance
+	known   recognition
 	newest  string // origin of the newest timeline that has answered (see fence.go)
 	refused error  // why a server of an older one was refused
 }
@@ -126,23 +126,23 @@ func later(a, b time.Time) time.Time {
 
 // Now is the time that was read with the latest lock, or is read now.
 func (tx *tx) Now() (time.Time, error) {
-	if tx.read.server.IsZero() {
+	if tx.clockReading.server.IsZero() {
 		if err := tx.run(tx.readClock()); err != nil {
 			return time.Time{}, err
 		}
 	}
-	tx.requested, tx.read = tx.clock.timeOf(tx.read), reading{}
+	tx.returnedReading, tx.clockReading = tx.clock.timeOf(tx.clockReading), reading{}
 	if err := tx.guard(); err != nil {
-		return tx.requested.now, err
+		return tx.returnedReading.now, err
 	}
-	return tx.requested.now, tx.alertJump()
+	return tx.returnedReading.now, tx.alertJump()
 }
 
 // readClock keeps a reading for the next call of Now.
 func (tx *tx) readClock() *pgwire.Statement {
 	return pgwire.New(clockSQL).Each(func(r *pgwire.Reader) error {
-		tx.read = scanReading(r)
-		tx.cache.rows.server = tx.read.start
+		tx.clockReading = scanReading(r)
+		tx.cache.rows.server = tx.clockReading.start
 		return nil
 	})
 }
@@ -153,7 +153,7 @@ const raiseMarkSQL = `update perdure.clock set mark = $1, ahead = $2
 // raiseMark keeps the time at which this transaction wrote, if the mark is well behind it; else it is nil. It
 // waits for nobody: whoever holds the row raises it.
 func (tx *tx) raiseMark() *pgwire.Statement {
-	t := tx.requested
+	t := tx.returnedReading
 	if !t.lifted && (!tx.wrote || t.now.Sub(t.mark) < markEvery) {
 		return nil
 	}

@@ -42,7 +42,7 @@ const awaitStandbySQL = `select case when ` + waitsForStandby + ` then pg_logica
 const waitsForStandby = `not pg_is_in_recovery() and current_setting('synchronous_standby_names') <> '' and current_setting('synchronous_commit') not in ('off', 'local')`
 
 // link is the state of one connection that the store keeps in addition to its prepared statements.
-type link struct {
+type connLink struct {
 	dial         pgconn.DialFunc
 	connected    atomic.Bool // what is dialed from now on is for cancel requests
 	committing   atomic.Bool // a statement that may commit was sent, and is not answered
@@ -75,8 +75,8 @@ func (s *Store) prepare(cfg *pgx.ConnConfig) *pgx.ConnConfig {
 }
 
 // addLink adds a link to the configuration of a connection.
-func addLink(cfg *pgx.ConnConfig) *link {
-	l := &link{dial: cfg.DialFunc}
+func addLink(cfg *pgx.ConnConfig) *connLink {
+	l := &connLink{dial: cfg.DialFunc}
 	cfg.DialFunc = l.connect
 	cfg.OnNotice = l.notice
 	cfg.BuildContextWatcherHandler = func(pg *pgconn.PgConn) ctxwatch.Handler {
@@ -86,11 +86,11 @@ func addLink(cfg *pgx.ConnConfig) *link {
 	return l
 }
 
-func linkOf(conn *pgx.Conn) *link { return conn.PgConn().CustomData()[linkKey].(*link) }
+func linkOf(conn *pgx.Conn) *connLink { return conn.PgConn().CustomData()[linkKey].(*connLink) }
 
 // connect is called for the connection, and by the driver for each cancel request, which has to end within
 // cancelWithin.
-func (l *link) connect(ctx context.Context, network, addr string) (net.Conn, error) {
+func (l *connLink) connect(ctx context.Context, network, addr string) (net.Conn, error) {
 	if l.committing.Load() {
 		return nil, errNoCancel
 	}
@@ -109,7 +109,7 @@ func (l *link) connect(ctx context.Context, network, addr string) (net.Conn, err
 
 // notice recognizes the server's warning by the name of the server function that raises it, because its text is
 // translated.
-func (l *link) notice(_ *pgconn.PgConn, n *pgconn.Notice) {
+func (l *connLink) notice(_ *pgconn.PgConn, n *pgconn.Notice) {
 	if n.Routine == "SyncRepWaitForLSN" {
 		l.unreplicated.Store(true)
 	}

@@ -54,7 +54,7 @@ func TestBundleInDoubtIsNotStoredTwice(t *testing.T) {
 	if jobs, err := lock(); err != nil || len(jobs) != 0 {
 		t.Fatalf("%v, %v", jobs, err)
 	}
-	s.cache.bundles.doubt(uint64(xid))
+	s.cache.bundles.addIndeterminate(uint64(xid))
 	if jobs, err := lock(); !errors.Is(err, kernel.ErrStale) {
 		t.Fatalf("while it may be committed: %v, %v", jobs, err)
 	}
@@ -79,15 +79,15 @@ func TestBundleInDoubtIsNotStoredTwice(t *testing.T) {
 
 // A transaction that makes bundles knows which one it is before its commit, and is kept if nobody knows how that ended.
 func TestTransactionThatMakesBundlesIsKept(t *testing.T) {
-	b := &bundles{}
-	(&bundlesTx{xid: 7}).unknown(b)
-	(&bundlesTx{}).unknown(b)
-	(&bundlesTx{xid: 8}).committed(b)
-	if xids := b.undecided(); len(xids) != 1 || xids[0] != 7 {
+	b := &bundleCache{}
+	(&bundleTx{xid: 7}).rememberIndeterminate(b)
+	(&bundleTx{}).rememberIndeterminate(b)
+	(&bundleTx{xid: 8}).committed(b)
+	if xids := b.indeterminateXIDs(); len(xids) != 1 || xids[0] != 7 {
 		t.Errorf("%v", xids)
 	}
-	b.from(time.Now()) // a server that has not begun them
-	if xids := b.undecided(); len(xids) != 0 {
+	b.useServer(time.Now()) // a server that has not begun them
+	if xids := b.indeterminateXIDs(); len(xids) != 0 {
 		t.Errorf("%v", xids)
 	}
 }

@@ -32,7 +32,7 @@ import (
 // The former primary may come back as a primary. Its timeline is the older one, and this process refuses it.
 
 // acquaintance is the database as this process knows it.
-type acquaintance struct {
+type recognition struct {
 	start              time.Time // of the server whose origin was compared
 	mark               time.Time // the latest that was read
 	fence              int64     // the highest that was read
@@ -62,7 +62,7 @@ const standbyOrigin = "standby"
 
 // familiar says whether a reading is of the server that this process knows, and no older than what it has
 // read; and gives what is known.
-func (c *clock) familiar(r reading) (bool, acquaintance) {
+func (c *clock) recognize(r reading) (bool, recognition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !r.start.Equal(c.known.start) || r.mark.Before(c.known.mark) {
@@ -73,7 +73,7 @@ func (c *clock) familiar(r reading) (bool, acquaintance) {
 }
 
 // learn remembers a reading of a database whose origin is right.
-func (c *clock) learn(r reading, now acquaintance) {
+func (c *clock) remember(r reading, now recognition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known.start.Equal(r.start) { // another transaction was faster, and has compared while the witnesses were there
@@ -155,9 +155,9 @@ func (s *Store) Refused() error {
 
 // guard raises the fence where the database is an older one, in this transaction.
 func (tx *tx) guard() error {
-	familiar, known := tx.clock.familiar(tx.requested)
+	familiar, known := tx.clock.recognize(tx.returnedReading)
 	if familiar {
-		tx.requested.fence = known.fence // another reading may have been the later one
+		tx.returnedReading.fence = known.fence // another reading may have been the later one
 		return nil
 	}
 	var fresh reading
@@ -186,7 +186,7 @@ func (tx *tx) guard() error {
 				return err
 			}
 		}
-		tx.requested.fence = max(fresh.fence, known.fence)
+		tx.returnedReading.fence = max(fresh.fence, known.fence)
 		hasAll := known.origin == "" || known.origin == is && known.hasAllAcknowledged
 		if successor(known.origin, is) {
 			var err error
@@ -194,7 +194,7 @@ func (tx *tx) guard() error {
 				return err
 			}
 		}
-		tx.clock.learn(fresh, acquaintance{origin: is, hasAllAcknowledged: hasAll})
+		tx.clock.remember(fresh, recognition{origin: is, hasAllAcknowledged: hasAll})
 		tx.store.witnesses.forget(fresh.start)
 		return nil
 	}
@@ -203,27 +203,27 @@ func (tx *tx) guard() error {
 
 // setBack raises the fence once, whoever else finds the same. This process compares again in its next
 // transaction: this one may fail.
-func (tx *tx) setBack(why, stored, is string, fresh reading, known acquaintance) error {
-	fence, met := tx.requested.now.UnixMilli(), false
-	raise := pgwire.New(raiseFenceSQL).Int64(fence).Time(tx.requested.now).Text(stored).Text(is).Int64(fresh.fence)
+func (tx *tx) setBack(why, stored, is string, fresh reading, known recognition) error {
+	fence, met := tx.returnedReading.now.UnixMilli(), false
+	raise := pgwire.New(raiseFenceSQL).Int64(fence).Time(tx.returnedReading.now).Text(stored).Text(is).Int64(fresh.fence)
 	raise.Counted(func(n int64) { met = n > 0 })
 	if err := tx.run(raise, pgwire.New(readFenceSQL).Each(func(r *pgwire.Reader) error {
-		tx.requested.fence = max(r.Int64(), known.fence)
+		tx.returnedReading.fence = max(r.Int64(), known.fence)
 		return r.Failed
 	})); err != nil || !met {
 		return err
 	}
 	tx.wrote = true
-	return tx.Save(&kernel.Changes{Alerts: []kernel.Alert{{Kind: perdure.AlertSetback, Name: is, RaisedAt: tx.requested.now, Message: fmt.Sprintf(setbackMessage, why, fence)}}})
+	return tx.Save(&kernel.Changes{Alerts: []kernel.Alert{{Kind: perdure.AlertSetback, Name: is, RaisedAt: tx.returnedReading.now, Message: fmt.Sprintf(setbackMessage, why, fence)}}})
 }
 
 func (tx *tx) Fence() (int64, error) {
-	if tx.requested.start.IsZero() {
+	if tx.returnedReading.start.IsZero() {
 		if _, err := tx.Now(); err != nil {
 			return 0, err
 		}
 	}
-	return tx.requested.fence, nil
+	return tx.returnedReading.fence, nil
 }
 
 const (
@@ -251,6 +251,6 @@ func (tx *tx) RaiseFence(fence int64, a kernel.Alert) error {
 	if err := tx.run(pgwire.New(raiseOnlySQL).Int64(fence)); err != nil {
 		return err
 	}
-	tx.requested.fence = max(tx.requested.fence, fence)
+	tx.returnedReading.fence = max(tx.returnedReading.fence, fence)
 	return tx.Save(&kernel.Changes{Alerts: []kernel.Alert{a}})
 }

@@ -32,27 +32,27 @@ const (
 	notifySQL = "select set_config('synchronous_commit', 'off', true), pg_notify('perdure', $1)"
 )
 
-type hints struct {
-	ctx    context.Context // until the store is closed
-	cancel context.CancelFunc
-	noted  chan struct{}
-	mail   chan struct{} // mail may have been sent
-	sender string        // this store, which need not hear of itself
-	heard  atomic.Bool
-	roles  chan struct{} // somebody's place in a role has changed
-	wg     sync.WaitGroup
+type wakeups struct {
+	ctx       context.Context // until the store is closed
+	cancel    context.CancelFunc
+	noted     chan struct{}
+	mail      chan struct{} // mail may have been sent
+	sender    string        // this store, which need not hear of itself
+	connected atomic.Bool
+	roles     chan struct{} // somebody's place in a role has changed
+	wg        sync.WaitGroup
 }
 
-func (h *hints) start(s *Store) {
+func (h *wakeups) start(s *Store) {
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.noted, h.mail, h.roles = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	h.sender = rand.Text()
 	h.wg.Go(func() {
-		for h.wait(h.noted) {
+		for h.sleep(h.noted) {
 			rest := hintEvery
-			if h.tell(s) != nil { // again, or the others would not hear before they look by themselves
+			if h.notify(s) != nil { // again, or the others would not hear before they look by themselves
 				rest = listenRetry
-				nudge(h.noted)
+				signal(h.noted)
 			}
 			pause := time.NewTimer(rest)
 			select {
@@ -64,12 +64,12 @@ func (h *hints) start(s *Store) {
 	})
 }
 
-func (h *hints) stop() {
+func (h *wakeups) stop() {
 	h.cancel()
 	h.wg.Wait()
 }
 
-func (h *hints) wait(c <-chan struct{}) bool {
+func (h *wakeups) sleep(c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true
@@ -79,20 +79,20 @@ func (h *hints) wait(c <-chan struct{}) bool {
 }
 
 // note asks for a hint to be sent; it never waits.
-func (h *hints) note(stirred bool) {
+func (h *wakeups) commit(stirred bool) {
 	if stirred {
-		nudge(h.noted)
+		signal(h.noted)
 	}
 }
 
-func nudge(c chan struct{}) {
+func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default: // one is on its way already
 	}
 }
 
-func (h *hints) tell(s *Store) error {
+func (h *wakeups) notify(s *Store) error {
 	ctx, cancel := context.WithTimeout(h.ctx, hintTime)
 	defer cancel()
 	crashpoint.Here(crashpoint.PostgresHint)
@@ -103,7 +103,7 @@ func (h *hints) tell(s *Store) error {
 
 // Heard says that what is sent arrives here: it is tried at the beginning and in every silence, since a
 // pooler may take LISTEN and let nothing through.
-func (s *Store) Heard() bool { return s.hints.heard.Load() }
+func (s *Store) Heard() bool { return s.hints.connected.Load() }
 
 // RoleHints gives a sign when somebody's place in a role has changed, as far as Hints hears of it.
 func (s *Store) RoleHints() <-chan struct{} { return s.hints.roles }
@@ -123,7 +123,7 @@ func (s *Store) Hints(ctx context.Context) <-chan struct{} {
 			if err := s.listen(ctx, signs); errors.Is(err, errDeaf) {
 				pause = deafRetry
 			}
-			s.hints.heard.Store(false)
+			s.hints.connected.Store(false)
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
@@ -147,23 +147,23 @@ func (s *Store) listen(ctx context.Context, signs chan struct{}) error {
 	if _, err := conn.Exec(ctx, "listen perdure; listen "+rolesChannel+"; listen "+mailChannel); err != nil {
 		return err
 	}
-	nudge(signs) // for what was missed before
-	nudge(s.hints.mail)
+	signal(signs) // for what was missed before
+	signal(s.hints.mail)
 	wait := time.Duration(0)
 	for {
-		n, err := s.hear(ctx, conn, wait)
+		n, err := s.awaitNotification(ctx, conn, wait)
 		if err != nil {
 			return err
 		}
-		s.hints.heard.Store(true)
+		s.hints.connected.Store(true)
 		wait = listenCheck
 		switch {
 		case n.Channel == mailChannel:
-			nudge(s.hints.mail)
+			signal(s.hints.mail)
 		case n.Channel == rolesChannel:
-			nudge(s.hints.roles)
+			signal(s.hints.roles)
 		case n.Payload != s.hints.sender:
-			nudge(signs)
+			signal(signs)
 		}
 	}
 }
@@ -171,7 +171,7 @@ func (s *Store) listen(ctx context.Context, signs chan struct{}) error {
 var errDeaf = errors.New("what was sent did not arrive")
 
 // hear waits for a notification; after so long a silence it sends one itself.
-func (s *Store) hear(ctx context.Context, conn *pgx.Conn, silence time.Duration) (*pgconn.Notification, error) {
+func (s *Store) awaitNotification(ctx context.Context, conn *pgx.Conn, silence time.Duration) (*pgconn.Notification, error) {
 	if silence > 0 {
 		quiet, cancel := context.WithTimeout(ctx, silence)
 		n, err := conn.WaitForNotification(quiet)
@@ -181,7 +181,7 @@ func (s *Store) hear(ctx context.Context, conn *pgx.Conn, silence time.Duration)
 			return n, err
 		}
 	}
-	if err := s.hints.tell(s); err != nil {
+	if err := s.hints.notify(s); err != nil {
 		return nil, err
 	}
 	echo, cancel := context.WithTimeout(ctx, hintTime)

@@ -16,11 +16,11 @@ import (
 func (w *writing) insertSteps(all []kernel.NewJob) {
 	var firsts, others []newRow
 	for i := range all {
-		later := w.later[all[i].Job.Shape]
+		later := w.implicit[all[i].Job.Shape]
 		for _, s := range all[i].Steps {
 			if s.Index == 0 {
 				firsts = append(firsts, newRow{all[i].Job, s})
-			} else if !hasLater(later, all[i].Job, s) {
+			} else if !isImplicit(later, all[i].Job, s) {
 				others = append(others, newRow{nil, s})
 			}
 		}
@@ -42,11 +42,11 @@ type newRow struct {
 
 // makeLater makes the rows of steps as they are now. Where it is not known that there is none, one that is there is
 // changed, if it is as it was.
-func (w *writing) makeLater(steps []kernel.StepChange) {
+func (w *writing) upsertImplicit(steps []kernel.StepChange) {
 	var none, some []newRow
 	set := rows.SetOf(colRun)
 	for _, ch := range steps {
-		if w.tx.cache.rows.unmade(ch.Was.StepRef) {
+		if w.tx.cache.rows.isImplicit(ch.Was.StepRef) {
 			none = append(none, newRow{step: ch.Now})
 		} else {
 			some = append(some, newRow{step: ch.Now})

@@ -71,7 +71,7 @@ const (
 // jump. While it holds the lock of perdure.clock, it sees the alerts that other nodes have raised. It does not wait for
 // that lock: each following transaction tries again until there is an alert.
 func (tx *tx) alertJump() error {
-	jump := tx.requested.jump
+	jump := tx.returnedReading.jump
 	if jump == 0 {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (tx *tx) alertJump() error {
 		message = backMessage
 	}
 	tx.wrote = true
-	return tx.Save(&kernel.Changes{Alerts: []kernel.Alert{{Kind: perdure.AlertClock, RaisedAt: tx.requested.now,
+	return tx.Save(&kernel.Changes{Alerts: []kernel.Alert{{Kind: perdure.AlertClock, RaisedAt: tx.returnedReading.now,
 		Message: fmt.Sprintf(message, jump.Abs().Round(100*time.Millisecond)) + clockMessageHint}}})
 }
 

@@ -26,7 +26,7 @@ func slowLanes(t *testing.T, url string, rest time.Duration) *Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	s.cache.lanes.quick, s.cache.lanes.rest = 0, rest
+	s.cache.lanes.quick, s.cache.lanes.interval = 0, rest
 	return s
 }
 
@@ -239,7 +239,7 @@ func TestLanesPass(t *testing.T) {
 				for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 					var found []kernel.StepRef
 					err := s.Update(t.Context(), func(tx kernel.Tx) (err error) {
-						s.cache.lanes.agents["a"].next = time.Time{} // else marks keep it from being found
+						s.cache.lanes.agents["a"].nextFull = time.Time{} // else marks keep it from being found
 						found, err = tx.Ready("a", 1, nil)
 						return err
 					})
@@ -256,8 +256,8 @@ func TestLanesPass(t *testing.T) {
 				look(2, 113, 114)
 			}
 			for _, l := range s.cache.lanes.agents["a"].lanes {
-				if len(l.looks)+len(l.passed) > 0 {
-					t.Errorf("left behind: %v %v", l.looks, l.passed)
+				if len(l.searches)+len(l.yielded) > 0 {
+					t.Errorf("left behind: %v %v", l.searches, l.yielded)
 				}
 			}
 		})

@@ -199,27 +199,27 @@ func TestLaterStepsAndRollback(t *testing.T) {
 func TestLaterStepsAreBounded(t *testing.T) {
 	here, _ := twoStores(t)
 	far := func(n int) kernel.NewJob { // the last step is further than is kept
-		nj := waitingJob(n, maxUnmade+1)
-		for i, s := range nj.Steps[1:maxUnmade] {
+		nj := waitingJob(n, maxImplicitIndex+1)
+		for i, s := range nj.Steps[1:maxImplicitIndex] {
 			if i%2 == 1 {
 				s.Blockers = 0
 			}
 		}
 		return nj
 	}
-	submitAsScheduler(t, here, waitingJob(1, maxLater+1), waitingJob(2, maxLater+2), far(3))
-	submitAsScheduler(t, here, waitingJob(4, maxLater+1), waitingJob(5, maxLater+2), far(6))
-	for n, want := range map[int]int{4: 1, 5: maxLater + 2, 6: maxUnmade / 2} {
+	submitAsScheduler(t, here, waitingJob(1, maxImplicit+1), waitingJob(2, maxImplicit+2), far(3))
+	submitAsScheduler(t, here, waitingJob(4, maxImplicit+1), waitingJob(5, maxImplicit+2), far(6))
+	for n, want := range map[int]int{4: 1, 5: maxImplicit + 2, 6: maxImplicitIndex / 2} {
 		if got := stepRows(t, here, n); got != want {
 			t.Errorf("job %d has %d rows, not %d", n, got, want)
 		}
 	}
 	out := func(s *kernel.Step) { s.Phase, s.Run, s.Blockers = perdure.Running, 1, 0 }
 	for range 2 { // of the first it is known, of the second not
-		write(t, here, 6, nil, map[int]func(*kernel.Step){maxUnmade - 1: out, maxUnmade: out}, nil)
+		write(t, here, 6, nil, map[int]func(*kernel.Step){maxImplicitIndex - 1: out, maxImplicitIndex: out}, nil)
 		out = func(s *kernel.Step) { s.Phase = perdure.Settled }
 	}
-	if got := stepRows(t, here, 6); got != maxUnmade/2+2 {
+	if got := stepRows(t, here, 6); got != maxImplicitIndex/2+2 {
 		t.Errorf("%d rows", got)
 	}
 }

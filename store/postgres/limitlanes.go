@@ -90,14 +90,14 @@ select name, key from closed limit $3`
 )
 
 // laneWork is what a transaction has done to lanes, and has not written yet.
-type laneWork struct {
+type laneChanges struct {
 	entered map[kernel.LaneRef]kernel.Lane     // steps have become ready in them; with the place of the first
 	left    map[kernel.LaneRef]bool            // ready steps have left them, or their place is too early
 	closed  map[kernel.LaneRef]kernel.LimitKey // to be closed
 	at      map[kernel.LaneRef]pgwire.RowID    // of the rows of lanes that a search has found
 }
 
-func (w *laneWork) enter(l kernel.Lane) {
+func (w *laneChanges) enter(l kernel.Lane) {
 	if w.entered == nil {
 		w.entered = map[kernel.LaneRef]kernel.Lane{}
 	}
@@ -106,14 +106,14 @@ func (w *laneWork) enter(l kernel.Lane) {
 	}
 }
 
-func (w *laneWork) leave(ref kernel.LaneRef) {
+func (w *laneChanges) leave(ref kernel.LaneRef) {
 	if w.left == nil {
 		w.left = make(map[kernel.LaneRef]bool, len(w.at))
 	}
 	w.left[ref] = true
 }
 
-func (w *laneWork) close(lanes []kernel.ClosedLane) {
+func (w *laneChanges) close(lanes []kernel.ClosedLane) {
 	if w.closed == nil && len(lanes) > 0 {
 		w.closed = map[kernel.LaneRef]kernel.LimitKey{}
 	}
@@ -125,7 +125,7 @@ func (w *laneWork) close(lanes []kernel.ClosedLane) {
 }
 
 // foundLane is an open lane that a search has found.
-type foundLane struct {
+type openLane struct {
 	id    kernel.LaneID
 	place kernel.Candidate
 	read  bool       // head was read
@@ -135,21 +135,21 @@ type foundLane struct {
 // readyOfLanes adds the first ready steps of the agent's open lanes whose limits are not full. If that is not sure, because places
 // were too early or lanes are left out, more lanes are read. Nothing that was read is kept for a later search of the transaction:
 // others may have taken these steps while it waited for a lock.
-func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyRow) error {
-	if !tx.laned {
+func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyEntry) error {
+	if !tx.hasLanes {
 		return nil
 	}
 	types, names := fullOf(full)
-	for most := max + len(tx.lane.left) + len(tx.lane.closed); ; most *= 2 {
+	for most := max + len(tx.lanes.left) + len(tx.lanes.closed); ; most *= 2 {
 		lanes, err := tx.findLanes(agent, most, types, names)
 		if err != nil {
 			return err
 		}
 		of := make([]kernel.LaneID, 0, len(lanes))
-		byID := make(map[kernel.LaneID]*foundLane, len(lanes))
+		byID := make(map[kernel.LaneID]*openLane, len(lanes))
 		for i := range lanes {
 			l := &lanes[i]
-			if _, closed := tx.lane.closed[kernel.LaneRef{Agent: agent, Lane: l.id}]; !closed {
+			if _, closed := tx.lanes.closed[kernel.LaneRef{Agent: agent, Lane: l.id}]; !closed {
 				of = append(of, l.id)
 				byID[l.id] = l
 			}
@@ -166,14 +166,14 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyR
 		}
 		for _, l := range byID {
 			if l.read && (len(l.head.Steps) == 0 || l.head.Steps[0] != l.place) {
-				tx.lane.leave(kernel.LaneRef{Agent: agent, Lane: l.id})
+				tx.lanes.leave(kernel.LaneRef{Agent: agent, Lane: l.id})
 			}
 		}
 		if len(lanes) == most && (len(first) < max || kernel.ClaimLess(first[max-1], lanes[most-1].place) > 0) {
 			continue // there may be earlier steps in lanes that are not read
 		}
 		for _, c := range first {
-			*found = append(*found, readyRow{kernel.ReadyKey{Ready: true, Agent: agent, Order: c.Order}, c.StepRef})
+			*found = append(*found, readyEntry{kernel.ReadyKey{Ready: true, Agent: agent, Order: c.Order}, c.StepRef})
 		}
 		return nil
 	}
@@ -181,30 +181,30 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyR
 
 // findLanes reads the first open lanes, and their first steps in the same statement. Once the transaction has taken steps out of
 // lanes or closed some, most of the first lanes are of no use to it: their steps are not read with them then.
-func (tx *tx) findLanes(agent string, most int, types, names []string) ([]foundLane, error) {
-	sql, withHeads := lanesSQL, len(tx.lane.left)+len(tx.lane.closed) == 0
+func (tx *tx) findLanes(agent string, most int, types, names []string) ([]openLane, error) {
+	sql, withHeads := lanesSQL, len(tx.lanes.left)+len(tx.lanes.closed) == 0
 	if withHeads {
 		sql = headsSQL
 	}
-	lanes := make([]foundLane, 0, min(most, perdure.MaxBatch))
-	if tx.lane.at == nil {
-		tx.lane.at = make(map[kernel.LaneRef]pgwire.RowID, cap(lanes))
+	lanes := make([]openLane, 0, min(most, perdure.MaxBatch))
+	if tx.lanes.at == nil {
+		tx.lanes.at = make(map[kernel.LaneRef]pgwire.RowID, cap(lanes))
 	}
 	err := tx.run(pgwire.New(sql).Text(agent).Int(most).Texts(types).Texts(names).Each(func(r *pgwire.Reader) error {
 		at, id, order := pgwire.RowID(r.Next()), kernel.LaneID(r.Int64()), r.Int64()
 		place := kernel.Candidate{Order: order, StepRef: scanRef(r)}
 		if n := len(lanes); n == 0 || lanes[n-1].id != id {
 			ref := kernel.LaneRef{Agent: agent, Lane: id}
-			tx.lane.at[ref] = at
-			entered, ok := tx.lane.entered[ref] // its place is lowered before the commit
-			lanes = append(lanes, foundLane{id: id, place: place, read: withHeads && !(ok && entered.First.Order < order), head: merge.Head{Whole: true}})
+			tx.lanes.at[ref] = at
+			entered, ok := tx.lanes.entered[ref] // its place is lowered before the commit
+			lanes = append(lanes, openLane{id: id, place: place, read: withHeads && !(ok && entered.First.Order < order), head: merge.Head{Whole: true}})
 		}
 		if !withHeads {
 			return nil
 		}
 		if at := r.Next(); at != nil {
 			c := kernel.Candidate{Order: r.Int64(), StepRef: scanRef(r)}
-			tx.queued[c.StepRef] = pgwire.RowID(at)
+			tx.readyRows[c.StepRef] = pgwire.RowID(at)
 			head := &lanes[len(lanes)-1].head
 			head.Steps = append(head.Steps, c)
 			head.Whole = len(head.Steps) < 2
@@ -216,10 +216,10 @@ func (tx *tx) findLanes(agent string, most int, types, names []string) ([]foundL
 
 // readLanes gives the first n steps of each of some lanes, up to a bound, and mostly one more, which says whether there are others.
 // It reads those of which fewer were read.
-func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int, lanes map[kernel.LaneID]*foundLane, bound int64) (map[kernel.LaneID]merge.Head, error) {
+func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int, lanes map[kernel.LaneID]*openLane, bound int64) (map[kernel.LaneID]merge.Head, error) {
 	heads := make(map[kernel.LaneID]merge.Head, len(of))
 	var ids, ords pgwire.Cells
-	var unread []*foundLane
+	var unread []*openLane
 	for _, id := range of {
 		lane := lanes[id]
 		if lane.read && (lane.head.Whole || len(lane.head.Steps) > n) {
@@ -227,7 +227,7 @@ func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int, lanes map[kerne
 			continue
 		}
 		from := lane.place.Order
-		if entered, ok := tx.lane.entered[kernel.LaneRef{Agent: agent, Lane: id}]; ok { // the place is lowered before the commit
+		if entered, ok := tx.lanes.entered[kernel.LaneRef{Agent: agent, Lane: id}]; ok { // the place is lowered before the commit
 			from = min(from, entered.First.Order)
 		}
 		unread = append(unread, lane)
@@ -267,7 +267,7 @@ func fullOf(full []string) (types, names []string) {
 
 // laneStatements bring table lane in line with what the transaction has done, and forget it.
 func (tx *tx) laneStatements() (list []*pgwire.Statement) {
-	w := &tx.lane
+	w := &tx.lanes
 	if n := len(w.entered); n > 0 {
 		var agents, lanes, classes, types, limits, ords, jobs, idxs pgwire.Cells
 		for _, ref := range slices.SortedFunc(maps.Keys(w.entered), compareLanes) {
@@ -287,12 +287,12 @@ func (tx *tx) laneStatements() (list []*pgwire.Statement) {
 	}
 	list = append(list, w.settle()...)
 	list = append(list, w.closeStatements()...)
-	tx.lane = laneWork{}
+	tx.lanes = laneChanges{}
 	return list
 }
 
 // settle brings the places of the lanes up to date that steps have left.
-func (w *laneWork) settle() (list []*pgwire.Statement) {
+func (w *laneChanges) settle() (list []*pgwire.Statement) {
 	type lanesOf struct {
 		ats, atLanes, lanes pgwire.Cells
 		found, others       int
@@ -322,7 +322,7 @@ func (w *laneWork) settle() (list []*pgwire.Statement) {
 }
 
 // closeStatements close lanes, and forget that.
-func (w *laneWork) closeStatements() []*pgwire.Statement {
+func (w *laneChanges) closeStatements() []*pgwire.Statement {
 	n := len(w.closed)
 	if n == 0 {
 		return nil
@@ -350,22 +350,22 @@ func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) ([]string, error) {
 		texts.Text(k.Key)
 	}
 	tx.wrote = true
-	err := tx.run(append(tx.lane.closeStatements(), pgwire.New(openLanesSQL).Array(pgwire.Text, len(keys), names).Array(pgwire.Text, len(keys), texts).Int(max).Each(func(r *pgwire.Reader) error {
+	err := tx.run(append(tx.lanes.closeStatements(), pgwire.New(openLanesSQL).Array(pgwire.Text, len(keys), names).Array(pgwire.Text, len(keys), texts).Int(max).Each(func(r *pgwire.Reader) error {
 		ref := kernel.LaneRef{Agent: r.Text(), Lane: kernel.LaneID(r.Int64())}
 		agents[ref.Agent] = true
-		delete(tx.lane.at, ref) // another version of the row is there now
-		tx.lane.leave(ref)      // steps may have left it while it was closed
+		delete(tx.lanes.at, ref) // another version of the row is there now
+		tx.lanes.leave(ref)      // steps may have left it while it was closed
 		return nil
 	}))...)
 	if len(agents) > 0 {
-		tx.stirred = true
+		tx.wakeUp = true
 	}
 	return slices.Sorted(maps.Keys(agents)), err
 }
 
 func (tx *tx) ClosedFor(after kernel.LimitKey, max int) ([]kernel.LimitKey, error) {
 	var found []kernel.LimitKey
-	err := tx.run(append(tx.lane.closeStatements(), pgwire.Into(pgwire.New(closedForSQL).Text(after.Name).Text(after.Key).Int(max), &found, func(r *pgwire.Reader) kernel.LimitKey {
+	err := tx.run(append(tx.lanes.closeStatements(), pgwire.Into(pgwire.New(closedForSQL).Text(after.Name).Text(after.Key).Int(max), &found, func(r *pgwire.Reader) kernel.LimitKey {
 		return kernel.LimitKey{Name: r.Text(), Key: r.Text()}
 	}))...)
 	return found, err

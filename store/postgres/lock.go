@@ -22,12 +22,12 @@ var (
 	readJobsSQL = "select ctid, " + names(rowColumns, "") + " from perdure.step where job = any($1) and idx = 0 order by job"
 
 	// holdJobsSQL is for those that are known.
-	holdJobsSQL = "select job, ctid, xmin from perdure.step where job = any($1) and idx = 0 order by job for update"
+	lockCachedSQL = "select job, ctid, xmin from perdure.step where job = any($1) and idx = 0 order by job for update"
 
 	stepsSQL = "select s.* from (select distinct * from unnest($1::uuid[], $2::int[]) as u (job, idx)) r" +
 		" cross join lateral (select " + names(stepColumns, "") + ` from perdure.step
 			where job = r.job and idx = r.idx offset 0) s order by s.job, s.idx`
-	stepsOfSQL = "select " + names(rowColumns, "s.") + ", " + laterOfFirst + " from perdure.step s where job = $1 order by idx"
+	stepsOfSQL = "select " + names(rowColumns, "s.") + ", " + implicitOfFirst + " from perdure.step s where job = $1 order by idx"
 )
 
 const (
@@ -52,45 +52,45 @@ const (
 // it looks for a deadlock, or whoever locks in order would be ended as often as who does not. Tried again, it
 // locks all that it asked for at once.
 const (
-	crossTime      = "200ms"
-	lockTimeoutSQL = "select set_config('lock_timeout', $1, true)"
+	secondLockTimeout = "200ms"
+	lockTimeoutSQL    = "select set_config('lock_timeout', $1, true)"
 )
 
 // LockJobs locks the rows of jobs. Of jobs without rows it then locks the bundles, and at last the rows of those that have left a
 // bundle meanwhile. From the first lock on, it does not wait for long (manner.crosses).
 func (tx *tx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
-	ids = eachOnce(ids)
-	all, how := ids, manner{}
+	ids = sortedUnique(ids)
+	all, how := ids, lockMode{}
 	switch {
-	case len(tx.asked) > 0:
-		how = manner{crosses: true}
-	case len(tx.before) > 0:
-		all = eachOnce(slices.Concat(ids, tx.before))
-		tx.before = nil
+	case len(tx.lockRequests) > 0:
+		how = lockMode{secondLock: true}
+	case len(tx.earlierRequests) > 0:
+		all = sortedUnique(slices.Concat(ids, tx.earlierRequests))
+		tx.earlierRequests = nil
 	}
-	tx.asked = append(tx.asked, ids...)
+	tx.lockRequests = append(tx.lockRequests, ids...)
 	jobs, err := tx.lockJobs(all, how)
 	if err == nil && len(jobs) < len(all) {
 		var bundled, moved []*kernel.Job
 		if len(jobs) > 0 {
-			how = manner{crosses: true}
+			how = lockMode{secondLock: true}
 		}
-		if bundled, err = tx.lockInBundles(missing(all, jobs), how); err != nil {
+		if bundled, err = tx.lockInBundles(without(all, jobs), how); err != nil {
 			return nil, err
 		}
 		if jobs = append(jobs, bundled...); len(jobs) < len(all) {
-			moved, err = tx.lockJobs(missing(all, jobs), how)
+			moved, err = tx.lockJobs(without(all, jobs), how)
 			jobs = append(jobs, moved...)
 		}
 		sortJobs(jobs)
 	}
 	if err == nil && len(jobs) < len(all) {
-		ended, err := tx.overDoubts()
+		ended, err := tx.awaitIndeterminate()
 		if err != nil {
 			return nil, err
 		}
 		if ended {
-			more, err := tx.LockJobs(missing(all, jobs))
+			more, err := tx.LockJobs(without(all, jobs))
 			if err != nil {
 				return nil, err
 			}
@@ -109,7 +109,7 @@ func sortJobs(jobs []*kernel.Job) {
 }
 
 // missing are those of ids, which are in order, that are not among the jobs.
-func missing(ids []perdure.JobID, jobs []*kernel.Job) (rest []perdure.JobID) {
+func without(ids []perdure.JobID, jobs []*kernel.Job) (rest []perdure.JobID) {
 	there := make(map[perdure.JobID]bool, len(jobs))
 	for _, j := range jobs {
 		there[j.ID] = true
@@ -123,20 +123,20 @@ func missing(ids []perdure.JobID, jobs []*kernel.Job) (rest []perdure.JobID) {
 }
 
 func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
-	ids = eachOnce(ids)
-	if err := tx.tryBundles(ids); err != nil {
+	ids = sortedUnique(ids)
+	if err := tx.tryLockBundles(ids); err != nil {
 		return nil, err
 	}
-	jobs, others := tx.bundled(ids)
+	jobs, others := tx.unpackLocked(ids)
 	if len(others) == 0 {
 		return jobs, nil
 	}
-	how := manner{skip: " skip locked"}
+	how := lockMode{skip: " skip locked"}
 	rows, err := tx.lockJobs(others, how)
 	if err != nil {
 		return nil, err
 	}
-	if rest := tx.maybeBundled(missing(others, rows)); len(rest) > 0 {
+	if rest := tx.withoutRows(without(others, rows)); len(rest) > 0 {
 		more, err := tx.lockInBundles(rest, how)
 		if err != nil {
 			return nil, err
@@ -149,49 +149,49 @@ func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 }
 
 // manner is how jobs are locked.
-type manner struct {
-	skip    string
-	crosses bool // the transaction has locked others: another may do so in another order
+type lockMode struct {
+	skip       string
+	secondLock bool // the transaction has locked others: another may do so in another order
 }
 
 // in is the statements between settings for them alone.
-func (how manner) in(tx *tx, list []*pgwire.Statement) []*pgwire.Statement {
-	if !how.crosses {
+func (how lockMode) statements(tx *tx, list []*pgwire.Statement) []*pgwire.Statement {
+	if !how.secondLock {
 		return list
 	}
 	wait := func(d string) *pgwire.Statement { return pgwire.New(lockTimeoutSQL).Text(d) }
-	return slices.Concat([]*pgwire.Statement{wait(crossTime)}, list, []*pgwire.Statement{wait(tx.store.lockTimeout)})
+	return slices.Concat([]*pgwire.Statement{wait(secondLockTimeout)}, list, []*pgwire.Statement{wait(tx.store.lockTimeout)})
 }
 
 // readRow is a job and its first step, as one row has them.
-type readRow struct {
+type jobRow struct {
 	job  kernel.Job
 	step kernel.Step
 }
 
 // firstRow is a row that is locked. As long as it is not written, it stays where it is.
-type firstRow struct {
+type lockedRow struct {
 	at   pgwire.RowID
 	step *kernel.Step // nil where it is not known
 }
 
 // lockJobs gives the rows as they are once they are locked: where a lock was waited for, PostgreSQL
 // reads that row again. The ids come in order, and each of them once.
-func (tx *tx) lockJobs(ids []perdure.JobID, how manner) ([]*kernel.Job, error) {
-	l := &locking{tx: tx, taken: tx.cache.rows.store.take(ids), jobs: make([]*kernel.Job, 0, len(ids))}
-	list := how.in(tx, l.statements(how.skip, ids))
+func (tx *tx) lockJobs(ids []perdure.JobID, how lockMode) ([]*kernel.Job, error) {
+	l := &locking{tx: tx, cached: tx.cache.rows.store.take(ids), jobs: make([]*kernel.Job, 0, len(ids))}
+	list := how.statements(tx, l.statements(how.skip, ids))
 	if err := tx.run(append(list, tx.readClock())...); err != nil {
 		return nil, err
 	}
 	var err error
-	if outdated := l.outdated(); len(outdated) > 0 {
+	if outdated := l.readStale(); len(outdated) > 0 {
 		err = tx.run(l.read(readJobsSQL, outdated))
 	}
-	return l.all(), err
+	return l.sorted(), err
 }
 
 // eachOnce gives ids in order, and each of them once: the same list, if it is so already.
-func eachOnce(ids []perdure.JobID) []perdure.JobID {
+func sortedUnique(ids []perdure.JobID) []perdure.JobID {
 	for i := 1; i < len(ids); i++ {
 		if ids[i-1].Compare(ids[i]) >= 0 {
 			ids = slices.Clone(ids)
@@ -204,11 +204,11 @@ func eachOnce(ids []perdure.JobID) []perdure.JobID {
 
 // locking is the locking of some jobs, of which some may be known.
 type locking struct {
-	tx    *tx
-	taken []*knownJob
-	held  map[perdure.JobID]version // locked, of those that were to be held
-	jobs  []*kernel.Job
-	room  []readRow
+	tx     *tx
+	cached []*cachedJob
+	locked map[perdure.JobID]version // locked, of those that were to be held
+	jobs   []*kernel.Job
+	free   []jobRow
 }
 
 // version is where a row is, and which transaction has written it.
@@ -222,15 +222,15 @@ func (l *locking) statements(skip string, ids []perdure.JobID) []*pgwire.Stateme
 	switch {
 	case len(ids) == 0:
 		return nil
-	case len(l.taken) == 0:
+	case len(l.cached) == 0:
 		return []*pgwire.Statement{l.read(lockJobsSQL+skip, ids)}
 	}
-	l.held = make(map[perdure.JobID]version, len(ids))
-	hold := hold(ids, skip, func(id perdure.JobID, v version) error {
-		l.held[id] = v
+	l.locked = make(map[perdure.JobID]version, len(ids))
+	hold := lockCached(ids, skip, func(id perdure.JobID, v version) error {
+		l.locked[id] = v
 		return nil
 	})
-	others := l.notTaken(ids)
+	others := l.notCached(ids)
 	if len(others) == 0 {
 		return []*pgwire.Statement{hold}
 	}
@@ -238,8 +238,8 @@ func (l *locking) statements(skip string, ids []perdure.JobID) []*pgwire.Stateme
 }
 
 // notTaken are those of ids that are not known. The ids and what was taken are in the same order.
-func (l *locking) notTaken(ids []perdure.JobID) []perdure.JobID {
-	others, taken := make([]perdure.JobID, 0, len(ids)-len(l.taken)), l.taken
+func (l *locking) notCached(ids []perdure.JobID) []perdure.JobID {
+	others, taken := make([]perdure.JobID, 0, len(ids)-len(l.cached)), l.cached
 	for _, id := range ids {
 		if len(taken) > 0 && taken[0].job.ID == id {
 			taken = taken[1:]
@@ -251,8 +251,8 @@ func (l *locking) notTaken(ids []perdure.JobID) []perdure.JobID {
 }
 
 // hold locks jobs and tells their versions.
-func hold(ids []perdure.JobID, skip string, tell func(perdure.JobID, version) error) *pgwire.Statement {
-	return uuids(pgwire.New(holdJobsSQL+skip), ids).Each(func(r *pgwire.Reader) error {
+func lockCached(ids []perdure.JobID, skip string, tell func(perdure.JobID, version) error) *pgwire.Statement {
+	return uuids(pgwire.New(lockCachedSQL+skip), ids).Each(func(r *pgwire.Reader) error {
 		id := r.UUID()
 		return tell(id, version{pgwire.RowID(r.Next()), binary.BigEndian.Uint32(r.Next())})
 	})
@@ -261,32 +261,32 @@ func hold(ids []perdure.JobID, skip string, tell func(perdure.JobID, version) er
 // read reads rows; those that are to be held, and are not, belong to others.
 func (l *locking) read(sql string, ids []perdure.JobID) *pgwire.Statement {
 	return uuids(pgwire.New(sql), ids).Each(func(r *pgwire.Reader) error {
-		row, at := l.blank(), pgwire.RowID(r.Next())
+		row, at := l.freeRow(), pgwire.RowID(r.Next())
 		if err := scan(r, rowColumns, &row.job, &row.step); err != nil {
 			return err
 		}
-		if _, ours := l.held[row.job.ID]; l.held != nil && !ours {
-			*row = readRow{}
+		if _, ours := l.locked[row.job.ID]; l.locked != nil && !ours {
+			*row = jobRow{}
 			return nil
 		}
-		l.room = l.room[1:]
-		l.keep(&row.job, firstRow{at, &row.step})
+		l.free = l.free[1:]
+		l.add(&row.job, lockedRow{at, &row.step})
 		return nil
 	})
 }
 
 // outdated are the jobs that are locked, and are not as they were known. The others are taken.
-func (l *locking) outdated() (ids []perdure.JobID) {
+func (l *locking) readStale() (ids []perdure.JobID) {
 	m := &l.tx.cache.rows
-	same := m.store.from(m.server)
-	for _, j := range l.taken {
+	same := m.store.useServer(m.server)
+	for _, j := range l.cached {
 		id := j.job.ID
-		v, held := l.held[id]
+		v, held := l.locked[id]
 		switch {
 		case !held:
 		case same && v.xmin == uint32(j.xid):
-			m.note(id, j)
-			l.keep(j.job, firstRow{v.at, m.step(kernel.StepRef{Job: id})})
+			m.put(id, j)
+			l.add(j.job, lockedRow{v.at, m.cached(kernel.StepRef{Job: id})})
 		default:
 			ids = append(ids, id)
 		}
@@ -295,20 +295,20 @@ func (l *locking) outdated() (ids []perdure.JobID) {
 }
 
 // blank is where the next row is read to; it stays blank until it is kept.
-func (l *locking) blank() *readRow {
-	if len(l.room) == 0 {
-		l.room = make([]readRow, min(max(cap(l.jobs)-len(l.jobs), 1), 100))
+func (l *locking) freeRow() *jobRow {
+	if len(l.free) == 0 {
+		l.free = make([]jobRow, min(max(cap(l.jobs)-len(l.jobs), 1), 100))
 	}
-	return &l.room[0]
+	return &l.free[0]
 }
 
-func (l *locking) keep(job *kernel.Job, row firstRow) {
+func (l *locking) add(job *kernel.Job, row lockedRow) {
 	l.jobs = append(l.jobs, job)
-	l.tx.firsts[job.ID] = row
+	l.tx.lockedRows[job.ID] = row
 }
 
 // all are the jobs, in the order of their ids.
-func (l *locking) all() []*kernel.Job {
+func (l *locking) sorted() []*kernel.Job {
 	sortJobs(l.jobs)
 	return l.jobs
 }
@@ -349,9 +349,9 @@ func (tx *tx) Steps(refs []kernel.StepRef) ([]*kernel.Step, error) {
 	steps := make([]*kernel.Step, 0, len(refs))
 	var missing []kernel.StepRef
 	for _, ref := range refs {
-		s := tx.cache.rows.step(ref)
+		s := tx.cache.rows.cached(ref)
 		if s == nil && ref.Index == 0 {
-			s = tx.firsts[ref.Job].step
+			s = tx.lockedRows[ref.Job].step
 		}
 		if s == nil {
 			var err error
@@ -377,7 +377,7 @@ func (tx *tx) Steps(refs []kernel.StepRef) ([]*kernel.Step, error) {
 		missing = slices.DeleteFunc(missing, func(ref kernel.StepRef) bool { return found[ref] })
 	}
 	if len(missing) > 0 {
-		waiting, err := tx.waiters(missing)
+		waiting, err := tx.readImplicit(missing)
 		if err != nil {
 			return nil, err
 		}
@@ -392,13 +392,13 @@ func (tx *tx) Steps(refs []kernel.StepRef) ([]*kernel.Step, error) {
 }
 
 func (tx *tx) StepsOf(job perdure.JobID) ([]*kernel.Step, error) {
-	if j := tx.cache.bundles.in(job); j != nil {
+	if j := tx.cache.bundles.find(job); j != nil {
 		return tx.stepsInBundle(j)
 	}
 	var steps []*kernel.Step
-	var w waiters
-	err := tx.run(pgwire.New(stepsOfSQL).UUID(job).Each(w.into(&steps)))
-	return w.among(steps, perdure.MaxSteps), err
+	var w implicitSteps
+	err := tx.run(pgwire.New(stepsOfSQL).UUID(job).Each(w.scanRows(&steps)))
+	return w.insertInto(steps, perdure.MaxSteps), err
 }
 
 func intoSteps(steps *[]*kernel.Step) func(*pgwire.Reader) error {

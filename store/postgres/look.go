@@ -49,7 +49,7 @@ const (
 // Look is one query. It does not read runs: a set of runs counts until its time comes, also if all of them have ended or their locks
 // were extended. Expired puts the time of such a set right.
 func (s *Store) Look(ctx context.Context, agents []string) (kernel.Look, error) {
-	full, marks := s.cache.lanes.slow(agents)
+	full, marks := s.cache.lanes.marksOf(agents)
 	var names, lanes, orders, jobs, idxs pgwire.Cells
 	for _, m := range marks {
 		names.Text(m.Agent)

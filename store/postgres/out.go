@@ -168,7 +168,7 @@ func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {
 			more = more && (len(late) == 0 || !last.until.After(now)) // if runs expire, the sets after now are left to a later sweep
 		}
 	}
-	if list = tx.cache.sets.keep(sets); len(list) > 0 {
+	if list = tx.cache.sets.reschedule(sets); len(list) > 0 {
 		if err := tx.run(list...); err != nil {
 			return nil, err
 		}
@@ -222,15 +222,15 @@ func (tx *tx) expiredPage(now time.Time, after dueSet) (page []dueSet, late []ex
 }
 
 // keep writes what has changed about sets.
-func (t *setsTx) keep(all []dueSet) (list []*pgwire.Statement) {
-	var gone []*set
+func (t *runSetsTx) reschedule(all []dueSet) (list []*pgwire.Statement) {
+	var gone []*runSet
 	var old, ids, next pgwire.Cells
 	n := 0
 	for _, s := range all {
 		switch {
 		case !s.alive:
-			gone = append(gone, &set{id: s.id, until: s.until})
-			t.gone = append(t.gone, s.id)
+			gone = append(gone, &runSet{id: s.id, until: s.until})
+			t.foundEmpty = append(t.foundEmpty, s.id)
 		case s.next.After(s.until):
 			old.Moment(s.until)
 			ids.Int8(s.id)
@@ -243,7 +243,7 @@ func (t *setsTx) keep(all []dueSet) (list []*pgwire.Statement) {
 		}
 	}
 	if len(gone) > 0 {
-		list = append(list, forSets(deleteSetsSQL, gone))
+		list = append(list, withSets(deleteSetsSQL, gone))
 	}
 	if n > 0 {
 		list = append(list, pgwire.New(retimeSQL).Array(pgwire.Time, n, old).Array(pgwire.Int8, n, ids).Array(pgwire.Time, n, next))

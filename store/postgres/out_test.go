@@ -44,7 +44,7 @@ func changeSteps(t *testing.T, s *postgres.Store, edit func(*kernel.Step), jobs 
 
 func ended(st *kernel.Step) { st.Phase = perdure.Settled }
 
-func sets(t *testing.T, url string) string {
+func runSets(t *testing.T, url string) string {
 	t.Helper()
 	return fmt.Sprint(row(t, url, "select count(*), coalesce(sum(cardinality(jobs)), 0)::int, min(until_at) from perdure.out")...)
 }
@@ -69,7 +69,7 @@ func TestSets(t *testing.T) {
 	at := time.Now().Add(time.Hour).Truncate(time.Second).UTC()
 	want := func(what string, n, members int, until any) {
 		t.Helper()
-		if got, want := sets(t, url), fmt.Sprint(n, members, until); got != want {
+		if got, want := runSets(t, url), fmt.Sprint(n, members, until); got != want {
 			t.Errorf("%s: %s; want %s", what, got, want)
 		}
 	}

@@ -39,18 +39,18 @@ func plansWalkAlongIndexes(t *testing.T, rows int) {
 	}{
 		{"LockJobs", lockJobsSQL, []string{"step_pkey"}},
 		{"TryLockJobs", lockJobsSQL + " skip locked", []string{"step_pkey"}},
-		{"hold jobs", holdJobsSQL, []string{"step_pkey"}},
+		{"hold jobs", lockCachedSQL, []string{"step_pkey"}},
 		{"LockLimits", lockLimitsSQL, []string{"limit_pkey"}},
 		{"countLimits", countLimitsSQL, []string{"limit_pkey", "permit_pkey"}},
 		{"fill a limit of jobs", fillJobPermitsSQL, []string{"open_pkey", "step_pkey"}},
 		{"empty a limit", emptyPermitsSQL, []string{"permit_pkey"}},
 		{"Steps", stepsSQL, []string{"step_pkey"}},
-		{"Steps without a row", waitersSQL, []string{"step_pkey", "shape_pkey"}},
+		{"Steps without a row", implicitOfJobsSQL, []string{"step_pkey", "shape_pkey"}},
 		{"steps of a job, by SQL", "select * from perdure.steps where job_id = $1", []string{"step_pkey", "shape_pkey"}},
 		{"steps of some jobs, by SQL", "select s.name from unnest($1::uuid[]) as u (job) join perdure.steps s on s.job_id = u.job",
 			[]string{"step_pkey", "shape_pkey"}},
 		{"steps in order, by SQL", "select name from perdure.steps order by job_id limit 100", []string{"step_pkey"}},
-		{"what is made later", laterSQL, []string{"shape_pkey"}},
+		{"what is made later", implicitSQL, []string{"shape_pkey"}},
 		{"steps since", stepsSinceSQL, []string{"step_pkey", "shape_pkey"}},
 		{"StepsOf", stepsOfSQL, []string{"step_pkey", "shape_pkey"}},
 		{"Job", jobSQL, []string{"step_pkey"}},
@@ -153,34 +153,34 @@ func writes() (list []struct {
 		indexes   []string
 	}
 	for _, n := range []int{1, 3} {
-		var jobs, steps, both []change
-		var open []openRow
-		var ready []readyRow
-		var due []dueRow
-		var permits []permitRow
+		var jobs, steps, both []rowChange
+		var open []openEntry
+		var ready []readyEntry
+		var due []dueEntry
+		var permits []permitEntry
 		queued := queuedGrid()
 		for i := range n {
 			was, now := &kernel.Job{ID: perdure.JobID{byte(i)}}, &kernel.Job{ID: perdure.JobID{byte(i)}, Phase: perdure.Parked, Restarts: i}
 			from := &kernel.Step{StepRef: kernel.StepRef{Job: was.ID}}
 			to := &kernel.Step{StepRef: from.StepRef, Run: int64(1 + i), Progress: "{}"}
 			job, step := &kernel.JobChange{Now: now, Was: was}, &kernel.StepChange{Now: to, Was: from}
-			jobs, steps, both = append(jobs, change{job: job}), append(steps, change{step: step}), append(both, change{job: job, step: step})
+			jobs, steps, both = append(jobs, rowChange{job: job}), append(steps, rowChange{step: step}), append(both, rowChange{job: job, step: step})
 			queued.Row()
 			queued.At(0).RowID(pgwire.RowID{5: byte(1 + i)})
 			queued.At(1).UUID(was.ID)
 			queued.At(2).Int4(0)
-			open = append(open, openRow{job: now.ID})
-			ready = append(ready, readyRow{kernel.PlacesOf(to).Ready, to.StepRef})
-			due = append(due, dueRow{StepRef: to.StepRef})
-			permits = append(permits, permitRow{kernel.Need{LimitKey: kernel.LimitKey{Name: "job:t"}, Amount: 1}, to.StepRef})
+			open = append(open, openEntry{job: now.ID})
+			ready = append(ready, readyEntry{kernel.PlacesOf(to).Ready, to.StepRef})
+			due = append(due, dueEntry{StepRef: to.StepRef})
+			permits = append(permits, permitEntry{kernel.Need{LimitKey: kernel.LimitKey{Name: "job:t"}, Amount: 1}, to.StepRef})
 		}
-		for what, rows := range map[string][]change{"jobs": jobs, "steps": steps, "both": both} {
-			sql := update(shapeOf(&rows[n-1]), rows).SQL
+		for what, rows := range map[string][]rowChange{"jobs": jobs, "steps": steps, "both": both} {
+			sql := update(updateShapeOf(&rows[n-1]), rows).SQL
 			list = append(list, plan{fmt.Sprintf("update %s, %d", what, n), sql, []string{"step_pkey"}})
 			for i := range rows {
 				rows[i].at = &pgwire.RowID{5: byte(1 + i)}
 			}
-			sql = update(shapeOf(&rows[n-1]), rows).SQL
+			sql = update(updateShapeOf(&rows[n-1]), rows).SQL
 			list = append(list, plan{fmt.Sprintf("update %s by place, %d", what, n), sql, nil})
 		}
 		list = append(list,

@@ -11,157 +11,157 @@ import (
 
 // sides gathers what a Save changes in the side tables: for each row of step, what it was in before and
 // what it is in now. A row that is in none of them costs nothing here.
-type sides struct {
-	tx   *tx
-	most int // how long the lists of steps become, as a rule
+type queueChanges struct {
+	tx       *tx
+	capacity int // how long the lists of steps become, as a rule
 
-	bornOpen       []openRow // with their jobs
-	opened, closed []openRow // or moved
-	bornReady      []readyRow
-	ready, unready []readyRow
-	due, undue     []dueRow
-	taken, freed   []permitRow
-	defined        map[string]bool // the limits that there are; nil: not needed yet
-	out            []inFlight      // dispatched, or held otherwise than before
-	in             []kernel.StepRef
+	newOpen                []openEntry // with their jobs
+	putOpen, delOpen       []openEntry // or moved
+	newReady               []readyEntry
+	putReady, delReady     []readyEntry
+	putDue, delDue         []dueEntry
+	putPermits, delPermits []permitEntry
+	limits                 map[string]bool // the limits that there are; nil: not needed yet
+	started                []inFlightEntry // dispatched, or held otherwise than before
+	ended                  []kernel.StepRef
 }
 
-type openRow struct {
-	job  perdure.JobID
-	look time.Time
+type openEntry struct {
+	job      perdure.JobID
+	deadline time.Time
 }
 
-type readyRow struct {
+type readyEntry struct {
 	kernel.ReadyKey
 	kernel.StepRef
 }
 
-type inFlight struct {
+type inFlightEntry struct {
 	kernel.InFlightKey
 	kernel.StepRef
 }
 
-type dueRow struct {
+type dueEntry struct {
 	at time.Time
 	kernel.StepRef
 }
 
-type permitRow struct {
+type permitEntry struct {
 	kernel.Need
 	kernel.StepRef
 }
 
 // openOf is the entry of a job in open; ok is false if it has none. A job with runs in flight is found by out, unless
 // its deadline is still to come.
-func openOf(j *kernel.Job) (row openRow, ok bool) {
-	row = openRow{j.ID, j.OverdueAt()}
-	return row, j.Phase != perdure.Settled && (j.Running == 0 || !row.look.IsZero())
+func openOf(j *kernel.Job) (row openEntry, ok bool) {
+	row = openEntry{j.ID, j.OverdueAt()}
+	return row, j.Phase != perdure.Settled && (j.Running == 0 || !row.deadline.IsZero())
 }
 
 // job notes what a job's row changes; was is nil where it is new.
-func (d *sides) job(was, now *kernel.Job) {
+func (d *queueChanges) jobChanged(was, now *kernel.Job) {
 	row, open := openOf(now)
-	var before openRow
+	var before openEntry
 	wasOpen := false
 	if was != nil {
 		before, wasOpen = openOf(was)
 	}
 	switch {
 	case open && was == nil:
-		d.bornOpen = append(d.bornOpen, row)
-	case open && (!wasOpen || !before.look.Equal(row.look)):
-		d.opened = append(d.opened, row)
+		d.newOpen = append(d.newOpen, row)
+	case open && (!wasOpen || !before.deadline.Equal(row.deadline)):
+		d.putOpen = append(d.putOpen, row)
 	case wasOpen && !open:
-		d.closed = append(d.closed, openRow{job: now.ID})
+		d.delOpen = append(d.delOpen, openEntry{job: now.ID})
 	}
 	if had := was != nil && was.Permit; had != now.Permit {
 		held := kernel.Permits{Type: now.Type}
 		if now.Permit {
-			d.permits(kernel.StepRef{Job: now.ID}, kernel.Permits{}, held)
+			d.permitsChanged(kernel.StepRef{Job: now.ID}, kernel.Permits{}, held)
 		} else {
-			d.permits(kernel.StepRef{Job: now.ID}, held, kernel.Permits{})
+			d.permitsChanged(kernel.StepRef{Job: now.ID}, held, kernel.Permits{})
 		}
 	}
 }
 
 // enter notes the lane of a step that is ready.
-func (d *sides) enter(s *kernel.Step) {
+func (d *queueChanges) enterLane(s *kernel.Step) {
 	if s.Needs == "" {
 		return
 	}
 	if lane, ok := kernel.LaneFor(s); ok {
-		d.tx.laned = true
-		d.tx.lane.enter(lane)
+		d.tx.hasLanes = true
+		d.tx.lanes.enter(lane)
 	}
 }
 
 // permits notes which permits a row takes and frees, of those that are kept.
-func (d *sides) permits(ref kernel.StepRef, was, now kernel.Permits) {
+func (d *queueChanges) permitsChanged(ref kernel.StepRef, was, now kernel.Permits) {
 	if was == now || len(d.tx.limits) == 0 && was.Needs == "" && now.Needs == "" {
 		return
 	}
-	if d.defined == nil {
-		d.defined = d.tx.limitNames()
+	if d.limits == nil {
+		d.limits = d.tx.limitNames()
 	}
 	had, has := was.List(), now.List()
 	for _, n := range had {
-		if n.Kept(d.defined) && !slices.Contains(has, n) {
-			d.freed = append(d.freed, permitRow{n, ref})
+		if n.Kept(d.limits) && !slices.Contains(has, n) {
+			d.delPermits = append(d.delPermits, permitEntry{n, ref})
 		}
 	}
 	for _, n := range has {
-		if n.Kept(d.defined) && !slices.Contains(had, n) {
-			d.taken = append(d.taken, permitRow{n, ref})
+		if n.Kept(d.limits) && !slices.Contains(had, n) {
+			d.putPermits = append(d.putPermits, permitEntry{n, ref})
 		}
 	}
 }
 
 // step notes what a step's row changes; was is nil where it is new.
-func (d *sides) step(was, now *kernel.Step) {
+func (d *queueChanges) stepChanged(was, now *kernel.Step) {
 	readyNow := kernel.ReadyOf(now)
 	if was == nil {
 		was = &kernel.Step{} // it has no places
 		if readyNow.Ready {
-			d.bornReady = add(d.bornReady, d.most, readyRow{readyNow, now.StepRef})
-			d.enter(now)
+			d.newReady = appendTo(d.newReady, d.capacity, readyEntry{readyNow, now.StepRef})
+			d.enterLane(now)
 			return
 		}
 	}
 	if readyWas := kernel.ReadyOf(was); readyWas != readyNow {
 		if readyWas.Ready {
-			d.unready = add(d.unready, d.most, readyRow{readyWas, now.StepRef})
+			d.delReady = appendTo(d.delReady, d.capacity, readyEntry{readyWas, now.StepRef})
 			if !readyWas.Lane.Plain() {
-				d.tx.lane.leave(kernel.LaneRef{Agent: readyWas.Agent, Lane: readyWas.Lane})
+				d.tx.lanes.leave(kernel.LaneRef{Agent: readyWas.Agent, Lane: readyWas.Lane})
 			}
 		}
 		if readyNow.Ready {
-			d.ready = add(d.ready, d.most, readyRow{readyNow, now.StepRef})
-			d.enter(now)
+			d.putReady = appendTo(d.putReady, d.capacity, readyEntry{readyNow, now.StepRef})
+			d.enterLane(now)
 		}
 	}
 	if dueWas, dueNow := kernel.DueOf(was), kernel.DueOf(now); dueWas.UnixMicro() != dueNow.UnixMicro() {
 		if !dueWas.IsZero() {
-			d.undue = append(d.undue, dueRow{dueWas, now.StepRef})
+			d.delDue = append(d.delDue, dueEntry{dueWas, now.StepRef})
 		}
 		if !dueNow.IsZero() {
-			d.due = append(d.due, dueRow{dueNow, now.StepRef})
+			d.putDue = append(d.putDue, dueEntry{dueNow, now.StepRef})
 		}
 	}
-	d.permits(now.StepRef, kernel.PermitsOf(was, nil), kernel.PermitsOf(now, nil))
+	d.permitsChanged(now.StepRef, kernel.PermitsOf(was, nil), kernel.PermitsOf(now, nil))
 	flyingWas, flyingNow := kernel.InFlightOf(was), kernel.InFlightOf(now)
 	if flyingWas.Covers(flyingNow) {
 		return
 	}
 	if flyingWas.InFlight {
-		d.in = add(d.in, d.most, now.StepRef)
+		d.ended = appendTo(d.ended, d.capacity, now.StepRef)
 	}
 	if flyingNow.InFlight {
-		d.out = add(d.out, d.most, inFlight{flyingNow, now.StepRef})
+		d.started = appendTo(d.started, d.capacity, inFlightEntry{flyingNow, now.StepRef})
 	}
 }
 
 // add makes a list large enough at once: most of what one Save changes changes alike.
-func add[T any](list []T, most int, v T) []T {
+func appendTo[T any](list []T, most int, v T) []T {
 	if list == nil {
 		list = make([]T, 0, most)
 	}
@@ -170,53 +170,53 @@ func add[T any](list []T, most int, v T) []T {
 
 // statements take out what has left before they put in what has come. What is there already, or gone, is
 // as it should be: the side tables follow the rows, and an error in them mends itself.
-func (d *sides) statements() (list []*pgwire.Statement) {
-	if len(d.closed) > 0 {
-		list = append(list, openGrid(d.closed, false).Remove("open"))
+func (d *queueChanges) statements() (list []*pgwire.Statement) {
+	if len(d.delOpen) > 0 {
+		list = append(list, openGrid(d.delOpen, false).Remove("open"))
 	}
-	list = append(list, d.leave()...)
-	if len(d.undue) > 0 {
-		list = append(list, dueGrid(d.undue).Remove("due"))
+	list = append(list, d.deleteReady()...)
+	if len(d.delDue) > 0 {
+		list = append(list, dueGrid(d.delDue).Remove("due"))
 	}
-	if len(d.freed) > 0 {
-		list = append(list, permitGrid(d.freed, false).Remove("permit"))
+	if len(d.delPermits) > 0 {
+		list = append(list, permitGrid(d.delPermits, false).Remove("permit"))
 	}
 	const there = " on conflict do nothing"
-	if len(d.bornOpen) > 0 {
-		list = append(list, openGrid(d.bornOpen, true).Insert("open", ""))
+	if len(d.newOpen) > 0 {
+		list = append(list, openGrid(d.newOpen, true).Insert("open", ""))
 	}
-	if len(d.bornReady) > 0 {
-		d.tx.cache.lanes.made(d.bornReady)
-		list = append(list, readyGrid(d.bornReady).Insert("ready", ""))
+	if len(d.newReady) > 0 {
+		d.tx.cache.lanes.addReady(d.newReady)
+		list = append(list, readyGrid(d.newReady).Insert("ready", ""))
 	}
-	if len(d.opened) > 0 {
-		list = append(list, openGrid(d.opened, true).Insert("open", " on conflict (job) do update set look_at = excluded.look_at"))
+	if len(d.putOpen) > 0 {
+		list = append(list, openGrid(d.putOpen, true).Insert("open", " on conflict (job) do update set look_at = excluded.look_at"))
 	}
-	if len(d.ready) > 0 {
-		d.tx.cache.lanes.made(d.ready)
-		list = append(list, readyGrid(d.ready).Insert("ready", there))
+	if len(d.putReady) > 0 {
+		d.tx.cache.lanes.addReady(d.putReady)
+		list = append(list, readyGrid(d.putReady).Insert("ready", there))
 	}
-	if len(d.due) > 0 {
-		list = append(list, dueGrid(d.due).Insert("due", there))
+	if len(d.putDue) > 0 {
+		list = append(list, dueGrid(d.putDue).Insert("due", there))
 	}
-	if len(d.taken) > 0 {
-		list = append(list, permitGrid(d.taken, true).Insert("permit", there))
+	if len(d.putPermits) > 0 {
+		list = append(list, permitGrid(d.putPermits, true).Insert("permit", there))
 	}
-	return append(list, d.tx.cache.sets.statements(d.out, d.in)...)
+	return append(list, d.tx.cache.sets.statements(d.started, d.ended)...)
 }
 
 // leave takes steps out of the queue: those that this transaction has found there where they are, the others
 // by their key. Where one has moved, the transaction is tried again.
-func (d *sides) leave() (list []*pgwire.Statement) {
-	var others []readyRow
+func (d *queueChanges) deleteReady() (list []*pgwire.Statement) {
+	var others []readyEntry
 	g := queuedGrid()
-	for _, r := range d.unready {
-		at, found := d.tx.queued[r.StepRef]
+	for _, r := range d.delReady {
+		at, found := d.tx.readyRows[r.StepRef]
 		if !found {
 			others = append(others, r)
 			continue
 		}
-		delete(d.tx.queued, r.StepRef)
+		delete(d.tx.readyRows, r.StepRef)
 		g.Row()
 		g.At(0).RowID(at)
 		g.At(1).UUID(r.Job)
@@ -235,7 +235,7 @@ func queuedGrid() *pgwire.Grid {
 	return pgwire.NewGrid(pgwire.TID.Named("ctid"), pgwire.UUID.Named("job"), pgwire.Int4.Named("idx"))
 }
 
-func openGrid(rows []openRow, whole bool) *pgwire.Grid {
+func openGrid(rows []openEntry, whole bool) *pgwire.Grid {
 	fields := []pgwire.Field{pgwire.UUID.Named("job"), pgwire.Time.Named("look_at")}
 	if !whole {
 		fields = fields[:1]
@@ -246,13 +246,13 @@ func openGrid(rows []openRow, whole bool) *pgwire.Grid {
 		g.Row()
 		g.At(0).UUID(r.job)
 		if whole {
-			g.At(1).Time(r.look)
+			g.At(1).Time(r.deadline)
 		}
 	}
 	return g
 }
 
-func readyGrid(rows []readyRow) *pgwire.Grid {
+func readyGrid(rows []readyEntry) *pgwire.Grid {
 	g := pgwire.NewGrid(pgwire.UUID.Named("job"), pgwire.Int4.Named("idx"), pgwire.Text.Named("agent"), pgwire.Int8.Named("lane"), pgwire.Int8.Named("ord"))
 	g.KeyedBy("agent")
 	for _, r := range rows {
@@ -266,7 +266,7 @@ func readyGrid(rows []readyRow) *pgwire.Grid {
 	return g
 }
 
-func dueGrid(rows []dueRow) *pgwire.Grid {
+func dueGrid(rows []dueEntry) *pgwire.Grid {
 	g := pgwire.NewGrid(pgwire.UUID.Named("job"), pgwire.Int4.Named("idx"), pgwire.Time.Named("at"))
 	g.KeyedBy("at")
 	for _, r := range rows {
@@ -278,7 +278,7 @@ func dueGrid(rows []dueRow) *pgwire.Grid {
 	return g
 }
 
-func permitGrid(rows []permitRow, whole bool) *pgwire.Grid {
+func permitGrid(rows []permitEntry, whole bool) *pgwire.Grid {
 	fields := []pgwire.Field{pgwire.UUID.Named("job"), pgwire.Int4.Named("idx"), pgwire.Text.Named("name"), pgwire.Text.Named("key"), pgwire.Int4.Named("amount")}
 	if !whole {
 		fields = fields[:4]

@@ -13,10 +13,10 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-var jobSQL = "select " + names(rowColumns, "s.") + ", " + laterOfFirst + " from perdure.step s where job = $1 and idx < $2 order by idx"
+var jobSQL = "select " + names(rowColumns, "s.") + ", " + implicitOfFirst + " from perdure.step s where job = $1 and idx < $2 order by idx"
 
 // laterOfFirst is what the steps of a job s that have no row may be, beside its first row.
-const laterOfFirst = "case when s.idx = 0 and s.job_phase <> 0 then (select later from perdure.shape where id = s.shape) end"
+const implicitOfFirst = "case when s.idx = 0 and s.job_phase <> 0 then (select later from perdure.shape where id = s.shape) end"
 
 const (
 	shapeSQL = "select text from perdure.shape where id = $1"
@@ -78,16 +78,16 @@ func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (*kernel.J
 	if err != nil || len(found) == 0 {
 		return nil, nil, err
 	}
-	found = w.among(found, steps)
+	found = w.insertInto(found, steps)
 	return w.job, found[:min(len(found), max(steps, 0))], nil
 }
 
 // rows are the steps of a job that have one, and what stands beside the first; of a job in a bundle, that.
-func (s *Store) rows(ctx context.Context, id perdure.JobID, st *pgwire.Statement) (w waiters, steps []*kernel.Step, err error) {
+func (s *Store) rows(ctx context.Context, id perdure.JobID, st *pgwire.Statement) (w implicitSteps, steps []*kernel.Step, err error) {
 	var bundled bundledJobs
 	err = s.send(ctx, func() []*pgwire.Statement {
-		w, steps = waiters{}, nil
-		return []*pgwire.Statement{bundled.one(id), st.Each(w.into(&steps))}
+		w, steps = implicitSteps{}, nil
+		return []*pgwire.Statement{bundled.one(id), st.Each(w.scanRows(&steps))}
 	})
 	return w, bundled.into(&w, steps), err
 }
@@ -159,7 +159,7 @@ func idRange(digits string) (low, high perdure.JobID, ok bool) {
 }
 
 // stepsSinceSQL is for what has been updated since, and the first row, by which the others are known.
-var stepsSinceSQL = "select " + names(rowColumns, "s.") + ", " + laterOfFirst + " from perdure.step s where job = $1 and (updated_at >= $2 or idx = 0) order by idx"
+var stepsSinceSQL = "select " + names(rowColumns, "s.") + ", " + implicitOfFirst + " from perdure.step s where job = $1 and (updated_at >= $2 or idx = 0) order by idx"
 
 func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) ([]*kernel.Step, error) {
 	st := pgwire.New(stepsOfSQL).UUID(job)
@@ -168,11 +168,11 @@ func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time)
 	}
 	w, steps, err := s.rows(ctx, job, st)
 	if err != nil || since.IsZero() {
-		return w.among(steps, perdure.MaxSteps), err
+		return w.insertInto(steps, perdure.MaxSteps), err
 	}
 	// Whoever has no row has not been updated since the job was made; and if that was since, all rows are here.
 	if w.job != nil && !w.job.CreatedAt.Before(since) {
-		steps = w.among(steps, perdure.MaxSteps)
+		steps = w.insertInto(steps, perdure.MaxSteps)
 	}
 	return slices.DeleteFunc(steps, func(s *kernel.Step) bool { return s.UpdatedAt.Before(since) }), nil
 }

@@ -82,11 +82,11 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	}
 	full = slices.DeleteFunc(slices.Clone(full), func(limit string) bool { return !tx.limited(limit) })
 	types, _ := fullOf(full)
-	var found []readyRow
+	var found []readyEntry
 	l := tx.cache.lanes.begin(agent)
 	began := time.Now()
-	var page []foundBundle
-	if err := tx.run(tx.look(l, max, types, &found), lookAtBundles(agent, types, laneStart, &page)); err != nil {
+	var page []bundleHead
+	if err := tx.run(tx.searchLanes(l, max, types, &found), selectBundles(agent, types, laneStart, &page)); err != nil {
 		return nil, err
 	}
 	if err := tx.readyOfPermitted(l, max, types, full, &found); err != nil {
@@ -96,12 +96,12 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 		return nil, err
 	}
 	if l.full {
-		tx.cache.lanes.took(l, time.Since(began))
+		tx.cache.lanes.fullSearchTook(l, time.Since(began))
 	}
 	if err := tx.readyOfBundles(agent, max, types, page, &found); err != nil {
 		return nil, err
 	}
-	inOrder := func(a, b readyRow) int { return kernel.ClaimLess(a.candidate(), b.candidate()) }
+	inOrder := func(a, b readyEntry) int { return kernel.ClaimLess(a.candidate(), b.candidate()) }
 	if !slices.IsSortedFunc(found, inOrder) { // they are of several queries, each in order
 		slices.SortFunc(found, inOrder)
 	}
@@ -116,14 +116,14 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	return refs, nil
 }
 
-func (tx *tx) Pass(agent string) { tx.cache.lanes.pass(agent) }
+func (tx *tx) Pass(agent string) { tx.cache.lanes.yield(agent) }
 
 // look is the query of one look at the plain lanes, but those of full types.
-func (tx *tx) look(l *look, max int, types []string, found *[]readyRow) *pgwire.Statement {
+func (tx *tx) searchLanes(l *laneSearch, max int, types []string, found *[]readyEntry) *pgwire.Statement {
 	scan := tx.scanReady(l.agent)
-	inLane := func(r *pgwire.Reader) readyRow {
+	inLane := func(r *pgwire.Reader) readyEntry {
 		row := scan(r)
-		l.found(row.Lane, row.candidate())
+		l.add(row.Lane, row.candidate())
 		return row
 	}
 	var lanes, orders, jobs, idxs, leftOut pgwire.Cells
@@ -148,17 +148,17 @@ func (tx *tx) look(l *look, max int, types []string, found *[]readyRow) *pgwire.
 		Array(pgwire.Int8, n, lanes).Array(pgwire.Int8, n, orders).Array(pgwire.UUID, n, jobs).Array(pgwire.Int4, n, idxs), found, inLane)
 }
 
-func (tx *tx) scanReady(agent string) func(*pgwire.Reader) readyRow {
-	return func(r *pgwire.Reader) readyRow {
+func (tx *tx) scanReady(agent string) func(*pgwire.Reader) readyEntry {
+	return func(r *pgwire.Reader) readyEntry {
 		at := pgwire.RowID(r.Next())
-		row := readyRow{kernel.ReadyKey{Ready: true, Agent: agent, Lane: kernel.LaneID(r.Int64()), Order: r.Int64()}, scanRef(r)}
-		tx.queued[row.StepRef] = at
+		row := readyEntry{kernel.ReadyKey{Ready: true, Agent: agent, Lane: kernel.LaneID(r.Int64()), Order: r.Int64()}, scanRef(r)}
+		tx.readyRows[row.StepRef] = at
 		return row
 	}
 }
 
 // readyOfPermitted adds the ready steps of the jobs that hold a permit of these types' limits.
-func (tx *tx) readyOfPermitted(l *look, max int, fullTypes, full []string, found *[]readyRow) error {
+func (tx *tx) readyOfPermitted(l *laneSearch, max int, fullTypes, full []string, found *[]readyEntry) error {
 	if len(fullTypes) == 0 {
 		return nil
 	}
@@ -176,7 +176,7 @@ func (tx *tx) readyOfPermitted(l *look, max int, fullTypes, full []string, found
 		return nil
 	}))
 	sql := readyOfSQL
-	if _, aged := tx.agents[l.agent]; (aged || tx.laned) && err == nil {
+	if _, aged := tx.agents[l.agent]; (aged || tx.hasLanes) && err == nil {
 		sql = readyOfOpenSQL
 		jobs := slices.SortedFunc(maps.Keys(types), perdure.JobID.Compare)
 		err = tx.run(uuids(pgwire.New(permittedStepsSQL).Text(l.agent), jobs).Each(func(r *pgwire.Reader) error {

@@ -24,7 +24,7 @@ func (tx *tx) Save(c *kernel.Changes) error {
 	if err := tx.start(); err != nil { // the limits that there are have to be known
 		return err
 	}
-	w := &writing{tx: tx, sides: sides{tx: tx, most: max(len(c.Steps), len(c.NewJobs))}}
+	w := &writing{tx: tx, queues: queueChanges{tx: tx, capacity: max(len(c.Steps), len(c.NewJobs))}}
 	w.newJobs(c.NewJobs)
 	w.changes(w.leaveBundles(c.Jobs, c.Steps))
 	if w.stale {
@@ -37,9 +37,9 @@ func (tx *tx) Save(c *kernel.Changes) error {
 	}
 	w.alerts(c.Alerts)
 	w.history(c.History)
-	tx.stirred = tx.stirred || stirs(c) || len(w.sides.freed) > 0
-	w.list = append(w.list, w.sides.statements()...)
-	tx.lane.close(c.CloseLanes)
+	tx.wakeUp = tx.wakeUp || makesClaimable(c) || len(w.queues.delPermits) > 0
+	w.list = append(w.list, w.queues.statements()...)
+	tx.lanes.close(c.CloseLanes)
 	crashpoint.Here(crashpoint.PostgresSave)
 	// A few rows go with what comes next, which may be the commit. Of many it is better known before that that
 	// they were met, and the server has begun with them.
@@ -58,13 +58,13 @@ const maxSaved = 64
 func (w *writing) remember(c *kernel.Changes) {
 	m := &w.tx.cache.rows
 	if m.jobs == nil {
-		m.jobs = make(map[perdure.JobID]*knownJob, len(c.NewJobs)+len(c.Jobs))
+		m.jobs = make(map[perdure.JobID]*cachedJob, len(c.NewJobs)+len(c.Jobs))
 	}
 	for i := range w.inRows {
-		m.created(&w.inRows[i], w.later[w.inRows[i].Job.Shape])
+		m.created(&w.inRows[i], w.implicit[w.inRows[i].Job.Shape])
 	}
 	m.changed(c.Jobs, c.Steps)
-	if m.wrote && m.xid == 0 {
+	if m.hasWritten && m.xid == 0 {
 		w.tx.witnessed = true
 		w.add(pgwire.New(witnessSQL).Each(func(r *pgwire.Reader) error {
 			err := w.tx.witness.scan(r)
@@ -76,12 +76,12 @@ func (w *writing) remember(c *kernel.Changes) {
 
 // writing is the statements of a Save.
 type writing struct {
-	tx     *tx
-	sides  sides
-	list   []*pgwire.Statement
-	stale  bool                           // a job in a bundle is not as it was said to be
-	inRows []kernel.NewJob                // new jobs that are in no bundle
-	later  map[kernel.ShapeID][]laterStep // of the new jobs' shapes that are known
+	tx       *tx
+	queues   queueChanges
+	list     []*pgwire.Statement
+	stale    bool                              // a job in a bundle is not as it was said to be
+	inRows   []kernel.NewJob                   // new jobs that are in no bundle
+	implicit map[kernel.ShapeID][]implicitStep // of the new jobs' shapes that are known
 }
 
 func (w *writing) add(s *pgwire.Statement) { w.list = append(w.list, s) }
@@ -93,7 +93,7 @@ func (w *writing) newJobs(all []kernel.NewJob) {
 		return
 	}
 	w.shapes(all)
-	all = w.bundleNew(all)
+	all = w.insertBundles(all)
 	w.inRows = all
 	// In the order of keys, so that two who submit the same ones do not wait for each other.
 	all = slices.SortedFunc(slices.Values(all), func(a, b kernel.NewJob) int {
@@ -115,9 +115,9 @@ func (w *writing) newJobs(all []kernel.NewJob) {
 			inputs.At(1).Int4(-1)
 			inputs.At(2).Bytes(n.Job.Input)
 		}
-		w.sides.job(nil, n.Job)
+		w.queues.jobChanged(nil, n.Job)
 		for _, s := range n.Steps {
-			w.sides.step(nil, s)
+			w.queues.stepChanged(nil, s)
 		}
 	}
 	if labels.Len() > 0 {
@@ -131,17 +131,17 @@ func (w *writing) newJobs(all []kernel.NewJob) {
 // shapes writes those that are not known to be there; the first of its id stays. Of those that are known it is kept
 // which steps are made later; of the others it will be from the next transaction on.
 func (w *writing) shapes(all []kernel.NewJob) {
-	w.later = map[kernel.ShapeID][]laterStep{}
+	w.implicit = map[kernel.ShapeID][]implicitStep{}
 	fresh := map[kernel.ShapeID]*kernel.NewJob{}
 	var order []kernel.ShapeID
 	for i := range all {
 		id := all[i].Job.Shape
-		if _, met := w.later[id]; met {
+		if _, met := w.implicit[id]; met {
 			continue
 		}
 		list, known := w.tx.store.cache.shapes.of(id, w.tx.cache.rows.server)
-		if w.later[id] = list; !known {
-			w.later[id], fresh[id] = nil, &all[i]
+		if w.implicit[id] = list; !known {
+			w.implicit[id], fresh[id] = nil, &all[i]
 			order = append(order, id)
 		}
 	}
@@ -155,21 +155,21 @@ func (w *writing) shapes(all []kernel.NewJob) {
 		g.At(0).UUID(id)
 		g.At(1).Bytes(fresh[id].Shape)
 		var later []byte
-		if list := laterOf(fresh[id]); len(list) > 0 {
+		if list := implicitOf(fresh[id]); len(list) > 0 {
 			later = marshal(list)
 		}
 		g.At(2).NullJSON(later)
 	}
 	if w.tx.cache.shapes == nil {
-		w.tx.cache.shapes = map[kernel.ShapeID][]laterStep{}
+		w.tx.cache.shapes = map[kernel.ShapeID][]implicitStep{}
 	}
 	w.add(g.Insert("shape", " on conflict do nothing"))
-	w.add(laters(order, w.tx.cache.shapes))
+	w.add(selectImplicit(order, w.tx.cache.shapes))
 }
 
 // payloads writes by what is set, so that the value that is not stays as it is.
 func (w *writing) payloads(all []kernel.PayloadChange) {
-	all = onePerStep(all)
+	all = mergePayloads(all)
 	for _, set := range []struct {
 		input, output bool
 		then          string
@@ -186,8 +186,8 @@ func (w *writing) payloads(all []kernel.PayloadChange) {
 			g.Row()
 			g.At(0).UUID(ch.Job)
 			g.At(1).Int4(ch.Index)
-			g.At(2).NullBytes(kept(ch.SetInput, ch.Input))
-			g.At(3).NullBytes(kept(ch.SetOutput, ch.Output))
+			g.At(2).NullBytes(setOrNil(ch.SetInput, ch.Input))
+			g.At(3).NullBytes(setOrNil(ch.SetOutput, ch.Output))
 		}
 		if g.Len() > 0 {
 			w.add(g.Insert("payload", " on conflict (job, idx) do update set "+set.then).Exact(g.Len()))
@@ -196,7 +196,7 @@ func (w *writing) payloads(all []kernel.PayloadChange) {
 }
 
 // onePerStep makes one change of those of the same step: what comes later goes before.
-func onePerStep(all []kernel.PayloadChange) []kernel.PayloadChange {
+func mergePayloads(all []kernel.PayloadChange) []kernel.PayloadChange {
 	if len(all) < 2 {
 		return all
 	}
@@ -219,7 +219,7 @@ func onePerStep(all []kernel.PayloadChange) []kernel.PayloadChange {
 	return one
 }
 
-func kept(set bool, b []byte) []byte {
+func setOrNil(set bool, b []byte) []byte {
 	if !set {
 		return nil
 	}
@@ -231,7 +231,7 @@ func (w *writing) closeAlerts(ch kernel.CloseAlerts) {
 	for i, k := range ch.Kinds {
 		kinds[i] = string(k)
 	}
-	w.add(pgwire.New(closeAlertsSQL).UUID(ch.Job).Text(ch.Step).Texts(kinds).Text(ch.By).Time(w.tx.requested.now))
+	w.add(pgwire.New(closeAlertsSQL).UUID(ch.Job).Text(ch.Step).Texts(kinds).Text(ch.By).Time(w.tx.returnedReading.now))
 }
 
 func (w *writing) alerts(all []kernel.Alert) {
@@ -275,7 +275,7 @@ func (w *writing) history(all []kernel.Entry) {
 
 // stirs says whether somebody may be waiting for these changes: an agent for work, or a caller for a
 // job to come to rest. (Who waits for room under a limit waits for a permit that is freed.)
-func stirs(c *kernel.Changes) bool {
+func makesClaimable(c *kernel.Changes) bool {
 	ready := func(s *kernel.Step) bool { return s.Phase == perdure.Ready }
 	for _, n := range c.NewJobs {
 		if n.Job.AtRest() || slices.ContainsFunc(n.Steps, ready) {

@@ -14,53 +14,53 @@ import (
 // still out, so that whoever ends the last one deletes the row. It is a mere shortcut. Where other processes
 // end runs, too, a set is looked at now and then whether anybody is left in it; and what is forgotten stays
 // until its time has come: then the sweep finds nobody.
-type sets struct {
-	patience time.Duration // between looks at a set
+type runSets struct {
+	checkInterval time.Duration // between looks at a set
 
-	mu    sync.Mutex
-	of    map[kernel.StepRef]*set
-	byID  map[int64]*set
-	spent []*set // nobody is left, and the row is there still: two transactions ended the last ones at once
-	old   []*set // to be looked at, in the order of their times
+	mu     sync.Mutex
+	byRun  map[kernel.StepRef]*runSet
+	byID   map[int64]*runSet
+	empty  []*runSet // nobody is left, and the row is there still: two transactions ended the last ones at once
+	checks []*runSet // to be looked at, in the order of their times
 }
 
-type set struct {
-	id      int64
-	until   time.Time
-	left    int
-	members []kernel.StepRef
-	look    time.Time // not before
+type runSet struct {
+	id        int64
+	until     time.Time
+	remaining int
+	members   []kernel.StepRef
+	checkAt   time.Time // not before
 }
 
 const (
-	maxMembers  = 1 << 20 // remembered
-	maxSet      = 1000    // members of one row
-	maxLooks    = 2       // at old sets, with one Save
-	setPatience = 30 * time.Second
+	maxCachedRuns    = 1 << 20 // remembered
+	maxRunsOfSet     = 1000    // members of one row
+	maxChecks        = 2       // at old sets, with one Save
+	setCheckInterval = 30 * time.Second
 )
 
-func newSets() *sets {
-	return &sets{patience: setPatience, of: map[kernel.StepRef]*set{}, byID: map[int64]*set{}}
+func newSets() *runSets {
+	return &runSets{checkInterval: setCheckInterval, byRun: map[kernel.StepRef]*runSet{}, byID: map[int64]*runSet{}}
 }
 
 // setsTx is what one transaction does with sets. It becomes memory with the commit.
-type setsTx struct {
-	store   *sets
-	joined  []*set
-	left    []membership
-	ended   map[*set]int // how many in this transaction
-	deleted map[*set]bool
-	retimed map[int64]time.Time
-	gone    []int64 // deleted because nobody was left
+type runSetsTx struct {
+	store      *runSets
+	inserted   []*runSet
+	endedRuns  []runOfSet
+	endedOf    map[*runSet]int // how many in this transaction
+	deleted    map[*runSet]bool
+	retimed    map[int64]time.Time
+	foundEmpty []int64 // deleted because nobody was left
 }
 
-type membership struct {
+type runOfSet struct {
 	kernel.StepRef
-	*set
+	*runSet
 }
 
 // together is what runs have in common that are let out together.
-type together struct {
+type runSetKey struct {
 	agent, holder, request string
 	until                  int64
 }
@@ -81,80 +81,80 @@ const (
 )
 
 // statements write the sets of those who come, and delete those whose last member goes.
-func (t *setsTx) statements(come []inFlight, go_ []kernel.StepRef) (list []*pgwire.Statement) {
-	spent, old := t.leave(go_)
+func (t *runSetsTx) statements(come []inFlightEntry, go_ []kernel.StepRef) (list []*pgwire.Statement) {
+	spent, old := t.end(go_)
 	if len(spent) > 0 {
-		list = append(list, forSets(deleteSetsSQL, spent))
+		list = append(list, withSets(deleteSetsSQL, spent))
 	}
 	if len(old) > 0 {
-		list = append(list, pgwire.Into(forSets(deleteEmptySQL, old), &t.gone, (*pgwire.Reader).Int64))
+		list = append(list, pgwire.Into(withSets(deleteEmptySQL, old), &t.foundEmpty, (*pgwire.Reader).Int64))
 	}
-	var groups []*group
-	of := map[together]*group{}
-	var latest *group // those who come one after the other have come together, as a rule
+	var groups []*runGroup
+	of := map[runSetKey]*runGroup{}
+	var latest *runGroup // those who come one after the other have come together, as a rule
 	for _, s := range come {
-		key := together{s.Agent, s.Holder, s.Request, s.Until.UnixMicro()}
-		if latest == nil || latest.together != key {
+		key := runSetKey{s.Agent, s.Holder, s.Request, s.Until.UnixMicro()}
+		if latest == nil || latest.runSetKey != key {
 			if latest = of[key]; latest == nil {
-				latest = &group{together: key}
+				latest = &runGroup{runSetKey: key}
 				of[key], groups = latest, append(groups, latest)
 			}
 		}
 		latest.runs = append(latest.runs, s.StepRef)
 	}
 	for _, g := range groups {
-		for members := range slices.Chunk(g.runs, maxSet) {
-			list = append(list, t.join(g.together, members))
+		for members := range slices.Chunk(g.runs, maxRunsOfSet) {
+			list = append(list, t.insert(g.runSetKey, members))
 		}
 	}
 	return list
 }
 
-type group struct {
-	together
+type runGroup struct {
+	runSetKey
 	runs []kernel.StepRef
 }
 
 // join makes a set.
-func (t *setsTx) join(key together, refs []kernel.StepRef) *pgwire.Statement {
-	made := &set{id: rand.Int64(), until: time.UnixMicro(key.until), left: len(refs), members: refs}
-	t.joined = append(t.joined, made)
+func (t *runSetsTx) insert(key runSetKey, refs []kernel.StepRef) *pgwire.Statement {
+	made := &runSet{id: rand.Int64(), until: time.UnixMicro(key.until), remaining: len(refs), members: refs}
+	t.inserted = append(t.inserted, made)
 	return stepRefs(pgwire.New(insertSetSQL).Moment(made.until).Int64(made.id).Text(key.agent).Text(key.holder).Text(key.request), refs)
 }
 
 // leave counts those who go, and gives the sets in which nobody is left, and some in which that may be so.
-func (t *setsTx) leave(refs []kernel.StepRef) (spent, old []*set) {
+func (t *runSetsTx) end(refs []kernel.StepRef) (spent, old []*runSet) {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
-	if t.ended == nil {
-		t.ended, t.deleted = map[*set]int{}, map[*set]bool{}
+	if t.endedOf == nil {
+		t.endedOf, t.deleted = map[*runSet]int{}, map[*runSet]bool{}
 	}
-	for _, of := range t.store.spent {
+	for _, of := range t.store.empty {
 		t.deleted[of] = true
 		spent = append(spent, of)
 	}
-	t.store.spent = nil
-	var latest *set // of so many, one after the other
+	t.store.empty = nil
+	var latest *runSet // of so many, one after the other
 	n := 0
 	count := func() {
 		if n == 0 {
 			return
 		}
-		if t.ended[latest] += n; t.ended[latest] == latest.left && !t.deleted[latest] {
+		if t.endedOf[latest] += n; t.endedOf[latest] == latest.remaining && !t.deleted[latest] {
 			t.deleted[latest] = true
 			spent = append(spent, latest)
 		}
 	}
-	joined := t.joinedOf(refs)
+	joined := t.insertedOf(refs)
 	for _, ref := range refs {
 		of := joined[ref]
 		if of == nil {
-			of = t.store.of[ref]
+			of = t.store.byRun[ref]
 		}
 		if of == nil {
 			continue
 		}
-		t.left = append(t.left, membership{ref, of})
+		t.endedRuns = append(t.endedRuns, runOfSet{ref, of})
 		if of != latest {
 			count()
 			latest, n = of, 0
@@ -162,16 +162,16 @@ func (t *setsTx) leave(refs []kernel.StepRef) (spent, old []*set) {
 		n++
 	}
 	count()
-	return spent, t.store.aged()
+	return spent, t.store.dueChecks()
 }
 
 // joinedOf are the sets that this transaction has made, by their members; nil where nobody goes or none was made.
-func (t *setsTx) joinedOf(refs []kernel.StepRef) map[kernel.StepRef]*set {
-	if len(refs) == 0 || len(t.joined) == 0 {
+func (t *runSetsTx) insertedOf(refs []kernel.StepRef) map[kernel.StepRef]*runSet {
+	if len(refs) == 0 || len(t.inserted) == 0 {
 		return nil
 	}
-	of := map[kernel.StepRef]*set{}
-	for _, made := range t.joined {
+	of := map[kernel.StepRef]*runSet{}
+	for _, made := range t.inserted {
 		for _, ref := range made.members {
 			of[ref] = made
 		}
@@ -180,20 +180,20 @@ func (t *setsTx) joinedOf(refs []kernel.StepRef) map[kernel.StepRef]*set {
 }
 
 // aged are some sets that have not been looked at for long.
-func (m *sets) aged() (old []*set) {
-	for now := time.Now(); len(m.old) > 0 && len(old) < maxLooks && !now.Before(m.old[0].look); {
-		of := m.old[0]
-		m.old = m.old[1:]
+func (m *runSets) dueChecks() (old []*runSet) {
+	for now := time.Now(); len(m.checks) > 0 && len(old) < maxChecks && !now.Before(m.checks[0].checkAt); {
+		of := m.checks[0]
+		m.checks = m.checks[1:]
 		if m.byID[of.id] == of {
-			of.look = now.Add(m.patience)
-			m.old = append(m.old, of)
+			of.checkAt = now.Add(m.checkInterval)
+			m.checks = append(m.checks, of)
 			old = append(old, of)
 		}
 	}
 	return old
 }
 
-func forSets(sql string, which []*set) *pgwire.Statement {
+func withSets(sql string, which []*runSet) *pgwire.Statement {
 	var until, ids pgwire.Cells
 	for _, s := range which {
 		until.Moment(s.until)
@@ -203,35 +203,35 @@ func forSets(sql string, which []*set) *pgwire.Statement {
 }
 
 // committed makes memory of what the transaction did.
-func (t *setsTx) committed() {
+func (t *runSetsTx) committed() {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	m := t.store
-	for _, made := range t.joined {
-		if len(m.of)+len(made.members) > maxMembers {
-			m.of, m.byID, m.old = map[kernel.StepRef]*set{}, map[int64]*set{}, nil
+	for _, made := range t.inserted {
+		if len(m.byRun)+len(made.members) > maxCachedRuns {
+			m.byRun, m.byID, m.checks = map[kernel.StepRef]*runSet{}, map[int64]*runSet{}, nil
 		}
 		for _, ref := range made.members {
-			m.of[ref] = made
+			m.byRun[ref] = made
 		}
 		m.byID[made.id] = made
-		made.look = time.Now().Add(m.patience)
-		m.old = append(m.old, made)
+		made.checkAt = time.Now().Add(m.checkInterval)
+		m.checks = append(m.checks, made)
 	}
-	for _, l := range t.left { // of the sets made now, too
-		if m.of[l.StepRef] == l.set {
-			delete(m.of, l.StepRef)
+	for _, l := range t.endedRuns { // of the sets made now, too
+		if m.byRun[l.StepRef] == l.runSet {
+			delete(m.byRun, l.StepRef)
 		}
 	}
-	for of, n := range t.ended {
-		if of.left -= n; of.left <= 0 {
+	for of, n := range t.endedOf {
+		if of.remaining -= n; of.remaining <= 0 {
 			delete(m.byID, of.id)
 			if !t.deleted[of] {
-				m.spent = append(m.spent, of)
+				m.empty = append(m.empty, of)
 			}
 		}
 	}
-	for _, id := range t.gone {
+	for _, id := range t.foundEmpty {
 		m.forget(m.byID[id])
 	}
 	for id, until := range t.retimed {
@@ -241,34 +241,34 @@ func (t *setsTx) committed() {
 	}
 }
 
-func (m *sets) forget(of *set) {
+func (m *runSets) forget(of *runSet) {
 	if of == nil {
 		return
 	}
 	delete(m.byID, of.id)
 	for _, ref := range of.members {
-		if m.of[ref] == of {
-			delete(m.of, ref)
+		if m.byRun[ref] == of {
+			delete(m.byRun, ref)
 		}
 	}
 }
 
 // rolledBack leaves memory as it was.
-func (t *setsTx) rolledBack() {
+func (t *runSetsTx) rolledBack() {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	for of := range t.deleted {
-		if of.left <= 0 && t.ended[of] == 0 { // was spent before
-			t.store.spent = append(t.store.spent, of)
+		if of.remaining <= 0 && t.endedOf[of] == 0 { // was spent before
+			t.store.empty = append(t.store.empty, of)
 		}
 	}
 }
 
 // unknown forgets whatever the transaction may have changed.
-func (t *setsTx) unknown() {
+func (t *runSetsTx) indeterminate() {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
-	for _, l := range t.left {
-		t.store.forget(l.set)
+	for _, l := range t.endedRuns {
+		t.store.forget(l.runSet)
 	}
 }

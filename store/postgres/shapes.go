@@ -16,14 +16,14 @@ import (
 // their jobs need no row for.
 type shapes struct {
 	mu     sync.Mutex
-	known  map[kernel.ShapeID][]laterStep
+	known  map[kernel.ShapeID][]implicitStep
 	weight int
 	server time.Time // when the server that has them had started; another may have lost some
 }
 
 // laterStep is a step that waits for others at first. Until it is let out, or something else is to be said of it, its job's
 // shape tells of it, and it is read as the row that it will be.
-type laterStep struct {
+type implicitStep struct {
 	Index    int    `json:"idx"`
 	Name     string `json:"name"`
 	Blockers int    `json:"blockers"`
@@ -32,10 +32,10 @@ type laterStep struct {
 const (
 	maxShapes = 100_000 // with their later steps
 	// maxLater bounds the steps of a shape that are made later: whoever reads a job reads them all.
-	maxLater = 100
+	maxImplicit = 100
 )
 
-func (s *shapes) of(id kernel.ShapeID, server time.Time) (list []laterStep, known bool) {
+func (s *shapes) of(id kernel.ShapeID, server time.Time) (list []implicitStep, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list, known = s.known[id]
@@ -43,14 +43,14 @@ func (s *shapes) of(id kernel.ShapeID, server time.Time) (list []laterStep, know
 }
 
 // add notes what a committed transaction has written, or found.
-func (s *shapes) add(found map[kernel.ShapeID][]laterStep, server time.Time) {
+func (s *shapes) add(found map[kernel.ShapeID][]implicitStep, server time.Time) {
 	if len(found) == 0 || server.IsZero() {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known == nil || s.weight > maxShapes || !s.server.Equal(server) {
-		s.known, s.weight, s.server = map[kernel.ShapeID][]laterStep{}, 0, server
+		s.known, s.weight, s.server = map[kernel.ShapeID][]implicitStep{}, 0, server
 	}
 	for id, list := range found {
 		s.known[id] = list
@@ -59,33 +59,35 @@ func (s *shapes) add(found map[kernel.ShapeID][]laterStep, server time.Time) {
 }
 
 // unmade are places of steps that have no row yet.
-type unmade [(maxUnmade + 63) / 64]uint64
+type implicitSet [(maxImplicitIndex + 63) / 64]uint64
 
 // maxUnmade bounds the places that are kept: of a step behind them it is not known whether it has a row.
-const maxUnmade = 128
+const maxImplicitIndex = 128
 
-func (u *unmade) has(place int) bool { return place < maxUnmade && u[place/64]&(1<<(place%64)) != 0 }
+func (u *implicitSet) has(place int) bool {
+	return place < maxImplicitIndex && u[place/64]&(1<<(place%64)) != 0
+}
 
-func (u *unmade) add(place int) {
-	if place < maxUnmade {
+func (u *implicitSet) add(place int) {
+	if place < maxImplicitIndex {
 		u[place/64] |= 1 << (place % 64)
 	}
 }
 
-func (u *unmade) remove(place int) {
-	if place < maxUnmade {
+func (u *implicitSet) remove(place int) {
+	if place < maxImplicitIndex {
 		u[place/64] &^= 1 << (place % 64)
 	}
 }
 
 // laterOf are the steps of a new job that may be made later; none where they are many.
-func laterOf(n *kernel.NewJob) (list []laterStep) {
+func implicitOf(n *kernel.NewJob) (list []implicitStep) {
 	if !speed.ImplicitRows.On() {
 		return nil
 	}
 	for _, s := range n.Steps {
-		if l := (laterStep{s.Index, s.Name, s.Blockers}); l.is(n.Job, s) {
-			if len(list) == maxLater {
+		if l := (implicitStep{s.Index, s.Name, s.Blockers}); l.equals(n.Job, s) {
+			if len(list) == maxImplicit {
 				return nil
 			}
 			list = append(list, l)
@@ -95,31 +97,31 @@ func laterOf(n *kernel.NewJob) (list []laterStep) {
 }
 
 // hasLater says whether a new job's step is one of these, which are in order.
-func hasLater(list []laterStep, j *kernel.Job, s *kernel.Step) bool {
+func isImplicit(list []implicitStep, j *kernel.Job, s *kernel.Step) bool {
 	if len(list) == 0 || s.Phase != perdure.Waiting {
 		return false
 	}
-	at, met := slices.BinarySearchFunc(list, s.Index, func(l laterStep, place int) int { return l.Index - place })
-	return met && list[at].is(j, s)
+	at, met := slices.BinarySearchFunc(list, s.Index, func(l implicitStep, place int) int { return l.Index - place })
+	return met && list[at].equals(j, s)
 }
 
 // is says whether a job's step is just as it is read without a row of its own.
-func (l *laterStep) is(j *kernel.Job, s *kernel.Step) bool {
+func (l *implicitStep) equals(j *kernel.Job, s *kernel.Step) bool {
 	return s.Index > 0 && s.Blockers > 0 && j.Phase != perdure.Settled && *s == l.step(j)
 }
 
 // step is the row that it will be.
-func (l *laterStep) step(j *kernel.Job) kernel.Step {
+func (l *implicitStep) step(j *kernel.Job) kernel.Step {
 	return kernel.Newborn(j, l.Index, l.Name, l.Blockers)
 }
 
 // waiters are the steps of a job that wait as they have from the beginning, or have a row of their own.
-type waiters struct {
-	job   *kernel.Job // as its first row has it
-	later []laterStep
+type implicitSteps struct {
+	job      *kernel.Job // as its first row has it
+	implicit []implicitStep
 }
 
-func scanLater(r *pgwire.Reader) (list []laterStep, err error) {
+func scanImplicit(r *pgwire.Reader) (list []implicitStep, err error) {
 	if v := r.Next(); v != nil {
 		err = json.Unmarshal(v[1:], &list)
 	}
@@ -127,29 +129,29 @@ func scanLater(r *pgwire.Reader) (list []laterStep, err error) {
 }
 
 // into reads steps with what stands beside the first.
-func (w *waiters) into(steps *[]*kernel.Step) func(*pgwire.Reader) error {
+func (w *implicitSteps) scanRows(steps *[]*kernel.Step) func(*pgwire.Reader) error {
 	return func(r *pgwire.Reader) error {
-		row := &readRow{}
+		row := &jobRow{}
 		if err := scan(r, rowColumns, &row.job, &row.step); err != nil {
 			return err
 		}
 		*steps = append(*steps, &row.step)
-		later, err := scanLater(r)
+		later, err := scanImplicit(r)
 		if row.step.Index == 0 {
-			w.job, w.later = &row.job, later
+			w.job, w.implicit = &row.job, later
 		}
 		return err
 	}
 }
 
 // among puts those up to a place that have no row among the others. All that have one are there, in order.
-func (w *waiters) among(steps []*kernel.Step, upTo int) []*kernel.Step {
-	if len(w.later) == 0 {
+func (w *implicitSteps) insertInto(steps []*kernel.Step, upTo int) []*kernel.Step {
+	if len(w.implicit) == 0 {
 		return steps
 	}
-	all := make([]*kernel.Step, 0, len(steps)+len(w.later))
-	for i := range w.later {
-		l := &w.later[i]
+	all := make([]*kernel.Step, 0, len(steps)+len(w.implicit))
+	for i := range w.implicit {
+		l := &w.implicit[i]
 		for len(steps) > 0 && steps[0].Index < l.Index {
 			all, steps = append(all, steps[0]), steps[1:]
 		}
@@ -161,17 +163,17 @@ func (w *waiters) among(steps []*kernel.Step, upTo int) []*kernel.Step {
 	return append(all, steps...)
 }
 
-const waitersSQL = "select job, type, priority, created_at, " + laterOfFirst + " from perdure.step s where job = any($1) and idx = 0 order by job"
+const implicitOfJobsSQL = "select job, type, priority, created_at, " + implicitOfFirst + " from perdure.step s where job = any($1) and idx = 0 order by job"
 
 // waiters reads those of these steps that wait as they have from the beginning: none of them has a row.
-func (tx *tx) waiters(refs []kernel.StepRef) (steps []*kernel.Step, err error) {
+func (tx *tx) readImplicit(refs []kernel.StepRef) (steps []*kernel.Step, err error) {
 	wanted := make(map[kernel.StepRef]bool, len(refs))
 	for _, ref := range refs {
 		wanted[ref] = true
 	}
-	err = tx.run(uuids(pgwire.New(waitersSQL), jobsOf(refs)).Each(func(r *pgwire.Reader) error {
+	err = tx.run(uuids(pgwire.New(implicitOfJobsSQL), jobsOf(refs)).Each(func(r *pgwire.Reader) error {
 		j := &kernel.Job{ID: r.UUID(), Type: r.Word(), Priority: r.Int(), CreatedAt: r.Time()}
-		list, err := scanLater(r)
+		list, err := scanImplicit(r)
 		for i := range list {
 			if s := list[i].step(j); wanted[s.StepRef] {
 				steps = append(steps, &s)
@@ -191,17 +193,17 @@ func jobsOf(refs []kernel.StepRef) []perdure.JobID {
 }
 
 // mayBeMade says whether there may be no row of a step as it was: it has waited for others from the beginning.
-func mayBeMade(was *kernel.Step) bool {
+func mayBeImplicit(was *kernel.Step) bool {
 	return was.Index > 0 && was.Run == 0 && was.Phase == perdure.Waiting && was.Blockers > 0 && was.Current == perdure.Undone && was.Desired == perdure.Done
 }
 
-const laterSQL = "select id, later from perdure.shape where id = any($1) order by id"
+const implicitSQL = "select id, later from perdure.shape where id = any($1) order by id"
 
 // laters reads what is stored of these shapes: whoever wrote them first has said what is made later.
-func laters(ids []kernel.ShapeID, into map[kernel.ShapeID][]laterStep) *pgwire.Statement {
-	return uuids(pgwire.New(laterSQL), ids).Each(func(r *pgwire.Reader) (err error) {
+func selectImplicit(ids []kernel.ShapeID, into map[kernel.ShapeID][]implicitStep) *pgwire.Statement {
+	return uuids(pgwire.New(implicitSQL), ids).Each(func(r *pgwire.Reader) (err error) {
 		id := kernel.ShapeID(r.UUID())
-		into[id], err = scanLater(r)
+		into[id], err = scanImplicit(r)
 		return err
 	})
 }

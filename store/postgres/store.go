@@ -37,7 +37,7 @@ type Store struct {
 	lockTimeout string        // of a transaction
 	answer      time.Duration // see request
 	clock       clock
-	hints       hints
+	hints       wakeups
 	commits     commits
 	witnesses   witnesses
 	readers     chan struct{} // full: no more may read

@@ -26,14 +26,14 @@ import (
 func (s *Store) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	var asked []perdure.JobID
 	return s.retry(ctx, func(ctx context.Context) error {
-		tx := &tx{store: s, clock: &s.clock, before: asked, firsts: map[perdure.JobID]firstRow{}, queued: map[kernel.StepRef]pgwire.RowID{},
+		tx := &tx{store: s, clock: &s.clock, earlierRequests: asked, lockedRows: map[perdure.JobID]lockedRow{}, readyRows: map[kernel.StepRef]pgwire.RowID{},
 			cache: s.cache.begin()}
 		err := s.admitted(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 			tx.ctx, tx.conn = ctx, conn
 			return s.update(tx, fn)
 		})
-		if len(tx.asked) > len(asked) {
-			asked = tx.asked
+		if len(tx.lockRequests) > len(asked) {
+			asked = tx.lockRequests
 		}
 		return err
 	})
@@ -53,7 +53,7 @@ func (s *Store) update(tx *tx, fn func(kernel.Tx) error) (err error) {
 	if outcome, err = tx.commit(); err != nil {
 		return err
 	}
-	s.hints.note(tx.stirred)
+	s.hints.commit(tx.wakeUp)
 	return nil
 }
 
@@ -76,30 +76,30 @@ func judgeOwn(err error) error {
 
 // tx is one try of an Update. It begins on the server with its first statement.
 type tx struct {
-	ctx       context.Context
-	store     *Store
-	conn      *pgxpool.Conn
-	clock     *clock
-	begun     bool
-	asked     []perdure.JobID     // jobs to lock, in this attempt
-	before    []perdure.JobID     // those of the attempt before, until one is locked in this attempt
-	read      reading             // the clock, if it was read with the latest lock and not requested yet
-	requested reading             // the latest reading that Now has returned
-	alerted   time.Duration       // the jump of the server's clock for which this transaction has raised an alert
-	wrote     bool                // Save had something to write
-	witness   witness             // of this transaction
-	witnessed bool                // the witness was requested, after rows were written
-	failed    error               // the first failure: nothing works after it
-	saved     []*pgwire.Statement // statements to send with the next request
-	stirred   bool                // something may be ready to claim, or due
+	ctx             context.Context
+	store           *Store
+	conn            *pgxpool.Conn
+	clock           *clock
+	begun           bool
+	lockRequests    []perdure.JobID     // jobs to lock, in this attempt
+	earlierRequests []perdure.JobID     // those of the attempt before, until one is locked in this attempt
+	clockReading    reading             // the clock, if it was read with the latest lock and not requested yet
+	returnedReading reading             // the latest reading that Now has returned
+	alerted         time.Duration       // the jump of the server's clock for which this transaction has raised an alert
+	wrote           bool                // Save had something to write
+	witness         witness             // of this transaction
+	witnessed       bool                // the witness was requested, after rows were written
+	failed          error               // the first failure: nothing works after it
+	saved           []*pgwire.Statement // statements to send with the next request
+	wakeUp          bool                // something may be ready to claim, or due
 
-	cache  cacheTx
-	firsts map[perdure.JobID]firstRow      // locked, and not written since
-	queued map[kernel.StepRef]pgwire.RowID // rows of ready that were found
-	limits []kernel.Limit                  // those that there are
-	laned  bool                            // there may be rows of lane
-	lane   laneWork
-	agents map[string]perdure.AgentSettings
+	cache      cacheTx
+	lockedRows map[perdure.JobID]lockedRow     // locked, and not written since
+	readyRows  map[kernel.StepRef]pgwire.RowID // rows of ready that were found
+	limits     []kernel.Limit                  // those that there are
+	hasLanes   bool                            // there may be rows of lane
+	lanes      laneChanges
+	agents     map[string]perdure.AgentSettings
 }
 
 const beginSQL = "begin isolation level read committed"
@@ -113,7 +113,7 @@ func (tx *tx) begin(gate string) []*pgwire.Statement {
 
 // readSettings reads limits and settings of agents.
 func (tx *tx) readSettings() *pgwire.Statement {
-	tx.limits, tx.agents, tx.laned = nil, map[string]perdure.AgentSettings{}, len(tx.lane.entered) > 0
+	tx.limits, tx.agents, tx.hasLanes = nil, map[string]perdure.AgentSettings{}, len(tx.lanes.entered) > 0
 	return pgwire.New(settingsSQL).Each(func(r *pgwire.Reader) error {
 		kind, name, value, second := r.Int(), r.Text(), r.Int64(), r.Int64()
 		switch kind {
@@ -125,7 +125,7 @@ func (tx *tx) readSettings() *pgwire.Statement {
 			schema := kernel.Schema{Version: int(value), MinWriter: int(second)}
 			return schema.Admit(Schema, "the database")
 		default:
-			tx.laned = true
+			tx.hasLanes = true
 		}
 		return nil
 	})
@@ -321,7 +321,7 @@ func (tx *tx) PutLimit(l kernel.Limit) error {
 			list = append(list, pgwire.New(fillRunPermitsSQL).Text(l.Name).Text(of))
 		}
 	}
-	tx.stirred = true // there may be more room
+	tx.wakeUp = true // there may be more room
 	return tx.run(append(list, tx.readSettings())...)
 }
 
@@ -330,7 +330,7 @@ func (tx *tx) DeleteLimit(name string) (bool, error) {
 		return false, err
 	}
 	had := tx.limited(name)
-	tx.stirred = true
+	tx.wakeUp = true
 	list := []*pgwire.Statement{pgwire.New(deleteLimitSQL).Text(name)}
 	if !(kernel.LimitKey{Name: name}).Kept(nil) {
 		list = append(list, pgwire.New(emptyPermitsSQL).Text(name))

@@ -28,7 +28,7 @@ func columnsOf(names ...string) []rows.ID {
 
 // guardNames are the names of compared values in the grid, beside the new values.
 var guardNames = func() (names [rows.All]string) {
-	for _, c := range guardsOf(shape{job: true, step: true}) {
+	for _, c := range guardsOf(updateShape{job: true, step: true}) {
 		names[c] = "was_" + rows.Columns[c].Name
 	}
 	return names
@@ -38,14 +38,14 @@ var guardNames = func() (names [rows.All]string) {
 const maxRows = 5000
 
 // change is what happens to a row of step: to the step, to its job where it is the first, or to both.
-type change struct {
+type rowChange struct {
 	job  *kernel.JobChange
 	step *kernel.StepChange
 	of   perdure.JobID // where it is neither: the first row is written as it is
 	at   *pgwire.RowID // where the row is, if it is locked and not written since; else it is found by its key
 }
 
-func (c *change) ref() kernel.StepRef {
+func (c *rowChange) ref() kernel.StepRef {
 	switch {
 	case c.step != nil:
 		return c.step.Was.StepRef
@@ -56,13 +56,13 @@ func (c *change) ref() kernel.StepRef {
 }
 
 // shape is all that the text of an update depends on, but for which values are the same in all rows.
-type shape struct {
+type updateShape struct {
 	set       rows.Set
 	job, step bool
 	placed    bool // found by where it is, and not by its key
 }
 
-func shapeOf(c *change) (k shape) {
+func updateShapeOf(c *rowChange) (k updateShape) {
 	k.placed = c.at != nil
 	if k.job = c.job != nil; k.job {
 		k.set = k.set.Or(rows.DiffJobs(c.job.Now, c.job.Was))
@@ -78,52 +78,52 @@ func shapeOf(c *change) (k shape) {
 // (see known).
 func (w *writing) changes(jobs []kernel.JobChange, steps []kernel.StepChange) {
 	firsts := make(map[perdure.JobID]int, len(jobs)) // where a job's change is in the list
-	list := make([]change, 0, len(jobs)+len(steps))
-	var others []change          // written after all first rows: whoever writes to these has the job's lock
+	list := make([]rowChange, 0, len(jobs)+len(steps))
+	var others []rowChange       // written after all first rows: whoever writes to these has the job's lock
 	var made []kernel.StepChange // to steps that may have no row yet
 	for i := range jobs {
 		j := jobs[i].Now
 		firsts[j.ID] = len(list)
-		list = append(list, change{job: &jobs[i], at: w.tx.first(j.ID)})
-		w.sides.job(jobs[i].Was, j)
+		list = append(list, rowChange{job: &jobs[i], at: w.tx.first(j.ID)})
+		w.queues.jobChanged(jobs[i].Was, j)
 	}
 	for i := range steps {
 		s := &steps[i]
-		w.sides.step(s.Was, s.Now)
+		w.queues.stepChanged(s.Was, s.Now)
 		if s.Was.Index > 0 {
-			if mayBeMade(s.Was) && !w.tx.cache.rows.made(s.Was.StepRef) {
+			if mayBeImplicit(s.Was) && !w.tx.cache.rows.hasRow(s.Was.StepRef) {
 				made = append(made, *s)
 			} else {
-				others = append(others, change{step: s})
+				others = append(others, rowChange{step: s})
 			}
 			if _, ok := firsts[s.Was.Job]; !ok {
 				firsts[s.Was.Job] = len(list)
-				list = append(list, change{of: s.Was.Job, at: w.tx.first(s.Was.Job)})
+				list = append(list, rowChange{of: s.Was.Job, at: w.tx.first(s.Was.Job)})
 			}
 		} else if at, ok := firsts[s.Was.Job]; ok && list[at].step == nil {
 			list[at].step = s
 		} else {
-			list = append(list, change{step: s, at: w.tx.first(s.Was.Job)})
+			list = append(list, rowChange{step: s, at: w.tx.first(s.Was.Job)})
 		}
 	}
-	for _, all := range [][]change{list, others} {
+	for _, all := range [][]rowChange{list, others} {
 		for k, group := range grouped(all) {
 			for part := range byClaim(group) {
 				w.add(update(k, part))
 			}
 		}
 	}
-	w.makeLater(made)
+	w.upsertImplicit(made)
 }
 
 // grouped are the rows by what they change, in the order in which that comes first.
-func grouped(all []change) iter.Seq2[shape, []change] {
-	return func(yield func(shape, []change) bool) {
-		at, sizes := map[shape]int{}, []int(nil)
+func grouped(all []rowChange) iter.Seq2[updateShape, []rowChange] {
+	return func(yield func(updateShape, []rowChange) bool) {
+		at, sizes := map[updateShape]int{}, []int(nil)
 		of := make([]int, len(all))
-		var order []shape
+		var order []updateShape
 		for i := range all {
-			k := shapeOf(&all[i])
+			k := updateShapeOf(&all[i])
 			n, met := at[k]
 			if !met {
 				n, at[k] = len(order), len(order)
@@ -132,9 +132,9 @@ func grouped(all []change) iter.Seq2[shape, []change] {
 			of[i] = n
 			sizes[n]++
 		}
-		groups := make([][]change, len(order))
+		groups := make([][]rowChange, len(order))
 		for n, size := range sizes {
-			groups[n] = make([]change, 0, size)
+			groups[n] = make([]rowChange, 0, size)
 		}
 		for i, n := range of {
 			groups[n] = append(groups[n], all[i])
@@ -152,8 +152,8 @@ const manyRows = 200
 
 // byClaim divides rows into statements of at most maxRows. Where many are dispatched to one claim, they have a statement of
 // their own: what they have in common is said once, and PostgreSQL takes a third less time for each row.
-func byClaim(all []change) iter.Seq[[]change] {
-	return func(yield func([]change) bool) {
+func byClaim(all []rowChange) iter.Seq[[]rowChange] {
+	return func(yield func([]rowChange) bool) {
 		for len(all) > 0 {
 			n := ofOneClaim(all)
 			for many := n >= manyRows; !many && n < min(len(all), maxRows); {
@@ -172,7 +172,7 @@ func byClaim(all []change) iter.Seq[[]change] {
 }
 
 // ofOneClaim counts the rows, from the first on, that belong to the same claim.
-func ofOneClaim(all []change) int {
+func ofOneClaim(all []rowChange) int {
 	n := 1
 	for n < len(all) && all[n].request() == all[0].request() {
 		n++
@@ -181,7 +181,7 @@ func ofOneClaim(all []change) int {
 }
 
 // request identifies the claim to which the step is dispatched; empty if it is dispatched to none.
-func (c *change) request() string {
+func (c *rowChange) request() string {
 	if c.step == nil {
 		return ""
 	}
@@ -189,7 +189,7 @@ func (c *change) request() string {
 }
 
 // update is the statement for rows of one kind.
-func update(k shape, all []change) *pgwire.Statement {
+func update(k updateShape, all []rowChange) *pgwire.Statement {
 	guards := guardsOf(k)
 	var room [2 + 10 + int(rows.All)]pgwire.Field // keys, guards, values
 	fields := append(room[:0], pgwire.UUID.Named("job"), pgwire.Int4.Named("idx"))
@@ -222,7 +222,7 @@ func update(k shape, all []change) *pgwire.Statement {
 
 // updateKey is all that the text of an update depends on.
 type updateKey struct {
-	of   shape
+	of   updateShape
 	vary pgwire.Bits
 }
 
@@ -249,11 +249,11 @@ func updateText(g *pgwire.Grid, keys int, guards, set []rows.ID) string {
 
 // first tells where a job's first row is, once: a write puts it elsewhere.
 func (tx *tx) first(id perdure.JobID) *pgwire.RowID {
-	first, ok := tx.firsts[id]
+	first, ok := tx.lockedRows[id]
 	if !ok {
 		return nil
 	}
-	delete(tx.firsts, id)
+	delete(tx.lockedRows, id)
 	return &first.at
 }
 
@@ -275,7 +275,7 @@ func classOf(guard bool, typ *pgwire.Type) int {
 	return classRest
 }
 
-func guardsOf(k shape) (guards []rows.ID) {
+func guardsOf(k updateShape) (guards []rows.ID) {
 	if k.job {
 		guards = append(guards, jobGuards...)
 	}
@@ -286,7 +286,7 @@ func guardsOf(k shape) (guards []rows.ID) {
 }
 
 // addChange adds a row's cells: where it is, as it was, as it shall be.
-func addChange(g *pgwire.Grid, c *change, keys int, guards, set []rows.ID) {
+func addChange(g *pgwire.Grid, c *rowChange, keys int, guards, set []rows.ID) {
 	var wasJob, job *kernel.Job
 	var wasStep, step *kernel.Step
 	if c.job != nil {

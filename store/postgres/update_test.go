@@ -23,10 +23,10 @@ func TestByClaim(t *testing.T) {
 		{slices.Repeat([]int{1}, maxRows+1), []int{maxRows, 1}},
 		{slices.Repeat([]int{manyRows - 1}, 26), []int{maxRows, 26*(manyRows-1) - maxRows}},
 	} {
-		var all []change
+		var all []rowChange
 		for claim, n := range tt.claims {
 			for range n {
-				all = append(all, change{step: &kernel.StepChange{Now: &kernel.Step{StepRef: kernel.StepRef{Index: len(all)}, Request: fmt.Sprint(claim)}}})
+				all = append(all, rowChange{step: &kernel.StepChange{Now: &kernel.Step{StepRef: kernel.StepRef{Index: len(all)}, Request: fmt.Sprint(claim)}}})
 			}
 		}
 		var sizes []int

@@ -11,13 +11,13 @@ import (
 func TestOnlyTheFirstComparisonCounts(t *testing.T) {
 	var c clock
 	before, after := reading{start: time.Unix(1, 0)}, reading{start: time.Unix(2, 0)}
-	c.learn(before, acquaintance{origin: "1/00000001", hasAllAcknowledged: true})
-	c.learn(after, acquaintance{origin: "1/00000002", hasAllAcknowledged: true})
-	c.learn(after, acquaintance{origin: "1/00000002"})
+	c.remember(before, recognition{origin: "1/00000001", hasAllAcknowledged: true})
+	c.remember(after, recognition{origin: "1/00000002", hasAllAcknowledged: true})
+	c.remember(after, recognition{origin: "1/00000002"})
 	if origin, changed := c.confirmedOrigin(); origin != "1/00000002" || !changed {
 		t.Errorf("%q, changed %v", origin, changed)
 	}
-	c.learn(reading{start: time.Unix(3, 0)}, acquaintance{origin: "1/00000003"})
+	c.remember(reading{start: time.Unix(3, 0)}, recognition{origin: "1/00000003"})
 	if origin, _ := c.confirmedOrigin(); origin != "" {
 		t.Errorf("incomplete, and called %q", origin)
 	}
