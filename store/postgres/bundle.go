@@ -16,12 +16,12 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// A job in a bundle (see package bundle) has no rows. Only this file and bundleread.go read bundles. A transaction locks the bundle
-// instead of the job's row, and inserts the job's rows when it changes the job. It also inserts rows for the jobs that come before
-// this one in the bundle, so that one number says which jobs are still in it.
+// A job in a bundle (see package bundle) has no rows. Only this file and bundleread.go read bundles. A transaction locks
+// the bundle instead of the job's row. When it changes the job, it inserts the job's rows, and rows for the jobs that
+// come before this one in the bundle: so one number per bundle says which jobs are still in it.
 
 const (
-	// bundlesSQL walks the lanes as readyFullSQL does.
+	// bundlesSQL visits the lanes as readyFullSQL does.
 	bundlesSQL = `
 with recursive lane (lane) as (
 	(select lane from perdure.bundle where agent = $1 order by lane limit 1)
@@ -52,18 +52,19 @@ order by b.ord, b.first limit $2`
 		where b.first = any(array[u.first]) and b.taken = u.old`
 )
 
-// bundles remembers what is in some bundles, which never changes.
+// bundleCache keeps the contents of bundles, which never change. It also keeps the transactions that made bundles and
+// whose commit is indeterminate.
 type bundleCache struct {
-	least int // how many jobs make one, at least; 0: none are made
+	least int // how many jobs make a bundle, at least; 0: no bundles are made
 
 	mu            sync.Mutex
-	now, before   map[perdure.JobID]*bundle.Bundle // by their first jobs; before is dropped when now is full
-	jobs          int                              // in now
-	server        time.Time                        // when the server that has them had started; another may have lost some
-	indeterminate []uint64                         // transactions that made bundles, and whose commit has an unknown outcome
+	now, before   map[perdure.JobID]*bundle.Bundle // by the bundle's first job; when now is full, it becomes before
+	jobs          int                              // number of jobs in now
+	server        time.Time                        // start time of the server that has these bundles; another server may lack some
+	indeterminate []uint64                         // ids of transactions
 }
 
-// from says which server answers.
+// useServer empties the cache if another server answers than before.
 func (m *bundleCache) useServer(server time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,7 +73,7 @@ func (m *bundleCache) useServer(server time.Time) {
 	}
 }
 
-// doubt notes a transaction that may be committed later. It is not asked for more than the latest few.
+// addIndeterminate remembers a transaction that may still be committed. The latest maxIndeterminate are kept.
 func (m *bundleCache) addIndeterminate(xid uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,21 +84,21 @@ func (m *bundleCache) addIndeterminate(xid uint64) {
 
 const maxIndeterminate = 100
 
-// undecided are the transactions of which it is not known whether they are over.
+// indeterminateXIDs returns the transactions that may still be in progress.
 func (m *bundleCache) indeterminateXIDs() []uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.indeterminate)
 }
 
-// decided forgets transactions that are over.
+// forgetIndeterminate removes transactions that have ended.
 func (m *bundleCache) forgetIndeterminate(xids []uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.indeterminate = slices.DeleteFunc(m.indeterminate, func(xid uint64) bool { return slices.Contains(xids, xid) })
 }
 
-// maxBundled bounds the jobs in each half of the memory.
+// maxBundled bounds the jobs in now, and in before.
 const maxBundled = 32_000
 
 func (m *bundleCache) get(first perdure.JobID) *bundle.Bundle {
@@ -128,24 +129,24 @@ func (m *bundleCache) remove(first perdure.JobID) {
 	delete(m.before, first)
 }
 
-// bundlesTx is what one transaction knows of bundles.
+// bundleTx is what one transaction knows of bundles.
 type bundleTx struct {
-	locked  map[perdure.JobID]*bundle.Open // by their first jobs
-	found   map[perdure.JobID]*bundledJob  // that were found, or are locked
+	locked  map[perdure.JobID]*bundle.Open // by the bundle's first job
+	found   map[perdure.JobID]*bundledJob  // jobs that a search has found, or that are locked
 	made    []*bundle.Bundle
-	xid     uint64          // this transaction, if it has made some
-	emptied []perdure.JobID // bundles that are empty now
+	xid     uint64          // of this transaction, if it has made bundles
+	emptied []perdure.JobID // first jobs of bundles that are empty now
 }
 
 // bundledJob is a job in a bundle.
 type bundledJob struct {
 	bundle.Place
-	submitted jobRow     // as it was submitted, once it is unpacked
-	cached    *cachedJob // the same, for the memory of rows: it may be kept for long, and keeps no other job with it
-	leaving   newRow     // as it leaves
+	submitted jobRow     // filled when the job is unpacked
+	cached    *cachedJob // a copy for the row cache: it refers to no other job, because it may be kept for long
+	leaving   newRow     // the row that is written when the job leaves the bundle
 }
 
-// note keeps jobs that were found, which are in order.
+// addFound adds jobs in the order of their ids.
 func (t *bundleTx) addFound(places []bundle.Place) {
 	if t.found == nil {
 		t.found = make(map[perdure.JobID]*bundledJob, len(places))
@@ -166,7 +167,7 @@ func (t *bundleTx) lock(o *bundle.Open) {
 	t.locked[o.First()] = o
 }
 
-// in is a job in a bundle that this transaction has locked; nil if it is in none.
+// find returns a job that is in a bundle which this transaction has locked; otherwise nil.
 func (t *bundleTx) find(id perdure.JobID) *bundledJob {
 	j := t.found[id]
 	if j == nil {
@@ -181,7 +182,7 @@ func (t *bundleTx) find(id perdure.JobID) *bundledJob {
 	return j
 }
 
-// inMade finds a job in the bundles that this transaction has made, and notes it.
+// findMade finds a job in the bundles that this transaction has made.
 func (t *bundleTx) findMade(id perdure.JobID) *bundledJob {
 	for _, b := range t.made {
 		if at, found := b.Find(id); found {
@@ -192,10 +193,10 @@ func (t *bundleTx) findMade(id perdure.JobID) *bundledJob {
 	return nil
 }
 
-// bundlePage is how many bundles are looked at at once.
+// bundlePage is how many bundles one query of a search reads.
 const bundlePage = 20
 
-// foundBundle is a bundle in the order of dispatch; its first job that has not left comes no earlier than at.
+// bundleHead is a bundle as a search finds it. Its first job that has not left comes no earlier than at.
 type bundleHead struct {
 	first       perdure.JobID
 	taken, size int
@@ -208,7 +209,7 @@ func scanBundleHead(r *pgwire.Reader) bundleHead {
 	return f
 }
 
-// lookAtBundles is the query for a page of the bundles of an agent but those of full types, after one.
+// selectBundles reads the next page of an agent's bundles, in the order of dispatch. Bundles of full types are left out.
 func selectBundles(agent string, types []string, after kernel.Candidate, found *[]bundleHead) *pgwire.Statement {
 	var leftOut pgwire.Cells
 	for _, typ := range types {
@@ -217,9 +218,9 @@ func selectBundles(agent string, types []string, after kernel.Candidate, found *
 	return pgwire.Into(pgwire.New(bundlesSQL).Text(agent).Int(bundlePage).Array(pgwire.Int8, len(types), leftOut).Int64(after.Order).UUID(after.Job), found, scanBundleHead)
 }
 
-// readyOfBundles adds the first steps of jobs in bundles. It locks the bundles that they are in, so that another transaction that
-// searches meanwhile finds others. Only if there are not enough, those that others have locked are added too: they cannot be had
-// now. A search for one step locks nothing: it may be a mere comparison.
+// readyOfBundles adds the first steps of jobs in bundles to what a search has found. It locks these bundles, so that a
+// concurrent search finds others. Only if they do not suffice, it also adds steps of bundles that other transactions
+// have locked, which cannot be dispatched now. A search for one step locks nothing, because it may only compare.
 func (tx *tx) readyOfBundles(agent string, max int, types []string, page []bundleHead, found *[]readyEntry) error {
 	var open, elsewhere []bundle.Open
 	for len(page) > 0 {
@@ -260,7 +261,7 @@ func (tx *tx) readyOfBundles(agent string, max int, types []string, page []bundl
 	return nil
 }
 
-// openBundles reads bundles and, if asked to, locks those that no other transaction has locked.
+// openBundles reads the contents of bundles. With lock, it also locks those that no other transaction has locked.
 func (tx *tx) openBundles(found []bundleHead, lock bool) (open, elsewhere []bundle.Open, err error) {
 	firsts := make([]perdure.JobID, 0, len(found))
 	for _, f := range found {
@@ -286,7 +287,7 @@ func (tx *tx) openBundles(found []bundleHead, lock bool) (open, elsewhere []bund
 	for _, f := range found {
 		b := contents[f.first]
 		if b == nil {
-			continue // its row is gone, or it was locked before and is in open
+			continue // the bundle is gone, or was locked before and is in open
 		}
 		taken, ours := locked[f.first]
 		switch {
@@ -303,7 +304,7 @@ func (tx *tx) openBundles(found []bundleHead, lock bool) (open, elsewhere []bund
 	return open, elsewhere, nil
 }
 
-// lockBundles tells how many have left the bundles that it locks.
+// lockBundles locks bundles and returns, for each, how many jobs have left it.
 func (tx *tx) lockBundles(how lockMode, st *pgwire.Statement) (taken map[perdure.JobID]int, err error) {
 	taken = map[perdure.JobID]int{}
 	list := how.statements(tx, []*pgwire.Statement{st.Each(func(r *pgwire.Reader) error {
@@ -314,7 +315,7 @@ func (tx *tx) lockBundles(how lockMode, st *pgwire.Statement) (taken map[perdure
 	return taken, tx.run(append(list, tx.readClock())...)
 }
 
-// maybeBundled are those jobs that may be in a bundle: not those of which Ready has found a row.
+// withoutRows returns those jobs that may be in a bundle: it leaves out jobs of which a search has found a row.
 func (tx *tx) withoutRows(ids []perdure.JobID) []perdure.JobID {
 	if len(ids) == 0 || len(tx.readyRows) == 0 {
 		return ids
@@ -326,7 +327,7 @@ func (tx *tx) withoutRows(ids []perdure.JobID) []perdure.JobID {
 	return slices.DeleteFunc(ids, func(id perdure.JobID) bool { return rows[id] })
 }
 
-// contents are bundles by their first jobs, those that are there.
+// bundleContents returns those of these bundles that exist.
 func (tx *tx) bundleContents(firsts []perdure.JobID) (map[perdure.JobID]*bundle.Bundle, error) {
 	tx.store.cache.bundles.useServer(tx.cache.rows.server)
 	found := make(map[perdure.JobID]*bundle.Bundle, len(firsts))
@@ -366,7 +367,7 @@ func scanBundle(r *pgwire.Reader) *bundle.Bundle {
 	return b
 }
 
-// inputsOf reads an array of values that may be null.
+// inputsOf reads an array of inputs. An element may be null.
 func inputsOf(v []byte) (list []json.RawMessage) {
 	v = slices.Clone(v)
 	n := int(binary.BigEndian.Uint32(v[12:]))
@@ -383,7 +384,7 @@ func inputsOf(v []byte) (list []json.RawMessage) {
 	return list
 }
 
-// lockInBundles locks the bundles of jobs that have no rows.
+// lockInBundles locks the bundles of jobs that have no rows, and returns these jobs.
 func (tx *tx) lockInBundles(ids []perdure.JobID, how lockMode) (jobs []*kernel.Job, err error) {
 	var lows pgwire.Cells
 	for _, id := range ids {
@@ -411,7 +412,7 @@ func (tx *tx) lockInBundles(ids []perdure.JobID, how lockMode) (jobs []*kernel.J
 	return jobs, nil
 }
 
-// tryBundles locks the bundles of jobs that Ready has found, and not locked.
+// tryLockBundles locks the bundles of jobs that a search has found without locking them.
 func (tx *tx) tryLockBundles(ids []perdure.JobID) error {
 	if len(tx.cache.bundles.found) == 0 {
 		return nil
@@ -435,7 +436,7 @@ func (tx *tx) tryLockBundles(ids []perdure.JobID) error {
 	return err
 }
 
-// bundled unpacks the jobs that are in bundles which are locked. The others are left.
+// unpackLocked returns the jobs that are in locked bundles, and the ids of the others.
 func (tx *tx) unpackLocked(ids []perdure.JobID) (jobs []*kernel.Job, others []perdure.JobID) {
 	if len(tx.cache.bundles.locked) == 0 {
 		return nil, ids
@@ -450,7 +451,7 @@ func (tx *tx) unpackLocked(ids []perdure.JobID) (jobs []*kernel.Job, others []pe
 	return jobs, others
 }
 
-// unpack makes a job of a bundle that is locked known to the transaction.
+// unpack adds a job of a locked bundle to the rows that this transaction knows.
 func (tx *tx) unpack(j *bundledJob) *kernel.Job {
 	j.Make(j.At, &j.submitted.job, &j.submitted.step)
 	j.cached = &cachedJob{job: &j.submitted.job}
@@ -463,7 +464,7 @@ func (tx *tx) unpack(j *bundledJob) *kernel.Job {
 	return &j.submitted.job
 }
 
-// inBundle is a step of a job that was found in a bundle; nil if it was not, or has left it.
+// inBundle returns a step of a job that a search has found in a bundle; nil if the job was not found there, or has left.
 func (tx *tx) inBundle(ref kernel.StepRef) (*kernel.Step, error) {
 	p := tx.cache.bundles.found[ref.Job]
 	if p == nil {
@@ -472,7 +473,7 @@ func (tx *tx) inBundle(ref kernel.StepRef) (*kernel.Step, error) {
 	if o := tx.cache.bundles.locked[p.First()]; o != nil && p.At < o.Taken {
 		return nil, nil
 	}
-	if _, locked := tx.lockedRows[ref.Job]; locked || tx.cache.rows.jobs[ref.Job] != p.cached { // it has left, and has rows
+	if _, locked := tx.lockedRows[ref.Job]; locked || tx.cache.rows.jobs[ref.Job] != p.cached { // the job has left the bundle, and has rows
 		return nil, nil
 	}
 	row := &jobRow{}
@@ -489,7 +490,7 @@ func (tx *tx) inBundle(ref kernel.StepRef) (*kernel.Step, error) {
 	return nil, err
 }
 
-// stepsInBundle are the steps of a job in a bundle that is locked.
+// stepsInBundle returns the steps of a job that is in a locked bundle.
 func (tx *tx) stepsInBundle(p *bundledJob) ([]*kernel.Step, error) {
 	row := &jobRow{}
 	p.Make(p.At, &row.job, &row.step)
@@ -498,7 +499,7 @@ func (tx *tx) stepsInBundle(p *bundledJob) ([]*kernel.Step, error) {
 	return w.insertInto([]*kernel.Step{&row.step}, perdure.MaxSteps), err
 }
 
-// laterOf are the steps that jobs of a shape make later.
+// implicitOf returns the implicit steps of a shape.
 func (tx *tx) implicitOf(id kernel.ShapeID) ([]implicitStep, error) {
 	if list, known := tx.store.cache.shapes.of(id, tx.cache.rows.server); known {
 		return list, nil
@@ -515,7 +516,7 @@ func (tx *tx) implicitOf(id kernel.ShapeID) ([]implicitStep, error) {
 
 // ——— writing ———
 
-// bundleNew puts new jobs into bundles, and gives those that are left.
+// insertBundles puts new jobs into bundles, and returns the jobs that get rows.
 func (w *writing) insertBundles(all []kernel.NewJob) []kernel.NewJob {
 	least := w.tx.store.cache.bundles.least
 	if !speed.Bundles.On() {
@@ -547,12 +548,14 @@ func (w *writing) insertBundles(all []kernel.NewJob) []kernel.NewJob {
 	return rest
 }
 
-// A commit that this process has given up may still happen: until the synchronous standby answers, its changes are invisible. If a
-// job has rows, a second insert of it waits for the key of the first. A bundle has one key for all of its jobs. So a transaction that
-// does not find a job asks whether such a commit is in progress. If one is, it is tried again until that has ended (F006, F063).
+// A commit that this process has given up may still happen: until the synchronous standby answers, its changes are
+// invisible. A second insert of a job with rows waits for the key of the first. But a bundle has one key for all of its
+// jobs, so a second insert would not wait. Therefore a transaction that does not find a job checks whether an
+// indeterminate transaction is still in progress. While one is, the transaction is retried (F006, F063).
 const inProgressSQL = "select x from unnest($1::bigint[]) as x where pg_xact_status(x::text::xid8) = 'in progress'"
 
-// overDoubts says whether a transaction in doubt has ended since it was asked for the last time; then what was missing may be there.
+// awaitIndeterminate reports whether an indeterminate transaction has ended since the last call: then a missing job may
+// exist now. It fails with ErrStale while one is in progress.
 func (tx *tx) awaitIndeterminate() (ended bool, err error) {
 	tx.store.cache.bundles.useServer(tx.cache.rows.server)
 	xids := tx.store.cache.bundles.indeterminateXIDs()
@@ -589,14 +592,14 @@ func insertBundle(b *bundle.Bundle) *pgwire.Statement {
 		Array(pgwire.UUID, len(b.Jobs), ids).Bytes(hashes).Array(pgwire.Bytea, len(b.Jobs), inputs).Exact(1)
 }
 
-// leaveBundles gives rows to the jobs in bundles that are changed, and to those that come before them in their bundles. It
-// returns the changes to other jobs.
+// leaveBundles inserts the rows of jobs in bundles that are changed, and of the jobs that come before them in their
+// bundles. It returns the changes to other jobs.
 func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChange) ([]kernel.JobChange, []kernel.StepChange) {
 	t := &w.tx.cache.bundles
 	if len(t.locked) == 0 {
 		return jobs, steps
 	}
-	of := map[*bundle.Open]int{} // as far as it is taken after this
+	of := map[*bundle.Open]int{} // how many jobs of each bundle have left after this Save
 	var latest *bundledJob
 	leaves := func(id perdure.JobID) *bundledJob {
 		if latest != nil && latest.Jobs[latest.At].ID == id {
@@ -648,7 +651,7 @@ func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChang
 			w.queues.stepChanged(nil, r.step)
 			born = append(born, r)
 		}
-		if len(born) >= manyRows/2 { // what the rows of a bundle have in common is said once
+		if len(born) >= manyRows/2 { // the columns that are equal in all rows of a bundle become one parameter each
 			w.add(insertRows(born, noColumns))
 		} else {
 			few = append(few, born...)
@@ -682,7 +685,7 @@ func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChang
 	return others, otherSteps
 }
 
-// rowOf is the row of a job that leaves a bundle: as it is now, or as it was submitted.
+// rowOf returns the row of a job that leaves its bundle: as it is changed, or as it was submitted.
 func (w *writing) rowOf(o *bundle.Open, at int) (r newRow) {
 	j := w.tx.cache.bundles.found[o.Jobs[at].ID]
 	if j != nil {
@@ -696,14 +699,14 @@ func (w *writing) rowOf(o *bundle.Open, at int) (r newRow) {
 	return r
 }
 
-// unknown keeps which transaction it was whose commit has an unknown outcome, if it has made bundles: it may be committed later.
+// rememberIndeterminate is called when the outcome of the commit is unknown.
 func (t *bundleTx) rememberIndeterminate(store *bundleCache) {
 	if t.xid != 0 {
 		store.addIndeterminate(t.xid)
 	}
 }
 
-// committed keeps what is in the bundles that were made, and forgets those that are empty.
+// committed caches the bundles that were made, and removes those that are empty.
 func (t *bundleTx) committed(store *bundleCache) {
 	for _, b := range t.made {
 		if !slices.Contains(t.emptied, b.First()) {

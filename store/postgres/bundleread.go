@@ -9,27 +9,28 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// Screens read jobs in bundles, too, and before the rows: a job that leaves its bundle meanwhile is found there or has rows by then.
+// Reads for views include jobs in bundles. They read bundles before rows: a job that leaves its bundle in between is
+// found there, or its rows are visible by then.
 
 const (
-	// oneBundled is one job of a bundle b, as a bundle.
+	// oneBundled selects one job of bundle b as a bundle of its own.
 	oneBundled = `b.agent, b.type, b.name, b.priority, b.ageing, b.shape, b.steps, b.created_at, array[u.job], substr(b.hashes, 32 * u.n::int - 31, 32), b.inputs[u.n:u.n]`
 
 	bundledSQL = `select ` + oneBundled + `, (select later from perdure.shape where id = b.shape)
 		from perdure.bundle b cross join lateral (select $1::uuid as job, array_position(b.jobs, $1) as n) u
 		where b.first >= $2 and b.first <= $1 and b.last >= $1 and u.n > b.taken`
 
-	// The next bundles before an id, and from an id on, by their first jobs.
+	// These find the next bundles before an id, and from an id on, by their first jobs.
 	bundlesBelowSQL = `select first from perdure.bundle where first < $1 and ($2 = '' or type = $2) order by first desc limit $3`
 	bundlesAboveSQL = `select first from perdure.bundle where first >= $1 and ($2 = '' or type = $2) order by first limit $3`
 
-	// bundledFromSQL are the jobs of the bundles whose first jobs are in a range.
+	// bundledFromSQL reads the jobs of bundles whose first jobs are in a range.
 	bundledFromSQL = `select b.agent, b.type, b.name, b.priority, b.ageing, b.shape, b.steps, b.created_at, array[u.job],
 			substr(b.hashes, 32 * u.n::int - 31, 32), array[u.input]
 		from perdure.bundle b cross join lateral unnest(b.jobs, b.inputs) with ordinality as u (job, input, n)
 		where b.first >= $1 and b.first < $2 and ($3 = '' or b.type = $3) and u.n > b.taken and u.job > $4 and u.job < $5`
 
-	// withHashSQL are the bundles of a type that have these bytes among their hashes.
+	// withHashSQL finds the bundles of a type whose hashes contain these bytes.
 	withHashSQL = `select first, taken from perdure.bundle where type = $1 and position($2 in hashes) > 0`
 )
 
@@ -57,7 +58,7 @@ func (f *bundledJobs) one(id perdure.JobID) *pgwire.Statement {
 	return pgwire.New(bundledSQL).UUID(id).UUID(bundle.Low(id)).Each(f.scan)
 }
 
-// into gives the steps of the one job, if there is one.
+// into returns the steps of the one job, if it was found in a bundle.
 func (f *bundledJobs) into(w *implicitSteps, steps []*kernel.Step) []*kernel.Step {
 	if len(steps) > 0 || len(f.rows) == 0 {
 		return steps
@@ -69,7 +70,7 @@ func (f *bundledJobs) into(w *implicitSteps, steps []*kernel.Step) []*kernel.Ste
 // bundlesAtOnce is how many bundles a check reads at once.
 const bundlesAtOnce = 20
 
-// listBundled are the jobs of a list that are in bundles.
+// listBundled returns the jobs of a list that are in bundles.
 func (s *Store) listBundled(ctx context.Context, f kernel.JobFilter) ([]*kernel.Job, error) {
 	return bundle.List(f, &listing{ctx, s, f})
 }
@@ -106,7 +107,7 @@ func (l *listing) Jobs(in bundle.Range, max int) ([]*kernel.Job, error) {
 	return jobs, err
 }
 
-// hashInBundles is the newest job in a bundle that has this fingerprint.
+// hashInBundles returns the newest job in a bundle that has this hash.
 func (tx *tx) hashInBundles(typ string, hash [32]byte) (id perdure.JobID, found bool, err error) {
 	taken := map[perdure.JobID]int{}
 	var firsts []perdure.JobID

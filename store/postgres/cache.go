@@ -9,11 +9,12 @@ import (
 	"github.com/perdure/perdure/internal/speed"
 )
 
-// cache is what this process keeps of the database in memory, so that transactions need not read it again. Nothing depends on it, and
-// what is lost is read again, with one exception: bundles also keep the transactions whose commit is indeterminate.
+// cache is what this process keeps of the database in memory, so that transactions need not read it again. What is lost
+// is read again. With one exception, nothing depends on it: bundles also keeps the transactions whose commit is
+// indeterminate.
 //
-//	rows     rows of jobs that are under way
-//	shapes   which shapes are stored, and which of their steps have no rows yet
+//	rows     rows of jobs that are running
+//	shapes   which shapes are stored, and which of their steps are implicit
 //	sets     the sets of runs in flight that this process has written
 //	lanes    where searches of an agent's lanes begin
 //	bundles  the contents of bundles
@@ -31,11 +32,11 @@ func newCache(leastBundle int) cache {
 	return cache{sets: newSets(), lanes: laneMarks{quick: quickSearch, interval: fullInterval}, bundles: bundleCache{least: leastBundle}}
 }
 
-// cacheTx is the part of one transaction.
+// cacheTx is one transaction's part of the cache.
 type cacheTx struct {
 	of      *cache
 	rows    rowsTx
-	shapes  map[kernel.ShapeID][]implicitStep // written by this transaction, or found by it
+	shapes  map[kernel.ShapeID][]implicitStep // written or read by this transaction
 	sets    runSetsTx
 	lanes   laneMarksTx
 	bundles bundleTx
@@ -68,30 +69,31 @@ func (t *cacheTx) indeterminate() {
 	t.bundles.rememberIndeterminate(&t.of.bundles)
 }
 
-// rowCache is the rows of jobs as this process has written them last, so that they need not be read again.
+// rowCache keeps the rows of jobs as this process has last written them.
 //
-// A job's rows are written under the lock of its first row, and none of them without the first (save.go). So
-// the transaction that wrote the first row last, which PostgreSQL tells as its xmin, is the version of them
-// all: what is remembered of a job is true if the first row, once it is locked, still has the xmin that was
-// remembered with it. A transaction takes a job's rows from here, and gives them back when it is committed;
-// one that is not leaves this poorer, never wrong.
+// The rows of a job are written under the lock of its first row, and never without writing the first row (save.go). So
+// the transaction that last wrote the first row, its xmin, is the version of all of them: the cached rows of a job are
+// valid if the first row, once it is locked, still has the xmin that is cached with it.
+//
+// A transaction takes the rows of a job out of the cache, and returns them when it is committed. If it is not, these
+// rows are no longer cached; they are never wrong.
 type rowCache struct {
 	mu          sync.Mutex
-	now, before map[perdure.JobID]*cachedJob // before is dropped when now is full
-	rows        int                          // in now
-	server      time.Time                    // when the server that numbered the transactions had started
-	newest      uint64                       // the latest transaction of ours
+	now, before map[perdure.JobID]*cachedJob // when now is full, it becomes before
+	rows        int                          // number of rows in now
+	server      time.Time                    // start time of the server that numbered the transactions
+	newest      uint64                       // the latest transaction of this process
 }
 
-// knownJob is what is remembered of one job. Nobody writes to the rows.
+// cachedJob is the cached rows of one job. The rows are never modified: a change replaces them.
 type cachedJob struct {
 	job   *kernel.Job
-	steps []*kernel.Step // by place; nil where it is not known
-	xid   uint64         // the transaction that has written it
+	steps []*kernel.Step // by index; nil if not cached
+	xid   uint64         // the transaction that wrote these rows
 	one   [1]*kernel.Step
 	implicitSet
 
-	written bool // by the transaction that has taken it: it is as it will be
+	written bool // by the transaction that has taken the job
 }
 
 func (j *cachedJob) rows() int { return max(1, len(j.steps)) }
@@ -106,7 +108,7 @@ func (j *cachedJob) put(s *kernel.Step) {
 	j.steps[s.Index] = s
 }
 
-// slim is a job as it is read: a large input is kept apart from it.
+// withoutInput returns the job as its row has it: a large input is stored separately.
 func withoutInput(j *kernel.Job) *kernel.Job {
 	if !j.Apart && !apart(j) {
 		return j
@@ -117,15 +119,15 @@ func withoutInput(j *kernel.Job) *kernel.Job {
 }
 
 const (
-	// maxKnown bounds the rows in each half of the memory, maxWaiting those up to which jobs are kept that are
-	// not begun: a backlog is not kept at hand.
+	// maxCachedRows bounds the rows in now, and in before. Jobs that have not started are cached only up to
+	// maxCachedWaiting rows: a backlog is not kept in memory.
 	maxCachedRows    = 32_768
 	maxCachedWaiting = maxCachedRows / 4
-	// maxAge bounds how many transactions ago rows were written: xmin has 32 bits, and comes round.
+	// maxAge bounds how many transactions ago cached rows were written, because xmin has 32 bits and wraps around.
 	maxAge = 1 << 31
 )
 
-// take gives what is known of these jobs to a transaction.
+// take removes jobs from the cache for a transaction.
 func (k *rowCache) take(ids []perdure.JobID) (taken []*cachedJob) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -148,8 +150,8 @@ func (k *rowCache) take(ids []perdure.JobID) (taken []*cachedJob) {
 	return taken
 }
 
-// from says which server answers. Another one, or the same one after its start, may have lost transactions
-// and number others as those: what was known is forgotten.
+// useServer empties the cache if another server answers than before, or the same one after a restart: it may have lost
+// transactions, and may give their numbers to others.
 func (k *rowCache) useServer(server time.Time) (same bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -160,7 +162,7 @@ func (k *rowCache) useServer(server time.Time) (same bool) {
 	return false
 }
 
-// keep remembers jobs as they are now that a transaction is committed.
+// keep caches jobs as a committed transaction has left them.
 func (k *rowCache) keep(server time.Time, jobs map[perdure.JobID]*cachedJob) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -181,13 +183,13 @@ func (k *rowCache) keep(server time.Time, jobs map[perdure.JobID]*cachedJob) {
 	}
 }
 
-// recall is a transaction's part.
+// rowsTx is one transaction's part of the row cache.
 type rowsTx struct {
 	store      *rowCache
 	server     time.Time
 	xid        uint64
 	jobs       map[perdure.JobID]*cachedJob // locked or written
-	hasWritten bool                         // some of them are written
+	hasWritten bool                         // at least one of them is written
 }
 
 func (m *rowsTx) put(id perdure.JobID, j *cachedJob) {
@@ -197,7 +199,7 @@ func (m *rowsTx) put(id perdure.JobID, j *cachedJob) {
 	m.jobs[id] = j
 }
 
-// step is a row that is known; nil where it is not, or where a row of its job was written since.
+// cached returns a cached row; nil if it is not cached, or if a row of its job was written since.
 func (m *rowsTx) cached(ref kernel.StepRef) *kernel.Step {
 	if j := m.jobs[ref.Job]; j != nil && !j.written && ref.Index < len(j.steps) {
 		return j.steps[ref.Index]
@@ -205,7 +207,8 @@ func (m *rowsTx) cached(ref kernel.StepRef) *kernel.Step {
 	return nil
 }
 
-// created and changed note what is written. Of a job that was not known all that is not written stays unknown.
+// created and changed update the cached rows with what this transaction writes. Rows of a job that was not cached, and
+// that are not written, stay uncached.
 func (m *rowsTx) created(n *kernel.NewJob, later []implicitStep) {
 	j := &cachedJob{job: withoutInput(n.Job), written: true}
 	if len(n.Steps) > 1 {
@@ -241,7 +244,8 @@ func (m *rowsTx) changed(jobs []kernel.JobChange, steps []kernel.StepChange) {
 	}
 }
 
-// unmade and made say whether it is known that a step has no row yet, or that it has one.
+// isImplicit reports whether a step is known to be implicit, and hasRow whether it is known to have a row. Both are
+// false if that is not cached.
 func (m *rowsTx) isImplicit(ref kernel.StepRef) bool {
 	j := m.jobs[ref.Job]
 	return j != nil && j.implicitSet.has(ref.Index)
@@ -252,13 +256,13 @@ func (m *rowsTx) hasRow(ref kernel.StepRef) bool {
 	return j != nil && ref.Index < min(len(j.steps), maxImplicitIndex) && j.steps[ref.Index] != nil && !j.implicitSet.has(ref.Index)
 }
 
-// committed gives back what was taken and what was written.
+// committed returns the jobs that were taken or written to the cache.
 func (m *rowsTx) committed() {
 	for id, j := range m.jobs {
 		switch {
 		case j.written:
 			j.xid = m.xid
-		case j.xid == 0: // it was read from a bundle and not written: there is no version to compare later
+		case j.xid == 0: // it was read from a bundle and not written: there is no xmin to compare with later
 			delete(m.jobs, id)
 		}
 	}

@@ -15,13 +15,13 @@ import (
 
 const (
 	beginCheckSQL = "begin isolation level repeatable read read only"
-	// A check may take as long as it needs, and may build a hash table of the runs in flight.
+	// A check may take as long as it needs, and the planner may build a hash table of the runs in flight.
 	checkSettings = "select set_config('statement_timeout', '0', true), set_config('enable_hashjoin', 'on', true)"
 )
 
-// Check compares the queue tables with what the kernel computes from the rows of step (check.Run), and looks for shapes, inputs and
-// labels that are missing. Each page is read in a snapshot of its own: no snapshot is held for long. In out, entries of runs
-// that have ended are allowed, and in lane, places that are too early.
+// Check compares the queue tables with what the kernel computes from the rows of step (check.Run), and looks for shapes,
+// inputs and labels that are missing. It reads page by page, each page in a snapshot of its own: no snapshot is held for
+// long. In table out, entries of runs that have ended are allowed, and in table lane, places that are too early.
 func (s *Store) Check(ctx context.Context) ([]string, error) {
 	c := &checking{ctx: ctx, store: s}
 	faults, err := check.Run(func(fn func(check.Source) error) error {
@@ -33,14 +33,14 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 	return faults, err
 }
 
-// checking is a check.Source: the latest snapshot.
+// checking is a check.Source on the latest snapshot.
 type checking struct {
 	ctx   context.Context
 	store *Store
 	read  func(...*pgwire.Statement) error
 }
 
-// snapshot calls fn, whose reads all see the same state of the database.
+// snapshot calls fn. All reads of fn see the same state of the database.
 func (c *checking) snapshot(fn func() error) error {
 	conn, err := c.store.acquire(c.ctx)
 	if err != nil {
@@ -104,8 +104,9 @@ func (c *checking) Open(j *kernel.Job) (time.Time, bool) {
 	return entry.deadline, ok
 }
 
-// checkSQL are, for each queue table, the statement that reads the entries of given rows by their keys, and the statement that
-// reads the entries after one (none for out and lane). $1 and $2 are the jobs and the places of the rows, from $3 on follows the key.
+// checkSQL are two statements for each queue table: one reads the entries of given rows by their keys, the other reads
+// the entries after a given one (out and lane have none). $1 and $2 are the jobs and indexes of the rows; the columns of
+// the key follow from $3 on.
 var checkSQL = [...]struct{ stored, page string }{
 	check.Open: {
 		`select job, 0, look_at from perdure.open where job = any($1)`,
@@ -141,7 +142,7 @@ var checkSQL = [...]struct{ stored, page string }{
 	},
 }
 
-// byKey adds the rows of entries of one table, and their keys, to a statement.
+// byKey adds the rows and keys of a table's entries to a statement, as arrays.
 func byKey(st *pgwire.Statement, t check.Table, entries []check.Entry) *pgwire.Statement {
 	n := len(entries)
 	cells := func(typ *pgwire.Type, put func(*pgwire.Cells, *check.Entry)) {
@@ -170,7 +171,7 @@ func byKey(st *pgwire.Statement, t check.Table, entries []check.Entry) *pgwire.S
 	return st
 }
 
-// scanEntry reads what the statements of checkSQL select.
+// scanEntry reads one entry as the statements of checkSQL select it.
 func scanEntry(t check.Table) func(*pgwire.Reader) check.Entry {
 	return func(r *pgwire.Reader) check.Entry {
 		e := check.Entry{Table: t, StepRef: scanRef(r)}
@@ -220,7 +221,7 @@ func (c *checking) Entries(t check.Table, after *check.Entry, max int) (page []c
 
 // ——— bundles ———
 
-// checkBundlesSQL reads bundles; which of their jobs have rows is a bit for each.
+// checkBundlesSQL reads bundles. For each of their jobs, 1 says that the job has a row.
 const checkBundlesSQL = `select first, last, lane, ord, size, taken, array(
 		select (exists (select from perdure.step where job = m.job and idx = 0))::int from unnest(b.jobs) with ordinality as m (job, n) order by m.n),
 		agent, type, name, priority, ageing, shape, steps, created_at, jobs, hashes, inputs
@@ -241,7 +242,8 @@ func (c *checking) Bundles(after perdure.JobID, max int) (page []check.Bundle, e
 // ——— what is stored beside the rows, and is in no queue table ———
 
 const (
-	// lostSQL says what is missing of the jobs after $1, at most $2 of them; null if nothing is.
+	// lostSQL reports what is missing of the jobs after $1, at most $2 of them: a row for each job, with null if nothing
+	// is missing.
 	lostSQL = `
 select f.job, 0, case
 	when not exists (select from perdure.shape h where h.id = f.shape) then 'has lost its shape'
@@ -255,7 +257,7 @@ from (select * from perdure.step where job > $1 and idx = 0 order by job limit $
 		where not exists (select from perdure.step s where s.job = b.job and s.idx = 0 and s.labels ->> b.name = b.value)`
 )
 
-// lost adds what is missing of jobs, and the labels that belong to no job.
+// lost reports what is missing of jobs, and labels that belong to no job.
 func (c *checking) lost(faults *[]string) error {
 	var last perdure.JobID
 	n := 0

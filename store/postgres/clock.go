@@ -51,9 +51,9 @@ type reading struct {
 	lifted bool          // ahead must be stored: without it, another process would read a different time
 	jump   time.Duration // of the server's clock, if no alert has been raised for it yet
 	fence  int64         // see fence.go
-	start  time.Time     // of the server
+	start  time.Time     // start time of the server
 
-	sent, got time.Time // by this process's clock: before the request was sent, and after the answer had come
+	sent, got time.Time // by this process's clock: before the request was sent, and after the answer had arrived
 }
 
 func scanReading(r *pgwire.Reader) reading {
@@ -61,13 +61,13 @@ func scanReading(r *pgwire.Reader) reading {
 		sent: r.Sent, got: time.Now()}
 }
 
-// clock is the state of this process.
+// clock is what this process knows of the store's time.
 type clock struct {
 	mu      sync.Mutex
 	virtual bool // the server's clock is a simulation's
 	latest  latestTime
 	offset  offset
-	jump    time.Duration // the latest of the server's clock, until an alert is committed for it
+	jump    time.Duration // the latest jump of the server's clock, until an alert is committed for it
 	known   recognition
 	newest  string // origin of the newest timeline that has answered (see fence.go)
 	refused error  // why a server of an older one was refused
@@ -124,7 +124,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// Now is the time that was read with the latest lock, or is read now.
+// Now returns the time that was read with the latest lock, or reads it.
 func (tx *tx) Now() (time.Time, error) {
 	if tx.clockReading.server.IsZero() {
 		if err := tx.run(tx.readClock()); err != nil {
@@ -150,8 +150,8 @@ func (tx *tx) readClock() *pgwire.Statement {
 const raiseMarkSQL = `update perdure.clock set mark = $1, ahead = $2
 	where one in (select one from perdure.clock where mark <= $1 for update skip locked)`
 
-// raiseMark keeps the time at which this transaction wrote, if the mark is well behind it; else it is nil. It
-// waits for nobody: whoever holds the row raises it.
+// raiseMark stores the time of this transaction as the mark, if the mark is well behind; otherwise it returns nil. It
+// does not wait for a transaction that has locked the row, because that one raises the mark.
 func (tx *tx) raiseMark() *pgwire.Statement {
 	t := tx.returnedReading
 	if !t.lifted && (!tx.wrote || t.now.Sub(t.mark) < markEvery) {
@@ -160,7 +160,7 @@ func (tx *tx) raiseMark() *pgwire.Statement {
 	return pgwire.New(raiseMarkSQL).Time(t.now).Int64(t.ahead.Microseconds())
 }
 
-// Now is the same clock outside of transactions.
+// Now is the store's time outside of transactions.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	all, err := queryAtOnce(ctx, s, pgwire.New(clockSQL), scanReading)
 	if err != nil || len(all) == 0 {

@@ -12,9 +12,9 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// The columns of table step are those of package rows. This file says how PostgreSQL keeps and reads each kind.
+// This file stores and reads the columns of package rows in PostgreSQL.
 
-// sqlTypes are by kind; special columns have their own.
+// sqlTypes are the types of columns that change, by kind. The others are in specialTypes.
 var sqlTypes = [...]*pgwire.Type{rows.Small: pgwire.Int2, rows.Flag: pgwire.Bool, rows.Int: pgwire.Int4, rows.Number: pgwire.Int8, rows.Text: pgwire.Text, rows.Word: pgwire.Text, rows.Time: pgwire.Time, rows.Span: pgwire.Int8}
 
 var specialTypes = [...]*pgwire.Type{rows.Job: pgwire.UUID, rows.Index: pgwire.Int4, rows.Priority: pgwire.Int2, rows.Apart: pgwire.Bool, rows.CreatedAt: pgwire.Time, rows.Shape: pgwire.UUID, rows.Hash: pgwire.Bytea,
@@ -32,7 +32,7 @@ func fieldOf(id rows.ID) pgwire.Field { return typeOf(id).Named(rows.Columns[id]
 // Columns in the order in which they are selected.
 var (
 	rowColumns = slices.Concat([]rows.ID{rows.Job, rows.Index, rows.Priority, rows.Apart, rows.CreatedAt, rows.Shape, rows.Hash, rows.Name, rows.Type, rows.Key, rows.Input, rows.Labels, rows.States},
-		slices.Collect(rows.OfStep()), slices.Collect(rows.OfJob())) // of a first row
+		slices.Collect(rows.OfStep()), slices.Collect(rows.OfJob())) // the row of a first step
 	jobColumns = slices.Concat([]rows.ID{rows.Job, rows.Priority, rows.Apart, rows.CreatedAt, rows.Shape, rows.Hash, rows.Type, rows.Key, rows.Input, rows.Labels, rows.States},
 		slices.Collect(rows.OfJob()))
 	stepColumns = slices.Concat([]rows.ID{rows.Job, rows.Index, rows.Priority, rows.Name, rows.Type}, slices.Collect(rows.OfStep()))
@@ -47,7 +47,7 @@ func names(list []rows.ID, prefix string) string {
 	return strings.Join(words, ", ")
 }
 
-// cellOf adds a column's cell to b. The job may be nil if the column is the step's, and the step if it is the job's.
+// cellOf appends the cell of a column to b. For a step's column the job may be nil, and for a job's column the step.
 func cellOf(b []byte, id rows.ID, j *kernel.Job, s *kernel.Step) []byte {
 	if !id.Changes() {
 		return specialCell(b, id, j, s)
@@ -118,16 +118,16 @@ func specialCell(b []byte, id rows.ID, j *kernel.Job, s *kernel.Step) []byte {
 	panic("postgres: no cell for column " + rows.Columns[id].Name)
 }
 
-// apart reports whether the job's input is kept apart from its row.
+// apart reports whether the job's input is stored separately from its row.
 func apart(j *kernel.Job) bool { return len(j.Input) > perdure.MaxInlineInput }
 
-// marshal is for values that always can be.
+// marshal is for values whose encoding cannot fail.
 func marshal(v any) []byte {
 	b, _ := json.Marshal(v)
 	return b
 }
 
-// scan reads these columns into a job, a step or both. The rows are new: a null is left as it is, zero.
+// scan reads columns into a new job, a new step, or both. A null leaves the zero value.
 func scan(r *pgwire.Reader, list []rows.ID, j *kernel.Job, s *kernel.Step) error {
 	row := rows.RowOf(j, s)
 	for _, id := range list {

@@ -44,7 +44,7 @@ const waitsForStandby = `not pg_is_in_recovery() and current_setting('synchronou
 // link is the state of one connection that the store keeps in addition to its prepared statements.
 type connLink struct {
 	dial         pgconn.DialFunc
-	connected    atomic.Bool // what is dialed from now on is for cancel requests
+	connected    atomic.Bool // the connection is established: further dials are for cancel requests
 	committing   atomic.Bool // a statement that may commit was sent, and is not answered
 	unreplicated atomic.Bool // the server has ended a wait for the standby early
 }

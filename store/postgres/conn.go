@@ -15,8 +15,8 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// How often a transaction is tried in all. What is lost is tried less often: a caller may wait for
-// one broken connection, not for a server that is down.
+// maxTries bounds the attempts of a transaction. Lost connections are retried less often: a caller may wait for one
+// broken connection, but not for a server that is down.
 const (
 	maxTries     = 10
 	maxLostTries = 4
@@ -25,14 +25,14 @@ const (
 	lostPause    = 250 * time.Millisecond
 )
 
-// retry runs op until it succeeds, or fails in a way that another try does not mend.
+// retry calls op until it succeeds, or fails in a way that another attempt cannot cure.
 func (s *Store) retry(ctx context.Context, op func(context.Context) error) error {
 	losses, start := 0, time.Now()
 	for try := 1; ; try++ {
 		err := op(ctx)
 		var f *fault
 		switch {
-		case !errors.As(err, &f): // also nil
+		case !errors.As(err, &f): // or nil
 			return err
 		case ctx.Err() != nil:
 			return fmt.Errorf("postgres: %w", context.Cause(ctx))
@@ -56,7 +56,7 @@ func (s *Store) retry(ctx context.Context, op func(context.Context) error) error
 	}
 }
 
-// pause waits with full jitter.
+// pause sleeps for a random time up to most.
 func pause(ctx context.Context, most time.Duration) error {
 	t := time.NewTimer(rand.N(most))
 	defer t.Stop()
@@ -68,7 +68,7 @@ func pause(ctx context.Context, most time.Duration) error {
 	}
 }
 
-// acquire takes a connection from the pool, within bounds.
+// acquire takes a connection from the pool, and waits for a bounded time.
 func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.Acquire)
 	defer cancel()
@@ -78,7 +78,7 @@ func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	switch {
 	case err == nil:
 		return conn, nil
-	case errors.As(err, &pe) && (pe.Code[:2] == "28" || pe.Code == "3D000"): // a wrong password, no such database
+	case errors.As(err, &pe) && (pe.Code[:2] == "28" || pe.Code == "3D000"): // wrong password, or no such database
 		return nil, perdure.Refuse(perdure.CodeUnavailable, "PostgreSQL does not let this program in: %s", pe.Message)
 	case errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &ce):
 		return nil, &fault{busy, fmt.Errorf("no connection within %v: %w", s.limits.Acquire, err)}
@@ -86,9 +86,9 @@ func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	return nil, &fault{lost, err}
 }
 
-// send runs statements outside of transactions, in one round trip and with the settings of this one alone.
-// make is called for each try. However many ask at once, some connections are left to those who let out, take
-// reports and keep their places in roles: these come in through update and sendAtOnce (F102).
+// send runs statements outside of a transaction, in one round trip, with their settings. make is called for each
+// attempt. However many calls there are, some connections remain for transactions that dispatch, accept reports and
+// renew roles, which come through update and sendAtOnce (F102).
 func (s *Store) send(ctx context.Context, make func() []*pgwire.Statement) error {
 	timer := time.NewTimer(s.limits.Acquire)
 	defer timer.Stop()
@@ -126,7 +126,7 @@ func (s *Store) request(ctx context.Context, conn *pgx.Conn, list ...*pgwire.Sta
 // server to close it (15 s), and keep the slot in the pool meanwhile.
 func hangUp(conn *pgx.Conn) { _ = conn.PgConn().Conn().Close() }
 
-// reserve is how many connections readers may not use: they are for three writers, two repeated claims that wait for
+// reserve is how many connections views may not use: they are for three writers, two repeated claims that wait for
 // locks, and the roll call.
 const reserve = 6
 
@@ -138,13 +138,13 @@ func (s *Store) sendAtOnce(ctx context.Context, make func() []*pgwire.Statement)
 	})
 }
 
-// write is sendAtOnce for statements that change something. Each list of them is a transaction of its own. If they
-// change nothing, the COMMIT waits for the standby all the same, because commits treats its answer as a confirmation by
+// write is sendAtOnce for statements that change something. Each list is a transaction of its own. If the statements
+// change nothing, the COMMIT waits for the standby all the same, because commits takes its answer as a confirmation by
 // the standby.
 func (s *Store) write(ctx context.Context, make func() []*pgwire.Statement) error {
 	return s.retry(ctx, func(ctx context.Context) error {
 		return s.admitted(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-			if err := s.Accepting(); err != nil { // may have changed while waiting for a connection
+			if err := s.Accepting(); err != nil { // this may have changed while waiting for a connection
 				return err
 			}
 			list := append([]*pgwire.Statement{pgwire.New(s.settings)}, make()...)
@@ -153,7 +153,7 @@ func (s *Store) write(ctx context.Context, make func() []*pgwire.Statement) erro
 	})
 }
 
-// connected calls fn with a connection of the pool, within the time of a transaction.
+// connected calls fn with a connection of the pool, within the time limit of a transaction.
 func (s *Store) connected(ctx context.Context, fn func(context.Context, *pgxpool.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.Transaction)
 	defer cancel()
@@ -165,7 +165,7 @@ func (s *Store) connected(ctx context.Context, fn func(context.Context, *pgxpool
 	return fn(ctx, conn)
 }
 
-// admitted is connected for what is to be committed.
+// admitted is connected for transactions that commit.
 func (s *Store) admitted(ctx context.Context, fn func(context.Context, *pgxpool.Conn) error) error {
 	if err := s.commits.admit(ctx, s.limits.Acquire); err != nil {
 		return err
@@ -178,7 +178,7 @@ func query[T any](ctx context.Context, s *Store, st *pgwire.Statement, scan func
 	return ask(ctx, s.send, st, scan)
 }
 
-// queryAtOnce is for those whose work waits for the answer, and not a screen.
+// queryAtOnce is query for components of the node, which do not wait behind views.
 func queryAtOnce[T any](ctx context.Context, s *Store, st *pgwire.Statement, scan func(*pgwire.Reader) T) ([]T, error) {
 	return ask(ctx, s.sendAtOnce, st, scan)
 }
@@ -191,7 +191,7 @@ func ask[T any](ctx context.Context, send func(context.Context, func() []*pgwire
 	return found, err
 }
 
-// first is the only row that a query has, or nothing.
+// first returns the first row; the zero value if there is none.
 func first[T any](all []T, err error) (T, error) {
 	if err != nil || len(all) == 0 {
 		var none T

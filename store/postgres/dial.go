@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// A connection whose other end has gone without a word is found out: what is sent and not confirmed within
-// Silence ends it, and one that is idle is asked now and then. Otherwise a call would wait for as long as a
-// transaction may take, and the listener for ever (F100).
+// A peer that is gone without closing the connection is detected: the connection ends if sent data is not confirmed
+// within Silence, and keep-alive probes check an idle connection. Otherwise a call would wait as long as a transaction
+// may take, and the listener for ever (F100).
 func (l *Limits) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	d := net.Dialer{
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 3 * l.Silence, Interval: l.Silence, Count: 2},

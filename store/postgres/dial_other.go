@@ -4,5 +4,5 @@ package postgres
 
 import "time"
 
-// bound does nothing here: the system's own limits hold.
+// bound does nothing here: the limits of the system apply.
 func bound(uintptr, time.Duration) {}

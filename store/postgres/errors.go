@@ -13,17 +13,17 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// kind says what a failed transaction, which has changed nothing, calls for.
+// kind says what to do after a transaction has failed without changing anything.
 type kind uint8
 
 const (
-	final kind = iota // nothing helps
-	again             // the same on fresh rows: deadlock, serialization, lock timeout, stale
-	lost              // another connection: this one, or the server behind it, is gone
-	busy              // the server is there and cannot: full, overloaded, too slow
+	final kind = iota // report the error
+	again             // retry with fresh rows: deadlock, serialization failure, lock timeout, stale rows
+	lost              // retry on another connection: this one, or its server, is gone
+	busy              // report that the server is unavailable: full, overloaded, too slow
 )
 
-// fault is an error of the database, and what it calls for.
+// fault is an error of the database, with its kind.
 type fault struct {
 	kind kind
 	err  error
@@ -32,7 +32,7 @@ type fault struct {
 func (f *fault) Error() string { return f.err.Error() }
 func (f *fault) Unwrap() error { return f.err }
 
-// SQLSTATE codes and classes (two letters) that call for something.
+// kinds maps SQLSTATE codes, and classes of two letters, to kinds. All others are final.
 var kinds = map[string]kind{
 	"40001": again, // serialization_failure
 	"40P01": again, // deadlock_detected
@@ -49,7 +49,7 @@ var kinds = map[string]kind{
 	"58":    busy,  // system errors: input, output
 }
 
-// judge makes a fault of what an operation on conn has failed with.
+// judge wraps an error of an operation on conn in a fault.
 func judge(err error, conn *pgxpool.Conn) error {
 	var known *fault
 	if err == nil || errors.As(err, &known) {
@@ -68,10 +68,10 @@ func judge(err error, conn *pgxpool.Conn) error {
 				return &fault{k, err}
 			}
 		}
-		if pe.Code == "23505" && (pe.TableName == "step" || pe.TableName == "bundle") { // a key, or an id, is taken
+		if pe.Code == "23505" && (pe.TableName == "step" || pe.TableName == "bundle") { // a key or an id exists already
 			return &fault{again, fmt.Errorf("%w: %s", kernel.ErrStale, pe.Message)}
 		}
-		if pe.Code == "22012" { // see strictly
+		if pe.Code == "22012" { // see Statement.Strictly
 			return &fault{again, kernel.ErrStale}
 		}
 		switch pe.Code {
@@ -82,13 +82,13 @@ func judge(err error, conn *pgxpool.Conn) error {
 				Hint: "add default_query_exec_mode=exec to the URL"}
 		}
 	}
-	if conn != nil && conn.Conn().IsClosed() { // the driver closes what it cannot go on with
+	if conn != nil && conn.Conn().IsClosed() { // the driver has closed the connection
 		return &fault{lost, err}
 	}
 	return &fault{final, err}
 }
 
-// giveUp is what the caller sees of a fault that outlived all tries.
+// giveUp returns the error that a caller sees after the last attempt.
 func giveUp(f *fault) error {
 	switch {
 	case errors.Is(f.err, kernel.ErrStale):
@@ -101,7 +101,7 @@ func giveUp(f *fault) error {
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// giveUpOn is giveUp for what is tried once.
+// giveUpOn is giveUp for what is attempted once.
 func giveUpOn(err error) error {
 	var f *fault
 	if errors.As(err, &f) && f.kind != final {

@@ -14,15 +14,17 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// A database may turn out to be an older one: after a failover to a standby that had not got the last commits,
-// or where a backup was restored. Then runs have been let out of which it knows nothing, and to count on from
-// what it knows would give their numbers a second time (I6). So each transaction sees whether it still speaks
-// to the server that this process knows, before it lets anything out; where it does not, the database's origin
-// is compared with the one that it has written down. If that is another, or if the clock's mark is behind what
-// this process has read, the fence is raised: to the time, in milliseconds, which is above all numbers that
-// were counted up from 1, and above all fences before.
+// A database may turn out to be an older one: after a failover to a standby that lacks the last commits, or after a
+// backup was restored. Then it knows nothing of some runs that were dispatched, and would give their run numbers a
+// second time (I6).
 //
-// What it cannot see is a backup that was put back into the same server while no node ran: `perdure fence`.
+// So each transaction checks, before it dispatches anything, whether it talks to the server that this process knows. If
+// it does not, the origin of the database is compared with the stored one. If the origins differ, or if the clock's mark
+// is behind what this process has read, the fence is raised to the time in milliseconds. That is above all run numbers
+// that were counted up from 1, and above all earlier fences.
+//
+// One case cannot be detected: a backup that is restored into the same server while no node runs. For that there is
+// `perdure fence`.
 
 // If a promoted standby has everything that was acknowledged, it has a new timeline, too, and the alert is a false one.
 // Each node checks this for what was acknowledged to it (see witness.go) and writes the result into its row of
@@ -31,19 +33,19 @@ import (
 //
 // The former primary may come back as a primary. Its timeline is the older one, and this process refuses it.
 
-// acquaintance is the database as this process knows it.
+// recognition is what this process knows of the database.
 type recognition struct {
 	start              time.Time // of the server whose origin was compared
-	mark               time.Time // the latest that was read
-	fence              int64     // the highest that was read
+	mark               time.Time // the latest mark that was read
+	fence              int64     // the highest fence that was read
 	origin             string    // of that server
-	hasAllAcknowledged bool      // it has everything that was acknowledged to this process, as far as is known
-	changed            bool      // there was another origin before
+	hasAllAcknowledged bool      // as far as is known, the database has everything that was acknowledged to this process
+	changed            bool      // this process has known another origin before
 }
 
 const (
 	originSQL = "select " + readingSQL + ", origin, perdure.origin() from perdure.clock where one"
-	// Whoever else raises it meanwhile is waited for, and has done it then.
+	// If another transaction sets the origin meanwhile, this one waits for it, and changes nothing then.
 	setOriginSQL  = "update perdure.clock set origin = $2 where one and origin = $1"
 	raiseFenceSQL = "update perdure.clock set fence = greatest(fence, $1), mark = greatest(mark, $2), origin = coalesce(nullif($4, ''), origin) where one and origin = $3 and fence = $5"
 	// closeSetbackSQL closes the alert when all nodes have found that nothing is missing. A node that was not seen in
@@ -57,11 +59,11 @@ const (
 		"Compare with what your services know, and close this alert. It closes by itself if all nodes find that nothing acknowledged to them is missing"
 )
 
-// standbyOrigin is what a server says that only follows another.
+// standbyOrigin is the origin of a server that follows another.
 const standbyOrigin = "standby"
 
-// familiar says whether a reading is of the server that this process knows, and no older than what it has
-// read; and gives what is known.
+// recognize reports whether a reading is of the server that this process knows and not older than what it has read, and
+// returns what is known.
 func (c *clock) recognize(r reading) (bool, recognition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,11 +74,11 @@ func (c *clock) recognize(r reading) (bool, recognition) {
 	return true, c.known
 }
 
-// learn remembers a reading of a database whose origin is right.
+// remember stores a reading of a database whose origin was checked.
 func (c *clock) remember(r reading, now recognition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.known.start.Equal(r.start) { // another transaction was faster, and has compared while the witnesses were there
+	if c.known.start.Equal(r.start) { // another transaction was faster, and has compared the witnesses
 		now.origin, now.hasAllAcknowledged = c.known.origin, c.known.hasAllAcknowledged
 	}
 	now.start, now.mark, now.fence = r.start, later(c.known.mark, r.mark), max(c.known.fence, r.fence)
@@ -153,11 +155,11 @@ func (s *Store) Refused() error {
 	return s.clock.refused
 }
 
-// guard raises the fence where the database is an older one, in this transaction.
+// guard raises the fence in this transaction if the database is an older one.
 func (tx *tx) guard() error {
 	familiar, known := tx.clock.recognize(tx.returnedReading)
 	if familiar {
-		tx.returnedReading.fence = known.fence // another reading may have been the later one
+		tx.returnedReading.fence = known.fence // the other reading may have been the later one
 		return nil
 	}
 	var fresh reading
@@ -174,7 +176,7 @@ func (tx *tx) guard() error {
 	}
 	var why string
 	switch {
-	case is == standbyOrigin: // it may be promoted, and is not known before that
+	case is == standbyOrigin: // it may be promoted later
 		return nil
 	case stored != "" && is != "" && stored != is:
 		why = fmt.Sprintf("it was %s, and is %s", stored, is)
@@ -201,8 +203,8 @@ func (tx *tx) guard() error {
 	return tx.setBack(why, stored, is, fresh, known)
 }
 
-// setBack raises the fence once, whoever else finds the same. This process compares again in its next
-// transaction: this one may fail.
+// setBack raises the fence, once even if other transactions detect the same. This process compares again in its next
+// transaction, because this one may fail.
 func (tx *tx) setBack(why, stored, is string, fresh reading, known recognition) error {
 	fence, met := tx.returnedReading.now.UnixMilli(), false
 	raise := pgwire.New(raiseFenceSQL).Int64(fence).Time(tx.returnedReading.now).Text(stored).Text(is).Int64(fresh.fence)

@@ -10,20 +10,19 @@ import (
 )
 
 const (
-	// unsettledSQL is all jobs that are not settled: those in open, and those that only out tells of. The latter are
-	// running, and as many as agents have slots.
+	// unsettledSQL selects all jobs that are not settled: those in table open, and those that only table out has. The
+	// latter are running, and there are at most as many as agents have slots.
 	unsettledSQL = ` (select job from perdure.open union all
 		select m.job from (select distinct m.job from (select jobs from perdure.out order by until_at, id) t, unnest(t.jobs) as m (job)) m
 		cross join lateral (select * from perdure.step where job = m.job and idx = 0 offset 0) f where ` + isOutSQL + ") o "
 
-	// isOutSQL says of a first row what isOut does of a job.
+	// isOutSQL is the SQL form of isOut for a first row.
 	isOutSQL = "f.running > 0 and (f.job_complete_by is null or f.overdue is true or f.parked_at is not null)"
 
-	// firstOfOpenSQL joins a job's first row in a way that leaves the planner no choice: from here to there.
+	// firstOfOpenSQL joins the first row of a job so that the planner can only look it up by its key.
 	firstOfOpenSQL = " cross join lateral (select * from perdure.step where job = o.job and idx = 0 offset 0) s "
 
-	// A submission that waits counts: it is a job that is about to be. Where its fingerprint is not known, the rules
-	// will tell.
+	// A submission that waits in the mail counts too. If its hash is not known here, the rules compare the definitions.
 	jobsByKeySQL = `select job_key, job, hash from perdure.step where job_key = any($1) and job_key is not null
 		union all
 		select key, recipient, hash from perdure.mail where key = any($1) and key is not null and refusal is null
@@ -45,7 +44,8 @@ const (
 		where look_at is not null and look_at <= $1 order by look_at, job limit $2`
 )
 
-// The kinds of rows that settingsSQL reads. The fourth says that there are rows of lane.
+// settingLimit and the following are the kinds of rows that settingsSQL reads. A fourth kind says that table lane has
+// rows.
 const (
 	settingLimit  = 1
 	settingAgent  = 2
@@ -59,7 +59,7 @@ func (tx *tx) JobsByKey(keys []string) (map[string]kernel.Keyed, error) {
 		key := r.Text()
 		job.ID = r.UUID()
 		copy(job.Hash[:], r.Next())
-		if _, there := found[key]; !there { // the job comes before a submission
+		if _, there := found[key]; !there { // a job comes before a submission with the same key
 			found[key] = job
 		}
 		return nil
@@ -67,7 +67,7 @@ func (tx *tx) JobsByKey(keys []string) (map[string]kernel.Keyed, error) {
 	return found, err
 }
 
-// JobByHash looks into bundles first: a job that leaves its bundle meanwhile has a row then.
+// JobByHash reads bundles first: a job that leaves its bundle in between has a row by then.
 func (tx *tx) JobByHash(typ string, hash [32]byte) (id perdure.JobID, ok bool, err error) {
 	bundled, found, err := tx.hashInBundles(typ, hash)
 	if err != nil {
@@ -90,7 +90,7 @@ func (tx *tx) Agents() (map[string]perdure.AgentSettings, error) {
 	return tx.agents, nil
 }
 
-// Limits are those that hold until this transaction ends.
+// Limits returns the limits that apply until this transaction ends.
 func (tx *tx) Limits() ([]kernel.Limit, error) {
 	if err := tx.start(); err != nil {
 		return nil, err

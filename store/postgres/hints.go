@@ -14,32 +14,32 @@ import (
 	"github.com/perdure/perdure/internal/crashpoint"
 )
 
-// Hints shorten the wait for the next poll, and are no more than that: they may be late, doubled or
-// lost, and a pooler in transaction mode lets none through. They say nothing but "look".
+// Wake-ups shorten the wait for the next poll. Nothing depends on them: they may be late, doubled or lost, and a pooler
+// in transaction mode delivers none. They carry no data.
 //
-// They are sent after the commit and not with it, since PostgreSQL lets only one transaction at a time
-// commit a NOTIFY (F069); and not for each commit, but at most once in hintEvery.
+// They are sent after the commit, not with it, because PostgreSQL lets only one transaction at a time commit a NOTIFY
+// (F069). They are not sent for each commit, but at most once in hintEvery.
 const (
 	hintEvery   = 20 * time.Millisecond
 	hintTime    = 2 * time.Second
-	listenCheck = 20 * time.Second // how long silence is believed (F100)
+	listenCheck = 20 * time.Second // after such a silence, the connection is tested (F100)
 	listenRetry = time.Second
-	deafRetry   = time.Minute // where a connection has never heard anything
+	deafRetry   = time.Minute // if no notification has ever arrived on a connection
 
 	rolesChannel = "perdure_role"
-	mailChannel  = "perdure_mail" // told by who sends mail, with the commit
+	mailChannel  = "perdure_mail" // sent with the commit that adds mail
 
 	notifySQL = "select set_config('synchronous_commit', 'off', true), pg_notify('perdure', $1)"
 )
 
 type wakeups struct {
-	ctx       context.Context // until the store is closed
+	ctx       context.Context // ends when the store is closed
 	cancel    context.CancelFunc
 	noted     chan struct{}
-	mail      chan struct{} // mail may have been sent
-	sender    string        // this store, which need not hear of itself
+	mail      chan struct{} // there may be new mail
+	sender    string        // the id of this store, which ignores its own notifications
 	connected atomic.Bool
-	roles     chan struct{} // somebody's place in a role has changed
+	roles     chan struct{} // a node's place in a role has changed
 	wg        sync.WaitGroup
 }
 
@@ -50,7 +50,7 @@ func (h *wakeups) start(s *Store) {
 	h.wg.Go(func() {
 		for h.sleep(h.noted) {
 			rest := hintEvery
-			if h.notify(s) != nil { // again, or the others would not hear before they look by themselves
+			if h.notify(s) != nil { // retry soon, because other nodes would not learn of it before their next poll
 				rest = listenRetry
 				signal(h.noted)
 			}
@@ -78,7 +78,7 @@ func (h *wakeups) sleep(c <-chan struct{}) bool {
 	}
 }
 
-// note asks for a hint to be sent; it never waits.
+// commit schedules a wake-up for other processes. It never waits.
 func (h *wakeups) commit(stirred bool) {
 	if stirred {
 		signal(h.noted)
@@ -88,7 +88,7 @@ func (h *wakeups) commit(stirred bool) {
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // one is on its way already
+	default: // one is scheduled already
 	}
 }
 
@@ -101,16 +101,17 @@ func (h *wakeups) notify(s *Store) error {
 	return err
 }
 
-// Heard says that what is sent arrives here: it is tried at the beginning and in every silence, since a
-// pooler may take LISTEN and let nothing through.
+// Heard reports whether notifications arrive here. That is tested at the beginning and after each silence, because a
+// pooler may accept LISTEN and deliver nothing.
 func (s *Store) Heard() bool { return s.hints.connected.Load() }
 
-// RoleHints gives a sign when somebody's place in a role has changed, as far as Hints hears of it.
+// RoleHints returns a channel that receives when a node's place in a role has changed, as far as Hints receives
+// notifications.
 func (s *Store) RoleHints() <-chan struct{} { return s.hints.roles }
 
-// Hints gives a sign when another process has committed something that somebody may be
-// waiting for: a step that is ready, a job that is at rest. It holds a connection of its own, and makes
-// a new one where that breaks, until ctx or the store ends.
+// Hints returns a channel that receives when another process has committed something that a component may wait for: a
+// step is ready, or a job is settled or parked. It holds a connection of its own, and replaces it when it breaks, until
+// ctx ends or the store is closed.
 func (s *Store) Hints(ctx context.Context) <-chan struct{} {
 	signs := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(ctx)
@@ -133,7 +134,7 @@ func (s *Store) Hints(ctx context.Context) <-chan struct{} {
 	return signs
 }
 
-// listen passes signs on until the connection breaks.
+// listen forwards notifications until the connection breaks.
 func (s *Store) listen(ctx context.Context, signs chan struct{}) error {
 	conn, err := s.connect(ctx)
 	if err != nil {
@@ -147,7 +148,7 @@ func (s *Store) listen(ctx context.Context, signs chan struct{}) error {
 	if _, err := conn.Exec(ctx, "listen perdure; listen "+rolesChannel+"; listen "+mailChannel); err != nil {
 		return err
 	}
-	signal(signs) // for what was missed before
+	signal(signs) // something may have been missed before
 	signal(s.hints.mail)
 	wait := time.Duration(0)
 	for {
@@ -170,7 +171,7 @@ func (s *Store) listen(ctx context.Context, signs chan struct{}) error {
 
 var errDeaf = errors.New("what was sent did not arrive")
 
-// hear waits for a notification; after so long a silence it sends one itself.
+// awaitNotification waits for a notification. After a silence it sends one itself, as a test.
 func (s *Store) awaitNotification(ctx context.Context, conn *pgx.Conn, silence time.Duration) (*pgconn.Notification, error) {
 	if silence > 0 {
 		quiet, cancel := context.WithTimeout(ctx, silence)

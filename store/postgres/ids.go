@@ -10,7 +10,7 @@ func uuids[T ~[16]byte](s *pgwire.Statement, ids []T) *pgwire.Statement {
 	return s.UUIDArray(len(ids), func(i int) [16]byte { return ids[i] })
 }
 
-// stepRefs adds two arrays: of jobs, and of the places of steps.
+// stepRefs adds two arrays: the jobs and the indexes of steps.
 func stepRefs(s *pgwire.Statement, list []kernel.StepRef) *pgwire.Statement {
 	return s.UUIDArray(len(list), func(i int) [16]byte { return list[i].Job }).Int4Array(len(list), func(i int) int { return list[i].Index })
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// insertSteps writes the rows of new jobs: first the jobs' own, then those that are steps and no more, and are not
-// made later. Compared with COPY that is as fast, needs no round trip of its own, and makes a tenth more log.
+// insertSteps inserts the rows of new jobs: first the rows of first steps, then those of other steps that are not
+// implicit. It is as fast as COPY and needs no round trip of its own, but makes a tenth more log.
 func (w *writing) insertSteps(all []kernel.NewJob) {
 	var firsts, others []newRow
 	for i := range all {
@@ -34,14 +34,14 @@ func (w *writing) insertSteps(all []kernel.NewJob) {
 
 var noColumns rows.Set
 
-// newRow is a row of step; the job is only on a first one.
+// newRow is a row of step. The job is nil unless the step is the job's first.
 type newRow struct {
 	job  *kernel.Job
 	step *kernel.Step
 }
 
-// makeLater makes the rows of steps as they are now. Where it is not known that there is none, one that is there is
-// changed, if it is as it was.
+// upsertImplicit writes the rows of implicit steps as they are now. If a step may have a row already, that row is
+// updated, provided that it is as it was.
 func (w *writing) upsertImplicit(steps []kernel.StepChange) {
 	var none, some []newRow
 	set := rows.SetOf(colRun)
@@ -61,7 +61,7 @@ func (w *writing) upsertImplicit(steps []kernel.StepChange) {
 	}
 }
 
-// insertRows makes rows that are not there. With columns to set it changes those that are.
+// insertRows inserts rows. With columns in set, it updates rows that exist.
 func insertRows(new []newRow, set rows.Set) *pgwire.Statement {
 	list := inserted(new, set)
 	fields := make([]pgwire.Field, len(list))
@@ -87,7 +87,8 @@ func insertRows(new []newRow, set rows.Set) *pgwire.Statement {
 	return g.Insert("step", more).Exact(len(new))
 }
 
-// classWhenNew: what each job has of its own, times, and what those of one definition have in common.
+// classWhenNew groups columns of new rows: those that differ between jobs, times, and those that jobs of one definition
+// have in common.
 func classWhenNew(id rows.ID) int {
 	switch {
 	case id == rows.Job || id == rows.Index:
@@ -100,13 +101,13 @@ func classWhenNew(id rows.ID) int {
 	return classRest
 }
 
-// Never null: the key, what all rows have, and what is compared before a row is written.
+// neverNull are the key, columns that all rows have, and columns that are compared before a row is written.
 var (
 	alwaysOfStep = rows.SetOf(rows.Job, rows.Index, rows.Priority, rows.Name, rows.Type).Or(rows.SetOf(stepGuards...))
 	alwaysOfJob  = rows.SetOf(rows.Shape, rows.Hash).Or(rows.SetOf(jobGuards...))
 )
 
-// orChange is what is done with a row that is there: these columns, as far as they may change, are set.
+// orChange is the ON CONFLICT clause that sets these columns, as far as they may change.
 func orChange(list []rows.ID) string {
 	var sets []string
 	for _, c := range list {
@@ -118,7 +119,7 @@ func orChange(list []rows.ID) string {
 		strings.Join(sets, ", "), perdure.Waiting, perdure.Undone, perdure.Done)
 }
 
-// inserted are the columns that are not null in all of the rows, and those to be set.
+// inserted returns the columns that are not null in at least one row, and those of set.
 func inserted(new []newRow, set rows.Set) (list []rows.ID) {
 	used := alwaysOfStep.Or(set)
 	var noJob kernel.Job

@@ -22,10 +22,10 @@ const (
 
 // offset is the change of the difference between the server's clock and this process's clock since the first reading.
 type offset struct {
-	server, mono time.Time     // the first reading
-	least, most  time.Duration // the bounds
-	at           time.Time     // when the latest answer came
-	since        time.Time     // when the first answer came after the latest jump
+	server, mono time.Time     // of the first reading
+	least, most  time.Duration // the bounds of the change
+	at           time.Time     // when the latest answer arrived
+	since        time.Time     // when the first answer after the latest jump arrived
 }
 
 // observe narrows the bounds, and returns by how much the server's clock was set since the earlier readings; 0 if it
@@ -68,8 +68,8 @@ const (
 )
 
 // alertJump raises an alert for a jump of the server's clock, unless one is open: every running node detects the same
-// jump. While it holds the lock of perdure.clock, it sees the alerts that other nodes have raised. It does not wait for
-// that lock: each following transaction tries again until there is an alert.
+// jump. Under the lock of perdure.clock it sees alerts that other nodes have raised. It does not wait for that lock:
+// each following transaction tries again until there is an alert.
 func (tx *tx) alertJump() error {
 	jump := tx.returnedReading.jump
 	if jump == 0 {

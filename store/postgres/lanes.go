@@ -9,16 +9,15 @@ import (
 	"github.com/perdure/perdure/internal/speed"
 )
 
-// lanes remembers, for each agent and lane, from where on there are steps that are ready. What has been
-// claimed leaves dead entries at the head of the index, and they stay while somebody holds an old snapshot
-// open: to walk over them at each claim would make a queue slower with every step that leaves it.
+// laneMarks remembers, for each agent and lane, before which place there are no ready steps. Steps that were dispatched
+// leave dead entries at the beginning of the index, and these stay while any transaction holds an old snapshot: if each
+// search walked over them, a queue would become slower with every step that leaves it.
 //
-// As long as a look from the start of all lanes is quick, that is what each look is. Where it is not, looks
-// begin at the marks, and what another process has made ready below one is found by a full look, now and
-// then.
+// While a search from the beginning of all lanes is quick, every search is such a full search. Otherwise searches begin
+// at the marks. What another process makes ready before a mark is found by a full search, which is made at intervals.
 type laneMarks struct {
-	quick    time.Duration // a full look that takes less need not be saved
-	interval time.Duration // between those that are not quick, at least
+	quick    time.Duration // a full search that takes less need not be avoided
+	interval time.Duration // between full searches that are not quick, at least
 
 	mu     sync.Mutex
 	agents map[string]*agentMarks
@@ -26,19 +25,19 @@ type laneMarks struct {
 
 type agentMarks struct {
 	lanes         map[kernel.LaneID]*laneMark
-	lastUnyielded time.Time     // when a look began that passed nothing
-	fullTook      time.Duration // the latest full look
-	nextFull      time.Time     // when there shall be another; zero: there was none
+	lastUnyielded time.Time     // when the latest search began that yielded to no other
+	fullTook      time.Duration // duration of the latest full search
+	nextFull      time.Time     // when the next full search is due; zero: there was none
 }
 
-// lane is one lane. This process knows of none that is ready before from.
+// laneMark is the mark of one lane: this process knows of no ready step before from.
 type laneMark struct {
 	from     kernel.Candidate
-	searches map[*laneSearch]bool             // under way
-	yielded  map[*laneSearch]kernel.Candidate // of those, how far all that was found is let out, if the transaction is committed
+	searches map[*laneSearch]bool             // in progress
+	yielded  map[*laneSearch]kernel.Candidate // of those, up to which place all that was found will be dispatched if the transaction commits
 }
 
-// behind is where what others are letting out ends.
+// yieldedUpTo is the end of what other transactions are dispatching.
 func (of *laneMark) yieldedUpTo() kernel.Candidate {
 	at := laneStart
 	for _, last := range of.yielded {
@@ -53,34 +52,34 @@ func (of *laneMark) yieldedUpTo() kernel.Candidate {
 var laneStart = kernel.Candidate{Order: math.MinInt64}
 
 const (
-	maxLanes          = 10_000 // of one agent, and agents
+	maxLanes          = 10_000 // of one agent; also the number of agents
 	quickSearch       = 5 * time.Millisecond
-	unyieldedInterval = 250 * time.Millisecond // between looks that pass nothing, at most: what another process has made ready is there
-	fullInterval      = time.Second            // or
-	fullShare         = 20                     // so many times what the latest took
+	unyieldedInterval = 250 * time.Millisecond // between searches that yield to no other, at most, so that what another process has made ready is found
+	fullInterval      = time.Second            // between full searches, at least; or
+	fullShare         = 20                     // this many times the duration of the latest one, if that is more
 )
 
-// look is one at the lanes of an agent, by a transaction. It moves marks only with the commit: what the
-// transaction has claimed may come back.
+// laneSearch is one search of an agent's lanes by a transaction. It moves marks only with the commit, because steps that
+// the transaction has dispatched may become ready again.
 type laneSearch struct {
 	agent      string
 	full       bool
-	from       map[kernel.LaneID]kernel.Candidate // where it began, of those that are known; laneStart in a full look that passed nothing
-	first      map[kernel.LaneID]kernel.Candidate // what it found first
-	last       map[kernel.LaneID]kernel.Candidate // and last
-	readyBelow map[kernel.LaneID]kernel.Candidate // the lowest that this process has made ready meanwhile
+	from       map[kernel.LaneID]kernel.Candidate // where it began in each known lane; laneStart in a full search that yields to no other
+	first      map[kernel.LaneID]kernel.Candidate // the first step that it found
+	last       map[kernel.LaneID]kernel.Candidate // the last step that it found
+	readyBelow map[kernel.LaneID]kernel.Candidate // the earliest step that this process has made ready meanwhile
 
 	yields bool
 }
 
-// lanesTx is one transaction's part.
+// laneMarksTx is one transaction's part of the lane marks.
 type laneMarksTx struct {
 	store     *laneMarks
-	madeReady []readyEntry // made ready by it
+	madeReady []readyEntry // by this transaction
 	searches  []*laneSearch
 }
 
-// made notes steps that this transaction makes ready. There are marks of plain lanes alone.
+// addReady adds steps that this transaction makes ready. Only plain lanes have marks.
 func (t *laneMarksTx) addReady(rows []readyEntry) {
 	for _, r := range rows {
 		if r.Lane.Plain() {
@@ -89,14 +88,14 @@ func (t *laneMarksTx) addReady(rows []readyEntry) {
 	}
 }
 
-// begin says where to look.
+// begin returns a search with the places where it begins.
 func (t *laneMarksTx) begin(agent string) *laneSearch {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	a := t.store.agent(agent)
 	l := &laneSearch{agent: agent, full: a.full(t.store.quick), from: map[kernel.LaneID]kernel.Candidate{}, first: map[kernel.LaneID]kernel.Candidate{}, last: map[kernel.LaneID]kernel.Candidate{}, readyBelow: map[kernel.LaneID]kernel.Candidate{}}
 	now, passes := time.Now(), false
-	mayPass := now.Sub(a.lastUnyielded) < unyieldedInterval && (!l.full || a.fullTook < t.store.quick || !speed.Marks.On()) // a full look that is due sees all
+	mayPass := now.Sub(a.lastUnyielded) < unyieldedInterval && (!l.full || a.fullTook < t.store.quick || !speed.Marks.On()) // a full search that is due yields to no other
 	for id, lane := range a.lanes {
 		lane.searches[l] = true
 		from := lane.from
@@ -128,7 +127,7 @@ func (r *readyEntry) candidate() kernel.Candidate {
 	return kernel.Candidate{StepRef: r.StepRef, Order: r.Order}
 }
 
-// full says whether to look from the start.
+// full reports whether a search begins at the start of all lanes.
 func (a *agentMarks) full(quick time.Duration) bool {
 	return a.fullTook < quick || !time.Now().Before(a.nextFull) || !speed.Marks.On()
 }
@@ -145,7 +144,7 @@ func (l *laneMarks) agent(name string) *agentMarks {
 	return a
 }
 
-// found notes what a look came upon.
+// add records a step that the search has found.
 func (l *laneSearch) add(id kernel.LaneID, at kernel.Candidate) {
 	l.last[id] = at
 	if _, known := l.first[id]; !known {
@@ -153,7 +152,8 @@ func (l *laneSearch) add(id kernel.LaneID, at kernel.Candidate) {
 	}
 }
 
-// returned says which of the found steps the transaction gets, in order: others must not begin behind the rest.
+// returned records which of the found steps the transaction uses, in order: other searches must not begin after the
+// others.
 func (l *laneSearch) returned(rows []readyEntry) {
 	last := map[kernel.LaneID]kernel.Candidate{}
 	for i := range rows {
@@ -164,7 +164,7 @@ func (l *laneSearch) returned(rows []readyEntry) {
 	l.last = last
 }
 
-// took notes how long a full look lasted.
+// fullSearchTook records the duration of a full search.
 func (t *laneMarksTx) fullSearchTook(l *laneSearch, took time.Duration) {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
@@ -172,8 +172,8 @@ func (t *laneMarksTx) fullSearchTook(l *laneSearch, took time.Duration) {
 	a.fullTook, a.nextFull = took, time.Now().Add(max(t.store.interval, fullShare*took))
 }
 
-// end moves the marks: down to what was made ready, however the transaction ended, and up to what was found
-// if it was committed.
+// end moves the marks: back to what was made ready, however the transaction has ended, and forward to what was found if
+// it was committed.
 func (t *laneMarksTx) end(committed bool) {
 	if len(t.madeReady)+len(t.searches) == 0 {
 		return
@@ -185,7 +185,7 @@ func (t *laneMarksTx) end(committed bool) {
 	}
 	for _, l := range t.searches {
 		a := t.store.agent(l.agent)
-		if l.yields && !committed { // others have begun behind it
+		if l.yields && !committed { // other searches have begun after it
 			for id, first := range l.first {
 				t.store.lower(rowOf(l.agent, id, first))
 			}
@@ -205,7 +205,7 @@ func (t *laneMarksTx) end(committed bool) {
 	}
 }
 
-// pass lets looks of others begin behind what this transaction has found for an agent.
+// yield lets other searches begin after what this transaction has found for an agent.
 func (t *laneMarksTx) yield(agent string) {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
@@ -218,7 +218,7 @@ func (t *laneMarksTx) yield(agent string) {
 		for id, last := range l.last {
 			lane := lanes[id]
 			if lane == nil || !lane.searches[l] {
-				continue // the first look at it
+				continue // this is the first search of the lane
 			}
 			if below, ok := l.readyBelow[id]; ok && kernel.ClaimLess(below, last) <= 0 {
 				continue
@@ -231,7 +231,7 @@ func (t *laneMarksTx) yield(agent string) {
 	}
 }
 
-// lower makes a lane begin no later than at this step, and tells those who look at it.
+// lower moves the mark of a lane back to a step, and informs searches in progress.
 func (l *laneMarks) lower(r *readyEntry) {
 	a := l.agent(r.Agent)
 	of := a.lanes[r.Lane]
@@ -258,7 +258,7 @@ func (l *laneMarks) lower(r *readyEntry) {
 	}
 }
 
-// raise makes a lane begin where a look has found its first step, or stay where it found none.
+// raise moves the mark of a lane to the first step that a search has found, or leaves it if the search found none.
 func (of *laneMark) raise(l *laneSearch, id kernel.LaneID, committed bool) {
 	first, ok := l.first[id]
 	if !ok || !committed {
@@ -272,7 +272,7 @@ func (of *laneMark) raise(l *laneSearch, id kernel.LaneID, committed bool) {
 	}
 }
 
-// slow are the lanes of those agents for which a full look is not due, and the agents for which it is.
+// marksOf returns the agents for which a full search is due, and the marks of the lanes of the others.
 func (l *laneMarks) marksOf(agents []string) (full []string, marks []readyEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

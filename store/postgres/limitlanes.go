@@ -12,19 +12,20 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// The lanes of steps that need a limit of a user's own have rows in table lane, by which a search finds those that are open
-// and have the oldest steps, however many there are. A row has the lane's place: that of its first step, or an earlier one. A place
-// that is too early costs a look at the lane; one that is too late would hide a step from all searches. So a place is lowered by
-// whoever makes an earlier step ready (enter_lanes), and raised only by a transaction that has locked the row from these, and reads
-// the lane's steps after that (settle_lanes). To close and to open a lane changes no place.
+// The lanes of steps that need a user's own limit have rows in table lane. By them a search finds the lanes that are
+// open and have the oldest steps, however many lanes there are. A row has the lane's place: that of its first step, or
+// an earlier one. A place that is too early costs a read of the lane. A place that is too late would hide a step from
+// all searches. So a place is lowered by the transaction that makes an earlier step ready (enter_lanes). It is raised
+// only by a transaction that has locked the lane's row and reads the lane's steps after that (settle_lanes). Closing and
+// opening a lane changes no place.
 //
-// A transaction that closes or opens a lane has the lock of the limit. It opens lanes when it comes upon them. All other changes
-// are made right before the commit. Of these statements only enter_lanes may wait for other transactions. It waits for a lane
-// that another one has opened, too, if it has to lower the place; if that one then waits for a limit which this one has locked,
-// PostgreSQL ends one of the two, and it is tried again.
+// A transaction that closes or opens a lane holds the lock of the limit. It opens lanes as soon as it finds them. All
+// other changes are made right before the commit. Of these statements, only enter_lanes may wait for other transactions.
+// If it has to lower the place of a lane that another transaction has opened, it waits for that one. If that one then
+// waits for a limit which this one has locked, PostgreSQL aborts one of the two, and it is retried.
 
 const (
-	// openLanesOf are the first $2 open lanes among the classes that need no full limit and are of no full type.
+	// openLanesOf selects the first $2 open lanes. Lanes of full types, and lanes that need a full limit, are left out.
 	openLanesOf = `
 with recursive class (class) as (
 	(select class from perdure.lane where agent = $1 and closed_name is null order by class limit 1)
@@ -43,8 +44,8 @@ with recursive class (class) as (
 )`
 	lanesSQL = openLanesOf + ` select at, lane, ord, job, idx from found order by ord, job, idx, lane`
 
-	// headsSQL reads, with each lane, its first two steps up to the bound: the order of the last lane's place, if there may be more
-	// lanes.
+	// headsSQL also reads the first two steps of each lane, up to the bound: if there may be more lanes, the order of
+	// the last lane's place.
 	headsSQL = openLanesOf + `, bound as materialized (
 	select case when count(*) < $2 then 9223372036854775807 else max(ord) end as ord from found
 )
@@ -53,8 +54,9 @@ select l.at, l.lane, l.ord, l.job, l.idx, r.ctid, r.ord, r.job, r.idx from found
 	order by r.ord, r.job, r.idx limit 2) r on true
 order by l.ord, l.job, l.idx, l.lane, r.ord, r.job, r.idx`
 
-	// readyOfLanesSQL reads each lane from the place that was found, up to the bound $5. Before the place are the index entries of
-	// steps that are gone, and perhaps steps of a transaction that has lowered it just now: a later search finds these steps.
+	// readyOfLanesSQL reads each lane from the place that was found, up to the bound $5. Before that place are index
+	// entries of deleted steps, and perhaps steps of a transaction that has just lowered the place: a later search finds
+	// those.
 	readyOfLanesSQL = `
 select r.ctid, r.lane, r.ord, r.job, r.idx from unnest($3::bigint[], $4::bigint[]) as l (lane, ord) cross join lateral (
 	select r.ctid, r.lane, r.ord, r.job, r.idx from perdure.ready r where r.agent = $1 and r.lane = l.lane and r.ord >= l.ord and r.ord <= $5
@@ -89,12 +91,12 @@ with recursive closed (name, key) as (
 select name, key from closed limit $3`
 )
 
-// laneWork is what a transaction has done to lanes, and has not written yet.
+// laneChanges is what a transaction has to write about lanes.
 type laneChanges struct {
-	entered map[kernel.LaneRef]kernel.Lane     // steps have become ready in them; with the place of the first
-	left    map[kernel.LaneRef]bool            // ready steps have left them, or their place is too early
+	entered map[kernel.LaneRef]kernel.Lane     // lanes in which steps became ready, with the place of the first
+	left    map[kernel.LaneRef]bool            // lanes that ready steps have left, or whose place is too early
 	closed  map[kernel.LaneRef]kernel.LimitKey // to be closed
-	at      map[kernel.LaneRef]pgwire.RowID    // of the rows of lanes that a search has found
+	at      map[kernel.LaneRef]pgwire.RowID    // rows of lanes that a search has found
 }
 
 func (w *laneChanges) enter(l kernel.Lane) {
@@ -124,17 +126,17 @@ func (w *laneChanges) close(lanes []kernel.ClosedLane) {
 	}
 }
 
-// foundLane is an open lane that a search has found.
+// openLane is an open lane that a search has found.
 type openLane struct {
 	id    kernel.LaneID
 	place kernel.Candidate
 	read  bool       // head was read
-	head  merge.Head // its first steps up to the search's bound; Whole: there are no others up to that
+	head  merge.Head // its first steps up to the search's bound; Whole: there are no others up to the bound
 }
 
-// readyOfLanes adds the first ready steps of the agent's open lanes whose limits are not full. If that is not sure, because places
-// were too early or lanes are left out, more lanes are read. Nothing that was read is kept for a later search of the transaction:
-// others may have taken these steps while it waited for a lock.
+// readyOfLanes adds the first ready steps of the agent's open lanes whose limits are not full. If places were too early,
+// or lanes were left out, more lanes are read until the result is certain. A later search of the transaction reads
+// everything again, because others may have dispatched these steps while it waited for a lock.
 func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyEntry) error {
 	if !tx.hasLanes {
 		return nil
@@ -155,7 +157,7 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyE
 			}
 		}
 		bound := int64(math.MaxInt64) // as in headsSQL
-		if len(lanes) == most {       // each of them has a step up to the last place: later steps are not among the first
+		if len(lanes) == most {       // each lane has a step up to the last place: later steps are not among the first
 			bound = lanes[most-1].place.Order
 		}
 		first, err := merge.First(max, of, func(of []kernel.LaneID, n int) (map[kernel.LaneID]merge.Head, error) {
@@ -170,7 +172,7 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyE
 			}
 		}
 		if len(lanes) == most && (len(first) < max || kernel.ClaimLess(first[max-1], lanes[most-1].place) > 0) {
-			continue // there may be earlier steps in lanes that are not read
+			continue // there may be earlier steps in lanes that were not read
 		}
 		for _, c := range first {
 			*found = append(*found, readyEntry{kernel.ReadyKey{Ready: true, Agent: agent, Order: c.Order}, c.StepRef})
@@ -179,8 +181,8 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyE
 	}
 }
 
-// findLanes reads the first open lanes, and their first steps in the same statement. Once the transaction has taken steps out of
-// lanes or closed some, most of the first lanes are of no use to it: their steps are not read with them then.
+// findLanes reads the first open lanes and, in the same statement, their first steps. After the transaction has
+// dispatched steps from lanes or closed some, most of the first lanes are useless to it: then it reads the lanes alone.
 func (tx *tx) findLanes(agent string, most int, types, names []string) ([]openLane, error) {
 	sql, withHeads := lanesSQL, len(tx.lanes.left)+len(tx.lanes.closed) == 0
 	if withHeads {
@@ -214,8 +216,8 @@ func (tx *tx) findLanes(agent string, most int, types, names []string) ([]openLa
 	return lanes, err
 }
 
-// readLanes gives the first n steps of each of some lanes, up to a bound, and mostly one more, which says whether there are others.
-// It reads those of which fewer were read.
+// readLanes reads the first n steps of each of some lanes, up to a bound, and mostly one more, which shows whether there
+// are others. It skips lanes of which so many were read.
 func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int, lanes map[kernel.LaneID]*openLane, bound int64) (map[kernel.LaneID]merge.Head, error) {
 	heads := make(map[kernel.LaneID]merge.Head, len(of))
 	var ids, ords pgwire.Cells
@@ -252,7 +254,7 @@ func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int, lanes map[kerne
 	return heads, err
 }
 
-// fullOf are the types whose limits are among these, and the limits of users' own.
+// fullOf splits full limits into the types whose limits they are, and users' own limits.
 func fullOf(full []string) (types, names []string) {
 	for _, limit := range full {
 		switch kind, of, _ := kernel.SplitLimit(limit); kind {
@@ -265,7 +267,7 @@ func fullOf(full []string) (types, names []string) {
 	return types, names
 }
 
-// laneStatements bring table lane in line with what the transaction has done, and forget it.
+// laneStatements returns the statements that update table lane, and clears the changes.
 func (tx *tx) laneStatements() (list []*pgwire.Statement) {
 	w := &tx.lanes
 	if n := len(w.entered); n > 0 {
@@ -291,7 +293,7 @@ func (tx *tx) laneStatements() (list []*pgwire.Statement) {
 	return list
 }
 
-// settle brings the places of the lanes up to date that steps have left.
+// settle updates the places of lanes that steps have left.
 func (w *laneChanges) settle() (list []*pgwire.Statement) {
 	type lanesOf struct {
 		ats, atLanes, lanes pgwire.Cells
@@ -321,7 +323,7 @@ func (w *laneChanges) settle() (list []*pgwire.Statement) {
 	return list
 }
 
-// closeStatements close lanes, and forget that.
+// closeStatements returns the statements that close lanes.
 func (w *laneChanges) closeStatements() []*pgwire.Statement {
 	n := len(w.closed)
 	if n == 0 {
@@ -353,7 +355,7 @@ func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) ([]string, error) {
 	err := tx.run(append(tx.lanes.closeStatements(), pgwire.New(openLanesSQL).Array(pgwire.Text, len(keys), names).Array(pgwire.Text, len(keys), texts).Int(max).Each(func(r *pgwire.Reader) error {
 		ref := kernel.LaneRef{Agent: r.Text(), Lane: kernel.LaneID(r.Int64())}
 		agents[ref.Agent] = true
-		delete(tx.lanes.at, ref) // another version of the row is there now
+		delete(tx.lanes.at, ref) // the row has another version now
 		tx.lanes.leave(ref)      // steps may have left it while it was closed
 		return nil
 	}))...)
