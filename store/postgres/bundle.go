@@ -456,8 +456,8 @@ func (tx *tx) unpack(j *bundledJob) *kernel.Job {
 	j.Make(j.At, &j.submitted.job, &j.submitted.step)
 	j.cached = &cachedJob{job: &j.submitted.job}
 	j.cached.put(&j.submitted.step)
-	later, _ := tx.store.cache.shapes.of(j.Shape, tx.cache.rows.server)
-	for _, l := range later {
+	implicit, _ := tx.store.cache.shapes.of(j.Shape, tx.cache.rows.server)
+	for _, l := range implicit {
 		j.cached.implicitSet.add(l.Index)
 	}
 	tx.cache.rows.put(j.submitted.job.ID, j.cached)
@@ -480,10 +480,10 @@ func (tx *tx) inBundle(ref kernel.StepRef) (*kernel.Step, error) {
 	if p.Make(p.At, &row.job, &row.step); ref.Index == 0 {
 		return &row.step, nil
 	}
-	later, err := tx.implicitOf(p.Shape)
-	for i := range later {
-		if later[i].Index == ref.Index {
-			s := later[i].step(&row.job)
+	implicit, err := tx.implicitOf(p.Shape)
+	for i := range implicit {
+		if implicit[i].Index == ref.Index {
+			s := implicit[i].step(&row.job)
 			return &s, err
 		}
 	}
@@ -494,8 +494,8 @@ func (tx *tx) inBundle(ref kernel.StepRef) (*kernel.Step, error) {
 func (tx *tx) stepsInBundle(p *bundledJob) ([]*kernel.Step, error) {
 	row := &jobRow{}
 	p.Make(p.At, &row.job, &row.step)
-	later, err := tx.implicitOf(p.Shape)
-	w := implicitSteps{&row.job, later}
+	implicit, err := tx.implicitOf(p.Shape)
+	w := implicitSteps{&row.job, implicit}
 	return w.insertInto([]*kernel.Step{&row.step}, perdure.MaxSteps), err
 }
 
@@ -523,12 +523,12 @@ func (w *writing) insertBundles(all []kernel.NewJob) []kernel.NewJob {
 		least = 0
 	}
 	made, rest := bundle.Collect(all, least, func(n *kernel.NewJob) bool {
-		later := w.implicit[n.Job.Shape]
-		if len(later) < len(n.Steps)-1 {
+		implicit := w.implicit[n.Job.Shape]
+		if len(implicit) < len(n.Steps)-1 {
 			return false
 		}
 		for _, s := range n.Steps[1:] {
-			if !isImplicit(later, n.Job, s) {
+			if !isImplicit(implicit, n.Job, s) {
 				return false
 			}
 		}

@@ -47,8 +47,8 @@ func (f *bundledJobs) scan(r *pgwire.Reader) error {
 	if !r.More() {
 		return nil
 	}
-	later, err := scanImplicit(r)
-	f.implicit = append(f.implicit, later)
+	implicit, err := scanImplicit(r)
+	f.implicit = append(f.implicit, implicit)
 	return err
 }
 

@@ -209,14 +209,14 @@ func (m *rowsTx) cached(ref kernel.StepRef) *kernel.Step {
 
 // created and changed update the cached rows with what this transaction writes. Rows of a job that was not cached, and
 // that are not written, stay uncached.
-func (m *rowsTx) created(n *kernel.NewJob, later []implicitStep) {
+func (m *rowsTx) created(n *kernel.NewJob, implicit []implicitStep) {
 	j := &cachedJob{job: withoutInput(n.Job), written: true}
 	if len(n.Steps) > 1 {
 		j.steps = make([]*kernel.Step, 0, len(n.Steps))
 	}
 	for _, s := range n.Steps {
 		j.put(s)
-		if isImplicit(later, n.Job, s) {
+		if isImplicit(implicit, n.Job, s) {
 			j.implicitSet.add(s.Index)
 		}
 	}

@@ -16,11 +16,11 @@ import (
 func (w *writing) insertSteps(all []kernel.NewJob) {
 	var firsts, others []newRow
 	for i := range all {
-		later := w.implicit[all[i].Job.Shape]
+		implicit := w.implicit[all[i].Job.Shape]
 		for _, s := range all[i].Steps {
 			if s.Index == 0 {
 				firsts = append(firsts, newRow{all[i].Job, s})
-			} else if !isImplicit(later, all[i].Job, s) {
+			} else if !isImplicit(implicit, all[i].Job, s) {
 				others = append(others, newRow{nil, s})
 			}
 		}

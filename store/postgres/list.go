@@ -21,18 +21,18 @@ func scanAlert(r *pgwire.Reader) kernel.Alert {
 		Message: r.Text(), RaisedAt: r.Time(), ClosedAt: r.Time(), ClosedBy: r.Text()}
 }
 
-// list is a query in the making.
+// list is a query that is being composed.
 type list struct {
 	*pgwire.Statement
 	where []string
 }
 
-// and adds a condition; ? in it is the parameter that was added last.
+// and adds a condition. A ? in it stands for the parameter that was added last.
 func (l *list) and(condition string) {
 	l.where = append(l.where, strings.ReplaceAll(condition, "?", fmt.Sprintf("$%d", l.Params())))
 }
 
-// finish makes the text of the statement.
+// finish composes the text of the statement.
 func (l *list) finish(selectFrom, order string, limit int) *pgwire.Statement {
 	where := "true"
 	if len(l.where) > 0 {
@@ -55,8 +55,8 @@ func (s *Store) ListJobs(ctx context.Context, f kernel.JobFilter) ([]*kernel.Job
 	return bundle.Merge(bundled, rows, f.Ascending, cmp.Or(f.Limit, perdure.DefaultListLimit)), nil
 }
 
-// listJobs walks the jobs by id, or those of a type; the open ones by the tables that have no others; those
-// with a label by the labels.
+// listJobs reads jobs by id, or by type and id. Unsettled jobs are read by the tables that contain only those, and jobs
+// with a label by table label.
 func listJobs(f kernel.JobFilter) *pgwire.Statement {
 	l := &list{Statement: &pgwire.Statement{}}
 	from, id, order := " from perdure.step s", "s.job", ""
@@ -73,7 +73,7 @@ func listJobs(f kernel.JobFilter) *pgwire.Statement {
 	case f.Key != "":
 		l.Text(f.Key)
 		l.and("s.job_key = ? and s.job_key is not null")
-		order = "s.job_key" // there is one at most
+		order = "s.job_key" // there is at most one
 	case f.Phase != nil && *f.Phase == perdure.Running:
 		from, id = " from"+unsettledSQL+firstOfOpenSQL, "o.job"
 	case f.Phase != nil && *f.Phase != perdure.Settled:

@@ -10,18 +10,17 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// Rows are looked up one by one by their key in a lateral subquery (offset 0), or in a join that compares the
-// first column of the key with any(array[…]): so the planner knows no other way, whatever it thinks of the
-// table's size.
+// Rows are looked up by their key in a lateral subquery (offset 0), or in a join that compares the first column of the
+// key with any(array[…]). So the planner has no other choice, whatever it assumes about the size of the table.
 //
 // A statement that locks is followed, in the same round trip, by one that reads the clock.
 
 var (
-	// lockJobsSQL reads the whole of the first rows: a report of a job with one step needs no more.
+	// lockJobsSQL reads whole first rows: a report of a job with one step needs no more.
 	lockJobsSQL = readJobsSQL + " for update"
 	readJobsSQL = "select ctid, " + names(rowColumns, "") + " from perdure.step where job = any($1) and idx = 0 order by job"
 
-	// holdJobsSQL is for those that are known.
+	// lockCachedSQL is for jobs whose rows are cached.
 	lockCachedSQL = "select job, ctid, xmin from perdure.step where job = any($1) and idx = 0 order by job for update"
 
 	stepsSQL = "select s.* from (select distinct * from unnest($1::uuid[], $2::int[]) as u (job, idx)) r" +
@@ -31,7 +30,7 @@ var (
 )
 
 const (
-	// octet_length does not read a value that is stored apart.
+	// octet_length does not read a value that is stored out of line.
 	payloadsSQL = `select job, idx, input, output from (
 			select p.*, r.n, sum(size) over (order by r.n) - size as before
 			from (select job, idx, min(n) as n from unnest($1::uuid[], $2::int[]) with ordinality as u (job, idx, n) group by job, idx) r
@@ -48,16 +47,16 @@ const (
 		join perdure.permit p on p.name = any(array[u.name collate "C"]) and p.key = u.key collate "C" group by u.name, u.key`
 )
 
-// crossTime is how long a transaction that has locked jobs waits for others: less than PostgreSQL does before
-// it looks for a deadlock, or whoever locks in order would be ended as often as who does not. Tried again, it
-// locks all that it asked for at once.
+// secondLockTimeout is how long a transaction that has locked jobs waits for further locks. It is less than the time
+// after which PostgreSQL looks for a deadlock. Otherwise PostgreSQL would abort transactions that lock in order as often
+// as those that do not. When the transaction is retried, it locks all jobs at once.
 const (
 	secondLockTimeout = "200ms"
 	lockTimeoutSQL    = "select set_config('lock_timeout', $1, true)"
 )
 
-// LockJobs locks the rows of jobs. Of jobs without rows it then locks the bundles, and at last the rows of those that have left a
-// bundle meanwhile. From the first lock on, it does not wait for long (manner.crosses).
+// LockJobs locks the rows of jobs. Then it locks the bundles of jobs that have no rows, and at last the rows of jobs
+// that have left a bundle in between. After the first lock it does not wait for long (lockMode.secondLock).
 func (tx *tx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 	ids = sortedUnique(ids)
 	all, how := ids, lockMode{}
@@ -108,7 +107,7 @@ func sortJobs(jobs []*kernel.Job) {
 	slices.SortFunc(jobs, func(a, b *kernel.Job) int { return a.ID.Compare(b.ID) })
 }
 
-// missing are those of ids, which are in order, that are not among the jobs.
+// without returns those of ids that are not among the jobs. The ids are in order.
 func without(ids []perdure.JobID, jobs []*kernel.Job) (rest []perdure.JobID) {
 	there := make(map[perdure.JobID]bool, len(jobs))
 	for _, j := range jobs {
@@ -148,13 +147,13 @@ func (tx *tx) TryLockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 	return jobs, nil
 }
 
-// manner is how jobs are locked.
+// lockMode is how jobs are locked.
 type lockMode struct {
 	skip       string
-	secondLock bool // the transaction has locked others: another may do so in another order
+	secondLock bool // the transaction holds locks of other jobs: another transaction may lock in another order
 }
 
-// in is the statements between settings for them alone.
+// statements puts the statements between settings for them alone.
 func (how lockMode) statements(tx *tx, list []*pgwire.Statement) []*pgwire.Statement {
 	if !how.secondLock {
 		return list
@@ -163,20 +162,20 @@ func (how lockMode) statements(tx *tx, list []*pgwire.Statement) []*pgwire.State
 	return slices.Concat([]*pgwire.Statement{wait(secondLockTimeout)}, list, []*pgwire.Statement{wait(tx.store.lockTimeout)})
 }
 
-// readRow is a job and its first step, as one row has them.
+// jobRow is a job and its first step, which are in one row.
 type jobRow struct {
 	job  kernel.Job
 	step kernel.Step
 }
 
-// firstRow is a row that is locked. As long as it is not written, it stays where it is.
+// lockedRow is a row that this transaction has locked. Until it is written, its position does not change.
 type lockedRow struct {
 	at   pgwire.RowID
-	step *kernel.Step // nil where it is not known
+	step *kernel.Step // nil if it is not cached
 }
 
-// lockJobs gives the rows as they are once they are locked: where a lock was waited for, PostgreSQL
-// reads that row again. The ids come in order, and each of them once.
+// lockJobs returns the rows as they are once they are locked: if a statement waits for a lock, PostgreSQL reads that row
+// again. The ids are in order and unique.
 func (tx *tx) lockJobs(ids []perdure.JobID, how lockMode) ([]*kernel.Job, error) {
 	l := &locking{tx: tx, cached: tx.cache.rows.store.take(ids), jobs: make([]*kernel.Job, 0, len(ids))}
 	list := how.statements(tx, l.statements(how.skip, ids))
@@ -190,7 +189,7 @@ func (tx *tx) lockJobs(ids []perdure.JobID, how lockMode) ([]*kernel.Job, error)
 	return l.sorted(), err
 }
 
-// eachOnce gives ids in order, and each of them once: the same list, if it is so already.
+// sortedUnique returns ids in order, each of them once. If they are so already, it returns the same slice.
 func sortedUnique(ids []perdure.JobID) []perdure.JobID {
 	for i := 1; i < len(ids); i++ {
 		if ids[i-1].Compare(ids[i]) >= 0 {
@@ -202,22 +201,22 @@ func sortedUnique(ids []perdure.JobID) []perdure.JobID {
 	return ids
 }
 
-// locking is the locking of some jobs, of which some may be known.
+// locking locks some jobs, of which some may be cached.
 type locking struct {
 	tx     *tx
 	cached []*cachedJob
-	locked map[perdure.JobID]version // locked, of those that were to be held
+	locked map[perdure.JobID]version // of the jobs that were locked by lockCachedSQL
 	jobs   []*kernel.Job
 	free   []jobRow
 }
 
-// version is where a row is, and which transaction has written it.
+// version is the position of a row, and the transaction that wrote it.
 type version struct {
 	at   pgwire.RowID
 	xmin uint32
 }
 
-// statements lock all in one order. Where some are known, the others are read in a second statement.
+// statements locks all jobs in one order. If some are cached, a second statement reads the others.
 func (l *locking) statements(skip string, ids []perdure.JobID) []*pgwire.Statement {
 	switch {
 	case len(ids) == 0:
@@ -237,7 +236,7 @@ func (l *locking) statements(skip string, ids []perdure.JobID) []*pgwire.Stateme
 	return []*pgwire.Statement{hold, l.read(readJobsSQL, others)}
 }
 
-// notTaken are those of ids that are not known. The ids and what was taken are in the same order.
+// notCached returns those of ids that were not taken from the cache. Both are in the same order.
 func (l *locking) notCached(ids []perdure.JobID) []perdure.JobID {
 	others, taken := make([]perdure.JobID, 0, len(ids)-len(l.cached)), l.cached
 	for _, id := range ids {
@@ -250,7 +249,7 @@ func (l *locking) notCached(ids []perdure.JobID) []perdure.JobID {
 	return others
 }
 
-// hold locks jobs and tells their versions.
+// lockCached locks jobs and passes their versions to tell.
 func lockCached(ids []perdure.JobID, skip string, tell func(perdure.JobID, version) error) *pgwire.Statement {
 	return uuids(pgwire.New(lockCachedSQL+skip), ids).Each(func(r *pgwire.Reader) error {
 		id := r.UUID()
@@ -258,7 +257,7 @@ func lockCached(ids []perdure.JobID, skip string, tell func(perdure.JobID, versi
 	})
 }
 
-// read reads rows; those that are to be held, and are not, belong to others.
+// read reads rows. It skips jobs that were to be locked before, and that other transactions have locked.
 func (l *locking) read(sql string, ids []perdure.JobID) *pgwire.Statement {
 	return uuids(pgwire.New(sql), ids).Each(func(r *pgwire.Reader) error {
 		row, at := l.freeRow(), pgwire.RowID(r.Next())
@@ -275,7 +274,7 @@ func (l *locking) read(sql string, ids []perdure.JobID) *pgwire.Statement {
 	})
 }
 
-// outdated are the jobs that are locked, and are not as they were known. The others are taken.
+// readStale returns the jobs that are locked and whose cached rows are stale. The others are added.
 func (l *locking) readStale() (ids []perdure.JobID) {
 	m := &l.tx.cache.rows
 	same := m.store.useServer(m.server)
@@ -294,7 +293,7 @@ func (l *locking) readStale() (ids []perdure.JobID) {
 	return ids
 }
 
-// blank is where the next row is read to; it stays blank until it is kept.
+// freeRow returns a zero row for the next row to be read into.
 func (l *locking) freeRow() *jobRow {
 	if len(l.free) == 0 {
 		l.free = make([]jobRow, min(max(cap(l.jobs)-len(l.jobs), 1), 100))
@@ -307,14 +306,14 @@ func (l *locking) add(job *kernel.Job, row lockedRow) {
 	l.tx.lockedRows[job.ID] = row
 }
 
-// all are the jobs, in the order of their ids.
+// sorted returns the jobs in the order of their ids.
 func (l *locking) sorted() []*kernel.Job {
 	sortJobs(l.jobs)
 	return l.jobs
 }
 
-// LockLimits takes the rows one after the other, in the order of names, and counts in a later
-// statement, which sees what the rows' last holders have let out.
+// LockLimits locks the rows one after the other, in the order of names. It counts permits in a later statement, which
+// sees what the previous holders of the locks have dispatched.
 func (tx *tx) LockLimits(names []string) (limits []kernel.Limit, err error) {
 	count := pgwire.New(countLimitsSQL).Texts(names).Each(func(r *pgwire.Reader) error {
 		l := scanLimit(r)
@@ -387,7 +386,7 @@ func (tx *tx) Steps(refs []kernel.StepRef) ([]*kernel.Step, error) {
 	if !slices.IsSortedFunc(steps, byRef) {
 		slices.SortFunc(steps, byRef)
 	}
-	// One that was asked for twice was read once more.
+	// A step that was requested twice was read once more.
 	return slices.CompactFunc(steps, func(a, b *kernel.Step) bool { return a.StepRef == b.StepRef }), nil
 }
 

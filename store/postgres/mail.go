@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// stillWaiting says it in a way that fits no index: what is known by its id or key is found by that.
+	// stillWaiting is written so that it matches no index: mail with a known id or key is found by that.
 	stillWaiting = "coalesce(closed_at, 'infinity') = 'infinity'"
 
 	mailSQL = `
@@ -50,14 +50,14 @@ func (s *Store) Mail(ctx context.Context, max, maxBytes int) ([]kernel.Mail, err
 	})
 }
 
-// MailWaiting is one look at an index.
+// MailWaiting reads one index entry.
 func (s *Store) MailWaiting(ctx context.Context) (kernel.MailWaiting, error) {
 	return first(query(ctx, s, pgwire.New(mailWaitingSQL), func(r *pgwire.Reader) kernel.MailWaiting {
 		return kernel.MailWaiting{Number: r.Int(), Oldest: max(time.Duration(r.Int64())*time.Microsecond, 0)}
 	}))
 }
 
-// Submission is what became of one.
+// Submission returns the outcome of a submission.
 func (s *Store) Submission(ctx context.Context, id perdure.JobID) (*kernel.Submission, error) {
 	return first(query(ctx, s, pgwire.New(submissionSQL).UUID(id), func(r *pgwire.Reader) *kernel.Submission {
 		n := &kernel.Submission{ID: id}
@@ -65,17 +65,17 @@ func (s *Store) Submission(ctx context.Context, id perdure.JobID) (*kernel.Submi
 			copy(n.Job[:], job)
 		}
 		if b := r.Next(); len(b) > 1 {
-			n.Refusal = append(n.Refusal, b[1:]...) // after the number of the format
+			n.Refusal = append(n.Refusal, b[1:]...) // without the format number
 		}
 		n.PostedAt, n.ClosedAt = r.Time(), r.Time()
 		return n
 	}))
 }
 
-// MailHints is told by a NOTIFY in the sender's transaction, while somebody listens (Hints).
+// MailHints returns a channel that receives when a NOTIFY of a sender's transaction arrives, while Hints listens.
 func (s *Store) MailHints() <-chan struct{} { return s.hints.mail }
 
-// ForgetMail deletes what is closed and old.
+// ForgetMail deletes old closed mail.
 func (s *Store) ForgetMail(ctx context.Context, applied, refused time.Time, max int) (n int, err error) {
 	err = s.write(ctx, func() []*pgwire.Statement {
 		st := pgwire.New(forgetMailSQL).Moment(applied).Moment(refused).Int(max)

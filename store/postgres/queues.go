@@ -9,20 +9,20 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// sides gathers what a Save changes in the side tables: for each row of step, what it was in before and
-// what it is in now. A row that is in none of them costs nothing here.
+// queueChanges collects what a Save changes in the queue tables: for each row of step, the entries that it had and the
+// entries that it has now. A row without entries costs nothing here.
 type queueChanges struct {
 	tx       *tx
-	capacity int // how long the lists of steps become, as a rule
+	capacity int // for lists of steps
 
-	newOpen                []openEntry // with their jobs
-	putOpen, delOpen       []openEntry // or moved
+	newOpen                []openEntry // for new jobs
+	putOpen, delOpen       []openEntry // put: inserted, or updated if there is an entry
 	newReady               []readyEntry
 	putReady, delReady     []readyEntry
 	putDue, delDue         []dueEntry
 	putPermits, delPermits []permitEntry
-	limits                 map[string]bool // the limits that there are; nil: not needed yet
-	started                []inFlightEntry // dispatched, or held otherwise than before
+	limits                 map[string]bool // names of the defined limits; nil: not needed so far
+	started                []inFlightEntry // dispatched, or with another holder than before
 	ended                  []kernel.StepRef
 }
 
@@ -51,14 +51,14 @@ type permitEntry struct {
 	kernel.StepRef
 }
 
-// openOf is the entry of a job in open; ok is false if it has none. A job with runs in flight is found by out, unless
-// its deadline is still to come.
+// openOf returns the entry of a job in table open; ok is false if it has none. A job with runs in flight is found by
+// table out, unless its deadline is still to come.
 func openOf(j *kernel.Job) (row openEntry, ok bool) {
 	row = openEntry{j.ID, j.OverdueAt()}
 	return row, j.Phase != perdure.Settled && (j.Running == 0 || !row.deadline.IsZero())
 }
 
-// job notes what a job's row changes; was is nil where it is new.
+// jobChanged adds what a change of a job's row changes; was is nil if the row is new.
 func (d *queueChanges) jobChanged(was, now *kernel.Job) {
 	row, open := openOf(now)
 	var before openEntry
@@ -84,7 +84,7 @@ func (d *queueChanges) jobChanged(was, now *kernel.Job) {
 	}
 }
 
-// enter notes the lane of a step that is ready.
+// enterLane adds the lane of a step that is ready.
 func (d *queueChanges) enterLane(s *kernel.Step) {
 	if s.Needs == "" {
 		return
@@ -95,7 +95,7 @@ func (d *queueChanges) enterLane(s *kernel.Step) {
 	}
 }
 
-// permits notes which permits a row takes and frees, of those that are kept.
+// permitsChanged adds the permits that a row acquires and releases, of those that are stored.
 func (d *queueChanges) permitsChanged(ref kernel.StepRef, was, now kernel.Permits) {
 	if was == now || len(d.tx.limits) == 0 && was.Needs == "" && now.Needs == "" {
 		return
@@ -116,11 +116,11 @@ func (d *queueChanges) permitsChanged(ref kernel.StepRef, was, now kernel.Permit
 	}
 }
 
-// step notes what a step's row changes; was is nil where it is new.
+// stepChanged adds what a change of a step's row changes; was is nil if the row is new.
 func (d *queueChanges) stepChanged(was, now *kernel.Step) {
 	readyNow := kernel.ReadyOf(now)
 	if was == nil {
-		was = &kernel.Step{} // it has no places
+		was = &kernel.Step{} // a step without entries
 		if readyNow.Ready {
 			d.newReady = appendTo(d.newReady, d.capacity, readyEntry{readyNow, now.StepRef})
 			d.enterLane(now)
@@ -160,7 +160,7 @@ func (d *queueChanges) stepChanged(was, now *kernel.Step) {
 	}
 }
 
-// add makes a list large enough at once: most of what one Save changes changes alike.
+// appendTo allocates a list with its expected capacity, because most changes of a Save are of one kind.
 func appendTo[T any](list []T, most int, v T) []T {
 	if list == nil {
 		list = make([]T, 0, most)
@@ -168,8 +168,8 @@ func appendTo[T any](list []T, most int, v T) []T {
 	return append(list, v)
 }
 
-// statements take out what has left before they put in what has come. What is there already, or gone, is
-// as it should be: the side tables follow the rows, and an error in them mends itself.
+// statements deletes entries before it inserts others. It is no error if an entry exists already or is missing already:
+// queue tables follow the rows, and a wrong entry is corrected so.
 func (d *queueChanges) statements() (list []*pgwire.Statement) {
 	if len(d.delOpen) > 0 {
 		list = append(list, openGrid(d.delOpen, false).Remove("open"))
@@ -205,8 +205,8 @@ func (d *queueChanges) statements() (list []*pgwire.Statement) {
 	return append(list, d.tx.cache.sets.statements(d.started, d.ended)...)
 }
 
-// leave takes steps out of the queue: those that this transaction has found there where they are, the others
-// by their key. Where one has moved, the transaction is tried again.
+// deleteReady deletes the entries of steps that are no longer ready. Entries that this transaction has found are deleted
+// by their position, the others by their key. If one has moved, the transaction is retried.
 func (d *queueChanges) deleteReady() (list []*pgwire.Statement) {
 	var others []readyEntry
 	g := queuedGrid()

@@ -15,7 +15,7 @@ import (
 
 var jobSQL = "select " + names(rowColumns, "s.") + ", " + implicitOfFirst + " from perdure.step s where job = $1 and idx < $2 order by idx"
 
-// laterOfFirst is what the steps of a job s that have no row may be, beside its first row.
+// implicitOfFirst selects, beside the first row of a job s, which of its steps may be implicit.
 const implicitOfFirst = "case when s.idx = 0 and s.job_phase <> 0 then (select later from perdure.shape where id = s.shape) end"
 
 const (
@@ -27,7 +27,7 @@ const (
 		union all
 		select recipient from perdure.mail where key = $1 and key is not null and refusal is null and ` + stillWaiting + " limit 1"
 	findIDsSQL = "select job from perdure.step where job between $1 and $2 and idx = 0 order by job limit $3"
-	// readPayloadsSQL does not read values that are left out: their sizes are known without them.
+	// readPayloadsSQL reads only the sizes of values that are left out.
 	readPayloadsSQL = `with sizes as (
 			select *, coalesce(octet_length(input), 0) as ins, coalesce(octet_length(output), 0) as outs
 			from perdure.payload where job = $1 and idx >= 0 and (input is not null or output is not null)
@@ -41,7 +41,8 @@ const (
 	readPayloadSQL = `select job, idx, input, output from perdure.payload where job = $1 and idx = $2 and (input is not null or output is not null)`
 	historySQL     = "select id, job, step, run, at, event, author, detail from perdure.entry where job = $1 and id > $2 order by id limit $3"
 
-	// What holds a limit: where there is none of the name, and no permits are kept, what would.
+	// jobHoldersSQL and the next select the holders of a limit. If the limit is not defined and no permits are stored,
+	// they select what would hold it.
 	jobHoldersSQL = `with held as (
 			select job from perdure.permit where name = $1
 			union all
@@ -82,7 +83,7 @@ func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (*kernel.J
 	return w.job, found[:min(len(found), max(steps, 0))], nil
 }
 
-// rows are the steps of a job that have one, and what stands beside the first; of a job in a bundle, that.
+// rows returns the steps of a job that have rows, and its implicit steps; or the steps of a job in a bundle.
 func (s *Store) rows(ctx context.Context, id perdure.JobID, st *pgwire.Statement) (w implicitSteps, steps []*kernel.Step, err error) {
 	var bundled bundledJobs
 	err = s.send(ctx, func() []*pgwire.Statement {
@@ -144,7 +145,7 @@ func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.Jo
 	return ids[:min(len(ids), max)], nil
 }
 
-// idRange is the range of ids that start with these digits.
+// idRange returns the range of ids that start with these digits.
 func idRange(digits string) (low, high perdure.JobID, ok bool) {
 	if digits == "" || len(digits) > 32 {
 		return low, high, false
@@ -158,7 +159,7 @@ func idRange(digits string) (low, high perdure.JobID, ok bool) {
 	return low, high, err == nil
 }
 
-// stepsSinceSQL is for what has been updated since, and the first row, by which the others are known.
+// stepsSinceSQL reads steps that were updated since, and the first row, from which implicit steps follow.
 var stepsSinceSQL = "select " + names(rowColumns, "s.") + ", " + implicitOfFirst + " from perdure.step s where job = $1 and (updated_at >= $2 or idx = 0) order by idx"
 
 func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) ([]*kernel.Step, error) {
@@ -170,7 +171,7 @@ func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time)
 	if err != nil || since.IsZero() {
 		return w.insertInto(steps, perdure.MaxSteps), err
 	}
-	// Whoever has no row has not been updated since the job was made; and if that was since, all rows are here.
+	// A step without a row was not updated since the job was created. If the job was created since, all rows are here.
 	if w.job != nil && !w.job.CreatedAt.Before(since) {
 		steps = w.insertInto(steps, perdure.MaxSteps)
 	}

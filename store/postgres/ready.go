@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// readyFullSQL walks the lanes of an agent by a loose index scan, and takes no more than $2 steps from each: a lane of
-	// a hundred thousand steps does not stand in front of another. The lanes in $3 are left out; some begin at marks.
+	// readyFullSQL visits the lanes of an agent by a loose index scan, and takes no more than $2 steps from each: a lane
+	// of a hundred thousand steps does not block another. The lanes in $3 are left out. Some lanes begin at marks.
 	readyFullSQL = `
 with recursive lane (lane) as (
 	(select lane from perdure.ready where agent = $1 and lane >= 0 order by lane limit 1)
@@ -40,14 +40,15 @@ from unnest($4::bigint[], $5::bigint[], $6::uuid[], $7::int[]) as lane (lane, or
 where lane.lane <> all ($3::bigint[])
 order by r.ord, r.job, r.idx limit $2`
 
-	// permittedSQL are the jobs that hold a permit of job:TYPE, for the types in $1; no more than their limits allow.
+	// permittedSQL selects the jobs that hold a permit of job:TYPE, for the types in $1. There are no more than these
+	// limits allow.
 	permittedSQL = `
 select f.type, p.job, s.priority
 from unnest($1::text[]) as f (type) cross join lateral (
 	select p.job from perdure.permit p where p.name = 'job:' || f.type) p cross join lateral (
 	select priority from perdure.step where job = p.job and idx = 0 offset 0) s`
 
-	// readyOfSQL are the ready steps of these jobs, of which lane and order are known.
+	// readyOfSQL selects the ready steps of these jobs. Their lanes and orders are known.
 	readyOfSQL = `
 select r.ctid, r.lane, r.ord, r.job, r.idx
 from unnest($3::bigint[], $4::bigint[], $5::uuid[]) as j (lane, ord, job) cross join lateral (
@@ -56,7 +57,7 @@ from unnest($3::bigint[], $4::bigint[], $5::uuid[]) as j (lane, ord, job) cross 
 	order by r.idx limit $2) r
 order by r.ord, r.job, r.idx limit $2`
 
-	// readyOfOpenSQL is the same where some of the lanes may be closed.
+	// readyOfOpenSQL is the same if some of the lanes may be closed.
 	readyOfOpenSQL = `
 select r.ctid, r.lane, r.ord, r.job, r.idx
 from unnest($3::bigint[], $4::bigint[], $5::uuid[]) as j (lane, ord, job) cross join lateral (
@@ -66,8 +67,8 @@ from unnest($3::bigint[], $4::bigint[], $5::uuid[]) as j (lane, ord, job) cross 
 	order by r.idx limit $2) r
 order by r.ord, r.job, r.idx limit $2`
 
-	// permittedStepsSQL is what lane and order of these jobs' ready steps follow from: they may need limits of users' own,
-	// and the settings of the agent may have been others when they became ready.
+	// permittedStepsSQL selects what the lane and order of these jobs' ready steps follow from: the steps may need
+	// users' own limits, and the settings of the agent may have changed since they became ready.
 	permittedStepsSQL = `
 select s.job, s.priority, s.ageing, s.limits from unnest($2::uuid[]) as j (job) cross join lateral (
 	select job, priority, ageing, limits from perdure.step where job = j.job and phase = 2 and agent = $1 offset 0) s`
@@ -102,7 +103,7 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 		return nil, err
 	}
 	inOrder := func(a, b readyEntry) int { return kernel.ClaimLess(a.candidate(), b.candidate()) }
-	if !slices.IsSortedFunc(found, inOrder) { // they are of several queries, each in order
+	if !slices.IsSortedFunc(found, inOrder) { // they come from several queries, each in order
 		slices.SortFunc(found, inOrder)
 	}
 	if len(found) > max {
@@ -118,7 +119,7 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 
 func (tx *tx) Pass(agent string) { tx.cache.lanes.yield(agent) }
 
-// look is the query of one look at the plain lanes, but those of full types.
+// searchLanes is the query of one search of the plain lanes. Lanes of full types are left out.
 func (tx *tx) searchLanes(l *laneSearch, max int, types []string, found *[]readyEntry) *pgwire.Statement {
 	scan := tx.scanReady(l.agent)
 	inLane := func(r *pgwire.Reader) readyEntry {
@@ -157,7 +158,7 @@ func (tx *tx) scanReady(agent string) func(*pgwire.Reader) readyEntry {
 	}
 }
 
-// readyOfPermitted adds the ready steps of the jobs that hold a permit of these types' limits.
+// readyOfPermitted adds the ready steps of jobs that hold a permit of a full job:TYPE limit.
 func (tx *tx) readyOfPermitted(l *laneSearch, max int, fullTypes, full []string, found *[]readyEntry) error {
 	if len(fullTypes) == 0 {
 		return nil

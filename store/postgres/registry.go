@@ -8,15 +8,16 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// What has not been seen for a day is forgotten, or the registry would grow with every restart.
+// Nodes and holders that were not seen for a day are deleted, so that the registry does not grow with every restart.
 const (
 	// nowSQL is the store's time (see clock.go), computed from the latest mark and the rest of a lead.
 	nowSQL = `select greatest(t.at - least(greatest(t.at - k.mark, '0') / 10, k.ahead * interval '1 microsecond'), k.mark) as now
 		from perdure.clock k cross join lateral (select clock_timestamp() + k.ahead * interval '1 microsecond' as at) t where k.one`
 
-	// attendSQL is one statement, as it is asked every few seconds by every node. What a node has in roles, and
-	// has not lapsed, moves on: by a time that is read before any lock is waited for, so that it is early. Rows
-	// of seen are taken in their order, so that two nodes that put the same ones do not wait for each other.
+	// attendSQL is one statement, because every node executes it every few seconds. It extends the roles of the node
+	// that have not lapsed. The new end is computed from a time that is read before any lock is waited for, so it may be
+	// early but not late. Rows of table seen are locked in order, so that two nodes that write the same rows do not wait
+	// for each other.
 	attendSQL = `
 with c as materialized (
 	` + nowSQL + `

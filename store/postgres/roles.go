@@ -19,7 +19,7 @@ const (
 			standby = $6, standby_host = $7, standby_until = $8
 		where name = $1 and epoch = $9 and leader = $10 and standby = $11`
 
-	// tellRolesSQL goes with the commit: elections are rare, and who has been handed a role is to know at once.
+	// tellRolesSQL is sent with the commit: elections are rare, and the new leader must know at once.
 	tellRolesSQL = "select pg_notify('perdure_role', '')"
 )
 
@@ -61,7 +61,7 @@ func (s *Store) Roles(ctx context.Context) ([]kernel.Role, error) {
 	return query(ctx, s, pgwire.New(rolesSQL), scanRole)
 }
 
-// roll takes what attendSQL answers: the clock in every row, and a role, if there is one.
+// roll reads the answer of attendSQL: the clock in every row, and a role if there is one.
 func (s *Store) roll(into *kernel.Roll) func(*pgwire.Reader) error {
 	return func(r *pgwire.Reader) error {
 		if read := scanReading(r); into.Now.IsZero() {

@@ -14,14 +14,14 @@ const closeAlertsSQL = `update perdure.alert a set closed_at = coalesce($5, cloc
 	where a.job = $1 and a.closed_at is null and ($2 = '' or a.step = $2)
 	and a.kind = any ($3::text[])`
 
-// Save sends everything in one round trip at most, in the order of the fields of Changes, and compares how many rows
-// were met with how many there should have been.
+// Save sends everything in at most one round trip, in the order of the fields of Changes. It compares how many rows were
+// written with how many there should have been.
 func (tx *tx) Save(c *kernel.Changes) error {
 	if c.Empty() {
 		return nil
 	}
 	tx.wrote = true
-	if err := tx.start(); err != nil { // the limits that there are have to be known
+	if err := tx.start(); err != nil { // reads which limits are defined
 		return err
 	}
 	w := &writing{tx: tx, queues: queueChanges{tx: tx, capacity: max(len(c.Steps), len(c.NewJobs))}}
@@ -41,9 +41,9 @@ func (tx *tx) Save(c *kernel.Changes) error {
 	w.list = append(w.list, w.queues.statements()...)
 	tx.lanes.close(c.CloseLanes)
 	crashpoint.Here(crashpoint.PostgresSave)
-	// A few rows go with what comes next, which may be the commit. Of many it is better known before that that
-	// they were met, and the server has begun with them.
-	// And which transaction makes bundles has to be known before.
+	// A few rows go with the next request, which may be the commit. Many rows are sent now: the server can begin with
+	// them, and a conflict is known before the commit. If bundles are made, the transaction's id must be known before
+	// the commit.
 	if len(c.NewJobs)+len(c.Jobs)+len(c.Steps) > maxSaved || len(w.inRows) < len(c.NewJobs) {
 		return tx.run(w.list...)
 	}
@@ -51,10 +51,10 @@ func (tx *tx) Save(c *kernel.Changes) error {
 	return nil
 }
 
-// maxSaved bounds the rows of one Save that waits.
+// maxSaved bounds the rows of one Save that are sent with the next request.
 const maxSaved = 64
 
-// remember notes what the rows will be, and by which transaction.
+// remember updates the cache with the rows as they will be, and reads the id of the transaction.
 func (w *writing) remember(c *kernel.Changes) {
 	m := &w.tx.cache.rows
 	if m.jobs == nil {
@@ -74,20 +74,20 @@ func (w *writing) remember(c *kernel.Changes) {
 	}
 }
 
-// writing is the statements of a Save.
+// writing collects the statements of a Save.
 type writing struct {
 	tx       *tx
 	queues   queueChanges
 	list     []*pgwire.Statement
-	stale    bool                              // a job in a bundle is not as it was said to be
-	inRows   []kernel.NewJob                   // new jobs that are in no bundle
-	implicit map[kernel.ShapeID][]implicitStep // of the new jobs' shapes that are known
+	stale    bool                              // a job in a bundle is not as the caller has loaded it
+	inRows   []kernel.NewJob                   // new jobs that are not in bundles
+	implicit map[kernel.ShapeID][]implicitStep // of the new jobs' shapes, as far as they are cached
 }
 
 func (w *writing) add(s *pgwire.Statement) { w.list = append(w.list, s) }
 
-// newJobs writes submissions. A key that is taken means that somebody was faster: the transaction is
-// tried again and then finds the key.
+// newJobs inserts submissions. If a key exists, another transaction was faster: this one is retried, and then finds the
+// key.
 func (w *writing) newJobs(all []kernel.NewJob) {
 	if len(all) == 0 {
 		return
@@ -95,7 +95,7 @@ func (w *writing) newJobs(all []kernel.NewJob) {
 	w.shapes(all)
 	all = w.insertBundles(all)
 	w.inRows = all
-	// In the order of keys, so that two who submit the same ones do not wait for each other.
+	// In the order of keys, so that two transactions that submit the same keys do not wait for each other.
 	all = slices.SortedFunc(slices.Values(all), func(a, b kernel.NewJob) int {
 		return cmp.Or(cmp.Compare(a.Job.Key, b.Job.Key), a.Job.ID.Compare(b.Job.ID))
 	})
@@ -128,8 +128,8 @@ func (w *writing) newJobs(all []kernel.NewJob) {
 	}
 }
 
-// shapes writes those that are not known to be there; the first of its id stays. Of those that are known it is kept
-// which steps are made later; of the others it will be from the next transaction on.
+// shapes inserts shapes that are not known to be stored. If one is stored already, it is not changed. For known shapes
+// it looks up the implicit steps; for others these are cached from the next transaction on.
 func (w *writing) shapes(all []kernel.NewJob) {
 	w.implicit = map[kernel.ShapeID][]implicitStep{}
 	fresh := map[kernel.ShapeID]*kernel.NewJob{}
@@ -154,11 +154,11 @@ func (w *writing) shapes(all []kernel.NewJob) {
 		g.Row()
 		g.At(0).UUID(id)
 		g.At(1).Bytes(fresh[id].Shape)
-		var later []byte
+		var implicit []byte
 		if list := implicitOf(fresh[id]); len(list) > 0 {
-			later = marshal(list)
+			implicit = marshal(list)
 		}
-		g.At(2).NullJSON(later)
+		g.At(2).NullJSON(implicit)
 	}
 	if w.tx.cache.shapes == nil {
 		w.tx.cache.shapes = map[kernel.ShapeID][]implicitStep{}
@@ -167,7 +167,7 @@ func (w *writing) shapes(all []kernel.NewJob) {
 	w.add(selectImplicit(order, w.tx.cache.shapes))
 }
 
-// payloads writes by what is set, so that the value that is not stays as it is.
+// payloads writes inputs, outputs or both, so that a value that is not set remains.
 func (w *writing) payloads(all []kernel.PayloadChange) {
 	all = mergePayloads(all)
 	for _, set := range []struct {
@@ -195,7 +195,7 @@ func (w *writing) payloads(all []kernel.PayloadChange) {
 	}
 }
 
-// onePerStep makes one change of those of the same step: what comes later goes before.
+// mergePayloads makes one change of all changes to the same step. A later value replaces an earlier one.
 func mergePayloads(all []kernel.PayloadChange) []kernel.PayloadChange {
 	if len(all) < 2 {
 		return all
@@ -273,8 +273,8 @@ func (w *writing) history(all []kernel.Entry) {
 	w.add(g.Insert("entry", "").Exact(g.Len()))
 }
 
-// stirs says whether somebody may be waiting for these changes: an agent for work, or a caller for a
-// job to come to rest. (Who waits for room under a limit waits for a permit that is freed.)
+// makesClaimable reports whether a component may wait for these changes: an agent for work, or a caller for a job that
+// is settled or parked. (Waiting for a limit ends with a permit that is released.)
 func makesClaimable(c *kernel.Changes) bool {
 	ready := func(s *kernel.Step) bool { return s.Phase == perdure.Ready }
 	for _, n := range c.NewJobs {

@@ -59,7 +59,7 @@ func known() []migration {
 // Schema is the version of the schema that this program works with.
 var Schema = len(known())
 
-// While one process migrates, the others wait for it.
+// While one process migrates, other processes wait for it.
 const (
 	migrationLock  = "select pg_advisory_xact_lock(8098991089)"
 	createVersions = `create schema if not exists perdure; create table if not exists perdure.migration (
@@ -73,8 +73,8 @@ const (
 	migrateLockTime = time.Minute
 )
 
-// Migrate brings the schema of the database at url to the version that this program knows. It may be
-// called by any number of processes at once, again, and after one that was cut off.
+// Migrate brings the schema of the database at url to the version of this program. Any number of processes may call it
+// at once, and again after a call that was interrupted.
 func Migrate(ctx context.Context, url string) (from, to int, err error) {
 	cfg, err := configure(url, nil)
 	if err != nil {

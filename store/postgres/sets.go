@@ -10,18 +10,18 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// sets is this process's memory of the rows of out that it wrote: which runs are in them, and how many are
-// still out, so that whoever ends the last one deletes the row. It is a mere shortcut. Where other processes
-// end runs, too, a set is looked at now and then whether anybody is left in it; and what is forgotten stays
-// until its time has come: then the sweep finds nobody.
+// runSets remembers the rows of table out that this process wrote: which runs are in them, and how many of these are
+// still in flight, so that the transaction that ends the last one deletes the row. It only saves work. Because other
+// processes end runs too, a set is checked at intervals for runs in flight. A set that is not remembered is deleted when
+// it is due.
 type runSets struct {
-	checkInterval time.Duration // between looks at a set
+	checkInterval time.Duration // between checks of a set
 
 	mu     sync.Mutex
 	byRun  map[kernel.StepRef]*runSet
 	byID   map[int64]*runSet
-	empty  []*runSet // nobody is left, and the row is there still: two transactions ended the last ones at once
-	checks []*runSet // to be looked at, in the order of their times
+	empty  []*runSet // sets without runs in flight whose rows still exist: two transactions have ended the last runs at once
+	checks []*runSet // in the order in which they are due
 }
 
 type runSet struct {
@@ -29,13 +29,13 @@ type runSet struct {
 	until     time.Time
 	remaining int
 	members   []kernel.StepRef
-	checkAt   time.Time // not before
+	checkAt   time.Time // not earlier
 }
 
 const (
-	maxCachedRuns    = 1 << 20 // remembered
+	maxCachedRuns    = 1 << 20 // in all sets
 	maxRunsOfSet     = 1000    // members of one row
-	maxChecks        = 2       // at old sets, with one Save
+	maxChecks        = 2       // with one Save
 	setCheckInterval = 30 * time.Second
 )
 
@@ -43,15 +43,15 @@ func newSets() *runSets {
 	return &runSets{checkInterval: setCheckInterval, byRun: map[kernel.StepRef]*runSet{}, byID: map[int64]*runSet{}}
 }
 
-// setsTx is what one transaction does with sets. It becomes memory with the commit.
+// runSetsTx is one transaction's part of the run sets.
 type runSetsTx struct {
 	store      *runSets
 	inserted   []*runSet
 	endedRuns  []runOfSet
-	endedOf    map[*runSet]int // how many in this transaction
+	endedOf    map[*runSet]int // number of runs that this transaction ends
 	deleted    map[*runSet]bool
 	retimed    map[int64]time.Time
-	foundEmpty []int64 // deleted because nobody was left
+	foundEmpty []int64 // ids of sets that were deleted because they had no runs in flight
 }
 
 type runOfSet struct {
@@ -59,7 +59,7 @@ type runOfSet struct {
 	*runSet
 }
 
-// together is what runs have in common that are let out together.
+// runSetKey is what the runs of a set have in common.
 type runSetKey struct {
 	agent, holder, request string
 	until                  int64
@@ -68,7 +68,7 @@ type runSetKey struct {
 const (
 	insertSetSQL = `insert into perdure.out (until_at, id, agent, locked_by, request, jobs, idxs)
 		values ($1, $2, $3, $4, $5, $6, $7)`
-	// Whoever has locked a set is sweeping it: it is left to him.
+	// A set that another transaction has locked is skipped: a due scan is about to update it.
 	deleteSetsSQL = `delete from perdure.out where ctid = any (array(
 		select o.ctid from unnest($1::timestamptz[], $2::bigint[]) as u (until_at, id)
 		join perdure.out o on o.until_at = any(array[u.until_at]) and o.id = u.id for update of o skip locked))`
@@ -80,7 +80,7 @@ const (
 		for update of o skip locked)) returning id`
 )
 
-// statements write the sets of those who come, and delete those whose last member goes.
+// statements inserts the sets of runs that start, and deletes sets whose last run ends.
 func (t *runSetsTx) statements(come []inFlightEntry, go_ []kernel.StepRef) (list []*pgwire.Statement) {
 	spent, old := t.end(go_)
 	if len(spent) > 0 {
@@ -91,7 +91,7 @@ func (t *runSetsTx) statements(come []inFlightEntry, go_ []kernel.StepRef) (list
 	}
 	var groups []*runGroup
 	of := map[runSetKey]*runGroup{}
-	var latest *runGroup // those who come one after the other have come together, as a rule
+	var latest *runGroup // consecutive runs mostly belong to the same set
 	for _, s := range come {
 		key := runSetKey{s.Agent, s.Holder, s.Request, s.Until.UnixMicro()}
 		if latest == nil || latest.runSetKey != key {
@@ -115,14 +115,14 @@ type runGroup struct {
 	runs []kernel.StepRef
 }
 
-// join makes a set.
+// insert makes a set.
 func (t *runSetsTx) insert(key runSetKey, refs []kernel.StepRef) *pgwire.Statement {
 	made := &runSet{id: rand.Int64(), until: time.UnixMicro(key.until), remaining: len(refs), members: refs}
 	t.inserted = append(t.inserted, made)
 	return stepRefs(pgwire.New(insertSetSQL).Moment(made.until).Int64(made.id).Text(key.agent).Text(key.holder).Text(key.request), refs)
 }
 
-// leave counts those who go, and gives the sets in which nobody is left, and some in which that may be so.
+// end counts runs that end. It returns the sets without further runs, and some sets that are due for a check.
 func (t *runSetsTx) end(refs []kernel.StepRef) (spent, old []*runSet) {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
@@ -134,7 +134,7 @@ func (t *runSetsTx) end(refs []kernel.StepRef) (spent, old []*runSet) {
 		spent = append(spent, of)
 	}
 	t.store.empty = nil
-	var latest *runSet // of so many, one after the other
+	var latest *runSet // count consecutive runs of one set at once
 	n := 0
 	count := func() {
 		if n == 0 {
@@ -165,7 +165,7 @@ func (t *runSetsTx) end(refs []kernel.StepRef) (spent, old []*runSet) {
 	return spent, t.store.dueChecks()
 }
 
-// joinedOf are the sets that this transaction has made, by their members; nil where nobody goes or none was made.
+// insertedOf returns the sets that this transaction has made, by their runs; nil if there are none, or if no run ends.
 func (t *runSetsTx) insertedOf(refs []kernel.StepRef) map[kernel.StepRef]*runSet {
 	if len(refs) == 0 || len(t.inserted) == 0 {
 		return nil
@@ -179,7 +179,7 @@ func (t *runSetsTx) insertedOf(refs []kernel.StepRef) map[kernel.StepRef]*runSet
 	return of
 }
 
-// aged are some sets that have not been looked at for long.
+// dueChecks returns some sets that were not checked for long.
 func (m *runSets) dueChecks() (old []*runSet) {
 	for now := time.Now(); len(m.checks) > 0 && len(old) < maxChecks && !now.Before(m.checks[0].checkAt); {
 		of := m.checks[0]
@@ -202,7 +202,7 @@ func withSets(sql string, which []*runSet) *pgwire.Statement {
 	return pgwire.New(sql).Array(pgwire.Time, len(which), until).Array(pgwire.Int8, len(which), ids)
 }
 
-// committed makes memory of what the transaction did.
+// committed applies the transaction's changes.
 func (t *runSetsTx) committed() {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
@@ -218,7 +218,7 @@ func (t *runSetsTx) committed() {
 		made.checkAt = time.Now().Add(m.checkInterval)
 		m.checks = append(m.checks, made)
 	}
-	for _, l := range t.endedRuns { // of the sets made now, too
+	for _, l := range t.endedRuns { // including those of new sets
 		if m.byRun[l.StepRef] == l.runSet {
 			delete(m.byRun, l.StepRef)
 		}
@@ -253,18 +253,18 @@ func (m *runSets) forget(of *runSet) {
 	}
 }
 
-// rolledBack leaves memory as it was.
+// rolledBack discards the transaction's changes.
 func (t *runSetsTx) rolledBack() {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	for of := range t.deleted {
-		if of.remaining <= 0 && t.endedOf[of] == 0 { // was spent before
+		if of.remaining <= 0 && t.endedOf[of] == 0 { // the set was empty before this transaction
 			t.store.empty = append(t.store.empty, of)
 		}
 	}
 }
 
-// unknown forgets whatever the transaction may have changed.
+// indeterminate removes all sets that the transaction may have changed.
 func (t *runSetsTx) indeterminate() {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()

@@ -12,17 +12,17 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// shapes are those that this process knows to be stored, so that their texts are not sent again and again, and what
-// their jobs need no row for.
+// shapes are the shapes that are known to be stored, so that their texts are not sent again, each with its implicit
+// steps.
 type shapes struct {
 	mu     sync.Mutex
 	known  map[kernel.ShapeID][]implicitStep
 	weight int
-	server time.Time // when the server that has them had started; another may have lost some
+	server time.Time // start time of the server that has these shapes; another server may lack some
 }
 
-// laterStep is a step that waits for others at first. Until it is let out, or something else is to be said of it, its job's
-// shape tells of it, and it is read as the row that it will be.
+// implicitStep is a step that waits for other steps from the beginning. It has no row until it is dispatched or
+// otherwise changed: it is read as the row that it would have, which follows from the shape and the job.
 type implicitStep struct {
 	Index    int    `json:"idx"`
 	Name     string `json:"name"`
@@ -30,8 +30,8 @@ type implicitStep struct {
 }
 
 const (
-	maxShapes = 100_000 // with their later steps
-	// maxLater bounds the steps of a shape that are made later: whoever reads a job reads them all.
+	maxShapes = 100_000 // counted with their implicit steps
+	// maxImplicit bounds the implicit steps of a shape, because each read of a job reads all of them.
 	maxImplicit = 100
 )
 
@@ -42,7 +42,7 @@ func (s *shapes) of(id kernel.ShapeID, server time.Time) (list []implicitStep, k
 	return list, known && s.server.Equal(server)
 }
 
-// add notes what a committed transaction has written, or found.
+// add caches what a committed transaction has written or read.
 func (s *shapes) add(found map[kernel.ShapeID][]implicitStep, server time.Time) {
 	if len(found) == 0 || server.IsZero() {
 		return
@@ -58,10 +58,10 @@ func (s *shapes) add(found map[kernel.ShapeID][]implicitStep, server time.Time) 
 	}
 }
 
-// unmade are places of steps that have no row yet.
+// implicitSet is a set of indexes of implicit steps.
 type implicitSet [(maxImplicitIndex + 63) / 64]uint64
 
-// maxUnmade bounds the places that are kept: of a step behind them it is not known whether it has a row.
+// maxImplicitIndex bounds the indexes: of a step with a higher index it is unknown whether it has a row.
 const maxImplicitIndex = 128
 
 func (u *implicitSet) has(place int) bool {
@@ -80,7 +80,7 @@ func (u *implicitSet) remove(place int) {
 	}
 }
 
-// laterOf are the steps of a new job that may be made later; none where they are many.
+// implicitOf returns the steps of a new job that may be implicit; none if there are more than maxImplicit.
 func implicitOf(n *kernel.NewJob) (list []implicitStep) {
 	if !speed.ImplicitRows.On() {
 		return nil
@@ -96,7 +96,7 @@ func implicitOf(n *kernel.NewJob) (list []implicitStep) {
 	return list
 }
 
-// hasLater says whether a new job's step is one of these, which are in order.
+// isImplicit reports whether a new job's step is one of these implicit steps, which are in order.
 func isImplicit(list []implicitStep, j *kernel.Job, s *kernel.Step) bool {
 	if len(list) == 0 || s.Phase != perdure.Waiting {
 		return false
@@ -105,17 +105,17 @@ func isImplicit(list []implicitStep, j *kernel.Job, s *kernel.Step) bool {
 	return met && list[at].equals(j, s)
 }
 
-// is says whether a job's step is just as it is read without a row of its own.
+// equals reports whether a job's step is exactly what is read for it without a row.
 func (l *implicitStep) equals(j *kernel.Job, s *kernel.Step) bool {
 	return s.Index > 0 && s.Blockers > 0 && j.Phase != perdure.Settled && *s == l.step(j)
 }
 
-// step is the row that it will be.
+// step returns the step as it is read without a row.
 func (l *implicitStep) step(j *kernel.Job) kernel.Step {
 	return kernel.Newborn(j, l.Index, l.Name, l.Blockers)
 }
 
-// waiters are the steps of a job that wait as they have from the beginning, or have a row of their own.
+// implicitSteps are the implicit steps of a job.
 type implicitSteps struct {
 	job      *kernel.Job // as its first row has it
 	implicit []implicitStep
@@ -128,7 +128,7 @@ func scanImplicit(r *pgwire.Reader) (list []implicitStep, err error) {
 	return list, err
 }
 
-// into reads steps with what stands beside the first.
+// scanRows reads steps, and the implicit steps beside the first.
 func (w *implicitSteps) scanRows(steps *[]*kernel.Step) func(*pgwire.Reader) error {
 	return func(r *pgwire.Reader) error {
 		row := &jobRow{}
@@ -136,15 +136,16 @@ func (w *implicitSteps) scanRows(steps *[]*kernel.Step) func(*pgwire.Reader) err
 			return err
 		}
 		*steps = append(*steps, &row.step)
-		later, err := scanImplicit(r)
+		implicit, err := scanImplicit(r)
 		if row.step.Index == 0 {
-			w.job, w.implicit = &row.job, later
+			w.job, w.implicit = &row.job, implicit
 		}
 		return err
 	}
 }
 
-// among puts those up to a place that have no row among the others. All that have one are there, in order.
+// insertInto inserts the implicit steps with an index below upTo that have no row. steps are all steps with rows, in
+// order.
 func (w *implicitSteps) insertInto(steps []*kernel.Step, upTo int) []*kernel.Step {
 	if len(w.implicit) == 0 {
 		return steps
@@ -165,7 +166,7 @@ func (w *implicitSteps) insertInto(steps []*kernel.Step, upTo int) []*kernel.Ste
 
 const implicitOfJobsSQL = "select job, type, priority, created_at, " + implicitOfFirst + " from perdure.step s where job = any($1) and idx = 0 order by job"
 
-// waiters reads those of these steps that wait as they have from the beginning: none of them has a row.
+// readImplicit returns those of these steps that are implicit. None of them has a row.
 func (tx *tx) readImplicit(refs []kernel.StepRef) (steps []*kernel.Step, err error) {
 	wanted := make(map[kernel.StepRef]bool, len(refs))
 	for _, ref := range refs {
@@ -192,14 +193,15 @@ func jobsOf(refs []kernel.StepRef) []perdure.JobID {
 	return ids
 }
 
-// mayBeMade says whether there may be no row of a step as it was: it has waited for others from the beginning.
+// mayBeImplicit reports whether a step, as it was loaded, may have no row: it has waited for other steps from the
+// beginning.
 func mayBeImplicit(was *kernel.Step) bool {
 	return was.Index > 0 && was.Run == 0 && was.Phase == perdure.Waiting && was.Blockers > 0 && was.Current == perdure.Undone && was.Desired == perdure.Done
 }
 
 const implicitSQL = "select id, later from perdure.shape where id = any($1) order by id"
 
-// laters reads what is stored of these shapes: whoever wrote them first has said what is made later.
+// selectImplicit reads the implicit steps of shapes as they are stored: the first job of a shape has determined them.
 func selectImplicit(ids []kernel.ShapeID, into map[kernel.ShapeID][]implicitStep) *pgwire.Statement {
 	return uuids(pgwire.New(implicitSQL), ids).Each(func(r *pgwire.Reader) (err error) {
 		id := kernel.ShapeID(r.UUID())

@@ -1,13 +1,11 @@
-// Package postgres is a kernel.Store on PostgreSQL 14 or later: any number of identical nodes share
-// one database. It loads, locks and saves, in sets; it holds no rules.
+// Package postgres is a kernel.Store on PostgreSQL 14 or later: any number of identical nodes share one database. It
+// loads, locks and saves sets of rows. It holds no rules.
 //
-// Everything lives in the schema perdure. The base tables are packed and may change; the views
-// perdure.jobs, steps, alerts, history, limits, nodes and holders are the documented interface
-// (see migrations/).
+// Everything lives in the schema perdure. The base tables are packed and may change. The views perdure.jobs, steps,
+// alerts, history, limits, nodes and holders are the documented interface (see migrations/).
 //
-// A session keeps no state: what a transaction needs is set for it alone, so that poolers in
-// transaction mode (PgBouncer) may stand in between. One that does not know prepared statements needs
-// default_query_exec_mode=exec in the URL.
+// A session keeps no state: what a transaction needs is set for it alone, so that poolers in transaction mode
+// (PgBouncer) work. A pooler that does not support prepared statements needs default_query_exec_mode=exec in the URL.
 package postgres
 
 import (
@@ -29,18 +27,18 @@ import (
 	"github.com/perdure/perdure/store/internal/bundle"
 )
 
-// Store is a database that holds jobs.
+// Store is a database of jobs.
 type Store struct {
 	pool        *pgxpool.Pool
 	limits      Limits
-	settings    string        // SQL that sets the limits for one transaction
-	lockTimeout string        // of a transaction
+	settings    string        // SQL that sets the time limits of one transaction
+	lockTimeout string        // of each transaction
 	answer      time.Duration // see request
 	clock       clock
 	hints       wakeups
 	commits     commits
 	witnesses   witnesses
-	readers     chan struct{} // full: no more may read
+	readers     chan struct{} // a slot for each connection that views may use
 	close       sync.Once
 
 	cache cache
@@ -48,19 +46,19 @@ type Store struct {
 
 var _ kernel.Store = (*Store)(nil)
 
-// Limits bound what a call may take, so that nothing waits for ever on a database that does not answer.
+// Limits bound how long a call may take, so that nothing waits for ever for a database that does not answer.
 type Limits struct {
-	Connect     time.Duration // for a new connection; the URL's connect_timeout goes before it
+	Connect     time.Duration // for a new connection; the URL's connect_timeout overrides it
 	Acquire     time.Duration // for a free connection
-	Lock        time.Duration // for one row's lock
+	Lock        time.Duration // for the lock of one row
 	Statement   time.Duration // for one statement
-	Idle        time.Duration // between two statements: a node that is paused lets go of its locks
-	Transaction time.Duration // for the whole of one try
+	Idle        time.Duration // between two statements: a node that is paused releases its locks
+	Transaction time.Duration // for the whole of one attempt
 	Commit      time.Duration // for the answer to a COMMIT
 	Silence     time.Duration // for the other side to confirm sent data (TCP), to detect a dead connection
 }
 
-// DefaultLimits suit a database next door. They are well above what any statement takes.
+// DefaultLimits suit a database in the same network. They are well above the time that any statement takes.
 var DefaultLimits = Limits{
 	Connect:     3 * time.Second,
 	Acquire:     5 * time.Second,
@@ -74,7 +72,7 @@ var DefaultLimits = Limits{
 
 const defaultMaxConns = 10
 
-// Option sets what Open leaves to the caller.
+// Option is an option of Open.
 type Option func(*config)
 
 type config struct {
@@ -87,14 +85,14 @@ type config struct {
 // WithLimits replaces DefaultLimits.
 func WithLimits(l Limits) Option { return func(c *config) { c.limits = l } }
 
-// WithVirtualClock says that the server's clock is a simulation's: it is not compared with the clock of this process.
+// WithVirtualClock says that the server's clock is a simulation's: it is not compared with this process's clock.
 func WithVirtualClock() Option { return func(c *config) { c.virtualClock = true } }
 
-// WithBundles says how many jobs that are submitted together, and wait, are stored as one row, at least. 0: none are. Without this
-// option it is 8.
+// WithBundles sets how many jobs that are submitted together and wait are stored as one row, at least. 0: none. The
+// default is 8.
 func WithBundles(least int) Option { return func(c *config) { c.bundles = least } }
 
-// Open connects to the database at url and checks that its schema is the one that this program knows.
+// Open connects to the database at url, and checks that its schema is the one that this program knows.
 func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	cfg, err := configure(url, opts)
 	if err != nil {
@@ -119,7 +117,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Close ends the connections, after the calls that are under way.
+// Close ends the connections after the calls that are in progress.
 func (s *Store) Close() error {
 	s.close.Do(func() {
 		s.hints.stop()
@@ -155,7 +153,7 @@ func configure(dsn string, opts []Option) (*config, error) {
 	return c, nil
 }
 
-// lockTimeout is that of every transaction.
+// lockTimeout is the setting of every transaction.
 func (c *config) lockTimeout() string {
 	if given, ok := c.ConnConfig.RuntimeParams["lock_timeout"]; ok {
 		return given
@@ -163,8 +161,8 @@ func (c *config) lockTimeout() string {
 	return fmt.Sprint(c.limits.Lock.Milliseconds())
 }
 
-// answer is how long a request waits for its answer: longer than the server's own limit for a statement. If
-// the URL sets statement_timeout, that limit may have any length, so the request may take as long as the transaction.
+// answer returns how long a request waits for its answer: longer than the server's own limit for a statement. If the URL
+// sets statement_timeout, that limit may have any length, so the request may take as long as the transaction.
 func (c *config) answer() time.Duration {
 	if _, given := c.ConnConfig.RuntimeParams["statement_timeout"]; given {
 		return c.limits.Transaction
@@ -172,12 +170,12 @@ func (c *config) answer() time.Duration {
 	return c.limits.Statement + answerSlack
 }
 
-// settings are those of every transaction. The time limits yield to those in the URL.
+// settings returns the settings of every transaction. Time limits in the URL override these.
 //
-// The planner is held to walking along indexes: every statement here is meant to, and a plan that was
-// prepared while a table was empty, or by statistics of another hour, must not turn into a scan of all
-// its rows (a queue's statistics are always of another hour). No parameter makes another plan better, so
-// one plan of each statement is made and kept: the one that plan_test.go has seen.
+// The planner may only use index scans, which every statement here is written for. A plan that was made while a table
+// was empty, or from old statistics, must not become a scan of all rows; and the statistics of a queue are always old.
+// No parameter makes another plan better. So one plan of each statement is made and kept: the one that plan_test.go
+// checks.
 func (c *config) settings() string {
 	var b strings.Builder
 	set := func(name, value string) {

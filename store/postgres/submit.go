@@ -15,17 +15,17 @@ import (
 
 const postSQL = "select id::text, created, coalesce(code, ''), coalesce(message, '') from perdure.post($1::text::uuid, nullif($2::text, ''), $3::bytea, $4::text)"
 
-// SubmitTx submits a job inside the caller's own transaction: it is there if that is committed, and not
-// otherwise. A node takes it as soon as it is.
+// SubmitTx submits a job in the caller's own transaction: the job exists if that is committed, and not otherwise. A node
+// takes it as soon as it is committed.
 //
-// The same key and definition is the same job (Created is false), the same key with another a refusal
-// (perdure.CodeConflict), as is an inbox that is full (CodeBacklogFull). A refusal has changed nothing, and
-// the transaction can go on. A transaction that submits a key which another one has submitted and not
-// committed yet waits for that one.
+// The same key with the same definition is the same job (Created is false). The same key with another definition is
+// refused (perdure.CodeConflict), and so is a submission while the inbox is full (CodeBacklogFull). A refusal changes
+// nothing, and the transaction can continue. A transaction that submits a key which another one has submitted and not
+// yet committed waits for that one.
 //
-// With a synchronous standby, the job survives a failover once COMMIT has returned without the warning that its wait
-// was cancelled. The driver cancels a COMMIT when its context ends, so call it with a context that does not end. If its
-// outcome is not known, submit again under the same key.
+// With a synchronous standby, the job survives a failover once COMMIT has returned without the warning that its wait was
+// cancelled. The driver cancels a COMMIT when its context ends, so call it with a context that does not end. If the
+// outcome is unknown, submit again with the same key.
 func SubmitTx(ctx context.Context, tx pgx.Tx, plan *kernel.Plan) (perdure.Submitted, error) {
 	if tx == nil {
 		return perdure.Submitted{}, kernel.ErrNoTx
@@ -35,7 +35,7 @@ func SubmitTx(ctx context.Context, tx pgx.Tx, plan *kernel.Plan) (perdure.Submit
 	})
 }
 
-// SubmitSQLTx is SubmitTx in a transaction of database/sql, by pgx's driver (github.com/jackc/pgx/v5/stdlib).
+// SubmitSQLTx is SubmitTx in a transaction of database/sql with pgx's driver (github.com/jackc/pgx/v5/stdlib).
 func SubmitSQLTx(ctx context.Context, tx *sql.Tx, plan *kernel.Plan) (perdure.Submitted, error) {
 	if tx == nil {
 		return perdure.Submitted{}, kernel.ErrNoTx
@@ -78,10 +78,10 @@ func hintOf(code perdure.Code) string {
 	return ""
 }
 
-// posting says what is missing where the function is not there.
+// posting explains the error of a database without the function.
 func posting(err error) error {
 	var pe *pgconn.PgError
-	if errors.As(err, &pe) && (pe.Code == "42883" || pe.Code == "3F000") { // undefined function, schema
+	if errors.As(err, &pe) && (pe.Code == "42883" || pe.Code == "3F000") { // undefined function, undefined schema
 		return &perdure.Error{Code: perdure.CodeSchema, Message: "the database does not have the schema perdure of this program",
 			Hint: "run `perdure migrate`, or start with --migrate"}
 	}

@@ -17,8 +17,8 @@ exception
 	when sqlstate 'PDTRY' then null;
 end $$`
 
-// TryWrite returns nil if the database accepts submissions again, after it has refused one. Although no row remains, its
-// COMMIT waits for a synchronous standby, because the insert was written to the log. So it is a write as any other.
+// TryWrite returns nil if the database accepts submissions again after it has refused one. Although no row remains, its
+// COMMIT waits for a synchronous standby, because the insert was written to the log.
 func (s *Store) TryWrite(ctx context.Context) error {
 	return s.write(ctx, func() []*pgwire.Statement { return []*pgwire.Statement{pgwire.New(tryWriteSQL)} })
 }

@@ -17,12 +17,11 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// Update runs fn in a transaction: READ COMMITTED, so that each statement sees what was committed
-// before it, and what is read after a lock is what the lock's last holder left.
+// Update runs fn in a transaction at READ COMMITTED: each statement sees what was committed before it, and a read after
+// a lock sees what the previous holder of the lock has written.
 //
-// Where transactions lock jobs in several calls, two of them may wait for each other. The one that is
-// tried again locks all that it asked for before at its first call, in the order of ids, and so cannot
-// run into that a second time.
+// If transactions lock jobs in several calls, two of them may wait for each other. The one that is retried locks at its
+// first call all jobs that it requested before, in the order of ids. So it cannot deadlock in the same way again.
 func (s *Store) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	var asked []perdure.JobID
 	return s.retry(ctx, func(ctx context.Context) error {
@@ -39,12 +38,12 @@ func (s *Store) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	})
 }
 
-// update is one try.
+// update is one attempt.
 func (s *Store) update(tx *tx, fn func(kernel.Tx) error) (err error) {
 	outcome := rolledBack
-	defer func() { tx.end(outcome) }() // also where fn panics
+	defer func() { tx.end(outcome) }() // also if fn panics
 	if err = fn(tx); err != nil {
-		// What the transaction failed with comes before what fn made of it.
+		// The error of the transaction takes precedence over the error that fn makes of it.
 		return cmp.Or(tx.failed, judgeOwn(err))
 	}
 	if tx.failed != nil {
@@ -66,7 +65,7 @@ const (
 	unknown
 )
 
-// judgeOwn is for errors that fn came to itself.
+// judgeOwn wraps errors of fn itself.
 func judgeOwn(err error) error {
 	if errors.Is(err, kernel.ErrStale) {
 		return &fault{again, err}
@@ -74,7 +73,7 @@ func judgeOwn(err error) error {
 	return err
 }
 
-// tx is one try of an Update. It begins on the server with its first statement.
+// tx is one attempt of an Update. It begins on the server with its first statement.
 type tx struct {
 	ctx             context.Context
 	store           *Store
@@ -82,36 +81,36 @@ type tx struct {
 	clock           *clock
 	begun           bool
 	lockRequests    []perdure.JobID     // jobs to lock, in this attempt
-	earlierRequests []perdure.JobID     // those of the attempt before, until one is locked in this attempt
-	clockReading    reading             // the clock, if it was read with the latest lock and not requested yet
+	earlierRequests []perdure.JobID     // those of the previous attempt, until this attempt locks a job
+	clockReading    reading             // the reading that came with the latest lock, until Now returns it
 	returnedReading reading             // the latest reading that Now has returned
 	alerted         time.Duration       // the jump of the server's clock for which this transaction has raised an alert
-	wrote           bool                // Save had something to write
+	wrote           bool                // Save had changes
 	witness         witness             // of this transaction
 	witnessed       bool                // the witness was requested, after rows were written
-	failed          error               // the first failure: nothing works after it
+	failed          error               // the first failure: all later calls fail
 	saved           []*pgwire.Statement // statements to send with the next request
-	wakeUp          bool                // something may be ready to claim, or due
+	wakeUp          bool                // a step may be ready now, or due
 
 	cache      cacheTx
-	lockedRows map[perdure.JobID]lockedRow     // locked, and not written since
-	readyRows  map[kernel.StepRef]pgwire.RowID // rows of ready that were found
-	limits     []kernel.Limit                  // those that there are
-	hasLanes   bool                            // there may be rows of lane
+	lockedRows map[perdure.JobID]lockedRow     // rows that are locked and not yet written
+	readyRows  map[kernel.StepRef]pgwire.RowID // entries of table ready that were found
+	limits     []kernel.Limit                  // those that are defined
+	hasLanes   bool                            // table lane may have rows
 	lanes      laneChanges
 	agents     map[string]perdure.AgentSettings
 }
 
 const beginSQL = "begin isolation level read committed"
 
-// begin are the statements before the first one. Each transaction shares the limits' gate and knows which
-// there are (see PutLimit), or closes it.
+// begin returns the statements before the first one. Each transaction shares the limits' gate and reads which limits are
+// defined (see PutLimit), or closes the gate.
 func (tx *tx) begin(gate string) []*pgwire.Statement {
 	tx.begun = true
 	return []*pgwire.Statement{pgwire.New(beginSQL), pgwire.New(tx.store.settings), pgwire.New(gate), tx.readSettings()}
 }
 
-// readSettings reads limits and settings of agents.
+// readSettings reads limits and the settings of agents.
 func (tx *tx) readSettings() *pgwire.Statement {
 	tx.limits, tx.agents, tx.hasLanes = nil, map[string]perdure.AgentSettings{}, len(tx.lanes.entered) > 0
 	return pgwire.New(settingsSQL).Each(func(r *pgwire.Reader) error {
@@ -121,7 +120,7 @@ func (tx *tx) readSettings() *pgwire.Statement {
 			tx.limits = append(tx.limits, kernel.Limit{Name: name, Max: int(value), PerKey: int(second)})
 		case settingAgent:
 			tx.agents[name] = perdure.AgentSettings{Ageing: perdure.Duration(value) * perdure.Duration(time.Microsecond)}
-		case settingSchema: // a newer program may have migrated the store since this one opened it
+		case settingSchema: // a newer program may have migrated the database in the meantime
 			schema := kernel.Schema{Version: int(value), MinWriter: int(second)}
 			return schema.Admit(Schema, "the database")
 		default:
@@ -131,7 +130,7 @@ func (tx *tx) readSettings() *pgwire.Statement {
 	})
 }
 
-// limitNames are the limits that there are.
+// limitNames returns the names of the defined limits.
 func (tx *tx) limitNames() map[string]bool {
 	names := make(map[string]bool, len(tx.limits))
 	for _, l := range tx.limits {
@@ -140,13 +139,13 @@ func (tx *tx) limitNames() map[string]bool {
 	return names
 }
 
-// limited says whether there is a limit of this name.
+// limited reports whether a limit is defined.
 func (tx *tx) limited(name string) bool {
 	_, found := slices.BinarySearchFunc(tx.limits, name, func(l kernel.Limit, name string) int { return cmp.Compare(l.Name, name) })
 	return found
 }
 
-// start begins the transaction, if nothing has.
+// start begins the transaction if it has not begun.
 func (tx *tx) start() error {
 	if tx.begun {
 		return nil
@@ -154,8 +153,7 @@ func (tx *tx) start() error {
 	return tx.run()
 }
 
-// run sends statements in one round trip, with what was saved before them, and what begins the transaction
-// if nothing has yet.
+// run sends statements in one round trip, after those that were saved. If the transaction has not begun, it begins.
 func (tx *tx) run(list ...*pgwire.Statement) error {
 	if !tx.begun {
 		list = append(tx.begin(shareGate), list...)
@@ -172,7 +170,7 @@ func (tx *tx) run(list ...*pgwire.Statement) error {
 
 func (tx *tx) pg() *pgconn.PgConn { return tx.conn.Conn().PgConn() }
 
-// fail remembers the first failure. In PostgreSQL the transaction is over with it.
+// fail keeps the first failure. In PostgreSQL a failed statement ends the transaction.
 func (tx *tx) fail(err error) error {
 	if err == nil {
 		return nil
@@ -182,7 +180,7 @@ func (tx *tx) fail(err error) error {
 	return err
 }
 
-// commit goes on where the caller has gone away, so that its outcome is known wherever it can be.
+// commit does not stop when the caller's context ends, so that the outcome is known whenever it can be.
 func (tx *tx) commit() (outcome, error) {
 	if err := tx.ctx.Err(); err != nil {
 		return rolledBack, tx.fail(err)
@@ -202,8 +200,8 @@ func (tx *tx) commit() (outcome, error) {
 	if err := tx.store.Accepting(); err != nil { // since the transaction began
 		return rolledBack, err
 	}
-	// What was saved goes with it. PostgreSQL carries out nothing after what fails; so what must meet its rows
-	// fails there where it does not.
+	// The saved statements are sent with COMMIT. PostgreSQL executes nothing after an error. So a statement that must
+	// write a certain number of rows fails in the server if it does not.
 	list, reached := tx.saved, len(tx.saved) == 0
 	for _, s := range list {
 		s.Strictly()
@@ -221,13 +219,13 @@ func (tx *tx) commit() (outcome, error) {
 	case err == nil && committing.Tag == "COMMIT":
 		tx.store.witnesses.acknowledged(tx.witness, sent)
 		return committed, nil
-	case err == nil: // a transaction that has failed is rolled back
+	case err == nil: // a failed transaction is rolled back
 		return rolledBack, judge(errors.New("COMMIT was answered by a rollback"), tx.conn)
 	case errors.As(err, &pe) && (cmp.Or(pe.SeverityUnlocalized, pe.Severity) == "ERROR" || !reached):
-		return rolledBack, tx.fail(err) // the server has said no
+		return rolledBack, tx.fail(err) // the server has refused
 	}
-	// Also where pgconn.SafeToRetry says that nothing was sent: of a connection that breaks while the
-	// answer is awaited it says so, too.
+	// This includes errors of which pgconn.SafeToRetry says that nothing was sent: it says so, too, if a connection
+	// breaks while the answer is awaited.
 	return unknown, fmt.Errorf("%w: %w", kernel.ErrUnknown, err)
 }
 
@@ -243,7 +241,7 @@ func (tx *tx) awaitStandby() *pgwire.Statement {
 	})
 }
 
-// end rolls back what was not committed, or gives up the connection. The cache keeps what was committed.
+// end rolls back a transaction that was not committed, or closes its connection, and ends its part of the cache.
 func (tx *tx) end(how outcome) {
 	switch how {
 	case committed:
@@ -264,7 +262,7 @@ func (tx *tx) rollback() {
 	defer cancel()
 	var f *fault
 	if errors.As(tx.failed, &f) && f.kind == lost {
-		_ = tx.conn.Conn().Close(ctx) // a standby's connection is whole, and of no use
+		_ = tx.conn.Conn().Close(ctx) // it leads to a standby, and is of no use
 		return
 	}
 	if tx.pg().IsClosed() || tx.pg().TxStatus() == 'I' {
@@ -275,9 +273,9 @@ func (tx *tx) rollback() {
 	}
 }
 
-// The limits' gate is an advisory lock: shared by every transaction from its beginning, as it lets out and
-// keeps permits by what limits there are; taken alone by who changes one. So a limit takes hold at once:
-// nobody who has not seen it is still under way when its change is committed.
+// The limits' gate is an advisory lock. Every transaction shares it from its beginning, because it dispatches and stores
+// permits by the limits that are defined. A transaction that changes a limit takes it exclusively. So a limit takes
+// effect at once: when its change is committed, no transaction that has not seen it is in progress.
 const (
 	shareGate = "select pg_advisory_xact_lock_shared(8098991088)"
 	closeGate = "select pg_advisory_xact_lock(8098991088)"
@@ -289,7 +287,7 @@ const (
 		on conflict (name) do update set max = excluded.max, per_key = excluded.per_key`
 	deleteLimitSQL = `delete from perdure."limit" where name = $1`
 
-	// Whoever writes permits shares the gate: behind it, what is committed is all that there is.
+	// Transactions that write permits share the gate. So a transaction that has closed the gate sees all permits.
 	fillJobPermitsSQL = `insert into perdure.permit (name, key, job, idx, amount)
 		select $1, '', o.job, 0, 1 from` + unsettledSQL + firstOfOpenSQL + `
 		where s.type = $2 and s.permit on conflict do nothing`
@@ -299,7 +297,7 @@ const (
 	emptyPermitsSQL = "delete from perdure.permit where name = $1"
 )
 
-// PutAgent takes the gate, so that steps that become ready in later transactions have the new settings.
+// PutAgent closes the gate, so that steps that become ready in later transactions have the new settings.
 func (tx *tx) PutAgent(name string, settings perdure.AgentSettings) error {
 	if err := tx.closeGate(); err != nil {
 		return err
@@ -307,7 +305,7 @@ func (tx *tx) PutAgent(name string, settings perdure.AgentSettings) error {
 	return tx.run(pgwire.New(putAgentSQL).Text(name).Int64(time.Duration(settings.Ageing).Microseconds()), tx.readSettings())
 }
 
-// PutLimit also counts, for a limit that is new, who would hold it.
+// PutLimit also stores, for a new limit, the permits that are held.
 func (tx *tx) PutLimit(l kernel.Limit) error {
 	if err := tx.closeGate(); err != nil {
 		return err
@@ -321,7 +319,7 @@ func (tx *tx) PutLimit(l kernel.Limit) error {
 			list = append(list, pgwire.New(fillRunPermitsSQL).Text(l.Name).Text(of))
 		}
 	}
-	tx.wakeUp = true // there may be more room
+	tx.wakeUp = true // the limit may have become higher
 	return tx.run(append(list, tx.readSettings())...)
 }
 
@@ -338,7 +336,7 @@ func (tx *tx) DeleteLimit(name string) (bool, error) {
 	return had, tx.run(append(list, tx.readSettings())...)
 }
 
-// closeGate waits for all that are under way, and keeps others out.
+// closeGate waits for all transactions that share the gate, and blocks new ones.
 func (tx *tx) closeGate() error {
 	if !tx.begun {
 		return tx.fail(tx.store.request(tx.ctx, tx.conn.Conn(), tx.begin(closeGate)...))

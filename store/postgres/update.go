@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// What of a row must still be as it was loaded.
+// These columns of a row must be as they were loaded.
 var (
 	jobGuards  = columnsOf("job_current", "job_desired", "job_phase", "unsettled", "running", "active")
 	stepGuards = columnsOf("run", "phase", "current", "desired")
@@ -26,7 +26,7 @@ func columnsOf(names ...string) []rows.ID {
 	return ids
 }
 
-// guardNames are the names of compared values in the grid, beside the new values.
+// guardNames are the names of compared values in the grid. The new values have names of their own.
 var guardNames = func() (names [rows.All]string) {
 	for _, c := range guardsOf(updateShape{job: true, step: true}) {
 		names[c] = "was_" + rows.Columns[c].Name
@@ -34,15 +34,15 @@ var guardNames = func() (names [rows.All]string) {
 	return names
 }()
 
-// maxRows bounds the parameters of one statement, which are in memory on both sides.
+// maxRows bounds the rows of one statement, whose parameters are in memory on both sides.
 const maxRows = 5000
 
-// change is what happens to a row of step: to the step, to its job where it is the first, or to both.
+// rowChange is a change to a row of step: to the step, to its job if the step is the first, or to both.
 type rowChange struct {
 	job  *kernel.JobChange
 	step *kernel.StepChange
-	of   perdure.JobID // where it is neither: the first row is written as it is
-	at   *pgwire.RowID // where the row is, if it is locked and not written since; else it is found by its key
+	of   perdure.JobID // if it is neither: the first row is written unchanged
+	at   *pgwire.RowID // the position of the row, if it is locked and not yet written; otherwise it is found by its key
 }
 
 func (c *rowChange) ref() kernel.StepRef {
@@ -55,11 +55,11 @@ func (c *rowChange) ref() kernel.StepRef {
 	return kernel.StepRef{Job: c.of}
 }
 
-// shape is all that the text of an update depends on, but for which values are the same in all rows.
+// updateShape is everything that the text of an update depends on, except which values are equal in all rows.
 type updateShape struct {
 	set       rows.Set
 	job, step bool
-	placed    bool // found by where it is, and not by its key
+	placed    bool // found by its position, not by its key
 }
 
 func updateShapeOf(c *rowChange) (k updateShape) {
@@ -73,14 +73,14 @@ func updateShapeOf(c *rowChange) (k updateShape) {
 	return k
 }
 
-// changes writes rows in groups of those that change the same columns, so that each writes no more than
-// what has changed. No row of a job is written without its first: by that, others see that something is new
-// (see known).
+// changes writes rows in groups that change the same columns, so that each statement writes only what has changed. No
+// row of a job is written without its first row, because its xmin tells other processes that their cached rows are stale
+// (see rowCache).
 func (w *writing) changes(jobs []kernel.JobChange, steps []kernel.StepChange) {
-	firsts := make(map[perdure.JobID]int, len(jobs)) // where a job's change is in the list
+	firsts := make(map[perdure.JobID]int, len(jobs)) // index of a job's change in the list
 	list := make([]rowChange, 0, len(jobs)+len(steps))
-	var others []rowChange       // written after all first rows: whoever writes to these has the job's lock
-	var made []kernel.StepChange // to steps that may have no row yet
+	var others []rowChange       // written after all first rows: a transaction that writes them holds the job's lock
+	var made []kernel.StepChange // of steps that may have no row yet
 	for i := range jobs {
 		j := jobs[i].Now
 		firsts[j.ID] = len(list)
@@ -116,7 +116,7 @@ func (w *writing) changes(jobs []kernel.JobChange, steps []kernel.StepChange) {
 	w.upsertImplicit(made)
 }
 
-// grouped are the rows by what they change, in the order in which that comes first.
+// grouped groups rows by the columns that they change. The groups are in the order of their first rows.
 func grouped(all []rowChange) iter.Seq2[updateShape, []rowChange] {
 	return func(yield func(updateShape, []rowChange) bool) {
 		at, sizes := map[updateShape]int{}, []int(nil)
@@ -147,11 +147,12 @@ func grouped(all []rowChange) iter.Seq2[updateShape, []rowChange] {
 	}
 }
 
-// From manyRows on, the rows of one claim have a statement of their own.
+// manyRows: from so many rows on, the rows of one claim get a statement of their own.
 const manyRows = 200
 
-// byClaim divides rows into statements of at most maxRows. Where many are dispatched to one claim, they have a statement of
-// their own: what they have in common is said once, and PostgreSQL takes a third less time for each row.
+// byClaim divides rows into statements of at most maxRows. If many rows are dispatched to one claim, they get a
+// statement of their own: their common values become one parameter each, and PostgreSQL takes a third less time for each
+// row.
 func byClaim(all []rowChange) iter.Seq[[]rowChange] {
 	return func(yield func([]rowChange) bool) {
 		for len(all) > 0 {
@@ -180,7 +181,7 @@ func ofOneClaim(all []rowChange) int {
 	return n
 }
 
-// request identifies the claim to which the step is dispatched; empty if it is dispatched to none.
+// request identifies the claim to which the step is dispatched; empty if it is not dispatched.
 func (c *rowChange) request() string {
 	if c.step == nil {
 		return ""
@@ -188,7 +189,7 @@ func (c *rowChange) request() string {
 	return c.step.Now.Request
 }
 
-// update is the statement for rows of one kind.
+// update returns the statement for rows of one group.
 func update(k updateShape, all []rowChange) *pgwire.Statement {
 	guards := guardsOf(k)
 	var room [2 + 10 + int(rows.All)]pgwire.Field // keys, guards, values
@@ -228,7 +229,7 @@ type updateKey struct {
 
 var updateTexts pgwire.Texts[updateKey]
 
-// updateText puts a statement together: so many columns are keys; the guards come next.
+// updateText composes the text of a statement. The first columns are the keys, then come the guards.
 func updateText(g *pgwire.Grid, keys int, guards, set []rows.ID) string {
 	from, where := g.Match(keys, g.From())
 	if from != "" {
@@ -241,13 +242,13 @@ func updateText(g *pgwire.Grid, keys int, guards, set []rows.ID) string {
 	for i, c := range set {
 		sets = append(sets, rows.Columns[c].Name+" = "+g.Value(keys+len(guards)+i))
 	}
-	if len(sets) == 0 { // nothing but to see that it is as it was
+	if len(sets) == 0 { // the statement only compares
 		sets = append(sets, "run = t.run")
 	}
 	return fmt.Sprintf("update perdure.step t set %s%s where %s", strings.Join(sets, ", "), from, where)
 }
 
-// first tells where a job's first row is, once: a write puts it elsewhere.
+// first returns the position of a job's locked first row, and forgets it: a write changes the position.
 func (tx *tx) first(id perdure.JobID) *pgwire.RowID {
 	first, ok := tx.lockedRows[id]
 	if !ok {
@@ -257,7 +258,7 @@ func (tx *tx) first(id perdure.JobID) *pgwire.RowID {
 	return &first.at
 }
 
-// Classes of what is written: what is compared, what a job has of its own, times, and the rest.
+// Classes of written values: those that are compared, those that differ between jobs, times, and the rest.
 const (
 	classGuard = 1 + iota
 	classOwn
@@ -285,7 +286,7 @@ func guardsOf(k updateShape) (guards []rows.ID) {
 	return guards
 }
 
-// addChange adds a row's cells: where it is, as it was, as it shall be.
+// addChange adds a row's cells: its key or position, the compared values, and the new values.
 func addChange(g *pgwire.Grid, c *rowChange, keys int, guards, set []rows.ID) {
 	var wasJob, job *kernel.Job
 	var wasStep, step *kernel.Step

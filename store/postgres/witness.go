@@ -17,8 +17,8 @@ import (
 
 // witness is one acknowledged commit.
 type witness struct {
-	server time.Time // its start
-	xid    int64     // 0: the transaction has only read; everything that it can have seen is before lsn
+	server time.Time // start time of the server
+	xid    int64     // 0: the transaction has only read, and everything that it can have seen is before lsn
 	lsn    int64
 
 	acked uint64 // when it was acknowledged
@@ -52,7 +52,7 @@ type witnesses struct {
 // reading of the clock.
 const maxServers = 4
 
-// sent is to be called before a COMMIT is sent, and acknowledged after its answer.
+// sent must be called before a COMMIT is sent, and acknowledged after its answer.
 func (ws *witnesses) sent() uint64 {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -80,14 +80,14 @@ func (ws *witnesses) acknowledged(w witness, sent uint64) {
 	ws.of[w.server] = append(later, w)
 }
 
-// from are the witnesses of a server.
+// from returns the witnesses of a server.
 func (ws *witnesses) from(server time.Time) []witness {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	return append([]witness(nil), ws.of[server]...)
 }
 
-// forget drops those of all other servers.
+// forget removes the witnesses of all other servers.
 func (ws *witnesses) forget(but time.Time) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

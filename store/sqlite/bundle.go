@@ -13,26 +13,26 @@ import (
 	"github.com/perdure/perdure/store/internal/bundle"
 )
 
-// A job in a bundle (see package bundle) has no row. Here bundles are of jobs with one step: the further steps of a job have rows from
-// the start. A transaction that changes a job in a bundle inserts its row, and rows for the jobs that come before it in the bundle. So
-// the number of those that have left, taken, says which jobs are still in it.
+// A job in a bundle (see package bundle) has no row. Here bundles contain jobs with one step: all steps of other jobs
+// have rows. A transaction that changes a job in a bundle inserts its row, and rows for the jobs that come before it in
+// the bundle. So the number of jobs that have left, taken, says which jobs are still in it.
 
 // openBundle is a bundle that a transaction has read or made.
 type openBundle struct {
 	bundle.Open
-	upTo int // jobs before this place leave with this Save
+	upTo int // jobs before this index leave the bundle with this Save
 }
 
 // bundlesTx is what one transaction knows of bundles.
-type bundlesTx struct {
-	open    map[perdure.JobID]*openBundle // by their first jobs
+type bundleTx struct {
+	open    map[perdure.JobID]*openBundle // by the bundle's first job
 	made    []*openBundle
-	found   map[perdure.JobID]bundledAt // jobs that Ready has found
+	found   map[perdure.JobID]placeInBundle // jobs that a search has found
 	leaving []*openBundle
 }
 
-// bundledAt is the place of a job in a bundle.
-type bundledAt struct {
+// placeInBundle is a job in a bundle, by its index.
+type placeInBundle struct {
 	of *openBundle
 	at int
 }
@@ -44,13 +44,13 @@ const (
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	selectBundle = `SELECT ` + bundleColumns + ` FROM perdure_bundle WHERE first = ?`
 
-	// withJob are the bundles that may have a job.
+	// withJob selects the bundles that may contain a job.
 	withJob = `FROM perdure_bundle WHERE first >= ?1 AND first <= ?2 AND last >= ?2`
 )
 
 // ——— writing ———
 
-// insertBundles puts new jobs into bundles, and gives those that are left.
+// insertBundles puts new jobs into bundles, and returns the jobs that get rows.
 func (tx *tx) insertBundles(jobs []kernel.NewJob) (rest []kernel.NewJob, err error) {
 	if !speed.Bundles.On() {
 		return jobs, nil
@@ -60,7 +60,7 @@ func (tx *tx) insertBundles(jobs []kernel.NewJob) (rest []kernel.NewJob, err err
 	})
 	for _, b := range made {
 		first, last := b.Candidate(0), b.Jobs[len(b.Jobs)-1].ID
-		ids, hashes, inputs, ends := packed(b)
+		ids, hashes, inputs, ends := pack(b)
 		if err := tx.exec(insertBundle, first.Job[:], last[:], b.Agent, int64(b.Lane()), first.Order, len(b.Jobs), b.Type, b.Step, b.Priority, b.Ageing.Microseconds(),
 			b.Shape[:], b.CreatedAt.UnixMicro(), ids, hashes, inputs, ends); err != nil {
 			return nil, err
@@ -70,9 +70,9 @@ func (tx *tx) insertBundles(jobs []kernel.NewJob) (rest []kernel.NewJob, err err
 	return rest, nil
 }
 
-// packed are the columns of a bundle that say what its jobs have of their own. The inputs stand one after the other; where each ends
-// is a number of eight digits, which SQL can read.
-func packed(b *bundle.Bundle) (ids, hashes, inputs []byte, ends string) {
+// pack returns the columns of a bundle that hold what differs between its jobs. The inputs are concatenated. The end of
+// each is a number of eight digits, which SQL can read.
+func pack(b *bundle.Bundle) (ids, hashes, inputs []byte, ends string) {
 	ids, hashes = make([]byte, 0, 16*len(b.Jobs)), make([]byte, 0, 32*len(b.Jobs))
 	digits := make([]byte, 0, endDigits*len(b.Jobs))
 	for i := range b.Jobs {
@@ -86,8 +86,8 @@ func packed(b *bundle.Bundle) (ids, hashes, inputs []byte, ends string) {
 // endDigits is enough for bundle.MaxBytes and one more input.
 const endDigits = 8
 
-// unpacked are the jobs of a bundle.
-func unpacked(ids, hashes, inputs, ends []byte) ([]bundle.Job, error) {
+// unpack returns the jobs of a bundle.
+func unpack(ids, hashes, inputs, ends []byte) ([]bundle.Job, error) {
 	n := len(ids) / 16
 	if n == 0 || len(ids) != 16*n || len(hashes) != 32*n || len(ends) != endDigits*n {
 		return nil, fmt.Errorf("a bundle has %d bytes of ids, %d of hashes and %d of ends", len(ids), len(hashes), len(ends))
@@ -109,7 +109,7 @@ func unpacked(ids, hashes, inputs, ends []byte) ([]bundle.Job, error) {
 	return jobs, nil
 }
 
-func (t *bundlesTx) add(b *bundle.Bundle, taken int) *openBundle {
+func (t *bundleTx) add(b *bundle.Bundle, taken int) *openBundle {
 	if t.open == nil {
 		t.open = map[perdure.JobID]*openBundle{}
 	}
@@ -118,23 +118,23 @@ func (t *bundlesTx) add(b *bundle.Bundle, taken int) *openBundle {
 	return o
 }
 
-// leave notes that a job leaves its bundle with this Save.
-func (t *bundlesTx) leave(in bundledAt) {
+// leave records that a job leaves its bundle with this Save.
+func (t *bundleTx) leave(in placeInBundle) {
 	if in.of.upTo <= in.of.Taken {
 		t.leaving = append(t.leaving, in.of)
 	}
 	in.of.upTo = max(in.of.upTo, in.at+1)
 }
 
-// leaveBundles gives rows to the jobs that leave their bundles, and to those before them.
+// leaveBundles inserts rows for the jobs that leave their bundles, and for those before them.
 func (tx *tx) leaveBundles() error {
 	for _, o := range tx.bundles.leaving {
 		for at := o.Taken; at < o.upTo; at++ {
 			k := tx.rows[kernel.StepRef{Job: o.Jobs[at].ID}]
 			if k == nil {
-				k = tx.rowOf(bundledAt{o, at})
+				k = tx.rowOf(placeInBundle{o, at})
 			}
-			k.in, k.job.Input = bundledAt{}, slices.Clone(k.job.Input) // it keeps no others
+			k.bundled, k.job.Input = placeInBundle{}, slices.Clone(k.job.Input) // a row that is cached must not refer to the bundle
 			if err := tx.addRow(k); err != nil {
 				return err
 			}
@@ -158,19 +158,19 @@ func (tx *tx) leaveBundles() error {
 	return nil
 }
 
-// rowOf is the row that a job in a bundle will have, as it was submitted.
-func (tx *tx) rowOf(in bundledAt) *kept {
-	k := newKept(kernel.StepRef{})
+// rowOf returns the row that a job in a bundle would have, as it was submitted.
+func (tx *tx) rowOf(in placeInBundle) *storedRow {
+	k := newStoredRow(kernel.StepRef{})
 	in.of.Make(in.at, k.job, &k.step)
-	k.in = in
+	k.bundled = in
 	tx.rows[k.step.StepRef] = k
 	return k
 }
 
 // ——— reading, in a transaction that writes ———
 
-// bundled is a row that a job in a bundle will have; nil if it is in none.
-func (tx *tx) bundled(ref kernel.StepRef) (*kept, error) {
+// bundled returns the row that a job in a bundle would have; nil if the job is in none.
+func (tx *tx) bundled(ref kernel.StepRef) (*storedRow, error) {
 	if ref.Index != 0 {
 		return nil, nil
 	}
@@ -181,17 +181,17 @@ func (tx *tx) bundled(ref kernel.StepRef) (*kept, error) {
 	return tx.rowOf(in), nil
 }
 
-// bundledHere is bundled of a job that this transaction has submitted, if it has.
-func (tx *tx) bundledHere(ref kernel.StepRef) *kept {
+// bundledByThis does the same for a job that this transaction has put into a bundle.
+func (tx *tx) bundledByThis(ref kernel.StepRef) *storedRow {
 	for _, o := range tx.bundles.made {
 		if at, found := o.Find(ref.Job); found && at >= o.Taken {
-			return tx.rowOf(bundledAt{o, at})
+			return tx.rowOf(placeInBundle{o, at})
 		}
 	}
 	return nil
 }
 
-func (tx *tx) findBundled(id perdure.JobID) (in bundledAt, found bool, err error) {
+func (tx *tx) findBundled(id perdure.JobID) (in placeInBundle, found bool, err error) {
 	low := bundle.Low(id)
 	firsts, err := all(tx.c, (*row).id, `SELECT first `+withJob, low[:], id[:])
 	if err != nil {
@@ -203,13 +203,13 @@ func (tx *tx) findBundled(id perdure.JobID) (in bundledAt, found bool, err error
 			return in, false, err
 		}
 		if at, found := o.Find(id); found && at >= o.Taken {
-			return bundledAt{o, at}, true, nil
+			return placeInBundle{o, at}, true, nil
 		}
 	}
 	return in, false, nil
 }
 
-// openBundle is a bundle that is there.
+// openBundle returns a bundle that exists.
 func (tx *tx) openBundle(first perdure.JobID) (*openBundle, error) {
 	if o := tx.bundles.open[first]; o != nil {
 		return o, nil
@@ -234,17 +234,17 @@ func readBundle(r *row) bundle.Open {
 	r.blob(b.Shape[:])
 	b.CreatedAt = r.time()
 	var err error
-	if b.Jobs, err = unpacked(r.bytes(), r.bytes(), r.bytes(), r.bytes()); err != nil {
+	if b.Jobs, err = unpack(r.bytes(), r.bytes(), r.bytes(), r.bytes()); err != nil {
 		r.err = cmp.Or(r.err, err)
 		return bundle.Open{}
 	}
 	return bundle.Open{Bundle: b, Taken: r.int()}
 }
 
-// bundlesAtOnce is how many bundles are looked at at once, or a few more.
-const bundlesAtOnce = 20
+// bundlePage is how many bundles one query of a search reads.
+const bundlePage = 20
 
-// bundleLanes are those in which the agent has bundles: one leap of the index each.
+// bundleLanes returns the lanes in which the agent has bundles, by one jump in the index for each.
 func (tx *tx) bundleLanes(agent string) ([]kernel.LaneID, error) {
 	return all(tx.c, func(r *row) kernel.LaneID { return kernel.LaneID(r.num()) }, `
 		WITH RECURSIVE lane (lane) AS (
@@ -255,18 +255,18 @@ func (tx *tx) bundleLanes(agent string) ([]kernel.LaneID, error) {
 		SELECT lane FROM lane WHERE lane IS NOT NULL`, agent)
 }
 
-// readyOfBundles are the first ready steps in the bundles of a lane.
+// readyOfBundles returns the first ready steps in the bundles of a lane.
 func (tx *tx) readyOfBundles(agent string, lane kernel.LaneID, max int) ([]kernel.Candidate, error) {
 	var open []bundle.Open
 	have, last := 0, kernel.Candidate{Order: -1 << 63}
 	for whole := false; !whole; {
 		page, err := all(tx.c, func(r *row) kernel.Candidate {
 			return kernel.Candidate{Order: r.num(), StepRef: kernel.StepRef{Job: r.id()}}
-		}, `SELECT ord, first FROM perdure_bundle WHERE agent = ? AND lane = ? AND (ord, first) > (?, ?) ORDER BY ord, first `+limitTo, agent, int64(lane), last.Order, last.Job[:], bundlesAtOnce)
+		}, `SELECT ord, first FROM perdure_bundle WHERE agent = ? AND lane = ? AND (ord, first) > (?, ?) ORDER BY ord, first `+limitTo, agent, int64(lane), last.Order, last.Job[:], bundlePage)
 		if err != nil {
 			return nil, err
 		}
-		whole = len(page) < bundlesAtOnce
+		whole = len(page) < bundlePage
 		for _, last = range page {
 			if have >= max && kernel.ClaimLess(bundle.Next(open, max)[max-1].Candidate(), last) < 0 {
 				whole = true
@@ -282,17 +282,17 @@ func (tx *tx) readyOfBundles(agent string, lane kernel.LaneID, max int) ([]kerne
 	}
 	next := bundle.Next(open, max)
 	if tx.bundles.found == nil {
-		tx.bundles.found = make(map[perdure.JobID]bundledAt, len(next))
+		tx.bundles.found = make(map[perdure.JobID]placeInBundle, len(next))
 	}
 	found := make([]kernel.Candidate, len(next))
 	for i, p := range next {
 		found[i] = p.Candidate()
-		tx.bundles.found[found[i].Job] = bundledAt{tx.bundles.open[p.First()], p.At}
+		tx.bundles.found[found[i].Job] = placeInBundle{tx.bundles.open[p.First()], p.At}
 	}
 	return found, nil
 }
 
-// hashInBundles is the newest job in a bundle that has this fingerprint.
+// hashInBundles returns the newest job in a bundle that has this hash.
 func (tx *tx) hashInBundles(typ string, hash [32]byte) (id perdure.JobID, err error) {
 	firsts, err := all(tx.c, (*row).id, `SELECT first FROM perdure_bundle WHERE type = ? AND instr(hashes, ?) > 0`, typ, hash[:])
 	for _, first := range firsts {
@@ -309,24 +309,24 @@ func (tx *tx) hashInBundles(typ string, hash [32]byte) (id perdure.JobID, err er
 	return id, err
 }
 
-// maxBundled bounds the bundles that are remembered.
-const maxBundled = 256
+// maxCachedBundles bounds the bundles in the cache.
+const maxCachedBundles = 256
 
-// remember keeps bundles that jobs are left in.
-func (t *bundlesTx) remember(k *cache) {
+// committed caches the bundles that still contain jobs.
+func (t *bundleTx) committed(k *cache) {
 	for first, o := range t.open {
-		if last := o.Jobs[len(o.Jobs)-1].ID; last.Compare(k.newest) > 0 {
-			k.newest = last
+		if last := o.Jobs[len(o.Jobs)-1].ID; last.Compare(k.newestJob) > 0 {
+			k.newestJob = last
 		}
 		if o.Taken < len(o.Jobs) {
 			k.bundles[first] = o.Open
 		}
 	}
-	shrink(k.bundles, maxBundled)
+	shrink(k.bundles, maxCachedBundles)
 }
 
-// newestBundled comes after the id of every job in a bundle.
-func newestBundled(c *conn) (newest perdure.JobID, err error) {
+// lastBundledID returns an id that is not less than that of any job in a bundle.
+func lastBundledID(c *conn) (newest perdure.JobID, err error) {
 	first, err := one(c, (*row).id, `SELECT max(first) FROM perdure_bundle`)
 	if !first.IsZero() {
 		newest = bundle.High(first)

@@ -8,9 +8,10 @@ import (
 	"github.com/perdure/perdure/store/internal/bundle"
 )
 
-// Screens read jobs in bundles, too, and before the rows: a job that leaves its bundle meanwhile is found there or has rows by then.
+// Reads for views include jobs in bundles. They read bundles before rows: a job that leaves its bundle in between is
+// found there, or its row is visible by then.
 
-// bundledJob is a job in a bundle, with its step; nil if it is in none.
+// bundledJob returns a job in a bundle, with its step; nil if it is in none.
 func bundledJob(c *conn, id perdure.JobID) (*kernel.Job, *kernel.Step, error) {
 	low := bundle.Low(id)
 	found, err := all(c, readBundle, `SELECT `+bundleColumns+` `+withJob, low[:], id[:])
@@ -38,7 +39,7 @@ func (l *listing) Firsts(bound perdure.JobID, max int) ([]perdure.JobID, error) 
 	return all(l.c, (*row).id, query+limitTo, bound[:], l.Type, atMost(max))
 }
 
-// Jobs reads the bundles one after the other, until the next one can have no job that belongs to the list.
+// Jobs reads the bundles one after the other, until the next one cannot contain a job of the list.
 func (l *listing) Jobs(in bundle.Range, max int) (jobs []*kernel.Job, err error) {
 	inOrder, order := func(a, b *kernel.Job) int { return b.ID.Compare(a.ID) }, `DESC`
 	if l.Ascending {
@@ -66,7 +67,7 @@ func (l *listing) Jobs(in bundle.Range, max int) (jobs []*kernel.Job, err error)
 	return jobs[:min(len(jobs), max)], err
 }
 
-// past reports whether no job of a bundle comes before the last one of a list that is full.
+// past reports whether all jobs of a bundle come after the last job of a list that is full.
 func (l *listing) past(first, last perdure.JobID) bool {
 	if l.Ascending {
 		return first.Compare(last) > 0

@@ -7,27 +7,27 @@ import (
 	"github.com/perdure/perdure/store/internal/bundle"
 )
 
-// cache is what the one process that has the file open keeps of it in memory, so that transactions need not read it again. Nothing depends
-// on it: what is lost is read again. A transaction takes rows from it, and returns them when it is committed. Rows of a transaction that
-// is rolled back are lost to the cache, and never wrong. After an indeterminate commit the store is not used any more, and so neither is
-// the cache.
+// cache is what this process keeps of the file in memory, so that transactions need not read it again. Nothing depends
+// on it: what is lost is read again. A transaction takes rows out of the cache, and returns them when it is committed.
+// If it is rolled back, these rows are no longer cached; they are never wrong. After an indeterminate commit the store
+// is not used any more, and neither is the cache.
 type cache struct {
-	version int64                       // of the file, when this was so
-	rows    map[kernel.StepRef]*kept    // of jobs that are under way
-	newest  perdure.JobID               // no job has a later id
-	lastOut int64                       // the latest number of a set
-	left    map[int64]int               // runs that are left in a set
-	shapes  map[kernel.ShapeID]struct{} // that are stored
-	limits  map[string]bool             // the names of all; nil: not read yet
-	agents  map[string]perdure.AgentSettings
-	bundles map[perdure.JobID]bundle.Open // by their first jobs
+	version    int64                         // of the file, for which the cache is valid
+	rows       map[kernel.StepRef]*storedRow // of jobs that are running
+	newestJob  perdure.JobID                 // no job has a later id
+	lastRunSet int64                         // the highest number of a run set
+	remaining  map[int64]int                 // number of runs in flight of each set
+	shapes     map[kernel.ShapeID]struct{}   // that are stored
+	limits     map[string]bool               // the names of all limits; nil: not read
+	agents     map[string]perdure.AgentSettings
+	bundles    map[perdure.JobID]bundle.Open // by the bundle's first job
 }
 
-// How much is kept at most.
+// These bound the cache.
 const (
-	maxRows   = 16_384
-	maxSets   = 1_000_000
-	maxShapes = 100_000
+	maxCachedRows = 16_384
+	maxCachedSets = 1_000_000
+	maxShapes     = 100_000
 )
 
 // beginCache empties the cache if another process has written to the file since: a tool, because no other node can have it open.
@@ -36,27 +36,27 @@ func (s *Store) beginCache(c *conn) error {
 	if err != nil || version == s.version && s.rows != nil {
 		return err
 	}
-	k := cache{version: version, rows: map[kernel.StepRef]*kept{}, left: map[int64]int{}, shapes: map[kernel.ShapeID]struct{}{},
+	k := cache{version: version, rows: map[kernel.StepRef]*storedRow{}, remaining: map[int64]int{}, shapes: map[kernel.ShapeID]struct{}{},
 		bundles: map[perdure.JobID]bundle.Open{}}
-	if k.newest, err = one(c, (*row).id, `SELECT max(job) FROM perdure_step`); err != nil {
+	if k.newestJob, err = one(c, (*row).id, `SELECT max(job) FROM perdure_step`); err != nil {
 		return err
 	}
-	bundled, err := newestBundled(c)
+	bundled, err := lastBundledID(c)
 	if err != nil {
 		return err
 	}
-	if bundled.Compare(k.newest) > 0 {
-		k.newest = bundled
+	if bundled.Compare(k.newestJob) > 0 {
+		k.newestJob = bundled
 	}
-	if k.lastOut, err = one(c, (*row).num, `SELECT max(id) FROM perdure_out`); err != nil {
+	if k.lastRunSet, err = one(c, (*row).num, `SELECT max(id) FROM perdure_out`); err != nil {
 		return err
 	}
 	s.cache = k
 	return nil
 }
 
-// expect lets a write of our own by another connection pass for what it is: it touches nothing that is known.
-func (s *Store) expect(write func() error) error {
+// ownWrite marks a write by another connection of this store as harmless for the cache.
+func (s *Store) ownWrite(write func() error) error {
 	before, err := versionOf(s.write)
 	if err != nil {
 		return err
@@ -71,11 +71,11 @@ func (s *Store) expect(write func() error) error {
 	return err
 }
 
-// versionOf changes where another connection than this one has written.
+// versionOf returns a number that changes when another connection than this one has written.
 func versionOf(c *conn) (int64, error) { return one(c, (*row).num, `PRAGMA data_version`) }
 
-// take gives a row to the transaction, which may change it; nil if it is not known.
-func (k *cache) take(ref kernel.StepRef) *kept {
+// take removes a row from the cache for a transaction; nil if it is not cached.
+func (k *cache) take(ref kernel.StepRef) *storedRow {
 	row := k.rows[ref]
 	if row != nil {
 		delete(k.rows, ref)
@@ -83,44 +83,44 @@ func (k *cache) take(ref kernel.StepRef) *kept {
 	return row
 }
 
-// commitCache keeps what the transaction has read or written.
+// commitCache caches what a committed transaction has read or written.
 func (tx *tx) commitCache() {
 	k := &tx.store.cache
-	if tx.defined != nil || tx.puts {
+	if tx.defined != nil || tx.changesSettings {
 		k.limits = tx.defined
 	}
-	if tx.agents != nil || tx.puts {
+	if tx.agents != nil || tx.changesSettings {
 		k.agents = tx.agents
 	}
 	for ref, row := range tx.rows {
-		if ref.Job.Compare(k.newest) > 0 {
-			k.newest = ref.Job
+		if ref.Job.Compare(k.newestJob) > 0 {
+			k.newestJob = ref.Job
 		}
 		underWay := row.step.Phase == perdure.Ready || row.step.Phase == perdure.Running
 		if row.job != nil {
-			underWay = row.job.Permit // from the first run until it rests
+			underWay = row.job.Permit // from the first run until the job is parked or settled
 		}
-		if underWay && row.in.of == nil && speed.KnownRows.On() {
+		if underWay && row.bundled.of == nil && speed.KnownRows.On() {
 			k.rows[ref] = row
 		}
 	}
-	shrink(k.rows, maxRows)
-	tx.bundles.remember(k)
+	shrink(k.rows, maxCachedRows)
+	tx.bundles.committed(k)
 	for id := range tx.shapes {
 		k.shapes[id] = struct{}{}
 	}
 	shrink(k.shapes, maxShapes)
-	for id, n := range tx.sets.left {
+	for id, n := range tx.runSets.remaining {
 		if n > 0 {
-			k.left[id] = n
+			k.remaining[id] = n
 		} else {
-			delete(k.left, id)
+			delete(k.remaining, id)
 		}
 	}
-	shrink(k.left, maxSets)
+	shrink(k.remaining, maxCachedSets)
 }
 
-// shrink forgets some where there are too many.
+// shrink removes some entries if there are too many.
 func shrink[K comparable, V any](m map[K]V, most int) {
 	for key := range m {
 		if len(m) <= most {

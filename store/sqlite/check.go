@@ -57,8 +57,8 @@ func (c checking) RowsOf(refs []kernel.StepRef) (rows []check.Row, err error) {
 
 func (c checking) rows(where string, args ...any) ([]check.Row, error) {
 	return all(c.conn, func(r *row) check.Row {
-		k := &kept{job: &kernel.Job{}}
-		readKept(r, k)
+		k := &storedRow{job: &kernel.Job{}}
+		readStored(r, k)
 		row, ref := check.Row{Step: k.step, Job: k.job}, k.step.StepRef
 		if ref.Index != 0 {
 			row.Job = nil
@@ -100,7 +100,7 @@ func (c checking) Stored(want []check.Entry, has func(check.Entry)) error {
 	return nil
 }
 
-// stored is the entry of a row with the same key, if there is one.
+// stored returns the entry of a row with the same key, if there is one.
 func (c checking) stored(e check.Entry) ([]check.Entry, error) {
 	job, idx := e.Job[:], e.Index
 	switch e.Table {
@@ -108,7 +108,7 @@ func (c checking) stored(e check.Entry) ([]check.Entry, error) {
 		return all(c.conn, func(r *row) check.Entry {
 			id := r.num()
 			e.Run = kernel.InFlightKey{Agent: r.text(), Holder: r.text(), Request: r.text(), Until: r.time()}
-			set := written{steps: r.bytes()}
+			set := storedSet{steps: r.bytes()}
 			e.Run.InFlight = set.has(id)
 			return e
 		}, `SELECT s.id, o.agent, o.locked_by, o.request, o.until_at, o.steps FROM perdure_step s JOIN perdure_out o ON o.id = s.out WHERE s.job = ? AND s.idx = ?`, job, idx)
@@ -123,7 +123,7 @@ func (c checking) stored(e check.Entry) ([]check.Entry, error) {
 			return e
 		}, `SELECT `+laneColumns+` FROM perdure_lane WHERE agent = ? AND lane = ?`, e.Lane.Agent, int64(e.Lane.Lane))
 	}
-	return nil, nil // a column of the row
+	return nil, nil // the entry is a column of the row
 }
 
 func (c checking) Entries(t check.Table, after *check.Entry, max int) ([]check.Entry, error) {
@@ -137,7 +137,7 @@ func (c checking) Entries(t check.Table, after *check.Entry, max int) ([]check.E
 			return check.Entry{Table: t, StepRef: p.StepRef, Need: p.Need}
 		}, `SELECT name, key, job, idx, amount FROM perdure_permit WHERE (name, key, job, idx) > (?, ?, ?, ?) ORDER BY name, key, job, idx LIMIT ?`,
 			after.Need.Name, after.Need.Key, after.Job[:], after.Index, max)
-	case check.Lane: // a lane that is closed may have another place
+	case check.Lane: // the place of a closed lane is not maintained
 		return all(c.conn, func(r *row) check.Entry {
 			lane := readLane(r)
 			return check.Entry{Table: t, StepRef: lane.First.StepRef, Lane: lane}
@@ -166,11 +166,11 @@ func (c checking) Bundles(after perdure.JobID, max int) ([]check.Bundle, error) 
 	return page, err
 }
 
-// emptySets adds the sets of runs of which none is in flight: the last one that ends deletes the set.
+// emptySets reports sets without runs in flight: the transaction that ends the last run of a set must delete it.
 func emptySets(c *conn, faults *[]string) error {
 	return each(c, func(r *row) error {
 		w := readSet(r)
-		runs, err := w.members(c, nil)
+		runs, err := w.runs(c, nil)
 		if err == nil && len(runs) == 0 && len(*faults) < check.MaxFaults {
 			*faults = append(*faults, fmt.Sprintf("set %d of runs: none of them is in flight", w.id))
 		}

@@ -5,19 +5,20 @@ import (
 	"time"
 )
 
-// clock never runs back, not over a restart either (F081). Where the wall clock does, it goes on from
-// the latest time that it gave, at nine tenths of the pace of the monotonic clock, until the wall clock has caught up: a
-// holder counts what remains of its run by its own clock, and ends no later than the store. The latest time is kept with
-// every commit that changes something: a time that only a reader has received is in no row.
+// clock never runs back, not even over a restart (F081). If the wall clock runs back, this clock continues from the
+// latest time that it returned, at nine tenths of the pace of the monotonic clock, until the wall clock has caught up.
+// This is safe, because a holder measures the remaining time of its run by its own clock, and ends no later than the
+// store. The latest time is stored with every commit that changes something, because a time that only a reader has
+// received is in no row.
 type clock struct {
 	mu    sync.Mutex
 	wall  func() time.Time
-	last  time.Time // the wall clock's latest answer, with its monotonic reading
-	mark  time.Time // the latest time given
+	last  time.Time // the latest reading of the wall clock, with its monotonic reading
+	mark  time.Time // the latest time that was returned
 	saved time.Time // the latest mark that is in the file
 }
 
-// markEvery is how old the mark in the file may become while the time is told and nothing changes.
+// markEvery is how old the mark in the file may become while the time is read and nothing changes.
 const markEvery = 10 * time.Second
 
 func (c *clock) now() time.Time {
@@ -25,7 +26,7 @@ func (c *clock) now() time.Time {
 	defer c.mu.Unlock()
 	t := c.wall()
 	var passed time.Duration
-	if t != t.Round(0) { // a wall clock of a test has no monotonic reading, and may stand still
+	if t != t.Round(0) { // the wall clock of a test has no monotonic reading, and may stand still
 		passed = t.Sub(c.last)
 	}
 	c.last = t
@@ -47,14 +48,14 @@ func (c *clock) advance(wall time.Time, passed time.Duration) {
 	}
 }
 
-// unsaved is how far the file's mark is behind.
+// unsaved returns how far the mark in the file is behind.
 func (c *clock) unsaved() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.mark.Sub(c.saved)
 }
 
-// saveClock writes the mark. It runs in the transaction whose time it keeps.
+// saveClock writes the mark in the transaction that has read the time.
 func (s *Store) saveClock(c *conn) error {
 	s.clock.mu.Lock()
 	mark := s.clock.mark

@@ -13,16 +13,16 @@ import (
 	"github.com/perdure/perdure/store/internal/rows"
 )
 
-// The columns of table perdure_step are those of package rows, and these. A row is inserted with the columns that are
-// not at their zero value, and updated with those that differ: what is bound and what is not is most of the price of a
-// write. Events come in few kinds, so there are few such sets, and a prepared statement for each of them.
+// The columns of table perdure_step are those of package rows, and these. A row is inserted with the columns that do not
+// have their zero value, and updated with those that differ: the number of bound values is most of the cost of a write.
+// There are few kinds of events, so there are few such sets of columns, and a prepared statement for each of them.
 const (
-	colOut  = rows.All + iota // of a running step: the set that it is found by
-	colLane                   // the rest: what rows are found by (see migrations)
+	colRunSet = rows.All + iota // of a running step: its run set
+	colLane                     // this and the following are for searches (see migrations)
 	colReady
 	colDueAt
 	colOpen
-	colLookAt
+	colDeadline
 )
 
 var ownNames = [...]string{"out", "lane", "ready", "due_at", "open", "look_at"}
@@ -34,7 +34,7 @@ func nameOf(id rows.ID) string {
 	return rows.Columns[id].Name
 }
 
-// list is the columns' names, each with a comma before it; with what comes after each.
+// list returns the columns' names, with a comma before and the given text after each.
 func list(ids []rows.ID, after ...string) string {
 	var b strings.Builder
 	for _, id := range ids {
@@ -51,19 +51,20 @@ var (
 	special = []rows.ID{rows.CreatedAt, rows.Hash, rows.Shape, rows.Input, rows.Apart, rows.Key, rows.Labels, rows.States}
 )
 
-// Rows as a Locker reads them: without the job's columns, or with them. A job, as a Reader reads it.
+// stepSelect are the columns of a row without the job's, bothSelect with them, and jobSelect the columns of a job for
+// views.
 var (
 	stepSelect = `id, job, idx, name, type, priority, out` + list(ofStep)
 	bothSelect = stepSelect + list(ofJob) + list(special)
 	jobSelect  = `j.job, j.type, j.priority` + list(ofJob) + list(special)
 )
 
-func readKept(r *row, k *kept) {
+func readStored(r *row, k *storedRow) {
 	k.id = r.num()
 	s := &k.step
 	s.StepRef = r.ref()
 	s.Name, s.Type, s.Priority = r.word(), r.word(), r.int()
-	k.out = r.num()
+	k.runSet = r.num()
 	r.read(ofStep, rows.RowOf(nil, s))
 	if k.job != nil {
 		k.job.ID, k.job.Type, k.job.Priority = s.Job, s.Type, s.Priority
@@ -72,8 +73,8 @@ func readKept(r *row, k *kept) {
 }
 
 func readStep(r *row) *kernel.Step {
-	var k kept
-	readKept(r, &k)
+	var k storedRow
+	readStored(r, &k)
 	return &k.step
 }
 
@@ -109,7 +110,7 @@ func (r *row) read(ids []rows.ID, to rows.Row) {
 	}
 }
 
-// diffSteps and diffJobs are the columns in which two states differ, with those that rows are found by.
+// diffSteps and diffJobs return the columns in which two states differ, including the columns for searches.
 func diffSteps(a, b *kernel.Step) rows.Set {
 	set := rows.DiffSteps(a, b)
 	now, was := kernel.ReadyOf(a), kernel.ReadyOf(b)
@@ -122,12 +123,12 @@ func diffSteps(a, b *kernel.Step) rows.Set {
 func diffJobs(a, b *kernel.Job) rows.Set {
 	set := rows.DiffJobs(a, b)
 	set.Add(colOpen, (a.Phase != perdure.Settled) != (b.Phase != perdure.Settled))
-	set.Add(colLookAt, !a.OverdueAt().Equal(b.OverdueAt()))
+	set.Add(colDeadline, !a.OverdueAt().Equal(b.OverdueAt()))
 	return set
 }
 
-// bind puts in the values of the columns, in their order, from place at on.
-func (k *kept) bind(s *driver.Stmt, at int, set rows.Set) (next int, err error) {
+// bind binds the values of the columns in their order, beginning with parameter at.
+func (k *storedRow) bind(s *driver.Stmt, at int, set rows.Set) (next int, err error) {
 	row := rows.RowOf(k.job, &k.step)
 	for id, ok := set.Take(); ok; id, ok = set.Take() {
 		switch {
@@ -151,7 +152,7 @@ func (k *kept) bind(s *driver.Stmt, at int, set rows.Set) (next int, err error) 
 	return at, nil
 }
 
-func (k *kept) bindOwn(s *driver.Stmt, at int, id rows.ID) error {
+func (k *storedRow) bindOwn(s *driver.Stmt, at int, id rows.ID) error {
 	st, j := &k.step, k.job
 	switch id {
 	case rows.CreatedAt:
@@ -170,8 +171,8 @@ func (k *kept) bindOwn(s *driver.Stmt, at int, id rows.ID) error {
 		return bindJSON(s, at, j.Labels)
 	case rows.States:
 		return bindJSON(s, at, j.States)
-	case colOut:
-		bindNum(s, at, k.out)
+	case colRunSet:
+		bindNum(s, at, k.runSet)
 	case colLane:
 		bindNum(s, at, int64(kernel.ReadyOf(st).Lane))
 	case colReady:
@@ -184,7 +185,7 @@ func (k *kept) bindOwn(s *driver.Stmt, at int, id rows.ID) error {
 		bindTime(s, at, kernel.DueOf(st))
 	case colOpen:
 		bindFlag(s, at, j.Phase != perdure.Settled)
-	case colLookAt:
+	case colDeadline:
 		bindTime(s, at, j.OverdueAt())
 	}
 	return nil

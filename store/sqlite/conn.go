@@ -12,38 +12,37 @@ import (
 	"github.com/perdure/perdure/internal/crashpoint"
 )
 
-// conn is a connection. One goroutine at a time has it.
+// conn is a connection. It is used by one goroutine at a time.
 type conn struct {
 	db    *driver.Conn
-	stmts map[string]*driver.Stmt // prepared once each
+	stmts map[string]*driver.Stmt // each is prepared once
 	words words
 
-	insertOne, insertMany, updates texts // of those who write
+	insertOne, insertMany, updates statements // for writes
 
-	breakOff func() // what is under way, and all that comes until it is mended
+	breakOff func() // interrupts the current statement, and all others until mend is called
 }
 
-// mend lets statements that are broken off, or were left, go on from a new beginning. It costs a goroutine, so it is not
-// done for each that reads.
+// mend lets statements run again after an interrupt. It costs a goroutine, so it is not called for each read.
 func (c *conn) mend() {
 	broken := make(chan struct{})
 	c.breakOff = func() { close(broken) }
 	c.db.SetInterrupt(broken)
 }
 
-// connect opens a connection. It changes nothing about the file.
+// connect opens a connection. It does not change the file.
 func connect(path string) (*conn, error) {
 	db, err := driver.OpenConn(path, driver.OpenReadWrite|driver.OpenCreate)
 	if err != nil {
 		return nil, err
 	}
 	c := &conn{db: db, stmts: map[string]*driver.Stmt{}, words: words{},
-		insertOne: textsOf(insertText(1)), insertMany: textsOf(insertText(rowsAtOnce)), updates: textsOf(updateText)}
+		insertOne: newStatements(insertText(1)), insertMany: newStatements(insertText(rowsAtOnce)), updates: newStatements(updateText)}
 	db.SetBusyTimeout(busyTimeout)
 	return c, nil
 }
 
-// set sets it up.
+// set sets pragmas.
 func (c *conn) set(pragmas ...string) error {
 	for _, p := range pragmas {
 		if err := c.once(`PRAGMA ` + p); err != nil {
@@ -55,7 +54,7 @@ func (c *conn) set(pragmas ...string) error {
 
 func (c *conn) close() error { return c.db.Close() }
 
-// stmt is the prepared statement of a text, of which there are not many.
+// stmt returns the prepared statement of a text. The number of different texts is small.
 func (c *conn) stmt(query string) (*driver.Stmt, error) {
 	if s := c.stmts[query]; s != nil {
 		return s, nil
@@ -67,7 +66,7 @@ func (c *conn) stmt(query string) (*driver.Stmt, error) {
 	return s, err
 }
 
-// exec runs a statement that has no answer.
+// exec runs a statement without an answer.
 func (c *conn) exec(query string, args ...any) error {
 	s, err := c.stmt(query)
 	if err != nil {
@@ -77,19 +76,19 @@ func (c *conn) exec(query string, args ...any) error {
 	return run(s)
 }
 
-// changed runs a statement and says how many rows it changed.
+// changed runs a statement and returns how many rows it has changed.
 func (c *conn) changed(query string, args ...any) (int, error) {
 	err := c.exec(query, args...)
 	return c.db.Changes(), err
 }
 
-// run takes a statement whose values are bound to its end.
+// run executes a statement with bound values to its end.
 func run(s *driver.Stmt) error {
 	crashpoint.Here(crashpoint.SQLiteWrite)
 	for {
 		more, err := s.Step()
 		if err != nil {
-			return err // it was reset
+			return err // Step has reset the statement
 		}
 		if !more {
 			return s.Reset()
@@ -97,7 +96,7 @@ func run(s *driver.Stmt) error {
 	}
 }
 
-// once runs statements that are not kept.
+// once runs statements that are not kept as prepared statements.
 func (c *conn) once(script string) error {
 	for script != "" {
 		s, rest, err := c.db.PrepareTransient(script)
@@ -115,8 +114,8 @@ func (c *conn) once(script string) error {
 	return nil
 }
 
-// limitTo is LIMIT with a parameter, for statements that run often. If LIMIT has nothing but a parameter, SQLite plans for its
-// value, and prepares the statement again for each that is bound.
+// limitTo is LIMIT with a parameter, for statements that run often. If LIMIT has nothing but a parameter, SQLite plans
+// for its value, and prepares the statement again for each value that is bound.
 const limitTo = `LIMIT ? + 0`
 
 // all reads all rows of a query.
@@ -129,7 +128,7 @@ func all[T any](c *conn, read func(*row) T, query string, args ...any) ([]T, err
 	return collect(c, s, read)
 }
 
-// transient is all for a query that is put together as it is needed: there are too many of them to be kept.
+// transient is all for a query whose text varies so much that it is not kept.
 func transient[T any](c *conn, read func(*row) T, query string, args ...any) ([]T, error) {
 	s, _, err := c.db.PrepareTransient(query)
 	if err != nil {
@@ -153,7 +152,7 @@ func each(c *conn, fn func(*row) error, query string) error {
 	return cmp.Or(failed, err)
 }
 
-// one reads the first row of a query; the zero value, if there is none.
+// one reads the first row of a query; the zero value if there is none.
 func one[T any](c *conn, read func(*row) T, query string, args ...any) (first T, err error) {
 	found, err := all(c, read, query, args...)
 	if len(found) > 0 {
@@ -180,11 +179,11 @@ func collect[T any](c *conn, s *driver.Stmt, read func(*row) T) (found []T, err 
 	}
 }
 
-// pool is connections for whoever comes.
+// pool is a set of connections.
 type pool struct {
 	free chan *conn
 	size int
-	gone chan struct{} // closed with it
+	gone chan struct{} // closed when the pool is closed
 }
 
 func openPool(size int, open func() (*conn, error)) (*pool, error) {
@@ -201,7 +200,7 @@ func openPool(size int, open func() (*conn, error)) (*pool, error) {
 	return p, nil
 }
 
-// with lends a connection to fn, whose statements are broken off when ctx ends.
+// with calls fn with a connection. Its statements are interrupted when ctx ends.
 func (p *pool) with(ctx context.Context, fn func(*conn) error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -210,7 +209,7 @@ func (p *pool) with(ctx context.Context, fn func(*conn) error) error {
 	case c := <-p.free:
 		unbroken, over := context.AfterFunc(ctx, c.breakOff), false
 		defer func() {
-			if !unbroken() || !over { // or fn has panicked amid a statement
+			if !unbroken() || !over { // or fn has panicked in the middle of a statement
 				c.mend()
 			}
 			p.free <- c
@@ -228,7 +227,7 @@ func (p *pool) with(ctx context.Context, fn func(*conn) error) error {
 	}
 }
 
-// close waits for those that are lent.
+// close waits for connections that are in use.
 func (p *pool) close() error {
 	close(p.gone)
 	var errs []error

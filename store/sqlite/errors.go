@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// wrap turns what SQLite says into what a user can act upon. The transaction was rolled back; reads go
-// on, and writes too once the cause is gone (F010).
+// wrap translates an error of SQLite into one that tells a user what to do. The transaction was rolled back. Reads
+// continue, and writes too once the cause is gone (F010).
 func (s *Store) wrap(err error) error {
 	switch driver.ErrCode(err).ToPrimary() {
 	case driver.ResultFull:
@@ -26,7 +26,7 @@ func (s *Store) wrap(err error) error {
 			Hint: "name another file; if this was a store, its head is damaged: restore a backup"}
 	case driver.ResultCorrupt:
 		return s.damaged(err.Error())
-	case driver.ResultOK, driver.ResultError: // of a statement that is wrong, or not of SQLite at all
+	case driver.ResultOK, driver.ResultError: // of a wrong statement, or not of SQLite
 		return err
 	}
 	return fmt.Errorf("%s: %w", s.path, err)
@@ -38,8 +38,9 @@ func (s *Store) damaged(how string) error {
 		Hint:    "restore a backup, or save what can be read with: sqlite3 FILE .recover"}
 }
 
-// commitFailed tells a commit that did not happen from one that may have, because a sync failed: of the file, or of the
-// log where that begins anew. Nothing more is written then until the file is opened anew (F110).
+// commitFailed distinguishes a commit that did not happen from an indeterminate one. A commit is indeterminate if a sync
+// failed: of the file, or of the log when it is started anew. Then nothing more is written until the file is opened
+// again (F110).
 func (s *Store) commitFailed(err error) error {
 	if code := driver.ErrCode(err); code != driver.ResultIOErrFsync && code != driver.ResultIOErrDirFsync {
 		return s.wrap(err)

@@ -11,14 +11,14 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// fileLock keeps other processes out. The lock is the kernel's and goes with the process, however that
-// ends; what is written into the file only tells the next one who has it.
+// fileLock excludes other processes. The lock belongs to the kernel and ends with the process, however that ends. The
+// content of the file only tells another process who has the lock.
 type fileLock struct {
 	file    *os.File
 	created bool // the lock file did not exist before
 }
 
-// owner is who has the lock.
+// owner is the process that has the lock.
 type owner struct {
 	PID   int       `json:"pid"`
 	Host  string    `json:"host"`
@@ -27,8 +27,7 @@ type owner struct {
 
 var errLocked = errors.New("locked")
 
-// lockPatience is how long a lock is asked for again whose owner is dead: the kernel may still be
-// clearing up after it.
+// lockPatience is how long a lock is retried whose owner is dead: the kernel may not have released it yet.
 const lockPatience = 2 * time.Second
 
 func lockFile(path string) (*fileLock, error) {
@@ -63,7 +62,7 @@ func refuseLink(path string) error {
 	return e
 }
 
-// sign says whose the lock is.
+// sign writes the owner into the lock file.
 func (l *fileLock) sign() error {
 	host, _ := os.Hostname()
 	text, err := json.Marshal(owner{PID: os.Getpid(), Host: host, Since: time.Now().UTC().Truncate(time.Second)})
@@ -82,7 +81,7 @@ func (l *fileLock) release() error {
 	return l.file.Close()
 }
 
-// readOwner reads what the owner wrote; nothing, if it is just about to.
+// readOwner reads the owner from the lock file; the zero value if it is not written yet.
 func readOwner(path string) (by owner) {
 	text, err := os.ReadFile(path)
 	if err == nil {
@@ -91,8 +90,8 @@ func readOwner(path string) (by owner) {
 	return by
 }
 
-// alive says that the lock has an owner whose end is not in sight. One of another host, on a shared
-// disk, is taken to be alive.
+// alive reports whether the owner may still be running. An owner on another host, on a shared disk, is taken to be
+// alive.
 func (o owner) alive() bool {
 	host, _ := os.Hostname()
 	return o.PID != 0 && (o.Host != host || processAlive(o.PID))

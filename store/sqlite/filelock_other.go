@@ -11,7 +11,7 @@ import (
 // noFollow is not needed: creating symbolic links needs privileges on these systems.
 const noFollow = 0
 
-// tryLock makes the file anew. On Windows one that is open cannot be removed: that is the lock.
+// tryLock creates the file anew. On Windows an open file cannot be removed: that is the lock.
 func tryLock(path string) (*fileLock, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, errLocked
@@ -34,5 +34,5 @@ func (l *fileLock) abandon() error {
 	return err
 }
 
-// processAlive would have to ask the system; the lock alone is enough.
+// processAlive is not needed here: the lock is sufficient.
 func processAlive(int) bool { return true }

@@ -29,7 +29,7 @@ func (tx *tx) JobsByKey(keys []string) (map[string]kernel.Keyed, error) {
 	return found, nil
 }
 
-// JobByHash walks the unsettled jobs, newest first.
+// JobByHash reads the unsettled jobs, newest first.
 func (tx *tx) JobByHash(typ string, hash [32]byte) (perdure.JobID, bool, error) {
 	id, err := one(tx.c, (*row).id, `
 		SELECT job FROM perdure_step INDEXED BY perdure_step_open
@@ -60,11 +60,11 @@ func readCandidate(r *row) kernel.Candidate {
 	return kernel.Candidate{StepRef: r.ref(), Order: r.num()}
 }
 
-// Pass has nothing to do: one transaction is over before the next begins.
+// Pass does nothing: one transaction ends before the next begins.
 func (tx *tx) Pass(string) {}
 
 func (tx *tx) Agents() (map[string]perdure.AgentSettings, error) {
-	if tx.agents == nil && !tx.puts {
+	if tx.agents == nil && !tx.changesSettings {
 		tx.agents = tx.store.cache.agents
 	}
 	if tx.agents == nil {
@@ -85,8 +85,8 @@ func readAgents(c *conn) (map[string]perdure.AgentSettings, error) {
 	return found, err
 }
 
-// Ready walks the agent's lanes, and takes the best of each. Steps of a full type are reached from the jobs that hold a
-// permit, so that however many others there are, none of them is read.
+// Ready reads the first steps of each of the agent's lanes. Steps of a full type are found from the jobs that hold a
+// permit, so that however many other steps of the type there are, none of them is read.
 func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, error) {
 	if max <= 0 {
 		return nil, nil
@@ -149,15 +149,15 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	return refs, nil
 }
 
-// readyOfLane are the first ready steps of a lane.
+// readyOfLane returns the first ready steps of a lane.
 func (tx *tx) readyOfLane(agent string, lane kernel.LaneID, max int) ([]kernel.Candidate, error) {
 	return all(tx.c, readCandidate, `
 		SELECT job, idx, ready FROM perdure_step WHERE agent = ? AND lane = ? AND ready IS NOT NULL
 		ORDER BY ready, job, idx `+limitTo, agent, int64(lane), max)
 }
 
-// readyPermitted are the ready steps of the jobs that hold a permit of their type's limit: no more jobs than that
-// allows.
+// readyPermitted returns the ready steps of the jobs that hold a permit of their type's limit. There are no more such
+// jobs than the limit allows.
 func (tx *tx) readyPermitted(agent, typ string, full []string) ([]kernel.Candidate, error) {
 	jobs, err := all(tx.c, (*row).ref, `SELECT job, idx FROM perdure_permit WHERE name = ?`, kernel.JobLimit(typ))
 	agents, settingsErr := tx.Agents()
@@ -169,7 +169,7 @@ func (tx *tx) readyPermitted(agent, typ string, full []string) ([]kernel.Candida
 	var ready []kernel.Candidate
 	for _, job := range jobs {
 		var steps []kernel.Candidate
-		if ages || laned { // neither their order is known, if the settings were others when they became ready, nor their lanes
+		if ages || laned { // their order is unknown if the settings have changed since they became ready, and so are their lanes
 			steps, err = tx.readyOfJob(job.Job, agent, full)
 		} else {
 			var priority int
@@ -188,7 +188,7 @@ func (tx *tx) readyPermitted(agent, typ string, full []string) ([]kernel.Candida
 	return ready, nil
 }
 
-// readyOfJob are the ready steps of a job in lanes that are not closed, whose own limits are not full.
+// readyOfJob returns the ready steps of a job that are in no closed lane and need no full limit.
 func (tx *tx) readyOfJob(job perdure.JobID, agent string, full []string) (ready []kernel.Candidate, err error) {
 	_, err = all(tx.c, func(r *row) struct{} {
 		c, s := readCandidate(r), kernel.Step{Needs: kernel.Needs(r.text())}
@@ -201,7 +201,8 @@ func (tx *tx) readyOfJob(job perdure.JobID, agent string, full []string) (ready 
 	return ready, err
 }
 
-// plainLanes are those in which the agent has ready steps that need no limit of a user's own: one leap of the index each.
+// plainLanes returns the lanes in which the agent has ready steps that need no user's own limit, by one jump in the
+// index for each.
 func (tx *tx) plainLanes(agent string) ([]kernel.LaneID, error) {
 	return all(tx.c, func(r *row) kernel.LaneID { return kernel.LaneID(r.num()) }, `
 		WITH RECURSIVE lane (agent, lane) AS (
@@ -218,32 +219,32 @@ func (tx *tx) Due(now time.Time, max int) ([]kernel.StepRef, error) {
 		SELECT job, idx FROM perdure_step WHERE due_at <= ? ORDER BY due_at, job, idx `+limitTo, micros(now), atMost(max))
 }
 
-// Expired walks the sets whose time has come, until those that come after can hold nothing earlier. Sets
-// that turn out to have more time are put to that of the earliest run in them.
+// Expired reads the sets that are due, until later sets can contain no earlier run. It moves sets whose locks were
+// extended to the time of their earliest run.
 func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {
 	if max <= 0 {
 		return nil, nil
 	}
-	var late, runs []member
-	var moved []written
-	after, more := written{until: math.MinInt64}, true
+	var late, runs []inFlightRun
+	var moved []storedSet
+	after, more := storedSet{until: math.MinInt64}, true
 	for more {
 		page, err := all(tx.c, readSet, `
 			SELECT id, until_at, steps FROM perdure_out WHERE (until_at, id) > (?, ?) AND until_at <= ?
-			ORDER BY until_at, id `+limitTo, after.until, after.id, now.UnixMicro(), setsAtOnce)
+			ORDER BY until_at, id `+limitTo, after.until, after.id, now.UnixMicro(), setPage)
 		if err != nil {
 			return nil, err
 		}
-		more = len(page) == setsAtOnce
+		more = len(page) == setPage
 		for _, after = range page {
 			if enough(late, max, after.until) {
 				more = false
 				break
 			}
-			if runs, err = after.members(tx.c, runs[:0]); err != nil {
+			if runs, err = after.runs(tx.c, runs[:0]); err != nil {
 				return nil, err
 			}
-			if after.earliest(runs) {
+			if after.setEarliest(runs) {
 				moved = append(moved, after)
 			}
 			for _, m := range runs {
@@ -253,12 +254,12 @@ func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {
 			}
 		}
 	}
-	for _, w := range moved { // not before: they would be met again
+	for _, w := range moved { // not before the loop: it would read these sets again
 		if err := tx.retime(w); err != nil {
 			return nil, err
 		}
 	}
-	slices.SortFunc(late, compareMembers)
+	slices.SortFunc(late, compareRuns)
 	refs := make([]kernel.StepRef, min(max, len(late)))
 	for i := range refs {
 		refs[i] = late[i].ref
@@ -266,12 +267,12 @@ func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {
 	return refs, nil
 }
 
-// enough says whether the first max are known: the sets to come begin at a later time.
-func enough(late []member, max int, until int64) bool {
+// enough reports whether the first max runs are known, because the following sets are due later.
+func enough(late []inFlightRun, max int, until int64) bool {
 	if len(late) < max {
 		return false
 	}
-	slices.SortFunc(late, compareMembers)
+	slices.SortFunc(late, compareRuns)
 	return late[max-1].until.UnixMicro() < until
 }
 
@@ -288,12 +289,12 @@ func (tx *tx) HeldBy(holder, agent, request string, max int) ([]kernel.StepRef, 
 	if agent != "" {
 		where, args = where+` AND agent = ?`, append(args, agent)
 	}
-	runs, err := members(tx.c, where, args...)
+	runs, err := runsInFlight(tx.c, where, args...)
 	refs := refsOf(runs)
 	return refs[:min(len(refs), int(atMost(max)))], err
 }
 
-// Granted is HeldBy: no other transaction is under way.
+// Granted is HeldBy: there is no other transaction in progress.
 func (tx *tx) Granted(holder, agent, request string, max int) ([]kernel.StepRef, error) {
 	return tx.HeldBy(holder, agent, request, max)
 }
@@ -303,5 +304,5 @@ func (tx *tx) EmbeddedHolders() ([]string, error) {
 		`SELECT DISTINCT locked_by FROM perdure_out WHERE locked_by >= '@' AND locked_by < 'A' ORDER BY locked_by`)
 }
 
-// atMost is a LIMIT, of which a negative one would be none.
+// atMost returns a value for LIMIT. A negative one would mean no limit.
 func atMost(n int) int64 { return int64(max(n, 0)) }

@@ -7,10 +7,10 @@ import (
 	"github.com/perdure/perdure/store/internal/merge"
 )
 
-// laneHeads are the heads of lanes, as one transaction has read and changed them. Nobody else writes meanwhile.
+// laneHeads are the heads of lanes as one transaction has read and changed them. There is no other writer.
 type laneHeads map[kernel.LaneRef]merge.Head
 
-// note notes the head of a lane.
+// note sets the head of a lane.
 func (h *laneHeads) note(lane kernel.LaneRef, head merge.Head) {
 	if *h == nil {
 		*h = laneHeads{}
@@ -18,7 +18,7 @@ func (h *laneHeads) note(lane kernel.LaneRef, head merge.Head) {
 	(*h)[lane] = head
 }
 
-// enter notes that a step of the lane has become ready.
+// enter adds a step of the lane that has become ready.
 func (h laneHeads) enter(lane kernel.LaneRef, c kernel.Candidate) {
 	head, read := h[lane]
 	if !read {
@@ -31,7 +31,7 @@ func (h laneHeads) enter(lane kernel.LaneRef, c kernel.Candidate) {
 	}
 }
 
-// leave notes that a step of the lane is no longer ready.
+// leave removes a step of the lane that is no longer ready.
 func (h laneHeads) leave(lane kernel.LaneRef, step kernel.StepRef) {
 	head := h[lane]
 	if i := slices.IndexFunc(head.Steps, func(c kernel.Candidate) bool { return c.StepRef == step }); i >= 0 {
@@ -40,7 +40,7 @@ func (h laneHeads) leave(lane kernel.LaneRef, step kernel.StepRef) {
 	}
 }
 
-// first is the first step of a lane. ok is false if it is not known, or if there is none.
+// first returns the first step of a lane; ok is false if it is unknown, or if there is none.
 func (h laneHeads) first(lane kernel.LaneRef) (first kernel.Candidate, ok bool) {
 	if steps := h[lane].Steps; len(steps) > 0 {
 		return steps[0], true
@@ -48,7 +48,7 @@ func (h laneHeads) first(lane kernel.LaneRef) (first kernel.Candidate, ok bool) 
 	return first, false
 }
 
-// empty says that a lane is known to have no step.
+// empty reports whether a lane is known to have no step.
 func (h laneHeads) empty(lane kernel.LaneRef) bool {
 	head := h[lane]
 	return head.Whole && len(head.Steps) == 0

@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/store/internal/rows"
 )
 
-// insertJobs stores submissions. A key that is taken means that somebody was faster: the transaction is
-// tried again and then finds the key.
+// insertJobs inserts submissions. If a key exists, another transaction was faster: this one is retried, and then finds
+// the key.
 func (tx *tx) insertJobs(jobs []kernel.NewJob) error {
 	for i := range jobs {
 		n := &jobs[i]
@@ -42,7 +42,7 @@ func (tx *tx) insertJobs(jobs []kernel.NewJob) error {
 	return tx.flush()
 }
 
-// putShape stores a shape's text, unless it is known to be there.
+// putShape inserts a shape's text, unless it is known to be stored.
 func (tx *tx) putShape(n *kernel.NewJob) error {
 	id := n.Job.Shape
 	if _, there := tx.store.shapes[id]; there || tx.shapes[id] {
@@ -55,7 +55,7 @@ func (tx *tx) putShape(n *kernel.NewJob) error {
 	return tx.exec(`INSERT INTO perdure_shape (id, text) VALUES (?, ?) ON CONFLICT DO NOTHING`, id[:], textOf(n.Shape))
 }
 
-// insertRest stores what of a job is not on its row.
+// insertRest inserts what is not in the row of a job: labels and a large input.
 func (tx *tx) insertRest(j *kernel.Job) error {
 	if apart(j) {
 		if err := tx.exec(`INSERT INTO perdure_payload (job, idx, input) VALUES (?, -1, ?)`, j.ID[:], textOf(j.Input)); err != nil {
@@ -72,59 +72,59 @@ func (tx *tx) insertRest(j *kernel.Job) error {
 
 func apart(j *kernel.Job) bool { return len(j.Input) > perdure.MaxInlineInput }
 
-// inserts are new rows that are still to be written: as many at once as have the same columns, for what a
-// statement costs to begin is a good part of what a row costs.
+// inserts are new rows that are still to be written. Consecutive rows with the same columns are written by one
+// statement, because the fixed cost of a statement is a large part of the cost of a row.
 type inserts struct {
 	cols rows.Set
-	kept [rowsAtOnce]*kept
-	sets [rowsAtOnce]*set // that they are in
+	kept [rowsAtOnce]*storedRow
+	sets [rowsAtOnce]*runSet // the run set of each row
 	n    int
-	rest [rowsAtOnce]kept // for those that nobody will ask about
+	rest [rowsAtOnce]storedRow // for rows that are not kept
 }
 
 const rowsAtOnce = 16
 
-// insertStep stores a new step; with the first one, its job.
+// insertStep inserts a new step; for the first step, with its job.
 func (tx *tx) insertStep(j *kernel.Job, st *kernel.Step) error {
-	var k *kept
+	var k *storedRow
 	if st.Index == 0 {
-		k = newKept(st.StepRef)
+		k = newStoredRow(st.StepRef)
 		k.newJobOf(j)
-		tx.rows[st.StepRef] = k // it may well be let out in this same transaction
-	} else if f, err := tx.room(); err != nil {
+		tx.rows[st.StepRef] = k // it may be dispatched by this transaction
+	} else if f, err := tx.insertBuffer(); err != nil {
 		return err
 	} else {
 		k = &f.rest[f.n]
-		*k = kept{}
+		*k = storedRow{}
 	}
 	k.step.StepRef, k.step.Name, k.step.Type, k.step.Priority = st.StepRef, st.Name, st.Type, st.Priority
 	k.setStep(st)
 	return tx.addRow(k)
 }
 
-// room is the rows that are still to be written, with room for one more.
-func (tx *tx) room() (*inserts, error) {
-	if tx.fresh == nil {
-		tx.fresh = &inserts{}
+// insertBuffer returns the rows that are still to be written, with space for one more.
+func (tx *tx) insertBuffer() (*inserts, error) {
+	if tx.inserts == nil {
+		tx.inserts = &inserts{}
 	}
-	if tx.fresh.n == rowsAtOnce {
-		return tx.fresh, tx.flush()
+	if tx.inserts.n == rowsAtOnce {
+		return tx.inserts, tx.flush()
 	}
-	return tx.fresh, nil
+	return tx.inserts, nil
 }
 
-// addRow adds a row that is to be written.
-func (tx *tx) addRow(k *kept) error {
-	f, err := tx.room()
+// addRow adds a row to be written.
+func (tx *tx) addRow(k *storedRow) error {
+	f, err := tx.insertBuffer()
 	if err != nil {
 		return err
 	}
-	var m *set
+	var m *runSet
 	if key := kernel.InFlightOf(&k.step); key.InFlight {
-		m = tx.join(key)
-		k.out = m.id
+		m = tx.joinSet(key)
+		k.runSet = m.id
 	}
-	cols := k.set()
+	cols := k.columnsOfNew()
 	if f.n > 0 && cols != f.cols {
 		if err := tx.flush(); err != nil {
 			return err
@@ -137,14 +137,14 @@ func (tx *tx) addRow(k *kept) error {
 	f.cols, f.kept[f.n], f.sets[f.n] = cols, k, m
 	f.n++
 	if k.step.Needs != "" {
-		tx.touchLane(&kernel.Step{}, &k.step)
+		tx.laneChanged(&kernel.Step{}, &k.step)
 	}
 	return tx.permits(k.step.StepRef, kernel.Permits{}, kernel.PermitsOf(&k.step, k.job))
 }
 
-// flush writes the rows that are still to be written.
+// flush writes these rows.
 func (tx *tx) flush() error {
-	f := tx.fresh
+	f := tx.inserts
 	if f == nil {
 		return nil
 	}
@@ -161,8 +161,8 @@ func (tx *tx) flush() error {
 	return nil
 }
 
-func (tx *tx) insertRows(t *texts, all []*kept, sets []*set) error {
-	s, err := t.of(tx.c, tx.fresh.cols)
+func (tx *tx) insertRows(t *statements, all []*storedRow, sets []*runSet) error {
+	s, err := t.of(tx.c, tx.inserts.cols)
 	if err != nil {
 		return err
 	}
@@ -174,18 +174,18 @@ func (tx *tx) insertRows(t *texts, all []*kept, sets []*set) error {
 		s.BindText(at+2, st.Name)
 		s.BindText(at+3, st.Type)
 		s.BindInt64(at+4, int64(st.Priority))
-		if at, err = k.bind(s, at+5, tx.fresh.cols); err != nil {
+		if at, err = k.bind(s, at+5, tx.inserts.cols); err != nil {
 			return err
 		}
 	}
-	tx.wrote = true
+	tx.hasWritten = true
 	if err := run(s); err != nil {
 		if driver.ErrCode(err) == driver.ResultConstraintUnique {
 			return kernel.ErrStale
 		}
 		return err
 	}
-	last := tx.c.db.LastInsertRowID() // those of one statement follow each other
+	last := tx.c.db.LastInsertRowID() // consecutive numbers within one statement
 	for i, k := range all {
 		k.id = last - int64(len(all)-1-i)
 		if sets[i] != nil {
@@ -198,7 +198,7 @@ func (tx *tx) insertRows(t *texts, all []*kept, sets []*set) error {
 func insertText(n int) func(rows.Set) string {
 	return func(c rows.Set) string {
 		names := `job, idx, name, type, priority` + list(slices.Collect(c.IDs))
-		place := `(` + places(strings.Count(names, ",")+1) + `)`
+		place := `(` + placeholders(strings.Count(names, ",")+1) + `)`
 		return `INSERT INTO perdure_step (` + names + `) VALUES ` + strings.Repeat(place+`,`, n-1) + place
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/store/internal/merge"
 )
 
-// The lanes of steps that need a limit of a user's own have rows, by which a search finds those that are open and have
-// the oldest steps, however many there are.
+// The lanes of steps that need a user's own limit have rows. By them a search finds the lanes that are open and have the
+// oldest steps, however many lanes there are.
 
 const laneColumns = `agent, lane, class, type, limits, ord, job, idx`
 
@@ -20,8 +20,8 @@ func readLane(r *row) (l kernel.Lane) {
 	return l
 }
 
-// touchLane notes the lanes into which, or out of which, a step has moved.
-func (tx *tx) touchLane(was, now *kernel.Step) {
+// laneChanged records the lanes that a step has left and entered.
+func (tx *tx) laneChanged(was, now *kernel.Step) {
 	had, out := kernel.LaneFor(was)
 	has, in := kernel.LaneFor(now)
 	if out == in && had == has {
@@ -43,7 +43,7 @@ func (tx *tx) touchLane(was, now *kernel.Step) {
 	}
 }
 
-// saveLanes writes the open lanes that were touched as their steps are now, and closes some.
+// saveLanes updates the open lanes that have changed, and closes some.
 func (tx *tx) saveLanes(closed []kernel.ClosedLane) error {
 	empty := map[kernel.LaneRef]bool{}
 	for ref := range tx.lanesLeft {
@@ -75,7 +75,7 @@ func (tx *tx) saveLanes(closed []kernel.ClosedLane) error {
 	return nil
 }
 
-// renewLane deletes a lane without steps, or sets its first one. Of a lane that is closed it does neither.
+// renewLane deletes a lane without steps, or sets its first step. It does not change a closed lane.
 func (tx *tx) renewLane(ref kernel.LaneRef) (empty bool, err error) {
 	first, known := tx.heads.first(ref)
 	if !known && !tx.heads.empty(ref) {
@@ -141,7 +141,7 @@ func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]int, error) {
 	return found, nil
 }
 
-// readyOfLanes are the first steps of the agent's open lanes whose limits are not full.
+// readyOfLanes returns the first steps of the agent's open lanes whose limits are not full.
 func (tx *tx) readyOfLanes(agent string, max int, full []string) ([]kernel.Candidate, error) {
 	of, err := tx.openLanes(agent, max, full)
 	if err != nil {
@@ -161,7 +161,7 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string) ([]kernel.Candi
 	})
 }
 
-// openLanes are the first open lanes of each class whose limits are not full, in order, at most max.
+// openLanes returns the first open lanes of each class whose limits are not full, in order, at most max.
 func (tx *tx) openLanes(agent string, max int, full []string) ([]kernel.LaneID, error) {
 	type open struct {
 		lane  kernel.LaneID
@@ -169,7 +169,7 @@ func (tx *tx) openLanes(agent string, max int, full []string) ([]kernel.LaneID, 
 	}
 	var found []open
 	const where = ` FROM perdure_lane WHERE closed_name IS NULL AND agent = ?1`
-	for class := int64(math.MinInt64); ; class++ { // by one leap of the index for each class
+	for class := int64(math.MinInt64); ; class++ { // by one jump in the index for each class
 		first, err := all(tx.c, readLane, `SELECT `+laneColumns+where+` AND class >= ?2 ORDER BY class, ord, job, idx LIMIT 1`, agent, class)
 		if err != nil {
 			return nil, err

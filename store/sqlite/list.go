@@ -12,8 +12,7 @@ import (
 	"github.com/perdure/perdure/store/internal/bundle"
 )
 
-// ListJobs walks the jobs by id, or those with the first label, of the type, or unsettled by index,
-// until there are enough.
+// ListJobs reads jobs by id, or by the index of the first label, the type or unsettled jobs, until there are enough.
 func (s *Store) ListJobs(ctx context.Context, f kernel.JobFilter) (jobs []*kernel.Job, err error) {
 	query, args := listJobs(f)
 	err = s.with(ctx, func(c *conn) error {
@@ -32,7 +31,7 @@ func (s *Store) ListJobs(ctx context.Context, f kernel.JobFilter) (jobs []*kerne
 func listJobs(f kernel.JobFilter) (string, []any) {
 	q := filter{from: "perdure_step j", id: "j.job"}
 	for i, name := range slices.Sorted(maps.Keys(f.Labels)) {
-		if i == 0 { // leads the walk; the rest are looked up
+		if i == 0 { // the first label selects the index; the others are looked up
 			q.from, q.id = "perdure_label CROSS JOIN perdure_step j ON j.job = perdure_label.job", "perdure_label.job"
 			q.and(`perdure_label.name = ? AND perdure_label.value = ?`, name, f.Labels[name])
 		} else {
@@ -46,7 +45,7 @@ func listJobs(f kernel.JobFilter) (string, []any) {
 	open := f.Phase != nil && *f.Phase != perdure.Settled
 	switch {
 	case f.Type != "" && open:
-		q.and(`+type = ?`, f.Type) // there are fewer that are open
+		q.and(`+type = ?`, f.Type) // there are fewer unsettled jobs
 	case f.Type != "":
 		q.and(`type = ?`, f.Type)
 	}
@@ -75,7 +74,7 @@ func listJobs(f kernel.JobFilter) (string, []any) {
 	return q.query(jobSelect, order, f.Limit)
 }
 
-// filter is a query in the making.
+// filter is a query that is being composed.
 type filter struct {
 	from, id string
 	where    []string

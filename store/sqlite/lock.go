@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// A transaction that writes has the whole file, so that to lock is to load. What it has loaded stays as it
-// is until it writes it, and need not be read again.
+// A write transaction has the whole file, so that locking a row means reading it. A row that it has read does not change
+// until it writes the row, and need not be read again.
 
 func (tx *tx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 	s, err := tx.c.stmt(selectFirst)
@@ -31,7 +31,7 @@ func (tx *tx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 		if k != nil {
 			j := copies.next()
 			*j = *k.job
-			j.Labels, j.States = maps.Clone(j.Labels), clone(j.States) // the input is the same: nobody writes to one
+			j.Labels, j.States = maps.Clone(j.Labels), cloneOrNil(j.States) // inputs are never modified, and shared
 			jobs = append(jobs, j)
 		}
 	}
@@ -88,13 +88,13 @@ func (tx *tx) Steps(refs []kernel.StepRef) ([]*kernel.Step, error) {
 
 func (tx *tx) StepsOf(job perdure.JobID) ([]*kernel.Step, error) {
 	steps, err := all(tx.c, func(r *row) *kernel.Step {
-		k := &kept{}
-		readKept(r, k)
+		k := &storedRow{}
+		readStored(r, k)
 		ref := k.step.StepRef
 		if there := tx.rows[ref]; there != nil {
 			k = there
-		} else if ref.Index > 0 { // the first has more to it
-			tx.store.take(ref) // or it would be known as it was, once this transaction has changed it
+		} else if ref.Index > 0 { // a first row has more columns
+			tx.store.take(ref) // otherwise the cache would keep the old version after this transaction changes the row
 			tx.rows[ref] = k
 		}
 		st := k.step
@@ -103,7 +103,7 @@ func (tx *tx) StepsOf(job perdure.JobID) ([]*kernel.Step, error) {
 	if err != nil || len(steps) > 0 {
 		return steps, err
 	}
-	return tx.Steps([]kernel.StepRef{{Job: job}}) // it may be in a bundle
+	return tx.Steps([]kernel.StepRef{{Job: job}}) // the job may be in a bundle
 }
 
 var (
@@ -111,8 +111,8 @@ var (
 	selectOther = `SELECT ` + stepSelect + ` FROM perdure_step WHERE job = ? AND idx = ?`
 )
 
-// load is the row as it stands; nil if it is not there.
-func (tx *tx) load(s *driver.Stmt, ref kernel.StepRef) (*kept, error) {
+// load returns the row; nil if there is none.
+func (tx *tx) load(s *driver.Stmt, ref kernel.StepRef) (*storedRow, error) {
 	if k := tx.rows[ref]; k != nil {
 		return k, nil
 	}
@@ -120,11 +120,11 @@ func (tx *tx) load(s *driver.Stmt, ref kernel.StepRef) (*kept, error) {
 		tx.rows[ref] = k
 		return k, nil
 	}
-	if in, found := tx.bundles.found[ref.Job]; found && ref.Index == 0 { // nothing has to be read
+	if in, found := tx.bundles.found[ref.Job]; found && ref.Index == 0 { // nothing need be read
 		return tx.rowOf(in), nil
 	}
-	if ref.Index == 0 && ref.Job.Compare(tx.store.newest) > 0 { // it is about to be submitted, as a rule
-		return tx.bundledHere(ref), nil
+	if ref.Index == 0 && ref.Job.Compare(tx.store.newestJob) > 0 { // a new id: the job is probably about to be submitted
+		return tx.bundledByThis(ref), nil
 	}
 	s.BindBytes(1, ref.Job[:])
 	if ref.Index != 0 {
@@ -140,9 +140,9 @@ func (tx *tx) load(s *driver.Stmt, ref kernel.StepRef) (*kept, error) {
 		}
 		return tx.bundled(ref)
 	}
-	k := newKept(ref)
+	k := newStoredRow(ref)
 	r := row{s: s, words: tx.c.words}
-	readKept(&r, k)
+	readStored(&r, k)
 	if err := cmp.Or(r.err, s.Reset()); err != nil {
 		return nil, err
 	}
@@ -150,8 +150,8 @@ func (tx *tx) load(s *driver.Stmt, ref kernel.StepRef) (*kept, error) {
 	return k, nil
 }
 
-// row is load of one row.
-func (tx *tx) row(ref kernel.StepRef) (*kept, error) {
+// row is load for one row.
+func (tx *tx) row(ref kernel.StepRef) (*storedRow, error) {
 	if k := tx.rows[ref]; k != nil {
 		return k, nil
 	}
@@ -224,7 +224,7 @@ func (tx *tx) Shapes(ids []kernel.ShapeID) (map[kernel.ShapeID][]byte, error) {
 
 const selectShape = `SELECT text FROM perdure_shape WHERE id = ?`
 
-// slab gives out values that are made some at a time, and more from time to time.
+// slab allocates values in groups, and larger groups as more are needed.
 type slab[T any] struct {
 	free []T
 	made int
@@ -242,7 +242,7 @@ func (s *slab[T]) next() *T {
 	return v
 }
 
-// unique is each once, in order.
+// unique returns the values in order, each of them once.
 func unique[T comparable](of []T, compare func(a, b T) int) []T {
 	for i := 1; i < len(of); i++ {
 		if compare(of[i-1], of[i]) >= 0 {

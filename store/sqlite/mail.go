@@ -27,7 +27,7 @@ func (s *Store) Mail(ctx context.Context, max, maxBytes int) ([]kernel.Mail, err
 		WHERE before < ?`, string(kinds), max, maxBytes)
 }
 
-// MailWaiting is one look at an index. The times of mail are the senders', by the wall clock of this machine.
+// MailWaiting reads one index entry. Mail has the time of its sender, by the wall clock of this machine.
 func (s *Store) MailWaiting(ctx context.Context) (kernel.MailWaiting, error) {
 	return viewOne(ctx, s, func(r *row) (w kernel.MailWaiting) {
 		w.Number = r.int()
@@ -40,17 +40,17 @@ func (s *Store) MailWaiting(ctx context.Context) (kernel.MailWaiting, error) {
 		LIMIT (SELECT mail_max FROM perdure_clock WHERE one = 1))`)
 }
 
-// Submission is what became of one.
+// Submission returns the outcome of a submission.
 func (s *Store) Submission(ctx context.Context, id perdure.JobID) (*kernel.Submission, error) {
 	return viewOne(ctx, s, func(r *row) *kernel.Submission {
 		return &kernel.Submission{ID: id, Job: r.id(), Refusal: r.bytes(), PostedAt: r.time(), ClosedAt: r.time()}
 	}, `SELECT job, refusal, posted_at, closed_at FROM perdure_mail WHERE recipient = ? AND id = 'submit'`, id[:])
 }
 
-// MailHints never gives a token: SQLite tells nobody what another connection has committed.
+// MailHints returns nil: SQLite does not report what another connection has committed.
 func (s *Store) MailHints() <-chan struct{} { return nil }
 
-// ForgetMail deletes what is closed and old.
+// ForgetMail deletes old closed mail.
 func (s *Store) ForgetMail(ctx context.Context, applied, refused time.Time, max int) (n int, err error) {
 	err = s.Update(ctx, func(t kernel.Tx) error {
 		n, err = t.(*tx).changed(`DELETE FROM perdure_mail WHERE (recipient, id) IN (SELECT recipient, id FROM perdure_mail

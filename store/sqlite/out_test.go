@@ -99,7 +99,7 @@ func TestSets(t *testing.T) {
 	want(t, "the last is gone", outs(t, s), "0 h 5")
 	sweep(0)
 	want(t, "put right", outs(t, s), "30 h 5")
-	s.left = map[int64]int{} // forgotten
+	s.remaining = map[int64]int{} // forgotten
 	edit(t, s, 1, settle, 0)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

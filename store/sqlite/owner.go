@@ -8,14 +8,14 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Everything of ours has a name that begins with this, so that a file can be shared: with the tables of the
-// program that Perdure is in. perdure_guard is of package guard, and may be there before us.
+// All names begin with this prefix, so that the file can be shared with the tables of the program that embeds Perdure.
+// perdure_guard belongs to package guard, and may exist before the store.
 const (
 	prefix     = "perdure_"
 	guardTable = "perdure_guard"
 )
 
-// refuseForeign refuses a file that we must not migrate: one whose perdure_… are not ours, or are those of an
+// refuseForeign refuses a file that must not be migrated: one with other perdure_… tables, or with those of an
 // unreleased version. It only reads.
 func (s *Store) refuseForeign(c *conn) error {
 	names, err := all(c, (*row).text, `SELECT name FROM sqlite_schema WHERE type <> 'index' OR sql IS NOT NULL`)
@@ -43,7 +43,7 @@ func (s *Store) refuseForeign(c *conn) error {
 	return err
 }
 
-// refuseMigrations refuses a list of migrations that is not ours.
+// refuseMigrations refuses a list of migrations that is not this program's.
 func (s *Store) refuseMigrations(c *conn) error {
 	const not = "has a " + prefix + "migration that Perdure did not make"
 	columns, err := all(c, (*row).text, `SELECT name FROM pragma_table_info('perdure_migration') ORDER BY cid`)
@@ -74,22 +74,22 @@ func (s *Store) foreign(what string) error {
 		Hint: "names that begin with " + prefix + " are Perdure's: rename that one, or take another file; this one was left as it is"}
 }
 
-// isOurs: SQLite's names have no case.
+// isOurs ignores case, because names in SQLite have none.
 func isOurs(name string) bool { return strings.HasPrefix(strings.ToLower(name), prefix) }
 
-// alone says whether a file has nothing of anybody else's: then the views have their plain names, too.
+// alone reports whether a file has no other tables: then the views have plain names as well.
 func alone(c *conn) (bool, error) {
 	others, err := one(c, (*row).flag, `SELECT count(*) FROM sqlite_schema WHERE type IN ('table', 'view')
 		AND name NOT LIKE 'sqlite\_%' ESCAPE '\' AND name NOT LIKE 'perdure\_%' ESCAPE '\'`)
 	return !others, err
 }
 
-// plain says whether the views of an earlier migration have their plain names.
+// plain reports whether the views of an earlier migration have plain names.
 func plain(c *conn) (bool, error) {
 	return one(c, (*row).flag, `SELECT count(*) FROM sqlite_schema WHERE type = 'view' AND sql = ?`, plainView("jobs"))
 }
 
-// plainView is a view's own name, without the prefix: select … from steps.
+// plainView returns the name of a view without the prefix: select … from steps.
 func plainView(name string) string {
 	return `CREATE VIEW ` + name + ` AS SELECT * FROM ` + prefix + name
 }

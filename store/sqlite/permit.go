@@ -6,11 +6,12 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Permits are kept (kernel.LimitKey.Kept): a row for each that is held, written by the Save that writes what holds it.
+// A stored permit is a row of perdure_permit. The Save that writes the row which holds the permit writes it
+// (kernel.LimitKey.Kept says which permits are stored).
 
-// limits are those that are defined.
+// limits returns the names of the defined limits.
 func (tx *tx) limits() (map[string]bool, error) {
-	if tx.defined == nil && !tx.puts {
+	if tx.defined == nil && !tx.changesSettings {
 		tx.defined = tx.store.cache.limits
 	}
 	if tx.defined != nil {
@@ -27,7 +28,7 @@ func (tx *tx) limits() (map[string]bool, error) {
 	return tx.defined, nil
 }
 
-// permits writes what a row's change says about the permits of its job and of the step.
+// permits writes what a row's change changes about the permits of its job and of the step.
 func (tx *tx) permits(ref kernel.StepRef, was, now kernel.Permits) error {
 	if was == now {
 		return nil
@@ -39,7 +40,7 @@ func (tx *tx) permits(ref kernel.StepRef, was, now kernel.Permits) error {
 	return tx.changePermits(ref, was.List(), now.List(), defined)
 }
 
-// changePermits writes the permits that a row holds now and did not hold before, of those that are kept.
+// changePermits writes the permits that a row acquires and releases, of those that are stored.
 func (tx *tx) changePermits(ref kernel.StepRef, had, has []kernel.Need, defined map[string]bool) error {
 	for _, n := range had {
 		if !slices.Contains(has, n) && n.Kept(defined) {
@@ -62,7 +63,7 @@ func (tx *tx) putPermit(ref kernel.StepRef, n kernel.Need) error {
 	return tx.exec(`INSERT OR IGNORE INTO perdure_permit (name, key, job, idx, amount) VALUES (?, ?, ?, ?, ?)`, n.Name, n.Key, ref.Job[:], ref.Index, n.Amount)
 }
 
-// fillPermits writes those of a limit that was not defined before.
+// fillPermits inserts the permits of a limit that was not defined before.
 func (tx *tx) fillPermits(name string) error {
 	holders, err := holders(tx.c, name)
 	for _, ref := range holders {
@@ -73,15 +74,15 @@ func (tx *tx) fillPermits(name string) error {
 	return err
 }
 
-// holders are the rows that hold a permit of a job's or agent's limit, whether it is defined or not, in order: found
-// among the unsettled jobs, or the runs that are out.
+// holders returns the rows that hold a permit of a job's or agent's limit, whether it is defined or not, in order. It
+// finds them among the unsettled jobs or the runs in flight.
 func holders(c *conn, limit string) ([]kernel.StepRef, error) {
 	switch kind, of, _ := kernel.SplitLimit(limit); kind {
 	case kernel.LimitOfJobs:
 		return all(c, (*row).ref, `
 			SELECT job, 0 FROM perdure_step INDEXED BY perdure_step_open WHERE open = 1 AND permit = 1 AND type = ? ORDER BY job`, of)
 	case kernel.LimitOfAgent:
-		found, err := members(c, `WHERE agent = ?`, of)
+		found, err := runsInFlight(c, `WHERE agent = ?`, of)
 		return refsOf(found), err
 	}
 	return nil, nil

@@ -32,7 +32,7 @@ func TestPlans(t *testing.T) {
 	}
 	s := newPoster(t)
 	storetest.Differential(t, 1, 2500, memory.New(), s)
-	conns := []*conn{s.write, s.hints}
+	conns := []*conn{s.write, s.registry}
 	for range readers {
 		conns = append(conns, <-s.read.free)
 	}

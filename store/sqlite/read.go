@@ -20,7 +20,7 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	return s.clock.now(), nil
 }
 
-// view reads rows beside whoever writes.
+// view reads rows while a transaction may be writing.
 func view[T any](ctx context.Context, s *Store, read func(*row) T, query string, args ...any) (found []T, err error) {
 	err = s.with(ctx, func(c *conn) error {
 		found, err = all(c, read, query, args...)
@@ -29,7 +29,7 @@ func view[T any](ctx context.Context, s *Store, read func(*row) T, query string,
 	return found, err
 }
 
-// with reads on a connection that has all to itself. It returns when what it may have read is on the disk.
+// with calls fn with a connection for reading. It returns when everything that fn may have read is on the disk.
 func (s *Store) with(ctx context.Context, fn func(*conn) error) error {
 	if err := s.usable(ctx); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (s *Store) with(ctx context.Context, fn func(*conn) error) error {
 	return s.durable.settle()
 }
 
-// viewOne reads one value; the zero one, if there is no row.
+// viewOne reads one value; the zero value if there is no row.
 func viewOne[T any](ctx context.Context, s *Store, read func(*row) T, query string, args ...any) (first T, err error) {
 	found, err := view(ctx, s, read, query, args...)
 	if len(found) > 0 {
@@ -56,12 +56,12 @@ func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (job *kern
 			return err
 		}
 		found, err = all(c, func(r *row) *kernel.Step {
-			var k kept
+			var k storedRow
 			if job == nil {
 				job = &kernel.Job{}
 				k.job = job
 			}
-			readKept(r, &k)
+			readStored(r, &k)
 			return &k.step
 		}, `SELECT `+bothSelect+` FROM perdure_step WHERE job = ? AND idx < ? ORDER BY idx`, id[:], max(steps, 1))
 		if job == nil && bundled != nil {
@@ -131,7 +131,7 @@ func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.Jo
 	return ids[:min(len(ids), int(atMost(max)))], nil
 }
 
-// startingAt are the first jobs with these ids, at most max.
+// startingAt returns the first jobs with ids in a range, at most max.
 func (s *Store) startingAt(ctx context.Context, from, to perdure.JobID, max int) (ids []perdure.JobID, err error) {
 	if max <= 0 {
 		return nil, nil
@@ -151,7 +151,7 @@ func (s *Store) startingAt(ctx context.Context, from, to perdure.JobID, max int)
 	return unique(ids, perdure.JobID.Compare), err
 }
 
-// idsFrom are the first and the last id that start as ref does.
+// idsFrom returns the first and the last id that start with ref.
 func idsFrom(ref string) (from, to perdure.JobID, ok bool) {
 	digits := strings.TrimPrefix(ref, "job_")
 	if digits == "" || len(digits) > 32 || strings.ToLower(digits) != digits {
@@ -181,8 +181,7 @@ func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time)
 	return steps, err
 }
 
-// Payloads reads the sizes first, which are known without the values, so that it does not read values that are left
-// out.
+// Payloads reads the sizes first, so that it does not read values that are left out.
 func (s *Store) Payloads(ctx context.Context, job perdure.JobID, max, total int) ([]kernel.SizedPayload, error) {
 	return view(ctx, s, readSizedPayload, `
 		WITH sizes AS (
@@ -223,7 +222,7 @@ func (s *Store) History(ctx context.Context, job perdure.JobID, after int64, max
 		SELECT id, job, step, run, at, event, author, detail FROM perdure_entry WHERE job = ? AND id > ? ORDER BY id LIMIT ?`, job[:], after, atMost(max))
 }
 
-// LimitUse reads the permits that are kept; of the others, the rows that would hold one.
+// LimitUse reads stored permits. For other limits, it reads the rows that would hold a permit.
 func (s *Store) LimitUse(ctx context.Context, limit kernel.LimitKey, max int) (used int, named []kernel.LimitHolder, err error) {
 	err = s.with(ctx, func(c *conn) error {
 		defined, err := one(c, (*row).flag, `SELECT count(*) FROM perdure_limit WHERE name = ?`, limit.Name)
@@ -253,7 +252,7 @@ func (s *Store) LimitUse(ctx context.Context, limit kernel.LimitKey, max int) (u
 	return used, named, err
 }
 
-// permit is one that a row holds.
+// permit is a permit that a row holds.
 type permit struct {
 	kernel.StepRef
 	kernel.Need
@@ -296,7 +295,7 @@ func (s *Store) ListLimits(ctx context.Context) ([]kernel.Limit, error) {
 	return view(ctx, s, readLimit, `SELECT `+limitColumns+` FROM perdure_limit ORDER BY name`)
 }
 
-// Look asks the indexes that are kept by time for their first, and the one of ready steps for each agent.
+// Look reads the first entries of the indexes that are ordered by time, and of the index of ready steps for each agent.
 func (s *Store) Look(ctx context.Context, agents []string) (l kernel.Look, err error) {
 	err = s.with(ctx, func(c *conn) error {
 		for _, query := range []string{
@@ -330,7 +329,7 @@ func (s *Store) Look(ctx context.Context, agents []string) (l kernel.Look, err e
 	return l, err
 }
 
-// readyAgentsSQL leaps from one agent to the next, in both indexes.
+// readyAgentsSQL jumps from one agent to the next, in both indexes.
 const readyAgentsSQL = `
 	WITH RECURSIVE leap (agent, n) AS (
 		SELECT (SELECT min(agent) FROM perdure_step WHERE ready IS NOT NULL), 1
@@ -347,7 +346,7 @@ func (s *Store) ReadyAgents(ctx context.Context, max int) ([]string, error) {
 	return view(ctx, s, (*row).text, readyAgentsSQL, atMost(max))
 }
 
-// earlier is the earlier of two times, of which either may be none.
+// earlier returns the earlier of two times. A zero time counts as none.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

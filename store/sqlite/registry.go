@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// What has not been seen for so long is forgotten, or the registry would grow with every restart.
+// Nodes and holders that were not seen for this long are deleted, so that the registry does not grow with every restart.
 const forgetAfter = 24 * time.Hour
 
 func (s *Store) Attend(ctx context.Context, p kernel.Presence) (roll kernel.Roll, err error) {
@@ -23,15 +23,15 @@ func (s *Store) Attend(ctx context.Context, p kernel.Presence) (roll kernel.Roll
 	if err != nil {
 		return roll, err
 	}
-	err = s.note(ctx, func() error {
+	err = s.writeRegistry(ctx, func() error {
 		roll.Now = s.clock.now()
-		if err := s.hints.exec(`
+		if err := s.registry.exec(`
 			INSERT OR REPLACE INTO perdure_node (id, host, pid, version, listen, agents, slots, since, seen_at) VALUES (?,?,?,?,?,?,?,?,?)`,
 			n.ID, n.Host, n.PID, n.Version, n.Listen, string(agents), string(slots), micros(n.Since), micros(roll.Now)); err != nil {
 			return err
 		}
 		for _, seen := range p.Seen {
-			if err := s.hints.exec(`INSERT OR REPLACE INTO perdure_seen (agent, holder, at) VALUES (?,?,?)`, seen.Agent, seen.Holder, micros(seen.At)); err != nil {
+			if err := s.registry.exec(`INSERT OR REPLACE INTO perdure_seen (agent, holder, at) VALUES (?,?,?)`, seen.Agent, seen.Holder, micros(seen.At)); err != nil {
 				return err
 			}
 		}
@@ -43,28 +43,28 @@ func (s *Store) Attend(ctx context.Context, p kernel.Presence) (roll kernel.Roll
 		if err := s.renew(n.ID, roll.Now, p.TTL); err != nil {
 			return err
 		}
-		if roll.Fence, err = one(s.hints, (*row).num, fenceSQL); err != nil {
+		if roll.Fence, err = one(s.registry, (*row).num, fenceSQL); err != nil {
 			return err
 		}
-		roll.Roles, err = all(s.hints, readRole, rolesSQL)
+		roll.Roles, err = all(s.registry, readRole, rolesSQL)
 		return err
 	})
 	if err != nil {
 		return roll, err
 	}
-	return roll, s.durable.settle() // fence and roles are what others have committed
+	return roll, s.durable.settle() // other transactions may have committed the fence and the roles that were read
 }
 
 func (s *Store) forget(before time.Time) error {
-	if err := s.hints.exec(`DELETE FROM perdure_node WHERE seen_at < ?`, micros(before)); err != nil {
+	if err := s.registry.exec(`DELETE FROM perdure_node WHERE seen_at < ?`, micros(before)); err != nil {
 		return err
 	}
-	return s.hints.exec(`DELETE FROM perdure_seen WHERE at < ?`, micros(before))
+	return s.registry.exec(`DELETE FROM perdure_seen WHERE at < ?`, micros(before))
 }
 
 func (s *Store) DropNode(ctx context.Context, id string) error {
-	return s.note(ctx, func() error {
-		return s.hints.exec(`DELETE FROM perdure_node WHERE id = ?`, id)
+	return s.writeRegistry(ctx, func() error {
+		return s.registry.exec(`DELETE FROM perdure_node WHERE id = ?`, id)
 	})
 }
 
@@ -83,25 +83,25 @@ func (s *Store) Seen(ctx context.Context) ([]kernel.Seen, error) {
 		`SELECT agent, holder, at FROM (SELECT agent, holder, at FROM perdure_seen ORDER BY at DESC LIMIT ?) ORDER BY agent, holder`, perdure.MaxSeen)
 }
 
-// note writes a hint, in a transaction that does not wait for the disk.
-func (s *Store) note(ctx context.Context, write func() error) error {
+// writeRegistry writes in a transaction that does not wait for the disk.
+func (s *Store) writeRegistry(ctx context.Context, write func() error) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
 	defer s.leave()
-	if err := begin(s.hints); err != nil {
+	if err := begin(s.registry); err != nil {
 		return s.wrap(err)
 	}
-	err := s.expect(func() error {
+	err := s.ownWrite(func() error {
 		if err := write(); err != nil {
 			return err
 		}
 		crashpoint.Here(crashpoint.SQLiteNote)
-		return s.hints.exec(`COMMIT`)
+		return s.registry.exec(`COMMIT`)
 	})
 	crashpoint.Here(crashpoint.SQLiteNoted)
 	if err != nil {
-		rollback(s.hints)
+		rollback(s.registry)
 	}
 	return s.wrap(err)
 }

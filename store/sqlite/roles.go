@@ -59,13 +59,13 @@ func (tx *tx) SaveRoles(changes []kernel.RoleChange) error {
 	return nil
 }
 
-// renew moves on what the node has in roles and has not lapsed.
+// renew extends the roles of the node that have not lapsed.
 func (s *Store) renew(node string, now time.Time, ttl time.Duration) error {
 	until := micros(now.Add(ttl))
-	if err := s.hints.exec(`UPDATE perdure_role SET leader_until = ? WHERE leader = ? AND leader_until > ?`, until, node, micros(now)); err != nil {
+	if err := s.registry.exec(`UPDATE perdure_role SET leader_until = ? WHERE leader = ? AND leader_until > ?`, until, node, micros(now)); err != nil {
 		return err
 	}
-	return s.hints.exec(`UPDATE perdure_role SET standby_until = ? WHERE standby = ? AND standby_until > ?`, until, node, micros(now))
+	return s.registry.exec(`UPDATE perdure_role SET standby_until = ? WHERE standby = ? AND standby_until > ?`, until, node, micros(now))
 }
 
 func (s *Store) Roles(ctx context.Context) ([]kernel.Role, error) {

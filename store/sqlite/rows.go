@@ -29,7 +29,7 @@ func (r *row) num() int64 { return r.s.ColumnInt64(r.take()) }
 func (r *row) int() int   { return int(r.num()) }
 func (r *row) flag() bool { return r.num() != 0 }
 
-// nullNum is nil for NULL.
+// nullNum returns nil for NULL.
 func (r *row) nullNum() *int64 {
 	i := r.take()
 	if r.s.ColumnIsNull(i) {
@@ -41,7 +41,7 @@ func (r *row) nullNum() *int64 {
 
 func (r *row) text() string { return r.s.ColumnText(r.take()) }
 
-// word is a text of which there are few: it is kept once.
+// word reads a text of which there are few different ones. Equal texts share their memory.
 func (r *row) word() string {
 	var b [64]byte
 	i := r.take()
@@ -56,7 +56,7 @@ func (r *row) word() string {
 	return r.words.of(b[:n])
 }
 
-// bytes is a text as bytes; nil where there is none.
+// bytes reads a text as bytes; nil for NULL.
 func (r *row) bytes() []byte {
 	i := r.take()
 	b := make([]byte, r.s.ColumnLen(i))
@@ -80,7 +80,7 @@ func (r *row) id() (id perdure.JobID) {
 	return id
 }
 
-// blob reads what has a length of its own; where there is none, nothing.
+// blob reads a value of fixed length. NULL leaves the zero value.
 func (r *row) blob(into []byte) {
 	i := r.take()
 	if n := r.s.ColumnBytes(i, into); (n != len(into) || r.s.ColumnLen(i) != n) && !r.s.ColumnIsNull(i) && r.err == nil {
@@ -88,7 +88,7 @@ func (r *row) blob(into []byte) {
 	}
 }
 
-// json reads what is there into v.
+// json decodes a value into v. NULL leaves it unchanged.
 func (r *row) json(v any) {
 	if b := r.bytes(); b != nil {
 		if err := json.Unmarshal(b, v); err != nil && r.err == nil {
@@ -99,7 +99,7 @@ func (r *row) json(v any) {
 
 func (r *row) ref() kernel.StepRef { return kernel.StepRef{Job: r.id(), Index: r.int()} }
 
-// words are texts that come again and again. They are forgotten when there are too many.
+// words are texts that are repeated often. If there are too many, all are removed.
 type words map[string]string
 
 const maxWords = 4096
@@ -145,9 +145,9 @@ func readEntry(r *row) kernel.Entry {
 	}
 }
 
-// What goes the other way.
+// These functions bind values.
 
-// bind puts in what a statement asks for.
+// bind binds the parameters of a statement.
 func bind(s *driver.Stmt, args []any) {
 	for i, v := range args {
 		switch v := v.(type) {
@@ -169,7 +169,7 @@ func bind(s *driver.Stmt, args []any) {
 	}
 }
 
-// micros is a time as it is kept; NULL for none.
+// micros returns a time as it is stored; NULL for the zero time.
 func micros(t time.Time) any {
 	if t.IsZero() {
 		return nil
@@ -177,10 +177,11 @@ func micros(t time.Time) any {
 	return t.UnixMicro()
 }
 
-// textOf is bytes as text, to be read by people. It is copied when it is bound.
+// textOf returns bytes as text, without a copy: SQLite copies it when it is bound. Values are stored as text so that
+// people can read them.
 func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// textOrNull is the same; NULL for none.
+// textOrNull is the same, with NULL for nil.
 func textOrNull(b []byte) any {
 	if b == nil {
 		return nil
@@ -188,8 +189,8 @@ func textOrNull(b []byte) any {
 	return textOf(b)
 }
 
-// at is t as it is kept: to the microsecond, in UTC.
-func at(t time.Time) time.Time {
+// toMicros returns t as it is stored: to the microsecond, in UTC.
+func toMicros(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
 	}

@@ -61,31 +61,31 @@ func (tx *tx) save(c *kernel.Changes) error {
 	return nil
 }
 
-// change writes jobs and steps. A job and its first step are one row, and written at once. A row that is
-// not as it was loaded refuses the change: nobody else writes meanwhile, so that it is enough to look at what
-// the transaction knows of it.
+// change writes jobs and steps. A job and its first step are one row, and are written at once. If a row is not as it was
+// loaded, the change is refused. There is no other writer, so it is enough to compare with the rows that the transaction
+// has read.
 func (tx *tx) change(jobs []kernel.JobChange, steps []kernel.StepChange) error {
 	for i := range jobs {
 		now, was := jobs[i].Now, jobs[i].Was
-		k, err := tx.toChange(kernel.StepRef{Job: was.ID}, func(k *kept) bool { return k.newJob != nil })
+		k, err := tx.rowToChange(kernel.StepRef{Job: was.ID}, func(k *storedRow) bool { return k.nextJob != nil })
 		if err != nil {
 			return err
 		}
 		if !sameJob(k.job, was) {
 			return kernel.ErrStale
 		}
-		k.newJob = now
+		k.nextJob = now
 	}
 	for i := range steps {
 		now, was := steps[i].Now, steps[i].Was
-		k, err := tx.toChange(was.StepRef, func(k *kept) bool { return k.newStep != nil })
+		k, err := tx.rowToChange(was.StepRef, func(k *storedRow) bool { return k.nextStep != nil })
 		if err != nil {
 			return err
 		}
 		if !sameStep(&k.step, was) {
 			return kernel.ErrStale
 		}
-		k.newStep = now
+		k.nextStep = now
 	}
 	for _, k := range tx.dirty {
 		if err := tx.write(k); err != nil {
@@ -96,8 +96,9 @@ func (tx *tx) change(jobs []kernel.JobChange, steps []kernel.StepChange) error {
 	return tx.leaveBundles()
 }
 
-// toChange is a row that is about to be changed. What is to be changed twice is written in between.
-func (tx *tx) toChange(ref kernel.StepRef, twice func(*kept) bool) (*kept, error) {
+// rowToChange returns a row that is about to be changed. If it is to be changed a second time, the first change is
+// written before.
+func (tx *tx) rowToChange(ref kernel.StepRef, twice func(*storedRow) bool) (*storedRow, error) {
 	k, err := tx.row(ref)
 	if err != nil {
 		return nil, err
@@ -110,7 +111,7 @@ func (tx *tx) toChange(ref kernel.StepRef, twice func(*kept) bool) (*kept, error
 			return nil, err
 		}
 	}
-	if k.newJob == nil && k.newStep == nil {
+	if k.nextJob == nil && k.nextStep == nil {
 		tx.dirty = append(tx.dirty, k)
 	}
 	return k, nil
@@ -125,30 +126,30 @@ func sameStep(a, b *kernel.Step) bool {
 	return a.Run == b.Run && a.Phase == b.Phase && a.Current == b.Current && a.Desired == b.Desired
 }
 
-// write writes what of a row has changed.
-func (tx *tx) write(k *kept) error {
+// write writes what has changed of a row.
+func (tx *tx) write(k *storedRow) error {
 	var c rows.Set
 	had := kernel.PermitsOf(&k.step, k.job)
-	if k.newJob != nil {
+	if k.nextJob != nil {
 		was := *k.job
-		k.setJob(k.newJob)
-		k.newJob = nil
+		k.setJob(k.nextJob)
+		k.nextJob = nil
 		c = c.Or(diffJobs(&was, k.job))
 	}
-	if k.newStep != nil {
+	if k.nextStep != nil {
 		was := k.step
-		k.setStep(k.newStep)
-		k.newStep = nil
+		k.setStep(k.nextStep)
+		k.nextStep = nil
 		c = c.Or(diffSteps(&was, &k.step))
 		if was.Needs != "" || k.step.Needs != "" {
-			tx.touchLane(&was, &k.step)
+			tx.laneChanged(&was, &k.step)
 		}
-		if k.in.of == nil {
-			c.Add(colOut, tx.joinOrQuit(k, &was, &k.step))
+		if k.bundled.of == nil {
+			c.Add(colRunSet, tx.moveBetweenSets(k, &was, &k.step))
 		}
 	}
-	if k.in.of != nil { // it is inserted as it is now
-		tx.bundles.leave(k.in)
+	if k.bundled.of != nil { // the row will be inserted as it is now
+		tx.bundles.leave(k.bundled)
 		return nil
 	}
 	if c.Empty() {
@@ -163,7 +164,7 @@ func (tx *tx) write(k *kept) error {
 		return err
 	}
 	s.BindInt64(n, k.id)
-	tx.wrote = true
+	tx.hasWritten = true
 	if err := run(s); err != nil {
 		return err
 	}
@@ -174,17 +175,19 @@ func updateText(c rows.Set) string {
 	return `UPDATE perdure_step SET ` + list(slices.Collect(c.IDs), ` = ?`)[2:] + ` WHERE id = ?`
 }
 
-// texts are the prepared statements for sets of columns, up to so many.
-type texts struct {
+// statements are the prepared statements for sets of columns, up to a limit.
+type statements struct {
 	text  func(rows.Set) string
 	stmts map[rows.Set]*driver.Stmt
 }
 
 const maxTexts = 200
 
-func textsOf(text func(rows.Set) string) texts { return texts{text, map[rows.Set]*driver.Stmt{}} }
+func newStatements(text func(rows.Set) string) statements {
+	return statements{text, map[rows.Set]*driver.Stmt{}}
+}
 
-func (t *texts) of(c *conn, cols rows.Set) (*driver.Stmt, error) {
+func (t *statements) of(c *conn, cols rows.Set) (*driver.Stmt, error) {
 	if s := t.stmts[cols]; s != nil {
 		return s, nil
 	}
@@ -222,7 +225,7 @@ func (tx *tx) closeAlerts(ch kernel.CloseAlerts) error {
 	if len(ch.Kinds) == 0 {
 		return nil
 	}
-	query := `UPDATE perdure_alert SET closed_at = ?, closed_by = ? WHERE job = ? AND closed_at IS NULL AND kind IN (` + places(len(ch.Kinds)) + `)`
+	query := `UPDATE perdure_alert SET closed_at = ?, closed_by = ? WHERE job = ? AND closed_at IS NULL AND kind IN (` + placeholders(len(ch.Kinds)) + `)`
 	args := []any{micros(tx.store.clock.now()), ch.By, ch.Job[:]}
 	for _, k := range ch.Kinds {
 		args = append(args, string(k))
@@ -233,4 +236,4 @@ func (tx *tx) closeAlerts(ch kernel.CloseAlerts) error {
 	return tx.exec(query, args...)
 }
 
-func places(n int) string { return strings.Repeat("?,", n-1) + "?" }
+func placeholders(n int) string { return strings.Repeat("?,", n-1) + "?" }

@@ -16,7 +16,7 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// migration is one step of the schema's way: migrations/0001_init.sql is version 1.
+// migration is one file of migrations: 0001_init.sql is version 1.
 type migration struct {
 	version int
 	name    string
@@ -25,7 +25,7 @@ type migration struct {
 
 var viewName = regexp.MustCompile(`(?m)^CREATE VIEW ` + prefix + `(\w+)`)
 
-// views are those that it makes, without the prefix.
+// views returns the names of the views that it creates, without the prefix.
 func (m *migration) views() (names []string) {
 	for _, found := range viewName.FindAllStringSubmatch(m.sql, -1) {
 		names = append(names, found[1])
@@ -54,8 +54,8 @@ func allMigrations() ([]migration, error) {
 	return all, nil
 }
 
-// migrate brings the schema up to this program's, each version in a transaction of its own, so that
-// one that is broken off is simply begun again (F105).
+// migrate brings the schema up to this program's version. Each version is a transaction of its own, so that a migration
+// that is interrupted is simply started again (F105).
 func migrate(c *conn, now time.Time) error {
 	steps, err := allMigrations()
 	if err != nil {
@@ -111,7 +111,7 @@ func (m *migration) apply(c *conn, now time.Time, schema kernel.Schema) (err err
 	}
 	named := plain
 	if m.version == 1 {
-		named = alone // before there is anything of ours
+		named = alone // before any table of this store exists
 	}
 	short, err := named(c)
 	if err != nil {
@@ -134,7 +134,7 @@ func (m *migration) apply(c *conn, now time.Time, schema kernel.Schema) (err err
 	return c.exec(`COMMIT`)
 }
 
-// nameViews gives the views their plain names. One that somebody has taken meanwhile is theirs.
+// nameViews gives the views their plain names. A name that exists is left alone.
 func (m *migration) nameViews(c *conn) error {
 	for _, name := range m.views() {
 		taken, err := one(c, (*row).flag, `SELECT count(*) FROM sqlite_schema WHERE name = ? COLLATE NOCASE`, name)

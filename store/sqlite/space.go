@@ -21,7 +21,7 @@ func (s *Store) TryWrite(ctx context.Context) error {
 			Hint: "free disk space; no restart is needed"}
 	}
 	return s.Update(ctx, func(t kernel.Tx) error {
-		t.(*tx).wrote = true // the time is stored
+		t.(*tx).hasWritten = true // the time is stored
 		_, err := t.Now()
 		return err
 	})

@@ -1,13 +1,13 @@
-// Package sqlite keeps everything in one SQLite file: the store of a single process, without a server
-// and without cgo.
+// Package sqlite stores everything in one SQLite file. It is the store of a single process, without a server and without
+// cgo.
 //
-// One connection writes, in transactions that are immediate and one at a time; some others read
-// beside it (WAL). A commit is on the disk when it is answered: that bounds the store to some thousands of
-// syncs a second, so that callers put many events into one. While one is synced, the next is made (sync.go).
-// A second process is refused by a lock beside the file.
+// One connection writes, in immediate transactions, one at a time. Other connections read at the same time (WAL). A
+// commit is on the disk when it is acknowledged. A disk allows some thousands of syncs a second, so callers put many
+// events into one transaction. While one commit is synced, the next transaction is made (sync.go). A lock beside the
+// file excludes a second process.
 //
-// The tables and the views to read them with are in migrations/. All have names that begin with perdure_; in a file
-// that has nothing else the views have plain names as well.
+// The tables, and the views for reading them, are in migrations/. All names begin with perdure_. In a file that has no
+// other tables the views have plain names as well.
 package sqlite
 
 import (
@@ -35,24 +35,24 @@ type Store struct {
 	lock  *fileLock
 	clock clock
 
-	turn   chan struct{} // whoever has put something in may write
+	writer chan struct{} // holds a token of the goroutine that may write
 	closed atomic.Bool
-	broken atomic.Pointer[perdure.Error] // the disk failed to sync: nothing is written any more
+	broken atomic.Pointer[perdure.Error] // the disk failed to sync: nothing more is written
 
-	write   *conn
-	hints   *conn // writes which nodes and agents there are; its commits are not synced
-	read    *pool // cannot write
-	wal     walFile
-	durable *durability
+	write    *conn
+	registry *conn // writes nodes and holders; its commits are not synced
+	read     *pool // connections that cannot write
+	wal      walFile
+	durable  *durability
 
-	leastBundle int // how many jobs make a bundle, at least; 0: none are made
+	leastBundle int // how many jobs make a bundle, at least; 0: no bundles are made
 
-	cache // touched by whoever writes
+	cache // used by the goroutine that may write
 }
 
 var _ kernel.Store = (*Store)(nil)
 
-// Option sets what Open leaves to the caller.
+// Option is an option of Open.
 type Option func(*Store)
 
 // WithClock replaces the wall clock, for tests and simulations.
@@ -60,26 +60,26 @@ func WithClock(wall func() time.Time) Option {
 	return func(s *Store) { s.clock.wall = wall }
 }
 
-// WithBundles says how many jobs that are submitted together, and wait, are stored as one row, at least. 0: none are. Without this
-// option it is 8.
+// WithBundles sets how many jobs that are submitted together and wait are stored as one row, at least. 0: none. The
+// default is 8.
 func WithBundles(least int) Option {
 	return func(s *Store) { s.leastBundle = least }
 }
 
 const (
 	readers = 4
-	// A busy database can only be a program that does not know of our lock, or a backup.
+	// The database can only be busy because of a program that ignores the lock file, or a backup.
 	busyTimeout = 5 * time.Second
-	// The write-ahead log is copied into the file every so many pages of 4 KiB (16 MiB), and cut back
-	// to twice that after a burst.
+	// The write-ahead log is copied into the file every so many pages of 4 KiB (16 MiB), and truncated to twice that
+	// after a burst.
 	checkpointPages = 4096
 	walLimit        = 32 << 20
-	// tries is how often fn is run in all where Save finds rows that have changed.
+	// tries is how often fn is run if Save finds rows that have changed.
 	tries = 8
 )
 
-// ParseURL is the path that a URL such as sqlite:perdure.db or sqlite:///var/lib/perdure.db names. A
-// plain path is taken as it is.
+// ParseURL returns the path of a URL such as sqlite:perdure.db or sqlite:///var/lib/perdure.db. It returns a plain path
+// unchanged.
 func ParseURL(text string) (path string, err error) {
 	path, ok := strings.CutPrefix(text, "sqlite:")
 	if rest, slashes := strings.CutPrefix(path, "//"); ok && slashes {
@@ -98,10 +98,10 @@ func ParseURL(text string) (path string, err error) {
 	return path, nil
 }
 
-// Open opens the file that a path or URL names, makes it if it is not there, and brings its schema
-// up to date. The file may be one that has tables of your own: each of ours begins with perdure_. It refuses a
-// file that another process has open (CodeInUse), one whose schema is newer than this program, or that has a
-// perdure_… which is not ours (CodeSchema), and one that is damaged. A call that fails leaves no new files behind.
+// Open opens the file that a path or URL names, creates it if it does not exist, and brings its schema up to date. The
+// file may contain tables of your own: the store's names begin with perdure_. Open refuses a file that another process
+// has open (CodeInUse), a file whose schema is newer than this program or that has other perdure_… tables (CodeSchema),
+// and a damaged file. A call that fails leaves no new files behind.
 func Open(path string, opts ...Option) (*Store, error) {
 	path, err := ParseURL(path)
 	if err != nil {
@@ -111,7 +111,7 @@ func Open(path string, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, turn: make(chan struct{}, 1), clock: clock{wall: time.Now}, leastBundle: bundle.MinJobs}
+	s := &Store{path: path, writer: make(chan struct{}, 1), clock: clock{wall: time.Now}, leastBundle: bundle.MinJobs}
 	for _, opt := range opts {
 		opt(s)
 	}
@@ -132,20 +132,20 @@ func Open(path string, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// removeEmpty removes a file that Open has just created and that nothing was written to.
+// removeEmpty removes a file that Open has just created and that is still empty.
 func removeEmpty(path string) {
 	if info, err := os.Stat(path); err == nil && info.Size() == 0 {
 		_ = os.Remove(path)
 	}
 }
 
-// resolving is had by who may make a file.
+// resolving is held while a file may be created.
 var resolving sync.Mutex
 
-// resolve says where the path leads in the end, so that two names of one file have one lock. The file is made here
-// if it is not there: nobody else is to read what jobs carry. One that is there must not be opened: with the first
-// descriptor of it that is closed, POSIX takes away all locks that this process has on the file, those of another
-// Store or of the caller's own connection as well.
+// resolve returns the target of the path, so that two names of one file have one lock. It creates the file if it does
+// not exist, because no other user may read the inputs of jobs. A file that exists must not be opened here: when any
+// descriptor of a file is closed, POSIX releases all locks that this process has on the file, including those of another
+// Store or of the caller's own connection.
 func resolve(path string) (_ string, created bool, err error) {
 	resolving.Lock()
 	defer resolving.Unlock()
@@ -189,7 +189,7 @@ func (s *Store) open() (err error) {
 	if err := migrate(s.write, s.clock.now()); err != nil {
 		return err
 	}
-	if s.hints, err = s.connect(notEachCommit); err != nil {
+	if s.registry, err = s.connect(notEachCommit); err != nil {
 		return err
 	}
 	if s.read, err = openPool(readers, func() (*conn, error) { return s.connect("query_only = 1") }); err != nil {
@@ -213,10 +213,11 @@ func (s *Store) connect(pragma string) (*conn, error) {
 	return c, nil
 }
 
-// notEachCommit is for connections that write: commits are synced by the store itself (sync.go), or need not be.
+// notEachCommit is for connections that write: their commits are synced by the store itself (sync.go), or need not be
+// synced.
 const notEachCommit = "synchronous = NORMAL"
 
-// pragmas are what each connection is set to, and one of its own.
+// pragmas returns the settings of each connection, and one more.
 func pragmas(own string) []string {
 	return []string{
 		"journal_mode = WAL",
@@ -228,11 +229,11 @@ func pragmas(own string) []string {
 	}
 }
 
-// checkUpTo is the size of a file that is read through at opening: some tenths of a second. Damage to
-// a larger one is found by Check, or where it is met.
+// checkUpTo is the size of a file that is read completely when it is opened, which takes some tenths of a second. Damage
+// of a larger file is found by Check, or when a damaged page is read.
 const checkUpTo = 32 << 20
 
-// probe refuses what is not a whole database in WAL mode (F111).
+// probe refuses a file that is not a complete database in WAL mode (F111).
 func (s *Store) probe() error {
 	mode, err := one(s.write, (*row).text, `PRAGMA journal_mode`)
 	if err != nil {
@@ -251,14 +252,14 @@ func (s *Store) probe() error {
 	return err
 }
 
-// Close waits for the transaction that is open, and lets the file go.
+// Close waits for the transaction in progress, and releases the file.
 func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return nil
 	}
-	s.turn <- struct{}{}
-	defer func() { <-s.turn }()
-	_ = s.durable.settle() // who still waits for it has its answer, or syncs no more
+	s.writer <- struct{}{}
+	defer func() { <-s.writer }()
+	_ = s.durable.settle() // calls that still wait for the sync get their answers
 	return errors.Join(s.disconnect(), s.lock.release())
 }
 
@@ -273,7 +274,7 @@ func (s *Store) disconnect() error {
 	}
 	errs = append(errs, s.wal.close())
 	crashpoint.Here(crashpoint.SQLiteClose)
-	for _, c := range []*conn{s.hints, s.write} { // the last one to go checkpoints
+	for _, c := range []*conn{s.registry, s.write} { // the last connection makes a checkpoint when it is closed
 		if c != nil {
 			errs = append(errs, c.close())
 		}
@@ -283,7 +284,7 @@ func (s *Store) disconnect() error {
 
 var errClosed = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the store is closed"}
 
-// usable says whether the store may be used at all.
+// usable reports whether the store may be used at all.
 func (s *Store) usable(ctx context.Context) error {
 	if s.closed.Load() {
 		return errClosed
@@ -291,13 +292,13 @@ func (s *Store) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// enter waits until nobody else writes.
+// enter waits until no other goroutine writes.
 func (s *Store) enter(ctx context.Context) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
 	select {
-	case s.turn <- struct{}{}:
+	case s.writer <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -311,11 +312,11 @@ func (s *Store) enter(ctx context.Context) error {
 	return err
 }
 
-func (s *Store) leave() { <-s.turn }
+func (s *Store) leave() { <-s.writer }
 
-// begin opens a transaction. Deferred ones would meet SQLITE_BUSY at their first write (F107).
+// begin begins a transaction. A deferred transaction could fail with SQLITE_BUSY at its first write (F107).
 func begin(c *conn) error { return c.exec(`BEGIN IMMEDIATE`) }
 
-// rollback takes everything back. Where SQLite has done so itself, after a failed write, it only says
-// that there is nothing to take back.
+// rollback ends a transaction without changes. If SQLite has rolled it back already, after a failed write, ROLLBACK
+// fails, which is ignored.
 func rollback(c *conn) { _ = c.exec(`ROLLBACK`) }

@@ -13,18 +13,17 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// SubmitTx submits a job inside the caller's own transaction on this same file: it is there if that is
-// committed, and not otherwise. tx may be of any driver of database/sql that speaks SQLite, in this process or,
-// on the same machine, in another. The node that has the file looks for such jobs several times a second;
-// node.Wake has it look at once.
+// SubmitTx submits a job in the caller's own transaction on the same file: the job exists if that is committed, and not
+// otherwise. tx may belong to any SQLite driver of database/sql, in this process or in another one on the same machine.
+// The node that has the file polls for such jobs several times a second; node.Wake makes it poll at once.
 //
-// The same key and definition is the same job (Created is false), the same key with another a refusal
-// (perdure.CodeConflict), as is an inbox that is full (CodeBacklogFull). A refusal has changed nothing, and
-// the transaction can go on.
+// The same key with the same definition is the same job (Created is false). The same key with another definition is
+// refused (perdure.CodeConflict), and so is a submission while the inbox is full (CodeBacklogFull). A refusal changes
+// nothing, and the transaction can continue.
 //
-// A transaction that has read before it submits may be told that the file has changed since (SQLITE_BUSY). One
-// that begins immediate, and waits for others, is not: with modernc.org/sqlite, by
-// ?_txlock=immediate&_pragma=busy_timeout(5000) in the name of the file. The tables are made by sqlite.Open.
+// A transaction that has read before it submits may fail because the file has changed since (SQLITE_BUSY). A transaction
+// that begins immediate, and waits for others, does not: with modernc.org/sqlite, add
+// ?_txlock=immediate&_pragma=busy_timeout(5000) to the file name. sqlite.Open creates the tables.
 func SubmitTx(ctx context.Context, tx *sql.Tx, plan *kernel.Plan) (did perdure.Submitted, err error) {
 	if tx == nil {
 		return did, kernel.ErrNoTx
@@ -46,7 +45,7 @@ func post(ctx context.Context, tx *sql.Tx, p kernel.Mail) (perdure.Submitted, er
 	return did, nil
 }
 
-// missing says what to do where the tables are not there.
+// missing explains the error of a file without the tables.
 func missing(err error) error {
 	if !strings.Contains(err.Error(), "no such table: "+prefix) {
 		return err
@@ -61,7 +60,7 @@ type posting struct {
 	kernel.Mail
 }
 
-// post writes first: from then on nobody else does, and what it reads is what there is.
+// post writes before it reads: then no other transaction can write, and what it reads is current.
 func (w *posting) post() (did perdure.Submitted, err error) {
 	wrote, err := w.insert()
 	if err != nil {
@@ -85,13 +84,13 @@ func (w *posting) post() (did perdure.Submitted, err error) {
 		room+1).Scan(&waiting); err != nil {
 		return did, err
 	}
-	if waiting > room { // this one is counted
+	if waiting > room { // waiting includes this one
 		return did, errors.Join(kernel.ErrPosted(room), w.exec(`DELETE FROM perdure_mail WHERE recipient = ? AND id = ?`, w.To[:], w.ID))
 	}
 	return perdure.Submitted{ID: w.To, Created: true}, nil
 }
 
-// insert is false where the key is taken. One that is kept of a job which is no more takes nothing.
+// insert returns false if the key exists. Closed mail of a job that was deleted does not count.
 func (w *posting) insert() (bool, error) {
 	if err := w.exec(`DELETE FROM perdure_mail WHERE key = ? AND job IS NOT NULL AND NOT EXISTS (SELECT 1 FROM perdure_step s WHERE s.job = perdure_mail.job)`, w.Key); err != nil {
 		return false, err
@@ -115,7 +114,7 @@ func (w *posting) exec(query string, args ...any) error {
 	return err
 }
 
-// other is the job that has the key, if it is the same one.
+// other returns the job that has the key, if it has the same definition.
 func (w *posting) other(query string) (did perdure.Submitted, err error) {
 	var id, hash []byte
 	if err := w.tx.QueryRowContext(w.ctx, query, w.Key).Scan(&id, &hash); err != nil {

@@ -9,31 +9,32 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// A commit is in the log when SQLite answers, and on the disk once the log was synced. The store syncs the log itself,
-// after it has let the next transaction begin: to sync takes as long as to make a transaction. Nothing that depends on
-// a commit leaves the store before that: Update and every read wait until the commits that they may have seen are
-// synced. What comes later in the log cannot survive a power cut without what comes before: SQLite's checksums run
-// through the whole log.
+// When SQLite answers a COMMIT, the commit is in the write-ahead log. It is on the disk once the log is synced. The
+// store syncs the log itself, after it has let the next transaction begin, because a sync takes as long as a
+// transaction. Nothing that depends on a commit leaves the store before that: Update and every read wait until the
+// commits that they may have seen are synced. A later part of the log cannot survive a power cut without the earlier
+// parts, because SQLite's checksums cover the whole log.
 //
-// So the connections that write have synchronous=NORMAL: with that, SQLite syncs the log before it copies it into the
-// file, and when it begins the log anew, but not for each commit.
+// So the connections that write have synchronous=NORMAL: SQLite then syncs the log before it copies it into the file,
+// and when it starts the log anew, but not for each commit.
 
-// durability counts commits, and knows which of them are on the disk.
+// durability counts commits, and which of them are on the disk.
 type durability struct {
 	sync   func() error      // syncs the log
-	failed func(error) error // told when that fails, once: what then comes of those that wait
+	failed func(error) error // called once when a sync fails; returns the error for callers that wait
 
-	committing sync.Mutex // had from before a commit can be seen until it is counted
+	committing sync.Mutex // held from before a commit can be seen until it is counted
 
 	mu        sync.Mutex
-	over      sync.Cond // a sync is
+	over      sync.Cond // signalled when a sync ends
 	underWay  bool
 	committed int64 // the number of the latest commit
-	synced    int64 // all up to this one are on the disk
-	broken    error // after a sync that failed, nobody knows what is, and a second one that succeeds proves nothing (F110)
+	synced    int64 // the commits up to this one are on the disk
+	broken    error // after a failed sync it is unknown what is on the disk, and a second sync that succeeds proves nothing (F110)
 }
 
-// newDurability takes what is in the log to be one commit that is not on the disk yet: a process that was killed may have left it so.
+// newDurability counts what is in the log as one commit that is not on the disk yet, because a killed process may have
+// left it so.
 func newDurability(sync func() error, failed func(error) error) *durability {
 	d := &durability{sync: sync, failed: failed, committed: 1}
 	d.over.L = &d.mu
@@ -41,7 +42,7 @@ func newDurability(sync func() error, failed func(error) error) *durability {
 }
 
 // commit runs a COMMIT, and returns the number of the latest commit: this one, or an earlier one if nothing was written.
-// Only who holds the write lock may call it.
+// The caller must be the writer.
 func (d *durability) commit(wrote bool, commit func() error) (number int64, err error) {
 	d.committing.Lock()
 	defer d.committing.Unlock()
@@ -56,7 +57,7 @@ func (d *durability) commit(wrote bool, commit func() error) (number int64, err 
 	return d.committed, nil
 }
 
-// latest is the number of the latest commit that can be seen.
+// latest returns the number of the latest commit that can be seen.
 func (d *durability) latest() int64 {
 	d.committing.Lock()
 	defer d.committing.Unlock()
@@ -65,8 +66,8 @@ func (d *durability) latest() int64 {
 	return d.committed
 }
 
-// await waits until a commit, and all before it, are on the disk. Who finds no sync under way makes one for all that
-// are committed by then.
+// await waits until a commit and all before it are on the disk. If no sync is in progress, it makes one for all commits
+// so far.
 func (d *durability) await(commit int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -83,10 +84,10 @@ func (d *durability) await(commit int64) error {
 	return nil
 }
 
-// settle waits until all that can be seen is on the disk.
+// settle waits until everything that can be seen is on the disk.
 func (d *durability) settle() error { return d.await(d.latest()) }
 
-// syncAll is called under mu, which it lets go while the disk works.
+// syncAll is called with mu locked, and unlocks it during the sync.
 func (d *durability) syncAll() {
 	upTo := d.committed
 	d.underWay = true
@@ -102,7 +103,7 @@ func (d *durability) syncAll() {
 	d.over.Broadcast()
 }
 
-// fail is for a sync by SQLite that failed.
+// fail is called after a sync by SQLite has failed.
 func (d *durability) fail(err error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

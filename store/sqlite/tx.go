@@ -12,33 +12,32 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// tx is the write transaction. Its statements are not bound to the caller's context: they are short,
-// and one that is broken off in the middle helps nobody. The caller's patience is asked at the
-// beginning and before the commit.
+// tx is the write transaction. Its statements do not depend on the caller's context: they are short, and there is
+// nothing to gain from interrupting one. The context is checked at the beginning and before the commit.
 type tx struct {
-	store  *Store
-	c      *conn
-	wrote  bool
-	told   bool  // the time
-	failed error // Save refused: what is here is half a change
+	store      *Store
+	c          *conn
+	hasWritten bool
+	readClock  bool  // Now was called
+	failed     error // Save has failed in the middle of a change
 
-	rows    map[kernel.StepRef]*kept // as they stand in the file: nobody else writes
-	dirty   []*kept                  // of this Save, not written yet
-	fresh   *inserts
-	sets    sets
-	shapes  map[kernel.ShapeID]bool          // that are stored now
-	defined map[string]bool                  // the limits; nil: not read yet
-	agents  map[string]perdure.AgentSettings // nil: not read yet
-	puts    bool                             // this transaction has changed them
+	rows            map[kernel.StepRef]*storedRow // as they are in the file: there is no other writer
+	dirty           []*storedRow                  // of this Save, not written yet
+	inserts         *inserts
+	runSets         runSetsTx
+	shapes          map[kernel.ShapeID]bool          // that this transaction has stored or found
+	defined         map[string]bool                  // the names of the limits; nil: not read
+	agents          map[string]perdure.AgentSettings // nil: not read
+	changesSettings bool                             // this transaction has changed limits or agents
 
-	lanesLeft    map[kernel.LaneRef]bool        // lanes out of which steps have moved, since the latest Save
-	lanesEntered map[kernel.LaneRef]kernel.Lane // and into which, with the place of the first
+	lanesLeft    map[kernel.LaneRef]bool        // lanes that steps have left since the latest Save
+	lanesEntered map[kernel.LaneRef]kernel.Lane // lanes that steps have entered, with the place of the first
 	heads        laneHeads
 
-	bundles bundlesTx
+	bundles bundleTx
 }
 
-// Update runs fn in one immediate transaction, while nobody else writes.
+// Update runs fn in one immediate transaction. There is no other writer meanwhile.
 func (s *Store) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	var err error
 	for range tries {
@@ -49,14 +48,14 @@ func (s *Store) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	return err
 }
 
-// update is one try. While its commit is synced, the next transaction is made.
+// update is one attempt. While its commit is synced, the next transaction is made.
 func (s *Store) update(ctx context.Context, fn func(kernel.Tx) error) error {
 	commit, err := s.commit(ctx, fn)
 	switch {
 	case errors.Is(err, kernel.ErrStale): // it is tried again
 		return err
 	case err != nil:
-		return cmp.Or(s.durable.settle(), err) // what it was refused for may be the latest commit
+		return cmp.Or(s.durable.settle(), err) // the error may depend on the latest commit
 	}
 	if err := s.durable.await(commit); err != nil {
 		return unknown(err)
@@ -65,19 +64,19 @@ func (s *Store) update(ctx context.Context, fn func(kernel.Tx) error) error {
 	return nil
 }
 
-// commit makes a transaction and commits it. What it returns is the number of the commit, which is not on the disk yet;
-// of a transaction that has only read, it is the number of the latest commit that it can have seen.
+// commit runs and commits a transaction. It returns the number of the commit, which is not on the disk yet. For a
+// transaction that has only read, that is the latest commit that it can have seen.
 func (s *Store) commit(ctx context.Context, fn func(kernel.Tx) error) (number int64, err error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
 	defer s.leave()
-	tx := &tx{store: s, c: s.write, rows: map[kernel.StepRef]*kept{}}
+	tx := &tx{store: s, c: s.write, rows: map[kernel.StepRef]*storedRow{}}
 	if err := begin(tx.c); err != nil {
 		return 0, s.wrap(err)
 	}
 	kept := false
-	defer func() { // also where fn panics
+	defer func() { // also if fn panics
 		if !kept {
 			rollback(tx.c)
 		}
@@ -89,7 +88,7 @@ func (s *Store) commit(ctx context.Context, fn func(kernel.Tx) error) (number in
 	if err := fn(tx); err != nil {
 		return 0, s.wrap(err)
 	}
-	if tx.failed != nil { // fn went on after Save had refused
+	if tx.failed != nil { // fn has continued after a failed Save
 		return 0, s.wrap(tx.failed)
 	}
 	if err := ctx.Err(); err != nil {
@@ -103,47 +102,47 @@ func (s *Store) commit(ctx context.Context, fn func(kernel.Tx) error) (number in
 	return number, nil
 }
 
-// commit keeps the latest time with what was written at it.
+// commit stores the clock's mark with what was written.
 func (tx *tx) commit() (number int64, err error) {
-	tx.wrote = tx.wrote || tx.told && tx.store.clock.unsaved() > markEvery
-	if tx.wrote {
+	tx.hasWritten = tx.hasWritten || tx.readClock && tx.store.clock.unsaved() > markEvery
+	if tx.hasWritten {
 		if err := tx.store.saveClock(tx.c); err != nil {
 			return 0, tx.store.wrap(err)
 		}
 		tx.store.wal.extend()
 	}
 	crashpoint.Here(crashpoint.SQLiteCommit)
-	number, err = tx.store.durable.commit(tx.wrote, func() error { return tx.c.exec(`COMMIT`) })
+	number, err = tx.store.durable.commit(tx.hasWritten, func() error { return tx.c.exec(`COMMIT`) })
 	if err != nil {
 		return 0, tx.store.commitFailed(err)
 	}
 	return number, nil
 }
 
-// exec changes rows.
+// exec runs a statement that changes rows.
 func (tx *tx) exec(query string, args ...any) error {
-	tx.wrote = true
+	tx.hasWritten = true
 	return tx.c.exec(query, args...)
 }
 
-// changed changes rows, and says how many.
+// changed runs such a statement, and returns how many rows it has changed.
 func (tx *tx) changed(query string, args ...any) (int, error) {
-	tx.wrote = true
+	tx.hasWritten = true
 	return tx.c.changed(query, args...)
 }
 
 func (tx *tx) Now() (time.Time, error) {
-	tx.told = true
+	tx.readClock = true
 	return tx.store.clock.now(), nil
 }
 
 func (tx *tx) PutAgent(name string, settings perdure.AgentSettings) error {
-	tx.agents, tx.puts = nil, true
+	tx.agents, tx.changesSettings = nil, true
 	return tx.exec(`INSERT INTO perdure_agent (name, ageing) VALUES (?, ?) ON CONFLICT DO UPDATE SET ageing = excluded.ageing`,
 		name, time.Duration(settings.Ageing).Microseconds())
 }
 
-// PutLimit finds who holds a permit of a limit that is new. From then on each Save says it.
+// PutLimit stores the permits of a new limit that are held. From then on each Save updates them.
 func (tx *tx) PutLimit(l kernel.Limit) error {
 	defined, err := tx.limits()
 	if err != nil {
@@ -153,7 +152,7 @@ func (tx *tx) PutLimit(l kernel.Limit) error {
 		ON CONFLICT DO UPDATE SET max = excluded.max, per_key = excluded.per_key`, l.Name, l.Max, l.PerKey); err != nil {
 		return err
 	}
-	tx.puts = true
+	tx.changesSettings = true
 	if defined[l.Name] {
 		return nil
 	}
@@ -167,7 +166,7 @@ func (tx *tx) DeleteLimit(name string) (bool, error) {
 	if n == 0 || err != nil {
 		return false, err
 	}
-	tx.defined, tx.puts = nil, true
+	tx.defined, tx.changesSettings = nil, true
 	if (kernel.LimitKey{Name: name}).Kept(nil) {
 		return true, nil
 	}

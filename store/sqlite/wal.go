@@ -2,12 +2,11 @@ package sqlite
 
 import "os"
 
-// walFile is the write-ahead log as a file. Where it is appended to, the file system has to write its new length with
-// each sync as well, and where: half as long again as a sync of what is written over. So the log is made longer ahead of
-// SQLite.
+// walFile is the write-ahead log as a file. When a file grows, the file system has to write its new length and position
+// with each sync, which takes half as long again as a sync of overwritten bytes. So the log is extended ahead of SQLite.
 type walFile struct {
 	file *os.File
-	size int64 // when it was looked at last
+	size int64 // at the latest check
 }
 
 // walStep is by how much the log grows at once.
@@ -20,9 +19,9 @@ func openWAL(path string) (w walFile, err error) {
 	return w, err
 }
 
-// extend makes the log longer if SQLite has come to its end, and once at the beginning. Only who holds the write lock
-// may call it: nobody else writes there then. What it adds is zero, and fits no checksum: what is in the log ends where
-// it ended. It does what it can: that the disk is full SQLite finds out by itself.
+// extend makes the log longer if SQLite has reached its end, and once at the beginning. The caller must be the writer,
+// so that no other goroutine appends to the log. The added bytes are zero and match no checksum, so the content of the
+// log ends where it ended. Errors are ignored: if the disk is full, SQLite will report it.
 func (w *walFile) extend() {
 	info, err := w.file.Stat()
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package sqlite
 
-// sync waits until what is in the log is on the disk.
+// sync waits until the content of the log is on the disk.
 func (w *walFile) sync() error { return w.file.Sync() }

@@ -1,6 +1,6 @@
-// Package bundle is what the SQL stores share of bundles. A bundle is one row for many jobs that were submitted in the same
-// transaction and of which nothing has happened since: each waits for the first run of its first step. As soon as anything else is
-// to be said of a job, it leaves its bundle and gets rows of its own, as a rule in the transaction that dispatches it.
+// Package bundle is what the SQL stores share about bundles. A bundle is one row for many jobs that were submitted in
+// the same transaction and have not changed since: each of them waits for the first run of its first step. When a job
+// changes, it leaves its bundle and gets rows of its own. As a rule that happens in the transaction that dispatches it.
 //
 // So a job that waits for agents costs little more than one that is dispatched by the transaction that stores it.
 package bundle
@@ -24,43 +24,43 @@ type Common struct {
 	Priority  int
 	Ageing    time.Duration // of the first step
 	Shape     kernel.ShapeID
-	Steps     int // how many each job has
+	Steps     int // how many steps each job has
 	CreatedAt time.Time
 }
 
-// Job is what a job has of its own.
+// Job is what differs between the jobs of a bundle.
 type Job struct {
 	ID    perdure.JobID
 	Hash  [32]byte
 	Input json.RawMessage
 }
 
-// Bundle is jobs that were submitted together, in the order of their ids, which is also the order of their dispatch. It never
-// changes: those that have left it are counted beside it.
+// Bundle is a list of jobs that were submitted together, in the order of their ids, which is also the order of their
+// dispatch. It never changes: the number of jobs that have left it is stored beside it.
 type Bundle struct {
 	Common
 	Jobs []Job
 }
 
 const (
-	// MinJobs is how many jobs make a bundle, at least, as a rule: fewer are rows, as they are easier to read.
+	// MinJobs is how many jobs make a bundle, at least, by default. Fewer jobs get rows, which are easier to read.
 	MinJobs = 8
-	// MaxJobs and MaxBytes bound a bundle. Whoever reads one of its jobs reads it whole.
+	// MaxJobs and MaxBytes bound a bundle, because a transaction that reads one of its jobs reads it completely.
 	MaxJobs  = 250
 	MaxBytes = 256 << 10
 
-	// spanBits: the ids of a bundle differ in these lowest bits of their milliseconds only, and what follows. So a bundle
-	// that has an id is found from the id.
+	// spanBits: the ids of a bundle differ only in these lowest bits of their milliseconds, and in the bits after these.
+	// So the bundle of a job can be found from its id.
 	spanBits = 10
 )
 
-// Low comes before the first id of every bundle that may have this id.
+// Low returns an id that is not greater than the first id of any bundle that may contain this id.
 func Low(id perdure.JobID) (low perdure.JobID) {
 	binary.BigEndian.PutUint64(low[:], binary.BigEndian.Uint64(id[:])>>(16+spanBits)<<(16+spanBits))
 	return low
 }
 
-// High comes after the first id of every bundle that may have this id.
+// High returns an id that is greater than the first id of any bundle that may contain this id.
 func High(id perdure.JobID) (high perdure.JobID) {
 	binary.BigEndian.PutUint64(high[:], (binary.BigEndian.Uint64(id[:])>>(16+spanBits)+1)<<(16+spanBits))
 	return high
@@ -72,24 +72,24 @@ func May(f kernel.JobFilter) bool {
 		(f.Current == nil || *f.Current == perdure.Undone) && (f.Desired == nil || *f.Desired == perdure.Done)
 }
 
-// First is the id of the first job, by which the bundle is known.
+// First returns the id of the first job, which is the key of the bundle.
 func (b *Bundle) First() perdure.JobID { return b.Jobs[0].ID }
 
-// Lane is the lane of the first steps.
+// Lane returns the lane of the first steps.
 func (b *Bundle) Lane() kernel.LaneID { return kernel.LaneOf(b.Type, "") }
 
-// Candidate is the first step of a job.
+// Candidate returns the first step of a job.
 func (b *Bundle) Candidate(at int) kernel.Candidate {
 	id := b.Jobs[at].ID
 	return kernel.Candidate{StepRef: kernel.StepRef{Job: id}, Order: kernel.OrderOf(id, b.Priority, b.Ageing)}
 }
 
-// Find is the place of a job.
+// Find returns the index of a job.
 func (b *Bundle) Find(id perdure.JobID) (at int, found bool) {
 	return slices.BinarySearchFunc(b.Jobs, id, func(j Job, id perdure.JobID) int { return j.ID.Compare(id) })
 }
 
-// Make makes a job and its first step as they were submitted.
+// Make sets a job and its first step as they were submitted.
 func (b *Bundle) Make(at int, j *kernel.Job, s *kernel.Step) {
 	of := &b.Jobs[at]
 	*j = kernel.Job{ID: of.ID, Type: b.Type, Priority: b.Priority, Hash: of.Hash, Shape: b.Shape, Input: of.Input,
@@ -98,7 +98,7 @@ func (b *Bundle) Make(at int, j *kernel.Job, s *kernel.Step) {
 	s.Phase, s.Agent, s.Ageing, s.ReadyAt = perdure.Ready, b.Agent, b.Ageing, b.CreatedAt
 }
 
-// WasJob and WasStep compare what stores compare before they write, with what it is in a bundle.
+// WasJob and WasStep compare the values that stores compare before they write with those of a job in a bundle.
 func (b *Bundle) WasJob(j *kernel.Job) bool {
 	return j.Current == perdure.Undone && j.Desired == perdure.Done && j.Phase == perdure.Waiting && j.Unsettled == b.Steps && j.Running == 0 && j.Active == 1
 }
@@ -107,8 +107,8 @@ func WasStep(s *kernel.Step) bool {
 	return s.Run == 0 && s.Phase == perdure.Ready && s.Current == perdure.Undone && s.Desired == perdure.Done
 }
 
-// Of is what a new job has in common with others; ok is false if it cannot be in a bundle. Whether its further steps can be made
-// later is for the store to say.
+// Of returns what a new job has in common with others; ok is false if it cannot be in a bundle. The store decides
+// whether its further steps can be implicit.
 func Of(n *kernel.NewJob) (c Common, ok bool) {
 	j, s := n.Job, n.Steps[0]
 	if j.Key != "" || len(j.Labels) > 0 || j.States != nil || len(j.Input) > perdure.MaxInlineInput || s.Phase != perdure.Ready || s.Needs != "" {
@@ -122,8 +122,9 @@ func Of(n *kernel.NewJob) (c Common, ok bool) {
 	return c, step == *s && rows.DiffJobs(&job, j).Empty() && job.CreatedAt.Equal(j.CreatedAt)
 }
 
-// Collect makes bundles of new jobs. The rest are jobs that cannot be in a bundle, and jobs of a kind of which there are fewer than
-// least. If least is 0, all of them are the rest. later reports whether the store needs no rows for the further steps of a job.
+// Collect makes bundles of new jobs. It also returns the rest: jobs that cannot be in a bundle, and jobs of which there
+// are fewer than least of a kind. If least is 0, all of them are the rest. later reports whether the store needs no rows
+// for the further steps of a job.
 func Collect(all []kernel.NewJob, least int, later func(*kernel.NewJob) bool) (bundles []*Bundle, rest []kernel.NewJob) {
 	if len(all) < least || least == 0 {
 		return nil, all
@@ -170,7 +171,7 @@ func Collect(all []kernel.NewJob, least int, later func(*kernel.NewJob) bool) (b
 	return bundles, rest
 }
 
-// fitting is how many of these jobs, in the order of their ids, fit into one bundle.
+// fitting returns how many of these jobs, in the order of their ids, fit into one bundle.
 func fitting(all []kernel.NewJob, places []int) (n int) {
 	low, bytes := Low(all[places[0]].Job.ID), 0
 	for n < len(places) && n < MaxJobs {
@@ -183,13 +184,14 @@ func fitting(all []kernel.NewJob, places []int) (n int) {
 	return n
 }
 
-// Open is a bundle and how many have left it.
+// Open is a bundle, and how many jobs have left it.
 type Open struct {
 	*Bundle
-	Taken int // those before this place have left
+	Taken int // the jobs before this index have left
 }
 
-// Next are the first steps of those that are still in these bundles, at most max of them, in the order of dispatch.
+// Next returns the first steps of the jobs that are still in these bundles, at most max of them, in the order of
+// dispatch.
 func Next(open []Open, max int) []Place {
 	n := 0
 	for _, o := range open {
@@ -214,5 +216,5 @@ type Place struct {
 	At int
 }
 
-// Candidate is its first step.
+// Candidate returns the first step of the job.
 func (p Place) Candidate() kernel.Candidate { return p.Bundle.Candidate(p.At) }

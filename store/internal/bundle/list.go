@@ -8,25 +8,27 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// highest comes after all ids.
+// highest is the highest id.
 var highest = perdure.JobID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// Range is of bundles whose first jobs have ids from Low on and below High, and of jobs in them between After and Before.
+// Range is a range of bundles, whose first jobs have ids from Low on and below High, and of the jobs in them between
+// After and Before.
 type Range struct{ Low, High, After, Before perdure.JobID }
 
 // Reader reads bundles for a list, in the list's order.
 type Reader interface {
-	// Firsts are the next first jobs of bundles: from an id on or, if the list is descending, before it.
+	// Firsts returns the next first jobs of bundles: from an id on or, if the list is descending, before it.
 	Firsts(bound perdure.JobID, max int) ([]perdure.JobID, error)
-	// Jobs are the jobs of a range, at most max.
+	// Jobs returns the jobs of a range, at most max.
 	Jobs(in Range, max int) ([]*kernel.Job, error)
 }
 
 // atOnce is how many bundles a list reads at once, or a few more.
 const atOnce = 20
 
-// List are the jobs of a list that are in bundles: it walks the bundles by their ids until there are enough. Whoever reads both
-// bundles and rows reads the bundles first: a job that leaves its bundle meanwhile is found there or has rows by then.
+// List returns the jobs of a list that are in bundles. It reads bundles in the order of their ids until there are enough
+// jobs. A caller that reads both bundles and rows reads the bundles first: a job that leaves its bundle in between is
+// found there, or its rows are visible by then.
 func List(f kernel.JobFilter, r Reader) (jobs []*kernel.Job, err error) {
 	if !May(f) {
 		return nil, nil
@@ -69,7 +71,7 @@ func List(f kernel.JobFilter, r Reader) (jobs []*kernel.Job, err error) {
 	}
 }
 
-// Merge makes one list of jobs in bundles and jobs with rows. A job that is in both is as its row has it.
+// Merge merges jobs in bundles and jobs with rows into one list. If a job is in both, its row counts.
 func Merge(bundled, withRows []*kernel.Job, ascending bool, limit int) []*kernel.Job {
 	all := append(slices.Clone(withRows), bundled...)
 	slices.SortStableFunc(all, func(a, b *kernel.Job) int {
@@ -82,11 +84,12 @@ func Merge(bundled, withRows []*kernel.Job, ascending bool, limit int) []*kernel
 	return all[:min(len(all), max(limit, 0))]
 }
 
-// Before and After are the ids next to one; the least and the highest have none, and stay.
+// Before and After return the adjacent ids. The lowest id has none before it and the highest none after it: these are
+// returned unchanged.
 func Before(id perdure.JobID) perdure.JobID { return next(id, 0x00, 0xff, 0xff) }
 func After(id perdure.JobID) perdure.JobID  { return next(id, 0xff, 0x00, 1) }
 
-// next adds 1 to an id, or 0xff, which takes 1 away. A byte that is at its end begins again, and the byte before it is changed too.
+// next adds 1 to an id, or 0xff, which subtracts 1. If a byte overflows, the byte before it changes too.
 func next(id perdure.JobID, end, begin, add byte) perdure.JobID {
 	n := id
 	for i := len(n) - 1; i >= 0; i-- {

@@ -1,4 +1,4 @@
-// Package merge finds the first ready steps of many lanes, in order, without reading all of any.
+// Package merge finds the first ready steps of many lanes, in order, without reading any lane completely.
 package merge
 
 import (
@@ -7,19 +7,19 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// more is how many times as many steps are read of those lanes of which too few were read.
+// more is the factor by which more steps are read of lanes of which too few were read.
 const more = 8
 
 // Head is the first steps of a lane, in the order of kernel.ClaimLess.
 type Head struct {
 	Steps []kernel.Candidate
-	Whole bool // the lane has no others
+	Whole bool // the lane has no further steps
 }
 
-// First returns the first steps of the lanes, at most max, in the order of kernel.ClaimLess. read returns the heads of some
-// lanes: at least one step of each that has one. A lane is read again if that was too few, as a rule with a larger
-// n; then there are at least n, if the lane has so many. It saves a second look if read returns one step more than n: that one
-// tells that none of those which are left out comes before it.
+// First returns the first steps of the lanes, at most max, in the order of kernel.ClaimLess. read returns the heads of
+// some lanes, with at least one step of each lane that has one. If that is too few, the lane is read again, mostly with
+// a larger n; then read returns at least n steps, if the lane has so many. If read returns one step more than n, a
+// second read is mostly saved: the additional step shows that no step which is left out comes before it.
 func First(max int, of []kernel.LaneID, read func(of []kernel.LaneID, n int) (map[kernel.LaneID]Head, error)) ([]kernel.Candidate, error) {
 	if len(of) == 0 {
 		return nil, nil

@@ -1,6 +1,6 @@
-// Package rows is the table of the columns in which both SQL stores keep a job and its steps: the name of each, its
-// kind, and where the value is in kernel.Job or kernel.Step. Diffs, writers and readers of both stores go by it, so that
-// a new field of a step is one line here, and one in each store's migration.
+// Package rows is the table of the columns in which both SQL stores keep a job and its steps: the name of each column,
+// its kind, and the position of its value in kernel.Job or kernel.Step. The diffs, writers and readers of both stores
+// are driven by it. So a new field of a step is one line here, and one in each store's migration.
 package rows
 
 import (
@@ -12,12 +12,12 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Column is one column of table step. The columns of the job are only on the row of its first step.
+// Column is one column of table step. The job's columns are only in the row of its first step.
 type Column struct {
 	Name string
 	Kind Kind
 	Job  bool // it belongs to the job, otherwise to the step
-	Full bool // its zero value is stored, too: others are null then
+	Full bool // the zero value is stored, too; of other columns it is stored as null
 
 	offset uintptr
 }
@@ -26,13 +26,13 @@ type Column struct {
 type Kind uint8
 
 const (
-	Special Kind = iota // never changes; each store writes and reads it by itself
+	Special Kind = iota // never changes; each store has code of its own for it
 	Small               // uint8: State, Phase, Direction, Outcome, Edited
 	Flag                // bool
 	Int                 // int
 	Number              // int64
 	Text                // string
-	Word                // string of which there are few
+	Word                // string with few different values
 	Time                // time.Time, to the microsecond
 	Span                // time.Duration, to the microsecond
 )
@@ -40,7 +40,7 @@ const (
 // ID is the position of a column in Columns.
 type ID uint8
 
-// The columns that never change. Type and Priority are the same for a job and its steps.
+// The columns that never change. A job and its steps have the same Type and Priority.
 const (
 	Job ID = iota
 	Index
@@ -134,13 +134,13 @@ var Columns = [...]Column{
 	{"settled_at", Time, true, false, unsafe.Offsetof(job.SettledAt)},
 }
 
-// All is how many columns there are. A store may use the IDs from All to MaxID for columns of its own.
+// All is the number of columns. A store may use the IDs from All to MaxID for columns of its own.
 const (
 	All   = ID(len(Columns))
 	MaxID = 127
 )
 
-// Of is the column of a name.
+// Of returns the column with a name.
 func Of(name string) ID {
 	for id := range All {
 		if Columns[id].Name == name {
@@ -150,7 +150,7 @@ func Of(name string) ID {
 	panic("rows: there is no column " + name)
 }
 
-// firstOfJob divides the changing columns.
+// firstOfJob is the first column of the job among the changing columns.
 var firstOfJob = Of("job_current")
 
 // OfStep and OfJob are the columns that change.
@@ -173,7 +173,7 @@ func (id ID) Changes() bool { return id >= firstChanging }
 // Set is a set of columns.
 type Set [2]uint64
 
-// SetOf is the set of these columns.
+// SetOf returns the set of these columns.
 func SetOf(ids ...ID) (s Set) {
 	for _, id := range ids {
 		s.Add(id, true)
@@ -211,13 +211,13 @@ func (s *Set) Take() (id ID, ok bool) {
 	return 0, false
 }
 
-// DiffSteps are the columns in which two states of a step differ.
+// DiffSteps returns the columns in which two states of a step differ.
 func DiffSteps(a, b *kernel.Step) Set { return stepFields.diff(unsafe.Pointer(a), unsafe.Pointer(b)) }
 
-// DiffJobs are the columns in which two states of a job differ.
+// DiffJobs returns the columns in which two states of a job differ.
 func DiffJobs(a, b *kernel.Job) Set { return jobFields.diff(unsafe.Pointer(a), unsafe.Pointer(b)) }
 
-// fields groups columns by how their values are compared. To look at the kind of each column in turn takes twice the time.
+// fields groups columns by how their values are compared. Checking the kind of each column in turn takes twice the time.
 type fields struct{ bytes, ints, numbers, texts, times []field }
 
 type field struct {
@@ -263,17 +263,17 @@ func (f *fields) diff(a, b unsafe.Pointer) (s Set) {
 	}
 	for _, c := range f.times {
 		x, y := (*time.Time)(unsafe.Add(a, c.offset)), (*time.Time)(unsafe.Add(b, c.offset))
-		s.Add(c.id, *x != *y && !x.Equal(*y)) // as a rule not even a bit is different
+		s.Add(c.id, *x != *y && !x.Equal(*y)) // mostly not even a bit differs
 	}
 	return s
 }
 
-// Row is a job, a step, or both, as the place of values.
+// Row is a job, a step, or both, as the location of values.
 type Row struct {
 	job, step unsafe.Pointer
 }
 
-// RowOf is the place of the values of a job and a step. One of them may be nil, if its columns are not used.
+// RowOf returns the location of the values of a job and a step. One of them may be nil if its columns are not used.
 func RowOf(j *kernel.Job, s *kernel.Step) Row { return Row{unsafe.Pointer(j), unsafe.Pointer(s)} }
 
 func (r Row) at(c *Column) unsafe.Pointer {
@@ -283,7 +283,7 @@ func (r Row) at(c *Column) unsafe.Pointer {
 	return unsafe.Add(r.step, c.offset)
 }
 
-// Int is a value of kind Small, Flag, Int, Number, or Span (in microseconds).
+// Int returns a value of kind Small, Flag, Int, Number, or Span (in microseconds).
 func (r Row) Int(c *Column) int64 {
 	at := r.at(c)
 	switch c.Kind {
@@ -314,7 +314,7 @@ func (r Row) SetInt(c *Column, v int64) {
 	}
 }
 
-// Text is a value of kind Text or Word, and Time one of kind Time.
+// Text returns a value of kind Text or Word, and Time one of kind Time.
 func (r Row) Text(c *Column) string          { return *(*string)(r.at(c)) }
 func (r Row) SetText(c *Column, v string)    { *(*string)(r.at(c)) = v }
 func (r Row) Time(c *Column) time.Time       { return *(*time.Time)(r.at(c)) }

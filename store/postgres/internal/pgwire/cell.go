@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A value travels as a cell: its length in four bytes, and its bytes in PostgreSQL's binary format; a null
-// is a length of -1. Parameters and elements of arrays are cells.
+// A value is sent as a cell: its length in four bytes, then its bytes in PostgreSQL's binary format. A null has the
+// length -1. Parameters and elements of arrays are cells.
 
 // Type is the SQL type of a value.
 type Type struct {
@@ -15,7 +15,7 @@ type Type struct {
 	oid, array uint32
 }
 
-// Named is a column of the type.
+// Named returns a column of this type.
 func (t *Type) Named(name string) Field { return Field{name, t} }
 
 // The types that the store uses.
@@ -72,12 +72,12 @@ func AppendJSON(b, v []byte) []byte {
 	return append(append(binary.BigEndian.AppendUint32(b, uint32(len(v)+1)), 1), v...)
 }
 
-// microEpoch is PostgreSQL's: the beginning of 2000, in microseconds from that of 1970.
+// microEpoch is PostgreSQL's epoch, the beginning of 2000, in microseconds since 1970.
 const microEpoch = 946_684_800_000_000
 
 func cellTime(b []byte, t time.Time) []byte { return AppendInt8(b, t.UnixMicro()-microEpoch) }
 
-// The same, with a null for the zero value.
+// These append a null for the zero value.
 
 func AppendBoolOrNull(b []byte, v bool) []byte {
 	if !v {
@@ -114,7 +114,7 @@ func AppendTimeOrNull(b []byte, t time.Time) []byte {
 	return cellTime(b, t)
 }
 
-// Cells are cells, one after the other.
+// Cells are consecutive cells.
 type Cells []byte
 
 func (c *Cells) UUID(v [16]byte)    { *c = AppendUUID(*c, v) }
@@ -128,10 +128,10 @@ func (c *Cells) NullJSON(v []byte)  { *c = nullJSON(*c, v) }
 func (c *Cells) Moment(v time.Time) { *c = cellTime(*c, v) } // never null
 func (c *Cells) Time(v time.Time)   { *c = AppendTimeOrNull(*c, v) }
 
-// arrayHeadSize is how long the beginning of an array's cell is, at most.
+// arrayHeadSize is the maximum size of the head of an array's cell.
 const arrayHeadSize = 24
 
-// arrayHead begins the cell of an array of n elements, whose cells follow and take size bytes in all.
+// arrayHead begins the cell of an array of n elements. The cells of the elements follow, and take size bytes in all.
 func arrayHead(b []byte, t *Type, n, size int) []byte {
 	if n == 0 {
 		b = binary.BigEndian.AppendUint32(b, 12)
@@ -139,10 +139,10 @@ func arrayHead(b []byte, t *Type, n, size int) []byte {
 		return binary.BigEndian.AppendUint32(b, t.oid)
 	}
 	b = binary.BigEndian.AppendUint32(b, uint32(20+size))
-	b = append(b, 0, 0, 0, 1, 0, 0, 0, 1) // one dimension, nulls are possible
+	b = append(b, 0, 0, 0, 1, 0, 0, 0, 1) // one dimension, may contain nulls
 	b = binary.BigEndian.AppendUint32(b, t.oid)
 	b = binary.BigEndian.AppendUint32(b, uint32(n))
-	return append(b, 0, 0, 0, 1) // from 1
+	return append(b, 0, 0, 0, 1) // the lower bound is 1
 }
 
 // Reader reads the values of one row of an answer, one after the other. A null is read as the zero value.
@@ -159,7 +159,7 @@ func (r *Reader) More() bool { return len(r.values) > 0 }
 // Interned returns the text of a value. Equal short texts share their memory.
 func (r *Reader) Interned(v []byte) string { return r.words.of(v) }
 
-// Next is the next value as it came; nil for a null. It is valid until the next row is read.
+// Next returns the next value in binary format; nil for a null. It is valid until the next row is read.
 func (r *Reader) Next() []byte {
 	v := r.values[0]
 	r.values = r.values[1:]
@@ -178,7 +178,7 @@ func (r *Reader) UUID() (id [16]byte) {
 	return id
 }
 
-// Bytes returns a copy: the buffer of the value is used again for the next row.
+// Bytes returns a copy, because the buffer is reused for the next row.
 func (r *Reader) Bytes() []byte {
 	v := r.Next()
 	if v == nil {
@@ -235,7 +235,7 @@ func ToTime(v []byte) time.Time {
 	return time.UnixMicro(micros + microEpoch).UTC()
 }
 
-// words are short texts that come again and again: types, agents, holders. Each is kept once.
+// words are short texts that are repeated often: types, agents, holders. Each is kept once.
 type words struct{ known map[string]string }
 
 const maxWords = 1000

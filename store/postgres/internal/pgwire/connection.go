@@ -13,11 +13,11 @@ import (
 	"github.com/perdure/perdure/internal/crashpoint"
 )
 
-// wire is what is kept for one connection: the statements that are prepared on it, and buffers.
+// wire is the state of one connection: its prepared statements, and buffers.
 type wire struct {
 	known map[string]*prepared
-	made  int // names are never used twice
-	used  int // counts calls, to tell what was not used for long
+	made  int // number of names given; a name is never used twice
+	used  int // counts calls, to find the statement that was not used for the longest time
 	words words
 	out   []byte // for the next request, if it is not large
 }
@@ -28,8 +28,8 @@ type prepared struct {
 	used int
 }
 
-// maxPrepared bounds the statements that are prepared on a connection. Fewer texts are executed often. The others are updates of
-// columns that rarely change together.
+// maxPrepared bounds the prepared statements of a connection. The texts that are executed often are fewer; the others
+// are updates of columns that rarely change together.
 const maxPrepared = 250
 
 const wireKey = "perdure"
@@ -56,11 +56,11 @@ func RoundTrip(ctx context.Context, conn *pgx.Conn, list ...*Statement) error {
 	w := wireOf(conn)
 	p := conn.PgConn().StartPipeline(ctx)
 	prepares := conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
-	fresh := make([]*prepared, len(list)) // to be prepared with the statement
+	fresh := make([]*prepared, len(list)) // nil unless the statement is prepared with this request
 	var values [][]byte
 	conn.PgConn().Frontend().Send(w.buffer(list, prepares))
 	for i, s := range list {
-		values = s.cells(values[:0]) // they are copied when they are sent
+		values = s.cells(values[:0]) // sending copies them
 		if !prepares {
 			p.SendQueryParams(s.SQL, values, s.oids, binaryFormat, binaryFormat)
 			continue
@@ -198,8 +198,8 @@ func (w *wire) forget(p *pgconn.Pipeline) {
 	}
 }
 
-// doubt forgets statements that may not be prepared, after an error. If the server does not know a prepared statement, or knows another
-// one by its name, all statements are prepared again.
+// doubt removes statements that may not be prepared, after an error. If the server does not know a prepared statement
+// (26000), or its result type has changed (0A000), all statements are prepared again.
 func (w *wire) doubt(err error) {
 	var pe *pgconn.PgError
 	all := errors.As(err, &pe) && (pe.Code == "26000" || pe.Code == "0A000")

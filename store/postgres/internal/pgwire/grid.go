@@ -7,14 +7,16 @@ import (
 	"strings"
 )
 
-// Grid is rows of a table, by columns, which one statement inserts, updates or deletes. A column that has the same value in all rows is
-// one parameter of the statement. A column whose values vary is an array, which the statement reads through unnest. Columns of one class
-// are arrays all together: otherwise there would be as many statement texts as there are sets of columns that vary.
+// Grid is a list of rows of a table, stored by column. One statement inserts, updates or deletes them.
+//
+// A column with the same value in all rows is one parameter of the statement. A column whose values differ is an array,
+// which the statement reads through unnest. If one column of a class is an array, all columns of the class are:
+// otherwise there would be as many statement texts as there are sets of columns whose values differ.
 type Grid struct {
 	columns []gridColumn
 	rows    int
 	keyed   string // the first column of the table's key
-	id      Bits   // which columns these are, of a table that is written in several ways
+	id      Bits   // distinguishes grids of one table that have different columns
 }
 
 // Field is a column of a table.
@@ -23,7 +25,7 @@ type Field struct {
 	Type *Type
 }
 
-// NewGrid makes a grid without rows.
+// NewGrid returns a grid without rows.
 func NewGrid(fields ...Field) *Grid {
 	g := &Grid{columns: make([]gridColumn, len(fields))}
 	for i, f := range fields {
@@ -32,19 +34,19 @@ func NewGrid(fields ...Field) *Grid {
 	return g
 }
 
-// gridColumn keeps one cell as long as all are the same.
+// gridColumn stores one cell as long as all cells are equal.
 type gridColumn struct {
 	Field
 	cells Cells
 	start int  // of the latest cell
-	first int  // length of the first
-	class int  // 0: of its own
-	same  int  // how many are as the first, until one is not
-	vary  bool // one is not
-	array bool // it is written as one
+	first int  // length of the first cell
+	class int  // 0: none
+	same  int  // number of cells that equal the first, until one differs
+	vary  bool // a cell differs
+	array bool // the column is written as an array
 }
 
-// Classes puts all columns from the given one on into one class.
+// Classes puts all columns from the given one on into class 1.
 func (g *Grid) Classes(from int) *Grid {
 	for i := from; i < len(g.columns); i++ {
 		g.columns[i].class = 1
@@ -67,7 +69,7 @@ func (g *Grid) Identify(id Bits) { g.id = id }
 // Len is the number of rows.
 func (g *Grid) Len() int { return g.rows }
 
-// Row begins a row. Then each of its cells is appended to At(0), At(1), and so on.
+// Row begins a row. Then each cell is appended to At(0), At(1), and so on.
 func (g *Grid) Row() { g.rows++ }
 
 // At is where the next cell of column i is appended.
@@ -98,7 +100,7 @@ func (c *gridColumn) close() {
 	c.start = len(c.cells)
 }
 
-// size is how long the cells of n rows are, and appendTo appends them.
+// size returns the size of the cells of n rows, and appendTo appends them.
 func (c *gridColumn) size(n int) int {
 	if c.vary {
 		return len(c.cells)
@@ -116,7 +118,8 @@ func (c *gridColumn) appendTo(b []byte, n int) []byte {
 	return b
 }
 
-// Into adds the parameters to a statement, one for each column, and returns the columns that are arrays. The grid is used up.
+// Into adds one parameter for each column to a statement, and returns which columns are arrays. The grid cannot be used
+// afterwards.
 func (g *Grid) Into(s *Statement) (vary Bits) {
 	var classes uint64
 	for i := range g.columns {
@@ -151,7 +154,7 @@ func (g *Grid) Into(s *Statement) (vary Bits) {
 	return vary
 }
 
-// From is the table expression of the columns that are arrays; empty if there are none.
+// From returns the table expression of the columns that are arrays; empty if there are none.
 func (g *Grid) From() string {
 	var arrays, names []string
 	for i := range g.columns {
@@ -166,7 +169,7 @@ func (g *Grid) From() string {
 	return fmt.Sprintf("unnest(%s) as u (%s)", strings.Join(arrays, ", "), strings.Join(names, ", "))
 }
 
-// Value is a column in the text of the statement: a parameter, or a column of From.
+// Value returns the text for a column: a parameter, or a column of From.
 func (g *Grid) Value(i int) string {
 	c := &g.columns[i]
 	if c.array {

@@ -12,8 +12,7 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// What the rows of out say is checked against the rows of step: a member may have ended, or be held
-// otherwise by now.
+// Entries of table out are compared with the rows of step: a run may have ended, or may have another holder by now.
 const (
 	membersSQL = ` cross join lateral unnest(o.jobs, o.idxs) as m (job, idx)
 		join perdure.step s on s.job = any(array[m.job]) and s.idx = m.idx `
@@ -32,8 +31,8 @@ const (
 		where o.locked_by = $1 and o.request = $3 and s.locked_by = $1 and s.request = $3 and s.phase = 3
 		order by s.job, s.idx limit $2`
 
-	// embeddedSQL goes from one holder to the next, of those that begin with "@", and sees whether one of
-	// its sets has a member that is out.
+	// embeddedSQL jumps from one holder to the next, of those that begin with "@". It selects holders with a run in
+	// flight.
 	embeddedSQL = `
 with recursive holder (name) as (
 	(select locked_by from perdure.out where locked_by >= '@' and locked_by < 'A' order by locked_by limit 1)
@@ -46,7 +45,7 @@ select h.name from holder h where h.name is not null and exists (
 	select from perdure.out o` + membersSQL + ` where o.locked_by = h.name and s.locked_by = h.name and s.phase = 3)
 order by h.name`
 
-	// expiredSQL is a page of the sets whose time comes until $1, each with its runs that are still in flight.
+	// expiredSQL is a page of the sets that are due until $1, each with its runs that are still in flight.
 	expiredSQL = `
 select o.until_at, o.id, m.job, m.idx, m.locked_until from (
 	select * from perdure.out where until_at <= $1 and (until_at, id) > ($2, $3)
@@ -64,7 +63,7 @@ order by o.until_at, o.id`
 		where o.until_at = any(array[u.until_at]) and o.id = u.id`
 )
 
-// HeldBy goes by the sets of the holder.
+// HeldBy finds runs by the sets of the holder.
 func (tx *tx) HeldBy(holder, agent, request string, max int) ([]kernel.StepRef, error) {
 	if max <= 0 {
 		return nil, nil
@@ -127,28 +126,29 @@ func (tx *tx) EmbeddedHolders() ([]string, error) {
 	return found, err
 }
 
-// due is a set whose time has come.
+// dueSet is a set that is due.
 type dueSet struct {
 	until time.Time
 	id    int64
-	alive bool      // somebody is out,
-	next  time.Time // and this is when the first lock ends
+	alive bool      // a run is in flight
+	next  time.Time // when the first lock of its runs ends
 }
 
-// expiredRun is a member that is out, and until when.
+// expiredRun is a run in flight and the end of its lock.
 type expiredRun struct {
 	until time.Time
 	kernel.StepRef
 }
 
-// expiredPage is how many sets are looked at at once.
+// expiredPage is how many sets one query reads.
 const expiredPage = 20
 
-// upkeep is how long before its time a set is put right, so that sets whose times follow one another closely do not each cause a sweep.
+// upkeep is how long before it is due a set is corrected, so that sets that are due one shortly after another do not
+// each cause a due scan.
 const upkeep = time.Second
 
-// Expired reads the sets whose time has come or comes soon, and puts them right: a set whose locks were extended gets the time at
-// which the first of them ends, and a set without runs in flight is deleted.
+// Expired reads the sets that are due now or soon, and corrects them: if locks were extended, the set becomes due when
+// the first of them ends, and a set without runs in flight is deleted.
 func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {
 	if max <= 0 {
 		return nil, nil
@@ -165,7 +165,7 @@ func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {
 		late, sets = append(late, runs...), append(sets, page...)
 		if more = len(page) == expiredPage; len(page) > 0 {
 			last = page[len(page)-1]
-			more = more && (len(late) == 0 || !last.until.After(now)) // if runs expire, the sets after now are left to a later sweep
+			more = more && (len(late) == 0 || !last.until.After(now)) // if runs expire, the sets after now are left to a later scan
 		}
 	}
 	if list = tx.cache.sets.reschedule(sets); len(list) > 0 {
@@ -182,7 +182,7 @@ func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {
 	return refs, nil
 }
 
-// enough says whether no later set can have anything that comes before the first max of these.
+// enough reports whether no later set can contain a run that comes before the first max of these.
 func enough(late []expiredRun, max int, until time.Time) bool {
 	n := 0
 	for _, r := range late {
@@ -221,7 +221,7 @@ func (tx *tx) expiredPage(now time.Time, after dueSet) (page []dueSet, late []ex
 	return page, late, err
 }
 
-// keep writes what has changed about sets.
+// reschedule writes what has changed about sets.
 func (t *runSetsTx) reschedule(all []dueSet) (list []*pgwire.Statement) {
 	var gone []*runSet
 	var old, ids, next pgwire.Cells

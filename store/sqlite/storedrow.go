@@ -9,67 +9,67 @@ import (
 	"github.com/perdure/perdure/store/internal/rows"
 )
 
-// kept is a row of step as it stands in the file, or is about to.
-type kept struct {
-	id   int64
-	out  int64 // of a running step: the set that it is found by
-	step kernel.Step
-	job  *kernel.Job // of a first row
+// storedRow is a row of step as it is in the file, or is about to be.
+type storedRow struct {
+	id     int64
+	runSet int64 // of a running step
+	step   kernel.Step
+	job    *kernel.Job // only of a first row
 
-	newStep *kernel.Step // as they are about to be written
-	newJob  *kernel.Job
+	nextStep *kernel.Step // values about to be written
+	nextJob  *kernel.Job
 
-	in bundledAt // of a job that is in a bundle: it has no row yet
+	bundled placeInBundle // of a job in a bundle, which has no row yet
 }
 
-// newKept is an empty row. Each is a value of its own: one that is kept on keeps no others.
-func newKept(ref kernel.StepRef) *kept {
+// newStoredRow returns an empty row. Each is a separate allocation, so that a cached row keeps no others in memory.
+func newStoredRow(ref kernel.StepRef) *storedRow {
 	if ref.Index != 0 {
-		return &kept{}
+		return &storedRow{}
 	}
 	var first struct {
-		kept
+		storedRow
 		j kernel.Job
 	}
 	first.job = &first.j
-	return &first.kept
+	return &first.storedRow
 }
 
-// setStep takes on what of a step can change, as it is kept.
-func (k *kept) setStep(now *kernel.Step) {
+// setStep sets the values of a step that can change, as they are stored.
+func (k *storedRow) setStep(now *kernel.Step) {
 	ref, name, typ, priority := k.step.StepRef, k.step.Name, k.step.Type, k.step.Priority
 	k.step = *now
 	s := &k.step
 	s.StepRef, s.Name, s.Type, s.Priority = ref, name, typ, priority
 	s.Heartbeat = s.Heartbeat.Truncate(time.Microsecond)
 	for _, t := range [...]*time.Time{&s.CompleteBy, &s.LockedUntil, &s.AvailableAt, &s.ReadyAt, &s.StartedAt, &s.EndedAt, &s.UpdatedAt} {
-		*t = at(*t)
+		*t = toMicros(*t)
 	}
 }
 
-// setJob takes on what of a job can change.
-func (k *kept) setJob(now *kernel.Job) {
+// setJob sets the values of a job that can change.
+func (k *storedRow) setJob(now *kernel.Job) {
 	was, j := *k.job, k.job
 	*j = *now
 	j.ID, j.Key, j.Type, j.Priority, j.Labels, j.States = was.ID, was.Key, was.Type, was.Priority, was.Labels, was.States
 	j.Hash, j.Shape, j.Input, j.Apart, j.CreatedAt = was.Hash, was.Shape, was.Input, was.Apart, was.CreatedAt
 	for _, t := range [...]*time.Time{&j.CompleteBy, &j.ParkedAt, &j.UpdatedAt, &j.SettledAt} {
-		*t = at(*t)
+		*t = toMicros(*t)
 	}
 }
 
-// newJobOf takes on all of a job that is new.
-func (k *kept) newJobOf(j *kernel.Job) {
+// newJobOf sets all values of a new job.
+func (k *storedRow) newJobOf(j *kernel.Job) {
 	*k.job = *j
-	k.job.CreatedAt, k.job.Labels, k.job.Input = at(j.CreatedAt), maps.Clone(j.Labels), slices.Clone(j.Input)
+	k.job.CreatedAt, k.job.Labels, k.job.Input = toMicros(j.CreatedAt), maps.Clone(j.Labels), slices.Clone(j.Input)
 	if k.job.Apart = apart(j); k.job.Apart {
 		k.job.Input = nil
 	}
-	k.job.States = clone(j.States)
+	k.job.States = cloneOrNil(j.States)
 	k.setJob(j)
 }
 
-func clone[T any](v *T) *T {
+func cloneOrNil[T any](v *T) *T {
 	if v == nil {
 		return nil
 	}
@@ -82,10 +82,10 @@ var (
 	noJob  kernel.Job
 )
 
-// set are the columns that a new row needs.
-func (k *kept) set() rows.Set {
+// columnsOfNew returns the columns that the insert of a new row needs.
+func (k *storedRow) columnsOfNew() rows.Set {
 	set := diffSteps(&k.step, &noStep)
-	set.Add(colOut, k.out != 0)
+	set.Add(colRunSet, k.runSet != 0)
 	j := k.job
 	if j == nil {
 		return set

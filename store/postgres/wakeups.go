@@ -79,8 +79,8 @@ func (h *wakeups) sleep(c <-chan struct{}) bool {
 }
 
 // commit schedules a wake-up for other processes. It never waits.
-func (h *wakeups) commit(stirred bool) {
-	if stirred {
+func (h *wakeups) commit(wakeUp bool) {
+	if wakeUp {
 		signal(h.noted)
 	}
 }

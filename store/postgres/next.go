@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// readyAgentsSQL leaps from one agent to the next, in both tables.
+// readyAgentsSQL jumps from one agent to the next, in both tables.
 const readyAgentsSQL = `with recursive r (agent, n) as (
 		(select agent, 1 from perdure.ready order by agent limit 1)
 		union all
@@ -25,7 +25,7 @@ func (s *Store) ReadyAgents(ctx context.Context, max int) ([]string, error) {
 }
 
 const (
-	// lookSQL begins at marks where full looks at a lane are slow (see lanes).
+	// lookSQL begins at marks for lanes whose full searches are slow (see laneMarks).
 	lookSQL = `select ` + readingSQL + `, least(
 		(select at from perdure.due order by at limit 1),
 		(select look_at from perdure.open where look_at is not null order by look_at limit 1)),
@@ -46,8 +46,8 @@ const (
 		from perdure.clock where one`
 )
 
-// Look is one query. It does not read runs: a set of runs counts until its time comes, also if all of them have ended or their locks
-// were extended. Expired puts the time of such a set right.
+// Look is one query. It does not read runs: a set of runs counts until its time comes, even if all of them have ended or
+// their locks were extended. Expired corrects the time of such a set.
 func (s *Store) Look(ctx context.Context, agents []string) (kernel.Look, error) {
 	full, marks := s.cache.lanes.marksOf(agents)
 	var names, lanes, orders, jobs, idxs pgwire.Cells
