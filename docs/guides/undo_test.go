@@ -65,8 +65,8 @@ func (s *shelf) free(t *testing.T) (n int) {
 	return n
 }
 
-// The handlers above, with the agent's process dying at the worst moments.
-func TestUndoAndIdempotency(t *testing.T) {
+// The handlers above, while the agent's process crashes after the effect and before the report.
+func TestGuardedHandlersSurviveCrashes(t *testing.T) {
 	db, err := sql.Open("sqlite", "file:"+t.TempDir()+"/shop.db?_txlock=immediate&_pragma=busy_timeout(5000)")
 	if err != nil {
 		t.Fatal(err)
@@ -84,11 +84,11 @@ func TestUndoAndIdempotency(t *testing.T) {
 		job := w.Submit(perdure.Define("order").Step("reserve", "stock").With(Order{SKU: "tea-12"}).Undo())
 		job.Done()
 		if n := s.free(t); n != 9 {
-			t.Errorf("%d are free", n)
+			t.Errorf("%d items are free", n)
 		}
 		job.Undo().Undone()
 		if n := s.free(t); n != 10 {
-			t.Errorf("%d are free", n)
+			t.Errorf("%d items are free", n)
 		}
 	})
 }
