@@ -28,7 +28,7 @@ type Parcel struct {
 }
 
 var (
-	errTooHeavy = errors.New("no carrier takes that")
+	errTooHeavy = errors.New("no carrier accepts this weight")
 	errClosed   = errors.New("the carrier is closed")
 )
 
@@ -41,15 +41,15 @@ func shipping(c carrier) *perdure.Agent {
 	perdure.Handle(a, "ship", perdure.Op[Parcel, string]{
 		Do: func(ctx context.Context, in Parcel) (label string, err error) {
 			run := perdure.RunOf(ctx)
-			if in.Grams > 30_000 { // it will never work: do not try again; and nothing was changed
+			if in.Grams > 30_000 { // a retry cannot help, and nothing was changed
 				return "", perdure.NoEffect(perdure.Rejected(errTooHeavy, "tooHeavy"))
 			}
-			_ = perdure.Progress(ctx, "asking the carrier")   // shown by get and watch
-			label, err = c.Ship(ctx, in, run.Key, run.Number) // ctx ends when the run's time does
+			_ = perdure.Progress(ctx, "calling the carrier")  // "perdure get" and "watch" show it
+			label, err = c.Ship(ctx, in, run.Key, run.Number) // ctx ends at the run's deadline
 			if errors.Is(err, errClosed) {
-				return "", perdure.RetryAfter(time.Hour, err) // heeded, up to a day
+				return "", perdure.RetryAfter(time.Hour, err) // at most 24 hours
 			}
-			return label, err // any other error: the step's retry, then its ladder
+			return label, err // any other error: retry, then the escalation ladder
 		},
 		Undo: func(ctx context.Context, in Parcel, label string) error {
 			return c.Cancel(ctx, label)
@@ -60,26 +60,26 @@ func shipping(c carrier) *perdure.Agent {
 
 // end
 
-// post is a carrier as one should be: it knows a repeat by its key.
-type post struct{ shipped map[string]string }
+// fakeCarrier recognizes a repetition by its key.
+type fakeCarrier struct{ shipped map[string]string }
 
-func (p *post) Ship(_ context.Context, in Parcel, key string, _ int64) (string, error) {
-	p.shipped[key] = in.To
+func (f *fakeCarrier) Ship(_ context.Context, in Parcel, key string, _ int64) (string, error) {
+	f.shipped[key] = in.To
 	return "label of " + key, nil
 }
 
-func (p *post) Cancel(_ context.Context, label string) error {
-	for key := range p.shipped {
+func (f *fakeCarrier) Cancel(_ context.Context, label string) error {
+	for key := range f.shipped {
 		if "label of "+key == label {
-			delete(p.shipped, key)
+			delete(f.shipped, key)
 			return nil
 		}
 	}
-	return fmt.Errorf("there is no %s", label)
+	return fmt.Errorf("unknown label %s", label)
 }
 
-// What the guide says runs in a process of its own does, against a server, and stops cleanly.
-func TestAgents(t *testing.T) {
+// The agent of the guide runs against a server, and stops cleanly.
+func TestAgentServesRemotely(t *testing.T) {
 	n := node.New(memory.New(), node.Config{})
 	if err := n.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -93,20 +93,20 @@ func TestAgents(t *testing.T) {
 	defer server.Close()
 	defer n.Stop(context.Background())
 	ctx, stop := context.WithCancel(t.Context())
-	p, url := &post{map[string]string{}}, "http://"+l.Addr().String()
-	carry := func() error {
+	p, url := &fakeCarrier{map[string]string{}}, "http://"+l.Addr().String()
+	serve := func() error {
 		// show: remote
 		server, err := client.New(url)
 		if err != nil {
 			return err
 		}
-		// Until ctx ends, for example by signal.NotifyContext. Then it drains: what runs may end within the grace,
-		// with heartbeats to the last; what has not begun is given back.
+		// Serve returns when ctx ends (see signal.NotifyContext) and the drain is over: runs that have begun
+		// may finish within Grace, and runs that have not begun are given back.
 		return server.Serve(ctx, client.ServeConfig{Heartbeat: 10 * time.Second, Grace: 30 * time.Second}, shipping(p))
 		// end
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- carry() }()
+	go func() { ended <- serve() }()
 	job := perdure.Define("order").Key("k").Step("ship", "shipping").With(Parcel{"Lisbon", 400}).Undo().
 		Step("ton", "shipping").Action("ship").After("ship").With(Parcel{"Lisbon", 1_000_000}).OnFailure(perdure.UndoRung())
 	if _, _, err := perdure.Submit(ctx, n, job); err != nil {
@@ -123,29 +123,29 @@ func TestAgents(t *testing.T) {
 }
 
 // show: roles
-// A node that only submits is never started: it stores what it is given, and answers questions.
-func front(store node.Store) *node.Node { return node.New(store, node.Config{}) }
+// A node that only submits and reads jobs is not started.
+func submitOnly(store node.Store) *node.Node { return node.New(store, node.Config{}) }
 
-// One that executes has agents, and is.
-func back(ctx context.Context, store node.Store, agents ...*perdure.Agent) (*node.Node, error) {
+// A node that carries out runs has agents, and is started.
+func withAgents(ctx context.Context, store node.Store, agents ...*perdure.Agent) (*node.Node, error) {
 	n := node.New(store, node.Config{Agents: agents})
 	return n, n.Start(ctx)
 }
 
 // end
 
-func TestRoles(t *testing.T) {
+func TestNodeThatOnlySubmits(t *testing.T) {
 	store := memory.New()
-	n := front(store)
+	n := submitOnly(store)
 	defer n.Stop(context.Background())
-	p := &post{map[string]string{}}
+	p := &fakeCarrier{map[string]string{}}
 	if _, _, err := perdure.Submit(t.Context(), n, perdure.Define("t").Key("k").Step("ship", "shipping").With(Parcel{"Lisbon", 1})); err != nil {
 		t.Fatal(err)
 	}
 	if v, err := n.Job(t.Context(), "k", 50*time.Millisecond); err != nil || v.Steps.Get("ship").Run != 0 {
 		t.Errorf("%+v, %v", v, err)
 	}
-	m, err := back(t.Context(), store, shipping(p))
+	m, err := withAgents(t.Context(), store, shipping(p))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-// Package guides is the code that the guides show. Everything in it runs.
+// Package guides contains the code that the guides show. All of it is executed by tests.
 package guides
 
 import (
@@ -74,7 +74,7 @@ func stock(done func(string)) *perdure.Agent {
 	a := perdure.NewAgent("stock")
 	perdure.Handle(a, "reserve", perdure.Op[Order, string]{
 		Do:   func(_ context.Context, in Order) (string, error) { done("reserve " + in.SKU); return "shelf 7", nil },
-		Undo: func(_ context.Context, in Order, _ string) error { done("put back " + in.SKU); return nil },
+		Undo: func(_ context.Context, in Order, _ string) error { done("release " + in.SKU); return nil },
 	})
 	return a
 }
@@ -97,7 +97,7 @@ func TestFirstJob(t *testing.T) {
 			grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 			defer cancel()
 			if err := n.Stop(grace); err != nil {
-				log.Error("not all was told", "error", err)
+				log.Error("node did not stop cleanly", "error", err)
 			}
 		}()
 		// end
@@ -115,7 +115,7 @@ func TestFirstJob(t *testing.T) {
 			return fmt.Errorf("%+v, %w", receipt, err)
 		}
 		// show: undo
-		_, err = n.Act(ctx, "order-1042", perdure.Act{Verb: perdure.VerbUndo, Author: "anna", Reason: "changed her mind"})
+		_, err = n.Act(ctx, "order-1042", perdure.Act{Verb: perdure.VerbUndo, Author: "anna", Reason: "ordered twice"})
 		if err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func TestFirstJob(t *testing.T) {
 	if err := run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(b.log); got != "[reserve tea-12 charge 4200 refund put back tea-12]" {
+	if got := fmt.Sprint(b.log); got != "[reserve tea-12 charge 4200 refund release tea-12]" {
 		t.Error(got)
 	}
 }

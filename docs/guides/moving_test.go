@@ -15,8 +15,8 @@ type mailer interface {
 }
 
 // show: river
-// A River worker's Work becomes Do; its arguments become the input. What was the unique key of the insert becomes
-// the key of the job, and MaxAttempts the retry.
+// Work of a River worker becomes Do, and its arguments become the input. The unique key of the insert becomes
+// the key of the job, and MaxAttempts becomes Attempts.
 type WelcomeArgs struct {
 	To string `json:"to"`
 }
@@ -46,8 +46,8 @@ func welcome(to string) perdure.Definable {
 //	defer func() { if err != nil { workflow.ExecuteActivity(ctx, Release, reservation) } }()
 //	err = workflow.ExecuteActivity(ctx, ChargeCard, order).Get(ctx, &receipt)
 //
-// is a definition: what the code did between the activities becomes `after`, ${…} and `when`; each activity and
-// its compensation become one Op.
+// becomes a definition: the code between the activities becomes After, ${…} and When. Each activity and its
+// compensation become one Op.
 func saga(o Order) perdure.Definable {
 	job := perdure.Define("order").Input(o).OnFailure(perdure.UndoRung())
 	job.Step("reserve", "stock").With(map[string]string{"sku": "${input.sku}"}).Undo()
@@ -69,7 +69,7 @@ func (o *outbox) Send(_ context.Context, to, id string) error {
 	return nil
 }
 
-func TestMoving(t *testing.T) {
+func TestMigratedJobsRun(t *testing.T) {
 	perduretest.Run(t, func(w *perduretest.World) {
 		var sent outbox
 		w.Carry(mail(&sent))
@@ -83,12 +83,12 @@ func TestMoving(t *testing.T) {
 		w.Submit(saga(Order{"tea-12", 0})).Done()
 		stock.Once("reserve")
 		if bank.Effects("charge") != 0 {
-			t.Error("it charged for nothing")
+			t.Error("charge had an effect although its condition is false")
 		}
 		bank.Fail("charge", 9, perdure.Rejected(errors.New("declined"), "declined"))
 		w.Submit(saga(Order{"tea-12", 1})).Undone()
-		if stock.Net("reserve") != 1 { // that of the first order
-			t.Errorf("%d reservations are left", stock.Net("reserve"))
+		if stock.Net("reserve") != 1 { // the one of the first order
+			t.Errorf("%d reservations are left, want 1", stock.Net("reserve"))
 		}
 	})
 }

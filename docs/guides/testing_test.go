@@ -13,10 +13,10 @@ import (
 func TestAnOrderSurvivesACrash(t *testing.T) {
 	perduretest.Run(t, func(w *perduretest.World) {
 		stock, bank := w.Fake("stock"), w.Fake("payments")
-		w.Inject("charge", perduretest.CrashAfter) // charged, and nobody has heard of it
+		w.Inject("charge", perduretest.CrashAfter) // after the charge, before the report
 		job := w.Submit(order("order-1", Order{SKU: "tea-12", Amount: 4200}))
 		job.Done()
-		bank.Once("charge") // asked twice, under one key
+		bank.Once("charge") // called twice under one key: one effect
 		job.Undo().Undone()
 		bank.Gone("charge")
 		stock.Gone("reserve")
@@ -32,8 +32,8 @@ func TestAnOrderIsUndoneIfTheBankIsDown(t *testing.T) {
 		bank.Fail("charge", 99, perdure.RetryAfter(time.Hour, errors.New("down")))
 		w.Submit(order("order-1", Order{SKU: "tea-12", Amount: 4200})).Undone()
 		stock.Gone("reserve")
-		if took := w.Elapsed(); took < 4*time.Hour { // of virtual time: the test takes milliseconds
-			t.Errorf("it gave up after %v", took)
+		if elapsed := w.Elapsed(); elapsed < 4*time.Hour { // virtual time: the test takes milliseconds
+			t.Errorf("the job was undone after %v", elapsed)
 		}
 	})
 }
@@ -43,15 +43,15 @@ func TestAnOrderIsUndoneIfTheBankIsDown(t *testing.T) {
 // show: own
 func TestMyHandlers(t *testing.T) {
 	perduretest.Run(t, func(w *perduretest.World) {
-		p := &post{shipped: map[string]string{}}
-		w.Carry(shipping(p)) // the agent that production has, with a carrier of the test's
+		c := &fakeCarrier{shipped: map[string]string{}}
+		w.Carry(shipping(c)) // the production agent, with a fake carrier
 		w.Inject("ship", perduretest.CrashBefore)
 		w.Inject("ship", perduretest.Late, perduretest.OfRuns(2))
 		w.Inject("ship", perduretest.Twice, perduretest.OfRuns(3))
 		job := w.Submit(perdure.Define("order").Step("ship", "shipping").With(Parcel{"Lisbon", 400}).Undo())
 		job.Done()
-		if len(p.shipped) != 1 {
-			t.Errorf("%d parcels", len(p.shipped))
+		if len(c.shipped) != 1 {
+			t.Errorf("%d parcels, want 1", len(c.shipped))
 		}
 	})
 }

@@ -19,8 +19,8 @@ import (
 )
 
 // show: pgx
-func take(ctx context.Context, pool *pgxpool.Pool, id string, o Order) (job perdure.JobID, err error) {
-	plan, err := definition.FromDefinition(order(id, o)) // checked here, before anything is written
+func placeOrder(ctx context.Context, pool *pgxpool.Pool, id string, o Order) (job perdure.JobID, err error) {
+	plan, err := definition.FromDefinition(order(id, o)) // an invalid definition is refused here
 	if err != nil {
 		return job, err
 	}
@@ -28,8 +28,8 @@ func take(ctx context.Context, pool *pgxpool.Pool, id string, o Order) (job perd
 		if _, err := tx.Exec(ctx, "insert into orders (id, sku, amount) values ($1, $2, $3)", id, o.SKU, o.Amount); err != nil {
 			return err
 		}
-		did, err := postgres.SubmitTx(ctx, tx, plan)
-		job = did.ID
+		submitted, err := postgres.SubmitTx(ctx, tx, plan)
+		job = submitted.ID
 		return err
 	})
 	return job, err
@@ -38,7 +38,7 @@ func take(ctx context.Context, pool *pgxpool.Pool, id string, o Order) (job perd
 // end
 
 // show: sqlite
-func takeHere(ctx context.Context, db *sql.DB, n *node.Node, id string, o Order) error {
+func placeOrderSQLite(ctx context.Context, db *sql.DB, n *node.Node, id string, o Order) error {
 	plan, err := definition.FromDefinition(order(id, o))
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func takeHere(ctx context.Context, db *sql.DB, n *node.Node, id string, o Order)
 	if err := tx.Commit(); err != nil {
 		return err
 	}
-	n.Wake() // or it looks within a quarter of a second
+	n.Wake() // without it, the node finds the submission within 250 ms
 	return nil
 }
 
@@ -89,12 +89,12 @@ func TestTransactions(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), ordersTable); err != nil {
 		t.Fatal(err)
 	}
-	id, err := take(t.Context(), pool, "order-1", Order{"tea-12", 4200})
+	id, err := placeOrder(t.Context(), pool, "order-1", Order{"tea-12", 4200})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := take(t.Context(), pool, "order-1", Order{"tea-12", 9900}); err == nil {
-		t.Error("the order is there twice")
+	if _, err := placeOrder(t.Context(), pool, "order-1", Order{"tea-12", 9900}); err == nil {
+		t.Error("a second order with the same id was accepted")
 	}
 	if v, err := perdure.Wait(t.Context(), n, id.String()); err != nil || v.Current != perdure.Done || v.Key != "order-1" {
 		t.Errorf("%+v, %v", v, err)
@@ -120,10 +120,10 @@ select perdure.submit(
 	if v, err := perdure.Wait(t.Context(), n, "order-2"); err != nil || v.Current != perdure.Done || v.ID.String() != job {
 		t.Errorf("%+v, %v", v, err)
 	}
-	// show: what-became
-	const became = `select state, job, refusal from perdure.submission($1)`
+	// show: outcome
+	const outcome = `select state, job, refusal from perdure.submission($1)`
 	// end
-	if err := pool.QueryRow(t.Context(), became, job).Scan(&state, new(*string), new(*string)); err != nil || state != "taken" {
+	if err := pool.QueryRow(t.Context(), outcome, job).Scan(&state, new(*string), new(*string)); err != nil || state != "taken" {
 		t.Error(state, err)
 	}
 }
@@ -149,7 +149,7 @@ func TestTransactionsOnSQLite(t *testing.T) {
 	if _, err := db.Exec(ordersTable); err != nil {
 		t.Fatal(err)
 	}
-	if err := takeHere(t.Context(), db, n, "order-1", Order{"tea-12", 4200}); err != nil {
+	if err := placeOrderSQLite(t.Context(), db, n, "order-1", Order{"tea-12", 4200}); err != nil {
 		t.Fatal(err)
 	}
 	if v, err := n.Job(t.Context(), "order-1", 10*time.Second); err != nil || v.Current != perdure.Done {

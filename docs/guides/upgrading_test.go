@@ -11,8 +11,8 @@ import (
 )
 
 // show: tolerant
-// The new code is handed what the old one has written: inputs of jobs that were submitted before, and outputs of
-// runs that it did. Fields are added and become optional; none changes its meaning.
+// The new handler receives inputs and outputs that were written before it. A new field is optional, and no
+// field changes its meaning.
 type ChargeV2 struct {
 	Amount   int    `json:"amount"`
 	Currency string `json:"currency"` // new
@@ -23,7 +23,7 @@ func paymentsV2(charge func(ChargeV2) Receipt) *perdure.Agent {
 	perdure.Handle(a, "charge", perdure.Op[ChargeV2, Receipt]{
 		Do: func(_ context.Context, in ChargeV2) (Receipt, error) {
 			if in.Currency == "" {
-				in.Currency = "EUR" // as it was before there were others
+				in.Currency = "EUR" // the only currency of the old version
 			}
 			return charge(in), nil
 		},
@@ -35,18 +35,17 @@ func paymentsV2(charge func(ChargeV2) Receipt) *perdure.Agent {
 // end
 
 // show: both
-// Where the meaning does change, the new meaning gets a new action: jobs in flight ask for the old one until the
-// last of them is gone.
-func paymentsV3(old, now perdure.Handler) *perdure.Agent {
+// If the meaning changes, the new meaning gets a new action. Jobs in flight use the old action to their end.
+func paymentsV3(charge, chargeNet perdure.Handler) *perdure.Agent {
 	a := perdure.NewAgent("payments")
-	a.HandleRaw("charge", old)
-	a.HandleRaw("chargeNet", now)
+	a.HandleRaw("charge", charge)
+	a.HandleRaw("chargeNet", chargeNet)
 	return a
 }
 
 // end
 
-func TestUpgrading(t *testing.T) {
+func TestNewCodeRunsOldJobs(t *testing.T) {
 	perduretest.Run(t, func(w *perduretest.World) {
 		var mu sync.Mutex
 		var got []ChargeV2
@@ -65,15 +64,15 @@ func TestUpgrading(t *testing.T) {
 		}
 	})
 	perduretest.Run(t, func(w *perduretest.World) {
-		asked := ""
-		say := func(what string) perdure.Handler {
-			return func(context.Context, *perdure.Run) (json.RawMessage, error) { asked += what; return nil, nil }
+		called := ""
+		record := func(name string) perdure.Handler {
+			return func(context.Context, *perdure.Run) (json.RawMessage, error) { called += name; return nil, nil }
 		}
 		job := w.SubmitText("type: order\nflow: chain\nsteps:\n  charge: {agent: payments}\n  again: {agent: payments, action: chargeNet}\n")
-		w.Carry(paymentsV3(say("old "), say("new")))
+		w.Carry(paymentsV3(record("old "), record("new")))
 		job.Done()
-		if asked != "old new" {
-			t.Error(asked)
+		if called != "old new" {
+			t.Error(called)
 		}
 	})
 }
