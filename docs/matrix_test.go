@@ -21,8 +21,8 @@ import (
 // mark is how a test names what it covers: an invariant or a row of the fault matrix.
 var mark = regexp.MustCompile(`\b(F\d{3}|[IL]\d{1,2})\b`)
 
-// row is one line of faults.tsv: id, section, text, required outcome, how it can be shown, and why it is not,
-// where no test names it.
+// row is one line of faults.tsv: id, section, text, required outcome, how it can be shown, and the reason if no test
+// shows it.
 type row struct{ id, section, text, outcome, how, why string }
 
 func rows(t *testing.T) (all []row) {
@@ -36,7 +36,8 @@ func rows(t *testing.T) (all []row) {
 	return all
 }
 
-// marks are the tests that name each row, as package.Test, or as the file where a mark stands outside of a test.
+// marks lists the tests that name each row: the package's directory and the test, or the file if a mark is outside of a
+// test.
 func marks(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string]map[string]bool{}
@@ -126,19 +127,29 @@ func where(tree *ast.File, c *ast.Comment, path string) string {
 	return filepath.Base(path)
 }
 
-// shown says what shows a row.
+// shownBy lists the simulation and the tests that show a row, by package. If there are none, it says why.
 func shownBy(r row, tests []string) string {
 	var by []string
 	if slices.Contains(sim.InScope, r.id) {
 		by = append(by, "**simulation**")
 	}
+	dir := ""
 	for _, test := range tests {
-		by = append(by, "`"+test+"`")
+		of, name, found := strings.Cut(test, " ")
+		if !found {
+			of, name = "perdure", test
+		}
+		if of == dir {
+			by[len(by)-1] += ", " + name
+		} else {
+			by = append(by, "`"+of+"`: "+name)
+		}
+		dir = of
 	}
 	if len(by) == 0 {
 		return "*" + r.why + "*"
 	}
-	return strings.Join(by, ", ")
+	return strings.Join(by, "; ")
 }
 
 const (
@@ -146,7 +157,7 @@ const (
 	matrixEnds   = "<!-- and end here -->\n"
 )
 
-// The matrix says which test shows what, and says so of every row; one that nothing shows says why.
+// The matrix in reliability.md names the tests that show each row. A row that no test shows gives the reason.
 func TestMatrix(t *testing.T) {
 	found, known := marks(t), map[string]bool{}
 	var b strings.Builder
@@ -154,13 +165,13 @@ func TestMatrix(t *testing.T) {
 	for _, r := range rows(t) {
 		known[r.id] = true
 		if len(found[r.id]) == 0 && !slices.Contains(sim.InScope, r.id) && r.why == "" {
-			t.Errorf("%s (%s): no test names it, and faults.tsv does not say why", r.id, r.text)
+			t.Errorf("%s (%s): no test names it, and faults.tsv gives no reason", r.id, r.text)
 		}
 		if r.section != section {
 			section = r.section
-			head := "| | must be true | shown by |\n|---|---|---|\n"
+			head := "| id | what must be true | shown by |\n|---|---|---|\n"
 			if r.how != "" {
-				head = "| | what happens | what must come of it | shown by |\n|---|---|---|---|\n"
+				head = "| id | fault | required outcome | shown by |\n|---|---|---|---|\n"
 			}
 			fmt.Fprintf(&b, "\n### %s\n\n%s", section, head)
 		}
@@ -172,21 +183,21 @@ func TestMatrix(t *testing.T) {
 	}
 	for id, tests := range found {
 		if strings.HasPrefix(id, "F") && !known[id] {
-			t.Errorf("%s is named by %v, and there is no such row", id, tests)
+			t.Errorf("%s is named by %v, and faults.tsv has no such row", id, tests)
 		}
 	}
 	page := read(t, "reliability.md")
 	head, rest, ok := strings.Cut(page, matrixBegins)
 	_, tail, ended := strings.Cut(rest, matrixEnds)
 	if !ok || !ended {
-		t.Fatal("reliability.md has no place for the matrix")
+		t.Fatal("reliability.md lacks the comments that enclose the matrix")
 	}
 	want := head + matrixBegins + b.String() + "\n" + matrixEnds + tail
 	if want == page {
 		return
 	}
 	if !*refresh {
-		t.Fatal("reliability.md does not say what the tests do: go test ./docs -run Matrix -refresh")
+		t.Fatal("the matrix in reliability.md is out of date; run: go test ./docs -run Matrix -refresh")
 	}
 	if err := os.WriteFile("reliability.md", []byte(want), 0o644); err != nil {
 		t.Fatal(err)
