@@ -2,13 +2,16 @@
 package docs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -169,7 +172,7 @@ func TestWordsAreDocumented(t *testing.T) {
 		{"rest.md", "../reason.go", `ReasonKind = "(\w+)"`},
 		{"rest.md", "../protocol/protocol.go", `RefusalReason = "(\w+)"`},
 		{"schema.md", "../view.go", `AlertKind = "(\w+)"`},
-		{"operations.md", "../view.go", `AlertKind = "(\w+)"`},
+		{"errors.md", "../view.go", `AlertKind = "(\w+)"`},
 	} {
 		words := regexp.MustCompile(c.pattern).FindAllStringSubmatch(read(t, c.source), -1)
 		if len(words) < 3 {
@@ -182,6 +185,155 @@ func TestWordsAreDocumented(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Every problem code has a row in errors.md with its HTTP status and the exit code of the command line.
+func TestProblemCodesHaveStatusAndExit(t *testing.T) {
+	status := map[string]int{} // by name in net/http
+	for n := 400; n < 600; n++ {
+		status[strings.ReplaceAll(http.StatusText(n), " ", "")] = n
+	}
+	code := map[string]string{} // by name of the constant
+	for _, file := range []string{"../errors.go", "../internal/rest/problem.go"} {
+		for _, m := range regexp.MustCompile(`(?i)(code\w+) +(?:perdure\.)?Code += "(\w+)"`).FindAllStringSubmatch(read(t, file), -1) {
+			code[m[1]] = m[2]
+		}
+	}
+	exits := exitNumbers(t)
+	exit := map[string]int{} // by name of the constant; 1 for all others
+	for _, m := range regexp.MustCompile(`case ((?:perdure\.Code\w+(?:, )?)+):\s+return (exit\w+)`).FindAllStringSubmatch(read(t, "../cmd/perdure/exit.go"), -1) {
+		for _, name := range strings.Split(m[1], ", ") {
+			exit[strings.TrimPrefix(name, "perdure.")] = exits[m[2]]
+		}
+	}
+	kinds := regexp.MustCompile(`(?:perdure\.)?(\w+): +\{http\.Status(\w+), "`).FindAllStringSubmatch(read(t, "../internal/rest/problem.go"), -1)
+	if len(kinds) != len(code) || len(exit) < 10 {
+		t.Fatalf("found %d codes, %d of them with a status and %d with an exit code", len(code), len(kinds), len(exit))
+	}
+	page := read(t, "errors.md")
+	for _, k := range kinds {
+		want, ends := status[k[2]], cmp.Or(exit[k[1]], 1)
+		row := regexp.MustCompile(fmt.Sprintf("(?m)^\\| `%s` \\| %d\\b[^|]*\\| %d \\|", code[k[1]], want, ends))
+		if want == 0 || !row.MatchString(page) {
+			t.Errorf("errors.md has no row for %s with status %d (%s) and exit code %d", code[k[1]], want, k[2], ends)
+		}
+	}
+}
+
+// exitNumbers are the exit codes of the command line, by the names of their constants.
+func exitNumbers(t *testing.T) map[string]int {
+	t.Helper()
+	numbers := map[string]int{}
+	for _, m := range regexp.MustCompile(`(?m)^\t(exit\w+) += (\d+)`).FindAllStringSubmatch(read(t, "../cmd/perdure/exit.go"), -1) {
+		n, err := strconv.Atoi(m[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers[m[1]] = n
+	}
+	if len(numbers) < 10 {
+		t.Fatalf("found only %d exit codes", len(numbers))
+	}
+	return numbers
+}
+
+func TestExitCodesAreDocumented(t *testing.T) {
+	section := sectionOf(t, "errors.md", "Exit codes")
+	for name, n := range exitNumbers(t) {
+		if !strings.Contains(section, fmt.Sprintf("\n| %d | ", n)) {
+			t.Errorf("exit code %d (%s) is not in errors.md", n, name)
+		}
+	}
+}
+
+// Every code of a failed run that Perdure, its built-in agents or its packages for agents set is in errors.md.
+func TestRunFailureCodesAreDocumented(t *testing.T) {
+	section := sectionOf(t, "errors.md", "Codes of failed runs")
+	words := map[string]string{} // by code, its file
+	for glob, pattern := range map[string]string{
+		"../agent.go":             `(?s)Rejected\(fmt\.Errorf\([^;{}]*?"(\w+)"\)\)`,
+		"../protocol/*.go":        `Failed\(.*, "(\w+)"\)`,
+		"../agents/*/*.go":        `(?:Failed|Rejected)\(.*, "(\w+)"\)|return "(\w+)"`,
+		"../internal/agenthost/*": `Failed\(.*, "(\w+)"\)|Error\.Code = "(\w+)"`,
+		"../internal/kernel/*.go": `Cause = "(\w+)"|code: "(\w+)"|ErrorCode, r\.LastError = "(\w+)"`,
+		"../sdk/python/perdure/*": `code="(\w+)"|code = "(\w+)"`,
+		"../sdk/typescript/src/*": `code: "(\w+)"`,
+	} {
+		files, err := filepath.Glob(glob)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") || filepath.Ext(file) == "" {
+				continue
+			}
+			for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(read(t, file), -1) {
+				if word := strings.Join(m[1:], ""); word != "" {
+					words[word] = file
+					found++
+				}
+			}
+		}
+		if found == 0 {
+			t.Errorf("found no code in %s", glob)
+		}
+	}
+	for word, file := range words {
+		if !strings.Contains(section, "`"+word+"`") {
+			t.Errorf("code %s of %s is not in errors.md", word, file)
+		}
+	}
+	if len(words) < 20 {
+		t.Errorf("found only %d codes: %v", len(words), words)
+	}
+}
+
+// Every message that the pages explain is one that the code writes. FILE, ADDRESS and … stand for what varies.
+func TestMessagesExist(t *testing.T) {
+	var source strings.Builder
+	for _, dir := range []string{"../node", "../internal", "../store", "../cmd/perdure"} {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+				source.WriteString(read(t, path))
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := 0
+	for _, section := range []string{sectionOf(t, "errors.md", "Messages of a node"), sectionOf(t, "operations.md", "The log")} {
+		for _, row := range regexp.MustCompile("(?m)^\\| (`.*?`) \\|").FindAllStringSubmatch(section, -1) {
+			for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
+				n++
+				for _, part := range regexp.MustCompile(`FILE|ADDRESS|…`).Split(m[1], -1) {
+					if !strings.Contains(source.String(), strings.TrimSpace(part)) {
+						t.Errorf("no message of the code contains %q", part)
+					}
+				}
+			}
+		}
+	}
+	if n < 40 {
+		t.Errorf("found only %d messages", n)
+	}
+}
+
+// sectionOf is the text under a heading of a page, to the next heading of the same level or a higher one.
+func sectionOf(t *testing.T, page, heading string) string {
+	t.Helper()
+	m := regexp.MustCompile(`(?m)^(#+) ` + regexp.QuoteMeta(heading) + `\n`).FindStringSubmatchIndex(read(t, page))
+	if m == nil {
+		t.Fatalf("%s has no heading %q", page, heading)
+	}
+	text := read(t, page)[m[1]:]
+	next := regexp.MustCompile(fmt.Sprintf(`(?m)^#{1,%d} `, m[3]-m[2])).FindStringIndex(text)
+	if next == nil {
+		return text
+	}
+	return text[:next[0]]
 }
 
 // Every role is in operations.md, with what its leader does, and in schema.md.
@@ -242,11 +394,17 @@ func TestLinksLead(t *testing.T) {
 	}
 }
 
-var heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+var (
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	anchor  = regexp.MustCompile(`<a id="([^"]+)"></a>`)
+)
 
-// anchors are the headings of a page, as a link names them.
+// anchors are the headings of a page, as a link names them, and older names of a heading.
 func anchors(text string) []string {
 	var list []string
+	for _, m := range anchor.FindAllStringSubmatch(text, -1) {
+		list = append(list, m[1])
+	}
 	for _, m := range heading.FindAllStringSubmatch(text, -1) {
 		name := strings.ReplaceAll(strings.ToLower(strings.TrimSpace(m[1])), " ", "-")
 		list = append(list, regexp.MustCompile(`[^\p{L}\p{N}_-]`).ReplaceAllString(name, ""))

@@ -22,8 +22,8 @@ type waitFlags struct {
 }
 
 func (w *waitFlags) register(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&w.wait, "wait", false, "follow to rest and exit by the state (with --store: unless --no-wait)")
-	cmd.Flags().BoolVar(&w.noWait, "no-wait", false, "with --store: record the intent and leave the work to the next node")
+	cmd.Flags().BoolVar(&w.wait, "wait", false, "follow the job to rest and exit by its state (default with --store)")
+	cmd.Flags().BoolVar(&w.noWait, "no-wait", false, "with --store: record the act and leave the work to the next node")
 	w.agents.register(cmd, "http,shell", true)
 }
 
@@ -131,10 +131,10 @@ func (a *app) undoCmd() *cobra.Command {
 	return a.jobVerb(perdure.VerbUndo, &cobra.Command{
 		Use:        "undo JOB",
 		SuggestFor: []string{"rollback", "revert", "compensate"},
-		Short:      "Take back all that a job did",
-		Long: `Records that the job is wanted undone. Everything that was done, or may have been, is then driven
-back in reverse order of dependency. At any time: midway, or a month after the job finished. Runs in
-flight end first.`,
+		Short:      "Undo all that a job did",
+		Long: `Changes the desired state of the job to undone. Every step that was done, or may have been, is then
+undone, in reverse order. This is possible at any time: while the job runs, or a month after it was
+done. Runs in flight end first.`,
 		Example: `  perdure undo order-1042 --reason 'customer called'
   perdure undo order-1042 --wait --timeout 5m
   perdure undo @latest --store sqlite:perdure.db`,
@@ -145,8 +145,8 @@ func (a *app) redoCmd() *cobra.Command {
 	return a.jobVerb(perdure.VerbRedo, &cobra.Command{
 		Use:        "redo JOB",
 		SuggestFor: []string{"rerun", "replay", "restart"},
-		Short:      "Bring a job that was undone to done after all",
-		Long:       `Records that the job is wanted done again. What is being undone right now is undone first.`,
+		Short:      "Do a job again that was undone",
+		Long:       `Changes the desired state of the job to done. An undo that has begun ends first.`,
 		Example: `  perdure redo order-1042
   perdure redo order-1042 --wait`,
 	})
@@ -157,9 +157,9 @@ func (a *app) giveUpCmd() *cobra.Command {
 		Use:        "give-up JOB",
 		Aliases:    []string{"giveup"},
 		SuggestFor: []string{"abandon", "terminate"},
-		Short:      "Close a job as it is, neither done nor undone",
-		Long: `Closes the job in whatever state its steps are, under your name. It is refused while a run is valid.
-Only undo or redo opens the job again.`,
+		Short:      "Close a job in its current state, neither done nor undone",
+		Long: `Closes the job in the current state of its steps, and records your name. The act is refused while a run
+is valid. Only undo or redo opens the job again.`,
 		Example: `  perdure give-up order-1042 --reason 'settled by phone, ticket 881'`,
 	})
 }
@@ -179,7 +179,7 @@ func (a *app) jobVerb(verb perdure.Verb, cmd *cobra.Command) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return a.act(cmd, w, args[0], perdure.Act{Verb: verb, Reason: why})
 	}
-	cmd.Flags().StringVar(&why, "reason", "", "why, for the audit")
+	cmd.Flags().StringVar(&why, "reason", "", "reason, for the job's history")
 	usesForAct(cmd, verb)
 	return cmd
 }
@@ -192,5 +192,5 @@ func usesForAct(cmd *cobra.Command, verb perdure.Verb) {
 	uses(cmd, "server", "store", "output", "timeout")
 }
 
-const waitHelp = `Through a server it returns as soon as the act is recorded; --wait (or --timeout) follows the job to
-rest and exits by its state. With --store an embedded node drives the job to rest, unless --no-wait.`
+const waitHelp = `With a server, the command returns when the act is recorded; with --wait or --timeout it follows the job
+to rest and exits by its state. With --store an embedded node brings the job to rest, unless --no-wait.`

@@ -21,10 +21,10 @@ func (a *app) agentCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run the built-in agents against a server",
-		Long: `Claims runs of the built-in agents from a node, executes them here and reports. Any number of these
-may run, anywhere the server is reachable from; where there is none, it ends after five seconds with exit
-code 3. Later it waits for a server that is away. SIGTERM or SIGINT drains within --grace; runs that
-have not begun are given back.`,
+		Long: `Claims runs of the built-in agents from a node, executes them in this process, and reports them. Any
+number of these processes may run on any machine that reaches the server. If there is no server at the
+start, the command ends after five seconds with exit code 3; later it waits until the server is back.
+SIGTERM or SIGINT drains within --grace: runs that have not begun are returned.`,
 		Example: `  perdure agent --agents shell --server http://perdure.internal:7420
   perdure agent --agents http,shell --slots shell=2 --name build-7`,
 		Args: noArgs,
@@ -49,9 +49,9 @@ have not begun are given back.`,
 	uses(cmd, "server")
 	agents.register(cmd, "http,shell", false)
 	f := cmd.Flags()
-	f.StringVar(&name, "name", "", "the `HOLDER` that claims (default: host, process and a number)")
-	f.Var(&beat, "heartbeat", "how soon a run is another's if this process dies")
-	f.Var(&grace, "grace", "how long a drain may take")
+	f.StringVar(&name, "name", "", "name of the `HOLDER` (default: host, process and a number)")
+	f.Var(&beat, "heartbeat", "promised interval of heartbeats; the runs expire so long after this process has died")
+	f.Var(&grace, "grace", "longest time of a drain")
 	log.register(cmd)
 	return cmd
 }

@@ -29,10 +29,10 @@ var (
 // register adds the flags. A process that runs the jobs of whoever may submit them (serve, agent) does not
 // let the agent http reach this machine unless it is told to; one that runs its own user's jobs does.
 func (f *agentFlags) register(cmd *cobra.Command, def string, private bool) {
-	cmd.Flags().StringSliceVar(&f.names, "agents", strings.Split(def, ","), "the built-in agents to run, as a `LIST` of http, shell; or none")
-	cmd.Flags().StringSliceVar(&f.slots, "slots", nil, "runs at once: `N` for each agent, or NAME=N (may be repeated)")
-	cmd.Flags().StringSliceVar(&f.env, "shell-env", nil, "`NAMES` of further environment variables that programs of the agent shell inherit")
-	cmd.Flags().BoolVar(&f.private, "allow-private-targets", private, "let the agent http reach loopback, link-local and this machine's own addresses, and metadata services")
+	cmd.Flags().StringSliceVar(&f.names, "agents", strings.Split(def, ","), "`LIST` of built-in agents to run: http, shell; or none")
+	cmd.Flags().StringSliceVar(&f.slots, "slots", nil, "`N` runs at a time for each agent, or NAME=N for one (repeatable)")
+	cmd.Flags().StringSliceVar(&f.env, "shell-env", nil, "`NAMES` of further environment variables that programs of the agent shell inherit (repeatable)")
+	cmd.Flags().BoolVar(&f.private, "allow-private-targets", private, "let the agent http call loopback, link-local and this machine's own addresses, and metadata services")
 	_ = cmd.RegisterFlagCompletionFunc("agents", cobra.FixedCompletions(append(slices.Clone(builtIn), "none"), cobra.ShellCompDirectiveNoFileComp))
 }
 

@@ -13,13 +13,14 @@ import (
 
 func (a *app) agentsCmd() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "agents", Short: "Agents and their settings: list, show, set", Args: noArgs,
-		Long: `Lists the agents that have settings, or have claimed runs in the last day: their ageing, how many holders claim
-their runs, and when the latest claim was.
+		Use: "agents", Short: "Manage agents' settings: list, show, set", Args: noArgs,
+		Long: `Lists the agents that have settings, or have claimed runs in the last day: their ageing, the number of
+holders that claim their runs, and the time of the latest claim.
 
-Ageing is the head start that one level of priority gives. With 10m, a job of priority 9 goes before all jobs of
-priority 0 that were submitted in the 90 minutes before it, and no job waits behind one that was submitted more than 90
-minutes later. The default is 10 years: a priority goes before all lower ones.`,
+Ageing is the head start that one level of priority gives. With 10m, a job of priority 9 is dispatched
+before all jobs of priority 0 that were submitted in the 90 minutes before it, and no job waits behind
+one that was submitted more than 90 minutes later. With the default, 10 years, a higher priority is
+always first.`,
 		Example: "  perdure agents\n  perdure agents show payments\n  perdure agents set payments --ageing 10m",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
@@ -83,7 +84,7 @@ func (a *app) printAgent(v *perdure.AgentView) error {
 
 func (a *app) showAgentCmd() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "show NAME", Short: "Show an agent", Long: `Shows the settings of an agent, and who claims its runs.`, Example: "  perdure agents show payments -o json",
+		Use: "show NAME", Short: "Show an agent", Long: `Shows the settings of an agent, and the holders that claim its runs.`, Example: "  perdure agents show payments -o json",
 		Args: argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
@@ -102,8 +103,8 @@ func (a *app) showAgentCmd() *cobra.Command {
 func (a *app) setAgentCmd() *cobra.Command {
 	head := duration(perdure.DefaultAgeing)
 	cmd := &cobra.Command{
-		Use: "set NAME --ageing DURATION", Aliases: []string{"put"}, Short: "Set what holds for an agent",
-		Long:    `Sets the ageing of an agent, for steps that become ready afterwards: 1s to 10 years (3650d), which is the default.`,
+		Use: "set NAME --ageing DURATION", Aliases: []string{"put"}, Short: "Change the settings of an agent",
+		Long:    `Sets the ageing of an agent for steps that become ready afterwards: 1s to 10 years (3650d), which is the default.`,
 		Example: "  perdure agents set payments --ageing 10m\n  perdure agents set payments --ageing 3650d",
 		Args:    argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -119,7 +120,7 @@ func (a *app) setAgentCmd() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().Var(&head, "ageing", "the head start that one level of priority gives")
+	cmd.Flags().Var(&head, "ageing", "head start that one level of priority gives")
 	uses(cmd, "server", "store", "output")
 	return cmd
 }

@@ -19,17 +19,17 @@ func (a *app) alertsCmd() *cobra.Command {
 	}
 	flags := func(cmd *cobra.Command) *cobra.Command {
 		uses(cmd, "server", "store", "output")
-		cmd.Flags().StringVar(&q.Job, "job", "", "only those of this `JOB`")
-		cmd.Flags().BoolVar(&q.Closed, "closed", false, "closed ones, too")
+		cmd.Flags().StringVar(&q.Job, "job", "", "only alerts of this `JOB`")
+		cmd.Flags().BoolVar(&q.Closed, "closed", false, "include closed alerts")
 		cmd.Flags().IntVar(&q.Limit, "limit", perdure.DefaultListLimit, fmt.Sprintf("alerts per page, at most %d", perdure.MaxListLimit))
-		cmd.Flags().StringVar(&q.Cursor, "cursor", "", "the page after the one that named this `CURSOR`")
+		cmd.Flags().StringVar(&q.Cursor, "cursor", "", "`CURSOR` of the page, as the page before printed it")
 		_ = cmd.RegisterFlagCompletionFunc("job", a.completeJob)
 		return cmd
 	}
 	cmd := flags(&cobra.Command{
-		Use: "alerts", Aliases: []string{"alert"}, Short: "What waits for a person: list, close", Args: noArgs, RunE: list,
-		Long: `Lists open alerts, newest first. A parked step's alert is closed by what unparks the step: resume,
-skip, settle, undo, redo. The others may be closed by hand.`,
+		Use: "alerts", Aliases: []string{"alert"}, Short: "Manage alerts: list, close", Args: noArgs, RunE: list,
+		Long: `Lists open alerts, newest first. The alert of a parked step is closed by the act that moves the step on:
+resume, skip, settle, undo or redo. You can close the others.`,
 		Example: "  perdure alerts\n  perdure alerts --job order-1042 --closed\n  perdure alerts close 12",
 	})
 	cmd.AddCommand(
@@ -88,8 +88,8 @@ func jobOf(al *perdure.AlertView) string {
 func (a *app) closeAlertCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "close ID…",
-		Short:   "Close alerts by hand",
-		Long:    `Closes alerts under your name. That of a parked step is refused (exit 8): it is closed by what unparks the step.`,
+		Short:   "Close alerts",
+		Long:    `Closes alerts, and records your name. An alert of a parked step cannot be closed (exit 8): the act that moves the step on closes it.`,
 		Example: "  perdure alerts close 12",
 		Args:    argsOf(1, -1, "the ids of alerts"),
 		RunE: func(cmd *cobra.Command, args []string) error {

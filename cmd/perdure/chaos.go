@@ -36,19 +36,19 @@ func (a *app) chaosCmd() *cobra.Command {
 		delay: duration(300 * time.Millisecond), kill: duration(20 * time.Second)}
 	cmd := &cobra.Command{
 		Use:   "chaos [-- COMMAND [ARG…]]",
-		Short: "Make life hard for your agents, on a staging grid",
-		Long: `Stands between your agents and --server: it loses, doubles, delays and cuts off their claims, reports
-and heartbeats, as a network does on a bad day. Let the agents use --listen for their server, or name
+		Short: "Inject faults between the server and your agents (staging only)",
+		Long: `Accepts the calls of your agents and forwards them to --server. On the way it loses, repeats, delays and
+cuts off claims, reports and heartbeats. Configure your agents to use --listen as their server, or give
 the COMMAND that runs them: it finds the address in PERDURE_SERVER, is killed every --kill-every, and
-started again.
+is started again.
 
-After --for all is well again, and the jobs that were submitted meanwhile have --settle to come to
-rest. At the end stands what was done, and what was found. What your agents have done to the world,
-and whether any of it twice, only your services know: look there, too.
+After --for no more faults are injected, and the jobs that were submitted meanwhile have --settle to
+come to rest. Then the command prints the injected faults and its findings. Check in your own services
+what your agents have done, and whether they did anything twice.
 
-Not for a server that matters: kills are real, and so is what your agents do twice under one key.
-Exits 0 when all jobs are at rest; 5 when some are parked; 1 when some are not at rest, or an agent
-gave two different outcomes for one run.`,
+Do not use it with a production server: agents are really killed, and may repeat their effects under
+one key. Exits 0 if all jobs are at rest and none is parked, 5 if some are parked, and 1 if some are not
+at rest or an agent reported two different outcomes for one run.`,
 		Example: `  perdure chaos --server http://staging:7420 --for 10m -- ./my-agent --verbose
   perdure chaos --kill-every 5s --freeze 30s -- perdure agent --agents http
   perdure chaos --listen :7421 --lose 0.2 --delay 2s        # agents that are started elsewhere`,
@@ -62,17 +62,17 @@ gave two different outcomes for one run.`,
 	}
 	uses(cmd, "server", "output")
 	f := cmd.Flags()
-	f.StringVar(&o.listen, "listen", "127.0.0.1:7421", "where the agents find their server: `ADDRESS`; port 0 takes a free one")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:7421", "`ADDRESS` that the agents use as their server; port 0 selects a free port")
 	o.hosts.register(f, false)
-	f.Var(&o.lasts, "for", "how long it lasts")
-	f.Var(&o.settle, "settle", "how long the jobs may take to come to rest after that")
-	f.Var(&o.lose, "lose", "`SHARE` of calls that never arrive, 0 to 1")
-	f.Var(&o.cut, "cut", "`SHARE` of calls whose answer is broken off")
+	f.Var(&o.lasts, "for", "how long faults are injected")
+	f.Var(&o.settle, "settle", "longest time for the jobs to come to rest after that")
+	f.Var(&o.lose, "lose", "`SHARE` of calls that are lost, 0 to 1")
+	f.Var(&o.cut, "cut", "`SHARE` of calls whose answer is cut off")
 	f.Var(&o.double, "double", "`SHARE` of calls that arrive twice")
-	f.Var(&o.delay, "delay", "how much longer a call, and its answer, may take at most")
-	f.Var(&o.kill, "kill-every", "kill COMMAND about so often; 0s: never")
-	f.Var(&o.freeze, "freeze", "instead of every second kill, freeze it for so long (longer than its locks, best)")
-	f.Uint64Var(&o.seed, "seed", 0, "repeats what is drawn; 0: another each time")
+	f.Var(&o.delay, "delay", "longest delay of a call, and of its answer")
+	f.Var(&o.kill, "kill-every", "average time between kills of COMMAND; 0s: never")
+	f.Var(&o.freeze, "freeze", "freeze COMMAND for this long instead of every second kill; best longer than its locks")
+	f.Uint64Var(&o.seed, "seed", 0, "seed of the random choices; 0: another each time")
 	return cmd
 }
 

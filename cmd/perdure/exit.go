@@ -25,17 +25,17 @@ const (
 )
 
 const exitHelp = `Exit codes:
-  0    the job is in the state asked for; or what was asked is done
-  1    the job ended the other way; or an error without a code of its own
-  2    input or usage wrong
-  3    server or store not reachable, or in use
+  0    the job is in the requested state, or the command succeeded
+  1    the job ended in the other state, or an error without a code of its own
+  2    wrong input or usage
+  3    server or store not reachable, in use, or too busy
   4    not allowed
-  5    parked: a person is needed
-  6    --timeout passed while waiting; the job goes on
+  5    parked: the job needs an operator
+  6    --timeout passed; the job continues
   7    not found
   8    conflict
-  130  interrupted; the job goes on
-  With several jobs the highest counts.`
+  130  interrupted; the job continues
+  With several jobs, the highest code counts.`
 
 // exit ends the command with a code. All that there is to say was said already.
 type exit int

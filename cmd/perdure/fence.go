@@ -13,14 +13,14 @@ func (a *app) fenceCmd() *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "fence",
-		Short: "After restoring a backup: let no number of a run be given twice",
-		Long: `Makes the numbers of runs go on far above all that were ever given, and leaves an alert. A store that was
-put back from a backup does not know which runs it has let out since; without this it would give their
-numbers again, and a service that fences by them could not tell the new run from the old one.
+		Short: "Raise run numbers after a backup was restored",
+		Long: `Raises the number of the next run far above all earlier numbers, and raises an alert. A restored store
+does not know which runs were dispatched after the backup. Without this command it would use their
+numbers again, and a service that uses them as fencing tokens could not tell a new run from an old one.
 
-Stop the nodes, restore, raise the fence, start the nodes. PostgreSQL does it by itself after a failover
-and after a restore to a point in time, and wherever nodes were running meanwhile; to do it twice does no
-harm.`,
+Stop the nodes, restore, run this command, start the nodes. PostgreSQL stores raise the fence by
+themselves after a failover, after a restore to a point in time, and if nodes ran meanwhile. To raise it
+twice does no harm.`,
 		Example: `  perdure fence --store sqlite:perdure.db --reason 'backup of Sunday night'
   perdure fence --store postgres://localhost/perdure`,
 		Args: noArgs,
@@ -42,6 +42,6 @@ harm.`,
 		},
 	}
 	uses(cmd, "store", "output")
-	cmd.Flags().StringVar(&reason, "reason", "", "`WHY`, for the alert")
+	cmd.Flags().StringVar(&reason, "reason", "", "`REASON`, for the alert")
 	return cmd
 }

@@ -43,9 +43,9 @@ type inputFlags struct {
 }
 
 func (f *inputFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVarP(&f.values, "set", "i", nil, "`NAME=VALUE` in the input; VALUE is JSON, or else a string (may be repeated)")
-	cmd.Flags().StringVar(&f.file, "input", "", "take fields of the input from this JSON `FILE` (- is stdin); -i counts more")
-	cmd.Flags().StringVar(&f.key, "key", "", "the job's `KEY`, whatever the definition says")
+	cmd.Flags().StringArrayVarP(&f.values, "set", "i", nil, "set a field of the input: `NAME=VALUE`; VALUE is JSON, or else a string (repeatable)")
+	cmd.Flags().StringVar(&f.file, "input", "", "take fields of the input from this JSON `FILE` (- is stdin); -i has precedence")
+	cmd.Flags().StringVar(&f.key, "key", "", "the job's `KEY`, instead of the definition's")
 }
 
 // read gives the fields of the input that the flags set.

@@ -33,12 +33,12 @@ type globals struct {
 }
 
 func (g *globals) register(fs *pflag.FlagSet) {
-	fs.StringVar(&g.server, "server", defaultServer, "the `URL` of a node")
-	fs.StringVar(&g.store, "store", defaultStore, "the store's `URL`: sqlite:FILE or postgres://…")
-	fs.VarP(&choice{&g.format, []string{"text", "json"}}, "output", "o", "`FORMAT` of results: text, or json (an object per line)")
-	fs.Var(&choice{&g.color, []string{"auto", "always", "never"}}, "color", "`WHEN` to use color: auto, always, never (NO_COLOR is heeded)")
-	fs.BoolVarP(&g.quiet, "quiet", "q", false, "print results and errors alone")
-	fs.Var(&g.timeout, "timeout", "wait for at most `DURATION`, then exit 6; the job goes on")
+	fs.StringVar(&g.server, "server", defaultServer, "`URL` of a node")
+	fs.StringVar(&g.store, "store", defaultStore, "`URL` of the store: sqlite:FILE or postgres://…")
+	fs.VarP(&choice{&g.format, []string{"text", "json"}}, "output", "o", "`FORMAT` of results: text, or json (one object a line)")
+	fs.Var(&choice{&g.color, []string{"auto", "always", "never"}}, "color", "`WHEN` to use color: auto, always, never (NO_COLOR is respected)")
+	fs.BoolVarP(&g.quiet, "quiet", "q", false, "print results and errors only")
+	fs.Var(&g.timeout, "timeout", "wait for at most `DURATION`, then exit 6; the job continues")
 	g.format, g.color = "text", "auto"
 }
 

@@ -18,15 +18,15 @@ func (a *app) getCmd() *cobra.Command {
 		Use:     "get JOB [STEP]",
 		Aliases: []string{"show"},
 		Short:   "Show a job, and why each open step is not running; or one step",
-		Long: `Shows a job with its steps, for each unsettled step why it isn't running, its open alerts, and what
-to type next where a person is needed. It exits 0 whatever state the job is in. Values above 64 KiB
-are left out, and their sizes are shown.
+		Long: `Shows a job with its steps, its open alerts, why each unsettled step is not running, and which commands
+can follow if an operator is needed. It exits 0 for every state of the job. Values above 64 KiB are
+omitted, and their sizes are shown.
 
-With STEP it shows that step with its input and output in full. With --definition it prints the job's
-definition in JSON, which could be submitted again.
+With STEP it shows this step with its input and output in full. With --definition it prints the job's
+definition in JSON; submitted again, it is the same job.
 
-With --wait it waits for the job to be at rest first, and exits by its state as run does, or 6 if
-the job isn't at rest by then.`,
+With --wait it first waits until the job is at rest, and exits by its state as run does, or with 6 if
+the job is not at rest by then.`,
 		Example: `  perdure get order-1042
   perdure get @latest --store sqlite:perdure.db
   perdure get job_0193 --wait 30s
@@ -68,7 +68,7 @@ the job isn't at rest by then.`,
 		},
 	}
 	uses(cmd, "server", "store", "output")
-	cmd.Flags().Var(&wait, "wait", "wait for the job to be at rest, for at most `DURATION`")
+	cmd.Flags().Var(&wait, "wait", "wait until the job is at rest, for at most `DURATION`")
 	cmd.Flags().BoolVar(&definition, "definition", false, "print the job's definition in JSON")
 	return cmd
 }

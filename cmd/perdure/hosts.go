@@ -16,7 +16,7 @@ type hostFlags struct {
 // register adds the flags. A process without a public URL has only --allowed-hosts.
 func (f *hostFlags) register(fs *pflag.FlagSet, public bool) {
 	if public {
-		fs.StringVar(&f.public, "public-url", "", "the `URL` at which users reach this node; requests for its host are served")
+		fs.StringVar(&f.public, "public-url", "", "`URL` at which users reach this node; requests for its host are served")
 	}
 	fs.StringSliceVar(&f.allowed, "allowed-hosts", nil, "further host `NAMES` for which requests are served; '*' serves every host")
 }

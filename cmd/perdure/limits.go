@@ -24,11 +24,11 @@ func (a *app) limitsCmd() *cobra.Command {
 		})
 	}
 	cmd := &cobra.Command{
-		Use: "limits", Aliases: []string{"limit"}, Short: "Bounds on what may be out at once: list, set, rm", Args: noArgs, RunE: list,
-		Long: `Lists limits, and who holds their permits. job:TYPE bounds the jobs of a type that are under way,
-agent:NAME the runs of an agent. Any other name is a limit of your own: it bounds the runs of the steps that
-name it in their "limits", all together (MAX), those with the same key (--per-key), or both. A change takes
-hold at once: one that is lowered kills nothing, and nothing is admitted above it.`,
+		Use: "limits", Aliases: []string{"limit"}, Short: "Manage concurrency limits: list, set, rm", Args: noArgs, RunE: list,
+		Long: `Lists limits and the holders of their permits. job:TYPE bounds the jobs of a type that are under way, and
+agent:NAME the runs of an agent. Any other name is a limit of your own: it bounds the runs of the steps
+that name it in their "limits", in all (MAX), with the same key (--per-key), or both. A change takes
+effect at once: if a limit is lowered, runs in flight continue, and nothing is admitted above it.`,
 		Example: "  perdure limits\n  perdure limits set agent:http 10\n  perdure limits set ads-api 50 --per-key 2\n  perdure limits rm job:order",
 	}
 	uses(cmd, "server", "store", "output")
@@ -85,9 +85,9 @@ func (a *app) setLimitCmd() *cobra.Command {
 		Use:     "set NAME [MAX]",
 		Aliases: []string{"put"},
 		Short:   "Set a limit",
-		Long: `Sets how many permits may be held at once. 0 stops all. NAME is job:TYPE, agent:NAME, or a name of your own that
-steps name in their "limits". --per-key bounds the permits with the same key; without MAX there is no other
-bound. What is not given is no bound.`,
+		Long: `Sets how many permits may be held at a time; 0 stops all work. NAME is job:TYPE, agent:NAME, or a name of
+your own that steps name in their "limits". MAX bounds all permits, and --per-key those with the same
+key. A bound that is omitted is removed.`,
 		Example:           "  perdure limits set agent:http 10\n  perdure limits set job:order 0\n  perdure limits set ads-api 50 --per-key 2\n  perdure limits set ads-api --per-key 2",
 		Args:              argsOf(1, 2, "NAME [MAX]"),
 		ValidArgsFunction: a.completeLimit,
@@ -129,7 +129,7 @@ bound. What is not given is no bound.`,
 			})
 		},
 	}
-	cmd.Flags().IntVar(&perKey, "per-key", 0, "how many permits with the same key may be held at once")
+	cmd.Flags().IntVar(&perKey, "per-key", 0, "most permits with the same key at a time")
 	uses(cmd, "server", "store", "output")
 	return cmd
 }
@@ -151,7 +151,7 @@ func (a *app) removeLimitCmd() *cobra.Command {
 		Use:               "rm NAME",
 		Aliases:           []string{"remove", "delete"},
 		Short:             "Remove a limit",
-		Long:              `Removes a limit: from now on nothing bounds what it bounded.`,
+		Long:              `Removes a limit. Steps that name it are not bounded any more.`,
 		Example:           "  perdure limits rm agent:http",
 		Args:              argsOf(1, 1, "NAME"),
 		ValidArgsFunction: a.completeLimit,

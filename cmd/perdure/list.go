@@ -25,8 +25,8 @@ func (a *app) listCmd() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List jobs, newest first",
-		Long: `Lists jobs, newest first, a page at a time. Where there are more, the cursor of the next page is
-said on stderr; --all walks through all pages.`,
+		Long: `Lists jobs, newest first, one page at a time. If there are more, the cursor of the next page is printed
+on stderr. --all lists all pages.`,
 		Example: `  perdure list --phase parked
   perdure list --type order --label customer=c-77 --limit 10
   perdure ls --all -o json | jq -r .id`,
@@ -41,15 +41,15 @@ said on stderr; --all walks through all pages.`,
 	}
 	uses(cmd, "server", "store", "output")
 	f := cmd.Flags()
-	f.StringVar(&o.phase, "phase", "", "only jobs that are `PHASE`: waiting, running, parked, settled")
+	f.StringVar(&o.phase, "phase", "", "only jobs in this `PHASE`: waiting, running, parked, settled")
 	f.StringVar(&o.typ, "type", "", "only jobs of this `TYPE`")
-	f.StringVar(&o.current, "current", "", "only jobs that are `STATE`: undone, done, unsure")
-	f.StringVar(&o.desired, "desired", "", "only jobs that are to be `STATE`: undone, done")
+	f.StringVar(&o.current, "current", "", "only jobs with this current `STATE`: undone, done, unsure")
+	f.StringVar(&o.desired, "desired", "", "only jobs with this desired `STATE`: undone, done")
 	f.StringVar(&o.key, "key", "", "only the job with this `KEY`")
-	f.StringArrayVarP(&o.labels, "label", "l", nil, "only jobs with this `NAME=VALUE` (may be repeated)")
+	f.StringArrayVarP(&o.labels, "label", "l", nil, "only jobs with this label `NAME=VALUE` (repeatable)")
 	f.IntVar(&o.limit, "limit", perdure.DefaultListLimit, fmt.Sprintf("jobs per page, at most %d", perdure.MaxListLimit))
-	f.StringVar(&o.cursor, "cursor", "", "the page after the one that named this `CURSOR`")
-	f.BoolVar(&o.all, "all", false, "all pages")
+	f.StringVar(&o.cursor, "cursor", "", "`CURSOR` of the page, as the page before printed it")
+	f.BoolVar(&o.all, "all", false, "list all pages")
 	for name, words := range map[string][]string{
 		"phase":   {"waiting", "running", "parked", "settled"},
 		"current": {"undone", "done", "unsure"},

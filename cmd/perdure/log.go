@@ -18,7 +18,7 @@ type logFlags struct{ level, format string }
 func (l *logFlags) register(cmd *cobra.Command) {
 	l.level, l.format = "info", "text"
 	cmd.Flags().Var(&choice{&l.level, []string{"debug", "info", "warn", "error"}}, "log-level", "log from this `LEVEL` on: debug, info, warn, error")
-	cmd.Flags().Var(&choice{&l.format, []string{"text", "json"}}, "log-format", "`FORMAT` of the log on stderr: text, or json (an object per line, and nothing else)")
+	cmd.Flags().Var(&choice{&l.format, []string{"text", "json"}}, "log-format", "`FORMAT` of the log on stderr: text, or json (one object a line, and nothing else)")
 }
 
 // logger writes to stderr; --quiet leaves only errors.

@@ -16,13 +16,13 @@ func (a *app) nodesCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nodes",
 		Short: "List the nodes that share the store",
-		Long: `Lists the processes that work on the store: where they are, which roles they lead or would take over
-(with the epoch, which grows with every new leader), what agents they run with how many slots each, and
-when they were last seen. A node that has been silent for three times --role-ttl (30 s) is marked dead, and is
-listed for a day; on SQLite every other node is dead, for one process at a time has the file.
+		Long: `Lists the nodes of the store: host, roles that each leads or stands by for (with the epoch, which grows
+with every new leader), agents and their slots, and when the node was last seen. A node that has been
+silent for three times --role-ttl (30 s) is marked dead, and is listed for a day. On SQLite every other
+node is dead, because only one process at a time can open the file.
 
-A role is what one node does for all of them. Nothing waits for a leader: where there is none, work goes
-on, and another leads soon.`,
+A role is a duty of one node for all. If a role has no leader, work continues, and another node soon
+leads it.`,
 		Example: `  perdure nodes
   perdure nodes -o json | jq -r 'select(.leads[].role == "supervisor").id'`,
 		Args: noArgs,

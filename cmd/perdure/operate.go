@@ -17,9 +17,10 @@ func (a *app) historyCmd() *cobra.Command {
 		Use:        "history JOB",
 		SuggestFor: []string{"log", "logs", "events", "audit"},
 		Short:      "Show failures, expiries and acts in a job's history",
-		Long: `Prints a job's history, oldest first: failures, expiries, and what operators and policies did about them.
+		Long: `Prints a job's history, oldest first: failures, expired runs, and the acts of operators and policies.
 
-Without --limit all entries are printed. With it one page is printed, and the cursor of the next page on stderr.`,
+Without --limit all entries are printed. With it one page is printed, and the cursor of the next page on
+stderr.`,
 		Example: `  perdure history order-1042
   perdure history order-1042 --limit 100
   perdure history order-1042 -o json | jq -r .event`,
@@ -38,7 +39,7 @@ Without --limit all entries are printed. With it one page is printed, and the cu
 	}
 	uses(cmd, "server", "store", "output")
 	cmd.Flags().IntVar(&q.Limit, "limit", 0, fmt.Sprintf("print one page with this many entries, at most %d (default: all pages)", perdure.MaxListLimit))
-	cmd.Flags().StringVar(&q.Cursor, "cursor", "", "begin after the page that named this `CURSOR`")
+	cmd.Flags().StringVar(&q.Cursor, "cursor", "", "`CURSOR` of the page, as the page before printed it")
 	return cmd
 }
 

@@ -75,16 +75,16 @@ func asUsage(err error) error {
 	return u
 }
 
-const rootHelp = `Perdure brings every accepted job to its end: all of its steps done, or all of them undone,
-whatever dies in between.
+const rootHelp = `Perdure brings every accepted job to an end: all of its steps done, or all of them undone, whatever
+process dies meanwhile.
 
-  perdure run FILE        runs a job here, with a node of its own and an SQLite file
-  perdure serve           is a node that others talk to
-  perdure submit FILE     hands a job to a node
+  perdure run FILE        run a job in this process, with an SQLite file
+  perdure serve           run a node for other processes
+  perdure submit FILE     submit a job to a node
 
-JOB is an id, a unique prefix of one, a key, or @latest. Every flag may be set by an environment
-variable; a flag counts more. Commands that take --server and --store talk to the server, unless a
-store is named: then they open it themselves. (Of variables, PERDURE_SERVER counts more.)
+JOB is an id, a unique start of an id, a key, or @latest. Every flag has an environment variable; flags
+have precedence. Commands that take --server and --store call the server, unless a store is named: then
+they open the store. PERDURE_SERVER has precedence over PERDURE_STORE.
 
 ` + exitHelp
 
@@ -112,7 +112,7 @@ func (a *app) tree() *cobra.Command {
 		}
 	}
 	group("jobs", "Jobs:", a.runCmd(), a.submitCmd(), a.getCmd(), a.listCmd(), a.watchCmd(), a.historyCmd(), a.validateCmd())
-	group("acts", "What an operator does:", a.undoCmd(), a.redoCmd(), a.resumeCmd(), a.settleCmd(), a.skipCmd(), a.editCmd(), a.giveUpCmd(),
+	group("acts", "Operator commands:", a.undoCmd(), a.redoCmd(), a.resumeCmd(), a.settleCmd(), a.skipCmd(), a.editCmd(), a.giveUpCmd(),
 		a.alertsCmd(), a.limitsCmd(), a.agentsCmd())
 	group("nodes", "Nodes and stores:", a.serveCmd(), a.agentCmd(), a.nodesCmd(), a.checkCmd(), a.sweepCmd(), a.migrateCmd(), a.fenceCmd(), a.chaosCmd())
 	group("other", "Other:", a.schemaCmd(), a.versionCmd())

@@ -24,15 +24,16 @@ func (a *app) runCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "run FILE…",
-		Short: "Submit jobs and bring them to their end, right here",
-		Long: `Submits the jobs of all files and follows them to rest, with a node of its own on --store. Nothing
-else has to run. All definitions are validated first; none is submitted if one is wrong. - is stdin.
+		Short: "Submit jobs and bring them to their end in this process",
+		Long: `Submits the jobs of all files and follows them to rest, with an embedded node on --store. No other
+process is needed. All definitions are validated first, and none is submitted if one is invalid. - is
+stdin.
 
-A file without a key goes on with the unsettled job of the same definition in that store, if there is
-one; the same key is the same job. So after a crash, a kill or Ctrl-C the same command goes on. Of a
-key that is at rest, run prints the job and exits by its state.
+A file without a key continues the unsettled job of the same definition in the store, if there is one;
+the same key is the same job. So after a crash, a kill or Ctrl-C the same command continues the job. If
+the job of a key is at rest, the command prints it and exits by its state.
 
-Ctrl-C once drains and leaves the job safe in the store; twice leaves at once.
+Ctrl-C once drains, and leaves the job safe in the store. Ctrl-C twice ends the command at once.
 
 ` + exitHelp,
 		Example: `  perdure run examples/hello.yaml
@@ -61,8 +62,8 @@ Ctrl-C once drains and leaves the job safe in the store; twice leaves at once.
 	uses(cmd, "store", "output", "timeout")
 	input.register(cmd)
 	agents.register(cmd, "http,shell", true)
-	cmd.Flags().BoolVar(&migrate, "migrate", false, "bring a PostgreSQL store's schema up to date first")
-	cmd.Flags().Var(&grace, "grace", "how long runs in flight have to end after Ctrl-C")
+	cmd.Flags().BoolVar(&migrate, "migrate", false, "migrate a PostgreSQL store's schema first")
+	cmd.Flags().Var(&grace, "grace", "time for runs in flight to end after Ctrl-C")
 	cmd.ValidArgsFunction = completeFiles
 	return cmd
 }

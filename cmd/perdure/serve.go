@@ -41,15 +41,16 @@ func (a *app) serveCmd() *cobra.Command {
 	o := serveFlags{grace: duration(30 * time.Second), period: duration(time.Second), roleTTL: duration(kernel.DefaultRoleTTL)}
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Be a node: REST, scheduler, supervisor, built-in agents",
-		Long: `Serves the REST interface on --listen, and does the work of the jobs in --store: lets steps out,
-applies reports, looks after what nobody reports on. On PostgreSQL any number of nodes share a store.
+		Short: "Run a node: REST API, scheduler, supervisor, built-in agents",
+		Long: `Serves the REST API on --listen, and processes the jobs in --store: it dispatches steps, applies reports,
+and expires runs that are not reported. On PostgreSQL any number of nodes can share a store.
 
-SIGTERM or SIGINT drains: /readyz turns 503, long polls end, the agents' runs end or are given back,
-and the process exits 0 within --grace. A second signal ends it at once. Nothing is lost either way.
+SIGTERM or SIGINT drains: /readyz turns 503, long polls end, runs of the agents end or are returned, and
+the process exits 0 within --grace. A second signal ends it at once. In both cases nothing that was
+acknowledged is lost.
 
-The agent shell runs commands of whoever may submit a job; it is off unless it is listed. sleep and
-approval are always on.`,
+The agent shell runs programs for every client that can submit a job; it is off unless --agents lists
+it. The agents sleep and approval are always available.`,
 		Example: `  perdure serve
   perdure serve --store postgres://localhost/perdure --migrate --listen :7420
   perdure serve --public-url https://perdure.example.com
@@ -61,17 +62,17 @@ approval are always on.`,
 	uses(cmd, "store")
 	o.agents.register(cmd, "http", false)
 	f := cmd.Flags()
-	f.StringVar(&o.listen, "listen", "127.0.0.1:7420", "listen on `ADDRESS`; port 0 takes a free one")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:7420", "listen on `ADDRESS`; port 0 selects a free port")
 	o.hosts.register(f, true)
-	f.BoolVar(&o.migrate, "migrate", false, "bring a PostgreSQL store's schema up to date first")
-	f.Var(&o.period, "sweep-period", "how often the supervisor looks")
-	f.IntVar(&o.batch, "sweep-batch", 0, "how many rows the supervisor takes up at a time (default: the node's)")
-	f.Var(&o.roleTTL, "role-ttl", "how long the node leads a role, or stands by, after it was last heard of")
+	f.BoolVar(&o.migrate, "migrate", false, "migrate a PostgreSQL store's schema first")
+	f.Var(&o.period, "sweep-period", "time between searches of the supervisor")
+	f.IntVar(&o.batch, "sweep-batch", 0, "most rows that the supervisor processes at a time (default: the node's)")
+	f.Var(&o.roleTTL, "role-ttl", "how long the node leads a role, or stands by, without renewing it")
 	f.Var(&o.hostName, "host-name", "`NAME` of the host: leader and standby of a role run on different hosts where possible (default: the operating system's)")
-	f.IntVar(&o.maxBacklog, "max-backlog", perdure.DefaultMaxBacklog, "refuse submissions above so many unsettled jobs")
-	f.IntVar(&o.maxMail, "mail-max", kernel.DefaultMaxMail, "refuse submissions in callers' transactions while so many wait to be taken by a node (or 10,000, if that is less)")
+	f.IntVar(&o.maxBacklog, "max-backlog", perdure.DefaultMaxBacklog, "refuse submissions above this number of unsettled jobs")
+	f.IntVar(&o.maxMail, "mail-max", kernel.DefaultMaxMail, "refuse submissions in callers' transactions while this number waits for a node (or 10,000, if that is less)")
 	f.IntVar(&o.maxConns, "max-connections", 0, fmt.Sprintf("bound on open connections (default: derived from the limit of open files, at most %d)", descriptors.MaxConnections))
-	f.Var(&o.grace, "grace", "how long a drain may take")
+	f.Var(&o.grace, "grace", "longest time of a drain")
 	o.log.register(cmd)
 	return cmd
 }

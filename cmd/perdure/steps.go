@@ -16,9 +16,9 @@ func (a *app) resumeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "resume JOB [STEP]",
 		SuggestFor: []string{"retry", "unpark", "continue"},
-		Short:      "Try again what is parked",
-		Long: `Lets parked steps out again, in the direction that is wanted now, with the failure ladder started
-over: all of a job's, or the one named. Nothing parked is a conflict (exit 8).
+		Short:      "Try parked steps again",
+		Long: `Tries the parked steps of a job, or the named step, again in the direction that is wanted now. Their
+escalation ladder starts over. If nothing is parked, that is a conflict (exit 8).
 
 ` + waitHelp,
 		Example: `  perdure resume order-1042
@@ -49,13 +49,12 @@ func (a *app) settleCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "settle JOB STEP --as done|undone",
 		SuggestFor: []string{"approve", "resolve"},
-		Short:      "Say what you know: this step is done, or undone",
-		Long: `Records that a step is done or undone, on your word: after you did it by hand, after you looked, or
-as the approval that it waits for. It is refused while a run of the step is valid. If that is not
-what is desired of the step, it goes on from there.
+		Short:      "Record that a step is done or undone",
+		Long: `Records that a step is done or undone: after you did it by hand, after you checked its effect, or as the
+approval that it waits for. The act is refused while a run of the step is valid. If the recorded state
+is not the desired one, the step continues from it.
 
---output is the step's output where it takes a JSON value, and the format of what is printed where it
-is text or json.
+--output is the step's output if its value is JSON, and the format of results if it is text or json.
 
 ` + waitHelp,
 		Example: `  perdure settle order-1042 approve --as done --reason 'ok by anna'
@@ -85,8 +84,8 @@ is text or json.
 		},
 	}
 	o.register(cmd)
-	cmd.Flags().StringVar(&as, "as", "", "what the step is: done or undone")
-	cmd.Flags().VarP(out, "output", "o", "the step's output, as `JSON` (@FILE and - are read); or text or json: the format of what is printed")
+	cmd.Flags().StringVar(&as, "as", "", "state of the step: done or undone")
+	cmd.Flags().VarP(out, "output", "o", "the step's output, as `JSON` (@FILE and - are read); or text or json: the format of results")
 	_ = cmd.RegisterFlagCompletionFunc("as", cobra.FixedCompletions([]string{"done", "undone"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -115,9 +114,9 @@ func (a *app) skipCmd() *cobra.Command {
 	var o stepFlags
 	cmd := &cobra.Command{
 		Use:   "skip JOB STEP",
-		Short: "Go on without a step",
-		Long: `Settles a step as far as doing goes, its output being null. If it was ever let out, it is undone with
-the rest should the job turn. On the way back a skip is refused: settle the step instead.
+		Short: "Continue without a step",
+		Long: `Settles a step without doing it, with the output null. If it was ever dispatched, it is undone with the
+others if the job is undone. During an undo, a skip is refused: settle the step instead.
 
 ` + waitHelp,
 		Example:           `  perdure skip order-1042 mail --reason 'customer has no address'`,
@@ -139,10 +138,9 @@ func (a *app) editCmd() *cobra.Command {
 	var o stepFlags
 	cmd := &cobra.Command{
 		Use:   "edit JOB STEP --input JSON",
-		Short: "Give a step another input for its next run",
-		Long: `Replaces the input of a step's next run. It keeps its stable key, by which the remote side knows a
-repetition; --new-key says that no earlier run had an effect, and starts a new one. A parked step
-stays parked: "resume --input" does both.
+		Short: "Set the input of a step's next run",
+		Long: `Replaces the input of a step's next run. The stable key, by which services recognize a repetition, stays
+the same unless --new-key is set. A parked step stays parked; "resume --input" also tries it again.
 
 ` + waitHelp,
 		Example: `  perdure edit order-1042 charge --input '{"amount": 4100}' --reason 'typo'
@@ -174,13 +172,13 @@ type stepFlags struct {
 
 func (o *stepFlags) register(cmd *cobra.Command) {
 	uses(cmd, "server", "store", "output", "timeout")
-	cmd.Flags().StringVar(&o.reason, "reason", "", "why, for the audit")
+	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, for the job's history")
 	o.waitFlags.register(cmd)
 }
 
 func (o *stepFlags) registerInput(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.input, "input", "", "the step's input, as `JSON` (@FILE and - are read)")
-	cmd.Flags().BoolVar(&o.newKey, "new-key", false, "no earlier run had an effect: start a new stable key")
+	cmd.Flags().BoolVar(&o.newKey, "new-key", false, "start a new stable key, because no earlier run had an effect")
 }
 
 // actOnStep reads the input, if one is given, and acts.

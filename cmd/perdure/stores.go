@@ -24,10 +24,10 @@ func (a *app) withStore(cmd *cobra.Command, fn func(context.Context, *target) er
 func (a *app) checkCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Look for what must never be in a store",
-		Long: `Runs the consistency queries over the whole store and prints what it finds, a line each: the
-invariant (docs/reliability.md lists them), the job and step, and what is wrong. Exits 1 on a finding, 0 if there is none. It changes
-nothing.`,
+		Short: "Check a store for violated invariants",
+		Long: `Compares the whole store with the invariants, and prints one line for each finding: the invariant (listed
+in docs/reliability.md), the job, the step, and what is wrong. Exits 1 on a finding, and 0 if there is
+none. It changes nothing.`,
 		Example: `  perdure check --store postgres://localhost/perdure
   perdure check -o json`,
 		Args: noArgs,
@@ -65,10 +65,9 @@ nothing.`,
 func (a *app) sweepCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sweep",
-		Short: "One round of the supervisor",
-		Long: `Looks once at what nobody reports on: runs whose time is up, steps whose time has come, jobs past
-their ultimatum. A node does this by itself; this is for those who start it from a scheduler of
-their own.`,
+		Short: "Do one round of the supervisor",
+		Long: `Expires runs whose lock has passed, continues steps that are due, and acts on jobs past their deadline,
+once. A node does this by itself; use the command if you run no permanent node, from cron for example.`,
 		Example: `  perdure sweep --store postgres://localhost/perdure`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -93,13 +92,14 @@ func (a *app) migrateCmd() *cobra.Command {
 	cell := 0
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Bring a PostgreSQL store's schema up to date",
-		Long: `Makes or updates the schema, under a lock, as often as you like. On SQLite there is nothing to do:
-the file is brought up to date when it is opened.
+		Short: "Migrate a PostgreSQL store's schema",
+		Long: `Creates or migrates the schema, under a lock. To run it again does no harm. On SQLite there is nothing to
+do, because the file is migrated when it is opened.
 
---cell gives the store a number from 1 to 4095, once (0: none). Every id of a job that is made afterwards contains this number.
-Use it if you have several stores and want to tell from the id of a job which store has it: give each store another
-number, before its first job, and then start its nodes. A missing SQLite file is made.`,
+--cell gives the store a number from 1 to 4095, which cannot be changed later. The ids of all jobs that
+are made afterwards contain this number. If you have several stores, give each another number before
+its first job, and then start its nodes: the id of a job then shows which store has it. With --cell, a
+missing SQLite file is created.`,
 		Example: "  perdure migrate --store postgres://localhost/perdure\n  perdure migrate --store postgres://localhost/perdure --cell 7",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -125,7 +125,7 @@ number, before its first job, and then start its nodes. A missing SQLite file is
 			return nil
 		},
 	}
-	cmd.Flags().IntVar(&cell, "cell", 0, "number of this store, 0 (none) to 4095, which the ids of its jobs contain")
+	cmd.Flags().IntVar(&cell, "cell", 0, "number of this store, 1 to 4095, which the ids of its jobs contain; 0: none")
 	uses(cmd, "store", "output") // which is empty
 	return cmd
 }

@@ -14,12 +14,12 @@ func (a *app) submitCmd() *cobra.Command {
 	var wait waitFlags
 	cmd := &cobra.Command{
 		Use:   "submit FILE…",
-		Short: "Hand jobs to a node",
-		Long: `Submits the jobs of all files and prints their ids, one per line. All definitions are validated
-first; none is submitted if one is wrong. - is stdin. The same key and definition is the same job;
-the same key with another definition is a conflict (exit 8).
+		Short: "Submit jobs to a node",
+		Long: `Submits the jobs of all files and prints their ids, one a line. All definitions are validated first, and
+none is submitted if one is invalid. - is stdin. The same key and definition is the same job; the same
+key with another definition is a conflict (exit 8).
 
-With --wait (or --timeout) it follows the jobs to rest and exits by their state.`,
+With --wait or --timeout it follows the jobs to rest and exits by their state.`,
 		Example: `  perdure submit order.yaml
   JOB=$(perdure submit order.yaml -i sku=tea-12)
   perdure submit order.yaml --wait --timeout 5m`,

@@ -17,13 +17,13 @@ func (a *app) validateCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "validate FILE…",
 		SuggestFor: []string{"lint", "verify"},
-		Short:      "Say what is wrong with definitions; silent when they are fine",
-		Long: `Reads all documents of all files and says of each fault where it is (FILE:LINE:COL) and how to mend
-it, on stderr, exit 2. When all is fine it says nothing and exits 0. - is stdin. It needs no server
-and no store.
+		Short:      "Show the faults of definitions; print nothing if there are none",
+		Long: `Reads all documents of all files and prints each fault with its place (FILE:LINE:COL) and how to correct
+it, on stderr, with exit code 2. If there are none it prints nothing and exits 0. - is stdin. It needs
+no server and no store.
 
 With --server or --store it also warns of limits that steps name and that are not set there (such a
-limit bounds nothing), or that are too small for a step. A warning is on stderr, too, and the exit code is 0.`,
+limit bounds nothing) or too small for a step. Warnings are on stderr, and the exit code is 0.`,
 		Example: `  perdure validate order.yaml
   perdure validate order.yaml --server http://localhost:7420
   generate | perdure validate -`,
@@ -117,7 +117,7 @@ func (a *app) schemaCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "schema",
 		Short:   "Print the JSON Schema of definitions",
-		Long:    `Prints the JSON Schema that editors complete and check definitions by.`,
+		Long:    `Prints the JSON Schema with which editors complete and check definitions.`,
 		Example: "  perdure schema > job.schema.json\n  # and as a file's first line: # yaml-language-server: $schema=./job.schema.json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -13,11 +13,11 @@ func (a *app) watchCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch JOB…",
 		Short: "Follow jobs to rest",
-		Long: `Follows jobs until they are at rest, and exits by their state: 0 if it is the one that was last asked
-for. On a terminal it redraws a picture; elsewhere it prints a line per change; with -o json an object
-per change (the whole job first, then what moved).
+		Long: `Follows jobs until they are at rest, and exits by their state: 0 if it is the desired one. On a terminal
+it redraws the job; elsewhere it prints one line for each change, and with -o json one object for each
+change (first the complete job, then what has changed).
 
-With --store an embedded node drives the jobs meanwhile, as run does.`,
+With --store an embedded node processes the jobs meanwhile, as with run.`,
 		Example: `  perdure watch order-1042
   perdure watch @latest --timeout 10m && echo done
   perdure watch order-1042 --store sqlite:perdure.db`,
