@@ -52,16 +52,14 @@ order by b.ord, b.first limit $2`
 		where b.first = any(array[u.first]) and b.taken = u.old`
 )
 
-// bundleCache keeps the contents of bundles, which never change. It also keeps the transactions that made bundles and
-// whose commit is indeterminate.
+// bundleCache keeps the contents of bundles, which never change.
 type bundleCache struct {
 	least int // how many jobs make a bundle, at least; 0: no bundles are made
 
-	mu            sync.Mutex
-	now, before   map[perdure.JobID]*bundle.Bundle // by the bundle's first job; when now is full, it becomes before
-	jobs          int                              // number of jobs in now
-	server        time.Time                        // start time of the server that has these bundles; another server may lack some
-	indeterminate []uint64                         // ids of transactions
+	mu          sync.Mutex
+	now, before map[perdure.JobID]*bundle.Bundle // by the bundle's first job; when now is full, it becomes before
+	jobs        int                              // number of jobs in now
+	server      time.Time                        // start time of the server that has these bundles; another server may lack some
 }
 
 // useServer empties the cache if another server answers than before.
@@ -69,33 +67,8 @@ func (m *bundleCache) useServer(server time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.server.Equal(server) {
-		m.server, m.now, m.before, m.jobs, m.indeterminate = server, nil, nil, 0, nil
+		m.server, m.now, m.before, m.jobs = server, nil, nil, 0
 	}
-}
-
-// addIndeterminate remembers a transaction that may still be committed. The latest maxIndeterminate are kept.
-func (m *bundleCache) addIndeterminate(xid uint64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.indeterminate = append(m.indeterminate, xid); len(m.indeterminate) > maxIndeterminate {
-		m.indeterminate = m.indeterminate[1:]
-	}
-}
-
-const maxIndeterminate = 100
-
-// indeterminateXIDs returns the transactions that may still be in progress.
-func (m *bundleCache) indeterminateXIDs() []uint64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Clone(m.indeterminate)
-}
-
-// forgetIndeterminate removes transactions that have ended.
-func (m *bundleCache) forgetIndeterminate(xids []uint64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.indeterminate = slices.DeleteFunc(m.indeterminate, func(xid uint64) bool { return slices.Contains(xids, xid) })
 }
 
 // maxBundled bounds the jobs in now, and in before.
@@ -548,35 +521,6 @@ func (w *writing) insertBundles(all []kernel.NewJob) []kernel.NewJob {
 	return rest
 }
 
-// A commit that this process has given up may still happen: until the synchronous standby answers, its changes are
-// invisible. A second insert of a job with rows waits for the key of the first. But a bundle has one key for all of its
-// jobs, so a second insert would not wait. Therefore a transaction that does not find a job checks whether an
-// indeterminate transaction is still in progress. While one is, the transaction is retried (F006, F063).
-const inProgressSQL = "select x from unnest($1::bigint[]) as x where pg_xact_status(x::text::xid8) = 'in progress'"
-
-// awaitIndeterminate reports whether an indeterminate transaction has ended since the last call: then a missing job may
-// exist now. It fails with ErrStale while one is in progress.
-func (tx *tx) awaitIndeterminate() (ended bool, err error) {
-	tx.store.cache.bundles.useServer(tx.cache.rows.server)
-	xids := tx.store.cache.bundles.indeterminateXIDs()
-	if len(xids) == 0 {
-		return false, nil
-	}
-	var ids pgwire.Cells
-	for _, xid := range xids {
-		ids.Int8(int64(xid))
-	}
-	var running []int64
-	if err := tx.run(pgwire.Into(pgwire.New(inProgressSQL).Array(pgwire.Int8, len(xids), ids), &running, (*pgwire.Reader).Int64)); err != nil {
-		return false, err
-	}
-	if len(running) > 0 {
-		return false, tx.fail(kernel.ErrStale)
-	}
-	tx.store.cache.bundles.forgetIndeterminate(xids)
-	return true, nil
-}
-
 func insertBundle(b *bundle.Bundle) *pgwire.Statement {
 	first := b.Candidate(0)
 	var ids, inputs pgwire.Cells
@@ -697,13 +641,6 @@ func (w *writing) rowOf(o *bundle.Open, at int) (r newRow) {
 		r = newRow{cmp.Or(r.job, &row.job), cmp.Or(r.step, &row.step)}
 	}
 	return r
-}
-
-// rememberIndeterminate is called when the outcome of the commit is unknown.
-func (t *bundleTx) rememberIndeterminate(store *bundleCache) {
-	if t.xid != 0 {
-		store.addIndeterminate(t.xid)
-	}
 }
 
 // committed caches the bundles that were made, and removes those that are empty.

@@ -9,9 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/speed"
 )
 
-// cache is what this process keeps of the database in memory, so that transactions need not read it again. What is lost
-// is read again. With one exception, nothing depends on it: bundles also keeps the transactions whose commit is
-// indeterminate.
+// cache is what this process keeps of the database in memory, so that transactions need not read it again. Nothing depends
+// on it: what is lost is read again.
 //
 //	rows     rows of jobs that are running
 //	shapes   which shapes are stored, and which of their steps are implicit
@@ -61,12 +60,10 @@ func (t *cacheTx) rollBack() {
 	t.lanes.end(false)
 }
 
-// indeterminate ends a transaction whose commit has an unknown outcome. Its rows are not kept. If it has made bundles, its id is kept, so
-// that later transactions can query whether it is committed.
+// indeterminate ends a transaction whose commit has an unknown outcome. Its rows are not kept.
 func (t *cacheTx) indeterminate() {
 	t.sets.indeterminate()
 	t.lanes.end(false)
-	t.bundles.rememberIndeterminate(&t.of.bundles)
 }
 
 // rowCache keeps the rows of jobs as this process has last written them.

@@ -41,7 +41,8 @@ type Store struct {
 	readers     chan struct{} // a slot for each connection that views may use
 	close       sync.Once
 
-	cache cache
+	cache         cache
+	indeterminate indeterminate
 }
 
 var _ kernel.Store = (*Store)(nil)

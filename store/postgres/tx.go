@@ -249,6 +249,9 @@ func (tx *tx) end(how outcome) {
 		tx.clock.alerted(tx.alerted)
 	case unknown:
 		tx.cache.indeterminate()
+		if xid := tx.cache.bundles.xid; xid != 0 {
+			tx.store.indeterminate.add(tx.cache.rows.server, xid)
+		}
 	case rolledBack:
 		if tx.begun {
 			tx.rollback()

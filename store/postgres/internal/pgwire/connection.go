@@ -165,8 +165,8 @@ func (s *Statement) answer(p *pgconn.Pipeline, w *wire, fresh *prepared, sent ti
 		err = failed
 	}
 	s.Tag = tag.String()
-	if err == nil && s.done != nil {
-		err = s.done(tag.RowsAffected())
+	if err == nil {
+		err = s.answered(tag.RowsAffected())
 	}
 	return err
 }

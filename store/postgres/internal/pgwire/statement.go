@@ -15,10 +15,10 @@ type Statement struct {
 	buf  []byte // the parameters' cells
 
 	row  func(*Reader) error // called for each row of the answer
-	done func(n int64) error // called with the number of rows that were inserted, updated, deleted or selected
-	rows int                 // that number must be this one,
-	must bool                // if must is true
-	Tag  string              // what the server calls what it has done
+	must bool                // the number of rows that were inserted, updated, deleted or selected must be rows
+	rows int
+	done []func(n int64) // called with that number
+	Tag  string          // the command tag of the answer
 }
 
 // Params is the number of parameters so far.
@@ -26,15 +26,12 @@ func (s *Statement) Params() int { return len(s.oids) }
 
 // Counted calls f with the number of rows that the statement has inserted, updated, deleted or selected.
 func (s *Statement) Counted(f func(n int64)) *Statement {
-	s.done = func(n int64) error {
-		f(n)
-		return nil
-	}
+	s.done = append(s.done, f)
 	return s
 }
 
 // ErrRows is the error of a statement that has changed another number of rows than it must (Exact).
-var ErrRows = errors.New("another number of rows than there must be")
+var ErrRows = errors.New("a statement has changed an unexpected number of rows")
 
 // New makes a statement without parameters.
 func New(sql string) *Statement { return &Statement{SQL: sql, buf: takeBuffer()} }
@@ -128,39 +125,33 @@ func (s *Statement) Each(row func(*Reader) error) *Statement {
 // the same, unless Strictly is called.
 func (s *Statement) Exact(n int) *Statement {
 	s.must, s.rows = true, n
-	s.done = func(met int64) error {
-		if met != int64(n) {
-			return ErrRows
-		}
-		return nil
-	}
 	return s
 }
 
 // Strictly makes the server itself fail a statement that is Exact, so that it does not execute the statements after it, such as
-// COMMIT. The error is a division by zero (SQLSTATE 22012), which no other statement of the store can cause.
-// It replaces what Exact has set, so a call of Then comes after it.
+// COMMIT. The error is a division by zero (SQLSTATE 22012), which no other statement of the store can cause. The number of rows is 1
+// then.
 func (s *Statement) Strictly() {
 	if !s.must {
 		return
 	}
-	s.must, s.done = false, nil
+	s.must = false
 	s.SQL = fmt.Sprintf("with w as (%s returning 1) select 1 / (count(*) = $%d)::int from w", s.SQL, len(s.oids)+1)
 	s.Int64(int64(s.rows))
 }
 
 // Then calls f when the statement was executed without an error.
-func (s *Statement) Then(f func()) {
-	before := s.done
-	s.done = func(n int64) error {
-		if before != nil {
-			if err := before(n); err != nil {
-				return err
-			}
-		}
-		f()
-		return nil
+func (s *Statement) Then(f func()) { s.Counted(func(int64) { f() }) }
+
+// answered checks the number of rows, and calls the functions that wait for it.
+func (s *Statement) answered(n int64) error {
+	if s.must && n != int64(s.rows) {
+		return ErrRows
 	}
+	for _, f := range s.done {
+		f(n)
+	}
+	return nil
 }
 
 // Into appends the rows of a query to a slice.

@@ -44,9 +44,11 @@ func TestBundleInDoubtIsNotStoredTwice(t *testing.T) {
 	if err := begun.QueryRow(ctx, "select pg_current_xact_id()::text::bigint").Scan(&xid); err != nil {
 		t.Fatal(err)
 	}
+	var server time.Time
 	lock := func() (jobs []*kernel.Job, err error) {
-		err = s.Update(ctx, func(tx kernel.Tx) (err error) {
-			jobs, err = tx.LockJobs([]perdure.JobID{id})
+		err = s.Update(ctx, func(t kernel.Tx) (err error) {
+			jobs, err = t.LockJobs([]perdure.JobID{id})
+			server = t.(*tx).cache.rows.server
 			return err
 		})
 		return jobs, err
@@ -54,7 +56,7 @@ func TestBundleInDoubtIsNotStoredTwice(t *testing.T) {
 	if jobs, err := lock(); err != nil || len(jobs) != 0 {
 		t.Fatalf("%v, %v", jobs, err)
 	}
-	s.cache.bundles.addIndeterminate(uint64(xid))
+	s.indeterminate.add(server, uint64(xid))
 	if jobs, err := lock(); !errors.Is(err, kernel.ErrStale) {
 		t.Fatalf("while it may be committed: %v, %v", jobs, err)
 	}
@@ -77,17 +79,24 @@ func TestBundleInDoubtIsNotStoredTwice(t *testing.T) {
 	}
 }
 
-// A transaction that makes bundles knows which one it is before its commit, and is kept if nobody knows how that ended.
+// If the commit of a transaction that has made bundles is indeterminate, the transaction is kept, for this server.
 func TestTransactionThatMakesBundlesIsKept(t *testing.T) {
-	b := &bundleCache{}
-	(&bundleTx{xid: 7}).rememberIndeterminate(b)
-	(&bundleTx{}).rememberIndeterminate(b)
-	(&bundleTx{xid: 8}).committed(b)
-	if xids := b.indeterminateXIDs(); len(xids) != 1 || xids[0] != 7 {
+	s, server := &Store{cache: newCache(8)}, time.Now()
+	for xid, how := range map[uint64]outcome{7: unknown, 0: unknown, 8: committed, 9: rolledBack} {
+		tx := &tx{store: s, clock: &s.clock, cache: s.cache.begin()}
+		tx.cache.rows.server, tx.cache.bundles.xid = server, xid
+		tx.end(how)
+	}
+	if xids := s.indeterminate.of(server); len(xids) != 1 || xids[0] != 7 {
 		t.Errorf("%v", xids)
 	}
-	b.useServer(time.Now()) // a server that has not begun them
-	if xids := b.indeterminateXIDs(); len(xids) != 0 {
-		t.Errorf("%v", xids)
+	if xids := s.indeterminate.of(server.Add(time.Second)); len(xids) != 0 {
+		t.Errorf("another server has begun %v", xids)
+	}
+	for xid := range uint64(2 * maxIndeterminate) {
+		s.indeterminate.add(server, xid+1)
+	}
+	if xids := s.indeterminate.of(server); len(xids) != maxIndeterminate || xids[maxIndeterminate-1] != 2*maxIndeterminate {
+		t.Errorf("%d kept", len(xids))
 	}
 }
