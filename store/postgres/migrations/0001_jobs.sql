@@ -2,22 +2,22 @@
 --
 -- Perdure on PostgreSQL 14 and later.
 --
--- Base tables are in the singular and packed: enumerations are numbers in the order of package
--- perdure's constants, ids are uuids, and what is at its zero value is null, so that it takes no room.
--- The views in the plural are the documented interface: they show the same rows in words.
+-- Base tables have names in the singular and are packed: enumerations are numbers in the order of package
+-- perdure's constants, ids are uuids, and zero values are null, because null takes no space.
+-- The views, with names in the plural, are the documented interface: they show the same rows in words.
 --
--- Text is compared by bytes (collate "C"): nothing is sorted for people here, and an operating
+-- Text is compared by bytes (collate "C"): no list here is sorted for readers of a language, and an operating
 -- system that changes its collations cannot break an index.
 --
--- There are no foreign keys: rows of a job are written in the transaction that writes the job.
+-- There are no foreign keys: the rows of a job are written in the transaction that writes the job.
 
--- step: jobs and steps. What is the job's own stands on the row of its first step (idx 0), and is null on
--- the others; that row is the lock of the job and of all its steps.
+-- step: jobs and steps. The job's own columns are on the row of its first step (idx 0), and null on the others.
+-- That row is the lock of the job and of all its steps.
 --
--- What is written once comes first, then what changes, and of that what changes together stands together:
--- of an update the log gets what lies between the first byte that differs and the last. No index mentions
--- anything that changes on the happy path, and the fillfactor leaves room, so that a new version of a row
--- stays on its page (HOT). What has to be found while it moves is in the narrow tables below.
+-- Columns that are written once come first. Of the others, those that change together are adjacent: for an update
+-- the log gets what lies between the first and the last byte that differ. No index contains a column that changes
+-- while a job succeeds, and the fillfactor leaves space, so that a new version of a row stays on its page (HOT).
+-- Rows that must be found while they change have entries in the narrow tables below.
 create table perdure.step (
 	job             uuid     not null,
 	idx             int      not null,
@@ -74,11 +74,11 @@ create table perdure.step (
 	waits           int,
 	returns         int,
 	restarts        int,
-	edited          smallint, -- an operator gave the input, for this direction
+	edited          smallint, -- an operator has set the input, for this direction
 	skipped         boolean,
 	own_input       boolean,
 	given_up        boolean,
-	job_then        boolean, -- "then": going back, and to turn to done again after that
+	job_then        boolean, -- "then": the job is undone, and will be redone after that
 	overdue         boolean,
 	alerted         boolean,
 	error_code      text,
@@ -88,33 +88,32 @@ create table perdure.step (
 	given_up_reason text,
 	primary key (job, idx)
 ) with (
-	-- Old versions are taken out of a page by who writes to it next, and no plan goes by statistics: there is little
-	-- for vacuum to do, and much to read. A row that has run once leaves one old version; while a transaction that is
-	-- held open keeps these, more vacuums would read the table for nothing, one after the other. A table that grows is
-	-- vacuumed for what is inserted. Half of a page is left for second versions, which as a rule are no larger than the first.
+	-- The next write to a page removes its old versions, and no plan depends on statistics: there is little for vacuum
+	-- to do, and much to read. A row that has run once leaves one old version. While an open transaction keeps these, more
+	-- vacuums would read the table in vain, one after the other. A table that grows is vacuumed because of its inserts.
+	-- Half of a page is left for second versions, which are mostly no larger than the first.
 	fillfactor = 50,
 	autovacuum_vacuum_scale_factor = 2, autovacuum_analyze_scale_factor = 0.5
 );
 
 create unique index step_key on perdure.step (job_key) where job_key is not null;
--- Where a table was empty when a plan was made, all of its indexes look equally good. So no query may fit a
--- worse index than its own (plan_test.go): this one, of first rows, says so by what only lists of a type say.
+-- While a table is empty, all of its indexes look equally good to the planner. So no query may match a worse index
+-- than its own (plan_test.go): this index has a condition that only lists of a type contain.
 create index step_type on perdure.step (type, job) where shape is not null;
 
--- shape: the text that the jobs of one definition have in common, kept as it came; and of which of their steps no row
--- is made before something is to be said of them: these wait for so many others (blockers), as they do at first in
--- each of the jobs.
+-- shape: the text that the jobs of one definition have in common, as it was submitted; and which of their steps are
+-- implicit: they wait for so many other steps (blockers) from the beginning, and have no row until they change.
 create table perdure.shape (
 	id    uuid primary key,
 	text  bytea not null,
 	later jsonb -- [{idx, name, blockers}]
 );
 
--- Side tables: what is found without its job's name. Each row is written with the row of step that it
--- speaks of, in one transaction, and can be made again from that.
+-- Queue tables: rows are found by them without their job's id. An entry is written in the transaction that writes its
+-- row of step, and can be made again from that row.
 
--- open: the jobs that are not settled, but for those of which something is let out: out tells of these. A job
--- that time alone makes overdue is here in any case; look_at is when one is overdue, where time will tell.
+-- open: the jobs that are not settled, without those that have runs in flight, which table out has. A job with a
+-- deadline that is still to come is here in any case. look_at is the deadline.
 create table perdure.open (
 	job     uuid primary key,
 	look_at timestamptz
@@ -125,7 +124,7 @@ create table perdure.open (
 
 create index open_look on perdure.open (look_at, job) where look_at is not null;
 
--- ready: the steps that may be claimed, by lane and order.
+-- ready: the steps that are ready to be claimed, by lane and order.
 create table perdure.ready (
 	agent text collate "C" not null,
 	lane  bigint not null,
@@ -135,9 +134,9 @@ create table perdure.ready (
 	primary key (agent, lane, ord, job, idx)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_limit = 2000);
 
--- bundle: jobs that were submitted together and of which nothing has happened since, one row for all of them. They have no rows in
--- step, open and ready: the first step of each is ready, and its other steps wait, as the shape says. Those before "taken" have left
--- it, and have rows. The ids are in order, and the jobs are dispatched in this order.
+-- bundle: jobs that were submitted together and have not changed since, one row for all of them. They have no rows in
+-- step, open and ready: the first step of each is ready, and its other steps are implicit. The jobs before "taken" have
+-- left the bundle, and have rows. The ids are in order, and the jobs are dispatched in this order.
 create table perdure.bundle (
 	first      uuid primary key, -- the first of jobs
 	last       uuid not null,
@@ -162,30 +161,31 @@ alter table perdure.bundle alter column jobs set storage external, alter column 
 
 create index bundle_ready on perdure.bundle (agent, lane, ord);
 
--- lane: the lanes of steps that need a limit of a user's own. There is a row while a step of the lane is ready. A lane that
--- is closed is not searched: the limit, with this key, has no room for its steps.
+-- lane: the lanes of steps that need a user's own limit. A lane has a row while a step of it is ready. A closed lane is not
+-- searched: the limit, with this key, has no permit free for its steps.
 create table perdure.lane (
 	agent       text collate "C" not null,
 	lane        bigint not null,
-	class       bigint not null, -- lanes with the same type and names of limits
+	class       bigint not null, -- lanes whose steps have the same type and need the same limits
 	type        text collate "C" not null,
 	limits      text not null,   -- what its steps need, as in step
-	ord         bigint not null, -- its place, as in ready: no ready step of the lane comes before it
+	ord         bigint not null, -- its place, as ord in ready: no ready step of the lane comes before it
 	job         uuid not null,
 	idx         int not null,
 	closed_name text collate "C",
 	closed_key  text collate "C",
 	-- In this order nearly all entries differ in their first column. Each move of a place adds an entry for the same lane, which
-	-- vacuum removes soon: to put such entries together costs more than it saves.
+	-- vacuum removes soon. Combining such entries would cost more than it saves.
 	primary key (lane, agent) with (deduplicate_items = off)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_limit = 2000);
 
 create index lane_open on perdure.lane (agent, class, ord, job, idx) where closed_name is null;
 create index lane_closed on perdure.lane (closed_name, closed_key, ord, agent, lane) where closed_name is not null;
 
--- enter_lanes is for a transaction that has made steps ready in these lanes; they are given in one order. The shared lock on a
--- row keeps settle_lanes from it until the transaction is over; any number may hold it. A lane's place is lowered if the new step
--- comes before it. For that the row is locked first, and changed by a statement that sees what its last holder has written.
+-- enter_lanes is called by a transaction that has made steps ready in these lanes. All callers give lanes in one order. It
+-- locks the lanes' rows in shared mode, which any number of transactions can hold, and which keeps settle_lanes from
+-- changing them until the transaction ends. If the new step comes before the lane's place, the place is lowered: the row is
+-- locked exclusively first, and changed by a later statement, which sees what the previous holder of the lock has written.
 create function perdure.enter_lanes(agents text[], lanes bigint[], classes bigint[], types text[], limits text[], ords bigint[], jobs uuid[], idxs int[])
 returns void language plpgsql volatile as $$
 declare
@@ -209,11 +209,11 @@ begin
 	end if;
 end $$;
 
--- settle_lanes is for a transaction that has taken ready steps out of lanes of an agent: it gives an open lane the place of its
--- first step, and deletes one that has no step. A lane is given by where its row was found, or by its key. First it locks the
--- rows; what others have locked or moved stays as it is. Then it reads the steps: whoever has made one ready has ended, or comes
--- later and waits for the lock. A lane is read from its place on: before it are only the index entries of steps that are gone.
--- Only one that looks empty is read from its beginning, in case its place was too late by a fault.
+-- settle_lanes is called by a transaction that has dispatched ready steps from lanes of an agent. It gives an open lane the place
+-- of its first step, and deletes a lane without steps. A lane is given by the position of its row, or by its key. First the rows
+-- are locked; rows that other transactions have locked or moved are left alone. Then the steps are read: a transaction that has
+-- made a step ready in the lane has ended, or waits for the lock. A lane is read from its place on, because before it are only
+-- index entries of deleted steps. Only a lane that looks empty is read from its beginning, in case its place is wrong.
 create function perdure.settle_lanes(of text, ats tid[], at_lanes bigint[], lanes bigint[]) returns void language plpgsql volatile as $$
 declare
 	locked tid[];
@@ -251,9 +251,9 @@ create table perdure.due (
 	primary key (at, job, idx)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_limit = 2000);
 
--- out: the runs that were let out together, one row for all of them. It says where to look: a member may
--- have ended since, or its lock have moved on; what is so stands on the step's row. until_at is never after
--- the lock's end of a member that is still out.
+-- out: runs that were dispatched together, one row for all of them. It says where to search: a run may have ended since, or
+-- its lock may have been extended. The row of the step is authoritative. until_at is not after the end of the lock of any of
+-- these runs that is still in flight.
 create table perdure.out (
 	until_at  timestamptz not null,
 	id        bigint not null,
@@ -265,13 +265,13 @@ create table perdure.out (
 	primary key (until_at, id)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_cost_limit = 2000);
 
--- Ids do not get smaller.
+-- Compression would not make ids smaller.
 alter table perdure.out alter column jobs set storage external, alter column idxs set storage external;
 
 create index out_holder on perdure.out (locked_by, agent, request);
 
--- permit: who holds one: a job of job:TYPE under idx 0, else a run. Those of job:TYPE and agent:NAME are kept while the
--- limit is there.
+-- permit: which row holds a permit. A permit of job:TYPE is held by the job, under idx 0, any other by a run. Permits of job:TYPE
+-- and agent:NAME are stored while the limit is defined.
 create table perdure.permit (
 	name   text collate "C" not null,
 	key    text collate "C" not null, -- '': none
@@ -281,7 +281,7 @@ create table perdure.permit (
 	primary key (name, key, job, idx)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_limit = 2000);
 
--- label: the labels of jobs once more, in the order in which lists ask for them.
+-- label: the labels of jobs again, in the order in which lists need them.
 create table perdure.label (
 	name  text collate "C" not null,
 	value text collate "C" not null,
@@ -289,8 +289,8 @@ create table perdure.label (
 	primary key (name, value, job)
 );
 
--- payload: what is large about a step, as the bytes that came. Most steps have none until they end. Under
--- idx -1, a job's input that is too large for its row.
+-- payload: the large values of a step, as they were submitted. Most steps have none until they end. The input of a job that is
+-- too large for its row has idx -1.
 create table perdure.payload (
 	job    uuid not null,
 	idx    int  not null,
@@ -327,15 +327,15 @@ create table perdure.entry (
 
 create index entry_job on perdure.entry (job, id);
 
--- agent: what operators set for one.
+-- agent: settings of agents, by operators.
 create table perdure.agent (
 	name   text collate "C" primary key,
 	ageing bigint not null -- microseconds
 );
 
 create table perdure."limit" (
-	name    text collate "C" primary key, -- job:TYPE, agent:NAME, or a name of a user's own
-	max     int,                          -- null: no bound
+	name    text collate "C" primary key, -- job:TYPE, agent:NAME, or a user's own name
+	max     int,                          -- null: unlimited
 	per_key int
 );
 
@@ -349,10 +349,10 @@ create table perdure.node (
 	slots   int[]  not null, -- of each of the agents
 	since   timestamptz,
 	seen_at timestamptz,
-	origin  text not null default '' -- the database that has all that was acknowledged to the node; see fence.go
+	origin  text not null default '' -- the database that has everything that was acknowledged to the node; see fence.go
 ) with (fillfactor = 70);
 
--- role: who leads, and who stands by, each with its host; a session that writes under the role shares the row's lock.
+-- role: the leader and the standby of each role, with their hosts. A session that writes under a role shares the lock of its row.
 create table perdure.role (
 	name          text collate "C" primary key,
 	epoch         bigint not null default 0,
@@ -371,20 +371,20 @@ create table perdure.seen (
 	primary key (agent, holder)
 ) with (fillfactor = 70);
 
--- clock: the high-water mark of the time that was told, and how far that runs ahead of the server's
--- clock where the latter was set back; see clock.go.
+-- clock: the high-water mark of the times that were read, and how far it is ahead of the server's clock after that was set back;
+-- see clock.go.
 create table perdure.clock (
 	one   boolean primary key default true check (one),
 	mark  timestamptz not null,
 	ahead bigint      not null default 0, -- microseconds
-	fence bigint      not null default 0, -- no run that is let out has a lower number
+	fence bigint      not null default 0, -- no run that is dispatched has a lower number
 	cell  int         not null default 0, -- the number of this store among many, in each id
 	mail_max bigint   not null default 1000000, -- rows of mail that may wait to be applied
 	origin text       not null default '' -- the database that this is; see fence.go
 ) with (fillfactor = 10);
 
--- origin names the database that answers: the cluster, and its timeline, which is a new one after each failover
--- and after each restore to a point in time. 'standby' as long as it is one; empty where the server does not say.
+-- origin names the database that answers: the cluster and its timeline, which is a new one after each failover and after each
+-- restore to a point in time. It is 'standby' for a standby, and empty if the server does not reveal it.
 create function perdure.origin() returns text language plpgsql as $$
 begin
 	if pg_is_in_recovery() then

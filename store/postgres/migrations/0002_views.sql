@@ -14,14 +14,14 @@ create function perdure.direction(smallint) returns text language sql immutable 
 create function perdure.outcome(smallint) returns text language sql immutable strict parallel safe
 	return (array[null, 'done', 'failed', 'rejected', 'returned', 'expired'])[$1 + 1];
 
--- job_text and job_id are the two ways between an id's text and the uuid in the tables: use
--- "where job_id = perdure.job_id('job_…')" to have the index.
+-- job_text and job_id convert between the text of an id and the uuid in the tables. Use
+-- "where job_id = perdure.job_id('job_…')", which can use the index.
 create function perdure.job_text(uuid) returns text language sql immutable strict parallel safe
 	return 'job_' || replace($1::text, '-', '');
 create function perdure.job_id(text) returns uuid language sql immutable strict parallel safe
 	return substr($1, 5)::uuid;
 
--- json_text shows a payload. Bytes that are no text are shown escaped.
+-- json_text shows a payload. Bytes that are not valid text are escaped.
 create function perdure.json_text(bytea) returns text language plpgsql immutable strict parallel safe as $$
 begin
 	return convert_from($1, 'UTF8');
@@ -55,8 +55,8 @@ from perdure.bundle b
 	left join perdure.shape h on h.id = b.shape
 where u.n > b.taken;
 
--- A step that waits for others, as it has from the beginning, has no row yet: it stands beside its job's first row, by
--- what the shape says of it. So every row of the view is found by a row of step, and by its index.
+-- An implicit step has no row: it is computed from the shape, beside the first row of its job. So every row of the view is
+-- found by a row of step, and by its index.
 create view perdure.steps as
 select perdure.job_text(s.job) as job, x.name, x.idx, s.type, s.priority,
 	perdure.state(x.current) as current, perdure.state(x.desired) as desired, perdure.phase(x.phase) as phase,

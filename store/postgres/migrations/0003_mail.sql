@@ -1,10 +1,10 @@
 -- schema: min_reader 3, min_writer 3
 --
--- Mail: what one transaction wants of a job that another transaction will apply. Nobody holds the locks of two jobs for
--- that: the sender writes a row, and the courier applies it later, in a transaction of its own, once.
+-- Mail: a change that one transaction wants for a job, and that another transaction applies, so that no transaction holds the
+-- locks of two jobs. The sender writes a row, and the courier applies it later, once, in a transaction of its own.
 --
 -- The first kind is 'submit': a submission that a caller writes in a transaction of its own. Its recipient is the job that
--- will be made of it. It is closed in the transaction that applies it, and says for a while what became of it.
+-- will be created. The transaction that applies it closes it. For a while it shows the outcome.
 
 create table perdure.mail (
 	recipient uuid not null,            -- the job
@@ -21,8 +21,8 @@ create table perdure.mail (
 	primary key (recipient, id)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
--- One submission has a key, unless it was refused. One that was taken stays for a while and keeps the next out
--- whose transaction is too old to see the job.
+-- A key has one submission, unless that was refused. A submission that was applied stays for a while, and blocks a second one
+-- by a transaction that began too early to see the job.
 create unique index mail_key on perdure.mail (key) where key is not null and refusal is null;
 create index mail_waiting on perdure.mail (posted_at, recipient, id) where closed_at is null;
 create index mail_closed on perdure.mail (closed_at) where closed_at is not null;
@@ -39,8 +39,8 @@ create function perdure.in_cell(id uuid) returns uuid language sql stable securi
 	from perdure.clock c where c.one
 $$;
 
--- post puts a submission into the inbox, or says which one has its key, or why not (code). It is all that
--- writes there; what it refuses leaves nothing and does not fail the caller's transaction.
+-- post adds a submission to the inbox, or returns the one that has its key, or a code that says why not. No other function writes
+-- there. A refusal leaves nothing, and does not fail the caller's transaction.
 create function perdure.post(new_id uuid, p_key text, p_hash bytea, p_body text,
 	out id uuid, out created boolean, out code text, out message text)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
@@ -67,7 +67,7 @@ begin
 		insert into perdure.mail (recipient, id, kind, key, hash, digest, body) values (p_id, 'submit', 'submit', p_key, p_hash, d, p_body)
 			on conflict (key) where key is not null and refusal is null do nothing;
 		if found then
-			-- After the insert: a job of this key that comes from now on meets this row.
+			-- After the insert: a job with this key that is created from now on conflicts with this row.
 			select s.job, s.hash into has, has_hash from perdure.step s where s.job_key = p_key;
 			if p_key is not null and found and p_hash is not null then
 				delete from perdure.mail m where m.recipient = p_id and m.id = 'submit';
@@ -78,7 +78,7 @@ begin
 				end if;
 				return;
 			end if;
-			-- Last: what is known already is answered even if there is no room. This row is among those that are counted.
+			-- Last: a repeated submission is answered even if the inbox is full. This row is counted.
 			select least(10000, c.mail_max) into room from perdure.clock c where c.one;
 			if (select count(*) from (select from perdure.mail m where m.closed_at is null limit room + 1) w) > room then
 				delete from perdure.mail m where m.recipient = p_id and m.id = 'submit';
@@ -98,8 +98,8 @@ begin
 		if there.closed_at is null or exists (select from perdure.step s where s.job = there.job and s.idx = 0) then
 			id := coalesce(there.job, there.recipient);
 			if there.hash = p_hash or there.digest = d then
-				-- The caller takes this for an acknowledgement, and its transaction may have written nothing: the
-				-- record makes its COMMIT wait for the synchronous standby, if there is one.
+				-- The caller takes this as an acknowledgement, and its transaction may have written nothing: the record makes
+				-- its COMMIT wait for the synchronous standby, if there is one.
 				perform pg_logical_emit_message(true, 'perdure', '')
 				where current_setting('synchronous_standby_names') <> '' and current_setting('synchronous_commit') not in ('off', 'local');
 				return;
@@ -110,19 +110,19 @@ begin
 				return;
 			end if;
 		end if;
-		-- The job is gone, or other words may say the same: the rules will tell.
+		-- The job is deleted, or different text may mean the same: the rules decide.
 		delete from perdure.mail m where m.recipient = there.recipient and m.id = there.id;
 	end loop;
 	code := 'conflict';
 	message := 'key ' || p_key || ' changes hands too often';
 end $$;
 
--- submit is for callers in any language: it takes a definition, and answers with the id of the job that a
--- node will make of it once the transaction is committed. The same key and words again are the same job.
+-- submit is for callers in any language. It takes a definition, and returns the id of the job that a node will create once the
+-- transaction is committed. The same key and text again are the same job.
 --
---	select perdure.submit('{"type": "order", "key": "order-1042", "steps": {…}}');
+-- 	select perdure.submit('{"type": "order", "key": "order-1042", "steps": {…}}');
 --
--- What is wrong with a definition a node finds when it takes it: perdure.submission(id) tells.
+-- Errors in a definition are found by the node that applies it; perdure.submission(id) shows them.
 create function perdure.submit(definition jsonb, key text default null) returns text
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -160,14 +160,14 @@ begin
 	end case;
 end $$;
 
--- submissions shows what lies in the inbox and, for a while, what became of the rest.
+-- submissions shows what waits in the inbox and, for a while, the outcome of other submissions.
 create view perdure.submissions as
 select perdure.job_text(i.id) as submission, i.key,
 	case when i.closed_at is null then 'waiting' when i.job is null then 'refused' else 'taken' end as state,
 	perdure.job_text(i.job) as job, i.refusal, i.posted_at, i.closed_at, i.id as job_id
 from perdure.inbox i;
 
--- submission is one of them.
+-- submission shows one of them.
 create function perdure.submission(id text) returns perdure.submissions
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
 	select * from perdure.submissions s where s.job_id = perdure.job_id($1)

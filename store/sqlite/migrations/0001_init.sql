@@ -2,18 +2,15 @@
 --
 -- The tables of Perdure on SQLite.
 --
--- The names in the singular are how rows are kept: numbers for words, microseconds since 1970 for
--- times, 16 bytes for a job's id, NULL for whatever is at its zero value, so that it takes neither room
--- nor time to write. The views in the plural, at the end, are the interface that is documented: the
--- words of design.md, for reading with plain SQL.
+-- Base tables have names in the singular and are packed: numbers instead of words, microseconds since 1970 for times, 16 bytes
+-- for a job's id, and NULL for zero values, which takes neither space nor time. The views at the end, with names in the plural,
+-- are the documented interface, for reading with plain SQL.
 --
--- Nothing refers to a row that could go away under it, so there are no foreign keys to be looked up at
--- every insert.
+-- There are no foreign keys: no row refers to one that could be deleted before it, and checking them would slow down inserts.
 
--- One row for a step: all that is durable about what is let out, to whom and until when. The job's own
--- columns stand on the row of its first step (idx = 0), and are NULL on all others: a job of one step is
--- one row. That row is the lock of the job, and what is written with every event is in one place.
--- Rows have a number (id), by which they are found again without looking at a key.
+-- One row for each step, with its run, holder and deadlines. The job's own columns are on the row of its first step (idx = 0),
+-- and NULL on all others: a job of one step is one row. So everything that an event writes is in one place.
+-- Rows have a number (id), by which they are found without reading a key.
 CREATE TABLE perdure_step (
 	id              INTEGER PRIMARY KEY,
 	job             BLOB    NOT NULL,          -- UUIDv7: ids sort by age
@@ -34,15 +31,15 @@ CREATE TABLE perdure_step (
 	request         TEXT,                      -- the claim's requestId
 	complete_by     INTEGER,
 	locked_until    INTEGER,
-	heartbeat       INTEGER,                   -- microseconds promised between two
-	out             INTEGER,                   -- of a running step: the row of out that it is found by
+	heartbeat       INTEGER,                   -- the promised interval, in microseconds
+	out             INTEGER,                   -- of a running step: its row of perdure_out
 	available_at    INTEGER,
 	outcome         INTEGER,                   -- none, done, failed, rejected, returned, expired
 	has_output      INTEGER,
 	own_input       INTEGER,
 	ageing          INTEGER,                   -- the agent's setting, in microseconds; NULL: the default
 	limits          TEXT,                      -- JSON: permits that the step needs
-	blockers        INTEGER,                   -- neighbours still waited for
+	blockers        INTEGER,                   -- number of steps that it still waits for
 	ready_at        INTEGER,
 	started_at      INTEGER,
 	ended_at        INTEGER,
@@ -79,34 +76,34 @@ CREATE TABLE perdure_step (
 	created_at      INTEGER,
 	hash            BLOB,                      -- of the definition
 	shape           BLOB,
-	input           TEXT,                      -- where it is small
-	apart           INTEGER,                   -- the input is not: payload has it, under idx -1
+	input           TEXT,                      -- if it is small
+	apart           INTEGER,                   -- the input is in perdure_payload, under idx -1
 	job_key         TEXT,
 	labels          TEXT,                      -- JSON
 	states          TEXT,                      -- JSON
 
-	-- What rows are found by that are not settled; NULL where they are not to be found.
-	lane            INTEGER,                   -- of a step that is ready
-	ready           INTEGER,                   -- the same: its order
-	due_at          INTEGER,                   -- of one that waits for a time: available_at
+	-- These columns are for searches. They are NULL in rows that are not to be found.
+	lane            INTEGER,                   -- of a ready step
+	ready           INTEGER,                   -- of a ready step: its order
+	due_at          INTEGER,                   -- of a step that waits for a time: available_at
 	open            INTEGER,                   -- 1: the job is not settled
-	look_at         INTEGER                    -- its ultimatum, until that is acted upon or stands still
+	look_at         INTEGER                    -- its deadline, until that is acted upon, or while the job is not parked
 ) STRICT;
 
 CREATE UNIQUE INDEX perdure_step_job ON perdure_step (job, idx);
 CREATE UNIQUE INDEX perdure_step_key ON perdure_step (job_key) WHERE job_key IS NOT NULL;
 CREATE INDEX perdure_step_type ON perdure_step (type, job) WHERE idx = 0;
--- One per question that is asked of all rows; none holds what is settled. They have columns of their own, for
--- an update touches those indexes whose columns it writes: what a running step goes through touches none.
--- Ready steps are searched lane by lane, so that a lane whose limit is full is stepped over.
+-- One index for each search over all rows; none contains settled rows. They have columns of their own, because an update changes
+-- those indexes whose columns it writes: the changes of a running step change none of them.
+-- Ready steps are searched lane by lane, so that a lane whose limit is full is skipped.
 CREATE INDEX perdure_step_ready ON perdure_step (agent, lane, ready, job, idx) WHERE ready IS NOT NULL;
 CREATE INDEX perdure_step_due   ON perdure_step (due_at, job, idx)             WHERE due_at IS NOT NULL;
 CREATE INDEX perdure_step_open  ON perdure_step (open, job)                    WHERE open IS NOT NULL;
 CREATE INDEX perdure_step_look  ON perdure_step (look_at, job)                 WHERE look_at IS NOT NULL;
 
--- Jobs of one step that were submitted together and of which nothing has happened since, one row for all of them. They have no rows
--- in perdure_step: the step of each is ready. Those before "taken" have left, and have rows. The ids are in order, and the jobs are
--- dispatched in this order.
+-- Jobs of one step that were submitted together and have not changed since, one row for all of them. They have no rows in
+-- perdure_step: the step of each is ready. The jobs before "taken" have left the bundle, and have rows. The ids are in order, and the
+-- jobs are dispatched in this order.
 CREATE TABLE perdure_bundle (
 	first      BLOB    NOT NULL PRIMARY KEY, -- the first of jobs
 	last       BLOB    NOT NULL,
@@ -124,21 +121,20 @@ CREATE TABLE perdure_bundle (
 	jobs       BLOB    NOT NULL,          -- 16 bytes for each
 	hashes     BLOB    NOT NULL,          -- 32 bytes for each
 	inputs     BLOB    NOT NULL,          -- one after the other
-	ends       TEXT    NOT NULL           -- 8 digits for each: where in inputs it ends
+	ends       TEXT    NOT NULL           -- 8 digits for each: the end of its input in inputs
 ) STRICT;
 
 CREATE INDEX perdure_bundle_ready ON perdure_bundle (agent, lane, ord, first);
 
--- What jobs of one definition have in common, word for word in its canonical form.
+-- The text that the jobs of one definition have in common, in its canonical form.
 CREATE TABLE perdure_shape (
 	id   BLOB NOT NULL PRIMARY KEY,
 	text TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- The runs that were let out together: by one agent's holder, under one request, until one time. They are
--- found by it; what is so stands on the steps' rows, each of which names the one it is in. A heartbeat moves
--- the step's locked_until alone, so until_at is that of the earliest of them or before it. The row goes
--- when the last of its runs ends.
+-- Runs that were dispatched together: to one holder of an agent, for one request, with one end of their locks. Runs in flight are found by these rows;
+-- the rows of the steps are authoritative, and each contains the number of its row here. A heartbeat changes only
+-- locked_until of the step, so until_at is that of the earliest run, or before it. The row is deleted when its last run ends.
 CREATE TABLE perdure_out (
 	id        INTEGER PRIMARY KEY,
 	until_at  INTEGER NOT NULL,
@@ -151,8 +147,8 @@ CREATE TABLE perdure_out (
 CREATE INDEX perdure_out_until  ON perdure_out (until_at);
 CREATE INDEX perdure_out_holder ON perdure_out (locked_by, request);
 
--- Who holds a permit of a limit: for job:TYPE the job, as its first step, else the running step. Those of job:TYPE and
--- agent:NAME are kept while the limit is there. It is written with the row that says so.
+-- Which row holds a permit of a limit: for job:TYPE the first step of the job, otherwise the running step. Permits of job:TYPE and
+-- agent:NAME are stored while the limit is defined. They are written with the row that holds them.
 CREATE TABLE perdure_permit (
 	name   TEXT    NOT NULL,
 	key    TEXT    NOT NULL,              -- '': none
@@ -162,11 +158,11 @@ CREATE TABLE perdure_permit (
 	PRIMARY KEY (name, key, job, idx)
 ) STRICT, WITHOUT ROWID;
 
--- The lanes of steps that need a limit of a user's own: there is a row while a step of the lane is ready.
+-- The lanes of steps that need a user's own limit. A lane has a row while a step of it is ready.
 CREATE TABLE perdure_lane (
 	agent       TEXT    NOT NULL,
 	lane        INTEGER NOT NULL,
-	class       INTEGER NOT NULL,         -- lanes with the same type and names of limits
+	class       INTEGER NOT NULL,         -- lanes whose steps have the same type and need the same limits
 	type        TEXT    NOT NULL,
 	limits      TEXT    NOT NULL,         -- what its steps need, as in step
 	ord         INTEGER NOT NULL,         -- its first step comes at this place (ready, job, idx in step)
@@ -180,7 +176,7 @@ CREATE TABLE perdure_lane (
 CREATE INDEX perdure_lane_open   ON perdure_lane (agent, class, ord, job, idx) WHERE closed_name IS NULL;
 CREATE INDEX perdure_lane_closed ON perdure_lane (closed_name, closed_key, ord) WHERE closed_name IS NOT NULL;
 
--- The labels again, to be found by.
+-- The labels again, for searches.
 CREATE TABLE perdure_label (
 	name  TEXT NOT NULL,
 	value TEXT NOT NULL,
@@ -188,8 +184,8 @@ CREATE TABLE perdure_label (
 	PRIMARY KEY (name, value, job)
 ) STRICT, WITHOUT ROWID;
 
--- What is large about a step: input where the definition alone does not tell it, output of the
--- latest do run. Under idx -1: the job's input, where it is large.
+-- The large values of a step: its input if the definition does not determine it, and the output of the latest do run. The input of a
+-- job that is too large for its row has idx -1.
 CREATE TABLE perdure_payload (
 	job    BLOB    NOT NULL,
 	idx    INTEGER NOT NULL,
@@ -199,7 +195,7 @@ CREATE TABLE perdure_payload (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE perdure_alert (
-	id        INTEGER PRIMARY KEY AUTOINCREMENT, -- never given again
+	id        INTEGER PRIMARY KEY AUTOINCREMENT, -- never reused
 	job       BLOB NOT NULL,
 	step      TEXT NOT NULL,
 	kind      TEXT NOT NULL,
@@ -213,7 +209,7 @@ CREATE TABLE perdure_alert (
 CREATE INDEX perdure_alert_job ON perdure_alert (job, id);
 CREATE INDEX perdure_alert_open ON perdure_alert (id) WHERE closed_at IS NULL;
 
--- What did not go the happy way, and who acted.
+-- Failures and other events that deviate from success, and acts, with their authors.
 CREATE TABLE perdure_entry (
 	id     INTEGER PRIMARY KEY,
 	job    BLOB    NOT NULL,
@@ -227,19 +223,19 @@ CREATE TABLE perdure_entry (
 
 CREATE INDEX perdure_entry_job ON perdure_entry (job, id);
 
--- What operators set for an agent.
+-- Settings of agents, by operators.
 CREATE TABLE perdure_agent (
 	name   TEXT    NOT NULL PRIMARY KEY,
 	ageing INTEGER NOT NULL -- microseconds
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE perdure_limit (
-	name    TEXT    NOT NULL PRIMARY KEY, -- job:TYPE, agent:NAME, or a name of a user's own
-	max     INTEGER,                      -- NULL: no bound
+	name    TEXT    NOT NULL PRIMARY KEY, -- job:TYPE, agent:NAME, or a user's own name
+	max     INTEGER,                      -- NULL: unlimited
 	per_key INTEGER
 ) STRICT, WITHOUT ROWID;
 
--- Who is there. A row that is a day old is dropped.
+-- The nodes that are running. A row that is a day old is deleted.
 CREATE TABLE perdure_node (
 	id      TEXT    NOT NULL PRIMARY KEY,
 	host    TEXT    NOT NULL,
@@ -252,7 +248,7 @@ CREATE TABLE perdure_node (
 	seen_at INTEGER
 ) STRICT, WITHOUT ROWID;
 
--- role: who leads, and who stands by, each with its host.
+-- role: the leader and the standby of each role, with their hosts.
 CREATE TABLE perdure_role (
 	name          TEXT    NOT NULL PRIMARY KEY,
 	epoch         INTEGER NOT NULL DEFAULT 0,
@@ -271,24 +267,24 @@ CREATE TABLE perdure_seen (
 	PRIMARY KEY (agent, holder)
 ) STRICT, WITHOUT ROWID;
 
--- The latest time that was written, so that no later process starts behind it.
+-- The latest time that was written, so that no later process starts before it.
 CREATE TABLE perdure_clock (
 	one   INTEGER PRIMARY KEY CHECK (one = 1),
 	mark  INTEGER NOT NULL,
-	fence INTEGER NOT NULL DEFAULT 0, -- no run that is let out has a lower number
+	fence INTEGER NOT NULL DEFAULT 0, -- no run that is dispatched has a lower number
 	cell  INTEGER NOT NULL DEFAULT 0, -- the number of this store among many, in each id
 	mail_max INTEGER NOT NULL DEFAULT 1000000 -- rows of mail that may wait to be applied
 ) STRICT;
 
 INSERT INTO perdure_clock (one, mark) VALUES (1, 0);
 
--- The places in a bundle.
+-- The indexes of jobs in a bundle, for joins.
 CREATE TABLE perdure_place (i INTEGER PRIMARY KEY) STRICT;
 
 WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 249) INSERT INTO perdure_place SELECT i FROM n;
 
--- The interface. Times are UTC in SQLite's own form, so that they compare with its functions:
--- locked_until < datetime('now'). What is not there is NULL.
+-- The views. Times are UTC in SQLite's own format, so that they can be compared with its functions:
+-- locked_until < datetime('now'). Missing values are NULL.
 
 CREATE VIEW perdure_jobs AS SELECT
 	'job_' || lower(hex(s.job)) AS job, s.job_key AS key, s.type, s.priority, s.labels, s.states,
@@ -316,7 +312,7 @@ UNION ALL SELECT
 FROM perdure_bundle b JOIN perdure_place n ON n.i < b.size LEFT JOIN perdure_shape d ON d.id = b.shape
 WHERE n.i >= b.taken;
 
--- What is wanted, what is so, and who owns it until when:
+-- The desired and the current state of each step, and which holder owns it until when:
 --   SELECT job, name, current, desired, phase, locked_by, locked_until FROM perdure_steps WHERE phase <> 'settled'
 CREATE VIEW perdure_steps AS SELECT
 	'job_' || lower(hex(s.job)) AS job, s.idx, s.name, s.type, s.priority,
@@ -363,7 +359,7 @@ CREATE VIEW perdure_history AS SELECT
 	event, nullif(author, '') AS author, nullif(detail, '') AS detail, job AS job_id
 FROM perdure_entry;
 
--- Permits are the rows that hold one, counted here as they are wherever it matters.
+-- used is counted from the stored permits.
 CREATE VIEW perdure_limits AS SELECT name, max, per_key, (SELECT coalesce(sum(amount), 0) FROM perdure_permit p WHERE p.name = l.name) AS used FROM perdure_limit l;
 
 CREATE VIEW perdure_lanes AS SELECT agent, type, limits, closed_name, closed_key FROM perdure_lane;

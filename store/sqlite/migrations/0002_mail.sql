@@ -1,10 +1,10 @@
 -- schema: min_reader 2, min_writer 2
 --
--- Mail: what one transaction wants of a job that another transaction will apply. The sender writes a row, and the courier
--- applies it later, in a transaction of its own, once.
+-- Mail: a change that one transaction wants for a job, and that another transaction applies. The sender writes a row, and the courier
+-- applies it later, once, in a transaction of its own.
 --
 -- The first kind is 'submit': a submission that a caller writes in a transaction of its own (SubmitTx). Its recipient is the
--- job that will be made of it. It is closed in the transaction that applies it, and says for a while what became of it.
+-- job that will be created. The transaction that applies it closes it. For a while it shows the outcome.
 CREATE TABLE perdure_mail (
 	recipient BLOB NOT NULL,    -- the job
 	id        TEXT NOT NULL,    -- of one recipient; of a submission 'submit'
@@ -23,7 +23,7 @@ CREATE UNIQUE INDEX perdure_mail_key ON perdure_mail (key) WHERE key IS NOT NULL
 CREATE INDEX perdure_mail_waiting ON perdure_mail (posted_at, recipient, id) WHERE closed_at IS NULL;
 CREATE INDEX perdure_mail_closed ON perdure_mail (closed_at) WHERE closed_at IS NOT NULL;
 
--- The submissions among the mail.
+-- The submissions in the mail.
 CREATE VIEW perdure_inbox AS SELECT
 	m.recipient AS id, m.key, m.hash, m.body, m.posted_at, m.closed_at, m.job, m.refusal
 FROM perdure_mail m WHERE m.kind = 'submit';
