@@ -16,8 +16,8 @@ import (
 	"github.com/perdure/perdure/internal/runcontext"
 )
 
-// Agent wraps one service or resource and executes the runs that ask for it. The same value works in
-// a node's own process and against a server far away.
+// Agent wraps one service or resource and executes runs of its steps. The same value works in a node's own process and
+// against a remote server.
 type Agent struct {
 	Name  string
 	Slots int // runs at once in one process; 0: DefaultSlots
@@ -26,10 +26,10 @@ type Agent struct {
 	any     Handler
 }
 
-// Handler executes one run. The context ends at the run's ultimatum (its Deadline), or earlier: when
-// the run is no longer the agent's, when it is no longer wanted, or when a drain has lasted too long.
-// What is returned once the time of the run has passed is not reported. Goroutines are used for one run after another:
-// what locks its own to a thread (runtime.LockOSThread) unlocks it again.
+// Handler executes one run. The context ends at the run's deadline, or earlier: when the run no longer belongs to this
+// process, when it is no longer wanted, or when a drain takes too long. A result that is returned after the context has
+// ended is not reported. Goroutines are reused for later runs: a handler that calls runtime.LockOSThread must call
+// runtime.UnlockOSThread before it returns.
 type Handler func(ctx context.Context, run *Run) (output json.RawMessage, err error)
 
 // NewAgent makes an agent without actions.
@@ -37,8 +37,8 @@ func NewAgent(name string) *Agent {
 	return &Agent{Name: name, actions: map[string]Handler{}}
 }
 
-// HandleAny sets what executes the actions that have no handler of their own, in both directions. A second one
-// is a mistake of the program, and panics.
+// HandleAny sets the handler of all actions that have none of their own, in both directions. A second call is a
+// programming error, and panics.
 func (a *Agent) HandleAny(h Handler) {
 	if a.any != nil {
 		panic(fmt.Sprintf("perdure: agent %s has two handlers for any action", a.Name))
@@ -46,8 +46,8 @@ func (a *Agent) HandleAny(h Handler) {
 	a.any = h
 }
 
-// HandleRaw sets what executes one action, in both directions. A second handler for it is a mistake of the
-// program, and panics.
+// HandleRaw sets the handler of one action, in both directions. A second handler for an action is a programming error,
+// and panics.
 func (a *Agent) HandleRaw(action string, h Handler) {
 	if a.actions[action] != nil {
 		panic(fmt.Sprintf("perdure: agent %s has two handlers for %q", a.Name, action))
@@ -55,7 +55,7 @@ func (a *Agent) HandleRaw(action string, h Handler) {
 	a.actions[action] = h
 }
 
-// Execute runs the handler of the run's action. An action without one is rejected.
+// Execute calls the handler of the run's action. A run whose action has no handler is rejected.
 func (a *Agent) Execute(ctx context.Context, run *Run) (json.RawMessage, error) {
 	h := a.actions[run.Action]
 	if h == nil {
@@ -70,7 +70,7 @@ func (a *Agent) Execute(ctx context.Context, run *Run) (json.RawMessage, error) 
 // maxActionsNamed is how many of an agent's actions an error names.
 const maxActionsNamed = 10
 
-// knows is the agent's actions, for an error.
+// knows lists the agent's actions, for an error.
 func (a *Agent) knows() string {
 	names := slices.Sorted(maps.Keys(a.actions))
 	switch more := len(names) - maxActionsNamed; {
@@ -82,21 +82,22 @@ func (a *Agent) knows() string {
 	return strings.Join(names, ", ")
 }
 
-// Op pairs the two directions of an action, so that forgetting one shows and their types cannot drift.
+// Op is the two directions of an action. It keeps them together, so that a missing undo is visible and the types of both
+// agree.
 type Op[In, Out any] struct {
 	Do   func(context.Context, In) (Out, error)
 	Undo func(context.Context, In, Out) error // nil: no step of this action may have an undo in its definition
 
 	// AllowUnknownFields makes Do ignore fields of the input that In does not have. By default such a run is rejected
-	// (code input), because a misspelled field would otherwise be lost silently.
+	// (code input), because otherwise a misspelled field would be lost without notice.
 	AllowUnknownFields bool
 }
 
-// Handle gives an agent an action. Inputs that do not fit In are rejected without effect (code input): a value of
+// Handle adds an action to an agent. Inputs that do not fit In are rejected without effect (code input): a value of
 // another type, and in the do direction an unknown field. Undo ignores unknown fields of the input and of the output of
 // the do run: both may come from an older or newer version of the program, and must not block the undo. An undo run is
-// also rejected if the action has no Undo: otherwise the effect would remain although the job is called undone. A
-// second handler for an action is a mistake of the program, and panics.
+// also rejected if the action has no Undo: otherwise the effect would remain although the job is shown as undone. A
+// second handler for an action is a programming error, and panics.
 func Handle[In, Out any](a *Agent, action string, op Op[In, Out]) {
 	if op.Do == nil {
 		panic("perdure.Handle: " + action + " without Do (" + reflect.TypeFor[Op[In, Out]]().String() + ")")
@@ -141,21 +142,21 @@ func decodeInput(input json.RawMessage, in any, allowUnknown bool) error {
 	return nil
 }
 
-// noUndo parks the step: nobody but a person knows whether there is something to undo.
+// noUndo parks the step: only an operator can know whether there is something to undo.
 func noUndo(agent, action string) error {
 	return NoEffect(Rejected(fmt.Errorf("agent %s has no undo for %q, and the step's definition asks for one: "+
 		"give the handler an undo (one that does nothing, if nothing is to be undone) and resume the job; or settle the step by hand, and leave undo out of the definition",
 		agent, action), "noUndo"))
 }
 
-// Failure is an error that says more than that a run failed.
+// Failure is the error of a run with further properties. Rejected, Failed, RetryAfter, NoEffect and Returned make it.
 type Failure struct {
 	Err      error
 	Code     string
-	Reject   bool          // pointless to retry
+	Reject   bool          // retrying is pointless
 	NoEffect bool          // nothing was changed
 	Return   bool          // the run was not started
-	After    time.Duration // not before so much time has passed
+	After    time.Duration // retry no earlier than this
 }
 
 func (f *Failure) Error() string { return f.Err.Error() }
@@ -174,8 +175,8 @@ func with(err error, set func(*Failure)) error {
 	return f
 }
 
-// Rejected says that trying again is pointless: the next rung of the ladder that acts is next. A code tells
-// programs why. If err is nil, it returns nil, as do the others here.
+// Rejected marks an error after which a retry is pointless: the next rung of the ladder follows at once. The code is for
+// programs. If err is nil, Rejected returns nil, and so do the following functions.
 func Rejected(err error, code ...string) error {
 	return with(err, func(f *Failure) {
 		f.Reject = true
@@ -185,23 +186,23 @@ func Rejected(err error, code ...string) error {
 	})
 }
 
-// Failed gives a failure a code, by which `retry.notOn` knows it.
+// Failed adds a code to an error, which `retry.notOn` can name.
 func Failed(err error, code string) error { return with(err, func(f *Failure) { f.Code = code }) }
 
-// RetryAfter says that the next attempt should not come before d has passed.
+// RetryAfter marks an error after which the next attempt must not begin before d has passed.
 func RetryAfter(d time.Duration, err error) error {
 	return with(err, func(f *Failure) { f.After = d })
 }
 
-// NoEffect says that the run changed nothing, so that the step is where it was before.
+// NoEffect marks an error of a run that has changed nothing, so that the step keeps its state.
 func NoEffect(err error) error { return with(err, func(f *Failure) { f.NoEffect = true }) }
 
-// Returned says that the run was not started because this process temporarily lacks a resource, such as file
-// descriptors. The run is given back: no failure is counted, and the step is as it was before. If the runs of a step
-// are returned repeatedly, the step is dispatched after growing pauses of at most a minute.
+// Returned marks the error of a run that was not started because this process temporarily lacks a resource, such as file
+// descriptors. The run is returned to the scheduler: no failure is counted, and the step keeps its state. If the runs of
+// a step are returned repeatedly, the step is dispatched after increasing pauses of at most a minute.
 func Returned(err error) error { return with(err, func(f *Failure) { f.Return = true }) }
 
-// RunOf is the run that a handler's context belongs to; nil outside of one.
+// RunOf returns the run to which a handler's context belongs; nil for another context.
 func RunOf(ctx context.Context) *Run {
 	run, _ := runcontext.Run(ctx).(*Run)
 	return run

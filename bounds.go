@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/plain"
 )
 
-// Every bound of Perdure that a user can meet, in one place.
+// These are all bounds of Perdure that a user can meet.
 const (
 	MaxDefinitionBytes = 16 << 20       // one definition, as sent
 	MaxDocuments       = 1000           // definitions in one file
@@ -38,7 +38,7 @@ const (
 	MaxRequestIDLength = 128
 
 	MaxDuration      = 10 * 365 * 24 * time.Hour
-	MaxRetryAfter    = 24 * time.Hour // how far an agent's retryAfter is heeded
+	MaxRetryAfter    = 24 * time.Hour // the longest retryAfter of an agent that has an effect
 	MaxAttempts      = 1_000_000
 	MaxWaitTimes     = 1_000_000
 	MaxRestarts      = 1000
@@ -55,21 +55,21 @@ const (
 	MaxListLimit     = 500
 	DefaultListLimit = 50
 	MaxJobWait       = 5 * time.Minute
-	MaxPosted        = 10_000 // submissions in callers' transactions that wait to be taken by a node
+	MaxPosted        = 10_000 // submissions in callers' transactions that wait for a node
 	MaxClaimWait     = time.Minute
-	MaxSeen          = 10_000 // holders whose latest claim is recorded: those that claimed last
+	MaxSeen          = 10_000 // holders whose latest claim is recorded: the most recent ones
 
-	// Used where a definition says nothing.
+	// Defaults of definitions.
 	DefaultAttempts       = 5
 	DefaultBackoff        = time.Second
 	DefaultMaxBackoff     = time.Minute
 	DefaultCompleteWithin = 5 * time.Minute
-	DefaultMaxBacklog     = 1_000_000   // unsettled jobs, above which a submission is refused
-	DefaultAgeing         = MaxDuration // head start of one level of priority: a priority goes before all lower ones
+	DefaultMaxBacklog     = 1_000_000   // number of unsettled jobs above which a submission is refused
+	DefaultAgeing         = MaxDuration // head start of one level of priority: by default a priority goes before all lower ones
 	DefaultSlots          = 16          // runs at once of an agent in one process
 
 	MaxHoldersShown = 100              // holders of a limit in its view
-	NotSeenFor      = 90 * time.Second // without a claim for its agent, a ready step has the reason noAgent
+	NotSeenFor      = 90 * time.Second // a ready step whose agent had no claim for this long has the reason noAgent
 )
 
 // CheckKey returns what is wrong with the key of a submission; nil if the key is valid.

@@ -14,8 +14,8 @@ type Definable interface {
 	Define() (json.RawMessage, error)
 }
 
-// JobBuilder builds a job definition in Go. It checks nothing: what it has built is checked as a file is, with the
-// same refusals, when it is submitted or made a plan of (definition.FromDefinition).
+// JobBuilder builds a job definition in Go. It checks nothing itself: the definition is checked when it is submitted or
+// compiled (definition.FromDefinition), with the same refusals as a file.
 //
 //	job := perdure.Define("order").Key("order-1042").Input(order).OnFailure(perdure.UndoRung())
 //	job.Step("reserve", "stock").With(map[string]any{"sku": "${input.sku}"}).Undo()
@@ -24,7 +24,7 @@ type JobBuilder struct {
 	job   builtJob
 	steps []*StepBuilder
 	chain bool
-	err   error // the first value that is no JSON
+	err   error // of the first value that cannot be encoded as JSON
 }
 
 // builtJob is the JSON of a definition; docs/definition.md describes it.
@@ -69,10 +69,11 @@ func (s builtSteps) MarshalJSON() ([]byte, error) {
 // Define begins a job of this type.
 func Define(typ string) *JobBuilder { return &JobBuilder{job: builtJob{Type: typ}} }
 
-// Key is the idempotency key: submitted again, it is the same job. Like every text it may hold ${…} of the input.
+// Key sets the idempotency key: a second submission with the same key is the same job. Like every text, it may contain
+// ${…} of the input.
 func (b *JobBuilder) Key(key string) *JobBuilder { b.job.Key = key; return b }
 
-// Priority is 0 to 9, 9 first.
+// Priority sets the priority, 0 to 9. A higher one goes first.
 func (b *JobBuilder) Priority(p int) *JobBuilder { b.job.Priority = p; return b }
 
 // Label adds a label.
@@ -84,19 +85,19 @@ func (b *JobBuilder) Label(name, value string) *JobBuilder {
 	return b
 }
 
-// Input is what the job's expressions see as input: anything that is JSON.
+// Input sets the value that the job's expressions see as input: anything that can be encoded as JSON.
 func (b *JobBuilder) Input(v any) *JobBuilder { b.job.Input = b.json("input", v); return b }
 
-// OnFailure is the escalation ladder of steps that have none of their own.
+// OnFailure sets the escalation ladder of steps that have none of their own.
 func (b *JobBuilder) OnFailure(rungs ...Rung) *JobBuilder { b.job.OnFailure = rungs; return b }
 
-// CompleteWithin is the deadline of the whole job, counted from its submission.
+// CompleteWithin sets the deadline of the whole job, counted from its submission.
 func (b *JobBuilder) CompleteWithin(d time.Duration) *JobBuilder {
 	b.job.CompleteWithin = Duration(d)
 	return b
 }
 
-// States gives the states undone and done names of your own.
+// States sets your own names for the states undone and done.
 func (b *JobBuilder) States(undone, done string) *JobBuilder {
 	b.job.States = &StateNames{Undone: undone, Done: done}
 	return b
@@ -105,7 +106,7 @@ func (b *JobBuilder) States(undone, done string) *JobBuilder {
 // Chain makes each step come after the one before it.
 func (b *JobBuilder) Chain() *JobBuilder { b.chain = true; return b }
 
-// Step adds a step, carried out by this agent.
+// Step adds a step, which is carried out by the given agent.
 func (b *JobBuilder) Step(name, agent string) *StepBuilder {
 	s := &StepBuilder{job: b, name: name, step: builtStep{Agent: agent}}
 	b.steps = append(b.steps, s)
@@ -137,7 +138,7 @@ type StepBuilder struct {
 	step builtStep
 }
 
-// Action is the action that the agent carries out. The default is the step's name.
+// Action sets the action that the agent carries out. The default is the step's name.
 func (s *StepBuilder) Action(name string) *StepBuilder { s.step.Action = name; return s }
 
 // After names the steps that come before this one.
@@ -149,18 +150,18 @@ func (s *StepBuilder) After(names ...string) *StepBuilder {
 // When skips the step if the expression is false.
 func (s *StepBuilder) When(expression string) *StepBuilder { s.step.When = expression; return s }
 
-// With is the step's input: anything that is JSON. Texts in it may hold ${…}, which is computed when the step is
-// dispatched. Texts that other people wrote belong into the job's Input, or go through Literal.
+// With sets the step's input: anything that can be encoded as JSON. Texts in it may contain ${…}, which is computed when
+// the step is dispatched. Put texts from other people into the job's Input, or wrap them in Literal.
 func (s *StepBuilder) With(v any) *StepBuilder {
 	s.step.With = s.job.json(fmt.Sprintf("with of step %s", s.name), v)
 	return s
 }
 
-// Undo says that the step can be undone, by the same action of the same agent in the other direction.
+// Undo declares that the step can be undone, by the same action of the same agent in the undo direction.
 func (s *StepBuilder) Undo() *StepBuilder { return s.UndoBy(UndoDefinition{}) }
 
-// Limit lets each run of the step hold amount permits of a limit while it runs, and each undo run as well. With a key, which
-// may hold ${…}, the limit's bound for each key counts too. An empty key is none.
+// Limit makes each run of the step hold amount permits of a limit, undo runs included. If key is not empty, the limit's
+// bound for each key applies as well. The key may contain ${…}.
 func (s *StepBuilder) Limit(name, key string, amount int) *StepBuilder {
 	s.step.Limits = append(s.step.Limits, StepLimit{name, key, amount})
 	return s
@@ -174,22 +175,22 @@ func (s *StepBuilder) UndoWith(v any) *StepBuilder {
 // UndoBy is Undo with another agent, action, input, deadline or retry.
 func (s *StepBuilder) UndoBy(d UndoDefinition) *StepBuilder { s.step.Undo = &d; return s }
 
-// CompleteWithin is the deadline of each run, counted from its dispatch.
+// CompleteWithin sets the deadline of each run, counted from its dispatch.
 func (s *StepBuilder) CompleteWithin(d time.Duration) *StepBuilder {
 	s.step.CompleteWithin = Duration(d)
 	return s
 }
 
-// Retry is how often and how soon a failed run is tried again.
+// Retry sets how often and how soon a failed run is retried.
 func (s *StepBuilder) Retry(r Retry) *StepBuilder { s.step.Retry = &r; return s }
 
-// OnFailure is the step's escalation ladder.
+// OnFailure sets the step's escalation ladder.
 func (s *StepBuilder) OnFailure(rungs ...Rung) *StepBuilder { s.step.OnFailure = rungs; return s }
 
 // Step adds the next step of the job.
 func (s *StepBuilder) Step(name, agent string) *StepBuilder { return s.job.Step(name, agent) }
 
-// Define implements Definable: it is the whole job.
+// Define implements Definable. It returns the whole job.
 func (s *StepBuilder) Define() (json.RawMessage, error) { return s.job.Define() }
 
 // Literal is a value of With in which no text is an expression.
@@ -202,23 +203,23 @@ func (l literal) MarshalJSON() ([]byte, error) {
 	return bytes.ReplaceAll(raw, []byte("${"), []byte("$${")), err
 }
 
-// Rung is one measure of an escalation ladder. The ladder begins when the retries of a step are used up; each rung
-// follows when the one before it did not help. A ladder that does not end otherwise ends in ParkRung.
+// Rung is one measure of an escalation ladder. The ladder begins when the retries of a step are used up. Each rung
+// follows if the one before it did not help. A ladder that does not end otherwise ends in ParkRung.
 type Rung struct{ json any }
 
 // MarshalJSON writes the rung as the job file has it.
 func (r Rung) MarshalJSON() ([]byte, error) { return json.Marshal(r.json) }
 
-// ParkRung parks the step: it waits until an operator has looked at it.
+// ParkRung parks the step: it waits until an operator acts.
 func ParkRung() Rung { return Rung{"park"} }
 
 // UndoRung undoes the whole job.
 func UndoRung() Rung { return Rung{"undo"} }
 
-// SkipRung goes on without the step.
+// SkipRung continues without the step.
 func SkipRung() Rung { return Rung{"skip"} }
 
-// WaitRung tries again after d, and does so at most the given number of times.
+// WaitRung retries after d, at most the given number of times.
 func WaitRung(d time.Duration, times int) Rung {
 	return Rung{map[string]any{"wait": Duration(d), "times": times}}
 }
@@ -226,5 +227,5 @@ func WaitRung(d time.Duration, times int) Rung {
 // RestartRung undoes the job and does it again, at most the given number of times in the life of the job.
 func RestartRung(times int) Rung { return Rung{map[string]any{"restart": times}} }
 
-// AlertRung raises an alert of this name, and goes on to the next rung.
+// AlertRung raises an alert with this name, and continues with the next rung.
 func AlertRung(name string) Rung { return Rung{map[string]any{"alert": name}} }

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// StateNames are a user's own names for the two poles.
+// StateNames are a user's own names for the states undone and done.
 type StateNames struct {
 	Undone string `json:"undone,omitempty"`
 	Done   string `json:"done,omitempty"`
 }
 
-// Name is the user's name for s.
+// Name returns the user's name for s.
 func (n *StateNames) Name(s State) string {
 	switch {
 	case n != nil && s == Undone && n.Undone != "":
@@ -25,7 +25,7 @@ func (n *StateNames) Name(s State) string {
 	return s.String()
 }
 
-// UndoDefinition says how a step is undone; what it leaves out is the step's own.
+// UndoDefinition describes how a step is undone. Fields that are missing have the step's own values.
 type UndoDefinition struct {
 	Agent          string          `json:"agent,omitempty"`
 	Action         string          `json:"action,omitempty"`
@@ -34,15 +34,15 @@ type UndoDefinition struct {
 	Retry          *Retry          `json:"retry,omitempty"`
 }
 
-// Retry is how often and how soon a failed run is tried again, with full jitter.
+// Retry describes how often and how soon a failed run is retried, with full jitter.
 type Retry struct {
 	Attempts   int      `json:"attempts,omitempty"`
 	Backoff    Duration `json:"backoff,omitempty"`
 	MaxBackoff Duration `json:"maxBackoff,omitempty"`
-	NotOn      []string `json:"notOn,omitempty"` // error codes that are not worth another attempt
+	NotOn      []string `json:"notOn,omitempty"` // error codes after which a retry is pointless
 }
 
-// Duration is a time.Duration that reads and prints Go's syntax, and d for days.
+// Duration is a time.Duration whose text is Go's syntax, with d for days.
 type Duration time.Duration
 
 func (d Duration) String() string {

@@ -12,21 +12,21 @@ import (
 type Code string
 
 const (
-	CodeInvalid         Code = "invalid"         // the request or definition is wrong; see Fields
-	CodeMalformed       Code = "malformed"       // not even readable
+	CodeInvalid         Code = "invalid"         // the request or definition has errors; see Fields
+	CodeMalformed       Code = "malformed"       // not readable
 	CodeTooLarge        Code = "tooLarge"        // over one of the bounds
 	CodeNotFound        Code = "notFound"        //
-	CodeConflict        Code = "conflict"        // the rules refuse it as things stand
-	CodeBacklogFull     Code = "backlogFull"     // try again later
+	CodeConflict        Code = "conflict"        // not allowed in the present state
+	CodeBacklogFull     Code = "backlogFull"     // too many unsettled jobs: try again later
 	CodeTooManyRequests Code = "tooManyRequests" // the node has reached a bound: try again later
 	CodeForbidden       Code = "forbidden"       //
 	CodeMisdirected     Code = "misdirected"     // the request names a host that the node does not serve
 	CodeUnavailable     Code = "unavailable"     // the store is not reachable, or the node is draining
 	CodeSchema          Code = "schema"          // the store's schema is missing, older or newer
-	CodeInUse           Code = "inUse"           // another process has the store
+	CodeInUse           Code = "inUse"           // another process uses the store
 )
 
-// Error is a refusal: nothing was changed. It says where, what, and how to mend it.
+// Error is a refusal: nothing was changed. Its message says where, what, and how to mend it.
 type Error struct {
 	Code    Code
 	Message string
@@ -34,8 +34,8 @@ type Error struct {
 	Fields  []FieldError
 }
 
-// FieldError is one fault of a definition or request. Line and Column count from 1 and are 0 where
-// there is no text to point into; Pointer is an RFC 6901 JSON pointer.
+// FieldError is one error in a definition or request. Line and Column count from 1; they are 0 if there is no text.
+// Pointer is an RFC 6901 JSON pointer.
 type FieldError struct {
 	Pointer string `json:"pointer"`
 	Line    int    `json:"line,omitempty"`
@@ -63,8 +63,9 @@ func Refuse(code Code, format string, args ...any) *Error {
 // maxFaultsNamed is how many faults the message of a refusal names.
 const maxFaultsNamed = 5
 
-// WithoutLines is the refusal of a definition that was built in a program and so has no lines and columns: places are
-// JSON pointers. The message names the faults, those that are deepest in the definition first: they say most.
+// WithoutLines returns the refusal of a definition that was built in a program, and therefore has JSON pointers in place
+// of lines and columns. The message names the errors, those that are deepest in the definition first, because they are
+// the most specific.
 func (e *Error) WithoutLines() *Error {
 	if len(e.Fields) == 0 {
 		return e
@@ -98,7 +99,7 @@ func (e *Error) WithoutLines() *Error {
 	return u
 }
 
-// CodeOf is the code of a refusal, or "" for any other error.
+// CodeOf returns the code of a refusal; "" for any other error.
 func CodeOf(err error) Code {
 	var e *Error
 	if errors.As(err, &e) {

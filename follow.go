@@ -12,12 +12,11 @@ import (
 	"github.com/perdure/perdure/internal/plain"
 )
 
-// What a program asks of jobs, near or far: jobs is a node, or a client of a server. A job is named by ref: its
-// id, a prefix of one that is unique, its key, or @latest.
+// These functions are for programs that use jobs. jobs is a node in this process, or a client of a server. ref names a
+// job: its id, a unique prefix of the id, its key, or @latest.
 
-// Submit stores a job that was built in Go. created is false where the same key and definition were submitted
-// before. What is wrong with the definition is refused with the errors that a file gets, whose places are JSON
-// pointers into the definition.
+// Submit stores a job that was built in Go. created is false if the same key and definition were submitted before.
+// Errors in the definition are the same as for a file, with JSON pointers as places.
 func Submit(ctx context.Context, jobs Jobs, job Definable) (view *JobView, created bool, err error) {
 	if job == nil {
 		return nil, false, Refuse(CodeInvalid, "there is no job to submit: it is nil")
@@ -33,12 +32,11 @@ func Submit(ctx context.Context, jobs Jobs, job Definable) (view *JobView, creat
 	return view, created, err
 }
 
-// Wait waits until the job is at rest: settled, done or undone; or parked, for a person to look at it. Where ctx
-// ends before that, so does Wait: with its error, and with what the job waits for, such as an agent that no node runs.
-// The job goes on.
+// Wait waits until the job is settled (done or undone) or parked. If ctx ends before that, Wait returns its error and
+// why the job is not finished, such as an agent that no node runs. The job continues.
 func Wait(ctx context.Context, jobs Jobs, ref string) (*JobView, error) {
 	for {
-		v, err := jobs.Job(ctx, ref, MaxDuration) // as long as it likes: a far one bears an outage only as long as it waits
+		v, err := jobs.Job(ctx, ref, MaxDuration) // without an end: a client retries during an outage only for as long as it waits
 		switch {
 		case ctx.Err() != nil && (err != nil || !v.AtRest()):
 			return nil, stillOpen(ctx, jobs, ref, err)
@@ -50,10 +48,10 @@ func Wait(ctx context.Context, jobs Jobs, ref string) (*JobView, error) {
 	}
 }
 
-// lastLook is how long it may take to find out what a job waits for, once its caller does not wait any more.
+// lastLook is how long a query for the reason may take after the caller's context has ended.
 const lastLook = time.Second
 
-// stillOpen is the error of a ctx that ended before the job was at rest: it says why the job is not.
+// stillOpen returns the error of a ctx that ended before the job was settled or parked, with the reason.
 func stillOpen(ctx context.Context, jobs Jobs, ref string, err error) error {
 	switch {
 	case err == nil:
@@ -73,7 +71,7 @@ func stillOpen(ctx context.Context, jobs Jobs, ref string, err error) error {
 // maxReasonsTold is how many steps an error names.
 const maxReasonsTold = 3
 
-// whyOpen is why the first steps of a job are not running. Those that only wait for others say nothing new.
+// whyOpen returns why the first steps of a job are not running. Steps that only wait for others are left out.
 func (v *JobView) whyOpen() string {
 	var told []string
 	for _, s := range v.Steps {
@@ -92,10 +90,10 @@ func (v *JobView) whyOpen() string {
 	return ": " + strings.Join(told, "; ")
 }
 
-// Watch is the moves of a job: first the whole of it, then what has changed (only the steps that moved), and
-// the whole again when it is at rest, which ends it. Where a server far away had to be asked anew, it begins again with
-// the whole: no state that lasts is missed, if not each that was passed through. The last of all is an error, if there is one; where ctx has ended,
-// it says what the job waits for, as that of Wait.
+// Watch returns the changes of a job: first the whole job, then what has changed (only the steps that changed), and the
+// whole job again when it is settled or parked, which ends the sequence. After a reconnection to a remote server, it
+// begins again with the whole job: no lasting state is missed, but a state that was passed through may be. The last
+// element may be an error. If ctx has ended, the error says what the job waits for, as that of Wait does.
 //
 //	for view, err := range perdure.Watch(ctx, node, "order-1042") { … }
 func Watch(ctx context.Context, jobs Jobs, ref string) iter.Seq2[*JobView, error] {
@@ -117,7 +115,7 @@ func Watch(ctx context.Context, jobs Jobs, ref string) iter.Seq2[*JobView, error
 	}
 }
 
-// All is the jobs that a query selects, newest first, page by page. The last of all is an error, if there is one.
+// All returns the jobs that a query selects, newest first, page by page. The last element may be an error.
 func All(ctx context.Context, jobs Jobs, q JobQuery) iter.Seq2[*JobView, error] {
 	return func(yield func(*JobView, error) bool) {
 		for {
@@ -138,7 +136,7 @@ func All(ctx context.Context, jobs Jobs, q JobQuery) iter.Seq2[*JobView, error] 
 	}
 }
 
-// AtRest says whether nothing moves unless a person acts.
+// AtRest reports whether the job is settled or parked: then it does not change unless an operator acts.
 func (v *JobView) AtRest() bool { return v.Phase == Settled || v.Phase == Parked }
 
 // OutputOf decodes the output of a step of the job. It returns an error if the job is nil, if the step does not exist

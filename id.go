@@ -25,13 +25,13 @@ func (id JobID) AppendText(b []byte) ([]byte, error) {
 
 func (id JobID) IsZero() bool { return id == JobID{} }
 
-// Compare is by age, as ids begin with the time.
+// Compare orders ids by age, because they begin with the time.
 func (id JobID) Compare(o JobID) int { return bytes.Compare(id[:], o[:]) }
 
 func (id JobID) MarshalText() ([]byte, error)        { return []byte(id.String()), nil }
 func (id *JobID) UnmarshalText(b []byte) (err error) { *id, err = ParseJobID(string(b)); return err }
 
-// ParseJobID reads what String prints.
+// ParseJobID parses what String returns.
 func ParseJobID(s string) (id JobID, err error) {
 	digits, ok := strings.CutPrefix(s, jobIDPrefix)
 	if !ok || len(digits) != 32 || strings.ToLower(digits) != digits {

@@ -2,16 +2,15 @@ package perdure
 
 import "time"
 
-// Reason says why an unsettled step is not running, or since when it is. It is made here alone, so
-// that API, command line and console say the same.
+// Reason says why an unsettled step is not running. API, command line and console show the same reasons.
 type Reason struct {
 	Kind    ReasonKind   `json:"reason"`
 	Text    string       `json:"text"`
-	Steps   []string     `json:"steps,omitempty"` // afterSteps: the first ten of them
-	Count   int          `json:"count,omitempty"` // afterSteps: how many
+	Steps   []string     `json:"steps,omitempty"` // afterSteps: the first ten
+	Count   int          `json:"count,omitempty"` // afterSteps: their number
 	Agent   string       `json:"agent,omitempty"`
 	Limit   string       `json:"limit,omitempty"`
-	Key     string       `json:"key,omitempty"` // of the limit, if it is one key that has no room
+	Key     string       `json:"key,omitempty"` // limit: the key, if the limit is full for one key
 	Max     *int         `json:"max,omitempty"`
 	Used    int          `json:"used,omitempty"`
 	Holders []HolderView `json:"holders,omitempty"`
@@ -20,20 +19,20 @@ type Reason struct {
 	Code    string       `json:"code,omitempty"`
 }
 
-// ReasonKind is the closed list of reasons.
+// ReasonKind is the kind of a reason.
 type ReasonKind string
 
 const (
-	WhyAfterSteps ReasonKind = "afterSteps" // neighbours are not settled
-	WhyNoAgent    ReasonKind = "noAgent"    // nobody has asked for this agent's work lately
-	WhyAgentBusy  ReasonKind = "agentBusy"  // ready; whoever asks for this agent's work has not come to it yet
-	WhyLimit      ReasonKind = "limit"      // a limit is full; with Max 0 it stops all work
-	WhyBackoff    ReasonKind = "backoff"    // again later, after a failure
-	WhyNotYet     ReasonKind = "notYet"     // sleeps
-	WhyHeld       ReasonKind = "held"       // an earlier run, whose holder is dead, may still act
-	WhyApproval   ReasonKind = "approval"   // waits for a person
+	WhyAfterSteps ReasonKind = "afterSteps" // other steps are not settled
+	WhyNoAgent    ReasonKind = "noAgent"    // no process has claimed runs of this agent lately
+	WhyAgentBusy  ReasonKind = "agentBusy"  // ready; its agent's processes have not claimed it yet
+	WhyLimit      ReasonKind = "limit"      // a limit is full; a limit with Max 0 stops all work
+	WhyBackoff    ReasonKind = "backoff"    // will be retried after a pause
+	WhyNotYet     ReasonKind = "notYet"     // a sleep has not ended
+	WhyHeld       ReasonKind = "held"       // an earlier run, whose holder is gone, may still act
+	WhyApproval   ReasonKind = "approval"   // waits for an operator's approval
 	WhyRunning    ReasonKind = "running"
-	WhyExpired    ReasonKind = "expired" // the run's time is up; the supervisor looks within its period
+	WhyExpired    ReasonKind = "expired" // the run has expired; the supervisor will act shortly
 	WhyParked     ReasonKind = "parked"
-	WhyDeadline   ReasonKind = "deadline" // the job's ultimatum has passed
+	WhyDeadline   ReasonKind = "deadline" // the job's deadline has passed
 )

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Run is one numbered letting-out of a step, as its agent gets it.
+// Run is one numbered attempt of a step, as its agent gets it.
 type Run struct {
 	Job         JobID           `json:"job"`
 	Step        string          `json:"step"`
@@ -13,14 +13,14 @@ type Run struct {
 	Number      int64           `json:"run"`
 	Direction   Direction       `json:"direction"`
 	Input       json.RawMessage `json:"input"`
-	Output      json.RawMessage `json:"output,omitempty"` // undo: of the do run, null if unknown
-	DoKey       string          `json:"doKey,omitempty"`  // undo: the key that the do runs had
-	Key         string          `json:"key"`              // stable over the runs of a turn
+	Output      json.RawMessage `json:"output,omitempty"` // undo: of the do run; null if unknown
+	DoKey       string          `json:"doKey,omitempty"`  // undo: the key of the do runs
+	Key         string          `json:"key"`              // the same for all runs until the step changes direction
 	LockedUntil time.Time       `json:"lockedUntil"`
 	CompleteBy  time.Time       `json:"completeBy"`
 	RemainingMs int64           `json:"remainingMs"` // until LockedUntil, by the store's clock
-	// WaitedMs is how long the claim had waited when RemainingMs was read, by the scheduler's own
-	// clock. Who counts the remaining time from when the claim was sent, plus this, errs early only.
+	// WaitedMs is how long the claim had waited when RemainingMs was read, by the scheduler's own clock. If the
+	// remaining time is counted from the time at which the claim was sent, plus WaitedMs, it can only be too short.
 	WaitedMs    int64  `json:"waitedMs,omitempty"`
 	Priority    int    `json:"priority"`
 	Traceparent string `json:"traceparent,omitempty"`

@@ -2,7 +2,7 @@ package perdure
 
 import "fmt"
 
-// State is where a job or a step is, or is wanted: at one of the two poles, or between them.
+// State is the current or the desired state of a job or step.
 type State uint8
 
 // The poles are Undone and Done. Unsure means that a run was dispatched and its outcome is not known;
@@ -13,18 +13,18 @@ const (
 	Unsure
 )
 
-// Phase is what a job or a step is doing about the difference between current and desired.
+// Phase is what a job or step is doing to reach its desired state.
 type Phase uint8
 
 const (
 	Settled Phase = iota // nothing to do
-	Waiting              // for neighbours, a time, or a person
-	Ready                // may be claimed (steps only)
-	Running              // let out, and the run is valid
-	Parked               // out of the loop until a person acts
+	Waiting              // for other steps, a time, or an operator
+	Ready                // can be claimed (steps only)
+	Running              // dispatched, and the run is valid
+	Parked               // stopped until an operator acts
 )
 
-// Direction is the way a run is let out. Its pole is the state that the run brings about.
+// Direction is the direction of a run: do or undo.
 type Direction uint8
 
 const (
@@ -32,7 +32,7 @@ const (
 	Undo
 )
 
-// Pole is the state that a run in this direction brings about.
+// Pole returns the state that a run in this direction brings about.
 func (d Direction) Pole() State {
 	if d == Undo {
 		return Undone

@@ -8,22 +8,22 @@ import (
 	"github.com/perdure/perdure/internal/plain"
 )
 
-// JobView is a job as the outside sees it: REST, command line and console show the same one.
+// JobView is a job as it is shown by REST, the command line and the console.
 //
-// A view is bounded: an input, an output or a definition of more than MaxShownValue bytes is left out, and so are the
-// inputs and outputs of steps beyond MaxShownValues bytes in all. A value that is left out is replaced by its size.
-// Jobs.Step and Jobs.Definition return such values in full.
+// A view is bounded: an input, an output or a definition of more than MaxShownValue bytes is left out, and so are inputs
+// and outputs of steps beyond MaxShownValues bytes in total. A value that is left out is replaced by its size. Jobs.Step
+// and Jobs.Definition return such values in full.
 type JobView struct {
 	ID          JobID             `json:"id"`
 	Key         string            `json:"key,omitempty"`
 	Type        string            `json:"type"`
 	Priority    int               `json:"priority"`
 	Labels      map[string]string `json:"labels,omitempty"`
-	States      *StateNames       `json:"states,omitempty"` // the user's names for the poles
+	States      *StateNames       `json:"states,omitempty"` // the user's names for undone and done
 	Current     State             `json:"current"`
 	Desired     State             `json:"desired"`
 	Phase       Phase             `json:"phase"`
-	Then        *State            `json:"then,omitempty"` // restart: where it turns once it is back
+	Then        *State            `json:"then,omitempty"` // restart: the desired state after the job is undone
 	Restarts    int               `json:"restarts,omitempty"`
 	Unsettled   int               `json:"unsettled"`
 	CompleteBy  time.Time         `json:"completeBy,omitzero"`
@@ -33,21 +33,21 @@ type JobView struct {
 	SettledAt   time.Time         `json:"settledAt,omitzero"`
 	Input       json.RawMessage   `json:"input,omitempty"`
 	InputBytes  int               `json:"inputBytes,omitempty"` // of an input that is left out
-	// Definition is in canonical form: submitted again, it is the same job (Jobs.Definition). It is not in lists, in
-	// answers to submissions, or in events that have only the steps that moved.
+	// Definition is in canonical form: submitted again, it is the same job (Jobs.Definition). It is missing in lists, in
+	// answers to submissions, and in events that contain only the steps that changed.
 	Definition      json.RawMessage `json:"definition,omitempty"`
 	DefinitionBytes int             `json:"definitionBytes,omitempty"` // of a definition that is left out
-	Alerts          []AlertView     `json:"alerts,omitempty"`          // open ones; not in lists
-	Steps           StepViews       `json:"steps,omitempty"`           // not in lists; complete, save in an event that says so
+	Alerts          []AlertView     `json:"alerts,omitempty"`          // open alerts; missing in lists
+	Steps           StepViews       `json:"steps,omitempty"`           // missing in lists; complete, except in an event that says otherwise
 }
 
-// Mark is the author of an act, and the reason that was given.
+// Mark is the author of an act, and the reason that the author gave.
 type Mark struct {
 	By     string `json:"by"`
 	Reason string `json:"reason,omitempty"`
 }
 
-// StepView is a step as the outside sees it. Why says, of an unsettled one, why it is not running.
+// StepView is a step as it is shown. Why says why an unsettled step is not running.
 type StepView struct {
 	Name        string    `json:"-"`
 	Agent       string    `json:"agent"`
@@ -72,13 +72,13 @@ type StepView struct {
 	Returns     int       `json:"returns,omitempty"`
 	AvailableAt time.Time `json:"availableAt,omitzero"`
 	Outcome     Outcome   `json:"outcome,omitempty"`
-	// Input is what the latest run was handed or, after an edit, what the next run will be handed. It is missing before
-	// the first dispatch, and if it was not stored and cannot be rendered from what is stored.
+	// Input is the input of the latest run or, after an edit, of the next run. It is missing before the first dispatch,
+	// and if it was not stored and cannot be rendered from what is stored.
 	Input       json.RawMessage `json:"input,omitempty"`
 	InputBytes  int             `json:"inputBytes,omitempty"` // of an input that is left out
 	Output      json.RawMessage `json:"output,omitempty"`
 	OutputBytes int             `json:"outputBytes,omitempty"` // of an output that is left out
-	// Limits are those of which each run of the step holds permits, with the keys as they were computed when the step
+	// Limits are the limits of which each run of the step holds permits, with the keys that were computed when the step
 	// became ready. It is missing before that.
 	Limits    []StepLimit     `json:"limits,omitempty"`
 	LastError *RunError       `json:"lastError,omitempty"`
@@ -89,7 +89,7 @@ type StepView struct {
 	Why       *Reason         `json:"why,omitempty"`
 }
 
-// StepLimit is a limit that a step names, and how many permits of it each of its runs holds. An empty key is none.
+// StepLimit is a limit that a step names, with the number of permits that each run holds. The key may be empty.
 type StepLimit struct {
 	Name   string `json:"name"`
 	Key    string `json:"key,omitempty"`
@@ -103,10 +103,10 @@ type StepDetail struct {
 	StepView
 }
 
-// StepViews are in the order of the definition; as JSON they are an object in that order.
+// StepViews are in the order of the definition. Their JSON form is an object in that order.
 type StepViews []StepView
 
-// Get finds a step by name; nil if there is none.
+// Get returns the step with a name; nil if there is none.
 func (v StepViews) Get(name string) *StepView {
 	for i := range v {
 		if v[i].Name == name {
@@ -116,7 +116,7 @@ func (v StepViews) Get(name string) *StepView {
 	return nil
 }
 
-// MarshalJSON does not escape HTML in outputs: the encoder of the whole may still do so.
+// MarshalJSON does not escape HTML characters in outputs. The encoder of the enclosing value may do so.
 func (v StepViews) MarshalJSON() ([]byte, error) {
 	return plain.Object(len(v), func(i int) (string, any) { return v[i].Name, &v[i] })
 }
@@ -142,10 +142,10 @@ func (v *StepViews) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// AlertView is an alert as the outside sees it.
+// AlertView is an alert as it is shown.
 type AlertView struct {
 	ID       int64     `json:"id"`
-	Job      JobID     `json:"job,omitzero"` // none: it is the whole store's
+	Job      JobID     `json:"job,omitzero"` // zero: the alert concerns the whole store
 	Step     string    `json:"step,omitempty"`
 	Kind     AlertKind `json:"kind"`
 	Name     string    `json:"name,omitempty"`
@@ -155,23 +155,23 @@ type AlertView struct {
 	ClosedBy string    `json:"closedBy,omitempty"`
 }
 
-// AlertKind says what raised an alert.
+// AlertKind is the reason for an alert.
 type AlertKind string
 
 const (
-	AlertParked   AlertKind = "parked"   // closed by what unparks
-	AlertApproval AlertKind = "approval" // waits for a person; closed as parked is
-	AlertUndo     AlertKind = "undo"     // by policy; closes when the job rests
+	AlertParked   AlertKind = "parked"   // closed when the step is no longer parked
+	AlertApproval AlertKind = "approval" // waits for an operator's approval; closed as parked is
+	AlertUndo     AlertKind = "undo"     // raised by the ladder; closed when the job is settled or parked
 	AlertRestart  AlertKind = "restart"  // as undo
-	AlertWaiting  AlertKind = "waiting"  // on a wait rung; this and the rest close when the job settles
+	AlertWaiting  AlertKind = "waiting"  // raised by a wait rung; this and the following are closed when the job settles
 	AlertNamed    AlertKind = "alert"
 	AlertOverdue  AlertKind = "overdue"
-	AlertRefused  AlertKind = "refused" // a posted submission that is no job; closed by hand
-	AlertClock    AlertKind = "clock"   // of no job: the database server's clock was set; closed by hand
-	AlertSetback  AlertKind = "setback" // of no job: the store may have lost commits; closed by hand, or after a failover without loss
+	AlertRefused  AlertKind = "refused" // a submission in a caller's transaction was refused; closed by an operator
+	AlertClock    AlertKind = "clock"   // without a job: the database server's clock was set; closed by an operator
+	AlertSetback  AlertKind = "setback" // without a job: the store may have lost commits; closed by an operator, or after a failover without loss
 )
 
-// Holds says whether the alert stands for a step that only a person can move.
+// Holds reports whether the alert concerns a step that only an operator can move on.
 func (k AlertKind) Holds() bool { return k == AlertParked || k == AlertApproval }
 
 // NodeState says whether a node is assumed to be working. A dead node is still listed for a day.
@@ -182,7 +182,7 @@ const (
 	NodeDead  NodeState = "dead"
 )
 
-// NodeView is a process of the grid as the outside sees it, with the roles that it has.
+// NodeView is a node as it is shown, with its roles.
 type NodeView struct {
 	ID       string         `json:"id"`
 	State    NodeState      `json:"state"`
@@ -191,29 +191,29 @@ type NodeView struct {
 	Version  string         `json:"version"`
 	Listen   string         `json:"listen,omitempty"`
 	Agents   []string       `json:"agents"`
-	Slots    map[string]int `json:"slots"`    // of each agent: runs that it takes at once here
+	Slots    map[string]int `json:"slots"`    // for each agent, the number of runs at once
 	Leads    []RoleView     `json:"leads"`    // the roles that it leads
-	StandsBy []RoleView     `json:"standsBy"` // and those that it would take over
+	StandsBy []RoleView     `json:"standsBy"` // the roles of which it is the standby
 	Since    time.Time      `json:"since"`
 	SeenAt   time.Time      `json:"seenAt"`
 }
 
-// AgentView is an agent as the outside sees it.
+// AgentView is an agent as it is shown.
 type AgentView struct {
 	Name string `json:"name"`
 	AgentSettings
-	Holders int       `json:"holders"`         // that have claimed its runs in the last day
-	SeenAt  time.Time `json:"seenAt,omitzero"` // the latest claim
+	Holders int       `json:"holders"`         // processes that have claimed its runs in the last day
+	SeenAt  time.Time `json:"seenAt,omitzero"` // time of the latest claim
 }
 
-// RoleView is what a node has in a role: it leads it, or stands by for it. The epoch is that of the role's leader.
+// RoleView is a role that a node leads, or of which it is the standby. The epoch is that of the leader.
 type RoleView struct {
 	Role  string    `json:"role"`
 	Epoch int64     `json:"epoch"`
-	Until time.Time `json:"until"` // unless it is heard of before
+	Until time.Time `json:"until"` // unless it is renewed before
 }
 
-// EntryView is a line of a job's history as the outside sees it.
+// EntryView is an entry of a job's history as it is shown.
 type EntryView struct {
 	Step   string    `json:"step,omitempty"`
 	Run    int64     `json:"run,omitempty"`
@@ -223,7 +223,7 @@ type EntryView struct {
 	Detail string    `json:"detail,omitempty"`
 }
 
-// LimitView is a limit with who holds its permits (the first hundred of them).
+// LimitView is a limit with the holders of its permits (the first hundred).
 type LimitView struct {
 	Name string `json:"name"`
 	LimitSettings
@@ -236,11 +236,11 @@ type HolderView struct {
 	Job    JobID  `json:"job"`
 	Step   string `json:"step,omitempty"`
 	Run    int64  `json:"run,omitempty"`
-	Key    string `json:"key,omitempty"`    // of a limit of a user's own
-	Amount int    `json:"amount,omitempty"` // 0: 1
+	Key    string `json:"key,omitempty"`    // of a user's own limit
+	Amount int    `json:"amount,omitempty"` // 0 means 1
 }
 
-// Page is one page of a list. No NextCursor: it was the last.
+// Page is one page of a list. The last page has no NextCursor.
 type Page[T any] struct {
 	Items      []T    `json:"items"`
 	NextCursor string `json:"nextCursor,omitempty"`

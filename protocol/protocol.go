@@ -16,34 +16,34 @@ import (
 	"github.com/perdure/perdure/internal/plain"
 )
 
-// Exchange is all that an agent host asks of a scheduler, near or far.
+// Exchange is everything that an agent host needs from a scheduler, in the same process or remote.
 type Exchange interface {
 	Claim(context.Context, Claim) ([]perdure.Run, error)
-	// Report answers each report, in their order. Where next is given, so are the runs of that claim, which is served
-	// together with the reports: what they make ready need not be stored and found again. Its Holder is the reports',
-	// it has a RequestID, and does not wait.
+	// Report answers each report, in their order. If next is not nil, it also returns the runs of that claim, which is
+	// served together with the reports: steps that the reports make ready need not be stored and found again. The Holder
+	// of next is that of the reports, it has a RequestID, and it does not wait.
 	Report(ctx context.Context, holder string, reports []Report, next *Claim) ([]ReportResult, []perdure.Run, error)
 	Heartbeat(ctx context.Context, holder string, beats []Heartbeat) ([]HeartbeatResult, error)
 }
 
-// Server is what a node does for all of its callers: for programs and operators, and for agent hosts.
+// Server is everything that a node offers: to programs and operators, and to agent hosts.
 type Server interface {
 	perdure.Service
 	Exchange
 }
 
-// Claim asks for runs of one agent.
+// Claim requests runs of one agent.
 type Claim struct {
 	Agent     string
 	Holder    string
 	Max       int           // 1 to MaxBatch
-	Wait      time.Duration // how long to wait for work; 0: not at all
-	Heartbeat time.Duration // promised: a run is the holder's for so long after each heartbeat; 0: until completeBy
-	RequestID string        // repeated, it returns the same runs while they are valid and unreported
-	First     bool          // no claim had this RequestID before: there is nothing to be found by it
+	Wait      time.Duration // how long to wait for runs; 0: not at all
+	Heartbeat time.Duration // promised interval: a run belongs to the holder for this long after each heartbeat; 0: until its deadline
+	RequestID string        // a repeated claim returns the same runs while they are valid and not reported
+	First     bool          // no earlier claim had this RequestID, so no runs need be searched for it
 }
 
-// Report tells how a run ended.
+// Report is the end of a run.
 type Report struct {
 	Job     perdure.JobID     `json:"job"`
 	Step    string            `json:"step"`
@@ -51,8 +51,8 @@ type Report struct {
 	Outcome perdure.Outcome   `json:"outcome"`
 	Output  json.RawMessage   `json:"output,omitempty"`
 	Error   *perdure.RunError `json:"error,omitempty"`
-	// Effect "none" says that the run changed nothing. "unknown", for returned alone, says that the
-	// run was cut short by a drain: it counts no failure, and the step stays unsure.
+	// Effect "none" says that the run has changed nothing. "unknown", for returned runs only, says that a drain has
+	// interrupted the run: no failure is counted, and the step stays unsure.
 	Effect string `json:"effect,omitempty"`
 }
 
@@ -61,7 +61,7 @@ const (
 	EffectUnknown = "unknown"
 )
 
-// ReportResult answers one report.
+// ReportResult is the answer to one report.
 type ReportResult struct {
 	Accepted bool          `json:"accepted"`
 	Reason   RefusalReason `json:"reason,omitempty"`
@@ -72,7 +72,7 @@ type ReportResult struct {
 type RefusalReason string
 
 const (
-	RefusedLate      RefusalReason = "late"      // at or past lockedUntil, and not let out again
+	RefusedLate      RefusalReason = "late"      // after lockedUntil, and the step was not dispatched again
 	RefusedStale     RefusalReason = "stale"     // a newer run was dispatched
 	RefusedConflict  RefusalReason = "conflict"  // answered before, with another outcome
 	RefusedUnknown   RefusalReason = "unknown"   // never dispatched
@@ -88,7 +88,7 @@ type Heartbeat struct {
 	Progress json.RawMessage `json:"progress,omitempty"`
 }
 
-// HeartbeatResult answers one heartbeat. Stop says that the run is no longer wanted or no longer valid.
+// HeartbeatResult is the answer to one heartbeat. Stop says that the run is no longer wanted or no longer valid.
 type HeartbeatResult struct {
 	Job         perdure.JobID `json:"job"`
 	Step        string        `json:"step"`
@@ -96,11 +96,11 @@ type HeartbeatResult struct {
 	LockedUntil time.Time     `json:"lockedUntil"`
 	RemainingMs int64         `json:"remainingMs"`
 	Stop        bool          `json:"stop"`
-	Reason      string        `json:"reason,omitempty"` // late, stale, unknown, forbidden; undo or redo where desired was flipped
+	Reason      string        `json:"reason,omitempty"` // late, stale, unknown, forbidden; undo or redo if the desired state has changed
 }
 
-// ReportOf is the report that a handler's answer makes. It is one that every store takes: an output
-// that is no JSON, or over a bound, makes a failed report; the texts of an error are cut to size.
+// ReportOf makes the report from a handler's result. Every store accepts it: if the output is not JSON, or over a bound,
+// the report is a failure, and the texts of an error are shortened.
 func ReportOf(run *perdure.Run, output json.RawMessage, err error) Report {
 	r := Report{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: perdure.OutcomeDone}
 	if err == nil {
@@ -128,8 +128,8 @@ func ReportOf(run *perdure.Run, output json.RawMessage, err error) Report {
 	return r
 }
 
-// payload brings an output into the form in which it travels and is measured: compact, and valid
-// UTF-8. One broken output must not spoil the call that carries it with others.
+// payload normalizes an output as it is sent and measured: compact, and valid UTF-8. One invalid output must not
+// invalidate the other reports of a call.
 func payload(output json.RawMessage) (json.RawMessage, error) {
 	if len(output) == 0 {
 		return nil, nil
@@ -148,7 +148,7 @@ func payload(output json.RawMessage) (json.RawMessage, error) {
 	return b, nil
 }
 
-// Check says what is wrong with a report in itself; nil where nothing is.
+// Check returns what is wrong with a report; nil if it is valid.
 func (rep *Report) Check() error {
 	switch rep.Outcome {
 	case perdure.OutcomeDone, perdure.OutcomeFailed, perdure.OutcomeRejected, perdure.OutcomeReturned:

@@ -10,8 +10,8 @@ import (
 // Here does nothing.
 func Here(Point) {}
 
-// Check refuses an environment that would have the process killed in a build that was made for it: who sets
-// that and finds that nothing dies would believe that all is well.
+// Check refuses to start if the environment variable for crash points is set in a build without them: otherwise a test
+// that sets it would pass without a crash.
 func Check() error {
 	for _, name := range []string{Env, EnvLog} {
 		if os.Getenv(name) != "" {

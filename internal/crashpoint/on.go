@@ -14,7 +14,7 @@ import (
 
 var (
 	armed Point
-	left  atomic.Int64 // how often it is passed before it kills
+	left  atomic.Int64 // how often the point is passed before it kills the process
 	log   *os.File
 	wrong error
 )
@@ -45,7 +45,7 @@ func arm(point, path string) (err error) {
 	return nil
 }
 
-// Here is where the process dies, if it was told to.
+// Here kills the process if the point is armed.
 func Here(p Point) {
 	if log != nil {
 		_, _ = log.WriteString(string(p) + "\n")
@@ -58,5 +58,5 @@ func Here(p Point) {
 	select {}
 }
 
-// Check says what is wrong with how the points were armed.
+// Check returns what is wrong with the environment variable that arms points.
 func Check() error { return wrong }

@@ -1,23 +1,23 @@
-// Package crashpoint names the instants before and after every write and every send of this program, so that
-// a test can kill it at each of them (F116).
+// Package crashpoint names the instants before and after every write and every send of this program, so that a test can
+// kill it at each of them (F116).
 //
-// In a build with the tag crashpoints a process that finds PERDURE_CRASHPOINT=NAME or NAME:N in its environment
-// kills itself with SIGKILL when it comes to that point for the N-th time. Without the tag, as in every build
-// that ships, Here is empty and costs nothing, and the program refuses to start with that variable set.
+// In a build with the tag crashpoints, a process that finds PERDURE_CRASHPOINT=NAME or NAME:N in its environment kills
+// itself with SIGKILL when it reaches that point for the N-th time. Without the tag, as in every released build, Here is
+// empty and costs nothing, and the program refuses to start with that variable set.
 package crashpoint
 
 import "slices"
 
-// Env arms a point; EnvLog names a file to which the name of each point is appended when it is come by.
+// Env arms a point. EnvLog names a file to which the name of each point is appended when it is reached.
 const (
 	Env    = "PERDURE_CRASHPOINT"
 	EnvLog = "PERDURE_CRASHPOINT_LOG"
 )
 
-// Point is an instant in the program, named after the part and what it is about to do, or has just done.
+// Point is an instant in the program. Its name has the component, and what it is about to do or has just done.
 type Point string
 
-// REST: a call was read and goes to the node; the node has answered, and the client has not been told.
+// REST: a request was read and is passed to the node; the node has answered, and the client has no answer yet.
 const (
 	RestSubmit          Point = "rest.submit"
 	RestSubmitAnswer    Point = "rest.submit.answer"
@@ -35,8 +35,7 @@ const (
 	RestLimitAnswer     Point = "rest.limit.answer"
 )
 
-// Scheduler: what is asked of it before it is queued and after it is committed; and a transaction, from its
-// locks to its answers.
+// Scheduler: before a request is queued and after it is committed; and a transaction, from its locks to its answers.
 const (
 	SubmitQueue    Point = "scheduler.submit.queue"
 	SubmitDone     Point = "scheduler.submit.done"
@@ -62,7 +61,7 @@ const (
 	BatchAnswered  Point = "scheduler.batch.answered"
 )
 
-// Supervisor: around its look, and around each of its sweeps.
+// Supervisor: before and after its search for due work, and each of its due scans.
 const (
 	SupervisorLook    Point = "supervisor.look"
 	SupervisorLooked  Point = "supervisor.looked"
@@ -72,7 +71,7 @@ const (
 	SupervisorSwept   Point = "supervisor.swept"
 )
 
-// Courier: around its look, after a page of mail was applied, and around what it forgets.
+// Courier: before and after its search, after a page of mail was applied, and around the deletion of old mail.
 const (
 	CourierLook    Point = "courier.look"
 	CourierLooked  Point = "courier.looked"
@@ -81,7 +80,7 @@ const (
 	CourierForgot  Point = "courier.forgot"
 )
 
-// The agent host: around each call to its exchange and each handler, and on its way out.
+// The agent host: around each call to its exchange and each handler, and at its end.
 const (
 	AgentClaim     Point = "agent.claim"
 	AgentClaimed   Point = "agent.claimed"
@@ -138,7 +137,7 @@ const (
 	SQLiteClose     Point = "sqlite.close"
 )
 
-// PostgreSQL: the same, by round trips.
+// PostgreSQL: the same, for each round trip.
 const (
 	PostgresMigrate   Point = "postgres.migrate"
 	PostgresMigrated  Point = "postgres.migrated"
@@ -151,7 +150,7 @@ const (
 	PostgresHinted    Point = "postgres.hinted"
 )
 
-// All are the points that there are. A test compares them with the constants, and with where they are called.
+// All are all points. A test compares them with the constants, and with their uses.
 var All = slices.Concat(
 	[]Point{RestSubmit, RestSubmitAnswer, RestBatch, RestBatchAnswer, RestClaim, RestClaimAnswer, RestReport, RestReportAnswer,
 		RestHeartbeat, RestHeartbeatAnswer, RestAct, RestActAnswer, RestLimit, RestLimitAnswer},

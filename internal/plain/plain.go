@@ -13,8 +13,8 @@ import (
 // MaxDepth is the nesting of a JSON value above which CheckJSON refuses it.
 const MaxDepth = 64
 
-// CheckJSON returns why b is not one JSON value that every store keeps byte for byte: UTF-8, without NUL, nested no
-// deeper than MaxDepth. An empty b is accepted.
+// CheckJSON returns why b is not a JSON value that every store keeps byte for byte: one value in UTF-8, without NUL,
+// nested no deeper than MaxDepth. An empty b is valid.
 func CheckJSON(b []byte) error {
 	switch {
 	case len(b) == 0:
@@ -51,7 +51,7 @@ func depth(b []byte) (deepest int) {
 	return deepest
 }
 
-// OrNull is b, or the JSON value null if b is empty.
+// OrNull returns b, or the JSON value null if b is empty.
 func OrNull(b json.RawMessage) json.RawMessage {
 	if len(b) == 0 {
 		return json.RawMessage("null")
