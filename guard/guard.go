@@ -56,34 +56,34 @@ const Schema = `CREATE TABLE IF NOT EXISTS perdure_guard (
 	at     bigint       NOT NULL              -- when it was written last, in microseconds since 1970
 )`
 
-// Tx is a transaction, as pgxguard.Tx, Postgres and SQLite make one.
+// Tx is a transaction, made by pgxguard.Tx, Postgres or SQLite.
 type Tx interface {
-	// Exec runs a statement, and says how many rows it met.
+	// Exec runs a statement, and returns how many rows it has changed.
 	Exec(ctx context.Context, sql string, args ...any) (int64, error)
-	// QueryRow reads the first row; sql.ErrNoRows, or an error that is one, where there is none.
+	// QueryRow reads the first row. If there is none, its error is sql.ErrNoRows or one for which NoRows returns true.
 	QueryRow(ctx context.Context, sql string, args []any, into ...any) error
-	// NoRows tells that error.
+	// NoRows recognizes that error.
 	NoRows(error) bool
 }
 
 var (
-	// ErrUndone says that this action was undone before it came. It is rejected, and has had no effect.
+	// ErrUndone is the error of an action that arrives after it was undone. It is rejected, and has had no effect.
 	ErrUndone = errors.New("guard: the action was undone before it came")
-	// ErrStale says that a later run of the step was here. The run is not anybody's any more.
+	// ErrStale is the error of a run after which a later run of the step was here: the run is no longer valid.
 	ErrStale = errors.New("guard: a later run of this step was here")
-	// ErrNoRun says that the context is not a handler's.
+	// ErrNoRun is the error of a context that is not a handler's.
 	ErrNoRun = errors.New("guard: the context has no run: it is not that of a handler")
-	// ErrNoTx says that the transaction is nil.
+	// ErrNoTx is the error of a nil transaction.
 	ErrNoTx = errors.New("guard: the transaction is nil: begin one first")
-	// ErrTwice says that the run has called Do or Undo before. What it has now would have been left out, as a repeat
-	// of that.
+	// ErrTwice is the error of a second call of Do or Undo in one run. Its effect would have been left out, as a repeat
+	// of the first call.
 	ErrTwice = errors.New("guard: called twice in one run: put both effects into one function, or make each a step of its own")
-	// ErrPartRun says that the context's run was made by hand, and does not say enough to be told from others.
+	// ErrPartRun is the error of a run that was made by hand and lacks fields that identify it.
 	ErrPartRun = errors.New("guard: the run needs a job, a step, a number and the key of what is done or undone")
 )
 
-// Do runs effect unless it has happened, in the transaction tx, and returns what it has given, now or then. ctx
-// is the handler's, or comes from it.
+// Do calls effect in the transaction tx, unless the effect has happened, and returns its output, of this or of the
+// earlier call. ctx is the handler's, or derived from it.
 func Do[Out any](ctx context.Context, tx Tx, effect func() (Out, error)) (out Out, err error) {
 	run, err := runOf(ctx, tx, perdure.Do)
 	if err != nil {
@@ -116,8 +116,8 @@ func Do[Out any](ctx context.Context, tx Tx, effect func() (Out, error)) (out Ou
 	return out, leave(ctx, tx, run, was, row{key: run.Key, done: 1, output: string(raw)})
 }
 
-// Undo runs compensate with what the effect has given, if there is one that was not undone; else it only
-// remembers that it must not come any more. ctx is the handler's, or comes from it.
+// Undo calls compensate with the output of the effect, if there is an effect that was not undone. Otherwise it only
+// records that the action must not happen any more. ctx is the handler's, or derived from it.
 func Undo[Out any](ctx context.Context, tx Tx, compensate func(Out) error) error {
 	run, err := runOf(ctx, tx, perdure.Undo)
 	if err != nil {
@@ -146,9 +146,9 @@ func Undo[Out any](ctx context.Context, tx Tx, compensate func(Out) error) error
 	return leave(ctx, tx, run, was, row{key: run.DoKey, output: "null"})
 }
 
-// Forget deletes rows that were written last before that time, at most max, and says how many. A row must stay
-// for as long as a run of its step may still arrive: keep them for longer than your jobs are, and than any of your
-// requests may lie about.
+// Forget deletes rows that were last written before a time, at most max, and returns how many. A row must remain for as
+// long as a run of its step may still arrive: keep rows for longer than your jobs last, and than any of your requests
+// may be delayed.
 func Forget(ctx context.Context, tx Tx, before time.Time, max int) (int, error) {
 	if tx == nil {
 		return 0, ErrNoTx
@@ -158,7 +158,7 @@ func Forget(ctx context.Context, tx Tx, before time.Time, max int) (int, error) 
 	return int(n), missing(err)
 }
 
-// missing says what to do where the table is not there.
+// missing explains the error of a database without the table.
 func missing(err error) error {
 	var state interface{ SQLState() string }
 	undefined := errors.As(err, &state) && state.SQLState() == "42P01" // undefined_table
@@ -183,13 +183,13 @@ func runOf(ctx context.Context, tx Tx, want perdure.Direction) (*perdure.Run, er
 	return run, nil
 }
 
-// row is what is known of a step.
+// row is the row of a step.
 type row struct {
 	key    string
 	run    int64
 	done   int
 	output string
-	at     int64 // when it was written, in microseconds: of the versions of one row, each has its own
+	at     int64 // when it was written, in microseconds: each version of a row has another value
 }
 
 func stepOf(run *perdure.Run) string { return run.Job.String() + "/" + run.Step }
@@ -200,8 +200,8 @@ const (
 	updateSQL = `UPDATE perdure_guard SET key = $2, run = $3, done = $4, output = $5, at = $6 WHERE step = $1`
 )
 
-// enter takes the step's row for this transaction: a new one (first), or the one that is there, once no other
-// transaction has it. Both write first, so that whoever comes at the same time waits.
+// enter locks the step's row for this transaction: a new row (first), or the existing one, once no other transaction has
+// locked it. In both cases it writes first, so that concurrent transactions wait.
 func enter(ctx context.Context, tx Tx, run *perdure.Run, key string, done int) (first bool, was row, err error) {
 	now := time.Now().UnixMicro()
 	for range 3 {
@@ -211,7 +211,7 @@ func enter(ctx context.Context, tx Tx, run *perdure.Run, key string, done int) (
 		}
 		err = tx.QueryRow(ctx, lockSQL, []any{stepOf(run)}, &was.key, &was.run, &was.done, &was.output, &was.at)
 		if tx.NoRows(err) {
-			continue // forgotten, just now
+			continue // it was deleted by Forget in between
 		}
 		return false, was, err
 	}

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Postgres is a transaction of database/sql on PostgreSQL, by whichever driver.
+// Postgres wraps a transaction of database/sql on PostgreSQL, of any driver.
 func Postgres(tx *sql.Tx) Tx { return of(tx, func(sql string) string { return sql }) }
 
-// SQLite is a transaction of database/sql on SQLite, by whichever driver.
+// SQLite wraps a transaction of database/sql on SQLite, of any driver.
 func SQLite(tx *sql.Tx) Tx {
 	return of(tx, func(sql string) string { return strings.ReplaceAll(sql, "$", "?") })
 }
 
-// of is nil where the transaction is: Do and Undo say so.
+// of returns nil for a nil transaction: Do and Undo return an error for it.
 func of(tx *sql.Tx, dialect func(string) string) Tx {
 	if tx == nil {
 		return nil

@@ -8,9 +8,10 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// passed are the versions of their rows that runs have written here, for as long as their handlers have them. The row
-// alone does not tell a second call from a repeat: a run that was delivered twice has the same number. Nor does it that
-// a run has been through: its transaction may have failed at the end, and the row be that of the other delivery.
+// passed are the versions of the rows that runs have written in this process, until their handlers return. The row alone
+// does not show whether a call is the second one of a run or a repeat: a run that is delivered twice has the same
+// number. Nor does it show that the run has called before: its transaction may have failed at the end, and the row may
+// be that of the other delivery.
 var passed calls
 
 type calls struct{ runs sync.Map } // weak.Pointer[perdure.Run] → row.at
@@ -21,7 +22,7 @@ func (c *calls) add(run *perdure.Run, at int64) {
 	}
 }
 
-// wrote says whether what is there was written by this run.
+// wrote reports whether this run has written the row.
 func (c *calls) wrote(run *perdure.Run, there row) bool {
 	at, ok := c.runs.Load(weak.Make(run))
 	return ok && at == there.at && there.run == run.Number

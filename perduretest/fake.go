@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Fake is an agent with a service behind it as one should be: it knows a repeat by its key, undoes by the key of
-// what it did, and refuses what it has undone before. It counts what it does.
+// Fake is an agent with a service behind it that behaves as one should: it recognizes a repeat by its key, undoes by the
+// key of the do, and refuses an action that was undone before. It counts its effects.
 type Fake struct {
 	w    *World
 	name string
@@ -18,7 +18,7 @@ type Fake struct {
 	mu       sync.Mutex
 	behave   map[string]func(*perdure.Run) (any, error) // by step
 	set      map[string]string                          // by step: the method that set its behaviour, On or Fail
-	effects  map[string]*effect                         // by the key of the do
+	effects  map[string]*effect                         // by the key of the do run
 	attempts map[attempt]int
 }
 
@@ -27,7 +27,7 @@ type effect struct {
 	output json.RawMessage
 	did    int
 	undid  int
-	closed bool // undone, whether or not it was ever done
+	closed bool // undone, even if it was never done
 }
 
 type attempt struct {
@@ -37,7 +37,7 @@ type attempt struct {
 
 var errUndone = errors.New("it was undone before it came")
 
-// Fake carries a fake agent of this name, which takes every action.
+// Fake adds a fake agent with this name, which accepts every action.
 func (w *World) Fake(name string) *Fake {
 	f := &Fake{w: w, name: name, behave: map[string]func(*perdure.Run) (any, error){}, set: map[string]string{}, effects: map[string]*effect{}, attempts: map[attempt]int{}}
 	a := perdure.NewAgent(name)
@@ -46,9 +46,9 @@ func (w *World) Fake(name string) *Fake {
 	return f
 }
 
-// On says how runs of a step go: its output, or its error. An error comes before any effect. It is called for each
-// run in either direction. A second On for the step replaces the first. On and Fail for one step exclude each other:
-// the second of them fails the test.
+// On sets the result of runs of a step: an output or an error. An error comes before any effect. answer is called for
+// each run in either direction. A second On for the step replaces the first. On and Fail for one step exclude each
+// other: the second of them fails the test.
 func (f *Fake) On(step string, answer func(*perdure.Run) (any, error)) *Fake {
 	f.w.Helper()
 	return f.behaves(step, "On", answer)
@@ -66,7 +66,7 @@ func (f *Fake) behaves(step, method string, answer func(*perdure.Run) (any, erro
 	return f
 }
 
-// Fail lets the step's first n do runs fail with err. See On for a step that has both.
+// Fail makes the step's first n do runs fail with err. See On for a step that has both.
 func (f *Fake) Fail(step string, n int, err error) *Fake {
 	f.w.Helper()
 	return f.behaves(step, "Fail", func(run *perdure.Run) (any, error) {
@@ -117,20 +117,20 @@ func (f *Fake) serve(_ context.Context, run *perdure.Run) (json.RawMessage, erro
 	return e.output, nil
 }
 
-// Attempts is how often a step was asked for in that direction.
+// Attempts returns how many runs of a step there were in a direction.
 func (f *Fake) Attempts(step string, way perdure.Direction) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.attempts[attempt{step, way}]
 }
 
-// Net is how many effects of a step are there: done, and not undone.
+// Net returns how many effects of a step exist: done, and not undone.
 func (f *Fake) Net(step string) int {
 	did, undid := f.counts(step)
 	return did - undid
 }
 
-// Effects is how many effects of a step there ever were.
+// Effects returns how many effects of a step there have ever been.
 func (f *Fake) Effects(step string) int {
 	did, _ := f.counts(step)
 	return did
@@ -147,7 +147,7 @@ func (f *Fake) counts(step string) (did, undid int) {
 	return did, undid
 }
 
-// Once fails the test unless the step has one effect, and had no other.
+// Once fails the test unless the step has exactly one effect, and has never had another.
 func (f *Fake) Once(step string) {
 	f.w.Helper()
 	if did, undid := f.counts(step); did != 1 || undid != 0 {
@@ -155,7 +155,7 @@ func (f *Fake) Once(step string) {
 	}
 }
 
-// Gone fails the test unless everything that the step did was undone.
+// Gone fails the test unless every effect of the step was undone.
 func (f *Fake) Gone(step string) {
 	f.w.Helper()
 	if did, undid := f.counts(step); did != undid {

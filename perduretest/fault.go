@@ -10,40 +10,41 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// Fault is what befalls a run.
+// Fault is something that goes wrong with a run.
 type Fault string
 
 const (
-	// CrashBefore: the process that carries the agent dies before the handler is called.
+	// CrashBefore: the process of the agent dies before the handler is called.
 	CrashBefore Fault = "a crash before the effect"
-	// CrashAfter: it dies after the handler has returned, and before anything was reported.
+	// CrashAfter: it dies after the handler has returned, and before the run is reported.
 	CrashAfter Fault = "a crash after the effect"
-	// Late: the report arrives after the run's time is over.
+	// Late: the report arrives after the run has expired.
 	Late Fault = "a late report"
 	// Twice: the report arrives twice.
 	Twice Fault = "a doubled report"
 )
 
-// injection is a fault that is to come.
+// injection is a fault that is still to happen.
 type injection struct {
 	step  string
 	way   perdure.Direction
 	nth   []int
 	fault Fault
-	seen  int // runs of that step and direction
+	seen  int // number of runs of that step and direction so far
 	met   bool
 }
 
-// Which says of which runs a fault is to befall.
+// Which selects the runs that a fault hits.
 type Which func(*injection)
 
-// OfUndo: runs that undo; those that do, if nothing is said.
+// OfUndo selects undo runs. The default is do runs.
 func OfUndo(in *injection) { in.way = perdure.Undo }
 
-// OfRuns: these, counted from 1 in their direction; the first, if nothing is said.
+// OfRuns selects runs by number, counted from 1 in their direction. The default is the first.
 func OfRuns(nth ...int) Which { return func(in *injection) { in.nth = nth } }
 
-// Inject lets a fault befall a step's first do run, or which ones are said. One that is never met fails the test.
+// Inject makes a fault hit a step's first do run, or the runs that which selects. A fault that has not happened by the
+// end fails the test.
 func (w *World) Inject(step string, fault Fault, which ...Which) {
 	in := &injection{step: step, way: perdure.Do, nth: []int{1}, fault: fault}
 	for _, set := range which {
@@ -60,7 +61,7 @@ type handle struct {
 	run  int64
 }
 
-// faultOf is what befalls this run; nothing, as a rule.
+// faultOf returns the fault that hits this run; empty if there is none.
 func (w *World) faultOf(run *perdure.Run) (fault Fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,14 +85,14 @@ func (w *World) faultOf(run *perdure.Run) (fault Fault) {
 	return fault
 }
 
-// shaky is the agent, but for the faults that are to befall its runs.
+// shaky returns the agent with the faults that hit its runs.
 func (w *World) shaky(a *perdure.Agent) *perdure.Agent {
 	s := perdure.NewAgent(a.Name)
 	s.Slots = a.Slots
 	s.HandleAny(func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
 		fault := w.faultOf(run)
 		if fault == CrashBefore {
-			<-ctx.Done() // its time is over: nothing is said
+			<-ctx.Done() // the run has expired: nothing is reported
 			return nil, ctx.Err()
 		}
 		out, err := a.Execute(ctx, run)
@@ -110,20 +111,20 @@ type Refusal struct {
 	Reason protocol.RefusalReason
 }
 
-// Refused are the reports that were not accepted so far.
+// Refused returns the reports that were not accepted so far.
 func (w *World) Refused() []Refusal {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.refused)
 }
 
-// exchange is the way between the agents and the node, on which the faults lie.
+// exchange is the connection between the agents and the node, with the faults.
 type exchange struct {
 	protocol.Exchange
 	w *World
 }
 
-// Heartbeat keeps those back of which nothing is heard any more.
+// Heartbeat drops heartbeats of runs that are muted.
 func (e *exchange) Heartbeat(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	e.w.mu.Lock()
 	beats = slices.DeleteFunc(slices.Clone(beats), func(b protocol.Heartbeat) bool { return e.w.muted[handle{b.Job, b.Step, b.Run}] })
@@ -134,14 +135,14 @@ func (e *exchange) Heartbeat(ctx context.Context, holder string, beats []protoco
 	return e.Exchange.Heartbeat(ctx, holder, beats)
 }
 
-// Report lets reports through, keeps them back, or lets them through twice.
+// Report delivers, delays or doubles reports.
 func (e *exchange) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	results := make([]protocol.ReportResult, len(reports))
 	var now []protocol.Report
 	var places []int
 	for i, r := range reports {
 		if e.take(r) == Late {
-			results[i].Accepted = true // as far as the host will ever know
+			results[i].Accepted = true // that is all that the host can know
 			e.w.going.Go(func() { e.late(holder, r) })
 			continue
 		}
@@ -179,7 +180,7 @@ func (e *exchange) took(r protocol.Report) Fault {
 	return f
 }
 
-// late sends a report once its run is over.
+// late sends a report after its run has expired.
 func (e *exchange) late(holder string, r protocol.Report) {
 	for {
 		v, err := e.w.node.Job(e.w.ctx, r.Job.String(), 0)
@@ -197,7 +198,7 @@ func (e *exchange) late(holder string, r protocol.Report) {
 	}
 }
 
-// tell sends reports, and takes down which were refused.
+// tell sends reports, and records which were refused.
 func (e *exchange) tell(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	got, runs, err := e.Exchange.Report(ctx, holder, reports, next)
 	e.w.mu.Lock()

@@ -18,7 +18,7 @@ type Job struct {
 	ID perdure.JobID
 }
 
-// View is the job as it stands.
+// View returns the job as it is now.
 func (j *Job) View() *perdure.JobView {
 	j.w.Helper()
 	v, err := j.w.node.Job(j.w.ctx, j.ID.String(), 0)
@@ -28,10 +28,10 @@ func (j *Job) View() *perdure.JobView {
 	return v
 }
 
-// Rest waits until the job is at rest: settled or parked.
+// Rest waits until the job is settled or parked.
 func (j *Job) Rest() *perdure.JobView {
 	j.w.Helper()
-	wait := time.Duration(0) // first, as it stands: what nobody carries an agent for is not worth a week
+	wait := time.Duration(0) // first without waiting: a job whose agents nothing carries is not waited for
 	for until := time.Now().Add(j.w.Patience); ; wait = perdure.MaxJobWait {
 		v, err := j.w.node.Job(j.w.ctx, j.ID.String(), wait)
 		if err != nil {
@@ -47,11 +47,11 @@ func (j *Job) Rest() *perdure.JobView {
 	}
 }
 
-// stuck fails the test if all that is left of the job waits for agents that this world does not carry.
+// stuck fails the test if all unsettled steps of the job wait for agents that no process of this world runs.
 func (j *Job) stuck(v *perdure.JobView) {
 	j.w.Helper()
 	if !v.CompleteBy.IsZero() {
-		return // its own ultimatum comes
+		return // its own deadline will pass
 	}
 	var lonely *perdure.StepView
 	for i := range v.Steps {
@@ -60,7 +60,7 @@ func (j *Job) stuck(v *perdure.JobView) {
 		case s.Why != nil && s.Why.Kind == perdure.WhyNoAgent && !j.w.carries(s.Why.Agent):
 			lonely = s
 		default:
-			return // it may still move
+			return // it may still change
 		}
 	}
 	if lonely != nil {
@@ -69,10 +69,10 @@ func (j *Job) stuck(v *perdure.JobView) {
 	}
 }
 
-// Done waits for the job to rest, with all of its steps done.
+// Done waits until the job is settled or parked, and fails the test unless all of its steps are done.
 func (j *Job) Done() *perdure.JobView { j.w.Helper(); return j.ends(perdure.Done) }
 
-// Undone waits for the job to rest, with all of its steps undone.
+// Undone waits until the job is settled or parked, and fails the test unless all of its steps are undone.
 func (j *Job) Undone() *perdure.JobView { j.w.Helper(); return j.ends(perdure.Undone) }
 
 func (j *Job) ends(as perdure.State) *perdure.JobView {
@@ -84,7 +84,7 @@ func (j *Job) ends(as perdure.State) *perdure.JobView {
 	return v
 }
 
-// Parked waits for the job to rest, with just these steps parked.
+// Parked waits until the job is settled or parked, and fails the test unless exactly these steps are parked.
 func (j *Job) Parked(steps ...string) *perdure.JobView {
 	j.w.Helper()
 	v := j.Rest()
@@ -101,16 +101,16 @@ func (j *Job) Parked(steps ...string) *perdure.JobView {
 	return v
 }
 
-// Undo says that the job is to be undone.
+// Undo requests that the job be undone.
 func (j *Job) Undo() *Job { j.w.Helper(); return j.Act(perdure.Act{Verb: perdure.VerbUndo}) }
 
-// Redo says that the job is to be done again.
+// Redo requests that the job be done again.
 func (j *Job) Redo() *Job { j.w.Helper(); return j.Act(perdure.Act{Verb: perdure.VerbRedo}) }
 
-// Resume lets what is parked go on.
+// Resume resumes the parked steps.
 func (j *Job) Resume() *Job { j.w.Helper(); return j.Act(perdure.Act{Verb: perdure.VerbResume}) }
 
-// Act is any act of an operator.
+// Act performs any act of an operator.
 func (j *Job) Act(act perdure.Act) *Job {
 	j.w.Helper()
 	if act.Author == "" {
@@ -122,7 +122,7 @@ func (j *Job) Act(act perdure.Act) *Job {
 	return j
 }
 
-// Until lets time pass until the step is in that phase.
+// Until waits until the step is in that phase.
 func (j *Job) Until(step string, phase perdure.Phase) *perdure.StepView {
 	j.w.Helper()
 	for until := time.Now().Add(j.w.Patience); ; time.Sleep(10 * time.Millisecond) {
@@ -140,7 +140,7 @@ func (j *Job) Until(step string, phase perdure.Phase) *perdure.StepView {
 	}
 }
 
-// Describe is where a job stands, a line for each step.
+// Describe returns the state of a job, with a line for each step.
 func Describe(v *perdure.JobView) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "job %s: %s, wanted %s, %s\n", v.ID, v.Current, v.Desired, v.Phase)

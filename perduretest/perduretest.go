@@ -33,11 +33,10 @@ import (
 	"github.com/perdure/perdure/store/memory"
 )
 
-// World is a node on a store that keeps nothing, and the agents of one test. Its methods fail the test where
-// something is not as it should be.
+// World is a node on a store in memory, and the agents of one test. Its methods fail the test on any error.
 type World struct {
 	testing.TB
-	// Patience is how long, in virtual time, a job may take to come to rest: a week if nothing is said.
+	// Patience is how long a job may take, in virtual time, to be settled or parked. The default is a week.
 	Patience time.Duration
 
 	ctx   context.Context
@@ -47,9 +46,9 @@ type World struct {
 	begun time.Time
 
 	mu      sync.Mutex
-	carried map[string]bool // names of agents
+	carried map[string]bool // names of agents that run
 	plans   []*injection
-	muted   map[handle]bool // nothing is heard of these runs any more
+	muted   map[handle]bool // reports and heartbeats of these runs are dropped
 	holding map[handle]Fault
 	refused []Refusal
 }
@@ -69,12 +68,12 @@ func Run(t *testing.T, test func(w *World)) {
 	})
 }
 
-// end stops everything, checks the store, and tells of faults that were never met.
+// end stops everything, checks the store, and reports faults that have not happened.
 func (w *World) end() {
 	ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
 	defer cancel()
 	for _, h := range w.hosts {
-		_ = h.Drain(ctx) // handlers that hang are the test's own
+		_ = h.Drain(ctx) // a handler that hangs is the test's own problem
 	}
 	w.going.Wait()
 	if err := w.node.Check(ctx, func(f kernel.Finding) { w.Errorf("perduretest: %+v", f) }); err != nil {
@@ -92,16 +91,16 @@ func (w *World) end() {
 	}
 }
 
-// Node is the node of this world, for whatever the other methods do not do.
+// Node returns the node of this world, for what the other methods do not offer.
 func (w *World) Node() *node.Node { return w.node }
 
-// Elapsed is how much virtual time has passed since the test began.
+// Elapsed returns how much virtual time has passed since the test began.
 func (w *World) Elapsed() time.Duration { return time.Since(w.begun) }
 
-// Sleep lets virtual time pass.
+// Sleep waits in virtual time.
 func (w *World) Sleep(d time.Duration) { time.Sleep(d) }
 
-// Carry carries agents, as a process of its own would.
+// Carry runs agents, as a process of their own would.
 func (w *World) Carry(agents ...*perdure.Agent) {
 	shaky := make([]*perdure.Agent, len(agents))
 	w.mu.Lock()
@@ -135,13 +134,13 @@ func (w *World) Submit(job perdure.Definable) *Job {
 	return w.submit(plan)
 }
 
-// SubmitText submits the one definition in a text, in YAML or JSON.
+// SubmitText submits the one definition in a text, YAML or JSON.
 func (w *World) SubmitText(text string) *Job {
 	w.Helper()
 	return w.parse("the definition", []byte(text), nil)
 }
 
-// SubmitFile submits the one definition in a file. input replaces fields of its input: name and JSON by turns.
+// SubmitFile submits the one definition in a file. input replaces fields of its input: names and JSON values alternate.
 func (w *World) SubmitFile(path string, input ...string) *Job {
 	w.Helper()
 	text, err := os.ReadFile(path)
@@ -176,8 +175,8 @@ func (w *World) submit(plan *kernel.Plan) *Job {
 	return &Job{w: w, ID: view.ID}
 }
 
-// WithRun is the context of a handler that is called without a node: perdure.RunOf returns run, and the deadline is
-// until. perdure.Progress goes nowhere.
+// WithRun returns the context of a handler that is called without a node: perdure.RunOf returns run, and the deadline is
+// until. perdure.Progress has no effect.
 func WithRun(ctx context.Context, run *perdure.Run, until time.Time) context.Context {
 	return runcontext.With(ctx, run, until, nil)
 }

@@ -1,5 +1,5 @@
-// Package store opens the store that a URL names. It brings the drivers of both databases; a program that
-// knows which one it uses opens that one itself, and has only its own:
+// Package store opens the store that a URL names. It links the drivers of both databases. A program that needs only one
+// of them opens that store itself:
 //
 //	sqlite:shop.db          package sqlite: one process, one file
 //	postgres://user@h/db    package postgres: any number of nodes
@@ -17,14 +17,14 @@ import (
 	"github.com/perdure/perdure/store/sqlite"
 )
 
-// Memory is the URL of a store that keeps nothing.
+// Memory is the URL of a store in memory.
 const Memory = "memory:"
 
-// Option sets what Open leaves to the caller.
+// Option is an option of Open.
 type Option func(context.Context, string) error
 
-// Migrated brings the schema of a PostgreSQL database up to date first. A file of SQLite always is. Any number
-// of processes may do so at once.
+// Migrated brings the schema of a PostgreSQL database up to date first. A file of SQLite always is. Any number of
+// processes may do so at once.
 func Migrated(ctx context.Context, url string) error {
 	if !IsPostgres(url) {
 		return nil
@@ -33,7 +33,7 @@ func Migrated(ctx context.Context, url string) error {
 	return err
 }
 
-// Open opens a store. What is no store's URL is refused (perdure.CodeInvalid). The caller closes it, after the
+// Open opens a store. It refuses a URL that names none (perdure.CodeInvalid). The caller closes the store, after the
 // nodes on it have stopped.
 func Open(ctx context.Context, url string, opts ...Option) (kernel.Store, error) {
 	for _, opt := range opts {
@@ -60,10 +60,10 @@ func Open(ctx context.Context, url string, opts ...Option) (kernel.Store, error)
 	return nil, &perdure.Error{Code: perdure.CodeInvalid, Message: "that is no store's URL", Hint: "sqlite:FILE or postgres://USER@HOST/DATABASE"}
 }
 
-// IsSQLite says whether the URL names a file of SQLite.
+// IsSQLite reports whether the URL names a file of SQLite.
 func IsSQLite(url string) bool { return strings.HasPrefix(url, "sqlite:") }
 
-// IsPostgres says whether the URL names a PostgreSQL database.
+// IsPostgres reports whether the URL names a PostgreSQL database.
 func IsPostgres(url string) bool {
 	return strings.HasPrefix(url, "postgres://") || strings.HasPrefix(url, "postgresql://")
 }

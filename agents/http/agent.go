@@ -40,27 +40,26 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Name is what the agent is called where Config does not say.
+// Name is the default name of the agent.
 const Name = "http"
 
 // Bounds of one exchange.
 const (
-	MaxBody      = perdure.MaxPayloadBytes - 96<<10 // of an answer: what is left beside its headers
+	MaxBody      = perdure.MaxPayloadBytes - 96<<10 // of an answer's body; the rest of a payload is for its headers
 	MaxHeaders   = 64 << 10                         // of an answer, in bytes
-	MaxRedirects = 10                               // that an input may ask for
+	MaxRedirects = 10                               // the highest followRedirects of an input
 )
 
-// Config is how the agent works; the zero value is fine.
+// Config configures the agent. The zero value is valid.
 type Config struct {
 	Name  string // default "http"
 	Slots int    // runs at once; 0: perdure.DefaultSlots
 
-	// ForbidPrivate refuses targets that are private to this machine or its link: loopback,
-	// link-local (where clouds keep their metadata), unspecified, multicast and broadcast addresses,
-	// the addresses of this machine's interfaces, and the metadata addresses of clouds outside the link-local
-	// range, however they are written. Other addresses of a private network (10.0.0.0/8, fc00::/7, …) are targets
-	// like any other. What counts is the address that is dialled, so that no name can hide it; and no proxy is
-	// used. Allow makes exceptions.
+	// ForbidPrivate refuses targets that are private to this machine or its link: loopback, link-local (where clouds
+	// keep their metadata), unspecified, multicast and broadcast addresses, the addresses of this machine's interfaces,
+	// and the metadata addresses of clouds outside the link-local range, in any notation. Other addresses of a private
+	// network (10.0.0.0/8, fc00::/7, …) are allowed. The address that is dialled is checked, not the name, and no proxy
+	// is used. Allow makes exceptions.
 	ForbidPrivate bool
 	Allow         []netip.Prefix
 
@@ -121,8 +120,8 @@ func (a *agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 	return output, nil
 }
 
-// courtesy ends a little before the run does, so that "no answer" can still be reported instead of
-// leaving the run to expire (F041).
+// courtesy returns a context that ends a little before the run does, so that a timeout can still be reported before the
+// run expires (F041).
 func courtesy(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -10,20 +10,20 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A circuit opens when of at least breakerCalls requests to one host within breakerPeriod nearly all
-// have found it in trouble (no connection, a broken one, or a 5xx; a 429 is a healthy no). For
-// breakerDelay nothing is sent to it then; after that one request tries whether it is back. The
-// bar is high on purpose: each run that meets an open circuit is an attempt spent.
+// A circuit opens when nearly all of at least breakerCalls requests to one host within breakerPeriod have shown that the
+// host is in trouble (no connection, a broken connection, or a 5xx; a 429 is a healthy answer). Then nothing is sent to
+// the host for breakerDelay; after that, one request tries whether the host is back. The thresholds are high on purpose,
+// because each run that finds an open circuit uses up an attempt.
 const (
 	breakerCalls    = 20
 	breakerRate     = 0.9
 	breakerPeriod   = 10 * time.Second
 	breakerDelay    = 2 * time.Second
-	breakerProbing  = 100 * time.Millisecond // how long to stay away while another run tries
+	breakerProbing  = 100 * time.Millisecond // the pause while another run tries the host
 	maxBreakerHosts = 1024
 )
 
-// breakers has a circuit breaker for each of the hosts seen lately. Nil: none.
+// breakers has a circuit breaker for each host that was used lately. A nil value has none.
 type breakers struct {
 	mu     sync.Mutex
 	byHost map[string]circuitbreaker.CircuitBreaker[any]
@@ -33,7 +33,7 @@ func newBreakers() *breakers {
 	return &breakers{byHost: map[string]circuitbreaker.CircuitBreaker[any]{}}
 }
 
-// enter asks whether a request may be sent. If so, verdict must be told how it went.
+// enter returns an error if the circuit is open. Otherwise verdict must be called with the result of the request.
 func (b *breakers) enter(host string) (verdict func(health), err error) {
 	if b == nil {
 		return func(health) {}, nil
@@ -48,7 +48,7 @@ func (b *breakers) enter(host string) (verdict func(health), err error) {
 		switch {
 		case h == well:
 			c.RecordSuccess()
-		case h == ill || c.IsHalfOpen(): // a try that shows nothing must give its permit back all the same
+		case h == ill || c.IsHalfOpen(): // a trial without a result must release its permit, too
 			c.RecordFailure()
 		}
 	}, nil
@@ -72,7 +72,7 @@ func (b *breakers) of(host string) circuitbreaker.CircuitBreaker[any] {
 	return c
 }
 
-// evict makes room: for one host whose circuit is closed, or for any if there is none.
+// evict removes a host whose circuit is closed, or any host if there is none.
 func (b *breakers) evict() {
 	victim := ""
 	for host, c := range b.byHost {

@@ -25,10 +25,10 @@ type exchange struct {
 	in   *Input
 	run  *perdure.Run
 	stop func()      // ends the context of the request
-	sent atomic.Bool // a connection was had, so that something may have got through
+	sent atomic.Bool // a connection was established, so the request may have had an effect
 }
 
-// request builds what is sent.
+// request builds the request.
 func (x *exchange) request(ctx context.Context) (*http.Request, error) {
 	body, contentType, err := x.in.payload()
 	if err != nil {
@@ -65,7 +65,7 @@ func (x *exchange) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// identify tells the other side on whose behalf this is.
+// identify sets the headers that identify the run.
 func identify(ctx context.Context, h http.Header, run *perdure.Run) {
 	h.Set("Perdure-Job", run.Job.String())
 	h.Set("Perdure-Step", run.Step)
@@ -79,7 +79,7 @@ func identify(ctx context.Context, h http.Header, run *perdure.Run) {
 	}
 }
 
-// payload is the body as it is sent, and its type where the input does not name one.
+// payload returns the body as it is sent, and its content type if the input names none.
 func (in *Input) payload() (io.Reader, string, error) {
 	if in.Body == nil {
 		return nil, "", nil
@@ -94,8 +94,8 @@ func (in *Input) payload() (io.Reader, string, error) {
 	return bytes.NewReader(in.Body), "application/json", nil
 }
 
-// do sends the request and says what came of it. failing means that the other side is in trouble:
-// what a circuit breaker counts.
+// do sends the request and returns the result of the run. failing means that the host is in trouble, for the circuit
+// breaker.
 func (x *exchange) do(client *http.Client, req *http.Request) (out json.RawMessage, failing health, err error) {
 	resp, err := client.Do(req)
 	if err != nil {
@@ -130,7 +130,7 @@ func (s status) text() string {
 	return strings.TrimSpace(strconv.Itoa(s.from) + " " + http.StatusText(s.from))
 }
 
-// failure names why there was no answer.
+// failure returns the error of a request without an answer.
 func (x *exchange) failure(ctx context.Context, err error) error {
 	var forbidden *forbiddenError
 	var verification *tls.CertificateVerificationError
@@ -159,8 +159,8 @@ func (x *exchange) failure(ctx context.Context, err error) error {
 	return err
 }
 
-// healthOf is what no answer has shown of the other side. Slow is not ill: how much time there was is
-// the step's own affair.
+// healthOf returns what a request without an answer shows about the host. A timeout does not show that the host is in
+// trouble, because the step sets the time.
 func (x *exchange) healthOf(err error) health {
 	var forbidden *forbiddenError
 	switch {
@@ -177,8 +177,8 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// retryAfter reads a Retry-After of seconds or of a date. A date is compared with the answer's own
-// Date, so that the two clocks need not agree.
+// retryAfter reads a Retry-After in seconds or as a date. A date is compared with the Date of the same answer, so that
+// the two clocks need not agree.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	v := strings.TrimSpace(h.Get("Retry-After"))
 	if n, err := strconv.ParseUint(v, 10, 32); err == nil {
@@ -194,7 +194,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), perdure.MaxRetryAfter)
 }
 
-// shown is a URL without what may be secret in it: user, password and query.
+// shown returns a URL without the parts that may be secret: user, password and query.
 func shown(u *url.URL) string {
 	return u.Scheme + "://" + u.Host + u.EscapedPath()
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/agents/internal/with"
 )
 
-// expect says which statuses mean what, where the defaults do not.
+// expect maps statuses to outcomes that differ from the defaults.
 type expect struct {
 	Done     []status `json:"done"`
 	Failed   []status `json:"failed"`
@@ -47,7 +47,7 @@ func (s *status) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// lists are the three in the order in which they are looked at.
+// lists returns the three lists in the order in which they are searched.
 func (e *expect) lists() map[perdure.Outcome][]status {
 	return map[perdure.Outcome][]status{
 		perdure.OutcomeDone:     e.Done,
@@ -56,7 +56,7 @@ func (e *expect) lists() map[perdure.Outcome][]status {
 	}
 }
 
-// check refuses what would mean two things at once.
+// check refuses a status with two meanings.
 func (e *expect) check(draft bool) error {
 	seen := map[status]perdure.Outcome{}
 	for outcome, list := range e.lists() {
@@ -83,7 +83,7 @@ func (s status) String() string {
 	return strconv.Itoa(s.from)
 }
 
-// of is what a status means: as expected by number, else by class, else by default.
+// of returns the outcome of a status: as expected by number, else by class, else by default.
 func (e *expect) of(code int, d perdure.Direction) perdure.Outcome {
 	class := perdure.NoOutcome
 	for outcome, list := range e.lists() {
@@ -108,7 +108,7 @@ func byDefault(code int, d perdure.Direction) perdure.Outcome {
 	case code >= 200 && code < 300:
 		return perdure.OutcomeDone
 	case d == perdure.Undo && (code == 404 || code == 410):
-		return perdure.OutcomeDone // nothing there, or not any more: that is what an undo wants
+		return perdure.OutcomeDone // nothing exists, or no longer: that is the purpose of an undo
 	case code == 408 || code == 425 || code == 429 || code >= 500:
 		return perdure.OutcomeFailed
 	}

@@ -1,10 +1,10 @@
 package http
 
-// health is what one request has shown of the other side.
+// health is what one request has shown about the host.
 type health uint8
 
 const (
-	unclear health = iota // nothing: cut short by us
+	unclear health = iota // nothing: this side has ended the request
 	well
 	ill
 )

@@ -39,14 +39,14 @@ type Input struct {
 	target *url.URL
 }
 
-// Check says what is wrong with `with` as it stands in a definition, where strings with a ${…} in them
-// stand for anything. Nil if nothing is.
+// Check returns what is wrong with `with` in a definition, where strings that contain ${…} stand for any value; nil if
+// it is valid.
 func Check(with json.RawMessage) error {
 	_, err := parse(with, true)
 	return err
 }
 
-// parse reads an input strictly. In a draft, strings that hold expressions pass for anything.
+// parse reads an input strictly. In a draft, strings that contain expressions are valid for any field.
 func parse(b json.RawMessage, draft bool) (*Input, error) {
 	in := &Input{Method: "GET"}
 	if err := with.Decode(b, in); err != nil {
@@ -140,7 +140,7 @@ func checkHeader(name string, v values) error {
 	return nil
 }
 
-// token is RFC 9110's: what methods and header names are made of.
+// token reports whether s is a token of RFC 9110, as methods and header names must be.
 func token(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
 		return r <= ' ' || r >= 0x7F || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)

@@ -22,7 +22,7 @@ func tooLarge() error {
 	return perdure.Rejected(fmt.Errorf("%w: over %d bytes", errTooLarge, MaxBody), "bodyTooLarge")
 }
 
-// output is what an answer leaves for the steps that come after.
+// output returns the output of the step for an answer.
 func output(resp *http.Response) (json.RawMessage, error) {
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, MaxBody+1))
 	if err != nil {
@@ -50,16 +50,16 @@ func output(resp *http.Response) (json.RawMessage, error) {
 	return out, nil
 }
 
-// bodyOf is JSON where the answer says so or is an object or a list, whatever it calls itself (many
-// servers send those as text/plain); a string otherwise.
+// bodyOf returns a body as JSON if its content type says so, or if it is an object or a list whatever its content type
+// (many servers send these as text/plain); otherwise as a string.
 func bodyOf(raw []byte, contentType string) any {
 	trimmed := bytes.TrimSpace(raw)
 	if len(trimmed) == 0 {
 		return nil
 	}
 	if c := trimmed[0]; c == '{' || c == '[' || isJSON(contentType) {
-		// Valid up to a byte that no text column takes, or nested too deep: then it stays a string.
-		// One level is ours.
+		// A value that contains a byte which no text column accepts, or that is nested too deeply, stays a string. One
+		// level of nesting is added by the output.
 		if nested := append(append([]byte{'['}, trimmed...), ']'); plain.CheckJSON(nested) == nil && json.Valid(trimmed) {
 			return json.RawMessage(trimmed)
 		}
@@ -77,9 +77,8 @@ const (
 	excerptTime  = 2 * time.Second
 )
 
-// excerpt is the begin of an answer that was not hoped for, for people to read. What it means is known
-// already, so that a body which drips (F053) is not waited for. The rest is read too, up to a bound,
-// so that the connection can be used again.
+// excerpt returns the beginning of an unexpected answer, for people to read. The outcome is known already, so it does
+// not wait for a body that arrives slowly (F053). It reads the rest up to a bound, so that the connection can be reused.
 func (x *exchange) excerpt(body io.Reader) string {
 	defer time.AfterFunc(excerptTime, x.stop).Stop()
 	head, _ := io.ReadAll(io.LimitReader(body, excerptBytes))

@@ -18,7 +18,7 @@ func newTargets(allow []netip.Prefix) *targets {
 	return &targets{allow: allow, own: ownAddresses{read: net.InterfaceAddrs, maxAge: ownMaxAge}}
 }
 
-// forbiddenError says that a target may not be dialled, and why.
+// forbiddenError is the error for a target that may not be dialled.
 type forbiddenError struct {
 	addr netip.Addr
 	why  string
@@ -65,7 +65,7 @@ func (t *targets) permit(address string) error {
 	return nil
 }
 
-// forbids returns why an address may not be a target; empty if it may.
+// forbids returns why an address may not be a target; empty if it may be.
 func (t *targets) forbids(a netip.Addr) (why string, err error) {
 	if private(a) {
 		return whyPrivate, nil

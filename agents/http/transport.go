@@ -20,11 +20,10 @@ var errScheme = errors.New("redirected to a URL that is not http or https")
 // exchangeKey finds the exchange in the context of its requests.
 type exchangeKey struct{}
 
-// newClient makes the one client of an agent. Connections are kept for as many concurrent runs as the
-// agent has slots.
+// newClient returns the HTTP client of an agent. It keeps as many connections as the agent has slots.
 func newClient(cfg Config, slots int) *http.Client {
 	dialer := &net.Dialer{Timeout: connectTimeout, KeepAlive: 30 * time.Second}
-	_, _ = x509.SystemCertPool() // read it now: if no descriptor is left at the first use, every certificate is refused for ever
+	_, _ = x509.SystemCertPool() // loaded now: if no descriptor is free at the first use, all certificates are refused from then on
 	t := &http.Transport{
 		ForceAttemptHTTP2:      true,
 		MaxIdleConns:           max(4*slots, 100),
@@ -61,7 +60,7 @@ func dial(ctx context.Context, dialer *net.Dialer, network, address string) (net
 	return &counted{conn, release}, nil
 }
 
-// counted is a connection that gives its descriptor back to the share when it is closed.
+// counted is a connection that returns its descriptor to the share when it is closed.
 type counted struct {
 	net.Conn
 	release func()
@@ -82,8 +81,8 @@ func starved(err error) bool {
 	return errors.As(err, &dns) && strings.Contains(dns.Err, syscall.EMFILE.Error())
 }
 
-// redirect follows as many as the input allows; the answer after that is an answer like another. What
-// the input sets in headers is not for hosts that it does not name.
+// redirect follows as many redirects as the input allows; the next answer is treated like any other. Headers that the
+// input sets are not sent to hosts that it does not name.
 func redirect(req *http.Request, via []*http.Request) error {
 	x, _ := req.Context().Value(exchangeKey{}).(*exchange)
 	if x == nil || len(via) > x.in.FollowRedirects.n {

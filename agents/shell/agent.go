@@ -50,16 +50,16 @@ import (
 	"github.com/perdure/perdure/internal/plain"
 )
 
-// Name is what the agent is called where Config does not say.
+// Name is the default name of the agent.
 const Name = "shell"
 
 // Bounds of one run.
 const (
 	MaxStdout = perdure.MaxPayloadBytes
-	MaxStderr = 8 << 10 // the end of it is kept; at most 3 KiB of that go into an error's message
+	MaxStderr = 8 << 10 // the end of stderr is kept; at most 3 KiB of it are in an error's message
 )
 
-// Config is how the agent works; the zero value is fine.
+// Config configures the agent. The zero value is valid.
 type Config struct {
 	Name  string        // default "shell"
 	Slots int           // runs at once; 0: perdure.DefaultSlots
@@ -105,8 +105,7 @@ func (a *agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 	return p.outcome(in)
 }
 
-// notStarted says why there is no process: because the input is wrong, or because the machine is
-// short of something.
+// notStarted returns the error of a program that could not be started, because of the input or because of the machine.
 func notStarted(in *Input, err error) error {
 	if in.Dir != "" {
 		if st, serr := os.Stat(in.Dir); serr != nil || !st.IsDir() {
@@ -130,7 +129,7 @@ func notStarted(in *Input, err error) error {
 	return perdure.NoEffect(perdure.Rejected(err, code))
 }
 
-// outcome is what the end of a process that was left alone means.
+// outcome returns the result of a program that has ended by itself.
 func (p *process) outcome(in *Input) (json.RawMessage, error) {
 	state := p.cmd.ProcessState
 	code := state.ExitCode()
@@ -148,7 +147,7 @@ func (p *process) outcome(in *Input) (json.RawMessage, error) {
 	return nil, perdure.Failed(err, name)
 }
 
-// outputOf is stdout as the steps after this one see it.
+// outputOf returns stdout as the output of the step.
 func outputOf(stdout []byte) (json.RawMessage, error) {
 	if len(stdout) > 0 && plain.CheckJSON(stdout) == nil {
 		return stdout, nil
@@ -156,8 +155,8 @@ func outputOf(stdout []byte) (json.RawMessage, error) {
 	return json.Marshal(map[string]string{"stdout": with.Plain(string(stdout))})
 }
 
-// times are when a process is told to end, and when it is made to, so that this can still be reported
-// before the run's ultimatum (F041).
+// times are when a program gets TERM and when it gets KILL, early enough to report this before the run's deadline
+// (F041).
 type times struct{ term, kill time.Time }
 
 func timesOf(ctx context.Context) times {

@@ -60,14 +60,14 @@ func (c *exitCode) UnmarshalJSON(b []byte) error {
 
 func (in *Input) rejects(code int) bool { return slices.Contains(in.RejectedCodes, exitCode(code)) }
 
-// Check says what is wrong with `with` as it stands in a definition, where strings with a ${…} in them
-// stand for anything. Nil if nothing is.
+// Check returns what is wrong with `with` in a definition, where strings that contain ${…} stand for any value; nil if
+// it is valid.
 func Check(with json.RawMessage) error {
 	_, err := parse(with, true)
 	return err
 }
 
-// parse reads an input strictly. In a draft, strings that hold expressions pass for anything.
+// parse reads an input strictly. In a draft, strings that contain expressions are valid for any field.
 func parse(b json.RawMessage, draft bool) (*Input, error) {
 	in := &Input{}
 	if err := with.Decode(b, in); err != nil {
@@ -101,7 +101,7 @@ func parse(b json.RawMessage, draft bool) (*Input, error) {
 	return in, nil
 }
 
-// stdin is what the program reads; false: nothing.
+// stdin returns the input of the program; false if there is none.
 func (in *Input) stdin() (string, bool) {
 	if in.Stdin == nil {
 		return "", false
@@ -112,8 +112,8 @@ func (in *Input) stdin() (string, bool) {
 	return string(in.Stdin), true
 }
 
-// inherited are the variables of this process that every program gets, if they are set. Other variables may hold
-// secrets, such as those of the store or of a cloud.
+// inherited are the variables of this process that every program gets if they are set. Other variables may be secrets,
+// such as those of the store or of a cloud.
 var inherited = []string{"PATH", "HOME", "LANG", "TZ", "TMPDIR"}
 
 // ofRun are the variables of a run. Nothing else can set them.

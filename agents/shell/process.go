@@ -15,21 +15,21 @@ import (
 	"github.com/perdure/perdure/internal/descriptors"
 )
 
-// waitDelay is how long the pipes of a program that is over are waited for: something it started has
-// left its group and holds them open.
+// waitDelay is how long the pipes of a program that has ended are read: a process that has left the group may hold them
+// open.
 const waitDelay = time.Second
 
-// process is one program on its way.
+// process is one running program.
 type process struct {
 	cmd    *exec.Cmd
 	stdout head
 	stderr tail
-	done   chan struct{} // closed once it is over, its group is killed, and its output read
+	done   chan struct{} // closed when the program has ended, its group is killed, and its output is read
 
 	release func() // of its file descriptors
 
 	mu   sync.Mutex
-	over bool // its number may be another's from here on: it must not be signalled
+	over bool // its number may belong to another process from here on: it must not be signalled
 }
 
 func newProcess(in *Input, env []string) *process {
@@ -53,7 +53,7 @@ func newProcess(in *Input, env []string) *process {
 // Descriptors that only its start needs come from the reserve, because one program starts at a time.
 const descriptorsEach = 4
 
-// start returns once the program runs, and its group is known to the reaper.
+// start returns when the program runs and the reaper knows its group.
 func (p *process) start() (err error) {
 	if p.release, err = descriptors.Take(descriptorsEach); err != nil {
 		return err
@@ -70,12 +70,12 @@ func (p *process) start() (err error) {
 		peeked := peek(p.cmd.Process.Pid)
 		p.mu.Lock()
 		if peeked {
-			// Not reaped yet: until it is, its number, which is its group's too, is nobody else's.
+			// The program is not reaped yet, so no other process can have its number, which is also that of its group.
 			signalGroup(p.cmd, killSignal)
 		}
 		p.over = true
 		p.mu.Unlock()
-		_ = p.cmd.Wait() // what counts is in ProcessState
+		_ = p.cmd.Wait() // the result is in ProcessState
 		groups.remove(p.cmd.Process.Pid)
 	}()
 	return nil
@@ -83,7 +83,7 @@ func (p *process) start() (err error) {
 
 var errFlood = perdure.Failed(fmt.Errorf("more than %d bytes on stdout", MaxStdout), "outputTooLarge")
 
-// wait returns when the process is over: nil if it was left alone, else why it was cut short.
+// wait returns when the program has ended: nil if it has ended by itself, else why it was ended.
 func (p *process) wait(ctx context.Context, t times, grace time.Duration) error {
 	late := time.NewTimer(time.Until(t.term))
 	defer late.Stop()
@@ -97,13 +97,13 @@ func (p *process) wait(ctx context.Context, t times, grace time.Duration) error 
 	case <-ctx.Done():
 		cut = fmt.Errorf("killed: %w", context.Cause(ctx))
 		if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-			grace = 0 // the run is over: nothing of it may act any more
+			grace = 0 // the run is over: the program must not act any more
 		}
 	}
 	if cut == nil || !p.end(grace, t.kill) {
 		<-p.done
 		select {
-		case <-p.stdout.flood: // it was over before the flood was seen
+		case <-p.stdout.flood: // it had ended before the overflow was noticed
 			return errFlood
 		default:
 			return nil
@@ -113,7 +113,7 @@ func (p *process) wait(ctx context.Context, t times, grace time.Duration) error 
 	return cut
 }
 
-// end asks the group to end, and makes it end after the grace. False if it was over by itself.
+// end sends TERM to the group, and KILL after the grace. It returns false if the program has ended by itself.
 func (p *process) end(grace time.Duration, latest time.Time) bool {
 	if grace = min(grace, time.Until(latest)); grace <= 0 {
 		return p.signal(killSignal)
@@ -131,7 +131,7 @@ func (p *process) end(grace time.Duration, latest time.Time) bool {
 	return true
 }
 
-// signal reaches the whole group; false if the process is over.
+// signal sends a signal to the whole group; false if the program has ended.
 func (p *process) signal(s sysSignal) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,11 +142,11 @@ func (p *process) signal(s sysSignal) bool {
 	return true
 }
 
-// head keeps what is written until that is too much.
+// head keeps the beginning of the output, up to a bound.
 type head struct {
 	buf   bytes.Buffer
 	max   int
-	flood chan struct{} // closed then
+	flood chan struct{} // closed when the bound is exceeded
 }
 
 func (h *head) Write(b []byte) (int, error) {
@@ -157,7 +157,7 @@ func (h *head) Write(b []byte) (int, error) {
 	return h.buf.Write(b)
 }
 
-// tail keeps the last MaxStderr bytes of what is written.
+// tail keeps the last MaxStderr bytes of the output.
 type tail struct{ buf []byte }
 
 func (t *tail) Write(b []byte) (int, error) {
@@ -168,10 +168,10 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// messageBytes leaves room in an error's message for what else it says.
+// messageBytes leaves space in an error's message for its other parts.
 const messageBytes = perdure.MaxReasonBytes - 1<<10
 
-// after puts the end of stderr behind an error.
+// after appends the end of stderr to an error.
 func (t *tail) after(err error) error {
 	said := with.Plain(string(t.buf[max(0, len(t.buf)-messageBytes):]))
 	if said = strings.TrimSpace(said); said == "" {

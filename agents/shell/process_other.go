@@ -9,7 +9,7 @@ import (
 	"os/exec"
 )
 
-// There are no process groups here: only the program itself is ended.
+// On this system there are no process groups: only the program itself is ended.
 
 type sysSignal = os.Signal
 
@@ -34,7 +34,7 @@ func startCode(err error) string {
 	return "start"
 }
 
-// MaybeReaper has nothing to do here.
+// MaybeReaper does nothing on this system.
 func MaybeReaper() bool { return false }
 
 var groups noGroups

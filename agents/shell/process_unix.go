@@ -27,7 +27,7 @@ func group(cmd *exec.Cmd) {
 
 func signalGroup(cmd *exec.Cmd, s syscall.Signal) { _ = syscall.Kill(-cmd.Process.Pid, s) }
 
-// signalOf is the signal that ended a process, without its SIG.
+// signalOf returns the signal that has ended a process, without SIG.
 func signalOf(state *os.ProcessState) (string, bool) {
 	ws, ok := state.Sys().(syscall.WaitStatus)
 	if !ok || !ws.Signaled() {
@@ -36,7 +36,7 @@ func signalOf(state *os.ProcessState) (string, bool) {
 	return strings.TrimPrefix(unix.SignalName(ws.Signal()), "SIG"), true
 }
 
-// startCode tells why a program could not be started.
+// startCode returns the code of an error of starting a program.
 func startCode(err error) string {
 	switch {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):

@@ -19,15 +19,14 @@ import (
 // reaperMark is in the environment of a reaper, and of no other process.
 const reaperMark = "PERDURE_REAPER"
 
-// MaybeReaper must be the first thing that main does. If it returns true, this process was a reaper,
-// whose work is done: main returns.
+// MaybeReaper must be the first call in main. If it returns true, this process was a reaper whose work is done: main
+// must return.
 //
-// A process that is killed with KILL cannot end what it has started. So each process that runs
-// programs has a helper: the same binary once more, started with the first program, in a session of
-// its own. It is told of each process group through a pipe; when the pipe breaks, because the process
-// has died however it died, it kills those that are left, with all grandchildren. Where main does
-// not call MaybeReaper, or no helper can be started, the programs themselves still die on Linux,
-// but what they have started does not.
+// A process that is killed with KILL cannot end the programs that it has started. So each process that runs programs has
+// a helper, the reaper: the same binary, started with the first program, in a session of its own. The process sends the
+// numbers of its process groups through a pipe. When the pipe breaks because the process has died, the reaper kills the
+// groups that are left, with all their descendants. If main does not call MaybeReaper, or if no reaper can be started,
+// the programs themselves still die on Linux, but not the processes that they have started.
 func MaybeReaper() bool {
 	if os.Getenv(reaperMark) == "" {
 		groups.allow()
@@ -37,9 +36,9 @@ func MaybeReaper() bool {
 	return true
 }
 
-// reap reads GROUP and -GROUP until the other end is gone, then kills the groups that are left.
+// reap reads GROUP and -GROUP until the pipe breaks, and then kills the groups that are left.
 func reap(from io.Reader) {
-	// Whoever wants to end this process means the one that it watches over, and its end is seen.
+	// Signals that are meant for the process which this one observes are ignored: its end is noticed.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	left := map[int]bool{}
 	lines := bufio.NewScanner(from)
@@ -67,8 +66,8 @@ type watched struct {
 	live     map[int]bool
 	reaper   *reaper
 	notUntil time.Time // after a failure
-	lost     time.Time // when a reaper died the latest,
-	deaths   int       // and how many have, one soon after the other
+	lost     time.Time // when a reaper died last
+	deaths   int       // number of deaths shortly one after another
 }
 
 // reaper is the helper, as this process sees it.
@@ -78,9 +77,9 @@ type reaper struct {
 }
 
 const (
-	reaperPatience = time.Second      // a reaper that does not read for so long is replaced
+	reaperPatience = time.Second      // a reaper that does not read for this long is replaced
 	reaperRetry    = 10 * time.Second // after it could not be started, or has died too often
-	reaperDeaths   = 5                // one soon after the other
+	reaperDeaths   = 5                // shortly one after another
 )
 
 func (w *watched) allow() {
@@ -89,7 +88,7 @@ func (w *watched) allow() {
 	w.allowed = true
 }
 
-// prepare sees to it that there is a reaper before there is a group for it.
+// prepare makes sure that a reaper runs before there is a group for it.
 func (w *watched) prepare() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -119,8 +118,7 @@ func (w *watched) remove(group int) {
 	}
 }
 
-// renew starts a reaper in the place of one that is gone or does not read, and tells it all there is
-// to know.
+// renew starts a reaper in place of one that has died or does not read, and sends it all groups.
 func (w *watched) renew() {
 	w.reaper.dismiss()
 	w.reaper = nil
@@ -147,13 +145,13 @@ func (w *watched) renew() {
 	w.reaper = r
 }
 
-// ended replaces a reaper that has died: what was told to it in its last moment is lost, and no error says so. One
-// that dies again and again is left alone for a while.
+// ended replaces a reaper that has died: groups that were sent to it last are lost without an error. If reapers die
+// repeatedly, it waits for a while.
 func (w *watched) ended(r *reaper) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.reaper != r {
-		return // it was dismissed
+		return // it was ended by dismiss
 	}
 	now := time.Now()
 	if now.Sub(w.lost) > reaperRetry {
@@ -166,14 +164,14 @@ func (w *watched) ended(r *reaper) {
 	w.renew()
 }
 
-// tell writes one line. A pipe takes so little whole or not at all.
+// tell sends one line. A pipe accepts so few bytes completely or not at all.
 func (r *reaper) tell(n int) error {
 	_ = r.pipe.SetWriteDeadline(time.Now().Add(reaperPatience))
 	_, err := r.pipe.Write(append(strconv.AppendInt(nil, int64(n), 10), '\n'))
 	return err
 }
 
-// dismiss ends a reaper before its pipe breaks: or it would kill what is alive and well.
+// dismiss ends a reaper before its pipe breaks: otherwise it would kill running groups.
 func (r *reaper) dismiss() {
 	if r == nil {
 		return
@@ -183,7 +181,7 @@ func (r *reaper) dismiss() {
 }
 
 func startReaper() (*reaper, error) {
-	binary := "/proc/self/exe" // the binary that runs, even if another has taken its place since
+	binary := "/proc/self/exe" // the running binary, even if its file was replaced
 	if runtime.GOOS != "linux" {
 		var err error
 		if binary, err = os.Executable(); err != nil {

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startTied starts a process that is killed when this one dies. Linux ties that to the thread which
-// forked, not to the process: so one goroutine, locked to a thread that never ends, starts them all.
-// (Go lets only one fork at a time go on anyway.)
+// startTied starts a process that is killed when this one dies. Linux ties that to the thread that forked, not to the
+// process. So one goroutine, which is locked to a thread that never ends, starts all of them. (Go runs only one fork at
+// a time anyway.)
 func startTied(cmd *exec.Cmd) error {
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	s := starting{cmd, make(chan error, 1)}
@@ -35,7 +35,7 @@ var starter = sync.OnceValue(func() chan<- starting {
 	return queue
 })
 
-// peek waits for a process to be over, and leaves it to be reaped.
+// peek waits for a process to end without reaping it.
 func peek(pid int) bool {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)

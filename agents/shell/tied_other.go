@@ -4,8 +4,8 @@ package shell
 
 import "os/exec"
 
-// startTied can tie nothing here: that the process dies with this one is up to the reaper.
+// startTied cannot tie the process to this one on this system: only the reaper kills it.
 func startTied(cmd *exec.Cmd) error { return cmd.Start() }
 
-// peek is not possible here: a process is reaped as soon as it is over.
+// peek is not possible on this system: a process is reaped as soon as it has ended.
 func peek(int) bool { return false }

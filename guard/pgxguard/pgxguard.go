@@ -13,7 +13,7 @@ import (
 // Tx is a transaction of pgx.
 func Tx(tx pgx.Tx) guard.Tx {
 	if tx == nil {
-		return nil // guard.Do and Undo say so
+		return nil // guard.Do and Undo return an error for nil
 	}
 	return adapter{tx}
 }

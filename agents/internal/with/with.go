@@ -1,5 +1,4 @@
-// Package with reads what a step hands to a built-in agent (`with`), strictly, and writes texts so
-// that every store keeps them.
+// Package with reads the input of a step of a built-in agent (`with`) strictly, and makes texts valid for every store.
 package with
 
 import (
@@ -13,8 +12,8 @@ import (
 	"strings"
 )
 
-// Decode reads one JSON object into the struct that to points to. A name that the struct's tags do not
-// have, in exactly that spelling, is an error, and so is a second value. Errors name the place.
+// Decode reads one JSON object into the struct to which to points. A name that the struct's tags do not have in exactly
+// that spelling is an error, and so is a second value. Errors name the place.
 func Decode(b json.RawMessage, to any) error {
 	if b = bytes.TrimSpace(b); len(b) == 0 || b[0] != '{' {
 		return fmt.Errorf("an object is needed, not %s", Brief(b))
@@ -48,7 +47,7 @@ func Decode(b json.RawMessage, to any) error {
 
 func empty(s string) bool { return s == "" }
 
-// readable takes Go's own words out of a decoding error.
+// readable replaces Go's terms in a decoding error.
 func readable(err error) error {
 	if typ := (*json.UnmarshalTypeError)(nil); errors.As(err, &typ) {
 		return fmt.Errorf("%s does not fit here", article(typ.Value))
@@ -67,8 +66,7 @@ func article(noun string) string {
 	return "a " + noun
 }
 
-// Scalar is the text of a JSON string, number, boolean or null; digits are kept. False for objects and
-// arrays.
+// Scalar returns the text of a JSON string, number, boolean or null, with all digits; false for objects and arrays.
 func Scalar(b json.RawMessage) (string, bool) {
 	switch b[0] {
 	case '"':
@@ -80,13 +78,13 @@ func Scalar(b json.RawMessage) (string, bool) {
 	return string(b), true
 }
 
-// IsNull says whether there is nothing, or null.
+// IsNull reports whether b is empty or null.
 func IsNull(b json.RawMessage) bool {
 	b = bytes.TrimSpace(b)
 	return len(b) == 0 || string(b) == "null"
 }
 
-// Brief is b, cut short, for an error's text.
+// Brief returns the beginning of b, for an error message.
 func Brief(b []byte) string {
 	switch {
 	case len(b) == 0:
@@ -97,8 +95,7 @@ func Brief(b []byte) string {
 	return Plain(string(b))
 }
 
-// Expression says whether a string of a definition holds a ${…} that will be replaced. $${…} is a
-// literal one.
+// Expression reports whether a string of a definition contains a ${…} that will be replaced. $${…} is literal text.
 func Expression(s string) bool {
 	for i := 0; i+1 < len(s); i++ {
 		switch {
@@ -111,7 +108,7 @@ func Expression(s string) bool {
 	return false
 }
 
-// Plain is s as every store can keep it: UTF-8 without NUL. What is neither becomes U+FFFD.
+// Plain returns s as every store accepts it: UTF-8 without NUL. Other bytes become U+FFFD.
 func Plain(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
