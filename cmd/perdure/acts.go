@@ -12,10 +12,10 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// drainGrace is how long runs in flight have to end when a node of our own leaves.
+// drainGrace is how long runs in flight may continue when the command's own node stops.
 const drainGrace = 3 * time.Second
 
-// waitFlags say whether a command that changes a job follows it to rest, too.
+// waitFlags say whether a command that changes a job also waits for its end.
 type waitFlags struct {
 	wait, noWait bool
 	agents       agentFlags
@@ -27,11 +27,11 @@ func (w *waitFlags) register(cmd *cobra.Command) {
 	w.agents.register(cmd, "http,shell", true)
 }
 
-// asked says whether to wait: through a server others do the work, so only if it is asked for; on a
-// store of our own nobody else would.
+// asked reports whether to wait. Through a server, other processes drive the job, so the command waits only if a flag
+// says so. On a store of its own, no other process would drive it.
 func (w *waitFlags) asked(t *target) bool { return w.wait || !t.far() && !w.noWait }
 
-// settle makes sense of the flags together: who says how long to wait, waits.
+// settle combines the flags: --wait-for implies --wait.
 func (w *waitFlags) settle(cmd *cobra.Command) error {
 	bounded := cmd.Flags().Changed("timeout")
 	switch {
@@ -58,7 +58,7 @@ func (a *app) withActor(cmd *cobra.Command, w *waitFlags, fn func(context.Contex
 	return errors.Join(reason(ctx, fn(ctx, t)), t.close())
 }
 
-// act records what an operator wants and, where asked, follows the job to rest.
+// act performs an act and, if asked, follows the job until it is settled or parked.
 func (a *app) act(cmd *cobra.Command, w waitFlags, ref string, act perdure.Act) error {
 	return a.withActor(cmd, &w, func(ctx context.Context, t *target) error {
 		if w.asked(t) && act.Verb != perdure.VerbGiveUp {
@@ -90,7 +90,7 @@ func (a *app) act(cmd *cobra.Command, w waitFlags, ref string, act perdure.Act) 
 	})
 }
 
-// printAct says where the job stands, the act being recorded.
+// printAct prints the state of the job after the act.
 func (a *app) printAct(t *tracker, act perdure.Act) error {
 	if a.json() {
 		return a.object(&t.view)
@@ -104,7 +104,7 @@ func (a *app) printAct(t *tracker, act perdure.Act) error {
 	return nil
 }
 
-// watchCommand follows the jobs from where somebody has left.
+// watchCommand returns the command that continues to follow the jobs.
 func watchCommand(jobs []*tracker, t *target) string {
 	words := "perdure watch"
 	for _, j := range jobs {
@@ -164,7 +164,7 @@ is valid. Only undo or redo opens the job again.`,
 	})
 }
 
-// jobVerb makes the command of a verb that a whole job takes.
+// jobVerb makes the command of a verb that acts on a whole job.
 func (a *app) jobVerb(verb perdure.Verb, cmd *cobra.Command) *cobra.Command {
 	var why string
 	var w waitFlags

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// agentFlags choose the built-in agents.
+// agentFlags select the built-in agents.
 type agentFlags struct {
 	names   []string
 	slots   []string
@@ -23,11 +23,11 @@ type agentFlags struct {
 
 var (
 	builtIn = []string{"http", "shell"}
-	always  = []string{kernel.AgentSleep, kernel.AgentApproval} // rules, not programs
+	always  = []string{kernel.AgentSleep, kernel.AgentApproval} // these are rules, not programs
 )
 
-// register adds the flags. A process that runs the jobs of whoever may submit them (serve, agent) does not
-// let the agent http reach this machine unless it is told to; one that runs its own user's jobs does.
+// register adds the flags. In a process that runs the jobs of other users (serve, agent), the agent http does not reach
+// this machine unless a flag allows it. In a process that runs its own user's jobs, it does.
 func (f *agentFlags) register(cmd *cobra.Command, def string, private bool) {
 	cmd.Flags().StringSliceVar(&f.names, "agents", strings.Split(def, ","), "`LIST` of built-in agents to run: http, shell; or none")
 	cmd.Flags().StringSliceVar(&f.slots, "slots", nil, "`N` runs at a time for each agent, or NAME=N for one (repeatable)")
@@ -36,7 +36,7 @@ func (f *agentFlags) register(cmd *cobra.Command, def string, private bool) {
 	_ = cmd.RegisterFlagCompletionFunc("agents", cobra.FixedCompletions(append(slices.Clone(builtIn), "none"), cobra.ShellCompDirectiveNoFileComp))
 }
 
-// check refuses names and numbers that mean nothing.
+// check refuses unknown names and invalid numbers.
 func (f *agentFlags) check() error {
 	for _, name := range f.names {
 		name = strings.TrimSpace(name)
@@ -69,7 +69,7 @@ func (f *agentFlags) check() error {
 	return nil
 }
 
-// programs are the agents that run: none for none.
+// programs returns the agents that run; none for "none".
 func (f *agentFlags) programs() []string {
 	var names []string
 	for _, n := range f.names {
@@ -80,10 +80,11 @@ func (f *agentFlags) programs() []string {
 	return names
 }
 
-// all are the agents as people see them, with those that are always on.
+// all returns the agents as they are shown, with those that are always available.
 func (f *agentFlags) all() []string { return append(f.programs(), always...) }
 
-// slotsOf is how many runs of an agent go on at once; 0 if nothing is said. What names it counts more.
+// slotsOf returns how many runs of an agent go on at once; 0 if no flag says so. A flag for one agent overrides the flag
+// for all.
 func (f *agentFlags) slotsOf(agent string) int {
 	n, named := 0, false
 	for _, s := range f.slots {

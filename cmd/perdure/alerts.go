@@ -77,7 +77,7 @@ func (a *app) listAlerts(ctx context.Context, t *target, q perdure.AlertQuery) e
 	return nil
 }
 
-// jobOf is the job of an alert; one that is the whole store's has none.
+// jobOf returns the job of an alert as text. An alert of the whole store has none.
 func jobOf(al *perdure.AlertView) string {
 	if al.Job == (perdure.JobID{}) {
 		return "-"

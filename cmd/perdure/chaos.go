@@ -90,7 +90,7 @@ func (s *share) Set(text string) error {
 	return nil
 }
 
-// chaosReport is the end of it, as --output json prints it.
+// chaosReport is the final report, as --output json prints it.
 type chaosReport struct {
 	Seed  uint64           `json:"seed"`
 	Calls chaos.Counts     `json:"calls"`
@@ -142,7 +142,7 @@ func (a *app) chaos(ctx context.Context, o *chaosFlags, command []string) error 
 	return a.chaosEnd(&chaosReport{Seed: o.seed, Calls: way.Counts(), Crew: crew.Counts(), Found: found}, time.Duration(o.settle))
 }
 
-// rage lets it last, heals it, and waits for the end. An interrupt ends the mischief early.
+// rage injects faults for the given time, stops them, and waits for the jobs. An interrupt stops the faults early.
 func (a *app) rage(ctx context.Context, o *chaosFlags, way *chaos.Way, crew *chaos.Crew, audit func(context.Context) (chaos.Found, error)) (found chaos.Found, err error) {
 	fire, heal := context.WithTimeout(ctx, time.Duration(o.lasts))
 	defer heal()
@@ -219,7 +219,7 @@ func (a *app) printChaos(r *chaosReport, settle time.Duration) {
 	tb.print(a.out)
 }
 
-// refusals say what a refused report means for whoever wrote the agent.
+// refusals explain a refused report to the author of the agent.
 var refusals = map[protocol.RefusalReason]string{
 	protocol.RefusedLate:      "expected: the run had expired",
 	protocol.RefusedStale:     "expected: a later run was out",

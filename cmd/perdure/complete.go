@@ -13,10 +13,10 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Completion asks the live server, and would rather say nothing than let a person wait.
+// Completion queries the live server. It gives up quickly rather than make the user wait.
 const completeWithin = 500 * time.Millisecond
 
-// ask runs fn against whoever the flags and the environment mean; false if nobody answers in time.
+// ask calls fn with the target of the flags and the environment; false if it does not answer in time.
 func (a *app) ask(cmd *cobra.Command, fn func(context.Context, *target) error) bool {
 	if settleFlags(cmd) != nil {
 		return false

@@ -12,19 +12,19 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// display shows jobs as they move. It is called from one goroutine.
+// display shows jobs as they change. It is used by one goroutine.
 type display interface {
 	begin(jobs []*tracker)
 	moved(t *tracker, v *perdure.JobView, changes []change)
-	say(line string) // talk that must not tear the picture
+	say(line string) // prints a line without disturbing the picture
 	tick()
 	end()
 }
 
-// redrawEvery bounds how often the live picture is drawn.
+// redrawEvery is the minimum time between two redraws of the live picture.
 const redrawEvery = 100 * time.Millisecond
 
-// displayFor picks the live picture for a terminal, lines elsewhere, nothing where nobody asked.
+// displayFor returns the live picture for a terminal, lines for other outputs, and nothing with --quiet.
 func (a *app) displayFor() display {
 	switch {
 	case a.json() || a.quiet:
@@ -35,7 +35,7 @@ func (a *app) displayFor() display {
 	return &plainLines{a: a}
 }
 
-// silent shows nothing but what is said.
+// silent prints nothing but messages.
 type silent struct{ a *app }
 
 func (silent) begin([]*tracker)                           {}
@@ -44,12 +44,12 @@ func (d silent) say(line string)                          { d.a.talk("%s", line)
 func (silent) tick()                                      {}
 func (silent) end()                                       {}
 
-// stream prints each piece of news as an object.
+// stream prints each change as a JSON object.
 type stream struct{ silent }
 
 func (d stream) begin(jobs []*tracker) {
 	for _, t := range jobs {
-		if t.atRest() { // there will be no news of it
+		if t.atRest() { // there will be no further changes
 			_ = d.a.object(&t.view)
 		}
 	}
@@ -64,7 +64,7 @@ type plainLines struct {
 	late []lateLine
 }
 
-// lateLine is for a step that wants an agent: worth a line only if none comes in a moment.
+// lateLine is the line of a step that waits for an agent. It is printed only if no agent comes within a moment.
 type lateLine struct {
 	t    *tracker
 	step int
@@ -149,24 +149,24 @@ func (d *plainLines) tick() {
 
 func wantsAgent(s *perdure.StepView) bool { return s.Why != nil && s.Why.Kind == perdure.WhyNoAgent }
 
-// live redraws one picture in place.
+// live redraws a picture in place.
 type live struct {
 	a     *app
 	jobs  []*tracker
-	drawn []string // the lines that are on the screen
+	drawn []string // the lines on the screen
 	dirty bool
 	last  time.Time
 	frame int
 }
 
 const (
-	hideCursor = "\x1b[?25l\x1b[?7l" // and no wrapping, so that a line is a line whatever its width
+	hideCursor = "\x1b[?25l\x1b[?7l" // wrapping is off, so that each line takes one row whatever its width
 	showCursor = "\x1b[?25h\x1b[?7h"
 	clearLine  = "\x1b[K"
 	clearDown  = "\x1b[J"
 )
 
-// cursor puts the terminal back in order, from wherever the process ends.
+// cursor restores the terminal when the process ends, in whatever way.
 var cursor struct {
 	sync.Mutex
 	restore func()
@@ -193,7 +193,7 @@ func (d *live) begin(jobs []*tracker) {
 
 func (d *live) moved(*tracker, *perdure.JobView, []change) { d.dirty = true }
 
-// tick draws what has changed, and once a second in any case: the time left goes on.
+// tick draws what has changed, and at least once a second, because the remaining times change.
 func (d *live) tick() {
 	d.frame++
 	if d.dirty || d.running() || time.Since(d.last) >= time.Second {
@@ -227,7 +227,7 @@ func (d *live) paint(lines []string) {
 		fmt.Fprintf(&b, "\x1b[%dA", n)
 	}
 	b.WriteByte('\r')
-	for _, l := range lines { // overwritten in place, so that nothing flickers
+	for _, l := range lines { // lines are overwritten in place to avoid flicker
 		b.WriteString(d.a.st.safe(l) + clearLine + "\n")
 	}
 	b.WriteString(clearDown)
@@ -242,20 +242,20 @@ func (d *live) say(line string) {
 	d.draw()
 }
 
-// end leaves the whole last picture on the screen.
+// end leaves the complete last picture on the screen.
 func (d *live) end() {
-	restoreTerminal() // first, so that long lines wrap and nothing of them is lost
+	restoreTerminal() // before the last picture, so that long lines wrap and are shown completely
 	var lines []string
 	for _, t := range d.jobs {
 		if len(d.jobs) > 1 && len(d.jobs)*2+len(t.order) > 200 {
-			break // the endings say it
+			break // the last lines of the jobs say the same
 		}
 		lines = append(lines, t.lines(d.a.st, time.Now(), 0, endHeight(len(t.order)), -1)...)
 	}
 	d.paint(lines)
 }
 
-// endHeight keeps the last picture of a large job to what a person scrolls back to.
+// endHeight bounds the last picture of a large job.
 func endHeight(steps int) int {
 	if steps > 200 {
 		return 50

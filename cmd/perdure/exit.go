@@ -10,10 +10,10 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// The exit codes. They are part of the interface: scripts branch on them.
+// The exit codes are part of the interface: scripts depend on them.
 const (
 	exitOK          = 0
-	exitOther       = 1 // the job ended the other way, or an error without a code of its own
+	exitOther       = 1 // the job has ended in the other state, or an error without a code of its own
 	exitUsage       = 2
 	exitUnreachable = 3
 	exitForbidden   = 4
@@ -37,12 +37,12 @@ const exitHelp = `Exit codes:
   130  interrupted; the job continues
   With several jobs, the highest code counts.`
 
-// exit ends the command with a code. All that there is to say was said already.
+// exit ends the command with a code. Everything was printed before.
 type exit int
 
 func (e exit) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
-// quietly is nil for exit 0.
+// quietly returns nil for exit code 0.
 func quietly(code int) error {
 	if code == exitOK {
 		return nil
@@ -50,7 +50,7 @@ func quietly(code int) error {
 	return exit(code)
 }
 
-// usageError is a wrong call, as against a wrong job.
+// usageError is an error in the command line, not in a job.
 type usageError struct {
 	msg  string
 	hint string
@@ -60,7 +60,7 @@ func (e *usageError) Error() string { return e.msg }
 
 func usagef(format string, args ...any) error { return &usageError{msg: fmt.Sprintf(format, args...)} }
 
-// codeOf is the exit code for an error that ended a command.
+// codeOf returns the exit code for an error that ends a command.
 func codeOf(err error) int {
 	var code exit
 	var usage *usageError
@@ -96,7 +96,7 @@ var (
 	errInterrupted = errors.New("interrupted")
 )
 
-// complain prints an error the way a person reads it: what, then how to mend it.
+// complain prints an error: what is wrong, then how to mend it.
 func complain(w io.Writer, st style, err error) {
 	var code exit
 	var usage *usageError
@@ -117,7 +117,7 @@ func complain(w io.Writer, st style, err error) {
 
 func complainRefusal(w io.Writer, st style, err error, e *perdure.Error) {
 	msg := err.Error()
-	if e.Hint != "" { // on a line of its own, as below
+	if e.Hint != "" { // printed below, on a line of its own
 		msg = strings.Replace(msg, " ("+e.Hint+")", "", 1)
 	}
 	if msg == "" {
@@ -145,7 +145,7 @@ func place(f perdure.FieldError) string {
 	return ""
 }
 
-// stateCode is the exit code of a job at rest, for somebody who asked for state want.
+// stateCode returns the exit code for a settled or parked job, if the state want was requested.
 func stateCode(v *perdure.JobView, want perdure.State) int {
 	switch {
 	case v.Phase == perdure.Parked:

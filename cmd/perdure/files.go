@@ -22,10 +22,10 @@ const (
 // document is one definition of a file.
 type document struct {
 	file  string
-	nth   int // of the file's documents, from 1
+	nth   int // number within the file, from 1
 	of    int
 	plan  *kernel.Plan
-	taken map[[32]byte]perdure.JobID // by fingerprint: jobs that documents of this call stand for already
+	taken map[[32]byte]perdure.JobID // by hash: jobs that correspond to documents of this call
 }
 
 func (d *document) name() string {
@@ -48,7 +48,7 @@ func (f *inputFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.key, "key", "", "the job's `KEY`, instead of the definition's")
 }
 
-// read gives the fields of the input that the flags set.
+// read returns the fields of the input that the flags set.
 func (f *inputFlags) read(stdin io.Reader) (map[string]json.RawMessage, error) {
 	set := map[string]json.RawMessage{}
 	if f.file != "" {
@@ -70,7 +70,7 @@ func (f *inputFlags) read(stdin io.Reader) (map[string]json.RawMessage, error) {
 	return set, nil
 }
 
-// jsonOrString takes a word for what it says: 42 and true are themselves, tea-12 is a string.
+// jsonOrString reads a word as JSON if it is JSON: 42 and true are themselves, tea-12 is a string.
 func jsonOrString(s string) json.RawMessage {
 	if json.Valid([]byte(s)) {
 		return json.RawMessage(s)
@@ -79,7 +79,7 @@ func jsonOrString(s string) json.RawMessage {
 	return b
 }
 
-// load reads and validates all documents of all files. It says all that is wrong with them.
+// load reads and validates all documents of all files, and prints all errors in them.
 func (a *app) load(files []string, input inputFlags) ([]document, error) {
 	stdin := 0
 	for _, name := range append(files[:len(files):len(files)], input.file) {
@@ -120,7 +120,7 @@ func (a *app) load(files []string, input inputFlags) ([]document, error) {
 	return docs, wrong
 }
 
-// readFile reads a file whole, - being stdin. Nothing over the bound of a definition file is read.
+// readFile reads a whole file; - is stdin. It refuses a file over the bound of a definition file without reading more.
 func readFile(name string, stdin io.Reader) ([]byte, error) {
 	var r io.Reader = stdin
 	if name != "-" {
@@ -131,7 +131,7 @@ func readFile(name string, stdin io.Reader) ([]byte, error) {
 		defer func() { _ = f.Close() }()
 		r = f
 	}
-	const most = 4 * perdure.MaxDefinitionBytes // a file may hold several
+	const most = 4 * perdure.MaxDefinitionBytes // a file may contain several definitions
 	b, err := io.ReadAll(io.LimitReader(r, most+1))
 	var perr *os.PathError
 	switch {

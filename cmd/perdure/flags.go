@@ -21,8 +21,8 @@ const (
 	usesKey       = "perdure.uses"
 )
 
-// globals are the flags that mean the same wherever they mean anything. A command names those that
-// it uses; the others are refused there, so that no flag is silently without effect.
+// globals are the flags that have the same meaning in all commands. A command lists those that it uses; it refuses the
+// others, so that no flag is silently ignored.
 type globals struct {
 	server  string
 	store   string
@@ -42,7 +42,7 @@ func (g *globals) register(fs *pflag.FlagSet) {
 	g.format, g.color = "text", "auto"
 }
 
-// uses says which of the globals a command takes. color and quiet go without saying.
+// uses says which of the globals a command uses. All commands use color and quiet.
 func uses(cmd *cobra.Command, names ...string) {
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
@@ -54,7 +54,7 @@ func takes(cmd *cobra.Command, name string) bool {
 	return slices.Contains(strings.Fields(cmd.Annotations[usesKey]), name)
 }
 
-// settleFlags refuses globals where they mean nothing and takes from the environment what no flag says.
+// settleFlags refuses globals that the command does not use, and reads flags that are not given from the environment.
 func settleFlags(cmd *cobra.Command) error {
 	var err error
 	root := cmd.Root().PersistentFlags()
@@ -77,8 +77,8 @@ func envName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// ofRun are the flags whose variables a program that the shell agent runs finds set to its run's
-// identities. In there they are no settings.
+// ofRun are the flags whose environment variables the shell agent sets for its programs. In such a program they are not
+// settings.
 var ofRun = []string{"job", "step", "key", "run", "direction"}
 
 func lookupEnv(flag string) string {
@@ -99,7 +99,7 @@ func fromEnv(f *pflag.Flag) error {
 	return nil
 }
 
-// given says whether a person said so, by flag or by environment; flag, whether by flag.
+// given reports whether a value was given by flag or environment, and whether by flag.
 func given(cmd *cobra.Command, name string) (said, flag bool) {
 	f := cmd.Flags().Lookup(name)
 	if f == nil {
@@ -108,7 +108,7 @@ func given(cmd *cobra.Command, name string) (said, flag bool) {
 	return f.Changed || lookupEnv(name) != "", f.Changed
 }
 
-// documentEnv ends every flag's usage with the variable that sets it.
+// documentEnv appends the environment variable to the usage of every flag.
 func documentEnv(cmd *cobra.Command) {
 	mark := func(f *pflag.Flag) {
 		if f.Name != "help" && f.Name != "version" && !strings.Contains(f.Usage, envPrefix) {
@@ -122,7 +122,7 @@ func documentEnv(cmd *cobra.Command) {
 	}
 }
 
-// unknownFlag adds the nearest flag to pflag's complaint.
+// unknownFlag adds the nearest flag to pflag's error.
 func unknownFlag(cmd *cobra.Command, err error) error {
 	u := &usageError{msg: err.Error(), hint: fmt.Sprintf("see %q", cmd.CommandPath()+" --help")}
 	var missing *pflag.NotExistError
@@ -140,7 +140,7 @@ func unknownFlag(cmd *cobra.Command, err error) error {
 	return u
 }
 
-// nearest is the word that a slip of the hand may have meant; "" if none is near.
+// nearest returns the word that was probably meant; "" if none is similar.
 func nearest(word string, words []string) string {
 	best, at := "", len(word)/3+2
 	for _, w := range words {
@@ -151,7 +151,7 @@ func nearest(word string, words []string) string {
 	return best
 }
 
-// distance is Levenshtein's.
+// distance returns the Levenshtein distance.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -172,7 +172,7 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// choice is a flag that takes one of a few words.
+// choice is a flag with a fixed set of values.
 type choice struct {
 	to    *string
 	words []string
@@ -188,7 +188,7 @@ func (c *choice) Set(s string) error {
 	return nil
 }
 
-// duration is a flag in the syntax of definitions: Go's, and d for days.
+// duration is a flag with the syntax of definitions: Go's, with d for days.
 type duration time.Duration
 
 func (d *duration) String() string {

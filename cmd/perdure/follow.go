@@ -13,13 +13,13 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// interruptible gives a context that ends with the first SIGINT, SIGTERM or SIGHUP. The second ends the
-// process at once: whatever it was doing is safe in the store.
+// interruptible returns a context that ends with the first SIGINT, SIGTERM or SIGHUP. The second signal ends the process
+// at once: nothing is lost, because the state is in the store.
 func (a *app) interruptible(parent context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	if !signal.Ignored(syscall.SIGHUP) { // a terminal that is closed; under nohup it is meant to go on
+	if !signal.Ignored(syscall.SIGHUP) { // a closed terminal; under nohup the process must continue
 		signal.Notify(signals, syscall.SIGHUP)
 	}
 	done := make(chan struct{})
@@ -44,7 +44,7 @@ func (a *app) interruptible(parent context.Context) (context.Context, func()) {
 	}
 }
 
-// bounded is ctx, and --timeout.
+// bounded applies --timeout to ctx.
 func (a *app) bounded(ctx context.Context) (context.Context, func()) {
 	if a.timeout <= 0 {
 		return ctx, func() {}
@@ -52,16 +52,16 @@ func (a *app) bounded(ctx context.Context) (context.Context, func()) {
 	return context.WithTimeoutCause(ctx, time.Duration(a.timeout), errTimeout)
 }
 
-// news is what one follower has to tell.
+// news is one message of a follower.
 type news struct {
 	t     *tracker
-	view  *perdure.JobView // nil: no view
-	lost  error            // the server is gone for the moment
+	view  *perdure.JobView // nil: no change
+	lost  error            // the server does not answer at present
 	ended bool
 	err   error
 }
 
-// follow shows the jobs until all are at rest. The error is errTimeout, errInterrupted, or what went wrong.
+// follow shows the jobs until all are settled or parked. Its error is errTimeout, errInterrupted, or another failure.
 func (a *app) follow(ctx context.Context, svc perdure.Jobs, jobs []*tracker, show display) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -94,7 +94,7 @@ func (a *app) follow(ctx context.Context, svc perdure.Jobs, jobs []*tracker, sho
 		case <-ticker.C:
 			show.tick()
 			if t, ok := svc.(*target); ok && t.far() && a.out.broken() {
-				return worse(failed, exit(exitInterrupted)) // nobody reads what is said, and the job goes on without us
+				return worse(failed, exit(exitInterrupted)) // stdout is closed, and the job continues without this process
 			}
 		case <-ctx.Done():
 			return worse(failed, context.Cause(ctx))
@@ -103,9 +103,9 @@ func (a *app) follow(ctx context.Context, svc perdure.Jobs, jobs []*tracker, sho
 	return failed
 }
 
-const lostFor = time.Minute // how long a server may be gone before its followers give up
+const lostFor = time.Minute // how long a server may be unreachable before its followers give up
 
-// followOne follows one job to rest. A server that goes away for a while is asked again.
+// followOne follows one job until it is settled or parked. It retries while the server is unreachable.
 func followOne(ctx context.Context, svc perdure.Jobs, t *tracker, out chan<- news) {
 	ref, steps := t.view.ID.String(), len(t.view.Steps)
 	send := func(n news) error {
@@ -117,14 +117,14 @@ func followOne(ctx context.Context, svc perdure.Jobs, t *tracker, out chan<- new
 			return ctx.Err()
 		}
 	}
-	whole := false     // all of the job was told the last time
-	var lost time.Time // since when the server is gone; none: it is there
+	whole := false     // the latest view was complete
+	var lost time.Time // since when the server is unreachable; zero: it is reachable
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		err := svc.Follow(ctx, ref, func(v *perdure.JobView) error {
 			lost, pause, whole = time.Time{}, 100*time.Millisecond, len(v.Steps) == steps
 			return send(news{view: v})
 		})
-		if err == nil && !whole { // the last picture is to have all outputs and alerts
+		if err == nil && !whole { // the last picture needs all outputs and alerts
 			var v *perdure.JobView
 			if v, err = svc.Job(ctx, ref, 0); err == nil {
 				err = send(news{view: v})
@@ -136,7 +136,7 @@ func followOne(ctx context.Context, svc perdure.Jobs, t *tracker, out chan<- new
 		case err == nil:
 			_ = send(news{ended: true})
 			return
-		case perdure.CodeOf(err) == perdure.CodeUnavailable && lost.IsZero(): // told once: that is enough
+		case perdure.CodeOf(err) == perdure.CodeUnavailable && lost.IsZero(): // reported once
 			lost = time.Now()
 			_ = send(news{lost: err})
 		case perdure.CodeOf(err) != perdure.CodeUnavailable || time.Since(lost) > lostFor:
@@ -150,7 +150,7 @@ func followOne(ctx context.Context, svc perdure.Jobs, t *tracker, out chan<- new
 	}
 }
 
-// worse is the error with the higher exit code.
+// worse returns the error with the higher exit code.
 func worse(a, b error) error {
 	if codeOf(b) > codeOf(a) {
 		return b
@@ -158,8 +158,7 @@ func worse(a, b error) error {
 	return a
 }
 
-// drive starts the target's node, if it has one, and follows the jobs to rest. Whatever way it ends,
-// the node is drained before it returns.
+// drive starts the target's node, if it has one, and follows the jobs. The node is always drained before drive returns.
 func (a *app) drive(ctx context.Context, t *target, jobs []*tracker, show display, grace time.Duration) error {
 	ctx, cancel := a.bounded(ctx)
 	defer cancel()
@@ -179,8 +178,8 @@ func (a *app) drive(ctx context.Context, t *target, jobs []*tracker, show displa
 	return err
 }
 
-// finish prints how the jobs ended and what to do next, and is the exit code as an error. again is
-// the command that goes on with them.
+// finish prints how the jobs have ended and what to do next, and returns the exit code as an error. again is the command
+// that continues with them.
 func (a *app) finish(t *target, jobs []*tracker, err error, again string) error {
 	now := time.Now()
 	code := codeOf(err)
@@ -208,7 +207,7 @@ func (a *app) finish(t *target, jobs []*tracker, err error, again string) error 
 	return quietly(code)
 }
 
-// goOn tells a person who left early that nothing is lost.
+// goOn tells a user who interrupts the command that the jobs continue, and how to follow them.
 func (a *app) goOn(t *target, jobs []*tracker, err error, again string) {
 	goes := "goes on"
 	if !t.far() {

@@ -73,7 +73,7 @@ the job is not at rest by then.`,
 	return cmd
 }
 
-// waitFor asks until the job is at rest or wait has passed: one call waits for MaxJobWait at most.
+// waitFor polls until the job is settled or parked, or wait has passed. One call waits for at most MaxJobWait.
 func waitFor(ctx context.Context, svc perdure.Jobs, ref string, wait time.Duration) (*perdure.JobView, error) {
 	end := time.Now().Add(wait)
 	for {
@@ -81,12 +81,12 @@ func waitFor(ctx context.Context, svc perdure.Jobs, ref string, wait time.Durati
 		if err != nil || v.Phase == perdure.Settled || v.Phase == perdure.Parked || !time.Now().Before(end) {
 			return v, err
 		}
-		ref = v.ID.String() // @latest may be another by now
+		ref = v.ID.String() // @latest may name another job by now
 	}
 }
 
-// wanted is the state that a person last asked for: done, unless an operator said otherwise. What a
-// policy did about a failure was not asked for.
+// wanted returns the state that was last requested: done, unless an operator has requested undone. Decisions of the
+// escalation ladder do not count.
 func wanted(ctx context.Context, svc perdure.Jobs, v *perdure.JobView) perdure.State {
 	want := perdure.Done
 	if v.Desired == want && v.Current != perdure.Undone {
@@ -116,7 +116,7 @@ func wanted(ctx context.Context, svc perdure.Jobs, v *perdure.JobView) perdure.S
 	}
 }
 
-// printJob is the job at full length: header, steps, alerts, and what to do next.
+// printJob prints a job completely: header, steps, alerts, and what to do next.
 func (a *app) printJob(t *tracker, where string) error {
 	if a.json() {
 		return a.object(&t.view)
@@ -145,10 +145,10 @@ func (a *app) printJob(t *tracker, where string) error {
 	return nil
 }
 
-// maxLeftOutNamed bounds the values that one line names.
+// maxLeftOutNamed bounds the values that a line lists.
 const maxLeftOutNamed = 3
 
-// leftOut returns a line that names the values which are too large for the view, with their sizes; empty if there are
+// leftOut returns a line that lists the values which are too large for the view, with their sizes; empty if there are
 // none.
 func leftOut(v *perdure.JobView) string {
 	var all []string
@@ -183,7 +183,7 @@ func sizeText(bytes int) string {
 	return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
 }
 
-// printStep prints one step, with its values in full.
+// printStep prints one step with its values in full.
 func (a *app) printStep(ctx context.Context, svc perdure.Jobs, job, step string) error {
 	d, err := svc.Step(ctx, job, step)
 	if err != nil {
@@ -213,7 +213,7 @@ func (a *app) printStep(ctx context.Context, svc perdure.Jobs, job, step string)
 	return nil
 }
 
-// limitText names a limit of which a step's runs hold permits: ads-api for key acme, 2 permits.
+// limitText describes the permits that a step's runs hold: ads-api for key acme, 2 permits.
 func limitText(l perdure.StepLimit) string {
 	text := l.Name
 	if l.Key != "" {

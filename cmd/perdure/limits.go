@@ -134,7 +134,7 @@ key. A bound that is omitted is removed.`,
 	return cmd
 }
 
-// limitUsage is the error for a limit that cannot be, in the words of the command line.
+// limitUsage translates the error for an invalid limit into terms of the command line.
 func limitUsage(name string, settings perdure.LimitSettings, err error) error {
 	if settings.Max == nil && settings.PerKey == nil {
 		return &usageError{msg: fmt.Sprintf("limit %s has no bound", name), hint: "give MAX, --per-key, or both"}
@@ -165,6 +165,6 @@ func (a *app) removeLimitCmd() *cobra.Command {
 			})
 		},
 	}
-	uses(cmd, "server", "store", "output") // which is empty
+	uses(cmd, "server", "store", "output") // an empty store
 	return cmd
 }

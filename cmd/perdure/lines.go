@@ -8,8 +8,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// happened says what a change of a step means, as words; "" where nothing happened that a person
-// would want a line for.
+// happened describes a change of a step in words; "" if it is not worth a line.
 func happened(v *perdure.JobView, c change) []string {
 	var said []string
 	b, s := &c.before, &c.after
@@ -29,7 +28,7 @@ func happened(v *perdure.JobView, c change) []string {
 	return said
 }
 
-// ended is how a run ended that did not end well: a good end is told by where the step is now.
+// ended describes how a run has ended, if it has not succeeded. Success follows from the state of the step.
 func ended(b, s *perdure.StepView) string {
 	news := s.Run > b.Run || s.Run == b.Run && b.Outcome != s.Outcome || s.Failures > b.Failures
 	switch s.Outcome {
@@ -71,8 +70,8 @@ func settledLine(v *perdure.JobView, s *perdure.StepView) string {
 	return word(r.word, r.detail)
 }
 
-// waitsAnew says whether a waiting step's reason is worth a line: one that was not there before, and
-// not the mere order of things.
+// waitsAnew reports whether the reason why a step waits is worth a line: a new one that does not follow from the order
+// of the steps.
 func waitsAnew(b, s *perdure.StepView) bool {
 	if s.Why == nil || b.Why != nil && b.Why.Kind == s.Why.Kind && b.Failures == s.Failures {
 		return false
@@ -91,7 +90,7 @@ func word(w, detail string) string {
 	return pad(w, 8) + " " + detail
 }
 
-// ending is the last line about a job: where it came to rest, and of one that went back, why.
+// ending is the last line about a job: its final state and, if it was undone, why.
 func (t *tracker) ending(st style, now time.Time) string {
 	v := &t.view
 	who := t.title()
@@ -119,7 +118,7 @@ func because(reason string) string {
 	return ": " + plain(reason)
 }
 
-// cause is the step's error that sent a job back, as far as the steps still tell.
+// cause returns the error because of which a job was undone, as far as the steps still have it.
 func (t *tracker) cause() string {
 	for _, i := range t.order {
 		if s := &t.view.Steps[i]; s.LastError != nil && t.want == perdure.Done {
@@ -129,7 +128,7 @@ func (t *tracker) cause() string {
 	return ""
 }
 
-// advice is what to type next for a job that waits for a person, each line with what it is for.
+// advice lists commands for a job that needs an operator, each with its purpose.
 func advice(v *perdure.JobView, where string) []string {
 	ref := refOf(v)
 	var cmds, why []string
@@ -144,7 +143,7 @@ func advice(v *perdure.JobView, where string) []string {
 		step := ref + "/" + name
 		switch {
 		case s.Phase == perdure.Parked && s.Desired == perdure.Done:
-			if parked++; parked > 1 { // the same again for each would bury it
+			if parked++; parked > 1 { // repeating the same command for each step would hide the others
 				continue
 			}
 			add("try "+name+" again", "resume %s", step)
@@ -176,7 +175,7 @@ func advice(v *perdure.JobView, where string) []string {
 	return cmds
 }
 
-// quoted is s as a shell takes it.
+// quoted returns s quoted for a shell.
 func quoted(s string) string {
 	for _, r := range s {
 		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+:,.%@/", r) {

@@ -58,7 +58,7 @@ func withoutSecrets(_ []string, attr slog.Attr) slog.Attr {
 	return attr
 }
 
-// logFailure logs the error with which the process ends, in place of complain, if the log is JSON.
+// logFailure logs the error that ends the process, instead of printing it, if the log is JSON.
 func (a *app) logFailure(err error) {
 	var code exit
 	if err == nil || errors.As(err, &code) {
@@ -81,13 +81,13 @@ func (a *app) logFailure(err error) {
 	a.logger("error", "json").Error("command failed", attrs...)
 }
 
-// logsJSON reports whether the arguments ask for a log in JSON. It is for calls whose flags could not be parsed.
+// logsJSON reports whether the arguments request a log in JSON. It is for calls whose flags could not be parsed.
 func logsJSON(root *cobra.Command, args []string) bool {
 	cmd, rest, err := root.Find(args)
 	if err != nil || cmd.Flags().Lookup("log-format") == nil {
 		return false
 	}
-	for i, arg := range slices.Backward(rest) { // the last one counts
+	for i, arg := range slices.Backward(rest) { // the last occurrence counts
 		switch {
 		case arg == "--log-format=json", arg == "--log-format" && i+1 < len(rest) && rest[i+1] == "json":
 			return true

@@ -1,13 +1,13 @@
-// Command perdure is Perdure's command line: a node, an agent, and all that an operator asks of them.
+// Command perdure is Perdure's command line: a node, an agent process, and the commands of operators.
 //
 //	main.go root.go           the process and the command tree
-//	flags.go exit.go          what every command shares: flags, environment, exit codes
+//	flags.go exit.go          what all commands share: flags, environment, exit codes
 //	log.go                    the log of long-running commands
-//	wire.go                   the only place that picks a concrete store
-//	target.go                 who is spoken to: a server, or a store of our own
-//	follow.go tracker.go      following jobs to rest, with or without a node of our own
+//	wire.go                   the only place that selects a concrete store
+//	target.go                 the target of a command: a server, or a store that it opens
+//	follow.go tracker.go      following jobs, with or without a node of the command's own
 //	row.go tree.go screen.go lines.go   a step, a job, many jobs as text: pure functions
-//	display.go style.go table.go        how that gets to the screen
+//	display.go style.go table.go        output to the screen
 //	acts.go steps.go          the operator's verbs for jobs, and for steps
 //	run.go serve.go get.go …  the other commands
 package main
@@ -20,7 +20,7 @@ import (
 )
 
 func main() {
-	if reaper() { // it ends what the shell agent of a process that was killed has left behind
+	if reaper() { // this process is the reaper of a shell agent that was killed
 		return
 	}
 	if err := crashpoint.Check(); err != nil {

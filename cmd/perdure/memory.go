@@ -24,7 +24,7 @@ const (
 // its finalizer, which registers itself again.
 type collector struct {
 	percent int
-	_       *byte // with a pointer it is an allocation of its own: a finalizer of a tiny object may never run
+	_       *byte // a pointer makes it an allocation of its own: a finalizer of a tiny object may never run
 }
 
 // paceCollector starts a collector, unless GOGC is set.
@@ -71,7 +71,7 @@ func limitMemory() int64 {
 	return limit
 }
 
-// unlimitedMemory is the least value that means no limit in version 1 of cgroups.
+// unlimitedMemory is the least value that means unlimited in version 1 of cgroups.
 const unlimitedMemory = 1 << 60
 
 // containerMemory is the lowest memory limit of the cgroups that this process is in, of version 2 and 1; 0: none. Each

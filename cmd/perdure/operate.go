@@ -43,7 +43,7 @@ stderr.`,
 	return cmd
 }
 
-// history prints one page, or all.
+// history prints one page, or all pages.
 func (a *app) history(ctx context.Context, t *target, q perdure.HistoryQuery, all bool) error {
 	for first := true; ; first = false {
 		page, err := t.History(ctx, q)

@@ -14,23 +14,23 @@ import (
 	"golang.org/x/term"
 )
 
-// app is one call of the program.
+// app is one execution of the program.
 type app struct {
 	globals
 	in      io.Reader
-	out     *printer // results
+	out     *printer // the results
 	err     io.Writer
-	tty     *os.File // stdout, where it is a terminal; else nil
+	tty     *os.File // stdout if it is a terminal, else nil
 	st      style    // of stdout
 	errSt   style    // of stderr
-	started bool     // past the flags: what goes wrong from here is not a wrong call
+	started bool     // the flags are parsed: later errors are not usage errors
 	helpErr error    // --help after the name of a command that does not exist
 	jsonLog bool     // --log-format json: everything on stderr is JSON, one object a line
 }
 
 func run(args []string, in io.Reader, stdout, stderr *os.File) int {
-	// With a handler a write to a broken pipe is an error like any other, which printer keeps to itself.
-	// (Ignoring the signal instead would be inherited by the shell agent's children.)
+	// With a handler, a write to a broken pipe returns an error, which printer ignores. (If the signal were ignored, the
+	// shell agent's programs would inherit that.)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	a := &app{in: in, out: &printer{w: stdout}, err: stderr}
 	if term.IsTerminal(int(stdout.Fd())) {
@@ -65,7 +65,7 @@ func run(args []string, in io.Reader, stdout, stderr *os.File) int {
 	return codeOf(err)
 }
 
-// asUsage splits cobra's complaint into what and how to mend it.
+// asUsage splits cobra's error into what is wrong and how to mend it.
 func asUsage(err error) error {
 	msg, rest, _ := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
 	u := &usageError{msg: msg, hint: `see "perdure --help"`}
@@ -94,7 +94,7 @@ func (a *app) tree() *cobra.Command {
 		Short:             "A durable job orchestrator: every job ends done or undone",
 		Long:              rootHelp,
 		SilenceErrors:     true,
-		SilenceUsage:      true, // Args stays nil: cobra then refuses an unknown command before it answers --help and --version
+		SilenceUsage:      true, // Args stays nil: then cobra refuses an unknown command before it answers --help and --version
 		Version:           buildVersion(),
 		PersistentPreRunE: a.begin,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -133,7 +133,7 @@ func (a *app) tree() *cobra.Command {
 	return root
 }
 
-// begin runs once the flags are parsed, before any command.
+// begin runs after the flags are parsed, before any command.
 func (a *app) begin(cmd *cobra.Command, _ []string) error {
 	if err := settleFlags(cmd); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (a *app) begin(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// wrap notes when a command starts, so that its errors are not taken for those of the call.
+// wrap records that a command has started, so that its errors are not taken for usage errors.
 func (a *app) wrap(cmd *cobra.Command) {
 	if inner := cmd.RunE; inner != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -190,7 +190,7 @@ func (a *app) customizeHelp(root *cobra.Command) {
 	})
 }
 
-// noArgs refuses arguments as a slip in the name of a command.
+// noArgs refuses arguments, which are probably a misspelled command.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -205,7 +205,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return u
 }
 
-// argsOf checks the number of arguments and says which ones are meant.
+// argsOf checks the number of arguments, and names those that are expected.
 func argsOf(low, high int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < low || high >= 0 && len(args) > high {
@@ -218,7 +218,7 @@ func argsOf(low, high int, what string) cobra.PositionalArgs {
 	}
 }
 
-// helpCmd is cobra's, but for the exit code of a topic that there is not.
+// helpCmd is cobra's, except for the exit code of an unknown topic.
 func helpCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",

@@ -9,9 +9,9 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A step as one row of text: what the live tree, the lines and `get` say of it is the same.
+// A step as a line of text, which the live tree, plain lines and `get` share.
 
-// row is one step as text. Its rank is its urgency: what a person must see comes first.
+// row is one step as text. Its rank is its urgency: rows that need attention come first.
 type row struct {
 	glyph, word, detail string
 	tone                func(style, string) string
@@ -82,7 +82,7 @@ func runningRow(s *perdure.StepView, now time.Time) row {
 	return r
 }
 
-// holder names who has the run, where that is not a node itself.
+// holder names the holder of the run, if that is not a node itself.
 func holder(s *perdure.StepView) string {
 	if s.LockedBy == "" || s.LockedBy[0] == '@' {
 		return ""
@@ -90,7 +90,7 @@ func holder(s *perdure.StepView) string {
 	return " by " + plain(s.LockedBy)
 }
 
-// toward says that a step that waits does so on the way back.
+// toward says that a waiting step waits for its undo.
 func toward(s *perdure.StepView) string {
 	if s.Desired == perdure.Undone && s.Current != perdure.Undone {
 		return "to be undone: "
@@ -98,7 +98,7 @@ func toward(s *perdure.StepView) string {
 	return ""
 }
 
-// whyText is the rules' own sentence, with the time left as of now.
+// whyText returns the reason as text, with the time that is left now.
 func whyText(s *perdure.StepView, now time.Time) string {
 	w := s.Why
 	if w == nil {
@@ -127,7 +127,7 @@ func ranFor(s *perdure.StepView) string {
 	return d
 }
 
-// progressText reads {done, total, message}, any of which may be missing; other shapes are not shown.
+// progressText reads {done, total, message}, each of which is optional. Other forms are not shown.
 func progressText(raw json.RawMessage) string {
 	var p struct {
 		Done, Total json.Number

@@ -68,7 +68,7 @@ Ctrl-C once drains, and leaves the job safe in the store. Ctrl-C twice ends the 
 	return cmd
 }
 
-// runAll submits and follows. A submission that is refused does not keep the others from their end.
+// runAll submits and follows. Jobs that are accepted are driven to their end even if another submission is refused.
 func (a *app) runAll(ctx context.Context, t *target, docs []document, grace time.Duration) error {
 	if err := t.start(ctx); err != nil {
 		return err
@@ -83,8 +83,8 @@ func (a *app) runAll(ctx context.Context, t *target, docs []document, grace time
 	return worse(a.finish(t, jobs, err, sameCommand()), refused)
 }
 
-// takeUp submits a document, or finds the job that it stands for already. Of documents without a key, equal
-// ones are one job, in this call as in those that were interrupted before.
+// takeUp submits a document, or finds the job that it corresponds to. Documents without a key that are equal are one
+// job, within this call and in interrupted earlier calls.
 func takeUp(ctx context.Context, n engine, d *document) (v *perdure.JobView, note string, err error) {
 	if d.plan.Definition.Key == "" {
 		id, ok := d.taken[d.plan.Hash]
@@ -110,8 +110,7 @@ func takeUp(ctx context.Context, n engine, d *document) (v *perdure.JobView, not
 	return v, "submitted before", nil
 }
 
-// submitAll submits each document and says of each one that is refused which it was. Its error has
-// the highest of their exit codes, everything being said.
+// submitAll submits each document and prints which ones are refused. It returns the highest exit code as an error.
 func (a *app) submitAll(ctx context.Context, docs []document,
 	submit func(context.Context, *document) (*perdure.JobView, string, error)) (jobs []*tracker, refused error) {
 	seen := map[perdure.JobID]bool{}
@@ -128,7 +127,7 @@ func (a *app) submitAll(ctx context.Context, docs []document,
 			}
 			continue
 		}
-		if seen[v.ID] { // two documents of one key and body are one job
+		if seen[v.ID] { // two documents with the same key and body are one job
 			continue
 		}
 		seen[v.ID] = true
@@ -139,7 +138,7 @@ func (a *app) submitAll(ctx context.Context, docs []document,
 	return jobs, refused
 }
 
-// sameCommand is how this process was called.
+// sameCommand returns the command line of this process.
 func sameCommand() string {
 	args := make([]string, len(os.Args))
 	for i, s := range os.Args {
@@ -149,7 +148,7 @@ func sameCommand() string {
 	return strings.Join(args, " ")
 }
 
-// shownArg is an argument without the password of a URL in it.
+// shownArg returns an argument without the password of a URL in it.
 func shownArg(s string) string {
 	flag, value, named := strings.Cut(s, "=")
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/redact"
 )
 
-// Part of what is shown on a terminal comes from jobs, agents and servers: names, inputs, errors and answers. Such text
+// Some of what is shown on a terminal comes from jobs, agents and servers: names, inputs, errors and answers. Such text
 // must not control the terminal, and must not look different from what it is.
 
 // deceptive characters change how a terminal shows other characters, or are not visible: controls of 7 and 8 bits,
@@ -68,11 +68,11 @@ func (s style) safe(text string) string {
 	}, text)
 }
 
-// message is a text as stderr shows it: without secrets, and without deceptive characters.
+// message returns a text for stderr: without secrets and deceptive characters.
 func message(s string) string { return style{}.safe(redact.Text(s)) }
 
-// escaped passes JSON on, and escapes the deceptive characters that encoding/json leaves as they are: DEL, 8-bit
-// controls, and format characters. A reader of the JSON gets the same strings. Each write is a whole value.
+// escaped writes JSON, and escapes the deceptive characters that encoding/json does not escape: DEL, 8-bit controls, and
+// format characters. A reader of the JSON gets the same strings. Each write must be a whole value.
 type escaped struct{ w io.Writer }
 
 func (e escaped) Write(b []byte) (int, error) {
@@ -82,7 +82,7 @@ func (e escaped) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// cleaned passes lines of text on, without their deceptive characters.
+// cleaned writes lines of text without their deceptive characters.
 type cleaned struct{ w io.Writer }
 
 func (c cleaned) Write(b []byte) (int, error) {
@@ -93,14 +93,14 @@ func (c cleaned) Write(b []byte) (int, error) {
 }
 
 func escapeJSON(b []byte) []byte {
-	from := 0 // text before it is already in out
+	from := 0 // text before this position is in out
 	var out []byte
 	for i := 0; i < len(b); {
 		r, size := rune(b[i]), 1
 		if r >= utf8.RuneSelf {
 			r, size = utf8.DecodeRune(b[i:])
 		}
-		if r >= 0x7F && deceptive(r) { // what is less is escaped, or between values
+		if r >= 0x7F && deceptive(r) { // lower characters are escaped already, or between values
 			out = append(out, b[from:i]...)
 			if hi, lo := utf16.EncodeRune(r); hi != utf8.RuneError {
 				out = fmt.Appendf(out, `\u%04x\u%04x`, hi, lo)

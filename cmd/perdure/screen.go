@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// screen is the live picture of all jobs in at most height lines.
+// screen is the live picture of all jobs, in at most height lines.
 func screen(jobs []*tracker, st style, now time.Time, width, height, frame int) []string {
 	if len(jobs) == 1 {
 		return jobs[0].lines(st, now, width, height, frame)
@@ -28,7 +28,7 @@ func screen(jobs []*tracker, st style, now time.Time, width, height, frame int) 
 	return crowded(jobs, st, now, width, height, frame)
 }
 
-// crowded shows the jobs that move, each with as many lines as there are for it, and counts the rest.
+// crowded shows the jobs that change, with a share of the lines each, and counts the others.
 func crowded(jobs []*tracker, st style, now time.Time, width, height, frame int) []string {
 	moving := slices.Clone(jobs)
 	rank := func(t *tracker) int {
@@ -52,7 +52,7 @@ func crowded(jobs []*tracker, st style, now time.Time, width, height, frame int)
 		}
 		lines := 1
 		if rank(moving[n]) < 3 {
-			left := min(len(moving)-n, max(room/4, 1)) // so that a few jobs share the room
+			left := min(len(moving)-n, max(room/4, 1)) // a few jobs share the space
 			lines = max(room/left, 1)
 		}
 		out = append(out, moving[n].lines(st, now, width, lines, frame)...)

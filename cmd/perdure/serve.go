@@ -106,7 +106,7 @@ func (o *serveFlags) check() error {
 	return cmp.Or(o.hosts.check(), o.agents.check())
 }
 
-// connections is the bound on connections that are open at once.
+// connections returns the bound on open connections.
 func (o *serveFlags) connections() int {
 	if o.maxConns > 0 {
 		return o.maxConns
@@ -114,8 +114,8 @@ func (o *serveFlags) connections() int {
 	return descriptors.Connections(descriptors.Limit())
 }
 
-// A shorter one makes leaders of those who are merely slow, and costs statements; a longer one leaves what
-// only a leader does soon undone for too long.
+// A shorter time makes standbys take over from nodes that are only slow, and costs statements. A longer one delays the
+// work of a role whose leader has died.
 const (
 	leastRoleTTL = 2 * time.Second
 	mostRoleTTL  = 5 * time.Minute
@@ -155,7 +155,7 @@ func (a *app) serve(ctx context.Context, o *serveFlags) error {
 	return err
 }
 
-// warn logs settings that open the node to others.
+// warn logs settings that make the node reachable for others.
 func (o *serveFlags) warn(log *slog.Logger, addr net.Addr) {
 	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
 		log.Warn("the REST API accepts connections from other machines without authentication", "listen", addr.String(),
@@ -168,7 +168,7 @@ func (o *serveFlags) warn(log *slog.Logger, addr net.Addr) {
 	}
 }
 
-// answer serves until ctx ends, and drains.
+// answer serves requests until ctx ends, and then drains.
 func (a *app) answer(ctx context.Context, n engine, listener net.Listener, o *serveFlags, log *slog.Logger) error {
 	polls, endPolls := context.WithCancel(context.Background())
 	defer endPolls()
@@ -187,16 +187,16 @@ func (a *app) answer(ctx context.Context, n engine, listener net.Listener, o *se
 	case err = <-failed:
 		log.Error("serving has ended", "error", err)
 	case <-n.Failed():
-		err = n.Ready(ctx) // says why
+		err = n.Ready(ctx) // logs the reason
 	}
 	drain, cancel := context.WithTimeout(context.Background(), time.Duration(o.grace))
 	defer cancel()
-	// The node first: from here on /readyz says 503, while agents elsewhere may still report. Polls
-	// end with it, not before, so that nobody is sent away by a node that still looks ready.
+	// The node stops first: from now on /readyz returns 503, while remote agents can still report. Long polls end with
+	// the node, not before, so that no client is sent away by a node that still looks ready.
 	stopped := make(chan error, 1)
 	go func() { stopped <- n.Stop(drain) }()
 	endPolls()
-	if serr := <-stopped; serr != nil { // nothing is lost: what was not told expires, and is let out again
+	if serr := <-stopped; serr != nil { // nothing is lost: runs that were not reported expire, and are dispatched again
 		log.Warn("the drain was cut short", "error", serr)
 	}
 	if server.Shutdown(drain) != nil {

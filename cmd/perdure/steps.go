@@ -181,7 +181,7 @@ func (o *stepFlags) registerInput(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.newKey, "new-key", false, "start a new stable key, because no earlier run had an effect")
 }
 
-// actOnStep reads the input, if one is given, and acts.
+// actOnStep reads the input, if there is one, and performs the act.
 func (a *app) actOnStep(cmd *cobra.Command, o *stepFlags, job string, act perdure.Act) (err error) {
 	if o.input != "" {
 		if act.Input, err = a.jsonArg("input", o.input); err != nil {

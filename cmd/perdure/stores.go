@@ -126,7 +126,7 @@ missing SQLite file is created.`,
 		},
 	}
 	cmd.Flags().IntVar(&cell, "cell", 0, "number of this store, 1 to 4095, which the ids of its jobs contain; 0: none")
-	uses(cmd, "store", "output") // which is empty
+	uses(cmd, "store", "output") // an empty store
 	return cmd
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// printer writes results. Its first error is kept: of what goes into a broken pipe nobody wants to hear.
+// printer writes results. It keeps its first error and does not report it: the reader of a broken pipe is gone.
 type printer struct {
 	w   io.Writer
 	err error
@@ -32,12 +32,12 @@ func (p *printer) Write(b []byte) (int, error) {
 func (p *printer) broken() bool { return p.err != nil }
 func (p *printer) failed() bool { return p.err != nil && !errors.Is(p.err, syscall.EPIPE) }
 
-// printf prints a part of the result.
+// printf prints part of the result.
 func (a *app) printf(format string, args ...any) {
 	fmt.Fprint(a.out, a.st.safe(fmt.Sprintf(format, args...)))
 }
 
-// talk says on stderr what is not the result.
+// talk prints a message that is not part of the result to stderr.
 func (a *app) talk(format string, args ...any) {
 	if !a.quiet {
 		fmt.Fprintln(a.err, message(fmt.Sprintf(format, args...)))
@@ -53,7 +53,7 @@ func (a *app) object(v any) error {
 	return enc.Encode(v)
 }
 
-// style colors text, or leaves it alone. Color never says what a word doesn't.
+// style colors text, or does not. Color never carries information that the words do not.
 type style struct{ on bool }
 
 func styleFor(when string, f *os.File) style {
@@ -80,7 +80,7 @@ func (s style) busy(t string) string { return s.sgr("36", t) }
 func (s style) dim(t string) string  { return s.sgr("2", t) }
 func (s style) bold(t string) string { return s.sgr("1", t) }
 
-// fit cuts s to width runes; width 0 is as wide as it takes.
+// fit cuts s to width runes; width 0 means no bound.
 func fit(s string, width int) string {
 	if width <= 0 || utf8.RuneCountInString(s) <= width {
 		return s
@@ -96,7 +96,7 @@ func pad(s string, width int) string {
 	return s
 }
 
-// span prints a duration in the units that matter to a person.
+// span formats a duration in suitable units.
 func span(d time.Duration) string {
 	switch {
 	case d <= 0:

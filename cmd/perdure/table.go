@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// table lines up columns; color takes no room.
+// table aligns columns. Colors do not count as width.
 type table struct {
 	st   style
 	rows [][]string
@@ -43,7 +43,7 @@ func (t *table) print(w io.Writer) {
 	}
 }
 
-// visible counts the runes of s that take room.
+// visible counts the visible runes of s.
 func visible(s string) int {
 	n := utf8.RuneCountInString(s)
 	for rest := s; ; {

@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// engine is what the commands ask of an embedded node beside what any server answers.
+// engine is what commands need of an embedded node in addition to a server's methods.
 type engine interface {
 	protocol.Server
 	Start(context.Context) error
@@ -30,20 +30,20 @@ type engine interface {
 	Metrics() http.Handler
 }
 
-// target is who a command speaks to: a server, or a store that it opens itself.
+// target is the server or the store that a command works on.
 type target struct {
 	perdure.Service
-	node  engine // of a store; nil: a server
-	where string // what to add to a command so that it speaks to the same
-	place string // for people
+	node  engine // of a store; nil for a server
+	where string // flags that make another command use the same target
+	place string // as it is shown
 
 	store   kernel.Store
 	started bool
 	stopped bool
 }
 
-// start makes the node work, if it is ours. It does so before anything is submitted or looked at, so
-// that no step is seen to want an agent that is only just about to come.
+// start starts the node of a store. It is called before a job is submitted or read, so that no step is shown as waiting
+// for an agent that is about to start.
 func (t *target) start(ctx context.Context) error {
 	if t.far() || t.started {
 		return nil
@@ -52,7 +52,7 @@ func (t *target) start(ctx context.Context) error {
 	return t.node.Start(context.WithoutCancel(ctx))
 }
 
-// stop drains the node, for as long as grace.
+// stop drains the node for at most grace.
 func (t *target) stop(grace time.Duration) error {
 	if t.far() || t.stopped {
 		return nil
@@ -63,7 +63,7 @@ func (t *target) stop(grace time.Duration) error {
 	return t.node.Stop(ctx)
 }
 
-// close lets go of the store.
+// close closes the store.
 func (t *target) close() error {
 	if t.far() {
 		return nil
@@ -75,11 +75,10 @@ func (t *target) close() error {
 	return err
 }
 
-// far says that others drive the jobs.
+// far reports whether the target is a server.
 func (t *target) far() bool { return t.node == nil }
 
-// dial finds out who is meant, and is ready to ask him. A flag counts more than the environment, and
-// a server more than a store.
+// dial determines the target and connects to it. A flag overrides the environment, and a server overrides a store.
 func (a *app) dial(ctx context.Context, cmd *cobra.Command, agents agentFlags) (*target, error) {
 	server, serverFlag := given(cmd, "server")
 	store, storeFlag := given(cmd, "store")
@@ -100,14 +99,14 @@ func (a *app) dial(ctx context.Context, cmd *cobra.Command, agents agentFlags) (
 	return t, nil
 }
 
-// storeUse says for what a store is opened.
+// storeUse says for what purpose a store is opened.
 type storeUse struct {
 	agents  agentFlags
-	create  bool // a missing SQLite file is made
+	create  bool // create a missing SQLite file
 	migrate bool
 }
 
-// open makes a node on --store. It is not started: it answers, and lets nothing out.
+// open makes a node on --store that is not started: it answers queries and dispatches nothing.
 func (a *app) open(ctx context.Context, use storeUse) (*target, error) {
 	store, err := openStore(ctx, a.store, use)
 	if err != nil {
@@ -121,7 +120,7 @@ func (a *app) open(ctx context.Context, use storeUse) (*target, error) {
 	return t, nil
 }
 
-// author is who acts, for the audit.
+// author returns the author of acts.
 func author() string {
 	name := os.Getenv("USER")
 	if u, err := user.Current(); err == nil && u.Username != "" {
@@ -136,12 +135,12 @@ func author() string {
 	return name
 }
 
-// connect is dial for the commands that only ask.
+// connect is dial for commands that only read.
 func (a *app) connect(cmd *cobra.Command) (*target, error) {
 	return a.dial(cmd.Context(), cmd, agentFlags{names: []string{"none"}})
 }
 
-// withTarget runs fn against whoever is meant.
+// withTarget calls fn with the target.
 func (a *app) withTarget(cmd *cobra.Command, fn func(context.Context, *target) error) error {
 	ctx, stop := a.interruptible(cmd.Context())
 	defer stop()
@@ -152,7 +151,7 @@ func (a *app) withTarget(cmd *cobra.Command, fn func(context.Context, *target) e
 	return errors.Join(reason(ctx, fn(ctx, t)), t.close())
 }
 
-// reason is why the context ended, where that is why err is there.
+// reason returns why the context has ended, if that is the cause of err.
 func reason(ctx context.Context, err error) error {
 	var said exit
 	if err != nil && ctx.Err() != nil && !errors.As(err, &said) {

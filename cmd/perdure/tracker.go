@@ -9,22 +9,22 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// tracker keeps the whole view of one job while news of parts of it come in.
+// tracker keeps the complete view of a job while changes of parts of it arrive.
 type tracker struct {
 	view  perdure.JobView
-	want  perdure.State // what the person asked for
-	since time.Time     // from when on the work took place that is being watched
-	note  string        // how it came to be followed: submitted, going on, undo, …
+	want  perdure.State // the requested state
+	since time.Time     // the start of the work that is followed
+	note  string        // why the job is followed: submitted, continued, undo, …
 
-	order []int          // steps in order of dependency, as indexes into view.Steps
+	order []int          // steps in order of their dependencies, as indexes into view.Steps
 	index map[string]int // step name → index
 }
 
-// newTracker starts from a whole view.
+// newTracker begins with a complete view.
 func newTracker(v *perdure.JobView, want perdure.State, now time.Time) *tracker {
 	t := &tracker{want: want, since: v.SubmittedAt}
 	if v.Desired == perdure.Undone || !v.SettledAt.IsZero() {
-		t.since = now // it was submitted long ago, perhaps; this turn is what is watched
+		t.since = now // the job may be old: only its present direction is followed
 	}
 	t.whole(v)
 	return t
@@ -40,10 +40,10 @@ func (t *tracker) whole(v *perdure.JobView) {
 	t.order = inOrder(v.Steps, t.index)
 }
 
-// change is a step before and after.
+// change is a step before and after a change.
 type change struct{ before, after perdure.StepView }
 
-// take merges news and returns which steps moved, in the order in which they move.
+// take merges a view and returns which steps have changed, in the order in which they run.
 func (t *tracker) take(v *perdure.JobView) []change {
 	if len(t.index) == 0 {
 		t.whole(v)
@@ -62,7 +62,7 @@ func (t *tracker) take(v *perdure.JobView) []change {
 	before := t.view
 	t.view = *v
 	t.view.Steps = steps
-	if v.Input == nil && v.InputBytes == 0 { // events leave out what never changes
+	if v.Input == nil && v.InputBytes == 0 { // events leave out values that never change
 		t.view.Input, t.view.InputBytes = before.Input, before.InputBytes
 	}
 	if v.Definition == nil && v.DefinitionBytes == 0 {
@@ -84,7 +84,7 @@ func (t *tracker) atRest() bool {
 	return t.view.Phase == perdure.Settled || t.view.Phase == perdure.Parked
 }
 
-// name is how a person calls the job: its key, or the short id.
+// name returns the job's key, or its short id.
 func (t *tracker) name() string { return nameOf(&t.view) }
 
 func nameOf(v *perdure.JobView) string {
@@ -94,7 +94,7 @@ func nameOf(v *perdure.JobView) string {
 	return shortID(v.ID)
 }
 
-// title is all of the job's names.
+// title returns all names of the job.
 func (t *tracker) title() string {
 	v := &t.view
 	if v.Key != "" {
@@ -103,7 +103,7 @@ func (t *tracker) title() string {
 	return plain(v.Type) + " " + v.ID.String()
 }
 
-// refOf is what to type to mean this job.
+// refOf returns the text that names this job in a command.
 func refOf(v *perdure.JobView) string {
 	if v.Key != "" {
 		return quoted(v.Key)
@@ -111,14 +111,14 @@ func refOf(v *perdure.JobView) string {
 	return shortID(v.ID)
 }
 
-// shortID is as much of an id as is unique among the jobs of one node: its time to a quarter of a
-// microsecond, which a node never uses twice.
+// shortID returns the part of an id that is unique among the jobs of one node: its time to a quarter of a microsecond,
+// which a node never uses twice.
 func shortID(id perdure.JobID) string { return id.String()[:len("job_")+16] }
 
-// inOrder sorts the steps so that each comes after all that it waits for, and stays near the file's order.
+// inOrder sorts the steps so that each comes after all steps that it waits for, and otherwise in the order of the file.
 func inOrder(steps perdure.StepViews, index map[string]int) []int {
 	order := make([]int, 0, len(steps))
-	state := make([]uint8, len(steps)) // 0: not seen; 1: on the stack; 2: placed
+	state := make([]uint8, len(steps)) // 0: new; 1: on the stack; 2: placed
 	stack := make([]int, 0, 16)
 	for i := range steps {
 		stack = append(stack, i)
@@ -168,10 +168,10 @@ type count struct {
 	rank int
 }
 
-// settled is how many steps are where they are wanted.
+// settled returns how many steps are in their desired state.
 func (t *tracker) settled() int {
 	n := len(t.view.Steps) - t.view.Unsettled
-	if t.view.GivenUp != nil { // settled, but not where they are wanted
+	if t.view.GivenUp != nil { // settled, but not in the desired state
 		for i := range t.view.Steps {
 			if t.view.Steps[i].GivenUp {
 				n--

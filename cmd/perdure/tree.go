@@ -10,9 +10,9 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A job as lines of text, as pure functions: the live tree and `get` show the same.
+// A job as lines of text, by pure functions: the live tree and `get` show the same.
 
-// header is the job on one line.
+// header returns the job as one line.
 func (t *tracker) header(st style, now time.Time) string {
 	v := &t.view
 	parts := []string{st.bold(plain(v.Type))}
@@ -26,7 +26,7 @@ func (t *tracker) header(st style, now time.Time) string {
 	return strings.Join(parts, "  ")
 }
 
-// stateText is current → desired, and the phase; or the one state of a job at rest.
+// stateText returns current → desired, and the phase; or the only state of a settled job.
 func stateText(st style, v *perdure.JobView) string {
 	current, desired := plain(v.States.Name(v.Current)), plain(v.States.Name(v.Desired))
 	switch {
@@ -52,7 +52,7 @@ func (t *tracker) progress() string {
 func (t *tracker) clock(now time.Time) string {
 	v := &t.view
 	if v.Phase == perdure.Settled && !v.SettledAt.IsZero() {
-		if v.SettledAt.Before(t.since) { // it was so before anybody looked
+		if v.SettledAt.Before(t.since) { // it was settled before it was followed
 			return "since " + v.SettledAt.Local().Format(time.DateTime)
 		}
 		return span(v.SettledAt.Sub(t.since))
@@ -64,7 +64,7 @@ func (t *tracker) clock(now time.Time) string {
 	return s
 }
 
-// lines are the header and the steps, in at most height lines (0: all of them) of at most width runes.
+// lines returns the header and the steps, in at most height lines (0: all) of at most width runes.
 func (t *tracker) lines(st style, now time.Time, width, height int, frame int) []string {
 	out := []string{clip(t.header(st, now), width)}
 	if height == 1 {
@@ -105,8 +105,8 @@ func (t *tracker) line(st style, s *perdure.StepView, now time.Time, names, widt
 	return strings.Replace(left, glyph, r.tone(st, glyph), 1) + st.dim(detail)
 }
 
-// choose picks the steps that fit into n lines: all in order, or the most urgent of those that are not
-// settled, and a line that counts the rest.
+// choose selects the steps that fit into n lines: all in order, or the most urgent unsettled ones and a line that counts
+// the rest.
 func (t *tracker) choose(n int) (shown, rest []int) {
 	if n < 0 || len(t.order) <= n {
 		return t.order, nil
@@ -118,7 +118,7 @@ func (t *tracker) choose(n int) (shown, rest []int) {
 	}
 	slices.SortStableFunc(urgent, func(a, b int) int { return rank[a] - rank[b] })
 	n = max(n-1, 0)
-	for n > 0 && rank[urgent[n-1]] == rankSettled { // what is over is counted, not shown
+	for n > 0 && rank[urgent[n-1]] == rankSettled { // settled steps are counted, not shown
 		n--
 	}
 	shown, rest = urgent[:n], urgent[n:]
@@ -138,7 +138,7 @@ func restText(counts []count, n int) string {
 	return fmt.Sprintf("%d more: %s", n, strings.Join(parts, ", "))
 }
 
-// clip cuts a line that may hold color to width visible runes.
+// clip cuts a line that may contain colors to width visible runes.
 func clip(s string, width int) string {
 	if width <= 0 {
 		return s

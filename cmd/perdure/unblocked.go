@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// unblocked is what a node writes to in place of standard error: a pipe that nobody reads must not hold up
-// what logs (F127). What does not fit is lost, and counted.
+// unblocked replaces standard error for a node's log, because a pipe that is not read must not block the node (F127).
+// Lines that do not fit are lost, and counted.
 type unblocked struct {
 	out   io.Writer
 	log   *slog.Logger // to out
@@ -20,11 +20,11 @@ type unblocked struct {
 }
 
 const (
-	maxLogLines = 4096        // that wait to be written
-	lastLines   = time.Second // how long the end waits for them
+	maxLogLines = 4096        // waiting to be written
+	lastLines   = time.Second // how long the end of the process waits for them
 )
 
-// unblock puts one before a.err, until the function that it gives back is called.
+// unblock puts an unblocked in place of a.err until the returned function is called.
 func (a *app) unblock() (end func()) {
 	u := &unblocked{out: a.err, log: newLogger(a.err, slog.LevelWarn, a.jsonLog), lines: make(chan []byte, maxLogLines), stop: make(chan struct{}), ended: make(chan struct{})}
 	a.err = u
@@ -48,7 +48,7 @@ func (u *unblocked) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// write goes on until stop, and then writes what there is.
+// write writes lines until stop, and then those that are left.
 func (u *unblocked) write() {
 	defer close(u.ended)
 	for {

@@ -47,7 +47,7 @@ limit bounds nothing) or too small for a step. Warnings are on stderr, and the e
 	return cmd
 }
 
-// warnOfLimits warns of limits that steps name and that are not set, or that are too small for a step.
+// warnOfLimits warns about limits that steps name and that are not defined, or that are too small for a step.
 func (a *app) warnOfLimits(ctx context.Context, svc perdure.Operations, docs []document) error {
 	needed := map[string][]string{} // steps by limit
 	for _, d := range docs {
@@ -78,7 +78,7 @@ func (a *app) warnOfLimits(ctx context.Context, svc perdure.Operations, docs []d
 	return nil
 }
 
-// warnOfAmounts warns of steps that need more permits than a limit has.
+// warnOfAmounts warns about steps that need more permits than a limit has.
 func (a *app) warnOfAmounts(l perdure.LimitView, docs []document) {
 	var large []string
 	for _, d := range docs {
@@ -101,7 +101,7 @@ func (a *app) warnOfAmounts(l perdure.LimitView, docs []document) {
 	}
 }
 
-// someOf names the first of some steps.
+// someOf lists the first of some steps.
 func someOf(steps []string) string {
 	text := strings.Join(steps[:min(len(steps), maxStepsNamed)], "; ")
 	if more := len(steps) - maxStepsNamed; more > 0 {
@@ -110,7 +110,7 @@ func someOf(steps []string) string {
 	return text
 }
 
-// maxStepsNamed is how many steps a warning names.
+// maxStepsNamed is how many steps a warning lists.
 const maxStepsNamed = 3
 
 func (a *app) schemaCmd() *cobra.Command {

@@ -11,7 +11,7 @@ import (
 // version is set by the build: -ldflags "-X main.version=1.0.0".
 var version string
 
-// buildVersion is the version, or what the build knows of its source.
+// buildVersion returns the version, or what the build knows about its source.
 func buildVersion() string {
 	if version != "" {
 		return version

@@ -49,7 +49,7 @@ With --store an embedded node processes the jobs meanwhile, as with run.`,
 	return cmd
 }
 
-// stream prints what moves as it moves; the last object of a job is whole again.
+// stream prints changes as they happen. The last object of a job is complete.
 func (a *app) stream(ctx context.Context, t *target, jobs []*tracker) error {
 	err := a.drive(ctx, t, jobs, stream{silent{a}}, drainGrace)
 	code := codeOf(err)

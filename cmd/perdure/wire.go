@@ -25,9 +25,9 @@ import (
 	"github.com/perdure/perdure/store/sqlite"
 )
 
-// This file is the only place that opens a store, and that puts a node together.
+// This file is the only place that opens a store and assembles a node.
 
-// reaper says that this process was started only to end others, and has.
+// reaper reports whether this process was started as a reaper, and has finished.
 func reaper() bool { return shell.MaybeReaper() }
 
 const storeHint = "sqlite:FILE or postgres://USER@HOST/DATABASE (or memory:, which keeps nothing)"
@@ -88,7 +88,7 @@ func newNode(store kernel.Store, o nodeOptions) engine {
 	return node.New(store, cfg)
 }
 
-// makeAgents makes the built-in agents that were asked for.
+// makeAgents returns the built-in agents that were selected.
 func makeAgents(f agentFlags) []*perdure.Agent {
 	var agents []*perdure.Agent
 	for _, name := range f.programs() {
@@ -102,7 +102,7 @@ func makeAgents(f agentFlags) []*perdure.Agent {
 	return agents
 }
 
-// newServer serves the REST interface of a node. The end of polls ends what waits.
+// newServer serves the REST API of a node. Long polls end when polls ends.
 func newServer(n engine, polls context.Context, hosts rest.Hosts, connections int, log *slog.Logger) *http.Server {
 	cfg := rest.Config{Service: n, Ready: n.Ready, Metrics: n.Metrics(), JobSchema: definition.Schema(),
 		Log: log, Version: buildVersion(), Shutdown: polls, Hosts: hosts, Connections: connections}
@@ -112,8 +112,9 @@ func newServer(n engine, polls context.Context, hosts rest.Hosts, connections in
 	return rest.Server("", rest.New(cfg), log)
 }
 
-// newClient makes the client of a command. It soon returns an error if the server is gone, because commands that wait for a job then
-// wait themselves (lostFor). A call that the server is too busy for is repeated, and the user is told.
+// newClient returns the client of a command. It soon returns an error if the server is gone, because commands that
+// follow a job have their own patience (lostFor). A call that a busy server refuses is repeated, with a message to the
+// user.
 func (a *app) newClient(server string) (protocol.Server, error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -134,11 +135,12 @@ func sweep(ctx context.Context, n engine) (string, any, error) {
 	return fmt.Sprintf("%s expired, %s moved on, %s overdue", plural(s.Expired, "run"), plural(s.Due, "step"), plural(s.Overdue, "job")), s, err
 }
 
-// startPatience is how long `perdure agent` bears that there is no server: one that is being restarted is soon back,
-// and a wrong address is better told now than never.
+// startPatience is how long `perdure agent` waits for a server at its start: a server that is being restarted is back
+// soon, and a wrong address must be reported soon.
 const startPatience = 5 * time.Second
 
-// runAgents carries agents against a server until ctx ends, and drains. A server whose store is away is waited for.
+// runAgents runs agents against a server until ctx ends, and drains them. It waits while the server's store is
+// unavailable.
 func (a *app) runAgents(ctx context.Context, agents agentFlags, cfg client.ServeConfig) error {
 	c, err := client.New(a.server, client.Author(author()))
 	if err != nil {
@@ -165,7 +167,7 @@ func parse(file string, src []byte, set map[string]json.RawMessage, key string) 
 	return definition.Parse(src, definition.FormatOf(file), definition.Options{Input: set, Key: key})
 }
 
-// faults are what is wrong with a file, for people.
+// faults formats the errors in a file.
 func faults(file string, src []byte, err error) string { return definition.FormatError(file, src, err) }
 
 func jobSchema() []byte { return definition.Schema() }
