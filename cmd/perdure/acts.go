@@ -31,7 +31,7 @@ func (w *waitFlags) register(cmd *cobra.Command) {
 // says so. On a store of its own, no other process would drive it.
 func (w *waitFlags) asked(t *target) bool { return w.wait || !t.far() && !w.noWait }
 
-// settle combines the flags: --wait-for implies --wait.
+// settle combines the flags: --timeout implies --wait.
 func (w *waitFlags) settle(cmd *cobra.Command) error {
 	bounded := cmd.Flags().Changed("timeout")
 	switch {
