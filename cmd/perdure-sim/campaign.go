@@ -18,7 +18,7 @@ import (
 	"github.com/perdure/perdure/internal/sim"
 )
 
-// totals are what many schedules came to.
+// totals are the results of many schedules.
 type totals struct {
 	mu        sync.Mutex
 	store     string
@@ -36,11 +36,11 @@ type totals struct {
 
 const (
 	repeatEvery = 100
-	maxFailures = 5 // that are told in full
+	maxFailures = 5 // that are printed completely
 )
 
-// campaign plays schedules side by side. Each is on one thread, and none knows of another. What fails is told at
-// once; who interrupts it is told what there was until then.
+// campaign plays schedules in parallel. Each is on one thread, and they are independent. A failure is printed at once.
+// After an interrupt, the results so far are returned.
 func campaign(o *options, kind *storeKind, without []string) *totals {
 	t := &totals{store: o.store, hits: map[string]int{}}
 	began := time.Now()
@@ -90,7 +90,7 @@ func (t *totals) one(seed uint64, c sim.Config, o *options) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil && t.err != nil {
-		return // the first one tells
+		return // the first failure is reported
 	}
 	if err != nil {
 		t.err = fmt.Errorf("seed %d: %w", seed, err)
@@ -115,7 +115,7 @@ func (t *totals) one(seed uint64, c sim.Config, o *options) {
 
 const lastLines = 80
 
-// failure is all that is needed to understand a schedule that failed.
+// failure returns everything that is needed to understand a schedule that failed.
 func failure(res sim.Result, c sim.Config, o *options) string {
 	var b strings.Builder
 	without := sim.Shrink(res.Seed, c, res.Parts)
@@ -142,7 +142,7 @@ func failure(res sim.Result, c sim.Config, o *options) string {
 	return b.String()
 }
 
-// commit is the source's, as the build or git knows it.
+// commit returns the commit of the source, from the build or from git.
 func commit() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {

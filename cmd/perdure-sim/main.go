@@ -3,11 +3,11 @@
 //	perdure-sim --schedules 20000                 # on the store in memory, from seed 1
 //	perdure-sim --schedules 2000 --store sqlite
 //	perdure-sim --schedules 200 --store postgres  # on a server of its own, or with --url
-//	perdure-sim --seed 4711 --transcript          # one schedule, told event by event
+//	perdure-sim --seed 4711 --transcript          # one schedule, printed event by event
 //
-// A schedule that fails is told with its seed, the commit, the command that repeats it, and what of its
-// faults it does not need. One in a hundred is played twice and must come out the same. Where a row of the
-// fault matrix that is in scope was never met, the run fails, too.
+// A schedule that fails is printed with its seed, the commit, the command that repeats it, and those of its faults that
+// it does not need. One schedule in a hundred is played twice and must have the same result. The run also fails if a row
+// of the fault matrix that is in scope did not occur.
 package main
 
 import (
@@ -55,7 +55,7 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	debug.SetGCPercent(400) // many small worlds, each soon forgotten
+	debug.SetGCPercent(400) // many small worlds with a short life
 	if err := run(&o); err != nil {
 		fmt.Fprintln(os.Stderr, "perdure-sim:", err)
 		os.Exit(1)

@@ -15,8 +15,8 @@ import (
 	"github.com/perdure/perdure/store/postgres"
 )
 
-// The store in PostgreSQL reads the server's clock. In these databases clock_timestamp() is another
-// function, found before the server's own, that tells what the schedule's clock told last.
+// The PostgreSQL store reads the server's clock. These databases have another function clock_timestamp(), which is found
+// before the server's own and returns the time that the schedule's clock has set.
 const ownClock = `
 create schema simclock;
 create sequence simclock.at;
@@ -76,11 +76,11 @@ func exec1(ctx context.Context, server, sql string) error {
 	return err
 }
 
-// database is one worker's, used for one schedule after the other.
+// database is the database of one worker, used for one schedule after another.
 type database struct {
 	url    string
-	pooled string    // the same, for a store
-	conn   *pgx.Conn // that sets the clock
+	pooled string    // its URL for a store
+	conn   *pgx.Conn // sets the clock
 }
 
 func newDatabase(ctx context.Context, server, name string) (*database, error) {
@@ -127,7 +127,7 @@ func (d *database) fresh(ctx context.Context, clock func() time.Time) (kernel.St
 	return s, err
 }
 
-// clocked sets the database's clock before whatever reads it.
+// clocked sets the database's clock before each call that reads it.
 type clocked struct {
 	kernel.Store
 	check interface {

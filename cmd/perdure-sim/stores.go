@@ -11,9 +11,9 @@ import (
 	"github.com/perdure/perdure/store/sqlite"
 )
 
-// storeKind makes stores, each empty and on the clock of a schedule.
+// storeKind makes stores. Each is empty, and on the clock of a schedule.
 type storeKind struct {
-	slow  bool // its schedules are to be small
+	slow  bool // its schedules must be small
 	fresh func(worker int) func(clock func() time.Time) (kernel.Store, error)
 	close func()
 }
@@ -32,7 +32,7 @@ func openKind(name, url string) (*storeKind, error) {
 	return nil, fmt.Errorf("no store is named %q: memory, sqlite or postgres", name)
 }
 
-// openSQLite keeps the files in memory where the system has a place for that: what a disk forgets is tested
+// openSQLite keeps the files in memory if the system has a file system for that: lost writes of a disk are tested
 // elsewhere.
 func openSQLite() (*storeKind, error) {
 	place := "/dev/shm"

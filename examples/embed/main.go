@@ -1,4 +1,4 @@
-// A program with everything inside: a job that is done and taken back, on a file of SQLite.
+// A program that embeds a node: a job is done and undone, on an SQLite file.
 package main
 
 import (

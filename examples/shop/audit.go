@@ -8,34 +8,34 @@ import (
 	"time"
 )
 
-// Records are what an audit looks at: what customers say, and what the shop and its services have
-// written down. Nothing of Perdure is among them.
+// Records are what an audit reads: the list of customers' orders, and the files of the shop and its services. Nothing of
+// Perdure is among them.
 type Records struct {
-	Asked   []string           // the orders that customers have placed
-	Taken   []string           // the orders that the shop has taken on
-	Done    []string           // of which the shop was told that they are done
-	Undone  []string           // of which the shop was told that they are undone
+	Asked   []string           // orders that customers have placed
+	Taken   []string           // orders that the shop has accepted
+	Done    []string           // orders that were reported to the shop as done
+	Undone  []string           // orders that were reported to the shop as undone
 	Ledgers map[string][]Entry // by service, oldest first
 }
 
-// End is how an order ended.
+// End is the final state of an order.
 type End string
 
 const (
-	Processed End = "processed" // put aside, paid, sent; each once
-	TakenBack End = "undone"    // nothing remains, and what was done was undone once
-	Half      End = "half done" // some of it remains: what must never be
-	Lost      End = "lost"      // nobody knows of it
+	Processed End = "processed" // reserved, paid, sent; each once
+	TakenBack End = "undone"    // no effect remains, and each effect was undone once
+	Half      End = "half done" // some effects remain: this must never happen
+	Lost      End = "lost"      // there is no record of it
 )
 
-// Finding is what became of one order, and what is wrong with that.
+// Finding is the final state of one order, with its errors.
 type Finding struct {
 	Order  string
 	End    End
 	Faults []string
 }
 
-// Audit follows every order through the ledgers.
+// Audit checks every order in the ledgers.
 func Audit(r Records) []Finding {
 	a := auditor{orders: map[string]*trail{}}
 	for _, id := range slices.Concat(r.Asked, r.Taken, r.Done, r.Undone) {
@@ -78,16 +78,16 @@ func count(ids []string) map[string]int {
 	return n
 }
 
-// auditor collects what the ledgers say of each order.
+// auditor collects the entries of each order.
 type auditor struct {
 	orders map[string]*trail
 }
 
-// trail is what is known of one order.
+// trail is everything that is recorded about one order.
 type trail struct {
-	done    map[string]time.Time // by service: when the effect was had
-	undone  map[string]time.Time // by service: when it was taken back
-	stands  map[string]int       // by service: effects that were not taken back
+	done    map[string]time.Time // by service: time of the effect
+	undone  map[string]time.Time // by service: time of its undo
+	stands  map[string]int       // by service: effects that were not undone
 	touched bool                 // a service has refused it, done it, or was asked to undo it
 	faults  []string
 }
@@ -105,12 +105,12 @@ func (t *trail) fault(format string, args ...any) {
 	t.faults = append(t.faults, fmt.Sprintf(format, args...))
 }
 
-// read goes through one ledger, key by key.
+// read reads one ledger, key by key.
 func (a *auditor) read(service string, ledger []Entry) {
 	type key struct {
 		order            string
 		effects, undone  int
-		barred, mistaken bool // an undo came first; it names two orders
+		barred, mistaken bool // an undo came first; the key belongs to two orders
 	}
 	keys := map[string]*key{}
 	for _, e := range ledger {
@@ -149,7 +149,7 @@ func (a *auditor) read(service string, ledger []Entry) {
 	}
 }
 
-// end says how the order ended, and notes what does not fit together.
+// end returns the final state of the order, and records contradictions.
 func (t *trail) end() End {
 	t.checkOrder()
 	var stands, missing []string
@@ -177,8 +177,8 @@ func (t *trail) end() End {
 	return TakenBack
 }
 
-// checkOrder sees that effects were had in the order of the trades, and taken back in reverse. The clocks
-// are those of one machine.
+// checkOrder checks that effects happened in the order of the trades, and were undone in reverse. All processes use the
+// clock of one machine.
 func (t *trail) checkOrder() {
 	for i, later := range trades[1:] {
 		earlier := trades[i]

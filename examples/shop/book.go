@@ -5,47 +5,46 @@ import (
 	"sync"
 )
 
-// Book is what makes a service safe to ask twice, late, or in the wrong order. It knows each key
-// that was ever used, and has four rules:
+// Book makes a service safe against repeated, late and reordered requests. It stores each key that was ever used, and
+// has four rules:
 //
 //	the same key again      the stored answer, never a second effect
 //	an older run            refused, once a newer run of the same step has been seen (the fence)
-//	an undo                 takes the effect back, once; asked again, it has nothing to do
-//	an undo of nothing      leaves a tombstone, so that an action still on its way comes too late
+//	an undo                 undoes the effect, once; a repeat does nothing
+//	an undo of nothing      leaves a tombstone, so that a do which arrives later is refused
 //
-// Every rule is looked up, and what follows from it is written to the ledger, under one lock: between
-// looking and acting nothing can happen. This is all that Perdure asks of a service; any database
-// with a unique index on the key can do it.
+// Each rule is evaluated, and its result is written to the ledger, under one lock: nothing can happen in between. This
+// is all that Perdure needs of a service. Any database with a unique index on the key can do it.
 type Book struct {
 	mu     sync.Mutex
 	ledger *Ledger
 	pages  map[string]*page // by key
 }
 
-// page is what is known of one key.
+// page is what is known about one key.
 type page struct {
-	asked   map[string]int // requests, by direction
-	run     int64          // the highest run seen
+	asked   map[string]int // number of requests, by direction
+	run     int64          // the highest run number seen
 	state   Kind           // "" (nothing yet), Effect, Undone, Tombstone or Refused
-	receipt string         // what was answered
+	receipt string         // the answer that was given
 }
 
-// Ask is a request as the book needs it.
+// Ask is a request to the book.
 type Ask struct {
 	Direction string
-	Key       string // of an undo: the key of what is undone
+	Key       string // for an undo: the key of the do
 	Order     string
 	Run       int64
 }
 
-// Answer says what came of an Ask.
+// Answer is the result of an Ask.
 type Answer struct {
-	Kind    Kind   // Effect: it is done. Undone, Tombstone: it is not (any more). Refused, TooLate: no
-	Receipt string // what was done, or why not
-	Again   bool   // it was so already
+	Kind    Kind   // Effect: it is done. Undone, Tombstone: it is not done. Refused, TooLate: it was refused
+	Receipt string // the answer of the do, or why it was refused
+	Again   bool   // this was so before
 }
 
-// OpenBook reads the ledger at path, and goes on where it ends.
+// OpenBook reads the ledger at path, and continues at its end.
 func OpenBook(path string) (*Book, error) {
 	b := &Book{pages: map[string]*page{}}
 	var err error
@@ -62,8 +61,8 @@ func (b *Book) page(key string) *page {
 	return p
 }
 
-// replay puts one entry of the ledger onto its page. Whatever changes a page goes through here, from the
-// file as from a request, so that a service that was killed comes back as it was.
+// replay applies one entry of the ledger to its page. Every change of a page is made here, whether from the file or from
+// a request, so that a service that was killed has the same state after its restart.
 func (b *Book) replay(e Entry) {
 	p := b.page(e.Key)
 	p.run = max(p.run, e.Run)
@@ -75,8 +74,8 @@ func (b *Book) replay(e Entry) {
 	}
 }
 
-// write puts entries into the ledger, then onto their pages. If the disk fails, nobody knows what is on
-// it: the only honest thing to do is to die, and to read it again.
+// write adds entries to the ledger, and then applies them. If the disk fails, it is unknown what is on it: the process
+// must end, and read the file again.
 func (b *Book) write(entries ...Entry) {
 	if err := b.ledger.Append(entries...); err != nil {
 		panic(fmt.Sprintf("ledger: %v", err))
@@ -90,7 +89,7 @@ func (a Ask) entry(k Kind, note string) Entry {
 	return Entry{Kind: k, Key: a.Key, Order: a.Order, Run: a.Run, Note: note}
 }
 
-// Asked writes down that a request came in, and says which one in this direction it is for its key.
+// Asked records that a request has arrived, and returns how many there were for its key and direction.
 func (b *Book) Asked(a Ask, note func(nth int) string) (nth int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,8 +100,8 @@ func (b *Book) Asked(a Ask, note func(nth int) string) (nth int) {
 	return nth
 }
 
-// Do has the effect, unless it is there already or must not be. act says what the effect is, or why it
-// is refused for good.
+// Do has the effect, unless it exists already or is forbidden. act returns the answer, or why the order is refused
+// permanently.
 func (b *Book) Do(a Ask, act func() (receipt, refusal string)) Answer {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -126,8 +125,8 @@ func (b *Book) Do(a Ask, act func() (receipt, refusal string)) Answer {
 	return Answer{Kind: Effect, Receipt: receipt}
 }
 
-// Undo takes the effect back, or sees to it that it will not be had. It needs no answer of the Do: the
-// key is enough, and so it works where that answer never came.
+// Undo undoes the effect, or makes sure that it will not happen. It needs only the key, not the answer of the do, and so
+// it works if that answer never arrived.
 func (b *Book) Undo(a Ask) Answer {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// Database is the shop's own: what customers have asked for, the orders, and the jobs that are wanted for
-// them. Several processes may have it open.
+// Database is the shop's own database: requests of customers, orders, and the jobs that are needed for them. Several
+// processes may have it open.
 type Database struct{ db *sql.DB }
 
 const schema = `
@@ -34,7 +34,7 @@ create table if not exists outbox (       -- the job that each order needs
 create index if not exists unsent on outbox (key) where job is null and refused is null;
 create index if not exists open on outbox (looks, key) where job is not null and ended is null;`
 
-// OpenDatabase opens or makes the database.
+// OpenDatabase opens or creates the database.
 func OpenDatabase(path string) (*Database, error) {
 	// Writers wait for each other from the start of a transaction, and COMMIT waits for the disk.
 	db, err := sql.Open("sqlite", "file:"+path+"?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_pragma=synchronous(full)")

@@ -20,8 +20,8 @@ import (
 	"github.com/perdure/perdure/client"
 )
 
-// Demo runs the whole shop: it starts the processes, sends customers, kills, waits until every order is at
-// rest, stops everything, and audits the ledgers.
+// Demo runs the whole shop: it starts the processes, sends the customers' orders, kills processes, waits until every
+// order is settled, stops everything, and audits the ledgers.
 type Demo struct {
 	Orders  int
 	Seed    uint64
@@ -31,7 +31,7 @@ type Demo struct {
 	Timeout time.Duration
 	Calm    bool
 	NoKills bool
-	// Agent is the command line of another payment agent than ours; it is given --server and --payment.
+	// Agent is the command line of another payment agent than this program's. It is called with --server and --payment.
 	Agent string
 
 	keeper *Keeper
@@ -54,7 +54,7 @@ func demoCommand(f *flag.FlagSet) func(context.Context) error {
 	return d.Run
 }
 
-// Run returns nil only if every order ended well.
+// Run returns nil only if every order has ended correctly.
 func (d *Demo) Run(ctx context.Context) error {
 	d.screen = newScreen(os.Stdout)
 	orders := makeOrders(d.Orders, d.Seed)
@@ -77,7 +77,7 @@ func (d *Demo) Run(ctx context.Context) error {
 	return d.judge(ctx)
 }
 
-// prepare makes the directory, and writes down what the customers are going to ask for.
+// prepare makes the directory, and records the orders that customers are going to place.
 func (d *Demo) prepare(orders []Order) (err error) {
 	if d.Perdure, err = findPerdure(d.Perdure); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (d *Demo) open(ctx context.Context) error {
 	return nil
 }
 
-// freeAddresses finds ports that nobody listens on now.
+// freeAddresses returns ports that are free now.
 func freeAddresses(n int) (addresses []string, err error) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -189,7 +189,7 @@ func (d *Demo) answers(ctx context.Context, address string) error {
 	}
 }
 
-// trade sends the customers, kills by plan, and returns when every order is at rest.
+// trade sends the orders, kills processes by plan, and returns when every order is settled.
 func (d *Demo) trade(ctx context.Context, orders []Order) error {
 	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 	defer cancel()
@@ -214,7 +214,7 @@ func (d *Demo) trade(ctx context.Context, orders []Order) error {
 		}
 		p, err := d.progress(ctx)
 		if err != nil {
-			continue // the node is away: we have killed it
+			continue // the node was killed by the demo
 		}
 		if n%4 == 0 && p.rest() < d.Orders {
 			d.screen.progress(p, d)
@@ -230,7 +230,7 @@ func (d *Demo) trade(ctx context.Context, orders []Order) error {
 	}
 }
 
-// close waits until the shop has heard how every order ended, and lets nothing new happen meanwhile.
+// close waits until the shop has recorded how every order has ended. Nothing is killed any more.
 func (d *Demo) close(ctx context.Context) error {
 	db, err := OpenDatabase(databaseFile(d.Dir))
 	if err != nil {
@@ -252,7 +252,7 @@ func (d *Demo) close(ctx context.Context) error {
 	}
 }
 
-// send puts the orders into the shop's queue. Each is sent until the front has taken it: twice is once.
+// send puts the orders into the shop's queue. Each is repeated until it is accepted, which is harmless.
 func (d *Demo) send(ctx context.Context, orders []Order) {
 	tick := time.NewTicker(time.Duration(float64(time.Second) / d.Rate))
 	defer tick.Stop()
@@ -279,7 +279,7 @@ func (d *Demo) send(ctx context.Context, orders []Order) {
 	}
 }
 
-// progress asks the node how far it is.
+// progress returns how many orders are settled.
 func (d *Demo) progress(ctx context.Context) (p progress, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -307,7 +307,7 @@ func (d *Demo) progress(ctx context.Context) (p progress, err error) {
 	}
 }
 
-// alarm is for orders that came to rest because only a person can move them. There must be none.
+// alarm fails if an order waits for an operator.
 func (d *Demo) alarm(ctx context.Context, p progress) error {
 	if p.parked == 0 {
 		return nil
@@ -322,7 +322,7 @@ func (d *Demo) alarm(ctx context.Context, p progress) error {
 	return fmt.Errorf("%d orders are parked: a person is needed. The files are in %s", p.parked, d.Dir)
 }
 
-// giveUp tells what was still open when the time was up.
+// giveUp returns which orders were still open when the time was up.
 func (d *Demo) giveUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -341,7 +341,7 @@ func (d *Demo) giveUp(ctx context.Context) error {
 	return fmt.Errorf("not every order was at rest after %s. The files are in %s", d.Timeout, d.Dir)
 }
 
-// describe says where a job is.
+// describe returns the state of a job.
 func describe(job *perdure.JobView) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s, to be %s, %s;", job.Key, job.Current, job.Desired, job.Phase)
@@ -354,7 +354,7 @@ func describe(job *perdure.JobView) string {
 	return b.String()
 }
 
-// judge audits what everybody has written down.
+// judge audits the records.
 func (d *Demo) judge(ctx context.Context) error {
 	d.screen.end()
 	err := runAudit(ctx, d.Dir)

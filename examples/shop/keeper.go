@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// Keeper keeps processes running: one that ends is started again, whatever it ended of, until Stop. It
-// is what systemd or Kubernetes would be.
+// Keeper keeps processes running: it restarts a process that ends for any reason, until Stop. In production that is the
+// task of systemd or Kubernetes.
 type Keeper struct {
-	Logs string        // a directory: what each process prints goes to NAME.log
-	Gap  time.Duration // how long a process stays away
+	Logs string        // a directory: the output of each process goes to NAME.log
+	Gap  time.Duration // pause before a restart
 
 	mu     sync.Mutex
 	procs  map[string]*proc
@@ -25,23 +25,23 @@ type Keeper struct {
 	failed error
 }
 
-// proc is one process, in one incarnation after another.
+// proc is one process and its restarts.
 type proc struct {
 	name   string
 	argv   []string
 	log    *os.File
-	cmd    *exec.Cmd // nil: it is away
-	shot   bool      // cmd was killed by us
-	killed int       // so many times by us
-	died   int       // so many times by itself
+	cmd    *exec.Cmd // nil: not running
+	shot   bool      // cmd was killed by Kill
+	killed int       // number of kills
+	died   int       // number of other ends
 }
 
-// NewKeeper makes a keeper without processes.
+// NewKeeper returns a keeper without processes.
 func NewKeeper(logs string, gap time.Duration) *Keeper {
 	return &Keeper{Logs: logs, Gap: gap, procs: map[string]*proc{}, end: make(chan struct{})}
 }
 
-// Keep starts a process, and again whenever it has ended.
+// Keep starts a process, and restarts it whenever it ends.
 func (k *Keeper) Keep(name string, argv ...string) error {
 	log, err := os.OpenFile(filepath.Join(k.Logs, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -60,8 +60,8 @@ func (k *Keeper) Keep(name string, argv ...string) error {
 }
 
 const (
-	brief    = time.Second // who lives shorter than this did not really start
-	maxBrief = 20          // such lives in a row, and it is given up
+	brief    = time.Second // a process that ends earlier than this did not really start
+	maxBrief = 20          // after so many of these in a row, the keeper gives up
 )
 
 func (k *Keeper) loop(p *proc) {
@@ -90,7 +90,7 @@ func (k *Keeper) loop(p *proc) {
 	k.failed = fmt.Errorf("%s does not stay up, see %s", p.name, p.log.Name())
 }
 
-// start returns nil once the keeper is ending.
+// start returns nil after Stop was called.
 func (k *Keeper) start(p *proc) (*exec.Cmd, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -115,7 +115,7 @@ func (k *Keeper) gone(p *proc) {
 	p.cmd, p.shot = nil, false
 }
 
-// Kill is kill -9. False: it is away just now, or on its way out.
+// Kill sends SIGKILL. It returns false if the process is not running.
 func (k *Keeper) Kill(name string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -128,7 +128,7 @@ func (k *Keeper) Kill(name string) bool {
 	return true
 }
 
-// Count says how often processes were killed by Kill, and how often they died by themselves.
+// Count returns how often processes were killed by Kill, and how often they ended for another reason.
 func (k *Keeper) Count() (killed, died int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -139,14 +139,14 @@ func (k *Keeper) Count() (killed, died int) {
 	return killed, died
 }
 
-// Failed says which process could not be kept running.
+// Failed returns which process could not be kept running.
 func (k *Keeper) Failed() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.failed
 }
 
-// Stop asks every process to end, waits, and kills what is left after grace.
+// Stop sends SIGTERM to every process, waits, and kills those that are left after grace.
 func (k *Keeper) Stop(grace time.Duration) {
 	k.mu.Lock()
 	if k.ending {
@@ -170,7 +170,7 @@ func (k *Keeper) Stop(grace time.Duration) {
 	}
 }
 
-// signal goes to all that is there. Called under mu.
+// signal sends a signal to all running processes. The caller holds mu.
 func (k *Keeper) signal(s os.Signal) {
 	for _, name := range k.order {
 		if p := k.procs[name]; p.cmd != nil {

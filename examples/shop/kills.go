@@ -6,20 +6,20 @@ import (
 	"slices"
 )
 
-// What a demo calls its processes; the others go by the name of their subcommand.
+// The names of processes in the demo; the others have the name of their subcommand.
 const (
 	nodeName  = "node"
 	agentName = "payment-agent"
 )
 
-// kill says whom to kill once so many of all orders, from 0 to 1, are at rest.
+// kill is a process to kill when a share of all orders, from 0 to 1, is settled.
 type kill struct {
 	name string
 	at   float64
 }
 
-// makeKills plans the kills of a demo: the node and the payment agent three times each, everything else
-// once, all while orders are under way.
+// makeKills plans the kills of a demo: the node and the payment agent three times each, the others once, all while there
+// are unsettled orders.
 func makeKills(seed uint64) []kill {
 	r := rand.New(rand.NewPCG(seed, 2))
 	var plan []kill

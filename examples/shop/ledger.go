@@ -11,38 +11,38 @@ import (
 	"time"
 )
 
-// Kind is what one line of a ledger says.
+// Kind is the kind of an entry of a ledger.
 type Kind string
 
 const (
-	Asked     Kind = "asked"     // a request came in; what it led to, if anything, stands below
-	Effect    Kind = "effect"    // the thing was done: stock put aside, money taken, parcel handed over
-	Undone    Kind = "undone"    // the effect was taken back
-	Tombstone Kind = "tombstone" // an undo came and found nothing: from now on it is too late to act
-	Refused   Kind = "refused"   // no, for good: out of stock, card declined, no such address
-	TooLate   Kind = "tooLate"   // a request that slept was turned away: the world has moved on
+	Asked     Kind = "asked"     // a request arrived; its result, if any, follows
+	Effect    Kind = "effect"    // the effect: stock reserved, money charged, parcel sent
+	Undone    Kind = "undone"    // the effect was undone
+	Tombstone Kind = "tombstone" // an undo found no effect: a later do is refused
+	Refused   Kind = "refused"   // refused permanently: out of stock, card declined, no such address
+	TooLate   Kind = "tooLate"   // a delayed request was refused, because a newer one came before it
 )
 
 // Entry is one line of a ledger.
 type Entry struct {
 	At        time.Time `json:"at"`
 	Kind      Kind      `json:"kind"`
-	Direction string    `json:"direction,omitempty"` // of asked: do or undo
-	Key       string    `json:"key"`                 // under which the effect is done: job/step/turn
+	Direction string    `json:"direction,omitempty"` // for asked: do or undo
+	Key       string    `json:"key"`                 // key of the effect: job/step/turn
 	Order     string    `json:"order"`
 	Run       int64     `json:"run"` // the fencing token of the request
 	Note      string    `json:"note,omitempty"`
 }
 
-// Ledger is an append-only file with a JSON line per entry. Append returns once the lines are on the
-// disk: what a service says that it has done, it has done, whatever dies afterwards.
+// Ledger is an append-only file with a JSON line for each entry. Append returns when the lines are on the disk: an
+// effect that a service has recorded survives any crash.
 type Ledger struct {
 	mu   sync.Mutex
 	file *os.File
 }
 
-// OpenLedger opens or makes a ledger and hands what is in it to replay, oldest first. A last line
-// that is torn, because its writer was killed in the middle of it, was never answered for: it is cut off.
+// OpenLedger opens or creates a ledger, and passes its entries to replay, oldest first. An incomplete last line, whose
+// writer was killed, was never acknowledged, and is removed.
 func OpenLedger(path string, replay func(Entry)) (*Ledger, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -62,8 +62,7 @@ func OpenLedger(path string, replay func(Entry)) (*Ledger, error) {
 	return &Ledger{file: file}, nil
 }
 
-// ReadLedger hands the entries of a file to see. It changes nothing; a file that is not there is an
-// empty ledger.
+// ReadLedger passes the entries of a file to see. It changes nothing. A file that does not exist is an empty ledger.
 func ReadLedger(path string, see func(Entry)) error {
 	file, err := os.Open(path)
 	if os.IsNotExist(err) {
@@ -79,13 +78,13 @@ func ReadLedger(path string, see func(Entry)) error {
 	return err
 }
 
-// readEntries reads whole lines, and says how many bytes they are.
+// readEntries reads complete lines, and returns their size in bytes.
 func readEntries(r io.Reader, see func(Entry)) (whole int64, err error) {
 	lines := bufio.NewReader(r)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err == io.EOF {
-			return whole, nil // what is left of a torn line does not count
+			return whole, nil // an incomplete last line does not count
 		}
 		if err != nil {
 			return whole, err
@@ -99,7 +98,7 @@ func readEntries(r io.Reader, see func(Entry)) (whole int64, err error) {
 	}
 }
 
-// Append writes entries, whole and in one go, and waits for the disk.
+// Append writes entries in one write, and waits for the disk.
 func (l *Ledger) Append(entries ...Entry) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b) // ends each with a newline

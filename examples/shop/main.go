@@ -1,11 +1,11 @@
-// Command shop is the example of the pattern: an order system on Perdure. See README.md.
+// Command shop is an example of the pattern: an order system on Perdure. See README.md.
 //
 //	shop demo              all of it, with kills in the middle and an audit at the end
-//	shop orders            the front: takes orders into a queue, tells services what an order is about
+//	shop orders            the front end: accepts orders into a queue, and returns the details of an order
 //	shop submit            the submission process: from the queue to a job
-//	shop stock             one of the three services; so are payment and shipping
-//	shop payment-agent     an agent of our own, which claims its work from a node
-//	shop audit             what the ledgers in a directory say
+//	shop stock             one of the three services; the others are payment and shipping
+//	shop payment-agent     an agent of the shop's own, which claims its runs from a node
+//	shop audit             checks the ledgers in a directory
 package main
 
 import (
@@ -19,13 +19,13 @@ import (
 	"syscall"
 )
 
-// Where everybody listens if nothing else is said; order.yaml has these too.
+// The default addresses; order.yaml has these too.
 const (
 	defaultNode  = "http://127.0.0.1:7420"
 	defaultFront = "http://127.0.0.1:9100"
 )
 
-// errWrong says that something is wrong, and that it has been told already.
+// errWrong is the error of a command that has printed what is wrong.
 var errWrong = errors.New("something is wrong")
 
 func main() {
@@ -42,7 +42,7 @@ func main() {
 	}
 }
 
-// run finds the subcommand, lets it declare its flags, reads them, and starts it.
+// run finds the subcommand, declares and parses its flags, and starts it.
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
 		return errors.New("which of demo, orders, submit, stock, payment, shipping, payment-agent, audit? -h shows the flags of each")
@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string) error {
 	return start(ctx)
 }
 
-// command is what a subcommand does once its flags are read; nil if there is no such thing.
+// command returns what a subcommand does after its flags are parsed; nil if there is no such subcommand.
 func command(name string, f *flag.FlagSet) func(context.Context) error {
 	dir := func() *string { return f.String("dir", ".", "the `directory` with the shop's files") }
 	listen := func(url string) *string {

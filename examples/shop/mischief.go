@@ -6,30 +6,30 @@ import (
 	"math/rand/v2"
 )
 
-// Mischief decides how a service misbehaves. It depends on nothing but the seed, the order and how often
-// the service was asked, so that the same seed does the same mischief to the same order again.
+// Mischief decides how a service misbehaves. It depends only on the seed, the order and the number of requests so far,
+// so that the same seed causes the same errors.
 type Mischief struct {
 	Service string
 	Seed    uint64
 	Off     bool
 }
 
-// Fate is what becomes of one request.
+// Fate is what happens to one request.
 type Fate string
 
 const (
 	Fine        Fate = "fine"
-	ErrorBefore Fate = "error before"      // 503, and nothing was done
-	ErrorAfter  Fate = "error after"       // 500, although it was done
-	SlowBefore  Fate = "slow before"       // acts when the ultimatum has passed
-	SlowAfter   Fate = "slow after"        // acts at once, answers when the ultimatum has passed
-	DropBefore  Fate = "connection before" // the connection breaks, and nothing was done
-	DropAfter   Fate = "connection after"  // the connection breaks, although it was done
-	DieBefore   Fate = "dies before"       // the process is gone, and nothing was done
-	DieAfter    Fate = "dies after"        // the process is gone, although it was done
+	ErrorBefore Fate = "error before"      // 503, without an effect
+	ErrorAfter  Fate = "error after"       // 500, with an effect
+	SlowBefore  Fate = "slow before"       // acts after the deadline has passed
+	SlowAfter   Fate = "slow after"        // acts at once, answers after the deadline has passed
+	DropBefore  Fate = "connection before" // the connection breaks, without an effect
+	DropAfter   Fate = "connection after"  // the connection breaks, after the effect
+	DieBefore   Fate = "dies before"       // the process dies, without an effect
+	DieAfter    Fate = "dies after"        // the process dies, after the effect
 )
 
-// chances are in percent, of each of the first tries; what is left over is Fine.
+// chances are percentages for each of the first attempts. The rest is Fine.
 var chances = []struct {
 	fate    Fate
 	percent float64
@@ -40,16 +40,16 @@ var chances = []struct {
 	{DieBefore, 1}, {DieAfter, 1},
 }
 
-// mischiefTries is how many requests of one key and direction may go wrong. Trouble that ends is what
-// retries are for; that which does not end (refused, hopeless) is what undo is for.
+// mischiefTries is how many requests of one key and direction may fail. Retries are for failures that end. Undo is for
+// those that do not (refused, hopeless).
 const mischiefTries = 3
 
 const (
 	refusedPercent  = 4 // of the orders, in each service
-	hopelessPercent = 1 // of the orders, in each service: every do is slow, however often it is tried
+	hopelessPercent = 1 // of the orders, in each service: every do is slow, in every attempt
 )
 
-// Fate of the nth request for an order in a direction.
+// Fate returns the fate of the nth request for an order in a direction.
 func (m Mischief) Fate(order, direction string, nth int) Fate {
 	switch {
 	case m.Off:
@@ -68,12 +68,12 @@ func (m Mischief) Fate(order, direction string, nth int) Fate {
 	return Fine
 }
 
-// Refuses says whether the service will not have this order, for good.
+// Refuses reports whether the service refuses this order permanently.
 func (m Mischief) Refuses(order string) bool {
 	return !m.Off && m.chance(order, "refused") < refusedPercent
 }
 
-// chance is a number from 0 to 100 that is always the same for the same words.
+// chance returns a number from 0 to 100 that depends only on its arguments and the seed.
 func (m Mischief) chance(order, what string) float64 {
 	h := fnv.New64a()
 	fmt.Fprint(h, m.Service, "|", order, "|", what)

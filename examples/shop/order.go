@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 )
 
-// Order is what a customer wants. It stays in the shop's own database: only its ID travels in the job,
-// and each service looks up the rest when it needs it.
+// Order is an order of a customer. It stays in the shop's own database: the job contains only its ID, and each service
+// queries the details when it needs them.
 type Order struct {
 	ID       string `json:"id"`
 	Customer string `json:"customer"`
@@ -22,7 +22,7 @@ var (
 	streets   = []string{"Birch Road", "Harbour Lane", "Mill Street", "Station Square"}
 )
 
-// makeOrders invents n orders; the same seed gives the same ones.
+// makeOrders generates n orders. The same seed gives the same orders.
 func makeOrders(n int, seed uint64) []Order {
 	r := rand.New(rand.NewPCG(seed, 1))
 	orders := make([]Order, n)

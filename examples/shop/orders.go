@@ -9,10 +9,10 @@ import (
 	"net/http"
 )
 
-// The shop's front: customers put orders into the queue, services look up what an order is about.
+// Handler serves the shop's front end: customers put orders into the queue, and services query the details of an order.
 //
-//	POST /orders        puts an order into the queue; the same one again changes nothing
-//	GET  /orders/{id}   an order that was taken on
+//	POST /orders        puts an order into the queue; a repeat changes nothing
+//	GET  /orders/{id}   an accepted order
 func (d *Database) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /orders", func(w http.ResponseWriter, r *http.Request) {
@@ -53,7 +53,7 @@ func (d *Database) Enqueue(ctx context.Context, o Order) error {
 	return err
 }
 
-// Order reads an order that was taken on.
+// Order returns an accepted order.
 func (d *Database) Order(ctx context.Context, id string) (o Order, err error) {
 	var body []byte
 	if err = d.db.QueryRowContext(ctx, `select body from orders where id = ?`, id).Scan(&body); err == nil {
@@ -62,12 +62,12 @@ func (d *Database) Order(ctx context.Context, id string) (o Order, err error) {
 	return o, err
 }
 
-// Taken lists the ids of the orders that were taken on.
+// Taken returns the ids of accepted orders.
 func (d *Database) Taken(ctx context.Context) ([]string, error) {
 	return d.list(ctx, `select id from orders order by id`)
 }
 
-// Ended lists the ids of the orders that ended in a state: done or undone.
+// Ended returns the ids of the orders that have ended in a state: done or undone.
 func (d *Database) Ended(ctx context.Context, state string) ([]string, error) {
 	return d.list(ctx, `select key from outbox where ended = ? order by key`, state)
 }
@@ -88,7 +88,7 @@ func (d *Database) list(ctx context.Context, query string, args ...any) (ids []s
 	return ids, rows.Err()
 }
 
-// orderClient is the OrderSource of the services: they ask the front.
+// orderClient is the OrderSource of the services: it queries the front end.
 type orderClient struct{ url string }
 
 func (c orderClient) Order(ctx context.Context, id string) (o Order, err error) {

@@ -14,18 +14,18 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// chargeInput is `with` of the step charge: which order, and no more.
+// chargeInput is the input of the step charge: only the order's id.
 type chargeInput struct {
 	Order string `json:"order"`
 }
 
-// receipt is what the step charge leaves as its output.
+// receipt is the output of the step charge.
 type receipt struct {
 	Message string `json:"message"`
 }
 
-// newPaymentAgent wraps the payment service. It would be the same value inside of a node's own process;
-// here it runs in one of its own, and asks a node for work over REST.
+// newPaymentAgent wraps the payment service. The same value would work in a node's own process. Here it runs in a
+// process of its own, which claims runs from a node over REST.
 func newPaymentAgent(payment string) *perdure.Agent {
 	agent := perdure.NewAgent("payments")
 	perdure.Handle(agent, "charge", perdure.Op[chargeInput, receipt]{
@@ -33,8 +33,8 @@ func newPaymentAgent(payment string) *perdure.Agent {
 			body, _ := json.Marshal(in)
 			return out, ask(ctx, http.MethodPost, payment+"/charges", body, &out)
 		},
-		// What was answered is not needed, and may be missing: who charged and did not hear back has
-		// an unsure step, and it is undone like one that is done. The key of the do run is enough.
+		// The output of the do is not needed, and may be missing: a charge whose answer was lost leaves an unsure step,
+		// which is undone like one that is done. The key of the do run suffices.
 		Undo: func(ctx context.Context, in chargeInput, _ receipt) error {
 			url := payment + "/charges/by-key/" + perdure.RunOf(ctx).DoKey + "?order=" + url.QueryEscape(in.Order)
 			return ask(ctx, http.MethodDelete, url, nil, nil)
@@ -43,22 +43,22 @@ func newPaymentAgent(payment string) *perdure.Agent {
 	return agent
 }
 
-// ask makes one call on behalf of a run. It does not try again: Perdure does. When the ultimatum passes,
-// ctx ends and so does the call; what it returns then is not reported to anyone.
+// ask makes one call for a run. It does not retry, because Perdure does. At the deadline ctx ends, and with it the call;
+// its result is not reported then.
 func ask(ctx context.Context, method, url string, body []byte, into any) error {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
 	run := perdure.RunOf(ctx)
-	req.Header.Set("Idempotency-Key", run.Key)                       // the same in every run of this turn: for deduplication
-	req.Header.Set("Perdure-Run", strconv.FormatInt(run.Number, 10)) // grows with every run: the fence
+	req.Header.Set("Idempotency-Key", run.Key)                       // the same for all runs of this turn: for deduplication
+	req.Header.Set("Perdure-Run", strconv.FormatInt(run.Number, 10)) // increases with every run: the fence
 	if deadline, ok := ctx.Deadline(); ok {
 		req.Header.Set("Perdure-Remaining-Ms", strconv.FormatInt(time.Until(deadline).Milliseconds(), 10))
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return perdure.Failed(err, "noAnswer") // perhaps it has acted, perhaps not
+		return perdure.Failed(err, "noAnswer") // the service may have acted
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
@@ -70,7 +70,7 @@ func ask(ctx context.Context, method, url string, body []byte, into any) error {
 	case resp.StatusCode == http.StatusNotFound && run.Direction == perdure.Undo:
 		return nil // there is nothing to undo
 	case resp.StatusCode == http.StatusUnprocessableEntity:
-		// The card is declined. Trying again is pointless, and nothing was changed by this run.
+		// The card is declined. A retry is pointless, and this run has changed nothing.
 		return perdure.NoEffect(perdure.Rejected(failure, "declined"))
 	case resp.StatusCode >= 500:
 		return perdure.Failed(failure, "http_"+strconv.Itoa(resp.StatusCode))

@@ -12,14 +12,14 @@ import (
 	"text/tabwriter"
 )
 
-// The files of a shop, all in one directory.
+// The files of a shop are in one directory.
 func customersFile(dir string) string { return filepath.Join(dir, "customers.json") }
 func databaseFile(dir string) string  { return filepath.Join(dir, "orders.db") }
 func ledgerFile(dir, service string) string {
 	return filepath.Join(dir, service+".jsonl")
 }
 
-// writeCustomers keeps what customers are going to ask for: the one list that the shop has no hand in.
+// writeCustomers records the orders that customers are going to place. The shop does not write this list.
 func writeCustomers(dir string, orders []Order) error {
 	b, err := json.MarshalIndent(orders, "", " ")
 	if err != nil {
@@ -28,7 +28,7 @@ func writeCustomers(dir string, orders []Order) error {
 	return os.WriteFile(customersFile(dir), append(b, '\n'), 0o644)
 }
 
-// readRecords reads all that an audit looks at.
+// readRecords reads everything that an audit needs.
 func readRecords(ctx context.Context, dir string) (r Records, err error) {
 	b, err := os.ReadFile(customersFile(dir))
 	if err != nil {
@@ -67,7 +67,7 @@ func readRecords(ctx context.Context, dir string) (r Records, err error) {
 	return r, nil
 }
 
-// printAudit prints what the ledgers say, and says whether all is well.
+// printAudit prints the result of an audit, and reports whether all is well.
 func printAudit(w io.Writer, r Records, findings []Finding) (well bool) {
 	fmt.Fprintln(w, "What the ledgers say:")
 	fmt.Fprintln(w)
@@ -100,7 +100,7 @@ func printAudit(w io.Writer, r Records, findings []Finding) (well bool) {
 	return true
 }
 
-// printLedgers counts what happened in each service.
+// printLedgers prints how often each kind of entry occurs in each service.
 func printLedgers(w io.Writer, r Records) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(t, "service\trequests\teffects\tundone\trefused\ttombstones\ttoo late\terrors\tslow\tbroken off\tdied\t\n")

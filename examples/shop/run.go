@@ -18,7 +18,7 @@ import (
 //go:embed order.yaml
 var orderYAML string
 
-// runOrders is the front.
+// runOrders runs the front end.
 func runOrders(ctx context.Context, dir, listen string) error {
 	db, err := OpenDatabase(databaseFile(dir))
 	if err != nil {
@@ -32,7 +32,7 @@ func runOrders(ctx context.Context, dir, listen string) error {
 	return serve(ctx, listener, db.Handler())
 }
 
-// runSubmit is the submission process.
+// runSubmit runs the submission process.
 func runSubmit(ctx context.Context, dir, server, stockURL, shippingURL string) error {
 	db, err := OpenDatabase(databaseFile(dir))
 	if err != nil {
@@ -48,9 +48,9 @@ func runSubmit(ctx context.Context, dir, server, stockURL, shippingURL string) e
 	return s.Run(ctx)
 }
 
-// runService is stock, payment or shipping.
+// runService runs stock, payment or shipping.
 func runService(ctx context.Context, trade Trade, dir, listen, orders string, mischief Mischief) error {
-	// The address first: who has it is the only one of its name, and may write the ledger.
+	// The address comes first: only the process that has it may write the ledger.
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func runService(ctx context.Context, trade Trade, dir, listen, orders string, mi
 	return serve(ctx, listener, s.Handler())
 }
 
-// runPaymentAgent claims from the node, executes and reports, until ctx ends.
+// runPaymentAgent claims runs from the node, executes and reports them, until ctx ends.
 func runPaymentAgent(ctx context.Context, server, payment string) error {
 	node, err := client.New(server)
 	if err != nil {
@@ -72,13 +72,13 @@ func runPaymentAgent(ctx context.Context, server, payment string) error {
 	}
 	return node.Serve(ctx, client.ServeConfig{
 		Name:      "payment-agent",
-		Heartbeat: time.Second, // if this process dies, its runs are another's so much later
+		Heartbeat: time.Second, // if this process dies, its runs are dispatched again after this time
 		Grace:     5 * time.Second,
 		Log:       slog.Default(),
 	}, newPaymentAgent(payment))
 }
 
-// runAudit reads a directory, and nothing else.
+// runAudit audits a directory.
 func runAudit(ctx context.Context, dir string) error {
 	records, err := readRecords(ctx, dir)
 	if err != nil {
@@ -90,7 +90,7 @@ func runAudit(ctx context.Context, dir string) error {
 	return nil
 }
 
-// serve answers until ctx ends, and until what was asked by then is answered.
+// serve serves requests until ctx ends, and then finishes the requests in progress.
 func serve(ctx context.Context, listener net.Listener, h http.Handler) error {
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
 	failed := make(chan error, 1)
@@ -106,5 +106,5 @@ func serve(ctx context.Context, listener net.Listener, h http.Handler) error {
 	if err := server.Shutdown(grace); !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return nil // who was slow on purpose has nobody left to answer
+	return nil // only requests that are slow on purpose are left
 }

@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// progress is how far the orders are.
+// progress counts orders by state.
 type progress struct {
 	open, parked, done, undone int
 }
 
-// rest is how many orders are at rest.
+// rest returns how many orders are settled or parked.
 func (p progress) rest() int { return p.done + p.undone + p.parked }
 
-// screen shows how far the demo is: one line that moves on a terminal, a line now and then elsewhere.
+// screen shows the progress of the demo: one line that is redrawn on a terminal, a line from time to time elsewhere.
 type screen struct {
 	out   *os.File
-	live  bool // a terminal
+	live  bool // stdout is a terminal
 	began time.Time
-	bar   bool // the last thing printed is the moving line
+	bar   bool // the last output is the line that is redrawn
 }
 
 func newScreen(out *os.File) *screen {
@@ -30,7 +30,7 @@ func newScreen(out *os.File) *screen {
 
 func (s *screen) elapsed() time.Duration { return time.Since(s.began).Round(time.Second) }
 
-// line prints something that stays.
+// line prints a line that remains.
 func (s *screen) line(format string, args ...any) {
 	if s.bar {
 		fmt.Fprint(s.out, "\r\x1b[K")
@@ -39,7 +39,7 @@ func (s *screen) line(format string, args ...any) {
 	fmt.Fprintf(s.out, "%4s  %s\n", s.elapsed(), fmt.Sprintf(format, args...))
 }
 
-const barWidth = 10 // so that the whole line fits into 80 columns
+const barWidth = 10 // the whole line fits into 80 columns
 
 func (s *screen) progress(p progress, d *Demo) {
 	killed, died := d.keeper.Count()
@@ -56,13 +56,13 @@ func (s *screen) progress(p progress, d *Demo) {
 	s.bar = true
 }
 
-// bar draws what is done, what is undone and what is left.
+// bar draws the shares that are done, undone and open.
 func bar(p progress, of int) string {
 	done, undone := p.done*barWidth/of, p.undone*barWidth/of
 	return strings.Repeat("#", done) + strings.Repeat("-", undone) + strings.Repeat(".", max(barWidth-done-undone, 0))
 }
 
-// end leaves the moving line as it is, and begins a new part.
+// end leaves the redrawn line as it is, and begins a new section.
 func (s *screen) end() {
 	if s.bar {
 		fmt.Fprintln(s.out)

@@ -10,11 +10,10 @@ import (
 	"time"
 )
 
-// Service is one of the shop's services: stock, payment or shipping. They differ in what they do with
-// an order, and in nothing else.
+// Service is one of the shop's services: stock, payment or shipping. They differ only in what they do with an order.
 //
 //	POST   /{things}                 {"order": "order-0001"}, with Idempotency-Key and Perdure-Run
-//	DELETE /{things}/by-key/{key}    undo what was done under that key
+//	DELETE /{things}/by-key/{key}    undoes what was done under that key
 type Service struct {
 	Trade
 	Book     *Book
@@ -22,7 +21,7 @@ type Service struct {
 	Orders   OrderSource
 }
 
-// OrderSource is where services look up what an order is about.
+// OrderSource returns the details of an order.
 type OrderSource interface {
 	Order(ctx context.Context, id string) (Order, error)
 }
@@ -46,7 +45,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) {
 	}
 	a.Order = body.Order
 	s.misbehave(w, r, a, func(w http.ResponseWriter) {
-		// Whoever asked may be gone by now. That stops nobody here: a service that has begun goes on.
+		// The caller may be gone by now. A service that has begun continues.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 2*time.Second)
 		defer cancel()
 		order, err := s.Orders.Order(ctx, a.Order)
@@ -72,7 +71,7 @@ func (s *Service) undo(w http.ResponseWriter, r *http.Request) {
 	s.misbehave(w, r, a, func(w http.ResponseWriter) { s.answer(w, s.Book.Undo(a)) })
 }
 
-// answer tells in HTTP what the book said.
+// answer translates an Answer to HTTP.
 func (s *Service) answer(w http.ResponseWriter, a Answer) {
 	if a.Again {
 		w.Header().Set("Idempotency-Replayed", "true")
@@ -81,7 +80,7 @@ func (s *Service) answer(w http.ResponseWriter, a Answer) {
 	case Effect, Undone:
 		say(w, http.StatusOK, a.Receipt)
 	case Tombstone:
-		say(w, http.StatusNotFound, a.Receipt) // which is what an undo hopes for: there is nothing
+		say(w, http.StatusNotFound, a.Receipt) // this is the purpose of an undo: there is nothing
 	case Refused:
 		say(w, http.StatusUnprocessableEntity, a.Receipt)
 	default:
@@ -89,14 +88,14 @@ func (s *Service) answer(w http.ResponseWriter, a Answer) {
 	}
 }
 
-// misbehave lets work happen with whatever trouble this request is fated to have.
+// misbehave does the work of a request with the error that is its fate.
 func (s *Service) misbehave(w http.ResponseWriter, r *http.Request, a Ask, work func(http.ResponseWriter)) {
 	var fate Fate
 	s.Book.Asked(a, func(nth int) string {
 		fate = s.Mischief.Fate(a.Order, a.Direction, nth)
 		return string(fate)
 	})
-	switch fate { // before
+	switch fate { // before the work
 	case ErrorBefore:
 		say(w, http.StatusServiceUnavailable, "try again later")
 		return
@@ -123,13 +122,13 @@ func (s *Service) misbehave(w http.ResponseWriter, r *http.Request, a Ask, work 
 	}
 }
 
-// die is a crash: whatever else this process was doing ends with it.
+// die is a crash: everything else that this process was doing ends with it.
 func (s *Service) die(how Fate) {
 	log.Printf("%s %s", s.Name, how)
 	os.Exit(3)
 }
 
-// pastUltimatum is longer than whoever asks has time for.
+// pastUltimatum returns a time after the deadline of the request.
 func pastUltimatum(r *http.Request) time.Duration {
 	remaining, err := strconv.Atoi(r.Header.Get("Perdure-Remaining-Ms"))
 	if err != nil {
@@ -150,7 +149,7 @@ func say(w http.ResponseWriter, status int, text string) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"message": text})
 }
 
-// nobody hears what is said.
+// nobody is an http.ResponseWriter whose answer is discarded.
 type nobody struct{ header http.Header }
 
 func (n nobody) Header() http.Header       { return n.header }

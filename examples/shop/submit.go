@@ -12,40 +12,39 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Submission takes orders from the queue, sees to it that each becomes a job, and hears how it ended.
+// Submission takes orders from the queue, makes sure that each becomes a job, and records how it ends.
 //
-// It works in three strokes, since the shop's database and the node's store are two:
+// It works in three stages, because the shop's database and the node's store are two databases:
 //
 //	take   in one transaction: the order leaves the queue, becomes a row of orders, and the job that it
 //	       needs becomes a row of the outbox
-//	send   submits what is in the outbox under the order's key until a node acknowledges it
-//	close  asks how the jobs stand, and writes down how each ended
+//	send   submits the rows of the outbox under the order's key until a node acknowledges them
+//	close  queries the state of the jobs, and records how each has ended
 //
-// Killed at any moment it goes on where it was. Sending twice does no harm: the same key is the same job.
-// Where shop and node share a PostgreSQL database, or one process, SubmitTx will make take and send one
-// stroke; and a webhook will be told instead of asking.
+// After a crash at any moment it continues where it was. Sending twice is harmless, because the same key is the same
+// job. If shop and node share a PostgreSQL database, or one process, SubmitTx makes one stage of take and send.
 type Submission struct {
 	DB       *Database
 	Jobs     jobs
-	Template string // order.yaml, with the addresses of the services put in
+	Template string // order.yaml, with the addresses of the services
 	Log      *log.Logger
 }
 
-// jobs is all that this process needs of perdure.Service.
+// jobs is the part of perdure.Service that this process needs.
 type jobs interface {
 	Submit(ctx context.Context, body []byte, mediaType string) (*perdure.JobView, bool, error)
 	Job(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error)
 }
 
-// templateOrder stands in order.yaml where the id of an order goes.
+// templateOrder is replaced in order.yaml by the id of an order.
 const templateOrder = "order-0001"
 
 const (
-	atOnce = 50 // orders taken, jobs sent, or jobs asked about in one go
+	atOnce = 50 // orders taken, jobs sent, or jobs queried at once
 	pause  = 200 * time.Millisecond
 )
 
-// Run goes on until ctx ends.
+// Run continues until ctx ends.
 func (s *Submission) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		for _, stroke := range []func(context.Context) (int, error){s.take, s.send, s.close} {
@@ -107,7 +106,7 @@ func (s *Submission) take(ctx context.Context) (taken int, err error) {
 	return taken, nil
 }
 
-// send submits what no node has acknowledged yet.
+// send submits rows of the outbox that no node has acknowledged.
 func (s *Submission) send(ctx context.Context) (sent int, err error) {
 	unsent, err := s.DB.list(ctx, fmt.Sprintf(`select key from outbox where job is null and refused is null order by key limit %d`, atOnce))
 	if err != nil {
@@ -120,7 +119,7 @@ func (s *Submission) send(ctx context.Context) (sent int, err error) {
 		}
 		job, _, err := s.Jobs.Submit(ctx, []byte(definition), "application/yaml")
 		if refusedForGood(err) {
-			// A person has to look at this one; the others go on.
+			// An operator has to look at this one; the others continue.
 			s.Log.Printf("submitting %s: refused for good: %v", key, err)
 			if _, err := s.DB.db.ExecContext(ctx, `update outbox set refused = ? where key = ?`, err.Error(), key); err != nil {
 				return sent, err
@@ -128,8 +127,8 @@ func (s *Submission) send(ctx context.Context) (sent int, err error) {
 			continue
 		}
 		if err != nil {
-			// Perhaps it was stored, and only the answer is lost. It stays in the outbox: asking again
-			// under the same key tells.
+			// It may be stored, and only the answer lost. It stays in the outbox: a second submission under the same key
+			// finds out.
 			return sent, fmt.Errorf("submitting %s: %w", key, err)
 		}
 		if _, err := s.DB.db.ExecContext(ctx, `update outbox set job = ? where key = ?`, job.ID.String(), key); err != nil {
@@ -140,8 +139,8 @@ func (s *Submission) send(ctx context.Context) (sent int, err error) {
 	return sent, nil
 }
 
-// close writes down how jobs have ended. Those that were asked about least come first, so that one which
-// takes long does not keep the shop from hearing of the others.
+// close records how jobs have ended. Jobs that were queried least often come first, so that one that takes long does not
+// delay the others.
 func (s *Submission) close(ctx context.Context) (closed int, err error) {
 	open, err := s.DB.list(ctx, fmt.Sprintf(`select key from outbox where job is not null and ended is null order by looks, key limit %d`, atOnce))
 	if err != nil {
@@ -165,7 +164,7 @@ func (s *Submission) close(ctx context.Context) (closed int, err error) {
 	return closed, nil
 }
 
-// refusedForGood tells a definition that will never be taken from a node that cannot be reached now.
+// refusedForGood reports whether a definition will never be accepted, as opposed to a node that cannot be reached now.
 func refusedForGood(err error) bool {
 	switch perdure.CodeOf(err) {
 	case perdure.CodeInvalid, perdure.CodeMalformed, perdure.CodeConflict, perdure.CodeTooLarge, perdure.CodeForbidden:

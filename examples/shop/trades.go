@@ -2,8 +2,7 @@ package main
 
 import "fmt"
 
-// The three trades, in the order in which an order goes through them. Each is what a real shop has whole
-// teams for.
+// The three trades, in the order in which an order passes through them.
 var (
 	stock = Trade{
 		Name: "stock", Home: "http://127.0.0.1:9101", Things: "reservations", Refusal: "out of stock",
@@ -25,8 +24,8 @@ var (
 // Trade is what a service does with an order.
 type Trade struct {
 	Name    string
-	Home    string // where it listens if nothing else is said
-	Things  string // what it makes, as in its URLs
-	Refusal string // why it refuses an order for good
+	Home    string // the default address
+	Things  string // the name of its resources in URLs
+	Refusal string // why it refuses an order permanently
 	Act     func(Order) (receipt string)
 }

@@ -8,22 +8,22 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Jobs is what the audit asks of a server.
+// Jobs is the part of a server that the audit needs.
 type Jobs interface {
 	ListJobs(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error)
 }
 
-// Found is what has become of the jobs that were submitted meanwhile.
+// Found are the final states of the jobs that were submitted meanwhile.
 type Found struct {
 	Jobs   int      `json:"jobs"`
 	Done   int      `json:"done"`
 	Undone int      `json:"undone"`
-	Parked []string `json:"parked"` // by id: a person is needed
-	Open   []string `json:"open"`   // by id: still not at rest
-	Others int      `json:"others"` // given up by a person: neither
+	Parked []string `json:"parked"` // by id: they need an operator
+	Open   []string `json:"open"`   // by id: neither settled nor parked
+	Others int      `json:"others"` // given up by an operator
 }
 
-// Latest is the newest job; what comes after it was submitted meanwhile.
+// Latest returns the newest job. Jobs after it were submitted meanwhile.
 func Latest(ctx context.Context, jobs Jobs) (id perdure.JobID, err error) {
 	page, err := jobs.ListJobs(ctx, perdure.JobQuery{Limit: 1})
 	if err == nil && len(page.Items) > 0 {
@@ -34,10 +34,10 @@ func Latest(ctx context.Context, jobs Jobs) (id perdure.JobID, err error) {
 
 const auditPage = 500
 
-// Audit looks until all jobs that came after the one named are at rest, or ctx ends.
+// Audit polls until all jobs after the given one are settled or parked, or ctx ends.
 func Audit(ctx context.Context, jobs Jobs, after perdure.JobID) (found Found, err error) {
 	for {
-		// Looked at in full even where ctx has just ended: it bounds the waiting, not the look.
+		// This is completed even if ctx has just ended: ctx bounds the wait, not the query.
 		look, err := lookAt(context.WithoutCancel(ctx), jobs, after)
 		if err == nil {
 			found = look

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// Crew is a program that carries agents, and how it is treated.
+// Crew is a program that runs agents, and what happens to it.
 type Crew struct {
 	Command []string
-	Env     []string      // beside this process's own
-	Every   time.Duration // it is killed about so often; 0: never
-	Freeze  time.Duration // every second time it is frozen for so long instead; 0: never
-	Out     io.Writer     // where it writes to
+	Env     []string      // in addition to this process's environment
+	Every   time.Duration // average time between kills; 0: never killed
+	Freeze  time.Duration // every second time it is stopped for this long instead; 0: never
+	Out     io.Writer     // its output
 	Seed    uint64
 
 	mu     sync.Mutex
@@ -28,10 +28,10 @@ type CrewCounts struct {
 	Starts  int `json:"starts"`
 	Kills   int `json:"kills"`
 	Freezes int `json:"freezes"`
-	Ends    int `json:"ends"` // by itself, which nobody had asked for
+	Ends    int `json:"ends"` // without a signal
 }
 
-// Counts is a copy of what has been counted so far.
+// Counts returns what has been counted so far.
 func (c *Crew) Counts() CrewCounts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -40,11 +40,11 @@ func (c *Crew) Counts() CrewCounts {
 
 const (
 	restartPause = 200 * time.Millisecond
-	crewGrace    = 30 * time.Second // to end in, when it is asked to at last
+	crewGrace    = 30 * time.Second // time to end after SIGTERM
 )
 
-// Run keeps the program running until life ends, and treats it badly until fire does. The first start that fails is
-// an error; later ones are tried again.
+// Run keeps the program running until life ends, and kills and stops it until fire ends. If the first start fails, Run
+// returns the error; later starts are retried.
 func (c *Crew) Run(life, fire context.Context) error {
 	rng := rand.New(rand.NewPCG(c.Seed, 1))
 	for started := false; life.Err() == nil; started = true {
@@ -110,7 +110,7 @@ func (c *Crew) live(life, fire context.Context, cmd *exec.Cmd, rng *rand.Rand) {
 	}
 }
 
-// end asks the program to end, and insists if it does not.
+// end sends SIGTERM to the program, and SIGKILL if it does not end.
 func end(cmd *exec.Cmd, over <-chan struct{}) {
 	ask(cmd)
 	select {

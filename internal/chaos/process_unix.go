@@ -9,7 +9,7 @@ import (
 
 const canFreeze = true
 
-// apart gives the program a group of its own, so that what it has started goes with it, and the terminal's
+// apart gives the program a group of its own, so that its child processes are killed with it, and the terminal's
 // interrupt reaches this process first.
 func apart(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 

@@ -1,10 +1,9 @@
-// Package chaos does to agents on a staging grid what life does to all of them: it loses, doubles, delays and cuts
-// their calls on the way to a server, kills and freezes the program that carries them, and says at the end what has
-// become of the jobs.
+// Package chaos injects faults between agents on a staging grid and their server: it loses, doubles, delays and cuts
+// their calls, kills and stops the program that runs them, and reports at the end how the jobs have ended.
 //
-//	way.go    the way to the server, on which calls go wrong
+//	way.go    the proxy to the server, on which calls go wrong
 //	crew.go   the program, and what happens to it
-//	audit.go  what has become of the jobs
+//	audit.go  how the jobs have ended
 package chaos
 
 import (
@@ -25,13 +24,13 @@ import (
 // Mischief says how many of the agents' calls go wrong, as shares from 0 to 1, and how late they may be.
 type Mischief struct {
 	Lose   float64       // the call never arrives
-	Cut    float64       // it arrives, and its answer is broken off
+	Cut    float64       // it arrives, and its answer is cut off
 	Double float64       // it arrives twice
-	Delay  time.Duration // each call and each answer may take up to so much longer
+	Delay  time.Duration // the maximum delay of each call and each answer
 	Seed   uint64
 }
 
-// maxBody bounds a call that is held in memory: the largest that a server takes, and some.
+// maxBody bounds a call that is held in memory. It is above the largest that a server accepts.
 const maxBody = 64 << 20
 
 // Counts are what was done to the calls, and how many reports the server has refused, by reason.
@@ -43,8 +42,8 @@ type Counts struct {
 	Refused map[string]int `json:"refused"`
 }
 
-// Way is a handler that passes everything on to a server: claims, reports and heartbeats with mischief, the rest as
-// it is.
+// Way is a proxy to a server: it injects faults into claims, reports and heartbeats, and forwards all other requests
+// unchanged.
 type Way struct {
 	m      Mischief
 	to     *url.URL
@@ -57,7 +56,7 @@ type Way struct {
 	counts Counts
 }
 
-// NewWay makes the way to a server.
+// NewWay returns a proxy to a server.
 func NewWay(to *url.URL, m Mischief) *Way {
 	plain := httputil.NewSingleHostReverseProxy(to)
 	plain.FlushInterval = -1 // events are streams
@@ -67,10 +66,10 @@ func NewWay(to *url.URL, m Mischief) *Way {
 		rng: rand.New(rand.NewPCG(m.Seed, 0)), counts: Counts{Refused: map[string]int{}}}
 }
 
-// Heal ends the mischief.
+// Heal stops the faults.
 func (w *Way) Heal() { w.calm.Store(true) }
 
-// Counts is a copy of what has been counted so far.
+// Counts returns what has been counted so far.
 func (w *Way) Counts() Counts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,7 +111,7 @@ func (w *Way) draw() (f fate) {
 	return f
 }
 
-// ofAgent says whether a call is one of the three that an agent makes.
+// ofAgent reports whether a call is one of the three of an agent.
 func ofAgent(r *http.Request) bool {
 	p := r.URL.Path
 	return r.Method == http.MethodPost && (p == "/v1/reports" || p == "/v1/heartbeats" ||
@@ -144,10 +143,10 @@ func (w *Way) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	a.write(rw, f.cut)
 }
 
-// copyTime is how long the second of two equal calls may take: one that waits for work is not to wait twice.
+// copyTime bounds the second of two equal calls: a claim that waits must not wait twice.
 const copyTime = time.Second
 
-// again sends the call once more. The later answer is the one that arrives, if there is one.
+// again sends the call a second time. Its answer is forwarded, if there is one.
 func (w *Way) again(r *http.Request, body []byte, first *answered) *answered {
 	ctx, cancel := context.WithTimeout(r.Context(), copyTime)
 	defer cancel()
@@ -158,7 +157,7 @@ func (w *Way) again(r *http.Request, body []byte, first *answered) *answered {
 	return second
 }
 
-// answered is an answer of the server, read to its end.
+// answered is a complete answer of the server.
 type answered struct {
 	status int
 	header http.Header
@@ -184,7 +183,7 @@ func (w *Way) pass(ctx context.Context, r *http.Request, body []byte) (*answered
 	return a, err
 }
 
-// write hands the answer over; cut, only half of it.
+// write forwards the answer; if cut, only half of it.
 func (a *answered) write(rw http.ResponseWriter, cut bool) {
 	for name, values := range a.header {
 		rw.Header()[name] = values
@@ -198,7 +197,7 @@ func (a *answered) write(rw http.ResponseWriter, cut bool) {
 	_, _ = rw.Write(a.body)
 }
 
-// count looks for reports that were refused.
+// count counts reports that were refused.
 func (w *Way) count(r *http.Request, a *answered) {
 	if r.URL.Path != "/v1/reports" {
 		return

@@ -1,4 +1,4 @@
-// Package everystore runs a test on each store: what the outside sees must not depend on which it is.
+// Package everystore runs a test on each store, because the behaviour must not depend on the store.
 package everystore
 
 import (

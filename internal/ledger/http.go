@@ -15,13 +15,13 @@ func cmpPlace(a, b Place) int {
 	return cmp.Or(strings.Compare(a.Job, b.Job), strings.Compare(a.Step, b.Step))
 }
 
-// ServeHTTP takes calls from the agent http: the run is in the headers, the values are in the body, and the rest is in
+// ServeHTTP accepts calls from the agent http: the run is in the headers, the values are in the body, and the rest is in
 // the query:
 //
 //	job, step   where
-//	before      steps, with commas between them
+//	before      steps, separated by commas
 //	mood        what goes wrong with the first call: fail, hang (it acts, and does not answer), late (it acts
-//	            when nobody listens any more); with each: refuse (until Kind), gate (waits for Open), dawdle (takes a while)
+//	            after the caller is gone); with each call: refuse (until Kind), gate (waits for Open), dawdle (takes a while)
 func (l *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c, err := callOf(r)
 	if err != nil {
@@ -46,7 +46,7 @@ func (l *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 const maxBody = 64 << 10
 
-// Values is the body of a call, as expressions: the tokens of the steps before, or of the do run that is to be undone.
+// Values returns the body of a call, as expressions: the tokens of the steps before, or of the do run that is undone.
 func Values(undo bool, before ...string) map[string]any {
 	from := []string{}
 	for _, step := range before {
@@ -80,14 +80,14 @@ func callOf(r *http.Request) (Call, error) {
 	return c, err
 }
 
-// slow is how long dawdle takes, late how long late does, and hangs how long a call hangs at the most.
+// slow is how long dawdle takes, late how long late takes, and hangs how long a call hangs at most.
 const (
 	slow  = 50 * time.Millisecond
 	late  = 4 * time.Second
 	hangs = time.Minute
 )
 
-// humour is what comes before the act. False: there is none any more.
+// humour does what the mood demands before the act. It returns false if the call ends with that.
 func (l *Ledger) humour(w http.ResponseWriter, r *http.Request, mood string, c Call) bool {
 	l.mu.Lock()
 	p := l.at(c.Place)
@@ -113,7 +113,7 @@ func (l *Ledger) humour(w http.ResponseWriter, r *http.Request, mood string, c C
 		pause(r, time.After(hangs))
 		return false
 	}
-	return r.Context().Err() == nil || mood == "dawdle" // who does not listen any more may have acted all the same
+	return r.Context().Err() == nil || mood == "dawdle" // a caller that is gone does not prevent the act
 }
 
 func pause[T any](r *http.Request, until <-chan T) {

@@ -1,5 +1,5 @@
-// Package ledger is a service such as steps act on, for tests that judge from outside: it knows an effect by
-// its key, refuses runs that a later one has overtaken, and takes down whatever should not have happened.
+// Package ledger is a service for tests that check the effects of steps from outside: it recognizes an effect by its
+// key, refuses runs after a later one, and records everything that must not happen.
 package ledger
 
 import (
@@ -12,41 +12,41 @@ import (
 // Place is a step of a job, by the job's key.
 type Place struct{ Job, Step string }
 
-// Call is one attempt on a step, as it arrives.
+// Call is one attempt of a step, as it arrives.
 type Call struct {
 	Place
 	Undo   bool
 	Key    string   // of this turn
-	DoKey  string   // of an undo: the key of what is to be undone
-	Run    int64    // the fence
-	Before []string // steps whose effects must be there; of an undo: must be gone
-	// The values that came with the call (I19). A key always comes with the same values. From are the outputs of the
-	// steps in Before, in their order; for an undo, the output of its do. "" stands for null.
+	DoKey  string   // for an undo: the key of the do
+	Run    int64    // the run number
+	Before []string // steps whose effects must exist; for an undo: must not exist
+	// The values that came with the call (I19). The same key always comes with the same values. From are the outputs of
+	// the steps in Before, in their order; for an undo, the output of its do. "" stands for null.
 	From []string
-	Body string // all of them
+	Body string // the whole body
 }
 
-// Token is the output of a step that was done under a key.
+// Token returns the output of a step that was done under a key.
 func Token(key string) string { return "token of " + key }
 
 // Ledger is safe for concurrent use.
 type Ledger struct {
 	mu     sync.Mutex
 	places map[Place]*place
-	jobs   map[string][]Place // of each job
+	jobs   map[string][]Place // by job
 	faults []string
-	opened chan struct{} // closed once the gate is open
-	kind   bool          // what is refused by mood is no more
+	opened chan struct{} // closed when the gate is open
+	kind   bool          // refusals by mood have ended
 
 	counts Counts
 }
 
-// Counts is how much has been asked of a ledger.
+// Counts are the calls of a ledger.
 type Counts struct {
-	Calls, Repeats, Fenced int // attempts; of them, those whose effect was there already; those refused as overtaken
+	Calls, Repeats, Fenced int // all attempts; repeats of an effect; attempts that were refused after a later run
 }
 
-// Counts are those of now.
+// Counts returns the present counts.
 func (l *Ledger) Counts() Counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,28 +55,28 @@ func (l *Ledger) Counts() Counts {
 
 type place struct {
 	fence   int64
-	effects map[string]bool   // by key: whether it still holds
+	effects map[string]bool   // by key: whether the effect exists
 	undone  map[string]bool   // by doKey
-	kept    map[string]bool   // by key: a later step has come with its token, so its output is kept
+	kept    map[string]bool   // by key: a later step has come with its token, so its output is stored
 	bodies  map[string]string // by key
 	calls   int
 }
 
-// New makes a ledger in which nothing has happened.
+// New returns an empty ledger.
 func New() *Ledger {
 	return &Ledger{places: map[Place]*place{}, jobs: map[string][]Place{}, opened: make(chan struct{})}
 }
 
-// Answer is what became of a call.
+// Answer is the result of a call.
 type Answer int
 
 const (
 	Acted     Answer = iota
-	Repeated         // it had been done before, under the same key
-	Overtaken        // a later run has been here
+	Repeated         // it was done before, under the same key
+	Overtaken        // a later run was here
 )
 
-// Act carries a call out, if nothing speaks against it.
+// Act carries out a call, if it is allowed.
 func (l *Ledger) Act(c Call) Answer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,7 +106,7 @@ func (l *Ledger) Act(c Call) Answer {
 	return Acted
 }
 
-// known says whether what the call asks for has happened under its key.
+// known reports whether the effect of the call exists already.
 func (p *place) known(c *Call) bool {
 	if c.Undo {
 		return p.undone[c.DoKey]
@@ -142,11 +142,11 @@ func (l *Ledger) undo(p *place, c *Call) {
 	}
 	_, acted := p.effects[c.DoKey]
 	switch was := strings.Join(c.From, " "); {
-	case was == "" && !p.kept[c.DoKey]: // it is not known here whether the do was reported
+	case was == "" && !p.kept[c.DoKey]: // it is unknown here whether the do was reported
 	case was != Token(c.DoKey) || !acted:
 		l.fault("%v: undone with %s, and its do has put out %q (I19)", c.Place, c.Body, Token(c.DoKey))
 	}
-	p.effects[c.DoKey], p.undone[c.DoKey] = false, true // also what never arrived: from now on it is too late
+	p.effects[c.DoKey], p.undone[c.DoKey] = false, true // also if the do never arrived: a later do is refused
 }
 
 func (p *place) live() (n int) {
@@ -158,7 +158,7 @@ func (p *place) live() (n int) {
 	return n
 }
 
-// holding returns the key whose effect holds; "" if there is none.
+// holding returns the key whose effect exists; "" if there is none.
 func (p *place) holding() string {
 	for key, holds := range p.effects {
 		if holds {
@@ -182,14 +182,14 @@ func (l *Ledger) fault(format string, args ...any) {
 	l.faults = append(l.faults, fmt.Sprintf(format, args...))
 }
 
-// Seen is how often a step was called in all.
+// Seen returns how often a step was called.
 func (l *Ledger) Seen(at Place) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.at(at).calls
 }
 
-// Open lets go of all that waits at the gate, and Kind ends all refusals.
+// Open opens the gate, and Kind ends all refusals.
 func (l *Ledger) Open() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,15 +206,15 @@ func (l *Ledger) Kind() {
 	l.kind = true
 }
 
-// Faults are what should never have happened, whatever the end.
+// Faults returns everything that must never happen.
 func (l *Ledger) Faults() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.faults)
 }
 
-// Audit compares a job at rest with what is in the ledger: of one that is done each of steps has exactly one
-// effect that holds, of one that is undone none of its steps has any.
+// Audit compares a settled job with the ledger: if it is done, each of its steps has exactly one effect, and if it is
+// undone, none has any.
 func (l *Ledger) Audit(job string, done bool, steps ...string) (faults []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

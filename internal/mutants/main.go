@@ -1,11 +1,10 @@
-// Command mutants tests the tests (make mutants): it puts one bug after the other into Perdure, each of which
-// somebody could write, and runs the tests that are there to notice. A bug that they do not notice is a test that
-// is missing.
+// Command mutants tests the tests (make mutants): it puts one bug after another into Perdure, and runs the tests that
+// must notice it. A bug that they do not notice shows a missing test.
 //
-// The files stay as they are: what is built in their place is handed to the compiler (go build's -overlay).
+// The files are not changed: the compiler reads others in their place (go build's -overlay).
 //
-// With PERDURE_WITHOUT (package speed), it leaves out those whose tests do not pass without the optimisation even if there is no bug: they
-// are about the optimisation.
+// With PERDURE_WITHOUT (package speed), it leaves out mutants whose tests fail without the optimisation even if there is
+// no bug: those tests are about the optimisation.
 package main
 
 import (
@@ -114,12 +113,12 @@ func report(chosen []mutant, verdicts []verdict, took time.Duration) error {
 	return nil
 }
 
-// verdict is what became of one.
+// verdict is the result of one mutant.
 type verdict struct {
 	killed  bool
 	by      string // the first test that failed
-	leftOut bool   // its tests are about an optimisation that is off
-	err     error  // it could not be tried
+	leftOut bool   // its tests are about an optimisation that is switched off
+	err     error  // the mutant could not be tried
 }
 
 func (v verdict) word() string {
@@ -134,7 +133,7 @@ func (v verdict) word() string {
 	return "SURVIVED"
 }
 
-// apply is the file with the bug in it.
+// apply returns the file with the bug.
 func (m *mutant) apply() ([]byte, error) {
 	text, err := os.ReadFile(filepath.FromSlash(m.file))
 	if err != nil {
@@ -146,7 +145,7 @@ func (m *mutant) apply() ([]byte, error) {
 	return bytes.Replace(text, []byte(m.old), []byte(m.new), 1), nil
 }
 
-// tests are the package whose tests are to notice.
+// tests returns the package whose tests must notice.
 func (m *mutant) tests() string {
 	if m.pkg != "" {
 		return m.pkg
@@ -163,7 +162,7 @@ func (m *mutant) judge(dir string, most time.Duration) verdict {
 	if err != nil {
 		return verdict{err: err}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), most+time.Minute) // the build comes first
+	ctx, cancel := context.WithTimeout(context.Background(), most+time.Minute) // the time includes the build
 	defer cancel()
 	if os.Getenv(speed.Variable) != "" {
 		if _, err := m.test(ctx, most); err != nil {
@@ -182,7 +181,7 @@ func (m *mutant) judge(dir string, most time.Duration) verdict {
 	return verdict{killed: true, by: firstFailed(out)}
 }
 
-// test runs the tests that are to notice.
+// test runs the tests that must notice.
 func (m *mutant) test(ctx context.Context, most time.Duration, flags ...string) (out []byte, err error) {
 	args := append([]string{"test", "-vet=off", "-count=1", "-failfast", "-timeout=" + most.String()}, flags...)
 	if m.run != "" {
@@ -190,12 +189,12 @@ func (m *mutant) test(ctx context.Context, most time.Duration, flags ...string) 
 	}
 	args = append(args, "./"+m.tests())
 	if m.tests() == "." {
-		args = append(args, "-rapid.nofailfile") // or the tests would begin with the mutant's failures from then on
+		args = append(args, "-rapid.nofailfile") // otherwise later tests would begin with the failures of this mutant
 	}
 	return exec.CommandContext(ctx, "go", args...).CombinedOutput()
 }
 
-// overlay writes what the compiler is to read in place of the file.
+// overlay writes the file that the compiler reads in place of the original.
 func (m *mutant) overlay(dir string, text []byte) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err

@@ -34,9 +34,9 @@ server_lifetime = 5
 ignore_startup_parameters = extra_float_digits
 `
 
-// Bouncer puts a PgBouncer in transaction mode in front of the server at url, and gives the URL of the same
-// database through it. Prepared statements are off: it does not know them before version 1.21. Where the program
-// is not there the test is skipped, unless PERDURE_TEST_REQUIRE_PGBOUNCER=1.
+// Bouncer puts a PgBouncer in transaction mode in front of the server at url, and returns the URL of the same database
+// through it. Prepared statements are off, because PgBouncer supports them only since version 1.21. Without PgBouncer
+// the test is skipped, unless PERDURE_TEST_REQUIRE_PGBOUNCER=1.
 func Bouncer(t testing.TB, direct string) string {
 	t.Helper()
 	program, err := bouncerProgram()
@@ -53,7 +53,7 @@ func Bouncer(t testing.TB, direct string) string {
 	return through
 }
 
-// SameDatabase is the URL of the database of direct, by the way of through.
+// SameDatabase returns the URL of the database of direct on the server of through.
 func SameDatabase(t testing.TB, through, direct string) string {
 	t.Helper()
 	u, err := url.Parse(direct)
@@ -82,7 +82,7 @@ func startBouncer(t testing.TB, program, direct string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cred, err := unprivileged() // it refuses to run as root, too
+	cred, err := unprivileged() // PgBouncer, too, refuses to run as root
 	if err != nil {
 		return "", err
 	}

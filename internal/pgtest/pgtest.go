@@ -1,9 +1,8 @@
-// Package pgtest gives tests a PostgreSQL of their own.
+// Package pgtest gives tests a PostgreSQL server of their own.
 //
-// The first Start of a test process makes a throw-away server in a temporary directory, or takes the
-// one that PERDURE_TEST_POSTGRES names; each call gets a fresh database on it. Where there is neither
-// a server nor its programs the test is skipped, unless PERDURE_TEST_REQUIRE_POSTGRES=1 says that it
-// must not be (CI).
+// The first Start of a test process starts a temporary server, or uses the one that PERDURE_TEST_POSTGRES names. Each
+// call creates a fresh database on it. If there is neither a server nor its programs, the test is skipped, unless
+// PERDURE_TEST_REQUIRE_POSTGRES=1 (CI).
 package pgtest
 
 import (
@@ -25,8 +24,7 @@ const (
 	envRequire = "PERDURE_TEST_REQUIRE_POSTGRES"
 )
 
-// shared is the server of this process. It goes when the process does, however that dies; until then
-// it is held here, as it ends with the pipe to it.
+// shared is the server of this process. It ends with the process, because it holds the pipe to the server's keeper.
 var shared = sync.OnceValues(func() (*server, error) {
 	if given := os.Getenv(envServer); given != "" {
 		return &server{url: given}, nil
@@ -34,7 +32,7 @@ var shared = sync.OnceValues(func() (*server, error) {
 	return newServer(false, nil)
 })
 
-// Start gives the URL of a fresh, empty database, which is dropped when the test ends.
+// Start returns the URL of a fresh, empty database, which is dropped when the test ends.
 func Start(t testing.TB) string {
 	t.Helper()
 	s, err := shared()
@@ -54,7 +52,7 @@ func Start(t testing.TB) string {
 	return withDatabase(server, name)
 }
 
-// Temporary is a server for a program that is no test. stop ends it, as does the end of the program.
+// Temporary starts a server for a program that is not a test. stop ends it, and so does the end of the program.
 func Temporary() (url string, stop func(), err error) {
 	s, err := shared()
 	if err != nil {
@@ -67,7 +65,7 @@ func Temporary() (url string, stop func(), err error) {
 	}, nil
 }
 
-// missing ends a test that cannot have its server.
+// missing ends a test that has no server.
 func missing(t testing.TB, err error) {
 	t.Helper()
 	if os.Getenv(envRequire) == "1" {

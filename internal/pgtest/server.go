@@ -19,15 +19,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Server is a server that one test has to itself, to stop, freeze and start again.
+// Server is the server of one test, which can stop, freeze and start it.
 type Server struct {
 	URL string // of an empty database
 	s   *server
 	t   testing.TB
 }
 
-// NewServer starts a server for this test alone. Durable says that it syncs to disk; settings ("name=value") go
-// before what all servers have.
+// NewServer starts a server for this test alone. durable makes it sync to disk. settings ("name=value") override the
+// common ones.
 func NewServer(t testing.TB, durable bool, settings ...string) *Server {
 	t.Helper()
 	return startServer(t, durable, nil, settings...)
@@ -71,7 +71,7 @@ func startServer(t testing.TB, durable bool, env []string, settings ...string) *
 	return &Server{URL: s.url, s: s, t: t}
 }
 
-// Stop ends the server; kill says that it gets no time to put things in order.
+// Stop ends the server; with kill, without a shutdown.
 func (s *Server) Stop(kill bool) {
 	s.t.Helper()
 	word := "fast"
@@ -83,7 +83,7 @@ func (s *Server) Stop(kill bool) {
 	}
 }
 
-// Start starts a stopped server again, on the same data and port.
+// Start starts a stopped server again, with the same data and port.
 func (s *Server) Start() {
 	s.t.Helper()
 	if err := s.s.start(); err != nil {
@@ -91,16 +91,15 @@ func (s *Server) Start() {
 	}
 }
 
-// Freeze stops all of the server's processes where they are, and Thaw lets them go on.
+// Freeze stops all of the server's processes (SIGSTOP), and Thaw continues them.
 func (s *Server) Freeze() { s.s.signal(syscall.SIGSTOP) }
 func (s *Server) Thaw()   { s.s.signal(syscall.SIGCONT) }
 
-// Copy starts a standby with what this server has now. It does not follow on: what is committed from here on,
-// it never gets.
+// Copy starts a standby with what this server has now. It does not receive later commits.
 func (s *Server) Copy() *Server { return s.copy("") }
 
-// Standby starts a standby that follows this server under a name, which synchronous_standby_names may hold. It reaches
-// this server at addr.
+// Standby starts a standby that follows this server, with a name for synchronous_standby_names. It reaches this server
+// at addr.
 func (s *Server) Standby(name, addr string) *Server {
 	s.t.Helper()
 	return s.copy(conninfo(name, addr))
@@ -111,7 +110,7 @@ func conninfo(name, addr string) string {
 	return fmt.Sprintf("host=%s port=%s user=postgres application_name=%s", host, port, name)
 }
 
-// Follow lets a standby follow another server.
+// Follow makes a standby follow another server.
 func (s *Server) Follow(name, addr string) {
 	s.t.Helper()
 	for _, sql := range []string{"alter system set primary_conninfo = '" + conninfo(name, addr) + "'", "select pg_reload_conf()"} {
@@ -121,10 +120,10 @@ func (s *Server) Follow(name, addr string) {
 	}
 }
 
-// Addr is where the server listens.
+// Addr returns the address of the server.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.s.port)) }
 
-// Remove stops the server, whatever its state, and removes its files.
+// Remove stops the server, in any state, and removes its files.
 func (s *Server) Remove() { s.s.remove() }
 
 func (s *Server) copy(conninfo string) *Server {
@@ -145,14 +144,14 @@ func (s *Server) Promote() {
 	}
 }
 
-// server is a postgres under a shell that watches a pipe from this process. When the pipe breaks,
-// because the process has ended in whatever way, the shell kills the server and removes its files.
+// server is a postgres process under a shell that reads a pipe from this process. When the pipe breaks because the
+// process has ended in any way, the shell kills the server and removes its files.
 type server struct {
 	bin, dir string
 	port     int
 	durable  bool
-	settings []string // as options of the command line, which copies have, too
-	options  []string // of the command line, beside those of all
+	settings []string // options of the command line, which copies have, too
+	options  []string // further options of the command line
 	env      []string // of its own
 	url      string
 	cred     *syscall.Credential // PostgreSQL refuses to run as root
@@ -161,9 +160,8 @@ type server struct {
 	removed  bool
 }
 
-// keeper is that shell's program: $1 is the directory, the rest is the server's command line. The
-// kernel hangs up on it where the process dies while the server is frozen (an orphaned group with a
-// stopped member).
+// keeper is the program of that shell: $1 is the directory, the rest is the server's command line. If the process dies
+// while the server is frozen, the kernel sends SIGHUP (an orphaned group with a stopped member).
 const keeper = `
 trap : HUP
 dir=$1; shift
@@ -236,7 +234,7 @@ func newDirectory(durable bool) (*server, error) {
 	return s, nil
 }
 
-// create has a program make the data directory, and starts the server on a free port.
+// create makes the data directory by a program, and starts the server on a free port.
 func (s *server) create(make *exec.Cmd, options ...string) (err error) {
 	s.options = options
 	defer func() {
@@ -265,7 +263,7 @@ func (s *server) log() string  { return filepath.Join(s.dir, "log") }
 func (s *server) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = s.dir
-	// The test may have taken the path away, and the keeper needs rm.
+	// The test may have changed PATH, and the keeper needs rm.
 	cmd.Env = append(os.Environ(), "PATH=/usr/bin:/bin:"+os.Getenv("PATH"))
 	cmd.Env = append(cmd.Env, s.env...)
 	// A group of its own, so that the terminal's interrupt ends the tests first.
@@ -352,7 +350,7 @@ func (s *server) remove() {
 	os.RemoveAll(s.dir)
 }
 
-// signal reaches the server and, as each of its processes leads a group of its own, these one by one.
+// signal sends a signal to the server and to each of its processes, because each leads a group of its own.
 func (s *server) signal(sig syscall.Signal) {
 	for _, pid := range children(s.cmd.Process.Pid) {
 		_ = syscall.Kill(pid, sig)
@@ -362,7 +360,7 @@ func (s *server) signal(sig syscall.Signal) {
 	}
 }
 
-// children are the processes whose parent is pid (Linux).
+// children returns the processes whose parent is pid (Linux).
 func children(pid int) (pids []int) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range stats {
@@ -372,7 +370,7 @@ func children(pid int) (pids []int) {
 		}
 		var child, parent int
 		var state string
-		// pid (name) state ppid …; the name may hold blanks.
+		// pid (name) state ppid …; the name may contain blanks.
 		end := len(text) - 1
 		for end > 0 && text[end] != ')' {
 			end--
@@ -386,11 +384,11 @@ func children(pid int) (pids []int) {
 	return pids
 }
 
-// programs finds the newest directory that holds initdb and postgres.
+// programs returns the newest directory that contains initdb and postgres.
 func programs() (string, error) {
 	if path, err := exec.LookPath("initdb"); err == nil {
 		if real, err := filepath.EvalSymlinks(path); err == nil {
-			path = real // a link to it may have no others beside it
+			path = real // a symbolic link's directory may not contain the others
 		}
 		if dir := filepath.Dir(path); executable(filepath.Join(dir, "postgres")) {
 			return dir, nil
@@ -415,7 +413,7 @@ func executable(path string) bool {
 	return err == nil && info.Mode()&0o111 != 0
 }
 
-// unprivileged is another user than root, where the tests are run by root.
+// unprivileged returns another user than root, if the tests run as root.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
