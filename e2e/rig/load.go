@@ -33,10 +33,10 @@ type Load struct {
 	acked   map[string]root.JobID // by key
 	desired map[string]root.State // as it was acknowledged last
 	faults  []string
-	latest  time.Time     // when a call was answered last
-	longest time.Duration // that a call took, with its repetitions
+	latest  time.Time     // time of the latest answer
+	longest time.Duration // duration of the longest call, with its repetitions
 
-	Refused atomic.Int64 // calls that were not answered, or turned away
+	Refused atomic.Int64 // calls without an answer, or refused
 }
 
 // Limit is how many runs of the agent http there may be at once.
@@ -66,7 +66,7 @@ func NewLoad(urls []string, l *ledger.Ledger, service string) (*Load, error) {
 // chain returns the steps of a job, in their order.
 func chain(key string) []string { return steps[:1+crc32.ChecksumIEEE([]byte(key))%uint32(len(steps))] }
 
-// definition is a chain of steps on the ledger. Which of them are slow, fail or hang is drawn by lot.
+// definition returns a chain of steps on the ledger. Chance decides which of them are slow, fail or hang.
 func (l *Load) definition(key string, rng *rand.Rand) []byte {
 	steps, all := chain(key), map[string]any{}
 	for i, name := range steps {
@@ -137,7 +137,7 @@ func (l *Load) acknowledged(key string, id root.JobID, desired root.State) {
 	l.acked[key], l.desired[key] = id, desired
 }
 
-// insist asks one node after the other until one has answered.
+// insist calls one node after the other until one has answered.
 func (l *Load) insist(ctx context.Context, rng *rand.Rand, call func(*client.Client) error) bool {
 	began := time.Now()
 	for ctx.Err() == nil {
@@ -227,8 +227,8 @@ func (l *Load) Watch(ctx context.Context) (looks int) {
 	return looks
 }
 
-// Audit waits until every job that was acknowledged is at rest, and compares it with the ledger. An undo whose
-// acknowledgement was lost may have been carried out as well.
+// Audit waits until every acknowledged job is settled, and compares it with the ledger. An undo whose acknowledgement
+// was lost may have been carried out as well.
 func (l *Load) Audit(ctx context.Context) (done, undone int) {
 	c := l.Clients[0]
 	for key, id := range l.acked {

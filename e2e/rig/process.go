@@ -164,7 +164,7 @@ func (m *Process) Bad() []string {
 	return slices.Clone(m.bad)
 }
 
-// Ready waits until a node takes work.
+// Ready waits until a node accepts work.
 func Ready(t testing.TB, url string) {
 	t.Helper()
 	c := http.Client{Timeout: 5 * time.Second}
@@ -179,7 +179,7 @@ func Ready(t testing.TB, url string) {
 	t.Fatalf("%s is not ready within a minute", url)
 }
 
-// FreeAddress is one at which nothing listens.
+// FreeAddress returns an address at which nothing listens.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

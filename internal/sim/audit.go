@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// prompt: nothing that is due is left lying (L2, L3).
+// prompt checks that no due work is left for long (L2, L3).
 func (w *world) prompt() {
 	now := w.storeNow()
 	for _, j := range w.known() {
@@ -31,7 +31,7 @@ func (w *world) prompt() {
 	}
 }
 
-// leftLying is for how long a ready step could have been let out, and neither it nor another in its place was.
+// leftLying returns for how long a ready step could have been dispatched while neither it nor another in its place was.
 func (w *world) leftLying(j *kernel.Job, s *kernel.Step, now time.Time) time.Duration {
 	if !w.mayRun(j, s, now) {
 		delete(w.order.lying, s.StepRef)
@@ -45,15 +45,15 @@ func (w *world) leftLying(j *kernel.Job, s *kernel.Step, now time.Time) time.Dur
 	return w.now - first
 }
 
-// recovery is the time in which every node works again, by itself, once its store answers (L4).
+// recovery is the time within which every node works again, without help, after its store answers again (L4).
 const recovery = 10 * time.Second
 
-// revived asks each node for work when the faults have ended: it must have looked, and be able to say that there
-// is none.
+// revived makes a claim at each node after the faults have ended: the node must search, and be able to answer that there
+// is no work.
 func (w *world) revived() {
 	for _, n := range w.nodes {
 		if n.stopping {
-			continue // it was told to stop
+			continue // the node was told to stop
 		}
 		proc, answer := n.proc, errors.New("no answer")
 		w.after(recovery-2*time.Second, proc, func() {
@@ -74,7 +74,7 @@ func (w *world) revived() {
 	}
 }
 
-// mayRun says whether nothing stands in a ready step's way: an agent has a slot, and the limits have room.
+// mayRun reports whether a ready step can be dispatched: an agent has a free slot, and the limits have free permits.
 func (w *world) mayRun(j *kernel.Job, s *kernel.Step, now time.Time) bool {
 	if !j.CompleteBy.IsZero() && !now.Before(j.CompleteBy) {
 		return false
@@ -118,13 +118,14 @@ func (w *world) fits(l kernel.Limit, n kernel.Need, needs []kernel.Need) bool {
 	return err == nil && used+n.Amount <= l.PerKey
 }
 
-// recovered is when hosts that have met errors have stopped waiting before they ask again.
+// recovered is when hosts that have met errors have ended their pauses.
 const recovered = chaos + 30*time.Second
 
 // slack is the supervisor's period, a second, and what a round takes.
 const slack = 3 * time.Second
 
-// outputs: the kept output is the one that the latest do run returned, or that an operator gave (I8).
+// outputs checks that the stored output is the one that the latest do run has returned, or that an operator has set
+// (I8).
 func (w *world) outputs(j *kernel.Job, steps []*kernel.Step) {
 	kept, err := w.inner.Payloads(context.Background(), j.ID, perdure.MaxPayloadBytes, 1<<30)
 	w.must(err)
@@ -139,7 +140,7 @@ func (w *world) outputs(j *kernel.Job, steps []*kernel.Step) {
 	}
 }
 
-// audit is the end: everything that was accepted has ended as it should, out there, too.
+// audit is the final check: every accepted job has ended as it must, and so have its effects.
 func (w *world) audit() {
 	w.auditMail()
 	jobs, now := w.known(), w.storeNow()

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// book is what is known from outside: what was submitted and acknowledged, who said what, who lives.
+// book is what an outside observer knows: what was submitted and acknowledged, what was reported, which processes live.
 type book struct {
 	w              *world
 	jobs           map[perdure.JobID]*told
@@ -24,16 +24,16 @@ type book struct {
 	without        map[passing]bool
 	held           map[string][]kernel.LimitHolder // by limit
 	limits         map[string]kernel.Limit
-	posted         map[perdure.JobID]*posting  // submissions in transactions that were committed
-	sent           map[[32]byte]int            // submissions that came to a node, by fingerprint
+	posted         map[perdure.JobID]*posting  // submissions in committed transactions
+	sent           map[[32]byte]int            // submissions that arrived at a node, by hash
 	made           map[[32]byte]int            // jobs
 	lastDone       map[perdure.JobID]time.Time // when a step of it was done last
 	poison         map[string]bool             // steps that kill their host, by name and type
 	values         map[place]*values
 	expected       map[handle]*expectedInput
-	inputs         map[string]keyedInput     // by key: the latest input that was given under it
-	epoch          map[perdure.JobID]int     // how often an operator has given values to a job, or the job has turned: after that a key may come with another input
-	operatorValues map[string]*operatorValue // what operators gave, by the reason of the act
+	inputs         map[string]keyedInput     // by key: the latest input that was handed out under it
+	epoch          map[perdure.JobID]int     // how often an operator has set values of a job, or the job has changed direction: after that a key may come with another input
+	operatorValues map[string]*operatorValue // values that operators set, by the reason of the act
 }
 
 // told is a job as it was submitted.
@@ -48,13 +48,13 @@ type handle struct {
 	run  int64
 }
 
-// passing is a run that was let out while a step that it comes after was skipped.
+// passing is a run that was dispatched while a step before it was skipped.
 type passing struct {
 	handle
 	skipped string
 }
 
-// given is a run that a claim was answered with.
+// given is a run that was granted to a claim.
 type given struct {
 	handle
 	at time.Duration
@@ -65,7 +65,7 @@ type begin struct {
 	holder string
 }
 
-// keyed is what a key stands for.
+// keyed is what a key belongs to.
 type keyed struct {
 	job  perdure.JobID
 	step string
@@ -79,12 +79,12 @@ func newBook(w *world) book {
 		values: map[place]*values{}, expected: map[handle]*expectedInput{}, inputs: map[string]keyedInput{}, epoch: map[perdure.JobID]int{}, operatorValues: map[string]*operatorValue{}}
 }
 
-// granted: a claim that is repeated gets the runs that it was given before, while they are valid (F019).
+// granted checks that a repeated claim gets the runs that were granted to it before, while they are valid (F019).
 func (b *book) granted(req *protocol.Claim, began time.Duration, runs []perdure.Run) {
 	now := b.w.storeNow()
 	for _, g := range b.claims[req.RequestID] {
 		if g.at >= began {
-			continue // they were under way side by side
+			continue // the two calls were in progress at the same time
 		}
 		s := b.w.steps(g.job)[b.w.plan(g.job).Index[g.step]]
 		valid := s.Run == g.run && s.Phase == perdure.Running && now.Add(time.Second).Before(s.LockedUntil)
@@ -97,7 +97,7 @@ func (b *book) granted(req *protocol.Claim, began time.Duration, runs []perdure.
 	}
 }
 
-// acknowledged: the answer to a submission (I1, I2).
+// acknowledged checks the answer to a submission (I1, I2).
 func (b *book) acknowledged(id perdure.JobID, plan *kernel.Plan) {
 	if key := plan.Definition.Key; key != "" {
 		if other, known := b.keys[key]; known && other != id {
@@ -114,7 +114,7 @@ func (b *book) acknowledged(id perdure.JobID, plan *kernel.Plan) {
 	b.jobs[id].acked = true
 }
 
-// began: a handler has been given a run.
+// began is called when a handler receives a run.
 func (b *book) began(h *host, run *perdure.Run) {
 	at := handle{run.Job, run.Step, run.Number}
 	if b.begun[begin{at, h.holder}] {
@@ -138,15 +138,15 @@ func (b *book) says(holder string, rep *protocol.Report) {
 	}
 }
 
-// poisoned says whether a run is one that kills its host.
+// poisoned reports whether a run kills its host.
 func (b *book) poisoned(run *perdure.Run) bool {
 	j := b.jobs[run.Job]
 	return j != nil && b.poison[j.plan.Definition.Type+"/"+run.Step] && run.Direction == perdure.Do
 }
 
-// heard: who says one thing is never told that he has contradicted himself (F063). Who is near, so that no
-// answer can be lost, and says that a run is done, is not told either that he was overtaken, unless some
-// clock has jumped or stood still.
+// heard checks the answers to reports. A host that always reports the same is never answered that it has contradicted
+// itself (F063). A report of done by a host in its node's own process, whose answer cannot be lost, is not answered as
+// stale either, unless a clock has jumped or stood still.
 func (w *world) heard(near bool, reports []protocol.Report, results []protocol.ReportResult) {
 	for i := range results {
 		switch reason := results[i].Reason; {
@@ -162,7 +162,7 @@ func (w *world) heard(near bool, reports []protocol.Report, results []protocol.R
 	}
 }
 
-// kept: what was accepted is in the store by the time that anybody hears of it (I8).
+// kept checks that an accepted report is in the store when its answer arrives (I8).
 func (w *world) kept(rep *protocol.Report) {
 	s := w.steps(rep.Job)[w.plan(rep.Job).Index[rep.Step]]
 	if s.Run < rep.Run || s.Run == rep.Run && (s.Phase == perdure.Running || s.Outcome != rep.Outcome) {
@@ -170,7 +170,7 @@ func (w *world) kept(rep *protocol.Report) {
 	}
 }
 
-// known is a plain look at all jobs there are.
+// known returns all jobs.
 func (w *world) known() []*kernel.Job {
 	jobs, err := w.inner.ListJobs(context.Background(), kernel.JobFilter{Limit: perdure.MaxListLimit})
 	w.must(err)

@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// committed looks at each transaction that a node has committed: at every transition on its own, and at the
-// jobs that it has left behind.
+// committed checks each transaction that a node has committed: every transition on its own, and the jobs as they are
+// afterwards.
 func (w *world) committed(n *node, t *watchedTx) {
 	w.commits++
 	touched := map[perdure.JobID]bool{}
@@ -60,7 +60,7 @@ func (w *world) committed(n *node, t *watchedTx) {
 	w.queued(n, t)
 }
 
-// stored: a job is there, whole from the first moment.
+// stored checks that a new job is complete from the beginning.
 func (w *world) stored(n *kernel.NewJob) {
 	d := w.drafts[n.Job.Hash]
 	if d == nil {
@@ -91,7 +91,8 @@ func entry(c *kernel.Changes, job perdure.JobID, step string, events ...string) 
 	return nil
 }
 
-// jobMoved: at rest only a recorded act moves a job (I3), and every turn is recorded (I17).
+// jobMoved checks that a settled or parked job changes only by a recorded act (I3), and that every change of direction
+// is recorded (I17).
 func (w *world) jobMoved(ch *kernel.JobChange, c *kernel.Changes) {
 	now, was := ch.Now, ch.Was
 	turned := now.Desired != was.Desired
@@ -113,7 +114,7 @@ func (w *world) jobMoved(ch *kernel.JobChange, c *kernel.Changes) {
 	}
 }
 
-// stepMoved: I4, I6, I7, I8, I17, of one step in one transaction.
+// stepMoved checks I4, I6, I7, I8 and I17 for one step in one transaction.
 func (w *world) stepMoved(n *node, ch *kernel.StepChange, c *kernel.Changes, at time.Time) {
 	now, was := ch.Now, ch.Was
 	name := fmt.Sprintf("%s/%s", short(now.Job), now.Name)
@@ -154,7 +155,7 @@ func heldBy(s *kernel.Step) string {
 	return " by " + s.LockedBy + " until " + s.LockedUntil.Format("15:04:05.000")
 }
 
-// contested: another node had claims that waited for the same (F018).
+// contested counts steps for which another node had waiting claims (F018).
 func (w *world) contested(n *node, s *kernel.Step) {
 	for _, other := range w.nodes {
 		if other != n && !other.proc.dead && slices.Contains(other.sup.Waiting(), s.Agent) {
@@ -163,7 +164,7 @@ func (w *world) contested(n *node, s *kernel.Step) {
 	}
 }
 
-// moves counts the rows of the matrix that a step's move may be an instance of.
+// moves counts the rows of the matrix of which a step's change may be an instance.
 func (w *world) moves(ch *kernel.StepChange) {
 	now, was := ch.Now, ch.Was
 	if now.Phase == perdure.Ready && now.Agent == lateAgent && !w.calm {
@@ -183,7 +184,7 @@ func (w *world) moves(ch *kernel.StepChange) {
 	}
 }
 
-// letOut: the key is that of the turn, and nobody else's (I4).
+// letOut checks the key of a dispatched run: it belongs to this turn of this step alone (I4).
 func (w *world) letOut(ch *kernel.StepChange, c *kernel.Changes, name string) {
 	now, was := ch.Now, ch.Was
 	k := keyed{now.Job, now.Name, now.Direction}
@@ -203,12 +204,13 @@ func (w *world) letOut(ch *kernel.StepChange, c *kernel.Changes, name string) {
 	}
 }
 
-// inOrder: a step is let out when all that it waits for is settled as it should be (I9, I10).
+// inOrder checks that a step is dispatched only when all steps that it waits for are settled in the right state (I9,
+// I10).
 func (w *world) inOrder(s *kernel.Step, name string) {
 	plan, steps, j := w.plan(s.Job), w.steps(s.Job), w.job(s.Job)
 	ps := &plan.Steps[s.Index]
 	if s.Direction == perdure.Do {
-		turned := j.Desired == perdure.Undone // in the same transaction, after the step was let out
+		turned := j.Desired == perdure.Undone // in the same transaction, after the step was dispatched
 		for _, i := range ps.After {
 			o := steps[i]
 			if !turned && (o.Phase != perdure.Settled || o.Current != perdure.Done && !o.Skipped) {
@@ -234,7 +236,8 @@ func (w *world) inOrder(s *kernel.Step, name string) {
 	}
 }
 
-// landed: a run ends by what its holder says in time, or because its time is over, or its holder dead.
+// landed checks the end of a run: by a report of its holder in time, because its lock has expired, or because its holder
+// is dead.
 func (w *world) landed(ch *kernel.StepChange, c *kernel.Changes, name string, said []perdure.Outcome, valid, dead bool) {
 	now, was := ch.Now, ch.Was
 	switch o := now.Outcome; {
@@ -259,17 +262,17 @@ func (w *world) landed(ch *kernel.StepChange, c *kernel.Changes, name string, sa
 	w.landings(ch)
 }
 
-// acted: a person did something about the job in the same transaction.
+// acted reports whether an operator has acted on the job in the same transaction.
 func acted(c *kernel.Changes, id perdure.JobID) bool {
 	return slices.ContainsFunc(c.History, func(e kernel.Entry) bool { return e.Job == id && e.Author == operator })
 }
 
-// restarted: a job may have turned back and forth in one transaction.
+// restarted reports whether a job may have changed direction twice in one transaction.
 func restarted(c *kernel.Changes, id perdure.JobID) bool {
 	return slices.ContainsFunc(c.Jobs, func(ch kernel.JobChange) bool { return ch.Now.ID == id && ch.Now.Restarts != ch.Was.Restarts })
 }
 
-// landings counts the rows of the matrix that the end of a run may be an instance of.
+// landings counts the rows of the matrix of which the end of a run may be an instance.
 func (w *world) landings(ch *kernel.StepChange) {
 	now, was := ch.Now, ch.Was
 	if was.Direction.Pole() != now.Desired && now.Outcome == perdure.OutcomeDone {
@@ -286,7 +289,7 @@ func (w *world) landings(ch *kernel.StepChange) {
 	}
 }
 
-// torn counts what a transaction would have done that a crash has taken back.
+// torn counts what a transaction would have done that a crash has prevented.
 func (w *world) torn(saved []*kernel.Changes) {
 	w.hit("F005")
 	for _, c := range saved {
@@ -313,7 +316,7 @@ func (w *world) torn(saved []*kernel.Changes) {
 	}
 }
 
-// checkJob asks the rules what is wrong with the rows of a job.
+// checkJob checks the rows of a job against the kernel's invariants.
 func (w *world) checkJob(id perdure.JobID, now time.Time) {
 	ctx := context.Background()
 	j, plan := w.job(id), w.plan(id)
@@ -333,7 +336,7 @@ func (w *world) checkJob(id perdure.JobID, now time.Time) {
 	}
 }
 
-// checkLimits: nobody is let in where a limit has no room; one that was lowered drives nobody out (I12).
+// checkLimits checks that no run is dispatched while a limit is full, and that lowering a limit ends no run (I12).
 func (w *world) checkLimits() {
 	ctx := context.Background()
 	all, err := w.inner.ListLimits(ctx)
@@ -346,7 +349,7 @@ func (w *world) checkLimits() {
 		before, known := w.book.held[l.Name]
 		w.book.held[l.Name] = holders
 		if _, same := w.book.limits[l.Name]; !known || !same {
-			continue // it is new: it finds holders there
+			continue // the limit is new: there are holders already
 		}
 		fresh := func(h kernel.LimitHolder) bool { return !slices.Contains(before, h) }
 		if l.Max != kernel.Unbounded && used > l.Max && slices.ContainsFunc(holders, fresh) {

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// If the budget of transactions is small (swarm.renderWork), costly inputs are rendered outside of them (F156). To
-// learn which inputs these are, the simulation wraps the templates of all plans.
+// If the budget of transactions is small (swarm.renderWork), costly inputs are rendered outside of them (F156). To learn
+// which inputs these are, the simulation wraps the templates of all plans.
 
 // compilerOf is a compiler that wraps the templates of the shapes that it compiles for a world.
 type compilerOf struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// brew lets a mischief happen.
+// brew starts a mischief.
 func (w *world) brew(m mischief) {
 	if w.calm {
 		return
@@ -54,7 +54,7 @@ func (w *world) brew(m mischief) {
 	}
 }
 
-// cutOff takes the store away from a node. What was in time when it was said may be late when it is heard.
+// cutOff cuts a node off from the store. A report that was sent in time may then be processed late.
 func (n *node) cutOff(long time.Duration) {
 	link := n.link
 	link.cut, n.w.untimely = true, true
@@ -74,7 +74,7 @@ func (w *world) brewHost(m mischief, h *host) {
 	case "drain host":
 		if !p.dead && h.in == nil {
 			h.drain()
-			if m.who%3 == 0 { // and not in time, for whoever waits for it
+			if m.who%3 == 0 { // and not in time, for a caller that waits for it
 				w.after(w.upTo(time.Second), nil, func() {
 					if !p.dead {
 						w.hit("F118")
@@ -131,7 +131,7 @@ func (w *world) freezeFor(p *process, suspend bool, d time.Duration) {
 	})
 }
 
-// leap sets the store's wall clock back: its time must not run back (F081).
+// leap sets the store's wall clock back: the store's time must not run back (F081).
 func (w *world) leap(d time.Duration) {
 	w.hit("F081")
 	w.untimely = true
@@ -139,7 +139,7 @@ func (w *world) leap(d time.Duration) {
 	w.storeNow()
 }
 
-// countCrash counts what a node that dies was in the middle of.
+// countCrash counts what a node that dies was doing.
 func (n *node) countCrash() {
 	w := n.w
 	w.say("%s is killed", n.proc.name)
@@ -188,7 +188,7 @@ func (w *world) unknown(t *watchedTx) {
 	}
 }
 
-// heal ends all faults: what is dead lives, what is cut is mended, and everybody is well.
+// heal ends all faults: dead processes start, connections work again, and all agents behave.
 func (w *world) heal() {
 	w.say("the faults end")
 	w.calm, w.healed = true, w.now
@@ -221,7 +221,7 @@ func (w *world) heal() {
 	w.settle(w.clients)
 }
 
-// working says whether a handler is at work.
+// working reports whether a handler is running.
 func (h *host) working() bool {
 	for _, n := range h.busy {
 		if n > 0 {

@@ -15,22 +15,21 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// host is the real agent host, with agents that do what they are told, sometimes late, sometimes not, and
-// sometimes without saying so.
+// host is the real agent host, with agents that may be late, fail, or not report.
 type host struct {
 	w      *world
 	id     int
 	born   int
-	in     *node // nil: a process of its own
+	in     *node // nil: in a process of its own
 	proc   *process
 	holder string
 	slots  int
 	agents []string
 	real   *agenthost.Host
-	busy   map[string]int // handlers at work, by agent
+	busy   map[string]int // running handlers, by agent
 }
 
-// newHost is one that has not run yet. One that lives in a node dies with it.
+// newHost returns a host that has not started. One inside a node dies with the node.
 func (w *world) newHost(in *node) *host {
 	w.hosted++
 	h := &host{w: w, id: w.hosted, in: in, slots: 1 + w.own.IntN(4), agents: agentNames}
@@ -73,7 +72,7 @@ func (h *host) run() {
 	w.settle(proc)
 }
 
-// dies: nothing of it goes on but what it has sent.
+// dies ends the host. Only messages that it has sent continue.
 func (h *host) dies() {
 	h.w.book.alive[h.holder] = false
 }
@@ -93,7 +92,7 @@ func (h *host) crash() {
 	})
 }
 
-// drain ends it in an orderly way (L6), and starts it anew.
+// drain stops the host in an orderly way (L6), and starts it again.
 func (h *host) drain() {
 	h.proc.Go(func() {
 		real, proc := h.real, h.proc
@@ -128,13 +127,13 @@ func (h *host) work(ctx context.Context, agent string, run *perdure.Run) (json.R
 		return !w.calm && w.swarm.moody && was >= 0 && was < p
 	}
 	switch {
-	case w.book.poisoned(run) && !w.calm: // it kills its host, each time (F049)
+	case w.book.poisoned(run) && !w.calm: // the run kills its host, each time (F049)
 		w.hit("F049")
 		h.crash()
 		h.proc.park(nil)
 	case odd(0.03):
 		w.hit("F043")
-		took = time.Minute // hangs, and its heart beats
+		took = time.Minute // the handler hangs, and heartbeats continue
 	case odd(0.06):
 		return nil, perdure.NoEffect(errors.New("it could not begin"))
 	case odd(0.04):
@@ -143,7 +142,7 @@ func (h *host) work(ctx context.Context, agent string, run *perdure.Run) (json.R
 	case odd(0.03):
 		_ = h.act(ctx, run)
 		return nil, perdure.Rejected(errors.New("no"), "no")
-	case odd(0.03): // does not heed its end (F050)
+	case odd(0.03): // the handler ignores the end of its context (F050)
 		w.hit("F050")
 		h.proc.Wait(context.Background(), took+w.drawn(20*time.Second), nil)
 		err := h.act(context.Background(), run)
@@ -178,10 +177,10 @@ func output(run *perdure.Run) json.RawMessage {
 
 func (w *world) drawn(d time.Duration) time.Duration { return time.Duration(w.mood.Int64N(int64(d))) }
 
-// act asks the resource, over a way of its own. What was sent arrives, whatever becomes of the sender.
+// act calls the resource, over a network of its own. A sent request arrives, whatever happens to the sender.
 func (h *host) act(ctx context.Context, run *perdure.Run) error {
 	w := h.w
-	for h.w.barren[h.proc] { // cut off from it: until it is there again, or the time is over (F041)
+	for h.w.barren[h.proc] { // cut off from the resource, until that ends or the run's time is over (F041)
 		w.hit("F041")
 		if !env.Sleep(h.proc, ctx, 500*time.Millisecond) {
 			return perdure.NoEffect(errors.New("the resource was not to be reached"))
@@ -205,14 +204,14 @@ func (h *host) act(ctx context.Context, run *perdure.Run) error {
 	return err
 }
 
-// says keeps what the holders of runs say, to tell it from what others say for them.
+// says records the reports of holders, to distinguish them from false ones.
 func (h *host) says(reports []protocol.Report) {
 	for i := range reports {
 		h.w.book.says(h.holder, &reports[i])
 	}
 }
 
-// contradict says now and then something else about runs that are reported (F045, F046).
+// contradict sends other reports about runs that are reported, from time to time (F045, F046).
 func (h *host) contradict(reports []protocol.Report, results []protocol.ReportResult) {
 	w := h.w
 	if !w.chanced(w.net, w.swarm.lies) {

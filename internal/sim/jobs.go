@@ -13,10 +13,10 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// compiler is shared by all schedules: what it keeps are compiled texts.
+// compiler is shared by all schedules: it caches compiled texts.
 var compiler definition.Compiler
 
-// agents x and y are carried from the beginning, z by nobody until the faults end (F015, F054).
+// agents x and y run from the beginning; z runs only after the faults have ended (F015, F054).
 var agentNames = []string{"x", "y"}
 
 const lateAgent = "z"
@@ -109,7 +109,7 @@ func drawJob(r *rand.Rand, i int) (*draft, error) {
 			made = recipe{}
 		case 1:
 			made = recipe{}
-			step = object{"agent": "sleep", "after": step["after"], "with": object{"until": "2020-01-01T00:00:00Z"}} // long past (F142)
+			step = object{"agent": "sleep", "after": step["after"], "with": object{"until": "2020-01-01T00:00:00Z"}} // in the past (F142)
 		case 2:
 			step = object{"agent": "approval", "after": step["after"]}
 			if r.IntN(2) == 0 {
@@ -142,7 +142,7 @@ func drawJob(r *rand.Rand, i int) (*draft, error) {
 	return d, nil
 }
 
-// drawLimits are the limits that a step needs: mostly none.
+// drawLimits draws the limits that a step needs: mostly none.
 func drawLimits(r *rand.Rand) (uses []any) {
 	switch r.IntN(6) {
 	case 0:
@@ -163,7 +163,7 @@ func drawLimits(r *rand.Rand) (uses []any) {
 	return uses
 }
 
-// ancestors are the steps that a step comes after, directly or not, in order.
+// ancestors returns the steps before a step, directly or indirectly, in order.
 func ancestors(after [][]int, step int) (all []int) {
 	for _, b := range after[step] {
 		all = append(append(all, b), ancestors(after, b)...)
@@ -174,7 +174,7 @@ func ancestors(after [][]int, step int) (all []int) {
 
 func stepName(i int) string { return fmt.Sprintf("s%d", i) }
 
-// shapeOf says for each step which others it comes after.
+// shapeOf draws for each step the steps before it.
 func shapeOf(r *rand.Rand) (after [][]int) {
 	switch r.IntN(5) {
 	case 0: // a chain

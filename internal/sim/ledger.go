@@ -7,9 +7,9 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// ledger is the resource on which all agents act. It deduplicates by key and refuses what comes from a
-// lower run than it has seen, as docs/reliability.md asks of a resource, and notes what no resource should
-// ever be asked for (I5, I9, I10).
+// ledger is the resource on which all agents act. It deduplicates by key and refuses a run with a lower number than it
+// has seen, as docs/reliability.md demands of a resource. It records requests that no resource must ever receive (I5,
+// I9, I10).
 type ledger struct {
 	w       *world
 	effects map[perdure.JobID]map[string]*effect
@@ -17,12 +17,12 @@ type ledger struct {
 
 // effect is what the resource knows of a step.
 type effect struct {
-	fence  int64 // the highest run it has seen
-	there  bool  // there is an effect now
+	fence  int64 // the highest run number seen
+	there  bool  // the effect exists now
 	key    string
-	undone map[string]bool // keys whose effect was taken back, or never came
-	acted  map[string]int  // how often each key came to have an effect
-	hand   bool            // a person has said otherwise than is so: what follows is his affair
+	undone map[string]bool // keys whose effect was undone, or never happened
+	acted  map[string]int  // how often each key has had an effect
+	hand   bool            // an operator has settled the step in a state that is not the real one: no check applies afterwards
 }
 
 func (l *ledger) of(job perdure.JobID, step string) *effect {
@@ -41,7 +41,7 @@ func (l *ledger) of(job perdure.JobID, step string) *effect {
 
 var errFenced = errors.New("a newer run has been here")
 
-// act takes effect once per key, or takes an effect back.
+// act has the effect once per key, or undoes it.
 func (l *ledger) act(run *perdure.Run) error {
 	e := l.of(run.Job, run.Step)
 	if run.Number < e.fence {
@@ -90,18 +90,18 @@ func (l *ledger) undo(e *effect, run *perdure.Run) {
 		}
 	}
 	if !e.there && !e.undone[run.DoKey] {
-		l.w.hit("F035") // let out, and never had an effect: undone all the same
+		l.w.hit("F035") // dispatched without an effect: it is undone nevertheless
 	}
 	e.undone[run.DoKey], e.there = true, false
 }
 
-// inOrder: the effect of a run that is current comes after those of what it comes after (I9), but for what was
-// skipped when it was let out: that may be done after all, meanwhile, if the job has turned twice.
+// inOrder checks that the effect of a valid run comes after those of the steps before it (I9). Steps that were skipped
+// when it was dispatched are excepted: they may be done in the meantime if the job has changed direction twice.
 func (l *ledger) inOrder(run *perdure.Run) {
 	plan, steps := l.w.plan(run.Job), l.w.steps(run.Job)
 	i := plan.Index[run.Step]
 	if s := steps[i]; s.Run != run.Number || s.Phase != perdure.Running {
-		return // a run that is over: the fence decides
+		return // the run is over: the fence decides
 	}
 	for _, b := range plan.Steps[i].After {
 		before := &plan.Steps[b]
@@ -112,7 +112,7 @@ func (l *ledger) inOrder(run *perdure.Run) {
 	}
 }
 
-// audit compares what is so with what the store says of a job that is settled.
+// audit compares the effects with the state of a settled job.
 func (l *ledger) audit(j *kernel.Job, plan *kernel.Plan, steps []*kernel.Step) {
 	for _, s := range steps {
 		e, ps := l.of(j.ID, s.Name), &plan.Steps[s.Index]

@@ -11,26 +11,25 @@ import (
 	"github.com/perdure/perdure/internal/env"
 )
 
-// loop is time and the only thread. What happens is an event, at a time; code that waits is a task, a
-// coroutine that is gone on with when what it waits for is there. Tasks of one process see each other's
-// memory; processes see each other through events alone.
+// loop is time and the only thread. An event happens at a time. Code that waits is a task: a coroutine that continues
+// when what it waits for has happened. Tasks of one process share its memory. Processes interact only by events.
 type loop struct {
-	now    time.Duration // since dawn
+	now    time.Duration // since the beginning
 	events events
 	seq    int
-	task   *task // the one that runs; nil: an event
+	task   *task // the running task; nil: an event
 	failed func(format string, args ...any)
 	chance func() float64
 	ran    int // events
 }
 
-// event is something that happens, in a process or (nil) in the world.
+// event happens at a time, in a process or (nil) in the world.
 type event struct {
 	at   time.Duration
 	seq  int
 	proc *process
 	run  func()
-	mono time.Duration // of a timer: not before the process' clock says so
+	mono time.Duration // of a timer: not before the process's clock shows this time
 }
 
 type events []*event
@@ -48,7 +47,7 @@ func (e *events) Pop() any {
 	return x
 }
 
-// after lets something happen in a process, if it lives then.
+// after schedules an event in a process. It is dropped if the process is dead by then.
 func (l *loop) after(d time.Duration, p *process, run func()) *event {
 	l.seq++
 	e := &event{at: l.now + max(d, 0), seq: l.seq, proc: p, run: run}
@@ -56,7 +55,7 @@ func (l *loop) after(d time.Duration, p *process, run func()) *event {
 	return e
 }
 
-// step lets the next event happen; false: there is none before the time.
+// step runs the next event; false if there is none before the time.
 func (l *loop) step(until time.Duration) bool {
 	if len(l.events) == 0 || l.events[0].at > until {
 		return false
@@ -71,7 +70,7 @@ func (l *loop) step(until time.Duration) bool {
 	case p.dead:
 	case p.frozen:
 		p.held = append(p.held, e)
-	case e.mono > 0 && p.mono() < e.mono: // the clock of the process stood still meanwhile, or is slow
+	case e.mono > 0 && p.mono() < e.mono: // the process's clock stood still meanwhile, or is slow
 		e.at = l.now + max(time.Duration(float64(e.mono-p.mono())/p.rate), time.Microsecond)
 		heap.Push(&l.events, e)
 	default:
@@ -82,18 +81,18 @@ func (l *loop) step(until time.Duration) bool {
 	return true
 }
 
-// process is what dies, or stands still, as one.
+// process dies or stands still as a whole.
 type process struct {
 	*loop
 	name    string
 	dead    bool
 	frozen  bool
-	since   time.Duration // it was frozen
-	held    []*event      // what came meanwhile
+	since   time.Duration // when it was frozen
+	held    []*event      // events that arrived meanwhile
 	tasks   []*task
-	rate    float64       // of its clock
+	rate    float64       // the rate of its clock
 	asleep  time.Duration // how long its monotonic clock has stood still
-	wall    time.Duration // how far its wall clock is off
+	wall    time.Duration // the error of its wall clock
 	suspend bool          // frozen with its monotonic clock
 }
 
@@ -105,8 +104,8 @@ type task struct {
 	next   func() (struct{}, bool)
 	stop   func()
 	yield  func(struct{}) bool
-	ready  func() bool // nil: at once
-	idle   bool        // waits for a sync.Cond: looks again after everything that happens in its process
+	ready  func() bool // nil: it can continue at once
+	idle   bool        // it waits for a sync.Cond: it is checked after every event of its process
 	killed bool
 	over   bool
 }
@@ -131,7 +130,7 @@ func (p *process) Go(f func()) {
 	p.tasks = append(p.tasks, t)
 }
 
-// park waits until ready says so.
+// park suspends the task until ready returns true.
 func (p *process) park(ready func() bool) {
 	t := p.task
 	if t == nil || t.proc != p {
@@ -144,10 +143,10 @@ func (p *process) park(ready func() bool) {
 	}
 }
 
-// busy is how often tasks may go on at one instant before that is a busy loop.
+// busy is how often tasks may continue at one instant before that counts as a busy loop.
 const busy = 100_000
 
-// settle goes on with all that can.
+// settle continues all tasks that can continue.
 func (l *loop) settle(p *process) {
 	for more, rounds := true, 0; more; {
 		for l.goOn(p, false) {
@@ -157,7 +156,7 @@ func (l *loop) settle(p *process) {
 				break
 			}
 		}
-		l.goOn(p, true) // they look, and mostly find nothing
+		l.goOn(p, true) // they check their condition, and mostly wait again
 		more = l.goOn(p, false)
 	}
 	if p.dead {
@@ -165,7 +164,7 @@ func (l *loop) settle(p *process) {
 	}
 }
 
-// goOn gives every task of a kind that can go on its turn, and says whether there was one.
+// goOn continues every task of a kind that can continue, and reports whether there was one.
 func (l *loop) goOn(p *process, idle bool) (did bool) {
 	for i := 0; i < len(p.tasks) && !p.dead && !p.frozen; i++ {
 		t := p.tasks[i]
@@ -190,15 +189,15 @@ func (l *loop) goOn(p *process, idle bool) (did bool) {
 	return did
 }
 
-// crash ends a process where it stands. What it has sent is on its way.
+// crash ends a process. Messages that it has sent still arrive.
 func (l *loop) crash(p *process) {
 	p.dead = true
-	if l.task == nil || l.task.proc != p { // else it is buried as soon as it waits
+	if l.task == nil || l.task.proc != p { // otherwise it is buried when the running task waits
 		l.bury(p)
 	}
 }
 
-// bury lets the stacks of a dead process go.
+// bury ends the coroutines of a dead process.
 func (l *loop) bury(p *process) {
 	runs := l.task
 	for _, t := range p.tasks {
@@ -217,7 +216,7 @@ func (l *loop) freeze(p *process, suspend bool) {
 	}
 }
 
-// thaw lets it go on: everything that should have happened happens now.
+// thaw lets it continue: all events that were held happen now.
 func (l *loop) thaw(p *process) {
 	if !p.frozen || p.dead {
 		return

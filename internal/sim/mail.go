@@ -10,20 +10,20 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// mailbox is a store with a database that is also a business's: Post submits in a transaction of the business.
+// mailbox is a store in a business's own database: Post submits in a transaction of the business.
 type mailbox interface {
 	Post(context.Context, perdure.JobID, *kernel.Plan) (perdure.Submitted, error)
 }
 
-// posting is a submission in a transaction that was committed.
+// posting is a submission in a committed transaction.
 type posting struct {
 	plan   *kernel.Plan
 	bad    bool               // no job can be made of it
-	closed *kernel.ClosedMail // what became of it; nil: it waits
+	closed *kernel.ClosedMail // its outcome; nil: it waits
 }
 
-// postJob is a business that submits in its own transactions. Some are rolled back, and leave nothing. Of one with a key
-// the business may not have heard the commit's answer, and does it again.
+// postJob is a business that submits in its own transactions. Some are rolled back, and leave nothing. If a submission
+// has a key, the answer to its commit may be lost, and the business repeats it.
 func (w *world) postJob(plan *kernel.Plan) {
 	for w.own.IntN(4) == 0 {
 		w.say("a transaction that submits %s is rolled back", plan.Definition.Key)
@@ -39,7 +39,7 @@ func (w *world) postJob(plan *kernel.Plan) {
 	}
 }
 
-// postBad submits what no rule lets in: a step comes after one that there is not.
+// postBad submits a definition that is refused: a step comes after one that does not exist.
 func (w *world) postBad(plan *kernel.Plan) {
 	def := *plan.Definition
 	def.Key, def.Steps = "", kernel.StepDefinitions{{Name: "s", Agent: "x", After: []string{"nowhere"}}}
@@ -70,7 +70,8 @@ func (w *world) post(plan *kernel.Plan, bad bool) {
 	}
 }
 
-// mailClosed: each submission is closed once, with a job that is there, or with a refusal if it deserves one.
+// mailClosed checks that each submission is closed once: with a job that exists, or with a refusal if its definition is
+// wrong.
 func (w *world) mailClosed(n *node, c *kernel.ClosedMail) {
 	p := w.book.posted[c.To]
 	w.say("%s applies mail %s: job %s, refusal %s", n.proc.name, short(c.To), short(c.Job), c.Refusal)
@@ -94,10 +95,10 @@ func (w *world) mailClosed(n *node, c *kernel.ClosedMail) {
 	}
 }
 
-// inTrouble says that mail was applied while things go wrong.
+// inTrouble reports whether mail was applied while there were faults.
 func (w *world) inTrouble(n *node) bool { return !w.calm && (n.born > 1 || w.swarm.store > 0) }
 
-// unapplied counts submissions that wait.
+// unapplied counts waiting submissions.
 func (w *world) unapplied() (n int) {
 	for _, p := range w.book.posted {
 		if p.closed == nil {
@@ -107,8 +108,8 @@ func (w *world) unapplied() (n int) {
 	return n
 }
 
-// auditMail: every submission of a committed transaction was applied, and who asks is told what became of it. Each
-// refusal is one alert.
+// auditMail checks that every submission of a committed transaction was applied, that its outcome is shown, and that
+// each refusal is one alert.
 func (w *world) auditMail() {
 	alerts, err := w.inner.Alerts(context.Background(), kernel.AlertFilter{Closed: true, Limit: perdure.MaxListLimit})
 	w.must(err)

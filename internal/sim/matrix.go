@@ -2,8 +2,8 @@ package sim
 
 import "slices"
 
-// InScope are the rows of the fault matrix (docs/reliability.md) that a campaign must meet: one that none of
-// its schedules has met is not tested by it, and the campaign fails.
+// InScope are the rows of the fault matrix (docs/reliability.md) that a campaign must cover: the campaign fails if none
+// of its schedules has covered one of them.
 var InScope = []string{
 	"F001", "F002", "F003", "F004", "F005", "F006", "F007", "F008", "F009", "F011", "F013", "F015",
 	"F017", "F018", "F019", "F020", "F021", "F022", "F023", "F025", "F026", "F027", "F028", "F029", "F030", "F031", "F032",
@@ -14,12 +14,12 @@ var InScope = []string{
 	"F115", "F118", "F119", "F120", "F122", "F134", "F135", "F136", "F137", "F138", "F142", "F149", "F155", "F156", "F163", "F164",
 }
 
-// Missed are the rows in scope that were not met.
+// Missed returns the rows in scope that were not covered.
 func Missed(hits map[string]int) []string {
 	return slices.DeleteFunc(slices.Clone(InScope), func(row string) bool { return hits[row] > 0 })
 }
 
-// Shrink leaves out whatever a schedule does not need to fail, and says what that was.
+// Shrink removes everything that a schedule does not need to fail, and returns what that was.
 func Shrink(seed uint64, c Config, parts []string) (without []string) {
 	c.Lines = nil
 	fails := func(without []string) bool {

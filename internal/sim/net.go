@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// weather is what the network does to a message, by chance.
+// weather is what happens to a message in the network, by chance.
 type weather struct {
 	lose, double, slow float64
 }
@@ -21,9 +21,8 @@ var (
 	errRefused = errors.New("connection refused")
 )
 
-// call asks a node for something, over the network: the question and the answer can be lost, doubled and
-// late, each for itself, and the node can die or be cut off meanwhile. rows are what that is called in the
-// matrix.
+// call is a call to a node over the network. Request and answer can be lost, doubled and late independently, and the
+// node can die or be cut off meanwhile. rows are the names of these faults in the matrix.
 type call struct {
 	kind   string // submit, claim, report, beat, act, limit
 	lost   []string
@@ -40,7 +39,7 @@ var (
 	callGet    = &call{kind: "get"}
 )
 
-// open is a call that is under way.
+// open is a call in progress.
 type open[T any] struct {
 	got  T
 	err  error
@@ -55,7 +54,7 @@ func (o *open[T]) answer(got T, err error) {
 	}
 }
 
-// ask makes a call from a process. serve runs in the node that it gets to.
+// ask makes a call from a process. serve runs in the node that it reaches.
 func ask[T any](ctx context.Context, w *world, p *process, c *call, serve func(context.Context, *node) (T, error)) (T, error) {
 	var none T
 	o := &open[T]{done: make(chan struct{}, 1)}
@@ -96,7 +95,7 @@ func ask[T any](ctx context.Context, w *world, p *process, c *call, serve func(c
 	return o.got, o.err
 }
 
-// send carries one copy of a question to a node, and its answer back.
+// send delivers one copy of a request to a node, and its answer back.
 func send[T any](ctx context.Context, w *world, p *process, c *call, o *open[T], n *node, serve func(context.Context, *node) (T, error)) {
 	var none T
 	back := func(got T, err error) {
@@ -150,7 +149,7 @@ func send[T any](ctx context.Context, w *world, p *process, c *call, o *open[T],
 	})
 }
 
-// watch tells the server now and then that its caller has gone (F020).
+// watch notifies the server from time to time that its caller is gone (F020).
 func watch[T any](w *world, p, server *process, ctx context.Context, o *open[T], leave func()) {
 	w.after(2*time.Second, server, func() {
 		switch {
@@ -163,12 +162,12 @@ func watch[T any](w *world, p, server *process, ctx context.Context, o *open[T],
 	})
 }
 
-// far is the Exchange of a host that lives elsewhere.
+// far is the Exchange of a host in another process.
 type far struct{ h *host }
 
 func (x far) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
 	w := x.h.w
-	req.First = false // that is not said over the network
+	req.First = false // this field is not sent over the network
 	return ask(ctx, w, x.h.proc, callClaim, func(ctx context.Context, n *node) ([]perdure.Run, error) {
 		began := w.now
 		runs, err := n.real.Claim(ctx, req)

@@ -21,27 +21,27 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// node is one process of the grid: a real node, which is made anew after each crash and after each stop, on the same host.
+// node is one process of the grid: a real node, which is made anew after each crash and each stop, on the same host.
 type node struct {
 	w       *world
 	id      int
 	born    int
 	proc    *process
-	life    context.Context // of the calls to it
+	life    context.Context // of calls to it
 	end     context.CancelFunc
-	polls   context.Context // of the claims that wait; ends when the node begins to stop
+	polls   context.Context // of waiting claims; ends when the node begins to stop
 	endPoll context.CancelFunc
 	link    *link
 	real    *perdurenode.Node
 	sup     supervisor.Scheduler // what its supervisor calls
-	host    *host                // of its own; nil: none
+	host    *host                // its own host; nil: none
 
 	stopping bool                      // it was told to stop
 	stopped  bool                      // and has
-	sweeping bool                      // between the supervisor's look and the end of its round
-	looked   time.Duration             // when its supervisor last got an answer to its look
+	sweeping bool                      // between the supervisor's search and the end of its round
+	looked   time.Duration             // when its supervisor's search was last answered
 	leads    map[string]kernel.Mandate // by role: the mandate under which it leads
-	admitted map[kernel.Mandate]int    // transactions that it was admitted to write under each, by what the role's row said
+	admitted map[kernel.Mandate]int    // number of transactions that were admitted under each, according to the role's row
 }
 
 func (n *node) boot() {
@@ -67,7 +67,7 @@ func (n *node) boot() {
 	w.settle(n.proc)
 }
 
-// start tries again where the store does not answer, as whoever runs a node does.
+// start retries while the store does not answer, as a service manager does.
 func (n *node) start() {
 	for n.real.Start(n.life) != nil {
 		if !env.Sleep(n.proc, n.life, 300*time.Millisecond) {
@@ -76,7 +76,7 @@ func (n *node) start() {
 	}
 }
 
-// hooks give the node the clock, the chance and the goroutines of its process, and observe what it does.
+// hooks give the node the clock, randomness and goroutines of its process, and observe it.
 func (n *node) hooks() *hook.Hooks {
 	w := n.w
 	return &hook.Hooks{Env: n.proc, ID: n.proc.name, NewID: w.newID, Compiler: compilerOf{&compiler, w},
@@ -99,13 +99,13 @@ func (n *node) hooks() *hook.Hooks {
 		}}
 }
 
-// link is a node's way to the store, which may be cut, and a place to die at.
+// link is a node's connection to the store, which may be cut, and at which the node may die.
 type link struct {
-	kernel.Store // faulty, and then watched
+	kernel.Store // faulty, and observed
 	n            *node
 	faulty       *faultystore.Store
 	cut          bool
-	doom         string // dies at the next transaction: before it, inside, or after it
+	doom         string // the node dies at its next transaction: before, inside or after it
 	last         *watchedTx
 	wrote        bool
 	hints, roles chan struct{} // wake-ups from other nodes
@@ -123,7 +123,7 @@ func (shared) Accepting() error                        { return nil }
 func (shared) Refused() error                          { return nil }
 func (shared) CheckSchema(context.Context) error       { return nil }
 
-// deafFrom is the part of the wake-ups that are lost from which on none arrives at all: a pooler is in between.
+// deafFrom is the share of lost wake-ups from which on none arrives at all, as behind a pooler.
 const deafFrom = 0.6
 
 // wakeOthers sends a wake-up to the other nodes.
@@ -226,7 +226,7 @@ func (l *link) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 
 var errDoomed = errors.New("sim: the process dies")
 
-// die ends the node's process where it has come to the place at which it was to.
+// die ends the node's process if it has reached the place at which it is to die.
 func (l *link) die(at string) {
 	if l.doom != at {
 		return
@@ -236,8 +236,8 @@ func (l *link) die(at string) {
 	l.n.proc.park(nil)
 }
 
-// stop ends a node in an orderly way, and starts it anew, as a rolling restart does: it refuses what is new, and what was accepted
-// goes on to its end (F013).
+// stop stops a node in an orderly way, and starts it again, as a rolling restart does: it refuses new calls, and
+// completes what was accepted (F013).
 func (n *node) stop() {
 	w, proc := n.w, n.proc
 	if proc.dead || n.stopping {
@@ -269,8 +269,9 @@ func (n *node) stop() {
 	w.settle(proc)
 }
 
-// hasStopped: a node that has stopped in time answers no claims, and its agents hold no runs any more (L6): unless its store has
-// failed meanwhile, or clocks have been set: a run whose time may be over is not reported.
+// hasStopped checks that a node that has stopped in time answers no claims, and that its agents hold no runs (L6). It
+// does not check this if its store has failed meanwhile, or if clocks were set: a run that may have expired is not
+// reported.
 func (n *node) hasStopped(ctx context.Context) {
 	w := n.w
 	if !n.stopped {
@@ -305,7 +306,7 @@ func (n *node) crash() {
 	})
 }
 
-// watched sees what was committed.
+// watched observes what is committed.
 type watched struct {
 	kernel.Store
 	l *link
@@ -338,7 +339,7 @@ func (s *watched) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	return err
 }
 
-// watchedTx keeps what is saved, and when.
+// watchedTx records what is saved, and when.
 type watchedTx struct {
 	kernel.Tx
 	w       *world
@@ -346,7 +347,7 @@ type watchedTx struct {
 	now     time.Time
 	saved   []*kernel.Changes
 	limits  bool
-	found   map[string][]kernel.StepRef // ready steps, by agent, as the transaction read them before it dispatched any of them
+	found   map[string][]kernel.StepRef // ready steps, by agent, as the transaction has read them before it dispatched any of them
 	locked  map[perdure.JobID]bool
 	skipped map[perdure.JobID]bool // as if another transaction had locked them
 	repeats map[perdure.JobID]bool // jobs of the runs of repeated claims
@@ -377,8 +378,8 @@ func (t *watchedTx) Ready(agent string, max int, full []string) ([]kernel.StepRe
 	return refs, err
 }
 
-// looked says whether it let out runs of the agent under a look: it has locked something of what it found, or found
-// nothing. Who glances only at what another is to let out locks none of it.
+// looked reports whether the transaction has dispatched runs of the agent after a search: it has locked something that
+// it found, or found nothing. A search that only compares locks nothing.
 func (t *watchedTx) looked(agent string) bool {
 	found, asked := t.found[agent]
 	return asked && (len(found) == 0 || slices.ContainsFunc(found, func(ref kernel.StepRef) bool { return t.locked[ref.Job] }))
@@ -446,7 +447,7 @@ func (t *watchedTx) lock(jobs []*kernel.Job) {
 	}
 }
 
-// letsOut says whether it has let out a run of the agent, as far as it has saved.
+// letsOut reports whether the transaction has dispatched a run of the agent, in its Saves so far.
 func (t *watchedTx) letsOut(agent string) bool {
 	return slices.ContainsFunc(t.saved, func(c *kernel.Changes) bool {
 		return slices.ContainsFunc(c.Steps, func(ch kernel.StepChange) bool { return ch.Now.Agent == agent && ch.Now.Run != ch.Was.Run })

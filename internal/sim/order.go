@@ -10,16 +10,16 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// order is who waits to be let out, as the transactions so far have left it, and since when others were
-// served before him (L5).
+// order is the queue of ready steps as the transactions so far have left it, and since when others were dispatched
+// before a step (L5).
 type order struct {
 	ready map[kernel.StepRef]kernel.Step
 	typ   map[perdure.JobID]kernel.Job
-	since map[kernel.StepRef]time.Duration // when each was passed over first
-	lying map[kernel.StepRef]time.Duration // when each was seen first to be ready, with nothing in its way
-	out   map[string]time.Duration         // by limit: when a run was let out that counts for it, the latest
-	older map[string]time.Duration         // by agent: when a step was let out that was ready before the transaction, the latest
-	were  map[string]bool                  // limits that there are or were: a node may remember one as full
+	since map[kernel.StepRef]time.Duration // when another step was first dispatched before it
+	lying map[kernel.StepRef]time.Duration // when it was first ready, with permits and slots free
+	out   map[string]time.Duration         // by limit: when the latest run was dispatched that counts for it
+	older map[string]time.Duration         // by agent: when the latest step was dispatched that was ready before its transaction
+	were  map[string]bool                  // limits that are or were defined: a node may remember one as full
 }
 
 func newOrder() order {
@@ -27,8 +27,8 @@ func newOrder() order {
 		lying: map[kernel.StepRef]time.Duration{}, out: map[string]time.Duration{}, older: map[string]time.Duration{}, were: map[string]bool{}}
 }
 
-// before is the order in which steps of one agent are dispatched: by the time of submission, less the head start of the
-// priority; then by age of the job. It is written again here, to judge the kernel by it.
+// before returns the order in which steps of one agent are dispatched: by the time of submission, less the head start of
+// the priority; then by age of the job. It is written independently of the kernel, to check it.
 func before(x, y *kernel.Step) int {
 	return cmp.Or(turnOf(x).Compare(turnOf(y)), bytes.Compare(x.Job[:], y.Job[:]), cmp.Compare(x.Index, y.Index))
 }
@@ -45,11 +45,11 @@ func turnOf(s *kernel.Step) time.Time {
 	return at
 }
 
-// queued keeps the order, and finds in it those who were passed over by what a transaction has let out.
+// queued updates the order, and finds steps that should have been dispatched before those of a transaction.
 func (w *world) queued(n *node, t *watchedTx) {
 	o := &w.order
 	touched, out := map[kernel.StepRef]bool{}, []*kernel.Step(nil)
-	took := map[perdure.JobID]bool{}   // jobs that have got their type's permit
+	took := map[perdure.JobID]bool{}   // jobs that have acquired their type's permit
 	fresh := map[kernel.StepRef]bool{} // steps that were not ready before this transaction
 	newest := map[string]int{}         // by agent: how many of those were dispatched
 	keep := func(s *kernel.Step) {
@@ -110,11 +110,12 @@ func (w *world) queued(n *node, t *watchedTx) {
 	}
 }
 
-// passes: nobody of its agent who could have been let out in place of s comes before it. A look shows all who
-// are ready but those of a type whose limit had no room the last time; and a transaction that has made s ready
-// by itself may not know of others yet. Without faults, this does not last long either. A step whose input takes more
-// work than the transaction has left waits for its rendering. A step that the transaction has made ready itself may go before older
-// ones that are as urgent (mayPass), as long as a sixteenth of its runs is for them; and there are such transactions.
+// passes checks that no step of the agent that could have been dispatched in place of s comes before it. A search finds
+// all ready steps except those of types whose limits were full at the last check, and a transaction that has made s
+// ready itself may not know of others yet. Without faults, this does not last long. A step whose input takes more work
+// than the transaction has left waits for its rendering. A step that the transaction has made ready itself may go before
+// older ones of the same urgency (mayPass), as long as a sixteenth of its runs is for those, and such transactions
+// occur.
 func (w *world) passes(n *node, t *watchedTx, s *kernel.Step, mayPass bool, out []*kernel.Step, touched map[kernel.StepRef]bool, took map[perdure.JobID]bool) {
 	o := &w.order
 	var passed []kernel.Step
@@ -147,8 +148,8 @@ func (w *world) remembersFull(s *kernel.Step) bool {
 	return slices.ContainsFunc(s.Needs.List(), func(n kernel.Need) bool { return w.order.were[n.Name] })
 }
 
-// hadRoom says whether a ready step could have been let out, had it been looked at before those that come after
-// it in the order: its job's time is not over, and its limits had room then.
+// hadRoom reports whether a ready step could have been dispatched before the steps after it in the order: its job's
+// deadline has not passed, and its limits had free permits.
 func (w *world) hadRoom(s *kernel.Step, out []*kernel.Step, took map[perdure.JobID]bool, now time.Time) bool {
 	job := w.order.typ[s.Job]
 	if job.Desired == perdure.Done && !job.CompleteBy.IsZero() && !now.Before(job.CompleteBy) {
@@ -174,8 +175,8 @@ func (w *world) hadRoom(s *kernel.Step, out []*kernel.Step, took map[perdure.Job
 	return used < limit.Max
 }
 
-// hadRoomFor says the same of one limit that the step names. What steps that come later have taken counts as room. One that
-// needs more, and waits for it, lets nobody pass.
+// hadRoomFor reports this for one limit that the step names. Permits that later steps have acquired count as free. A
+// step that needs more permits, and waits for them, lets no other step pass.
 func (w *world) hadRoomFor(l kernel.Limit, n kernel.Need, s *kernel.Step, out []*kernel.Step, later func(*kernel.Step) bool) bool {
 	used, ofKey := 0, 0
 	for _, h := range w.book.held[n.Name] {

@@ -15,7 +15,7 @@ import (
 // operator is the author of all acts.
 const operator = "operator"
 
-// submit is a client that wants a job, until it is told that it has it.
+// submit is a client that repeats a submission until it is acknowledged.
 func (w *world) submit(plan *kernel.Plan, tries int) {
 	for range tries {
 		ctx, cancel := env.WithTimeout(w.clients, context.Background(), 3*time.Second+w.upTo(5*time.Second))
@@ -36,7 +36,7 @@ func (w *world) submit(plan *kernel.Plan, tries int) {
 	}
 }
 
-// shown is what a client that waits for a job is shown.
+// shown is the answer to a client that waits for a job.
 type shown struct {
 	view  *perdure.JobView
 	by    string
@@ -44,8 +44,8 @@ type shown struct {
 	stops bool // the node stops, or the client has gone
 }
 
-// await is a client that waits for a job to rest. An answer that comes before its time shows a job at rest, unless the node stops; and
-// it is the job that was asked for.
+// await is a client that waits for a job. An answer before the end of its wait shows a settled or parked job, unless the
+// node stops; and it shows the job that was requested.
 func (w *world) await(key string) {
 	for range 20 {
 		wait := time.Second + w.upTo(20*time.Second)
@@ -71,7 +71,7 @@ func (w *world) await(key string) {
 	}
 }
 
-// otherBody submits something else under a key that is taken (F003).
+// otherBody submits another definition under an existing key.
 func (w *world) otherBody(plan *kernel.Plan) {
 	key := plan.Definition.Key
 	other, err := drawJob(w.own, 1000+w.own.IntN(1000))
@@ -96,7 +96,7 @@ func (w *world) otherBody(plan *kernel.Plan) {
 	w.hit("F003")
 }
 
-// do carries out a deed.
+// do performs a deed.
 func (w *world) do(d deed) {
 	jobs := w.known()
 	if w.calm || len(jobs) == 0 {
@@ -105,7 +105,7 @@ func (w *world) do(d deed) {
 	j := jobs[d.pick%uint64(len(jobs))]
 	steps := w.steps(j.ID)
 	s := steps[(d.pick>>8)%uint64(len(steps))]
-	for _, other := range steps { // one to whom it means something
+	for _, other := range steps { // a step to which it applies
 		if s.Phase == perdure.Settled && other.Phase != perdure.Settled {
 			s = other
 		}
@@ -114,7 +114,7 @@ func (w *world) do(d deed) {
 	limit := limitNames[(d.pick>>16)%uint64(len(limitNames))]
 	switch d.kind {
 	case "undo", "redo", "resume":
-		if d.pick>>28%3 == 0 { // another one, who wants something else
+		if d.pick>>28%3 == 0 { // another operator acts differently
 			w.hit("F138")
 			w.clients.Go(func() { w.act(j.ID, perdure.Act{Verb: perdure.Verb([]string{"redo", "undo"}[d.pick>>30%2])}) })
 		}
@@ -126,7 +126,7 @@ func (w *world) do(d deed) {
 		if d.pick>>20%2 == 0 {
 			as = perdure.Undone
 		}
-		w.ledger.of(j.ID, s.Name).hand = true // he may be wrong
+		w.ledger.of(j.ID, s.Name).hand = true // the operator may be wrong
 		w.settleStep(j.ID, s.Name, as, d.pick>>21%2 == 0)
 	case "skip":
 		w.act(j.ID, perdure.Act{Verb: perdure.VerbSkip, Step: s.Name})
@@ -216,7 +216,7 @@ func (w *world) setAgeing(agent string, ageing time.Duration) {
 	})
 }
 
-// lie reports a run that is somebody else's, of another number, or long over (F044).
+// lie reports a run of another holder, with another number, or long over (F044).
 func (w *world) lie(id perdure.JobID, s *kernel.Step, pick uint64) {
 	rep := protocol.Report{Job: id, Step: s.Name, Run: s.Run + int64(pick>>32%3) - 1, Outcome: perdure.Outcome(1 + pick>>40%4)}
 	got, err := ask(context.Background(), w, w.clients, callReport, func(ctx context.Context, n *node) ([]protocol.ReportResult, error) {
@@ -237,13 +237,13 @@ func (w *world) lieBeat(id perdure.JobID, s *kernel.Step) {
 	}
 }
 
-// tend is what a person does once the faults have ended: he resumes what is parked, and says of what cannot
-// go on that it is to be left out, or undone.
+// tend is an operator after the faults have ended: parked steps are resumed, and steps that cannot continue are skipped
+// or undone.
 func (w *world) tend() (open int) {
 	limits, err := w.inner.ListLimits(context.Background())
 	w.must(err)
 	for _, l := range limits {
-		if sizeOf(l) < maxAmount { // some were on their way when the faults ended
+		if sizeOf(l) < maxAmount { // some were in progress when the faults ended
 			w.clients.Go(func() { w.setLimit(l.Name, maxAmount) })
 		}
 	}
@@ -287,7 +287,7 @@ func (w *world) unpark(j *kernel.Job, steps []*kernel.Step, times int) {
 				continue
 			}
 			a := perdure.Act{Verb: perdure.VerbSkip, Step: s.Name}
-			if j.Desired == perdure.Undone { // its undo cannot be asked for: he has seen to it himself
+			if j.Desired == perdure.Undone { // the step cannot be undone by a run: the operator has done it by hand
 				w.ledger.of(j.ID, s.Name).hand = true
 				a.Verb, a.As = perdure.VerbSettle, new(perdure.Undone)
 			}

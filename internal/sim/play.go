@@ -1,22 +1,22 @@
-// Package sim plays whole grids under a seed: the real scheduler, supervisor, agent hosts and rules, on a real
-// store, with everything that can go wrong between them, on one thread and on a clock of its own. The same
-// seed is the same schedule, event by event.
+// Package sim plays whole grids under a seed: the real scheduler, supervisor, agent hosts and rules, on a real store,
+// with everything that can go wrong between them, on one thread and in virtual time. The same seed is the same schedule,
+// event by event.
 //
 //	loop.go    time, events, and coroutines in place of goroutines: env.Env
 //	world.go   one schedule
-//	node.go    a node, its way to the store, and what was committed
-//	roles.go   which node leads each role, and which stands by
+//	node.go    a node, its connection to the store, and what was committed
+//	roles.go   which node leads each role, and which is the standby
 //	host.go    a host of agents, and what they do
 //	net.go     calls from one process to another
-//	mail.go    business transactions that submit, and what became of that
+//	mail.go    business transactions that submit, and their outcomes
 //	swarm.go   what may go wrong: each seed has some of it
-//	faults.go  people.go   that it does, and what people do meanwhile
-//	order.go   who is let out before whom
-//	ledger.go  the resource that the agents act upon
-//	values.go  what each run must be given
+//	faults.go  people.go   faults as they happen, and what operators and clients do
+//	order.go   the order of dispatch
+//	ledger.go  the resource on which the agents act
+//	values.go  what each run must receive
 //	book.go    check.go  audit.go  what must be true, after every transaction and at the end
 //	play.go    from the first submission to the last audit
-//	matrix.go  the rows of the fault matrix that it must have met
+//	matrix.go  the rows of the fault matrix that must be covered
 package sim
 
 import (
@@ -28,16 +28,16 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Config is how a schedule is played.
+// Config says how a schedule is played.
 type Config struct {
 	Store   func(clock func() time.Time) (kernel.Store, error) // a fresh, empty one, on this clock
-	Small   bool                                               // less of everything: the store is slow
-	Without []string                                           // what of the swarm is left out
-	Only    []string                                           // the kinds of mischief that there are; nil: all
-	Lines   func(string)                                       // takes the transcript; nil: nobody
+	Small   bool                                               // a smaller schedule, because the store is slow
+	Without []string                                           // parts of the swarm that are left out
+	Only    []string                                           // the kinds of mischief that occur; nil: all
+	Lines   func(string)                                       // receives the transcript; nil: none
 }
 
-// Result is what came of a schedule.
+// Result is the result of a schedule.
 type Result struct {
 	Seed        uint64
 	Violations  []string
@@ -48,10 +48,10 @@ type Result struct {
 	Jobs        int
 	Simulated   time.Duration
 	Swarm       string
-	Parts       []string // what can be left out
+	Parts       []string // parts that can be left out
 }
 
-// patience is how long a grid without faults may take to bring everything to its end (L1).
+// patience is how long a grid without faults may take to settle all jobs (L1).
 const patience = 30 * time.Minute
 
 // Play plays one schedule.
@@ -136,7 +136,7 @@ func (w *world) play(r *rand.Rand) error {
 		w.heal()
 		w.toRest()
 	}
-	if len(w.faults) == 0 && r.IntN(4) == 0 { // long after: everything is taken back
+	if len(w.faults) == 0 && r.IntN(4) == 0 { // long after: everything is undone
 		w.say("a month later")
 		for _, j := range w.known() {
 			if j.Current == perdure.Done {
@@ -163,10 +163,10 @@ func (w *world) runUntil(t time.Duration) {
 	w.now = max(w.now, t)
 }
 
-// toRest waits until everything is at its end, and nothing is on its way any more.
+// toRest waits until all jobs are settled, and no message is in transit.
 func (w *world) toRest() {
 	const look, calm = 2 * time.Second, 10 * time.Second
-	const late = chaos + 50*time.Second // until then something of before may be under way
+	const late = chaos + 50*time.Second // until then, work of before may be in progress
 	began, quiet := w.now, time.Duration(0)
 	for tended := 0; len(w.faults) == 0; tended++ {
 		w.runUntil(w.now + look)
@@ -186,7 +186,7 @@ func (w *world) toRest() {
 	}
 }
 
-// end lets go of all that is still there.
+// end releases everything.
 func (w *world) end() {
 	for _, n := range w.nodes {
 		w.crashSilently(n.proc)

@@ -42,7 +42,7 @@ func (w *world) hostOf(name string) string {
 	return w.nodeHost(id)
 }
 
-// looks is the store as the supervisor asks it.
+// looks is the store as the supervisor queries it.
 type looks struct{ n *node }
 
 func (s looks) Look(ctx context.Context, agents []string) (kernel.Look, error) {
@@ -55,7 +55,7 @@ func (s looks) Look(ctx context.Context, agents []string) (kernel.Look, error) {
 	return look, nil
 }
 
-// sweeps are those of a supervisor: what is done under a mandate must have been admitted (F075).
+// sweeps are the due scans of a supervisor: writes under a mandate must have been admitted (F075).
 type sweeps struct {
 	supervisor.Scheduler
 	n *node
@@ -99,8 +99,8 @@ func (s sweeps) under(ctx context.Context, max int, sweep func(context.Context, 
 	return did, err
 }
 
-// roleMoved: epochs grow, and a place is not lost before its time is over, unless its node gives it up. One exception: a
-// standby on the leader's host gives way to a node of another host. The row has the hosts of its nodes.
+// roleMoved checks that epochs grow, and that a place is not lost before its time, unless its node releases it. One
+// exception: a standby on the leader's host gives way to a node of another host. The row has the hosts of its nodes.
 func (w *world) roleMoved(n *node, ch *kernel.RoleChange, at time.Time) {
 	now, was := &ch.Now, &ch.Was
 	w.mix(uint64(now.Epoch))
@@ -124,10 +124,10 @@ func (w *world) roleMoved(n *node, ch *kernel.RoleChange, at time.Time) {
 	}
 }
 
-// swept: of each epoch one node's sweeps are admitted, and no other's.
+// swept checks that for each epoch only one node's due scans are admitted.
 func (w *world) swept(n *node, s *share) {
 	if s.role.Leader != n.proc.name || !s.role.Led(s.at) {
-		return // it is to be refused
+		return // it must be refused
 	}
 	n.admitted[kernel.Mandate{Role: s.role.Name, Node: s.role.Leader, Epoch: s.role.Epoch}]++
 	reign := kernel.Mandate{Role: s.role.Name, Epoch: s.role.Epoch}
@@ -137,8 +137,8 @@ func (w *world) swept(n *node, s *share) {
 	w.reigns[reign] = n.proc.name
 }
 
-// headed: without faults, no role is for long without a leader that lives and knows, and a standby that lives; on
-// another host than the leader, if nodes live on several hosts.
+// headed checks that, without faults, no role lacks for long a living leader that knows its role, and a living standby;
+// on another host than the leader, if nodes live on several hosts.
 func (w *world) headed() {
 	what := w.vacancy()
 	if what == "" {
@@ -208,7 +208,7 @@ func (w *world) alive() (n int) {
 	return n
 }
 
-// nodeNamed is a node that lives under this name.
+// nodeNamed returns the living node with a name.
 func (w *world) nodeNamed(name string) *node {
 	i := slices.IndexFunc(w.nodes, func(n *node) bool { return n.proc.name == name && !n.proc.dead && !n.stopping })
 	if i < 0 {
@@ -217,9 +217,9 @@ func (w *world) nodeNamed(name string) *node {
 	return w.nodes[i]
 }
 
-// succeed ends the leader when all is calm. A leader that leaves hands over to its standby at once. If it dies, all nodes
-// of its host die with it, if nodes live on other hosts: its standby is on one of those, and leads once the leader's time
-// is over.
+// succeed ends the leader when there are no faults. A leader that stops hands over to its standby at once. If it dies,
+// all nodes of its host die with it, if nodes live on other hosts: its standby is on one of those, and leads when the
+// leader's time is over.
 func (w *world) succeed(dies bool) {
 	if w.vacancy() != "" || len(w.nodes) < 2 {
 		return

@@ -11,24 +11,24 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// swarm is what may go wrong in a schedule, and how much. Each seed has some of it: a fault that is always
-// there hides what others would show.
+// swarm is what may go wrong in a schedule, and how often. Each seed has some of it: a fault that always happens would
+// hide others.
 type swarm struct {
 	alone      bool // one node, with its own agents, on a store that no other process can open
 	nodes      int
-	nodeHosts  int // on which the nodes run; the hosts below are of agents
+	nodeHosts  int // number of hosts of nodes; the hosts below are agent hosts
 	hosts      int
 	jobs       int
 	writers    int
-	ttl        time.Duration // of places in roles
+	ttl        time.Duration // of roles
 	heartbeat  time.Duration // negative: none
 	weather    weather
-	store      float64 // how many of the store's calls fail
-	deaf       float64 // how many hints are lost
+	store      float64 // share of the store's calls that fail
+	deaf       float64 // share of wake-ups that are lost
 	lies       float64
-	locked     float64   // how many rows another transaction has locked
-	renderWork int       // that a transaction may do; 0: more than any simulated job takes
-	moody      bool      // agents fail, dawdle and die
+	locked     float64   // share of rows that another transaction has locked
+	renderWork int       // budget of a transaction; 0: more than any simulated job takes
+	moody      bool      // agents fail, are slow and die
 	rates      []float64 // of the hosts' clocks
 	limits     []limit   // from the beginning
 	mischief   []mischief
@@ -41,7 +41,7 @@ type limit struct {
 	max  int
 }
 
-// mischief is a fault of its own: to whom, when, and for how long.
+// mischief is a fault: where, when, and for how long.
 type mischief struct {
 	name string
 	at   time.Duration
@@ -50,7 +50,7 @@ type mischief struct {
 	long time.Duration
 }
 
-// deed is what an operator or a liar does.
+// deed is an act of an operator or of a false holder.
 type deed struct {
 	name string
 	at   time.Duration
@@ -69,7 +69,7 @@ var (
 	deeds = []string{"undo", "undo", "redo", "resume", "settle", "skip", "edit", "give up", "limit", "limit", "unlimit", "lie", "lie", "lie beat", "other body"}
 )
 
-// limitNames are the limits that there may be. Steps name the last two, of which the first bounds keys alone.
+// limitNames are the limits that may be defined. Steps name the last two, of which the first bounds only single keys.
 var limitNames = []string{"agent:x", "agent:y", "job:t0", "job:t1", keyedLimit, mixedLimit}
 
 const (
@@ -80,7 +80,7 @@ const (
 // maxAmount is how many permits of one limit a step needs at most.
 const maxAmount = 2
 
-// sizeOf is the size with which a limit was made.
+// sizeOf returns the size with which a limit was defined.
 func sizeOf(l kernel.Limit) int {
 	if l.PerKey != kernel.Unbounded {
 		return l.PerKey
@@ -88,7 +88,7 @@ func sizeOf(l kernel.Limit) int {
 	return l.Max
 }
 
-// limitSettings are the bounds of a limit of a size.
+// limitSettings returns the bounds of a limit of a size.
 func limitSettings(name string, size int) perdure.LimitSettings {
 	switch name {
 	case keyedLimit:
@@ -99,7 +99,7 @@ func limitSettings(name string, size int) perdure.LimitSettings {
 	return perdure.LimitSettings{Max: new(size)}
 }
 
-const chaos = 30 * time.Second // for how long things go wrong
+const chaos = 30 * time.Second // how long faults occur
 
 // drawSwarm chooses what a seed has.
 func drawSwarm(r *rand.Rand, c *Config) swarm {

@@ -12,12 +12,12 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// The values that runs are given (I19, F149).
+// The values that runs receive (I19, F149).
 //
-// The book keeps the output of each step as its agent or an operator gave it. When a run is dispatched, the book
-// computes what the run must be given. It does not use the rules or the definition package for that: a recipe describes
-// the same values as a definition, in another form. Each run is compared when a node returns it to a host, so repeated
-// claims are compared too.
+// The book keeps the output of each step as its agent returned it or an operator set it. When a run is dispatched, the
+// book computes what the run must receive. It does not use the rules or the definition package for that: a recipe
+// describes the same values as a definition, in another form. Each run is compared when a node returns it to a host, so
+// repeated claims are compared too.
 
 // result is the output of a step. A nil result is null.
 type result struct {

@@ -12,14 +12,14 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// world is one schedule: a grid, its clients, and all that goes wrong.
+// world is one schedule: a grid, its clients, and everything that goes wrong.
 type world struct {
 	*loop
 	cfg   Config
 	seed  uint64
 	swarm swarm
 
-	// Chance, a stream for each purpose, so that one may be left out without changing the others.
+	// Random numbers: a stream for each purpose, so that one part can be left out without changing the others.
 	net, mood, deeds, own, locks *rand.Rand
 
 	inner   kernel.Store // never fails
@@ -34,7 +34,7 @@ type world struct {
 
 	untimely  bool          // a clock has jumped or stood still
 	jumped    time.Duration // how far the store's wall clock is off
-	told      time.Time     // the latest time that it gave
+	told      time.Time     // the latest time that it returned
 	toldAt    time.Duration
 	ids       uint64
 	hosted    int
@@ -44,7 +44,7 @@ type world struct {
 	faults    []string // what was wrong
 	hash      uint64
 	lines     func(string)        // nil: nobody reads the transcript
-	drafts    map[[32]byte]*draft // what clients submit, by fingerprint
+	drafts    map[[32]byte]*draft // what clients submit, by hash
 	tended    map[perdure.JobID]int
 	commits   int
 	checked   int
@@ -52,11 +52,11 @@ type world struct {
 	order     order
 	postponed map[kernel.StepRef]time.Duration // when the input of a step was last postponed by a transaction
 	reigns    map[kernel.Mandate]string        // by role and epoch: the node that was admitted to write under it
-	vacant    time.Duration                    // since when a place in the role is nobody's, without faults; 0: it is somebody's
+	vacant    time.Duration                    // since when the role lacks a leader or standby, without faults; 0: it does not
 	healed    time.Duration                    // when the faults ended
 }
 
-// wrong notes a violation. The first is what counts.
+// wrong records a violation. The first one counts.
 func (w *world) wrong(rule, format string, args ...any) {
 	text := rule + ": " + fmt.Sprintf(format, args...)
 	w.say("VIOLATED %s", text)
@@ -65,21 +65,21 @@ func (w *world) wrong(rule, format string, args ...any) {
 	}
 }
 
-// hit counts that a row of the matrix was met.
+// hit counts that a row of the matrix was covered.
 func (w *world) hit(rows ...string) {
 	for _, r := range rows {
 		w.hits[r]++
 	}
 }
 
-// say writes a line of the transcript, and mixes it into the schedule's fingerprint.
+// say writes a line of the transcript, and mixes it into the schedule's hash.
 func (w *world) say(format string, args ...any) {
 	if w.lines != nil {
 		w.lines(fmt.Sprintf("%9.3fs  %s", w.now.Seconds(), fmt.Sprintf(format, args...)))
 	}
 }
 
-// mix makes a thing part of the schedule's fingerprint.
+// mix makes values part of the schedule's hash.
 func (w *world) mix(things ...uint64) {
 	h := fnv.New64a()
 	var b [8]byte
@@ -98,8 +98,8 @@ func (w *world) upTo(d time.Duration) time.Duration { return time.Duration(w.net
 
 func (w *world) anyNode() *node { return w.nodes[w.net.IntN(len(w.nodes))] }
 
-// wallClock is the store's machine's. It gives no time twice. Set back, it goes on from the latest time that
-// it gave, at the pace of a monotonic clock: what Perdure's stores make of such a jump, which leap tests apart.
+// wallClock is the clock of the store's machine. It returns no time twice. Set back, it continues from the latest time
+// that it returned, at the pace of a monotonic clock, as Perdure's stores do; leap tests that separately.
 func (w *world) wallClock() time.Time {
 	w.now += time.Microsecond
 	t := dawn.Add(w.now + w.jumped)
@@ -110,7 +110,7 @@ func (w *world) wallClock() time.Time {
 	return t
 }
 
-// newID gives ids that grow.
+// newID returns ids that grow.
 func (w *world) newID() (id perdure.JobID) {
 	w.ids++
 	binary.BigEndian.PutUint64(id[:8], uint64(dawn.Add(w.now).UnixMicro()))
@@ -118,7 +118,7 @@ func (w *world) newID() (id perdure.JobID) {
 	return id
 }
 
-// ——— what is so, by looks that never fail ———
+// ——— the state, by reads that never fail ———
 
 func (w *world) must(err error) {
 	if err != nil {
@@ -148,5 +148,5 @@ func (w *world) storeNow() time.Time {
 	return t
 }
 
-// plan is that of a job which was submitted here.
+// plan returns the plan of a job that was submitted here.
 func (w *world) plan(id perdure.JobID) *kernel.Plan { return w.book.jobs[id].plan }
