@@ -15,7 +15,8 @@ type canvas struct {
 	body          strings.Builder
 	boxes         []shape
 	texts         []shape
-	lines         []shape // one for each straight piece of an arrow
+	lines         []shape  // one for each straight piece of an arrow
+	codes         []string // texts in the style of code
 	wrong         []string
 }
 
@@ -41,6 +42,10 @@ var (
 	small   = style{class: "s", size: 11.5}
 	code    = style{class: "c", size: 11.5, mono: true}
 	heading = style{class: "h", size: 14, bold: true}
+
+	// Labels of calls and answers, which cover the thin lines behind them.
+	call   = style{class: "c over", size: 11.5, mono: true}
+	answer = style{class: "s over", size: 11.5}
 )
 
 const css = `
@@ -49,6 +54,7 @@ const css = `
     .h { font-size: 14px; font-weight: 600; }
     .s { font-size: 11.5px; fill: #59636e; }
     .c { font: 11.5px ui-monospace, SFMono-Regular, Menlo, Consolas, "Liberation Mono", monospace; fill: #0550ae; }
+    .over { paint-order: stroke; stroke: #fff; stroke-width: 4; }
     .l { text-anchor: start; } .r { text-anchor: end; }
     .box { fill: #f6f8fa; stroke: #8c959f; stroke-width: 1.2; }
     .main { fill: #ddf4ff; stroke: #0969da; stroke-width: 1.2; }
@@ -62,6 +68,7 @@ const css = `
     .tip { fill: #59636e; }
     @media (prefers-color-scheme: dark) {
       text { fill: #f0f6fc; } .s { fill: #9198a1; } .c { fill: #79c0ff; }
+      .over { stroke: #0d1117; }
       .box { fill: #151b23; stroke: #656c76; }
       .main { fill: #0c2d6b; stroke: #4493f8; }
       .end { fill: #04260f; stroke: #3fb950; }
@@ -113,6 +120,9 @@ func (c *canvas) text(x, y float64, anchor string, s style, text string) {
 		class += " " + anchor
 	}
 	fmt.Fprintf(&c.body, "  <text class=%q x=\"%s\" y=\"%s\">%s</text>\n", class, num(x), num(y), escape(text))
+	if s == code {
+		c.codes = append(c.codes, text)
+	}
 	w := s.width(text)
 	left := x - w/2
 	switch anchor {
@@ -147,6 +157,12 @@ func (c *canvas) arrow(class string, points ...point) {
 // rule draws a straight thin line that texts may not cross either.
 func (c *canvas) rule(a, b point) {
 	fmt.Fprintf(&c.body, "  <path class=\"rule\" d=\"M%s %sL%s %s\"/>\n", num(a.x), num(a.y), num(b.x), num(b.y))
+	c.lines = append(c.lines, shape{"thin line", a.x, a.y, b.x, b.y})
+}
+
+// lifeline draws a vertical thin line; texts that cross it cover it.
+func (c *canvas) lifeline(x, y0, y1 float64) {
+	fmt.Fprintf(&c.body, "  <path class=\"rule\" d=\"M%s %sV%s\"/>\n", num(x), num(y0), num(y1))
 }
 
 // shorten is the point at most d from p on the way to q.

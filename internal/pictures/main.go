@@ -27,8 +27,11 @@ type picture struct {
 
 var pictures = []picture{
 	{"packages.svg", drawPackages},
+	{"job.svg", drawJob},
 	{"phases.svg", drawPhases},
 	{"states.svg", drawStates},
+	{"ladder.svg", drawLadder},
+	{"dispatch.svg", drawDispatch},
 }
 
 func main() {

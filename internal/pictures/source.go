@@ -23,10 +23,11 @@ type source struct {
 // pkg is one package, without its tests.
 type pkg struct {
 	dir      string
-	imports  []string        // directories of packages of this module
-	declared map[string]bool // functions, types, constants; methods as Type.Method; fields as Type.field
-	calls    map[string]bool // names of what it calls
-	strings  map[string]bool // string literals
+	imports  []string            // directories of packages of this module
+	declared map[string]bool     // functions, types, constants; methods as Type.Method; fields as Type.field
+	calls    map[string]bool     // names of what it calls
+	strings  map[string]bool     // string literals
+	consts   map[string][]string // constants by type, of blocks that begin with one of this type, in order
 }
 
 // others are directories with modules of their own.
@@ -66,7 +67,7 @@ func (src *source) add(dir, file string) error {
 	}
 	p := src.packages[in]
 	if p == nil {
-		p = &pkg{dir: in, declared: map[string]bool{}, calls: map[string]bool{}, strings: map[string]bool{}}
+		p = &pkg{dir: in, declared: map[string]bool{}, calls: map[string]bool{}, strings: map[string]bool{}, consts: map[string][]string{}}
 		src.packages[in] = p
 	}
 	for _, spec := range tree.Imports {
@@ -95,6 +96,8 @@ func (p *pkg) note(n ast.Node) bool {
 	case *ast.TypeSpec:
 		p.declared[n.Name.Name] = true
 		p.members(n)
+	case *ast.GenDecl:
+		p.constants(n)
 	case *ast.ValueSpec:
 		for _, id := range n.Names {
 			p.declared[id.Name] = true
@@ -114,6 +117,39 @@ func (p *pkg) note(n ast.Node) bool {
 		}
 	}
 	return true
+}
+
+// constants notes those of a block: the type of the first is that of the others.
+func (p *pkg) constants(d *ast.GenDecl) {
+	if d.Tok != token.CONST {
+		return
+	}
+	var typ string
+	for _, spec := range d.Specs {
+		v := spec.(*ast.ValueSpec)
+		if id, ok := v.Type.(*ast.Ident); ok {
+			typ = id.Name
+		}
+		if typ == "" {
+			return
+		}
+		for _, id := range v.Names {
+			p.consts[typ] = append(p.consts[typ], id.Name)
+		}
+	}
+}
+
+// has reports whether the package declares a name, or a method or field of this name.
+func (p *pkg) has(name string) bool {
+	if p.declared[name] {
+		return true
+	}
+	for d := range p.declared {
+		if strings.HasSuffix(d, "."+name) {
+			return true
+		}
+	}
+	return false
 }
 
 // members notes the fields of a struct and the methods of an interface, with those of interfaces that it embeds.
