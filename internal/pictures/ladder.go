@@ -39,11 +39,12 @@ var rungs = []struct {
 		effect{"parked", "done", "parked"}, effect{"parked", "undone", "parked"}},
 }
 
-// ladderJob is a job of one step that is tried twice in each direction.
+// ladderJob is a job whose first step is tried twice in each direction. Its second step keeps the job from being settled.
 const ladderJob = `
 type: order
 steps:
   a: {agent: x, retry: {attempts: 2, backoff: 10s}, undo: {}, onFailure: %s}
+  b: {agent: x, after: [a]}
 `
 
 // climb plays a step whose runs fail in a direction until its retries are used up, and returns what follows.
@@ -156,7 +157,7 @@ func drawLadder(*source) (*canvas, error) {
 			c.text(cols[4], y, "l", small, e.alerts)
 		}
 	}
-	c.text(cols[0], y+24, "l", small, "Played through the rules with one step, two attempts and each rung; alert is followed by wait.")
+	c.text(cols[0], y+24, "l", small, "Played through the rules: the first of two steps, two attempts, each rung; alert is followed by wait.")
 	c.height = y + 36
 	c.desc = describeLadder()
 	return c, nil

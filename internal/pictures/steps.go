@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
@@ -58,9 +59,19 @@ var causes = map[string]string{
 
 // transitions finds every change of the phase of a step, and every change of the current state of a step that has an undo.
 func transitions() (phases, currents map[transition]bool, err error) {
-	phases, currents = map[transition]bool{}, map[transition]bool{}
+	m, err := metOnce()
+	return m.phases, m.currents, err
+}
+
+type met struct{ phases, currents map[transition]bool }
+
+// maxWorlds bounds how many worlds are explored from each beginning.
+const maxWorlds = 4000
+
+var metOnce = sync.OnceValues(func() (m met, err error) {
+	phases, currents := map[transition]bool{}, map[transition]bool{}
 	for _, text := range worlds {
-		err := explore(text, 4000, func(event string, step int, before, after *world) {
+		err := explore(text, maxWorlds, func(event string, step int, before, after *world) {
 			for i, s := range after.steps {
 				because := causes[event]
 				if step >= 0 && i != step {
@@ -76,11 +87,11 @@ func transitions() (phases, currents map[transition]bool, err error) {
 			}
 		})
 		if err != nil {
-			return nil, nil, err
+			return met{}, err
 		}
 	}
-	return phases, currents, nil
-}
+	return met{phases, currents}, nil
+})
 
 // change is an arrow of a picture of states: the pairs of states that it stands for, and what causes them.
 type change struct {
