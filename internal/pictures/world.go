@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -196,20 +197,29 @@ func (w *world) pass(*kernel.Step) *world {
 	return &next
 }
 
-// key tells worlds apart by what decides how they go on; numbers that only grow are left out.
+// key tells worlds apart by what decides how they go on. Numbers that only grow are left out, and of times only their
+// order counts: so the worlds of a job are few enough to meet all of them.
 func (w *world) key() string {
-	var b strings.Builder
 	j := w.job
-	since := func(t time.Time) time.Duration {
-		if t.IsZero() {
-			return -1
-		}
-		return max(t.Sub(w.now), 0)
+	times := []time.Time{j.CompleteBy}
+	for _, s := range w.steps {
+		times = append(times, s.AvailableAt, s.LockedUntil)
 	}
-	fmt.Fprint(&b, j.Desired, j.Phase, j.Then, j.Restarts, j.Overdue, j.GivenUp(), since(j.CompleteBy))
+	slices.SortFunc(times, time.Time.Compare)
+	times = slices.Compact(times)
+	order := func(t time.Time) int {
+		if !t.After(w.now) {
+			return 0
+		}
+		past, _ := slices.BinarySearchFunc(times, w.now.Add(1), time.Time.Compare)
+		at, _ := slices.BinarySearchFunc(times, t, time.Time.Compare)
+		return 1 + at - past
+	}
+	var b strings.Builder
+	fmt.Fprint(&b, j.Desired, j.Phase, j.Then, j.Restarts, j.Overdue, j.GivenUp(), order(j.CompleteBy))
 	for i, s := range w.steps {
-		fmt.Fprint(&b, "|", s.Current, s.Phase, s.Skipped, s.Direction, s.Was, s.Failures, s.Rung, s.Waits, min(s.Returns, 3), s.Outcome, s.Edited,
-			s.Turn > 1, s.Run > 0, since(s.AvailableAt), since(s.LockedUntil), string(w.payloads[i].Output))
+		fmt.Fprint(&b, "|", s.Current, s.Phase, s.Skipped, s.Direction, s.Was, s.Failures, s.Rung, s.Waits, min(s.Returns, 1),
+			s.Turn > 1, s.Run > 0, order(s.AvailableAt), order(s.LockedUntil), string(w.payloads[i].Output))
 	}
 	return b.String()
 }
