@@ -25,7 +25,7 @@ var rungs = []struct {
 	does       [2]string
 	do, undone effect
 }{
-	{kernel.RungWait, "[{wait: 1h}]", [2]string{"waits, then the retries begin anew", "the same"},
+	{kernel.RungWait, "[{wait: 1h}]", [2]string{"waits, then the retries begin again", "the same"},
 		effect{"waiting 1h", "done", "waiting"}, effect{"waiting 1h", "undone", "waiting"}},
 	{kernel.RungAlert, "[{alert: ops}, {wait: 1h}]", [2]string{"raises an alert, next rung", "the same"},
 		effect{"waiting 1h", "done", "alert waiting"}, effect{"waiting 1h", "undone", "alert waiting"}},

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-var refresh = flag.Bool("refresh", false, "write docs/pictures anew")
+var refresh = flag.Bool("refresh", false, "write docs/pictures again")
 
 const root = "../.."
 

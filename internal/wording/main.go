@@ -67,7 +67,7 @@ func run(out io.Writer, refresh, dirs bool, where string) error {
 			return err
 		}
 	}
-	more, fewer := judge(phrases)
+	fewer, more := judge(phrases)
 	for _, f := range fewer {
 		if !refresh {
 			fmt.Fprintln(out, f)
@@ -83,7 +83,7 @@ type phrase struct {
 	allowed int
 
 	match  []*regexp.Regexp // of lower-case text, one for each form
-	places []string // file:line of each that is there
+	places []string         // file:line of each that is there
 }
 
 func parse(text string) (all []*phrase, err error) {
@@ -184,7 +184,7 @@ func proseOf(src []byte) []byte {
 }
 
 // judge returns an error if there are more of a phrase than its number, and a line for each of which there are fewer.
-func judge(phrases []*phrase) (more error, fewer []string) {
+func judge(phrases []*phrase) (fewer []string, more error) {
 	for _, p := range phrases {
 		switch n := len(p.places); {
 		case n > p.allowed:
@@ -193,7 +193,7 @@ func judge(phrases []*phrase) (more error, fewer []string) {
 			fewer = append(fewer, fmt.Sprintf("%q: %d times, and %d are allowed: lower the number with go run ./internal/wording -refresh", p.forms[0], n, p.allowed))
 		}
 	}
-	return more, fewer
+	return fewer, more
 }
 
 // lowered is the list with lower numbers where there are fewer places. No number is raised.

@@ -20,7 +20,7 @@ func TestThePhrasesBecomeFewer(t *testing.T) {
 	if err := count(os.DirFS("../.."), phrases); err != nil {
 		t.Fatal(err)
 	}
-	more, fewer := judge(phrases)
+	fewer, more := judge(phrases)
 	if more != nil {
 		t.Error(more)
 	}
@@ -63,7 +63,7 @@ func TestNumbersOnlyGoDown(t *testing.T) {
 	phrases[0].places = []string{"a:1", "a:2", "a:3"}
 	phrases[1].places = []string{"a:1"}
 	phrases[2].places = []string{"a:1", "a:2"}
-	more, fewer := judge(phrases)
+	fewer, more := judge(phrases)
 	if more == nil || !strings.Contains(more.Error(), "nobody") || strings.Contains(more.Error(), "anew") {
 		t.Errorf("three of a phrase that may be there twice: %v", more)
 	}
