@@ -12,6 +12,7 @@ import (
 var (
 	inTicks  = regexp.MustCompile("`([^`\n]+)`")
 	filePath = regexp.MustCompile(`^[\w.-]+(/[\w.-]+)+/?$|^[\w-]+\.(go|md|tsv|yaml)$`)
+	clause   = regexp.MustCompile(`^[A-Z]\w*/`) // of the contract
 	goName   = regexp.MustCompile(`^([a-z]+)\.([A-Za-z]\w*(\.\w+)?)$`)
 	member   = regexp.MustCompile(`^[A-Z]\w*\.[A-Za-z]\w*$`)
 )
@@ -45,7 +46,7 @@ func TestPagesNameWhatExists(t *testing.T) {
 
 // exists reports whether a file or a name of the code exists. known: the text is one of both.
 func (src *source) exists(text string) (ok, known bool) {
-	if filePath.MatchString(text) {
+	if filePath.MatchString(text) && !clause.MatchString(text) {
 		_, err := os.Stat(filepath.Join(root, filepath.FromSlash(text)))
 		return err == nil, true
 	}
