@@ -5,7 +5,7 @@ export CGO_ENABLED ?= 0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-short sim sim-campaign without mutants chaos failover soak lint bench bench-quick bench-micro fmt clean
+.PHONY: help build demo test test-short sim sim-campaign without mutants chaos failover soak lint pictures bench bench-quick bench-micro fmt clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -75,8 +75,12 @@ soak: ## steady load on both stores, for FOR=20m: what grows?
 	scripts/setup
 	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -timeout 0 -v ./e2e -run Soak -soak $(FOR)
 
-lint: ## golangci-lint with the rules of .golangci.yaml
+lint: ## golangci-lint with the rules of .golangci.yaml, and the phrases of internal/wording/phrases.tsv
+	$(GO) run ./internal/wording
 	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
+
+pictures: ## draw docs/pictures from the code; look at what has changed
+	$(GO) run ./internal/pictures
 
 bench: ## Perdure, its peers and the floor beneath them, in one interleaved run (hours); bench-quick in minutes
 	scripts/setup bench

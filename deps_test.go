@@ -93,6 +93,8 @@ var layers = []layer{
 	{pkg: "internal/sim", tests: true, ours: []string{"", "definition", "internal/agenthost", "internal/election", "internal/env", "internal/faultystore", "internal/hook", "internal/kernel", "internal/scheduler", "internal/supervisor", "node", "protocol"}, why: "it plays nodes and agent hosts against each other, on the store that it is given"},
 	{pkg: "cmd/perdure-sim", tests: true, ours: []string{"internal/faultystore", "internal/kernel", "internal/pgtest", "internal/sim", "store/memory", "store/postgres", "store/sqlite"}, modules: []string{"github.com/jackc/pgx/v5"}, why: "the simulation as a program, for campaigns"},
 	{pkg: "e2e/rig", tests: true, ours: []string{"", "client", "internal/ledger"}, why: "processes, proxies and load, for tests that judge a grid from outside"},
+	{pkg: "internal/pictures", tests: true, ours: []string{"", "definition", "internal/kernel", "protocol"}, why: "a program that draws docs/pictures from the code and the rules"},
+	{pkg: "internal/wording", tests: true, why: "a program that counts phrases which the prose is to lose"},
 	{pkg: "internal/mutants", tests: true, ours: []string{"internal/speed"}, why: "a program that tests the tests"},
 }
 
