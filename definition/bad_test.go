@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition/internal/text"
 )
 
 // bad is a text that is refused at the place marked §, with a message or hint that has want in it.
@@ -349,7 +350,7 @@ func TestManyFaults(t *testing.T) {
 func TestFaultsAreShort(t *testing.T) {
 	long := strings.Repeat("n", 100_000)
 	for name, body := range map[string]string{
-		"many below one name":  `{"type":"t","steps":{"a":{"agent":"x","with":{"` + long + `":[` + strings.Repeat(`"${steps.q.output}",`, maxFaults) + `1]}}}}`,
+		"many below one name":  `{"type":"t","steps":{"a":{"agent":"x","with":{"` + long + `":[` + strings.Repeat(`"${steps.q.output}",`, text.MaxFaults) + `1]}}}}`,
 		"a name of non-ASCII":  `{"type":"t","steps":{"a":{"agent":"x","with":{"` + strings.Repeat("é/", 50_000) + `":"${steps.q.output}"}}}}`,
 		"a value that is long": `{"type":"t","steps":{"a":{"agent":"x","completeWithin":"` + long + `"}}}`,
 	} {
@@ -360,14 +361,14 @@ func TestFaultsAreShort(t *testing.T) {
 			continue
 		}
 		for _, f := range e.Fields {
-			if len(f.Pointer) > 2*maxPointer || len(f.Message)+len(f.Hint) > 3*maxFaultText || !utf8.ValidString(f.Pointer+f.Message) {
+			if len(f.Pointer) > 2*text.MaxPointer || len(f.Message)+len(f.Hint) > 3*text.MaxFaultText || !utf8.ValidString(f.Pointer+f.Message) {
 				t.Errorf("%s: a pointer of %d bytes, a message of %d", name, len(f.Pointer), len(f.Message))
 			}
-			if len(f.Pointer) >= maxPointer && !strings.HasSuffix(f.Pointer, "…") {
+			if len(f.Pointer) >= text.MaxPointer && !strings.HasSuffix(f.Pointer, "…") {
 				t.Errorf("%s: a pointer that is cut does not say so", name)
 			}
 		}
-		if len(e.Message) > 2*maxFaultText {
+		if len(e.Message) > 2*text.MaxFaultText {
 			t.Errorf("%s: the message has %d bytes", name, len(e.Message))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition/internal/text"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
@@ -171,7 +172,7 @@ func appendDefinition(b []byte, def *kernel.Definition, order []int) []byte {
 // appendValues writes the type and the four fields of the one job; appendCommon the rest.
 func appendValues(b []byte, def *kernel.Definition) []byte {
 	b = append(b, `{"type":`...)
-	b = appendString(b, def.Type)
+	b = text.AppendString(b, def.Type)
 	b = appendText(b, `,"key":`, def.Key)
 	if def.Priority != 0 {
 		b = strconv.AppendInt(append(b, `,"priority":`...), int64(def.Priority), 10)
@@ -187,8 +188,8 @@ func appendValues(b []byte, def *kernel.Definition) []byte {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = append(appendString(b, name), ':')
-			b = appendString(b, def.Labels[name])
+			b = append(text.AppendString(b, name), ':')
+			b = text.AppendString(b, def.Labels[name])
 		}
 		b = append(b, '}')
 	}
@@ -213,7 +214,7 @@ func appendCommon(b []byte, def *kernel.Definition, order []int) []byte {
 		if order != nil {
 			s = &def.Steps[order[i]]
 		}
-		b = append(appendString(b, s.Name), ':')
+		b = append(text.AppendString(b, s.Name), ':')
 		b = appendStep(b, s)
 	}
 	return append(b, '}', '}')
@@ -221,7 +222,7 @@ func appendCommon(b []byte, def *kernel.Definition, order []int) []byte {
 
 func appendStep(b []byte, s *kernel.StepDefinition) []byte {
 	b = append(b, `{"agent":`...)
-	b = appendString(b, s.Agent)
+	b = text.AppendString(b, s.Agent)
 	b = appendText(b, `,"action":`, s.Action)
 	b = appendTexts(b, `,"after":`, s.After)
 	b = appendText(b, `,"when":`, s.When)
@@ -251,7 +252,7 @@ func appendLimits(b []byte, uses []kernel.LimitUse) []byte {
 			b = append(b, ',')
 		}
 		b = append(b, `{"name":`...)
-		b = appendString(b, uses[i].Name)
+		b = text.AppendString(b, uses[i].Name)
 		b = appendText(b, `,"key":`, uses[i].Key)
 		if uses[i].Amount > 0 {
 			b = strconv.AppendInt(append(b, `,"amount":`...), int64(uses[i].Amount), 10)
@@ -294,9 +295,9 @@ func appendLadder(b []byte, l kernel.Ladder) []byte {
 		case kernel.RungRestart:
 			b = append(strconv.AppendInt(append(b, `{"restart":`...), int64(r.Times), 10), '}')
 		case kernel.RungAlert:
-			b = append(appendString(append(b, `{"alert":`...), r.Name), '}')
+			b = append(text.AppendString(append(b, `{"alert":`...), r.Name), '}')
 		default:
-			b = appendString(b, string(r.Kind))
+			b = text.AppendString(b, string(r.Kind))
 		}
 	}
 	if len(l) > 1 {
@@ -318,7 +319,7 @@ func appendText(b []byte, name, s string) []byte {
 	if s == "" {
 		return b
 	}
-	return appendString(append(b, name...), s)
+	return text.AppendString(append(b, name...), s)
 }
 
 func appendRaw(b []byte, name string, raw []byte) []byte {
@@ -344,7 +345,7 @@ func appendTexts(b []byte, name string, list []string) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendString(b, s)
+		b = text.AppendString(b, s)
 	}
 	return append(b, ']')
 }

@@ -2,11 +2,11 @@ package definition
 
 // field is one field of a definition: for suggestions, for what is not built yet, and for the schema.
 type field struct {
-	name   string
-	schema string // JSON Schema of its value
-	doc    string
-	later  bool   // named by the design and not built: refused with those words
-	hint   string // of one that belongs elsewhere: where
+	name    string
+	schema  string // JSON Schema of its value
+	doc     string
+	planned bool   // named by the design and not built: refused with those words
+	hint    string // of one that belongs elsewhere: where
 }
 
 var jobFields = []field{
@@ -25,8 +25,8 @@ var jobFields = []field{
 	{name: "states", schema: `{"$ref":"#/$defs/states"}`, doc: "Names of your own for undone and done."},
 	{name: "steps", schema: `{"type":"object","minProperties":1,"maxProperties":10000,"propertyNames":{"pattern":"^[a-zA-Z_][a-zA-Z0-9_]*$","maxLength":128},"additionalProperties":{"$ref":"#/$defs/step"}}`,
 		doc: "The steps by name."},
-	{name: "notify", later: true}, {name: "limits", later: true, hint: "limits belong to steps. In a step: limits: [{name: ads-api, key: \"${input.account}\"}]"}, {name: "schedule", later: true},
-	{name: "inputSchema", later: true}, {name: "output", later: true}, {name: "outputSchema", later: true},
+	{name: "notify", planned: true}, {name: "limits", planned: true, hint: "limits belong to steps. In a step: limits: [{name: ads-api, key: \"${input.account}\"}]"}, {name: "schedule", planned: true},
+	{name: "inputSchema", planned: true}, {name: "output", planned: true}, {name: "outputSchema", planned: true},
 }
 
 var stepFields = []field{
@@ -41,9 +41,9 @@ var stepFields = []field{
 	{name: "retry", schema: `{"$ref":"#/$defs/retry"}`, doc: "How often and how soon a failed run is tried again."},
 	{name: "onFailure", schema: `{"$ref":"#/$defs/ladder"}`, doc: "What follows when the retries are used up; the job's if nothing is said."},
 	{name: "limits", schema: `{"type":"array","maxItems":8,"items":{"$ref":"#/$defs/limit"}}`, doc: "Limits of which each run, and each undo run, holds a permit until it ends."},
-	{name: "forEach", later: true}, {name: "as", later: true}, {name: "maxParallel", later: true}, {name: "tolerate", later: true},
-	{name: "heartbeat", later: true}, {name: "approval", later: true}, {name: "join", later: true},
-	{name: "outputSchema", later: true},
+	{name: "forEach", planned: true}, {name: "as", planned: true}, {name: "maxParallel", planned: true}, {name: "tolerate", planned: true},
+	{name: "heartbeat", planned: true}, {name: "approval", planned: true}, {name: "join", planned: true},
+	{name: "outputSchema", planned: true},
 }
 
 var undoFields = []field{
@@ -52,7 +52,7 @@ var undoFields = []field{
 	{name: "with", schema: `{"not":{"type":"null"}}`, doc: "The input of the undo, in place of the do run's. Expressions see `output`, `key` and `doKey`, too."},
 	{name: "completeWithin", schema: `{"$ref":"#/$defs/duration"}`, doc: "The ultimatum of each undo run; the step's if nothing is said."},
 	{name: "retry", schema: `{"$ref":"#/$defs/retry"}`, doc: "In place of the step's."},
-	{name: "onFailure", later: true},
+	{name: "onFailure", planned: true},
 }
 
 var limitFields = []field{

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/perdure/perdure/definition/internal/text"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
@@ -14,7 +15,7 @@ func (d *decoder) link() {
 	d.plan = &kernel.Plan{Definition: d.def, Shape: &kernel.Shape{Steps: make([]kernel.PlanStep, len(defs)), Index: d.index}}
 	ends := make([]int, 0, len(defs)) // one allocation for the many short lists
 	for i := range defs {
-		if d.full() {
+		if d.Full() {
 			return
 		}
 		from := len(ends)
@@ -39,7 +40,7 @@ func (d *decoder) link() {
 			d.plan.Steps[j].Before = append(d.plan.Steps[j].Before, i)
 		}
 	}
-	if len(d.list) == 0 {
+	if len(d.List) == 0 {
 		d.cycle()
 	}
 }
@@ -59,16 +60,16 @@ func (d *decoder) neighbours(i int, ends []int) []int {
 		j, ok := d.index[a.name]
 		switch {
 		case !ok:
-			d.add(src.pointer.member("after").item(k), a.at, "there is no step %s", quote(a.name)).
-				hinted("%s", suggest(a.name, d.stepNames()))
+			d.Add(src.pointer.Member("after").Item(k), a.at, "there is no step %s", text.Quote(a.name)).
+				WithHint("%s", text.Suggest(a.name, d.stepNames()))
 			continue
 		case j == i:
-			d.add(src.pointer.member("after").item(k), a.at, "step %s comes after itself", quote(a.name))
+			d.Add(src.pointer.Member("after").Item(k), a.at, "step %s comes after itself", text.Quote(a.name))
 			continue
 		case d.chain && j == i-1:
 			continue // said twice, and meant once
 		case seen != nil && seen[j] || seen == nil && slices.Contains(ends[from:], j):
-			d.add(src.pointer.member("after").item(k), a.at, "step %s is there twice", quote(a.name))
+			d.Add(src.pointer.Member("after").Item(k), a.at, "step %s is there twice", text.Quote(a.name))
 			continue
 		}
 		if seen != nil {
@@ -135,7 +136,7 @@ func (d *decoder) reportCycle(waits []int) {
 	p, at := src.pointer, src.at
 	for k, a := range src.after {
 		if a.name == last {
-			p, at = p.member("after").item(k), a.at
+			p, at = p.Member("after").Item(k), a.at
 		}
 	}
 	names := make([]string, 0, len(way)+1)
@@ -146,7 +147,7 @@ func (d *decoder) reportCycle(waits []int) {
 		names = append(names[:11:11], "…")
 	}
 	names = append(names, d.def.Steps[way[0]].Name)
-	d.add(p, at, "a cycle: %s", strings.Join(names, " → ")).hinted("no step of a cycle could ever begin")
+	d.Add(p, at, "a cycle: %s", strings.Join(names, " → ")).WithHint("no step of a cycle could ever begin")
 }
 
 // ancestry answers which steps come, directly or through others, before which.

@@ -46,7 +46,7 @@ func objectOf(fields []field, required ...string) string {
 	b.WriteString(`"type":"object","additionalProperties":false,"properties":{`)
 	first := true
 	for _, f := range fields {
-		if f.later {
+		if f.planned {
 			continue
 		}
 		if !first {

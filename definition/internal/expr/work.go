@@ -1,14 +1,16 @@
-package definition
+package expr
 
 import (
 	"errors"
 	"reflect"
 	"regexp"
 	"regexp/syntax"
+
+	"github.com/perdure/perdure/definition/internal/text"
 )
 
-// glance are the functions that look at no more than the outside of their arguments.
-var glance = map[string]bool{"len": true, "type": true, "first": true, "last": true, "get": true}
+// readsSurface are the functions that look at no more than the outside of their arguments.
+var readsSurface = map[string]bool{"len": true, "type": true, "first": true, "last": true, "get": true}
 
 // charged makes a function pay for its arguments, with all that is in them unless it only glances at
 // them, and for its result.
@@ -17,7 +19,7 @@ func charged(f func(args []any) (any, error), glances bool) func(...any) (any, e
 		e, n := args[0].(*evaluation), 1
 		for _, a := range args[1:] {
 			if glances {
-				n += glanced(a)
+				n += surfaceWork(a)
 				continue
 			}
 			m, err := size(a, e.work-n)
@@ -34,14 +36,14 @@ func charged(f func(args []any) (any, error), glances bool) func(...any) (any, e
 			return nil, err
 		}
 		if glances {
-			return v, e.spend(glanced(v))
+			return v, e.spend(surfaceWork(v))
 		}
 		return v, e.spend(shallow(v))
 	}
 }
 
-// glanced is the work of looking at v: only text is gone through.
-func glanced(v any) int {
+// surfaceWork is the work of looking at v: only text is gone through.
+func surfaceWork(v any) int {
 	if s, ok := v.(string); ok {
 		return 1 + len(s)/8
 	}
@@ -51,7 +53,7 @@ func glanced(v any) int {
 // shallow is the work of going once through v.
 func shallow(v any) int {
 	switch v := v.(type) {
-	case nil, bool, int, float64, digits:
+	case nil, bool, int, float64, text.Digits:
 		return 1
 	case string:
 		return 1 + len(v)/8
@@ -75,7 +77,7 @@ func size(v any, most int) (int, error) {
 		return err
 	}
 	if n > most {
-		return n, errWork
+		return n, ErrWork
 	}
 	switch v := v.(type) {
 	case []any:
@@ -90,7 +92,7 @@ func size(v any, most int) (int, error) {
 				return n, err
 			}
 		}
-	case nil, bool, int, float64, string, digits:
+	case nil, bool, int, float64, string, text.Digits:
 	default:
 		r := reflect.ValueOf(v)
 		switch {

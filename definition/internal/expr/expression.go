@@ -1,4 +1,4 @@
-package definition
+package expr
 
 import (
 	"encoding/json"
@@ -19,9 +19,10 @@ import (
 	"github.com/expr-lang/expr/vm"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition/internal/text"
 )
 
-// expression is the text inside a ${…}, or a `when`, that was compiled without an error. It is immutable.
+// Expression is the text inside a ${…}, or a `when`, that was compiled without an error. It is immutable.
 //
 // Most are nothing but a path, which is looked up in raw JSON and keeps its digits. The others run in
 // expr's machine, under bounds of our own (rewrite.go, functions.go): what expr bounds is nodes and
@@ -30,50 +31,61 @@ import (
 // A program may take a hundred times the bytes of its text, and a definition may have thousands of expressions. An
 // expression therefore keeps only its text, and its program is in a cache that is bounded in bytes (program.go). A
 // program that was evicted is compiled again when the expression is evaluated.
-type expression struct {
+type Expression struct {
 	src       string // as it was written
 	condition bool   // it gives true or false
-	early     bool   // all that it reads is known when a job is submitted
-	path      *path  // nil: a program
-	programs  *programs
+	Early     bool   // all that it reads is known when a job is submitted
+	path      *Path  // nil: a program
+	programs  *Programs
 }
 
-// maxExprNodes bounds the syntax tree of one expression.
-const maxExprNodes = 1000
+// maxNodes bounds the syntax tree of one expression.
+const maxNodes = 1000
 
-// misfit is the fault of an expression, at a byte offset in it.
-type misfit struct {
-	at            int
-	message, hint string
-	large         bool // over a bound
+// Fault is the fault of an expression, at a byte offset in it.
+type Fault struct {
+	At            int
+	Message, Hint string
+	Large         bool // over a bound
 }
 
-// compileExpr compiles src; truth says that it must give true or false.
-func compileExpr(src string, truth bool) (*compiled, *misfit) {
+// Record adds the fault of an expression to those of the text, of whose node n it is a part: from byte at on.
+func (m *Fault) Record(fs *text.Faults, n *text.Node, p *text.Pointer, at int) {
+	f := fs.Add(p, fs.Source.Inside(n, at+m.At), "%s", m.Message)
+	if m.Large {
+		f.Code = perdure.CodeTooLarge
+	}
+	if m.Hint != "" {
+		f.WithHint("%s", m.Hint)
+	}
+}
+
+// compileExpression compiles src; truth says that it must give true or false.
+func compileExpression(src string, truth bool) (*Compiled, *Fault) {
 	if len(src) > perdure.MaxExpressionBytes {
-		return nil, &misfit{large: true, message: fmt.Sprintf("an expression of %d bytes; at most %d", len(src), perdure.MaxExpressionBytes),
-			hint: "let an agent compute what takes that many words"}
+		return nil, &Fault{Large: true, Message: fmt.Sprintf("an expression of %d bytes; at most %d", len(src), perdure.MaxExpressionBytes),
+			Hint: "let an agent compute what takes that many words"}
 	}
 	src = strings.Clone(src) // otherwise the whole text around it would stay in memory
 	trimmed := strings.TrimSpace(src)
 	if trimmed == "" {
-		return nil, &misfit{message: "an empty expression"}
+		return nil, &Fault{Message: "an empty expression"}
 	}
-	c := &compiled{expr: &expression{src: src, condition: truth}}
+	c := &Compiled{Expr: &Expression{src: src, condition: truth}}
 	if p, ok := parsePath(trimmed); ok {
-		p.at = strings.Index(src, trimmed)
-		c.paths = []path{p}
-		c.expr.path = &c.paths[0]
+		p.At = strings.Index(src, trimmed)
+		c.Paths = []Path{p}
+		c.Expr.path = &c.Paths[0]
 	} else if bad := c.compile(); bad != nil {
 		return nil, bad
 	}
-	c.expr.early = !slices.ContainsFunc(c.paths, func(p path) bool { return !p.early() })
+	c.Expr.Early = !slices.ContainsFunc(c.Paths, func(p Path) bool { return !p.early() })
 	return c, nil
 }
 
 // compile makes the program.
-func (c *compiled) compile() *misfit {
-	src, conf := c.expr.src, newConfig()
+func (c *Compiled) compile() *Fault {
+	src, conf := c.Expr.src, newConfig()
 	tree, err := parser.ParseWithConfig(src, conf)
 	if err != nil {
 		return misfitOf(src, err)
@@ -87,8 +99,8 @@ func (c *compiled) compile() *misfit {
 	if err != nil {
 		return misfitOf(src, err)
 	}
-	if c.expr.condition && gives.Kind() != reflect.Bool && gives.Kind() != reflect.Interface {
-		return &misfit{message: "a condition must be true or false, this is " + goKind(gives), hint: "compare it with something: input.amount > 0"}
+	if c.Expr.condition && gives.Kind() != reflect.Bool && gives.Kind() != reflect.Interface {
+		return &Fault{Message: "a condition must be true or false, this is " + goKind(gives), Hint: "compare it with something: input.amount > 0"}
 	}
 	// The program keeps a reference to the root of its syntax tree, which it does not need. This root compiles to no
 	// code of its own. The tree below it, which takes most of the memory, is released here.
@@ -99,7 +111,7 @@ func (c *compiled) compile() *misfit {
 	if err != nil {
 		return misfitOf(src, err)
 	}
-	c.paths = r.paths
+	c.Paths = r.paths
 	return nil
 }
 
@@ -111,7 +123,7 @@ const evalName = "@"
 func newConfig() *conf.Config {
 	c := &conf.Config{
 		ShortCircuit: true,
-		MaxNodes:     maxExprNodes,
+		MaxNodes:     maxNodes,
 		Functions:    functions,
 		Disabled:     disabled,
 	}
@@ -120,20 +132,20 @@ func newConfig() *conf.Config {
 }
 
 // misfitOf takes place and words out of one of expr's errors.
-func misfitOf(src string, err error) *misfit {
+func misfitOf(src string, err error) *Fault {
 	var e *file.Error
 	if !errors.As(err, &e) {
-		return &misfit{message: "this expression does not compile: " + err.Error()}
+		return &Fault{Message: "this expression does not compile: " + err.Error()}
 	}
-	m := &misfit{at: runeOffset(src, e.From), message: "this expression does not compile: " + plainWords(e.Message)}
+	m := &Fault{At: runeOffset(src, e.From), Message: "this expression does not compile: " + plainMessage(e.Message)}
 	switch {
 	case strings.HasSuffix(e.Message, "unexpected token EOF"):
-		m.at, m.message = len(src), "this expression does not compile: it ends too early"
-	case m.at > 0 && src[m.at-1] == '$':
-		m.at--
-		m.hint = "all of this is an expression already: leave out ${ and }"
+		m.At, m.Message = len(src), "this expression does not compile: it ends too early"
+	case m.At > 0 && src[m.At-1] == '$':
+		m.At--
+		m.Hint = "all of this is an expression already: leave out ${ and }"
 	case strings.Contains(src, "==="):
-		m.hint = "equal is =="
+		m.Hint = "equal is =="
 	}
 	return m
 }
@@ -142,13 +154,13 @@ func misfitOf(src string, err error) *misfit {
 func goKind(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Int, reflect.Float64:
-		return kindNumber.String()
+		return text.Number.String()
 	case reflect.String:
-		return kindString.String()
+		return text.String.String()
 	case reflect.Slice:
-		return kindList.String()
+		return text.List.String()
 	case reflect.Map:
-		return kindObject.String()
+		return text.Object.String()
 	}
 	return t.String()
 }
@@ -166,70 +178,70 @@ func runeOffset(s string, n int) int {
 	return at
 }
 
-// plainWords puts expr's messages, which speak of Go and of tokens, into the words of JSON.
-func plainWords(s string) string {
+// plainMessage puts expr's messages, which speak of Go and of tokens, into the words of JSON.
+func plainMessage(s string) string {
 	if kind, rest, ok := strings.Cut(s, `("`); ok && strings.HasPrefix(kind, "unexpected token ") && strings.HasSuffix(rest, `")`) {
-		return "unexpected " + quote(strings.TrimSuffix(rest, `")`))
+		return "unexpected " + text.Quote(strings.TrimSuffix(rest, `")`))
 	}
 	if conversion, ok := strings.CutPrefix(s, "interface conversion: interface {} is "); ok {
 		if is, not, ok := strings.Cut(conversion, ", not "); ok {
 			return "this is " + plainType(is) + ", not " + plainType(not)
 		}
 	}
-	return words.Replace(s)
+	return plainNames.Replace(s)
 }
 
 func plainType(name string) string {
 	switch name {
-	case "int", "float64", "definition.digits":
-		return kindNumber.String()
+	case "int", "float64", "text.Digits":
+		return text.Number.String()
 	case "string":
-		return kindString.String()
+		return text.String.String()
 	case "bool":
-		return kindBool.String()
+		return text.Bool.String()
 	case "nil":
-		return kindNull.String()
+		return text.Null.String()
 	case "[]interface {}", "[]int":
-		return kindList.String()
+		return text.List.String()
 	case "map[string]interface {}":
-		return kindObject.String()
+		return text.Object.String()
 	}
-	return words.Replace(name)
+	return plainNames.Replace(name)
 }
 
-var words = strings.NewReplacer("map[string]interface {}", "an object", "[]interface {}", "a list", "interface {}", "a value",
-	"<nil>", "null", "definition.digits", "a number beyond 64 bits", "float64", "a number", "runtime error: ", "",
-	"memory budget exceeded", errWork.Error())
+var plainNames = strings.NewReplacer("map[string]interface {}", "an object", "[]interface {}", "a list", "interface {}", "a value",
+	"<nil>", "null", "text.Digits", "a number beyond 64 bits", "float64", "a number", "runtime error: ", "",
+	"memory budget exceeded", ErrWork.Error())
 
 // evaluation is one run of a program: what it sees, what it has looked up, and how much work it
 // may still do of what its view allows for all.
 type evaluation struct {
-	view  *view
-	paths []path
-	seen  []any // values of the paths; unseen until looked up
-	work  int
+	view   *Evaluator
+	paths  []Path
+	values []any // values of the paths; unseen until looked up
+	work   int
 }
 
-type unseen struct{}
+type notRead struct{}
 
 func (e *evaluation) spend(n int) error {
 	if e.work -= n; e.work < 0 {
-		return errWork
+		return ErrWork
 	}
 	return e.view.spend(n)
 }
 
-// raw evaluates to JSON. A path gives what it finds as it stands.
-func (x *expression) raw(v *view) (json.RawMessage, error) {
+// Raw evaluates to JSON. A path gives what it finds as it stands.
+func (x *Expression) Raw(v *Evaluator) (json.RawMessage, error) {
 	if x.path != nil {
 		raw, err := x.path.find(v, false)
 		if err == nil {
-			err = v.spend(1 + len(raw)/copied)
+			err = v.spend(1 + len(raw)/copiedBytes)
 		}
 		if err != nil {
 			return nil, x.failed(err)
 		}
-		return compacted(raw), nil
+		return text.Compact(raw), nil
 	}
 	result, err := x.value(v)
 	if err != nil {
@@ -240,7 +252,7 @@ func (x *expression) raw(v *view) (json.RawMessage, error) {
 		err = fmt.Errorf("the result is larger than %d bytes", perdure.MaxPayloadBytes)
 	}
 	if err == nil {
-		err = v.spend(len(b) / copied)
+		err = v.spend(len(b) / copiedBytes)
 	}
 	if err != nil {
 		return nil, x.failed(err)
@@ -248,8 +260,8 @@ func (x *expression) raw(v *view) (json.RawMessage, error) {
 	return b, nil
 }
 
-// truth evaluates a condition.
-func (x *expression) truth(v *view) (bool, error) {
+// Truth evaluates a condition.
+func (x *Expression) Truth(v *Evaluator) (bool, error) {
 	if x.path != nil {
 		raw, err := x.path.find(v, false)
 		switch {
@@ -272,14 +284,14 @@ func (x *expression) truth(v *view) (bool, error) {
 }
 
 // value runs the program.
-func (x *expression) value(v *view) (any, error) {
-	c, err := x.programs.of(x, v.scope.Budget)
+func (x *Expression) value(v *Evaluator) (any, error) {
+	c, err := x.programs.program(x, v.scope.Budget)
 	if err != nil {
 		return nil, x.failed(err)
 	}
-	e := &evaluation{view: v, paths: c.paths, work: exprWork, seen: make([]any, len(c.paths))}
-	for i := range e.seen {
-		e.seen[i] = unseen{}
+	e := &evaluation{view: v, paths: c.Paths, work: exprWork, values: make([]any, len(c.Paths))}
+	for i := range e.values {
+		e.values[i] = notRead{}
 	}
 	result, err := vm.Run(c.prog, map[string]any{evalName: e})
 	if err != nil {
@@ -290,14 +302,14 @@ func (x *expression) value(v *view) (any, error) {
 
 // failed adds the text of the expression to an evaluation error. If err is errWork, errors.Is still finds it in the
 // result.
-func (x *expression) failed(err error) error {
-	worded := &evaluationError{text: quote(strings.TrimSpace(x.src)) + ": " + err.Error()}
+func (x *Expression) failed(err error) error {
+	worded := &evaluationError{text: text.Quote(strings.TrimSpace(x.src)) + ": " + err.Error()}
 	var e *file.Error
 	if errors.As(err, &e) {
-		worded.text = quote(strings.TrimSpace(x.src)) + ": " + plainWords(e.Message)
+		worded.text = text.Quote(strings.TrimSpace(x.src)) + ": " + plainMessage(e.Message)
 	}
-	if errors.Is(err, errWork) || strings.HasSuffix(worded.text, errWork.Error()) {
-		worded.cause = errWork
+	if errors.Is(err, ErrWork) || strings.HasSuffix(worded.text, ErrWork.Error()) {
+		worded.cause = ErrWork
 	}
 	return worded
 }
@@ -308,12 +320,13 @@ type evaluationError struct {
 }
 
 func (e *evaluationError) Error() string { return e.text }
+
 func (e *evaluationError) Unwrap() error { return e.cause }
 
-func kindOfValue(v any) kind {
+func kindOfValue(v any) text.Kind {
 	b, err := appendValue(nil, v)
 	if err != nil {
-		return kindNumber
+		return text.Number
 	}
 	return kindOf(b)
 }

@@ -1,4 +1,4 @@
-package definition
+package text
 
 import (
 	"bytes"
@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// nameIs compares a quoted name with a plain one.
-func nameIs(quoted []byte, name string) bool {
+// NameIs compares a quoted name with a plain one.
+func NameIs(quoted []byte, name string) bool {
 	if len(quoted) == len(name)+2 && string(quoted[1:len(quoted)-1]) == name {
 		return true
 	}
-	return bytes.IndexByte(quoted, '\\') >= 0 && unquote(quoted) == name
+	return bytes.IndexByte(quoted, '\\') >= 0 && Unquote(quoted) == name
 }
 
-// unquote is the text of a JSON string.
-func unquote(quoted []byte) string {
+// Unquote is the text of a JSON string.
+func Unquote(quoted []byte) string {
 	if len(quoted) >= 2 && bytes.IndexByte(quoted, '\\') < 0 {
 		return string(quoted[1 : len(quoted)-1])
 	}
@@ -24,9 +24,9 @@ func unquote(quoted []byte) string {
 	return s
 }
 
-// walk calls f with each member (name in quotes) or entry (name nil) of a JSON object or list. It
+// Walk calls f with each member (name in quotes) or entry (name nil) of a JSON object or list. It
 // expects valid JSON, and stops at what is not.
-func walk(raw []byte, f func(name, value []byte)) {
+func Walk(raw []byte, f func(name, value []byte)) {
 	object := raw[0] == '{'
 	for i := 1; i < len(raw); {
 		if i = space(raw, i); i >= len(raw) || raw[i] == '}' || raw[i] == ']' {
@@ -61,7 +61,7 @@ func space(b []byte, i int) int {
 	return i
 }
 
-func trimSpace(b json.RawMessage) json.RawMessage {
+func TrimSpace(b json.RawMessage) json.RawMessage {
 	b = b[space(b, 0):]
 	for len(b) > 0 && space(b[len(b)-1:], 0) == 1 {
 		b = b[:len(b)-1]

@@ -1,4 +1,4 @@
-package definition
+package expr
 
 import (
 	"encoding/base64"
@@ -14,6 +14,7 @@ import (
 	"github.com/expr-lang/expr/vm/runtime"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition/internal/text"
 )
 
 // predicates are expr's own functions that loop; the rest of what it brings is disabled, and offered
@@ -80,11 +81,11 @@ var functions = func() conf.FunctionsTable {
 		}
 	}
 	for name := range arities {
-		f, ok := own[name]
+		f, ok := ownFunctions[name]
 		if !ok {
-			f = borrowed(name)
+			f = builtinFunction(name)
 		}
-		add(name, charged(f, glance[name]), nil)
+		add(name, charged(f, readsSurface[name]), nil)
 	}
 	for name, f := range map[string]func(a, b any) any{
 		"@add": exact('+', runtime.Add), "@subtract": exact('-', runtime.Subtract), "@multiply": exact('*', runtime.Multiply),
@@ -119,8 +120,8 @@ var functions = func() conf.FunctionsTable {
 
 // lookup is the value of the expression's ith path.
 func (e *evaluation) lookup(i int, lax bool) (any, error) {
-	if _, not := e.seen[i].(unseen); !not {
-		return e.seen[i], nil
+	if _, not := e.values[i].(notRead); !not {
+		return e.values[i], nil
 	}
 	raw, err := e.paths[i].find(e.view, lax)
 	if err != nil {
@@ -129,15 +130,15 @@ func (e *evaluation) lookup(i int, lax bool) (any, error) {
 	before := e.view.work
 	v, err := e.view.plain(raw)
 	if e.work -= before - e.view.work; e.work < 0 {
-		err = errWork
+		err = ErrWork
 	}
 	switch {
-	case errors.Is(err, errWork):
+	case errors.Is(err, ErrWork):
 		return nil, err
 	case err != nil:
 		return nil, fmt.Errorf("%s is %w", &e.paths[i], err)
 	}
-	e.seen[i] = v
+	e.values[i] = v
 	return v, nil
 }
 
@@ -159,7 +160,7 @@ func get(from, what any, lax bool) (any, error) {
 		return x, nil
 	case nil:
 		return nil, fmt.Errorf("this is null, there is no %v in it; write ?. for what may be missing", what)
-	case bool, int, float64, string, digits:
+	case bool, int, float64, string, text.Digits:
 		return nil, fmt.Errorf("this is %s, there is no %v in it", kindOfValue(v), what)
 	}
 	i, isInt := what.(int)
@@ -237,8 +238,8 @@ func onText(f func(s, t string) bool) func(a, b any) bool {
 	}
 }
 
-// borrowed is one of expr's own functions.
-func borrowed(name string) func(args []any) (any, error) {
+// builtinFunction is one of expr's own functions.
+func builtinFunction(name string) func(args []any) (any, error) {
 	f := builtin.Builtins[builtin.Index[name]]
 	switch {
 	case f.Fast != nil:
@@ -249,8 +250,8 @@ func borrowed(name string) func(args []any) (any, error) {
 	return func(args []any) (any, error) { return f.Func(args...) }
 }
 
-// own are the functions that expr has otherwise, or not bounded.
-var own = map[string]func(args []any) (any, error){
+// ownFunctions are the functions that expr has otherwise, or not bounded.
+var ownFunctions = map[string]func(args []any) (any, error){
 	"string": func(args []any) (any, error) { return inText(args[0]) },
 	"type":   func(args []any) (any, error) { return typeName(args[0]), nil },
 	"toJSON": func(args []any) (any, error) {
@@ -302,8 +303,8 @@ var own = map[string]func(args []any) (any, error){
 
 // typeName is what expr says of a value, for those that it knows.
 func typeName(v any) string {
-	if d, ok := v.(digits); ok {
-		if strings.ContainsAny(d.text, ".eE") {
+	if d, ok := v.(text.Digits); ok {
+		if strings.ContainsAny(d.Text, ".eE") {
 			return "float"
 		}
 		return "int"

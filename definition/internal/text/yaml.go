@@ -1,4 +1,4 @@
-package definition
+package text
 
 import (
 	"bytes"
@@ -20,14 +20,14 @@ type yamlReader struct {
 	src       []byte
 	pos       int
 	lineStart int
-	tally     tally
-	anchors   map[string]node
-	kids      []node // stacks of the collections that are open, as in jsonReader
-	keys      []key
+	tally     Tally
+	anchors   map[string]Node
+	kids      []Node // stacks of the collections that are open, as in jsonReader
+	keys      []Key
 }
 
-// readYAML reads all documents of src, which is valid UTF-8. Empty documents are left out.
-func readYAML(src []byte) (docs []node, f *fault) {
+// ReadYAML reads all documents of src, which is valid UTF-8. Empty documents are left out.
+func ReadYAML(src []byte) (docs []Node, f *Fault) {
 	y := yamlReader{src: src}
 	for y.skip() && f == nil {
 		var more bool
@@ -35,10 +35,10 @@ func readYAML(src []byte) (docs []node, f *fault) {
 			continue
 		}
 		if len(docs) == perdure.MaxDocuments {
-			return nil, tooLarge(y.pos, fmt.Errorf("more than %d documents in one file", perdure.MaxDocuments))
+			return nil, TooLarge(y.pos, fmt.Errorf("more than %d documents in one file", perdure.MaxDocuments))
 		}
-		y.tally, y.anchors = tally{}, nil
-		var n node
+		y.tally, y.anchors = Tally{}, nil
+		var n Node
 		if f = y.tab(); f == nil {
 			n, f = y.value(-1, 0, compactCollections)
 		}
@@ -47,15 +47,15 @@ func readYAML(src []byte) (docs []node, f *fault) {
 		}
 		if y.skip() && !y.marker() {
 			return nil, y.fault("unexpected %s: it belongs to nothing above it", y.found()).
-				hinted("a field starts in the column of the fields around it")
+				WithHint("a field starts in the column of the fields around it")
 		}
 		docs = append(docs, n)
 	}
 	return docs, f
 }
 
-func (y *yamlReader) fault(format string, args ...any) *fault {
-	return malformed(y.pos, format, args...)
+func (y *yamlReader) fault(format string, args ...any) *Fault {
+	return Malformed(y.pos, format, args...)
 }
 
 func (y *yamlReader) found() string { return describe(y.src[min(y.pos, len(y.src)):]) }
@@ -132,7 +132,7 @@ func (y *yamlReader) marker() bool {
 }
 
 // prologue reads directives and the marker before a document; false if none follows.
-func (y *yamlReader) prologue() (bool, *fault) {
+func (y *yamlReader) prologue() (bool, *Fault) {
 	directives := false
 	for y.column() == 0 && y.peek() == '%' {
 		line := y.src[y.pos:]
@@ -179,9 +179,9 @@ type properties struct {
 // value reads what follows a key, a dash or the document's start: on this line, or on later ones
 // that are indented deeper than parent. After a key (noCollections) a list may also stand in the
 // key's own column.
-func (y *yamlReader) value(parent, depth int, where compact) (n node, f *fault) {
+func (y *yamlReader) value(parent, depth int, where compact) (n Node, f *Fault) {
 	if depth > maxDepth {
-		return n, tooLarge(y.pos, errDepth)
+		return n, TooLarge(y.pos, errDepth)
 	}
 	p, fresh, f := y.properties()
 	if f != nil {
@@ -191,7 +191,7 @@ func (y *yamlReader) value(parent, depth int, where compact) (n node, f *fault) 
 	for y.rest() {
 		at := y.pos
 		if !y.skip() || y.marker() || y.outside(parent, where) {
-			return y.finish(p, scalar(kindNull, at, ""), depth)
+			return y.finish(p, Scalar(Null, at, ""), depth)
 		}
 		if f := y.tab(); f != nil {
 			return n, f
@@ -224,15 +224,15 @@ func (y *yamlReader) outside(parent int, where compact) bool {
 func (y *yamlReader) dash() bool { return y.peek() == '-' && ends(y.at(y.pos+1)) }
 
 // tab refuses a tab before the content of this line.
-func (y *yamlReader) tab() *fault {
+func (y *yamlReader) tab() *Fault {
 	if i := bytes.IndexByte(y.src[y.lineStart:y.pos], '\t'); i >= 0 {
-		return malformed(y.lineStart+i, "a tab indents this line").hinted("YAML indents with spaces")
+		return Malformed(y.lineStart+i, "a tab indents this line").WithHint("YAML indents with spaces")
 	}
 	return nil
 }
 
 // properties reads anchors and tags; fresh says that there were none.
-func (y *yamlReader) properties() (p properties, fresh bool, f *fault) {
+func (y *yamlReader) properties() (p properties, fresh bool, f *Fault) {
 	y.blanks()
 	p = properties{at: y.pos}
 	for {
@@ -269,9 +269,9 @@ func flowIndicator(c byte) bool {
 }
 
 // merge joins the properties before a line's end with those after it.
-func merge(p, q properties) (properties, *fault) {
+func merge(p, q properties) (properties, *Fault) {
 	if p.anchor != "" && q.anchor != "" || p.tag != "" && q.tag != "" {
-		return p, malformed(q.at, "a second anchor or tag for one value")
+		return p, Malformed(q.at, "a second anchor or tag for one value")
 	}
 	if q.anchor != "" {
 		p.anchor = q.anchor
@@ -283,11 +283,11 @@ func merge(p, q properties) (properties, *fault) {
 }
 
 // content reads the node that starts here.
-func (y *yamlReader) content(p properties, parent, depth int, where compact, fresh bool) (n node, f *fault) {
+func (y *yamlReader) content(p properties, parent, depth int, where compact, fresh bool) (n Node, f *Fault) {
 	switch c := y.peek(); {
 	case y.dash():
 		if where == noCollections || !fresh {
-			return n, y.fault("a list does not begin on this line").hinted("put its first `-` on a line of its own")
+			return n, y.fault("a list does not begin on this line").WithHint("put its first `-` on a line of its own")
 		}
 		n, f = y.list(y.column(), depth)
 	case c == '?' && ends(y.at(y.pos+1)):
@@ -299,11 +299,11 @@ func (y *yamlReader) content(p properties, parent, depth int, where compact, fre
 	default:
 		if y.isKey() {
 			if where == noCollections {
-				return n, y.fault("a second `: ` on this line").hinted(
+				return n, y.fault("a second `: ` on this line").WithHint(
 					"quote the value if the colon is a part of it, or put the field on a line of its own")
 			}
 			if !fresh {
-				return n, y.fault("an anchor or tag stands before a field name").hinted("put it on the line above")
+				return n, y.fault("an anchor or tag stands before a field name").WithHint("put it on the line above")
 			}
 			n, f = y.object(y.column(), depth)
 			break
@@ -315,7 +315,7 @@ func (y *yamlReader) content(p properties, parent, depth int, where compact, fre
 			at := y.pos
 			var s string
 			if s, f = y.quoted(); f == nil {
-				n = scalar(kindString, at, s)
+				n = Scalar(String, at, s)
 			}
 		default:
 			return y.plainNode(p, parent, depth)
@@ -328,14 +328,14 @@ func (y *yamlReader) content(p properties, parent, depth int, where compact, fre
 }
 
 // plainNode reads a plain scalar and resolves it, as its tag says if it has one.
-func (y *yamlReader) plainNode(p properties, parent, depth int) (n node, f *fault) {
+func (y *yamlReader) plainNode(p properties, parent, depth int) (n Node, f *Fault) {
 	at := y.pos
 	s, f := y.plain(parent, false)
 	if f != nil {
 		return n, f
 	}
 	if p.tag != "" {
-		return y.finish(p, scalar(kindString, at, s), depth)
+		return y.finish(p, Scalar(String, at, s), depth)
 	}
 	if n, f = resolve(at, s); f != nil {
 		return n, f
@@ -344,21 +344,21 @@ func (y *yamlReader) plainNode(p properties, parent, depth int) (n node, f *faul
 }
 
 // finish applies the tag, counts the node and remembers its anchor.
-func (y *yamlReader) finish(p properties, n node, depth int) (node, *fault) {
+func (y *yamlReader) finish(p properties, n Node, depth int) (Node, *Fault) {
 	if p.tag != "" {
-		var f *fault
+		var f *Fault
 		if n, f = retag(p, n); f != nil {
 			return n, f
 		}
 	}
-	if len(n.kids) == 0 { // collections have been counted as they grew
-		if err := y.tally.add(&n, depth); err != nil {
-			return n, tooLarge(int(n.at), err)
+	if len(n.Kids) == 0 { // collections have been counted as they grew
+		if err := y.tally.Add(&n, depth); err != nil {
+			return n, TooLarge(int(n.At), err)
 		}
 	}
 	if p.anchor != "" {
 		if y.anchors == nil {
-			y.anchors = map[string]node{}
+			y.anchors = map[string]Node{}
 		}
 		y.anchors[p.anchor] = n
 	}
@@ -366,18 +366,18 @@ func (y *yamlReader) finish(p properties, n node, depth int) (node, *fault) {
 }
 
 // alias shares what its anchor names, and counts all of it again.
-func (y *yamlReader) alias(p properties, depth int) (n node, f *fault) {
+func (y *yamlReader) alias(p properties, depth int) (n Node, f *Fault) {
 	at := y.pos
 	name := y.word()[1:]
 	if p.anchor != "" || p.tag != "" {
-		return n, malformed(at, "an alias takes no anchor and no tag")
+		return n, Malformed(at, "an alias takes no anchor and no tag")
 	}
 	n, ok := y.anchors[name]
 	if !ok {
-		return n, malformed(at, "no anchor &%s stands above this alias", name).hinted("%s", suggest(name, slices.Sorted(maps.Keys(y.anchors))))
+		return n, Malformed(at, "no anchor &%s stands above this alias", name).WithHint("%s", Suggest(name, slices.Sorted(maps.Keys(y.anchors))))
 	}
-	if err := y.tally.add(&n, depth); err != nil {
-		return n, tooLarge(at, err)
+	if err := y.tally.Add(&n, depth); err != nil {
+		return n, TooLarge(at, err)
 	}
 	return n, nil
 }

@@ -1,4 +1,4 @@
-package definition
+package expr
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/perdure/perdure/definition/internal/text"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
@@ -16,84 +17,74 @@ type root uint8
 
 const (
 	rootInput  root = iota
-	rootJob         // id, key, type, labels
-	rootStep        // steps.NAME.output
-	rootOutput      // these three in an undo only
-	rootKey
-	rootDoKey
+	RootJob         // id, key, type, labels
+	RootStep        // steps.NAME.output
+	RootOutput      // these three in an undo only
+	RootKey
+	RootDoKey
 )
 
-var roots = map[string]root{"input": rootInput, "job": rootJob, "steps": rootStep, "output": rootOutput, "key": rootKey, "doKey": rootDoKey}
+var rootsByName = map[string]root{"input": rootInput, "job": RootJob, "steps": RootStep, "output": RootOutput, "key": RootKey, "doKey": RootDoKey}
 
-var rootNames = []string{"input", "job", "steps", "output", "key", "doKey"}
+var RootNames = []string{"input", "job", "steps", "output", "key", "doKey"}
 
-// path is a reference such as input.legs[0].city: a root, and what is picked from it. It is read
+// Path is a reference such as input.legs[0].city: a root, and what is picked from it. It is read
 // from the raw JSON, so that what it finds keeps its digits.
-type path struct {
-	root root
-	step string // rootStep: whose output
-	pick []pick
-	at   int // byte offset in the expression
+type Path struct {
+	Root      root
+	Step      string // rootStep: whose output
+	Selectors []Selector
+	At        int // byte offset in the expression
 }
 
-// pick is one member or entry.
-type pick struct {
-	name     string
+// Selector is one member or entry.
+type Selector struct {
+	Name     string
 	index    int
-	list     bool // an entry by index, from the end if negative; else a member by name
+	List     bool // an entry by index, from the end if negative; else a member by name
 	optional bool // ?. : null where there is none
 }
 
-func (p *path) String() string { return p.upto(len(p.pick)) }
+func (p *Path) String() string { return p.upto(len(p.Selectors)) }
 
 // upto writes the path with its first n picks.
-func (p *path) upto(n int) string {
+func (p *Path) upto(n int) string {
 	var b strings.Builder
-	b.WriteString(rootNames[p.root])
-	if p.root == rootStep {
-		b.WriteString("." + p.step + ".output")
+	b.WriteString(RootNames[p.Root])
+	if p.Root == RootStep {
+		b.WriteString("." + p.Step + ".output")
 	}
-	for _, k := range p.pick[:n] {
+	for _, k := range p.Selectors[:n] {
 		switch {
-		case k.list:
+		case k.List:
 			b.WriteString("[" + strconv.Itoa(k.index) + "]")
-		case identifier(k.name):
-			b.WriteString("." + k.name)
+		case text.IsIdentifier(k.Name):
+			b.WriteString("." + k.Name)
 		default:
-			b.WriteString("[" + strconv.Quote(k.name) + "]")
+			b.WriteString("[" + strconv.Quote(k.Name) + "]")
 		}
 	}
 	return b.String()
 }
 
 // early says that what it refers to is known when a job is submitted.
-func (p *path) early() bool {
-	return p.root == rootInput || p.root == rootJob && len(p.pick) > 0 && p.pick[0].name != "id"
-}
-
-func identifier(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if c != '_' && (c|0x20 < 'a' || c|0x20 > 'z') && (i == 0 || c < '0' || c > '9') {
-			return false
-		}
-	}
-	return s != ""
+func (p *Path) early() bool {
+	return p.Root == rootInput || p.Root == RootJob && len(p.Selectors) > 0 && p.Selectors[0].Name != "id"
 }
 
 // parsePath reads an expression that is nothing but a path; ok is false for any other.
-func parsePath(src string) (p path, ok bool) {
+func parsePath(src string) (p Path, ok bool) {
 	i := 0
 	word := func() string {
 		start := i
-		for i < len(src) && identifier("_"+src[i:i+1]) {
+		for i < len(src) && text.IsIdentifier("_"+src[i:i+1]) {
 			i++
 		}
 		return src[start:i]
 	}
-	p.root, ok = roots[word()]
+	p.Root, ok = rootsByName[word()]
 	for ok && i < len(src) {
-		k := pick{}
+		k := Selector{}
 		if strings.HasPrefix(src[i:], "?.") {
 			k.optional = true
 			i++
@@ -101,8 +92,8 @@ func parsePath(src string) (p path, ok bool) {
 		switch {
 		case src[i] == '.' && !strings.HasPrefix(src[i:], ".["):
 			i++
-			k.name = word()
-			ok = identifier(k.name)
+			k.Name = word()
+			ok = text.IsIdentifier(k.Name)
 		case src[i] == '[' || k.optional:
 			if k.optional {
 				i++
@@ -111,12 +102,12 @@ func parsePath(src string) (p path, ok bool) {
 			if end < 2 {
 				return p, false
 			}
-			k.list, k.name, k.index, ok = bracket(src[i+1 : i+end])
+			k.List, k.Name, k.index, ok = bracket(src[i+1 : i+end])
 			i += end + 1
 		default:
 			return p, false
 		}
-		p.pick = append(p.pick, k)
+		p.Selectors = append(p.Selectors, k)
 	}
 	return p, ok && p.takeStep()
 }
@@ -134,92 +125,92 @@ func bracket(s string) (list bool, name string, index int, ok bool) {
 }
 
 // takeStep takes NAME.output off a path that begins with steps; false if it has no such shape.
-func (p *path) takeStep() bool {
-	if p.root != rootStep {
+func (p *Path) takeStep() bool {
+	if p.Root != RootStep {
 		return true
 	}
-	if len(p.pick) < 2 || p.pick[0].list || p.pick[0].optional || p.pick[1].name != "output" || p.pick[1].list || p.pick[1].optional {
+	if len(p.Selectors) < 2 || p.Selectors[0].List || p.Selectors[0].optional || p.Selectors[1].Name != "output" || p.Selectors[1].List || p.Selectors[1].optional {
 		return false
 	}
-	p.step, p.pick = p.pick[0].name, p.pick[2:]
+	p.Step, p.Selectors = p.Selectors[0].Name, p.Selectors[2:]
 	return true
 }
 
 // find looks the path up. What is not there is an error, or null where the path or the caller
 // (lax: the left side of ??) says that it may be missing.
-func (p *path) find(v *view, lax bool) (json.RawMessage, error) {
+func (p *Path) find(v *Evaluator, lax bool) (json.RawMessage, error) {
 	raw, pick, err := p.start(v.scope)
 	if err != nil {
 		return nil, err
 	}
-	done := len(p.pick) - len(pick)
+	done := len(p.Selectors) - len(pick)
 	for i := range pick {
 		k := &pick[i]
-		raw = trimSpace(raw)
+		raw = text.TrimSpace(raw)
 		if string(raw) == "null" && (k.optional || lax) {
-			return null, nil
+			return jsonNull, nil
 		}
-		next, err := v.pick(raw, k)
+		next, err := v.selectFrom(raw, k)
 		switch {
 		case err == nil:
 			raw = next
 		case !errors.Is(err, errNothing) && !errors.Is(err, errKind): // the work is used up, or the call has ended
 			return nil, err
 		case k.optional || lax:
-			return null, nil
+			return jsonNull, nil
 		default:
 			return nil, p.missing(done+i, raw, err)
 		}
 	}
-	return trimSpace(raw), nil
+	return text.TrimSpace(raw), nil
 }
 
-var null = json.RawMessage("null")
+var jsonNull = json.RawMessage("null")
 
 // start returns the JSON of the root, and the remaining picks. An output that the scope does not have was not loaded:
 // it is an error, never null.
-func (p *path) start(s *kernel.Scope) (json.RawMessage, []pick, error) {
-	switch p.root {
+func (p *Path) start(s *kernel.Scope) (json.RawMessage, []Selector, error) {
+	switch p.Root {
 	case rootInput:
-		return orNull(s.Input), p.pick, nil
-	case rootStep:
-		return loaded(s.Outputs[p.step], p)
-	case rootOutput:
+		return orNull(s.Input), p.Selectors, nil
+	case RootStep:
+		return loaded(s.Outputs[p.Step], p)
+	case RootOutput:
 		return loaded(s.Output, p)
-	case rootKey:
-		return appendString(nil, s.Key), p.pick, nil
-	case rootDoKey:
-		return appendString(nil, s.DoKey), p.pick, nil
+	case RootKey:
+		return text.AppendString(nil, s.Key), p.Selectors, nil
+	case RootDoKey:
+		return text.AppendString(nil, s.DoKey), p.Selectors, nil
 	}
 	raw, pick := p.ofJob(s.Job)
 	return raw, pick, nil
 }
 
-func loaded(output json.RawMessage, p *path) (json.RawMessage, []pick, error) {
+func loaded(output json.RawMessage, p *Path) (json.RawMessage, []Selector, error) {
 	if len(output) == 0 {
 		return nil, nil, fmt.Errorf("%s is not loaded", p.upto(0))
 	}
-	return output, p.pick, nil
+	return output, p.Selectors, nil
 }
 
-func (p *path) ofJob(j *kernel.Job) (json.RawMessage, []pick) {
-	if len(p.pick) > 0 {
-		switch p.pick[0].name {
+func (p *Path) ofJob(j *kernel.Job) (json.RawMessage, []Selector) {
+	if len(p.Selectors) > 0 {
+		switch p.Selectors[0].Name {
 		case "id":
-			return appendString(nil, j.ID.String()), p.pick[1:]
+			return text.AppendString(nil, j.ID.String()), p.Selectors[1:]
 		case "key":
-			return appendString(nil, j.Key), p.pick[1:]
+			return text.AppendString(nil, j.Key), p.Selectors[1:]
 		case "type":
-			return appendString(nil, j.Type), p.pick[1:]
+			return text.AppendString(nil, j.Type), p.Selectors[1:]
 		case "labels":
-			return labels(j), p.pick[1:]
+			return labels(j), p.Selectors[1:]
 		}
 	}
-	b := appendString([]byte(`{"id":`), j.ID.String())
-	b = appendString(append(b, `,"key":`...), j.Key)
+	b := text.AppendString([]byte(`{"id":`), j.ID.String())
+	b = text.AppendString(append(b, `,"key":`...), j.Key)
 	b = append(append(b, `,"labels":`...), labels(j)...)
-	b = appendString(append(b, `,"type":`...), j.Type)
-	return append(b, '}'), p.pick
+	b = text.AppendString(append(b, `,"type":`...), j.Type)
+	return append(b, '}'), p.Selectors
 }
 
 func labels(j *kernel.Job) json.RawMessage {
@@ -233,7 +224,7 @@ func labels(j *kernel.Job) json.RawMessage {
 
 func orNull(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 {
-		return null
+		return jsonNull
 	}
 	return raw
 }
@@ -244,33 +235,33 @@ var (
 )
 
 // missing says why pick i found nothing in raw.
-func (p *path) missing(i int, raw json.RawMessage, why error) error {
-	whole, k := p.upto(i), p.pick[i]
+func (p *Path) missing(i int, raw json.RawMessage, why error) error {
+	whole, k := p.upto(i), p.Selectors[i]
 	if string(raw) == "null" {
-		if p.root == rootInput && i == 0 {
+		if p.Root == rootInput && i == 0 {
 			return fmt.Errorf("%s: the job has no input", p)
 		}
 		return fmt.Errorf("%s is null; write ?. for what may be missing", whole)
 	}
 	if errors.Is(why, errKind) {
 		want := "a list"
-		if !k.list {
+		if !k.List {
 			want = "an object"
 		}
 		return fmt.Errorf("%s is %s, not %s", whole, kindOf(raw), want)
 	}
-	if k.list {
+	if k.List {
 		n := 0
-		walk(raw, func(_, _ []byte) { n++ })
+		text.Walk(raw, func(_, _ []byte) { n++ })
 		return fmt.Errorf("no entry [%d] in %s; it has %d", k.index, whole, n)
 	}
 	var names []string
-	walk(raw, func(name, _ []byte) {
+	text.Walk(raw, func(name, _ []byte) {
 		if len(names) < 100 {
-			names = append(names, unquote(name))
+			names = append(names, text.Unquote(name))
 		}
 	})
-	return noField(k.name, whole, names)
+	return noField(k.Name, whole, names)
 }
 
 // noField is the error for a name that an object does not have.
@@ -286,18 +277,18 @@ func noField(name, whole string, names []string) error {
 	return fmt.Errorf("no field %s in %s; there are %s", name, whole, strings.Join(names, ", "))
 }
 
-func kindOf(raw json.RawMessage) kind {
+func kindOf(raw json.RawMessage) text.Kind {
 	switch raw[0] {
 	case '{':
-		return kindObject
+		return text.Object
 	case '[':
-		return kindList
+		return text.List
 	case '"':
-		return kindString
+		return text.String
 	case 't', 'f':
-		return kindBool
+		return text.Bool
 	case 'n':
-		return kindNull
+		return text.Null
 	}
-	return kindNumber
+	return text.Number
 }
