@@ -12,12 +12,11 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// param is one parameter of a built-in agent. The table serves the check, the suggestions and the
-// schema.
+// param is one parameter of a built-in agent. The table is used for checks, for suggestions and for the schema.
 type param struct {
 	name     string
 	required bool
-	check    func(c *inputCheck, n *text.Node, p *text.Pointer) // of a value that is known
+	check    func(c *inputCheck, n *text.Node, p *text.Pointer) // checks a value that is known
 	schema   string
 	doc      string
 }
@@ -26,28 +25,28 @@ type param struct {
 var builtins = map[string][]param{
 	"http": {
 		{"url", true, checkURL, `{"type":"string","examples":["https://shop.example/orders"]}`, "http or https, absolute."},
-		{"method", false, checkMethod, `{"type":"string","default":"GET"}`, "The method."},
-		{"query", false, checkValues, `{"$ref":"#/$defs/values"}`, "Added to the query of the url."},
+		{"method", false, checkMethod, `{"type":"string","default":"GET"}`, "The HTTP method."},
+		{"query", false, checkValues, `{"$ref":"#/$defs/values"}`, "Parameters that are added to the query of the URL."},
 		{"headers", false, checkHeaders, `{"$ref":"#/$defs/values"}`, "Request headers. null leaves out a header that the agent sends by itself, such as Idempotency-Key."},
 		{"body", false, nil, `true`, "JSON; a string is sent as text."},
 		{"expect", false, checkExpect, `{"type":"object","additionalProperties":false,"properties":{"done":{"$ref":"#/$defs/statuses"},"failed":{"$ref":"#/$defs/statuses"},"rejected":{"$ref":"#/$defs/statuses"}}}`,
-			"Which statuses mean what, where the defaults do not fit."},
-		{"followRedirects", false, checkRedirects, `{"anyOf":[{"type":"integer","minimum":0,"maximum":10},{"$ref":"#/$defs/expression"}],"default":0}`, "How many redirects are followed."},
+			"The statuses that mean done, failed or rejected, where the defaults do not fit."},
+		{"followRedirects", false, checkRedirects, `{"anyOf":[{"type":"integer","minimum":0,"maximum":10},{"$ref":"#/$defs/expression"}],"default":0}`, "The number of redirects that are followed."},
 	},
 	"shell": {
-		{"command", true, checkCommand, `{"anyOf":[{"type":"array","minItems":1},{"$ref":"#/$defs/expression"}],"examples":[["./ship.sh","${job.key}"]]}`, "The program and its arguments; no shell in between."},
-		{"dir", false, checkText, `{"type":"string"}`, "Where it runs."},
-		{"env", false, checkEnv, `{"$ref":"#/$defs/values"}`, "Added to the environment."},
-		{"stdin", false, nil, `true`, "A string as it is, anything else as JSON."},
-		{"rejectedCodes", false, checkCodes, `{"anyOf":[{"type":"array","items":{"anyOf":[{"type":"integer","minimum":1,"maximum":255},{"$ref":"#/$defs/expression"}]}},{"$ref":"#/$defs/expression"}]}`, "Exit codes that mean: pointless to try again."},
+		{"command", true, checkCommand, `{"anyOf":[{"type":"array","minItems":1},{"$ref":"#/$defs/expression"}],"examples":[["./ship.sh","${job.key}"]]}`, "The program and its arguments. There is no shell in between."},
+		{"dir", false, checkText, `{"type":"string"}`, "The directory in which the program runs."},
+		{"env", false, checkEnv, `{"$ref":"#/$defs/values"}`, "Variables that are added to the environment."},
+		{"stdin", false, nil, `true`, "Standard input: a string as it is, any other value as JSON."},
+		{"rejectedCodes", false, checkCodes, `{"anyOf":[{"type":"array","items":{"anyOf":[{"type":"integer","minimum":1,"maximum":255},{"$ref":"#/$defs/expression"}]}},{"$ref":"#/$defs/expression"}]}`, "Exit codes after which the run is not tried again."},
 	},
 	"sleep": {
-		{"for", false, checkFor, `{"type":"string","examples":["15m","${input.pause}"]}`, "How long: a duration."},
-		{"until", false, checkUntil, `{"type":"string","examples":["2031-01-01T08:00:00Z"]}`, "Until when: a time as in RFC 3339."},
+		{"for", false, checkFor, `{"type":"string","examples":["15m","${input.pause}"]}`, "A duration."},
+		{"until", false, checkUntil, `{"type":"string","examples":["2031-01-01T08:00:00Z"]}`, "A time as in RFC 3339."},
 	},
 	"approval": {
-		{"role", false, checkText, `{"type":"string"}`, "Who may decide."},
-		{"message", false, checkText, `{"type":"string"}`, "What is asked of them."},
+		{"role", false, checkText, `{"type":"string"}`, "The user role that may decide."},
+		{"message", false, checkText, `{"type":"string"}`, "The question that is shown."},
 	},
 }
 
@@ -57,15 +56,14 @@ type inputCheck struct {
 	strings expr.Templates
 }
 
-// builtin checks a step of one of the built-in agents. What cannot be evaluated yet is checked by
-// name alone.
-func (d *decoder) builtin(s *kernel.StepDefinition, src *stepSource, made, undone expr.Templates) {
+// builtin checks a step of a built-in agent. Of a parameter whose value is not known yet, only the name is checked.
+func (d *decoder) builtin(s *kernel.StepDefinition, src *stepSource, do, undo expr.Templates) {
 	form := formOf(s.Agent)
 	if form != kernel.ByAgent {
 		d.checkNoAgentFields(s, src, form)
 	}
 	if params, ok := builtins[s.Agent]; ok {
-		c := inputCheck{d, made}
+		c := inputCheck{d, do}
 		c.with(s.Agent, params, src.with, src.pointer.Member("with"), src.at)
 		if form == kernel.BySleep {
 			c.sleep(src)
@@ -87,12 +85,12 @@ func (d *decoder) builtin(s *kernel.StepDefinition, src *stepSource, made, undon
 		d.Add(p, src.undoAt, "the undo of agent %s needs a `with` of its own", agent).
 			WithHint("the input of the do run would do the same again")
 	default:
-		c := inputCheck{d, undone}
+		c := inputCheck{d, undo}
 		c.with(agent, builtins[agent], src.undo, p.Member("with"), src.undo.At)
 	}
 }
 
-// checkNoAgentFields refuses what has no meaning for a step that no agent runs.
+// checkNoAgentFields refuses fields that have no meaning for a step that no agent runs.
 func (d *decoder) checkNoAgentFields(s *kernel.StepDefinition, src *stepSource, form kernel.StepForm) {
 	none := []string{"undo", "retry", "action", "limits"}
 	if form == kernel.BySleep {
@@ -105,7 +103,7 @@ func (d *decoder) checkNoAgentFields(s *kernel.StepDefinition, src *stepSource, 
 	}
 }
 
-// with checks names, and the values that are known.
+// with checks the names of parameters, and the values that are known.
 func (c *inputCheck) with(agent string, params []param, n *text.Node, p *text.Pointer, at int32) {
 	if n == nil {
 		n = &text.Node{Kind: text.Object, At: at}
@@ -142,7 +140,7 @@ func (c *inputCheck) with(agent string, params []param, n *text.Node, p *text.Po
 	}
 }
 
-// value is n, evaluated where it is a template that can be.
+// value returns n, or its value if it is a template whose value is known already. False: the value is not known.
 func (c *inputCheck) value(n *text.Node, p *text.Pointer) (*text.Node, bool) {
 	if _, ok := c.strings[n]; !ok {
 		return n, true
@@ -151,7 +149,7 @@ func (c *inputCheck) value(n *text.Node, p *text.Pointer) (*text.Node, bool) {
 	return &v, ok
 }
 
-// each goes through the entries of a list whose values are known.
+// each calls f for the entries of a list whose values are known.
 func (c *inputCheck) each(n *text.Node, p *text.Pointer, want string, f func(v *text.Node, p *text.Pointer)) {
 	if n.Kind != text.List {
 		c.d.mismatch(n, p, want)
@@ -223,14 +221,14 @@ func checkMethod(c *inputCheck, n *text.Node, p *text.Pointer) {
 	}
 }
 
-// token is RFC 9110's: what methods and header names are made of.
+// token reports whether s is a token of RFC 9110, as methods and names of headers are.
 func token(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
 		return r <= ' ' || r >= 0x7F || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
 	})
 }
 
-// checkValues takes an object of scalars, or lists of them.
+// checkValues accepts an object of scalars and of lists of scalars.
 func checkValues(c *inputCheck, n *text.Node, p *text.Pointer) {
 	if n.Kind != text.Object {
 		c.d.mismatch(n, p, "an object of values by name")
@@ -255,7 +253,7 @@ func checkValues(c *inputCheck, n *text.Node, p *text.Pointer) {
 	}
 }
 
-// reserved are headers that belong to the transport or to Perdure.
+// reserved are the headers that the transport or Perdure sets.
 var reserved = []string{"connection", "content-length", "transfer-encoding", "trailer", "upgrade", "te", "keep-alive", "proxy-connection"}
 
 func checkHeaders(c *inputCheck, n *text.Node, p *text.Pointer) {

@@ -10,19 +10,19 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// isJobValue says that a job of a batch may have a field of its own.
+// isJobValue reports whether a field is a value of the one job, which a job of a batch may have for itself.
 func isJobValue(name string) bool {
 	return name == "key" || name == "priority" || name == "labels" || name == "input"
 }
 
 var valueFields = slices.DeleteFunc(slices.Clone(jobFields), func(f field) bool { return !isJobValue(f.name) })
 
-// ParseAll makes a plan of each of jobs, or says why not: of two at the same index, one is nil. Each is a
-// definition in JSON; or, where there is a base, the values of one job of that definition, which replace
-// those that it has. A base that cannot be read is an error of every job.
+// ParseAll makes a plan of each job, or returns why not: of the plan and the error at an index, one is nil. Without a base,
+// each job is a definition in JSON. With a base, which is a definition in JSON, each job is an object of the values that
+// it has in place of those of the base. A base that cannot be read is the error of every job.
 //
-// Errors are those of Parse, with pointers into the one definition and no lines: as a whole text nobody
-// has seen it. stop is as in Options, and may be nil.
+// Errors are those of Parse. They have pointers into the definition of the job, and no lines, because the caller has not
+// seen that definition as one text. stop is as in Options, and may be nil.
 func (c *Compiler) ParseAll(base []byte, jobs []json.RawMessage, stop func() error) ([]*kernel.Plan, []error) {
 	plans, errs := make([]*kernel.Plan, len(jobs)), make([]error, len(jobs))
 	b := &batch{c: c, budget: newBudget(stop)}
@@ -37,7 +37,7 @@ func (c *Compiler) ParseAll(base []byte, jobs []json.RawMessage, stop func() err
 	return plans, errs
 }
 
-// batch makes the plans of many jobs. A definition that they have in common is read once.
+// batch makes the plans of many jobs. The definition that they have in common, the base, is read once.
 type batch struct {
 	c      *Compiler
 	budget *kernel.Budget
@@ -50,7 +50,7 @@ type batch struct {
 	memo         *memo
 	memoSearched bool
 
-	// Used for one job after the other: no plan keeps anything of them.
+	// Used for one job after the other. No plan keeps a reference to them.
 	reader text.JSONReader
 	job    text.Node // the values of the job
 	d      decoder
@@ -58,7 +58,7 @@ type batch struct {
 
 const definitionIs = "a definition is an object with a type and steps"
 
-// planStandalone makes the plan of a job that is written out.
+// planStandalone makes the plan of a job without a base.
 func (b *batch) planStandalone(job json.RawMessage) (*kernel.Plan, error) {
 	doc, f := b.object(job, definitionIs)
 	if f != nil {
@@ -68,7 +68,7 @@ func (b *batch) planStandalone(job json.RawMessage) (*kernel.Plan, error) {
 	return plan, cmp.Or(err, refusal(found...))
 }
 
-// readBase reads the definition that the jobs have in common.
+// readBase reads the base.
 func (b *batch) readBase(base []byte) {
 	n, f := b.object(base, definitionIs)
 	if f != nil {
@@ -81,7 +81,7 @@ func (b *batch) readBase(base []byte) {
 	b.memo = b.c.memos.of(b.commonText)
 }
 
-// planMerged makes the plan of the job that has these values.
+// planMerged makes the plan of the base with the values of one job.
 func (b *batch) planMerged(values json.RawMessage) (*kernel.Plan, error) {
 	if b.err != nil {
 		return nil, b.err
@@ -98,8 +98,8 @@ func (b *batch) planMerged(values json.RawMessage) (*kernel.Plan, error) {
 	return b.planWhole()
 }
 
-// mergeValues puts the values of a job in place of the base's. They stand where those stood, so that faults keep
-// an order.
+// mergeValues sets the values of a job in place of those of the base. They get the places of those, so that faults have an
+// order.
 func (b *batch) mergeValues(values json.RawMessage) []*text.Fault {
 	given, f := b.object(values, "the values of a job are an object")
 	if f != nil {
@@ -123,8 +123,7 @@ func (b *batch) mergeValues(values json.RawMessage) []*text.Fault {
 	return wrong.List
 }
 
-// planWhole makes the plan of a job with nothing known, and looks what is known after the first of which that
-// can be said.
+// planWhole makes the plan of a job without a memo. After the first job without a fault it looks for the memo of the base.
 func (b *batch) planWhole() (*kernel.Plan, error) {
 	doc := b.base.Merged(&b.job)
 	if err := new(text.Tally).Add(&doc, 0); err != nil {
@@ -140,8 +139,8 @@ func (b *batch) planWhole() (*kernel.Plan, error) {
 	return plan, nil
 }
 
-// findMemo finds what is known of the base once a job of it was found without fault. Nothing was remembered of
-// one whose key or priority is computed: it is made once more without them.
+// findMemo finds the memo of the base, after a job of it was compiled without a fault. A job whose key or priority is
+// computed leaves no memo. Then the base is compiled once more without them.
 func (b *batch) findMemo(doc *text.Node) {
 	b.memoSearched = true
 	if commonText(doc) == nil {
@@ -151,7 +150,7 @@ func (b *batch) findMemo(doc *text.Node) {
 	b.memo = b.c.memos.of(b.commonText)
 }
 
-// object reads one object in JSON; what says that it has to be one.
+// object reads one object in JSON. what is the message if it is another kind of value.
 func (b *batch) object(data []byte, what string) (text.Node, *text.Fault) {
 	data = bytes.TrimPrefix(data, text.ByteOrderMark)
 	if f := text.Check(data); f != nil {
@@ -165,7 +164,7 @@ func (b *batch) object(data []byte, what string) (text.Node, *text.Fault) {
 	return n, f
 }
 
-// refusal is what faults amount to in a text that nobody has seen as it was read; nil if there are none.
+// refusal returns faults as an error without lines, or nil if there are none.
 func refusal(found ...*text.Fault) error {
 	fs := text.Faults{List: found}
 	return withoutLines(fs.Err())

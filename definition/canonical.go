@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// normalize leaves out what a definition would mean anyway, so that equal meaning is equal bytes.
+// normalize removes what equals a default, so that definitions of equal meaning have equal bytes.
 func (d *decoder) normalize() {
 	def := d.def
 	if len(def.Labels) == 0 {
@@ -43,7 +43,7 @@ func normalizeStep(s *kernel.StepDefinition, job kernel.Ladder) {
 		s.Action = ""
 	}
 	within := perdure.Duration(perdure.DefaultCompleteWithin)
-	// An approval without completeWithin waits for ever; 5m is a word of its own there.
+	// An approval without completeWithin waits for ever: there, 5m is not the default.
 	if s.CompleteWithin == within && s.Agent != kernel.AgentApproval {
 		s.CompleteWithin = 0
 	}
@@ -105,7 +105,7 @@ func sameRetry(a, b perdure.Retry) bool {
 	return a.Attempts == b.Attempts && a.Backoff == b.Backoff && a.MaxBackoff == b.MaxBackoff && slices.Equal(a.NotOn, b.NotOn)
 }
 
-// plainLadder leaves out a last park, which every ladder that does not end has anyway.
+// plainLadder removes a last park: a ladder that does not end otherwise ends with it.
 func plainLadder(l kernel.Ladder) kernel.Ladder {
 	if n := len(l); n > 1 && l[n-1].Kind == kernel.RungPark {
 		return l[:n-1]
@@ -115,7 +115,7 @@ func plainLadder(l kernel.Ladder) kernel.Ladder {
 
 func isPark(l kernel.Ladder) bool { return len(l) == 1 && l[0].Kind == kernel.RungPark }
 
-// finish writes the canonical texts: the shape's, to be kept, and that of the whole, for its fingerprint.
+// finish writes the canonical text of the shape, which a store keeps, and hashes that of the whole job, its fingerprint.
 func (d *decoder) finish() *kernel.Plan {
 	plan := d.plan
 	common := *d.def
@@ -140,15 +140,15 @@ func (d *decoder) finish() *kernel.Plan {
 	return plan
 }
 
-// Canonical is the whole definition in canonical form: what it says beside the defaults, keys sorted and
-// numbers in the digits they came in. It can be submitted again, and is then the same job.
+// Canonical returns the whole definition in canonical form: without what equals a default, with sorted keys, and numbers
+// in the digits that they were given in. If it is submitted again, it is the same job.
 func Canonical(p *kernel.Plan) []byte {
 	def := *p.Definition
 	def.Key = literal(def.Key)
 	return appendDefinition(make([]byte, 0, len(p.Text)+len(def.Input)+256), &def, nil)
 }
 
-// CanonicalSize is the length of Canonical for a job of a shape. It does not need the job's input.
+// CanonicalSize returns the length of Canonical for a job of a shape. It does not need the job's input.
 func CanonicalSize(s *kernel.Shape, j *kernel.Job, inputBytes int) int {
 	def := kernel.Definition{Type: j.Type, Key: literal(j.Key), Priority: j.Priority, Labels: j.Labels}
 	size := len(appendValues(nil, &def)) + len(s.Text) - len(appendValues(nil, &kernel.Definition{Type: j.Type}))
@@ -163,13 +163,13 @@ func literal(key string) string { return strings.ReplaceAll(key, "${", "$${") }
 
 const inputField = `,"input":`
 
-// appendDefinition writes what json.Marshal(def) does, several times faster; order is that of the
-// steps, nil for their own. A test holds the two together.
+// appendDefinition writes what json.Marshal(def) writes, several times faster. order is the order of the steps; nil is that
+// of the definition. A test compares the two.
 func appendDefinition(b []byte, def *kernel.Definition, order []int) []byte {
 	return appendCommon(appendValues(b, def), def, order)
 }
 
-// appendValues writes the type and the four fields of the one job; appendCommon the rest.
+// appendValues writes the type and the four values of the one job; appendCommon writes the rest.
 func appendValues(b []byte, def *kernel.Definition) []byte {
 	b = append(b, `{"type":`...)
 	b = text.AppendString(b, def.Type)
@@ -306,7 +306,7 @@ func appendLadder(b []byte, l kernel.Ladder) []byte {
 	return b
 }
 
-// braced puts braces around the fields written since from; the first comma becomes the opening one.
+// braced puts braces around the fields that were written from there on. The first comma becomes the opening brace.
 func braced(b []byte, from int) []byte {
 	if len(b) == from {
 		return append(b, '{', '}')

@@ -7,13 +7,12 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// decoder makes a definition, and the plan of it, from one document's tree. It goes on after a fault,
-// so that one answer names all of them.
+// decoder makes the plan of one document. It goes on after a fault, so that one answer has all of them.
 type decoder struct {
 	text.Faults
 	programs *expr.Programs
 	opts     Options
-	stored   bool // as a store keeps it: no checks, no evaluation; the key is no template
+	stored   bool // the text of a store: it was checked before, nothing is evaluated, and its key is no template
 
 	def      *kernel.Definition
 	chain    bool
@@ -34,7 +33,7 @@ type decoder struct {
 	rest            []byte                // see memo
 }
 
-// stepSource is a step and the places it was read from.
+// stepSource has the nodes and places of a step.
 type stepSource struct {
 	at               int32
 	pointer          *text.Pointer
@@ -45,13 +44,13 @@ type stepSource struct {
 	node             *text.Node
 }
 
-// place is a name and where it stands.
+// place is a name and its place in the text.
 type place struct {
 	name string
 	at   int32
 }
 
-// decode is the whole way from tree to plan; nil if there were faults.
+// decode makes the plan, or returns nil if there were faults.
 func (d *decoder) decode(n *text.Node) *kernel.Plan {
 	if n.Kind != text.Object {
 		d.Add(nil, n.At, "a definition is an object with a type and steps, not %s", n.Kind)
@@ -112,7 +111,7 @@ func (d *decoder) job(n *text.Node) {
 	}
 }
 
-// value reads a field that one job has of its own; others are not its concern (see isValue).
+// value reads a value of the one job (see isJobValue). It ignores other fields.
 func (d *decoder) value(name string, v *text.Node) {
 	switch name {
 	case "key":
@@ -245,7 +244,7 @@ func (d *decoder) undo(n *text.Node, src *stepSource, p *text.Pointer) *perdure.
 	return u
 }
 
-// after reads the names of the steps that a step comes after: a list, or a single name.
+// after reads the names of the steps that a step comes after.
 func (d *decoder) after(n *text.Node, p *text.Pointer) []place {
 	if n.Kind != text.List {
 		d.mismatch(n, p, "a list of steps").WithHint("after: [reserve]")
@@ -262,7 +261,7 @@ func (d *decoder) after(n *text.Node, p *text.Pointer) []place {
 	return places
 }
 
-// limits reads the limits that a step needs permits of.
+// limits reads the limits of which a step needs permits.
 func (d *decoder) limits(n *text.Node, p *text.Pointer) []kernel.LimitUse {
 	if n.Kind != text.List {
 		d.mismatch(n, p, "a list of limits").WithHint("limits: [{name: ads-api, key: \"${input.account}\"}]")

@@ -11,17 +11,17 @@ import (
 	"github.com/perdure/perdure/definition/internal/text"
 )
 
-// environment is what the expressions of one place may refer to.
+// environment is what the expressions at one place may refer to. It is the expr.Environment of the templates there.
 type environment struct {
 	d        *decoder
 	step     int // index of the step; -1: the job itself
 	undo     bool
-	ancestry *ancestry // nil: not to be asked
+	ancestry *ancestry // nil: the graph has faults, and the order of steps is not checked
 }
 
-// expression compiles one ${…} of n, or all of its text where s covers it, checks what it refers to,
-// and evaluates it where it depends on the input alone: then its value is known. Nil if there were faults.
-func (d *decoder) expression(n *text.Node, p *text.Pointer, s expr.Span, truth bool, see *environment) (c *expr.Compiled, known json.RawMessage) {
+// expression compiles one ${…} of n, checks what it refers to, and evaluates it if it depends on the input alone: then its
+// value is known. It returns nil if there were faults.
+func (d *decoder) expression(n *text.Node, p *text.Pointer, s expr.Span, truth bool, env *environment) (c *expr.Compiled, known json.RawMessage) {
 	if d.expressionCount++; d.expressionCount > perdure.MaxExpressions && !d.stored {
 		if d.expressionCount == perdure.MaxExpressions+1 {
 			d.AddTooLarge(p, n.At, "more than %d expressions in one definition", perdure.MaxExpressions)
@@ -39,7 +39,7 @@ func (d *decoder) expression(n *text.Node, p *text.Pointer, s expr.Span, truth b
 		return c, nil
 	}
 	for i := range c.Paths {
-		if bad := see.check(&c.Paths[i]); bad != nil {
+		if bad := env.check(&c.Paths[i]); bad != nil {
 			bad.At = c.Paths[i].At
 			bad.Record(&d.Faults, n, p, s.At)
 			return nil, nil
@@ -68,7 +68,7 @@ func (s *environment) Compile(n *text.Node, p *text.Pointer, x expr.Span) (*expr
 	return s.d.expression(n, p, x, false, s)
 }
 
-// check says what is wrong with a reference; nil if nothing is.
+// check returns the fault of a reference, or nil.
 func (s *environment) check(p *expr.Path) *expr.Fault {
 	switch p.Root {
 	case expr.RootStep:
@@ -129,7 +129,7 @@ func (s *environment) checkStep(p *expr.Path) *expr.Fault {
 	return nil
 }
 
-// Steps adds the steps that an expression reads to those of a template.
+// Steps adds the steps whose outputs an expression reads to those of a template.
 func (s *environment) Steps(refs []int, c *expr.Compiled) []int {
 	for i := range c.Paths {
 		if c.Paths[i].Root != expr.RootStep {

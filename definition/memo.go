@@ -13,27 +13,28 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// A thousand jobs of one definition differ in key, priority, labels and input alone. What their common part
-// came to is remembered, so that only those four are read and checked again.
+// The jobs of one definition differ only in key, priority, labels and input. What the rest was compiled to is cached, so
+// that only those four values are read and checked again.
 
-// memo is what the common part of a definition came to, when it was found without fault.
+// memo is what the common part of a definition was compiled to, without a fault.
 type memo struct {
 	shape *kernel.Shape
 	early []evaluatedExpression
-	keys  []expr.Pieces // of limits, which are checked as they are filled in
-	rest  []byte        // of the canonical text with the steps in the order of their names: from after the values
+	keys  []expr.Pieces // of limits: each is evaluated and checked for each job
+	rest  []byte        // the canonical text after the values, with the steps in the order of their names
 }
 
-// evaluatedExpression is an expression that depends on the input alone: its errors are refusals.
+// evaluatedExpression is an expression that depends on the input alone. It is evaluated for each job, because its errors are
+// refusals.
 type evaluatedExpression struct {
 	expr  *expr.Expression
 	truth bool
 }
 
-// Bounds of the memory.
+// Bounds of the cache of memos.
 const (
 	maxMemos     = 1000
-	maxMemoBytes = 64 << 20 // of their texts and of what these are compiled to
+	maxMemoBytes = 64 << 20 // of the texts and of what they were compiled to
 	maxMemoText  = 1 << 20  // of one document, as it is estimated
 )
 
@@ -60,7 +61,7 @@ func (m *memos) keep(text []byte, k *memo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.byText[string(text)] != nil {
-		return // it was not to be made again from that, or two have compiled it
+		return // planFromMemo was not possible, or two goroutines have compiled it
 	}
 	size := len(text) + k.bytes()
 	if size > maxMemoBytes {
@@ -73,8 +74,8 @@ func (m *memos) keep(text []byte, k *memo) {
 	m.byText[string(text)], m.byShape[k.shape.ID] = k, k
 }
 
-// commonText writes what is not a value of the one job, as it stands; nil where that is too large to remember,
-// or where key or priority are computed.
+// commonText writes what is not a value of the one job, in the order of the text: the key of a memo. It returns nil if that
+// is too large to cache, or if the key or the priority is computed.
 func commonText(n *text.Node) []byte {
 	if n.Kind != text.Object || int(n.Bytes)+8*int(n.Size) > maxMemoText {
 		return nil
@@ -95,7 +96,7 @@ func commonText(n *text.Node) []byte {
 	return b
 }
 
-// appendAsIs is appendNode with members in the order in which they were written.
+// appendAsIs is text.AppendNode with members in the order of the text.
 func appendAsIs(b []byte, n *text.Node) []byte {
 	switch n.Kind {
 	case text.List:
@@ -115,8 +116,7 @@ func appendAsIs(b []byte, n *text.Node) []byte {
 	return text.AppendNode(b, n)
 }
 
-// planFromMemo makes the plan of one more job of a shape that is known. False where anything is wrong with it: then
-// the whole way tells what.
+// planFromMemo makes the plan of a job of a known shape. It returns false if there is a fault: decode then reports it.
 func (d *decoder) planFromMemo(n *text.Node, k *memo) (*kernel.Plan, bool) {
 	made := &struct {
 		plan kernel.Plan
@@ -128,7 +128,7 @@ func (d *decoder) planFromMemo(n *text.Node, k *memo) (*kernel.Plan, bool) {
 		d.value(n.Keys[i].Name, &n.Kids[i])
 	}
 	d.submission()
-	// Values that are filled in many times over could be too large together.
+	// Values that are filled in several times may be too large together.
 	if len(d.List) > 0 || (1+len(k.early))*len(def.Input) > perdure.MaxPayloadBytes/4 {
 		return nil, false
 	}
@@ -161,7 +161,7 @@ func (d *decoder) planFromMemo(n *text.Node, k *memo) (*kernel.Plan, bool) {
 	return &made.plan, true
 }
 
-// remember keeps what the document came to, if jobs of its kind can be made again from that.
+// remember caches what the document was compiled to, if plans of further jobs can be made from that.
 func (d *decoder) remember(memos *memos, text []byte, plan *kernel.Plan) {
 	for i := range plan.Steps {
 		s := &plan.Steps[i]
@@ -170,16 +170,16 @@ func (d *decoder) remember(memos *memos, text []byte, plan *kernel.Plan) {
 			_, known = builtins[s.Undo.Agent]
 		}
 		if known && len(d.evaluated) > 0 || s.Form != kernel.ByAgent {
-			return // agents of ours check their values, too
+			return // the values of built-in agents are checked, too
 		}
 	}
 	memos.keep(text, &memo{shape: plan.Shape, early: d.evaluated, keys: d.limitTexts, rest: d.rest})
 }
 
-// decoders are empty decoders, which With uses again: a decoder is large, and a plan keeps nothing of it.
+// decoders are empty decoders for With. A decoder is large, and no plan refers to it.
 var decoders = sync.Pool{New: func() any { return new(decoder) }}
 
-// Values are what one job has of its own.
+// Values are what the jobs of one definition may differ in.
 type Values struct {
 	Key      string
 	Priority int
@@ -187,8 +187,8 @@ type Values struct {
 	Input    json.RawMessage
 }
 
-// With makes the plan of another job of the same definition. It is the way to many jobs: of the definition
-// nothing is read or compiled again.
+// With makes the plan of another job of the same definition. It is fast, because nothing of the definition is read or
+// compiled again.
 func (c *Compiler) With(p *kernel.Plan, v Values) (*kernel.Plan, error) {
 	n := text.Scalar(text.Object, 0, "")
 	if v.Priority != 0 {

@@ -16,11 +16,11 @@ import (
 type Format uint8
 
 const (
-	YAML Format = iota // any number of documents; JSON is YAML, too
+	YAML Format = iota // any number of documents; accepts JSON as well
 	JSON               // one document; much faster
 )
 
-// FormatOf is the format of a file by its name: JSON for .json, YAML for all else.
+// FormatOf returns the format of a file by its name: JSON for .json, YAML for all others.
 func FormatOf(file string) Format {
 	if strings.HasSuffix(strings.ToLower(file), ".json") {
 		return JSON
@@ -28,7 +28,7 @@ func FormatOf(file string) Format {
 	return YAML
 }
 
-// Options change what a text says before it is checked.
+// Options change the values of a definition before it is checked.
 type Options struct {
 	Input      map[string]json.RawMessage // replaces fields of the input, or adds them
 	Key        string                     // replaces the key, and is no template
@@ -46,14 +46,14 @@ func newBudget(stop func() error) *kernel.Budget {
 	return &kernel.Budget{Work: callWork, Stop: stop}
 }
 
-// errCallBudget refuses a definition because the budget of its call is used up.
+// errCallBudget is the fault of a definition if the budget of its call is used up.
 func errCallBudget() *text.Fault {
 	return text.TooLarge(0, errors.New("the expressions of all definitions in this call take too much work")).
 		WithHint("submit fewer at once, or let an agent compute it")
 }
 
-// Compiler makes plans of definitions. It keeps definitions and expressions that it has compiled, up to a
-// bound in bytes. The zero value is ready; it is safe for concurrent use.
+// Compiler makes plans of definitions. It caches definitions and expressions that it has compiled, up to a bound in bytes.
+// The zero value is ready to use, and it is safe for concurrent use.
 type Compiler struct {
 	programs expr.Programs
 	memos    memos
@@ -61,15 +61,15 @@ type Compiler struct {
 
 var _ kernel.Compiler = (*Compiler)(nil)
 
-// Plan is a definition made ready to run: checked, and with its expressions compiled. It is immutable, and submitted by
-// Node.SubmitPlan, or in a transaction of your own by the SubmitTx of store/postgres or store/sqlite.
+// Plan is a definition that was checked, with its expressions compiled. It is immutable. Node.SubmitPlan submits it, and so
+// does SubmitTx of store/postgres or store/sqlite in a transaction of your own.
 type Plan = kernel.Plan
 
-// Parse reads the definitions in data, checks them, and evaluates what depends on their input alone.
-// There is at least one.
+// Parse reads the definitions in data, checks them, and evaluates what depends on their input alone. Without an error there
+// is at least one plan.
 //
-// The error is a *perdure.Error: malformed if data is not readable at all, tooLarge if it is over one
-// of perdure's bounds, invalid otherwise, with a FieldError for each fault up to 20 of a document.
+// The error is a *perdure.Error. Its code is malformed if data cannot be read, tooLarge if it exceeds one of the bounds of
+// package perdure, and invalid otherwise. It has a FieldError for each fault, and at most 20 of them.
 func Parse(data []byte, format Format, opts Options) ([]*Plan, error) {
 	return new(Compiler).Parse(data, format, opts)
 }
@@ -79,7 +79,7 @@ func FromDefinition(d perdure.Definable) (*Plan, error) {
 	return new(Compiler).FromDefinition(d)
 }
 
-// Parse is the function of that name, with the compiler's memory.
+// Parse is like the function Parse, and uses the caches of the compiler.
 func (c *Compiler) Parse(data []byte, format Format, opts Options) ([]*Plan, error) {
 	data = bytes.TrimPrefix(data, text.ByteOrderMark)
 	fs := text.Faults{Source: text.NewSource(data)}
@@ -112,7 +112,7 @@ func (c *Compiler) Parse(data []byte, format Format, opts Options) ([]*Plan, err
 	return plans, nil
 }
 
-// plan makes the plan of one document, or finds its faults. A non-nil error ended its evaluation early.
+// plan makes the plan of one document, or returns its faults. A non-nil error ended the evaluation.
 func (c *Compiler) plan(doc *text.Node, src text.Source, opts Options, budget *kernel.Budget) (*kernel.Plan, []*text.Fault, error) {
 	if budget.Err() != nil {
 		return nil, []*text.Fault{errCallBudget()}, nil
@@ -138,7 +138,7 @@ func (c *Compiler) plan(doc *text.Node, src text.Source, opts Options, budget *k
 	return plan, d.List, nil
 }
 
-// read makes trees of a text, after the checks that both formats need.
+// read reads the documents of a text.
 func read(data []byte, format Format) ([]text.Node, *text.Fault) {
 	if f := text.Check(data); f != nil {
 		return nil, f
@@ -153,8 +153,8 @@ func read(data []byte, format Format) ([]text.Node, *text.Fault) {
 	return text.ReadYAML(data)
 }
 
-// Compile makes a shape of the text that the store keeps. It was checked before it was stored, so that
-// only what would make no plan at all is refused here.
+// Compile makes a shape of the canonical text that a store keeps. That text was checked before it was stored, so that only
+// what makes a shape impossible is refused here.
 func (c *Compiler) Compile(stored []byte) (*kernel.Shape, error) {
 	n, f := text.ReadJSON(stored)
 	d := decoder{Faults: text.Faults{Source: text.NewSource(stored)}, programs: &c.programs, stored: true}
@@ -169,7 +169,7 @@ func (c *Compiler) Compile(stored []byte) (*kernel.Shape, error) {
 	return plan.Shape, nil
 }
 
-// FromDefinition is the function of that name, with the compiler's memory.
+// FromDefinition is like the function FromDefinition, and uses the caches of the compiler.
 func (c *Compiler) FromDefinition(d perdure.Definable) (*Plan, error) {
 	if d == nil {
 		return nil, perdure.Refuse(perdure.CodeInvalid, "there is no definition: it is nil")

@@ -141,7 +141,7 @@ func (d *decoder) states(n *text.Node, p *text.Pointer) *perdure.StateNames {
 	return s
 }
 
-// unknown records a field that there is not, or not yet.
+// unknown records a field that does not exist, or is not built yet.
 func (d *decoder) unknown(fields []field, what string, k text.Key, p *text.Pointer) {
 	names := make([]string, 0, len(fields))
 	for _, f := range fields {

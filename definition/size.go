@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// shapeBytes is about how much memory a shape keeps, so that caches of shapes can be bounded in bytes. A test compares
-// it with what the garbage collector counts.
+// shapeBytes estimates the memory of a shape, so that caches of shapes can be bounded in bytes. A test compares it with what
+// the garbage collector counts.
 func shapeBytes(s *kernel.Shape) int {
 	n := int(unsafe.Sizeof(*s)+unsafe.Sizeof(*s.Common)) + cap(s.Text) + indexBytes*len(s.Index)
 	for i := range s.Steps {
@@ -59,7 +59,7 @@ func retryBytes(r *perdure.Retry) int {
 	return n
 }
 
-// bytes is about how much memory a memo keeps.
+// bytes estimates the memory of a memo.
 func (k *memo) bytes() int {
 	return int(unsafe.Sizeof(*k)) + k.shape.Size + cap(k.rest) + cap(k.early)*int(unsafe.Sizeof(evaluatedExpression{})) + cap(k.keys)*int(unsafe.Sizeof(expr.Pieces{}))
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// submission reads what is known before the job is accepted: the input, with what the caller
-// replaces in it, and the key and priority, which may be computed from it.
+// submission reads the input, with the fields that the options replace, and the key and the priority, which may be computed
+// from it.
 func (d *decoder) submission() {
 	d.mergeInput()
 	if n := d.input; n != nil && n.Kind != text.Null {
@@ -23,9 +23,9 @@ func (d *decoder) submission() {
 	*job = kernel.Job{Type: d.def.Type, Labels: d.def.Labels}
 	d.knownScope = kernel.Scope{Job: job, Input: d.def.Input, Budget: d.budget}
 	d.evaluator = expr.NewEvaluator(&d.knownScope, expr.SubmitWork)
-	see := &environment{d: d, step: -1}
+	env := &environment{d: d, step: -1}
 	if d.key != nil {
-		d.readKey(d.key, see)
+		d.readKey(d.key, env)
 	}
 	if d.opts.Key != "" {
 		d.def.Key = d.opts.Key
@@ -35,7 +35,7 @@ func (d *decoder) submission() {
 		d.checkKey(d.opts.DefaultKey, (*text.Pointer)(nil).Member("key"), 0)
 	}
 	if d.priority != nil {
-		d.readPriority(d.priority, see)
+		d.readPriority(d.priority, env)
 	}
 	job.Key, job.Priority = d.def.Key, d.def.Priority
 }
@@ -76,22 +76,22 @@ func (d *decoder) mergeInput() {
 	d.input = &merged
 }
 
-// computed evaluates a field of the job that may hold expressions. Its value has the place of n.
-func (d *decoder) computed(n *text.Node, p *text.Pointer, see *environment) (text.Node, bool) {
+// computed evaluates a field of the job that may have expressions. Its value has the place of n.
+func (d *decoder) computed(n *text.Node, p *text.Pointer, env *environment) (text.Node, bool) {
 	if n.Kind != text.String || d.stored {
 		return *n, true
 	}
 	before := len(d.List)
-	_, made, _ := expr.CompileTemplate(n, p, &d.Faults, see)
+	_, templates, _ := expr.CompileTemplate(n, p, &d.Faults, env)
 	if len(d.List) > before {
 		return *n, false
 	}
-	return d.known(made, n, p)
+	return d.known(templates, n, p)
 }
 
-func (d *decoder) readKey(n *text.Node, see *environment) {
+func (d *decoder) readKey(n *text.Node, env *environment) {
 	p := (*text.Pointer)(nil).Member("key")
-	v, ok := d.computed(n, p, see)
+	v, ok := d.computed(n, p, env)
 	if !ok {
 		return
 	}
@@ -120,16 +120,16 @@ func (d *decoder) checkKey(key string, p *text.Pointer, at int32) {
 	}
 }
 
-func (d *decoder) readPriority(n *text.Node, see *environment) {
+func (d *decoder) readPriority(n *text.Node, env *environment) {
 	p := (*text.Pointer)(nil).Member("priority")
-	if v, ok := d.computed(n, p, see); ok {
+	if v, ok := d.computed(n, p, env); ok {
 		d.def.Priority = d.count(&v, p, "priority", 0, perdure.MaxPriority)
 	}
 }
 
-// known is the value of n where it is known at submission: as it stands, or evaluated.
-func (d *decoder) known(made expr.Templates, n *text.Node, p *text.Pointer) (text.Node, bool) {
-	whole, ok := made[n]
+// known returns the value of n, evaluated if it has expressions. False: the value is not known at submission.
+func (d *decoder) known(templates expr.Templates, n *text.Node, p *text.Pointer) (text.Node, bool) {
+	whole, ok := templates[n]
 	if !ok {
 		return *n, true
 	}
@@ -149,41 +149,40 @@ func (d *decoder) known(made expr.Templates, n *text.Node, p *text.Pointer) (tex
 	return v, true
 }
 
-// expressions compiles what is computed when a step is let out, and checks the inputs of built-in
-// agents.
+// expressions compiles the conditions, inputs and keys of limits of the steps, and checks the inputs of built-in agents.
 func (d *decoder) expressions() {
 	ancestry := &ancestry{plan: d.plan}
 	if len(d.List) > 0 {
-		ancestry = nil // the graph is not to be trusted, one fault is enough
+		ancestry = nil // the graph may be wrong, and one fault for one cause is enough
 	}
 	for i := range d.steps {
 		if d.Full() {
 			return
 		}
 		src, s, ps := &d.steps[i], &d.def.Steps[i], &d.plan.Steps[i]
-		see := &environment{d: d, step: i, ancestry: ancestry}
+		env := &environment{d: d, step: i, ancestry: ancestry}
 		if src.when != nil {
-			ps.Test = d.condition(s, src, see)
+			ps.Test = d.condition(s, src, env)
 		}
-		var made expr.Templates
+		var do expr.Templates
 		if src.with != nil {
 			var t *expr.Template
-			t, made = d.with(src.with, src.pointer.Member("with"), see)
+			t, do = d.with(src.with, src.pointer.Member("with"), env)
 			s.With, ps.Do = text.AppendNode(nil, src.with), t
 		}
-		var undone expr.Templates
+		var undo expr.Templates
 		if src.undo != nil {
 			p := src.pointer.Member("undo").Member("with")
 			var t *expr.Template
-			t, undone = d.with(src.undo, p, &environment{d: d, step: i, undo: true, ancestry: ancestry})
+			t, undo = d.with(src.undo, p, &environment{d: d, step: i, undo: true, ancestry: ancestry})
 			s.Undo.With, ps.Revert = text.AppendNode(nil, src.undo), t
 		}
 		if src.limits != nil {
-			ps.Limits = d.limitKeys(src.limits, src.pointer.Member("limits"), see)
+			ps.Limits = d.limitKeys(src.limits, src.pointer.Member("limits"), env)
 		}
 		ps.Form = formOf(s.Agent)
 		if !d.stored {
-			d.builtin(s, src, made, undone)
+			d.builtin(s, src, do, undo)
 		}
 	}
 }
@@ -199,30 +198,30 @@ func formOf(agent string) kernel.StepForm {
 }
 
 // with compiles the input of a run.
-func (d *decoder) with(n *text.Node, p *text.Pointer, see *environment) (*expr.Template, expr.Templates) {
-	t, made, size := expr.CompileTemplate(n, p, &d.Faults, see)
+func (d *decoder) with(n *text.Node, p *text.Pointer, env *environment) (*expr.Template, expr.Templates) {
+	t, templates, size := expr.CompileTemplate(n, p, &d.Faults, env)
 	if size > perdure.MaxPayloadBytes {
 		d.AddTooLarge(p, n.At, "with its values filled in, an input of %d bytes or more; at most %d", size, perdure.MaxPayloadBytes)
 	}
-	return t, made
+	return t, templates
 }
 
-// condition compiles `when`, with or without ${ } around it.
-func (d *decoder) condition(s *kernel.StepDefinition, src *stepSource, see *environment) kernel.Condition {
+// condition compiles `when`.
+func (d *decoder) condition(s *kernel.StepDefinition, src *stepSource, env *environment) kernel.Condition {
 	n, p := src.when, src.pointer.Member("when")
 	x := expr.ConditionOf(n.Text)
 	s.When = x.Expr
-	c, _ := d.expression(n, p, x, true, see)
+	c, _ := d.expression(n, p, x, true, env)
 	if c == nil {
 		return nil
 	}
-	return expr.NewCondition(c, see.Steps(nil, c))
+	return expr.NewCondition(c, env.Steps(nil, c))
 }
 
 // limitKeys compiles the limits of a step, and checks the keys that are known already.
-func (d *decoder) limitKeys(n *text.Node, p *text.Pointer, see *environment) kernel.Template {
+func (d *decoder) limitKeys(n *text.Node, p *text.Pointer, env *environment) kernel.Template {
 	faults := len(d.List)
-	t, made, _ := expr.CompileTemplate(n, p, &d.Faults, see)
+	t, templates, _ := expr.CompileTemplate(n, p, &d.Faults, env)
 	if len(d.List) > faults || d.stored {
 		return t
 	}
@@ -232,8 +231,8 @@ func (d *decoder) limitKeys(n *text.Node, p *text.Pointer, see *environment) ker
 			continue
 		}
 		p := p.Item(i).Member("key")
-		v, ok := d.known(made, key, p)
-		if pieces := made[key]; ok && pieces != nil {
+		v, ok := d.known(templates, key, p)
+		if pieces := templates[key]; ok && pieces != nil {
 			d.limitTexts = append(d.limitTexts, pieces)
 		}
 		switch {

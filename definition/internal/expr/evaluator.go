@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Evaluator is a scope in use: while one input is rendered, or one definition submitted. It bounds the work of all
-// expressions together. If the scope's budget ends a rendering, the error may be that of the expression; Budget.Err
+// Evaluator evaluates expressions in a scope, while one input is rendered or one definition is submitted. It bounds the
+// work of all of them together. If the scope's budget ends a rendering, the error may be that of the expression; Budget.Err
 // tells whether the budget was the cause.
 type Evaluator struct {
 	scope  *kernel.Scope
@@ -17,7 +17,7 @@ type Evaluator struct {
 	cached *memory // nil: no large value was read yet
 }
 
-// NewEvaluator makes a view of a scope, with that much work for all its expressions.
+// NewEvaluator makes an evaluator whose expressions may do that much work together.
 func NewEvaluator(scope *kernel.Scope, work int) Evaluator {
 	return Evaluator{scope: scope, work: work}
 }
@@ -38,7 +38,7 @@ type memory struct {
 const (
 	exprWork   = 3 << 19  // one expression
 	renderWork = 4 << 20  // all of one input
-	SubmitWork = 16 << 20 // all of one definition that is evaluated at submission
+	SubmitWork = 16 << 20 // all expressions of one definition that are evaluated when it is submitted
 
 	copiedBytes = 32 // bytes for one unit, where they are only copied
 )
@@ -64,6 +64,7 @@ func (m *memory) fits(n int) bool {
 	return true
 }
 
+// ErrWork is the error of an expression that would do more work than it may.
 var ErrWork = errors.New("this takes too much work; let an agent compute it")
 
 // memory returns the cache of the budget.
@@ -84,7 +85,7 @@ func (v *Evaluator) memory() *memory {
 	return v.cached
 }
 
-// spend pays for n units of work.
+// spend counts n units of work.
 func (v *Evaluator) spend(n int) error {
 	if v.work -= n; v.work < 0 || n < 0 {
 		return ErrWork
@@ -95,7 +96,7 @@ func (v *Evaluator) spend(n int) error {
 // cachedFrom is the size in bytes from which on the decoded parts of a value are cached.
 const cachedFrom = 512
 
-// selectFrom picks a member or entry of raw, which is trimmed.
+// selectFrom returns a member or an entry of raw, which has no white space around it.
 func (v *Evaluator) selectFrom(raw json.RawMessage, k *Selector) (json.RawMessage, error) {
 	switch {
 	case len(raw) == 0:
@@ -167,7 +168,7 @@ func (v *Evaluator) entry(raw json.RawMessage, i int) (json.RawMessage, error) {
 	return list[i], v.spend(1)
 }
 
-// plain is raw, which is not empty, as expressions calculate with it.
+// plain converts raw, which is not empty, to what expressions calculate with.
 func (v *Evaluator) plain(raw json.RawMessage) (any, error) {
 	large := len(raw) >= cachedFrom
 	if large {

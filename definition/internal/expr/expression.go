@@ -24,9 +24,9 @@ import (
 
 // Expression is the text inside a ${…}, or a `when`, that was compiled without an error. It is immutable.
 //
-// Most are nothing but a path, which is looked up in raw JSON and keeps its digits. The others run in
-// expr's machine, under bounds of our own (rewrite.go, functions.go): what expr bounds is nodes and
-// allocation, not the time that nested loops, regular expressions and doubled strings take.
+// Most are only a path, which is looked up in raw JSON, so that numbers keep their digits. The others are programs of
+// expr's virtual machine. expr bounds the nodes of a syntax tree and allocations, but not the time that nested loops,
+// regular expressions and doubled strings take. Those bounds are in rewrite.go and functions.go.
 //
 // A program may take a hundred times the bytes of its text, and a definition may have thousands of expressions. An
 // expression therefore keeps only its text, and its program is in a cache that is bounded in bytes (program.go). A
@@ -49,7 +49,7 @@ type Fault struct {
 	Large         bool // over a bound
 }
 
-// Record adds the fault of an expression to those of the text, of whose node n it is a part: from byte at on.
+// Record adds the fault to those of the text. The expression begins at byte at of the text of n, the value of p.
 func (m *Fault) Record(fs *text.Faults, n *text.Node, p *text.Pointer, at int) {
 	f := fs.Add(p, fs.Source.Inside(n, at+m.At), "%s", m.Message)
 	if m.Large {
@@ -60,7 +60,7 @@ func (m *Fault) Record(fs *text.Faults, n *text.Node, p *text.Pointer, at int) {
 	}
 }
 
-// compileExpression compiles src; truth says that it must give true or false.
+// compileExpression compiles src. If truth is set, its result must be true or false.
 func compileExpression(src string, truth bool) (*Compiled, *Fault) {
 	if len(src) > perdure.MaxExpressionBytes {
 		return nil, &Fault{Large: true, Message: fmt.Sprintf("an expression of %d bytes; at most %d", len(src), perdure.MaxExpressionBytes),
@@ -88,7 +88,7 @@ func (c *Compiled) compile() *Fault {
 	src, conf := c.Expr.src, newConfig()
 	tree, err := parser.ParseWithConfig(src, conf)
 	if err != nil {
-		return misfitOf(src, err)
+		return faultOf(src, err)
 	}
 	r := rewriter{src: src}
 	r.rewrite(&tree.Node, false)
@@ -97,7 +97,7 @@ func (c *Compiled) compile() *Fault {
 	}
 	gives, err := checker.Check(tree, conf)
 	if err != nil {
-		return misfitOf(src, err)
+		return faultOf(src, err)
 	}
 	if c.Expr.condition && gives.Kind() != reflect.Bool && gives.Kind() != reflect.Interface {
 		return &Fault{Message: "a condition must be true or false, this is " + goKind(gives), Hint: "compare it with something: input.amount > 0"}
@@ -109,17 +109,17 @@ func (c *Compiled) compile() *Fault {
 	c.prog, err = compiler.Compile(tree, conf)
 	root.Nodes = nil
 	if err != nil {
-		return misfitOf(src, err)
+		return faultOf(src, err)
 	}
 	c.Paths = r.paths
 	return nil
 }
 
-// evalName is the variable that carries the *evaluation into our functions; no user can write it.
+// evalName is the variable that hands the *evaluation to the functions of this package. It is no name of the language.
 const evalName = "@"
 
-// newConfig is expr's configuration: of its own functions only those that loop over a predicate, and
-// beside them ours.
+// newConfig returns the configuration of expr: of its own functions those that loop over a predicate, and the functions of
+// this package.
 func newConfig() *conf.Config {
 	c := &conf.Config{
 		ShortCircuit: true,
@@ -131,8 +131,8 @@ func newConfig() *conf.Config {
 	return c
 }
 
-// misfitOf takes place and words out of one of expr's errors.
-func misfitOf(src string, err error) *Fault {
+// faultOf converts an error of expr.
+func faultOf(src string, err error) *Fault {
 	var e *file.Error
 	if !errors.As(err, &e) {
 		return &Fault{Message: "this expression does not compile: " + err.Error()}
@@ -178,7 +178,7 @@ func runeOffset(s string, n int) int {
 	return at
 }
 
-// plainMessage puts expr's messages, which speak of Go and of tokens, into the words of JSON.
+// plainMessage rewords the messages of expr, which name types of Go and tokens, in terms of JSON.
 func plainMessage(s string) string {
 	if kind, rest, ok := strings.Cut(s, `("`); ok && strings.HasPrefix(kind, "unexpected token ") && strings.HasSuffix(rest, `")`) {
 		return "unexpected " + text.Quote(strings.TrimSuffix(rest, `")`))
@@ -213,8 +213,7 @@ var plainNames = strings.NewReplacer("map[string]interface {}", "an object", "[]
 	"<nil>", "null", "text.Digits", "a number beyond 64 bits", "float64", "a number", "runtime error: ", "",
 	"memory budget exceeded", ErrWork.Error())
 
-// evaluation is one run of a program: what it sees, what it has looked up, and how much work it
-// may still do of what its view allows for all.
+// evaluation is one run of a program: its evaluator, the paths that it has read, and the work that it may still do.
 type evaluation struct {
 	view   *Evaluator
 	paths  []Path
@@ -231,7 +230,7 @@ func (e *evaluation) spend(n int) error {
 	return e.view.spend(n)
 }
 
-// Raw evaluates to JSON. A path gives what it finds as it stands.
+// Raw evaluates the expression to JSON. The value of a path keeps its digits.
 func (x *Expression) Raw(v *Evaluator) (json.RawMessage, error) {
 	if x.path != nil {
 		raw, err := x.path.find(v, false)
@@ -300,7 +299,7 @@ func (x *Expression) value(v *Evaluator) (any, error) {
 	return result, nil
 }
 
-// failed adds the text of the expression to an evaluation error. If err is errWork, errors.Is still finds it in the
+// failed adds the text of the expression to an evaluation error. If err is ErrWork, errors.Is still finds it in the
 // result.
 func (x *Expression) failed(err error) error {
 	worded := &evaluationError{text: text.Quote(strings.TrimSpace(x.src)) + ": " + err.Error()}

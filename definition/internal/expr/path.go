@@ -28,8 +28,8 @@ var rootsByName = map[string]root{"input": rootInput, "job": RootJob, "steps": R
 
 var RootNames = []string{"input", "job", "steps", "output", "key", "doKey"}
 
-// Path is a reference such as input.legs[0].city: a root, and what is picked from it. It is read
-// from the raw JSON, so that what it finds keeps its digits.
+// Path is a reference such as input.legs[0].city: a root and selectors. It is looked up in raw JSON, so that numbers keep
+// their digits.
 type Path struct {
 	Root      root
 	Step      string // rootStep: whose output
@@ -37,7 +37,7 @@ type Path struct {
 	At        int // byte offset in the expression
 }
 
-// Selector is one member or entry.
+// Selector selects a member or an entry.
 type Selector struct {
 	Name     string
 	index    int
@@ -47,7 +47,7 @@ type Selector struct {
 
 func (p *Path) String() string { return p.upto(len(p.Selectors)) }
 
-// upto writes the path with its first n picks.
+// upto writes the path with its first n selectors.
 func (p *Path) upto(n int) string {
 	var b strings.Builder
 	b.WriteString(RootNames[p.Root])
@@ -67,12 +67,12 @@ func (p *Path) upto(n int) string {
 	return b.String()
 }
 
-// early says that what it refers to is known when a job is submitted.
+// early reports whether its value is known when a job is submitted.
 func (p *Path) early() bool {
 	return p.Root == rootInput || p.Root == RootJob && len(p.Selectors) > 0 && p.Selectors[0].Name != "id"
 }
 
-// parsePath reads an expression that is nothing but a path; ok is false for any other.
+// parsePath reads an expression that is only a path; ok is false for all others.
 func parsePath(src string) (p Path, ok bool) {
 	i := 0
 	word := func() string {
@@ -112,7 +112,7 @@ func parsePath(src string) (p Path, ok bool) {
 	return p, ok && p.takeStep()
 }
 
-// bracket reads what stands between [ and ]: a whole number or a simple quoted name.
+// bracket reads what is between [ and ]: a whole number or a simple quoted name.
 func bracket(s string) (list bool, name string, index int, ok bool) {
 	if n, err := strconv.Atoi(s); err == nil && s[0] != '+' && len(s) < 10 {
 		return true, "", n, true
@@ -124,7 +124,7 @@ func bracket(s string) (list bool, name string, index int, ok bool) {
 	return false, name, 0, !strings.ContainsAny(name, "\\\"'\n\r")
 }
 
-// takeStep takes NAME.output off a path that begins with steps; false if it has no such shape.
+// takeStep moves NAME.output of a path that begins with steps to p.Step. It returns false if the path has no such form.
 func (p *Path) takeStep() bool {
 	if p.Root != RootStep {
 		return true
@@ -136,8 +136,8 @@ func (p *Path) takeStep() bool {
 	return true
 }
 
-// find looks the path up. What is not there is an error, or null where the path or the caller
-// (lax: the left side of ??) says that it may be missing.
+// find looks the path up. A value that is missing is an error. It is null if the path allows that (?.) or the caller does:
+// lax, the left side of ??.
 func (p *Path) find(v *Evaluator, lax bool) (json.RawMessage, error) {
 	raw, pick, err := p.start(v.scope)
 	if err != nil {
@@ -167,7 +167,7 @@ func (p *Path) find(v *Evaluator, lax bool) (json.RawMessage, error) {
 
 var jsonNull = json.RawMessage("null")
 
-// start returns the JSON of the root, and the remaining picks. An output that the scope does not have was not loaded:
+// start returns the JSON of the root, and the remaining selectors. An output that the scope does not have was not loaded:
 // it is an error, never null.
 func (p *Path) start(s *kernel.Scope) (json.RawMessage, []Selector, error) {
 	switch p.Root {
@@ -234,7 +234,7 @@ var (
 	errKind    = fmt.Errorf("another kind of value")
 )
 
-// missing says why pick i found nothing in raw.
+// missing returns the error of selector i, which found nothing in raw.
 func (p *Path) missing(i int, raw json.RawMessage, why error) error {
 	whole, k := p.upto(i), p.Selectors[i]
 	if string(raw) == "null" {
@@ -264,7 +264,7 @@ func (p *Path) missing(i int, raw json.RawMessage, why error) error {
 	return noField(k.Name, whole, names)
 }
 
-// noField is the error for a name that an object does not have.
+// noField returns the error for a name that an object does not have.
 func noField(name, whole string, names []string) error {
 	slices.Sort(names)
 	const most = 12

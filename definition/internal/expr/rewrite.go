@@ -10,13 +10,13 @@ import (
 	"github.com/perdure/perdure/definition/internal/text"
 )
 
-// rewriter turns the tree that expr has parsed into one that is bounded and that we answer for:
+// rewriter replaces nodes of the syntax tree of expr by calls of the functions of this package, which bound their work:
 //
 //	input.a.b           @path(@, 0)            looked up in raw JSON, once, when it is reached
-//	x.name, x[i]        @get(x, "name", @)     missing is an error with words, unless ?. or ?? allow it
-//	a + b, a == b, …    @add(@, a, b), …       checked for overflow, charged by the size of what they read
-//	f(a)                f(@, a)                only those of functions.go
-//	map(xs, …)          map(@scan(@, xs), @tick(@, …))   each round and each value it makes is charged
+//	x.name, x[i]        @get(x, "name", @)     a missing value is an error, unless ?. or ?? allow it
+//	a + b, a == b, …    @add(@, a, b), …       checked for overflow, and charged for what they read
+//	f(a)                f(@, a)                only the functions of functions.go
+//	map(xs, …)          map(@scan(@, xs), @tick(@, …))   each iteration and each value that it makes is charged
 //
 // let, method calls and bytes are refused.
 type rewriter struct {
@@ -31,14 +31,14 @@ func (r *rewriter) refuse(n ast.Node, message, hint string) {
 	}
 }
 
-// call makes a call of one of our functions in the place of n.
+// call replaces n by a call of a function of this package.
 func call(n *ast.Node, name string, args ...ast.Node) {
 	ast.Patch(n, &ast.CallNode{Callee: &ast.IdentifierNode{Value: name}, Arguments: args})
 }
 
 func self() ast.Node { return &ast.IdentifierNode{Value: evalName} }
 
-// rewrite rewrites *n. lax says that a missing member is null, because ?? follows.
+// rewrite rewrites *n. If lax is set, a missing member is null, because ?? follows.
 func (r *rewriter) rewrite(n *ast.Node, lax bool) {
 	if r.bad != nil {
 		return
@@ -109,7 +109,7 @@ func (r *rewriter) path(n *ast.Node, lax bool) bool {
 	return true
 }
 
-// start is the identifier that a member expression begins with.
+// start returns the identifier that a member expression begins with.
 func start(n ast.Node) ast.Node {
 	for {
 		switch x := n.(type) {
@@ -166,7 +166,7 @@ func (r *rewriter) identifier(x *ast.IdentifierNode) {
 	r.refuse(x, "unknown name "+text.Quote(x.Value), hint)
 }
 
-// member rewrites what is picked from a value that is no path: a result, a predicate's #.
+// member rewrites a member of a value that is no path: of a result, or of # in a predicate.
 func (r *rewriter) member(n *ast.Node, x *ast.MemberNode, lax bool) {
 	if first, ok := start(x).(*ast.IdentifierNode); ok && first.Value == "steps" {
 		r.identifier(first)
@@ -185,7 +185,7 @@ func (r *rewriter) member(n *ast.Node, x *ast.MemberNode, lax bool) {
 	}
 }
 
-// operators are the binary ones that are functions of ours.
+// operators are the binary operators that become calls.
 var operators = map[string]string{
 	"+": "@add", "-": "@subtract", "*": "@multiply", "/": "@divide", "%": "@modulo", "**": "@power", "^": "@power",
 	"==": "@equal", "!=": "@unequal", "<": "@less", "<=": "@lessOrEqual", ">": "@more", ">=": "@moreOrEqual",
@@ -240,7 +240,7 @@ func (r *rewriter) call(n *ast.Node, x *ast.CallNode) {
 	call(n, name.Value, append([]ast.Node{self()}, x.Arguments...)...)
 }
 
-// loop rewrites a function that goes through a list with a predicate.
+// loop rewrites a call of a predicate.
 func (r *rewriter) loop(x *ast.BuiltinNode) {
 	if !slices.Contains(predicates, x.Name) {
 		r.refuse(x, "there is no function "+text.Quote(x.Name), "")

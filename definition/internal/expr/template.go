@@ -11,10 +11,10 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Template is a compiled `with`: its canonical JSON, cut where values go in.
+// Template is a compiled `with`: its canonical JSON, cut where values are filled in.
 type Template struct {
 	parts []part
-	tail  []byte // after the last part; all of it where there are none
+	tail  []byte // after the last part; the whole text if there is none
 	refs  []int  // steps whose outputs it reads
 }
 
@@ -29,7 +29,7 @@ type part struct {
 // Refs are the indexes of the steps whose outputs it reads.
 func (t *Template) Refs() []int { return t.refs }
 
-// Render fills in the values. Errors name the field and say what is missing in it.
+// Render fills in the values. An error names the field and what is missing in it.
 func (t *Template) Render(s *kernel.Scope) (json.RawMessage, error) {
 	if len(t.parts) == 0 {
 		return t.tail, nil
@@ -62,7 +62,7 @@ func (p *part) fill(b []byte, v *Evaluator) ([]byte, error) {
 	return appendInside(b, raw), nil
 }
 
-// appendInside puts a value into the middle of a JSON string: text as it is, the rest as compact JSON.
+// appendInside appends a value within a JSON string: text as it is, other values as compact JSON.
 func appendInside(b []byte, raw json.RawMessage) []byte {
 	if raw[0] == '"' {
 		return append(b, raw[1:len(raw)-1]...) // escaped already
@@ -76,7 +76,7 @@ type Condition struct {
 	refs []int
 }
 
-// Eval says whether the step is to be done.
+// Eval reports whether the step is to be done.
 func (c *Condition) Eval(s *kernel.Scope) (bool, error) {
 	yes, err := c.expr.Truth(&Evaluator{scope: s, work: renderWork})
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *Condition) Refs() []int { return c.refs }
 // NewCondition makes a condition of a compiled expression that reads the outputs of the steps with those indexes.
 func NewCondition(c *Compiled, refs []int) *Condition { return &Condition{expr: c.Expr, refs: refs} }
 
-// ConditionOf is the expression of a `when`, which may have ${ } around it.
+// ConditionOf returns the expression of a `when`, which may be in ${ }.
 func ConditionOf(when string) Span {
 	src := strings.TrimLeft(when, blanks)
 	at := len(when) - len(src)
@@ -108,13 +108,13 @@ const blanks = " \t\r\n"
 
 // Span is a piece of a string with ${…} in it: text, or the source of an expression.
 type Span struct {
-	text string // $${ undone
+	text string // with ${ in place of $${
 	Expr string
 	At   int // byte offset of the expression in the string
 	hole bool
 }
 
-// split cuts a string at its ${…}; nil if it has none and no $${ either.
+// split cuts a string at its ${…}. It returns nil if there is neither ${ nor $${.
 func split(s string) ([]Span, *Fault) {
 	if !strings.Contains(s, "${") {
 		return nil, nil
@@ -148,7 +148,7 @@ func split(s string) ([]Span, *Fault) {
 	return spans, nil
 }
 
-// closing is the index of the } that ends the expression at i, past nested braces and quoted text.
+// closing returns the index of the } that ends the expression at i, or -1. It skips nested braces and quoted text.
 func closing(s string, i int) int {
 	depth := 0
 	for ; i < len(s); i++ {
@@ -178,14 +178,14 @@ type templater struct {
 	out     Template
 	text    []byte // since the last part
 	strings Templates
-	size    int // of the values that are known
+	size    int // of the values that are known already
 }
 
-// Templates are the strings of a `with` that hold expressions, so that what an agent checks can be
-// evaluated one by one.
+// Templates are the strings of a `with` that hold expressions. So each can be evaluated for itself, to check the input of
+// an agent.
 type Templates map[*text.Node]Pieces
 
-// Pieces are one string that holds expressions.
+// Pieces are a string that holds expressions, cut at them.
 type Pieces []piece
 
 // Early reports whether all values are known when a job is submitted.
@@ -201,17 +201,17 @@ type piece struct {
 
 // Environment compiles the expressions of a template, and knows what those at this place may refer to.
 type Environment interface {
-	// compile compiles the expression s of the text of n, and returns its value if that is known already. It records what
-	// is wrong with it, and returns nil then.
+	// Compile compiles the expression s of the text of n, and returns its value if that is known already. If there is a
+	// fault, it records it and returns nil.
 	Compile(n *text.Node, p *text.Pointer, s Span) (c *Compiled, known json.RawMessage)
-	// refs adds the indexes of the steps whose outputs c reads to refs.
-	Steps(refs []int, c *Compiled) []int
+	// Steps adds the indexes of the steps whose outputs c reads to steps.
+	Steps(steps []int, c *Compiled) []int
 }
 
-// CompileTemplate compiles n. Faults are recorded; the results are of use only if there were none. Size is the least
-// size of the JSON with its values filled in.
-func CompileTemplate(n *text.Node, p *text.Pointer, fs *text.Faults, see Environment) (out *Template, made Templates, size int) {
-	t := templater{faults: fs, env: see}
+// CompileTemplate compiles n, the value of p. It records the faults, and its results are of use only if there are none.
+// Size is the least size of the JSON with its values filled in.
+func CompileTemplate(n *text.Node, p *text.Pointer, fs *text.Faults, env Environment) (out *Template, strings Templates, size int) {
+	t := templater{faults: fs, env: env}
 	t.node(n, p)
 	t.out.tail = t.text
 	size = t.size + len(t.text)
@@ -254,7 +254,7 @@ func (t *templater) node(n *text.Node, p *text.Pointer) {
 	}
 }
 
-// string compiles one string. A lone ${…} keeps the type of its value.
+// string compiles one string. A ${…} that is the whole string keeps the type of its value.
 func (t *templater) string(n *text.Node, p *text.Pointer) {
 	spans, bad := split(n.Text)
 	if bad != nil {

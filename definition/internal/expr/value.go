@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/definition/internal/text"
 )
 
-// fromJSON is decodeJSON for an expression, whose work bounds the values that it reads.
+// fromJSON is text.DecodeJSON for an expression, which reads at most as many values as it may still do work.
 func fromJSON(raw []byte, work int) (v any, values int, err error) {
 	if v, values, err = text.DecodeJSON(raw, work); err == text.ErrTooManyValues {
 		err = ErrWork
@@ -78,7 +78,7 @@ func appendMap(b []byte, m map[string]any) (_ []byte, err error) {
 	return append(b, '}'), nil
 }
 
-// appendOther takes the typed slices and maps that some functions of expr return.
+// appendOther appends the typed slices and maps that some functions of expr return.
 func appendOther(b []byte, v any) ([]byte, error) {
 	r := reflect.ValueOf(v)
 	switch r.Kind() {

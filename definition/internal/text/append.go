@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// AppendString appends s as a JSON string, with the escapes of encoding/json, whose bytes a
-// fingerprint is made of.
+// AppendString appends s as a JSON string, with the escapes of encoding/json. They must not change: fingerprints are
+// hashes of these bytes.
 func AppendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	b = AppendEscaped(b, s)
@@ -64,7 +64,7 @@ func AppendEscaped(b []byte, s string) []byte {
 	return append(b, s[start:]...)
 }
 
-// AppendNode appends a node as canonical JSON: compact, names sorted, digits as they came.
+// AppendNode appends a node as canonical JSON: compact, with names sorted, and numbers with the digits that they have.
 func AppendNode(b []byte, n *Node) []byte {
 	switch n.Kind {
 	case Null:
@@ -94,10 +94,10 @@ func AppendNode(b []byte, n *Node) []byte {
 	return append(b, '}')
 }
 
-// asWritten is the order of members that are sorted already.
+// asWritten is the order of members that are sorted already. It is shared and must not be modified.
 var asWritten = [16]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
 
-// Order is the members' indexes, sorted by name; nobody writes to it.
+// Order returns the indexes of the members, sorted by name. The result must not be modified.
 func (n *Node) Order() []int {
 	if len(n.Keys) <= len(asWritten) && slices.IsSortedFunc(n.Keys, func(a, b Key) int { return strings.Compare(a.Name, b.Name) }) {
 		return asWritten[:len(n.Keys)]
@@ -110,7 +110,7 @@ func (n *Node) Order() []int {
 	return order
 }
 
-// spaced says whether valid JSON has white space outside of its strings.
+// spaced reports whether valid JSON has white space outside of its strings.
 func spaced(raw []byte) bool {
 	text := false
 	for i := 0; i < len(raw); i++ {
@@ -126,7 +126,7 @@ func spaced(raw []byte) bool {
 	return false
 }
 
-// Compact is raw without white space; most of what is stored has none.
+// Compact returns valid JSON without white space. Most of what is stored has none, and is returned as it is.
 func Compact(raw json.RawMessage) json.RawMessage {
 	if !spaced(raw) {
 		return raw

@@ -11,11 +11,10 @@ import (
 // are refused.
 type JSONReader struct {
 	src   []byte
-	text  string // src once more, where what is read may keep all of it alive; else empty
+	text  string // src as one string, whose parts the values share; "": each value has memory of its own
 	pos   int
 	tally Tally
-	// lenient takes what agents may have sent: of a name that is there twice the last counts, and NUL
-	// is let through.
+	// lenient accepts what agents may have sent: of a name that occurs twice the last value counts, and NUL is accepted.
 	lenient bool
 	keys    []Key  // stacks of the members and items of the collections that are open,
 	kids    []Node // so that each collection is allocated once, at its size
@@ -27,8 +26,8 @@ func ReadJSON(src []byte) (Node, *Fault) {
 	return r.Document()
 }
 
-// ReadLenientJSON reads a JSON text that an expression gave, of which not all that a definition needs can be demanded: of a
-// name that occurs twice the last value counts, and NUL is accepted.
+// ReadLenientJSON reads the JSON that an expression gave. Of a name that occurs twice the last value counts, and NUL is
+// accepted: agents may send both.
 func ReadLenientJSON(src []byte) (Node, *Fault) {
 	r := JSONReader{src: src, lenient: true}
 	return r.value(0)
@@ -39,7 +38,7 @@ func (r *JSONReader) Reset(src []byte) {
 	*r = JSONReader{src: src, keys: r.keys[:0], kids: r.kids[:0]}
 }
 
-// ReadTransientJSON is readJSON for what is not kept: small values that cost little garbage.
+// ReadTransientJSON is ReadJSON for a small value that is not kept: all its strings share one allocation.
 func ReadTransientJSON(src []byte) (Node, *Fault) {
 	s := stackPool.Get().(*stacks)
 	r := JSONReader{src: src, text: string(src), keys: s.keys[:0], kids: s.kids[:0]}
@@ -49,7 +48,7 @@ func ReadTransientJSON(src []byte) (Node, *Fault) {
 	return n, f
 }
 
-// stacks are what a reader works with; nothing that is read stays in them.
+// stacks are the memory of a reader, which a pool keeps. They hold nothing of a text that was read.
 type stacks struct {
 	keys [16]Key
 	kids [16]Node
@@ -57,7 +56,7 @@ type stacks struct {
 
 var stackPool = sync.Pool{New: func() any { return new(stacks) }}
 
-// between is what stands there.
+// between returns that part of the text.
 func (r *JSONReader) between(from, to int) string {
 	if r.text != "" {
 		return r.text[from:to]
@@ -82,7 +81,7 @@ func (r *JSONReader) fault(format string, args ...any) *Fault {
 	return Malformed(r.pos, format, args...)
 }
 
-// found describes what stands at the reading place.
+// found describes what follows, for a message.
 func (r *JSONReader) found() string { return describe(r.src[min(r.pos, len(r.src)):]) }
 
 func (r *JSONReader) space() {

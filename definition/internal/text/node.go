@@ -7,7 +7,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Only is an object with those members alone that keep says.
+// Only returns a copy of an object with those members that keep selects.
 func (n *Node) Only(keep func(name string) bool) Node {
 	out := *n
 	out.Keys, out.Kids = nil, nil
@@ -20,7 +20,7 @@ func (n *Node) Only(keep func(name string) bool) Node {
 	return out
 }
 
-// Merged is an object with the members of another in place of its own, or beside them.
+// Merged returns a copy of an object in which the members of another replace those of the same name, or are added.
 func (n *Node) Merged(others *Node) Node {
 	out := *n
 	out.Keys, out.Kids = slices.Clone(n.Keys), slices.Clone(n.Kids)
@@ -31,9 +31,10 @@ func (n *Node) Merged(others *Node) Node {
 	return out
 }
 
-// Kind is what a node is; the words are those of error messages.
+// Kind is the type of a value. Its String is used in messages.
 type Kind uint8
 
+// The kinds of values that JSON has.
 const (
 	Null Kind = iota
 	Bool
@@ -47,9 +48,9 @@ func (k Kind) String() string {
 	return [...]string{"null", "a boolean", "a number", "a string", "a list", "an object"}[k]
 }
 
-// Node is one value of a text, with the place where it starts. An alias shares the children of its
-// anchor, so a tree may be a graph; size, bytes and height count it as if it were written out, and
-// the readers keep all three within bounds before anything walks it.
+// Node is one value of a text, with the place where it begins. An alias shares the children of its anchor, so that the
+// tree may be a graph. Size, Bytes and height count it as if it were written out, and the readers keep all three within
+// bounds.
 type Node struct {
 	Kind   Kind
 	height uint8  // levels of values below it
@@ -57,8 +58,8 @@ type Node struct {
 	Size   int32  // values in it, itself included
 	Bytes  int32  // of its strings, names and digits
 	Text   string // string: its value; number: JSON digits as written; boolean: true or false
-	Keys   []Key  // object: names of kids, in order
-	Kids   []Node // list, object
+	Keys   []Key  // object: the names of Kids, in the order of the text
+	Kids   []Node // entries of a list, values of an object
 }
 
 // Key is the name of an object's member.
@@ -67,7 +68,7 @@ type Key struct {
 	At   int32
 }
 
-// Get is the member of that name, or nil.
+// Get returns the member of that name, or nil.
 func (n *Node) Get(name string) *Node {
 	for i := range n.Keys {
 		if n.Keys[i].Name == name {
@@ -77,17 +78,17 @@ func (n *Node) Get(name string) *Node {
 	return nil
 }
 
-// Tally keeps what has been read of one document within perdure's bounds.
+// Tally counts what has been read of one document, to keep it within the bounds of package perdure.
 type Tally struct {
 	nodes, bytes int
 }
 
-// overflow is the fault of a document that is too large, at the place where it became so.
+// overflow is the error of a document over a bound.
 type overflow struct{ what string }
 
 func (o overflow) Error() string { return o.what }
 
-// Add counts n, aliases expanded, as read at that depth.
+// Add counts n, with its aliases expanded, at that depth of the document. The error says which bound is exceeded.
 func (t *Tally) Add(n *Node, depth int) error {
 	t.nodes += int(n.Size)
 	t.bytes += int(n.Bytes)
@@ -104,13 +105,13 @@ func (t *Tally) Add(n *Node, depth int) error {
 
 var errDepth = overflow{"nested more than " + strconv.Itoa(perdure.MaxDepth) + " levels deep"}
 
-// Scalar makes a leaf.
+// Scalar makes a value without children.
 func Scalar(k Kind, at int, s string) Node {
 	return Node{Kind: k, At: int32(at), Size: 1, Bytes: int32(len(s)), Text: s}
 }
 
-// sumUp counts the children into their parent. Sums stay far below 1<<31, because the tally has
-// refused anything above its bounds by then.
+// sumUp counts the children into their parent. The sums stay far below 1<<31, because the tally has refused larger
+// documents.
 func (n *Node) sumUp() {
 	n.Size, n.Bytes, n.height = 1, 0, 0
 	for i := range n.Kids {
@@ -124,7 +125,7 @@ func (n *Node) sumUp() {
 	}
 }
 
-// duplicate is the index of the first member whose name an earlier one has, or -1.
+// duplicate returns the index of the first member whose name an earlier one has, or -1.
 func duplicate(keys []Key) int {
 	if len(keys) <= 8 {
 		for i := range keys {
@@ -157,7 +158,7 @@ func (n *Node) Set(name string, kid Node) {
 	n.Keys, n.Kids = append(n.Keys, Key{name, n.At}), append(n.Kids, kid)
 }
 
-// Move gives a tree that was read elsewhere a place in this text.
+// Move sets the place of a tree that was read from another text.
 func (n *Node) Move(at int32) {
 	n.At = at
 	for i := range n.Keys {

@@ -7,15 +7,17 @@ import (
 	"github.com/perdure/perdure/internal/plain"
 )
 
-// Pointer is a place in a document as RFC 6901 writes it, kept as a chain so that only faults pay
-// for the string.
+// Pointer is the path of a value in its document. It is a chain, so that only faults cost a string. The document itself
+// is nil.
 type Pointer struct {
 	up   *Pointer
 	name string
 }
 
+// Member is the member of that name.
 func (p *Pointer) Member(name string) *Pointer { return &Pointer{p, name} }
 
+// Item is the ith entry, from 0.
 func (p *Pointer) Item(i int) *Pointer { return &Pointer{p, strconv.Itoa(i)} }
 
 // MaxPointer bounds the text of a pointer: names may be as long as the definition, and many faults may be below one.

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// NameIs compares a quoted name with a plain one.
+// NameIs reports whether a name in quotes, as Walk gives it, is name.
 func NameIs(quoted []byte, name string) bool {
 	if len(quoted) == len(name)+2 && string(quoted[1:len(quoted)-1]) == name {
 		return true
@@ -14,13 +14,13 @@ func NameIs(quoted []byte, name string) bool {
 	return bytes.IndexByte(quoted, '\\') >= 0 && Unquote(quoted) == name
 }
 
-// Unquote is the text of a JSON string.
+// Unquote returns the text of a JSON string.
 func Unquote(quoted []byte) string {
 	if len(quoted) >= 2 && bytes.IndexByte(quoted, '\\') < 0 {
 		return string(quoted[1 : len(quoted)-1])
 	}
 	var s string
-	_ = json.Unmarshal(quoted, &s) // what is no string matches nothing
+	_ = json.Unmarshal(quoted, &s) // anything but a string matches nothing
 	return s
 }
 
@@ -61,6 +61,7 @@ func space(b []byte, i int) int {
 	return i
 }
 
+// TrimSpace removes the white space of JSON from both ends.
 func TrimSpace(b json.RawMessage) json.RawMessage {
 	b = b[space(b, 0):]
 	for len(b) > 0 && space(b[len(b)-1:], 0) == 1 {
@@ -69,7 +70,7 @@ func TrimSpace(b json.RawMessage) json.RawMessage {
 	return b
 }
 
-// skipValue is the end of the value that starts at i.
+// skipValue returns the end of the value that begins at i.
 func skipValue(b []byte, i int) int {
 	depth := 0
 	for i < len(b) {

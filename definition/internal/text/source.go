@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Source is what is being read; places in it are byte offsets until somebody asks.
+// Source is the text that is being read. Places in it are byte offsets; line and column are only counted for faults.
 type Source struct {
 	src []byte
 }
@@ -16,7 +16,7 @@ type Source struct {
 // NewSource makes the source of faults that have places in src.
 func NewSource(src []byte) Source { return Source{src} }
 
-// locate gives line and column, both from 1; columns count characters.
+// locate returns line and column, both from 1; columns count characters.
 func (t Source) locate(at int32) (line, column int) {
 	before := t.src[:min(int(at), len(t.src))]
 	line = 1
@@ -47,7 +47,7 @@ func (t Source) Inside(n *Node, i int) int32 {
 // ByteOrderMark may begin a text in UTF-8 and has no column.
 var ByteOrderMark = []byte("\uFEFF")
 
-// Check refuses what is too large or no text, before anything looks into it.
+// Check refuses a text that is too large or not in UTF-8. The readers expect that it was called.
 func Check(data []byte) *Fault {
 	if len(data) > perdure.MaxDefinitionBytes {
 		return TooLarge(perdure.MaxDefinitionBytes, fmt.Errorf("larger than %d MiB", perdure.MaxDefinitionBytes>>20))
@@ -55,7 +55,7 @@ func Check(data []byte) *Fault {
 	return CheckEncoding(data)
 }
 
-// CheckEncoding refuses what is not text in UTF-8: other encodings, NUL, control characters.
+// CheckEncoding refuses other encodings than UTF-8, NUL and control characters.
 func CheckEncoding(data []byte) *Fault {
 	if bytes.HasPrefix(data, []byte{0xff, 0xfe}) || bytes.HasPrefix(data, []byte{0xfe, 0xff}) {
 		return Malformed(0, "this is UTF-16").WithHint("save it as UTF-8")

@@ -8,11 +8,11 @@ import (
 	"strconv"
 )
 
-// Digits is a number that neither int64 nor float64 can hold. An expression may pass it on, digit by
-// digit, and cannot calculate with it.
+// Digits is a number that neither int64 nor float64 can hold. An expression may pass it on, with all its digits, and cannot
+// calculate with it.
 type Digits struct{ Text string }
 
-// ErrTooManyValues ends a reading that was allowed fewer values than the text has.
+// ErrTooManyValues is the error of DecodeJSON if the text has more values than it may read.
 var ErrTooManyValues = errors.New("more values than may be read")
 
 // DecodeJSON turns a JSON text into values of Go: nil, bool, int, float64, digits, string, []any, map[string]any. It
@@ -122,7 +122,7 @@ func (r *valueReader) each(end byte, element func() *Fault) *Fault {
 	}
 }
 
-// ParseNumber reads JSON digits without losing any that count: whole numbers beyond int64 stay digits.
+// ParseNumber converts a JSON number to int, float64 or Digits, so that no significant digit is lost.
 func ParseNumber(s string) any {
 	if i, err := strconv.Atoi(s); err == nil && s != "-0" {
 		return i

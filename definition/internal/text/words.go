@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Quote shows a user's word in a message, shortened.
+// Quote quotes a user's word in a message. A long word is shortened.
 func Quote(s string) string {
 	const most = 60
 	if utf8.RuneCountInString(s) > most {
@@ -18,7 +18,7 @@ func Quote(s string) string {
 	return "`" + s + "`"
 }
 
-// describe says what a text goes on with.
+// describe names what rest begins with, for a message.
 func describe(rest []byte) string {
 	if len(rest) == 0 {
 		return "the end of the text"
@@ -36,7 +36,7 @@ func describe(rest []byte) string {
 	return Quote(strings.ToValidUTF8(word, ""))
 }
 
-// Nearest is the candidate that word was probably meant to be, or "".
+// Nearest returns the candidate that differs least from word, or "" if none is similar.
 func Nearest(word string, candidates []string) string {
 	best, most := "", max(1, min(3, len(word)/3))+1
 	for _, c := range candidates {
@@ -50,7 +50,7 @@ func Nearest(word string, candidates []string) string {
 	return best
 }
 
-// Suggest is a hint that names the nearest candidate, or all of them where they are few.
+// Suggest is a hint that names the nearest candidate, or all of them if they are few.
 func Suggest(word string, candidates []string) string {
 	if near := Nearest(word, candidates); near != "" {
 		return "did you mean " + Quote(near) + "?"
@@ -88,6 +88,7 @@ func distance(a, b string, limit int) int {
 	return min(prev[len(b)], limit)
 }
 
+// IsIdentifier reports whether s is a name that may follow a dot in an expression: letters, digits and _, no digit first.
 func IsIdentifier(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -98,6 +99,7 @@ func IsIdentifier(s string) bool {
 	return s != ""
 }
 
+// DidYouMean is a hint that names the nearest candidate, or "".
 func DidYouMean(word string, among []string) string {
 	if near := Nearest(word, among); near != "" {
 		return "did you mean " + Quote(near) + "?"

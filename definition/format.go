@@ -10,9 +10,9 @@ import (
 	"github.com/perdure/perdure/definition/internal/text"
 )
 
-// FormatError writes a refusal for a person at a terminal: for each fault a line FILE:LINE:COL: message,
-// then the line of src it points into with a caret, and the hint, both indented. src may be nil.
-// Errors that are no refusal, or carry no places, come out as FILE: message.
+// FormatError formats an error of Parse for a terminal. Each fault is a line FILE:LINE:COL: message, followed by the line of
+// src with a caret under the column, and by the hint, both indented. src may be nil. An error without places is formatted
+// as FILE: message.
 func FormatError(file string, src []byte, err error) string {
 	var b strings.Builder
 	var e *perdure.Error
@@ -34,7 +34,7 @@ func FormatError(file string, src []byte, err error) string {
 	return b.String()
 }
 
-// excerpt writes the line and a caret under the column, cut to what fits a terminal.
+// excerpt writes the line and a caret under the column, cut to the width of a terminal.
 func excerpt(b *strings.Builder, src []byte, line, column int) {
 	const width = 100
 	rest := strings.ToValidUTF8(string(bytes.TrimPrefix(src, text.ByteOrderMark)), "\uFFFD")
@@ -60,7 +60,7 @@ func excerpt(b *strings.Builder, src []byte, line, column int) {
 	fmt.Fprintf(b, "    %s\n    %s^\n", string(shown), strings.Repeat(" ", column-1-from))
 }
 
-// withoutLines is err for a text that its caller has not seen as it was read.
+// withoutLines removes the lines of an error whose caller has not seen the text that was read.
 func withoutLines(err error) error {
 	if refusal := (*perdure.Error)(nil); errors.As(err, &refusal) {
 		return refusal.WithoutLines()
