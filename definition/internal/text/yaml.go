@@ -39,8 +39,12 @@ func ReadYAML(src []byte) (docs []Node, f *Fault) {
 		}
 		y.tally, y.anchors = Tally{}, nil
 		var n Node
+		where := compactCollections
+		if !y.lineBegins() {
+			where = noCollections // the line of ---
+		}
 		if f = y.tab(); f == nil {
-			n, f = y.value(-1, 0, compactCollections)
+			n, f = y.value(-1, 0, where)
 		}
 		if f != nil {
 			return nil, f
@@ -135,14 +139,9 @@ func (y *yamlReader) marker() bool {
 func (y *yamlReader) prologue() (bool, *Fault) {
 	directives := false
 	for y.column() == 0 && y.peek() == '%' {
-		line := y.src[y.pos:]
-		if i := bytes.IndexByte(line, '\n'); i >= 0 {
-			line = line[:i]
+		if directives || !y.version() {
+			return false, y.fault("directive %s is not understood", y.found()).WithHint("one line %%YAML 1.2 may precede the --- of a document")
 		}
-		if !bytes.HasPrefix(line, []byte("%YAML 1.")) {
-			return false, y.fault("directive %s is not understood", y.found())
-		}
-		y.pos += len(line)
 		directives = true
 		if !y.skip() {
 			break
@@ -150,7 +149,13 @@ func (y *yamlReader) prologue() (bool, *Fault) {
 	}
 	if y.pos < len(y.src) && y.marker() {
 		end := y.peek() == '.'
+		if end && directives {
+			return false, y.fault("expected --- after the directives")
+		}
 		y.pos += 3
+		if end && !y.rest() {
+			return false, y.fault("unexpected %s after the end of a document", y.found()).WithHint("a document begins on a line of its own")
+		}
 		if end || !y.skip() {
 			return false, nil
 		}
@@ -160,6 +165,23 @@ func (y *yamlReader) prologue() (bool, *Fault) {
 		return false, y.fault("expected --- after the directives")
 	}
 	return true, nil
+}
+
+// version reads the directive %YAML 1.N. It returns false, and stays, if that is not on this line alone.
+func (y *yamlReader) version() bool {
+	const head = "%YAML 1."
+	start := y.pos
+	if bytes.HasPrefix(y.src[start:], []byte(head)) {
+		y.pos += len(head)
+		for '0' <= y.peek() && y.peek() <= '9' {
+			y.pos++
+		}
+		if y.pos > start+len(head) && y.rest() {
+			return true
+		}
+	}
+	y.pos = start
+	return false
 }
 
 // compact says which collections may begin on the line of what came before.
@@ -289,6 +311,9 @@ func (y *yamlReader) content(p properties, parent, depth int, where compact, fre
 		if where == noCollections || !fresh {
 			return n, y.fault("a list does not begin on this line").WithHint("put its first `-` on a line of its own")
 		}
+		if f := y.tab(); f != nil {
+			return n, f
+		}
 		n, f = y.list(y.column(), depth)
 	case c == '?' && ends(y.at(y.pos+1)):
 		return n, y.fault("keys that are collections are not understood: a field name is one word")
@@ -298,12 +323,18 @@ func (y *yamlReader) content(p properties, parent, depth int, where compact, fre
 		return y.alias(p, depth)
 	default:
 		if y.isKey() {
+			if where == noCollections && parent < 0 {
+				return n, y.fault("a field does not begin on the line of ---").WithHint("put it on the next line")
+			}
 			if where == noCollections {
 				return n, y.fault("a second `: ` on this line").WithHint(
 					"quote the value if the colon is a part of it, or put the field on a line of its own")
 			}
 			if !fresh {
 				return n, y.fault("an anchor or tag stands before a field name").WithHint("put it on the line above")
+			}
+			if f := y.tab(); f != nil {
+				return n, f
 			}
 			n, f = y.object(y.column(), depth)
 			break

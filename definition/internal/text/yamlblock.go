@@ -160,8 +160,12 @@ func (y *yamlReader) key() (k Key, f *Fault) {
 	case c == '?' && ends(y.at(y.pos+1)):
 		return k, y.fault("keys that are collections are not understood: a field name is one word")
 	case c == '"' || c == '\'':
+		line := y.lineStart
 		if k.Name, f = y.quoted(); f != nil {
 			return k, f
+		}
+		if y.lineStart != line {
+			return k, Malformed(int(k.At), "a field name of several lines").WithHint("write it on one line, with \\n in double quotes")
 		}
 		y.blanks()
 	case c == '*' || c == '&' || c == '!':

@@ -241,6 +241,7 @@ func (y *yamlReader) block(parent int) (n Node, f *Fault) {
 // blockLines are the lines of a block scalar without their indentation. The reading place is left at
 // the end of the last one.
 func (y *yamlReader) blockLines(parent, indent int) (lines []string, f *Fault) {
+	spaces := 0 // of the widest empty line before the text
 	for y.pos < len(y.src) {
 		saved, savedLine := y.pos, y.lineStart
 		y.newline()
@@ -252,11 +253,15 @@ func (y *yamlReader) blockLines(parent, indent int) (lines []string, f *Fault) {
 		}
 		if y.eol() {
 			lines = append(lines, "")
+			spaces = max(spaces, y.column())
 			continue
 		}
 		if indent < 0 && y.column() > parent && !y.marker() {
 			if indent = y.column(); y.peek() == '\t' {
 				return nil, y.fault("a tab indents this line").WithHint("YAML indents with spaces")
+			}
+			if spaces > indent {
+				return nil, y.fault("an empty line above has more spaces than the text is indented by").WithHint("remove its spaces")
 			}
 		}
 		if indent < 0 || y.column() < indent || y.marker() {
