@@ -20,7 +20,7 @@
 //
 // YAML is read as YAML 1.2, without what JSON cannot express or what is easily misread: names of fields are text; tags are
 // those of the core schema; numbers that YAML 1.1 and 1.2 read differently (0777, 1_000) are refused, as are duplicate
-// names. ADR 30 compares this reader with a library and gives the reasons for keeping it.
+// names. ADR 31 compares this reader with a library and gives the reasons for keeping it.
 //
 // The package knows no field of a definition and no expression. It does not guess: a text has one meaning or is refused.
 package text
