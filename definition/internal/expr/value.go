@@ -2,6 +2,7 @@ package expr
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -14,7 +15,7 @@ import (
 
 // fromJSON is text.DecodeJSON for an expression, which reads at most as many values as it may still do work.
 func fromJSON(raw []byte, work int) (v any, values int, err error) {
-	if v, values, err = text.DecodeJSON(raw, work); err == text.ErrTooManyValues {
+	if v, values, err = text.DecodeJSON(raw, work); errors.Is(err, text.ErrTooManyValues) {
 		err = ErrWork
 	}
 	return v, values, err

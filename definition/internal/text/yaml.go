@@ -11,18 +11,18 @@ import (
 
 // yamlReader reads YAML 1.2 into nodes: block and flow collections, all five styles of scalar,
 // anchors, aliases, merge keys, tags of the core schema, several documents. Keys are text. It refuses
-// what JSON cannot say (collections as keys, .inf), numbers that YAML 1.1 and 1.2 read differently
-// (0777, 1_000), and tabs as indentation. It reads each byte a bounded number of times.
+// what JSON cannot express (collections as keys, .inf), numbers that YAML 1.1 and 1.2 read differently
+// (0777, 1_000), and tabs as indentation. It reads each byte a bounded number of times, so that its time is linear in the text.
 //
-// Indentation is the column of a collection's first key or dash; parent is that of the collection
-// around, -1 at the top.
+// The indentation of a collection is the column of its first key or dash. parent is the indentation of the collection around
+// a value; it is -1 for the document itself.
 type yamlReader struct {
 	src       []byte
 	pos       int
 	lineStart int
 	tally     Tally
 	anchors   map[string]Node
-	kids      []Node // stacks of the collections that are open, as in jsonReader
+	kids      []Node // stacks of the collections that are open, as in JSONReader
 	keys      []Key
 }
 
@@ -73,15 +73,14 @@ func (y *yamlReader) at(i int) byte {
 	return 0
 }
 
-// column of the reading place, from 0. Only spaces and dashes can stand before a collection, so
-// that bytes do.
+// column is the column of the position, from 0, in bytes. That suffices: only spaces and dashes precede a collection.
 func (y *yamlReader) column() int { return y.pos - y.lineStart }
 
 func (y *yamlReader) eol() bool {
 	return y.pos >= len(y.src) || y.src[y.pos] == '\n' || y.src[y.pos] == '\r'
 }
 
-// newline steps over a line's end.
+// newline reads the end of a line.
 func (y *yamlReader) newline() {
 	if y.peek() == '\r' && y.at(y.pos+1) == '\n' {
 		y.pos++
@@ -94,7 +93,7 @@ func (y *yamlReader) newline() {
 
 func blank(c byte) bool { return c == ' ' || c == '\t' }
 
-// ends says that c ends a word: a blank, a line's end or the end of the text.
+// ends reports whether c ends a word: a blank, the end of a line or the end of the text.
 func ends(c byte) bool { return blank(c) || c == '\n' || c == '\r' || c == 0 }
 
 func (y *yamlReader) blanks() {
@@ -103,7 +102,7 @@ func (y *yamlReader) blanks() {
 	}
 }
 
-// rest steps over blanks and a comment up to the line's end, and says whether it got there.
+// rest skips blanks and a comment, and reports whether the line ends then.
 func (y *yamlReader) rest() bool {
 	start := y.pos
 	y.blanks()
@@ -115,7 +114,7 @@ func (y *yamlReader) rest() bool {
 	return y.eol()
 }
 
-// skip goes on to the next content, over blanks, comments and empty lines; false at the end.
+// skip goes to the next content. It skips blanks, comments and empty lines, and returns false at the end of the text.
 func (y *yamlReader) skip() bool {
 	for y.rest() {
 		if y.pos >= len(y.src) {
@@ -126,7 +125,7 @@ func (y *yamlReader) skip() bool {
 	return true
 }
 
-// marker says that a line starts with --- or ... here.
+// marker reports whether a line begins here with --- or ... .
 func (y *yamlReader) marker() bool {
 	if y.column() != 0 || y.pos+3 > len(y.src) || !ends(y.at(y.pos+3)) {
 		return false
@@ -135,7 +134,7 @@ func (y *yamlReader) marker() bool {
 	return m == "---" || m == "..."
 }
 
-// prologue reads directives and the marker before a document; false if none follows.
+// prologue reads the directives and the marker before a document. It returns false if no document follows.
 func (y *yamlReader) prologue() (bool, *Fault) {
 	directives := false
 	for y.column() == 0 && y.peek() == '%' {
@@ -167,7 +166,7 @@ func (y *yamlReader) prologue() (bool, *Fault) {
 	return true, nil
 }
 
-// version reads the directive %YAML 1.N. It returns false, and stays, if that is not on this line alone.
+// version reads the directive %YAML 1.N. It returns false and reads nothing if anything else is on this line.
 func (y *yamlReader) version() bool {
 	const head = "%YAML 1."
 	start := y.pos
@@ -184,11 +183,11 @@ func (y *yamlReader) version() bool {
 	return false
 }
 
-// compact says which collections may begin on the line of what came before.
+// compact is whether a block collection may begin on the same line as what precedes it.
 type compact uint8
 
 const (
-	noCollections      compact = iota // after `key:`
+	noCollections      compact = iota // after `key:` and `---`
 	compactCollections                // after `-`, and on a line of their own
 )
 
@@ -198,9 +197,8 @@ type properties struct {
 	anchor, tag string
 }
 
-// value reads what follows a key, a dash or the document's start: on this line, or on later ones
-// that are indented deeper than parent. After a key (noCollections) a list may also stand in the
-// key's own column.
+// value reads what follows a key, a dash or the beginning of the document: on this line, or on later lines that are indented
+// deeper than parent. After a key (noCollections) a list may also be in the column of the key.
 func (y *yamlReader) value(parent, depth int, where compact) (n Node, f *Fault) {
 	if depth > maxDepth {
 		return n, TooLarge(y.pos, errDepth)
@@ -209,7 +207,7 @@ func (y *yamlReader) value(parent, depth int, where compact) (n Node, f *Fault) 
 	if f != nil {
 		return n, f
 	}
-	// Properties may end their line, and go on with the next: `key: &a`, then the value below.
+	// Properties may be on a line above their value: `key: &a`, and the value below.
 	for y.rest() {
 		at := y.pos
 		if !y.skip() || y.marker() || y.outside(parent, where) {
@@ -234,7 +232,7 @@ func (y *yamlReader) value(parent, depth int, where compact) (n Node, f *Fault) 
 	return y.content(p, parent, depth, where, fresh)
 }
 
-// outside says that the content here belongs to a collection further out.
+// outside reports whether the content here belongs to a collection around the current one.
 func (y *yamlReader) outside(parent int, where compact) bool {
 	if where == noCollections && y.column() == parent {
 		return !y.dash()
@@ -242,7 +240,7 @@ func (y *yamlReader) outside(parent int, where compact) bool {
 	return y.column() <= parent
 }
 
-// dash says that a list's entry begins here.
+// dash reports whether an entry of a list begins here.
 func (y *yamlReader) dash() bool { return y.peek() == '-' && ends(y.at(y.pos+1)) }
 
 // tab refuses a tab before the content of this line.
@@ -253,7 +251,7 @@ func (y *yamlReader) tab() *Fault {
 	return nil
 }
 
-// properties reads anchors and tags; fresh says that there were none.
+// properties reads an anchor and a tag. fresh reports that there are none.
 func (y *yamlReader) properties() (p properties, fresh bool, f *Fault) {
 	y.blanks()
 	p = properties{at: y.pos}
@@ -277,7 +275,7 @@ func (y *yamlReader) properties() (p properties, fresh bool, f *Fault) {
 	}
 }
 
-// word reads up to a blank or, as a flow's commas and brackets end it everywhere, one of those.
+// word reads up to a blank, a comma or a bracket. Commas and brackets end the names of anchors and tags everywhere.
 func (y *yamlReader) word() string {
 	start := y.pos
 	for !ends(y.peek()) && !flowIndicator(y.peek()) {
@@ -290,7 +288,7 @@ func flowIndicator(c byte) bool {
 	return c == ',' || c == '[' || c == ']' || c == '{' || c == '}'
 }
 
-// merge joins the properties before a line's end with those after it.
+// merge joins the properties of a line with those of the next one.
 func merge(p, q properties) (properties, *Fault) {
 	if p.anchor != "" && q.anchor != "" || p.tag != "" && q.tag != "" {
 		return p, Malformed(q.at, "a second anchor or tag for one value")
@@ -304,7 +302,7 @@ func merge(p, q properties) (properties, *Fault) {
 	return p, nil
 }
 
-// content reads the node that starts here.
+// content reads the node that begins here.
 func (y *yamlReader) content(p properties, parent, depth int, where compact, fresh bool) (n Node, f *Fault) {
 	switch c := y.peek(); {
 	case y.dash():
@@ -358,7 +356,7 @@ func (y *yamlReader) content(p properties, parent, depth int, where compact, fre
 	return y.finish(p, n, depth)
 }
 
-// plainNode reads a plain scalar and resolves it, as its tag says if it has one.
+// plainNode reads a plain scalar, and resolves it by its tag or by the core schema.
 func (y *yamlReader) plainNode(p properties, parent, depth int) (n Node, f *Fault) {
 	at := y.pos
 	s, f := y.plain(parent, false)
@@ -374,7 +372,7 @@ func (y *yamlReader) plainNode(p properties, parent, depth int) (n Node, f *Faul
 	return y.finish(p, n, depth)
 }
 
-// finish applies the tag, counts the node and remembers its anchor.
+// finish applies the tag, counts the node and records its anchor.
 func (y *yamlReader) finish(p properties, n Node, depth int) (Node, *Fault) {
 	if p.tag != "" {
 		var f *Fault
@@ -396,7 +394,7 @@ func (y *yamlReader) finish(p properties, n Node, depth int) (Node, *Fault) {
 	return n, nil
 }
 
-// alias shares what its anchor names, and counts all of it again.
+// alias returns the node of an anchor, whose children it shares, and counts all of it again.
 func (y *yamlReader) alias(p properties, depth int) (n Node, f *Fault) {
 	at := y.pos
 	name := y.word()[1:]

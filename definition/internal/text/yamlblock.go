@@ -4,7 +4,7 @@ import (
 	"bytes"
 )
 
-// open counts the shell of a collection.
+// open counts a collection, without what is in it.
 func (y *yamlReader) open(n *Node, depth int) *Fault {
 	if depth >= maxDepth {
 		return TooLarge(y.pos, errDepth)
@@ -43,12 +43,12 @@ func (y *yamlReader) list(col, depth int) (n Node, f *Fault) {
 	return n, nil
 }
 
-// lineBegins says that nothing of this line has been read yet: what came before ended above it.
+// lineBegins reports whether nothing of this line was read yet.
 func (y *yamlReader) lineBegins() bool {
 	return len(bytes.TrimLeft(y.src[y.lineStart:y.pos], " \t")) == 0
 }
 
-// next goes to the following line of a collection in column col; false if that ends it.
+// next goes to the next line of a collection in column col. It returns false if the collection ends.
 func (y *yamlReader) next(col int) (bool, *Fault) {
 	if !y.lineBegins() && !y.rest() {
 		return false, y.fault("unexpected %s after the value", y.found()).
@@ -119,7 +119,7 @@ func (y *yamlReader) close(n *Node, keys, kids int, merges []Node, depth int) *F
 	return nil
 }
 
-// merge adds to n what the objects after its << have and it has not.
+// merge adds to n those members of the objects after << whose names n does not have.
 func (y *yamlReader) merge(n *Node, merges []Node, depth int) *Fault {
 	var sources []Node
 	for _, m := range merges {
@@ -186,7 +186,7 @@ func (y *yamlReader) key() (k Key, f *Fault) {
 	return k, nil
 }
 
-// isKey says whether the scalar on this line is followed by a colon: a field of an object.
+// isKey reports whether a colon follows the scalar on this line, which is then the name of a field.
 func (y *yamlReader) isKey() bool {
 	saved := *y
 	defer func() { *y = saved }()

@@ -48,7 +48,7 @@ func (y *yamlReader) flow(depth int) (n Node, f *Fault) {
 	return n, nil
 }
 
-// flowFault says what is wrong where a comma or the closing bracket should be.
+// flowFault is the fault of a text that has neither a comma nor the closing bracket here.
 func (y *yamlReader) flowFault(closing byte) *Fault {
 	f := y.fault("expected `,` or `%c`, found %s", closing, y.found())
 	if c := y.peek(); c == '{' && y.pos > 0 && y.src[y.pos-1] == '$' {
@@ -59,7 +59,7 @@ func (y *yamlReader) flowFault(closing byte) *Fault {
 	return f
 }
 
-// flowSkip goes on to the next content inside brackets.
+// flowSkip goes to the next content inside brackets.
 func (y *yamlReader) flowSkip(open int) *Fault {
 	if !y.skip() || y.marker() {
 		return Malformed(open, "this %c is never closed", y.src[open])
@@ -67,7 +67,7 @@ func (y *yamlReader) flowSkip(open int) *Fault {
 	return nil
 }
 
-// item reads one entry of a list in brackets; `a: b` is an object of one field.
+// item reads one entry of a list in brackets.
 func (y *yamlReader) item(depth int) *Fault {
 	at := y.pos
 	if c := y.peek(); c == ',' {

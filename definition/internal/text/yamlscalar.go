@@ -8,7 +8,7 @@ import (
 )
 
 // plainLine reads the part of an unquoted scalar that is on this line. It ends before `: `, ` #`,
-// the line's end and, inside brackets, a comma or bracket.
+// the end of the line and, inside brackets, a comma or a bracket.
 func (y *yamlReader) plainLine(flow bool) string {
 	start, end := y.pos, y.pos
 	for ; !y.eol(); y.pos++ {
@@ -25,7 +25,7 @@ func (y *yamlReader) plainLine(flow bool) string {
 	return string(y.src[start:end])
 }
 
-// plain reads an unquoted scalar, folding the lines on which it goes on.
+// plain reads an unquoted scalar, and folds the lines that it has.
 func (y *yamlReader) plain(parent int, flow bool) (string, *Fault) {
 	if c := y.peek(); c == '@' || c == '`' || c == '%' || c == '|' || c == '>' || c == ',' || c == ']' || c == '}' || c == '#' {
 		f := y.fault("a value cannot start with %s", Quote(string(rune(c))))
@@ -64,8 +64,8 @@ func (y *yamlReader) plain(parent int, flow bool) (string, *Fault) {
 	return b.String(), nil
 }
 
-// continues moves to the next line of a scalar that began above, if there is one, and counts the
-// line breaks up to it. Where there is none it stays.
+// continues goes to the next line of a scalar that began above, and counts the line breaks up to it. If the scalar ends, it
+// reads nothing.
 func (y *yamlReader) continues(parent int, flow bool) (breaks int, ok bool, f *Fault) {
 	pos, line := y.pos, y.lineStart
 	for y.eol() && y.pos < len(y.src) {
@@ -87,7 +87,7 @@ func (y *yamlReader) continues(parent int, flow bool) (breaks int, ok bool, f *F
 	return breaks, true, nil
 }
 
-// tabIndent refuses a tab within the indentation that tells whose line this is.
+// tabIndent refuses a tab within the indentation that decides to which collection the line belongs.
 func (y *yamlReader) tabIndent(parent int) *Fault {
 	for i := 0; i <= parent && y.lineStart+i < y.pos; i++ {
 		if y.src[y.lineStart+i] == '\t' {
@@ -150,7 +150,7 @@ func trimBlanks(b []byte, solid int) []byte {
 	return b
 }
 
-// fold steps over line ends and the indentation of the next line: one is a space, n are n-1 newlines.
+// fold reads line breaks and the indentation of the next line. One line break is a space, n are n-1 newlines.
 func (y *yamlReader) fold(b []byte) []byte {
 	breaks := 0
 	for y.eol() && y.pos < len(y.src) {
@@ -238,8 +238,7 @@ func (y *yamlReader) block(parent int) (n Node, f *Fault) {
 	return Scalar(String, at, chomped(lines, folded, chomp)), nil
 }
 
-// blockLines are the lines of a block scalar without their indentation. The reading place is left at
-// the end of the last one.
+// blockLines reads the lines of a block scalar, up to the end of the last one, and returns them without their indentation.
 func (y *yamlReader) blockLines(parent, indent int) (lines []string, f *Fault) {
 	spaces := 0 // of the widest empty line before the text
 	for y.pos < len(y.src) {
@@ -277,8 +276,8 @@ func (y *yamlReader) blockLines(parent, indent int) (lines []string, f *Fault) {
 	return lines, nil
 }
 
-// chomped joins the lines of a block scalar, folded or as they are, and ends it as asked for: with
-// one newline, with none (-), or with all that were there (+).
+// chomped joins the lines of a block scalar, folded or not. At its end are one newline, none (-), or all that the text has
+// (+).
 func chomped(lines []string, folded bool, chomp byte) string {
 	last := len(lines)
 	for last > 0 && lines[last-1] == "" {
@@ -319,10 +318,10 @@ func chomped(lines []string, folded bool, chomp byte) string {
 	return b.String()
 }
 
-// deeper says that a line of folded text is indented further and keeps its line breaks.
+// deeper reports whether a line of folded text is indented deeper, and so keeps its line breaks.
 func deeper(line string) bool { return line != "" && blank(line[0]) }
 
-// resolve finds what an unquoted scalar means in YAML's core schema, with the digits that JSON wants.
+// resolve returns the value of an unquoted scalar in the core schema of YAML. Numbers become those of JSON.
 func resolve(at int, s string) (Node, *Fault) {
 	switch s {
 	case "", "~", "null", "Null", "NULL":
@@ -341,7 +340,7 @@ func resolve(at int, s string) (Node, *Fault) {
 	return resolveNumber(at, s)
 }
 
-// resolveNumber is resolve for what looks like a number and is not written as JSON writes them.
+// resolveNumber is resolve for what may be a number that is not written as in JSON.
 func resolveNumber(at int, s string) (Node, *Fault) {
 	sign, body := "", s
 	if s[0] == '-' || s[0] == '+' {
@@ -387,7 +386,7 @@ func resolveNumber(at int, s string) (Node, *Fault) {
 	return Scalar(String, at, s), nil
 }
 
-// ambiguous finds numbers that the versions of YAML disagree about: 0777, 1_000, 0b11, 00.5.
+// ambiguous reports whether YAML 1.1 and 1.2 read a number differently: 0777, 1_000, 0b11, 00.5.
 func ambiguous(s string) bool {
 	bare := strings.ReplaceAll(s, "_", "")
 	if len(bare) > 2 && bare[:2] == "0b" {
