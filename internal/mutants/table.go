@@ -206,6 +206,8 @@ var ofActors = []mutant{
 	{name: "an undo is rendered from what was settled later, without a run", file: "internal/kernel/kept.go", old: " || s.StartedAt.IsZero() {", new: " {", run: "ShownInput"},
 	{name: "an undo that failed is rendered from what was settled later", file: "internal/kernel/kept.go", old: "!known || !byRun ||", new: "!known || byRun && false ||", run: "ShownInput"},
 	{name: "large values are read to be left out", file: "store/memory/read.go", old: "		if size > max || sum > total {", new: "		if sum > total {", run: "Store|Contract"},
+	{name: "a field name of YAML may have several lines", file: "definition/internal/text/yamlblock.go", old: "		if y.lineStart != line {", new: "		if y.lineStart < line {", run: "YAMLSuite"},
+	{name: "a list of YAML may be indented by a tab after its dash", file: "definition/internal/text/yaml.go", old: "on a line of its own\")\n		}\n		if f := y.tab(); f != nil {\n			return n, f\n		}", new: "on a line of its own\")\n		}", run: "YAMLSuite"},
 	{name: "a key that looks like an expression is submitted as one", file: "definition/canonical.go", old: `strings.ReplaceAll(key, "${", "$${")`, new: `strings.Clone(key)`, run: "SameJob"},
 	{name: "what has no undo is called undone", file: "agent.go", old: "				return nil, noUndo(a.Name, action)", new: "				return nil, nil", run: "UndoThatIsNotThere"},
 	{name: "a second effect in one run is left out", file: "guard/guard.go", old: "	case passed.wrote(run, was):\n		return out, ErrTwice\n", new: "", run: "Twice"},
