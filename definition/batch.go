@@ -46,7 +46,7 @@ type batch struct {
 	err    error     // why it cannot be read
 	values text.Node // those of the base that a job may replace
 
-	commonText   []byte // of the base; nil: nothing is remembered of it
+	commonText   []byte // of the base; nil: there is no memo of it
 	memo         *memo
 	memoSearched bool
 
