@@ -40,7 +40,9 @@ var layers = []layer{
 	{pkg: "", ours: []string{"internal/plain", "internal/runcontext"}, why: "a user's program needs the standard library and no more"},
 	{pkg: "protocol", ours: []string{"", "internal/plain"}, why: "an agent host of one's own needs the standard library and no more"},
 	{pkg: "internal/kernel", ours: []string{"", "internal/plain", "protocol"}, why: "the rules are pure: rows and events come in as values, changes go out as values"},
-	{pkg: "definition", ours: []string{"", "internal/kernel", "internal/lru", "internal/plain"}, modules: []string{"github.com/expr-lang/expr"}, why: "it reads and compiles definitions; the kernel sees its results through kernel.Compiler"},
+	{pkg: "definition/internal/text", ours: []string{"", "internal/plain"}, why: "YAML and JSON into trees with places; it knows no field and no expression"},
+	{pkg: "definition/internal/expr", ours: []string{"", "definition/internal/text", "internal/kernel", "internal/lru"}, modules: []string{"github.com/expr-lang/expr"}, why: "expressions and templates; it knows no field of a definition"},
+	{pkg: "definition", ours: []string{"", "definition/internal/expr", "definition/internal/text", "internal/kernel", "internal/plain"}, why: "from a tree to a plan; the kernel sees its results through kernel.Compiler"},
 
 	{pkg: "store/internal/rows", ours: []string{"internal/kernel"}, why: "the columns of both SQL stores"},
 	{pkg: "store/internal/bundle", ours: []string{"", "internal/kernel", "store/internal/rows"}, why: "jobs that wait, of which a SQL store keeps many in one row"},
@@ -84,6 +86,7 @@ var layers = []layer{
 	{pkg: "examples/embed", ours: []string{"", "node", "store"}, why: "three imports start everything"},
 	{pkg: "examples/shop", ours: []string{"", "client"}, modules: []string{"modernc.org/sqlite"}, why: "a user's program: it knows a server and the root"},
 
+	{pkg: "definition/internal/cases", tests: true, why: "texts and measures that the tests of all layers of definition share"},
 	{pkg: "internal/pgtest", tests: true, modules: []string{"github.com/jackc/pgx/v5"}, why: "a PostgreSQL server for tests"},
 	{pkg: "internal/everystore", tests: true, ours: []string{"internal/kernel", "internal/pgtest", "store/memory", "store/postgres", "store/sqlite"}, why: "tests that run on each store"},
 	{pkg: "internal/faultystore", tests: true, ours: []string{"", "internal/kernel"}, why: "a store that fails in all ways, from a seed"},

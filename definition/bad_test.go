@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition/internal/text"
 )
 
 // bad is a text that is refused at the place marked §, with a message or hint that has want in it.
@@ -60,10 +61,10 @@ var badYAML = []bad{
 	{"underscores", "type: t\ninput: {a: §1_000}\n", "YAML 1.1"},
 	{"inf", "type: t\ninput: {a: §.inf}\n", "no number"},
 	{"nan", "type: t\ninput: {a: §.NaN}\n", "no number"},
-	{"duplicate key", "type: t\n§type: u\n", "twice"},
-	{"duplicate key in flow", "type: t\nsteps: {a: {agent: x}, §a: {agent: y}}\n", "twice"},
-	{"duplicate quoted", "type: t\n§\"type\": u\n", "twice"},
-	{"duplicate deep", "type: t\ninput:\n  a: {b: 1, §b: 2}\n", "twice"},
+	{"duplicate key", "type: t\n§type: u\n", "duplicate"},
+	{"duplicate key in flow", "type: t\nsteps: {a: {agent: x}, §a: {agent: y}}\n", "duplicate"},
+	{"duplicate quoted", "type: t\n§\"type\": u\n", "duplicate"},
+	{"duplicate deep", "type: t\ninput:\n  a: {b: 1, §b: 2}\n", "duplicate"},
 	{"reserved", "type: §@x\n", "cannot start"},
 	{"bad directive", "§%TAG ! x\n---\ntype: t\n", "directive"},
 	{"block header", "type: |§x\n  t\n", "unexpected"},
@@ -146,7 +147,7 @@ var badYAML = []bad{
 	{"after nowhere", in("    agent: x\n    after: [§won]\n"), "there is no step `won`"},
 	{"after suggestion", in("    agent: x\n    after: [§ones]\n"), "did you mean `one`?"},
 	{"after itself", in("    agent: x\n    after: [§two]\n"), "itself"},
-	{"after twice", in("    agent: x\n    after: [one, §one]\n"), "twice"},
+	{"after twice", in("    agent: x\n    after: [one, §one]\n"), "duplicate"},
 	{"cycle", "type: t\nsteps:\n  a: {agent: x, after: [§c]}\n  b: {agent: x, after: [a]}\n  c: {agent: x, after: [b]}\n", "a → b → c → a"},
 	{"cycle apart", "type: t\nsteps:\n  z: {agent: x}\n  a: {agent: x, after: [z, §b]}\n  b: {agent: x, after: [a]}\n", "a → b → a"},
 	{"undo null", in("    agent: x\n    undo:§\n"), "undo: {}"},
@@ -248,8 +249,8 @@ var badJSON = []bad{
 	{"trailing comma", "{\"type\":\"t\",§}", "field name"},
 	{"single quotes", "{§'type':\"t\"}", "double quotes"},
 	{"two documents", "{\"type\":\"t\"} §{}", "after the end"},
-	{"duplicate", "{\"type\":\"t\",§\"type\":\"u\"}", "twice"},
-	{"duplicate escaped", "{\"type\":\"t\",§\"\\u0074ype\":\"u\"}", "twice"},
+	{"duplicate", "{\"type\":\"t\",§\"type\":\"u\"}", "duplicate"},
+	{"duplicate escaped", "{\"type\":\"t\",§\"\\u0074ype\":\"u\"}", "duplicate"},
 	{"leading zero", "{\"type\":§01}", "leading zero"},
 	{"plus", "{\"type\":§+1}", "expected a value"},
 	{"bare word", "{\"type\":§yes}", "expected a value"},
@@ -349,7 +350,7 @@ func TestManyFaults(t *testing.T) {
 func TestFaultsAreShort(t *testing.T) {
 	long := strings.Repeat("n", 100_000)
 	for name, body := range map[string]string{
-		"many below one name":  `{"type":"t","steps":{"a":{"agent":"x","with":{"` + long + `":[` + strings.Repeat(`"${steps.q.output}",`, maxFaults) + `1]}}}}`,
+		"many below one name":  `{"type":"t","steps":{"a":{"agent":"x","with":{"` + long + `":[` + strings.Repeat(`"${steps.q.output}",`, text.MaxFaults) + `1]}}}}`,
 		"a name of non-ASCII":  `{"type":"t","steps":{"a":{"agent":"x","with":{"` + strings.Repeat("é/", 50_000) + `":"${steps.q.output}"}}}}`,
 		"a value that is long": `{"type":"t","steps":{"a":{"agent":"x","completeWithin":"` + long + `"}}}`,
 	} {
@@ -360,14 +361,14 @@ func TestFaultsAreShort(t *testing.T) {
 			continue
 		}
 		for _, f := range e.Fields {
-			if len(f.Pointer) > 2*maxPointer || len(f.Message)+len(f.Hint) > 3*maxFaultText || !utf8.ValidString(f.Pointer+f.Message) {
+			if len(f.Pointer) > 2*text.MaxPointer || len(f.Message)+len(f.Hint) > 3*text.MaxFaultText || !utf8.ValidString(f.Pointer+f.Message) {
 				t.Errorf("%s: a pointer of %d bytes, a message of %d", name, len(f.Pointer), len(f.Message))
 			}
-			if len(f.Pointer) >= maxPointer && !strings.HasSuffix(f.Pointer, "…") {
+			if len(f.Pointer) >= text.MaxPointer && !strings.HasSuffix(f.Pointer, "…") {
 				t.Errorf("%s: a pointer that is cut does not say so", name)
 			}
 		}
-		if len(e.Message) > 2*maxFaultText {
+		if len(e.Message) > 2*text.MaxFaultText {
 			t.Errorf("%s: the message has %d bytes", name, len(e.Message))
 		}
 	}

@@ -6,29 +6,30 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/perdure/perdure/definition/internal/text"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// isValue says that a job of a batch may have a field of its own.
-func isValue(name string) bool {
+// isJobValue reports whether a field is a value of the one job, which a job of a batch may have for itself.
+func isJobValue(name string) bool {
 	return name == "key" || name == "priority" || name == "labels" || name == "input"
 }
 
-var valueFields = slices.DeleteFunc(slices.Clone(jobFields), func(f field) bool { return !isValue(f.name) })
+var valueFields = slices.DeleteFunc(slices.Clone(jobFields), func(f field) bool { return !isJobValue(f.name) })
 
-// ParseAll makes a plan of each of jobs, or says why not: of two at the same index, one is nil. Each is a
-// definition in JSON; or, where there is a base, the values of one job of that definition, which replace
-// those that it has. A base that cannot be read is an error of every job.
+// ParseAll makes a plan of each job, or returns why not: of the plan and the error at an index, one is nil. Without a base,
+// each job is a definition in JSON. With a base, which is a definition in JSON, each job is an object of the values that
+// it has in place of those of the base. A base that cannot be read is the error of every job.
 //
-// Errors are those of Parse, with pointers into the one definition and no lines: as a whole text nobody
-// has seen it. stop is as in Options, and may be nil.
+// Errors are those of Parse. They have pointers into the definition of the job, and no lines, because the caller has not
+// seen that definition as one text. stop is as in Options, and may be nil.
 func (c *Compiler) ParseAll(base []byte, jobs []json.RawMessage, stop func() error) ([]*kernel.Plan, []error) {
 	plans, errs := make([]*kernel.Plan, len(jobs)), make([]error, len(jobs))
 	b := &batch{c: c, budget: newBudget(stop)}
-	plan := b.listed
+	plan := b.planStandalone
 	if len(base) > 0 {
-		b.take(base)
-		plan = b.merged
+		b.readBase(base)
+		plan = b.planMerged
 	}
 	for i, job := range jobs {
 		plans[i], errs[i] = plan(job)
@@ -36,160 +37,135 @@ func (c *Compiler) ParseAll(base []byte, jobs []json.RawMessage, stop func() err
 	return plans, errs
 }
 
-// batch makes the plans of many jobs. A definition that they have in common is read once.
+// batch makes the plans of many jobs. The definition that they have in common, the base, is read once.
 type batch struct {
 	c      *Compiler
 	budget *kernel.Budget
 
-	base   node
-	err    error // why it cannot be read
-	values node  // those of the base that a job may replace
+	base   text.Node
+	err    error     // why it cannot be read
+	values text.Node // those of the base that a job may replace
 
-	common  []byte // of the base; nil: nothing is remembered of it
-	known   *memo
-	learned bool
+	commonText   []byte // of the base; nil: there is no memo of it
+	memo         *memo
+	memoSearched bool
 
-	// Used for one job after the other: no plan keeps anything of them.
-	reader jsonReader
-	own    node // the values of the job
+	// Used for one job after the other. No plan keeps a reference to them.
+	reader text.JSONReader
+	job    text.Node // the values of the job
 	d      decoder
 }
 
 const definitionIs = "a definition is an object with a type and steps"
 
-// listed makes the plan of a job that is written out.
-func (b *batch) listed(job json.RawMessage) (*kernel.Plan, error) {
+// planStandalone makes the plan of a job without a base.
+func (b *batch) planStandalone(job json.RawMessage) (*kernel.Plan, error) {
 	doc, f := b.object(job, definitionIs)
 	if f != nil {
 		return nil, refusal(f)
 	}
-	plan, found, err := b.c.plan(&doc, text{}, Options{}, b.budget)
+	plan, found, err := b.c.plan(&doc, text.Source{}, Options{}, b.budget)
 	return plan, cmp.Or(err, refusal(found...))
 }
 
-// take reads the definition that the jobs have in common.
-func (b *batch) take(base []byte) {
+// readBase reads the base.
+func (b *batch) readBase(base []byte) {
 	n, f := b.object(base, definitionIs)
 	if f != nil {
 		b.err = refusal(f)
 		return
 	}
-	b.base, b.values = n, n.only(isValue)
-	bare := n.only(func(name string) bool { return !isValue(name) })
-	b.common = common(&bare)
-	b.known = b.c.memos.of(b.common)
+	b.base, b.values = n, n.Only(isJobValue)
+	bare := n.Only(func(name string) bool { return !isJobValue(name) })
+	b.commonText = commonText(&bare)
+	b.memo = b.c.memos.of(b.commonText)
 }
 
-// merged makes the plan of the job that has these values.
-func (b *batch) merged(values json.RawMessage) (*kernel.Plan, error) {
+// planMerged makes the plan of the base with the values of one job.
+func (b *batch) planMerged(values json.RawMessage) (*kernel.Plan, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
-	if found := b.merge(values); len(found) > 0 {
+	if found := b.mergeValues(values); len(found) > 0 {
 		return nil, refusal(found...)
 	}
-	if b.known != nil && b.budget.Err() == nil {
+	if b.memo != nil && b.budget.Err() == nil {
 		b.d = decoder{programs: &b.c.programs, budget: b.budget}
-		if plan, ok := b.d.again(&b.own, b.known); ok {
+		if plan, ok := b.d.planFromMemo(&b.job, b.memo); ok {
 			return plan, nil
 		}
 	}
-	return b.whole()
+	return b.planWhole()
 }
 
-// merge puts the values of a job in place of the base's. They stand where those stood, so that faults keep
-// an order.
-func (b *batch) merge(values json.RawMessage) []*fault {
+// mergeValues sets the values of a job in place of those of the base. They get the places of those, so that faults have an
+// order.
+func (b *batch) mergeValues(values json.RawMessage) []*text.Fault {
 	given, f := b.object(values, "the values of a job are an object")
 	if f != nil {
-		return []*fault{f}
+		return []*text.Fault{f}
 	}
-	own := &b.own
-	own.keys, own.kids = append(own.keys[:0], b.values.keys...), append(own.kids[:0], b.values.kids...)
+	own := &b.job
+	own.Keys, own.Kids = append(own.Keys[:0], b.values.Keys...), append(own.Kids[:0], b.values.Kids...)
 	var wrong decoder
-	for i, k := range given.keys {
-		if !isValue(k.name) {
-			wrong.unknown(valueFields, "the values of a job", k, (*pointer)(nil).member(k.name))
+	for i, k := range given.Keys {
+		if !isJobValue(k.Name) {
+			wrong.unknown(valueFields, "the values of a job", k, (*text.Pointer)(nil).Member(k.Name))
 			continue
 		}
-		at := b.base.at
-		if there := b.values.get(k.name); there != nil {
-			at = there.at
+		at := b.base.At
+		if there := b.values.Get(k.Name); there != nil {
+			at = there.At
 		}
-		given.kids[i].move(at)
-		own.set(k.name, given.kids[i])
+		given.Kids[i].Move(at)
+		own.Set(k.Name, given.Kids[i])
 	}
-	return wrong.list
+	return wrong.List
 }
 
-// whole makes the plan of a job with nothing known, and looks what is known after the first of which that
-// can be said.
-func (b *batch) whole() (*kernel.Plan, error) {
-	doc := b.base.with(&b.own)
-	if err := new(tally).add(&doc, 0); err != nil {
-		return nil, refusal(tooLarge(0, err))
+// planWhole makes the plan of a job without a memo. After the first job without a fault it looks for the memo of the base.
+func (b *batch) planWhole() (*kernel.Plan, error) {
+	doc := b.base.Merged(&b.job)
+	if err := new(text.Tally).Add(&doc, 0); err != nil {
+		return nil, refusal(text.TooLarge(0, err))
 	}
-	plan, found, err := b.c.plan(&doc, text{}, Options{}, b.budget)
+	plan, found, err := b.c.plan(&doc, text.Source{}, Options{}, b.budget)
 	if err = cmp.Or(err, refusal(found...)); err != nil {
 		return nil, err
 	}
-	if !b.learned && b.common != nil {
-		b.learn(&doc)
+	if !b.memoSearched && b.commonText != nil {
+		b.findMemo(&doc)
 	}
 	return plan, nil
 }
 
-// learn finds what is known of the base once a job of it was found without fault. Nothing was remembered of
-// one whose key or priority is computed: it is made once more without them.
-func (b *batch) learn(doc *node) {
-	b.learned = true
-	if common(doc) == nil {
-		bare := doc.only(func(name string) bool { return name != "key" && name != "priority" })
-		_, _, _ = b.c.plan(&bare, text{}, Options{}, b.budget)
+// findMemo finds the memo of the base, after a job of it was compiled without a fault. A job whose key or priority is
+// computed leaves no memo. Then the base is compiled once more without them.
+func (b *batch) findMemo(doc *text.Node) {
+	b.memoSearched = true
+	if commonText(doc) == nil {
+		bare := doc.Only(func(name string) bool { return name != "key" && name != "priority" })
+		_, _, _ = b.c.plan(&bare, text.Source{}, Options{}, b.budget)
 	}
-	b.known = b.c.memos.of(b.common)
+	b.memo = b.c.memos.of(b.commonText)
 }
 
-// object reads one object in JSON; what says that it has to be one.
-func (b *batch) object(data []byte, what string) (node, *fault) {
-	data = bytes.TrimPrefix(data, byteOrderMark)
-	if f := acceptable(data); f != nil {
-		return node{}, f
+// object reads one object in JSON. what is the message if it is another kind of value.
+func (b *batch) object(data []byte, what string) (text.Node, *text.Fault) {
+	data = bytes.TrimPrefix(data, text.ByteOrderMark)
+	if f := text.Check(data); f != nil {
+		return text.Node{}, f
 	}
-	b.reader = jsonReader{src: data, keys: b.reader.keys[:0], kids: b.reader.kids[:0]}
-	n, f := b.reader.document()
-	if f == nil && n.kind != kindObject {
-		f = invalid(0, "%s, not %s", what, n.kind)
+	b.reader.Reset(data)
+	n, f := b.reader.Document()
+	if f == nil && n.Kind != text.Object {
+		f = text.Invalid(0, "%s, not %s", what, n.Kind)
 	}
 	return n, f
 }
 
-// only is an object with those members alone that keep says.
-func (n *node) only(keep func(name string) bool) node {
-	out := *n
-	out.keys, out.kids = nil, nil
-	for i, k := range n.keys {
-		if keep(k.name) {
-			out.keys, out.kids = append(out.keys, k), append(out.kids, n.kids[i])
-		}
-	}
-	out.adopt()
-	return out
-}
-
-// with is an object with the members of another in place of its own, or beside them.
-func (n *node) with(others *node) node {
-	out := *n
-	out.keys, out.kids = slices.Clone(n.keys), slices.Clone(n.kids)
-	for i, k := range others.keys {
-		out.set(k.name, others.kids[i])
-	}
-	out.adopt()
-	return out
-}
-
-// refusal is what faults amount to in a text that nobody has seen as it was read; nil if there are none.
-func refusal(found ...*fault) error {
-	fs := faults{list: found}
-	return withoutLines(fs.err())
+// refusal returns faults as an error without lines, or nil if there are none.
+func refusal(found ...*text.Fault) error {
+	fs := text.Faults{List: found}
+	return withoutLines(fs.Err())
 }

@@ -154,7 +154,7 @@ func TestBatchRefuses(t *testing.T) {
 		{"", "{\"type\":\"\xff\"}", "malformed", "", "not valid UTF-8"},
 		{"", "{\"type\":\"\x00\"}", "malformed", "", "NUL"},
 		{"", `{"type":"\u0000"}`, "malformed", "", "NUL"},
-		{"", `{"type":"t","type":"u"}`, "invalid", "", "is there twice"},
+		{"", `{"type":"t","type":"u"}`, "invalid", "", "duplicate field"},
 		{"", `{"input":` + deep + `}`, "tooLarge", "", "levels"},
 		{"", strings.Repeat(" ", perdure.MaxDefinitionBytes) + good, "tooLarge", "", "16 MiB"},
 
@@ -178,7 +178,7 @@ func TestBatchRefuses(t *testing.T) {
 		{good, `{} {}`, "malformed", "", "after the end"},
 		{good, "{\"key\":\"\xff\"}", "malformed", "", "not valid UTF-8"},
 		{good, `{"key":"\u0000"}`, "malformed", "", "NUL"},
-		{good, `{"key":"a","key":"b"}`, "invalid", "", "`key` is there twice"},
+		{good, `{"key":"a","key":"b"}`, "invalid", "", "duplicate field `key`"},
 		{good, `{"input":` + deep + `}`, "tooLarge", "", "levels"},
 		{good, `{"input":"` + strings.Repeat("x", perdure.MaxPayloadBytes) + `"}`, "tooLarge", "/input", "1048576"},
 
@@ -186,7 +186,7 @@ func TestBatchRefuses(t *testing.T) {
 		{`{`, `{}`, "malformed", "", "double quotes"},
 		{`[]`, `{}`, "invalid", "", "a definition is an object with a type and steps, not a list"},
 		{"{\"type\":\"\xff\"}", `{}`, "malformed", "", "not valid UTF-8"},
-		{`{"type":"t","type":"t"}`, `{}`, "invalid", "", "is there twice"},
+		{`{"type":"t","type":"t"}`, `{}`, "invalid", "", "duplicate field"},
 		{`{"type":"t"}`, `{}`, "invalid", "", "`steps` is missing"},
 		{`{"type":"t","steps":{"a":{"agent":"x","aftr":[]}}}`, `{}`, "invalid", "/steps/a/aftr", "did you mean `after`?"},
 		{`{"type":"t","steps":{"a":{"agent":"x"}},"input":` + deep[1:127] + `}`, `{"key":"@"}`, "invalid", "/key", "prefixes of ids"},

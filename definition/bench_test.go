@@ -45,14 +45,6 @@ func BenchmarkParseYAML(b *testing.B) {
 	}
 }
 
-func BenchmarkExpr(b *testing.B) {
-	for b.Loop() {
-		if _, m := compileExpr("input.amount > 0 && input.b.c != 'x'", true); m != nil {
-			b.Fatal(m)
-		}
-	}
-}
-
 func BenchmarkRender(b *testing.B) {
 	plans, err := Parse([]byte(small), JSON, Options{})
 	if err != nil {

@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition/internal/text"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// normalize leaves out what a definition would mean anyway, so that equal meaning is equal bytes.
+// normalize removes what equals a default, so that definitions of equal meaning have equal bytes.
 func (d *decoder) normalize() {
 	def := d.def
 	if len(def.Labels) == 0 {
@@ -42,7 +43,7 @@ func normalizeStep(s *kernel.StepDefinition, job kernel.Ladder) {
 		s.Action = ""
 	}
 	within := perdure.Duration(perdure.DefaultCompleteWithin)
-	// An approval without completeWithin waits for ever; 5m is a word of its own there.
+	// An approval without completeWithin waits for ever: there, 5m is not the default.
 	if s.CompleteWithin == within && s.Agent != kernel.AgentApproval {
 		s.CompleteWithin = 0
 	}
@@ -104,7 +105,7 @@ func sameRetry(a, b perdure.Retry) bool {
 	return a.Attempts == b.Attempts && a.Backoff == b.Backoff && a.MaxBackoff == b.MaxBackoff && slices.Equal(a.NotOn, b.NotOn)
 }
 
-// plainLadder leaves out a last park, which every ladder that does not end has anyway.
+// plainLadder removes a last park: a ladder that does not end otherwise ends with it.
 func plainLadder(l kernel.Ladder) kernel.Ladder {
 	if n := len(l); n > 1 && l[n-1].Kind == kernel.RungPark {
 		return l[:n-1]
@@ -114,7 +115,7 @@ func plainLadder(l kernel.Ladder) kernel.Ladder {
 
 func isPark(l kernel.Ladder) bool { return len(l) == 1 && l[0].Kind == kernel.RungPark }
 
-// finish writes the canonical texts: the shape's, to be kept, and that of the whole, for its fingerprint.
+// finish writes the canonical text of the shape, which a store keeps, and hashes that of the whole job, its fingerprint.
 func (d *decoder) finish() *kernel.Plan {
 	plan := d.plan
 	common := *d.def
@@ -139,15 +140,15 @@ func (d *decoder) finish() *kernel.Plan {
 	return plan
 }
 
-// Canonical is the whole definition in canonical form: what it says beside the defaults, keys sorted and
-// numbers in the digits they came in. It can be submitted again, and is then the same job.
+// Canonical returns the whole definition in canonical form: without what equals a default, with sorted keys, and numbers
+// in the digits that they were given in. If it is submitted again, it is the same job.
 func Canonical(p *kernel.Plan) []byte {
 	def := *p.Definition
 	def.Key = literal(def.Key)
 	return appendDefinition(make([]byte, 0, len(p.Text)+len(def.Input)+256), &def, nil)
 }
 
-// CanonicalSize is the length of Canonical for a job of a shape. It does not need the job's input.
+// CanonicalSize returns the length of Canonical for a job of a shape. It does not need the job's input.
 func CanonicalSize(s *kernel.Shape, j *kernel.Job, inputBytes int) int {
 	def := kernel.Definition{Type: j.Type, Key: literal(j.Key), Priority: j.Priority, Labels: j.Labels}
 	size := len(appendValues(nil, &def)) + len(s.Text) - len(appendValues(nil, &kernel.Definition{Type: j.Type}))
@@ -162,16 +163,16 @@ func literal(key string) string { return strings.ReplaceAll(key, "${", "$${") }
 
 const inputField = `,"input":`
 
-// appendDefinition writes what json.Marshal(def) does, several times faster; order is that of the
-// steps, nil for their own. A test holds the two together.
+// appendDefinition writes what json.Marshal(def) writes, several times faster. order is the order of the steps; nil is that
+// of the definition. A test compares the two.
 func appendDefinition(b []byte, def *kernel.Definition, order []int) []byte {
 	return appendCommon(appendValues(b, def), def, order)
 }
 
-// appendValues writes the type and the four fields of the one job; appendCommon the rest.
+// appendValues writes the type and the four values of the one job; appendCommon writes the rest.
 func appendValues(b []byte, def *kernel.Definition) []byte {
 	b = append(b, `{"type":`...)
-	b = appendString(b, def.Type)
+	b = text.AppendString(b, def.Type)
 	b = appendText(b, `,"key":`, def.Key)
 	if def.Priority != 0 {
 		b = strconv.AppendInt(append(b, `,"priority":`...), int64(def.Priority), 10)
@@ -187,8 +188,8 @@ func appendValues(b []byte, def *kernel.Definition) []byte {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = append(appendString(b, name), ':')
-			b = appendString(b, def.Labels[name])
+			b = append(text.AppendString(b, name), ':')
+			b = text.AppendString(b, def.Labels[name])
 		}
 		b = append(b, '}')
 	}
@@ -213,7 +214,7 @@ func appendCommon(b []byte, def *kernel.Definition, order []int) []byte {
 		if order != nil {
 			s = &def.Steps[order[i]]
 		}
-		b = append(appendString(b, s.Name), ':')
+		b = append(text.AppendString(b, s.Name), ':')
 		b = appendStep(b, s)
 	}
 	return append(b, '}', '}')
@@ -221,7 +222,7 @@ func appendCommon(b []byte, def *kernel.Definition, order []int) []byte {
 
 func appendStep(b []byte, s *kernel.StepDefinition) []byte {
 	b = append(b, `{"agent":`...)
-	b = appendString(b, s.Agent)
+	b = text.AppendString(b, s.Agent)
 	b = appendText(b, `,"action":`, s.Action)
 	b = appendTexts(b, `,"after":`, s.After)
 	b = appendText(b, `,"when":`, s.When)
@@ -251,7 +252,7 @@ func appendLimits(b []byte, uses []kernel.LimitUse) []byte {
 			b = append(b, ',')
 		}
 		b = append(b, `{"name":`...)
-		b = appendString(b, uses[i].Name)
+		b = text.AppendString(b, uses[i].Name)
 		b = appendText(b, `,"key":`, uses[i].Key)
 		if uses[i].Amount > 0 {
 			b = strconv.AppendInt(append(b, `,"amount":`...), int64(uses[i].Amount), 10)
@@ -294,9 +295,9 @@ func appendLadder(b []byte, l kernel.Ladder) []byte {
 		case kernel.RungRestart:
 			b = append(strconv.AppendInt(append(b, `{"restart":`...), int64(r.Times), 10), '}')
 		case kernel.RungAlert:
-			b = append(appendString(append(b, `{"alert":`...), r.Name), '}')
+			b = append(text.AppendString(append(b, `{"alert":`...), r.Name), '}')
 		default:
-			b = appendString(b, string(r.Kind))
+			b = text.AppendString(b, string(r.Kind))
 		}
 	}
 	if len(l) > 1 {
@@ -305,7 +306,7 @@ func appendLadder(b []byte, l kernel.Ladder) []byte {
 	return b
 }
 
-// braced puts braces around the fields written since from; the first comma becomes the opening one.
+// braced puts braces around the fields that were written from there on. The first comma becomes the opening brace.
 func braced(b []byte, from int) []byte {
 	if len(b) == from {
 		return append(b, '{', '}')
@@ -318,7 +319,7 @@ func appendText(b []byte, name, s string) []byte {
 	if s == "" {
 		return b
 	}
-	return appendString(append(b, name...), s)
+	return text.AppendString(append(b, name...), s)
 }
 
 func appendRaw(b []byte, name string, raw []byte) []byte {
@@ -344,7 +345,7 @@ func appendTexts(b []byte, name string, list []string) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendString(b, s)
+		b = text.AppendString(b, s)
 	}
 	return append(b, ']')
 }

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition/internal/cases"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
@@ -308,7 +309,7 @@ func TestFromDefinition(t *testing.T) {
 
 // TestSizes: the bounds of bounds.go, from both sides.
 func TestSizes(t *testing.T) {
-	heavy(t)
+	cases.Heavy(t)
 	job := func(input, with string) string {
 		return `{"type":"t","input":"` + input + `","steps":{"a":{"agent":"x","with":"` + with + `"}}}`
 	}
@@ -340,7 +341,7 @@ func TestSizes(t *testing.T) {
 
 // TestWideJoins: a thousand steps that all come after a thousand others.
 func TestWideJoins(t *testing.T) {
-	heavy(t)
+	cases.Heavy(t)
 	var b strings.Builder
 	b.WriteString("type: t\nsteps:\n")
 	var names []string

@@ -2,68 +2,69 @@ package definition
 
 import (
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition/internal/expr"
+	"github.com/perdure/perdure/definition/internal/text"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// decoder makes a definition, and the plan of it, from one document's tree. It goes on after a fault,
-// so that one answer names all of them.
+// decoder makes the plan of one document. It goes on after a fault, so that one answer has all of them.
 type decoder struct {
-	faults
-	programs *programs
+	text.Faults
+	programs *expr.Programs
 	opts     Options
-	stored   bool // as a store keeps it: no checks, no evaluation; the key is no template
+	stored   bool // the text of a store: it was checked before, nothing is evaluated, and its key is no template
 
-	def   *kernel.Definition
-	chain bool
-	input *node
-	key   *node
-	prio  *node
-	steps []stepSource
-	index map[string]int
-	plan  *kernel.Plan
+	def      *kernel.Definition
+	chain    bool
+	input    *text.Node
+	key      *text.Node
+	priority *text.Node
+	steps    []stepSource
+	index    map[string]int
+	plan     *kernel.Plan
 
-	made    kernel.Job // as far as is known at submission,
-	scope   kernel.Scope
-	early   view
-	budget  *kernel.Budget // of the call; nil: none
-	earlies []early        // and the expressions that depend on no more than that
-	keys    [][]piece      // the keys of limits that do
-	exprs   int            // expressions so far
-	rest    []byte         // see memo
+	knownJob        kernel.Job // as far as is known at submission,
+	knownScope      kernel.Scope
+	evaluator       expr.Evaluator
+	budget          *kernel.Budget        // of the call; nil: none
+	evaluated       []evaluatedExpression // and the expressions that depend on no more than that
+	limitTexts      []expr.Pieces         // the keys of limits that do
+	expressionCount int                   // expressions so far
+	rest            []byte                // see memo
 }
 
-// stepSource is a step and the places it was read from.
+// stepSource has the nodes and places of a step.
 type stepSource struct {
 	at               int32
-	pointer          *pointer
+	pointer          *text.Pointer
 	after            []place
-	when, with, undo *node // undo: the undo's with
-	limits           *node
+	when, with, undo *text.Node // undo: the undo's with
+	limits           *text.Node
 	undoAt           int32
-	node             *node
+	node             *text.Node
 }
 
-// place is a name and where it stands.
+// place is a name and its place in the text.
 type place struct {
 	name string
 	at   int32
 }
 
-// decode is the whole way from tree to plan; nil if there were faults.
-func (d *decoder) decode(n *node) *kernel.Plan {
-	if n.kind != kindObject {
-		d.add(nil, n.at, "a definition is an object with a type and steps, not %s", n.kind)
+// decode makes the plan, or returns nil if there were faults.
+func (d *decoder) decode(n *text.Node) *kernel.Plan {
+	if n.Kind != text.Object {
+		d.Add(nil, n.At, "a definition is an object with a type and steps, not %s", n.Kind)
 		return nil
 	}
 	d.def = &kernel.Definition{}
 	d.job(n)
-	if len(d.list) > 0 && len(d.steps) == 0 {
+	if len(d.List) > 0 && len(d.steps) == 0 {
 		return nil
 	}
 	d.link()
 	d.submission()
 	d.expressions()
-	if len(d.list) > 0 {
+	if len(d.List) > 0 {
 		return nil
 	}
 	d.normalize()
@@ -71,24 +72,24 @@ func (d *decoder) decode(n *node) *kernel.Plan {
 }
 
 // job reads the fields of the job itself.
-func (d *decoder) job(n *node) {
+func (d *decoder) job(n *text.Node) {
 	seen := uint64(0)
-	for i := range n.keys {
-		k, v := n.keys[i], &n.kids[i]
-		p := (*pointer)(nil).member(k.name)
-		switch k.name {
+	for i := range n.Keys {
+		k, v := n.Keys[i], &n.Kids[i]
+		p := (*text.Pointer)(nil).Member(k.Name)
+		switch k.Name {
 		case "$schema": // for editors
 			d.string(v, p)
 		case "type":
 			seen |= 1
 			d.def.Type = d.name(v, p)
 		case "key", "priority", "labels", "input":
-			d.value(k.name, v)
+			d.value(k.Name, v)
 		case "flow":
-			if d.string(v, p) && v.text != "chain" {
-				d.add(p, v.at, "unknown flow %s", quote(v.text)).hinted("flow: chain makes each step come after the one before it")
+			if d.string(v, p) && v.Text != "chain" {
+				d.Add(p, v.At, "unknown flow %s", text.Quote(v.Text)).WithHint("flow: chain makes each step come after the one before it")
 			}
-			d.chain = v.text == "chain"
+			d.chain = v.Text == "chain"
 		case "onFailure":
 			d.def.OnFailure = d.ladder(v, p)
 		case "completeWithin":
@@ -103,79 +104,79 @@ func (d *decoder) job(n *node) {
 		}
 	}
 	if seen&1 == 0 {
-		d.add(nil, n.at, "`type` is missing").hinted("type: order, say: limits, metrics and lists go by it")
+		d.Add(nil, n.At, "`type` is missing").WithHint("type: order, say: limits, metrics and lists go by it")
 	}
 	if seen&2 == 0 {
-		d.add(nil, n.at, "`steps` is missing").hinted("a job has at least one step with an agent")
+		d.Add(nil, n.At, "`steps` is missing").WithHint("a job has at least one step with an agent")
 	}
 }
 
-// value reads a field that one job has of its own; others are not its concern (see isValue).
-func (d *decoder) value(name string, v *node) {
+// value reads a value of the one job (see isJobValue). It ignores other fields.
+func (d *decoder) value(name string, v *text.Node) {
 	switch name {
 	case "key":
 		d.key = v
 	case "priority":
-		d.prio = v
+		d.priority = v
 	case "labels":
-		d.def.Labels = d.labels(v, (*pointer)(nil).member(name))
+		d.def.Labels = d.labels(v, (*text.Pointer)(nil).Member(name))
 	case "input":
 		d.input = v
 	}
 }
 
 // stepMap reads all steps.
-func (d *decoder) stepMap(n *node, p *pointer) {
+func (d *decoder) stepMap(n *text.Node, p *text.Pointer) {
 	switch {
-	case n.kind != kindObject:
-		d.wrong(n, p, "an object of steps by name")
+	case n.Kind != text.Object:
+		d.mismatch(n, p, "an object of steps by name")
 		return
-	case len(n.kids) == 0:
-		d.add(p, n.at, "there are no steps").hinted("a job has at least one step with an agent")
+	case len(n.Kids) == 0:
+		d.Add(p, n.At, "there are no steps").WithHint("a job has at least one step with an agent")
 		return
-	case len(n.kids) > perdure.MaxSteps:
-		d.large(p, n.at, "%d steps; at most %d", len(n.kids), perdure.MaxSteps)
+	case len(n.Kids) > perdure.MaxSteps:
+		d.AddTooLarge(p, n.At, "%d steps; at most %d", len(n.Kids), perdure.MaxSteps)
 		return
 	}
-	d.def.Steps = make(kernel.StepDefinitions, len(n.kids))
-	d.steps = make([]stepSource, len(n.kids))
-	d.index = make(map[string]int, len(n.kids))
-	for i := range n.keys {
-		k := n.keys[i]
-		sp := p.member(k.name)
+	d.def.Steps = make(kernel.StepDefinitions, len(n.Kids))
+	d.steps = make([]stepSource, len(n.Kids))
+	d.index = make(map[string]int, len(n.Kids))
+	for i := range n.Keys {
+		k := n.Keys[i]
+		sp := p.Member(k.Name)
 		if !d.stored {
 			d.stepName(k, sp)
 		}
-		d.index[k.name] = i
-		d.def.Steps[i].Name = k.name
-		d.steps[i] = stepSource{at: k.at, pointer: sp}
-		d.step(&d.def.Steps[i], &d.steps[i], &n.kids[i])
-		if d.full() {
+		d.index[k.Name] = i
+		d.def.Steps[i].Name = k.Name
+		d.steps[i] = stepSource{at: k.At, pointer: sp}
+		d.step(&d.def.Steps[i], &d.steps[i], &n.Kids[i])
+		if d.Full() {
 			return
 		}
 	}
 }
 
-func (d *decoder) stepName(k key, p *pointer) {
+func (d *decoder) stepName(k text.Key, p *text.Pointer) {
 	switch {
-	case len(k.name) > perdure.MaxNameLength:
-		d.large(p, k.at, "a name of %d characters; at most %d", len(k.name), perdure.MaxNameLength)
-	case !identifier(k.name):
-		d.add(p, k.at, "%s is no step name", quote(k.name)).hinted("letters, digits and _, not starting with a digit, so that steps.NAME can be written")
+	case len(k.Name) > perdure.MaxNameLength:
+		d.AddTooLarge(p, k.At, "a name of %d characters; at most %d", len(k.Name), perdure.MaxNameLength)
+	case !text.IsIdentifier(k.Name):
+		d.Add(p, k.At, "%s is no step name", text.Quote(k.Name)).WithHint("letters, digits and _, not starting with a digit, so that steps.NAME can be written")
 	}
 }
 
 // step reads one step.
-func (d *decoder) step(s *kernel.StepDefinition, src *stepSource, n *node) {
-	if n.kind != kindObject {
-		d.wrong(n, src.pointer, "an object with an agent")
+func (d *decoder) step(s *kernel.StepDefinition, src *stepSource, n *text.Node) {
+	if n.Kind != text.Object {
+		d.mismatch(n, src.pointer, "an object with an agent")
 		return
 	}
 	src.node = n
-	for i := range n.keys {
-		k, v := n.keys[i], &n.kids[i]
-		p := src.pointer.member(k.name)
-		switch k.name {
+	for i := range n.Keys {
+		k, v := n.Keys[i], &n.Kids[i]
+		p := src.pointer.Member(k.Name)
+		switch k.Name {
 		case "agent":
 			s.Agent = d.name(v, p)
 		case "action":
@@ -187,11 +188,11 @@ func (d *decoder) step(s *kernel.StepDefinition, src *stepSource, n *node) {
 				src.when = v
 			}
 		case "with":
-			if v.kind != kindNull {
+			if v.Kind != text.Null {
 				src.with = v
 			}
 		case "undo":
-			src.undoAt = v.at
+			src.undoAt = v.At
 			s.Undo = d.undo(v, src, p)
 		case "completeWithin":
 			s.CompleteWithin = d.duration(v, p)
@@ -208,29 +209,29 @@ func (d *decoder) step(s *kernel.StepDefinition, src *stepSource, n *node) {
 			d.unknown(stepFields, "a step", k, p)
 		}
 	}
-	if n.get("agent") == nil {
-		d.add(src.pointer, src.at, "step %s has no agent", quote(s.Name)).hinted("agent: http, shell, sleep, approval, or one of your own")
+	if n.Get("agent") == nil {
+		d.Add(src.pointer, src.at, "step %s has no agent", text.Quote(s.Name)).WithHint("agent: http, shell, sleep, approval, or one of your own")
 	}
 }
 
 // undo reads how a step is undone.
-func (d *decoder) undo(n *node, src *stepSource, p *pointer) *perdure.UndoDefinition {
-	if n.kind != kindObject {
-		d.wrong(n, p, "an object").hinted("undo: {} asks the same agent; without undo there is nothing to undo")
+func (d *decoder) undo(n *text.Node, src *stepSource, p *text.Pointer) *perdure.UndoDefinition {
+	if n.Kind != text.Object {
+		d.mismatch(n, p, "an object").WithHint("undo: {} asks the same agent; without undo there is nothing to undo")
 		return nil
 	}
 	u := &perdure.UndoDefinition{}
-	for i := range n.keys {
-		k, v := n.keys[i], &n.kids[i]
-		p := p.member(k.name)
-		switch k.name {
+	for i := range n.Keys {
+		k, v := n.Keys[i], &n.Kids[i]
+		p := p.Member(k.Name)
+		switch k.Name {
 		case "agent":
 			u.Agent = d.name(v, p)
 		case "action":
 			u.Action = d.name(v, p)
 		case "with":
-			if src.undo = v; v.kind == kindNull {
-				d.add(p, v.at, "`with` is empty").hinted("leave it out to hand over the input of the do run, or write {}")
+			if src.undo = v; v.Kind == text.Null {
+				d.Add(p, v.At, "`with` is empty").WithHint("leave it out to hand over the input of the do run, or write {}")
 			}
 		case "completeWithin":
 			u.CompleteWithin = d.duration(v, p)
@@ -243,65 +244,65 @@ func (d *decoder) undo(n *node, src *stepSource, p *pointer) *perdure.UndoDefini
 	return u
 }
 
-// after reads the names of the steps that a step comes after: a list, or a single name.
-func (d *decoder) after(n *node, p *pointer) []place {
-	if n.kind != kindList {
-		d.wrong(n, p, "a list of steps").hinted("after: [reserve]")
+// after reads the names of the steps that a step comes after.
+func (d *decoder) after(n *text.Node, p *text.Pointer) []place {
+	if n.Kind != text.List {
+		d.mismatch(n, p, "a list of steps").WithHint("after: [reserve]")
 		return nil
 	}
-	places := make([]place, 0, len(n.kids))
-	for i := range n.kids {
-		v := &n.kids[i]
-		if !d.string(v, p.item(i)) {
+	places := make([]place, 0, len(n.Kids))
+	for i := range n.Kids {
+		v := &n.Kids[i]
+		if !d.string(v, p.Item(i)) {
 			continue
 		}
-		places = append(places, place{v.text, v.at})
+		places = append(places, place{v.Text, v.At})
 	}
 	return places
 }
 
-// limits reads the limits that a step needs permits of.
-func (d *decoder) limits(n *node, p *pointer) []kernel.LimitUse {
-	if n.kind != kindList {
-		d.wrong(n, p, "a list of limits").hinted("limits: [{name: ads-api, key: \"${input.account}\"}]")
+// limits reads the limits of which a step needs permits.
+func (d *decoder) limits(n *text.Node, p *text.Pointer) []kernel.LimitUse {
+	if n.Kind != text.List {
+		d.mismatch(n, p, "a list of limits").WithHint("limits: [{name: ads-api, key: \"${input.account}\"}]")
 		return nil
 	}
-	if len(n.kids) > perdure.MaxStepLimits {
-		d.large(p, n.at, "%d limits; at most %d", len(n.kids), perdure.MaxStepLimits)
+	if len(n.Kids) > perdure.MaxStepLimits {
+		d.AddTooLarge(p, n.At, "%d limits; at most %d", len(n.Kids), perdure.MaxStepLimits)
 		return nil
 	}
-	if len(n.kids) == 0 {
+	if len(n.Kids) == 0 {
 		return nil
 	}
-	uses := make([]kernel.LimitUse, len(n.kids))
-	for i := range n.kids {
-		uses[i] = d.limit(&n.kids[i], p.item(i))
+	uses := make([]kernel.LimitUse, len(n.Kids))
+	for i := range n.Kids {
+		uses[i] = d.limit(&n.Kids[i], p.Item(i))
 		for _, other := range uses[:i] {
 			if other.Name == uses[i].Name && other.Key == uses[i].Key {
-				d.add(p.item(i), n.kids[i].at, "limit %s is named twice with the same key", quote(other.Name)).hinted("name it once, with the sum of the amounts")
+				d.Add(p.Item(i), n.Kids[i].At, "limit %s is named twice with the same key", text.Quote(other.Name)).WithHint("name it once, with the sum of the amounts")
 			}
 		}
 	}
 	return uses
 }
 
-func (d *decoder) limit(n *node, p *pointer) (use kernel.LimitUse) {
-	if n.kind != kindObject {
-		d.wrong(n, p, "an object with the name of a limit").hinted("limits: [{name: ads-api, key: \"${input.account}\"}]")
+func (d *decoder) limit(n *text.Node, p *text.Pointer) (use kernel.LimitUse) {
+	if n.Kind != text.Object {
+		d.mismatch(n, p, "an object with the name of a limit").WithHint("limits: [{name: ads-api, key: \"${input.account}\"}]")
 		return use
 	}
-	for i := range n.keys {
-		k, v := n.keys[i], &n.kids[i]
-		p := p.member(k.name)
-		switch k.name {
+	for i := range n.Keys {
+		k, v := n.Keys[i], &n.Kids[i]
+		p := p.Member(k.Name)
+		switch k.Name {
 		case "name":
 			use.Name = d.name(v, p)
 		case "key":
 			if d.string(v, p) {
-				use.Key = v.text
+				use.Key = v.Text
 			}
-			if !d.stored && v.kind == kindString && v.text == "" {
-				d.add(p, v.at, "the key is empty").hinted("leave it out if the limit bounds all steps that name it")
+			if !d.stored && v.Kind == text.String && v.Text == "" {
+				d.Add(p, v.At, "the key is empty").WithHint("leave it out if the limit bounds all steps that name it")
 			}
 		case "amount":
 			if use.Amount = d.count(v, p, "amount", 1, perdure.MaxLimitAmount); use.Amount == 1 {
@@ -311,8 +312,8 @@ func (d *decoder) limit(n *node, p *pointer) (use kernel.LimitUse) {
 			d.unknown(limitFields, "a limit", k, p)
 		}
 	}
-	if n.get("name") == nil {
-		d.add(p, n.at, "`name` is missing").hinted("limits: [{name: ads-api}]")
+	if n.Get("name") == nil {
+		d.Add(p, n.At, "`name` is missing").WithHint("limits: [{name: ads-api}]")
 	}
 	return use
 }

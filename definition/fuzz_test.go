@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition/internal/cases"
 )
 
 // FuzzParse: whatever the text, there is a plan that reads its own canonical text, or a refusal with
@@ -17,8 +18,8 @@ func FuzzParse(f *testing.F) {
 	for _, c := range badJSON {
 		f.Add([]byte(strings.Replace(c.text, "§", "", 1)))
 	}
-	for _, c := range yamlCases {
-		f.Add([]byte(c.text))
+	for _, c := range cases.YAML {
+		f.Add([]byte(c.Text))
 	}
 	for _, src := range good() {
 		f.Add([]byte(src))
@@ -48,22 +49,6 @@ func FuzzParse(f *testing.F) {
 				}
 			}
 			FormatError("f", data, err)
-		}
-	})
-}
-
-// FuzzTemplate: whatever the expression, it renders JSON or says why not.
-func FuzzTemplate(f *testing.F) {
-	for _, src := range []string{"${input.a}", "x ${input.l[0]} $${y}", "${map(input.items, .p + #index) ?? [nil]}", "${input?.a.b?.c[0]}",
-		"${steps.one.output.ns | filter(# > 1)}", "${job.labels[\"a b\"] + string(input.o)}", "${not (input.a in [1, 2.5]) ? 'x' : `y`}"} {
-		f.Add(src)
-	}
-	f.Fuzz(func(t *testing.T, src string) {
-		if len(src) > 3000 {
-			return
-		}
-		if out, err := render(src); err != nil && strings.Contains(err.Error(), "not JSON") {
-			t.Fatalf("%q gives %q", src, out)
 		}
 	})
 }

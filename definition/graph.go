@@ -4,17 +4,18 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/perdure/perdure/definition/internal/text"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// link resolves `after`, chain included, into the plan's neighbours, and refuses references to
-// nowhere and cycles.
+// link resolves `after` and `flow: chain` to the neighbours of the steps of the plan. It refuses steps that do not exist,
+// and cycles.
 func (d *decoder) link() {
 	defs := d.def.Steps
 	d.plan = &kernel.Plan{Definition: d.def, Shape: &kernel.Shape{Steps: make([]kernel.PlanStep, len(defs)), Index: d.index}}
 	ends := make([]int, 0, len(defs)) // one allocation for the many short lists
 	for i := range defs {
-		if d.full() {
+		if d.Full() {
 			return
 		}
 		from := len(ends)
@@ -39,7 +40,7 @@ func (d *decoder) link() {
 			d.plan.Steps[j].Before = append(d.plan.Steps[j].Before, i)
 		}
 	}
-	if len(d.list) == 0 {
+	if len(d.List) == 0 {
 		d.cycle()
 	}
 }
@@ -59,16 +60,16 @@ func (d *decoder) neighbours(i int, ends []int) []int {
 		j, ok := d.index[a.name]
 		switch {
 		case !ok:
-			d.add(src.pointer.member("after").item(k), a.at, "there is no step %s", quote(a.name)).
-				hinted("%s", suggest(a.name, d.stepNames()))
+			d.Add(src.pointer.Member("after").Item(k), a.at, "there is no step %s", text.Quote(a.name)).
+				WithHint("%s", text.Suggest(a.name, d.stepNames()))
 			continue
 		case j == i:
-			d.add(src.pointer.member("after").item(k), a.at, "step %s comes after itself", quote(a.name))
+			d.Add(src.pointer.Member("after").Item(k), a.at, "step %s comes after itself", text.Quote(a.name))
 			continue
 		case d.chain && j == i-1:
-			continue // said twice, and meant once
+			continue // flow: chain implies it
 		case seen != nil && seen[j] || seen == nil && slices.Contains(ends[from:], j):
-			d.add(src.pointer.member("after").item(k), a.at, "step %s is there twice", quote(a.name))
+			d.Add(src.pointer.Member("after").Item(k), a.at, "duplicate step %s", text.Quote(a.name)).WithHint("name it once")
 			continue
 		}
 		if seen != nil {
@@ -87,7 +88,7 @@ func (d *decoder) stepNames() []string {
 	return names
 }
 
-// cycle refuses a graph in which some steps wait for each other, and names one such ring.
+// cycle refuses a graph with a cycle.
 func (d *decoder) cycle() {
 	waits := make([]int, len(d.plan.Steps))
 	var free []int
@@ -111,8 +112,8 @@ func (d *decoder) cycle() {
 	}
 }
 
-// reportCycle walks from a step that is left, each time to one it waits for that is left too, until
-// it meets a step again.
+// reportCycle reports one cycle. Each step that still waits waits for another such step, so that a walk from one to the next
+// comes to the same step again.
 func (d *decoder) reportCycle(waits []int) {
 	i := slices.IndexFunc(waits, func(n int) bool { return n > 0 })
 	met := map[int]int{}
@@ -126,7 +127,7 @@ func (d *decoder) reportCycle(waits []int) {
 		way = append(way, i)
 		i = d.plan.Steps[i].After[slices.IndexFunc(d.plan.Steps[i].After, func(j int) bool { return waits[j] > 0 })]
 	}
-	// Begin with the step that the file has first; the names go in the order in which they would run.
+	// The names are in the order in which the steps would run, beginning with the first one of the file.
 	slices.Reverse(way)
 	first := slices.Index(way, slices.Min(way))
 	way = append(slices.Clone(way[first:]), way[:first]...)
@@ -135,7 +136,7 @@ func (d *decoder) reportCycle(waits []int) {
 	p, at := src.pointer, src.at
 	for k, a := range src.after {
 		if a.name == last {
-			p, at = p.member("after").item(k), a.at
+			p, at = p.Member("after").Item(k), a.at
 		}
 	}
 	names := make([]string, 0, len(way)+1)
@@ -146,16 +147,16 @@ func (d *decoder) reportCycle(waits []int) {
 		names = append(names[:11:11], "…")
 	}
 	names = append(names, d.def.Steps[way[0]].Name)
-	d.add(p, at, "a cycle: %s", strings.Join(names, " → ")).hinted("no step of a cycle could ever begin")
+	d.Add(p, at, "a cycle: %s", strings.Join(names, " → ")).WithHint("no step of a cycle could ever begin")
 }
 
-// ancestry answers which steps come, directly or through others, before which.
+// ancestry knows which steps come before which others, directly or indirectly.
 type ancestry struct {
 	plan *kernel.Plan
 	sets [][]uint64 // by step, made when the first question goes beyond a direct neighbour
 }
 
-// before says whether step j comes before step i.
+// before reports whether step j comes before step i.
 func (a *ancestry) before(j, i int) bool {
 	if slices.Contains(a.plan.Steps[i].After, j) {
 		return true

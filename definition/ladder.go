@@ -5,18 +5,19 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition/internal/text"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-func (d *decoder) retry(n *node, p *pointer) *perdure.Retry {
-	if n.kind != kindObject {
-		d.wrong(n, p, "an object such as {attempts: 5, backoff: 1s}")
+func (d *decoder) retry(n *text.Node, p *text.Pointer) *perdure.Retry {
+	if n.Kind != text.Object {
+		d.mismatch(n, p, "an object such as {attempts: 5, backoff: 1s}")
 		return nil
 	}
 	r := &perdure.Retry{}
-	for i, k := range n.keys {
-		v, p := &n.kids[i], p.member(k.name)
-		switch k.name {
+	for i, k := range n.Keys {
+		v, p := &n.Kids[i], p.Member(k.Name)
+		switch k.Name {
 		case "attempts":
 			r.Attempts = d.count(v, p, "attempts", 1, perdure.MaxAttempts)
 		case "backoff":
@@ -30,30 +31,30 @@ func (d *decoder) retry(n *node, p *pointer) *perdure.Retry {
 		}
 	}
 	if b := r.Backoff; b > 0 && r.MaxBackoff > 0 && r.MaxBackoff < b {
-		d.add(p.member("maxBackoff"), n.get("maxBackoff").at, "maxBackoff %s is below backoff %s", r.MaxBackoff, b)
+		d.Add(p.Member("maxBackoff"), n.Get("maxBackoff").At, "maxBackoff %s is below backoff %s", r.MaxBackoff, b)
 	} else if b == 0 && r.MaxBackoff > 0 && time.Duration(r.MaxBackoff) < perdure.DefaultBackoff {
-		d.add(p.member("maxBackoff"), n.get("maxBackoff").at, "maxBackoff %s is below backoff, which is %s if nothing is said", r.MaxBackoff, perdure.DefaultBackoff)
+		d.Add(p.Member("maxBackoff"), n.Get("maxBackoff").At, "maxBackoff %s is below backoff, which is %s if nothing is said", r.MaxBackoff, perdure.DefaultBackoff)
 	}
 	return r
 }
 
 // codes reads a list of error codes.
-func (d *decoder) codes(n *node, p *pointer) []string {
-	if n.kind != kindList {
-		d.wrong(n, p, "a list of error codes")
+func (d *decoder) codes(n *text.Node, p *text.Pointer) []string {
+	if n.Kind != text.List {
+		d.mismatch(n, p, "a list of error codes")
 		return nil
 	}
 	var codes []string
-	for i := range n.kids {
-		v, p := &n.kids[i], p.item(i)
+	for i := range n.Kids {
+		v, p := &n.Kids[i], p.Item(i)
 		switch {
 		case !d.string(v, p):
-		case v.text == "":
-			d.add(p, v.at, "an empty error code")
-		case len(v.text) > perdure.MaxCodeLength:
-			d.large(p, v.at, "an error code of %d characters; at most %d", len(v.text), perdure.MaxCodeLength)
+		case v.Text == "":
+			d.Add(p, v.At, "an empty error code")
+		case len(v.Text) > perdure.MaxCodeLength:
+			d.AddTooLarge(p, v.At, "an error code of %d characters; at most %d", len(v.Text), perdure.MaxCodeLength)
 		default:
-			codes = append(codes, v.text)
+			codes = append(codes, v.Text)
 		}
 	}
 	slices.Sort(codes)
@@ -61,8 +62,8 @@ func (d *decoder) codes(n *node, p *pointer) []string {
 }
 
 // ladder reads one rung, or a list of them.
-func (d *decoder) ladder(n *node, p *pointer) kernel.Ladder {
-	if n.kind != kindList {
+func (d *decoder) ladder(n *text.Node, p *text.Pointer) kernel.Ladder {
+	if n.Kind != text.List {
 		r, ok := d.rung(n, p)
 		if !ok {
 			return nil
@@ -70,18 +71,18 @@ func (d *decoder) ladder(n *node, p *pointer) kernel.Ladder {
 		return kernel.Ladder{r}
 	}
 	switch {
-	case len(n.kids) == 0:
-		d.add(p, n.at, "a ladder without rungs").hinted("leave it out, or write park")
-	case len(n.kids) > perdure.MaxRungs:
-		d.large(p, n.at, "%d rungs; at most %d", len(n.kids), perdure.MaxRungs)
+	case len(n.Kids) == 0:
+		d.Add(p, n.At, "a ladder without rungs").WithHint("leave it out, or write park")
+	case len(n.Kids) > perdure.MaxRungs:
+		d.AddTooLarge(p, n.At, "%d rungs; at most %d", len(n.Kids), perdure.MaxRungs)
 		return nil
 	}
 	var l kernel.Ladder
 	end := ""
-	for i := range n.kids {
-		v, p := &n.kids[i], p.item(i)
+	for i := range n.Kids {
+		v, p := &n.Kids[i], p.Item(i)
 		if end != "" {
-			d.add(p, v.at, "never reached: the ladder ends at `%s` above it", end)
+			d.Add(p, v.At, "never reached: the ladder ends at `%s` above it", end)
 			break
 		}
 		r, ok := d.rung(v, p)
@@ -99,30 +100,30 @@ func (d *decoder) ladder(n *node, p *pointer) kernel.Ladder {
 var rungWords = []string{"park", "undo", "skip", "wait", "restart", "alert"}
 
 // rung reads one rung: a word, or an object of one.
-func (d *decoder) rung(n *node, p *pointer) (r kernel.Rung, ok bool) {
-	if n.kind == kindString {
-		switch r.Kind = kernel.RungKind(n.text); r.Kind {
+func (d *decoder) rung(n *text.Node, p *text.Pointer) (r kernel.Rung, ok bool) {
+	if n.Kind == text.String {
+		switch r.Kind = kernel.RungKind(n.Text); r.Kind {
 		case kernel.RungPark, kernel.RungUndo, kernel.RungSkip:
 			return r, true
 		case kernel.RungWait, kernel.RungRestart, kernel.RungAlert:
-			d.add(p, n.at, "`%s` needs a value", n.text).hinted("{wait: 1h, times: 4}, {restart: 3}, {alert: NAME}")
+			d.Add(p, n.At, "`%s` needs a value", n.Text).WithHint("{wait: 1h, times: 4}, {restart: 3}, {alert: NAME}")
 			return r, false
 		}
-		d.add(p, n.at, "unknown word %s in onFailure", quote(n.text)).hinted("%s", suggest(n.text, rungWords))
+		d.Add(p, n.At, "unknown word %s in onFailure", text.Quote(n.Text)).WithHint("%s", text.Suggest(n.Text, rungWords))
 		return r, false
 	}
-	if n.kind != kindObject || len(n.kids) == 0 {
-		d.wrong(n, p, "park, undo, skip, {wait: 1h, times: 4}, {restart: N} or {alert: NAME}")
+	if n.Kind != text.Object || len(n.Kids) == 0 {
+		d.mismatch(n, p, "park, undo, skip, {wait: 1h, times: 4}, {restart: N} or {alert: NAME}")
 		return r, false
 	}
-	before := len(d.list)
-	for i, k := range n.keys {
-		v, p := &n.kids[i], p.member(k.name)
-		word := kernel.RungKind(k.name)
+	before := len(d.List)
+	for i, k := range n.Keys {
+		v, p := &n.Kids[i], p.Member(k.Name)
+		word := kernel.RungKind(k.Name)
 		switch word {
 		case kernel.RungWait, kernel.RungRestart, kernel.RungAlert:
 			if r.Kind != "" {
-				d.add(p, k.at, "two words in one rung").hinted("each rung is an entry of its own in the list")
+				d.Add(p, k.At, "two words in one rung").WithHint("each rung is an entry of its own in the list")
 				return r, false
 			}
 			r.Kind = word
@@ -135,19 +136,19 @@ func (d *decoder) rung(n *node, p *pointer) (r kernel.Rung, ok bool) {
 		case kernel.RungAlert:
 			r.Name = d.name(v, p)
 		case "times":
-			if n.get("wait") == nil {
-				d.add(p, k.at, "`times` without `wait`")
+			if n.Get("wait") == nil {
+				d.Add(p, k.At, "`times` without `wait`")
 				return r, false
 			}
 			r.Times = d.count(v, p, "times", 1, perdure.MaxWaitTimes)
 		case kernel.RungPark, kernel.RungUndo, kernel.RungSkip:
-			d.add(p, k.at, "`%s` is a word without a value", k.name)
+			d.Add(p, k.At, "`%s` is a word without a value", k.Name)
 		default:
-			d.add(p, k.at, "unknown word %s in onFailure", quote(k.name)).hinted("%s", suggest(k.name, append(rungWords, "times")))
+			d.Add(p, k.At, "unknown word %s in onFailure", text.Quote(k.Name)).WithHint("%s", text.Suggest(k.Name, append(rungWords, "times")))
 		}
 	}
 	if r.Kind == kernel.RungWait && r.Times == 0 {
 		r.Times = 1
 	}
-	return r, len(d.list) == before && r.Kind != ""
+	return r, len(d.List) == before && r.Kind != ""
 }

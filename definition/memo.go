@@ -4,33 +4,37 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition/internal/expr"
+	"github.com/perdure/perdure/definition/internal/text"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// A thousand jobs of one definition differ in key, priority, labels and input alone. What their common part
-// came to is remembered, so that only those four are read and checked again.
+// The jobs of one definition differ only in key, priority, labels and input. What the rest was compiled to is cached, so
+// that only those four values are read and checked again.
 
-// memo is what the common part of a definition came to, when it was found without fault.
+// memo is what the common part of a definition was compiled to, without a fault.
 type memo struct {
 	shape *kernel.Shape
-	early []early
-	keys  [][]piece // of limits, which are checked as they are filled in
-	rest  []byte    // of the canonical text with the steps in the order of their names: from after the values
+	early []evaluatedExpression
+	keys  []expr.Pieces // of limits: each is evaluated and checked for each job
+	rest  []byte        // the canonical text after the values, with the steps in the order of their names
 }
 
-// early is an expression that depends on the input alone: its errors are refusals.
-type early struct {
-	expr  *expression
+// evaluatedExpression is an expression that depends on the input alone. It is evaluated for each job, because its errors are
+// refusals.
+type evaluatedExpression struct {
+	expr  *expr.Expression
 	truth bool
 }
 
-// Bounds of the memory.
+// Bounds of the cache of memos.
 const (
 	maxMemos     = 1000
-	maxMemoBytes = 64 << 20 // of their texts and of what these are compiled to
+	maxMemoBytes = 64 << 20 // of the texts and of what they were compiled to
 	maxMemoText  = 1 << 20  // of one document, as it is estimated
 )
 
@@ -57,7 +61,7 @@ func (m *memos) keep(text []byte, k *memo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.byText[string(text)] != nil {
-		return // it was not to be made again from that, or two have compiled it
+		return // planFromMemo was not possible, or two goroutines have compiled it
 	}
 	size := len(text) + k.bytes()
 	if size > maxMemoBytes {
@@ -70,78 +74,77 @@ func (m *memos) keep(text []byte, k *memo) {
 	m.byText[string(text)], m.byShape[k.shape.ID] = k, k
 }
 
-// common writes what is not a value of the one job, as it stands; nil where that is too large to remember,
-// or where key or priority are computed.
-func common(n *node) []byte {
-	if n.kind != kindObject || int(n.bytes)+8*int(n.size) > maxMemoText {
+// commonText writes what is not a value of the one job, in the order of the text: the key of a memo. It returns nil if that
+// is too large to cache, or if the key or the priority is computed.
+func commonText(n *text.Node) []byte {
+	if n.Kind != text.Object || int(n.Bytes)+8*int(n.Size) > maxMemoText {
 		return nil
 	}
 	b := make([]byte, 0, 512)
-	for i := range n.keys {
-		switch n.keys[i].name {
+	for i := range n.Keys {
+		switch n.Keys[i].Name {
 		case "labels", "input":
 		case "key", "priority":
-			if spans, bad := split(n.kids[i].text); n.kids[i].kind == kindString && (spans != nil || bad != nil) {
+			if n.Kids[i].Kind == text.String && strings.Contains(n.Kids[i].Text, "${") {
 				return nil
 			}
 		default:
-			b = append(appendString(b, n.keys[i].name), ':')
-			b = append(appendAsIs(b, &n.kids[i]), ',')
+			b = append(text.AppendString(b, n.Keys[i].Name), ':')
+			b = append(appendAsIs(b, &n.Kids[i]), ',')
 		}
 	}
 	return b
 }
 
-// appendAsIs is appendNode with members in the order in which they were written.
-func appendAsIs(b []byte, n *node) []byte {
-	switch n.kind {
-	case kindList:
+// appendAsIs is text.AppendNode with members in the order of the text.
+func appendAsIs(b []byte, n *text.Node) []byte {
+	switch n.Kind {
+	case text.List:
 		b = append(b, '[')
-		for i := range n.kids {
-			b = append(appendAsIs(b, &n.kids[i]), ',')
+		for i := range n.Kids {
+			b = append(appendAsIs(b, &n.Kids[i]), ',')
 		}
 		return append(b, ']')
-	case kindObject:
+	case text.Object:
 		b = append(b, '{')
-		for i := range n.kids {
-			b = append(appendString(b, n.keys[i].name), ':')
-			b = append(appendAsIs(b, &n.kids[i]), ',')
+		for i := range n.Kids {
+			b = append(text.AppendString(b, n.Keys[i].Name), ':')
+			b = append(appendAsIs(b, &n.Kids[i]), ',')
 		}
 		return append(b, '}')
 	}
-	return appendNode(b, n)
+	return text.AppendNode(b, n)
 }
 
-// again makes the plan of one more job of a shape that is known. False where anything is wrong with it: then
-// the whole way tells what.
-func (d *decoder) again(n *node, k *memo) (*kernel.Plan, bool) {
+// planFromMemo makes the plan of a job of a known shape. It returns false if there is a fault: decode then reports it.
+func (d *decoder) planFromMemo(n *text.Node, k *memo) (*kernel.Plan, bool) {
 	made := &struct {
 		plan kernel.Plan
 		def  kernel.Definition
 	}{def: *k.shape.Common}
 	def := &made.def
 	d.def = def
-	for i := range n.keys {
-		d.value(n.keys[i].name, &n.kids[i])
+	for i := range n.Keys {
+		d.value(n.Keys[i].Name, &n.Kids[i])
 	}
 	d.submission()
-	// Values that are filled in many times over could be too large together.
-	if len(d.list) > 0 || (1+len(k.early))*len(def.Input) > perdure.MaxPayloadBytes/4 {
+	// Values that are filled in several times may be too large together.
+	if len(d.List) > 0 || (1+len(k.early))*len(def.Input) > perdure.MaxPayloadBytes/4 {
 		return nil, false
 	}
 	for _, e := range k.early {
 		var err error
 		if e.truth {
-			_, err = e.expr.truth(&d.early)
+			_, err = e.expr.Truth(&d.evaluator)
 		} else {
-			_, err = e.expr.raw(&d.early)
+			_, err = e.expr.Raw(&d.evaluator)
 		}
 		if err != nil {
 			return nil, false
 		}
 	}
 	for _, key := range k.keys {
-		raw, err := fill(key, &d.early)
+		raw, err := key.Fill(&d.evaluator)
 		if err == nil {
 			_, err = kernel.LimitKeyText(raw)
 		}
@@ -158,7 +161,7 @@ func (d *decoder) again(n *node, k *memo) (*kernel.Plan, bool) {
 	return &made.plan, true
 }
 
-// remember keeps what the document came to, if jobs of its kind can be made again from that.
+// remember caches what the document was compiled to, if plans of further jobs can be made from that.
 func (d *decoder) remember(memos *memos, text []byte, plan *kernel.Plan) {
 	for i := range plan.Steps {
 		s := &plan.Steps[i]
@@ -166,17 +169,17 @@ func (d *decoder) remember(memos *memos, text []byte, plan *kernel.Plan) {
 		if s.Undo != nil && !known {
 			_, known = builtins[s.Undo.Agent]
 		}
-		if known && len(d.earlies) > 0 || s.Form != kernel.ByAgent {
-			return // agents of ours check their values, too
+		if known && len(d.evaluated) > 0 || s.Form != kernel.ByAgent {
+			return // the values of built-in agents are checked, too
 		}
 	}
-	memos.keep(text, &memo{shape: plan.Shape, early: d.earlies, keys: d.keys, rest: d.rest})
+	memos.keep(text, &memo{shape: plan.Shape, early: d.evaluated, keys: d.limitTexts, rest: d.rest})
 }
 
-// decoders are empty decoders, which With uses again: a decoder is large, and a plan keeps nothing of it.
+// decoders are empty decoders for With. A decoder is large, and no plan refers to it.
 var decoders = sync.Pool{New: func() any { return new(decoder) }}
 
-// Values are what one job has of its own.
+// Values are what the jobs of one definition may differ in.
 type Values struct {
 	Key      string
 	Priority int
@@ -184,35 +187,35 @@ type Values struct {
 	Input    json.RawMessage
 }
 
-// With makes the plan of another job of the same definition. It is the way to many jobs: of the definition
-// nothing is read or compiled again.
+// With makes the plan of another job of the same definition. It is fast, because nothing of the definition is read or
+// compiled again.
 func (c *Compiler) With(p *kernel.Plan, v Values) (*kernel.Plan, error) {
-	n := scalar(kindObject, 0, "")
+	n := text.Scalar(text.Object, 0, "")
 	if v.Priority != 0 {
-		n.set("priority", scalar(kindNumber, 0, strconv.Itoa(v.Priority)))
+		n.Set("priority", text.Scalar(text.Number, 0, strconv.Itoa(v.Priority)))
 	}
 	if len(v.Labels) > 0 {
-		labels := scalar(kindObject, 0, "")
+		labels := text.Scalar(text.Object, 0, "")
 		for name, value := range v.Labels {
-			labels.set(name, scalar(kindString, 0, value))
+			labels.Set(name, text.Scalar(text.String, 0, value))
 		}
-		n.set("labels", labels)
+		n.Set("labels", labels)
 	}
 	if len(v.Input) > 0 {
-		f := readable(v.Input)
-		in := node{}
+		f := text.CheckEncoding(v.Input)
+		in := text.Node{}
 		if f == nil {
-			in, f = readBriefly(v.Input)
+			in, f = text.ReadTransientJSON(v.Input)
 		}
 		if f != nil {
-			return nil, perdure.Refuse(perdure.CodeInvalid, "the input is not JSON: %s", f.message)
+			return nil, perdure.Refuse(perdure.CodeInvalid, "the input is not JSON: %s", f.Message)
 		}
-		n.set("input", in)
+		n.Set("input", in)
 	}
 	if k := c.memos.ofShape(p.ID); k != nil {
 		d := decoders.Get().(*decoder)
 		d.programs, d.opts.Key = &c.programs, v.Key
-		plan, ok := d.again(&n, k)
+		plan, ok := d.planFromMemo(&n, k)
 		*d = decoder{}
 		decoders.Put(d)
 		if ok {

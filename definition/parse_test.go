@@ -2,9 +2,7 @@ package definition
 
 import (
 	"encoding/json"
-
 	"testing"
-	"time"
 
 	"github.com/perdure/perdure/internal/kernel"
 )
@@ -80,20 +78,4 @@ func scopeOf(p *kernel.Plan, outputs map[string]string) *kernel.Scope {
 		s.Outputs[name] = json.RawMessage(out)
 	}
 	return s
-}
-
-// quick fails a test that has taken longer than it may, which the race detector does not judge.
-func quick(t *testing.T, began time.Time, most time.Duration) {
-	t.Helper()
-	if took := time.Since(began); took > most && !raceDetector {
-		t.Errorf("took %s", took)
-	}
-}
-
-// heavy skips what takes seconds, and many more under the race detector.
-func heavy(t *testing.T) {
-	t.Helper()
-	if testing.Short() || raceDetector {
-		t.Skip("heavy")
-	}
 }

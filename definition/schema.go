@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// Schema is the JSON Schema (2020-12) of a definition, made of the tables that the decoder checks by.
-// Editors complete and check with it; what it cannot say (references, cycles, expressions) Parse does.
+// Schema returns the JSON Schema (2020-12) of a definition. It is made of the tables that the decoder uses. Editors complete
+// and check with it. References, cycles and expressions are beyond a schema; Parse checks them.
 func Schema() []byte {
 	var b strings.Builder
-	b.WriteString(`{"$schema":"https://json-schema.org/draft/2020-12/schema","title":"Perdure job","description":"What is asked of Perdure: a job of steps, done all or undone all.",`)
+	b.WriteString(`{"$schema":"https://json-schema.org/draft/2020-12/schema","title":"Perdure job","description":"A job of Perdure: steps that end all done or all undone.",`)
 	b.WriteString(objectOf(jobFields, "type", "steps"))
 	b.WriteString(`,"$defs":{`)
 	b.WriteString(definitions)
@@ -26,7 +26,7 @@ func Schema() []byte {
 	return indented(b.String())
 }
 
-// definitions are the shapes that fields share.
+// definitions are the schemas that several fields refer to.
 const definitions = `
 "name":{"type":"string","pattern":"^[a-zA-Z0-9][a-zA-Z0-9._-]*$","maxLength":128},
 "duration":{"type":"string","pattern":"^([0-9.]+(d|h|ms|m|s|us|µs|ns))+$","examples":["30s","5m","1h30m","2d"],"description":"Go's syntax, and d for days; above 0, at most 10 years."},
@@ -34,19 +34,19 @@ const definitions = `
 "values":{"anyOf":[{"type":"object","additionalProperties":{"type":["string","number","boolean","null","array"]}},{"$ref":"#/$defs/expression"}]},
 "statuses":{"anyOf":[{"type":"array","items":{"anyOf":[{"type":"integer","minimum":200,"maximum":599},{"type":"string","pattern":"^[2-5](xx|[0-9][0-9])$"},{"$ref":"#/$defs/expression"}]}},{"$ref":"#/$defs/expression"}]},
 "rung":{"anyOf":[
- {"enum":["park","undo","skip"],"description":"park: out of the loop, with an alert. undo: the whole job. skip: the step was optional."},
- {"type":"object","properties":{"wait":{"$ref":"#/$defs/duration"},"times":{"type":"integer","minimum":1,"maximum":1000000,"default":1}},"required":["wait"],"additionalProperties":false,"description":"Again much later; alerts once."},
- {"type":"object","properties":{"restart":{"type":"integer","minimum":1,"maximum":1000}},"required":["restart"],"additionalProperties":false,"description":"Undo the job, then do it again."},
- {"type":"object","properties":{"alert":{"$ref":"#/$defs/name"}},"required":["alert"],"additionalProperties":false,"description":"Tell somebody."}]},
-"ladder":{"anyOf":[{"$ref":"#/$defs/rung"},{"type":"array","items":{"$ref":"#/$defs/rung"},"minItems":1,"maxItems":16}],"default":"park","description":"Read from the top to the bottom; one that does not end, ends in park."}`
+ {"enum":["park","undo","skip"],"description":"park: nothing more is tried until an operator acts, and there is an alert. undo: the whole job is undone. skip: the step is skipped."},
+ {"type":"object","properties":{"wait":{"$ref":"#/$defs/duration"},"times":{"type":"integer","minimum":1,"maximum":1000000,"default":1}},"required":["wait"],"additionalProperties":false,"description":"Try again after that time, and raise an alert once."},
+ {"type":"object","properties":{"restart":{"type":"integer","minimum":1,"maximum":1000}},"required":["restart"],"additionalProperties":false,"description":"Undo the job, then do it again, at most that many times."},
+ {"type":"object","properties":{"alert":{"$ref":"#/$defs/name"}},"required":["alert"],"additionalProperties":false,"description":"Raise an alert of that name."}]},
+"ladder":{"anyOf":[{"$ref":"#/$defs/rung"},{"type":"array","items":{"$ref":"#/$defs/rung"},"minItems":1,"maxItems":16}],"default":"park","description":"The rungs apply from the first to the last. A ladder that does not end otherwise ends with park."}`
 
-// objectOf is the schema of an object with those fields and no others.
+// objectOf returns the schema of an object with those fields and no others.
 func objectOf(fields []field, required ...string) string {
 	var b strings.Builder
 	b.WriteString(`"type":"object","additionalProperties":false,"properties":{`)
 	first := true
 	for _, f := range fields {
-		if f.later {
+		if f.planned {
 			continue
 		}
 		if !first {
@@ -72,7 +72,7 @@ func described(schema, doc string) string {
 	return `{"description":` + string(text) + `,` + schema[1:]
 }
 
-// withOf is the schema of a built-in agent's parameters.
+// withOf returns the schema of the parameters of a built-in agent.
 func withOf(agent string) string {
 	var fields []field
 	var required []string
@@ -89,7 +89,7 @@ func withOf(agent string) string {
 	return `{"anyOf":[{` + object + `},{"$ref":"#/$defs/expression"}]}`
 }
 
-// agentRules say which parameters go with which agent.
+// agentRules returns which parameters belong to which agent.
 func agentRules() string {
 	var rules []string
 	for _, agent := range slices.Sorted(maps.Keys(builtins)) {
@@ -111,7 +111,7 @@ func agentRules() string {
 	return strings.Join(rules, ",")
 }
 
-// indented prints JSON for people; the tables are checked by a test, so that it cannot fail.
+// indented formats JSON. A test checks the tables, so that it cannot fail.
 func indented(s string) []byte {
 	var b bytes.Buffer
 	if err := json.Indent(&b, []byte(s), "", "  "); err != nil {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/perdure/perdure/definition/internal/text"
 )
 
 // TestSchema: the schema takes what Parse takes, and finds what a schema can.
@@ -19,18 +21,18 @@ func TestSchema(t *testing.T) {
 	}
 	s := validator{schema}
 	for _, src := range append(good(), order) {
-		docs, f := readYAML([]byte(src))
+		docs, f := text.ReadYAML([]byte(src))
 		if f != nil {
-			t.Fatal(f.message)
+			t.Fatal(f.Message)
 		}
-		if bad := s.check(schema, docs[0].value()); bad != "" {
+		if bad := s.check(schema, valueOf(&docs[0])); bad != "" {
 			t.Errorf("refuses: %s\n%s", bad, src)
 		}
 	}
 	found := 0
 	for _, c := range badYAML {
-		docs, f := readYAML([]byte(strings.Replace(c.text, "§", "", 1)))
-		if f == nil && len(docs) > 0 && s.check(schema, docs[len(docs)-1].value()) != "" {
+		docs, f := text.ReadYAML([]byte(strings.Replace(c.text, "§", "", 1)))
+		if f == nil && len(docs) > 0 && s.check(schema, valueOf(&docs[len(docs)-1])) != "" {
 			found++
 		}
 	}
@@ -179,7 +181,7 @@ func isType(name string, v any) bool {
 		return name == "null"
 	case bool:
 		return name == "boolean"
-	case int, digits:
+	case int, text.Digits:
 		return name == "integer" || name == "number"
 	case float64:
 		return name == "number"
@@ -249,25 +251,25 @@ func (c validator) object(s map[string]any, v any) string {
 	return ""
 }
 
-// value is the node as expressions see it.
-func (n *node) value() any {
-	switch n.kind {
-	case kindBool:
-		return n.text == "true"
-	case kindString:
-		return n.text
-	case kindNumber:
-		return number(n.text)
-	case kindList:
-		list := make([]any, len(n.kids))
-		for i := range n.kids {
-			list[i] = n.kids[i].value()
+// valueOf is the node as expressions see it.
+func valueOf(n *text.Node) any {
+	switch n.Kind {
+	case text.Bool:
+		return n.Text == "true"
+	case text.String:
+		return n.Text
+	case text.Number:
+		return text.ParseNumber(n.Text)
+	case text.List:
+		list := make([]any, len(n.Kids))
+		for i := range n.Kids {
+			list[i] = valueOf(&n.Kids[i])
 		}
 		return list
-	case kindObject:
-		m := make(map[string]any, len(n.kids))
-		for i := range n.kids {
-			m[n.keys[i].name] = n.kids[i].value()
+	case text.Object:
+		m := make(map[string]any, len(n.Kids))
+		for i := range n.Kids {
+			m[n.Keys[i].Name] = valueOf(&n.Kids[i])
 		}
 		return m
 	}

@@ -4,11 +4,12 @@ import (
 	"unsafe"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition/internal/expr"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// shapeBytes is about how much memory a shape keeps, so that caches of shapes can be bounded in bytes. A test compares
-// it with what the garbage collector counts.
+// shapeBytes estimates the memory of a shape, so that caches of shapes can be bounded in bytes. A test compares it with what
+// the garbage collector counts.
 func shapeBytes(s *kernel.Shape) int {
 	n := int(unsafe.Sizeof(*s)+unsafe.Sizeof(*s.Common)) + cap(s.Text) + indexBytes*len(s.Index)
 	for i := range s.Steps {
@@ -17,10 +18,7 @@ func shapeBytes(s *kernel.Shape) int {
 	return n
 }
 
-const (
-	indexBytes   = 64 // of a name in Shape.Index
-	pointerBytes = 64 // of a place in the text, as messages name it
-)
+const indexBytes = 64 // of a name in Shape.Index
 
 func stepBytes(p *kernel.PlanStep) int {
 	d := p.StepDefinition
@@ -32,15 +30,15 @@ func stepBytes(p *kernel.PlanStep) int {
 	if u := d.Undo; u != nil {
 		n += int(unsafe.Sizeof(*u)) + len(u.Agent) + len(u.Action) + cap(u.With) + retryBytes(u.Retry)
 	}
-	if c, ok := p.Test.(*condition); ok {
-		n += c.bytes()
+	if c, ok := p.Test.(*expr.Condition); ok {
+		n += c.Bytes()
 	}
 	for _, use := range d.Limits {
 		n += int(unsafe.Sizeof(use)) + len(use.Name) + len(use.Key)
 	}
 	for _, t := range []kernel.Template{p.Do, p.Revert, p.Limits} {
-		if t, ok := t.(*template); ok {
-			n += t.bytes()
+		if t, ok := t.(*expr.Template); ok {
+			n += t.Bytes()
 		}
 	}
 	return n
@@ -61,19 +59,7 @@ func retryBytes(r *perdure.Retry) int {
 	return n
 }
 
-func (c *condition) bytes() int {
-	return int(unsafe.Sizeof(*c)) + c.expr.bytes() + wordSize*cap(c.refs)
-}
-
-func (t *template) bytes() int {
-	n := int(unsafe.Sizeof(*t)) + cap(t.tail) + cap(t.parts)*int(unsafe.Sizeof(part{})) + wordSize*cap(t.refs)
-	for i := range t.parts {
-		n += cap(t.parts[i].before) + t.parts[i].expr.bytes() + pointerBytes
-	}
-	return n
-}
-
-// bytes is about how much memory a memo keeps.
+// bytes estimates the memory of a memo.
 func (k *memo) bytes() int {
-	return int(unsafe.Sizeof(*k)) + k.shape.Size + cap(k.rest) + cap(k.early)*int(unsafe.Sizeof(early{})) + cap(k.keys)*int(unsafe.Sizeof([]piece{}))
+	return int(unsafe.Sizeof(*k)) + k.shape.Size + cap(k.rest) + cap(k.early)*int(unsafe.Sizeof(evaluatedExpression{})) + cap(k.keys)*int(unsafe.Sizeof(expr.Pieces{}))
 }

@@ -9,13 +9,10 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition/internal/cases"
+	"github.com/perdure/perdure/definition/internal/expr"
 	"github.com/perdure/perdure/internal/kernel"
 )
-
-// dense is an expression with as many operators as one can have; each n gives another one.
-func dense(n int) string {
-	return fmt.Sprintf("input.a != %d", n) + strings.Repeat("+1", maxExprNodes/2-10)
-}
 
 // conditions is a definition of n steps, each with a condition of its own.
 func conditions(n int, condition func(int) string) []byte {
@@ -29,20 +26,6 @@ func conditions(n int, condition func(int) string) []byte {
 	}
 	b.WriteString("}}")
 	return []byte(b.String())
-}
-
-// kept returns how many bytes of memory the result of f keeps.
-func kept[T any](f func() T) (value T, bytes int) {
-	heap := func() int {
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int(m.HeapAlloc)
-	}
-	before := heap()
-	value = f()
-	return value, heap() - before
 }
 
 func parsed(t *testing.T, c *Compiler, body []byte) *kernel.Plan {
@@ -60,7 +43,7 @@ func TestExpressionsKeepFewKilobytes(t *testing.T) {
 		n         int
 		condition func(int) string
 	}{
-		"of a thousand nodes": {3000, dense}, // 3 MB
+		"of a thousand nodes": {3000, cases.Dense}, // 3 MB
 		"usual":               {10_000, func(n int) string { return fmt.Sprintf("input.a > %d && input.a != 'x'", n) }},
 		"paths":               {10_000, func(n int) string { return fmt.Sprintf("input.b%d", n) }},
 	} {
@@ -75,15 +58,15 @@ func TestExpressionsKeepFewKilobytes(t *testing.T) {
 				c *Compiler
 				p *kernel.Plan
 			}
-			value, bytes := kept(func() all {
+			value, bytes := cases.Kept(func() all {
 				c := &Compiler{}
 				return all{c, parsed(t, c, body)}
 			})
-			if most := maxProgramBytes + 4<<10*of.n; bytes > most {
+			if most := expr.MaxProgramBytes + 4<<10*of.n; bytes > most {
 				t.Errorf("%d expressions keep %d bytes, want at most %d", of.n, bytes, most)
 			}
-			if got := value.c.programs.cache.Bytes(); got > maxProgramBytes {
-				t.Errorf("%d bytes of programs, want at most %d", got, maxProgramBytes)
+			if got := value.c.programs.Bytes(); got > expr.MaxProgramBytes {
+				t.Errorf("%d bytes of programs, want at most %d", got, expr.MaxProgramBytes)
 			}
 			runtime.KeepAlive(value)
 		})
@@ -111,15 +94,15 @@ func TestDroppedProgramsAreCompiledAgain(t *testing.T) {
 	for range 2 {
 		check("2", "true", "3")
 		check(`"x"`, "when: `steps.s.output.n > 1`: invalid operation: string > int", "/steps/t/with: `steps.s.output.n + input.n`: invalid operation: string + int")
-		for n := 0; c.programs.cache.Len() > 0 && n < 1000; n++ { // at the bound, and far above it
-			if _, bad, _ := c.programs.compile(dense(n), false, nil); bad != nil {
-				t.Fatal(bad.message)
+		for n := 0; n < 1000; n++ { // at the bound, and far above it
+			if _, bad, _ := c.programs.Compile(cases.Dense(n), false, nil); bad != nil {
+				t.Fatal(bad.Message)
 			}
-			if got := c.programs.cache.Bytes(); got > maxProgramBytes {
-				t.Fatalf("%d bytes of programs, want at most %d", got, maxProgramBytes)
+			if got := c.programs.Bytes(); got > expr.MaxProgramBytes {
+				t.Fatalf("%d bytes of programs, want at most %d", got, expr.MaxProgramBytes)
 			}
 		}
-		if _, there := c.programs.cache.Get(programKey{"steps.s.output.n > 1", true}); there {
+		if c.programs.Has("steps.s.output.n > 1", true) {
 			t.Fatal("the program was not dropped")
 		}
 	}
@@ -132,45 +115,8 @@ func outcome(value any, err error) string {
 	return fmt.Sprint(value)
 }
 
-// The sizes that bound memory are those that the garbage collector counts, within a factor of 1.5 (F158).
-func TestSizesAreTrue(t *testing.T) {
-	near := func(t *testing.T, counted, bytes int) {
-		t.Helper()
-		t.Logf("%d bytes, counted as %d", bytes, counted)
-		if float64(counted) < float64(bytes)/1.5 || float64(counted) > float64(bytes)*1.5 {
-			t.Errorf("%d bytes are kept, and counted as %d", bytes, counted)
-		}
-	}
-	const n = 300
-	for name, src := range map[string]func(int) string{
-		"usual":   func(n int) string { return fmt.Sprintf("input.a > %d && input.b.c != 'x'", n) },
-		"dense":   dense,
-		"paths":   func(n int) string { return fmt.Sprintf("input.a%d", n) + strings.Repeat("+input.abcd", 100) },
-		"texts":   func(n int) string { return fmt.Sprintf("input.a == '%d%s'", n, strings.Repeat("x", 1500)) },
-		"calls":   func(n int) string { return fmt.Sprintf("upper(lower(trim(join(split(input.a, 'x'), '%d'))))", n) },
-		"pattern": func(n int) string { return fmt.Sprintf("input.a matches '^(a%d|b)*[a-z]+$'", n) },
-		"large pattern": func(n int) string {
-			return fmt.Sprintf("input.a matches '^(a%d|[b-f]x){90}$'", n)
-		},
-	} {
-		t.Run("program "+name, func(t *testing.T) {
-			all, bytes := kept(func() (all []*compiled) {
-				for i := range n {
-					c, bad := compileExpr(src(i), false)
-					if bad != nil {
-						t.Fatal(bad.message)
-					}
-					all = append(all, c)
-				}
-				return all
-			})
-			counted := 0
-			for _, c := range all {
-				counted += c.bytes()
-			}
-			near(t, counted, bytes)
-		})
-	}
+// The sizes that bound the memory of shapes are those that the garbage collector counts, within a factor of 1.5 (F158).
+func TestShapeSizesAreTrue(t *testing.T) {
 	for name, body := range map[string]string{
 		"chain of 10,000":  jsonOf(t, many(10_000)),
 		"conditions":       string(conditions(2000, func(n int) string { return fmt.Sprintf("input.a > %d", n) })),
@@ -181,7 +127,7 @@ func TestSizesAreTrue(t *testing.T) {
 		t.Run("shape of "+name, func(t *testing.T) {
 			text := parsed(t, &Compiler{}, []byte(body)).Text
 			var c Compiler
-			shape, bytes := kept(func() *kernel.Shape {
+			shape, bytes := cases.Kept(func() *kernel.Shape {
 				s, err := c.Compile(text)
 				if err != nil {
 					t.Fatal(err)
@@ -190,7 +136,7 @@ func TestSizesAreTrue(t *testing.T) {
 				return s
 			})
 			runtime.KeepAlive(text)
-			near(t, shape.Size, bytes)
+			cases.Near(t, shape.Size, bytes)
 		})
 	}
 }
@@ -208,7 +154,7 @@ func list(n int, of func(int) string) string {
 // F156, F158: compiling is charged to the budget of a call: a definition that takes too much is refused, and compiling
 // ends with the caller's context.
 func TestCompilingIsBounded(t *testing.T) {
-	body := conditions(callWork/(compileWork*len(dense(0)))+100, dense)
+	body := conditions(callWork/(expr.CompileWork*len(cases.Dense(0)))+100, cases.Dense)
 	if _, err := Parse(body, JSON, Options{}); perdure.CodeOf(err) != perdure.CodeTooLarge {
 		t.Errorf("%d bytes of expressions: %v", len(body), err)
 	}
@@ -220,7 +166,7 @@ func TestCompilingIsBounded(t *testing.T) {
 		}
 		return nil
 	}
-	if _, err := Parse(conditions(1000, dense), JSON, Options{Stop: stop}); !errors.Is(err, gone) || asked != 4 {
+	if _, err := Parse(conditions(1000, cases.Dense), JSON, Options{Stop: stop}); !errors.Is(err, gone) || asked != 4 {
 		t.Errorf("asked %d times: %v", asked, err)
 	}
 }

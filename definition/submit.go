@@ -1,49 +1,50 @@
 package definition
 
 import (
-	"strings"
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition/internal/expr"
+	"github.com/perdure/perdure/definition/internal/text"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// submission reads what is known before the job is accepted: the input, with what the caller
-// replaces in it, and the key and priority, which may be computed from it.
+// submission reads the input, with the fields that the options replace, and the key and the priority, which may be computed
+// from it.
 func (d *decoder) submission() {
 	d.mergeInput()
-	if n := d.input; n != nil && n.kind != kindNull {
-		d.def.Input = appendNode(make([]byte, 0, int(n.bytes)+6*int(n.size)), n)
+	if n := d.input; n != nil && n.Kind != text.Null {
+		d.def.Input = text.AppendNode(make([]byte, 0, int(n.Bytes)+6*int(n.Size)), n)
 		if len(d.def.Input) > perdure.MaxPayloadBytes {
-			d.large((*pointer)(nil).member("input"), n.at, "an input of %d bytes; at most %d", len(d.def.Input), perdure.MaxPayloadBytes)
+			d.AddTooLarge((*text.Pointer)(nil).Member("input"), n.At, "an input of %d bytes; at most %d", len(d.def.Input), perdure.MaxPayloadBytes)
 		}
 	}
-	job := &d.made
+	job := &d.knownJob
 	*job = kernel.Job{Type: d.def.Type, Labels: d.def.Labels}
-	d.scope = kernel.Scope{Job: job, Input: d.def.Input, Budget: d.budget}
-	d.early = view{scope: &d.scope, work: submitWork}
-	see := &sight{d: d, step: -1}
+	d.knownScope = kernel.Scope{Job: job, Input: d.def.Input, Budget: d.budget}
+	d.evaluator = expr.NewEvaluator(&d.knownScope, expr.SubmitWork)
+	env := &environment{d: d, step: -1}
 	if d.key != nil {
-		d.readKey(d.key, see)
+		d.readKey(d.key, env)
 	}
 	if d.opts.Key != "" {
 		d.def.Key = d.opts.Key
-		d.checkKey(d.opts.Key, (*pointer)(nil).member("key"), d.placeOf(d.key))
+		d.checkKey(d.opts.Key, (*text.Pointer)(nil).Member("key"), d.placeOf(d.key))
 	} else if d.opts.DefaultKey != "" && d.key == nil {
 		d.def.Key = d.opts.DefaultKey
-		d.checkKey(d.opts.DefaultKey, (*pointer)(nil).member("key"), 0)
+		d.checkKey(d.opts.DefaultKey, (*text.Pointer)(nil).Member("key"), 0)
 	}
-	if d.prio != nil {
-		d.readPriority(d.prio, see)
+	if d.priority != nil {
+		d.readPriority(d.priority, env)
 	}
 	job.Key, job.Priority = d.def.Key, d.def.Priority
 }
 
-func (d *decoder) placeOf(n *node) int32 {
+func (d *decoder) placeOf(n *text.Node) int32 {
 	if n == nil {
 		return 0
 	}
-	return n.at
+	return n.At
 }
 
 // mergeInput replaces the fields of the input that the options name.
@@ -51,163 +52,137 @@ func (d *decoder) mergeInput() {
 	if len(d.opts.Input) == 0 {
 		return
 	}
-	p := (*pointer)(nil).member("input")
-	merged := scalar(kindObject, int(d.placeOf(d.input)), "")
-	if n := d.input; n != nil && n.kind != kindNull {
-		if n.kind != kindObject {
-			d.add(p, n.at, "the input is %s: no field of it can be replaced", n.kind)
+	p := (*text.Pointer)(nil).Member("input")
+	merged := text.Scalar(text.Object, int(d.placeOf(d.input)), "")
+	if n := d.input; n != nil && n.Kind != text.Null {
+		if n.Kind != text.Object {
+			d.Add(p, n.At, "the input is %s: no field of it can be replaced", n.Kind)
 			return
 		}
-		merged.keys, merged.kids = append(merged.keys, n.keys...), append(merged.kids, n.kids...)
+		merged.Keys, merged.Kids = append(merged.Keys, n.Keys...), append(merged.Kids, n.Kids...)
 	}
 	for name, raw := range d.opts.Input {
-		kid, f := readJSON(raw)
+		kid, f := text.ReadJSON(raw)
 		if f == nil {
-			f = readable(raw)
+			f = text.CheckEncoding(raw)
 		}
 		if f != nil {
-			d.add(p.member(name), merged.at, "the value given for %s is not JSON: %s", quote(name), f.message)
+			d.Add(p.Member(name), merged.At, "the value given for %s is not JSON: %s", text.Quote(name), f.Message)
 			continue
 		}
-		kid.move(merged.at)
-		merged.set(name, kid)
+		kid.Move(merged.At)
+		merged.Set(name, kid)
 	}
 	d.input = &merged
 }
 
-// set replaces the member of that name, or adds it.
-func (n *node) set(name string, kid node) {
-	for i := range n.keys {
-		if n.keys[i].name == name {
-			n.kids[i] = kid
-			return
-		}
-	}
-	n.keys, n.kids = append(n.keys, key{name, n.at}), append(n.kids, kid)
-}
-
-// move gives a tree that was read elsewhere a place in this text.
-func (n *node) move(at int32) {
-	n.at = at
-	for i := range n.keys {
-		n.keys[i].at = at
-	}
-	for i := range n.kids {
-		n.kids[i].move(at)
-	}
-}
-
-// computed evaluates a field of the job that may hold expressions. Its value has the place of n.
-func (d *decoder) computed(n *node, p *pointer, see *sight) (node, bool) {
-	if n.kind != kindString || d.stored {
+// computed evaluates a field of the job that may have expressions. Its value has the place of n.
+func (d *decoder) computed(n *text.Node, p *text.Pointer, env *environment) (text.Node, bool) {
+	if n.Kind != text.String || d.stored {
 		return *n, true
 	}
-	before := len(d.list)
-	_, made, _ := d.template(n, p, see)
-	if len(d.list) > before {
+	before := len(d.List)
+	_, templates, _ := expr.CompileTemplate(n, p, &d.Faults, env)
+	if len(d.List) > before {
 		return *n, false
 	}
-	return d.known(made, n, p)
+	return d.known(templates, n, p)
 }
 
-func (d *decoder) readKey(n *node, see *sight) {
-	p := (*pointer)(nil).member("key")
-	v, ok := d.computed(n, p, see)
+func (d *decoder) readKey(n *text.Node, env *environment) {
+	p := (*text.Pointer)(nil).Member("key")
+	v, ok := d.computed(n, p, env)
 	if !ok {
 		return
 	}
-	if v.kind == kindNumber && n.kind == kindString { // key: ${input.id}, of a number
-		v.kind = kindString
+	if v.Kind == text.Number && n.Kind == text.String { // key: ${input.id}, of a number
+		v.Kind = text.String
 	}
 	if !d.string(&v, p) {
 		return
 	}
-	d.def.Key = v.text
+	d.def.Key = v.Text
 	if !d.stored {
-		d.checkKey(v.text, p, n.at)
+		d.checkKey(v.Text, p, n.At)
 	}
 }
 
-func (d *decoder) checkKey(key string, p *pointer, at int32) {
+func (d *decoder) checkKey(key string, p *text.Pointer, at int32) {
 	n := utf8.RuneCountInString(key)
 	switch refusal := perdure.CheckKey(key); {
 	case refusal == nil:
 	case n == 0:
-		d.add(p, at, "%s", refusal.Message).hinted("leave it out if the job has none")
+		d.Add(p, at, "%s", refusal.Message).WithHint("leave it out if the job has none")
 	case n > perdure.MaxKeyLength:
-		d.large(p, at, "a key of %d characters; at most %d", n, perdure.MaxKeyLength)
+		d.AddTooLarge(p, at, "a key of %d characters; at most %d", n, perdure.MaxKeyLength)
 	default:
-		d.add(p, at, "%s", refusal.Message).hinted("%s", refusal.Hint)
+		d.Add(p, at, "%s", refusal.Message).WithHint("%s", refusal.Hint)
 	}
 }
 
-func (d *decoder) readPriority(n *node, see *sight) {
-	p := (*pointer)(nil).member("priority")
-	if v, ok := d.computed(n, p, see); ok {
+func (d *decoder) readPriority(n *text.Node, env *environment) {
+	p := (*text.Pointer)(nil).Member("priority")
+	if v, ok := d.computed(n, p, env); ok {
 		d.def.Priority = d.count(&v, p, "priority", 0, perdure.MaxPriority)
 	}
 }
 
-// known is the value of n where it is known at submission: as it stands, or evaluated.
-func (d *decoder) known(made templates, n *node, p *pointer) (node, bool) {
-	pieces, ok := made[n]
+// known returns the value of n, evaluated if it has expressions. False: the value is not known at submission.
+func (d *decoder) known(templates expr.Templates, n *text.Node, p *text.Pointer) (text.Node, bool) {
+	whole, ok := templates[n]
 	if !ok {
 		return *n, true
 	}
-	for _, x := range pieces {
-		if x.expr != nil && !x.expr.early {
-			return *n, false
-		}
+	if !whole.Early() {
+		return *n, false
 	}
-	raw, err := fill(pieces, &d.early)
+	raw, err := whole.Fill(&d.evaluator)
 	if err != nil {
 		return *n, false // reported where the expression was compiled
 	}
-	r := jsonReader{src: raw, lenient: true}
-	v, f := r.value(0)
+	v, f := text.ReadLenientJSON(raw)
 	if f != nil {
-		d.add(p, n.at, "%s", f.message)
+		d.Add(p, n.At, "%s", f.Message)
 		return *n, false
 	}
-	v.move(n.at)
+	v.Move(n.At)
 	return v, true
 }
 
-// expressions compiles what is computed when a step is let out, and checks the inputs of built-in
-// agents.
+// expressions compiles the conditions, inputs and keys of limits of the steps, and checks the inputs of built-in agents.
 func (d *decoder) expressions() {
 	ancestry := &ancestry{plan: d.plan}
-	if len(d.list) > 0 {
-		ancestry = nil // the graph is not to be trusted, one fault is enough
+	if len(d.List) > 0 {
+		ancestry = nil // the graph may be wrong, and one fault for one cause is enough
 	}
 	for i := range d.steps {
-		if d.full() {
+		if d.Full() {
 			return
 		}
 		src, s, ps := &d.steps[i], &d.def.Steps[i], &d.plan.Steps[i]
-		see := &sight{d: d, step: i, ancestry: ancestry}
+		env := &environment{d: d, step: i, ancestry: ancestry}
 		if src.when != nil {
-			ps.Test = d.condition(s, src, see)
+			ps.Test = d.condition(s, src, env)
 		}
-		var made templates
+		var do expr.Templates
 		if src.with != nil {
-			var t *template
-			t, made = d.with(src.with, src.pointer.member("with"), see)
-			s.With, ps.Do = appendNode(nil, src.with), t
+			var t *expr.Template
+			t, do = d.with(src.with, src.pointer.Member("with"), env)
+			s.With, ps.Do = text.AppendNode(nil, src.with), t
 		}
-		var undone templates
+		var undo expr.Templates
 		if src.undo != nil {
-			p := src.pointer.member("undo").member("with")
-			var t *template
-			t, undone = d.with(src.undo, p, &sight{d: d, step: i, undo: true, ancestry: ancestry})
-			s.Undo.With, ps.Revert = appendNode(nil, src.undo), t
+			p := src.pointer.Member("undo").Member("with")
+			var t *expr.Template
+			t, undo = d.with(src.undo, p, &environment{d: d, step: i, undo: true, ancestry: ancestry})
+			s.Undo.With, ps.Revert = text.AppendNode(nil, src.undo), t
 		}
 		if src.limits != nil {
-			ps.Limits = d.limitKeys(src.limits, src.pointer.member("limits"), see)
+			ps.Limits = d.limitKeys(src.limits, src.pointer.Member("limits"), env)
 		}
 		ps.Form = formOf(s.Agent)
 		if !d.stored {
-			d.builtin(s, src, made, undone)
+			d.builtin(s, src, do, undo)
 		}
 	}
 }
@@ -223,58 +198,51 @@ func formOf(agent string) kernel.StepForm {
 }
 
 // with compiles the input of a run.
-func (d *decoder) with(n *node, p *pointer, see *sight) (*template, templates) {
-	t, made, size := d.template(n, p, see)
+func (d *decoder) with(n *text.Node, p *text.Pointer, env *environment) (*expr.Template, expr.Templates) {
+	t, templates, size := expr.CompileTemplate(n, p, &d.Faults, env)
 	if size > perdure.MaxPayloadBytes {
-		d.large(p, n.at, "with its values filled in, an input of %d bytes or more; at most %d", size, perdure.MaxPayloadBytes)
+		d.AddTooLarge(p, n.At, "with its values filled in, an input of %d bytes or more; at most %d", size, perdure.MaxPayloadBytes)
 	}
-	return t, made
+	return t, templates
 }
 
-// condition compiles `when`, with or without ${ } around it.
-func (d *decoder) condition(s *kernel.StepDefinition, src *stepSource, see *sight) kernel.Condition {
-	n, p := src.when, src.pointer.member("when")
-	text := n.text
-	at := len(text) - len(strings.TrimLeft(text, " \t\r\n"))
-	text = strings.TrimSpace(text)
-	if strings.HasPrefix(text, "${") && closing(text, 2) == len(text)-1 {
-		text, at = text[2:len(text)-1], at+2
-		at += len(text) - len(strings.TrimLeft(text, " \t\r\n"))
-		text = strings.TrimSpace(text)
-	}
-	s.When = text
-	c, _ := d.expression(n, p, span{expr: text, at: at}, true, see)
+// condition compiles `when`.
+func (d *decoder) condition(s *kernel.StepDefinition, src *stepSource, env *environment) kernel.Condition {
+	n, p := src.when, src.pointer.Member("when")
+	x := expr.ConditionOf(n.Text)
+	s.When = x.Expr
+	c, _ := d.expression(n, p, x, true, env)
 	if c == nil {
 		return nil
 	}
-	return &condition{expr: c.expr, refs: see.refs(nil, c)}
+	return expr.NewCondition(c, env.Steps(nil, c))
 }
 
 // limitKeys compiles the limits of a step, and checks the keys that are known already.
-func (d *decoder) limitKeys(n *node, p *pointer, see *sight) kernel.Template {
-	faults := len(d.list)
-	t, made, _ := d.template(n, p, see)
-	if len(d.list) > faults || d.stored {
+func (d *decoder) limitKeys(n *text.Node, p *text.Pointer, env *environment) kernel.Template {
+	faults := len(d.List)
+	t, templates, _ := expr.CompileTemplate(n, p, &d.Faults, env)
+	if len(d.List) > faults || d.stored {
 		return t
 	}
-	for i := range n.kids {
-		key := n.kids[i].get("key")
+	for i := range n.Kids {
+		key := n.Kids[i].Get("key")
 		if key == nil {
 			continue
 		}
-		p := p.item(i).member("key")
-		v, ok := d.known(made, key, p)
-		if pieces := made[key]; ok && pieces != nil {
-			d.keys = append(d.keys, pieces)
+		p := p.Item(i).Member("key")
+		v, ok := d.known(templates, key, p)
+		if pieces := templates[key]; ok && pieces != nil {
+			d.limitTexts = append(d.limitTexts, pieces)
 		}
 		switch {
 		case !ok:
-		case v.kind == kindString || v.kind == kindNumber || v.kind == kindBool:
-			if err := kernel.CheckLimitKey(v.text); err != nil {
-				d.add(p, key.at, "the key %s", err.Error())
+		case v.Kind == text.String || v.Kind == text.Number || v.Kind == text.Bool:
+			if err := kernel.CheckLimitKey(v.Text); err != nil {
+				d.Add(p, key.At, "the key %s", err.Error())
 			}
 		default:
-			d.wrong(&v, p, "text, a number, true or false")
+			d.mismatch(&v, p, "text, a number, true or false")
 		}
 	}
 	return t

@@ -1,4 +1,4 @@
-package definition
+package expr
 
 import (
 	"encoding/base64"
@@ -14,10 +14,11 @@ import (
 	"github.com/expr-lang/expr/vm/runtime"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition/internal/text"
 )
 
-// predicates are expr's own functions that loop; the rest of what it brings is disabled, and offered
-// again where it is pure, deterministic and pays for its work.
+// predicates are the functions of expr that loop. Its other functions are disabled. Those that are pure and deterministic
+// are offered again, as functions that charge for their work.
 var predicates = []string{"all", "any", "count", "filter", "find", "findIndex", "findLast", "findLastIndex",
 	"groupBy", "map", "none", "one", "reduce", "sortBy", "sum"}
 
@@ -58,7 +59,7 @@ var functionNames = func() []string {
 	return names
 }()
 
-// disabled is all that expr would offer of itself.
+// disabled are the functions of expr that are not predicates.
 var disabled = func() map[string]bool {
 	m := make(map[string]bool)
 	for _, f := range builtin.Builtins {
@@ -69,8 +70,8 @@ var disabled = func() map[string]bool {
 	return m
 }()
 
-// functions is the table that expr compiles calls against. The first argument of each is the
-// *evaluation, but for @get.
+// functions is the table of functions for the compiler of expr. The first argument of each is the *evaluation, except for
+// @get and @getLax.
 var functions = func() conf.FunctionsTable {
 	t := conf.FunctionsTable{}
 	add := func(name string, f func(...any) (any, error), signature any) {
@@ -80,11 +81,11 @@ var functions = func() conf.FunctionsTable {
 		}
 	}
 	for name := range arities {
-		f, ok := own[name]
+		f, ok := ownFunctions[name]
 		if !ok {
-			f = borrowed(name)
+			f = builtinFunction(name)
 		}
-		add(name, charged(f, glance[name]), nil)
+		add(name, charged(f, readsSurface[name]), nil)
 	}
 	for name, f := range map[string]func(a, b any) any{
 		"@add": exact('+', runtime.Add), "@subtract": exact('-', runtime.Subtract), "@multiply": exact('*', runtime.Multiply),
@@ -117,10 +118,10 @@ var functions = func() conf.FunctionsTable {
 	return t
 }()
 
-// lookup is the value of the expression's ith path.
+// lookup returns the value of the ith path of the expression. If lax is set, what is missing is null.
 func (e *evaluation) lookup(i int, lax bool) (any, error) {
-	if _, not := e.seen[i].(unseen); !not {
-		return e.seen[i], nil
+	if _, not := e.values[i].(notRead); !not {
+		return e.values[i], nil
 	}
 	raw, err := e.paths[i].find(e.view, lax)
 	if err != nil {
@@ -129,19 +130,19 @@ func (e *evaluation) lookup(i int, lax bool) (any, error) {
 	before := e.view.work
 	v, err := e.view.plain(raw)
 	if e.work -= before - e.view.work; e.work < 0 {
-		err = errWork
+		err = ErrWork
 	}
 	switch {
-	case errors.Is(err, errWork):
+	case errors.Is(err, ErrWork):
 		return nil, err
 	case err != nil:
 		return nil, fmt.Errorf("%s is %w", &e.paths[i], err)
 	}
-	e.seen[i] = v
+	e.values[i] = v
 	return v, nil
 }
 
-// get picks a member or an entry of a value.
+// get returns a member or an entry of a value. If lax is set, what is missing is null.
 func get(from, what any, lax bool) (any, error) {
 	if from == nil && lax {
 		return nil, nil
@@ -159,7 +160,7 @@ func get(from, what any, lax bool) (any, error) {
 		return x, nil
 	case nil:
 		return nil, fmt.Errorf("this is null, there is no %v in it; write ?. for what may be missing", what)
-	case bool, int, float64, string, digits:
+	case bool, int, float64, string, text.Digits:
 		return nil, fmt.Errorf("this is %s, there is no %v in it", kindOfValue(v), what)
 	}
 	i, isInt := what.(int)
@@ -188,7 +189,8 @@ func get(from, what any, lax bool) (any, error) {
 	return nil, fmt.Errorf("there is no %v in this", what)
 }
 
-// exact keeps arithmetic on whole numbers from wrapping round, and text joined by + within a payload.
+// exact wraps an operator so that whole numbers that overflow are an error, and so is text that + makes longer than a
+// payload.
 func exact(op byte, f func(a, b any) any) func(a, b any) any {
 	return func(a, b any) any {
 		switch x := a.(type) {
@@ -222,7 +224,7 @@ func modulo(a, b any) any {
 	return runtime.Modulo(a, b)
 }
 
-// onText applies f to two strings; null is in nothing.
+// onText wraps a comparison of two strings. If one of them is null, the result is false.
 func onText(f func(s, t string) bool) func(a, b any) bool {
 	return func(a, b any) bool {
 		if a == nil || b == nil {
@@ -237,8 +239,8 @@ func onText(f func(s, t string) bool) func(a, b any) bool {
 	}
 }
 
-// borrowed is one of expr's own functions.
-func borrowed(name string) func(args []any) (any, error) {
+// builtinFunction returns a function of expr.
+func builtinFunction(name string) func(args []any) (any, error) {
 	f := builtin.Builtins[builtin.Index[name]]
 	switch {
 	case f.Fast != nil:
@@ -249,8 +251,8 @@ func borrowed(name string) func(args []any) (any, error) {
 	return func(args []any) (any, error) { return f.Func(args...) }
 }
 
-// own are the functions that expr has otherwise, or not bounded.
-var own = map[string]func(args []any) (any, error){
+// ownFunctions replace functions of expr that behave differently or are not bounded.
+var ownFunctions = map[string]func(args []any) (any, error){
 	"string": func(args []any) (any, error) { return inText(args[0]) },
 	"type":   func(args []any) (any, error) { return typeName(args[0]), nil },
 	"toJSON": func(args []any) (any, error) {
@@ -300,10 +302,10 @@ var own = map[string]func(args []any) (any, error){
 	},
 }
 
-// typeName is what expr says of a value, for those that it knows.
+// typeName returns the type of a value, as the function type of expr names it.
 func typeName(v any) string {
-	if d, ok := v.(digits); ok {
-		if strings.ContainsAny(d.text, ".eE") {
+	if d, ok := v.(text.Digits); ok {
+		if strings.ContainsAny(d.Text, ".eE") {
 			return "float"
 		}
 		return "int"
@@ -311,7 +313,7 @@ func typeName(v any) string {
 	return fmt.Sprint(builtin.Type(v))
 }
 
-// inText is a value as it goes into a longer text: strings as they are, others as compact JSON.
+// inText returns a value as a part of a longer text: strings as they are, others as compact JSON.
 func inText(v any) (string, error) {
 	if s, ok := v.(string); ok {
 		return s, nil

@@ -1,4 +1,4 @@
-package definition
+package text
 
 import (
 	"bytes"
@@ -11,23 +11,23 @@ import (
 
 // yamlReader reads YAML 1.2 into nodes: block and flow collections, all five styles of scalar,
 // anchors, aliases, merge keys, tags of the core schema, several documents. Keys are text. It refuses
-// what JSON cannot say (collections as keys, .inf), numbers that YAML 1.1 and 1.2 read differently
-// (0777, 1_000), and tabs as indentation. It reads each byte a bounded number of times.
+// what JSON cannot express (collections as keys, .inf), numbers that YAML 1.1 and 1.2 read differently
+// (0777, 1_000), and tabs as indentation. It reads each byte a bounded number of times, so that its time is linear in the text.
 //
-// Indentation is the column of a collection's first key or dash; parent is that of the collection
-// around, -1 at the top.
+// The indentation of a collection is the column of its first key or dash. parent is the indentation of the collection around
+// a value; it is -1 for the document itself.
 type yamlReader struct {
 	src       []byte
 	pos       int
 	lineStart int
-	tally     tally
-	anchors   map[string]node
-	kids      []node // stacks of the collections that are open, as in jsonReader
-	keys      []key
+	tally     Tally
+	anchors   map[string]Node
+	kids      []Node // stacks of the collections that are open, as in JSONReader
+	keys      []Key
 }
 
-// readYAML reads all documents of src, which is valid UTF-8. Empty documents are left out.
-func readYAML(src []byte) (docs []node, f *fault) {
+// ReadYAML reads all documents of src, which is valid UTF-8. Empty documents are left out.
+func ReadYAML(src []byte) (docs []Node, f *Fault) {
 	y := yamlReader{src: src}
 	for y.skip() && f == nil {
 		var more bool
@@ -35,27 +35,31 @@ func readYAML(src []byte) (docs []node, f *fault) {
 			continue
 		}
 		if len(docs) == perdure.MaxDocuments {
-			return nil, tooLarge(y.pos, fmt.Errorf("more than %d documents in one file", perdure.MaxDocuments))
+			return nil, TooLarge(y.pos, fmt.Errorf("more than %d documents in one file", perdure.MaxDocuments))
 		}
-		y.tally, y.anchors = tally{}, nil
-		var n node
+		y.tally, y.anchors = Tally{}, nil
+		var n Node
+		where := compactCollections
+		if !y.lineBegins() {
+			where = noCollections // the line of ---
+		}
 		if f = y.tab(); f == nil {
-			n, f = y.value(-1, 0, compactCollections)
+			n, f = y.value(-1, 0, where)
 		}
 		if f != nil {
 			return nil, f
 		}
 		if y.skip() && !y.marker() {
 			return nil, y.fault("unexpected %s: it belongs to nothing above it", y.found()).
-				hinted("a field starts in the column of the fields around it")
+				WithHint("a field starts in the column of the fields around it")
 		}
 		docs = append(docs, n)
 	}
 	return docs, f
 }
 
-func (y *yamlReader) fault(format string, args ...any) *fault {
-	return malformed(y.pos, format, args...)
+func (y *yamlReader) fault(format string, args ...any) *Fault {
+	return Malformed(y.pos, format, args...)
 }
 
 func (y *yamlReader) found() string { return describe(y.src[min(y.pos, len(y.src)):]) }
@@ -69,15 +73,14 @@ func (y *yamlReader) at(i int) byte {
 	return 0
 }
 
-// column of the reading place, from 0. Only spaces and dashes can stand before a collection, so
-// that bytes do.
+// column is the column of the position, from 0, in bytes. That suffices: only spaces and dashes precede a collection.
 func (y *yamlReader) column() int { return y.pos - y.lineStart }
 
 func (y *yamlReader) eol() bool {
 	return y.pos >= len(y.src) || y.src[y.pos] == '\n' || y.src[y.pos] == '\r'
 }
 
-// newline steps over a line's end.
+// newline reads the end of a line.
 func (y *yamlReader) newline() {
 	if y.peek() == '\r' && y.at(y.pos+1) == '\n' {
 		y.pos++
@@ -90,7 +93,7 @@ func (y *yamlReader) newline() {
 
 func blank(c byte) bool { return c == ' ' || c == '\t' }
 
-// ends says that c ends a word: a blank, a line's end or the end of the text.
+// ends reports whether c ends a word: a blank, the end of a line or the end of the text.
 func ends(c byte) bool { return blank(c) || c == '\n' || c == '\r' || c == 0 }
 
 func (y *yamlReader) blanks() {
@@ -99,7 +102,7 @@ func (y *yamlReader) blanks() {
 	}
 }
 
-// rest steps over blanks and a comment up to the line's end, and says whether it got there.
+// rest skips blanks and a comment, and reports whether the line ends then.
 func (y *yamlReader) rest() bool {
 	start := y.pos
 	y.blanks()
@@ -111,7 +114,7 @@ func (y *yamlReader) rest() bool {
 	return y.eol()
 }
 
-// skip goes on to the next content, over blanks, comments and empty lines; false at the end.
+// skip goes to the next content. It skips blanks, comments and empty lines, and returns false at the end of the text.
 func (y *yamlReader) skip() bool {
 	for y.rest() {
 		if y.pos >= len(y.src) {
@@ -122,7 +125,7 @@ func (y *yamlReader) skip() bool {
 	return true
 }
 
-// marker says that a line starts with --- or ... here.
+// marker reports whether a line begins here with --- or ... .
 func (y *yamlReader) marker() bool {
 	if y.column() != 0 || y.pos+3 > len(y.src) || !ends(y.at(y.pos+3)) {
 		return false
@@ -131,18 +134,13 @@ func (y *yamlReader) marker() bool {
 	return m == "---" || m == "..."
 }
 
-// prologue reads directives and the marker before a document; false if none follows.
-func (y *yamlReader) prologue() (bool, *fault) {
+// prologue reads the directives and the marker before a document. It returns false if no document follows.
+func (y *yamlReader) prologue() (bool, *Fault) {
 	directives := false
 	for y.column() == 0 && y.peek() == '%' {
-		line := y.src[y.pos:]
-		if i := bytes.IndexByte(line, '\n'); i >= 0 {
-			line = line[:i]
+		if directives || !y.version() {
+			return false, y.fault("directive %s is not understood", y.found()).WithHint("one line %%YAML 1.2 may precede the --- of a document")
 		}
-		if !bytes.HasPrefix(line, []byte("%YAML 1.")) {
-			return false, y.fault("directive %s is not understood", y.found())
-		}
-		y.pos += len(line)
 		directives = true
 		if !y.skip() {
 			break
@@ -150,7 +148,13 @@ func (y *yamlReader) prologue() (bool, *fault) {
 	}
 	if y.pos < len(y.src) && y.marker() {
 		end := y.peek() == '.'
+		if end && directives {
+			return false, y.fault("expected --- after the directives")
+		}
 		y.pos += 3
+		if end && !y.rest() {
+			return false, y.fault("unexpected %s after the end of a document", y.found()).WithHint("a document begins on a line of its own")
+		}
 		if end || !y.skip() {
 			return false, nil
 		}
@@ -162,11 +166,28 @@ func (y *yamlReader) prologue() (bool, *fault) {
 	return true, nil
 }
 
-// compact says which collections may begin on the line of what came before.
+// version reads the directive %YAML 1.N. It returns false and reads nothing if anything else is on this line.
+func (y *yamlReader) version() bool {
+	const head = "%YAML 1."
+	start := y.pos
+	if bytes.HasPrefix(y.src[start:], []byte(head)) {
+		y.pos += len(head)
+		for '0' <= y.peek() && y.peek() <= '9' {
+			y.pos++
+		}
+		if y.pos > start+len(head) && y.rest() {
+			return true
+		}
+	}
+	y.pos = start
+	return false
+}
+
+// compact is whether a block collection may begin on the same line as what precedes it.
 type compact uint8
 
 const (
-	noCollections      compact = iota // after `key:`
+	noCollections      compact = iota // after `key:` and `---`
 	compactCollections                // after `-`, and on a line of their own
 )
 
@@ -176,22 +197,21 @@ type properties struct {
 	anchor, tag string
 }
 
-// value reads what follows a key, a dash or the document's start: on this line, or on later ones
-// that are indented deeper than parent. After a key (noCollections) a list may also stand in the
-// key's own column.
-func (y *yamlReader) value(parent, depth int, where compact) (n node, f *fault) {
+// value reads what follows a key, a dash or the beginning of the document: on this line, or on later lines that are indented
+// deeper than parent. After a key (noCollections) a list may also be in the column of the key.
+func (y *yamlReader) value(parent, depth int, where compact) (n Node, f *Fault) {
 	if depth > maxDepth {
-		return n, tooLarge(y.pos, errDepth)
+		return n, TooLarge(y.pos, errDepth)
 	}
 	p, fresh, f := y.properties()
 	if f != nil {
 		return n, f
 	}
-	// Properties may end their line, and go on with the next: `key: &a`, then the value below.
+	// Properties may be on a line above their value: `key: &a`, and the value below.
 	for y.rest() {
 		at := y.pos
 		if !y.skip() || y.marker() || y.outside(parent, where) {
-			return y.finish(p, scalar(kindNull, at, ""), depth)
+			return y.finish(p, Scalar(Null, at, ""), depth)
 		}
 		if f := y.tab(); f != nil {
 			return n, f
@@ -212,7 +232,7 @@ func (y *yamlReader) value(parent, depth int, where compact) (n node, f *fault) 
 	return y.content(p, parent, depth, where, fresh)
 }
 
-// outside says that the content here belongs to a collection further out.
+// outside reports whether the content here belongs to a collection around the current one.
 func (y *yamlReader) outside(parent int, where compact) bool {
 	if where == noCollections && y.column() == parent {
 		return !y.dash()
@@ -220,19 +240,19 @@ func (y *yamlReader) outside(parent int, where compact) bool {
 	return y.column() <= parent
 }
 
-// dash says that a list's entry begins here.
+// dash reports whether an entry of a list begins here.
 func (y *yamlReader) dash() bool { return y.peek() == '-' && ends(y.at(y.pos+1)) }
 
 // tab refuses a tab before the content of this line.
-func (y *yamlReader) tab() *fault {
+func (y *yamlReader) tab() *Fault {
 	if i := bytes.IndexByte(y.src[y.lineStart:y.pos], '\t'); i >= 0 {
-		return malformed(y.lineStart+i, "a tab indents this line").hinted("YAML indents with spaces")
+		return Malformed(y.lineStart+i, "a tab indents this line").WithHint("YAML indents with spaces")
 	}
 	return nil
 }
 
-// properties reads anchors and tags; fresh says that there were none.
-func (y *yamlReader) properties() (p properties, fresh bool, f *fault) {
+// properties reads an anchor and a tag. fresh reports that there are none.
+func (y *yamlReader) properties() (p properties, fresh bool, f *Fault) {
 	y.blanks()
 	p = properties{at: y.pos}
 	for {
@@ -255,7 +275,7 @@ func (y *yamlReader) properties() (p properties, fresh bool, f *fault) {
 	}
 }
 
-// word reads up to a blank or, as a flow's commas and brackets end it everywhere, one of those.
+// word reads up to a blank, a comma or a bracket. Commas and brackets end the names of anchors and tags everywhere.
 func (y *yamlReader) word() string {
 	start := y.pos
 	for !ends(y.peek()) && !flowIndicator(y.peek()) {
@@ -268,10 +288,10 @@ func flowIndicator(c byte) bool {
 	return c == ',' || c == '[' || c == ']' || c == '{' || c == '}'
 }
 
-// merge joins the properties before a line's end with those after it.
-func merge(p, q properties) (properties, *fault) {
+// merge joins the properties of a line with those of the next one.
+func merge(p, q properties) (properties, *Fault) {
 	if p.anchor != "" && q.anchor != "" || p.tag != "" && q.tag != "" {
-		return p, malformed(q.at, "a second anchor or tag for one value")
+		return p, Malformed(q.at, "a second anchor or tag for one value")
 	}
 	if q.anchor != "" {
 		p.anchor = q.anchor
@@ -282,12 +302,15 @@ func merge(p, q properties) (properties, *fault) {
 	return p, nil
 }
 
-// content reads the node that starts here.
-func (y *yamlReader) content(p properties, parent, depth int, where compact, fresh bool) (n node, f *fault) {
+// content reads the node that begins here.
+func (y *yamlReader) content(p properties, parent, depth int, where compact, fresh bool) (n Node, f *Fault) {
 	switch c := y.peek(); {
 	case y.dash():
 		if where == noCollections || !fresh {
-			return n, y.fault("a list does not begin on this line").hinted("put its first `-` on a line of its own")
+			return n, y.fault("a list does not begin on this line").WithHint("put its first `-` on a line of its own")
+		}
+		if f := y.tab(); f != nil {
+			return n, f
 		}
 		n, f = y.list(y.column(), depth)
 	case c == '?' && ends(y.at(y.pos+1)):
@@ -298,12 +321,18 @@ func (y *yamlReader) content(p properties, parent, depth int, where compact, fre
 		return y.alias(p, depth)
 	default:
 		if y.isKey() {
+			if where == noCollections && parent < 0 {
+				return n, y.fault("a field does not begin on the line of ---").WithHint("put it on the next line")
+			}
 			if where == noCollections {
-				return n, y.fault("a second `: ` on this line").hinted(
+				return n, y.fault("a second `: ` on this line").WithHint(
 					"quote the value if the colon is a part of it, or put the field on a line of its own")
 			}
 			if !fresh {
-				return n, y.fault("an anchor or tag stands before a field name").hinted("put it on the line above")
+				return n, y.fault("an anchor or tag stands before a field name").WithHint("put it on the line above")
+			}
+			if f := y.tab(); f != nil {
+				return n, f
 			}
 			n, f = y.object(y.column(), depth)
 			break
@@ -315,7 +344,7 @@ func (y *yamlReader) content(p properties, parent, depth int, where compact, fre
 			at := y.pos
 			var s string
 			if s, f = y.quoted(); f == nil {
-				n = scalar(kindString, at, s)
+				n = Scalar(String, at, s)
 			}
 		default:
 			return y.plainNode(p, parent, depth)
@@ -327,15 +356,15 @@ func (y *yamlReader) content(p properties, parent, depth int, where compact, fre
 	return y.finish(p, n, depth)
 }
 
-// plainNode reads a plain scalar and resolves it, as its tag says if it has one.
-func (y *yamlReader) plainNode(p properties, parent, depth int) (n node, f *fault) {
+// plainNode reads a plain scalar, and resolves it by its tag or by the core schema.
+func (y *yamlReader) plainNode(p properties, parent, depth int) (n Node, f *Fault) {
 	at := y.pos
 	s, f := y.plain(parent, false)
 	if f != nil {
 		return n, f
 	}
 	if p.tag != "" {
-		return y.finish(p, scalar(kindString, at, s), depth)
+		return y.finish(p, Scalar(String, at, s), depth)
 	}
 	if n, f = resolve(at, s); f != nil {
 		return n, f
@@ -343,41 +372,41 @@ func (y *yamlReader) plainNode(p properties, parent, depth int) (n node, f *faul
 	return y.finish(p, n, depth)
 }
 
-// finish applies the tag, counts the node and remembers its anchor.
-func (y *yamlReader) finish(p properties, n node, depth int) (node, *fault) {
+// finish applies the tag, counts the node and records its anchor.
+func (y *yamlReader) finish(p properties, n Node, depth int) (Node, *Fault) {
 	if p.tag != "" {
-		var f *fault
+		var f *Fault
 		if n, f = retag(p, n); f != nil {
 			return n, f
 		}
 	}
-	if len(n.kids) == 0 { // collections have been counted as they grew
-		if err := y.tally.add(&n, depth); err != nil {
-			return n, tooLarge(int(n.at), err)
+	if len(n.Kids) == 0 { // collections have been counted as they grew
+		if err := y.tally.Add(&n, depth); err != nil {
+			return n, TooLarge(int(n.At), err)
 		}
 	}
 	if p.anchor != "" {
 		if y.anchors == nil {
-			y.anchors = map[string]node{}
+			y.anchors = map[string]Node{}
 		}
 		y.anchors[p.anchor] = n
 	}
 	return n, nil
 }
 
-// alias shares what its anchor names, and counts all of it again.
-func (y *yamlReader) alias(p properties, depth int) (n node, f *fault) {
+// alias returns the node of an anchor, whose children it shares, and counts all of it again.
+func (y *yamlReader) alias(p properties, depth int) (n Node, f *Fault) {
 	at := y.pos
 	name := y.word()[1:]
 	if p.anchor != "" || p.tag != "" {
-		return n, malformed(at, "an alias takes no anchor and no tag")
+		return n, Malformed(at, "an alias takes no anchor and no tag")
 	}
 	n, ok := y.anchors[name]
 	if !ok {
-		return n, malformed(at, "no anchor &%s stands above this alias", name).hinted("%s", suggest(name, slices.Sorted(maps.Keys(y.anchors))))
+		return n, Malformed(at, "no anchor &%s stands above this alias", name).WithHint("%s", Suggest(name, slices.Sorted(maps.Keys(y.anchors))))
 	}
-	if err := y.tally.add(&n, depth); err != nil {
-		return n, tooLarge(at, err)
+	if err := y.tally.Add(&n, depth); err != nil {
+		return n, TooLarge(at, err)
 	}
 	return n, nil
 }

@@ -1,23 +1,25 @@
-package definition
+package expr
 
 import (
 	"errors"
 	"reflect"
 	"regexp"
 	"regexp/syntax"
+
+	"github.com/perdure/perdure/definition/internal/text"
 )
 
-// glance are the functions that look at no more than the outside of their arguments.
-var glance = map[string]bool{"len": true, "type": true, "first": true, "last": true, "get": true}
+// readsSurface are the functions that do not read what is inside of their arguments.
+var readsSurface = map[string]bool{"len": true, "type": true, "first": true, "last": true, "get": true}
 
-// charged makes a function pay for its arguments, with all that is in them unless it only glances at
-// them, and for its result.
-func charged(f func(args []any) (any, error), glances bool) func(...any) (any, error) {
+// charged wraps a function so that it charges for its arguments and its result. If surface is not set, it charges for
+// everything that is inside of them.
+func charged(f func(args []any) (any, error), surface bool) func(...any) (any, error) {
 	return func(args ...any) (any, error) {
 		e, n := args[0].(*evaluation), 1
 		for _, a := range args[1:] {
-			if glances {
-				n += glanced(a)
+			if surface {
+				n += surfaceWork(a)
 				continue
 			}
 			m, err := size(a, e.work-n)
@@ -33,25 +35,25 @@ func charged(f func(args []any) (any, error), glances bool) func(...any) (any, e
 		if err != nil {
 			return nil, err
 		}
-		if glances {
-			return v, e.spend(glanced(v))
+		if surface {
+			return v, e.spend(surfaceWork(v))
 		}
 		return v, e.spend(shallow(v))
 	}
 }
 
-// glanced is the work of looking at v: only text is gone through.
-func glanced(v any) int {
+// surfaceWork is the work of reading v without what is inside of it. Text is read as a whole.
+func surfaceWork(v any) int {
 	if s, ok := v.(string); ok {
 		return 1 + len(s)/8
 	}
 	return 1
 }
 
-// shallow is the work of going once through v.
+// shallow is the work of reading v and its direct children.
 func shallow(v any) int {
 	switch v := v.(type) {
-	case nil, bool, int, float64, digits:
+	case nil, bool, int, float64, text.Digits:
 		return 1
 	case string:
 		return 1 + len(v)/8
@@ -66,7 +68,7 @@ func shallow(v any) int {
 	return 1
 }
 
-// size is the work of going through v and all that is in it, counted no further than most.
+// size is the work of reading v and everything that is inside of it. It stops counting at most.
 func size(v any, most int) (int, error) {
 	n := shallow(v)
 	each := func(w any) error {
@@ -75,7 +77,7 @@ func size(v any, most int) (int, error) {
 		return err
 	}
 	if n > most {
-		return n, errWork
+		return n, ErrWork
 	}
 	switch v := v.(type) {
 	case []any:
@@ -90,7 +92,7 @@ func size(v any, most int) (int, error) {
 				return n, err
 			}
 		}
-	case nil, bool, int, float64, string, digits:
+	case nil, bool, int, float64, string, text.Digits:
 	default:
 		r := reflect.ValueOf(v)
 		switch {
@@ -117,7 +119,7 @@ type pattern struct {
 	states int
 }
 
-// maxStates keeps x{1000}{1000} out, which takes a hundred megabytes to compile.
+// maxStates refuses regular expressions such as x{1000}{1000}, which takes a hundred megabytes to compile.
 const maxStates = 2000
 
 func compileRegexp(s string) (*pattern, error) {
@@ -133,7 +135,7 @@ func compileRegexp(s string) (*pattern, error) {
 	return &pattern{re, n}, err
 }
 
-// states counts the parts of an expression, repetitions written out.
+// states counts the parts of a regular expression, with its repetitions expanded.
 func states(re *syntax.Regexp) int {
 	n := 1 + len(re.Rune)/2
 	for _, sub := range re.Sub {
@@ -145,7 +147,7 @@ func states(re *syntax.Regexp) int {
 	return min(n, maxStates+1)
 }
 
-// matches pays for each state at each byte.
+// matches charges for each state at each byte.
 func matches(args ...any) (any, error) {
 	e, p := args[0].(*evaluation), args[2].(*pattern)
 	if args[1] == nil {

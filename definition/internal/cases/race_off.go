@@ -1,5 +1,5 @@
 //go:build !race
 
-package definition
+package cases
 
 const raceDetector = false

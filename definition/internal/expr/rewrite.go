@@ -1,4 +1,4 @@
-package definition
+package expr
 
 import (
 	"fmt"
@@ -6,37 +6,39 @@ import (
 	"strings"
 
 	"github.com/expr-lang/expr/ast"
+
+	"github.com/perdure/perdure/definition/internal/text"
 )
 
-// rewriter turns the tree that expr has parsed into one that is bounded and that we answer for:
+// rewriter replaces nodes of the syntax tree of expr by calls of the functions of this package, which bound their work:
 //
 //	input.a.b           @path(@, 0)            looked up in raw JSON, once, when it is reached
-//	x.name, x[i]        @get(x, "name", @)     missing is an error with words, unless ?. or ?? allow it
-//	a + b, a == b, …    @add(@, a, b), …       checked for overflow, charged by the size of what they read
-//	f(a)                f(@, a)                only those of functions.go
-//	map(xs, …)          map(@scan(@, xs), @tick(@, …))   each round and each value it makes is charged
+//	x.name, x[i]        @get(x, "name", @)     a missing value is an error, unless ?. or ?? allow it
+//	a + b, a == b, …    @add(@, a, b), …       checked for overflow, and charged for what they read
+//	f(a)                f(@, a)                only the functions of functions.go
+//	map(xs, …)          map(@scan(@, xs), @tick(@, …))   each iteration and each value that it makes is charged
 //
 // let, method calls and bytes are refused.
 type rewriter struct {
 	src   string
-	paths []path
-	bad   *misfit
+	paths []Path
+	bad   *Fault
 }
 
 func (r *rewriter) refuse(n ast.Node, message, hint string) {
 	if r.bad == nil {
-		r.bad = &misfit{at: runeOffset(r.src, n.Location().From), message: message, hint: hint}
+		r.bad = &Fault{At: runeOffset(r.src, n.Location().From), Message: message, Hint: hint}
 	}
 }
 
-// call makes a call of one of our functions in the place of n.
+// call replaces n by a call of a function of this package.
 func call(n *ast.Node, name string, args ...ast.Node) {
 	ast.Patch(n, &ast.CallNode{Callee: &ast.IdentifierNode{Value: name}, Arguments: args})
 }
 
 func self() ast.Node { return &ast.IdentifierNode{Value: evalName} }
 
-// rewrite rewrites *n. lax says that a missing member is null, because ?? follows.
+// rewrite rewrites *n. If lax is set, a missing member is null, because ?? follows.
 func (r *rewriter) rewrite(n *ast.Node, lax bool) {
 	if r.bad != nil {
 		return
@@ -97,7 +99,7 @@ func (r *rewriter) path(n *ast.Node, lax bool) bool {
 	if !ok || !p.takeStep() {
 		return false
 	}
-	p.at = runeOffset(r.src, start(*n).Location().From)
+	p.At = runeOffset(r.src, start(*n).Location().From)
 	name := "@path"
 	if lax {
 		name = "@lax"
@@ -107,7 +109,7 @@ func (r *rewriter) path(n *ast.Node, lax bool) bool {
 	return true
 }
 
-// start is the identifier that a member expression begins with.
+// start returns the identifier that a member expression begins with.
 func start(n ast.Node) ast.Node {
 	for {
 		switch x := n.(type) {
@@ -122,32 +124,32 @@ func start(n ast.Node) ast.Node {
 }
 
 // pathOf reads a tree of constant members as a path.
-func pathOf(n ast.Node) (p path, ok bool) {
+func pathOf(n ast.Node) (p Path, ok bool) {
 	switch x := n.(type) {
 	case *ast.IdentifierNode:
-		p.root, ok = roots[x.Value]
+		p.Root, ok = rootsByName[x.Value]
 	case *ast.ChainNode:
 		return pathOf(x.Node)
 	case *ast.MemberNode:
 		if p, ok = pathOf(x.Node); !ok || x.Method {
 			return p, false
 		}
-		k := pick{optional: x.Optional}
+		k := Selector{optional: x.Optional}
 		switch y := x.Property.(type) {
 		case *ast.StringNode:
-			k.name = y.Value
+			k.Name = y.Value
 		case *ast.IntegerNode:
-			k.list, k.index = true, y.Value
+			k.List, k.index = true, y.Value
 		case *ast.UnaryNode:
 			i, whole := y.Node.(*ast.IntegerNode)
 			if !whole || y.Operator != "-" {
 				return p, false
 			}
-			k.list, k.index = true, -i.Value
+			k.List, k.index = true, -i.Value
 		default:
 			return p, false
 		}
-		p.pick = append(p.pick, k)
+		p.Selectors = append(p.Selectors, k)
 	}
 	return p, ok
 }
@@ -157,14 +159,14 @@ func (r *rewriter) identifier(x *ast.IdentifierNode) {
 		r.refuse(x, "steps is not a value of its own", "write steps.NAME.output")
 		return
 	}
-	hint := "names are " + strings.Join(rootNames, ", ") + "; text is quoted; a literal ${ is written $${"
-	if near := nearest(x.Value, rootNames); near != "" {
-		hint = "did you mean " + quote(near) + "?"
+	hint := "names are " + strings.Join(RootNames, ", ") + "; text is quoted; a literal ${ is written $${"
+	if near := text.Nearest(x.Value, RootNames); near != "" {
+		hint = "did you mean " + text.Quote(near) + "?"
 	}
-	r.refuse(x, "unknown name "+quote(x.Value), hint)
+	r.refuse(x, "unknown name "+text.Quote(x.Value), hint)
 }
 
-// member rewrites what is picked from a value that is no path: a result, a predicate's #.
+// member rewrites a member of a value that is no path: of a result, or of # in a predicate.
 func (r *rewriter) member(n *ast.Node, x *ast.MemberNode, lax bool) {
 	if first, ok := start(x).(*ast.IdentifierNode); ok && first.Value == "steps" {
 		r.identifier(first)
@@ -183,7 +185,7 @@ func (r *rewriter) member(n *ast.Node, x *ast.MemberNode, lax bool) {
 	}
 }
 
-// operators are the binary ones that are functions of ours.
+// operators are the binary operators that become calls.
 var operators = map[string]string{
 	"+": "@add", "-": "@subtract", "*": "@multiply", "/": "@divide", "%": "@modulo", "**": "@power", "^": "@power",
 	"==": "@equal", "!=": "@unequal", "<": "@less", "<=": "@lessOrEqual", ">": "@more", ">=": "@moreOrEqual",
@@ -222,10 +224,10 @@ func (r *rewriter) call(n *ast.Node, x *ast.CallNode) {
 	if !ok {
 		names := slices.Concat(functionNames, predicates)
 		hint := ""
-		if near := nearest(name.Value, names); near != "" {
-			hint = "did you mean " + quote(near) + "?"
+		if near := text.Nearest(name.Value, names); near != "" {
+			hint = "did you mean " + text.Quote(near) + "?"
 		}
-		r.refuse(x, "there is no function "+quote(name.Value), hint)
+		r.refuse(x, "there is no function "+text.Quote(name.Value), hint)
 		return
 	}
 	if got := len(x.Arguments); got < a.least || got > a.most {
@@ -238,10 +240,10 @@ func (r *rewriter) call(n *ast.Node, x *ast.CallNode) {
 	call(n, name.Value, append([]ast.Node{self()}, x.Arguments...)...)
 }
 
-// loop rewrites a function that goes through a list with a predicate.
+// loop rewrites a call of a predicate.
 func (r *rewriter) loop(x *ast.BuiltinNode) {
 	if !slices.Contains(predicates, x.Name) {
-		r.refuse(x, "there is no function "+quote(x.Name), "")
+		r.refuse(x, "there is no function "+text.Quote(x.Name), "")
 		return
 	}
 	for i := range x.Arguments {

@@ -1,19 +1,25 @@
-package definition
+package expr
 
 import (
 	"encoding/json"
 	"errors"
 
+	"github.com/perdure/perdure/definition/internal/text"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// view is a scope in use: while one input is rendered, or one definition submitted. It bounds the work of all
-// expressions together. If the scope's budget ends a rendering, the error may be that of the expression; Budget.Err
+// Evaluator evaluates expressions in a scope, while one input is rendered or one definition is submitted. It bounds the
+// work of all of them together. If the scope's budget ends a rendering, the error may be that of the expression; Budget.Err
 // tells whether the budget was the cause.
-type view struct {
+type Evaluator struct {
 	scope  *kernel.Scope
 	work   int
 	cached *memory // nil: no large value was read yet
+}
+
+// NewEvaluator makes an evaluator whose expressions may do that much work together.
+func NewEvaluator(scope *kernel.Scope, work int) Evaluator {
+	return Evaluator{scope: scope, work: work}
 }
 
 // memory caches the decoded parts of large values, by the address of the first byte of their text. So a thousand
@@ -32,14 +38,14 @@ type memory struct {
 const (
 	exprWork   = 3 << 19  // one expression
 	renderWork = 4 << 20  // all of one input
-	submitWork = 16 << 20 // all of one definition that is evaluated at submission
+	SubmitWork = 16 << 20 // all expressions of one definition that are evaluated when it is submitted
 
-	copied = 32 // bytes for one unit, where they are only copied
+	copiedBytes = 32 // bytes for one unit, where they are only copied
 )
 
-// rememberedBytes bounds the texts whose decoded values are cached. A decoded value takes some twenty times the size of
+// cachedTextBytes bounds the texts whose decoded values are cached. A decoded value takes some twenty times the size of
 // its text.
-const rememberedBytes = 2 << 20
+const cachedTextBytes = 2 << 20
 
 // partsBytes bounds what the decoded objects and lists of a cache take. One megabyte of "[0,0,…]" has half a million
 // entries, which take 12 MB. Once the bound is reached, further values are decoded at each reference.
@@ -58,10 +64,11 @@ func (m *memory) fits(n int) bool {
 	return true
 }
 
-var errWork = errors.New("this takes too much work; let an agent compute it")
+// ErrWork is the error of an expression that would do more work than it may.
+var ErrWork = errors.New("this takes too much work; let an agent compute it")
 
 // memory returns the cache of the budget.
-func (v *view) memory() *memory {
+func (v *Evaluator) memory() *memory {
 	if v.cached != nil {
 		return v.cached
 	}
@@ -78,35 +85,35 @@ func (v *view) memory() *memory {
 	return v.cached
 }
 
-// spend pays for n units of work.
-func (v *view) spend(n int) error {
+// spend counts n units of work.
+func (v *Evaluator) spend(n int) error {
 	if v.work -= n; v.work < 0 || n < 0 {
-		return errWork
+		return ErrWork
 	}
 	return v.scope.Budget.Spend(n)
 }
 
-// indexed is the size in bytes from which on the decoded parts of a value are cached.
-const indexed = 512
+// cachedFrom is the size in bytes from which on the decoded parts of a value are cached.
+const cachedFrom = 512
 
-// pick picks a member or entry of raw, which is trimmed.
-func (v *view) pick(raw json.RawMessage, k *pick) (json.RawMessage, error) {
+// selectFrom returns a member or an entry of raw, which has no white space around it.
+func (v *Evaluator) selectFrom(raw json.RawMessage, k *Selector) (json.RawMessage, error) {
 	switch {
 	case len(raw) == 0:
 		return nil, errNothing
-	case !k.list && raw[0] == '{':
-		return v.member(raw, k.name)
-	case k.list && raw[0] == '[':
+	case !k.List && raw[0] == '{':
+		return v.member(raw, k.Name)
+	case k.List && raw[0] == '[':
 		return v.entry(raw, k.index)
 	}
 	return nil, errKind
 }
 
-func (v *view) member(raw json.RawMessage, name string) (found json.RawMessage, err error) {
-	if len(raw) < indexed {
+func (v *Evaluator) member(raw json.RawMessage, name string) (found json.RawMessage, err error) {
+	if len(raw) < cachedFrom {
 		err = v.spend(1 + len(raw)/8)
-		walk(raw, func(quoted, value []byte) {
-			if nameIs(quoted, name) {
+		text.Walk(raw, func(quoted, value []byte) {
+			if text.NameIs(quoted, name) {
 				found = value
 			}
 		})
@@ -118,7 +125,7 @@ func (v *view) member(raw json.RawMessage, name string) (found json.RawMessage, 
 				return nil, err
 			}
 			m = make(map[string]json.RawMessage)
-			walk(raw, func(quoted, value []byte) { m[unquote(quoted)] = value })
+			text.Walk(raw, func(quoted, value []byte) { m[text.Unquote(quoted)] = value })
 			if cache.objects == nil {
 				cache.objects = map[*byte]map[string]json.RawMessage{}
 			}
@@ -134,9 +141,9 @@ func (v *view) member(raw json.RawMessage, name string) (found json.RawMessage, 
 	return found, err
 }
 
-func (v *view) entry(raw json.RawMessage, i int) (json.RawMessage, error) {
+func (v *Evaluator) entry(raw json.RawMessage, i int) (json.RawMessage, error) {
 	var list []json.RawMessage
-	large := len(raw) >= indexed
+	large := len(raw) >= cachedFrom
 	if large {
 		list = v.memory().lists[&raw[0]]
 	}
@@ -144,7 +151,7 @@ func (v *view) entry(raw json.RawMessage, i int) (json.RawMessage, error) {
 		if err := v.spend(1 + len(raw)/8); err != nil {
 			return nil, err
 		}
-		walk(raw, func(_, value []byte) { list = append(list, value) })
+		text.Walk(raw, func(_, value []byte) { list = append(list, value) })
 		if large && v.cached.fits(len(list)*entryBytes) {
 			if v.cached.lists == nil {
 				v.cached.lists = map[*byte][]json.RawMessage{}
@@ -161,9 +168,9 @@ func (v *view) entry(raw json.RawMessage, i int) (json.RawMessage, error) {
 	return list[i], v.spend(1)
 }
 
-// plain is raw, which is not empty, as expressions calculate with it.
-func (v *view) plain(raw json.RawMessage) (any, error) {
-	large := len(raw) >= indexed
+// plain converts raw, which is not empty, to what expressions calculate with.
+func (v *Evaluator) plain(raw json.RawMessage) (any, error) {
+	large := len(raw) >= cachedFrom
 	if large {
 		if x, ok := v.memory().values[&raw[0]]; ok {
 			return x, v.spend(1)
@@ -176,7 +183,7 @@ func (v *view) plain(raw json.RawMessage) (any, error) {
 	if err := v.spend(n); err != nil {
 		return nil, err
 	}
-	if err == nil && large && v.cached.bytes+len(raw) <= rememberedBytes {
+	if err == nil && large && v.cached.bytes+len(raw) <= cachedTextBytes {
 		if v.cached.values == nil {
 			v.cached.values = map[*byte]any{}
 		}

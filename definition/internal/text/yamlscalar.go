@@ -1,4 +1,4 @@
-package definition
+package text
 
 import (
 	"math/big"
@@ -8,7 +8,7 @@ import (
 )
 
 // plainLine reads the part of an unquoted scalar that is on this line. It ends before `: `, ` #`,
-// the line's end and, inside brackets, a comma or bracket.
+// the end of the line and, inside brackets, a comma or a bracket.
 func (y *yamlReader) plainLine(flow bool) string {
 	start, end := y.pos, y.pos
 	for ; !y.eol(); y.pos++ {
@@ -25,11 +25,11 @@ func (y *yamlReader) plainLine(flow bool) string {
 	return string(y.src[start:end])
 }
 
-// plain reads an unquoted scalar, folding the lines on which it goes on.
-func (y *yamlReader) plain(parent int, flow bool) (string, *fault) {
+// plain reads an unquoted scalar, and folds the lines that it has.
+func (y *yamlReader) plain(parent int, flow bool) (string, *Fault) {
 	if c := y.peek(); c == '@' || c == '`' || c == '%' || c == '|' || c == '>' || c == ',' || c == ']' || c == '}' || c == '#' {
-		f := y.fault("a value cannot start with %s", quote(string(rune(c))))
-		return "", f.hinted("quote it")
+		f := y.fault("a value cannot start with %s", Quote(string(rune(c))))
+		return "", f.WithHint("quote it")
 	}
 	start := y.pos
 	line := y.plainLine(flow)
@@ -55,8 +55,8 @@ func (y *yamlReader) plain(parent int, flow bool) (string, *fault) {
 		b.WriteString(y.plainLine(flow))
 		if !flow && y.peek() == ':' {
 			y.pos = at
-			if colon := strings.IndexByte(line, ':'); colon > 0 && identifier(line[:colon]) {
-				return "", malformed(start+colon, "expected a space after the `:`")
+			if colon := strings.IndexByte(line, ':'); colon > 0 && IsIdentifier(line[:colon]) {
+				return "", Malformed(start+colon, "expected a space after the `:`")
 			}
 			return "", y.fault("unexpected field: the value above goes on here, or this line is indented too deep")
 		}
@@ -64,9 +64,9 @@ func (y *yamlReader) plain(parent int, flow bool) (string, *fault) {
 	return b.String(), nil
 }
 
-// continues moves to the next line of a scalar that began above, if there is one, and counts the
-// line breaks up to it. Where there is none it stays.
-func (y *yamlReader) continues(parent int, flow bool) (breaks int, ok bool, f *fault) {
+// continues goes to the next line of a scalar that began above, and counts the line breaks up to it. If the scalar ends, it
+// reads nothing.
+func (y *yamlReader) continues(parent int, flow bool) (breaks int, ok bool, f *Fault) {
 	pos, line := y.pos, y.lineStart
 	for y.eol() && y.pos < len(y.src) {
 		y.newline()
@@ -87,18 +87,18 @@ func (y *yamlReader) continues(parent int, flow bool) (breaks int, ok bool, f *f
 	return breaks, true, nil
 }
 
-// tabIndent refuses a tab within the indentation that tells whose line this is.
-func (y *yamlReader) tabIndent(parent int) *fault {
+// tabIndent refuses a tab within the indentation that decides to which collection the line belongs.
+func (y *yamlReader) tabIndent(parent int) *Fault {
 	for i := 0; i <= parent && y.lineStart+i < y.pos; i++ {
 		if y.src[y.lineStart+i] == '\t' {
-			return malformed(y.lineStart+i, "a tab indents this line").hinted("YAML indents with spaces")
+			return Malformed(y.lineStart+i, "a tab indents this line").WithHint("YAML indents with spaces")
 		}
 	}
 	return nil
 }
 
 // quoted reads a 'single' or "double" quoted scalar.
-func (y *yamlReader) quoted() (string, *fault) {
+func (y *yamlReader) quoted() (string, *Fault) {
 	open, q := y.pos, y.peek()
 	y.pos++
 	start := y.pos
@@ -118,7 +118,7 @@ func (y *yamlReader) quoted() (string, *fault) {
 			y.pos++
 			return string(b), nil
 		case c == '\\' && q == '"':
-			var f *fault
+			var f *Fault
 			if b, f = y.escape(b); f != nil {
 				return "", f
 			}
@@ -128,10 +128,10 @@ func (y *yamlReader) quoted() (string, *fault) {
 			b = y.fold(b)
 			solid = len(b)
 			if y.marker() {
-				return "", malformed(open, "this quote is never closed")
+				return "", Malformed(open, "this quote is never closed")
 			}
 		case c < 0x20 && c != '\t':
-			return "", y.fault("control character in a string").hinted("write it as an escape in double quotes, such as \\n")
+			return "", y.fault("control character in a string").WithHint("write it as an escape in double quotes, such as \\n")
 		default:
 			b = append(b, c)
 			y.pos++
@@ -140,7 +140,7 @@ func (y *yamlReader) quoted() (string, *fault) {
 			}
 		}
 	}
-	return "", malformed(open, "this quote is never closed")
+	return "", Malformed(open, "this quote is never closed")
 }
 
 func trimBlanks(b []byte, solid int) []byte {
@@ -150,7 +150,7 @@ func trimBlanks(b []byte, solid int) []byte {
 	return b
 }
 
-// fold steps over line ends and the indentation of the next line: one is a space, n are n-1 newlines.
+// fold reads line breaks and the indentation of the next line. One line break is a space, n are n-1 newlines.
 func (y *yamlReader) fold(b []byte) []byte {
 	breaks := 0
 	for y.eol() && y.pos < len(y.src) {
@@ -176,7 +176,7 @@ var yamlEscapes = map[byte]string{
 }
 
 // escape reads one escape of a double-quoted scalar.
-func (y *yamlReader) escape(b []byte) ([]byte, *fault) {
+func (y *yamlReader) escape(b []byte) ([]byte, *Fault) {
 	c := y.at(y.pos + 1)
 	if s, ok := yamlEscapes[c]; ok {
 		y.pos += 2
@@ -207,12 +207,12 @@ func (y *yamlReader) escape(b []byte) ([]byte, *fault) {
 	case '0':
 		return b, y.fault("%s", badEscape(0, true))
 	}
-	return b, y.fault("unknown escape %s in a double-quoted string", quote(string(y.src[y.pos:min(y.pos+2, len(y.src))]))).
-		hinted(`write \\ for a backslash, or use single quotes`)
+	return b, y.fault("unknown escape %s in a double-quoted string", Quote(string(y.src[y.pos:min(y.pos+2, len(y.src))]))).
+		WithHint(`write \\ for a backslash, or use single quotes`)
 }
 
 // block reads a | literal or > folded scalar that is indented deeper than parent.
-func (y *yamlReader) block(parent int) (n node, f *fault) {
+func (y *yamlReader) block(parent int) (n Node, f *Fault) {
 	at := y.pos
 	folded := y.peek() == '>'
 	y.pos++
@@ -235,12 +235,12 @@ func (y *yamlReader) block(parent int) (n node, f *fault) {
 	if f != nil {
 		return n, f
 	}
-	return scalar(kindString, at, chomped(lines, folded, chomp)), nil
+	return Scalar(String, at, chomped(lines, folded, chomp)), nil
 }
 
-// blockLines are the lines of a block scalar without their indentation. The reading place is left at
-// the end of the last one.
-func (y *yamlReader) blockLines(parent, indent int) (lines []string, f *fault) {
+// blockLines reads the lines of a block scalar, up to the end of the last one, and returns them without their indentation.
+func (y *yamlReader) blockLines(parent, indent int) (lines []string, f *Fault) {
+	spaces := 0 // of the widest empty line before the text
 	for y.pos < len(y.src) {
 		saved, savedLine := y.pos, y.lineStart
 		y.newline()
@@ -252,11 +252,15 @@ func (y *yamlReader) blockLines(parent, indent int) (lines []string, f *fault) {
 		}
 		if y.eol() {
 			lines = append(lines, "")
+			spaces = max(spaces, y.column())
 			continue
 		}
 		if indent < 0 && y.column() > parent && !y.marker() {
 			if indent = y.column(); y.peek() == '\t' {
-				return nil, y.fault("a tab indents this line").hinted("YAML indents with spaces")
+				return nil, y.fault("a tab indents this line").WithHint("YAML indents with spaces")
+			}
+			if spaces > indent {
+				return nil, y.fault("an empty line above has more spaces than the text is indented by").WithHint("remove its spaces")
 			}
 		}
 		if indent < 0 || y.column() < indent || y.marker() {
@@ -272,8 +276,8 @@ func (y *yamlReader) blockLines(parent, indent int) (lines []string, f *fault) {
 	return lines, nil
 }
 
-// chomped joins the lines of a block scalar, folded or as they are, and ends it as asked for: with
-// one newline, with none (-), or with all that were there (+).
+// chomped joins the lines of a block scalar, folded or not. At its end are one newline, none (-), or all that the text has
+// (+).
 func chomped(lines []string, folded bool, chomp byte) string {
 	last := len(lines)
 	for last > 0 && lines[last-1] == "" {
@@ -314,30 +318,30 @@ func chomped(lines []string, folded bool, chomp byte) string {
 	return b.String()
 }
 
-// deeper says that a line of folded text is indented further and keeps its line breaks.
+// deeper reports whether a line of folded text is indented deeper, and so keeps its line breaks.
 func deeper(line string) bool { return line != "" && blank(line[0]) }
 
-// resolve finds what an unquoted scalar means in YAML's core schema, with the digits that JSON wants.
-func resolve(at int, s string) (node, *fault) {
+// resolve returns the value of an unquoted scalar in the core schema of YAML. Numbers become those of JSON.
+func resolve(at int, s string) (Node, *Fault) {
 	switch s {
 	case "", "~", "null", "Null", "NULL":
-		return scalar(kindNull, at, ""), nil
+		return Scalar(Null, at, ""), nil
 	case "true", "True", "TRUE":
-		return scalar(kindBool, at, "true"), nil
+		return Scalar(Bool, at, "true"), nil
 	case "false", "False", "FALSE":
-		return scalar(kindBool, at, "false"), nil
+		return Scalar(Bool, at, "false"), nil
 	}
 	if c := s[0]; c != '-' && c != '+' && c != '.' && (c < '0' || c > '9') {
-		return scalar(kindString, at, s), nil
+		return Scalar(String, at, s), nil
 	}
 	if jsonNumber([]byte(s)) == len(s) {
-		return scalar(kindNumber, at, s), nil
+		return Scalar(Number, at, s), nil
 	}
 	return resolveNumber(at, s)
 }
 
-// resolveNumber is resolve for what looks like a number and is not written as JSON writes them.
-func resolveNumber(at int, s string) (node, *fault) {
+// resolveNumber is resolve for what may be a number that is not written as in JSON.
+func resolveNumber(at int, s string) (Node, *Fault) {
 	sign, body := "", s
 	if s[0] == '-' || s[0] == '+' {
 		sign, body = s[:1], s[1:]
@@ -347,16 +351,16 @@ func resolveNumber(at int, s string) (node, *fault) {
 	}
 	switch strings.ToLower(body) {
 	case ".inf", ".nan":
-		return node{}, invalid(at, "%s is no number that JSON can carry", quote(s)).hinted("quote it if it is text")
+		return Node{}, Invalid(at, "%s is no number that JSON can carry", Quote(s)).WithHint("quote it if it is text")
 	}
 	if body == "" {
-		return scalar(kindString, at, s), nil
+		return Scalar(String, at, s), nil
 	}
 	if base := map[string]int{"0x": 16, "0o": 8}[body[:min(2, len(body))]]; base != 0 && len(s) == len(body) && len(body) > 2 && len(body) < 1000 {
 		if v, ok := new(big.Int).SetString(body[2:], base); ok && body[2] != '+' && body[2] != '-' {
-			return scalar(kindNumber, at, v.String()), nil
+			return Scalar(Number, at, v.String()), nil
 		}
-		return scalar(kindString, at, s), nil
+		return Scalar(String, at, s), nil
 	}
 	whole, fraction, point := strings.Cut(body, ".")
 	if point { // .5 and 5. are numbers, too
@@ -373,16 +377,16 @@ func resolveNumber(at int, s string) (node, *fault) {
 		body = whole + "." + digits + exponent
 	}
 	if n := sign + body; jsonNumber([]byte(n)) == len(n) {
-		return scalar(kindNumber, at, n), nil
+		return Scalar(Number, at, n), nil
 	}
 	if ambiguous(body) {
-		return node{}, invalid(at, "%s is one number in YAML 1.1 and another thing in 1.2", quote(s)).
-			hinted("write the digits alone, 0o for octal, or quote it if it is text")
+		return Node{}, Invalid(at, "%s is one number in YAML 1.1 and another thing in 1.2", Quote(s)).
+			WithHint("write the digits alone, 0o for octal, or quote it if it is text")
 	}
-	return scalar(kindString, at, s), nil
+	return Scalar(String, at, s), nil
 }
 
-// ambiguous finds numbers that the versions of YAML disagree about: 0777, 1_000, 0b11, 00.5.
+// ambiguous reports whether YAML 1.1 and 1.2 read a number differently: 0777, 1_000, 0b11, 00.5.
 func ambiguous(s string) bool {
 	bare := strings.ReplaceAll(s, "_", "")
 	if len(bare) > 2 && bare[:2] == "0b" {
@@ -393,24 +397,24 @@ func ambiguous(s string) bool {
 }
 
 // retag applies an explicit tag of the core schema.
-func retag(p properties, n node) (node, *fault) {
-	want, ok := map[string]kind{"!!str": kindString, "!!int": kindNumber, "!!float": kindNumber, "!!bool": kindBool,
-		"!!null": kindNull, "!!map": kindObject, "!!seq": kindList, "!": kindString}[p.tag]
+func retag(p properties, n Node) (Node, *Fault) {
+	want, ok := map[string]Kind{"!!str": String, "!!int": Number, "!!float": Number, "!!bool": Bool,
+		"!!null": Null, "!!map": Object, "!!seq": List, "!": String}[p.tag]
 	if !ok {
-		return n, malformed(p.at, "tag %s is not understood", quote(p.tag)).hinted("tags are !!str, !!int, !!float, !!bool, !!null, !!map, !!seq")
+		return n, Malformed(p.at, "tag %s is not understood", Quote(p.tag)).WithHint("tags are !!str, !!int, !!float, !!bool, !!null, !!map, !!seq")
 	}
-	if n.kind == kindString && want != kindString {
-		r, f := resolve(int(n.at), n.text)
+	if n.Kind == String && want != String {
+		r, f := resolve(int(n.At), n.Text)
 		if f != nil {
 			return n, f
 		}
 		n = r
 	}
-	if n.kind == kindNull && want == kindString {
-		n.kind = kindString
+	if n.Kind == Null && want == String {
+		n.Kind = String
 	}
-	if n.kind != want {
-		return n, malformed(p.at, "tag %s on %s", p.tag, n.kind)
+	if n.Kind != want {
+		return n, Malformed(p.at, "tag %s on %s", p.tag, n.Kind)
 	}
 	return n, nil
 }

@@ -1,4 +1,4 @@
-package definition
+package text
 
 import (
 	"bytes"
@@ -6,27 +6,27 @@ import (
 	"strings"
 )
 
-// nameIs compares a quoted name with a plain one.
-func nameIs(quoted []byte, name string) bool {
+// NameIs reports whether a name in quotes, as Walk gives it, is name.
+func NameIs(quoted []byte, name string) bool {
 	if len(quoted) == len(name)+2 && string(quoted[1:len(quoted)-1]) == name {
 		return true
 	}
-	return bytes.IndexByte(quoted, '\\') >= 0 && unquote(quoted) == name
+	return bytes.IndexByte(quoted, '\\') >= 0 && Unquote(quoted) == name
 }
 
-// unquote is the text of a JSON string.
-func unquote(quoted []byte) string {
+// Unquote returns the text of a JSON string.
+func Unquote(quoted []byte) string {
 	if len(quoted) >= 2 && bytes.IndexByte(quoted, '\\') < 0 {
 		return string(quoted[1 : len(quoted)-1])
 	}
 	var s string
-	_ = json.Unmarshal(quoted, &s) // what is no string matches nothing
+	_ = json.Unmarshal(quoted, &s) // anything but a string matches nothing
 	return s
 }
 
-// walk calls f with each member (name in quotes) or entry (name nil) of a JSON object or list. It
+// Walk calls f with each member (name in quotes) or entry (name nil) of a JSON object or list. It
 // expects valid JSON, and stops at what is not.
-func walk(raw []byte, f func(name, value []byte)) {
+func Walk(raw []byte, f func(name, value []byte)) {
 	object := raw[0] == '{'
 	for i := 1; i < len(raw); {
 		if i = space(raw, i); i >= len(raw) || raw[i] == '}' || raw[i] == ']' {
@@ -61,7 +61,8 @@ func space(b []byte, i int) int {
 	return i
 }
 
-func trimSpace(b json.RawMessage) json.RawMessage {
+// TrimSpace removes the white space of JSON from both ends.
+func TrimSpace(b json.RawMessage) json.RawMessage {
 	b = b[space(b, 0):]
 	for len(b) > 0 && space(b[len(b)-1:], 0) == 1 {
 		b = b[:len(b)-1]
@@ -69,7 +70,7 @@ func trimSpace(b json.RawMessage) json.RawMessage {
 	return b
 }
 
-// skipValue is the end of the value that starts at i.
+// skipValue returns the end of the value that begins at i.
 func skipValue(b []byte, i int) int {
 	depth := 0
 	for i < len(b) {

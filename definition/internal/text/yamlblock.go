@@ -1,21 +1,23 @@
-package definition
+package text
 
-import "bytes"
+import (
+	"bytes"
+)
 
-// open counts the shell of a collection.
-func (y *yamlReader) open(n *node, depth int) *fault {
+// open counts a collection, without what is in it.
+func (y *yamlReader) open(n *Node, depth int) *Fault {
 	if depth >= maxDepth {
-		return tooLarge(y.pos, errDepth)
+		return TooLarge(y.pos, errDepth)
 	}
-	if err := y.tally.add(n, depth); err != nil {
-		return tooLarge(y.pos, err)
+	if err := y.tally.Add(n, depth); err != nil {
+		return TooLarge(y.pos, err)
 	}
 	return nil
 }
 
 // list reads a block sequence whose dashes are in column col.
-func (y *yamlReader) list(col, depth int) (n node, f *fault) {
-	n = scalar(kindList, y.pos, "")
+func (y *yamlReader) list(col, depth int) (n Node, f *Fault) {
+	n = Scalar(List, y.pos, "")
 	if f := y.open(&n, depth); f != nil {
 		return n, f
 	}
@@ -35,22 +37,22 @@ func (y *yamlReader) list(col, depth int) (n node, f *fault) {
 			break
 		}
 	}
-	n.kids = append([]node(nil), y.kids[base:]...)
+	n.Kids = append([]Node(nil), y.kids[base:]...)
 	y.kids = y.kids[:base]
-	n.adopt()
+	n.sumUp()
 	return n, nil
 }
 
-// lineBegins says that nothing of this line has been read yet: what came before ended above it.
+// lineBegins reports whether nothing of this line was read yet.
 func (y *yamlReader) lineBegins() bool {
 	return len(bytes.TrimLeft(y.src[y.lineStart:y.pos], " \t")) == 0
 }
 
-// next goes to the following line of a collection in column col; false if that ends it.
-func (y *yamlReader) next(col int) (bool, *fault) {
+// next goes to the next line of a collection in column col. It returns false if the collection ends.
+func (y *yamlReader) next(col int) (bool, *Fault) {
 	if !y.lineBegins() && !y.rest() {
 		return false, y.fault("unexpected %s after the value", y.found()).
-			hinted("quote the whole value if this is a part of it")
+			WithHint("quote the whole value if this is a part of it")
 	}
 	if !y.skip() || y.marker() || y.column() < col && !bytes.ContainsRune(y.src[y.lineStart:y.pos], '\t') {
 		return false, nil
@@ -60,19 +62,19 @@ func (y *yamlReader) next(col int) (bool, *fault) {
 	}
 	if y.column() > col {
 		return false, y.fault("indented deeper than the lines it follows").
-			hinted("column %d would be that of its neighbours", col+1)
+			WithHint("column %d would be that of its neighbours", col+1)
 	}
 	return true, nil
 }
 
 // object reads a block mapping whose keys are in column col.
-func (y *yamlReader) object(col, depth int) (n node, f *fault) {
-	n = scalar(kindObject, y.pos, "")
+func (y *yamlReader) object(col, depth int) (n Node, f *Fault) {
+	n = Scalar(Object, y.pos, "")
 	if f := y.open(&n, depth); f != nil {
 		return n, f
 	}
 	keys, kids := len(y.keys), len(y.kids)
-	var merges []node
+	var merges []Node
 	for {
 		k, f := y.key()
 		if f != nil {
@@ -82,11 +84,11 @@ func (y *yamlReader) object(col, depth int) (n node, f *fault) {
 		if f != nil {
 			return n, f
 		}
-		if k.name == mergeKey && y.src[k.at] == '<' {
+		if k.Name == mergeKey && y.src[k.At] == '<' {
 			merges = append(merges, kid)
 		} else {
 			y.keys, y.kids = append(y.keys, k), append(y.kids, kid)
-			y.tally.bytes += len(k.name)
+			y.tally.bytes += len(k.Name)
 		}
 		more, f := y.next(col)
 		if f != nil {
@@ -102,77 +104,81 @@ func (y *yamlReader) object(col, depth int) (n node, f *fault) {
 const mergeKey = "<<"
 
 // close makes the object of the members above keys and kids on the stacks.
-func (y *yamlReader) close(n *node, keys, kids int, merges []node, depth int) *fault {
-	n.keys, n.kids = append([]key(nil), y.keys[keys:]...), append([]node(nil), y.kids[kids:]...)
+func (y *yamlReader) close(n *Node, keys, kids int, merges []Node, depth int) *Fault {
+	n.Keys, n.Kids = append([]Key(nil), y.keys[keys:]...), append([]Node(nil), y.kids[kids:]...)
 	y.keys, y.kids = y.keys[:keys], y.kids[:kids]
-	if i := duplicate(n.keys); i >= 0 {
-		return duplicateKey(n.keys, i)
+	if i := duplicate(n.Keys); i >= 0 {
+		return duplicateKey(n.Keys, i)
 	}
 	if len(merges) > 0 {
 		if f := y.merge(n, merges, depth); f != nil {
 			return f
 		}
 	}
-	n.adopt()
+	n.sumUp()
 	return nil
 }
 
-// merge adds to n what the objects after its << have and it has not.
-func (y *yamlReader) merge(n *node, merges []node, depth int) *fault {
-	var sources []node
+// merge adds to n those members of the objects after << whose names n does not have.
+func (y *yamlReader) merge(n *Node, merges []Node, depth int) *Fault {
+	var sources []Node
 	for _, m := range merges {
-		if m.kind == kindList {
-			sources = append(sources, m.kids...)
+		if m.Kind == List {
+			sources = append(sources, m.Kids...)
 		} else {
 			sources = append(sources, m)
 		}
 	}
-	have := make(map[string]bool, len(n.keys))
-	for _, k := range n.keys {
-		have[k.name] = true
+	have := make(map[string]bool, len(n.Keys))
+	for _, k := range n.Keys {
+		have[k.Name] = true
 	}
 	for _, s := range sources {
-		if s.kind != kindObject {
-			return malformed(int(s.at), "<< takes an object or a list of them, not %s", s.kind)
+		if s.Kind != Object {
+			return Malformed(int(s.At), "<< takes an object or a list of them, not %s", s.Kind)
 		}
-		for i, k := range s.keys {
-			if have[k.name] {
+		for i, k := range s.Keys {
+			if have[k.Name] {
 				continue
 			}
-			have[k.name] = true
-			if err := y.tally.add(&s.kids[i], depth+1); err != nil {
-				return tooLarge(int(s.at), err)
+			have[k.Name] = true
+			if err := y.tally.Add(&s.Kids[i], depth+1); err != nil {
+				return TooLarge(int(s.At), err)
 			}
-			n.keys, n.kids = append(n.keys, k), append(n.kids, s.kids[i])
+			n.Keys, n.Kids = append(n.Keys, k), append(n.Kids, s.Kids[i])
 		}
 	}
 	return nil
 }
 
 // key reads a field's name and its colon.
-func (y *yamlReader) key() (k key, f *fault) {
-	k.at = int32(y.pos)
+func (y *yamlReader) key() (k Key, f *Fault) {
+	k.At = int32(y.pos)
 	switch c := y.peek(); {
 	case y.dash():
-		return k, y.fault("a list entry among fields").hinted("indent it deeper than the field it belongs to")
+		return k, y.fault("a list entry among fields").WithHint("indent it deeper than the field it belongs to")
 	case c == '?' && ends(y.at(y.pos+1)):
 		return k, y.fault("keys that are collections are not understood: a field name is one word")
 	case c == '"' || c == '\'':
-		if k.name, f = y.quoted(); f != nil {
+		line := y.lineStart
+		if k.Name, f = y.quoted(); f != nil {
 			return k, f
+		}
+		if y.lineStart != line {
+			return k, Malformed(int(k.At), "a field name of several lines").WithHint("write it on one line, with \\n in double quotes")
 		}
 		y.blanks()
 	case c == '*' || c == '&' || c == '!':
 		return k, y.fault("a field name cannot be an alias, and takes no anchor and no tag")
 	default:
-		if k.name = y.plainLine(false); k.name == "" {
+		if k.Name = y.plainLine(false); k.Name == "" {
 			return k, y.fault("expected a field name, found %s", y.found())
 		}
 	}
 	if y.peek() != ':' || !ends(y.at(y.pos+1)) {
-		y.pos = int(k.at)
-		if i := bytes.IndexByte(y.src[y.pos:y.pos+len(k.name)], ':'); i > 0 && len(k.name) > i {
-			return k, malformed(y.pos+i, "expected a space after the `:`")
+		y.pos = int(k.At)
+		if i := bytes.IndexByte(y.src[y.pos:y.pos+len(k.Name)], ':'); i > 0 && len(k.Name) > i {
+			return k, Malformed(y.pos+i, "expected a space after the `:`")
 		}
 		return k, y.fault("expected `field: value`, found %s", y.found())
 	}
@@ -180,7 +186,7 @@ func (y *yamlReader) key() (k key, f *fault) {
 	return k, nil
 }
 
-// isKey says whether the scalar on this line is followed by a colon: a field of an object.
+// isKey reports whether a colon follows the scalar on this line, which is then the name of a field.
 func (y *yamlReader) isKey() bool {
 	saved := *y
 	defer func() { *y = saved }()

@@ -1,4 +1,4 @@
-package definition
+package text
 
 import (
 	"strings"
@@ -7,53 +7,64 @@ import (
 	"unicode/utf8"
 )
 
-// jsonReader reads one JSON text (RFC 8259) into a node. Digits are kept as written; duplicate names
+// JSONReader reads one JSON text (RFC 8259) into a node. Digits are kept as written; duplicate names
 // are refused.
-type jsonReader struct {
+type JSONReader struct {
 	src   []byte
-	text  string // src once more, where what is read may keep all of it alive; else empty
+	text  string // src as one string, whose parts the values share; "": each value has memory of its own
 	pos   int
-	tally tally
-	// lenient takes what agents may have sent: of a name that is there twice the last counts, and NUL
-	// is let through.
+	tally Tally
+	// lenient accepts what agents may have sent: of a name that occurs twice the last value counts, and NUL is accepted.
 	lenient bool
-	keys    []key  // stacks of the members and items of the collections that are open,
-	kids    []node // so that each collection is allocated once, at its size
+	keys    []Key  // stacks of the members and items of the collections that are open,
+	kids    []Node // so that each collection is allocated once, at its size
 }
 
-// readJSON reads the one document of src, which is valid UTF-8.
-func readJSON(src []byte) (node, *fault) {
-	r := jsonReader{src: src}
-	return r.document()
+// ReadJSON reads the one document of src, which is valid UTF-8.
+func ReadJSON(src []byte) (Node, *Fault) {
+	r := JSONReader{src: src}
+	return r.Document()
 }
 
-// readBriefly is readJSON for what is not kept: small values that cost little garbage.
-func readBriefly(src []byte) (node, *fault) {
-	s := spare.Get().(*stacks)
-	r := jsonReader{src: src, text: string(src), keys: s.keys[:0], kids: s.kids[:0]}
-	n, f := r.document()
+// ReadLenientJSON reads the JSON that an expression gave. Of a name that occurs twice the last value counts, and NUL is
+// accepted: agents may send both.
+func ReadLenientJSON(src []byte) (Node, *Fault) {
+	r := JSONReader{src: src, lenient: true}
+	return r.value(0)
+}
+
+// Reset prepares the reader for another text. It keeps the memory of its stacks.
+func (r *JSONReader) Reset(src []byte) {
+	*r = JSONReader{src: src, keys: r.keys[:0], kids: r.kids[:0]}
+}
+
+// ReadTransientJSON is ReadJSON for a small value that is not kept: all its strings share one allocation.
+func ReadTransientJSON(src []byte) (Node, *Fault) {
+	s := stackPool.Get().(*stacks)
+	r := JSONReader{src: src, text: string(src), keys: s.keys[:0], kids: s.kids[:0]}
+	n, f := r.Document()
 	*s = stacks{}
-	spare.Put(s)
+	stackPool.Put(s)
 	return n, f
 }
 
-// stacks are what a reader works with; nothing that is read stays in them.
+// stacks are the memory of a reader, which a pool keeps. They hold nothing of a text that was read.
 type stacks struct {
-	keys [16]key
-	kids [16]node
+	keys [16]Key
+	kids [16]Node
 }
 
-var spare = sync.Pool{New: func() any { return new(stacks) }}
+var stackPool = sync.Pool{New: func() any { return new(stacks) }}
 
-// between is what stands there.
-func (r *jsonReader) between(from, to int) string {
+// between returns that part of the text.
+func (r *JSONReader) between(from, to int) string {
 	if r.text != "" {
 		return r.text[from:to]
 	}
 	return string(r.src[from:to])
 }
 
-func (r *jsonReader) document() (node, *fault) {
+func (r *JSONReader) Document() (Node, *Fault) {
 	r.space()
 	n, f := r.value(0)
 	if f != nil {
@@ -61,19 +72,19 @@ func (r *jsonReader) document() (node, *fault) {
 	}
 	if r.space(); r.pos < len(r.src) {
 		return n, r.fault("unexpected %s after the end of the definition", r.found()).
-			hinted("one JSON document is one definition; several go into one YAML file, separated by ---")
+			WithHint("one JSON document is one definition; several go into one YAML file, separated by ---")
 	}
 	return n, nil
 }
 
-func (r *jsonReader) fault(format string, args ...any) *fault {
-	return malformed(r.pos, format, args...)
+func (r *JSONReader) fault(format string, args ...any) *Fault {
+	return Malformed(r.pos, format, args...)
 }
 
-// found describes what stands at the reading place.
-func (r *jsonReader) found() string { return describe(r.src[min(r.pos, len(r.src)):]) }
+// found describes what follows, for a message.
+func (r *JSONReader) found() string { return describe(r.src[min(r.pos, len(r.src)):]) }
 
-func (r *jsonReader) space() {
+func (r *JSONReader) space() {
 	for r.pos < len(r.src) {
 		switch r.src[r.pos] {
 		case ' ', '\t', '\n', '\r':
@@ -84,19 +95,19 @@ func (r *jsonReader) space() {
 	}
 }
 
-func (r *jsonReader) peek() byte {
+func (r *JSONReader) peek() byte {
 	if r.pos < len(r.src) {
 		return r.src[r.pos]
 	}
 	return 0
 }
 
-func (r *jsonReader) value(depth int) (n node, f *fault) {
+func (r *JSONReader) value(depth int) (n Node, f *Fault) {
 	at := r.pos
 	switch c := r.peek(); {
 	case c == '{' || c == '[':
 		if depth >= maxDepth {
-			return n, tooLarge(at, errDepth)
+			return n, TooLarge(at, errDepth)
 		}
 		if c == '{' {
 			return r.object(depth)
@@ -107,17 +118,17 @@ func (r *jsonReader) value(depth int) (n node, f *fault) {
 		if f != nil {
 			return n, f
 		}
-		n = scalar(kindString, at, s)
+		n = Scalar(String, at, s)
 	case c == '-' || '0' <= c && c <= '9':
 		s, f := r.number()
 		if f != nil {
 			return n, f
 		}
-		n = scalar(kindNumber, at, s)
+		n = Scalar(Number, at, s)
 	case r.word("true"), r.word("false"):
-		n = scalar(kindBool, at, r.between(at, r.pos))
+		n = Scalar(Bool, at, r.between(at, r.pos))
 	case r.word("null"):
-		n = scalar(kindNull, at, "")
+		n = Scalar(Null, at, "")
 	default:
 		return n, r.fault("expected a value, found %s", r.found())
 	}
@@ -125,14 +136,14 @@ func (r *jsonReader) value(depth int) (n node, f *fault) {
 }
 
 // count adds a leaf, or the shell of a collection, to the tally.
-func (r *jsonReader) count(n *node, depth int) *fault {
-	if err := r.tally.add(n, depth); err != nil {
-		return tooLarge(int(n.at), err)
+func (r *JSONReader) count(n *Node, depth int) *Fault {
+	if err := r.tally.Add(n, depth); err != nil {
+		return TooLarge(int(n.At), err)
 	}
 	return nil
 }
 
-func (r *jsonReader) word(w string) bool {
+func (r *JSONReader) word(w string) bool {
 	if string(r.src[r.pos:min(r.pos+len(w), len(r.src))]) != w {
 		return false
 	}
@@ -140,8 +151,8 @@ func (r *jsonReader) word(w string) bool {
 	return true
 }
 
-func (r *jsonReader) object(depth int) (n node, f *fault) {
-	n = scalar(kindObject, r.pos, "")
+func (r *JSONReader) object(depth int) (n Node, f *Fault) {
+	n = Scalar(Object, r.pos, "")
 	if f := r.count(&n, depth); f != nil {
 		return n, f
 	}
@@ -170,7 +181,7 @@ func (r *jsonReader) object(depth int) (n node, f *fault) {
 		if f != nil {
 			return n, f
 		}
-		r.keys, r.kids = append(r.keys, key{name, int32(at)}), append(r.kids, kid)
+		r.keys, r.kids = append(r.keys, Key{name, int32(at)}), append(r.kids, kid)
 		if r.space(); r.peek() == ',' {
 			r.pos++
 			continue
@@ -181,17 +192,17 @@ func (r *jsonReader) object(depth int) (n node, f *fault) {
 		break
 	}
 	r.pos++
-	n.keys, n.kids = append([]key(nil), r.keys[keys:]...), append([]node(nil), r.kids[kids:]...)
+	n.Keys, n.Kids = append([]Key(nil), r.keys[keys:]...), append([]Node(nil), r.kids[kids:]...)
 	r.keys, r.kids = r.keys[:keys], r.kids[:kids]
-	if i := duplicate(n.keys); i >= 0 && !r.lenient {
-		return n, duplicateKey(n.keys, i)
+	if i := duplicate(n.Keys); i >= 0 && !r.lenient {
+		return n, duplicateKey(n.Keys, i)
 	}
-	n.adopt()
+	n.sumUp()
 	return n, nil
 }
 
-func (r *jsonReader) list(depth int) (n node, f *fault) {
-	n = scalar(kindList, r.pos, "")
+func (r *JSONReader) list(depth int) (n Node, f *Fault) {
+	n = Scalar(List, r.pos, "")
 	if f := r.count(&n, depth); f != nil {
 		return n, f
 	}
@@ -216,14 +227,14 @@ func (r *jsonReader) list(depth int) (n node, f *fault) {
 		break
 	}
 	r.pos++
-	n.kids = append([]node(nil), r.kids[kids:]...)
+	n.Kids = append([]Node(nil), r.kids[kids:]...)
 	r.kids = r.kids[:kids]
-	n.adopt()
+	n.sumUp()
 	return n, nil
 }
 
 // number reads -?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?
-func (r *jsonReader) number() (string, *fault) {
+func (r *JSONReader) number() (string, *Fault) {
 	start := r.pos
 	n := jsonNumber(r.src[r.pos:])
 	if n == 0 {
@@ -276,7 +287,7 @@ func jsonNumber(b []byte) int {
 }
 
 // string reads a quoted string.
-func (r *jsonReader) string() (string, *fault) {
+func (r *JSONReader) string() (string, *Fault) {
 	start := r.pos + 1
 	for i := start; i < len(r.src); i++ {
 		switch c := r.src[i]; {
@@ -294,7 +305,7 @@ func (r *jsonReader) string() (string, *fault) {
 }
 
 // escaped goes on with the string that began at start, from its first backslash at i.
-func (r *jsonReader) escaped(start, i int) (string, *fault) {
+func (r *JSONReader) escaped(start, i int) (string, *Fault) {
 	out := append(make([]byte, 0, i-start+32), r.src[start:i]...)
 	for i < len(r.src) {
 		c := r.src[i]

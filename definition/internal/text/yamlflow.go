@@ -1,18 +1,18 @@
-package definition
+package text
 
 // flow reads a [list] or an {object} in brackets.
-func (y *yamlReader) flow(depth int) (n node, f *fault) {
+func (y *yamlReader) flow(depth int) (n Node, f *Fault) {
 	open := y.pos
-	n = scalar(kindList, open, "")
+	n = Scalar(List, open, "")
 	closing := byte(']')
 	if y.peek() == '{' {
-		n.kind, closing = kindObject, '}'
+		n.Kind, closing = Object, '}'
 	}
 	if f := y.open(&n, depth); f != nil {
 		return n, f
 	}
 	keys, kids := len(y.keys), len(y.kids)
-	var merges []node
+	var merges []Node
 	y.pos++
 	for {
 		if f := y.flowSkip(open); f != nil {
@@ -22,7 +22,7 @@ func (y *yamlReader) flow(depth int) (n node, f *fault) {
 			y.pos++
 			break
 		}
-		if n.kind == kindObject {
+		if n.Kind == Object {
 			f = y.member(depth, &merges)
 		} else {
 			f = y.item(depth)
@@ -39,36 +39,36 @@ func (y *yamlReader) flow(depth int) (n node, f *fault) {
 			return n, y.flowFault(closing)
 		}
 	}
-	if n.kind == kindObject {
+	if n.Kind == Object {
 		return n, y.close(&n, keys, kids, merges, depth)
 	}
-	n.kids = append([]node(nil), y.kids[kids:]...)
+	n.Kids = append([]Node(nil), y.kids[kids:]...)
 	y.kids = y.kids[:kids]
-	n.adopt()
+	n.sumUp()
 	return n, nil
 }
 
-// flowFault says what is wrong where a comma or the closing bracket should be.
-func (y *yamlReader) flowFault(closing byte) *fault {
+// flowFault is the fault of a text that has neither a comma nor the closing bracket here.
+func (y *yamlReader) flowFault(closing byte) *Fault {
 	f := y.fault("expected `,` or `%c`, found %s", closing, y.found())
 	if c := y.peek(); c == '{' && y.pos > 0 && y.src[y.pos-1] == '$' {
-		f.message = "a bare ${…} inside brackets"
+		f.Message = "a bare ${…} inside brackets"
 		f.at--
-		return f.hinted(`quote it: "${…}"`)
+		return f.WithHint(`quote it: "${…}"`)
 	}
 	return f
 }
 
-// flowSkip goes on to the next content inside brackets.
-func (y *yamlReader) flowSkip(open int) *fault {
+// flowSkip goes to the next content inside brackets.
+func (y *yamlReader) flowSkip(open int) *Fault {
 	if !y.skip() || y.marker() {
-		return malformed(open, "this %c is never closed", y.src[open])
+		return Malformed(open, "this %c is never closed", y.src[open])
 	}
 	return nil
 }
 
-// item reads one entry of a list in brackets; `a: b` is an object of one field.
-func (y *yamlReader) item(depth int) *fault {
+// item reads one entry of a list in brackets.
+func (y *yamlReader) item(depth int) *Fault {
 	at := y.pos
 	if c := y.peek(); c == ',' {
 		return y.fault("expected a value, found `,`")
@@ -79,38 +79,38 @@ func (y *yamlReader) item(depth int) *fault {
 	}
 	if y.blanks(); y.peek() == ':' {
 		y.pos = at
-		return y.fault("a field inside a list").hinted("put it in braces: [{name: value}]")
+		return y.fault("a field inside a list").WithHint("put it in braces: [{name: value}]")
 	}
 	y.kids = append(y.kids, kid)
 	return nil
 }
 
 // member reads one field of an object in braces. One without a value is null.
-func (y *yamlReader) member(depth int, merges *[]node) *fault {
-	k := key{at: int32(y.pos)}
-	var f *fault
+func (y *yamlReader) member(depth int, merges *[]Node) *Fault {
+	k := Key{At: int32(y.pos)}
+	var f *Fault
 	tight := false // after a quoted name the colon needs no space, as in JSON
 	switch c := y.peek(); c {
 	case '"', '\'':
-		if k.name, f = y.quoted(); f != nil {
+		if k.Name, f = y.quoted(); f != nil {
 			return f
 		}
 		tight = true
 	case '&', '*', '!', '[', '{', ',':
 		return y.fault("expected a field name, found %s", y.found())
 	default:
-		if k.name = y.plainLine(true); k.name == "" || c == '?' && ends(y.at(int(k.at)+1)) {
-			y.pos = int(k.at)
+		if k.Name = y.plainLine(true); k.Name == "" || c == '?' && ends(y.at(int(k.At)+1)) {
+			y.pos = int(k.At)
 			return y.fault("expected a field name, found %s", y.found())
 		}
 	}
-	if f := y.flowSkip(int(k.at)); f != nil {
+	if f := y.flowSkip(int(k.At)); f != nil {
 		return f
 	}
-	kid := scalar(kindNull, y.pos, "")
+	kid := Scalar(Null, y.pos, "")
 	if y.peek() == ':' && (tight || ends(y.at(y.pos+1)) || flowIndicator(y.at(y.pos+1))) {
 		y.pos++
-		if f := y.flowSkip(int(k.at)); f != nil {
+		if f := y.flowSkip(int(k.At)); f != nil {
 			return f
 		}
 		if kid, f = y.flowValue(depth + 1); f != nil {
@@ -119,17 +119,17 @@ func (y *yamlReader) member(depth int, merges *[]node) *fault {
 	} else if c := y.peek(); c != ',' && c != '}' {
 		return y.flowFault('}')
 	}
-	if k.name == mergeKey && y.src[k.at] == '<' {
+	if k.Name == mergeKey && y.src[k.At] == '<' {
 		*merges = append(*merges, kid)
 		return nil
 	}
 	y.keys, y.kids = append(y.keys, k), append(y.kids, kid)
-	y.tally.bytes += len(k.name)
+	y.tally.bytes += len(k.Name)
 	return nil
 }
 
 // flowValue reads one value inside brackets.
-func (y *yamlReader) flowValue(depth int) (n node, f *fault) {
+func (y *yamlReader) flowValue(depth int) (n Node, f *Fault) {
 	p, _, f := y.properties()
 	if f != nil {
 		return n, f
@@ -139,7 +139,7 @@ func (y *yamlReader) flowValue(depth int) (n node, f *fault) {
 	}
 	switch c := y.peek(); {
 	case c == ',' || c == ']' || c == '}':
-		n = scalar(kindNull, y.pos, "")
+		n = Scalar(Null, y.pos, "")
 	case c == '[' || c == '{':
 		n, f = y.flow(depth)
 	case c == '*':
@@ -148,17 +148,17 @@ func (y *yamlReader) flowValue(depth int) (n node, f *fault) {
 		at := y.pos
 		var s string
 		if s, f = y.quoted(); f == nil {
-			n = scalar(kindString, at, s)
+			n = Scalar(String, at, s)
 		}
 	case y.dash():
-		return n, y.fault("a `-` inside brackets").hinted("entries are separated by commas here")
+		return n, y.fault("a `-` inside brackets").WithHint("entries are separated by commas here")
 	default:
 		at := y.pos
 		var s string
 		if s, f = y.plain(-1, true); f != nil {
 			return n, f
 		}
-		if n = scalar(kindString, at, s); p.tag == "" {
+		if n = Scalar(String, at, s); p.tag == "" {
 			n, f = resolve(at, s)
 		}
 	}

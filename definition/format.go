@@ -1,0 +1,69 @@
+package definition
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition/internal/text"
+)
+
+// FormatError formats an error of Parse for a terminal. Each fault is a line FILE:LINE:COL: message, followed by the line of
+// src with a caret under the column, and by the hint, both indented. src may be nil. An error without places is formatted
+// as FILE: message.
+func FormatError(file string, src []byte, err error) string {
+	var b strings.Builder
+	var e *perdure.Error
+	if !errors.As(err, &e) || len(e.Fields) == 0 {
+		fmt.Fprintf(&b, "%s: %v\n", file, err)
+		return b.String()
+	}
+	for _, f := range e.Fields {
+		if f.Line == 0 {
+			fmt.Fprintf(&b, "%s: %s\n", file, f.Message)
+		} else {
+			fmt.Fprintf(&b, "%s:%d:%d: %s\n", file, f.Line, f.Column, f.Message)
+			excerpt(&b, src, f.Line, f.Column)
+		}
+		if f.Hint != "" {
+			fmt.Fprintf(&b, "    %s\n", f.Hint)
+		}
+	}
+	return b.String()
+}
+
+// excerpt writes the line and a caret under the column, cut to the width of a terminal.
+func excerpt(b *strings.Builder, src []byte, line, column int) {
+	const width = 100
+	rest := strings.ToValidUTF8(string(bytes.TrimPrefix(src, text.ByteOrderMark)), "\uFFFD")
+	for range line - 1 {
+		_, after, ok := strings.Cut(rest, "\n")
+		if !ok {
+			return
+		}
+		rest = after
+	}
+	rest, _, _ = strings.Cut(rest, "\n")
+	runes := []rune(strings.TrimRight(rest, "\r"))
+	if len(runes) == 0 || column > len(runes)+1 {
+		return
+	}
+	from := max(0, column-1-width*2/3)
+	shown := runes[from:min(len(runes), from+width)]
+	for i, c := range shown {
+		if c < ' ' || c == 0x7f {
+			shown[i] = ' '
+		}
+	}
+	fmt.Fprintf(b, "    %s\n    %s^\n", string(shown), strings.Repeat(" ", column-1-from))
+}
+
+// withoutLines removes the lines of an error whose caller has not seen the text that was read.
+func withoutLines(err error) error {
+	if refusal := (*perdure.Error)(nil); errors.As(err, &refusal) {
+		return refusal.WithoutLines()
+	}
+	return err
+}
