@@ -14,7 +14,7 @@ type Budget struct {
 	Memory any
 
 	err        error
-	untilAsked int
+	untilStop int
 }
 
 // ErrOverBudget is returned for work that takes more than is left of its budget.
@@ -24,7 +24,7 @@ var ErrOverBudget = errors.New("the budget for rendering is used up")
 var ErrNoRoom = errors.New("the run does not fit into the answer of this claim")
 
 // askEvery is the number of units of work between two calls of Stop: some milliseconds.
-const askEvery = 1 << 16
+const workPerStop = 1 << 16
 
 // Spend subtracts work from the budget. Once it has returned an error (ErrOverBudget, or that of Stop), every later
 // call returns the same error.
@@ -34,8 +34,8 @@ func (b *Budget) Spend(work int) error {
 	}
 	if b.Work -= work; b.Work < 0 {
 		b.err = ErrOverBudget
-	} else if b.untilAsked -= work; b.untilAsked <= 0 && b.Stop != nil {
-		b.untilAsked = askEvery
+	} else if b.untilStop -= work; b.untilStop <= 0 && b.Stop != nil {
+		b.untilStop = workPerStop
 		b.err = b.Stop()
 	}
 	return b.err
@@ -53,7 +53,7 @@ func (b *Budget) Err() error {
 func (b *Budget) mayRead() bool { return b == nil || b.Read > 0 }
 
 // hand subtracts the size of an input or output from the budget. It returns false if the budget for bytes was used up.
-func (b *Budget) hand(bytes int) bool {
+func (b *Budget) spendBytes(bytes int) bool {
 	if b == nil {
 		return true
 	}

@@ -136,7 +136,7 @@ func (w *Workset) closeLane(a *Admission, r *row, k LimitKey) {
 func (w *Workset) ClaimRefs(ref StepRef) []StepRef {
 	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
-	d := r.wants()
+	d := r.nextDirection()
 	if r.Phase == perdure.Running {
 		d = r.Direction
 	}
@@ -180,7 +180,7 @@ func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits *Admission, room 
 	if !w.admit(limits, e, r) {
 		return nil, nil
 	}
-	d := r.wants()
+	d := r.nextDirection()
 	src, err := w.sourceOf(e, r, d)
 	if err != nil {
 		return nil, err
@@ -188,8 +188,8 @@ func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits *Admission, room 
 	input, err := w.render(e, &src)
 	if err != nil {
 		if fault := (*inputFault)(nil); errors.As(err, &fault) { // no run number is spent on it
-			w.stumble(e, r, fault.error)
-			w.touch(e)
+			w.failExpression(e, r, fault.error)
+			w.finishEvent(e)
 			return nil, nil
 		}
 		return nil, err
@@ -197,16 +197,16 @@ func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits *Admission, room 
 	if len(input)+len(src.output) > room {
 		return nil, ErrNoRoom
 	}
-	if !w.budget.hand(len(input) + len(src.output)) {
+	if !w.budget.spendBytes(len(input) + len(src.output)) {
 		return nil, ErrOverBudget
 	}
 	if !limits.Empty() {
 		w.takePermits(limits, e, r)
 	}
 	e.job.Permit = true
-	w.letOut(e, r, d, c)
+	w.dispatch(e, r, d, c)
 	w.keepInput(e, r, d, input)
-	w.touch(e)
+	w.finishEvent(e)
 	return w.runOf(e, r, input, src.output), nil
 }
 
@@ -229,7 +229,7 @@ func (w *Workset) pastDeadline(j *Job) bool {
 }
 
 // letOut gives the step a new run number and the locks of its holder.
-func (w *Workset) letOut(e *entry, r *row, d perdure.Direction, c *protocol.Claim) {
+func (w *Workset) dispatch(e *entry, r *row, d perdure.Direction, c *protocol.Claim) {
 	if d != r.Direction {
 		r.Turn++
 		if d == perdure.Do {
@@ -250,7 +250,7 @@ func (w *Workset) letOut(e *entry, r *row, d perdure.Direction, c *protocol.Clai
 	}
 	r.LockedUntil = r.lockEnd(w.now)
 	r.StartedAt, r.EndedAt = w.now, time.Time{}
-	w.place(e, r, perdure.Running, held)
+	w.setPhase(e, r, perdure.Running, held)
 	e.job.Current = perdure.Unsure
 }
 
@@ -304,7 +304,7 @@ func (w *Workset) runOf(e *entry, r *row, input, output json.RawMessage) *perdur
 // source is where the input of a run comes from: a kept value, or a rendering.
 type source struct {
 	kept   json.RawMessage
-	made   Rendering       // without a template: kept
+	rendering   Rendering       // without a template: kept
 	output json.RawMessage // undo: of the do run, null if unknown
 	bad    error           // why it cannot be rendered at all
 }
@@ -317,10 +317,10 @@ func (w *Workset) render(e *entry, s *source) (json.RawMessage, error) {
 	switch {
 	case s.bad != nil:
 		return nil, &inputFault{s.bad}
-	case s.made.template == nil:
+	case s.rendering.template == nil:
 		return s.kept, nil
 	}
-	done, err := w.evaluate(e, &s.made)
+	done, err := w.evaluate(e, &s.rendering)
 	if err != nil {
 		return nil, err
 	}
@@ -336,7 +336,7 @@ func (w *Workset) render(e *entry, s *source) (json.RawMessage, error) {
 func (e *entry) templateOf(r *row, d perdure.Direction) (t Template, kept bool) {
 	ps := &e.plan.Steps[r.Index]
 	switch {
-	case r.Edited.holds(d):
+	case r.Edited.appliesTo(d):
 		return nil, true
 	case d == perdure.Undo && ps.Revert != nil:
 		return ps.Revert, false
@@ -367,8 +367,8 @@ func (w *Workset) sourceOf(e *entry, r *row, d perdure.Direction) (src source, e
 	case t == nil:
 		src.kept = plain.OrNull(nil)
 	default:
-		src.made = Rendering{Key: RenderingKey{r.StepRef, r.Turn, RenderingOf(d)}, template: t, reads: t.Refs()}
-		src.made.scope, err = w.scope(e, r, d, src.output, t.Refs())
+		src.rendering = Rendering{Key: RenderingKey{r.StepRef, r.Turn, RenderingOf(d)}, template: t, reads: t.Refs()}
+		src.rendering.scope, err = w.scope(e, r, d, src.output, t.Refs())
 	}
 	return src, err
 }
@@ -379,7 +379,7 @@ func (w *Workset) keepInput(e *entry, r *row, d perdure.Direction, input json.Ra
 	switch {
 	case d == perdure.Undo:
 		return
-	case r.Edited.holds(perdure.Do):
+	case r.Edited.appliesTo(perdure.Do):
 		r.Edited = editedDone
 		return
 	}
@@ -398,7 +398,7 @@ func (w *Workset) scope(e *entry, r *row, d perdure.Direction, output json.RawMe
 	if err != nil {
 		return nil, err
 	}
-	s := &w.made.scope
+	s := &w.alloc.scope
 	*s = Scope{Job: e.job, Input: e.plan.Definition.Input, Outputs: outputs, Budget: w.budget}
 	if d == perdure.Undo {
 		turn := *r.Step
@@ -411,7 +411,7 @@ func (w *Workset) scope(e *entry, r *row, d perdure.Direction, output json.RawMe
 }
 
 // lookRefs are the steps whose outputs a look at step i may read.
-func (e *entry) lookRefs(i int) []int {
+func (e *entry) advanceRefs(i int) []int {
 	ps := &e.plan.Steps[i]
 	s := e.steps.at(i).Step
 	if s.Desired != perdure.Done || s.Blockers > 1 || s.Phase == perdure.Running || s.Phase == perdure.Parked {

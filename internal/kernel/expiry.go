@@ -15,8 +15,8 @@ func (w *Workset) Due(ref StepRef) bool {
 		return false
 	}
 	e := w.entry(ref.Job)
-	w.later(e, taskLook, ref.Index)
-	w.touch(e)
+	w.enqueue(e, taskAdvance, ref.Index)
+	w.finishEvent(e)
 	return true
 }
 
@@ -46,17 +46,17 @@ func (w *Workset) Expire(ref StepRef, holder string, cause Cause) bool {
 	if cause == CauseTime && !passed || cause == CauseLost && r.LockedBy != holder {
 		return false
 	}
-	f, author := w.lapse(r, cause)
+	f, author := w.expireRun(r, cause)
 	w.fail(e, r, f, author)
-	w.touch(e)
+	w.finishEvent(e)
 	return true
 }
 
 // lapse ends a run that nobody reported on. Where its holder died before its time, the lock outlives it.
-func (w *Workset) lapse(r *row, cause Cause) (f failure, holder string) {
+func (w *Workset) expireRun(r *row, cause Cause) (f failure, holder string) {
 	f = failure{event: "expired", code: string(cause), message: "no report before its lock passed"}
 	until, holder := r.LockedUntil, r.LockedBy
-	w.land(r, perdure.OutcomeExpired)
+	w.endRun(r, perdure.OutcomeExpired)
 	if cause == CauseLost {
 		f.message = "its holder died"
 	}
@@ -76,26 +76,26 @@ func (w *Workset) OverdueNow(id perdure.JobID) bool {
 	}
 	j.Overdue, e.dirty = true, true
 	back := ladderHas(e.plan.Definition.OnFailure, RungUndo)
-	w.note(e, "", 0, "overdue", policyAuthor, "completeWithin "+e.plan.Definition.CompleteWithin.String()+" has passed")
+	w.addHistory(e, "", 0, "overdue", policyAuthor, "completeWithin "+e.plan.Definition.CompleteWithin.String()+" has passed")
 	switch {
 	case j.Desired == perdure.Undone:
 		if back {
 			j.Then = false // it was to be done again: too late for that
 		}
-		w.alert(e, "", perdure.AlertOverdue, "", "the job's completeWithin passed while it is being undone")
+		w.raiseAlert(e, "", perdure.AlertOverdue, "", "the job's completeWithin passed while it is being undone")
 	case back:
-		w.alert(e, "", perdure.AlertUndo, "", "the job is undone: its completeWithin has passed")
-		w.turnLater(e, flip{to: perdure.Undone, kind: flipByPolicy, by: policyAuthor})
+		w.raiseAlert(e, "", perdure.AlertUndo, "", "the job is undone: its completeWithin has passed")
+		w.enqueueFlip(e, flip{to: perdure.Undone, kind: flipByPolicy, by: policyAuthor})
 	default:
-		w.alert(e, "", perdure.AlertParked, "", "the job's completeWithin has passed; resume gives it that long again")
-		w.later(e, taskHalt, 0)
+		w.raiseAlert(e, "", perdure.AlertParked, "", "the job's completeWithin has passed; resume gives it that long again")
+		w.enqueue(e, taskParkActive, 0)
 	}
-	w.touch(e)
+	w.finishEvent(e)
 	return true
 }
 
 // halt parks what would move by itself. The job's alert says why.
-func (w *Workset) halt(e *entry) {
+func (w *Workset) parkActive(e *entry) {
 	for i := range e.plan.Steps {
 		r := e.steps.at(i)
 		if !r.active() {

@@ -16,15 +16,15 @@ func CheckJob(j *Job, plan *Plan, steps []*Step, open []Alert, now time.Time) []
 		c.alerts[alertOf{a.Step, a.Kind}] = true
 	}
 	if len(steps) != len(plan.Steps) {
-		c.find("", "I1", "%d of %d steps are there", len(steps), len(plan.Steps))
+		c.add("", "I1", "%d of %d steps are there", len(steps), len(plan.Steps))
 		return c.found
 	}
 	for _, s := range steps {
 		c.step(s)
 	}
 	c.counts()
-	c.ofJob()
-	c.ofAlerts(open)
+	c.jobRow()
+	c.openAlerts(open)
 	return c.found
 }
 
@@ -50,48 +50,48 @@ type alertOf struct {
 	kind perdure.AlertKind
 }
 
-func (c *check) find(step, rule, format string, args ...any) {
+func (c *check) add(step, rule, format string, args ...any) {
 	c.found = append(c.found, Finding{Job: c.job.ID, Step: step, Rule: rule, Message: fmt.Sprintf(format, args...)})
 }
 
 // not finds it wrong that ok is false.
-func (c *check) not(ok bool, s *Step, rule, message string) {
+func (c *check) require(ok bool, s *Step, rule, message string) {
 	if !ok {
-		c.find(s.Name, rule, "%s (%s, desired %s, %s, run %d)", message, s.Current, s.Desired, s.Phase, s.Run)
+		c.add(s.Name, rule, "%s (%s, desired %s, %s, run %d)", message, s.Current, s.Desired, s.Phase, s.Run)
 	}
 }
 
 func (c *check) step(s *Step) {
-	c.not(s.Desired == c.job.Desired, s, "I11", "desires other than its job")
-	c.not(!s.GivenUp || c.job.GivenUp(), s, "I3", "given up, and its job is not")
-	c.run(s)
+	c.require(s.Desired == c.job.Desired, s, "I11", "desires other than its job")
+	c.require(!s.GivenUp || c.job.GivenUp(), s, "I3", "given up, and its job is not")
+	c.runFields(s)
 	c.order(s)
 	switch s.Phase {
 	case perdure.Settled:
-		c.not(s.Current == s.Desired || s.Skipped && s.Desired == perdure.Done || s.GivenUp, s, "I11", "settled as what is not desired")
+		c.require(s.Current == s.Desired || s.Skipped && s.Desired == perdure.Done || s.GivenUp, s, "I11", "settled as what is not desired")
 	case perdure.Waiting:
 		c.waiting(s)
 	case perdure.Ready:
 		c.ready(s)
 	case perdure.Parked:
-		c.not(c.alerts[alertOf{s.Name, perdure.AlertParked}] || c.alerts[alertOf{"", perdure.AlertParked}], s, "L1", "parked without an open alert")
+		c.require(c.alerts[alertOf{s.Name, perdure.AlertParked}] || c.alerts[alertOf{"", perdure.AlertParked}], s, "L1", "parked without an open alert")
 	}
 }
 
 // run: the numbers, the locks and the outcome of the latest run go together.
-func (c *check) run(s *Step) {
+func (c *check) runFields(s *Step) {
 	running := s.Phase == perdure.Running
-	c.not(s.Run >= 0 && s.Turn >= 1, s, "I6", "run or turn below its first")
-	c.not(s.Run > 0 || s.Direction == perdure.Do && s.Outcome == perdure.NoOutcome && s.LockedUntil.IsZero(), s, "I6", "marks of a run, and none was dispatched")
-	c.not(s.Direction == perdure.Do || s.Turn > 1, s, "I4", "undone in the turn that it was done in")
-	c.not(s.Run == 0 || running == (s.Outcome == perdure.NoOutcome), s, "I8", "an outcome while it runs, or none after it")
-	c.not(running == (s.LockedBy != ""), s, "I6", "held while it does not run, or not held while it does")
-	c.not(s.Current != perdure.Unsure || s.Run > 0, s, "I10", "unsure, and no run was dispatched")
+	c.require(s.Run >= 0 && s.Turn >= 1, s, "I6", "run or turn below its first")
+	c.require(s.Run > 0 || s.Direction == perdure.Do && s.Outcome == perdure.NoOutcome && s.LockedUntil.IsZero(), s, "I6", "marks of a run, and none was dispatched")
+	c.require(s.Direction == perdure.Do || s.Turn > 1, s, "I4", "undone in the turn that it was done in")
+	c.require(s.Run == 0 || running == (s.Outcome == perdure.NoOutcome), s, "I8", "an outcome while it runs, or none after it")
+	c.require(running == (s.LockedBy != ""), s, "I6", "held while it does not run, or not held while it does")
+	c.require(s.Current != perdure.Unsure || s.Run > 0, s, "I10", "unsure, and no run was dispatched")
 	if running {
-		c.not(s.Current == perdure.Unsure && s.Agent != "", s, "I6", "dispatched, and not unsure or of no agent")
-		c.not(!s.LockedUntil.IsZero() && !s.LockedUntil.After(s.CompleteBy), s, "I7", "locked for longer than it has")
+		c.require(s.Current == perdure.Unsure && s.Agent != "", s, "I6", "dispatched, and not unsure or of no agent")
+		c.require(!s.LockedUntil.IsZero() && !s.LockedUntil.After(s.CompleteBy), s, "I7", "locked for longer than it has")
 	} else {
-		c.not(s.CompleteBy.IsZero() && s.Request == "" && s.Heartbeat == 0, s, "I6", "what is left of a run's locks")
+		c.require(s.CompleteBy.IsZero() && s.Request == "" && s.Heartbeat == 0, s, "I6", "what is left of a run's locks")
 	}
 }
 
@@ -110,24 +110,24 @@ func (c *check) order(s *Step) {
 		}
 	}
 	if open != s.Blockers {
-		c.find(s.Name, rule, "waits for %d neighbours, counts %d", open, s.Blockers)
+		c.add(s.Name, rule, "waits for %d neighbours, counts %d", open, s.Blockers)
 	}
-	c.not(open == 0 || s.Phase != perdure.Ready && s.Phase != perdure.Settled, s, rule, "before what it waits for")
+	c.require(open == 0 || s.Phase != perdure.Ready && s.Phase != perdure.Settled, s, rule, "before what it waits for")
 }
 
 func (c *check) waiting(s *Step) {
 	approval := c.plan.Steps[s.Index].Form == ByApproval && c.alerts[alertOf{s.Name, perdure.AlertApproval}]
-	c.not(s.Blockers > 0 || !s.AvailableAt.IsZero() || approval, s, "L1", "nothing will look at it again")
+	c.require(s.Blockers > 0 || !s.AvailableAt.IsZero() || approval, s, "L1", "nothing will look at it again")
 }
 
 func (c *check) ready(s *Step) {
-	d := s.wants()
+	d := s.nextDirection()
 	ps := &c.plan.Steps[s.Index]
 	agent, _ := ps.agentOf(d)
-	c.not(s.Agent == agent && ps.Form == ByAgent, s, "L1", "ready for nobody")
-	c.not(s.Current != s.Desired && !(s.Skipped && s.Desired == perdure.Done), s, "I11", "ready, with nothing to do")
-	c.not(d == perdure.Do || ps.Undo != nil, s, "I10", "ready to be undone, and has no undo")
-	c.not(s.Run == 0 || d == s.Direction || !c.now.Before(s.LockedUntil), s, "I10", "turns round while an earlier run may act")
+	c.require(s.Agent == agent && ps.Form == ByAgent, s, "L1", "ready for nobody")
+	c.require(s.Current != s.Desired && !(s.Skipped && s.Desired == perdure.Done), s, "I11", "ready, with nothing to do")
+	c.require(d == perdure.Do || ps.Undo != nil, s, "I10", "ready to be undone, and has no undo")
+	c.require(s.Run == 0 || d == s.Direction || !c.now.Before(s.LockedUntil), s, "I10", "turns round while an earlier run may act")
 }
 
 func (c *check) counts() {
@@ -145,16 +145,16 @@ func (c *check) counts() {
 	}
 	j := c.job
 	if unsettled != j.Unsettled || running != j.Running || active != j.Active {
-		c.find("", "L1", "unsettled, running and active are %d, %d, %d and are counted as %d, %d, %d",
+		c.add("", "L1", "unsettled, running and active are %d, %d, %d and are counted as %d, %d, %d",
 			unsettled, running, active, j.Unsettled, j.Running, j.Active)
 	}
 }
 
-func (c *check) ofJob() {
+func (c *check) jobRow() {
 	j := c.job
 	that := func(ok bool, rule, message string) {
 		if !ok {
-			c.find("", rule, "%s (%s, desired %s, %s)", message, j.Current, j.Desired, j.Phase)
+			c.add("", rule, "%s (%s, desired %s, %s)", message, j.Current, j.Desired, j.Phase)
 		}
 	}
 	that(j.Phase == phaseOf(j), "L1", "its phase is not what its steps say")
@@ -171,16 +171,16 @@ func (c *check) ofJob() {
 }
 
 // ofAlerts: what holds a step is closed by what lets it go, and at the end no alert is open.
-func (c *check) ofAlerts(open []Alert) {
+func (c *check) openAlerts(open []Alert) {
 	for _, a := range open {
 		i, named := c.plan.Index[a.Step]
 		switch {
 		case c.job.Phase == perdure.Settled:
-			c.find(a.Step, "I11", "alert %s is open, and the job is settled", a.Kind)
+			c.add(a.Step, "I11", "alert %s is open, and the job is settled", a.Kind)
 		case named && a.Kind == perdure.AlertParked && c.steps[i].Phase != perdure.Parked:
-			c.find(a.Step, "I11", "alert parked is open, and the step is %s", c.steps[i].Phase)
+			c.add(a.Step, "I11", "alert parked is open, and the step is %s", c.steps[i].Phase)
 		case named && a.Kind == perdure.AlertApproval && c.steps[i].Phase != perdure.Waiting:
-			c.find(a.Step, "I11", "alert approval is open, and the step is %s", c.steps[i].Phase)
+			c.add(a.Step, "I11", "alert approval is open, and the step is %s", c.steps[i].Phase)
 		}
 	}
 }

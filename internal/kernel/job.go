@@ -125,11 +125,11 @@ func (s *Step) path(n int64) string {
 
 // wants is the direction in which the step would be dispatched next. An undo whose run was dispatched and
 // whose outcome is not known is finished first, under its key, even if Done is desired again.
-func (s *Step) wants() perdure.Direction {
+func (s *Step) nextDirection() perdure.Direction {
 	if s.Desired == perdure.Done && s.Current == perdure.Unsure && s.Run > 0 && s.Direction == perdure.Undo {
 		return perdure.Undo
 	}
-	return toward(s.Desired)
+	return directionTo(s.Desired)
 }
 
 // active says that time or an agent will move the step on.
@@ -178,7 +178,7 @@ type Entry struct {
 }
 
 // toward is the direction in which a run would bring about s.
-func toward(s perdure.State) perdure.Direction {
+func directionTo(s perdure.State) perdure.Direction {
 	if s == perdure.Done {
 		return perdure.Do
 	}

@@ -41,7 +41,7 @@ func (k *KeptValues) output(i int) (out json.RawMessage, known bool) {
 func (k *KeptValues) InputOf(i int) (in json.RawMessage, bytes int) {
 	s, ps, kept := k.Steps[i], &k.Shape.Steps[i], k.Payloads[i]
 	switch {
-	case s.Edited == editedFor(s.wants()):
+	case s.Edited == editedFor(s.nextDirection()):
 		return kept.input()
 	case s.Edited == editedDo || s.Edited == editedUndo:
 		return nil, 0 // it is not for the next run, and may have replaced the input that the latest run was handed

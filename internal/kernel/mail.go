@@ -73,7 +73,7 @@ func ErrPosted(waiting int) error {
 
 // Post makes the mail that submits a plan as a job of this id.
 func Post(id perdure.JobID, plan *Plan) (Mail, error) {
-	if err := plan.there(); err != nil {
+	if err := plan.checkNotNil(); err != nil {
 		return Mail{}, err
 	}
 	d := *plan.Definition
@@ -101,14 +101,14 @@ type Delivery struct {
 // CheckPlans refuses plans of which one is nil: what came instead of it was an error, that nobody has looked at.
 func CheckPlans(plans ...*Plan) error {
 	for _, p := range plans {
-		if err := p.there(); err != nil {
+		if err := p.checkNotNil(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *Plan) there() error {
+func (p *Plan) checkNotNil() error {
 	if p == nil || p.Definition == nil {
 		return perdure.Refuse(perdure.CodeInvalid, "there is no plan: the definition was refused, as its error says")
 	}

@@ -30,7 +30,7 @@ func editedFor(d perdure.Direction) Edited {
 }
 
 // holds says whether the next run in direction d is handed the operator's input.
-func (ed Edited) holds(d perdure.Direction) bool {
+func (ed Edited) appliesTo(d perdure.Direction) bool {
 	return ed == editedFor(d) || ed == editedDone && d == perdure.Do
 }
 
@@ -47,9 +47,9 @@ func (w *Workset) Act(id perdure.JobID, index int, a *perdure.Act) error {
 	}
 	switch a.Verb {
 	case perdure.VerbUndo:
-		return w.flipBy(e, perdure.Undone, a)
+		return w.operatorFlip(e, perdure.Undone, a)
 	case perdure.VerbRedo:
-		return w.flipBy(e, perdure.Done, a)
+		return w.operatorFlip(e, perdure.Done, a)
 	case perdure.VerbGiveUp:
 		return w.giveUp(e, a)
 	}
@@ -60,51 +60,51 @@ func (w *Workset) Act(id perdure.JobID, index int, a *perdure.Act) error {
 		return w.resumeAll(e, a)
 	}
 	r := e.steps.at(index)
-	if w.out(r) {
-		return w.isOut(r)
+	if w.runIsValid(r) {
+		return w.runIsValidError(r)
 	}
 	switch a.Verb {
 	case perdure.VerbResume:
 		return w.resumeOne(e, r, a)
 	case perdure.VerbSettle:
-		return w.settleBy(e, r, a)
+		return w.operatorSettle(e, r, a)
 	case perdure.VerbSkip:
-		return w.skipBy(e, r, a)
+		return w.operatorSkip(e, r, a)
 	case perdure.VerbEdit:
-		return w.editBy(e, r, a)
+		return w.operatorEdit(e, r, a)
 	}
 	return perdure.Refuse(perdure.CodeInvalid, "unknown act %q", a.Verb)
 }
 
 // out says whether a run of the step is valid.
-func (w *Workset) out(r *row) bool { return r.Phase == perdure.Running && w.now.Before(r.LockedUntil) }
+func (w *Workset) runIsValid(r *row) bool { return r.Phase == perdure.Running && w.now.Before(r.LockedUntil) }
 
-func (w *Workset) isOut(r *row) error {
+func (w *Workset) runIsValidError(r *row) error {
 	return perdure.Refuse(perdure.CodeConflict, "run %d of step %s is valid until %s: wait for it, or for its end",
 		r.Run, r.Name, r.LockedUntil.Format(time.RFC3339))
 }
 
 // end ends a run whose lock has passed. What comes next the act decides, not the ladder.
-func (w *Workset) end(e *entry, r *row) {
+func (w *Workset) endExpiredRun(e *entry, r *row) {
 	if r.Phase == perdure.Running {
-		f, holder := w.lapse(r, CauseTime)
+		f, holder := w.expireRun(r, CauseTime)
 		w.record(e, r, r.Run, f, holder)
 	}
 }
 
-func (w *Workset) flipBy(e *entry, to perdure.State, a *perdure.Act) error {
+func (w *Workset) operatorFlip(e *entry, to perdure.State, a *perdure.Act) error {
 	j := e.job
 	if j.Desired == to && !j.GivenUp() {
 		if to == perdure.Undone && j.Then { // it was on its way back only to be done again
 			j.Then, e.dirty = false, true
-			w.note(e, "", 0, string(a.Verb), a.Author, a.Reason)
-			w.touch(e)
+			w.addHistory(e, "", 0, string(a.Verb), a.Author, a.Reason)
+			w.finishEvent(e)
 		}
 		return nil
 	}
-	w.note(e, "", 0, string(a.Verb), a.Author, a.Reason)
-	w.turnLater(e, flip{to: to, kind: flipByOperator, by: a.Author})
-	w.touch(e)
+	w.addHistory(e, "", 0, string(a.Verb), a.Author, a.Reason)
+	w.enqueueFlip(e, flip{to: to, kind: flipByOperator, by: a.Author})
+	w.finishEvent(e)
 	return nil
 }
 
@@ -113,7 +113,7 @@ func (w *Workset) resumeAll(e *entry, a *perdure.Act) error {
 	if len(parked) == 0 {
 		return perdure.Refuse(perdure.CodeConflict, "nothing is parked in this job")
 	}
-	w.resume(e, a, parked)
+	w.resumeSteps(e, a, parked)
 	return nil
 }
 
@@ -126,7 +126,7 @@ func (w *Workset) resumeOne(e *entry, r *row, a *perdure.Act) error {
 			return err
 		}
 	}
-	w.resume(e, a, []*row{r})
+	w.resumeSteps(e, a, []*row{r})
 	return nil
 }
 
@@ -140,19 +140,19 @@ func (e *entry) parked() []*row {
 	return parked
 }
 
-func (w *Workset) resume(e *entry, a *perdure.Act, rows []*row) {
+func (w *Workset) resumeSteps(e *entry, a *perdure.Act, rows []*row) {
 	w.renewDeadline(e)
 	for _, r := range rows {
 		w.closeAlerts(e, r.Name, a.Author, perdure.AlertParked)
-		r.startOver()
-		w.note(e, r.Name, r.Run, string(perdure.VerbResume), a.Author, a.Reason)
-		w.place(e, r, perdure.Waiting, time.Time{})
-		w.later(e, taskLook, r.Index)
+		r.resetLadder()
+		w.addHistory(e, r.Name, r.Run, string(perdure.VerbResume), a.Author, a.Reason)
+		w.setPhase(e, r, perdure.Waiting, time.Time{})
+		w.enqueue(e, taskAdvance, r.Index)
 	}
 	if len(e.parked()) == 0 {
 		w.closeAlerts(e, "", a.Author, perdure.AlertParked) // the job's own, that held several
 	}
-	w.touch(e)
+	w.finishEvent(e)
 }
 
 // renewDeadline gives the job its full completeWithin from now on.
@@ -168,7 +168,7 @@ func (w *Workset) renewDeadline(e *entry) {
 }
 
 // settleBy records what a person knows about a step.
-func (w *Workset) settleBy(e *entry, r *row, a *perdure.Act) error {
+func (w *Workset) operatorSettle(e *entry, r *row, a *perdure.Act) error {
 	if a.As == nil || *a.As == perdure.Unsure {
 		return perdure.Refuse(perdure.CodeInvalid, "settle says as what: done or undone")
 	}
@@ -184,50 +184,50 @@ func (w *Workset) settleBy(e *entry, r *row, a *perdure.Act) error {
 	if r.Phase == perdure.Settled {
 		return perdure.Refuse(perdure.CodeConflict, "step %s is settled as %s: undo or redo the job", r.Name, r.Current)
 	}
-	w.end(e, r)
-	w.note(e, r.Name, r.Run, string(perdure.VerbSettle), a.Author, "as "+a.As.String()+reasonText(a.Reason))
-	r.forgetUndo()
+	w.endExpiredRun(e, r)
+	w.addHistory(e, r.Name, r.Run, string(perdure.VerbSettle), a.Author, "as "+a.As.String()+reasonText(a.Reason))
+	r.clearUndoStart()
 	r.Current, r.EndedAt = *a.As, w.now
 	if a.Output != nil {
 		w.setOutput(r, meaningful(a.Output))
 	}
 	e.job.Current = perdure.Unsure
-	w.release(e, r, a.Author)
+	w.reconsider(e, r, a.Author)
 	return nil
 }
 
 // skipBy settles a step as far as doing goes.
-func (w *Workset) skipBy(e *entry, r *row, a *perdure.Act) error {
+func (w *Workset) operatorSkip(e *entry, r *row, a *perdure.Act) error {
 	switch {
 	case r.Skipped && r.Desired == perdure.Done:
 		return nil
 	case r.Phase == perdure.Settled:
 		return perdure.Refuse(perdure.CodeConflict, "step %s is settled as %s", r.Name, r.Current)
-	case r.wants() == perdure.Undo:
+	case r.nextDirection() == perdure.Undo:
 		return perdure.Refuse(perdure.CodeConflict, "step %s is being undone, and an undo is not skipped: settle it instead", r.Name)
 	}
-	w.end(e, r)
-	w.note(e, r.Name, r.Run, string(perdure.VerbSkip), a.Author, a.Reason)
+	w.endExpiredRun(e, r)
+	w.addHistory(e, r.Name, r.Run, string(perdure.VerbSkip), a.Author, a.Reason)
 	w.skip(r)
-	w.release(e, r, a.Author)
+	w.reconsider(e, r, a.Author)
 	return nil
 }
 
 // release takes a step out of whatever it waited for and looks at it anew.
-func (w *Workset) release(e *entry, r *row, author string) {
+func (w *Workset) reconsider(e *entry, r *row, author string) {
 	if r.Phase == perdure.Parked || e.plan.Steps[r.Index].Form == ByApproval {
 		w.closeAlerts(e, r.Name, author, perdure.AlertParked, perdure.AlertApproval)
 	}
 	if e.plan.Steps[r.Index].Form != ByAgent {
 		r.StartedAt = time.Time{}
 	}
-	r.startOver()
-	w.place(e, r, perdure.Waiting, time.Time{})
-	w.later(e, taskLook, r.Index)
-	w.touch(e)
+	r.resetLadder()
+	w.setPhase(e, r, perdure.Waiting, time.Time{})
+	w.enqueue(e, taskAdvance, r.Index)
+	w.finishEvent(e)
 }
 
-func (w *Workset) editBy(e *entry, r *row, a *perdure.Act) error {
+func (w *Workset) operatorEdit(e *entry, r *row, a *perdure.Act) error {
 	if a.Input == nil && !a.NewKey {
 		return perdure.Refuse(perdure.CodeInvalid, "edit gives an input, or newKey")
 	}
@@ -252,7 +252,7 @@ func (w *Workset) edit(e *entry, r *row, a *perdure.Act) error {
 	if err := checkPayload("input", a.Input); err != nil {
 		return err
 	}
-	if a.NewKey && r.wants() == perdure.Undo {
+	if a.NewKey && r.nextDirection() == perdure.Undo {
 		return perdure.Refuse(perdure.CodeConflict, "step %s is being undone, under the key of that turn: newKey is for doing", r.Name)
 	}
 	if a.NewKey && r.Phase != perdure.Running && w.now.Before(r.LockedUntil) {
@@ -261,7 +261,7 @@ func (w *Workset) edit(e *entry, r *row, a *perdure.Act) error {
 	}
 	var did []string
 	if a.Input != nil {
-		r.Edited = editedFor(r.wants())
+		r.Edited = editedFor(r.nextDirection())
 		w.setInput(r, a.Input)
 		did = append(did, "another input")
 	}
@@ -272,7 +272,7 @@ func (w *Workset) edit(e *entry, r *row, a *perdure.Act) error {
 		}
 		r.Current, r.dirty = perdure.Undone, true
 	}
-	w.note(e, r.Name, r.Run, string(perdure.VerbEdit), a.Author, strings.Join(did, ", ")+reasonText(a.Reason))
+	w.addHistory(e, r.Name, r.Run, string(perdure.VerbEdit), a.Author, strings.Join(did, ", ")+reasonText(a.Reason))
 	return nil
 }
 
@@ -286,18 +286,18 @@ func (w *Workset) giveUp(e *entry, a *perdure.Act) error {
 		return perdure.Refuse(perdure.CodeConflict, "the job is settled: nothing is open")
 	}
 	for i := range e.plan.Steps {
-		if r := e.steps.at(i); w.out(r) {
-			return w.isOut(r)
+		if r := e.steps.at(i); w.runIsValid(r) {
+			return w.runIsValidError(r)
 		}
 	}
 	for i := range e.plan.Steps {
 		if r := e.steps.at(i); r.Phase != perdure.Settled {
-			w.end(e, r)
+			w.endExpiredRun(e, r)
 			r.GivenUp = true
-			w.place(e, r, perdure.Settled, time.Time{})
+			w.setPhase(e, r, perdure.Settled, time.Time{})
 		}
 	}
-	w.note(e, "", 0, string(perdure.VerbGiveUp), a.Author, a.Reason)
+	w.addHistory(e, "", 0, string(perdure.VerbGiveUp), a.Author, a.Reason)
 	w.closeAlerts(e, "", a.Author, allAlerts...)
 	j.Alerted = false
 	j.GivenUpBy, j.GivenUpReason = a.Author, a.Reason

@@ -193,7 +193,7 @@ func (x *explored) allGoesWell() (moved bool) {
 func (x *explored) lend(t *rapid.T) {
 	for i, s := range x.steps {
 		verb := "settle as done"
-		if s.Phase == perdure.Parked && s.wants() == perdure.Undo {
+		if s.Phase == perdure.Parked && s.nextDirection() == perdure.Undo {
 			verb = "settle as undone"
 		}
 		if s.Phase == perdure.Parked || s.Phase == perdure.Waiting && s.Blockers == 0 && s.AvailableAt.IsZero() {

@@ -25,12 +25,12 @@ func (w *Workset) ReportRefs(refs []StepRef, ref StepRef) []StepRef {
 func (w *Workset) Report(ref StepRef, holder string, rep *protocol.Report) protocol.ReportResult {
 	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
-	if refusal, repeated := w.refuse(r, holder, rep.Run, rep.Outcome); refusal != nil {
+	if refusal, repeated := w.checkRun(r, holder, rep.Run, rep.Outcome); refusal != nil {
 		return *refusal
 	} else if repeated {
 		return protocol.ReportResult{Accepted: true}
 	}
-	w.land(r, rep.Outcome)
+	w.endRun(r, rep.Outcome)
 	switch rep.Outcome {
 	case perdure.OutcomeDone:
 		r.Current = r.Direction.Pole()
@@ -39,18 +39,18 @@ func (w *Workset) Report(ref StepRef, holder string, rep *protocol.Report) proto
 			w.setOutput(r, meaningful(rep.Output))
 		}
 		if r.Current != r.Desired {
-			r.startOver() // it turns round
+			r.resetLadder() // it turns round
 		}
-		w.next(e, r)
+		w.advanceAfterRun(e, r)
 	case perdure.OutcomeReturned:
-		w.giveBack(e, r, holder, rep)
+		w.returnRun(e, r, holder, rep)
 	default:
 		if rep.Effect == protocol.EffectNone {
 			r.Current = r.Was
 		}
 		w.fail(e, r, failureOf(rep), holder)
 	}
-	w.touch(e)
+	w.finishEvent(e)
 	return protocol.ReportResult{Accepted: true}
 }
 
@@ -68,7 +68,7 @@ func OutcomeAfterIndeterminateCommit(s *Step, rep *protocol.Report, attempts []t
 }
 
 // refuse answers what is not the current run's, or comes late. repeated: it was accepted before.
-func (w *Workset) refuse(r *row, holder string, run int64, outcome perdure.Outcome) (no *protocol.ReportResult, repeated bool) {
+func (w *Workset) checkRun(r *row, holder string, run int64, outcome perdure.Outcome) (no *protocol.ReportResult, repeated bool) {
 	deny := func(why protocol.RefusalReason, format string, args ...any) (*protocol.ReportResult, bool) {
 		return &protocol.ReportResult{Reason: why, Message: fmt.Sprintf(format, args...)}, false
 	}
@@ -93,8 +93,8 @@ func (w *Workset) refuse(r *row, holder string, run int64, outcome perdure.Outco
 
 // land ends the run: nobody holds the step any more. An earlier run, whose holder died before its time,
 // may still act.
-func (w *Workset) land(r *row, o perdure.Outcome) {
-	w.landed = append(w.landed, Landing{Agent: r.Agent, Direction: r.Direction, Outcome: o, Took: w.now.Sub(r.StartedAt)})
+func (w *Workset) endRun(r *row, o perdure.Outcome) {
+	w.runEnds = append(w.runEnds, Landing{Agent: r.Agent, Direction: r.Direction, Outcome: o, Took: w.now.Sub(r.StartedAt)})
 	for _, n := range r.Needs.List() {
 		w.freed = append(w.freed, n.LimitKey)
 	}
@@ -105,9 +105,9 @@ func (w *Workset) land(r *row, o perdure.Outcome) {
 }
 
 // next looks at a step whose run has ended.
-func (w *Workset) next(e *entry, r *row) {
-	w.place(e, r, perdure.Waiting, time.Time{})
-	w.later(e, taskLook, r.Index)
+func (w *Workset) advanceAfterRun(e *entry, r *row) {
+	w.setPhase(e, r, perdure.Waiting, time.Time{})
+	w.enqueue(e, taskAdvance, r.Index)
 }
 
 const (
@@ -117,22 +117,22 @@ const (
 )
 
 // giveBack: the run was never started, or a drain cut it short. No failure is counted.
-func (w *Workset) giveBack(e *entry, r *row, holder string, rep *protocol.Report) {
+func (w *Workset) returnRun(e *entry, r *row, holder string, rep *protocol.Report) {
 	if rep.Effect != protocol.EffectUnknown {
 		r.Current = r.Was
 	}
-	w.note(e, r.Name, r.Run, "returned", holder, errorText(rep.Error))
-	if r.turns() {
-		r.startOver()
-		w.next(e, r)
+	w.addHistory(e, r.Name, r.Run, "returned", holder, errorText(rep.Error))
+	if r.mustReverse() {
+		r.resetLadder()
+		w.advanceAfterRun(e, r)
 		return
 	}
 	r.Returns++
 	if r.Returns > freeReturns {
-		w.place(e, r, perdure.Waiting, w.now.Add(w.jitter(returnBackoff, maxReturnWait, r.Returns-freeReturns)))
+		w.setPhase(e, r, perdure.Waiting, w.now.Add(w.jitter(returnBackoff, maxReturnWait, r.Returns-freeReturns)))
 		return
 	}
-	w.next(e, r)
+	w.advanceAfterRun(e, r)
 }
 
 // Beat folds a heartbeat in: it moves the lock on, never past the deadline, and never revives.
@@ -140,7 +140,7 @@ func (w *Workset) Beat(ref StepRef, holder string, b *protocol.Heartbeat) protoc
 	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
 	res := protocol.HeartbeatResult{Job: b.Job, Step: b.Step, Run: b.Run}
-	if no, _ := w.refuse(r, holder, b.Run, perdure.NoOutcome); no != nil {
+	if no, _ := w.checkRun(r, holder, b.Run, perdure.NoOutcome); no != nil {
 		res.Stop, res.Reason = true, string(no.Reason)
 		return res
 	}
@@ -151,7 +151,7 @@ func (w *Workset) Beat(ref StepRef, holder string, b *protocol.Heartbeat) protoc
 		r.Progress, r.dirty = string(b.Progress), true
 	}
 	res.LockedUntil, res.RemainingMs = r.LockedUntil, r.LockedUntil.Sub(w.now).Milliseconds()
-	if r.turns() {
+	if r.mustReverse() {
 		res.Stop, res.Reason = true, string(perdure.VerbUndo)
 	}
 	return res

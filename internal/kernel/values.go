@@ -85,13 +85,13 @@ func (e *entry) valuesOf(i int) *values {
 	if r := e.steps.at(i); r != nil {
 		return &r.values
 	}
-	v := e.rowless[i]
+	v := e.valuesWithoutRow[i]
 	if v == nil {
 		v = &values{}
-		if e.rowless == nil {
-			e.rowless = map[int]*values{}
+		if e.valuesWithoutRow == nil {
+			e.valuesWithoutRow = map[int]*values{}
 		}
-		e.rowless[i] = v
+		e.valuesWithoutRow[i] = v
 	}
 	return v
 }
@@ -100,23 +100,23 @@ func (e *entry) valuesOf(i int) *values {
 func (e *entry) output(i int) (json.RawMessage, error) {
 	r := e.steps.at(i)
 	switch {
-	case r == nil && e.rowless[i] == nil:
+	case r == nil && e.valuesWithoutRow[i] == nil:
 		return nil, &NotLoaded{Steps: []StepRef{{e.job.ID, i}}}
 	case r == nil:
-		return e.known(i, "output", e.rowless[i].output, false)
+		return e.loadedValue(i, "output", e.valuesWithoutRow[i].output, false)
 	case !r.HasOutput:
 		return nil, nil
 	}
-	return e.known(i, "output", r.values.output, true)
+	return e.loadedValue(i, "output", r.values.output, true)
 }
 
 // input returns the kept input of a step that has one (OwnInput).
 func (e *entry) input(r *row) (json.RawMessage, error) {
-	return e.known(r.Index, "input", r.values.input, true)
+	return e.loadedValue(r.Index, "input", r.values.input, true)
 }
 
 // known returns a value that is loaded. named says that the value should exist, according to the step's row.
-func (e *entry) known(i int, name string, v value, named bool) (json.RawMessage, error) {
+func (e *entry) loadedValue(i int, name string, v value, named bool) (json.RawMessage, error) {
 	ref := StepRef{e.job.ID, i}
 	switch {
 	case v.state == valueNotLoaded:

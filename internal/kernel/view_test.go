@@ -62,7 +62,7 @@ func (x *explored) showing(t *rapid.T, known []shown, event string, i, n int, h 
 	case "settle as done":
 		_, _ = x.actAs(perdure.Act{Verb: perdure.VerbSettle, Step: x.steps[i].Name, As: new(perdure.Done), Output: value})
 	case "edit":
-		wants := x.steps[i].wants()
+		wants := x.steps[i].nextDirection()
 		if _, err := x.actAs(perdure.Act{Verb: perdure.VerbEdit, Step: x.steps[i].Name, Input: value}); err == nil {
 			known[i].edited, known[i].forRuns = value, wants
 		}
@@ -88,7 +88,7 @@ func (x *explored) checkShown(t *rapid.T, known *shown, i int, event string, all
 	s := x.steps[i]
 	in, _ := all.InputOf(i)
 	want := known.handed
-	if known.edited != nil && s.wants() == known.forRuns {
+	if known.edited != nil && s.nextDirection() == known.forRuns {
 		want = known.edited
 	}
 	switch {

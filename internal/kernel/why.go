@@ -54,7 +54,7 @@ func parkedReason(j *Job, s *Step) *perdure.Reason {
 	switch {
 	case s.Desired == perdure.Undone:
 		try = "resume, settle, or redo the job"
-	case s.wants() == perdure.Undo: // an undo is finished first, and is not skipped
+	case s.nextDirection() == perdure.Undo: // an undo is finished first, and is not skipped
 		try = "resume, settle, or undo the job"
 	}
 	text := fmt.Sprintf("parked after %s", plural(s.Failures, "failure"))
@@ -92,7 +92,7 @@ func timeReason(s *Step, ps *PlanStep, f *Facts) *perdure.Reason {
 		r.Kind, r.Text = perdure.WhyNotYet, "sleeps for another "+in
 	case ps.Form == ByApproval && !s.StartedAt.IsZero():
 		r.Kind, r.Text = perdure.WhyApproval, "waits for a person for another "+in+": settle it as done, or undo the job"
-	case s.turns() && s.AvailableAt.Equal(s.LockedUntil):
+	case s.mustReverse() && s.AvailableAt.Equal(s.LockedUntil):
 		r.Kind, r.Text = perdure.WhyHeld, fmt.Sprintf("run %d may still act for %s, though its holder is gone", s.Run, in)
 	default:
 		r.Kind, r.Code = perdure.WhyBackoff, s.ErrorCode

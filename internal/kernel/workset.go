@@ -20,7 +20,7 @@ import (
 // It belongs to one goroutine, also for reading.
 type Workset struct {
 	now    time.Time
-	chance func() float64 // in [0,1), for jitter alone
+	random func() float64 // in [0,1), for jitter alone
 	fence  int64          // no run that is dispatched has a lower number
 	budget *Budget        // what is left for rendering; nil: no bound
 
@@ -31,18 +31,18 @@ type Workset struct {
 
 	jobs    map[perdure.JobID]*entry
 	order   []*entry
-	at      int // in order: the job that was looked for last
-	made    slabs
+	lastLookup      int // in order: the job that was looked for last
+	alloc    slabs
 	readied []StepRef  // made ready since the last call of Readied
-	landed  []Landing  // since the last call of Landed
+	runEnds  []Landing  // since the last call of Landed
 	freed   []LimitKey // of permits that were released, since the last call of Freed
 	changes Changes
 
 	agenda   []task
-	done     int    // tasks of the agenda that were performed
+	performed     int    // tasks of the agenda that were performed
 	blocked  []task // tasks that wait for rows
 	missing  Missing
-	restless []*entry // jobs to be brought in line with their steps
+	toUpdate []*entry // jobs to be brought in line with their steps
 }
 
 // Missing is what the rules wait for.
@@ -59,28 +59,28 @@ func (m *Missing) Empty() bool { return len(m.Steps)+len(m.Whole)+len(m.Payloads
 // entry is one job in a workset.
 type entry struct {
 	job      *Job
-	was      *Job // as loaded; nil: new
+	loaded      *Job // as loaded; nil: new
 	dirty    bool
 	plan     *Plan
 	steps    rows
 	whole    bool
-	rowless  map[int]*values // of steps whose row is not loaded
-	restless bool
-	waits    bool // a task waits for rows, and all later tasks wait as well
-	place    int  // position in the workset's order
+	valuesWithoutRow  map[int]*values // of steps whose row is not loaded
+	updateQueued bool
+	hasBlockedTask    bool // a task waits for rows, and all later tasks wait as well
+	position    int  // position in the workset's order
 }
 
 // row is one step in a workset.
 type row struct {
 	*Step
-	was    *Step // as loaded; nil: new
+	loaded    *Step // as loaded; nil: new
 	dirty  bool
 	values values
 
 	readsTooMuch bool // see ReadsTooMuch
 
-	fresh       bool      // made ready since it was loaded, and not dispatched yet
-	readyBefore time.Time // ReadyAt before that
+	newlyReady       bool      // made ready since it was loaded, and not dispatched yet
+	previousReadyAt time.Time // ReadyAt before that
 }
 
 // task is a step or job to look at, once the rows that it needs are there.
@@ -95,14 +95,14 @@ type taskKind uint8
 
 const (
 	taskUnblock taskKind = iota // a neighbour of step index was settled
-	taskLook                    // look at step index
+	taskAdvance                    // look at step index
 	taskFlip                    // turn the whole job
-	taskHalt                    // park what is active
+	taskParkActive                    // park what is active
 )
 
 // NewWorkset makes an empty one. now is the store's clock, read after the locks were taken.
 func NewWorkset(now time.Time, chance func() float64) *Workset {
-	return &Workset{now: now, chance: chance, jobs: map[perdure.JobID]*entry{}}
+	return &Workset{now: now, random: chance, jobs: map[perdure.JobID]*entry{}}
 }
 
 // SetFence sets the least number that a run may have which is dispatched here.
@@ -119,29 +119,29 @@ func (w *Workset) Now() time.Time { return w.now }
 
 // AddJob adds a job that was loaded under its lock. It stays as it is: what happens to it happens to a copy.
 func (w *Workset) AddJob(j *Job, plan *Plan) {
-	e := w.made.entries.next()
-	e.job, e.was, e.plan = w.made.jobs.copy(j), j, plan
+	e := w.alloc.entries.next()
+	e.job, e.loaded, e.plan = w.alloc.jobs.copy(j), j, plan
 	w.add(e)
 }
 
 func (w *Workset) add(e *entry) {
 	e.steps.expect(len(e.plan.Steps))
-	e.place = len(w.order)
+	e.position = len(w.order)
 	w.jobs[e.job.ID] = e
 	w.order = append(w.order, e)
 }
 
 // entry is a job of the workset; nil if it is not there. As a rule it is the one that was looked for before, or the next.
 func (w *Workset) entry(id perdure.JobID) *entry {
-	for _, e := range w.order[w.at:min(w.at+2, len(w.order))] {
+	for _, e := range w.order[w.lastLookup:min(w.lastLookup+2, len(w.order))] {
 		if e.job.ID == id {
-			w.at = e.place
+			w.lastLookup = e.position
 			return e
 		}
 	}
 	e := w.jobs[id]
 	if e != nil {
-		w.at = e.place
+		w.lastLookup = e.position
 	}
 	return e
 }
@@ -167,7 +167,7 @@ func (w *Workset) HasStep(ref StepRef) bool {
 
 // WasReady reports whether a loaded step was ready when it was saved last.
 func (w *Workset) WasReady(ref StepRef) bool {
-	was := w.entry(ref.Job).steps.at(ref.Index).was
+	was := w.entry(ref.Job).steps.at(ref.Index).loaded
 	return was != nil && was.Phase == perdure.Ready
 }
 
@@ -186,11 +186,11 @@ func (w *Workset) AddSteps(steps []*Step) {
 	for _, s := range steps {
 		e := w.entry(s.Job)
 		if e.steps.at(s.Index) == nil {
-			r := w.made.rows.next()
-			r.Step, r.was = w.made.steps.copy(s), s
-			if v := e.rowless[s.Index]; v != nil {
+			r := w.alloc.rows.next()
+			r.Step, r.loaded = w.alloc.steps.copy(s), s
+			if v := e.valuesWithoutRow[s.Index]; v != nil {
 				r.values = *v
-				delete(e.rowless, s.Index)
+				delete(e.valuesWithoutRow, s.Index)
 			}
 			e.steps.put(s.Index, r)
 		}
@@ -235,62 +235,62 @@ func uniqueRefs(refs []StepRef) []StepRef {
 func (w *Workset) Go() {
 	w.missing = Missing{}
 	for _, t := range w.blocked {
-		t.entry.waits = false
+		t.entry.hasBlockedTask = false
 	}
 	if len(w.blocked) > 0 {
 		w.agenda, w.blocked = append(w.blocked, w.agenda...), nil
 	}
-	for len(w.agenda) > 0 || len(w.restless) > 0 {
-		for w.done < len(w.agenda) {
-			t := w.agenda[w.done]
-			w.done++
-			if ready := w.ready(t); ready && !t.entry.waits {
+	for len(w.agenda) > 0 || len(w.toUpdate) > 0 {
+		for w.performed < len(w.agenda) {
+			t := w.agenda[w.performed]
+			w.performed++
+			if ready := w.rowsLoaded(t); ready && !t.entry.hasBlockedTask {
 				w.perform(t)
 			} else {
 				w.block(t)
 			}
 		}
-		w.agenda, w.done = w.agenda[:0], 0
-		w.restAll()
+		w.agenda, w.performed = w.agenda[:0], 0
+		w.updateJobs()
 	}
 }
 
 // block keeps a task until its rows are loaded. The tasks of a job are performed in their order, whichever rows are
 // loaded first.
 func (w *Workset) block(t task) {
-	t.entry.waits = true
+	t.entry.hasBlockedTask = true
 	w.blocked = append(w.blocked, t)
 }
 
 // restAll closes the events of the jobs for which nothing is missing. Before that their counts say
 // nothing.
-func (w *Workset) restAll() {
-	moved := len(w.restless) // more may come, and are seen to next
-	for _, e := range w.restless[:moved] {
-		e.restless = false
+func (w *Workset) updateJobs() {
+	moved := len(w.toUpdate) // more may come, and are seen to next
+	for _, e := range w.toUpdate[:moved] {
+		e.updateQueued = false
 		if !slices.ContainsFunc(w.blocked, func(t task) bool { return t.entry == e }) {
-			w.rest(e)
+			w.updateJob(e)
 		}
 	}
-	w.restless = slices.Delete(w.restless, 0, moved)
+	w.toUpdate = slices.Delete(w.toUpdate, 0, moved)
 }
 
 // touch says that something about the job moved, and carries on.
-func (w *Workset) touch(e *entry) {
-	w.moved(e)
+func (w *Workset) finishEvent(e *entry) {
+	w.queueUpdate(e)
 	w.Go()
 }
 
-func (w *Workset) moved(e *entry) {
-	if !e.restless {
-		e.restless = true
-		w.restless = append(w.restless, e)
+func (w *Workset) queueUpdate(e *entry) {
+	if !e.updateQueued {
+		e.updateQueued = true
+		w.toUpdate = append(w.toUpdate, e)
 	}
 }
 
 // ready says whether what the task touches is loaded, and notes what is missing.
-func (w *Workset) ready(t task) bool {
-	if t.kind == taskFlip || t.kind == taskHalt {
+func (w *Workset) rowsLoaded(t task) bool {
+	if t.kind == taskFlip || t.kind == taskParkActive {
 		if !t.entry.whole {
 			w.missing.Whole = append(w.missing.Whole, t.entry.job.ID)
 		}
@@ -304,13 +304,13 @@ func (w *Workset) ready(t task) bool {
 	if r.readsTooMuch || !w.budget.mayRead() {
 		return true // it fails, or is postponed
 	}
-	_, err := t.entry.outputs(t.entry.lookRefs(t.index))
-	return !w.mustLoad(r, err)
+	_, err := t.entry.outputs(t.entry.advanceRefs(t.index))
+	return !w.noteMissing(r, err)
 }
 
 // mustLoad reports whether a rule stopped because values are not loaded, and records which ones. Any other error is a
 // fault of the store, not of the definition: the rules cannot continue with this job.
-func (w *Workset) mustLoad(r *row, err error) bool {
+func (w *Workset) noteMissing(r *row, err error) bool {
 	var missing NotLoaded
 	if err := missing.gather(err); err != nil {
 		panic(err)
@@ -335,46 +335,46 @@ func (w *Workset) perform(t task) {
 		r := t.entry.steps.at(t.index)
 		r.dirty = true
 		if r.Blockers--; r.Blockers <= 0 {
-			w.look(t.entry, r)
+			w.advance(t.entry, r)
 		}
-	case taskLook:
-		w.look(t.entry, t.entry.steps.at(t.index))
+	case taskAdvance:
+		w.advance(t.entry, t.entry.steps.at(t.index))
 	case taskFlip:
-		w.turn(t.entry, t.flip)
-	case taskHalt:
-		w.halt(t.entry)
+		w.flipJob(t.entry, t.flip)
+	case taskParkActive:
+		w.parkActive(t.entry)
 	}
-	w.moved(t.entry)
+	w.queueUpdate(t.entry)
 }
 
-func (w *Workset) later(e *entry, kind taskKind, index int) {
+func (w *Workset) enqueue(e *entry, kind taskKind, index int) {
 	w.agenda = append(w.agenda, task{entry: e, kind: kind, index: index})
 }
 
 // turnLater puts the turning of a whole job on the agenda, in place of all that was still to be looked
 // at: a turn looks at everything anew.
-func (w *Workset) turnLater(e *entry, f flip) {
+func (w *Workset) enqueueFlip(e *entry, f flip) {
 	ofThis := func(t task) bool { return t.entry == e }
-	w.agenda = slices.DeleteFunc(slices.Delete(w.agenda, 0, w.done), ofThis)
-	w.done = 0
+	w.agenda = slices.DeleteFunc(slices.Delete(w.agenda, 0, w.performed), ofThis)
+	w.performed = 0
 	w.blocked = slices.DeleteFunc(w.blocked, ofThis)
-	e.waits = false
+	e.hasBlockedTask = false
 	w.agenda = append(w.agenda, task{entry: e, kind: taskFlip, flip: f})
 }
 
 // place is the only way into a phase: it keeps the job's counts.
-func (w *Workset) place(e *entry, r *row, p perdure.Phase, at time.Time) {
+func (w *Workset) setPhase(e *entry, r *row, p perdure.Phase, at time.Time) {
 	e.count(r.Step, -1)
 	switch {
 	case p == perdure.Ready && r.Phase != perdure.Ready:
-		r.readyBefore, r.ReadyAt, r.fresh = r.ReadyAt, w.now, true
+		r.previousReadyAt, r.ReadyAt, r.newlyReady = r.ReadyAt, w.now, true
 		if r.Ageing = time.Duration(w.settings[r.Agent].Ageing); r.Ageing == perdure.DefaultAgeing {
 			r.Ageing = 0
 		}
-	case p != perdure.Ready && p != perdure.Running && r.fresh: // it was ready only within this event, and was not dispatched
-		r.ReadyAt = r.readyBefore
+	case p != perdure.Ready && p != perdure.Running && r.newlyReady: // it was ready only within this event, and was not dispatched
+		r.ReadyAt = r.previousReadyAt
 	}
-	r.fresh = p == perdure.Ready && r.fresh
+	r.newlyReady = p == perdure.Ready && r.newlyReady
 	r.Phase, r.AvailableAt = p, at
 	e.count(r.Step, +1)
 	r.dirty, e.dirty = true, true
@@ -408,7 +408,7 @@ func phaseOf(j *Job) perdure.Phase {
 	return perdure.Waiting
 }
 
-func (w *Workset) alert(e *entry, step string, kind perdure.AlertKind, name, message string) {
+func (w *Workset) raiseAlert(e *entry, step string, kind perdure.AlertKind, name, message string) {
 	e.job.Alerted, e.dirty = true, true
 	w.changes.Alerts = append(w.changes.Alerts, Alert{Job: e.job.ID, Step: step, Kind: kind, Name: name,
 		Message: plain.Clip(message, perdure.MaxReasonBytes), RaisedAt: w.now})
@@ -428,7 +428,7 @@ func (w *Workset) closeAlerts(e *entry, step, by string, kinds ...perdure.AlertK
 	w.changes.CloseAlerts = append(w.changes.CloseAlerts, CloseAlerts{Job: e.job.ID, Step: step, Kinds: kinds, By: by})
 }
 
-func (w *Workset) note(e *entry, step string, run int64, event, author, detail string) {
+func (w *Workset) addHistory(e *entry, step string, run int64, event, author, detail string) {
 	w.changes.History = append(w.changes.History, Entry{Job: e.job.ID, Step: step, Run: run, At: w.now,
 		Event: event, Author: author, Detail: plain.Clip(detail, perdure.MaxReasonBytes)})
 }
@@ -450,8 +450,8 @@ type Landing struct {
 
 // Landed are the runs that have ended since the last call.
 func (w *Workset) Landed() []Landing {
-	landed := w.landed
-	w.landed = nil
+	landed := w.runEnds
+	w.runEnds = nil
 	return landed
 }
 
@@ -475,21 +475,21 @@ func (w *Workset) collect(more bool) *Changes {
 	c := w.changes
 	w.changes = Changes{}
 	for _, e := range w.order {
-		if e.was == nil {
+		if e.loaded == nil {
 			w.collectNew(e, &c, more)
 			continue
 		}
 		if e.dirty {
 			e.job.UpdatedAt = w.now
-			now := w.made.jobs.asIs(e.job, more)
-			c.Jobs = append(c.Jobs, JobChange{Now: now, Was: e.was})
-			e.was, e.dirty = now, false
+			now := w.alloc.jobs.frozen(e.job, more)
+			c.Jobs = append(c.Jobs, JobChange{Now: now, Was: e.loaded})
+			e.loaded, e.dirty = now, false
 		}
-		for r := range e.touched() {
+		for r := range e.changedRows() {
 			r.UpdatedAt = w.now
-			now := w.made.steps.asIs(r.Step, more)
-			c.Steps = append(c.Steps, StepChange{Now: now, Was: r.was})
-			r.was, r.dirty = now, false
+			now := w.alloc.steps.frozen(r.Step, more)
+			c.Steps = append(c.Steps, StepChange{Now: now, Was: r.loaded})
+			r.loaded, r.dirty = now, false
 			r.values.collect(r.StepRef, &c)
 		}
 	}
@@ -497,19 +497,19 @@ func (w *Workset) collect(more bool) *Changes {
 }
 
 func (w *Workset) collectNew(e *entry, c *Changes, more bool) {
-	e.was, e.dirty = w.made.jobs.asIs(e.job, more), false
-	n := NewJob{Job: e.was, Shape: e.plan.Text, Steps: make([]*Step, len(e.plan.Steps))}
+	e.loaded, e.dirty = w.alloc.jobs.frozen(e.job, more), false
+	n := NewJob{Job: e.loaded, Shape: e.plan.Text, Steps: make([]*Step, len(e.plan.Steps))}
 	for i := range e.plan.Steps {
 		r := e.steps.at(i)
-		r.was, r.dirty = w.made.steps.asIs(r.Step, more), false
-		n.Steps[i] = r.was
+		r.loaded, r.dirty = w.alloc.steps.frozen(r.Step, more), false
+		n.Steps[i] = r.loaded
 		r.values.collect(r.StepRef, c)
 	}
 	c.NewJobs = append(c.NewJobs, n)
 }
 
 // touched are the changed steps, in order.
-func (e *entry) touched() iter.Seq[*row] {
+func (e *entry) changedRows() iter.Seq[*row] {
 	return func(yield func(*row) bool) {
 		for _, r := range e.steps.few {
 			if r != nil && r.dirty && !yield(r) {
@@ -562,7 +562,7 @@ func (s *slab[T]) copy(v *T) *T {
 }
 
 // asIs is a row as it is, for good: the row itself, if no more is to happen to it.
-func (s *slab[T]) asIs(v *T, more bool) *T {
+func (s *slab[T]) frozen(v *T, more bool) *T {
 	if more {
 		return s.copy(v)
 	}
