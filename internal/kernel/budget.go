@@ -13,7 +13,7 @@ type Budget struct {
 	// Memory is for the package that renders: it caches values there that it has read.
 	Memory any
 
-	err        error
+	err       error
 	untilStop int
 }
 

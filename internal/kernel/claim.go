@@ -303,10 +303,10 @@ func (w *Workset) runOf(e *entry, r *row, input, output json.RawMessage) *perdur
 
 // source is where the input of a run comes from: a kept value, or a rendering.
 type source struct {
-	kept   json.RawMessage
-	rendering   Rendering       // without a template: kept
-	output json.RawMessage // undo: of the do run, null if unknown
-	bad    error           // why it cannot be rendered at all
+	kept      json.RawMessage
+	rendering Rendering       // without a template: kept
+	output    json.RawMessage // undo: of the do run, null if unknown
+	bad       error           // why it cannot be rendered at all
 }
 
 // inputFault is why an input cannot be rendered, whatever the budget: the step fails with it.

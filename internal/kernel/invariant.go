@@ -7,9 +7,9 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// CheckJob says what is wrong with the rows of one job, all of them, at the time now: its counts, its
-// phases, the order of its steps, and that something or somebody will look at every step that is not
-// settled. open are its open alerts. Nothing is ever wrong unless the rules or a store are.
+// CheckJob returns what is inconsistent in the rows of one job at the time now: its counts, its phases, the order of its
+// steps, and whether every unsettled step will be moved on by a time, an agent, a neighbour or an operator. steps are
+// all steps of the job, open are its open alerts. A finding is always a bug of the rules or of a store.
 func CheckJob(j *Job, plan *Plan, steps []*Step, open []Alert, now time.Time) []Finding {
 	c := check{job: j, plan: plan, steps: steps, now: now, alerts: make(map[alertOf]bool, len(open))}
 	for _, a := range open {
@@ -28,7 +28,7 @@ func CheckJob(j *Job, plan *Plan, steps []*Step, open []Alert, now time.Time) []
 	return c.found
 }
 
-// Finding is what a consistency check found wrong.
+// Finding is one inconsistency that a check has found.
 type Finding struct {
 	Job     perdure.JobID `json:"job"`
 	Step    string        `json:"step,omitempty"`
@@ -54,7 +54,7 @@ func (c *check) add(step, rule, format string, args ...any) {
 	c.found = append(c.found, Finding{Job: c.job.ID, Step: step, Rule: rule, Message: fmt.Sprintf(format, args...)})
 }
 
-// not finds it wrong that ok is false.
+// require adds a finding unless ok.
 func (c *check) require(ok bool, s *Step, rule, message string) {
 	if !ok {
 		c.add(s.Name, rule, "%s (%s, desired %s, %s, run %d)", message, s.Current, s.Desired, s.Phase, s.Run)
@@ -78,7 +78,7 @@ func (c *check) step(s *Step) {
 	}
 }
 
-// run: the numbers, the locks and the outcome of the latest run go together.
+// runFields checks that the number, the locks and the outcome of the latest run agree.
 func (c *check) runFields(s *Step) {
 	running := s.Phase == perdure.Running
 	c.require(s.Run >= 0 && s.Turn >= 1, s, "I6", "run or turn below its first")
@@ -95,7 +95,8 @@ func (c *check) runFields(s *Step) {
 	}
 }
 
-// order: in either direction a step comes after all that it waits for. What is given up is left as it was.
+// order checks that a step moves only after all steps that it waits for, in either direction. A job that was given up is
+// not checked.
 func (c *check) order(s *Step) {
 	if c.job.GivenUp() {
 		return
@@ -170,7 +171,7 @@ func (c *check) jobRow() {
 	that(!j.GivenUp() || j.Phase == perdure.Settled, "I3", "moves, and was given up")
 }
 
-// ofAlerts: what holds a step is closed by what lets it go, and at the end no alert is open.
+// openAlerts checks that an alert is closed when its step moves on, and that a settled job has no open alert.
 func (c *check) openAlerts(open []Alert) {
 	for _, a := range open {
 		i, named := c.plan.Index[a.Step]

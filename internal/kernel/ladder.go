@@ -10,16 +10,16 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// policyAuthor is the author of what a definition's policy did.
+// policyAuthor is the author of acts that follow from the definition.
 const policyAuthor = "policy"
 
-// failure is why a run did not bring about its pole.
+// failure describes a run that did not reach the state that it was dispatched for.
 type failure struct {
 	event      string // failed, rejected, expired
 	code       string
 	message    string
 	retryAfter time.Duration
-	final  bool // to try again
+	final      bool // do not retry
 }
 
 func failureOf(rep *protocol.Report) failure {
@@ -31,8 +31,8 @@ func failureOf(rep *protocol.Report) failure {
 	return f
 }
 
-// fail counts a failure of the run that has just ended and lets the ladder decide. One of a direction
-// that is no longer wanted is recorded, and the step turns round at once.
+// fail counts a failure of the run that has just ended, and lets the retry policy and the ladder decide what follows. A
+// failure in a direction that is no longer wanted is recorded, but not counted: the step changes direction at once.
 func (w *Workset) fail(e *entry, r *row, f failure, author string) {
 	w.record(e, r, r.Run, f, author)
 	r.Returns = 0
@@ -45,8 +45,8 @@ func (w *Workset) fail(e *entry, r *row, f failure, author string) {
 	w.retryOrEscalate(e, r, f)
 }
 
-// stumble: an expression failed when the step would have been dispatched. It counts as a rejected run
-// without effect, and spends no run number.
+// failExpression handles an expression that cannot be evaluated when the step would be dispatched. It counts as a
+// rejected run without effect, and uses no run number.
 func (w *Workset) failExpression(e *entry, r *row, err error) {
 	f := failure{event: "rejected", code: "expression", message: plain.Clip(err.Error(), perdure.MaxReasonBytes), final: true}
 	w.record(e, r, 0, f, policyAuthor)
@@ -54,13 +54,13 @@ func (w *Workset) failExpression(e *entry, r *row, err error) {
 	w.retryOrEscalate(e, r, f)
 }
 
-// record keeps what is known of a failure, on the step and in the job's history.
+// record stores a failure on the step and in the job's history.
 func (w *Workset) record(e *entry, r *row, run int64, f failure, author string) {
 	r.ErrorCode, r.LastError = f.code, f.message
 	w.addHistory(e, r.Name, run, f.event, author, errorText(&perdure.RunError{Code: f.code, Message: f.message}))
 }
 
-// turns says whether the direction of the latest run is no longer wanted.
+// mustReverse reports whether the direction of the latest run is no longer wanted.
 func (s *Step) mustReverse() bool { return s.nextDirection() != s.Direction }
 
 func (w *Workset) retryOrEscalate(e *entry, r *row, f failure) {
@@ -78,7 +78,7 @@ func (w *Workset) retryOrEscalate(e *entry, r *row, f failure) {
 	w.escalate(e, r, f.final)
 }
 
-// jitter is the wait before attempt n+1: full jitter under a doubling bound.
+// jitter returns the wait before attempt n+1: a random part of the backoff, which doubles with each failure up to most.
 func (w *Workset) jitter(base, most time.Duration, n int) time.Duration {
 	d := base
 	for ; n > 1 && d < most; n-- {
@@ -87,8 +87,8 @@ func (w *Workset) jitter(base, most time.Duration, n int) time.Duration {
 	return time.Duration(w.random() * float64(min(d, most))).Round(time.Microsecond)
 }
 
-// climb goes down the ladder to the next rung that acts. In the undo direction only wait, alert and park
-// mean anything; every ladder that does not end, ends in park.
+// escalate goes down the ladder, from the step's present rung to the next one that acts. For an undo only wait, alert
+// and park apply; any other rung parks the step. A ladder that ends without a decision parks it too.
 func (w *Workset) escalate(e *entry, r *row, pointless bool) {
 	ladder := e.plan.ladder(r.Index)
 	back := r.nextDirection() == perdure.Undo
@@ -129,12 +129,13 @@ func (w *Workset) escalate(e *entry, r *row, pointless bool) {
 				return
 			}
 		}
-		break // park, or what reads as park on the way back
+		break // park, or a rung that parks an undo
 	}
 	w.park(e, r, w.failureText(r))
 }
 
-// waitLong: again much later, alerting once; then retry starts over.
+// waitOnRung waits for the time of a wait rung. After it, the attempts of the retry policy start anew. It raises an
+// alert the first time only.
 func (w *Workset) waitOnRung(e *entry, r *row, rung Rung) {
 	if r.Waits == 0 {
 		w.raiseAlert(e, r.Name, perdure.AlertWaiting, "", fmt.Sprintf("waits %s before it tries again: %s", rung.For, w.failureText(r)))
@@ -144,15 +145,14 @@ func (w *Workset) waitOnRung(e *entry, r *row, rung Rung) {
 	w.setPhase(e, r, perdure.Waiting, w.now.Add(time.Duration(rung.For)))
 }
 
-// turnBack turns the whole job because of step r, which waits meanwhile like all the others.
+// undoJob undoes the whole job because of step r.
 func (w *Workset) undoJob(e *entry, r *row, f flip) {
 	w.addHistory(e, r.Name, r.Run, string(perdure.VerbUndo), policyAuthor, w.failureText(r))
 	w.setPhase(e, r, perdure.Waiting, time.Time{})
 	w.enqueueFlip(e, f)
 }
 
-// park takes the step out of the loop until a person acts. Without a message the job has an alert
-// that says why.
+// park stops a step until an operator acts. Pass no message if an alert of the job gives the reason.
 func (w *Workset) park(e *entry, r *row, message string) {
 	if message != "" {
 		w.raiseAlert(e, r.Name, perdure.AlertParked, "", message)

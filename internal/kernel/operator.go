@@ -77,7 +77,9 @@ func (w *Workset) Act(id perdure.JobID, index int, a *perdure.Act) error {
 }
 
 // out says whether a run of the step is valid.
-func (w *Workset) runIsValid(r *row) bool { return r.Phase == perdure.Running && w.now.Before(r.LockedUntil) }
+func (w *Workset) runIsValid(r *row) bool {
+	return r.Phase == perdure.Running && w.now.Before(r.LockedUntil)
+}
 
 func (w *Workset) runIsValidError(r *row) error {
 	return perdure.Refuse(perdure.CodeConflict, "run %d of step %s is valid until %s: wait for it, or for its end",

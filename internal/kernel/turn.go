@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// look sets the next phase of a step that is neither running nor parked: it settles, becomes ready, or waits for a
-// neighbour, a time or an operator.
+// advance sets the next phase of a step that is waiting or ready: it settles, becomes ready, or waits for a neighbour, a
+// time or an operator.
 func (w *Workset) advance(e *entry, r *row) {
 	if r.Phase == perdure.Running || r.Phase == perdure.Parked || r.Phase == perdure.Settled {
 		return
@@ -25,14 +25,15 @@ func (w *Workset) advance(e *entry, r *row) {
 	}
 	d := r.nextDirection()
 	if r.Run > 0 && d != r.Direction && w.now.Before(r.LockedUntil) {
-		// The holder is known dead, but what it set going may still act: the other way must wait.
+		// The holder of the latest run is dead, but what it started may still act at the receiver. A run in the other
+		// direction waits until the old lock ends.
 		w.setPhase(e, r, perdure.Waiting, r.LockedUntil)
 		return
 	}
 	switch {
 	case w.now.Before(r.AvailableAt):
 	case e.job.Overdue && r.Desired == perdure.Done:
-		w.park(e, r, "") // the job's alert says why
+		w.park(e, r, "") // the job's alert gives the reason
 	case d == perdure.Undo:
 		w.advanceUndo(e, r)
 	default:
@@ -40,7 +41,7 @@ func (w *Workset) advance(e *entry, r *row) {
 	}
 }
 
-// lookBack: what has nothing to undo settles without a run.
+// advanceUndo settles a step that has nothing to undo without a run. Any other becomes ready.
 func (w *Workset) advanceUndo(e *entry, r *row) {
 	ps := &e.plan.Steps[r.Index]
 	if ps.Undo == nil || ps.Form != ByAgent {
@@ -78,16 +79,17 @@ func (w *Workset) advanceDo(e *entry, r *row) {
 	}
 }
 
-// skip settles a step that is on its way to done. The step has no output then, even if it had one in an earlier turn.
+// skip marks a step whose desired state is done as skipped. It has no output then, even if it had one in an earlier
+// turn.
 func (w *Workset) skip(r *row) {
 	r.clearUndoStart()
 	r.Skipped = true
 	w.setOutput(r, nil)
 }
 
-// forgetUndo is called before a step is settled or skipped without a run. If the latest run was an undo that has ended,
-// its start time is cleared: it does not belong to the new state of the step. Without it, the view does not render the
-// input of that run again, because the step's output may be replaced now.
+// clearUndoStart is called before a step is settled or skipped without a run. If the latest run was an undo that has
+// ended, its start time is cleared: it does not belong to the new state of the step. Without it, a view does not render
+// the input of that run again, because the step's output may be replaced now.
 func (r *row) clearUndoStart() {
 	if r.Run > 0 && r.Direction == perdure.Undo && r.nextDirection() == perdure.Do {
 		r.StartedAt = time.Time{}
@@ -111,13 +113,13 @@ func (w *Workset) makeReady(e *entry, r *row, d perdure.Direction) {
 	w.setPhase(e, r, perdure.Ready, time.Time{})
 }
 
-// needsLimits reports whether the keys of the step's limits are to be computed before it becomes ready: in the first run
-// of each do turn. Repeated runs and the undo keep them.
+// mustEvalLimits reports whether the keys of the step's limits must be computed before it becomes ready: only for the
+// first run of each do turn. Later runs and the undo use the same keys.
 func (s *Step) mustEvalLimits(d perdure.Direction) bool {
 	return s.Needs == "" || d == perdure.Do && (s.Run == 0 || s.Direction == perdure.Undo)
 }
 
-// needs evaluates the keys of the step's limits.
+// evalLimits evaluates the keys of the step's limits.
 func (w *Workset) evalLimits(e *entry, r *row, ps *PlanStep) (Needs, error) {
 	if r.readsTooMuch {
 		return "", errReadsTooMuch
@@ -141,7 +143,7 @@ func (w *Workset) evalLimits(e *entry, r *row, ps *PlanStep) (Needs, error) {
 	return needs, nil
 }
 
-// sleep waits until the time that the step's input tells. It holds no slot and is never dispatched.
+// sleep waits until the time that the step's input gives. A sleeping step holds no slot and is never dispatched.
 func (w *Workset) sleep(e *entry, r *row, ps *PlanStep) {
 	since := r.StartedAt
 	if since.IsZero() {
@@ -164,7 +166,7 @@ func (w *Workset) sleep(e *entry, r *row, ps *PlanStep) {
 	w.settle(e, r)
 }
 
-// holds evaluates the step's condition.
+// evalCondition evaluates the step's `when`.
 func (w *Workset) evalCondition(e *entry, r *row, ps *PlanStep) (bool, error) {
 	if r.readsTooMuch {
 		return false, errReadsTooMuch
@@ -181,9 +183,9 @@ func (w *Workset) evalCondition(e *entry, r *row, ps *PlanStep) (bool, error) {
 	return done.yes, done.err
 }
 
-// lookAgain reports whether the next phase of a step cannot be decided now. If values are missing, the decision is
-// repeated once they are loaded. If they are more than can be loaded, or take more work than is left, the decision is
-// postponed: the step is due at once, and the supervisor finds it.
+// deferAdvance reports whether the next phase of a step cannot be decided now. If values are missing, the decision is
+// repeated once they are loaded. If they are more than can be loaded, or take more work than the budget has left, the
+// decision is postponed: the step is due at once, and the supervisor finds it.
 func (w *Workset) deferAdvance(e *entry, r *row, err error) bool {
 	if err == nil {
 		return false
@@ -235,7 +237,7 @@ func (w *Workset) wakeTime(e *entry, r *row, since time.Time) (time.Time, error)
 	return since.Add(d), nil
 }
 
-// await waits for a person. With a completeWithin of its own the step fails when that has passed.
+// awaitApproval waits for an operator. If the step has a completeWithin, it fails after that time.
 func (w *Workset) awaitApproval(e *entry, r *row, ps *PlanStep) {
 	var until time.Time
 	switch {
@@ -246,7 +248,7 @@ func (w *Workset) awaitApproval(e *entry, r *row, ps *PlanStep) {
 		}
 		w.raiseAlert(e, r.Name, perdure.AlertApproval, "", fmt.Sprintf("step %s waits for a person: settle it as done, or undo the job", r.Name))
 		w.setPhase(e, r, perdure.Waiting, until)
-	case r.AvailableAt.IsZero(): // looked at again: still waiting
+	case r.AvailableAt.IsZero(): // called again while it waits: nothing changes
 		w.setPhase(e, r, perdure.Waiting, until)
 	default:
 		r.StartedAt = time.Time{}
@@ -258,7 +260,7 @@ func (w *Workset) awaitApproval(e *entry, r *row, ps *PlanStep) {
 	}
 }
 
-// settle: nothing is left to do, and those who waited for this step wait for one less.
+// settle settles the step, and unblocks the steps that waited for it.
 func (w *Workset) settle(e *entry, r *row) {
 	w.setPhase(e, r, perdure.Settled, time.Time{})
 	r.Agent = ""
@@ -267,7 +269,7 @@ func (w *Workset) settle(e *entry, r *row) {
 	}
 }
 
-// flip is the turning of a whole job.
+// flip is a change of the desired state of a whole job.
 type flip struct {
 	to   perdure.State
 	kind flipKind
@@ -279,12 +281,12 @@ type flipKind uint8
 const (
 	flipByOperator flipKind = iota
 	flipByPolicy
-	flipRestartUndo // by policy, and to turn again once it is back
-	flipRestartRedo    // the second half of a restart
+	flipRestartUndo // by policy: undo, then redo
+	flipRestartRedo // the redo of a restart
 )
 
-// turn makes a job desire to; every step follows. Runs in flight go on to their report or their
-// lock's end and then turn round.
+// flipJob sets the desired state of the job and of every step. A run in flight continues until it is reported or its
+// lock ends; its step then changes direction.
 func (w *Workset) flipJob(e *entry, f flip) {
 	j := e.job
 	if f.kind == flipRestartRedo {
@@ -306,12 +308,12 @@ func (w *Workset) flipJob(e *entry, f flip) {
 	}
 }
 
-// setDeadline: it is set at redo, forgotten at the undo of a job that had met it, and kept otherwise.
+// updateDeadline sets the job's deadline anew at a redo, clears it if a settled job is undone, and keeps it otherwise.
 func (w *Workset) updateDeadline(e *entry, f flip) {
 	j := e.job
 	switch {
 	case f.kind == flipRestartRedo:
-		j.Overdue = false // passed while it went back: the supervisor acts on it now
+		j.Overdue = false // if it passed during the undo, the supervisor acts on it now
 	case f.to == perdure.Undone && j.Phase == perdure.Settled:
 		j.CompleteBy, j.Overdue = time.Time{}, false
 	case f.to == perdure.Done:
@@ -319,7 +321,7 @@ func (w *Workset) updateDeadline(e *entry, f flip) {
 	}
 }
 
-// turnStep resets the ladder, and sets Blockers to the number of all neighbours in the new direction. Each neighbour
+// flipStep resets the ladder, and sets Blockers to the number of all neighbours in the new direction. Each neighbour
 // decrements it when it settles.
 func (w *Workset) flipStep(e *entry, r *row, to perdure.State) {
 	r.Desired, r.GivenUp = to, false
@@ -338,25 +340,26 @@ func (w *Workset) flipStep(e *entry, r *row, to perdure.State) {
 	w.setPhase(e, r, perdure.Waiting, time.Time{})
 }
 
-// startOver puts a step on the first rung, as if it had never failed.
+// resetLadder sets the step back to the first rung, with no failures.
 func (r *row) resetLadder() {
 	r.Failures, r.Rung, r.Waits, r.Returns = 0, 0, 0, 0
 	r.dirty = true
 }
 
-// rest brings the job's own row in line with the counts of its steps.
+// updateJob sets the phase of the job's row from the counts of its steps, and what depends on the phase.
 func (w *Workset) updateJob(e *entry) {
 	j := e.job
 	if j.GivenUp() {
 		return
 	}
-	if j.Unsettled == 0 && j.Then { // not at rest: it turns once more
+	if j.Unsettled == 0 && j.Then { // a restart: the undo is complete, and the redo begins
 		w.enqueueFlip(e, flip{to: perdure.Done, kind: flipRestartRedo, by: policyAuthor})
 		return
 	}
 	before := j.Phase
 	j.Phase = phaseOf(j)
-	// If a job turns and settles again in one event, its phase is unchanged, but it has no SettledAt: that is set now.
+	// If a job is flipped and settles again in one event, its phase is unchanged, but it has no SettledAt: that is set
+	// now.
 	if j.Phase == before && (j.Phase != perdure.Settled || j.Current == j.Desired && !j.SettledAt.IsZero()) {
 		return
 	}
@@ -372,7 +375,8 @@ func (w *Workset) updateJob(e *entry) {
 	w.pauseDeadline(j, before)
 }
 
-// standStill: a parked job holds no permit, and its deadline does not come nearer.
+// pauseDeadline stops the deadline of a job that is parked and releases its permit. When the job is no longer parked,
+// the deadline moves by the time that it was parked.
 func (w *Workset) pauseDeadline(j *Job, before perdure.Phase) {
 	switch {
 	case j.Phase == perdure.Parked && before != perdure.Parked:
