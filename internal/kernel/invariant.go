@@ -16,7 +16,7 @@ func CheckJob(j *Job, plan *Plan, steps []*Step, open []Alert, now time.Time) []
 		c.alerts[alertOf{a.Step, a.Kind}] = true
 	}
 	if len(steps) != len(plan.Steps) {
-		c.add("", "I1", "%d of %d steps are there", len(steps), len(plan.Steps))
+		c.add("", "I1", "%d of %d steps exist", len(steps), len(plan.Steps))
 		return c.found
 	}
 	for _, s := range steps {
@@ -62,13 +62,13 @@ func (c *check) require(ok bool, s *Step, rule, message string) {
 }
 
 func (c *check) step(s *Step) {
-	c.require(s.Desired == c.job.Desired, s, "I11", "desires other than its job")
-	c.require(!s.GivenUp || c.job.GivenUp(), s, "I3", "given up, and its job is not")
+	c.require(s.Desired == c.job.Desired, s, "I11", "its desired state is not that of its job")
+	c.require(!s.GivenUp || c.job.GivenUp(), s, "I3", "given up, but its job is not")
 	c.runFields(s)
 	c.order(s)
 	switch s.Phase {
 	case perdure.Settled:
-		c.require(s.Current == s.Desired || s.Skipped && s.Desired == perdure.Done || s.GivenUp, s, "I11", "settled as what is not desired")
+		c.require(s.Current == s.Desired || s.Skipped && s.Desired == perdure.Done || s.GivenUp, s, "I11", "settled, but current is not desired")
 	case perdure.Waiting:
 		c.waiting(s)
 	case perdure.Ready:
@@ -81,17 +81,17 @@ func (c *check) step(s *Step) {
 // runFields checks that the number, the locks and the outcome of the latest run agree.
 func (c *check) runFields(s *Step) {
 	running := s.Phase == perdure.Running
-	c.require(s.Run >= 0 && s.Turn >= 1, s, "I6", "run or turn below its first")
-	c.require(s.Run > 0 || s.Direction == perdure.Do && s.Outcome == perdure.NoOutcome && s.LockedUntil.IsZero(), s, "I6", "marks of a run, and none was dispatched")
-	c.require(s.Direction == perdure.Do || s.Turn > 1, s, "I4", "undone in the turn that it was done in")
-	c.require(s.Run == 0 || running == (s.Outcome == perdure.NoOutcome), s, "I8", "an outcome while it runs, or none after it")
-	c.require(running == (s.LockedBy != ""), s, "I6", "held while it does not run, or not held while it does")
-	c.require(s.Current != perdure.Unsure || s.Run > 0, s, "I10", "unsure, and no run was dispatched")
+	c.require(s.Run >= 0 && s.Turn >= 1, s, "I6", "run below 0 or turn below 1")
+	c.require(s.Run > 0 || s.Direction == perdure.Do && s.Outcome == perdure.NoOutcome && s.LockedUntil.IsZero(), s, "I6", "fields of a run are set, but none was dispatched")
+	c.require(s.Direction == perdure.Do || s.Turn > 1, s, "I4", "an undo in the first turn")
+	c.require(s.Run == 0 || running == (s.Outcome == perdure.NoOutcome), s, "I8", "has an outcome while it runs, or none after it")
+	c.require(running == (s.LockedBy != ""), s, "I6", "has a holder while it does not run, or none while it runs")
+	c.require(s.Current != perdure.Unsure || s.Run > 0, s, "I10", "unsure, but no run was dispatched")
 	if running {
-		c.require(s.Current == perdure.Unsure && s.Agent != "", s, "I6", "dispatched, and not unsure or of no agent")
-		c.require(!s.LockedUntil.IsZero() && !s.LockedUntil.After(s.CompleteBy), s, "I7", "locked for longer than it has")
+		c.require(s.Current == perdure.Unsure && s.Agent != "", s, "I6", "running, but not unsure or without an agent")
+		c.require(!s.LockedUntil.IsZero() && !s.LockedUntil.After(s.CompleteBy), s, "I7", "locked past its deadline")
 	} else {
-		c.require(s.CompleteBy.IsZero() && s.Request == "" && s.Heartbeat == 0, s, "I6", "what is left of a run's locks")
+		c.require(s.CompleteBy.IsZero() && s.Request == "" && s.Heartbeat == 0, s, "I6", "fields of a run's lock are set, but it does not run")
 	}
 }
 
@@ -111,24 +111,24 @@ func (c *check) order(s *Step) {
 		}
 	}
 	if open != s.Blockers {
-		c.add(s.Name, rule, "waits for %d neighbours, counts %d", open, s.Blockers)
+		c.add(s.Name, rule, "waits for %d neighbours, but blockers is %d", open, s.Blockers)
 	}
-	c.require(open == 0 || s.Phase != perdure.Ready && s.Phase != perdure.Settled, s, rule, "before what it waits for")
+	c.require(open == 0 || s.Phase != perdure.Ready && s.Phase != perdure.Settled, s, rule, "ready or settled before steps that it waits for")
 }
 
 func (c *check) waiting(s *Step) {
 	approval := c.plan.Steps[s.Index].Form == ByApproval && c.alerts[alertOf{s.Name, perdure.AlertApproval}]
-	c.require(s.Blockers > 0 || !s.AvailableAt.IsZero() || approval, s, "L1", "nothing will look at it again")
+	c.require(s.Blockers > 0 || !s.AvailableAt.IsZero() || approval, s, "L1", "waits for nothing, so nothing will move it on")
 }
 
 func (c *check) ready(s *Step) {
 	d := s.nextDirection()
 	ps := &c.plan.Steps[s.Index]
 	agent, _ := ps.agentOf(d)
-	c.require(s.Agent == agent && ps.Form == ByAgent, s, "L1", "ready for nobody")
-	c.require(s.Current != s.Desired && !(s.Skipped && s.Desired == perdure.Done), s, "I11", "ready, with nothing to do")
-	c.require(d == perdure.Do || ps.Undo != nil, s, "I10", "ready to be undone, and has no undo")
-	c.require(s.Run == 0 || d == s.Direction || !c.now.Before(s.LockedUntil), s, "I10", "turns round while an earlier run may act")
+	c.require(s.Agent == agent && ps.Form == ByAgent, s, "L1", "ready for a wrong agent")
+	c.require(s.Current != s.Desired && !(s.Skipped && s.Desired == perdure.Done), s, "I11", "ready, but nothing remains to be done")
+	c.require(d == perdure.Do || ps.Undo != nil, s, "I10", "ready for undo, but it has no undo")
+	c.require(s.Run == 0 || d == s.Direction || !c.now.Before(s.LockedUntil), s, "I10", "changes direction while an earlier run may still act")
 }
 
 func (c *check) counts() {
@@ -146,29 +146,29 @@ func (c *check) counts() {
 	}
 	j := c.job
 	if unsettled != j.Unsettled || running != j.Running || active != j.Active {
-		c.add("", "L1", "unsettled, running and active are %d, %d, %d and are counted as %d, %d, %d",
+		c.add("", "L1", "%d steps are unsettled, %d running and %d active, but the job's row counts %d, %d and %d",
 			unsettled, running, active, j.Unsettled, j.Running, j.Active)
 	}
 }
 
 func (c *check) jobRow() {
 	j := c.job
-	that := func(ok bool, rule, message string) {
+	require := func(ok bool, rule, message string) {
 		if !ok {
 			c.add("", rule, "%s (%s, desired %s, %s)", message, j.Current, j.Desired, j.Phase)
 		}
 	}
-	that(j.Phase == phaseOf(j), "L1", "its phase is not what its steps say")
-	that(j.Running == 0 || j.Current == perdure.Unsure, "I11", "dispatched, and not unsure")
-	that(j.Running == 0 || j.Permit, "I12", "runs without a permit")
-	that(!j.AtRest() || !j.Permit, "I12", "holds a permit at rest")
-	that((j.Phase == perdure.Parked) == !j.ParkedAt.IsZero(), "L1", "its deadline stands still, or not, against its phase")
-	that(!j.Then || j.Desired == perdure.Undone && j.Phase != perdure.Settled, "I11", "is to turn once more, and is not on its way back")
-	that(!j.Overdue || j.Desired == perdure.Undone || j.Active == 0, "L1", "moves on past its deadline")
+	require(j.Phase == phaseOf(j), "L1", "its phase does not follow from its steps")
+	require(j.Running == 0 || j.Current == perdure.Unsure, "I11", "steps run, but it is not unsure")
+	require(j.Running == 0 || j.Permit, "I12", "steps run, but it has no permit")
+	require(!j.AtRest() || !j.Permit, "I12", "parked or settled, but it has a permit")
+	require((j.Phase == perdure.Parked) == !j.ParkedAt.IsZero(), "L1", "parkedAt does not agree with its phase")
+	require(!j.Then || j.Desired == perdure.Undone && j.Phase != perdure.Settled, "I11", "a restart is pending, but the job is not being undone")
+	require(!j.Overdue || j.Desired == perdure.Undone || j.Active == 0, "L1", "has active steps past its deadline")
 	if j.Phase == perdure.Settled {
-		that(j.Current == j.Desired || j.GivenUp() && j.Current == perdure.Unsure, "I11", "settled as what is not desired")
+		require(j.Current == j.Desired || j.GivenUp() && j.Current == perdure.Unsure, "I11", "settled, but current is not desired")
 	}
-	that(!j.GivenUp() || j.Phase == perdure.Settled, "I3", "moves, and was given up")
+	require(!j.GivenUp() || j.Phase == perdure.Settled, "I3", "given up, but not settled")
 }
 
 // openAlerts checks that an alert is closed when its step moves on, and that a settled job has no open alert.
@@ -177,11 +177,11 @@ func (c *check) openAlerts(open []Alert) {
 		i, named := c.plan.Index[a.Step]
 		switch {
 		case c.job.Phase == perdure.Settled:
-			c.add(a.Step, "I11", "alert %s is open, and the job is settled", a.Kind)
+			c.add(a.Step, "I11", "alert %s is open, but the job is settled", a.Kind)
 		case named && a.Kind == perdure.AlertParked && c.steps[i].Phase != perdure.Parked:
-			c.add(a.Step, "I11", "alert parked is open, and the step is %s", c.steps[i].Phase)
+			c.add(a.Step, "I11", "alert parked is open, but the step is %s", c.steps[i].Phase)
 		case named && a.Kind == perdure.AlertApproval && c.steps[i].Phase != perdure.Waiting:
-			c.add(a.Step, "I11", "alert approval is open, and the step is %s", c.steps[i].Phase)
+			c.add(a.Step, "I11", "alert approval is open, but the step is %s", c.steps[i].Phase)
 		}
 	}
 }

@@ -23,7 +23,7 @@ type Job struct {
 	Input    json.RawMessage // nil: none, or stored apart
 	Apart    bool            // the input is larger than MaxInlineInput; only Inputs reads it
 
-	Current  perdure.State // Unsure from the first dispatch after a flip until all steps are settled
+	Current  perdure.State // Unsure from the first dispatch after the submission or a flip until all steps are settled
 	Desired  perdure.State
 	Phase    perdure.Phase // derived from the counts, see phaseOf
 	Then     bool          // a restart: the job is being undone, and will be done again afterwards
@@ -76,7 +76,7 @@ type Step struct {
 	Run       int64             // number of the latest run: the fencing token, never used twice
 	Direction perdure.Direction // of the latest run
 	Was       perdure.State     // Current before the latest run
-	Turn      int               // starts at 1; grows by one when a run is dispatched in the other direction
+	Turn      int               // starts at 1; grows when a run is dispatched in the other direction, or an edit asks for a new key
 
 	Agent       string // may claim it, while it is ready or running
 	LockedBy    string // the holder of the run
