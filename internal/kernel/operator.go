@@ -9,17 +9,17 @@ import (
 	"github.com/perdure/perdure/internal/plain"
 )
 
-// The operator's verbs. Each is audited with author and reason; one that already holds changes
-// nothing; one that the rules refuse is a conflict that says what to do instead.
+// The acts of operators. Each is recorded with author and reason. An act whose result already holds changes nothing. An
+// act that the rules do not allow returns a conflict that names an alternative.
 
-// Edited says for which direction an operator has given a step an input of its own.
+// Edited records whether, and for which direction, an operator has replaced the input of a step.
 type Edited uint8
 
 const (
 	notEdited  Edited = iota
 	editedDo          // for the next do run
 	editedUndo        // for the next undo run
-	editedDone        // a do run was dispatched with it: the undo is handed it too
+	editedDone        // a do run was dispatched with it, and its undo gets it too
 )
 
 func editedFor(d perdure.Direction) Edited {
@@ -29,17 +29,17 @@ func editedFor(d perdure.Direction) Edited {
 	return editedDo
 }
 
-// holds says whether the next run in direction d is handed the operator's input.
+// appliesTo reports whether the next run in direction d gets the operator's input.
 func (ed Edited) appliesTo(d perdure.Direction) bool {
 	return ed == editedFor(d) || ed == editedDone && d == perdure.Do
 }
 
-// NeedsWhole says whether an act looks at all of a job's steps.
+// NeedsWhole reports whether an act needs all steps of a job.
 func NeedsWhole(a *perdure.Act) bool {
 	return a.Verb == perdure.VerbUndo || a.Verb == perdure.VerbRedo || a.Verb == perdure.VerbGiveUp || a.Verb == perdure.VerbResume
 }
 
-// Act folds an operator's act in. index is the step's place, where the act names one.
+// Act applies an operator's act. index is that of the step that the act names, if it names one.
 func (w *Workset) Act(id perdure.JobID, index int, a *perdure.Act) error {
 	e := w.entry(id)
 	if a.Author == "" {
@@ -76,17 +76,17 @@ func (w *Workset) Act(id perdure.JobID, index int, a *perdure.Act) error {
 	return perdure.Refuse(perdure.CodeInvalid, "unknown act %q", a.Verb)
 }
 
-// out says whether a run of the step is valid.
+// runIsValid reports whether a run of the step is in flight and its lock has not ended.
 func (w *Workset) runIsValid(r *row) bool {
 	return r.Phase == perdure.Running && w.now.Before(r.LockedUntil)
 }
 
 func (w *Workset) runIsValidError(r *row) error {
-	return perdure.Refuse(perdure.CodeConflict, "run %d of step %s is valid until %s: wait for it, or for its end",
+	return perdure.Refuse(perdure.CodeConflict, "run %d of step %s is in flight, and its lock ends at %s: wait for its report, or until then",
 		r.Run, r.Name, r.LockedUntil.Format(time.RFC3339))
 }
 
-// end ends a run whose lock has passed. What comes next the act decides, not the ladder.
+// endExpiredRun ends a run whose lock has ended. The act decides what follows, not the ladder.
 func (w *Workset) endExpiredRun(e *entry, r *row) {
 	if r.Phase == perdure.Running {
 		f, holder := w.expireRun(r, CauseTime)
@@ -97,7 +97,7 @@ func (w *Workset) endExpiredRun(e *entry, r *row) {
 func (w *Workset) operatorFlip(e *entry, to perdure.State, a *perdure.Act) error {
 	j := e.job
 	if j.Desired == to && !j.GivenUp() {
-		if to == perdure.Undone && j.Then { // it was on its way back only to be done again
+		if to == perdure.Undone && j.Then { // the undo of a restart: it will not be redone
 			j.Then, e.dirty = false, true
 			w.addHistory(e, "", 0, string(a.Verb), a.Author, a.Reason)
 			w.finishEvent(e)
@@ -113,7 +113,7 @@ func (w *Workset) operatorFlip(e *entry, to perdure.State, a *perdure.Act) error
 func (w *Workset) resumeAll(e *entry, a *perdure.Act) error {
 	parked := e.parked()
 	if len(parked) == 0 {
-		return perdure.Refuse(perdure.CodeConflict, "nothing is parked in this job")
+		return perdure.Refuse(perdure.CodeConflict, "no step of this job is parked")
 	}
 	w.resumeSteps(e, a, parked)
 	return nil
@@ -152,12 +152,12 @@ func (w *Workset) resumeSteps(e *entry, a *perdure.Act, rows []*row) {
 		w.enqueue(e, taskAdvance, r.Index)
 	}
 	if len(e.parked()) == 0 {
-		w.closeAlerts(e, "", a.Author, perdure.AlertParked) // the job's own, that held several
+		w.closeAlerts(e, "", a.Author, perdure.AlertParked) // an alert of the job itself, which stood for several steps
 	}
 	w.finishEvent(e)
 }
 
-// renewDeadline gives the job its full completeWithin from now on.
+// renewDeadline sets the job's deadline to its full completeWithin from now.
 func (w *Workset) renewDeadline(e *entry) {
 	j := e.job
 	j.Overdue, e.dirty = false, true
@@ -169,13 +169,13 @@ func (w *Workset) renewDeadline(e *entry) {
 	}
 }
 
-// settleBy records what a person knows about a step.
+// operatorSettle records the state of a step as an operator knows it.
 func (w *Workset) operatorSettle(e *entry, r *row, a *perdure.Act) error {
 	if a.As == nil || *a.As == perdure.Unsure {
-		return perdure.Refuse(perdure.CodeInvalid, "settle says as what: done or undone")
+		return perdure.Refuse(perdure.CodeInvalid, "settle needs as: done or undone")
 	}
 	if a.Output != nil && *a.As != perdure.Done {
-		return perdure.Refuse(perdure.CodeInvalid, "an output goes with as: done")
+		return perdure.Refuse(perdure.CodeInvalid, "an output can be given only with as: done")
 	}
 	if err := checkPayload("output", a.Output); err != nil {
 		return err
@@ -198,7 +198,7 @@ func (w *Workset) operatorSettle(e *entry, r *row, a *perdure.Act) error {
 	return nil
 }
 
-// skipBy settles a step as far as doing goes.
+// operatorSkip skips a step.
 func (w *Workset) operatorSkip(e *entry, r *row, a *perdure.Act) error {
 	switch {
 	case r.Skipped && r.Desired == perdure.Done:
@@ -215,7 +215,7 @@ func (w *Workset) operatorSkip(e *entry, r *row, a *perdure.Act) error {
 	return nil
 }
 
-// release takes a step out of whatever it waited for and looks at it anew.
+// reconsider ends whatever a step waits for, and decides its next phase.
 func (w *Workset) reconsider(e *entry, r *row, author string) {
 	if r.Phase == perdure.Parked || e.plan.Steps[r.Index].Form == ByApproval {
 		w.closeAlerts(e, r.Name, author, perdure.AlertParked, perdure.AlertApproval)
@@ -231,7 +231,7 @@ func (w *Workset) reconsider(e *entry, r *row, author string) {
 
 func (w *Workset) operatorEdit(e *entry, r *row, a *perdure.Act) error {
 	if a.Input == nil && !a.NewKey {
-		return perdure.Refuse(perdure.CodeInvalid, "edit gives an input, or newKey")
+		return perdure.Refuse(perdure.CodeInvalid, "edit needs an input, or newKey")
 	}
 	if r.Phase == perdure.Settled {
 		return perdure.Refuse(perdure.CodeConflict, "step %s is settled: undo or redo the job first", r.Name)
@@ -243,22 +243,22 @@ func (w *Workset) operatorEdit(e *entry, r *row, a *perdure.Act) error {
 	return nil
 }
 
-// edit gives the step another input under the same key, or says that no earlier run had an effect.
+// edit replaces the step's input under the same key, or (newKey) records that no earlier run had an effect.
 func (w *Workset) edit(e *entry, r *row, a *perdure.Act) error {
 	if e.plan.Steps[r.Index].Form != ByAgent {
-		return perdure.Refuse(perdure.CodeConflict, "step %s is a rule, not an agent's: settle or skip it", r.Name)
+		return perdure.Refuse(perdure.CodeConflict, "step %s is not carried out by an agent and has no input to edit: settle or skip it", r.Name)
 	}
 	if a.Input != nil && len(a.Input) == 0 {
-		return perdure.Refuse(perdure.CodeInvalid, "the input is empty; null is none")
+		return perdure.Refuse(perdure.CodeInvalid, "the input is empty; use null for no input")
 	}
 	if err := checkPayload("input", a.Input); err != nil {
 		return err
 	}
 	if a.NewKey && r.nextDirection() == perdure.Undo {
-		return perdure.Refuse(perdure.CodeConflict, "step %s is being undone, under the key of that turn: newKey is for doing", r.Name)
+		return perdure.Refuse(perdure.CodeConflict, "step %s is being undone, and an undo keeps its key: use newKey only for a step that is to be done", r.Name)
 	}
 	if a.NewKey && r.Phase != perdure.Running && w.now.Before(r.LockedUntil) {
-		return perdure.Refuse(perdure.CodeConflict, "run %d of step %s, whose holder died, may still act until %s under the old key",
+		return perdure.Refuse(perdure.CodeConflict, "run %d of step %s may still act under the old key until %s, although its holder died: edit it after that time",
 			r.Run, r.Name, r.LockedUntil.Format(time.RFC3339))
 	}
 	var did []string
@@ -269,7 +269,7 @@ func (w *Workset) edit(e *entry, r *row, a *perdure.Act) error {
 	}
 	if a.NewKey {
 		did = append(did, "new key "+r.path(int64(r.Turn)+1))
-		if r.Direction != perdure.Undo { // after an undo, the next run begins a turn, and so has a new key anyway
+		if r.Direction != perdure.Undo { // after an undo, the next run begins a turn and has a new key in any case
 			r.Turn++
 		}
 		r.Current, r.dirty = perdure.Undone, true
@@ -278,14 +278,14 @@ func (w *Workset) edit(e *entry, r *row, a *perdure.Act) error {
 	return nil
 }
 
-// giveUp closes a job as it is: open steps keep their current, marked.
+// giveUp closes a job as it is. Steps that are not settled keep their current state, and are marked.
 func (w *Workset) giveUp(e *entry, a *perdure.Act) error {
 	j := e.job
 	if j.GivenUp() {
 		return nil
 	}
 	if j.Phase == perdure.Settled {
-		return perdure.Refuse(perdure.CodeConflict, "the job is settled: nothing is open")
+		return perdure.Refuse(perdure.CodeConflict, "the job is settled: there is nothing to give up")
 	}
 	for i := range e.plan.Steps {
 		if r := e.steps.at(i); w.runIsValid(r) {
@@ -311,7 +311,7 @@ func (w *Workset) giveUp(e *entry, a *perdure.Act) error {
 
 func checkPayload(what string, b json.RawMessage) error {
 	if len(b) > perdure.MaxPayloadBytes {
-		return perdure.Refuse(perdure.CodeTooLarge, "%s of %d bytes is over %d", what, len(b), perdure.MaxPayloadBytes)
+		return perdure.Refuse(perdure.CodeTooLarge, "%s has %d bytes; at most %d", what, len(b), perdure.MaxPayloadBytes)
 	}
 	if err := plain.CheckJSON(b); err != nil {
 		return perdure.Refuse(perdure.CodeInvalid, "%s: %v", what, err)

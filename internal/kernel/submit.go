@@ -6,8 +6,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Submit makes a job of a plan, with all of its steps and the whole intent at once: that Done is
-// desired. The id is new; that the key is too, the caller has made sure of under the store's lock.
+// Submit adds a new job with this id and all steps of the plan. Its desired state is done. The caller has made sure,
+// under a lock of the store, that the id and the key are new.
 func (w *Workset) Submit(id perdure.JobID, plan *Plan) {
 	d := plan.Definition
 	j, e := w.alloc.jobs.next(), w.alloc.entries.next()

@@ -246,7 +246,7 @@ func (w *Workset) awaitApproval(e *entry, r *row, ps *PlanStep) {
 		if ps.CompleteWithin > 0 {
 			until = w.now.Add(time.Duration(ps.CompleteWithin))
 		}
-		w.raiseAlert(e, r.Name, perdure.AlertApproval, "", fmt.Sprintf("step %s waits for a person: settle it as done, or undo the job", r.Name))
+		w.raiseAlert(e, r.Name, perdure.AlertApproval, "", fmt.Sprintf("step %s waits for approval: settle it as done, or undo the job", r.Name))
 		w.setPhase(e, r, perdure.Waiting, until)
 	case r.AvailableAt.IsZero(): // called again while it waits: nothing changes
 		w.setPhase(e, r, perdure.Waiting, until)
@@ -254,7 +254,7 @@ func (w *Workset) awaitApproval(e *entry, r *row, ps *PlanStep) {
 		r.StartedAt = time.Time{}
 		w.closeAlerts(e, r.Name, policyAuthor, perdure.AlertApproval)
 		r.Failures++
-		r.ErrorCode, r.LastError = "expired", "nobody approved it in time"
+		r.ErrorCode, r.LastError = "expired", "not approved within completeWithin"
 		w.addHistory(e, r.Name, 0, "expired", policyAuthor, r.LastError)
 		w.escalate(e, r, false)
 	}
