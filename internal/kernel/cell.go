@@ -32,7 +32,7 @@ func NumberCell(have, cell int) error {
 	case err != nil:
 		return err
 	case have != 0 && have != cell:
-		return perdure.Refuse(perdure.CodeConflict, "the store has cell number %d, which is part of the ids of its jobs: it cannot become %d", have, cell)
+		return perdure.Refuse(perdure.CodeConflict, "the store is cell %d, and this number is part of the ids of its jobs: it cannot become cell %d", have, cell)
 	}
 	return nil
 }

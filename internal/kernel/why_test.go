@@ -55,38 +55,38 @@ func TestWhy(t *testing.T) { // F015
 		}, "a", perdure.WhyAgentBusy,
 			"ready; agent ag has no slot free for it yet"},
 		{"a", func(w *world) {
-			w.needs("a", `[{"name":"ads"}]`)
+			w.setNeeds("a", `[{"name":"ads"}]`)
 			facts.Limits["ads"] = perdure.LimitView{Name: "ads", LimitSettings: perdure.LimitSettings{Max: new(1)}, Used: 1, Holders: []perdure.HolderView{{Step: "x", Run: 3}}}
 		}, "a", perdure.WhyLimit, "limit ads is full (1 of 1): held by job_00000000000000000000000000000000/x/3"},
 		{"a", func(w *world) {
-			w.needs("a", `[{"name":"ads","key":"acme"}]`)
+			w.setNeeds("a", `[{"name":"ads","key":"acme"}]`)
 			facts.Limits["ads"] = perKey(2)
 			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{2, []perdure.HolderView{{Step: "x", Run: 3}}}
 		}, "a", perdure.WhyLimit, "limit ads for key acme is full (2 of 2): held by job_00000000000000000000000000000000/x/3"},
 		{"a", func(w *world) {
-			w.needs("a", `[{"name":"ads","key":"acme"}]`)
+			w.setNeeds("a", `[{"name":"ads","key":"acme"}]`)
 			facts.Limits["ads"] = perKey(2)
 			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{Used: 1}
 			facts.Keys[LimitKey{"ads", "zeta"}] = KeyUse{Used: 2}
 		}, "a", perdure.WhyAgentBusy, "ready; agent ag has no slot free for it yet"},
 		{"a", func(w *world) {
-			w.needs("a", `[{"name":"ads","key":"acme"}]`)
+			w.setNeeds("a", `[{"name":"ads","key":"acme"}]`)
 			facts.Limits["ads"] = perKey(0)
 			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{}
 			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(1)}, Used: 1}
 		}, "a", perdure.WhyLimit, "stopped by limit ads for key acme = 0"},
 		{"a", func(w *world) {
-			w.needs("a", `[{"name":"ads","key":"acme","amount":3}]`)
+			w.setNeeds("a", `[{"name":"ads","key":"acme","amount":3}]`)
 			facts.Limits["ads"] = perKey(4)
 			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{Used: 2}
 		}, "a", perdure.WhyLimit, "needs 3 of limit ads for key acme, of which 2 of 4 are held"},
 		{"a", func(w *world) {
-			w.needs("a", `[{"name":"ads","key":"acme","amount":3}]`)
+			w.setNeeds("a", `[{"name":"ads","key":"acme","amount":3}]`)
 			facts.Limits["ads"] = perKey(2)
 			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{}
 		}, "a", perdure.WhyLimit, "needs 3 of limit ads for key acme, which has 2"},
 		{"a", func(w *world) {
-			w.needs("a", `[{"name":"ads","key":"acme","amount":2},{"name":"ads","key":"zeta"}]`)
+			w.setNeeds("a", `[{"name":"ads","key":"acme","amount":2},{"name":"ads","key":"zeta"}]`)
 			facts.Limits["ads"] = perdure.LimitView{Name: "ads", LimitSettings: perdure.LimitSettings{Max: new(2)}}
 		}, "a", perdure.WhyLimit, "needs 3 of limit ads, which has 2"},
 		{"a attempts 2", func(w *world) { w.claim("a"); w.report("a", failed) }, "a", perdure.WhyBackoff, "retry in 10s, after 1 failure, last: it broke"},
@@ -101,7 +101,7 @@ func TestWhy(t *testing.T) { // F015
 		{"p approval", func(w *world) {}, "p", perdure.WhyApproval, "waits for approval: settle it as done, or undo the job"},
 		{"p approval lasts", func(w *world) {}, "p", perdure.WhyApproval, "waits for approval for another 10s: settle it as done, or undo the job"},
 		{"p approval lasts or wait:1", func(w *world) { w.wait(tick) }, "p", perdure.WhyBackoff, "retry in 10s, last: not approved within completeWithin"},
-		{"a undo", func(w *world) { w.claim("a"); w.lose("a"); w.undo() }, "a", perdure.WhyHeld, "run 1 may still act for 10s, although its holder is dead"},
+		{"a undo", func(w *world) { w.claim("a"); w.holderDies("a"); w.undo() }, "a", perdure.WhyHeld, "run 1 may still act for 10s, although its holder is dead"},
 		{"a undo", func(w *world) { w.claim("a"); w.report("a", failed) }, "a", perdure.WhyParked,
 			"parked after 1 failure, last: it broke; try: resume, skip, settle, or undo the job"},
 		{"a undo", func(w *world) { w.run("a"); w.undo(); w.claim("a"); w.report("a", failed) }, "a", perdure.WhyParked,
@@ -129,7 +129,7 @@ func perKey(max int) perdure.LimitView {
 }
 
 // needs sets the permits that a step needs, in the form of its row.
-func (w *world) needs(step, limits string) {
+func (w *world) setNeeds(step, limits string) {
 	needs, err := NeedsFrom([]byte(limits))
 	if err != nil {
 		w.t.Fatal(err)

@@ -76,7 +76,7 @@ var ofRules = []mutant{
 	{name: "a limit that stops is only full", file: "internal/kernel/why.go", old: "(r == nil || *l.Max == 0 && *r.Max > 0) {", new: "r == nil {", run: "Why"},
 }
 
-const rules = "Rule|EveryOrder|ADead|Returned|AHeartbeat|AClaim|Retries|Transcripts|Property"
+const rules = "Rule|EveryOrder|DeadHolder|Returned|Heartbeat|RepeatedClaim|Retries|Transcripts|Property"
 
 // The scheduler and those around it: from the rules to a store, and back.
 var ofActors = []mutant{
