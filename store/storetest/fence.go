@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-var fencing = []check{{"Fence", fence}, {"Cell", cell}}
+var fenceChecks = []check{{"Fence", fence}, {"Cell", cell}}
 
 // The fence only rises, with an alert that is no job's.
 func fence(s *suite) {

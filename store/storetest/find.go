@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-var finding = []check{
+var findChecks = []check{
 	{"Find/JobsByKey", findJobsByKey},
 	{"Find/JobByHash", findJobByHash},
 	{"Find/Ready", findReady},
@@ -31,7 +31,7 @@ var finding = []check{
 func findJobsByKey(s *suite) {
 	s.submit(newJob(1, 1, keyed("a")), newJob(2, 1, keyed("A")), newJob(3, 1), newJob(4, 1, keyed("b"), typed("other")))
 	s.changeJob(4, settleJob) // keys are unique over all types and all retained jobs
-	found(s, "by key", map[string]kernel.Keyed{"a": keyedJob(1), "A": keyedJob(2), "b": keyedJob(4)},
+	checkTx(s, "by key", map[string]kernel.Keyed{"a": keyedJob(1), "A": keyedJob(2), "b": keyedJob(4)},
 		func(tx kernel.Tx) (map[string]kernel.Keyed, error) {
 			return tx.JobsByKey([]string{"b", "a", "A", "c", "", "a"})
 		})
@@ -71,7 +71,7 @@ func findJobByHash(s *suite) {
 
 func (s *suite) ready(what, agent string, max int, full []string, want []kernel.StepRef) {
 	s.Helper()
-	found(s, what, want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Ready(agent, max, full) })
+	checkTx(s, what, want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Ready(agent, max, full) })
 }
 
 // What an agent may claim: ready and its own, the oldest job first, then by place.
@@ -121,7 +121,7 @@ func findReadyFull(s *suite) {
 }
 
 // needing gives the steps of a new job needs.
-func needing(needs kernel.Needs, nj kernel.NewJob) kernel.NewJob {
+func withNeeds(needs kernel.Needs, nj kernel.NewJob) kernel.NewJob {
 	for _, st := range nj.Steps {
 		st.Needs = needs
 	}
@@ -129,10 +129,10 @@ func needing(needs kernel.Needs, nj kernel.NewJob) kernel.NewJob {
 }
 
 // account is the need of one permit of limit ads, with a key.
-func account(key string) kernel.Needs { return kernel.Needs(`[{"name":"ads","key":"` + key + `"}]`) }
+func adsNeed(key string) kernel.Needs { return kernel.Needs(`[{"name":"ads","key":"` + key + `"}]`) }
 
 func laneOf(key string) kernel.LaneRef {
-	return kernel.LaneRef{Agent: "http", Lane: kernel.LaneOf("order", account(key))}
+	return kernel.LaneRef{Agent: "http", Lane: kernel.LaneOf("order", adsNeed(key))}
 }
 
 // closeLane closes the lane of steps that need this key.
@@ -160,7 +160,7 @@ func (s *suite) openLanes(max int, keys ...string) (agents []string) {
 // other lanes are found in their order, as if there were one lane (I12).
 func findReadyOfLanes(s *suite) {
 	s.limit("ads", 9)
-	s.submit(needing(account("a"), newJob(1, 2)), needing(account("b"), newJob(2, 1)), newJob(3, 1), needing(account("a"), newJob(4, 1)), needing(account("c"), newJob(5, 1, priority(9))))
+	s.submit(withNeeds(adsNeed("a"), newJob(1, 2)), withNeeds(adsNeed("b"), newJob(2, 1)), newJob(3, 1), withNeeds(adsNeed("a"), newJob(4, 1)), withNeeds(adsNeed("c"), newJob(5, 1, priority(9))))
 	s.ready("all", "http", 9, nil, refs(5, 0, 1, 0, 1, 1, 2, 0, 3, 0, 4, 0))
 	s.ready("bounded", "http", 3, nil, refs(5, 0, 1, 0, 1, 1))
 	someClosed := func(want bool) {
@@ -173,38 +173,38 @@ func findReadyOfLanes(s *suite) {
 	s.closeLane("a")
 	someClosed(true)
 	s.ready("but a", "http", 9, nil, refs(5, 0, 2, 0, 3, 0))
-	s.submit(needing(account("a"), newJob(6, 1, priority(9))))
+	s.submit(withNeeds(adsNeed("a"), newJob(6, 1, priority(9))))
 	s.ready("still closed", "http", 9, nil, refs(5, 0, 2, 0, 3, 0))
 	s.closeLane("b")
-	found(s, "closed for", []kernel.LimitKey{{Name: "ads", Key: "a"}, {Name: "ads", Key: "b"}}, func(tx kernel.Tx) ([]kernel.LimitKey, error) { return tx.ClosedFor(kernel.LimitKey{}, 9) })
-	found(s, "closed for, bounded", []kernel.LimitKey{{Name: "ads", Key: "a"}}, func(tx kernel.Tx) ([]kernel.LimitKey, error) { return tx.ClosedFor(kernel.LimitKey{}, 1) })
-	found(s, "closed for, on from there", []kernel.LimitKey{{Name: "ads", Key: "b"}}, func(tx kernel.Tx) ([]kernel.LimitKey, error) {
+	checkTx(s, "closed for", []kernel.LimitKey{{Name: "ads", Key: "a"}, {Name: "ads", Key: "b"}}, func(tx kernel.Tx) ([]kernel.LimitKey, error) { return tx.ClosedFor(kernel.LimitKey{}, 9) })
+	checkTx(s, "closed for, bounded", []kernel.LimitKey{{Name: "ads", Key: "a"}}, func(tx kernel.Tx) ([]kernel.LimitKey, error) { return tx.ClosedFor(kernel.LimitKey{}, 1) })
+	checkTx(s, "closed for, on from there", []kernel.LimitKey{{Name: "ads", Key: "b"}}, func(tx kernel.Tx) ([]kernel.LimitKey, error) {
 		return tx.ClosedFor(kernel.LimitKey{Name: "ads", Key: "a"}, 9)
 	})
 	s.equal("opened", s.openLanes(0, "a", "b"), nil)
 	s.equal("opened", s.openLanes(9, "a", "none"), []string{"http"})
 	someClosed(true)
 	s.ready("but b", "http", 9, nil, refs(5, 0, 6, 0, 1, 0, 1, 1, 3, 0, 4, 0))
-	s.sound()
+	s.checkConsistent()
 
 	// What leaves a closed lane leaves it closed; what leaves an open one may leave it empty.
 	for _, r := range refs(2, 0, 1, 0, 1, 1, 4, 0, 6, 0) {
 		s.changeStep(r, settle)
 	}
 	s.ready("b and a are empty", "http", 9, nil, refs(5, 0, 3, 0))
-	s.submit(needing(account("b"), newJob(7, 1)), needing(account("a"), newJob(8, 1)))
+	s.submit(withNeeds(adsNeed("b"), newJob(7, 1)), withNeeds(adsNeed("a"), newJob(8, 1)))
 	s.ready("b is closed", "http", 9, nil, refs(5, 0, 3, 0, 8, 0))
 	s.changeStep(ref(7, 0), settle)
 	s.equal("opened, and empty", s.openLanes(9, "b"), []string{"http"})
-	s.sound()
-	s.submit(needing(account("b"), newJob(17, 1)))
+	s.checkConsistent()
+	s.submit(withNeeds(adsNeed("b"), newJob(17, 1)))
 	s.closeLane("b")
 	s.closeLane("nobody's")
-	s.submit(needing(account("nobody's"), newJob(9, 1)))
+	s.submit(withNeeds(adsNeed("nobody's"), newJob(9, 1)))
 	s.ready("an empty lane is not closed", "http", 9, nil, refs(5, 0, 3, 0, 8, 0, 9, 0))
 	s.equal("opened", s.openLanes(9, "b"), []string{"http"})
 	s.ready("all", "http", 9, nil, refs(5, 0, 3, 0, 8, 0, 9, 0, 17, 0))
-	s.sound()
+	s.checkConsistent()
 }
 
 // However many lanes there are, and however the steps are spread over them, as many are found as there are, in order.
@@ -216,7 +216,7 @@ func findReadyOfManyLanes(s *suite) {
 		if i%3 == 0 {
 			key = "large" // and one with a hundred
 		}
-		c.NewJobs = append(c.NewJobs, needing(account(key), newJob(i, 1)))
+		c.NewJobs = append(c.NewJobs, withNeeds(adsNeed(key), newJob(i, 1)))
 		want = append(want, ref(i, 0))
 	}
 	s.save(&c)
@@ -234,7 +234,7 @@ func findReadyOfManyLanes(s *suite) {
 	}
 	s.ready("one large lane, and a small one", "http", 90, nil, large[:90])
 	s.ready("all of them", "http", 101, nil, append(large, ref(299, 0)))
-	s.sound()
+	s.checkConsistent()
 }
 
 // One transaction that searches, dispatches and searches again finds all steps, each once and in order: also those that it
@@ -243,13 +243,13 @@ func findReadyOfManyLanes(s *suite) {
 func findReadyOfLanesInOneTransaction(s *suite) {
 	lane := func(i int) kernel.Needs { // of ten steps, one is in a lane of its own, and the others are in three
 		if i%10 == 9 {
-			return account(fmt.Sprint("own", i))
+			return adsNeed(fmt.Sprint("own", i))
 		}
-		return account(fmt.Sprint("shared", i%3))
+		return adsNeed(fmt.Sprint("shared", i%3))
 	}
 	var c kernel.Changes
 	for i := 100; i < 200; i++ {
-		c.NewJobs = append(c.NewJobs, needing(lane(i), newJob(i, 1)))
+		c.NewJobs = append(c.NewJobs, withNeeds(lane(i), newJob(i, 1)))
 	}
 	s.save(&c)
 	s.update(func(tx kernel.Tx) {
@@ -276,8 +276,8 @@ func findReadyOfLanesInOneTransaction(s *suite) {
 			found = append(found, refs...)
 		}
 		search(20, 20)
-		s.must(tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{needing(lane(0), newJob(1, 1)), needing(lane(0), newJob(150, 1, func(j *kernel.Job) { j.ID[15]++ })),
-			needing(account("new"), newJob(301, 1)), needing(lane(0), newJob(300, 1))}}))
+		s.must(tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{withNeeds(lane(0), newJob(1, 1)), withNeeds(lane(0), newJob(150, 1, func(j *kernel.Job) { j.ID[15]++ })),
+			withNeeds(adsNeed("new"), newJob(301, 1)), withNeeds(lane(0), newJob(300, 1))}}))
 		search(20, 20)
 		search(20, 20)
 		search(30, 30)
@@ -300,7 +300,7 @@ func findReadyOfLanesInOneTransaction(s *suite) {
 		rest = append(rest, ref(i, 0))
 	}
 	s.ready("the rest", "http", 100, nil, append(rest, ref(300, 0), ref(301, 0)))
-	s.sound()
+	s.checkConsistent()
 }
 
 // Steps of one job, and of jobs that were submitted in the same millisecond, have the same order number, and come in the order of
@@ -309,7 +309,7 @@ func findReadyOfLanesOfOneOrder(s *suite) {
 	same := func(n int) kernel.NewJob {
 		nj := newJob(1, 10, func(j *kernel.Job) { j.ID[15] = byte(n) })
 		for i, st := range nj.Steps {
-			st.Needs = account(fmt.Sprint(n, i))
+			st.Needs = adsNeed(fmt.Sprint(n, i))
 		}
 		return nj
 	}
@@ -325,7 +325,7 @@ func findReadyOfLanesOfOneOrder(s *suite) {
 		for max := range len(want) + 2 {
 			s.ready(fmt.Sprint(max), "http", max, nil, want[:min(max, len(want))])
 		}
-		s.sound()
+		s.checkConsistent()
 	}
 	inOrder()
 	left, back := want[0], want[11]
@@ -339,7 +339,7 @@ func findReadyOfLanesOfOneOrder(s *suite) {
 
 	// One lane has the steps of several jobs, and its place is that of the first one that is left.
 	for n := range 4 {
-		s.submit(needing(account("shared"), newJob(1, 1, func(j *kernel.Job) { j.ID[15] = byte(20 - n) })), needing(account(fmt.Sprint("own", n)), newJob(1, 1, func(j *kernel.Job) { j.ID[15] = byte(40 - n) })))
+		s.submit(withNeeds(adsNeed("shared"), newJob(1, 1, func(j *kernel.Job) { j.ID[15] = byte(20 - n) })), withNeeds(adsNeed(fmt.Sprint("own", n)), newJob(1, 1, func(j *kernel.Job) { j.ID[15] = byte(40 - n) })))
 	}
 	for _, n := range []int{17, 18, 19, 20, 37, 38, 39, 40} {
 		want = append(want, kernel.StepRef{Job: perdure.JobID(slices.Concat(want[0].Job[:15], []byte{byte(n)}))})
@@ -356,8 +356,8 @@ func findReadyOfFullLanes(s *suite) {
 	s.limit("ads", 1)
 	s.limit("job:order", 1)
 	both := kernel.Needs(`[{"name":"ads","key":"a"},{"name":"mail"}]`)
-	s.submit(needing(account("a"), newJob(1, 1)), needing(`[{"name":"mail"}]`, newJob(2, 1, permitted)), needing(both, newJob(3, 1, permitted)),
-		newJob(4, 1, permitted), needing(account("b"), newJob(5, 1, typed("import"))), newJob(6, 1))
+	s.submit(withNeeds(adsNeed("a"), newJob(1, 1)), withNeeds(`[{"name":"mail"}]`, newJob(2, 1, permitted)), withNeeds(both, newJob(3, 1, permitted)),
+		newJob(4, 1, permitted), withNeeds(adsNeed("b"), newJob(5, 1, typed("import"))), newJob(6, 1))
 	s.ready("nothing is full", "http", 9, nil, refs(1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0))
 	s.ready("ads is full", "http", 9, []string{"ads"}, refs(2, 0, 4, 0, 6, 0))
 	s.ready("a limit that is not there", "http", 9, []string{"mail", "none"}, refs(1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0))
@@ -367,7 +367,7 @@ func findReadyOfFullLanes(s *suite) {
 	s.ready("the type and ads are full", "http", 9, []string{"job:order", "ads"}, refs(2, 0, 4, 0))
 	s.save(&kernel.Changes{CloseLanes: []kernel.ClosedLane{{LaneRef: kernel.LaneRef{Agent: "http", Lane: kernel.LaneOf("order", both)}, For: kernel.LimitKey{Name: "ads", Key: "a"}}}})
 	s.ready("the type is full, and a lane is closed", "http", 9, []string{"job:order"}, refs(2, 0, 4, 0, 5, 0))
-	s.sound()
+	s.checkConsistent()
 }
 
 // The head start of a priority is that which its agent had when the step became ready.
@@ -398,7 +398,7 @@ func findReadyAged(s *suite) {
 	s.ready("bounded", "http", 2, nil, refs(200, 0, 85, 0))
 	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(atMost("job:a", 9))) })
 	s.ready("of a type whose limit is full", "http", 100, []string{"job:a"}, refs(200, 0, 85, 0, 95, 0, 6, 0))
-	s.sound()
+	s.checkConsistent()
 }
 
 // The earliest first, each from its time on, not before.
@@ -411,7 +411,7 @@ func findDue(s *suite) {
 	s.changeStep(ref(1, 4), func(st *kernel.Step) { st.AvailableAt = at(time.Second) })
 	due := func(now time.Duration, max int, want []kernel.StepRef) {
 		s.Helper()
-		found(s, "due", want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Due(at(now), max) })
+		checkTx(s, "due", want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Due(at(now), max) })
 	}
 	due(time.Minute, 100, refs(1, 1, 1, 2, 2, 1, 2, 0, 1, 0))
 	due(time.Minute, 2, refs(1, 1, 1, 2))
@@ -431,7 +431,7 @@ func findExpired(s *suite) {
 	})
 	expired := func(now time.Duration, max int, want []kernel.StepRef) {
 		s.Helper()
-		found(s, "expired", want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Expired(at(now), max) })
+		checkTx(s, "expired", want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Expired(at(now), max) })
 	}
 	expired(time.Minute, 100, refs(1, 1, 2, 0, 1, 0))
 	expired(time.Minute, 1, refs(1, 1))
@@ -451,7 +451,7 @@ func findOverdue(s *suite) {
 		newJob(7, 1, by(1), settleJob))
 	overdue := func(now time.Duration, max int, want []perdure.JobID) {
 		s.Helper()
-		found(s, "overdue", want, func(tx kernel.Tx) ([]perdure.JobID, error) { return tx.Overdue(at(now), max) })
+		checkTx(s, "overdue", want, func(tx kernel.Tx) ([]perdure.JobID, error) { return tx.Overdue(at(now), max) })
 	}
 	overdue(time.Minute, 100, ids(2, 3, 1))
 	overdue(time.Minute, 1, ids(2))
@@ -473,11 +473,11 @@ func findHeldBy(s *suite) {
 	s.changeStep(ref(2, 2), run("other", "r1", at(time.Minute)))
 	held := func(holder, agent, request string, max int, want []kernel.StepRef) {
 		s.Helper()
-		found(s, "held", want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.HeldBy(holder, agent, request, max) })
+		checkTx(s, "held", want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.HeldBy(holder, agent, request, max) })
 	}
 	held("h", "http", "r1", 10, refs(1, 1, 2, 1))
-	found(s, "granted", refs(1, 1, 2, 1), func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Granted("h", "http", "r1", 10) })
-	found(s, "granted", refs(1, 1), func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Granted("h", "http", "r1", 1) })
+	checkTx(s, "granted", refs(1, 1, 2, 1), func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Granted("h", "http", "r1", 10) })
+	checkTx(s, "granted", refs(1, 1), func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Granted("h", "http", "r1", 1) })
 	held("h", "http", "", 10, refs(1, 0, 1, 1, 2, 1))
 	held("h", "", "", 10, refs(1, 0, 1, 1, 2, 0, 2, 1))
 	held("h", "", "r1", 10, refs(1, 1, 2, 0, 2, 1))
@@ -488,11 +488,11 @@ func findHeldBy(s *suite) {
 }
 
 func findEmbeddedHolders(s *suite) {
-	found(s, "none", nil, kernel.Tx.EmbeddedHolders)
+	checkTx(s, "none", nil, kernel.Tx.EmbeddedHolders)
 	s.submit(newJob(1, 6))
 	for i, holder := range []string{"@b/http", "@a", "host-1", "@b/http", "h@a", "@gone"} {
 		s.changeStep(ref(1, i), run(holder, "", at(time.Minute)))
 	}
 	s.changeStep(ref(1, 5), settle)
-	found(s, "holders", []string{"@a", "@b/http"}, kernel.Tx.EmbeddedHolders)
+	checkTx(s, "holders", []string{"@a", "@b/http"}, kernel.Tx.EmbeddedHolders)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-var locking = []check{
+var lockChecks = []check{
 	{"Lock/Jobs", lockJobs},
 	{"Lock/Steps", lockSteps},
 	{"Lock/Shapes", lockShapes},
@@ -23,10 +23,10 @@ func lockJobs(s *suite) {
 		"LockJobs":    func(tx kernel.Tx) func([]perdure.JobID) ([]*kernel.Job, error) { return tx.LockJobs },
 		"TryLockJobs": func(tx kernel.Tx) func([]perdure.JobID) ([]*kernel.Job, error) { return tx.TryLockJobs },
 	} {
-		found(s, what, []*kernel.Job{newJob(1, 1).Job, newJob(2, 1).Job, newJob(3, 1).Job}, func(tx kernel.Tx) ([]*kernel.Job, error) {
+		checkTx(s, what, []*kernel.Job{newJob(1, 1).Job, newJob(2, 1).Job, newJob(3, 1).Job}, func(tx kernel.Tx) ([]*kernel.Job, error) {
 			return lock(tx)(ids(3, 1, 9, 2, 1))
 		})
-		found(s, what+" of nothing", nil, func(tx kernel.Tx) ([]*kernel.Job, error) { return lock(tx)(nil) })
+		checkTx(s, what+" of nothing", nil, func(tx kernel.Tx) ([]*kernel.Job, error) { return lock(tx)(nil) })
 	}
 }
 
@@ -35,18 +35,18 @@ func lockSteps(s *suite) {
 	one, two := newJob(1, 12), newJob(2, 2)
 	s.submit(one, two)
 	want := []*kernel.Step{one.Steps[0], one.Steps[2], one.Steps[10], two.Steps[1]}
-	found(s, "steps", want, func(tx kernel.Tx) ([]*kernel.Step, error) {
+	checkTx(s, "steps", want, func(tx kernel.Tx) ([]*kernel.Step, error) {
 		return tx.Steps(refs(2, 1, 1, 10, 1, 2, 3, 0, 1, 99, 1, 0, 1, 2))
 	})
-	found(s, "no steps", nil, func(tx kernel.Tx) ([]*kernel.Step, error) { return tx.Steps(nil) })
-	found(s, "steps of a job", one.Steps, func(tx kernel.Tx) ([]*kernel.Step, error) { return tx.StepsOf(id(1)) })
-	found(s, "steps of no job", nil, func(tx kernel.Tx) ([]*kernel.Step, error) { return tx.StepsOf(id(9)) })
+	checkTx(s, "no steps", nil, func(tx kernel.Tx) ([]*kernel.Step, error) { return tx.Steps(nil) })
+	checkTx(s, "steps of a job", one.Steps, func(tx kernel.Tx) ([]*kernel.Step, error) { return tx.StepsOf(id(1)) })
+	checkTx(s, "steps of no job", nil, func(tx kernel.Tx) ([]*kernel.Step, error) { return tx.StepsOf(id(9)) })
 }
 
 func lockShapes(s *suite) {
 	one, two := newJob(1, 1), newJob(2, 1)
 	s.submit(one, two)
-	found(s, "shapes", map[kernel.ShapeID][]byte{one.Job.Shape: one.Shape, two.Job.Shape: two.Shape},
+	checkTx(s, "shapes", map[kernel.ShapeID][]byte{one.Job.Shape: one.Shape, two.Job.Shape: two.Shape},
 		func(tx kernel.Tx) (map[kernel.ShapeID][]byte, error) {
 			return tx.Shapes([]kernel.ShapeID{two.Job.Shape, {9, 9}, one.Job.Shape})
 		})
@@ -60,11 +60,11 @@ func lockLimits(s *suite) {
 		s.must(tx.PutLimit(atMost("agent:Ü", 0)))
 	})
 	want := []kernel.Limit{atMost("agent:http", 5), atMost("job:order", 3)}
-	found(s, "locked", want, func(tx kernel.Tx) ([]kernel.Limit, error) {
+	checkTx(s, "locked", want, func(tx kernel.Tx) ([]kernel.Limit, error) {
 		return tx.LockLimits([]string{"job:order", "agent:none", "agent:http", "job:order"})
 	})
 	all := []kernel.Limit{atMost("agent:http", 5), atMost("agent:Ü", 0), atMost("job:order", 3)}
-	found(s, "all", all, kernel.Tx.Limits)
+	checkTx(s, "all", all, kernel.Tx.Limits)
 	s.update(func(tx kernel.Tx) {
 		s.must(tx.PutLimit(atMost("job:order", 0)))
 		had, err := tx.DeleteLimit("agent:http")
@@ -93,7 +93,7 @@ func lockLimitsCount(s *suite) {
 	s.changeStep(ref(2, 2), settle)
 	count := func(job, http, ftp int) {
 		s.Helper()
-		found(s, "used", []kernel.Limit{
+		checkTx(s, "used", []kernel.Limit{
 			used(atMost("agent:ftp", 10), ftp), used(atMost("agent:http", 10), http), used(atMost("job:order", 1), job),
 		}, func(tx kernel.Tx) ([]kernel.Limit, error) {
 			return tx.LockLimits([]string{"agent:ftp", "agent:http", "job:order"})

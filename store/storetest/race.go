@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-var racing = []check{
+var raceChecks = []check{
 	{"Race/OneJob", raceOneJob},
 	{"Race/SameKey", raceSameKey},
 	{"Race/CrossedLocks", raceCrossedLocks},
@@ -24,7 +24,7 @@ var racing = []check{
 }
 
 // together runs n of fn at once, and waits for them.
-func (s *suite) together(n int, fn func(i int) error) {
+func (s *suite) concurrently(n int, fn func(i int) error) {
 	s.Helper()
 	var wg sync.WaitGroup
 	errs := make([]error, n)
@@ -41,7 +41,7 @@ func (s *suite) together(n int, fn func(i int) error) {
 func raceOneJob(s *suite) {
 	s.submit(newJob(1, 1))
 	const goroutines, each = 8, 10
-	s.together(goroutines, func(int) error {
+	s.concurrently(goroutines, func(int) error {
 		for range each {
 			err := s.store.Update(ctx, func(tx kernel.Tx) error {
 				jobs, err := tx.LockJobs(ids(1))
@@ -72,7 +72,7 @@ func raceOneJob(s *suite) {
 func raceSameKey(s *suite) {
 	const n = 8
 	answers := make([]perdure.JobID, n)
-	s.together(n, func(i int) error {
+	s.concurrently(n, func(i int) error {
 		return s.store.Update(ctx, func(tx kernel.Tx) error {
 			known, err := tx.JobsByKey([]string{"k"})
 			if err != nil || !known["k"].ID.IsZero() {
@@ -94,7 +94,7 @@ func raceSameKey(s *suite) {
 // A deadlock never reaches the caller (F101).
 func raceCrossedLocks(s *suite) {
 	s.submit(newJob(1, 1), newJob(2, 1))
-	s.together(6, func(i int) error {
+	s.concurrently(6, func(i int) error {
 		for range 5 {
 			err := s.store.Update(ctx, func(tx kernel.Tx) error {
 				for _, n := range []int{1 + i%2, 2 - i%2} {
@@ -123,7 +123,7 @@ func raceNowAfterLock(s *suite) {
 	s.submit(newJob(1, 1))
 	held := make(chan struct{})
 	var first time.Time
-	s.together(2, func(i int) error {
+	s.concurrently(2, func(i int) error {
 		if i == 1 {
 			<-held
 		}
@@ -151,7 +151,7 @@ func raceTryLock(s *suite) {
 	s.submit(newJob(1, 1), newJob(2, 1))
 	held := make(chan struct{})
 	var freed atomic.Bool
-	s.together(2, func(i int) error {
+	s.concurrently(2, func(i int) error {
 		if i == 1 {
 			<-held
 		}
@@ -182,7 +182,7 @@ func raceLockedClaim(s *suite) {
 	const locking, same, other = 0, 1, 2
 	held := make(chan struct{})
 	granted := sync.OnceFunc(func() { close(held) })
-	s.together(3, func(i int) error {
+	s.concurrently(3, func(i int) error {
 		if i != locking {
 			<-held
 		}
@@ -216,13 +216,13 @@ func raceLockedClaim(s *suite) {
 			return nil
 		})
 	})
-	found(s, "held", []kernel.StepRef{ref(1, 0)}, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.HeldBy("h", "http", "r", 10) })
+	checkTx(s, "held", []kernel.StepRef{ref(1, 0)}, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.HeldBy("h", "http", "r", 10) })
 }
 
 // F155: a transaction that has searched for what a claim was granted does not lock the claim for another one.
 func raceGrantedClaim(s *suite) {
 	searched := make(chan struct{})
-	s.together(2, func(i int) error {
+	s.concurrently(2, func(i int) error {
 		if i == 1 {
 			<-searched
 		}
@@ -249,7 +249,7 @@ func raceLimit(s *suite) {
 	}
 	s.save(&c)
 	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(atMost("agent:http", most))) })
-	s.together(jobs, func(i int) error {
+	s.concurrently(jobs, func(i int) error {
 		return s.store.Update(ctx, func(tx kernel.Tx) error {
 			if _, err := tx.LockJobs(ids(i)); err != nil {
 				return err
@@ -281,7 +281,7 @@ func raceLimitCountedAfterLock(s *suite) {
 		}
 		return limits[0].Used, nil
 	}
-	s.together(2, func(i int) error {
+	s.concurrently(2, func(i int) error {
 		if i == 1 {
 			<-locked
 			return s.store.Update(ctx, func(tx kernel.Tx) error {

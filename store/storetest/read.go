@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-var reading = []check{
+var readChecks = []check{
 	{"Read/ListJobs", listJobs},
 	{"Read/ListJobsLabels", listJobsLabels},
 	{"Read/ListJobsPaging", listJobsPaging},

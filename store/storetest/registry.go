@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-var registering = []check{
+var registryChecks = []check{
 	{"Registry/Nodes", nodes},
 	{"Registry/Seen", seen},
 	{"Registry/Forget", forget},

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-var electing = []check{
+var roleChecks = []check{
 	{"Roles/Save", saveRoles},
 	{"Roles/Attend", attendRoles},
 	{"Roles/Hosts", spreadRole},
@@ -61,7 +61,7 @@ func saveRoles(s *suite) {
 		s.must(tx.SaveRoles([]kernel.RoleChange{{Now: a, Was: roles[0]}}))
 	})
 	s.equal("saved", s.roles(), []kernel.Role{a, {Name: "b"}})
-	found(s, "locked again", []kernel.Role{a}, func(tx kernel.Tx) ([]kernel.Role, error) { return tx.LockRoles([]string{"a"}) })
+	checkTx(s, "locked again", []kernel.Role{a}, func(tx kernel.Tx) ([]kernel.Role, error) { return tx.LockRoles([]string{"a"}) })
 	for _, was := range []kernel.Role{
 		{Name: "a", Epoch: 6, Leader: "n1", Standby: "n2"},
 		{Name: "a", Epoch: 7, Leader: "n2", Standby: "n2"},
@@ -134,7 +134,7 @@ func spreadRole(s *suite) {
 	s.equal("a roll call of the former standby", s.attend(node("n2")).Roles, []kernel.Role{third})
 	s.equal("the former standby enlists", s.elect("r", enlistOn("n2", "h1", ttl)), third)
 	s.equal("a node of a third host enlists", s.elect("r", enlistOn("n4", "h3", ttl)), third)
-	found(s, "shared", third, func(tx kernel.Tx) (kernel.Role, error) { return tx.ShareRole("r") })
+	checkTx(s, "shared", third, func(tx kernel.Tx) (kernel.Role, error) { return tx.ShareRole("r") })
 	roll := s.attend(node("n3")).Roles
 	if len(roll) != 1 || !roll[0].StandbyUntil.After(third.StandbyUntil) {
 		s.Errorf("a roll call of the standby: %+v of %+v", roll, third)
@@ -154,8 +154,8 @@ func spreadRole(s *suite) {
 // A role that is shared stays as it is until whoever shares it is through; any number may.
 func shareRole(s *suite) {
 	first := s.elect("r", enlist("n1", ttl))
-	found(s, "shared", first, func(tx kernel.Tx) (kernel.Role, error) { return tx.ShareRole("r") })
-	found(s, "nobody's", kernel.Role{Name: "x"}, func(tx kernel.Tx) (kernel.Role, error) { return tx.ShareRole("x") })
+	checkTx(s, "shared", first, func(tx kernel.Tx) (kernel.Role, error) { return tx.ShareRole("r") })
+	checkTx(s, "nobody's", kernel.Role{Name: "x"}, func(tx kernel.Tx) (kernel.Role, error) { return tx.ShareRole("x") })
 	var writing sync.WaitGroup
 	shared := make(chan struct{})
 	var elected bool

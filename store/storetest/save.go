@@ -13,20 +13,20 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-var saving = []check{
+var saveChecks = []check{
 	{"Save/Guards", saveGuards},
-	{"Save/GuardTakesAllBack", saveGuardTakesAllBack},
-	{"Save/RefusedAndIgnored", saveRefusedAndIgnored},
+	{"Save/StaleRowRejectsAll", saveStaleRowRejectsAll},
+	{"Save/ErrorIgnoredByCaller", saveErrorIgnoredByCaller},
 	{"Save/Many", saveMany},
 	{"Save/Payloads", savePayloads},
 	{"Save/Times", saveTimes},
 	{"Save/Copies", saveCopies},
 	{"Update/Rollback", updateRollback},
 	{"Update/Panic", updatePanic},
-	{"Update/TriesAgain", updateTriesAgain},
+	{"Update/RetriesStale", updateRetriesStale},
 	{"Update/Cancelled", updateCancelled},
 	{"Update/ReadsItsOwnWrites", updateReadsItsOwnWrites},
-	{"Update/WhatWasLoadedWhole", updateLoadedWhole},
+	{"Update/AfterLoadingWholeJob", updateAfterLoadingWholeJob},
 }
 
 // A row that is not as it was loaded refuses the change (F072).
@@ -71,7 +71,7 @@ func (s *suite) refused(what string, c *kernel.Changes) {
 }
 
 // One stale row refuses all that the transaction wrote, before it and in the same call.
-func saveGuardTakesAllBack(s *suite) {
+func saveStaleRowRejectsAll(s *suite) {
 	s.submit(newJob(1, 2))
 	stale := s.steps(1)[1]
 	stale.Run = 5
@@ -90,11 +90,11 @@ func saveGuardTakesAllBack(s *suite) {
 	if !errors.Is(err, kernel.ErrStale) {
 		s.Errorf("got %v, want ErrStale", err)
 	}
-	s.untouched(1, 2)
+	s.checkUntouched(1, 2)
 }
 
 // untouched says that the store holds job n as newJob made it, and nothing else.
-func (s *suite) untouched(n, steps int) {
+func (s *suite) checkUntouched(n, steps int) {
 	s.Helper()
 	s.equal("job", s.job(n), newJob(n, steps).Job)
 	s.equal("steps", s.steps(n), newJob(n, steps).Steps)
@@ -123,7 +123,7 @@ func (s *suite) jobIn(tx kernel.Tx, n int) *kernel.Job {
 }
 
 // After Save has refused there is nothing left to commit, whatever fn makes of it.
-func saveRefusedAndIgnored(s *suite) {
+func saveErrorIgnoredByCaller(s *suite) {
 	s.submit(newJob(1, 1))
 	stale := s.steps(1)[0]
 	stale.Run = 5
@@ -137,7 +137,7 @@ func saveRefusedAndIgnored(s *suite) {
 	if !errors.Is(err, kernel.ErrStale) {
 		s.Errorf("got %v, want ErrStale", err)
 	}
-	s.untouched(1, 1)
+	s.checkUntouched(1, 1)
 }
 
 // One Save holds the events of many jobs (group commit).
@@ -210,11 +210,11 @@ func savePayloads(s *suite) {
 	wanted := refs(1, 3, 1, 0, 1, 1, 1, 2, 1, 4, 2, 0, 1, 0)
 	inOrder := []kernel.Payload{want[2], want[0], want[1]}
 	for n, most := range map[int]int{3: 4 << 20, 2: len(big) + 1, 1: 1, 0: 0} {
-		found(s, fmt.Sprintf("payloads up to %d bytes", most), inOrder[:n:n], func(tx kernel.Tx) ([]kernel.Payload, error) {
+		checkTx(s, fmt.Sprintf("payloads up to %d bytes", most), inOrder[:n:n], func(tx kernel.Tx) ([]kernel.Payload, error) {
 			return tx.Payloads(wanted, most)
 		})
 	}
-	found(s, "payloads, the second of which reaches the bound", inOrder[:2:2], func(tx kernel.Tx) ([]kernel.Payload, error) {
+	checkTx(s, "payloads, the second of which reaches the bound", inOrder[:2:2], func(tx kernel.Tx) ([]kernel.Payload, error) {
 		return tx.Payloads(wanted, len(big)+len(odd))
 	})
 	sized := func(read ...string) []kernel.SizedPayload { // of the values, those named are read
@@ -320,8 +320,8 @@ func updateRollback(s *suite) {
 	if !errors.Is(err, errOops) {
 		s.Errorf("got %v", err)
 	}
-	s.untouched(1, 1)
-	s.writeAllKept()
+	s.checkUntouched(1, 1)
+	s.checkWritesSucceed()
 }
 
 func (s *suite) writeAll(tx kernel.Tx) {
@@ -338,7 +338,7 @@ func (s *suite) writeAll(tx kernel.Tx) {
 }
 
 // writeAllKept says that the same writes are taken after all: the refused ones left nothing in the way.
-func (s *suite) writeAllKept() {
+func (s *suite) checkWritesSucceed() {
 	s.Helper()
 	s.update(s.writeAll)
 	s.equal("new job", s.job(2) != nil, true)
@@ -359,12 +359,12 @@ func updatePanic(s *suite) {
 			panic("boom")
 		})
 	}()
-	s.untouched(1, 1)
-	s.writeAllKept()
+	s.checkUntouched(1, 1)
+	s.checkWritesSucceed()
 }
 
 // A stale transaction is run again on fresh rows, but not for ever.
-func updateTriesAgain(s *suite) {
+func updateRetriesStale(s *suite) {
 	s.submit(newJob(1, 1))
 	calls := 0
 	s.must(s.store.Update(ctx, func(tx kernel.Tx) error {
@@ -402,8 +402,8 @@ func updateCancelled(s *suite) {
 	if _, _, err := s.store.Job(gone, id(1), 0); !errors.Is(err, context.Canceled) {
 		s.Errorf("a read: %v", err)
 	}
-	s.untouched(1, 1)
-	s.writeAllKept()
+	s.checkUntouched(1, 1)
+	s.checkWritesSucceed()
 }
 
 // Inside a transaction the writes so far are seen; outside it none is before the commit.
@@ -428,7 +428,7 @@ func updateReadsItsOwnWrites(s *suite) {
 
 // A step that was changed by a transaction that had loaded its whole job is to the next one as it was changed,
 // however often it was looked at before. (Found by the simulation.)
-func updateLoadedWhole(s *suite) {
+func updateAfterLoadingWholeJob(s *suite) {
 	s.submit(newJob(1, 3, permitted))
 	s.changeJob(1, permitted)
 	for i := range 3 { // under way

@@ -12,16 +12,16 @@ import (
 
 // A store may keep what is let out together together, and find it by that; and it may keep who holds a permit.
 // What these checks ask is that nobody can tell.
-var keeping = []check{
-	{"Out/AsSubmitted", outAsSubmitted},
-	{"Out/All", outAll},
-	{"Out/Heartbeats", outHeartbeats},
-	{"Out/Sooner", outSooner},
-	{"Out/Handed", outHanded},
-	{"Out/Again", outAgain},
-	{"Out/Many", outMany},
-	{"Permits/LimitComesLater", permitsLimitComesLater},
-	{"Permits/LimitGoes", permitsLimitGoes},
+var inFlightChecks = []check{
+	{"InFlight/FromSubmission", inFlightFromSubmission},
+	{"InFlight/All", inFlightAll},
+	{"InFlight/Heartbeats", inFlightHeartbeats},
+	{"InFlight/LockShortened", inFlightLockShortened},
+	{"InFlight/HolderChanges", inFlightHolderChanges},
+	{"InFlight/DispatchedAgain", inFlightDispatchedAgain},
+	{"InFlight/Many", inFlightMany},
+	{"Permits/LimitSetLater", permitsLimitSetLater},
+	{"Permits/LimitDeleted", permitsLimitDeleted},
 	{"Permits/OfKeys", permitsOfKeys},
 	{"Permits/OneTransaction", permitsOneTransaction},
 	{"Permits/Moved", permitsMoved},
@@ -32,14 +32,14 @@ var keeping = []check{
 }
 
 // checkable is a store that can look at itself.
-type checkable interface {
+type selfChecker interface {
 	Check(context.Context) ([]string, error)
 }
 
 // sound says that a store which can look at itself finds nothing.
-func (s *suite) sound() {
+func (s *suite) checkConsistent() {
 	s.Helper()
-	if c, ok := s.store.(checkable); ok {
+	if c, ok := s.store.(selfChecker); ok {
 		faults, err := c.Check(ctx)
 		s.must(err)
 		s.equal("faults", faults, nil)
@@ -60,12 +60,12 @@ func (s *suite) changeSteps(edit func(*kernel.Step), of ...kernel.StepRef) {
 
 func (s *suite) expired(now time.Duration, max int, want ...int) {
 	s.Helper()
-	found(s, "expired at "+now.String(), refs(want...), func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Expired(at(now), max) })
+	checkTx(s, "expired at "+now.String(), refs(want...), func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Expired(at(now), max) })
 }
 
 func (s *suite) held(holder, agent, request string, want ...int) {
 	s.Helper()
-	found(s, "held by "+holder, refs(want...), func(tx kernel.Tx) ([]kernel.StepRef, error) {
+	checkTx(s, "held by "+holder, refs(want...), func(tx kernel.Tx) ([]kernel.StepRef, error) {
 		return tx.HeldBy(holder, agent, request, 1000)
 	})
 }
@@ -103,7 +103,7 @@ func until(t time.Duration) func(*kernel.Step) {
 }
 
 // A job may be let out as it is submitted.
-func outAsSubmitted(s *suite) {
+func inFlightFromSubmission(s *suite) {
 	s.update(func(tx kernel.Tx) {
 		s.must(tx.PutLimit(atMost("agent:http", 9)))
 		s.must(tx.PutLimit(atMost("job:order", 9)))
@@ -142,7 +142,7 @@ func outAsSubmitted(s *suite) {
 }
 
 // A job is found as long as it is not settled, also where all that is left of it is out.
-func outAll(s *suite) {
+func inFlightAll(s *suite) {
 	hash, all := [32]byte{7}, []int{4, 3, 2, 1, 0}
 	running, waiting := perdure.Running, perdure.Waiting
 	out := func(nj kernel.NewJob, n int) kernel.NewJob {
@@ -172,15 +172,15 @@ func outAll(s *suite) {
 			s.must(err)
 			s.equal("by hash", found, id(newest))
 		})
-		s.sound()
+		s.checkConsistent()
 	}
 	there(4, all, nil)
 	s.changeSteps(until(2*time.Minute), ref(0, 0), ref(1, 1)) // found once, whatever says so
 	there(4, all, nil)
 
-	s.turn(4, func(j *kernel.Job) { j.Phase, j.Running = perdure.Waiting, 0 }, waitUntil(at(time.Hour)))
+	s.changeJobAndStep(4, func(j *kernel.Job) { j.Phase, j.Running = perdure.Waiting, 0 }, waitUntil(at(time.Hour)))
 	there(4, all[1:], []int{4})
-	s.turn(4, func(j *kernel.Job) { j.Phase, j.Running = perdure.Running, 1 }, run("h2", "", at(time.Hour)))
+	s.changeJobAndStep(4, func(j *kernel.Job) { j.Phase, j.Running = perdure.Running, 1 }, run("h2", "", at(time.Hour)))
 	there(4, all, nil)
 	s.changeJob(3, func(j *kernel.Job) { j.Overdue = true })
 	there(4, all, nil)
@@ -192,13 +192,13 @@ func outAll(s *suite) {
 		s.must(err)
 	})
 	for n := range 3 {
-		s.turn(4-n, func(j *kernel.Job) { settleJob(j); j.Running, j.Permit = 0, false }, settle)
+		s.changeJobAndStep(4-n, func(j *kernel.Job) { settleJob(j); j.Running, j.Permit = 0, false }, settle)
 		there(3-n, all[n+1:], nil)
 	}
 }
 
 // turn changes a job and its first step.
-func (s *suite) turn(n int, job func(*kernel.Job), step func(*kernel.Step)) {
+func (s *suite) changeJobAndStep(n int, job func(*kernel.Job), step func(*kernel.Step)) {
 	s.Helper()
 	s.update(func(tx kernel.Tx) {
 		st := s.one(ref(n, 0), tx)
@@ -210,7 +210,7 @@ func (s *suite) turn(n int, job func(*kernel.Job), step func(*kernel.Step)) {
 }
 
 // Runs that were let out together live on one by one.
-func outHeartbeats(s *suite) {
+func inFlightHeartbeats(s *suite) {
 	s.submit(newJob(1, 4), newJob(2, 1))
 	s.changeSteps(run("@h", "r", at(time.Second)), ref(1, 0), ref(1, 1), ref(1, 2))
 	s.changeSteps(run("@h", "r", at(9*time.Second)), ref(2, 0))
@@ -233,14 +233,14 @@ func outHeartbeats(s *suite) {
 	s.changeSteps(settle, ref(1, 1), ref(2, 0))
 	s.held("@h", "", "", 1, 2)
 	s.next(at(20 * time.Second))
-	found(s, "holders", []string{"@h"}, kernel.Tx.EmbeddedHolders)
+	checkTx(s, "holders", []string{"@h"}, kernel.Tx.EmbeddedHolders)
 	s.changeSteps(settle, ref(1, 2))
-	found(s, "no holders", nil, kernel.Tx.EmbeddedHolders)
+	checkTx(s, "no holders", nil, kernel.Tx.EmbeddedHolders)
 	s.next(time.Time{})
 }
 
 // A lock that ends sooner than it did is seen in time.
-func outSooner(s *suite) {
+func inFlightLockShortened(s *suite) {
 	s.submit(newJob(1, 3))
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0), ref(1, 1))
 	s.changeSteps(until(time.Second), ref(1, 1))
@@ -253,7 +253,7 @@ func outSooner(s *suite) {
 }
 
 // Who holds a run, for which agent and under which request, may change while it is out.
-func outHanded(s *suite) {
+func inFlightHolderChanges(s *suite) {
 	s.submit(newJob(1, 3))
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0), ref(1, 1), ref(1, 2))
 	s.changeSteps(func(st *kernel.Step) { st.LockedBy = "@k" }, ref(1, 0))
@@ -265,14 +265,14 @@ func outHanded(s *suite) {
 	s.held("h", "http", "", 1, 1)
 	s.held("h", "ftp", "", 1, 2)
 	s.held("@k", "http", "r", 1, 0)
-	found(s, "holders", []string{"@k"}, kernel.Tx.EmbeddedHolders)
+	checkTx(s, "holders", []string{"@k"}, kernel.Tx.EmbeddedHolders)
 	s.expired(time.Minute, 9, 1, 0, 1, 1, 1, 2)
 	s.use("agent:http", 9, 2, kernel.LimitHolder{Job: id(1), Step: "s0", Run: 1, Amount: 1}, kernel.LimitHolder{Job: id(1), Step: "s1", Run: 1, Amount: 1})
 	s.use("agent:ftp", 9, 1, kernel.LimitHolder{Job: id(1), Step: "s2", Run: 1, Amount: 1})
 }
 
 // What was let out, came back and is let out again is out once.
-func outAgain(s *suite) {
+func inFlightDispatchedAgain(s *suite) {
 	s.submit(newJob(1, 2))
 	s.changeSteps(run("h", "r1", at(time.Minute)), ref(1, 0), ref(1, 1))
 	s.changeSteps(func(st *kernel.Step) { st.Phase = perdure.Ready }, ref(1, 0))
@@ -295,7 +295,7 @@ func outAgain(s *suite) {
 }
 
 // More are let out at once than a store may want to keep together.
-func outMany(s *suite) {
+func inFlightMany(s *suite) {
 	const n = 2300
 	s.submit(newJob(1, n))
 	var all []kernel.StepRef
@@ -304,8 +304,8 @@ func outMany(s *suite) {
 	}
 	s.changeSteps(run("h", "r", at(time.Minute)), all...)
 	for max, want := range map[int]int{1: 1, 1500: 1500, 5000: n} {
-		found(s, "expired", all[:want], func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Expired(at(time.Hour), max) })
-		found(s, "held", all[:want], func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.HeldBy("h", "", "r", max) })
+		checkTx(s, "expired", all[:want], func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Expired(at(time.Hour), max) })
+		checkTx(s, "held", all[:want], func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.HeldBy("h", "", "r", max) })
 	}
 	s.changeSteps(settle, all[:n-1]...)
 	s.expired(time.Hour, 9, 1, n-1)
@@ -337,7 +337,7 @@ func (s *suite) used(name string, want int) {
 }
 
 // A limit that is defined finds who holds a permit already.
-func permitsLimitComesLater(s *suite) {
+func permitsLimitSetLater(s *suite) {
 	s.submit(newJob(1, 2, permitted), newJob(2, 1, permitted, typed("other")), newJob(3, 1))
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0), ref(1, 1), ref(2, 0))
 	s.changeSteps(func(st *kernel.Step) { st.Phase = perdure.Parked }, ref(1, 1))
@@ -359,7 +359,7 @@ func permitsLimitComesLater(s *suite) {
 }
 
 // A limit that is taken away and comes back counts what holds a permit then.
-func permitsLimitGoes(s *suite) {
+func permitsLimitDeleted(s *suite) {
 	s.limit("agent:http", 5)
 	s.submit(newJob(1, 4))
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0), ref(1, 1))
@@ -480,7 +480,7 @@ func saveFirstRowGuards(s *suite) {
 		Jobs:  []kernel.JobChange{editJob(job, settleJob)},
 		Steps: []kernel.StepChange{editStep(&wrongStep, settle)},
 	})
-	s.untouched(1, 1)
+	s.checkUntouched(1, 1)
 }
 
 // A transaction finds the steps of a job that it has saved itself, whichever they are.
@@ -540,7 +540,7 @@ func used(l kernel.Limit, n int) kernel.Limit {
 // Permits of users' own limits are kept whether the limit is there or not, and counted with their amounts, as a whole and by
 // key (I12).
 func permitsOfKeys(s *suite) {
-	s.submit(needing(account("a"), newJob(1, 2)), needing(`[{"name":"ads","key":"a","amount":3},{"name":"mail"}]`, newJob(2, 1)), needing(account("b"), newJob(3, 1)))
+	s.submit(withNeeds(adsNeed("a"), newJob(1, 2)), withNeeds(`[{"name":"ads","key":"a","amount":3},{"name":"mail"}]`, newJob(2, 1)), withNeeds(adsNeed("b"), newJob(3, 1)))
 	s.changeSteps(run("h", "", at(time.Minute)), refs(1, 0, 2, 0, 3, 0)...)
 	count := func(a, b, mail int) {
 		s.Helper()
@@ -554,7 +554,7 @@ func permitsOfKeys(s *suite) {
 	count(4, 1, 1)
 	for _, l := range []kernel.Limit{{Name: "ads", Max: 9, PerKey: 2, Used: 5}, {Name: "ads", Max: kernel.Unbounded, PerKey: 2}} { // a limit that goes takes none with it
 		s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(kernel.Limit{Name: "ads", Max: l.Max, PerKey: 2})) })
-		found(s, "locked", []kernel.Limit{l}, func(tx kernel.Tx) ([]kernel.Limit, error) { return tx.LockLimits([]string{"ads", "mail"}) })
+		checkTx(s, "locked", []kernel.Limit{l}, func(tx kernel.Tx) ([]kernel.Limit, error) { return tx.LockLimits([]string{"ads", "mail"}) })
 		s.update(func(tx kernel.Tx) {
 			_, err := tx.DeleteLimit("ads")
 			s.must(err)
@@ -575,7 +575,7 @@ func permitsOfKeys(s *suite) {
 	use(kernel.LimitKey{Name: "mail"}, 9, 1, kernel.LimitHolder{Job: id(2), Step: "s0", Run: 1, Amount: 1})
 	s.changeSteps(settle, ref(2, 0))
 	count(1, 1, 0)
-	s.changeStep(ref(1, 0), func(st *kernel.Step) { st.Needs = account("b") }) // as no rule does
+	s.changeStep(ref(1, 0), func(st *kernel.Step) { st.Needs = adsNeed("b") }) // as no rule does
 	count(0, 2, 0)
-	s.sound()
+	s.checkConsistent()
 }

@@ -14,15 +14,15 @@ import (
 )
 
 // What is kept together is changed by several at once, and taken back.
-var sharing = []check{
-	{"Out/Rollback", outRollback},
-	{"Out/EndTogether", outEndTogether},
-	{"Permits/LimitComesAndGoes", permitsLimitComesAndGoes},
+var sharedChecks = []check{
+	{"InFlight/Rollback", inFlightRollback},
+	{"InFlight/EndTogether", inFlightEndTogether},
+	{"Permits/LimitSetAndDeleted", permitsLimitSetAndDeleted},
 	{"Race/Lanes", raceLanes},
 }
 
 // What was taken back is found as before.
-func outRollback(s *suite) {
+func inFlightRollback(s *suite) {
 	s.submit(newJob(1, 2))
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0))
 	for range 2 {
@@ -43,14 +43,14 @@ func outRollback(s *suite) {
 }
 
 // While limits come and go, what is counted of one that is there is what holds it (I12).
-func permitsLimitComesAndGoes(s *suite) {
+func permitsLimitSetAndDeleted(s *suite) {
 	const jobs, rounds = 6, 12
 	var c kernel.Changes
 	for i := range jobs {
 		c.NewJobs = append(c.NewJobs, newJob(i, 1))
 	}
 	s.save(&c)
-	s.together(jobs+2, func(i int) error {
+	s.concurrently(jobs+2, func(i int) error {
 		for n := range rounds {
 			err := s.store.Update(ctx, func(tx kernel.Tx) error {
 				if i >= jobs {
@@ -112,7 +112,7 @@ func raceLanes(s *suite) {
 	})
 	var made, settled atomic.Int64
 	deadline := time.Now().Add(time.Minute)
-	s.together(3*workers, func(i int) error {
+	s.concurrently(3*workers, func(i int) error {
 		for settled.Load() < jobs {
 			if time.Now().After(deadline) {
 				return fmt.Errorf("%d of %d jobs have settled after a minute", settled.Load(), jobs)
@@ -125,14 +125,14 @@ func raceLanes(s *suite) {
 					return nil
 				}
 				err = s.store.Update(ctx, func(tx kernel.Tx) error {
-					return tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{needing(account(fmt.Sprint(n%keys)), newJob(n, 1, priority(n%3)))}})
+					return tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{withNeeds(adsNeed(fmt.Sprint(n%keys)), newJob(n, 1, priority(n%3)))}})
 				})
 			case 1:
-				err = s.store.Update(ctx, func(tx kernel.Tx) error { return letOutOfLanes(tx, most) })
+				err = s.store.Update(ctx, func(tx kernel.Tx) error { return dispatchFromLanes(tx, most) })
 			case 2:
 				var ended int
 				err = s.store.Update(ctx, func(tx kernel.Tx) (err error) {
-					ended, err = endOfLanes(tx)
+					ended, err = endRunsOfLanes(tx)
 					return err
 				})
 				if err == nil {
@@ -145,13 +145,13 @@ func raceLanes(s *suite) {
 		}
 		return nil
 	})
-	s.sound()
+	s.checkConsistent()
 	s.use("ads", 0, 0)
 	s.ready("all are settled", "http", 9, nil, nil)
 }
 
 // letOutOfLanes lets out what it finds, as far as the keys have room, and closes lanes of the others.
-func letOutOfLanes(tx kernel.Tx, most int) error {
+func dispatchFromLanes(tx kernel.Tx, most int) error {
 	found, err := tx.Ready("http", 6, nil)
 	if err != nil || len(found) == 0 {
 		return err
@@ -196,7 +196,7 @@ func letOutOfLanes(tx kernel.Tx, most int) error {
 }
 
 // endOfLanes ends what is out, and opens the lanes that wait for it.
-func endOfLanes(tx kernel.Tx) (ended int, err error) {
+func endRunsOfLanes(tx kernel.Tx) (ended int, err error) {
 	out, err := tx.HeldBy("h", "", "", 4)
 	if err != nil || len(out) == 0 {
 		return 0, err
@@ -236,11 +236,11 @@ func endOfLanes(tx kernel.Tx) (ended int, err error) {
 }
 
 // Two transactions may end the last two runs that were let out together.
-func outEndTogether(s *suite) {
+func inFlightEndTogether(s *suite) {
 	for n := range 10 {
 		s.submit(newJob(2*n, 1), newJob(2*n+1, 1))
 		s.changeSteps(run("h", "r", at(time.Minute)), ref(2*n, 0), ref(2*n+1, 0))
-		s.together(2, func(i int) error {
+		s.concurrently(2, func(i int) error {
 			return s.store.Update(ctx, func(tx kernel.Tx) error {
 				if _, err := tx.LockJobs(ids(2*n + i)); err != nil {
 					return err

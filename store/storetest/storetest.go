@@ -23,7 +23,7 @@ import (
 
 // Run is the contract. open gives a store with nothing in it; the suite closes it.
 func Run(t *testing.T, open func(t *testing.T) kernel.Store) {
-	for _, c := range slices.Concat(submitting, gathering, saving, locking, finding, alerting, reading, registering, electing, fencing, keeping, sharing, racing) {
+	for _, c := range slices.Concat(submitChecks, togetherChecks, saveChecks, lockChecks, findChecks, alertChecks, readChecks, registryChecks, roleChecks, fenceChecks, inFlightChecks, sharedChecks, raceChecks) {
 		t.Run(c.name, func(t *testing.T) {
 			store := open(t)
 			t.Cleanup(func() {
@@ -33,7 +33,7 @@ func Run(t *testing.T, open func(t *testing.T) kernel.Store) {
 			})
 			s := &suite{T: t, store: store}
 			c.run(s)
-			s.sound()
+			s.checkConsistent()
 		})
 	}
 }
@@ -223,7 +223,7 @@ func (s *suite) must(err error) {
 }
 
 // asWhole compares bytes at once: one by one, a megabyte takes minutes.
-var asWhole = cmp.FilterValues(func(a, b []byte) bool { return len(a)+len(b) > 0 }, cmp.Comparer(bytes.Equal))
+var bytesEqual = cmp.FilterValues(func(a, b []byte) bool { return len(a)+len(b) > 0 }, cmp.Comparer(bytes.Equal))
 
 // equal compares. A want of nil is no rows.
 func (s *suite) equal(what string, got, want any) {
@@ -231,13 +231,13 @@ func (s *suite) equal(what string, got, want any) {
 	if want == nil && reflect.ValueOf(got).Len() == 0 {
 		return
 	}
-	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), asWhole); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), bytesEqual); diff != "" {
 		s.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }
 
 // found compares what a Finder's or Locker's method gives, inside a transaction.
-func found[T any](s *suite, what string, want T, find func(kernel.Tx) (T, error)) {
+func checkTx[T any](s *suite, what string, want T, find func(kernel.Tx) (T, error)) {
 	s.Helper()
 	s.update(func(tx kernel.Tx) {
 		got, err := find(tx)

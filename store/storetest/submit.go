@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-var submitting = []check{
+var submitChecks = []check{
 	{"Submit/Whole", submitWhole},
 	{"Submit/Shape", submitShape},
 	{"Submit/Input", submitInput},
@@ -33,7 +33,7 @@ func submitShape(s *suite) {
 	three.Job.Shape = one.Job.Shape
 	four := newJob(4, 1)
 	s.submit(three, four)
-	found(s, "shapes", map[kernel.ShapeID][]byte{one.Job.Shape: one.Shape, four.Job.Shape: four.Shape},
+	checkTx(s, "shapes", map[kernel.ShapeID][]byte{one.Job.Shape: one.Shape, four.Job.Shape: four.Shape},
 		func(tx kernel.Tx) (map[kernel.ShapeID][]byte, error) {
 			return tx.Shapes([]kernel.ShapeID{four.Job.Shape, one.Job.Shape, {0xff}, one.Job.Shape})
 		})
