@@ -33,7 +33,7 @@ func (s *suite) raise(alerts ...kernel.Alert) {
 	s.save(&kernel.Changes{Alerts: alerts})
 }
 
-// open says which alerts are open, as "job/step kind", newest first.
+// checkOpenAlerts compares the open alerts, as "job/step kind", newest first.
 func (s *suite) checkOpenAlerts(what string, want ...string) {
 	s.Helper()
 	var got []string
@@ -70,7 +70,7 @@ func alertRaise(s *suite) {
 	})
 }
 
-// Alerts of a step are closed by kind, and no others are.
+// Only alerts of the given kinds of the given step are closed.
 func alertCloseOfStep(s *suite) {
 	s.submit(newJob(1, 2), newJob(2, 1))
 	s.raise(alert(1, "s0", perdure.AlertParked), alert(1, "s0", perdure.AlertWaiting), alert(1, "s1", perdure.AlertParked),
@@ -95,7 +95,7 @@ func alertCloseOfStep(s *suite) {
 	}
 }
 
-// Of a job and all its steps, the kinds named.
+// Without a step, the given kinds are closed for the job and all its steps.
 func alertCloseOfJob(s *suite) {
 	s.submit(newJob(1, 2), newJob(2, 1))
 	s.raise(alert(1, "s0", perdure.AlertParked), alert(1, "s0", perdure.AlertWaiting), alert(1, "", perdure.AlertUndo),
@@ -124,7 +124,7 @@ func alertCloseByHand(s *suite) {
 	a := s.alerts(kernel.AlertFilter{})[1]
 	s.update(func(tx kernel.Tx) {
 		s.must(tx.CloseAlert(a.ID, "anna", at(time.Minute)))
-		s.must(tx.CloseAlert(a.ID, "bert", at(time.Hour))) // the first has closed it (F138)
+		s.must(tx.CloseAlert(a.ID, "bert", at(time.Hour))) // it is closed already, so this changes nothing (F138)
 		s.must(tx.CloseAlert(a.ID+100, "bert", at(time.Hour)))
 	})
 	s.checkOpenAlerts("the other", "1/ undo")
@@ -132,7 +132,7 @@ func alertCloseByHand(s *suite) {
 	s.equal("closed", s.alerts(kernel.AlertFilter{Closed: true})[1], a)
 }
 
-// A job's history is returned in the order in which it was written, page by page, and ids grow in this order.
+// The history of a job is returned in the order in which it was written, page by page. Ids grow in this order.
 func history(s *suite) {
 	s.submit(newJob(1, 1), newJob(2, 1))
 	entries := []kernel.Entry{

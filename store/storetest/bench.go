@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Benchmark measures jobs of one step through a store, so many in a transaction; ns/op is for one job. A
-// store that keeps a log tells its length by logged, and has the bytes of one job told, too.
+// Benchmark measures jobs of one step, with several in one transaction. ns/op is the time for one job. If logged is
+// given, it returns the length of the store's log, and the bytes per job are reported too.
 func Benchmark(b *testing.B, open func(b *testing.B) kernel.Store, logged ...func(b *testing.B) int64) {
 	for _, size := range []int{1, 100, 1000} {
 		for _, way := range lifecycles {
@@ -29,8 +29,8 @@ func Benchmark(b *testing.B, open func(b *testing.B) kernel.Store, logged ...fun
 	})
 }
 
-// ways are those that a job goes: only in; let out when it is submitted, and reported; put into the queue,
-// let out from there, and reported.
+// lifecycles are what the measured jobs go through: only submitted; dispatched with the submission, and reported; or
+// submitted, claimed from the queue, and reported.
 var lifecycles = []struct {
 	name  string
 	round func(*driver)
@@ -44,7 +44,7 @@ func bench(b *testing.B, open func(b *testing.B) kernel.Store, logged []func(b *
 	store := open(b)
 	defer store.Close()
 	m := &driver{b: b, store: store, steps: 1, size: size}
-	for range 3 { // plans are made, pages there
+	for range 3 { // so that statements are prepared, and pages allocated
 		round(m)
 	}
 	var log int64
@@ -65,12 +65,12 @@ func bench(b *testing.B, open func(b *testing.B) kernel.Store, logged []func(b *
 	}
 }
 
-// mill pushes jobs through a store, size at a time: submit, claim, report done.
+// driver moves jobs through a store, size of them at a time: submit, claim, report done.
 type driver struct {
 	b                *testing.B
 	store            kernel.Store
 	steps, size      int
-	dispatchOnSubmit bool // let out with the submission
+	dispatchOnSubmit bool // dispatch in the transaction of the submission
 	submitted        int
 	batch            []perdure.JobID
 }
@@ -91,7 +91,7 @@ func (m *driver) submit() {
 		binary.BigEndian.PutUint32(nj.Job.Hash[4:], uint32(m.submitted))
 		nj.Job.Input = []byte(`{"amount":4200,"sku":"tea-12"}`)
 		nj.Shape = []byte(`{"type":"order","steps":{"s0":{"agent":"http","with":{"url":"http://127.0.0.1:9001"}}}}`)
-		nj.Job.Shape = kernel.ShapeID{1} // one definition
+		nj.Job.Shape = kernel.ShapeID{1} // one definition for all
 		nj.Job.Unsettled, nj.Job.Active = m.steps, m.steps
 		for i := range m.steps {
 			nj.Steps = append(nj.Steps, &kernel.Step{
@@ -108,7 +108,7 @@ func (m *driver) submit() {
 	m.update(func(tx kernel.Tx) error { return tx.Save(&c) })
 }
 
-// claim lets the batch's steps out, in one transaction.
+// claim dispatches the steps of the batch in one transaction.
 func (m *driver) claim() {
 	m.update(func(tx kernel.Tx) error {
 		refs, err := tx.Ready("http", m.size, nil)
@@ -129,7 +129,7 @@ func dispatch(j *kernel.Job, st *kernel.Step, now time.Time) {
 	j.Current, j.Phase, j.Active, j.Running, j.Permit, j.UpdatedAt = perdure.Unsure, perdure.Running, 0, 1, true, now
 }
 
-// report ends the batch's runs, in one transaction.
+// report ends the runs of the batch in one transaction.
 func (m *driver) report() {
 	m.update(func(tx kernel.Tx) error {
 		var refs []kernel.StepRef
@@ -163,7 +163,7 @@ func (m *driver) move(tx kernel.Tx, ids []perdure.JobID, refs []kernel.StepRef, 
 		return fmt.Errorf("%d jobs and %d steps of %d", len(jobs), len(steps), m.size)
 	}
 	var c kernel.Changes
-	for i := range jobs { // both in the order of ids
+	for i := range jobs { // both are in the order of ids
 		job, step := *jobs[i], *steps[i]
 		edit(&job, &step, now)
 		c.Jobs = append(c.Jobs, kernel.JobChange{Now: &job, Was: jobs[i]})

@@ -9,9 +9,9 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Reopen is the contract of a store that keeps its rows: what was there when it was closed is there
-// when it is opened again, and time goes on (F081). Each call of open opens the same store, with a wall
-// clock of the suite's own.
+// Reopen is the contract of a store that keeps its rows: everything that was there when it was closed is there when it
+// is opened again, and its clock does not go back (F081). Each call of open opens the same store, with a wall clock that
+// the suite sets.
 func Reopen(t *testing.T, open func(t *testing.T, wall func() time.Time) kernel.Store) {
 	wall := &wallClock{now: epoch}
 	again := func(old *suite) *suite {
@@ -58,7 +58,7 @@ func Reopen(t *testing.T, open func(t *testing.T, wall func() time.Time) kernel.
 	s.must(s.store.Close())
 }
 
-// Clock is the contract of a store's clock while the store is open, for those that take a wall clock.
+// Clock is the contract of a store's clock while the store is open, for stores that take a wall clock.
 func Clock(t *testing.T, open func(t *testing.T, wall func() time.Time) kernel.Store) {
 	wall := &wallClock{now: epoch}
 	s := &suite{T: t, store: open(t, wall.read)}
@@ -89,7 +89,7 @@ func (w *wallClock) set(t time.Time) {
 	w.now = t
 }
 
-// tick is the time of a transaction that writes something; the reader's is the same.
+// tick returns the time of a transaction that writes, after checking that a reader gets no earlier one.
 func (s *suite) tick() (now time.Time) {
 	s.Helper()
 	s.update(func(tx kernel.Tx) {

@@ -18,15 +18,15 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Poster is a store with a business in its database: Post submits a job of this id as the store's SubmitTx does, in a
-// transaction that is committed.
+// Poster is a store whose database a caller shares. Post submits a job with this id as the store's SubmitTx does, in a
+// transaction that commits.
 type Poster interface {
 	kernel.Store
 	Post(context.Context, perdure.JobID, *kernel.Plan) (perdure.Submitted, error)
 }
 
-// Differential does the same random things to each store: all have to give the answers of the first.
-// Each kind of thing must have come to something at least once, or the test has not tested it.
+// Differential does the same random operations on each store. All must give the answers of the first. The test fails if
+// an operation never had an effect, because it was not tested then.
 func Differential(t *testing.T, seed uint64, steps int, stores ...Poster) {
 	t.Helper()
 	d := &differential{T: t, rnd: rand.New(rand.NewPCG(seed, 0)), stores: stores, effective: map[string]int{}}
@@ -52,12 +52,12 @@ type differential struct {
 	*testing.T
 	rnd       *rand.Rand
 	stores    []Poster
-	jobs      int             // made so far
-	posted    []perdure.JobID // submitted by posts
+	jobs      int             // number of jobs submitted so far
+	posted    []perdure.JobID // ids submitted by Post
 	effective map[string]int
 }
 
-// act does one thing to one store. It draws no chance: all stores are to do the same.
+// act does one operation on one store. It draws no random numbers, so that all stores do the same.
 type act func(kernel.Store) (answer any, err error)
 
 func (d *differential) do(n int, name string, act act) {
@@ -87,7 +87,7 @@ func (d *differential) do(n int, name string, act act) {
 	}
 }
 
-// something says that an operation came to something: rows found, a change made or rightly refused.
+// hadEffect reports whether an operation had an effect: rows found, a change made, or an error that was expected.
 func hadEffect(answer any, err error) bool {
 	if err != nil || answer == nil {
 		return true
@@ -100,7 +100,7 @@ func hadEffect(answer any, err error) bool {
 	}
 }
 
-// plain leaves out what stores may differ in: ids of alerts, and when by its clock one was closed.
+// normalize removes what may differ between stores: ids of alerts, and the times at which they were closed.
 func normalize(answer any) any {
 	if alerts, ok := answer.([]kernel.Alert); ok {
 		for i := range alerts {
@@ -113,7 +113,7 @@ func normalize(answer any) any {
 	return answer
 }
 
-// in makes an act of what is done in one transaction.
+// inTx returns an act that runs fn in a transaction.
 func inTx[T any](fn func(kernel.Tx) (T, error)) act {
 	return func(store kernel.Store) (any, error) {
 		var answer T
@@ -159,7 +159,7 @@ func (d *differential) needs() kernel.Needs {
 }
 func (d *differential) max() int { return []int{0, 1, 3, 1000}[d.rnd.IntN(4)] }
 
-// maybe is t or no time.
+// maybeTime returns t or the zero time.
 func (d *differential) maybeTime(t time.Time) time.Time {
 	if d.chance(40) {
 		return time.Time{}
@@ -167,7 +167,7 @@ func (d *differential) maybeTime(t time.Time) time.Time {
 	return t
 }
 
-// some is one of the jobs made so far, or rarely one that is not there.
+// someJob returns a job that was submitted, or rarely one that does not exist.
 func (d *differential) someJob() int {
 	if d.jobs == 0 || d.chance(3) {
 		return 9999
@@ -191,7 +191,7 @@ func (d *differential) someIDs() []perdure.JobID {
 	return all
 }
 
-// newJob is a submission with anything in it that a store might trip over.
+// newJob returns a submission with unusual values in all fields.
 func (d *differential) newJob() kernel.NewJob {
 	n := d.jobs
 	d.jobs++
@@ -220,8 +220,8 @@ func (d *differential) newJob() kernel.NewJob {
 	return nj
 }
 
-// waiting gives a job steps as they are submitted, of which most wait for as many others in each job of the shape: a
-// store may know them by that.
+// waitingSteps sets the steps of a job to the state in which they are submitted. Most wait for the same number of
+// neighbours in each job of the shape, so that a store may treat them as implicit rows.
 func (d *differential) waitingSteps(nj kernel.NewJob) kernel.NewJob {
 	nj.Job.Shape, nj.Shape = waits, []byte("waits")
 	keepUnsettled(nj.Job)
@@ -240,26 +240,26 @@ func (d *differential) waitingSteps(nj kernel.NewJob) kernel.NewJob {
 
 var waits = kernel.ShapeID{7}
 
-// neverSettled: a job that waits for its steps is not.
+// keepUnsettled makes a job unsettled, because it has waiting steps.
 func keepUnsettled(j *kernel.Job) {
 	if j.Shape == waits && j.Phase == perdure.Settled {
 		j.Phase = perdure.Waiting
 	}
 }
 
-// turnJob gives a job any state at all.
+// scrambleJob sets a job to any state.
 func (d *differential) scrambleJob(j *kernel.Job) {
 	j.Current, j.Desired, j.Phase = perdure.State(d.rnd.IntN(3)), perdure.State(d.rnd.IntN(2)), perdure.Phase(d.rnd.IntN(5))
 	j.Alerted = d.chance(30)
 	j.Then, j.Restarts, j.Permit, j.Overdue = d.chance(20), d.rnd.IntN(3), d.chance(40), d.chance(30)
-	j.Permit = j.Permit && j.Phase != perdure.Settled // until rest: a store may look for holders among the unsettled
-	// None is running: a store may look for a job of which one is among what is out.
+	j.Permit = j.Permit && j.Phase != perdure.Settled // settled jobs hold no permit: stores may search only unsettled jobs for holders
+	// Running stays 0: a store may search the runs in flight for a job that has some.
 	j.Unsettled, j.Active = d.rnd.IntN(5), d.rnd.IntN(5)
 	j.CompleteBy, j.ParkedAt, j.UpdatedAt, j.SettledAt = d.maybeTime(d.time()), d.maybeTime(d.time()), d.time(), d.maybeTime(d.time())
 	j.GivenUpBy, j.GivenUpReason = d.pick("", "anna"), d.pick("", "so")
 }
 
-// turnStep gives a step any state at all, as the rules never would.
+// scrambleStep sets a step to any state, also those that the rules never produce.
 func (d *differential) scrambleStep(s *kernel.Step) {
 	s.Current, s.Desired, s.Phase = perdure.State(d.rnd.IntN(3)), perdure.State(d.rnd.IntN(2)), perdure.Phase(d.rnd.IntN(5))
 	s.Skipped, s.Run, s.Direction, s.Was, s.Turn = d.chance(10), s.Run+int64(d.rnd.IntN(2)), perdure.Direction(d.rnd.IntN(2)), perdure.State(d.rnd.IntN(3)), d.rnd.IntN(4)
@@ -270,12 +270,12 @@ func (d *differential) scrambleStep(s *kernel.Step) {
 	s.HasOutput, s.OwnInput, s.Edited, s.GivenUp, s.Blockers = d.chance(50), d.chance(50), kernel.Edited(d.rnd.IntN(3)), d.chance(5), d.rnd.IntN(3)
 	s.ReadyAt, s.StartedAt, s.EndedAt, s.UpdatedAt = d.maybeTime(d.time()), d.maybeTime(d.time()), d.maybeTime(d.time()), d.time()
 	s.Needs = d.needs()
-	if s.Ageing = 0; s.Agent == agentWithSettings { // others have no settings
+	if s.Ageing = 0; s.Agent == agentWithSettings { // other agents have no settings
 		s.Ageing = []time.Duration{0, time.Second, time.Minute}[d.rnd.IntN(3)]
 	}
 }
 
-// agedAgent is the one that has settings.
+// agentWithSettings is the only agent that has settings.
 const agentWithSettings = "shell"
 
 func putAgent(name string, ageing time.Duration) act {
@@ -284,7 +284,7 @@ func putAgent(name string, ageing time.Duration) act {
 	})
 }
 
-// A random edit is drawn once, into a row of its own, and put into each store's row from there.
+// A random edit is drawn once, into a row of its own, and then copied into the row of each store.
 
 func jobEdit(from *kernel.Job) func(*kernel.Job) {
 	return func(to *kernel.Job) {
@@ -305,7 +305,7 @@ func stepEdit(from *kernel.Step) func(*kernel.Step) {
 	}
 }
 
-// alertAt is the id of a store's n-th alert from the newest.
+// alertAt returns the id of a store's n-th alert, counted from the newest.
 func alertAt(store kernel.Store, n int) (int64, error) {
 	alerts, err := store.Alerts(ctx, kernel.AlertFilter{Closed: true, Limit: n + 1})
 	if len(alerts) == 0 {
@@ -314,7 +314,7 @@ func alertAt(store kernel.Store, n int) (int64, error) {
 	return alerts[min(n, len(alerts)-1)].ID, err
 }
 
-// kinds is a random choice of the kinds of alert.
+// alertKinds returns a random choice of the kinds of alerts.
 func (d *differential) alertKinds() []perdure.AlertKind {
 	all := []perdure.AlertKind{perdure.AlertParked, perdure.AlertApproval, perdure.AlertWaiting, perdure.AlertUndo, perdure.AlertNamed}
 	return slices.DeleteFunc(all, func(perdure.AlertKind) bool { return d.chance(50) })

@@ -10,7 +10,7 @@ import (
 
 var fenceChecks = []check{{"Fence", fence}, {"Cell", cell}}
 
-// The fence only rises, with an alert that is no job's.
+// The fence only rises, and raises an alert that belongs to no job.
 func fence(s *suite) {
 	read := func() (f int64) {
 		s.Helper()
@@ -68,7 +68,7 @@ func fence(s *suite) {
 	}
 }
 
-// A store gets the number of its cell once. Another number, and one that no cell can have, is refused, and nothing of
+// A store gets the number of its cell once. Another number, or one that no cell can have, is refused, and nothing of
 // that transaction is stored.
 func cell(s *suite) {
 	is := func(want int) {

@@ -30,20 +30,20 @@ var findChecks = []check{
 
 func findJobsByKey(s *suite) {
 	s.submit(newJob(1, 1, keyed("a")), newJob(2, 1, keyed("A")), newJob(3, 1), newJob(4, 1, keyed("b"), typed("other")))
-	s.changeJob(4, settleJob) // keys are unique over all types and all retained jobs
+	s.changeJob(4, settleJob) // keys are unique among all types and all stored jobs
 	checkTx(s, "by key", map[string]kernel.Keyed{"a": keyedJob(1), "A": keyedJob(2), "b": keyedJob(4)},
 		func(tx kernel.Tx) (map[string]kernel.Keyed, error) {
 			return tx.JobsByKey([]string{"b", "a", "A", "c", "", "a"})
 		})
 }
 
-// keyedJob is what JobsByKey tells of job n.
+// keyedJob returns the result of JobsByKey for job n.
 func keyedJob(n int) kernel.Keyed {
 	j := newJob(n, 1).Job
 	return kernel.Keyed{ID: j.ID, Hash: j.Hash}
 }
 
-// The newest unsettled job without a key.
+// The newest unsettled job without a key is found.
 func findJobByHash(s *suite) {
 	hash := func(j *kernel.Job) { j.Hash = [32]byte{7} }
 	s.submit(newJob(1, 1, hash), newJob(2, 1, hash), newJob(3, 1, hash, keyed("k")), newJob(4, 1, hash), newJob(5, 1), newJob(6, 1, hash, typed("other")))
@@ -59,7 +59,7 @@ func findJobByHash(s *suite) {
 		s.equal("unknown", ok, false)
 	})
 	s.changeJob(2, settleJob)
-	s.changeJob(1, func(j *kernel.Job) { j.Phase = perdure.Parked }) // unsettled too
+	s.changeJob(1, func(j *kernel.Job) { j.Phase = perdure.Parked }) // parked is unsettled too
 	s.update(func(tx kernel.Tx) {
 		newest, ok, err := tx.JobByHash("order", [32]byte{7})
 		s.must(err)
@@ -74,7 +74,7 @@ func (s *suite) ready(what, agent string, max int, full []string, want []kernel.
 	checkTx(s, what, want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Ready(agent, max, full) })
 }
 
-// What an agent may claim: ready and its own, the oldest job first, then by place.
+// Ready returns the ready steps of the agent: the oldest job first, then by index.
 func findReady(s *suite) {
 	s.submit(newJob(2, 3, typed("a")), newJob(1, 3, typed("b")), newJob(3, 3, typed("a")))
 	s.changeStep(ref(1, 1), func(st *kernel.Step) { st.Agent = "shell" })
@@ -98,8 +98,8 @@ func findReadyByPriority(s *suite) {
 	s.ready("bounded", "http", 3, nil, refs(2, 0, 5, 0, 3, 0))
 }
 
-// Of a type whose limit is full only the jobs go on that hold a permit; the others do not stand in
-// the way of anybody else (F029).
+// If the limit of a job type is full, only jobs that hold its permit are returned. The others do not hide steps of other
+// types (F029).
 func findReadyFull(s *suite) {
 	var c kernel.Changes
 	for i := range 300 {
@@ -120,7 +120,7 @@ func findReadyFull(s *suite) {
 	s.ready("all full", "http", 100, []string{"job:full", "job:free", "job:open"}, refs(401, 0, 401, 1, 400, 1))
 }
 
-// needing gives the steps of a new job needs.
+// withNeeds sets the needs of all steps of a new job.
 func withNeeds(needs kernel.Needs, nj kernel.NewJob) kernel.NewJob {
 	for _, st := range nj.Steps {
 		st.Needs = needs
@@ -128,7 +128,7 @@ func withNeeds(needs kernel.Needs, nj kernel.NewJob) kernel.NewJob {
 	return nj
 }
 
-// account is the need of one permit of limit ads, with a key.
+// adsNeed is a need of one permit of limit ads, with a key.
 func adsNeed(key string) kernel.Needs { return kernel.Needs(`[{"name":"ads","key":"` + key + `"}]`) }
 
 func laneOf(key string) kernel.LaneRef {
@@ -156,8 +156,8 @@ func (s *suite) openLanes(max int, keys ...string) (agents []string) {
 	return agents
 }
 
-// A lane that is closed is not searched until it is opened, and steps that become ready in it do not open it. Steps of
-// other lanes are found in their order, as if there were one lane (I12).
+// A closed lane is not searched until it is opened; a step that becomes ready in it does not open it. Steps of other
+// lanes are found in their order, as if there were one lane (I12).
 func findReadyOfLanes(s *suite) {
 	s.limit("ads", 9)
 	s.submit(withNeeds(adsNeed("a"), newJob(1, 2)), withNeeds(adsNeed("b"), newJob(2, 1)), newJob(3, 1), withNeeds(adsNeed("a"), newJob(4, 1)), withNeeds(adsNeed("c"), newJob(5, 1, priority(9))))
@@ -187,7 +187,7 @@ func findReadyOfLanes(s *suite) {
 	s.ready("but b", "http", 9, nil, refs(5, 0, 6, 0, 1, 0, 1, 1, 3, 0, 4, 0))
 	s.checkConsistent()
 
-	// What leaves a closed lane leaves it closed; what leaves an open one may leave it empty.
+	// Steps that leave a closed lane do not open it, and steps that leave an open lane may leave it empty.
 	for _, r := range refs(2, 0, 1, 0, 1, 1, 4, 0, 6, 0) {
 		s.changeStep(r, settle)
 	}
@@ -207,14 +207,14 @@ func findReadyOfLanes(s *suite) {
 	s.checkConsistent()
 }
 
-// However many lanes there are, and however the steps are spread over them, as many are found as there are, in order.
+// All ready steps are found, in order, whatever the number of lanes and the distribution of steps over them.
 func findReadyOfManyLanes(s *suite) {
 	var c kernel.Changes
 	var want []kernel.StepRef
 	for i := range 300 {
-		key := fmt.Sprint(i) // 200 lanes with a step,
+		key := fmt.Sprint(i) // 200 lanes with one step each
 		if i%3 == 0 {
-			key = "large" // and one with a hundred
+			key = "large" // and one lane with a hundred
 		}
 		c.NewJobs = append(c.NewJobs, withNeeds(adsNeed(key), newJob(i, 1)))
 		want = append(want, ref(i, 0))
@@ -237,11 +237,11 @@ func findReadyOfManyLanes(s *suite) {
 	s.checkConsistent()
 }
 
-// One transaction that searches, dispatches and searches again finds all steps, each once and in order: also those that it
-// makes ready meanwhile, at the head of a lane, in its middle and behind all others. What it leaves, and lanes that are new,
-// are searched by the next one.
+// If one transaction searches, dispatches and searches again, it finds all steps, each once and in order: also those
+// that it makes ready in between, at the head of a lane, in its middle and at its end. The next transaction finds what
+// this one left, and new lanes.
 func findReadyOfLanesInOneTransaction(s *suite) {
-	lane := func(i int) kernel.Needs { // of ten steps, one is in a lane of its own, and the others are in three
+	lane := func(i int) kernel.Needs { // of every ten steps one has its own lane, and the others share three
 		if i%10 == 9 {
 			return adsNeed(fmt.Sprint("own", i))
 		}
@@ -303,8 +303,9 @@ func findReadyOfLanesInOneTransaction(s *suite) {
 	s.checkConsistent()
 }
 
-// Steps of one job, and of jobs that were submitted in the same millisecond, have the same order number, and come in the order of
-// job and place: also if they are in different lanes, and the search takes fewer than there are (L5).
+// Steps of one job, and of jobs that were submitted in the same millisecond, have the same order number. They are
+// returned in the order of job and index, also if they are in different lanes and the search returns fewer than there
+// are (L5).
 func findReadyOfLanesOfOneOrder(s *suite) {
 	same := func(n int) kernel.NewJob {
 		nj := newJob(1, 10, func(j *kernel.Job) { j.ID[15] = byte(n) })
@@ -337,7 +338,7 @@ func findReadyOfLanesOfOneOrder(s *suite) {
 	want = slices.Insert(want, 10, back)
 	inOrder()
 
-	// One lane has the steps of several jobs, and its place is that of the first one that is left.
+	// One lane has the steps of several jobs. Its position is that of the first step that is left.
 	for n := range 4 {
 		s.submit(withNeeds(adsNeed("shared"), newJob(1, 1, func(j *kernel.Job) { j.ID[15] = byte(20 - n) })), withNeeds(adsNeed(fmt.Sprint("own", n)), newJob(1, 1, func(j *kernel.Job) { j.ID[15] = byte(40 - n) })))
 	}
@@ -350,8 +351,8 @@ func findReadyOfLanesOfOneOrder(s *suite) {
 	inOrder()
 }
 
-// A limit that is full as a whole keeps its lanes from being searched, however many they are. A full type does, but for the
-// jobs that hold its permit.
+// The lanes of a limit that is full as a whole are not searched, however many there are. If the limit of a type is full,
+// only jobs that hold its permit are found.
 func findReadyOfFullLanes(s *suite) {
 	s.limit("ads", 1)
 	s.limit("job:order", 1)
@@ -370,7 +371,7 @@ func findReadyOfFullLanes(s *suite) {
 	s.checkConsistent()
 }
 
-// The head start of a priority is that which its agent had when the step became ready.
+// The head start of a priority is the one that the agent had when the step became ready.
 func findReadyAged(s *suite) {
 	s.update(func(tx kernel.Tx) {
 		s.must(tx.PutAgent("http", perdure.AgentSettings{Ageing: perdure.Duration(time.Hour)}))
@@ -389,7 +390,7 @@ func findReadyAged(s *suite) {
 		}
 		return nj
 	}
-	const ageing = 10 * time.Millisecond // ids are a millisecond apart
+	const ageing = 10 * time.Millisecond // ids are one millisecond apart
 	s.submit(
 		aged(ageing, newJob(1, 1, typed("a"), priority(0))), aged(ageing, newJob(85, 1, typed("a"), priority(9), permitted)), aged(ageing, newJob(95, 1, typed("b"), priority(9))),
 		aged(0, newJob(200, 1, typed("a"), priority(1), permitted)), aged(ageing, newJob(6, 1, typed("a"), priority(0), permitted)),
@@ -401,13 +402,13 @@ func findReadyAged(s *suite) {
 	s.checkConsistent()
 }
 
-// The earliest first, each from its time on, not before.
+// Due steps are returned earliest first, each from its time on and not before.
 func findDue(s *suite) {
 	s.submit(newJob(1, 5), newJob(2, 2))
 	for r, t := range map[kernel.StepRef]time.Duration{ref(1, 0): 3, ref(1, 1): 1, ref(1, 2): 1, ref(2, 0): 2, ref(2, 1): 1} {
 		s.changeStep(r, waitUntil(at(t*time.Second)))
 	}
-	s.changeStep(ref(1, 3), waitUntil(time.Time{})) // for a neighbour
+	s.changeStep(ref(1, 3), waitUntil(time.Time{})) // waits for a neighbour, not for a time
 	s.changeStep(ref(1, 4), func(st *kernel.Step) { st.AvailableAt = at(time.Second) })
 	due := func(now time.Duration, max int, want []kernel.StepRef) {
 		s.Helper()
@@ -426,7 +427,7 @@ func findExpired(s *suite) {
 	for r, t := range map[kernel.StepRef]time.Duration{ref(1, 0): 3, ref(1, 1): 1, ref(2, 0): 1} {
 		s.changeStep(r, run("h", "", at(t*time.Second)))
 	}
-	s.changeStep(ref(1, 2), func(st *kernel.Step) { // the lock outlives the run
+	s.changeStep(ref(1, 2), func(st *kernel.Step) { // the lock is longer than the run
 		st.Phase, st.LockedUntil, st.AvailableAt = perdure.Waiting, at(0), at(0)
 	})
 	expired := func(now time.Duration, max int, want []kernel.StepRef) {
@@ -461,7 +462,7 @@ func findOverdue(s *suite) {
 	overdue(time.Minute, 100, ids(3, 1))
 }
 
-// A claim that is repeated finds what it let out (F019).
+// A repeated claim finds the runs that it was granted (F019).
 func findHeldBy(s *suite) {
 	s.submit(newJob(2, 3), newJob(1, 3))
 	s.changeStep(ref(1, 0), run("h", "r2", at(time.Minute)))

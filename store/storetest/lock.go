@@ -16,7 +16,7 @@ var lockChecks = []check{
 	{"Lock/Now", lockNow},
 }
 
-// Jobs come in the order of their ids, however they were asked for, each once.
+// Jobs are returned in the order of their ids, each once, whatever the order of the request.
 func lockJobs(s *suite) {
 	s.submit(newJob(3, 1), newJob(1, 1), newJob(2, 1))
 	for what, lock := range map[string]func(kernel.Tx) func([]perdure.JobID) ([]*kernel.Job, error){
@@ -30,7 +30,7 @@ func lockJobs(s *suite) {
 	}
 }
 
-// Steps come in the order of job and index, each once.
+// Steps are returned in the order of job and index, each once.
 func lockSteps(s *suite) {
 	one, two := newJob(1, 12), newJob(2, 2)
 	s.submit(one, two)
@@ -52,7 +52,7 @@ func lockShapes(s *suite) {
 		})
 }
 
-// A limit takes hold at once, and is there until it is deleted.
+// A limit takes effect at once, and exists until it is deleted.
 func lockLimits(s *suite) {
 	s.update(func(tx kernel.Tx) {
 		s.must(tx.PutLimit(atMost("job:order", 3)))
@@ -88,7 +88,7 @@ func lockLimitsCount(s *suite) {
 		s.must(tx.PutLimit(atMost("agent:ftp", 10)))
 	})
 	s.changeStep(ref(2, 1), run("h1", "", at(time.Minute)))
-	s.changeStep(ref(1, 0), run("h2", "", at(0))) // also past its lock, until somebody has looked
+	s.changeStep(ref(1, 0), run("h2", "", at(0))) // a run holds its permit after the end of its lock, until it is expired
 	s.changeStep(ref(1, 1), func(st *kernel.Step) { run("h1", "", at(time.Minute))(st); st.Agent = "ftp" })
 	s.changeStep(ref(2, 2), settle)
 	count := func(job, http, ftp int) {
@@ -103,7 +103,7 @@ func lockLimitsCount(s *suite) {
 	s.use("job:order", 10, 2, kernel.LimitHolder{Job: id(1), Amount: 1}, kernel.LimitHolder{Job: id(2), Amount: 1})
 	s.use("job:order", 1, 2, kernel.LimitHolder{Job: id(1), Amount: 1})
 	s.use("job:order", 0, 2)
-	s.use("job:other", 10, 1, kernel.LimitHolder{Job: id(4), Amount: 1}) // not limited, and counted all the same
+	s.use("job:other", 10, 1, kernel.LimitHolder{Job: id(4), Amount: 1}) // the limit is not set, and its permits are counted all the same
 	s.use("agent:http", 10, 2, kernel.LimitHolder{Job: id(1), Step: "s0", Run: 1, Amount: 1}, kernel.LimitHolder{Job: id(2), Step: "s1", Run: 1, Amount: 1})
 	s.use("agent:nobody", 10, 0)
 	s.use("neither", 10, 0)
@@ -121,7 +121,7 @@ func (s *suite) use(name string, max, used int, holders ...kernel.LimitHolder) {
 	s.equal(name+" holders", got, holders)
 }
 
-// The clock goes on, in UTC and to the microsecond, and is the same for all who ask the store.
+// The clock goes forward, in UTC and to the microsecond, and all users of the store read the same clock.
 func lockNow(s *suite) {
 	var last time.Time
 	later := func(what string, t time.Time) {

@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Mail is the contract of a store as a kernel.Mailbox. post writes a submission as the store's own SubmitTx does, in a
-// transaction that is committed.
+// Mail is the contract of a store as a kernel.Mailbox. post writes a submission as the store's SubmitTx does, in a
+// transaction that commits.
 func Mail(t *testing.T, open func(t *testing.T) (kernel.Store, func(*kernel.Plan) (perdure.Submitted, error))) {
 	for name, run := range map[string]func(*mailSuite){"InOrder": mailInOrder, "TakenAndClosed": mailTakenAndClosed, "RolledBack": mailRolledBack,
 		"Forgotten": mailForgotten, "Keys": mailKeys, "Bounded": mailBounded, "Waiting": mailWaiting} {
@@ -27,7 +27,7 @@ type mailSuite struct {
 	post func(*kernel.Plan) (perdure.Submitted, error)
 }
 
-// plan is one as far as a mailbox looks at it.
+// plan returns a plan with the fields that a mailbox uses.
 func (b *mailSuite) plan(key string, size int) *kernel.Plan {
 	return &kernel.Plan{Shape: &kernel.Shape{}, Hash: [32]byte{1, byte(len(key))},
 		Definition: &kernel.Definition{Type: "t", Key: key, Input: fmt.Appendf(nil, `"%0*d"`, size, 0)}}
@@ -67,7 +67,7 @@ func (b *mailSuite) close(closed ...kernel.ClosedMail) {
 	})
 }
 
-// asMade closes the submission of a job as the one that was made, asRefused as one that was refused.
+// closedAsJob closes the submission of a job as applied; closedAsRefused closes one as refused.
 func closedAsJob(of, job perdure.JobID) kernel.ClosedMail {
 	return kernel.ClosedMail{MailID: kernel.SubmissionOf(of), Job: job}
 }
@@ -76,7 +76,8 @@ func closedAsRefused(of perdure.JobID, why []byte) kernel.ClosedMail {
 	return kernel.ClosedMail{MailID: kernel.SubmissionOf(of), Refusal: why}
 }
 
-// What lies there is read in the order in which it came, up to a number and a size; the first at any size.
+// Waiting mails are read in the order in which they were sent, up to a number and a size. The first is read whatever its
+// size.
 func mailInOrder(b *mailSuite) {
 	b.equal("nothing", b.there(9, 1), nil)
 	one, two, three := b.put("k", 1000), b.put("", 10), b.put("", 10)
@@ -90,7 +91,7 @@ func mailInOrder(b *mailSuite) {
 	b.equal("as it came", mail, []kernel.Mail{want})
 }
 
-// What is taken and closed lies there no more, cannot be taken again, and says what became of it.
+// A mail that was taken and closed does not wait any more, cannot be taken again, and has its outcome.
 func mailTakenAndClosed(b *mailSuite) {
 	made, refused := b.put("a", 1), b.put("b", 1)
 	open, err := b.store.Submission(ctx, made)
@@ -121,7 +122,7 @@ func mailTakenAndClosed(b *mailSuite) {
 	}
 }
 
-// A transaction that fails leaves it where it was.
+// A transaction that fails leaves the mail waiting.
 func mailRolledBack(b *mailSuite) {
 	one := b.put("k", 1)
 	err := b.store.Update(ctx, func(tx kernel.Tx) error {
@@ -137,7 +138,7 @@ func mailRolledBack(b *mailSuite) {
 	b.equal("it lies there", b.there(9, 1), []perdure.JobID{one})
 }
 
-// Only what is closed is forgotten, the refused later than the taken.
+// Only closed mail is deleted; refused mail is kept longer than applied mail.
 func mailForgotten(b *mailSuite) {
 	open, taken, refused := b.put("", 1), b.put("", 1), b.put("", 1)
 	b.close(closedAsJob(taken, taken), closedAsRefused(refused, kernel.RefusalJSON(errOops)))
@@ -153,7 +154,7 @@ func mailForgotten(b *mailSuite) {
 	b.equal("it lies there", b.there(9, 1), []perdure.JobID{open})
 }
 
-// A key that lies in the inbox is found as one that a job has; of a job and a submission the job comes first.
+// The key of a waiting submission is found like that of a job. If both exist, the job is returned.
 func mailKeys(b *mailSuite) {
 	one := b.put("k", 1)
 	keyOf := func(want kernel.Keyed) {
@@ -170,20 +171,20 @@ func mailKeys(b *mailSuite) {
 	keyOf(kernel.Keyed{ID: id(3), Hash: [32]byte{3, 0, 1}})
 	b.close(closedAsJob(one, id(3)))
 	keyOf(kernel.Keyed{ID: id(3), Hash: [32]byte{3, 0, 1}})
-	// What is kept of a submission whose job is gone takes no key.
+	// A closed submission whose job was deleted does not reserve its key.
 	gone := b.put("gone", 1)
 	b.close(closedAsJob(gone, gone))
 	again := b.put("gone", 1)
 	if again == gone {
 		b.Errorf("%s", again)
 	}
-	// Nor does one that was refused.
+	// A refused submission does not reserve its key.
 	b.close(closedAsRefused(again, kernel.RefusalJSON(errOops)))
 	b.put("gone", 1)
 }
 
-// As many mails wait as may, and one more is refused; what is closed makes room. A smaller number drives nobody out. The
-// bound on submissions is another one, and holds, too.
+// As many mails may wait as the bound says; one more is refused, and closing one makes room. A lower bound does not
+// remove mails. The separate bound on submissions holds as well.
 func mailBounded(b *mailSuite) {
 	limit := func(max int) {
 		b.Helper()
@@ -217,7 +218,7 @@ func mailBounded(b *mailSuite) {
 	b.put("", 1)
 }
 
-// What waits is counted, up to the bound, and the oldest has an age. The rows that are closed do not count.
+// Waiting mails are counted, up to the bound, and the oldest has an age. Closed mails are not counted.
 func mailWaiting(b *mailSuite) {
 	waiting := func(want int) time.Duration {
 		b.Helper()

@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// operation is a kind of thing that Differential does: make draws the chance, once for all stores.
+// operation is a kind of operation of Differential. make draws its random values, once for all stores.
 type operation struct {
 	name string
 	make func(*differential) act
@@ -362,7 +362,7 @@ var operations = []operation{
 			}
 			entries, err := s.History(ctx, id(n), after, most)
 			for i := range entries {
-				entries[i].ID = 0 // each store's own
+				entries[i].ID = 0 // assigned by each store
 			}
 			return entries, err
 		})
@@ -544,7 +544,7 @@ var operations = []operation{
 	}},
 }
 
-// timeless are roles without the times at which they lapse, which each store's clock gives.
+// withoutTimes clears the times at which places lapse, because each store has its own clock.
 func withoutTimes(roles []kernel.Role) []kernel.Role {
 	roles = slices.Clone(roles)
 	for i := range roles {
@@ -553,7 +553,7 @@ func withoutTimes(roles []kernel.Role) []kernel.Role {
 	return roles
 }
 
-// filter is a list's filter, with each of its fields set now and then.
+// filter returns a filter for lists, with random fields set.
 func (d *differential) filter() kernel.JobFilter {
 	f := kernel.JobFilter{Limit: d.rnd.IntN(6), Ascending: d.chance(30)}
 	if d.chance(20) {
@@ -589,7 +589,7 @@ func (d *differential) filter() kernel.JobFilter {
 	return f
 }
 
-// mailKey is a key that a submission may have: none, one of its own kind, or that of a job.
+// mailKey returns a key for a submission: none, one of its own kind, or that of a job.
 func (d *differential) mailKey() string {
 	if d.chance(30) {
 		return fmt.Sprintf("key-%d", d.someJob())
@@ -597,7 +597,7 @@ func (d *differential) mailKey() string {
 	return d.pick("", "", "post-1", "post-2", "post-3")
 }
 
-// mailIDs are those of some submissions that were posted, each once, and of one that was not.
+// mailIDs returns the ids of some posted submissions, each once, and of one that was not posted.
 func (d *differential) mailIDs() []kernel.MailID {
 	ids := []kernel.MailID{kernel.SubmissionOf(id(19_999))}
 	for _, to := range d.posted[max(0, len(d.posted)-30):] {
@@ -608,7 +608,7 @@ func (d *differential) mailIDs() []kernel.MailID {
 	return ids
 }
 
-// farAway is long ago or far ahead, whatever the clock of a store says now.
+// distantTime returns a time long ago or far ahead of any store's clock.
 func (d *differential) distantTime() time.Time {
 	if d.chance(50) {
 		return time.Now().Add(-24 * time.Hour)
@@ -616,7 +616,7 @@ func (d *differential) distantTime() time.Time {
 	return time.Now().Add(24 * time.Hour)
 }
 
-// compact is a JSON text without spaces.
+// compact removes the spaces from JSON text.
 func compact(text json.RawMessage) json.RawMessage {
 	var b bytes.Buffer
 	if json.Compact(&b, text) != nil {

@@ -23,7 +23,7 @@ var raceChecks = []check{
 	{"Race/LimitCountedAfterLock", raceLimitCountedAfterLock},
 }
 
-// together runs n of fn at once, and waits for them.
+// concurrently runs n calls of fn at the same time, and waits for them.
 func (s *suite) concurrently(n int, fn func(i int) error) {
 	s.Helper()
 	var wg sync.WaitGroup
@@ -37,7 +37,7 @@ func (s *suite) concurrently(n int, fn func(i int) error) {
 	}
 }
 
-// Whoever holds the lock is alone with the row: no update is lost.
+// The holder of a job's lock is alone with the row: no update is lost.
 func raceOneJob(s *suite) {
 	s.submit(newJob(1, 1))
 	const goroutines, each = 8, 10
@@ -68,7 +68,7 @@ func raceOneJob(s *suite) {
 	s.equal("entries", len(entries), goroutines*each)
 }
 
-// Equal submissions at the same time make one job (F002).
+// Equal submissions at the same time create one job (F002).
 func raceSameKey(s *suite) {
 	const n = 8
 	answers := make([]perdure.JobID, n)
@@ -91,7 +91,7 @@ func raceSameKey(s *suite) {
 	s.equal("jobs", len(jobs), 1)
 }
 
-// A deadlock never reaches the caller (F101).
+// A deadlock is never returned to the caller (F101).
 func raceCrossedLocks(s *suite) {
 	s.submit(newJob(1, 1), newJob(2, 1))
 	s.concurrently(6, func(i int) error {
@@ -118,7 +118,7 @@ func raceCrossedLocks(s *suite) {
 	s.equal("two", s.job(2).Active, 1+30)
 }
 
-// Who had to wait for a lock reads a time after the one before him had it (F058).
+// A transaction that waited for a lock reads a later time than the previous holder did (F058).
 func raceNowAfterLock(s *suite) {
 	s.submit(newJob(1, 1))
 	held := make(chan struct{})
@@ -146,7 +146,7 @@ func raceNowAfterLock(s *suite) {
 	})
 }
 
-// TryLockJobs has a row or does without; it never has one that somebody else has.
+// TryLockJobs returns a row only if no other transaction has locked it.
 func raceTryLock(s *suite) {
 	s.submit(newJob(1, 1), newJob(2, 1))
 	held := make(chan struct{})
@@ -175,8 +175,8 @@ func raceTryLock(s *suite) {
 	})
 }
 
-// F155: two transactions search for the same claim. The later one finds the runs that the earlier one grants, or is
-// refused; it never finds nothing. A transaction that searches for another claim is not affected.
+// Two transactions search for the same claim. The later one finds the runs that the earlier one grants, or gets
+// ErrLocked; it never finds nothing. A transaction that searches for another claim is not affected (F155).
 func raceLockedClaim(s *suite) {
 	s.submit(newJob(1, 1))
 	const locking, same, other = 0, 1, 2
@@ -219,7 +219,7 @@ func raceLockedClaim(s *suite) {
 	checkTx(s, "held", []kernel.StepRef{ref(1, 0)}, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.HeldBy("h", "http", "r", 10) })
 }
 
-// F155: a transaction that has searched for what a claim was granted does not lock the claim for another one.
+// A transaction that has called Granted for a claim does not lock the claim for others (F155).
 func raceGrantedClaim(s *suite) {
 	searched := make(chan struct{})
 	s.concurrently(2, func(i int) error {
@@ -240,7 +240,7 @@ func raceGrantedClaim(s *suite) {
 	})
 }
 
-// Under the limit's lock nothing is admitted above it (I12).
+// Under the limit's lock, never more permits are given than the limit allows (I12).
 func raceLimit(s *suite) {
 	const jobs, most = 12, 3
 	var c kernel.Changes
@@ -268,7 +268,8 @@ func raceLimit(s *suite) {
 	s.use("agent:http", 0, most)
 }
 
-// Who waits for a limit's lock counts what was let out meanwhile: he counts after he has it (I12).
+// A transaction that waits for a limit's lock counts the permits after it has the lock, including those given while it
+// waited (I12).
 func raceLimitCountedAfterLock(s *suite) {
 	s.submit(newJob(1, 1))
 	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(atMost("agent:http", 1))) })
@@ -299,7 +300,7 @@ func raceLimitCountedAfterLock(s *suite) {
 				return err
 			}
 			once.Do(func() { close(locked) })
-			time.Sleep(100 * time.Millisecond) // the other one comes to the lock
+			time.Sleep(100 * time.Millisecond) // until the other transaction waits for the lock
 			steps, err := tx.Steps(refs(1, 0))
 			if err != nil {
 				return err

@@ -14,7 +14,7 @@ var registryChecks = []check{
 	{"Registry/Forget", forget},
 }
 
-// attend is a node's roll call, at the store's time.
+// attend calls Attend, with the time of the store.
 func (s *suite) attend(p kernel.Presence) kernel.Roll {
 	s.Helper()
 	roll, err := s.store.Attend(ctx, p)
@@ -78,7 +78,7 @@ func seen(s *suite) {
 	put(row("http", "a", time.Minute))
 	list(row("http", "a", time.Minute), row("http", "b", time.Second), row("shell", "b", 0))
 
-	// Callers choose the names of holders: only those that claimed last are listed, however many there are (F157).
+	// Callers choose the names of holders, so only those that claimed last are listed, however many there are (F157).
 	many := make([]kernel.Seen, perdure.MaxSeen)
 	for i := range many {
 		many[i] = row("many", fmt.Sprintf("%05d", i), time.Hour)
@@ -87,7 +87,7 @@ func seen(s *suite) {
 	list(many...)
 }
 
-// What was seen more than a day ago goes, when it is asked.
+// Nodes and holders that were not seen for more than a day are deleted on request.
 func forget(s *suite) {
 	now, err := s.store.Now(ctx)
 	s.must(err)

@@ -17,7 +17,7 @@ var roleChecks = []check{
 	{"Roles/Fence", fencedByEpoch},
 }
 
-// ttl is far more than a check takes.
+// ttl is much longer than a check takes.
 const ttl = time.Hour
 
 func (s *suite) roles() []kernel.Role {
@@ -27,7 +27,7 @@ func (s *suite) roles() []kernel.Role {
 	return roles
 }
 
-// elect changes a role as a rule says.
+// elect changes a role by a rule.
 func (s *suite) elect(name string, rule func(r kernel.Role, now time.Time) kernel.Role) (now kernel.Role) {
 	s.Helper()
 	s.update(func(tx kernel.Tx) {
@@ -89,7 +89,7 @@ func saveRoles(s *suite) {
 	s.equal("vacated", s.roles(), []kernel.Role{{Name: "a", Epoch: 7}, {Name: "b"}})
 }
 
-// Attend moves on what the node has and has not lapsed, and nothing else.
+// Attend extends those places of the node that have not lapsed, and changes nothing else.
 func attendRoles(s *suite) {
 	none := s.attend(kernel.Presence{Node: kernel.Node{ID: "n1"}, TTL: ttl})
 	if len(none.Roles) != 0 || none.Now.IsZero() {
@@ -103,12 +103,12 @@ func attendRoles(s *suite) {
 	before := s.roles()
 	roll := s.attend(kernel.Presence{Node: kernel.Node{ID: "n1"}, TTL: ttl})
 	s.equal("as told, so they are", s.roles(), roll.Roles)
-	want := before // lapsed, led, others, stood
+	want := before // lapsed, leads, leads elsewhere, stands by
 	for i, moved := range []time.Time{{}, roll.Roles[1].LeaderUntil, {}, roll.Roles[3].StandbyUntil} {
 		if moved.IsZero() {
 			continue
 		}
-		if roll.Now.Add(ttl).Sub(moved).Abs() > time.Minute { // two readings of the clock
+		if roll.Now.Add(ttl).Sub(moved).Abs() > time.Minute { // the clock is read twice
 			s.Errorf("%s moved to %v, at %v", want[i].Name, moved, roll.Now)
 		}
 	}
@@ -116,8 +116,8 @@ func attendRoles(s *suite) {
 	s.equal("moved on", roll.Roles, want)
 }
 
-// A standby on the leader's host gives way to a node of another host. The row keeps the hosts, a roll call does not move
-// on the place that is lost, and each place that is cleared or taken over clears or takes its host.
+// A standby on the leader's host is replaced by a node of another host. The row keeps the hosts. Attend does not extend
+// a lost place. If a place is cleared or taken over, so is its host.
 func spreadRole(s *suite) {
 	node := func(id string) kernel.Presence { return kernel.Presence{Node: kernel.Node{ID: id}, TTL: 2 * ttl} }
 	s.elect("r", enlistOn("n1", "h1", ttl))
@@ -151,7 +151,7 @@ func spreadRole(s *suite) {
 	s.equal("vacated, without hosts", last, kernel.Role{Name: "r", Epoch: next.Epoch})
 }
 
-// A role that is shared stays as it is until whoever shares it is through; any number may.
+// A role that is shared does not change until the last transaction that shares it has ended.
 func shareRole(s *suite) {
 	first := s.elect("r", enlist("n1", ttl))
 	checkTx(s, "shared", first, func(tx kernel.Tx) (kernel.Role, error) { return tx.ShareRole("r") })
@@ -182,7 +182,7 @@ func shareRole(s *suite) {
 	writing.Wait()
 }
 
-// However many run for a role at once, each epoch has one leader (I15).
+// However many nodes enlist at the same time, each epoch has one leader (I15).
 func racingElections(s *suite) {
 	const runners, rounds = 4, 10
 	var mu sync.Mutex
@@ -227,7 +227,7 @@ func racingElections(s *suite) {
 	}
 }
 
-// What a former leader would write is refused in the transaction that would have written it (I15, F075).
+// A write of a former leader is refused in the transaction that would have written it (I15, F075).
 func fencedByEpoch(s *suite) {
 	old := s.elect("r", enlist("n1", ttl))
 	under := func(m kernel.Mandate) error {

@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// A store may keep what is let out together together, and find it by that; and it may keep who holds a permit.
-// What these checks ask is that nobody can tell.
+// A store may keep runs that were dispatched together in one row, and search by that row. It may also store the holders
+// of permits. These checks require that this is not visible.
 var inFlightChecks = []check{
 	{"InFlight/FromSubmission", inFlightFromSubmission},
 	{"InFlight/All", inFlightAll},
@@ -31,12 +31,12 @@ var inFlightChecks = []check{
 	{"Save/NewAndAgain", saveNewAndAgain},
 }
 
-// checkable is a store that can look at itself.
+// selfChecker is a store that can check its own consistency.
 type selfChecker interface {
 	Check(context.Context) ([]string, error)
 }
 
-// sound says that a store which can look at itself finds nothing.
+// checkConsistent fails if a store that can check itself reports findings.
 func (s *suite) checkConsistent() {
 	s.Helper()
 	if c, ok := s.store.(selfChecker); ok {
@@ -77,8 +77,8 @@ func (s *suite) next(want time.Time) {
 	s.equal("next", l.Next, want)
 }
 
-// exactLook looks until searches for expired runs no longer change when the next one is: a store may first say when a run would expire
-// whose lock was extended, or that has ended.
+// exactLook repeats Look and searches for expired runs until Next no longer changes. If a lock was extended or a run has
+// ended, a store may at first return the earlier time of its lock.
 func exactLook(store kernel.Store, agents []string) (kernel.Look, error) {
 	for latest := (time.Time{}); ; {
 		l, err := store.Look(ctx, agents)
@@ -102,7 +102,7 @@ func until(t time.Duration) func(*kernel.Step) {
 	return func(st *kernel.Step) { st.LockedUntil = at(t) }
 }
 
-// A job may be let out as it is submitted.
+// A step may be dispatched in the transaction that submits its job.
 func inFlightFromSubmission(s *suite) {
 	s.update(func(tx kernel.Tx) {
 		s.must(tx.PutLimit(atMost("agent:http", 9)))
@@ -141,7 +141,7 @@ func inFlightFromSubmission(s *suite) {
 	s.use("job:order", 9, 0)
 }
 
-// A job is found as long as it is not settled, also where all that is left of it is out.
+// A job is found until it is settled, also if all its unsettled steps are in flight.
 func inFlightAll(s *suite) {
 	hash, all := [32]byte{7}, []int{4, 3, 2, 1, 0}
 	running, waiting := perdure.Running, perdure.Waiting
@@ -175,7 +175,7 @@ func inFlightAll(s *suite) {
 		s.checkConsistent()
 	}
 	there(4, all, nil)
-	s.changeSteps(until(2*time.Minute), ref(0, 0), ref(1, 1)) // found once, whatever says so
+	s.changeSteps(until(2*time.Minute), ref(0, 0), ref(1, 1)) // found once, whatever entries lead to it
 	there(4, all, nil)
 
 	s.changeJobAndStep(4, func(j *kernel.Job) { j.Phase, j.Running = perdure.Waiting, 0 }, waitUntil(at(time.Hour)))
@@ -197,7 +197,7 @@ func inFlightAll(s *suite) {
 	}
 }
 
-// turn changes a job and its first step.
+// changeJobAndStep changes a job and its first step.
 func (s *suite) changeJobAndStep(n int, job func(*kernel.Job), step func(*kernel.Step)) {
 	s.Helper()
 	s.update(func(tx kernel.Tx) {
@@ -209,7 +209,7 @@ func (s *suite) changeJobAndStep(n int, job func(*kernel.Job), step func(*kernel
 	})
 }
 
-// Runs that were let out together live on one by one.
+// Heartbeats extend runs one by one, also those that were dispatched together.
 func inFlightHeartbeats(s *suite) {
 	s.submit(newJob(1, 4), newJob(2, 1))
 	s.changeSteps(run("@h", "r", at(time.Second)), ref(1, 0), ref(1, 1), ref(1, 2))
@@ -225,7 +225,7 @@ func inFlightHeartbeats(s *suite) {
 	s.expired(6*time.Second, 9, 1, 1)
 	s.expired(time.Minute, 9, 1, 1, 1, 2, 2, 0)
 	s.expired(time.Minute, 2, 1, 1, 1, 2)
-	s.changeSteps(until(20*time.Second), ref(1, 1), ref(1, 2)) // later than what was let out after them
+	s.changeSteps(until(20*time.Second), ref(1, 1), ref(1, 2)) // later than the end of the runs dispatched after them
 	s.next(at(9 * time.Second))
 	s.expired(time.Minute, 1, 2, 0)
 	s.expired(time.Minute, 9, 2, 0, 1, 1, 1, 2)
@@ -239,7 +239,7 @@ func inFlightHeartbeats(s *suite) {
 	s.next(time.Time{})
 }
 
-// A lock that ends sooner than it did is seen in time.
+// If a lock is shortened, its end is found in time.
 func inFlightLockShortened(s *suite) {
 	s.submit(newJob(1, 3))
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0), ref(1, 1))
@@ -252,7 +252,7 @@ func inFlightLockShortened(s *suite) {
 	s.expired(time.Minute, 9, 1, 0)
 }
 
-// Who holds a run, for which agent and under which request, may change while it is out.
+// The holder, the agent and the request of a run may change while it is in flight.
 func inFlightHolderChanges(s *suite) {
 	s.submit(newJob(1, 3))
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0), ref(1, 1), ref(1, 2))
@@ -271,7 +271,7 @@ func inFlightHolderChanges(s *suite) {
 	s.use("agent:ftp", 9, 1, kernel.LimitHolder{Job: id(1), Step: "s2", Run: 1, Amount: 1})
 }
 
-// What was let out, came back and is let out again is out once.
+// A step that was dispatched, returned and dispatched again is in flight once.
 func inFlightDispatchedAgain(s *suite) {
 	s.submit(newJob(1, 2))
 	s.changeSteps(run("h", "r1", at(time.Minute)), ref(1, 0), ref(1, 1))
@@ -281,7 +281,7 @@ func inFlightDispatchedAgain(s *suite) {
 	s.held("h", "", "", 1, 0, 1, 1)
 	s.held("h", "", "r1", 1, 1)
 	s.held("h", "", "r2", 1, 0)
-	s.update(func(tx kernel.Tx) { // ended and let out within one transaction
+	s.update(func(tx kernel.Tx) { // ended and dispatched again in one transaction
 		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(s.one(ref(1, 1), tx), settle)}}))
 		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(s.one(ref(1, 1), tx), run("k", "r3", at(time.Hour)))}}))
 		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(s.one(ref(1, 0), tx), settle)}}))
@@ -294,7 +294,7 @@ func inFlightDispatchedAgain(s *suite) {
 	s.next(at(time.Hour))
 }
 
-// More are let out at once than a store may want to keep together.
+// More runs are dispatched at once than a store may want to keep together.
 func inFlightMany(s *suite) {
 	const n = 2300
 	s.submit(newJob(1, n))
@@ -321,7 +321,7 @@ func (s *suite) limit(name string, most int) {
 	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(atMost(name, most))) })
 }
 
-// used is what LockLimits counts; LimitUse says the same.
+// used checks the count of LockLimits and that of LimitUse.
 func (s *suite) used(name string, want int) {
 	s.Helper()
 	s.update(func(tx kernel.Tx) {
@@ -336,7 +336,7 @@ func (s *suite) used(name string, want int) {
 	s.equal(name, n, want)
 }
 
-// A limit that is defined finds who holds a permit already.
+// A limit that is set later counts the permits that are already held.
 func permitsLimitSetLater(s *suite) {
 	s.submit(newJob(1, 2, permitted), newJob(2, 1, permitted, typed("other")), newJob(3, 1))
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0), ref(1, 1), ref(2, 0))
@@ -345,7 +345,7 @@ func permitsLimitSetLater(s *suite) {
 	s.limit("agent:http", 1)
 	s.used("job:order", 1)
 	s.used("agent:http", 2)
-	s.limit("agent:http", 5) // not anew
+	s.limit("agent:http", 5) // replaced, not new
 	s.used("agent:http", 2)
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(3, 0))
 	s.changeJob(3, permitted)
@@ -358,7 +358,7 @@ func permitsLimitSetLater(s *suite) {
 	s.ready("full", "http", 9, []string{"job:order"}, nil)
 }
 
-// A limit that is taken away and comes back counts what holds a permit then.
+// A limit that is deleted and set again counts the permits that are held then.
 func permitsLimitDeleted(s *suite) {
 	s.limit("agent:http", 5)
 	s.submit(newJob(1, 4))
@@ -378,7 +378,7 @@ func permitsLimitDeleted(s *suite) {
 	s.used("agent:http", 3)
 }
 
-// What a transaction writes before and after it defines a limit counts, and a limit that is taken back leaves
+// A transaction that sets a limit counts what it wrote before and after that. A limit that is rolled back leaves
 // nothing.
 func permitsOneTransaction(s *suite) {
 	s.submit(newJob(1, 4))
@@ -408,7 +408,7 @@ func permitsOneTransaction(s *suite) {
 	s.used("agent:http", 4)
 }
 
-// A permit moves with what it is of.
+// A permit follows the row that holds it.
 func permitsMoved(s *suite) {
 	s.limit("agent:http", 5)
 	s.limit("agent:ftp", 5)
@@ -422,7 +422,7 @@ func permitsMoved(s *suite) {
 	s.used("agent:ftp", 1)
 }
 
-// A job and its first step may be one row: what changes one leaves the other as it is.
+// A store may keep a job and its first step in one row. A change of one does not change the other.
 func saveFirstRow(s *suite) {
 	nj := newJob(1, 2, keyed("k"), labelled("a", "b"))
 	nj.Job.Input = []byte(`{"n":1}`)
@@ -465,7 +465,7 @@ func saveFirstRow(s *suite) {
 	same("one after the other")
 }
 
-// The one that is stale refuses the other too.
+// If one of the two is stale, the change of the other is refused too.
 func saveFirstRowGuards(s *suite) {
 	s.submit(newJob(1, 1))
 	job, step := s.job(1), s.steps(1)[0]
@@ -483,7 +483,7 @@ func saveFirstRowGuards(s *suite) {
 	s.checkUntouched(1, 1)
 }
 
-// A transaction finds the steps of a job that it has saved itself, whichever they are.
+// A transaction finds the steps of a job that it has saved itself.
 func saveNewAndAgain(s *suite) {
 	s.submit(newJob(1, 1))
 	s.update(func(tx kernel.Tx) {
@@ -498,7 +498,7 @@ func saveNewAndAgain(s *suite) {
 	}
 }
 
-// A transaction may save what it has saved before, as long as it says so.
+// A transaction may save a row again that it has saved before.
 func saveTwice(s *suite) {
 	s.submit(newJob(1, 3), newJob(2, 1))
 	s.update(func(tx kernel.Tx) {
@@ -527,7 +527,7 @@ func saveTwice(s *suite) {
 	}
 }
 
-// atMost is a limit without a bound for each key.
+// atMost returns a limit without a bound for each key.
 func atMost(name string, max int) kernel.Limit {
 	return kernel.Limit{Name: name, Max: max, PerKey: kernel.Unbounded}
 }
@@ -537,7 +537,7 @@ func used(l kernel.Limit, n int) kernel.Limit {
 	return l
 }
 
-// Permits of users' own limits are kept whether the limit is there or not, and counted with their amounts, as a whole and by
+// Permits of named limits are stored whether the limit exists or not, and counted with their amounts, in total and by
 // key (I12).
 func permitsOfKeys(s *suite) {
 	s.submit(withNeeds(adsNeed("a"), newJob(1, 2)), withNeeds(`[{"name":"ads","key":"a","amount":3},{"name":"mail"}]`, newJob(2, 1)), withNeeds(adsNeed("b"), newJob(3, 1)))
@@ -546,13 +546,13 @@ func permitsOfKeys(s *suite) {
 		s.Helper()
 		s.update(func(tx kernel.Tx) {
 			keys := []kernel.LimitKey{{Name: "ads"}, {Name: "ads", Key: "a"}, {Name: "ads", Key: "b"}, {Name: "mail"}, {Name: "ads", Key: "none"}}
-			got, err := tx.KeyUse(append(keys, keys[1])) // one of them twice
+			got, err := tx.KeyUse(append(keys, keys[1])) // one key is given twice
 			s.must(err)
 			s.equal("used", got, map[kernel.LimitKey]int{keys[0]: 0, keys[1]: a, keys[2]: b, keys[3]: mail, keys[4]: 0})
 		})
 	}
 	count(4, 1, 1)
-	for _, l := range []kernel.Limit{{Name: "ads", Max: 9, PerKey: 2, Used: 5}, {Name: "ads", Max: kernel.Unbounded, PerKey: 2}} { // a limit that goes takes none with it
+	for _, l := range []kernel.Limit{{Name: "ads", Max: 9, PerKey: 2, Used: 5}, {Name: "ads", Max: kernel.Unbounded, PerKey: 2}} { // deleting a limit does not delete permits
 		s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(kernel.Limit{Name: "ads", Max: l.Max, PerKey: 2})) })
 		checkTx(s, "locked", []kernel.Limit{l}, func(tx kernel.Tx) ([]kernel.Limit, error) { return tx.LockLimits([]string{"ads", "mail"}) })
 		s.update(func(tx kernel.Tx) {
@@ -575,7 +575,7 @@ func permitsOfKeys(s *suite) {
 	use(kernel.LimitKey{Name: "mail"}, 9, 1, kernel.LimitHolder{Job: id(2), Step: "s0", Run: 1, Amount: 1})
 	s.changeSteps(settle, ref(2, 0))
 	count(1, 1, 0)
-	s.changeStep(ref(1, 0), func(st *kernel.Step) { st.Needs = adsNeed("b") }) // as no rule does
+	s.changeStep(ref(1, 0), func(st *kernel.Step) { st.Needs = adsNeed("b") }) // no rule does this
 	count(0, 2, 0)
 	s.checkConsistent()
 }

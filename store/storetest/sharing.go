@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// What is kept together is changed by several at once, and taken back.
+// Rows that a store keeps together are changed by several transactions at the same time, and rolled back.
 var sharedChecks = []check{
 	{"InFlight/Rollback", inFlightRollback},
 	{"InFlight/EndTogether", inFlightEndTogether},
@@ -21,7 +21,7 @@ var sharedChecks = []check{
 	{"Race/Lanes", raceLanes},
 }
 
-// What was taken back is found as before.
+// After a rollback everything is found as before.
 func inFlightRollback(s *suite) {
 	s.submit(newJob(1, 2))
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0))
@@ -42,7 +42,7 @@ func inFlightRollback(s *suite) {
 	}
 }
 
-// While limits come and go, what is counted of one that is there is what holds it (I12).
+// While limits are set and deleted, the count of an existing limit is that of its held permits (I12).
 func permitsLimitSetAndDeleted(s *suite) {
 	const jobs, rounds = 6, 12
 	var c kernel.Changes
@@ -85,7 +85,8 @@ func permitsLimitSetAndDeleted(s *suite) {
 		}
 		return nil
 	})
-	// An even number of rounds: each is back where it was, and the limits are gone. Now half of them are out.
+	// After an even number of rounds each job is in its first state, and the limits are deleted. Now half of the steps
+	// are dispatched.
 	for i := range jobs / 2 {
 		s.changeStep(ref(i, 0), run("h", "", at(time.Minute)))
 		s.changeJob(i, permitted)
@@ -103,8 +104,8 @@ func permitsLimitSetAndDeleted(s *suite) {
 	})
 }
 
-// While steps become ready in lanes, are let out of them, and end, no step is lost: each lane that has one is there, and
-// each that is closed for a key is opened once the key has room. No key has more runs than its limit (L5, I12).
+// While steps become ready in lanes, are dispatched and end, no step is lost: each lane with a step exists, and each
+// lane that is closed for a key is opened when the key has room. No key has more runs than its limit allows (L5, I12).
 func raceLanes(s *suite) {
 	const jobs, keys, most, workers = 240, 5, 2, 2
 	s.update(func(tx kernel.Tx) {
@@ -150,7 +151,8 @@ func raceLanes(s *suite) {
 	s.ready("all are settled", "http", 9, nil, nil)
 }
 
-// letOutOfLanes lets out what it finds, as far as the keys have room, and closes lanes of the others.
+// dispatchFromLanes dispatches the steps that it finds, as far as their keys have room, and closes the lanes of the
+// others.
 func dispatchFromLanes(tx kernel.Tx, most int) error {
 	found, err := tx.Ready("http", 6, nil)
 	if err != nil || len(found) == 0 {
@@ -195,7 +197,7 @@ func dispatchFromLanes(tx kernel.Tx, most int) error {
 	return tx.Save(&c)
 }
 
-// endOfLanes ends what is out, and opens the lanes that wait for it.
+// endRunsOfLanes ends the runs in flight, and opens the lanes that wait for their permits.
 func endRunsOfLanes(tx kernel.Tx) (ended int, err error) {
 	out, err := tx.HeldBy("h", "", "", 4)
 	if err != nil || len(out) == 0 {
@@ -235,7 +237,7 @@ func endRunsOfLanes(tx kernel.Tx) (ended int, err error) {
 	return len(c.Steps), err
 }
 
-// Two transactions may end the last two runs that were let out together.
+// Two transactions may end the last two of the runs that were dispatched together.
 func inFlightEndTogether(s *suite) {
 	for n := range 10 {
 		s.submit(newJob(2*n, 1), newJob(2*n+1, 1))

@@ -23,7 +23,7 @@ var submitChecks = []check{
 	{"Submit/Nothing", submitNothing},
 }
 
-// Jobs of one shape keep its text once; the first that was stored stays.
+// Jobs of one shape share its text; the text that was stored first stays.
 func submitShape(s *suite) {
 	one, two := newJob(1, 1), newJob(2, 1)
 	two.Job.Shape = one.Job.Shape
@@ -40,7 +40,7 @@ func submitShape(s *suite) {
 	s.equal("of the second", s.job(2).Shape, one.Job.Shape)
 }
 
-// A small input comes with its job's row, a large one is kept apart; neither changes with the row.
+// A small input is returned with the row of its job, a large one is stored apart. Neither changes when the row does.
 func submitInput(s *suite) {
 	small := []byte(fmt.Sprintf(`{"b":1,  "a":%q}`, bytes.Repeat([]byte("x"), 100)))
 	edge := bytes.Repeat([]byte("1"), perdure.MaxInlineInput)
@@ -82,7 +82,7 @@ func submitInput(s *suite) {
 	})
 }
 
-// A submission is job, shape and steps, in one transaction (F005).
+// A submission stores job, shape and steps in one transaction (F005).
 func submitWhole(s *suite) {
 	want := newJob(1, 3, keyed("order-1"))
 	s.submit(want, newJob(2, 1))
@@ -108,7 +108,7 @@ func submitWhole(s *suite) {
 	s.equal("its steps", s.steps(3), nil)
 }
 
-// fullJob and fullStep have no field at its zero value, so that a store that forgets one is found out.
+// fullJob and fullStep return rows without a zero field, so that a store that omits a field fails the test.
 func fullJob(n int) *kernel.Job {
 	return &kernel.Job{
 		ID: id(n), Key: "schlüssel-1 %_'\"", Type: "order", Priority: 9,
@@ -139,7 +139,7 @@ func fullStep(job, i int) *kernel.Step {
 	}
 }
 
-// Every field comes back as it went in, from a new row and from a changed one.
+// Every field is returned as it was stored, from a new row and from a changed one.
 func submitEveryField(s *suite) {
 	full := *fullJob(1)
 	full.Apart = true // see submitInput
@@ -163,7 +163,7 @@ func submitEveryField(s *suite) {
 	step.Name = "s0"
 	s.equal("changed step", s.steps(2), []*kernel.Step{step})
 
-	// And back: what is cleared is gone.
+	// Fields that are cleared are returned as zero.
 	s.changeJob(2, func(j *kernel.Job) {
 		j.CompleteBy, j.ParkedAt, j.SettledAt, j.GivenUpBy, j.GivenUpReason = time.Time{}, time.Time{}, time.Time{}, "", ""
 	})
@@ -186,7 +186,7 @@ func allSet(t *testing.T, row any) {
 	}
 }
 
-// Ten thousand steps are ordinary, and so is a definition of some megabytes.
+// Jobs of ten thousand steps, and definitions of some megabytes, are ordinary.
 func submitLarge(s *suite) {
 	nj := newJob(1, perdure.MaxSteps)
 	nj.Shape = append(append([]byte(`"`), bytes.Repeat([]byte("ä"), 2<<20)...), '"')
@@ -207,13 +207,13 @@ func submitLarge(s *suite) {
 	}
 }
 
-// The same key twice is stale: the transaction is tried again, and then finds the key (F002).
+// A key that is taken makes the transaction stale: it is run again, and then finds the key (F002).
 func submitKeyTaken(s *suite) {
 	s.submit(newJob(1, 1, keyed("k")), newJob(2, 1), newJob(3, 1))
 	calls := 0
 	err := s.store.Update(ctx, func(tx kernel.Tx) error {
 		calls++
-		if calls > 1 { // a second time, it looks before it leaps
+		if calls > 1 { // in the second call it looks the key up
 			known, err := tx.JobsByKey([]string{"k"})
 			s.equal("known", known, map[string]kernel.Keyed{"k": keyedJob(1)})
 			return err

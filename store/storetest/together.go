@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Jobs of one definition that are submitted in one transaction and wait: a store may keep them as one until something is to be
-// said of one of them.
+// Several waiting jobs of one definition are submitted in one transaction. A store may keep them in one row (a bundle)
+// until one of them changes.
 var togetherChecks = []check{
 	{"Together/Read", togetherRead},
 	{"Together/List", togetherList},
@@ -31,7 +31,7 @@ var togetherChecks = []check{
 
 var errBroken = errors.New("broken off")
 
-// alike are jobs of one definition, each with an input of its own; every fifth has none.
+// similarJobs returns jobs of one definition, each with its own input; every fifth has none.
 func similarJobs(from, n, steps int, edits ...func(*kernel.Job)) (all []kernel.NewJob) {
 	for i := from; i < from+n; i++ {
 		nj := newJob(i, steps, append([]func(*kernel.Job){func(j *kernel.Job) {
@@ -51,7 +51,7 @@ func similarJobs(from, n, steps int, edits ...func(*kernel.Job)) (all []kernel.N
 	return all
 }
 
-// submitNow stores new jobs as the scheduler does: after it has read the clock.
+// submitNow stores new jobs after reading the clock, as the scheduler does.
 func (s *suite) submitNow(jobs ...kernel.NewJob) {
 	s.Helper()
 	s.update(func(tx kernel.Tx) {
@@ -61,10 +61,10 @@ func (s *suite) submitNow(jobs ...kernel.NewJob) {
 	})
 }
 
-// alikeOf is job n of alike, with its steps.
+// similarJob returns job n of similarJobs, with its steps.
 func similarJob(n, steps int) kernel.NewJob { return similarJobs(n, 1, steps)[0] }
 
-// known stores the definition: stores learn from it which steps wait.
+// storeDefinition stores the definition, from which stores learn which steps wait.
 func (s *suite) storeDefinition(steps int) {
 	s.Helper()
 	one := similarJobs(60_000, 1, steps)
@@ -190,7 +190,7 @@ func togetherList(s *suite) {
 	}
 }
 
-// The order is that of other steps: by priority, then by time.
+// Steps are found in the usual order: by priority, then by time.
 func togetherInOrder(s *suite) {
 	s.submitNow(similarJobs(100, 40, 1)...)
 	s.submitNow(newJob(120, 1, func(j *kernel.Job) { j.ID[15] = 7; j.ID[14] = 7 })) // between two of them
@@ -218,7 +218,7 @@ func togetherInOrder(s *suite) {
 	s.ready("full", "http", 100, []string{"job:order"}, nil)
 }
 
-// run is a change that dispatches a first step.
+// run dispatches the first steps of these jobs.
 func (s *suite) run(tx kernel.Tx, all ...int) {
 	s.Helper()
 	jobs, err := tx.LockJobs(ids(all...))
@@ -242,7 +242,7 @@ func (s *suite) run(tx kernel.Tx, all ...int) {
 	s.must(tx.Save(c))
 }
 
-// A job in the middle moves: those before and after it stay ready, each as it was.
+// If one job of a bundle changes, the others remain ready, each unchanged.
 func togetherMiddleJobMoves(s *suite) {
 	s.storeDefinition(3)
 	s.submitNow(similarJobs(1, 30, 3)...)
@@ -264,7 +264,7 @@ func togetherMiddleJobMoves(s *suite) {
 	s.equal("backlog", n, 30)
 }
 
-// Further steps wait, and are changed like others.
+// Further steps wait, and are changed like those of other jobs.
 func togetherStepsThatWait(s *suite) {
 	s.storeDefinition(3)
 	s.submitNow(similarJobs(1, 20, 3)...)
@@ -291,7 +291,7 @@ func togetherStepsThatWait(s *suite) {
 	s.ready("http", "http", 4, nil, refs(1, 0, 2, 0, 3, 0, 4, 0))
 }
 
-// One transaction stores jobs and dispatches some of them, with a Save between.
+// One transaction stores jobs and dispatches some of them, with a Save in between.
 func togetherDispatchedAtOnce(s *suite) {
 	s.storeDefinition(3)
 	s.update(func(tx kernel.Tx) {
@@ -303,7 +303,7 @@ func togetherDispatchedAtOnce(s *suite) {
 		s.must(err)
 		s.equal("ready", found, refs(1, 0, 2, 0, 3, 0))
 		c := &kernel.Changes{}
-		for _, n := range []int{1, 4} { // the workset has them: they are not locked again
+		for _, n := range []int{1, 4} { // they are in the workset, and are not locked again
 			c.Jobs = append(c.Jobs, editJob(all[n-1].Job, func(j *kernel.Job) { j.Running, j.Active, j.Phase = 1, 0, perdure.Running }))
 			c.Steps = append(c.Steps, editStep(all[n-1].Steps[0], func(st *kernel.Step) {
 				st.Phase, st.Run, st.LockedBy, st.Request, st.LockedUntil = perdure.Running, 1, "h", "r", at(time.Minute)
@@ -319,8 +319,8 @@ func togetherDispatchedAtOnce(s *suite) {
 	s.equal("settled", s.job(1).Phase, perdure.Settled)
 }
 
-// Two transactions that search at the same time: none waits for the other, and none takes what the other takes. What is not taken
-// can be had afterwards.
+// Two transactions search at the same time. Neither waits for the other, and neither takes steps that the other takes.
+// Steps that neither takes remain available.
 func togetherTwoSearches(s *suite) {
 	s.submitNow(similarJobs(1, 20, 1)...)
 	s.submitNow(similarJobs(100, 20, 1)...)
@@ -393,7 +393,7 @@ func togetherRollback(s *suite) {
 	s.ready("the others", "http", 2, nil, refs(3, 0, 4, 0))
 }
 
-// Locked and left as they are: they stay where they are.
+// Jobs that are locked and not changed stay as they are.
 func togetherLocked(s *suite) {
 	s.submitNow(similarJobs(1, 20, 1)...)
 	s.update(func(tx kernel.Tx) {
@@ -411,7 +411,7 @@ func togetherLocked(s *suite) {
 	s.equal("running", s.job(7).Running, 1)
 }
 
-// Only some of what comes in one transaction is alike.
+// Only some of the jobs of one transaction are similar.
 func togetherMixed(s *suite) {
 	all := similarJobs(1, 20, 1)
 	all[3].Job.Key, all[5].Job.Labels, all[7].Job.CompleteBy = "k", map[string]string{"a": "b"}, at(time.Hour)
