@@ -112,7 +112,7 @@ func (l *ledger) begin(agent string, run *perdure.Run) {
 	defer l.mu.Unlock()
 	e := l.of(run.Job, run.Step)
 	if e.active != 0 {
-		l.errorf("I6: run %d of %s/%s begins while run %d is under way", run.Number, run.Job, run.Step, e.active)
+		l.errorf("I6: run %d of %s/%s begins while run %d is in progress", run.Number, run.Job, run.Step, e.active)
 	}
 	if run.Number <= e.run {
 		l.errorf("I6: run %d of %s/%s after run %d", run.Number, run.Job, run.Step, e.run)
@@ -145,7 +145,7 @@ func (l *ledger) act(plan *kernel.Plan, run *perdure.Run) {
 			}
 		}
 		if e.done && e.doKey != run.DoKey {
-			l.errorf("I10: %s/%s was done under %s and is undone under %s", run.Job, run.Step, e.doKey, run.DoKey)
+			l.errorf("I10: %s/%s was done under %s, but is undone under %s", run.Job, run.Step, e.doKey, run.DoKey)
 		}
 		l.undos++
 		e.undone[run.DoKey], e.done = true, false
@@ -231,7 +231,7 @@ func (x *reportChecker) Report(ctx context.Context, holder string, reports []pro
 		switch reason := results[i].Reason; {
 		case reason == protocol.RefusedStale && reports[i].Outcome != perdure.OutcomeDone, reason == protocol.RefusedLate, reason == "":
 		default:
-			x.w.ledger.errorf("F063: report %+v is told %+v", reports[i], results[i])
+			x.w.ledger.errorf("F063: report %+v is answered %+v", reports[i], results[i])
 		}
 	}
 	return results, runs, err
@@ -346,7 +346,7 @@ func (w *world) check(ctx context.Context) {
 	}
 	for id := range w.acked {
 		if !there[id] {
-			w.t.Errorf("I1: job %s was acknowledged and is not there", id)
+			w.t.Errorf("I1: job %s was acknowledged but does not exist", id)
 		}
 	}
 	for _, wrong := range w.ledger.wrong {
@@ -376,9 +376,9 @@ func (w *world) checkJob(ctx context.Context, j *kernel.Job) {
 		case s.Current == perdure.Done && !e.done:
 			w.t.Errorf("I5: %s/%s is done without an effect", j.ID, s.Name)
 		case s.Current == perdure.Undone && e.done && ps.Undo != nil:
-			w.t.Errorf("I10: %s/%s is undone and its effect is there", j.ID, s.Name)
+			w.t.Errorf("I10: %s/%s is undone but its effect exists", j.ID, s.Name)
 		case s.Run == 0 && e.run > 0:
-			w.t.Errorf("I5: %s/%s was never let out", j.ID, s.Name)
+			w.t.Errorf("I5: %s/%s was never dispatched", j.ID, s.Name)
 		}
 	}
 }
@@ -448,7 +448,7 @@ func TestJobsOnFaultyStore(t *testing.T) {
 	}
 	for f, n := range hits {
 		if n == 0 {
-			t.Errorf("fault %d was never met", f)
+			t.Errorf("fault %d was never drawn", f)
 		}
 	}
 	t.Logf("%d seeds, faults %v, answers to reports %v, %d undos", *seeds, hits, told, undos)

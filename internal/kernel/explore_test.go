@@ -95,7 +95,7 @@ type explored struct {
 type receiverState struct {
 	possible, possibleBefore uint8
 	zombieUntil              [2]time.Time
-	setByOperator            bool // an operator set the state, who may break the order
+	setByOperator            bool // set by an operator, who may ignore the order
 }
 
 const (

@@ -23,7 +23,7 @@ type Shape struct {
 // ShapeID is the first half of the SHA-256 of the shape's text.
 type ShapeID [16]byte
 
-// Plan is a definition that is ready to run: its shape, and what is the job's own.
+// Plan is a definition that is ready to run: its shape, and the fields that belong to one job.
 type Plan struct {
 	*Shape
 	Definition *Definition

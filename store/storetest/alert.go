@@ -65,7 +65,7 @@ func alertRaise(s *suite) {
 		s.equal("by id", a, &full)
 		a, err = tx.Alert(all[0].ID + 100)
 		if a != nil || err != nil {
-			s.Errorf("an alert that is not there: %v, %v; want nil and no error", a, err)
+			s.Errorf("an alert that does not exist: %v, %v; want nil and no error", a, err)
 		}
 	})
 }

@@ -38,7 +38,7 @@ func Reopen(t *testing.T, open func(t *testing.T, wall func() time.Time) kernel.
 	s.equal("alerts", s.alerts(kernel.AlertFilter{}), alerts)
 	s.raise(alert(1, "s1", perdure.AlertParked))
 	if newer := s.alerts(kernel.AlertFilter{}); newer[0].ID <= alerts[0].ID {
-		s.Errorf("an alert's id was given twice: %v", newer)
+		s.Errorf("an alert id was used twice: %v", newer)
 	}
 
 	wall.set(at(time.Hour))
@@ -53,7 +53,7 @@ func Reopen(t *testing.T, open func(t *testing.T, wall func() time.Time) kernel.
 	}
 	wall.set(at(2 * time.Hour))
 	if now := s.tick(); !now.Equal(at(2 * time.Hour)) {
-		s.Errorf("once the wall clock is ahead again it counts: %v", now)
+		s.Errorf("after the wall clock has caught up: %v", now)
 	}
 	s.must(s.store.Close())
 }
@@ -63,13 +63,13 @@ func Clock(t *testing.T, open func(t *testing.T, wall func() time.Time) kernel.S
 	wall := &wallClock{now: epoch}
 	s := &suite{T: t, store: open(t, wall.read)}
 	defer s.store.Close()
-	s.equal("as the wall clock", s.tick(), at(0))
+	s.equal("at the start", s.tick(), at(0))
 	wall.set(at(time.Minute))
 	s.equal("later", s.tick(), at(time.Minute))
 	wall.set(at(-time.Hour))
-	s.equal("it never runs back", s.tick(), at(time.Minute))
+	s.equal("after the wall clock was set back", s.tick(), at(time.Minute))
 	wall.set(at(time.Hour))
-	s.equal("and follows again", s.tick(), at(time.Hour))
+	s.equal("after the wall clock has caught up", s.tick(), at(time.Hour))
 }
 
 type wallClock struct {
@@ -101,7 +101,7 @@ func (s *suite) tick() (now time.Time) {
 	read, err := s.store.Now(ctx)
 	s.must(err)
 	if read.Before(now) {
-		s.Errorf("the reader's clock is behind: %v, %v", read, now)
+		s.Errorf("the clock of reads is behind: %v, %v", read, now)
 	}
 	return now
 }

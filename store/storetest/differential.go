@@ -43,7 +43,7 @@ func Differential(t *testing.T, seed uint64, steps int, stores ...Poster) {
 	}
 	for _, op := range operations {
 		if d.effective[op.name] == 0 {
-			t.Errorf("seed %d: %s came to nothing in %d steps", seed, op.name, steps)
+			t.Errorf("seed %d: %s never had an effect in %d steps", seed, op.name, steps)
 		}
 	}
 }
@@ -78,11 +78,11 @@ func (d *differential) do(n int, name string, act act) {
 		}
 		for _, known := range []error{kernel.ErrStale, errOops, nil} {
 			if errors.Is(wantErr, known) != errors.Is(err, known) {
-				d.Errorf("%s: store %d (%T) says %v, the first %v", name, i, store, err, wantErr)
+				d.Errorf("%s: store %d (%T) returns error %v, the first %v", name, i, store, err, wantErr)
 			}
 		}
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), bytesEqual); diff != "" {
-			d.Errorf("%s: store %d (%T) answers otherwise (-first +this):\n%s", name, i, store, diff)
+			d.Errorf("%s: store %d (%T) returns another result (-first +this):\n%s", name, i, store, diff)
 		}
 	}
 }

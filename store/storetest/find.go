@@ -86,7 +86,7 @@ func findReady(s *suite) {
 	s.ready("bounded", "http", 2, nil, refs(1, 0, 1, 2))
 	s.ready("none asked for", "http", 0, nil, nil)
 	s.ready("shell", "shell", 100, nil, refs(1, 1))
-	s.ready("nobody", "ftp", 100, nil, nil)
+	s.ready("no agent", "ftp", 100, nil, nil)
 }
 
 func findReadyByPriority(s *suite) {
@@ -199,8 +199,8 @@ func findReadyOfLanes(s *suite) {
 	s.checkConsistent()
 	s.submit(withNeeds(adsNeed("b"), newJob(17, 1)))
 	s.closeLane("b")
-	s.closeLane("nobody's")
-	s.submit(withNeeds(adsNeed("nobody's"), newJob(9, 1)))
+	s.closeLane("unused")
+	s.submit(withNeeds(adsNeed("unused"), newJob(9, 1)))
 	s.ready("an empty lane is not closed", "http", 9, nil, refs(5, 0, 3, 0, 8, 0, 9, 0))
 	s.equal("opened", s.openLanes(9, "b"), []string{"http"})
 	s.ready("all", "http", 9, nil, refs(5, 0, 3, 0, 8, 0, 9, 0, 17, 0))
@@ -258,7 +258,7 @@ func findReadyOfLanesInOneTransaction(s *suite) {
 			refs, err := tx.Ready("http", max, nil)
 			s.must(err)
 			if len(refs) != want {
-				s.Errorf("%d steps are found, want %d", len(refs), want)
+				s.Errorf("found %d steps, want %d", len(refs), want)
 			}
 			ids := make([]perdure.JobID, len(refs))
 			for i := range refs {
@@ -383,7 +383,7 @@ func findReadyAged(s *suite) {
 	})
 	agents, err := s.store.ListAgents(ctx)
 	s.must(err)
-	s.equal("settings, for screens", agents["http"], perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Millisecond)})
+	s.equal("settings, from Reader", agents["http"], perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Millisecond)})
 	aged := func(ageing time.Duration, nj kernel.NewJob) kernel.NewJob {
 		for _, st := range nj.Steps {
 			st.Ageing = ageing
@@ -485,7 +485,7 @@ func findHeldBy(s *suite) {
 	held("h", "", "", 2, refs(1, 0, 1, 1))
 	held("h", "", "", 0, nil)
 	held("h", "http", "r3", 10, nil)
-	held("nobody", "", "", 10, nil)
+	held("unknown", "", "", 10, nil)
 }
 
 func findEmbeddedHolders(s *suite) {

@@ -105,7 +105,7 @@ func lockLimitsCount(s *suite) {
 	s.use("job:order", 0, 2)
 	s.use("job:other", 10, 1, kernel.LimitHolder{Job: id(4), Amount: 1}) // the limit is not set, and its permits are counted all the same
 	s.use("agent:http", 10, 2, kernel.LimitHolder{Job: id(1), Step: "s0", Run: 1, Amount: 1}, kernel.LimitHolder{Job: id(2), Step: "s1", Run: 1, Amount: 1})
-	s.use("agent:nobody", 10, 0)
+	s.use("agent:unused", 10, 0)
 	s.use("neither", 10, 0)
 
 	s.changeStep(ref(1, 0), settle)
@@ -144,6 +144,6 @@ func lockNow(s *suite) {
 		later("reader", t)
 	}
 	if d := time.Since(last).Abs(); d > time.Hour {
-		s.Errorf("the store's clock is %v away from ours", d)
+		s.Errorf("the store's clock is off by %v", d)
 	}
 }

@@ -200,7 +200,7 @@ func mailBounded(b *mailSuite) {
 	one, two := b.put("k", 1), b.put("", 1)
 	full()
 	if did, err := b.post(b.plan("k", 1)); err != nil || did.Created || did.ID != one {
-		b.Errorf("a key that is known: %+v, %v", did, err)
+		b.Errorf("a key that exists: %+v, %v", did, err)
 	}
 	b.equal("nothing came of it", b.there(9, 1<<20), []perdure.JobID{one, two})
 	b.close(closedAsJob(one, one))

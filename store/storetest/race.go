@@ -139,7 +139,7 @@ func raceNowAfterLock(s *suite) {
 			if i == 0 {
 				first = now
 			} else if now.Before(first) {
-				s.Errorf("%v, after it was locked until %v", now, first)
+				s.Errorf("time %v, but the lock was held until %v", now, first)
 			}
 			return err
 		})
@@ -168,7 +168,7 @@ func raceTryLock(s *suite) {
 				return err
 			}
 			if len(jobs) == 0 || jobs[len(jobs)-1].ID != id(2) || len(jobs) == 2 && !freed.Load() {
-				return fmt.Errorf("got %d jobs; the lock was let go: %v", len(jobs), freed.Load())
+				return fmt.Errorf("got %d jobs; lock released: %v", len(jobs), freed.Load())
 			}
 			return nil
 		})
@@ -287,7 +287,7 @@ func raceLimitCountedAfterLock(s *suite) {
 			<-locked
 			return s.store.Update(ctx, func(tx kernel.Tx) error {
 				if used, err := lock(tx); err != nil || used != 1 {
-					return fmt.Errorf("%d are counted, and one is out (%w)", used, err)
+					return fmt.Errorf("counted %d permits, but one run is in flight (%w)", used, err)
 				}
 				return nil
 			})

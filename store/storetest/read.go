@@ -86,7 +86,7 @@ func listJobsPaging(s *suite) {
 	s.save(&c)
 	jobs, err := s.store.ListJobs(ctx, kernel.JobFilter{})
 	s.must(err)
-	s.equal("unless told otherwise", len(jobs), perdure.DefaultListLimit)
+	s.equal("without a limit", len(jobs), perdure.DefaultListLimit)
 	s.list("first page", kernel.JobFilter{Limit: 2}, n-1, n-2)
 	s.list("next page", kernel.JobFilter{Limit: 2, Before: id(n - 2)}, n-3, n-4)
 	s.list("last page", kernel.JobFilter{Limit: 2, Before: id(1)}, 0)

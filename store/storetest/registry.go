@@ -100,13 +100,13 @@ func forget(s *suite) {
 	s.attend(p)
 	got, err := s.store.Seen(ctx)
 	s.must(err)
-	s.equal("not asked to forget", got, []kernel.Seen{old, young})
+	s.equal("without Forget", got, []kernel.Seen{old, young})
 	p.Seen, p.Forget = nil, true
 	s.attend(p)
 	got, err = s.store.Seen(ctx)
 	s.must(err)
 	s.equal("forgotten", got, []kernel.Seen{young})
 	if nodes, err := s.store.Nodes(ctx); err != nil || len(nodes) != 1 {
-		s.Errorf("the node that asks is forgotten: %v, %v", nodes, err)
+		s.Errorf("the calling node was deleted: %v, %v", nodes, err)
 	}
 }

@@ -51,13 +51,13 @@ func enlistOn(node, host string, ttl time.Duration) func(kernel.Role, time.Time)
 
 func saveRoles(s *suite) {
 	if got := s.roles(); len(got) != 0 {
-		s.Errorf("roles that nobody made: %v", got)
+		s.Errorf("roles of an empty store: %v", got)
 	}
 	a := kernel.Role{Name: "a", Epoch: 7, Leader: "n1", LeaderHost: "h1", LeaderUntil: at(time.Minute), Standby: "n2", StandbyHost: "h2", StandbyUntil: at(time.Hour)}
 	s.update(func(tx kernel.Tx) {
 		roles, err := tx.LockRoles([]string{"b", "a"})
 		s.must(err)
-		s.equal("locked, in order, made where they were not", roles, []kernel.Role{{Name: "a"}, {Name: "b"}})
+		s.equal("locked, in order, and created if new", roles, []kernel.Role{{Name: "a"}, {Name: "b"}})
 		s.must(tx.SaveRoles([]kernel.RoleChange{{Now: a, Was: roles[0]}}))
 	})
 	s.equal("saved", s.roles(), []kernel.Role{a, {Name: "b"}})
@@ -66,7 +66,7 @@ func saveRoles(s *suite) {
 		{Name: "a", Epoch: 6, Leader: "n1", Standby: "n2"},
 		{Name: "a", Epoch: 7, Leader: "n2", Standby: "n2"},
 		{Name: "a", Epoch: 7, Leader: "n1"},
-		{Name: "nobody's"},
+		{Name: "unused"},
 	} {
 		err := s.store.Update(ctx, func(tx kernel.Tx) error {
 			return tx.SaveRoles([]kernel.RoleChange{{Now: kernel.Role{Name: was.Name, Epoch: 9}, Was: was}})
@@ -102,7 +102,7 @@ func attendRoles(s *suite) {
 	s.elect("others", enlist("n2", time.Minute))
 	before := s.roles()
 	roll := s.attend(kernel.Presence{Node: kernel.Node{ID: "n1"}, TTL: ttl})
-	s.equal("as told, so they are", s.roles(), roll.Roles)
+	s.equal("result of Attend", s.roles(), roll.Roles)
 	want := before // lapsed, leads, leads elsewhere, stands by
 	for i, moved := range []time.Time{{}, roll.Roles[1].LeaderUntil, {}, roll.Roles[3].StandbyUntil} {
 		if moved.IsZero() {
@@ -113,7 +113,7 @@ func attendRoles(s *suite) {
 		}
 	}
 	want[1].LeaderUntil, want[3].StandbyUntil = roll.Roles[1].LeaderUntil, roll.Roles[3].StandbyUntil
-	s.equal("moved on", roll.Roles, want)
+	s.equal("extended", roll.Roles, want)
 }
 
 // A standby on the leader's host is replaced by a node of another host. The row keeps the hosts. Attend does not extend
@@ -131,15 +131,15 @@ func spreadRole(s *suite) {
 	if third.Standby != "n3" || third.StandbyHost != "h2" || third.Leader != "n1" || third.Epoch != second.Epoch {
 		s.Errorf("got %+v of %+v", third, second)
 	}
-	s.equal("a roll call of the former standby", s.attend(node("n2")).Roles, []kernel.Role{third})
+	s.equal("Attend of the former standby", s.attend(node("n2")).Roles, []kernel.Role{third})
 	s.equal("the former standby enlists", s.elect("r", enlistOn("n2", "h1", ttl)), third)
 	s.equal("a node of a third host enlists", s.elect("r", enlistOn("n4", "h3", ttl)), third)
 	checkTx(s, "shared", third, func(tx kernel.Tx) (kernel.Role, error) { return tx.ShareRole("r") })
 	roll := s.attend(node("n3")).Roles
 	if len(roll) != 1 || !roll[0].StandbyUntil.After(third.StandbyUntil) {
-		s.Errorf("a roll call of the standby: %+v of %+v", roll, third)
+		s.Errorf("Attend of the standby: %+v of %+v", roll, third)
 	} else if roll[0].StandbyUntil = third.StandbyUntil; roll[0] != third {
-		s.Errorf("a roll call of the standby: %+v of %+v", roll, third)
+		s.Errorf("Attend of the standby: %+v of %+v", roll, third)
 	}
 	next := s.elect("r", func(r kernel.Role, now time.Time) kernel.Role { return r.HandOver("n1", now, ttl) })
 	s.equal("handed over", s.roles(), []kernel.Role{next})
@@ -155,7 +155,7 @@ func spreadRole(s *suite) {
 func shareRole(s *suite) {
 	first := s.elect("r", enlist("n1", ttl))
 	checkTx(s, "shared", first, func(tx kernel.Tx) (kernel.Role, error) { return tx.ShareRole("r") })
-	checkTx(s, "nobody's", kernel.Role{Name: "x"}, func(tx kernel.Tx) (kernel.Role, error) { return tx.ShareRole("x") })
+	checkTx(s, "unused", kernel.Role{Name: "x"}, func(tx kernel.Tx) (kernel.Role, error) { return tx.ShareRole("x") })
 	var writing sync.WaitGroup
 	shared := make(chan struct{})
 	var elected bool
@@ -169,7 +169,7 @@ func shareRole(s *suite) {
 			mu.Lock()
 			defer mu.Unlock()
 			if elected && r.Epoch == first.Epoch {
-				s.Error("there is a new leader, while the old one's mandate is held to be good")
+				s.Error("a new leader exists while a transaction shares the role")
 			}
 			return err
 		}))
@@ -223,7 +223,7 @@ func racingElections(s *suite) {
 	}
 	racing.Wait()
 	if got := s.roles(); got[0].Epoch != runners*rounds {
-		s.Errorf("%d elections made epoch %d", runners*rounds, got[0].Epoch)
+		s.Errorf("after %d elections the epoch is %d", runners*rounds, got[0].Epoch)
 	}
 }
 
@@ -250,16 +250,16 @@ func fencedByEpoch(s *suite) {
 	s.must(under(mandate))
 	s.elect("r", func(r kernel.Role, now time.Time) kernel.Role { return r.Vacate().Enlist("n2", "", now, ttl) })
 	if err := under(mandate); !errors.Is(err, kernel.ErrDeposed) {
-		s.Errorf("a former leader is told: %v", err)
+		s.Errorf("a former leader gets: %v", err)
 	}
 	s.must(under(kernel.Mandate{Role: "r", Node: "n2", Epoch: old.Epoch + 1}))
 	s.elect("r", func(r kernel.Role, now time.Time) kernel.Role { return r.Vacate().Enlist("n2", "", now, 0) })
 	if err := under(kernel.Mandate{Role: "r", Node: "n2", Epoch: old.Epoch + 2}); !errors.Is(err, kernel.ErrDeposed) {
-		s.Errorf("one whose time is over is told: %v", err)
+		s.Errorf("a leader whose time has ended gets: %v", err)
 	}
 	limits, err := s.store.ListLimits(ctx)
 	s.must(err)
 	if len(limits) != 1 || limits[0].Max != int(old.Epoch)+1 {
-		s.Errorf("what was refused is there: %v", limits)
+		s.Errorf("a refused change is stored: %v", limits)
 	}
 }

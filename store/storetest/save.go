@@ -253,7 +253,7 @@ func savePayloads(s *suite) {
 	}
 	none, err := s.store.Payloads(ctx, id(9), 1, 1)
 	s.must(err)
-	s.equal("of a job that is not there", none, nil)
+	s.equal("of a job that does not exist", none, nil)
 	for i, p := range []*kernel.Payload{&want[0], &want[1], nil, &want[2], nil} {
 		got, err := s.store.Payload(ctx, ref(1, i))
 		s.must(err)
@@ -263,7 +263,7 @@ func savePayloads(s *suite) {
 	want = want[1:]
 	got, err := s.store.Payloads(ctx, id(1), perdure.MaxPayloadBytes, 4<<20)
 	s.must(err)
-	s.equal("a cleared one is not there", got, sized("input 1", "output 1", "input 3"))
+	s.equal("without the deleted value", got, sized("input 1", "output 1", "input 3"))
 }
 
 // Times are kept to the microsecond, in UTC, also distant ones (F085). A zero time stays zero.
@@ -377,7 +377,7 @@ func updateRetriesStale(s *suite) {
 	}))
 	s.equal("calls", calls, 2)
 	calls = 0
-	err := s.store.Update(ctx, func(kernel.Tx) error { calls++; return fmt.Errorf("as ever: %w", kernel.ErrStale) })
+	err := s.store.Update(ctx, func(kernel.Tx) error { calls++; return fmt.Errorf("always: %w", kernel.ErrStale) })
 	if !errors.Is(err, kernel.ErrStale) || calls < 2 {
 		s.Errorf("%v after %d calls", err, calls)
 	}

@@ -86,7 +86,7 @@ func exactLook(store kernel.Store, agents []string) (kernel.Look, error) {
 			return l, err
 		}
 		if l.Next.Before(latest) {
-			return l, fmt.Errorf("it looked until %v, and now %v is next", latest, l.Next)
+			return l, fmt.Errorf("searched until %v, but Next is %v", latest, l.Next)
 		}
 		latest = l.Next
 		if err := store.Update(ctx, func(tx kernel.Tx) error {
@@ -166,7 +166,7 @@ func inFlightAll(s *suite) {
 		s.equal("backlog", n, len(run)+len(wait))
 		n, _, err = s.store.LimitUse(ctx, kernel.LimitKey{Name: "job:order"}, 9)
 		s.must(err)
-		s.equal("would hold", n, len(run)+len(wait))
+		s.equal("holders of a new limit", n, len(run)+len(wait))
 		s.update(func(tx kernel.Tx) {
 			found, _, err := tx.JobByHash("order", hash)
 			s.must(err)
@@ -373,7 +373,7 @@ func permitsLimitDeleted(s *suite) {
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 2), ref(1, 3))
 	n, _, err := s.store.LimitUse(ctx, kernel.LimitKey{Name: "agent:http"}, 0)
 	s.must(err)
-	s.equal("counted all the same", n, 3)
+	s.equal("counted without the limit", n, 3)
 	s.limit("agent:http", 5)
 	s.used("agent:http", 3)
 }
@@ -494,7 +494,7 @@ func saveNewAndAgain(s *suite) {
 		}
 	})
 	for _, st := range s.steps(2) {
-		s.equal("let out with its job", st.Phase, perdure.Running)
+		s.equal("dispatched with its job", st.Phase, perdure.Running)
 	}
 }
 
@@ -507,7 +507,7 @@ func saveTwice(s *suite) {
 		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{out}}))
 		done := editStep(out.Now, settle)
 		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{done}}))
-		s.equal("as it stands", s.one(ref(1, 0), tx), done.Now)
+		s.equal("as saved", s.one(ref(1, 0), tx), done.Now)
 		all, err := tx.StepsOf(id(1))
 		s.must(err)
 		s.equal("all of them", all[0], done.Now)
@@ -521,9 +521,9 @@ func saveTwice(s *suite) {
 		}
 		return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(was, settle)}})
 	})
-	s.equal("what was before is stale", err.Error(), kernel.ErrStale.Error())
+	s.equal("the earlier row is stale", err.Error(), kernel.ErrStale.Error())
 	if i := slices.IndexFunc(s.steps(1), func(st *kernel.Step) bool { return st.Phase == perdure.Running }); i >= 0 {
-		s.Errorf("step %d is out", i)
+		s.Errorf("step %d is in flight", i)
 	}
 }
 

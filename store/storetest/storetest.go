@@ -165,7 +165,7 @@ func (s *suite) changeJob(n int, edit func(*kernel.Job)) {
 		jobs, err := tx.LockJobs(ids(n))
 		s.must(err)
 		if len(jobs) != 1 {
-			s.Fatalf("job %d is not there", n)
+			s.Fatalf("job %d does not exist", n)
 		}
 		s.must(tx.Save(&kernel.Changes{Jobs: []kernel.JobChange{editJob(jobs[0], edit)}}))
 	})

@@ -96,11 +96,11 @@ func submitWhole(s *suite) {
 	for steps := range 2 {
 		none, no, err := s.store.Job(ctx, id(3), steps)
 		if none != nil || no != nil || err != nil {
-			s.Errorf("a job that is not there: %v, %v, %v; want nil and no error", none, no, err)
+			s.Errorf("a job that does not exist: %v, %v, %v; want nil and no error", none, no, err)
 		}
 	}
 	if body, err := s.store.Shape(ctx, kernel.ShapeID{9}); body != nil || err != nil {
-		s.Errorf("a shape that is not there: %v, %v; want nil and no error", body, err)
+		s.Errorf("a shape that does not exist: %v, %v; want nil and no error", body, err)
 	}
 	if in, size, err := s.store.Input(ctx, id(3), 1000); in != nil || size != 0 || err != nil {
 		s.Errorf("its input: %v of %d bytes, %v; want nil and no error", in, size, err)
@@ -171,7 +171,7 @@ func submitEveryField(s *suite) {
 		*st = kernel.Step{StepRef: st.StepRef, Name: "s0", Type: st.Type, Priority: st.Priority}
 	})
 	if j := s.job(2); !j.CompleteBy.IsZero() || !j.ParkedAt.IsZero() || !j.SettledAt.IsZero() || j.GivenUp() {
-		s.Errorf("a cleared job kept something: %+v", j)
+		s.Errorf("a cleared job has fields left: %+v", j)
 	}
 	s.equal("cleared step", s.steps(2), []*kernel.Step{{StepRef: ref(2, 0), Name: "s0", Type: "order", Priority: 9}})
 }
@@ -181,7 +181,7 @@ func allSet(t *testing.T, row any) {
 	v := reflect.ValueOf(row)
 	for i := range v.NumField() {
 		if v.Field(i).IsZero() {
-			t.Fatalf("the suite leaves %s.%s out: give it a value, and see that each store keeps it", v.Type(), v.Type().Field(i).Name)
+			t.Fatalf("the suite does not set %s.%s: give it a value, and check that each store keeps it", v.Type(), v.Type().Field(i).Name)
 		}
 	}
 }
@@ -197,13 +197,13 @@ func submitLarge(s *suite) {
 	}
 	for i, st := range steps {
 		if st.Index != i {
-			s.Fatalf("step %d stands at %d", st.Index, i)
+			s.Fatalf("step %d is at position %d", st.Index, i)
 		}
 	}
 	body, err := s.store.Shape(ctx, nj.Job.Shape)
 	s.must(err)
 	if !bytes.Equal(body, nj.Shape) {
-		s.Error("the definition came back otherwise")
+		s.Error("the definition was changed")
 	}
 }
 
@@ -223,7 +223,7 @@ func submitKeyTaken(s *suite) {
 	s.must(err)
 	s.equal("calls", calls, 2)
 	if s.job(4) != nil || s.job(5) != nil {
-		s.Error("the refused transaction left something")
+		s.Error("the refused transaction stored something")
 	}
 }
 
@@ -235,7 +235,7 @@ func submitKeyTakenWithin(s *suite) {
 		s.Errorf("got %v", err)
 	}
 	if s.job(1) != nil || s.job(2) != nil || s.steps(1) != nil {
-		s.Error("the refused transaction left something")
+		s.Error("the refused transaction stored something")
 	}
 }
 

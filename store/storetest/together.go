@@ -128,7 +128,7 @@ func togetherRead(s *suite) {
 			begin = append(begin, id(n))
 		}
 	}
-	s.equal("FindJobs by a beginning", found, begin)
+	s.equal("FindJobs by a prefix", found, begin)
 	n, err := s.store.Backlog(ctx, 10_000)
 	s.must(err)
 	s.equal("backlog", n, 300)
@@ -356,7 +356,7 @@ func togetherTwoSearches(s *suite) {
 			defer close(ended)
 			s.update(func(other kernel.Tx) {
 				if n := take(other, 40); n == 0 { // more than the first one has locked
-					s.Error("the second search has found nothing")
+					s.Error("the second search found nothing")
 				}
 			})
 		})
