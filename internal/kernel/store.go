@@ -23,7 +23,7 @@ type Store interface {
 	Reader
 	Registry
 	Mailbox
-	// Close waits for transactions in progress, and releases what the store holds. The store cannot be used afterwards.
+	// Close releases what the store holds. Every later call fails.
 	Close() error
 }
 
@@ -115,8 +115,8 @@ type Locker interface {
 	// numbers that may have been used.
 	Fence() (int64, error)
 
-	// Steps and StepsOf read rows of steps whose jobs are locked. Steps also accepts steps of other jobs, and returns
-	// their committed state.
+	// Steps reads rows of steps, and StepsOf those of all steps of a job, in order. Their jobs are locked. Steps also
+	// accepts steps of jobs that are not locked, and returns their committed state.
 	Steps([]StepRef) ([]*Step, error)
 	StepsOf(perdure.JobID) ([]*Step, error)
 	// Payloads reads inputs and outputs in the order of refs until at least maxBytes are read; the payload that reaches
@@ -142,8 +142,8 @@ type Finder interface {
 	Agents() (map[string]perdure.AgentSettings, error)
 	// Alert returns one alert, open or closed.
 	Alert(id int64) (*Alert, error)
-	// Ready returns ready steps of the agent in the order of ClaimLess, from lanes that are not closed. Steps that need
-	// a permit of a limit in full are left out. If that is the limit of a job's type, steps of jobs that already hold
+	// Ready returns at most max ready steps of the agent, in the order of ClaimLess, from lanes that are not closed.
+	// Steps that need a permit of a limit in full are left out. If that is the limit of a job's type, steps of jobs that already hold
 	// its permit are not left out. Names in full that are not those of limits have no effect.
 	Ready(agent string, max int, full []string) ([]StepRef, error)
 	// ClosedFor returns keys for which lanes are closed: at most max, in order, beginning after the key after.
@@ -152,7 +152,7 @@ type Finder interface {
 	// to let Ready of other transactions skip these steps until this transaction ends; it may also ignore it.
 	Pass(agent string)
 	// Due returns steps that wait for a time that has come. Expired returns runs whose lock has ended. Overdue returns
-	// jobs whose deadline has passed and has not been acted on. After the commit of a transaction that called Expired,
+	// jobs whose deadline has passed and has not been acted on. Each returns at most max, the earliest first. After the commit of a transaction that called Expired,
 	// Look.Next is later than now, unless something that these three return is left, or a row was locked.
 	Due(now time.Time, max int) ([]StepRef, error)
 	Expired(now time.Time, max int) ([]StepRef, error)
