@@ -270,14 +270,14 @@ func (w *Workset) block(t task) {
 // updateJobs completes the event for each job that no task waits for. While a task waits, the counts of its job are not
 // final.
 func (w *Workset) updateJobs() {
-	moved := len(w.toUpdate) // updateJob may append more; the loop in Go handles these
-	for _, e := range w.toUpdate[:moved] {
+	count := len(w.toUpdate) // updateJob may append more; the loop in Go handles these
+	for _, e := range w.toUpdate[:count] {
 		e.updateQueued = false
 		if !slices.ContainsFunc(w.blocked, func(t task) bool { return t.entry == e }) {
 			w.updateJob(e)
 		}
 	}
-	w.toUpdate = slices.Delete(w.toUpdate, 0, moved)
+	w.toUpdate = slices.Delete(w.toUpdate, 0, count)
 }
 
 // finishEvent is called at the end of each event: it marks the job as changed, and performs the tasks.
