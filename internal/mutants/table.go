@@ -413,7 +413,7 @@ var ofValues = []mutant{
 	{name: "a value that is not loaded is null", file: "internal/kernel/values.go", old: "		return nil, &NotLoaded{Steps: []StepRef{ref}}", new: "		return nil, nil"},
 	{name: "an output of a step without a row is null", file: "internal/kernel/values.go", old: "		return nil, &NotLoaded{Steps: []StepRef{{e.job.ID, i}}}", new: "		return nil, nil"},
 	{name: "an output that a scope does not have is null", file: "definition/path.go", old: "		return nil, nil, fmt.Errorf(\"%s is not loaded\", p.upto(0))", new: "		return null, p.pick, nil", run: "NotLoaded"},
-	{name: "an input of a job that is not loaded is none", file: "internal/kernel/plan.go", old: "	case len(input) == 0:", new: "	case len(input) == 0 && j.Input != nil:", run: "InputOfAJob"},
+	{name: "an input of a job that is not loaded is none", file: "internal/kernel/plan.go", old: "	case len(input) == 0:", new: "	case len(input) == 0 && j.Input != nil:", run: "MissingJobInput"},
 	{name: "a value that a row names and the store does not have is null", file: "internal/kernel/values.go", old: "	case named && v.json == nil:", new: "	case named && v.json == nil && e.job == nil:",
 		pkg: "internal/scheduler", run: "StoreHasLost"},
 	{name: "a rendering of other values is taken", file: "internal/kernel/render.go", old: "			if *done.values == *x.values {", new: "			if done.values != nil {", run: "Prepared"},
